@@ -1,0 +1,89 @@
+# moetop: one non-recursive Makefile. Build trees never mix: build/release, build/debug, build/asan, build/tsan.
+# Knobs: MODE=release|debug|asan|tsan  CC  CFLAGS  PREFIX  DESTDIR  V=1
+MODE    ?= release
+PREFIX  ?= /usr/local
+CC      ?= cc
+B       := build/$(MODE)
+VERSION := 0.1.0
+
+# The one list of packages (Debian names); the README and .ci/run call `make deps`.
+PACKAGES := gcc make pkg-config libncurses-dev libreadline-dev libyaml-dev libdnnl-dev \
+  ocl-icd-opencl-dev opencl-headers libclblast-dev pocl-opencl-icd libhwloc-dev check \
+  libjansson-dev libutf8proc-dev libpcre2-dev clang tmux man-db
+
+LIBS := -ldnnl -lclblast -lOpenCL -lyaml -lreadline -lncursesw -ltinfo -ljansson -lutf8proc \
+  -lpcre2-8 -lhwloc -lpthread -lm
+# Bits are part of the contract (engine/device/numerics.h): no contraction, no fast-math.
+BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -DCL_TARGET_OPENCL_VERSION=120 -DMOETOP_VERSION='"$(VERSION)"' \
+  -DMOETOP_PREFIX='"$(PREFIX)"' -I. -I$(B)/gen -Wall -Wextra -Wvla -Wshadow -Wno-unused-parameter \
+  -ffp-contract=off -fno-math-errno -fopenmp-simd -MMD -MP
+CFLAGS_release := -O2 -g
+CFLAGS_debug   := -O1 -g -DMOETOP_DEBUG
+CFLAGS_asan    := -O1 -g -DMOETOP_DEBUG -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+CFLAGS_tsan    := -O1 -g -DMOETOP_DEBUG -fno-omit-frame-pointer -fsanitize=thread
+LDFLAGS_asan   := -fsanitize=address,undefined
+LDFLAGS_tsan   := -fsanitize=thread
+ALL_CFLAGS  = $(BASE_CFLAGS) $(CFLAGS_$(MODE)) $(CFLAGS)
+ALL_LDFLAGS = $(LDFLAGS_$(MODE)) $(LDFLAGS)
+ifeq ($(V),)
+Q := @
+endif
+
+SRC     := $(sort $(shell find engine ui gpu app -name '*.c'))
+OBJ     := $(SRC:%.c=$(B)/%.o)
+LIBOBJ  := $(filter-out $(B)/app/main.o,$(OBJ))
+KERNELS := $(sort $(wildcard gpu/kernels/*.cl))
+TESTSRC := $(sort $(wildcard tests/check_*.c))
+TESTS   := $(TESTSRC:tests/%.c=$(B)/tests/%)
+TESTLIB := $(B)/tests/support.o
+
+.PHONY: all test deps install uninstall clean golden
+all: moetop
+
+# ./moetop is the release program; other modes leave theirs in build/MODE/moetop.
+moetop: build/release/moetop
+	$(Q)cp $< $@
+ifneq ($(MODE),release)
+build/release/moetop:
+	$(Q)$(MAKE) MODE=release $@
+endif
+
+$(B)/moetop: $(B)/app/main.o $(B)/libmoetop.a
+	@echo "LD   $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $< $(B)/libmoetop.a $(LIBS)
+
+$(B)/libmoetop.a: $(LIBOBJ)
+	$(Q)rm -f $@; ar rcs $@ $(LIBOBJ)
+
+# Kernels are chosen at run time, so each instruction set is a file compiled with its own flags.
+$(B)/%_avx2.o:   ISA := -mavx2 -mfma -mf16c
+$(B)/%_avx512.o: ISA := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mfma -mf16c -mprefer-vector-width=512
+$(B)/%_avx2.o $(B)/%_avx512.o: KOPT := -O3
+$(B)/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "CC   $<"
+	$(Q)$(CC) $(ALL_CFLAGS) $(KOPT) $(ISA) -c -o $@ $<
+
+# OpenCL sources become C string tables.
+$(B)/gen/kernels.inc: $(KERNELS)
+	@mkdir -p $(@D)
+	$(Q)for f in $(KERNELS); do printf '{"%s",\n' $$(basename $$f .cl); sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^/"/' -e 's/$$/\\n"/' $$f; printf '},\n'; done > $@
+$(B)/gpu/program.o: $(B)/gen/kernels.inc
+
+$(B)/tests/check_%: $(B)/tests/check_%.o $(TESTLIB) $(B)/libmoetop.a
+	@echo "LD   $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $< $(TESTLIB) $(B)/libmoetop.a -lcheck -lsubunit -lrt $(LIBS)
+
+tests: $(TESTS)
+# Runs every suite of this MODE; `make test` is the whole gate.
+check: $(TESTS) $(B)/moetop
+	$(Q)sh tests/run.sh $(B)
+
+deps:
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(PACKAGES)
+
+clean:
+	rm -rf build moetop
+
+-include $(OBJ:.o=.d) $(TESTSRC:%.c=$(B)/%.d)

@@ -1,0 +1,46 @@
+/* Errors: one code and one line of text, filled where the cause is known, printed once at the top.
+ * Owner: the caller (a struct on its stack). Any thread; no allocation.
+ * Every fallible function returns 0 or a negative code, and `return error_set(e, ...)` does both, so that no branch
+ * forgets half of it. The text names the thing (file, flag, line) and the remedy; it ends without a newline. */
+#ifndef ENGINE_BASE_ERROR_H
+#define ENGINE_BASE_ERROR_H
+
+/* name, exit code of the program, short word used in JSON and logs, meaning (printed in the man page) */
+#define ERROR_TABLE(X) \
+    X(ERR_INPUT,       1,   "input",       "a line of a batch, a prompt or a check failed") \
+    X(ERR_USAGE,       2,   "usage",       "wrong usage or configuration") \
+    X(ERR_MODEL,       3,   "model",       "the model cannot be read") \
+    X(ERR_FIT,         4,   "fit",         "the model or the context does not fit") \
+    X(ERR_MEMORY,      4,   "memory",      "out of memory") \
+    X(ERR_IO,          5,   "io",          "reading or writing failed") \
+    X(ERR_DEVICE,      1,   "device",      "a compute device failed") \
+    X(ERR_CONTEXT,     1,   "context",     "the text is longer than the context") \
+    X(ERR_CANCELLED,   130, "cancelled",   "interrupted")
+
+enum error_code {
+    ERR_NONE = 0,
+#define X(name, exit_code, word, text) name##_ORDINAL,
+    ERROR_TABLE(X)
+#undef X
+};
+/* Negative, so that `if (f() < 0)` reads naturally. */
+enum {
+#define X(name, exit_code, word, text) name = -(int)name##_ORDINAL,
+    ERROR_TABLE(X)
+#undef X
+};
+
+struct error {
+    int code;        /* 0 or one of the ERR_ values */
+    char text[480];  /* one line, UTF-8, control characters already escaped */
+};
+
+/* Formats into *e (may be NULL) and returns code. Control bytes in the result become \xNN. */
+int error_set(struct error *e, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Puts "prefix: " before the text of an error on its way up; returns e->code. */
+int error_prefix(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
+const char *error_word(int code);      /* "usage", "model", ... ; "none" for 0 */
+const char *error_meaning(int code);   /* the sentence of the table */
+int error_exit_code(int code);         /* the program's exit code for it; 0 for 0 */
+
+#endif

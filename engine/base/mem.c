@@ -1,0 +1,119 @@
+/* Allocation, the no-allocation guard and page-backed memory. Any thread. */
+#include "engine/base/mem.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+static atomic_size_t pages_total;
+static atomic_long fail_countdown = -1;
+static _Thread_local int guard_depth;
+static _Thread_local const char *guard_what;
+
+static int may_allocate(void)
+{
+#ifdef MOETOP_DEBUG
+    if (guard_depth > 0) {
+        fprintf(stderr, "moetop: allocation while '%s' forbids it\n", guard_what);
+        abort();
+    }
+#endif
+    if (atomic_load_explicit(&fail_countdown, memory_order_relaxed) >= 0 && atomic_fetch_sub(&fail_countdown, 1) == 0)
+        return 0;
+    return 1;
+}
+
+void *mem_alloc(size_t count, size_t size)
+{
+    return may_allocate() ? calloc(count ? count : 1, size ? size : 1) : NULL;
+}
+
+void *mem_resize(void *old, size_t count, size_t size)
+{
+    if (!may_allocate() || (size && count > SIZE_MAX / size))
+        return NULL;
+    return realloc(old, count && size ? count * size : 1);
+}
+
+char *mem_string_n(const char *text, size_t n)
+{
+    char *copy = n < SIZE_MAX ? mem_alloc(n + 1, 1) : NULL;
+
+    if (copy)
+        memcpy(copy, text, n);
+    return copy;
+}
+
+char *mem_string(const char *text)
+{
+    return text ? mem_string_n(text, strlen(text)) : NULL;
+}
+
+void mem_free(void *p)
+{
+    free(p);
+}
+
+/* mmap aligns to 4 KiB only; the surplus that a 2 MiB alignment needs is given back at once. */
+void *mem_pages(size_t bytes)
+{
+    size_t want = (bytes + 4095) & ~(size_t)4095, extra = want >= HUGE_PAGE ? HUGE_PAGE : 0;
+    char *p, *aligned;
+
+    if (!may_allocate() || bytes > SIZE_MAX / 2)
+        return NULL;
+    if (!want)
+        want = 4096;
+    p = mmap(NULL, want + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    aligned = p;
+    if (extra) {
+        aligned = (char *)(((uintptr_t)p + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1));
+        if (aligned > p)
+            munmap(p, (size_t)(aligned - p));
+        if (p + want + extra > aligned + want)
+            munmap(aligned + want, (size_t)(p + want + extra - (aligned + want)));
+        madvise(aligned, want, MADV_HUGEPAGE);
+    }
+    atomic_fetch_add(&pages_total, want);
+    return aligned;
+}
+
+void mem_pages_free(void *p, size_t bytes)
+{
+    size_t want = (bytes + 4095) & ~(size_t)4095;
+
+    if (!p)
+        return;
+    if (!want)
+        want = 4096;
+    munmap(p, want);
+    atomic_fetch_sub(&pages_total, want);
+}
+
+size_t mem_pages_total(void)
+{
+    return atomic_load(&pages_total);
+}
+
+void mem_guard_arm(const char *what)
+{
+    guard_depth++;
+    guard_what = what;
+}
+
+void mem_guard_disarm(void)
+{
+    guard_depth--;
+}
+
+void mem_fail_after(long n)
+{
+    atomic_store(&fail_countdown, n);
+}

@@ -1,0 +1,167 @@
+/* The contract every back end fulfils. One back end is one `struct device_ops`; app/devices.c alone lists them, CPU last.
+ *
+ * Thread: all slots are called from the engine thread only (open/close too). A device may use threads of its own inside.
+ * Jobs: attention, experts, head, route, combine, layers. A job may return before its work is done; its outputs are valid, and its
+ * inputs free again, after wait(). Inputs and outputs are host memory (F32, row-major) unless said otherwise.
+ * Failure: a negative code and a message; the caller reruns the job on the CPU device, reports it, and stops using the device
+ * when it fails again. A failed job leaves its outputs undefined and its KV rows of this job unwritten or rewritable.
+ * Numbers: quantised weights and everything around them follow engine/device/numerics.h to the bit.
+ *
+ * Mandatory: probe, open, close, supports, block_put, block_drop, attention, experts, head, wait, kv_rows, stats.
+ * Optional (NULL): route, combine (the CPU device has both), layers, kv_resize.
+ * Emulated where NULL: layers by single jobs.
+ * Computing allocates nothing of ours: scratch for max_rows rows is taken at open. */
+#ifndef ENGINE_DEVICE_DEVICE_H
+#define ENGINE_DEVICE_DEVICE_H
+
+#include "engine/base/error.h"
+#include "engine/model/model.h"
+
+#include <stdbool.h>
+
+#define DEVICE_MAX 8            /* devices of one engine, CPU included */
+
+struct device;                  /* private to the back end; first member: struct device_base */
+
+enum kv_type { KV_F32, KV_F16, KV_Q8_0 };
+
+struct device_config {
+    const struct model *model;  /* outlives the device */
+    int index;                  /* in the engine's list; 0: CPU */
+    int n_threads;              /* CPU: threads of the pool */
+    int max_rows;               /* most rows (tokens) of one job: -ub */
+    int context;                /* KV positions to hold */
+    enum kv_type kv_k, kv_v;
+    bool exact;                 /* float weights multiplied in F32 */
+    const char *selector;       /* "opencl:0": platform/device choice of the user, or NULL */
+    const char *cache_dir;      /* compiled programs, verdicts; NULL: none */
+    const float *rope_cos, *rope_sin;   /* (context, rope_dims/2), mscale folded in; NULL until rope_set */
+    /* One line for the user (compiling, self-test verdicts, why not). May be NULL. */
+    void (*log)(void *ctx, const char *line);
+    void *log_ctx;
+};
+
+enum block_kind { BLOCK_ATTENTION, BLOCK_EXPERT, BLOCK_HEAD };
+
+struct block_id {
+    enum block_kind kind;
+    int layer, expert;          /* expert: BLOCK_EXPERT only */
+};
+
+/* x: residual stream (rows, hidden). y: attention block's output WITHOUT the residual: o_proj(attn(norm(x))) + bias.
+ * Row i stands at absolute position pos + i; KV rows pos .. pos+rows-1 are written, 0 .. pos+i read (window permitting). */
+struct attention_job {
+    int layer, rows, pos;
+    const float *x;
+    float *y;
+};
+
+/* Optional fused step: h = norm(x) of the expert norm, scores, then experts and weights (rows, n_experts_used), expert 1 first. */
+struct route_job {
+    int layer, rows;
+    const float *x;
+    float *h, *scores;          /* (rows, hidden), (rows, n_experts) */
+    int *experts;
+    float *weights;
+};
+
+/* Rows of one expert: entries first .. first+count-1 of experts_job.row / .slot. */
+struct expert_group {
+    int expert, first, count;
+};
+
+/* All experts that one device owes for one layer. Output of (row, slot) goes, unscaled, to out + (slot * rows + row) * hidden. */
+struct experts_job {
+    int layer, rows;            /* rows of h */
+    const float *h;             /* (rows, hidden), already normed */
+    int n_groups;
+    const struct expert_group *groups;
+    const int *row, *slot;      /* per entry: which row of h, which routing slot */
+    float *out;
+};
+
+/* x = x + combine(expert outputs) by rule 9. */
+struct combine_job {
+    int rows;
+    const float *out, *weights; /* (used, rows, hidden), (rows, used) */
+    float *x;
+};
+
+/* Final norm and head for some rows: logits (rows, n_vocab). */
+struct head_job {
+    int rows;
+    const float *x;             /* (rows, hidden) */
+    float *logits;
+};
+
+/* Whole layers first .. last-1, routing included, x updated in place; experts/weights of every layer reported for telemetry:
+ * (last - first, rows, used). Only when the plan gives this device every block of those layers. */
+struct layers_job {
+    int first, last, rows, pos;
+    float *x;
+    int *experts;
+    float *weights;
+};
+
+/* KV rows of one layer in the exchange layout: for each token, n_kv_heads * head_dim values of K, then of V, in the cache types. */
+struct kv_move {
+    int layer, pos, count;
+    void *data;
+    bool write;                 /* host -> device */
+};
+
+struct device_stats {
+    uint64_t weight_bytes, kv_bytes, scratch_bytes, staging_bytes;
+    uint64_t uploaded_bytes, downloaded_bytes;      /* since open */
+    uint64_t busy_ns, wait_ns, transfer_ns;         /* since open: kernels running, host waiting, copies */
+    uint64_t jobs, failures;
+};
+
+/* What probe found. */
+struct device_info {
+    char name[128];             /* "AMD Radeon 780M" */
+    char selector[32];          /* "opencl:0" */
+    char driver[128];
+    char why_not[256];          /* empty: usable; else one clear line */
+    bool is_cpu_type;           /* an OpenCL device that is really the CPU (PoCL) */
+    bool unified;               /* shares memory with the host */
+    uint64_t memory, max_alloc;
+};
+
+struct device_ops {
+    const char *name;           /* "cpu", "opencl" */
+    const char *summary;        /* one line for --list-devices and the manual */
+    /* Fills up to max entries, returns how many exist (0 with why[0] set: none, and why). Never fails, never crashes on a broken driver. */
+    int (*probe)(struct device_info *out, int max, char *why, size_t why_size);
+    int (*open)(struct device **out, const struct device_config *c, struct error *e);
+    void (*close)(struct device *d);
+    bool (*supports)(const struct device *d, enum block_kind kind, enum dtype type);
+    /* Makes a block resident, at most max_bytes of upload a call. Returns 1: resident, 0: call again, negative: failed. */
+    int (*block_put)(struct device *d, struct block_id id, size_t max_bytes, struct error *e);
+    void (*block_drop)(struct device *d, struct block_id id);
+    int (*attention)(struct device *d, const struct attention_job *j, struct error *e);
+    int (*route)(struct device *d, const struct route_job *j, struct error *e);
+    int (*experts)(struct device *d, const struct experts_job *j, struct error *e);
+    int (*combine)(struct device *d, const struct combine_job *j, struct error *e);
+    int (*head)(struct device *d, const struct head_job *j, struct error *e);
+    int (*layers)(struct device *d, const struct layers_job *j, struct error *e);
+    int (*wait)(struct device *d, struct error *e);
+    int (*kv_rows)(struct device *d, const struct kv_move *m, struct error *e);
+    int (*rope_set)(struct device *d, const float *cos, const float *sin, struct error *e);   /* (context, rope_dims/2) */
+    void (*stats)(const struct device *d, struct device_stats *out);
+};
+
+struct device_base {
+    const struct device_ops *ops;
+    struct device_config config;
+    struct device_info info;
+};
+
+/* The pieces of the CPU device that others need: how wide matrices must be packed on this machine, and which kernels run. */
+extern const struct device_ops cpu_device_ops;
+int cpu_pack_width(void);                   /* 16 with AVX-512, else 8 */
+/* "scalar", "avx2", "avx512": forces a kernel set before open (tests, --kernels); NULL: the best. ERR_USAGE when this CPU lacks it. */
+int cpu_kernels_select(const char *name, struct error *e);
+const char *cpu_kernels_name(void);
+
+#endif

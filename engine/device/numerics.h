@@ -1,0 +1,233 @@
+/* The numeric contract: every kernel (scalar, AVX2, AVX-512, OpenCL; one row or many; any number of threads, any chunking) gives the
+ * same bits for the operations below. This file is the reference; it is scalar C, compiled with -ffp-contract=off. "fma" is one
+ * rounding; every other + - * is one IEEE-754 binary32 operation, round to nearest even. No division or square root is used on
+ * this path (OpenCL 1.2 leaves them inexact): num_recip and num_rsqrt replace them. OpenCL code is compiled without any fast-math
+ * option and with FP_CONTRACT OFF.
+ *
+ * 1. Activation quantisation (rows that meet a quantised weight): blocks of 32 columns. amax = max |x| of the block. If
+ *    amax < 2^-64 (or is not finite) the block is d = 0, q = 0. Else d = amax * (1/127 as float), id = num_recip(d), q = rint(x * id)
+ *    (nearest even), clamped to [-127, 127]. d stays F32. NaN and infinity: see num_quantise_block.
+ * 2. Quantised dot product. Row r, n = cols/32 blocks. s_b = exact integer sum of w*a over block b. One block contributes
+ *    acc = fma((float)s_b, dw_b * da_b, acc) where dw_b is the F16 scale as F32. Types with a minimum (Q4_1, Q5_1, Q4_K, Q5_K) then do
+ *    acc = fma((float)sa_b, m_b * da_b, acc) with sa_b the integer sum of the block's activations (m_b negative where the format subtracts).
+ *    Blocks are cut into four contiguous quarters, quarter i = blocks floor(i*n/4) .. floor((i+1)*n/4)-1, each summed upwards from +0;
+ *    result (q0 + q1) + (q2 + q3), then + bias when there is one.
+ * 3. Float dot product (router; also the scores q.k over head_dim): the same four quarters over single elements, fma per element.
+ * 4. Sums over a vector (norms, softmax): 16 lanes, lane j adds elements j, j+16, ... upwards from +0, then lanes fold: for s = 8, 4, 2, 1:
+ *    lane[j] += lane[j+s] for j < s.
+ * 5. LayerNorm: mean = sum4(x) * inv_n (inv_n = 1.0f/n, computed on the host), v = sum4 with fma((x-mean),(x-mean),lane),
+ *    r = num_rsqrt(fma(v, inv_n, eps)); y = fma((x-mean)*r, w, b), or ((x-mean)*r)*w without bias.
+ * 6. Rotary: pairs (i, i+rot/2): y0 = fma(x0, c, -(x1*s)), y1 = fma(x1, c, x0*s); c, s from one host table (computed in double, mscale
+ *    folded in, rounded once). Elements beyond rot are copied.
+ * 7. Attention of one query head: q' = q * scale after rotary (scale = 1/sqrt(head_dim), host, rounded once); keys and values rounded to the
+ *    cache type (F16: nearest even); score_t by rule 3 on q' and k_t; m = max; p_t = num_exp(score_t - m); sum by rule 4 with lane = absolute
+ *    position mod 16; output_d: tokens in chunks of NUM_CHUNK by absolute position, within a chunk acc = fma(p_t, v_t[d], acc) upwards from
+ *    +0, chunks added upwards; times num_recip(sum). Tokens outside the window are skipped (they add nothing).
+ * 8. Expert: h = num_silu(gate) * up (gate and up by rule 2, quantised again by rule 1 for down).
+ * 9. Combination: acc = w0*e0; acc = fma(w1, e1, acc) ... in routing order; x = x + acc. Attention residual: x = x + y.
+ * 10. Router weights: num_route (below), scores by rule 3 in F32.
+ *
+ * Float weight matrices (F32, F16, BF16) are outside the contract: tolerance (see the tests). Any thread; pure functions. */
+#ifndef ENGINE_DEVICE_NUMERICS_H
+#define ENGINE_DEVICE_NUMERICS_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define NUM_BLOCK 32     /* columns of an activation block */
+#define NUM_CHUNK 256    /* tokens of one partial sum of values */
+#define NUM_LANES 16     /* lanes of rule 4; tokens interleaved in the key cache */
+
+static inline uint32_t num_bits(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    return u;
+}
+
+static inline float num_float(uint32_t u)
+{
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}
+
+/* 1/x for normal x of either sign in 2^-120 .. 2^120: magic start, four Newton steps in fma (about 1 ulp). */
+static inline float num_recip(float x)
+{
+    float y = num_float((0x7ef311c7u - (num_bits(x) & 0x7fffffffu)) | (num_bits(x) & 0x80000000u));
+
+    for (int i = 0; i < 4; i++)
+        y = fmaf(y, fmaf(-x, y, 1.0f), y);
+    return y;
+}
+
+/* 1/sqrt(x) for x in 2^-120 .. 2^120, positive: magic start, four Newton steps. */
+static inline float num_rsqrt(float x)
+{
+    float y = num_float(0x5f3759dfu - (num_bits(x) >> 1)), h = 0.5f * x;
+
+    for (int i = 0; i < 4; i++)
+        y = y * fmaf(-(h * y), y, 1.5f);
+    return y;
+}
+
+/* exp(x): x clamped to [-87, 88]; below -87 the result is 0. Cody-Waite, degree-6 polynomial (Cephes expf), about 1 ulp.
+ * NaN gives NaN on no promise. */
+static inline float num_exp(float x)
+{
+    const float magic = 12582912.0f;            /* 1.5 * 2^23: adds and takes away the fraction */
+    float c = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
+    float n = (fmaf(c, 1.44269504088896341f, magic)) - magic;
+    float r = fmaf(n, -0.693359375f, c), p;
+
+    r = fmaf(n, 2.12194440e-4f, r);
+    p = 1.9875691500e-4f;
+    p = fmaf(p, r, 1.3981999507e-3f);
+    p = fmaf(p, r, 8.3334519073e-3f);
+    p = fmaf(p, r, 4.1665795894e-2f);
+    p = fmaf(p, r, 1.6666665459e-1f);
+    p = fmaf(p, r, 5.0000001201e-1f);
+    p = fmaf(p, r * r, r) + 1.0f;
+    p = p * num_float((uint32_t)((int32_t)n + 127) << 23);
+    return x < -87.0f ? 0.0f : p;
+}
+
+/* x * sigmoid(x); the exponent is clamped to +-80 so that no value is subnormal. */
+static inline float num_silu(float x)
+{
+    float c = -x < -80.0f ? -80.0f : -x > 80.0f ? 80.0f : -x;
+
+    return x * num_recip(1.0f + num_exp(c));
+}
+
+static inline float num_from_f16(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 0x3ffu;
+
+    if (e == 0)
+        return num_float(sign) + (sign ? -1.0f : 1.0f) * (float)m * 5.9604644775390625e-8f;   /* exact: m * 2^-24 */
+    if (e == 31)
+        return num_float(sign | 0x7f800000u | m << 13);
+    return num_float(sign | (e + 112u) << 23 | m << 13);
+}
+
+/* Nearest even; overflow to infinity, NaN stays NaN. */
+static inline uint16_t num_to_f16(float x)
+{
+    uint32_t u = num_bits(x), a = u & 0x7fffffffu, sign = (u >> 16) & 0x8000u, r;
+
+    if (a > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u);
+    if (a >= 0x477ff000u)
+        return (uint16_t)(sign | 0x7c00u);
+    if (a < 0x38800000u) {                       /* subnormal half: adding 0.5 aligns the last bit with 2^-24 */
+        r = num_bits(num_float(a) + 0.5f) - 0x3f000000u;
+        return (uint16_t)(sign | r);
+    }
+    r = a - 0x38000000u;
+    r += 0xfffu + ((r >> 13) & 1u);
+    return (uint16_t)(sign | r >> 13);
+}
+
+static inline float num_from_bf16(uint16_t h)
+{
+    return num_float((uint32_t)h << 16);
+}
+
+static inline uint16_t num_to_bf16(float x)
+{
+    uint32_t u = num_bits(x);
+
+    if ((u & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(u >> 16 | 0x40u);
+    return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+/* Rule 1, one block. Returns d; sum (may be NULL) gets the integer sum of q. */
+static inline float num_quantise_block(const float *x, int8_t *q, int32_t *sum)
+{
+    float amax = 0.0f, d, id;
+    int32_t total = 0;
+
+    for (int i = 0; i < NUM_BLOCK; i++)
+        amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;     /* a NaN never wins */
+    if (!(amax >= 5.42101086e-20f) || amax > 1e30f) {        /* 2^-64; beyond 1e30 the model has already diverged */
+        memset(q, 0, NUM_BLOCK);
+        if (sum)
+            *sum = 0;
+        return 0.0f;
+    }
+    d = amax * (1.0f / 127.0f);
+    id = num_recip(d);
+    for (int i = 0; i < NUM_BLOCK; i++) {
+        float v = x[i] * id;
+
+        v = v > 127.0f ? 127.0f : v < -127.0f ? -127.0f : v == v ? v : 0.0f;
+        v = (v + 12582912.0f) - 12582912.0f;                 /* rint, nearest even */
+        q[i] = (int8_t)v;
+        total += q[i];
+    }
+    if (sum)
+        *sum = total;
+    return d;
+}
+
+/* Rule 4's fold. */
+static inline float num_fold(float lanes[NUM_LANES])
+{
+    for (int s = NUM_LANES / 2; s; s >>= 1)
+        for (int j = 0; j < s; j++)
+            lanes[j] += lanes[j + s];
+    return lanes[0];
+}
+
+/* Rule 3. */
+static inline float num_dot(const float *a, const float *b, int n)
+{
+    float q[4];
+
+    for (int i = 0; i < 4; i++) {
+        q[i] = 0.0f;
+        for (int c = (int)((int64_t)i * n / 4); c < (int)((int64_t)(i + 1) * n / 4); c++)
+            q[i] = fmaf(a[c], b[c], q[i]);
+    }
+    return (q[0] + q[1]) + (q[2] + q[3]);
+}
+
+/* Rule 10, SparseMixer as in the model's official code (modeling_slimmoe.py, sparsemixer(), inference; see also Liu et al. 2023,
+ * arXiv:2310.00811): expert 1 is the argmax; its weight is the softmax over the scores that stay after masking those with
+ * (max - s) / max(|s|, max) > 2*jitter; expert 2 the argmax of the rest, its weight from its own masked softmax (max and mask
+ * from the rest, the factor clamped from below by the new maximum). Not renormalised. Ties: the lowest index. */
+static inline void num_sparsemixer(const float *scores, int n, float jitter, int k, int *experts, float *weights)
+{
+    uint64_t taken[8] = {0};     /* up to 512 experts */
+    float limit = 2.0f * jitter;
+
+    for (int slot = 0; slot < k; slot++) {
+        int best = -1;
+        float max = 0.0f, sum = 0.0f;
+
+        for (int e = 0; e < n; e++)
+            if (!(taken[e >> 6] >> (e & 63) & 1) && (best < 0 || scores[e] > max)) {
+                best = e;
+                max = scores[e];
+            }
+        for (int e = 0; e < n; e++) {
+            float a = fabsf(scores[e]), f = a > max ? a : max;
+
+            if (taken[e >> 6] >> (e & 63) & 1)
+                continue;
+            /* (max - s) / f > limit, without a division; f <= 0 only when every score is 0, where nothing is masked */
+            if (e != best && max - scores[e] > limit * f)
+                continue;
+            sum = sum + num_exp(scores[e] - max);
+        }
+        experts[slot] = best;
+        weights[slot] = num_recip(sum);
+        taken[best >> 6] |= (uint64_t)1 << (best & 63);
+    }
+}
+
+#endif

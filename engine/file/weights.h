@@ -1,0 +1,64 @@
+/* Weight files behind one vtable, found by content: a Hugging Face folder (config.json + safetensors, sharded or not), a single
+ * .safetensors beside a config.json, GGUF v2/v3 (one or many files). Memory-mapped read-only; every offset, count and string is
+ * bounds-checked at open, so a view returned here can be read without further checks until weight_file_close.
+ * Owner: the caller of open. After open the object is immutable: any thread may read. Errors: ERR_MODEL (damaged, unknown),
+ * ERR_IO (cannot open/read). A file that shrinks after open raises SIGBUS: file_guard (engine/base/mapping.h) turns it into an error. */
+#ifndef ENGINE_FILE_WEIGHTS_H
+#define ENGINE_FILE_WEIGHTS_H
+
+#include "engine/base/error.h"
+#include "engine/file/dtype.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TENSOR_DIMS 4
+
+/* Row-major view. dims[0] is the slowest; the last one is contiguous (GGUF's order is reversed on reading). */
+struct tensor_view {
+    const char *name;
+    enum dtype type;
+    int n_dims;
+    int64_t dims[TENSOR_DIMS];
+    const void *data;           /* maybe unaligned; inside the mapping */
+    size_t bytes;
+};
+
+enum weight_format { WEIGHT_SAFETENSORS, WEIGHT_GGUF };
+
+enum meta_type { META_NONE, META_INT, META_FLOAT, META_BOOL, META_STRING, META_ARRAY };
+
+/* A metadata value. GGUF: the key. Hugging Face: a dotted path in config.json ("rope_scaling.short_factor");
+ * other JSON files of the folder with "file.json:path" (generation_config.json, tokenizer_config.json). */
+struct meta_value {
+    enum meta_type type;
+    int64_t i;                  /* META_INT, META_BOOL */
+    double f;                   /* META_FLOAT and META_INT */
+    const char *s;              /* META_STRING: not NUL-terminated in GGUF: use len */
+    size_t len;                 /* string bytes, or elements of an array */
+    const void *array;          /* private */
+};
+
+struct weight_file;
+
+/* path: a file or folder. tokenizer_only: weights may be absent (a folder without safetensors opens with 0 tensors). */
+int weight_file_open(struct weight_file **out, const char *path, bool tokenizer_only, struct error *e);
+void weight_file_close(struct weight_file *f);
+
+enum weight_format weight_file_format(const struct weight_file *f);
+const char *weight_file_path(const struct weight_file *f);
+uint64_t weight_file_bytes(const struct weight_file *f);         /* sum of all tensors */
+size_t weight_file_count(const struct weight_file *f);
+const struct tensor_view *weight_file_at(const struct weight_file *f, size_t i);
+const struct tensor_view *weight_file_find(const struct weight_file *f, const char *name);   /* NULL: none */
+struct meta_value weight_file_meta(const struct weight_file *f, const char *key);            /* META_NONE: none */
+struct meta_value meta_at(const struct meta_value *array, size_t i);
+/* Whole auxiliary file of a folder (tokenizer.json …): mapped bytes, NULL when absent or not a folder. */
+const void *weight_file_aux(const struct weight_file *f, const char *name, size_t *bytes);
+/* Gives the kernel leave to drop a tensor's pages once it was repacked. */
+void weight_file_forget(const struct weight_file *f, const struct tensor_view *t);
+/* 64-bit hash of names, shapes, types and sampled data: identifies a model in profiles, caches and sessions. */
+uint64_t weight_file_hash(const struct weight_file *f);
+
+#endif

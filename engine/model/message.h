@@ -1,0 +1,12 @@
+/* One message of a conversation. Plain data. */
+#ifndef ENGINE_MODEL_MESSAGE_H
+#define ENGINE_MODEL_MESSAGE_H
+
+enum role { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT };
+
+struct message {
+    enum role role;
+    char *text;                  /* UTF-8, owned by whoever holds the message */
+};
+
+#endif

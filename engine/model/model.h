@@ -1,0 +1,66 @@
+/* A loaded model: hyperparameters, tokenizer source and packed weights. Owner: the engine. Immutable after model_load: any thread reads.
+ * Loading: open file -> family by architecture -> hparams (metadata, then tensor shapes) -> strict binding -> convert/repack by all
+ * threads -> forget the mapped pages that were copied. Errors: ERR_MODEL, ERR_IO, ERR_MEMORY, ERR_CANCELLED. */
+#ifndef ENGINE_MODEL_MODEL_H
+#define ENGINE_MODEL_MODEL_H
+
+#include "engine/base/error.h"
+#include "engine/file/weights.h"
+#include "engine/model/hparams.h"
+#include "engine/model/matrix.h"
+
+struct norm_weights {
+    const float *weight, *bias;     /* hidden values; bias may be NULL */
+};
+
+struct expert_weights {
+    struct matrix gate, up, down;   /* (ffn, hidden), (ffn, hidden), (hidden, ffn) */
+};
+
+struct layer_weights {
+    struct norm_weights attention_norm, expert_norm;
+    struct matrix q, k, v;          /* (heads*head_dim, hidden), (kv_heads*head_dim, hidden) twice */
+    struct matrix o;                /* (hidden, heads*head_dim) */
+    const float *router;            /* (n_experts, hidden), F32 row-major */
+    struct expert_weights *experts; /* n_experts */
+};
+
+struct model {
+    struct hparams hp;
+    const char *family;             /* "phimoe" */
+    char name[128];                 /* general.name or the folder's name; control characters removed */
+    enum dtype type;                /* that of most of the weights: what the status line shows */
+    uint64_t hash;                  /* weight_file_hash, mixed with a conversion (--dtype) */
+    struct weight_file *file;       /* stays open: embeddings and float weights are read from it */
+    struct tensor_view embeddings;  /* (n_vocab, hidden), any type; rows are dequantised on the host */
+    struct layer_weights *layers;
+    struct norm_weights output_norm;
+    struct matrix head;             /* (n_vocab, hidden), with bias */
+    size_t packed_bytes, mapped_bytes;   /* weights in memory of ours / in the mapped file */
+    int64_t n_params, n_params_active;
+    struct arena *arena;            /* private: memory behind the matrices */
+};
+
+struct model_options {
+    int convert;                    /* enum dtype to convert float weights to while loading, -1: keep */
+    int width;                      /* row interleave of quantised matrices: 8 or 16 (cpu_pack_width()) */
+    int n_threads;
+    /* Called from the loading thread about 10 times a second: bytes done of total. Non-zero cancels. May be NULL. */
+    int (*progress)(void *ctx, uint64_t done, uint64_t total);
+    void *progress_ctx;
+};
+
+/* What a load would take, without loading (for --fit). All in bytes. */
+struct model_needs {
+    uint64_t attention, experts, router_norms, embeddings, head;   /* as they will lie in memory */
+    uint64_t packed, mapped;                                       /* the same, by where they lie */
+};
+
+int model_load(struct model **out, const char *path, const struct model_options *o, struct error *e);
+/* Metadata, shapes and binding only: hp, family, name, type and needs are filled, no weight byte is read. */
+int model_inspect(struct model **out, const char *path, const struct model_options *o, struct model_needs *needs, struct error *e);
+void model_free(struct model *m);
+/* One embedding row as F32 (hidden values). id must be in range. */
+void model_embed(const struct model *m, int id, float *out);
+
+#endif

@@ -1,0 +1,39 @@
+/* Tokenizer: SentencePiece-style BPE with byte fallback, from tokenizer.json or GGUF. Owner: the engine. Immutable after load: any thread.
+ * Added tokens follow their strip rules (lstrip, rstrip, single_word, normalized). */
+#ifndef ENGINE_MODEL_TOKENIZER_H
+#define ENGINE_MODEL_TOKENIZER_H
+
+#include "engine/base/error.h"
+#include "engine/file/weights.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct tokenizer;
+
+int tokenizer_load(struct tokenizer **out, const struct weight_file *f, struct error *e);
+void tokenizer_free(struct tokenizer *t);
+int tokenizer_size(const struct tokenizer *t);
+/* Bytes of a token as stored ("▁the" -> "▁the"); special: an added control token. Points into the tokenizer. */
+const char *tokenizer_piece(const struct tokenizer *t, int id, size_t *len, bool *special);
+int tokenizer_find(const struct tokenizer *t, const char *piece, size_t len);    /* -1: none */
+
+/* Text (any bytes, NULs too) to ids; parse_special reads added special tokens in it. No BOS is added. *ids is mem_* memory, owned by the caller. */
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, bool parse_special, int **ids, int *n, struct error *e);
+
+/* Ids to text: whole string (mem_*, NUL-terminated, len may be NULL). skip_special leaves control tokens out. */
+int tokenizer_decode(const struct tokenizer *t, const int *ids, int n, bool skip_special, char **text, size_t *len, struct error *e);
+
+/* Streaming: bytes come out only as whole code points; a lone invalid byte comes out as U+FFFD. */
+struct detokenizer {
+    const struct tokenizer *tokenizer;
+    bool skip_special, at_start;
+    unsigned char pending[8];
+    int n_pending;
+};
+void detokenizer_init(struct detokenizer *d, const struct tokenizer *t, bool skip_special);
+/* Writes at most size-1 bytes + NUL, returns the length; pieces longer than size are cut at a code point. No allocation. */
+size_t detokenizer_push(struct detokenizer *d, int id, char *out, size_t size);
+size_t detokenizer_finish(struct detokenizer *d, char *out, size_t size);        /* what is left, invalid bytes as U+FFFD */
+
+#endif

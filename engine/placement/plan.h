@@ -1,0 +1,29 @@
+/* A placement plan: which device runs each layer's attention block, each expert and the head. Immutable once made; shared by pointer.
+ * Device 0 is always the CPU; device indices are those of the engine's device list (struct engine_info). Owner: whoever made it, freed
+ * with plan_free; a plan handed to the engine belongs to the engine. Pure data: any thread. */
+#ifndef ENGINE_PLACEMENT_PLAN_H
+#define ENGINE_PLACEMENT_PLAN_H
+
+#include <stdint.h>
+
+#define PLAN_NAME 64
+
+struct plan {
+    char name[PLAN_NAME];          /* as the user spelled it: "cpu", "hot:600M", a file's name */
+    int n_layers, n_experts;
+    uint8_t *attention;            /* n_layers device indices */
+    uint8_t *experts;              /* n_layers * n_experts device indices, layer-major */
+    uint8_t head;
+};
+
+struct plan *plan_new(const char *name, int n_layers, int n_experts);   /* everything on device 0; NULL: no memory */
+struct plan *plan_copy(const struct plan *p);
+void plan_free(struct plan *p);
+int plan_equal(const struct plan *a, const struct plan *b);             /* ignores the name */
+
+static inline uint8_t plan_expert(const struct plan *p, int layer, int expert)
+{
+    return p->experts[layer * p->n_experts + expert];
+}
+
+#endif

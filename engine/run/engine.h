@@ -1,0 +1,87 @@
+/* The synchronous engine: a loaded model, its devices and one session. Used directly by batch, bench and tests; the worker
+ * (engine/run/worker.h) wraps it in a thread for the chat. Thread: the one that opened it, except engine_cancel (any thread,
+ * async-signal-safe) and engine_info/engine_telemetry as stated. */
+#ifndef ENGINE_RUN_ENGINE_H
+#define ENGINE_RUN_ENGINE_H
+
+#include "engine/base/error.h"
+#include "engine/device/device.h"
+#include "engine/placement/plan.h"
+#include "engine/run/messages.h"
+#include "engine/run/telemetry.h"
+
+struct engine;
+struct tokenizer;
+
+struct engine_config {
+    const char *model_path;
+    int context;                 /* 0: the trained context, at most 4096 */
+    int n_threads;               /* 0: physical cores */
+    int batch, ubatch;           /* logical and physical prefill chunk */
+    enum kv_type kv_k, kv_v;
+    int convert;                 /* enum dtype or -1 (--dtype) */
+    bool exact;
+    const char *kernels;         /* NULL: best */
+    const struct device_ops *const *backends;   /* NULL-terminated, CPU last; NULL: CPU alone */
+    const char *device_selector; /* "opencl:0", "none", NULL: automatic */
+    const char *cache_dir;
+    const char *placement;       /* planner spec or file; NULL: cpu */
+    int (*progress)(void *ctx, uint64_t done, uint64_t total);
+    void (*log)(void *ctx, const char *line);
+    void *callback_ctx;
+};
+
+/* Immutable after open: any thread. */
+struct engine_info {
+    const struct model *model;
+    const struct tokenizer *tokenizer;
+    int context, n_threads, ubatch;
+    const char *kernels;
+    int n_devices;
+    struct device_info devices[DEVICE_MAX];      /* 0: CPU */
+};
+
+int engine_open(struct engine **out, const struct engine_config *c, struct error *e);
+void engine_close(struct engine *g);
+const struct engine_info *engine_info(const struct engine *g);
+void engine_cancel(struct engine *g);            /* honoured between layers; cleared when a turn starts */
+
+/* Tokens of the session as they lie in the KV cache. */
+int engine_session_tokens(const struct engine *g, const int **ids);
+void engine_session_clear(struct engine *g);
+void engine_session_rewind(struct engine *g, int n_tokens);      /* keeps the first n_tokens */
+
+/* Appends ids to the session and computes them in chunks of ubatch. logits: NULL, or all_logits ? (n, n_vocab) : (1, n_vocab) of the
+ * last. on_progress (may be NULL) is told after every chunk. ERR_CONTEXT, ERR_CANCELLED (session then ends with a whole token), ERR_MEMORY. */
+int engine_eval(struct engine *g, const int *ids, int n, float *logits, bool all_logits, struct error *e);
+/* Same, the n rows being computed chunk by chunk of at most `chunk` rows (tests). */
+int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, float *logits, bool all_logits, struct error *e);
+
+/* A whole turn: template, tokens, prefix reuse, overflow policy, prefill, decode loop. on_event gets TURN_STARTED, PREFILL, TOKEN,
+ * NOTICE, PLAN and TURN_DONE; it returns non-zero to cancel. The turn stays the caller's. */
+int engine_turn(struct engine *g, const struct turn *t, int (*on_event)(void *ctx, struct event *ev), void *ctx,
+                struct turn_done_event *done, struct error *e);
+
+void engine_sampling_set(struct engine *g, const struct sampling *s);    /* from the next token on; safe inside on_event */
+void engine_pace_set(struct engine *g, double tokens_per_second);        /* 0: off; safe inside on_event */
+int engine_plan_set(struct engine *g, struct plan *p, struct error *e);  /* takes p; safe inside on_event, takes effect at the safe point */
+int engine_place(struct engine *g, const char *spec, struct error *e);   /* planner spec or plan file */
+const struct plan *engine_plan(const struct engine *g);
+
+/* Fills t (arrays allocated by telemetry_init) with the present state. */
+int telemetry_init(struct telemetry *t, int n_layers, int n_experts);
+void telemetry_release(struct telemetry *t);
+void telemetry_copy(struct telemetry *to, const struct telemetry *from);
+const struct telemetry *engine_telemetry(const struct engine *g);        /* engine thread only */
+
+/* Per token routing observers (profiles, traces): called between layers' end and the next token, engine thread. */
+struct routing {
+    int rows, pos, n_layers, used;
+    const int *ids;              /* rows token ids */
+    const int *experts;          /* (n_layers, rows, used) */
+    const float *weights;
+    bool prefill;
+};
+void engine_observe(struct engine *g, void (*fn)(void *ctx, const struct routing *r), void *ctx);   /* one observer; NULL: none */
+
+#endif

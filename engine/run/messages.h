@@ -1,0 +1,102 @@
+/* Between the UI thread and the engine thread: commands down (a mailbox), events up (a ring with a coalesced eventfd). Plain data;
+ * a pointer inside a message belongs to the receiver, who frees it with command_release / event_release. */
+#ifndef ENGINE_RUN_MESSAGES_H
+#define ENGINE_RUN_MESSAGES_H
+
+#include "engine/model/message.h"
+#include "engine/placement/plan.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct sampling {
+    float temperature;           /* 0: greedy */
+    int top_k;                   /* 0: off */
+    float top_p, min_p;          /* 1.0, 0.0: off */
+    float repeat_penalty;        /* 1.0: off */
+    int repeat_last_n;           /* tokens looked back; 0: off, -1: context */
+    uint64_t seed;
+};
+
+enum stop_reason { STOP_NONE, STOP_TOKEN, STOP_LENGTH, STOP_CANCELLED, STOP_CONTEXT, STOP_STRING, STOP_ERROR };
+const char *stop_reason_word(enum stop_reason r);     /* "stop", "length", "cancelled", "context", "string", "error" */
+
+/* One turn: the whole conversation; the engine reuses the KV of the longest common prefix. */
+struct turn {
+    struct message *messages;
+    size_t n_messages;
+    bool raw;                    /* messages[0].text is continued as it stands, no template */
+    bool continue_last;          /* the last message is an assistant's, to be continued */
+    struct sampling sampling;
+    int max_tokens;              /* -1: until it stops */
+    bool ignore_eos;
+    char **stops;                /* n_stops strings that end the answer, not shown */
+    size_t n_stops;
+};
+
+enum command_kind {
+    COMMAND_TURN,                /* .turn */
+    COMMAND_SAMPLING,            /* .sampling: from the next token on */
+    COMMAND_PLAN,                /* .plan: at the next safe point; ownership passes */
+    COMMAND_PLACE,               /* .text: planner spec ("hot:600M"), resolved by the engine against its counts */
+    COMMAND_PACE,                /* .number: tokens a second, 0: off */
+    COMMAND_CLEAR,               /* forget KV and session counts */
+    COMMAND_QUIT,
+};
+
+struct command {
+    enum command_kind kind;
+    union {
+        struct turn turn;
+        struct sampling sampling;
+        struct plan *plan;
+        char *text;
+        double number;
+    };
+};
+
+enum event_kind {
+    EVENT_LOADING,               /* .progress: bytes */
+    EVENT_READY,                 /* the model is loaded */
+    EVENT_TURN_STARTED,          /* .progress.total: prompt tokens, .done: of them cached */
+    EVENT_PREFILL,               /* .progress: tokens */
+    EVENT_TOKEN,                 /* .token */
+    EVENT_TURN_DONE,             /* .done_turn */
+    EVENT_PLAN,                  /* .text: name of the plan now in force */
+    EVENT_NOTICE,                /* .text: one line worth telling (turns dropped, device lost, fallback) */
+    EVENT_ERROR,                 /* .error_code, .text; a turn in progress has ended */
+    EVENT_STOPPED,               /* the thread is gone */
+};
+
+struct token_event {
+    int id;
+    float probability;           /* after the chain; greedy: softmax at temperature 1 */
+    uint16_t len;                /* bytes of text that became complete with this token */
+    char text[64];
+    bool first;
+    uint64_t compute_ns;
+};
+
+struct turn_done_event {
+    enum stop_reason reason;
+    int prompt_tokens, cached_tokens, completion_tokens;
+    int dropped_turns;           /* by the overflow policy */
+    uint64_t ttft_ns, prefill_ns, decode_ns, total_ns;
+};
+
+struct event {
+    enum event_kind kind;
+    union {
+        struct { uint64_t done, total; } progress;
+        struct token_event token;
+        struct turn_done_event done_turn;
+        struct { int code; } failure;
+    };
+    char *text;                  /* owned, or NULL */
+};
+
+void command_release(struct command *c);
+void event_release(struct event *e);
+
+#endif

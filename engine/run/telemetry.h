@@ -1,0 +1,56 @@
+/* What the engine reports about itself: plain data, copied through a triple buffer (engine/base/snapshot.h), so a reader always sees
+ * one consistent state. Written by the engine thread between tokens; read by the UI thread. All times in nanoseconds of CLOCK_MONOTONIC. */
+#ifndef ENGINE_RUN_TELEMETRY_H
+#define ENGINE_RUN_TELEMETRY_H
+
+#include "engine/device/device.h"
+
+#include <stdint.h>
+
+#define TELEMETRY_RECENT 128     /* newest token times kept */
+#define TELEMETRY_PLANS 16
+
+enum engine_state { ENGINE_LOADING, ENGINE_IDLE, ENGINE_PREFILL, ENGINE_DECODE, ENGINE_STOPPED };
+
+struct plan_figures {            /* every plan used in this session */
+    char name[64];
+    uint64_t tokens, decode_ns;
+    double mean_tok_s, median_tok_s, sd_tok_s;
+    uint64_t ttft_ns;            /* of the newest turn begun under it; 0: none */
+    uint64_t wait_ns, transfer_ns;       /* total under this plan */
+    double share[DEVICE_MAX];    /* of the busy time, by device */
+};
+
+struct telemetry {
+    enum engine_state state;
+    uint64_t serial;             /* grows with every publication */
+    /* this turn */
+    int prompt_tokens, cached_tokens, prefilled_tokens, generated_tokens;
+    uint64_t turn_start_ns, first_token_ns, last_token_ns;   /* 0: not yet */
+    uint64_t prefill_ns, decode_ns;
+    double prefill_tok_s, decode_tok_s;                      /* decode: (tokens - 1) / (last - first), pacing pauses taken out */
+    uint32_t recent_us[TELEMETRY_RECENT];                    /* computing time of the newest tokens, ring */
+    uint64_t recent_count;                                   /* total ever; newest at (count - 1) % TELEMETRY_RECENT */
+    /* session */
+    int context_used, context_size;
+    uint64_t session_prompt_tokens, session_generated_tokens;
+    /* memory */
+    uint64_t weights_packed, weights_mapped, kv_bytes, scratch_bytes;
+    int n_devices;
+    struct device_stats devices[DEVICE_MAX];
+    /* placement */
+    char plan[64];
+    int moves_pending;
+    uint64_t moves_pending_bytes, moved_bytes;
+    int n_plans;
+    struct plan_figures plans[TELEMETRY_PLANS];
+    /* experts: arrays of n_layers * n_experts, layer-major, allocated once with the snapshot */
+    int n_layers, n_experts, n_experts_used;
+    uint32_t *answer, *session;  /* tokens routed there: this answer (its prefill apart), whole session with prefill */
+    float *now;                  /* decayed use, newest token adds 1, half-life 16 tokens */
+    uint8_t *ran_on;             /* device that ran the expert last; 255: never */
+    uint8_t *planned;            /* device the current plan gives it */
+    uint8_t *newest;             /* 1 + routing slot when the newest token chose it, else 0 */
+};
+
+#endif

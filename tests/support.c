@@ -1,0 +1,92 @@
+/* See support.h. */
+#include "tests/support.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char tmp[64];
+
+int support_run(Suite *s)
+{
+    SRunner *r = srunner_create(s);
+    int failed;
+
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+const char *support_root(void)
+{
+    static char root[PATH_MAX];
+    const char *given = getenv("MOETOP_ROOT");
+
+    if (given)
+        return given;
+    if (!root[0]) {
+        char probe[PATH_MAX + 32];
+
+        if (!getcwd(root, sizeof root))
+            return ".";
+        for (;;) {
+            char *slash;
+
+            snprintf(probe, sizeof probe, "%s/tests/support.h", root);
+            if (access(probe, R_OK) == 0 || !(slash = strrchr(root, '/')) || slash == root)
+                break;
+            *slash = 0;
+        }
+    }
+    return root;
+}
+
+const char *support_path(const char *below_tests)
+{
+    static char ring[8][PATH_MAX + 512];
+    static int at;
+    char *p = ring[at++ & 7];
+
+    snprintf(p, sizeof ring[0], "%s/tests/%s", support_root(), below_tests);
+    return p;
+}
+
+const char *support_shared(const char *below_data)
+{
+    static char ring[8][PATH_MAX + 512];
+    static int at;
+    char *p = ring[at++ & 7];
+
+    snprintf(p, sizeof ring[0], "%s/../shared/data/%s", support_root(), below_data);
+    if (access(p, R_OK) == 0)
+        return p;
+    printf("SKIPPED: %s is not here\n", p);
+    return NULL;
+}
+
+static void remove_tmp(void)
+{
+    char command[128];
+
+    snprintf(command, sizeof command, "rm -rf '%s'", tmp);
+    if (system(command)) {
+        /* nothing left to do at exit */
+    }
+}
+
+const char *support_tmpdir(void)
+{
+    static pid_t owner;
+
+    if (!tmp[0] || owner != getpid()) {
+        strcpy(tmp, "/tmp/moetop-test-XXXXXX");
+        if (!mkdtemp(tmp))
+            abort();
+        owner = getpid();
+        atexit(remove_tmp);
+    }
+    return tmp;
+}
