@@ -37,7 +37,7 @@ TESTSRC := $(sort $(wildcard tests/check_*.c))
 TESTS   := $(TESTSRC:tests/%.c=$(B)/tests/%)
 TESTLIB := $(B)/tests/support.o
 
-.PHONY: all test deps install uninstall clean golden
+.PHONY: all test tests check tsan-run deps install uninstall clean golden
 all: moetop
 
 # ./moetop is the release program; other modes leave theirs in build/MODE/moetop.
@@ -75,9 +75,17 @@ $(B)/tests/check_%: $(B)/tests/check_%.o $(TESTLIB) $(B)/libmoetop.a
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $< $(TESTLIB) $(B)/libmoetop.a -lcheck -lsubunit -lrt $(LIBS)
 
 tests: $(TESTS)
-# Runs every suite of this MODE; `make test` is the whole gate.
+# Runs every suite of this MODE; `make test` is the whole gate: optimised, ASan+UBSan over everything, TSan over the threads.
 check: $(TESTS) $(B)/moetop
-	$(Q)sh tests/run.sh $(B)
+	$(Q)sh tests/run.sh $(B) $(SUITES)
+# Suites in which threads meet: those that TSan must see.
+TSAN_SUITES := $(filter check_worker check_ring check_pool check_cpu_device check_engine,$(notdir $(TESTS)))
+test: moetop
+	$(Q)$(MAKE) MODE=release check
+	$(Q)$(MAKE) MODE=asan check
+	$(Q)$(if $(TSAN_SUITES),$(MAKE) MODE=tsan SUITES="$(TSAN_SUITES)" $(addprefix build/tsan/tests/,$(TSAN_SUITES)) build/tsan/moetop tsan-run)
+tsan-run:
+	$(Q)sh tests/run.sh $(B) $(SUITES)
 
 deps:
 	apt-get update -qq
