@@ -20,9 +20,10 @@
  * 6. Rotary: pairs (i, i+rot/2): y0 = fma(x0, c, -(x1*s)), y1 = fma(x1, c, x0*s); c, s from one host table (computed in double, mscale
  *    folded in, rounded once). Elements beyond rot are copied.
  * 7. Attention of one query head: q' = q * scale after rotary (scale = 1/sqrt(head_dim), host, rounded once); keys and values rounded to the
- *    cache type (F16: nearest even); score_t by rule 3 on q' and k_t; m = max; p_t = num_exp(score_t - m); sum by rule 4 with lane = absolute
- *    position mod 16; output_d: tokens in chunks of NUM_CHUNK by absolute position, within a chunk acc = fma(p_t, v_t[d], acc) upwards from
- *    +0, chunks added upwards; times num_recip(sum). Tokens outside the window are skipped (they add nothing).
+ *    cache type (F16: nearest even; Q8_0: num_kv_quantise_block, an element is then (float)q * d, exact); score_t by rule 3 on q' and k_t;
+ *    m = max over all tokens; p_t = num_exp(score_t - m). Tokens lie in chunks of NUM_CHUNK by absolute position. Within a chunk: sum of
+ *    p_t by rule 4 with lane = position mod 16 (lanes folded once a chunk); out_d: acc = fma(p_t, v_t[d], acc) upwards from +0. Chunks
+ *    (of both) are then added upwards from +0; out_d * num_recip(sum). Tokens outside the window are skipped (they add nothing).
  * 8. Expert: h = num_silu(gate) * up (gate and up by rule 2, quantised again by rule 1 for down).
  * 9. Combination: acc = w0*e0; acc = fma(w1, e1, acc) ... in routing order; x = x + acc. Attention residual: x = x + y.
  * 10. Router weights: num_route (below), scores by rule 3 in F32.
@@ -79,7 +80,8 @@ static inline float num_exp(float x)
 {
     const float magic = 12582912.0f;            /* 1.5 * 2^23: adds and takes away the fraction */
     float c = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
-    float n = (fmaf(c, 1.44269504088896341f, magic)) - magic;
+    float t = fmaf(c, 1.44269504088896341f, magic);   /* its low bits are the integer n */
+    float n = t - magic;
     float r = fmaf(n, -0.693359375f, c), p;
 
     r = fmaf(n, 2.12194440e-4f, r);
@@ -90,7 +92,7 @@ static inline float num_exp(float x)
     p = fmaf(p, r, 1.6666665459e-1f);
     p = fmaf(p, r, 5.0000001201e-1f);
     p = fmaf(p, r * r, r) + 1.0f;
-    p = p * num_float((uint32_t)((int32_t)n + 127) << 23);
+    p = p * num_float((num_bits(t) + 127u) << 23);
     return x < -87.0f ? 0.0f : p;
 }
 
@@ -109,7 +111,7 @@ static inline float num_from_f16(uint16_t h)
     if (e == 0)
         return num_float(sign) + (sign ? -1.0f : 1.0f) * (float)m * 5.9604644775390625e-8f;   /* exact: m * 2^-24 */
     if (e == 31)
-        return num_float(sign | 0x7f800000u | m << 13);
+        return num_float(sign | 0x7f800000u | m << 13 | (m ? 0x400000u : 0u));   /* NaN comes out quiet, as from vcvtph2ps */
     return num_float(sign | (e + 112u) << 23 | m << 13);
 }
 
@@ -172,6 +174,30 @@ static inline float num_quantise_block(const float *x, int8_t *q, int32_t *sum)
     if (sum)
         *sum = total;
     return d;
+}
+
+/* Rule 7, Q8_0 cache: 32 elements along head_dim. As rule 1, with the scale stored as F16 (returned) and that rounded scale's reciprocal
+ * taken; a block whose scale rounds to 0 or infinity is all zeros. */
+static inline uint16_t num_kv_quantise_block(const float *x, int8_t *q)
+{
+    float amax = 0.0f, id;
+    uint16_t h;
+
+    for (int i = 0; i < NUM_BLOCK; i++)
+        amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
+    h = num_to_f16(amax < 1e30f ? amax * (1.0f / 127.0f) : 0.0f);
+    if ((h & 0x7c00u) == 0x7c00u || h == 0) {
+        memset(q, 0, NUM_BLOCK);
+        return 0;
+    }
+    id = num_recip(num_from_f16(h));
+    for (int i = 0; i < NUM_BLOCK; i++) {
+        float v = x[i] * id;
+
+        v = v > 127.0f ? 127.0f : v < -127.0f ? -127.0f : v == v ? v : 0.0f;
+        q[i] = (int8_t)((v + 12582912.0f) - 12582912.0f);
+    }
+    return h;
 }
 
 /* Rule 4's fold. */
