@@ -1,0 +1,32 @@
+/* Samples and what they say: the figures behind every "mean ± sd" and every "difference inside the noise" of the program.
+ * Owner: the caller. One thread at a time. */
+#ifndef ENGINE_BASE_SERIES_H
+#define ENGINE_BASE_SERIES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct series {
+    double *values;
+    size_t n, room;
+};
+
+struct series_figures {
+    size_t n;
+    double min, max, mean, median, p95, sd;      /* sd: of the sample (n - 1); all 0 when n is 0 */
+};
+
+void series_init(struct series *s);
+void series_release(struct series *s);
+void series_clear(struct series *s);
+int series_add(struct series *s, double value);              /* 0, or -1: no memory, the sample is not kept */
+/* Sorts nothing of s; n 0 gives zeros. -1: no memory (out is zeroed). */
+int series_summarise(const struct series *s, struct series_figures *out);
+/* The same for an array of the caller's, which comes back sorted. Allocates nothing. */
+void series_summarise_sorted(double *values, size_t n, struct series_figures *out);
+/* Percentile 0..100 of sorted values, linear between neighbours. */
+double series_percentile(const double *sorted, size_t n, double percent);
+/* Whether two means differ beyond the noise: Welch's t at 95 %. Fewer than two samples on a side: no. */
+bool series_differ(const struct series_figures *a, const struct series_figures *b);
+
+#endif
