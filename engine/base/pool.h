@@ -1,0 +1,47 @@
+/* A fixed set of threads that run one function together (SPMD) and meet at barriers.
+ * Owner: one thread, which calls every function below except pool_barrier and is itself thread 0 of each run; others must not use the pool.
+ * Waiting spins for some tens of microseconds, then sleeps in the kernel, so that an idle pool costs nothing and one in use answers at once.
+ * Nothing is allocated after pool_new; a run costs two atomic hand-overs per thread. */
+#ifndef ENGINE_BASE_POOL_H
+#define ENGINE_BASE_POOL_H
+
+#include "engine/base/error.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define POOL_MAX 256
+
+struct pool;
+
+/* n threads, the caller included (1 .. POOL_MAX). pin: thread i stays on the i-th physical core of this process (caller too; given
+ * back by pool_free). A thread that cannot be created is an error; pinning that fails is not. */
+int pool_new(struct pool **out, int n, bool pin, struct error *e);
+void pool_free(struct pool *p);
+int pool_threads(const struct pool *p);
+/* Runs fn(ctx, tid, n) on all threads, tid 0 on the caller; returns when all have returned. */
+void pool_run(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx);
+/* Inside fn: returns when every thread of the run has called it. What was written before is seen by all after. */
+void pool_barrier(struct pool *p, int tid);
+
+/* Shares out 0 .. total-1 in chunks to whoever comes first. One per phase of work; reset while no thread is in it. */
+struct pool_share {
+    _Alignas(64) atomic_int next;
+    char pad[60];
+};
+
+static inline void pool_share_reset(struct pool_share *s)
+{
+    atomic_store_explicit(&s->next, 0, memory_order_relaxed);
+}
+
+/* Takes the next chunk: its first index, or total when nothing is left. */
+static inline int pool_share_take(struct pool_share *s, int chunk, int total)
+{
+    int at = atomic_load_explicit(&s->next, memory_order_relaxed) < total ? atomic_fetch_add_explicit(&s->next, chunk, memory_order_relaxed) : total;
+
+    return at < total ? at : total;
+}
+
+#endif

@@ -1,0 +1,231 @@
+/* Conversion and packing of weight rows (pack.h). Plain C: it runs once per load, at the speed of memory and page faults. */
+#include "engine/device/cpu/pack.h"
+#include "engine/device/numerics.h"
+
+#include <math.h>
+#include <string.h>
+
+bool pack_supported(enum dtype type)
+{
+    return type == DTYPE_Q8_0 || type == DTYPE_Q4_0 || type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
+}
+
+int pack_width(enum dtype type, int width)
+{
+    return dtype_info(type)->block > 1 ? width : 0;
+}
+
+int pack_groups(int rows, int width)
+{
+    return width ? (rows + width - 1) / width : rows;
+}
+
+size_t pack_bytes(enum dtype type, int rows, int cols, int width)
+{
+    const struct dtype_info *d = dtype_info(type);
+
+    if (rows <= 0 || cols <= 0 || cols % d->block || !pack_supported(type) || (width != 0 && d->block == 1))
+        return 0;
+    return (size_t)pack_groups(rows, width) * (size_t)(width ? width : 1) * (size_t)(cols / d->block) * (size_t)d->bytes;
+}
+
+/* ggml quantize_row_q8_0_ref: the scale is rounded after its reciprocal was taken, halves away from zero. */
+static void quantise_q8_0(const float *x, uint8_t *block)
+{
+    float amax = 0.0f, d, id;
+    uint16_t h;
+
+    for (int i = 0; i < 32; i++)
+        amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
+    d = amax / 127.0f;
+    id = d != 0.0f ? 1.0f / d : 0.0f;
+    h = num_to_f16(d);
+    memcpy(block, &h, 2);
+    for (int i = 0; i < 32; i++) {
+        float v = roundf(x[i] * id);
+
+        block[2 + i] = (uint8_t)(int8_t)(v >= -128.0f && v <= 127.0f ? (int)v : 0);   /* only NaN and infinity fall outside */
+    }
+}
+
+/* ggml quantize_row_q4_0_ref: the element of largest magnitude becomes -8. */
+static void quantise_q4_0(const float *x, uint8_t *block)
+{
+    float amax = 0.0f, max = 0.0f, d, id;
+    uint16_t h;
+
+    for (int i = 0; i < 32; i++)
+        if (fabsf(x[i]) > amax) {
+            amax = fabsf(x[i]);
+            max = x[i];
+        }
+    d = max / -8.0f;
+    id = d != 0.0f ? 1.0f / d : 0.0f;
+    h = num_to_f16(d);
+    memcpy(block, &h, 2);
+    for (int i = 0; i < 16; i++) {
+        float a = x[i] * id + 8.5f, b = x[16 + i] * id + 8.5f;
+        int lo = a > 0.0f ? a < 16.0f ? (int)a : 15 : 0, hi = b > 0.0f ? b < 16.0f ? (int)b : 15 : 0;
+
+        block[2 + i] = (uint8_t)(lo | hi << 4);
+    }
+}
+
+bool row_readable(enum dtype type)
+{
+    return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16 || type == DTYPE_Q8_0 || type == DTYPE_Q4_0;
+}
+
+bool row_writable(enum dtype type)
+{
+    return row_readable(type);
+}
+
+void row_to_f32(enum dtype type, const void *row, int64_t n, float *out)
+{
+    const uint8_t *p = row;
+    uint16_t h;
+    float d;
+
+    switch (type) {
+    case DTYPE_F32:
+        memcpy(out, p, (size_t)n * 4);
+        break;
+    case DTYPE_F16:
+        for (int64_t i = 0; i < n; i++) {
+            memcpy(&h, p + 2 * i, 2);
+            out[i] = num_from_f16(h);
+        }
+        break;
+    case DTYPE_BF16:
+        for (int64_t i = 0; i < n; i++) {
+            memcpy(&h, p + 2 * i, 2);
+            out[i] = num_from_bf16(h);
+        }
+        break;
+    case DTYPE_Q8_0:
+        for (int64_t b = 0; b < n / 32; b++, p += 34) {
+            memcpy(&h, p, 2);
+            d = num_from_f16(h);
+            for (int i = 0; i < 32; i++)
+                out[b * 32 + i] = (float)(int8_t)p[2 + i] * d;
+        }
+        break;
+    case DTYPE_Q4_0:
+        for (int64_t b = 0; b < n / 32; b++, p += 18) {
+            memcpy(&h, p, 2);
+            d = num_from_f16(h);
+            for (int i = 0; i < 16; i++) {
+                out[b * 32 + i] = (float)((p[2 + i] & 15) - 8) * d;
+                out[b * 32 + 16 + i] = (float)((p[2 + i] >> 4) - 8) * d;
+            }
+        }
+        break;
+    default:
+        memset(out, 0, (size_t)n * 4);
+        break;
+    }
+}
+
+void row_from_f32(enum dtype type, const float *x, int64_t n, void *row)
+{
+    uint8_t *p = row;
+    uint16_t h;
+
+    switch (type) {
+    case DTYPE_F32:
+        memcpy(p, x, (size_t)n * 4);
+        break;
+    case DTYPE_F16:
+        for (int64_t i = 0; i < n; i++) {
+            h = num_to_f16(x[i]);
+            memcpy(p + 2 * i, &h, 2);
+        }
+        break;
+    case DTYPE_BF16:
+        for (int64_t i = 0; i < n; i++) {
+            h = num_to_bf16(x[i]);
+            memcpy(p + 2 * i, &h, 2);
+        }
+        break;
+    case DTYPE_Q8_0:
+        for (int64_t b = 0; b < n / 32; b++)
+            quantise_q8_0(x + b * 32, p + b * 34);
+        break;
+    case DTYPE_Q4_0:
+        for (int64_t b = 0; b < n / 32; b++)
+            quantise_q4_0(x + b * 32, p + b * 18);
+        break;
+    default:
+        break;
+    }
+}
+
+/* One GGUF block of row r into the interleaved block at `out`. */
+static void place_block(enum dtype type, const uint8_t *block, uint8_t *out, int width, int r)
+{
+    int words = type == DTYPE_Q8_0 ? 8 : 4;
+    uint32_t flip = type == DTYPE_Q8_0 ? 0x80808080u : 0u, w;
+
+    memcpy(out + 2 * r, block, 2);
+    out += 2 * width;
+    for (int k = 0; k < words; k++) {
+        memcpy(&w, block + 2 + 4 * k, 4);
+        w ^= flip;
+        memcpy(out + 4 * (k * width + r), &w, 4);
+    }
+}
+
+static void pack_group(uint8_t *dst, enum dtype to, int width, const uint8_t *src, enum dtype from, int rows, int cols, int group)
+{
+    int block_bytes = dtype_info(to)->bytes, blocks = cols / 32;
+    size_t src_row = dtype_row_bytes(from, cols), src_block = dtype_row_bytes(from, 32);
+    uint8_t zero[64] = {0}, quantised[64];
+    float x[32];
+
+    dst += (size_t)group * (size_t)blocks * (size_t)(block_bytes * width);
+    for (int b = 0; b < blocks; b++, dst += block_bytes * width)
+        for (int r = 0; r < width; r++) {
+            int row = group * width + r;
+            const uint8_t *block = zero;
+
+            if (row < rows) {
+                block = src + (size_t)row * src_row + (size_t)b * src_block;
+                if (from != to) {
+                    row_to_f32(from, block, 32, x);
+                    row_from_f32(to, x, 32, quantised);
+                    block = quantised;
+                }
+            }
+            place_block(to, block, dst, width, r);
+        }
+}
+
+static void convert_row(uint8_t *dst, enum dtype to, const uint8_t *src, enum dtype from, int cols)
+{
+    float x[256];
+
+    if (from == to) {
+        memcpy(dst, src, dtype_row_bytes(to, cols));
+        return;
+    }
+    for (int c = 0; c < cols; c += 256) {
+        int n = cols - c < 256 ? cols - c : 256;
+
+        row_to_f32(from, src, n, x);
+        row_from_f32(to, x, n, dst);
+        src += dtype_row_bytes(from, n);
+        dst += dtype_row_bytes(to, n);
+    }
+}
+
+void pack_rows(void *dst, enum dtype to, int width, const void *src, enum dtype from, int rows, int cols, int first, int count)
+{
+    for (int g = first; g < first + count; g++) {
+        if (width)
+            pack_group(dst, to, width, src, from, rows, cols, g);
+        else
+            convert_row((uint8_t *)dst + (size_t)g * dtype_row_bytes(to, cols), to,
+                        (const uint8_t *)src + (size_t)g * dtype_row_bytes(from, cols), from, cols);
+    }
+}

@@ -1,0 +1,122 @@
+/* Thread pool and topology: every run reaches every thread, barriers order memory, shares hand out each index once. */
+#include "engine/base/pool.h"
+#include "engine/base/topology.h"
+#include "tests/support.h"
+
+#include <string.h>
+
+struct ring_work {
+    struct pool *pool;
+    struct pool_share share[2];
+    int rounds, cell[POOL_MAX], bad;
+    unsigned char taken[1000];
+};
+
+/* Each round every thread writes its cell; after the barrier it must see all others' values of the same round. */
+static void ring_rounds(void *ctx, int tid, int n)
+{
+    struct ring_work *w = ctx;
+
+    for (int r = 1; r <= w->rounds; r++) {
+        w->cell[tid] = r;
+        pool_barrier(w->pool, tid);
+        for (int i = 0; i < n; i++)
+            if (w->cell[i] != r)
+                w->bad = 1;
+        pool_barrier(w->pool, tid);
+    }
+}
+
+static void take_all(void *ctx, int tid, int n)
+{
+    struct ring_work *w = ctx;
+
+    for (int at; (at = pool_share_take(&w->share[0], 7, 1000)) < 1000;)
+        for (int i = at; i < at + 7 && i < 1000; i++)
+            w->taken[i]++;
+}
+
+START_TEST(test_barrier)
+{
+    struct ring_work w = {.rounds = 200};
+    struct error e;
+
+    for (int n = 1; n <= 5; n++) {
+        ck_assert_int_eq(pool_new(&w.pool, n, false, &e), 0);
+        ck_assert_int_eq(pool_threads(w.pool), n);
+        for (int i = 0; i < 20; i++) {
+            memset(w.cell, 0, sizeof w.cell);
+            w.rounds = n > 2 ? 10 : 100;
+            pool_run(w.pool, ring_rounds, &w);
+        }
+        pool_free(w.pool);
+        ck_assert_int_eq(w.bad, 0);
+    }
+}
+END_TEST
+
+START_TEST(test_share)
+{
+    static struct ring_work w;
+    struct error e;
+
+    ck_assert_int_eq(pool_new(&w.pool, 3, true, &e), 0);
+    for (int i = 0; i < 50; i++) {
+        memset(w.taken, 0, sizeof w.taken);
+        pool_share_reset(&w.share[0]);
+        pool_run(w.pool, take_all, &w);
+        for (int k = 0; k < 1000; k++)
+            ck_assert_int_eq(w.taken[k], 1);
+    }
+    pool_free(w.pool);
+}
+END_TEST
+
+START_TEST(test_refused)
+{
+    struct pool *p;
+    struct error e;
+
+    ck_assert_int_eq(pool_new(&p, 0, false, &e), ERR_USAGE);
+    ck_assert_int_eq(pool_new(&p, POOL_MAX + 1, false, &e), ERR_USAGE);
+    ck_assert_ptr_null(p);
+    pool_free(NULL);
+}
+END_TEST
+
+START_TEST(test_topology)
+{
+    int cpus[64], nodes;
+
+    ck_assert_int_ge(topology_cores(), 1);
+    ck_assert_int_ge(topology_default_threads(), 1);
+    ck_assert_int_le(topology_default_threads(), topology_cores());
+    ck_assert_int_eq(topology_from_synthetic("node:2 core:4 pu:2", cpus, 64, &nodes), 8);
+    ck_assert_int_eq(nodes, 2);
+    for (int i = 0; i < 8; i++)
+        ck_assert_int_eq(cpus[i], 2 * i);
+    ck_assert_int_eq(topology_from_synthetic("nonsense:", cpus, 64, &nodes), -1);
+    ck_assert_int_eq(topology_quota("200000 100000\n"), 2);
+    ck_assert_int_eq(topology_quota("250000 100000\n"), 3);
+    ck_assert_int_eq(topology_quota("max 100000\n"), 0);
+    ck_assert_int_eq(topology_quota(""), 0);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("pool");
+    TCase *t = tcase_create("pool");
+
+    tcase_add_test(t, test_barrier);
+    tcase_add_test(t, test_share);
+    tcase_add_test(t, test_refused);
+    tcase_add_test(t, test_topology);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
