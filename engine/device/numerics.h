@@ -21,9 +21,10 @@
  *    folded in, rounded once). Elements beyond rot are copied.
  * 7. Attention of one query head: q' = q * scale after rotary (scale = 1/sqrt(head_dim), host, rounded once); keys and values rounded to the
  *    cache type (F16: nearest even; Q8_0: num_kv_quantise_block, an element is then (float)q * d, exact); score_t by rule 3 on q' and k_t;
- *    m = max over all tokens; p_t = num_exp(score_t - m). Tokens lie in chunks of NUM_CHUNK by absolute position. Within a chunk: sum of
- *    p_t by rule 4 with lane = position mod 16 (lanes folded once a chunk); out_d: acc = fma(p_t, v_t[d], acc) upwards from +0. Chunks
- *    (of both) are then added upwards from +0; out_d * num_recip(sum). Tokens outside the window are skipped (they add nothing).
+ *    Tokens lie in chunks of NUM_CHUNK by absolute position. Within chunk c, over its visible tokens: m_c = max score; p_t =
+ *    num_exp(score_t - m_c); s_c = sum of p_t by rule 4 with lane = position mod 16; o_c[d]: acc = fma(p_t, v_t[d], acc) upwards from +0.
+ *    Then m = max of m_c, f_c = num_exp(m_c - m), and over the chunks upwards from +0: sum = fma(s_c, f_c, sum), out_d =
+ *    fma(o_c[d], f_c, out_d); result out_d * num_recip(sum). Tokens outside the window and chunks without a visible token are skipped.
  * 8. Expert: h = num_silu(gate) * up (gate and up by rule 2, quantised again by rule 1 for down).
  * 9. Combination: acc = w0*e0; acc = fma(w1, e1, acc) ... in routing order; x = x + acc. Attention residual: x = x + y.
  * 10. Router weights: num_route (below), scores by rule 3 in F32.
