@@ -1,8 +1,45 @@
-/* Entry point. */
+/* Entry point: options from every source, then one mode. The only place that turns an error into a line and an exit code. */
+#include "app/documents.h"
+#include "app/modes.h"
+#include "app/options.h"
+
+#include <errno.h>
+#include <locale.h>
 #include <stdio.h>
+#include <string.h>
+
+extern char **environ;
+
+static int read_options(struct options *o, int argc, char **argv, struct error *e)
+{
+    int rc;
+
+    if ((rc = options_init(o, e)) < 0 || (rc = options_parse(o, argc, argv, e)) < 0)
+        return rc;
+    if (o->help || o->version)   /* these must work with a broken configuration too */
+        return 0;
+    return options_environment(o, environ, e);
+}
+
+/* What was printed must have arrived: a full disk behind stdout shows here at the latest. */
+static int flush_stdout(struct error *e)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    return error_set(e, ERR_IO, "cannot write to standard output: %s", strerror(errno));
+}
 
 int main(int argc, char **argv)
 {
-    printf("moetop %s\n", MOETOP_VERSION);
-    return 0;
+    static struct options o;
+    struct error e = {0};
+    int rc;
+
+    setlocale(LC_ALL, "");
+    if ((rc = read_options(&o, argc, argv, &e)) >= 0 && (rc = mode_choose(&o)->run(&o, &e)) >= 0)
+        rc = flush_stdout(&e);
+    if (rc < 0 && e.text[0])
+        fprintf(stderr, "moetop: %s\n", e.text);
+    options_release(&o);
+    return error_exit_code(rc);
 }

@@ -1,0 +1,33 @@
+/* What the modes share: from options to the engine's own structs, and the few facts about this process. Main thread. */
+#ifndef APP_APP_H
+#define APP_APP_H
+
+#include "app/options.h"
+#include "engine/run/engine.h"
+
+/* The model to run: -m, else the bundled one (beside the executable's tree or under the installed prefix), found from any
+ * directory. ERR_MODEL names where it was looked for. *bundled (may be NULL) tells which. */
+int app_model_path(const struct options *o, char *out, size_t size, bool *bundled, struct error *e);
+/* A file of the program's own data: configs/BELOW in the tree, share/moetop/BELOW when installed. ERR_IO. */
+int app_data_path(const char *below, char *out, size_t size, struct error *e);
+
+/* Fills *c from the options; its strings live as long as o and the process. Checks that the model exists and fits (ERR_FIT with the
+ * table printed to stderr; --force overrides). A progress line is drawn on stderr when it is a tty and `progress` is set. */
+int app_engine_config(const struct options *o, struct engine_config *c, bool progress, struct error *e);
+/* For the modes that run the engine without a worker: config, open, --place, pace. */
+int app_engine_open(const struct options *o, struct engine **out, struct error *e);
+/* Sampling as the options say; a seed of -1 is drawn here. */
+void app_sampling(const struct options *o, struct sampling *s);
+/* -p, -f and standard input when asked; escapes applied. *out is the caller's. ERR_IO, ERR_USAGE (too large, not text). */
+int app_prompt(const struct options *o, char **out, struct error *e);
+/* -sys or -sysf; *out NULL: none. The caller's. */
+int app_system_prompt(const struct options *o, char **out, struct error *e);
+/* Tokens a second to ask of the engine: a model's own pace counts in a chat only. */
+double app_pace(const struct options *o, bool chat);
+
+/* Set by SIGINT, SIGTERM, SIGHUP once app_signals is on: the number of the last one, 0: none. Modes poll it between tokens;
+ * the engine given to app_signals (may be NULL) is cancelled from the handler. */
+void app_signals(struct engine *g);
+int app_signal(void);
+
+#endif

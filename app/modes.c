@@ -1,0 +1,57 @@
+/* The list of modes. */
+#include "app/modes.h"
+
+#include "app/documents.h"
+
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static bool help_wanted(const struct options *o) { return o->help; }
+static bool version_wanted(const struct options *o) { return o->version; }
+static bool print_config_wanted(const struct options *o) { return o->print_config; }
+static bool always(const struct options *o) { return true; }
+
+static int help_run(struct options *o, struct error *e)
+{
+    struct winsize w;
+    int width = 80;
+
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 60)
+        width = w.ws_col < 120 ? w.ws_col : 120;
+    documents_help(stdout, width);
+    return 0;
+}
+
+static int version_run(struct options *o, struct error *e)
+{
+    printf("moetop %s\n", MOETOP_VERSION);
+    return 0;
+}
+
+static int print_config_run(struct options *o, struct error *e)
+{
+    documents_config(o, stdout);
+    return 0;
+}
+
+static int chat_none(struct options *o, struct error *e)
+{
+    return error_set(e, ERR_USAGE, "no prompt; give one with -p");
+}
+
+static const struct mode modes[] = {
+    {"help", "print the options", help_wanted, help_run},
+    {"version", "print the version", version_wanted, version_run},
+    {"print-config", "print every setting and its origin", print_config_wanted, print_config_run},
+    {"chat", "the chat", always, chat_none},
+};
+
+const struct mode *mode_choose(const struct options *o)
+{
+    const struct mode *m = modes;
+
+    while (!m->wanted(o))
+        m++;
+    return m;
+}

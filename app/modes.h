@@ -1,0 +1,19 @@
+/* What moetop can do in one run: the explicit list, first match wins, the chat last. A mode is one file of app/, one row in
+ * app/modes.c, and the flag in app/options.def that asks for it. Main thread. */
+#ifndef APP_MODES_H
+#define APP_MODES_H
+
+#include "app/options.h"
+
+struct mode {
+    const char *name, *summary;
+    bool (*wanted)(const struct options *o);
+    /* 0, or a negative code with the line to print on standard error; the process exits with error_exit_code(). stdout is the
+     * answer alone. */
+    int (*run)(struct options *o, struct error *e);
+};
+
+/* Never NULL: the chat is always there. */
+const struct mode *mode_choose(const struct options *o);
+
+#endif

@@ -1,0 +1,10 @@
+/* "Did you mean …?": the word of a list nearest to a misspelled one. Pure functions, any thread. */
+#ifndef APP_NEAREST_H
+#define APP_NEAREST_H
+
+#include <stddef.h>
+
+/* Index of the nearest of n words, or -1 when none is near enough to be a likely misspelling (a third of its letters, a prefix). */
+int nearest_word(const char *word, const char *const *words, size_t n);
+
+#endif
