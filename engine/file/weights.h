@@ -2,7 +2,8 @@
  * .safetensors beside a config.json, GGUF v2/v3 (one or many files). Memory-mapped read-only; every offset, count and string is
  * bounds-checked at open, so a view returned here can be read without further checks until weight_file_close.
  * Owner: the caller of open. After open the object is immutable: any thread may read. Errors: ERR_MODEL (damaged, unknown),
- * ERR_IO (cannot open/read). A file that shrinks after open raises SIGBUS: file_guard (engine/base/mapping.h) turns it into an error. */
+ * ERR_IO (cannot open/read). A file that shrinks after open raises SIGBUS: the guard of engine/base/mapping.h lets the reader finish on zeros,
+ * and weight_file_check then says so. */
 #ifndef ENGINE_FILE_WEIGHTS_H
 #define ENGINE_FILE_WEIGHTS_H
 
@@ -37,7 +38,8 @@ struct meta_value {
     double f;                   /* META_FLOAT and META_INT */
     const char *s;              /* META_STRING: not NUL-terminated in GGUF: use len */
     size_t len;                 /* string bytes, or elements of an array */
-    const void *array;          /* private */
+    const void *array;          /* private: the format's own array */
+    enum weight_format origin;  /* private: whose */
 };
 
 struct weight_file;
@@ -56,6 +58,10 @@ struct meta_value weight_file_meta(const struct weight_file *f, const char *key)
 struct meta_value meta_at(const struct meta_value *array, size_t i);
 /* Whole auxiliary file of a folder (tokenizer.json …): mapped bytes, NULL when absent or not a folder. */
 const void *weight_file_aux(const struct weight_file *f, const char *name, size_t *bytes);
+/* ERR_IO once a mapped file shrank under us: what was computed from it since then is worthless. One atomic load a file. */
+int weight_file_check(const struct weight_file *f, struct error *e);
+/* Reads a tensor's pages ahead (want) in one system call; bytes from offset on. */
+void weight_file_want(const struct weight_file *f, const struct tensor_view *t, size_t offset, size_t bytes);
 /* Gives the kernel leave to drop a tensor's pages once it was repacked. */
 void weight_file_forget(const struct weight_file *f, const struct tensor_view *t);
 /* 64-bit hash of names, shapes, types and sampled data: identifies a model in profiles, caches and sessions. */

@@ -1,0 +1,15 @@
+/* JSON in: jansson with one-line errors that name the document. Any thread. Depth (2048), duplicate keys and number ranges are checked. */
+#ifndef ENGINE_BASE_JSON_H
+#define ENGINE_BASE_JSON_H
+
+#include "engine/base/error.h"
+
+#include <jansson.h>
+#include <stddef.h>
+
+/* The whole of data must be one JSON value. NULL: *e says where it is wrong (ERR_MODEL), with label in front. Free with json_decref. */
+json_t *json_read(const void *data, size_t bytes, const char *label, struct error *e);
+/* Value at a dotted path ("rope_scaling.short_factor", "eos_token_id.0"); NULL: none. Borrowed. */
+const json_t *json_walk(const json_t *root, const char *path);
+
+#endif

@@ -1,0 +1,54 @@
+/* The dtype table read by name and number. Any thread. */
+#include "engine/file/dtype.h"
+
+#include <strings.h>
+#include <string.h>
+
+static const struct dtype_info table[DTYPE_COUNT] = {
+#define X(name, gguf_id, elements, bytes_, word_, st) [name] = {.word = word_, .safetensors = st, .gguf = gguf_id, .block = elements, .bytes = bytes_},
+    DTYPE_TABLE(X)
+#undef X
+};
+
+const struct dtype_info *dtype_info(enum dtype type)
+{
+    return &table[type];
+}
+
+int dtype_from_word(const char *word)
+{
+    for (int i = 0; i < DTYPE_COUNT; i++)
+        if (strcasecmp(table[i].word, word) == 0)
+            return i;
+    return -1;
+}
+
+int dtype_from_gguf(uint32_t id)
+{
+    for (int i = 0; i < DTYPE_COUNT; i++)
+        if ((uint32_t)table[i].gguf == id)
+            return i;
+    return -1;
+}
+
+int dtype_from_safetensors(const char *name)
+{
+    for (int i = 0; i < DTYPE_COUNT; i++)
+        if (table[i].safetensors && strcmp(table[i].safetensors, name) == 0)
+            return i;
+    return -1;
+}
+
+int dtype_is_quantised(enum dtype type)
+{
+    return table[type].block > 1;
+}
+
+size_t dtype_row_bytes(enum dtype type, int64_t cols)
+{
+    const struct dtype_info *d = &table[type];
+
+    if (cols < 0 || cols % d->block || cols / d->block > (int64_t)(SIZE_MAX / 2 / (size_t)d->bytes))
+        return 0;
+    return (size_t)(cols / d->block) * (size_t)d->bytes;
+}

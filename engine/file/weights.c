@@ -1,0 +1,373 @@
+/* Weight files: finding the format by content, and what all formats share (tensor table, overlap and duplicate checks, hash).
+ * Thread: see weights.h. The formats fill one plain table, so that everything behind open is the same code for all of them. */
+#include "engine/file/weights.h"
+
+#include "engine/base/mem.h"
+#include "engine/file/format.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+int file_map(struct weight_file *f, const char *path, struct error *e)
+{
+    struct mapping *grown = mem_resize(f->maps, (size_t)f->n_maps + 1, sizeof *grown);
+    int rc;
+
+    if (!grown)
+        return error_set(e, ERR_MEMORY, "%s: out of memory", path);
+    f->maps = grown;
+    rc = mapping_open(&f->maps[f->n_maps], path, e);
+    return rc ? rc : f->n_maps++;
+}
+
+int file_tensor(struct weight_file *f, int map, const char *name, size_t name_bytes, enum dtype type, int n_dims, const int64_t *dims,
+                size_t offset, size_t bytes, struct error *e)
+{
+    struct stored_tensor *t;
+
+    if (f->n_tensors == f->tensor_room) {
+        size_t room = f->tensor_room ? 2 * f->tensor_room : 256;
+
+        if (!(t = mem_resize(f->tensors, room, sizeof *t)))
+            return error_set(e, ERR_MEMORY, "%s: out of memory for the tensor table", f->path);
+        f->tensors = t;
+        f->tensor_room = room;
+    }
+    t = &f->tensors[f->n_tensors];
+    *t = (struct stored_tensor){.map = map, .view = {.type = type, .n_dims = n_dims, .data = f->maps[map].data + offset, .bytes = bytes}};
+    memcpy(t->view.dims, dims, (size_t)n_dims * sizeof *dims);
+    if (!(t->view.name = mem_string_n(name, name_bytes)))
+        return error_set(e, ERR_MEMORY, "%s: out of memory for a tensor name", f->path);
+    f->n_tensors++;
+    f->bytes += bytes;
+    return 0;
+}
+
+int file_shape_bytes(const char *path, const char *name, enum dtype type, int n_dims, const int64_t *dims, size_t *bytes, struct error *e)
+{
+    const struct dtype_info *d = dtype_info(type);
+    int64_t rows = 1, last = n_dims ? dims[n_dims - 1] : 1;
+    size_t row;
+
+    for (int i = 0; i < n_dims; i++)
+        if (dims[i] < 1)
+            return error_set(e, ERR_MODEL, "%s: tensor %s: dimension %d is %lld; it must be positive", path, name, i, (long long)dims[i]);
+    for (int i = 0; i + 1 < n_dims; i++)
+        if (__builtin_mul_overflow(rows, dims[i], &rows))
+            return error_set(e, ERR_MODEL, "%s: tensor %s: its dimensions overflow when multiplied", path, name);
+    if (last % d->block)
+        return error_set(e, ERR_MODEL, "%s: tensor %s: rows of %lld elements are no multiple of %s's block of %d", path, name,
+                         (long long)last, d->word, d->block);
+    row = dtype_row_bytes(type, last);
+    if (!row || __builtin_mul_overflow(row, (size_t)rows, bytes) || *bytes > SIZE_MAX / 4)
+        return error_set(e, ERR_MODEL, "%s: tensor %s: its dimensions overflow when multiplied", path, name);
+    return 0;
+}
+
+/* The two sorts below need the table; qsort has no argument for it. */
+static int by_name(const void *a, const void *b, void *table)
+{
+    const struct stored_tensor *t = table;
+
+    return strcmp(t[*(const uint32_t *)a].view.name, t[*(const uint32_t *)b].view.name);
+}
+
+static int by_place(const void *a, const void *b, void *table)
+{
+    const struct stored_tensor *x = (struct stored_tensor *)table + *(const uint32_t *)a, *y = (struct stored_tensor *)table + *(const uint32_t *)b;
+
+    if (x->map != y->map)
+        return x->map < y->map ? -1 : 1;
+    return x->view.data < y->view.data ? -1 : x->view.data > y->view.data;
+}
+
+/* Last step of every open: the name index, no name twice, no byte owned by two tensors. */
+static int seal(struct weight_file *f, struct error *e)
+{
+    size_t n = f->n_tensors;
+    uint32_t *order = mem_alloc(n, sizeof *order);
+    int rc = 0;
+
+    f->by_name = mem_alloc(n, sizeof *f->by_name);
+    if (!order || !f->by_name) {
+        rc = error_set(e, ERR_MEMORY, "%s: out of memory for the tensor table", f->path);
+        goto out;
+    }
+    for (size_t i = 0; i < n; i++)
+        order[i] = f->by_name[i] = (uint32_t)i;
+    qsort_r(f->by_name, n, sizeof *f->by_name, by_name, f->tensors);
+    for (size_t i = 1; i < n; i++) {
+        const struct stored_tensor *a = &f->tensors[f->by_name[i - 1]], *b = &f->tensors[f->by_name[i]];
+
+        if (strcmp(a->view.name, b->view.name) == 0) {
+            rc = error_set(e, ERR_MODEL, "%s: tensor %s is there twice", f->maps[b->map].path, b->view.name);
+            goto out;
+        }
+    }
+    qsort_r(order, n, sizeof *order, by_place, f->tensors);
+    for (size_t i = 1; i < n; i++) {
+        const struct stored_tensor *a = &f->tensors[order[i - 1]], *b = &f->tensors[order[i]];
+
+        if (a->map == b->map && (const uint8_t *)a->view.data + a->view.bytes > (const uint8_t *)b->view.data) {
+            rc = error_set(e, ERR_MODEL, "%s: tensors %s and %s overlap", f->maps[b->map].path, a->view.name, b->view.name);
+            goto out;
+        }
+    }
+out:
+    mem_free(order);
+    return rc;
+}
+
+/* A folder that holds no safetensors but exactly one GGUF model (its first part, if split): that one. 0: nothing found. */
+static int find_gguf(const char *folder, char *out, size_t size)
+{
+    DIR *d = opendir(folder);
+    struct dirent *entry;
+    int found = 0;
+
+    if (!d)
+        return 0;
+    while ((entry = readdir(d))) {
+        size_t n = strlen(entry->d_name);
+        const char *part = n > 20 && strncmp(entry->d_name + n - 14, "-of-", 4) == 0 ? entry->d_name + n - 19 : NULL;
+
+        if (n > 12 && strcmp(entry->d_name + n - 12, ".safetensors") == 0) {
+            found = 0;
+            break;
+        }
+        if (n < 6 || entry->d_name[0] == '.' || strcmp(entry->d_name + n - 5, ".gguf") || (part && strncmp(part, "00001", 5)))
+            continue;
+        found++;
+        snprintf(out, size, "%s/%s", folder, entry->d_name);
+    }
+    closedir(d);
+    return found == 1;
+}
+
+static int choose(const char *path, bool tokenizer_only, char *real, size_t size, const struct format_ops **ops, struct error *e)
+{
+    struct mapping m;
+    struct stat st;
+    uint8_t head[9] = {0};
+    int rc;
+
+    snprintf(real, size, "%s", path);
+    if (stat(path, &st))
+        return error_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (S_ISDIR(st.st_mode)) {
+        *ops = find_gguf(path, real, size) ? &format_gguf : &format_safetensors;
+        return 0;
+    }
+    if ((rc = mapping_open(&m, path, e)))
+        return rc;
+    memcpy(head, m.data, m.size < sizeof head ? m.size : sizeof head);
+    rc = m.size == 0 ? error_set(e, ERR_MODEL, "%s: empty file", path) : 0;
+    mapping_close(&m);
+    if (rc)
+        return rc;
+    if (memcmp(head, "GGUF", 4) == 0) {
+        *ops = &format_gguf;
+    } else if (head[8] == '{') {
+        *ops = &format_safetensors;
+    } else if (head[0] == '{') {
+        char *slash = strrchr(real, '/');       /* config.json, tokenizer.json or the index: its folder is meant */
+
+        if (slash == real)
+            slash++;
+        snprintf(slash ? slash : real, slash ? 1 : size, "%s", slash ? "" : ".");
+        *ops = &format_safetensors;
+    } else if (memcmp(head, "FUGG", 4) == 0) {
+        return error_set(e, ERR_MODEL, "%s: a big-endian GGUF file; only little-endian ones are read", path);
+    } else if (memcmp(head, "PK\3\4", 4) == 0) {
+        return error_set(e, ERR_MODEL, "%s: a PyTorch pickle (or zip) file; convert it to safetensors or GGUF: pickles can run code", path);
+    } else {
+        return error_set(e, ERR_MODEL, "%s: neither a GGUF nor a safetensors file (the first bytes say otherwise)", path);
+    }
+    return 0;
+}
+
+int weight_file_open(struct weight_file **out, const char *path, bool tokenizer_only, struct error *e)
+{
+    struct weight_file *f;
+    char real[PATH_MAX];
+    const struct format_ops *ops = NULL;
+    int rc;
+
+    *out = NULL;
+    if (strlen(path) >= sizeof real)
+        return error_set(e, ERR_IO, "%.64s…: the path is too long", path);
+    if ((rc = choose(path, tokenizer_only, real, sizeof real, &ops, e)))
+        return rc;
+    f = mem_alloc(1, sizeof *f);
+    if (!f || !(f->path = mem_string(real))) {
+        rc = error_set(e, ERR_MEMORY, "%s: out of memory", path);
+        goto out;
+    }
+    f->ops = ops;
+    if ((rc = ops->open(f, f->path, tokenizer_only, e)) || (rc = seal(f, e)))
+        goto out;
+    rc = weight_file_check(f, e);
+out:
+    if (rc) {
+        weight_file_close(f);
+        f = NULL;
+    }
+    *out = f;
+    return rc;
+}
+
+void weight_file_close(struct weight_file *f)
+{
+    if (!f)
+        return;
+    if (f->ops)
+        f->ops->close(f);
+    for (size_t i = 0; i < f->n_tensors; i++)
+        mem_free((void *)(uintptr_t)f->tensors[i].view.name);
+    for (int i = 0; i < f->n_maps; i++)
+        mapping_close(&f->maps[i]);
+    mem_free(f->tensors);
+    mem_free(f->by_name);
+    mem_free(f->maps);
+    mem_free(f->path);
+    mem_free(f);
+}
+
+enum weight_format weight_file_format(const struct weight_file *f)
+{
+    return f->ops->format;
+}
+
+const char *weight_file_path(const struct weight_file *f)
+{
+    return f->path;
+}
+
+uint64_t weight_file_bytes(const struct weight_file *f)
+{
+    return f->bytes;
+}
+
+size_t weight_file_count(const struct weight_file *f)
+{
+    return f->n_tensors;
+}
+
+const struct tensor_view *weight_file_at(const struct weight_file *f, size_t i)
+{
+    return i < f->n_tensors ? &f->tensors[i].view : NULL;
+}
+
+const struct tensor_view *weight_file_find(const struct weight_file *f, const char *name)
+{
+    size_t low = 0, high = f->n_tensors;
+
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        const struct tensor_view *t = &f->tensors[f->by_name[mid]].view;
+        int order = strcmp(name, t->name);
+
+        if (order == 0)
+            return t;
+        if (order < 0)
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return NULL;
+}
+
+struct meta_value weight_file_meta(const struct weight_file *f, const char *key)
+{
+    return f->ops->meta(f, key);
+}
+
+struct meta_value meta_at(const struct meta_value *array, size_t i)
+{
+    if (array->type != META_ARRAY || i >= array->len)
+        return (struct meta_value){0};
+    return (array->origin == WEIGHT_GGUF ? &format_gguf : &format_safetensors)->meta_at(array, i);
+}
+
+const void *weight_file_aux(const struct weight_file *f, const char *name, size_t *bytes)
+{
+    *bytes = 0;
+    return f->ops->aux ? f->ops->aux(f, name, bytes) : NULL;
+}
+
+int weight_file_check(const struct weight_file *f, struct error *e)
+{
+    for (int i = 0; i < f->n_maps; i++) {
+        int rc = mapping_check(&f->maps[i], e);
+
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static const struct mapping *place_of(const struct weight_file *f, const struct tensor_view *t, size_t *offset)
+{
+    const struct mapping *m = &f->maps[((const struct stored_tensor *)t)->map];
+
+    *offset = (size_t)((const uint8_t *)t->data - m->data);
+    return m;
+}
+
+void weight_file_want(const struct weight_file *f, const struct tensor_view *t, size_t offset, size_t bytes)
+{
+    size_t at;
+    const struct mapping *m = place_of(f, t, &at);
+
+    if (offset <= t->bytes && bytes <= t->bytes - offset && bytes)
+        mapping_want(m, at + offset, bytes);
+}
+
+void weight_file_forget(const struct weight_file *f, const struct tensor_view *t)
+{
+    size_t at;
+    const struct mapping *m = place_of(f, t, &at);
+
+    mapping_forget(m, at, t->bytes);
+}
+
+/* FNV-1a over 64-bit steps: identity, not security. */
+static uint64_t mix(uint64_t h, const void *data, size_t bytes)
+{
+    const uint8_t *p = data;
+
+    for (; bytes >= 8; p += 8, bytes -= 8) {
+        uint64_t w;
+
+        memcpy(&w, p, 8);
+        h = (h ^ w) * 0x100000001b3u;
+        h ^= h >> 29;
+    }
+    for (; bytes; p++, bytes--)
+        h = (h ^ *p) * 0x100000001b3u;
+    return h;
+}
+
+uint64_t weight_file_hash(const struct weight_file *f)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < f->n_tensors; i++) {
+        const struct tensor_view *t = &f->tensors[f->by_name[i]].view;
+        const uint8_t *p = t->data;
+        size_t sample = t->bytes < 64 ? t->bytes : 64;
+        int type = (int)t->type;
+
+        h = mix(h, t->name, strlen(t->name));
+        h = mix(h, &type, sizeof type);
+        h = mix(h, t->dims, (size_t)t->n_dims * sizeof *t->dims);
+        h = mix(h, p, sample);
+        h = mix(h, p + (t->bytes - sample) / 2, sample);
+    }
+    return h;
+}
