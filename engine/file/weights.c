@@ -172,7 +172,7 @@ static int choose(const char *path, bool tokenizer_only, char *real, size_t size
         return rc;
     if (memcmp(head, "GGUF", 4) == 0) {
         *ops = &format_gguf;
-    } else if (head[8] == '{') {
+    } else if (head[8] == '{' && memcmp(head + 4, "\0\0\0\0", 4) == 0) {
         *ops = &format_safetensors;
     } else if (head[0] == '{') {
         char *slash = strrchr(real, '/');       /* config.json, tokenizer.json or the index: its folder is meant */
