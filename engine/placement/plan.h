@@ -21,6 +21,12 @@ struct plan *plan_copy(const struct plan *p);
 void plan_free(struct plan *p);
 int plan_equal(const struct plan *a, const struct plan *b);             /* ignores the name */
 
+/* How many blocks lie elsewhere in b than in a; out (may be NULL) says which kinds. Plans of different shape: -1. */
+struct plan_difference {
+    int attention, experts, head;
+};
+int plan_diff(const struct plan *a, const struct plan *b, struct plan_difference *out);
+
 static inline uint8_t plan_expert(const struct plan *p, int layer, int expert)
 {
     return p->experts[layer * p->n_experts + expert];

@@ -1,0 +1,62 @@
+/* Plans: making, copying and comparing them. Any thread; a plan is one allocation, so copying and freeing cannot half-succeed. */
+#include "engine/placement/plan.h"
+
+#include "engine/base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct plan *plan_new(const char *name, int n_layers, int n_experts)
+{
+    size_t cells = (size_t)n_layers * (size_t)n_experts;
+    struct plan *p = n_layers < 0 || n_experts < 0 ? NULL : mem_alloc(1, sizeof *p + (size_t)n_layers + cells);
+
+    if (!p)
+        return NULL;
+    snprintf(p->name, sizeof p->name, "%s", name ? name : "");
+    p->n_layers = n_layers;
+    p->n_experts = n_experts;
+    p->attention = (uint8_t *)(p + 1);
+    p->experts = p->attention + n_layers;
+    return p;
+}
+
+struct plan *plan_copy(const struct plan *p)
+{
+    struct plan *q = p ? plan_new(p->name, p->n_layers, p->n_experts) : NULL;
+
+    if (!q)
+        return NULL;
+    memcpy(q->attention, p->attention, (size_t)p->n_layers);
+    memcpy(q->experts, p->experts, (size_t)p->n_layers * (size_t)p->n_experts);
+    q->head = p->head;
+    return q;
+}
+
+void plan_free(struct plan *p)
+{
+    mem_free(p);
+}
+
+int plan_equal(const struct plan *a, const struct plan *b)
+{
+    return plan_diff(a, b, NULL) == 0;
+}
+
+int plan_diff(const struct plan *a, const struct plan *b, struct plan_difference *out)
+{
+    struct plan_difference d = {0};
+    int cells;
+
+    if (!a || !b || a->n_layers != b->n_layers || a->n_experts != b->n_experts)
+        return -1;
+    cells = a->n_layers * a->n_experts;
+    for (int i = 0; i < a->n_layers; i++)
+        d.attention += a->attention[i] != b->attention[i];
+    for (int i = 0; i < cells; i++)
+        d.experts += a->experts[i] != b->experts[i];
+    d.head = a->head != b->head;
+    if (out)
+        *out = d;
+    return d.attention + d.experts + d.head;
+}

@@ -1,0 +1,239 @@
+/* The table of strategies, the spec parser and the checks on a plan. Pure functions, any thread. The strategies themselves are in
+ * planner_fill.c (those that fill a budget in some order) and planner_model.c (the cost model and what optimises it). */
+#include "engine/placement/planner.h"
+
+#include "engine/base/mem.h"
+#include "engine/base/size.h"
+#include "engine/placement/planner_fill.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int parse_number(const char *text, int *out)
+{
+    char *end;
+    long v;
+
+    if (*text < '0' || *text > '9')
+        return -1;
+    errno = 0;
+    v = strtol(text, &end, 10);
+    if (*end || errno || v > 1000000)
+        return -1;
+    *out = (int)v;
+    return 0;
+}
+
+static int parse_layers(struct planner_spec *s, const char *a, struct error *e)
+{
+    if (a && strncmp(a, "first:", 6) == 0) {
+        s->first = true;
+        a += 6;
+    }
+    if (!a || parse_number(a, &s->count) < 0)
+        return error_set(e, ERR_USAGE, "placement '%s': give a number of layers: layers:N for the last N, layers:first:N for the first N", s->text);
+    return 0;
+}
+
+static int parse_experts(struct planner_spec *s, const char *a, struct error *e)
+{
+    if (!a || parse_number(a, &s->count) < 0)
+        return error_set(e, ERR_USAGE, "placement '%s': give a number of experts of every layer: experts:N", s->text);
+    return 0;
+}
+
+static int parse_size_optional(struct planner_spec *s, const char *a, struct error *e)
+{
+    if (a && size_parse(a, &s->size) < 0)
+        return error_set(e, ERR_USAGE, "placement '%s': '%s' is no size; sizes look like 600M or 2G", s->text, a);
+    return 0;
+}
+
+static int parse_size(struct planner_spec *s, const char *a, struct error *e)
+{
+    if (!a)
+        return error_set(e, ERR_USAGE, "placement '%s': give a size, for example memory:600M or memory:2G", s->text);
+    return parse_size_optional(s, a, e);
+}
+
+const struct planner planners[] = {
+    {"cpu", "cpu", "everything on the CPU", false, NULL, planner_fill_cpu},
+    {"gpu", "gpu", "everything on the GPU, as far as it fits: attention, head, then experts by use", false, NULL, planner_fill_gpu},
+    {"layers", "layers:[first:]N", "the last (or first) N whole layers on the GPU", false, parse_layers, planner_fill_layers},
+    {"experts", "experts:N", "the first N experts of every layer on the GPU", false, parse_experts, planner_fill_experts},
+    {"hot", "hot[:SIZE]", "the most used experts on the GPU, within SIZE or what is free", false, parse_size_optional, planner_fill_hot},
+    {"memory", "memory:SIZE", "as much as fits in SIZE: attention first, then the head, then experts by use", false, parse_size, planner_fill_memory},
+    {"attention-gpu", "attention-gpu", "attention on the GPU, experts on the CPU", false, NULL, planner_fill_attention_gpu},
+    {"experts-gpu", "experts-gpu", "experts on the GPU, attention on the CPU", false, NULL, planner_fill_experts_gpu},
+    {"balanced", "balanced[:SIZE]", "the split with the shortest modelled token, from measured costs", false, parse_size_optional, planner_fill_balanced},
+    {"dynamic", "dynamic[:SIZE]", "follows the use while it talks: swaps cold experts for hot ones, a little at a time", true,
+     parse_size_optional, planner_fill_dynamic},
+    {"auto", "auto", "what was measured to be fastest with this model on this machine, else cpu", false, NULL, planner_fill_auto},
+};
+const int n_planners = (int)(sizeof planners / sizeof *planners);
+
+const struct planner *planner_find(const char *name, size_t len)
+{
+    for (int i = 0; i < n_planners; i++)
+        if (strlen(planners[i].name) == len && memcmp(planners[i].name, name, len) == 0)
+            return &planners[i];
+    return NULL;
+}
+
+/* "cpu, gpu, layers:[first:]N, ..." for the message about an unknown name. */
+static void list_names(char *out, size_t size)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < n_planners && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%s", i ? ", " : "", planners[i].syntax);
+}
+
+int planner_parse(struct planner_spec *out, const char *spec, struct error *e)
+{
+    size_t len;
+    const char *arguments;
+    char names[240];
+
+    memset(out, 0, sizeof *out);
+    if (!spec || !*spec)
+        return error_set(e, ERR_USAGE, "placement: empty; try `--place help`");
+    if (strlen(spec) >= sizeof out->text)
+        return error_set(e, ERR_USAGE, "placement '%.40s...': too long", spec);
+    memcpy(out->text, spec, strlen(spec) + 1);
+    out->size = PLANNER_NO_LIMIT;
+    len = strcspn(spec, ":");
+    arguments = spec[len] ? spec + len + 1 : NULL;
+    out->planner = planner_find(spec, len);
+    if (!out->planner) {
+        list_names(names, sizeof names);
+        return error_set(e, ERR_USAGE, "placement '%s': no such strategy; one of %s, or a plan file (*.yaml)", spec, names);
+    }
+    if (out->planner->parse)
+        return out->planner->parse(out, arguments, e);
+    if (arguments)
+        return error_set(e, ERR_USAGE, "placement '%s': %s takes nothing after a colon", spec, out->planner->name);
+    return 0;
+}
+
+int planner_run(const struct planner_spec *s, const struct planner_input *in, struct plan **out, char note[PLANNER_NOTE], struct error *e)
+{
+    char unused[PLANNER_NOTE];
+    char *line = note ? note : unused;
+    struct plan *p = plan_new(s->text, in->n_layers, in->n_experts);
+
+    *out = NULL;
+    line[0] = 0;
+    if (!p)
+        return error_set(e, ERR_MEMORY, "out of memory for a placement plan");
+    if (in->target <= 0 || in->target >= in->n_devices) {
+        if (s->planner->fill != planner_fill_cpu && s->planner->fill != planner_fill_auto)
+            snprintf(line, PLANNER_NOTE, "%s: there is no device beside the CPU; everything stays on the CPU", s->text);
+    } else if (s->planner->fill(s, in, p, line) < 0) {
+        plan_free(p);
+        return error_set(e, ERR_MEMORY, "out of memory while planning '%s'", s->text);
+    }
+    *out = p;
+    return 0;
+}
+
+int planner_help(char *out, size_t size)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < n_planners; i++)
+        n += (size_t)snprintf(n < size ? out + n : NULL, n < size ? size - n : 0, "%-17s %s\n", planners[i].syntax, planners[i].help);
+    return (int)n;
+}
+
+uint64_t planner_bytes(const struct planner_input *in, const struct plan *p, int device)
+{
+    int cells = in->n_layers * in->n_experts;
+    uint64_t sum = p->head == device ? in->head_bytes : 0;
+
+    for (int i = 0; i < in->n_layers; i++)
+        sum += p->attention[i] == device ? in->attention_bytes[i] : 0;
+    for (int i = 0; i < cells; i++)
+        sum += p->experts[i] == device ? in->expert_bytes[i] : 0;
+    return sum;
+}
+
+bool planner_can_attention(const struct planner_input *in, int device, int layer)
+{
+    const struct planner_device *d = &in->devices[device];
+
+    return device == 0 || !d->attention_can || d->attention_can[layer];
+}
+
+bool planner_can_expert(const struct planner_input *in, int device, int layer, int expert)
+{
+    const struct planner_device *d = &in->devices[device];
+
+    return device == 0 || !d->experts_can || d->experts_can[layer * in->n_experts + expert];
+}
+
+static const char *device_name(const struct planner_input *in, int device)
+{
+    return in->devices[device].name ? in->devices[device].name : "the device";
+}
+
+int planner_check(const struct planner_input *in, const struct plan *p, struct error *e)
+{
+    if (p->n_layers != in->n_layers || p->n_experts != in->n_experts)
+        return error_set(e, ERR_USAGE, "plan '%s' is for %d layers of %d experts; this model has %d of %d", p->name, p->n_layers, p->n_experts,
+                         in->n_layers, in->n_experts);
+    for (int l = 0; l < in->n_layers; l++) {
+        if (p->attention[l] >= in->n_devices)
+            return error_set(e, ERR_USAGE, "plan '%s': layer %d's attention is on device %d; there are %d", p->name, l, p->attention[l], in->n_devices);
+        if (!planner_can_attention(in, p->attention[l], l))
+            return error_set(e, ERR_USAGE, "plan '%s': %s cannot run the attention of layer %d", p->name, device_name(in, p->attention[l]), l);
+        for (int x = 0; x < in->n_experts; x++) {
+            int d = plan_expert(p, l, x);
+
+            if (d >= in->n_devices)
+                return error_set(e, ERR_USAGE, "plan '%s': expert %d of layer %d is on device %d; there are %d", p->name, x, l, d, in->n_devices);
+            if (!planner_can_expert(in, d, l, x))
+                return error_set(e, ERR_USAGE, "plan '%s': %s cannot run expert %d of layer %d", p->name, device_name(in, d), x, l);
+        }
+    }
+    if (p->head >= in->n_devices)
+        return error_set(e, ERR_USAGE, "plan '%s': the head is on device %d; there are %d", p->name, p->head, in->n_devices);
+    if (p->head && !in->devices[p->head].head_can)
+        return error_set(e, ERR_USAGE, "plan '%s': %s cannot run the head", p->name, device_name(in, p->head));
+    return 0;
+}
+
+int planner_script_parse(struct planner_step *out, int max, const char *script, struct error *e)
+{
+    int n = 0;
+
+    while (script && *script) {
+        size_t len = strcspn(script, ",");
+        char item[PLAN_NAME + 16], *colon;
+        struct planner_step *s = out + n;
+
+        if (n == max)
+            return error_set(e, ERR_USAGE, "--place-script: more than %d steps", max);
+        if (len >= sizeof item)
+            return error_set(e, ERR_USAGE, "--place-script: '%.20s...' is too long", script);
+        memcpy(item, script, len);
+        item[len] = 0;
+        colon = strchr(item, ':');
+        if (colon)
+            *colon = 0;
+        if (!colon || !colon[1] || parse_number(item, &s->after) < 0)
+            return error_set(e, ERR_USAGE, "--place-script: '%.*s': write TOKENS:PLACEMENT, for example 20:gpu,45:hot,80:cpu", (int)len, script);
+        if (strlen(colon + 1) >= sizeof s->spec)
+            return error_set(e, ERR_USAGE, "--place-script: '%s' is too long", colon + 1);
+        memcpy(s->spec, colon + 1, strlen(colon + 1) + 1);
+        if (n && s->after <= s[-1].after)
+            return error_set(e, ERR_USAGE, "--place-script: the step at %d comes after the one at %d; steps must rise", s->after, s[-1].after);
+        n++;
+        script += len;
+        if (*script == ',' && !*++script)
+            return error_set(e, ERR_USAGE, "--place-script: nothing after the last comma");
+    }
+    return n;
+}

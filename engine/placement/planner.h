@@ -1,0 +1,100 @@
+/* Placement strategies: one table of planners, each a pure function from plain data (use counts, measured costs, block sizes, budgets, what
+ * each device can do) to a plan. No clock, no device call, no random number: the same input gives the same plan, so every strategy is
+ * tested exhaustively. Any thread.
+ *
+ * A spec is what the user types: "cpu", "layers:12", "layers:first:12", "hot:600M". Sizes are binary (4M = 4 * 2^20).
+ * Every plan that comes out is valid: blocks a device cannot run, or that do not fit its budget, stay on the CPU, and the note says so. */
+#ifndef ENGINE_PLACEMENT_PLANNER_H
+#define ENGINE_PLACEMENT_PLANNER_H
+
+#include "engine/base/error.h"
+#include "engine/placement/plan.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PLANNER_DEVICES 8
+#define PLANNER_NOTE 200
+#define PLANNER_NO_LIMIT UINT64_MAX
+
+/* One device as a planner sees it. Costs are nanoseconds of one token (decode, one row); 0: not measured. */
+struct planner_device {
+    const char *name;            /* for notes: "opencl:0 (PoCL)"; may be NULL */
+    uint64_t budget;             /* bytes of weights and KV it may hold; PLANNER_NO_LIMIT. The CPU's is not looked at: it holds everything */
+    const uint8_t *attention_can;   /* n_layers, 1: this device runs the layer's attention; NULL: all */
+    const uint8_t *experts_can;     /* n_layers * n_experts; NULL: all */
+    bool head_can;
+    double attention_ns, expert_ns, head_ns;
+    double handoff_ns;           /* what one job costs beyond its work: launch, transfer, wait */
+    bool fuses_layers;           /* a layer wholly on it pays one handoff instead of two */
+};
+
+struct planner_input {
+    int n_layers, n_experts, n_experts_used;
+    int n_devices;               /* 1: the CPU alone */
+    int target;                  /* "the GPU": index of the device strategies move work to; 0 when there is none */
+    struct planner_device devices[PLANNER_DEVICES];
+    const uint64_t *attention_bytes;    /* n_layers: weights and KV at this context */
+    const uint64_t *expert_bytes;       /* n_layers * n_experts */
+    uint64_t head_bytes;
+    const double *usage;         /* n_layers * n_experts: how often each was chosen (profile or session); NULL or all 0: unknown */
+    const double *recent;        /* the same, decayed (dynamic); NULL: usage */
+    const struct plan *current;  /* the plan wanted so far (dynamic); NULL: everything on the CPU */
+    uint64_t move_bytes;         /* dynamic: upload at most this much per new plan; 0: no limit */
+    const char *verdict;         /* auto: spec that won the cached measurement; NULL: never measured */
+    double verdict_loss;         /* auto: by how much the best GPU plan was slower than the CPU, 0.12 = 12 %; negative: faster */
+};
+
+struct planner_spec;
+
+struct planner {
+    const char *name;            /* "hot" */
+    const char *syntax;          /* "hot[:SIZE]" */
+    const char *help;            /* one line, no full stop */
+    bool replans;                /* asked again while tokens are generated */
+    int (*parse)(struct planner_spec *s, const char *arguments, struct error *e);   /* after the colon; NULL: takes none */
+    /* p: everything on the CPU, to be filled. 0 or ERR_MEMORY. */
+    int (*fill)(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE]);
+};
+
+/* A parsed spec. Plain data. */
+struct planner_spec {
+    const struct planner *planner;
+    char text[PLAN_NAME];        /* as typed */
+    int count;                   /* layers:N, experts:N */
+    bool first;                  /* layers:first:N */
+    uint64_t size;               /* SIZE; PLANNER_NO_LIMIT when left out */
+};
+
+extern const struct planner planners[];
+extern const int n_planners;
+
+const struct planner *planner_find(const char *name, size_t len);     /* NULL: no such strategy */
+/* ERR_USAGE names what is wrong and what would be right. */
+int planner_parse(struct planner_spec *out, const char *spec, struct error *e);
+/* A new plan, named as typed. note: empty, or one line worth telling (what stayed on the CPU, and why). ERR_MEMORY. */
+int planner_run(const struct planner_spec *s, const struct planner_input *in, struct plan **out, char note[PLANNER_NOTE], struct error *e);
+/* One line a strategy for `--place help` and /place: syntax, then help. Returns the length it needs, like snprintf. */
+int planner_help(char *out, size_t size);
+
+/* Bytes of weights and KV that the plan puts on a device. */
+uint64_t planner_bytes(const struct planner_input *in, const struct plan *p, int device);
+/* 0 when every device index exists and every block can run where it stands; else ERR_USAGE naming the first that cannot. */
+int planner_check(const struct planner_input *in, const struct plan *p, struct error *e);
+/* Modelled time of one decoded token, in ns: per layer attention, then the slower of host and device experts (which work at once),
+ * the numbers on each being multinomial in the devices' shares of the use; then the head. A cost not measured is taken as the CPU's, and as
+ * 1 ns a byte where that is missing too. */
+double planner_token_ns(const struct planner_input *in, const struct plan *p);
+/* Share of expert calls that meet their expert on a device other than the CPU, by the input's usage (uniform where unknown). */
+double planner_hit_rate(const struct planner_input *in, const struct plan *p);
+
+/* "20:gpu,45:hot,80:cpu": after so many generated tokens, that spec. */
+struct planner_step {
+    int after;
+    char spec[PLAN_NAME];
+};
+/* Fills at most max steps, in rising order of `after`; returns how many, or ERR_USAGE. */
+int planner_script_parse(struct planner_step *out, int max, const char *script, struct error *e);
+
+#endif

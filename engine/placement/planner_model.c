@@ -1,0 +1,278 @@
+/* The cost model of one decoded token and the strategy that minimises it. Pure functions, any thread.
+ * A layer has few sensible splits (attention here or there, its k most or least used experts on the device), so each layer is a small menu of (bytes,
+ * time); the best mix under a byte budget is then a multiple-choice knapsack, solved on the menus' convex hulls: the steps with the most
+ * time saved a byte first. It is optimal when everything fits and within one step of the optimum else. */
+#include "engine/base/mem.h"
+#include "engine/placement/planner_fill.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double attention_ns(const struct planner_input *in, int device, int layer)
+{
+    double ns = in->devices[device].attention_ns > 0 ? in->devices[device].attention_ns : in->devices[0].attention_ns;
+
+    return ns > 0 ? ns : (double)in->attention_bytes[layer];
+}
+
+static double expert_ns(const struct planner_input *in, int device, int layer)
+{
+    double ns = in->devices[device].expert_ns > 0 ? in->devices[device].expert_ns : in->devices[0].expert_ns;
+    double sum = 0;
+
+    if (ns > 0)
+        return ns;
+    for (int x = 0; x < in->n_experts; x++)
+        sum += (double)in->expert_bytes[layer * in->n_experts + x];
+    return in->n_experts ? sum / in->n_experts : 0;
+}
+
+static double head_ns(const struct planner_input *in, int device)
+{
+    double ns = in->devices[device].head_ns > 0 ? in->devices[device].head_ns : in->devices[0].head_ns;
+
+    return (ns > 0 ? ns : (double)in->head_bytes) + (device ? in->devices[device].handoff_ns : 0);
+}
+
+/* Expectation of the slowest device when `left` expert calls fall on devices d.. with the given shares. */
+static double experts_expectation(const struct planner_input *in, int layer, const double *share, int d, int left, double slowest)
+{
+    double sum = 0, p = 1, rest = 0;
+    int last = 1;
+
+    for (int i = d; i < in->n_devices; i++)
+        rest += share[i];
+    for (int i = d + 1; i < in->n_devices; i++)
+        last &= share[i] <= 0;
+    if (left == 0)
+        return slowest;
+    if (last) {
+        double t = left * expert_ns(in, d, layer) + (d ? in->devices[d].handoff_ns : 0);
+
+        return t > slowest ? t : slowest;
+    }
+    /* k of the `left` calls here: binomial with this device's share of what the later ones leave */
+    p = rest > 0 ? share[d] / rest : 0;
+    for (int k = 0; k <= left; k++) {
+        double w = 1, t = k ? k * expert_ns(in, d, layer) + (d ? in->devices[d].handoff_ns : 0) : 0;
+
+        for (int i = 0; i < k; i++)
+            w *= (double)(left - i) / (double)(i + 1) * p;
+        for (int i = 0; i < left - k; i++)
+            w *= 1 - p;
+        if (w > 0)
+            sum += w * experts_expectation(in, layer, share, d + 1, left - k, t > slowest ? t : slowest);
+    }
+    return sum;
+}
+
+/* Shares of a layer's expert calls by device, for experts placed as in `place`. */
+static void layer_shares(const struct planner_input *in, const double *usage, int layer, const uint8_t *place, double share[PLANNER_DEVICES])
+{
+    double total = 0;
+
+    for (int d = 0; d < PLANNER_DEVICES; d++)
+        share[d] = 0;
+    for (int x = 0; x < in->n_experts; x++) {
+        double u = usage ? usage[layer * in->n_experts + x] : 1.0;
+
+        if (u > 0) {
+            share[place[x]] += u;
+            total += u;
+        }
+    }
+    if (total <= 0) {                              /* a layer without counts: uniform */
+        for (int x = 0; x < in->n_experts; x++)
+            share[place[x]] += 1.0 / in->n_experts;
+        return;
+    }
+    for (int d = 0; d < PLANNER_DEVICES; d++)
+        share[d] /= total;
+}
+
+static double layer_ns(const struct planner_input *in, const double *usage, int layer, int attention, const uint8_t *place)
+{
+    double share[PLANNER_DEVICES], t = attention_ns(in, attention, layer);
+
+    layer_shares(in, usage, layer, place, share);
+    if (attention)
+        t += in->devices[attention].handoff_ns;
+    t += in->n_experts ? experts_expectation(in, layer, share, 0, in->n_experts_used, 0) : 0;
+    if (attention && in->devices[attention].fuses_layers && share[attention] >= 1 - 1e-12)
+        t -= in->devices[attention].handoff_ns;
+    return t;
+}
+
+double planner_token_ns(const struct planner_input *in, const struct plan *p)
+{
+    const double *usage = planner_usage(in);
+    double t = head_ns(in, p->head);
+
+    for (int l = 0; l < in->n_layers; l++)
+        t += layer_ns(in, usage, l, p->attention[l], p->experts + l * in->n_experts);
+    return t;
+}
+
+double planner_hit_rate(const struct planner_input *in, const struct plan *p)
+{
+    const double *usage = planner_usage(in);
+    double away = 0;
+
+    for (int l = 0; l < in->n_layers; l++) {
+        double share[PLANNER_DEVICES];
+
+        layer_shares(in, usage, l, p->experts + l * in->n_experts, share);
+        away += 1 - share[0];
+    }
+    return in->n_layers ? away / in->n_layers : 0;
+}
+
+/* One way to run a layer (or the head): its cost on the device and its time. */
+struct choice {
+    uint64_t bytes;
+    double ns;
+    int attention, experts;      /* how many of the most used experts are on the device */
+    bool least;                  /* the least used ones instead */
+};
+
+struct menu {
+    struct choice *choices;      /* after hull(): rising bytes, falling time, falling gain a byte */
+    int n, taken;
+    bool closed;                 /* its next step does not fit */
+};
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct choice *x = a, *y = b;
+
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? -1 : 1;
+    if (x->ns != y->ns)
+        return x->ns < y->ns ? -1 : 1;
+    return x->experts != y->experts ? x->experts - y->experts : (int)x->least - (int)y->least;
+}
+
+/* Keeps the first choice (nothing moved) and the lower convex hull to its right. */
+static void hull(struct menu *m)
+{
+    int n = 1;
+
+    qsort(m->choices + 1, (size_t)(m->n - 1), sizeof *m->choices, by_bytes);
+    for (int i = 1; i < m->n; i++) {
+        struct choice c = m->choices[i];
+
+        if (c.ns >= m->choices[n - 1].ns)
+            continue;
+        while (n > 1) {
+            const struct choice *a = &m->choices[n - 2], *b = &m->choices[n - 1];
+
+            if ((a->ns - b->ns) * (double)(c.bytes - b->bytes) > (b->ns - c.ns) * (double)(b->bytes - a->bytes))
+                break;
+            n--;
+        }
+        m->choices[n++] = c;
+    }
+    m->n = n;
+}
+
+static const struct choice *now(const struct menu *m)
+{
+    return &m->choices[m->taken];
+}
+
+static double gain(const struct menu *m)
+{
+    double bytes = (double)(now(m)[1].bytes - now(m)->bytes), ns = now(m)->ns - now(m)[1].ns;
+
+    return bytes > 0 ? ns / bytes : 1e300;
+}
+
+static void choose(struct menu *menus, int n, uint64_t left)
+{
+    for (;;) {
+        struct menu *best = NULL;
+
+        for (int i = 0; i < n; i++)
+            if (!menus[i].closed && menus[i].taken + 1 < menus[i].n && (!best || gain(&menus[i]) > gain(best)))
+                best = &menus[i];
+        if (!best)
+            break;
+        if (now(best)[1].bytes - now(best)->bytes > left) {
+            best->closed = true;
+            continue;
+        }
+        left -= now(best)[1].bytes - now(best)->bytes;
+        best->taken++;
+    }
+}
+
+int planner_fill_balanced(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
+{
+    const double *usage = planner_usage(in);
+    int per_layer = 4 * (in->n_experts + 1), n = in->n_layers + 1, *order = planner_cells_by_use(in, usage);
+    struct choice *all = mem_alloc((size_t)n, sizeof *all * (size_t)per_layer);
+    struct menu *menus = mem_alloc((size_t)n, sizeof *menus);
+    uint8_t *place = mem_alloc((size_t)in->n_experts, 1);
+    int *rank = mem_alloc((size_t)n, sizeof *rank * (size_t)(in->n_experts ? in->n_experts : 1)), *have = mem_alloc((size_t)n, sizeof *have);
+    const struct planner_device *target = &in->devices[in->target];
+    int rc = order && all && menus && place && rank && have ? 0 : ERR_MEMORY;
+
+    if (rc < 0)
+        goto out;
+    /* the device's experts of each layer, most used first */
+    for (int i = 0; i < in->n_layers * in->n_experts; i++) {
+        int l = order[i] / in->n_experts, x = order[i] % in->n_experts;
+
+        if (planner_can_expert(in, in->target, l, x))
+            rank[l * in->n_experts + have[l]++] = x;
+    }
+    for (int l = 0; l < in->n_layers; l++) {
+        struct menu *m = &menus[l];
+
+        m->choices = all + (size_t)l * (size_t)per_layer;
+        for (int i = 0; i < (planner_can_attention(in, in->target, l) ? 4 : 2); i++) {
+            int a = i / 2;
+            bool least = i % 2;
+            uint64_t bytes = a ? in->attention_bytes[l] : 0;
+
+            memset(place, 0, (size_t)in->n_experts);
+            for (int k = 0; k <= have[l]; k++) {
+                if (k) {
+                    int x = rank[l * in->n_experts + (least ? have[l] - k : k - 1)];
+
+                    place[x] = (uint8_t)in->target;
+                    bytes += in->expert_bytes[l * in->n_experts + x];
+                }
+                m->choices[m->n++] = (struct choice){bytes, layer_ns(in, usage, l, a ? in->target : 0, place), a, k, least};
+            }
+        }
+        hull(m);
+    }
+    menus[in->n_layers].choices = all + (size_t)in->n_layers * (size_t)per_layer;
+    menus[in->n_layers].choices[0] = (struct choice){.ns = head_ns(in, 0)};
+    menus[in->n_layers].n = 1;
+    if (target->head_can)
+        menus[in->n_layers].choices[menus[in->n_layers].n++] = (struct choice){in->head_bytes, head_ns(in, in->target), 1, 0, false};
+    hull(&menus[in->n_layers]);
+    choose(menus, n, s->size < target->budget ? s->size : target->budget);
+    for (int l = 0; l < in->n_layers; l++) {
+        const struct choice *c = now(&menus[l]);
+
+        p->attention[l] = (uint8_t)(c->attention ? in->target : 0);
+        for (int k = 0; k < c->experts; k++)
+            p->experts[l * in->n_experts + rank[l * in->n_experts + (c->least ? have[l] - 1 - k : k)]] = (uint8_t)in->target;
+    }
+    p->head = (uint8_t)(now(&menus[in->n_layers])->attention ? in->target : 0);
+    if (target->expert_ns <= 0 || in->devices[0].expert_ns <= 0)
+        snprintf(note, PLANNER_NOTE, "%s: %s was not measured yet; equal speed is assumed", s->text,
+                 target->expert_ns <= 0 && target->name ? target->name : "the CPU");
+out:
+    mem_free(order);
+    mem_free(all);
+    mem_free(menus);
+    mem_free(place);
+    mem_free(rank);
+    mem_free(have);
+    return rc;
+}
