@@ -1,9 +1,11 @@
 /* Entry point: options from every source, then one mode. The only place that turns an error into a line and an exit code. */
-#include "app/documents.h"
+#include "app/app.h"
+#include "app/config.h"
 #include "app/modes.h"
 #include "app/options.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,13 +14,19 @@ extern char **environ;
 
 static int read_options(struct options *o, int argc, char **argv, struct error *e)
 {
+    char model[PATH_MAX];
+    struct error ignored;
     int rc;
 
     if ((rc = options_init(o, e)) < 0 || (rc = options_parse(o, argc, argv, e)) < 0)
         return rc;
     if (o->help || o->version)   /* these must work with a broken configuration too */
         return 0;
-    return options_environment(o, environ, e);
+    if ((rc = options_environment(o, environ, e)) < 0 || (rc = config_read_all(o, e)) < 0)
+        return rc;
+    if (app_model_path(o, model, sizeof model, NULL, &ignored) < 0)
+        return 0;                /* a mode that needs the model says so itself */
+    return config_read_model(o, model, e);
 }
 
 /* What was printed must have arrived: a full disk behind stdout shows here at the latest. */

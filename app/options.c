@@ -274,6 +274,23 @@ static size_t scalar_width(enum option_type type)
     }
 }
 
+int options_note_origin(struct options *o, const struct option *option, enum option_origin from, const char *where, struct error *e)
+{
+    size_t id = option_id_of(option);
+    char *place = where ? mem_string(where) : NULL;
+
+    if (where && !place)
+        return error_set(e, ERR_MEMORY, "out of memory");
+    if (from < o->origin[id].from) {
+        mem_free(place);
+        return 0;
+    }
+    mem_free(o->origin[id].where);
+    o->origin[id].where = place;
+    o->origin[id].from = from;
+    return 0;
+}
+
 int options_set(struct options *o, const struct option *option, const char *value, enum option_origin from, const char *where,
                 struct error *e)
 {
@@ -281,7 +298,6 @@ int options_set(struct options *o, const struct option *option, const char *valu
     uint64_t kept;
     size_t width = scalar_width(option->type);
     void *field = field_of(o, option);
-    char *place;
     int rc;
 
     if (from < o->origin[id].from)
@@ -294,13 +310,7 @@ int options_set(struct options *o, const struct option *option, const char *valu
         memcpy(field, &kept, width);
         return where ? error_prefix(e, "%s", where) : rc;
     }
-    place = where ? mem_string(where) : NULL;
-    if (where && !place)
-        return error_set(e, ERR_MEMORY, "out of memory");
-    mem_free(o->origin[id].where);
-    o->origin[id].where = place;
-    o->origin[id].from = from;
-    return 0;
+    return options_note_origin(o, option, from, where, e);
 }
 
 int options_init(struct options *o, struct error *e)
@@ -562,7 +572,7 @@ bool option_is_set(const struct options *o, enum option_id id)
 
 void option_origin_text(const struct options *o, const struct option *option, char *out, size_t size)
 {
-    static const char *const words[] = {"default", "model settings", "file", "environment", "flag", "chat"};
+    static const char *const words[] = {"default", "model settings", "site file", "file", "environment", "flag", "chat"};
     size_t id = option_id_of(option);
     const char *where = o->origin[id].where;
 

@@ -78,7 +78,7 @@ enum option_group {
 };
 
 /* Weakest first. */
-enum option_origin { ORIGIN_DEFAULT, ORIGIN_MODEL, ORIGIN_CONFIG, ORIGIN_ENVIRONMENT, ORIGIN_FLAG, ORIGIN_CHAT };
+enum option_origin { ORIGIN_DEFAULT, ORIGIN_MODEL, ORIGIN_SITE, ORIGIN_CONFIG, ORIGIN_ENVIRONMENT, ORIGIN_FLAG, ORIGIN_CHAT };
 
 #define OPTION_C_FLAG bool
 #define OPTION_C_INT int
@@ -137,7 +137,9 @@ int options_environment(struct options *o, char *const *environment, struct erro
 /* One value from one source; ignored (0) where a stronger source has spoken. `where` names the source in errors and --print-config. */
 int options_set(struct options *o, const struct option *option, const char *value, enum option_origin from, const char *where,
                 struct error *e);
-/* LIST from a file: the first call of a source empties what weaker ones had put there; later calls append. */
+/* LIST: the first call of a source empties what weaker ones had put there; later calls append. */
+/* Only names the source of a value that options_set took (0 where a stronger one had spoken). ERR_MEMORY. */
+int options_note_origin(struct options *o, const struct option *option, enum option_origin from, const char *where, struct error *e);
 
 /* By canonical name, with or without leading dashes, or any other spelling; NULL: none. */
 const struct option *options_find(const char *name);
