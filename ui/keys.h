@@ -1,0 +1,47 @@
+/* Every key and what it does: one table that the program obeys and that prints the help screen and the manual. Immutable; any thread. */
+#ifndef UI_KEYS_H
+#define UI_KEYS_H
+
+#include "ui/decode.h"
+
+#include <stdio.h>
+
+enum key_context {
+    KEYS_CHAT,                   /* the input line has the keys */
+    KEYS_PANEL,                  /* a panel has them */
+};
+
+enum action {
+    ACTION_NONE,
+    ACTION_LINE,                 /* the input line's own affair */
+    ACTION_SEND, ACTION_STOP, ACTION_INTERRUPT, ACTION_END_OF_INPUT, ACTION_REDRAW, ACTION_SUSPEND,
+    ACTION_SCROLL_UP, ACTION_SCROLL_DOWN, ACTION_SCROLL_LINE_UP, ACTION_SCROLL_LINE_DOWN, ACTION_SCROLL_TOP, ACTION_SCROLL_END,
+    ACTION_HELP, ACTION_PACE, ACTION_HEAT_MODE, ACTION_ZOOM_EXPERTS,
+    ACTION_PLACE_1, ACTION_PLACE_2, ACTION_PLACE_3, ACTION_PLACE_4, ACTION_PLACE_5, ACTION_PLACE_6,
+    ACTION_TOGGLE_1, ACTION_TOGGLE_2, ACTION_TOGGLE_3, ACTION_TOGGLE_4, ACTION_TOGGLE_5, ACTION_TOGGLE_6,
+    ACTION_QUIT,
+    ACTION_FOCUS_NEXT, ACTION_FOCUS_PREVIOUS, ACTION_FOCUS_LEAVE,
+    ACTION_ZOOM, ACTION_HIDE, ACTION_EXPLAIN, ACTION_MODE, ACTION_CHOOSE,
+    ACTION_UP, ACTION_DOWN, ACTION_LEFT, ACTION_RIGHT, ACTION_FIRST, ACTION_LAST, ACTION_PAGE_UP, ACTION_PAGE_DOWN,
+};
+
+struct key_binding {
+    enum key_context context;
+    uint32_t key;                /* 0: a row for the documents only */
+    unsigned mods;
+    enum action action;
+    const char *label;           /* "Ctrl-C"; NULL: the same as the row before, another spelling */
+    const char *help;            /* one sentence without a full stop */
+};
+
+/* The plans of F5 to F10, in the spelling of /place. */
+#define KEYS_PLANS 6
+extern const char *const keys_plans[KEYS_PLANS];
+
+const struct key_binding *keys_table(int *n);
+enum action keys_lookup(enum key_context context, uint32_t key, unsigned mods);     /* ACTION_NONE: not bound */
+const char *keys_context_title(enum key_context context);
+void keys_print_help(FILE *f);       /* two columns of plain text */
+void keys_print_man(FILE *f);        /* the manual's KEYS section, roff */
+
+#endif

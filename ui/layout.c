@@ -1,0 +1,140 @@
+/* See layout.h. */
+#include "ui/layout.h"
+
+#include <string.h>
+
+static int clamp(int v, int low, int high)
+{
+    return v < low ? low : v > high ? high : v;
+}
+
+/* Panels of one column share its rows: first who is shown at all (by priority), then what each wants, then what is left over. */
+static void column_share(struct layout *out, const struct layout_request *r, struct rect area, const bool *member, bool tabs_allowed)
+{
+    int rows[LAYOUT_PANELS] = {0}, order[LAYOUT_PANELS], n = 0, i, j, used = 0, all = 0, height = area.h, weight = 0, y;
+
+    for (i = 0; i < r->n_panels; i++) {
+        if (!member[i])
+            continue;
+        for (j = n++; j > 0; j--) {
+            int before = order[j - 1];
+
+            if (before == r->focus || (i != r->focus && r->panels[before].priority <= r->panels[i].priority))
+                break;
+            order[j] = before;
+        }
+        order[j] = i;
+        all += 1 + r->panels[i].min;
+    }
+    if (all > height && tabs_allowed && height > 1)
+        out->tabs = (struct rect){area.x, area.y + --height, area.w, 1};
+    for (i = 0; i < n; i++) {
+        int need = 1 + r->panels[order[i]].min;
+
+        /* The first one is shown as far as there is room, however little. */
+        if (i == 0 && need > height)
+            need = height;
+        if (used + need > height || need < 1)
+            continue;
+        rows[order[i]] = need;
+        used += need;
+    }
+    for (i = 0; i < n; i++) {
+        int p = order[i], more = rows[p] ? clamp(1 + r->panels[p].want - rows[p], 0, height - used) : 0;
+
+        rows[p] += more;
+        used += more;
+        weight += rows[p] ? r->panels[p].grow : 0;
+    }
+    while (used < height && weight > 0) {
+        int left = height - used, gave = 0;
+
+        for (i = 0; i < n; i++) {
+            int p = order[i], most = r->panels[p].most ? 1 + r->panels[p].most : height, more;
+
+            if (!rows[p] || !r->panels[p].grow)
+                continue;
+            more = clamp((left * r->panels[p].grow + weight - 1) / weight, 0, most > rows[p] ? most - rows[p] : 0);
+            more = clamp(more, 0, height - used);
+            rows[p] += more;
+            used += more;
+            gave += more;
+        }
+        if (!gave)
+            break;
+    }
+    for (i = 0, y = area.y; i < r->n_panels; i++) {
+        if (!member[i] || !rows[i])
+            continue;
+        out->panels[i] = (struct rect){area.x, y, area.w, rows[i]};
+        y += rows[i];
+    }
+}
+
+static void panels_place(struct layout *out, const struct layout_request *r, int body_y, int body_h, int *chat_w)
+{
+    bool first[LAYOUT_PANELS] = {false}, second[LAYOUT_PANELS] = {false};
+    int i, n_first = 0, n_second = 0, width;
+
+    for (i = 0; i < r->n_panels; i++) {
+        if (!r->panels[i].open)
+            continue;
+        if (out->mode == LAYOUT_TWO && r->panels[i].column == 1) {
+            second[i] = true;
+            n_second++;
+        } else {
+            first[i] = true;
+            n_first++;
+        }
+    }
+    if (!n_first && !n_second)
+        return;
+    if (out->mode == LAYOUT_TWO && n_first && n_second) {
+        int both = r->w * 39 / 100, a = clamp((both - 2) / 2, 10, 56), b = clamp(both - 2 - a, 10, 60);
+
+        *chat_w = r->w - a - b - 2;
+        out->rule[0] = (struct rect){*chat_w, body_y, 1, body_h};
+        out->rule[1] = (struct rect){*chat_w + 1 + a, body_y, 1, body_h};
+        column_share(out, r, (struct rect){*chat_w + 1, body_y, a, body_h}, first, false);
+        column_share(out, r, (struct rect){*chat_w + 2 + a, body_y, b, body_h}, second, true);
+        return;
+    }
+    for (i = 0; i < r->n_panels; i++)
+        first[i] = first[i] || second[i];
+    width = out->mode == LAYOUT_TABS ? r->w * 34 / 100 : clamp(r->w * 38 / 100, 20, 64);
+    *chat_w = r->w - width - 1;
+    out->rule[0] = (struct rect){*chat_w, body_y, 1, body_h};
+    column_share(out, r, (struct rect){*chat_w + 1, body_y, width, body_h}, first, true);
+}
+
+void layout_make(struct layout *out, const struct layout_request *r)
+{
+    int w = r->w < 1 ? 1 : r->w, h = r->h < 1 ? 1 : r->h, chat_w = w, body_y, input_rows, y;
+    int alone = r->zoom >= 0 && r->zoom < r->n_panels ? r->zoom : -1;
+
+    memset(out, 0, sizeof *out);
+    if (w < 20 || h < 5) {
+        out->mode = LAYOUT_TEXT;
+        out->chat = (struct rect){0, 0, w, h > 1 ? h - 1 : h};
+        out->input = (struct rect){0, h - 1, w, h > 1 ? 1 : 0};
+        return;
+    }
+    out->mode = w < 60 ? LAYOUT_LINE : w < 100 ? LAYOUT_TABS : w >= 180 && h >= 45 ? LAYOUT_TWO : LAYOUT_COLUMN;
+    out->title = (struct rect){0, 0, w, 1};
+    body_y = h >= 10 && out->mode != LAYOUT_LINE ? 2 : 1;        /* a rule below the title where rows are plenty */
+    input_rows = clamp(r->input_rows, 1, h >= 12 ? h / 3 : 1);
+
+    if (out->mode == LAYOUT_LINE && alone < 0 && r->focus >= 0 && r->focus < r->n_panels)
+        alone = r->focus;
+    if (alone < 0 && out->mode != LAYOUT_LINE)
+        panels_place(out, r, body_y, h - body_y, &chat_w);
+    y = h - input_rows;
+    out->input = (struct rect){0, y, chat_w, input_rows};
+    if (y - body_y >= 4)
+        out->input_rule = (struct rect){0, --y, chat_w, 1};
+    out->chat = (struct rect){0, body_y, chat_w, y - body_y};
+    if (alone >= 0) {
+        out->panels[alone] = out->chat;
+        out->chat.h = 0;
+    }
+}

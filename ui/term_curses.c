@@ -1,0 +1,531 @@
+/* See terminal.h. Curses owns the modes, the colours and the difference of frames. What it cannot do is a cluster that the C library's wcwidth
+ * measures differently from the screen (families of emoji, flags, variation selectors): curses is given blanks there, and after each update
+ * the rest of such a row is written by hand with the cursor placed anew behind every such cluster, so nothing shifts whatever the
+ * terminal makes of it. Nothing outside this file includes curses. */
+#include "ui/terminal.h"
+#include "engine/base/mem.h"
+#include "ui/glyph.h"
+
+#include <curses.h>
+#include <term.h>
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+#include <wchar.h>
+
+struct terminal {
+    SCREEN *screen;
+    FILE *in, *out;
+    int in_fd, out_fd;
+    struct termios saved;
+    enum theme_depth depth;
+    bool eight;                  /* 8 colours: bright ones are bold */
+    bool mouse, raw_ok, first;
+    int w, h;
+    struct canvas front;         /* the frame on the screen */
+    bool *odd_rows;              /* rows with clusters curses cannot draw */
+    struct decode decode;
+    char *buffer;                /* bytes written by hand, one write a frame */
+    size_t used, size;
+    uint64_t written;
+    bool suspended;
+};
+
+/* What a signal handler needs: made at open, constant while set. */
+static struct {
+    volatile sig_atomic_t armed;
+    int fd;
+    size_t len;
+    char text[256];
+    struct termios saved;
+} emergency;
+
+static struct terminal *current;     /* curses itself is one per process */
+
+static int buffer_char(int c)
+{
+    struct terminal *t = current;
+
+    if (t->used + 1 > t->size) {
+        size_t size = t->size ? t->size * 2 : 4096;
+        char *p = mem_resize(t->buffer, size, 1);
+
+        if (!p)
+            return c;
+        t->buffer = p;
+        t->size = size;
+    }
+    t->buffer[t->used++] = (char)c;
+    return c;
+}
+
+static void buffer_text(const char *text, size_t len)
+{
+    while (len--)
+        buffer_char((unsigned char)*text++);
+}
+
+static void buffer_capability(const char *text)
+{
+    if (text && text != (char *)-1)
+        tputs(text, 1, buffer_char);
+}
+
+static void buffer_flush(struct terminal *t)
+{
+    size_t at = 0;
+
+    while (at < t->used) {
+        ssize_t n = write(t->out_fd, t->buffer + at, t->used - at);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        at += (size_t)n;
+    }
+    t->written += t->used;
+    t->used = 0;
+}
+
+static void modes(struct terminal *t, bool on)
+{
+    if (!t->raw_ok)
+        return;
+    buffer_text(on ? "\033[?2004h" : "\033[?2004l", 8);
+    if (t->mouse)
+        buffer_text(on ? "\033[?1000h\033[?1006h" : "\033[?1006l\033[?1000l", 16);
+    buffer_flush(t);
+}
+
+static void emergency_arm(struct terminal *t)
+{
+    const char *parts[] = {t->raw_ok ? "\033[?2026l\033[?2004l\033[?1006l\033[?1000l" : "", exit_attribute_mode, exit_ca_mode, cursor_normal, "\r"};
+    size_t i;
+
+    emergency.armed = 0;
+    emergency.len = 0;
+    for (i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        const char *p = parts[i];
+
+        for (; p && *p && emergency.len < sizeof emergency.text; p++) {
+            if (p[0] == '$' && p[1] == '<') {                    /* padding is for terminals of another age */
+                while (*p && *p != '>')
+                    p++;
+                if (!*p)
+                    break;
+                continue;
+            }
+            emergency.text[emergency.len++] = *p;
+        }
+    }
+    emergency.fd = t->out_fd;
+    emergency.saved = t->saved;
+    emergency.armed = 1;
+}
+
+void terminal_emergency_restore(void)
+{
+    ssize_t n;
+
+    if (!emergency.armed)
+        return;
+    emergency.armed = 0;
+    n = write(emergency.fd, emergency.text, emergency.len);
+    (void)n;
+    tcsetattr(emergency.fd, TCSANOW, &emergency.saved);
+}
+
+static int front_resize(struct terminal *t)
+{
+    bool *odd = mem_alloc((size_t)t->h, sizeof *odd);
+
+    if (!odd || canvas_resize(&t->front, t->w, t->h) < 0) {
+        mem_free(odd);
+        return ERR_MEMORY;
+    }
+    mem_free(t->odd_rows);
+    t->odd_rows = odd;
+    t->first = true;
+    return 0;
+}
+
+static void size_ask(struct terminal *t)
+{
+    struct winsize ws;
+
+    if (ioctl(t->out_fd, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 0 && ws.ws_row > 0) {
+        t->w = ws.ws_col;
+        t->h = ws.ws_row;
+    } else {
+        t->w = COLS > 0 ? COLS : 80;
+        t->h = LINES > 0 ? LINES : 24;
+    }
+    t->w = t->w > 2000 ? 2000 : t->w;
+    t->h = t->h > 1000 ? 1000 : t->h;
+}
+
+int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct terminal_options *o, struct error *e)
+{
+    const char *type = o->type ? o->type : getenv("TERM");
+    struct terminal *t = mem_alloc(1, sizeof *t);
+
+    if (!t)
+        return error_set(e, ERR_MEMORY, "out of memory for the screen");
+    t->in_fd = in_fd;
+    t->out_fd = out_fd;
+    decode_init(&t->decode);
+    if (tcgetattr(out_fd, &t->saved) < 0 || !isatty(in_fd)) {
+        mem_free(t);
+        return error_set(e, ERR_USAGE, "no terminal: standard input and output must be one for the chat screen; use --plain");
+    }
+    t->in = fdopen(dup(in_fd), "r");
+    t->out = fdopen(dup(out_fd), "w");
+    current = t;
+    t->screen = t->in && t->out && type && *type ? newterm(type, t->out, t->in) : NULL;
+    if (!t->screen || !cursor_address) {
+        error_set(e, ERR_USAGE, "the terminal type \"%s\" is not known or cannot place its cursor; use --plain, or set TERM", type ? type : "");
+        terminal_close(t);
+        return ERR_USAGE;
+    }
+    raw();
+    noecho();
+    nonl();
+    intrflush(stdscr, FALSE);
+    keypad(stdscr, FALSE);
+    leaveok(stdscr, FALSE);
+    typeahead(-1);
+    if (o->colour && has_colors() && start_color() == OK) {
+        use_default_colors();
+        t->eight = COLORS < 16;
+        t->depth = COLORS >= 256 && COLOR_PAIRS >= 1024 ? THEME_256 : COLORS >= 8 ? THEME_16 : THEME_MONO;
+    }
+    /* DEC private modes are harmless where unknown, but only on terminals that parse them. */
+    t->raw_ok = strncmp(type, "linux", 5) != 0 && strncmp(type, "vt52", 4) != 0 && strncmp(type, "dumb", 4) != 0;
+    t->mouse = o->mouse;
+    size_ask(t);
+    resizeterm(t->h, t->w);
+    if (front_resize(t) < 0) {
+        terminal_close(t);
+        return error_set(e, ERR_MEMORY, "out of memory for the screen");
+    }
+    emergency_arm(t);
+    modes(t, true);
+    *out = t;
+    return 0;
+}
+
+void terminal_close(struct terminal *t)
+{
+    if (!t)
+        return;
+    if (t->screen) {
+        if (!t->suspended) {
+            modes(t, false);
+            curs_set(1);
+            endwin();
+        }
+        delscreen(t->screen);
+        tcsetattr(t->out_fd, TCSADRAIN, &t->saved);
+    }
+    emergency.armed = 0;
+    if (t->in)
+        fclose(t->in);
+    if (t->out)
+        fclose(t->out);
+    decode_release(&t->decode);
+    canvas_release(&t->front);
+    mem_free(t->odd_rows);
+    mem_free(t->buffer);
+    if (current == t)
+        current = NULL;
+    mem_free(t);
+}
+
+enum theme_depth terminal_depth(const struct terminal *t)
+{
+    return t->depth;
+}
+
+void terminal_size(const struct terminal *t, int *w, int *h)
+{
+    *w = t->w;
+    *h = t->h;
+}
+
+void terminal_resized(struct terminal *t)
+{
+    int w = t->w, h = t->h;
+
+    if (t->suspended)
+        return;
+    size_ask(t);
+    if (t->w == w && t->h == h)
+        return;
+    resizeterm(t->h, t->w);
+    if (front_resize(t) < 0) {
+        t->w = w;
+        t->h = h;
+    }
+}
+
+void terminal_redraw(struct terminal *t)
+{
+    t->first = true;
+}
+
+static void colours(const struct terminal *t, struct style s, int *fg, int *bg, attr_t *attrs)
+{
+    *fg = s.fg;
+    *bg = s.bg;
+    *attrs = (s.attrs & STYLE_BOLD ? A_BOLD : 0) | (s.attrs & STYLE_DIM ? A_DIM : 0) | (s.attrs & STYLE_ITALIC ? A_ITALIC : 0) |
+             (s.attrs & STYLE_UNDERLINE ? A_UNDERLINE : 0) | (s.attrs & STYLE_REVERSE ? A_REVERSE : 0);
+    if (t->depth == THEME_MONO)
+        *fg = *bg = -1;
+    if (t->depth == THEME_16 && t->eight) {
+        if (*fg >= 8) {
+            *fg -= 8;
+            *attrs |= A_BOLD;
+        }
+        if (*bg >= 8)
+            *bg -= 8;
+    }
+}
+
+/* True when curses and the screen agree on how wide this cell is. */
+static bool curses_can(const struct cell *c)
+{
+    return !(c->ch & CELL_POOL) && (c->ch < 0x7f || wcwidth((wchar_t)c->ch) == (int)c->width);
+}
+
+static void cell_to_curses(struct terminal *t, const struct cell *c, int x, int y)
+{
+    wchar_t text[2] = {curses_can(c) ? (wchar_t)c->ch : L' ', 0};
+    cchar_t cc;
+    attr_t attrs;
+    int fg, bg, pair = 0, i, n = curses_can(c) ? 1 : c->width;
+
+    colours(t, c->style, &fg, &bg, &attrs);
+    if (fg >= 0 || bg >= 0) {
+        pair = alloc_pair(fg, bg);
+        if (pair < 0)
+            pair = 0;
+    }
+    setcchar(&cc, text, attrs, (short)(pair > 32767 ? 0 : pair), pair > 32767 ? &pair : NULL);
+    for (i = 0; i < n; i++)
+        mvadd_wch(y, x + i, &cc);
+}
+
+/* Sets attributes by hand; curses leaves the terminal in the normal state after every update. */
+static void style_by_hand(struct terminal *t, struct style s)
+{
+    attr_t attrs;
+    int fg, bg;
+
+    colours(t, s, &fg, &bg, &attrs);
+    buffer_capability(exit_attribute_mode);
+    if (attrs & A_BOLD)
+        buffer_capability(enter_bold_mode);
+    if (attrs & A_DIM)
+        buffer_capability(enter_dim_mode);
+    if (attrs & A_ITALIC)
+        buffer_capability(enter_italics_mode);
+    if (attrs & A_UNDERLINE)
+        buffer_capability(enter_underline_mode);
+    if (attrs & A_REVERSE)
+        buffer_capability(enter_reverse_mode);
+    if (fg >= 0 && set_a_foreground)
+        buffer_capability(tiparm(set_a_foreground, fg));
+    if (bg >= 0 && set_a_background)
+        buffer_capability(tiparm(set_a_background, bg));
+}
+
+static void row_by_hand(struct terminal *t, const struct canvas *c, int y)
+{
+    char text[GLYPH_BYTES + 1];
+    struct style style = STYLE_PLAIN;
+    bool placed = false, styled = false;
+    int x;
+
+    for (x = 0; x < c->w; x++) {
+        const struct cell *cell = canvas_at(c, x, y);
+        bool can = curses_can(cell);
+
+        if (cell->width == 0 || (!placed && can && !styled))
+            continue;                                            /* before the first odd one: curses has drawn it */
+        if (!placed)
+            buffer_capability(tiparm(cursor_address, y, x));
+        placed = true;
+        if (!styled || memcmp(&style, &cell->style, sizeof style) != 0)
+            style_by_hand(t, cell->style);
+        style = cell->style;
+        styled = true;
+        buffer_text(text, (size_t)canvas_cell_text(c, cell, text));
+        if (!can)
+            placed = false;                                      /* who knows where the cursor is now */
+    }
+    if (styled)
+        buffer_capability(exit_attribute_mode);
+}
+
+void terminal_draw(struct terminal *t, const struct canvas *c)
+{
+    int x, y, w = c->w < t->w ? c->w : t->w, h = c->h < t->h ? c->h : t->h;
+    bool by_hand = false;
+
+    if (t->suspended)
+        return;
+    if (t->first) {
+        erase();
+        clearok(curscr, TRUE);
+    }
+    for (y = 0; y < h; y++) {
+        bool changed = t->first, odd = false;
+
+        for (x = 0; x < w; x++) {
+            const struct cell *now = canvas_at(c, x, y);
+
+            if (now->width == 0)
+                continue;
+            odd = odd || !curses_can(now);
+            if (!t->first && canvas_cell_equal(c, now, &t->front, canvas_at(&t->front, x, y)))
+                continue;
+            cell_to_curses(t, now, x, y);
+            changed = true;
+        }
+        /* A row that had an odd cluster is repainted whole: curses does not know what lies there. */
+        if (changed && t->odd_rows[y])
+            wredrawln(stdscr, y, 1);
+        t->odd_rows[y] = odd;
+        by_hand = by_hand || (odd && changed);
+        if (changed && odd)
+            t->front.cells[(size_t)y * (size_t)t->front.w].width = 99;       /* marks the row for the second pass */
+    }
+    if (t->raw_ok) {
+        buffer_text("\033[?2026h", 8);                           /* one picture, where the terminal can */
+        buffer_flush(t);
+    }
+    if (c->cursor_x >= 0 && c->cursor_x < w && c->cursor_y >= 0 && c->cursor_y < h) {
+        move(c->cursor_y, c->cursor_x);
+        curs_set(1);
+    } else {
+        move(h - 1, 0);
+        curs_set(0);
+    }
+    wnoutrefresh(stdscr);
+    doupdate();
+    for (y = 0; by_hand && y < h; y++)
+        if (t->front.cells[(size_t)y * (size_t)t->front.w].width == 99)
+            row_by_hand(t, c, y);
+    if (by_hand)
+        buffer_capability(tiparm(cursor_address, getcury(stdscr), getcurx(stdscr)));
+    if (t->raw_ok)
+        buffer_text("\033[?2026l", 8);
+    buffer_flush(t);
+
+    if (t->front.w == c->w && t->front.h == c->h) {
+        memcpy(t->front.cells, c->cells, (size_t)c->w * (size_t)c->h * sizeof *c->cells);
+        if (c->pool_used > t->front.pool_size) {
+            char *pool = mem_resize(t->front.pool, c->pool_size, 1);
+
+            t->front.pool = pool ? pool : t->front.pool;
+            t->front.pool_size = pool ? c->pool_size : t->front.pool_size;
+            if (!pool) {
+                t->first = true;
+                return;
+            }
+        }
+        if (c->pool_used)
+            memcpy(t->front.pool, c->pool, c->pool_used);
+        t->first = false;
+    }
+}
+
+int terminal_read(struct terminal *t)
+{
+    char bytes[4096];
+    ssize_t n = read(t->in_fd, bytes, sizeof bytes);
+
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return 0;
+    if (n <= 0)
+        return ERR_IO;
+    decode_push(&t->decode, bytes, (size_t)n);
+    return 0;
+}
+
+int terminal_next(struct terminal *t, bool late, struct input_event *out)
+{
+    return decode_next(&t->decode, late, out);
+}
+
+bool terminal_waiting(const struct terminal *t)
+{
+    return decode_waiting(&t->decode);
+}
+
+void terminal_mouse(struct terminal *t, bool on)
+{
+    if (t->mouse == on || !t->raw_ok)
+        return;
+    t->mouse = true;
+    buffer_text(on ? "\033[?1000h\033[?1006h" : "\033[?1006l\033[?1000l", 16);
+    buffer_flush(t);
+    t->mouse = on;
+}
+
+void terminal_suspend(struct terminal *t)
+{
+    if (t->suspended)
+        return;
+    modes(t, false);
+    curs_set(1);
+    endwin();
+    emergency.armed = 0;
+    t->suspended = true;
+}
+
+void terminal_resume(struct terminal *t)
+{
+    if (!t->suspended)
+        return;
+    t->suspended = false;
+    reset_prog_mode();
+    doupdate();
+    emergency.armed = 1;
+    modes(t, true);
+    terminal_resized(t);
+    t->first = true;
+}
+
+void terminal_copy(struct terminal *t, const char *text, size_t len)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    size_t i;
+
+    if (!t->raw_ok)
+        return;
+    buffer_text("\033]52;c;", 7);
+    for (i = 0; i < len; i += 3) {
+        unsigned v = (unsigned)(unsigned char)text[i] << 16;
+
+        v |= i + 1 < len ? (unsigned)(unsigned char)text[i + 1] << 8 : 0;
+        v |= i + 2 < len ? (unsigned char)text[i + 2] : 0;
+        buffer_char(digits[v >> 18]);
+        buffer_char(digits[v >> 12 & 63]);
+        buffer_char(i + 1 < len ? digits[v >> 6 & 63] : '=');
+        buffer_char(i + 2 < len ? digits[v & 63] : '=');
+    }
+    buffer_text("\033\\", 2);
+    buffer_flush(t);
+}
+
+uint64_t terminal_bytes(const struct terminal *t)
+{
+    return t->written;
+}

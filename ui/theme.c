@@ -1,0 +1,158 @@
+/* See theme.h. The heat ramps rise evenly in lightness, so a picture of the screen in grey, or an eye that does not tell red from green,
+ * reads them too; the CPU's goes through blue, the GPU's through orange. */
+#include "ui/theme.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const colour_names[16] = {
+    "black", "red", "green", "yellow", "blue", "magenta", "cyan", "white",
+    "bright-black", "bright-red", "bright-green", "bright-yellow", "bright-blue", "bright-magenta", "bright-cyan", "bright-white",
+};
+
+static const struct {
+    const char *name, *design[3], *meaning;      /* design by depth */
+} roles[THEME_ROLE_COUNT] = {
+#define X(role, word, c256, c16, c0, text) [role] = {word, {c0, c16, c256}, text},
+    THEME_ROLES(X)
+#undef X
+};
+
+static const struct {
+    const char *name;
+    int steps;
+    int16_t design[3][THEME_RAMP];
+} ramps[] = {
+    {"ramp-cpu", THEME_RAMP, {{-1}, {0, 0, 4, 4, 12, 12, 14, 14, 15}, {233, 17, 18, 25, 32, 39, 80, 122, 159}}},
+    {"ramp-gpu", THEME_RAMP, {{-1}, {0, 0, 1, 1, 3, 3, 11, 11, 15}, {233, 52, 94, 130, 166, 208, 214, 221, 229}}},
+    {"fade", THEME_FADE, {{-1}, {15, 15, 7, 7}, {231, 225, 219, 183}}},
+};
+
+static int parse_colour(const char *word, int16_t *out)
+{
+    char *end;
+    long v;
+    int i;
+
+    if (strcmp(word, "default") == 0) {
+        *out = -1;
+        return 0;
+    }
+    for (i = 0; i < 16; i++)
+        if (strcmp(word, colour_names[i]) == 0) {
+            *out = (int16_t)i;
+            return 0;
+        }
+    v = strtol(word, &end, 10);
+    if (end == word || *end || v < 0 || v > 255)
+        return -1;
+    *out = (int16_t)v;
+    return 0;
+}
+
+int theme_parse_style(const char *text, struct style *out)
+{
+    static const struct { const char *name; uint16_t bit; } attrs[] = {
+        {"bold", STYLE_BOLD}, {"dim", STYLE_DIM}, {"italic", STYLE_ITALIC}, {"underline", STYLE_UNDERLINE}, {"reverse", STYLE_REVERSE},
+    };
+    struct style s = STYLE_PLAIN;
+    bool background = false;
+
+    while (*text) {
+        char word[24];
+        size_t n = strcspn(text, " \t"), i;
+
+        if (n >= sizeof word)
+            return -1;
+        memcpy(word, text, n);
+        word[n] = 0;
+        text += n;
+        text += strspn(text, " \t");
+        if (!n)
+            continue;
+        if (strcmp(word, "on") == 0) {
+            background = true;
+            continue;
+        }
+        for (i = 0; i < sizeof attrs / sizeof attrs[0]; i++)
+            if (strcmp(word, attrs[i].name) == 0)
+                break;
+        if (i < sizeof attrs / sizeof attrs[0])
+            s.attrs |= attrs[i].bit;
+        else if (parse_colour(word, background ? &s.bg : &s.fg) < 0)
+            return -1;
+    }
+    *out = s;
+    return 0;
+}
+
+static int16_t *ramp_of(struct theme *t, size_t i, enum theme_depth depth)
+{
+    return i == 0 ? t->ramp_cpu[depth] : i == 1 ? t->ramp_gpu[depth] : t->fade[depth];
+}
+
+void theme_init(struct theme *t)
+{
+    int depth, i;
+    size_t r;
+
+    memset(t, 0, sizeof *t);
+    t->depth = THEME_256;
+    for (depth = 0; depth < 3; depth++) {
+        for (i = 0; i < THEME_ROLE_COUNT; i++)
+            theme_parse_style(roles[i].design[depth], &t->roles[i][depth]);
+        for (r = 0; r < sizeof ramps / sizeof ramps[0]; r++)
+            memcpy(ramp_of(t, r, (enum theme_depth)depth), ramps[r].design[depth], sizeof(int16_t) * (size_t)ramps[r].steps);
+    }
+}
+
+int theme_assign(struct theme *t, const char *name, enum theme_depth depth, const char *value)
+{
+    size_t r;
+    int i;
+
+    for (i = 0; i < THEME_ROLE_COUNT; i++)
+        if (strcmp(name, roles[i].name) == 0) {
+            struct style s;
+
+            if (theme_parse_style(value, &s) < 0)
+                return -2;
+            t->roles[i][depth] = s;
+            return 0;
+        }
+    for (r = 0; r < sizeof ramps / sizeof ramps[0]; r++) {
+        int16_t steps[THEME_RAMP];
+
+        if (strcmp(name, ramps[r].name) != 0)
+            continue;
+        for (i = 0; i < ramps[r].steps; i++) {
+            char *end;
+            long v = strtol(value, &end, 10);
+
+            if (end == value || v < 0 || v > 255)
+                return -2;
+            steps[i] = (int16_t)v;
+            value = end + strspn(end, " ,\t");
+        }
+        if (*value)
+            return -2;
+        memcpy(ramp_of(t, r, depth), steps, sizeof(int16_t) * (size_t)ramps[r].steps);
+        return 0;
+    }
+    return -1;
+}
+
+struct style theme_style(const struct theme *t, enum theme_role role)
+{
+    return t->roles[role][t->depth];
+}
+
+const char *theme_role_name(enum theme_role role)
+{
+    return roles[role].name;
+}
+
+const char *theme_role_meaning(enum theme_role role)
+{
+    return roles[role].meaning;
+}
