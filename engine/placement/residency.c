@@ -1,0 +1,363 @@
+/* See residency.h. Engine thread. Each step looks at every block anew (a few hundred), so a plan may change at any moment without a queue
+ * of moves that would have to be unwound. */
+#include "engine/placement/residency.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+
+#include <string.h>
+
+enum state { ABSENT, PARTIAL, RESIDENT };
+
+struct residency {
+    const struct model *model;
+    struct device *const *devices;
+    int n_devices, n_layers, n_experts, n_blocks;
+    struct plan *want;
+    uint8_t *state;                      /* n_devices * n_blocks; device 0 unused */
+    uint64_t *partial;                   /* n_blocks: bytes already asked for of the block being uploaded */
+    bool refused[DEVICE_MAX], lost[DEVICE_MAX];
+    struct residency_status status;
+};
+
+/* Blocks in order: attention of every layer, experts layer by layer, head. */
+static struct block_id block_at(const struct residency *r, int i)
+{
+    if (i < r->n_layers)
+        return (struct block_id){BLOCK_ATTENTION, i, 0};
+    if (i < r->n_blocks - 1)
+        return (struct block_id){BLOCK_EXPERT, (i - r->n_layers) / r->n_experts, (i - r->n_layers) % r->n_experts};
+    return (struct block_id){BLOCK_HEAD, 0, 0};
+}
+
+static uint8_t *place_of(struct plan *p, int i)
+{
+    int cells = p->n_layers * p->n_experts;
+
+    return i < p->n_layers ? &p->attention[i] : i < p->n_layers + cells ? &p->experts[i - p->n_layers] : &p->head;
+}
+
+static uint8_t *state_of(const struct residency *r, int device, int i)
+{
+    return &r->state[(size_t)device * (size_t)r->n_blocks + (size_t)i];
+}
+
+static const struct device_base *base(const struct residency *r, int device)
+{
+    return (const struct device_base *)r->devices[device];
+}
+
+static uint64_t expert_bytes(const struct expert_weights *x)
+{
+    return x->gate.bytes + x->up.bytes + x->down.bytes;
+}
+
+uint64_t residency_block_bytes(const struct model *m, struct block_id id)
+{
+    const struct layer_weights *l = &m->layers[id.layer];
+
+    if (id.kind == BLOCK_HEAD)
+        return m->head.bytes;
+    return id.kind == BLOCK_EXPERT ? expert_bytes(&l->experts[id.expert]) : l->q.bytes + l->k.bytes + l->v.bytes + l->o.bytes;
+}
+
+bool residency_supports(const struct device *d, const struct model *m, struct block_id id)
+{
+    const struct device_ops *ops = ((const struct device_base *)d)->ops;
+    const struct layer_weights *l = &m->layers[id.layer];
+
+    if (id.kind == BLOCK_HEAD)
+        return ops->supports(d, BLOCK_HEAD, m->head.type);
+    if (id.kind == BLOCK_EXPERT) {
+        const struct expert_weights *x = &l->experts[id.expert];
+
+        return ops->supports(d, BLOCK_EXPERT, x->gate.type) && ops->supports(d, BLOCK_EXPERT, x->up.type) &&
+               ops->supports(d, BLOCK_EXPERT, x->down.type);
+    }
+    return ops->supports(d, BLOCK_ATTENTION, l->q.type) && ops->supports(d, BLOCK_ATTENTION, l->k.type) &&
+           ops->supports(d, BLOCK_ATTENTION, l->v.type) && ops->supports(d, BLOCK_ATTENTION, l->o.type);
+}
+
+int residency_new(struct residency **out, const struct model *model, struct device *const *devices, int n_devices, struct error *e)
+{
+    struct residency *r = mem_alloc(1, sizeof *r);
+
+    *out = NULL;
+    if (!r)
+        return error_set(e, ERR_MEMORY, "out of memory for the placement");
+    r->model = model;
+    r->devices = devices;
+    r->n_devices = n_devices;
+    r->n_layers = model->hp.n_layers;
+    r->n_experts = model->hp.n_experts;
+    r->n_blocks = r->n_layers * (1 + r->n_experts) + 1;
+    r->want = plan_new("cpu", r->n_layers, r->n_experts);
+    r->state = mem_alloc((size_t)n_devices, (size_t)r->n_blocks);
+    r->partial = mem_alloc((size_t)r->n_blocks, sizeof *r->partial);
+    if (!r->want || !r->state || !r->partial) {
+        residency_free(r);
+        return error_set(e, ERR_MEMORY, "out of memory for the placement");
+    }
+    *out = r;
+    return 0;
+}
+
+/* Forgets the block on a device. The device itself is not told when it is lost: its driver may hang. */
+static void drop(struct residency *r, int device, int i, const struct residency_kv *kv)
+{
+    struct block_id id = block_at(r, i);
+
+    if (*state_of(r, device, i) == ABSENT)
+        return;
+    *state_of(r, device, i) = ABSENT;
+    r->partial[i] = 0;
+    if (!r->lost[device] && r->devices[device])
+        base(r, device)->ops->block_drop(r->devices[device], id);
+    if (id.kind == BLOCK_ATTENTION && kv && kv->dropped)
+        kv->dropped(kv->ctx, id.layer, device);
+}
+
+void residency_free(struct residency *r)
+{
+    if (!r)
+        return;
+    for (int d = 1; d < r->n_devices && r->state; d++)
+        for (int i = 0; i < r->n_blocks; i++)
+            drop(r, d, i, NULL);
+    plan_free(r->want);
+    mem_free(r->state);
+    mem_free(r->partial);
+    mem_free(r);
+}
+
+int residency_want(struct residency *r, const struct plan *p, struct error *e)
+{
+    struct plan *copy = plan_copy(p);
+
+    if (!copy)
+        return error_set(e, ERR_MEMORY, "out of memory for the placement");
+    plan_free(r->want);
+    r->want = copy;
+    memset(r->refused, 0, sizeof r->refused);
+    r->status.longest_step_ns = 0;
+    for (int i = 0; i < r->n_blocks; i++)
+        if (r->lost[*place_of(copy, i)])
+            *place_of(copy, i) = 0;
+    return 0;
+}
+
+const struct plan *residency_wanted(const struct residency *r)
+{
+    return r->want;
+}
+
+/* One step's running account. */
+struct step {
+    struct residency *r;
+    struct plan *in_force;
+    const struct residency_kv *kv;
+    struct residency_budget budget;
+    uint64_t start_ns, spent;
+    int worked;                          /* pieces of work done: the first is always allowed */
+};
+
+static bool may_go_on(const struct step *s)
+{
+    if (!s->worked)
+        return true;
+    if (s->budget.bytes && s->spent >= s->budget.bytes)
+        return false;
+    return !s->budget.ns || clock_now() - s->start_ns < s->budget.ns;
+}
+
+static uint64_t piece(const struct step *s)
+{
+    uint64_t left = s->budget.bytes > s->spent ? s->budget.bytes - s->spent : 0;
+
+    return s->budget.bytes && left < RESIDENCY_CHUNK ? (left ? left : 1) : RESIDENCY_CHUNK;
+}
+
+static void switch_over(struct step *s, int i)
+{
+    uint8_t *place = place_of(s->in_force, i);
+    int from = *place;
+
+    *place = *place_of(s->r->want, i);
+    s->r->status.switches++;
+    if (from)
+        drop(s->r, from, i, s->kv);
+}
+
+/* A device said no: what it runs it keeps, what it was to get stays where it is. */
+static int refuse(struct step *s, int device, struct block_id id, struct error *e)
+{
+    static const char *const kinds[] = {"attention", "an expert", "the head"};
+    struct residency *r = s->r;
+
+    r->refused[device] = true;
+    for (int i = 0; i < r->n_blocks; i++)
+        if (*place_of(r->want, i) == device && *place_of(s->in_force, i) != device) {
+            *place_of(r->want, i) = *place_of(s->in_force, i);
+            drop(r, device, i, s->kv);
+        }
+    if (e && e->code == 0)
+        error_set(e, ERR_DEVICE, "no reason given");
+    if (id.kind == BLOCK_HEAD)
+        return error_prefix(e, "%s did not take the head; the rest stays where it is", base(r, device)->info.selector);
+    return error_prefix(e, "%s did not take %s of layer %d; the rest stays where it is", base(r, device)->info.selector, kinds[id.kind], id.layer);
+}
+
+static int move_rows(struct step *s, int layer, int device, struct error *e)
+{
+    int rc = 0;
+
+    while (rc == 0 && may_go_on(s)) {
+        uint64_t spent = 0;
+
+        rc = s->kv && s->kv->step ? s->kv->step(s->kv->ctx, layer, device, piece(s), &spent, e) : 1;
+        s->spent += spent;
+        s->r->status.moved_bytes += spent;
+        s->worked += rc != 1 || spent > 0;
+    }
+    return rc;
+}
+
+static int upload(struct step *s, int device, int i, struct error *e)
+{
+    struct residency *r = s->r;
+    struct device *d = r->devices[device];
+    struct block_id id = block_at(r, i);
+    uint64_t bytes = residency_block_bytes(r->model, id);
+    int rc = *state_of(r, device, i) == RESIDENT;
+
+    while (rc == 0 && may_go_on(s)) {
+        uint64_t max = piece(s), left = bytes > r->partial[i] ? bytes - r->partial[i] : 0, copied = left < max ? left : max;
+        struct device_stats before, after;
+
+        base(r, device)->ops->stats(d, &before);
+        *state_of(r, device, i) = PARTIAL;
+        rc = base(r, device)->ops->block_put(d, id, (size_t)max, e);
+        s->worked++;
+        if (rc < 0)
+            break;
+        if (rc == 1)
+            copied = left;
+        base(r, device)->ops->stats(d, &after);
+        /* where memory is shared nothing may have been copied at all: then only time limits the step */
+        if (base(r, device)->info.unified && after.uploaded_bytes - before.uploaded_bytes < copied)
+            copied = after.uploaded_bytes - before.uploaded_bytes;
+        s->spent += copied;
+        r->status.moved_bytes += copied;
+        r->partial[i] += copied;
+    }
+    if (rc == 1) {
+        *state_of(r, device, i) = RESIDENT;
+        r->partial[i] = 0;
+    }
+    return rc;
+}
+
+/* Going home costs nothing but KV rows, and makes room: first. */
+static int go_home(struct step *s, struct error *e)
+{
+    struct residency *r = s->r;
+
+    for (int i = 0; i < r->n_blocks; i++) {
+        int from = *place_of(s->in_force, i), to = *place_of(r->want, i), rc;
+
+        for (int d = 1; d < r->n_devices; d++)      /* begun for an earlier plan */
+            if (d != from && d != to)
+                drop(r, d, i, s->kv);
+        if (from == 0 || to != 0)
+            continue;
+        if (i >= r->n_layers) {
+            switch_over(s, i);
+            continue;
+        }
+        rc = move_rows(s, i, 0, e);
+        if (rc < 0) {                                /* it still has the rows: it goes on computing them */
+            *place_of(r->want, i) = (uint8_t)from;
+            return error_prefix(e, "%s: the attention of layer %d cannot come back", base(r, from)->info.selector, i);
+        }
+        if (rc == 1)
+            switch_over(s, i);
+    }
+    return 0;
+}
+
+static int go_out(struct step *s, int i, struct error *e)
+{
+    struct residency *r = s->r;
+    int to = *place_of(r->want, i), rc;
+
+    if (to == 0 || to == *place_of(s->in_force, i) || r->refused[to] || !r->devices[to] || !may_go_on(s))
+        return 0;
+    rc = upload(s, to, i, e);
+    if (rc == 1 && i < r->n_layers)
+        rc = move_rows(s, i, to, e);
+    if (rc == 1)
+        switch_over(s, i);
+    return rc < 0 ? refuse(s, to, block_at(r, i), e) : 0;
+}
+
+int residency_step(struct residency *r, struct plan *in_force, const struct residency_kv *kv, struct residency_budget budget, struct error *e)
+{
+    struct step s = {.r = r, .in_force = in_force, .kv = kv, .budget = budget, .start_ns = clock_now()};
+    struct error local = {0};
+    uint64_t took;
+    int rc = go_home(&s, &local);
+
+    /* last layer first and each layer whole: a run of layers on one device soon needs no round trip */
+    for (int l = r->n_layers - 1; l >= 0 && rc == 0; l--) {
+        rc = go_out(&s, l, &local);
+        for (int x = 0; x < r->n_experts && rc == 0; x++)
+            rc = go_out(&s, r->n_layers + l * r->n_experts + x, &local);
+    }
+    if (rc == 0)
+        rc = go_out(&s, r->n_blocks - 1, &local);
+    took = clock_now() - s.start_ns;
+    if (s.worked && took > r->status.longest_step_ns)
+        r->status.longest_step_ns = took;
+    if (rc < 0) {
+        if (e)
+            *e = local;
+        return rc;
+    }
+    if (!plan_equal(in_force, r->want))
+        return 0;
+    memcpy(in_force->name, r->want->name, sizeof in_force->name);
+    return 1;
+}
+
+void residency_lost(struct residency *r, struct plan *in_force, int device)
+{
+    if (device <= 0 || device >= r->n_devices)
+        return;
+    r->lost[device] = true;
+    for (int i = 0; i < r->n_blocks; i++) {
+        *state_of(r, device, i) = ABSENT;
+        if (*place_of(r->want, i) == device)
+            *place_of(r->want, i) = 0;
+        if (*place_of(in_force, i) == device)
+            *place_of(in_force, i) = 0;
+    }
+}
+
+struct residency_status residency_status(const struct residency *r, const struct plan *in_force)
+{
+    struct residency_status s = r->status;
+
+    for (int i = 0; i < r->n_blocks; i++) {
+        int to = *place_of(r->want, i);
+
+        if (to == *place_of((struct plan *)in_force, i))
+            continue;
+        s.pending++;
+        if (to && *state_of(r, to, i) != RESIDENT) {
+            uint64_t bytes = residency_block_bytes(r->model, block_at(r, i));
+
+            s.pending_bytes += bytes > r->partial[i] ? bytes - r->partial[i] : 0;
+        }
+    }
+    return s;
+}
