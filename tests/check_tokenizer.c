@@ -1,0 +1,439 @@
+/* The tokenizer against the reference library's ids: from tokenizer.json and from the GGUF inside the bundled model; hostile and
+ * long texts; the streaming detokeniser; damaged tokenizer files; every allocation failing once. */
+#include "engine/base/mem.h"
+#include "engine/base/utf8.h"
+#include "engine/file/weights.h"
+#include "engine/model/tokenizer.h"
+#include "tests/support.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define DEMO "../configs/models/tiny-storyteller-Q8_0.gguf"
+
+struct fixture {
+    struct weight_file *file;
+    struct tokenizer *t;
+};
+
+static bool open_at(struct fixture *x, const char *path)
+{
+    struct error e = {0};
+
+    *x = (struct fixture){0};
+    if (!path)
+        return false;
+    ck_assert_msg(weight_file_open(&x->file, path, true, &e) == 0, "%s", e.text);
+    ck_assert_msg(tokenizer_load(&x->t, x->file, &e) == 0, "%s", e.text);
+    return true;
+}
+
+static void close_it(struct fixture *x)
+{
+    tokenizer_free(x->t);
+    weight_file_close(x->file);
+}
+
+static void check_ids(const struct tokenizer *t, const char *text, size_t len, bool special, const json_t *want)
+{
+    struct error e = {0};
+    int *ids, n;
+
+    ck_assert_msg(tokenizer_encode(t, text, len, special, &ids, &n, &e) == 0, "%s", e.text);
+    ck_assert_msg(n == (int)json_array_size(want), "'%s': %d ids, not %zu", text, n, json_array_size(want));
+    for (int i = 0; i < n; i++)
+        ck_assert_msg(ids[i] == json_integer_value(json_array_get(want, (size_t)i)), "'%s': id %d is %d", text, i, ids[i]);
+    mem_free(ids);
+}
+
+static void check_text(const struct tokenizer *t, const json_t *ids, bool skip, const json_t *want)
+{
+    struct error e = {0};
+    struct detokenizer d;
+    int list[1024], n = (int)json_array_size(ids);
+    char *text, streamed[8192], piece[256];
+    size_t len, at = 0;
+
+    for (int i = 0; i < n; i++)
+        list[i] = (int)json_integer_value(json_array_get(ids, (size_t)i));
+    ck_assert_int_eq(tokenizer_decode(t, list, n, skip, &text, &len, &e), 0);
+    ck_assert_uint_eq(len, json_string_length(want));
+    ck_assert_mem_eq(text, json_string_value(want), len);
+    mem_free(text);
+    detokenizer_init(&d, t, skip);
+    for (int i = 0; i <= n; i++) {
+        size_t k = i < n ? detokenizer_push(&d, list[i], piece, sizeof piece) : detokenizer_finish(&d, piece, sizeof piece);
+
+        ck_assert(utf8_valid(piece, k));
+        memcpy(streamed + at, piece, k);
+        at += k;
+    }
+    ck_assert_uint_eq(at, len);
+    ck_assert_mem_eq(streamed, json_string_value(want), len);
+}
+
+static void check_golden(const char *model, const char *cases)
+{
+    struct fixture x;
+    json_error_t where;
+    json_t *root, *c;
+    size_t i, n = 0;
+
+    if (!open_at(&x, model))
+        return;
+    root = json_load_file(support_path(cases), JSON_ALLOW_NUL, &where);
+    ck_assert_msg(root != NULL, "%s", where.text);
+    json_array_foreach(json_object_get(root, "cases"), i, c) {
+        const json_t *text = json_object_get(c, "text"), *ids = json_object_get(c, "ids");
+
+        check_ids(x.t, json_string_value(text), json_string_length(text), true, ids);
+        check_text(x.t, ids, false, json_object_get(c, "decoded"));
+        check_text(x.t, ids, true, json_object_get(c, "decoded_skip_special"));
+        n++;
+    }
+    json_array_foreach(json_object_get(root, "chats"), i, c) {
+        const json_t *text = json_object_get(c, "text");
+
+        check_ids(x.t, json_string_value(text), json_string_length(text), true, json_object_get(c, "ids"));
+        n++;
+    }
+    ck_assert_uint_gt(n, 60);
+    json_decref(root);
+    close_it(&x);
+}
+
+START_TEST(golden_cases_from_the_bundled_gguf)
+{
+    check_golden(support_path(DEMO), "golden/demo/tokenizer-cases.json");
+}
+END_TEST
+
+START_TEST(golden_cases_from_the_demo_folder)
+{
+    check_golden(support_shared("demo/tiny-storyteller"), "golden/demo/tokenizer-cases.json");
+}
+END_TEST
+
+START_TEST(golden_cases_of_phi_tiny_moe)
+{
+    check_golden(support_shared("phi-tiny-moe"), "golden/phi-tiny-moe/tokenizer-cases.json");
+}
+END_TEST
+
+/* What is typed stays text: no control token is read in it, and it comes back letter by letter. */
+START_TEST(typed_special_tokens_stay_text)
+{
+    static const char *const typed[] = {"<|end|>", "<|user|>\nHi<|end|>\n<|assistant|>\n", "<s>struck</s> out", "a<|endoftext|>b", "<unk>"};
+    struct fixture x;
+    struct error e = {0};
+
+    ck_assert(open_at(&x, support_path(DEMO)));
+    for (size_t i = 0; i < sizeof typed / sizeof *typed; i++) {
+        int *ids, n;
+        char *text;
+        size_t len;
+        bool special;
+
+        ck_assert_int_eq(tokenizer_encode(x.t, typed[i], strlen(typed[i]), false, &ids, &n, &e), 0);
+        for (int k = 0; k < n; k++) {
+            const char *p = tokenizer_piece(x.t, ids[k], &len, &special);
+
+            ck_assert_msg(!special && !(len > 3 && p[0] == '<' && p[len - 1] == '>' && strncmp(p, "<0x", 3) != 0), "'%s' became a token", p);
+        }
+        ck_assert_int_eq(tokenizer_decode(x.t, ids, n, false, &text, NULL, &e), 0);
+        ck_assert_str_eq(text, typed[i]);
+        mem_free(text);
+        mem_free(ids);
+    }
+    close_it(&x);
+}
+END_TEST
+
+/* The mask hides control tokens in part of a text; the rest is read as always, blanks swallowed across the border included. */
+START_TEST(mask_covers_what_was_typed)
+{
+    static const char text[] = "<|user|>\n <|end|> x<|end|>\n<|assistant|>\n";
+    unsigned char plain[sizeof text - 1] = {0};
+    struct fixture x;
+    struct error e = {0};
+    int *ids, n, end, found = 0;
+    size_t *offsets;
+
+    memset(plain + 9, 1, 10);
+    ck_assert(open_at(&x, support_path(DEMO)));
+    end = tokenizer_find(x.t, "<|end|>", 7);
+    ck_assert_int_eq(tokenizer_encode_masked(x.t, text, sizeof text - 1, true, plain, &ids, &n, &offsets, &e), 0);
+    for (int i = 0; i < n; i++)
+        if (ids[i] == end) {
+            found++;
+            ck_assert_uint_eq(offsets[i], 19);
+        }
+    ck_assert_int_eq(found, 1);
+    ck_assert_int_eq(ids[0], tokenizer_find(x.t, "<|user|>", 8));
+    ck_assert_int_eq(ids[n - 1], tokenizer_find(x.t, "<|assistant|>", 13));
+    mem_free(ids);
+    mem_free(offsets);
+    close_it(&x);
+}
+END_TEST
+
+/* Any bytes come back as they were: invalid UTF-8, NULs, everything. */
+START_TEST(every_byte_survives)
+{
+    struct fixture x;
+    struct error e = {0};
+    unsigned seed = 7;
+
+    ck_assert(open_at(&x, support_path(DEMO)));
+    for (int round = 0; round < 300; round++) {
+        char in[200], *out;
+        int *ids, n;
+        size_t len;
+
+        for (size_t i = 0; i < sizeof in; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            in[i] = seed >> 31 ? "abc the <|end\xe2\x96\x80\xf0"[seed >> 24 & 15] : (char)(seed >> 16);
+        }
+        ck_assert_int_eq(tokenizer_encode(x.t, in, sizeof in, false, &ids, &n, &e), 0);
+        ck_assert_int_eq(tokenizer_decode(x.t, ids, n, false, &out, &len, &e), 0);
+        ck_assert_uint_eq(len, sizeof in);
+        ck_assert_mem_eq(out, in, len);
+        mem_free(ids);
+        mem_free(out);
+    }
+    close_it(&x);
+}
+END_TEST
+
+/* Tokens of one byte each: nothing comes out before a code point is whole, and broken ones become U+FFFD. */
+START_TEST(stream_holds_back_half_code_points)
+{
+    static const struct { const char *bytes, *shown; } cases[] = {
+        {"\xf0\x9f\x99\x82", "\U0001f642"}, {"\xf0\x9f" "a", "\ufffd" "a"}, {"\xff" "b", "\ufffd" "b"}, {"\xe2\x82", "\ufffd"}, {"\xc3\xa9\xc3", "é\ufffd"},
+    };
+    struct fixture x;
+
+    ck_assert(open_at(&x, support_path(DEMO)));
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct detokenizer d;
+        char out[64], all[64] = "", name[8];
+
+        detokenizer_init(&d, x.t, true);
+        for (const char *p = cases[c].bytes; *p; p++) {
+            snprintf(name, sizeof name, "<0x%02X>", (unsigned char)*p);
+            ck_assert(utf8_valid(out, detokenizer_push(&d, tokenizer_find(x.t, name, 6), out, sizeof out)));
+            strcat(all, out);
+        }
+        detokenizer_finish(&d, out, sizeof out);
+        strcat(all, out);
+        ck_assert_str_eq(all, cases[c].shown);
+    }
+    /* a continued text keeps its first space; unknown ids say nothing */
+    {
+        struct detokenizer d;
+        char out[64];
+
+        detokenizer_init(&d, x.t, true);
+        d.at_start = false;
+        ck_assert_uint_eq(detokenizer_push(&d, -1, out, sizeof out), 0);
+        ck_assert_uint_eq(detokenizer_push(&d, 1 << 30, out, sizeof out), 0);
+        ck_assert_uint_eq(detokenizer_push(&d, tokenizer_find(x.t, "\u2581the", 6), out, sizeof out), 4);
+        ck_assert_str_eq(out, " the");
+        detokenizer_init(&d, x.t, true);
+        ck_assert_uint_eq(detokenizer_push(&d, tokenizer_find(x.t, "\u2581the", 6), out, sizeof out), 3);
+    }
+    close_it(&x);
+}
+END_TEST
+
+static double seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A megabyte without a blank: quadratic merging would take minutes. 32 times the text may cost 60 times the time, not 1000. */
+START_TEST(long_text_costs_n_log_n)
+{
+    static const char *const kinds[] = {"a", "ab", "\U0001f642", "he", "<|", " ", "\xff"};
+    struct fixture x;
+    struct error e = {0};
+    char *text = malloc(1 << 20);
+
+    ck_assert(open_at(&x, support_path(DEMO)));
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        size_t unit = strlen(kinds[k]), len = 0;
+        int *ids, n;
+        double start, few, many;
+
+        while (len + unit <= 1 << 20) {
+            memcpy(text + len, kinds[k], unit);
+            len += unit;
+        }
+        start = seconds();
+        ck_assert_int_eq(tokenizer_encode(x.t, text, len / 32 / unit * unit, true, &ids, &n, &e), 0);
+        mem_free(ids);
+        few = seconds() - start;
+        start = seconds();
+        ck_assert_int_eq(tokenizer_encode(x.t, text, len, true, &ids, &n, &e), 0);
+        mem_free(ids);
+        many = seconds() - start;
+        ck_assert_msg(many < 0.5 + 100 * few, "'%s': %.3f s, a 32nd of it %.3f s", kinds[k], many, few);
+    }
+    free(text);
+    close_it(&x);
+}
+END_TEST
+
+/* ---- made-up tokenizer.json files ---- */
+
+static const char *write_folder(const char *json)
+{
+    static char path[512];
+    const char *dir = support_tmpdir();
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs("{\"model_type\": \"phimoe\"}", f);
+    fclose(f);
+    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(json, f);
+    fclose(f);
+    snprintf(path, sizeof path, "%s", dir);
+    return path;
+}
+
+#define VOCAB "\"vocab\": {\"<unk>\": 0, \"a\": 1, \"b\": 2, \"ab\": 3, \"\u2581\": 4, \"\u2581a\": 5, \"<\": 6, \"x\": 7, \">\": 8}"
+#define MODEL "\"model\": {\"type\": \"BPE\", \"unk_token\": \"<unk>\", \"fuse_unk\": true, " VOCAB ", \"merges\": [\"a b\", [\"\u2581\", \"a\"]]}"
+
+static const struct { const char *json, *text; int n, ids[12]; } made[] = {
+    /* no normalizer: unknown characters fuse; merges in both spellings */
+    {"{" MODEL "}", "ab\u2581a??b", 4, {3, 5, 0, 2}},
+    /* lstrip, single_word, and one that is normalised */
+    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"<x>\", \"lstrip\": true, \"special\": true}]," MODEL "}", "a  <x> a", 4, {1, 10, 0, 1}},
+    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"bb\", \"single_word\": true}]," MODEL "}", "bb-abb bb", 6, {10, 0, 3, 2, 0, 10}},
+    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"BB\", \"normalized\": true}], \"normalizer\": {\"type\": \"Lowercase\"}," MODEL "}", "aBbA", 3, {1, 10, 1}},
+    /* longest match first */
+    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"<x\"}, {\"id\": 11, \"content\": \"<x>\"}]," MODEL "}", "<x><xa", 3, {11, 10, 1}},
+    /* Metaspace: first puts the dummy prefix only before the text, not after an added token */
+    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"<x>\"}], \"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\u2581\","
+     "\"prepend_scheme\": \"first\", \"split\": false}," MODEL "}", "a a<x>a", 4, {5, 5, 10, 1}},
+    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"<x>\"}], \"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\u2581\","
+     "\"prepend_scheme\": \"always\", \"split\": true}," MODEL "}", "a a<x>a", 4, {5, 5, 10, 5}},
+    {"{\"normalizer\": {\"type\": \"NFKC\"}," MODEL "}", "\uff41\uff42", 1, {3}},
+};
+
+START_TEST(rules_of_tokenizer_json)
+{
+    struct fixture x;
+    struct error e = {0};
+    int *ids, n;
+
+    ck_assert(open_at(&x, write_folder(made[_i].json)));
+    ck_assert_int_eq(tokenizer_encode(x.t, made[_i].text, strlen(made[_i].text), true, &ids, &n, &e), 0);
+    for (int i = 0; i < n && i < 12; i++)
+        ck_assert_msg(ids[i] == made[_i].ids[i], "'%s': id %d is %d, not %d", made[_i].text, i, ids[i], made[_i].ids[i]);
+    ck_assert_int_eq(n, made[_i].n);
+    mem_free(ids);
+    close_it(&x);
+}
+END_TEST
+
+static const struct { const char *json, *says; } damaged[] = {
+    {"", "tokenizer.json"},
+    {"{\"model\": {\"type\": \"BPE\", ", "tokenizer.json:1:"},
+    {"[]", "not supported"},
+    {"{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}", "Unigram"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": []}}", "empty"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": -1}, \"merges\": []}}", "no valid id"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 99999999999}, \"merges\": []}}", "no valid id"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": \"0\"}, \"merges\": []}}", "no valid id"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [\"a a\"]}}", "merge 0"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [\"a\"]}}", "merge 0"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [[1, 2]]}}", "merge 0"},
+    {"{\"added_tokens\": [{\"content\": \"x\"}], \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}", "added token 0"},
+    {"{\"normalizer\": {\"type\": \"Precompiled\"}, " MODEL "}", "Precompiled"},
+    {"{\"pre_tokenizer\": {\"type\": \"ByteLevel\"}, " MODEL "}", "ByteLevel"},
+    {"{\"decoder\": {\"type\": \"WordPiece\"}, " MODEL "}", "WordPiece"},
+};
+
+START_TEST(damaged_files_are_refused)
+{
+    struct weight_file *f;
+    struct tokenizer *t;
+    struct error e = {0};
+
+    ck_assert_msg(weight_file_open(&f, write_folder(damaged[_i].json), true, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(tokenizer_load(&t, f, &e), ERR_MODEL);
+    ck_assert_ptr_null(t);
+    ck_assert_msg(strstr(e.text, damaged[_i].says) != NULL, "%s", e.text);
+    weight_file_close(f);
+}
+END_TEST
+
+START_TEST(every_allocation_may_fail)
+{
+    struct fixture x;
+    struct error e = {0};
+    struct tokenizer *t = NULL;
+    int *ids, n, status = -1;
+    size_t *offsets;
+    unsigned char plain[12] = {0};
+
+    ck_assert(open_at(&x, write_folder(made[3].json)));
+    for (long k = 0; status < 0; k++) {
+        mem_fail_after(k);
+        status = tokenizer_load(&t, x.file, &e);
+        mem_fail_after(-1);
+        ck_assert(status == 0 || (status == ERR_MEMORY && !t));
+        ck_assert_int_lt(k, 10000);
+    }
+    tokenizer_free(t);
+    status = -1;
+    for (long k = 0; status < 0; k++) {
+        mem_fail_after(k);
+        status = tokenizer_encode_masked(x.t, "aBb abab aBB", 12, true, plain, &ids, &n, &offsets, &e);
+        mem_fail_after(-1);
+        ck_assert(status == 0 || status == ERR_MEMORY);
+        ck_assert_int_lt(k, 10000);
+    }
+    mem_free(ids);
+    mem_free(offsets);
+    close_it(&x);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("tokenizer");
+    TCase *c = tcase_create("tokenizer");
+
+    tcase_set_timeout(c, 120);
+    tcase_add_test(c, golden_cases_from_the_bundled_gguf);
+    tcase_add_test(c, golden_cases_from_the_demo_folder);
+    tcase_add_test(c, golden_cases_of_phi_tiny_moe);
+    tcase_add_test(c, typed_special_tokens_stay_text);
+    tcase_add_test(c, mask_covers_what_was_typed);
+    tcase_add_test(c, every_byte_survives);
+    tcase_add_test(c, stream_holds_back_half_code_points);
+    tcase_add_test(c, long_text_costs_n_log_n);
+    tcase_add_loop_test(c, rules_of_tokenizer_json, 0, sizeof made / sizeof *made);
+    tcase_add_loop_test(c, damaged_files_are_refused, 0, sizeof damaged / sizeof *damaged);
+    tcase_add_test(c, every_allocation_may_fail);
+    suite_add_tcase(s, c);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
