@@ -1,0 +1,118 @@
+/* The CPU device's inside: one struct and the phases that its jobs are made of. Private to engine/device/cpu.
+ *
+ * Every job is one parallel region of the pool. A phase is a function that all threads call together; it shares out its tasks through
+ * phase_begin and ends, where the next phase needs its results, with phase_end (a barrier). So the `layers` job strings the same phases
+ * together without leaving the region. With one row, small serial steps (norm, quantisation, routing) are done by every thread for
+ * itself: that costs no more time than one thread doing it, and saves a barrier. */
+#ifndef ENGINE_DEVICE_CPU_CPU_H
+#define ENGINE_DEVICE_CPU_CPU_H
+
+#include "engine/base/pool.h"
+#include "engine/device/cpu/kernels.h"
+#include "engine/device/device.h"
+
+#define CPU_SPLIT_ROWS 8        /* up to so many rows attention is split over chunks of the context as well */
+#define CPU_UNIT 32             /* weight rows that a task multiplies at least: one activation block */
+#define CPU_TOKEN_BLOCK 96      /* tokens whose quantised rows stay in the second-level cache; a multiple of KERNEL_TILE */
+#define CPU_USED_MAX 16         /* experts a token may use */
+
+/* The tokens that meet a matrix, in the forms its type needs. */
+struct input {
+    int n, cols;
+    struct act_block *panels;   /* quantised weights */
+    float *rows;                /* float weights: (n, stride) */
+    ptrdiff_t stride;
+};
+
+struct thread_scratch {
+    struct act_block *act;      /* one row, the widest */
+    float *row;                 /* one row, the widest */
+    float *tile;                /* CPU_TOKEN_BLOCK x max(head_dim, CPU_UNIT) twice */
+    float *scores;              /* KERNEL_QUERIES x NUM_CHUNK */
+    float *partial;             /* attention chunks of some rows: see attention.c */
+    float *router;              /* scores of one row, padded to 16 */
+    int experts[CPU_USED_MAX];
+    float weights[CPU_USED_MAX];
+    int phase;
+};
+
+struct cpu_device {
+    struct device_base base;
+    const struct model *model;
+    const struct kernels *k;
+    struct pool *pool;
+    struct pool_share share[3];
+    int n_threads, width, max_rows, context, chunks_max;
+    int router_groups;
+    float **router;             /* per layer: [group][hidden][16] */
+    const float *rope_cos, *rope_sin;
+    float scale;                /* of queries */
+    /* key/value cache, see kvcache.c */
+    enum kv_type kv_k, kv_v;
+    size_t key_block, value_row, key_head, value_head;  /* bytes: 16 tokens of keys, one token of values, one head of a layer */
+    uint8_t *kv;
+    size_t kv_bytes;
+    /* scratch for max_rows rows */
+    uint8_t *scratch;
+    size_t scratch_bytes;
+    struct thread_scratch *threads;
+    struct act_block *act;      /* max_rows * used rows of the widest input */
+    struct act_block *act_down; /* max_rows * used rows of expert_ffn */
+    float *normed;              /* max_rows x hidden */
+    float *gathered;            /* max_rows * used x hidden, float experts */
+    float *q;                   /* max_rows x heads * head_dim, scaled */
+    float *attended;            /* max_rows x heads * head_dim */
+    float *ffn;                 /* max_rows * used x expert_ffn, float experts */
+    float *out;                 /* used x max_rows x hidden */
+    float *chunk_o, *chunk_max, *chunk_sum;     /* CPU_SPLIT_ROWS x heads x chunks (x head_dim) */
+
+    int *entry_row, *entry_slot;                /* layers job: rows grouped by expert */
+    struct expert_group *groups;
+    int n_groups;
+    bool has_quantised, has_float;              /* among the weights */
+    /* the job under way */
+    const struct attention_job *attention_job;
+    const struct experts_job *experts_job;
+    const struct route_job *route_job;
+    const struct combine_job *combine_job;
+    const struct head_job *head_job;
+    const struct layers_job *layers_job;
+    struct device_stats stats;
+};
+
+/* device.c */
+struct pool_share *phase_begin(struct cpu_device *d, int tid);
+void phase_end(struct cpu_device *d, int tid);
+
+/* multiply.c */
+bool type_is_quantised(enum dtype type);
+/* Which panel token t of n lies in: its first token and size. Panels are as even as possible. */
+void panel_of(int n, int t, int *first, int *count);
+/* Quantises x (cols) as token t of n. */
+void input_quantise(const struct cpu_device *d, const float *x, int cols, struct act_block *panels, int n, int t);
+/* Columns first .. first+count-1 (multiples of 32) only; x points at column `first`. */
+void input_quantise_part(const struct cpu_device *d, const float *x, int cols, int first, int count, struct act_block *panels, int n, int t);
+/* Rows r0 .. r1-1 (r0 a multiple of 16) of w for tokens t0 .. t1-1 (t0 a panel's first): out[(t - t0) * stride + (r - r0)], bias added. */
+void multiply(const struct cpu_device *d, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out, ptrdiff_t stride);
+/* Token blocks: block i of n tokens begins at a panel. */
+int token_blocks(int n);
+void token_block(int n, int i, int *t0, int *t1);
+
+/* kvcache.c */
+int kv_layout(struct cpu_device *d, struct error *e);
+uint8_t *kv_keys(const struct cpu_device *d, int layer, int head);
+uint8_t *kv_values(const struct cpu_device *d, int layer, int head);
+void kv_store_key(const struct cpu_device *d, int layer, int head, int pos, const float *x);
+void kv_store_value(const struct cpu_device *d, int layer, int head, int pos, const float *x);
+int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e);
+
+/* attention.c: y = block's output, or x += it when y is NULL. Ends with a barrier. */
+void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int pos, const float *x, float *y, float *residual);
+/* experts.c. out: (used, rows, hidden) unscaled. Ends with a barrier. */
+void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j);
+void route_row(const struct cpu_device *d, int layer, const float *h, float *scores, int *experts, float *weights);
+/* One row through the expert half of a layer: norm, routing, experts, combination into x. Ends with a barrier. */
+void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *experts, float *weights);
+void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float *x, int *experts, float *weights);
+
+#endif

@@ -1,0 +1,504 @@
+/* The CPU device: opening, scratch, jobs. Called by the engine thread; each job is one parallel region of the device's pool.
+ * All scratch is one mapping taken at open, so computing allocates nothing. */
+#include "engine/base/mem.h"
+#include "engine/base/topology.h"
+#include "engine/device/cpu/cpu.h"
+#include "engine/device/cpu/pack.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* A phase uses share `phase % 3`; the next phase's is reset here, when nobody can still be, or already be, in it. */
+struct pool_share *phase_begin(struct cpu_device *d, int tid)
+{
+    int phase = d->threads[tid].phase++;
+
+    if (tid == 0)
+        pool_share_reset(&d->share[(phase + 1) % 3]);
+    return &d->share[phase % 3];
+}
+
+void phase_end(struct cpu_device *d, int tid)
+{
+    pool_barrier(d->pool, tid);
+}
+
+static void run(struct cpu_device *d, void (*fn)(void *ctx, int tid, int n))
+{
+    uint64_t start = now_ns();
+
+    for (int i = 0; i < d->n_threads; i++)
+        d->threads[i].phase = 0;
+    for (int i = 0; i < 3; i++)
+        pool_share_reset(&d->share[i]);
+    pool_run(d->pool, fn, d);
+    d->stats.busy_ns += now_ns() - start;
+    d->stats.jobs++;
+}
+
+static void cpu_name(char *name, size_t size)
+{
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "re");
+
+    snprintf(name, size, "CPU");
+    if (!f)
+        return;
+    while (fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+
+        if (strncmp(line, "model name", 10) == 0 && colon) {
+            line[strcspn(line, "\n")] = 0;
+            snprintf(name, size, "%s", colon + 1 + strspn(colon + 1, " "));
+            break;
+        }
+    }
+    fclose(f);
+}
+
+static int cpu_probe(struct device_info *out, int max, char *why, size_t why_size)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+
+    if (why_size)
+        why[0] = 0;
+    if (max > 0) {
+        memset(out, 0, sizeof *out);
+        cpu_name(out->name, sizeof out->name);
+        out->is_cpu_type = out->unified = true;
+        out->memory = out->max_alloc = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
+    }
+    return 1;
+}
+
+/* Hands out pieces of the scratch mapping; with base NULL it only adds up. */
+struct carver {
+    uint8_t *base;
+    size_t used;
+};
+
+static void *carve(struct carver *c, size_t count, size_t size)
+{
+    size_t at = c->used;
+
+    c->used += (count * size + 63) & ~(size_t)63;
+    return c->base ? c->base + at : NULL;
+}
+
+static size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static void carve_all(struct cpu_device *d, struct carver *c)
+{
+    const struct hparams *hp = &d->model->hp;
+    size_t rows = (size_t)d->max_rows, used = (size_t)hp->n_experts_used, hidden = (size_t)hp->hidden, ffn = (size_t)hp->expert_ffn, hd = (size_t)hp->head_dim;
+    size_t heads = (size_t)hp->n_heads, wide = max_size(hidden, heads * hd), chunks = (size_t)d->chunks_max;
+    size_t tokens = CPU_TOKEN_BLOCK + KERNEL_TILE;
+
+    d->threads = carve(c, (size_t)d->n_threads, sizeof *d->threads);
+    d->router = carve(c, (size_t)hp->n_layers, sizeof *d->router);
+    if (d->has_quantised) {
+        d->act = carve(c, max_size(rows * used * (hidden / NUM_BLOCK), rows * (wide / NUM_BLOCK)), sizeof *d->act);
+        d->act_down = carve(c, rows * used * (ffn / NUM_BLOCK), sizeof *d->act_down);
+    }
+    d->normed = carve(c, rows * hidden, sizeof(float));
+    if (d->has_float) {
+        d->gathered = carve(c, rows * used * hidden, sizeof(float));
+        d->ffn = carve(c, rows * used * ffn, sizeof(float));
+    }
+    d->q = carve(c, rows * heads * hd, sizeof(float));
+    d->attended = carve(c, rows * heads * hd, sizeof(float));
+    d->out = carve(c, rows * used * hidden, sizeof(float));
+    d->chunk_o = carve(c, CPU_SPLIT_ROWS * heads * chunks * hd, sizeof(float));
+    d->chunk_max = carve(c, CPU_SPLIT_ROWS * heads * chunks, sizeof(float));
+    d->chunk_sum = carve(c, CPU_SPLIT_ROWS * heads * chunks, sizeof(float));
+    d->entry_row = carve(c, rows * used, sizeof(int));
+    d->entry_slot = carve(c, rows * used, sizeof(int));
+    d->groups = carve(c, (size_t)hp->n_experts, sizeof *d->groups);
+    for (int l = 0; l < hp->n_layers; l++) {
+        float *r = carve(c, (size_t)d->router_groups * NUM_LANES * hidden, sizeof(float));
+
+        if (c->base)
+            d->router[l] = r;
+    }
+    for (int i = 0; i < d->n_threads; i++) {
+        struct thread_scratch s = {0};
+
+        s.act = carve(c, wide / NUM_BLOCK + 1, sizeof *s.act);
+        s.row = carve(c, max_size(wide, ffn), sizeof(float));
+        s.tile = carve(c, tokens * max_size(hd, 2 * CPU_UNIT) + 4 * CPU_UNIT * used, sizeof(float));
+        s.scores = carve(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
+        s.partial = carve(c, CPU_SPLIT_ROWS * KERNEL_QUERIES * chunks * (hd + 2), sizeof(float));
+        s.router = carve(c, (size_t)d->router_groups * NUM_LANES, sizeof(float));
+        if (c->base)
+            d->threads[i] = s;
+    }
+}
+
+/* (n_experts, hidden) into groups of 16 experts, one a lane; lanes beyond the last expert are zero. */
+static void pack_router(const struct cpu_device *d, const float *from, float *to)
+{
+    const struct hparams *hp = &d->model->hp;
+
+    for (int e = 0; e < hp->n_experts; e++)
+        for (int c = 0; c < hp->hidden; c++)
+            to[((size_t)(e / NUM_LANES) * (size_t)hp->hidden + (size_t)c) * NUM_LANES + (size_t)(e % NUM_LANES)] = from[(size_t)e * (size_t)hp->hidden + (size_t)c];
+}
+
+static int check_matrix(struct cpu_device *d, const struct matrix *w, const char *what, struct error *e)
+{
+    if (!pack_supported(w->type) || (type_is_quantised(w->type) && w->width != 8 && w->width != 16))
+        return error_set(e, ERR_MODEL, "the CPU device has no kernel for %s weights (%s)", dtype_info(w->type)->word, what);
+    d->has_quantised |= type_is_quantised(w->type);
+    d->has_float |= !type_is_quantised(w->type);
+    return 0;
+}
+
+static int check_model(struct cpu_device *d, struct error *e)
+{
+    const struct model *m = d->model;
+    const struct hparams *hp = &m->hp;
+    int code = check_matrix(d, &m->head, "head", e);
+
+    if (hp->head_dim > 1024 || hp->head_dim % 4 || hp->n_heads % hp->n_kv_heads || hp->n_experts_used > CPU_USED_MAX || hp->n_experts > 512)
+        return error_set(e, ERR_MODEL, "the CPU device cannot run this shape (heads of %d, %d experts, %d used)", hp->head_dim, hp->n_experts, hp->n_experts_used);
+    for (int l = 0; l < hp->n_layers && !code; l++) {
+        const struct layer_weights *w = &m->layers[l];
+
+        if ((code = check_matrix(d, &w->q, "q", e)) || (code = check_matrix(d, &w->k, "k", e)) || (code = check_matrix(d, &w->v, "v", e)) ||
+            (code = check_matrix(d, &w->o, "o", e)))
+            break;
+        for (int i = 0; i < hp->n_experts && !code; i++) {
+            const struct expert_weights *x = &w->experts[i];
+
+            if (!(code = check_matrix(d, &x->gate, "gate", e)) && !(code = check_matrix(d, &x->up, "up", e)))
+                code = check_matrix(d, &x->down, "down", e);
+        }
+    }
+    return code;
+}
+
+static void cpu_close(struct device *device)
+{
+    struct cpu_device *d = (struct cpu_device *)device;
+
+    if (!d)
+        return;
+    pool_free(d->pool);
+    mem_pages_free(d->kv, d->kv_bytes);
+    mem_pages_free(d->scratch, d->scratch_bytes);
+    mem_free(d);
+}
+
+static int cpu_open(struct device **out, const struct device_config *c, struct error *e)
+{
+    struct cpu_device *d = mem_alloc(1, sizeof *d);
+    struct carver carver = {0};
+    char why[8];
+    int code;
+
+    *out = NULL;
+    if (!d)
+        return error_set(e, ERR_MEMORY, "no memory for the CPU device");
+    d->base.ops = &cpu_device_ops;
+    d->base.config = *c;
+    cpu_probe(&d->base.info, 1, why, sizeof why);
+    d->model = c->model;
+    d->k = kernels_active();
+    d->n_threads = c->n_threads > 0 ? c->n_threads : topology_default_threads();
+    d->max_rows = c->max_rows > 0 ? c->max_rows : 1;
+    d->context = c->context;
+    d->chunks_max = (c->context + NUM_CHUNK - 1) / NUM_CHUNK;
+    d->router_groups = (c->model->hp.n_experts + NUM_LANES - 1) / NUM_LANES;
+    d->rope_cos = c->rope_cos;
+    d->rope_sin = c->rope_sin;
+    d->kv_k = c->kv_k;
+    d->kv_v = c->kv_v;
+    d->scale = (float)(1.0 / sqrt((double)c->model->hp.head_dim));
+    if ((code = check_model(d, e)) < 0 || (code = kv_layout(d, e)) < 0)
+        goto out;
+    carve_all(d, &carver);
+    d->scratch_bytes = carver.used;
+    d->scratch = mem_pages(carver.used);
+    if (!d->scratch) {
+        code = error_set(e, ERR_MEMORY, "no memory for computing %d tokens at once (%.1f MiB); use a smaller -ub", d->max_rows, (double)carver.used / 1048576.0);
+        goto out;
+    }
+    carver = (struct carver){.base = d->scratch};
+    carve_all(d, &carver);
+    for (int l = 0; l < c->model->hp.n_layers; l++)
+        pack_router(d, c->model->layers[l].router, d->router[l]);
+    code = pool_new(&d->pool, d->n_threads, true, e);
+out:
+    if (code < 0) {
+        cpu_close((struct device *)d);
+        return code;
+    }
+    d->stats.weight_bytes = c->model->packed_bytes + c->model->mapped_bytes;
+    d->stats.kv_bytes = d->kv_bytes;
+    d->stats.scratch_bytes = d->scratch_bytes;
+    *out = (struct device *)d;
+    return 0;
+}
+
+static bool cpu_supports(const struct device *device, enum block_kind kind, enum dtype type)
+{
+    return pack_supported(type);
+}
+
+static int cpu_block_put(struct device *device, struct block_id id, size_t max_bytes, struct error *e)
+{
+    return 1;                   /* the model's own copy is the CPU's */
+}
+
+static void cpu_block_drop(struct device *device, struct block_id id)
+{
+}
+
+static int check_rows(const struct cpu_device *d, int rows, struct error *e)
+{
+    if (rows < 1 || rows > d->max_rows)
+        return error_set(e, ERR_DEVICE, "%d rows in one job; this device was opened for %d", rows, d->max_rows);
+    return 0;
+}
+
+static int check_position(const struct cpu_device *d, int rows, int pos, struct error *e)
+{
+    if (pos < 0 || rows > d->context - pos)
+        return error_set(e, ERR_CONTEXT, "positions %d to %d lie beyond the context of %d tokens", pos, pos + rows - 1, d->context);
+    if (!d->rope_cos || !d->rope_sin)
+        return error_set(e, ERR_DEVICE, "the rotary table was not set");
+    return check_rows(d, rows, e);
+}
+
+static void attention_region(void *ctx, int tid, int n)
+{
+    struct cpu_device *d = ctx;
+    const struct attention_job *j = d->attention_job;
+
+    attention_phases(d, tid, j->layer, j->rows, j->pos, j->x, j->y, NULL);
+}
+
+static int cpu_attention(struct device *device, const struct attention_job *j, struct error *e)
+{
+    struct cpu_device *d = (struct cpu_device *)device;
+    int code = check_position(d, j->rows, j->pos, e);
+
+    if (code < 0)
+        return code;
+    d->attention_job = j;
+    run(d, attention_region);
+    return 0;
+}
+
+static void route_region(void *ctx, int tid, int n)
+{
+    struct cpu_device *d = ctx;
+    const struct route_job *j = d->route_job;
+    const struct hparams *hp = &d->model->hp;
+    const struct norm_weights *w = &d->model->layers[j->layer].expert_norm;
+    struct pool_share *share = phase_begin(d, tid);
+
+    for (int t; (t = pool_share_take(share, 1, j->rows)) < j->rows;) {
+        float *h = j->h + (size_t)t * (size_t)hp->hidden, *scores = d->threads[tid].router;
+
+        d->k->norm(j->x + (size_t)t * (size_t)hp->hidden, hp->hidden, w->weight, w->bias, 1.0f / (float)hp->hidden, hp->norm_eps, h);
+        route_row(d, j->layer, h, scores, j->experts + t * hp->n_experts_used, j->weights + t * hp->n_experts_used);
+        if (j->scores)
+            memcpy(j->scores + (size_t)t * (size_t)hp->n_experts, scores, (size_t)hp->n_experts * sizeof *scores);
+    }
+}
+
+static int cpu_route(struct device *device, const struct route_job *j, struct error *e)
+{
+    struct cpu_device *d = (struct cpu_device *)device;
+    int code = check_rows(d, j->rows, e);
+
+    if (code < 0)
+        return code;
+    d->route_job = j;
+    run(d, route_region);
+    return 0;
+}
+
+static void experts_region(void *ctx, int tid, int n)
+{
+    struct cpu_device *d = ctx;
+
+    experts_phases(d, tid, d->experts_job);
+}
+
+static int cpu_experts(struct device *device, const struct experts_job *j, struct error *e)
+{
+    struct cpu_device *d = (struct cpu_device *)device;
+    int code = check_rows(d, j->rows, e), entries = 0;
+
+    for (int g = 0; g < j->n_groups; g++)
+        entries = entries > j->groups[g].first + j->groups[g].count ? entries : j->groups[g].first + j->groups[g].count;
+    if (!code && entries > d->max_rows * d->model->hp.n_experts_used)
+        code = error_set(e, ERR_DEVICE, "%d expert rows in one job; this device was opened for %d", entries, d->max_rows * d->model->hp.n_experts_used);
+    if (code < 0)
+        return code;
+    d->experts_job = j;
+    run(d, experts_region);
+    return 0;
+}
+
+static void combine_region(void *ctx, int tid, int n)
+{
+    struct cpu_device *d = ctx;
+    const struct combine_job *j = d->combine_job;
+    int hidden = d->model->hp.hidden, used = d->model->hp.n_experts_used;
+    struct pool_share *share = phase_begin(d, tid);
+
+    for (int t; (t = pool_share_take(share, 1, j->rows)) < j->rows;) {
+        float *row = j->x + (size_t)t * (size_t)hidden;
+
+        d->k->combine(row, j->out + (size_t)t * (size_t)hidden, (ptrdiff_t)j->rows * hidden, j->weights + t * used, used, hidden, row);
+    }
+}
+
+static int cpu_combine(struct device *device, const struct combine_job *j, struct error *e)
+{
+    struct cpu_device *d = (struct cpu_device *)device;
+    int code = check_rows(d, j->rows, e);
+
+    if (code < 0)
+        return code;
+    d->combine_job = j;
+    run(d, combine_region);
+    return 0;
+}
+
+static void head_region(void *ctx, int tid, int n)
+{
+    struct cpu_device *d = ctx;
+    const struct head_job *j = d->head_job;
+    const struct hparams *hp = &d->model->hp;
+    const struct matrix *w = &d->model->head;
+    int hidden = hp->hidden, units = (w->rows + 2 * CPU_UNIT - 1) / (2 * CPU_UNIT), blocks = token_blocks(j->rows), t0, t1;
+    struct thread_scratch *s = &d->threads[tid];
+    struct input in = {.n = j->rows, .cols = hidden, .panels = d->act, .rows = d->normed, .stride = hidden};
+    struct pool_share *share = phase_begin(d, tid);
+    bool quantised = type_is_quantised(w->type), one = j->rows == 1;
+
+    if (one) {
+        in.panels = s->act;
+        in.rows = s->row;
+    }
+    for (int t = 0; one ? t < 1 : (t = pool_share_take(share, 1, j->rows)) < j->rows; t++) {
+        float *row = one ? s->row : d->normed + (size_t)t * (size_t)hidden;
+
+        d->k->norm(j->x + (size_t)t * (size_t)hidden, hidden, d->model->output_norm.weight, d->model->output_norm.bias, 1.0f / (float)hidden, hp->norm_eps, row);
+        if (quantised)
+            input_quantise(d, row, hidden, in.panels, j->rows, t);
+    }
+    phase_end(d, tid);
+    share = phase_begin(d, tid);
+    for (int task; (task = pool_share_take(share, 1, units * blocks)) < units * blocks;) {
+        int r0 = task % units * 2 * CPU_UNIT, r1 = r0 + 2 * CPU_UNIT < w->rows ? r0 + 2 * CPU_UNIT : w->rows;
+
+        token_block(j->rows, task / units, &t0, &t1);
+        multiply(d, w, r0, r1, &in, t0, t1, j->logits + (size_t)t0 * (size_t)w->rows + r0, w->rows);
+    }
+}
+
+static int cpu_head(struct device *device, const struct head_job *j, struct error *e)
+{
+    struct cpu_device *d = (struct cpu_device *)device;
+    int code = check_rows(d, j->rows, e);
+
+    if (code < 0)
+        return code;
+    d->head_job = j;
+    run(d, head_region);
+    return 0;
+}
+
+static void layers_region(void *ctx, int tid, int n)
+{
+    struct cpu_device *d = ctx;
+    const struct layers_job *j = d->layers_job;
+    int used = d->model->hp.n_experts_used;
+
+    for (int l = j->first; l < j->last; l++) {
+        int *experts = j->experts + (size_t)(l - j->first) * (size_t)(j->rows * used);
+        float *weights = j->weights + (size_t)(l - j->first) * (size_t)(j->rows * used);
+
+        attention_phases(d, tid, l, j->rows, j->pos, j->x, NULL, j->x);
+        if (j->rows == 1)
+            experts_one_row(d, tid, l, j->x, experts, weights);
+        else
+            experts_many_rows(d, tid, l, j->rows, j->x, experts, weights);
+    }
+}
+
+static int cpu_layers(struct device *device, const struct layers_job *j, struct error *e)
+{
+    struct cpu_device *d = (struct cpu_device *)device;
+    int code = check_position(d, j->rows, j->pos, e);
+
+    if (code < 0)
+        return code;
+    d->layers_job = j;
+    run(d, layers_region);
+    return 0;
+}
+
+static int cpu_wait(struct device *device, struct error *e)
+{
+    return 0;                   /* jobs are done when they return */
+}
+
+static int cpu_kv_rows(struct device *device, const struct kv_move *m, struct error *e)
+{
+    return kv_move_rows((struct cpu_device *)device, m, e);
+}
+
+static int cpu_rope_set(struct device *device, const float *cosines, const float *sines, struct error *e)
+{
+    struct cpu_device *d = (struct cpu_device *)device;
+
+    d->rope_cos = cosines;
+    d->rope_sin = sines;
+    return 0;
+}
+
+static void cpu_stats(const struct device *device, struct device_stats *out)
+{
+    *out = ((const struct cpu_device *)device)->stats;
+}
+
+const struct device_ops cpu_device_ops = {
+    .name = "cpu",
+    .summary = "the processor: vector kernels chosen at run time, oneDNN for float prompts",
+    .probe = cpu_probe,
+    .open = cpu_open,
+    .close = cpu_close,
+    .supports = cpu_supports,
+    .block_put = cpu_block_put,
+    .block_drop = cpu_block_drop,
+    .attention = cpu_attention,
+    .route = cpu_route,
+    .experts = cpu_experts,
+    .combine = cpu_combine,
+    .head = cpu_head,
+    .layers = cpu_layers,
+    .wait = cpu_wait,
+    .kv_rows = cpu_kv_rows,
+    .rope_set = cpu_rope_set,
+    .stats = cpu_stats,
+};

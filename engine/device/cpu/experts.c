@@ -1,0 +1,236 @@
+/* Routing and experts. Compute threads, all together (cpu.h).
+ * Gate, up, their product and its quantisation are one task of 32 rows: one activation block of the down projection. With one row (decoding)
+ * all experts of the layer are in the same two phases, and the second adds the weighted results to the residual stream at once. */
+#include "engine/device/cpu/cpu.h"
+
+#include <string.h>
+
+static int min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static const struct expert_weights *expert_of(const struct cpu_device *d, int layer, int expert)
+{
+    return &d->model->layers[layer].experts[expert];
+}
+
+static bool gate_needs_panels(const struct expert_weights *w)
+{
+    return type_is_quantised(w->gate.type) || type_is_quantised(w->up.type);
+}
+
+static bool gate_needs_rows(const struct expert_weights *w)
+{
+    return !type_is_quantised(w->gate.type) || !type_is_quantised(w->up.type);
+}
+
+void route_row(const struct cpu_device *d, int layer, const float *h, float *scores, int *experts, float *weights)
+{
+    const struct hparams *hp = &d->model->hp;
+
+    d->k->router(d->router[layer], d->router_groups, hp->hidden, h, scores);
+    num_sparsemixer(scores, hp->n_experts, hp->router_jitter, hp->n_experts_used, experts, weights);
+}
+
+/* 32 rows of gate and up for tokens t0 .. t1-1 of one expert; the result becomes block `unit` of the down projection's input. */
+static void gate_up(struct cpu_device *d, struct thread_scratch *s, const struct expert_weights *w, int unit, const struct input *in, int t0, int t1,
+                    struct act_block *down, float *down_rows)
+{
+    int ffn = d->model->hp.expert_ffn, r0 = unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
+    float *gate = s->tile, *up = s->tile + (CPU_TOKEN_BLOCK + KERNEL_TILE) * CPU_UNIT;
+
+    multiply(d, &w->gate, r0, r0 + n, in, t0, t1, gate, CPU_UNIT);
+    multiply(d, &w->up, r0, r0 + n, in, t0, t1, up, CPU_UNIT);
+    d->k->silu_mul(gate, up, (t1 - t0) * CPU_UNIT, gate);
+    for (int t = t0; t < t1; t++) {
+        const float *h = gate + (size_t)(t - t0) * CPU_UNIT;
+
+        if (type_is_quantised(w->down.type))
+            input_quantise_part(d, h, ffn, r0, n, down, in->n, t);
+        else
+            memcpy(down_rows + (size_t)t * (size_t)ffn + r0, h, (size_t)n * sizeof(float));
+    }
+}
+
+/* Rows of h into each expert's own panels. Ends with a barrier. */
+static void gather_phase(struct cpu_device *d, int tid, const struct experts_job *j)
+{
+    int hidden = d->model->hp.hidden;
+    size_t blocks = (size_t)(hidden / NUM_BLOCK);
+    struct pool_share *share = phase_begin(d, tid);
+
+    for (int g; (g = pool_share_take(share, 1, j->n_groups)) < j->n_groups;) {
+        const struct expert_group *group = &j->groups[g];
+        const struct expert_weights *w = expert_of(d, j->layer, group->expert);
+
+        for (int i = 0; i < group->count; i++) {
+            const float *h = j->h + (size_t)j->row[group->first + i] * (size_t)hidden;
+
+            if (gate_needs_panels(w))
+                input_quantise(d, h, hidden, d->act + (size_t)group->first * blocks, group->count, i);
+            if (gate_needs_rows(w))
+                memcpy(d->gathered + (size_t)(group->first + i) * (size_t)hidden, h, (size_t)hidden * sizeof(float));
+        }
+    }
+    phase_end(d, tid);
+}
+
+/* The task-th of all (expert, token block, unit) triples; units run fastest. Returns the group. */
+static int find_task(const struct experts_job *j, int units, int task, int *unit, int *t0, int *t1)
+{
+    for (int g = 0; g < j->n_groups; g++) {
+        int n = units * token_blocks(j->groups[g].count);
+
+        if (task < n) {
+            *unit = task % units;
+            token_block(j->groups[g].count, task / units, t0, t1);
+            return g;
+        }
+        task -= n;
+    }
+    return -1;
+}
+
+static int count_tasks(const struct experts_job *j, int units)
+{
+    int total = 0;
+
+    for (int g = 0; g < j->n_groups; g++)
+        total += units * token_blocks(j->groups[g].count);
+    return total;
+}
+
+void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j)
+{
+    const struct hparams *hp = &d->model->hp;
+    int hidden = hp->hidden, ffn = hp->expert_ffn, units = (ffn + CPU_UNIT - 1) / CPU_UNIT, unit, t0, t1;
+    int down_units = (hidden + 2 * CPU_UNIT - 1) / (2 * CPU_UNIT), total = count_tasks(j, units);
+    struct thread_scratch *s = &d->threads[tid];
+    struct pool_share *share;
+
+    gather_phase(d, tid, j);
+    share = phase_begin(d, tid);
+    for (int task; (task = pool_share_take(share, 1, total)) < total;) {
+        const struct expert_group *group = &j->groups[find_task(j, units, task, &unit, &t0, &t1)];
+        size_t first = (size_t)group->first;
+        struct input in = {.n = group->count, .cols = hidden, .panels = d->act + first * (size_t)(hidden / NUM_BLOCK),
+                           .rows = d->gathered + first * (size_t)hidden, .stride = hidden};
+
+        gate_up(d, s, expert_of(d, j->layer, group->expert), unit, &in, t0, t1, d->act_down + first * (size_t)(ffn / NUM_BLOCK),
+                d->ffn + first * (size_t)ffn);
+    }
+    phase_end(d, tid);
+    share = phase_begin(d, tid);
+    total = count_tasks(j, down_units);
+    for (int task; (task = pool_share_take(share, 1, total)) < total;) {
+        const struct expert_group *group = &j->groups[find_task(j, down_units, task, &unit, &t0, &t1)];
+        size_t first = (size_t)group->first;
+        struct input in = {.n = group->count, .cols = ffn, .panels = d->act_down + first * (size_t)(ffn / NUM_BLOCK), .rows = d->ffn + first * (size_t)ffn,
+                           .stride = ffn};
+        int r0 = unit * 2 * CPU_UNIT, r1 = min_int(r0 + 2 * CPU_UNIT, hidden);
+
+        multiply(d, &expert_of(d, j->layer, group->expert)->down, r0, r1, &in, t0, t1, s->tile, 2 * CPU_UNIT);
+        for (int t = t0; t < t1; t++) {
+            size_t entry = first + (size_t)t, to = (size_t)j->slot[entry] * (size_t)j->rows + (size_t)j->row[entry];
+
+            memcpy(j->out + to * (size_t)hidden + r0, s->tile + (size_t)(t - t0) * 2 * CPU_UNIT, (size_t)(r1 - r0) * sizeof(float));
+        }
+    }
+    phase_end(d, tid);
+}
+
+void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *experts, float *weights)
+{
+    const struct hparams *hp = &d->model->hp;
+    const struct layer_weights *l = &d->model->layers[layer];
+    int hidden = hp->hidden, ffn = hp->expert_ffn, units = (ffn + CPU_UNIT - 1) / CPU_UNIT, used = hp->n_experts_used;
+    int down_units = (hidden + CPU_UNIT - 1) / CPU_UNIT;
+    struct thread_scratch *s = &d->threads[tid];
+    struct input in = {.n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
+    struct pool_share *share;
+    bool panels = false;
+
+    d->k->norm(x, hidden, l->expert_norm.weight, l->expert_norm.bias, 1.0f / (float)hidden, hp->norm_eps, s->row);
+    route_row(d, layer, s->row, s->router, s->experts, s->weights);
+    for (int i = 0; i < used; i++)
+        panels |= gate_needs_panels(expert_of(d, layer, s->experts[i]));
+    if (panels)
+        input_quantise(d, s->row, hidden, s->act, 1, 0);
+    if (tid == 0) {
+        memcpy(experts, s->experts, (size_t)used * sizeof *experts);
+        memcpy(weights, s->weights, (size_t)used * sizeof *weights);
+    }
+    share = phase_begin(d, tid);
+    for (int task; (task = pool_share_take(share, 1, used * units)) < used * units;) {
+        size_t slot = (size_t)(task / units);
+
+        gate_up(d, s, expert_of(d, layer, s->experts[slot]), task % units, &in, 0, 1, d->act_down + slot * (size_t)(ffn / NUM_BLOCK),
+                d->ffn + slot * (size_t)ffn);
+    }
+    phase_end(d, tid);
+    share = phase_begin(d, tid);
+    for (int task; (task = pool_share_take(share, 4, down_units)) < down_units;) {
+        int r0 = task * CPU_UNIT, r1 = min_int(r0 + 4 * CPU_UNIT, hidden), n = r1 - r0;
+
+        for (int slot = 0; slot < used; slot++) {
+            struct input h = {.n = 1, .cols = ffn, .panels = d->act_down + (size_t)slot * (size_t)(ffn / NUM_BLOCK), .rows = d->ffn + (size_t)slot * (size_t)ffn,
+                              .stride = ffn};
+
+            multiply(d, &expert_of(d, layer, s->experts[slot])->down, r0, r1, &h, 0, 1, s->tile + slot * 4 * CPU_UNIT, 4 * CPU_UNIT);
+        }
+        d->k->combine(x + r0, s->tile, 4 * CPU_UNIT, s->weights, used, n, x + r0);
+    }
+    phase_end(d, tid);
+}
+
+/* Entries of each expert together, experts upwards, rows upwards within one. One thread. */
+static void group_entries(struct cpu_device *d, int rows, const int *experts)
+{
+    const struct hparams *hp = &d->model->hp;
+    int used = hp->n_experts_used, n = 0;
+
+    d->n_groups = 0;
+    for (int e = 0; e < hp->n_experts; e++) {
+        int first = n;
+
+        for (int i = 0; i < rows * used; i++)
+            if (experts[i] == e) {
+                d->entry_row[n] = i / used;
+                d->entry_slot[n++] = i % used;
+            }
+        if (n > first)
+            d->groups[d->n_groups++] = (struct expert_group){e, first, n - first};
+    }
+}
+
+void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float *x, int *experts, float *weights)
+{
+    const struct hparams *hp = &d->model->hp;
+    const struct layer_weights *l = &d->model->layers[layer];
+    int hidden = hp->hidden, used = hp->n_experts_used;
+    struct pool_share *share = phase_begin(d, tid);
+    struct experts_job job;
+
+    for (int t; (t = pool_share_take(share, 1, rows)) < rows;) {
+        float *h = d->normed + (size_t)t * (size_t)hidden;
+
+        d->k->norm(x + (size_t)t * (size_t)hidden, hidden, l->expert_norm.weight, l->expert_norm.bias, 1.0f / (float)hidden, hp->norm_eps, h);
+        route_row(d, layer, h, d->threads[tid].router, experts + t * used, weights + t * used);
+    }
+    phase_end(d, tid);
+    if (tid == 0)
+        group_entries(d, rows, experts);
+    pool_barrier(d->pool, tid);
+    job = (struct experts_job){.layer = layer, .rows = rows, .h = d->normed, .n_groups = d->n_groups, .groups = d->groups, .row = d->entry_row,
+                               .slot = d->entry_slot, .out = d->out};
+    experts_phases(d, tid, &job);
+    share = phase_begin(d, tid);
+    for (int t; (t = pool_share_take(share, 4, rows)) < rows;)
+        for (int i = t; i < min_int(t + 4, rows); i++) {
+            float *row = x + (size_t)i * (size_t)hidden;
+
+            d->k->combine(row, d->out + (size_t)i * (size_t)hidden, (ptrdiff_t)rows * hidden, weights + i * used, used, hidden, row);
+        }
+    phase_end(d, tid);
+}

@@ -1,0 +1,73 @@
+/* The table of kernels that the CPU device runs: one table per instruction set, all with the same bits (engine/device/numerics.h).
+ * Pure functions: any thread, no allocation, no state. Pointers need no alignment beyond their element's unless stated; none of a
+ * call's outputs may overlap its inputs unless stated.
+ *
+ * Quantised activations are rows of `struct act_block`; several rows (tokens) that meet the same weights stand in a panel: block b of
+ * token t at panel[b * nt + t], nt <= KERNEL_TILE. A single row is a panel of one. */
+#ifndef ENGINE_DEVICE_CPU_KERNELS_H
+#define ENGINE_DEVICE_CPU_KERNELS_H
+
+#include "engine/device/device.h"
+#include "engine/device/numerics.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define KERNEL_TILE 12          /* tokens of a panel */
+#define KERNEL_QUERIES 4        /* queries of one call of scores / values */
+
+/* 32 quantised activations (rule 1). The negated sums start the integer accumulators of weights stored as value + 8 and value + 128. */
+struct act_block {
+    float d;
+    int32_t sum, m8, m128;
+    int8_t q[NUM_BLOCK];
+};
+
+struct kernels {
+    const char *name;           /* "scalar", "avx2", "avx512" */
+    int width;                  /* row interleave this set likes best */
+
+    /* Rule 1 for one row of cols (a multiple of 32): block b goes to out[b * stride]. */
+    void (*quantise)(const float *x, int cols, struct act_block *out, int stride);
+    /* Rule 2 for one row group of `width` rows and nt tokens: out[t * out_stride + r], all `width` lanes written. */
+    void (*dot[DTYPE_COUNT])(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
+    /* Float weights (F32, F16, BF16 rows, row_bytes apart) with F32 activations; any n_rows, nt. Outside the contract. */
+    void (*dot_float)(enum dtype type, const void *rows, size_t row_bytes, int n_rows, int cols, const float *x, ptrdiff_t x_stride, int nt,
+                      float *out, ptrdiff_t out_stride);
+    /* Rule 5. b may be NULL. y may be x. n a multiple of 16. */
+    void (*norm)(const float *x, int n, const float *w, const float *b, float inv_n, float eps, float *y);
+    /* Rule 8: out = silu(gate) * up; out may be either input. */
+    void (*silu_mul)(const float *gate, const float *up, int n, float *out);
+    /* Rule 6 in place on one head, then everything times scale when scale is not 1. half = rope_dims / 2. */
+    void (*rotary)(float *x, int head_dim, int half, const float *cosines, const float *sines, float scale);
+    /* Rule 3 against `groups` groups of 16 rows packed as [group][n][16]: scores[16 * groups]. */
+    void (*router)(const float *packed, int groups, int n, const float *h, float *scores);
+    /* acc[i] = acc[i] + v[i]; and rule 9's out = x + (w0*e0, fma(w1,e1,.), ...), e_k = e + k * e_stride; out may be x. */
+    void (*add)(float *acc, const float *v, int n);
+    void (*combine)(const float *x, const float *e, ptrdiff_t e_stride, const float *w, int used, int n, float *out);
+
+    void (*to_f16)(const float *x, int n, uint16_t *out);
+
+    /* Attention (rule 7). Keys of 16 tokens: F32, F16: [head_dim][16]; Q8_0: per 32 dimensions 16 F16 scales, then [32][16] int8.
+     * out[query * out_stride + token] for nq <= KERNEL_QUERIES queries. */
+    void (*scores[3])(const void *keys, int head_dim, const float *q, ptrdiff_t q_stride, int nq, float *out, ptrdiff_t out_stride);
+    /* p: the scores of n tokens (a multiple of 16; a token that is not visible has -inf) become weights; max and sum as m_c, s_c. */
+    void (*softmax)(float *p, int n, float *max, float *sum);
+    /* Values of one token: row-major head_dim elements (Q8_0: GGUF blocks), tokens row_bytes apart. out[query * out_stride + d]. */
+    void (*values[3])(const void *v, size_t row_bytes, int head_dim, const float *p, ptrdiff_t p_stride, int nq, int count, float *out,
+                      ptrdiff_t out_stride);
+    /* Chunks of one query: o (n_chunks, o_stride), max and sum (n_chunks): out[head_dim]. A chunk with sum 0 is skipped by its max, -inf. */
+    void (*merge)(const float *o, ptrdiff_t o_stride, const float *max, const float *sum, int n_chunks, int head_dim, float *out);
+};
+
+extern const struct kernels kernels_scalar;
+#if defined(__x86_64__)
+extern const struct kernels kernels_avx2, kernels_avx512;
+#endif
+
+/* The set in use (the best one of this CPU until cpu_kernels_select chose another). */
+const struct kernels *kernels_active(void);
+/* Entry i of the sets this CPU can run, NULL beyond the last; best last. */
+const struct kernels *kernels_at(int i);
+
+#endif

@@ -1,0 +1,127 @@
+/* The key/value cache of the CPU device: one mapping, untouched pages cost nothing.
+ * Per layer: all heads' keys, then all heads' values. Keys of a head stand in blocks of 16 tokens, [head_dim][16], so that the scores of
+ * 16 tokens come one a lane; values token by token. Written by compute threads (each its own head), moved by the engine thread. */
+#include "engine/base/mem.h"
+#include "engine/device/cpu/cpu.h"
+
+#include <string.h>
+
+#define Q8_BYTES 34             /* 32 elements: F16 scale, int8 values */
+
+static size_t element_bytes(enum kv_type type, int n)
+{
+    return type == KV_F32 ? (size_t)n * 4 : type == KV_F16 ? (size_t)n * 2 : (size_t)(n / NUM_BLOCK) * Q8_BYTES;
+}
+
+int kv_layout(struct cpu_device *d, struct error *e)
+{
+    const struct hparams *hp = &d->model->hp;
+    size_t tokens = ((size_t)d->context + NUM_LANES - 1) / NUM_LANES * NUM_LANES;
+
+    if ((d->kv_k == KV_Q8_0 || d->kv_v == KV_Q8_0) && hp->head_dim % NUM_BLOCK)
+        return error_set(e, ERR_USAGE, "a Q8_0 key/value cache needs heads of a multiple of 32, not %d; use -ctk f16 -ctv f16", hp->head_dim);
+    d->key_block = element_bytes(d->kv_k, hp->head_dim) * NUM_LANES;
+    d->value_row = element_bytes(d->kv_v, hp->head_dim);
+    d->key_head = d->key_block * (tokens / NUM_LANES);
+    d->value_head = d->value_row * tokens;
+    d->kv_bytes = (d->key_head + d->value_head) * (size_t)hp->n_kv_heads * (size_t)hp->n_layers;
+    d->kv = mem_pages(d->kv_bytes);
+    if (!d->kv)
+        return error_set(e, ERR_MEMORY, "no memory for a key/value cache of %d tokens (%.1f MiB); use a smaller context (-c)", d->context,
+                         (double)d->kv_bytes / 1048576.0);
+    return 0;
+}
+
+uint8_t *kv_keys(const struct cpu_device *d, int layer, int head)
+{
+    size_t heads = (size_t)d->model->hp.n_kv_heads;
+
+    return d->kv + (size_t)layer * heads * (d->key_head + d->value_head) + (size_t)head * d->key_head;
+}
+
+uint8_t *kv_values(const struct cpu_device *d, int layer, int head)
+{
+    size_t heads = (size_t)d->model->hp.n_kv_heads;
+
+    return d->kv + ((size_t)layer + 1) * heads * (d->key_head + d->value_head) - (heads - (size_t)head) * d->value_head;
+}
+
+/* A token's key from the row-major exchange form into its lane, or back. */
+static void key_lane(const struct cpu_device *d, uint8_t *keys, int pos, uint8_t *row, bool write)
+{
+    int n = d->model->hp.head_dim, lane = pos % NUM_LANES;
+    uint8_t *block = keys + (size_t)(pos / NUM_LANES) * d->key_block;
+
+    if (d->kv_k == KV_Q8_0) {
+        for (int b = 0; b < n / NUM_BLOCK; b++, block += Q8_BYTES * NUM_LANES, row += Q8_BYTES) {
+            uint8_t *q = block + 2 * NUM_LANES + lane;
+
+            if (write) {
+                memcpy(block + 2 * lane, row, 2);
+                for (int i = 0; i < NUM_BLOCK; i++)
+                    q[i * NUM_LANES] = row[2 + i];
+            } else {
+                memcpy(row, block + 2 * lane, 2);
+                for (int i = 0; i < NUM_BLOCK; i++)
+                    row[2 + i] = q[i * NUM_LANES];
+            }
+        }
+    } else if (d->kv_k == KV_F16) {
+        for (int i = 0; i < n; i++)
+            memcpy(write ? block + 2 * (i * NUM_LANES + lane) : row + 2 * i, write ? row + 2 * i : block + 2 * (i * NUM_LANES + lane), 2);
+    } else {
+        for (int i = 0; i < n; i++)
+            memcpy(write ? block + 4 * (i * NUM_LANES + lane) : row + 4 * i, write ? row + 4 * i : block + 4 * (i * NUM_LANES + lane), 4);
+    }
+}
+
+/* x in the cache type, row-major. */
+static void round_row(const struct cpu_device *d, enum kv_type type, const float *x, uint8_t *row)
+{
+    int n = d->model->hp.head_dim;
+
+    if (type == KV_F32) {
+        memcpy(row, x, (size_t)n * 4);
+    } else if (type == KV_F16) {
+        d->k->to_f16(x, n, (uint16_t *)(void *)row);
+    } else {
+        for (int b = 0; b < n / NUM_BLOCK; b++, row += Q8_BYTES) {
+            uint16_t h = num_kv_quantise_block(x + b * NUM_BLOCK, (int8_t *)row + 2);
+
+            memcpy(row, &h, 2);
+        }
+    }
+}
+
+void kv_store_key(const struct cpu_device *d, int layer, int head, int pos, const float *x)
+{
+    _Alignas(64) uint8_t row[1024 * 4];
+
+    round_row(d, d->kv_k, x, row);
+    key_lane(d, kv_keys(d, layer, head), pos, row, true);
+}
+
+void kv_store_value(const struct cpu_device *d, int layer, int head, int pos, const float *x)
+{
+    round_row(d, d->kv_v, x, kv_values(d, layer, head) + (size_t)pos * d->value_row);
+}
+
+int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
+{
+    const struct hparams *hp = &d->model->hp;
+    size_t key_row = element_bytes(d->kv_k, hp->head_dim);
+    uint8_t *data = m->data;
+
+    if (m->layer < 0 || m->layer >= hp->n_layers || m->pos < 0 || m->count < 0 || m->count > d->context - m->pos)
+        return error_set(e, ERR_DEVICE, "key/value rows %d+%d of layer %d lie outside the cache", m->pos, m->count, m->layer);
+    for (int t = m->pos; t < m->pos + m->count; t++) {
+        for (int h = 0; h < hp->n_kv_heads; h++, data += key_row)
+            key_lane(d, kv_keys(d, m->layer, h), t, data, m->write);
+        for (int h = 0; h < hp->n_kv_heads; h++, data += d->value_row) {
+            uint8_t *row = kv_values(d, m->layer, h) + (size_t)t * d->value_row;
+
+            memcpy(m->write ? row : data, m->write ? data : row, d->value_row);
+        }
+    }
+    return 0;
+}
