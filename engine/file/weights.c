@@ -39,7 +39,7 @@ int file_tensor(struct weight_file *f, int map, const char *name, size_t name_by
         f->tensor_room = room;
     }
     t = &f->tensors[f->n_tensors];
-    *t = (struct stored_tensor){.map = map, .view = {.type = type, .n_dims = n_dims, .data = f->maps[map].data + offset, .bytes = bytes}};
+    *t = (struct stored_tensor){.map = map, .view = {.index = (uint32_t)f->n_tensors, .type = type, .n_dims = n_dims, .data = f->maps[map].data + offset, .bytes = bytes}};
     memcpy(t->view.dims, dims, (size_t)n_dims * sizeof *dims);
     if (!(t->view.name = mem_string_n(name, name_bytes)))
         return error_set(e, ERR_MEMORY, "%s: out of memory for a tensor name", f->path);
@@ -328,12 +328,13 @@ void weight_file_want(const struct weight_file *f, const struct tensor_view *t, 
         mapping_want(m, at + offset, bytes);
 }
 
-void weight_file_forget(const struct weight_file *f, const struct tensor_view *t)
+void weight_file_forget(const struct weight_file *f, const struct tensor_view *t, size_t offset, size_t bytes)
 {
     size_t at;
     const struct mapping *m = place_of(f, t, &at);
 
-    mapping_forget(m, at, t->bytes);
+    if (offset <= t->bytes && bytes <= t->bytes - offset)
+        mapping_forget(m, at + offset, bytes);
 }
 
 /* FNV-1a over 64-bit steps: identity, not security. */

@@ -19,6 +19,7 @@
 /* Row-major view. dims[0] is the slowest; the last one is contiguous (GGUF's order is reversed on reading). */
 struct tensor_view {
     const char *name;
+    uint32_t index;             /* of weight_file_at */
     enum dtype type;
     int n_dims;
     int64_t dims[TENSOR_DIMS];
@@ -62,8 +63,8 @@ const void *weight_file_aux(const struct weight_file *f, const char *name, size_
 int weight_file_check(const struct weight_file *f, struct error *e);
 /* Reads a tensor's pages ahead (want) in one system call; bytes from offset on. */
 void weight_file_want(const struct weight_file *f, const struct tensor_view *t, size_t offset, size_t bytes);
-/* Gives the kernel leave to drop a tensor's pages once it was repacked. */
-void weight_file_forget(const struct weight_file *f, const struct tensor_view *t);
+/* Gives the kernel leave to drop a tensor's pages (bytes from offset on) once they were repacked. */
+void weight_file_forget(const struct weight_file *f, const struct tensor_view *t, size_t offset, size_t bytes);
 /* 64-bit hash of names, shapes, types and sampled data: identifies a model in profiles, caches and sessions. */
 uint64_t weight_file_hash(const struct weight_file *f);
 

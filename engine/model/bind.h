@@ -1,0 +1,47 @@
+/* Inside engine/model only: from an open file to a list of what must be copied, packed or left mapped, without reading a weight.
+ * Thread: the one that loads. The list is made first and carried out later, so that --fit and loading count with the same code. */
+#ifndef ENGINE_MODEL_BIND_H
+#define ENGINE_MODEL_BIND_H
+
+#include "engine/model/family.h"
+#include "engine/model/model.h"
+
+/* Rows of a tensor that become one matrix. */
+struct matrix_job {
+    struct matrix *matrix;
+    const struct tensor_view *tensor;
+    size_t from;                /* byte offset of the first row in the tensor */
+    size_t to;                  /* byte offset in the arena; of no meaning when mapped */
+    bool mapped;
+};
+
+/* Elements of a tensor that become F32. */
+struct vector_job {
+    const float **vector;
+    const struct tensor_view *tensor;
+    int64_t from, count;        /* elements */
+    size_t to;
+};
+
+struct binding {
+    struct model *model;
+    const struct family *family;
+    const struct model_options *options;
+    struct matrix_job *matrices;
+    size_t n_matrices, room_matrices;
+    struct vector_job *vectors;
+    size_t n_vectors, room_vectors;
+    uint8_t *used;              /* a byte per tensor of the file */
+    size_t arena;               /* bytes the jobs need, every part aligned to 64 */
+    uint64_t *needs;            /* the kind of needs that jobs now count for */
+    struct model_needs total;
+    uint64_t by_type[DTYPE_COUNT];
+};
+
+/* hp from metadata and shapes; factor arrays are mem_alloc'ed, owned by the model. */
+int hparams_read(struct hparams *hp, const struct family *family, const struct weight_file *f, struct error *e);
+/* m->hp, m->file and m->layers (n_layers, experts too) are there. Errors name the tensor. */
+int bind_model(struct binding *b, struct error *e);
+void bind_release(struct binding *b);
+
+#endif

@@ -1,0 +1,113 @@
+/* The registry of families and the spelling of their tensor names. Any thread. */
+#include "engine/model/family.h"
+
+#include "engine/model/families/families.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static const struct family *const families[] = {&family_phimoe};
+
+static int spelled(const struct meta_value *v, const char *const *names)
+{
+    if (v->type != META_STRING)
+        return 0;
+    for (int i = 0; i < FAMILY_NAMES && names[i]; i++)
+        if (strlen(names[i]) == v->len && strncasecmp(names[i], v->s, v->len) == 0)
+            return 1;
+    return 0;
+}
+
+int family_of(const struct family **out, const struct weight_file *f, struct error *e)
+{
+    int gguf = weight_file_format(f) == WEIGHT_GGUF;
+    struct meta_value v[2] = {weight_file_meta(f, gguf ? "general.architecture" : "architectures.0"), {0}};
+    char known[256] = "";
+
+    if (!gguf) {
+        v[1] = weight_file_meta(f, "model_type");
+        if (v[0].type == META_NONE && v[1].type == META_NONE) {
+            size_t bytes;
+
+            if (!weight_file_aux(f, "config.json", &bytes))
+                return error_set(e, ERR_MODEL, "%s: no config.json beside the weights; name the folder that has both", weight_file_path(f));
+        }
+    }
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        const struct family *family = families[i];
+
+        if (spelled(&v[0], gguf ? family->gguf : family->json) || spelled(&v[1], family->json)) {
+            *out = family;
+            return 0;
+        }
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", *known ? ", " : "", family->name);
+    }
+    if (v[0].type != META_STRING)
+        v[0] = v[1];
+    if (v[0].type != META_STRING)
+        return error_set(e, ERR_MODEL, "%s: its metadata does not name an architecture (known: %s)", weight_file_path(f), known);
+    return error_set(e, ERR_MODEL, "%s: the architecture %.*s is not known (known: %s)", weight_file_path(f), (int)(v[0].len < 60 ? v[0].len : 60), v[0].s,
+                     known);
+}
+
+static void expand(const char *pattern, int layer, int expert, bool bias, char *out, size_t size)
+{
+    size_t n = 0;
+
+    for (const char *p = pattern; *p && n + 12 < size; p++) {
+        if (p[0] == '%' && (p[1] == 'l' || p[1] == 'e')) {
+            n += (size_t)snprintf(out + n, size - n, "%d", *++p == 'l' ? layer : expert);
+        } else {
+            out[n++] = *p;
+        }
+    }
+    out[n] = 0;
+    if (bias && n > 7 && strcmp(out + n - 7, ".weight") == 0)
+        snprintf(out + n - 7, size - n + 7, ".bias");
+    else if (bias)
+        out[0] = 0;
+}
+
+static const char *const *spellings(const struct family *family, const struct weight_file *f, enum tensor_role role, bool bias)
+{
+    static const char *const none[FAMILY_NAMES];
+
+    for (const struct family_tensor *t = family->tensors; t->role != TENSOR_ROLES; t++)
+        if (t->role == role && (!bias || t->bias))
+            return weight_file_format(f) == WEIGHT_GGUF ? t->gguf : t->json;
+    return none;
+}
+
+const struct tensor_view *family_tensor(const struct family *family, const struct weight_file *f, enum tensor_role role, int layer, int expert, bool bias)
+{
+    const char *const *names = spellings(family, f, role, bias);
+    char name[256];
+
+    for (int i = 0; i < FAMILY_NAMES && names[i]; i++) {
+        const struct tensor_view *t;
+
+        expand(names[i], layer, expert, bias, name, sizeof name);
+        if ((t = weight_file_find(f, name)))
+            return t;
+    }
+    return NULL;
+}
+
+void family_tensor_name(const struct family *family, const struct weight_file *f, enum tensor_role role, int layer, int expert, char *out, size_t size)
+{
+    const char *const *names = spellings(family, f, role, false);
+
+    expand(names[0] ? names[0] : "?", layer, expert, false, out, size);
+}
+
+bool family_ignores(const struct family *family, const char *tensor)
+{
+    for (const char *const *p = family->ignored; *p; p++) {
+        size_t n = strlen(*p);
+
+        if ((*p)[n - 1] == '*' ? strncmp(*p, tensor, n - 1) == 0 : strcmp(*p, tensor) == 0)
+            return true;
+    }
+    return false;
+}

@@ -1,0 +1,132 @@
+/* Opening a model: the steps in order, and its memory. Thread: the one that loads; afterwards any thread reads. */
+#include "engine/model/model.h"
+
+#include "engine/base/mem.h"
+#include "engine/base/utf8.h"
+#include "engine/device/cpu/pack.h"
+#include "engine/model/bind.h"
+#include "engine/model/load.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct arena {
+    uint8_t *data;              /* NULL after model_inspect */
+    size_t bytes;
+};
+
+static void name_model(struct model *m)
+{
+    struct meta_value v = weight_file_meta(m->file, "general.name");
+    char real[PATH_MAX], *p = real;
+
+    if (v.type == META_STRING && v.len && weight_file_format(m->file) == WEIGHT_GGUF) {
+        utf8_strip(m->name, sizeof m->name, v.s, v.len, 0);
+        return;
+    }
+    if (!realpath(weight_file_path(m->file), real))
+        return;
+    if (strrchr(p, '.') && (strcmp(strrchr(p, '.'), ".safetensors") == 0) && strrchr(p, '/'))
+        *strrchr(p, '/') = 0;       /* model.safetensors says nothing; its folder does */
+    p = strrchr(real, '/') ? strrchr(real, '/') + 1 : real;
+    utf8_strip(m->name, sizeof m->name, p, strlen(p), 0);
+}
+
+static int make_layers(struct model *m, struct error *e)
+{
+    struct expert_weights *all;
+    size_t n = (size_t)m->hp.n_layers, experts = (size_t)m->hp.n_experts;
+
+    m->layers = mem_alloc(n, sizeof *m->layers);
+    all = m->layers ? mem_alloc(n * experts, sizeof *all) : NULL;
+    if (!all)
+        return error_set(e, ERR_MEMORY, "%s: out of memory", weight_file_path(m->file));
+    for (size_t l = 0; l < n; l++)
+        m->layers[l].experts = all + l * experts;
+    return 0;
+}
+
+/* Everything but the bytes. */
+static int prepare(struct model *m, struct binding *b, const char *path, struct error *e)
+{
+    int rc;
+
+    if (!(m->arena = mem_alloc(1, sizeof *m->arena)))
+        return error_set(e, ERR_MEMORY, "%s: out of memory", path);
+    if ((rc = weight_file_open(&m->file, path, false, e)) || (rc = family_of(&b->family, m->file, e)) ||
+        (rc = hparams_read(&m->hp, b->family, m->file, e)) || (rc = make_layers(m, e)))
+        return rc;
+    m->family = b->family->name;
+    name_model(m);
+    return bind_model(b, e);
+}
+
+static int open_model(struct model **out, const char *path, const struct model_options *o, struct model_needs *needs, bool load, struct error *e)
+{
+    struct model *m = mem_alloc(1, sizeof *m);
+    struct binding b = {.model = m, .options = o};
+    int rc;
+
+    *out = NULL;
+    if (!m)
+        return error_set(e, ERR_MEMORY, "%s: out of memory", path);
+    if ((rc = prepare(m, &b, path, e)))
+        goto out;
+    if (needs)
+        *needs = b.total;
+    m->mapped_bytes = (size_t)b.total.mapped;
+    m->packed_bytes = b.arena;
+    if (!load)
+        goto out;
+    m->hash = weight_file_hash(m->file);
+    if (o->convert >= 0)
+        m->hash = (m->hash ^ (uint64_t)(o->convert + 1)) * 0x9e3779b97f4a7c15u;
+    if (b.arena && !(m->arena->data = mem_pages(b.arena))) {
+        rc = error_set(e, ERR_MEMORY, "%s: %.1f GB of memory for the weights are not there", path, (double)b.arena / 1e9);
+        goto out;
+    }
+    m->arena->bytes = b.arena;
+    rc = load_weights(&b, m->arena->data, e);
+out:
+    bind_release(&b);
+    if (rc) {
+        model_free(m);
+        m = NULL;
+    }
+    *out = m;
+    return rc;
+}
+
+int model_load(struct model **out, const char *path, const struct model_options *o, struct error *e)
+{
+    return open_model(out, path, o, NULL, true, e);
+}
+
+int model_inspect(struct model **out, const char *path, const struct model_options *o, struct model_needs *needs, struct error *e)
+{
+    return open_model(out, path, o, needs, false, e);
+}
+
+void model_free(struct model *m)
+{
+    if (!m)
+        return;
+    if (m->layers)
+        mem_free(m->layers[0].experts);
+    mem_free(m->layers);
+    mem_free(m->hp.short_factor);
+    mem_free(m->hp.long_factor);
+    if (m->arena)
+        mem_pages_free(m->arena->data, m->arena->bytes);
+    mem_free(m->arena);
+    weight_file_close(m->file);
+    mem_free(m);
+}
+
+void model_embed(const struct model *m, int id, float *out)
+{
+    size_t row = dtype_row_bytes(m->embeddings.type, m->hp.hidden);
+
+    row_to_f32(m->embeddings.type, (const uint8_t *)m->embeddings.data + (size_t)id * row, m->hp.hidden, out);
+}
