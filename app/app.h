@@ -11,6 +11,8 @@ int app_model_path(const struct options *o, char *out, size_t size, bool *bundle
 /* A file of the program's own data: configs/BELOW in the tree, share/moetop/BELOW when installed. ERR_IO. */
 int app_data_path(const char *below, char *out, size_t size, struct error *e);
 
+/* The options as the engine's settings; its strings live as long as o and the process. No model is looked at beyond its path. */
+int app_engine_settings(const struct options *o, struct engine_config *c, struct error *e);
 /* Fills *c from the options; its strings live as long as o and the process. Checks that the model exists and fits (ERR_FIT with the
  * table printed to stderr; --force overrides). A progress line is drawn on stderr when it is a tty and `progress` is set. */
 int app_engine_config(const struct options *o, struct engine_config *c, bool progress, struct error *e);
