@@ -1,0 +1,34 @@
+/* What planners need to know about a model and the devices at hand: block sizes, what each device can run and hold, what its jobs cost, and
+ * the stored verdict of auto. Owner: the engine; benchmarks and suggestions make their own. Engine thread only (it runs jobs). */
+#ifndef ENGINE_PLACEMENT_SURVEY_H
+#define ENGINE_PLACEMENT_SURVEY_H
+
+#include "engine/device/device.h"
+#include "engine/placement/planner.h"
+
+struct survey;
+
+/* The CPU alone at first. context: positions an attention block's KV takes beside its weights. */
+int survey_new(struct survey **out, const struct model *m, int context, enum kv_type kv_k, enum kv_type kv_v, struct error *e);
+void survey_free(struct survey *s);
+/* Takes in device number `index` (its abilities, what it may hold); the newest one beyond 0 becomes the target when there is none yet. */
+void survey_device(struct survey *s, int index, const struct device *d);
+void survey_lost(struct survey *s, int index);       /* nothing can be placed there any more */
+/* Plain data for planner_run. The caller sets usage, recent, current, move_bytes and costs; the rest belongs to the survey. */
+struct planner_input *survey_input(struct survey *s);
+
+/* Bytes one token's K and V of one layer take in the exchange layout. */
+size_t survey_kv_row_bytes(const struct hparams *hp, enum kv_type kv_k, enum kv_type kv_v);
+
+/* Measures the costs still unknown with a few jobs on the model's own weights. Blocks that neither plan (NULL: none) has on a device are
+ * put there and dropped again. KV rows at kv_len, which the next token writes anyway, are scribbled on; with a full context attention
+ * is left out. Some tenths of a second a device. */
+int survey_measure(struct survey *s, struct device *const *devices, int n_devices, int kv_len, const struct plan *in_force, const struct plan *wanted,
+                   struct error *e);
+
+/* auto's verdict for this model on the target device and its driver, in cache_dir. load: 1 found (and put into the input), 0 none. */
+int survey_verdict_load(struct survey *s, const char *cache_dir, const struct device *target);
+/* loss: by how much the best plan with the device was slower than the CPU alone, 0.12 = 12 %; negative: faster. ERR_IO. */
+int survey_verdict_store(struct survey *s, const char *cache_dir, const struct device *target, const char *spec, double loss, struct error *e);
+
+#endif

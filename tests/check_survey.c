@@ -1,0 +1,298 @@
+/* The survey: sizes, abilities, measured costs with a device whose jobs take known times, the verdict file. */
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/placement/residency.h"
+#include "engine/placement/survey.h"
+#include "tests/support.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LAYERS 4
+#define EXPERTS 3
+
+/* Jobs of known length: t = handoff + work; fail_at refuses the n-th call of any kind. */
+struct timed {
+    struct device_base base;
+    uint64_t handoff, attention, expert, head, due;
+    int resident, puts, calls, fail_at;
+};
+
+static struct model model;
+static struct layer_weights layers[LAYERS];
+static struct expert_weights experts[LAYERS][EXPERTS];
+static struct timed devs[2];
+static struct device *devices[2];
+
+static int step(struct timed *t, struct error *e)
+{
+    return t->calls++ == t->fail_at ? error_set(e, ERR_DEVICE, "lost") : 0;
+}
+
+static int put(struct device *d, struct block_id id, size_t max, struct error *e)
+{
+    struct timed *t = (struct timed *)d;
+
+    if (step(t, e) < 0)
+        return ERR_DEVICE;
+    if (++t->puts % 2)
+        return 0;
+    t->resident++;
+    return 1;
+}
+
+static void drop(struct device *d, struct block_id id)
+{
+    ((struct timed *)d)->resident--;
+}
+
+static int launch(struct device *d, uint64_t ns, struct error *e)
+{
+    struct timed *t = (struct timed *)d;
+
+    t->due = clock_now() + t->handoff + ns;
+    return step(t, e);
+}
+
+static int attention(struct device *d, const struct attention_job *j, struct error *e)
+{
+    ck_assert_int_eq(j->rows, 1);
+    ck_assert_int_eq(j->pos, 5);
+    return launch(d, ((struct timed *)d)->attention, e);
+}
+
+static int run_experts(struct device *d, const struct experts_job *j, struct error *e)
+{
+    return launch(d, ((struct timed *)d)->expert * (uint64_t)j->n_groups, e);
+}
+
+static int head(struct device *d, const struct head_job *j, struct error *e)
+{
+    return launch(d, ((struct timed *)d)->head, e);
+}
+
+static int wait_for(struct device *d, struct error *e)
+{
+    while (clock_now() < ((struct timed *)d)->due)
+        ;
+    return 0;
+}
+
+static bool supports(const struct device *d, enum block_kind kind, enum dtype type)
+{
+    return type != DTYPE_F16;
+}
+
+static const struct device_ops ops = {.name = "timed", .block_put = put, .block_drop = drop, .attention = attention, .experts = run_experts,
+                                      .head = head, .wait = wait_for, .supports = supports};
+
+static void setup(void)
+{
+    memset(&model, 0, sizeof model);
+    memset(devs, 0, sizeof devs);
+    model.hp = (struct hparams){.n_layers = LAYERS, .n_experts = EXPERTS, .n_experts_used = 2, .hidden = 64, .n_vocab = 100, .n_kv_heads = 2, .head_dim = 32};
+    model.layers = layers;
+    model.head.bytes = 7000;
+    model.hash = 42;
+    for (int l = 0; l < LAYERS; l++) {
+        memset(&layers[l], 0, sizeof layers[l]);
+        layers[l].q.bytes = layers[l].k.bytes = layers[l].v.bytes = layers[l].o.bytes = 100;
+        layers[l].experts = experts[l];
+        for (int x = 0; x < EXPERTS; x++)
+            experts[l][x].gate.bytes = experts[l][x].up.bytes = experts[l][x].down.bytes = 10;
+    }
+    for (int d = 0; d < 2; d++) {
+        devs[d].base.ops = &ops;
+        devs[d].base.config.context = 16;
+        snprintf(devs[d].base.info.selector, sizeof devs[d].base.info.selector, "timed:%d", d);
+        strcpy(devs[d].base.info.name, "Clockwork");
+        strcpy(devs[d].base.info.driver, "1.0");
+        devs[d].fail_at = -1;
+        devices[d] = (struct device *)&devs[d];
+    }
+    devs[0].attention = 400000;
+    devs[0].expert = 300000;
+    devs[0].head = 900000;
+    devs[1].handoff = 500000;
+    devs[1].attention = 200000;
+    devs[1].expert = 100000;
+    devs[1].head = 600000;
+}
+
+START_TEST(sizes_and_abilities)
+{
+    struct survey *s;
+    struct planner_input *in;
+
+    layers[2].k.type = DTYPE_F16;
+    experts[1][2].up.type = DTYPE_F16;
+    devs[1].base.info.memory = 10000;
+    ck_assert_int_eq(survey_new(&s, &model, 16, KV_F16, KV_F32, NULL), 0);
+    in = survey_input(s);
+    ck_assert_int_eq(in->n_devices, 1);
+    ck_assert_int_eq(in->target, 0);
+    survey_device(s, 1, devices[1]);
+    ck_assert_int_eq(in->n_devices, 2);
+    ck_assert_int_eq(in->target, 1);
+    ck_assert_uint_eq(in->attention_bytes[0], 400 + 16 * (64 * 2 + 64 * 4));
+    ck_assert_uint_eq(in->expert_bytes[5], 30);
+    ck_assert_uint_eq(in->head_bytes, 7000);
+    ck_assert_uint_eq(in->devices[1].budget, 9000);
+    ck_assert(in->devices[1].head_can);
+    for (int l = 0; l < LAYERS; l++)
+        ck_assert_int_eq(in->devices[1].attention_can[l], l != 2);
+    for (int i = 0; i < LAYERS * EXPERTS; i++)
+        ck_assert_int_eq(in->devices[1].experts_can[i], i != 5);
+    survey_lost(s, 1);
+    ck_assert_int_eq(in->devices[1].attention_can[0], 0);
+    ck_assert_uint_eq(in->devices[1].budget, 0);
+    survey_free(s);
+    survey_free(NULL);
+}
+END_TEST
+
+START_TEST(kv_row_sizes)
+{
+    ck_assert_uint_eq(survey_kv_row_bytes(&model.hp, KV_F32, KV_F32), 512);
+    ck_assert_uint_eq(survey_kv_row_bytes(&model.hp, KV_F16, KV_F16), 256);
+    ck_assert_uint_eq(survey_kv_row_bytes(&model.hp, KV_Q8_0, KV_Q8_0), 2 * 2 * 34);
+}
+END_TEST
+
+static void about(double got, double want)
+{
+    /* wide: the machine may be busy; wrong units or a lost division are far outside */
+    ck_assert_msg(got > want * 0.5 - 50000 && got < want * 2 + 300000, "%g ns measured, %g were spent", got, want);
+}
+
+START_TEST(costs_are_measured)
+{
+    struct survey *s;
+    struct planner_input *in;
+    struct error e = {0};
+    struct plan *cpu = plan_new("cpu", LAYERS, EXPERTS);
+
+    survey_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    survey_device(s, 1, devices[1]);
+    in = survey_input(s);
+    in->devices[0].head_ns = 123;                /* known already: not measured again */
+    ck_assert_msg(survey_measure(s, devices, 2, 5, cpu, cpu, &e) == 0, "%s", e.text);
+    about(in->devices[0].attention_ns, 400000);
+    about(in->devices[0].expert_ns, 300000);
+    ck_assert(in->devices[0].head_ns == 123);
+    about(in->devices[1].expert_ns, 100000);
+    about(in->devices[1].handoff_ns, 500000);
+    about(in->devices[1].attention_ns, 350000);  /* 200000 + 500000 is less than twice the handoff: half */
+    about(in->devices[1].head_ns, 600000);
+    ck_assert_int_eq(devs[1].resident, 0);
+    ck_assert_int_eq(devs[0].puts, 0);
+    plan_free(cpu);
+    survey_free(s);
+}
+END_TEST
+
+START_TEST(blocks_of_the_plan_are_left_alone)
+{
+    struct survey *s;
+    struct plan *gpu = plan_new("gpu", LAYERS, EXPERTS);
+
+    memset(gpu->attention, 1, LAYERS);
+    memset(gpu->experts, 1, LAYERS * EXPERTS);
+    gpu->head = 1;
+    survey_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    survey_device(s, 1, devices[1]);
+    ck_assert_int_eq(survey_measure(s, devices, 2, 5, gpu, NULL, NULL), 0);
+    ck_assert_int_eq(devs[1].puts, 0);
+    ck_assert_int_eq(devs[1].resident, 0);
+    plan_free(gpu);
+    survey_free(s);
+}
+END_TEST
+
+START_TEST(a_full_context_leaves_attention_out)
+{
+    struct survey *s;
+
+    survey_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    survey_device(s, 1, devices[1]);
+    ck_assert_int_eq(survey_measure(s, devices, 2, 16, NULL, NULL, NULL), 0);
+    ck_assert(survey_input(s)->devices[1].attention_ns == 0);
+    ck_assert(survey_input(s)->devices[1].expert_ns > 0);
+    survey_free(s);
+}
+END_TEST
+
+START_TEST(every_call_may_fail)
+{
+    for (int n = 0; n < 200; n += 3) {
+        struct survey *s;
+        struct error e = {0};
+        int rc;
+
+        setup();
+        devs[0].attention = devs[0].expert = devs[0].head = devs[1].attention = devs[1].expert = devs[1].head = devs[1].handoff = 0;
+        devs[1].fail_at = n;
+        survey_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+        survey_device(s, 1, devices[1]);
+        rc = survey_measure(s, devices, 2, 5, NULL, NULL, &e);
+        survey_free(s);
+        if (rc == 0)
+            break;
+        ck_assert_int_eq(rc, ERR_DEVICE);
+        ck_assert_ptr_nonnull(strstr(e.text, "measuring timed:1"));
+        ck_assert_int_lt(n, 190);
+    }
+}
+END_TEST
+
+START_TEST(verdicts_are_kept_by_model_device_and_driver)
+{
+    struct survey *s;
+    struct error e = {0};
+    char dir[300];
+
+    snprintf(dir, sizeof dir, "%s/cache", support_tmpdir());
+    survey_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    survey_device(s, 1, devices[1]);
+    ck_assert_int_eq(survey_verdict_load(s, dir, devices[1]), 0);
+    ck_assert_ptr_null(survey_input(s)->verdict);
+    ck_assert_msg(survey_verdict_store(s, dir, devices[1], "hot:600M", -0.25, &e) == 0, "%s", e.text);
+    survey_free(s);
+    survey_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    survey_device(s, 1, devices[1]);
+    ck_assert_int_eq(survey_verdict_load(s, dir, devices[1]), 1);
+    ck_assert_str_eq(survey_input(s)->verdict, "hot:600M");
+    ck_assert(survey_input(s)->verdict_loss == -0.25);
+    strcpy(devs[1].base.info.driver, "1.1");
+    ck_assert_int_eq(survey_verdict_load(s, dir, devices[1]), 0);
+    strcpy(devs[1].base.info.driver, "1.0");
+    model.hash = 43;
+    ck_assert_int_eq(survey_verdict_load(s, dir, devices[1]), 0);
+    ck_assert_int_eq(survey_verdict_load(s, NULL, devices[1]), 0);
+    ck_assert_int_eq(survey_verdict_store(s, "/nonexistent/x", devices[1], "cpu", 0, &e), ERR_IO);
+    survey_free(s);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("survey");
+    TCase *t = tcase_create("survey");
+
+    tcase_add_checked_fixture(t, setup, NULL);
+    tcase_add_test(t, sizes_and_abilities);
+    tcase_add_test(t, kv_row_sizes);
+    tcase_add_test(t, costs_are_measured);
+    tcase_add_test(t, blocks_of_the_plan_are_left_alone);
+    tcase_add_test(t, a_full_context_leaves_attention_out);
+    tcase_add_test(t, every_call_may_fail);
+    tcase_add_test(t, verdicts_are_kept_by_model_device_and_driver);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
