@@ -35,7 +35,7 @@ LIBOBJ  := $(filter-out $(B)/app/main.o,$(OBJ))
 KERNELS := $(sort $(wildcard gpu/kernels/*.cl))
 TESTSRC := $(sort $(wildcard tests/check_*.c))
 TESTS   := $(TESTSRC:tests/%.c=$(B)/tests/%)
-TESTLIB := $(B)/tests/support.o
+TESTLIB := $(B)/tests/support.o $(B)/tests/tiny_model.o
 
 .PHONY: all test tests check tsan-run deps install uninstall clean golden
 all: moetop

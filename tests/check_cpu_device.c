@@ -1,0 +1,443 @@
+/* The CPU device as a whole: against a plain forward pass in double, and against itself bit by bit, whatever the threads, the chunking,
+ * the kernel set, the packing width, and whether layers run as single jobs or in one region. */
+#include "engine/device/cpu/kernels.h"
+#include "engine/device/device.h"
+#include "tests/support.h"
+#include "tests/tiny_model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TOKENS 40
+
+struct setup {
+    struct tiny_shape shape;
+    enum kv_type kv;
+    int threads, chunk, jobs;       /* jobs: single jobs instead of layers */
+    const char *kernels;
+};
+
+static const struct tiny_shape base_shape = {.layers = 2, .hidden = 64, .heads = 4, .kv_heads = 2, .head_dim = 32, .ffn = 96, .experts = 6, .vocab = 77,
+                                             .context = 640, .type = DTYPE_F32, .width = 8, .bias = 1, .seed = 7};
+
+/* Single jobs, as the forward pass drives several devices. */
+static void run_jobs(const struct device_ops *ops, struct device *dev, const struct hparams *hp, int layer, int rows, int pos, float *x)
+{
+    size_t hidden = (size_t)hp->hidden;
+    int used = hp->n_experts_used, n = 0, n_groups = 0;
+    float *y = calloc((size_t)rows * hidden, 4), *h = calloc((size_t)rows * hidden, 4), *out = calloc((size_t)(rows * used) * hidden, 4);
+    float *weights = calloc((size_t)(rows * used), 4);
+    int *experts = calloc((size_t)(rows * used), sizeof(int)), *row = calloc((size_t)(rows * used), sizeof(int)), *slot = calloc((size_t)(rows * used), sizeof(int));
+    struct expert_group *groups = calloc((size_t)hp->n_experts, sizeof *groups);
+    struct error e;
+
+    struct attention_job a = {layer, rows, pos, x, y};
+
+    ck_assert_int_eq(ops->attention(dev, &a, &e), 0);
+    ck_assert_int_eq(ops->wait(dev, &e), 0);
+    for (size_t i = 0; i < (size_t)rows * hidden; i++)
+        x[i] = x[i] + y[i];
+    struct route_job r = {layer, rows, x, h, NULL, experts, weights};
+
+    ck_assert_int_eq(ops->route(dev, &r, &e), 0);
+    for (int ex = 0; ex < hp->n_experts; ex++) {
+        int first = n;
+
+        for (int i = 0; i < rows * used; i++)
+            if (experts[i] == ex) {
+                row[n] = i / used;
+                slot[n++] = i % used;
+            }
+        if (n > first)
+            groups[n_groups++] = (struct expert_group){ex, first, n - first};
+    }
+    struct experts_job j = {layer, rows, h, n_groups, groups, row, slot, out};
+
+    ck_assert_int_eq(ops->experts(dev, &j, &e), 0);
+    struct combine_job c = {rows, out, weights, x};
+
+    ck_assert_int_eq(ops->combine(dev, &c, &e), 0);
+    free(y), free(h), free(out), free(weights), free(experts), free(row), free(slot), free(groups);
+}
+
+/* Logits of every token, (n, vocab). */
+static float *forward(const struct setup *s, int n)
+{
+    struct tiny_model *t = tiny_model_new(&s->shape);
+    const struct hparams *hp = &t->model.hp;
+    struct device_config c = {.model = &t->model, .n_threads = s->threads, .max_rows = s->chunk, .context = s->shape.context, .kv_k = s->kv, .kv_v = s->kv,
+                              .exact = true, .rope_cos = t->rope_cos, .rope_sin = t->rope_sin};
+    float *logits = calloc((size_t)n * (size_t)hp->n_vocab, 4), *x = calloc((size_t)n * (size_t)hp->hidden, 4);
+    int *experts = calloc((size_t)(hp->n_layers * n * 2), sizeof(int));
+    float *weights = calloc((size_t)(hp->n_layers * n * 2), 4);
+    unsigned seed = 99;
+    struct device *dev;
+    struct error e;
+
+    ck_assert_int_eq(cpu_kernels_select(s->kernels, &e), 0);
+    ck_assert_msg(cpu_device_ops.open(&dev, &c, &e) == 0, "%s", e.text);
+    for (int i = 0; i < n * hp->hidden; i++)
+        x[i] = tiny_random(&seed);
+    for (int pos = 0; pos < n; pos += s->chunk) {
+        int rows = n - pos < s->chunk ? n - pos : s->chunk;
+        float *at = x + (size_t)pos * (size_t)hp->hidden;
+        struct layers_job l = {0, hp->n_layers, rows, pos, at, experts, weights};
+        struct head_job h = {rows, at, logits + (size_t)pos * (size_t)hp->n_vocab};
+
+        if (s->jobs)
+            for (int layer = 0; layer < hp->n_layers; layer++)
+                run_jobs(&cpu_device_ops, dev, hp, layer, rows, pos, at);
+        else
+            ck_assert_int_eq(cpu_device_ops.layers(dev, &l, &e), 0);
+        ck_assert_int_eq(cpu_device_ops.head(dev, &h, &e), 0);
+    }
+    cpu_device_ops.close(dev);
+    cpu_kernels_select(NULL, &e);
+    tiny_model_free(t);
+    free(x), free(experts), free(weights);
+    return logits;
+}
+
+static double *mul(const struct matrix *m, const double *x)
+{
+    double *y = calloc((size_t)m->rows, sizeof *y);
+
+    for (int r = 0; r < m->rows; r++) {
+        for (int c = 0; c < m->cols; c++)
+            y[r] += (double)tiny_weight(m, r, c) * x[c];
+        if (m->bias)
+            y[r] += (double)m->bias[r];
+    }
+    return y;
+}
+
+static double *layer_norm(const struct norm_weights *w, const double *x, int n)
+{
+    double mean = 0, var = 0, *y = calloc((size_t)n, sizeof *y);
+
+    for (int i = 0; i < n; i++)
+        mean += x[i] / n;
+    for (int i = 0; i < n; i++)
+        var += (x[i] - mean) * (x[i] - mean) / n;
+    for (int i = 0; i < n; i++)
+        y[i] = (x[i] - mean) / sqrt(var + 1e-5) * (double)w->weight[i] + (double)w->bias[i];
+    return y;
+}
+
+static void rotate(double *x, int hd, int rot, int pos)
+{
+    for (int i = 0; i < rot / 2; i++) {
+        double a = pos * pow(10000.0, -2.0 * i / rot), u = x[i], v = x[i + rot / 2];
+
+        x[i] = u * cos(a) - v * sin(a);
+        x[i + rot / 2] = v * cos(a) + u * sin(a);
+    }
+}
+
+/* The model in double, written from the papers and not from the device. */
+static float *plain_forward(const struct tiny_shape *s, int n)
+{
+    struct tiny_model *t = tiny_model_new(s);
+    const struct hparams *hp = &t->model.hp;
+    int H = hp->hidden, hd = hp->head_dim;
+    double *x = calloc((size_t)(n * H), sizeof *x), **k = calloc((size_t)n, sizeof *k), **v = calloc((size_t)n, sizeof *v);
+    float *logits = calloc((size_t)(n * hp->n_vocab), 4);
+    unsigned seed = 99;
+
+    for (int i = 0; i < n * H; i++)
+        x[i] = (double)tiny_random(&seed);
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct layer_weights *w = &t->model.layers[l];
+
+        for (int p = 0; p < n; p++) {
+            double *h = layer_norm(&w->attention_norm, x + p * H, H), *q = mul(&w->q, h), *o = calloc((size_t)(hp->n_heads * hd), sizeof *o), *y;
+
+            k[p] = mul(&w->k, h);
+            v[p] = mul(&w->v, h);
+            for (int i = 0; i < hp->n_heads; i++)
+                rotate(q + i * hd, hd, hp->rope_dims, p);
+            for (int i = 0; i < hp->n_kv_heads; i++)
+                rotate(k[p] + i * hd, hd, hp->rope_dims, p);
+            for (int i = 0; i < hp->n_heads; i++) {
+                int kv = i / (hp->n_heads / hp->n_kv_heads), lo = hp->sliding_window && p >= hp->sliding_window ? p - hp->sliding_window + 1 : 0;
+                double sum = 0, *a = calloc((size_t)n, sizeof *a), max = -1e30;
+
+                for (int j = lo; j <= p; j++) {
+                    for (int d = 0; d < hd; d++)
+                        a[j] += q[i * hd + d] * k[j][kv * hd + d] / sqrt(hd);
+                    max = a[j] > max ? a[j] : max;
+                }
+                for (int j = lo; j <= p; j++)
+                    sum += a[j] = exp(a[j] - max);
+                for (int j = lo; j <= p; j++)
+                    for (int d = 0; d < hd; d++)
+                        o[i * hd + d] += a[j] / sum * v[j][kv * hd + d];
+                free(a);
+            }
+            y = mul(&w->o, o);
+            for (int i = 0; i < H; i++)
+                x[p * H + i] += y[i];
+            free(h), free(q), free(o), free(y);
+            h = layer_norm(&w->expert_norm, x + p * H, H);
+
+            float scores[64], weights[2];
+            int experts[2];
+
+            for (int e = 0; e < hp->n_experts; e++) {
+                double dot = 0;
+
+                for (int i = 0; i < H; i++)
+                    dot += (double)w->router[e * H + i] * h[i];
+                scores[e] = (float)dot;
+            }
+            num_sparsemixer(scores, hp->n_experts, hp->router_jitter, 2, experts, weights);
+            for (int i = 0; i < 2; i++) {
+                const struct expert_weights *ew = &w->experts[experts[i]];
+                double *g = mul(&ew->gate, h), *u = mul(&ew->up, h), *e;
+
+                for (int f = 0; f < hp->expert_ffn; f++)
+                    g[f] = g[f] / (1 + exp(-g[f])) * u[f];
+                e = mul(&ew->down, g);
+                for (int c = 0; c < H; c++)
+                    x[p * H + c] += (double)weights[i] * e[c];
+                free(g), free(u), free(e);
+            }
+            free(h);
+        }
+        for (int p = 0; p < n; p++)
+            free(k[p]), free(v[p]);
+    }
+    for (int p = 0; p < n; p++) {
+        double *h = layer_norm(&t->model.output_norm, x + p * H, H), *y = mul(&t->model.head, h);
+
+        for (int i = 0; i < hp->n_vocab; i++)
+            logits[p * hp->n_vocab + i] = (float)y[i];
+        free(h), free(y);
+    }
+    free(x), free(k), free(v);
+    tiny_model_free(t);
+    return logits;
+}
+
+static double largest(const float *a, const float *b, size_t n)
+{
+    double worst = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        double diff = fabs((double)a[i] - (double)b[i]);
+
+        worst = diff > worst || diff != diff ? diff : worst;
+    }
+    return worst;
+}
+
+static void check_against_plain(struct setup s, int n, double tolerance)
+{
+    float *got = forward(&s, n), *want = plain_forward(&s.shape, n);
+    double worst = largest(got, want, (size_t)n * (size_t)s.shape.vocab);
+
+    ck_assert_msg(worst <= tolerance, "type %d, kv %d, kernels %s: off by %g", (int)s.shape.type, (int)s.kv, s.kernels ? s.kernels : "best", worst);
+    free(got), free(want);
+}
+
+START_TEST(test_float_model)
+{
+    for (int i = 0; kernels_at(i); i++) {
+        struct setup s = {.shape = base_shape, .kv = KV_F32, .threads = 2, .chunk = 16, .kernels = kernels_at(i)->name};
+
+        check_against_plain(s, TOKENS, 2e-5);
+        s.shape.type = DTYPE_F16;
+        check_against_plain(s, TOKENS, 2e-5);
+        s.shape.type = DTYPE_BF16;
+        check_against_plain(s, TOKENS, 2e-5);
+        s.shape.type = DTYPE_F32;
+        s.shape.window = 12;
+        s.shape.rope_dims = 16;
+        s.shape.bias = 0;
+        check_against_plain(s, TOKENS, 2e-5);
+        s.chunk = 1;
+        s.kv = KV_F16;
+        check_against_plain(s, TOKENS, 2e-2);
+    }
+}
+END_TEST
+
+/* Longer than a chunk of values, so that merging is met by both ways of attending; a head count that is no power of two. */
+START_TEST(test_long_context)
+{
+    struct setup s = {.shape = base_shape, .kv = KV_F32, .threads = 3, .chunk = 40};
+
+    s.shape.layers = 1;
+    s.shape.heads = 6;
+    check_against_plain(s, 560, 2e-5);
+    s.chunk = 5;
+    s.shape.window = 300;
+    check_against_plain(s, 560, 2e-5);
+}
+END_TEST
+
+/* Every variation of how the work is cut must leave the bits of the first. */
+static void check_same_bits(struct tiny_shape shape, enum kv_type kv, int n)
+{
+    struct setup first = {.shape = shape, .kv = kv, .threads = 1, .chunk = 1, .kernels = "scalar"};
+    float *want = forward(&first, n);
+
+    for (size_t i = 0; i < (size_t)n * (size_t)shape.vocab; i++)
+        ck_assert(isfinite(want[i]));
+    for (int k = 0; kernels_at(k); k++)
+        for (int v = 0; v < 6; v++) {
+            static const int chunks[] = {1, 7, 16, 40, 13, 3}, threads[] = {2, 1, 3, 2, 1, 2}, jobs[] = {0, 1, 0, 1, 0, 1}, widths[] = {8, 16, 16, 8, 8, 16};
+            struct setup s = {.shape = shape, .kv = kv, .threads = threads[v], .chunk = chunks[v], .jobs = jobs[v], .kernels = kernels_at(k)->name};
+            float *got;
+
+            s.shape.width = widths[v];
+            got = forward(&s, n);
+            ck_assert_msg(memcmp(got, want, (size_t)n * (size_t)shape.vocab * 4) == 0, "kernels %s, %d threads, chunks of %d, %s, width %d: off by %g",
+                          s.kernels, s.threads, s.chunk, s.jobs ? "jobs" : "layers", s.shape.width, largest(got, want, (size_t)n * (size_t)shape.vocab));
+            free(got);
+        }
+    free(want);
+}
+
+START_TEST(test_same_bits)
+{
+    struct tiny_shape s = base_shape;
+
+    s.type = DTYPE_Q8_0;
+    check_same_bits(s, KV_F16, TOKENS);
+    s.type = DTYPE_Q4_0;
+    s.hidden = 96;
+    s.window = 9;
+    s.bias = 0;
+    check_same_bits(s, KV_Q8_0, TOKENS);
+}
+END_TEST
+
+START_TEST(test_same_bits_long)
+{
+    struct tiny_shape s = base_shape;
+
+    s.type = DTYPE_Q8_0;
+    s.layers = 1;
+    s.heads = 2;
+    s.kv_heads = 1;
+    s.experts = 3;
+    check_same_bits(s, KV_F32, 290);
+}
+END_TEST
+
+/* The quantised model stays near the same weights in double: a root mean square, since a routing decision may tip over. */
+START_TEST(test_quantised_model)
+{
+    struct setup s = {.shape = base_shape, .kv = KV_F16, .threads = 2, .chunk = 16};
+
+    for (int i = 0; i < 2; i++) {
+        float *got, *want;
+        double diff = 0, size = 0;
+
+        s.shape.type = i ? DTYPE_Q4_0 : DTYPE_Q8_0;
+        got = forward(&s, TOKENS);
+        want = plain_forward(&s.shape, TOKENS);
+        for (int k = 0; k < TOKENS * s.shape.vocab; k++) {
+            diff += ((double)got[k] - (double)want[k]) * ((double)got[k] - (double)want[k]);
+            size += (double)want[k] * (double)want[k];
+        }
+        ck_assert_msg(sqrt(diff / size) < 0.05, "off by %g of the size", sqrt(diff / size));
+        free(got), free(want);
+    }
+}
+END_TEST
+
+START_TEST(test_kv_moves)
+{
+    for (int kv = 0; kv < 3; kv++) {
+        struct tiny_model *t = tiny_model_new(&base_shape);
+        const struct hparams *hp = &t->model.hp;
+        struct device_config c = {.model = &t->model, .n_threads = 2, .max_rows = 20, .context = 64, .kv_k = (enum kv_type)kv, .kv_v = (enum kv_type)kv,
+                                  .rope_cos = t->rope_cos, .rope_sin = t->rope_sin};
+        static const size_t bytes[] = {128, 64, 34};
+        size_t token = bytes[kv] * 2 * (size_t)hp->n_kv_heads;
+        unsigned char *a = calloc(20, token), *b = calloc(20, token);
+        float x[20 * 64], y[20 * 64], z[64], again[64];
+        struct device *one, *two;
+        unsigned seed = 5;
+        struct error e;
+
+        for (int i = 0; i < 20 * 64; i++)
+            x[i] = tiny_random(&seed);
+        ck_assert_int_eq(cpu_device_ops.open(&one, &c, &e), 0);
+        ck_assert_int_eq(cpu_device_ops.open(&two, &c, &e), 0);
+        struct attention_job job = {1, 20, 0, x, y}, next = {1, 1, 20, x, z};
+        struct kv_move read = {1, 0, 20, a, false}, write = {1, 0, 20, a, true}, back = {1, 3, 17, b, false}, bad = {1, 60, 5, a, false};
+
+        ck_assert_int_eq(cpu_device_ops.attention(one, &job, &e), 0);
+        ck_assert_int_eq(cpu_device_ops.kv_rows(one, &read, &e), 0);
+        ck_assert_int_eq(cpu_device_ops.kv_rows(two, &write, &e), 0);
+        ck_assert_int_eq(cpu_device_ops.kv_rows(two, &back, &e), 0);
+        ck_assert_mem_eq(a + 3 * token, b, 17 * token);
+        ck_assert_int_eq(cpu_device_ops.attention(one, &next, &e), 0);
+        memcpy(again, z, sizeof again);
+        ck_assert_int_eq(cpu_device_ops.attention(two, &next, &e), 0);
+        ck_assert_mem_eq(again, z, sizeof again);
+        ck_assert_int_lt(cpu_device_ops.kv_rows(one, &bad, &e), 0);
+        cpu_device_ops.close(one);
+        cpu_device_ops.close(two);
+        free(a), free(b);
+        tiny_model_free(t);
+    }
+}
+END_TEST
+
+START_TEST(test_refusals)
+{
+    struct tiny_model *t = tiny_model_new(&base_shape);
+    struct device_config c = {.model = &t->model, .n_threads = 1, .max_rows = 4, .context = 32, .kv_k = KV_F16, .kv_v = KV_F16};
+    float x[8 * 64] = {0}, y[8 * 64];
+    struct device_stats stats;
+    struct device *d;
+    struct error e;
+
+    ck_assert_int_eq(cpu_device_ops.open(&d, &c, &e), 0);
+    struct attention_job job = {0, 1, 0, x, y};
+
+    ck_assert_int_eq(cpu_device_ops.attention(d, &job, &e), ERR_DEVICE);        /* no rotary table yet */
+    ck_assert_int_eq(cpu_device_ops.rope_set(d, t->rope_cos, t->rope_sin, &e), 0);
+    ck_assert_int_eq(cpu_device_ops.attention(d, &job, &e), 0);
+    job.rows = 5;
+    ck_assert_int_eq(cpu_device_ops.attention(d, &job, &e), ERR_DEVICE);
+    job.rows = 4;
+    job.pos = 29;
+    ck_assert_int_eq(cpu_device_ops.attention(d, &job, &e), ERR_CONTEXT);
+    cpu_device_ops.stats(d, &stats);
+    ck_assert_int_eq((int)stats.jobs, 1);
+    ck_assert_int_gt((int)stats.scratch_bytes, 0);
+    cpu_device_ops.close(d);
+    t->model.layers[0].q.type = DTYPE_I32;
+    ck_assert_int_eq(cpu_device_ops.open(&d, &c, &e), ERR_MODEL);
+    ck_assert_int_eq(cpu_kernels_select("mmx", &e), ERR_USAGE);
+    tiny_model_free(t);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("cpu_device");
+    TCase *t = tcase_create("cpu_device");
+
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, test_float_model);
+    tcase_add_test(t, test_long_context);
+    tcase_add_test(t, test_same_bits);
+    tcase_add_test(t, test_same_bits_long);
+    tcase_add_test(t, test_quantised_model);
+    tcase_add_test(t, test_kv_moves);
+    tcase_add_test(t, test_refusals);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}

@@ -1,0 +1,131 @@
+/* See tiny_model.h. */
+#include "tests/tiny_model.h"
+#include "engine/device/cpu/pack.h"
+#include "engine/device/numerics.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+float tiny_random(unsigned *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (float)(int)(*state >> 8) / 8388608.0f - 1.0f;
+}
+
+static void *keep(struct tiny_model *t, size_t bytes)
+{
+    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
+
+    if (!p || t->n_blocks == 4096)
+        abort();
+    memset(p, 0, bytes);
+    return t->blocks[t->n_blocks++] = p;
+}
+
+static float *random_floats(struct tiny_model *t, size_t n, float scale, float offset, unsigned *seed)
+{
+    float *x = keep(t, n * sizeof *x);
+
+    for (size_t i = 0; i < n; i++)
+        x[i] = offset + scale * tiny_random(seed);
+    return x;
+}
+
+static struct matrix random_matrix(struct tiny_model *t, const struct tiny_shape *s, int rows, int cols, int bias, unsigned *seed)
+{
+    float *x = random_floats(t, (size_t)rows * (size_t)cols, 1.7f / sqrtf((float)cols), 0.0f, seed);
+    struct matrix m = {.type = s->type, .rows = rows, .cols = cols, .width = pack_width(s->type, s->width)};
+    void *data;
+
+    m.bytes = pack_bytes(s->type, rows, cols, m.width);
+    data = keep(t, m.bytes);
+    pack_rows(data, s->type, m.width, x, DTYPE_F32, rows, cols, 0, pack_groups(rows, m.width));
+    m.data = data;
+    m.bias = bias ? random_floats(t, (size_t)rows, 0.2f, 0.0f, seed) : NULL;
+    return m;
+}
+
+static struct norm_weights random_norm(struct tiny_model *t, int n, unsigned *seed)
+{
+    struct norm_weights w = {random_floats(t, (size_t)n, 0.2f, 1.0f, seed), random_floats(t, (size_t)n, 0.1f, 0.0f, seed)};
+
+    return w;
+}
+
+struct tiny_model *tiny_model_new(const struct tiny_shape *s)
+{
+    struct tiny_model *t = calloc(1, sizeof *t);
+    unsigned seed = s->seed ? s->seed : 1;
+    struct hparams *hp;
+
+    if (!t)
+        abort();
+    hp = &t->model.hp;
+    *hp = (struct hparams){.n_layers = s->layers, .hidden = s->hidden, .n_heads = s->heads, .n_kv_heads = s->kv_heads, .head_dim = s->head_dim,
+                           .n_vocab = s->vocab, .n_experts = s->experts, .n_experts_used = 2, .expert_ffn = s->ffn, .context_max = s->context,
+                           .rope_dims = s->rope_dims ? s->rope_dims : s->head_dim, .rope_theta = 10000.0f, .norm_eps = 1e-5f, .router_jitter = 0.1f,
+                           .sliding_window = s->window, .router = ROUTER_SPARSEMIXER, .attention_bias = s->bias, .head_bias = s->bias};
+    t->model.family = "phimoe";
+    t->model.type = s->type;
+    t->model.layers = keep(t, (size_t)s->layers * sizeof *t->model.layers);
+    for (int l = 0; l < s->layers; l++) {
+        struct layer_weights *w = &t->model.layers[l];
+
+        w->attention_norm = random_norm(t, s->hidden, &seed);
+        w->expert_norm = random_norm(t, s->hidden, &seed);
+        w->q = random_matrix(t, s, s->heads * s->head_dim, s->hidden, s->bias, &seed);
+        w->k = random_matrix(t, s, s->kv_heads * s->head_dim, s->hidden, s->bias, &seed);
+        w->v = random_matrix(t, s, s->kv_heads * s->head_dim, s->hidden, s->bias, &seed);
+        w->o = random_matrix(t, s, s->hidden, s->heads * s->head_dim, s->bias, &seed);
+        w->router = random_floats(t, (size_t)s->experts * (size_t)s->hidden, 2.0f / sqrtf((float)s->hidden), 0.0f, &seed);
+        w->experts = keep(t, (size_t)s->experts * sizeof *w->experts);
+        for (int e = 0; e < s->experts; e++) {
+            w->experts[e].gate = random_matrix(t, s, s->ffn, s->hidden, 0, &seed);
+            w->experts[e].up = random_matrix(t, s, s->ffn, s->hidden, 0, &seed);
+            w->experts[e].down = random_matrix(t, s, s->hidden, s->ffn, 0, &seed);
+        }
+    }
+    t->model.output_norm = random_norm(t, s->hidden, &seed);
+    t->model.head = random_matrix(t, s, s->vocab, s->hidden, s->bias, &seed);
+    t->rope_cos = keep(t, (size_t)s->context * (size_t)hp->rope_dims * 2);
+    t->rope_sin = keep(t, (size_t)s->context * (size_t)hp->rope_dims * 2);
+    for (int p = 0; p < s->context; p++)
+        for (int i = 0; i < hp->rope_dims / 2; i++) {
+            double a = p * pow(10000.0, -2.0 * i / hp->rope_dims);
+
+            t->rope_cos[p * (hp->rope_dims / 2) + i] = (float)cos(a);
+            t->rope_sin[p * (hp->rope_dims / 2) + i] = (float)sin(a);
+        }
+    return t;
+}
+
+void tiny_model_free(struct tiny_model *t)
+{
+    for (int i = 0; i < t->n_blocks; i++)
+        free(t->blocks[i]);
+    free(t);
+}
+
+float tiny_weight(const struct matrix *m, int row, int col)
+{
+    const uint8_t *p = m->data;
+    float x;
+
+    if (m->width) {
+        int bytes = dtype_info(m->type)->bytes, r = row % m->width, c = col % 32;
+        uint16_t h;
+        int v;
+
+        p += ((size_t)(row / m->width) * (size_t)(m->cols / 32) + (size_t)(col / 32)) * (size_t)(bytes * m->width);
+        memcpy(&h, p + 2 * r, 2);
+        p += 2 * m->width;
+        if (m->type == DTYPE_Q8_0)
+            v = p[4 * (c / 4 * m->width + r) + c % 4] - 128;
+        else
+            v = (p[4 * (c % 16 / 4 * m->width + r) + c % 4] >> (c < 16 ? 0 : 4) & 15) - 8;
+        return (float)v * num_from_f16(h);
+    }
+    row_to_f32(m->type, p + (size_t)row * dtype_row_bytes(m->type, m->cols) + (size_t)col * (size_t)dtype_info(m->type)->bytes, 1, &x);
+    return x;
+}

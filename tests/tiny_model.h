@@ -1,0 +1,29 @@
+/* A small random model made in memory, for tests of devices: no file, no tokenizer. Weights of one type, packed at a given width. */
+#ifndef TESTS_TINY_MODEL_H
+#define TESTS_TINY_MODEL_H
+
+#include "engine/model/model.h"
+
+struct tiny_shape {
+    int layers, hidden, heads, kv_heads, head_dim, ffn, experts, vocab, rope_dims, window, context;
+    enum dtype type;            /* of all matrices */
+    int width;                  /* packing of quantised ones */
+    int bias;                   /* attention and head bias */
+    unsigned seed;
+};
+
+struct tiny_model {
+    struct model model;
+    float *rope_cos, *rope_sin;         /* (context, rope_dims / 2) */
+    void *blocks[4096];
+    int n_blocks;
+};
+
+struct tiny_model *tiny_model_new(const struct tiny_shape *s);
+void tiny_model_free(struct tiny_model *t);
+/* Uniform in -1 .. 1; the generator of the tests. */
+float tiny_random(unsigned *state);
+/* A matrix's element as F32, whatever its type and packing. */
+float tiny_weight(const struct matrix *m, int row, int col);
+
+#endif
