@@ -175,6 +175,7 @@ static int bind_kind(struct binding *b, struct layer_weights *w, int layer, enum
     const struct hparams *hp = &b->model->hp;
     const struct tensor_view *stacked = family_tensor(b->family, b->model->file, all, layer, 0, false), *t = stacked;
     const struct tensor_view *fused = one == TENSOR_DOWN ? NULL : family_tensor(b->family, b->model->file, TENSOR_GATE_UPS, layer, 0, false);
+    bool gguf = weight_file_format(b->model->file) == WEIGHT_GGUF;
     int rc;
 
     if (stacked && (rc = check_shape(b, stacked, hp->n_experts, rows, cols, e)))
@@ -189,7 +190,8 @@ static int bind_kind(struct binding *b, struct layer_weights *w, int layer, enum
             t = fused;
             first = 2 * first + (one == TENSOR_UP ? rows : 0);
         } else if (!stacked) {
-            if (!(t = want(b, one, layer, x, e)))
+            /* With none of them there, the message names today's spelling: GGUF files have one tensor for all experts. */
+            if (!(t = want(b, x == 0 && gguf && !family_tensor(b->family, b->model->file, one, layer, 0, false) ? all : one, layer, x, e)))
                 return ERR_MODEL;
             if ((rc = check_shape(b, t, rows, cols, 0, e)))
                 return rc;

@@ -1,0 +1,412 @@
+/* GGUF files: good ones read right, damaged ones refused with one clear line each. Run under ASan and UBSan by `make test`. */
+#include "engine/file/weights.h"
+#include "tests/build_file.h"
+#include "tests/support.h"
+
+#include <unistd.h>
+
+static char path[512];
+
+static const char *in_tmp(const char *name)
+{
+    snprintf(path, sizeof path, "%s/%s", support_tmpdir(), name);
+    return path;
+}
+
+/* A small file with every metadata type, and three tensors. */
+static struct bytes sample(void)
+{
+    struct made_file m = {0};
+    struct bytes b;
+    static const uint8_t scalars[13] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+    double f64 = 2.5;
+    float data[64];
+
+    meta_string(&m, "general.architecture", "phimoe");
+    meta_u32(&m, "general.alignment", 32);
+    for (uint32_t t = 0; t < 13; t++) {
+        char key[32];
+        uint64_t minus_two = (uint64_t)-2;
+        float f32 = -1.5f;
+
+        if (!scalars[t])
+            continue;
+        snprintf(key, sizeof key, "type.%u", t);
+        put_string(&m.meta, key);
+        put_u32(&m.meta, t);
+        put(&m.meta, t == 6 ? (void *)&f32 : t == 12 ? (void *)&f64 : (void *)&minus_two, scalars[t]);
+        m.n_meta++;
+    }
+    put_string(&m.meta, "words");
+    put_u32(&m.meta, 9);
+    put_u32(&m.meta, 8);
+    put_u64(&m.meta, 3);
+    put_string(&m.meta, "one");
+    put_string(&m.meta, "");
+    put_string(&m.meta, "three");
+    m.n_meta++;
+    put_string(&m.meta, "numbers");
+    put_u32(&m.meta, 9);
+    put_u32(&m.meta, 5);
+    put_u64(&m.meta, 2);
+    put_u32(&m.meta, 5);
+    put_u32(&m.meta, (uint32_t)-6);
+    m.n_meta++;
+    for (int i = 0; i < 64; i++)
+        data[i] = (float)i;
+    made_add(&m, "a", DTYPE_F32, 3, 4, 0, data);
+    made_add(&m, "b.weight", DTYPE_Q8_0, 2, 64, 0, NULL);
+    made_add(&m, "c", DTYPE_F16, 5, 0, 0, NULL);
+    b = made_gguf(&m);
+    made_release(&m);
+    return b;
+}
+
+/* Opening must fail with this code and mention this text and the file. */
+static void refuse(const struct bytes *b, const char *name, int code, const char *text)
+{
+    struct weight_file *f;
+    struct error e = {0};
+
+    ck_assert_int_eq(save(b, in_tmp(name)), 0);
+    ck_assert_msg(weight_file_open(&f, path, false, &e) == code, "%s: code %d, wanted %d: %s", text, e.code, code, e.text);
+    ck_assert_ptr_null(f);
+    ck_assert_msg(strstr(e.text, text) && strstr(e.text, name), "'%s' does not mention '%s'", e.text, text);
+}
+
+START_TEST(reads_everything)
+{
+    struct bytes b = sample();
+    struct weight_file *f;
+    struct error e = {0};
+    const struct tensor_view *t;
+    struct meta_value v;
+    float x;
+
+    ck_assert_int_eq(save(&b, in_tmp("x.gguf")), 0);
+    ck_assert_msg(weight_file_open(&f, path, false, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(weight_file_format(f), WEIGHT_GGUF);
+    ck_assert_uint_eq(weight_file_count(f), 3);
+    t = weight_file_find(f, "a");
+    ck_assert_ptr_nonnull(t);
+    ck_assert_int_eq(t->n_dims, 2);
+    ck_assert_int_eq(t->dims[0], 3);
+    ck_assert_int_eq(t->dims[1], 4);
+    memcpy(&x, (const uint8_t *)t->data + 4 * 7, 4);
+    ck_assert(x == 7.0f);
+    ck_assert_uint_eq(weight_file_find(f, "b.weight")->bytes, 2 * 2 * 34);
+    ck_assert_ptr_null(weight_file_find(f, "d"));
+    for (int i = 0; i < 13; i++) {
+        char key[32];
+        static const int64_t want[13] = {254, -2, 65534, -2, 4294967294, -2, 0, 1, 0, 0, INT64_MAX, -2, 0};
+
+        snprintf(key, sizeof key, "type.%d", i);
+        v = weight_file_meta(f, key);
+        if (i == 8 || i == 9)
+            ck_assert_int_eq(v.type, META_NONE);
+        else if (i == 6 || i == 12)
+            ck_assert(v.type == META_FLOAT && v.f == (i == 6 ? -1.5 : 2.5));
+        else
+            ck_assert_msg(v.type == (i == 7 ? META_BOOL : META_INT) && v.i == want[i], "type %d: %lld", i, (long long)v.i);
+    }
+    v = weight_file_meta(f, "words");
+    ck_assert(v.type == META_ARRAY && v.len == 3);
+    v = meta_at(&v, 2);
+    ck_assert(v.type == META_STRING && v.len == 5 && memcmp(v.s, "three", 5) == 0);
+    v = weight_file_meta(f, "numbers");
+    ck_assert_int_eq(meta_at(&v, 1).i, -6);
+    ck_assert_int_eq(meta_at(&v, 2).type, META_NONE);
+    weight_file_close(f);
+    free(b.data);
+}
+END_TEST
+
+/* Cut anywhere, the file is refused: there is no byte whose loss goes unnoticed (the padding after the last tensor apart). */
+START_TEST(truncated_everywhere)
+{
+    struct bytes b = sample();
+    size_t whole = b.size;
+
+    ck_assert_int_eq(save(&b, in_tmp("cut.gguf")), 0);
+    for (size_t n = whole - 32 + 10; n-- > 0;) {
+        struct weight_file *f;
+        struct error e = {0};
+        int rc;
+
+        ck_assert_int_eq(truncate(path, (off_t)n), 0);
+        rc = weight_file_open(&f, path, false, &e);
+        ck_assert_msg(rc == ERR_MODEL && strstr(e.text, "cut.gguf"), "%zu of %zu bytes: %d %s", n, whole, rc, e.text);
+    }
+    free(b.data);
+}
+END_TEST
+
+/* Writes v over the bytes that follow the n-th appearance of a text. */
+static void patch(struct bytes *b, const char *after, size_t skip, const void *v, size_t n)
+{
+    uint8_t *p = memmem(b->data, b->size, after, strlen(after));
+
+    ck_assert_ptr_nonnull(p);
+    memcpy(p + strlen(after) + skip, v, n);
+}
+
+START_TEST(damaged_headers)
+{
+    struct { const char *after; size_t skip; uint64_t value; size_t bytes; const char *says; } cases[] = {
+        {"GGUF", 0, 1, 4, "version 1"},
+        {"GGUF", 0, 9, 4, "version 9"},
+        {"GGUF", 0, 0x03000000, 4, "big-endian"},
+        {"GGUF", 4, UINT64_MAX, 8, "tensors"},
+        {"GGUF", 4, 1 << 20, 8, "tensors"},
+        {"GGUF", 12, UINT64_MAX, 8, "metadata entries"},
+        {"GGUF", 12, 5, 8, ""},                                   /* the rest of the metadata is read as tensors */
+        {"general.alignment", 4, 0, 4, "power of two"},
+        {"general.alignment", 4, 48, 4, "power of two"},
+        {"general.architecture", 0, 99, 4, "unknown type 99"},
+        {"general.architecture", 4, UINT64_MAX, 8, "long"},
+        {"general.architecture", 4, 1u << 20, 8, "truncated"},
+        {"words", 4, 77, 4, "unknown type 77"},
+        {"words", 8, UINT64_MAX, 8, "claims"},
+        {"words", 8, 1u << 30, 8, "claims"},
+        {"words", 4, 9, 4, ""},                                   /* an array of arrays whose inner types are nonsense */
+        {"numbers", 8, UINT64_MAX / 4 + 2, 8, "claims"},          /* count * 4 overflows */
+        {"b.weight", 0, 0, 4, "dimensions"},
+        {"b.weight", 0, 5, 4, "dimensions"},
+        {"b.weight", 0, UINT32_MAX, 4, "dimensions"},
+        {"b.weight", 4, 63, 8, "block"},
+        {"b.weight", 4, 0, 8, "positive"},
+        {"b.weight", 4, UINT64_MAX, 8, "positive"},
+        {"b.weight", 12, INT64_MAX, 8, "overflow"},
+        {"b.weight", 12, 1u << 20, 8, "truncated"},
+        {"b.weight", 20, 16, 4, "iq2_xxs"},
+        {"b.weight", 20, 12345, 4, "12345"},
+        {"b.weight", 24, 33, 8, "alignment"},
+        {"b.weight", 24, 0, 8, "overlap"},
+        {"b.weight", 24, UINT64_MAX - 31, 8, "truncated"},
+        {"b.weight", 24, 1u << 30, 8, "truncated"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct bytes b = sample();
+
+        patch(&b, cases[i].after, cases[i].skip, &cases[i].value, cases[i].bytes);
+        refuse(&b, "bad.gguf", ERR_MODEL, cases[i].says);
+        free(b.data);
+    }
+}
+END_TEST
+
+START_TEST(duplicates_and_surplus)
+{
+    struct bytes b = sample();
+    struct made_file m = {0};
+    struct weight_file *f;
+    struct error e = {0};
+
+    put_zeros(&b, 4096);
+    refuse(&b, "long.gguf", ERR_MODEL, "follow the last tensor");
+    free(b.data);
+    made_add(&m, "same", DTYPE_F32, 8, 0, 0, NULL);
+    made_add(&m, "same", DTYPE_F32, 8, 0, 0, NULL);
+    b = made_gguf(&m);
+    refuse(&b, "twice.gguf", ERR_MODEL, "tensor same is there twice");
+    free(b.data);
+    m.n = 1;
+    meta_u32(&m, "k", 1);
+    meta_u32(&m, "k", 2);
+    b = made_gguf(&m);
+    refuse(&b, "keys.gguf", ERR_MODEL, "key k is there twice");
+    free(b.data);
+    free(m.t[1].data);
+    made_release(&m);
+
+    memset(&m, 0, sizeof m);        /* a vocabulary file: fine for the tokenizer, no model */
+    meta_string(&m, "general.architecture", "phimoe");
+    b = made_gguf(&m);
+    refuse(&b, "vocab.gguf", ERR_MODEL, "no tensors");
+    ck_assert_int_eq(weight_file_open(&f, path, true, &e), 0);
+    weight_file_close(f);
+    b.size = 0;
+    refuse(&b, "empty.gguf", ERR_MODEL, "empty");
+    put(&b, "\x89PNG\r\n\x1a\n0000", 12);
+    refuse(&b, "picture.gguf", ERR_MODEL, "neither");
+    free(b.data);
+    made_release(&m);
+}
+END_TEST
+
+/* Arrays in arrays, one level deeper each: an end must be put to it before the stack does. */
+START_TEST(nested_arrays)
+{
+    struct made_file m = {0};
+    struct bytes b;
+
+    put_string(&m.meta, "deep");
+    put_u32(&m.meta, 9);
+    for (int i = 0; i < 100000; i++) {
+        put_u32(&m.meta, 9);
+        put_u64(&m.meta, 1);
+    }
+    put_u32(&m.meta, 4);
+    put_u64(&m.meta, 0);
+    m.n_meta = 1;
+    made_add(&m, "t", DTYPE_F32, 8, 0, 0, NULL);
+    b = made_gguf(&m);
+    refuse(&b, "deep.gguf", ERR_MODEL, "nested");
+    free(b.data);
+    made_release(&m);
+}
+END_TEST
+
+static void put_u16_meta(struct made_file *m, const char *key, uint16_t v)
+{
+    put_string(&m->meta, key);
+    put_u32(&m->meta, 2);
+    put(&m->meta, &v, 2);
+    m->n_meta++;
+}
+
+static void save_part(int no, int count, int says, const char *tensor)
+{
+    struct made_file m = {0};
+    struct bytes b;
+    char name[64];
+
+    meta_string(&m, "general.architecture", "phimoe");
+    put_u16_meta(&m, "split.no", (uint16_t)says);
+    put_u16_meta(&m, "split.count", (uint16_t)count);
+    meta_u32(&m, "split.tensors.count", 3);
+    made_add(&m, tensor, DTYPE_F32, 8, 0, 0, NULL);
+    b = made_gguf(&m);
+    snprintf(name, sizeof name, "m-%05d-of-%05d.gguf", no + 1, count);
+    ck_assert_int_eq(save(&b, in_tmp(name)), 0);
+    free(b.data);
+    made_release(&m);
+}
+
+START_TEST(split_sets)
+{
+    struct weight_file *f;
+    struct error e = {0};
+
+    for (int i = 0; i < 3; i++)
+        save_part(i, 3, i, i == 0 ? "a" : i == 1 ? "b" : "c");
+    for (int i = 1; i <= 3; i++) {      /* any part may be named */
+        char name[64];
+
+        snprintf(name, sizeof name, "m-%05d-of-00003.gguf", i);
+        ck_assert_msg(weight_file_open(&f, in_tmp(name), false, &e) == 0, "%s", e.text);
+        ck_assert_uint_eq(weight_file_count(f), 3);
+        ck_assert_ptr_nonnull(weight_file_find(f, "c"));
+        weight_file_close(f);
+    }
+    ck_assert_msg(weight_file_open(&f, support_tmpdir(), false, &e) == 0, "%s", e.text);      /* so may the folder */
+    weight_file_close(f);
+    save_part(2, 3, 1, "c");            /* a part that says it is another */
+    ck_assert_int_eq(weight_file_open(&f, in_tmp("m-00001-of-00003.gguf"), false, &e), ERR_MODEL);
+    ck_assert_ptr_nonnull(strstr(e.text, "part 2"));
+    save_part(2, 3, 2, "b");            /* a tensor in two parts */
+    ck_assert_int_eq(weight_file_open(&f, path, false, &e), ERR_MODEL);
+    ck_assert_ptr_nonnull(strstr(e.text, "twice"));
+    unlink(in_tmp("m-00003-of-00003.gguf"));
+    ck_assert_int_eq(weight_file_open(&f, in_tmp("m-00001-of-00003.gguf"), false, &e), ERR_IO);
+    ck_assert_ptr_nonnull(strstr(e.text, "m-00003-of-00003.gguf"));
+}
+END_TEST
+
+/* Somebody truncates the file under an open mapping: the reader survives and is told. */
+START_TEST(shrinks_while_open)
+{
+    struct made_file m = {0};
+    struct bytes b;
+    struct weight_file *f;
+    struct error e = {0};
+    const struct tensor_view *t;
+    unsigned sum = 0;
+    uint8_t *ones = malloc(1 << 20);
+
+    memset(ones, 1, 1 << 20);
+    made_add(&m, "big", DTYPE_F32, 1 << 18, 0, 0, ones);
+    b = made_gguf(&m);
+    ck_assert_int_eq(save(&b, in_tmp("shrink.gguf")), 0);
+    ck_assert_msg(weight_file_open(&f, path, false, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(weight_file_check(f, &e), 0);
+    ck_assert_int_eq(truncate(path, 65536), 0);
+    t = weight_file_find(f, "big");
+    for (size_t i = 0; i < t->bytes; i++)
+        sum += ((const uint8_t *)t->data)[i];
+    ck_assert_uint_lt(sum, 1 << 20);
+    ck_assert_int_eq(weight_file_check(f, &e), ERR_IO);
+    ck_assert_ptr_nonnull(strstr(e.text, "changed while it was read"));
+    weight_file_close(f);
+    free(b.data);
+    free(ones);
+    made_release(&m);
+}
+END_TEST
+
+/* Any single byte changed: opening may succeed or fail, nothing worse. */
+START_TEST(flipped_bytes)
+{
+    struct bytes b = sample();
+
+    for (size_t i = 0; i < b.size; i++) {
+        struct weight_file *f;
+        struct error e = {0};
+        uint8_t old = b.data[i];
+
+        b.data[i] ^= (uint8_t)(i % 3 == 0 ? 0xff : i % 3 == 1 ? 0x80 : 0x01);
+        ck_assert_int_eq(save(&b, in_tmp("flip.gguf")), 0);
+        if (weight_file_open(&f, path, false, &e) == 0) {
+            weight_file_hash(f);
+            weight_file_close(f);
+        } else {
+            ck_assert_int_gt((int)strlen(e.text), 0);
+        }
+        b.data[i] = old;
+    }
+    free(b.data);
+}
+END_TEST
+
+START_TEST(demo_file)
+{
+    struct weight_file *f;
+    struct error e = {0};
+    const char *p = support_shared("demo/tiny-storyteller-Q8_0.gguf");
+    struct meta_value v;
+
+    if (!p)
+        return;
+    ck_assert_msg(weight_file_open(&f, p, false, &e) == 0, "%s", e.text);
+    ck_assert_uint_eq(weight_file_count(f), 133);
+    v = weight_file_meta(f, "tokenizer.ggml.tokens");
+    ck_assert_uint_eq(v.len, 4096);
+    v = meta_at(&v, 4094);
+    ck_assert(v.len == 7 && memcmp(v.s, "<|end|>", 7) == 0);
+    weight_file_close(f);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("gguf");
+    TCase *t = tcase_create("files");
+
+    tcase_add_test(t, reads_everything);
+    tcase_add_test(t, truncated_everywhere);
+    tcase_add_test(t, damaged_headers);
+    tcase_add_test(t, duplicates_and_surplus);
+    tcase_add_test(t, nested_arrays);
+    tcase_add_test(t, split_sets);
+    tcase_add_test(t, shrinks_while_open);
+    tcase_add_test(t, flipped_bytes);
+    tcase_add_test(t, demo_file);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
