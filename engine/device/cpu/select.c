@@ -6,7 +6,7 @@
 
 static const struct kernels *chosen;
 
-#if defined(__x86_64__) && defined(HAVE_VECTOR_KERNELS)
+#if defined(__x86_64__)
 static int has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
@@ -24,7 +24,7 @@ const struct kernels *kernels_at(int i)
     const struct kernels *sets[4] = {&kernels_scalar};
     int n = 1;
 
-#if defined(__x86_64__) && defined(HAVE_VECTOR_KERNELS)
+#if defined(__x86_64__)
     if (has_avx2())
         sets[n++] = &kernels_avx2;
     if (has_avx512())

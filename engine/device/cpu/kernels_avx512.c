@@ -1,0 +1,193 @@
+/* AVX-512 kernels (F, BW, VL, DQ, VNNI): 16 rows a group, one row a lane, so that no sum ever crosses lanes. Compiled with its own flags;
+ * called only where select.c found the instructions. */
+#include "engine/device/cpu/kernels.h"
+
+#if defined(__AVX512VNNI__)
+#include <immintrin.h>
+#include <string.h>
+
+#define VL 16
+#define SCORE_QUERIES 4
+#define VALUE_VECTORS 4
+#define FLOAT_ROWS 4
+#define FLOAT_TOKENS 5
+
+typedef __m512 vf;
+
+static inline vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+static inline vf vf_set1(float x) { return _mm512_set1_ps(x); }
+static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+static inline vf vf_neg(vf a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }
+static inline float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
+
+/* 2^n from the low bits of t = n + magic. */
+static inline vf vf_exp_scale(vf t)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(t), _mm512_set1_epi32(127)), 23));
+}
+
+static inline vf vf_zero_below(vf y, vf x, float limit)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_NLT_UQ), y);
+}
+
+static inline vf vf_recip_start(vf x)
+{
+    __m512i u = _mm512_castps_si512(x), sign = _mm512_set1_epi32((int)0x80000000u);
+
+    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_sub_epi32(_mm512_set1_epi32(0x7ef311c7), _mm512_andnot_si512(sign, u)), _mm512_and_si512(u, sign)));
+}
+
+static inline vf vf_from_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
+static inline vf vf_from_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))); }
+static inline vf vf_from_bf16(const void *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16)); }
+static inline float vec_half(uint16_t h) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h))); }
+
+static void to_f16(const float *x, int n, uint16_t *out)
+{
+    int i = 0;
+
+    for (; i + 16 <= n; i += 16)
+        _mm256_storeu_si256((void *)(out + i), _mm512_cvtps_ph(_mm512_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    kernels_scalar.to_f16(x + i, n - i, out + i);
+}
+
+#include "engine/device/cpu/vector.inc"
+
+static void quantise(const float *x, int cols, struct act_block *out, int stride)
+{
+    __m512i low = _mm512_set1_epi32(0x7fffffff);
+
+    for (int b = 0; b < cols / NUM_BLOCK; b++, x += NUM_BLOCK, out += stride) {
+        __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16), zero = _mm512_setzero_ps(), v[2] = {x0, x1}, iv, top = _mm512_set1_ps(127.0f);
+        __m512 m = _mm512_max_ps(_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x0), low)), zero);
+        float amax, d;
+        int sum = 0;
+
+        m = _mm512_max_ps(_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x1), low)), m);
+        amax = _mm512_reduce_max_ps(m);
+        if (!(amax >= 5.42101086e-20f) || amax > 1e30f) {
+            memset(out, 0, sizeof *out);
+            continue;
+        }
+        d = amax * (1.0f / 127.0f);
+        iv = _mm512_set1_ps(num_recip(d));
+        for (int i = 0; i < 2; i++) {
+            __m512 y = _mm512_max_ps(_mm512_set1_ps(-127.0f), _mm512_min_ps(top, _mm512_mul_ps(v[i], iv)));
+            __m512i q = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(y, y, _CMP_ORD_Q), y);
+
+            _mm_storeu_si128((void *)(out->q + 16 * i), _mm512_cvtepi32_epi8(q));
+            sum += _mm512_reduce_add_epi32(q);
+        }
+        out->d = d;
+        out->sum = sum;
+        out->m8 = sum * -8;
+        out->m128 = sum * -128;
+    }
+}
+
+static inline __m512i broadcast(const int8_t *p)
+{
+    int32_t x;
+
+    memcpy(&x, p, 4);
+    return _mm512_set1_epi32(x);
+}
+
+/* The eight weight words of one block, as unsigned bytes, one row a lane. */
+INLINE void unpack(enum dtype type, const uint8_t *payload, __m512i w[8])
+{
+    if (type == DTYPE_Q8_0) {
+        for (int k = 0; k < 8; k++)
+            w[k] = _mm512_loadu_si512(payload + 64 * k);
+    } else {
+        __m512i nibble = _mm512_set1_epi8(15);
+
+        for (int k = 0; k < 4; k++) {
+            __m512i x = _mm512_loadu_si512(payload + 64 * k);
+
+            w[k] = _mm512_and_si512(x, nibble);
+            w[4 + k] = _mm512_and_si512(_mm512_srli_epi16(x, 4), nibble);
+        }
+    }
+}
+
+/* 16 rows by nt tokens. The integer sums of different blocks are independent, so the processor overlaps them by itself; only one fused
+ * multiply-add a block and token is a chain. */
+INLINE void dot_tile(enum dtype type, const uint8_t *group, int n, const struct act_block *a, const int nt, float *out, ptrdiff_t stride)
+{
+    const size_t bytes = (size_t)(type == DTYPE_Q8_0 ? 34 : 18) * 16;
+    __m512 acc[KERNEL_TILE], saved[2][KERNEL_TILE];
+
+    for (int quarter = 0; quarter < 4; quarter++) {
+        int end = (int)((int64_t)(quarter + 1) * n / 4);
+
+        for (int t = 0; t < nt; t++)
+            acc[t] = _mm512_setzero_ps();
+        for (int b = (int)((int64_t)quarter * n / 4); b < end; b++, group += bytes, a += nt) {
+            __m512 dw = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)group));
+            __m512i w[8];
+
+            if (nt <= 2)
+                for (size_t i = 0; i < bytes; i += 64)
+                    _mm_prefetch((const char *)group + 4096 + i, _MM_HINT_T0);
+            unpack(type, group + 32, w);
+#pragma GCC unroll 12
+            for (int t = 0; t < nt; t++) {
+                __m512i s = _mm512_set1_epi32(type == DTYPE_Q8_0 ? a[t].m128 : a[t].m8);
+
+#pragma GCC unroll 8
+                for (int k = 0; k < 8; k++)
+                    s = _mm512_dpbusd_epi32(s, w[k], broadcast(a[t].q + 4 * k));
+                acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s), _mm512_mul_ps(dw, _mm512_set1_ps(a[t].d)), acc[t]);
+            }
+        }
+        for (int t = 0; t < nt; t++) {
+            if (quarter == 0 || quarter == 2)
+                saved[quarter / 2][t] = acc[t];
+            else if (quarter == 1)
+                saved[0][t] = _mm512_add_ps(saved[0][t], acc[t]);
+            else
+                _mm512_storeu_ps(out + t * stride, _mm512_add_ps(saved[0][t], _mm512_add_ps(saved[1][t], acc[t])));
+        }
+    }
+}
+
+INLINE void dot_any(enum dtype type, const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+{
+    int n = cols / NUM_BLOCK;
+
+    if (width != 16) {
+        kernels_avx2.dot[type](group, width, cols, panel, nt, out, out_stride);
+        return;
+    }
+    switch (nt) {
+#define CASE(i) case i: dot_tile(type, group, n, panel, i, out, out_stride); break;
+    CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+#undef CASE
+    }
+}
+
+static void dot_q8_0(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+{
+    dot_any(DTYPE_Q8_0, group, width, cols, panel, nt, out, out_stride);
+}
+
+static void dot_q4_0(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+{
+    dot_any(DTYPE_Q4_0, group, width, cols, panel, nt, out, out_stride);
+}
+
+const struct kernels kernels_avx512 = {
+    .name = "avx512", .width = 16,
+    .quantise = quantise,
+    .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0},
+    VECTOR_KERNELS,
+};
+#endif
