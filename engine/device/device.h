@@ -112,6 +112,7 @@ struct kv_move {
 
 struct device_stats {
     uint64_t weight_bytes, kv_bytes, scratch_bytes, staging_bytes;
+    uint64_t shared_bytes;                          /* the part of weight_bytes that is host memory used in place, not a copy */
     uint64_t uploaded_bytes, downloaded_bytes;      /* since open */
     uint64_t busy_ns, wait_ns, transfer_ns;         /* since open: kernels running, host waiting, copies */
     uint64_t jobs, failures;

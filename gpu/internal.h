@@ -1,0 +1,155 @@
+/* Private to gpu/: the device, its buffers and programs, and the helpers that turn OpenCL codes into our errors.
+ * One in-order queue computes; a second one uploads weights, so that copies overlap kernels. */
+#ifndef GPU_INTERNAL_H
+#define GPU_INTERNAL_H
+
+#include <CL/cl.h>
+
+#include "gpu/opencl.h"
+
+#include <stdint.h>
+
+#define BANK 16                  /* experts bound to one launch (quant.cl, float.cl) */
+#define TILE 8                   /* tokens of a tile where there are many */
+#define PARTS 4                  /* matrices of a block at most */
+#define JOBS 32                  /* jobs whose events are kept until wait */
+#define STAGING_HALF (4u << 20)
+#define HEAD_ROWS 32             /* rows of logits computed at once */
+#define ATTEND_BYTES (32u << 20) /* partial sums of attention at once, unless one row needs more */
+
+/* What was found out about one OpenCL device before opening it. */
+struct cl_target {
+    cl_platform_id platform;
+    cl_device_id id;
+    struct device_info info;
+    char platform_name[96], platform_version[96];
+    bool has_dot8, has_fp16, has_spir_local;
+    cl_uint align;               /* bytes */
+};
+
+/* Fills targets (usable or not, real GPUs before CPU-type devices); returns how many; why gets a line when something is missing. */
+int platform_list(struct cl_target *out, int max, char *why, size_t why_size);
+/* "opencl:1", "opencl", "1" or NULL (first usable); ERR_DEVICE with the list's reason, ERR_USAGE when there is no such device. */
+int platform_choose(struct cl_target *out, const char *selector, struct error *e);
+const char *opencl_word(cl_int code);                 /* "CL_OUT_OF_RESOURCES" */
+
+/* Kernels of one element type: [0] one token a tile, [1] TILE tokens. */
+struct type_kernels {
+    bool wanted, usable;
+    cl_program program[2];
+    cl_kernel matmul[2], gate_up[2], down[2];
+};
+
+enum core_kernel { CORE_NORM, CORE_QUANTISE, CORE_ROPE, CORE_ATTEND, CORE_MERGE, CORE_ROUTE, CORE_GROUP, CORE_COMBINE, CORE_KV, CORE_COUNT };
+
+struct part {                    /* a matrix on the device */
+    const struct matrix *m;
+    cl_mem mem, bias;
+    size_t done;                 /* bytes uploaded */
+    bool shared;                 /* host memory used in place */
+};
+
+enum block_state { BLOCK_ABSENT, BLOCK_LOADING, BLOCK_RESIDENT };
+
+struct block {
+    enum block_state state;
+    int n_parts, at;
+    struct part part[PARTS];
+    cl_mem norm_w, norm_b;       /* attention norm; final norm for the head */
+    cl_mem expert_norm_w, expert_norm_b, router;     /* attention blocks: what the routing of the layer needs */
+    cl_mem k, v;                 /* KV cache of the layer */
+    size_t kv_bytes;
+};
+
+struct rows_q {                  /* quantised rows: values, scales, sums */
+    cl_mem q, d, s;
+};
+
+struct job_record {
+    cl_event first, last;        /* kernels */
+    cl_event copy[4];
+    int n_copies;
+};
+
+struct device {
+    struct device_base base;
+    struct cl_target target;
+    cl_context context;
+    cl_command_queue queue, upload;
+    bool wide, dot8, share, lost;
+    int width, padded_experts, stride;               /* stride: context rounded up to 16 */
+    cl_program core_program;
+    cl_kernel core[CORE_COUNT];
+    bool core_usable;
+    struct type_kernels type[DTYPE_COUNT];
+    struct block *attention, *experts, head;
+    /* scratch, all for max_rows rows */
+    cl_mem none, x, h, q, k, v, qr, heads_out, y, part, scores, chosen, chosen_weights, tiles, entries, mid, out, logits, kv_rows;
+    cl_mem all_chosen, all_weights, rope_cos, rope_sin;
+    struct rows_q hq, oq, mq;
+    size_t part_bytes;
+    bool rope_ready;
+    int *table;                  /* host side of tiles and entries */
+    int max_tiles;
+    bool table_busy;             /* a job in flight still reads the table */
+    /* outputs of experts that wait() deals out */
+    float *results, *scatter_to;
+    int *scatter_at, scatter_n, scatter_rows;
+    float score_scale;           /* 1/sqrt(head_dim) */
+    /* upload */
+    cl_mem staging;
+    void *staging_map;
+    cl_event staging_event[2];
+    int staging_half;
+    /* events */
+    struct job_record job[JOBS];
+    int n_jobs;
+    struct job_record *current;
+    struct device_stats stats;
+    uint64_t launches;
+};
+
+/* errors: 0 or ERR_DEVICE with "OpenCL <device>: <what> failed: CL_..." */
+int cl_check(struct device *d, cl_int code, const char *what, struct error *e);
+/* Where an OpenCL call is about to be made: true when a test wants it to fail (code in *rc). */
+bool cl_injected(cl_int *rc);
+
+/* program.c */
+int program_build(struct device *d, const char *kernel_file, const char *options, cl_program *out, struct error *e);
+int program_kernel(struct device *d, cl_program p, const char *name, cl_kernel *out, struct error *e);
+uint64_t program_fingerprint(const struct cl_target *t);   /* driver, device and all sources */
+
+/* memory.c */
+int memory_buffer(struct device *d, size_t bytes, cl_mem *out, const char *what, struct error *e);
+int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, struct error *e);     /* blocking, small */
+void memory_release(cl_mem *mem);
+int memory_open(struct device *d, struct error *e);        /* scratch and staging */
+void memory_close(struct device *d);
+struct block *memory_block(struct device *d, struct block_id id);
+int memory_put(struct device *d, struct block_id id, size_t max_bytes, struct error *e);
+void memory_drop(struct device *d, struct block_id id);
+
+/* launch.c */
+int job_begin(struct device *d, struct error *e);
+int job_end(struct device *d, struct error *e);            /* flushes */
+int job_harvest(struct device *d, struct error *e);        /* waits for everything and adds up the times */
+void job_forget(struct device *d);
+void job_abort(struct device *d);                          /* after a failed job: nothing of it touches host memory any more */
+/* format: m cl_mem, i int, f float; then the values */
+int launch_args(struct device *d, cl_kernel k, int first, struct error *e, const char *format, ...);
+int launch(struct device *d, cl_kernel k, const char *name, int dims, const size_t *global, const size_t *local, struct error *e);
+int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, size_t bytes, struct error *e);
+int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t bytes, struct error *e);
+
+/* jobs.c */
+int jobs_attention(struct device *d, const struct attention_job *j, struct error *e);
+int jobs_route(struct device *d, const struct route_job *j, struct error *e);
+int jobs_experts(struct device *d, const struct experts_job *j, struct error *e);
+int jobs_combine(struct device *d, const struct combine_job *j, struct error *e);
+int jobs_head(struct device *d, const struct head_job *j, struct error *e);
+int jobs_layers(struct device *d, const struct layers_job *j, struct error *e);
+int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e);
+
+extern struct opencl_tuning opencl_tuning_now;
+
+#endif

@@ -1,0 +1,387 @@
+/* The jobs of the device contract as sequences of kernels. Engine thread; nothing here allocates or waits, except where said.
+ * Launches of one layer with one token: norm, q+k+v, rotary+cache, attention, merge, output, norm, routing, gate+up, down, combine. */
+#include "gpu/internal.h"
+
+#include <string.h>
+
+#define LINE 32                  /* work-items of a group in the kernels of core.cl that stand alone */
+
+static size_t up(size_t n, size_t step)
+{
+    return (n + step - 1) / step * step;
+}
+
+static int core(struct device *d, enum core_kernel k, const char *name, size_t x, size_t y, size_t z, size_t local, struct error *e)
+{
+    const size_t global[3] = {up(x, local), y, z}, items[3] = {local, 1, 1};
+
+    return launch(d, d->core[k], name, 3, global, items, e);
+}
+
+static int quantised(enum dtype t)
+{
+    return dtype_info(t)->block > 1;
+}
+
+/* h and hq: the normed rows of x. */
+static int norm_rows(struct device *d, cl_mem x, cl_mem w, cl_mem b, int rows, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    size_t items = d->wide ? 1 : 64;
+
+    if (launch_args(d, d->core[CORE_NORM], 0, e, "mmmmmmmiffi", x, w, b, d->h, d->hq.q, d->hq.d, d->hq.s, hp->hidden,
+                    (double)(1.0f / (float)hp->hidden), (double)hp->norm_eps, b ? 1 : 0) < 0)
+        return ERR_DEVICE;
+    return core(d, CORE_NORM, "norm", (size_t)rows * items, 1, 1, items, e);
+}
+
+struct output {
+    const struct part *part;
+    cl_mem y;
+};
+
+/* y = W x + bias for up to three matrices of one type and one input. add: y += . */
+static int multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows, const struct output *out, int n, bool add, struct error *e)
+{
+    const struct matrix *m = out[0].part->m;
+    const struct type_kernels *t = &d->type[m->type];
+    int many = rows > 1, at = quantised(m->type) ? 5 : 3, flags = add ? 8 : 0;
+    cl_kernel k = t->matmul[many];
+    size_t tiles = many ? up((size_t)rows, TILE) / TILE : 1, groups = 0;
+
+    if (quantised(m->type) ? launch_args(d, k, 0, e, "mmmii", xq->q, xq->d, xq->s, m->cols, rows) < 0
+                           : launch_args(d, k, 0, e, "mii", x, m->cols, rows) < 0)
+        return ERR_DEVICE;
+    for (int i = 0; i < 3; i++) {
+        const struct part *p = i < n ? out[i].part : NULL;
+
+        if (launch_args(d, k, at + 4 * i, e, "mmmi", p ? p->mem : NULL, p ? p->bias : NULL, p ? out[i].y : NULL, p ? p->m->rows : 0) < 0)
+            return ERR_DEVICE;
+        if (p) {
+            size_t step = quantised(m->type) ? (size_t)d->width : 4;
+
+            groups += up((size_t)p->m->rows, step) / step;
+            flags |= p->bias ? 1 << i : 0;
+        }
+    }
+    if (launch_args(d, k, at + 12, e, "i", flags) < 0)
+        return ERR_DEVICE;
+    if (!quantised(m->type)) {
+        size_t items = d->wide ? 1 : 64, global[2] = {tiles * items, groups}, local[2] = {items, 1};
+
+        return launch(d, k, "matmul", 2, global, local, e);
+    }
+    if (d->wide) {
+        size_t global[2] = {tiles, groups}, local[2] = {1, 1};
+
+        return launch(d, k, "matmul", 2, global, local, e);
+    }
+    size_t w = (size_t)d->width, global[2] = {(many ? up(tiles, 4) / 4 : tiles) * w, groups * 4}, local[2] = {w, 4};
+
+    return launch(d, k, "matmul", 2, global, local, e);
+}
+
+/* The attention block from x to y (add: y is the residual stream itself). */
+static int attention_block(struct device *d, struct block *b, int rows, int pos, cl_mem y, bool add, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    struct output qkv[3] = {{&b->part[0], d->q}, {&b->part[1], d->k}, {&b->part[2], d->v}}, o = {&b->part[3], y};
+    int dim = hp->head_dim, heads = hp->n_heads, window = hp->sliding_window;
+    int first = window && pos - window + 1 > 0 ? (pos - window + 1) / 256 : 0, last = (pos + rows - 1) / 256;
+    size_t row_bytes = (size_t)heads * (size_t)(last - first + 1) * (size_t)(dim + 2) * 4, items = d->wide ? 1 : 64;
+    int step = (int)(d->part_bytes / row_bytes);
+
+    if (norm_rows(d, d->x, b->norm_w, b->norm_b, rows, e) < 0)
+        return ERR_DEVICE;
+    if (qkv[0].part->m->type == qkv[1].part->m->type && qkv[0].part->m->type == qkv[2].part->m->type) {
+        if (multiply(d, d->h, &d->hq, rows, qkv, 3, false, e) < 0)
+            return ERR_DEVICE;
+    } else {
+        for (int i = 0; i < 3; i++)
+            if (multiply(d, d->h, &d->hq, rows, &qkv[i], 1, false, e) < 0)
+                return ERR_DEVICE;
+    }
+    if (launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiif", d->q, d->k, d->v, d->qr, b->k, b->v, d->rope_cos, d->rope_sin, heads,
+                    hp->n_kv_heads, dim, hp->rope_dims, pos, d->stride, (double)d->score_scale) < 0 ||
+        core(d, CORE_ROPE, "rope", (size_t)dim, (size_t)(heads + 2 * hp->n_kv_heads), (size_t)rows, LINE, e) < 0)
+        return ERR_DEVICE;
+    for (int row = 0; row < rows; row += step) {
+        int n = rows - row < step ? rows - row : step;
+
+        if (launch_args(d, d->core[CORE_ATTEND], 0, e, "mmmmiiiiiiiii", d->qr, b->k, b->v, d->part, heads, hp->n_kv_heads, dim, pos, row,
+                        window, d->stride, first, last - first + 1) < 0 ||
+            core(d, CORE_ATTEND, "attend", (size_t)(last - first + 1) * items, (size_t)heads, (size_t)n, items, e) < 0 ||
+            launch_args(d, d->core[CORE_MERGE], 0, e, "mmmmmiiiiiiii", d->part, d->heads_out, d->oq.q, d->oq.d, d->oq.s, heads, dim, pos,
+                        row, n, window, first, last - first + 1) < 0 ||
+            core(d, CORE_MERGE, "attend_merge", (size_t)(heads * dim / 32), (size_t)n, 1, LINE, e) < 0)
+            return ERR_DEVICE;
+    }
+    return multiply(d, d->heads_out, &d->oq, rows, &o, 1, add, e);
+}
+
+static struct block *resident(struct device *d, enum block_kind kind, int layer, int expert, struct error *e)
+{
+    struct block *b = memory_block(d, (struct block_id){kind, layer, expert});
+
+    if (b->state == BLOCK_RESIDENT)
+        return b;
+    error_set(e, ERR_DEVICE, "OpenCL %s: layer %d is asked for a block that is not there", d->target.info.name, layer);
+    return NULL;
+}
+
+int jobs_attention(struct device *d, const struct attention_job *j, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    struct block *b = resident(d, BLOCK_ATTENTION, j->layer, 0, e);
+    size_t bytes = (size_t)j->rows * (size_t)hp->hidden * 4;
+
+    if (!b || job_begin(d, e) < 0 || launch_write(d, d->x, 0, j->x, bytes, e) < 0 ||
+        attention_block(d, b, j->rows, j->pos, d->y, false, e) < 0 || launch_read(d, d->y, 0, j->y, bytes, e) < 0)
+        return ERR_DEVICE;
+    return job_end(d, e);
+}
+
+/* Tiles first .. end-1 of the experts in bank, already in d->tiles and d->entries; from h to out. */
+static int expert_tiles(struct device *d, struct block *const *bank, int n_bank, int first, int end, int many, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    const struct type_kernels *tg = &d->type[bank[0]->part[0].m->type], *td = &d->type[bank[0]->part[2].m->type];
+    bool quant = quantised(bank[0]->part[0].m->type);
+    cl_kernel g = tg->gate_up[many], dn = td->down[many];
+    size_t n = (size_t)(end - first), ffn = (size_t)hp->expert_ffn, width = (size_t)d->width;
+    int at = quant ? 12 : 8;
+
+    if (quant ? launch_args(d, g, 0, e, "mmmmmmmmiiii", d->hq.q, d->hq.d, d->hq.s, d->mq.q, d->mq.d, d->mq.s, d->tiles, d->entries, first,
+                            end, hp->hidden, hp->expert_ffn) < 0
+              : launch_args(d, g, 0, e, "mmmmiiii", d->h, d->mid, d->tiles, d->entries, first, end, hp->hidden, hp->expert_ffn) < 0)
+        return ERR_DEVICE;
+    for (int i = 0; i < BANK; i++) {
+        struct block *b = bank[i < n_bank ? i : 0];
+
+        if (launch_args(d, g, at + i, e, "m", b->part[0].mem) < 0 || launch_args(d, g, at + BANK + i, e, "m", b->part[1].mem) < 0)
+            return ERR_DEVICE;
+    }
+    if (!quant || d->wide) {
+        size_t items = d->wide ? 1 : 64, step = quant ? 32 : 4, global[2] = {n * items, up(ffn, step) / step}, local[2] = {items, 1};
+
+        if (launch(d, g, "gate_up", 2, global, local, e) < 0)
+            return ERR_DEVICE;
+    } else {
+        size_t y = many ? 2 : 4, global[2] = {(many ? up(n, 2) / 2 : n) * 32, ffn / 32 * y}, local[2] = {32, y};
+
+        if (launch(d, g, "gate_up", 2, global, local, e) < 0)
+            return ERR_DEVICE;
+    }
+    at = quant ? 10 : 8;
+    if (quant ? launch_args(d, dn, 0, e, "mmmmmmiiii", d->mq.q, d->mq.d, d->mq.s, d->tiles, d->entries, d->out, first, end, hp->expert_ffn,
+                            hp->hidden) < 0
+              : launch_args(d, dn, 0, e, "mmmmiiii", d->mid, d->tiles, d->entries, d->out, first, end, hp->expert_ffn, hp->hidden) < 0)
+        return ERR_DEVICE;
+    for (int i = 0; i < BANK; i++)
+        if (launch_args(d, dn, at + i, e, "m", bank[i < n_bank ? i : 0]->part[2].mem) < 0)
+            return ERR_DEVICE;
+    if (!quant || d->wide) {
+        size_t items = d->wide ? 1 : 64, step = quant ? width : 4;
+        size_t global[2] = {n * items, up((size_t)hp->hidden, step) / step}, local[2] = {items, 1};
+
+        return launch(d, dn, "down", 2, global, local, e);
+    }
+    size_t global[2] = {(many ? up(n, 4) / 4 : n) * width, up((size_t)hp->hidden, width) / width * 4}, local[2] = {width, 4};
+
+    return launch(d, dn, "down", 2, global, local, e);
+}
+
+static bool same_types(const struct block *a, const struct block *b)
+{
+    return a->part[0].m->type == b->part[0].m->type && a->part[2].m->type == b->part[2].m->type;
+}
+
+/* Rows of out come back where the host wants them: in one piece when this device computed all of them, row by row for one token, else
+ * through a buffer of ours that is dealt out when the host waits. */
+static int read_outputs(struct device *d, const struct experts_job *j, int entries, bool compact, struct error *e)
+{
+    size_t row = (size_t)d->base.config.model->hp.hidden * 4;
+    int all = j->rows * d->base.config.model->hp.n_experts_used;
+
+    if (!compact && entries == all)
+        return launch_read(d, d->out, 0, j->out, (size_t)all * row, e);
+    if (!compact) {
+        for (int i = 0; i < entries; i++) {
+            size_t at = (size_t)j->slot[i] * (size_t)j->rows + (size_t)j->row[i];
+
+            if (launch_read(d, d->out, at * row, (char *)j->out + at * row, row, e) < 0)
+                return ERR_DEVICE;
+        }
+        return 0;
+    }
+    d->scatter_to = j->out;
+    d->scatter_rows = j->rows;
+    d->scatter_n = entries;
+    return launch_read(d, d->out, 0, d->results, (size_t)entries * row, e);
+}
+
+int jobs_experts(struct device *d, const struct experts_job *j, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    int *tiles = d->table, *entries = d->table + 4 * d->max_tiles, n_tiles = 0, n = 0, many = 0, all = j->rows * hp->n_experts_used;
+    size_t h_bytes = (size_t)j->rows * (size_t)hp->hidden * 4;
+    bool compact;
+
+    if (d->table_busy && job_harvest(d, e) < 0)
+        return ERR_DEVICE;
+    for (int g = 0; g < j->n_groups; g++) {
+        n += j->groups[g].count;
+        many |= j->groups[g].count > 1;
+    }
+    if (n == 0)
+        return 0;
+    compact = n != all && n > 4;
+    n = 0;
+    for (int g = 0; g < j->n_groups; g++) {
+        const struct expert_group *x = &j->groups[g];
+        int step = many ? TILE : 1;
+
+        if (!resident(d, BLOCK_EXPERT, j->layer, x->expert, e))
+            return ERR_DEVICE;
+        for (int i = 0; i < x->count; i += step, n_tiles++) {
+            tiles[4 * n_tiles] = n + i;
+            tiles[4 * n_tiles + 1] = x->count - i < step ? x->count - i : step;
+            tiles[4 * n_tiles + 2] = g;          /* replaced by its place in the bank below */
+            tiles[4 * n_tiles + 3] = 0;
+        }
+        for (int i = 0; i < x->count; i++, n++) {
+            int at = x->first + i;
+
+            entries[2 * n] = j->row[at];
+            entries[2 * n + 1] = compact ? n : j->slot[at] * j->rows + j->row[at];
+            d->scatter_at[n] = j->slot[at] * j->rows + j->row[at];
+        }
+    }
+    if (job_begin(d, e) < 0)
+        return ERR_DEVICE;
+    d->table_busy = true;
+    /* Batches of experts that one bank holds, as ranges of tiles. */
+    int batch_first[64], batch_tile[65], n_batches = 0;
+    struct block *previous = NULL;
+
+    for (int t = 0; t < n_tiles; t++) {
+        int g = tiles[4 * t + 2];
+        struct block *b = memory_block(d, (struct block_id){BLOCK_EXPERT, j->layer, j->groups[g].expert});
+
+        if (n_batches == 0 || g - batch_first[n_batches - 1] >= BANK || !same_types(b, previous)) {
+            if (n_batches == 64)
+                return error_set(e, ERR_DEVICE, "OpenCL %s: more than %d experts in one job", d->target.info.name, 64 * BANK);
+            batch_first[n_batches] = g;
+            batch_tile[n_batches++] = t;
+        }
+        previous = b;
+        tiles[4 * t + 2] = g - batch_first[n_batches - 1];
+    }
+    batch_tile[n_batches] = n_tiles;
+    if (launch_write(d, d->h, 0, j->h, h_bytes, e) < 0 || launch_write(d, d->tiles, 0, tiles, (size_t)n_tiles * 16, e) < 0 ||
+        launch_write(d, d->entries, 0, entries, (size_t)n * 8, e) < 0 ||
+        launch_args(d, d->core[CORE_QUANTISE], 0, e, "mmmmi", d->h, d->hq.q, d->hq.d, d->hq.s, j->rows * hp->hidden / 32) < 0 ||
+        core(d, CORE_QUANTISE, "quantise", (size_t)(j->rows * hp->hidden / 32), 1, 1, LINE, e) < 0)
+        return ERR_DEVICE;
+    for (int k = 0; k < n_batches; k++) {
+        struct block *bank[BANK];
+        int end = k + 1 < n_batches ? batch_first[k + 1] : j->n_groups, n_bank = end - batch_first[k];
+
+        for (int i = 0; i < n_bank; i++)
+            bank[i] = memory_block(d, (struct block_id){BLOCK_EXPERT, j->layer, j->groups[batch_first[k] + i].expert});
+        if (expert_tiles(d, bank, n_bank, batch_tile[k], batch_tile[k + 1], many, e) < 0)
+            return ERR_DEVICE;
+    }
+    if (read_outputs(d, j, n, compact, e) < 0)
+        return ERR_DEVICE;
+    return job_end(d, e);
+}
+
+int jobs_head(struct device *d, const struct head_job *j, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    struct block *b = resident(d, BLOCK_HEAD, 0, 0, e);
+    struct output o = {b ? &b->part[0] : NULL, d->logits};
+    int step = d->base.config.max_rows < HEAD_ROWS ? d->base.config.max_rows : HEAD_ROWS;
+
+    if (!b || job_begin(d, e) < 0)
+        return ERR_DEVICE;
+    for (int row = 0; row < j->rows; row += step) {
+        int n = j->rows - row < step ? j->rows - row : step;
+
+        if (launch_write(d, d->x, 0, j->x + (size_t)row * (size_t)hp->hidden, (size_t)n * (size_t)hp->hidden * 4, e) < 0 ||
+            norm_rows(d, d->x, b->norm_w, b->norm_b, n, e) < 0 || multiply(d, d->h, &d->hq, n, &o, 1, false, e) < 0 ||
+            launch_read(d, d->logits, 0, j->logits + (size_t)row * (size_t)hp->n_vocab, (size_t)n * (size_t)hp->n_vocab * 4, e) < 0)
+            return ERR_DEVICE;
+    }
+    return job_end(d, e);
+}
+
+/* One layer from x to x; its choices go to place `base` of all_chosen and all_weights. */
+static int whole_layer(struct device *d, int layer, int rows, int pos, int base, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    struct block *a = resident(d, BLOCK_ATTENTION, layer, 0, e), *bank[BANK];
+    int used = hp->n_experts_used, many = rows > 1, entries = rows * used;
+    int n_tiles = many ? entries / TILE + (hp->n_experts < entries ? hp->n_experts : entries) : used;
+    size_t items = d->wide ? 1 : 64;
+
+    for (int x = 0; a && x < hp->n_experts; x++)
+        if (!(bank[x] = resident(d, BLOCK_EXPERT, layer, x, e)))
+            return ERR_DEVICE;
+    if (!a || attention_block(d, a, rows, pos, d->x, true, e) < 0 || norm_rows(d, d->x, a->expert_norm_w, a->expert_norm_b, rows, e) < 0 ||
+        launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmiiiiifi", d->h, a->router, d->scores, d->all_chosen, d->all_weights, d->tiles,
+                    d->entries, base, hp->hidden, hp->n_experts, d->padded_experts, used, (double)hp->router_jitter, !many) < 0 ||
+        core(d, CORE_ROUTE, "route", (size_t)rows * items, 1, 1, items, e) < 0)
+        return ERR_DEVICE;
+    if (many && (launch_args(d, d->core[CORE_GROUP], 0, e, "mmmiiiiii", d->all_chosen, d->tiles, d->entries, rows, used, hp->n_experts, base,
+                             TILE, n_tiles) < 0 ||
+                 core(d, CORE_GROUP, "group_rows", 16, 1, 1, 16, e) < 0))
+        return ERR_DEVICE;
+    if (expert_tiles(d, bank, hp->n_experts, 0, n_tiles, many, e) < 0 ||
+        launch_args(d, d->core[CORE_COMBINE], 0, e, "mmmiiii", d->out, d->all_weights, d->x, base, rows, used, hp->hidden) < 0)
+        return ERR_DEVICE;
+    return core(d, CORE_COMBINE, "combine", (size_t)rows * (size_t)hp->hidden, 1, 1, LINE, e);
+}
+
+int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    int per_layer = j->rows * hp->n_experts_used;
+    size_t bytes = (size_t)j->rows * (size_t)hp->hidden * 4, choices = (size_t)(j->last - j->first) * (size_t)per_layer * 4;
+
+    if (job_begin(d, e) < 0 || launch_write(d, d->x, 0, j->x, bytes, e) < 0)
+        return ERR_DEVICE;
+    for (int l = j->first; l < j->last; l++) {
+        if (whole_layer(d, l, j->rows, j->pos, (l - j->first) * per_layer, e) < 0)
+            return ERR_DEVICE;
+    }
+    if (launch_read(d, d->x, 0, j->x, bytes, e) < 0 || launch_read(d, d->all_chosen, 0, j->experts, choices, e) < 0 ||
+        launch_read(d, d->all_weights, 0, j->weights, choices, e) < 0)
+        return ERR_DEVICE;
+    return job_end(d, e);
+}
+
+/* Synchronous: rows are moved between tokens. */
+int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    struct block *b = resident(d, BLOCK_ATTENTION, m->layer, 0, e);
+    int n = hp->n_kv_heads * hp->head_dim, step = d->base.config.max_rows;
+    size_t row = (size_t)n * ((d->base.config.kv_k == KV_F16 ? 2 : 4) + (d->base.config.kv_v == KV_F16 ? 2 : 4));
+
+    if (!b)
+        return ERR_DEVICE;
+    for (int at = 0; at < m->count; at += step) {
+        int count = m->count - at < step ? m->count - at : step;
+        char *data = (char *)m->data + (size_t)at * row;
+
+        if (job_begin(d, e) < 0 || (m->write && launch_write(d, d->kv_rows, 0, data, (size_t)count * row, e) < 0) ||
+            launch_args(d, d->core[CORE_KV], 0, e, "mmmiiiiii", b->k, b->v, d->kv_rows, hp->n_kv_heads, hp->head_dim, m->pos + at, count,
+                        d->stride, m->write ? 1 : 0) < 0 ||
+            core(d, CORE_KV, "kv_copy", (size_t)(2 * n), (size_t)count, 1, LINE, e) < 0 ||
+            (!m->write && launch_read(d, d->kv_rows, 0, data, (size_t)count * row, e) < 0) || job_end(d, e) < 0 || job_harvest(d, e) < 0)
+            return ERR_DEVICE;
+    }
+    return 0;
+}

@@ -1,0 +1,133 @@
+/* What every program begins with: shapes, and the functions of the numeric contract (engine/device/numerics.h), bit for bit.
+ *
+ * Defined by the host: WIDTH (rows interleaved in quantised matrices, 8 or 16), WIDE (1 where one work-item computes WIDTH rows as
+ * a vector: devices that are CPUs; 0 where neighbouring work-items compute neighbouring rows), DOT8 (1: activations are bytes, multiplied
+ * by the integer dot product of the device; 0: they are small integers kept as floats, whose sums stay exact below 2^24). */
+#pragma OPENCL FP_CONTRACT OFF
+
+#define CHUNK 256
+#define LANES 16
+
+#if DOT8
+#pragma OPENCL EXTENSION cl_khr_integer_dot_product : enable
+typedef char act_t;
+#define CONVERT_ACT16 convert_char16
+#define VSTORE_ACT16 vstore16
+#else
+typedef float act_t;
+#define CONVERT_ACT16
+#define VSTORE_ACT16 vstore16
+#endif
+
+#define NUM_FUNCTIONS(F, I, U, N) \
+static inline F num_recip##N(F x) \
+{ \
+    F y = as_##F(((U)(0x7ef311c7u) - (as_##U(x) & (U)(0x7fffffffu))) | (as_##U(x) & (U)(0x80000000u))); \
+    for (int i = 0; i < 4; i++) \
+        y = fma(y, fma(-x, y, (F)(1.0f)), y); \
+    return y; \
+} \
+static inline F num_exp##N(F x) \
+{ \
+    const F magic = (F)(12582912.0f); \
+    F c = fmin(fmax(x, (F)(-87.0f)), (F)(88.0f)); \
+    F t = fma(c, (F)(1.44269504088896341f), magic); \
+    F n = t - magic; \
+    F r = fma(n, (F)(-0.693359375f), c), p; \
+    r = fma(n, (F)(2.12194440e-4f), r); \
+    p = (F)(1.9875691500e-4f); \
+    p = fma(p, r, (F)(1.3981999507e-3f)); \
+    p = fma(p, r, (F)(8.3334519073e-3f)); \
+    p = fma(p, r, (F)(4.1665795894e-2f)); \
+    p = fma(p, r, (F)(1.6666665459e-1f)); \
+    p = fma(p, r, (F)(5.0000001201e-1f)); \
+    p = fma(p, r * r, r) + (F)(1.0f); \
+    p = p * as_##F((as_##U(t) + (U)(127u)) << (U)(23u)); \
+    return select(p, (F)(0.0f), x < (F)(-87.0f)); \
+} \
+static inline F num_silu##N(F x) \
+{ \
+    F c = fmin(fmax(-x, (F)(-80.0f)), (F)(80.0f)); \
+    return x * num_recip##N((F)(1.0f) + num_exp##N(c)); \
+}
+
+NUM_FUNCTIONS(float, int, uint, 1)
+#if WIDE
+NUM_FUNCTIONS(float8, int8, uint8, 8)
+NUM_FUNCTIONS(float16, int16, uint16, 16)
+#endif
+
+static inline float num_rsqrt(float x)
+{
+    float y = as_float(0x5f3759dfu - (as_uint(x) >> 1)), h = 0.5f * x;
+
+    for (int i = 0; i < 4; i++)
+        y = y * fma(-(h * y), y, 1.5f);
+    return y;
+}
+
+/* Nearest even; overflow to infinity (num_to_f16). */
+static inline ushort num_to_f16(float x)
+{
+    uint u = as_uint(x), a = u & 0x7fffffffu, sign = (u >> 16) & 0x8000u, r;
+
+    if (a > 0x7f800000u)
+        return (ushort)(sign | 0x7e00u);
+    if (a >= 0x477ff000u)
+        return (ushort)(sign | 0x7c00u);
+    if (a < 0x38800000u)
+        return (ushort)(sign | (as_uint(as_float(a) + 0.5f) - 0x3f000000u));
+    r = a - 0x38000000u;
+    r += 0xfffu + ((r >> 13) & 1u);
+    return (ushort)(sign | r >> 13);
+}
+
+/* Rule 4's fold: lane j += lane j + 8, + 4, + 2, + 1. */
+static inline float num_fold(float16 v)
+{
+    float8 a = v.lo + v.hi;
+    float4 b = a.lo + a.hi;
+    float2 c = b.lo + b.hi;
+
+    return c.x + c.y;
+}
+
+static inline float max16(float16 v)
+{
+    float8 a = fmax(v.lo, v.hi);
+    float4 b = fmax(a.lo, a.hi);
+    float2 c = fmax(b.lo, b.hi);
+
+    return fmax(c.x, c.y);
+}
+
+static inline float16 rint_clamped(float16 v)
+{
+    v = select(v, (float16)(0.0f), isnan(v));
+    v = fmin(fmax(v, (float16)(-127.0f)), (float16)(127.0f));
+    return (v + (float16)(12582912.0f)) - (float16)(12582912.0f);
+}
+
+/* Rule 1, one block of 32: q, scale and the integer sum of q (as a float: exact). */
+static inline void quantise32(float16 x0, float16 x1, __global act_t *q, __global float *d, __global float *sum)
+{
+    float amax = max16(fmax(fabs(x0), fabs(x1))), scale, id;
+    float16 total;
+
+    if (!(amax >= 5.42101086e-20f) || amax > 1e30f) {
+        VSTORE_ACT16(CONVERT_ACT16((float16)(0.0f)), 0, q);
+        VSTORE_ACT16(CONVERT_ACT16((float16)(0.0f)), 1, q);
+        *d = 0.0f;
+        *sum = 0.0f;
+        return;
+    }
+    scale = amax * (1.0f / 127.0f);
+    id = num_recip1(scale);
+    x0 = rint_clamped(x0 * id);
+    x1 = rint_clamped(x1 * id);
+    VSTORE_ACT16(CONVERT_ACT16(x0), 0, q);
+    VSTORE_ACT16(CONVERT_ACT16(x1), 1, q);
+    *d = scale;
+    total = x0 + x1;
+    *sum = num_fold(total);
+}

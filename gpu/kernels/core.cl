@@ -1,0 +1,472 @@
+/* Everything between the matrices: norm, quantisation of rows, rotary embedding and KV cache, attention, routing, combination.
+ * Rules as numbered in engine/device/numerics.h. Defined by the host beyond common.cl: KV_K_F16, KV_V_F16 (0: F32). */
+
+#if WIDE
+#define NORM_ITEMS 1
+#define ATTENTION_ITEMS 1
+#else
+#define NORM_ITEMS 64
+#define ATTENTION_ITEMS 64
+#endif
+#define LINE 32                  /* work-items of a group where each stands alone */
+
+/* Rule 5 and rule 1: one work-group a row. h gets the normed row, hq/hd/hs its quantised form. flags: 1 norm has a bias. */
+__kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1)))
+void norm(__global const float *x, __global const float *w, __global const float *b, __global float *h, __global act_t *hq,
+          __global float *hd, __global float *hs, int n, float inv_n, float eps, int flags)
+{
+    size_t row = get_group_id(0);
+    float mean, r;
+
+    x += row * n;
+    h += row * n;
+    hq += row * n;
+    hd += row * (n / 32);
+    hs += row * (n / 32);
+#if WIDE
+    float16 lanes = (float16)(0.0f);
+
+    for (int i = 0; i < n / 16; i++)
+        lanes = lanes + vload16(i, x);
+    mean = num_fold(lanes) * inv_n;
+    lanes = (float16)(0.0f);
+    for (int i = 0; i < n / 16; i++) {
+        float16 c = vload16(i, x) - mean;
+
+        lanes = fma(c, c, lanes);
+    }
+    r = num_rsqrt(fma(num_fold(lanes), inv_n, eps));
+    int first = 0, step = 1;
+#else
+    __local float lane[LANES];
+    int lid = get_local_id(0);
+    float sum = 0.0f;
+
+    if (lid < LANES) {
+        for (int i = lid; i < n; i += LANES)
+            sum = sum + x[i];
+        lane[lid] = sum;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    mean = num_fold(vload16(0, lane)) * inv_n;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (lid < LANES) {
+        sum = 0.0f;
+        for (int i = lid; i < n; i += LANES) {
+            float c = x[i] - mean;
+
+            sum = fma(c, c, sum);
+        }
+        lane[lid] = sum;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    r = num_rsqrt(fma(num_fold(vload16(0, lane)), inv_n, eps));
+    int first = lid, step = NORM_ITEMS;
+#endif
+    for (int k = first; k < n / 32; k += step) {
+        float16 y0 = (vload16(2 * k, x) - mean) * r, y1 = (vload16(2 * k + 1, x) - mean) * r;
+
+        if (flags & 1) {
+            y0 = fma(y0, vload16(2 * k, w), vload16(2 * k, b));
+            y1 = fma(y1, vload16(2 * k + 1, w), vload16(2 * k + 1, b));
+        } else {
+            y0 = y0 * vload16(2 * k, w);
+            y1 = y1 * vload16(2 * k + 1, w);
+        }
+        vstore16(y0, 2 * k, h);
+        vstore16(y1, 2 * k + 1, h);
+        quantise32(y0, y1, hq + 32 * k, hd + k, hs + k);
+    }
+}
+
+/* Rule 1 for rows that come from the host: one work-item a block. */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
+void quantise(__global const float *x, __global act_t *q, __global float *d, __global float *s, int blocks)
+{
+    size_t k = get_global_id(0);
+
+    if (k < blocks)
+        quantise32(vload16(2 * k, x), vload16(2 * k + 1, x), q + 32 * k, d + k, s + k);
+}
+
+/* Rule 6 and the KV cache: one work-item an element of a head, heads in the order q, k, v. q is rotated and scaled in place of `q`
+ * into `qr`. Cache of one layer: K as (kv_head, token / 16, d, token % 16), V as (kv_head, token, d). */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
+void rope(__global const float *q, __global const float *k, __global const float *v, __global float *qr, __global void *kc,
+                   __global void *vc, __global const float *cs, __global const float *sn, int heads, int kv_heads, int dim, int rot,
+                   int pos, int stride, float scale)
+{
+    int d = get_global_id(0), head = get_global_id(1), row = get_global_id(2), half_rot = rot / 2, token = pos + row;
+    __global const float *in;
+    float y;
+
+    if (d >= dim)
+        return;
+    if (head >= heads + kv_heads) {
+        head -= heads + kv_heads;
+        y = v[((size_t)row * kv_heads + head) * dim + d];
+        size_t at = ((size_t)head * stride + token) * dim + d;
+#if KV_V_F16
+        ((__global ushort *)vc)[at] = num_to_f16(y);
+#else
+        ((__global float *)vc)[at] = y;
+#endif
+        return;
+    }
+    in = head < heads ? q + ((size_t)row * heads + head) * dim : k + ((size_t)row * kv_heads + head - heads) * dim;
+    y = in[d];
+    if (d < rot) {
+        int i = d < half_rot ? d : d - half_rot;
+        float c = cs[(size_t)token * half_rot + i], s = sn[(size_t)token * half_rot + i], x0 = in[i], x1 = in[i + half_rot];
+
+        if (d < half_rot) {
+            float t = x1 * s;
+
+            y = fma(x0, c, -t);
+        } else {
+            float t = x0 * s;
+
+            y = fma(x1, c, t);
+        }
+    }
+    if (head < heads) {
+        qr[((size_t)row * heads + head) * dim + d] = y * scale;
+    } else {
+        size_t at = (size_t)(head - heads) * stride * dim + (size_t)(token / 16) * 16 * dim + (size_t)d * 16 + token % 16;
+#if KV_K_F16
+        ((__global ushort *)kc)[at] = num_to_f16(y);
+#else
+        ((__global float *)kc)[at] = y;
+#endif
+    }
+}
+
+#if KV_K_F16
+#define K_AT(i) vload_half(i, (__global const half *)kc)
+#define K_AT16(i) vload_half16(0, (__global const half *)kc + (i))
+#else
+#define K_AT(i) ((__global const float *)kc)[i]
+#define K_AT16(i) vload16(0, (__global const float *)kc + (i))
+#endif
+#if KV_V_F16
+#define V_AT(i) vload_half(i, (__global const half *)vc)
+#define V_AT8(i) vload_half8(0, (__global const half *)vc + (i))
+#else
+#define V_AT(i) ((__global const float *)vc)[i]
+#define V_AT8(i) vload8(0, (__global const float *)vc + (i))
+#endif
+
+/* Rule 7, one chunk of one head of one row: part (row, head, chunk) gets dim values, then the chunk's maximum and sum.
+ * Groups: (chunk from first_chunk, head, row from row0). */
+__kernel __attribute__((reqd_work_group_size(ATTENTION_ITEMS, 1, 1)))
+void attend(__global const float *qr, __global const void *kc, __global const void *vc, __global float *part, int heads, int kv_heads,
+            int dim, int pos, int row0, int window, int stride, int first_chunk, int n_chunks)
+{
+    int chunk = first_chunk + get_group_id(0), head = get_group_id(1), row = get_group_id(2), token = pos + row0 + row;
+    int begin = window && token - window + 1 > 0 ? token - window + 1 : 0, end = token + 1, base = chunk * CHUNK;
+
+    begin = max(begin, base);
+    end = min(end, base + CHUNK);
+    if (begin >= end)
+        return;
+    qr += ((size_t)(row0 + row) * heads + head) * dim;
+    part += (((size_t)row * heads + head) * n_chunks + get_group_id(0)) * (dim + 2);
+    size_t kv = (size_t)(head / (heads / kv_heads)) * stride * dim;
+#if WIDE
+    float p[CHUNK];
+    float16 top = (float16)(-INFINITY), lanes = (float16)(0.0f), lane_id;
+    int16 lane_no = (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    int from = begin / 16, to = (end + 15) / 16;
+
+    for (int t = from; t < to; t++) {
+        size_t at = kv + (size_t)t * 16 * dim;
+        float16 sum[4], s;
+
+        for (int i = 0; i < 4; i++) {
+            float16 acc = (float16)(0.0f);
+
+            for (int d = i * dim / 4; d < (i + 1) * dim / 4; d++)
+                acc = fma((float16)(qr[d]), K_AT16(at + (size_t)d * 16), acc);
+            sum[i] = acc;
+        }
+        s = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        s = select((float16)(-INFINITY), s, lane_no + t * 16 >= begin && lane_no + t * 16 < end);
+        top = fmax(top, s);
+        vstore16(s, t - base / 16, p);
+    }
+    float m = max16(top);
+    for (int t = from; t < to; t++) {
+        float16 s = vload16(t - base / 16, p), w = num_exp16(s - m);
+
+        w = select((float16)(0.0f), w, s > (float16)(-INFINITY));
+        lanes = lanes + w;
+        vstore16(w, t - base / 16, p);
+    }
+    for (int d = 0; d < dim; d += 8) {
+        float8 acc = (float8)(0.0f);
+
+        for (int t = begin; t < end; t++)
+            acc = fma((float8)(p[t - base]), V_AT8(kv + (size_t)t * dim + d), acc);
+        vstore8(acc, 0, part + d);
+    }
+    part[dim] = m;
+    part[dim + 1] = num_fold(lanes);
+#else
+    __local float p[CHUNK], lane[LANES], tops[ATTENTION_ITEMS];
+    int lid = get_local_id(0);
+    float top = -INFINITY;
+
+    for (int t = base + lid; t < base + CHUNK; t += ATTENTION_ITEMS) {
+        float s = -INFINITY, sum[4];
+
+        if (t >= begin && t < end) {
+            size_t at = kv + (size_t)(t / 16) * 16 * dim + t % 16;
+
+            for (int i = 0; i < 4; i++) {
+                float acc = 0.0f;
+
+                for (int d = i * dim / 4; d < (i + 1) * dim / 4; d++)
+                    acc = fma(qr[d], K_AT(at + (size_t)d * 16), acc);
+                sum[i] = acc;
+            }
+            s = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+            top = fmax(top, s);
+        }
+        p[t - base] = s;
+    }
+    tops[lid] = top;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int s = ATTENTION_ITEMS / 2; s; s >>= 1) {
+        if (lid < s)
+            tops[lid] = fmax(tops[lid], tops[lid + s]);
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    top = tops[0];
+    for (int t = lid; t < CHUNK; t += ATTENTION_ITEMS)
+        p[t] = t + base >= begin && t + base < end ? num_exp1(p[t] - top) : 0.0f;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (lid < LANES) {
+        float sum = 0.0f;
+
+        for (int t = lid; t < CHUNK; t += LANES)
+            sum = sum + p[t];
+        lane[lid] = sum;
+    }
+    for (int d = lid; d < dim; d += ATTENTION_ITEMS) {
+        float acc = 0.0f;
+
+        for (int t = begin; t < end; t++)
+            acc = fma(p[t - base], V_AT(kv + (size_t)t * dim + d), acc);
+        part[d] = acc;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (lid == 0) {
+        part[dim] = top;
+        part[dim + 1] = num_fold(vload16(0, lane));
+    }
+#endif
+}
+
+/* Rule 7, the chunks of each head added up, and rule 1 for the output projection: one work-item 32 columns of a row. */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
+void attend_merge(__global const float *part, __global float *y, __global act_t *yq, __global float *yd, __global float *ys,
+                           int heads, int dim, int pos, int row0, int rows, int window, int first_chunk, int n_chunks)
+{
+    int block = get_global_id(0), row = get_global_id(1), columns = heads * dim, at_head = -1;
+    float values[32], inv = 0.0f, m = 0.0f;
+
+    if (block >= columns / 32 || row >= rows)
+        return;
+    int token = pos + row0 + row, begin = window && token - window + 1 > 0 ? token - window + 1 : 0;
+    int c0 = begin / CHUNK - first_chunk, c1 = token / CHUNK - first_chunk;
+
+    for (int i = 0; i < 32; i++) {
+        int head = (block * 32 + i) / dim, d = (block * 32 + i) % dim;
+        __global const float *p = part + ((size_t)row * heads + head) * n_chunks * (dim + 2);
+        float acc = 0.0f;
+
+        if (head != at_head) {
+            float sum = 0.0f;
+
+            at_head = head;
+            m = -INFINITY;
+            for (int c = c0; c <= c1; c++)
+                m = fmax(m, p[(size_t)c * (dim + 2) + dim]);
+            for (int c = c0; c <= c1; c++)
+                sum = fma(p[(size_t)c * (dim + 2) + dim + 1], num_exp1(p[(size_t)c * (dim + 2) + dim] - m), sum);
+            inv = num_recip1(sum);
+        }
+        for (int c = c0; c <= c1; c++)
+            acc = fma(p[(size_t)c * (dim + 2) + d], num_exp1(p[(size_t)c * (dim + 2) + dim] - m), acc);
+        values[i] = acc * inv;
+    }
+    size_t at = (size_t)(row0 + row) * columns + 32 * block, k = (size_t)(row0 + row) * (columns / 32) + block;
+    float16 v0 = vload16(0, values), v1 = vload16(1, values);
+
+    vstore16(v0, 0, y + at);
+    vstore16(v1, 1, y + at);
+    quantise32(v0, v1, yq + at, yd + k, ys + k);
+}
+
+/* Rule 10: scores of one row against the transposed router (n, padded experts), then SparseMixer. One work-group a row.
+ * flags 1: a single row, so the tiles of its experts are written here too. */
+#if WIDE
+#define ROUTE_ITEMS 1
+#else
+#define ROUTE_ITEMS 64
+#endif
+__kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1)))
+void route(__global const float *h, __global const float *router, __global float *scores, __global int *experts, __global float *weights,
+           __global int4 *tiles, __global int2 *entries, int base, int n, int n_experts, int padded, int used,
+           float jitter, int flags)
+{
+    size_t row = get_group_id(0);
+
+    h += row * n;
+    scores += row * n_experts;
+    experts += base + row * used;
+    weights += base + row * used;
+#if WIDE
+    for (int e = 0; e < padded; e += 16) {
+        float16 sum[4], s;
+        float out[16];
+
+        for (int i = 0; i < 4; i++) {
+            float16 acc = (float16)(0.0f);
+
+            for (int c = (int)((long)i * n / 4); c < (int)((long)(i + 1) * n / 4); c++)
+                acc = fma(vload16(0, router + (size_t)c * padded + e), (float16)(h[c]), acc);
+            sum[i] = acc;
+        }
+        s = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        vstore16(s, 0, out);
+        for (int i = 0; i < 16 && e + i < n_experts; i++)
+            scores[e + i] = out[i];
+    }
+#else
+    __local float sum[4][16];
+    int lid = get_local_id(0), lane = lid % 16, quarter = lid / 16;
+
+    for (int e = 0; e < padded; e += 16) {
+        float acc = 0.0f;
+
+        for (int c = (int)((long)quarter * n / 4); c < (int)((long)(quarter + 1) * n / 4); c++)
+            acc = fma(router[(size_t)c * padded + e + lane], h[c], acc);
+        sum[quarter][lane] = acc;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (quarter == 0 && e + lane < n_experts)
+            scores[e + lane] = (sum[0][lane] + sum[1][lane]) + (sum[2][lane] + sum[3][lane]);
+        barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    }
+    if (lid)
+        return;
+#endif
+    float limit = 2.0f * jitter;
+
+    for (int slot = 0; slot < used; slot++) {
+        int best = -1;
+        float top = 0.0f, total = 0.0f;
+
+        for (int e = 0; e < n_experts; e++) {
+            bool taken = false;
+
+            for (int i = 0; i < slot; i++)
+                taken = taken || experts[i] == e;
+            if (!taken && (best < 0 || scores[e] > top)) {
+                best = e;
+                top = scores[e];
+            }
+        }
+        for (int e = 0; e < n_experts; e++) {
+            float a = fabs(scores[e]), f = a > top ? a : top;
+            bool taken = false;
+
+            for (int i = 0; i < slot; i++)
+                taken = taken || experts[i] == e;
+            if (taken || (e != best && top - scores[e] > limit * f))
+                continue;
+            total = total + num_exp1(scores[e] - top);
+        }
+        experts[slot] = best;
+        weights[slot] = num_recip1(total);
+        if (flags & 1) {
+            tiles[slot] = (int4)(slot, 1, best, 0);
+            entries[slot] = (int2)(0, slot);
+        }
+    }
+}
+
+/* Rows grouped by expert (at most 16): entries (row, where its output goes), tiles (first entry, entries, expert) of at most `tile`
+ * entries; tiles beyond the last are empty. One work-group, one work-item an expert. */
+__kernel __attribute__((reqd_work_group_size(16, 1, 1)))
+void group_rows(__global const int *experts, __global int4 *tiles, __global int2 *entries, int rows, int used, int n_experts, int base,
+                int tile, int max_tiles)
+{
+    __local int counts[16];
+    int e = get_local_id(0), at = 0, t = 0, count = 0;
+
+    experts += base;
+    for (int i = 0; i < rows * used; i++)
+        count += experts[i] == e;
+    counts[e] = e < n_experts ? count : 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = 0; i < e; i++) {
+        at += counts[i];
+        t += (counts[i] + tile - 1) / tile;
+    }
+    if (e < n_experts) {
+        for (int k = 0; k < count; k += tile)
+            tiles[t++] = (int4)(at + k, min(tile, count - k), e, 0);
+        for (int i = 0; i < rows * used; i++)
+            if (experts[i] == e)
+                entries[at++] = (int2)(i / used, i % used * rows + i / used);
+    }
+    if (e == 15)
+        for (; t < max_tiles; t++)
+            tiles[t] = (int4)(0, 0, 0, 0);
+}
+
+/* Rule 9: x += w0*e0 + w1*e1 + ..., fused, in routing order. */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
+void combine(__global const float *out, __global const float *weights, __global float *x, int base, int rows, int used, int n)
+{
+    size_t i = get_global_id(0), row = i / n;
+
+    if (row >= rows)
+        return;
+    weights += base;
+    float acc = weights[row * used] * out[i];
+    for (int s = 1; s < used; s++)
+        acc = fma(weights[row * used + s], out[(size_t)s * rows * n + i], acc);
+    x[i] = x[i] + acc;
+}
+
+/* KV rows in the exchange layout (per token: K of all heads, then V) to and from the cache: one work-item an element of a token.
+ * Sizes in elements; write: 1 into the cache. */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
+void kv_copy(__global void *kc, __global void *vc, __global uchar *rows, int kv_heads, int dim, int pos, int count, int stride,
+                      int write)
+{
+    int i = get_global_id(0), token = get_global_id(1), n = kv_heads * dim;
+
+    if (i >= 2 * n || token >= count)
+        return;
+    int is_v = i >= n, e = is_v ? i - n : i, head = e / dim, d = e % dim, t = pos + token;
+    size_t at = is_v ? ((size_t)head * stride + t) * dim + d
+                     : (size_t)head * stride * dim + (size_t)(t / 16) * 16 * dim + (size_t)d * 16 + t % 16;
+    size_t ks = KV_K_F16 ? 2 : 4, vs = KV_V_F16 ? 2 : 4, byte = (size_t)token * n * (ks + vs) + (is_v ? n * ks + e * vs : e * ks);
+    int two = is_v ? KV_V_F16 : KV_K_F16;
+    __global void *cache = is_v ? vc : kc;
+
+    if (two) {
+        if (write)
+            ((__global ushort *)cache)[at] = *(__global ushort *)(rows + byte);
+        else
+            *(__global ushort *)(rows + byte) = ((__global ushort *)cache)[at];
+    } else {
+        if (write)
+            ((__global uint *)cache)[at] = *(__global uint *)(rows + byte);
+        else
+            *(__global uint *)(rows + byte) = ((__global uint *)cache)[at];
+    }
+}

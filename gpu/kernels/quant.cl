@@ -1,0 +1,380 @@
+/* Quantised matrices against quantised rows, to the bit (rules 1, 2 and 8 of engine/device/numerics.h).
+ *
+ * Layout: engine/model/matrix.h. Sums inside a block are exact integers, computed in whichever arithmetic the device does best.
+ * Work: WIDE: one work-item a group of WIDTH rows. Otherwise one work-item a row; where there is one token, four work-items a row, one
+ * for each quarter. Reads of weights are coalesced either way: neighbouring work-items read neighbouring words.
+ * Defined by the host beyond common.cl: Q4_0 or Q8_0 (the other 0), TOKENS (tokens of a tile: 1 or more). */
+#if Q4_0
+#define WORDS 4
+#define ZERO 8.0f
+#else
+#define WORDS 8
+#define ZERO 128.0f
+#endif
+#define BLOCK_BYTES (WIDTH * (2 + 4 * WORDS))
+
+#if WIDE
+#if WIDTH == 16
+typedef float16 vec;
+typedef uint16 uvec;
+#define LOAD_WORDS(p, k) vload16(k, (__global const uint *)(p))
+#define LOAD_SCALES(p) vload_half16(0, (__global const half *)(p))
+#define TO_FLOAT(u) convert_float16(as_int16(u))
+#define SILU num_silu16
+#else
+typedef float8 vec;
+typedef uint8 uvec;
+#define LOAD_WORDS(p, k) vload8(k, (__global const uint *)(p))
+#define LOAD_SCALES(p) vload_half8(0, (__global const half *)(p))
+#define TO_FLOAT(u) convert_float8(as_int8(u))
+#define SILU num_silu8
+#endif
+#else
+typedef float vec;
+typedef uint uvec;
+#define LOAD_WORDS(p, k) ((__global const uint *)(p))[(k) * WIDTH + lane]
+#define LOAD_SCALES(p) vload_half(lane, (__global const half *)(p))
+#define TO_FLOAT(u) convert_float(as_int(u))
+#define SILU num_silu1
+#endif
+
+/* Blocks begin .. end-1 of WIDTH rows (or of row `lane`) against TOKENS rows of activations: one quarter, summed upwards. */
+static inline void quarter(__global const uchar *w, int begin, int end, __global const act_t *const *a, __global const float *const *ad,
+                    __global const float *const *as, int lane, vec *out)
+{
+    vec acc[TOKENS];
+
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++)
+        acc[t] = (vec)(0.0f);
+    for (int b = begin; b < end; b++) {
+        __global const uchar *p = w + (size_t)b * BLOCK_BYTES;
+        vec scale = LOAD_SCALES(p), s[TOKENS];
+
+        p += 2 * WIDTH;
+#if DOT8
+        int sum[TOKENS];
+
+#pragma unroll
+        for (int t = 0; t < TOKENS; t++)
+            sum[t] = 0;
+#pragma unroll
+        for (int k = 0; k < WORDS; k++) {
+            uint word = LOAD_WORDS(p, k);
+
+#pragma unroll
+            for (int t = 0; t < TOKENS; t++) {
+                __global const uint *q = (__global const uint *)(a[t] + (size_t)b * 32);
+#if Q4_0
+                sum[t] += dot_4x8packed_us_int(word & 0x0f0f0f0fu, q[k]) + dot_4x8packed_us_int((word >> 4) & 0x0f0f0f0fu, q[4 + k]);
+#else
+                sum[t] += dot_4x8packed_us_int(word, q[k]);
+#endif
+            }
+        }
+#pragma unroll
+        for (int t = 0; t < TOKENS; t++)
+            s[t] = (vec)((float)sum[t]);
+#else
+#pragma unroll
+        for (int t = 0; t < TOKENS; t++)
+            s[t] = (vec)(0.0f);
+#pragma unroll
+        for (int k = 0; k < WORDS; k++) {
+            uvec word = LOAD_WORDS(p, k);
+
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+#if Q4_0
+                vec lo = TO_FLOAT((word >> (uvec)(8u * j)) & (uvec)(15u)), hi = TO_FLOAT((word >> (uvec)(8u * j + 4u)) & (uvec)(15u));
+
+#pragma unroll
+                for (int t = 0; t < TOKENS; t++)
+                    s[t] = fma(lo, (vec)(a[t][b * 32 + 4 * k + j]), s[t]);
+#pragma unroll
+                for (int t = 0; t < TOKENS; t++)
+                    s[t] = fma(hi, (vec)(a[t][b * 32 + 16 + 4 * k + j]), s[t]);
+#else
+                vec u = TO_FLOAT((word >> (uvec)(8u * j)) & (uvec)(255u));
+
+#pragma unroll
+                for (int t = 0; t < TOKENS; t++)
+                    s[t] = fma(u, (vec)(a[t][b * 32 + 4 * k + j]), s[t]);
+#endif
+            }
+        }
+#endif
+#pragma unroll
+        for (int t = 0; t < TOKENS; t++) {
+            s[t] = fma((vec)(-ZERO), (vec)(as[t][b]), s[t]);
+            acc[t] = fma(s[t], scale * (vec)(ad[t][b]), acc[t]);
+        }
+    }
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++)
+        out[t] = acc[t];
+}
+
+/* All four quarters of TOKENS tokens, rule 2. */
+static inline void dot_rows(__global const uchar *w, int n, __global const act_t *const *a, __global const float *const *ad,
+                     __global const float *const *as, int lane, vec *out)
+{
+    vec q0[TOKENS], q1[TOKENS];
+
+    quarter(w, 0, n / 4, a, ad, as, lane, q0);
+    quarter(w, n / 4, n / 2, a, ad, as, lane, q1);
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++)
+        out[t] = q0[t] + q1[t];
+    quarter(w, n / 2, (int)((long)3 * n / 4), a, ad, as, lane, q0);
+    quarter(w, (int)((long)3 * n / 4), n, a, ad, as, lane, q1);
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++)
+        out[t] = out[t] + (q0[t] + q1[t]);
+}
+
+/* Where a work-item stands. lid_y is the quarter (one token, not WIDE) or one of the tiles of its work-group. */
+#if WIDE
+#define ITEMS_X 1
+#define ITEMS_Y 1
+#define MATMUL_GROUP get_group_id(1)
+#define MATMUL_TILE get_group_id(0)
+#else
+#define ITEMS_X WIDTH
+#define ITEMS_Y 4
+#define MATMUL_GROUP get_group_id(1)
+#if TOKENS == 1
+#define MATMUL_TILE get_group_id(0)
+#else
+#define MATMUL_TILE (get_group_id(0) * 4 + get_local_id(1))
+#endif
+#endif
+
+static inline void store_row(__global float *y, __global const float *bias, int row, float v, int flags)
+{
+    if (flags & 1)
+        v = v + bias[row];
+    y[row] = flags & 8 ? y[row] + v : v;
+}
+
+static inline void store_vec(__global float *y, __global const float *bias, int row, int rows, vec v, int flags)
+{
+#if WIDE
+    float out[WIDTH];
+
+#if WIDTH == 16
+    vstore16(v, 0, out);
+#else
+    vstore8(v, 0, out);
+#endif
+    for (int r = 0; r < WIDTH && row + r < rows; r++)
+        store_row(y, bias, row + r, out[r], flags);
+#else
+    if (row < rows)
+        store_row(y, bias, row, v, flags);
+#endif
+}
+
+/* y = W x (+ bias) (+ y) for up to three matrices of the same columns, tokens rows of activations. Groups: (tiles, row groups).
+ * flags: 1, 2, 4: the matrix has a bias; 8: add to y. */
+__kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1)))
+void matmul(__global const act_t *a, __global const float *ad, __global const float *as, int cols, int tokens,
+            __global const uchar *w0, __global const float *b0, __global float *y0, int rows0,
+            __global const uchar *w1, __global const float *b1, __global float *y1, int rows1,
+            __global const uchar *w2, __global const float *b2, __global float *y2, int rows2, int flags)
+{
+    int group = MATMUL_GROUP, tile = MATMUL_TILE, lane = get_local_id(0), n = cols / 32;
+    int g0 = (rows0 + WIDTH - 1) / WIDTH, g1 = (rows1 + WIDTH - 1) / WIDTH, rows = rows0;
+    __global const uchar *w = w0;
+    __global const float *b = b0;
+    __global float *y = y0;
+    __global const act_t *pa[TOKENS];
+    __global const float *pd[TOKENS], *ps[TOKENS];
+    vec v[TOKENS];
+
+    flags = (flags & 8) | ((flags & 1) ? 1 : 0) | (flags & 6) << 8;
+    if (group >= g0 + g1) {
+        group -= g0 + g1;
+        w = w2, b = b2, y = y2, rows = rows2;
+        flags = (flags & 8) | (flags >> 10 & 1);
+    } else if (group >= g0) {
+        group -= g0;
+        w = w1, b = b1, y = y1, rows = rows1;
+        flags = (flags & 8) | (flags >> 9 & 1);
+    }
+    w += (size_t)group * n * BLOCK_BYTES;
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++) {
+        size_t token = min(tile * TOKENS + t, tokens - 1);
+
+        pa[t] = a + token * cols;
+        pd[t] = ad + token * n;
+        ps[t] = as + token * n;
+    }
+#if !WIDE && TOKENS == 1
+    __local float part[4][WIDTH];
+    int q = get_local_id(1);
+
+    quarter(w, (int)((long)q * n / 4), (int)((long)(q + 1) * n / 4), pa, pd, ps, lane, v);
+    part[q][lane] = v[0];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (q)
+        return;
+    v[0] = (part[0][lane] + part[1][lane]) + (part[2][lane] + part[3][lane]);
+#else
+    if (tile * TOKENS >= tokens)
+        return;
+    dot_rows(w, n, pa, pd, ps, lane, v);
+#endif
+    for (int t = 0; t < TOKENS; t++)
+        if (tile * TOKENS + t < tokens)
+            store_vec(y + (size_t)(tile * TOKENS + t) * rows, b, group * WIDTH + (WIDE ? 0 : lane), rows, v[t], flags);
+}
+
+/* Experts: up to sixteen at a time are bound as a bank; a tile names its expert. */
+#define BANK(n) __global const uchar *n##0, __global const uchar *n##1, __global const uchar *n##2, __global const uchar *n##3, \
+    __global const uchar *n##4, __global const uchar *n##5, __global const uchar *n##6, __global const uchar *n##7, \
+    __global const uchar *n##8, __global const uchar *n##9, __global const uchar *n##10, __global const uchar *n##11, \
+    __global const uchar *n##12, __global const uchar *n##13, __global const uchar *n##14, __global const uchar *n##15
+#define CHOOSE(i, n) ((i) < 8 ? ((i) < 4 ? ((i) < 2 ? ((i) < 1 ? n##0 : n##1) : ((i) < 3 ? n##2 : n##3)) \
+    : ((i) < 6 ? ((i) < 5 ? n##4 : n##5) : ((i) < 7 ? n##6 : n##7))) \
+    : ((i) < 12 ? ((i) < 10 ? ((i) < 9 ? n##8 : n##9) : ((i) < 11 ? n##10 : n##11)) \
+    : ((i) < 14 ? ((i) < 13 ? n##12 : n##13) : ((i) < 15 ? n##14 : n##15))))
+
+#if WIDE
+#define GATE_X 1
+#define GATE_Y 1
+#elif TOKENS == 1
+#define GATE_X 32
+#define GATE_Y 4
+#else
+#define GATE_X 32
+#define GATE_Y 2
+#endif
+
+/* Rule 8: 32 rows of gate and up for the tokens of a tile, silu(gate) * up, quantised again: block `group` of entry's row of m.
+ * Groups: (tiles, ffn / 32). */
+__kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1)))
+void gate_up(__global const act_t *a, __global const float *ad, __global const float *as, __global act_t *m, __global float *md,
+             __global float *ms, __global const int4 *tiles, __global const int2 *entries, int first_tile, int end_tile, int cols,
+             int ffn, BANK(g), BANK(u))
+{
+    int group = get_group_id(1), n = cols / 32;
+#if WIDE || TOKENS == 1
+    int tile = first_tile + get_group_id(0);
+#else
+    int tile = first_tile + get_group_id(0) * GATE_Y + get_local_id(1);
+#endif
+    int4 what = tile < end_tile ? tiles[tile] : (int4)(0, 0, 0, 0);
+    __global const uchar *wg = CHOOSE(what.z, g), *wu = CHOOSE(what.z, u);
+    __global const act_t *pa[TOKENS];
+    __global const float *pd[TOKENS], *ps[TOKENS];
+    size_t at = (size_t)group * (32 / WIDTH) * n * BLOCK_BYTES;
+
+#if WIDE || TOKENS == 1
+    if (what.y == 0)
+        return;
+#endif
+
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++) {
+        size_t row = what.y ? entries[what.x + min(t, what.y - 1)].x : 0;
+
+        pa[t] = a + row * cols;
+        pd[t] = ad + row * n;
+        ps[t] = as + row * n;
+    }
+#if WIDE
+    vec h[TOKENS][32 / WIDTH], gate[TOKENS], up[TOKENS];
+
+    for (int i = 0; i < 32 / WIDTH; i++, at += (size_t)n * BLOCK_BYTES) {
+        dot_rows(wg + at, n, pa, pd, ps, 0, gate);
+        dot_rows(wu + at, n, pa, pd, ps, 0, up);
+        for (int t = 0; t < TOKENS; t++)
+            h[t][i] = SILU(gate[t]) * up[t];
+    }
+    for (int t = 0; t < what.y; t++) {
+        size_t entry = what.x + t, block = entry * (ffn / 32) + group;
+#if WIDTH == 16
+        quantise32(h[t][0], h[t][1], m + block * 32, md + block, ms + block);
+#else
+        quantise32((float16)(h[t][0], h[t][1]), (float16)(h[t][2], h[t][3]), m + block * 32, md + block, ms + block);
+#endif
+    }
+#else
+    int x = get_local_id(0), lane = x % WIDTH, y = get_local_id(1);
+    vec gate[TOKENS], up[TOKENS];
+
+    at += (size_t)(x / WIDTH) * n * BLOCK_BYTES;
+#if TOKENS == 1
+    __local float part[2][4][32], h[1][1][32];
+    int begin = (int)((long)y * n / 4), end = (int)((long)(y + 1) * n / 4);
+
+    quarter(wg + at, begin, end, pa, pd, ps, lane, gate);
+    quarter(wu + at, begin, end, pa, pd, ps, lane, up);
+    part[0][y][x] = gate[0];
+    part[1][y][x] = up[0];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (y == 0) {
+        gate[0] = (part[0][0][x] + part[0][1][x]) + (part[0][2][x] + part[0][3][x]);
+        up[0] = (part[1][0][x] + part[1][1][x]) + (part[1][2][x] + part[1][3][x]);
+        h[0][0][x] = num_silu1(gate[0]) * up[0];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (y)
+        return;
+#else
+    __local float h[GATE_Y][TOKENS][32];
+
+    dot_rows(wg + at, n, pa, pd, ps, lane, gate);
+    dot_rows(wu + at, n, pa, pd, ps, lane, up);
+    for (int t = 0; t < TOKENS; t++)
+        h[y][t][x] = num_silu1(gate[t]) * up[t];
+    barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+    if (x < what.y) {
+        size_t block = (size_t)(what.x + x) * (ffn / 32) + group;
+
+        quantise32(vload16(0, h[y][x]), vload16(1, h[y][x]), m + block * 32, md + block, ms + block);
+    }
+#endif
+}
+
+/* Down projection of the entries of a tile; the output of an entry goes to row entries[].y of out. Groups: (tiles, row groups). */
+__kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1)))
+void down(__global const act_t *m, __global const float *md, __global const float *ms, __global const int4 *tiles,
+          __global const int2 *entries, __global float *out, int first_tile, int end_tile, int ffn, int rows, BANK(d))
+{
+    int group = MATMUL_GROUP, tile = first_tile + MATMUL_TILE, lane = get_local_id(0), n = ffn / 32;
+    int4 what = tile < end_tile ? tiles[tile] : (int4)(0, 0, 0, 0);
+    __global const uchar *w = CHOOSE(what.z, d) + (size_t)group * n * BLOCK_BYTES;
+    __global const act_t *pa[TOKENS];
+    __global const float *pd[TOKENS], *ps[TOKENS];
+    vec v[TOKENS];
+
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++) {
+        size_t entry = what.x + max(0, min(t, what.y - 1));
+
+        pa[t] = m + entry * ffn;
+        pd[t] = md + entry * n;
+        ps[t] = ms + entry * n;
+    }
+#if !WIDE && TOKENS == 1
+    __local float part[4][WIDTH];
+    int q = get_local_id(1);
+
+    quarter(w, (int)((long)q * n / 4), (int)((long)(q + 1) * n / 4), pa, pd, ps, lane, v);
+    part[q][lane] = v[0];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (q || what.y == 0)
+        return;
+    v[0] = (part[0][lane] + part[1][lane]) + (part[2][lane] + part[3][lane]);
+#else
+    if (what.y == 0)
+        return;
+    dot_rows(w, n, pa, pd, ps, lane, v);
+#endif
+    for (int t = 0; t < what.y; t++)
+        store_vec(out + (size_t)entries[what.x + t].y * rows, 0, group * WIDTH + (WIDE ? 0 : lane), rows, v[t], 0);
+}

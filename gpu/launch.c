@@ -1,0 +1,244 @@
+/* Commands of a job: arguments, launches, copies, and the events that tell how long the device worked.
+ * Engine thread. A job keeps the events of its first and last kernel and of its copies; they are read when the host waits anyway. */
+#include "gpu/internal.h"
+#include "engine/base/clock.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static long fail_countdown = -1;
+static bool fail_lost, failing;
+
+void opencl_fail_after(long n, bool lost)
+{
+    fail_countdown = n;
+    fail_lost = lost;
+    failing = false;
+}
+
+bool cl_injected(cl_int *rc)
+{
+    if (failing && fail_lost) {
+        *rc = CL_DEVICE_NOT_AVAILABLE;
+        return true;
+    }
+    if (fail_countdown < 0)
+        return false;
+    if (fail_countdown-- > 0)
+        return false;
+    failing = true;
+    *rc = CL_OUT_OF_RESOURCES;
+    return true;
+}
+
+int cl_check(struct device *d, cl_int code, const char *what, struct error *e)
+{
+    if (code == CL_SUCCESS)
+        return 0;
+    if (code == CL_DEVICE_NOT_AVAILABLE || code == CL_INVALID_CONTEXT || code == CL_INVALID_COMMAND_QUEUE)
+        d->lost = true;
+    d->stats.failures++;
+    return error_set(e, ERR_DEVICE, "OpenCL %s: %s failed: %s", d->target.info.name, what, opencl_word(code));
+}
+
+int job_begin(struct device *d, struct error *e)
+{
+    if (d->lost)
+        return error_set(e, ERR_DEVICE, "OpenCL %s: the device was lost", d->target.info.name);
+    if (d->n_jobs == JOBS && job_harvest(d, e) < 0)
+        return ERR_DEVICE;
+    d->current = &d->job[d->n_jobs++];
+    memset(d->current, 0, sizeof *d->current);
+    d->stats.jobs++;
+    return 0;
+}
+
+int job_end(struct device *d, struct error *e)
+{
+    cl_int rc = CL_SUCCESS;
+
+    d->current = NULL;
+    if (!cl_injected(&rc))
+        rc = clFlush(d->queue);
+    return cl_check(d, rc, "clFlush", e);
+}
+
+static uint64_t event_time(cl_event ev, cl_profiling_info what)
+{
+    cl_ulong t = 0;
+
+    return ev && clGetEventProfilingInfo(ev, what, sizeof t, &t, NULL) == CL_SUCCESS ? t : 0;
+}
+
+static void event_release(cl_event *ev)
+{
+    if (*ev)
+        clReleaseEvent(*ev);
+    *ev = NULL;
+}
+
+/* Negative when the command ended with an error (a device lost in the middle shows here on some drivers). */
+static cl_int event_status(cl_event ev)
+{
+    cl_int status = CL_COMPLETE;
+
+    if (ev && clGetEventInfo(ev, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL) != CL_SUCCESS)
+        status = CL_OUT_OF_RESOURCES;
+    return status;
+}
+
+void job_forget(struct device *d)
+{
+    for (int i = 0; i < d->n_jobs; i++) {
+        struct job_record *r = &d->job[i];
+
+        if (r->last != r->first)
+            event_release(&r->last);
+        event_release(&r->first);
+        for (int k = 0; k < r->n_copies; k++)
+            event_release(&r->copy[k]);
+    }
+    d->n_jobs = 0;
+    d->current = NULL;
+    d->table_busy = false;
+}
+
+void job_abort(struct device *d)
+{
+    if (!d->lost)
+        clFinish(d->queue);
+    d->scatter_n = 0;
+    job_forget(d);
+}
+
+static void scatter(struct device *d)
+{
+    size_t hidden = (size_t)d->base.config.model->hp.hidden;
+
+    for (int i = 0; i < d->scatter_n; i++)
+        memcpy(d->scatter_to + (size_t)d->scatter_at[i] * hidden, d->results + (size_t)i * hidden, hidden * sizeof(float));
+    d->scatter_n = 0;
+}
+
+int job_harvest(struct device *d, struct error *e)
+{
+    cl_int rc = CL_SUCCESS, failed = CL_SUCCESS;
+    uint64_t start = clock_now();
+
+    if (d->n_jobs == 0)
+        return 0;
+    if (!cl_injected(&rc))
+        rc = clFinish(d->queue);
+    d->stats.wait_ns += clock_now() - start;
+    for (int i = 0; i < d->n_jobs && rc == CL_SUCCESS; i++) {
+        struct job_record *r = &d->job[i];
+        uint64_t a = event_time(r->first, CL_PROFILING_COMMAND_START), b = event_time(r->last, CL_PROFILING_COMMAND_END);
+
+        if (event_status(r->first) < 0 || event_status(r->last) < 0)
+            failed = event_status(r->last) < 0 ? event_status(r->last) : event_status(r->first);
+        if (b > a)
+            d->stats.busy_ns += b - a;
+        for (int k = 0; k < r->n_copies; k++) {
+            a = event_time(r->copy[k], CL_PROFILING_COMMAND_START);
+            b = event_time(r->copy[k], CL_PROFILING_COMMAND_END);
+            if (event_status(r->copy[k]) < 0)
+                failed = event_status(r->copy[k]);
+            if (b > a)
+                d->stats.transfer_ns += b - a;
+        }
+    }
+    job_forget(d);
+    if (cl_check(d, rc, "clFinish", e) < 0 || cl_check(d, failed, "a kernel", e) < 0) {
+        d->scatter_n = 0;
+        return ERR_DEVICE;
+    }
+    scatter(d);
+    return 0;
+}
+
+int launch_args(struct device *d, cl_kernel k, int first, struct error *e, const char *format, ...)
+{
+    va_list ap;
+    cl_int rc = CL_SUCCESS;
+
+    va_start(ap, format);
+    for (cl_uint i = (cl_uint)first; *format && rc == CL_SUCCESS; format++, i++) {
+        if (*format == 'm') {
+            cl_mem m = va_arg(ap, cl_mem);
+
+            m = m ? m : d->none;
+            rc = clSetKernelArg(k, i, sizeof m, &m);
+        } else if (*format == 'i') {
+            cl_int v = va_arg(ap, int);
+
+            rc = clSetKernelArg(k, i, sizeof v, &v);
+        } else {
+            cl_float v = (cl_float)va_arg(ap, double);
+
+            rc = clSetKernelArg(k, i, sizeof v, &v);
+        }
+    }
+    va_end(ap);
+    return cl_check(d, rc, "clSetKernelArg", e);
+}
+
+int launch(struct device *d, cl_kernel k, const char *name, int dims, const size_t *global, const size_t *local, struct error *e)
+{
+    cl_event ev = NULL;
+    cl_int rc = CL_SUCCESS;
+
+    if (!cl_injected(&rc))
+        rc = clEnqueueNDRangeKernel(d->queue, k, (cl_uint)dims, NULL, global, local, 0, NULL, &ev);
+    if (cl_check(d, rc, name, e) < 0)
+        return ERR_DEVICE;
+    d->launches++;
+    if (!d->current) {
+        event_release(&ev);
+        return 0;
+    }
+    if (!d->current->first) {
+        d->current->first = d->current->last = ev;
+        return 0;
+    }
+    if (d->current->last != d->current->first)
+        event_release(&d->current->last);
+    d->current->last = ev;
+    return 0;
+}
+
+static void keep_copy(struct device *d, cl_event ev)
+{
+    if (d->current && d->current->n_copies < (int)(sizeof d->current->copy / sizeof d->current->copy[0]))
+        d->current->copy[d->current->n_copies++] = ev;
+    else
+        event_release(&ev);
+}
+
+int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, size_t bytes, struct error *e)
+{
+    cl_event ev = NULL;
+    cl_int rc = CL_SUCCESS;
+
+    if (!cl_injected(&rc))
+        rc = clEnqueueWriteBuffer(d->queue, mem, CL_FALSE, offset, bytes, data, 0, NULL, &ev);
+    if (cl_check(d, rc, "clEnqueueWriteBuffer", e) < 0)
+        return ERR_DEVICE;
+    d->stats.uploaded_bytes += bytes;
+    keep_copy(d, ev);
+    return 0;
+}
+
+int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t bytes, struct error *e)
+{
+    cl_event ev = NULL;
+    cl_int rc = CL_SUCCESS;
+
+    if (!cl_injected(&rc))
+        rc = clEnqueueReadBuffer(d->queue, mem, CL_FALSE, offset, bytes, data, 0, NULL, &ev);
+    if (cl_check(d, rc, "clEnqueueReadBuffer", e) < 0)
+        return ERR_DEVICE;
+    d->stats.downloaded_bytes += bytes;
+    keep_copy(d, ev);
+    return 0;
+}

@@ -1,0 +1,369 @@
+/* What lies on the device: scratch (taken once at open), blocks of weights with their KV cache, and the way weights get there.
+ * Engine thread. Where host and device share memory a matrix is used in place; elsewhere it is copied through two pinned halves on a
+ * queue of its own, so that copies overlap kernels. One allocation per matrix, below the device's largest. */
+#include "gpu/internal.h"
+#include "engine/base/mem.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#define PAGE 4096
+
+int memory_buffer(struct device *d, size_t bytes, cl_mem *out, const char *what, struct error *e)
+{
+    cl_int rc = CL_SUCCESS;
+
+    *out = NULL;
+    if (bytes == 0)
+        bytes = 64;
+    if (bytes > d->target.info.max_alloc)
+        return error_set(e, ERR_DEVICE, "OpenCL %s: %s needs %zu MiB in one piece, the device allows %llu MiB", d->target.info.name, what,
+                         bytes >> 20, (unsigned long long)d->target.info.max_alloc >> 20);
+    if (!cl_injected(&rc))
+        *out = clCreateBuffer(d->context, CL_MEM_READ_WRITE, bytes, NULL, &rc);
+    if (rc != CL_SUCCESS) {
+        *out = NULL;
+        d->stats.failures++;
+        return error_set(e, ERR_DEVICE, "OpenCL %s: no memory for %s (%zu KiB): %s", d->target.info.name, what, (bytes + 1023) >> 10,
+                         opencl_word(rc));
+    }
+    return 0;
+}
+
+void memory_release(cl_mem *mem)
+{
+    if (*mem)
+        clReleaseMemObject(*mem);
+    *mem = NULL;
+}
+
+int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, struct error *e)
+{
+    cl_int rc = CL_SUCCESS;
+
+    if (!cl_injected(&rc))
+        rc = clEnqueueWriteBuffer(d->upload, mem, CL_TRUE, 0, bytes, data, 0, NULL, NULL);
+    d->stats.uploaded_bytes += bytes;
+    return cl_check(d, rc, "clEnqueueWriteBuffer", e);
+}
+
+static int scratch(struct device *d, cl_mem *out, size_t bytes, struct error *e)
+{
+    if (memory_buffer(d, bytes, out, "working memory", e) < 0)
+        return ERR_DEVICE;
+    d->stats.scratch_bytes += bytes;
+    return 0;
+}
+
+static int scratch_rows(struct device *d, struct rows_q *q, size_t rows, size_t cols, struct error *e)
+{
+    if (scratch(d, &q->q, rows * cols * (d->dot8 ? 1 : 4), e) < 0 || scratch(d, &q->d, rows * (cols / 32) * 4, e) < 0 ||
+        scratch(d, &q->s, rows * (cols / 32) * 4, e) < 0)
+        return ERR_DEVICE;
+    return 0;
+}
+
+int memory_open(struct device *d, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    size_t rows = (size_t)d->base.config.max_rows, hidden = (size_t)hp->hidden, heads = (size_t)hp->n_heads * (size_t)hp->head_dim;
+    size_t kv = (size_t)hp->n_kv_heads * (size_t)hp->head_dim, used = (size_t)hp->n_experts_used, ffn = (size_t)hp->expert_ffn;
+    size_t chunks = (size_t)(d->stride + 255) / 256, row_part = (size_t)hp->n_heads * chunks * (size_t)(hp->head_dim + 2) * 4;
+    size_t head_rows = rows < HEAD_ROWS ? rows : HEAD_ROWS, layers = (size_t)hp->n_layers;
+    cl_int rc = CL_SUCCESS;
+
+    d->part_bytes = row_part * rows;
+    if (d->part_bytes > ATTEND_BYTES)
+        d->part_bytes = row_part > ATTEND_BYTES ? row_part : ATTEND_BYTES;
+    d->max_tiles = (int)(rows * used) + hp->n_experts;
+    if (scratch(d, &d->none, 64, e) < 0 || scratch(d, &d->x, rows * hidden * 4, e) < 0 || scratch(d, &d->h, rows * hidden * 4, e) < 0 ||
+        scratch(d, &d->q, rows * heads * 4, e) < 0 || scratch(d, &d->k, rows * kv * 4, e) < 0 || scratch(d, &d->v, rows * kv * 4, e) < 0 ||
+        scratch(d, &d->qr, rows * heads * 4, e) < 0 || scratch(d, &d->heads_out, rows * heads * 4, e) < 0 ||
+        scratch(d, &d->y, rows * hidden * 4, e) < 0 || scratch(d, &d->part, d->part_bytes, e) < 0 ||
+        scratch(d, &d->scores, rows * (size_t)hp->n_experts * 4, e) < 0 || scratch(d, &d->chosen, rows * used * 4, e) < 0 ||
+        scratch(d, &d->chosen_weights, rows * used * 4, e) < 0 || scratch(d, &d->tiles, (size_t)d->max_tiles * 16, e) < 0 ||
+        scratch(d, &d->entries, rows * used * 8, e) < 0 || scratch(d, &d->mid, rows * used * ffn * 4, e) < 0 ||
+        scratch(d, &d->out, used * rows * hidden * 4, e) < 0 ||
+        scratch(d, &d->logits, head_rows * (size_t)hp->n_vocab * 4, e) < 0 ||
+        scratch(d, &d->kv_rows, rows * kv * 2 * 4, e) < 0 || scratch(d, &d->all_chosen, layers * rows * used * 4, e) < 0 ||
+        scratch(d, &d->all_weights, layers * rows * used * 4, e) < 0 ||
+        scratch(d, &d->rope_cos, (size_t)d->stride * (size_t)hp->rope_dims / 2 * 4, e) < 0 ||
+        scratch(d, &d->rope_sin, (size_t)d->stride * (size_t)hp->rope_dims / 2 * 4, e) < 0 ||
+        scratch_rows(d, &d->hq, rows, hidden, e) < 0 || scratch_rows(d, &d->oq, rows, heads, e) < 0 ||
+        scratch_rows(d, &d->mq, rows * used, ffn, e) < 0)
+        return ERR_DEVICE;
+    if (!(d->table = mem_alloc((size_t)d->max_tiles * 4 + rows * used * 2, sizeof(int))) ||
+        !(d->scatter_at = mem_alloc(rows * used, sizeof(int))) || !(d->results = mem_pages(rows * used * hidden * 4)) ||
+        !(d->attention = mem_alloc(layers, sizeof *d->attention)) ||
+        !(d->experts = mem_alloc(layers * (size_t)hp->n_experts, sizeof *d->experts)))
+        return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the block table");
+    if (d->share)
+        return 0;
+    if (!cl_injected(&rc))
+        d->staging = clCreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, 2 * STAGING_HALF, NULL, &rc);
+    if (cl_check(d, rc, "pinned staging memory", e) < 0)
+        return ERR_DEVICE;
+    d->staging_map = clEnqueueMapBuffer(d->upload, d->staging, CL_TRUE, CL_MAP_WRITE | CL_MAP_READ, 0, 2 * STAGING_HALF, 0, NULL, NULL, &rc);
+    d->stats.staging_bytes = 2 * STAGING_HALF;
+    return cl_check(d, rc, "mapping the staging memory", e);
+}
+
+struct block *memory_block(struct device *d, struct block_id id)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+
+    switch (id.kind) {
+    case BLOCK_ATTENTION:
+        return &d->attention[id.layer];
+    case BLOCK_EXPERT:
+        return &d->experts[id.layer * hp->n_experts + id.expert];
+    default:
+        return &d->head;
+    }
+}
+
+static void block_release(struct device *d, struct block *b)
+{
+    for (int i = 0; i < b->n_parts; i++) {
+        struct part *p = &b->part[i];
+
+        if (p->mem) {
+            d->stats.weight_bytes -= p->m->bytes;
+            if (p->shared)
+                d->stats.shared_bytes -= p->m->bytes;
+        }
+        if (p->bias)
+            d->stats.weight_bytes -= (size_t)p->m->rows * 4;
+        memory_release(&p->mem);
+        memory_release(&p->bias);
+    }
+    if (b->k || b->v)
+        d->stats.kv_bytes -= b->kv_bytes;
+    memory_release(&b->norm_w);
+    memory_release(&b->norm_b);
+    memory_release(&b->expert_norm_w);
+    memory_release(&b->expert_norm_b);
+    memory_release(&b->router);
+    memory_release(&b->k);
+    memory_release(&b->v);
+    memset(b, 0, sizeof *b);
+}
+
+void memory_drop(struct device *d, struct block_id id)
+{
+    struct block *b = memory_block(d, id);
+
+    if (b->state == BLOCK_ABSENT)
+        return;
+    if (b->state == BLOCK_LOADING)
+        clFinish(d->upload);
+    block_release(d, b);
+}
+
+static int small(struct device *d, cl_mem *out, const float *data, size_t n, struct error *e)
+{
+    if (!data)
+        return 0;
+    if (memory_buffer(d, n * 4, out, "norms and biases", e) < 0)
+        return ERR_DEVICE;
+    return memory_upload(d, *out, data, n * 4, e);
+}
+
+/* The router as (column, padded experts): neighbouring work-items then read neighbouring experts. */
+static int put_router(struct device *d, cl_mem *out, const float *router, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    size_t n = (size_t)hp->hidden * (size_t)d->padded_experts;
+    float *t = mem_alloc(n, sizeof *t);
+    int rc;
+
+    if (!t)
+        return error_set(e, ERR_MEMORY, "OpenCL: out of memory for a router");
+    for (int x = 0; x < hp->n_experts; x++)
+        for (int c = 0; c < hp->hidden; c++)
+            t[(size_t)c * (size_t)d->padded_experts + (size_t)x] = router[(size_t)x * (size_t)hp->hidden + (size_t)c];
+    rc = small(d, out, t, n, e);
+    mem_free(t);
+    return rc;
+}
+
+/* Host memory in place: only where the driver will not copy it behind our back. */
+static bool shareable(const struct device *d, const struct matrix *m)
+{
+    uintptr_t at = (uintptr_t)m->data;
+
+    if (!d->share)
+        return false;
+    if (d->target.info.is_cpu_type)
+        return at % (m->width ? 64 : (uintptr_t)dtype_info(m->type)->bytes) == 0;
+    return at % PAGE == 0;
+}
+
+static int part_begin(struct device *d, struct block *b, const struct matrix *m, struct error *e)
+{
+    struct part *p = &b->part[b->n_parts];
+    cl_int rc = CL_SUCCESS;
+
+    b->n_parts++;
+    p->m = m;
+    if (m->bytes <= d->target.info.max_alloc && shareable(d, m)) {
+        if (!cl_injected(&rc))
+            p->mem = clCreateBuffer(d->context, CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR, m->bytes, (void *)(uintptr_t)m->data, &rc);
+        if (rc == CL_SUCCESS) {
+            p->shared = true;
+            p->done = m->bytes;
+        } else {
+            p->mem = NULL;
+        }
+    }
+    if (!p->mem && memory_buffer(d, m->bytes, &p->mem, "weights", e) < 0)
+        return ERR_DEVICE;
+    d->stats.weight_bytes += m->bytes;
+    if (p->shared)
+        d->stats.shared_bytes += m->bytes;
+    if (m->bias) {
+        if (small(d, &p->bias, m->bias, (size_t)m->rows, e) < 0)
+            return ERR_DEVICE;
+        d->stats.weight_bytes += (size_t)m->rows * 4;
+    }
+    return 0;
+}
+
+static int block_begin(struct device *d, struct block *b, struct block_id id, struct error *e)
+{
+    const struct model *m = d->base.config.model;
+    const struct hparams *hp = &m->hp;
+    const struct layer_weights *l = id.kind == BLOCK_HEAD ? NULL : &m->layers[id.layer];
+    size_t hidden = (size_t)hp->hidden, kv = (size_t)hp->n_kv_heads * (size_t)hp->head_dim * (size_t)d->stride;
+
+    b->state = BLOCK_LOADING;
+    if (id.kind == BLOCK_HEAD) {
+        if (small(d, &b->norm_w, m->output_norm.weight, hidden, e) < 0 || small(d, &b->norm_b, m->output_norm.bias, hidden, e) < 0)
+            return ERR_DEVICE;
+        return part_begin(d, b, &m->head, e);
+    }
+    if (id.kind == BLOCK_EXPERT) {
+        const struct expert_weights *x = &l->experts[id.expert];
+
+        if (part_begin(d, b, &x->gate, e) < 0 || part_begin(d, b, &x->up, e) < 0)
+            return ERR_DEVICE;
+        return part_begin(d, b, &x->down, e);
+    }
+    size_t k_bytes = kv * (d->base.config.kv_k == KV_F16 ? 2 : 4), v_bytes = kv * (d->base.config.kv_v == KV_F16 ? 2 : 4);
+
+    if (small(d, &b->norm_w, l->attention_norm.weight, hidden, e) < 0 || small(d, &b->norm_b, l->attention_norm.bias, hidden, e) < 0 ||
+        small(d, &b->expert_norm_w, l->expert_norm.weight, hidden, e) < 0 ||
+        small(d, &b->expert_norm_b, l->expert_norm.bias, hidden, e) < 0 || put_router(d, &b->router, l->router, e) < 0 ||
+        memory_buffer(d, k_bytes, &b->k, "the KV cache", e) < 0)
+        return ERR_DEVICE;
+    b->kv_bytes = k_bytes + v_bytes;
+    d->stats.kv_bytes += b->kv_bytes;
+    if (memory_buffer(d, v_bytes, &b->v, "the KV cache", e) < 0)
+        return ERR_DEVICE;
+    if (part_begin(d, b, &l->q, e) < 0 || part_begin(d, b, &l->k, e) < 0 || part_begin(d, b, &l->v, e) < 0)
+        return ERR_DEVICE;
+    return part_begin(d, b, &l->o, e);
+}
+
+/* One piece through the next pinned half. */
+static int copy_piece(struct device *d, struct part *p, size_t bytes, struct error *e)
+{
+    int half = d->staging_half ^= 1;
+    size_t offset = (size_t)half * STAGING_HALF;
+    cl_int rc = CL_SUCCESS;
+
+    if (!d->staging_map) {       /* shared memory, but this matrix could not be used in place */
+        if (!cl_injected(&rc))
+            rc = clEnqueueWriteBuffer(d->upload, p->mem, CL_TRUE, p->done, bytes, (const char *)p->m->data + p->done, 0, NULL, NULL);
+    } else {
+        if (d->staging_event[half]) {
+            rc = clWaitForEvents(1, &d->staging_event[half]);
+            clReleaseEvent(d->staging_event[half]);
+            d->staging_event[half] = NULL;
+        }
+        memcpy((char *)d->staging_map + offset, (const char *)p->m->data + p->done, bytes);
+        if (rc == CL_SUCCESS && !cl_injected(&rc))
+            rc = clEnqueueWriteBuffer(d->upload, p->mem, CL_FALSE, p->done, bytes, (char *)d->staging_map + offset, 0, NULL,
+                                      &d->staging_event[half]);
+        if (rc == CL_SUCCESS)
+            rc = clFlush(d->upload);
+    }
+    p->done += bytes;
+    d->stats.uploaded_bytes += bytes;
+    return cl_check(d, rc, "uploading weights", e);
+}
+
+int memory_put(struct device *d, struct block_id id, size_t max_bytes, struct error *e)
+{
+    struct block *b = memory_block(d, id);
+    size_t left = max_bytes ? max_bytes : 1;
+    cl_int rc = CL_SUCCESS;
+
+    if (b->state == BLOCK_RESIDENT)
+        return 1;
+    if (d->lost)
+        return error_set(e, ERR_DEVICE, "OpenCL %s: the device was lost", d->target.info.name);
+    if (b->state == BLOCK_ABSENT && block_begin(d, b, id, e) < 0)
+        goto fail;
+    while (b->at < b->n_parts) {
+        struct part *p = &b->part[b->at];
+        size_t bytes = p->m->bytes - p->done;
+
+        if (bytes == 0) {
+            b->at++;
+            continue;
+        }
+        if (left == 0)
+            return 0;
+        bytes = bytes < left ? bytes : left;
+        bytes = bytes < STAGING_HALF ? bytes : STAGING_HALF;
+        if (copy_piece(d, p, bytes, e) < 0)
+            goto fail;
+        left -= bytes;
+    }
+    if (left == 0 && d->staging_map)
+        return 0;                /* the last piece travels while the next token is computed */
+    if (d->staging_map && !cl_injected(&rc))
+        rc = clFinish(d->upload);
+    if (cl_check(d, rc, "uploading weights", e) < 0)
+        goto fail;
+    b->state = BLOCK_RESIDENT;
+    return 1;
+fail:
+    if (!d->lost)
+        clFinish(d->upload);
+    block_release(d, b);
+    return ERR_DEVICE;
+}
+
+void memory_close(struct device *d)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    cl_mem *all[] = {&d->none, &d->x, &d->h, &d->q, &d->k, &d->v, &d->qr, &d->heads_out, &d->y, &d->part, &d->scores, &d->chosen,
+                     &d->chosen_weights, &d->tiles, &d->entries, &d->mid, &d->out, &d->logits, &d->kv_rows, &d->all_chosen,
+                     &d->all_weights, &d->rope_cos, &d->rope_sin, &d->hq.q, &d->hq.d, &d->hq.s, &d->oq.q, &d->oq.d, &d->oq.s, &d->mq.q,
+                     &d->mq.d, &d->mq.s};
+
+    if (d->attention)
+        for (int l = 0; l < hp->n_layers; l++)
+            block_release(d, &d->attention[l]);
+    if (d->experts)
+        for (int i = 0; i < hp->n_layers * hp->n_experts; i++)
+            block_release(d, &d->experts[i]);
+    block_release(d, &d->head);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        memory_release(all[i]);
+    for (int i = 0; i < 2; i++)
+        if (d->staging_event[i])
+            clReleaseEvent(d->staging_event[i]);
+    if (d->staging_map) {
+        clEnqueueUnmapMemObject(d->upload, d->staging, d->staging_map, 0, NULL, NULL);
+        clFinish(d->upload);
+    }
+    memory_release(&d->staging);
+    mem_pages_free(d->results, (size_t)d->base.config.max_rows * (size_t)hp->n_experts_used * (size_t)hp->hidden * 4);
+    mem_free(d->scatter_at);
+    mem_free(d->table);
+    mem_free(d->attention);
+    mem_free(d->experts);
+}

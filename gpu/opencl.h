@@ -1,0 +1,23 @@
+/* The OpenCL back end: one entry of the device contract (engine/device/device.h) for any OpenCL 1.2+ device with full profile.
+ * Thread: the engine's, as the contract says; drivers use threads of their own inside. */
+#ifndef GPU_OPENCL_H
+#define GPU_OPENCL_H
+
+#include "engine/device/device.h"
+
+extern const struct device_ops opencl_device_ops;
+
+/* How the next opencl open behaves; for tests and for hunting driver faults. Zero everywhere is the normal behaviour. */
+struct opencl_tuning {
+    int shape;                   /* 0: by device type; 1: one work-item a row (GPUs); 2: one work-item a group of rows, vectors (CPUs) */
+    const char *broken;          /* kernel built wrong on purpose ("norm", "matmul", ...): the self-test must find it */
+    bool copy;                   /* copy weights even where host memory could be shared */
+    bool no_selftest;
+};
+void opencl_tune(const struct opencl_tuning *t);
+/* The n-th OpenCL call from now on, and all after it when `lost`, fail as if the driver had refused; -1: never. */
+void opencl_fail_after(long n, bool lost);
+/* Kernel launches since open: what a token costs in calls. */
+uint64_t opencl_launches(const struct device *d);
+
+#endif

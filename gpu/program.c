@@ -1,0 +1,178 @@
+/* OpenCL programs: the sources embedded in the executable, compiled once per driver, device and source and kept on disk.
+ * Engine thread. A cache file that is short, damaged or refused by the driver is simply compiled again. */
+#include "gpu/internal.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const struct { const char *name, *text; } sources[] = {
+#include "kernels.inc"
+};
+
+struct cache_header {
+    char magic[8];
+    uint64_t key, bytes, sum;
+};
+
+static const char *source(const char *name)
+{
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++)
+        if (strcmp(sources[i].name, name) == 0)
+            return sources[i].text;
+    return "";
+}
+
+static uint64_t hash(uint64_t h, const void *data, size_t n)
+{
+    const unsigned char *p = data;
+
+    while (n--)
+        h = (h ^ *p++) * 0x100000001b3ull;
+    return h;
+}
+
+static uint64_t hash_text(uint64_t h, const char *s)
+{
+    return hash(h, s, strlen(s) + 1);
+}
+
+uint64_t program_fingerprint(const struct cl_target *t)
+{
+    uint64_t h = 0xcbf29ce484222325ull;
+
+    h = hash_text(h, t->platform_name);
+    h = hash_text(h, t->platform_version);
+    h = hash_text(h, t->info.name);
+    h = hash_text(h, t->info.driver);
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++)
+        h = hash_text(h, sources[i].text);
+    return h;
+}
+
+static cl_program from_cache(struct device *d, const char *path, uint64_t key)
+{
+    struct cache_header head;
+    unsigned char *data = NULL;
+    cl_program p = NULL;
+    cl_int rc, status;
+    struct stat st;
+    FILE *f = fopen(path, "rb");
+
+    if (!f)
+        return NULL;
+    if (fstat(fileno(f), &st) != 0 || fread(&head, sizeof head, 1, f) != 1 || memcmp(head.magic, "MOETOPCL", 8) != 0 || head.key != key ||
+        (uint64_t)st.st_size != sizeof head + head.bytes || !(data = mem_alloc(head.bytes ? head.bytes : 1, 1)) ||
+        fread(data, 1, head.bytes, f) != head.bytes || hash(head.key, data, head.bytes) != head.sum)
+        goto out;
+    size_t bytes = head.bytes;
+    const unsigned char *binary = data;
+    p = clCreateProgramWithBinary(d->context, 1, &d->target.id, &bytes, &binary, &status, &rc);
+    if (!p || rc != CL_SUCCESS || status != CL_SUCCESS || clBuildProgram(p, 1, &d->target.id, "", NULL, NULL) != CL_SUCCESS) {
+        if (p)
+            clReleaseProgram(p);
+        p = NULL;
+    }
+out:
+    mem_free(data);
+    fclose(f);
+    return p;
+}
+
+/* Written beside and renamed, so that two programs starting at once never read half a file. Failure only costs time. */
+static void to_cache(struct device *d, cl_program p, const char *path, uint64_t key)
+{
+    struct cache_header head = {"", key, 0, 0};
+    size_t bytes = 0;
+    unsigned char *data;
+    char part[1100];
+    FILE *f;
+    bool ok;
+
+    memcpy(head.magic, "MOETOPCL", 8);
+    if (clGetProgramInfo(p, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) != CL_SUCCESS || bytes == 0 ||
+        !(data = mem_alloc(bytes, 1)))
+        return;
+    snprintf(part, sizeof part, "%s.%ld", path, (long)getpid());
+    if (clGetProgramInfo(p, CL_PROGRAM_BINARIES, sizeof data, &data, NULL) == CL_SUCCESS && (f = fopen(part, "wb"))) {
+        head.bytes = bytes;
+        head.sum = hash(key, data, bytes);
+        ok = fwrite(&head, sizeof head, 1, f) == 1 && fwrite(data, 1, bytes, f) == bytes;
+        ok = fclose(f) == 0 && ok;
+        if (!ok || rename(part, path) != 0)
+            unlink(part);
+    }
+    mem_free(data);
+}
+
+/* The first line of the compiler's log that says something, for the error message. */
+static void build_log(struct device *d, cl_program p, char *out, size_t size)
+{
+    size_t n = 0;
+    char *log, *line;
+
+    snprintf(out, size, "no log");
+    if (clGetProgramBuildInfo(p, d->target.id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n) != CL_SUCCESS || n < 2 || !(log = mem_alloc(n + 1, 1)))
+        return;
+    if (clGetProgramBuildInfo(p, d->target.id, CL_PROGRAM_BUILD_LOG, n, log, NULL) == CL_SUCCESS) {
+        line = strstr(log, "error");
+        line = line ? line : log;
+        snprintf(out, size, "%.*s", (int)strcspn(line, "\n"), line);
+    }
+    mem_free(log);
+}
+
+int program_build(struct device *d, const char *file, const char *options, cl_program *out, struct error *e)
+{
+    const struct device_config *c = &d->base.config;
+    const char *text[2] = {source("common"), source(file)};
+    uint64_t key = hash_text(hash_text(program_fingerprint(&d->target), file), options), start = clock_now();
+    char path[1024], log[240];
+    cl_int rc = CL_SUCCESS;
+
+    *out = NULL;
+    path[0] = '\0';
+    if (c->cache_dir)
+        mkdir(c->cache_dir, 0700);      /* usually there; failing only means that nothing is kept */
+    if (c->cache_dir && snprintf(path, sizeof path, "%s/opencl-%s-%016llx.bin", c->cache_dir, file, (unsigned long long)key) >= (int)sizeof path)
+        path[0] = '\0';
+    if (path[0] && !cl_injected(&rc) && (*out = from_cache(d, path, key)))
+        return 0;
+    if (c->log) {
+        snprintf(log, sizeof log, "OpenCL: compiling %s kernels for %.100s (once per driver)", file, d->target.info.name);
+        c->log(c->log_ctx, log);
+    }
+    if (!cl_injected(&rc))
+        *out = clCreateProgramWithSource(d->context, 2, text, NULL, &rc);
+    if (cl_check(d, rc, "clCreateProgramWithSource", e) < 0)
+        return ERR_DEVICE;
+    rc = clBuildProgram(*out, 1, &d->target.id, options, NULL, NULL);
+    if (rc != CL_SUCCESS) {
+        build_log(d, *out, log, sizeof log);
+        clReleaseProgram(*out);
+        *out = NULL;
+        return error_set(e, ERR_DEVICE, "OpenCL %s: the driver cannot compile the %s kernels (%s): %s", d->target.info.name, file,
+                         opencl_word(rc), log);
+    }
+    if (path[0])
+        to_cache(d, *out, path, key);
+    if (c->log && clock_now() - start > 10 * CLOCK_SECOND) {
+        snprintf(log, sizeof log, "OpenCL: %s kernels took %.1f s to compile", file, clock_seconds(clock_now() - start));
+        c->log(c->log_ctx, log);
+    }
+    return 0;
+}
+
+int program_kernel(struct device *d, cl_program p, const char *name, cl_kernel *out, struct error *e)
+{
+    cl_int rc = CL_SUCCESS;
+
+    *out = NULL;
+    if (!cl_injected(&rc))
+        *out = clCreateKernel(p, name, &rc);
+    return cl_check(d, rc, name, e);
+}
