@@ -1,0 +1,339 @@
+/* Every kernel of every set against the scalar reference, as bits: random shapes, ragged rows, hostile values. NaN counts as equal to NaN. */
+#include "engine/device/cpu/kernels.h"
+#include "engine/device/cpu/pack.h"
+#include "tests/support.h"
+#include "tests/tiny_model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static unsigned seed = 12345;
+
+static int below(int n)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (int)((seed >> 8) % (unsigned)n);
+}
+
+/* Mostly ordinary numbers; with hostile > 0 also zeros, infinities, NaN, subnormals and very large ones. */
+static float number(int hostile)
+{
+    static const float odd[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-45f, -1e-40f, 1e-21f, 3e38f, -3e38f, 1.0f, 65504.0f, 1e-8f, 127.0f};
+
+    if (hostile && below(100) < hostile)
+        return odd[below((int)(sizeof odd / sizeof *odd))];
+    return tiny_random(&seed) * (below(4) ? 1.0f : 100.0f);
+}
+
+static void fill(float *x, int n, int hostile)
+{
+    for (int i = 0; i < n; i++)
+        x[i] = number(hostile);
+}
+
+static void same(const char *set, const char *what, const float *got, const float *want, int n)
+{
+    for (int i = 0; i < n; i++)
+        ck_assert_msg(num_bits(got[i]) == num_bits(want[i]) || (got[i] != got[i] && want[i] != want[i]), "%s %s: element %d of %d is %a, not %a", set, what, i, n,
+                      (double)got[i], (double)want[i]);
+}
+
+#define EACH_SET(k) \
+    for (const struct kernels *k, *const *end_ = NULL; !end_; end_ = &k) \
+        for (int i_ = 1; (k = kernels_at(i_)) != NULL; i_++)
+
+START_TEST(test_quantise)
+{
+    float x[256];
+    struct act_block want[8 * 3], got[8 * 3];
+
+    EACH_SET(k)
+        for (int round = 0; round < 400; round++) {
+            int n = (1 + below(8)) * 32, stride = 1 + below(3);
+
+            fill(x, n, round % 4 ? 0 : 10);
+            if (round % 7 == 0)
+                for (int i = 0; i < n; i++)
+                    x[i] *= round % 2 ? 1e-19f : 1e-38f;
+            if (round % 11 == 0)
+                for (int i = 0; i < n; i++)
+                    x[i] = (float)(below(511) - 255) * 0.5f;        /* halves: ties of the rounding */
+            memset(want, 0, sizeof want);
+            memset(got, 0, sizeof got);
+            kernels_scalar.quantise(x, n, want, stride);
+            k->quantise(x, n, got, stride);
+            ck_assert_mem_eq(got, want, sizeof want);
+        }
+}
+END_TEST
+
+/* Random blocks, not only those a quantiser makes: scales of every kind, weights down to -128. */
+static void random_group(enum dtype type, uint8_t *group, int width, int blocks, int hostile)
+{
+    int bytes = dtype_info(type)->bytes * width;
+
+    for (int b = 0; b < blocks; b++, group += bytes) {
+        for (int i = 0; i < bytes; i++)
+            group[i] = (uint8_t)below(256);
+        for (int r = 0; r < width; r++) {
+            uint16_t h = hostile && below(8) == 0 ? (uint16_t)below(65536) : num_to_f16(tiny_random(&seed) * 0.1f);
+
+            memcpy(group + 2 * r, &h, 2);
+        }
+        if (below(10) == 0)
+            memset(group + 2 * width, below(2) ? 0x00 : 0xff, (size_t)(bytes - 2 * width));
+    }
+}
+
+START_TEST(test_dot)
+{
+    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0};
+    static uint8_t group[40 * 16 * 34];
+    static struct act_block panel[40 * KERNEL_TILE];
+    float want[KERNEL_TILE * 20], got[KERNEL_TILE * 20], x[40 * 32];
+
+    EACH_SET(k)
+        for (int round = 0; round < 500; round++) {
+            enum dtype type = types[round & 1];
+            int width = round & 2 ? 16 : 8, blocks = 1 + below(round & 4 ? 40 : 5), nt = 1 + below(KERNEL_TILE), stride = width + below(4);
+
+            random_group(type, group, width, blocks, round % 5 == 0);
+            for (int t = 0; t < nt; t++) {
+                fill(x, blocks * 32, round % 3 == 0 ? 2 : 0);
+                kernels_scalar.quantise(x, blocks * 32, panel + t, nt);
+            }
+            memset(want, 0, sizeof want);
+            memset(got, 0, sizeof got);
+            kernels_scalar.dot[type](group, width, blocks * 32, panel, nt, want, stride);
+            k->dot[type](group, width, blocks * 32, panel, nt, got, stride);
+            same(k->name, dtype_info(type)->word, got, want, KERNEL_TILE * 20);
+        }
+}
+END_TEST
+
+START_TEST(test_rows)
+{
+    static float x[4096], y[4096], w[4096], b[4096], want[4096], got[4096];
+
+    EACH_SET(k)
+        for (int round = 0; round < 120; round++) {
+            int n = 16 * (1 + below(20)) + (round % 6 == 0 ? below(16) : 0), hostile = round % 5 == 0 ? 5 : 0, half = below(n / 2), used = 1 + below(3);
+            float scale = round & 1 ? 1.0f : 0.088f, weights[3] = {0.7f, 0.2f, 0.05f};
+
+            fill(x, 4096, hostile), fill(y, 4096, hostile), fill(w, 4096, 0), fill(b, 4096, 0);
+            kernels_scalar.norm(x, n, w, round & 2 ? b : NULL, 1.0f / (float)n, 1e-5f, want);
+            k->norm(x, n, w, round & 2 ? b : NULL, 1.0f / (float)n, 1e-5f, got);
+            same(k->name, "norm", got, want, n);
+            for (int i = 0; i < n; i++)
+                x[i] *= round & 4 ? 1.0f : 3.0f;
+            kernels_scalar.silu_mul(x, y, n, want);
+            k->silu_mul(x, y, n, got);
+            same(k->name, "silu", got, want, n);
+            memcpy(want, x, sizeof want), memcpy(got, x, sizeof got);
+            kernels_scalar.rotary(want, n, half, w, b, scale);
+            k->rotary(got, n, half, w, b, scale);
+            same(k->name, "rotary", got, want, n);
+            memcpy(want, x, sizeof want), memcpy(got, x, sizeof got);
+            kernels_scalar.add(want, y, n);
+            k->add(got, y, n);
+            same(k->name, "add", got, want, n);
+            kernels_scalar.combine(x, y, 700, weights, used, n, want);
+            k->combine(x, y, 700, weights, used, n, got);
+            same(k->name, "combine", got, want, n);
+            kernels_scalar.router(w, 1 + (n < 100), n < 120 ? n : 120, x, want);
+            k->router(w, 1 + (n < 100), n < 120 ? n : 120, x, got);
+            same(k->name, "router", got, want, 16 * (1 + (n < 100)));
+        }
+}
+END_TEST
+
+START_TEST(test_f16)
+{
+    static float x[65536 * 2];
+    static uint16_t want[65536 * 2], got[65536 * 2];
+
+    for (int i = 0; i < 65536; i++) {
+        x[2 * i] = num_from_f16((uint16_t)i);
+        x[2 * i + 1] = x[2 * i] + x[2 * i] * (below(2) ? 4.8828125e-4f : 3e-4f);       /* ties and others */
+    }
+    EACH_SET(k) {
+        kernels_scalar.to_f16(x, 65536 * 2, want);
+        k->to_f16(x, 65536 * 2, got);
+        for (int i = 0; i < 65536 * 2; i++)
+            ck_assert_msg(got[i] == want[i] || x[i] != x[i], "%s: %a becomes %04x, not %04x", k->name, (double)x[i], got[i], want[i]);
+    }
+    for (int i = 0; i < 65536; i++)
+        if (x[2 * i] == x[2 * i])
+            ck_assert_int_eq(num_to_f16(num_from_f16((uint16_t)i)), i);
+}
+END_TEST
+
+START_TEST(test_attention)
+{
+    static uint8_t cache[NUM_CHUNK * 256 * 4];
+    static float q[4 * 256], p[4 * NUM_CHUNK], want[4 * NUM_CHUNK], got[4 * NUM_CHUNK], x[256];
+
+    EACH_SET(k)
+        for (int round = 0; round < 200; round++) {
+            int kv = round % 3, hd = kv == KV_Q8_0 ? 32 * (1 + below(6)) : 4 * (1 + below(50)), nq = 1 + below(4), n = 16 * (1 + below(8)), count = 1 + below(n);
+            size_t row = kv == KV_F32 ? (size_t)hd * 4 : kv == KV_F16 ? (size_t)hd * 2 : (size_t)hd / 32 * 34;
+            float m1, m2, s1, s2;
+
+            fill(q, 4 * 256, 0);
+            for (int t = 0; t < n; t++) {
+                fill(x, hd, round % 10 == 0 ? 2 : 0);
+                if (kv == KV_F32)
+                    memcpy(cache + (size_t)t * row, x, row);
+                else if (kv == KV_F16)
+                    kernels_scalar.to_f16(x, hd, (uint16_t *)(void *)(cache + (size_t)t * row));
+                else
+                    row_from_f32(DTYPE_Q8_0, x, hd, cache + (size_t)t * row);
+            }
+            memset(want, 0, sizeof want), memset(got, 0, sizeof got);
+            /* as keys: any bytes of the right count are keys; as values: rows */
+            if (kv != KV_Q8_0) {
+                kernels_scalar.scores[kv](cache, hd, q, 256, nq, want, NUM_CHUNK);
+                k->scores[kv](cache, hd, q, 256, nq, got, NUM_CHUNK);
+                same(k->name, "scores", got, want, 4 * NUM_CHUNK);
+            } else {
+                static uint8_t keys[8 * 34 * 16];
+
+                random_group(DTYPE_Q8_0, keys, 16, hd / 32, 0);
+                kernels_scalar.scores[kv](keys, hd, q, 256, nq, want, NUM_CHUNK);
+                k->scores[kv](keys, hd, q, 256, nq, got, NUM_CHUNK);
+                same(k->name, "scores of q8_0", got, want, 4 * NUM_CHUNK);
+            }
+            fill(p, 4 * NUM_CHUNK, 0);
+            for (int i = 0; i < 3; i++)
+                p[below(n)] = -INFINITY;
+            p[below(n)] = 1.5f;
+            memcpy(want, p, sizeof p), memcpy(got, p, sizeof p);
+            kernels_scalar.softmax(want, n, &m1, &s1);
+            k->softmax(got, n, &m2, &s2);
+            same(k->name, "softmax", got, want, n);
+            same(k->name, "softmax max", &m2, &m1, 1);
+            same(k->name, "softmax sum", &s2, &s1, 1);
+            memset(want, 0, sizeof want), memset(got, 0, sizeof got);
+            kernels_scalar.values[kv](cache, row, hd, p, NUM_CHUNK, nq, count, want, NUM_CHUNK);
+            k->values[kv](cache, row, hd, p, NUM_CHUNK, nq, count, got, NUM_CHUNK);
+            same(k->name, "values", got, want, 4 * NUM_CHUNK);
+            float max[3] = {1.0f, -INFINITY, below(2) ? 0.5f : 90.0f}, sum[3] = {3.0f, 0.0f, 1.0f};
+
+            kernels_scalar.merge(q, 256, max, sum, 3, hd, want);
+            k->merge(q, 256, max, sum, 3, hd, got);
+            same(k->name, "merge", got, want, hd);
+        }
+}
+END_TEST
+
+START_TEST(test_float_weights)
+{
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    static uint8_t rows[12 * 300 * 4];
+    static float x[9 * 300], w[300], want[9 * 16], got[9 * 16];
+
+    EACH_SET(k)
+        for (int round = 0; round < 90; round++) {
+            enum dtype type = types[round % 3];
+            int cols = 1 + below(299), n_rows = 1 + below(11), nt = 1 + below(8);
+            size_t row = dtype_row_bytes(type, cols);
+
+            fill(x, 9 * 300, 0);
+            for (int r = 0; r < n_rows; r++) {
+                fill(w, cols, 0);
+                row_from_f32(type, w, cols, rows + (size_t)r * row);
+            }
+            kernels_scalar.dot_float(type, rows, row, n_rows, cols, x, 300, nt, want, 16);
+            k->dot_float(type, rows, row, n_rows, cols, x, 300, nt, got, 16);
+            for (int t = 0; t < nt; t++)
+                for (int r = 0; r < n_rows; r++)
+                    ck_assert_msg(fabsf(got[t * 16 + r] - want[t * 16 + r]) <= 1e-4f * (float)(cols + 10) * 10.0f, "%s %s", k->name, dtype_info(type)->word);
+        }
+}
+END_TEST
+
+/* ggml's reference: the files other programs write hold these very bytes. */
+START_TEST(test_pack)
+{
+    static float x[20 * 64], back[64];
+    static uint8_t file[20 * 68], packed[3 * 2 * 34 * 16], converted[3 * 2 * 34 * 16];
+    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0};
+
+    fill(x, 20 * 64, 0);
+    for (int i = 0; i < 2; i++)
+        for (int width = 8; width <= 16; width += 8) {
+            size_t row = dtype_row_bytes(types[i], 64), bytes = pack_bytes(types[i], 20, 64, width);
+
+            ck_assert_int_eq((int)bytes, (int)row * pack_groups(20, width) * width);
+            for (int r = 0; r < 20; r++)
+                row_from_f32(types[i], x + r * 64, 64, file + (size_t)r * row);
+            memset(packed, 1, sizeof packed), memset(converted, 1, sizeof converted);
+            pack_rows(packed, types[i], width, file, types[i], 20, 64, 0, pack_groups(20, width));
+            for (int g = pack_groups(20, width) - 1; g >= 0; g--)
+                pack_rows(converted, types[i], width, x, DTYPE_F32, 20, 64, g, 1);
+            ck_assert_mem_eq(packed, converted, bytes);
+            struct matrix m = {.type = types[i], .rows = 20, .cols = 64, .width = width, .data = packed};
+
+            for (int r = 0; r < 20; r++) {
+                row_to_f32(types[i], file + (size_t)r * row, 64, back);
+                for (int c = 0; c < 64; c++) {
+                    float w = tiny_weight(&m, r, c), step = types[i] == DTYPE_Q8_0 ? 1.0f / 127.0f : 1.0f / 8.0f, top = 0.0f;
+
+                    ck_assert(w == back[c]);
+                    for (int b = c / 32 * 32; b < c / 32 * 32 + 32; b++)
+                        top = fmaxf(top, fabsf(x[r * 64 + b]));
+                    ck_assert_msg(fabsf(w - x[r * 64 + c]) <= top * step * 1.01f, "row %d, column %d: %g becomes %g", r, c, (double)x[r * 64 + c], (double)w);
+                }
+            }
+        }
+    ck_assert_int_eq((int)pack_bytes(DTYPE_Q8_0, 4, 33, 8), 0);
+    ck_assert_int_eq((int)pack_bytes(DTYPE_F16, 4, 33, 0), 4 * 33 * 2);
+}
+END_TEST
+
+/* Known answers: Q8_0 rounds halves away from zero, Q4_0's largest element becomes -8 whatever its sign. */
+START_TEST(test_quantise_known)
+{
+    float x[32] = {127.0f, -127.0f, 0.5f, -0.5f, 1.5f, 2.5f}, y[32] = {-8.0f, 7.0f, 1.0f, -1.0f, 0.49f, -0.51f};
+    uint8_t q8[34], q4[18];
+    uint16_t h;
+
+    row_from_f32(DTYPE_Q8_0, x, 32, q8);
+    memcpy(&h, q8, 2);
+    ck_assert_int_eq(h, 0x3c00);
+    const int8_t want[] = {127, -127, 1, -1, 2, 3, 0};
+
+    ck_assert_mem_eq(q8 + 2, want, sizeof want);
+    row_from_f32(DTYPE_Q4_0, y, 32, q4);
+    memcpy(&h, q4, 2);
+    ck_assert_int_eq(h, 0x3c00);
+    const uint8_t nibbles[] = {0, 15, 9, 7, 8, 7, 8};
+
+    for (int i = 0; i < 7; i++)
+        ck_assert_int_eq(q4[2 + i] & 15, nibbles[i]);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("kernels");
+    TCase *t = tcase_create("kernels");
+
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, test_quantise);
+    tcase_add_test(t, test_dot);
+    tcase_add_test(t, test_rows);
+    tcase_add_test(t, test_f16);
+    tcase_add_test(t, test_attention);
+    tcase_add_test(t, test_float_weights);
+    tcase_add_test(t, test_pack);
+    tcase_add_test(t, test_quantise_known);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
