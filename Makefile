@@ -20,8 +20,10 @@ BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -DCL_TARGET_OPENCL_VERSION=120 -DMOETOP_VE
 CFLAGS_release := -O2 -g
 CFLAGS_debug   := -O1 -g -DMOETOP_DEBUG
 CFLAGS_asan    := -O1 -g -DMOETOP_DEBUG -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+CFLAGS_fuzz    := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 CFLAGS_tsan    := -O1 -g -DMOETOP_DEBUG -fno-omit-frame-pointer -fsanitize=thread
 LDFLAGS_asan   := -fsanitize=address,undefined
+LDFLAGS_fuzz   := -fsanitize=address,undefined
 LDFLAGS_tsan   := -fsanitize=thread
 ALL_CFLAGS  = $(BASE_CFLAGS) $(CFLAGS_$(MODE)) $(CFLAGS)
 ALL_LDFLAGS = $(LDFLAGS_$(MODE)) $(LDFLAGS)
@@ -35,9 +37,11 @@ LIBOBJ  := $(filter-out $(B)/app/main.o,$(OBJ))
 KERNELS := $(sort $(wildcard gpu/kernels/*.cl))
 TESTSRC := $(sort $(wildcard tests/check_*.c))
 TESTS   := $(TESTSRC:tests/%.c=$(B)/tests/%)
+FUZZSRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
+FUZZ    := $(FUZZSRC:tests/fuzz/%.c=$(B)/fuzz/%)
 TESTLIB := $(B)/tests/support.o $(B)/tests/tiny_model.o
 
-.PHONY: all test tests check tsan-run deps install uninstall clean golden
+.PHONY: all test tests check fuzz fuzz-replay fuzz-run tsan-run deps install uninstall clean golden
 all: moetop
 
 # ./moetop is the release program; other modes leave theirs in build/MODE/moetop.
@@ -54,6 +58,9 @@ $(B)/moetop: $(B)/app/main.o $(B)/libmoetop.a
 
 $(B)/libmoetop.a: $(LIBOBJ)
 	$(Q)rm -f $@; ar rcs $@ $(LIBOBJ)
+
+# Objects of tests are kept: make would take them for intermediate files and delete them after linking.
+.SECONDARY:
 
 # Kernels are chosen at run time, so each instruction set is a file compiled with its own flags.
 $(B)/%_avx2.o:   ISA := -mavx2 -mfma -mf16c
@@ -74,10 +81,32 @@ $(B)/tests/check_%: $(B)/tests/check_%.o $(TESTLIB) $(B)/libmoetop.a
 	@echo "LD   $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $< $(TESTLIB) $(B)/libmoetop.a -lcheck -lsubunit -lrt $(LIBS)
 
-tests: $(TESTS)
+# Fuzz targets: tests/fuzz/fuzz_NAME.c with corpus/NAME beside it. `make check` replays the corpus and small changes of it; `make fuzz`
+# builds them with libFuzzer (clang) and runs each for FUZZ_SECONDS; what it finds belongs into the corpus.
+FUZZ_SECONDS ?= 60
+ifeq ($(MODE),fuzz)
+FUZZ_MAIN :=
+FUZZ_LD   := -fsanitize=fuzzer,address,undefined
+else
+FUZZ_MAIN := $(B)/tests/fuzz/replay.o
+endif
+$(B)/fuzz/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(B)/libmoetop.a
+	@mkdir -p $(@D)
+	@echo "LD   $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(FUZZ_LD) -o $@ $< $(FUZZ_MAIN) $(B)/libmoetop.a $(LIBS)
+fuzz-replay: $(FUZZ)
+	$(Q)for t in $(notdir $(FUZZ)); do $(B)/fuzz/$$t tests/fuzz/corpus/$${t#fuzz_} || { echo "FAILED $$t"; exit 1; }; done
+fuzz:
+	$(Q)$(MAKE) MODE=fuzz CC=clang fuzz-run
+fuzz-run: $(FUZZ)
+	$(Q)for t in $(notdir $(FUZZ)); do echo "$$t: $(FUZZ_SECONDS) s"; mkdir -p build/fuzz/new/$$t; $(B)/fuzz/$$t -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 \
+	  -print_final_stats=1 build/fuzz/new/$$t tests/fuzz/corpus/$${t#fuzz_} 2>$(B)/$$t.log || { tail -40 $(B)/$$t.log; exit 1; }; grep -E 'cov:' $(B)/$$t.log | tail -1; done
+
+tests: $(TESTS) $(FUZZ)
 # Runs every suite of this MODE; `make test` is the whole gate: optimised, ASan+UBSan over everything, TSan over the threads.
 check: $(TESTS) $(B)/moetop
 	$(Q)sh tests/run.sh $(B) $(SUITES)
+	$(Q)$(MAKE) MODE=$(MODE) fuzz-replay
 # Suites in which threads meet: those that TSan must see.
 TSAN_SUITES := $(filter check_worker check_ring check_pool check_cpu_device check_engine,$(notdir $(TESTS)))
 test: moetop
@@ -94,4 +123,4 @@ deps:
 clean:
 	rm -rf build moetop
 
--include $(OBJ:.o=.d) $(TESTSRC:%.c=$(B)/%.d)
+-include $(OBJ:.o=.d) $(TESTSRC:%.c=$(B)/%.d) $(FUZZSRC:%.c=$(B)/%.d)
