@@ -41,7 +41,7 @@ FUZZSRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ    := $(FUZZSRC:tests/fuzz/%.c=$(B)/fuzz/%)
 TESTLIB := $(B)/tests/support.o $(B)/tests/tiny_model.o
 
-.PHONY: all test tests check fuzz fuzz-replay fuzz-run tsan-run deps install uninstall clean golden
+.PHONY: all test tests check fuzz fuzz-replay fuzz-run tsan-run deps docs install uninstall clean golden
 all: moetop
 
 # ./moetop is the release program; other modes leave theirs in build/MODE/moetop.
@@ -115,6 +115,36 @@ test: moetop
 	$(Q)$(if $(TSAN_SUITES),$(MAKE) MODE=tsan SUITES="$(TSAN_SUITES)" $(addprefix build/tsan/tests/,$(TSAN_SUITES)) build/tsan/moetop tsan-run)
 tsan-run:
 	$(Q)sh tests/run.sh $(B) $(SUITES)
+
+# Documents printed from the tables; the results are committed and tests/check_docs.c compares them.
+docs: build/release/moetop
+	build/release/moetop --print-config=default > configs/default.yaml.new
+	build/release/moetop --print-man man/moetop.1.in > man/moetop.1.new
+	build/release/moetop --print-man man/moetop.yaml.5.in > man/moetop.yaml.5.new
+	mv configs/default.yaml.new configs/default.yaml
+	mv man/moetop.1.new man/moetop.1
+	mv man/moetop.yaml.5.new man/moetop.yaml.5
+
+DATA := $(DESTDIR)$(PREFIX)/share
+# What share/moetop holds: everything of configs/ except notes.
+CONFIGS := $(sort $(shell find configs -type f))
+
+install: build/release/moetop
+	install -D -m 755 build/release/moetop $(DESTDIR)$(PREFIX)/bin/moetop
+	install -D -m 644 man/moetop.1 $(DATA)/man/man1/moetop.1
+	install -D -m 644 man/moetop.yaml.5 $(DATA)/man/man5/moetop.yaml.5
+	$(Q)for f in $(CONFIGS); do install -D -m 644 $$f $(DATA)/moetop/$${f#configs/} || exit 1; done
+	install -D -m 644 LICENSE $(DATA)/doc/moetop/LICENSE
+	install -D -m 644 README.md $(DATA)/doc/moetop/README.md
+	install -d $(DATA)/bash-completion/completions $(DATA)/zsh/site-functions $(DATA)/fish/vendor_completions.d
+	build/release/moetop --completion bash > $(DATA)/bash-completion/completions/moetop
+	build/release/moetop --completion zsh > $(DATA)/zsh/site-functions/_moetop
+	build/release/moetop --completion fish > $(DATA)/fish/vendor_completions.d/moetop.fish
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/moetop $(DATA)/man/man1/moetop.1 $(DATA)/man/man5/moetop.yaml.5
+	rm -f $(DATA)/bash-completion/completions/moetop $(DATA)/zsh/site-functions/_moetop $(DATA)/fish/vendor_completions.d/moetop.fish
+	rm -rf $(DATA)/moetop $(DATA)/doc/moetop
 
 deps:
 	apt-get update -qq

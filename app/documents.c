@@ -1,13 +1,11 @@
-/* --help and --print-config. Main thread. The texts come from the option table alone, so they cannot disagree with the parser. */
+/* --help, --print-config and configs/default.yaml. Main thread. The texts come from the option table alone, so they cannot disagree with the parser. */
 #include "app/documents.h"
 
-#include "app/modes.h"
-#include "engine/base/mem.h"
 
 #include <string.h>
 
 /* "-n, --n-predict, --predict N" */
-static void spellings(const struct option *option, char *out, size_t size)
+void documents_spellings(const struct option *option, bool argument, char *out, size_t size)
 {
     size_t at = 0;
 
@@ -27,7 +25,7 @@ static void spellings(const struct option *option, char *out, size_t size)
             at += (size_t)snprintf(out + at, size - at, ", %.*s", (int)n, p);
         p += n + (p[n] == ' ');
     }
-    if (*option->argument && at < size)
+    if (argument && *option->argument && at < size)
         snprintf(out + at, size - at, " %s", option->argument);
 }
 
@@ -57,7 +55,7 @@ static void help_row(FILE *f, const struct option *option, int width)
     char left[120], text[512];
     int n;
 
-    spellings(option, left, sizeof left);
+    documents_spellings(option, true, left, sizeof left);
     n = fprintf(f, "  %s", left);
     if (n > INDENT - 2)
         fprintf(f, "\n%*s", INDENT, "");
@@ -92,7 +90,7 @@ void documents_help(FILE *f, int width)
 
 /* ---- configuration as YAML ---- */
 
-static void yaml_text(FILE *f, const char *text)
+void documents_yaml_text(FILE *f, const char *text)
 {
     fputc('"', f);
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
@@ -121,7 +119,7 @@ static int yaml_row(FILE *f, const struct options *o, const struct option *optio
         const char *text = *(char *const *)field;
 
         if (text)
-            yaml_text(f, text);
+            documents_yaml_text(f, text);
         else
             fputs("null", f);
         return n + (text ? (int)strlen(text) + 2 : 4);
@@ -132,7 +130,7 @@ static int yaml_row(FILE *f, const struct options *o, const struct option *optio
         fputc('[', f);
         for (size_t i = 0; i < l->n; i++) {
             fputs(i ? ", " : "", f);
-            yaml_text(f, l->items[i]);
+            documents_yaml_text(f, l->items[i]);
         }
         fputc(']', f);
         return n + 2;
@@ -155,4 +153,81 @@ void documents_config(const struct options *o, FILE *f)
         option_origin_text(o, option, origin, sizeof origin);
         fprintf(f, "%*s # %s\n", n < 34 ? 34 - n : 0, "", origin);
     }
+}
+
+/* A comment of full sentences, at most 100 columns; `marks` of the manual are left out. */
+static void yaml_comment(FILE *f, const char *text)
+{
+    char plain[1200];
+    size_t n = 0;
+
+    for (; *text && n < sizeof plain - 1; text++)
+        if (*text != '`')
+            plain[n++] = *text;
+    plain[n] = 0;
+    for (const char *p = plain; *p;) {
+        size_t len = strlen(p), fit = len;
+
+        if (len > 96)
+            for (fit = 96; fit > 1 && p[fit] != ' ';)
+                fit--;
+        fprintf(f, "# %.*s\n", (int)fit, p);
+        p += fit + strspn(p + fit, " ");
+    }
+}
+
+static void default_row(FILE *f, const struct options *o, const struct option *option)
+{
+    char words[256];
+    size_t at = 0;
+    char variable[64];
+
+    snprintf(words, sizeof words, "%c%s.", option->help[0] >= 'a' && option->help[0] <= 'z' ? option->help[0] - 32 : option->help[0],
+             option->help + 1);
+    yaml_comment(f, words);
+    if (*option->more)
+        yaml_comment(f, option->more);
+    *words = 0;
+    for (int i = 0; option->type == OPTION_WORD && at < sizeof words; i++) {
+        char word[32];
+
+        if (!option_word(option, i, word, sizeof word))
+            break;
+        at += (size_t)snprintf(words + at, sizeof words - at, "%s%s", i ? ", " : "One of ", word);
+    }
+    if (at) {
+        fprintf(f, "# %s.\n", words);
+    } else if (option->type == OPTION_INT || option->type == OPTION_REAL) {
+        fprintf(f, "# A number from %.10g to %.10g%s%s.\n", option->min, option->max, *option->words ? ", or " : "", option->words);
+    }
+    option_variable(option, variable, sizeof variable);
+    fprintf(f, "# Flag --%s, environment %s%s.\n", option->name, variable, (option->place & OPTION_MODEL) == OPTION_MODEL
+            ? ", allowed beside a model" : "");
+    yaml_row(f, o, option);
+    fputs("\n\n", f);
+}
+
+int documents_default_config(FILE *f, struct error *e)
+{
+    struct options o;
+    int rc = options_init(&o, e);
+
+    if (rc < 0)
+        return rc;
+    fputs("# Every setting of moetop at its default. Copy what you want to change to ~/.config/moetop/config.yaml; see moetop.yaml(5).\n"
+          "# Printed from the option table (make docs): change app/options.def, not this file.\n", f);
+    for (int g = 0; g < GROUP_COUNT; g++) {
+        bool any = false;
+
+        for (int i = 0; i < OPTION_COUNT; i++) {
+            if (option_table[i].group != (enum option_group)g || !(option_table[i].place & OPTION_FILE))
+                continue;
+            if (!any)
+                fprintf(f, "\n# ---- %s ----\n\n", option_group_heading((enum option_group)g));
+            any = true;
+            default_row(f, &o, &option_table[i]);
+        }
+    }
+    options_release(&o);
+    return 0;
 }

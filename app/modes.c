@@ -10,6 +10,8 @@
 static bool help_wanted(const struct options *o) { return o->help; }
 static bool version_wanted(const struct options *o) { return o->version; }
 static bool print_config_wanted(const struct options *o) { return o->print_config; }
+static bool completion_wanted(const struct options *o) { return o->completion; }
+static bool print_man_wanted(const struct options *o) { return o->print_man; }
 static bool always(const struct options *o) { return true; }
 
 static int help_run(struct options *o, struct error *e)
@@ -31,8 +33,23 @@ static int version_run(struct options *o, struct error *e)
 
 static int print_config_run(struct options *o, struct error *e)
 {
+    enum { NOW = 1 };
+
+    if (o->print_config != NOW)
+        return documents_default_config(stdout, e);
     documents_config(o, stdout);
     return 0;
+}
+
+static int completion_run(struct options *o, struct error *e)
+{
+    documents_completion((enum documents_shell)(o->completion - 1), stdout);
+    return 0;
+}
+
+static int print_man_run(struct options *o, struct error *e)
+{
+    return documents_man(o->print_man, stdout, e);
 }
 
 static int chat_none(struct options *o, struct error *e)
@@ -44,6 +61,8 @@ static const struct mode modes[] = {
     {"help", "print the options", help_wanted, help_run},
     {"version", "print the version", version_wanted, version_run},
     {"print-config", "print every setting and its origin", print_config_wanted, print_config_run},
+    {"completion", "print a completion script", completion_wanted, completion_run},
+    {"print-man", "print a manual page", print_man_wanted, print_man_run},
     {"chat", "the chat", always, chat_none},
 };
 

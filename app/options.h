@@ -104,7 +104,7 @@ struct options {
 #undef OPTION
     struct {
         enum option_origin from;
-        char *where;             /* "--temp", "MOETOP_TEMP", "/home/…/config.yaml:3"; NULL: default */
+        char *where;             /* "--temp", "MOETOP_TEMP", "/etc/xdg/moetop/config.yaml:3"; NULL: default */
     } origin[OPTION_COUNT];
 };
 
