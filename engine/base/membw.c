@@ -1,0 +1,140 @@
+/* See membw.h. Vectors of 16 bytes, which every machine at hand has: reading is bound by memory long before it is bound by the width of
+ * a load. */
+#include "engine/base/membw.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/pool.h"
+#include "engine/base/series.h"
+#include "engine/base/topology.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define PASSES 16                        /* of one pattern, at most */
+#define LEAST_BYTES ((size_t)64 << 20)
+#define MOST_BYTES ((size_t)1 << 30)
+#define STEP 512
+#define AHEAD 4096
+
+typedef long long lanes __attribute__((vector_size(16)));
+
+struct reading {
+    const char *data;
+    size_t slice;                        /* bytes of each thread, a multiple of 4 * STEP */
+    int pattern;
+    long long sum[POOL_MAX];             /* keeps the loads alive */
+};
+
+static inline lanes at(const char *p)
+{
+    return *(const lanes *)p;
+}
+
+static long long read_plain(const char *p, size_t n, int ahead)
+{
+    lanes a = {0}, b = a, c = a, d = a;
+
+    for (size_t i = 0; i < n; i += STEP) {
+        for (int k = 0; ahead && k < STEP; k += 64)
+            __builtin_prefetch(p + i + AHEAD + k, 0, 3);
+        for (int k = 0; k < STEP; k += 64) {
+            a ^= at(p + i + k);
+            b ^= at(p + i + k + 16);
+            c ^= at(p + i + k + 32);
+            d ^= at(p + i + k + 48);
+        }
+    }
+    a ^= b ^ c ^ d;
+    return a[0] ^ a[1];
+}
+
+static long long read_streams(const char *p, size_t n)
+{
+    size_t q = n / 4;
+    lanes a = {0}, b = a, c = a, d = a;
+
+    for (size_t i = 0; i < q; i += 64)
+        for (int k = 0; k < 64; k += 16) {
+            a ^= at(p + i + k);
+            b ^= at(p + q + i + k);
+            c ^= at(p + 2 * q + i + k);
+            d ^= at(p + 3 * q + i + k);
+        }
+    a ^= b ^ c ^ d;
+    return a[0] ^ a[1];
+}
+
+static void read_slice(void *ctx, int tid, int n)
+{
+    struct reading *r = ctx;
+    const char *p = r->data + (size_t)tid * r->slice;
+
+    r->sum[tid] += r->pattern == 2 ? read_streams(p, r->slice) : read_plain(p, r->slice, r->pattern);
+}
+
+uint64_t membw_cache_bytes(void)
+{
+    long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE), l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+
+    return l3 > 0 ? (uint64_t)l3 : l2 > 0 ? (uint64_t)l2 : 0;
+}
+
+static double measure(struct pool *pool, struct reading *r, int milliseconds)
+{
+    uint64_t each = (uint64_t)milliseconds * CLOCK_MILLI / 3;
+    double best = 0;
+
+    for (r->pattern = 0; r->pattern < 3; r->pattern++) {
+        double rate[PASSES];
+        struct series_figures f;
+        uint64_t start = clock_now();
+        size_t n = 0;
+
+        do {
+            uint64_t t = clock_now();
+
+            pool_run(pool, read_slice, r);
+            rate[n++] = clock_rate((double)r->slice * pool_threads(pool), clock_now() - t);
+        } while (n < PASSES && clock_now() - start < each);
+        series_summarise_sorted(rate, n, &f);
+        if (f.median > best)
+            best = f.median;
+    }
+    return best;
+}
+
+double membw_read(const void *data, size_t bytes, int n_threads, int milliseconds)
+{
+    int n = n_threads > 0 ? n_threads : topology_cores();
+    size_t own = 4 * (size_t)membw_cache_bytes();
+    struct reading *r = mem_alloc(1, sizeof *r);
+    struct pool *pool = NULL;
+    void *buffer = NULL;
+    double rate = 0;
+
+    n = n < POOL_MAX ? n : POOL_MAX;
+    own = own < LEAST_BYTES ? LEAST_BYTES : own > MOST_BYTES ? MOST_BYTES : own;
+    if (!r || pool_new(&pool, n, true, NULL) < 0)
+        goto out;
+    if (!data) {
+        bytes = own;
+        if (!(buffer = mem_pages(own)))
+            goto out;
+        memset(buffer, 1, own);          /* untouched pages are all the same zero page */
+        data = buffer;
+    }
+    r->data = (const char *)(((uintptr_t)data + 63) & ~(uintptr_t)63);
+    bytes -= bytes < 64 ? bytes : (size_t)(r->data - (const char *)data);
+    if (bytes > MOST_BYTES)
+        bytes = MOST_BYTES;
+    r->slice = bytes / (size_t)n / (4 * STEP) * (4 * STEP);
+    if (r->slice * (size_t)n >= own / 2)
+        rate = measure(pool, r, milliseconds);
+out:
+    if (buffer)
+        mem_pages_free(buffer, own);
+    pool_free(pool);
+    mem_free(r);
+    return rate;
+}

@@ -1,0 +1,16 @@
+/* How fast this machine reads memory right now: the speed of light of decoding. Owner: the caller. Any thread, one measurement at a time.
+ * Other processes share the memory, so a figure is worth something only next to the run it is compared with. */
+#ifndef ENGINE_BASE_MEMBW_H
+#define ENGINE_BASE_MEMBW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes a second that n_threads threads (0: one a physical core) together read, best of three access patterns (plain, prefetching,
+ * four streams), each its median pass; takes about `milliseconds`. data: memory to read (the weights themselves), or NULL: a
+ * buffer of its own, four times the last-level cache. 0: no memory, or data too small to say anything. */
+double membw_read(const void *data, size_t bytes, int n_threads, int milliseconds);
+/* Last-level cache in bytes (of one package), 0: unknown. What fits there is not read from memory for every token. */
+uint64_t membw_cache_bytes(void);
+
+#endif

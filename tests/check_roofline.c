@@ -1,0 +1,103 @@
+/* What a token must read, by hand; the memory's speed is measured and plausible. */
+#include "engine/base/membw.h"
+#include "engine/base/mem.h"
+#include "engine/run/roofline.h"
+#include "tests/support.h"
+
+#include <math.h>
+#include <string.h>
+
+static struct expert_weights experts[2][4];
+static struct layer_weights layers[2];
+
+static struct model make_model(void)
+{
+    static const float bias[1];
+    struct model m = {.layers = layers, .hp = {.n_layers = 2, .n_experts = 4, .n_experts_used = 2, .hidden = 10, .n_kv_heads = 1, .head_dim = 32}};
+
+    m.head = (struct matrix){.bytes = 5000, .rows = 50, .cols = 10};
+    m.output_norm.bias = bias;
+    for (int l = 0; l < 2; l++) {
+        layers[l].q = layers[l].o = (struct matrix){.bytes = 300, .rows = 30, .cols = 10};
+        layers[l].k = layers[l].v = (struct matrix){.bytes = 100, .rows = 10, .cols = 10};
+        layers[l].experts = experts[l];
+        for (int x = 0; x < 4; x++)
+            experts[l][x].gate = experts[l][x].up = experts[l][x].down = (struct matrix){.bytes = 70, .rows = 7, .cols = 10};
+    }
+    return m;
+}
+
+START_TEST(bytes_by_hand)
+{
+    struct model m = make_model();
+    struct roofline r;
+    char text[64];
+
+    roofline_init(&r, &m, KV_F16, KV_F32);
+    ck_assert_uint_eq(r.attention, 2 * 800);
+    ck_assert_uint_eq(r.experts, 2 * 2 * 210);
+    ck_assert_uint_eq(r.head, 5000 + 80);
+    ck_assert_uint_eq(r.router_norms, 2 * (4 * 10 * 4 + 2 * 80));
+    ck_assert_uint_eq(r.kv_row, 2 * (32 * 2 + 32 * 4));
+    ck_assert_uint_eq(r.all_weights, 1600 + 2 * 4 * 210 + 5080 + 640);
+    ck_assert_uint_eq(roofline_token_bytes(&r, 0), 1600 + 840 + 5080 + 640);
+    ck_assert_uint_eq(roofline_token_bytes(&r, 10), 8160 + 3840);
+    ck_assert(fabs(r.operations - 2 * (500 + 2 * (600 + 200 + 40) + 2 * 2 * 210)) < 1e-9);
+    ck_assert(fabs(roofline_tokens_per_second(&r, 10, 24000) - 2) < 1e-12);
+    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 24000, 0, text, sizeof text), "62 % of memory speed");
+    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 24000, 1 << 20, text, sizeof text), "in cache");
+    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 0, 0, text, sizeof text), "");
+    r.window = 4;
+    ck_assert_uint_eq(roofline_token_bytes(&r, 10), 8160 + 4 * 384);
+}
+END_TEST
+
+START_TEST(memory_speed_is_plausible)
+{
+    double one = membw_read(NULL, 0, 1, 60);
+
+    ck_assert_msg(one > 2e8 && one < 1e12, "%g bytes a second", one);
+}
+END_TEST
+
+START_TEST(given_memory_is_read_and_too_little_is_refused)
+{
+    size_t n = (size_t)4 * membw_cache_bytes() > (size_t)64 << 20 ? (size_t)4 * membw_cache_bytes() : (size_t)64 << 20;
+    char *p, small[256] = {0};
+
+    ck_assert(membw_read(small, sizeof small, 1, 5) == 0);
+    ck_assert(membw_read(small, 3, 1, 5) == 0);
+    n = n > (size_t)1 << 30 ? (size_t)1 << 30 : n;
+    p = mem_pages(n + 100);
+    ck_assert_ptr_nonnull(p);
+    memset(p, 3, n + 100);
+    ck_assert(membw_read(p + 7, n, 2, 30) > 2e8);
+    mem_pages_free(p, n + 100);
+}
+END_TEST
+
+START_TEST(no_memory_is_no_figure)
+{
+    mem_fail_after(0);
+    ck_assert(membw_read(NULL, 0, 1, 5) == 0);
+    mem_fail_after(-1);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("roofline");
+    TCase *t = tcase_create("roofline");
+
+    tcase_add_test(t, bytes_by_hand);
+    tcase_add_test(t, memory_speed_is_plausible);
+    tcase_add_test(t, given_memory_is_read_and_too_little_is_refused);
+    tcase_add_test(t, no_memory_is_no_figure);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
