@@ -1,0 +1,271 @@
+/* The chat format: finds the model's template, runs it, and encodes what comes out so that its frame is read with special tokens and
+ * what people typed is not. The rendering's mask tells the two apart byte by byte, so the ids are exactly the reference's for ordinary
+ * text (blanks that a special token swallows, the dummy prefix after it), whatever the template does with the contents.
+ * Immutable after load: any thread. */
+#include "engine/model/chat_template.h"
+
+#include "engine/base/mem.h"
+#include "engine/base/strbuf.h"
+#include "engine/model/jinja.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What Phi's own files say; also the fallback. */
+static const char builtin[] =
+    "{% for message in messages %}{{'<|' + message['role'] + '|>' + '\\n' + message['content'] + '<|end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% else %}{{ eos_token }}{% endif %}";
+
+enum { VARIABLE_BOS, VARIABLE_EOS, VARIABLE_UNK, VARIABLE_PAD, VARIABLE_COUNT };
+
+struct chat_template {
+    struct jinja *jinja;
+    const struct tokenizer *tokenizer;
+    char *tokens[VARIABLE_COUNT];
+    struct jinja_variable variables[VARIABLE_COUNT];
+    char notice[320];
+};
+
+static const char *const variable_names[VARIABLE_COUNT] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+
+const char *chat_template_notice(const struct chat_template *c)
+{
+    return c->notice[0] ? c->notice : NULL;
+}
+
+/* "bos_token": "<s>" or {"content": "<s>", ...} */
+static const char *token_text(const json_t *config, const char *name)
+{
+    const json_t *v = json_object_get(config, name);
+
+    return json_string_value(json_is_object(v) ? json_object_get(v, "content") : v);
+}
+
+/* A string, or a list of named templates of which "default" counts. */
+static const char *template_of(const json_t *config)
+{
+    const json_t *v = json_object_get(config, "chat_template"), *each;
+    size_t i;
+
+    json_array_foreach(v, i, each) {
+        const char *name = json_string_value(json_object_get(each, "name"));
+
+        if (name && strcmp(name, "default") == 0)
+            return json_string_value(json_object_get(each, "template"));
+    }
+    return json_string_value(v);
+}
+
+static int set_token(struct chat_template *c, int which, const char *text, size_t len)
+{
+    if (!text || c->tokens[which])
+        return 0;
+    c->tokens[which] = mem_string_n(text, len);
+    c->variables[which] = (struct jinja_variable){variable_names[which], c->tokens[which], len};
+    return c->tokens[which] ? 0 : -1;
+}
+
+/* The template's text, mem_*; NULL: none (or out of memory, told by *memory). */
+static char *find_in_folder(struct chat_template *c, const struct weight_file *f, bool *memory, struct error *why)
+{
+    size_t size, len = 0;
+    const char *data = weight_file_aux(f, "chat_template.jinja", &size), *text = data;
+    json_error_t where;
+    json_t *config = NULL;
+    char *copy = NULL;
+
+    if (data)
+        len = size;
+    data = weight_file_aux(f, "tokenizer_config.json", &size);
+    if (data) {
+        config = json_loadb(data, size, 0, &where);
+        if (!config)
+            error_set(why, ERR_MODEL, "tokenizer_config.json:%d: %s", where.line, where.text);
+        if (!text && (text = template_of(config)))
+            len = strlen(text);
+        for (int i = 0; i < VARIABLE_COUNT; i++) {
+            const char *token = token_text(config, variable_names[i]);
+
+            if (token && set_token(c, i, token, strlen(token)) < 0)
+                *memory = true;
+        }
+    }
+    if (text) {
+        copy = mem_string_n(text, len);
+        *memory = *memory || !copy;
+    }
+    json_decref(config);
+    return copy;
+}
+
+static char *find_in_gguf(struct chat_template *c, const struct weight_file *f, bool *memory)
+{
+    static const char *const keys[VARIABLE_COUNT] = {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
+                                                     "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id"};
+    struct meta_value v;
+    char *copy;
+
+    for (int i = 0; i < VARIABLE_COUNT; i++) {
+        size_t len;
+        const char *text;
+
+        v = weight_file_meta(f, keys[i]);
+        text = v.type == META_INT && v.i >= 0 && v.i < 1 << 30 ? tokenizer_piece(c->tokenizer, (int)v.i, &len, NULL) : NULL;
+        if (text && set_token(c, i, text, len) < 0)
+            *memory = true;
+    }
+    v = weight_file_meta(f, "tokenizer.chat_template");
+    if (v.type != META_STRING)
+        return NULL;
+    copy = mem_string_n(v.s, v.len);
+    *memory = *memory || !copy;
+    return copy;
+}
+
+/* A first rendering tells whether the template asks for something that is not there. */
+static int try_out(const struct chat_template *c, struct error *e)
+{
+    char hello[] = "Hi";
+    struct message m = {ROLE_USER, hello};
+    char *text;
+    int status = chat_template_render(c, &m, 1, true, &text, e);
+
+    if (status == 0)
+        mem_free(text);
+    return status;
+}
+
+int chat_template_load(struct chat_template **out, const struct weight_file *f, const struct tokenizer *t, struct error *e)
+{
+    struct chat_template *c = mem_alloc(1, sizeof *c);
+    struct error why = {0};
+    bool memory = false;
+    char *text;
+    int status = 0;
+
+    *out = NULL;
+    if (!c)
+        return error_set(e, ERR_MEMORY, "out of memory for the chat template");
+    c->tokenizer = t;
+    for (int i = 0; i < VARIABLE_COUNT; i++)
+        c->variables[i] = (struct jinja_variable){variable_names[i], NULL, 0};
+    text = weight_file_format(f) == WEIGHT_GGUF ? find_in_gguf(c, f, &memory) : find_in_folder(c, f, &memory, &why);
+    if (memory) {
+        status = error_set(e, ERR_MEMORY, "out of memory for the chat template");
+        goto out;
+    }
+    if (text) {
+        status = jinja_parse(&c->jinja, text, strlen(text), &why);
+        if (status == 0)
+            status = try_out(c, &why);
+        if (status == ERR_MEMORY) {
+            *e = why;
+            goto out;
+        }
+    }
+    if (!text || status < 0) {
+        if (status < 0)
+            snprintf(c->notice, sizeof c->notice, "the built-in Phi format is used, because the model's own cannot be: %.240s", why.text);
+        else
+            snprintf(c->notice, sizeof c->notice, "the built-in Phi format is used, because the model has no chat template%s%.200s",
+                     why.code ? ": " : "", why.code ? why.text : "");
+        jinja_free(c->jinja);
+        c->jinja = NULL;
+        status = jinja_parse(&c->jinja, builtin, sizeof builtin - 1, e);
+    }
+out:
+    mem_free(text);
+    if (status < 0) {
+        chat_template_free(c);
+        return status;
+    }
+    *out = c;
+    return 0;
+}
+
+void chat_template_free(struct chat_template *c)
+{
+    if (!c)
+        return;
+    jinja_free(c->jinja);
+    for (int i = 0; i < VARIABLE_COUNT; i++)
+        mem_free(c->tokens[i]);
+    mem_free(c);
+}
+
+static int render(const struct chat_template *c, const struct message *m, size_t n, bool add_generation_prompt, struct strbuf *text,
+                  struct strbuf *mask, struct error *e)
+{
+    return jinja_render(c->jinja, m, n, add_generation_prompt, c->variables, VARIABLE_COUNT, text, mask, e);
+}
+
+int chat_template_render(const struct chat_template *c, const struct message *m, size_t n, bool add_generation_prompt, char **text, struct error *e)
+{
+    struct strbuf b = {0};
+    int status = render(c, m, n, add_generation_prompt, &b, NULL, e);
+
+    *text = status == 0 ? strbuf_take(&b, NULL) : NULL;
+    strbuf_release(&b);
+    if (status == 0 && !*text)
+        return error_set(e, ERR_MEMORY, "out of memory for the rendered conversation");
+    return status;
+}
+
+/* Where message i begins in the whole text: the text of the first i messages alone, as far as the whole one agrees with it. The first
+ * messages may be no conversation to the template ("roles must alternate"); then the end of the text before it stands in. */
+static size_t begin_of(const struct chat_template *c, const struct message *m, size_t i, const struct strbuf *text, const struct strbuf *mask)
+{
+    struct strbuf head = {0};
+    size_t same = 0;
+
+    if (i && render(c, m, i, false, &head, NULL, NULL) == 0) {
+        while (same < head.len && same < text->len && head.data[same] == text->data[same])
+            same++;
+    } else
+        for (size_t k = 0; k < text->len; k++)
+            if (mask->data[k] && (size_t)(unsigned char)mask->data[k] == 1 + (i - 1) % 255)
+                same = k + 1;
+    strbuf_release(&head);
+    return same;
+}
+
+int chat_template_encode(const struct chat_template *c, const struct message *m, size_t n, bool add_generation_prompt,
+                         int **ids, int *n_ids, int *starts, struct error *e)
+{
+    struct strbuf text = {0}, mask = {0};
+    size_t *offsets = NULL;
+    int status = render(c, m, n, add_generation_prompt, &text, &mask, e);
+
+    *ids = NULL;
+    *n_ids = 0;
+    if (status == 0)
+        status = tokenizer_encode_masked(c->tokenizer, text.data ? text.data : "", text.len, true, (unsigned char *)mask.data, ids, n_ids,
+                                         starts ? &offsets : NULL, e);
+    if (status == 0 && starts) {
+        starts[0] = 0;
+        for (size_t i = 1; i <= n; i++) {
+            size_t begin = begin_of(c, m, i, &text, &mask);
+            int at = 0;
+
+            /* the first id of the stretch that holds the border: a border inside a special token is before it */
+            while (at < *n_ids && offsets[at] <= begin)
+                at++;
+            if (begin >= text.len)
+                at = *n_ids;
+            else
+                while (at > 1 && offsets[at - 2] == offsets[at - 1])
+                    at--;
+            at -= at > 0 && begin < text.len;
+            if (at < starts[i - 1])
+                at = starts[i - 1];
+            starts[i] = at;
+        }
+        if (!add_generation_prompt)
+            starts[n] = *n_ids;
+    }
+    mem_free(offsets);
+    strbuf_release(&text);
+    strbuf_release(&mask);
+    return status;
+}

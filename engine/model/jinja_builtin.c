@@ -1,0 +1,683 @@
+/* Filters, tests, functions and methods of the Jinja subset: one table each, looked up when a template is parsed. Masks go along with
+ * the text they cover. One thread a rendering. */
+#include "engine/model/jinja_data.h"
+
+#include "engine/base/utf8.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <utf8proc.h>
+
+static struct value argument(const struct arguments *args, int i, const char *name, struct value fallback)
+{
+    if (i < args->n)
+        return args->v[i];
+    for (int k = 0; name && k < args->n_named; k++)
+        if (str_is(args->named[k].name, name))
+            return args->named[k].v;
+    return fallback;
+}
+
+static struct str need_string(struct arena *a, struct value v, const char *what)
+{
+    if (v.type != V_STRING)
+        jinja_fail(a, ERR_INPUT, "%s needs a string, not %s", what, value_kind(v));
+    return v.str;
+}
+
+/* ---- text ---- */
+
+static bool blank_at(struct str s, size_t i, struct str chars)
+{
+    return chars.len ? memchr(chars.s, s.s[i], chars.len) != NULL : isspace((unsigned char)s.s[i]) != 0;
+}
+
+/* Python's strip of ASCII blanks, or of the given characters. */
+static struct str strip(struct arena *a, struct str s, struct str chars, bool left, bool right)
+{
+    size_t from = 0, to = s.len;
+
+    jinja_charge(a, s.len);
+    while (left && from < to && blank_at(s, from, chars))
+        from++;
+    while (right && to > from && blank_at(s, to - 1, chars))
+        to--;
+    return str_cut(s, from, to);
+}
+
+enum letter_case { CASE_UPPER, CASE_LOWER, CASE_CAPITAL, CASE_TITLE };
+
+static struct str change_case(struct arena *a, struct str s, enum letter_case how)
+{
+    struct builder b = {0};
+    bool start = true;
+
+    for (size_t i = 0, n; i < s.len; i += n) {
+        uint32_t cp;
+        bool valid, upper = how == CASE_UPPER || (start && how != CASE_LOWER);
+        char out[4];
+
+        n = utf8_decode_strict(s.s + i, s.len - i, &cp, &valid);
+        if (valid) {
+            uint32_t c = (uint32_t)(upper ? utf8proc_toupper((utf8proc_int32_t)cp) : utf8proc_tolower((utf8proc_int32_t)cp));
+
+            builder_text(a, &b, out, utf8_encode(c, out), s.mask ? s.mask[i] : 0);
+        } else
+            builder_put(a, &b, str_cut(s, i, i + n));
+        start = how == CASE_TITLE ? !(cp > 127 || isalpha((int)cp)) : false;
+    }
+    return builder_str(&b);
+}
+
+static struct str replace(struct arena *a, struct str s, struct str from, struct str to, int64_t most)
+{
+    struct builder b = {0};
+    size_t i = 0;
+
+    if (from.len == 0)
+        jinja_fail(a, ERR_INPUT, "replace of an empty string");
+    while (most != 0) {
+        const char *hit = s.len - i >= from.len ? memmem(s.s + i, s.len - i, from.s, from.len) : NULL;
+
+        if (!hit)
+            break;
+        builder_put(a, &b, str_cut(s, i, (size_t)(hit - s.s)));
+        builder_put(a, &b, to);
+        i = (size_t)(hit - s.s) + from.len;
+        most--;
+    }
+    builder_put(a, &b, str_cut(s, i, s.len));
+    return builder_str(&b);
+}
+
+static struct value split(struct arena *a, struct str s, struct value by, int64_t most)
+{
+    struct value out = list_new(a);
+    size_t i = 0;
+
+    if (by.type != V_STRING) {                   /* runs of blanks */
+        while (i < s.len) {
+            size_t from;
+
+            while (i < s.len && isspace((unsigned char)s.s[i]))
+                i++;
+            from = i;
+            if (most == 0)
+                i = s.len;
+            while (i < s.len && !isspace((unsigned char)s.s[i]))
+                i++;
+            jinja_charge(a, i - from);
+            if (i > from)
+                list_put(a, out.list, value_str(str_cut(s, from, i)));
+            most--;
+        }
+        return out;
+    }
+    if (by.str.len == 0)
+        jinja_fail(a, ERR_INPUT, "split by an empty string");
+    for (const char *hit; most != 0 && s.len - i >= by.str.len && (hit = memmem(s.s + i, s.len - i, by.str.s, by.str.len)); most--) {
+        jinja_charge(a, (size_t)(hit - s.s) - i);
+        list_put(a, out.list, value_str(str_cut(s, i, (size_t)(hit - s.s))));
+        i = (size_t)(hit - s.s) + by.str.len;
+    }
+    list_put(a, out.list, value_str(str_cut(s, i, s.len)));
+    return out;
+}
+
+static struct str join(struct arena *a, struct list *l, struct str between)
+{
+    struct builder b = {0};
+
+    for (size_t i = 0; i < l->n; i++) {
+        if (i)
+            builder_put(a, &b, between);
+        builder_put(a, &b, value_text(a, l->v[i]));
+    }
+    return builder_str(&b);
+}
+
+static struct str indent(struct arena *a, struct str s, int64_t width, bool first)
+{
+    struct builder b = {0};
+    char blanks[64];
+
+    width = width < 0 ? 0 : width > 64 ? 64 : width;
+    memset(blanks, ' ', sizeof blanks);
+    if (first)
+        builder_text(a, &b, blanks, (size_t)width, 0);
+    for (size_t i = 0, j; i < s.len; i = j) {
+        for (j = i; j < s.len && s.s[j] != '\n'; j++)
+            ;
+        j += j < s.len;
+        if (i && s.s[i] != '\n')                 /* empty lines stay empty */
+            builder_text(a, &b, blanks, (size_t)width, 0);
+        builder_put(a, &b, str_cut(s, i, j));
+    }
+    return builder_str(&b);
+}
+
+/* json.dumps(ensure_ascii=False), the way Hugging Face's tojson calls it. */
+void value_json(struct arena *a, struct builder *b, struct value v, int by, int level)
+{
+    char line[1 + 256];
+    int n = by * (level + 1) > 255 ? 255 : by * (level + 1);
+    bool first = true;
+
+    jinja_enter(a);
+    memset(line, ' ', sizeof line);
+    line[0] = '\n';
+    if (v.type == V_STRING) {
+        builder_text(a, b, "\"", 1, 0);
+        for (size_t i = 0; i < v.str.len; i++) {
+            unsigned char c = (unsigned char)v.str.s[i], m = v.str.mask ? v.str.mask[i] : 0;
+            char text[8];
+            const char *short_form = c == '"' ? "\\\"" : c == '\\' ? "\\\\" : c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" :
+                                     c == '\b' ? "\\b" : c == '\f' ? "\\f" : NULL;
+
+            if (short_form)
+                builder_text(a, b, short_form, 2, m);
+            else if (c < 0x20) {
+                snprintf(text, sizeof text, "\\u%04x", c);
+                builder_text(a, b, text, 6, m);
+            } else
+                builder_text(a, b, (char *)&c, 1, m);
+        }
+        builder_text(a, b, "\"", 1, 0);
+    } else if (v.type == V_LIST || v.type == V_DICT) {
+        bool list = v.type == V_LIST;
+        size_t count = list ? v.list->n : v.dict->n;
+
+        builder_text(a, b, list ? "[" : "{", 1, 0);
+        for (size_t i = 0; i < count; i++) {
+            if (!first)
+                builder_text(a, b, by ? "," : ", ", by ? 1 : 2, 0);
+            first = false;
+            if (by)
+                builder_text(a, b, line, (size_t)n + 1, 0);
+            if (!list) {
+                value_json(a, b, value_str(v.dict->p[i].key), 0, 0);
+                builder_text(a, b, ": ", 2, 0);
+            }
+            value_json(a, b, list ? v.list->v[i] : v.dict->p[i].value, by, level + 1);
+        }
+        if (by && count)
+            builder_text(a, b, line, (size_t)(n - by) + 1, 0);
+        builder_text(a, b, list ? "]" : "}", 1, 0);
+    } else if (v.type == V_BOOL || v.type == V_NONE) {
+        const char *word = v.type == V_NONE ? "null" : v.b ? "true" : "false";
+
+        builder_text(a, b, word, strlen(word), 0);
+    } else if (v.type == V_INT || v.type == V_FLOAT) {
+        builder_put(a, b, value_text(a, v));
+    } else
+        jinja_fail(a, ERR_INPUT, "%s cannot be written as JSON", value_kind(v));
+    jinja_leave(a);
+}
+
+/* ---- tests ---- */
+
+#define TESTS(X) \
+    X(defined) X(undefined) X(none) X(string) X(number) X(integer) X(float) X(boolean) X(mapping) X(iterable) X(sequence) X(true) X(false) \
+    X(odd) X(even) X(divisibleby) X(equalto) X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(in) X(callable) X(lower) X(upper)
+
+enum {
+#define X(name) TEST_##name,
+    TESTS(X)
+#undef X
+};
+
+static const char *const test_names[] = {
+#define X(name) #name,
+    TESTS(X)
+#undef X
+};
+
+static int find_name(const char *const *names, size_t n, struct str name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (str_is(name, names[i]))
+            return (int)i;
+    return -1;
+}
+
+int builtin_test(struct str name)
+{
+    return str_is(name, "==") ? TEST_eq : find_name(test_names, sizeof test_names / sizeof *test_names, name);
+}
+
+bool test_call(struct arena *a, int test, struct value v, const struct arguments *args)
+{
+    struct value other = argument(args, 0, NULL, (struct value){0});
+
+    switch (test) {
+    case TEST_defined: return v.type != V_UNDEFINED;
+    case TEST_undefined: return v.type == V_UNDEFINED;
+    case TEST_none: return v.type == V_NONE;
+    case TEST_string: return v.type == V_STRING;
+    case TEST_number: return v.type == V_INT || v.type == V_FLOAT || v.type == V_BOOL;
+    case TEST_integer: return v.type == V_INT;
+    case TEST_float: return v.type == V_FLOAT;
+    case TEST_boolean: return v.type == V_BOOL;
+    case TEST_mapping: return v.type == V_DICT;
+    case TEST_iterable: case TEST_sequence: return v.type == V_LIST || v.type == V_DICT || v.type == V_STRING;
+    case TEST_true: return v.type == V_BOOL && v.b;
+    case TEST_false: return v.type == V_BOOL && !v.b;
+    case TEST_odd: return v.type == V_INT && v.i % 2 != 0;
+    case TEST_even: return v.type == V_INT && v.i % 2 == 0;
+    case TEST_divisibleby: return v.type == V_INT && other.type == V_INT && other.i != 0 && other.i != -1 && v.i % other.i == 0;
+    case TEST_equalto: case TEST_eq: return value_equal(a, v, other);
+    case TEST_ne: return !value_equal(a, v, other);
+    case TEST_lt: return value_compare(a, v, other) < 0;
+    case TEST_le: return value_compare(a, v, other) <= 0;
+    case TEST_gt: return value_compare(a, v, other) > 0;
+    case TEST_ge: return value_compare(a, v, other) >= 0;
+    case TEST_in: return value_contains(a, other, v);
+    case TEST_callable: return v.type == V_MACRO || v.type == V_FUNCTION;
+    case TEST_lower: return v.type == V_STRING && str_equal(v.str, change_case(a, v.str, CASE_LOWER));
+    case TEST_upper: return v.type == V_STRING && str_equal(v.str, change_case(a, v.str, CASE_UPPER));
+    }
+    return false;
+}
+
+/* ---- filters ---- */
+
+#define FILTERS(X) \
+    X(trim) X(upper) X(lower) X(capitalize) X(title) X(length) X(count) X(default) X(d) X(tojson) X(first) X(last) X(join) X(replace) \
+    X(list) X(string) X(int) X(float) X(abs) X(reverse) X(safe) X(indent) X(items) X(dictsort) X(map) X(select) X(reject) \
+    X(selectattr) X(rejectattr) X(unique)
+
+enum {
+#define X(name) FILTER_##name,
+    FILTERS(X)
+#undef X
+};
+
+static const char *const filter_names[] = {
+#define X(name) #name,
+    FILTERS(X)
+#undef X
+};
+
+int builtin_filter(struct str name)
+{
+    return find_name(filter_names, sizeof filter_names / sizeof *filter_names, name);
+}
+
+static struct value items_of(struct arena *a, struct value v, bool sorted)
+{
+    struct value out = list_new(a), entry;
+
+    if (v.type == V_UNDEFINED)
+        return out;
+    if (v.type != V_DICT)
+        jinja_fail(a, ERR_INPUT, "%s has no items", value_kind(v));
+    for (size_t i = 0; i < v.dict->n; i++) {
+        size_t at = i;
+
+        entry = list_new(a);
+        list_put(a, entry.list, value_str(v.dict->p[i].key));
+        list_put(a, entry.list, v.dict->p[i].value);
+        list_put(a, out.list, entry);
+        for (; sorted && at > 0 && value_compare(a, out.list->v[at - 1].list->v[0], entry.list->v[0]) > 0; at--)
+            out.list->v[at] = out.list->v[at - 1];
+        out.list->v[at] = entry;
+    }
+    return out;
+}
+
+static struct value member(struct arena *a, struct value v, struct value name)
+{
+    struct value *found = v.type == V_DICT && name.type == V_STRING ? dict_find(a, v.dict, name.str) : NULL;
+
+    return found ? *found : (struct value){0};
+}
+
+/* select, reject, selectattr, rejectattr: [attribute,] [test, [argument]] */
+static struct value choose(struct arena *a, struct value v, const struct arguments *args, bool attribute, bool keep)
+{
+    struct list *in = value_items(a, v);
+    struct value out = list_new(a), test_name = argument(args, attribute ? 1 : 0, NULL, value_none());
+    struct arguments rest = {0};
+    int test = -1;
+
+    if (test_name.type == V_STRING) {
+        test = builtin_test(test_name.str);
+        if (test < 0)
+            jinja_fail(a, ERR_INPUT, "the test '%.*s' is not supported", (int)test_name.str.len, test_name.str.s);
+    }
+    if (args->n > (attribute ? 2 : 1))
+        rest.v[rest.n++] = args->v[attribute ? 2 : 1];
+    for (size_t i = 0; i < in->n; i++) {
+        struct value x = attribute ? member(a, in->v[i], argument(args, 0, NULL, value_none())) : in->v[i];
+
+        jinja_charge(a, 0);
+        if ((test < 0 ? value_true(x) : test_call(a, test, x, &rest)) == keep)
+            list_put(a, out.list, in->v[i]);
+    }
+    return out;
+}
+
+static struct value map(struct arena *a, struct value v, const struct arguments *args)
+{
+    struct list *in = value_items(a, v);
+    struct value out = list_new(a), attribute = argument(args, 99, "attribute", value_none()), name = argument(args, 0, NULL, value_none());
+    struct arguments rest = {0};
+    int filter = name.type == V_STRING ? builtin_filter(name.str) : -1;
+
+    if (attribute.type != V_STRING && filter < 0)
+        jinja_fail(a, ERR_INPUT, "map needs an attribute or a filter");
+    for (int i = 1; i < args->n; i++)
+        rest.v[rest.n++] = args->v[i];
+    for (size_t i = 0; i < in->n; i++)
+        list_put(a, out.list, attribute.type == V_STRING ? member(a, in->v[i], attribute) : filter_call(a, filter, in->v[i], &rest));
+    return out;
+}
+
+static struct value to_number(struct arena *a, struct value v, bool integer, const struct arguments *args)
+{
+    struct value fallback = argument(args, 0, "default", integer ? value_int(0) : (struct value){.type = V_FLOAT});
+    char text[64], *end;
+    double d;
+
+    if (v.type == V_STRING && v.str.len && v.str.len < sizeof text) {
+        memcpy(text, v.str.s, v.str.len);
+        text[v.str.len] = 0;
+        d = strtod(text, &end);
+        if (*end)
+            return fallback;
+    } else if (v.type == V_INT || v.type == V_BOOL)
+        d = v.type == V_INT ? (double)v.i : (double)v.b;
+    else if (v.type == V_FLOAT)
+        d = v.d;
+    else
+        return fallback;
+    if (!integer)
+        return (struct value){.type = V_FLOAT, .d = d};
+    return v.type == V_INT ? v : fabs(d) < 9e18 ? value_int((int64_t)d) : fallback;
+}
+
+static struct value end_of(struct arena *a, struct value v, bool last)
+{
+    struct list *l = value_items(a, v);
+
+    return l->n ? l->v[last ? l->n - 1 : 0] : (struct value){0};
+}
+
+static struct value reversed(struct arena *a, struct value v)
+{
+    struct list *l = value_items(a, v);
+    struct value out = list_new(a);
+
+    for (size_t i = l->n; i-- > 0;)
+        list_put(a, out.list, l->v[i]);
+    return v.type == V_STRING ? value_str(join(a, out.list, str_of(""))) : out;
+}
+
+static struct value unique(struct arena *a, struct value v)
+{
+    struct list *l = value_items(a, v);
+    struct value out = list_new(a);
+
+    for (size_t i = 0; i < l->n; i++)
+        if (!value_contains(a, out, l->v[i]))
+            list_put(a, out.list, l->v[i]);
+    return out;
+}
+
+static int64_t length(struct arena *a, struct value v)
+{
+    if (v.type == V_UNDEFINED)
+        return 0;
+    if (v.type == V_LIST || v.type == V_DICT)
+        return (int64_t)(v.type == V_LIST ? v.list->n : v.dict->n);
+    if (v.type != V_STRING)
+        jinja_fail(a, ERR_INPUT, "%s has no length", value_kind(v));
+    return (int64_t)value_items(a, v)->n;
+}
+
+struct value filter_call(struct arena *a, int filter, struct value v, const struct arguments *args)
+{
+    struct value first = argument(args, 0, NULL, (struct value){0}), out;
+    struct builder b = {0};
+
+    jinja_charge(a, 0);
+    switch (filter) {
+    case FILTER_trim: return value_str(strip(a, value_text(a, v), first.type == V_STRING ? first.str : str_of(""), true, true));
+    case FILTER_upper: return value_str(change_case(a, value_text(a, v), CASE_UPPER));
+    case FILTER_lower: return value_str(change_case(a, value_text(a, v), CASE_LOWER));
+    case FILTER_capitalize: return value_str(change_case(a, value_text(a, v), CASE_CAPITAL));
+    case FILTER_title: return value_str(change_case(a, value_text(a, v), CASE_TITLE));
+    case FILTER_length: case FILTER_count: return value_int(length(a, v));
+    case FILTER_default: case FILTER_d:
+        out = argument(args, 1, "boolean", value_bool(false));
+        return v.type == V_UNDEFINED || (value_true(out) && !value_true(v)) ? argument(args, 0, "default_value", value_str(str_of(""))) : v;
+    case FILTER_tojson:
+        out = argument(args, 99, "indent", args->n ? first : value_none());
+        value_json(a, &b, v, out.type == V_INT && out.i > 0 && out.i <= 16 ? (int)out.i : 0, 0);
+        return value_str(builder_str(&b));
+    case FILTER_first: return end_of(a, v, false);
+    case FILTER_last: return end_of(a, v, true);
+    case FILTER_join:
+        out = argument(args, 99, "attribute", value_none());
+        if (out.type == V_STRING) {
+            struct arguments by = {.n_named = 1, .named = {{str_of("attribute"), out}}};
+
+            v = map(a, v, &by);
+        }
+        return value_str(join(a, value_items(a, v), first.type == V_STRING ? first.str : str_of("")));
+    case FILTER_replace:
+        return value_str(replace(a, value_text(a, v), need_string(a, first, "replace"), need_string(a, argument(args, 1, NULL, first), "replace"), -1));
+    case FILTER_list:
+        out = list_new(a);
+        for (size_t i = 0; i < value_items(a, v)->n && v.type == V_LIST; i++)
+            list_put(a, out.list, v.list->v[i]);
+        if (v.type != V_LIST)
+            out.list = value_items(a, v);
+        return out;
+    case FILTER_string: return value_str(value_text(a, v));
+    case FILTER_int: return to_number(a, v, true, args);
+    case FILTER_float: return to_number(a, v, false, args);
+    case FILTER_abs:
+        if (v.type == V_FLOAT)
+            v.d = fabs(v.d);
+        else if (v.type == V_INT && v.i != INT64_MIN)
+            v.i = v.i < 0 ? -v.i : v.i;
+        return v;
+    case FILTER_reverse: return reversed(a, v);
+    case FILTER_safe: return v;
+    case FILTER_indent:
+        out = argument(args, 0, "width", value_int(4));
+        return value_str(indent(a, value_text(a, v), out.type == V_INT ? out.i : 4, value_true(argument(args, 1, "first", value_bool(false)))));
+    case FILTER_items: return items_of(a, v, false);
+    case FILTER_dictsort: return items_of(a, v, true);
+    case FILTER_map: return map(a, v, args);
+    case FILTER_select: return choose(a, v, args, false, true);
+    case FILTER_reject: return choose(a, v, args, false, false);
+    case FILTER_selectattr: return choose(a, v, args, true, true);
+    case FILTER_rejectattr: return choose(a, v, args, true, false);
+    case FILTER_unique: return unique(a, v);
+    }
+    return (struct value){0};
+}
+
+/* ---- functions ---- */
+
+#define FUNCTIONS(X) X(raise_exception) X(namespace) X(range) X(dict) X(strftime_now)
+
+enum {
+#define X(name) FUNCTION_##name,
+    FUNCTIONS(X)
+#undef X
+};
+
+static const char *const function_names[] = {
+#define X(name) #name,
+    FUNCTIONS(X)
+#undef X
+};
+
+int builtin_function(struct str name)
+{
+    return find_name(function_names, sizeof function_names / sizeof *function_names, name);
+}
+
+struct value function_call(struct arena *a, int function, const struct arguments *args)
+{
+    struct value v = argument(args, 0, NULL, (struct value){0}), out = {0};
+    struct builder b = {0};
+    char text[128];
+    int64_t from = 0, to, step;
+    time_t now;
+    struct tm tm;
+
+    switch (function) {
+    case FUNCTION_raise_exception: {
+        struct str s = value_text(a, v);
+
+        jinja_fail(a, ERR_INPUT, "%.*s", (int)(s.len < 200 ? s.len : 200), s.s);
+    }
+    case FUNCTION_namespace: case FUNCTION_dict:
+        out = dict_new(a);
+        for (size_t i = 0; v.type == V_DICT && i < v.dict->n; i++)
+            dict_put(a, out.dict, v.dict->p[i].key, v.dict->p[i].value);
+        for (int i = 0; i < args->n_named; i++)
+            dict_put(a, out.dict, args->named[i].name, args->named[i].v);
+        out.dict->space = function == FUNCTION_namespace;
+        return out;
+    case FUNCTION_range:
+        for (int i = 0; i < args->n; i++)
+            if (args->v[i].type != V_INT || args->v[i].i > 1000000 || args->v[i].i < -1000000)
+                jinja_fail(a, ERR_INPUT, "range needs integers up to a million");
+        to = v.type == V_INT ? v.i : 0;
+        step = args->n > 2 ? args->v[2].i : 1;
+        if (args->n > 1) {
+            from = v.i;
+            to = args->v[1].i;
+        }
+        if (step == 0)
+            jinja_fail(a, ERR_INPUT, "range with step 0");
+        out = list_new(a);
+        for (; step > 0 ? from < to : from > to; from += step) {
+            jinja_charge(a, 0);
+            list_put(a, out.list, value_int(from));
+        }
+        return out;
+    case FUNCTION_strftime_now: {
+        struct str s = need_string(a, v, "strftime_now");
+        char format[64];
+
+        if (s.len == 0 || s.len >= sizeof format)
+            jinja_fail(a, ERR_INPUT, "strftime_now needs a short format");
+        memcpy(format, s.s, s.len);
+        format[s.len] = 0;
+        now = time(NULL);
+        localtime_r(&now, &tm);
+        builder_text(a, &b, text, strftime(text, sizeof text, format, &tm), 0);
+        return value_str(builder_str(&b));
+    }
+    }
+    return out;
+}
+
+/* ---- methods ---- */
+
+static bool ends(struct arena *a, struct str s, struct value with, bool at_start)
+{
+    if (with.type == V_LIST) {
+        for (size_t i = 0; i < with.list->n; i++)
+            if (ends(a, s, value_str(need_string(a, with.list->v[i], "startswith")), at_start))
+                return true;
+        return false;
+    }
+    need_string(a, with, at_start ? "startswith" : "endswith");
+    return with.str.len <= s.len && (with.str.len == 0 ||
+           memcmp(at_start ? s.s : s.s + s.len - with.str.len, with.str.s, with.str.len) == 0);
+}
+
+static struct value string_method(struct arena *a, struct str s, struct str name, const struct arguments *args)
+{
+    struct value first = argument(args, 0, NULL, (struct value){0}), second = argument(args, 1, NULL, (struct value){0});
+    struct str chars = first.type == V_STRING ? first.str : str_of("");
+    struct value limit = argument(args, 1, "maxsplit", value_int(-1));
+    const char *hit;
+
+    if (str_is(name, "strip"))
+        return value_str(strip(a, s, chars, true, true));
+    if (str_is(name, "lstrip"))
+        return value_str(strip(a, s, chars, true, false));
+    if (str_is(name, "rstrip"))
+        return value_str(strip(a, s, chars, false, true));
+    if (str_is(name, "upper"))
+        return value_str(change_case(a, s, CASE_UPPER));
+    if (str_is(name, "lower"))
+        return value_str(change_case(a, s, CASE_LOWER));
+    if (str_is(name, "title"))
+        return value_str(change_case(a, s, CASE_TITLE));
+    if (str_is(name, "capitalize"))
+        return value_str(change_case(a, s, CASE_CAPITAL));
+    if (str_is(name, "startswith") || str_is(name, "endswith"))
+        return value_bool(ends(a, s, first, name.s[0] == 's'));
+    if (str_is(name, "split"))
+        return split(a, s, first, limit.type == V_INT ? limit.i : -1);
+    if (str_is(name, "replace"))
+        return value_str(replace(a, s, need_string(a, first, "replace"), need_string(a, second, "replace"),
+                                 args->n > 2 && args->v[2].type == V_INT ? args->v[2].i : -1));
+    if (str_is(name, "join"))
+        return value_str(join(a, value_items(a, first), s));
+    if (str_is(name, "find")) {
+        jinja_charge(a, s.len);
+        hit = memmem(s.s, s.len, chars.s, chars.len);
+        return value_int(hit ? length(a, value_str(str_cut(s, 0, (size_t)(hit - s.s)))) : -1);
+    }
+    if (str_is(name, "isdigit") || str_is(name, "isalpha")) {
+        bool all = s.len > 0;
+
+        for (size_t i = 0; i < s.len; i++)
+            all = all && (name.s[2] == 'd' ? isdigit((unsigned char)s.s[i]) : isalpha((unsigned char)s.s[i]));
+        return value_bool(all);
+    }
+    jinja_fail(a, ERR_INPUT, "the method '%.*s' of strings is not supported", (int)name.len, name.s);
+}
+
+static struct value dict_method(struct arena *a, struct value self, struct str name, const struct arguments *args)
+{
+    struct value out, *found, key = argument(args, 0, NULL, value_none());
+
+    if (str_is(name, "items"))
+        return items_of(a, self, false);
+    if (str_is(name, "keys")) {
+        out = list_new(a);
+        out.list = value_items(a, self);
+        return out;
+    }
+    if (str_is(name, "values")) {
+        out = list_new(a);
+        for (size_t i = 0; i < self.dict->n; i++)
+            list_put(a, out.list, self.dict->p[i].value);
+        return out;
+    }
+    if (str_is(name, "get")) {
+        found = key.type == V_STRING ? dict_find(a, self.dict, key.str) : NULL;
+        return found ? *found : argument(args, 1, "default", value_none());
+    }
+    if (str_is(name, "cycle") && args->n && (found = dict_find(a, self.dict, str_of("index0"))))       /* loop.cycle */
+        return args->v[found->i % args->n];
+    jinja_fail(a, ERR_INPUT, "the method '%.*s' of mappings is not supported", (int)name.len, name.s);
+}
+
+struct value method_call(struct arena *a, struct value self, struct str name, const struct arguments *args)
+{
+    jinja_charge(a, 0);
+    if (self.type == V_STRING)
+        return string_method(a, self.str, name, args);
+    if (self.type == V_DICT)
+        return dict_method(a, self, name, args);
+    if (self.type == V_LIST && str_is(name, "append") && args->n == 1) {
+        list_put(a, self.list, args->v[0]);
+        return value_none();
+    }
+    jinja_fail(a, ERR_INPUT, "%s has no method '%.*s'", value_kind(self), (int)name.len, name.s);
+}

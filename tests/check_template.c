@@ -1,0 +1,431 @@
+/* Chat templates: the reference's renderings and ids, jinja2's renderings of templates that use the whole subset, the mask between frame
+ * and typed text, the fallback, and templates that mean harm. */
+#include "engine/base/mem.h"
+#include "engine/file/weights.h"
+#include "engine/model/chat_template.h"
+#include "engine/model/jinja.h"
+#include "tests/support.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define DEMO "../configs/models/tiny-storyteller-Q8_0.gguf"
+
+static size_t read_messages(const json_t *list, struct message *m)
+{
+    json_t *o;
+    size_t i;
+
+    json_array_foreach(list, i, o) {
+        const char *role = json_string_value(json_object_get(o, "role"));
+
+        m[i].role = strcmp(role, "system") == 0 ? ROLE_SYSTEM : strcmp(role, "user") == 0 ? ROLE_USER : ROLE_ASSISTANT;
+        m[i].text = (char *)json_string_value(json_object_get(o, "content"));
+    }
+    return json_array_size(list);
+}
+
+/* "<|" inside a content: its ids must not be those of the rendered text read whole. */
+static bool types_special(const struct message *m, size_t n)
+{
+    bool found = false;
+
+    for (size_t i = 0; i < n; i++)
+        found = found || strstr(m[i].text, "<|") != NULL;
+    return found;
+}
+
+static void check_chats(const char *model, const char *cases)
+{
+    struct weight_file *f;
+    struct tokenizer *t;
+    struct chat_template *c;
+    struct error e = {0};
+    json_error_t where;
+    json_t *root, *o;
+    size_t i, exact = 0, typed = 0;
+
+    if (!model)
+        return;
+    ck_assert_msg(weight_file_open(&f, model, true, &e) == 0, "%s", e.text);
+    ck_assert_msg(tokenizer_load(&t, f, &e) == 0, "%s", e.text);
+    ck_assert_msg(chat_template_load(&c, f, t, &e) == 0, "%s", e.text);
+    ck_assert_msg(chat_template_notice(c) == NULL, "%s", chat_template_notice(c));
+    root = json_load_file(support_path(cases), JSON_ALLOW_NUL, &where);
+    ck_assert_msg(root != NULL, "%s", where.text);
+    json_array_foreach(json_object_get(root, "chats"), i, o) {
+        const json_t *want = json_object_get(o, "ids");
+        struct message m[16];
+        size_t n = read_messages(json_object_get(o, "messages"), m);
+        bool prompt = json_is_true(json_object_get(o, "add_generation_prompt"));
+        int *ids, n_ids, starts[17], end = tokenizer_find(t, "<|end|>", 7), ends = 0, asked = 0;
+        char *text;
+
+        ck_assert_msg(chat_template_render(c, m, n, prompt, &text, &e) == 0, "%s", e.text);
+        ck_assert_str_eq(text, json_string_value(json_object_get(o, "text")));
+        mem_free(text);
+        ck_assert_msg(chat_template_encode(c, m, n, prompt, &ids, &n_ids, starts, &e) == 0, "%s", e.text);
+        if (types_special(m, n)) {
+            typed++;
+            for (int k = 0; k < n_ids; k++)
+                ends += ids[k] == end;
+            ck_assert_int_eq(ends, (int)n);
+        } else {
+            ck_assert_int_eq(n_ids, (int)json_array_size(want));
+            for (int k = 0; k < n_ids; k++)
+                ck_assert_int_eq(ids[k], json_integer_value(json_array_get(want, (size_t)k)));
+            exact++;
+        }
+        /* every message begins with its role's token, the answer with <|assistant|> */
+        for (size_t k = 0; k <= n; k++) {
+            char role[32];
+
+            snprintf(role, sizeof role, "<|%s|>", k == n || m[k].role == ROLE_ASSISTANT ? "assistant" : m[k].role == ROLE_USER ? "user" : "system");
+            asked = tokenizer_find(t, role, strlen(role));
+            if (k == n && !prompt)
+                ck_assert_int_eq(starts[k], n_ids);
+            else
+                ck_assert_int_eq(ids[starts[k]], asked);
+            ck_assert(k == 0 || starts[k] > starts[k - 1]);
+        }
+        mem_free(ids);
+    }
+    ck_assert(exact >= 4 && typed >= 1);
+    json_decref(root);
+    chat_template_free(c);
+    tokenizer_free(t);
+    weight_file_close(f);
+}
+
+START_TEST(chats_of_the_bundled_model)
+{
+    check_chats(support_path(DEMO), "golden/demo/tokenizer-cases.json");
+}
+END_TEST
+
+START_TEST(chats_of_the_demo_folder)
+{
+    check_chats(support_shared("demo/tiny-storyteller"), "golden/demo/tokenizer-cases.json");
+}
+END_TEST
+
+START_TEST(chats_of_phi_tiny_moe)
+{
+    check_chats(support_shared("phi-tiny-moe"), "golden/phi-tiny-moe/tokenizer-cases.json");
+}
+END_TEST
+
+static const struct jinja_variable variables[] = {{"bos_token", "<s>", 3}, {"eos_token", "<|endoftext|>", 13}, {"unk_token", "<unk>", 5}};
+
+static int render(const char *source, const struct message *m, size_t n, bool prompt, char **text, char **mask, struct error *e)
+{
+    struct jinja *j;
+    struct strbuf out = {0}, marks = {0};
+    int status = jinja_parse(&j, source, strlen(source), e);
+
+    *text = *mask = NULL;
+    if (status < 0)
+        return status;
+    status = jinja_render(j, m, n, prompt, variables, 3, &out, &marks, e);
+    jinja_free(j);
+    if (status == 0) {
+        ck_assert_uint_eq(out.len, marks.len);
+        *text = strbuf_take(&out, NULL);
+        *mask = strbuf_take(&marks, NULL);
+    }
+    strbuf_release(&out);
+    strbuf_release(&marks);
+    return status;
+}
+
+START_TEST(renders_as_jinja2_does)
+{
+    json_error_t where;
+    json_t *root = json_load_file(support_path("golden/templates/cases.json"), 0, &where), *o;
+    size_t i, raised = 0;
+
+    ck_assert_msg(root != NULL, "%s", where.text);
+    json_array_foreach(json_object_get(root, "cases"), i, o) {
+        const char *name = json_string_value(json_object_get(o, "name")), *want = json_string_value(json_object_get(o, "text"));
+        const char *source = json_string_value(json_object_get(json_object_get(root, "templates"), name));
+        const json_t *list = json_array_get(json_object_get(root, "conversations"), (size_t)json_integer_value(json_object_get(o, "messages")));
+        struct message m[8];
+        size_t n = read_messages(list, m);
+        struct error e = {0};
+        char *text, *mask;
+        int status = render(source, m, n, json_is_true(json_object_get(o, "add_generation_prompt")), &text, &mask, &e);
+
+        if (want) {
+            ck_assert_msg(status == 0, "%s: %s", name, e.text);
+            ck_assert_msg(strcmp(text, want) == 0, "%s, case %zu:\n%s\n--- is not\n%s", name, i, text, want);
+        } else {
+            ck_assert_int_eq(status, ERR_INPUT);
+            ck_assert_msg(strstr(e.text, "line 1: System role not supported") != NULL, "%s", e.text);
+            raised++;
+        }
+        mem_free(text);
+        mem_free(mask);
+    }
+    ck_assert_uint_gt(raised, 0);
+    json_decref(root);
+}
+END_TEST
+
+/* The mask follows the text through everything a template may do with it. */
+START_TEST(mask_follows_typed_text)
+{
+    static const struct { const char *source, *text, *mask; } cases[] = {
+        {"[{{ messages[0].content }}]", "[ aB c ]", "0111111 0"},
+        {"{{ messages[0].content | trim }}<|end|>", "aB c<|end|>", "11110000000"},
+        {"{{ messages[0]['content'].strip() ~ 'x' }}", "aB cx", "11110"},
+        {"{{ messages[0].content | upper | replace(' ', '_') }}", "_AB_C_", "011010"},
+        {"{{ messages[0].content[1:3] + messages[1].content }}", "aBzz", "1122"},
+        {"{{ messages[0].content.split()[1] }}", "c", "1"},
+        {"{{ messages | map(attribute='content') | join('|') }}", " aB c |zz", "111111022"},
+        {"{{ messages[1].content | tojson }}", "\"zz\"", "0220"},
+        {"{% set x %}-{{ messages[1].content }}-{% endset %}{{ x }}", "-zz-", "0220"},
+        {"{% macro f(t) %}({{ t }}){% endmacro %}{{ f(messages[1].content) }}", "(zz)", "0220"},
+        {"{% for c in messages[1].content %}{{ c }},{% endfor %}", "z,z,", "2020"},
+        {"{{ messages[0].content | title | reverse }}", " C bA ", "111111"},
+        {"{{ messages[1].content * 2 }}", "zzzz", "2222"},
+        {"{{ messages[1].content | indent(2, true) }}", "  zz", "0022"},
+    };
+    char a[] = " aB c ", b[] = "zz";
+    struct message m[] = {{ROLE_USER, a}, {ROLE_ASSISTANT, b}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct error e = {0};
+        char *text, *mask;
+
+        ck_assert_msg(render(cases[i].source, m, 2, false, &text, &mask, &e) == 0, "%s: %s", cases[i].source, e.text);
+        if (i == 0)
+            ck_assert_mem_eq(mask, "\0\1\1\1\1\1\1\0", 8);
+        else {
+            ck_assert_str_eq(text, cases[i].text);
+            for (size_t k = 0; cases[i].mask[k]; k++)
+                ck_assert_msg(mask[k] == cases[i].mask[k] - '0', "%s: byte %zu has mask %d", cases[i].source, k, mask[k]);
+        }
+        mem_free(text);
+        mem_free(mask);
+    }
+}
+END_TEST
+
+static const struct { const char *source, *says; } refused[] = {
+    {"{{ 'x }}", "line 1: a string without"}, {"\n\n{{ x | nofilter }}", "line 3: the filter 'nofilter'"}, {"{{ x is strange }}", "the test 'strange'"},
+    {"{% include 'a' %}", "'include' is not supported"}, {"{% if x %}", "has no endif"}, {"a\n{% for x in y %}\nb", "line 2: the statement that begins here has no endfor"},
+    {"{% for x y %}{% endfor %}", "'in' expected"}, {"{{ }}", "a name expected"}, {"{{", "ends inside"}, {"{# x", "comment without its end"},
+    {"{% endif %}", "'endif' is not supported here"}, {"{{ a b }}", "'}}' expected"}, {"{% break %}", "'break' is not supported here"},
+    {"{% raw %}", "raw without"}, {"{{ 1 < 2 < 3 }}", "chained"}, {"{% set 1 = 2 %}", "a name expected"}, {"{{ 99999999999999999999 }}", "too large"},
+    {"{% import 'os' as os %}", "'import' is not supported"}, {"{{ (((1 }}", "')' expected"}, {"{%", "a name expected"},
+};
+
+START_TEST(bad_templates_are_refused_with_their_line)
+{
+    struct jinja *j;
+    struct error e = {0};
+
+    ck_assert_int_eq(jinja_parse(&j, refused[_i].source, strlen(refused[_i].source), &e), ERR_MODEL);
+    ck_assert_ptr_null(j);
+    ck_assert_msg(strstr(e.text, refused[_i].says) != NULL, "%s", e.text);
+}
+END_TEST
+
+static const struct { const char *source, *says; } failing[] = {
+    {"{{ nothing.at.all }}", "undefined"}, {"a\n{{ 'a' + 1 }}", "line 2: a string + an integer"}, {"{{ 1 // 0 }}", "division by zero"},
+    {"{{ messages() }}", "cannot be called"}, {"{{ 'a' < 1 }}", "cannot be ordered"}, {"{% for x in 5 %}{% endfor %}", "cannot be walked over"},
+    {"{{ raise_exception('no\x1b[31m') }}", "no\\x1b[31m"}, {"{{ 'x'.format(1) }}", "'format'"}, {"{{ 9223372036854775807 + 1 }}", "too large"},
+    {"{% set messages.x = 1 %}", "no namespace"}, {"{% for a, b in [[1]] %}{% endfor %}", "another number of names"}, {"{{ 'x' | map }}", "map needs"},
+    {"{{ [1][::0] }}", "step"}, {"{{ range(10000000) }}", "a million"}, {"{{ 'a'.split('') }}", "empty string"}, {"{{ 1 is in 2 }}", "'in' asks"},
+    /* those that would not end, or not fit */
+    {"{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", "wanted"},
+    {"{% for a in range(999999) %}{% for b in range(999999) %}{% endfor %}{% endfor %}", ""},
+    {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "deep"},
+    {"{{ 'x' * 9000000000000000000 }}", ""},
+    {"{% set l = [1] %}{% for i in l %}{{ l.append(i) }}{% endfor %}", ""},
+    {"{% set l = [] %}{{ l.append(l) }}{{ l }}", "deep"}, {"{% set l = [] %}{{ l.append(l) }}{{ l | tojson }}", "deep"},
+    {"{{ 2 ** 9223372036854775807 }}", "too large"}, {"{{ 1 ** 9223372036854775807 }}", "too long"},
+};
+
+START_TEST(failures_and_hostile_templates_end)
+{
+    struct error e = {0};
+    struct timespec a, b;
+    char hi[] = "Hi", *text, *mask;
+    struct message m = {ROLE_USER, hi};
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
+    ck_assert_msg(render(failing[_i].source, &m, 1, true, &text, &mask, &e) == ERR_INPUT, "%s: %s", failing[_i].source, text ? text : e.text);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
+    ck_assert_msg(strstr(e.text, failing[_i].says) != NULL, "%s", e.text);
+    ck_assert_msg(b.tv_sec - a.tv_sec < 10, "%s took %ld s", failing[_i].source, (long)(b.tv_sec - a.tv_sec));
+}
+END_TEST
+
+START_TEST(deep_nesting_is_refused_not_followed)
+{
+    static const char *const units[] = {"(", "[", "-", "not ", "{% if 1 %}", "{'a':", "x if x else ", "{% for a in b %}", "x|trim(", "a[", "a(", "{{", "{% if 1 %}{% elif 1 %}"};
+
+    for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+        size_t n = strlen(units[u]), len = 4;
+        char *source = malloc(n * 20000 + 5);
+        struct jinja *j = NULL;
+        struct error e = {0};
+
+        memcpy(source, "{{  ", 5);
+        if (units[u][0] == '{' && units[u][1] == '%')
+            len = 0;
+        for (int i = 0; i < 20000; i++, len += n)
+            memcpy(source + len, units[u], n);
+        ck_assert_int_eq(jinja_parse(&j, source, len, &e), ERR_MODEL);
+        free(source);
+    }
+}
+END_TEST
+
+/* A long chain parses in a loop but evaluates in depth: it must be refused, or work, but not overflow the stack. */
+START_TEST(long_chains_do_not_overflow)
+{
+    static const char *const units[] = {"+1", "~1", "|trim", ".a", "[0]", " and 1", " is defined"};
+
+    for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+        size_t n = strlen(units[u]), len = 4;
+        char *source = malloc(n * 100000 + 8);
+        struct jinja *j = NULL;
+        struct error e = {0};
+        struct strbuf out = {0};
+
+        memcpy(source, "{{ 1", 5);
+        for (int i = 0; i < 100000; i++, len += n)
+            memcpy(source + len, units[u], n);
+        memcpy(source + len, " }}", 3);
+        if (jinja_parse(&j, source, len + 3, &e) == 0)
+            ck_assert_int_lt(jinja_render(j, NULL, 0, true, NULL, 0, &out, NULL, &e), 0);
+        jinja_free(j);
+        strbuf_release(&out);
+        free(source);
+    }
+}
+END_TEST
+
+START_TEST(every_allocation_may_fail)
+{
+    struct weight_file *f;
+    struct tokenizer *t;
+    struct chat_template *c = NULL;
+    struct error e = {0};
+    char hi[] = "Hi", you[] = "Hello";
+    struct message m[] = {{ROLE_USER, hi}, {ROLE_ASSISTANT, you}, {ROLE_USER, hi}};
+    int status = -1, *ids, n, starts[4];
+
+    ck_assert_int_eq(weight_file_open(&f, support_path(DEMO), true, &e), 0);
+    ck_assert_int_eq(tokenizer_load(&t, f, &e), 0);
+    for (long k = 0; status < 0; k++) {
+        mem_fail_after(k);
+        status = chat_template_load(&c, f, t, &e);
+        mem_fail_after(-1);
+        ck_assert_msg(status == 0 || status == ERR_MEMORY, "%s", e.text);
+        ck_assert_int_lt(k, 1000);
+    }
+    ck_assert_ptr_null(chat_template_notice(c));
+    status = -1;
+    for (long k = 0; status < 0; k++) {
+        mem_fail_after(k);
+        status = chat_template_encode(c, m, 3, true, &ids, &n, starts, &e);
+        mem_fail_after(-1);
+        ck_assert_msg(status == 0 || status == ERR_MEMORY, "%s", e.text);
+        ck_assert_int_lt(k, 1000);
+    }
+    mem_free(ids);
+    chat_template_free(c);
+    tokenizer_free(t);
+    weight_file_close(f);
+}
+END_TEST
+
+/* ---- folders made up: where the template comes from, and the fallback ---- */
+
+static void put_file(const char *dir, const char *name, const char *text)
+{
+    char path[512];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static const struct { const char *config, *jinja, *text, *notice; } folders[] = {
+    {"{\"chat_template\": \"A{{ bos_token }}{{ messages[0].content }}\", \"bos_token\": {\"content\": \"<b>\"}}", NULL, "A<b>Hi", NULL},
+    {"{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"no\"}, {\"name\": \"default\", \"template\": \"yes\"}]}", NULL, "yes", NULL},
+    {"{\"chat_template\": \"A\"}", "B{{ eos_token }}", "B", NULL},
+    {"{\"eos_token\": \"<e>\"}", "B{{ eos_token }}\n", "B<e>", NULL},
+    {"{}", NULL, "<|user|>\nHi<|end|>\n<|assistant|>\n", "no chat template"},
+    {NULL, NULL, "<|user|>\nHi<|end|>\n<|assistant|>\n", "no chat template"},
+    {"[1]", NULL, "<|user|>\nHi<|end|>\n<|assistant|>\n", "no chat template"},
+    {"{\"chat_template\": \"x\\n{{ y | strange }}\"}", NULL, "<|user|>\nHi<|end|>\n<|assistant|>\n", "line 2: the filter 'strange'"},
+    {"{\"chat_template\": \"{{ tools.x.y }}\"}", NULL, "<|user|>\nHi<|end|>\n<|assistant|>\n", "line 1: a member of something undefined"},
+};
+
+START_TEST(templates_of_folders)
+{
+    const char *dir = support_tmpdir();
+    struct weight_file *f;
+    struct tokenizer *t;
+    struct chat_template *c;
+    struct error e = {0};
+    char hi[] = "Hi", *text;
+    struct message m = {ROLE_USER, hi};
+
+    put_file(dir, "config.json", "{\"model_type\": \"phimoe\"}");
+    put_file(dir, "tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}");
+    if (folders[_i].config)
+        put_file(dir, "tokenizer_config.json", folders[_i].config);
+    if (folders[_i].jinja)
+        put_file(dir, "chat_template.jinja", folders[_i].jinja);
+    ck_assert_msg(weight_file_open(&f, dir, true, &e) == 0, "%s", e.text);
+    ck_assert_msg(tokenizer_load(&t, f, &e) == 0, "%s", e.text);
+    ck_assert_msg(chat_template_load(&c, f, t, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(chat_template_render(c, &m, 1, true, &text, &e), 0);
+    ck_assert_str_eq(text, folders[_i].text);
+    if (folders[_i].notice)
+        ck_assert_msg(chat_template_notice(c) && strstr(chat_template_notice(c), folders[_i].notice), "%s", chat_template_notice(c));
+    else
+        ck_assert_ptr_null(chat_template_notice(c));
+    mem_free(text);
+    chat_template_free(c);
+    tokenizer_free(t);
+    weight_file_close(f);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("template");
+    TCase *c = tcase_create("template");
+
+    tcase_set_timeout(c, 120);
+    tcase_add_test(c, chats_of_the_bundled_model);
+    tcase_add_test(c, chats_of_the_demo_folder);
+    tcase_add_test(c, chats_of_phi_tiny_moe);
+    tcase_add_test(c, renders_as_jinja2_does);
+    tcase_add_test(c, mask_follows_typed_text);
+    tcase_add_loop_test(c, bad_templates_are_refused_with_their_line, 0, sizeof refused / sizeof *refused);
+    tcase_add_loop_test(c, failures_and_hostile_templates_end, 0, sizeof failing / sizeof *failing);
+    tcase_add_test(c, deep_nesting_is_refused_not_followed);
+    tcase_add_test(c, long_chains_do_not_overflow);
+    tcase_add_test(c, every_allocation_may_fail);
+    tcase_add_loop_test(c, templates_of_folders, 0, sizeof folders / sizeof *folders);
+    suite_add_tcase(s, c);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
