@@ -1,6 +1,7 @@
 /* Conversion and packing of weight rows (pack.h). Plain C: it runs once per load, at the speed of memory and page faults. */
 #include "engine/device/cpu/pack.h"
 #include "engine/device/numerics.h"
+#include "engine/file/blocks.h"
 
 #include <math.h>
 #include <string.h>
@@ -73,12 +74,12 @@ static void quantise_q4_0(const float *x, uint8_t *block)
 
 bool row_readable(enum dtype type)
 {
-    return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16 || type == DTYPE_Q8_0 || type == DTYPE_Q4_0;
+    return row_writable(type) || blocks_readable(type);
 }
 
 bool row_writable(enum dtype type)
 {
-    return row_readable(type);
+    return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16 || type == DTYPE_Q8_0 || type == DTYPE_Q4_0;
 }
 
 void row_to_f32(enum dtype type, const void *row, int64_t n, float *out)
@@ -122,7 +123,7 @@ void row_to_f32(enum dtype type, const void *row, int64_t n, float *out)
         }
         break;
     default:
-        memset(out, 0, (size_t)n * 4);
+        blocks_to_f32(type, row, n, out);
         break;
     }
 }

@@ -1,0 +1,165 @@
+/* Dequantisation (blocks.h). Formats after ggml-common.h and gguf-py/gguf/quants.py. Any thread.
+ * Arithmetic is F32 with one rounding an operation in the order of the gguf package: the golden blocks in tests/ compare bits. */
+#include "engine/file/blocks.h"
+
+#include "engine/device/numerics.h"
+
+#include <string.h>
+
+const int8_t blocks_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+bool blocks_readable(enum dtype type)
+{
+    switch (type) {
+    case DTYPE_Q4_1: case DTYPE_Q5_0: case DTYPE_Q5_1: case DTYPE_Q4_K: case DTYPE_Q5_K: case DTYPE_Q6_K: case DTYPE_IQ4_NL: return true;
+    default: return false;
+    }
+}
+
+static uint16_t half_at(const uint8_t *p)
+{
+    uint16_t h;
+
+    memcpy(&h, p, 2);
+    return h;
+}
+
+/* 16 bytes: elements 0..15 in the low nibbles, 16..31 in the high ones. */
+static void nibbles(const uint8_t *q, uint8_t *code)
+{
+    for (int i = 0; i < 16; i++) {
+        code[i] = q[i] & 15;
+        code[16 + i] = q[i] >> 4;
+    }
+}
+
+static void fifth_bits(const uint8_t *p, uint8_t *code)
+{
+    uint32_t bits;
+
+    memcpy(&bits, p, 4);
+    for (int i = 0; i < 32; i++)
+        code[i] |= (uint8_t)((bits >> i & 1) << 4);
+}
+
+/* 6-bit factors of sub-block j out of the 12 bytes of Q4_K and Q5_K. */
+static void factors(const uint8_t *s, int j, struct block_fields *out)
+{
+    if (j < 4) {
+        out->scale = s[j] & 63;
+        out->min = s[4 + j] & 63;
+    } else {
+        out->scale = (uint8_t)((s[4 + j] & 15) | (s[j - 4] >> 6) << 4);
+        out->min = (uint8_t)(s[4 + j] >> 4 | (s[j] >> 6) << 4);
+    }
+}
+
+/* Sub-block j of 256 elements: a pair of sub-blocks shares 32 bytes, one in each nibble. */
+static void k_codes(const uint8_t *q, int j, uint8_t *code)
+{
+    for (int i = 0; i < 32; i++)
+        code[i] = j & 1 ? q[j / 2 * 32 + i] >> 4 : q[j / 2 * 32 + i] & 15;
+}
+
+static void q6_codes(const uint8_t *block, int j, struct block_fields *out)
+{
+    const uint8_t *low = block + j / 4 * 64 + (j & 1) * 32, *high = block + 128 + j / 4 * 32;
+
+    for (int i = 0; i < 32; i++)
+        out->code[i] = (uint8_t)(((j & 2) ? low[i] >> 4 : low[i] & 15) | (high[i] >> (2 * (j & 3)) & 3) << 4);
+    out->half[0] = (int8_t)block[192 + 2 * j];
+    out->half[1] = (int8_t)block[192 + 2 * j + 1];
+}
+
+void blocks_fields(enum dtype type, const void *row, int64_t index, struct block_fields *out)
+{
+    const struct dtype_info *info = dtype_info(type);
+    const uint8_t *p = (const uint8_t *)row + (size_t)(index * 32 / info->block) * (size_t)info->bytes;
+    int j = (int)(index & 7);
+
+    memset(out, 0, sizeof *out);
+    switch (type) {
+    case DTYPE_Q4_1:
+        out->d = half_at(p);
+        out->m = half_at(p + 2);
+        nibbles(p + 4, out->code);
+        break;
+    case DTYPE_Q5_0:
+        out->d = half_at(p);
+        nibbles(p + 6, out->code);
+        fifth_bits(p + 2, out->code);
+        break;
+    case DTYPE_Q5_1:
+        out->d = half_at(p);
+        out->m = half_at(p + 2);
+        nibbles(p + 8, out->code);
+        fifth_bits(p + 4, out->code);
+        break;
+    case DTYPE_IQ4_NL:
+        out->d = half_at(p);
+        nibbles(p + 2, out->code);
+        break;
+    case DTYPE_Q4_K:
+        out->d = half_at(p);
+        out->m = half_at(p + 2);
+        factors(p + 4, j, out);
+        k_codes(p + 16, j, out->code);
+        break;
+    case DTYPE_Q5_K:
+        out->d = half_at(p);
+        out->m = half_at(p + 2);
+        factors(p + 4, j, out);
+        k_codes(p + 48, j, out->code);
+        for (int i = 0; i < 32; i++)
+            out->code[i] |= (uint8_t)((p[16 + i] >> j & 1) << 4);
+        break;
+    case DTYPE_Q6_K:
+        out->d = half_at(p + 208);
+        q6_codes(p, j, out);
+        break;
+    default:
+        break;
+    }
+}
+
+void blocks_to_f32(enum dtype type, const void *row, int64_t n, float *out)
+{
+    struct block_fields b;
+
+    for (int64_t k = 0; k < n / 32; k++, out += 32) {
+        float d, m;
+
+        blocks_fields(type, row, k, &b);
+        d = num_from_f16(b.d);
+        m = num_from_f16(b.m);
+        switch (type) {
+        case DTYPE_Q4_1:
+        case DTYPE_Q5_1:
+            for (int i = 0; i < 32; i++)
+                out[i] = d * (float)b.code[i] + m;
+            break;
+        case DTYPE_Q5_0:
+            for (int i = 0; i < 32; i++)
+                out[i] = d * (float)(b.code[i] - 16);
+            break;
+        case DTYPE_IQ4_NL:
+            for (int i = 0; i < 32; i++)
+                out[i] = d * (float)blocks_iq4_values[b.code[i]];
+            break;
+        case DTYPE_Q4_K:
+        case DTYPE_Q5_K:
+            d = d * (float)b.scale;
+            m = m * (float)b.min;
+            for (int i = 0; i < 32; i++)
+                out[i] = d * (float)b.code[i] - m;
+            break;
+        case DTYPE_Q6_K:
+            for (int i = 0; i < 32; i++)
+                out[i] = d * (float)b.half[i / 16] * (float)(b.code[i] - 32);
+            break;
+        default:
+            memset(out, 0, 32 * sizeof *out);
+            break;
+        }
+    }
+}
