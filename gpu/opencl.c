@@ -67,20 +67,22 @@ static bool has_kernels(enum dtype t)
 
 static void options(const struct device *d, char *out, size_t size)
 {
-    const struct device_config *c = &d->base.config;
+    const char *broken = opencl_tuning_now.broken;
 
-    snprintf(out, size, "-cl-std=CL1.2 -DWIDTH=%d -DWIDE=%d -DDOT8=%d -DKV_K_F16=%d -DKV_V_F16=%d%s%s", d->width, d->wide, d->dot8,
-             c->kv_k == KV_F16, c->kv_v == KV_F16, opencl_tuning_now.broken ? " -DBROKEN_" : "",
-             opencl_tuning_now.broken ? opencl_tuning_now.broken : "");
+    snprintf(out, size, "-cl-std=CL1.2 -DWIDE=%d -DDOT8=%d%s%s", d->wide, d->dot8, broken ? " -DBROKEN_" : "", broken ? broken : "");
 }
 
 static int build_core(struct device *d, struct error *e)
 {
     static const char *const names[CORE_COUNT] = {"norm", "quantise", "rope", "attend", "attend_merge", "route", "group_rows", "combine",
                                                   "kv_copy"};
+    const struct device_config *c = &d->base.config;
     char text[256];
+    size_t n;
 
     options(d, text, sizeof text);
+    n = strlen(text);
+    snprintf(text + n, sizeof text - n, " -DKV_K_F16=%d -DKV_V_F16=%d", c->kv_k == KV_F16, c->kv_v == KV_F16);
     if (program_build(d, "core", text, &d->core_program, e) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < CORE_COUNT; i++)
@@ -99,9 +101,13 @@ static int build_type(struct device *d, enum dtype type, struct error *e)
     options(d, text, sizeof text);
     n = strlen(text);
     for (int many = 0; many < 2; many++) {
-        snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DQ8_0=%d -DQ4_0=%d -DF16=%d -DBF16=%d", many ? TILE : 1, type == DTYPE_Q8_0,
-                 type == DTYPE_Q4_0, type == DTYPE_F16, type == DTYPE_BF16);
-        if (program_build(d, dtype_info(type)->block > 1 ? "quant" : "float", text, &t->program[many], e) < 0 ||
+        bool quant = dtype_info(type)->block > 1;
+
+        if (quant)
+            snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DWIDTH=%d -DQ4_0=%d", many ? TILE : 1, d->width, type == DTYPE_Q4_0);
+        else
+            snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DF16=%d -DBF16=%d", many ? TILE : 1, type == DTYPE_F16, type == DTYPE_BF16);
+        if (program_build(d, quant ? "quant" : "float", text, &t->program[many], e) < 0 ||
             program_kernel(d, t->program[many], "matmul", &t->matmul[many], e) < 0 ||
             program_kernel(d, t->program[many], "gate_up", &t->gate_up[many], e) < 0 ||
             program_kernel(d, t->program[many], "down", &t->down[many], e) < 0)

@@ -1,8 +1,8 @@
 /* What every program begins with: shapes, and the functions of the numeric contract (engine/device/numerics.h), bit for bit.
  *
- * Defined by the host: WIDTH (rows interleaved in quantised matrices, 8 or 16), WIDE (1 where one work-item computes WIDTH rows as
- * a vector: devices that are CPUs; 0 where neighbouring work-items compute neighbouring rows), DOT8 (1: activations are bytes, multiplied
- * by the integer dot product of the device; 0: they are small integers kept as floats, whose sums stay exact below 2^24). */
+ * Defined by the host: WIDE (1 where one work-item computes several rows as a vector: devices that are CPUs; 0 where neighbouring
+ * work-items compute neighbouring rows), DOT8 (1: activations are bytes, multiplied by the integer dot product of the device; 0: they are
+ * small integers kept as floats, whose sums stay exact below 2^24). */
 #pragma OPENCL FP_CONTRACT OFF
 
 #define CHUNK 256

@@ -167,12 +167,12 @@ void attend(__global const float *qr, __global const void *kc, __global const vo
 
     begin = max(begin, base);
     end = min(end, base + CHUNK);
-    if (begin >= end)
-        return;
     qr += ((size_t)(row0 + row) * heads + head) * dim;
     part += (((size_t)row * heads + head) * n_chunks + get_group_id(0)) * (dim + 2);
     size_t kv = (size_t)(head / (heads / kv_heads)) * stride * dim;
 #if WIDE
+    if (begin >= end)
+        return;
     float p[CHUNK];
     float16 top = (float16)(-INFINITY), lanes = (float16)(0.0f), lane_id;
     int16 lane_no = (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -212,6 +212,7 @@ void attend(__global const float *qr, __global const void *kc, __global const vo
     part[dim] = m;
     part[dim + 1] = num_fold(lanes);
 #else
+    /* A chunk without a visible token runs through: PoCL 3.1 miscompiles a return before a barrier, even a uniform one. */
     __local float p[CHUNK], lane[LANES], tops[ATTENTION_ITEMS];
     int lid = get_local_id(0);
     float top = -INFINITY;

@@ -157,11 +157,9 @@ void gate_up(__global const float *a, __global float *m, __global const int4 *ti
     SHARED float gate[RESULTS], up[RESULTS];
     FOLD;
 
-    if (what.y == 0)
-        return;
 #pragma unroll
     for (int t = 0; t < TOKENS; t++)
-        x[t] = a + (size_t)entries[what.x + min(t, what.y - 1)].x * cols;
+        x[t] = a + (size_t)entries[what.x + max(0, min(t, what.y - 1))].x * cols;
     dot_rows(CHOOSE(what.z, g), group * ROWS, ffn, cols, x, FOLD_ARG, gate);
     dot_rows(CHOOSE(what.z, u), group * ROWS, ffn, cols, x, FOLD_ARG, up);
     for (int i = get_local_id(0); i < RESULTS; i += ITEMS)
@@ -179,11 +177,9 @@ void down(__global const float *m, __global const int4 *tiles, __global const in
     SHARED float v[RESULTS];
     FOLD;
 
-    if (what.y == 0)
-        return;
 #pragma unroll
     for (int t = 0; t < TOKENS; t++)
-        x[t] = m + (size_t)(what.x + min(t, what.y - 1)) * ffn;
+        x[t] = m + (size_t)(what.x + max(0, min(t, what.y - 1))) * ffn;
     dot_rows(CHOOSE(what.z, d), group * ROWS, rows, ffn, x, FOLD_ARG, v);
     for (int i = get_local_id(0); i < RESULTS; i += ITEMS)
         if (group * ROWS + i / TOKENS < rows && i % TOKENS < what.y)

@@ -3,7 +3,7 @@
  * Layout: engine/model/matrix.h. Sums inside a block are exact integers, computed in whichever arithmetic the device does best.
  * Work: WIDE: one work-item a group of WIDTH rows. Otherwise one work-item a row; where there is one token, four work-items a row, one
  * for each quarter. Reads of weights are coalesced either way: neighbouring work-items read neighbouring words.
- * Defined by the host beyond common.cl: Q4_0 or Q8_0 (the other 0), TOKENS (tokens of a tile: 1 or more). */
+ * Defined by the host beyond common.cl: WIDTH (rows interleaved, 8 or 16), Q4_0 (0: Q8_0), TOKENS (tokens of a tile: 1 or more). */
 #if Q4_0
 #define WORDS 4
 #define ZERO 8.0f
@@ -271,7 +271,7 @@ void gate_up(__global const act_t *a, __global const float *ad, __global const f
     __global const float *pd[TOKENS], *ps[TOKENS];
     size_t at = (size_t)group * (32 / WIDTH) * n * BLOCK_BYTES;
 
-#if WIDE || TOKENS == 1
+#if WIDE
     if (what.y == 0)
         return;
 #endif
