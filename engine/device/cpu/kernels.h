@@ -58,6 +58,12 @@ struct kernels {
                       ptrdiff_t out_stride);
     /* Chunks of one query: o (n_chunks, o_stride), max and sum (n_chunks): out[head_dim]. A chunk with sum 0 is skipped by its max, -inf. */
     void (*merge)(const float *o, ptrdiff_t o_stride, const float *max, const float *sum, int n_chunks, int head_dim, float *out);
+
+    /* For measuring: reads n bytes (a multiple of 4096) and returns a sum of them; loops that do nothing but multiply and add, returning
+     * the operations done. */
+    uint64_t (*read)(const void *p, size_t n);
+    double (*peak_f32)(void);
+    double (*peak_int8)(void);
 };
 
 extern const struct kernels kernels_scalar;

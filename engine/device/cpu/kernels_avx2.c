@@ -172,7 +172,7 @@ INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first
 
             if (nt <= 2)
                 for (size_t i = 0; i < bytes; i += 64)
-                    _mm_prefetch((const char *)group + 4096 + i, _MM_HINT_T0);
+                    _mm_prefetch((const char *)group + 4096 + i, _MM_HINT_T1);
             unpack(type, group + 2 * width + 4 * first, 4 * width, w);
             for (int t = 0; t < nt; t++)
                 acc[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(block_sum(type, w, a + t)), _mm256_mul_ps(dw, _mm256_set1_ps(a[t].d)), acc[t]);
@@ -206,6 +206,39 @@ static void dot_q8_0(const void *group, int width, int cols, const struct act_bl
 static void dot_q4_0(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
     dot_any(DTYPE_Q4_0, group, width, cols, panel, nt, out, out_stride);
+}
+
+static uint64_t read_all(const void *p, size_t n)
+{
+    const char *at = p;
+    __m256i s[4];
+
+    for (int k = 0; k < 4; k++)
+        s[k] = _mm256_setzero_si256();
+    for (size_t i = 0; i < n; i += 128)
+        for (int k = 0; k < 4; k++) {
+            if (!(k & 1))
+                _mm_prefetch(at + i + 32 * k + 1024, _MM_HINT_T0);
+            s[k] = _mm256_add_epi64(s[k], _mm256_loadu_si256((const void *)(at + i + 32 * k)));
+        }
+    return (uint64_t)sum_epi32(_mm256_add_epi64(_mm256_add_epi64(s[0], s[1]), _mm256_add_epi64(s[2], s[3])));
+}
+
+static double peak_int8(void)
+{
+    volatile int seed = 3;
+    __m256i a[8], b = _mm256_set1_epi32(seed), ones = _mm256_set1_epi16((short)seed);
+
+    for (int k = 0; k < 8; k++)
+        a[k] = _mm256_set1_epi32(seed + k);
+    for (int i = 0; i < 1 << 20; i++) {
+#pragma GCC unroll 8
+        for (int k = 0; k < 8; k++)
+            a[k] = _mm256_add_epi32(a[k], _mm256_madd_epi16(_mm256_maddubs_epi16(a[k], b), ones));
+    }
+    for (int k = 0; k < 8; k++)
+        seed = sum_epi32(a[k]);
+    return 8.0 * 64 * (1 << 20);
 }
 
 const struct kernels kernels_avx2 = {

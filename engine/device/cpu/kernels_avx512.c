@@ -136,7 +136,7 @@ INLINE void dot_tile(enum dtype type, const uint8_t *group, int n, const struct 
 
             if (nt <= 2)
                 for (size_t i = 0; i < bytes; i += 64)
-                    _mm_prefetch((const char *)group + 4096 + i, _MM_HINT_T0);
+                    _mm_prefetch((const char *)group + 4096 + i, _MM_HINT_T1);
             unpack(type, group + 32, w);
 #pragma GCC unroll 12
             for (int t = 0; t < nt; t++) {
@@ -182,6 +182,38 @@ static void dot_q8_0(const void *group, int width, int cols, const struct act_bl
 static void dot_q4_0(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
     dot_any(DTYPE_Q4_0, group, width, cols, panel, nt, out, out_stride);
+}
+
+static uint64_t read_all(const void *p, size_t n)
+{
+    const char *at = p;
+    __m512i s[4];
+
+    for (int k = 0; k < 4; k++)
+        s[k] = _mm512_setzero_si512();
+    for (size_t i = 0; i < n; i += 256)
+        for (int k = 0; k < 4; k++) {
+            _mm_prefetch(at + i + 64 * k + 1024, _MM_HINT_T0);
+            s[k] = _mm512_add_epi64(s[k], _mm512_loadu_si512(at + i + 64 * k));
+        }
+    return (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_add_epi64(s[0], s[1]), _mm512_add_epi64(s[2], s[3])));
+}
+
+static double peak_int8(void)
+{
+    volatile int seed = 3;
+    __m512i a[12], b = _mm512_set1_epi32(seed), c = _mm512_set1_epi32(seed + 1);
+
+    for (int k = 0; k < 12; k++)
+        a[k] = _mm512_setzero_si512();
+    for (int i = 0; i < 1 << 20; i++) {
+#pragma GCC unroll 12
+        for (int k = 0; k < 12; k++)
+            a[k] = _mm512_dpbusd_epi32(a[k], b, c);
+    }
+    for (int k = 0; k < 12; k++)
+        seed = _mm512_reduce_add_epi32(a[k]);
+    return 12.0 * 128 * (1 << 20);
 }
 
 const struct kernels kernels_avx512 = {

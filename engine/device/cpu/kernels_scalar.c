@@ -275,6 +275,45 @@ static void merge(const float *o, ptrdiff_t o_stride, const float *max, const fl
         out[d] *= r;
 }
 
+static uint64_t read_all(const void *p, size_t n)
+{
+    const uint64_t *x = p;
+    uint64_t sum[4] = {0};
+
+    for (size_t i = 0; i < n / 8; i += 4)
+        for (int k = 0; k < 4; k++)
+            sum[k] += x[i + (size_t)k];
+    return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+static double peak_f32(void)
+{
+    volatile float seed = 1.0f;
+    float a[8], b = seed * 1e-9f, c = seed;
+
+    for (int k = 0; k < 8; k++)
+        a[k] = seed + (float)k;
+    for (int i = 0; i < 1 << 20; i++)
+        for (int k = 0; k < 8; k++)
+            a[k] = a[k] * c + b;
+    for (int k = 0; k < 8; k++)
+        seed = a[k];
+    return 16.0 * (1 << 20);
+}
+
+static double peak_int8(void)
+{
+    volatile int seed = 3;
+    int a[8] = {0}, b = seed;
+
+    for (int i = 0; i < 1 << 20; i++)
+        for (int k = 0; k < 8; k++)
+            a[k] += b * (a[k] ^ i);
+    for (int k = 0; k < 8; k++)
+        seed = a[k];
+    return 16.0 * (1 << 20);
+}
+
 const struct kernels kernels_scalar = {
     .name = "scalar", .width = 8,
     .quantise = quantise,
@@ -285,4 +324,5 @@ const struct kernels kernels_scalar = {
     .softmax = softmax,
     .values = {values_f32, values_f16, values_q8_0},
     .merge = merge,
+    .read = read_all, .peak_f32 = peak_f32, .peak_int8 = peak_int8,
 };

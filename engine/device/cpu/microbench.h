@@ -1,0 +1,26 @@
+/* What this machine can do and what the kernels make of it: read bandwidth, compute peaks, and each kernel and shape against them.
+ * Called by one thread at a time (--bench, the speed panel's roofline); takes its own memory and threads for the call. */
+#ifndef ENGINE_DEVICE_CPU_MICROBENCH_H
+#define ENGINE_DEVICE_CPU_MICROBENCH_H
+
+#include "engine/base/error.h"
+
+/* Best of several passes over memory larger than most caches (256 MiB), by n_threads together: bytes a second; 0 without memory. Takes
+ * about 0.2 s. On machines with a very large last-level cache this is partly its speed, as it is for a model's weights. */
+double cpu_read_bandwidth(int n_threads);
+/* Multiply-adds count two: operations a second of n_threads. int8: the widest integer dot product this CPU has. */
+double cpu_peak_f32(int n_threads);
+double cpu_peak_int8(int n_threads);
+
+struct microbench_result {
+    char kernel[24];            /* "dot q4_0", "norm", "scores f16" */
+    int rows, cols, tokens;
+    double seconds;             /* best run */
+    double bytes, ops;          /* of one run: weights or cache read, multiply-adds times two */
+};
+
+/* Every kernel of the active set on the shapes of a model with this hidden size and expert width, one thread, `cached` ones from a matrix
+ * that fits the second-level cache. Fills at most max results and returns how many, or a negative code. */
+int cpu_microbench(struct microbench_result *out, int max, int hidden, int expert_ffn, struct error *e);
+
+#endif
