@@ -1,5 +1,6 @@
 /* Entry point: options from every source, then one mode. The only place that turns an error into a line and an exit code. */
 #include "app/app.h"
+#include "app/bench_args.h"
 #include "app/config.h"
 #include "app/modes.h"
 #include "app/options.h"
@@ -44,6 +45,7 @@ int main(int argc, char **argv)
     int rc;
 
     setlocale(LC_ALL, "");
+    bench_respell(argc, argv);
     if ((rc = read_options(&o, argc, argv, &e)) >= 0 && (rc = mode_choose(&o)->run(&o, &e)) >= 0)
         rc = flush_stdout(&e);
     if (rc < 0 && e.text[0])

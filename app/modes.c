@@ -2,8 +2,10 @@
 #include "app/modes.h"
 
 #include "app/documents.h"
+#include "app/place.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@ static bool version_wanted(const struct options *o) { return o->version; }
 static bool print_config_wanted(const struct options *o) { return o->print_config; }
 static bool completion_wanted(const struct options *o) { return o->completion; }
 static bool print_man_wanted(const struct options *o) { return o->print_man; }
+static bool place_help_wanted(const struct options *o) { return o->place && strcmp(o->place, "help") == 0; }
 static bool always(const struct options *o) { return true; }
 
 static int help_run(struct options *o, struct error *e)
@@ -63,6 +66,7 @@ static const struct mode modes[] = {
     {"print-config", "print every setting and its origin", print_config_wanted, print_config_run},
     {"completion", "print a completion script", completion_wanted, completion_run},
     {"print-man", "print a manual page", print_man_wanted, print_man_run},
+    {"place-help", "list the placement strategies", place_help_wanted, place_help_run},
     {"chat", "the chat", always, chat_none},
 };
 

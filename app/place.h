@@ -1,0 +1,22 @@
+/* --place and /place: from what the user typed to a plan. Main (UI) thread. */
+#ifndef APP_PLACE_H
+#define APP_PLACE_H
+
+#include "app/options.h"
+#include "app/plan_file.h"
+#include "engine/run/engine.h"
+
+/* --place help: strategies, then the plan files at hand, a line each. */
+int place_help_run(struct options *o, struct error *e);
+/* The same text (mem_* memory, NULL: none left), for /place help. */
+char *place_help_text(void);
+
+/* What plan files are validated against. names: DEVICE_MAX pointers for the shape to point at. "gpu" is device 1, opened when a plan wants it. */
+void place_shape(struct plan_shape *shape, const char *names[DEVICE_MAX], const struct engine_info *info);
+/* text: a strategy (0 is returned: give the text to engine_place or COMMAND_PLACE) or a plan file (1: *plan is filled, for engine_plan_set or
+ * COMMAND_PLAN). ERR_USAGE, ERR_IO, ERR_MEMORY. */
+int place_resolve(const char *text, const struct engine_info *info, struct plan **plan, struct error *e);
+/* Writes the plan for /place save: a name without a slash goes to the user's folder of placements. path_out (may be NULL) tells where. */
+int place_save(const struct plan *p, const char *name, const struct engine_info *info, char *path_out, size_t size, struct error *e);
+
+#endif

@@ -1,0 +1,473 @@
+/* The benchmark's pure parts: its command line, its five formats, comparing two reports, pictures. */
+#include "app/bench_args.h"
+#include "app/bench_result.h"
+#include "app/plot.h"
+#include "engine/base/mem.h"
+#include "tests/support.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- command line ---- */
+
+static struct option_list one(const char *text)
+{
+    static char *items[1];
+
+    items[0] = (char *)text;
+    return (struct option_list){items, 1};
+}
+
+static const struct {
+    const char *text;
+    int n, values[6];
+} lists[] = {
+    {"512", 1, {512}}, {"0", 1, {0}}, {"1,2,4", 3, {1, 2, 4}}, {"1-4", 4, {1, 2, 3, 4}}, {"1-8+3", 3, {1, 4, 7}}, {"1-16*2", 5, {1, 2, 4, 8, 16}},
+    {"7,2-3", 3, {7, 2, 3}},
+};
+static const char *const bad_lists[] = {"", "x", "1,", ",1", "4-1", "1-8*1", "0-8*2", "1-8+0", "1.5", "-3", "99999999999", "1;2", "1-100000"};
+
+START_TEST(numbers_and_ranges)
+{
+    struct option_list l = one(lists[_i].text);
+    struct error e = {0};
+    int *v;
+    size_t n;
+
+    ck_assert_msg(bench_numbers(&l, "-p", &v, &n, &e) == 0, "%s", e.text);
+    ck_assert_uint_eq(n, (size_t)lists[_i].n);
+    for (size_t i = 0; i < n; i++)
+        ck_assert_int_eq(v[i], lists[_i].values[i]);
+    mem_free(v);
+}
+END_TEST
+
+START_TEST(bad_numbers)
+{
+    struct option_list l = one(bad_lists[_i]);
+    struct error e = {0};
+    int *v;
+    size_t n;
+
+    ck_assert_int_eq(bench_numbers(&l, "-p", &v, &n, &e), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(e.text, "-p: '"));
+    ck_assert_ptr_null(v);
+}
+END_TEST
+
+START_TEST(pairs)
+{
+    static const char *const bad[] = {"512", "512,0", "0,128", "512,128,3", "a,b"};
+    struct option_list l = one("512,128;16,4");
+    struct error e = {0};
+    int *v;
+    size_t n;
+
+    ck_assert_int_eq(bench_pairs(&l, "-pg", &v, &n, &e), 0);
+    ck_assert_uint_eq(n, 2);
+    ck_assert(v[0] == 512 && v[1] == 128 && v[2] == 16 && v[3] == 4);
+    mem_free(v);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        l = one(bad[i]);
+        ck_assert_msg(bench_pairs(&l, "-pg", &v, &n, &e) == ERR_USAGE, "%s was read", bad[i]);
+    }
+}
+END_TEST
+
+START_TEST(spellings_of_llama_bench)
+{
+    char *argv[] = {"moetop", "-p", "512", "--bench", "-pg", "1,2", "-o", "json", "-m", "x", "-n", "0", "--no-warmup"};
+    char *chat[] = {"moetop", "-p", "hello", "-n", "3"};
+    struct options o;
+    struct error e = {0};
+
+    bench_respell(13, argv);
+    ck_assert_int_eq(options_init(&o, &e), 0);
+    ck_assert_msg(options_parse(&o, 13, argv, &e) >= 0, "%s", e.text);
+    ck_assert(o.bench);
+    ck_assert_str_eq(o.bench_prompt.items[0], "512");
+    ck_assert_str_eq(o.bench_pg.items[0], "1,2");
+    ck_assert_str_eq(o.bench_gen.items[0], "0");
+    ck_assert_str_eq(o.model, "x");
+    ck_assert(!o.bench_warmup);
+    ck_assert_int_eq(o.bench_format, BENCH_JSON);
+    options_release(&o);
+    bench_respell(5, chat);
+    ck_assert_str_eq(chat[1], "-p");
+    ck_assert_str_eq(chat[3], "-n");
+}
+END_TEST
+
+START_TEST(compare_takes_two_files)
+{
+    char *argv[] = {"moetop", "--bench-compare", "a.json", "b.json"};
+    struct options o;
+    struct error e = {0};
+
+    bench_respell(4, argv);
+    ck_assert_int_eq(options_init(&o, &e), 0);
+    ck_assert_msg(options_parse(&o, 4, argv, &e) >= 0, "%s", e.text);
+    ck_assert_uint_eq(o.bench_compare.n, 2);
+    ck_assert_str_eq(o.bench_compare.items[0], "a.json");
+    ck_assert_str_eq(o.bench_compare.items[1], "b.json");
+    options_release(&o);
+    mem_free(argv[2]);
+    mem_free(argv[3]);
+}
+END_TEST
+
+START_TEST(arms_are_cut)
+{
+    char ***arms;
+    size_t n;
+    struct error e = {0};
+
+    ck_assert_int_eq(bench_arms("-t 1; -t  2 --place 'hot:1 M' -m \"a;b\";--x a\\ b;", &arms, &n, &e), 0);
+    ck_assert_uint_eq(n, 3);
+    ck_assert_str_eq(arms[0][0], "-t");
+    ck_assert_str_eq(arms[0][1], "1");
+    ck_assert_ptr_null(arms[0][2]);
+    ck_assert_str_eq(arms[1][3], "hot:1 M");
+    ck_assert_str_eq(arms[1][5], "a;b");
+    ck_assert_ptr_null(arms[1][6]);
+    ck_assert_str_eq(arms[2][1], "a b");
+    ck_assert_ptr_null(arms[2][2]);
+    mem_free(arms);
+    ck_assert_int_eq(bench_arms("-t 1;;-t 2", &arms, &n, &e), 0);       /* an empty arm: the options as they are */
+    ck_assert_uint_eq(n, 3);
+    ck_assert_ptr_null(arms[1][0]);
+    mem_free(arms);
+    ck_assert_int_eq(bench_arms("-t '1", &arms, &n, &e), ERR_USAGE);
+    ck_assert_int_eq(bench_arms("", &arms, &n, &e), 0);
+    ck_assert_ptr_null(arms[0][0]);
+    mem_free(arms);
+}
+END_TEST
+
+START_TEST(options_are_copied)
+{
+    char *argv[] = {"moetop", "-t", "3", "--stop", "a", "--stop", "b", "-m", "file", "--exact"};
+    struct options o, copy;
+    struct error e = {0};
+
+    ck_assert_int_eq(options_init(&o, &e), 0);
+    ck_assert_msg(options_parse(&o, 10, argv, &e) >= 0, "%s", e.text);
+    ck_assert_msg(bench_options_copy(&copy, &o, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(copy.threads, 3);
+    ck_assert_uint_eq(copy.stop.n, 2);
+    ck_assert_str_eq(copy.stop.items[1], "b");
+    ck_assert_str_eq(copy.model, "file");
+    ck_assert(copy.exact);
+    ck_assert_int_eq(copy.top_k, o.top_k);
+    options_release(&copy);
+    options_release(&o);
+}
+END_TEST
+
+/* ---- results ---- */
+
+static void fill(struct bench_result *r, int n_prompt, int n_gen, double ms, double spread)
+{
+    memset(r, 0, sizeof *r);
+    strcpy(r->model_type, "phimoe Q4_0");
+    strcpy(r->model_filename, "dir/a \"b\" 'c'.gguf");
+    strcpy(r->backends, "CPU");
+    strcpy(r->version, "0.1.0");
+    strcpy(r->placement, "cpu");
+    strcpy(r->test_time, "2026-01-02T03:04:05Z");
+    r->n_threads = 2;
+    r->n_prompt = n_prompt;
+    r->n_gen = n_gen;
+    r->model_size = 2203000000u;
+    r->model_n_params = 3750000000u;
+    r->mhz = NAN;
+    for (int i = 0; i < 5; i++)
+        series_add(&r->ns, 1e6 * (ms + spread * (i - 2)));
+}
+
+static char *written(enum bench_format format, struct bench_result *r, int n)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+
+    bench_write_begin(f, format);
+    for (int i = 0; i < n; i++)
+        bench_write_row(f, format, &r[i], i);
+    bench_write_end(f, format, n);
+    fclose(f);
+    return text;
+}
+
+/* Column names as llama-bench (b9931's sources) prints them, in its order. */
+static const char theirs[] = "build_commit,build_number,cpu_info,gpu_info,backends,model_filename,model_type,model_size,model_n_params,n_batch,n_ubatch,"
+    "n_threads,cpu_mask,cpu_strict,poll,type_k,type_v,n_gpu_layers,n_cpu_moe,split_mode,main_gpu,no_kv_offload,flash_attn,devices,tensor_split,"
+    "tensor_buft_overrides,load_mode,lazy_mode,embeddings,no_op_offload,no_host,repack,fit_target,fit_min_ctx,n_prompt,n_gen,n_depth,test_time,"
+    "avg_ns,stddev_ns,avg_ts,stddev_ts,";
+
+START_TEST(csv_begins_with_their_columns)
+{
+    struct bench_result r;
+    char *text;
+    int commas[2] = {0, 0}, line = 0;
+    bool quoted = false;
+
+    fill(&r, 512, 0, 1000, 10);
+    text = written(BENCH_CSV, &r, 1);
+    ck_assert_int_eq(strncmp(text, theirs, strlen(theirs)), 0);
+    for (char *p = text; *p && line < 2; p++) {
+        quoted ^= *p == '"';
+        commas[line] += *p == ',' && !quoted;
+        line += *p == '\n';
+    }
+    ck_assert_int_eq(commas[0], commas[1]);
+    ck_assert_ptr_nonnull(strstr(text, "\"dir/a \"\"b\"\" 'c'.gguf\""));
+    free(text);
+    bench_result_release(&r);
+}
+END_TEST
+
+START_TEST(json_is_an_array_with_their_names_and_figures)
+{
+    struct bench_result r[2];
+    char *text, name[64];
+    json_error_t why;
+    json_t *root, *o;
+
+    fill(&r[0], 512, 0, 1000, 10);
+    fill(&r[1], 0, 128, 4000, 0);
+    text = written(BENCH_JSON, r, 2);
+    root = json_loads(text, JSON_REJECT_DUPLICATES, &why);
+    ck_assert_msg(root != NULL, "%s in line %d:\n%s", why.text, why.line, text);
+    ck_assert_uint_eq(json_array_size(root), 2);
+    o = json_array_get(root, 0);
+    for (const char *p = theirs; *p; p += strcspn(p, ",") + 1) {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(p, ","), p);
+        ck_assert_msg(json_object_get(o, name) != NULL, "%s is missing", name);
+    }
+    ck_assert(fabs(json_real_value(json_object_get(o, "avg_ts")) - (512 / 0.98 + 512 / 0.99 + 512 + 512 / 1.01 + 512 / 1.02) / 5) < 1e-3);
+    ck_assert_int_eq(json_integer_value(json_object_get(o, "avg_ns")), 1000000000);
+    ck_assert_int_eq(json_integer_value(json_object_get(o, "stddev_ns")), 15811388);
+    ck_assert(fabs(json_real_value(json_object_get(o, "median_ts")) - 512) < 1e-6);
+    ck_assert_uint_eq(json_array_size(json_object_get(o, "samples_ns")), 5);
+    ck_assert(fabs(json_real_value(json_array_get(json_object_get(o, "samples_ts"), 2)) - 512) < 1e-6);
+    ck_assert(json_is_null(json_object_get(o, "cpu_mhz")));
+    ck_assert(json_is_false(json_object_get(o, "embeddings")));
+    o = json_array_get(root, 1);
+    ck_assert(fabs(json_real_value(json_object_get(o, "avg_ts")) - 32) < 1e-6);
+    json_decref(root);
+    free(text);
+    text = written(BENCH_JSON, r, 0);
+    root = json_loads(text, 0, NULL);
+    ck_assert(json_is_array(root));
+    json_decref(root);
+    free(text);
+    bench_result_release(&r[0]);
+    bench_result_release(&r[1]);
+}
+END_TEST
+
+START_TEST(jsonl_sql_and_markdown)
+{
+    struct bench_result r;
+    char *text;
+    json_t *o;
+
+    fill(&r, 0, 128, 4000, 3);
+    r.n_depth = 1024;
+    r.share = 0.853;
+    text = written(BENCH_JSONL, &r, 1);
+    o = json_loads(text, 0, NULL);
+    ck_assert_ptr_nonnull(o);
+    ck_assert_int_eq(json_integer_value(json_object_get(o, "n_depth")), 1024);
+    json_decref(o);
+    free(text);
+    text = written(BENCH_SQL, &r, 1);
+    ck_assert_ptr_nonnull(strstr(text, "CREATE TABLE IF NOT EXISTS llama_bench (\n  build_commit TEXT,\n  build_number INTEGER,"));
+    ck_assert_ptr_nonnull(strstr(text, "''c''"));
+    ck_assert_ptr_nonnull(strstr(text, ");\n"));
+    free(text);
+    text = written(BENCH_MD, &r, 1);
+    ck_assert_ptr_nonnull(strstr(text, "tg128 @ d1024"));
+    ck_assert_ptr_nonnull(strstr(text, "32.00 ±"));
+    ck_assert_ptr_nonnull(strstr(text, "85 %"));
+    ck_assert_ptr_nonnull(strstr(text, "2.05 GiB"));
+    free(text);
+    bench_result_release(&r);
+}
+END_TEST
+
+static const char *report(const char *name, const char *text)
+{
+    static char path[2][400];
+    static int at;
+    char *p = path[at++ & 1];
+    FILE *f;
+
+    snprintf(p, sizeof path[0], "%s/%s", support_tmpdir(), name);
+    f = fopen(p, "w");
+    fputs(text, f);
+    fclose(f);
+    return p;
+}
+
+START_TEST(reports_are_compared)
+{
+    struct bench_result r[3], *a, *b;
+    size_t n_a, n_b;
+    struct error e = {0};
+    char *text, *table = NULL;
+    size_t size;
+    FILE *f;
+
+    fill(&r[0], 512, 0, 1000, 10);
+    fill(&r[1], 0, 128, 4000, 300);
+    fill(&r[2], 64, 0, 10, 0);
+    text = written(BENCH_JSON, r, 3);
+    ck_assert_msg(bench_read(&a, &n_a, report("a.json", text), &e) == 0, "%s", e.text);
+    free(text);
+    for (int i = 0; i < 5; i++) {
+        r[0].ns.values[i] /= 2;             /* twice as fast */
+        r[1].ns.values[i] *= 1.01;          /* inside the noise */
+    }
+    text = written(BENCH_JSON, r, 2);
+    ck_assert_msg(bench_read(&b, &n_b, report("b.json", text), &e) == 0, "%s", e.text);
+    free(text);
+    ck_assert_uint_eq(n_a, 3);
+    ck_assert_uint_eq(n_b, 2);
+    f = open_memstream(&table, &size);
+    ck_assert_int_eq(bench_compare(f, a, n_a, b, n_b), 2);
+    fclose(f);
+    ck_assert_ptr_nonnull(strstr(table, "2.000x | B is faster"));
+    ck_assert_ptr_nonnull(strstr(table, "none (noise)"));
+    ck_assert_ptr_null(strstr(table, "pp64"));
+    free(table);
+    for (size_t i = 0; i < 3; i++) {
+        bench_result_release(&a[i]);
+        bench_result_release(&r[i]);
+        if (i < 2)
+            bench_result_release(&b[i]);
+    }
+    mem_free(a);
+    mem_free(b);
+}
+END_TEST
+
+static const struct {
+    const char *text, *says;
+} bad_reports[] = {
+    {"", "line"}, {"{}", "not a benchmark report"}, {"[1]", "result 1"}, {"[{\"n_prompt\": 5}]", "no samples_ns"},
+    {"[{\"n_gen\": -5, \"samples_ns\": [1]}]", "result 1"}, {"[{\"n_prompt\": 5, \"samples_ns\": [1]}, {}]", "result 2"},
+};
+
+START_TEST(bad_reports_are_named)
+{
+    struct bench_result *a;
+    size_t n;
+    struct error e = {0};
+
+    ck_assert_int_eq(bench_read(&a, &n, report("bad.json", bad_reports[_i].text), &e), ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(e.text, "bad.json"));
+    ck_assert_msg(strstr(e.text, bad_reports[_i].says) != NULL, "%s", e.text);
+    ck_assert_ptr_null(a);
+    ck_assert_int_eq(bench_read(&a, &n, "/nonexistent.json", &e), ERR_IO);
+}
+END_TEST
+
+/* ---- pictures ---- */
+
+/* Well formed: every element that opens closes, in order. Enough of XML for what we write. */
+static void well_formed(const char *s)
+{
+    char stack[32][16];
+    int depth = 0;
+
+    for (const char *p = s; (p = strchr(p, '<')); p++) {
+        size_t n = strcspn(p + 1, " />");
+        const char *end = strchr(p, '>');
+
+        ck_assert_ptr_nonnull(end);
+        if (p[1] == '/') {
+            ck_assert_int_gt(depth, 0);
+            n = strcspn(p + 2, ">");
+            depth--;
+            ck_assert_msg(strncmp(stack[depth], p + 2, n) == 0, "</%.*s> closes <%s>", (int)n, p + 2, stack[depth]);
+        } else if (end[-1] != '/') {
+            ck_assert_int_lt(depth, 32);
+            snprintf(stack[depth++], 16, "%.*s", (int)n, p + 1);
+        }
+    }
+    ck_assert_int_eq(depth, 0);
+    ck_assert_ptr_null(strstr(s, "nan"));
+    ck_assert_ptr_null(strstr(s, "inf"));
+}
+
+START_TEST(pictures_are_well_formed)
+{
+    double values[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, zeros[12] = {0};
+    uint8_t dots[12] = {1, 0, 1};
+    struct plot_bar bars[2] = {{"a <b> & \"c\"", "85 %", {5, 30, 34, 32, 32, 33, 1}, 40}, {"empty", NULL, {0}, 0}};
+    struct plot_point points[3] = {{0, 10}, {8, 30}, {16, 20}};
+    char *d[6], path[400], *all;
+    struct error e = {0};
+    FILE *f;
+    long n;
+
+    d[0] = plot_bars("Rates", "tokens/s", bars, 2);
+    d[1] = plot_map("Experts", values, dots, 3, 4);
+    d[2] = plot_curve("Sweep", "layers", "tokens/s", points, 3);
+    d[3] = plot_map("None", zeros, NULL, 3, 4);
+    d[4] = plot_bars("Nothing", "", NULL, 0);
+    d[5] = plot_curve("Flat", "", "", points, 0);
+    for (int i = 0; i < 6; i++) {
+        ck_assert_ptr_nonnull(d[i]);
+        well_formed(d[i]);
+    }
+    ck_assert_ptr_nonnull(strstr(d[0], "a &lt;b&gt; &amp; &quot;c&quot;"));
+    ck_assert_ptr_nonnull(strstr(d[1], "layer 2 expert 3: 11"));
+    snprintf(path, sizeof path, "%s/plot.svg", support_tmpdir());
+    ck_assert_msg(plot_write(path, d, 6, &e) == 0, "%s", e.text);
+    f = fopen(path, "r");
+    fseek(f, 0, SEEK_END);
+    n = ftell(f);
+    rewind(f);
+    all = calloc(1, (size_t)n + 1);
+    ck_assert_uint_eq(fread(all, 1, (size_t)n, f), (size_t)n);
+    well_formed(all);
+    fclose(f);
+    free(all);
+    for (int i = 0; i < 6; i++)
+        mem_free(d[i]);
+    ck_assert_int_eq(plot_write("/nonexistent/x.svg", NULL, 0, &e), ERR_IO);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("bench");
+    TCase *t = tcase_create("bench");
+
+    tcase_add_loop_test(t, numbers_and_ranges, 0, (int)(sizeof lists / sizeof *lists));
+    tcase_add_loop_test(t, bad_numbers, 0, (int)(sizeof bad_lists / sizeof *bad_lists));
+    tcase_add_test(t, pairs);
+    tcase_add_test(t, spellings_of_llama_bench);
+    tcase_add_test(t, compare_takes_two_files);
+    tcase_add_test(t, arms_are_cut);
+    tcase_add_test(t, options_are_copied);
+    tcase_add_test(t, csv_begins_with_their_columns);
+    tcase_add_test(t, json_is_an_array_with_their_names_and_figures);
+    tcase_add_test(t, jsonl_sql_and_markdown);
+    tcase_add_test(t, reports_are_compared);
+    tcase_add_loop_test(t, bad_reports_are_named, 0, (int)(sizeof bad_reports / sizeof *bad_reports));
+    tcase_add_test(t, pictures_are_well_formed);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
