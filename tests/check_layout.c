@@ -45,13 +45,14 @@ static void assert_sound(const struct layout_request *q)
         n = add(all, n, l.panels[i]);
     ck_assert_int_gt(n, 0);
     for (i = 0; i < n; i++) {
-        ck_assert_msg(all[i].x >= 0 && all[i].y >= 0 && all[i].x + all[i].w <= q->w && all[i].y + all[i].h <= q->h,
-                      "%dx%d: rectangle %d,%d %dx%d sticks out", q->w, q->h, all[i].x, all[i].y, all[i].w, all[i].h);
+        if (all[i].x < 0 || all[i].y < 0 || all[i].x + all[i].w > q->w || all[i].y + all[i].h > q->h)
+            ck_abort_msg("%dx%d: rectangle %d,%d %dx%d sticks out", q->w, q->h, all[i].x, all[i].y, all[i].w, all[i].h);
         for (j = 0; j < i; j++) {
             struct rect both = rect_intersect(all[i], all[j]);
 
-            ck_assert_msg(both.w == 0 || both.h == 0, "%dx%d: %d,%d %dx%d overlaps %d,%d %dx%d", q->w, q->h, all[i].x, all[i].y, all[i].w,
-                          all[i].h, all[j].x, all[j].y, all[j].w, all[j].h);
+            if (both.w && both.h)
+                ck_abort_msg("%dx%d: %d,%d %dx%d overlaps %d,%d %dx%d", q->w, q->h, all[i].x, all[i].y, all[i].w, all[i].h, all[j].x,
+                             all[j].y, all[j].w, all[j].h);
         }
     }
     if (q->zoom < 0 && l.mode >= LAYOUT_TABS)

@@ -11,7 +11,7 @@ static int clamp(int v, int low, int high)
 /* Panels of one column share its rows: first who is shown at all (by priority), then what each wants, then what is left over. */
 static void column_share(struct layout *out, const struct layout_request *r, struct rect area, const bool *member, bool tabs_allowed)
 {
-    int rows[LAYOUT_PANELS] = {0}, order[LAYOUT_PANELS], n = 0, i, j, used = 0, all = 0, height = area.h, weight = 0, y;
+    int rows[LAYOUT_PANELS] = {0}, order[LAYOUT_PANELS], n = 0, i, j, used = 0, all = 0, height = area.h, weight = 0, wanted = 0, y;
 
     for (i = 0; i < r->n_panels; i++) {
         if (!member[i])
@@ -36,6 +36,10 @@ static void column_share(struct layout *out, const struct layout_request *r, str
             need = height;
         if (used + need > height || need < 1)
             continue;
+        /* A luxury comes only where the others have all they want. */
+        if (r->panels[order[i]].priority >= LAYOUT_LUXURY && order[i] != r->focus && wanted + need > height)
+            continue;
+        wanted += 1 + (r->panels[order[i]].want > r->panels[order[i]].min ? r->panels[order[i]].want : r->panels[order[i]].min);
         rows[order[i]] = need;
         used += need;
     }
@@ -90,7 +94,7 @@ static void panels_place(struct layout *out, const struct layout_request *r, int
     if (!n_first && !n_second)
         return;
     if (out->mode == LAYOUT_TWO && n_first && n_second) {
-        int both = r->w * 39 / 100, a = clamp((both - 2) / 2, 10, 56), b = clamp(both - 2 - a, 10, 60);
+        int both = r->w * 40 / 100 - 2, a = clamp(both * 38 / 78, 10, 56), b = clamp(both - a, 10, 60);
 
         *chat_w = r->w - a - b - 2;
         out->rule[0] = (struct rect){*chat_w, body_y, 1, body_h};

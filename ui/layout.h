@@ -6,6 +6,7 @@
 #include "ui/canvas.h"
 
 #define LAYOUT_PANELS 12
+#define LAYOUT_LUXURY 6          /* from this priority on a panel waits until the others have all the rows they want */
 
 enum layout_mode {
     LAYOUT_TEXT,                 /* below 20x5: the text, and the input line when there are two rows */

@@ -172,7 +172,7 @@ static void size_ask(struct terminal *t)
 
 int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct terminal_options *o, struct error *e)
 {
-    const char *type = o->type ? o->type : getenv("TERM");
+    const char *type = o->type;
     struct terminal *t = mem_alloc(1, sizeof *t);
 
     if (!t)

@@ -11,7 +11,7 @@
 struct terminal;
 
 struct terminal_options {
-    const char *type;            /* TERM; NULL: the environment's */
+    const char *type;            /* TERM */
     bool colour;                 /* false: no colours whatever the terminal can */
     bool mouse;                  /* report the wheel and clicks (selecting text then needs Shift) */
 };

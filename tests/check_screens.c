@@ -1,0 +1,499 @@
+/* Key scripts and recorded events on the canvas, compared with saved screens: tests/screens/NAME.script makes tests/screens/NAME.txt.
+ * No terminal, no clock, no sleeps: the script says what time it is. After a wanted change of the picture:
+ *     MOETOP_SCREENS=write build/release/tests/check_screens        (then read the difference before committing it)
+ * Script lines:
+ *     size W H          depth 256|16|0        time MS (since the start)
+ *     model NAME TYPE LAYERS EXPERTS USED     loading DONE TOTAL
+ *     system CORES USE OWN RSS TOTAL AVAILABLE (shares in %, bytes as 2G)
+ *     gpu NAME USE|- WHY…      user TEXT      answer      start PROMPT CACHED      prefill DONE TOTAL
+ *     tokens N SEED     says TEXT             done REASON SECONDS     notice TEXT     error TEXT     place PLAN
+ *     plan NAME TOKENS MEAN SD GPU%           moves N BYTES MOVED     keys KEY…       type TEXT      pace N     hot LAYER EXPERT DEVICE
+ *     show [styles]     the screen goes into NAME.txt */
+#include "tests/support.h"
+#include "ui/chatview.h"
+#include "ui/keys.h"
+#include "ui/panel.h"
+#include "ui/screen.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct player {
+    struct ui_model m;
+    struct canvas c;
+    struct telemetry t;
+    uint64_t now;
+    char typed[256];
+    unsigned seed;
+    FILE *out;
+};
+
+static double size_of(const char *s)
+{
+    char *end;
+    double v = strtod(s, &end);
+
+    return v * (*end == 'K' ? 1024.0 : *end == 'M' ? 1048576.0 : *end == 'G' ? 1073741824.0 : 1.0);
+}
+
+static void event(struct player *p, struct event ev)
+{
+    ui_model_event(&p->m, &ev, p->now);
+}
+
+static unsigned next(struct player *p)
+{
+    return p->seed = p->seed * 1664525u + 1013904223u, p->seed >> 8;
+}
+
+static void publish(struct player *p)
+{
+    p->t.serial++;
+    ui_model_telemetry(&p->m, &p->t, p->now);
+}
+
+static void setup_model(struct player *p, const char *name, const char *type, int layers, int experts, int used)
+{
+    size_t n = (size_t)layers * (size_t)experts;
+
+    snprintf(p->m.model_name, sizeof p->m.model_name, "%s", name);
+    snprintf(p->m.model_type, sizeof p->m.model_type, "%s", type);
+    p->t.n_layers = layers;
+    p->t.n_experts = experts;
+    p->t.n_experts_used = used;
+    p->t.answer = calloc(n, sizeof *p->t.answer);
+    p->t.session = calloc(n, sizeof *p->t.session);
+    p->t.now = calloc(n, sizeof *p->t.now);
+    p->t.ran_on = malloc(n);
+    p->t.planned = calloc(n, 1);
+    p->t.newest = calloc(n, 1);
+    memset(p->t.ran_on, 255, n);
+    p->t.state = ENGINE_IDLE;
+    p->t.context_size = 4096;
+    p->t.n_devices = 1;
+    p->t.weights_packed = 2211908157ull;
+    p->t.weights_mapped = 262144000;
+    p->t.kv_bytes = 128849018;
+    p->t.scratch_bytes = 53687091;
+    p->t.devices[0].weight_bytes = 2211908157ull;
+    snprintf(p->t.plan, sizeof p->t.plan, "cpu");
+    ck_assert_int_eq(ui_model_ready(&p->m, layers, experts, used), 0);
+    event(p, (struct event){.kind = EVENT_READY});
+    publish(p);
+}
+
+static void make_tokens(struct player *p, int n, unsigned seed)
+{
+    static const char *const words[] = {" once", " upon", " a", " time", ",", " there", " lived", " fox", " named", " Lily", ".", " She"};
+    int i, l, s, e;
+
+    p->seed = seed;
+    p->t.state = ENGINE_DECODE;
+    for (i = 0; i < n; i++) {
+        struct event ev = {.kind = EVENT_TOKEN};
+        uint32_t us = 8000 + next(p) % 2000;
+        const char *word = words[next(p) % 12];
+
+        memset(p->t.newest, 0, (size_t)(p->t.n_layers * p->t.n_experts));
+        for (l = 0; l < p->t.n_layers; l++)
+            for (s = 0; s < p->t.n_experts_used; s++) {
+                /* Some experts are liked more than others, each layer its own. */
+                int a = (int)(next(p) % (unsigned)p->t.n_experts), b = (int)(next(p) % (unsigned)p->t.n_experts);
+                int at;
+
+                e = (a < b ? a : b) + l * 5;
+                at = l * p->t.n_experts + e % p->t.n_experts;
+                p->t.answer[at]++;
+                p->t.session[at]++;
+                p->t.now[at] = p->t.now[at] * 0.957f + 1;
+                p->t.newest[at] = (uint8_t)(s + 1);
+                p->t.ran_on[at] = p->t.planned[at];
+            }
+        p->t.recent_us[p->t.recent_count++ % TELEMETRY_RECENT] = us;
+        p->t.generated_tokens++;
+        p->t.session_generated_tokens++;
+        p->t.context_used++;
+        p->now += (uint64_t)us * 1000;
+        if (!p->t.first_token_ns)
+            p->t.first_token_ns = p->now;
+        p->t.last_token_ns = p->now;
+        p->t.decode_tok_s = p->t.generated_tokens > 1 ?
+            (p->t.generated_tokens - 1) * 1e9 / (double)(p->t.last_token_ns - p->t.first_token_ns) : 0;
+        ev.token.id = (int)(next(p) % 4000);
+        ev.token.probability = (float)(next(p) % 1000) / 1000;
+        ev.token.compute_ns = (uint64_t)us * 1000;
+        ev.token.len = (uint16_t)strlen(word);
+        memcpy(ev.token.text, word, strlen(word));
+        event(p, ev);
+        publish(p);
+        ui_model_tick(&p->m, p->now);
+    }
+}
+
+static void press(struct player *p, const char *name)
+{
+    static const struct { const char *name; const char *bytes; } keys[] = {
+        {"Tab", "\t"}, {"S-Tab", "\033[Z"}, {"Esc", "\033"}, {"Up", "\033[A"}, {"Down", "\033[B"}, {"Right", "\033[C"}, {"Left", "\033[D"},
+        {"PgUp", "\033[5~"}, {"PgDn", "\033[6~"}, {"Home", "\033[H"}, {"End", "\033[F"}, {"C-Home", "\033[1;5H"}, {"C-End", "\033[1;5F"},
+        {"F1", "\033OP"}, {"F2", "\033OQ"}, {"F3", "\033OR"}, {"F4", "\033OS"}, {"S-Up", "\033[1;2A"}, {"M-1", "\0331"}, {"M-4", "\0334"},
+        {"M-6", "\0336"}, {"z", "z"}, {"m", "m"}, {"x", "x"}, {"?", "?"},
+    };
+    struct decode d;
+    struct input_event ev;
+    size_t i;
+
+    for (i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (strcmp(name, keys[i].name) == 0)
+            break;
+    ck_assert_msg(i < sizeof keys / sizeof keys[0], "no key %s", name);
+    decode_init(&d);
+    decode_push(&d, keys[i].bytes, strlen(keys[i].bytes));
+    ck_assert_int_eq(decode_next(&d, true, &ev), 1);
+    screen_act(&p->m, keys_lookup(p->m.focus >= 0 ? KEYS_PANEL : KEYS_CHAT, ev.key, ev.mods));
+    decode_release(&d);
+}
+
+static void line(struct player *p, char *s)
+{
+    char word[32] = "", a[64] = "", b[64] = "", c[64] = "", d[64] = "", e[64] = "", f[64] = "";
+    char *rest = strchr(s, ' ');
+    struct ui_block *block;
+
+    rest = rest ? rest + 1 : s + strlen(s);
+    if (sscanf(s, "%31s %63s %63s %63s %63s %63s %63s", word, a, b, c, d, e, f) < 1 || word[0] == '#')
+        return;
+    if (strcmp(word, "size") == 0) {
+        ck_assert_int_eq(canvas_resize(&p->c, atoi(a), atoi(b)), 0);
+    } else if (strcmp(word, "depth") == 0) {
+        p->m.theme.depth = atoi(a) == 256 ? THEME_256 : atoi(a) == 16 ? THEME_16 : THEME_MONO;
+    } else if (strcmp(word, "time") == 0) {
+        p->now = strtoull(a, NULL, 10) * 1000000ull;
+        ui_model_tick(&p->m, p->now);
+    } else if (strcmp(word, "model") == 0) {
+        setup_model(p, a, b, atoi(c), atoi(d), atoi(e));
+    } else if (strcmp(word, "loading") == 0) {
+        event(p, (struct event){.kind = EVENT_LOADING, .progress = {(uint64_t)size_of(a), (uint64_t)size_of(b)}});
+    } else if (strcmp(word, "system") == 0) {
+        struct ui_system y = {.valid = true, .n_cores = atoi(a), .mhz = 3900, .temperature = NAN};
+        int i;
+
+        y.system_use = (float)atof(b) / 100;
+        y.process_cores = (float)(atof(c) / 100 * y.n_cores);
+        for (i = 0; i < y.n_cores; i++) {
+            y.core_use[i] = y.system_use * (0.6f + 0.4f * (float)(i % 3));
+            y.core_process_use[i] = i % 4 == 3 ? 0.02f : (float)atof(c) / 100;
+        }
+        y.rss = (uint64_t)size_of(d);
+        y.rss_peak = UINT64_MAX;
+        y.memory_total = (uint64_t)size_of(e);
+        y.memory_available = (uint64_t)size_of(f);
+        ui_model_system(&p->m, &y);
+    } else if (strcmp(word, "gpu") == 0) {
+        struct ui_device *g = &p->m.devices[1];
+
+        snprintf(g->name, sizeof g->name, "%s", a);
+        g->use = b[0] == '-' ? NAN : (float)atof(b) / 100;
+        g->mhz = g->temperature = NAN;
+        snprintf(g->why, sizeof g->why, "%s", b[0] == '-' ? strchr(rest, '-') + 2 : "");
+        p->t.n_devices = 2;
+        p->t.devices[1].weight_bytes = 600ull << 20;
+        publish(p);
+    } else if (strcmp(word, "user") == 0) {
+        ui_block_add(&p->m, UI_USER, rest);
+    } else if (strcmp(word, "answer") == 0) {
+        block = ui_block_add(&p->m, UI_ASSISTANT, "");
+        block->open = true;
+    } else if (strcmp(word, "start") == 0) {
+        memset(p->t.answer, 0, sizeof *p->t.answer * (size_t)(p->t.n_layers * p->t.n_experts));
+        p->t.state = ENGINE_PREFILL;
+        p->t.generated_tokens = 0;
+        p->t.first_token_ns = 0;
+        p->t.turn_start_ns = p->now;
+        p->t.prompt_tokens = atoi(a);
+        p->t.prefill_tok_s = 431;
+        p->t.context_used += atoi(a) - atoi(b);
+        event(p, (struct event){.kind = EVENT_TURN_STARTED, .progress = {strtoull(b, NULL, 10), strtoull(a, NULL, 10)}});
+        publish(p);
+    } else if (strcmp(word, "prefill") == 0) {
+        event(p, (struct event){.kind = EVENT_PREFILL, .progress = {strtoull(a, NULL, 10), strtoull(b, NULL, 10)}});
+    } else if (strcmp(word, "tokens") == 0) {
+        make_tokens(p, atoi(a), (unsigned)atoi(b));
+    } else if (strcmp(word, "says") == 0) {
+        char *text = rest, *o = rest;
+
+        for (; *text; text++)                                    /* \n, \t, \a, \e as such */
+            *o++ = *text == '\\' && text[1] == 'n' ? (text++, '\n') : *text == '\\' && text[1] == 'e' ? (text++, '\033') :
+                   *text == '\\' && text[1] == 't' ? (text++, '\t') : *text == '\\' && text[1] == 'a' ? (text++, '\a') : *text;
+        ui_block_append(&p->m, &p->m.blocks[p->m.n_blocks - 1], rest, (size_t)(o - rest));
+    } else if (strcmp(word, "done") == 0) {
+        struct event ev = {.kind = EVENT_TURN_DONE};
+
+        ev.done_turn.reason = strcmp(a, "length") == 0 ? STOP_LENGTH : strcmp(a, "cancelled") == 0 ? STOP_CANCELLED : STOP_TOKEN;
+        ev.done_turn.total_ns = (uint64_t)(atof(b) * 1e9);
+        ev.done_turn.completion_tokens = p->t.generated_tokens;
+        ev.done_turn.decode_ns = p->t.last_token_ns - p->t.first_token_ns;
+        p->t.state = ENGINE_IDLE;
+        publish(p);
+        event(p, ev);
+    } else if (strcmp(word, "notice") == 0) {
+        event(p, (struct event){.kind = EVENT_NOTICE, .text = rest});
+    } else if (strcmp(word, "error") == 0) {
+        event(p, (struct event){.kind = EVENT_ERROR, .text = rest});
+    } else if (strcmp(word, "place") == 0) {
+        snprintf(p->t.plan, sizeof p->t.plan, "%s", a);
+        event(p, (struct event){.kind = EVENT_PLAN, .text = a});
+        publish(p);
+    } else if (strcmp(word, "plan") == 0) {
+        struct plan_figures *g = &p->t.plans[p->t.n_plans++];
+
+        snprintf(g->name, sizeof g->name, "%s", a);
+        g->tokens = strtoull(b, NULL, 10);
+        g->mean_tok_s = g->median_tok_s = atof(c);
+        g->sd_tok_s = atof(d);
+        g->share[1] = atof(e) / 100;
+        g->share[0] = 1 - g->share[1];
+        g->wait_ns = g->tokens * 12000;
+        g->transfer_ns = g->tokens * 3000;
+        g->ttft_ns = 210000000;
+        publish(p);
+    } else if (strcmp(word, "moves") == 0) {
+        p->t.moves_pending = atoi(a);
+        p->t.moves_pending_bytes = (uint64_t)size_of(b);
+        p->t.moved_bytes = (uint64_t)size_of(c);
+        publish(p);
+    } else if (strcmp(word, "hot") == 0) {
+        int at = atoi(a) * p->t.n_experts + atoi(b);
+
+        p->t.planned[at] = (uint8_t)atoi(c);
+        p->t.ran_on[at] = (uint8_t)atoi(c);
+        publish(p);
+    } else if (strcmp(word, "pace") == 0) {
+        p->m.pace = atof(a);
+    } else if (strcmp(word, "type") == 0) {
+        snprintf(p->typed, sizeof p->typed, "%s", rest);
+    } else if (strcmp(word, "keys") == 0) {
+        char *k = strtok(rest, " ");
+
+        for (; k; k = strtok(NULL, " ")) {
+            struct screen_input in = {"> ", p->typed, strlen(p->typed), strlen(p->typed), NULL};
+
+            screen_draw(&p->c, &p->m, &in);                      /* scrolling depends on what was last shown */
+            press(p, k);
+        }
+    } else if (strcmp(word, "show") == 0) {
+        struct screen_input in = {"> ", p->typed, strlen(p->typed), strlen(p->typed), NULL};
+
+        screen_draw(&p->c, &p->m, &in);
+        fprintf(p->out, "── %dx%d, depth %d%s\n", p->c.w, p->c.h, (int)p->m.theme.depth, a[0] ? ", styles" : "");
+        canvas_print(&p->c, p->out, strcmp(a, "styles") == 0);
+    } else {
+        ck_abort_msg("script: %s?", s);
+    }
+}
+
+static void player_release(struct player *p)
+{
+    ui_model_release(&p->m);
+    canvas_release(&p->c);
+    free(p->t.answer);
+    free(p->t.session);
+    free(p->t.now);
+    free(p->t.ran_on);
+    free(p->t.planned);
+    free(p->t.newest);
+}
+
+static void player_init(struct player *p, FILE *out)
+{
+    memset(p, 0, sizeof *p);
+    p->out = out;
+    ui_model_init(&p->m);
+    screen_init(&p->m);
+    canvas_init(&p->c, 80, 24);
+}
+
+static void play(const char *script, FILE *out)
+{
+    struct player p;
+    char text[1024];
+    FILE *f = fopen(script, "r");
+
+    ck_assert_ptr_nonnull(f);
+    player_init(&p, out);
+    while (fgets(text, sizeof text, f)) {
+        text[strcspn(text, "\n")] = 0;
+        line(&p, text);
+    }
+    fclose(f);
+    player_release(&p);
+}
+
+static char *slurp(const char *path)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = fopen(path, "r"), *m;
+    int c;
+
+    if (!f)
+        return NULL;
+    m = open_memstream(&text, &size);
+    while ((c = fgetc(f)) != EOF)
+        fputc(c, m);
+    fclose(f);
+    fclose(m);
+    return text;
+}
+
+START_TEST(saved_screens)
+{
+    struct dirent **names;
+    int n = scandir(support_path("screens"), &names, NULL, alphasort), i, played = 0;
+    const char *mode = getenv("MOETOP_SCREENS");
+
+    ck_assert_int_gt(n, 0);
+    for (i = 0; i < n; i++) {
+        char path[600], *got = NULL, *want;
+        const char *dot = strrchr(names[i]->d_name, '.');
+        size_t size = 0;
+        FILE *f;
+
+        if (!dot || strcmp(dot, ".script") != 0) {
+            free(names[i]);
+            continue;
+        }
+        snprintf(path, sizeof path, "screens/%s", names[i]->d_name);
+        f = open_memstream(&got, &size);
+        play(support_path(path), f);
+        fclose(f);
+        strcpy(strrchr(path, '.'), ".txt");
+        if (mode && strcmp(mode, "write") == 0) {
+            f = fopen(support_path(path), "w");
+            ck_assert_ptr_nonnull(f);
+            fputs(got, f);
+            fclose(f);
+        }
+        want = slurp(support_path(path));
+        ck_assert_msg(want != NULL, "%s is missing; MOETOP_SCREENS=write makes it", path);
+        if (strcmp(got, want) != 0) {
+            const char *p = got, *q = want;
+            int row = 1;
+
+            while (*p && *p == *q) {
+                row += *p == '\n';
+                p++;
+                q++;
+            }
+            while (p > got && p[-1] != '\n') {
+                p--;
+                q--;
+            }
+            ck_abort_msg("%s, line %d:\n is     %.*s\n should %.*s", path, row, (int)strcspn(p, "\n"), p, (int)strcspn(q, "\n"), q);
+        }
+        free(got);
+        free(want);
+        free(names[i]);
+        played++;
+    }
+    free(names);
+    ck_assert_int_ge(played, 5);
+}
+END_TEST
+
+/* Every panel, at every size of its rectangle: cells outside stay what they were. */
+START_TEST(panels_stay_inside)
+{
+    struct player p;
+    FILE *null = fopen("/dev/null", "w");
+    int panel, w, h, depth, x, y;
+    char model[] = "model phi-tiny-moe Q4_0 32 16 2", gpu[] = "gpu PoCL - this OpenCL device is the CPU itself", tokens[] = "tokens 40 3",
+         sys[] = "system 8 97 90 2400M 16G 9800M", answer[] = "answer", start[] = "start 10 0", plan[] = "plan hot:600M 300 112.4 0.9 38",
+         moves[] = "moves 3 12M 40M";
+
+    player_init(&p, null);
+    canvas_resize(&p.c, 100, 50);
+    line(&p, model);
+    line(&p, gpu);
+    line(&p, sys);
+    line(&p, answer);
+    line(&p, start);
+    line(&p, tokens);
+    line(&p, plan);
+    line(&p, moves);
+    p.m.help_text = "Keys\n  F1               help\n";
+    ui_model_tick(&p.m, p.now + 1000000000ull);
+    for (panel = 0; panel < PANEL_COUNT; panel++)
+        for (depth = 0; depth < 3; depth++)
+            for (w = 1; w <= 90; w += w < 50 ? 1 : 7)
+                for (h = 1; h <= 40; h += h < 14 ? 1 : 5) {
+                    struct rect r = {3, 4, w, h};
+
+                    p.m.theme.depth = (enum theme_depth)depth;
+                    p.m.focus = (w + h) % 3 ? -1 : panel;
+                    p.m.zoom = (w + h) % 5 ? -1 : panel;
+                    canvas_clear(&p.c);
+                    canvas_fill(&p.c, (struct rect){0, 0, 100, 50}, STYLE_PLAIN, '#');
+                    canvas_clip(&p.c, r);
+                    panels[panel]->draw(&p.c, r, &p.m);
+                    for (y = 0; y < 50; y++)
+                        for (x = 0; x < 100; x++)
+                            if ((x < r.x || y < r.y || x >= r.x + r.w || y >= r.y + r.h) && canvas_at(&p.c, x, y)->ch != '#')
+                                ck_abort_msg("%s %dx%d touches %d,%d", panels[panel]->name, w, h, x, y);
+                }
+    player_release(&p);
+    fclose(null);
+}
+END_TEST
+
+/* The whole screen at every size; nothing to compare with, but everything runs (under the sanitizers too). */
+START_TEST(every_screen_size)
+{
+    struct player p;
+    FILE *null = fopen("/dev/null", "w");
+    int w, h;
+    char model[] = "model phi-tiny-moe Q4_0 32 16 2", tokens[] = "tokens 40 3", sys[] = "system 8 97 90 2400M 16G 800M",
+         answer[] = "answer", start[] = "start 10 0", user[] = "user 世界 a \033[31mred\033[0m 👨‍👩‍👧 question that is rather long, so that it wraps";
+
+    player_init(&p, null);
+    line(&p, model);
+    line(&p, sys);
+    line(&p, user);
+    line(&p, answer);
+    line(&p, start);
+    line(&p, tokens);
+    for (w = 1; w <= 250; w += w < 130 ? 3 : 11)
+        for (h = 1; h <= 80; h += h < 20 ? 1 : 6) {
+            struct screen_input in = {"> ", "hello 世界", 12, 12, w % 2 ? "/set\n/show" : NULL};
+
+            ck_assert_int_eq(canvas_resize(&p.c, w, h), 0);
+            p.m.focus = (w + h) % (PANEL_COUNT + 1) - 1;
+            p.m.zoom = h % 4 ? -1 : p.m.focus;
+            p.m.explain = w % 5 == 0 && p.m.focus >= 0;
+            p.m.anchor_block = (w + h) % 3 ? -1 : 0;
+            screen_draw(&p.c, &p.m, &in);
+            ck_assert(p.c.cursor_x < w && p.c.cursor_y < h);
+        }
+    player_release(&p);
+    fclose(null);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("screens");
+    TCase *t = tcase_create("screens");
+
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, saved_screens);
+    tcase_add_test(t, panels_stay_inside);
+    tcase_add_test(t, every_screen_size);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}

@@ -1,0 +1,16 @@
+/* The chat pane: blocks wrapped by grapheme cluster, light markdown, scrollback that stays where it is while text arrives. Wrapping is kept
+ * with each block and redone only from the last finished source line, so a long answer costs no more than a short one. UI thread. */
+#ifndef UI_CHATVIEW_H
+#define UI_CHATVIEW_H
+
+#include "ui/model.h"
+
+void chatview_draw(struct canvas *c, struct rect r, struct ui_model *m);
+/* Rows, negative: towards the beginning. Reaching the end follows the newest again. */
+void chatview_scroll(struct ui_model *m, int rows);
+void chatview_scroll_top(struct ui_model *m);
+void chatview_scroll_end(struct ui_model *m);
+/* Wraps a block for a width (cells); tests. 0 or ERR_MEMORY. */
+int chatview_wrap(struct ui_block *b, int width);
+
+#endif

@@ -1,0 +1,467 @@
+/* See model.h. */
+#include "ui/model.h"
+#include "engine/base/mem.h"
+#include "ui/glyph.h"
+#include "ui/keys.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int ui_model_init(struct ui_model *m)
+{
+    memset(m, 0, sizeof *m);
+    theme_init(&m->theme);
+    m->anchor_block = -1;
+    m->focus = m->zoom = -1;
+    m->shown.ttft_s = -1;
+    m->loading = true;
+    m->dirty = true;
+    return 0;
+}
+
+static void telemetry_arrays_free(struct ui_model *m)
+{
+    mem_free(m->live.answer);
+    mem_free(m->live.session);
+    mem_free(m->live.now);
+    mem_free(m->live.ran_on);
+    mem_free(m->live.planned);
+    mem_free(m->live.newest);
+    mem_free(m->light);
+    mem_free(m->token_experts);
+    memset(&m->live, 0, sizeof m->live);
+    m->light = NULL;
+    m->token_experts = NULL;
+    m->n_cells = 0;
+}
+
+static void block_release(struct ui_block *b)
+{
+    mem_free(b->text);
+    mem_free(b->wrap.runs);
+    mem_free(b->wrap.lines);
+    memset(b, 0, sizeof *b);
+}
+
+void ui_model_release(struct ui_model *m)
+{
+    ui_block_truncate(m, 0);
+    mem_free(m->blocks);
+    telemetry_arrays_free(m);
+    memset(m, 0, sizeof *m);
+}
+
+int ui_model_ready(struct ui_model *m, int n_layers, int n_experts, int n_used)
+{
+    size_t n = (size_t)n_layers * (size_t)n_experts;
+
+    telemetry_arrays_free(m);
+    m->token_width = n_layers * n_used;
+    m->live.answer = mem_alloc(n, sizeof *m->live.answer);
+    m->live.session = mem_alloc(n, sizeof *m->live.session);
+    m->live.now = mem_alloc(n, sizeof *m->live.now);
+    m->live.ran_on = mem_alloc(n, 1);
+    m->live.planned = mem_alloc(n, 1);
+    m->live.newest = mem_alloc(n, 1);
+    m->light = mem_alloc(n, 1);
+    m->token_experts = mem_alloc((size_t)UI_TOKENS * (size_t)(m->token_width ? m->token_width : 1), sizeof *m->token_experts);
+    if (!m->live.answer || !m->live.session || !m->live.now || !m->live.ran_on || !m->live.planned || !m->live.newest || !m->light ||
+        !m->token_experts) {
+        telemetry_arrays_free(m);
+        return ERR_MEMORY;
+    }
+    memset(m->live.ran_on, 255, n);
+    m->live.n_layers = n_layers;
+    m->live.n_experts = n_experts;
+    m->live.n_experts_used = n_used;
+    m->n_cells = (int)n;
+    m->dirty = true;
+    return 0;
+}
+
+struct ui_block *ui_block_add(struct ui_model *m, enum ui_block_kind kind, const char *text)
+{
+    struct ui_block *b;
+
+    if (m->n_blocks == m->room_blocks) {
+        size_t room = m->room_blocks ? m->room_blocks * 2 : 16;
+        struct ui_block *all = mem_resize(m->blocks, room, sizeof *all);
+
+        if (!all)
+            return NULL;
+        m->blocks = all;
+        m->room_blocks = room;
+    }
+    b = &m->blocks[m->n_blocks];
+    memset(b, 0, sizeof *b);
+    b->kind = kind;
+    m->n_blocks++;
+    m->dirty = true;
+    if (ui_block_append(m, b, text, strlen(text)) < 0) {
+        m->n_blocks--;
+        return NULL;
+    }
+    return b;
+}
+
+int ui_block_append(struct ui_model *m, struct ui_block *b, const char *text, size_t len)
+{
+    if (b->len + len + 1 > b->size) {
+        size_t size = (b->len + len + 1) * 2;
+        char *p = mem_resize(b->text, size, 1);
+
+        if (!p)
+            return ERR_MEMORY;
+        b->text = p;
+        b->size = size;
+    }
+    memcpy(b->text + b->len, text, len);
+    b->len += len;
+    b->text[b->len] = 0;
+    b->wrap.whole = false;
+    m->dirty = true;
+    return 0;
+}
+
+void ui_block_truncate(struct ui_model *m, size_t n_blocks)
+{
+    while (m->n_blocks > n_blocks)
+        block_release(&m->blocks[--m->n_blocks]);
+    if (m->anchor_block >= (int)m->n_blocks)
+        m->anchor_block = -1;
+    m->dirty = true;
+}
+
+struct ui_block *ui_block_answer(struct ui_model *m)
+{
+    size_t i;
+
+    for (i = m->n_blocks; i-- > 0;)
+        if (m->blocks[i].open && m->blocks[i].kind == UI_ASSISTANT)
+            return &m->blocks[i];
+    return NULL;
+}
+
+void ui_model_note(struct ui_model *m, uint64_t now, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(m->note, sizeof m->note, format, args);
+    va_end(args);
+    m->note_until = now + 4000000000ull;
+    m->dirty = true;
+}
+
+static void token_note(struct ui_model *m, const struct token_event *t)
+{
+    struct ui_token *k;
+    size_t n = t->len < sizeof k->text - 1 ? t->len : sizeof k->text - 1;
+
+    if (t->id < 0)               /* text that was held back, not a token */
+        return;
+    k = &m->tokens[m->n_tokens++ % UI_TOKENS];
+    memset(k, 0, sizeof *k);
+    while (n < t->len && n > 0 && (t->text[n] & 0xc0) == 0x80)
+        n--;
+    memcpy(k->text, t->text, n);
+    k->id = t->id;
+    k->probability = t->probability;
+    k->us = (uint32_t)(t->compute_ns / 1000);
+    if (m->token_cursor > 0 && m->token_cursor < UI_TOKENS - 1)
+        m->token_cursor++;       /* stays on the token it was on */
+}
+
+void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
+{
+    struct ui_block *b;
+
+    m->dirty = true;
+    switch (ev->kind) {
+    case EVENT_LOADING:
+        m->loading = true;
+        m->progress_done = ev->progress.done;
+        m->progress_total = ev->progress.total;
+        break;
+    case EVENT_READY:
+        m->loading = false;
+        m->ready = true;
+        break;
+    case EVENT_TURN_STARTED:
+        m->running = true;
+        m->prefilling = true;
+        m->progress_done = ev->progress.done;
+        m->progress_total = ev->progress.total;
+        m->sample_tokens = 0;
+        m->sample_prefilled = 0;
+        break;
+    case EVENT_PREFILL:
+        m->progress_done = ev->progress.done;
+        m->progress_total = ev->progress.total;
+        break;
+    case EVENT_TOKEN:
+        m->prefilling = false;
+        token_note(m, &ev->token);
+        b = ui_block_answer(m);
+        if (b) {
+            ui_block_append(m, b, ev->token.text, ev->token.len);
+            b->tokens += ev->token.id >= 0;
+        }
+        break;
+    case EVENT_TURN_DONE:
+        m->running = m->prefilling = false;
+        b = ui_block_answer(m);
+        if (b) {
+            b->open = false;
+            b->wrap.width = 0;   /* unclosed marks mean themselves now */
+            b->stop = ev->done_turn.reason;
+            b->seconds = (double)ev->done_turn.total_ns * 1e-9;
+            b->tokens = ev->done_turn.completion_tokens;
+            if (ev->done_turn.completion_tokens > 1 && ev->done_turn.decode_ns)
+                b->tok_s = (double)(ev->done_turn.completion_tokens - 1) * 1e9 / (double)ev->done_turn.decode_ns;
+            snprintf(b->plan, sizeof b->plan, "%s", m->live.plan);
+        }
+        m->settle_at = now;
+        break;
+    case EVENT_PLAN:
+        snprintf(m->live.plan, sizeof m->live.plan, "%s", ev->text ? ev->text : "");
+        break;
+    case EVENT_NOTICE:
+        if (ev->text)
+            ui_block_add(m, UI_NOTICE, ev->text);
+        break;
+    case EVENT_ERROR:
+        m->running = m->prefilling = m->loading = false;
+        b = ui_block_answer(m);
+        if (b) {
+            b->open = false;
+            b->wrap.width = 0;
+            b->stop = STOP_ERROR;
+        }
+        ui_block_add(m, UI_TROUBLE, ev->text ? ev->text : "the engine failed");
+        break;
+    case EVENT_STOPPED:
+        m->stopped = true;
+        m->running = false;
+        break;
+    }
+}
+
+/* The newest token's cells light up; so do cells that have moved to another device. */
+static void light_up(struct ui_model *m, const struct telemetry *t, uint64_t now)
+{
+    bool new_token = t->recent_count != m->lit_tokens, any = false;
+    int i;
+
+    for (i = 0; i < m->n_cells; i++) {
+        bool moved = m->live.ran_on[i] != t->ran_on[i] && m->live.ran_on[i] != 255;
+
+        if ((new_token && t->newest[i]) || moved) {
+            m->light[i] = THEME_FADE;
+            any = true;
+        }
+    }
+    if (any)
+        m->light_at = now + UI_FADE_NS;
+    m->lit_tokens = t->recent_count;
+}
+
+static void token_experts_note(struct ui_model *m, const struct telemetry *t)
+{
+    uint16_t *row;
+    int layer, expert;
+
+    if (!m->n_tokens || !t->generated_tokens || !m->running)
+        return;
+    row = m->token_experts + (size_t)((m->n_tokens - 1) % UI_TOKENS) * (size_t)m->token_width;
+    for (layer = 0; layer < t->n_layers; layer++)
+        for (expert = 0; expert < t->n_experts; expert++) {
+            int slot = t->newest[layer * t->n_experts + expert];
+
+            if (slot > 0 && slot <= t->n_experts_used)
+                row[layer * t->n_experts_used + slot - 1] = (uint16_t)expert;
+        }
+    m->tokens[(m->n_tokens - 1) % UI_TOKENS].has_experts = true;
+}
+
+void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t now)
+{
+    struct telemetry mine = m->live;
+    size_t n = (size_t)m->n_cells;
+
+    if (t->serial == m->live.serial && t->serial)
+        return;
+    if (t->n_layers * t->n_experts != m->n_cells || !n) {
+        if (ui_model_ready(m, t->n_layers, t->n_experts, t->n_experts_used) < 0)
+            return;
+        mine = m->live;
+        n = (size_t)m->n_cells;
+    }
+    light_up(m, t, now);
+    m->live = *t;
+    m->live.answer = memcpy(mine.answer, t->answer, n * sizeof *t->answer);
+    m->live.session = memcpy(mine.session, t->session, n * sizeof *t->session);
+    m->live.now = memcpy(mine.now, t->now, n * sizeof *t->now);
+    m->live.ran_on = memcpy(mine.ran_on, t->ran_on, n);
+    m->live.planned = memcpy(mine.planned, t->planned, n);
+    m->live.newest = memcpy(mine.newest, t->newest, n);
+    token_experts_note(m, t);
+    m->dirty = true;
+}
+
+void ui_model_system(struct ui_model *m, const struct ui_system *s)
+{
+    m->system = *s;
+    m->dirty = true;
+}
+
+static void history_add(struct ui_history *h, double v)
+{
+    h->values[h->count++ % UI_HISTORY] = (float)v;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* The figures people read. */
+static void settle(struct ui_model *m)
+{
+    const struct telemetry *t = &m->live;
+    struct ui_figures *f = &m->shown;
+    uint32_t sorted[TELEMETRY_RECENT];
+    size_t n = t->recent_count < TELEMETRY_RECENT ? (size_t)t->recent_count : TELEMETRY_RECENT;
+
+    f->state = t->state;
+    f->decode_tok_s = t->decode_tok_s;
+    f->prefill_tok_s = t->prefill_tok_s;
+    if (t->first_token_ns > t->turn_start_ns && t->turn_start_ns)
+        f->ttft_s = (double)(t->first_token_ns - t->turn_start_ns) * 1e-9;
+    f->generated = t->generated_tokens;
+    f->prompt = t->prompt_tokens;
+    f->cached = t->cached_tokens;
+    f->session_generated = t->session_generated_tokens;
+    f->p50_ms = f->p95_ms = f->max_ms = 0;
+    if (n) {
+        memcpy(sorted, t->recent_us, n * sizeof *sorted);
+        qsort(sorted, n, sizeof *sorted, by_size);
+        f->p50_ms = sorted[(n - 1) / 2] * 1e-3;
+        f->p95_ms = sorted[(n * 95 + 99) / 100 - 1] * 1e-3;
+        f->max_ms = sorted[n - 1] * 1e-3;
+    }
+}
+
+/* One bar of the history: the rate at which the tokens since the last sample were computed (waiting for the pace left out). */
+static void sample(struct ui_model *m)
+{
+    const struct telemetry *t = &m->live;
+    uint64_t n = t->recent_count - m->sample_last, i, us = 0;
+
+    if (n > TELEMETRY_RECENT)
+        n = TELEMETRY_RECENT;
+    for (i = 0; i < n; i++)
+        us += t->recent_us[(t->recent_count - 1 - i) % TELEMETRY_RECENT];
+    m->sample_last = t->recent_count;
+    if (t->state == ENGINE_DECODE || n)
+        history_add(&m->decode, us ? (double)n * 1e6 / (double)us : m->decode.count ? m->decode.values[(m->decode.count - 1) % UI_HISTORY] : 0);
+    if (t->state == ENGINE_PREFILL)
+        history_add(&m->prefill, t->prefill_tok_s);
+}
+
+void ui_model_tick(struct ui_model *m, uint64_t now)
+{
+    int i;
+
+    if (now >= m->sample_at) {
+        m->sample_at = now + UI_SAMPLE_NS;
+        sample(m);
+        m->dirty = m->dirty || m->running;
+    }
+    if (now >= m->settle_at) {
+        m->settle_at = now + UI_SETTLE_NS;
+        settle(m);
+        m->dirty = true;
+    }
+    if (m->light_at && now >= m->light_at) {
+        bool any = false;
+
+        for (i = 0; i < m->n_cells; i++)
+            if (m->light[i] && --m->light[i])
+                any = true;
+        m->light_at = any ? now + UI_FADE_NS : 0;
+        m->dirty = true;
+    }
+    if (m->note[0] && now >= m->note_until) {
+        m->note[0] = 0;
+        m->dirty = true;
+    }
+}
+
+uint64_t ui_model_next(const struct ui_model *m)
+{
+    uint64_t next = m->settle_at;
+
+    if (m->running && m->sample_at < next)
+        next = m->sample_at;
+    if (m->light_at && m->light_at < next)
+        next = m->light_at;
+    if (m->note[0] && m->note_until < next)
+        next = m->note_until;
+    return next;
+}
+
+double ui_heat(const struct ui_model *m, int layer, int expert, double *layer_total)
+{
+    int at = layer * m->live.n_experts, e;
+    double total = 0, value = 0;
+
+    for (e = 0; e < m->live.n_experts; e++) {
+        double v = m->heat == HEAT_ANSWER ? m->live.answer[at + e] : m->heat == HEAT_SESSION ? m->live.session[at + e] : (double)m->live.now[at + e];
+
+        total += v;
+        if (e == expert)
+            value = v;
+    }
+    if (layer_total)
+        *layer_total = total;
+    return value;
+}
+
+const char *ui_heat_word(enum heat_mode mode)
+{
+    return mode == HEAT_ANSWER ? "this answer" : mode == HEAT_SESSION ? "session" : "now";
+}
+
+bool ui_cell_on_gpu(const struct ui_model *m, int layer, int expert)
+{
+    int at = layer * m->live.n_experts + expert;
+    int device = m->live.ran_on[at] != 255 ? m->live.ran_on[at] : m->live.planned[at];
+
+    return device > 0;
+}
+
+int ui_plan_rows(const struct ui_model *m, struct ui_plan_row *out, int max)
+{
+    int n = 0, i, j;
+
+    for (i = 0; i < m->live.n_plans && i < TELEMETRY_PLANS && n < max; i++) {
+        snprintf(out[n].name, sizeof out[n].name, "%s", m->live.plans[i].name);
+        out[n++].figures = i;
+    }
+    for (i = 0; i < KEYS_PLANS && n < max; i++) {
+        for (j = 0; j < n; j++)
+            if (strcmp(out[j].name, keys_plans[i]) == 0)
+                break;
+        if (j < n)
+            continue;
+        snprintf(out[n].name, sizeof out[n].name, "%s", keys_plans[i]);
+        out[n++].figures = -1;
+    }
+    return n;
+}

@@ -1,0 +1,182 @@
+/* What the screen shows, as plain data: the chat as blocks, the newest telemetry, a sample of the system, settings, and what the user
+ * looks at. Events, telemetry and samples go in, panels read; nothing here draws, waits or asks for the time. Owner and thread: the UI
+ * thread. Figures that people read settle twice a second (shown); what moves (text, heat, histories) reads the newest state (live). */
+#ifndef UI_MODEL_H
+#define UI_MODEL_H
+
+#include "engine/base/error.h"
+#include "engine/run/messages.h"
+#include "engine/run/telemetry.h"
+#include "ui/layout.h"
+#include "ui/theme.h"
+
+#define UI_HISTORY 512
+#define UI_TOKENS 512            /* newest tokens kept for the token view */
+#define UI_CORES 256
+#define UI_NAME 128
+#define UI_SETTLE_NS 500000000ull    /* figures change twice a second */
+#define UI_SAMPLE_NS 250000000ull    /* histories grow four times a second */
+#define UI_FADE_NS 110000000ull      /* one step of the newest token's light */
+
+enum ui_block_kind { UI_USER, UI_ASSISTANT, UI_SYSTEM, UI_NOTICE, UI_TROUBLE, UI_OUTPUT };
+
+/* Lines of a block at some width; filled and used by ui/chatview.c. */
+struct wrap_run {
+    uint32_t offset, len;        /* bytes of the block's text */
+    uint8_t look;
+};
+struct wrap_line {
+    uint32_t first, n;           /* runs */
+    uint32_t offset;             /* of the source, for anchors */
+    uint16_t indent;
+    uint8_t kind, bullet;
+};
+struct wrap {
+    int width;                   /* 0: never made */
+    size_t done;                 /* bytes wrapped: up to here nothing changes any more */
+    bool whole, in_code, mark_code;
+    struct wrap_run *runs;
+    struct wrap_line *lines;
+    size_t n_runs, room_runs, n_lines, room_lines;
+    size_t mark_runs, mark_lines;    /* how many belong to the bytes before done */
+};
+
+/* One block of the chat: a message, or lines of the program. */
+struct ui_block {
+    enum ui_block_kind kind;
+    char *text;
+    size_t len, size;
+    bool open;                   /* text still arrives */
+    /* The line over an answer. */
+    char plan[64];
+    double seconds, tok_s;
+    int tokens;
+    enum stop_reason stop;       /* STOP_NONE while it runs */
+    struct wrap wrap;
+};
+
+struct ui_history {
+    float values[UI_HISTORY];
+    uint64_t count;              /* newest at (count - 1) % UI_HISTORY */
+};
+
+struct ui_token {
+    char text[32];
+    int id;
+    float probability;
+    uint32_t us;                 /* computing time */
+    bool has_experts;            /* its row in ui_model.token_experts is filled */
+};
+
+/* One sample of the machine; floats are NAN and counts UINT64_MAX where nothing is known. */
+struct ui_system {
+    bool valid;
+    int n_cores;
+    float core_use[UI_CORES], core_process_use[UI_CORES];
+    float system_use, process_cores, mhz, temperature;
+    uint64_t rss, rss_peak, memory_total, memory_available, swap_used;
+};
+
+/* Utilisation of a device that is not the CPU. */
+struct ui_device {
+    char name[UI_NAME];
+    bool is_gpu;                 /* takes the second accent; a CPU-type OpenCL device does too: it is another device */
+    float use;                   /* 0 .. 1, NAN: see why */
+    float mhz, temperature;      /* NAN: unknown */
+    char why[UI_NAME];           /* why use is not known */
+};
+
+struct ui_figures {
+    enum engine_state state;
+    double decode_tok_s, prefill_tok_s;     /* 0: none yet */
+    double ttft_s;                          /* negative: none yet */
+    double p50_ms, p95_ms, max_ms;          /* of the newest tokens; 0: none */
+    int generated, prompt, cached;
+    uint64_t session_generated;
+};
+
+enum heat_mode { HEAT_ANSWER, HEAT_SESSION, HEAT_NOW, HEAT_MODES };
+
+/* What the placement panel lists. */
+#define UI_PLANS (TELEMETRY_PLANS + 8)
+struct ui_plan_row {
+    char name[64];
+    int figures;                 /* index in live.plans, -1: not used yet */
+};
+
+struct ui_model {
+    struct theme theme;
+    /* chat */
+    struct ui_block *blocks;
+    size_t n_blocks, room_blocks;
+    int anchor_block;            /* top line shown, -1: follow the newest */
+    uint32_t anchor_offset;
+    int chat_lines, chat_rows;   /* of the last drawing: all lines, rows of the pane, */
+    int chat_width;              /* and the width it was wrapped for */
+    bool chat_below;             /* lines below the last row */
+    /* engine */
+    char model_name[UI_NAME], model_type[24], kernels[24];
+    bool ready, running, stopped;
+    bool loading;
+    uint64_t progress_done, progress_total;     /* loading: bytes; prefill: tokens */
+    bool prefilling;
+    char waiting[256];           /* first line of a message that waits for its turn; empty: none */
+    char note[160];              /* a line in place of the hint below the input, until note_until */
+    uint64_t note_until;
+    double pace;                 /* tokens a second, 0: runs free */
+    double bytes_per_token;      /* weights read for a token; 0: unknown */
+    struct telemetry live;       /* arrays of its own, see n_cells */
+    int n_cells;
+    uint8_t *light;              /* per cell: steps of light left */
+    uint64_t light_at;           /* when the light steps next */
+    uint64_t lit_tokens;         /* recent_count of the token that is lit */
+    struct ui_figures shown;
+    struct ui_system system;
+    struct ui_device devices[DEVICE_MAX];
+    struct ui_history decode, prefill;
+    uint64_t settle_at, sample_at, sample_tokens, sample_prefilled, sample_last;
+    struct ui_token tokens[UI_TOKENS];
+    uint64_t n_tokens;           /* ever; newest at (n - 1) % UI_TOKENS */
+    uint16_t *token_experts;     /* (UI_TOKENS, n_layers * used): expert by layer and slot */
+    int token_width;
+    /* what the user looks at */
+    uint32_t open_panels;        /* bit by index in panels[] */
+    int focus, zoom;             /* panel index, -1 */
+    bool explain;                /* `?`: the focused panel explains its figures */
+    enum heat_mode heat;
+    int cursor_layer, cursor_expert;
+    bool cursor_moved;
+    int heat_top;                /* first layer shown */
+    int plan_cursor, token_cursor, help_top;
+    const char *help_text;       /* lines of the help panel, owned by the caller */
+    bool dirty;                  /* something changed since the last frame */
+};
+
+int ui_model_init(struct ui_model *m);                       /* 0 or ERR_MEMORY */
+void ui_model_release(struct ui_model *m);
+/* The model is loaded: sizes of the heat map. */
+int ui_model_ready(struct ui_model *m, int n_layers, int n_experts, int n_used);
+
+/* Blocks. Text is copied; any bytes. NULL: no memory. The pointer is valid until the next add. */
+struct ui_block *ui_block_add(struct ui_model *m, enum ui_block_kind kind, const char *text);
+int ui_block_append(struct ui_model *m, struct ui_block *b, const char *text, size_t len);
+void ui_block_truncate(struct ui_model *m, size_t n_blocks);
+struct ui_block *ui_block_answer(struct ui_model *m);        /* the answer that is being written, or NULL */
+
+/* Takes no ownership. now: CLOCK_MONOTONIC in nanoseconds, as everywhere. */
+void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now);
+void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t now);
+void ui_model_system(struct ui_model *m, const struct ui_system *s);
+/* Time passes: figures settle, histories grow, light fades. */
+void ui_model_tick(struct ui_model *m, uint64_t now);
+/* When the picture changes next by itself; UINT64_MAX: not. */
+uint64_t ui_model_next(const struct ui_model *m);
+void ui_model_note(struct ui_model *m, uint64_t now, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Value of a cell in the present mode, and the sum of its layer. */
+double ui_heat(const struct ui_model *m, int layer, int expert, double *layer_total);
+const char *ui_heat_word(enum heat_mode mode);
+bool ui_cell_on_gpu(const struct ui_model *m, int layer, int expert);
+int ui_plan_rows(const struct ui_model *m, struct ui_plan_row *out, int max);    /* those used and those at hand */
+
+#endif

@@ -1,0 +1,435 @@
+/* Experts: the map, layers down and experts across. Heat is an expert's share of its layer's choices against the even share 1/n, on a log
+ * scale with "even" in the middle of the ramp, so over- and under-use both show; never chosen is black. Half blocks carry two layers a line
+ * where lines are short; without colours a glyph's density is the heat, and digits stand for the GPU. */
+#include "ui/draw.h"
+#include "ui/panel.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const explain[] = {
+    "a cell: how often an expert was chosen, against the even share of its layer (middle of the ramp); each step is a factor 1.7",
+    "blue: runs on the CPU; orange: on the GPU. Without colours: . : - = + * # @ on the CPU, digits on the GPU",
+    "bright: chosen by the newest token, or just arrived on another device",
+    "answer: this answer's tokens; session: all, your messages included; now: the newest tokens weigh most (half as much 16 tokens back)",
+    "m changes the mode, arrows move the cursor, z shows counts, entropy (1: even) and the hottest",
+    NULL,
+};
+
+static const char cpu_glyphs[THEME_RAMP + 1] = " .:-=+*#@", gpu_glyphs[THEME_RAMP + 1] = " 12345678";
+
+struct map {                     /* how the map lies in its rectangle */
+    int x, cell_w, bin, columns; /* first cell's column, cells per bin, experts per bin, bins */
+    int per_line, lines, top;    /* layers per line, lines, first layer shown */
+};
+
+static double value(const struct ui_model *m, int at)
+{
+    return m->heat == HEAT_ANSWER ? m->live.answer[at] : m->heat == HEAT_SESSION ? m->live.session[at] : (double)m->live.now[at];
+}
+
+static double layer_total(const struct ui_model *m, int layer)
+{
+    double sum = 0;
+    int e;
+
+    for (e = 0; e < m->live.n_experts; e++)
+        sum += value(m, layer * m->live.n_experts + e);
+    return sum;
+}
+
+/* Step of the ramp, 0: never chosen. */
+static int level(double v, double total, int n)
+{
+    double octaves;
+    int step;
+
+    if (v <= 1e-3 || total <= 0)
+        return 0;
+    octaves = log2(v / total * n);
+    step = (int)lround(THEME_RAMP / 2 + octaves / 0.75);
+    return step < 1 ? 1 : step >= THEME_RAMP ? THEME_RAMP - 1 : step;
+}
+
+static struct map map_make(const struct ui_model *m, struct rect r, int foot)
+{
+    struct map p = {.bin = 1, .per_line = 1};
+    int n = m->live.n_experts, layers = m->live.n_layers, rows = r.h - 1 - foot, room;
+
+    p.x = r.x + (layers > 9 ? 3 : 2) + (layers > 99);
+    if (rows < layers && m->theme.depth != THEME_MONO) {
+        p.per_line = 2;
+        p.x = r.x + (layers > 10 ? 6 : 4);
+    }
+    room = r.x + r.w - p.x;
+    if (room < 1 || n < 1)
+        return p;
+    while ((n + p.bin - 1) / p.bin > room)
+        p.bin++;
+    p.columns = (n + p.bin - 1) / p.bin;
+    p.cell_w = room / p.columns;
+    p.cell_w = p.cell_w > 3 ? 3 : p.cell_w;
+    p.lines = (layers + p.per_line - 1) / p.per_line;
+    if (p.lines > rows)
+        p.lines = rows < 0 ? 0 : rows;
+    p.top = m->heat_top;
+    if (m->cursor_layer < p.top)
+        p.top = m->cursor_layer / p.per_line * p.per_line;
+    if (p.lines > 0 && m->cursor_layer >= p.top + p.lines * p.per_line)
+        p.top = (m->cursor_layer / p.per_line - p.lines + 1) * p.per_line;
+    if (p.top + p.lines * p.per_line > layers + p.per_line - 1)
+        p.top = (layers + p.per_line - 1 - p.lines * p.per_line) / p.per_line * p.per_line;
+    p.top = p.top < 0 ? 0 : p.top;
+    return p;
+}
+
+struct heat {
+    int step, light;
+    bool gpu;
+};
+
+static struct heat bin_heat(const struct ui_model *m, int layer, int column, const struct map *p, double total)
+{
+    struct heat h = {0};
+    double sum = 0;
+    int e, n = 0;
+
+    if (layer >= m->live.n_layers)
+        return h;
+    for (e = column * p->bin; e < (column + 1) * p->bin && e < m->live.n_experts; e++, n++) {
+        int at = layer * m->live.n_experts + e;
+
+        sum += value(m, at);
+        h.gpu = h.gpu || ui_cell_on_gpu(m, layer, e);
+        h.light = m->light[at] > h.light ? m->light[at] : h.light;
+    }
+    h.step = n ? level(sum / n, total, m->live.n_experts) : 0;
+    return h;
+}
+
+static int16_t heat_colour(const struct theme *t, struct heat h)
+{
+    if (h.light > 0)
+        return t->fade[t->depth][THEME_FADE - h.light];
+    return h.gpu ? t->ramp_gpu[t->depth][h.step] : t->ramp_cpu[t->depth][h.step];
+}
+
+static void line_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct map *p, int y, int layer)
+{
+    const struct theme *t = &m->theme;
+    double total[2] = {layer_total(m, layer), 0};
+    int i, k;
+    char label[32];
+
+    if (p->per_line == 2 && layer + 1 < m->live.n_layers) {
+        total[1] = layer_total(m, layer + 1);
+        snprintf(label, sizeof label, m->live.n_layers > 10 ? "%2d %-2d" : "%d %d", layer, layer + 1);
+    } else {
+        snprintf(label, sizeof label, m->live.n_layers > 10 ? "%2d" : "%d", layer);
+    }
+    canvas_text(c, r.x, y, theme_style(t, ROLE_STYLE_DIM), label);
+    for (i = 0; i < p->columns; i++) {
+        struct heat a = bin_heat(m, layer, i, p, total[0]);
+        int x = p->x + i * p->cell_w;
+        struct style s;
+
+        if (t->depth == THEME_MONO) {
+            s = STYLE_PLAIN;
+            s.attrs = a.light > 2 ? STYLE_REVERSE : a.light ? STYLE_BOLD : 0;
+            canvas_put(c, x, y, s, (unsigned char)(a.gpu ? gpu_glyphs : cpu_glyphs)[a.step]);
+            continue;
+        }
+        s = (struct style){heat_colour(t, a), -1, 0};
+        if (p->per_line == 2 && layer + 1 < m->live.n_layers)
+            s.bg = heat_colour(t, bin_heat(m, layer + 1, i, p, total[1]));
+        for (k = 0; k < (p->cell_w > 1 ? 2 : 1); k++)
+            canvas_put(c, x + k, y, s, p->per_line == 2 ? 0x2580 : 0x2588);
+    }
+    if (m->focus == PANEL_EXPERTS && m->cursor_layer >= layer && m->cursor_layer < layer + p->per_line) {
+        int x = p->x + m->cursor_expert / p->bin * p->cell_w;
+
+        for (k = 0; k < (p->cell_w > 1 ? 2 : 1); k++) {
+            const struct cell *cell = canvas_at(c, x + k, y);
+            struct style s = theme_style(t, ROLE_STYLE_NEW);
+
+            if (!cell)
+                continue;
+            if (t->depth == THEME_MONO) {
+                s = cell->style;
+                s.attrs = STYLE_REVERSE;
+                canvas_put(c, x + k, y, s, cell->ch == ' ' ? '.' : cell->ch);
+            } else {
+                /* A frame of light around one half would hide the other: the cursor is a ring in the cell's own colour. */
+                s.bg = m->cursor_layer == layer || p->per_line == 1 ? cell->style.fg : cell->style.bg;
+                canvas_put(c, x + k, y, s, p->cell_w > 1 ? (k ? ']' : '[') : 'o');
+            }
+        }
+    }
+}
+
+/* Where attention belongs when nobody moved the cursor: the expert with the largest share. */
+static void hottest(const struct ui_model *m, int *layer, int *expert)
+{
+    double best = -1;
+    int l, e;
+
+    *layer = *expert = 0;
+    for (l = 0; l < m->live.n_layers; l++) {
+        double total = layer_total(m, l);
+
+        for (e = 0; e < m->live.n_experts; e++) {
+            double v = total > 0 ? value(m, l * m->live.n_experts + e) / total : 0;
+
+            if (v > best) {
+                best = v;
+                *layer = l;
+                *expert = e;
+            }
+        }
+    }
+}
+
+static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m, int y)
+{
+    int layer = m->cursor_layer, expert = m->cursor_expert, on;
+    double total, v;
+    char line[128], a[24], b[24];
+
+    if (!m->cursor_moved && m->focus != PANEL_EXPERTS)
+        hottest(m, &layer, &expert);
+    if (layer >= m->live.n_layers || expert >= m->live.n_experts)
+        return;
+    total = layer_total(m, layer);
+    v = value(m, layer * m->live.n_experts + expert);
+    on = ui_cell_on_gpu(m, layer, expert);
+    if (total <= 0) {
+        canvas_text_fit(c, r.x, y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), "nothing chosen yet");
+        return;
+    }
+    if (m->heat == HEAT_NOW)
+        snprintf(line, sizeof line, "L%d E%d %.1f %% now", layer, expert, total > 0 ? v / total * 100 : 0);
+    else if (r.w >= 40)
+        snprintf(line, sizeof line, "L%d E%d  %s of %s choices  %.1f %% (even %.1f)  %s", layer, expert, draw_count(a, (uint64_t)v),
+                 draw_count(b, (uint64_t)total), total > 0 ? v / total * 100 : 0, 100.0 / m->live.n_experts, on ? "gpu" : "cpu");
+    else
+        snprintf(line, sizeof line, "L%d E%d %s/%s %.1f %%", layer, expert, draw_count(a, (uint64_t)v), draw_count(b, (uint64_t)total),
+                 total > 0 ? v / total * 100 : 0);
+    canvas_text_fit(c, r.x, y, r.w, theme_style(&m->theme, m->focus == PANEL_EXPERTS ? ROLE_STYLE_TEXT : ROLE_STYLE_DIM), line);
+}
+
+static double entropy(const struct ui_model *m, int layer)
+{
+    double total = layer_total(m, layer), sum = 0;
+    int e;
+
+    if (total <= 0 || m->live.n_experts < 2)
+        return 0;
+    for (e = 0; e < m->live.n_experts; e++) {
+        double p = value(m, layer * m->live.n_experts + e) / total;
+
+        sum -= p > 0 ? p * log2(p) : 0;
+    }
+    return sum / log2(m->live.n_experts);
+}
+
+struct ranked {
+    int layer, expert;
+    double share, v;
+};
+
+static int by_share(const void *a, const void *b)
+{
+    const struct ranked *p = a, *q = b;
+
+    return p->share < q->share ? 1 : p->share > q->share ? -1 : p->layer != q->layer ? p->layer - q->layer : p->expert - q->expert;
+}
+
+/* The best (or worst) eight without a table of all: eight passes would be slower than one insertion. */
+static int rank(const struct ui_model *m, struct ranked *out, int max, bool cold)
+{
+    int n = 0, l, e, i;
+
+    for (l = 0; l < m->live.n_layers; l++) {
+        double total = layer_total(m, l);
+
+        if (total <= 0)
+            continue;
+        for (e = 0; e < m->live.n_experts; e++) {
+            struct ranked k = {l, e, value(m, l * m->live.n_experts + e) / total, value(m, l * m->live.n_experts + e)};
+
+            if (n == max && (cold ? k.share >= out[n - 1].share : k.share <= out[n - 1].share))
+                continue;
+            i = n < max ? n++ : n - 1;
+            while (i > 0 && (cold ? out[i - 1].share > k.share : by_share(&k, &out[i - 1]) < 0)) {
+                out[i] = out[i - 1];
+                i--;
+            }
+            out[i] = k;
+        }
+    }
+    return n;
+}
+
+static void rank_draw(struct canvas *c, struct rect r, const struct ui_model *m, const char *title, bool cold)
+{
+    struct ranked list[8];
+    int n = rank(m, list, 8, cold), i;
+    char a[24];
+
+    canvas_text(c, r.x, r.y, theme_style(&m->theme, ROLE_STYLE_DIM), title);
+    for (i = 0; i < n && i + 1 < r.h; i++)
+        canvas_printf(c, r.x, r.y + 1 + i, theme_style(&m->theme, ui_cell_on_gpu(m, list[i].layer, list[i].expert) ? ROLE_STYLE_GPU : ROLE_STYLE_CPU),
+                      "L%-3d E%-3d %7s  %5.2f %%", list[i].layer, list[i].expert, m->heat == HEAT_NOW ? "" : draw_count(a, (uint64_t)list[i].v),
+                      list[i].share * 100);
+}
+
+/* The whole screen: a number in each cell, entropy per layer, the extremes, and how the choices spread over the devices. */
+static void zoom_draw(struct canvas *c, struct rect r, struct ui_model *m)
+{
+    const struct theme *t = &m->theme;
+    int n = m->live.n_experts, layers = m->live.n_layers, side_w = r.w >= n * 5 + 38 ? 30 : 0, cell = (r.w - side_w - 10) / (n ? n : 1);
+    int rows = r.h - 3, top, l, e, gpu_cells = 0;
+    double gpu = 0, all = 0;
+    char line[128], a[24];
+
+    cell = cell > 7 ? 7 : cell;
+    top = m->cursor_layer >= rows ? m->cursor_layer - rows + 1 : 0;
+    canvas_text(c, r.x, r.y, theme_style(t, ROLE_STYLE_DIM), "layer");
+    for (e = 0; e < n; e++)
+        canvas_printf(c, r.x + 5 + e * cell, r.y, theme_style(t, ROLE_STYLE_DIM), "%*d", cell - 1, e);
+    canvas_text(c, r.x + 6 + n * cell, r.y, theme_style(t, ROLE_STYLE_DIM), "even");
+    for (l = top; l < layers && l - top < rows; l++) {
+        double total = layer_total(m, l);
+        int y = r.y + 1 + l - top;
+
+        canvas_printf(c, r.x, y, theme_style(t, ROLE_STYLE_DIM), "%3d", l);
+        for (e = 0; e < n; e++) {
+            int at = l * n + e, step = level(value(m, at), total, n), on = ui_cell_on_gpu(m, l, e);
+            struct heat h = {step, m->light[at], on};
+            struct style s = {t->depth == THEME_MONO ? -1 : heat_colour(t, h), -1, 0};
+            char number[24];
+
+            if (t->depth != THEME_MONO && step == 0)
+                s = theme_style(t, ROLE_STYLE_RULE);
+            if (m->heat == HEAT_NOW)
+                snprintf(number, sizeof number, "%*.1f", cell - 1, value(m, at));
+            else
+                snprintf(number, sizeof number, value(m, at) >= pow(10, cell - 1) ? "%*.0e" : "%*.0f", cell - 1, value(m, at));
+            if (t->depth == THEME_MONO && on)
+                s.attrs |= STYLE_UNDERLINE;
+            if (m->light[at] > 2)
+                s.attrs |= STYLE_BOLD;
+            if (l == m->cursor_layer && e == m->cursor_expert)
+                s.attrs |= STYLE_REVERSE;
+            canvas_text(c, r.x + 5 + e * cell, y, s, number);
+        }
+        canvas_printf(c, r.x + 6 + n * cell, y, theme_style(t, ROLE_STYLE_TEXT), "%.2f", entropy(m, l));
+    }
+    for (l = 0; l < layers; l++)
+        for (e = 0; e < n; e++) {
+            all += value(m, l * n + e);
+            gpu += ui_cell_on_gpu(m, l, e) ? value(m, l * n + e) : 0;
+            gpu_cells += ui_cell_on_gpu(m, l, e);
+        }
+    if (side_w) {
+        struct rect s = {r.x + r.w - side_w, r.y, side_w, r.h - 2};
+
+        rank_draw(c, s, m, "most chosen", false);
+        rank_draw(c, (struct rect){s.x, s.y + 10, s.w, s.h - 10}, m, "least chosen", true);
+    }
+    snprintf(line, sizeof line, "gpu holds %d of %d experts and ran %.1f %% of %s choices", gpu_cells, n * layers, all > 0 ? gpu / all * 100 : 0,
+             m->heat == HEAT_NOW ? "the newest" : draw_count(a, (uint64_t)all));
+    canvas_text_fit(c, r.x, r.y + r.h - 2, r.w, theme_style(t, ROLE_STYLE_DIM), line);
+    foot_draw(c, r, m, r.y + r.h - 1);
+}
+
+static int want(const struct ui_model *m, int width)
+{
+    int layers = m->live.n_layers ? m->live.n_layers : 8, rows = (m->theme.depth == THEME_MONO ? layers : (layers + 1) / 2) + 2;
+
+    return rows > 10 ? 10 : rows;                                /* the rest of a deep model from what is left over */
+}
+
+static int most(const struct ui_model *m, int width)
+{
+    return (m->live.n_layers ? m->live.n_layers : 8) + 2;
+}
+
+static void side(const struct ui_model *m, char *out, size_t size)
+{
+    snprintf(out, size, "%s", ui_heat_word(m->heat));
+}
+
+static void draw(struct canvas *c, struct rect r, struct ui_model *m)
+{
+    struct map p;
+    int foot = r.h >= 4, i, every;
+
+    if (!m->n_cells) {
+        canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), m->loading ? "when the model is loaded" : "no experts");
+        return;
+    }
+    if (m->zoom == PANEL_EXPERTS && (r.w - 10) / m->live.n_experts >= 4 && r.h >= 8) {
+        zoom_draw(c, r, m);
+        return;
+    }
+    p = map_make(m, r, foot);
+    m->heat_top = p.top;
+    every = p.cell_w >= 2 ? 1 : 2;
+    for (i = 0; i < p.columns; i += every) {
+        int e = i * p.bin;
+
+        if (p.cell_w >= 2 && m->live.n_experts <= 100 && p.bin == 1)
+            canvas_printf(c, p.x + i * p.cell_w, r.y, theme_style(&m->theme, ROLE_STYLE_DIM), e < 10 ? "%d" : i % 2 ? "" : "%d", e);
+        else if (p.bin == 1 && m->live.n_experts <= 100 && e % 5 == 0)
+            canvas_printf(c, p.x + i * p.cell_w, r.y, theme_style(&m->theme, ROLE_STYLE_DIM), "%d", e);
+    }
+    if (p.bin == 1 && p.cell_w == 1)
+        for (i = 0; i < p.columns; i += 5)
+            canvas_printf(c, p.x + i, r.y, theme_style(&m->theme, ROLE_STYLE_DIM), "%d", i);
+    if (p.bin > 1)
+        canvas_printf(c, p.x, r.y, theme_style(&m->theme, ROLE_STYLE_DIM), "%d experts a column", p.bin);
+    if (p.lines * p.per_line < m->live.n_layers) {
+        char text[64];
+
+        snprintf(text, sizeof text, "%d–%d of %d", p.top, p.top + p.lines * p.per_line - 1, m->live.n_layers);
+        canvas_text_right(c, r.x + r.w, r.y, theme_style(&m->theme, ROLE_STYLE_DIM), text);
+    }
+    for (i = 0; i < p.lines && p.top + i * p.per_line < m->live.n_layers; i++)
+        line_draw(c, r, m, &p, r.y + 1 + i, p.top + i * p.per_line);
+    if (foot)
+        foot_draw(c, r, m, r.y + 1 + p.lines < r.y + r.h ? r.y + 1 + p.lines : r.y + r.h - 1);
+}
+
+static bool act(struct ui_model *m, enum action a)
+{
+    int l = m->cursor_layer, e = m->cursor_expert;
+
+    if (!m->cursor_moved && m->n_cells && (a == ACTION_UP || a == ACTION_DOWN || a == ACTION_LEFT || a == ACTION_RIGHT))
+        hottest(m, &l, &e);
+    switch (a) {
+    case ACTION_UP: l--; break;
+    case ACTION_DOWN: l++; break;
+    case ACTION_LEFT: e--; break;
+    case ACTION_RIGHT: e++; break;
+    case ACTION_PAGE_UP: l -= 8; break;
+    case ACTION_PAGE_DOWN: l += 8; break;
+    case ACTION_FIRST: e = 0; break;
+    case ACTION_LAST: e = m->live.n_experts - 1; break;
+    case ACTION_MODE: m->heat = (m->heat + 1) % HEAT_MODES; return true;
+    default: return false;
+    }
+    l = l >= m->live.n_layers ? m->live.n_layers - 1 : l;
+    e = e >= m->live.n_experts ? m->live.n_experts - 1 : e;
+    m->cursor_layer = l < 0 ? 0 : l;
+    m->cursor_expert = e < 0 ? 0 : e;
+    m->cursor_moved = true;
+    return true;
+}
+
+const struct panel panel_experts = {
+    .name = "experts", .help = "the map of layers and experts: how often each is chosen, on which device it runs", .open = true,
+    .column = 1, .priority = 2, .min = 4, .grow = 6, .want = want, .most = most, .draw = draw, .side = side, .act = act, .explain = explain,
+};

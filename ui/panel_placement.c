@@ -1,0 +1,172 @@
+/* Placement: the plan in force, what is still on its way, and for every plan used in this session what it gave: tokens, rate with its
+ * spread, share of the devices, and what the split costs. Plans not used yet wait below to be chosen. */
+#include "ui/draw.h"
+#include "ui/glyph.h"
+#include "ui/panel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const explain[] = {
+    "a line for each plan: decode tokens a second, mean ± standard deviation of its tokens",
+    "gpu: its share of the busy time; wait, copy: what the split costs a token",
+    "moving: blocks still on their way to their device; the answer goes on meanwhile",
+    "Enter switches to the plan under the cursor; /place NAME takes any other",
+    NULL,
+};
+
+static int want(const struct ui_model *m, int width)
+{
+    struct ui_plan_row rows[UI_PLANS];
+    int n = ui_plan_rows(m, rows, UI_PLANS);
+
+    return (n > 8 ? 8 : n) + 1 + (m->live.moves_pending > 0);
+}
+
+static int most(const struct ui_model *m, int width)
+{
+    struct ui_plan_row rows[UI_PLANS];
+
+    return ui_plan_rows(m, rows, UI_PLANS) + 3;
+}
+
+static void side(const struct ui_model *m, char *out, size_t size)
+{
+    char a[16];
+
+    if (m->live.moved_bytes)
+        snprintf(out, size, "%s moved", draw_size(a, (double)m->live.moved_bytes, true));
+    else
+        snprintf(out, size, "%s", m->live.plan);
+}
+
+/* Columns by width: name, rate, spread, gpu share, wait, copy, tokens, median, ttft. */
+static void header(struct canvas *c, struct rect r, const struct ui_model *m, int name_w)
+{
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
+    int x = r.x + 2 + name_w;
+
+    canvas_text_right(c, x + 7, r.y, dim, "tok/s");
+    if (r.w >= name_w + 24)
+        canvas_text_right(c, x + 21, r.y, dim, "gpu");
+    if (r.w >= name_w + 40) {
+        canvas_text_right(c, x + 30, r.y, dim, "wait µs");
+        canvas_text_right(c, x + 38, r.y, dim, "copy µs");
+    }
+    if (r.w >= name_w + 66) {
+        canvas_text_right(c, x + 47, r.y, dim, "tokens");
+        canvas_text_right(c, x + 56, r.y, dim, "median");
+        canvas_text_right(c, x + 66, r.y, dim, "first ms");
+    }
+}
+
+static double gpu_share(const struct plan_figures *f)
+{
+    double all = 0, other = 0;
+    int i;
+
+    for (i = 0; i < DEVICE_MAX; i++) {
+        all += f->share[i];
+        other += i ? f->share[i] : 0;
+    }
+    return all > 0 ? other / all : 0;
+}
+
+static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y, const struct ui_plan_row *p, int name_w, bool current, bool selected)
+{
+    const struct theme *t = &m->theme;
+    struct style name = theme_style(t, current ? ROLE_STYLE_FIGURE : ROLE_STYLE_TEXT), dim = theme_style(t, ROLE_STYLE_DIM);
+    int x = r.x + 2 + name_w;
+    char text[64], a[16], b[16];
+
+    if (selected) {
+        name = theme_style(t, ROLE_STYLE_SELECT);
+        canvas_fill(c, (struct rect){r.x, y, 2 + name_w, 1}, name, ' ');
+    }
+    if (current)
+        canvas_put(c, r.x, y, selected ? name : theme_style(t, ROLE_STYLE_FOCUS), 0x25b8);
+    canvas_text_fit(c, r.x + 2, y, name_w, name, p->name);
+    if (p->figures < 0) {
+        canvas_text_right(c, x + 7, y, dim, "–");
+        return;
+    }
+    {
+        const struct plan_figures *f = &m->live.plans[p->figures];
+        double share = gpu_share(f);
+
+        canvas_text_right(c, x + 7, y, current ? theme_style(t, ROLE_STYLE_FIGURE) : theme_style(t, ROLE_STYLE_TEXT), draw_rate(a, f->mean_tok_s));
+        if (r.w >= name_w + 17 && f->sd_tok_s > 0) {
+            snprintf(text, sizeof text, "± %s", draw_rate(b, f->sd_tok_s));
+            canvas_text(c, x + 8, y, dim, text);
+        }
+        if (r.w >= name_w + 24) {
+            snprintf(text, sizeof text, "%.0f %%", share * 100);
+            canvas_text_right(c, x + 21, y, theme_style(t, share > 0 ? ROLE_STYLE_GPU : ROLE_STYLE_DIM), text);
+        }
+        if (r.w >= name_w + 40 && f->tokens) {
+            snprintf(text, sizeof text, "%.0f", (double)f->wait_ns / (double)f->tokens * 1e-3);
+            canvas_text_right(c, x + 30, y, dim, text);
+            snprintf(text, sizeof text, "%.0f", (double)f->transfer_ns / (double)f->tokens * 1e-3);
+            canvas_text_right(c, x + 38, y, dim, text);
+        }
+        if (r.w >= name_w + 66) {
+            char count[24];
+
+            canvas_text_right(c, x + 47, y, dim, draw_count(count, f->tokens));
+            canvas_text_right(c, x + 56, y, dim, draw_rate(a, f->median_tok_s));
+            if (f->ttft_ns) {
+                snprintf(text, sizeof text, "%.0f", (double)f->ttft_ns * 1e-6);
+                canvas_text_right(c, x + 66, y, dim, text);
+            }
+        }
+    }
+}
+
+static void draw(struct canvas *c, struct rect r, struct ui_model *m)
+{
+    struct ui_plan_row rows[UI_PLANS];
+    int n = ui_plan_rows(m, rows, UI_PLANS), i, y = r.y, top, name_w = r.w >= 30 ? 14 : r.w - 11, room, current = 0;
+    char text[96], a[16];
+
+    name_w = name_w < 4 ? 4 : name_w > 24 ? 24 : name_w;
+    if (m->live.moves_pending > 0 && y < r.y + r.h) {
+        double done = (double)m->live.moved_bytes, all = done + (double)m->live.moves_pending_bytes;
+        int x;
+
+        snprintf(text, sizeof text, "moving %d, %s ", m->live.moves_pending, draw_size(a, (double)m->live.moves_pending_bytes, true));
+        x = canvas_text(c, r.x, y, theme_style(&m->theme, ROLE_STYLE_NEW), text);
+        draw_bar(c, x, y, r.x + r.w - x, all > 0 ? done / all : 0, theme_style(&m->theme, ROLE_STYLE_GPU), theme_style(&m->theme, ROLE_STYLE_RULE));
+        y++;
+    }
+    if (r.y + r.h - y > 2)
+        header(c, (struct rect){r.x, y++, r.w, 1}, m, name_w);
+    for (i = 0; i < n; i++)
+        if (strcmp(rows[i].name, m->live.plan) == 0)
+            current = i;
+    room = r.y + r.h - y;
+    top = m->focus == PANEL_PLACEMENT ? m->plan_cursor : current;
+    top = top >= room ? top - room + 1 : 0;
+    for (i = top; i < n && y < r.y + r.h; i++, y++)
+        row(c, r, m, y, &rows[i], name_w, strcmp(rows[i].name, m->live.plan) == 0, m->focus == PANEL_PLACEMENT && i == m->plan_cursor);
+}
+
+static bool act(struct ui_model *m, enum action a)
+{
+    struct ui_plan_row rows[UI_PLANS];
+    int n = ui_plan_rows(m, rows, UI_PLANS), at = m->plan_cursor;
+
+    switch (a) {
+    case ACTION_UP: at--; break;
+    case ACTION_DOWN: at++; break;
+    case ACTION_FIRST: case ACTION_PAGE_UP: at = 0; break;
+    case ACTION_LAST: case ACTION_PAGE_DOWN: at = n - 1; break;
+    default: return false;
+    }
+    m->plan_cursor = at >= n ? n - 1 : at < 0 ? 0 : at;
+    return true;
+}
+
+const struct panel panel_placement = {
+    .name = "placement", .help = "the plan in force, what is moving, and what each plan gave in this session", .open = true, .column = 0,
+    .priority = 3, .min = 2, .grow = 1, .want = want, .most = most, .draw = draw, .side = side, .act = act, .explain = explain,
+};

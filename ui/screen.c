@@ -1,0 +1,422 @@
+/* See screen.h. */
+#include "ui/screen.h"
+#include "ui/chatview.h"
+#include "ui/draw.h"
+#include "ui/glyph.h"
+#include "ui/panel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define INPUT_MOST 12
+
+void screen_init(struct ui_model *m)
+{
+    int i;
+
+    m->open_panels = 0;
+    for (i = 0; i < PANEL_COUNT; i++)
+        if (panels[i]->open)
+            m->open_panels |= 1u << i;
+}
+
+/* Rows and cursor of the input text at a width; draws when c is given, from row `top` on. Newlines are real here. */
+static int input_flow(struct canvas *c, struct rect r, const struct ui_model *m, const struct screen_input *in, int top, int *cursor_x, int *cursor_y)
+{
+    int prompt_w = glyph_text_width(in->prompt, strlen(in->prompt)), width = r.w - prompt_w, x = 0, y = 0;
+    struct style s = theme_style(&m->theme, ROLE_STYLE_INPUT);
+    size_t at = 0;
+
+    if (width < 2) {
+        prompt_w = 0;
+        width = r.w > 0 ? r.w : 1;
+    }
+    *cursor_x = *cursor_y = 0;
+    while (at <= in->len) {
+        struct glyph g;
+        int w;
+
+        if (at == in->cursor) {
+            *cursor_x = prompt_w + x;
+            *cursor_y = y;
+            if (x >= width) {                                    /* behind the last cell: the next row */
+                *cursor_x = prompt_w;
+                *cursor_y = y + 1;
+            }
+        }
+        if (at == in->len)
+            break;
+        g = glyph_next(in->text + at, in->len - at);
+        if (in->cursor > at && in->cursor < at + (size_t)g.bytes)
+            *cursor_x = prompt_w + x, *cursor_y = y;
+        w = g.kind == GLYPH_SHOWN ? g.width : g.kind == GLYPH_TAB ? 1 : 0;
+        if (g.kind == GLYPH_NEWLINE || x + w > width) {
+            y++;
+            x = 0;
+        }
+        if (g.kind != GLYPH_NEWLINE) {
+            if (c && y >= top && y - top < r.h)
+                canvas_text_n(c, r.x + prompt_w + x, r.y + y - top, s, in->text + at, (size_t)g.bytes);
+            x += w;
+        }
+        at += (size_t)g.bytes;
+    }
+    return (*cursor_y > y ? *cursor_y : y) + 1;
+}
+
+static void input_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct screen_input *in)
+{
+    int cx, cy, rows, top;
+    struct rect before = canvas_clip(c, r);
+
+    rows = input_flow(NULL, r, m, in, 0, &cx, &cy);
+    top = rows > r.h ? cy - r.h + 1 : 0;
+    top = top < 0 ? 0 : top;
+    if (top == 0)
+        canvas_text(c, r.x, r.y, theme_style(&m->theme, ROLE_STYLE_PROMPT), in->prompt);
+    input_flow(c, r, m, in, top, &cx, &cy);
+    if (!in->len && r.w >= 34 && in->prompt[0] && strlen(in->prompt) <= 3) {
+        const char *hint = m->stopped ? "the engine has stopped" : m->loading ? "you may type while the model is loading" : m->running ? "Esc stops the answer" :
+                           m->n_blocks ? "" : "say something, or /help";
+
+        canvas_text_fit(c, r.x + 2, r.y, r.w - 3, theme_style(&m->theme, ROLE_STYLE_DIM), m->note[0] ? m->note : m->waiting[0] ? "" : hint);
+    }
+    if (m->focus < 0 && cx < r.w && cy - top >= 0 && cy - top < r.h) {
+        c->cursor_x = r.x + cx;
+        c->cursor_y = r.y + cy - top;
+    }
+    canvas_clip_set(c, before);
+}
+
+/* ─ name ──────── right text ─ */
+static void panel_title(struct canvas *c, struct rect r, const struct ui_model *m, int index)
+{
+    const struct theme *t = &m->theme;
+    struct style rule = theme_style(t, ROLE_STYLE_RULE);
+    char side[96] = "";
+    int x, end = r.x + r.w;
+
+    canvas_fill(c, (struct rect){r.x, r.y, r.w, 1}, rule, 0x2500);
+    x = canvas_text(c, r.x + 1, r.y, rule, " ");
+    x = canvas_text(c, x, r.y, theme_style(t, m->focus == index ? ROLE_STYLE_FOCUS : ROLE_STYLE_TITLE), panels[index]->name);
+    canvas_text(c, x, r.y, rule, " ");
+    if (m->explain && m->focus == index)
+        snprintf(side, sizeof side, "? closes");
+    else if (panels[index]->side)
+        panels[index]->side(m, side, sizeof side);
+    if (side[0] && x + 5 + glyph_text_width(side, strlen(side)) < end) {
+        int from = canvas_text_right(c, end - 2, r.y, theme_style(t, ROLE_STYLE_DIM), side);
+
+        canvas_text(c, from - 1, r.y, rule, " ");
+        canvas_text(c, end - 2, r.y, rule, " ");
+    }
+}
+
+static void panel_draw(struct canvas *c, struct rect r, struct ui_model *m, int index)
+{
+    struct rect before = canvas_clip(c, r), inner = {r.x + 1, r.y + 1, r.w - 2, r.h - 1};
+
+    panel_title(c, r, m, index);
+    if (inner.w > 0 && inner.h > 0) {
+        canvas_clip(c, inner);
+        if (m->explain && m->focus == index)
+            panel_explain(c, inner, m, panels[index]);
+        else
+            panels[index]->draw(c, inner, m);
+    }
+    canvas_clip_set(c, before);
+}
+
+static void title_draw(struct canvas *c, const struct layout *l, const struct ui_model *m)
+{
+    const struct theme *t = &m->theme;
+    struct rect r = l->title;
+    struct style bar = theme_style(t, ROLE_STYLE_BAR), dim = theme_style(t, ROLE_STYLE_DIM);
+    char text[200], rate[16], a[16];
+    int x, end = r.x + r.w;
+    double share = m->live.context_size ? (double)m->live.context_used / m->live.context_size : 0;
+
+    if (r.h < 1)
+        return;
+    dim.bg = bar.bg;
+    canvas_fill(c, r, bar, ' ');
+    if (l->mode == LAYOUT_LINE) {                                /* the only line: the figures that matter most */
+        snprintf(text, sizeof text, "%s tok/s · %s · ctx %.0f %% · %s", draw_rate(rate, m->shown.decode_tok_s), m->live.plan[0] ? m->live.plan : "–",
+                 share * 100, m->system.valid ? draw_size(a, (double)m->system.rss, true) : "");
+        canvas_text_fit(c, 0, 0, r.w, bar, m->loading ? "loading" : text);
+        return;
+    }
+    x = canvas_text(c, 1, 0, theme_style(t, ROLE_STYLE_BRAND), "moetop") + 2;
+    snprintf(text, sizeof text, "%s%s%s", m->model_name, m->model_type[0] ? " " : "", m->model_type);
+    x += canvas_text_fit(c, x, 0, r.w >= 100 ? 44 : 30, bar, text);
+    if (m->live.plan[0]) {
+        x = canvas_text(c, x, 0, dim, " · ");
+        x += canvas_text_fit(c, x, 0, 20, bar, m->live.plan);
+    }
+    if (m->live.context_size) {
+        snprintf(text, sizeof text, "%d/%d ", m->live.context_used, m->live.context_size);
+        if (x + 7 + (int)strlen(text) + 10 < end) {
+            x = canvas_text(c, x, 0, dim, " · ctx ");
+            x = canvas_text(c, x, 0, bar, text);
+            if (x + 10 + 9 < end) {
+                struct style fill = theme_style(t, share > 0.9 ? ROLE_STYLE_TROUBLE : ROLE_STYLE_GRAPH);
+
+                fill.bg = bar.bg;
+                draw_bar(c, x, 0, 10, share, fill, dim);
+                x += 11;
+            }
+        }
+    }
+    if (x + 9 < end)
+        canvas_text_right(c, end - 1, 0, dim, "F1 help");
+}
+
+static void rules_draw(struct canvas *c, const struct layout *l, const struct ui_model *m)
+{
+    struct style rule = theme_style(&m->theme, ROLE_STYLE_RULE);
+    int i, y;
+
+    if (l->input_rule.h) {
+        canvas_fill(c, l->input_rule, rule, 0x2500);
+        if (m->waiting[0]) {
+            int x = canvas_text(c, 1, l->input_rule.y, theme_style(&m->theme, ROLE_STYLE_NOTICE), " next: ");
+
+            x += canvas_text_fit(c, x, l->input_rule.y, l->input_rule.w - x - 2, theme_style(&m->theme, ROLE_STYLE_DIM), m->waiting);
+            canvas_text(c, x, l->input_rule.y, rule, " ");
+        }
+    }
+    for (i = 0; i < 2; i++)
+        for (y = l->rule[i].y; l->rule[i].w && y < l->rule[i].y + l->rule[i].h; y++) {
+            const struct cell *left = canvas_at(c, l->rule[i].x - 1, y), *right = canvas_at(c, l->rule[i].x + 1, y);
+            bool from_left = left && left->ch == 0x2500, from_right = right && right->ch == 0x2500;
+
+            canvas_put(c, l->rule[i].x, y, rule, from_left && from_right ? 0x253c : from_left ? 0x2524 : from_right ? 0x251c : 0x2502);
+        }
+}
+
+static void tabs_draw(struct canvas *c, const struct layout *l, const struct ui_model *m)
+{
+    struct rect before = canvas_clip(c, l->tabs);
+    int x = l->tabs.x + 1, i;
+
+    for (i = 0; i < PANEL_COUNT; i++) {
+        struct style s;
+
+        if (!(m->open_panels >> i & 1) || l->panels[i].h)
+            continue;
+        if (x == l->tabs.x + 1)
+            x = canvas_text(c, x, l->tabs.y, theme_style(&m->theme, ROLE_STYLE_RULE), "Tab ");
+        s = theme_style(&m->theme, ROLE_STYLE_DIM);
+        x = canvas_text(c, x, l->tabs.y, s, panels[i]->name) + 1;
+    }
+    canvas_clip_set(c, before);
+}
+
+/* The model is not there yet: what is read and how much is left, where the answer will stand. */
+static void loading_draw(struct canvas *c, struct rect r, const struct ui_model *m)
+{
+    char text[160], a[16], b[16];
+    int width = r.w - 6 > 48 ? 48 : r.w - 6, x = r.x + (r.w - width) / 2, y = r.y + r.h / 2;
+    double share = m->progress_total ? (double)m->progress_done / (double)m->progress_total : 0;
+
+    if (r.h < 2 || width < 8)
+        return;
+    snprintf(text, sizeof text, "reading %s", m->model_name[0] ? m->model_name : "the model");
+    canvas_text_fit(c, x, y - 1, width, theme_style(&m->theme, ROLE_STYLE_TEXT), text);
+    draw_bar(c, x, y, width, share, theme_style(&m->theme, ROLE_STYLE_GRAPH), theme_style(&m->theme, ROLE_STYLE_RULE));
+    if (m->progress_total) {
+        snprintf(text, sizeof text, "%s of %s", draw_size(a, (double)m->progress_done, false), draw_size(b, (double)m->progress_total, false));
+        canvas_text_right(c, x + width, y + 1, theme_style(&m->theme, ROLE_STYLE_DIM), text);
+    }
+}
+
+static void above_draw(struct canvas *c, const struct layout *l, const struct ui_model *m, const char *text)
+{
+    struct rect r = {l->input.x, (l->input_rule.h ? l->input_rule.y : l->input.y) - 1, l->input.w, 1};
+    int lines = 1, i;
+    const char *p;
+    struct rect before;
+
+    for (p = text; *p; p++)
+        lines += *p == '\n';
+    if (lines > r.y - 1)
+        lines = r.y - 1;
+    if (lines < 1)
+        return;
+    r.y -= lines - 1;
+    r.h = lines;
+    before = canvas_clip(c, r);
+    canvas_fill(c, r, theme_style(&m->theme, ROLE_STYLE_BAR), ' ');
+    for (i = 0, p = text; i < lines; i++) {
+        size_t n = strcspn(p, "\n");
+
+        canvas_text_n(c, r.x + 1, r.y + i, theme_style(&m->theme, ROLE_STYLE_BAR), p, n);
+        p += n + (p[n] == '\n');
+    }
+    canvas_clip_set(c, before);
+}
+
+static void request_make(struct layout_request *q, const struct ui_model *m, int w, int h, int input_rows)
+{
+    int i, column = w >= 180 ? w / 5 : w < 100 ? w * 34 / 100 : w * 38 / 100;
+
+    memset(q, 0, sizeof *q);
+    q->w = w;
+    q->h = h;
+    q->n_panels = PANEL_COUNT;
+    q->focus = m->focus;
+    q->zoom = m->zoom;
+    q->input_rows = input_rows;
+    for (i = 0; i < PANEL_COUNT; i++) {
+        const struct panel *p = panels[i];
+
+        q->panels[i] = (struct layout_panel){
+            .open = m->open_panels >> i & 1, .min = p->min, .want = p->want(m, column - 2), .grow = p->grow,
+            .most = p->most ? p->most(m, column - 2) : 0, .priority = p->priority, .column = p->column,
+        };
+        if (m->explain && m->focus == i)
+            q->panels[i].want = q->panels[i].most = 16;
+    }
+}
+
+void screen_draw(struct canvas *c, struct ui_model *m, const struct screen_input *in)
+{
+    struct layout_request q;
+    struct layout l;
+    int i, cx, cy, rows;
+
+    canvas_clear(c);
+    request_make(&q, m, c->w, c->h, 1);
+    layout_make(&l, &q);
+    rows = input_flow(NULL, l.input, m, in, 0, &cx, &cy);
+    if (rows > 1) {
+        request_make(&q, m, c->w, c->h, rows > INPUT_MOST ? INPUT_MOST : rows);
+        layout_make(&l, &q);
+    }
+    title_draw(c, &l, m);
+    if (l.chat.h && m->loading && !m->n_blocks)
+        loading_draw(c, l.chat, m);
+    else if (l.chat.h)
+        chatview_draw(c, l.chat, m);
+    for (i = 0; i < PANEL_COUNT; i++)
+        if (l.panels[i].h)
+            panel_draw(c, l.panels[i], m, i);
+    if (l.tabs.h)
+        tabs_draw(c, &l, m);
+    rules_draw(c, &l, m);
+    if (in->above && l.input.h)
+        above_draw(c, &l, m, in->above);
+    if (l.input.h)
+        input_draw(c, l.input, m, in);
+    m->dirty = false;
+}
+
+static void focus_move(struct ui_model *m, int step)
+{
+    int i, at = m->focus;
+
+    m->explain = false;
+    for (i = 0; i <= PANEL_COUNT; i++) {
+        at += step;
+        if (at >= PANEL_COUNT || at < -1)
+            at = step > 0 ? -1 : PANEL_COUNT - 1;
+        if (at == -1 || (m->open_panels >> at & 1))
+            break;
+    }
+    m->focus = at;
+    if (m->zoom >= 0)
+        m->zoom = at;
+}
+
+static void help_toggle(struct ui_model *m)
+{
+    if (m->zoom == PANEL_HELP) {
+        m->open_panels &= ~(1u << PANEL_HELP);
+        m->zoom = m->focus = -1;
+    } else {
+        m->open_panels |= 1u << PANEL_HELP;
+        m->zoom = m->focus = PANEL_HELP;
+        m->help_top = 0;
+    }
+}
+
+bool screen_panel_toggle(struct ui_model *m, int index)
+{
+    m->open_panels ^= 1u << index;
+    if (!(m->open_panels >> index & 1)) {
+        m->focus = m->focus == index ? -1 : m->focus;
+        m->zoom = m->zoom == index ? -1 : m->zoom;
+    }
+    m->dirty = true;
+    return m->open_panels >> index & 1;
+}
+
+enum action screen_act(struct ui_model *m, enum action a)
+{
+    m->dirty = true;
+    if (m->focus >= 0 && panels[m->focus]->act && panels[m->focus]->act(m, a))
+        return ACTION_NONE;
+    switch (a) {
+    case ACTION_FOCUS_NEXT: focus_move(m, 1); return ACTION_NONE;
+    case ACTION_FOCUS_PREVIOUS: focus_move(m, -1); return ACTION_NONE;
+    case ACTION_FOCUS_LEAVE:
+        if (m->zoom == PANEL_HELP)
+            help_toggle(m);
+        m->focus = m->zoom = -1;
+        m->explain = false;
+        return ACTION_NONE;
+    case ACTION_ZOOM: m->zoom = m->zoom >= 0 ? -1 : m->focus; return ACTION_NONE;
+    case ACTION_ZOOM_EXPERTS:
+        m->zoom = m->zoom == PANEL_EXPERTS ? -1 : PANEL_EXPERTS;
+        m->focus = m->zoom;
+        m->open_panels |= 1u << PANEL_EXPERTS;
+        return ACTION_NONE;
+    case ACTION_HIDE:
+        if (m->focus >= 0)
+            screen_panel_toggle(m, m->focus);
+        return ACTION_NONE;
+    case ACTION_EXPLAIN: m->explain = !m->explain && panels[m->focus]->explain; return ACTION_NONE;
+    case ACTION_HELP: help_toggle(m); return ACTION_NONE;
+    case ACTION_HEAT_MODE: case ACTION_MODE: m->heat = (m->heat + 1) % HEAT_MODES; return ACTION_NONE;
+    case ACTION_SCROLL_UP: chatview_scroll(m, m->chat_rows > 2 ? -(m->chat_rows - 2) : -1); return ACTION_NONE;
+    case ACTION_SCROLL_DOWN: chatview_scroll(m, m->chat_rows > 2 ? m->chat_rows - 2 : 1); return ACTION_NONE;
+    case ACTION_PAGE_UP: return screen_act(m, ACTION_SCROLL_UP);
+    case ACTION_PAGE_DOWN: return screen_act(m, ACTION_SCROLL_DOWN);
+    case ACTION_SCROLL_LINE_UP: case ACTION_UP: chatview_scroll(m, -1); return ACTION_NONE;
+    case ACTION_SCROLL_LINE_DOWN: case ACTION_DOWN: chatview_scroll(m, 1); return ACTION_NONE;
+    case ACTION_SCROLL_TOP: case ACTION_FIRST: chatview_scroll_top(m); return ACTION_NONE;
+    case ACTION_SCROLL_END: case ACTION_LAST: chatview_scroll_end(m); return ACTION_NONE;
+    case ACTION_LEFT: case ACTION_RIGHT: return ACTION_NONE;
+    case ACTION_TOGGLE_1: case ACTION_TOGGLE_2: case ACTION_TOGGLE_3: case ACTION_TOGGLE_4: case ACTION_TOGGLE_5: case ACTION_TOGGLE_6:
+        screen_panel_toggle(m, (int)a - ACTION_TOGGLE_1);
+        return ACTION_NONE;
+    default: return a;
+    }
+}
+
+void screen_click(struct ui_model *m, int w, int h, int x, int y)
+{
+    struct layout_request q;
+    struct layout l;
+    int i;
+
+    request_make(&q, m, w, h, 1);
+    layout_make(&l, &q);
+    m->focus = -1;
+    for (i = 0; i < PANEL_COUNT; i++) {
+        struct rect r = l.panels[i];
+
+        if (x >= r.x && x < r.x + r.w && y >= r.y && y < r.y + r.h)
+            m->focus = i;
+    }
+    m->explain = false;
+    m->dirty = true;
+}
+
+const char *screen_chosen_plan(const struct ui_model *m)
+{
+    static struct ui_plan_row rows[UI_PLANS];
+    int n = ui_plan_rows(m, rows, UI_PLANS);
+
+    return m->focus == PANEL_PLACEMENT && m->plan_cursor < n ? rows[m->plan_cursor].name : NULL;
+}

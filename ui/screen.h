@@ -1,0 +1,25 @@
+/* The whole picture from the model, and what keys do to what the user looks at. Draws on a canvas only. UI thread. */
+#ifndef UI_SCREEN_H
+#define UI_SCREEN_H
+
+#include "ui/model.h"
+#include "ui/keys.h"
+
+/* The input line as it is drawn: text with cursor (bytes), the prompt, and lines above it (completions). */
+struct screen_input {
+    const char *prompt, *text;
+    size_t len, cursor;
+    const char *above;           /* matches of a completion, or NULL */
+};
+
+/* Opens the panels that are open at start. */
+void screen_init(struct ui_model *m);
+void screen_draw(struct canvas *c, struct ui_model *m, const struct screen_input *in);
+/* What the screen does itself (focus, zoom, scrolling, cursors): ACTION_NONE; else the action is the caller's, as it is or translated. */
+enum action screen_act(struct ui_model *m, enum action a);
+void screen_click(struct ui_model *m, int w, int h, int x, int y);      /* gives a panel the keys */
+bool screen_panel_toggle(struct ui_model *m, int index);
+/* The plan under the cursor of the placement panel, NULL: none. Valid until the next call. */
+const char *screen_chosen_plan(const struct ui_model *m);
+
+#endif
