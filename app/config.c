@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <yaml.h>
 
+#define DEPTH_MAX 16             /* deeper than anything a settings file could mean */
+
 struct reading {
     struct options *o;
     const char *name;
@@ -137,13 +139,44 @@ static int syntax(const struct reading *r, const yaml_parser_t *p)
     return complain(r, at, "%s%s%s; indent with spaces, and quote a text that holds : # [ or {", p->problem ? p->problem : "not valid YAML", p->context ? " " : "", p->context ? p->context : "");
 }
 
+/* First pass: depth alone. The loader's cost grows with the square of the nesting, so a file of a million brackets would hang it. */
+static int check_depth(const struct reading *r, const char *text, size_t n)
+{
+    yaml_parser_t parser;
+    yaml_event_t event;
+    int depth = 0, rc = 0;
+    bool end = false;
+
+    if (!yaml_parser_initialize(&parser))
+        return error_set(r->e, ERR_MEMORY, "%s: out of memory", r->name);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, n);
+    while (!end && rc == 0) {
+        if (!yaml_parser_parse(&parser, &event)) {
+            rc = syntax(r, &parser);
+            break;
+        }
+        if (event.type == YAML_SEQUENCE_START_EVENT || event.type == YAML_MAPPING_START_EVENT)
+            depth++;
+        else if (event.type == YAML_SEQUENCE_END_EVENT || event.type == YAML_MAPPING_END_EVENT)
+            depth--;
+        if (depth > DEPTH_MAX)
+            rc = complain(r, event.start_mark, "nested too deeply; lines of 'key: value' are expected");
+        end = event.type == YAML_STREAM_END_EVENT;
+        yaml_event_delete(&event);
+    }
+    yaml_parser_delete(&parser);
+    return rc;
+}
+
 int config_parse(struct options *o, const char *text, size_t n, const char *name, enum option_origin from, int place, struct error *e)
 {
     struct reading r = {.o = o, .name = name, .from = from, .place = place, .e = e};
     yaml_parser_t parser;
     yaml_document_t d;
-    int rc = 0;
+    int rc = check_depth(&r, text, n);
 
+    if (rc < 0)
+        return rc;
     if (!yaml_parser_initialize(&parser))
         return error_set(e, ERR_MEMORY, "%s: out of memory", name);
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, n);

@@ -1,0 +1,200 @@
+/* app/system: what /proc and /sys say, from a machine made of files, and from this one. */
+#include "app/file.h"
+#include "app/system.h"
+#include "tests/support.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static char root[256];
+static struct error e;
+
+static void put(const char *path, const char *text)
+{
+    char full[512], *slash;
+
+    snprintf(full, sizeof full, "%s%s", root, path);
+    slash = strrchr(full, '/');
+    *slash = 0;
+    ck_assert_int_eq(file_make_folders(full, &e), 0);
+    *slash = '/';
+    ck_assert_msg(file_replace(full, text, strlen(text), &e) == 0, "%s", e.text);
+}
+
+static void machine(void)
+{
+    snprintf(root, sizeof root, "%s/machine", support_tmpdir());
+    put("/proc/stat", "cpu  100 0 100 800 0 0 0 0 0 0\ncpu0 50 0 50 400 0 0 0 0\ncpu1 50 0 50 400 0 0 0 0\nintr 1\n");
+    put("/proc/cpuinfo", "processor : 0\nmodel name\t: Test CPU 9000\ncpu MHz\t\t: 2000.5\n\nprocessor : 1\ncpu MHz : 3000.5\n");
+    put("/proc/meminfo", "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\nSwapTotal: 50 kB\nSwapFree: 20 kB\n");
+    put("/proc/self/status", "Name:\tx\nVmHWM:\t  300 kB\nVmRSS:\t  200 kB\nRssFile:\t 60 kB\nVmSwap:\t 7 kB\n");
+    put("/proc/self/io", "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 4096\nwrite_bytes: 8192\n");
+    put("/proc/self/stat", "1 (a ) b) R 1 1 1 0 -1 4194560 100 0 17 0 1 2\n");
+    put("/proc/self/cgroup", "0::/outer/inner\n");
+    put("/sys/fs/cgroup/outer/memory.max", "500000\n");
+    put("/sys/fs/cgroup/outer/inner/memory.max", "max\n");
+    put("/proc/diskstats", "   8 0 sda 10 0 80 5 20 0 160 9 0 1 1\n   8 1 sda1 10 0 80 5 20 0 160 9 0 1 1\n"
+                           " 259 0 nvme0n1 100 0 1 1 200 0 1 1 0 1 1\n 259 1 nvme0n1p1 7 0 1 1 7 0 1 1 0 1 1\n   7 0 loop0 9 0 9 9 9 0 9 9 0 9 9\n");
+    put("/sys/class/hwmon/hwmon0/name", "nvme\n");
+    put("/sys/class/hwmon/hwmon0/temp1_input", "30000\n");
+    put("/sys/class/hwmon/hwmon1/name", "k10temp\n");
+    put("/sys/class/hwmon/hwmon1/temp1_input", "61500\n");
+    put("/proc/self/task/11/stat", "11 (w x) R 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 0 0 0
+");
+    put("/proc/self/task/11/schedstat", "1000000 5 6\n");
+}
+
+START_TEST(every_sensor_is_read)
+{
+    static struct system_sample s;
+    struct system *sys;
+
+    machine();
+    sys = system_new(root);
+    ck_assert_str_eq(system_cpu_name(sys), "Test CPU 9000");
+    system_read(sys, &s);
+    ck_assert_int_eq(s.n_cores, 2);
+    ck_assert(isnan(s.system_use) && isnan(s.core_use[0]) && isnan(s.process_cores));   /* nothing to compare with yet */
+    ck_assert_float_eq_tol(s.mhz, 2500.5f, 0.1f);
+    ck_assert_float_eq_tol(s.core_mhz[1], 3000.5f, 0.1f);
+    ck_assert_float_eq_tol(s.temperature, 61.5f, 0.01f);
+    ck_assert_uint_eq(s.rss, 200 * 1024);
+    ck_assert_uint_eq(s.rss_peak, 300 * 1024);
+    ck_assert_uint_eq(s.rss_file, 60 * 1024);
+    ck_assert_uint_eq(s.process_swap, 7 * 1024);
+    ck_assert_uint_eq(s.memory_total, 1000 * 1024);
+    ck_assert_uint_eq(s.memory_free, 100 * 1024);
+    ck_assert_uint_eq(s.memory_available, 400 * 1024);
+    ck_assert_uint_eq(s.memory_limit, 500000);
+    ck_assert_uint_eq(s.swap_used, 30 * 1024);
+    ck_assert_uint_eq(s.read_bytes, 4096);
+    ck_assert_uint_eq(s.write_calls, 4);
+    ck_assert_uint_eq(s.major_faults, 17);
+    ck_assert_uint_eq(s.disk_reads, 110);        /* whole disks only */
+    ck_assert_uint_eq(s.disk_writes, 220);
+    /* 200 ticks on: core 0 busy for 75 of 100, core 1 idle */
+    put("/proc/stat", "cpu  175 0 100 925 0 0 0 0 0 0\ncpu0 125 0 50 425 0 0 0 0\ncpu1 50 0 50 500 0 0 0 0\nintr 1\n");
+    put("/proc/self/task/11/schedstat", "900000000000 5 6\n");
+    system_read(sys, &s);
+    ck_assert_float_eq_tol(s.system_use, 0.375f, 1e-4f);
+    ck_assert_float_eq_tol(s.core_use[0], 0.75f, 1e-4f);
+    ck_assert_float_eq_tol(s.core_use[1], 0, 1e-6f);
+    ck_assert_float_eq_tol(s.core_process_use[0], 0, 1e-6f);
+    ck_assert_float_eq_tol(s.core_process_use[1], 1, 1e-6f);     /* a thread's core, at most whole */
+    system_free(sys);
+}
+END_TEST
+
+/* A machine that tells nothing: every figure is unknown and none is zero. */
+START_TEST(missing_is_not_zero)
+{
+    static struct system_sample s;
+    struct system *sys = system_new("/no/such/place");
+
+    system_read(sys, &s);
+    system_read(sys, &s);
+    ck_assert_int_eq(s.n_cores, 0);
+    ck_assert(isnan(s.system_use) && isnan(s.mhz) && isnan(s.temperature));
+    ck_assert(s.rss == SYSTEM_UNKNOWN && s.memory_available == SYSTEM_UNKNOWN && s.swap_used == SYSTEM_UNKNOWN &&
+              s.memory_limit == SYSTEM_UNKNOWN && s.read_bytes == SYSTEM_UNKNOWN && s.major_faults == SYSTEM_UNKNOWN &&
+              s.disk_reads == SYSTEM_UNKNOWN);
+    ck_assert_str_eq(system_cpu_name(sys), "");
+    system_free(sys);
+}
+END_TEST
+
+START_TEST(nonsense_does_no_harm)
+{
+    static struct system_sample s;
+    struct system *sys;
+
+    machine();
+    put("/proc/stat", "cpu  99999999999999999999 x\ncpu-5 1 2 3 4\ncpu999999 1 1 1 1\ncpu");
+    put("/proc/cpuinfo", "cpu MHz");
+    put("/proc/meminfo", "MemTotal: lots\nMemAvailable:");
+    put("/proc/self/status", "");
+    put("/proc/self/stat", "1 (");
+    put("/proc/diskstats", "a b c\n\n 8 0 sda");
+    put("/proc/self/cgroup", "0::");
+    put("/proc/self/task/11/stat", ")");
+    sys = system_new(root);
+    system_read(sys, &s);
+    system_read(sys, &s);
+    ck_assert_uint_eq(s.memory_total, SYSTEM_UNKNOWN);
+    ck_assert_uint_eq(s.rss, SYSTEM_UNKNOWN);
+    system_free(sys);
+}
+END_TEST
+
+static void *burn(void *until)
+{
+    struct timespec t;
+    volatile double x = 1;
+
+    do {
+        for (int i = 0; i < 100000; i++)
+            x = x * 1.0000001 + 1e-9;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    } while ((double)t.tv_sec + (double)t.tv_nsec * 1e-9 < *(double *)until);
+    return NULL;
+}
+
+/* This machine, against an independent account: the process's own CPU clock and getrusage-like figures of /proc. */
+START_TEST(this_machine_agrees_with_a_second_account)
+{
+    static struct system_sample s;
+    struct system *sys = system_new("");
+    double until = 0.25, cores = 0, wall, busy;
+    pthread_t other;
+    struct timespec a, b, c, d;
+    char *block = malloc(32 << 20);
+    uint64_t rss;
+
+    system_read(sys, &s);
+    rss = s.rss;
+    ck_assert_int_ge(s.n_cores, 1);
+    ck_assert_uint_le(s.rss, s.memory_total);
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &c);
+    for (size_t i = 0; i < 32 << 20; i += 4096)
+        ((volatile char *)block)[i] = 1;
+    pthread_create(&other, NULL, burn, &until);
+    burn(&until);
+    pthread_join(other, NULL);
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &d);
+    system_read(sys, &s);
+    wall = (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) * 1e-9;
+    busy = (double)(d.tv_sec - c.tv_sec) + (double)(d.tv_nsec - c.tv_nsec) * 1e-9;
+    ck_assert_double_eq_tol(s.process_cores, busy / wall, 0.1);
+    ck_assert_uint_ge(s.rss, rss + (24 << 20));
+    ck_assert_uint_ge(s.rss_peak, s.rss);
+    for (int i = 0; i < s.n_cores; i++)
+        cores += s.core_process_use[i];
+    ck_assert_double_ge(cores, 0.05);            /* the thread that is still alive is found on some core */
+    free(block);
+    system_free(sys);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("system");
+    TCase *t = tcase_create("system");
+
+    tcase_add_test(t, every_sensor_is_read);
+    tcase_add_test(t, missing_is_not_zero);
+    tcase_add_test(t, nonsense_does_no_harm);
+    tcase_add_test(t, this_machine_agrees_with_a_second_account);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
