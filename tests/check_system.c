@@ -43,8 +43,7 @@ static void machine(void)
     put("/sys/class/hwmon/hwmon0/temp1_input", "30000\n");
     put("/sys/class/hwmon/hwmon1/name", "k10temp\n");
     put("/sys/class/hwmon/hwmon1/temp1_input", "61500\n");
-    put("/proc/self/task/11/stat", "11 (w x) R 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 0 0 0
-");
+    put("/proc/self/task/11/stat", "11 (w x) R 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 0 0 0\n");
     put("/proc/self/task/11/schedstat", "1000000 5 6\n");
 }
 
