@@ -71,6 +71,10 @@ static int open_model(struct model **out, const char *path, const struct model_o
     *out = NULL;
     if (!m)
         return error_set(e, ERR_MEMORY, "%s: out of memory", path);
+    if (o->convert >= 0 && !row_writable((enum dtype)o->convert)) {
+        rc = error_set(e, ERR_USAGE, "--dtype %s: weights are not converted to it while loading; --quantize makes a file of it", dtype_info((enum dtype)o->convert)->word);
+        goto out;
+    }
     if ((rc = prepare(m, &b, path, e)))
         goto out;
     if (needs)

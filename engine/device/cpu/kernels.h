@@ -21,6 +21,7 @@ struct act_block {
     float d;
     int32_t sum, m8, m128;
     int8_t q[NUM_BLOCK];
+    int32_t low;                /* sum of q[0..15]: Q6_K has a scale for each half */
 };
 
 struct kernels {

@@ -1,6 +1,6 @@
 /* AVX2 kernels (with FMA and F16C): 8 rows a lane set; groups of 16 rows are done as two halves. Compiled with its own flags; called only
  * where select.c found the instructions. */
-#include "engine/device/cpu/kernels.h"
+#include "engine/device/cpu/formats.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -103,7 +103,8 @@ static void quantise(const float *x, int cols, struct act_block *out, int stride
             q[i] = _mm256_cvtps_epi32(_mm256_and_ps(y, _mm256_cmp_ps(y, y, _CMP_ORD_Q)));
         }
         out->d = d;
-        out->sum = sum_epi32(_mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3])));
+        out->low = sum_epi32(_mm256_add_epi32(q[0], q[1]));
+        out->sum = out->low + sum_epi32(_mm256_add_epi32(q[2], q[3]));
         out->m8 = out->sum * -8;
         out->m128 = out->sum * -128;
         q[0] = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
@@ -244,7 +245,7 @@ static double peak_int8(void)
 const struct kernels kernels_avx2 = {
     .name = "avx2", .width = 8,
     .quantise = quantise,
-    .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0},
+    .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(avx2)},
     VECTOR_KERNELS,
 };
 #endif

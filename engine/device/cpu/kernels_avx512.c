@@ -1,6 +1,6 @@
 /* AVX-512 kernels (F, BW, VL, DQ, VNNI): 16 rows a group, one row a lane, so that no sum ever crosses lanes. Compiled with its own flags;
  * called only where select.c found the instructions. */
-#include "engine/device/cpu/kernels.h"
+#include "engine/device/cpu/formats.h"
 
 #if defined(__AVX512VNNI__)
 #include <immintrin.h>
@@ -84,6 +84,8 @@ static void quantise(const float *x, int cols, struct act_block *out, int stride
 
             _mm_storeu_si128((void *)(out->q + 16 * i), _mm512_cvtepi32_epi8(q));
             sum += _mm512_reduce_add_epi32(q);
+            if (i == 0)
+                out->low = sum;
         }
         out->d = d;
         out->sum = sum;
@@ -219,7 +221,7 @@ static double peak_int8(void)
 const struct kernels kernels_avx512 = {
     .name = "avx512", .width = 16,
     .quantise = quantise,
-    .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0},
+    .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(avx512)},
     VECTOR_KERNELS,
 };
 #endif

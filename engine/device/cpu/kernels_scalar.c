@@ -1,6 +1,6 @@
 /* Scalar kernels: the reference that the vector sets are tested against, bit by bit. Written from numerics.h alone, for reading, not
  * for speed. */
-#include "engine/device/cpu/kernels.h"
+#include "engine/device/cpu/formats.h"
 
 #include <string.h>
 
@@ -12,6 +12,9 @@ static void quantise(const float *x, int cols, struct act_block *out, int stride
         a->d = num_quantise_block(x + b * NUM_BLOCK, a->q, &a->sum);
         a->m8 = a->sum * -8;
         a->m128 = a->sum * -128;
+        a->low = 0;
+        for (int i = 0; i < NUM_BLOCK / 2; i++)
+            a->low += a->q[i];
     }
 }
 
@@ -317,7 +320,7 @@ static double peak_int8(void)
 const struct kernels kernels_scalar = {
     .name = "scalar", .width = 8,
     .quantise = quantise,
-    .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0},
+    .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(scalar)},
     .dot_float = dot_float,
     .norm = norm, .silu_mul = silu_mul, .rotary = rotary, .router = router, .add = add, .combine = combine, .to_f16 = to_f16,
     .scores = {scores_f32, scores_f16, scores_q8_0},

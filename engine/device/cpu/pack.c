@@ -1,5 +1,6 @@
 /* Conversion and packing of weight rows (pack.h). Plain C: it runs once per load, at the speed of memory and page faults. */
 #include "engine/device/cpu/pack.h"
+#include "engine/device/cpu/formats.h"
 #include "engine/device/numerics.h"
 #include "engine/file/blocks.h"
 
@@ -8,7 +9,7 @@
 
 bool pack_supported(enum dtype type)
 {
-    return type == DTYPE_Q8_0 || type == DTYPE_Q4_0 || type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
+    return type == DTYPE_Q8_0 || type == DTYPE_Q4_0 || type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16 || format_known(type);
 }
 
 int pack_width(enum dtype type, int width)
@@ -223,7 +224,9 @@ static void convert_row(uint8_t *dst, enum dtype to, const uint8_t *src, enum dt
 void pack_rows(void *dst, enum dtype to, int width, const void *src, enum dtype from, int rows, int cols, int first, int count)
 {
     for (int g = first; g < first + count; g++) {
-        if (width)
+        if (format_known(to))
+            format_pack_group((uint8_t *)dst + (size_t)g * (size_t)width * dtype_row_bytes(to, cols), to, width, src, rows, cols, g);
+        else if (width)
             pack_group(dst, to, width, src, from, rows, cols, g);
         else
             convert_row((uint8_t *)dst + (size_t)g * dtype_row_bytes(to, cols), to,
