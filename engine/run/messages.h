@@ -70,10 +70,10 @@ enum event_kind {
 };
 
 struct token_event {
-    int id;
+    int id;                      /* -1: no token, only text that was held back because it might have begun a stop string */
     float probability;           /* after the chain; greedy: softmax at temperature 1 */
-    uint16_t len;                /* bytes of text that became complete with this token */
-    char text[64];
+    uint16_t len;                /* bytes of text that became complete with this token; more than fit follow in events with id -1 */
+    char text[64];               /* NUL-terminated */
     bool first;
     uint64_t compute_ns;
 };
@@ -96,6 +96,7 @@ struct event {
     char *text;                  /* owned, or NULL */
 };
 
+void turn_release(struct turn *t);       /* frees messages, texts and stops (all mem_* memory), leaves zeros */
 void command_release(struct command *c);
 void event_release(struct event *e);
 

@@ -28,7 +28,9 @@ struct telemetry {
     int prompt_tokens, cached_tokens, prefilled_tokens, generated_tokens;
     uint64_t turn_start_ns, first_token_ns, last_token_ns;   /* 0: not yet */
     uint64_t prefill_ns, decode_ns;
+    uint64_t paused_ns;                                      /* of this turn: pauses of --pace, in no rate */
     double prefill_tok_s, decode_tok_s;                      /* decode: (tokens - 1) / (last - first), pacing pauses taken out */
+    double pace;                                             /* tokens a second at most; 0: off */
     uint32_t recent_us[TELEMETRY_RECENT];                    /* computing time of the newest tokens, ring */
     uint64_t recent_count;                                   /* total ever; newest at (count - 1) % TELEMETRY_RECENT */
     /* session */
@@ -36,6 +38,7 @@ struct telemetry {
     uint64_t session_prompt_tokens, session_generated_tokens;
     /* memory */
     uint64_t weights_packed, weights_mapped, kv_bytes, scratch_bytes;
+    uint64_t token_weight_bytes, token_kv_bytes;             /* that one decoded token reads: routed experts only; KV at the present length */
     int n_devices;
     struct device_stats devices[DEVICE_MAX];
     /* placement */

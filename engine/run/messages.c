@@ -1,0 +1,52 @@
+/* Release functions and words of the messages. Any thread. */
+#include "engine/run/messages.h"
+
+#include "engine/base/mem.h"
+
+#include <string.h>
+
+const char *stop_reason_word(enum stop_reason r)
+{
+    static const char *const words[] = {"none", "stop", "length", "cancelled", "context", "string", "error"};
+
+    return (unsigned)r < sizeof words / sizeof *words ? words[r] : "unknown";
+}
+
+void turn_release(struct turn *t)
+{
+    for (size_t i = 0; i < t->n_messages; i++)
+        mem_free(t->messages[i].text);
+    for (size_t i = 0; i < t->n_stops; i++)
+        mem_free(t->stops[i]);
+    mem_free(t->messages);
+    mem_free(t->stops);
+    memset(t, 0, sizeof *t);
+}
+
+void command_release(struct command *c)
+{
+    switch (c->kind) {
+    case COMMAND_TURN:
+        turn_release(&c->turn);
+        break;
+    case COMMAND_PLAN:
+        plan_free(c->plan);
+        c->plan = NULL;
+        break;
+    case COMMAND_PLACE:
+        mem_free(c->text);
+        c->text = NULL;
+        break;
+    case COMMAND_SAMPLING:
+    case COMMAND_PACE:
+    case COMMAND_CLEAR:
+    case COMMAND_QUIT:
+        break;
+    }
+}
+
+void event_release(struct event *e)
+{
+    mem_free(e->text);
+    e->text = NULL;
+}

@@ -1,0 +1,59 @@
+/* Storage of the telemetry. The arrays are taken once; copying allocates nothing, so a publication may happen inside a token. */
+#include "engine/run/telemetry.h"
+
+#include "engine/base/mem.h"
+#include "engine/run/engine.h"
+
+#include <string.h>
+
+int telemetry_init(struct telemetry *t, int n_layers, int n_experts)
+{
+    size_t cells = (size_t)n_layers * (size_t)n_experts;
+
+    memset(t, 0, sizeof *t);
+    t->n_layers = n_layers;
+    t->n_experts = n_experts;
+    t->answer = mem_alloc(cells, sizeof *t->answer);
+    t->session = mem_alloc(cells, sizeof *t->session);
+    t->now = mem_alloc(cells, sizeof *t->now);
+    t->ran_on = mem_alloc(cells, 1);
+    t->planned = mem_alloc(cells, 1);
+    t->newest = mem_alloc(cells, 1);
+    if (!t->answer || !t->session || !t->now || !t->ran_on || !t->planned || !t->newest) {
+        telemetry_release(t);
+        return ERR_MEMORY;
+    }
+    memset(t->ran_on, 255, cells);
+    return 0;
+}
+
+void telemetry_release(struct telemetry *t)
+{
+    mem_free(t->answer);
+    mem_free(t->session);
+    mem_free(t->now);
+    mem_free(t->ran_on);
+    mem_free(t->planned);
+    mem_free(t->newest);
+    memset(t, 0, sizeof *t);
+}
+
+void telemetry_copy(struct telemetry *to, const struct telemetry *from)
+{
+    struct telemetry keep = *to;
+    size_t cells = (size_t)from->n_layers * (size_t)from->n_experts;
+
+    *to = *from;
+    to->answer = keep.answer;
+    to->session = keep.session;
+    to->now = keep.now;
+    to->ran_on = keep.ran_on;
+    to->planned = keep.planned;
+    to->newest = keep.newest;
+    memcpy(to->answer, from->answer, cells * sizeof *to->answer);
+    memcpy(to->session, from->session, cells * sizeof *to->session);
+    memcpy(to->now, from->now, cells * sizeof *to->now);
+    memcpy(to->ran_on, from->ran_on, cells);
+    memcpy(to->planned, from->planned, cells);
+    memcpy(to->newest, from->newest, cells);
+}
