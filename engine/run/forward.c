@@ -12,28 +12,7 @@
 #include <string.h>
 
 #define NOWHERE 255
-#define STAGING_ROWS 64          /* KV rows a copy step */
 #define FUSED_ROWS 64            /* rows x layers of one fused job in prefill: cancel and progress come in between */
-
-static size_t kv_bytes(enum kv_type type, int values)
-{
-    switch (type) {
-    case KV_F32:
-        return (size_t)values * 4;
-    case KV_F16:
-        return (size_t)values * 2;
-    case KV_Q8_0:
-        return (size_t)values / 32 * 34;
-    }
-    return 0;
-}
-
-size_t forward_kv_row_bytes(const struct forward *f)
-{
-    int values = f->model->hp.n_kv_heads * f->model->hp.head_dim;
-
-    return kv_bytes(f->kv_k, values) + kv_bytes(f->kv_v, values);
-}
 
 static void *take(struct forward *f, size_t count, size_t size)
 {
@@ -41,8 +20,7 @@ static void *take(struct forward *f, size_t count, size_t size)
     return mem_alloc(count, size);
 }
 
-int forward_init(struct forward *f, const struct model *m, struct device_slot *slots, int n_devices, int max_rows,
-                 enum kv_type kv_k, enum kv_type kv_v, struct error *e)
+int forward_init(struct forward *f, const struct model *m, struct device_slot *slots, int max_rows, struct error *e)
 {
     const struct hparams *hp = &m->hp;
     size_t rows = (size_t)max_rows, hidden = (size_t)hp->hidden, used = (size_t)hp->n_experts_used;
@@ -51,11 +29,7 @@ int forward_init(struct forward *f, const struct model *m, struct device_slot *s
     memset(f, 0, sizeof *f);
     f->model = m;
     f->slots = slots;
-    f->n_devices = n_devices;
     f->max_rows = max_rows;
-    f->kv_k = kv_k;
-    f->kv_v = kv_v;
-    f->in_force = plan_new("cpu", hp->n_layers, hp->n_experts);
     f->experts = take(f, layers * rows * used, sizeof *f->experts);
     f->weights = take(f, layers * rows * used, sizeof *f->weights);
     f->ran_on = take(f, layers * experts, 1);
@@ -70,21 +44,17 @@ int forward_init(struct forward *f, const struct model *m, struct device_slot *s
     f->first = take(f, experts + 1, sizeof(int));
     f->groups = take(f, DEVICE_MAX * experts, sizeof *f->groups);
     f->whole = take(f, layers, 1);
-    f->staging_rows = STAGING_ROWS;
-    f->staging = take(f, STAGING_ROWS, forward_kv_row_bytes(f));
-    if (!f->in_force || !f->experts || !f->weights || !f->ran_on || !f->x || !f->saved || !f->y || !f->h || !f->scores || !f->out || !f->row ||
-        !f->slot || !f->first || !f->groups || !f->whole || !f->staging) {
+    if (!f->experts || !f->weights || !f->ran_on || !f->x || !f->saved || !f->y || !f->h || !f->scores || !f->out || !f->row ||
+        !f->slot || !f->first || !f->groups || !f->whole) {
         forward_release(f);
         return error_set(e, ERR_MEMORY, "no memory for the activations of %d rows: try a smaller -ub", max_rows);
     }
     memset(f->ran_on, NOWHERE, layers * experts);
-    forward_placed(f);
     return 0;
 }
 
 void forward_release(struct forward *f)
 {
-    plan_free(f->in_force);
     mem_free(f->experts);
     mem_free(f->weights);
     mem_free(f->ran_on);
@@ -99,14 +69,13 @@ void forward_release(struct forward *f)
     mem_free(f->first);
     mem_free(f->groups);
     mem_free(f->whole);
-    mem_free(f->staging);
     memset(f, 0, sizeof *f);
 }
 
-void forward_placed(struct forward *f)
+void forward_placed(struct forward *f, const struct plan *p, int n_devices)
 {
-    const struct plan *p = f->in_force;
-
+    f->plan = p;
+    f->n_devices = n_devices;
     for (int l = 0; l < p->n_layers; l++) {
         int d = p->attention[l];
 
@@ -117,51 +86,35 @@ void forward_placed(struct forward *f)
     }
 }
 
-/* ---- failures ---- */
-
-static void tell(struct forward *f, const char *line)
-{
-    mem_guard_disarm();          /* a failure is no token: saying so may allocate */
-    if (f->hooks.notice)
-        f->hooks.notice(f->hooks.ctx, line);
-    mem_guard_arm("forward");
-}
-
-void forward_device_lost(struct forward *f, int device)
-{
-    struct plan *p = f->in_force;
-
-    f->slots[device].lost = true;
-    for (int l = 0; l < p->n_layers; l++) {
-        if (p->attention[l] == device)
-            p->attention[l] = 0;
-        for (int e = 0; e < p->n_experts; e++)
-            if (plan_expert(p, l, e) == device)
-                p->experts[l * p->n_experts + e] = 0;
-    }
-    if (p->head == device)
-        p->head = 0;
-    forward_placed(f);
-}
-
-/* A job of a device other than the CPU failed: says so once, and takes the device out of use when it was not the first time. */
-static void job_failed(struct forward *f, int device, const char *what, const struct error *why)
+/* A job of a device other than the CPU failed: says so, and takes the device out of use when it was not the first time. The attention of
+ * layers first .. last - 1 (none: first == last) was part of the job; kv_len rows of the cache are of use. Returns 0: run the job on the
+ * CPU; ERR_DEVICE: rows that other jobs of this pass (or earlier ones) left on the device are gone, go on from resume_at. */
+static int job_failed(struct forward *f, int device, const char *what, int first, int last, int kv_len, struct error *e)
 {
     struct device_slot *s = &f->slots[device];
+    const char *name = s->info.selector[0] ? s->info.selector : s->ops->name;
     char line[700];
+    int valid = kv_len;
 
+    mem_guard_disarm();          /* a failure is no token: saying so and moving home may allocate */
+    s->lost = s->failures++ > 0;
+    snprintf(line, sizeof line, "%s failed%s (%s: %s): the CPU %s; the text goes on", name, s->lost ? " again" : "", what, e->text,
+             s->lost ? "takes over everything it did" : "computed this step instead");
+    if (f->hooks.notice)
+        f->hooks.notice(f->hooks.ctx, line);
     if (s->lost)
-        return;
-    s->failures++;
-    if (s->failures > 1) {
-        snprintf(line, sizeof line, "%s failed again (%s: %s): the CPU takes over everything it did", s->info.selector[0] ? s->info.selector :
-                 s->ops->name, what, why->text);
-        forward_device_lost(f, device);
-    } else {
-        snprintf(line, sizeof line, "%s failed (%s: %s): the CPU computed this step instead; the text goes on", s->info.selector[0] ?
-                 s->info.selector : s->ops->name, what, why->text);
+        valid = f->hooks.device_failed(f->hooks.ctx, device, -1, kv_len);
+    for (int l = first; l < last && !s->lost; l++) {
+        int kept = f->hooks.device_failed(f->hooks.ctx, device, l, kv_len);
+
+        valid = kept < valid ? kept : valid;
     }
-    tell(f, line);
+    forward_placed(f, f->plan, f->n_devices);
+    mem_guard_arm("forward");
+    if (valid == kv_len && (!s->lost || kv_len > f->pos))
+        return 0;
+    f->resume_at = valid;
+    return error_set(e, ERR_DEVICE, "%s failed and took cached keys with it", name);
 }
 
 static int finish(struct device_slot *s, int rc, struct error *e)
@@ -169,94 +122,33 @@ static int finish(struct device_slot *s, int rc, struct error *e)
     return rc < 0 ? rc : s->ops->wait(s->device, e);
 }
 
-/* ---- the KV cache, wherever it lies ---- */
-
-void forward_kv_cut(struct forward *f, int pos)
+static void count_cost(struct forward *f, struct forward_cost *c, uint64_t ns, int jobs)
 {
-    for (int d = 0; d < f->n_devices; d++)
-        for (int l = 0; l < f->model->hp.n_layers; l++)
-            if (f->slots[d].kv_valid[l] > pos)
-                f->slots[d].kv_valid[l] = pos;
-}
-
-static void kv_written(struct forward *f, int layer, int device, int pos, int rows)
-{
-    for (int d = 0; d < f->n_devices; d++)
-        if (f->slots[d].kv_valid[layer] > pos)
-            f->slots[d].kv_valid[layer] = pos;
-    f->slots[device].kv_valid[layer] = pos + rows;
-}
-
-int forward_kv_step(struct forward *f, int layer, int device, int pos, size_t max_bytes, struct error *e)
-{
-    struct device_slot *to = &f->slots[device], *from = NULL;
-    int source = 0;
-    size_t row = forward_kv_row_bytes(f), budget = max_bytes > row ? max_bytes / row : 1;
-
-    for (int d = 0; d < f->n_devices && to->kv_valid[layer] < pos; d++)
-        if (d != device && f->slots[d].kv_valid[layer] >= pos && f->slots[d].device)
-            from = &f->slots[source = d];
-    if (to->kv_valid[layer] < pos && !from) {
-        f->kv_lost = true;
-        return error_set(e, ERR_DEVICE, "the cached keys of layer %d are gone", layer);
+    if (f->rows == 1) {
+        c->ns += ns;
+        c->jobs += (uint64_t)jobs;
     }
-    while (to->kv_valid[layer] < pos && budget) {
-        int at = to->kv_valid[layer], n = pos - at < f->staging_rows ? pos - at : f->staging_rows;
-        struct kv_move m = {.layer = layer, .pos = at, .data = f->staging};
-        int rc;
-
-        m.count = (size_t)n < budget ? n : (int)budget;
-        if ((rc = finish(from, from->ops->kv_rows(from->device, &m, e), e)) < 0) {
-            f->kv_lost = source != 0;
-            if (source)
-                job_failed(f, source, "reading its cached keys", e);
-            return rc;
-        }
-        m.write = true;
-        if ((rc = finish(to, to->ops->kv_rows(to->device, &m, e), e)) < 0)
-            return rc;
-        to->kv_valid[layer] = at + m.count;
-        budget -= (size_t)m.count;
-    }
-    return to->kv_valid[layer] >= pos;
 }
-
-static int kv_ensure(struct forward *f, int layer, int device, int pos, struct error *e)
-{
-    if (f->slots[device].kv_valid[layer] >= pos)
-        return 0;
-    return forward_kv_step(f, layer, device, pos, SIZE_MAX, e) < 0 ? ERR_DEVICE : 0;
-}
-
-/* ---- blocks ---- */
 
 static int run_attention(struct forward *f, int layer, struct error *e)
 {
     struct attention_job j = {.layer = layer, .rows = f->rows, .pos = f->pos, .x = f->x, .y = f->y};
-    int d = f->in_force->attention[layer], rc = 0;
 
     for (;;) {
+        int d = f->plan->attention[layer], rc;
         struct device_slot *s = &f->slots[d];
         uint64_t start = clock_now(), ns;
 
-        f->kv_lost = false;
-        rc = kv_ensure(f, layer, d, f->pos, e);
-        if (rc == 0)
-            rc = finish(s, s->ops->attention(s->device, &j, e), e);
+        rc = finish(s, s->ops->attention(s->device, &j, e), e);
         if (rc == 0) {
             ns = clock_now() - start;
-            if (f->rows == 1) {
-                s->attention.ns += ns;
-                s->attention.jobs++;
-            }
+            count_cost(f, &s->attention, ns, 1);
             trace_span(f->trace, TRACE_ATTENTION, layer, d, start, start + ns);
-            kv_written(f, layer, d, f->pos, f->rows);
             return 0;
         }
-        if (d == 0)
+        /* the plan has changed: this layer's attention is the CPU's now */
+        if (d == 0 || (rc = job_failed(f, d, "attention", layer, layer + 1, f->pos, e)) < 0)
             return rc;
-        job_failed(f, d, "attention", e);
-        d = 0;
     }
 }
 
@@ -271,7 +163,7 @@ static void group_rows(struct forward *f, int layer)
     for (int i = 0; i < f->rows * used; i++)
         f->first[chosen[i] + 1]++;
     for (int x = 0; x < n; x++) {
-        int count = f->first[x + 1], d = plan_expert(f->in_force, layer, x);
+        int count = f->first[x + 1], d = plan_expert(f->plan, layer, x);
 
         f->first[x + 1] += f->first[x];
         if (!count)
@@ -301,10 +193,7 @@ static int cpu_experts(struct forward *f, int layer, int owed_by, struct error *
     int rc = finish(cpu, cpu->ops->experts(cpu->device, &j, e), e);
 
     ns = clock_now() - start;
-    if (f->rows == 1) {
-        cpu->expert.ns += ns;
-        cpu->expert.jobs += (uint64_t)j.n_groups;
-    }
+    count_cost(f, &cpu->expert, ns, j.n_groups);
     trace_span(f->trace, TRACE_EXPERTS, layer, 0, start, start + ns);
     for (int i = 0; i < j.n_groups; i++)
         f->ran_on[layer * f->model->hp.n_experts + j.groups[i].expert] = 0;
@@ -313,42 +202,41 @@ static int cpu_experts(struct forward *f, int layer, int owed_by, struct error *
 
 static int run_experts(struct forward *f, int layer, struct error *e)
 {
-    int sent[DEVICE_MAX] = {0}, rc = 0;
+    int state[DEVICE_MAX] = {0}, rc = 0;     /* 0: owes nothing, 1: at it, -1: failed */
     uint64_t start[DEVICE_MAX] = {0};
 
-    for (int d = 1; d < f->n_devices; d++) {
+    for (int d = 1; d < f->n_devices && rc == 0; d++) {
         struct device_slot *s = &f->slots[d];
         struct experts_job j = experts_of(f, layer, d);
 
         if (!j.n_groups)
             continue;
         start[d] = clock_now();
-        sent[d] = s->ops->experts(s->device, &j, e) == 0 ? 1 : -1;
-        if (sent[d] < 0)
-            job_failed(f, d, "experts", e);
+        state[d] = s->ops->experts(s->device, &j, e) == 0 ? 1 : -1;
+        if (state[d] < 0)
+            rc = job_failed(f, d, "experts", 0, 0, f->pos, e);
     }
-    if (f->n_groups[0] && (rc = cpu_experts(f, layer, 0, e)) < 0)
-        return rc;
+    if (rc == 0 && f->n_groups[0])
+        rc = cpu_experts(f, layer, 0, e);
     for (int d = 1; d < f->n_devices; d++) {
         struct device_slot *s = &f->slots[d];
+        struct error late = {0};
+        uint64_t end;
 
-        if (sent[d] > 0 && s->ops->wait(s->device, e) < 0) {
-            sent[d] = -1;
-            job_failed(f, d, "experts", e);
+        if (state[d] == 1 && s->ops->wait(s->device, &late) < 0) {   /* also when something else went wrong: its inputs must be free */
+            state[d] = -1;
+            if (rc == 0 && (rc = job_failed(f, d, "experts", 0, 0, f->pos, &late)) < 0 && e)
+                *e = late;
         }
-        if (sent[d] > 0) {
-            uint64_t end = clock_now();
-
-            if (f->rows == 1) {
-                s->expert.ns += end - start[d];
-                s->expert.jobs += (uint64_t)f->n_groups[d];
-            }
+        if (state[d] == 1) {
+            end = clock_now();
+            count_cost(f, &s->expert, end - start[d], f->n_groups[d]);
             trace_span(f->trace, TRACE_EXPERTS, layer, d, start[d], end);
-        } else if (sent[d] < 0 && (rc = cpu_experts(f, layer, d, e)) < 0) {
-            return rc;
         }
+        if (state[d] < 0 && rc == 0)
+            rc = cpu_experts(f, layer, d, e);
     }
-    return 0;
+    return rc;
 }
 
 static int run_layer(struct forward *f, int layer, struct error *e)
@@ -384,45 +272,29 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
 {
     const struct hparams *hp = &f->model->hp;
     size_t bytes = (size_t)f->rows * (size_t)hp->hidden * sizeof(float), pairs = (size_t)(f->rows * hp->n_experts_used);
-    int d = f->whole[first], rc = 0;
+    int d = f->whole[first], rc;
     struct device_slot *s = &f->slots[d];
     struct layers_job j = {.first = first, .last = last, .rows = f->rows, .pos = f->pos, .x = f->x,
                            .experts = f->experts + (size_t)first * pairs, .weights = f->weights + (size_t)first * pairs};
     uint64_t start;
 
-    f->kv_lost = false;
-    for (int l = first; l < last && rc == 0; l++)
-        rc = kv_ensure(f, l, d, f->pos, e);
     if (d)
         memcpy(f->saved, f->x, bytes);
     start = clock_now();
-    if (rc == 0)
-        rc = finish(s, s->ops->layers(s->device, &j, e), e);
+    rc = finish(s, s->ops->layers(s->device, &j, e), e);
     if (rc == 0) {
         trace_span(f->trace, TRACE_LAYERS, first, d, start, clock_now());
-        for (int l = first; l < last; l++) {
-            kv_written(f, l, d, f->pos, f->rows);
+        for (int l = first; l < last; l++)
             for (size_t i = 0; i < pairs; i++)
                 f->ran_on[l * hp->n_experts + f->experts[(size_t)l * pairs + i]] = (uint8_t)d;
-        }
         return 0;
     }
-    if (d == 0)
+    if (d == 0 || (rc = job_failed(f, d, "layers", first, last, f->pos, e)) < 0)
         return rc;
-    /* The rest of this job goes to the CPU, layer by layer, whatever the placement says. */
-    job_failed(f, d, "layers", e);
     memcpy(f->x, f->saved, bytes);
-    for (int l = first; l < last; l++) {
-        uint8_t attention = f->in_force->attention[l];
-
-        f->in_force->attention[l] = 0;
+    for (int l = first; l < last && rc == 0; l++)
         rc = run_layer(f, l, e);
-        if (!s->lost)
-            f->in_force->attention[l] = attention;
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
+    return rc;
 }
 
 int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct error *e)
@@ -433,7 +305,7 @@ int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct er
     assert(rows > 0 && rows <= f->max_rows);
     f->rows = rows;
     f->pos = pos;
-    f->kv_lost = false;
+    f->resume_at = -1;
     mem_guard_arm("forward");
     for (int i = 0; i < rows; i++)
         model_embed(f->model, ids[i], f->x + (size_t)i * (size_t)hp->hidden);
@@ -465,26 +337,22 @@ int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct er
 int forward_head(struct forward *f, int first, int rows, float *logits, struct error *e)
 {
     struct head_job j = {.rows = rows, .x = f->x + (size_t)first * (size_t)f->model->hp.hidden, .logits = logits};
-    int d = f->in_force->head, rc;
+    int d = f->plan->head, rc;
 
     mem_guard_arm("head");
-    for (;;) {
+    for (;; d = 0) {
         struct device_slot *s = &f->slots[d];
         uint64_t start = clock_now(), end;
 
         rc = finish(s, s->ops->head(s->device, &j, e), e);
         end = clock_now();
         if (rc == 0) {
-            if (rows == 1) {
-                s->head.ns += end - start;
-                s->head.jobs++;
-            }
+            count_cost(f, &s->head, end - start, 1);
             trace_span(f->trace, TRACE_HEAD, f->model->hp.n_layers, d, start, end);
-        }
-        if (rc == 0 || d == 0)
             break;
-        job_failed(f, d, "head", e);
-        d = 0;
+        }
+        if (d == 0 || (rc = job_failed(f, d, "head", 0, 0, f->pos + f->rows, e)) < 0)
+            break;
     }
     mem_guard_disarm();
     return rc;

@@ -22,15 +22,17 @@ struct device_slot {
     struct device_info info;
     int failures;
     bool lost;                   /* failed twice: gets no more jobs */
-    int *kv_valid;               /* per layer: rows 0 .. kv_valid - 1 of its cache are those of the session */
-    /* What single jobs cost here, for planners: sums over decode passes (one row) */
-    struct { uint64_t ns, jobs; } attention, expert, head;
+    /* What single jobs took here in passes of one row, for planners; whoever reads them sets them back to 0. */
+    struct forward_cost { uint64_t ns, jobs; } attention, expert, head;
 };
 
 struct forward_hooks {
     /* Before every layer, for cancel (non-zero ends the pass with ERR_CANCELLED) and progress; the guard is disarmed. */
     int (*before_layer)(void *ctx, int layer);
     void (*notice)(void *ctx, const char *line);
+    /* A job of a device failed. layer >= 0: its attention must come home to the CPU; -1: everything of the device, for good. Changes the
+     * plan; returns how many leading rows of the cache are still valid (pos: all that are needed). */
+    int (*device_failed)(void *ctx, int device, int layer, int pos);
     void *ctx;
 };
 
@@ -38,11 +40,10 @@ struct forward {
     const struct model *model;
     struct device_slot *slots;   /* n_devices of DEVICE_MAX, the engine's */
     int n_devices, max_rows;
-    enum kv_type kv_k, kv_v;
     struct forward_hooks hooks;
     struct trace *trace;         /* NULL: none */
-    struct plan *in_force;       /* what runs where now; changed block by block between passes: call forward_placed after */
-    bool kv_lost;                /* the pass failed because cached rows died with a device: prefill the session again */
+    const struct plan *plan;     /* in force; set by forward_placed */
+    int resume_at;               /* after ERR_DEVICE: so many leading rows are still valid; compute the others again. -1: no use */
 
     /* results of the newest pass */
     int rows, pos;
@@ -59,29 +60,18 @@ struct forward {
     struct expert_group *groups; /* (DEVICE_MAX, n_experts) */
     int n_groups[DEVICE_MAX];
     uint8_t *whole;              /* per layer: the device that runs all of it by its layers slot, or 255 */
-    void *staging;               /* KV rows on their way between devices */
-    int staging_rows;
     size_t scratch_bytes;
 };
 
-int forward_init(struct forward *f, const struct model *m, struct device_slot *slots, int n_devices, int max_rows,
-                 enum kv_type kv_k, enum kv_type kv_v, struct error *e);
+int forward_init(struct forward *f, const struct model *m, struct device_slot *slots, int max_rows, struct error *e);
 void forward_release(struct forward *f);
-/* After in_force, the list of devices or a device's state changed. */
-void forward_placed(struct forward *f);
-/* The rows ids stand at pos .. pos + rows - 1; every row before pos must be valid on some device. Leaves the residual stream in f->x.
- * ERR_CANCELLED, ERR_DEVICE (see kv_lost), ERR_MODEL. */
+/* The plan for the next passes (kept by pointer), and how many slots are open; call it again whenever its contents changed. */
+void forward_placed(struct forward *f, const struct plan *plan, int n_devices);
+/* The rows ids stand at pos .. pos + rows - 1; the rows before pos must be valid where the plan puts each layer's attention. Leaves the
+ * residual stream in f->x.
+ * ERR_CANCELLED, ERR_DEVICE (see resume_at), ERR_MODEL. */
 int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct error *e);
 /* Final norm and head of rows first .. first + rows - 1 of the newest pass. logits: (rows, n_vocab). */
 int forward_head(struct forward *f, int first, int rows, float *logits, struct error *e);
-
-/* Bytes of one token's rows in one layer's cache. */
-size_t forward_kv_row_bytes(const struct forward *f);
-/* Makes rows 0 .. pos - 1 of a layer valid on a device, copying at most max_bytes. 1: they are, 0: call again, negative: failed. */
-int forward_kv_step(struct forward *f, int layer, int device, int pos, size_t max_bytes, struct error *e);
-/* The session ends at pos: later rows are void everywhere. */
-void forward_kv_cut(struct forward *f, int pos);
-/* Takes a device out of use: its blocks run on the CPU from the next pass on. */
-void forward_device_lost(struct forward *f, int device);
 
 #endif
