@@ -1,0 +1,109 @@
+/* The engine's insides, shared by the files of engine/run alone. Thread: the engine's, but for cancel. */
+#ifndef ENGINE_RUN_INTERNAL_H
+#define ENGINE_RUN_INTERNAL_H
+
+#include "engine/base/wake.h"
+#include "engine/model/chat_template.h"
+#include "engine/model/tokenizer.h"
+#include "engine/placement/placement.h"
+#include "engine/run/engine.h"
+#include "engine/run/forward.h"
+#include "engine/run/rope.h"
+#include "engine/run/sampler.h"
+#include "engine/run/trace.h"
+
+#include <stdatomic.h>
+
+#define PLAN_WINDOW 512          /* newest token times kept per plan, for its median */
+
+/* What one plan did: figures published, and the samples behind them. */
+struct plan_record {
+    double token_s[PLAN_WINDOW];
+    uint64_t busy_ns[DEVICE_MAX];
+};
+
+struct engine {
+    struct engine_config config;         /* strings are copies */
+    struct engine_info info;
+    struct model *model;
+    struct tokenizer *tokenizer;
+    struct chat_template *chat;
+    struct device_slot slots[DEVICE_MAX];
+    struct device *devices[DEVICE_MAX];
+    int n_devices;
+    bool devices_sought;                 /* the other back ends were asked already */
+    struct rope rope;
+    struct forward forward;
+    struct sampler sampler;
+    float *logits;                       /* (1, n_vocab) of the newest token */
+    struct trace trace;
+
+    /* session: the tokens whose rows lie in the KV cache */
+    int *tokens, n_tokens;
+    int counted;                         /* positions whose routing was counted; a recomputation counts nothing twice */
+    enum rope_variant variant;
+    int dropped_messages;                /* overflow policy: how many of the oldest messages this conversation leaves out */
+
+    /* placement */
+    struct placement *placement;
+    struct plan *wanted_plan;            /* waits for the safe point */
+    char *wanted_spec;
+    bool announced;                      /* the plan in force was told */
+    struct planner_step *script;
+    int n_script, script_at;
+
+    /* the turn */
+    int (*on_event)(void *ctx, struct event *ev);
+    void *event_ctx;
+    bool turn_cancelled;                 /* on_event said so */
+    bool busy;                           /* inside a turn or an evaluation: changes wait for the safe point */
+    int turn_tokens;                     /* generated in this turn */
+    int progress_start, progress_total;  /* of a prefill that reports: first position, end; total 0: none */
+    double pace;
+    uint64_t pace_due_ns;
+
+    atomic_int cancel;
+    struct wake cancel_wake;
+    void (*tick)(void *ctx);
+    void *tick_ctx;
+    uint64_t last_tick_ns;
+    void (*observer)(void *ctx, const struct routing *r);
+    void *observer_ctx;
+
+    struct telemetry t;
+    struct plan_record *plans;           /* TELEMETRY_PLANS */
+    int plan_at;                         /* index of the plan now charged, -1: none */
+    struct device_stats last_stats[DEVICE_MAX];
+    uint64_t figures_ns;                 /* when medians were last computed */
+    uint64_t token_weight_bytes;
+};
+
+/* engine.c */
+void engine_notice(struct engine *g, const char *format, ...) __attribute__((format(printf, 2, 3)));   /* log, callback, NOTICE */
+int engine_emit(struct engine *g, struct event *ev);     /* to on_event; frees what it left; remembers a cancel */
+bool engine_cancelled(struct engine *g);
+int engine_place_now(struct engine *g, const char *spec, struct error *e);    /* engine_place at a safe point */
+void engine_plan_chosen(struct engine *g);               /* another plan is wanted from now on: charge and announce it */
+
+/* session.c */
+/* Appends and computes; see engine_eval. decode: a token of the answer (counted as such). */
+int session_extend(struct engine *g, const int *ids, int n, int chunk, float *logits, bool all_logits, bool decode, struct error *e);
+int session_hooks_layer(void *ctx, int layer);
+int session_hooks_failed(void *ctx, int device, int layer, int kv_len);
+void session_rewind(struct engine *g, int n_tokens);
+/* The safe point: what waits is applied, moves go on a step. */
+void session_safe_point(struct engine *g, uint64_t token_ns);
+
+/* prompt.c */
+/* The ids of a turn by template or raw, after the overflow policy. mem_* memory. */
+int prompt_build(struct engine *g, const struct turn *t, int **ids, int *n, int *dropped_turns, struct error *e);
+
+/* figures.c: telemetry's numbers */
+void figures_init(struct engine *g);
+void figures_turn(struct engine *g, int prompt_tokens, int cached_tokens);
+void figures_routed(struct engine *g, int first_row, bool decode);     /* the newest pass, rows from first_row on */
+void figures_token(struct engine *g, uint64_t compute_ns);             /* a token of the answer was made */
+void figures_plan(struct engine *g, const char *name);                 /* this plan is charged from now on */
+void figures_refresh(struct engine *g);                                /* memory, devices, placement, rates */
+
+#endif

@@ -1,0 +1,230 @@
+/* From a turn to token ids: template, the answers as they were generated, and the overflow policy. Engine thread, before a turn's prefill.
+ * Overflow: when the conversation leaves less than a quarter of the context (or max_tokens, where that is less) for the answer, its oldest
+ * turns are left out, the system message stays, and a notice says so. Once turns are left out, more go than are needed (down to half of the
+ * context), so that the next turns find their prefix in the cache again. */
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "engine/run/internal.h"
+
+#include <string.h>
+
+struct ids {
+    int *at, n, room;
+};
+
+static int ids_append(struct ids *v, const int *from, int n, struct error *e)
+{
+    if (v->n + n > v->room) {
+        int room = 2 * (v->n + n) + 64;
+        int *more = mem_resize(v->at, (size_t)room, sizeof *more);
+
+        if (!more)
+            return error_set(e, ERR_MEMORY, "no memory for a prompt of %d tokens", v->n + n);
+        v->at = more;
+        v->room = room;
+    }
+    if (n)
+        memcpy(v->at + v->n, from, (size_t)n * sizeof *from);
+    v->n += n;
+    return 0;
+}
+
+/* How many session tokens from `at` on spell exactly this text; 0: they do not. What was generated and what the tokenizer makes of the same
+ * text may differ; keeping the generated tokens keeps their KV rows. */
+static int spelled(const struct engine *g, int at, const char *text)
+{
+    size_t len = strlen(text), done = 0;
+    struct detokenizer d;
+    char piece[1024];
+
+    detokenizer_init(&d, g->tokenizer, true);
+    for (int i = at; i < g->n_tokens && len; i++) {
+        size_t n = detokenizer_push(&d, g->tokens[i], piece, sizeof piece);
+
+        if (n > len - done || memcmp(text + done, piece, n) != 0)
+            return 0;
+        done += n;
+        if (done == len)
+            return i + 1 - at;
+    }
+    return 0;
+}
+
+static int find(const int *in, int n, const int *what, int m)
+{
+    for (int i = 0; m > 0 && i + m <= n; i++)
+        if (memcmp(in + i, what, (size_t)m * sizeof *what) == 0)
+            return i;
+    return -1;
+}
+
+static bool follows_session(const struct engine *g, const struct ids *v)
+{
+    return v->n <= g->n_tokens && memcmp(v->at, g->tokens, (size_t)v->n * sizeof *v->at) == 0;
+}
+
+/* One message's ids; an assistant's content that the session still holds is taken from there. */
+static int append_message(struct engine *g, struct ids *out, const struct message *m, const int *ids, int n, struct error *e)
+{
+    int *content = NULL, n_content = 0, at, kept, rc;
+
+    if (m->role != ROLE_ASSISTANT || !m->text[0] || out->n >= g->n_tokens || !follows_session(g, out))
+        return ids_append(out, ids, n, e);
+    if ((rc = tokenizer_encode(g->tokenizer, m->text, strlen(m->text), false, &content, &n_content, e)) < 0)
+        return rc;
+    at = find(ids, n, content, n_content);
+    mem_free(content);
+    if (at < 0)
+        return ids_append(out, ids, n, e);
+    if ((rc = ids_append(out, ids, at, e)) < 0)
+        return rc;
+    kept = follows_session(g, out) ? spelled(g, out->n, m->text) : 0;
+    if (!kept)
+        return ids_append(out, ids + at, n - at, e);
+    if ((rc = ids_append(out, g->tokens + out->n, kept, e)) < 0)
+        return rc;
+    return ids_append(out, ids + at + n_content, n - at - n_content, e);
+}
+
+static int encode(struct engine *g, const struct message *m, size_t n, bool open_ended, struct ids *out, struct error *e)
+{
+    const char *last = open_ended ? m[n - 1].text : NULL;
+    int *ids = NULL, n_ids = 0, *starts, rc, kept;
+
+    n -= open_ended ? 1 : 0;
+    out->n = 0;
+    starts = mem_alloc(n + 1, sizeof *starts);
+    if (!starts)
+        return error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages", n);
+    rc = chat_template_encode(g->chat, m, n, true, &ids, &n_ids, starts, e);
+    if (rc == 0)
+        rc = ids_append(out, ids, n ? starts[0] : 0, e);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = append_message(g, out, &m[i], ids + starts[i], starts[i + 1] - starts[i], e);
+    if (rc == 0)
+        rc = ids_append(out, ids + (n ? starts[n] : 0), n_ids - (n ? starts[n] : 0), e);
+    mem_free(ids);
+    mem_free(starts);
+    if (rc < 0 || !last || !last[0])
+        return rc;
+    kept = out->n < g->n_tokens && follows_session(g, out) ? spelled(g, out->n, last) : 0;
+    if (kept)
+        return ids_append(out, g->tokens + out->n, kept, e);
+    if ((rc = tokenizer_encode(g->tokenizer, last, strlen(last), false, &ids, &n_ids, e)) == 0)
+        rc = ids_append(out, ids, n_ids, e);
+    mem_free(ids);
+    return rc;
+}
+
+static int encode_raw(struct engine *g, const struct turn *t, struct ids *out, struct error *e)
+{
+    const struct hparams *hp = &g->model->hp;
+    int *ids = NULL, n = 0, rc = 0;
+
+    out->n = 0;
+    if (hp->add_bos && hp->bos >= 0)
+        rc = ids_append(out, &hp->bos, 1, e);
+    for (size_t i = 0; i < t->n_messages && rc == 0; i++) {
+        const char *text = t->messages[i].text;
+
+        rc = tokenizer_encode(g->tokenizer, text, strlen(text), true, &ids, &n, e);
+        if (rc == 0)
+            rc = ids_append(out, ids, n, e);
+        mem_free(ids);
+        ids = NULL;
+    }
+    if (rc == 0 && !out->n)
+        rc = error_set(e, ERR_INPUT, "the prompt is empty");
+    return rc;
+}
+
+/* The conversation without `drop` messages after the system message. */
+static int encode_without(struct engine *g, const struct turn *t, int drop, struct message *scratch, struct ids *out, struct error *e)
+{
+    size_t system = t->n_messages && t->messages[0].role == ROLE_SYSTEM ? 1 : 0, n = 0;
+
+    for (size_t i = 0; i < t->n_messages; i++)
+        if (i < system || i >= system + (size_t)drop)
+            scratch[n++] = t->messages[i];
+    return encode(g, scratch, n, t->continue_last, out, e);
+}
+
+/* The next larger number of messages to leave out: up to the next user message; -1: only the newest turn is left. */
+static int drop_more(const struct turn *t, int drop)
+{
+    size_t system = t->n_messages && t->messages[0].role == ROLE_SYSTEM ? 1 : 0, last = t->n_messages;
+
+    while (last > system && t->messages[last - 1].role != ROLE_USER)
+        last--;
+    for (size_t i = system + (size_t)drop + 1; i < last; i++)
+        if (t->messages[i].role == ROLE_USER)
+            return (int)(i - system);
+    return -1;
+}
+
+static int count_turns(const struct turn *t, int drop)
+{
+    size_t system = t->n_messages && t->messages[0].role == ROLE_SYSTEM ? 1 : 0;
+    int n = 0;
+
+    for (size_t i = system; i < system + (size_t)drop; i++)
+        n += t->messages[i].role == ROLE_USER;
+    return n ? n : drop > 0;
+}
+
+int prompt_build(struct engine *g, const struct turn *t, int **ids, int *n, int *dropped_turns, struct error *e)
+{
+    int context = g->info.context, room = context / 4, drop = 0, limit, rc;
+    struct ids out = {0};
+    struct message *scratch = NULL;
+
+    *dropped_turns = 0;
+    if (!g->tokenizer || (!t->raw && !g->chat))
+        return error_set(e, ERR_MODEL, "%s has no tokenizer", g->config.model_path);
+    if (!t->n_messages)
+        return error_set(e, ERR_INPUT, "the conversation is empty");
+    if (t->continue_last && (t->raw || t->messages[t->n_messages - 1].role != ROLE_ASSISTANT))
+        return error_set(e, ERR_INPUT, "only an assistant's message can be continued");
+    if (t->max_tokens >= 0 && t->max_tokens < room)
+        room = t->max_tokens;
+    if (t->raw) {
+        rc = encode_raw(g, t, &out, e);
+    } else {
+        scratch = mem_alloc(t->n_messages, sizeof *scratch);
+        if (!scratch)
+            return error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages", t->n_messages);
+        rc = encode_without(g, t, 0, scratch, &out, e);
+        /* What was left out before stays out, while that is enough. */
+        limit = context - room;
+        if (rc == 0 && out.n > limit && g->dropped_messages && (size_t)g->dropped_messages < t->n_messages) {
+            drop = g->dropped_messages;
+            rc = encode_without(g, t, drop, scratch, &out, e);
+        }
+        if (rc == 0 && out.n > limit)
+            limit = limit < context / 2 ? limit : context / 2;
+        while (rc == 0 && out.n > limit) {
+            int more = drop_more(t, drop);
+
+            if (more < 0)
+                break;
+            drop = more;
+            rc = encode_without(g, t, drop, scratch, &out, e);
+        }
+        g->dropped_messages = drop;
+    }
+    if (rc == 0 && out.n >= context)
+        rc = error_set(e, ERR_CONTEXT, "the prompt has %d tokens, the context %d (-c): shorten it or enlarge the context", out.n, context);
+    mem_free(scratch);
+    if (rc < 0) {
+        mem_free(out.at);
+        return rc;
+    }
+    *ids = out.at;
+    *n = out.n;
+    if (drop) {
+        *dropped_turns = count_turns(t, drop);
+        engine_notice(g, "the conversation has outgrown the context of %d tokens: the model no longer sees its %d oldest turn%s", context,
+                      *dropped_turns, *dropped_turns == 1 ? "" : "s");
+    }
+    return 0;
+}

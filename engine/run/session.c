@@ -1,0 +1,210 @@
+/* The session: one line of tokens, the KV cache that belongs to it, and the safe point between them. Engine thread.
+ * n_tokens counts whole tokens only: it moves when a chunk is done on every layer, so a cancel or a failure in the middle of a pass leaves
+ * a consistent session behind. */
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "engine/run/internal.h"
+
+#include <string.h>
+
+#define TICK_NS (100 * CLOCK_MILLI)
+#define RETRIES (2 * DEVICE_MAX + 2)
+
+void session_rewind(struct engine *g, int n_tokens)
+{
+    if (n_tokens < 0)
+        n_tokens = 0;
+    if (n_tokens >= g->n_tokens)
+        return;
+    g->n_tokens = n_tokens;
+    g->counted = g->counted < n_tokens ? g->counted : n_tokens;
+    placement_truncate(g->placement, n_tokens);
+}
+
+/* Between layers: cancel, and about ten times a second a sign of life. */
+int session_hooks_layer(void *ctx, int layer)
+{
+    struct engine *g = ctx;
+    uint64_t now;
+
+    if (engine_cancelled(g))
+        return 1;
+    now = clock_now();
+    if (now - g->last_tick_ns < TICK_NS)
+        return 0;
+    g->last_tick_ns = now;
+    if (g->progress_total) {
+        int rows = g->forward.rows * layer / g->forward.model->hp.n_layers;
+        struct event ev = {.kind = EVENT_PREFILL};
+
+        ev.progress.done = (uint64_t)(g->forward.pos + rows);
+        ev.progress.total = (uint64_t)g->progress_total;
+        g->t.prefilled_tokens = g->forward.pos + rows - g->progress_start;
+        if (engine_emit(g, &ev))
+            return 1;
+    }
+    if (g->tick) {
+        figures_refresh(g);
+        g->tick(g->tick_ctx);
+    }
+    return engine_cancelled(g);
+}
+
+int session_hooks_failed(void *ctx, int device, int layer, int kv_len)
+{
+    struct engine *g = ctx;
+
+    return placement_device_failed(g->placement, device, layer, kv_len);
+}
+
+static void flush_cost(struct engine *g, int device, enum placement_job job, struct forward_cost *c)
+{
+    if (c->jobs)
+        placement_cost(g->placement, device, job, (int)c->jobs, c->ns);
+    *c = (struct forward_cost){0};
+}
+
+static void flush_costs(struct engine *g)
+{
+    for (int d = 0; d < g->n_devices; d++) {
+        flush_cost(g, d, PLACEMENT_ATTENTION, &g->slots[d].attention);
+        flush_cost(g, d, PLACEMENT_EXPERTS, &g->slots[d].expert);
+        flush_cost(g, d, PLACEMENT_HEAD, &g->slots[d].head);
+    }
+}
+
+static void observe(struct engine *g, const int *ids, bool prefill)
+{
+    const struct forward *f = &g->forward;
+    struct routing r = {.rows = f->rows, .pos = f->pos, .n_layers = f->model->hp.n_layers, .used = f->model->hp.n_experts_used,
+                        .ids = ids, .experts = f->experts, .weights = f->weights, .prefill = prefill};
+
+    if (g->observer)
+        g->observer(g->observer_ctx, &r);
+}
+
+/* The rotary table of a sequence this long; a change of table voids every cached key. Returns the first position to compute. */
+static int choose_rope(struct engine *g, int start, int total, struct error *e)
+{
+    enum rope_variant v = rope_choose(&g->rope, total);
+
+    if (v == g->variant)
+        return start;
+    for (int d = 0; d < g->n_devices; d++)
+        if (g->slots[d].ops->rope_set && !g->slots[d].lost) {
+            int rc = g->slots[d].ops->rope_set(g->slots[d].device, g->rope.cos[v], g->rope.sin[v], e);
+
+            if (rc < 0)
+                return rc;
+        }
+    g->variant = v;
+    if (start) {
+        log_write(LOG_LEVEL_INFO, "the text crosses %d tokens: its rotary factors change, %d tokens are computed again",
+                  g->rope.original_context, start);
+        placement_truncate(g->placement, 0);
+    }
+    return 0;
+}
+
+int session_extend(struct engine *g, const int *ids, int n, int chunk, float *logits, bool all_logits, bool decode, struct error *e)
+{
+    struct forward *f = &g->forward;
+    int start = g->n_tokens, total = start + n, at, rc = 0, tries = 0;
+    size_t n_vocab = (size_t)g->model->hp.n_vocab;
+
+    if (n <= 0)
+        return error_set(e, ERR_USAGE, "no tokens to compute");
+    if (n > g->info.context - start)
+        return error_set(e, ERR_CONTEXT, "%d tokens do not fit into the context of %d (-c)", total, g->info.context);
+    for (int i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= g->model->hp.n_vocab)
+            return error_set(e, ERR_USAGE, "token %d is not in the vocabulary of %d", ids[i], g->model->hp.n_vocab);
+    if (chunk < 1 || chunk > f->max_rows)
+        chunk = f->max_rows;
+    memmove(g->tokens + start, ids, (size_t)n * sizeof *ids);
+    if ((at = choose_rope(g, start, total, e)) < 0)
+        return at;
+    while (at < total) {
+        int end = at < start ? start : total, rows = end - at < chunk ? end - at : chunk;
+        bool last = at + rows == total;
+
+        g->n_tokens = at;
+        forward_placed(f, placement_plan(g->placement), g->n_devices);
+        g->trace.token = at;
+        rc = forward_rows(f, g->tokens + at, rows, at, e);
+        if (rc == 0 && at >= start && logits && all_logits)
+            rc = forward_head(f, 0, rows, logits + (size_t)(at - start) * n_vocab, e);
+        else if (rc == 0 && last && logits)
+            rc = forward_head(f, rows - 1, 1, logits, e);
+        if (rc == ERR_DEVICE && f->resume_at >= 0 && tries++ < RETRIES) {
+            at = f->resume_at;
+            continue;
+        }
+        if (rc < 0)
+            break;
+        if (at + rows > g->counted) {
+            int first = g->counted > at ? g->counted - at : 0;
+
+            figures_routed(g, first, decode);
+            if (first == 0)
+                observe(g, g->tokens + at, !decode);
+            g->counted = at + rows;
+        }
+        at += rows;
+        g->n_tokens = at;
+        flush_costs(g);
+        if ((rc = weight_file_check(g->model->file, e)) < 0)
+            break;
+        if (at < total) {
+            session_safe_point(g, 0);
+            if (engine_cancelled(g)) {
+                rc = error_set(e, ERR_CANCELLED, "cancelled");
+                break;
+            }
+        }
+    }
+    if (rc < 0) {                        /* rows that some layers wrote beyond the last whole token are void */
+        placement_truncate(g->placement, g->n_tokens);
+        g->counted = g->counted < g->n_tokens ? g->counted : g->n_tokens;
+    }
+    return rc;
+}
+
+void session_safe_point(struct engine *g, uint64_t token_ns)
+{
+    struct placement_moment m = {.use = {.session = g->t.session, .now = g->t.now}, .kv_len = g->n_tokens, .token_ns = token_ns};
+    struct error e = {0};
+    int rc = 0;
+
+    if (g->script_at < g->n_script && g->turn_tokens >= g->script[g->script_at].after) {
+        mem_free(g->wanted_spec);
+        g->wanted_spec = mem_string(g->script[g->script_at++].spec);
+    }
+    if (g->wanted_plan) {
+        rc = placement_set_plan(g->placement, g->wanted_plan, &e);
+        plan_free(g->wanted_plan);
+        g->wanted_plan = NULL;
+        engine_plan_chosen(g);
+    }
+    if (g->wanted_spec) {
+        char *spec = g->wanted_spec;
+
+        g->wanted_spec = NULL;
+        rc = engine_place_now(g, spec, &e);
+        mem_free(spec);
+    }
+    if (rc < 0)
+        engine_notice(g, "%s", e.text);
+    if (g->n_devices > 1 || !g->announced) {
+        rc = placement_step(g->placement, &m, &e);
+        if (rc < 0)
+            engine_notice(g, "%s", e.text);
+    }
+    if (rc == 0 && !g->announced) {
+        struct event ev = {.kind = EVENT_PLAN, .text = mem_string(placement_wanted(g->placement)->name)};
+
+        g->announced = true;
+        engine_emit(g, &ev);
+    }
+}
