@@ -1,0 +1,211 @@
+/* The numbers the engine reports about itself. Engine thread; everything is taken at init, so nothing here allocates.
+ * Each figure has one source: counts from the routing that was computed, times from CLOCK_MONOTONIC around it, bytes from the devices. */
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/series.h"
+#include "engine/run/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#define HALF_LIFE 16.0           /* tokens: decay of `now` */
+#define MEDIAN_NS (250 * CLOCK_MILLI)
+
+static uint64_t expert_bytes(const struct expert_weights *w)
+{
+    return w->gate.bytes + w->up.bytes + w->down.bytes;
+}
+
+/* What decoding one token reads of the weights: all of attention, router and head, the routed experts (at their mean size), one embedding row. */
+static uint64_t active_bytes(const struct model *m)
+{
+    const struct hparams *hp = &m->hp;
+    uint64_t sum = m->head.bytes + (uint64_t)hp->hidden * 4;
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct layer_weights *w = &m->layers[l];
+        uint64_t experts = 0;
+
+        for (int x = 0; x < hp->n_experts; x++)
+            experts += expert_bytes(&w->experts[x]);
+        sum += w->q.bytes + w->k.bytes + w->v.bytes + w->o.bytes + (uint64_t)hp->n_experts * (uint64_t)hp->hidden * 4;
+        sum += experts * (uint64_t)hp->n_experts_used / (uint64_t)hp->n_experts;
+    }
+    return sum;
+}
+
+void figures_init(struct engine *g)
+{
+    g->token_weight_bytes = active_bytes(g->model);
+    g->t.n_experts_used = g->model->hp.n_experts_used;
+    g->t.context_size = g->info.context;
+    g->t.weights_packed = g->model->packed_bytes;
+    g->t.weights_mapped = g->model->mapped_bytes;
+    g->t.token_weight_bytes = g->token_weight_bytes;
+    g->t.state = ENGINE_IDLE;
+    g->plan_at = -1;
+}
+
+void figures_turn(struct engine *g, int prompt_tokens, int cached_tokens)
+{
+    struct telemetry *t = &g->t;
+
+    t->prompt_tokens = prompt_tokens;
+    t->cached_tokens = cached_tokens;
+    t->prefilled_tokens = t->generated_tokens = 0;
+    t->first_token_ns = t->last_token_ns = 0;
+    t->prefill_ns = t->decode_ns = t->paused_ns = 0;
+    memset(t->answer, 0, (size_t)(t->n_layers * t->n_experts) * sizeof *t->answer);
+}
+
+void figures_routed(struct engine *g, int first_row, bool decode)
+{
+    const struct forward *f = &g->forward;
+    struct telemetry *t = &g->t;
+    int used = t->n_experts_used, cells = t->n_layers * t->n_experts;
+    float fade = (float)pow(0.5, 1.0 / HALF_LIFE);
+
+    for (int row = first_row; row < f->rows; row++) {
+        bool newest = row == f->rows - 1;
+
+        for (int i = 0; i < cells; i++)
+            t->now[i] *= fade;
+        if (newest)
+            memset(t->newest, 0, (size_t)cells);
+        for (int l = 0; l < t->n_layers; l++)
+            for (int s = 0; s < used; s++) {
+                int cell = l * t->n_experts + f->experts[((size_t)l * (size_t)f->rows + (size_t)row) * (size_t)used + (size_t)s];
+
+                t->session[cell]++;
+                t->answer[cell] += decode;
+                t->now[cell] += 1.0f;
+                if (newest)
+                    t->newest[cell] = (uint8_t)(1 + s);
+            }
+    }
+}
+
+/* The record of a plan; when all are taken, the one that made the fewest tokens goes. */
+static int record_of(struct engine *g, const char *name)
+{
+    struct telemetry *t = &g->t;
+    int at = 0;
+
+    for (int i = 0; i < t->n_plans; i++)
+        if (strcmp(t->plans[i].name, name) == 0)
+            return i;
+    if (t->n_plans < TELEMETRY_PLANS) {
+        at = t->n_plans++;
+    } else {
+        for (int i = 1; i < TELEMETRY_PLANS; i++)
+            if (t->plans[i].tokens < t->plans[at].tokens)
+                at = i;
+    }
+    memset(&t->plans[at], 0, sizeof t->plans[at]);
+    memset(&g->plans[at], 0, sizeof g->plans[at]);
+    memcpy(t->plans[at].name, name, strnlen(name, sizeof t->plans[at].name - 1));
+    return at;
+}
+
+/* What the devices did since the last look goes to the plan charged now. */
+static void charge_devices(struct engine *g)
+{
+    struct plan_figures *p = g->plan_at < 0 ? NULL : &g->t.plans[g->plan_at];
+    uint64_t busy = 0;
+
+    g->t.kv_bytes = g->t.scratch_bytes = 0;
+    for (int d = 0; d < g->n_devices; d++) {
+        struct device_stats *now = &g->t.devices[d], *before = &g->last_stats[d];
+
+        memset(now, 0, sizeof *now);
+        g->slots[d].ops->stats(g->slots[d].device, now);
+        g->t.kv_bytes += now->kv_bytes;
+        g->t.scratch_bytes += now->scratch_bytes + now->staging_bytes;
+        if (p) {
+            p->wait_ns += now->wait_ns - before->wait_ns;
+            p->transfer_ns += now->transfer_ns - before->transfer_ns;
+            g->plans[g->plan_at].busy_ns[d] += now->busy_ns - before->busy_ns;
+            busy += g->plans[g->plan_at].busy_ns[d];
+        }
+        *before = *now;
+    }
+    for (int d = 0; p && d < DEVICE_MAX; d++)
+        p->share[d] = busy && d < g->n_devices ? (double)g->plans[g->plan_at].busy_ns[d] / (double)busy : 0.0;
+    g->t.n_devices = g->n_devices;
+    g->t.scratch_bytes += g->forward.scratch_bytes + g->rope.bytes + (size_t)g->model->hp.n_vocab * (sizeof(float) + sizeof(struct sampler_candidate));
+}
+
+void figures_plan(struct engine *g, const char *name)
+{
+    charge_devices(g);
+    g->plan_at = record_of(g, name);
+    memset(g->t.plan, 0, sizeof g->t.plan);
+    memcpy(g->t.plan, name, strnlen(name, sizeof g->t.plan - 1));
+}
+
+void figures_token(struct engine *g, uint64_t compute_ns)
+{
+    struct telemetry *t = &g->t;
+
+    t->generated_tokens++;
+    t->session_generated_tokens++;
+    if (t->generated_tokens == 1 && g->plan_at >= 0)
+        t->plans[g->plan_at].ttft_ns = t->first_token_ns - t->turn_start_ns;
+    if (!compute_ns)
+        return;
+    t->recent_us[t->recent_count++ % TELEMETRY_RECENT] = (uint32_t)(compute_ns / 1000 < UINT32_MAX ? compute_ns / 1000 : UINT32_MAX);
+    if (g->plan_at >= 0) {
+        struct plan_figures *p = &t->plans[g->plan_at];
+
+        g->plans[g->plan_at].token_s[p->tokens++ % PLAN_WINDOW] = 1e-9 * (double)compute_ns;
+        p->decode_ns += compute_ns;
+    }
+}
+
+/* Mean over all tokens of the plan; median and deviation of tokens/s over the newest PLAN_WINDOW ones. */
+static void plan_rates(struct engine *g)
+{
+    double sorted[PLAN_WINDOW];
+
+    for (int i = 0; i < g->t.n_plans; i++) {
+        struct plan_figures *p = &g->t.plans[i];
+        size_t n = p->tokens < PLAN_WINDOW ? (size_t)p->tokens : PLAN_WINDOW;
+        struct series_figures f;
+
+        for (size_t k = 0; k < n; k++)
+            sorted[k] = 1.0 / g->plans[i].token_s[k];
+        series_summarise_sorted(sorted, n, &f);
+        p->mean_tok_s = clock_rate((double)p->tokens, p->decode_ns);
+        p->median_tok_s = f.median;
+        p->sd_tok_s = f.sd;
+    }
+}
+
+void figures_refresh(struct engine *g)
+{
+    struct telemetry *t = &g->t;
+    const struct model *m = g->model;
+    const struct plan *wanted = placement_wanted(g->placement);
+    struct residency_status s = placement_status(g->placement, g->n_tokens);
+    uint64_t now = clock_now();
+    int seen = g->n_tokens;
+
+    charge_devices(g);
+    t->serial++;
+    t->context_used = g->n_tokens;
+    t->prefill_tok_s = clock_rate(t->prefilled_tokens, t->prefill_ns ? t->prefill_ns : t->turn_start_ns && t->prefilled_tokens ? now - t->turn_start_ns : 0);
+    t->decode_tok_s = t->generated_tokens > 1 ? clock_rate(t->generated_tokens - 1, t->decode_ns) : 0.0;
+    t->pace = g->pace;
+    if (m->hp.sliding_window && seen > m->hp.sliding_window)
+        seen = m->hp.sliding_window;
+    t->token_kv_bytes = g->info.context ? t->kv_bytes / (uint64_t)g->info.context * (uint64_t)seen : 0;
+    t->moves_pending = s.pending;
+    t->moves_pending_bytes = s.pending_bytes;
+    t->moved_bytes = s.moved_bytes;
+    memcpy(t->ran_on, g->forward.ran_on, (size_t)(t->n_layers * t->n_experts));
+    memcpy(t->planned, wanted->experts, (size_t)(t->n_layers * t->n_experts));
+    if (now - g->figures_ns >= MEDIAN_NS || t->state == ENGINE_IDLE) {
+        g->figures_ns = now;
+        plan_rates(g);
+    }
+}
