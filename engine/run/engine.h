@@ -12,6 +12,8 @@
 
 struct engine;
 struct tokenizer;
+struct chat_template;
+struct trace;
 
 struct engine_config {
     const char *model_path;
@@ -21,20 +23,26 @@ struct engine_config {
     enum kv_type kv_k, kv_v;
     int convert;                 /* enum dtype or -1 (--dtype) */
     bool exact;
+    bool no_tokenizer;           /* a model without one is no error: ids only (golden checks) */
     const char *kernels;         /* NULL: best */
     const struct device_ops *const *backends;   /* NULL-terminated, CPU last; NULL: CPU alone */
     const char *device_selector; /* "opencl:0", "none", NULL: automatic */
     const char *cache_dir;
-    const char *placement;       /* planner spec or file; NULL: cpu */
+    const char *placement;       /* planner spec; NULL: cpu. A plan from a file: engine_plan_set after opening */
+    const char *placement_script;   /* "20:gpu,45:cpu": after so many generated tokens; NULL: none */
+    struct sampling sampling;    /* until a turn brings its own; all zero: greedy */
+    double pace;
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
     void (*log)(void *ctx, const char *line);
     void *callback_ctx;
 };
 
-/* Immutable after open: any thread. */
+/* Immutable after open: any thread. Devices beyond the CPU are opened when a placement first asks for one: entry i is there, and constant,
+ * once telemetry's n_devices exceeds i; n_devices here is the engine thread's. */
 struct engine_info {
     const struct model *model;
-    const struct tokenizer *tokenizer;
+    const struct tokenizer *tokenizer;   /* NULL: none */
+    const struct chat_template *chat;    /* NULL: none */
     int context, n_threads, ubatch;
     const char *kernels;
     int n_devices;
@@ -58,14 +66,24 @@ int engine_eval(struct engine *g, const int *ids, int n, float *logits, bool all
 int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, float *logits, bool all_logits, struct error *e);
 
 /* A whole turn: template, tokens, prefix reuse, overflow policy, prefill, decode loop. on_event gets TURN_STARTED, PREFILL, TOKEN,
- * NOTICE, PLAN and TURN_DONE; it returns non-zero to cancel. The turn stays the caller's. */
+ * NOTICE, PLAN and TURN_DONE; it returns non-zero to cancel. ev->text goes when the callback returns, unless it takes it (sets it NULL).
+ * The turn stays the caller's. A cancelled turn is no error: done->reason says so. */
 int engine_turn(struct engine *g, const struct turn *t, int (*on_event)(void *ctx, struct event *ev), void *ctx,
                 struct turn_done_event *done, struct error *e);
 
 void engine_sampling_set(struct engine *g, const struct sampling *s);    /* from the next token on; safe inside on_event */
 void engine_pace_set(struct engine *g, double tokens_per_second);        /* 0: off; safe inside on_event */
 int engine_plan_set(struct engine *g, struct plan *p, struct error *e);  /* takes p; safe inside on_event, takes effect at the safe point */
-int engine_place(struct engine *g, const char *spec, struct error *e);   /* planner spec or plan file */
+int engine_place(struct engine *g, const char *spec, struct error *e);   /* planner spec; devices are opened when it asks for them */
+int engine_script_set(struct engine *g, const char *script, struct error *e);            /* --place-script */
+int engine_profile_set(struct engine *g, const double *counts, struct error *e);        /* (n_layers, n_experts), copied; planners use them instead
+                                                                                         * of the session's counts; NULL: those again */
+bool engine_idle_step(struct engine *g);         /* between turns: goes on with moves; true: more are left */
+/* Called on the engine's thread after every token and about ten times a second in long work, telemetry being fresh. NULL: none. */
+void engine_tick_set(struct engine *g, void (*tick)(void *ctx), void *ctx);
+/* Spans of everything computed from now on (engine/run/trace.h), at most `room`; 0: stop. The trace stays readable until the next call. */
+int engine_trace_start(struct engine *g, size_t room, struct error *e);
+const struct trace *engine_trace(const struct engine *g);
 const struct plan *engine_plan(const struct engine *g);
 
 /* Fills t (arrays allocated by telemetry_init) with the present state. */

@@ -185,8 +185,8 @@ void figures_refresh(struct engine *g)
 {
     struct telemetry *t = &g->t;
     const struct model *m = g->model;
-    const struct plan *wanted = placement_wanted(g->placement);
-    struct residency_status s = placement_status(g->placement, g->n_tokens);
+    const struct plan *wanted = residency_wanted(g->residency);
+    struct residency_status s = residency_status(g->residency, g->in_force);
     uint64_t now = clock_now();
     int seen = g->n_tokens;
 

@@ -5,6 +5,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/run/kv.h"
 #include "engine/run/trace.h"
 
 #include <assert.h>
@@ -20,7 +21,7 @@ static void *take(struct forward *f, size_t count, size_t size)
     return mem_alloc(count, size);
 }
 
-int forward_init(struct forward *f, const struct model *m, struct device_slot *slots, int max_rows, struct error *e)
+int forward_init(struct forward *f, const struct model *m, struct device_slot *slots, struct kv *kv, int max_rows, struct error *e)
 {
     const struct hparams *hp = &m->hp;
     size_t rows = (size_t)max_rows, hidden = (size_t)hp->hidden, used = (size_t)hp->n_experts_used;
@@ -29,6 +30,7 @@ int forward_init(struct forward *f, const struct model *m, struct device_slot *s
     memset(f, 0, sizeof *f);
     f->model = m;
     f->slots = slots;
+    f->kv = kv;
     f->max_rows = max_rows;
     f->experts = take(f, layers * rows * used, sizeof *f->experts);
     f->weights = take(f, layers * rows * used, sizeof *f->weights);
@@ -86,35 +88,58 @@ void forward_placed(struct forward *f, const struct plan *p, int n_devices)
     }
 }
 
-/* A job of a device other than the CPU failed: says so, and takes the device out of use when it was not the first time. The attention of
- * layers first .. last - 1 (none: first == last) was part of the job; kv_len rows of the cache are of use. Returns 0: run the job on the
- * CPU; ERR_DEVICE: rows that other jobs of this pass (or earlier ones) left on the device are gone, go on from resume_at. */
-static int job_failed(struct forward *f, int device, const char *what, int first, int last, int kv_len, struct error *e)
+/* After a device went out of use: its rows of the cache come home. Those that cannot be read any more are computed again: from resume_at
+ * on, with whatever this pass has done so far. */
+static int bring_home(struct forward *f, int device, struct error *e)
+{
+    int resume = -1;
+
+    for (int l = 0; l < f->model->hp.n_layers; l++) {
+        int want = kv_valid(f->kv, l, device);
+        struct error ignored;
+
+        if (want <= kv_valid(f->kv, l, 0) || kv_step(f->kv, l, 0, want, UINT64_MAX, NULL, &ignored) == 1)
+            continue;
+        if (resume < 0 || kv_valid(f->kv, l, 0) < resume)
+            resume = kv_valid(f->kv, l, 0);
+    }
+    if (resume < 0)
+        return 0;
+    f->resume_at = resume < f->pos ? resume : f->pos;
+    return error_set(e, ERR_DEVICE, "a device failed and took cached keys with it");
+}
+
+/* A job of a device other than the CPU failed: says so, and takes the device out of use when it was not the first time. 0: run the job
+ * on the CPU; ERR_DEVICE: go on from resume_at. */
+static int job_failed(struct forward *f, int device, const char *what, struct error *e)
 {
     struct device_slot *s = &f->slots[device];
-    const char *name = s->info.selector[0] ? s->info.selector : s->ops->name;
     char line[700];
-    int valid = kv_len;
+    int rc = 0;
 
     mem_guard_disarm();          /* a failure is no token: saying so and moving home may allocate */
     s->lost = s->failures++ > 0;
-    snprintf(line, sizeof line, "%s failed%s (%s: %s): the CPU %s; the text goes on", name, s->lost ? " again" : "", what, e->text,
-             s->lost ? "takes over everything it did" : "computed this step instead");
+    snprintf(line, sizeof line, "%s failed%s (%s: %s): the CPU %s; the text goes on", s->info.selector[0] ? s->info.selector : s->ops->name,
+             s->lost ? " again" : "", what, e->text, s->lost ? "takes over everything it did" : "computed this step instead");
     if (f->hooks.notice)
         f->hooks.notice(f->hooks.ctx, line);
-    if (s->lost)
-        valid = f->hooks.device_failed(f->hooks.ctx, device, -1, kv_len);
-    for (int l = first; l < last && !s->lost; l++) {
-        int kept = f->hooks.device_failed(f->hooks.ctx, device, l, kv_len);
-
-        valid = kept < valid ? kept : valid;
+    if (s->lost) {
+        f->hooks.device_lost(f->hooks.ctx, device);
+        forward_placed(f, f->plan, f->n_devices);
+        rc = bring_home(f, device, e);
     }
-    forward_placed(f, f->plan, f->n_devices);
     mem_guard_arm("forward");
-    if (valid == kv_len && (!s->lost || kv_len > f->pos))
-        return 0;
-    f->resume_at = valid;
-    return error_set(e, ERR_DEVICE, "%s failed and took cached keys with it", name);
+    return rc;
+}
+
+/* The rows before pos of a layer, on a device. Where no device has them any more they are computed again. */
+static int kv_ensure(struct forward *f, int layer, int device, struct error *e)
+{
+    int rc = 0;
+
+    if (kv_valid(f->kv, layer, device) < f->pos && (rc = kv_step(f->kv, layer, device, f->pos, UINT64_MAX, NULL, e)) < 0 && device == 0)
+        f->resume_at = kv_valid(f->kv, layer, 0);
+    return rc < 0 ? ERR_DEVICE : 0;
 }
 
 static int finish(struct device_slot *s, int rc, struct error *e)
@@ -130,24 +155,26 @@ static void count_cost(struct forward *f, struct forward_cost *c, uint64_t ns, i
     }
 }
 
-static int run_attention(struct forward *f, int layer, struct error *e)
+static int run_attention(struct forward *f, int layer, bool on_cpu, struct error *e)
 {
     struct attention_job j = {.layer = layer, .rows = f->rows, .pos = f->pos, .x = f->x, .y = f->y};
+    int d = on_cpu ? 0 : f->plan->attention[layer];
 
-    for (;;) {
-        int d = f->plan->attention[layer], rc;
+    for (;; d = 0) {
         struct device_slot *s = &f->slots[d];
         uint64_t start = clock_now(), ns;
+        int rc = kv_ensure(f, layer, d, e);
 
-        rc = finish(s, s->ops->attention(s->device, &j, e), e);
+        if (rc == 0)
+            rc = finish(s, s->ops->attention(s->device, &j, e), e);
         if (rc == 0) {
             ns = clock_now() - start;
             count_cost(f, &s->attention, ns, 1);
             trace_span(f->trace, TRACE_ATTENTION, layer, d, start, start + ns);
+            kv_written(f->kv, layer, d, f->pos, f->rows);
             return 0;
         }
-        /* the plan has changed: this layer's attention is the CPU's now */
-        if (d == 0 || (rc = job_failed(f, d, "attention", layer, layer + 1, f->pos, e)) < 0)
+        if (d == 0 || (rc = job_failed(f, d, "attention", e)) < 0)
             return rc;
     }
 }
@@ -214,7 +241,7 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         start[d] = clock_now();
         state[d] = s->ops->experts(s->device, &j, e) == 0 ? 1 : -1;
         if (state[d] < 0)
-            rc = job_failed(f, d, "experts", 0, 0, f->pos, e);
+            rc = job_failed(f, d, "experts", e);
     }
     if (rc == 0 && f->n_groups[0])
         rc = cpu_experts(f, layer, 0, e);
@@ -225,7 +252,7 @@ static int run_experts(struct forward *f, int layer, struct error *e)
 
         if (state[d] == 1 && s->ops->wait(s->device, &late) < 0) {   /* also when something else went wrong: its inputs must be free */
             state[d] = -1;
-            if (rc == 0 && (rc = job_failed(f, d, "experts", 0, 0, f->pos, &late)) < 0 && e)
+            if (rc == 0 && (rc = job_failed(f, d, "experts", &late)) < 0 && e)
                 *e = late;
         }
         if (state[d] == 1) {
@@ -239,7 +266,7 @@ static int run_experts(struct forward *f, int layer, struct error *e)
     return rc;
 }
 
-static int run_layer(struct forward *f, int layer, struct error *e)
+static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct error *e)
 {
     const struct hparams *hp = &f->model->hp;
     struct device_slot *cpu = &f->slots[0];
@@ -250,7 +277,7 @@ static int run_layer(struct forward *f, int layer, struct error *e)
     uint64_t start;
     int rc;
 
-    if ((rc = run_attention(f, layer, e)) < 0)
+    if ((rc = run_attention(f, layer, attention_on_cpu, e)) < 0)
         return rc;
     start = clock_now();
     for (size_t i = 0; i < n; i++)
@@ -272,28 +299,33 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
 {
     const struct hparams *hp = &f->model->hp;
     size_t bytes = (size_t)f->rows * (size_t)hp->hidden * sizeof(float), pairs = (size_t)(f->rows * hp->n_experts_used);
-    int d = f->whole[first], rc;
+    int d = f->whole[first], rc = 0;
     struct device_slot *s = &f->slots[d];
     struct layers_job j = {.first = first, .last = last, .rows = f->rows, .pos = f->pos, .x = f->x,
                            .experts = f->experts + (size_t)first * pairs, .weights = f->weights + (size_t)first * pairs};
     uint64_t start;
 
+    for (int l = first; l < last && rc == 0; l++)
+        rc = kv_ensure(f, l, d, e);
     if (d)
         memcpy(f->saved, f->x, bytes);
     start = clock_now();
-    rc = finish(s, s->ops->layers(s->device, &j, e), e);
+    if (rc == 0)
+        rc = finish(s, s->ops->layers(s->device, &j, e), e);
     if (rc == 0) {
         trace_span(f->trace, TRACE_LAYERS, first, d, start, clock_now());
-        for (int l = first; l < last; l++)
+        for (int l = first; l < last; l++) {
+            kv_written(f->kv, l, d, f->pos, f->rows);
             for (size_t i = 0; i < pairs; i++)
                 f->ran_on[l * hp->n_experts + f->experts[(size_t)l * pairs + i]] = (uint8_t)d;
+        }
         return 0;
     }
-    if (d == 0 || (rc = job_failed(f, d, "layers", first, last, f->pos, e)) < 0)
+    if (d == 0 || (rc = job_failed(f, d, "layers", e)) < 0)
         return rc;
     memcpy(f->x, f->saved, bytes);
     for (int l = first; l < last && rc == 0; l++)
-        rc = run_layer(f, l, e);
+        rc = run_layer(f, l, true, e);
     return rc;
 }
 
@@ -326,7 +358,7 @@ int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct er
                 last++;
             rc = run_fused(f, layer, last, e);
         } else {
-            rc = run_layer(f, layer, e);
+            rc = run_layer(f, layer, false, e);
         }
         layer = last;
     }
@@ -351,7 +383,7 @@ int forward_head(struct forward *f, int first, int rows, float *logits, struct e
             trace_span(f->trace, TRACE_HEAD, f->model->hp.n_layers, d, start, end);
             break;
         }
-        if (d == 0 || (rc = job_failed(f, d, "head", 0, 0, f->pos + f->rows, e)) < 0)
+        if (d == 0 || (rc = job_failed(f, d, "head", e)) < 0)
             break;
     }
     mem_guard_disarm();

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct kv;
 struct trace;
 
 /* An opened device and what the engine knows of it. Slot 0 is the CPU. */
@@ -30,9 +31,8 @@ struct forward_hooks {
     /* Before every layer, for cancel (non-zero ends the pass with ERR_CANCELLED) and progress; the guard is disarmed. */
     int (*before_layer)(void *ctx, int layer);
     void (*notice)(void *ctx, const char *line);
-    /* A job of a device failed. layer >= 0: its attention must come home to the CPU; -1: everything of the device, for good. Changes the
-     * plan; returns how many leading rows of the cache are still valid (pos: all that are needed). */
-    int (*device_failed)(void *ctx, int device, int layer, int pos);
+    /* A device failed for the second time: it is out of use. Takes its blocks out of the plan in force. */
+    void (*device_lost)(void *ctx, int device);
     void *ctx;
 };
 
@@ -40,6 +40,7 @@ struct forward {
     const struct model *model;
     struct device_slot *slots;   /* n_devices of DEVICE_MAX, the engine's */
     int n_devices, max_rows;
+    struct kv *kv;               /* the engine's */
     struct forward_hooks hooks;
     struct trace *trace;         /* NULL: none */
     const struct plan *plan;     /* in force; set by forward_placed */
@@ -63,13 +64,12 @@ struct forward {
     size_t scratch_bytes;
 };
 
-int forward_init(struct forward *f, const struct model *m, struct device_slot *slots, int max_rows, struct error *e);
+int forward_init(struct forward *f, const struct model *m, struct device_slot *slots, struct kv *kv, int max_rows, struct error *e);
 void forward_release(struct forward *f);
 /* The plan for the next passes (kept by pointer), and how many slots are open; call it again whenever its contents changed. */
 void forward_placed(struct forward *f, const struct plan *plan, int n_devices);
-/* The rows ids stand at pos .. pos + rows - 1; the rows before pos must be valid where the plan puts each layer's attention. Leaves the
- * residual stream in f->x.
- * ERR_CANCELLED, ERR_DEVICE (see resume_at), ERR_MODEL. */
+/* The rows ids stand at pos .. pos + rows - 1. Rows of the cache that a layer's device lacks are fetched first. Leaves the residual stream
+ * in f->x. ERR_CANCELLED, ERR_DEVICE (see resume_at). */
 int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct error *e);
 /* Final norm and head of rows first .. first + rows - 1 of the newest pass. logits: (rows, n_vocab). */
 int forward_head(struct forward *f, int first, int rows, float *logits, struct error *e);

@@ -5,9 +5,12 @@
 #include "engine/base/wake.h"
 #include "engine/model/chat_template.h"
 #include "engine/model/tokenizer.h"
-#include "engine/placement/placement.h"
+#include "engine/placement/planner.h"
+#include "engine/placement/residency.h"
+#include "engine/placement/survey.h"
 #include "engine/run/engine.h"
 #include "engine/run/forward.h"
+#include "engine/run/kv.h"
 #include "engine/run/rope.h"
 #include "engine/run/sampler.h"
 #include "engine/run/trace.h"
@@ -45,7 +48,14 @@ struct engine {
     int dropped_messages;                /* overflow policy: how many of the oldest messages this conversation leaves out */
 
     /* placement */
-    struct placement *placement;
+    struct kv kv;
+    struct plan *in_force;               /* what forward really uses; changes block by block */
+    struct residency *residency;
+    struct survey *survey;
+    struct planner_spec spec;            /* of the plan wanted; planner NULL: a plan made elsewhere */
+    uint64_t replan_at;                  /* generated tokens at which a strategy that re-plans is asked again */
+    double *usage, *recent;              /* n_layers * n_experts, for planners */
+    double *profile;                     /* counts taken instead of the session's, or NULL */
     struct plan *wanted_plan;            /* waits for the safe point */
     char *wanted_spec;
     bool announced;                      /* the plan in force was told */
@@ -82,17 +92,22 @@ struct engine {
 void engine_notice(struct engine *g, const char *format, ...) __attribute__((format(printf, 2, 3)));   /* log, callback, NOTICE */
 int engine_emit(struct engine *g, struct event *ev);     /* to on_event; frees what it left; remembers a cancel */
 bool engine_cancelled(struct engine *g);
-int engine_place_now(struct engine *g, const char *spec, struct error *e);    /* engine_place at a safe point */
-void engine_plan_chosen(struct engine *g);               /* another plan is wanted from now on: charge and announce it */
 
 /* session.c */
 /* Appends and computes; see engine_eval. decode: a token of the answer (counted as such). */
 int session_extend(struct engine *g, const int *ids, int n, int chunk, float *logits, bool all_logits, bool decode, struct error *e);
-int session_hooks_layer(void *ctx, int layer);
-int session_hooks_failed(void *ctx, int device, int layer, int kv_len);
+int session_hooks_layer(void *ctx, int layer);       /* hooks of forward */
+void session_hooks_notice(void *ctx, const char *line);
 void session_rewind(struct engine *g, int n_tokens);
+
+/* place.c */
+int place_init(struct engine *g, struct error *e);
+void place_release(struct engine *g);
+int place_now(struct engine *g, const char *spec, struct error *e);      /* at a safe point */
 /* The safe point: what waits is applied, moves go on a step. */
-void session_safe_point(struct engine *g, uint64_t token_ns);
+void place_safe_point(struct engine *g);
+bool place_pending(const struct engine *g);                              /* moves are left to do */
+void place_device_lost(void *ctx, int device);                           /* hook of forward */
 
 /* prompt.c */
 /* The ids of a turn by template or raw, after the overflow policy. mem_* memory. */

@@ -19,7 +19,7 @@ void session_rewind(struct engine *g, int n_tokens)
         return;
     g->n_tokens = n_tokens;
     g->counted = g->counted < n_tokens ? g->counted : n_tokens;
-    placement_truncate(g->placement, n_tokens);
+    kv_cut(&g->kv, n_tokens);
 }
 
 /* Between layers: cancel, and about ten times a second a sign of life. */
@@ -51,27 +51,9 @@ int session_hooks_layer(void *ctx, int layer)
     return engine_cancelled(g);
 }
 
-int session_hooks_failed(void *ctx, int device, int layer, int kv_len)
+void session_hooks_notice(void *ctx, const char *line)
 {
-    struct engine *g = ctx;
-
-    return placement_device_failed(g->placement, device, layer, kv_len);
-}
-
-static void flush_cost(struct engine *g, int device, enum placement_job job, struct forward_cost *c)
-{
-    if (c->jobs)
-        placement_cost(g->placement, device, job, (int)c->jobs, c->ns);
-    *c = (struct forward_cost){0};
-}
-
-static void flush_costs(struct engine *g)
-{
-    for (int d = 0; d < g->n_devices; d++) {
-        flush_cost(g, d, PLACEMENT_ATTENTION, &g->slots[d].attention);
-        flush_cost(g, d, PLACEMENT_EXPERTS, &g->slots[d].expert);
-        flush_cost(g, d, PLACEMENT_HEAD, &g->slots[d].head);
-    }
+    engine_notice(ctx, "%s", line);
 }
 
 static void observe(struct engine *g, const int *ids, bool prefill)
@@ -99,11 +81,10 @@ static int choose_rope(struct engine *g, int start, int total, struct error *e)
                 return rc;
         }
     g->variant = v;
-    if (start) {
+    kv_cut(&g->kv, 0);
+    if (start)
         log_write(LOG_LEVEL_INFO, "the text crosses %d tokens: its rotary factors change, %d tokens are computed again",
                   g->rope.original_context, start);
-        placement_truncate(g->placement, 0);
-    }
     return 0;
 }
 
@@ -130,7 +111,7 @@ int session_extend(struct engine *g, const int *ids, int n, int chunk, float *lo
         bool last = at + rows == total;
 
         g->n_tokens = at;
-        forward_placed(f, placement_plan(g->placement), g->n_devices);
+        forward_placed(f, g->in_force, g->n_devices);
         g->trace.token = at;
         rc = forward_rows(f, g->tokens + at, rows, at, e);
         if (rc == 0 && at >= start && logits && all_logits)
@@ -153,11 +134,10 @@ int session_extend(struct engine *g, const int *ids, int n, int chunk, float *lo
         }
         at += rows;
         g->n_tokens = at;
-        flush_costs(g);
         if ((rc = weight_file_check(g->model->file, e)) < 0)
             break;
         if (at < total) {
-            session_safe_point(g, 0);
+            place_safe_point(g);
             if (engine_cancelled(g)) {
                 rc = error_set(e, ERR_CANCELLED, "cancelled");
                 break;
@@ -165,46 +145,8 @@ int session_extend(struct engine *g, const int *ids, int n, int chunk, float *lo
         }
     }
     if (rc < 0) {                        /* rows that some layers wrote beyond the last whole token are void */
-        placement_truncate(g->placement, g->n_tokens);
+        kv_cut(&g->kv, g->n_tokens);
         g->counted = g->counted < g->n_tokens ? g->counted : g->n_tokens;
     }
     return rc;
-}
-
-void session_safe_point(struct engine *g, uint64_t token_ns)
-{
-    struct placement_moment m = {.use = {.session = g->t.session, .now = g->t.now}, .kv_len = g->n_tokens, .token_ns = token_ns};
-    struct error e = {0};
-    int rc = 0;
-
-    if (g->script_at < g->n_script && g->turn_tokens >= g->script[g->script_at].after) {
-        mem_free(g->wanted_spec);
-        g->wanted_spec = mem_string(g->script[g->script_at++].spec);
-    }
-    if (g->wanted_plan) {
-        rc = placement_set_plan(g->placement, g->wanted_plan, &e);
-        plan_free(g->wanted_plan);
-        g->wanted_plan = NULL;
-        engine_plan_chosen(g);
-    }
-    if (g->wanted_spec) {
-        char *spec = g->wanted_spec;
-
-        g->wanted_spec = NULL;
-        rc = engine_place_now(g, spec, &e);
-        mem_free(spec);
-    }
-    if (rc < 0)
-        engine_notice(g, "%s", e.text);
-    if (g->n_devices > 1 || !g->announced) {
-        rc = placement_step(g->placement, &m, &e);
-        if (rc < 0)
-            engine_notice(g, "%s", e.text);
-    }
-    if (rc == 0 && !g->announced) {
-        struct event ev = {.kind = EVENT_PLAN, .text = mem_string(placement_wanted(g->placement)->name)};
-
-        g->announced = true;
-        engine_emit(g, &ev);
-    }
 }

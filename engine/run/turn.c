@@ -221,7 +221,7 @@ static int decode(struct engine *g, const struct turn *t, struct outlet *o, uint
         } else if (g->n_tokens >= g->info.context) {
             done->reason = STOP_CONTEXT;
         } else {
-            session_safe_point(g, token.compute_ns);
+            place_safe_point(g);
             if (g->tick) {
                 figures_refresh(g);
                 g->tick(g->tick_ctx);
@@ -273,7 +273,7 @@ int engine_turn(struct engine *g, const struct turn *t, int (*on_event)(void *ct
     if (rc == 0 && outlet_init(&o, t) < 0)
         rc = error_set(e, ERR_MEMORY, "no memory for the stop strings");
     if (rc == 0)
-        session_safe_point(g, 0);
+        place_safe_point(g);
     if (rc == 0 && (rc = prefill(g, ids, n, done, e)) == 0)
         rc = decode(g, t, &o, start, done, e);
     if (rc == ERR_CANCELLED) {

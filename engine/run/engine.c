@@ -1,0 +1,297 @@
+/* The engine: opening, closing and the small calls; session.c, turn.c and place.c do the work. One engine may be opened after another,
+ * also several at a time (each has its own pool of threads). */
+#include "engine/run/internal.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "engine/base/topology.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DEFAULT_CONTEXT 4096
+#define DEFAULT_UBATCH 512
+
+void engine_notice(struct engine *g, const char *format, ...)
+{
+    struct event ev = {.kind = EVENT_NOTICE};
+    char line[700];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    log_write(LOG_LEVEL_WARNING, "%s", line);
+    if (g->config.log)
+        g->config.log(g->config.callback_ctx, line);
+    if (g->on_event && (ev.text = mem_string(line)))
+        engine_emit(g, &ev);
+}
+
+int engine_emit(struct engine *g, struct event *ev)
+{
+    int stop = g->on_event ? g->on_event(g->event_ctx, ev) : 0;
+
+    event_release(ev);
+    if (stop)
+        g->turn_cancelled = true;
+    return stop;
+}
+
+bool engine_cancelled(struct engine *g)
+{
+    return g->turn_cancelled || atomic_load_explicit(&g->cancel, memory_order_relaxed);
+}
+
+static int check_config(struct engine *g, struct error *e)
+{
+    const struct engine_config *c = &g->config;
+    const struct hparams *hp = &g->model->hp;
+
+    g->info.context = c->context ? c->context : hp->context_max < DEFAULT_CONTEXT ? hp->context_max : DEFAULT_CONTEXT;
+    g->info.ubatch = c->ubatch ? c->ubatch : DEFAULT_UBATCH;
+    if (c->batch && c->batch < g->info.ubatch)
+        g->info.ubatch = c->batch;
+    if (g->info.context < 1 || g->info.context > 1 << 24)
+        return error_set(e, ERR_USAGE, "a context of %d tokens is out of range (1 to %d)", g->info.context, 1 << 24);
+    if (g->info.ubatch < 1 || g->info.ubatch > 8192)
+        return error_set(e, ERR_USAGE, "-ub %d is out of range (1 to 8192)", g->info.ubatch);
+    if (g->info.ubatch > g->info.context)
+        g->info.ubatch = g->info.context;
+    if ((c->kv_k == KV_Q8_0 || c->kv_v == KV_Q8_0) && hp->head_dim % 32)
+        return error_set(e, ERR_USAGE, "a q8_0 cache needs heads of a multiple of 32 values, this model has %d: use f16", hp->head_dim);
+    return 0;
+}
+
+static int open_cpu(struct engine *g, struct error *e)
+{
+    struct device_slot *s = &g->slots[0];
+    struct device_config c = {.model = g->model, .n_threads = g->info.n_threads, .max_rows = g->info.ubatch, .context = g->info.context,
+                              .kv_k = g->config.kv_k, .kv_v = g->config.kv_v, .exact = g->config.exact, .cache_dir = g->config.cache_dir,
+                              .rope_cos = g->rope.cos[ROPE_SHORT], .rope_sin = g->rope.sin[ROPE_SHORT]};
+    const struct device_ops *ops = &cpu_device_ops;
+    char why[8];
+    int rc;
+
+    for (const struct device_ops *const *b = g->config.backends; b && *b; b++)
+        if (!b[1])
+            ops = *b;                    /* the last one computes what the others cannot */
+    ops->probe(&s->info, 1, why, sizeof why);
+    if ((rc = ops->open(&s->device, &c, e)) < 0)
+        return rc;
+    s->ops = ops;
+    g->devices[0] = s->device;
+    g->info.devices[0] = s->info;
+    g->n_devices = g->info.n_devices = 1;
+    return 0;
+}
+
+static int load_tokenizer(struct engine *g, struct error *e)
+{
+    int rc = tokenizer_load(&g->tokenizer, g->model->file, e);
+
+    if (rc == 0)
+        rc = chat_template_load(&g->chat, g->model->file, g->tokenizer, e);
+    if (rc < 0 && g->config.no_tokenizer && rc != ERR_MEMORY)
+        rc = 0;
+    if (rc == 0 && g->chat && chat_template_notice(g->chat))
+        engine_notice(g, "%s", chat_template_notice(g->chat));
+    return rc;
+}
+
+int engine_open(struct engine **out, const struct engine_config *c, struct error *e)
+{
+    struct engine *g = mem_alloc(1, sizeof *g);
+    struct model_options o = {.convert = c->convert, .progress = c->progress, .progress_ctx = c->callback_ctx};
+    struct error own = {0};
+    int rc = 0;
+
+    if (!e)
+        e = &own;
+    *out = NULL;
+    if (!g)
+        return error_set(e, ERR_MEMORY, "no memory for the engine");
+    g->cancel_wake.fd = -1;
+    g->config = *c;
+    g->config.model_path = mem_string(c->model_path);
+    g->config.device_selector = mem_string(c->device_selector);
+    g->config.cache_dir = mem_string(c->cache_dir);
+    g->config.kernels = g->config.placement = g->config.placement_script = NULL;
+    g->pace = c->pace;
+    g->plan_at = -1;
+    g->info.n_threads = c->n_threads > 0 ? c->n_threads : topology_default_threads();
+    if (!g->config.model_path) {
+        rc = error_set(e, ERR_USAGE, "no model was named");
+        goto out;
+    }
+    if ((rc = cpu_kernels_select(c->kernels, e)) < 0 || (rc = wake_init(&g->cancel_wake, e)) < 0)
+        goto out;
+    o.width = cpu_pack_width();
+    o.n_threads = g->info.n_threads;
+    if ((rc = model_load(&g->model, c->model_path, &o, e)) < 0 || (rc = load_tokenizer(g, e)) < 0 || (rc = check_config(g, e)) < 0 ||
+        (rc = rope_init(&g->rope, &g->model->hp, g->info.context, e)) < 0 || (rc = open_cpu(g, e)) < 0 ||
+        (rc = kv_init(&g->kv, g->model, g->slots, c->kv_k, c->kv_v, e)) < 0 ||
+        (rc = forward_init(&g->forward, g->model, g->slots, &g->kv, g->info.ubatch, e)) < 0 ||
+        (rc = sampler_init(&g->sampler, g->model->hp.n_vocab, &c->sampling, e)) < 0)
+        goto out;
+    g->forward.hooks = (struct forward_hooks){.before_layer = session_hooks_layer, .notice = session_hooks_notice, .device_lost = place_device_lost, .ctx = g};
+    g->forward.trace = &g->trace;
+    g->tokens = mem_alloc((size_t)g->info.context, sizeof *g->tokens);
+    g->logits = mem_alloc((size_t)g->model->hp.n_vocab, sizeof *g->logits);
+    g->plans = mem_alloc(TELEMETRY_PLANS, sizeof *g->plans);
+    if (!g->tokens || !g->logits || !g->plans || telemetry_init(&g->t, g->model->hp.n_layers, g->model->hp.n_experts) < 0) {
+        rc = error_set(e, ERR_MEMORY, "no memory for a session of %d tokens", g->info.context);
+        goto out;
+    }
+    g->info.model = g->model;
+    g->info.tokenizer = g->tokenizer;
+    g->info.chat = g->chat;
+    g->info.kernels = cpu_kernels_name();
+    figures_init(g);
+    if ((rc = place_init(g, e)) < 0 || (rc = place_now(g, c->placement ? c->placement : "cpu", e)) < 0 ||
+        (c->placement_script && (rc = engine_script_set(g, c->placement_script, e)) < 0))
+        goto out;
+    while (engine_idle_step(g))          /* at the start nobody waits for a token: the plan is in force before the first one */
+        ;
+    figures_refresh(g);
+    rc = weight_file_check(g->model->file, e);
+out:
+    if (rc < 0) {
+        engine_close(g);
+        return rc;
+    }
+    *out = g;
+    return 0;
+}
+
+void engine_close(struct engine *g)
+{
+    if (!g)
+        return;
+    place_release(g);
+    for (int d = g->n_devices - 1; d >= 0; d--)
+        g->slots[d].ops->close(g->slots[d].device);
+    forward_release(&g->forward);
+    kv_release(&g->kv);
+    sampler_release(&g->sampler);
+    trace_release(&g->trace);
+    rope_release(&g->rope);
+    chat_template_free(g->chat);
+    tokenizer_free(g->tokenizer);
+    model_free(g->model);
+    telemetry_release(&g->t);
+    wake_release(&g->cancel_wake);
+    mem_free(g->tokens);
+    mem_free(g->logits);
+    mem_free(g->plans);
+    mem_free((char *)g->config.model_path);
+    mem_free((char *)g->config.device_selector);
+    mem_free((char *)g->config.cache_dir);
+    mem_free(g);
+}
+
+const struct engine_info *engine_info(const struct engine *g)
+{
+    return &g->info;
+}
+
+void engine_cancel(struct engine *g)
+{
+    atomic_store(&g->cancel, 1);
+    wake_signal(&g->cancel_wake);
+}
+
+int engine_session_tokens(const struct engine *g, const int **ids)
+{
+    if (ids)
+        *ids = g->tokens;
+    return g->n_tokens;
+}
+
+void engine_session_clear(struct engine *g)
+{
+    size_t cells = (size_t)g->t.n_layers * (size_t)g->t.n_experts;
+
+    session_rewind(g, 0);
+    g->dropped_messages = 0;
+    g->t.session_prompt_tokens = g->t.session_generated_tokens = 0;
+    g->replan_at = 0;
+    memset(g->t.answer, 0, cells * sizeof *g->t.answer);
+    memset(g->t.session, 0, cells * sizeof *g->t.session);
+    memset(g->t.now, 0, cells * sizeof *g->t.now);
+    memset(g->t.newest, 0, cells);
+    figures_refresh(g);
+}
+
+void engine_session_rewind(struct engine *g, int n_tokens)
+{
+    session_rewind(g, n_tokens);
+    figures_refresh(g);
+}
+
+int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, float *logits, bool all_logits, struct error *e)
+{
+    struct error own = {0};
+    bool was_busy = g->busy;
+    int rc;
+
+    g->busy = true;
+    rc = session_extend(g, ids, n, chunk, logits, all_logits, false, e ? e : &own);
+    g->busy = was_busy;
+    if (rc == ERR_CANCELLED)             /* this evaluation took the cancel; the next one starts anew */
+        atomic_store(&g->cancel, 0);
+    figures_refresh(g);
+    return rc;
+}
+
+int engine_eval(struct engine *g, const int *ids, int n, float *logits, bool all_logits, struct error *e)
+{
+    return engine_eval_chunked(g, ids, n, g->info.ubatch, logits, all_logits, e);
+}
+
+void engine_sampling_set(struct engine *g, const struct sampling *s)
+{
+    sampler_set(&g->sampler, s);
+}
+
+void engine_pace_set(struct engine *g, double tokens_per_second)
+{
+    g->pace = tokens_per_second > 0.0 ? tokens_per_second : 0.0;
+}
+
+const struct telemetry *engine_telemetry(const struct engine *g)
+{
+    return &g->t;
+}
+
+void engine_tick_set(struct engine *g, void (*tick)(void *ctx), void *ctx)
+{
+    g->tick = tick;
+    g->tick_ctx = ctx;
+}
+
+void engine_observe(struct engine *g, void (*fn)(void *ctx, const struct routing *r), void *ctx)
+{
+    g->observer = fn;
+    g->observer_ctx = ctx;
+}
+
+int engine_trace_start(struct engine *g, size_t room, struct error *e)
+{
+    if (!room) {
+        g->trace.active = false;
+        return 0;
+    }
+    trace_release(&g->trace);
+    if (trace_init(&g->trace, room) < 0)
+        return error_set(e, ERR_MEMORY, "no memory for a trace of %zu spans", room);
+    g->trace.active = true;
+    return 0;
+}
+
+const struct trace *engine_trace(const struct engine *g)
+{
+    return &g->trace;
+}

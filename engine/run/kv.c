@@ -1,0 +1,106 @@
+/* See kv.h. */
+#include "engine/run/kv.h"
+
+#include "engine/base/mem.h"
+#include "engine/placement/survey.h"
+#include "engine/run/forward.h"
+
+#include <string.h>
+
+#define STAGING_ROWS 64          /* a copy step */
+
+int kv_init(struct kv *kv, const struct model *m, struct device_slot *slots, enum kv_type k, enum kv_type v, struct error *e)
+{
+    memset(kv, 0, sizeof *kv);
+    kv->slots = slots;
+    kv->n_layers = m->hp.n_layers;
+    kv->row_bytes = survey_kv_row_bytes(&m->hp, k, v);
+    kv->valid = mem_alloc((size_t)DEVICE_MAX * (size_t)kv->n_layers, sizeof *kv->valid);
+    kv->staging = mem_alloc(STAGING_ROWS, kv->row_bytes);
+    if (kv->valid && kv->staging)
+        return 0;
+    kv_release(kv);
+    return error_set(e, ERR_MEMORY, "no memory for the list of cached rows");
+}
+
+void kv_release(struct kv *kv)
+{
+    mem_free(kv->valid);
+    mem_free(kv->staging);
+    memset(kv, 0, sizeof *kv);
+}
+
+static int *valid_at(struct kv *kv, int layer, int device)
+{
+    return &kv->valid[device * kv->n_layers + layer];
+}
+
+int kv_valid(const struct kv *kv, int layer, int device)
+{
+    return kv->valid[device * kv->n_layers + layer];
+}
+
+void kv_cut(struct kv *kv, int pos)
+{
+    for (int i = 0; i < DEVICE_MAX * kv->n_layers; i++)
+        if (kv->valid[i] > pos)
+            kv->valid[i] = pos;
+}
+
+void kv_written(struct kv *kv, int layer, int device, int pos, int rows)
+{
+    for (int d = 0; d < DEVICE_MAX; d++)
+        if (*valid_at(kv, layer, d) > pos)
+            *valid_at(kv, layer, d) = pos;
+    *valid_at(kv, layer, device) = pos + rows;
+}
+
+void kv_dropped(struct kv *kv, int layer, int device)
+{
+    *valid_at(kv, layer, device) = 0;
+}
+
+static int copy(const struct kv *kv, int device, struct kv_move *m, bool write, struct error *e)
+{
+    const struct device_slot *s = &kv->slots[device];
+    int rc;
+
+    m->write = write;
+    rc = s->ops->kv_rows(s->device, m, e);
+    return rc < 0 ? rc : s->ops->wait(s->device, e);
+}
+
+int kv_step(struct kv *kv, int layer, int device, int pos, uint64_t max_bytes, uint64_t *spent, struct error *e)
+{
+    int *have = valid_at(kv, layer, device), source = -1, rc;
+    uint64_t budget = max_bytes / kv->row_bytes > 0 ? max_bytes / kv->row_bytes : 1;
+
+    while (*have < pos && budget) {
+        struct kv_move m = {.layer = layer, .pos = *have, .count = pos - *have, .data = kv->staging};
+
+        /* The device that has most of them; the CPU where it is as good as another. */
+        source = -1;
+        for (int d = 0; d < DEVICE_MAX; d++)
+            if (d != device && kv->slots[d].device && kv_valid(kv, layer, d) > *have && (source < 0 || kv_valid(kv, layer, d) > kv_valid(kv, layer, source)))
+                source = d;
+        if (source < 0)
+            return error_set(e, ERR_DEVICE, "the cached keys of layer %d are on no device any more", layer);
+        if (m.count > kv_valid(kv, layer, source) - *have)
+            m.count = kv_valid(kv, layer, source) - *have;
+        if (m.count > STAGING_ROWS)
+            m.count = STAGING_ROWS;
+        if ((uint64_t)m.count > budget)
+            m.count = (int)budget;
+        if ((rc = copy(kv, source, &m, false, e)) < 0) {
+            *valid_at(kv, layer, source) = 0;        /* what cannot be read is not there */
+            continue;
+        }
+        if ((rc = copy(kv, device, &m, true, e)) < 0)
+            return rc;
+        *have += m.count;
+        budget -= (uint64_t)m.count;
+        if (spent)
+            *spent += (uint64_t)m.count * kv->row_bytes;
+    }
+    return *have >= pos;
+}

@@ -1,0 +1,361 @@
+/* The engine's side of placement: opens devices when a plan first asks for them, turns a spec into a plan with what is known by now, and at
+ * the safe point moves blocks a step towards the plan wanted. Engine thread. */
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "engine/run/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define STEP_BYTES ((uint64_t)16 << 20)      /* copied at most at one safe point of an answer ... */
+#define STEP_SHARE 2                         /* ... and for at most 1/2 of the time a token takes */
+#define REPLAN_TOKENS 16                     /* between two questions to a strategy that re-plans */
+#define REPLAN_BYTES ((uint64_t)64 << 20)    /* it may move at a time */
+
+static void device_log(void *ctx, const char *line)
+{
+    engine_notice(ctx, "%s", line);
+}
+
+static int open_device(struct engine *g, const struct device_ops *ops, const struct device_info *info, struct error *e)
+{
+    int d = g->n_devices;
+    enum rope_variant v = g->variant;
+    struct device_config c = {.model = g->model, .index = d, .n_threads = g->info.n_threads, .max_rows = g->info.ubatch, .context = g->info.context,
+                              .kv_k = g->config.kv_k, .kv_v = g->config.kv_v, .exact = g->config.exact, .selector = info->selector,
+                              .cache_dir = g->config.cache_dir, .rope_cos = g->rope.cos[v], .rope_sin = g->rope.sin[v],
+                              .log = device_log, .log_ctx = g};
+    struct device_slot *s = &g->slots[d];
+    int rc;
+
+    memset(s, 0, sizeof *s);
+    s->info = *info;
+    if ((rc = ops->open(&s->device, &c, e)) < 0) {
+        s->device = NULL;
+        return rc;
+    }
+    s->ops = ops;
+    g->devices[d] = s->device;
+    g->info.devices[d] = *info;
+    survey_device(g->survey, d, s->device);
+    g->info.n_devices = ++g->n_devices;
+    return 0;
+}
+
+static bool wants_device(const char *spec)
+{
+    return strcmp(spec, "cpu") != 0 && strcmp(spec, "auto") != 0;
+}
+
+/* Asks the other back ends once. named: a device that is really the CPU may be taken too (PoCL), because the user asked for a device. */
+static void seek_devices(struct engine *g, bool named)
+{
+    const struct device_ops *const *list = g->config.backends;
+    const char *selector = g->config.device_selector;
+    struct device_info found[DEVICE_MAX];
+    char why[256] = "", last[512] = "";
+    struct error e = {0};
+
+    if (g->devices_sought || !list || (selector && strcmp(selector, "none") == 0))
+        return;
+    g->devices_sought = true;
+    for (; *list; list++) {
+        int n;
+
+        if (*list == g->slots[0].ops)
+            continue;
+        memset(found, 0, sizeof found);
+        n = (*list)->probe(found, DEVICE_MAX, why, sizeof why);
+        if (n == 0 && why[0])
+            snprintf(last, sizeof last, "%s: %s", (*list)->name, why);
+        for (int i = 0; i < n && i < DEVICE_MAX && g->n_devices < DEVICE_MAX; i++) {
+            if (selector ? strcmp(selector, found[i].selector) != 0 : found[i].is_cpu_type && !named)
+                continue;
+            if (found[i].why_not[0])
+                snprintf(last, sizeof last, "%s: %s", found[i].selector, found[i].why_not);
+            else if (open_device(g, *list, &found[i], &e) < 0)
+                snprintf(last, sizeof last, "%s: %s", found[i].selector, e.text);
+        }
+    }
+    if (g->n_devices == 1)
+        engine_notice(g, "%s: the CPU does all the work", last[0] ? last : selector ? selector : "no other device");
+}
+
+static void fill_input(struct engine *g, struct planner_input *in)
+{
+    int cells = g->t.n_layers * g->t.n_experts;
+
+    for (int i = 0; i < cells; i++) {
+        g->usage[i] = g->t.session[i];
+        g->recent[i] = (double)g->t.now[i];
+    }
+    in->usage = g->profile ? g->profile : g->usage;
+    in->recent = g->recent;
+    in->current = residency_wanted(g->residency);
+    in->move_bytes = g->spec.planner && g->spec.planner->replans ? REPLAN_BYTES : 0;
+    for (int d = 0; d < g->n_devices && d < PLANNER_DEVICES; d++) {
+        const struct device_slot *s = &g->slots[d];
+
+        if (s->attention.jobs)
+            in->devices[d].attention_ns = (double)s->attention.ns / (double)s->attention.jobs;
+        if (s->expert.jobs)
+            in->devices[d].expert_ns = (double)s->expert.ns / (double)s->expert.jobs;
+        if (s->head.jobs)
+            in->devices[d].head_ns = (double)s->head.ns / (double)s->head.jobs;
+    }
+}
+
+static void plan_chosen(struct engine *g)
+{
+    g->announced = false;
+    figures_plan(g, residency_wanted(g->residency)->name);
+}
+
+static int run_planner(struct engine *g, const struct planner_spec *spec, bool tell, struct error *e)
+{
+    struct planner_input *in = survey_input(g->survey);
+    char note[PLANNER_NOTE] = "";
+    struct plan *p = NULL;
+    int rc;
+
+    fill_input(g, in);
+    if ((rc = planner_run(spec, in, &p, note, e)) < 0)
+        return rc;
+    if (note[0] && tell)
+        engine_notice(g, "%s", note);
+    if (tell || !plan_equal(p, residency_wanted(g->residency)))
+        rc = residency_want(g->residency, p, e);
+    plan_free(p);
+    return rc;
+}
+
+int place_now(struct engine *g, const char *text, struct error *e)
+{
+    struct planner_spec spec, before = g->spec;
+    int rc;
+
+    if ((rc = planner_parse(&spec, text, e)) < 0)
+        return rc;
+    if (wants_device(text)) {
+        seek_devices(g, true);
+    } else if (strcmp(text, "auto") == 0) {
+        seek_devices(g, false);
+        if (g->n_devices > 1)
+            survey_verdict_load(g->survey, g->config.cache_dir, g->slots[survey_input(g->survey)->target].device);
+    }
+    if (strncmp(text, "balanced", 8) == 0 && g->n_devices > 1 &&
+        (rc = survey_measure(g->survey, g->devices, g->n_devices, g->n_tokens, g->in_force, residency_wanted(g->residency), e)) < 0)
+        return rc;
+    g->spec = spec;
+    if ((rc = run_planner(g, &spec, true, e)) < 0) {
+        g->spec = before;
+        return rc;
+    }
+    g->replan_at = g->t.session_generated_tokens + REPLAN_TOKENS;
+    plan_chosen(g);
+    return 0;
+}
+
+static int set_plan(struct engine *g, const struct plan *p, struct error *e)
+{
+    struct planner_input *in;
+    bool elsewhere = p->head != 0;
+    int rc;
+
+    for (int l = 0; l < p->n_layers && !elsewhere; l++) {
+        elsewhere = p->attention[l] != 0;
+        for (int x = 0; x < p->n_experts && !elsewhere; x++)
+            elsewhere = plan_expert(p, l, x) != 0;
+    }
+    if (elsewhere)
+        seek_devices(g, true);
+    in = survey_input(g->survey);
+    fill_input(g, in);
+    if ((rc = planner_check(in, p, e)) < 0 || (rc = residency_want(g->residency, p, e)) < 0)
+        return rc;
+    g->spec.planner = NULL;
+    plan_chosen(g);
+    return 0;
+}
+
+static int kv_step_hook(void *ctx, int layer, int device, uint64_t max_bytes, uint64_t *spent, struct error *e)
+{
+    struct engine *g = ctx;
+
+    return kv_step(&g->kv, layer, device, g->n_tokens, max_bytes, spent, e);
+}
+
+static void kv_dropped_hook(void *ctx, int layer, int device)
+{
+    struct engine *g = ctx;
+
+    kv_dropped(&g->kv, layer, device);
+}
+
+void place_device_lost(void *ctx, int device)
+{
+    struct engine *g = ctx;
+
+    survey_lost(g->survey, device);
+    residency_lost(g->residency, g->in_force, device);
+}
+
+void place_safe_point(struct engine *g)
+{
+    const struct residency_kv kv = {.step = kv_step_hook, .dropped = kv_dropped_hook, .ctx = g};
+    uint64_t token_ns = g->t.recent_count ? 1000ull * g->t.recent_us[(g->t.recent_count - 1) % TELEMETRY_RECENT] : 0;
+    struct residency_budget budget = {.bytes = g->busy ? STEP_BYTES : 0, .ns = g->busy ? token_ns / STEP_SHARE : 100 * CLOCK_MILLI};
+    struct error e = {0};
+    int rc = 0;
+
+    if (g->script_at < g->n_script && (int)g->t.session_generated_tokens >= g->script[g->script_at].after) {
+        mem_free(g->wanted_spec);
+        g->wanted_spec = mem_string(g->script[g->script_at++].spec);
+    }
+    if (g->wanted_plan) {
+        rc = set_plan(g, g->wanted_plan, &e);
+        plan_free(g->wanted_plan);
+        g->wanted_plan = NULL;
+    }
+    if (g->wanted_spec) {
+        char *spec = g->wanted_spec;
+
+        g->wanted_spec = NULL;
+        rc = place_now(g, spec, &e);
+        mem_free(spec);
+    }
+    if (g->spec.planner && g->spec.planner->replans && g->t.session_generated_tokens >= g->replan_at) {
+        rc = run_planner(g, &g->spec, false, &e);
+        g->replan_at = g->t.session_generated_tokens + REPLAN_TOKENS;
+    }
+    if (rc < 0)
+        engine_notice(g, "%s", e.text);
+    if (g->n_devices > 1 || !g->announced) {
+        rc = residency_step(g->residency, g->in_force, &kv, budget, &e);
+        forward_placed(&g->forward, g->in_force, g->n_devices);
+        if (rc < 0)
+            engine_notice(g, "%s", e.text);
+    }
+    if (rc == 1 && !g->announced) {
+        struct event ev = {.kind = EVENT_PLAN, .text = mem_string(residency_wanted(g->residency)->name)};
+
+        g->announced = true;
+        engine_emit(g, &ev);
+    }
+}
+
+bool place_pending(const struct engine *g)
+{
+    return g->n_devices > 1 && residency_status(g->residency, g->in_force).pending > 0;
+}
+
+int place_init(struct engine *g, struct error *e)
+{
+    const struct hparams *hp = &g->model->hp;
+    size_t cells = (size_t)hp->n_layers * (size_t)hp->n_experts;
+    int rc;
+
+    g->in_force = plan_new("cpu", hp->n_layers, hp->n_experts);
+    g->usage = mem_alloc(cells, sizeof *g->usage);
+    g->recent = mem_alloc(cells, sizeof *g->recent);
+    if (!g->in_force || !g->usage || !g->recent)
+        return error_set(e, ERR_MEMORY, "no memory for the placement");
+    if ((rc = survey_new(&g->survey, g->model, g->info.context, g->config.kv_k, g->config.kv_v, e)) < 0 ||
+        (rc = residency_new(&g->residency, g->model, g->devices, DEVICE_MAX, e)) < 0)
+        return rc;
+    survey_device(g->survey, 0, g->devices[0]);
+    return 0;
+}
+
+void place_release(struct engine *g)
+{
+    residency_free(g->residency);
+    survey_free(g->survey);
+    plan_free(g->in_force);
+    plan_free(g->wanted_plan);
+    mem_free(g->wanted_spec);
+    mem_free(g->script);
+    mem_free(g->usage);
+    mem_free(g->recent);
+    mem_free(g->profile);
+}
+
+int engine_place(struct engine *g, const char *spec, struct error *e)
+{
+    struct planner_spec parsed;
+    char *copy;
+    int rc;
+
+    if (!g->busy)
+        return place_now(g, spec, e);
+    if ((rc = planner_parse(&parsed, spec, e)) < 0)
+        return rc;
+    if (!(copy = mem_string(spec)))
+        return error_set(e, ERR_MEMORY, "no memory for a placement");
+    mem_free(g->wanted_spec);
+    g->wanted_spec = copy;
+    return 0;
+}
+
+int engine_plan_set(struct engine *g, struct plan *p, struct error *e)
+{
+    int rc;
+
+    if (p->n_layers != g->model->hp.n_layers || p->n_experts != g->model->hp.n_experts) {
+        rc = error_set(e, ERR_USAGE, "the plan is for %d layers of %d experts, the model has %d of %d", p->n_layers, p->n_experts,
+                       g->model->hp.n_layers, g->model->hp.n_experts);
+        plan_free(p);
+        return rc;
+    }
+    if (g->busy) {
+        plan_free(g->wanted_plan);
+        g->wanted_plan = p;
+        return 0;
+    }
+    rc = set_plan(g, p, e);
+    plan_free(p);
+    return rc;
+}
+
+int engine_profile_set(struct engine *g, const double *counts, struct error *e)
+{
+    size_t cells = (size_t)g->t.n_layers * (size_t)g->t.n_experts;
+    double *copy = counts ? mem_alloc(cells, sizeof *copy) : NULL;
+
+    if (counts && !copy)
+        return error_set(e, ERR_MEMORY, "no memory for an expert profile");
+    if (counts)
+        memcpy(copy, counts, cells * sizeof *copy);
+    mem_free(g->profile);
+    g->profile = copy;
+    return 0;
+}
+
+int engine_script_set(struct engine *g, const char *script, struct error *e)
+{
+    struct planner_step steps[64];
+    int n = planner_script_parse(steps, 64, script, e);
+
+    if (n < 0)
+        return n;
+    mem_free(g->script);
+    g->script_at = g->n_script = 0;
+    if (!(g->script = mem_alloc((size_t)n, sizeof *g->script)))
+        return error_set(e, ERR_MEMORY, "no memory for a placement script");
+    memcpy(g->script, steps, (size_t)n * sizeof *steps);
+    g->n_script = n;
+    return 0;
+}
+
+const struct plan *engine_plan(const struct engine *g)
+{
+    return residency_wanted(g->residency);
+}
+
+bool engine_idle_step(struct engine *g)
+{
+    if (!g->busy && (place_pending(g) || !g->announced))
+        place_safe_point(g);
+    return place_pending(g);
+}
