@@ -39,7 +39,7 @@ TESTSRC := $(sort $(wildcard tests/check_*.c))
 TESTS   := $(TESTSRC:tests/%.c=$(B)/tests/%)
 FUZZSRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ    := $(FUZZSRC:tests/fuzz/%.c=$(B)/fuzz/%)
-TESTLIB := $(B)/tests/support.o $(B)/tests/tiny_model.o
+TESTLIB := $(B)/tests/support.o $(B)/tests/tiny_model.o $(B)/tests/golden.o
 
 .PHONY: all test tests check fuzz fuzz-replay fuzz-run tsan-run deps docs install uninstall clean golden
 all: moetop
@@ -145,6 +145,14 @@ uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/moetop $(DATA)/man/man1/moetop.1 $(DATA)/man/man5/moetop.yaml.5
 	rm -f $(DATA)/bash-completion/completions/moetop $(DATA)/zsh/site-functions/_moetop $(DATA)/fish/vendor_completions.d/moetop.fish
 	rm -rf $(DATA)/moetop $(DATA)/doc/moetop
+
+# Golden numbers of any folders of the layout of tests/golden/phimoe, also outside this tree.
+DIRS ?= $(sort $(dir $(wildcard tests/golden/phimoe/*/golden.safetensors)))
+$(B)/tests/golden_tool: $(B)/tests/golden_tool.o $(B)/tests/golden.o $(B)/libmoetop.a
+	@echo "LD   $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
+golden: $(B)/tests/golden_tool
+	$(Q)$< $(DIRS)
 
 deps:
 	apt-get update -qq

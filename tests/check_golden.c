@@ -1,0 +1,322 @@
+/* The model, right to the last digit: golden numbers of the official code (tests/golden) against the engine, whole, chunked and token by
+ * token; the demo model's greedy text and perplexity; and the tolerances of BF16 and of quantised arithmetic. */
+#include "tests/golden.h"
+
+#include "engine/base/json.h"
+#include "engine/base/mem.h"
+#include "engine/device/numerics.h"
+#include "tests/support.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Largest differences of a logit from the F32 golden numbers; measured on this suite and doubled. */
+#define DEMO_BF16 1.0
+#define DEMO_Q8_0 10.0
+#define DEMO_Q4_0 10.0
+
+static const char *const checkpoints[] = {"phimoe-quirk-f32", "phimoe-16x-bf16", "phimoe-window-f32", "phimoe-longrope-f32"};
+
+static char *demo_gguf(void)
+{
+    static char path[4200];
+
+    snprintf(path, sizeof path, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
+    return path;
+}
+
+static void open_golden(struct golden *golden, const char *below)
+{
+    char why[4200];
+
+    if (golden_open(golden, support_path(below), why, sizeof why) < 0)
+        ck_abort_msg("%s", why);
+}
+
+static struct engine *open_engine(const char *model, int n_threads, int convert, bool exact)
+{
+    struct engine *g = NULL;
+    struct error e = {0};
+
+    if (golden_engine(&g, model, n_threads, convert, exact, &e) < 0)
+        ck_abort_msg("%s", e.text);
+    return g;
+}
+
+START_TEST(checkpoints_match)
+{
+    char below[128];
+    struct golden golden;
+    struct golden_result r;
+    struct engine *g;
+    struct error e = {0};
+
+    snprintf(below, sizeof below, "golden/phimoe/%s/golden.safetensors", checkpoints[_i]);
+    open_golden(&golden, below);
+    snprintf(below, sizeof below, "golden/phimoe/%s", checkpoints[_i]);
+    g = open_engine(support_path(below), 2, -1, true);
+    ck_assert_msg(golden_compare(g, &golden, &r, &e) == 0, "%s", e.text);
+    printf("%s: whole %.3g chunks %.3g steps %.3g\n", checkpoints[_i], r.whole, r.chunked, r.stepped);
+    ck_assert_msg(r.whole <= GOLDEN_TOLERANCE, "whole prompt: %g", r.whole);
+    ck_assert_msg(r.chunked <= GOLDEN_TOLERANCE, "chunks: %g", r.chunked);
+    ck_assert_msg(r.stepped <= GOLDEN_TOLERANCE, "token by token: %g", r.stepped);
+    ck_assert(r.greedy_agrees);
+    ck_assert(r.routing_agrees);
+    ck_assert(r.has_greedy == (strcmp(checkpoints[_i], "phimoe-longrope-f32") != 0));
+    engine_close(g);
+    golden_close(&golden);
+}
+END_TEST
+
+/* BF16 products instead of F32 ones (oneDNN on machines that have them, weights only elsewhere): what that costs in a logit, relative to the
+ * largest logit of the prompt. Measured 4e-3 at most. */
+START_TEST(bf16_arithmetic_is_near)
+{
+    struct golden golden;
+    struct engine *g;
+    struct error e = {0};
+    float *logits, largest = 0.0f;
+    double worst = 0.0;
+    size_t n;
+
+    open_golden(&golden, "golden/phimoe/phimoe-16x-bf16/golden.safetensors");
+    g = open_engine(support_path("golden/phimoe/phimoe-16x-bf16"), 2, -1, false);
+    n = (size_t)golden.n * (size_t)golden.n_vocab;
+    logits = malloc(n * sizeof *logits);
+    ck_assert_int_eq(engine_eval(g, golden.input_ids, golden.n, logits, true, &e), 0);
+    for (size_t i = 0; i < n; i++) {
+        largest = fmaxf(largest, fabsf(golden.logits[i]));
+        worst = fmax(worst, fabs((double)logits[i] - (double)golden.logits[i]));
+    }
+    printf("bf16: worst %.3g of %.3g\n", worst, (double)largest);
+    ck_assert_double_lt(worst, 1e-2 * (double)largest);
+    free(logits);
+    engine_close(g);
+    golden_close(&golden);
+}
+END_TEST
+
+START_TEST(router_table_is_exact)
+{
+    char *text;
+    size_t size = 0;
+    FILE *f = fopen(support_path("golden/phimoe/router.json"), "rb");
+    json_t *all;
+    struct error e;
+    size_t i;
+    json_t *c;
+
+    ck_assert_ptr_nonnull(f);
+    text = malloc(1 << 20);
+    size = fread(text, 1, 1 << 20, f);
+    fclose(f);
+    all = json_read(text, size, "router.json", &e);
+    ck_assert_ptr_nonnull(all);
+    ck_assert_uint_gt(json_array_size(all), 10);
+    json_array_foreach(all, i, c) {
+        const json_t *in = json_object_get(c, "scores");
+        int n = (int)json_array_size(in), experts[2];
+        float scores[512], weights[2];
+
+        ck_assert_int_le(n, 512);
+        for (int k = 0; k < n; k++)
+            scores[k] = (float)json_number_value(json_array_get(in, (size_t)k));
+        num_sparsemixer(scores, n, (float)json_number_value(json_object_get(c, "jitter")), 2, experts, weights);
+        for (size_t k = 0; k < 2; k++) {
+            ck_assert_int_eq(experts[k], json_integer_value(json_array_get(json_object_get(c, "experts"), k)));
+            ck_assert_float_eq_tol(weights[k], (float)json_number_value(json_array_get(json_object_get(c, "weights"), k)), 1e-6f);
+        }
+    }
+    json_decref(all);
+    free(text);
+}
+END_TEST
+
+/* ---- the demo model ---- */
+
+static json_t *demo_numbers(void)
+{
+    char *text = malloc(1 << 20);
+    FILE *f = fopen(support_path("golden/demo/perplexity.json"), "rb");
+    struct error e;
+    json_t *all;
+    size_t size;
+
+    ck_assert_ptr_nonnull(f);
+    size = fread(text, 1, 1 << 20, f);
+    fclose(f);
+    all = json_read(text, size, "perplexity.json", &e);
+    ck_assert_ptr_nonnull(all);
+    free(text);
+    return all;
+}
+
+static int ids_of(const json_t *array, int *ids, int room)
+{
+    int n = (int)json_array_size(array);
+
+    ck_assert_int_le(n, room);
+    for (int i = 0; i < n; i++)
+        ids[i] = (int)json_integer_value(json_array_get(array, (size_t)i));
+    return n;
+}
+
+static double perplexity(struct engine *g, const json_t *texts)
+{
+    int n_vocab = engine_info(g)->model->hp.n_vocab, ids[512], total = 0;
+    float *logits = malloc(512 * (size_t)n_vocab * sizeof *logits);
+    struct error e = {0};
+    double nll = 0.0;
+    size_t t;
+    json_t *text;
+
+    json_array_foreach(texts, t, text) {
+        int n = ids_of(json_object_get(text, "ids"), ids, 512);
+
+        engine_session_clear(g);
+        ck_assert_msg(engine_eval(g, ids, n, logits, true, &e) == 0, "%s", e.text);
+        for (int i = 0; i + 1 < n; i++) {
+            const float *row = logits + (size_t)i * (size_t)n_vocab;
+            double max = row[golden_argmax(row, n_vocab)], sum = 0.0;
+
+            for (int k = 0; k < n_vocab; k++)
+                sum += exp((double)row[k] - max);
+            nll -= (double)row[ids[i + 1]] - max - log(sum);
+            total++;
+        }
+    }
+    free(logits);
+    return exp(nll / total);
+}
+
+/* golden.safetensors was computed from the BF16 weights, so Q8_0 weights and activations differ a little. */
+static double demo_difference(struct engine *g, const struct golden *golden, int *same_greedy)
+{
+    size_t n = (size_t)golden->n * (size_t)golden->n_vocab;
+    float *logits = malloc(n * sizeof *logits);
+    struct error e = {0};
+    double worst = 0.0;
+
+    engine_session_clear(g);
+    ck_assert_msg(engine_eval(g, golden->input_ids, golden->n, logits, true, &e) == 0, "%s", e.text);
+    for (size_t i = 0; i < n; i++)
+        worst = fmax(worst, fabs((double)logits[i] - (double)golden->logits[i]));
+    memmove(logits, logits + n - (size_t)golden->n_vocab, (size_t)golden->n_vocab * sizeof *logits);
+    *same_greedy = 0;
+    for (int i = 0; i < golden->n_greedy; i++) {
+        int id = golden_argmax(logits, golden->n_vocab);
+
+        if (id != golden->greedy[i])
+            break;
+        ++*same_greedy;
+        ck_assert_int_eq(engine_eval(g, &id, 1, logits, false, &e), 0);
+    }
+    free(logits);
+    return worst;
+}
+
+static void demo_check(struct engine *g, const char *kind, double most, int least_greedy)
+{
+    json_t *all = demo_numbers();
+    double want = json_number_value(json_object_get(json_object_get(all, "perplexity"), kind)), got, worst;
+    struct golden golden;
+    int same;
+
+    open_golden(&golden, "golden/demo/golden.safetensors");
+    worst = demo_difference(g, &golden, &same);
+    got = perplexity(g, json_object_get(all, "texts"));
+    printf("demo %s: largest logit difference %.3g, %d of %d greedy ids, perplexity %.5f of %.5f (%+.3f %%)\n", kind, worst, same, golden.n_greedy, got, want,
+           100.0 * (got / want - 1.0));
+    ck_assert_double_lt(worst, most);
+    ck_assert_int_ge(same, least_greedy);
+    ck_assert_double_lt(fabs(got / want - 1.0), 0.005);
+    golden_close(&golden);
+    json_decref(all);
+}
+
+START_TEST(demo_q8_0_file)
+{
+    struct engine *g = open_engine(demo_gguf(), 2, -1, false);
+
+    demo_check(g, "q8_0", DEMO_Q8_0, 0);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(demo_folder)
+{
+    static const struct { const char *kind; int convert; bool exact; double most; int greedy; } cases[] = {
+        {"bf16", -1, true, GOLDEN_TOLERANCE, 64}, {"bf16", -1, false, DEMO_BF16, 64}, {"q8_0", DTYPE_Q8_0, false, DEMO_Q8_0, 0},
+        {"q4_0", DTYPE_Q4_0, false, DEMO_Q4_0, 0}};
+    const char *folder = support_shared("demo/tiny-storyteller");
+    struct engine *g;
+
+    if (!folder)
+        return;
+    g = open_engine(folder, 2, cases[_i].convert, cases[_i].exact);
+    demo_check(g, cases[_i].kind, cases[_i].most, cases[_i].greedy);
+    engine_close(g);
+}
+END_TEST
+
+/* Quantised weights: the same bits whatever the threads, the kernels and the chunks. */
+START_TEST(quantised_bits_do_not_depend_on_the_machine)
+{
+    static const struct { const char *kernels; int threads, chunk; } ways[] = {
+        {"scalar", 1, 75}, {"avx2", 2, 1}, {"avx512", 1, 7}, {NULL, 2, 75}, {NULL, 2, 16}, {NULL, 1, 33}};
+    struct golden golden;
+    float *first = NULL;
+    size_t n;
+
+    open_golden(&golden, "golden/demo/golden.safetensors");
+    n = (size_t)golden.n * (size_t)golden.n_vocab;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct engine_config c = {.model_path = demo_gguf(), .context = 128, .n_threads = ways[i].threads, .kv_k = KV_F16, .kv_v = KV_F16, .convert = -1,
+                                  .no_tokenizer = true, .kernels = ways[i].kernels};
+        float *logits = malloc(n * sizeof *logits);
+        struct engine *g = NULL;
+        struct error e = {0};
+
+        if (engine_open(&g, &c, &e) < 0) {
+            ck_assert_msg(e.code == ERR_USAGE && ways[i].kernels, "%s", e.text);
+            printf("SKIPPED: %s\n", e.text);
+            free(logits);
+            continue;
+        }
+        ck_assert_int_eq(engine_eval_chunked(g, golden.input_ids, golden.n, ways[i].chunk, logits, true, &e), 0);
+        engine_close(g);
+        if (!first) {
+            first = logits;
+            continue;
+        }
+        ck_assert_msg(memcmp(first, logits, n * sizeof *logits) == 0, "way %zu", i);
+        free(logits);
+    }
+    cpu_kernels_select(NULL, NULL);
+    free(first);
+    golden_close(&golden);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("golden");
+    TCase *t = tcase_create("golden");
+
+    tcase_set_timeout(t, 240);
+    tcase_add_loop_test(t, checkpoints_match, 0, 4);
+    tcase_add_test(t, bf16_arithmetic_is_near);
+    tcase_add_test(t, router_table_is_exact);
+    tcase_add_test(t, demo_q8_0_file);
+    tcase_add_loop_test(t, demo_folder, 0, 4);
+    tcase_add_test(t, quantised_bits_do_not_depend_on_the_machine);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}

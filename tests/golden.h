@@ -1,0 +1,44 @@
+/* Golden data (see the data's README): reading golden.safetensors without the program's own readers, and the comparison with an engine that
+ * both the test suite and the golden tool make. */
+#ifndef TESTS_GOLDEN_H
+#define TESTS_GOLDEN_H
+
+#include "engine/run/engine.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct golden {
+    char *bytes;                 /* the file */
+    size_t size;
+    int n, n_vocab;              /* prompt tokens, vocabulary */
+    const int *input_ids;
+    const float *logits;         /* (n, n_vocab) */
+    const int *greedy;           /* n_greedy ids, or NULL */
+    int n_greedy;
+    const float *short_logits;   /* (n_short, n_vocab), or NULL */
+    int n_short;
+    const int *experts;          /* (n_layers, n, used), or NULL */
+    const float *weights;
+    int n_layers, used;
+};
+
+/* 0, or -1 with one line in why. */
+int golden_open(struct golden *g, const char *path, char *why, size_t why_size);
+void golden_close(struct golden *g);
+
+struct golden_result {
+    double whole, chunked, stepped;      /* largest absolute difference of a logit: at once, in chunks of 1, 7 and 16, token by token */
+    bool has_greedy, greedy_agrees;
+    bool routing_agrees;                 /* the same experts, weights within 1e-4; true where the file has none */
+};
+
+#define GOLDEN_TOLERANCE 1e-4
+
+/* The engine as the golden numbers want it: float weights multiplied in F32, F32 cache. ERR_ codes as engine_open. */
+int golden_engine(struct engine **out, const char *model, int n_threads, int convert, bool exact, struct error *e);
+/* Runs every comparison; ERR_ codes of the engine. */
+int golden_compare(struct engine *g, const struct golden *golden, struct golden_result *out, struct error *e);
+int golden_argmax(const float *logits, int n);
+
+#endif
