@@ -12,10 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Largest differences of a logit from the F32 golden numbers; measured on this suite and doubled. */
-#define DEMO_BF16 1.0
-#define DEMO_Q8_0 10.0
-#define DEMO_Q4_0 10.0
+/* Root mean square differences of a logit from the F32 golden numbers, measured here (BF16 1e-5, Q8_0 0.16, Q4_0 0.6) and doubled. A single
+ * logit may differ by more where a near tie sends a token to another expert. */
+#define DEMO_BF16 0.05
+#define DEMO_Q8_0 0.4
+#define DEMO_Q4_0 1.5
 
 static const char *const checkpoints[] = {"phimoe-quirk-f32", "phimoe-16x-bf16", "phimoe-window-f32", "phimoe-longrope-f32"};
 
@@ -192,7 +193,7 @@ static double perplexity(struct engine *g, const json_t *texts)
 }
 
 /* golden.safetensors was computed from the BF16 weights, so Q8_0 weights and activations differ a little. */
-static double demo_difference(struct engine *g, const struct golden *golden, int *same_greedy)
+static double demo_difference(struct engine *g, const struct golden *golden, int *same_greedy, double *rms)
 {
     size_t n = (size_t)golden->n * (size_t)golden->n_vocab;
     float *logits = malloc(n * sizeof *logits);
@@ -201,8 +202,14 @@ static double demo_difference(struct engine *g, const struct golden *golden, int
 
     engine_session_clear(g);
     ck_assert_msg(engine_eval(g, golden->input_ids, golden->n, logits, true, &e) == 0, "%s", e.text);
-    for (size_t i = 0; i < n; i++)
-        worst = fmax(worst, fabs((double)logits[i] - (double)golden->logits[i]));
+    *rms = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        double d = (double)logits[i] - (double)golden->logits[i];
+
+        worst = fmax(worst, fabs(d));
+        *rms += d * d / (double)n;
+    }
+    *rms = sqrt(*rms);
     memmove(logits, logits + n - (size_t)golden->n_vocab, (size_t)golden->n_vocab * sizeof *logits);
     *same_greedy = 0;
     for (int i = 0; i < golden->n_greedy; i++) {
@@ -220,16 +227,18 @@ static double demo_difference(struct engine *g, const struct golden *golden, int
 static void demo_check(struct engine *g, const char *kind, double most, int least_greedy)
 {
     json_t *all = demo_numbers();
-    double want = json_number_value(json_object_get(json_object_get(all, "perplexity"), kind)), got, worst;
+    double want = json_number_value(json_object_get(json_object_get(all, "perplexity"), kind)), got, worst, rms;
     struct golden golden;
     int same;
 
     open_golden(&golden, "golden/demo/golden.safetensors");
-    worst = demo_difference(g, &golden, &same);
+    worst = demo_difference(g, &golden, &same, &rms);
     got = perplexity(g, json_object_get(all, "texts"));
-    printf("demo %s: largest logit difference %.3g, %d of %d greedy ids, perplexity %.5f of %.5f (%+.3f %%)\n", kind, worst, same, golden.n_greedy, got, want,
+    printf("demo %s: logits differ by %.3g (root mean square; largest %.3g), %d of %d greedy ids, perplexity %.5f of %.5f (%+.3f %%)\n", kind, rms, worst, same, golden.n_greedy, got, want,
            100.0 * (got / want - 1.0));
-    ck_assert_double_lt(worst, most);
+    ck_assert_double_lt(rms, most);
+    if (most <= GOLDEN_TOLERANCE)
+        ck_assert_double_le(worst, GOLDEN_TOLERANCE);
     ck_assert_int_ge(same, least_greedy);
     ck_assert_double_lt(fabs(got / want - 1.0), 0.005);
     golden_close(&golden);
