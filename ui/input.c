@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <readline/history.h>
 #include <readline/readline.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define HISTORY_MOST 2000
@@ -76,7 +75,7 @@ static void on_line(char *line)
     forget_undo();
     if (line)
         history_keep(line);
-    free(line);
+    mem_free(line);
 }
 
 static int key_newline(int count, int key)
@@ -95,15 +94,6 @@ static int key_editor(int count, int key)
     return 0;
 }
 
-/* Readline wants malloc'ed strings. */
-static char *copy_out(const char *s)
-{
-    size_t n = strlen(s) + 1;
-    char *p = malloc(n);
-
-    return p ? memcpy(p, s, n) : NULL;
-}
-
 static char **complete(const char *text, int start, int end)
 {
     char **found = in.options.complete ? in.options.complete(in.options.ctx, rl_line_buffer, start, end) : NULL, **out;
@@ -115,7 +105,7 @@ static char **complete(const char *text, int start, int end)
         return NULL;
     while (found[n])
         n++;
-    out = n ? calloc(n + 2, sizeof *out) : NULL;
+    out = n ? mem_alloc(n + 2, sizeof *out) : NULL;              /* readline frees these: mem_* is the C library's heap */
     if (out) {
         common = strlen(found[0]);
         for (i = 1; i < n; i++) {
@@ -125,13 +115,9 @@ static char **complete(const char *text, int start, int end)
                 k++;
             common = k;
         }
-        out[0] = malloc(common + 1);
-        if (out[0]) {
-            memcpy(out[0], found[0], common);
-            out[0][common] = 0;
-        }
+        out[0] = mem_string_n(found[0], common);
         for (i = 0; n > 1 && i < n; i++)
-            out[i + 1] = copy_out(found[i]);
+            out[i + 1] = mem_string(found[i]);
     }
     for (i = 0; i < n; i++)
         mem_free(found[i]);
