@@ -2,6 +2,7 @@
 #include "app/app.h"
 #include "app/bench_args.h"
 #include "app/config.h"
+#include "app/crash.h"
 #include "app/modes.h"
 #include "app/options.h"
 
@@ -45,6 +46,7 @@ int main(int argc, char **argv)
     int rc;
 
     setlocale(LC_ALL, "");
+    crash_install();
     bench_respell(argc, argv);
     if ((rc = read_options(&o, argc, argv, &e)) >= 0 && (rc = mode_choose(&o)->run(&o, &e)) >= 0)
         rc = flush_stdout(&e);
