@@ -1,0 +1,295 @@
+/* Expert use: counts and figures by hand, profiles written and read back, other models refused, imatrix files. */
+#include "app/profile_file.h"
+#include "engine/base/mem.h"
+#include "tests/support.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const float ones[64] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
+START_TEST(figures_by_hand)
+{
+    /* 2 layers, 4 experts, 2 used, tokens (0,1) (1,2) (1,2) (3,0) in layer 0; always (0,1) in layer 1 */
+    static const int experts[] = {0, 1, 1, 2, 1, 2, 3, 0, 0, 1, 0, 1, 0, 1, 0, 1};
+    struct usage u;
+    struct usage_layer a, b;
+
+    ck_assert_int_eq(usage_init(&u, 2, 4, 2, NULL), 0);
+    usage_add(&u, 4, 0, experts, ones);
+    ck_assert_uint_eq(u.tokens, 4);
+    ck_assert_uint_eq(u.follow, 3);
+    ck_assert(u.count[0] == 2 && u.count[1] == 3 && u.count[2] == 2 && u.count[3] == 1);
+    ck_assert(u.count[4] == 4 && u.count[5] == 4 && u.count[6] == 0);
+    a = usage_layer(&u, 0);
+    b = usage_layer(&u, 1);
+    ck_assert(fabs(a.entropy - (-2 * 0.25 * log2(0.25) - 0.375 * log2(0.375) - 0.125 * log2(0.125))) < 1e-9);
+    ck_assert(fabs(a.imbalance - 1.5) < 1e-9);
+    ck_assert(fabs(a.unused) < 1e-9);
+    ck_assert(fabs(a.overlap - (1 + 2 + 0) / 6.0) < 1e-9);
+    ck_assert(fabs(a.overlap_chance - (0.25 + 0.5625 + 0.25 + 0.0625) / 2) < 1e-9);
+    ck_assert(fabs(b.entropy - 1) < 1e-9 && fabs(b.entropy_share - 0.5) < 1e-9 && fabs(b.unused - 0.5) < 1e-9);
+    ck_assert(fabs(b.overlap - 1) < 1e-9 && fabs(b.overlap_chance - 1) < 1e-9);
+    ck_assert(fabs(b.below - (2 + 1 + 1 + 1) / 8.0) < 1e-9);
+    ck_assert(fabs(b.below_chance - (0.5 * 1 + 0.75 * 1) / 2) < 1e-9);
+    usage_clear(&u);
+    ck_assert_uint_eq(u.tokens, 0);
+    ck_assert(usage_layer(&u, 0).entropy == 0);
+    usage_release(&u);
+}
+END_TEST
+
+START_TEST(chunks_count_like_one_pass)
+{
+    int all[2 * 30 * 2];
+    float w[2 * 30 * 2];
+    struct usage whole, parts;
+
+    srand(3);
+    for (int i = 0; i < 120; i++) {
+        all[i] = (i & 1) ? 4 + rand() % 4 : rand() % 4;
+        w[i] = (float)(rand() % 100) * 0.01f;
+    }
+    usage_init(&whole, 2, 8, 2, NULL);
+    usage_init(&parts, 2, 8, 2, NULL);
+    usage_add(&whole, 30, 0, all, w);
+    for (int at = 0; at < 30;) {
+        int n = 1 + at % 7, e[28], k = 0;
+        float v[28];
+
+        n = n > 30 - at ? 30 - at : n;
+        for (int l = 0; l < 2; l++)
+            for (int i = 0; i < 2 * n; i++, k++) {
+                e[k] = all[l * 60 + 2 * at + i];
+                v[k] = w[l * 60 + 2 * at + i];
+            }
+        usage_add(&parts, n, at, e, v);
+        at += n;
+    }
+    for (int l = 0; l < 2; l++) {
+        struct usage_layer a = usage_layer(&whole, l), b = usage_layer(&parts, l);
+
+        ck_assert(fabs(a.overlap - b.overlap) < 1e-12 && fabs(a.below - b.below) < 1e-12 && fabs(a.entropy - b.entropy) < 1e-12);
+    }
+    ck_assert(fabs(usage_likeness(&whole, &parts) - 1) < 1e-12);
+    usage_add(&parts, 1, 0, all, w);                 /* a new text does not follow the old one */
+    ck_assert_uint_eq(parts.follow, 29);
+    usage_release(&whole);
+    usage_release(&parts);
+}
+END_TEST
+
+START_TEST(likeness)
+{
+    static const int a[] = {0, 1}, b[] = {2, 3};
+    struct usage u, v;
+
+    usage_init(&u, 1, 4, 2, NULL);
+    usage_init(&v, 1, 4, 2, NULL);
+    usage_add(&u, 1, 0, a, ones);
+    usage_add(&v, 1, 0, b, ones);
+    ck_assert(usage_likeness(&u, &v) == 0);
+    usage_add(&v, 1, 1, a, ones);
+    ck_assert(fabs(usage_likeness(&u, &v) - 0.5) < 1e-12);
+    usage_release(&u);
+    usage_release(&v);
+}
+END_TEST
+
+static const char *file(const char *name, const void *data, size_t n)
+{
+    static char path[400];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/%s", support_tmpdir(), name);
+    f = fopen(path, "wb");
+    fwrite(data, 1, n, f);
+    fclose(f);
+    return path;
+}
+
+static char *sample_json(double expert_ns)
+{
+    static const int experts[] = {0, 1, 1, 2, 1, 2, 3, 0, 0, 1, 0, 1, 0, 1, 0, 1};
+    struct profile_facts facts = {.model = "tiny \"q\"", .type = "q8_0", .hash = 0xfedcba9876543210u, .source = "a\\b\n", .n_devices = 1};
+    double each[8] = {1000, 2000};
+    struct usage u;
+    char *text;
+    size_t n;
+
+    strcpy(facts.devices[0].name, "cpu");
+    facts.devices[0].expert_ns = expert_ns;
+    facts.expert_ns = each;
+    usage_init(&u, 2, 4, 2, NULL);
+    usage_add(&u, 4, 0, experts, ones);
+    ck_assert_int_eq(profile_json(&u, &facts, &text, &n, NULL), 0);
+    ck_assert_uint_eq(strlen(text), n);
+    usage_release(&u);
+    return text;
+}
+
+START_TEST(profiles_read_back)
+{
+    char *text = sample_json(12345);
+    const char *path = file("p.json", text, strlen(text));
+    struct profile_facts facts;
+    struct usage u;
+    struct error e = {0};
+
+    ck_assert_msg(profile_read(&u, &facts, path, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(u.n_layers, 2);
+    ck_assert_int_eq(u.n_experts, 4);
+    ck_assert_int_eq(u.n_used, 2);
+    ck_assert_uint_eq(u.tokens, 4);
+    ck_assert(u.count[1] == 3 && u.count[4] == 4 && u.weight[1] == 3);
+    ck_assert_str_eq(facts.model, "tiny \"q\"");
+    ck_assert_str_eq(facts.source, "a\\b\n");
+    ck_assert_uint_eq(facts.hash, 0xfedcba9876543210u);
+    ck_assert_int_eq(facts.n_devices, 1);
+    ck_assert(fabs(facts.devices[0].expert_ns - 12345) < 1);
+    ck_assert_int_eq(profile_check(&u, &facts, path, "m", 0xfedcba9876543210u, 2, 4, 2, &e), 0);
+    ck_assert_int_eq(profile_check(&u, &facts, path, "m", 1, 2, 4, 2, &e), ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(e.text, "another model or quantisation"));
+    ck_assert_int_eq(profile_check(&u, &facts, path, "m", 0xfedcba9876543210u, 3, 4, 2, &e), ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(e.text, "3 of 4"));
+    usage_release(&u);
+    profile_facts_release(&facts);
+    mem_free(text);
+}
+END_TEST
+
+START_TEST(damaged_profiles_are_refused)
+{
+    char *text = sample_json(0);
+    struct profile_facts facts;
+    struct usage u;
+    struct error e = {0};
+    size_t n = strlen(text);
+
+    for (size_t cut = 0; cut < n; cut += 13)
+        ck_assert_int_lt(profile_read(&u, &facts, file("cut.json", text, cut), &e), 0);
+    for (size_t i = 0; i < n; i++) {                 /* any digit or bracket changed: an error or numbers, never a crash */
+        char kept = text[i];
+
+        if (!strchr("0123456789[]{}:,", kept))
+            continue;
+        text[i] = kept == '9' ? '-' : '9';
+        if (profile_read(&u, &facts, file("odd.json", text, n), &e) == 0) {
+            usage_layer(&u, 0);
+            usage_release(&u);
+        }
+        text[i] = kept;
+    }
+    ck_assert_int_eq(profile_read(&u, &facts, file("x.json", "{}", 2), &e), ERR_INPUT);
+    ck_assert_int_eq(profile_read(&u, &facts, "/nonexistent", &e), ERR_IO);
+    mem_free(text);
+}
+END_TEST
+
+/* ---- imatrix: a GGUF with general.type and the counts of 2 layers of 4 experts ---- */
+
+static unsigned char gguf[2000];
+static size_t gguf_n;
+
+static void put(const void *p, size_t n)
+{
+    memcpy(gguf + gguf_n, p, n);
+    gguf_n += n;
+}
+
+static void put_u32(uint32_t v) { put(&v, 4); }
+static void put_u64(uint64_t v) { put(&v, 8); }
+
+static void put_name(const char *s)
+{
+    put_u64(strlen(s));
+    put(s, strlen(s));
+}
+
+static void make_imatrix(const char *suffix)
+{
+    static const float counts[2][4] = {{10, 0, 30, 2.0f}, {7, 7, 7, 7}};
+    char name[64];
+
+    gguf_n = 0;
+    put("GGUF", 4);
+    put_u32(3);
+    put_u64(2);
+    put_u64(1);
+    put_name("general.type");
+    put_u32(8);
+    put_name("imatrix");
+    for (int l = 0; l < 2; l++) {
+        snprintf(name, sizeof name, "blk.%d.ffn_gate_exps.weight.%s", l, suffix);
+        put_name(name);
+        put_u32(2);
+        put_u64(1);
+        put_u64(4);
+        put_u32(0);
+        put_u64((uint64_t)l * 32);
+    }
+    while (gguf_n % 32)
+        gguf[gguf_n++] = 0;
+    for (int l = 0; l < 2; l++) {
+        put(counts[l], 16);
+        while (gguf_n % 32)
+            gguf[gguf_n++] = 0;
+    }
+}
+
+START_TEST(imatrix_counts_are_read)
+{
+    struct profile_facts facts;
+    struct usage u;
+    struct error e = {0};
+
+    make_imatrix("counts");
+    ck_assert_msg(profile_read(&u, &facts, file("imatrix.gguf", gguf, gguf_n), &e) == 0, "%s", e.text);
+    ck_assert_int_eq(u.n_layers, 2);
+    ck_assert_int_eq(u.n_experts, 4);
+    ck_assert(u.count[0] == 10 && u.count[1] == 0 && u.count[2] == 30 && u.count[7] == 7);
+    ck_assert_uint_eq(facts.hash, 0);
+    ck_assert_int_eq(profile_check(&u, &facts, "f", "m", 99, 2, 4, 2, &e), 0);
+    ck_assert_int_eq(profile_check(&u, &facts, "f", "m", 99, 2, 5, 2, &e), ERR_INPUT);
+    usage_release(&u);
+    make_imatrix("in_sum2");
+    ck_assert_int_lt(profile_read(&u, &facts, file("imatrix.gguf", gguf, gguf_n), &e), 0);
+    ck_assert_ptr_nonnull(strstr(e.text, "no expert counts"));
+}
+END_TEST
+
+START_TEST(no_memory)
+{
+    struct usage u;
+
+    for (long n = 0; n < 5; n++) {
+        mem_fail_after(n);
+        ck_assert_int_eq(usage_init(&u, 2, 4, 2, NULL), ERR_MEMORY);
+        mem_fail_after(-1);
+    }
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("profile");
+    TCase *t = tcase_create("profile");
+
+    tcase_add_test(t, figures_by_hand);
+    tcase_add_test(t, chunks_count_like_one_pass);
+    tcase_add_test(t, likeness);
+    tcase_add_test(t, profiles_read_back);
+    tcase_add_test(t, damaged_profiles_are_refused);
+    tcase_add_test(t, imatrix_counts_are_read);
+    tcase_add_test(t, no_memory);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
