@@ -1,0 +1,61 @@
+/* See bandwidth.h. A bucket kept as one number: the moment its last token will have flowed in. Taking moves that moment on by the bytes'
+ * time; who finds it further ahead than the burst allows, waits for the difference. One atomic word, so no lock orders the devices. */
+#include "engine/placement/bandwidth.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/series.h"
+
+#include <string.h>
+
+#define BURST_NS (200 * 1000ull)
+#define MOST_NS (100 * CLOCK_MILLI)
+#define SAMPLES 64
+
+void bandwidth_init(struct bandwidth *b, enum bandwidth_mode mode, double bytes_per_second)
+{
+    memset(b, 0, sizeof *b);
+    b->mode = mode;
+    b->active = mode == BANDWIDTH_ON;
+    b->rate = bytes_per_second > 0 ? bytes_per_second * 1e-9 : 0;
+    b->burst_ns = BURST_NS;
+    b->now = clock_now;
+    b->sleep = clock_sleep;
+}
+
+uint64_t bandwidth_take(struct bandwidth *b, uint64_t bytes)
+{
+    uint64_t now, due, after, cost, wait;
+
+    if (!b || !b->active || b->rate <= 0)
+        return 0;
+    cost = (uint64_t)((double)bytes / b->rate);
+    now = b->now();
+    due = atomic_load_explicit(&b->due_ns, memory_order_relaxed);
+    do
+        after = (due > now ? due : now) + (cost < MOST_NS ? cost : MOST_NS);
+    while (!atomic_compare_exchange_weak_explicit(&b->due_ns, &due, after, memory_order_relaxed, memory_order_relaxed));
+    /* what was due before these bytes must flow in first, but for the burst */
+    wait = due > now + b->burst_ns ? due - now - b->burst_ns : 0;
+    wait = wait < MOST_NS ? wait : MOST_NS;
+    atomic_fetch_add_explicit(&b->taken, bytes, memory_order_relaxed);
+    if (wait) {
+        b->sleep(wait);
+        atomic_fetch_add_explicit(&b->waited_ns, wait, memory_order_relaxed);
+    }
+    return wait;
+}
+
+void bandwidth_decide(struct bandwidth *b, const double *with_ns, const double *without_ns, int n)
+{
+    double x[SAMPLES], y[SAMPLES];
+    struct series_figures with, without;
+
+    if (b->mode != BANDWIDTH_AUTO)
+        return;
+    n = n < SAMPLES ? n : SAMPLES;
+    memcpy(x, with_ns, (size_t)n * sizeof *x);
+    memcpy(y, without_ns, (size_t)n * sizeof *y);
+    series_summarise_sorted(x, (size_t)n, &with);
+    series_summarise_sorted(y, (size_t)n, &without);
+    b->active = with.median < without.median && series_differ(&with, &without);
+}
