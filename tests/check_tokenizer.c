@@ -111,6 +111,30 @@ START_TEST(golden_cases_from_the_bundled_gguf)
 }
 END_TEST
 
+/* The same file without its list of merges, as converters write it: pairs are then merged by score. */
+START_TEST(golden_cases_by_score)
+{
+    static char path[512];
+    FILE *in = fopen(support_path(DEMO), "rb"), *out;
+    size_t len = 32 << 20;
+    char *data = malloc(len), *key;
+
+    ck_assert_ptr_nonnull(in);
+    len = fread(data, 1, len, in);
+    fclose(in);
+    key = memmem(data, len, "tokenizer.ggml.merges", 21);
+    ck_assert_ptr_nonnull(key);
+    key[20] = 'x';
+    snprintf(path, sizeof path, "%s/by-score.gguf", support_tmpdir());
+    out = fopen(path, "wb");
+    ck_assert_ptr_nonnull(out);
+    ck_assert_uint_eq(fwrite(data, 1, len, out), len);
+    fclose(out);
+    free(data);
+    check_golden(path, "golden/demo/tokenizer-cases.json");
+}
+END_TEST
+
 START_TEST(golden_cases_from_the_demo_folder)
 {
     check_golden(support_shared("demo/tiny-storyteller"), "golden/demo/tokenizer-cases.json");
@@ -419,6 +443,7 @@ static Suite *suite(void)
 
     tcase_set_timeout(c, 120);
     tcase_add_test(c, golden_cases_from_the_bundled_gguf);
+    tcase_add_test(c, golden_cases_by_score);
     tcase_add_test(c, golden_cases_from_the_demo_folder);
     tcase_add_test(c, golden_cases_of_phi_tiny_moe);
     tcase_add_test(c, typed_special_tokens_stay_text);
