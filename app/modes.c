@@ -3,6 +3,7 @@
 
 #include "app/documents.h"
 #include "app/place.h"
+#include "app/tokenize.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,8 @@ static bool print_config_wanted(const struct options *o) { return o->print_confi
 static bool completion_wanted(const struct options *o) { return o->completion; }
 static bool print_man_wanted(const struct options *o) { return o->print_man; }
 static bool place_help_wanted(const struct options *o) { return o->place && strcmp(o->place, "help") == 0; }
+static bool tokenize_wanted(const struct options *o) { return o->tokenize; }
+static bool detokenize_wanted(const struct options *o) { return o->detokenize; }
 static bool always(const struct options *o) { return true; }
 
 static int help_run(struct options *o, struct error *e)
@@ -67,6 +70,8 @@ static const struct mode modes[] = {
     {"completion", "print a completion script", completion_wanted, completion_run},
     {"print-man", "print a manual page", print_man_wanted, print_man_run},
     {"place-help", "list the placement strategies", place_help_wanted, place_help_run},
+    {"tokenize", "print the ids of a text", tokenize_wanted, tokenize_run},
+    {"detokenize", "print the text of ids", detokenize_wanted, detokenize_run},
     {"chat", "the chat", always, chat_none},
 };
 

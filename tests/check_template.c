@@ -237,7 +237,7 @@ END_TEST
 static const struct { const char *source, *says; } failing[] = {
     {"{{ nothing.at.all }}", "undefined"}, {"a\n{{ 'a' + 1 }}", "line 2: a string + an integer"}, {"{{ 1 // 0 }}", "division by zero"},
     {"{{ messages() }}", "cannot be called"}, {"{{ 'a' < 1 }}", "cannot be ordered"}, {"{% for x in 5 %}{% endfor %}", "cannot be walked over"},
-    {"{{ raise_exception('no\x1b[31m') }}", "no\\x1b[31m"}, {"{{ 'x'.format(1) }}", "'format'"}, {"{{ 9223372036854775807 + 1 }}", "too large"},
+    {"{{ raise_exception('no\x1b[31m') }}", "no\\e[31m"}, {"{{ 'x'.format(1) }}", "'format'"}, {"{{ 9223372036854775807 + 1 }}", "too large"},
     {"{% set messages.x = 1 %}", "no namespace"}, {"{% for a, b in [[1]] %}{% endfor %}", "another number of names"}, {"{{ 'x' | map }}", "map needs"},
     {"{{ [1][::0] }}", "step"}, {"{{ range(10000000) }}", "a million"}, {"{{ 'a'.split('') }}", "empty string"}, {"{{ 1 is in 2 }}", "'in' asks"},
     /* those that would not end, or not fit */

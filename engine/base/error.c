@@ -1,6 +1,8 @@
 /* The error table and its formatting. Any thread. */
 #include "engine/base/error.h"
 
+#include "engine/base/utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,33 +16,26 @@ static const struct {
 #undef X
 };
 
-/* Names come from files and users: raw control bytes must not reach a terminal through an error line. */
-static void escape_controls(char *text, size_t size)
+/* Names come from files and users: what a terminal would obey must not reach it through an error line. */
+static void set_safe(struct error *e, const char *text)
 {
-    char out[sizeof ((struct error *)0)->text];
-    size_t n = 0;
+    size_t n = strlen(text);
 
-    for (const unsigned char *p = (unsigned char *)text; *p && n + 5 < sizeof out; p++) {
-        if (*p < 0x20 || *p == 0x7f)
-            n += (size_t)snprintf(out + n, 5, "\\x%02x", *p);
-        else
-            out[n++] = (char)*p;
-    }
-    out[n] = 0;
-    snprintf(text, size, "%s", out);
+    utf8_escape(e->text, sizeof e->text, text, n - utf8_incomplete(text, n), 0);
 }
 
 int error_set(struct error *e, int code, const char *format, ...)
 {
+    char text[sizeof e->text];           /* an argument may be e->text itself */
     va_list args;
 
     if (!e)
         return code;
     e->code = code;
     va_start(args, format);
-    vsnprintf(e->text, sizeof e->text, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    escape_controls(e->text, sizeof e->text);
+    set_safe(e, text);
     return code;
 }
 
@@ -55,9 +50,7 @@ int error_prefix(struct error *e, const char *format, ...)
     vsnprintf(prefix, sizeof prefix, format, args);
     va_end(args);
     snprintf(joined, sizeof joined, "%s: %s", prefix, e->text);
-    joined[sizeof e->text - 1] = 0;
-    memcpy(e->text, joined, sizeof e->text);
-    escape_controls(e->text, sizeof e->text);
+    set_safe(e, joined);
     return e->code;
 }
 

@@ -35,7 +35,7 @@ struct error {
     char text[480];  /* one line, UTF-8, control characters already escaped */
 };
 
-/* Formats into *e (may be NULL) and returns code. Control bytes in the result become \xNN. */
+/* Formats into *e (may be NULL) and returns code. Control characters in the result become visible (\n, \e, \xNN, \u{202e}). */
 int error_set(struct error *e, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Puts "prefix: " before the text of an error on its way up; returns e->code. */
 int error_prefix(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));

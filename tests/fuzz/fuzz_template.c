@@ -1,0 +1,30 @@
+/* Fuzz target: chat templates. The input is a template; it is refused, or rendered within its bounds with a mask as long as its text. */
+#include "engine/model/jinja.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static char hello[] = " Hello <|end|> ", hi[] = "Hi, \xe4\xbd\xa0!\n", be[] = "Be kind.";
+    static const struct message m[] = {{ROLE_SYSTEM, be}, {ROLE_USER, hello}, {ROLE_ASSISTANT, hi}, {ROLE_USER, hi}};
+    static const struct jinja_variable v[] = {{"bos_token", "<s>", 3}, {"eos_token", "</s>", 4}};
+    struct strbuf text = {0}, mask = {0};
+    struct error e = {0};
+    struct jinja *j;
+
+    if (jinja_parse(&j, (const char *)data, size, &e) < 0) {
+        if (!e.code || !e.text[0])
+            abort();
+        return 0;
+    }
+    for (size_t n = 0; n <= 4; n += 2)
+        if (jinja_render(j, m, n, n < 4, v, 2, &text, &mask, &e) == 0 && text.len != mask.len)
+            abort();
+    strbuf_release(&text);
+    strbuf_release(&mask);
+    jinja_free(j);
+    return 0;
+}

@@ -1,0 +1,100 @@
+/* Fuzz target: tokenizers. An input that starts with `{` is a tokenizer.json, loaded and tried on a text; any other is a text for the
+ * bundled model's tokenizer, which must give it back byte for byte. The first byte chooses whether special tokens are read. */
+#include "engine/base/mem.h"
+#include "engine/base/utf8.h"
+#include "engine/file/weights.h"
+#include "engine/model/tokenizer.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void must(int ok)
+{
+    if (!ok)
+        abort();
+}
+
+static void check_text(const struct tokenizer *t, const char *text, size_t size, bool special, bool exact)
+{
+    struct error e = {0};
+    struct detokenizer d;
+    char *back, piece[64];
+    int *ids, n;
+    size_t len;
+
+    must(tokenizer_encode(t, text, size, special, &ids, &n, &e) == 0);
+    for (int i = 0; i < n; i++)
+        must(ids[i] >= 0 && ids[i] < tokenizer_size(t) && tokenizer_piece(t, ids[i], NULL, NULL));
+    must(tokenizer_decode(t, ids, n, false, &back, &len, &e) == 0);
+    must(!exact || (len == size && memcmp(back, text, len) == 0));
+    detokenizer_init(&d, t, true);
+    for (int i = 0; i < n; i++)
+        must(utf8_valid(piece, detokenizer_push(&d, ids[i], piece, sizeof piece)));
+    must(utf8_valid(piece, detokenizer_finish(&d, piece, sizeof piece)));
+    mem_free(back);
+    mem_free(ids);
+}
+
+static struct tokenizer *bundled(void)
+{
+    static struct tokenizer *t;
+    static struct weight_file *f;
+    struct error e;
+
+    if (!t)
+        must(weight_file_open(&f, "configs/models/tiny-storyteller-Q8_0.gguf", true, &e) == 0 && tokenizer_load(&t, f, &e) == 0);
+    return t;
+}
+
+static void put(const char *path, const void *data, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+
+    must(f && fwrite(data, 1, n, f) == n && fclose(f) == 0);
+}
+
+static void check_json(const uint8_t *data, size_t size)
+{
+    static char dir[64], path[96];
+    struct weight_file *f;
+    struct tokenizer *t;
+    struct error e = {0};
+
+    if (!dir[0]) {
+        snprintf(dir, sizeof dir, "%s", "/tmp/fuzz-tokenizer-XXXXXX");
+        must(mkdtemp(dir) != NULL);
+        snprintf(path, sizeof path, "%s/config.json", dir);
+        put(path, "{\"model_type\": \"phimoe\"}", 24);
+        snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    }
+    put(path, data, size);
+    if (weight_file_open(&f, dir, true, &e) == 0) {
+        if (tokenizer_load(&t, f, &e) == 0) {
+            check_text(t, "Hello, <|end|> a\xe2\x96\x81 b\xff", 20, true, false);
+            check_text(t, (const char *)data, size < 400 ? size : 400, false, false);
+            tokenizer_free(t);
+        } else
+            must(e.code && e.text[0]);
+        weight_file_close(f);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size && data[0] == '{')
+        check_json(data, size);
+    else if (size) {
+        bool special = data[0] & 1;
+        /* a word mark in the text comes back as a blank, and special tokens swallow blanks */
+        bool exact = !special && !memmem(data, size, "\xe2\x96\x81", 3);
+
+        check_text(bundled(), (const char *)data + 1, size - 1, special, exact);
+    }
+    return 0;
+}
