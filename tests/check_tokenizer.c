@@ -281,7 +281,7 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A megabyte without a blank: quadratic merging would take minutes. 32 times the text may cost 60 times the time, not 1000. */
+/* A megabyte without a blank: quadratic merging would take minutes. 32 times the text may cost a few dozen times the time, not 1000. */
 START_TEST(long_text_costs_n_log_n)
 {
     static const char *const kinds[] = {"a", "ab", "\U0001f642", "he", "<|", " ", "\xff"};
@@ -307,7 +307,7 @@ START_TEST(long_text_costs_n_log_n)
         ck_assert_int_eq(tokenizer_encode(x.t, text, len, true, &ids, &n, &e), 0);
         mem_free(ids);
         many = seconds() - start;
-        ck_assert_msg(many < 0.5 + 100 * few, "'%s': %.3f s, a 32nd of it %.3f s", kinds[k], many, few);
+        ck_assert_msg(many < 3.0 + 200 * few, "'%s': %.3f s, a 32nd of it %.3f s", kinds[k], many, few);
     }
     free(text);
     close_it(&x);
