@@ -89,25 +89,27 @@ static void random_group(enum dtype type, uint8_t *group, int width, int blocks,
 START_TEST(test_dot)
 {
     static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0};
-    static uint8_t group[40 * 16 * 34];
+    static uint8_t group[5 * 40 * 16 * 34];
     static struct act_block panel[40 * KERNEL_TILE];
-    float want[KERNEL_TILE * 20], got[KERNEL_TILE * 20], x[40 * 32];
+    static float want[KERNEL_TILE * 90], got[KERNEL_TILE * 90];
+    float x[40 * 32];
 
     EACH_SET(k)
         for (int round = 0; round < 500; round++) {
             enum dtype type = types[round & 1];
-            int width = round & 2 ? 16 : 8, blocks = 1 + below(round & 4 ? 40 : 5), nt = 1 + below(KERNEL_TILE), stride = width + below(4);
+            int width = round & 2 ? 16 : 8, blocks = 1 + below(round & 4 ? 40 : 5), nt = 1 + below(round & 8 ? 3 : KERNEL_TILE);
+            int groups = 1 + below(blocks < 6 ? 5 : 2), stride = groups * width + below(4);
 
-            random_group(type, group, width, blocks, round % 5 == 0);
+            random_group(type, group, width, blocks * groups, round % 5 == 0);
             for (int t = 0; t < nt; t++) {
                 fill(x, blocks * 32, round % 3 == 0 ? 2 : 0);
                 kernels_scalar.quantise(x, blocks * 32, panel + t, nt);
             }
             memset(want, 0, sizeof want);
             memset(got, 0, sizeof got);
-            kernels_scalar.dot[type](group, width, blocks * 32, panel, nt, want, stride);
-            k->dot[type](group, width, blocks * 32, panel, nt, got, stride);
-            same(k->name, dtype_info(type)->word, got, want, KERNEL_TILE * 20);
+            kernels_scalar.dot[type](group, groups, width, blocks * 32, panel, nt, want, stride);
+            k->dot[type](group, groups, width, blocks * 32, panel, nt, got, stride);
+            same(k->name, dtype_info(type)->word, got, want, KERNEL_TILE * 90);
         }
 }
 END_TEST

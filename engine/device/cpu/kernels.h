@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KERNEL_TILE 12          /* tokens of a panel */
+#define KERNEL_TILE 24          /* tokens of a panel */
 #define KERNEL_QUERIES 4        /* queries of one call of scores / values */
 
 /* 32 quantised activations (rule 1). The negated sums start the integer accumulators of weights stored as value + 8 and value + 128. */
@@ -30,8 +30,9 @@ struct kernels {
 
     /* Rule 1 for one row of cols (a multiple of 32): block b goes to out[b * stride]. */
     void (*quantise)(const float *x, int cols, struct act_block *out, int stride);
-    /* Rule 2 for one row group of `width` rows and nt tokens: out[t * out_stride + r], all `width` lanes written. */
-    void (*dot[DTYPE_COUNT])(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
+    /* Rule 2 for `groups` row groups of `width` rows, one behind the other, and nt tokens: out[t * out_stride + row], all lanes written. */
+    void (*dot[DTYPE_COUNT])(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out,
+                             ptrdiff_t out_stride);
     /* Float weights (F32, F16, BF16 rows, row_bytes apart) with F32 activations; any n_rows, nt. Outside the contract. */
     void (*dot_float)(enum dtype type, const void *rows, size_t row_bytes, int n_rows, int cols, const float *x, ptrdiff_t x_stride, int nt,
                       float *out, ptrdiff_t out_stride);

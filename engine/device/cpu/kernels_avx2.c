@@ -189,24 +189,26 @@ INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first
     }
 }
 
-INLINE void dot_any(enum dtype type, const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+INLINE void dot_any(enum dtype type, const uint8_t *group, int groups, int width, int cols, const struct act_block *panel, int nt, float *out,
+                    ptrdiff_t out_stride)
 {
-    for (int first = 0; first < width; first += 8) {
-        if (nt == 1)
-            dot_half(type, group, width, first, cols / NUM_BLOCK, panel, 1, out, out_stride);
-        else
-            dot_half(type, group, width, first, cols / NUM_BLOCK, panel, nt, out, out_stride);
-    }
+    for (int g = 0; g < groups; g++, group += dtype_row_bytes(type, cols) * (size_t)width, out += width)
+        for (int first = 0; first < width; first += 8) {
+            if (nt == 1)
+                dot_half(type, group, width, first, cols / NUM_BLOCK, panel, 1, out, out_stride);
+            else
+                dot_half(type, group, width, first, cols / NUM_BLOCK, panel, nt, out, out_stride);
+        }
 }
 
-static void dot_q8_0(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+static void dot_q8_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
-    dot_any(DTYPE_Q8_0, group, width, cols, panel, nt, out, out_stride);
+    dot_any(DTYPE_Q8_0, weights, groups, width, cols, panel, nt, out, out_stride);
 }
 
-static void dot_q4_0(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+static void dot_q4_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
-    dot_any(DTYPE_Q4_0, group, width, cols, panel, nt, out, out_stride);
+    dot_any(DTYPE_Q4_0, weights, groups, width, cols, panel, nt, out, out_stride);
 }
 
 static uint64_t read_all(const void *p, size_t n)

@@ -120,70 +120,117 @@ INLINE void unpack(enum dtype type, const uint8_t *payload, __m512i w[8])
     }
 }
 
-/* 16 rows by nt tokens. The integer sums of different blocks are independent, so the processor overlaps them by itself; only one fused
- * multiply-add a block and token is a chain. */
-INLINE void dot_tile(enum dtype type, const uint8_t *group, int n, const struct act_block *a, const int nt, float *out, ptrdiff_t stride)
+/* One block of ng groups for nt tokens (both constants) into their accumulators. The chains of all nt * ng integer sums stand side by side
+ * in program order: a multiply-add takes five cycles, two start each cycle, and the scheduler is too small to find that many by itself. */
+INLINE void block_step(enum dtype type, __m512i w[2][8], const __m512 dw[2], const int ng, const struct act_block *a, const int nt, __m512 acc[][2])
 {
-    const size_t bytes = (size_t)(type == DTYPE_Q8_0 ? 34 : 18) * 16;
-    __m512 acc[KERNEL_TILE], saved[2][KERNEL_TILE];
+    __m512i s[4][2];
+
+    for (int t = 0; t < nt; t++)
+        for (int g = 0; g < ng; g++)
+            s[t][g] = _mm512_set1_epi32(type == DTYPE_Q8_0 ? a[t].m128 : a[t].m8);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++)
+#pragma GCC unroll 4
+        for (int t = 0; t < nt; t++) {
+            __m512i x = broadcast(a[t].q + 4 * k);
+
+            for (int g = 0; g < ng; g++)
+                s[t][g] = _mm512_dpbusd_epi32(s[t][g], w[g][k], x);
+        }
+    for (int t = 0; t < nt; t++) {
+        __m512 d = _mm512_set1_ps(a[t].d);
+
+        for (int g = 0; g < ng; g++)
+            acc[t][g] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t][g]), _mm512_mul_ps(dw[g], d), acc[t][g]);
+    }
+}
+
+/* ng (1 or 2) groups by nt tokens. Two groups share the broadcast activations, which halves the loads. With few tokens (`few`: nt is a
+ * constant) the sums stay in registers; with more they stay in the first-level cache, which puts no limit on the tokens. */
+INLINE void dot_tile(enum dtype type, const uint8_t *group, const int ng, int n, const struct act_block *a, const int nt, const int few, float *out,
+                     ptrdiff_t stride)
+{
+    const size_t bytes = (size_t)(type == DTYPE_Q8_0 ? 34 : 18) * 16, next = bytes * (size_t)n;
+    __m512 acc[KERNEL_TILE][2], saved[2][KERNEL_TILE][2];
 
     for (int quarter = 0; quarter < 4; quarter++) {
         int end = (int)((int64_t)(quarter + 1) * n / 4);
 
         for (int t = 0; t < nt; t++)
-            acc[t] = _mm512_setzero_ps();
+            for (int g = 0; g < ng; g++)
+                acc[t][g] = _mm512_setzero_ps();
         for (int b = (int)((int64_t)quarter * n / 4); b < end; b++, group += bytes, a += nt) {
-            __m512 dw = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)group));
-            __m512i w[8];
+            __m512 dw[2];
+            __m512i w[2][8];
+            int t = 0;
 
-            if (nt <= 2)
-                for (size_t i = 0; i < bytes; i += 64)
-                    _mm_prefetch((const char *)group + 4096 + i, _MM_HINT_T1);
-            unpack(type, group + 32, w);
-#pragma GCC unroll 12
-            for (int t = 0; t < nt; t++) {
-                __m512i s = _mm512_set1_epi32(type == DTYPE_Q8_0 ? a[t].m128 : a[t].m8);
+            for (int g = 0; g < ng; g++) {
+                const uint8_t *at = group + (size_t)g * next;
 
-#pragma GCC unroll 8
-                for (int k = 0; k < 8; k++)
-                    s = _mm512_dpbusd_epi32(s, w[k], broadcast(a[t].q + 4 * k));
-                acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s), _mm512_mul_ps(dw, _mm512_set1_ps(a[t].d)), acc[t]);
+                dw[g] = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at));
+                if (few)
+                    for (size_t i = 0; i < bytes; i += 64)
+                        _mm_prefetch((const char *)at + 4096 + i, _MM_HINT_T1);
+                unpack(type, at + 32, w[g]);
             }
+            if (few) {
+                block_step(type, w, dw, ng, a, nt, acc);
+                continue;
+            }
+            for (; t + 4 <= nt; t += 4)
+                block_step(type, w, dw, ng, a + t, 4, acc + t);
+            if (nt - t == 3)
+                block_step(type, w, dw, ng, a + t, 3, acc + t);
+            else if (nt - t == 2)
+                block_step(type, w, dw, ng, a + t, 2, acc + t);
+            else if (nt - t == 1)
+                block_step(type, w, dw, ng, a + t, 1, acc + t);
         }
-        for (int t = 0; t < nt; t++) {
-            if (quarter == 0 || quarter == 2)
-                saved[quarter / 2][t] = acc[t];
-            else if (quarter == 1)
-                saved[0][t] = _mm512_add_ps(saved[0][t], acc[t]);
-            else
-                _mm512_storeu_ps(out + t * stride, _mm512_add_ps(saved[0][t], _mm512_add_ps(saved[1][t], acc[t])));
-        }
+        for (int t = 0; t < nt; t++)
+            for (int g = 0; g < ng; g++) {
+                if (quarter == 0 || quarter == 2)
+                    saved[quarter / 2][t][g] = acc[t][g];
+                else if (quarter == 1)
+                    saved[0][t][g] = _mm512_add_ps(saved[0][t][g], acc[t][g]);
+                else
+                    _mm512_storeu_ps(out + t * stride + 16 * g, _mm512_add_ps(saved[0][t][g], _mm512_add_ps(saved[1][t][g], acc[t][g])));
+            }
     }
 }
 
-INLINE void dot_any(enum dtype type, const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+INLINE void dot_any(enum dtype type, const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out,
+                    ptrdiff_t out_stride)
 {
-    int n = cols / NUM_BLOCK;
+    const uint8_t *at = weights;
+    size_t bytes = dtype_row_bytes(type, cols) * 16;
+    int g = 0, n = cols / NUM_BLOCK;
 
     if (width != 16) {
-        kernels_avx2.dot[type](group, width, cols, panel, nt, out, out_stride);
+        kernels_avx2.dot[type](weights, groups, width, cols, panel, nt, out, out_stride);
         return;
     }
-    switch (nt) {
-#define CASE(i) case i: dot_tile(type, group, n, panel, i, out, out_stride); break;
-    CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
-#undef CASE
+    for (; g + 2 <= groups; g += 2, at += 2 * bytes) {
+        switch (nt) {
+        case 1: dot_tile(type, at, 2, n, panel, 1, 1, out + 16 * g, out_stride); break;
+        case 2: dot_tile(type, at, 2, n, panel, 2, 1, out + 16 * g, out_stride); break;
+        case 3: dot_tile(type, at, 2, n, panel, 3, 1, out + 16 * g, out_stride); break;
+        case 4: dot_tile(type, at, 2, n, panel, 4, 1, out + 16 * g, out_stride); break;
+        default: dot_tile(type, at, 2, n, panel, nt, 0, out + 16 * g, out_stride); break;
+        }
     }
+    if (g < groups)
+        dot_tile(type, at, 1, n, panel, nt, 0, out + 16 * g, out_stride);
 }
 
-static void dot_q8_0(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+static void dot_q8_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
-    dot_any(DTYPE_Q8_0, group, width, cols, panel, nt, out, out_stride);
+    dot_any(DTYPE_Q8_0, weights, groups, width, cols, panel, nt, out, out_stride);
 }
 
-static void dot_q4_0(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+static void dot_q4_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
-    dot_any(DTYPE_Q4_0, group, width, cols, panel, nt, out, out_stride);
+    dot_any(DTYPE_Q4_0, weights, groups, width, cols, panel, nt, out, out_stride);
 }
 
 static uint64_t read_all(const void *p, size_t n)

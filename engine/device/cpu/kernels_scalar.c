@@ -58,14 +58,18 @@ static void dot_quantised(const uint8_t *group, int width, int cols, const struc
         }
 }
 
-static void dot_q8_0(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+static void dot_q8_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
-    dot_quantised(group, width, cols, panel, nt, out, out_stride, 34, 128, weight_q8_0);
+    for (int g = 0; g < groups; g++)
+        dot_quantised((const uint8_t *)weights + (size_t)(g * width) * (size_t)(cols / NUM_BLOCK) * 34, width, cols, panel, nt, out + g * width,
+                      out_stride, 34, 128, weight_q8_0);
 }
 
-static void dot_q4_0(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+static void dot_q4_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
-    dot_quantised(group, width, cols, panel, nt, out, out_stride, 18, 8, weight_q4_0);
+    for (int g = 0; g < groups; g++)
+        dot_quantised((const uint8_t *)weights + (size_t)(g * width) * (size_t)(cols / NUM_BLOCK) * 18, width, cols, panel, nt, out + g * width,
+                      out_stride, 18, 8, weight_q4_0);
 }
 
 static float element(enum dtype type, const uint8_t *row, int c)

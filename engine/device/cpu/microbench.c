@@ -131,11 +131,11 @@ static int bench_dot(struct microbench_result *r, enum dtype type, int rows, int
     for (int pass = 0; pass < PASSES; pass++) {
         double start = seconds();
 
-        for (int g = 0; g < groups; g++)
+        for (int g = 0; g < groups; g += 4)
             for (int p = 0; p < panels; p++) {
-                int t0 = tokens * p / panels, t1 = tokens * (p + 1) / panels;
+                int t0 = tokens * p / panels, t1 = tokens * (p + 1) / panels, count = groups - g < 4 ? groups - g : 4;
 
-                k->dot[type](memory + (size_t)g * (bytes / (size_t)groups), k->width, cols, (struct act_block *)(void *)panel + (size_t)t0 * (size_t)blocks,
+                k->dot[type](memory + (size_t)g * (bytes / (size_t)groups), count, k->width, cols, (struct act_block *)(void *)panel + (size_t)t0 * (size_t)blocks,
                              t1 - t0, y + (size_t)t0 * (size_t)groups * (size_t)k->width + (size_t)g * (size_t)k->width, (ptrdiff_t)groups * k->width);
             }
         if (seconds() - start < r->seconds)
@@ -148,7 +148,7 @@ static int bench_dot(struct microbench_result *r, enum dtype type, int rows, int
 int cpu_microbench(struct microbench_result *out, int max, int hidden, int expert_ffn, struct error *e)
 {
     const struct { int rows, cols, tokens; } shapes[] = {
-        {128, hidden, 1}, {8 * hidden, hidden, 1}, {expert_ffn, hidden, 2}, {expert_ffn, hidden, 3}, {expert_ffn, hidden, 12}, {hidden, expert_ffn, 12},
+        {128, hidden, 1}, {8 * hidden, hidden, 1}, {expert_ffn, hidden, 2}, {expert_ffn, hidden, 3}, {expert_ffn, hidden, 12}, {expert_ffn, hidden, 24}, {hidden, expert_ffn, 24},
         {hidden / 2, hidden, 96},
     };
     static const enum dtype types[] = {DTYPE_Q4_0, DTYPE_Q8_0};

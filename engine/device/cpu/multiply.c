@@ -9,17 +9,20 @@ bool type_is_quantised(enum dtype type)
     return dtype_info(type)->block > 1;
 }
 
+/* In fours, since kernels take four tokens at a time. */
 void panel_of(int n, int t, int *first, int *count)
 {
-    int panels = (n + KERNEL_TILE - 1) / KERNEL_TILE, size = n / panels, larger = n % panels;
+    int fours = (n + 3) / 4, panels = (fours * 4 + KERNEL_TILE - 1) / KERNEL_TILE, size = fours / panels, larger = fours % panels, four = t / 4;
 
-    if (t < larger * (size + 1)) {
-        *count = size + 1;
-        *first = t / (size + 1) * (size + 1);
+    if (four < larger * (size + 1)) {
+        *count = (size + 1) * 4;
+        *first = four / (size + 1) * *count;
     } else {
-        *count = size;
-        *first = larger * (size + 1) + (t - larger * (size + 1)) / size * size;
+        *count = size * 4;
+        *first = (larger * (size + 1) + (four - larger * (size + 1)) / size * size) * 4;
     }
+    if (*count > n - *first)
+        *count = n - *first;
 }
 
 void input_quantise_part(const struct cpu_device *d, const float *x, int cols, int first, int count, struct act_block *panels, int n, int t)
@@ -68,24 +71,20 @@ static void multiply_quantised(const struct cpu_device *d, const struct matrix *
                                float *out, ptrdiff_t stride)
 {
     size_t group_bytes = dtype_row_bytes(w->type, w->cols) * (size_t)w->width;
-    int blocks = w->cols / NUM_BLOCK, first, nt;
+    int blocks = w->cols / NUM_BLOCK, first, nt, whole = (r1 - r0) / w->width, rest = (r1 - r0) % w->width;
+    const uint8_t *weights = (const uint8_t *)w->data + (size_t)(r0 / w->width) * group_bytes;
     float ragged[KERNEL_TILE * NUM_LANES];
 
-    for (int r = r0; r < r1; r += w->width) {
-        const uint8_t *group = (const uint8_t *)w->data + (size_t)(r / w->width) * group_bytes;
-        int lanes = r1 - r < w->width ? r1 - r : w->width;
+    for (int t = t0; t < t1; t += nt) {
+        const struct act_block *panel = in->panels + (ptrdiff_t)t * blocks;
+        float *to = out + (t - t0) * stride;
 
-        for (int t = t0; t < t1; t += nt) {
-            float *to = out + (t - t0) * stride + (r - r0);
-
-            panel_of(in->n, t, &first, &nt);
-            if (lanes == w->width) {
-                d->k->dot[w->type](group, w->width, w->cols, in->panels + (ptrdiff_t)t * blocks, nt, to, stride);
-            } else {
-                d->k->dot[w->type](group, w->width, w->cols, in->panels + (ptrdiff_t)t * blocks, nt, ragged, NUM_LANES);
-                for (int i = 0; i < nt; i++)
-                    memcpy(to + i * stride, ragged + i * NUM_LANES, (size_t)lanes * sizeof(float));
-            }
+        panel_of(in->n, t, &first, &nt);
+        d->k->dot[w->type](weights, whole, w->width, w->cols, panel, nt, to, stride);
+        if (rest) {
+            d->k->dot[w->type](weights + (size_t)whole * group_bytes, 1, w->width, w->cols, panel, nt, ragged, NUM_LANES);
+            for (int i = 0; i < nt; i++)
+                memcpy(to + i * stride + whole * w->width, ragged + i * NUM_LANES, (size_t)rest * sizeof(float));
         }
     }
 }
