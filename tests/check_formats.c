@@ -138,7 +138,7 @@ START_TEST(means_what_it_says)
     random_rows(type, rows, cols);
     pack_rows(packed, type, 16, rows, type, ROWS, cols, 0, 3);
     random_panel(&kernels_scalar, panel, cols, 1);
-    kernels_active()->dot[type](packed, 16, cols, panel, 1, out, 16);
+    kernels_active()->dot[type](packed, 1, 16, cols, panel, 1, out, 16);
     for (int r = 0; r < 16; r++) {
         double sum = 0.0, size = 0.0;
 

@@ -66,9 +66,9 @@ void format_pack_group(void *dst, enum dtype type, int width, const void *src, i
 
 /* struct kernels.dot of each set; FORMAT_DOTS(avx2) fills its table. */
 #define X(type, name, blocks, head, bytes) \
-    void format_##name##_scalar(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride); \
-    void format_##name##_avx2(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride); \
-    void format_##name##_avx512(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
+    void format_##name##_scalar(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride); \
+    void format_##name##_avx2(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride); \
+    void format_##name##_avx512(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
 FORMATS(X)
 #undef X
 #define FORMAT_DOTS(set) \

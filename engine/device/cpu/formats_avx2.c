@@ -181,7 +181,7 @@ INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first
             }
             if (nt <= 2)
                 for (int i = 0; i < block_bytes; i += 64)
-                    _mm_prefetch((const char *)block + 4096 + i, _MM_HINT_T0);
+                    _mm_prefetch((const char *)block + 4096 + i, _MM_HINT_T1);
             unpack(type, block, width, first, w);
             for (int t = 0; t < nt; t++) {
                 __m256 da = _mm256_set1_ps(a[t].d);
@@ -203,14 +203,17 @@ INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first
 }
 
 #define X(type, name, blocks, head, bytes) \
-    void format_##name##_avx2(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride) \
+    void format_##name##_avx2(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride) \
     { \
-        for (int first = 0; first < width; first += 8) { \
-            if (nt == 1) \
-                dot_half(type, group, width, first, cols / NUM_BLOCK, panel, 1, out, out_stride); \
-            else \
-                dot_half(type, group, width, first, cols / NUM_BLOCK, panel, nt, out, out_stride); \
-        } \
+        const uint8_t *group = weights; \
+\
+        for (int g = 0; g < groups; g++, group += dtype_row_bytes(type, cols) * (size_t)width, out += width) \
+            for (int first = 0; first < width; first += 8) { \
+                if (nt == 1) \
+                    dot_half(type, group, width, first, cols / NUM_BLOCK, panel, 1, out, out_stride); \
+                else \
+                    dot_half(type, group, width, first, cols / NUM_BLOCK, panel, nt, out, out_stride); \
+            } \
     }
 FORMATS(X)
 #undef X

@@ -152,7 +152,7 @@ INLINE void dot_tile(enum dtype type, const uint8_t *group, int n, const struct 
             }
             if (nt <= 2)
                 for (int i = 0; i < block_bytes; i += 64)
-                    _mm_prefetch((const char *)block + 4096 + i, _MM_HINT_T0);
+                    _mm_prefetch((const char *)block + 4096 + i, _MM_HINT_T1);
             unpack(type, block, w);
 #pragma GCC unroll 12
             for (int t = 0; t < nt; t++) {
@@ -175,28 +175,22 @@ INLINE void dot_tile(enum dtype type, const uint8_t *group, int n, const struct 
 }
 
 #define X(type, name, blocks, head, bytes) \
-    void format_##name##_avx512(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride) \
+    void format_##name##_avx512(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride) \
     { \
+        const uint8_t *group = weights; \
         int n = cols / NUM_BLOCK; \
 \
         if (width != 16) { \
-            format_##name##_avx2(group, width, cols, panel, nt, out, out_stride); \
+            format_##name##_avx2(weights, groups, width, cols, panel, nt, out, out_stride); \
             return; \
         } \
-        switch (nt) { \
-        case 1: dot_tile(type, group, n, panel, 1, out, out_stride); break; \
-        case 2: dot_tile(type, group, n, panel, 2, out, out_stride); break; \
-        case 3: dot_tile(type, group, n, panel, 3, out, out_stride); break; \
-        case 4: dot_tile(type, group, n, panel, 4, out, out_stride); break; \
-        case 5: dot_tile(type, group, n, panel, 5, out, out_stride); break; \
-        case 6: dot_tile(type, group, n, panel, 6, out, out_stride); break; \
-        case 7: dot_tile(type, group, n, panel, 7, out, out_stride); break; \
-        case 8: dot_tile(type, group, n, panel, 8, out, out_stride); break; \
-        case 9: dot_tile(type, group, n, panel, 9, out, out_stride); break; \
-        case 10: dot_tile(type, group, n, panel, 10, out, out_stride); break; \
-        case 11: dot_tile(type, group, n, panel, 11, out, out_stride); break; \
-        case 12: dot_tile(type, group, n, panel, 12, out, out_stride); break; \
-        } \
+        for (int g = 0; g < groups; g++, group += dtype_row_bytes(type, cols) * 16, out += 16) \
+            switch (nt) { \
+            case 1: dot_tile(type, group, n, panel, 1, out, out_stride); break; \
+            case 2: dot_tile(type, group, n, panel, 2, out, out_stride); break; \
+            case 3: dot_tile(type, group, n, panel, 3, out, out_stride); break; \
+            default: dot_tile(type, group, n, panel, nt, out, out_stride); break; \
+            } \
     }
 FORMATS(X)
 #undef X

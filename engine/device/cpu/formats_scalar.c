@@ -84,9 +84,12 @@ static void dot(enum dtype type, const void *group, int width, int cols, const s
 }
 
 #define X(type, name, blocks, head, bytes) \
-    void format_##name##_scalar(const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride) \
+    void format_##name##_scalar(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride) \
     { \
-        dot(type, group, width, cols, panel, nt, out, out_stride); \
+        const uint8_t *group = weights; \
+\
+        for (int g = 0; g < groups; g++, group += dtype_row_bytes(type, cols) * (size_t)width, out += width) \
+            dot(type, group, width, cols, panel, nt, out, out_stride); \
     }
 FORMATS(X)
 #undef X
