@@ -109,7 +109,7 @@ START_TEST(dots)
         random_panel(&kernels_scalar, panel, cols, nt);
         for (int g = 0; g < groups; g++) {
             memset(want, 0, sizeof want);
-            kernels_scalar.dot[type](packed + (size_t)g * group_bytes, width, cols, panel, nt, want, stride);
+            kernels_scalar.dot[type](packed + (size_t)g * group_bytes, 1, width, cols, panel, nt, want, stride);
             for (int t = 0; t < nt; t++)
                 for (int r = 0; r < width; r++) {
                     float plain = g * width + r < ROWS ? plain_dot(type, rows, cols, g * width + r, panel, nt, t) : 0.0f;
@@ -118,7 +118,7 @@ START_TEST(dots)
                 }
             for (int i = 1; kernels_at(i); i++) {
                 memset(got, 0, sizeof got);
-                kernels_at(i)->dot[type](packed + (size_t)g * group_bytes, width, cols, panel, nt, got, stride);
+                kernels_at(i)->dot[type](packed + (size_t)g * group_bytes, 1, width, cols, panel, nt, got, stride);
                 same(kernels_at(i)->name, type, got, want, KERNEL_TILE * 20);
             }
         }
