@@ -1,0 +1,70 @@
+/* Conversations as files: JSON with the messages, what is known of each answer, and the settings of the chat.
+ * Owner: the UI thread. A file is replaced as a whole (temporary file, fsync, rename), so a crash or a full disk leaves the state of the
+ * last save. What is read back is hostile like any file: sizes, types and texts are checked. */
+#ifndef APP_TRANSCRIPT_H
+#define APP_TRANSCRIPT_H
+
+#include "engine/base/error.h"
+#include "engine/model/message.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct transcript_entry {
+    enum role role;
+    char *text;                  /* UTF-8, owned */
+    char plan[64], stop[16];     /* of an answer: placement and stop word; "" unknown */
+    double seconds, tok_s;       /* 0: unknown */
+    int tokens;
+};
+
+struct transcript_setting {
+    char *key, *value;
+};
+
+struct transcript {
+    struct transcript_entry *entries;
+    size_t n, size;
+    char *model;                 /* path or name, NULL: unknown */
+    int64_t created;             /* seconds since 1970; set by init, kept by load */
+    struct transcript_setting *settings;     /* in the order they were first set */
+    size_t n_settings;
+};
+
+void transcript_init(struct transcript *t);
+void transcript_release(struct transcript *t);
+int transcript_append(struct transcript *t, enum role role, const char *text, struct error *e);    /* copies; the plain fields are zero */
+int transcript_text(struct transcript *t, size_t i, const char *text, struct error *e);            /* replaces the text of an entry */
+void transcript_truncate(struct transcript *t, size_t n);
+int transcript_model(struct transcript *t, const char *model, struct error *e);
+/* value NULL removes it. Values are what /set would take. */
+int transcript_set(struct transcript *t, const char *key, const char *value, struct error *e);
+const char *transcript_get(const struct transcript *t, const char *key);                           /* NULL: not set */
+/* Copies for a turn: mem_* array and texts. */
+int transcript_messages(const struct transcript *t, struct message **out, size_t *n, struct error *e);
+
+/* Atomic; makes the folder. ERR_IO. Readable by its owner only. */
+int transcript_save(const struct transcript *t, const char *path, struct error *e);
+/* Replaces *t (initialised) when everything is right; else *t is as before. ERR_IO, ERR_INPUT (not a conversation), ERR_MEMORY. */
+int transcript_load(struct transcript *t, const char *path, struct error *e);
+/* A new name under $XDG_STATE_HOME/moetop/chats. ERR_IO when there is no home. */
+int transcript_default_path(char *out, size_t size, struct error *e);
+/* What a user means by /load NAME or /save NAME: a path (it has a slash or such a file exists), else NAME.json in the folder of chats. */
+int transcript_named_path(const char *name, char *out, size_t size, struct error *e);
+
+struct transcript_info {
+    char name[96];               /* without folder and .json: what transcript_named_path takes */
+    char title[96];              /* beginning of the first user message, one line, safe to show */
+    int64_t changed;             /* seconds since 1970 */
+    size_t n;                    /* messages */
+};
+/* The saved chats, newest first, at most 200; unreadable files are left out. mem_* array. */
+int transcript_list(struct transcript_info **out, size_t *n, struct error *e);
+
+/* For people: "you:" and "moetop:" headings, control characters and escape sequences removed. ERR_IO. */
+int transcript_print(const struct transcript *t, FILE *f, struct error *e);
+/* The same as Markdown with a heading, and a line about each answer. */
+int transcript_markdown(const struct transcript *t, FILE *f, struct error *e);
+
+#endif
