@@ -2,6 +2,8 @@
 #include "app/modes.h"
 
 #include "app/documents.h"
+#include "app/fit.h"
+#include "app/oneshot.h"
 #include "app/place.h"
 #include "app/tokenize.h"
 
@@ -72,6 +74,8 @@ static const struct mode modes[] = {
     {"place-help", "list the placement strategies", place_help_wanted, place_help_run},
     {"tokenize", "print the ids of a text", tokenize_wanted, tokenize_run},
     {"detokenize", "print the text of ids", detokenize_wanted, detokenize_run},
+    {"fit", "what a model needs and what is free", fit_wanted, fit_run},
+    {"one-shot", "one answer on standard output", oneshot_wanted, oneshot_run},
     {"chat", "the chat", always, chat_none},
 };
 

@@ -11,8 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DEFAULT_CONTEXT 4096
-#define DEFAULT_UBATCH 512
 
 void engine_notice(struct engine *g, const char *format, ...)
 {
@@ -47,22 +45,12 @@ bool engine_cancelled(struct engine *g)
 
 static int check_config(struct engine *g, struct error *e)
 {
-    const struct engine_config *c = &g->config;
-    const struct hparams *hp = &g->model->hp;
+    struct engine_needs n;
+    int rc = engine_resolve(&g->config, &g->model->hp, &n, e);
 
-    g->info.context = c->context ? c->context : hp->context_max < DEFAULT_CONTEXT ? hp->context_max : DEFAULT_CONTEXT;
-    g->info.ubatch = c->ubatch ? c->ubatch : DEFAULT_UBATCH;
-    if (c->batch && c->batch < g->info.ubatch)
-        g->info.ubatch = c->batch;
-    if (g->info.context < 1 || g->info.context > 1 << 24)
-        return error_set(e, ERR_USAGE, "a context of %d tokens is out of range (1 to %d)", g->info.context, 1 << 24);
-    if (g->info.ubatch < 1 || g->info.ubatch > 8192)
-        return error_set(e, ERR_USAGE, "-ub %d is out of range (1 to 8192)", g->info.ubatch);
-    if (g->info.ubatch > g->info.context)
-        g->info.ubatch = g->info.context;
-    if ((c->kv_k == KV_Q8_0 || c->kv_v == KV_Q8_0) && hp->head_dim % 32)
-        return error_set(e, ERR_USAGE, "a q8_0 cache needs heads of a multiple of 32 values, this model has %d: use f16", hp->head_dim);
-    return 0;
+    g->info.context = n.context;
+    g->info.ubatch = n.ubatch;
+    return rc;
 }
 
 static int open_cpu(struct engine *g, struct error *e)

@@ -49,6 +49,13 @@ struct engine_info {
     struct device_info devices[DEVICE_MAX];      /* 0: CPU */
 };
 
+/* What engine_open would allocate beyond the weights, without allocating it. inspected: from model_inspect or model_load. */
+struct engine_needs {
+    int context, ubatch, n_threads;      /* as engine_open would resolve them */
+    uint64_t kv_bytes, scratch_bytes;
+};
+int engine_needs(const struct engine_config *c, const struct model *inspected, struct engine_needs *out, struct error *e);
+
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e);
 void engine_close(struct engine *g);
 const struct engine_info *engine_info(const struct engine *g);

@@ -55,6 +55,17 @@ int forward_init(struct forward *f, const struct model *m, struct device_slot *s
     return 0;
 }
 
+size_t forward_needs(const struct hparams *hp, int max_rows)
+{
+    const struct forward *f = NULL;
+    size_t rows = (size_t)max_rows, hidden = (size_t)hp->hidden, used = (size_t)hp->n_experts_used;
+    size_t layers = (size_t)hp->n_layers, experts = (size_t)hp->n_experts;
+
+    return layers * rows * used * (sizeof *f->experts + sizeof *f->weights) + layers * experts + layers
+        + (4 + used) * rows * hidden * sizeof(float) + rows * experts * sizeof(float) + 2 * rows * used * sizeof(int)
+        + (experts + 1) * sizeof(int) + DEVICE_MAX * experts * sizeof *f->groups;
+}
+
 void forward_release(struct forward *f)
 {
     mem_free(f->experts);

@@ -65,6 +65,8 @@ struct forward {
 };
 
 int forward_init(struct forward *f, const struct model *m, struct device_slot *slots, struct kv *kv, int max_rows, struct error *e);
+/* Bytes that forward_init would allocate. */
+size_t forward_needs(const struct hparams *hp, int max_rows);
 void forward_release(struct forward *f);
 /* The plan for the next passes (kept by pointer), and how many slots are open; call it again whenever its contents changed. */
 void forward_placed(struct forward *f, const struct plan *plan, int n_devices);

@@ -121,4 +121,9 @@ void figures_token(struct engine *g, uint64_t compute_ns);             /* a toke
 void figures_plan(struct engine *g, const char *name);                 /* this plan is charged from now on */
 void figures_refresh(struct engine *g);                                /* memory, devices, placement, rates */
 
+/* needs.c: context, chunk and threads as the configuration and the model give them. ERR_USAGE. */
+#define ENGINE_DEFAULT_CONTEXT 4096
+#define ENGINE_DEFAULT_UBATCH 512
+int engine_resolve(const struct engine_config *c, const struct hparams *hp, struct engine_needs *out, struct error *e);
+
 #endif

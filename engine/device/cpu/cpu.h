@@ -100,6 +100,7 @@ void token_block(int n, int i, int *t0, int *t1);
 
 /* kvcache.c */
 int kv_layout(struct cpu_device *d, struct error *e);
+int kv_take(struct cpu_device *d, struct error *e);         /* allocates what kv_layout laid out */
 uint8_t *kv_keys(const struct cpu_device *d, int layer, int head);
 uint8_t *kv_values(const struct cpu_device *d, int layer, int head);
 void kv_store_key(const struct cpu_device *d, int layer, int head, int pos, const float *x);

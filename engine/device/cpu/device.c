@@ -203,19 +203,13 @@ static void cpu_close(struct device *device)
     mem_free(d);
 }
 
-static int cpu_open(struct device **out, const struct device_config *c, struct error *e)
+/* Everything that follows from the configuration and the model's shapes; nothing is allocated. */
+static int lay_out(struct cpu_device *d, const struct device_config *c, struct error *e)
 {
-    struct cpu_device *d = mem_alloc(1, sizeof *d);
-    struct carver carver = {0};
-    char why[8];
     int code;
 
-    *out = NULL;
-    if (!d)
-        return error_set(e, ERR_MEMORY, "no memory for the CPU device");
     d->base.ops = &cpu_device_ops;
     d->base.config = *c;
-    cpu_probe(&d->base.info, 1, why, sizeof why);
     d->model = c->model;
     d->k = kernels_active();
     d->n_threads = c->n_threads > 0 ? c->n_threads : topology_default_threads();
@@ -228,7 +222,39 @@ static int cpu_open(struct device **out, const struct device_config *c, struct e
     d->kv_k = c->kv_k;
     d->kv_v = c->kv_v;
     d->scale = (float)(1.0 / sqrt((double)c->model->hp.head_dim));
-    if ((code = check_model(d, e)) < 0 || (code = kv_layout(d, e)) < 0)
+    if ((code = check_model(d, e)) < 0)
+        return code;
+    return kv_layout(d, e);
+}
+
+int cpu_device_needs(const struct device_config *c, uint64_t *kv_bytes, uint64_t *scratch_bytes, struct error *e)
+{
+    struct cpu_device *d = mem_alloc(1, sizeof *d);
+    struct carver carver = {0};
+    int code;
+
+    if (!d)
+        return error_set(e, ERR_MEMORY, "no memory for the CPU device");
+    if ((code = lay_out(d, c, e)) == 0)
+        carve_all(d, &carver);
+    *kv_bytes = d->kv_bytes;
+    *scratch_bytes = carver.used;
+    mem_free(d);
+    return code;
+}
+
+static int cpu_open(struct device **out, const struct device_config *c, struct error *e)
+{
+    struct cpu_device *d = mem_alloc(1, sizeof *d);
+    struct carver carver = {0};
+    char why[8];
+    int code;
+
+    *out = NULL;
+    if (!d)
+        return error_set(e, ERR_MEMORY, "no memory for the CPU device");
+    cpu_probe(&d->base.info, 1, why, sizeof why);
+    if ((code = lay_out(d, c, e)) < 0 || (code = kv_take(d, e)) < 0)
         goto out;
     carve_all(d, &carver);
     d->scratch_bytes = carver.used;

@@ -25,6 +25,11 @@ int kv_layout(struct cpu_device *d, struct error *e)
     d->key_head = d->key_block * (tokens / NUM_LANES);
     d->value_head = d->value_row * tokens;
     d->kv_bytes = (d->key_head + d->value_head) * (size_t)hp->n_kv_heads * (size_t)hp->n_layers;
+    return 0;
+}
+
+int kv_take(struct cpu_device *d, struct error *e)
+{
     d->kv = mem_pages(d->kv_bytes);
     if (!d->kv)
         return error_set(e, ERR_MEMORY, "no memory for a key/value cache of %d tokens (%.1f MiB); use a smaller context (-c)", d->context,

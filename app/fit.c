@@ -1,0 +1,211 @@
+/* The table of --fit and the refusal that rests on it. Main thread.
+ * The weights are counted by the loader itself (model_inspect) and the rest by the engine (engine_needs): the two that will
+ * allocate, so the table is exact and not an estimate that blocks what would have worked. */
+#include "app/fit.h"
+
+#include "app/app.h"
+#include "app/system.h"
+#include "engine/base/mem.h"
+#include "engine/model/model.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define CONTEXT_LEAST 512        /* a context below this is no remedy worth naming */
+
+/* What can be had without swapping, the limit of a container honoured. */
+static uint64_t available_memory(void)
+{
+    struct system *s = system_new("");
+    static struct system_sample now;
+    uint64_t free_bytes = UINT64_MAX;
+
+    if (!s)
+        return free_bytes;
+    system_read(s, &now);
+    free_bytes = now.memory_available;
+    if (now.memory_limit != SYSTEM_UNKNOWN) {
+        uint64_t used = now.rss == SYSTEM_UNKNOWN ? 0 : now.rss;
+        uint64_t left = now.memory_limit > used ? now.memory_limit - used : 0;
+
+        if (left < free_bytes)
+            free_bytes = left;
+    }
+    system_free(s);
+    return free_bytes;
+}
+
+int fit_measure(const struct engine_config *c, struct fit *out, struct error *e)
+{
+    struct model_options mo = {.convert = c->convert, .width = cpu_pack_width(), .n_threads = 1};
+    struct engine_needs needs;
+    struct model *m = NULL;
+    int rc;
+
+    *out = (struct fit){0};
+    if ((rc = model_inspect(&m, c->model_path, &mo, &out->weights, e)) < 0)
+        return rc;
+    if ((rc = engine_needs(c, m, &needs, e)) < 0)
+        goto out;
+    out->kv = needs.kv_bytes;
+    out->scratch = needs.scratch_bytes;
+    out->context = needs.context;
+    out->ubatch = needs.ubatch;
+    out->context_max = m->hp.context_max;
+    out->type = m->type;
+    snprintf(out->name, sizeof out->name, "%s", m->name);
+    out->total = out->weights.packed + out->weights.mapped + out->kv + out->scratch;
+    out->available = available_memory();
+out:
+    model_free(m);
+    return rc;
+}
+
+bool fit_fits(const struct fit *f)
+{
+    return f->total <= f->available;
+}
+
+static void row(FILE *out, const char *label, uint64_t bytes, const char *note)
+{
+    fprintf(out, "  %-26s %10.1f MiB%s%s\n", label, (double)bytes / (1 << 20), *note ? "   " : "", note);
+}
+
+void fit_print(const struct fit *f, FILE *out)
+{
+    const struct model_needs *w = &f->weights;
+    char note[96];
+
+    fprintf(out, "%s, %s\n", f->name, dtype_info(f->type)->word);
+    row(out, "attention weights", w->attention, "");
+    row(out, "expert weights", w->experts, "");
+    row(out, "routers and norms", w->router_norms, "");
+    row(out, "embeddings", w->embeddings, "");
+    row(out, "output head", w->head, "");
+    snprintf(note, sizeof note, "of it %.1f MiB repacked in memory, %.1f MiB used in the file", (double)w->packed / (1 << 20),
+             (double)w->mapped / (1 << 20));
+    row(out, "weights together", w->packed + w->mapped, note);
+    snprintf(note, sizeof note, "at a context of %d tokens (-c), trained for %d", f->context, f->context_max);
+    row(out, "KV cache", f->kv, note);
+    snprintf(note, sizeof note, "at %d tokens a step (-ub)", f->ubatch);
+    row(out, "scratch", f->scratch, note);
+    row(out, "needed", f->total, "");
+    if (f->available == UINT64_MAX)
+        fprintf(out, "  %-26s %10s\n", "free", "unknown");
+    else
+        row(out, "free", f->available, "without swapping");
+}
+
+/* Tries one set of settings; true when it fits. */
+static bool tried(const struct engine_config *c, struct fit *f)
+{
+    struct error ignored;
+
+    return fit_measure(c, f, &ignored) == 0 && fit_fits(f);
+}
+
+/* The largest context, in steps of 256, at which it fits; 0: not even the least worth having. */
+static int fitting_context(struct engine_config c, int most)
+{
+    struct fit f;
+    int low = 0, high = most / 256;
+
+    c.context = CONTEXT_LEAST;
+    if (most < CONTEXT_LEAST || !tried(&c, &f))
+        return 0;
+    while (low + 1 < high) {
+        c.context = (low + high) / 2 * 256;
+        if (tried(&c, &f))
+            low = (low + high) / 2;
+        else
+            high = (low + high) / 2;
+    }
+    c.context = high * 256;
+    if (!tried(&c, &f))
+        c.context = low * 256;
+    return c.context > CONTEXT_LEAST ? c.context : CONTEXT_LEAST;
+}
+
+/* From the least loss to the greatest: smaller steps, less context, smaller types. */
+void fit_suggest(const struct engine_config *c, const struct fit *f, char *out, size_t size)
+{
+    static const int types[] = {-1, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0};
+    struct engine_config try = *c;
+    struct fit result;
+    int context;
+
+    *out = 0;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        char type[32] = "";
+
+        if (i) {
+            if (dtype_is_quantised(f->type) || types[i] == (int)f->type)
+                continue;        /* only float weights are converted while loading */
+            snprintf(type, sizeof type, "--dtype %s ", dtype_info((enum dtype)types[i])->word);
+            try.convert = types[i];
+        }
+        try.context = c->context;
+        try.ubatch = c->ubatch;
+        if (tried(&try, &result)) {
+            snprintf(out, size, "%.*s", (int)strlen(type) - 1, type);
+            return;
+        }
+        try.ubatch = c->ubatch > 128 ? 128 : c->ubatch;
+        if (try.ubatch != c->ubatch && tried(&try, &result)) {
+            snprintf(out, size, "%s-ub %d", type, try.ubatch);
+            return;
+        }
+        if ((context = fitting_context(try, f->context))) {
+            snprintf(out, size, "%s-ub %d -c %d", type, try.ubatch, context);
+            return;
+        }
+    }
+}
+
+static int refuse(const struct engine_config *c, const struct fit *f, struct error *e)
+{
+    char remedy[96];
+
+    fit_suggest(c, f, remedy, sizeof remedy);
+    if (*remedy)
+        return error_set(e, ERR_FIT, "%s needs %.1f MiB and %.1f MiB are free; it fits with %s, and --force loads it all the same",
+                         f->name, (double)f->total / (1 << 20), (double)f->available / (1 << 20), remedy);
+    return error_set(e, ERR_FIT, "%s needs %.1f MiB and %.1f MiB are free; take a smaller model, or --force loads it all the same",
+                     f->name, (double)f->total / (1 << 20), (double)f->available / (1 << 20));
+}
+
+int fit_require(const struct engine_config *c, bool force, struct error *e)
+{
+    struct fit f;
+    int rc;
+
+    if (force)
+        return 0;
+    if ((rc = fit_measure(c, &f, e)) < 0)
+        return rc;
+    if (fit_fits(&f))
+        return 0;
+    fit_print(&f, stderr);
+    return refuse(c, &f, e);
+}
+
+bool fit_wanted(const struct options *o)
+{
+    return o->fit;
+}
+
+int fit_run(struct options *o, struct error *e)
+{
+    struct engine_config c;
+    struct fit f;
+    int rc;
+
+    /* The table is the answer here, so loading's own refusal must not come first. */
+    if ((rc = app_engine_settings(o, &c, e)) < 0 || (rc = fit_measure(&c, &f, e)) < 0)
+        return rc;
+    fit_print(&f, stdout);
+    if (!fit_fits(&f))
+        return refuse(&c, &f, e);
+    printf("It fits.\n");
+    return 0;
+}

@@ -1,0 +1,30 @@
+/* Will it fit? The exact needs of a model at chosen settings against what is free, before a weight byte is read. Main thread. */
+#ifndef APP_FIT_H
+#define APP_FIT_H
+
+#include "app/options.h"
+#include "engine/run/engine.h"
+
+struct fit {
+    struct model_needs weights;
+    uint64_t kv, scratch;        /* at .context and .ubatch */
+    uint64_t total;
+    uint64_t available;          /* memory that can be had without swapping; UINT64_MAX: unknown */
+    int context, ubatch, context_max;
+    enum dtype type;
+    char name[128];
+};
+
+/* ERR_MODEL, ERR_IO when the model cannot be read. */
+int fit_measure(const struct engine_config *c, struct fit *out, struct error *e);
+bool fit_fits(const struct fit *f);
+void fit_print(const struct fit *f, FILE *out);
+/* The nearest settings that fit, as flags ("-c 2048", "--dtype q4_0 -c 1024"); empty: none found. */
+void fit_suggest(const struct engine_config *c, const struct fit *f, char *out, size_t size);
+/* What loading calls first: ERR_FIT, with the table on stderr, when it does not fit and force is not given. */
+int fit_require(const struct engine_config *c, bool force, struct error *e);
+
+bool fit_wanted(const struct options *o);
+int fit_run(struct options *o, struct error *e);     /* --fit */
+
+#endif

@@ -1,0 +1,130 @@
+/* moetop -p TEXT: one answer on standard output and nothing else there. Main thread, synchronous engine.
+ * Every piece is flushed as it comes, so what was shown stays whatever ends the run. */
+#include "app/oneshot.h"
+
+#include "app/app.h"
+#include "app/stats.h"
+#include "engine/base/mem.h"
+#include "engine/base/utf8.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct answer {
+    struct engine *engine;
+    bool tty, started, line_open;
+    int write_errno;             /* of the first write that failed; 0: none */
+};
+
+bool oneshot_wanted(const struct options *o)
+{
+    return o->prompt || o->file;
+}
+
+/* Model output is foreign text: on a terminal its control characters are made visible, in a file it is left as it is. */
+static int put(struct answer *a, const char *text, size_t n)
+{
+    char safe[1024];
+
+    if (!n)
+        return 0;
+    a->line_open = text[n - 1] != '\n';
+    if (a->tty) {
+        n = utf8_escape(safe, sizeof safe, text, n, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
+        text = safe;
+    }
+    if (fwrite(text, 1, n, stdout) == n && fflush(stdout) == 0)
+        return 0;
+    a->write_errno = errno ? errno : EIO;
+    return 1;
+}
+
+static int on_event(void *ctx, struct event *ev)
+{
+    struct answer *a = ctx;
+
+    if (ev->kind == EVENT_TOKEN)
+        return put(a, ev->token.text, ev->token.len) || app_signal();
+    if (ev->kind == EVENT_NOTICE && ev->text)
+        fprintf(stderr, "moetop: %s\n", ev->text);
+    return app_signal() != 0;
+}
+
+static void release_turn(struct turn *t)
+{
+    for (size_t i = 0; i < t->n_messages; i++)
+        mem_free(t->messages[i].text);
+}
+
+/* The turn that the options ask for; messages must have room for two. Its stops are those of o. */
+static int make_turn(const struct options *o, struct turn *t, struct message *messages, struct error *e)
+{
+    char *text;
+    int rc;
+
+    *t = (struct turn){
+        .messages = messages, .raw = o->raw, .max_tokens = o->n_predict, .ignore_eos = o->ignore_eos,
+        .stops = o->stop.items, .n_stops = o->stop.n,
+    };
+    app_sampling(o, &t->sampling);
+    if (!o->raw) {
+        if ((rc = app_system_prompt(o, &text, e)) < 0)
+            return rc;
+        if (text)
+            messages[t->n_messages++] = (struct message){ROLE_SYSTEM, text};
+    }
+    if ((rc = app_prompt(o, &text, e)) < 0)
+        return rc;
+    messages[t->n_messages++] = (struct message){ROLE_USER, text};
+    return 0;
+}
+
+static int answer_once(const struct options *o, struct answer *a, struct turn *t, struct stats *stats, struct error *e)
+{
+    struct turn_done_event done = {0};
+    int rc = engine_turn(a->engine, t, on_event, a, &done, e);
+
+    if (a->tty && a->line_open)
+        put(a, "\n", 1);
+    if (a->write_errno)
+        return error_set(e, ERR_IO, "cannot write the answer to standard output: %s", strerror(a->write_errno));
+    stats_add_turn(stats, &done);
+    if (rc < 0)
+        return rc;
+    if (app_signal() || done.reason == STOP_CANCELLED)
+        return error_set(e, ERR_CANCELLED, "interrupted");
+    if (done.reason == STOP_CONTEXT)
+        fprintf(stderr, "moetop: the answer ends here because the context of %d tokens is full; -c sets a larger one\n",
+                engine_info(a->engine)->context);
+    return 0;
+}
+
+int oneshot_run(struct options *o, struct error *e)
+{
+    struct answer a = {.tty = isatty(STDOUT_FILENO)};
+    struct message messages[2] = {{0}};
+    struct stats stats = {0};
+    struct turn t = {.messages = messages};
+    int rc, stats_rc;
+
+    app_signals(NULL);
+    if ((rc = make_turn(o, &t, messages, e)) < 0)
+        goto out;
+    if ((rc = stats_open(&stats, o, e)) < 0 || (rc = app_engine_open(o, &a.engine, e)) < 0)
+        goto out;
+    rc = answer_once(o, &a, &t, &stats, e);
+    stats_take(&stats, engine_info(a.engine), engine_telemetry(a.engine));
+    /* Figures of an interrupted answer are figures too. */
+    if ((stats_rc = stats_finish(&stats, o, stderr, rc < 0 ? NULL : e)) < 0 && rc >= 0)
+        rc = stats_rc;
+out:
+    release_turn(&t);
+    stats_release(&stats);
+    if (a.engine) {
+        app_signals(NULL);
+        engine_close(a.engine);
+    }
+    return rc;
+}

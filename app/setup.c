@@ -1,0 +1,295 @@
+/* From options to the structs of the engine: what every mode that runs a model shares. Main thread.
+ * Kept apart from the modes so that one-shot, batch, comparison and chat cannot differ in what an option means. */
+#include "app/app.h"
+
+#include "app/config.h"
+#include "app/devices.h"
+#include "app/fit.h"
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PROMPT_BYTES_MAX (64u << 20)
+
+/* ---- texts ---- */
+
+/* Everything of a file or standard input ("-"), one line end at the end dropped. */
+static int read_text(const char *path, char **out, struct error *e)
+{
+    bool standard = !strcmp(path, "-");
+    const char *name = standard ? "standard input" : path;
+    int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    size_t n = 0, room = 0;
+    char *text = NULL;
+    int rc = 0;
+
+    if (fd < 0)
+        return error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    for (;;) {
+        ssize_t got;
+
+        if (n + 1 >= room) {
+            char *larger = mem_resize(text, room = room ? room * 2 : 4096, 1);
+
+            if (!larger || room > PROMPT_BYTES_MAX) {
+                text = larger ? larger : text;
+                rc = error_set(e, larger ? ERR_USAGE : ERR_MEMORY, "%s: larger than 64 MiB; this is no prompt", name);
+                goto out;
+            }
+            text = larger;
+        }
+        got = read(fd, text + n, room - 1 - n);
+        if (got < 0 && errno == EINTR && !app_signal())
+            continue;
+        if (got < 0) {
+            rc = errno == EINTR ? error_set(e, ERR_CANCELLED, "interrupted")
+                                : error_set(e, ERR_IO, "%s: %s", name, strerror(errno));
+            goto out;
+        }
+        if (got == 0)
+            break;
+        n += (size_t)got;
+    }
+    text[n] = 0;
+    if (strlen(text) != n) {
+        rc = error_set(e, ERR_USAGE, "%s: byte %zu is zero; a text is expected", name, strlen(text) + 1);
+        goto out;
+    }
+    if (n && text[n - 1] == '\n')
+        text[--n] = 0;
+    if (n && text[n - 1] == '\r')
+        text[--n] = 0;
+    *out = text;
+    text = NULL;
+out:
+    if (!standard)
+        close(fd);
+    mem_free(text);
+    return rc;
+}
+
+/* -e: \n, \t, \r, \\, \", \' become what they stand for; any other backslash stays. In place. */
+static void unescape(char *text)
+{
+    static const char from[] = "ntr\\\"'", to[] = "\n\t\r\\\"'";
+    char *w = text;
+
+    for (const char *p = text; *p; p++) {
+        const char *known = *p == '\\' && p[1] ? strchr(from, p[1]) : NULL;
+
+        *w++ = known ? to[known - from] : *p;
+        p += known != NULL;
+    }
+    *w = 0;
+}
+
+/* -p A -f B: A, an empty line, B. */
+static char *join(const char *a, const char *b)
+{
+    size_t size = strlen(a) + strlen(b) + 3;
+    char *out = mem_alloc(size, 1);
+
+    if (out)
+        snprintf(out, size, "%s\n\n%s", a, b);
+    return out;
+}
+
+int app_prompt(const struct options *o, char **out, struct error *e)
+{
+    char *text = NULL, *more = NULL, *both;
+    int rc = 0;
+
+    *out = NULL;
+    if (o->prompt && !strcmp(o->prompt, "-")) {
+        if (o->file && !strcmp(o->file, "-"))
+            return error_set(e, ERR_USAGE, "-p - and -f - both ask for standard input; give one of them");
+        rc = read_text("-", &text, e);
+    } else if (o->prompt && !(text = mem_string(o->prompt))) {
+        rc = error_set(e, ERR_MEMORY, "out of memory");
+    } else if (text && o->escape) {
+        unescape(text);
+    }
+    if (rc == 0 && o->file && (rc = read_text(o->file, &more, e)) == 0) {
+        both = text ? join(text, more) : more;
+        if (!both)
+            rc = error_set(e, ERR_MEMORY, "out of memory");
+        if (both != more)
+            mem_free(more);
+        mem_free(text);
+        text = both;
+    }
+    if (rc < 0) {
+        mem_free(text);
+        return rc;
+    }
+    *out = text;
+    return 0;
+}
+
+int app_system_prompt(const struct options *o, char **out, struct error *e)
+{
+    *out = NULL;
+    /* Where both are given, the one from the stronger source counts. */
+    if (o->system_prompt_file && *o->system_prompt_file &&
+        (!o->system_prompt || o->origin[OPTION_ID_system_prompt_file].from >= o->origin[OPTION_ID_system_prompt].from))
+        return read_text(o->system_prompt_file, out, e);
+    if (!o->system_prompt || !*o->system_prompt)
+        return 0;
+    if (!(*out = mem_string(o->system_prompt)))
+        return error_set(e, ERR_MEMORY, "out of memory");
+    if (o->escape)
+        unescape(*out);
+    return 0;
+}
+
+/* ---- numbers ---- */
+
+static uint64_t fresh_seed(void)
+{
+    uint64_t seed;
+    struct timespec t;
+
+    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed) {
+        clock_gettime(CLOCK_REALTIME, &t);
+        seed = (uint64_t)t.tv_sec * 1000000007u ^ (uint64_t)t.tv_nsec << 20 ^ (uint64_t)getpid();
+    }
+    return seed >> 32;           /* short enough to be read and typed back */
+}
+
+void app_sampling(const struct options *o, struct sampling *s)
+{
+    *s = (struct sampling){
+        .temperature = (float)o->temp, .top_k = o->top_k, .top_p = (float)o->top_p, .min_p = (float)o->min_p,
+        .repeat_penalty = (float)o->repeat_penalty, .repeat_last_n = o->repeat_last_n, .seed = o->seed,
+    };
+    if (o->seed == OPTION_SEED_RANDOM)
+        s->seed = fresh_seed();
+}
+
+double app_pace(const struct options *o, bool chat)
+{
+    return chat || o->origin[OPTION_ID_pace].from > ORIGIN_MODEL ? o->pace : 0;
+}
+
+/* ---- the engine ---- */
+
+struct progress {
+    uint64_t started, drawn;
+    bool shown;
+};
+
+/* A line on a terminal's stderr once loading takes noticeable time; a signal cancels. */
+static int on_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    static struct progress p;
+    uint64_t now = clock_now();
+
+    if (app_signal())
+        return 1;
+    if (!isatty(STDERR_FILENO))
+        return 0;
+    if (!p.started)
+        p.started = now;
+    if (done >= total) {
+        if (p.shown)
+            fprintf(stderr, "\r%40s\r", "");
+        p.shown = false;
+    } else if (now - p.started > 300 * CLOCK_MILLI && now - p.drawn > 100 * CLOCK_MILLI && total) {
+        fprintf(stderr, "\rloading %3.0f %% of %.1f GiB ", 100.0 * (double)done / (double)total, (double)total / (1 << 30));
+        p.shown = true;
+        p.drawn = now;
+    }
+    return 0;
+}
+
+static void on_log(void *ctx, const char *line)
+{
+    log_write(LOG_LEVEL_INFO, "%s", line);
+    fprintf(stderr, "moetop: %s\n", line);
+}
+
+/* The folder for caches, made when missing; NULL when there is none to be had: caching is a comfort, never a condition. */
+static const char *cache_folder(const struct options *o)
+{
+    static char path[PATH_MAX];
+
+    if (o->cache_dir)
+        return *o->cache_dir ? o->cache_dir : NULL;
+    config_home("CACHE", path, sizeof path);
+    if (!*path)
+        return NULL;
+    for (char *p = path + 1; *p; p++)
+        if (*p == '/') {
+            *p = 0;
+            mkdir(path, 0700);
+            *p = '/';
+        }
+    return mkdir(path, 0700) == 0 || errno == EEXIST ? path : NULL;
+}
+
+static int conversion(const struct options *o)
+{
+    char word[16];
+
+    option_word(&option_table[OPTION_ID_dtype], o->dtype, word, sizeof word);
+    return dtype_from_word(word);            /* -1 for "keep" */
+}
+
+int app_engine_settings(const struct options *o, struct engine_config *c, struct error *e)
+{
+    static char path[PATH_MAX], kernels[16];
+    int rc;
+
+    *c = (struct engine_config){0};
+    if ((rc = app_model_path(o, path, sizeof path, NULL, e)) < 0)
+        return rc;
+    option_word(&option_table[OPTION_ID_kernels], o->kernels, kernels, sizeof kernels);
+    c->model_path = path;
+    c->context = o->ctx_size;
+    c->n_threads = o->threads;
+    c->batch = o->batch_size;
+    c->ubatch = o->ubatch_size;
+    c->kv_k = (enum kv_type)o->cache_type_k;
+    c->kv_v = (enum kv_type)o->cache_type_v;
+    c->convert = conversion(o);
+    c->exact = o->exact;
+    c->kernels = o->kernels ? kernels : NULL;
+    c->backends = device_backends;
+    c->cache_dir = cache_folder(o);
+    return 0;
+}
+
+int app_engine_config(const struct options *o, struct engine_config *c, bool progress, struct error *e)
+{
+    int rc = app_engine_settings(o, c, e);
+
+    if (rc < 0)
+        return rc;
+    if (progress) {
+        c->progress = on_progress;
+        c->log = on_log;
+    }
+    return fit_require(c, o->force, e);
+}
+
+int app_engine_open(const struct options *o, struct engine **out, struct error *e)
+{
+    struct engine_config c;
+    int rc;
+
+    app_signals(NULL);
+    if ((rc = app_engine_config(o, &c, true, e)) < 0 || (rc = engine_open(out, &c, e)) < 0)
+        return rc;
+    engine_pace_set(*out, app_pace(o, false));
+    app_signals(*out);
+    return 0;
+}

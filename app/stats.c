@@ -1,0 +1,391 @@
+/* Figures of a run as a table and as JSON. Main (UI) thread.
+ * One place computes each figure; table, JSON and the interpretation read the same struct, so they cannot tell different stories. */
+#include "app/stats.h"
+
+#include "app/file.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/utf8.h"
+#include "engine/model/model.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int stats_open(struct stats *s, const struct options *o, struct error *e)
+{
+    *s = (struct stats){0};
+    s->system = system_new("");
+    s->first = mem_alloc(1, sizeof *s->first);
+    s->last = mem_alloc(1, sizeof *s->last);
+    if (!s->system || !s->first || !s->last)
+        return error_set(e, ERR_MEMORY, "out of memory");
+    system_read(s->system, s->first);
+    *s->last = *s->first;
+    if (o && o->stats_json) {
+        FILE *f = fopen(o->stats_json, "ae");
+
+        if (!f)
+            return error_set(e, ERR_IO, "--stats-json %s: %s", o->stats_json, strerror(errno));
+        fclose(f);
+    }
+    return 0;
+}
+
+void stats_release(struct stats *s)
+{
+    system_free(s->system);
+    mem_free(s->first);
+    mem_free(s->last);
+    mem_free(s->experts);
+    *s = (struct stats){0};
+}
+
+void stats_add_turn(struct stats *s, const struct turn_done_event *done)
+{
+    s->turns++;
+    s->prompt_tokens += (uint64_t)done->prompt_tokens;
+    s->cached_tokens += (uint64_t)done->cached_tokens;
+    s->generated_tokens += (uint64_t)done->completion_tokens;
+    if (done->completion_tokens > 1)
+        s->later_tokens += (uint64_t)done->completion_tokens - 1;
+    s->ttft_ns = done->ttft_ns;
+    s->prefill_ns += done->prefill_ns;
+    s->decode_ns += done->decode_ns;
+    s->total_ns += done->total_ns;
+    s->reason = done->reason;
+}
+
+/* Bytes of weights that one token reads: attention, router and head of every layer, and the experts used of those there are. */
+static uint64_t active_bytes(const struct model *m)
+{
+    uint64_t bytes = m->head.bytes;
+
+    for (int l = 0; l < m->hp.n_layers; l++) {
+        const struct layer_weights *w = &m->layers[l];
+
+        bytes += w->q.bytes + w->k.bytes + w->v.bytes + w->o.bytes;
+        if (m->hp.n_experts)
+            bytes += (w->experts[0].gate.bytes + w->experts[0].up.bytes + w->experts[0].down.bytes) * (uint64_t)m->hp.n_experts_used;
+    }
+    return bytes;
+}
+
+void stats_take(struct stats *s, const struct engine_info *info, const struct telemetry *t)
+{
+    size_t cells;
+
+    system_read(s->system, s->last);
+    if (!info || !info->model || !t)
+        return;
+    snprintf(s->model, sizeof s->model, "%s", info->model->name);
+    snprintf(s->type, sizeof s->type, "%s", dtype_info(info->model->type)->word);
+    snprintf(s->kernels, sizeof s->kernels, "%s", info->kernels ? info->kernels : "");
+    snprintf(s->plan, sizeof s->plan, "%s", t->plan);
+    s->n_threads = info->n_threads;
+    s->context_used = t->context_used;
+    s->context_size = t->context_size;
+    s->weights_packed = t->weights_packed;
+    s->weights_mapped = t->weights_mapped;
+    s->kv_bytes = t->kv_bytes;
+    s->scratch_bytes = t->scratch_bytes;
+    s->active_bytes = active_bytes(info->model);
+    cells = (size_t)t->n_layers * (size_t)t->n_experts;
+    if (!s->experts && cells)
+        s->experts = mem_alloc(cells, sizeof *s->experts);
+    if (s->experts) {
+        s->n_layers = t->n_layers;
+        s->n_experts = t->n_experts;
+        memcpy(s->experts, t->session, cells * sizeof *s->experts);
+    }
+}
+
+double stats_decode_rate(const struct stats *s)
+{
+    return s->later_tokens ? clock_rate((double)s->later_tokens, s->decode_ns) : 0;
+}
+
+double stats_prefill_rate(const struct stats *s)
+{
+    return s->prompt_tokens > s->cached_tokens ? clock_rate((double)(s->prompt_tokens - s->cached_tokens), s->prefill_ns) : 0;
+}
+
+static double wall_seconds(const struct stats *s)
+{
+    return clock_seconds(s->last->time_ns - s->first->time_ns);
+}
+
+/* CPUs' worth used on average between the two samples. */
+static double cores_used(const struct stats *s)
+{
+    double wall = wall_seconds(s);
+
+    return wall > 0 ? clock_seconds(s->last->cpu_ns - s->first->cpu_ns) / wall : 0;
+}
+
+static double known(uint64_t v)
+{
+    return v == SYSTEM_UNKNOWN ? NAN : (double)v;
+}
+
+/* Growth of a counter since the start; NAN when the machine does not tell. */
+static double since(uint64_t first, uint64_t last)
+{
+    return first == SYSTEM_UNKNOWN || last == SYSTEM_UNKNOWN || last < first ? NAN : (double)(last - first);
+}
+
+/* Share of this process of the machine's memory, 0 .. 1. */
+static double memory_share(const struct stats *s)
+{
+    return known(s->last->rss) / known(s->last->memory_total);
+}
+
+/* ---- experts ---- */
+
+/* How evenly a layer used its experts: 1 all alike, 0 one alone; NAN when it was not used. */
+static double evenness(const uint32_t *counts, int n)
+{
+    double sum = 0, h = 0;
+
+    for (int i = 0; i < n; i++)
+        sum += counts[i];
+    for (int i = 0; i < n; i++)
+        if (counts[i])
+            h -= counts[i] / sum * log2(counts[i] / sum);
+    return sum > 0 && n > 1 ? h / log2(n) : NAN;
+}
+
+static int most_used(const uint32_t *counts, int n, double *share)
+{
+    double sum = 0;
+    int best = 0;
+
+    for (int i = 0; i < n; i++) {
+        sum += counts[i];
+        if (counts[i] > counts[best])
+            best = i;
+    }
+    *share = sum > 0 ? counts[best] / sum : 0;
+    return best;
+}
+
+/* ---- what the figures mean ---- */
+
+/* Speed: what a token reads against what the machine can read is the question behind every decode rate. */
+static size_t interpret_speed(const struct stats *s, char *out, size_t size)
+{
+    double rate = stats_decode_rate(s), gbs = rate * (double)s->active_bytes / 1e9, cores = cores_used(s);
+    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+
+    if (!s->later_tokens)
+        return (size_t)snprintf(out, size, "Too short an answer to tell what bounds the speed.");
+    if (cache > 0 && s->active_bytes < (uint64_t)cache)
+        return (size_t)snprintf(out, size, "Compute-bound: the %.1f MiB of weights a token reads stay in the processor's cache of %.0f MiB, so "
+                                "faster or more cores would help, not faster memory.",
+                                (double)s->active_bytes / (1 << 20), (double)cache / (1 << 20));
+    if (gbs >= 8)
+        return (size_t)snprintf(out, size, "Memory-bound: each token reads %.0f MiB of weights, %.1f GB/s at this rate; a smaller type "
+                                "(--dtype q4_0) reads less, more threads than %d will hardly help.",
+                                (double)s->active_bytes / (1 << 20), gbs, s->n_threads);
+    return (size_t)snprintf(out, size, "Compute-bound: only %.1f GB/s of weights are read with %.1f cores busy; more threads (-t, now %d) "
+                            "or a wider instruction set help, a smaller type less.", gbs, cores, s->n_threads);
+}
+
+static size_t interpret_memory(const struct stats *s, char *out, size_t size)
+{
+    double total = known(s->last->memory_total), available = known(s->last->memory_available);
+    double swapped = known(s->last->process_swap), faults = since(s->first->major_faults, s->last->major_faults);
+
+    if (swapped > 0)
+        return (size_t)snprintf(out, size, " %.0f MiB of this process lie in swap: take a smaller type or context.", swapped / (1 << 20));
+    if (available < 0.1 * total)
+        return (size_t)snprintf(out, size, " Only %.1f GiB of memory are left, so swapping is near: a smaller context (-c) or type would help.",
+                                available / (1 << 30));
+    if (faults > 2000)
+        return (size_t)snprintf(out, size, " %.0f pages had to be read from the disk; a second run finds them in memory.", faults);
+    return (size_t)snprintf(out, size, " No risk of swapping: %.1f GiB are free.", available / (1 << 30));
+}
+
+void stats_interpret(const struct stats *s, char *out, size_t size)
+{
+    size_t at = interpret_speed(s, out, size);
+
+    if (at < size && !isnan(known(s->last->memory_total)) && !isnan(known(s->last->memory_available)))
+        interpret_memory(s, out + at, size - at);
+}
+
+/* ---- the table ---- */
+
+static void row(FILE *f, const char *label, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static void row(FILE *f, const char *label, const char *format, ...)
+{
+    va_list args;
+
+    fprintf(f, "  %-22s ", label);
+    va_start(args, format);
+    vfprintf(f, format, args);
+    va_end(args);
+    fputc('\n', f);
+}
+
+/* A figure with its unit, or that it is not to be had: a missing sensor is not zero. */
+static void figure(FILE *f, const char *label, double value, const char *format, const char *unit)
+{
+    char text[64] = "not available";
+
+    if (!isnan(value)) {
+        int n = snprintf(text, sizeof text, format, value);
+
+        snprintf(text + n, sizeof text - (size_t)n, " %s", unit);
+    }
+    row(f, label, "%s", text);
+}
+
+static void print_experts(const struct stats *s, FILE *f)
+{
+    fprintf(f, "experts\n");
+    for (int l = 0; l < s->n_layers; l++) {
+        const uint32_t *counts = s->experts + (size_t)l * (size_t)s->n_experts;
+        double share, even = evenness(counts, s->n_experts);
+        char label[32];
+        int best = most_used(counts, s->n_experts, &share);
+
+        snprintf(label, sizeof label, "layer %d", l);
+        if (isnan(even))
+            row(f, label, "not used");
+        else
+            row(f, label, "most used: expert %d with %.1f %%, evenness %.2f", best, 100 * share, even);
+    }
+}
+
+void stats_print(const struct stats *s, FILE *f)
+{
+    char model[sizeof s->model * 4], text[512];
+
+    utf8_escape(model, sizeof model, s->model, strlen(s->model), 0);
+    fprintf(f, "model\n");
+    row(f, "name", "%s, %s, %s kernels, %d threads, plan %s", model, s->type, s->kernels, s->n_threads, s->plan);
+    row(f, "context", "%d of %d tokens", s->context_used, s->context_size);
+    fprintf(f, "speed\n");
+    row(f, "tokens", "%llu prompt (%llu from the cache) + %llu generated = %llu in %d turn%s", (unsigned long long)s->prompt_tokens,
+        (unsigned long long)s->cached_tokens, (unsigned long long)s->generated_tokens,
+        (unsigned long long)(s->prompt_tokens + s->generated_tokens), s->turns, s->turns == 1 ? "" : "s");
+    figure(f, "first token", s->turns ? clock_seconds(s->ttft_ns) * 1e3 : NAN, "%.1f", "ms");
+    figure(f, "prefill", stats_prefill_rate(s) > 0 ? stats_prefill_rate(s) : NAN, "%.1f", "tokens/s");
+    figure(f, "decode", stats_decode_rate(s) > 0 ? stats_decode_rate(s) : NAN, "%.1f", "tokens/s");
+    row(f, "time", "%.3f s prefill + %.3f s decode, %.3f s in all", clock_seconds(s->prefill_ns), clock_seconds(s->decode_ns),
+        clock_seconds(s->total_ns));
+    fprintf(f, "memory\n");
+    row(f, "model", "%.1f MiB in memory, %.1f MiB in the file, %.1f MiB KV, %.1f MiB scratch", (double)s->weights_packed / (1 << 20),
+        (double)s->weights_mapped / (1 << 20), (double)s->kv_bytes / (1 << 20), (double)s->scratch_bytes / (1 << 20));
+    figure(f, "this process", known(s->last->rss) / (1 << 20), "%.1f", "MiB resident");
+    figure(f, "at its peak", known(s->last->rss_peak) / (1 << 20), "%.1f", "MiB");
+    figure(f, "of the machine", 100 * memory_share(s), "%.1f", "%");
+    figure(f, "free", known(s->last->memory_available) / (1 << 20), "%.1f", "MiB");
+    fprintf(f, "processor\n");
+    row(f, "used", "%.2f of %d cores", cores_used(s), s->last->n_cores);
+    figure(f, "frequency", s->last->mhz, "%.0f", "MHz");
+    figure(f, "temperature", s->last->temperature, "%.0f", "°C");
+    fprintf(f, "disk\n");
+    figure(f, "read", since(s->first->read_bytes, s->last->read_bytes) / (1 << 20), "%.1f", "MiB");
+    figure(f, "written", since(s->first->write_bytes, s->last->write_bytes) / (1 << 20), "%.1f", "MiB");
+    figure(f, "read operations", since(s->first->read_calls, s->last->read_calls), "%.0f", "");
+    figure(f, "write operations", since(s->first->write_calls, s->last->write_calls), "%.0f", "");
+    if (s->experts)
+        print_experts(s, f);
+    stats_interpret(s, text, sizeof text);
+    fprintf(f, "%s\n", text);
+}
+
+/* ---- JSON ---- */
+
+static json_t *number(double v)
+{
+    return isnan(v) || isinf(v) ? json_null() : json_real(v);
+}
+
+static json_t *whole(double v)
+{
+    return isnan(v) ? json_null() : json_integer((json_int_t)v);
+}
+
+static json_t *experts_json(const struct stats *s)
+{
+    json_t *layers = json_array();
+
+    for (int l = 0; l < s->n_layers; l++) {
+        const uint32_t *counts = s->experts + (size_t)l * (size_t)s->n_experts;
+        json_t *row_json = json_array();
+        double share;
+        int best = most_used(counts, s->n_experts, &share);
+
+        for (int x = 0; x < s->n_experts; x++)
+            json_array_append_new(row_json, json_integer(counts[x]));
+        json_array_append_new(layers, json_pack("{s:i, s:o, s:i, s:f, s:o}", "layer", l, "tokens", row_json, "most_used", best,
+                                                "most_used_share", share, "evenness", number(evenness(counts, s->n_experts))));
+    }
+    return layers;
+}
+
+static json_t *to_json(const struct stats *s)
+{
+    char text[512];
+    json_t *root = json_object();
+    double rate = stats_decode_rate(s), prefill = stats_prefill_rate(s);
+
+    stats_interpret(s, text, sizeof text);
+    json_object_set_new(root, "moetop", json_string(MOETOP_VERSION));
+    json_object_set_new(root, "model", json_pack("{s:s, s:s, s:s, s:i, s:s, s:i, s:i}", "name", s->model, "type", s->type, "kernels",
+                                                 s->kernels, "threads", s->n_threads, "plan", s->plan, "context_used", s->context_used,
+                                                 "context_size", s->context_size));
+    json_object_set_new(root, "turns", json_integer(s->turns));
+    json_object_set_new(root, "stop_reason", json_string(stop_reason_word(s->reason)));
+    json_object_set_new(root, "tokens", json_pack("{s:I, s:I, s:I, s:I}", "prompt", (json_int_t)s->prompt_tokens, "cached",
+                                                  (json_int_t)s->cached_tokens, "generated", (json_int_t)s->generated_tokens, "total",
+                                                  (json_int_t)(s->prompt_tokens + s->generated_tokens)));
+    json_object_set_new(root, "time", json_pack("{s:f, s:f, s:f, s:f, s:o, s:o}", "ttft_ms", (double)s->ttft_ns / 1e6, "prefill_ms",
+                                                (double)s->prefill_ns / 1e6, "decode_ms", (double)s->decode_ns / 1e6, "total_ms",
+                                                (double)s->total_ns / 1e6, "prefill_tok_s", number(prefill > 0 ? prefill : NAN),
+                                                "decode_tok_s", number(rate > 0 ? rate : NAN)));
+    json_object_set_new(root, "memory", json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "weights_packed_bytes", (json_int_t)s->weights_packed, "weights_mapped_bytes", (json_int_t)s->weights_mapped, "kv_bytes",
+        (json_int_t)s->kv_bytes, "scratch_bytes", (json_int_t)s->scratch_bytes, "rss_bytes", whole(known(s->last->rss)), "peak_rss_bytes",
+        whole(known(s->last->rss_peak)), "percent", number(100 * memory_share(s)), "total_bytes", whole(known(s->last->memory_total)),
+        "available_bytes", whole(known(s->last->memory_available)), "swap_bytes", whole(known(s->last->process_swap)), "major_faults",
+        whole(since(s->first->major_faults, s->last->major_faults))));
+    json_object_set_new(root, "cpu", json_pack("{s:s, s:i, s:f, s:f, s:o, s:o}", "name", system_cpu_name(s->system), "cores",
+        s->last->n_cores, "cores_used", cores_used(s), "use_percent", s->last->n_cores ? 100 * cores_used(s) / s->last->n_cores : 0.0,
+        "mhz", number(s->last->mhz), "temperature_c", number(s->last->temperature)));
+    json_object_set_new(root, "disk", json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}",
+        "read_bytes", whole(since(s->first->read_bytes, s->last->read_bytes)),
+        "written_bytes", whole(since(s->first->write_bytes, s->last->write_bytes)),
+        "read_operations", whole(since(s->first->read_calls, s->last->read_calls)),
+        "write_operations", whole(since(s->first->write_calls, s->last->write_calls)),
+        "system_read_operations", whole(since(s->first->disk_reads, s->last->disk_reads)),
+        "system_write_operations", whole(since(s->first->disk_writes, s->last->disk_writes))));
+    json_object_set_new(root, "experts", s->experts ? experts_json(s) : json_null());
+    json_object_set_new(root, "interpretation", json_string(text));
+    return root;
+}
+
+int stats_write_json(const struct stats *s, const char *path, struct error *e)
+{
+    json_t *root = to_json(s);
+    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
+    int rc = text ? file_replace(path, text, strlen(text), e) : error_set(e, ERR_MEMORY, "%s: out of memory", path);
+
+    free(text);                  /* jansson's own allocation */
+    json_decref(root);
+    return rc;
+}
+
+int stats_finish(const struct stats *s, const struct options *o, FILE *text, struct error *e)
+{
+    if (o->stats)
+        stats_print(s, text);
+    return o->stats_json ? stats_write_json(s, o->stats_json, e) : 0;
+}

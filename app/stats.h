@@ -1,0 +1,48 @@
+/* The figures of a run: --stats, --stats-json, /stats. Main (UI) thread. Collected from finished turns, the engine's telemetry and
+ * two samples of the system, one at the start and one when asked. */
+#ifndef APP_STATS_H
+#define APP_STATS_H
+
+#include "app/options.h"
+#include "app/system.h"
+#include "engine/run/engine.h"
+
+struct stats {
+    struct system *system;
+    struct system_sample *first, *last;
+    /* turns */
+    int turns;
+    uint64_t prompt_tokens, cached_tokens, generated_tokens;
+    uint64_t later_tokens;               /* generated tokens after the first of their turn: what the decode rate counts */
+    uint64_t ttft_ns;                    /* of the newest turn */
+    uint64_t prefill_ns, decode_ns, total_ns;
+    enum stop_reason reason;             /* of the newest turn */
+    /* the engine, as last seen */
+    char model[128], type[16], kernels[16], plan[64];
+    int n_threads, context_used, context_size;
+    uint64_t weights_packed, weights_mapped, kv_bytes, scratch_bytes;
+    uint64_t active_bytes;               /* of weights read for one token */
+    int n_layers, n_experts;
+    uint32_t *experts;                   /* (n_layers, n_experts): tokens routed there, whole session; owned */
+};
+
+/* Takes the first sample. o (may be NULL): a --stats-json file that cannot be written is an error now, before minutes of work. */
+int stats_open(struct stats *s, const struct options *o, struct error *e);
+void stats_release(struct stats *s);
+void stats_add_turn(struct stats *s, const struct turn_done_event *done);
+/* Copies what the engine says of itself and takes the last sample; call again for newer figures. */
+void stats_take(struct stats *s, const struct engine_info *info, const struct telemetry *t);
+
+/* The table as text with its line of interpretation. Prints nothing that a terminal could take for a command. */
+void stats_print(const struct stats *s, FILE *f);
+/* Just the interpretation: one or more sentences. */
+void stats_interpret(const struct stats *s, char *out, size_t size);
+/* The same figures as JSON, written whole or not at all (temporary file, rename). ERR_IO. */
+int stats_write_json(const struct stats *s, const char *path, struct error *e);
+/* At the end of a run: what o asks for. */
+int stats_finish(const struct stats *s, const struct options *o, FILE *text, struct error *e);
+
+double stats_decode_rate(const struct stats *s);     /* tokens a second; 0: not known */
+double stats_prefill_rate(const struct stats *s);
+
+#endif

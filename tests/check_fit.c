@@ -1,0 +1,128 @@
+/* app/fit against the engine itself: what the table says is what opening takes, to the byte. */
+#include "app/fit.h"
+#include "app/system.h"
+#include "engine/model/model.h"
+#include "tests/support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct error e;
+
+static const char *demo_model(void)
+{
+    static char path[4096];
+
+    snprintf(path, sizeof path, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
+    return path;
+}
+
+static const struct { const char *model; int context, ubatch, threads, convert; enum kv_type k, v; } cases[] = {
+    {NULL, 0, 0, 1, -1, KV_F16, KV_F16},
+    {NULL, 100, 7, 2, -1, KV_F32, KV_F16},
+    {NULL, 4096, 64, 3, -1, KV_F16, KV_F32},
+    {"golden/phimoe/phimoe-quirk-f32", 64, 16, 1, -1, KV_F16, KV_F16},
+    {"golden/phimoe/phimoe-16x-bf16", 333, 512, 2, -1, KV_F32, KV_F32},
+    {"golden/phimoe/phimoe-16x-bf16", 333, 512, 2, DTYPE_Q8_0, KV_F32, KV_F32},
+    {"golden/phimoe/phimoe-longrope-f32", 300, 33, 1, -1, KV_F16, KV_F16},
+};
+
+START_TEST(the_table_is_what_opening_takes)
+{
+    struct engine_config c = {
+        .model_path = cases[_i].model ? support_path(cases[_i].model) : demo_model(), .context = cases[_i].context,
+        .ubatch = cases[_i].ubatch, .n_threads = cases[_i].threads, .kv_k = cases[_i].k, .kv_v = cases[_i].v,
+        .convert = cases[_i].convert, .no_tokenizer = true,
+    };
+    const struct telemetry *t;
+    struct engine *g;
+    struct fit f;
+
+    ck_assert_msg(fit_measure(&c, &f, &e) == 0, "%s", e.text);
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    t = engine_telemetry(g);
+    ck_assert_int_eq(f.context, engine_info(g)->context);
+    ck_assert_int_eq(f.ubatch, engine_info(g)->ubatch);
+    ck_assert_uint_eq(f.kv, t->kv_bytes);
+    ck_assert_uint_eq(f.scratch, t->scratch_bytes);
+    ck_assert_uint_eq(f.weights.packed, t->weights_packed);
+    ck_assert_uint_eq(f.weights.mapped, t->weights_mapped);
+    ck_assert_uint_eq(f.weights.attention + f.weights.experts + f.weights.router_norms + f.weights.embeddings + f.weights.head,
+                      f.weights.packed + f.weights.mapped);
+    ck_assert_uint_eq(f.total, f.weights.packed + f.weights.mapped + f.kv + f.scratch);
+    engine_close(g);
+}
+END_TEST
+
+/* A context of sixteen million tokens fits no machine: refused, with a context that does fit and the flag that overrides. */
+START_TEST(too_much_is_refused_with_a_remedy_that_works)
+{
+    struct engine_config c = {.model_path = demo_model(), .context = 1 << 24, .kv_k = KV_F32, .kv_v = KV_F32, .convert = -1, .n_threads = 1};
+    char remedy[96], *at;
+    struct fit f;
+
+    ck_assert_int_eq(fit_measure(&c, &f, &e), 0);
+    f.available = 1 << 30;
+    ck_assert(!fit_fits(&f));
+    ck_assert_int_eq(fit_measure(&c, &f, &e), 0);
+    if (fit_fits(&f)) {
+        printf("SKIPPED: this machine has %.0f GiB free\n", (double)f.available / (1 << 30));
+        return;
+    }
+    ck_assert_int_eq(fit_require(&c, false, &e), ERR_FIT);
+    ck_assert_msg(strstr(e.text, "--force") && strstr(e.text, "-c "), "%s", e.text);
+    ck_assert_int_eq(fit_require(&c, true, &e), 0);
+    fit_suggest(&c, &f, remedy, sizeof remedy);
+    ck_assert_ptr_nonnull(at = strstr(remedy, "-c "));
+    c.context = atoi(at + 3);
+    ck_assert_int_ge(c.context, 512);
+    ck_assert_int_eq(fit_measure(&c, &f, &e), 0);
+    ck_assert(fit_fits(&f));
+}
+END_TEST
+
+START_TEST(the_table_prints_every_row)
+{
+    struct engine_config c = {.model_path = demo_model(), .convert = -1};
+    char *text, *rows[] = {"attention weights", "expert weights", "routers and norms", "embeddings", "output head", "weights together",
+                           "KV cache", "scratch", "needed", "free", "tiny-storyteller", "q8_0"};
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    struct fit f;
+
+    ck_assert_int_eq(fit_measure(&c, &f, &e), 0);
+    fit_print(&f, out);
+    fclose(out);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        ck_assert_msg(strstr(text, rows[i]), "%s", rows[i]);
+    free(text);
+}
+END_TEST
+
+START_TEST(no_model_is_a_model_error)
+{
+    struct engine_config c = {.model_path = support_path("support.h"), .convert = -1};
+
+    ck_assert_int_eq(fit_require(&c, false, &e), ERR_MODEL);
+    c.model_path = "/no/such/model.gguf";
+    ck_assert_int_lt(fit_require(&c, false, &e), 0);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("fit");
+    TCase *t = tcase_create("fit");
+
+    tcase_add_loop_test(t, the_table_is_what_opening_takes, 0, sizeof cases / sizeof *cases);
+    tcase_add_test(t, too_much_is_refused_with_a_remedy_that_works);
+    tcase_add_test(t, the_table_prints_every_row);
+    tcase_add_test(t, no_model_is_a_model_error);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
