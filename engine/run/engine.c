@@ -33,7 +33,7 @@ int engine_emit(struct engine *g, struct event *ev)
     int stop = g->on_event ? g->on_event(g->event_ctx, ev) : 0;
 
     event_release(ev);
-    if (stop)
+    if (stop && g->busy)
         g->turn_cancelled = true;
     return stop;
 }
@@ -141,10 +141,7 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     if ((rc = place_init(g, e)) < 0 || (rc = place_now(g, c->placement ? c->placement : "cpu", e)) < 0 ||
         (c->placement_script && (rc = engine_script_set(g, c->placement_script, e)) < 0))
         goto out;
-    while (engine_idle_step(g))          /* at the start nobody waits for a token: the plan is in force before the first one */
-        ;
-    figures_refresh(g);
-    rc = weight_file_check(g->model->file, e);
+    rc = engine_settle(g, e);            /* at the start nobody waits for a token: the plan is in force before the first one */
 out:
     if (rc < 0) {
         engine_close(g);
@@ -252,6 +249,20 @@ void engine_pace_set(struct engine *g, double tokens_per_second)
 const struct telemetry *engine_telemetry(const struct engine *g)
 {
     return &g->t;
+}
+
+void engine_events_set(struct engine *g, int (*on_event)(void *ctx, struct event *ev), void *ctx)
+{
+    g->on_event = on_event;
+    g->event_ctx = ctx;
+}
+
+int engine_settle(struct engine *g, struct error *e)
+{
+    while (engine_idle_step(g))
+        ;
+    figures_refresh(g);
+    return weight_file_check(g->model->file, e);
 }
 
 void engine_tick_set(struct engine *g, void (*tick)(void *ctx), void *ctx)

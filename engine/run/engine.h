@@ -85,6 +85,10 @@ int engine_place(struct engine *g, const char *spec, struct error *e);   /* plan
 int engine_script_set(struct engine *g, const char *script, struct error *e);            /* --place-script */
 int engine_profile_set(struct engine *g, const double *counts, struct error *e);        /* (n_layers, n_experts), copied; planners use them instead
                                                                                          * of the session's counts; NULL: those again */
+/* Goes on with moves until nothing is pending (outside a turn). */
+int engine_settle(struct engine *g, struct error *e);
+/* Takes NOTICE and PLAN events outside turns; a turn's own callback stands in for it while the turn runs. */
+void engine_events_set(struct engine *g, int (*on_event)(void *ctx, struct event *ev), void *ctx);
 bool engine_idle_step(struct engine *g);         /* between turns: goes on with moves; true: more are left */
 /* Called on the engine's thread after every token and about ten times a second in long work, telemetry being fresh. NULL: none. */
 void engine_tick_set(struct engine *g, void (*tick)(void *ctx), void *ctx);

@@ -157,19 +157,32 @@ int place_now(struct engine *g, const char *text, struct error *e)
     return 0;
 }
 
-static int set_plan(struct engine *g, const struct plan *p, struct error *e)
+/* Blocks that a plan puts on devices this engine does not have are the CPU's. Returns how many. */
+static int take_home(const struct engine *g, struct plan *p)
+{
+    int n = 0;
+
+    for (int l = 0; l < p->n_layers; l++) {
+        if (p->attention[l] >= g->n_devices)
+            p->attention[l] = 0, n++;
+        for (int x = 0; x < p->n_experts; x++)
+            if (plan_expert(p, l, x) >= g->n_devices)
+                p->experts[l * p->n_experts + x] = 0, n++;
+    }
+    if (p->head >= g->n_devices)
+        p->head = 0, n++;
+    return n;
+}
+
+static int set_plan(struct engine *g, struct plan *p, struct error *e)
 {
     struct planner_input *in;
-    bool elsewhere = p->head != 0;
-    int rc;
+    int rc, home;
 
-    for (int l = 0; l < p->n_layers && !elsewhere; l++) {
-        elsewhere = p->attention[l] != 0;
-        for (int x = 0; x < p->n_experts && !elsewhere; x++)
-            elsewhere = plan_expert(p, l, x) != 0;
-    }
-    if (elsewhere)
+    if (plan_diff(g->in_force, p, NULL))
         seek_devices(g, true);
+    if ((home = take_home(g, p)))
+        engine_notice(g, "plan %s: %d blocks belong on a device that is not here; the CPU runs them", p->name, home);
     in = survey_input(g->survey);
     fill_input(g, in);
     if ((rc = planner_check(in, p, e)) < 0 || (rc = residency_want(g->residency, p, e)) < 0)

@@ -248,6 +248,8 @@ int engine_turn(struct engine *g, const struct turn *t, int (*on_event)(void *ct
                 struct turn_done_event *done, struct error *e)
 {
     struct event ev = {.kind = EVENT_TURN_DONE};
+    int (*idle_event)(void *ctx, struct event *ev) = g->on_event;
+    void *idle_ctx = g->event_ctx;
     struct turn_done_event local;
     struct outlet o = {0};
     struct error own = {0};
@@ -289,7 +291,8 @@ int engine_turn(struct engine *g, const struct turn *t, int (*on_event)(void *ct
         ev.done_turn = *done;
         engine_emit(g, &ev);
     }
-    g->on_event = NULL;
+    g->on_event = idle_event;
+    g->event_ctx = idle_ctx;
     g->busy = false;
     mem_free(ids);
     mem_free(o.held);
