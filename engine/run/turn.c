@@ -166,6 +166,8 @@ static int prefill(struct engine *g, const int *ids, int n, struct turn_done_eve
         ev = (struct event){.kind = EVENT_PREFILL};
         ev.progress.done = ev.progress.total = (uint64_t)n;
         engine_emit(g, &ev);
+        if (engine_cancelled(g))
+            rc = error_set(e, ERR_CANCELLED, "cancelled");
     }
     return rc;
 }
@@ -179,6 +181,7 @@ static int decode(struct engine *g, const struct turn *t, struct outlet *o, uint
     int rc = 0;
 
     detokenizer_init(&d, g->tokenizer, true);
+    d.at_start = !t->raw && !t->continue_last;   /* a text that goes on keeps its next space */
     g->t.state = ENGINE_DECODE;
     while (done->reason == STOP_NONE) {
         struct token_event token = {.first = done->completion_tokens == 0};

@@ -1,0 +1,612 @@
+/* The synchronous engine on the demo model: turns, prefix reuse, stops, cancel, overflow, pacing, telemetry, and what must not change the text. */
+#include "engine/base/clock.h"
+#include "engine/base/json.h"
+#include "engine/base/mem.h"
+#include "engine/device/device.h"
+#include "engine/model/chat_template.h"
+#include "engine/model/tokenizer.h"
+#include "engine/run/engine.h"
+#include "engine/run/trace.h"
+#include "tests/support.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct sampling greedy(void)
+{
+    return (struct sampling){.temperature = 0.0f, .top_p = 1.0f, .repeat_penalty = 1.0f};
+}
+
+static struct engine_config demo_config(void)
+{
+    static char path[4200];
+
+    snprintf(path, sizeof path, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
+    return (struct engine_config){.model_path = path, .context = 512, .n_threads = 2, .kv_k = KV_F16, .kv_v = KV_F16, .convert = -1};
+}
+
+static struct engine *open_with(const struct engine_config *c)
+{
+    struct engine *g = NULL;
+    struct error e = {0};
+
+    if (engine_open(&g, c, &e) < 0)
+        ck_abort_msg("%s", e.text);
+    return g;
+}
+
+static struct engine *open_demo(void)
+{
+    struct engine_config c = demo_config();
+
+    return open_with(&c);
+}
+
+/* What a turn sent. */
+struct heard {
+    char text[65536];
+    size_t len;
+    int tokens, started, prefills, notices, done, plans;
+    uint64_t prefill_done;
+    char notice[700];
+    int cancel_after;            /* tokens; 0: never */
+    bool cancel_in_prefill;
+    struct engine *engine;
+    struct turn_done_event last;
+};
+
+static int hear(void *ctx, struct event *ev)
+{
+    struct heard *h = ctx;
+
+    switch (ev->kind) {
+    case EVENT_TURN_STARTED:
+        h->started++;
+        break;
+    case EVENT_PREFILL:
+        ck_assert_uint_ge(ev->progress.done, h->prefill_done);
+        h->prefill_done = ev->progress.done;
+        h->prefills++;
+        return h->cancel_in_prefill;
+    case EVENT_TOKEN:
+        h->tokens += ev->token.id >= 0;
+        ck_assert_uint_eq(strlen(ev->token.text), ev->token.len);
+        memcpy(h->text + h->len, ev->token.text, ev->token.len + 1u);
+        h->len += ev->token.len;
+        return h->cancel_after && h->tokens >= h->cancel_after;
+    case EVENT_NOTICE:
+        h->notices++;
+        snprintf(h->notice, sizeof h->notice, "%s", ev->text);
+        break;
+    case EVENT_PLAN:
+        h->plans++;
+        break;
+    case EVENT_TURN_DONE:
+        h->done++;
+        h->last = ev->done_turn;
+        break;
+    default:
+        ck_abort_msg("event %d in a turn", ev->kind);
+    }
+    return 0;
+}
+
+static struct turn turn_of(struct message *m, size_t n, int max_tokens)
+{
+    return (struct turn){.messages = m, .n_messages = n, .sampling = greedy(), .max_tokens = max_tokens};
+}
+
+static struct turn_done_event run(struct engine *g, const struct turn *t, struct heard *h)
+{
+    struct turn_done_event done;
+    struct error e = {0};
+
+    h->text[0] = 0;
+    h->len = 0;
+    h->prefill_done = 0;
+    h->tokens = 0;
+    ck_assert_msg(engine_turn(g, t, hear, h, &done, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(memcmp(&done, &h->last, sizeof done), 0);
+    return done;
+}
+
+static struct heard *fresh(void)
+{
+    static struct heard h;
+
+    memset(&h, 0, sizeof h);
+    return &h;
+}
+
+START_TEST(a_turn_answers)
+{
+    struct engine *g = open_demo();
+    struct message m[] = {{ROLE_USER, "Tell me a story about a little robot who is afraid of the dark."}};
+    struct turn t = turn_of(m, 1, -1);
+    struct heard *h = fresh();
+    struct turn_done_event done = run(g, &t, h);
+    const struct telemetry *s = engine_telemetry(g);
+    uint64_t sum = 0;
+
+    printf("%s\n[%s, %d tokens]\n", h->text, stop_reason_word(done.reason), done.completion_tokens);
+    ck_assert_int_eq(done.reason, STOP_TOKEN);
+    ck_assert_int_eq(done.prompt_tokens, 18);            /* as in the golden chat */
+    ck_assert_int_gt(done.completion_tokens, 50);
+    ck_assert_int_eq(h->tokens, done.completion_tokens);
+    ck_assert_int_eq(h->started, 1);
+    ck_assert_int_eq(h->done, 1);
+    ck_assert_int_eq(h->notices, 0);
+    ck_assert_uint_eq(h->prefill_done, 18);
+    ck_assert_uint_gt(done.ttft_ns, 0);
+    ck_assert_uint_le(done.ttft_ns + done.decode_ns, done.total_ns);
+    /* telemetry agrees with a recount */
+    ck_assert_int_eq(s->generated_tokens, done.completion_tokens);
+    ck_assert_int_eq(s->prompt_tokens, 18);
+    ck_assert_int_eq(s->context_used, engine_session_tokens(g, NULL));
+    ck_assert_int_eq(s->context_used, 18 + done.completion_tokens);
+    ck_assert_double_eq_tol(s->decode_tok_s, (done.completion_tokens - 1) * 1e9 / (double)done.decode_ns, 1e-6 * s->decode_tok_s);
+    for (int i = 0; i < s->n_layers * s->n_experts; i++)
+        sum += s->session[i];
+    ck_assert_uint_eq(sum, (uint64_t)s->context_used * (uint64_t)s->n_layers * 2u);
+    sum = 0;
+    for (int i = 0; i < s->n_layers * s->n_experts; i++)
+        sum += s->answer[i];
+    ck_assert_uint_eq(sum, (uint64_t)done.completion_tokens * (uint64_t)s->n_layers * 2u);
+    ck_assert_uint_eq(s->recent_count, (uint64_t)done.completion_tokens - 1);
+    ck_assert_int_eq(s->n_plans, 1);
+    ck_assert_str_eq(s->plans[0].name, "cpu");
+    ck_assert_uint_eq(s->plans[0].tokens, (uint64_t)done.completion_tokens - 1);
+    ck_assert_uint_gt(s->devices[0].busy_ns, 0);
+    ck_assert_uint_gt(s->kv_bytes, 0);
+    ck_assert_int_eq(s->state, ENGINE_IDLE);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(the_next_turn_keeps_the_prefix)
+{
+    struct engine *g = open_demo();
+    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}, {ROLE_ASSISTANT, NULL}, {ROLE_USER, "Tell me another story about a bear."}};
+    struct turn t = turn_of(m, 1, 60);
+    struct heard *h = fresh();
+    struct turn_done_event done = run(g, &t, h);
+    char *answer = strdup(h->text), *second;
+    int used = engine_session_tokens(g, NULL);
+
+    t.sampling.temperature = 0.9f;       /* a sampled answer is not always what the tokenizer would make of its text */
+    m[1].text = answer;
+    t.n_messages = 3;
+    done = run(g, &t, h);
+    ck_assert_int_ge(done.cached_tokens, used);
+    second = strdup(h->text);
+    ck_assert_int_gt(done.completion_tokens, 5);
+    /* the same turn on an empty session says the same */
+    engine_session_clear(g);
+    done = run(g, &t, h);
+    ck_assert_int_eq(done.cached_tokens, 0);
+    ck_assert_str_eq(h->text, second);
+    /* and again: all but the last prompt token is found in the cache */
+    done = run(g, &t, h);
+    ck_assert_int_eq(done.cached_tokens, done.prompt_tokens - 1);
+    ck_assert_str_eq(h->text, second);
+    free(answer);
+    free(second);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(sampled_answers_are_found_again)
+{
+    struct engine *g = open_demo();
+    struct heard *h = fresh();
+    char *answers[8];
+    struct message m[17];
+
+    for (int i = 0; i < 8; i++) {
+        struct turn t = turn_of(m, (size_t)(2 * i + 1), 20);
+        int before = engine_session_tokens(g, NULL);
+        struct turn_done_event done;
+
+        m[2 * i] = (struct message){ROLE_USER, "Once more, please!"};
+        t.sampling = (struct sampling){.temperature = 2.5f, .top_p = 1.0f, .repeat_penalty = 1.0f, .seed = (uint64_t)i};
+        done = run(g, &t, h);
+        ck_assert_msg(done.cached_tokens >= before, "turn %d: %d of %d tokens were cached", i, done.cached_tokens, before);
+        answers[i] = strdup(h->text);
+        if (getenv("DBG")) { const int *q; int nn = engine_session_tokens(g, &q); printf("[%s]\n", h->text); for (int k = 0; k < nn; k++) printf("%d ", q[k]); printf("\n"); }
+        m[2 * i + 1] = (struct message){ROLE_ASSISTANT, answers[i]};
+    }
+    for (int i = 0; i < 8; i++)
+        free(answers[i]);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(an_answer_can_be_continued)
+{
+    struct engine *g = open_demo();
+    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}, {ROLE_ASSISTANT, NULL}};
+    struct turn t = turn_of(m, 1, 60);
+    struct heard *h = fresh();
+    char *whole, *part;
+
+    run(g, &t, h);
+    whole = strdup(h->text);
+    t.max_tokens = 25;
+    run(g, &t, h);
+    part = strdup(h->text);
+    m[1].text = part;
+    t.n_messages = 2;
+    t.continue_last = true;
+    t.max_tokens = 35;
+    run(g, &t, h);
+    ck_assert_msg(strncmp(whole, part, strlen(part)) == 0, "greedy is greedy");
+    ck_assert_str_eq(h->text, whole + strlen(part));
+    free(whole);
+    free(part);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(stop_reasons)
+{
+    struct engine *g = open_demo();
+    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
+    struct turn t = turn_of(m, 1, 40);
+    struct heard *h = fresh();
+    struct turn_done_event done = run(g, &t, h);
+    char *whole = strdup(h->text), stop[32], *stops[2];
+    size_t at = strlen(whole) / 2;
+
+    ck_assert_int_eq(done.reason, STOP_LENGTH);
+    ck_assert_int_eq(done.completion_tokens, 40);
+    t.max_tokens = 0;
+    done = run(g, &t, h);
+    ck_assert_int_eq(done.reason, STOP_LENGTH);
+    ck_assert_int_eq(done.completion_tokens, 0);
+    /* a stop string from the middle of the text, straddling tokens at every offset */
+    t.max_tokens = 40;
+    for (size_t k = 0; k < 12; k++) {
+        char *first;
+
+        snprintf(stop, sizeof stop, "%.9s", whole + at + k);
+        stops[0] = "never in there";
+        stops[1] = stop;
+        t.stops = stops;
+        t.n_stops = 2;
+        first = strstr(whole, stop);
+        done = run(g, &t, h);
+        ck_assert_int_eq(done.reason, STOP_STRING);
+        ck_assert_uint_eq(h->len, (size_t)(first - whole));
+        ck_assert_int_eq(memcmp(h->text, whole, h->len), 0);
+    }
+    /* held back for a stop string that never comes, but not lost */
+    snprintf(stop, sizeof stop, "%.8s\001", whole + strlen(whole) - 8);
+    t.n_stops = 2;
+    done = run(g, &t, h);
+    ck_assert_str_eq(h->text, whole);
+    t.n_stops = 0;
+    /* cancelled: the session ends with a whole token, and goes on as if nothing had been */
+    h->cancel_after = 13;
+    done = run(g, &t, h);
+    ck_assert_int_eq(done.reason, STOP_CANCELLED);
+    ck_assert_int_eq(done.completion_tokens, 13);
+    h->cancel_after = 0;
+    done = run(g, &t, h);
+    ck_assert_str_eq(h->text, whole);
+    h->cancel_in_prefill = true;
+    engine_session_clear(g);
+    done = run(g, &t, h);
+    ck_assert_int_eq(done.reason, STOP_CANCELLED);
+    ck_assert_int_eq(done.completion_tokens, 0);
+    h->cancel_in_prefill = false;
+    done = run(g, &t, h);
+    ck_assert_str_eq(h->text, whole);
+    free(whole);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(the_context_ends)
+{
+    struct engine_config c = demo_config();
+    struct engine *g;
+    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
+    struct turn t = turn_of(m, 1, -1);
+    struct heard *h = fresh();
+    struct turn_done_event done;
+    struct error e = {0};
+    char longer[4096];
+
+    c.context = 64;
+    g = open_with(&c);
+    t.ignore_eos = true;
+    done = run(g, &t, h);
+    ck_assert_int_eq(done.reason, STOP_CONTEXT);
+    ck_assert_int_eq(engine_session_tokens(g, NULL), 64);
+    ck_assert_int_eq(done.completion_tokens, 64 - done.prompt_tokens + 1);
+    for (size_t i = 0; i + 5 < sizeof longer; i += 5)
+        memcpy(longer + i, "once ", 6);
+    m[0].text = longer;
+    ck_assert_int_eq(engine_turn(g, &t, hear, h, &done, &e), ERR_CONTEXT);
+    ck_assert_ptr_nonnull(strstr(e.text, "-c"));
+    ck_assert_int_eq(done.reason, STOP_ERROR);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(oldest_turns_are_dropped)
+{
+    struct engine_config c = demo_config();
+    struct engine *g;
+    struct message m[64] = {{ROLE_SYSTEM, "You tell stories."}};
+    struct turn t;
+    struct heard *h = fresh();
+    char *answers[32];
+    int n = 1, dropped = 0, turns = 0, with_cache = 0;
+    const int *ids;
+    int *head, n_head, starts[3];
+    struct error e;
+
+    c.context = 256;
+    g = open_with(&c);
+    ck_assert_int_eq(chat_template_encode(engine_info(g)->chat, m, 1, true, &head, &n_head, starts, &e), 0);
+    n_head = starts[1];
+    for (; turns < 14; turns++) {
+        struct turn_done_event done;
+
+        m[n++] = (struct message){ROLE_USER, "Tell me a story about a fox and a bear and a little red bird, please."};
+        t = turn_of(m, (size_t)n, 24);
+        done = run(g, &t, h);
+        ck_assert_int_ge(done.dropped_turns, dropped ? 1 : 0);
+        with_cache += done.dropped_turns && done.dropped_turns == dropped && done.cached_tokens > n_head;
+        dropped = done.dropped_turns;
+        ck_assert_int_le(engine_session_tokens(g, &ids), 256);
+        ck_assert_int_eq(memcmp(ids, head, (size_t)n_head * sizeof *head), 0);       /* the system message stays */
+        ck_assert_int_gt(done.completion_tokens, 0);
+        answers[turns] = strdup(h->text);
+        m[n++] = (struct message){ROLE_ASSISTANT, answers[turns]};
+    }
+    ck_assert_int_gt(dropped, 3);
+    ck_assert_int_gt(with_cache, 2);     /* not every turn is prefilled anew */
+    ck_assert_int_gt(h->notices, 0);
+    ck_assert_ptr_nonnull(strstr(h->notice, "oldest turn"));
+    for (int i = 0; i < turns; i++)
+        free(answers[i]);
+    mem_free(head);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(raw_text_is_continued)
+{
+    struct engine *g = open_demo();
+    struct message m[] = {{ROLE_USER, "Once upon a time, there was a"}};
+    struct turn t = turn_of(m, 1, 20);
+    struct heard *h = fresh();
+    struct turn_done_event done;
+    struct error e = {0};
+    int *ids, n;
+
+    t.raw = true;
+    ck_assert_int_eq(tokenizer_encode(engine_info(g)->tokenizer, m[0].text, strlen(m[0].text), true, &ids, &n, &e), 0);
+    done = run(g, &t, h);
+    printf("raw: %s\n", h->text);
+    ck_assert_int_ge(done.prompt_tokens, n);
+    ck_assert_int_le(done.prompt_tokens, n + 1);
+    ck_assert_int_eq(h->text[0], ' ');           /* a word goes on after a space */
+    mem_free(ids);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(same_seed_same_text)
+{
+    static const struct { const char *kernels; int threads, ubatch; } ways[] = {{NULL, 2, 512}, {"scalar", 1, 5}, {"avx2", 2, 1}, {"avx512", 1, 16}, {NULL, 1, 3}};
+    struct message m[] = {{ROLE_SYSTEM, "You tell short stories."}, {ROLE_USER, "Tell me a story about a fox."}};
+    char *first = NULL, *other = NULL;
+
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct engine_config c = demo_config();
+        struct turn t = turn_of(m, 2, 40);
+        struct engine *g = NULL;
+        struct heard *h = fresh();
+        struct error e = {0};
+
+        c.kernels = ways[i].kernels;
+        c.n_threads = ways[i].threads;
+        c.ubatch = ways[i].ubatch;
+        t.sampling = (struct sampling){.temperature = 0.9f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1.1f, .repeat_last_n = 64, .seed = 42};
+        if (engine_open(&g, &c, &e) < 0) {
+            ck_assert_int_eq(e.code, ERR_USAGE);
+            printf("SKIPPED: %s\n", e.text);
+            continue;
+        }
+        run(g, &t, h);
+        if (!first) {
+            first = strdup(h->text);
+            t.sampling.seed = 43;
+            run(g, &t, h);
+            ck_assert_str_ne(first, h->text);
+        }
+        t.sampling.seed = 42;
+        other = strdup((run(g, &t, h), h->text));
+        ck_assert_str_eq(first, other);
+        free(other);
+        engine_close(g);
+    }
+    cpu_kernels_select(NULL, NULL);
+    free(first);
+}
+END_TEST
+
+/* One forward step's worth of pauses: 30 tokens at 200 a second take 145 ms or more, and no rate knows of it. */
+START_TEST(pacing_slows_the_answer_not_the_rate)
+{
+    struct engine *g = open_demo();
+    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
+    struct turn t = turn_of(m, 1, 30);
+    struct heard *h = fresh();
+    struct turn_done_event done;
+    const struct telemetry *s = engine_telemetry(g);
+
+    engine_pace_set(g, 200);
+    done = run(g, &t, h);
+    ck_assert_int_eq(done.completion_tokens, 30);
+    ck_assert_uint_ge(done.total_ns, 145 * CLOCK_MILLI);
+    ck_assert_uint_ge(s->paused_ns + done.decode_ns, 145 * CLOCK_MILLI);
+    ck_assert_uint_lt(done.decode_ns, done.total_ns);
+    ck_assert_double_eq_tol(s->pace, 200, 1e-9);
+    engine_pace_set(g, 0);
+    engine_close(g);
+}
+END_TEST
+
+static int cancel_soon(void *ctx, struct event *ev)
+{
+    if (ev->kind == EVENT_TOKEN)
+        engine_cancel(ctx);
+    return 0;
+}
+
+START_TEST(a_pause_can_be_cancelled)
+{
+    struct engine *g = open_demo();
+    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
+    struct turn t = turn_of(m, 1, 30);
+    struct turn_done_event done;
+    uint64_t start = clock_now();
+
+    engine_pace_set(g, 0.05);            /* a token every 20 s */
+    ck_assert_int_eq(engine_turn(g, &t, cancel_soon, g, &done, NULL), 0);
+    ck_assert_int_eq(done.reason, STOP_CANCELLED);
+    ck_assert_int_eq(done.completion_tokens, 1);
+    ck_assert_uint_lt(clock_now() - start, 10 * CLOCK_SECOND);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(sessions_rewind_and_refuse)
+{
+    struct engine *g = open_demo();
+    int ids[600], n_vocab = engine_info(g)->model->hp.n_vocab;
+    float *a = malloc((size_t)n_vocab * sizeof *a), *b = malloc((size_t)n_vocab * sizeof *b);
+    struct error e = {0};
+
+    for (int i = 0; i < 600; i++)
+        ids[i] = 100 + i;
+    ck_assert_int_eq(engine_eval(g, ids, 600, NULL, false, &e), ERR_CONTEXT);
+    ck_assert_int_eq(engine_eval(g, ids, 0, NULL, false, &e), ERR_USAGE);
+    ids[3] = n_vocab;
+    ck_assert_int_eq(engine_eval(g, ids, 10, NULL, false, &e), ERR_USAGE);
+    ids[3] = -1;
+    ck_assert_int_eq(engine_eval(g, ids, 10, NULL, false, &e), ERR_USAGE);
+    ids[3] = 103;
+    ck_assert_int_eq(engine_session_tokens(g, NULL), 0);
+    ck_assert_int_eq(engine_eval(g, ids, 50, a, false, &e), 0);
+    ck_assert_int_eq(engine_eval(g, ids + 50, 20, b, false, &e), 0);
+    engine_session_rewind(g, 49);
+    ck_assert_int_eq(engine_session_tokens(g, NULL), 49);
+    ck_assert_int_eq(engine_eval(g, ids + 49, 1, b, false, &e), 0);
+    ck_assert_int_eq(memcmp(a, b, (size_t)n_vocab * sizeof *a), 0);
+    engine_cancel(g);
+    ck_assert_int_eq(engine_eval(g, ids, 10, NULL, false, &e), ERR_CANCELLED);
+    ck_assert_int_eq(engine_session_tokens(g, NULL), 50);
+    ck_assert_int_eq(engine_eval(g, ids + 50, 10, NULL, false, &e), 0);
+    free(a);
+    free(b);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(a_trace_tells_where_time_went)
+{
+    struct engine *g = open_demo();
+    struct message m[] = {{ROLE_USER, "Hello"}};
+    struct turn t = turn_of(m, 1, 3);
+    struct heard *h = fresh();
+    struct error e = {0};
+    char *text, *untraced;
+    size_t len, kinds[TRACE_KINDS] = {0};
+    json_t *all;
+
+    run(g, &t, h);
+    untraced = strdup(h->text);
+    engine_session_clear(g);
+    ck_assert_int_eq(engine_trace_start(g, 10000, &e), 0);
+    run(g, &t, h);
+    ck_assert_str_eq(h->text, untraced);         /* job by job or fused: the same text */
+    ck_assert_int_eq(engine_trace_start(g, 0, &e), 0);
+    for (size_t i = 0; i < engine_trace(g)->n; i++)
+        kinds[engine_trace(g)->entries[i].kind]++;
+    ck_assert_uint_eq(kinds[TRACE_ATTENTION], 3 * (size_t)engine_info(g)->model->hp.n_layers);
+    ck_assert_uint_eq(kinds[TRACE_EXPERTS], kinds[TRACE_ATTENTION]);
+    ck_assert_uint_eq(kinds[TRACE_HEAD], 3);
+    ck_assert_uint_eq(kinds[TRACE_SAMPLE], 3);
+    ck_assert_int_eq(trace_json(engine_trace(g), NULL, NULL, &text, &len, &e), 0);
+    all = json_read(text, len, "trace", &e);
+    ck_assert_ptr_nonnull(all);
+    ck_assert_uint_eq(json_array_size(json_object_get(all, "traceEvents")), engine_trace(g)->n + 2);
+    json_decref(all);
+    mem_free(text);
+    free(untraced);
+    engine_close(g);
+}
+END_TEST
+
+/* Every allocation of opening fails once: an error each time, nothing leaks (ASan sees), and then it works. */
+START_TEST(opening_survives_every_failed_allocation)
+{
+    struct engine_config c = demo_config();
+    struct engine *g = NULL;
+    struct error e = {0};
+    long n, step = 1;
+
+    c.context = 64;
+    c.ubatch = 8;
+    c.n_threads = 1;
+    for (n = 0; n < 100000; n += step) {
+        mem_fail_after(n);
+        if (engine_open(&g, &c, &e) == 0)
+            break;
+        ck_assert_ptr_null(g);
+        ck_assert_int_ne(e.text[0], 0);
+        if (n >= 40)
+            step = 97;           /* the tokenizer's thousands are all alike */
+    }
+    mem_fail_after(-1);
+    printf("opened after %ld allocations\n", n);
+    ck_assert_ptr_nonnull(g);
+    engine_close(g);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("engine");
+    TCase *t = tcase_create("engine");
+
+    tcase_set_timeout(t, 240);
+    tcase_add_test(t, a_turn_answers);
+    tcase_add_test(t, the_next_turn_keeps_the_prefix);
+    tcase_add_test(t, sampled_answers_are_found_again);
+    tcase_add_test(t, an_answer_can_be_continued);
+    tcase_add_test(t, stop_reasons);
+    tcase_add_test(t, the_context_ends);
+    tcase_add_test(t, oldest_turns_are_dropped);
+    tcase_add_test(t, raw_text_is_continued);
+    tcase_add_test(t, same_seed_same_text);
+    tcase_add_test(t, pacing_slows_the_answer_not_the_rate);
+    tcase_add_test(t, a_pause_can_be_cancelled);
+    tcase_add_test(t, sessions_rewind_and_refuse);
+    tcase_add_test(t, a_trace_tells_where_time_went);
+    tcase_add_test(t, opening_survives_every_failed_allocation);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
