@@ -214,7 +214,6 @@ START_TEST(sampled_answers_are_found_again)
         done = run(g, &t, h);
         ck_assert_msg(done.cached_tokens >= before, "turn %d: %d of %d tokens were cached", i, done.cached_tokens, before);
         answers[i] = strdup(h->text);
-        if (getenv("DBG")) { const int *q; int nn = engine_session_tokens(g, &q); printf("[%s]\n", h->text); for (int k = 0; k < nn; k++) printf("%d ", q[k]); printf("\n"); }
         m[2 * i + 1] = (struct message){ROLE_ASSISTANT, answers[i]};
     }
     for (int i = 0; i < 8; i++)

@@ -43,6 +43,7 @@ struct engine {
 
     /* session: the tokens whose rows lie in the KV cache */
     int *tokens, n_tokens;
+    bool token_waits;                    /* tokens[n_tokens] was generated and shown, but not computed: an answer ended with it */
     int counted;                         /* positions whose routing was counted; a recomputation counts nothing twice */
     enum rope_variant variant;
     int dropped_messages;                /* overflow policy: how many of the oldest messages this conversation leaves out */

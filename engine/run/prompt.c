@@ -38,7 +38,7 @@ static int spelled(const struct engine *g, int at, const char *text)
     char piece[1024];
 
     detokenizer_init(&d, g->tokenizer, true);
-    for (int i = at; i < g->n_tokens && len; i++) {
+    for (int i = at; i < g->n_tokens + (g->token_waits ? 1 : 0) && len; i++) {
         size_t n = detokenizer_push(&d, g->tokens[i], piece, sizeof piece);
 
         if (n > len - done || memcmp(text + done, piece, n) != 0)

@@ -17,6 +17,7 @@ void session_rewind(struct engine *g, int n_tokens)
         n_tokens = 0;
     if (n_tokens >= g->n_tokens)
         return;
+    g->token_waits = false;
     g->n_tokens = n_tokens;
     g->counted = g->counted < n_tokens ? g->counted : n_tokens;
     kv_cut(&g->kv, n_tokens);
@@ -103,6 +104,7 @@ int session_extend(struct engine *g, const int *ids, int n, int chunk, float *lo
             return error_set(e, ERR_USAGE, "token %d is not in the vocabulary of %d", ids[i], g->model->hp.n_vocab);
     if (chunk < 1 || chunk > f->max_rows)
         chunk = f->max_rows;
+    g->token_waits = false;
     memmove(g->tokens + start, ids, (size_t)n * sizeof *ids);
     if ((at = choose_rope(g, start, total, e)) < 0)
         return at;

@@ -172,6 +172,15 @@ static int prefill(struct engine *g, const int *ids, int n, struct turn_done_eve
     return rc;
 }
 
+/* The answer ends with a token that was not computed; the next turn's prompt takes it from here. */
+static void keep_waiting(struct engine *g, int id)
+{
+    if (g->n_tokens < g->info.context) {
+        g->tokens[g->n_tokens] = id;
+        g->token_waits = true;
+    }
+}
+
 static int decode(struct engine *g, const struct turn *t, struct outlet *o, uint64_t turn_start, struct turn_done_event *done, struct error *e)
 {
     struct detokenizer d;
@@ -181,7 +190,8 @@ static int decode(struct engine *g, const struct turn *t, struct outlet *o, uint
     int rc = 0;
 
     detokenizer_init(&d, g->tokenizer, true);
-    d.at_start = !t->raw && !t->continue_last;   /* a text that goes on keeps its next space */
+    if (t->raw || t->continue_last)
+        d.at_start = false;              /* a text that goes on keeps its next space */
     g->t.state = ENGINE_DECODE;
     while (done->reason == STOP_NONE) {
         struct token_event token = {.first = done->completion_tokens == 0};
@@ -218,8 +228,10 @@ static int decode(struct engine *g, const struct turn *t, struct outlet *o, uint
             done->reason = STOP_STRING;
             o->n = 0;
         } else if (engine_cancelled(g)) {
+            keep_waiting(g, token.id);
             done->reason = STOP_CANCELLED;
         } else if (t->max_tokens >= 0 && done->completion_tokens >= t->max_tokens) {
+            keep_waiting(g, token.id);
             done->reason = STOP_LENGTH;
         } else if (g->n_tokens >= g->info.context) {
             done->reason = STOP_CONTEXT;
@@ -231,10 +243,12 @@ static int decode(struct engine *g, const struct turn *t, struct outlet *o, uint
             }
             begin = clock_now();
             rc = session_extend(g, &token.id, 1, 1, g->logits, false, true, e);
-            if (rc == ERR_CANCELLED)
+            if (rc == ERR_CANCELLED) {
+                keep_waiting(g, token.id);
                 done->reason = STOP_CANCELLED;
-            else if (rc < 0)
+            } else if (rc < 0) {
                 done->reason = STOP_ERROR;
+            }
         }
     }
     if (done->reason != STOP_STRING) {
