@@ -1,0 +1,149 @@
+/* Conversations in memory. UI thread. See transcript.h; files are app/transcript_file.c. */
+#include "app/transcript.h"
+
+#include "engine/base/mem.h"
+#include "engine/base/utf8.h"
+
+#include <string.h>
+#include <time.h>
+
+static int no_memory(struct error *e)
+{
+    return error_set(e, ERR_MEMORY, "out of memory for the conversation");
+}
+
+void transcript_init(struct transcript *t)
+{
+    *t = (struct transcript){.created = (int64_t)time(NULL)};
+}
+
+void transcript_release(struct transcript *t)
+{
+    transcript_truncate(t, 0);
+    for (size_t i = 0; i < t->n_settings; i++) {
+        mem_free(t->settings[i].key);
+        mem_free(t->settings[i].value);
+    }
+    mem_free(t->settings);
+    mem_free(t->entries);
+    mem_free(t->model);
+    *t = (struct transcript){0};
+}
+
+int transcript_append(struct transcript *t, enum role role, const char *text, struct error *e)
+{
+    char *copy;
+
+    if (t->n == t->size) {
+        size_t size = t->size ? t->size * 2 : 16;
+        struct transcript_entry *entries = mem_resize(t->entries, size, sizeof *entries);
+
+        if (!entries)
+            return no_memory(e);
+        t->entries = entries;
+        t->size = size;
+    }
+    copy = mem_string(text);
+    if (!copy)
+        return no_memory(e);
+    t->entries[t->n++] = (struct transcript_entry){.role = role, .text = copy};
+    return 0;
+}
+
+int transcript_text(struct transcript *t, size_t i, const char *text, struct error *e)
+{
+    char *copy = mem_string(text);
+
+    if (!copy)
+        return no_memory(e);
+    mem_free(t->entries[i].text);
+    t->entries[i].text = copy;
+    return 0;
+}
+
+void transcript_truncate(struct transcript *t, size_t n)
+{
+    while (t->n > n)
+        mem_free(t->entries[--t->n].text);
+}
+
+int transcript_model(struct transcript *t, const char *model, struct error *e)
+{
+    char *copy = mem_string(model);
+
+    if (model && !copy)
+        return no_memory(e);
+    mem_free(t->model);
+    t->model = copy;
+    return 0;
+}
+
+static size_t find_setting(const struct transcript *t, const char *key)
+{
+    size_t i = 0;
+
+    while (i < t->n_settings && strcmp(t->settings[i].key, key) != 0)
+        i++;
+    return i;
+}
+
+int transcript_set(struct transcript *t, const char *key, const char *value, struct error *e)
+{
+    size_t i = find_setting(t, key);
+    struct transcript_setting *list;
+    char *name, *copy = mem_string(value);
+
+    if (value && !copy)
+        return no_memory(e);
+    if (i < t->n_settings) {
+        mem_free(t->settings[i].value);
+        t->settings[i].value = copy;
+        if (!value) {
+            mem_free(t->settings[i].key);
+            memmove(&t->settings[i], &t->settings[i + 1], (--t->n_settings - i) * sizeof *t->settings);
+        }
+        return 0;
+    }
+    if (!value)
+        return 0;
+    name = mem_string(key);
+    list = mem_resize(t->settings, t->n_settings + 1, sizeof *list);
+    if (list)
+        t->settings = list;
+    if (!name || !list) {
+        mem_free(name);
+        mem_free(copy);
+        return no_memory(e);
+    }
+    list[t->n_settings++] = (struct transcript_setting){name, copy};
+    return 0;
+}
+
+const char *transcript_get(const struct transcript *t, const char *key)
+{
+    size_t i = find_setting(t, key);
+
+    return i < t->n_settings ? t->settings[i].value : NULL;
+}
+
+int transcript_messages(const struct transcript *t, struct message **out, size_t *n, struct error *e)
+{
+    struct message *m = mem_alloc(t->n, sizeof *m);
+
+    *out = NULL;
+    *n = 0;
+    if (!m)
+        return no_memory(e);
+    for (size_t i = 0; i < t->n; i++) {
+        m[i] = (struct message){t->entries[i].role, mem_string(t->entries[i].text)};
+        if (!m[i].text) {
+            while (i-- > 0)
+                mem_free(m[i].text);
+            mem_free(m);
+            return no_memory(e);
+        }
+    }
+    *out = m;
+    *n = t->n;
+    return 0;
+}
