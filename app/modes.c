@@ -1,6 +1,7 @@
 /* The list of modes. */
 #include "app/modes.h"
 
+#include "app/bench.h"
 #include "app/documents.h"
 #include "app/fit.h"
 #include "app/oneshot.h"
@@ -20,6 +21,7 @@ static bool print_man_wanted(const struct options *o) { return o->print_man; }
 static bool place_help_wanted(const struct options *o) { return o->place && strcmp(o->place, "help") == 0; }
 static bool tokenize_wanted(const struct options *o) { return o->tokenize; }
 static bool detokenize_wanted(const struct options *o) { return o->detokenize; }
+static bool bench_wanted(const struct options *o) { return o->bench || o->microbench; }
 static bool always(const struct options *o) { return true; }
 
 static int help_run(struct options *o, struct error *e)
@@ -75,6 +77,7 @@ static const struct mode modes[] = {
     {"tokenize", "print the ids of a text", tokenize_wanted, tokenize_run},
     {"detokenize", "print the text of ids", detokenize_wanted, detokenize_run},
     {"fit", "what a model needs and what is free", fit_wanted, fit_run},
+    {"bench", "measure speed", bench_wanted, bench_mode_run},
     {"one-shot", "one answer on standard output", oneshot_wanted, oneshot_run},
     {"chat", "the chat", always, chat_none},
 };

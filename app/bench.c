@@ -1,0 +1,542 @@
+/* The mode --bench: which tests and arms there are, in what order they run, what is printed. Main thread.
+ * Arms take turns within each test, one repetition each, so that whatever the machine does meanwhile meets all of them alike; a
+ * difference that the repetitions' own noise could explain is called none. */
+#include "app/bench.h"
+
+#include "app/app.h"
+#include "app/bench_args.h"
+#include "app/devices.h"
+#include "app/file.h"
+#include "app/plot.h"
+#include "engine/base/mem.h"
+#include "engine/base/membw.h"
+#include "engine/device/cpu/microbench.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MEMBW_MS 60
+#define MICRO_MAX 200
+
+/* Everything that is freed at the end. */
+struct run {
+    struct bench b;
+    struct bench_test *tests;
+    size_t n_tests;
+    struct bench_result *results;
+    size_t n_results;
+    int context;
+};
+
+/* ---- arms ---- */
+
+static int arm_option(struct bench_arm *a, enum option_id id, const char *value, const char *flag, struct error *e)
+{
+    size_t n = strlen(a->label);
+
+    snprintf(a->label + n, sizeof a->label - n, "%s%s %s", n ? " " : "", flag, value);
+    return options_set(&a->o, &option_table[id], value, ORIGIN_CHAT, flag, e);      /* strongest: it is what this arm is about */
+}
+
+static int arm_words(struct bench_arm *a, char **words, struct error *e)
+{
+    char *argv[66] = {(char *)"--arms"};
+    size_t n = strlen(a->label);
+    int argc = 1, rc;
+
+    for (; words[argc - 1] && argc < 65; argc++) {
+        argv[argc] = words[argc - 1];
+        snprintf(a->label + n, sizeof a->label - n, "%s%s", n ? " " : "", words[argc - 1]);
+        n = strlen(a->label);
+    }
+    rc = options_parse(&a->o, argc, argv, e);
+    return rc < 0 ? error_prefix(e, "--arms") : 0;
+}
+
+/* A dimension of llama-bench's matrix: values of one option. */
+struct dimension {
+    enum option_id id;
+    const char *flag;
+    const struct option_list *list;
+    bool numbers;
+};
+
+static int dimension_values(const struct dimension *d, char (**values)[16], size_t *n, struct error *e)
+{
+    int *numbers = NULL, rc = 0;
+
+    *n = 0;
+    *values = NULL;
+    if (!d->list->n)
+        return 0;
+    if (d->numbers) {
+        rc = bench_numbers(d->list, d->flag, &numbers, n, e);
+        *values = rc == 0 ? mem_alloc(*n, sizeof **values) : NULL;
+        for (size_t i = 0; i < *n && *values; i++)
+            snprintf((*values)[i], 16, "%d", numbers[i]);
+        mem_free(numbers);
+    } else {
+        for (size_t i = 0; i < d->list->n; i++)
+            for (const char *p = d->list->items[i]; *p; p += strcspn(p, ","), p += *p == ',')
+                ++*n;
+        *values = mem_alloc(*n ? *n : 1, sizeof **values);
+        *n = 0;
+        for (size_t i = 0; i < d->list->n && *values; i++)
+            for (const char *p = d->list->items[i]; *p; p += strcspn(p, ","), p += *p == ',')
+                snprintf((*values)[(*n)++], 16, "%.*s", (int)strcspn(p, ","), p);
+    }
+    if (rc == 0 && !*values)
+        rc = error_set(e, ERR_MEMORY, "out of memory for %s", d->flag);
+    return rc;
+}
+
+/* Multiplies the arms there are by the values of a dimension. */
+static int multiply_arms(struct bench *b, const struct dimension *d, struct error *e)
+{
+    char (*values)[16];
+    size_t n, old = b->n_arms;
+    struct bench_arm *more;
+    int rc = dimension_values(d, &values, &n, e);
+
+    if (rc < 0 || n == 0)
+        return rc;
+    more = mem_alloc(old * n, sizeof *more);
+    if (!more)
+        rc = error_set(e, ERR_MEMORY, "out of memory for %zu arms", old * n);
+    for (size_t i = 0; i < old * n && rc == 0; i++) {
+        struct bench_arm *from = &b->arms[i / n];
+
+        rc = bench_options_copy(&more[i].o, &from->o, e);
+        if (rc < 0)
+            break;
+        memcpy(more[i].label, from->label, sizeof from->label);
+        if (n > 1)
+            rc = arm_option(&more[i], d->id, values[i % n], d->flag, e);
+        else
+            rc = options_set(&more[i].o, &option_table[d->id], values[0], ORIGIN_CHAT, d->flag, e);
+    }
+    mem_free(values);
+    if (rc < 0) {
+        for (size_t i = 0; more && i < old * n; i++)
+            if (more[i].label[0] || more[i].o.model)
+                options_release(&more[i].o);
+        mem_free(more);
+        return rc;
+    }
+    for (size_t i = 0; i < old; i++)
+        options_release(&b->arms[i].o);
+    mem_free(b->arms);
+    b->arms = more;
+    b->n_arms = old * n;
+    return 0;
+}
+
+static int make_arms(struct bench *b, const struct options *o, struct error *e)
+{
+    const struct dimension dimensions[] = {
+        {OPTION_ID_threads, "-t", &o->bench_threads, true}, {OPTION_ID_ubatch_size, "-ub", &o->bench_ubatch, true},
+        {OPTION_ID_cache_type_k, "-ctk", &o->bench_ctk, false}, {OPTION_ID_cache_type_v, "-ctv", &o->bench_ctv, false},
+    };
+    char ***words = NULL;
+    size_t n = 1;
+    int rc = 0;
+
+    if (o->arms && (rc = bench_arms(o->arms, &words, &n, e)) < 0)
+        return rc;
+    b->arms = mem_alloc(n, sizeof *b->arms);
+    if (!b->arms)
+        rc = error_set(e, ERR_MEMORY, "out of memory for the arms");
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        rc = bench_options_copy(&b->arms[i].o, o, e);
+        if (rc == 0) {
+            b->n_arms = i + 1;
+            rc = words ? arm_words(&b->arms[i], words[i], e) : 0;
+        }
+    }
+    mem_free(words);
+    for (size_t i = 0; i < sizeof dimensions / sizeof *dimensions && rc == 0; i++)
+        rc = multiply_arms(b, &dimensions[i], e);
+    return rc;
+}
+
+/* The same engine serves two arms when they differ in nothing but the placement. */
+static bool same_engine(const struct options *a, const struct options *b)
+{
+    char x[4096], y[4096];
+
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        if (i == OPTION_ID_place)
+            continue;
+        option_value(a, &option_table[i], x, sizeof x);
+        option_value(b, &option_table[i], y, sizeof y);
+        if (strcmp(x, y) != 0)
+            return false;
+    }
+    return true;
+}
+
+static int open_engines(struct run *r, struct error *e)
+{
+    struct bench *b = &r->b;
+    int rc = 0;
+
+    for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
+        struct bench_arm *a = &b->arms[i];
+        struct engine_config c;
+        char context[16];
+
+        for (size_t k = 0; k < i && !a->g; k++)
+            if (b->arms[k].owns_engine && same_engine(&a->o, &b->arms[k].o))
+                a->g = b->arms[k].g;
+        if (!a->g) {
+            if (a->o.ctx_size < r->context) {
+                snprintf(context, sizeof context, "%d", r->context);
+                if ((rc = options_set(&a->o, &option_table[OPTION_ID_ctx_size], context, ORIGIN_CHAT, NULL, e)) < 0)
+                    return rc;
+            }
+            rc = app_engine_config(&a->o, &c, isatty(STDERR_FILENO), e);
+            if (rc == 0) {
+                c.placement = NULL;
+                c.placement_script = NULL;
+                rc = engine_open(&a->g, &c, e);
+            }
+            a->owns_engine = rc == 0;
+        }
+        if (rc == 0)
+            roofline_init(&a->roofline, engine_info(a->g)->model, (enum kv_type)a->o.cache_type_k, (enum kv_type)a->o.cache_type_v);
+        if (rc < 0 && a->label[0])
+            error_prefix(e, "%s", a->label);
+    }
+    return rc;
+}
+
+/* ---- tests ---- */
+
+static int add_test(struct run *r, int prompt, int gen, int depth, struct error *e)
+{
+    struct bench_test *more;
+
+    if (!prompt && !gen)
+        return 0;
+    more = mem_resize(r->tests, r->n_tests + 1, sizeof *more);
+    if (!more)
+        return error_set(e, ERR_MEMORY, "out of memory for the tests");
+    r->tests = more;
+    more[r->n_tests++] = (struct bench_test){prompt, gen, depth};
+    r->context = r->context > depth + prompt + gen ? r->context : depth + prompt + gen;
+    return 0;
+}
+
+static int make_tests(struct run *r, const struct options *o, struct error *e)
+{
+    static char *p512[] = {"512"}, *n128[] = {"128"}, *d0[] = {"0"};
+    const struct option_list prompts = o->bench_prompt.n ? o->bench_prompt : (struct option_list){p512, 1};
+    const struct option_list gens = o->bench_gen.n ? o->bench_gen : (struct option_list){n128, 1};
+    const struct option_list depths = o->bench_depth.n ? o->bench_depth : (struct option_list){d0, 1};
+    int *p = NULL, *g = NULL, *pg = NULL, *d = NULL, rc;
+    size_t n_p, n_g, n_pg = 0, n_d;
+
+    rc = bench_numbers(&prompts, "-p", &p, &n_p, e);
+    if (rc == 0)
+        rc = bench_numbers(&gens, "-n", &g, &n_g, e);
+    if (rc == 0)
+        rc = bench_pairs(&o->bench_pg, "-pg", &pg, &n_pg, e);
+    if (rc == 0)
+        rc = bench_numbers(&depths, "-d", &d, &n_d, e);
+    for (size_t k = 0; rc == 0 && k < n_d; k++) {
+        for (size_t i = 0; i < n_p && rc == 0; i++)
+            rc = add_test(r, p[i], 0, d[k], e);
+        for (size_t i = 0; i < n_g && rc == 0; i++)
+            rc = add_test(r, 0, g[i], d[k], e);
+        for (size_t i = 0; i < n_pg && rc == 0; i++)
+            rc = add_test(r, pg[2 * i], pg[2 * i + 1], d[k], e);
+    }
+    mem_free(p);
+    mem_free(g);
+    mem_free(pg);
+    mem_free(d);
+    if (rc == 0 && !r->n_tests)
+        return error_set(e, ERR_USAGE, "--bench: nothing to measure; give -p or -n something above 0");
+    return rc;
+}
+
+static double bandwidth(const struct bench_arm *a)
+{
+    return membw_read(NULL, 0, engine_info(a->g)->n_threads, MEMBW_MS);
+}
+
+/* A decode rate means something only beside the memory's speed of the moment: the warning that goes with a swinging one. */
+static void finish_result(struct bench_result *r)
+{
+    struct series_figures f;
+
+    bench_result_rates(r, &f);
+    r->median_ts = f.median;
+    if (r->roofline_ts > 0 && !r->in_cache)
+        r->share = f.median / r->roofline_ts;
+    if (r->bandwidth_before > 0 && r->bandwidth_after > 0 && !r->remark[0] &&
+        (r->bandwidth_before > 1.25 * r->bandwidth_after || r->bandwidth_after > 1.25 * r->bandwidth_before))
+        snprintf(r->remark, sizeof r->remark, "the memory's speed changed from %.1f to %.1f GB/s", r->bandwidth_before * 1e-9,
+                 r->bandwidth_after * 1e-9);
+}
+
+static int run_test(struct run *r, const struct bench_test *t, const struct options *o, struct error *e)
+{
+    struct bench *b = &r->b;
+    struct bench_result *more = mem_resize(r->results, r->n_results + b->n_arms, sizeof *more), *mine;
+    double ns, before[64] = {0};
+    int rc = 0;
+
+    if (!more)
+        return error_set(e, ERR_MEMORY, "out of memory for the results");
+    r->results = more;
+    mine = more + r->n_results;
+    memset(mine, 0, b->n_arms * sizeof *mine);
+    r->n_results += b->n_arms;
+    memset(b->load, 0, b->n_arms * sizeof *b->load);
+    for (size_t i = 0; i < b->n_arms; i++)
+        series_clear(&b->token_ms[i]);
+    usage_clear(&b->usage);
+    for (size_t i = 0; i < b->n_arms && rc == 0 && o->bench_warmup; i++) {
+        b->counting = i == 0;
+        rc = bench_once(b, i, t, 1000, false, &ns, e);
+        b->counting = false;
+    }
+    for (size_t i = 0; i < b->n_arms && rc == 0 && t->n_gen; i++)
+        before[i % 64] = bandwidth(&b->arms[i]);
+    for (int k = 0; k < o->bench_repetitions && rc == 0; k++)
+        for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
+            rc = bench_once(b, i, t, (unsigned)k, true, &ns, e);
+            if (rc == 0 && series_add(&mine[i].ns, ns) < 0)
+                rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
+        }
+    for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
+        rc = bench_place(&b->arms[i], e);
+        bench_describe(b, i, t, before[i % 64], t->n_gen ? bandwidth(&b->arms[i]) : 0, &mine[i]);
+        finish_result(&mine[i]);
+    }
+    return rc;
+}
+
+/* ---- output ---- */
+
+static void arms_line(FILE *f, const struct bench_result *a, const struct bench_result *b)
+{
+    struct series_figures x, y;
+    char test[128];
+
+    bench_result_rates(a, &x);
+    bench_result_rates(b, &y);
+    bench_test_name(a, test, sizeof test);
+    if (series_differ(&x, &y))
+        fprintf(f, "%s: '%s' is %.2f times as fast as '%s' (medians %.2f and %.2f tokens/s)\n", test, b->arm, x.median > 0 ? y.median / x.median : 0,
+                a->arm, y.median, x.median);
+    else
+        fprintf(f, "%s: '%s' and '%s': no difference beyond the noise (medians %.2f and %.2f tokens/s)\n", test, b->arm, a->arm, y.median, x.median);
+}
+
+static int write_report(const struct run *r, const char *path, struct error *e)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    int rc;
+
+    if (!f)
+        return error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
+    bench_write_begin(f, BENCH_JSON);
+    for (size_t i = 0; i < r->n_results; i++)
+        bench_write_row(f, BENCH_JSON, &r->results[i], (int)i);
+    bench_write_end(f, BENCH_JSON, (int)r->n_results);
+    fclose(f);
+    rc = file_replace(path, text, n, e);
+    free(text);
+    return rc;
+}
+
+static int draw(const struct run *r, const char *path, struct error *e)
+{
+    struct plot_bar *bars = mem_alloc(r->n_results ? r->n_results : 1, sizeof *bars);
+    char (*labels)[300] = mem_alloc(r->n_results ? r->n_results : 1, sizeof *labels), (*notes)[40] = mem_alloc(r->n_results ? r->n_results : 1, sizeof *notes);
+    char *drawings[2] = {NULL, NULL}, test[128];
+    const struct usage *u = &r->b.usage;
+    int rc = ERR_MEMORY;
+
+    for (size_t i = 0; i < r->n_results && bars && labels && notes; i++) {
+        const struct bench_result *x = &r->results[i];
+
+        bench_test_name(x, test, sizeof test);
+        snprintf(labels[i], sizeof labels[i], "%s %s", test, x->arm[0] ? x->arm : x->placement);
+        if (x->share > 0)
+            snprintf(notes[i], sizeof notes[i], "%.0f %%", 100 * x->share);
+        bars[i] = (struct plot_bar){.label = labels[i], .note = notes[i], .limit = x->roofline_ts};
+        bench_result_rates(x, &bars[i].figures);
+    }
+    if (bars && labels && notes) {
+        drawings[0] = plot_bars("Speed: median, spread and roofline", "tokens/s", bars, r->n_results);
+        drawings[1] = u->tokens ? plot_map("Experts used by the text", u->count, NULL, u->n_layers, u->n_experts) : NULL;
+        rc = drawings[0] ? plot_write(path, drawings, drawings[1] ? 2 : 1, e) : ERR_MEMORY;
+    }
+    if (rc == ERR_MEMORY)
+        error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
+    mem_free(drawings[0]);
+    mem_free(drawings[1]);
+    mem_free(bars);
+    mem_free(labels);
+    mem_free(notes);
+    return rc;
+}
+
+static void release(struct run *r)
+{
+    struct bench *b = &r->b;
+
+    for (size_t i = 0; i < r->n_results; i++)
+        bench_result_release(&r->results[i]);
+    for (size_t i = 0; i < b->n_arms; i++) {
+        if (b->token_ms)
+            series_release(&b->token_ms[i]);
+        if (b->arms[i].owns_engine)
+            engine_close(b->arms[i].g);
+        options_release(&b->arms[i].o);
+    }
+    mem_free(r->results);
+    mem_free(r->tests);
+    mem_free(b->arms);
+    mem_free(b->token_ms);
+    mem_free(b->load);
+    mem_free(b->logits);
+    mem_free(b->text);
+    usage_release(&b->usage);
+    system_free(b->system);
+}
+
+static int prepare(struct run *r, struct options *o, struct error *e)
+{
+    struct bench *b = &r->b;
+    const struct engine_info *info;
+    int rc = make_arms(b, o, e);
+
+    if (rc == 0)
+        rc = open_engines(r, e);
+    if (rc < 0)
+        return rc;
+    info = engine_info(b->arms[0].g);
+    app_signals(b->arms[0].g);
+    b->system = system_new("");
+    b->token_ms = mem_alloc(b->n_arms, sizeof *b->token_ms);
+    b->load = mem_alloc(b->n_arms, sizeof *b->load);
+    b->logits = mem_alloc((size_t)info->model->hp.n_vocab, sizeof *b->logits);
+    if (!b->system || !b->token_ms || !b->load || !b->logits)
+        return error_set(e, ERR_MEMORY, "out of memory for the benchmark");
+    for (size_t i = 1; i < b->n_arms; i++)
+        if (engine_info(b->arms[i].g)->model->hp.n_vocab != info->model->hp.n_vocab)
+            return error_set(e, ERR_USAGE, "--arms: the models have different vocabularies; measure them apart and use --bench-compare");
+    rc = usage_init(&b->usage, info->model->hp.n_layers, info->model->hp.n_experts, info->model->hp.n_experts_used, e);
+    if (rc == 0 && o->routing == 0)
+        rc = bench_text(o->bench_text, info->tokenizer, &b->text, &b->n_text, e);
+    return rc;
+}
+
+static int micro(const struct options *o, struct error *e)
+{
+    struct microbench_result *m = mem_alloc(MICRO_MAX, sizeof *m);
+    double read = cpu_read_bandwidth(1), f32 = cpu_peak_f32(1), int8 = cpu_peak_int8(1);
+    struct model_options options = {.convert = -1, .width = cpu_pack_width(), .n_threads = 1};
+    struct model *model = NULL;
+    char path[4096];
+    int n, rc = m ? app_model_path(o, path, sizeof path, NULL, e) : error_set(e, ERR_MEMORY, "out of memory for the microbenchmark");
+
+    if (rc == 0)
+        rc = model_inspect(&model, path, &options, NULL, e);
+    if (rc < 0)
+        goto out;
+    rc = n = cpu_microbench(m, MICRO_MAX, model->hp.hidden, model->hp.expert_ffn, e);
+    if (rc < 0)
+        goto out;
+    rc = 0;
+    printf("One thread, %s kernels. Memory reads %.1f GB/s; peaks: %.0f GFLOP/s in F32, %.0f Gop/s in int8.\n\n", cpu_kernels_name(), read * 1e-9,
+           f32 * 1e-9, int8 * 1e-9);
+    printf("| %-22s | %6s x %-6s | %6s | %10s | %8s | %10s | %8s |\n", "kernel", "rows", "cols", "tokens", "GB/s", "of read", "Gop/s", "of peak");
+    printf("| ---------------------- | --------------: | -----: | ---------: | -------: | ---------: | -------: |\n");
+    for (int i = 0; i < n; i++) {
+        bool quantised = strstr(m[i].kernel, " q") != NULL || strstr(m[i].kernel, "iq") != NULL;
+        double gb = m[i].seconds > 0 ? m[i].bytes / m[i].seconds : 0, op = m[i].seconds > 0 ? m[i].ops / m[i].seconds : 0, peak = quantised ? int8 : f32;
+
+        printf("| %-22s | %6d x %-6d | %6d | %10.1f | %6.0f %% | %10.1f | %6.0f %% |\n", m[i].kernel, m[i].rows, m[i].cols, m[i].tokens, gb * 1e-9,
+               read > 0 ? 100 * gb / read : 0, op * 1e-9, peak > 0 ? 100 * op / peak : 0);
+    }
+out:
+    model_free(model);
+    mem_free(m);
+    return rc;
+}
+
+static int compare_files(const struct options *o, struct error *e)
+{
+    struct bench_result *r[2] = {NULL, NULL};
+    size_t n[2] = {0, 0};
+    int rc = 0;
+
+    if (o->bench_compare.n != 2)
+        return error_set(e, ERR_USAGE, "--bench-compare takes two files: --bench-compare A.json B.json");
+    for (int i = 0; i < 2 && rc == 0; i++)
+        rc = bench_read(&r[i], &n[i], o->bench_compare.items[i], e);
+    if (rc == 0 && bench_compare(stdout, r[0], n[0], r[1], n[1]) == 0)
+        rc = error_set(e, ERR_INPUT, "the two reports have no test in common");
+    for (int i = 0; i < 2; i++) {
+        for (size_t k = 0; k < n[i]; k++)
+            bench_result_release(&r[i][k]);
+        mem_free(r[i]);
+    }
+    return rc;
+}
+
+static int run_tests(struct run *r, const struct options *o, struct error *e)
+{
+    enum bench_format format = (enum bench_format)o->bench_format;
+    struct bench *b = &r->b;
+    int rc = 0;
+
+    bench_write_begin(stdout, format);
+    for (size_t i = 0; i < r->n_tests && rc == 0; i++) {
+        size_t first = r->n_results;
+
+        rc = run_test(r, &r->tests[i], o, e);
+        for (size_t k = first; k < r->n_results && rc == 0; k++)
+            bench_write_row(stdout, format, &r->results[k], (int)k);
+    }
+    bench_write_end(stdout, format, (int)r->n_results);
+    for (size_t i = 0; i < r->n_results && rc == 0; i += b->n_arms)
+        for (size_t k = 1; k < b->n_arms; k++)
+            arms_line(stderr, &r->results[i], &r->results[i + k]);
+    return rc;
+}
+
+int bench_mode_run(struct options *o, struct error *e)
+{
+    struct run r = {.b = {.o = o}};
+    int rc;
+
+    if (o->bench_compare.n)
+        return compare_files(o, e);
+    if (o->microbench)
+        return micro(o, e);
+    rc = make_tests(&r, o, e);
+    if (rc == 0 && o->bench_prompts)
+        r.context = o->ctx_size > 0 ? o->ctx_size : 4096;
+    if (rc == 0)
+        rc = prepare(&r, o, e);
+    if (rc == 0 && o->bench_prompts)
+        rc = bench_suite(&r.b, o->bench_prompts, r.tests[r.n_tests - 1].n_gen, &r.results, &r.n_results, e);
+    else if (rc == 0)
+        rc = run_tests(&r, o, e);
+    if (rc == 0 && o->bench_output)
+        rc = write_report(&r, o->bench_output, e);
+    if (rc == 0 && o->plot)
+        rc = draw(&r, o->plot, e);
+    release(&r);
+    return rc;
+}

@@ -1,0 +1,67 @@
+/* --bench: measuring speed honestly. bench.c decides what is measured and prints; bench_run.c runs one test; bench_suite.c runs whole turns.
+ * Main thread; the engine is used directly, without its worker. */
+#ifndef APP_BENCH_H
+#define APP_BENCH_H
+
+#include "app/bench_result.h"
+#include "app/options.h"
+#include "app/system.h"
+#include "engine/placement/usage.h"
+#include "engine/run/engine.h"
+#include "engine/run/roofline.h"
+
+#define BENCH_TEXT "default"
+
+/* One set of options under test; arms that differ in placement alone share an engine. */
+struct bench_arm {
+    struct options o;
+    char label[128];
+    struct engine *g;
+    bool owns_engine;
+    struct roofline roofline;
+};
+
+struct bench_test {
+    int n_prompt, n_gen, n_depth;
+};
+
+/* What all tests share. */
+struct bench {
+    const struct options *o;
+    struct bench_arm *arms;
+    size_t n_arms;
+    struct system *system;
+    int *text, n_text;                   /* ids of the text, or NULL: random ones */
+    float *logits;
+    struct usage usage;                  /* of the newest warm-up */
+    bool counting;
+    /* of the test in progress, per arm */
+    struct series *token_ms;
+    struct system_sample before;         /* at the begin of the repetition that runs */
+    struct bench_load {
+        double seconds, cpu_s, others_s; /* CPU seconds of this process and of all others, over the counted repetitions */
+        double mhz_most, mhz_least;      /* 0: unknown */
+        uint64_t read_bytes, write_bytes, read_calls, write_calls, rss, rss_peak;
+    } *load;
+};
+
+/* Runs one repetition of a test on an arm: *ns gets its time; counted: tokens' times and the load are kept. The plan of the arm is in force
+ * before the clock starts. */
+int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned seed, bool counted, double *ns, struct error *e);
+/* Fills what a result says beside its samples. */
+void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, double before, double after, struct bench_result *r);
+/* Makes the arm's placement the one in force. */
+int bench_place(struct bench_arm *a, struct error *e);
+/* Reads a text as ids; name NULL or "default": the prompts that come with the program. */
+int bench_text(const char *name, const struct tokenizer *t, int **ids, int *n, struct error *e);
+/* Whole file; *out is mem_* memory. ERR_IO. */
+int bench_file(const char *path, char **out, size_t *n, struct error *e);
+
+/* Whole turns over the prompts of a file. Results are appended to *r. */
+int bench_suite(struct bench *b, const char *file, int n_gen, struct bench_result **r, size_t *n, struct error *e);
+void bench_load_begin(struct bench *b);
+void bench_load_end(struct bench *b, size_t arm);
+
+int bench_mode_run(struct options *o, struct error *e);
+
+#endif

@@ -1,0 +1,293 @@
+/* Runs the tests of --bench and describes their circumstances. Main thread. The clock runs around the engine's calls alone: no tokenising, no
+ * sampling, as llama-bench does it; filling the depth is not counted, and the KV rows of a depth are kept between repetitions. */
+#include "app/app.h"
+#include "app/bench.h"
+#include "app/place.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/membw.h"
+#include "engine/model/tokenizer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define OTHERS_LIMIT 0.08                /* CPUs' worth of other processes that a quiet run allows */
+#define MHZ_LIMIT 0.85                   /* of the highest frequency seen */
+
+int bench_file(const char *path, char **out, size_t *n, struct error *e)
+{
+    FILE *f = fopen(path, "rb");
+    char *text = NULL;
+    size_t room = 0, got;
+
+    *out = NULL;
+    *n = 0;
+    if (!f)
+        return error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    do {
+        char *more = mem_resize(text, room + 65536 + 1, 1);
+
+        if (!more || room > (size_t)64 << 20) {
+            mem_free(more ? more : text);
+            fclose(f);
+            return error_set(e, more ? ERR_IO : ERR_MEMORY, "%s: %s", path, more ? "too large" : "out of memory");
+        }
+        text = more;
+        room += got = fread(text + room, 1, 65536, f);
+    } while (got);
+    if (ferror(f)) {
+        mem_free(text);
+        fclose(f);
+        return error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    fclose(f);
+    text[room] = 0;
+    *out = text;
+    *n = room;
+    return 0;
+}
+
+int bench_text(const char *name, const struct tokenizer *t, int **ids, int *n, struct error *e)
+{
+    char path[4096], *text = NULL;
+    size_t len;
+    int rc = 0;
+
+    *ids = NULL;
+    *n = 0;
+    if (!t)
+        return error_set(e, ERR_MODEL, "the model has no tokenizer; measure with --routing random");
+    if (!name || strcmp(name, BENCH_TEXT) == 0)
+        rc = app_data_path("bench/prompts.txt", path, sizeof path, e);
+    else
+        snprintf(path, sizeof path, "%s", name);
+    if (rc == 0)
+        rc = bench_file(path, &text, &len, e);
+    if (rc == 0)
+        rc = tokenizer_encode(t, text, len, false, ids, n, e);
+    mem_free(text);
+    if (rc == 0 && *n == 0)
+        return error_set(e, ERR_INPUT, "%s: no text in it", path);
+    return rc;
+}
+
+int bench_place(struct bench_arm *a, struct error *e)
+{
+    const char *spec = a->o.place ? a->o.place : "cpu";
+    struct plan *plan;
+    int rc = place_resolve(spec, engine_info(a->g), &plan, e);
+
+    if (rc >= 0 && strcmp(engine_plan(a->g)->name, rc ? plan->name : spec) == 0) {
+        plan_free(plan);
+        return 0;
+    }
+    if (rc >= 0)
+        rc = rc ? engine_plan_set(a->g, plan, e) : engine_place(a->g, spec, e);
+    while (rc == 0 && engine_idle_step(a->g))
+        ;
+    return rc;
+}
+
+static void count_routing(void *ctx, const struct routing *r)
+{
+    usage_add(ctx, r->rows, r->pos, r->experts, r->weights);
+}
+
+void bench_load_begin(struct bench *b)
+{
+    system_read(b->system, &b->before);          /* shares are told since the sample before */
+}
+
+static uint64_t grown(uint64_t before, uint64_t after)
+{
+    return before == SYSTEM_UNKNOWN || after == SYSTEM_UNKNOWN || after < before ? 0 : after - before;
+}
+
+void bench_load_end(struct bench *b, size_t arm)
+{
+    struct bench_load *l = &b->load[arm];
+    struct system_sample now;
+    double seconds, mine, others;
+
+    system_read(b->system, &now);
+    seconds = (double)(now.time_ns - b->before.time_ns) * 1e-9;
+    mine = (double)grown(b->before.cpu_ns, now.cpu_ns) * 1e-9;
+    others = isnan(now.system_use) ? 0 : (double)now.system_use * now.n_cores * seconds - mine;
+    l->seconds += seconds;
+    l->cpu_s += mine;
+    l->others_s += others > 0 ? others : 0;
+    if (!isnan(now.mhz)) {
+        l->mhz_most = fmax(l->mhz_most, (double)now.mhz);
+        l->mhz_least = l->mhz_least > 0 ? fmin(l->mhz_least, (double)now.mhz) : (double)now.mhz;
+    }
+    l->read_bytes += grown(b->before.read_bytes, now.read_bytes);
+    l->write_bytes += grown(b->before.write_bytes, now.write_bytes);
+    l->read_calls += grown(b->before.read_calls, now.read_calls);
+    l->write_calls += grown(b->before.write_calls, now.write_calls);
+    l->rss = now.rss;
+    l->rss_peak = now.rss_peak;
+}
+
+/* Token i of repetition `seed`: the text, wrapped around, or random. One token repeated would light the same experts every time. */
+static int token_at(const struct bench *b, const struct engine_info *info, int i, unsigned seed)
+{
+    uint64_t h = ((uint64_t)seed << 32 | (unsigned)i) * 0x9e3779b97f4a7c15u;
+
+    if (b->text)
+        return b->text[i % b->n_text];
+    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
+    return (int)((h ^ h >> 32) % (uint64_t)info->model->hp.n_vocab);
+}
+
+static int eval(struct bench *b, struct engine *g, int from, int n, unsigned seed, bool head, struct error *e)
+{
+    int *ids = mem_alloc((size_t)n, sizeof *ids), rc;
+
+    if (!ids)
+        return error_set(e, ERR_MEMORY, "out of memory for %d tokens", n);
+    for (int i = 0; i < n; i++)
+        ids[i] = token_at(b, engine_info(g), from + i, seed);
+    rc = engine_eval(g, ids, n, head ? b->logits : NULL, false, e);
+    mem_free(ids);
+    return rc;
+}
+
+int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned seed, bool counted, double *ns, struct error *e)
+{
+    struct engine *g = b->arms[arm].g;
+    const int *have;
+    uint64_t start;
+    int rc = bench_place(&b->arms[arm], e);
+
+    /* the depth is the same text in every repetition: what is there already stays */
+    engine_session_rewind(g, t->n_depth);
+    if (rc == 0 && engine_session_tokens(g, &have) < t->n_depth)
+        rc = eval(b, g, engine_session_tokens(g, &have), t->n_depth - engine_session_tokens(g, &have), 0, false, e);
+    if (rc < 0)
+        return rc;
+    if (b->counting)
+        engine_observe(g, count_routing, &b->usage);
+    if (counted)
+        bench_load_begin(b);
+    start = clock_now();
+    if (t->n_prompt)
+        rc = eval(b, g, t->n_depth, t->n_prompt, seed, true, e);
+    for (int i = 0; i < t->n_gen && rc == 0 && !app_signal(); i++) {
+        uint64_t one = clock_now();
+        int id = token_at(b, engine_info(g), t->n_depth + t->n_prompt + i, seed);
+
+        rc = engine_eval(g, &id, 1, b->logits, false, e);
+        if (counted && rc == 0 && series_add(&b->token_ms[arm], (double)(clock_now() - one) * 1e-6) < 0)
+            rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
+    }
+    *ns = (double)(clock_now() - start);
+    if (counted)
+        bench_load_end(b, arm);
+    engine_observe(g, NULL, NULL);
+    engine_session_rewind(g, t->n_depth);
+    if (rc == 0 && app_signal())
+        rc = error_set(e, ERR_CANCELLED, "interrupted");
+    return rc;
+}
+
+static void describe_model(const struct engine_info *info, struct bench_result *r)
+{
+    const struct model *m = info->model;
+    char type[32];
+    size_t n;
+
+    snprintf(type, sizeof type, "%s", dtype_info(m->type)->word);
+    for (n = 0; type[n]; n++)
+        type[n] = (char)(type[n] >= 'a' && type[n] <= 'z' ? type[n] - 32 : type[n]);
+    snprintf(r->model_type, sizeof r->model_type, "%s %.2fB %s", m->family, (double)m->n_params * 1e-9, type);
+    snprintf(r->model_filename, sizeof r->model_filename, "%s", weight_file_path(m->file));
+    r->model_size = weight_file_bytes(m->file);
+    r->model_n_params = (uint64_t)m->n_params;
+}
+
+static const char *const kv_words[] = {[KV_F32] = "f32", [KV_F16] = "f16", [KV_Q8_0] = "q8_0"};
+
+static void describe_load(const struct bench_load *l, struct bench_result *r)
+{
+    r->rss = l->rss;
+    r->rss_peak = l->rss_peak;
+    r->read_bytes = l->read_bytes;
+    r->write_bytes = l->write_bytes;
+    r->read_calls = l->read_calls;
+    r->write_calls = l->write_calls;
+    r->mhz = l->mhz_least > 0 ? l->mhz_least : NAN;
+    r->cpu_use = l->seconds > 0 ? l->cpu_s / l->seconds : NAN;
+    r->others_use = l->seconds > 0 ? l->others_s / l->seconds : NAN;
+    if (r->others_use > OTHERS_LIMIT) {
+        r->disturbed = true;
+        snprintf(r->remark, sizeof r->remark, "disturbed: other processes used %.2f CPUs", r->others_use);
+    } else if (l->mhz_least > 0 && l->mhz_least < MHZ_LIMIT * l->mhz_most) {
+        r->disturbed = true;
+        snprintf(r->remark, sizeof r->remark, "disturbed: the clock fell from %.0f to %.0f MHz", l->mhz_most, l->mhz_least);
+    }
+}
+
+/* Use of the warm-up: how much of the model a text of this kind touches. */
+static void describe_use(const struct usage *u, struct bench_result *r)
+{
+    struct usage_layer mean;
+
+    if (!u->tokens)
+        return;
+    mean = usage_mean(u);
+    r->experts_seen = 1 - mean.unused;
+    r->experts_imbalance = mean.imbalance;
+}
+
+void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, double before, double after, struct bench_result *r)
+{
+    struct bench_arm *a = &b->arms[arm];
+    const struct engine_info *info = engine_info(a->g);
+    const struct plan *plan = engine_plan(a->g);
+    time_t now = time(NULL);
+    struct series_figures f;
+    struct tm utc;
+    int context = t->n_depth + t->n_prompt + t->n_gen / 2;
+
+    snprintf(r->version, sizeof r->version, "%s", MOETOP_VERSION);
+    snprintf(r->cpu_info, sizeof r->cpu_info, "%.90s", system_cpu_name(b->system));
+    describe_model(info, r);
+    snprintf(r->backends, sizeof r->backends, "%s", info->n_devices > 1 ? "CPU,OpenCL" : "CPU");
+    snprintf(r->gpu_info, sizeof r->gpu_info, "%.120s", info->n_devices > 1 ? info->devices[1].name : "");
+    snprintf(r->devices, sizeof r->devices, "%s", info->n_devices > 1 ? info->devices[1].selector : "auto");
+    r->n_batch = a->o.batch_size;
+    r->n_ubatch = info->ubatch;
+    r->n_threads = info->n_threads;
+    snprintf(r->type_k, sizeof r->type_k, "%s", kv_words[a->o.cache_type_k]);
+    snprintf(r->type_v, sizeof r->type_v, "%s", kv_words[a->o.cache_type_v]);
+    for (int l = 0; l < plan->n_layers; l++)
+        r->n_gpu_layers += plan->attention[l] != 0;
+    r->n_prompt = t->n_prompt;
+    r->n_gen = t->n_gen;
+    r->n_depth = t->n_depth;
+    gmtime_r(&now, &utc);
+    strftime(r->test_time, sizeof r->test_time, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    snprintf(r->arm, sizeof r->arm, "%s", a->label);
+    snprintf(r->placement, sizeof r->placement, "%s", plan->name);
+    snprintf(r->kernels, sizeof r->kernels, "%s", info->kernels);
+    snprintf(r->routing, sizeof r->routing, "%s", b->text ? "text" : "random");
+    if (b->token_ms[arm].n && series_summarise(&b->token_ms[arm], &f) == 0) {
+        r->token_p50_ms = f.median;
+        r->token_p95_ms = f.p95;
+    }
+    r->bandwidth_before = before;
+    r->bandwidth_after = after;
+    if (t->n_gen && !t->n_prompt) {
+        double best = before > after ? before : after;
+
+        r->token_bytes = roofline_token_bytes(&a->roofline, context);
+        r->roofline_ts = roofline_tokens_per_second(&a->roofline, context, best);
+        r->in_cache = membw_cache_bytes() && a->roofline.all_weights <= membw_cache_bytes();
+    }
+    describe_load(&b->load[arm], r);
+    describe_use(&b->usage, r);
+}
