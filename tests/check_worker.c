@@ -1,0 +1,369 @@
+/* The engine thread as the UI meets it: commands down, events and telemetry up, cancel and shutdown at any moment. Meant for TSan. */
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/model/model.h"
+#include "engine/run/worker.h"
+#include "tests/support.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct engine_config demo_config(void)
+{
+    static char path[4200];
+
+    snprintf(path, sizeof path, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
+    return (struct engine_config){.model_path = path, .context = 512, .n_threads = 2, .kv_k = KV_F16, .kv_v = KV_F16, .convert = -1};
+}
+
+/* What came up the ring so far. */
+struct seen {
+    int loading, ready, started, prefill, tokens, done, plans, notices, errors, stopped;
+    char text[65536], error[512];
+    size_t len;
+    struct turn_done_event last;
+};
+
+static struct seen *fresh(void)
+{
+    static struct seen s;
+
+    memset(&s, 0, sizeof s);
+    return &s;
+}
+
+static void note(struct seen *s, struct event *ev)
+{
+    switch (ev->kind) {
+    case EVENT_LOADING: s->loading++; break;
+    case EVENT_READY: s->ready++; break;
+    case EVENT_TURN_STARTED: s->started++; break;
+    case EVENT_PREFILL: s->prefill++; break;
+    case EVENT_TOKEN:
+        s->tokens += ev->token.id >= 0;
+        memcpy(s->text + s->len, ev->token.text, ev->token.len + 1u);
+        s->len += ev->token.len;
+        break;
+    case EVENT_TURN_DONE: s->done++; s->last = ev->done_turn; break;
+    case EVENT_PLAN: s->plans++; break;
+    case EVENT_NOTICE: s->notices++; break;
+    case EVENT_ERROR: s->errors++; snprintf(s->error, sizeof s->error, "%s", ev->text); break;
+    case EVENT_STOPPED: s->stopped++; break;
+    }
+    event_release(ev);
+}
+
+/* Drains until *count reaches want; the descriptor alone wakes us. */
+static void wait_for(struct worker *w, struct seen *s, const int *count, int want)
+{
+    struct event ev;
+
+    while (*count < want) {
+        struct pollfd p = {.fd = worker_event_fd(w), .events = POLLIN};
+
+        ck_assert_msg(poll(&p, 1, 60000) == 1, "no event in 60 s");
+        while (worker_next_event(w, &ev))
+            note(s, &ev);
+        ck_assert_msg(!s->errors || count == &s->errors || count == &s->stopped, "%s", s->error);
+    }
+}
+
+static struct worker *start(const struct engine_config *c)
+{
+    struct worker *w = NULL;
+    struct error e = {0};
+
+    ck_assert_msg(worker_start(&w, c, &e) == 0, "%s", e.text);
+    return w;
+}
+
+static struct command turn_command(const char *text, int max_tokens)
+{
+    struct command c = {.kind = COMMAND_TURN};
+
+    c.turn.messages = mem_alloc(1, sizeof *c.turn.messages);
+    c.turn.n_messages = 1;
+    c.turn.messages[0] = (struct message){ROLE_USER, mem_string(text)};
+    c.turn.max_tokens = max_tokens;
+    c.turn.ignore_eos = true;
+    c.turn.sampling = (struct sampling){.top_p = 1.0f, .repeat_penalty = 1.0f};
+    return c;
+}
+
+static int send_turn(struct worker *w, const char *text, int max_tokens)
+{
+    struct command c = turn_command(text, max_tokens);
+
+    return worker_send(w, &c, NULL);
+}
+
+static void send_number(struct worker *w, enum command_kind kind, double number)
+{
+    struct command c = {.kind = kind, .number = number};
+
+    ck_assert_int_eq(worker_send(w, &c, NULL), 0);
+}
+
+static void send_place(struct worker *w, const char *spec)
+{
+    struct command c = {.kind = COMMAND_PLACE, .text = mem_string(spec)};
+
+    ck_assert_int_eq(worker_send(w, &c, NULL), 0);
+}
+
+START_TEST(turns_go_up_and_down)
+{
+    struct engine_config c = demo_config();
+    struct worker *w = start(&c);
+    struct seen *s = fresh();
+    const struct telemetry *t;
+    char *first;
+
+    wait_for(w, s, &s->ready, 1);
+    ck_assert_int_gt(s->loading, 0);
+    ck_assert_ptr_nonnull(worker_info(w));
+    ck_assert_int_eq(worker_info(w)->model->hp.n_experts, 16);
+    ck_assert_ptr_nonnull(worker_telemetry(w));
+    ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 40), 0);
+    wait_for(w, s, &s->done, 1);
+    ck_assert_int_eq(s->started, 1);
+    ck_assert_int_gt(s->prefill, 0);
+    ck_assert_int_eq(s->tokens, 40);
+    ck_assert_int_eq(s->last.completion_tokens, 40);
+    ck_assert_int_eq(s->last.reason, STOP_LENGTH);
+    t = worker_telemetry(w);
+    ck_assert_int_eq(t->generated_tokens, 40);
+    ck_assert_int_eq(t->state, ENGINE_IDLE);
+    ck_assert_uint_gt(t->serial, 40);
+    first = strdup(s->text);
+    s->len = 0;
+    /* who reads TURN_DONE may send at once */
+    ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 40), 0);
+    wait_for(w, s, &s->done, 2);
+    ck_assert_str_eq(s->text, first);
+    ck_assert_int_gt(s->last.cached_tokens, 0);
+    send_number(w, COMMAND_CLEAR, 0);
+    s->len = 0;
+    ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 40), 0);
+    wait_for(w, s, &s->done, 3);
+    ck_assert_int_eq(s->last.cached_tokens, 0);
+    ck_assert_str_eq(s->text, first);
+    free(first);
+    worker_stop(w);
+}
+END_TEST
+
+START_TEST(busy_turns_are_refused_other_commands_taken)
+{
+    struct engine_config c = demo_config();
+    struct worker *w;
+    struct seen *s = fresh();
+    struct command sampling = {.kind = COMMAND_SAMPLING, .sampling = {.temperature = 0.5f, .top_p = 1.0f, .repeat_penalty = 1.0f, .seed = 7}};
+    struct command plan = {.kind = COMMAND_PLAN};
+    struct command busy;
+    struct error e = {0};
+
+    c.pace = 100;
+    w = start(&c);
+    wait_for(w, s, &s->ready, 1);
+    ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 300), 0);
+    busy = turn_command("And another", 10);
+    ck_assert_int_eq(worker_send(w, &busy, &e), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(e.text, "under way"));
+    wait_for(w, s, &s->tokens, 5);
+    ck_assert_int_eq(worker_send(w, &sampling, NULL), 0);
+    plan.plan = plan_new("mine", worker_info(w)->model->hp.n_layers, worker_info(w)->model->hp.n_experts);
+    ck_assert_int_eq(worker_send(w, &plan, NULL), 0);
+    wait_for(w, s, &s->plans, 1);
+    wait_for(w, s, &s->tokens, s->tokens + 2);       /* telemetry follows with the next token */
+    ck_assert_str_eq(worker_telemetry(w)->plan, "mine");
+    send_place(w, "cpu");
+    wait_for(w, s, &s->plans, 2);
+    send_place(w, "no-such-plan");
+    wait_for(w, s, &s->notices, 1);
+    plan.plan = plan_new("of another model", 1, 1);
+    ck_assert_int_eq(worker_send(w, &plan, NULL), 0);
+    wait_for(w, s, &s->notices, 2);
+    ck_assert_int_eq(s->done, 0);
+    send_number(w, COMMAND_PACE, 0);
+    wait_for(w, s, &s->done, 1);
+    ck_assert_int_eq(s->tokens, 300);
+    ck_assert_double_eq_tol(worker_telemetry(w)->pace, 0, 1e-12);
+    worker_stop(w);
+}
+END_TEST
+
+START_TEST(cancel_ends_the_turn_it_meets)
+{
+    struct engine_config c = demo_config();
+    struct worker *w;
+    struct seen *s = fresh();
+
+    w = start(&c);
+    wait_for(w, s, &s->ready, 1);
+    for (int i = 0; i < 12; i++) {
+        int tokens = s->tokens;
+
+        worker_cancel(w);                /* nothing runs: must not hit the next turn */
+        ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 450), 0);
+        if (i % 3 == 1)
+            wait_for(w, s, &s->started, i + 1);
+        if (i % 3 == 2)
+            wait_for(w, s, &s->tokens, tokens + 3);
+        worker_cancel(w);
+        wait_for(w, s, &s->done, i + 1);
+        ck_assert_int_eq(s->last.reason, STOP_CANCELLED);
+        ck_assert_int_lt(s->last.completion_tokens, 450);
+        ck_assert_int_eq(s->tokens - tokens, s->last.completion_tokens);
+    }
+    worker_cancel(w);
+    ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 10), 0);
+    wait_for(w, s, &s->done, 13);
+    ck_assert_int_eq(s->last.reason, STOP_LENGTH);
+    worker_stop(w);
+}
+END_TEST
+
+START_TEST(stopping_at_any_moment)
+{
+    struct engine_config c = demo_config();
+    struct seen *s;
+
+    for (int i = 0; i < 12; i++) {
+        struct worker *w = start(&c);
+
+        s = fresh();
+        if (i >= 2)
+            clock_sleep((uint64_t)(i - 1) * 3 * CLOCK_MILLI);        /* while loading */
+        if (i >= 6) {
+            wait_for(w, s, &s->ready, 1);
+            ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 450), 0);
+        }
+        if (i >= 8)
+            wait_for(w, s, &s->tokens, i);
+        worker_stop(w);                  /* undrained events and unread commands go with it (ASan sees) */
+    }
+}
+END_TEST
+
+START_TEST(nothing_is_lost_while_nobody_reads)
+{
+    struct engine_config c = demo_config();
+    struct worker *w = start(&c);
+    struct seen *s = fresh();
+    const struct telemetry *t;
+
+    wait_for(w, s, &s->ready, 1);
+    ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 450), 0);
+    do {                                 /* only telemetry is looked at until it is over */
+        clock_sleep(2 * CLOCK_MILLI);
+        t = worker_telemetry(w);
+        ck_assert_int_le(t->generated_tokens, 450);
+    } while (t->generated_tokens < 450 || t->state != ENGINE_IDLE);
+    wait_for(w, s, &s->done, 1);
+    ck_assert_int_eq(s->tokens, 450);
+    worker_stop(w);
+}
+END_TEST
+
+START_TEST(a_model_that_is_not_there)
+{
+    struct engine_config c = demo_config();
+    struct worker *w;
+    struct seen *s = fresh();
+    struct command turn = turn_command("Hello", 1);
+    struct error e = {0};
+
+    c.model_path = "/nowhere/model.gguf";
+    w = start(&c);
+    wait_for(w, s, &s->stopped, 1);
+    ck_assert_int_eq(s->errors, 1);
+    ck_assert_ptr_nonnull(strstr(s->error, "/nowhere/model.gguf"));
+    ck_assert_ptr_null(worker_info(w));
+    ck_assert_ptr_null(worker_telemetry(w));
+    ck_assert_int_eq(worker_send(w, &turn, &e), ERR_USAGE);
+    worker_stop(w);
+}
+END_TEST
+
+START_TEST(quit_as_a_command)
+{
+    struct engine_config c = demo_config();
+    struct worker *w = start(&c);
+    struct seen *s = fresh();
+
+    wait_for(w, s, &s->ready, 1);
+    ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 450), 0);
+    wait_for(w, s, &s->tokens, 2);
+    send_number(w, COMMAND_QUIT, 0);
+    wait_for(w, s, &s->stopped, 1);
+    ck_assert_int_eq(s->done, 1);
+    ck_assert_int_eq(s->last.reason, STOP_CANCELLED);
+    ck_assert_int_eq(worker_info(w)->model->hp.n_experts, 16);       /* the model is there until worker_stop */
+    worker_stop(w);
+}
+END_TEST
+
+static void copy_file(const char *from, const char *to)
+{
+    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+    char buffer[65536];
+    size_t n;
+
+    ck_assert(in && out);
+    while ((n = fread(buffer, 1, sizeof buffer, in)) > 0)
+        ck_assert_uint_eq(fwrite(buffer, 1, n, out), n);
+    fclose(in);
+    ck_assert_int_eq(fclose(out), 0);
+}
+
+/* The file shrinks under a running engine: weights that were repacked live on, mapped ones (embeddings) are lost. An error, no crash. */
+START_TEST(a_model_that_shrinks)
+{
+    struct engine_config c = demo_config();
+    char path[256];
+    struct worker *w;
+    struct seen *s = fresh();
+
+    snprintf(path, sizeof path, "%s/model.gguf", support_tmpdir());
+    copy_file(c.model_path, path);
+    c.model_path = path;
+    w = start(&c);
+    wait_for(w, s, &s->ready, 1);
+    ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 10), 0);
+    wait_for(w, s, &s->done, 1);
+    ck_assert_int_eq(truncate(path, 4096), 0);
+    ck_assert_int_eq(send_turn(w, "Write about giraffes, elephants, and seventeen other animals of the zoo", 50), 0);
+    wait_for(w, s, &s->errors, 1);
+    ck_assert_ptr_nonnull(strstr(s->error, "model.gguf"));
+    ck_assert_int_eq(send_turn(w, "Hello?", 5), 0);      /* the thread lives and says it again */
+    wait_for(w, s, &s->errors, 2);
+    worker_stop(w);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("worker");
+    TCase *t = tcase_create("worker");
+
+    tcase_set_timeout(t, 240);
+    tcase_add_test(t, turns_go_up_and_down);
+    tcase_add_test(t, busy_turns_are_refused_other_commands_taken);
+    tcase_add_test(t, cancel_ends_the_turn_it_meets);
+    tcase_add_test(t, stopping_at_any_moment);
+    tcase_add_test(t, nothing_is_lost_while_nobody_reads);
+    tcase_add_test(t, a_model_that_is_not_there);
+    tcase_add_test(t, quit_as_a_command);
+    tcase_add_test(t, a_model_that_shrinks);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
