@@ -35,7 +35,8 @@ const char *opencl_word(cl_int code);                 /* "CL_OUT_OF_RESOURCES" *
 
 /* Kernels of one element type: [0] one token a tile, [1] TILE tokens. */
 struct type_kernels {
-    bool wanted, usable;
+    bool wanted, usable;         /* in the model; compiled */
+    bool matmul_wrong, expert_wrong;     /* found by the self-test */
     cl_program program[2];
     cl_kernel matmul[2], gate_up[2], down[2];
 };
@@ -80,7 +81,7 @@ struct device {
     int width, padded_experts, stride;               /* stride: context rounded up to 16 */
     cl_program core_program;
     cl_kernel core[CORE_COUNT];
-    bool core_usable;
+    bool core_usable, attention_usable;
     struct type_kernels type[DTYPE_COUNT];
     struct block *attention, *experts, head;
     /* scratch, all for max_rows rows */
@@ -114,6 +115,9 @@ int cl_check(struct device *d, cl_int code, const char *what, struct error *e);
 /* Where an OpenCL call is about to be made: true when a test wants it to fail (code in *rc). */
 bool cl_injected(cl_int *rc);
 
+/* opencl.c */
+bool opencl_supports(const struct device *d, enum block_kind kind, enum dtype type);
+
 /* program.c */
 int program_build(struct device *d, const char *kernel_file, const char *options, cl_program *out, struct error *e);
 int program_kernel(struct device *d, cl_program p, const char *name, cl_kernel *out, struct error *e);
@@ -123,6 +127,7 @@ uint64_t program_fingerprint(const struct cl_target *t);   /* driver, device and
 int memory_buffer(struct device *d, size_t bytes, cl_mem *out, const char *what, struct error *e);
 int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, struct error *e);     /* blocking, small */
 void memory_release(cl_mem *mem);
+int memory_router(struct device *d, cl_mem *out, const float *router, struct error *e);   /* transposed and padded */
 int memory_open(struct device *d, struct error *e);        /* scratch and staging */
 void memory_close(struct device *d);
 struct block *memory_block(struct device *d, struct block_id id);
@@ -141,7 +146,18 @@ int launch(struct device *d, cl_kernel k, const char *name, int dims, const size
 int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, size_t bytes, struct error *e);
 int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t bytes, struct error *e);
 
+/* selftest.c: fills core_usable, attention_usable and the *_wrong of the types; key: driver, programs and model */
+int selftest(struct device *d, uint64_t key, struct error *e);
+
 /* jobs.c */
+struct output {
+    const struct part *part;
+    cl_mem y;
+};
+/* y = W x + bias for up to three matrices of one type and one input. add: y += . */
+int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows, const struct output *out, int n, bool add, struct error *e);
+/* Tiles first .. end-1 of the experts in bank, already in d->tiles and d->entries; from h to out. */
+int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, int first, int end, int many, struct error *e);
 int jobs_attention(struct device *d, const struct attention_job *j, struct error *e);
 int jobs_route(struct device *d, const struct route_job *j, struct error *e);
 int jobs_experts(struct device *d, const struct experts_job *j, struct error *e);

@@ -35,13 +35,7 @@ static int norm_rows(struct device *d, cl_mem x, cl_mem w, cl_mem b, int rows, s
     return core(d, CORE_NORM, "norm", (size_t)rows * items, 1, 1, items, e);
 }
 
-struct output {
-    const struct part *part;
-    cl_mem y;
-};
-
-/* y = W x + bias for up to three matrices of one type and one input. add: y += . */
-static int multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows, const struct output *out, int n, bool add, struct error *e)
+int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows, const struct output *out, int n, bool add, struct error *e)
 {
     const struct matrix *m = out[0].part->m;
     const struct type_kernels *t = &d->type[m->type];
@@ -94,11 +88,11 @@ static int attention_block(struct device *d, struct block *b, int rows, int pos,
     if (norm_rows(d, d->x, b->norm_w, b->norm_b, rows, e) < 0)
         return ERR_DEVICE;
     if (qkv[0].part->m->type == qkv[1].part->m->type && qkv[0].part->m->type == qkv[2].part->m->type) {
-        if (multiply(d, d->h, &d->hq, rows, qkv, 3, false, e) < 0)
+        if (jobs_multiply(d, d->h, &d->hq, rows, qkv, 3, false, e) < 0)
             return ERR_DEVICE;
     } else {
         for (int i = 0; i < 3; i++)
-            if (multiply(d, d->h, &d->hq, rows, &qkv[i], 1, false, e) < 0)
+            if (jobs_multiply(d, d->h, &d->hq, rows, &qkv[i], 1, false, e) < 0)
                 return ERR_DEVICE;
     }
     if (launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiif", d->q, d->k, d->v, d->qr, b->k, b->v, d->rope_cos, d->rope_sin, heads,
@@ -116,7 +110,7 @@ static int attention_block(struct device *d, struct block *b, int rows, int pos,
             core(d, CORE_MERGE, "attend_merge", (size_t)(heads * dim / 32), (size_t)n, 1, LINE, e) < 0)
             return ERR_DEVICE;
     }
-    return multiply(d, d->heads_out, &d->oq, rows, &o, 1, add, e);
+    return jobs_multiply(d, d->heads_out, &d->oq, rows, &o, 1, add, e);
 }
 
 static struct block *resident(struct device *d, enum block_kind kind, int layer, int expert, struct error *e)
@@ -141,8 +135,7 @@ int jobs_attention(struct device *d, const struct attention_job *j, struct error
     return job_end(d, e);
 }
 
-/* Tiles first .. end-1 of the experts in bank, already in d->tiles and d->entries; from h to out. */
-static int expert_tiles(struct device *d, struct block *const *bank, int n_bank, int first, int end, int many, struct error *e)
+int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, int first, int end, int many, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     const struct type_kernels *tg = &d->type[bank[0]->part[0].m->type], *td = &d->type[bank[0]->part[2].m->type];
@@ -289,7 +282,7 @@ int jobs_experts(struct device *d, const struct experts_job *j, struct error *e)
 
         for (int i = 0; i < n_bank; i++)
             bank[i] = memory_block(d, (struct block_id){BLOCK_EXPERT, j->layer, j->groups[batch_first[k] + i].expert});
-        if (expert_tiles(d, bank, n_bank, batch_tile[k], batch_tile[k + 1], many, e) < 0)
+        if (jobs_expert_tiles(d, bank, n_bank, batch_tile[k], batch_tile[k + 1], many, e) < 0)
             return ERR_DEVICE;
     }
     if (read_outputs(d, j, n, compact, e) < 0)
@@ -310,7 +303,7 @@ int jobs_head(struct device *d, const struct head_job *j, struct error *e)
         int n = j->rows - row < step ? j->rows - row : step;
 
         if (launch_write(d, d->x, 0, j->x + (size_t)row * (size_t)hp->hidden, (size_t)n * (size_t)hp->hidden * 4, e) < 0 ||
-            norm_rows(d, d->x, b->norm_w, b->norm_b, n, e) < 0 || multiply(d, d->h, &d->hq, n, &o, 1, false, e) < 0 ||
+            norm_rows(d, d->x, b->norm_w, b->norm_b, n, e) < 0 || jobs_multiply(d, d->h, &d->hq, n, &o, 1, false, e) < 0 ||
             launch_read(d, d->logits, 0, j->logits + (size_t)row * (size_t)hp->n_vocab, (size_t)n * (size_t)hp->n_vocab * 4, e) < 0)
             return ERR_DEVICE;
     }
@@ -338,7 +331,7 @@ static int whole_layer(struct device *d, int layer, int rows, int pos, int base,
                              TILE, n_tiles) < 0 ||
                  core(d, CORE_GROUP, "group_rows", 16, 1, 1, 16, e) < 0))
         return ERR_DEVICE;
-    if (expert_tiles(d, bank, hp->n_experts, 0, n_tiles, many, e) < 0 ||
+    if (jobs_expert_tiles(d, bank, hp->n_experts, 0, n_tiles, many, e) < 0 ||
         launch_args(d, d->core[CORE_COMBINE], 0, e, "mmmiiii", d->out, d->all_weights, d->x, base, rows, used, hp->hidden) < 0)
         return ERR_DEVICE;
     return core(d, CORE_COMBINE, "combine", (size_t)rows * (size_t)hp->hidden, 1, 1, LINE, e);

@@ -170,7 +170,7 @@ static int small(struct device *d, cl_mem *out, const float *data, size_t n, str
 }
 
 /* The router as (column, padded experts): neighbouring work-items then read neighbouring experts. */
-static int put_router(struct device *d, cl_mem *out, const float *router, struct error *e)
+int memory_router(struct device *d, cl_mem *out, const float *router, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     size_t n = (size_t)hp->hidden * (size_t)d->padded_experts;
@@ -199,10 +199,13 @@ static bool shareable(const struct device *d, const struct matrix *m)
     return at % PAGE == 0;
 }
 
-static int part_begin(struct device *d, struct block *b, const struct matrix *m, struct error *e)
+static int part_begin(struct device *d, struct block *b, enum block_kind kind, const struct matrix *m, struct error *e)
 {
     struct part *p = &b->part[b->n_parts];
     cl_int rc = CL_SUCCESS;
+
+    if (!opencl_supports(d, kind, m->type))
+        return error_set(e, ERR_DEVICE, "OpenCL %s: no kernels for %s weights of this kind", d->target.info.name, dtype_info(m->type)->word);
 
     b->n_parts++;
     p->m = m;
@@ -240,29 +243,29 @@ static int block_begin(struct device *d, struct block *b, struct block_id id, st
     if (id.kind == BLOCK_HEAD) {
         if (small(d, &b->norm_w, m->output_norm.weight, hidden, e) < 0 || small(d, &b->norm_b, m->output_norm.bias, hidden, e) < 0)
             return ERR_DEVICE;
-        return part_begin(d, b, &m->head, e);
+        return part_begin(d, b, id.kind, &m->head, e);
     }
     if (id.kind == BLOCK_EXPERT) {
         const struct expert_weights *x = &l->experts[id.expert];
 
-        if (part_begin(d, b, &x->gate, e) < 0 || part_begin(d, b, &x->up, e) < 0)
+        if (part_begin(d, b, id.kind, &x->gate, e) < 0 || part_begin(d, b, id.kind, &x->up, e) < 0)
             return ERR_DEVICE;
-        return part_begin(d, b, &x->down, e);
+        return part_begin(d, b, id.kind, &x->down, e);
     }
     size_t k_bytes = kv * (d->base.config.kv_k == KV_F16 ? 2 : 4), v_bytes = kv * (d->base.config.kv_v == KV_F16 ? 2 : 4);
 
     if (small(d, &b->norm_w, l->attention_norm.weight, hidden, e) < 0 || small(d, &b->norm_b, l->attention_norm.bias, hidden, e) < 0 ||
         small(d, &b->expert_norm_w, l->expert_norm.weight, hidden, e) < 0 ||
-        small(d, &b->expert_norm_b, l->expert_norm.bias, hidden, e) < 0 || put_router(d, &b->router, l->router, e) < 0 ||
+        small(d, &b->expert_norm_b, l->expert_norm.bias, hidden, e) < 0 || memory_router(d, &b->router, l->router, e) < 0 ||
         memory_buffer(d, k_bytes, &b->k, "the KV cache", e) < 0)
         return ERR_DEVICE;
     b->kv_bytes = k_bytes + v_bytes;
     d->stats.kv_bytes += b->kv_bytes;
     if (memory_buffer(d, v_bytes, &b->v, "the KV cache", e) < 0)
         return ERR_DEVICE;
-    if (part_begin(d, b, &l->q, e) < 0 || part_begin(d, b, &l->k, e) < 0 || part_begin(d, b, &l->v, e) < 0)
+    if (part_begin(d, b, id.kind, &l->q, e) < 0 || part_begin(d, b, id.kind, &l->k, e) < 0 || part_begin(d, b, id.kind, &l->v, e) < 0)
         return ERR_DEVICE;
-    return part_begin(d, b, &l->o, e);
+    return part_begin(d, b, id.kind, &l->o, e);
 }
 
 /* One piece through the next pinned half. */

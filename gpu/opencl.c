@@ -196,6 +196,27 @@ static int device_rope_set(struct device *d, const float *cos, const float *sin,
     return 0;
 }
 
+/* What the verdict of the self-test depends on. */
+static uint64_t test_key(const struct device *d)
+{
+    const struct device_config *c = &d->base.config;
+    const struct hparams *hp = &c->model->hp;
+    char text[256];
+    uint64_t h = program_fingerprint(&d->target);
+
+    options(d, text, sizeof text);
+    for (const char *p = text; *p; p++)
+        h = (h ^ (unsigned char)*p) * 0x100000001b3ull;
+    const int parts[] = {hp->hidden, hp->n_heads, hp->n_kv_heads, hp->head_dim, hp->expert_ffn, hp->n_experts, hp->n_experts_used, hp->rope_dims,
+                         hp->sliding_window, c->kv_k, c->kv_v, d->width, c->max_rows > 1, c->context < 275};
+
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        h = (h ^ (uint64_t)(unsigned)parts[i]) * 0x100000001b3ull;
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        h = (h ^ (uint64_t)d->type[t].wanted) * 0x100000001b3ull;
+    return h;
+}
+
 static int device_open(struct device **out, const struct device_config *c, struct error *e)
 {
     const struct hparams *hp = &c->model->hp;
@@ -212,7 +233,9 @@ static int device_open(struct device **out, const struct device_config *c, struc
         return e ? e->code : ERR_DEVICE;
     }
     d->base.info = d->target.info;
-    d->wide = opencl_tuning_now.shape ? opencl_tuning_now.shape == 2 : d->target.info.is_cpu_type;
+    /* Mesa's drivers spread work-items over vector lanes themselves and choke on wide vectors. */
+    d->wide = opencl_tuning_now.shape ? opencl_tuning_now.shape == 2
+                                      : d->target.info.is_cpu_type && strcmp(d->target.platform_name, "rusticl") != 0;
     d->dot8 = d->target.has_dot8 && !d->wide;
     d->share = d->target.info.unified && !opencl_tuning_now.copy;
     d->stride = (c->context + 15) / 16 * 16;
@@ -234,7 +257,7 @@ static int device_open(struct device **out, const struct device_config *c, struc
     if (cl_check(d, rc, "clCreateCommandQueue", e) < 0)
         goto fail;
     survey(d);
-    if (build(d, e) < 0 || memory_open(d, e) < 0)
+    if (build(d, e) < 0 || memory_open(d, e) < 0 || selftest(d, test_key(d), e) < 0)
         goto fail;
     if (c->rope_cos && c->rope_sin && device_rope_set(d, c->rope_cos, c->rope_sin, e) < 0)
         goto fail;
@@ -245,14 +268,16 @@ fail:
     return e && e->code < 0 ? e->code : ERR_DEVICE;
 }
 
-static bool supports(const struct device *d, enum block_kind kind, enum dtype type)
+bool opencl_supports(const struct device *d, enum block_kind kind, enum dtype type)
 {
     const struct device_config *c = &d->base.config;
 
     if (d->lost || !d->core_usable || !has_kernels(type) || !d->type[type].usable)
         return false;
+    if (kind == BLOCK_EXPERT ? d->type[type].expert_wrong : d->type[type].matmul_wrong)
+        return false;
     if (kind == BLOCK_ATTENTION)
-        return (c->kv_k == KV_F32 || c->kv_k == KV_F16) && (c->kv_v == KV_F32 || c->kv_v == KV_F16);
+        return d->attention_usable && (c->kv_k == KV_F32 || c->kv_k == KV_F16) && (c->kv_v == KV_F32 || c->kv_v == KV_F16);
     return true;
 }
 
@@ -304,7 +329,7 @@ const struct device_ops opencl_device_ops = {
     .probe = probe,
     .open = device_open,
     .close = device_close,
-    .supports = supports,
+    .supports = opencl_supports,
     .block_put = memory_put,
     .block_drop = memory_drop,
     .attention = attention,

@@ -63,6 +63,9 @@ void norm(__global const float *x, __global const float *w, __global const float
     r = num_rsqrt(fma(num_fold(vload16(0, lane)), inv_n, eps));
     int first = lid, step = NORM_ITEMS;
 #endif
+#ifdef BROKEN_norm               /* tests: one bit off, as a miscompiled kernel might be */
+    r = r * 1.0000002f;
+#endif
     for (int k = first; k < n / 32; k += step) {
         float16 y0 = (vload16(2 * k, x) - mean) * r, y1 = (vload16(2 * k + 1, x) - mean) * r;
 
@@ -299,6 +302,9 @@ void attend_merge(__global const float *part, __global float *y, __global act_t 
         }
         for (int c = c0; c <= c1; c++)
             acc = fma(p[(size_t)c * (dim + 2) + d], num_exp1(p[(size_t)c * (dim + 2) + dim] - m), acc);
+#ifdef BROKEN_attend_merge
+        acc = acc * 1.0000002f;
+#endif
         values[i] = acc * inv;
     }
     size_t at = (size_t)(row0 + row) * columns + 32 * block, k = (size_t)(row0 + row) * (columns / 32) + block;

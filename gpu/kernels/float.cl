@@ -133,6 +133,9 @@ void matmul(__global const float *a, int cols, int tokens,
         if (row < rows && token < tokens) {
             float v = has_bias ? out[i] + b[row] : out[i];
 
+#ifdef BROKEN_matmul             /* tests: as a miscompiled kernel might be */
+            v = v * 1.01f;
+#endif
             y[at] = flags & 8 ? y[at] + v : v;
         }
     }

@@ -226,6 +226,9 @@ void matmul(__global const act_t *a, __global const float *ad, __global const fl
         return;
     dot_rows(w, n, pa, pd, ps, lane, v);
 #endif
+#ifdef BROKEN_matmul             /* tests: one bit off, as a miscompiled kernel might be */
+    v[0] = v[0] * (vec)(1.0000002f);
+#endif
     for (int t = 0; t < TOKENS; t++)
         if (tile * TOKENS + t < tokens)
             store_vec(y + (size_t)(tile * TOKENS + t) * rows, b, group * WIDTH + (WIDE ? 0 : lane), rows, v[t], flags);
@@ -374,6 +377,9 @@ void down(__global const act_t *m, __global const float *md, __global const floa
     if (what.y == 0)
         return;
     dot_rows(w, n, pa, pd, ps, lane, v);
+#endif
+#ifdef BROKEN_down
+    v[0] = v[0] * (vec)(1.0000002f);
 #endif
     for (int t = 0; t < what.y; t++)
         store_vec(out + (size_t)entries[what.x + t].y * rows, 0, group * WIDTH + (WIDE ? 0 : lane), rows, v[t], 0);
