@@ -177,12 +177,6 @@ static bool same_engine(const struct options *a, const struct options *b)
     return true;
 }
 
-/* Notices of the engine (a device that is not there, a block refused) belong to what is measured. */
-static void put_notice(void *ctx, const char *line)
-{
-    fprintf(stderr, "moetop: %s\n", line);
-}
-
 static int open_engines(struct run *r, struct error *e)
 {
     struct bench *b = &r->b;
@@ -206,8 +200,6 @@ static int open_engines(struct run *r, struct error *e)
             if (rc == 0) {
                 c.placement = NULL;
                 c.placement_script = NULL;
-                if (!c.log)
-                    c.log = put_notice;
                 rc = engine_open(&a->g, &c, e);
             }
             a->owns_engine = rc == 0;

@@ -2,6 +2,7 @@
 #include "app/modes.h"
 
 #include "app/bench.h"
+#include "app/chat.h"
 #include "app/documents.h"
 #include "app/fit.h"
 #include "app/oneshot.h"
@@ -64,6 +65,10 @@ static int print_man_run(struct options *o, struct error *e)
 
 static int chat_none(struct options *o, struct error *e)
 {
+    const char *term = getenv("TERM");
+
+    if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !o->plain && !o->screen_reader && term && strcmp(term, "dumb") != 0)
+        return chat_run(o, e);
     return error_set(e, ERR_USAGE, "no prompt; give one with -p");
 }
 

@@ -211,8 +211,8 @@ static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     if (m->heat == HEAT_NOW)
         snprintf(line, sizeof line, "L%d E%d %.1f %% now", layer, expert, total > 0 ? v / total * 100 : 0);
     else if (r.w >= 40)
-        snprintf(line, sizeof line, "L%d E%d  %s of %s choices  %.1f %% (even %.1f)  %s", layer, expert, draw_count(a, (uint64_t)v),
-                 draw_count(b, (uint64_t)total), total > 0 ? v / total * 100 : 0, 100.0 / m->live.n_experts, on ? "gpu" : "cpu");
+        snprintf(line, sizeof line, "L%d E%d %s  %s of %s = %.1f %% (even %.1f)", layer, expert, on ? "gpu" : "cpu", draw_count(a, (uint64_t)v),
+                 draw_count(b, (uint64_t)total), v / total * 100, 100.0 / m->live.n_experts);
     else
         snprintf(line, sizeof line, "L%d E%d %s/%s %.1f %%", layer, expert, draw_count(a, (uint64_t)v), draw_count(b, (uint64_t)total),
                  total > 0 ? v / total * 100 : 0);

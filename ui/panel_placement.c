@@ -77,7 +77,7 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y
     const struct theme *t = &m->theme;
     struct style name = theme_style(t, current ? ROLE_STYLE_FIGURE : ROLE_STYLE_TEXT), dim = theme_style(t, ROLE_STYLE_DIM);
     int x = r.x + 2 + name_w;
-    char text[64], a[16], b[16];
+    char text[64], a[16];
 
     if (selected) {
         name = theme_style(t, ROLE_STYLE_SELECT);
@@ -96,7 +96,7 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y
 
         canvas_text_right(c, x + 7, y, current ? theme_style(t, ROLE_STYLE_FIGURE) : theme_style(t, ROLE_STYLE_TEXT), draw_rate(a, f->mean_tok_s));
         if (r.w >= name_w + 17 && f->sd_tok_s > 0) {
-            snprintf(text, sizeof text, "± %s", draw_rate(b, f->sd_tok_s));
+            snprintf(text, sizeof text, "± %.*f", f->mean_tok_s >= 999.95 ? 0 : f->mean_tok_s >= 9.995 ? 1 : 2, f->sd_tok_s);
             canvas_text(c, x + 8, y, dim, text);
         }
         if (r.w >= name_w + 24) {

@@ -149,6 +149,10 @@ static void title_draw(struct canvas *c, const struct layout *l, const struct ui
     x = canvas_text(c, 1, 0, theme_style(t, ROLE_STYLE_BRAND), "moetop") + 2;
     snprintf(text, sizeof text, "%s%s%s", m->model_name, m->model_type[0] ? " " : "", m->model_type);
     x += canvas_text_fit(c, x, 0, r.w >= 100 ? 44 : 30, bar, text);
+    if (m->loading) {
+        snprintf(text, sizeof text, "%sloading %.0f %%", m->model_name[0] ? " · " : "", m->progress_total ? 100.0 * (double)m->progress_done / (double)m->progress_total : 0);
+        x = canvas_text(c, x, 0, dim, text);
+    }
     if (m->live.plan[0]) {
         x = canvas_text(c, x, 0, dim, " · ");
         x += canvas_text_fit(c, x, 0, 20, bar, m->live.plan);

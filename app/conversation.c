@@ -1,0 +1,627 @@
+/* See conversation.h. */
+#include "app/conversation.h"
+#include "app/app.h"
+#include "app/chat_commands.h"
+#include "app/place.h"
+#include "app/stats.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/strbuf.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PACE_DEFAULT 40.0        /* what F2 goes back to when no pace was configured: about as fast as one reads */
+
+struct conversation {
+    struct options *options;
+    struct conversation_hooks hooks;
+    struct worker *worker;
+    struct transcript transcript;
+    char path[PATH_MAX], part[PATH_MAX];
+    int part_fd;                 /* text of the running answer, kept at once; -1: none */
+    bool save_said;              /* trouble with saving is said once */
+    bool ready, busy, over, worker_gone;
+    struct strbuf answer;        /* text of the running answer */
+    char *waiting;
+    double pace, pace_asked;
+    struct stats stats;
+    struct error failure;        /* what should become the exit code */
+};
+
+static void hook_changed(struct conversation *c)
+{
+    if (c->hooks.changed)
+        c->hooks.changed(c->hooks.ctx);
+}
+
+void conversation_say(struct conversation *c, enum conversation_say kind, const char *format, ...)
+{
+    struct strbuf b = {0};
+    char line[1024];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    strbuf_puts(&b, line);
+    if (c->hooks.say && b.data)
+        c->hooks.say(c->hooks.ctx, kind, b.data);
+    strbuf_release(&b);
+}
+
+static void path_new(struct conversation *c)
+{
+    struct error e = {0};
+
+    c->part[0] = 0;
+    if (transcript_default_path(c->path, sizeof c->path, &e) < 0) {
+        c->path[0] = 0;
+        conversation_say(c, SAY_NOTICE, "this chat is not saved: %s", e.text);
+        return;
+    }
+    snprintf(c->part, sizeof c->part, "%.*s.part", (int)sizeof c->part - 8, c->path);
+}
+
+int conversation_save(struct conversation *c, struct error *e)
+{
+    size_t i;
+
+    if (!c->path[0])
+        return 0;
+    for (i = 0; i < c->transcript.n; i++)
+        if (c->transcript.entries[i].role != ROLE_SYSTEM)
+            break;
+    if (i == c->transcript.n && access(c->path, F_OK) < 0)
+        return 0;                                                /* nothing was said: no file for it */
+    return transcript_save(&c->transcript, c->path, e);
+}
+
+static void autosave(struct conversation *c)
+{
+    struct error e = {0};
+
+    if (conversation_save(c, &e) < 0) {
+        if (!c->save_said)
+            conversation_say(c, SAY_TROUBLE, "this chat could not be saved: %s", e.text);
+        c->save_said = true;
+        return;
+    }
+    c->save_said = false;
+    if (c->part_fd >= 0) {
+        close(c->part_fd);
+        c->part_fd = -1;
+    }
+    if (c->part[0])
+        unlink(c->part);
+}
+
+static int options_apply_worker(struct conversation *c)
+{
+    struct command k = {.kind = COMMAND_SAMPLING};
+    struct error e;
+
+    if (!c->worker)
+        return 0;
+    app_sampling(c->options, &k.sampling);
+    return worker_send(c->worker, &k, &e);
+}
+
+static void pace_send(struct conversation *c)
+{
+    struct command k = {.kind = COMMAND_PACE, .number = c->pace};
+    struct error e;
+
+    if (c->worker)
+        worker_send(c->worker, &k, &e);
+}
+
+int conversation_open(struct conversation **out, struct options *o, const struct conversation_hooks *hooks, struct error *e)
+{
+    struct conversation *c = mem_alloc(1, sizeof *c);
+    struct engine_config config;
+    char *text = NULL;
+    int rc;
+
+    if (!c)
+        return error_set(e, ERR_MEMORY, "out of memory");
+    c->options = o;
+    c->hooks = *hooks;
+    c->part_fd = -1;
+    transcript_init(&c->transcript);
+    rc = app_system_prompt(o, &text, e);
+    if (rc >= 0 && text && text[0])
+        rc = transcript_append(&c->transcript, ROLE_SYSTEM, text, e);
+    mem_free(text);
+    if (rc >= 0)
+        rc = app_engine_config(o, &config, false, e);
+    if (rc >= 0)
+        rc = stats_open(&c->stats, o, e);
+    if (rc >= 0)
+        rc = transcript_model(&c->transcript, config.model_path, e);
+    config.pace = app_pace(o, true);
+    if (rc >= 0)
+        rc = worker_start(&c->worker, &config, e);
+    if (rc < 0) {
+        stats_release(&c->stats);
+        transcript_release(&c->transcript);
+        mem_free(c);
+        return rc;
+    }
+    path_new(c);
+    c->pace = c->pace_asked = app_pace(o, true);
+    *out = c;
+    return 0;
+}
+
+int conversation_close(struct conversation *c, struct error *e)
+{
+    int rc = 0;
+
+    if (!c)
+        return 0;
+    if (c->busy)
+        worker_cancel(c->worker);
+    if (conversation_stats(c))
+        stats_finish(&c->stats, c->options, stderr, e);
+    worker_stop(c->worker);
+    c->worker = NULL;
+    if (c->busy && c->transcript.n) {                            /* what had been shown of the last answer */
+        struct transcript_entry *last = &c->transcript.entries[c->transcript.n - 1];
+
+        transcript_text(&c->transcript, c->transcript.n - 1, c->answer.data ? c->answer.data : "", e);
+        snprintf(last->stop, sizeof last->stop, "%s", stop_reason_word(STOP_CANCELLED));
+    }
+    if (c->failure.code < 0) {
+        *e = c->failure;
+        rc = c->failure.code;
+    }
+    if (rc == 0)
+        rc = conversation_save(c, e);
+    else
+        conversation_save(c, NULL);
+    if (c->part_fd >= 0)
+        close(c->part_fd);
+    if (c->part[0] && rc == 0)
+        unlink(c->part);
+    stats_release(&c->stats);
+    strbuf_release(&c->answer);
+    transcript_release(&c->transcript);
+    mem_free(c->waiting);
+    mem_free(c);
+    return rc;
+}
+
+int conversation_fd(const struct conversation *c)
+{
+    return worker_event_fd(c->worker);
+}
+
+static void answer_ended(struct conversation *c, enum stop_reason stop)
+{
+    struct error e = {0};
+    struct transcript_entry *last;
+
+    if (!c->busy)
+        return;
+    c->busy = false;
+    if (!c->transcript.n)
+        return;
+    if (transcript_text(&c->transcript, c->transcript.n - 1, c->answer.data ? c->answer.data : "", &e) < 0)
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+    last = &c->transcript.entries[c->transcript.n - 1];
+    snprintf(last->stop, sizeof last->stop, "%s", stop_reason_word(stop));
+    autosave(c);
+}
+
+/* Text that was shown is on the disk before it is read: a file that only grows, until the turn's save makes it superfluous. */
+static void part_write(struct conversation *c, const char *text, size_t len)
+{
+    if (c->part_fd < 0 && c->part[0])
+        c->part_fd = open(c->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (c->part_fd >= 0 && write(c->part_fd, text, len) < 0) {
+        close(c->part_fd);
+        c->part_fd = -1;
+        if (!c->save_said)
+            conversation_say(c, SAY_TROUBLE, "the answer cannot be kept on disk: %s", strerror(errno));
+        c->save_said = true;
+    }
+}
+
+static void on_event(struct conversation *c, const struct event *ev)
+{
+    struct transcript_entry *last = c->transcript.n ? &c->transcript.entries[c->transcript.n - 1] : NULL;
+
+    switch (ev->kind) {
+    case EVENT_READY:
+        c->ready = true;
+        break;
+    case EVENT_TOKEN:
+        strbuf_put(&c->answer, ev->token.text, ev->token.len);
+        part_write(c, ev->token.text, ev->token.len);
+        break;
+    case EVENT_TURN_DONE:
+        stats_add_turn(&c->stats, &ev->done_turn);
+        if (last && c->busy) {
+            const struct turn_done_event *d = &ev->done_turn;
+            const struct telemetry *t = worker_telemetry(c->worker);
+
+            last->seconds = (double)d->total_ns * 1e-9;
+            last->tokens = d->completion_tokens;
+            last->tok_s = d->completion_tokens > 1 ? clock_rate(d->completion_tokens - 1, d->decode_ns) : 0;
+            if (t)
+                snprintf(last->plan, sizeof last->plan, "%s", t->plan);
+        }
+        answer_ended(c, ev->done_turn.reason);
+        break;
+    case EVENT_ERROR:
+        if (!c->ready && !c->failure.code)
+            error_set(&c->failure, ev->failure.code < 0 ? ev->failure.code : ERR_MODEL, "%s", ev->text ? ev->text : "the model cannot be read");
+        answer_ended(c, STOP_ERROR);
+        break;
+    case EVENT_STOPPED:
+        answer_ended(c, STOP_ERROR);
+        c->worker_gone = true;
+        break;
+    default:
+        break;
+    }
+}
+
+static int turn_send(struct conversation *c, bool go_on)
+{
+    const struct options *o = c->options;
+    struct command k = {.kind = COMMAND_TURN};
+    struct turn *t = &k.turn;
+    struct error e = {0};
+    size_t n = c->transcript.n - (go_on ? 0 : 1), i;
+
+    t->messages = mem_alloc(n ? n : 1, sizeof *t->messages);
+    t->stops = o->stop.n ? mem_alloc(o->stop.n, sizeof *t->stops) : NULL;
+    if (!t->messages || (o->stop.n && !t->stops)) {
+        mem_free(t->messages);
+        conversation_say(c, SAY_TROUBLE, "out of memory");
+        return -1;
+    }
+    for (i = 0; i < n; i++) {
+        t->messages[i].role = c->transcript.entries[i].role;
+        t->messages[i].text = mem_string(c->transcript.entries[i].text);
+    }
+    t->n_messages = n;
+    for (i = 0; i < o->stop.n; i++)
+        t->stops[i] = mem_string(o->stop.items[i]);
+    t->n_stops = o->stop.n;
+    t->continue_last = go_on;
+    t->max_tokens = o->n_predict;
+    t->ignore_eos = o->ignore_eos;
+    app_sampling(o, &t->sampling);
+    if (worker_send(c->worker, &k, &e) < 0) {
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+        return -1;
+    }
+    return 0;
+}
+
+int conversation_answer(struct conversation *c, bool go_on)
+{
+    struct error e = {0};
+
+    strbuf_clear(&c->answer);
+    if (go_on)
+        strbuf_puts(&c->answer, c->transcript.entries[c->transcript.n - 1].text);
+    else if (transcript_append(&c->transcript, ROLE_ASSISTANT, "", &e) < 0) {
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+        return -1;
+    }
+    if (turn_send(c, go_on) < 0) {
+        if (!go_on)
+            transcript_truncate(&c->transcript, c->transcript.n - 1);
+        return -1;
+    }
+    c->busy = true;
+    if (go_on)
+        part_write(c, c->answer.data ? c->answer.data : "", c->answer.len);
+    if (c->hooks.added)
+        c->hooks.added(c->hooks.ctx, &c->transcript.entries[c->transcript.n - 1]);
+    return 0;
+}
+
+static int message_send(struct conversation *c, const char *text)
+{
+    struct error e = {0};
+
+    if (transcript_append(&c->transcript, ROLE_USER, text, &e) < 0) {
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+        return -1;
+    }
+    if (c->hooks.added)
+        c->hooks.added(c->hooks.ctx, &c->transcript.entries[c->transcript.n - 1]);
+    autosave(c);
+    return conversation_answer(c, false);
+}
+
+static void waiting_send(struct conversation *c)
+{
+    char *text = c->waiting;
+
+    if (!text || !c->ready || c->busy || c->worker_gone)
+        return;
+    c->waiting = NULL;
+    message_send(c, text);
+    mem_free(text);
+}
+
+void conversation_pump(struct conversation *c)
+{
+    struct event ev;
+
+    while (worker_next_event(c->worker, &ev) == 1) {
+        on_event(c, &ev);
+        if (c->hooks.event)
+            c->hooks.event(c->hooks.ctx, &ev);
+        event_release(&ev);
+    }
+    waiting_send(c);
+}
+
+int conversation_submit(struct conversation *c, const char *text)
+{
+    if (text[0] == '/' && text[1] != '/')
+        return chat_command_run(c, text);
+    if (!text[strspn(text, " \t\n")])
+        return 0;
+    if (text[0] == '/')
+        text++;                                                  /* //text: a message that begins with a slash */
+    if (c->worker_gone || (c->failure.code && !c->ready)) {
+        conversation_say(c, SAY_TROUBLE, "there is no engine to answer; /quit ends");
+        return -1;
+    }
+    if (c->busy || !c->ready) {
+        if (c->waiting) {
+            conversation_say(c, SAY_NOTICE, "one message is waiting already; Esc takes it back");
+            return -1;
+        }
+        c->waiting = mem_string(text);
+        return c->waiting ? 0 : -1;
+    }
+    return message_send(c, text);
+}
+
+void conversation_stop(struct conversation *c)
+{
+    worker_cancel(c->worker);
+}
+
+bool conversation_busy(const struct conversation *c)
+{
+    return c->busy;
+}
+
+bool conversation_ready(const struct conversation *c)
+{
+    return c->ready;
+}
+
+bool conversation_over(const struct conversation *c)
+{
+    return c->over || (c->worker_gone && !c->ready);
+}
+
+void conversation_quit(struct conversation *c)
+{
+    c->over = true;
+}
+
+const char *conversation_waiting(const struct conversation *c)
+{
+    return c->waiting;
+}
+
+char *conversation_unqueue(struct conversation *c)
+{
+    char *text = c->waiting;
+
+    c->waiting = NULL;
+    return text;
+}
+
+int conversation_place(struct conversation *c, const char *spec)
+{
+    const struct engine_info *info = conversation_info(c);
+    struct command k = {.kind = COMMAND_PLACE};
+    struct plan *plan = NULL;
+    struct error e = {0};
+    int rc;
+
+    if (!info) {
+        conversation_say(c, SAY_NOTICE, "the model is still loading");
+        return -1;
+    }
+    rc = place_resolve(spec, info, &plan, &e);
+    if (rc == 1) {
+        k.kind = COMMAND_PLAN;
+        k.plan = plan;
+    } else if (rc == 0) {
+        k.text = mem_string(spec);
+    }
+    if (rc < 0 || worker_send(c->worker, &k, &e) < 0) {
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+        return -1;
+    }
+    return 0;
+}
+
+void conversation_pace_toggle(struct conversation *c)
+{
+    c->pace = c->pace > 0 ? 0 : c->pace_asked > 0 ? c->pace_asked : PACE_DEFAULT;
+    pace_send(c);
+}
+
+double conversation_pace(const struct conversation *c)
+{
+    return c->pace;
+}
+
+void conversation_apply(struct conversation *c, const struct option *option)
+{
+    size_t id = (size_t)(option - option_table);
+
+    if (id == OPTION_ID_pace) {
+        c->pace = c->options->pace;
+        if (c->pace > 0)
+            c->pace_asked = c->pace;
+        pace_send(c);
+    } else if (id == OPTION_ID_place && c->options->place) {
+        conversation_place(c, c->options->place);
+    } else {
+        options_apply_worker(c);
+    }
+    if (c->hooks.set)
+        c->hooks.set(c->hooks.ctx, option);
+}
+
+int conversation_truncate(struct conversation *c, size_t n)
+{
+    transcript_truncate(&c->transcript, n);
+    autosave(c);
+    hook_changed(c);
+    return 0;
+}
+
+int conversation_system(struct conversation *c, const char *text)
+{
+    struct transcript fresh;
+    struct error e = {0};
+    size_t i;
+    int rc = 0;
+
+    transcript_init(&fresh);
+    if (text && text[0])
+        rc = transcript_append(&fresh, ROLE_SYSTEM, text, &e);
+    for (i = 0; rc >= 0 && i < c->transcript.n; i++) {
+        const struct transcript_entry *from = &c->transcript.entries[i];
+
+        if (from->role == ROLE_SYSTEM)
+            continue;
+        rc = transcript_append(&fresh, from->role, from->text, &e);
+        if (rc >= 0) {
+            struct transcript_entry *to = &fresh.entries[fresh.n - 1];
+            char *own = to->text;
+
+            *to = *from;
+            to->text = own;
+        }
+    }
+    if (rc < 0) {
+        transcript_release(&fresh);
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+        return -1;
+    }
+    transcript_release(&c->transcript);
+    c->transcript = fresh;
+    autosave(c);
+    hook_changed(c);
+    return 0;
+}
+
+void conversation_new(struct conversation *c)
+{
+    size_t keep = c->transcript.n && c->transcript.entries[0].role == ROLE_SYSTEM ? 1 : 0;
+    struct command k = {.kind = COMMAND_CLEAR};
+    struct error e;
+
+    autosave(c);
+    transcript_truncate(&c->transcript, keep);
+    path_new(c);
+    if (c->worker)
+        worker_send(c->worker, &k, &e);
+    hook_changed(c);
+}
+
+/* An answer that a kill cut short lies beside the transcript: it belongs to it. */
+static void part_recover(struct conversation *c, const char *path)
+{
+    char part[PATH_MAX], bytes[4096];
+    struct strbuf text = {.limit = 16u << 20};
+    struct error e;
+    ssize_t n;
+    int fd;
+
+    snprintf(part, sizeof part, "%.*s.part", (int)sizeof part - 8, path);
+    fd = open(part, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    while ((n = read(fd, bytes, sizeof bytes)) > 0)
+        strbuf_put(&text, bytes, (size_t)n);
+    close(fd);
+    if (text.len && !text.failed && transcript_append(&c->transcript, ROLE_ASSISTANT, text.data, &e) >= 0)
+        snprintf(c->transcript.entries[c->transcript.n - 1].stop, sizeof c->transcript.entries[0].stop, "%s", stop_reason_word(STOP_CANCELLED));
+    strbuf_release(&text);
+}
+
+int conversation_load(struct conversation *c, const char *path, struct error *e)
+{
+    struct transcript fresh;
+    int rc;
+
+    transcript_init(&fresh);
+    rc = transcript_load(&fresh, path, e);
+    if (rc < 0) {
+        transcript_release(&fresh);
+        return rc;
+    }
+    autosave(c);
+    transcript_release(&c->transcript);
+    c->transcript = fresh;
+    part_recover(c, path);
+    path_new(c);                                                 /* going on leaves the file that was read as it is */
+    autosave(c);
+    hook_changed(c);
+    return 0;
+}
+
+const struct transcript *conversation_transcript(const struct conversation *c)
+{
+    return &c->transcript;
+}
+
+const struct telemetry *conversation_telemetry(struct conversation *c)
+{
+    return c->worker ? worker_telemetry(c->worker) : NULL;
+}
+
+const struct engine_info *conversation_info(const struct conversation *c)
+{
+    return c->worker && c->ready ? worker_info(c->worker) : NULL;
+}
+
+const struct stats *conversation_stats(struct conversation *c)
+{
+    const struct engine_info *info = conversation_info(c);
+    const struct telemetry *t = conversation_telemetry(c);
+
+    if (!info || !t)
+        return NULL;
+    stats_take(&c->stats, info, t);
+    return &c->stats;
+}
+
+struct options *conversation_options(struct conversation *c)
+{
+    return c->options;
+}
+
+const char *conversation_path(const struct conversation *c)
+{
+    return c->path;
+}
+
+const struct conversation_hooks *conversation_hooks(const struct conversation *c)
+{
+    return &c->hooks;
+}

@@ -1,0 +1,12 @@
+/* Themes from YAML files: roles of ui/theme.h by name, for one or several depths. UI thread. */
+#ifndef APP_THEME_FILE_H
+#define APP_THEME_FILE_H
+
+#include "engine/base/error.h"
+#include "ui/theme.h"
+
+/* name: a theme of configs/themes or of the user's configuration folder, or a path. t keeps its depth; roles the file does not name stay
+ * as built in. Complaints are "file:line:column: …". ERR_USAGE, ERR_IO; t is unchanged then. */
+int theme_file_load(struct theme *t, const char *name, struct error *e);
+
+#endif
