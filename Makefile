@@ -46,7 +46,7 @@ all: moetop
 
 # ./moetop is the release program; other modes leave theirs in build/MODE/moetop.
 moetop: build/release/moetop
-	$(Q)cp $< $@
+	$(Q)cp -f $< $@
 ifneq ($(MODE),release)
 build/release/moetop:
 	$(Q)$(MAKE) MODE=release $@
