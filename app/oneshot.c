@@ -116,6 +116,8 @@ int oneshot_run(struct options *o, struct error *e)
         goto out;
     rc = answer_once(o, &a, &t, &stats, e);
     stats_take(&stats, engine_info(a.engine), engine_telemetry(a.engine));
+    if ((o->stats || o->stats_json) && rc >= 0)
+        stats_measure(&stats);
     /* Figures of an interrupted answer are figures too. */
     if ((stats_rc = stats_finish(&stats, o, stderr, rc < 0 ? NULL : e)) < 0 && rc >= 0)
         rc = stats_rc;

@@ -5,6 +5,7 @@
 #include "app/file.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/base/membw.h"
 #include "engine/base/utf8.h"
 #include "engine/model/model.h"
 
@@ -13,7 +14,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 int stats_open(struct stats *s, const struct options *o, struct error *e)
 {
@@ -59,21 +59,6 @@ void stats_add_turn(struct stats *s, const struct turn_done_event *done)
     s->reason = done->reason;
 }
 
-/* Bytes of weights that one token reads: attention, router and head of every layer, and the experts used of those there are. */
-static uint64_t active_bytes(const struct model *m)
-{
-    uint64_t bytes = m->head.bytes;
-
-    for (int l = 0; l < m->hp.n_layers; l++) {
-        const struct layer_weights *w = &m->layers[l];
-
-        bytes += w->q.bytes + w->k.bytes + w->v.bytes + w->o.bytes;
-        if (m->hp.n_experts)
-            bytes += (w->experts[0].gate.bytes + w->experts[0].up.bytes + w->experts[0].down.bytes) * (uint64_t)m->hp.n_experts_used;
-    }
-    return bytes;
-}
-
 void stats_take(struct stats *s, const struct engine_info *info, const struct telemetry *t)
 {
     size_t cells;
@@ -92,7 +77,8 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     s->weights_mapped = t->weights_mapped;
     s->kv_bytes = t->kv_bytes;
     s->scratch_bytes = t->scratch_bytes;
-    s->active_bytes = active_bytes(info->model);
+    s->active_bytes = t->token_weight_bytes + t->token_kv_bytes;
+    s->cache_bytes = membw_cache_bytes();
     cells = (size_t)t->n_layers * (size_t)t->n_experts;
     if (!s->experts && cells)
         s->experts = mem_alloc(cells, sizeof *s->experts);
@@ -101,6 +87,17 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
         s->n_experts = t->n_experts;
         memcpy(s->experts, t->session, cells * sizeof *s->experts);
     }
+}
+
+static bool in_cache(const struct stats *s)
+{
+    return s->cache_bytes && s->weights_packed + s->weights_mapped < s->cache_bytes;
+}
+
+void stats_measure(struct stats *s)
+{
+    if (!in_cache(s) && s->later_tokens)
+        s->bandwidth = membw_read(NULL, 0, s->n_threads, 60);
 }
 
 double stats_decode_rate(const struct stats *s)
@@ -177,21 +174,23 @@ static int most_used(const uint32_t *counts, int n, double *share)
 /* Speed: what a token reads against what the machine can read is the question behind every decode rate. */
 static size_t interpret_speed(const struct stats *s, char *out, size_t size)
 {
-    double rate = stats_decode_rate(s), gbs = rate * (double)s->active_bytes / 1e9, cores = cores_used(s);
-    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    double rate = stats_decode_rate(s), mib = (double)s->active_bytes / (1 << 20), speed = rate * (double)s->active_bytes;
+    double share = s->bandwidth > 0 ? speed / s->bandwidth : 0;
 
     if (!s->later_tokens)
         return (size_t)snprintf(out, size, "Too short an answer to tell what bounds the speed.");
-    if (cache > 0 && s->active_bytes < (uint64_t)cache)
-        return (size_t)snprintf(out, size, "Compute-bound: the %.1f MiB of weights a token reads stay in the processor's cache of %.0f MiB, so "
-                                "faster or more cores would help, not faster memory.",
-                                (double)s->active_bytes / (1 << 20), (double)cache / (1 << 20));
-    if (gbs >= 8)
-        return (size_t)snprintf(out, size, "Memory-bound: each token reads %.0f MiB of weights, %.1f GB/s at this rate; a smaller type "
-                                "(--dtype q4_0) reads less, more threads than %d will hardly help.",
-                                (double)s->active_bytes / (1 << 20), gbs, s->n_threads);
-    return (size_t)snprintf(out, size, "Compute-bound: only %.1f GB/s of weights are read with %.1f cores busy; more threads (-t, now %d) "
-                            "or a wider instruction set help, a smaller type less.", gbs, cores, s->n_threads);
+    if (in_cache(s))
+        return (size_t)snprintf(out, size, "Compute-bound: the model stays in the processor's cache of %.0f MiB, so faster or more cores would "
+                                "help, not faster memory.", (double)s->cache_bytes / (1 << 20));
+    if (s->bandwidth <= 0)
+        return (size_t)snprintf(out, size, "Each token reads %.0f MiB, %.1f GB/s at this rate; what the memory can do was not measured.", mib,
+                                speed / 1e9);
+    if (share >= 0.5)
+        return (size_t)snprintf(out, size, "Memory-bound: each token reads %.0f MiB, which is %.0f %% of the %.1f GB/s that memory can do; a "
+                                "smaller type (--dtype q4_0) reads less, more threads than %d will hardly help.", mib, 100 * share,
+                                s->bandwidth / 1e9, s->n_threads);
+    return (size_t)snprintf(out, size, "Compute-bound: reading takes only %.0f %% of the memory's %.1f GB/s with %.1f cores busy; more threads "
+                            "(-t, now %d) help, a smaller type less.", 100 * share, s->bandwidth / 1e9, cores_used(s), s->n_threads);
 }
 
 static size_t interpret_memory(const struct stats *s, char *out, size_t size)
@@ -351,9 +350,10 @@ static json_t *to_json(const struct stats *s)
                                                 (double)s->prefill_ns / 1e6, "decode_ms", (double)s->decode_ns / 1e6, "total_ms",
                                                 (double)s->total_ns / 1e6, "prefill_tok_s", number(prefill > 0 ? prefill : NAN),
                                                 "decode_tok_s", number(rate > 0 ? rate : NAN)));
-    json_object_set_new(root, "memory", json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+    json_object_set_new(root, "memory", json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
         "weights_packed_bytes", (json_int_t)s->weights_packed, "weights_mapped_bytes", (json_int_t)s->weights_mapped, "kv_bytes",
-        (json_int_t)s->kv_bytes, "scratch_bytes", (json_int_t)s->scratch_bytes, "rss_bytes", whole(known(s->last->rss)), "peak_rss_bytes",
+        (json_int_t)s->kv_bytes, "scratch_bytes", (json_int_t)s->scratch_bytes,
+        "token_bytes", (json_int_t)s->active_bytes, "read_bytes_per_second", number(s->bandwidth > 0 ? s->bandwidth : NAN), "rss_bytes", whole(known(s->last->rss)), "peak_rss_bytes",
         whole(known(s->last->rss_peak)), "percent", number(100 * memory_share(s)), "total_bytes", whole(known(s->last->memory_total)),
         "available_bytes", whole(known(s->last->memory_available)), "swap_bytes", whole(known(s->last->process_swap)), "major_faults",
         whole(since(s->first->major_faults, s->last->major_faults))));

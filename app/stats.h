@@ -21,7 +21,9 @@ struct stats {
     char model[128], type[16], kernels[16], plan[64];
     int n_threads, context_used, context_size;
     uint64_t weights_packed, weights_mapped, kv_bytes, scratch_bytes;
-    uint64_t active_bytes;               /* of weights read for one token */
+    uint64_t active_bytes;               /* of weights and KV read for one token */
+    double bandwidth;                    /* bytes a second that memory was measured to read; 0: not measured */
+    uint64_t cache_bytes;                /* last-level cache; 0: unknown */
     int n_layers, n_experts;
     uint32_t *experts;                   /* (n_layers, n_experts): tokens routed there, whole session; owned */
 };
@@ -32,6 +34,9 @@ void stats_release(struct stats *s);
 void stats_add_turn(struct stats *s, const struct turn_done_event *done);
 /* Copies what the engine says of itself and takes the last sample; call again for newer figures. */
 void stats_take(struct stats *s, const struct engine_info *info, const struct telemetry *t);
+
+/* Measures the memory for the interpretation (under a second); not while a model computes. Left out where the weights fit the cache. */
+void stats_measure(struct stats *s);
 
 /* The table as text with its line of interpretation. Prints nothing that a terminal could take for a command. */
 void stats_print(const struct stats *s, FILE *f);

@@ -1,0 +1,319 @@
+/* The real binary, as a shell sees it: exit codes, what stands on standard output and nothing else, and what is said when things go wrong. */
+#include "app/file.h"
+#include "engine/base/json.h"
+#include "engine/base/mem.h"
+#include "engine/file/weights.h"
+#include "engine/model/tokenizer.h"
+#include "tests/support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char binary[PATH_MAX + 32];
+static char out[1 << 20], err[1 << 16];
+static struct error e;
+
+static void find_binary(void)
+{
+    char exe[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+
+    ck_assert_int_gt(n, 0);
+    exe[n] = 0;
+    *strrchr(exe, '/') = 0;
+    *strrchr(exe, '/') = 0;
+    snprintf(binary, sizeof binary, "%s/moetop", exe);
+    ck_assert_msg(access(binary, X_OK) == 0, "%s is not built", binary);
+}
+
+static void read_back(const char *path, char *text, size_t size)
+{
+    FILE *f = fopen(path, "r");
+    size_t n;
+
+    ck_assert(f != NULL);
+    n = fread(text, 1, size - 1, f);
+    text[n] = 0;
+    fclose(f);
+}
+
+/* Runs a shell command in which $M is the program; fills out and err; returns the exit status. */
+static int run(const char *command)
+{
+    static char line[PATH_MAX * 3];
+    char o[256], r[256];
+    int status;
+
+    snprintf(o, sizeof o, "%s/out", support_tmpdir());
+    snprintf(r, sizeof r, "%s/err", support_tmpdir());
+    snprintf(line, sizeof line, "cd / && M='%s'; T='%s'; export TMPDIR=$T XDG_CONFIG_HOME=$T/none XDG_STATE_HOME=$T/state XDG_CACHE_HOME=$T/cache "
+             "ASAN_OPTIONS=detect_leaks=1; ( %s ) >%s 2>%s </dev/null", binary, support_tmpdir(), command, o, r);
+    status = system(line);
+    read_back(o, out, sizeof out);
+    read_back(r, err, sizeof err);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void expect(const char *command, int code)
+{
+    int got = run(command);
+
+    ck_assert_msg(got == code, "%s: exit status %d instead of %d\nstdout: %.300s\nstderr: %.600s", command, got, code, out, err);
+}
+
+/* One line on stderr that begins with the program's name. */
+static void expect_line(const char *command, int code, const char *says)
+{
+    expect(command, code);
+    ck_assert_msg(!strncmp(err, "moetop: ", 8) && strstr(err, says), "%s: %s", command, err);
+    ck_assert_msg(strchr(err, '\n') == err + strlen(err) - 1, "%s: more than one line: %s", command, err);
+    ck_assert_msg(!*out, "%s: stdout is not empty: %s", command, out);
+}
+
+static const struct { const char *command; int code; const char *says; } failures[] = {
+    {"$M --nonsense", 2, "unknown option --nonsense"},
+    {"$M --tmp 1", 2, "did you mean --temp?"},
+    {"$M --top-p 3 -p x", 2, "between 0 and 1"},
+    {"$M -p x --config /no/such.yaml", 2, "/no/such.yaml"},
+    {"echo 'temp: hot' >$T/c.yaml; $M -p x --config $T/c.yaml", 2, "c.yaml:1:7: temp"},
+    {"MOETOP_TOP_K=many $M -p x", 2, "MOETOP_TOP_K"},
+    {"$M -m /no/such/model.gguf -p x", 3, "/no/such/model.gguf"},
+    {"echo garbage >$T/g.gguf; $M -m $T/g.gguf -p x", 3, "g.gguf"},
+    {"mkdir -p $T/empty; $M -m $T/empty -p x", 3, "empty"},
+    {"$M -m '' -p x", 2, "-m"},
+    {"$M -f /no/such/prompt", 5, "/no/such/prompt"},
+    {"$M -p x -sysf /no/such/system", 5, "/no/such/system"},
+    {"$M -p - -f -", 2, "standard input"},
+    {"printf 'a\\0b' | $M -f -", 2, "byte 2 is zero"},
+    {"$M -p hi -n 3 --stats-json /no/such/dir/s.json", 5, "/no/such/dir/s.json"},
+    {"$M -p hi -n 20 >/dev/full", 5, "No space left on device"},
+    {"$M --help >/dev/full", 5, "No space left on device"},
+    {"$M --print-config >/dev/full", 5, "No space left on device"},
+    {"$M -p hi --place nowhere", 2, "nowhere"},
+};
+
+START_TEST(failures_have_their_codes_and_one_line)
+{
+    expect_line(failures[_i].command, failures[_i].code, failures[_i].says);
+}
+END_TEST
+
+START_TEST(help_version_and_tables_work_without_anything)
+{
+    expect("$M --help", 0);
+    ck_assert(strstr(out, "Usage: moetop") && !*err);
+    expect("echo 'broken: [' >$T/b.yaml; $M -h --config $T/b.yaml", 0);
+    expect("$M --version", 0);
+    ck_assert_str_eq(out, "moetop " MOETOP_VERSION "\n");
+    expect("$M --completion bash", 0);
+    ck_assert(strstr(out, "complete -F _moetop moetop"));
+    expect("$M --print-config --temp 0.5", 0);
+    ck_assert(strstr(out, "# flag --temp") && strstr(out, "# default"));
+    expect("MOETOP_TOP_K=3 $M --print-config", 0);
+    ck_assert(strstr(out, "# environment MOETOP_TOP_K"));
+}
+END_TEST
+
+/* The answer of the golden file, from another directory, byte for byte, and nothing beside it. */
+START_TEST(the_answer_and_nothing_else)
+{
+    static char text[1 << 20], command[8192], model[PATH_MAX];
+    struct weight_file *f;
+    struct tokenizer *t;
+    char path[PATH_MAX], *expected, *prompt;
+    json_t *root, *ids;
+    int list[512], n = 0;
+    FILE *file;
+
+    file = fopen(support_path("golden/demo/perplexity.json"), "r");
+    n = (int)fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    root = json_read(text, (size_t)n, "perplexity.json", &e);
+    ck_assert_msg(root != NULL, "%s", e.text);
+    ids = (json_t *)json_walk(root, "greedy_chat.answer_ids");
+    n = (int)json_array_size(ids);
+    ck_assert(n > 10 && n <= 512);
+    for (int i = 0; i < n; i++)
+        list[i] = (int)json_integer_value(json_array_get(ids, (size_t)i));
+    snprintf(model, sizeof model, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
+    ck_assert_int_eq(weight_file_open(&f, model, true, &e), 0);
+    ck_assert_int_eq(tokenizer_load(&t, f, &e), 0);
+    ck_assert_int_eq(tokenizer_decode(t, list, n, true, &expected, NULL, &e), 0);
+    prompt = mem_string(json_string_value(json_walk(root, "greedy_chat.messages[0].content") ? json_walk(root, "greedy_chat.messages[0].content")
+                        : json_object_get(json_array_get(json_walk(root, "greedy_chat.messages"), 0), "content")));
+    ck_assert_ptr_nonnull(prompt);
+    /* The golden text comes from BF16 weights: Q8_0 agrees for a while. The two runs of ours must agree with each other wholly. */
+    snprintf(command, sizeof command, "$M -p '%s' --temp 0 -n %d", prompt, n);
+    expect(command, 0);
+    ck_assert_msg(!*err, "stderr: %s", err);
+    ck_assert_msg(strlen(out) > 40 && !strncmp(out, expected, 40), "%.200s\n%.200s", out, expected);
+    snprintf(text, sizeof text, "%s", out);
+    snprintf(path, sizeof path, "%s/prompt.txt", support_tmpdir());
+    ck_assert_int_eq(file_replace(path, prompt, strlen(prompt), &e), 0);
+    snprintf(command, sizeof command, "$M -f $T/prompt.txt --temp 0 -n %d -t 1 -ub 3", n);
+    expect(command, 0);
+    ck_assert_str_eq(out, text);
+    snprintf(command, sizeof command, "$M -p - --temp 0 -n %d --kernels scalar <$T/prompt.txt", n);
+    expect(command, 0);
+    ck_assert_str_eq(out, text);
+    mem_free(prompt);
+    mem_free(expected);
+    tokenizer_free(t);
+    weight_file_close(f);
+    json_decref(root);
+}
+END_TEST
+
+START_TEST(options_reach_the_engine)
+{
+    static char first[4096];
+
+    expect("$M -p 'Tell me a story.' --seed 7 -n 30", 0);
+    snprintf(first, sizeof first, "%s", out);
+    expect("$M -p 'Tell me a story.' -s 7 -n 30 -t 1", 0);
+    ck_assert_str_eq(out, first);
+    expect("$M -p 'Tell me a story.' --seed 8 -n 30", 0);
+    ck_assert_str_ne(out, first);
+    expect("MOETOP_SEED=7 $M -p 'Tell me a story.' -n 30", 0);
+    ck_assert_str_eq(out, first);
+    expect("echo 'seed: 7' >$T/s.yaml; $M -p 'Tell me a story.' -n 30 --config $T/s.yaml", 0);
+    ck_assert_str_eq(out, first);
+    expect("$M -p 'Tell me a story.' --temp 0 -n 0", 0);
+    ck_assert_str_eq(out, "");
+    expect("$M -p 'Once upon a time' --raw --temp 0 -n 8", 0);
+    snprintf(first, sizeof first, "%s", out);
+    expect("$M -p 'Once upon a time' --temp 0 -n 8", 0);
+    ck_assert_str_ne(out, first);
+    expect("$M -p 'Tell me a story.' --temp 0 -n 60 -r upon", 0);
+    ck_assert_msg(!strstr(out, "upon"), "%s", out);
+}
+END_TEST
+
+START_TEST(stats_of_one_answer)
+{
+    static char text[1 << 16];
+    json_t *root;
+
+    expect("$M -p hello -n 20 --ignore-eos --stats --stats-json $T/s.json", 0);
+    ck_assert_msg(strstr(err, "20 generated") && strstr(err, "tokens/s") && strstr(err, "evenness"), "%s", err);
+    ck_assert(!strstr(out, "tokens/s"));
+    snprintf(text, sizeof text, "%s/s.json", support_tmpdir());
+    read_back(text, text, sizeof text);
+    root = json_read(text, strlen(text), "s.json", &e);
+    ck_assert_msg(root != NULL, "%s", e.text);
+    ck_assert_int_eq(json_integer_value(json_walk(root, "tokens.generated")), 20);
+    ck_assert_str_eq(json_string_value(json_walk(root, "stop_reason")), "length");
+    json_decref(root);
+}
+END_TEST
+
+START_TEST(fit_table_and_refusal)
+{
+    expect("$M --fit", 0);
+    ck_assert_msg(strstr(out, "KV cache") && strstr(out, "It fits."), "%s", out);
+    expect("$M --fit -c 16000000 -ctk f32 -ctv f32", run("$M --fit -c 16000000 -ctk f32 -ctv f32"));
+    if (strstr(out, "It fits.")) {
+        printf("SKIPPED: this machine holds sixteen million tokens\n");
+        return;
+    }
+    expect("$M -p x -c 16000000 -ctk f32 -ctv f32", 4);
+    ck_assert_msg(strstr(err, "KV cache") && strstr(err, "it fits with") && strstr(err, "--force"), "%s", err);
+    ck_assert_str_eq(out, "");
+}
+END_TEST
+
+/* Ctrl-C in the middle: 130, and what was printed stays. */
+START_TEST(an_interrupted_answer_stays)
+{
+    expect("$M -p 'Tell me a long story.' --ignore-eos -n 900 --pace 50 --temp 0 & p=$!; while ! [ -s $T/out ]; do sleep 0.05; done; sleep 0.3; kill -INT $p; "
+           "wait $p", 130);
+    ck_assert_int_gt((int)strlen(out), 0);
+    ck_assert_msg(strstr(err, "interrupted"), "%s", err);
+    /* before the model is there */
+    expect("$M -p - & p=$!; sleep 0.2; kill -TERM $p; wait $p", 0 + run("sleep 5 | $M -p - & p=$!; sleep 0.3; kill $p; wait $p"));
+}
+END_TEST
+
+START_TEST(a_reader_that_leaves)
+{
+    expect("{ $M -p 'Tell me a story.' --ignore-eos -n 300; echo $? >$T/code; } | head -c 20", 0);
+    ck_assert_uint_eq(strlen(out), 20);
+    snprintf(out, sizeof out, "%s/code", support_tmpdir());
+    read_back(out, out, sizeof out);
+    ck_assert_str_eq(out, "5\n");
+    ck_assert_msg(strstr(err, "Broken pipe"), "%s", err);
+}
+END_TEST
+
+/* The model file vanishes while it is used: the mapping keeps it; shrunk, it is an error and no crash. */
+START_TEST(a_model_that_vanishes_or_shrinks)
+{
+    char copy[PATH_MAX + 128];
+
+    snprintf(copy, sizeof copy, "cp '%s/configs/models/tiny-storyteller-Q8_0.gguf' $T/m.gguf && $M -m $T/m.gguf -p hi -n 40 --ignore-eos --pace 80 & p=$!; "
+             "sleep 0.4; rm -f $T/m.gguf; wait $p", support_root());
+    expect(copy, 0);
+    ck_assert_int_gt((int)strlen(out), 20);
+    snprintf(copy, sizeof copy, "cp '%s/configs/models/tiny-storyteller-Q8_0.gguf' $T/m.gguf && $M -m $T/m.gguf -p hi -n 80 --ignore-eos --pace 80 & p=$!; "
+             "sleep 0.5; : >$T/m.gguf; wait $p", support_root());
+    expect(copy, 5);
+    ck_assert_msg(strstr(err, "m.gguf"), "%s", err);
+}
+END_TEST
+
+/* Moved as a whole or installed, the program finds its model; alone, it says where it looked. */
+START_TEST(the_bundled_model_is_found)
+{
+    char command[PATH_MAX * 3];
+
+    snprintf(command, sizeof command, "mkdir -p $T/p/bin $T/p/share/moetop/models && cp $M $T/p/bin/ && cp '%s/configs/models/tiny-storyteller-Q8_0.gguf' "
+             "$T/p/share/moetop/models/ && cd $T && PATH=$T/p/bin:$PATH moetop -p hi -n 3", support_root());
+    expect(command, 0);
+    expect("mkdir -p $T/tree && cp $M $T/tree/ && ln -sfn $T/p/share/moetop $T/tree/configs && $T/tree/moetop -p hi -n 3", 0);
+    if (access(MOETOP_PREFIX "/share/moetop", F_OK) == 0)
+        return;                  /* an installed moetop lends its model */
+    expect("mkdir -p $T/alone/bin && cp $M $T/alone/bin/ && $T/alone/bin/moetop -p hi -n 3", 3);
+    ck_assert_msg(strstr(err, "-m") && strstr(err, "share/moetop"), "%s", err);
+}
+END_TEST
+
+START_TEST(control_characters_of_a_file_name_are_escaped)
+{
+    expect("$M -m \"$(printf '/no/\\033[31mred')\" -p x", 3);
+    ck_assert_msg(!strchr(err, 27) && strstr(err, "\\x1b[31mred"), "%s", err);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("cli");
+    TCase *t = tcase_create("cli");
+
+    tcase_set_timeout(t, 120);
+    tcase_add_checked_fixture(t, find_binary, NULL);
+    tcase_add_loop_test(t, failures_have_their_codes_and_one_line, 0, sizeof failures / sizeof *failures);
+    tcase_add_test(t, help_version_and_tables_work_without_anything);
+    tcase_add_test(t, the_answer_and_nothing_else);
+    tcase_add_test(t, options_reach_the_engine);
+    tcase_add_test(t, stats_of_one_answer);
+    tcase_add_test(t, fit_table_and_refusal);
+    tcase_add_test(t, an_interrupted_answer_stays);
+    tcase_add_test(t, a_reader_that_leaves);
+    tcase_add_test(t, a_model_that_vanishes_or_shrinks);
+    tcase_add_test(t, the_bundled_model_is_found);
+    tcase_add_test(t, control_characters_of_a_file_name_are_escaped);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
