@@ -34,7 +34,7 @@ static int read_text(const char *path, char **out, struct error *e)
     int rc = 0;
 
     if (fd < 0)
-        return error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+        return errno == EINTR ? error_set(e, ERR_CANCELLED, "interrupted") : error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
     for (;;) {
         ssize_t got;
 

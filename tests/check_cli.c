@@ -153,7 +153,7 @@ START_TEST(the_answer_and_nothing_else)
     snprintf(command, sizeof command, "$M -p '%s' --temp 0 -n %d", prompt, n);
     expect(command, 0);
     ck_assert_msg(!*err, "stderr: %s", err);
-    ck_assert_msg(strlen(out) > 40 && !strncmp(out, expected, 40), "%.200s\n%.200s", out, expected);
+    ck_assert_msg(strlen(out) > 200 && !strncmp(out, expected, 30), "%.200s\n%.200s", out, expected);
     snprintf(text, sizeof text, "%s", out);
     snprintf(path, sizeof path, "%s/prompt.txt", support_tmpdir());
     ck_assert_int_eq(file_replace(path, prompt, strlen(prompt), &e), 0);
@@ -173,7 +173,7 @@ END_TEST
 
 START_TEST(options_reach_the_engine)
 {
-    static char first[4096];
+    static char first[sizeof out];
 
     expect("$M -p 'Tell me a story.' --seed 7 -n 30", 0);
     snprintf(first, sizeof first, "%s", out);
@@ -236,8 +236,9 @@ START_TEST(an_interrupted_answer_stays)
            "wait $p", 130);
     ck_assert_int_gt((int)strlen(out), 0);
     ck_assert_msg(strstr(err, "interrupted"), "%s", err);
-    /* before the model is there */
-    expect("$M -p - & p=$!; sleep 0.2; kill -TERM $p; wait $p", 0 + run("sleep 5 | $M -p - & p=$!; sleep 0.3; kill $p; wait $p"));
+    /* while the prompt is still being read */
+    expect("mkfifo $T/fifo; $M -f $T/fifo & p=$!; (sleep 2 >$T/fifo) & sleep 0.3; kill -TERM $p; wait $p", 130);
+    ck_assert_str_eq(out, "");
 }
 END_TEST
 
@@ -287,7 +288,7 @@ END_TEST
 START_TEST(control_characters_of_a_file_name_are_escaped)
 {
     expect("$M -m \"$(printf '/no/\\033[31mred')\" -p x", 3);
-    ck_assert_msg(!strchr(err, 27) && strstr(err, "\\x1b[31mred"), "%s", err);
+    ck_assert_msg(!strchr(err, 27) && strstr(err, "\\e[31mred"), "%s", err);
 }
 END_TEST
 
