@@ -3,10 +3,12 @@
 
 #include "app/bench.h"
 #include "app/chat.h"
+#include "app/batch.h"
 #include "app/documents.h"
 #include "app/fit.h"
 #include "app/oneshot.h"
 #include "app/place.h"
+#include "app/quantize.h"
 #include "app/tokenize.h"
 
 #include <stdlib.h>
@@ -20,6 +22,7 @@ static bool print_config_wanted(const struct options *o) { return o->print_confi
 static bool completion_wanted(const struct options *o) { return o->completion; }
 static bool print_man_wanted(const struct options *o) { return o->print_man; }
 static bool place_help_wanted(const struct options *o) { return o->place && strcmp(o->place, "help") == 0; }
+static bool batch_wanted(const struct options *o) { return o->batch; }
 static bool tokenize_wanted(const struct options *o) { return o->tokenize; }
 static bool detokenize_wanted(const struct options *o) { return o->detokenize; }
 static bool bench_wanted(const struct options *o) { return o->bench || o->microbench; }
@@ -79,11 +82,13 @@ static const struct mode modes[] = {
     {"completion", "print a completion script", completion_wanted, completion_run},
     {"print-man", "print a manual page", print_man_wanted, print_man_run},
     {"place-help", "list the placement strategies", place_help_wanted, place_help_run},
+    {"batch", "answer the lines of a file", batch_wanted, batch_run},
     {"tokenize", "print the ids of a text", tokenize_wanted, tokenize_run},
     {"detokenize", "print the text of ids", detokenize_wanted, detokenize_run},
     {"fit", "what a model needs and what is free", fit_wanted, fit_run},
     {"bench", "measure speed", bench_wanted, bench_mode_run},
     {"one-shot", "one answer on standard output", oneshot_wanted, oneshot_run},
+    {"quantize", "write a model rounded to another type", quantize_wanted, quantize_run},
     {"chat", "the chat", always, chat_none},
 };
 

@@ -431,6 +431,20 @@ static const struct option *negated(const char *argument)
     return o && o->type == OPTION_FLAG && !strcmp(o->name, argument + 5) ? o : NULL;
 }
 
+/* A LIST whose argument has several words ("TYPE IN OUT") takes as many values at a time. */
+static int take_values(struct options *o, const struct option *option, int argc, char *const *argv, int *i, const char *where, struct error *e)
+{
+    int n = 1, rc = 0;
+
+    for (const char *p = option->argument; *p; p++)
+        n += *p == ' ';
+    if (argc - *i - 1 < n)
+        return error_set(e, ERR_USAGE, "%s needs %d values: %s %s", where, n, where, option->argument);
+    for (; n > 0 && rc >= 0; n--)
+        rc = options_set(o, option, argv[++*i], ORIGIN_FLAG, where, e);
+    return rc;
+}
+
 /* Takes argv[*i] and what belongs to it. */
 static int parse_one(struct options *o, int argc, char *const *argv, int *i, struct error *e)
 {
@@ -457,6 +471,8 @@ static int parse_one(struct options *o, int argc, char *const *argv, int *i, str
         option_word(option, implied, word, sizeof word);
         value = word;
     }
+    if (!value && option->type == OPTION_LIST && strchr(option->argument, ' '))
+        return take_values(o, option, argc, argv, i, where, e);
     if (!value) {
         if (*i + 1 >= argc)
             return error_set(e, ERR_USAGE, "%s needs a value: %s %s", where, where, option->argument);

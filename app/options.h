@@ -25,7 +25,7 @@
  * SIZE  bytes: 4096, 600M, 1.5G (binary units)
  * WORD  one of the words ("auto|always|never"); the field is the word's index; a word marked * stands for the flag alone
  * TEXT  any text; PATH: a file or folder, ~/ is the home directory; NULL when not given
- * LIST  texts; the flag may be repeated; in files a sequence */
+ * LIST  texts; the flag may be repeated; in files a sequence. An argument of several words ("TYPE IN OUT") takes as many values */
 #define OPTION_TYPES(X) \
     X(FLAG, bool) \
     X(INT,  int) \

@@ -18,6 +18,8 @@ struct format_ops {
     void (*close)(struct weight_file *f);
     struct meta_value (*meta)(const struct weight_file *f, const char *key);
     struct meta_value (*meta_at)(const struct meta_value *array, size_t i);
+    /* NULL: the format has no entries to copy. */
+    bool (*entry)(const struct weight_file *f, size_t i, const char **key, size_t *key_bytes, const void **entry, size_t *bytes);
     const void *(*aux)(const struct weight_file *f, const char *name, size_t *bytes);    /* NULL: the format has no such files */
 };
 

@@ -32,6 +32,7 @@ struct kv {
     size_t key_bytes;
     uint32_t type;
     const uint8_t *value;       /* scalar or string (length field first) */
+    const uint8_t *end;         /* of the entry */
     struct gguf_array array;
 };
 
@@ -187,6 +188,7 @@ static int read_metadata(struct cursor *c, struct gguf *g, uint64_t count)
         g->n_kv = (size_t)i + 1;
         if (read_kv(c, &g->kv[i]))
             return c->rc;
+        g->kv[i].end = c->data + c->at;
     }
     qsort(g->kv, g->n_kv, sizeof *g->kv, kv_order);
     for (size_t i = 1; i < g->n_kv; i++)
@@ -249,6 +251,21 @@ static struct meta_value gguf_meta_at(const struct meta_value *array, size_t i)
     if (a->type == T_STRING)
         return value_of(T_STRING, a->at[i]);
     return value_of(a->type, a->type < T_COUNT && scalar_bytes[a->type] ? a->data + i * scalar_bytes[a->type] : NULL);
+}
+
+static bool gguf_entry(const struct weight_file *f, size_t i, const char **key, size_t *key_bytes, const void **entry, size_t *bytes)
+{
+    const struct gguf *g = f->impl;
+    const uint8_t *begin;
+
+    if (i >= g->n_kv)
+        return false;
+    *key = g->kv[i].key;
+    *key_bytes = g->kv[i].key_bytes;
+    begin = (const uint8_t *)g->kv[i].key - 8;      /* its length field */
+    *entry = begin;
+    *bytes = (size_t)(g->kv[i].end - begin);
+    return true;
 }
 
 static const char *foreign_name(uint32_t id)
@@ -463,4 +480,5 @@ static void gguf_close(struct weight_file *f)
 
 const struct format_ops format_gguf = {
     .format = WEIGHT_GGUF, .name = "GGUF", .open = gguf_open, .close = gguf_close, .meta = gguf_meta, .meta_at = gguf_meta_at,
+    .entry = gguf_entry,
 };

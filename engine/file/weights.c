@@ -294,6 +294,11 @@ struct meta_value meta_at(const struct meta_value *array, size_t i)
     return (array->origin == WEIGHT_GGUF ? &format_gguf : &format_safetensors)->meta_at(array, i);
 }
 
+bool weight_file_entry(const struct weight_file *f, size_t i, const char **key, size_t *key_bytes, const void **entry, size_t *bytes)
+{
+    return f->ops->entry && f->ops->entry(f, i, key, key_bytes, entry, bytes);
+}
+
 const void *weight_file_aux(const struct weight_file *f, const char *name, size_t *bytes)
 {
     *bytes = 0;

@@ -57,6 +57,8 @@ const struct tensor_view *weight_file_at(const struct weight_file *f, size_t i);
 const struct tensor_view *weight_file_find(const struct weight_file *f, const char *name);   /* NULL: none */
 struct meta_value weight_file_meta(const struct weight_file *f, const char *key);            /* META_NONE: none */
 struct meta_value meta_at(const struct meta_value *array, size_t i);
+/* Metadata entry i of a GGUF file (sorted by key), whole and as it lies there: key, type, value. false: no such entry, or another format. */
+bool weight_file_entry(const struct weight_file *f, size_t i, const char **key, size_t *key_bytes, const void **entry, size_t *bytes);
 /* Whole auxiliary file of a folder (tokenizer.json …): mapped bytes, NULL when absent or not a folder. */
 const void *weight_file_aux(const struct weight_file *f, const char *name, size_t *bytes);
 /* ERR_IO once a mapped file shrank under us: what was computed from it since then is worthless. One atomic load a file. */

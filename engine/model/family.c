@@ -101,6 +101,25 @@ void family_tensor_name(const struct family *family, const struct weight_file *f
     expand(names[0] ? names[0] : "?", layer, expert, false, out, size);
 }
 
+void family_gguf_name(const struct family *family, enum tensor_role role, int layer, bool bias, char *out, size_t size)
+{
+    *out = 0;
+    for (const struct family_tensor *t = family->tensors; t->role != TENSOR_ROLES; t++)
+        if (t->role == role && t->gguf[0])
+            expand(t->gguf[0], layer, 0, bias, out, size);
+}
+
+bool family_gguf_key(const struct family *family, size_t field, char *out, size_t size, bool *is_float)
+{
+    for (const struct family_key *k = family->keys; k->gguf[0] || k->json[0]; k++)
+        if (k->field == field && k->gguf[0]) {
+            snprintf(out, size, "%s.%s", family->gguf[0], k->gguf[0]);
+            *is_float = k->kind == KEY_FLOAT;
+            return true;
+        }
+    return false;
+}
+
 bool family_ignores(const struct family *family, const char *tensor)
 {
     for (const char *const *p = family->ignored; *p; p++) {

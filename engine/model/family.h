@@ -60,6 +60,10 @@ int family_of(const struct family **out, const struct weight_file *f, struct err
 const struct tensor_view *family_tensor(const struct family *family, const struct weight_file *f, enum tensor_role role, int layer, int expert, bool bias);
 /* How a message names a tensor that is missing: the first spelling of this file's format. */
 void family_tensor_name(const struct family *family, const struct weight_file *f, enum tensor_role role, int layer, int expert, char *out, size_t size);
+/* The first GGUF spelling, whatever the format of the file at hand; empty: none. */
+void family_gguf_name(const struct family *family, enum tensor_role role, int layer, bool bias, char *out, size_t size);
+/* "ARCH.NAME" of the field at this offset of struct hparams in GGUF metadata; false: the format has none for it. */
+bool family_gguf_key(const struct family *family, size_t field, char *out, size_t size, bool *is_float);
 bool family_ignores(const struct family *family, const char *tensor);
 
 #endif

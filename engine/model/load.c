@@ -102,11 +102,11 @@ static void run(void *ctx, int tid, int n)
     }
 }
 
-static void load_vectors(struct load *l)
+void load_vectors(const struct binding *b, uint8_t *arena)
 {
-    for (size_t i = 0; i < l->b->n_vectors; i++) {
-        const struct vector_job *v = &l->b->vectors[i];
-        float *out = (float *)(l->arena + v->to);
+    for (size_t i = 0; i < b->n_vectors; i++) {
+        const struct vector_job *v = &b->vectors[i];
+        float *out = (float *)(arena + v->to);
 
         row_to_f32(v->tensor->type, (const uint8_t *)v->tensor->data + dtype_row_bytes(v->tensor->type, v->from), v->count, out);
         *v->vector = out;
@@ -128,7 +128,7 @@ int load_weights(struct binding *b, uint8_t *arena, struct error *e)
     l->arena = arena;
     l->told = clock_now();
     pool_share_reset(&l->share);
-    load_vectors(l);
+    load_vectors(b, arena);
     for (size_t i = 0; i < b->n_matrices; i++) {
         const struct matrix_job *j = &b->matrices[i];
 

@@ -7,4 +7,7 @@
 /* Fills arena (b->arena bytes, 64-byte aligned) and sets the pointers of all matrices and vectors. ERR_IO, ERR_MEMORY, ERR_CANCELLED. */
 int load_weights(struct binding *b, uint8_t *arena, struct error *e);
 
+/* The vectors alone. */
+void load_vectors(const struct binding *b, uint8_t *arena);
+
 #endif

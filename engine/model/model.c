@@ -102,6 +102,44 @@ out:
     return rc;
 }
 
+int model_open_raw(struct model **out, const char *path, struct error *e)
+{
+    struct model *m = mem_alloc(1, sizeof *m);
+    struct model_options o = {.convert = -1, .width = 8};
+    struct binding b = {.model = m, .options = &o};
+    int rc;
+
+    *out = NULL;
+    if (!m)
+        return error_set(e, ERR_MEMORY, "%s: out of memory", path);
+    if ((rc = prepare(m, &b, path, e)))
+        goto out;
+    /* Matrices stay in the file, so only the vectors need room; their offsets are those of the whole arena, whose other pages nobody touches. */
+    if (b.arena && !(m->arena->data = mem_pages(b.arena))) {
+        rc = error_set(e, ERR_MEMORY, "%s: out of memory", path);
+        goto out;
+    }
+    m->arena->bytes = b.arena;
+    load_vectors(&b, m->arena->data);
+    for (size_t i = 0; i < b.n_matrices; i++) {
+        struct matrix *x = b.matrices[i].matrix;
+
+        x->width = 0;
+        x->data = (const uint8_t *)b.matrices[i].tensor->data + b.matrices[i].from;
+        x->bytes = (size_t)x->rows * dtype_row_bytes(x->type, x->cols);
+    }
+    m->packed_bytes = 0;
+    m->mapped_bytes = (size_t)weight_file_bytes(m->file);
+out:
+    bind_release(&b);
+    if (rc) {
+        model_free(m);
+        m = NULL;
+    }
+    *out = m;
+    return rc;
+}
+
 int model_load(struct model **out, const char *path, const struct model_options *o, struct error *e)
 {
     return open_model(out, path, o, NULL, true, e);

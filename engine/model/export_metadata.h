@@ -1,0 +1,12 @@
+/* Inside engine/model only: the metadata of an exported file. */
+#ifndef ENGINE_MODEL_EXPORT_METADATA_H
+#define ENGINE_MODEL_EXPORT_METADATA_H
+
+#include "engine/file/gguf_write.h"
+#include "engine/model/family.h"
+#include "engine/model/model.h"
+
+/* Everything but the tensors. *tokenizer: whether there was one. */
+int export_metadata(struct gguf_writer *w, const struct model *m, const struct family *family, int file_type, bool *tokenizer, struct error *e);
+
+#endif

@@ -1,0 +1,374 @@
+/* --quantize: what is written can be read (here, and by the gguf Python package where that is installed), holds what it should, and a run
+ * that fails leaves nothing behind. */
+#include "engine/device/cpu/pack.h"
+#include "engine/file/blocks.h"
+#include "engine/model/export.h"
+#include "engine/model/model.h"
+#include "engine/model/quantise.h"
+#include "engine/run/engine.h"
+#include "tests/build_file.h"
+#include "tests/support.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static const struct model_options plain = {.convert = -1, .width = 8, .n_threads = 2};
+static char path[512];
+
+static const char *in_tmp(const char *name)
+{
+    snprintf(path, sizeof path, "%s/%s", support_tmpdir(), name);
+    return path;
+}
+
+static unsigned seed = 5;
+
+static float noise(void)
+{
+    float s = 0.0f;
+
+    for (int i = 0; i < 6; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        s += (float)(seed >> 8) / (float)(1 << 24) - 0.5f;
+    }
+    return s * 0.03f;
+}
+
+/* Relative error of each type on normal-like weights: no worse than what was measured when this was written, plus 2 %. */
+START_TEST(errors_of_types)
+{
+    static const struct { enum dtype type; double limit; } cases[] = {
+        {DTYPE_Q8_0, 0.0055}, {DTYPE_Q4_0, 0.088}, {DTYPE_Q4_1, 0.072}, {DTYPE_Q5_0, 0.042}, {DTYPE_Q5_1, 0.035},
+        {DTYPE_Q4_K, 0.073}, {DTYPE_Q5_K, 0.037}, {DTYPE_Q6_K, 0.018}, {DTYPE_F16, 0.0003}, {DTYPE_BF16, 0.003}};
+    enum { N = 256 * 200 };
+    static float x[N], y[N];
+    static uint8_t out[N * 4];
+
+    for (int i = 0; i < N; i++)
+        x[i] = noise();
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        double squares = 0.0, errors = 0.0;
+
+        ck_assert(quantise_known(cases[k].type));
+        quantise_row(cases[k].type, x, N, out);
+        row_to_f32(cases[k].type, out, N, y);
+        for (int i = 0; i < N; i++) {
+            squares += (double)x[i] * (double)x[i];
+            errors += (double)(x[i] - y[i]) * (double)(x[i] - y[i]);
+        }
+        ck_assert_msg(sqrt(errors / squares) < cases[k].limit, "%s: %.5f", dtype_info(cases[k].type)->word, sqrt(errors / squares));
+    }
+}
+END_TEST
+
+/* Zeros, constants, one spike, huge, tiny and not finite values: finite results near the input. */
+START_TEST(odd_rows)
+{
+    static const enum dtype types[] = {DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+    float x[256], y[256];
+    uint8_t out[256];
+
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (int kind = 0; kind < 9; kind++) {
+            float top = 0.0f;
+
+            for (int i = 0; i < 256; i++) {
+                x[i] = kind == 0 ? 0.0f : kind == 1 ? 0.25f : kind == 2 ? -0.25f : kind == 3 ? (i == 77 ? 100.0f : 0.01f) : kind == 4 ? 1e-35f * (float)i :
+                       kind == 5 ? 30.0f * (float)(i - 128) : kind == 6 ? (i % 9 ? noise() : NAN) : kind == 7 ? (i % 9 ? noise() : INFINITY) : -1e-6f * (float)(i + 1);
+                if (isfinite(x[i]) && fabsf(x[i]) > top)
+                    top = fabsf(x[i]);
+            }
+            memset(out, 0xcc, sizeof out);
+            quantise_row(types[t], x, 256, out);
+            row_to_f32(types[t], out, 256, y);
+            for (int i = 0; i < 256; i++) {
+                ck_assert_msg(isfinite(y[i]), "%s kind %d: %g", dtype_info(types[t])->word, kind, (double)y[i]);
+                ck_assert_msg(!isfinite(x[i]) || fabsf(x[i] - y[i]) <= 0.13f * top + 1e-7f, "%s kind %d element %d: %g for %g", dtype_info(types[t])->word, kind, i,
+                              (double)y[i], (double)x[i]);
+            }
+        }
+}
+END_TEST
+
+START_TEST(both_searches_agree)
+{
+#if defined(__x86_64__)
+    float x[32], m[2], s[2];
+
+    if (!__builtin_cpu_supports("avx2"))
+        return;
+    for (int round = 0; round < 3000; round++) {
+        for (int i = 0; i < 32; i++)
+            x[i] = round % 5 ? noise() : fabsf(noise());
+        s[0] = quantise_search_plain.affine(x, 32, 15, round & 1, &m[0]);
+        s[1] = quantise_search_avx2.affine(x, 32, 15, round & 1, &m[1]);
+        ck_assert(memcmp(&s[0], &s[1], 4) == 0 && memcmp(&m[0], &m[1], 4) == 0);
+        s[0] = quantise_search_plain.symmetric(x, 16, 32);
+        s[1] = quantise_search_avx2.symmetric(x, 16, 32);
+        ck_assert(memcmp(&s[0], &s[1], 4) == 0);
+    }
+#endif
+}
+END_TEST
+
+static void export(const char *in, const char *type, const char *out, struct export_report *r)
+{
+    struct export_options o = {.type = export_type_find(type), .n_threads = 2};
+    struct error e = {0};
+
+    ck_assert_msg(model_export(in, out, &o, r, &e) == 0, "%s", e.text);
+}
+
+static void same_matrix(const struct matrix *a, const struct matrix *b)
+{
+    ck_assert(a->type == b->type && a->rows == b->rows && a->cols == b->cols && a->bytes == b->bytes);
+    ck_assert_int_eq(memcmp(a->data, b->data, a->bytes), 0);
+    ck_assert(!a->bias == !b->bias && (!a->bias || memcmp(a->bias, b->bias, (size_t)a->rows * 4) == 0));
+}
+
+static void same_model(const struct model *a, const struct model *b)
+{
+    struct hparams x = a->hp, y = b->hp;
+
+    ck_assert(!x.short_factor == !y.short_factor);
+    if (x.short_factor)
+        ck_assert(memcmp(x.short_factor, y.short_factor, (size_t)x.rope_dims / 2 * 4) == 0 && memcmp(x.long_factor, y.long_factor, (size_t)x.rope_dims / 2 * 4) == 0);
+    x.short_factor = x.long_factor = y.short_factor = y.long_factor = NULL;
+    ck_assert_int_eq(x.n_layers, y.n_layers);
+    ck_assert(x.hidden == y.hidden && x.n_heads == y.n_heads && x.n_kv_heads == y.n_kv_heads && x.head_dim == y.head_dim && x.n_vocab == y.n_vocab);
+    ck_assert(x.n_experts == y.n_experts && x.n_experts_used == y.n_experts_used && x.expert_ffn == y.expert_ffn && x.context_max == y.context_max);
+    ck_assert(x.rope_theta == y.rope_theta && x.norm_eps == y.norm_eps && x.router_jitter == y.router_jitter && x.sliding_window == y.sliding_window);
+    ck_assert(x.original_context == y.original_context && x.short_mscale == y.short_mscale && x.long_mscale == y.long_mscale);
+    for (int l = 0; l < x.n_layers; l++) {
+        const struct layer_weights *p = &a->layers[l], *q = &b->layers[l];
+
+        same_matrix(&p->q, &q->q);
+        same_matrix(&p->k, &q->k);
+        same_matrix(&p->v, &q->v);
+        same_matrix(&p->o, &q->o);
+        ck_assert_int_eq(memcmp(p->router, q->router, (size_t)x.n_experts * (size_t)x.hidden * 4), 0);
+        for (int i = 0; i < x.n_experts; i++) {
+            same_matrix(&p->experts[i].gate, &q->experts[i].gate);
+            same_matrix(&p->experts[i].up, &q->experts[i].up);
+            same_matrix(&p->experts[i].down, &q->experts[i].down);
+        }
+    }
+    same_matrix(&a->head, &b->head);
+}
+
+static struct model *load(const char *at)
+{
+    struct model *m;
+    struct error e = {0};
+
+    ck_assert_msg(model_load(&m, at, &plain, &e) == 0, "%s", e.text);
+    return m;
+}
+
+/* Written in its own type, a checkpoint comes back as it was: every weight, every hyperparameter. */
+START_TEST(lossless_round_trip)
+{
+    static const char *const names[][2] = {{"phimoe-16x-bf16", "bf16"}, {"phimoe-longrope-f32", "f32"}, {"phimoe-quirk-f32", "f32"}, {"phimoe-window-f32", "f32"}};
+
+    for (size_t i = 0; i < 4; i++) {
+        char in[128];
+        struct export_report r;
+        struct model *a, *b;
+
+        snprintf(in, sizeof in, "golden/phimoe/%s", names[i][0]);
+        export(support_path(in), names[i][1], in_tmp("out.gguf"), &r);
+        a = load(support_path(in));
+        b = load(path);
+        same_model(a, b);
+        ck_assert_str_eq(b->name, names[i][0]);
+        for (int k = 0; k < r.n_kinds; k++)
+            ck_assert(r.kinds[k].relative == 0.0 && r.kinds[k].from == r.kinds[k].to);
+        model_free(a);
+        model_free(b);
+        export(path, names[i][1], path, &r);        /* onto itself, its metadata carried over */
+        a = load(support_path(in));
+        b = load(path);
+        same_model(a, b);
+        model_free(a);
+        model_free(b);
+    }
+}
+END_TEST
+
+START_TEST(fallbacks)
+{
+    struct made_file *made = made_model(GGUF_STACKED);      /* 32 and 64 columns: no 256 divides them */
+    struct bytes b = made_gguf(made);
+    struct export_report r;
+    struct model *m;
+
+    ck_assert_int_eq(save(&b, in_tmp("in.gguf")), 0);
+    for (int i = 0; export_type_at(i); i++) {
+        char out[600];
+
+        snprintf(out, sizeof out, "%s/out.gguf", support_tmpdir());
+        export(path, export_type_at(i)->word, out, &r);
+        m = load(out);
+        ck_assert_msg(!strcmp(export_type_at(i)->word, "q6_k") ? m->type == DTYPE_Q8_0 : !strcmp(export_type_at(i)->word, "q4_k_m") ?
+                      m->layers[0].q.type == DTYPE_Q5_0 && m->head.type == DTYPE_Q8_0 : !strcmp(export_type_at(i)->word, "q5_k") ? m->type == DTYPE_Q5_1 :
+                      m->type == export_type_at(i)->base, "%s became %s", export_type_at(i)->word, dtype_info(m->type)->word);
+        ck_assert_int_eq(m->hp.stops[0], 7);
+        model_free(m);
+    }
+    free(b.data);
+    made_release(made);
+    free(made);
+}
+END_TEST
+
+static int entries(void)
+{
+    DIR *d = opendir(support_tmpdir());
+    int n = 0;
+
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n - 2;
+}
+
+static int cancel(void *ctx, uint64_t done, uint64_t total)
+{
+    return 1;
+}
+
+START_TEST(nothing_half_written)
+{
+    struct export_options o = {.type = export_type_find("q8_0"), .n_threads = 1, .progress = cancel};
+    const char *in = support_path("golden/phimoe/phimoe-quirk-f32");
+    struct rlimit limit = {100000, 100000};
+    struct export_report r;
+    struct error e = {0};
+    int before = entries();
+
+    ck_assert_int_eq(model_export(in, in_tmp("x.gguf"), &o, &r, &e), ERR_CANCELLED);
+    ck_assert_int_eq(entries(), before);
+    o.progress = NULL;
+    ck_assert_int_eq(model_export("/nonexistent", path, &o, &r, &e), ERR_IO);
+    ck_assert_int_eq(model_export(in, "/nonexistent/x.gguf", &o, &r, &e), ERR_IO);
+    ck_assert_int_eq(model_export(in, support_tmpdir(), &o, &r, &e), ERR_IO);
+    ck_assert_ptr_nonnull(strstr(e.text, "not a regular file"));
+    ck_assert_int_eq(entries(), before);
+    signal(SIGXFSZ, SIG_IGN);           /* as a full disk: no file beyond 100 kB */
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ck_assert_int_eq(model_export(in, in_tmp("x.gguf"), &o, &r, &e), ERR_IO);
+    ck_assert_msg(strstr(e.text, "x.gguf"), "%s", e.text);
+    ck_assert_int_eq(entries(), before);
+}
+END_TEST
+
+/* Negative log likelihood of some texts by a form of the demo model. */
+static double likelihood(const char *model)
+{
+    enum { TEXTS = 8, VOCAB = 4096 };
+    struct engine_config c = {.model_path = model, .n_threads = 2, .batch = 1024, .ubatch = 512, .kv_k = KV_F16, .kv_v = KV_F16, .convert = -1};
+    json_t *root = json_load_file(support_path("golden/demo/perplexity.json"), 0, NULL);
+    float *logits = malloc((size_t)1024 * VOCAB * sizeof *logits);
+    struct engine *g;
+    struct error e = {0};
+    double sum = 0.0;
+
+    ck_assert_ptr_nonnull(root);
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    for (int k = 0; k < TEXTS; k++) {
+        const json_t *list = json_object_get(json_array_get(json_object_get(root, "texts"), (size_t)k), "ids");
+        int n = (int)json_array_size(list), ids[1024];
+
+        ck_assert(n > 20 && n <= 1024);
+        for (int t = 0; t < n; t++)
+            ids[t] = (int)json_integer_value(json_array_get(list, (size_t)t));
+        engine_session_clear(g);
+        ck_assert_msg(engine_eval(g, ids, n, logits, true, &e) == 0, "%s", e.text);
+        for (int t = 0; t + 1 < n; t++) {
+            const float *l = logits + (size_t)t * VOCAB;
+            double max = -INFINITY, total = 0.0;
+
+            for (int i = 0; i < VOCAB; i++)
+                max = (double)l[i] > max ? (double)l[i] : max;
+            for (int i = 0; i < VOCAB; i++)
+                total += exp((double)l[i] - max);
+            sum += log(total) + max - (double)l[ids[t + 1]];
+        }
+    }
+    engine_close(g);
+    json_decref(root);
+    free(logits);
+    return sum;
+}
+
+/* The demo model rounded to every type still tells its stories about as well. Types with fewer bits lose more. */
+START_TEST(demo_stays_itself)
+{
+    static const struct { const char *type; double limit; } cases[] = {{"q8_0", 0.001}, {"q6_k", 0.02}, {"q5_k", 0.03}, {"q5_1", 0.03}, {"q5_0", 0.03}, {"q4_k_m", 0.03},
+                                                                       {"q4_1", 0.04}, {"q4_0", 0.05}};
+    const char *in = support_shared("demo/tiny-storyteller-Q8_0.gguf");
+    double base;
+
+    if (!in)
+        return;
+    base = likelihood(in);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct export_report r;
+        double x;
+
+        export(in, cases[i].type, in_tmp("demo.gguf"), &r);
+        ck_assert(r.tokenizer);
+        x = likelihood(path);
+        printf("%s: %.4f of %.4f (%+.2f %%)\n", cases[i].type, x, base, 100.0 * (x / base - 1.0));
+        ck_assert_msg(x / base - 1.0 < cases[i].limit && x / base - 1.0 > -0.05, "%s: %.4f of %.4f", cases[i].type, x, base);
+    }
+}
+END_TEST
+
+/* The package that defines the format reads the files and finds the same numbers in them. */
+START_TEST(python_package_reads_it)
+{
+    const char *script = support_path("quantize_check.py"), *in = support_shared("demo/tiny-storyteller");
+    static const char *const types[] = {"q4_k_m", "q6_k", "q8_0", "q4_0", "bf16"};
+
+    if (!in || system("python3 -c 'import gguf, numpy' 2>/dev/null")) {
+        printf("SKIPPED: python3 with gguf and numpy, or the demo folder, is not here\n");
+        return;
+    }
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        char command[2048];
+        struct export_report r;
+
+        export(in, types[i], in_tmp("py.gguf"), &r);
+        snprintf(command, sizeof command, "python3 '%s' '%s' '%s' '%s'", script, path, in, types[i]);
+        ck_assert_msg(system(command) == 0, "%s", command);
+    }
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("quantize");
+    TCase *t = tcase_create("quantize");
+
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, errors_of_types);
+    tcase_add_test(t, odd_rows);
+    tcase_add_test(t, both_searches_agree);
+    tcase_add_test(t, lossless_round_trip);
+    tcase_add_test(t, fallbacks);
+    tcase_add_test(t, nothing_half_written);
+    tcase_add_test(t, demo_stays_itself);
+    tcase_add_test(t, python_package_reads_it);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
