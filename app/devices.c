@@ -1,4 +1,5 @@
 /* The one file that knows every back end. */
 #include "app/devices.h"
+#include "gpu/opencl.h"
 
-const struct device_ops *const device_backends[] = {&cpu_device_ops, NULL};
+const struct device_ops *const device_backends[] = {&opencl_device_ops, &cpu_device_ops, NULL};
