@@ -18,6 +18,7 @@
 #include "ui/screen.h"
 #include "ui/terminal.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <langinfo.h>
 #include <limits.h>
@@ -71,9 +72,12 @@ static void hook_event(void *ctx, const struct event *ev)
 
         if (info) {
             const struct hparams *h = &info->model->hp;
+            char *p;
 
             snprintf(s->model.model_name, sizeof s->model.model_name, "%s", info->model->name);
             snprintf(s->model.model_type, sizeof s->model.model_type, "%s", dtype_info(info->model->type)->word);
+            for (p = s->model.model_type; *p; p++)
+                *p = (char)toupper((unsigned char)*p);           /* Q4_0, as files are named */
             ui_model_ready(&s->model, h->n_layers, h->n_experts, h->n_experts_used);
             roofline_init(&s->roofline, info->model, (enum kv_type)s->options->cache_type_k, (enum kv_type)s->options->cache_type_v);
             s->has_roofline = true;

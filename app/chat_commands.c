@@ -9,6 +9,7 @@
 #include "engine/file/dtype.h"
 #include "ui/keys.h"
 
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,7 +80,7 @@ static void help_lines(struct strbuf *b, const struct chat_command *k)
     char head[64];
 
     snprintf(head, sizeof head, "%s%s%s", k->name, k->arguments[0] ? " " : "", k->arguments);
-    strbuf_printf(b, "%-26s %s\n", head, k->help);
+    strbuf_printf(b, "%-19s  %s\n", head, k->help);
 }
 
 static int run_help(struct conversation *c, const char *arguments)
@@ -120,7 +121,7 @@ static void option_line(struct strbuf *b, const struct options *o, const struct 
 
     option_value(o, option, value, sizeof value);
     option_origin_text(o, option, from, sizeof from);
-    strbuf_printf(b, "%-18s %-12s %s (%s)\n", option->name, value[0] ? value : "–", option->help, from);
+    strbuf_printf(b, "%-15s %-6s  %s (%s)\n", option->name, value[0] ? value : "–", option->help, from);
 }
 
 static int run_show(struct conversation *c, const char *arguments)
@@ -154,20 +155,20 @@ static int run_show(struct conversation *c, const char *arguments)
     if (info) {
         const struct hparams *h = &info->model->hp;
 
-        strbuf_printf(&b, "model              %s, %s, %.2f billion parameters, %.2f billion active\n", info->model->name, dtype_info(info->model->type)->word,
+        strbuf_printf(&b, "model            %s, %s, %.2f billion parameters, %.2f billion active\n", info->model->name, dtype_info(info->model->type)->word,
                       (double)info->model->n_params * 1e-9, (double)info->model->n_params_active * 1e-9);
-        strbuf_printf(&b, "shape              %d layers × %d experts, %d chosen a token, hidden %d, expert %d\n", h->n_layers, h->n_experts, h->n_experts_used,
+        strbuf_printf(&b, "shape            %d layers × %d experts, %d chosen a token, hidden %d, expert %d\n", h->n_layers, h->n_experts, h->n_experts_used,
                       h->hidden, h->expert_ffn);
-        strbuf_printf(&b, "engine             %d threads, %s kernels, context %d, chunks of %d\n", info->n_threads, info->kernels, info->context, info->ubatch);
+        strbuf_printf(&b, "engine           %d threads, %s kernels, context %d, chunks of %d\n", info->n_threads, info->kernels, info->context, info->ubatch);
         for (i = 0; t && i < (size_t)t->n_devices && i < DEVICE_MAX; i++) {
             size_format(t->devices[i].weight_bytes + t->devices[i].kv_bytes, size, sizeof size);
-            strbuf_printf(&b, "device %zu           %s, holds %s\n", i, info->devices[i].name, size);
+            strbuf_printf(&b, "device %zu         %s, holds %s\n", i, info->devices[i].name, size);
         }
         if (t)
-            strbuf_printf(&b, "placement          %s\n", t->plan);
+            strbuf_printf(&b, "placement        %s\n", t->plan);
     }
     if (conversation_path(c)[0])
-        strbuf_printf(&b, "saved in           %s\n", conversation_path(c));
+        strbuf_printf(&b, "saved in         %s\n", conversation_path(c));
     strbuf_puts(&b, "\n");
     for (i = 0; i < OPTION_COUNT; i++)
         if (option_table[i].place & OPTION_LIVE)
@@ -205,11 +206,33 @@ static int run_set(struct conversation *c, const char *arguments)
     return 0;
 }
 
+static void complete_themes(const char *word, char ***list, size_t *n)
+{
+    char path[4096], name[64];
+    struct dirent *d;
+    struct error e;
+    DIR *dir = app_data_path("themes", path, sizeof path, &e) >= 0 ? opendir(path) : NULL;
+
+    while (dir && (d = readdir(dir))) {
+        const char *dot = strrchr(d->d_name, '.');
+
+        if (!dot || strcmp(dot, ".yaml") != 0)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)(dot - d->d_name), d->d_name);
+        add(list, n, name, word, "");
+    }
+    if (dir)
+        closedir(dir);
+}
+
+static void complete_place(struct conversation *c, const char *line, const char *word, char ***list, size_t *n);
+
 static void complete_options(struct conversation *c, const char *line, const char *word, char ***list, size_t *n)
 {
     const char *key = blank(line + strcspn(line, " ")), *value = key + strcspn(key, " ");
     const struct option *option;
     char name[64], one[80];
+    size_t id;
     int i;
 
     if (*value) {                                                /* the key stands there: its values */
@@ -217,6 +240,11 @@ static void complete_options(struct conversation *c, const char *line, const cha
         option = options_find(name);
         if (!option)
             return;
+        id = (size_t)(option - option_table);
+        if (id == OPTION_ID_theme)
+            complete_themes(word, list, n);
+        else if (id == OPTION_ID_place)
+            complete_place(c, line, word, list, n);
         for (i = 0; option->type == OPTION_WORD && option_word(option, i, one, sizeof one); i++)
             add(list, n, one, word, "");
         if (option->type == OPTION_FLAG) {
@@ -494,7 +522,7 @@ static void complete_place(struct conversation *c, const char *line, const char 
         size_t len = strcspn(line_start, "\n"), name = strcspn(line_start, " \n[:");
         char one[64];
 
-        if (name && line_start[0] != ' ') {
+        if (name && line_start[0] != ' ' && !(line_start[name] == ' ' && line_start[name + 1] != ' ' && name < 17)) {
             snprintf(one, sizeof one, "%.*s", (int)name, line_start);
             add(list, n, one, word, "");
         }

@@ -85,8 +85,8 @@ static bool items_cut(struct wrap *w, uint32_t offset, int width, int first, int
         size_t end = at, stop = 0, i;
         struct wrap_line *l;
 
-        if (indent > width / 2)
-            indent = width / 2;
+        if (indent > width - 16)
+            indent = width > 20 ? width - 16 : width / 2;
         room = width - indent < 1 ? 1 : width - indent;
         while (end < n_items && used + items[end].width <= room) {
             used += items[end].width;
@@ -185,6 +185,18 @@ static size_t list_marker(const char *s, size_t n, bool *bullet)
     return i < n && s[i] == ' ' ? i + 1 : 0;
 }
 
+/* Tables of the program: what does not fit goes on below the last column that begins in the left part. */
+static int table_indent(const char *s, size_t n, int width)
+{
+    int at = 2;
+    size_t i;
+
+    for (i = 2; i < n && (int)i <= width - 16; i++)
+        if (s[i] != ' ' && s[i - 1] == ' ' && s[i - 2] == ' ')
+            at = (int)i;
+    return at;
+}
+
 static bool source_line(struct ui_block *b, size_t from, size_t end, bool open, int width)
 {
     struct wrap *w = &b->wrap;
@@ -194,7 +206,8 @@ static bool source_line(struct ui_block *b, size_t from, size_t end, bool open, 
     int indent;
 
     if (b->kind == UI_OUTPUT)
-        return items_inline(b->text, from, end, open, LOOK_TEXT, false) && items_cut(w, (uint32_t)from, width, 0, 2, 0, LINE_TEXT);
+        return items_inline(b->text, from, end, open, LOOK_TEXT, false) &&
+               items_cut(w, (uint32_t)from, width, 0, table_indent(s, n, width), 0, LINE_TEXT);
     if (markdown && fence(s, n)) {
         size_t skip = 0;
 

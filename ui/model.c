@@ -260,8 +260,10 @@ static void light_up(struct ui_model *m, const struct telemetry *t, uint64_t now
         bool moved = m->live.ran_on[i] != t->ran_on[i] && m->live.ran_on[i] != 255;
 
         if ((new_token && t->newest[i]) || moved) {
-            m->light[i] = THEME_FADE;
+            m->light[i] = UI_LIGHT;
             any = true;
+        } else if (new_token && m->light[i] > 2) {
+            m->light[i] = 2;                                     /* only one token is the newest, however fast they come */
         }
     }
     if (any)

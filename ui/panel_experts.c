@@ -111,9 +111,12 @@ static struct heat bin_heat(const struct ui_model *m, int layer, int column, con
 
 static int16_t heat_colour(const struct theme *t, struct heat h)
 {
-    if (h.light > 0)
-        return t->fade[t->depth][THEME_FADE - h.light];
-    return h.gpu ? t->ramp_gpu[t->depth][h.step] : t->ramp_cpu[t->depth][h.step];
+    int step = h.step;
+
+    if (h.light > UI_LIGHT - THEME_FADE)
+        return t->fade[t->depth][UI_LIGHT - h.light];
+    step = step + h.light < THEME_RAMP ? step + h.light : THEME_RAMP - 1;
+    return h.gpu ? t->ramp_gpu[t->depth][step] : t->ramp_cpu[t->depth][step];
 }
 
 static void line_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct map *p, int y, int layer)
@@ -275,6 +278,7 @@ static int rank(const struct ui_model *m, struct ranked *out, int max, bool cold
 static void rank_draw(struct canvas *c, struct rect r, const struct ui_model *m, const char *title, bool cold)
 {
     struct ranked list[8];
+    struct rect before = canvas_clip(c, r);
     int n = rank(m, list, 8, cold), i;
     char a[24];
 
@@ -283,6 +287,7 @@ static void rank_draw(struct canvas *c, struct rect r, const struct ui_model *m,
         canvas_printf(c, r.x, r.y + 1 + i, theme_style(&m->theme, ui_cell_on_gpu(m, list[i].layer, list[i].expert) ? ROLE_STYLE_GPU : ROLE_STYLE_CPU),
                       "L%-3d E%-3d %7s  %5.2f %%", list[i].layer, list[i].expert, m->heat == HEAT_NOW ? "" : draw_count(a, (uint64_t)list[i].v),
                       list[i].share * 100);
+    canvas_clip_set(c, before);
 }
 
 /* The whole screen: a number in each cell, entropy per layer, the extremes, and how the choices spread over the devices. */
@@ -299,7 +304,7 @@ static void zoom_draw(struct canvas *c, struct rect r, struct ui_model *m)
     canvas_text(c, r.x, r.y, theme_style(t, ROLE_STYLE_DIM), "layer");
     for (e = 0; e < n; e++)
         canvas_printf(c, r.x + 5 + e * cell, r.y, theme_style(t, ROLE_STYLE_DIM), "%*d", cell - 1, e);
-    canvas_text(c, r.x + 6 + n * cell, r.y, theme_style(t, ROLE_STYLE_DIM), "even");
+    canvas_text(c, r.x + 6 + n * cell, r.y, theme_style(t, ROLE_STYLE_DIM), "entropy");
     for (l = top; l < layers && l - top < rows; l++) {
         double total = layer_total(m, l);
         int y = r.y + 1 + l - top;
@@ -338,6 +343,13 @@ static void zoom_draw(struct canvas *c, struct rect r, struct ui_model *m)
 
         rank_draw(c, s, m, "most chosen", false);
         rank_draw(c, (struct rect){s.x, s.y + 10, s.w, s.h - 10}, m, "least chosen", true);
+    }
+    if (!side_w && rows - layers >= 6 && r.w >= 62) {           /* no room beside the table, but below it */
+        struct rect s = {r.x, r.y + layers + 2, 30, rows - layers - 1};
+
+        rank_draw(c, s, m, "most chosen", false);
+        s.x += 32;
+        rank_draw(c, s, m, "least chosen", true);
     }
     snprintf(line, sizeof line, "gpu holds %d of %d experts and ran %.1f %% of %s choices", gpu_cells, n * layers, all > 0 ? gpu / all * 100 : 0,
              m->heat == HEAT_NOW ? "the newest" : draw_count(a, (uint64_t)all));

@@ -1,44 +1,60 @@
-/* Help: the keys from their table and the commands, as text that scrolls. */
+/* Help: the keys from their table and the commands, as text that scrolls; explanations wrap in their column. */
+#include "ui/glyph.h"
 #include "ui/panel.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-static int count_lines(const char *s)
-{
-    int n = 0;
+#define COLUMN 19                /* where the explanations begin */
 
-    for (; s && *s; s++)
-        n += *s == '\n';
-    return n;
+/* Draws from row y on when c is given; returns the rows taken. The text is ASCII: ours. */
+static int flow(struct canvas *c, struct rect r, const struct ui_model *m, int y)
+{
+    const char *s = m->help_text ? m->help_text : "";
+    int start = y;
+
+    while (*s) {
+        size_t n = strcspn(s, "\n"), at = 0;
+        bool row = n > COLUMN && s[0] == ' ' && s[2] != ' ';
+        struct style text = theme_style(&m->theme, s[0] && s[0] != ' ' ? ROLE_STYLE_HEADING : ROLE_STYLE_TEXT);
+
+        if (row) {
+            if (c && y >= r.y)
+                canvas_text_n(c, r.x, y, theme_style(&m->theme, ROLE_STYLE_FIGURE), s, COLUMN);
+            at = COLUMN;
+        }
+        do {
+            int x = r.x + (row ? COLUMN : 0), room = r.x + r.w - x;
+            size_t take = n - at;
+
+            room = room < 8 ? 8 : room;
+            if (take > (size_t)room) {
+                for (take = (size_t)room; take > 1 && s[at + take] != ' '; take--)
+                    ;
+                take = take > 1 ? take : (size_t)room;
+            }
+            if (c && y >= r.y && y < r.y + r.h)
+                canvas_text_n(c, x, y, text, s + at, take);
+            at += take;
+            at += at < n && s[at] == ' ';
+            y++;
+        } while (at < n);
+        s += n + (s[n] == '\n');
+    }
+    return y - start;
 }
 
 static int want(const struct ui_model *m, int width)
 {
-    return count_lines(m->help_text);
+    return flow(NULL, (struct rect){0, 0, width, 1}, m, 0);
 }
 
 static void draw(struct canvas *c, struct rect r, struct ui_model *m)
 {
-    const char *s = m->help_text ? m->help_text : "";
-    int lines = count_lines(s), most = lines - r.h, y;
+    int most = flow(NULL, r, m, 0) - r.h;
 
     m->help_top = m->help_top > most ? most : m->help_top;
     m->help_top = m->help_top < 0 ? 0 : m->help_top;
-    for (y = -m->help_top; *s && y < r.h; y++) {
-        size_t n = strcspn(s, "\n");
-        enum theme_role role = s[0] != ' ' ? ROLE_STYLE_HEADING : ROLE_STYLE_TEXT;
-
-        if (y >= 0) {
-            if (role == ROLE_STYLE_TEXT && n > 19 && s[2] != ' ') {
-                canvas_text_n(c, r.x, r.y + y, theme_style(&m->theme, ROLE_STYLE_FIGURE), s, 19);
-                canvas_text_n(c, r.x + 19, r.y + y, theme_style(&m->theme, ROLE_STYLE_TEXT), s + 19, n - 19);
-            } else {
-                canvas_text_n(c, r.x, r.y + y, theme_style(&m->theme, role), s, n);
-            }
-        }
-        s += n + (s[n] == '\n');
-    }
+    flow(c, r, m, r.y - m->help_top);
 }
 
 static bool act(struct ui_model *m, enum action a)

@@ -25,7 +25,7 @@ static const struct {
 } ramps[] = {
     {"ramp-cpu", THEME_RAMP, {{-1}, {0, 0, 4, 4, 12, 12, 14, 14, 15}, {233, 17, 18, 25, 32, 39, 80, 122, 159}}},
     {"ramp-gpu", THEME_RAMP, {{-1}, {0, 0, 1, 1, 3, 3, 11, 11, 15}, {233, 52, 94, 130, 166, 208, 214, 221, 229}}},
-    {"fade", THEME_FADE, {{-1}, {15, 15, 7, 7}, {231, 225, 219, 183}}},
+    {"fade", THEME_FADE, {{-1}, {15, 7}, {231, 189}}},
 };
 
 static int parse_colour(const char *word, int16_t *out)

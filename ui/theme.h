@@ -40,7 +40,7 @@ enum theme_role {
 enum theme_depth { THEME_MONO, THEME_16, THEME_256 };
 
 #define THEME_RAMP 9             /* steps of a heat ramp, lowest use first */
-#define THEME_FADE 4             /* steps of the light of the newest token, brightest first */
+#define THEME_FADE 2             /* steps of the light of the newest token, brightest first */
 
 struct theme {
     enum theme_depth depth;
