@@ -169,9 +169,8 @@ INLINE void dot_tile(enum dtype type, const uint8_t *group, const int ng, int n,
                 const uint8_t *at = group + (size_t)g * next;
 
                 dw[g] = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at));
-                if (few)
-                    for (size_t i = 0; i < bytes; i += 64)
-                        _mm_prefetch((const char *)at + 4096 + i, _MM_HINT_T1);
+                for (size_t i = 0; i < bytes; i += 64)
+                    _mm_prefetch((const char *)at + 4096 + i, _MM_HINT_T1);
                 unpack(type, at + 32, w[g]);
             }
             if (few) {
