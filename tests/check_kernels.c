@@ -165,6 +165,11 @@ START_TEST(test_f16)
         for (int i = 0; i < 65536 * 2; i++)
             ck_assert_msg(got[i] == want[i] || x[i] != x[i], "%s: %a becomes %04x, not %04x", k->name, (double)x[i], got[i], want[i]);
     }
+    EACH_SET(k) {
+        kernels_scalar.to_bf16(x, 65536 * 2, want);
+        k->to_bf16(x, 65536 * 2, got);
+        ck_assert_mem_eq(got, want, sizeof want);
+    }
     for (int i = 0; i < 65536; i++)
         if (x[2 * i] == x[2 * i])
             ck_assert_int_eq(num_to_f16(num_from_f16((uint16_t)i)), i);

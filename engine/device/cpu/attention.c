@@ -64,12 +64,12 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct lay
         if (head < hp->n_heads) {
             float *q = d->q + ((size_t)t0 * (size_t)hp->n_heads + (size_t)head) * (size_t)hd;
 
-            multiply(d, &w->q, head * hd, (head + 1) * hd, in, t0, t1, q, (ptrdiff_t)hp->n_heads * hd);
+            multiply(d, tid, &w->q, head * hd, (head + 1) * hd, in, t0, t1, q, (ptrdiff_t)hp->n_heads * hd);
             for (int t = t0; t < t1; t++, q += (size_t)hp->n_heads * (size_t)hd)
                 d->k->rotary(q, hd, half, d->rope_cos + (size_t)(pos + t) * (size_t)half, d->rope_sin + (size_t)(pos + t) * (size_t)half, d->scale);
         } else if (head < hp->n_heads + hp->n_kv_heads) {
             head -= hp->n_heads;
-            multiply(d, &w->k, head * hd, (head + 1) * hd, in, t0, t1, tile, hd);
+            multiply(d, tid, &w->k, head * hd, (head + 1) * hd, in, t0, t1, tile, hd);
             for (int t = t0; t < t1; t++) {
                 float *k = tile + (size_t)(t - t0) * (size_t)hd;
 
@@ -78,7 +78,7 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct lay
             }
         } else {
             head -= hp->n_heads + hp->n_kv_heads;
-            multiply(d, &w->v, head * hd, (head + 1) * hd, in, t0, t1, tile, hd);
+            multiply(d, tid, &w->v, head * hd, (head + 1) * hd, in, t0, t1, tile, hd);
             for (int t = t0; t < t1; t++)
                 kv_store_value(d, layer, head, pos + t, tile + (size_t)(t - t0) * (size_t)hd);
         }
@@ -264,10 +264,10 @@ void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int po
 
             token_block(rows, k / units, &t0, &t1);
             if (y) {
-                multiply(d, &w->o, r0, r1, &in, t0, t1, y + (size_t)t0 * (size_t)hidden + r0, hidden);
+                multiply(d, tid, &w->o, r0, r1, &in, t0, t1, y + (size_t)t0 * (size_t)hidden + r0, hidden);
                 continue;
             }
-            multiply(d, &w->o, r0, r1, &in, t0, t1, tile, CPU_UNIT);
+            multiply(d, tid, &w->o, r0, r1, &in, t0, t1, tile, CPU_UNIT);
             for (int t = t0; t < t1; t++)
                 d->k->add(residual + (size_t)t * (size_t)hidden + r0, tile + (size_t)(t - t0) * CPU_UNIT, r1 - r0);
         }

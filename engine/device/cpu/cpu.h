@@ -10,10 +10,13 @@
 #include "engine/base/pool.h"
 #include "engine/device/cpu/kernels.h"
 #include "engine/device/device.h"
+#include "engine/device/onednn/onednn.h"
 
 #define CPU_SPLIT_ROWS 8        /* up to so many rows attention is split over chunks of the context as well */
 #define CPU_UNIT 32             /* weight rows that a task multiplies at least: one activation block */
 #define CPU_TOKEN_BLOCK 96      /* tokens whose quantised rows stay in the second-level cache; a multiple of KERNEL_TILE */
+#define CPU_LIBRARY_BF16 6      /* tokens from which oneDNN beats our own float kernels: BF16 weights, */
+#define CPU_LIBRARY_F32 24      /* F32 weights */
 #define CPU_USED_MAX 16         /* experts a token may use */
 
 /* The tokens that meet a matrix, in the forms its type needs. */
@@ -34,6 +37,9 @@ struct thread_scratch {
     int experts[CPU_USED_MAX];
     float weights[CPU_USED_MAX];
     int phase;
+    uint16_t *bf16;             /* BF16 copy of a block of tokens, kept for the tasks of a phase: */
+    const float *bf16_of;
+    int bf16_phase, bf16_count;
 };
 
 struct cpu_device {
@@ -70,6 +76,8 @@ struct cpu_device {
     struct expert_group *groups;
     int n_groups;
     bool has_quantised, has_float;              /* among the weights */
+    struct onednn *library;                     /* NULL: float weights use our own kernels only */
+    bool bf16;                                  /* BF16 weights meet BF16 activations */
     /* the job under way */
     const struct attention_job *attention_job;
     const struct experts_job *experts_job;
@@ -93,7 +101,8 @@ void input_quantise(const struct cpu_device *d, const float *x, int cols, struct
 /* Columns first .. first+count-1 (multiples of 32) only; x points at column `first`. */
 void input_quantise_part(const struct cpu_device *d, const float *x, int cols, int first, int count, struct act_block *panels, int n, int t);
 /* Rows r0 .. r1-1 (r0 a multiple of 16) of w for tokens t0 .. t1-1 (t0 a panel's first): out[(t - t0) * stride + (r - r0)], bias added. */
-void multiply(const struct cpu_device *d, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out, ptrdiff_t stride);
+void multiply(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out,
+              ptrdiff_t stride);
 /* Token blocks: block i of n tokens begins at a panel. */
 int token_blocks(int n);
 void token_block(int n, int i, int *t0, int *t1);

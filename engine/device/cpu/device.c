@@ -38,8 +38,10 @@ static void run(struct cpu_device *d, void (*fn)(void *ctx, int tid, int n))
 {
     uint64_t start = now_ns();
 
-    for (int i = 0; i < d->n_threads; i++)
+    for (int i = 0; i < d->n_threads; i++) {
         d->threads[i].phase = 0;
+        d->threads[i].bf16_of = NULL;
+    }
     for (int i = 0; i < 3; i++)
         pool_share_reset(&d->share[i]);
     pool_run(d->pool, fn, d);
@@ -142,6 +144,8 @@ static void carve_all(struct cpu_device *d, struct carver *c)
         s.tile = carve(c, tokens * max_size(hd, 2 * CPU_UNIT) + 4 * CPU_UNIT * used, sizeof(float));
         s.scores = carve(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
         s.partial = carve(c, CPU_SPLIT_ROWS * KERNEL_QUERIES * chunks * (hd + 2), sizeof(float));
+        if (d->has_float)
+            s.bf16 = carve(c, tokens * max_size(wide, ffn), sizeof *s.bf16);
         s.router = carve(c, (size_t)d->router_groups * NUM_LANES, sizeof(float));
         if (c->base)
             d->threads[i] = s;
@@ -198,6 +202,7 @@ static void cpu_close(struct device *device)
     if (!d)
         return;
     pool_free(d->pool);
+    onednn_free(d->library);
     mem_pages_free(d->kv, d->kv_bytes);
     mem_pages_free(d->scratch, d->scratch_bytes);
     mem_free(d);
@@ -243,6 +248,19 @@ int cpu_device_needs(const struct device_config *c, uint64_t *kv_bytes, uint64_t
     return code;
 }
 
+/* oneDNN for float weights where it runs; without it they are slower in a prompt, never wrong. */
+static void open_library(struct cpu_device *d)
+{
+    const struct device_config *c = &d->base.config;
+    struct error e;
+
+    if (!d->has_float || d->k == &kernels_scalar)
+        return;
+    d->bf16 = !c->exact && onednn_has_bf16();
+    if (onednn_new(&d->library, d->n_threads, &e) < 0 && c->log)
+        c->log(c->log_ctx, e.text);
+}
+
 static int cpu_open(struct device **out, const struct device_config *c, struct error *e)
 {
     struct cpu_device *d = mem_alloc(1, sizeof *d);
@@ -268,6 +286,8 @@ static int cpu_open(struct device **out, const struct device_config *c, struct e
     for (int l = 0; l < c->model->hp.n_layers; l++)
         pack_router(d, c->model->layers[l].router, d->router[l]);
     code = pool_new(&d->pool, d->n_threads, true, e);
+    if (!code)
+        open_library(d);
 out:
     if (code < 0) {
         cpu_close((struct device *)d);
@@ -438,7 +458,7 @@ static void head_region(void *ctx, int tid, int n)
         int r0 = task % units * 2 * CPU_UNIT, r1 = r0 + 2 * CPU_UNIT < w->rows ? r0 + 2 * CPU_UNIT : w->rows;
 
         token_block(j->rows, task / units, &t0, &t1);
-        multiply(d, w, r0, r1, &in, t0, t1, j->logits + (size_t)t0 * (size_t)w->rows + r0, w->rows);
+        multiply(d, tid, w, r0, r1, &in, t0, t1, j->logits + (size_t)t0 * (size_t)w->rows + r0, w->rows);
     }
 }
 

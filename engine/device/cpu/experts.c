@@ -34,14 +34,15 @@ void route_row(const struct cpu_device *d, int layer, const float *h, float *sco
 }
 
 /* 32 rows of gate and up for tokens t0 .. t1-1 of one expert; the result becomes block `unit` of the down projection's input. */
-static void gate_up(struct cpu_device *d, struct thread_scratch *s, const struct expert_weights *w, int unit, const struct input *in, int t0, int t1,
+static void gate_up(struct cpu_device *d, int tid, const struct expert_weights *w, int unit, const struct input *in, int t0, int t1,
                     struct act_block *down, float *down_rows)
 {
+    struct thread_scratch *s = &d->threads[tid];
     int ffn = d->model->hp.expert_ffn, r0 = unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
     float *gate = s->tile, *up = s->tile + (CPU_TOKEN_BLOCK + KERNEL_TILE) * CPU_UNIT;
 
-    multiply(d, &w->gate, r0, r0 + n, in, t0, t1, gate, CPU_UNIT);
-    multiply(d, &w->up, r0, r0 + n, in, t0, t1, up, CPU_UNIT);
+    multiply(d, tid, &w->gate, r0, r0 + n, in, t0, t1, gate, CPU_UNIT);
+    multiply(d, tid, &w->up, r0, r0 + n, in, t0, t1, up, CPU_UNIT);
     d->k->silu_mul(gate, up, (t1 - t0) * CPU_UNIT, gate);
     for (int t = t0; t < t1; t++) {
         const float *h = gate + (size_t)(t - t0) * CPU_UNIT;
@@ -117,7 +118,7 @@ void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j)
         struct input in = {.n = group->count, .cols = hidden, .panels = d->act + first * (size_t)(hidden / NUM_BLOCK),
                            .rows = d->gathered + first * (size_t)hidden, .stride = hidden};
 
-        gate_up(d, s, expert_of(d, j->layer, group->expert), unit, &in, t0, t1, d->act_down + first * (size_t)(ffn / NUM_BLOCK),
+        gate_up(d, tid, expert_of(d, j->layer, group->expert), unit, &in, t0, t1, d->act_down + first * (size_t)(ffn / NUM_BLOCK),
                 d->ffn + first * (size_t)ffn);
     }
     phase_end(d, tid);
@@ -130,7 +131,7 @@ void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j)
                            .stride = ffn};
         int r0 = unit * 2 * CPU_UNIT, r1 = min_int(r0 + 2 * CPU_UNIT, hidden);
 
-        multiply(d, &expert_of(d, j->layer, group->expert)->down, r0, r1, &in, t0, t1, s->tile, 2 * CPU_UNIT);
+        multiply(d, tid, &expert_of(d, j->layer, group->expert)->down, r0, r1, &in, t0, t1, s->tile, 2 * CPU_UNIT);
         for (int t = t0; t < t1; t++) {
             size_t entry = first + (size_t)t, to = (size_t)j->slot[entry] * (size_t)j->rows + (size_t)j->row[entry];
 
@@ -165,7 +166,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
     for (int task; (task = pool_share_take(share, 1, used * units)) < used * units;) {
         size_t slot = (size_t)(task / units);
 
-        gate_up(d, s, expert_of(d, layer, s->experts[slot]), task % units, &in, 0, 1, d->act_down + slot * (size_t)(ffn / NUM_BLOCK),
+        gate_up(d, tid, expert_of(d, layer, s->experts[slot]), task % units, &in, 0, 1, d->act_down + slot * (size_t)(ffn / NUM_BLOCK),
                 d->ffn + slot * (size_t)ffn);
     }
     phase_end(d, tid);
@@ -177,7 +178,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
             struct input h = {.n = 1, .cols = ffn, .panels = d->act_down + (size_t)slot * (size_t)(ffn / NUM_BLOCK), .rows = d->ffn + (size_t)slot * (size_t)ffn,
                               .stride = ffn};
 
-            multiply(d, &expert_of(d, layer, s->experts[slot])->down, r0, r1, &h, 0, 1, s->tile + slot * 4 * CPU_UNIT, 4 * CPU_UNIT);
+            multiply(d, tid, &expert_of(d, layer, s->experts[slot])->down, r0, r1, &h, 0, 1, s->tile + slot * 4 * CPU_UNIT, 4 * CPU_UNIT);
         }
         d->k->combine(x + r0, s->tile, 4 * CPU_UNIT, s->weights, used, n, x + r0);
     }

@@ -49,6 +49,7 @@ struct kernels {
     void (*combine)(const float *x, const float *e, ptrdiff_t e_stride, const float *w, int used, int n, float *out);
 
     void (*to_f16)(const float *x, int n, uint16_t *out);
+    void (*to_bf16)(const float *x, int n, uint16_t *out);
 
     /* Attention (rule 7). Keys of 16 tokens: F32, F16: [head_dim][16]; Q8_0: per 32 dimensions 16 F16 scales, then [32][16] int8.
      * out[query * out_stride + token] for nq <= KERNEL_QUERIES queries. */

@@ -171,6 +171,12 @@ static void to_f16(const float *x, int n, uint16_t *out)
         out[i] = num_to_f16(x[i]);
 }
 
+static void to_bf16(const float *x, int n, uint16_t *out)
+{
+    for (int i = 0; i < n; i++)
+        out[i] = num_to_bf16(x[i]);
+}
+
 static float key(enum kv_type type, const uint8_t *keys, int d, int token)
 {
     uint16_t h;
@@ -326,7 +332,7 @@ const struct kernels kernels_scalar = {
     .quantise = quantise,
     .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(scalar)},
     .dot_float = dot_float,
-    .norm = norm, .silu_mul = silu_mul, .rotary = rotary, .router = router, .add = add, .combine = combine, .to_f16 = to_f16,
+    .norm = norm, .silu_mul = silu_mul, .rotary = rotary, .router = router, .add = add, .combine = combine, .to_f16 = to_f16, .to_bf16 = to_bf16,
     .scores = {scores_f32, scores_f16, scores_q8_0},
     .softmax = softmax,
     .values = {values_f32, values_f16, values_q8_0},

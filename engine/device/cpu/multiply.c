@@ -89,20 +89,50 @@ static void multiply_quantised(const struct cpu_device *d, const struct matrix *
     }
 }
 
-void multiply(const struct cpu_device *d, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out, ptrdiff_t stride)
+/* Tokens t0 .. t1-1 in BF16; consecutive tasks of a phase meet the same block of tokens, so the last one is kept. */
+static const uint16_t *bf16_tokens(const struct cpu_device *d, int tid, const struct input *in, int cols, int t0, int t1)
+{
+    struct thread_scratch *s = &d->threads[tid];
+    const float *x = in->rows + t0 * in->stride;
+
+    if (s->bf16_of != x || s->bf16_phase != s->phase || s->bf16_count != t1 - t0) {
+        for (int t = 0; t < t1 - t0; t++)
+            d->k->to_bf16(x + t * in->stride, cols, s->bf16 + (ptrdiff_t)t * cols);
+        s->bf16_of = x;
+        s->bf16_phase = s->phase;
+        s->bf16_count = t1 - t0;
+    }
+    return s->bf16;
+}
+
+static void multiply_float(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out,
+                           ptrdiff_t stride)
+{
+    size_t row_bytes = dtype_row_bytes(w->type, w->cols);
+    const uint8_t *rows = (const uint8_t *)w->data + (size_t)r0 * row_bytes;
+    const float *x = in->rows + t0 * in->stride;
+    int tokens = t1 - t0;
+
+    if (d->library && w->type == DTYPE_BF16 && d->bf16 && tokens >= CPU_LIBRARY_BF16 &&
+        onednn_multiply(d->library, tid, true, rows, r1 - r0, w->cols, bf16_tokens(d, tid, in, w->cols, t0, t1), w->cols, tokens, out, stride) == 0)
+        return;
+    if (d->library && w->type == DTYPE_F32 && tokens >= CPU_LIBRARY_F32 && ((uintptr_t)rows & 3) == 0 &&
+        onednn_multiply(d->library, tid, false, rows, r1 - r0, w->cols, x, in->stride, tokens, out, stride) == 0)
+        return;
+    d->k->dot_float(w->type, rows, row_bytes, r1 - r0, w->cols, x, in->stride, tokens, out, stride);
+}
+
+void multiply(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out,
+              ptrdiff_t stride)
 {
     if (r1 > w->rows)
         r1 = w->rows;
     if (r0 >= r1)
         return;
-    if (type_is_quantised(w->type)) {
+    if (type_is_quantised(w->type))
         multiply_quantised(d, w, r0, r1, in, t0, t1, out, stride);
-    } else {
-        size_t row_bytes = dtype_row_bytes(w->type, w->cols);
-
-        d->k->dot_float(w->type, (const uint8_t *)w->data + (size_t)r0 * row_bytes, row_bytes, r1 - r0, w->cols, in->rows + t0 * in->stride,
-                        in->stride, t1 - t0, out, stride);
-    }
+    else
+        multiply_float(d, tid, w, r0, r1, in, t0, t1, out, stride);
     if (w->bias)
         add_bias(w->bias + r0, r1 - r0, out, stride, t1 - t0);
 }
