@@ -400,6 +400,7 @@ static void release(struct run *r)
             series_release(&b->token_ms[i]);
         if (b->arms[i].owns_engine)
             engine_close(b->arms[i].g);
+        plan_free(b->arms[i].plan);
         options_release(&b->arms[i].o);
     }
     mem_free(r->results);

@@ -17,6 +17,7 @@ struct bench_arm {
     struct options o;
     char label[128];
     struct engine *g;
+    struct plan *plan;                   /* what --place answered the first time */
     bool owns_engine;
     struct roofline roofline;
 };

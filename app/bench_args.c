@@ -33,10 +33,12 @@ static char *joined(const char *flag, const char *value)
 
 void bench_respell(int argc, char **argv)
 {
-    bool asked = false;
+    bool asked = false, comparing = false;
 
-    for (int i = 1; i < argc; i++)
+    for (int i = 1; i < argc; i++) {
         asked |= strcmp(argv[i], "--bench") == 0;
+        comparing |= strcmp(argv[i], "--compare") == 0 || strncmp(argv[i], "--compare=", 10) == 0;
+    }
     for (int i = 1; i < argc; i++) {
         /* --bench-compare takes two files: three arguments become two flags of one value each and --bench */
         if (strcmp(argv[i], "--bench-compare") == 0 && i + 2 < argc && argv[i + 2][0] != '-') {
@@ -50,6 +52,9 @@ void bench_respell(int argc, char **argv)
             i += 2;
             continue;
         }
+        /* a comparison takes its prompt and length as a chat does, but repeats and prints as a benchmark */
+        if (!asked && comparing && (strcmp(argv[i], "-r") == 0 || strcmp(argv[i], "-o") == 0))
+            argv[i] = (char *)(argv[i][1] == 'r' ? "--bench-repetitions" : "--bench-format");
         if (!asked)
             continue;
         for (size_t k = 0; k < sizeof spellings / sizeof *spellings; k++)

@@ -77,19 +77,25 @@ int bench_text(const char *name, const struct tokenizer *t, int **ids, int *n, s
 
 int bench_place(struct bench_arm *a, struct error *e)
 {
-    const char *spec = a->o.place ? a->o.place : "cpu";
-    struct plan *plan;
-    int rc = place_resolve(spec, engine_info(a->g), &plan, e);
+    const char *text = a->o.place ? a->o.place : "cpu";
+    struct planner_spec spec;
+    struct plan *again;
+    int rc;
 
-    if (rc >= 0 && strcmp(engine_plan(a->g)->name, rc ? plan->name : spec) == 0) {
-        plan_free(plan);
-        return 0;
+    if (!a->plan) {
+        rc = place_apply(a->g, text, e);
+        /* asked once: the counts grow while measuring; but a strategy that follows them is left to itself */
+        if (rc == 0 && !(planner_parse(&spec, text, NULL) == 0 && spec.planner->replans))
+            a->plan = plan_copy(engine_plan(a->g));
+        return rc;
     }
-    if (rc >= 0)
-        rc = rc ? engine_plan_set(a->g, plan, e) : engine_place(a->g, spec, e);
-    while (rc == 0 && engine_idle_step(a->g))
-        ;
-    return rc;
+    if (plan_equal(a->plan, engine_plan(a->g)) && strcmp(a->plan->name, engine_plan(a->g)->name) == 0)
+        return 0;
+    again = plan_copy(a->plan);
+    if (!again)
+        return error_set(e, ERR_MEMORY, "out of memory for a plan");
+    rc = engine_plan_set(a->g, again, e);
+    return rc < 0 ? rc : engine_settle(a->g, e);
 }
 
 static void count_routing(void *ctx, const struct routing *r)

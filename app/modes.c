@@ -2,6 +2,7 @@
 #include "app/modes.h"
 
 #include "app/bench.h"
+#include "app/compare.h"
 #include "app/chat.h"
 #include "app/batch.h"
 #include "app/documents.h"
@@ -26,6 +27,7 @@ static bool batch_wanted(const struct options *o) { return o->batch; }
 static bool tokenize_wanted(const struct options *o) { return o->tokenize; }
 static bool detokenize_wanted(const struct options *o) { return o->detokenize; }
 static bool bench_wanted(const struct options *o) { return o->bench || o->microbench; }
+static bool compare_wanted(const struct options *o) { return o->compare; }
 static bool always(const struct options *o) { return true; }
 
 static int help_run(struct options *o, struct error *e)
@@ -86,6 +88,7 @@ static const struct mode modes[] = {
     {"tokenize", "print the ids of a text", tokenize_wanted, tokenize_run},
     {"detokenize", "print the text of ids", detokenize_wanted, detokenize_run},
     {"fit", "what a model needs and what is free", fit_wanted, fit_run},
+    {"compare", "compare placements", compare_wanted, compare_mode_run},
     {"bench", "measure speed", bench_wanted, bench_mode_run},
     {"one-shot", "one answer on standard output", oneshot_wanted, oneshot_run},
     {"quantize", "write a model rounded to another type", quantize_wanted, quantize_run},

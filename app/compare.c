@@ -1,0 +1,331 @@
+/* See compare.h: the measuring. The mode and what it prints are in compare_report.c. */
+#include "app/compare.h"
+
+#include "app/place.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/size.h"
+#include "engine/placement/planner.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BLOCK 8                  /* tokens under one plan before the next one's turn */
+#define RANGE_POINTS 9
+#define LEAST_BLOCKS 5           /* fewer pairs prove nothing */
+
+static int add_plan(struct compare *c, const char *spec, double x, struct error *e)
+{
+    struct compare_plan *more;
+    struct planner_spec parsed;
+    char path[4096];
+    int rc = 0;
+
+    if (strlen(spec) >= PLAN_NAME)
+        return error_set(e, ERR_USAGE, "--compare: '%.30s...' is too long", spec);
+    if (!plan_file_find(spec, path, sizeof path))
+        rc = planner_parse(&parsed, spec, e);
+    if (rc < 0)
+        return error_prefix(e, "--compare");
+    if (c->n == COMPARE_MAX)
+        return error_set(e, ERR_USAGE, "--compare: more than %d plans", COMPARE_MAX);
+    more = mem_resize(c->plans, c->n + 1, sizeof *more);
+    if (!more)
+        return error_set(e, ERR_MEMORY, "out of memory for the comparison");
+    c->plans = more;
+    more += c->n++;
+    memset(more, 0, sizeof *more);
+    strcpy(more->spec, spec);
+    more->x = x;
+    more->same_tokens = more->same_bits = true;
+    return 0;
+}
+
+/* "layers:0..32+4" from the name's colon on. Sizes and counts alike are numbers of bytes here. */
+static int add_range(struct compare *c, const char *item, const char *dots, struct error *e)
+{
+    char from[64], to[64], *plus, spec[PLAN_NAME];
+    const char *colon = strchr(item, ':');
+    uint64_t a, b, step = 0;
+    bool sizes;
+
+    if (!colon || colon > dots || dots - colon > 40 || strlen(dots) > 40)
+        return error_set(e, ERR_USAGE, "--compare: '%s': a range looks like layers:0..8, layers:0..32+4 or hot:0..600M", item);
+    snprintf(from, sizeof from, "%.*s", (int)(dots - colon - 1), colon + 1);
+    snprintf(to, sizeof to, "%s", dots + 2);
+    if ((plus = strchr(to, '+')))
+        *plus++ = 0;
+    if (size_parse(from, &a) < 0 || size_parse(to, &b) < 0 || a > b || (plus && (size_parse(plus, &step) < 0 || step == 0)))
+        return error_set(e, ERR_USAGE, "--compare: '%s': a range looks like layers:0..8, layers:0..32+4 or hot:0..600M", item);
+    sizes = strncmp(item, "layers", 6) != 0 && strncmp(item, "experts:", 8) != 0;
+    if (!step)
+        step = b - a < RANGE_POINTS ? 1 : (b - a + RANGE_POINTS - 2) / (RANGE_POINTS - 1);
+    c->range = true;
+    for (uint64_t v = a;; v = v + step < b ? v + step : b) {
+        int rc;
+
+        snprintf(spec, sizeof spec, "%.*s%llu", (int)(colon - item + 1), item, (unsigned long long)v);
+        if (sizes && v >= 1 << 20)
+            snprintf(spec, sizeof spec, v % (1 << 20) ? "%.*s%.1fM" : "%.*s%.0fM", (int)(colon - item + 1), item, (double)v / (1 << 20));
+        rc = add_plan(c, spec, sizes ? (double)v / (1 << 20) : (double)v, e);
+        if (rc < 0 || v == b)
+            return rc;
+    }
+}
+
+int compare_parse(struct compare *c, const char *list, struct error *e)
+{
+    int rc = 0;
+
+    while (*list && rc == 0) {
+        size_t n = strcspn(list, ",");
+        char item[160];
+        const char *dots;
+
+        if (n == 0 || n >= sizeof item)
+            return error_set(e, ERR_USAGE, "--compare: write placements with commas, for example cpu,gpu,hot:600M");
+        memcpy(item, list, n);
+        item[n] = 0;
+        dots = strstr(item, "..");
+        rc = dots && !strchr(item, '/') ? add_range(c, item, dots, e) : add_plan(c, item, 0, e);
+        list += n;
+        if (*list == ',' && !*++list && rc == 0)
+            return error_set(e, ERR_USAGE, "--compare: nothing after the last comma");
+    }
+    if (rc == 0 && c->n == 0)
+        return error_set(e, ERR_USAGE, "--compare: write placements with commas, for example cpu,gpu,hot:600M");
+    return rc;
+}
+
+void compare_release(struct compare *c)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        series_release(&c->plans[i].prefill);
+        series_release(&c->plans[i].decode);
+        series_release(&c->plans[i].ratio);
+        plan_free(c->plans[i].plan);
+    }
+    mem_free(c->plans);
+    memset(c, 0, sizeof *c);
+}
+
+/* One comparison at work. */
+struct work {
+    struct compare *c;
+    struct engine *g;
+    int n_vocab, n_gen;
+    int *text;                   /* n_gen + 1 tokens: what the first plan says */
+    float *logits, *wanted;      /* (n_vocab), (n_gen, n_vocab): the first plan's */
+    double first_ns;             /* of the block in progress under the first plan */
+    struct error *e;
+};
+
+static int argmax(const float *logits, int n)
+{
+    int best = 0;
+
+    for (int i = 1; i < n; i++)
+        best = logits[i] > logits[best] ? i : best;
+    return best;
+}
+
+static void devices_now(const struct engine *g, struct device_stats out[DEVICE_MAX], int *n)
+{
+    const struct telemetry *t = engine_telemetry(g);
+
+    *n = t->n_devices;
+    memcpy(out, t->devices, sizeof t->devices);
+}
+
+static void charge(struct compare_plan *p, const struct device_stats *before, const struct device_stats *after, int n_devices, double tokens)
+{
+    for (int d = 0; d < n_devices; d++) {
+        p->share[d] += (double)(after[d].busy_ns - before[d].busy_ns);
+        p->wait_ms += (double)(after[d].wait_ns - before[d].wait_ns) * 1e-6;
+        p->transfer_ms += (double)(after[d].transfer_ns - before[d].transfer_ns) * 1e-6;
+    }
+    (void)tokens;
+}
+
+static bool beside_the_cpu(const struct plan *p)
+{
+    bool any = p->head != 0;
+
+    for (int i = 0; i < p->n_layers; i++)
+        any |= p->attention[i] != 0;
+    for (int i = 0; i < p->n_layers * p->n_experts; i++)
+        any |= p->experts[i] != 0;
+    return any;
+}
+
+static int apply(struct work *w, struct compare_plan *p, struct error *e)
+{
+    uint64_t start = clock_now(), moved = engine_telemetry(w->g)->moved_bytes;
+    struct plan *again = p->plan ? plan_copy(p->plan) : NULL;
+    struct planner_spec spec;
+    double ms;
+    int rc;
+
+    if (again) {
+        rc = engine_plan_set(w->g, again, e);
+        rc = rc < 0 ? rc : engine_settle(w->g, e);
+    } else {
+        rc = place_apply(w->g, p->spec, e);
+    }
+    ms = (double)(clock_now() - start) * 1e-6;
+    /* asked once: the counts grow while comparing, and a plan that follows them would not be one plan; but for those meant to */
+    if (rc == 0 && !p->plan && !(planner_parse(&spec, p->spec, NULL) == 0 && spec.planner->replans))
+        p->plan = plan_copy(engine_plan(w->g));
+
+    p->moved_bytes += engine_telemetry(w->g)->moved_bytes - moved;
+    p->switch_ms = p->switch_ms > 0 ? p->switch_ms + 0.2 * (ms - p->switch_ms) : ms;
+    snprintf(p->name, sizeof p->name, "%s", engine_plan(w->g)->name);
+    p->on_device = beside_the_cpu(engine_plan(w->g));
+    return rc;
+}
+
+static void check_logits(struct work *w, struct compare_plan *p, int at)
+{
+    const float *wanted = w->wanted + (size_t)at * (size_t)w->n_vocab;
+
+    if (memcmp(wanted, w->logits, (size_t)w->n_vocab * sizeof *wanted) == 0)
+        return;
+    p->same_bits = false;
+    for (int i = 0; i < w->n_vocab; i++)
+        p->worst_difference = fmax(p->worst_difference, fabs((double)wanted[i] - (double)w->logits[i]));
+    if (argmax(wanted, w->n_vocab) != argmax(w->logits, w->n_vocab))
+        p->same_tokens = false;
+}
+
+/* Tokens from .. from+n-1 of the answer under one plan; the first plan decides what they are. */
+static int run_block(struct work *w, size_t plan, int start, int from, int n, struct error *e)
+{
+    struct compare_plan *p = &w->c->plans[plan];
+    struct device_stats before[DEVICE_MAX], after[DEVICE_MAX];
+    double ns = 0;
+    int n_devices, rc = apply(w, p, e);
+
+    engine_session_rewind(w->g, start + from);
+    devices_now(w->g, before, &n_devices);
+    for (int i = from; i < from + n && rc == 0; i++) {
+        uint64_t t = clock_now();
+
+        rc = engine_eval(w->g, &w->text[i], 1, w->logits, false, e);
+        ns += (double)(clock_now() - t);
+        if (rc < 0)
+            break;
+        if (plan == 0) {
+            memcpy(w->wanted + (size_t)i * (size_t)w->n_vocab, w->logits, (size_t)w->n_vocab * sizeof *w->logits);
+            w->text[i + 1] = argmax(w->logits, w->n_vocab);
+        } else {
+            check_logits(w, p, i);
+        }
+    }
+    if (rc < 0)
+        return rc;
+    devices_now(w->g, after, &n_devices);
+    charge(p, before, after, n_devices, n);
+    w->c->n_devices = n_devices > w->c->n_devices ? n_devices : w->c->n_devices;
+    if (plan == 0)
+        w->first_ns = ns;
+    if (series_add(&p->decode, clock_rate(n, (uint64_t)ns)) < 0 || (plan && series_add(&p->ratio, log(w->first_ns / ns)) < 0))
+        return error_set(e, ERR_MEMORY, "out of memory for the samples");
+    return 0;
+}
+
+static int read_prompt(struct work *w, size_t plan, const int *ids, int n, bool keep, struct error *e)
+{
+    struct compare_plan *p = &w->c->plans[plan];
+    int rc = apply(w, p, e);
+    uint64_t start;
+
+    engine_session_clear(w->g);
+    start = clock_now();
+    if (rc == 0)
+        rc = engine_eval(w->g, ids, n, w->logits, false, e);
+    if (rc == 0 && series_add(&p->prefill, clock_rate(n, clock_now() - start)) < 0)
+        rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
+    if (rc == 0 && keep) {
+        if (plan == 0) {
+            memcpy(w->wanted, w->logits, (size_t)w->n_vocab * sizeof *w->logits);
+            w->text[0] = argmax(w->logits, w->n_vocab);
+        } else {
+            check_logits(w, p, 0);
+        }
+    }
+    return rc;
+}
+
+int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_ids, int n_gen, int repeats, int (*stop)(void *ctx), void *ctx, struct error *e)
+{
+    const struct model *m = engine_info(g)->model;
+    struct work w = {.c = c, .g = g, .n_vocab = m->hp.n_vocab, .n_gen = n_gen, .e = e};
+    struct plan *before = plan_copy(engine_plan(g));
+    int rc = 0;
+
+    if (n_ids + n_gen > engine_info(g)->context)
+        return plan_free(before), error_set(e, ERR_CONTEXT, "--compare: %d tokens do not fit the context of %d (-c)", n_ids + n_gen, engine_info(g)->context);
+    c->exact = dtype_is_quantised(m->type);
+    c->block = BLOCK;
+    c->repeats = repeats;
+    c->prompts++;
+    w.text = mem_alloc((size_t)n_gen + 1, sizeof *w.text);
+    w.logits = mem_alloc((size_t)w.n_vocab, sizeof *w.logits);
+    w.wanted = mem_alloc((size_t)(n_gen ? n_gen : 1), sizeof *w.wanted * (size_t)w.n_vocab);
+    if (!before || !w.text || !w.logits || !w.wanted)
+        rc = error_set(e, ERR_MEMORY, "out of memory for comparing %d tokens", n_gen);
+    for (int k = 0; k < repeats && rc == 0; k++) {
+        for (size_t p = 0; p < c->n && rc == 0; p++)
+            rc = read_prompt(&w, p, ids, n_ids, true, e);
+        for (int at = 0; at < n_gen && rc == 0; at += BLOCK)
+            for (size_t i = 0; i < c->n && rc == 0; i++) {
+                /* the first plan goes first in its block: it decides the tokens */
+                rc = run_block(&w, i, n_ids, at, n_gen - at < BLOCK ? n_gen - at : BLOCK, e);
+                if (rc == 0 && stop && stop(ctx))
+                    rc = error_set(e, ERR_CANCELLED, "interrupted");
+            }
+        c->tokens += (uint64_t)n_gen;
+    }
+    for (int d = 0; d < c->n_devices && d < DEVICE_MAX; d++)
+        snprintf(c->devices[d], sizeof c->devices[d], "%s", d ? engine_info(g)->devices[d].selector : "cpu");
+    engine_session_clear(g);
+    if (before) {
+        if (engine_plan_set(g, before, NULL) == 0)
+            engine_settle(g, NULL);
+    }
+    mem_free(w.text);
+    mem_free(w.logits);
+    mem_free(w.wanted);
+    return rc;
+}
+
+double compare_ratio(const struct compare *c, size_t plan, bool *differs)
+{
+    struct series_figures f;
+
+    if (differs)
+        *differs = false;
+    if (plan == 0 || series_summarise(&c->plans[plan].ratio, &f) < 0 || f.n == 0)
+        return 1;
+    /* paired: the blocks of one place stand side by side, so their common moods cancel; 2.1 is Student's t at 95 % for 20 pairs */
+    if (differs)
+        *differs = f.n >= LEAST_BLOCKS && fabs(f.mean) > 2.1 * f.sd / sqrt((double)f.n);
+    return exp(f.mean);
+}
+
+void compare_verdict(const struct compare *c, size_t plan, char *out, size_t size)
+{
+    const struct compare_plan *p = &c->plans[plan], *first = &c->plans[0];
+    bool differs;
+    double r = compare_ratio(c, plan, &differs);
+
+    if (plan == 0)
+        snprintf(out, size, "the one the others are compared with");
+    else if (!p->on_device && !first->on_device)
+        snprintf(out, size, "the same as %s: everything ran on the CPU", first->name);
+    else if (!differs)
+        snprintf(out, size, "no difference beyond the noise");
+    else
+        snprintf(out, size, r > 1 ? "%.0f %% faster than %s" : "%.0f %% slower than %s", 100 * fabs(r - 1), first->name);
+}

@@ -1,0 +1,56 @@
+/* Comparing placements on one text: the same tokens under every plan, in short blocks by turns, so that the machine's moods meet all plans alike;
+ * and the proof that the plan does not change the text: every logit of every plan is compared, as bits where the weights are quantised.
+ * Thread: the engine's (headless: the main thread). */
+#ifndef APP_COMPARE_H
+#define APP_COMPARE_H
+
+#include "app/options.h"
+#include "engine/base/series.h"
+#include "engine/run/engine.h"
+
+#include <stdio.h>
+
+#define COMPARE_MAX 64           /* plans */
+
+struct compare_plan {
+    char spec[PLAN_NAME], name[PLAN_NAME];
+    struct plan *plan;           /* what the strategy answered the first time; NULL: not asked yet, or it re-plans */
+    double x;                    /* of a range: the count or size; else 0 */
+    struct series prefill, decode;       /* tokens a second: of whole prompts, of blocks */
+    struct series ratio;         /* of a block's rate to the first plan's in the same place, as logarithm */
+    bool same_tokens, same_bits;
+    double worst_difference;     /* largest |logit - first plan's logit| */
+    double share[DEVICE_MAX];    /* of the devices' busy time */
+    double wait_ms, transfer_ms; /* a decoded token */
+    uint64_t moved_bytes;        /* by switching to it, all switches */
+    double switch_ms;            /* mean time until the plan was in force */
+    bool on_device;              /* anything of it runs beside the CPU */
+};
+
+struct compare {
+    struct compare_plan *plans;
+    size_t n;
+    int n_devices, block, repeats, prompts;
+    char devices[DEVICE_MAX][32];
+    bool exact;                  /* quantised weights: the logits must be the same bits */
+    uint64_t tokens;             /* decoded under each plan */
+    bool range;                  /* plans are points of a sweep */
+};
+
+/* "cpu,gpu,hot:600M", also with ranges: layers:0..8, layers:0..32+4, experts:0..16, hot:0..600M, memory:1G..2G (at most 9 points unless a
+ * step is given). Fills c->plans with specs. ERR_USAGE. */
+int compare_parse(struct compare *c, const char *list, struct error *e);
+void compare_release(struct compare *c);
+/* Adds one prompt's measurements: reads ids, then generates n_gen tokens greedily, all of it under every plan, `repeats` times. stop (may be
+ * NULL) is asked between blocks. The session is cleared. The plan of before is restored. */
+int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_ids, int n_gen, int repeats, int (*stop)(void *ctx), void *ctx, struct error *e);
+/* Ratio to the first plan: geometric mean, and whether it is beyond the noise of the paired blocks. */
+double compare_ratio(const struct compare *c, size_t plan, bool *differs);
+/* "gpu is 1.25 times as fast as cpu", "no difference beyond the noise": one line a plan. */
+void compare_verdict(const struct compare *c, size_t plan, char *out, size_t size);
+/* Formats as --bench-format: md, csv, json (jsonl and sql as json). */
+void compare_write(FILE *f, int format, const struct compare *c);
+
+int compare_mode_run(struct options *o, struct error *e);
+
+#endif
