@@ -1,0 +1,241 @@
+/* Work moved between devices must not change the text: every plan, switches in the middle of an answer, and a device that fails at its n-th
+ * call for every n. The second device is the fake one, whose arithmetic is the CPU's; whatever differs is the engine's doing. */
+#include "engine/base/clock.h"
+#include "engine/run/engine.h"
+#include "tests/fake_device.h"
+#include "tests/support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct device_ops *const fused[] = {&fake_device_ops, &cpu_device_ops, NULL};
+static const struct device_ops *const plain[] = {&fake_device_plain_ops, &cpu_device_ops, NULL};
+
+struct heard {
+    char text[16384], notice[2048], plans[2048];
+    size_t len;
+    int notices, tokens;
+};
+
+static int hear(void *ctx, struct event *ev)
+{
+    struct heard *h = ctx;
+
+    if (ev->kind == EVENT_TOKEN) {
+        memcpy(h->text + h->len, ev->token.text, ev->token.len + 1u);
+        h->len += ev->token.len;
+        h->tokens += ev->token.id >= 0;
+    } else if (ev->kind == EVENT_NOTICE) {
+        h->notices++;
+        snprintf(h->notice, sizeof h->notice, "%s", ev->text);
+    } else if (ev->kind == EVENT_PLAN && strlen(h->plans) < 2000) {
+        strcat(h->plans, ev->text);
+        strcat(h->plans, " ");
+    }
+    return 0;
+}
+
+static struct engine *open_demo(const struct device_ops *const *backends, const char *placement, const char *script)
+{
+    struct engine_config c = {.context = 256, .n_threads = 1, .ubatch = 16, .kv_k = KV_F16, .kv_v = KV_F16, .convert = -1, .backends = backends,
+                              .placement = placement, .placement_script = script};
+    char path[4200];
+    struct engine *g = NULL;
+    struct error e = {0};
+
+    snprintf(path, sizeof path, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
+    c.model_path = path;
+    if (engine_open(&g, &c, &e) < 0)
+        ck_abort_msg("%s", e.text);
+    return g;
+}
+
+static struct turn story(struct message *m, int max_tokens)
+{
+    m[0] = (struct message){ROLE_SYSTEM, "You tell short stories to small children."};
+    m[1] = (struct message){ROLE_USER, "Tell me a story about a fox who wanted to fly."};
+    return (struct turn){.messages = m, .n_messages = 2, .max_tokens = max_tokens, .ignore_eos = true,
+                         .sampling = {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .repeat_penalty = 1.1f, .repeat_last_n = 64, .seed = 5}};
+}
+
+static void tell(struct engine *g, struct heard *h, int max_tokens)
+{
+    struct message m[2];
+    struct turn t = story(m, max_tokens);
+    struct turn_done_event done;
+    struct error e = {0};
+
+    memset(h, 0, sizeof *h);
+    ck_assert_msg(engine_turn(g, &t, hear, h, &done, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(done.completion_tokens, max_tokens);
+}
+
+/* What the CPU alone says. */
+static const char *reference(int max_tokens)
+{
+    static struct heard h;
+    struct engine *g = open_demo(NULL, NULL, NULL);
+
+    tell(g, &h, max_tokens);
+    engine_close(g);
+    return h.text;
+}
+
+START_TEST(every_plan_says_the_same)
+{
+    static const char *const plans[] = {"cpu", "gpu", "layers:3", "layers:first:2", "experts:5", "hot:4M", "memory:6M", "attention-gpu", "experts-gpu",
+                                        "balanced", "dynamic", "auto"};
+    const char *want = reference(40);
+    static struct heard h;
+
+    fake_device_control(NULL);
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++)
+        for (int k = 0; k < 2; k++) {
+            struct engine *g = open_demo(k ? plain : fused, plans[i], NULL);
+            const struct telemetry *t = engine_telemetry(g);
+            uint64_t on_device = 0;
+
+            tell(g, &h, 40);
+            ck_assert_msg(strcmp(h.text, want) == 0, "%s: %s", plans[i], h.text);
+            ck_assert_str_eq(t->plan, plans[i]);
+            if (i && i < 9)
+                ck_assert_msg(t->devices[1].jobs > 0, "%s used the device", plans[i]);
+            for (int c = 0; c < t->n_layers * t->n_experts; c++)
+                on_device += t->ran_on[c] == 1;
+            if (!strcmp(plans[i], "gpu") || !strcmp(plans[i], "experts-gpu"))
+                for (int c = 0; c < t->n_layers * t->n_experts; c++)
+                    ck_assert(t->ran_on[c] == 1 || t->ran_on[c] == 255);
+            if (!strcmp(plans[i], "cpu") || !strcmp(plans[i], "attention-gpu"))
+                ck_assert_uint_eq(on_device, 0);
+            ck_assert_msg(h.notices == 0, "%s: %s", plans[i], h.notice);
+            engine_close(g);
+        }
+}
+END_TEST
+
+START_TEST(switches_do_not_change_the_text)
+{
+    const char *want = reference(150);
+    static struct heard h;
+
+    fake_device_control(NULL);
+    for (int k = 0; k < 2; k++) {
+        struct engine *g = open_demo(k ? plain : fused, "cpu", "3:gpu,9:cpu,14:hot:3M,20:attention-gpu,27:experts:3,33:balanced,41:layers:2,47:gpu,52:cpu,"
+                                     "60:dynamic,90:memory:2M,100:experts-gpu,120:cpu");
+        const struct telemetry *t = engine_telemetry(g);
+        struct error e;
+
+        tell(g, &h, 150);
+        ck_assert_str_eq(h.text, want);
+        ck_assert_msg(h.notices == 0, "%s", h.notice);
+        printf("plans: %s; %llu bytes moved\n", h.plans, (unsigned long long)t->moved_bytes);
+        ck_assert_int_ge(t->n_plans, 9);
+        ck_assert_uint_gt(t->moved_bytes, 0);
+        ck_assert_int_eq(engine_settle(g, &e), 0);
+        ck_assert_int_eq(t->moves_pending, 0);
+        ck_assert_uint_eq(t->devices[1].weight_bytes, 0);    /* memory is what it was */
+        ck_assert_uint_le(fake_device_largest_put(), (uint64_t)16 << 20);
+        engine_close(g);
+    }
+}
+END_TEST
+
+/* Between two turns, and with what the cache holds from before. */
+START_TEST(a_conversation_moves)
+{
+    static struct heard h;
+    static const char *const plans[] = {"gpu", "cpu", "layers:4", "attention-gpu", "cpu"};
+    struct engine *g = open_demo(fused, NULL, NULL);
+    const char *want = reference(30);
+    struct error e = {0};
+
+    fake_device_control(NULL);
+    tell(g, &h, 30);
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        engine_session_rewind(g, 20);
+        ck_assert_msg(engine_place(g, plans[i], &e) == 0, "%s", e.text);
+        ck_assert_int_eq(engine_settle(g, &e), 0);
+        tell(g, &h, 30);
+        ck_assert_str_eq(h.text, want);
+    }
+    ck_assert_int_eq(engine_place(g, "nonsense", &e), ERR_USAGE);
+    engine_close(g);
+}
+END_TEST
+
+static void fail_every_call(const struct device_ops *const *backends, const char *placement, const char *script, bool lost, int step)
+{
+    const char *want = reference(12);
+    static struct heard h;
+    struct engine *g;
+    long total, tried = 0, noticed = 0;
+
+    fake_device_control(NULL);
+    g = open_demo(backends, placement, script);
+    tell(g, &h, 12);
+    engine_close(g);
+    total = fake_device_calls();
+    ck_assert_str_eq(h.text, want);
+    for (long n = 1; n <= total; n += step) {
+        fake_device_control(&(struct fake_control){.fail_at = n, .lost = lost});
+        g = open_demo(backends, placement, script);
+        tell(g, &h, 12);
+        ck_assert_msg(strcmp(h.text, want) == 0, "%s: call %ld of %ld failed%s: %s | %s", placement, n, total, lost ? " for good" : "", h.text, h.notice);
+        noticed += h.notices > 0;
+        tried++;
+        engine_close(g);
+    }
+    fake_device_control(NULL);
+    printf("%s: %ld of %ld calls failed%s, %ld were told in the answer\n", placement, tried, total, lost ? " for good" : "", noticed);
+    ck_assert_int_gt(noticed, 0);
+}
+
+START_TEST(the_text_survives_every_failure)
+{
+    bool lost = _i & 1;
+
+    fail_every_call(fused, "gpu", NULL, lost, 7);
+    fail_every_call(plain, "gpu", NULL, lost, 23);
+    fail_every_call(plain, "experts-gpu", NULL, lost, 19);
+    fail_every_call(plain, "attention-gpu", NULL, lost, 13);
+    fail_every_call(fused, "cpu", "2:gpu,6:hot:2M,9:attention-gpu", lost, 23);
+}
+END_TEST
+
+START_TEST(a_device_without_room)
+{
+    const char *want = reference(30);
+    static struct heard h;
+    struct engine *g;
+
+    fake_device_control(&(struct fake_control){.memory = 3 << 20});
+    g = open_demo(fused, "cpu", "2:gpu");
+    tell(g, &h, 30);
+    ck_assert_str_eq(h.text, want);
+    ck_assert_int_ge(h.notices, 1);
+    ck_assert_ptr_nonnull(strstr(h.notice, "no room"));
+    engine_close(g);
+    fake_device_control(NULL);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("switch");
+    TCase *t = tcase_create("switch");
+
+    tcase_set_timeout(t, 240);
+    tcase_add_test(t, every_plan_says_the_same);
+    tcase_add_test(t, switches_do_not_change_the_text);
+    tcase_add_test(t, a_conversation_moves);
+    tcase_add_loop_test(t, the_text_survives_every_failure, 0, 2);
+    tcase_add_test(t, a_device_without_room);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}

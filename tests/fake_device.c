@@ -1,0 +1,288 @@
+/* See fake_device.h. */
+#include "tests/fake_device.h"
+
+#include "engine/base/mem.h"
+#include "engine/placement/residency.h"
+#include "engine/placement/survey.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct fake {
+    struct device_base base;
+    struct device *inner;
+    uint64_t *put;               /* bytes of each block that are there: layers, then layers * experts, then the head */
+    struct experts_job pending;  /* done when waited for */
+    bool has_pending;
+    struct device_stats stats;
+};
+
+static struct fake_control control;
+static long calls;
+static uint64_t largest;
+
+void fake_device_control(const struct fake_control *c)
+{
+    control = c ? *c : (struct fake_control){0};
+    calls = 0;
+    largest = 0;
+}
+
+long fake_device_calls(void)
+{
+    return calls;
+}
+
+uint64_t fake_device_largest_put(void)
+{
+    return largest;
+}
+
+static int may_fail(struct fake *f, const char *what, struct error *e)
+{
+    calls++;
+    if (control.delay_us)
+        usleep(control.delay_us);
+    if (!control.fail_at || calls < control.fail_at || (calls > control.fail_at && !control.lost))
+        return 0;
+    f->stats.failures++;
+    f->has_pending = false;
+    return error_set(e, ERR_DEVICE, "fake failure of call %ld (%s)", calls, what);
+}
+
+static int fake_probe(struct device_info *out, int max, char *why, size_t why_size)
+{
+    if (why_size)
+        why[0] = 0;
+    if (max < 1)
+        return 1;
+    memset(out, 0, sizeof *out);
+    snprintf(out->name, sizeof out->name, "Fake");
+    snprintf(out->selector, sizeof out->selector, "fake:0");
+    snprintf(out->driver, sizeof out->driver, "1");
+    out->memory = out->max_alloc = (uint64_t)1 << 30;
+    return 1;
+}
+
+static size_t block_of(const struct fake *f, struct block_id id)
+{
+    const struct hparams *hp = &f->base.config.model->hp;
+
+    switch (id.kind) {
+    case BLOCK_ATTENTION:
+        return (size_t)id.layer;
+    case BLOCK_EXPERT:
+        return (size_t)(hp->n_layers + id.layer * hp->n_experts + id.expert);
+    case BLOCK_HEAD:
+        break;
+    }
+    return (size_t)(hp->n_layers + hp->n_layers * hp->n_experts);
+}
+
+static uint64_t whole(const struct fake *f, struct block_id id)
+{
+    return residency_block_bytes(f->base.config.model, id);
+}
+
+static int resident(const struct fake *f, enum block_kind kind, int layer, int expert, struct error *e)
+{
+    struct block_id id = {kind, layer, expert};
+
+    if (f->put[block_of(f, id)] >= whole(f, id))
+        return 0;
+    return error_set(e, ERR_DEVICE, "fake device: block %d of layer %d, expert %d is not here", kind, layer, expert);
+}
+
+static void fake_close(struct device *d)
+{
+    struct fake *f = (struct fake *)d;
+
+    if (f->inner)
+        cpu_device_ops.close(f->inner);
+    mem_free(f->put);
+    mem_free(f);
+}
+
+static int open_as(struct device **out, const struct device_config *c, const struct device_ops *ops, struct error *e)
+{
+    struct fake *f = mem_alloc(1, sizeof *f);
+    struct device_config inner = *c;
+    const struct hparams *hp = &c->model->hp;
+    int rc;
+
+    if (!f)
+        return error_set(e, ERR_MEMORY, "no memory for a fake device");
+    inner.n_threads = 1;
+    f->base.ops = ops;
+    f->base.config = *c;
+    fake_probe(&f->base.info, 1, NULL, 0);
+    f->put = mem_alloc((size_t)(hp->n_layers + hp->n_layers * hp->n_experts + 1), sizeof *f->put);
+    rc = f->put ? cpu_device_ops.open(&f->inner, &inner, e) : error_set(e, ERR_MEMORY, "no memory for a fake device");
+    if (rc < 0) {
+        fake_close((struct device *)f);
+        return rc;
+    }
+    *out = (struct device *)f;
+    return 0;
+}
+
+static int fake_open(struct device **out, const struct device_config *c, struct error *e)
+{
+    return open_as(out, c, &fake_device_ops, e);
+}
+
+static int fake_plain_open(struct device **out, const struct device_config *c, struct error *e)
+{
+    return open_as(out, c, &fake_device_plain_ops, e);
+}
+
+static bool fake_supports(const struct device *d, enum block_kind kind, enum dtype type)
+{
+    return cpu_device_ops.supports(((const struct fake *)d)->inner, kind, type);
+}
+
+static int fake_put(struct device *d, struct block_id id, size_t max_bytes, struct error *e)
+{
+    struct fake *f = (struct fake *)d;
+    uint64_t *have = &f->put[block_of(f, id)], want = whole(f, id), step = want - *have;
+    int rc = may_fail(f, "block_put", e);
+
+    if (rc < 0)
+        return rc;
+    if (control.memory && f->stats.weight_bytes + want - *have > control.memory)
+        return error_set(e, ERR_MEMORY, "fake device: no room for block %d of layer %d", id.kind, id.layer);
+    if (max_bytes && step > max_bytes)
+        step = max_bytes;
+    largest = step > largest ? step : largest;
+    *have += step;
+    f->stats.weight_bytes += step;
+    f->stats.uploaded_bytes += step;
+    return *have >= want;
+}
+
+/* The cached keys of a dropped attention block become NaN, so that whoever uses them without bringing them back is found out. */
+static void forget_rows(struct fake *f, int layer)
+{
+    const struct device_config *c = &f->base.config;
+    size_t row = survey_kv_row_bytes(&c->model->hp, c->kv_k, c->kv_v);
+    void *nan = mem_alloc((size_t)c->context, row);
+    struct kv_move m = {.layer = layer, .count = c->context, .data = nan, .write = true};
+
+    if (nan) {
+        memset(nan, 0xff, (size_t)c->context * row);
+        cpu_device_ops.kv_rows(f->inner, &m, NULL);
+    }
+    mem_free(nan);
+}
+
+static void fake_drop(struct device *d, struct block_id id)
+{
+    struct fake *f = (struct fake *)d;
+    uint64_t *have = &f->put[block_of(f, id)];
+
+    f->stats.weight_bytes -= *have;
+    if (id.kind == BLOCK_ATTENTION && *have)
+        forget_rows(f, id.layer);
+    *have = 0;
+}
+
+static int fake_attention(struct device *d, const struct attention_job *j, struct error *e)
+{
+    struct fake *f = (struct fake *)d;
+    size_t n = (size_t)j->rows * (size_t)f->base.config.model->hp.hidden;
+    int rc = resident(f, BLOCK_ATTENTION, j->layer, 0, e);
+
+    if (rc == 0)
+        rc = may_fail(f, "attention", e);
+    if (rc < 0) {
+        memset(j->y, 0xff, n * sizeof *j->y);
+        return rc;
+    }
+    f->stats.jobs++;
+    return cpu_device_ops.attention(f->inner, j, e);
+}
+
+static int fake_experts(struct device *d, const struct experts_job *j, struct error *e)
+{
+    struct fake *f = (struct fake *)d;
+    int rc = 0;
+
+    for (int i = 0; i < j->n_groups && rc == 0; i++)
+        rc = resident(f, BLOCK_EXPERT, j->layer, j->groups[i].expert, e);
+    if (rc < 0 || (rc = may_fail(f, "experts", e)) < 0)
+        return rc;
+    f->pending = *j;
+    f->has_pending = true;
+    f->stats.jobs++;
+    return 0;
+}
+
+static int fake_head(struct device *d, const struct head_job *j, struct error *e)
+{
+    struct fake *f = (struct fake *)d;
+    int rc = resident(f, BLOCK_HEAD, 0, 0, e);
+
+    if (rc < 0 || (rc = may_fail(f, "head", e)) < 0)
+        return rc;
+    f->stats.jobs++;
+    return cpu_device_ops.head(f->inner, j, e);
+}
+
+static int fake_layers(struct device *d, const struct layers_job *j, struct error *e)
+{
+    struct fake *f = (struct fake *)d;
+    const struct hparams *hp = &f->base.config.model->hp;
+    int rc = 0;
+
+    for (int l = j->first; l < j->last && rc == 0; l++) {
+        rc = resident(f, BLOCK_ATTENTION, l, 0, e);
+        for (int x = 0; x < hp->n_experts && rc == 0; x++)
+            rc = resident(f, BLOCK_EXPERT, l, x, e);
+    }
+    if (rc == 0)
+        rc = may_fail(f, "layers", e);
+    if (rc < 0) {                        /* half-way: the residual stream is spoilt */
+        memset(j->x, 0xff, (size_t)hp->hidden * sizeof *j->x);
+        return rc;
+    }
+    f->stats.jobs++;
+    return cpu_device_ops.layers(f->inner, j, e);
+}
+
+static int fake_wait(struct device *d, struct error *e)
+{
+    struct fake *f = (struct fake *)d;
+    int rc = may_fail(f, "wait", e);
+
+    if (rc < 0 || !f->has_pending)
+        return rc;
+    f->has_pending = false;
+    return cpu_device_ops.experts(f->inner, &f->pending, e);
+}
+
+static int fake_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
+{
+    struct fake *f = (struct fake *)d;
+    int rc = may_fail(f, "kv_rows", e);
+
+    return rc < 0 ? rc : cpu_device_ops.kv_rows(f->inner, m, e);
+}
+
+static int fake_rope_set(struct device *d, const float *cosines, const float *sines, struct error *e)
+{
+    return cpu_device_ops.rope_set(((struct fake *)d)->inner, cosines, sines, e);
+}
+
+static void fake_stats(const struct device *d, struct device_stats *out)
+{
+    *out = ((const struct fake *)d)->stats;
+}
+
+#define COMMON \
+    .name = "fake", .summary = "fails on demand", .probe = fake_probe, .close = fake_close, .supports = fake_supports, .block_put = fake_put, \
+    .block_drop = fake_drop, .attention = fake_attention, .experts = fake_experts, .head = fake_head, .wait = fake_wait, \
+    .kv_rows = fake_kv_rows, .rope_set = fake_rope_set, .stats = fake_stats
+
+const struct device_ops fake_device_ops = {COMMON, .open = fake_open, .layers = fake_layers};
+const struct device_ops fake_device_plain_ops = {COMMON, .open = fake_plain_open};
