@@ -212,6 +212,8 @@ static int fake_experts(struct device *d, const struct experts_job *j, struct er
         rc = resident(f, BLOCK_EXPERT, j->layer, j->groups[i].expert, e);
     if (rc < 0 || (rc = may_fail(f, "experts", e)) < 0)
         return rc;
+    if (f->has_pending && (rc = cpu_device_ops.experts(f->inner, &f->pending, e)) < 0)       /* one job in flight is enough */
+        return rc;
     f->pending = *j;
     f->has_pending = true;
     f->stats.jobs++;

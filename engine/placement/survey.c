@@ -137,6 +137,9 @@ struct bench {
     int index, kv_len;
     const struct plan *plans[2];
     float *x, *y;
+    /* inputs of jobs live until they are waited for */
+    struct expert_group groups[16];
+    int row[16], slot[16];
     struct error *e;
 };
 
@@ -184,13 +187,12 @@ static int run_attention(struct bench *b, int layer, int n)
 
 static int run_experts(struct bench *b, int layer, int n)
 {
-    struct expert_group groups[16];
-    int row[16] = {0}, slot[16];
-    struct experts_job j = {.layer = layer, .rows = 1, .h = b->x, .n_groups = n, .groups = groups, .row = row, .slot = slot, .out = b->y};
+    struct experts_job j = {.layer = layer, .rows = 1, .h = b->x, .n_groups = n, .groups = b->groups, .row = b->row, .slot = b->slot, .out = b->y};
 
     for (int i = 0; i < n; i++) {
-        groups[i] = (struct expert_group){.expert = i, .first = i, .count = 1};
-        slot[i] = i;
+        b->groups[i] = (struct expert_group){.expert = i, .first = i, .count = 1};
+        b->row[i] = 0;
+        b->slot[i] = i;
     }
     return b->ops->experts(b->dev, &j, b->e);
 }
