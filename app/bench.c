@@ -177,6 +177,12 @@ static bool same_engine(const struct options *a, const struct options *b)
     return true;
 }
 
+/* Notices of the engine (a device that is not there, a block refused) belong to what is measured. */
+static void put_notice(void *ctx, const char *line)
+{
+    fprintf(stderr, "moetop: %s\n", line);
+}
+
 static int open_engines(struct run *r, struct error *e)
 {
     struct bench *b = &r->b;
@@ -198,8 +204,9 @@ static int open_engines(struct run *r, struct error *e)
             }
             rc = app_engine_config(&a->o, &c, isatty(STDERR_FILENO), e);
             if (rc == 0) {
-                c.placement = NULL;
-                c.placement_script = NULL;
+                c.opened = NULL;             /* every test puts its own placement in force */
+                if (!c.log)
+                    c.log = put_notice;
                 rc = engine_open(&a->g, &c, e);
             }
             a->owns_engine = rc == 0;

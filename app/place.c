@@ -4,6 +4,7 @@
 #include "app/app.h"
 #include "app/config.h"
 #include "app/file.h"
+#include "app/profile_file.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 #include "engine/placement/planner.h"
@@ -143,5 +144,64 @@ int place_save(const struct plan *p, const char *name, const struct engine_info 
     plan_free(copy);
     if (rc == 0 && path_out)
         snprintf(path_out, size, "%s", path);
+    return rc;
+}
+
+int place_apply(struct engine *g, const char *text, struct error *e)
+{
+    struct plan *plan;
+    int rc = place_resolve(text, engine_info(g), &plan, e);
+
+    if (rc >= 0)
+        rc = rc ? engine_plan_set(g, plan, e) : engine_place(g, text, e);
+    return rc < 0 ? rc : engine_settle(g, e);
+}
+
+/* Opening a driver takes longer than the first answer may: without any verdict in the cache, nothing is looked for. */
+static bool any_verdict(const struct options *o)
+{
+    struct engine_config c;
+    struct dirent *d;
+    bool found = false;
+    DIR *dir;
+
+    if (app_engine_settings(o, &c, NULL) < 0 || !c.cache_dir || !(dir = opendir(c.cache_dir)))
+        return false;
+    while (!found && (d = readdir(dir)))
+        found = strncmp(d->d_name, "verdict-", 8) == 0;
+    closedir(dir);
+    return found;
+}
+
+static int apply_profile(struct engine *g, const char *path, struct error *e)
+{
+    const struct model *m = engine_info(g)->model;
+    const struct hparams *hp = &m->hp;
+    struct profile_facts facts;
+    struct usage u;
+    int rc = profile_read(&u, &facts, path, e);
+
+    if (rc < 0)
+        return rc;
+    rc = profile_check(&u, &facts, path, m->name, m->hash, hp->n_layers, hp->n_experts, hp->n_experts_used, e);
+    if (rc == 0)
+        rc = engine_profile_set(g, u.count, e);
+    usage_release(&u);
+    profile_facts_release(&facts);
+    return rc;
+}
+
+int place_opened(void *ctx, struct engine *g, struct error *e)
+{
+    const struct options *o = ctx;
+    const char *place = o->place ? o->place : o->device || any_verdict(o) ? "auto" : "cpu";
+    int rc = o->profile ? apply_profile(g, o->profile, e) : 0;
+
+    if (rc == 0 && o->place && strcmp(place, "auto") == 0)
+        rc = place_auto(g, e);
+    else if (rc == 0 && strcmp(place, "cpu") != 0)
+        rc = place_apply(g, place, e);
+    if (rc == 0 && o->place_script)
+        rc = engine_script_set(g, o->place_script, e);
     return rc;
 }

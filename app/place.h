@@ -11,6 +11,14 @@ int place_help_run(struct options *o, struct error *e);
 /* The same text (mem_* memory, NULL: none left), for /place help. */
 char *place_help_text(void);
 
+/* Applies --profile, --place, --place-script to an engine just opened (engine_config.opened, ctx is the struct options). Without --place: auto
+ * where something was measured on this machine before, else cpu. */
+int place_opened(void *ctx, struct engine *g, struct error *e);
+/* Applies what the user typed and waits until it is in force (outside a turn). */
+int place_apply(struct engine *g, const char *text, struct error *e);
+/* --place auto without a stored verdict: measures the candidates on a few tokens each, stores and applies the winner. app/auto.c */
+int place_auto(struct engine *g, struct error *e);
+
 /* What plan files are validated against. names: DEVICE_MAX pointers for the shape to point at. "gpu" is device 1, opened when a plan wants it. */
 void place_shape(struct plan_shape *shape, const char *names[DEVICE_MAX], const struct engine_info *info);
 /* text: a strategy (0 is returned: give the text to engine_place or COMMAND_PLACE) or a plan file (1: *plan is filled, for engine_plan_set or

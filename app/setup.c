@@ -266,7 +266,9 @@ int app_engine_settings(const struct options *o, struct engine_config *c, struct
     c->kernels = o->kernels ? kernels : NULL;
     c->backends = device_backends;
     c->cache_dir = cache_folder(o);
-    c->placement_script = o->place_script;
+    c->device_selector = o->device;
+    c->opened = place_opened;
+    c->opened_ctx = (void *)o;
     return 0;
 }
 
@@ -283,23 +285,6 @@ int app_engine_config(const struct options *o, struct engine_config *c, bool pro
     return fit_require(c, o->force, e);
 }
 
-/* --place before the first token: a strategy or a plan file, in force when this returns. */
-static int place_first(const struct options *o, struct engine *g, struct error *e)
-{
-    struct plan *plan = NULL;
-    int rc;
-
-    if (!o->place || !*o->place)
-        return 0;
-    if ((rc = place_resolve(o->place, engine_info(g), &plan, e)) < 0)
-        return rc;
-    if ((rc = rc ? engine_plan_set(g, plan, e) : engine_place(g, o->place, e)) < 0)
-        return rc;
-    while (!app_signal() && engine_idle_step(g))
-        ;
-    return 0;
-}
-
 int app_engine_open(const struct options *o, struct engine **out, struct error *e)
 {
     struct engine_config c;
@@ -308,11 +293,6 @@ int app_engine_open(const struct options *o, struct engine **out, struct error *
     app_signals(NULL);
     if ((rc = app_engine_config(o, &c, true, e)) < 0 || (rc = engine_open(out, &c, e)) < 0)
         return rc;
-    if ((rc = place_first(o, *out, e)) < 0) {
-        engine_close(*out);
-        *out = NULL;
-        return rc;
-    }
     engine_pace_set(*out, app_pace(o, false));
     app_signals(*out);
     return 0;

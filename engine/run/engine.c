@@ -142,6 +142,8 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
         (c->placement_script && (rc = engine_script_set(g, c->placement_script, e)) < 0))
         goto out;
     rc = engine_settle(g, e);            /* at the start nobody waits for a token: the plan is in force before the first one */
+    if (rc == 0 && c->opened)
+        rc = c->opened(c->opened_ctx, g, e);
 out:
     if (rc < 0) {
         engine_close(g);

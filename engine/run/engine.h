@@ -14,6 +14,7 @@ struct engine;
 struct tokenizer;
 struct chat_template;
 struct trace;
+struct planner_input;
 
 struct engine_config {
     const char *model_path;
@@ -35,6 +36,10 @@ struct engine_config {
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
     void (*log)(void *ctx, const char *line);
     void *callback_ctx;
+    /* Called once at the end of engine_open, on the thread that opens (the worker's in a chat): what the application applies to a loaded
+     * engine before the first token (profile, plan file). A negative code fails the opening. May be NULL. */
+    int (*opened)(void *ctx, struct engine *g, struct error *e);
+    void *opened_ctx;
 };
 
 /* Immutable after open: any thread. Devices beyond the CPU are opened when a placement first asks for one: entry i is there, and constant,
@@ -96,6 +101,12 @@ void engine_tick_set(struct engine *g, void (*tick)(void *ctx), void *ctx);
 int engine_trace_start(struct engine *g, size_t room, struct error *e);
 const struct trace *engine_trace(const struct engine *g);
 const struct plan *engine_plan(const struct engine *g);
+/* What planners are asked with: block sizes, budgets, abilities, measured costs, use so far. Opens the other devices when `open_devices`,
+ * also those that are really the CPU when one was named; measures missing costs when `measure` (outside a turn). Valid until the
+ * next call into the engine; target 0: there is only the CPU. NULL: e says why. */
+const struct planner_input *engine_planner_input(struct engine *g, bool open_devices, bool named, bool measure, struct error *e);
+/* auto's verdict for this model and device, kept in cache_dir: spec won; the best plan with the device was slower by `loss` (0.12: 12 %). */
+int engine_verdict_set(struct engine *g, const char *spec, double loss, struct error *e);
 
 /* Fills t (arrays allocated by telemetry_init) with the present state. */
 int telemetry_init(struct telemetry *t, int n_layers, int n_experts);

@@ -34,7 +34,7 @@ struct engine {
     struct device_slot slots[DEVICE_MAX];
     struct device *devices[DEVICE_MAX];
     int n_devices;
-    bool devices_sought;                 /* the other back ends were asked already */
+    int devices_sought;                  /* the other back ends were asked: 1 for real ones, 2 also for those that are the CPU */
     struct rope rope;
     struct forward forward;
     struct sampler sampler;

@@ -57,9 +57,9 @@ static void seek_devices(struct engine *g, bool named)
     char why[256] = "", last[512] = "";
     struct error e = {0};
 
-    if (g->devices_sought || !list || (selector && strcmp(selector, "none") == 0))
+    if (g->devices_sought >= 1 + named || g->n_devices > 1 || !list || (selector && strcmp(selector, "none") == 0))
         return;
-    g->devices_sought = true;
+    g->devices_sought = 1 + named;
     for (; *list; list++) {
         int n;
 
@@ -78,7 +78,7 @@ static void seek_devices(struct engine *g, bool named)
                 snprintf(last, sizeof last, "%s: %s", found[i].selector, e.text);
         }
     }
-    if (g->n_devices == 1)
+    if (g->n_devices == 1 && named)
         engine_notice(g, "%s: the CPU does all the work", last[0] ? last : selector ? selector : "no other device");
 }
 
@@ -371,4 +371,26 @@ bool engine_idle_step(struct engine *g)
     if (!g->busy && (place_pending(g) || !g->announced))
         place_safe_point(g);
     return place_pending(g);
+}
+
+const struct planner_input *engine_planner_input(struct engine *g, bool open_devices, bool named, bool measure, struct error *e)
+{
+    struct planner_input *in = survey_input(g->survey);
+
+    if (open_devices)
+        seek_devices(g, named);
+    if (measure && g->n_devices > 1 &&
+        survey_measure(g->survey, g->devices, g->n_devices, g->n_tokens, g->in_force, residency_wanted(g->residency), e) < 0)
+        return NULL;
+    if (in->target && !in->verdict)
+        survey_verdict_load(g->survey, g->config.cache_dir, g->slots[in->target].device);
+    fill_input(g, in);
+    return in;
+}
+
+int engine_verdict_set(struct engine *g, const char *spec, double loss, struct error *e)
+{
+    int target = survey_input(g->survey)->target;
+
+    return target ? survey_verdict_store(g->survey, g->config.cache_dir, g->slots[target].device, spec, loss, e) : 0;
 }
