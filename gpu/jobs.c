@@ -200,7 +200,7 @@ static int read_outputs(struct device *d, const struct experts_job *j, int entri
         return launch_read(d, d->out, 0, j->out, (size_t)all * row, e);
     if (!compact) {
         for (int i = 0; i < entries; i++) {
-            size_t at = (size_t)j->slot[i] * (size_t)j->rows + (size_t)j->row[i];
+            size_t at = (size_t)d->scatter_at[i];
 
             if (launch_read(d, d->out, at * row, (char *)j->out + at * row, row, e) < 0)
                 return ERR_DEVICE;
