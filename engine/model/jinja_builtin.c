@@ -287,7 +287,7 @@ bool test_call(struct arena *a, int test, struct value v, const struct arguments
 #define FILTERS(X) \
     X(trim) X(upper) X(lower) X(capitalize) X(title) X(length) X(count) X(default) X(d) X(tojson) X(first) X(last) X(join) X(replace) \
     X(list) X(string) X(int) X(float) X(abs) X(reverse) X(safe) X(indent) X(items) X(dictsort) X(map) X(select) X(reject) \
-    X(selectattr) X(rejectattr) X(unique)
+    X(selectattr) X(rejectattr) X(unique) X(sort)
 
 enum {
 #define X(name) FILTER_##name,
@@ -318,7 +318,7 @@ static struct value items_of(struct arena *a, struct value v, bool sorted)
         size_t at = i;
 
         entry = list_new(a);
-        list_put(a, entry.list, value_str(v.dict->p[i].key));
+        list_put(a, entry.list, v.dict->p[i].name);
         list_put(a, entry.list, v.dict->p[i].value);
         list_put(a, out.list, entry);
         for (; sorted && at > 0 && value_compare(a, out.list->v[at - 1].list->v[0], entry.list->v[0]) > 0; at--)
@@ -338,7 +338,7 @@ static struct value member(struct arena *a, struct value v, struct value name)
 /* select, reject, selectattr, rejectattr: [attribute,] [test, [argument]] */
 static struct value choose(struct arena *a, struct value v, const struct arguments *args, bool attribute, bool keep)
 {
-    struct list *in = value_items(a, v);
+    struct list *in = value_items(a, value_true(v) ? v : list_new(a));
     struct value out = list_new(a), test_name = argument(args, attribute ? 1 : 0, NULL, value_none());
     struct arguments rest = {0};
     int test = -1;
@@ -362,7 +362,7 @@ static struct value choose(struct arena *a, struct value v, const struct argumen
 
 static struct value map(struct arena *a, struct value v, const struct arguments *args)
 {
-    struct list *in = value_items(a, v);
+    struct list *in = value_items(a, value_true(v) ? v : list_new(a));
     struct value out = list_new(a), attribute = argument(args, 99, "attribute", value_none()), name = argument(args, 0, NULL, value_none());
     struct arguments rest = {0};
     int filter = name.type == V_STRING ? builtin_filter(name.str) : -1;
@@ -424,6 +424,36 @@ static struct value unique(struct arena *a, struct value v)
     for (size_t i = 0; i < l->n; i++)
         if (!value_contains(a, out, l->v[i]))
             list_put(a, out.list, l->v[i]);
+    return out;
+}
+
+/* Stable; strings without regard to case unless asked, as Jinja does. */
+static struct value sorted(struct arena *a, struct value v, const struct arguments *args)
+{
+    struct list *l = value_items(a, v);
+    struct value out = list_new(a), attribute = argument(args, 2, "attribute", value_none());
+    bool reverse = value_true(argument(args, 0, "reverse", value_bool(false)));
+    bool exact = value_true(argument(args, 1, "case_sensitive", value_bool(false)));
+    struct value *keys = jinja_alloc(a, l->n, sizeof *keys);
+
+    for (size_t i = 0; i < l->n; i++) {
+        struct value item = l->v[i], key = attribute.type == V_STRING ? member(a, item, attribute) : item;
+        size_t at = i;
+
+        if (key.type == V_STRING && !exact)
+            key = value_str(change_case(a, key.str, CASE_LOWER));
+        list_put(a, out.list, item);
+        for (int c; at > 0; at--) {
+            jinja_charge(a, 0);
+            c = value_compare(a, keys[at - 1], key);
+            if (reverse ? c >= 0 : c <= 0)
+                break;
+            keys[at] = keys[at - 1];
+            out.list->v[at] = out.list->v[at - 1];
+        }
+        keys[at] = key;
+        out.list->v[at] = item;
+    }
     return out;
 }
 
@@ -499,6 +529,7 @@ struct value filter_call(struct arena *a, int filter, struct value v, const stru
     case FILTER_selectattr: return choose(a, v, args, true, true);
     case FILTER_rejectattr: return choose(a, v, args, true, false);
     case FILTER_unique: return unique(a, v);
+    case FILTER_sort: return sorted(a, v, args);
     }
     return (struct value){0};
 }
@@ -542,7 +573,7 @@ struct value function_call(struct arena *a, int function, const struct arguments
     case FUNCTION_namespace: case FUNCTION_dict:
         out = dict_new(a);
         for (size_t i = 0; v.type == V_DICT && i < v.dict->n; i++)
-            dict_put(a, out.dict, v.dict->p[i].key, v.dict->p[i].value);
+            dict_put_named(a, out.dict, v.dict->p[i].name, v.dict->p[i].value);
         for (int i = 0; i < args->n_named; i++)
             dict_put(a, out.dict, args->named[i].name, args->named[i].v);
         out.dict->space = function == FUNCTION_namespace;
@@ -660,7 +691,7 @@ static struct value dict_method(struct arena *a, struct value self, struct str n
         return out;
     }
     if (str_is(name, "get")) {
-        found = key.type == V_STRING ? dict_find(a, self.dict, key.str) : NULL;
+        found = dict_find(a, self.dict, value_text(a, key));
         return found ? *found : argument(args, 1, "default", value_none());
     }
     if (str_is(name, "cycle") && args->n && (found = dict_find(a, self.dict, str_of("index0"))))       /* loop.cycle */

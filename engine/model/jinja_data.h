@@ -63,7 +63,8 @@ struct list {
 };
 
 struct pair {
-    struct str key;
+    struct str key;              /* as text: what is compared */
+    struct value name;           /* as it was written: {1: 'a'} has an integer */
     struct value value;
 };
 
@@ -124,6 +125,7 @@ struct value list_new(struct arena *a);
 void list_put(struct arena *a, struct list *l, struct value v);
 struct value dict_new(struct arena *a);
 void dict_put(struct arena *a, struct dict *d, struct str key, struct value v);
+void dict_put_named(struct arena *a, struct dict *d, struct value name, struct value v);
 struct value *dict_find(struct arena *a, const struct dict *d, struct str key);      /* NULL: none */
 
 bool value_true(struct value v);

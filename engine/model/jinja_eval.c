@@ -176,6 +176,12 @@ struct value *dict_find(struct arena *a, const struct dict *d, struct str key)
 
 void dict_put(struct arena *a, struct dict *d, struct str key, struct value v)
 {
+    dict_put_named(a, d, value_str(key), v);
+}
+
+void dict_put_named(struct arena *a, struct dict *d, struct value name, struct value v)
+{
+    struct str key = value_text(a, name);
     struct value *old = dict_find(a, d, key);
 
     if (old) {
@@ -191,7 +197,7 @@ void dict_put(struct arena *a, struct dict *d, struct str key, struct value v)
         d->p = p;
         d->size = size;
     }
-    d->p[d->n++] = (struct pair){key, v};
+    d->p[d->n++] = (struct pair){key, name, v};
 }
 
 const char *value_kind(struct value v)
@@ -285,6 +291,8 @@ bool value_contains(struct arena *a, struct value in, struct value x)
         }
         return false;
     }
+    if (in.type == V_UNDEFINED)
+        return false;
     jinja_fail(a, ERR_INPUT, "'in' asks for %s in %s", value_kind(x), value_kind(in));
 }
 
@@ -325,7 +333,7 @@ static void put_repr(struct arena *a, struct builder *b, struct value v)
         for (size_t i = 0; i < v.dict->n; i++) {
             if (i)
                 builder_text(a, b, ", ", 2, 0);
-            put_repr(a, b, value_str(v.dict->p[i].key));
+            put_repr(a, b, v.dict->p[i].name);
             builder_text(a, b, ": ", 2, 0);
             put_repr(a, b, v.dict->p[i].value);
         }
@@ -367,7 +375,7 @@ struct list *value_items(struct arena *a, struct value v)
     out = list_new(a);
     if (v.type == V_DICT) {
         for (size_t i = 0; i < v.dict->n; i++)
-            list_put(a, out.list, value_str(v.dict->p[i].key));
+            list_put(a, out.list, v.dict->p[i].name);
     } else if (v.type == V_STRING) {
         jinja_charge(a, v.str.len * 8);
         for (size_t i = 0, j; i < v.str.len; i = j) {
@@ -460,8 +468,8 @@ static struct value get(struct run *r, struct value o, struct value key)
 
     if (o.type == V_UNDEFINED)
         jinja_fail(r->a, ERR_INPUT, "a member of something undefined is asked for");
-    if (o.type == V_DICT && key.type == V_STRING) {
-        found = dict_find(r->a, o.dict, key.str);
+    if (o.type == V_DICT) {
+        found = dict_find(r->a, o.dict, value_text(r->a, key));
         return found ? *found : (struct value){0};
     }
     if (o.type == V_LIST && key.type == V_INT) {
@@ -727,7 +735,7 @@ static struct value evaluate(struct run *r, struct scope *s, const struct node *
     case N_DICT:
         v = dict_new(r->a);
         for (const struct node *i = n->a; i; i = i->next->next)
-            dict_put(r->a, v.dict, value_text(r->a, evaluate(r, s, i)), evaluate(r, s, i->next));
+            dict_put_named(r->a, v.dict, evaluate(r, s, i), evaluate(r, s, i->next));
         break;
     case N_GET:
         x = evaluate(r, s, n->a);
@@ -747,11 +755,16 @@ static struct value evaluate(struct run *r, struct scope *s, const struct node *
         x = evaluate(r, s, n->a);
         collect(r, s, n->b, &args);
         r->a->line = n->line;
+        if (n->op < 0)
+            jinja_fail(r->a, ERR_INPUT, "the filter '%.*s' is not supported", (int)n->name.len, n->name.s);
         v = filter_call(r->a, n->op, x, &args);
         break;
     case N_TEST:
         x = evaluate(r, s, n->a);
         collect(r, s, n->b, &args);
+        r->a->line = n->line;
+        if (n->op < 0)
+            jinja_fail(r->a, ERR_INPUT, "the test '%.*s' is not supported", (int)n->name.len, n->name.s);
         v = value_bool(test_call(r->a, n->op, x, &args));
         break;
     case N_NOT:

@@ -16,6 +16,7 @@ struct parser {
     bool trim_next;              /* "-%}": blanks after it vanish */
     bool block_before;           /* a block or comment ended just here: trim_blocks */
     int loops;
+    int branches;                /* inside an if: what is unknown there may never be reached */
 };
 
 static struct node *parse_body(struct parser *p, const char *stop_a, const char *stop_b, const char *stop_c, char *found);
@@ -309,7 +310,7 @@ static struct node *parse_filters(struct parser *p, struct node *n)
             outer = new_node(p, N_FILTER);
             outer->name = expect_name(p);
             outer->op = builtin_filter(outer->name);
-            if (outer->op < 0)
+            if (outer->op < 0 && !p->branches)
                 jinja_fail(p->a, ERR_MODEL, "the filter '%.*s' is not supported", (int)outer->name.len, outer->name.s);
             if (accept(p, "("))
                 outer->b = parse_arguments(p);
@@ -318,7 +319,7 @@ static struct node *parse_filters(struct parser *p, struct node *n)
             outer = new_node(p, N_TEST);
             outer->name = expect_name(p);
             outer->op = builtin_test(outer->name);
-            if (outer->op < 0)
+            if (outer->op < 0 && !p->branches)
                 jinja_fail(p->a, ERR_MODEL, "the test '%.*s' is not supported", (int)outer->name.len, outer->name.s);
             w = peek_word(p);
             if (accept(p, "("))
@@ -560,6 +561,7 @@ static struct node *parse_if(struct parser *p)
     jinja_enter(p->a);
     n->a = parse_expression(p);
     close_tag(p, "%}", true);
+    p->branches++;
     n->b = parse_body(p, "elif", "else", "endif", found);
     if (strcmp(found, "elif") == 0)
         n->c = parse_if(p);
@@ -570,6 +572,7 @@ static struct node *parse_if(struct parser *p)
             close_tag(p, "%}", true);
         }
     }
+    p->branches--;
     jinja_leave(p->a);
     return n;
 }

@@ -74,6 +74,12 @@ end
 {{ 4 is even }} {{ 5 is divisibleby 5 }} {{ 'a' is string and 5 is number }} {{ messages is iterable }} {{ messages is not mapping }} {{ 3 | int + '4' | int }} {{ '2.5' | float }}
 {{ 1.5 + 1 }} {{ 10 // 4 }} {{ 'ab' * 3 }} {{ (1, 2) | last }} {{ [3,1] | first }} {{ 'abc' | reverse }} {{ -3 | abs }} {{ 'a\\nb\\n\\nc' | indent(2) }}
 """,
+'more': """{{ [3, 1, 2] | sort }} {{ ['b', 'A', 'c'] | sort }} {{ ['b', 'A'] | sort(reverse=true) }} {{ messages | sort(attribute='role') | map(attribute='role') | join }}
+{{ {1: 'x', 10: 'y', 2: 'z'} | dictsort | map('last') | join }} {{ {1: 'x'}[1] }} {{ {2: 'a'}.get(2) }} {% for k, v in {1: 2}.items() %}{{ k + v }}{% endfor %} {{ 'a' in nothing }}
+{{ none | selectattr('x') | list | length }} {% if false %}{{ 1 | never_there }}{% endif %} {{ messages | rejectattr('role', 'in', ['user']) | list | length }}
+{{ messages[0].content[:3] ~ '|' ~ messages[0]['content'][-2:] }} {{ loop is defined }} {{ messages | first | length }} {{ 'x' is in ['x', 'y'] }} {{ [1, 2] == [1, 2] }}
+{% set a, b = 1, 'two' %}{{ a }}{{ b }} {% set l = [1] + [2] %}{{ l | join(',') }} {{ (messages | length > 1) | string | lower }} {{ 'a' if messages[1] is defined else 'b' }}
+""",
 'macro': """{% macro say(who, what='nothing', mark=':') %}
 {{ who }}{{ mark }} {{ what }}
 {% endmacro %}
