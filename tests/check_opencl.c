@@ -82,8 +82,8 @@ static void put_all(const struct device_ops *ops, struct device *d, const struct
     ck_assert_msg(rc == 1, "%s", e.text);
 }
 
-/* Single jobs, as the forward pass drives several devices: what a back end has not, the CPU does. mine: experts of this residue are
- * computed by dev, the others by cpu at the same time (0: all by dev). */
+/* Single jobs, as the forward pass drives several devices: what a back end has not, the CPU does. split: every split-th expert is
+ * computed by the CPU at the same time (0: all by dev). */
 static void run_jobs(const struct device_ops *ops, struct device *dev, struct device *cpu, const struct hparams *hp, int layer, int rows, int pos,
                      int split, float *x)
 {
@@ -104,7 +104,7 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, struct de
 
     ck_assert_int_eq(cpu_device_ops.route(cpu, &r, &e), 0);
     for (int ex = 0; ex < hp->n_experts; ex++) {
-        int first = n, to = split && ex % split ? 1 : 0;
+        int first = n, to = split && ex % split == 0 ? 1 : 0;
 
         for (int i = 0; i < rows * used; i++)
             if (experts[i] == ex) {

@@ -1,0 +1,291 @@
+/* The engine with an OpenCL device beside the CPU: any plan and any switching between tokens leaves text and logits as they are, and a
+ * device that goes away in the middle of an answer costs nothing but a notice. Skips where there is no OpenCL device. */
+#include "engine/run/engine.h"
+#include "gpu/opencl.h"
+#include "tests/golden.h"
+#include "tests/support.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct device_ops *const backends[] = {&opencl_device_ops, &cpu_device_ops, NULL};
+static char cache_dir[256], notices[8192];
+
+static bool have_device(void)
+{
+    struct device_info info[DEVICE_MAX];
+    char why[256];
+    int n = opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why);
+
+    if (n == 0 || info[0].why_not[0])
+        fprintf(stderr, "skipped: %s\n", n ? info[0].why_not : why);
+    return n && !info[0].why_not[0];
+}
+
+static void hear_log(void *ctx, const char *line)
+{
+    size_t n = strlen(notices);
+
+    (void)ctx;
+    snprintf(notices + n, sizeof notices - n, "%s\n", line);
+}
+
+static struct engine *open_model(const char *path, int convert, enum kv_type kv)
+{
+    struct engine_config c = {.model_path = path, .context = 512, .n_threads = 2, .ubatch = 32, .batch = 64, .kv_k = kv, .kv_v = kv, .convert = convert,
+                              
+                              .exact = true, .no_tokenizer = true, .backends = backends, .device_selector = getenv("MOETOP_OPENCL"), .cache_dir = cache_dir, .log = hear_log};
+    struct engine *g = NULL;
+    struct error e = {0};
+
+    if (engine_open(&g, &c, &e) < 0)
+        ck_abort_msg("%s", e.text);
+    return g;
+}
+
+static struct engine *open_demo(void)
+{
+    char path[4200];
+
+    snprintf(path, sizeof path, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
+    return open_model(path, -1, KV_F16);
+}
+
+static void place(struct engine *g, const char *spec)
+{
+    struct error e = {0};
+
+    if (engine_place(g, spec, &e) < 0 || engine_settle(g, &e) < 0)
+        ck_abort_msg("%s: %s", spec, e.text);
+}
+
+struct heard {
+    char text[32768];
+    size_t len;
+    int tokens, lose_at;         /* lose_at: after so many tokens the device is gone */
+    long countdown;
+};
+
+static int hear(void *ctx, struct event *ev)
+{
+    struct heard *h = ctx;
+
+    if (ev->kind == EVENT_TOKEN) {
+        ck_assert_uint_lt(h->len + ev->token.len, sizeof h->text);
+        memcpy(h->text + h->len, ev->token.text, ev->token.len + 1u);
+        h->len += ev->token.len;
+        h->tokens += ev->token.id >= 0;
+        if (h->lose_at && h->tokens == h->lose_at)
+            opencl_fail_after(h->countdown, true);
+    } else if (ev->kind == EVENT_NOTICE) {
+        hear_log(NULL, ev->text);
+    }
+    return 0;
+}
+
+static void answer(struct engine *g, const char *prompt, int n, float temperature, struct heard *h)
+{
+    char text[256];
+    struct message m = {ROLE_USER, text};
+    struct turn t = {.messages = &m, .n_messages = 1, .raw = true, .max_tokens = n, .ignore_eos = true,
+                     .sampling = {.temperature = temperature, .top_p = 1.0f, .repeat_penalty = 1.0f, .seed = 11}};
+    struct turn_done_event done;
+    struct error e = {0};
+
+    snprintf(text, sizeof text, "%s", prompt);
+    h->len = 0;
+    h->tokens = 0;
+    h->text[0] = '\0';
+    ck_assert_msg(engine_turn(g, &t, hear, h, &done, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(h->tokens, n);
+}
+
+static uint64_t device_jobs(struct engine *g)
+{
+    const struct telemetry *t = engine_telemetry(g);
+
+    return t->n_devices > 1 ? t->devices[1].jobs : 0;
+}
+
+START_TEST(every_plan_same_text)
+{
+    static const char *const plans[] = {"gpu", "layers:3", "layers:first:2", "experts:7", "attention-gpu", "experts-gpu", "hot:2M", "memory:3M", "balanced"};
+    static struct heard want, got;
+    struct engine *g;
+
+    if (!have_device())
+        return;
+    g = open_demo();
+    answer(g, "Once upon a time there was a dragon who", 60, 0.8f, &want);
+    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
+        uint64_t jobs;
+
+        place(g, plans[i]);
+        jobs = device_jobs(g);
+        engine_session_clear(g);
+        answer(g, "Once upon a time there was a dragon who", 60, 0.8f, &got);
+        ck_assert_msg(strcmp(got.text, want.text) == 0, "plan %s: \"%s\" instead of \"%s\"", plans[i], got.text, want.text);
+        if (strcmp(plans[i], "balanced") != 0)
+            ck_assert_msg(device_jobs(g) > jobs, "%s: nothing ran on the device", plans[i]);
+    }
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(switching_keeps_the_text)
+{
+    static struct heard want, got;
+    struct error e = {0};
+    struct engine *g;
+    uint64_t weights;
+
+    if (!have_device())
+        return;
+    g = open_demo();
+    answer(g, "The little fox", 200, 0.0f, &want);
+    engine_session_clear(g);
+    place(g, "cpu");
+    weights = engine_telemetry(g)->devices[0].weight_bytes;
+    ck_assert_int_eq(engine_script_set(g, "5:gpu,20:hot:3M,31:balanced,44:cpu,57:layers:4,70:experts-gpu,90:attention-gpu,110:gpu,130:cpu,150:experts:3,170:gpu,190:cpu", &e), 0);
+    answer(g, "The little fox", 200, 0.0f, &got);
+    ck_assert_str_eq(got.text, want.text);
+    ck_assert_uint_gt(device_jobs(g), 100);
+    place(g, "cpu");
+    ck_assert_uint_eq(engine_telemetry(g)->devices[1].weight_bytes, 0);
+    ck_assert_uint_eq(engine_telemetry(g)->devices[1].kv_bytes, 0);
+    ck_assert_uint_eq(engine_telemetry(g)->devices[0].weight_bytes, weights);
+    engine_close(g);
+}
+END_TEST
+
+/* Random plans, one between every two chunks: every attention block, expert and the head anywhere. */
+static void random_plan(struct engine *g, unsigned *seed)
+{
+    const struct hparams *hp = &engine_info(g)->model->hp;
+    struct plan *p = plan_new("random", hp->n_layers, hp->n_experts);
+    struct error e = {0};
+
+    for (int i = 0; i < hp->n_layers * hp->n_experts; i++) {
+        *seed = *seed * 1664525u + 1013904223u;
+        p->experts[i] = *seed >> 30 & 1;
+        p->attention[i / hp->n_experts] = *seed >> 29 & 1;
+        p->head = *seed >> 28 & 1;
+    }
+    if (engine_plan_set(g, p, &e) < 0 || engine_settle(g, &e) < 0)
+        ck_abort_msg("%s", e.text);
+}
+
+static float *logits_of(struct engine *g, const int *ids, int n, int chunk, unsigned seed)
+{
+    float *logits = calloc((size_t)n * (size_t)engine_info(g)->model->hp.n_vocab, sizeof *logits);
+    struct error e = {0};
+
+    engine_session_clear(g);
+    for (int at = 0; at < n; at += chunk) {
+        int rows = n - at < chunk ? n - at : chunk;
+
+        if (seed)
+            random_plan(g, &seed);
+        ck_assert_msg(engine_eval(g, ids + at, rows, logits + (size_t)at * (size_t)engine_info(g)->model->hp.n_vocab, true, &e) == 0, "%s", e.text);
+    }
+    return logits;
+}
+
+static const char *const checkpoints[] = {"phimoe-quirk-f32", "phimoe-16x-bf16", "phimoe-window-f32", "phimoe-longrope-f32"};
+
+/* The golden checkpoints: float as they are (logits within 1e-4 of the golden numbers, as on the CPU), then packed as Q8_0 and Q4_0 (the
+ * same bits as the CPU). */
+START_TEST(checkpoints_match)
+{
+    static const int types[] = {-1, DTYPE_Q8_0, DTYPE_Q4_0};
+    char path[256];
+    char why[4200];
+    struct golden golden;
+
+    if (!have_device())
+        return;
+    snprintf(path, sizeof path, "golden/phimoe/%s/golden.safetensors", checkpoints[_i]);
+    ck_assert_msg(golden_open(&golden, support_path(path), why, sizeof why) == 0, "%s", why);
+    snprintf(path, sizeof path, "golden/phimoe/%s", checkpoints[_i]);
+    for (int k = 0; k < 3; k++) {
+        struct engine *g = open_model(support_path(path), types[k], KV_F32);
+        const int n = golden.n, vocab = golden.n_vocab;
+        float *cpu = logits_of(g, golden.input_ids, n, n, 0);
+
+        for (int v = 0; v < 3; v++) {
+            static const int chunks[] = {64, 7, 1};
+            bool whole = strstr(checkpoints[_i], "longrope") != NULL;    /* its prompt must be seen at once */
+            float *got;
+            double worst = 0, far = 0;
+
+            place(g, "gpu");
+            got = logits_of(g, golden.input_ids, n, whole ? n : chunks[v], v ? 77u + (unsigned)v : 0);
+            for (int i = 0; i < n * vocab; i++) {
+                double a = fabs((double)got[i] - (double)cpu[i]), b = fabs((double)got[i] - (double)golden.logits[i]);
+
+                worst = a > worst || a != a ? a : worst;
+                far = b > far || b != b ? b : far;
+            }
+            if (types[k] < 0)
+                ck_assert_msg(far <= GOLDEN_TOLERANCE && worst <= 1e-4, "%s: %g from the golden logits, %g from the CPU", checkpoints[_i], far, worst);
+            else
+                ck_assert_msg(worst == 0 && memcmp(got, cpu, (size_t)(n * vocab) * 4) == 0, "%s as type %d, chunks of %d: off by %g", checkpoints[_i], types[k],
+                              chunks[v], worst);
+            free(got);
+        }
+        free(cpu);
+        engine_close(g);
+    }
+    golden_close(&golden);
+}
+END_TEST
+
+/* The device fails at the n-th call after a token and every one after it: the text goes on to its end, and a line says why. */
+START_TEST(losing_the_device)
+{
+    static const long after[] = {0, 1, 2, 3, 7, 20, 33, 150};
+    static const char *const plans[] = {"gpu", "experts-gpu", "attention-gpu", "layers:4"};
+    static struct heard want, got;
+    struct engine *g;
+
+    if (!have_device())
+        return;
+    g = open_demo();
+    answer(g, "One day", 30, 0.0f, &want);
+    engine_close(g);
+    for (size_t i = 0; i < sizeof after / sizeof after[0]; i++) {
+        g = open_demo();
+        place(g, plans[i % 4]);
+        notices[0] = '\0';
+        got.lose_at = 12;
+        got.countdown = after[i];
+        answer(g, "One day", 30, 0.0f, &got);
+        ck_assert_str_eq(got.text, want.text);
+        ck_assert_msg(strstr(notices, "OpenCL") && strstr(notices, "CPU"), "plan %s, call %ld: notices \"%s\"", plans[i % 4], after[i], notices);
+        opencl_fail_after(-1, false);
+        engine_close(g);
+    }
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("opencl_engine");
+    TCase *c = tcase_create("engine");
+
+    snprintf(cache_dir, sizeof cache_dir, "%s", support_tmpdir());
+    tcase_set_timeout(c, 240);
+    tcase_add_test(c, every_plan_same_text);
+    tcase_add_test(c, switching_keeps_the_text);
+    tcase_add_loop_test(c, checkpoints_match, 0, 4);
+    tcase_add_test(c, losing_the_device);
+    suite_add_tcase(s, c);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
