@@ -2,6 +2,7 @@
  * Templates rather than one big printf: prose stays prose, and a marker that no table answers to is an error of the build. */
 #include "app/documents.h"
 
+#include "app/chat_commands.h"
 #include "engine/placement/planner.h"
 #include "ui/keys.h"
 
@@ -195,6 +196,7 @@ static const struct {
     {"@EXIT@", print_exit},
     {"@KEYS@", keys_print_man},
     {"@PLACEMENTS@", print_placements},
+    {"@COMMANDS@", chat_commands_print_man},
 };
 
 static int marker_line(const char *line, FILE *f)

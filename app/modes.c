@@ -7,6 +7,7 @@
 #include "app/batch.h"
 #include "app/documents.h"
 #include "app/fit.h"
+#include "app/linemode.h"
 #include "app/oneshot.h"
 #include "app/place.h"
 #include "app/quantize.h"
@@ -68,13 +69,16 @@ static int print_man_run(struct options *o, struct error *e)
     return documents_man(o->print_man, stdout, e);
 }
 
-static int chat_none(struct options *o, struct error *e)
+/* On the screen where that is possible, else line by line. */
+static int chat_any(struct options *o, struct error *e)
 {
-    const char *term = getenv("TERM");
+    int rc;
 
-    if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !o->plain && !o->screen_reader && term && strcmp(term, "dumb") != 0)
-        return chat_run(o, e);
-    return error_set(e, ERR_USAGE, "no prompt; give one with -p");
+    if (linemode_wanted(o))
+        return linemode_run(o, e);
+    rc = chat_run(o, e);
+    /* The terminal cannot address its cursor: nothing was shown yet, so line mode takes over. */
+    return rc == ERR_USAGE ? linemode_run(o, e) : rc;
 }
 
 static const struct mode modes[] = {
@@ -92,7 +96,7 @@ static const struct mode modes[] = {
     {"bench", "measure speed", bench_wanted, bench_mode_run},
     {"one-shot", "one answer on standard output", oneshot_wanted, oneshot_run},
     {"quantize", "write a model rounded to another type", quantize_wanted, quantize_run},
-    {"chat", "the chat", always, chat_none},
+    {"chat", "the chat", always, chat_any},
 };
 
 const struct mode *mode_choose(const struct options *o)

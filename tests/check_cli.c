@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -292,6 +294,141 @@ START_TEST(control_characters_of_a_file_name_are_escaped)
 }
 END_TEST
 
+/* ---- the chat line by line ---- */
+
+START_TEST(messages_from_a_pipe)
+{
+    expect("printf 'Hello\n/show temp\n\"\"\"Tell me\na story.\"\"\"\nHi' | $M -n 12 --temp 0 --pace off", 0);
+    ck_assert_msg(strstr(out, "temp ") && !strchr(out, 27), "%s", out);
+    expect("printf 'Hello' | $M --pace off -m /no/such/model.gguf", 3);
+    expect("$M </dev/null", 0);
+    ck_assert_str_eq(out, "");
+    expect("printf 'Hello\n' | $M -n 300 --ignore-eos --pace off >/dev/full", 5);
+    ck_assert_msg(strstr(err, "No space left"), "%s", err);
+    expect("printf 'Hello\n' | $M --screen-reader -n 8 --pace off", 0);
+    ck_assert_msg(!strncmp(out, "Screen reader mode, set by flag --screen-reader.", 48) && strstr(out, "\nAssistant:\n") && strstr(out, "End of answer. "),
+                  "%s", out);
+}
+END_TEST
+
+/* A terminal of our own: what a user types and what comes back. */
+struct session {
+    pid_t pid;
+    int fd;
+    size_t n;
+};
+
+/* More options after argv[0]; TERM as given. */
+static void session_open(struct session *s, const char *term, const char *const *arguments)
+{
+    char state[300];
+
+    snprintf(state, sizeof state, "%s/state", support_tmpdir());
+    s->n = 0;
+    *out = 0;
+    s->pid = forkpty(&s->fd, NULL, NULL, NULL);
+    ck_assert_int_ge(s->pid, 0);
+    if (s->pid == 0) {
+        char *argv[16] = {"moetop"};
+
+        for (int i = 0; arguments[i]; i++)
+            argv[i + 1] = (char *)arguments[i];
+        setenv("TERM", term, 1);
+        setenv("XDG_STATE_HOME", state, 1);
+        setenv("XDG_CONFIG_HOME", state, 1);
+        execv(binary, argv);
+        _exit(127);
+    }
+}
+
+/* Reads until text stands in the output, at most 30 seconds. */
+static void session_await(struct session *s, const char *text)
+{
+    for (int i = 0; i < 600; i++) {
+        struct pollfd p = {.fd = s->fd, .events = POLLIN};
+
+        if (strstr(out, text))
+            return;
+        if (poll(&p, 1, 50) > 0) {
+            ssize_t got = read(s->fd, out + s->n, sizeof out - 1 - s->n);
+
+            if (got <= 0)
+                break;
+            s->n += (size_t)got;
+            out[s->n] = 0;
+        }
+    }
+    ck_assert_msg(strstr(out, text) != NULL, "'%s' never came; so far: %s", text, out);
+}
+
+/* Forgets what came so far, then types. */
+static void session_type(struct session *s, const char *text)
+{
+    s->n = 0;
+    *out = 0;
+    ck_assert_int_eq(write(s->fd, text, strlen(text)), (ssize_t)strlen(text));
+}
+
+static int session_end(struct session *s)
+{
+    int status;
+    char rest[4096];
+
+    while (read(s->fd, rest, sizeof rest) > 0)
+        ;
+    close(s->fd);
+    ck_assert_int_eq(waitpid(s->pid, &status, 0), s->pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+START_TEST(line_mode_on_a_terminal)
+{
+    struct session s;
+
+    session_open(&s, _i ? "xterm-256color" : "dumb", _i ? (const char *const []){"--plain", "--pace", "off", "-n", "12", "--temp", "0", NULL}
+                                                        : (const char *const []){"--pace", "off", "-n", "12", "--temp", "0", NULL});
+    session_await(&s, "> ");
+    session_type(&s, "Hello\n");
+    session_await(&s, "moetop: ");
+    session_await(&s, "> ");
+    session_type(&s, "/show temp\n");
+    session_await(&s, "temp ");
+    session_await(&s, "> ");
+    ck_assert_msg(!strchr(out, 27), "an escape: %s", out);
+    session_type(&s, "typed");
+    session_await(&s, "typed");
+    session_type(&s, "\003");                    /* drops the line */
+    session_await(&s, "\n> ");
+    session_type(&s, "\003");
+    session_await(&s, "once more quits");
+    if (_i) {
+        session_type(&s, "\003");
+        ck_assert_int_eq(session_end(&s), 130);
+    } else {
+        session_await(&s, "> ");
+        session_type(&s, "\004");
+        ck_assert_int_eq(session_end(&s), 0);
+    }
+}
+END_TEST
+
+/* The terminal goes away in the middle of an answer: the transcript has what was shown. */
+START_TEST(a_terminal_that_goes_away)
+{
+    struct session s;
+    char command[600];
+
+    session_open(&s, "dumb", (const char *const []){"--pace", "50", "-n", "900", "--ignore-eos", "--temp", "0", NULL});
+    session_await(&s, "> ");
+    session_type(&s, "Tell me a story about a fox.\n");
+    session_await(&s, "upon");
+    close(s.fd);                 /* SIGHUP */
+    ck_assert_int_eq(waitpid(s.pid, NULL, 0), s.pid);
+    snprintf(command, sizeof command, "grep -q 'upon' '%s'/state/moetop/chats/*.json", support_tmpdir());
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("cli");
@@ -309,6 +446,9 @@ static Suite *suite(void)
     tcase_add_test(t, a_reader_that_leaves);
     tcase_add_test(t, a_model_that_vanishes_or_shrinks);
     tcase_add_test(t, the_bundled_model_is_found);
+    tcase_add_test(t, messages_from_a_pipe);
+    tcase_add_loop_test(t, line_mode_on_a_terminal, 0, 2);
+    tcase_add_test(t, a_terminal_that_goes_away);
     tcase_add_test(t, control_characters_of_a_file_name_are_escaped);
     suite_add_tcase(s, t);
     return s;
