@@ -10,6 +10,7 @@
 #include "app/linemode.h"
 #include "app/oneshot.h"
 #include "app/place.h"
+#include "app/profile.h"
 #include "app/quantize.h"
 #include "app/tokenize.h"
 
@@ -29,6 +30,8 @@ static bool tokenize_wanted(const struct options *o) { return o->tokenize; }
 static bool detokenize_wanted(const struct options *o) { return o->detokenize; }
 static bool bench_wanted(const struct options *o) { return o->bench || o->microbench; }
 static bool compare_wanted(const struct options *o) { return o->compare; }
+static bool profile_wanted(const struct options *o) { return o->profile_experts; }
+static bool suggest_wanted(const struct options *o) { return o->suggest; }
 static bool always(const struct options *o) { return true; }
 
 static int help_run(struct options *o, struct error *e)
@@ -93,6 +96,8 @@ static const struct mode modes[] = {
     {"detokenize", "print the text of ids", detokenize_wanted, detokenize_run},
     {"fit", "what a model needs and what is free", fit_wanted, fit_run},
     {"compare", "compare placements", compare_wanted, compare_mode_run},
+    {"profile-experts", "count experts over a text", profile_wanted, profile_mode_run},
+    {"suggest", "make a plan from a profile", suggest_wanted, suggest_mode_run},
     {"bench", "measure speed", bench_wanted, bench_mode_run},
     {"one-shot", "one answer on standard output", oneshot_wanted, oneshot_run},
     {"quantize", "write a model rounded to another type", quantize_wanted, quantize_run},

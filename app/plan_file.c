@@ -411,17 +411,17 @@ static void print_name(FILE *f, const char *name)
     fputs("\"\n", f);
 }
 
-int plan_file_write(const struct plan *p, const char *path, const struct plan_shape *shape, struct error *e)
+int plan_file_text(const struct plan *p, const struct plan_shape *shape, char **text, size_t *n, struct error *e)
 {
     uint8_t *set = mem_alloc((size_t)p->n_layers + (size_t)p->n_experts, 1);
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = set ? open_memstream(&text, &n) : NULL;
-    int rc;
+    char *made = NULL;
+    FILE *f = set ? open_memstream(&made, n) : NULL;
+    int rc = 0;
 
+    *text = NULL;
     if (!f) {
         mem_free(set);
-        return error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
+        return error_set(e, ERR_MEMORY, "out of memory for a plan file");
     }
     fprintf(f, "# A placement of moetop: rules in order, what they leave out is on the CPU.\n");
     print_name(f, p->name);
@@ -430,9 +430,22 @@ int plan_file_write(const struct plan *p, const char *path, const struct plan_sh
     fprintf(f, "experts:\n");
     print_experts(f, p, shape, set, set + p->n_layers);
     fprintf(f, "head: %s\n", p->head == shape->gpu && p->head ? "gpu" : shape->devices[p->head]);
-    rc = fclose(f) == 0 ? file_replace(path, text, n, e) : error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
-    free(text);
+    if (fclose(f) != 0 || !(*text = mem_string_n(made, *n)))
+        rc = error_set(e, ERR_MEMORY, "out of memory for a plan file");
+    free(made);
     mem_free(set);
+    return rc;
+}
+
+int plan_file_write(const struct plan *p, const char *path, const struct plan_shape *shape, struct error *e)
+{
+    char *text;
+    size_t n;
+    int rc = plan_file_text(p, shape, &text, &n, e);
+
+    if (rc == 0)
+        rc = file_replace(path, text, n, e);
+    mem_free(text);
     return rc;
 }
 

@@ -26,6 +26,8 @@ struct plan_shape {
 int plan_file_read(struct plan **out, const char *path, const struct plan_shape *shape, struct error *e);
 /* The same from memory; name stands for the file in errors. */
 int plan_file_parse(struct plan **out, const char *text, size_t size, const char *name, const struct plan_shape *shape, struct error *e);
+/* The file's text, mem_* memory. ERR_MEMORY. */
+int plan_file_text(const struct plan *p, const struct plan_shape *shape, char **text, size_t *n, struct error *e);
 /* Whole or not at all (written beside it, then renamed). */
 int plan_file_write(const struct plan *p, const char *path, const struct plan_shape *shape, struct error *e);
 
