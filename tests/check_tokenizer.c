@@ -372,6 +372,30 @@ START_TEST(rules_of_tokenizer_json)
 }
 END_TEST
 
+/* Many texts for one id: they must not fill the table that is searched until a free place comes. */
+START_TEST(one_id_for_many_texts)
+{
+    struct fixture x;
+    struct error e = {0};
+    char json[32768] = "{\"added_tokens\": [";
+    size_t at = strlen(json);
+    int *ids, n;
+
+    for (int i = 0; i < 300; i++)
+        at += (size_t)sprintf(json + at, "%s{\"id\": 0, \"content\": \"<%d>\"}", i ? "," : "", i);
+    at += (size_t)sprintf(json + at, "], \"model\": {\"merges\": [], \"vocab\": {");
+    for (int i = 0; i < 300; i++)
+        at += (size_t)sprintf(json + at, "%s\"v%d\": 1", i ? "," : "", i);
+    strcpy(json + at, "}}}");
+    ck_assert(open_at(&x, write_folder(json)));
+    ck_assert_int_eq(tokenizer_find(x.t, "nowhere", 7), -1);
+    ck_assert_int_eq(tokenizer_encode(x.t, "a<7>b<299>", 10, true, &ids, &n, &e), 0);
+    ck_assert_int_eq(n, 2);
+    mem_free(ids);
+    close_it(&x);
+}
+END_TEST
+
 static const struct { const char *json, *says; } damaged[] = {
     {"", "tokenizer.json"},
     {"{\"model\": {\"type\": \"BPE\", ", "tokenizer.json:1:"},
@@ -452,6 +476,7 @@ static Suite *suite(void)
     tcase_add_test(c, stream_holds_back_half_code_points);
     tcase_add_test(c, long_text_costs_n_log_n);
     tcase_add_loop_test(c, rules_of_tokenizer_json, 0, sizeof made / sizeof *made);
+    tcase_add_test(c, one_id_for_many_texts);
     tcase_add_loop_test(c, damaged_files_are_refused, 0, sizeof damaged / sizeof *damaged);
     tcase_add_test(c, every_allocation_may_fail);
     suite_add_tcase(s, c);

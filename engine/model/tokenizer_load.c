@@ -12,6 +12,8 @@
 #include <string.h>
 
 #define SOURCE "tokenizer.json"
+/* Tables are at most half full, where real vocabularies stay below a hundred steps; a file made to collide is refused, not waited for. */
+#define PROBES_MAX 2000
 
 static int no_memory(struct error *e)
 {
@@ -31,11 +33,14 @@ static const char *keep_text(struct tokenizer *t, const char *text, size_t len)
     return at;
 }
 
-static int make_tables(struct tokenizer *t, int n, size_t pool, struct error *e)
+/* texts: how many will be set, which may be more than there are ids: the index must never fill up. */
+static int make_tables(struct tokenizer *t, int n, size_t texts, size_t pool, struct error *e)
 {
     uint32_t size = 16;
 
-    while (size < (uint32_t)n * 2)
+    if (texts > INT_MAX / 4)
+        return error_set(e, ERR_MODEL, "the tokenizer has %zu tokens; that cannot be", texts);
+    while (size < texts * 2)
         size *= 2;
     t->pieces = mem_alloc((size_t)n, sizeof *t->pieces);
     t->index = mem_alloc(size, sizeof *t->index);
@@ -77,7 +82,7 @@ static int set_piece(struct tokenizer *t, int id, const char *text, size_t len, 
     p->len = (uint32_t)len;
     p->rank = INT32_MAX;
     p->in_model = false;
-    for (uint32_t i = (uint32_t)tokenizer_hash(text, len);; i++) {
+    for (uint32_t start = (uint32_t)tokenizer_hash(text, len), i = start; i - start < PROBES_MAX; i++) {
         int32_t *slot = &t->index[i & t->index_mask];
 
         if (*slot < 0) {
@@ -87,6 +92,7 @@ static int set_piece(struct tokenizer *t, int id, const char *text, size_t len, 
         if (t->pieces[*slot].len == len && memcmp(t->pieces[*slot].text, text, len) == 0)
             return 0;
     }
+    return error_set(e, ERR_MODEL, "the tokenizer's vocabulary is made to collide");
 }
 
 static int trie_add(struct trie *tr, const char *text, size_t len, int added, struct error *e)
@@ -213,7 +219,7 @@ static bool add_merge(struct tokenizer *t, const char *a, size_t na, const char 
     if (left < 0 || right < 0 || id < 0)
         return false;
     h = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9e3779b97f4a7c15u;
-    for (uint32_t i = (uint32_t)(h >> 32);; i++) {
+    for (uint32_t start = (uint32_t)(h >> 32), i = start; i - start < PROBES_MAX; i++) {
         struct merge *m = &t->merges[i & t->merge_mask];
 
         if (m->left < 0 || (m->left == left && m->right == right)) {
@@ -221,6 +227,7 @@ static bool add_merge(struct tokenizer *t, const char *a, size_t na, const char 
             return true;
         }
     }
+    return false;
 }
 
 /* ---- tokenizer.json ---- */
@@ -456,7 +463,7 @@ static int load_json(struct tokenizer *t, const void *data, size_t size, struct 
     status = measure(vocab, json_object_get(root, "added_tokens"), &n, &pool, e);
     /* the normalizer's texts go into the same pool */
     if (status == 0)
-        status = make_tables(t, n, pool + json_array_size(json_object_get(root, "added_tokens")) + 4096, e);
+        status = make_tables(t, n, json_object_size(vocab) + json_array_size(json_object_get(root, "added_tokens")), pool + 4096, e);
     if (status < 0)
         goto out;
     json_object_foreach(vocab, key, value) {
@@ -604,7 +611,7 @@ static int load_gguf(struct tokenizer *t, const struct weight_file *f, struct er
             return error_set(e, ERR_MODEL, "%s: token %zu is no text", weight_file_path(f), i);
         pool += v.len + 1;
     }
-    status = make_tables(t, (int)tokens.len, pool + 64, e);
+    status = make_tables(t, (int)tokens.len, tokens.len, pool + 64, e);
     if (status == 0)
         status = read_gguf_pieces(t, tokens, weight_file_meta(f, "tokenizer.ggml.token_type"), e);
     if (status == 0)

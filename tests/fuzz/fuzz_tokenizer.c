@@ -1,8 +1,10 @@
-/* Fuzz target: tokenizers. An input that starts with `{` is a tokenizer.json, loaded and tried on a text; any other is a text for the
- * bundled model's tokenizer, which must give it back byte for byte. The first byte chooses whether special tokens are read. */
+/* Fuzz target: tokenizers. An input that starts with `{` is a tokenizer.json, one with `GGUF` a model file: both are loaded, with the chat
+ * template, and tried on a text. Any other is a text for the bundled model's tokenizer, which must give it back byte for byte; its first
+ * byte chooses whether special tokens are read. */
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 #include "engine/file/weights.h"
+#include "engine/model/chat_template.h"
 #include "engine/model/tokenizer.h"
 
 #include <stdint.h>
@@ -59,36 +61,64 @@ static void put(const char *path, const void *data, size_t n)
     must(f && fwrite(data, 1, n, f) == n && fclose(f) == 0);
 }
 
-static void check_json(const uint8_t *data, size_t size)
+static void check_chat(const struct weight_file *f, const struct tokenizer *t)
 {
-    static char dir[64], path[96];
+    static char hi[] = "Hi <|end|>";
+    struct message m = {ROLE_USER, hi};
+    struct chat_template *c;
+    struct error e = {0};
+    int *ids, n, starts[2];
+
+    if (chat_template_load(&c, f, t, &e) < 0)
+        return;
+    if (chat_template_encode(c, &m, 1, true, &ids, &n, starts, &e) == 0) {
+        must(starts[0] == 0 && starts[1] >= 0 && starts[1] <= n);
+        mem_free(ids);
+    }
+    chat_template_free(c);
+}
+
+static void check_file(const char *path, const uint8_t *data, size_t size)
+{
     struct weight_file *f;
     struct tokenizer *t;
     struct error e = {0};
+
+    if (weight_file_open(&f, path, true, &e) < 0) {
+        must(e.code && e.text[0]);
+        return;
+    }
+    if (tokenizer_load(&t, f, &e) == 0) {
+        check_text(t, "Hello, <|end|> a\xe2\x96\x81 b\xff", 20, true, false);
+        check_text(t, (const char *)data, size < 400 ? size : 400, false, false);
+        check_chat(f, t);
+        tokenizer_free(t);
+    } else
+        must(e.code && e.text[0]);
+    weight_file_close(f);
+}
+
+static void check_model(const uint8_t *data, size_t size, bool json)
+{
+    static char dir[64];
+    char path[96];
 
     if (!dir[0]) {
         snprintf(dir, sizeof dir, "%s", "/tmp/fuzz-tokenizer-XXXXXX");
         must(mkdtemp(dir) != NULL);
         snprintf(path, sizeof path, "%s/config.json", dir);
         put(path, "{\"model_type\": \"phimoe\"}", 24);
-        snprintf(path, sizeof path, "%s/tokenizer.json", dir);
     }
+    snprintf(path, sizeof path, "%s/%s", dir, json ? "tokenizer.json" : "model.bin");
     put(path, data, size);
-    if (weight_file_open(&f, dir, true, &e) == 0) {
-        if (tokenizer_load(&t, f, &e) == 0) {
-            check_text(t, "Hello, <|end|> a\xe2\x96\x81 b\xff", 20, true, false);
-            check_text(t, (const char *)data, size < 400 ? size : 400, false, false);
-            tokenizer_free(t);
-        } else
-            must(e.code && e.text[0]);
-        weight_file_close(f);
-    }
+    check_file(json ? dir : path, data, size);
+    unlink(path);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size && data[0] == '{')
-        check_json(data, size);
+    if ((size && data[0] == '{') || (size > 4 && memcmp(data, "GGUF", 4) == 0))
+        check_model(data, size, data[0] == '{');
     else if (size) {
         bool special = data[0] & 1;
         /* a word mark in the text comes back as a blank, and special tokens swallow blanks */
