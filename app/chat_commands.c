@@ -555,6 +555,25 @@ static int run_stats(struct conversation *c, const char *arguments)
     return output(c, &b);
 }
 
+/* L17/E9, also l17 e9 and 17 9. */
+static int run_experts(struct conversation *c, const char *arguments)
+{
+    int layer = -1, expert = -1, end = 0;
+    const char *s = blank(arguments);
+
+    s += *s == 'L' || *s == 'l';
+    if (sscanf(s, "%d%n", &layer, &end) == 1) {
+        s += end;
+        s += strspn(s, " \t/,.");
+        s += *s == 'E' || *s == 'e';
+        end = 0;
+        if (sscanf(s, "%d%n", &expert, &end) == 1 && !*blank(s + end))
+            return conversation_expert(c, layer, expert);
+    }
+    conversation_say(c, SAY_TROUBLE, "/experts L17/E9: which of this chat's tokens chose expert 9 of layer 17 (both counted from 0)");
+    return -1;
+}
+
 static int run_quit(struct conversation *c, const char *arguments)
 {
     conversation_quit(c);
@@ -574,6 +593,7 @@ static const struct chat_command table[] = {
     {"/save", "", "[FILE]", "save the chat now, or a copy of it: NAME, FILE.json, FILE.md", run_save, NULL},
     {"/load", "/list", "[NAME|FILE]", "read a saved chat; without a name: list them", run_load, complete_chats},
     {"/place", "", "[NAME|FILE]", "switch the placement at once; without a name: list the strategies", run_place, complete_place},
+    {"/experts", "", "L/E", "which tokens of this chat chose an expert: /experts L17/E9", run_experts, NULL},
     {"/stats", "", "", "figures of this session", run_stats, NULL},
     {"/copy", "", "[code|all]", "copy the last answer, its last block of code, or the chat", run_copy, complete_copy},
     {"/quit", "/exit /bye", "", "end; the chat is saved", run_quit, NULL},

@@ -264,6 +264,10 @@ static void on_event(struct conversation *c, const struct event *ev)
             error_set(&c->failure, ev->failure.code < 0 ? ev->failure.code : ERR_MODEL, "%s", ev->text ? ev->text : "the model cannot be read");
         answer_ended(c, STOP_ERROR);
         break;
+    case EVENT_REPORT:
+        if (c->hooks.say)
+            c->hooks.say(c->hooks.ctx, SAY_OUTPUT, ev->text);
+        break;
     case EVENT_STOPPED:
         answer_ended(c, STOP_ERROR);
         c->worker_gone = true;
@@ -428,6 +432,21 @@ char *conversation_unqueue(struct conversation *c)
 
     c->waiting = NULL;
     return text;
+}
+
+int conversation_expert(struct conversation *c, int layer, int expert)
+{
+    struct command k = {.kind = COMMAND_EXPERT, .expert = {layer, expert}};
+    struct error e = {0};
+
+    if (!conversation_info(c)) {
+        conversation_say(c, SAY_NOTICE, "the model is still loading");
+        return -1;
+    }
+    if (worker_send(c->worker, &k, &e) == 0)
+        return 0;
+    conversation_say(c, SAY_TROUBLE, "%s", e.text);
+    return -1;
 }
 
 int conversation_place(struct conversation *c, const char *spec)

@@ -50,6 +50,7 @@ bool conversation_over(const struct conversation *c);        /* /quit, or the wo
 const char *conversation_waiting(const struct conversation *c);      /* the message that waits, NULL: none */
 char *conversation_unqueue(struct conversation *c);          /* takes it back, mem_* memory */
 
+int conversation_expert(struct conversation *c, int layer, int expert);     /* which tokens chose it; the answer comes as output */
 int conversation_place(struct conversation *c, const char *spec);    /* strategy or plan file; says what is wrong */
 void conversation_pace_toggle(struct conversation *c);       /* free, or the configured pace (40 when none) */
 double conversation_pace(const struct conversation *c);      /* in force, 0: free */

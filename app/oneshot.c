@@ -3,9 +3,11 @@
 #include "app/oneshot.h"
 
 #include "app/app.h"
+#include "app/file.h"
 #include "app/stats.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
+#include "engine/run/trace.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -101,6 +103,29 @@ static int answer_once(const struct options *o, struct answer *a, struct turn *t
     return 0;
 }
 
+#define TRACE_SPANS ((size_t)1 << 20)    /* 24 MiB; some 8000 tokens of 32 layers */
+
+static const char *device_name(void *ctx, int device)
+{
+    return engine_info(ctx)->devices[device].name;
+}
+
+static int write_trace(struct engine *g, const char *path, struct error *e)
+{
+    const struct trace *t = engine_trace(g);
+    char *text;
+    size_t n;
+    int rc = trace_json(t, device_name, g, &text, &n, e);
+
+    if (rc < 0)
+        return rc;
+    rc = file_replace(path, text, n, e);
+    mem_free(text);
+    if (rc == 0 && t->dropped)
+        fprintf(stderr, "moetop: the trace is full: %zu further spans are not in %s\n", t->dropped, path);
+    return rc;
+}
+
 int oneshot_run(struct options *o, struct error *e)
 {
     struct answer a = {.tty = isatty(STDOUT_FILENO)};
@@ -114,7 +139,11 @@ int oneshot_run(struct options *o, struct error *e)
         goto out;
     if ((rc = stats_open(&stats, o, e)) < 0 || (rc = app_engine_open(o, &a.engine, e)) < 0)
         goto out;
+    if (o->trace && (rc = engine_trace_start(a.engine, TRACE_SPANS, e)) < 0)
+        goto out;
     rc = answer_once(o, &a, &t, &stats, e);
+    if (o->trace && rc >= 0)
+        rc = write_trace(a.engine, o->trace, e);
     stats_take(&stats, engine_info(a.engine), engine_telemetry(a.engine));
     if ((o->stats || o->stats_json) && rc >= 0)
         stats_measure(&stats);

@@ -554,6 +554,45 @@ START_TEST(a_trace_tells_where_time_went)
 }
 END_TEST
 
+static int count_chosen(const struct engine *g, int layer, int expert)
+{
+    int positions[512], n = engine_expert_tokens(g, layer, expert, positions, 512);
+
+    for (int i = 1; i < n; i++)
+        ck_assert_int_lt(positions[i - 1], positions[i]);
+    return n;
+}
+
+START_TEST(who_chose_an_expert)
+{
+    struct engine *g = open_demo();
+    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
+    struct turn t = turn_of(m, 1, 50);
+    struct heard *h = fresh();
+    const struct telemetry *s = engine_telemetry(g);
+    struct error e = {0};
+    char *text;
+
+    engine_timeline_set(g, true);
+    run(g, &t, h);
+    for (int l = 0; l < s->n_layers; l++)
+        for (int x = 0; x < s->n_experts; x++)
+            ck_assert_int_eq(count_chosen(g, l, x), (int)s->session[l * s->n_experts + x]);
+    ck_assert_int_eq(engine_expert_report(g, 3, 5, &text, &e), 0);
+    printf("%s", text);
+    ck_assert_ptr_nonnull(strstr(text, "layer 3, expert 5"));
+    mem_free(text);
+    ck_assert_int_eq(engine_expert_report(g, 3, 99, &text, &e), ERR_USAGE);
+    /* the first token was traced: every block of it, in order, inside the token's time */
+    ck_assert_int_eq(s->n_spans, 4 * s->n_layers + 2);
+    for (int i = 1; i < s->n_spans; i++)
+        ck_assert_uint_ge(s->spans[i].start_us + 1, s->spans[i - 1].start_us + s->spans[i - 1].duration_us);
+    engine_timeline_set(g, false);
+    ck_assert_int_eq(s->n_spans, 0);
+    engine_close(g);
+}
+END_TEST
+
 /* Every allocation of opening fails once: an error each time, nothing leaks (ASan sees), and then it works. */
 START_TEST(opening_survives_every_failed_allocation)
 {
@@ -600,6 +639,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_pause_can_be_cancelled);
     tcase_add_test(t, sessions_rewind_and_refuse);
     tcase_add_test(t, a_trace_tells_where_time_went);
+    tcase_add_test(t, who_chose_an_expert);
     tcase_add_test(t, opening_survives_every_failed_allocation);
     suite_add_tcase(s, t);
     return s;

@@ -233,6 +233,8 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
         if (ev->text)
             ui_block_add(m, UI_NOTICE, ev->text);
         break;
+    case EVENT_REPORT:           /* told as the output of the command that asked */
+        break;
     case EVENT_ERROR:
         m->running = m->prefilling = m->loading = false;
         b = ui_block_answer(m);

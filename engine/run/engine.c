@@ -129,7 +129,8 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     g->tokens = mem_alloc((size_t)g->info.context, sizeof *g->tokens);
     g->logits = mem_alloc((size_t)g->model->hp.n_vocab, sizeof *g->logits);
     g->plans = mem_alloc(TELEMETRY_PLANS, sizeof *g->plans);
-    if (!g->tokens || !g->logits || !g->plans || telemetry_init(&g->t, g->model->hp.n_layers, g->model->hp.n_experts) < 0) {
+    if (!g->tokens || !g->logits || !g->plans || telemetry_init(&g->t, g->model->hp.n_layers, g->model->hp.n_experts) < 0 || history_init(g) < 0 ||
+        trace_init(&g->timeline, TELEMETRY_SPANS) < 0) {
         rc = error_set(e, ERR_MEMORY, "no memory for a session of %d tokens", g->info.context);
         goto out;
     }
@@ -164,6 +165,7 @@ void engine_close(struct engine *g)
     kv_release(&g->kv);
     sampler_release(&g->sampler);
     trace_release(&g->trace);
+    trace_release(&g->timeline);
     rope_release(&g->rope);
     chat_template_free(g->chat);
     tokenizer_free(g->tokenizer);
@@ -171,6 +173,7 @@ void engine_close(struct engine *g)
     telemetry_release(&g->t);
     wake_release(&g->cancel_wake);
     mem_free(g->tokens);
+    mem_free(g->routed);
     mem_free(g->logits);
     mem_free(g->plans);
     mem_free((char *)g->config.model_path);
@@ -290,6 +293,14 @@ int engine_trace_start(struct engine *g, size_t room, struct error *e)
         return error_set(e, ERR_MEMORY, "no memory for a trace of %zu spans", room);
     g->trace.active = true;
     return 0;
+}
+
+void engine_timeline_set(struct engine *g, bool on)
+{
+    g->timeline_wanted = on;
+    g->timeline_ns = 0;
+    if (!on)
+        g->t.n_spans = 0;
 }
 
 const struct trace *engine_trace(const struct engine *g)

@@ -99,6 +99,8 @@ bool engine_idle_step(struct engine *g);         /* between turns: goes on with 
 void engine_tick_set(struct engine *g, void (*tick)(void *ctx), void *ctx);
 /* Spans of everything computed from now on (engine/run/trace.h), at most `room`; 0: stop. The trace stays readable until the next call. */
 int engine_trace_start(struct engine *g, size_t room, struct error *e);
+/* While on, one token a second is computed block by block and its spans stand in the telemetry. */
+void engine_timeline_set(struct engine *g, bool on);
 const struct trace *engine_trace(const struct engine *g);
 const struct plan *engine_plan(const struct engine *g);
 /* What planners are asked with: block sizes, budgets, abilities, measured costs, use so far. Opens the other devices when `open_devices`,
@@ -113,6 +115,11 @@ int telemetry_init(struct telemetry *t, int n_layers, int n_experts);
 void telemetry_release(struct telemetry *t);
 void telemetry_copy(struct telemetry *to, const struct telemetry *from);
 const struct telemetry *engine_telemetry(const struct engine *g);        /* engine thread only */
+
+/* Positions of the session whose token chose this expert: fills at most max, returns how many there are. */
+int engine_expert_tokens(const struct engine *g, int layer, int expert, int *positions, int max);
+/* The same as text for people: how many, the most frequent, the newest in their surroundings. mem_* memory. ERR_USAGE, ERR_MEMORY. */
+int engine_expert_report(const struct engine *g, int layer, int expert, char **text, struct error *e);
 
 /* Per token routing observers (profiles, traces): called between layers' end and the next token, engine thread. */
 struct routing {

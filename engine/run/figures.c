@@ -132,7 +132,8 @@ static void charge_devices(struct engine *g)
     for (int d = 0; p && d < DEVICE_MAX; d++)
         p->share[d] = busy && d < g->n_devices ? (double)g->plans[g->plan_at].busy_ns[d] / (double)busy : 0.0;
     g->t.n_devices = g->n_devices;
-    g->t.scratch_bytes += g->forward.scratch_bytes + g->rope.bytes + (size_t)g->model->hp.n_vocab * (sizeof(float) + sizeof(struct sampler_candidate));
+    g->t.scratch_bytes += g->forward.scratch_bytes + g->rope.bytes + history_needs(&g->model->hp, g->info.context) +
+        (size_t)g->model->hp.n_vocab * (sizeof(float) + sizeof(struct sampler_candidate));
 }
 
 void figures_plan(struct engine *g, const char *name)
@@ -179,6 +180,31 @@ static void plan_rates(struct engine *g)
         p->median_tok_s = f.median;
         p->sd_tok_s = f.sd;
     }
+}
+
+void figures_timeline_begin(struct engine *g, uint64_t now)
+{
+    if (!g->timeline_wanted || g->trace.active || now - g->timeline_ns < CLOCK_SECOND)
+        return;
+    g->timeline_ns = now;
+    g->timeline.n = 0;
+    g->timeline.active = true;
+    g->forward.trace = &g->timeline;
+}
+
+void figures_timeline_end(struct engine *g)
+{
+    const struct trace *t = &g->timeline;
+
+    if (!t->active)
+        return;
+    g->timeline.active = false;
+    g->forward.trace = &g->trace;
+    g->t.n_spans = (int)t->n;
+    for (size_t i = 0; i < t->n; i++)
+        g->t.spans[i] = (struct telemetry_span){.start_us = (uint32_t)((t->entries[i].start_ns - g->timeline_ns) / 1000),
+                                                .duration_us = (uint32_t)((t->entries[i].end_ns - t->entries[i].start_ns) / 1000),
+                                                .layer = t->entries[i].layer, .kind = t->entries[i].kind, .device = t->entries[i].device};
 }
 
 void figures_refresh(struct engine *g)

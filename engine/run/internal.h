@@ -39,13 +39,17 @@ struct engine {
     struct forward forward;
     struct sampler sampler;
     float *logits;                       /* (1, n_vocab) of the newest token */
-    struct trace trace;
+    struct trace trace;                  /* asked for by engine_trace_start */
+    struct trace timeline;               /* of one token, for the telemetry */
+    bool timeline_wanted;
+    uint64_t timeline_ns;                /* when the newest one was taken */
 
     /* session: the tokens whose rows lie in the KV cache */
     int *tokens, n_tokens;
     bool token_waits;                    /* tokens[n_tokens] was generated and shown, but not computed: an answer ended with it */
     int counted;                         /* positions whose routing was counted; a recomputation counts nothing twice */
     enum rope_variant variant;
+    uint16_t *routed;                    /* (context, n_layers, used): experts each position chose */
     int dropped_messages;                /* overflow policy: how many of the oldest messages this conversation leaves out */
 
     /* placement */
@@ -114,12 +118,20 @@ void place_device_lost(void *ctx, int device);                           /* hook
 /* The ids of a turn by template or raw, after the overflow policy. mem_* memory. */
 int prompt_build(struct engine *g, const struct turn *t, int **ids, int *n, int *dropped_turns, struct error *e);
 
+/* history.c */
+size_t history_needs(const struct hparams *hp, int context);
+int history_init(struct engine *g);
+void history_write(struct engine *g);                    /* the newest pass */
+
 /* figures.c: telemetry's numbers */
 void figures_init(struct engine *g);
 void figures_turn(struct engine *g, int prompt_tokens, int cached_tokens);
 void figures_routed(struct engine *g, int first_row, bool decode);     /* the newest pass, rows from first_row on */
 void figures_token(struct engine *g, uint64_t compute_ns);             /* a token of the answer was made */
 void figures_plan(struct engine *g, const char *name);                 /* this plan is charged from now on */
+/* Around one token of an answer: its spans go to the telemetry, where they are asked for and a second has passed. */
+void figures_timeline_begin(struct engine *g, uint64_t now);
+void figures_timeline_end(struct engine *g);
 void figures_refresh(struct engine *g);                                /* memory, devices, placement, rates */
 
 /* needs.c: context, chunk and threads as the configuration and the model give them. ERR_USAGE. */

@@ -39,6 +39,8 @@ void command_release(struct command *c)
         break;
     case COMMAND_SAMPLING:
     case COMMAND_PACE:
+    case COMMAND_EXPERT:
+    case COMMAND_TIMELINE:
     case COMMAND_CLEAR:
     case COMMAND_QUIT:
         break;

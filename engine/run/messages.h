@@ -41,6 +41,8 @@ enum command_kind {
     COMMAND_PLAN,                /* .plan: at the next safe point; ownership passes */
     COMMAND_PLACE,               /* .text: planner spec ("hot:600M"), resolved by the engine against its counts */
     COMMAND_PACE,                /* .number: tokens a second, 0: off */
+    COMMAND_EXPERT,              /* .expert: which tokens chose it; answered by EVENT_REPORT */
+    COMMAND_TIMELINE,            /* .number: 1: trace one token a second into the telemetry; 0: stop */
     COMMAND_CLEAR,               /* forget KV and session counts */
     COMMAND_QUIT,
 };
@@ -53,6 +55,7 @@ struct command {
         struct plan *plan;
         char *text;
         double number;
+        struct { int layer, expert; } expert;
     };
 };
 
@@ -65,6 +68,7 @@ enum event_kind {
     EVENT_TURN_DONE,             /* .done_turn */
     EVENT_PLAN,                  /* .text: name of the plan now in force */
     EVENT_NOTICE,                /* .text: one line worth telling (turns dropped, device lost, fallback) */
+    EVENT_REPORT,                /* .text: lines that a command asked for */
     EVENT_ERROR,                 /* .error_code, .text; a turn in progress has ended */
     EVENT_STOPPED,               /* the thread is gone */
 };

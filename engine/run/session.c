@@ -133,6 +133,7 @@ int session_extend(struct engine *g, const int *ids, int n, int chunk, float *lo
             if (first == 0)
                 observe(g, g->tokens + at, !decode);
             g->counted = at + rows;
+            history_write(g);
         }
         at += rows;
         g->n_tokens = at;

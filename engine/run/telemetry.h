@@ -9,6 +9,7 @@
 
 #define TELEMETRY_RECENT 128     /* newest token times kept */
 #define TELEMETRY_PLANS 16
+#define TELEMETRY_SPANS 320      /* blocks of one token's timeline; deeper models are cut */
 
 enum engine_state { ENGINE_LOADING, ENGINE_IDLE, ENGINE_PREFILL, ENGINE_DECODE, ENGINE_STOPPED };
 
@@ -19,6 +20,13 @@ struct plan_figures {            /* every plan used in this session */
     uint64_t ttft_ns;            /* of the newest turn begun under it; 0: none */
     uint64_t wait_ns, transfer_ns;       /* total under this plan */
     double share[DEVICE_MAX];    /* of the busy time, by device */
+};
+
+/* One block of the timeline: kind is an enum trace_kind (engine/run/trace.h), layer n_layers: head and sampling. */
+struct telemetry_span {
+    uint32_t start_us, duration_us;      /* from the token's begin; duration at least 0 */
+    int16_t layer;
+    uint8_t kind, device;
 };
 
 struct telemetry {
@@ -36,6 +44,9 @@ struct telemetry {
     /* session */
     int context_used, context_size;
     uint64_t session_prompt_tokens, session_generated_tokens;
+    /* timeline of the newest token that was traced (about one a second, while asked for); 0: none */
+    int n_spans;
+    struct telemetry_span spans[TELEMETRY_SPANS];
     /* memory */
     uint64_t weights_packed, weights_mapped, kv_bytes, scratch_bytes;
     uint64_t token_weight_bytes, token_kv_bytes;             /* that one decoded token reads: routed experts only; KV at the present length */

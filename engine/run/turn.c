@@ -103,8 +103,9 @@ static int sample(struct engine *g, bool ignore_eos, float *probability)
         if (hp->stops[i] >= 0 && hp->stops[i] < hp->n_vocab)
             g->logits[hp->stops[i]] = -INFINITY;
     id = sampler_sample(&g->sampler, g->logits, g->tokens, (size_t)g->n_tokens, probability);
-    trace_span(&g->trace, TRACE_SAMPLE, hp->n_layers, 0, start, clock_now());
+    trace_span(g->forward.trace, TRACE_SAMPLE, hp->n_layers, 0, start, clock_now());
     mem_guard_disarm();
+    figures_timeline_end(g);
     return id;
 }
 
@@ -242,6 +243,7 @@ static int decode(struct engine *g, const struct turn *t, struct outlet *o, uint
                 g->tick(g->tick_ctx);
             }
             begin = clock_now();
+            figures_timeline_begin(g, begin);
             rc = session_extend(g, &token.id, 1, 1, g->logits, false, true, e);
             if (rc == ERR_CANCELLED) {
                 keep_waiting(g, token.id);

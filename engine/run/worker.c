@@ -93,6 +93,7 @@ static struct letter *take_letter(struct worker *w, bool during_turn)
 static void obey(struct worker *w, struct command *c)
 {
     struct error e = {0};
+    char *text = NULL;
     int rc = 0;
 
     switch (c->kind) {
@@ -108,6 +109,14 @@ static void obey(struct worker *w, struct command *c)
         break;
     case COMMAND_PLACE:
         rc = engine_place(w->engine, c->text, &e);
+        break;
+    case COMMAND_EXPERT:
+        rc = engine_expert_report(w->engine, c->expert.layer, c->expert.expert, &text, &e);
+        if (rc == 0)
+            send_event(w, &(struct event){.kind = EVENT_REPORT, .text = text});
+        break;
+    case COMMAND_TIMELINE:
+        engine_timeline_set(w->engine, c->number != 0.0);
         break;
     case COMMAND_CLEAR:
         engine_session_clear(w->engine);
