@@ -21,7 +21,7 @@ static struct engine_config demo_config(void)
 
 /* What came up the ring so far. */
 struct seen {
-    int loading, ready, started, prefill, tokens, done, plans, notices, errors, stopped;
+    int loading, ready, started, prefill, tokens, done, plans, notices, reports, errors, stopped;
     char text[65536], error[512];
     size_t len;
     struct turn_done_event last;
@@ -50,6 +50,7 @@ static void note(struct seen *s, struct event *ev)
     case EVENT_TURN_DONE: s->done++; s->last = ev->done_turn; break;
     case EVENT_PLAN: s->plans++; break;
     case EVENT_NOTICE: s->notices++; break;
+    case EVENT_REPORT: s->reports++; break;
     case EVENT_ERROR: s->errors++; snprintf(s->error, sizeof s->error, "%s", ev->text); break;
     case EVENT_STOPPED: s->stopped++; break;
     }
@@ -162,7 +163,7 @@ START_TEST(busy_turns_are_refused_other_commands_taken)
     struct worker *w;
     struct seen *s = fresh();
     struct command sampling = {.kind = COMMAND_SAMPLING, .sampling = {.temperature = 0.5f, .top_p = 1.0f, .repeat_penalty = 1.0f, .seed = 7}};
-    struct command plan = {.kind = COMMAND_PLAN};
+    struct command plan = {.kind = COMMAND_PLAN}, expert = {.kind = COMMAND_EXPERT};
     struct command busy;
     struct error e = {0};
 
@@ -188,8 +189,13 @@ START_TEST(busy_turns_are_refused_other_commands_taken)
     ck_assert_int_eq(worker_send(w, &plan, NULL), 0);
     wait_for(w, s, &s->notices, 2);
     ck_assert_int_eq(s->done, 0);
+    expert.expert.layer = 1;
+    ck_assert_int_eq(worker_send(w, &expert, NULL), 0);
+    wait_for(w, s, &s->reports, 1);
+    send_number(w, COMMAND_TIMELINE, 1);
     send_number(w, COMMAND_PACE, 0);
     wait_for(w, s, &s->done, 1);
+    ck_assert_int_gt(worker_telemetry(w)->n_spans, 0);
     ck_assert_int_eq(s->tokens, 300);
     ck_assert_double_eq_tol(worker_telemetry(w)->pace, 0, 1e-12);
     worker_stop(w);
