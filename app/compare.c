@@ -46,11 +46,14 @@ static int add_plan(struct compare *c, const char *spec, double x, struct error 
 static int add_range(struct compare *c, const char *item, const char *dots, struct error *e)
 {
     char from[64], to[64], *plus, spec[PLAN_NAME];
-    const char *colon = strchr(item, ':');
+    const char *colon = NULL;            /* the last one before the dots: layers:first:0..8 */
     uint64_t a, b, step = 0;
     bool sizes;
 
-    if (!colon || colon > dots || dots - colon > 40 || strlen(dots) > 40)
+    for (const char *p = item; p < dots; p++)
+        colon = *p == ':' ? p : colon;
+
+    if (!colon || dots - colon > 40 || strlen(dots) > 40)
         return error_set(e, ERR_USAGE, "--compare: '%s': a range looks like layers:0..8, layers:0..32+4 or hot:0..600M", item);
     snprintf(from, sizeof from, "%.*s", (int)(dots - colon - 1), colon + 1);
     snprintf(to, sizeof to, "%s", dots + 2);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 /* ---- command line ---- */
 
@@ -377,6 +378,119 @@ START_TEST(bad_reports_are_named)
 }
 END_TEST
 
+/* ---- the real program on the bundled model ---- */
+
+static char *output_of(const char *arguments, int *status)
+{
+    const char *build = getenv("MOETOP_BUILD");
+    char command[5000];
+    char *text = calloc(1, 1 << 20);
+    size_t n = 0, got;
+    FILE *p;
+
+    snprintf(command, sizeof command, "XDG_CACHE_HOME=%s %s%s%s/moetop %s", support_tmpdir(), build && *build == '/' ? "" : support_root(),
+             build && *build == '/' ? "" : "/", build ? build : "build/release", arguments);
+    p = popen(command, "r");
+    ck_assert_ptr_nonnull(p);
+    while ((got = fread(text + n, 1, (1 << 20) - 1 - n, p)) > 0)
+        n += got;
+    *status = pclose(p);
+    return text;
+}
+
+START_TEST(a_run_reports_what_it_measured)
+{
+    int status;
+    char *text = output_of("--bench -p 16 -n 6 -pg 8,4 -d 0,20 -r 3 -o json --arms '-t 1;-t 1 --place gpu' --device none 2>/dev/null", &status), report_path[300], arguments[700];
+    json_t *root = json_loads(text, 0, NULL), *o;
+    size_t i;
+    FILE *f;
+
+    ck_assert_int_eq(status, 0);
+    ck_assert_msg(root != NULL, "%s", text);
+    ck_assert_uint_eq(json_array_size(root), 2 * 3 * 2);
+    json_array_foreach(root, i, o) {
+        ck_assert_uint_eq(json_array_size(json_object_get(o, "samples_ns")), 3);
+        ck_assert(json_real_value(json_object_get(o, "avg_ts")) > 0);
+        ck_assert_int_eq(json_integer_value(json_object_get(o, "n_threads")), 1);
+        ck_assert(json_real_value(json_object_get(o, "experts_seen")) > 0.1);
+        ck_assert_int_gt(json_integer_value(json_object_get(o, "rss_peak")), 1 << 20);
+    }
+    o = json_array_get(root, 2);
+    ck_assert_int_eq(json_integer_value(json_object_get(o, "n_gen")), 6);
+    ck_assert(json_real_value(json_object_get(o, "token_p50_ms")) > 0);
+    ck_assert(json_integer_value(json_object_get(o, "token_bytes")) > 1 << 20);
+    ck_assert(json_real_value(json_object_get(o, "bandwidth_before")) > 1e8);
+    ck_assert(json_real_value(json_object_get(o, "roofline_ts")) > 1);
+    json_decref(root);
+    /* and the report compares with itself: no difference */
+    snprintf(report_path, sizeof report_path, "%s/self.json", support_tmpdir());
+    f = fopen(report_path, "w");
+    fputs(text, f);
+    fclose(f);
+    free(text);
+    snprintf(arguments, sizeof arguments, "--bench-compare %s %s", report_path, report_path);
+    text = output_of(arguments, &status);
+    ck_assert_int_eq(status, 0);
+    ck_assert_ptr_nonnull(strstr(text, "1.000x | none (noise)"));
+    ck_assert_ptr_null(strstr(text, "is faster"));
+    free(text);
+}
+END_TEST
+
+START_TEST(a_prompt_suite_reports_turns)
+{
+    char arguments[700], path[300];
+    json_t *root, *o;
+    char *text;
+    int status;
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/prompts.txt", support_tmpdir());
+    f = fopen(path, "w");
+    fputs("# two prompts\nHello there.\n\nTell me about the sea.\n", f);
+    fclose(f);
+    snprintf(arguments, sizeof arguments, "--bench --bench-prompts %s -n 5 -r 2 -t 1 -o json 2>&1 >/dev/null", path);
+    text = output_of(arguments, &status);
+    ck_assert_int_eq(status, 0);
+    ck_assert_ptr_nonnull(strstr(text, "time to first token"));
+    ck_assert_ptr_nonnull(strstr(text, "(4 runs)"));
+    free(text);
+    snprintf(arguments, sizeof arguments, "--bench --bench-prompts %s -n 5 -r 2 -t 1 -o json 2>/dev/null", path);
+    text = output_of(arguments, &status);
+    root = json_loads(text, 0, NULL);
+    ck_assert_msg(root != NULL, "%s", text);
+    ck_assert_uint_eq(json_array_size(root), 4);
+    o = json_array_get(root, 0);
+    ck_assert(json_real_value(json_object_get(o, "ttft_ms")) > 0);
+    ck_assert_str_eq(json_string_value(json_object_get(o, "test")), "pp Hello there.");
+    o = json_array_get(root, 1);
+    ck_assert_int_eq(json_integer_value(json_object_get(o, "n_gen")), 4);
+    json_decref(root);
+    free(text);
+}
+END_TEST
+
+START_TEST(wrong_use_is_refused)
+{
+    static const char *const bad[] = {"--bench -p x", "--bench -p 0 -n 0", "--bench --arms '-t'", "--bench --arms '--nonsense'", "--bench --bench-text /nonexistent",
+                                      "--bench-compare a.json", "--compare nonsense", "--suggest x.json", "--bench --bench-prompts /nonexistent"};
+    static const int exits[] = {2, 2, 2, 2, 5, 2, 2, 2, 5};
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char arguments[300];
+        int status;
+        char *text;
+
+        snprintf(arguments, sizeof arguments, "%s 2>&1", bad[i]);
+        text = output_of(arguments, &status);
+        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == exits[i], "%s: exit %d, %s", bad[i], WEXITSTATUS(status), text);
+        ck_assert_ptr_nonnull(strstr(text, "moetop: "));
+        free(text);
+    }
+}
+END_TEST
+
 /* ---- pictures ---- */
 
 /* Well formed: every element that opens closes, in order. Enough of XML for what we write. */
@@ -463,6 +577,9 @@ static Suite *suite(void)
     tcase_add_test(t, reports_are_compared);
     tcase_add_loop_test(t, bad_reports_are_named, 0, (int)(sizeof bad_reports / sizeof *bad_reports));
     tcase_add_test(t, pictures_are_well_formed);
+    tcase_add_test(t, a_run_reports_what_it_measured);
+    tcase_add_test(t, a_prompt_suite_reports_turns);
+    tcase_add_test(t, wrong_use_is_refused);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,4 +1,5 @@
 /* Expert use: counts and figures by hand, profiles written and read back, other models refused, imatrix files. */
+#include "app/profile.h"
 #include "app/profile_file.h"
 #include "engine/base/mem.h"
 #include "tests/support.h"
@@ -261,6 +262,147 @@ START_TEST(imatrix_counts_are_read)
 }
 END_TEST
 
+/* ---- suggestions ---- */
+
+static void skewed(struct usage *u, unsigned seed, int hot)
+{
+    usage_init(u, 4, 8, 2, NULL);
+    for (int t = 0; t < 500; t++) {
+        int experts[8];
+
+        for (int l = 0; l < 4; l++) {
+            int a = rand_r(&seed) % 100 < hot ? (l + rand_r(&seed) % 2) % 8 : rand_r(&seed) % 8;
+
+            experts[2 * l] = a;
+            experts[2 * l + 1] = (a + 1 + rand_r(&seed) % 7) % 8;
+        }
+        usage_add(u, 1, t, experts, ones);
+    }
+}
+
+START_TEST(a_hot_set_is_found_where_there_is_one)
+{
+    struct usage trained, held_out;
+    struct suggestion s;
+    uint64_t sizes[32];
+    char text[300];
+
+    for (int i = 0; i < 32; i++)
+        sizes[i] = 100;
+    skewed(&trained, 1, 90);
+    skewed(&held_out, 2, 90);
+    ck_assert_int_eq(suggestion_make(&s, &trained, &held_out, sizes, 850, NULL), 0);
+    ck_assert_int_eq(s.experts, 8);
+    ck_assert_uint_eq(s.bytes, 800);
+    ck_assert(fabs(s.hit_uniform - 0.25) < 1e-12);
+    ck_assert(s.hit_held_out > 0.45 && s.hit_trained >= s.hit_held_out - 0.05);
+    ck_assert(s.likeness > 0.9);
+    ck_assert(s.hot_set);
+    ck_assert_ptr_nonnull(strstr(s.verdict, "a hot set: on held-out text"));
+    for (int l = 0, n = 0; l < 4; l++, n = 0) {
+        for (int x = 0; x < 8; x++)
+            n += plan_expert(s.uniform, l, x);
+        ck_assert_int_eq(n, 2);
+    }
+    suggestion_release(&s);
+    profile_sentence(&trained, text, sizeof text);
+    ck_assert_ptr_null(strstr(text, "no hot set here"));
+    usage_release(&trained);
+    usage_release(&held_out);
+}
+END_TEST
+
+START_TEST(no_hot_set_is_said_so)
+{
+    struct usage trained, held_out;
+    struct suggestion s;
+    uint64_t sizes[32];
+    char text[300];
+
+    for (int i = 0; i < 32; i++)
+        sizes[i] = 100;
+    skewed(&trained, 1, 0);
+    skewed(&held_out, 2, 0);
+    ck_assert_int_eq(suggestion_make(&s, &trained, &held_out, sizes, 800, NULL), 0);
+    ck_assert(!s.hot_set);
+    ck_assert_ptr_nonnull(strstr(s.verdict, "no hot set here"));
+    suggestion_release(&s);
+    profile_sentence(&trained, text, sizeof text);
+    ck_assert_ptr_nonnull(strstr(text, "no hot set here"));
+    /* a profile whose hot experts are others than the text's: the held-out text unmasks it */
+    usage_release(&trained);
+    usage_init(&trained, 4, 8, 2, NULL);
+    for (int t = 0; t < 100; t++) {
+        static const int experts[] = {6, 7, 6, 7, 6, 7, 6, 7};
+
+        usage_add(&trained, 1, t, experts, ones);
+    }
+    ck_assert_int_eq(suggestion_make(&s, &trained, &held_out, sizes, 800, NULL), 0);
+    ck_assert(fabs(s.hit_trained - 1) < 1e-12 && s.hit_held_out < 0.35 && s.likeness < 0.4);
+    ck_assert(!s.hot_set);
+    suggestion_release(&s);
+    ck_assert_int_eq(suggestion_make(&s, &trained, NULL, sizes, 50, NULL), 0);
+    ck_assert_ptr_nonnull(strstr(s.verdict, "nothing fits"));
+    suggestion_release(&s);
+    ck_assert_int_eq(suggestion_make(&s, &trained, NULL, sizes, 100000, NULL), 0);
+    ck_assert_ptr_nonnull(strstr(s.verdict, "all experts fit"));
+    suggestion_release(&s);
+    usage_release(&trained);
+    usage_release(&held_out);
+}
+END_TEST
+
+/* ---- with the demo model ---- */
+
+static struct engine *open_demo(void)
+{
+    struct engine_config c = {.context = 64, .n_threads = 1, .ubatch = 16, .kv_k = KV_F16, .kv_v = KV_F16, .convert = -1};
+    char path[4200];
+    struct engine *g = NULL;
+    struct error e = {0};
+
+    snprintf(path, sizeof path, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
+    c.model_path = path;
+    if (engine_open(&g, &c, &e) < 0)
+        ck_abort_msg("%s", e.text);
+    return g;
+}
+
+START_TEST(a_text_is_counted_and_timed)
+{
+    struct engine *g = open_demo();
+    const struct hparams *hp = &engine_info(g)->model->hp;
+    struct profile_facts facts;
+    struct error e = {0};
+    struct usage u;
+    int ids[150], timed = 0;
+
+    for (int i = 0; i < 150; i++)
+        ids[i] = (i * 131 + 7) % 4000;
+    usage_init(&u, hp->n_layers, hp->n_experts, hp->n_experts_used, NULL);
+    ck_assert_msg(profile_text(g, ids, 150, &u, NULL, NULL, &e) == 0, "%s", e.text);
+    ck_assert_uint_eq(u.tokens, 150);
+    ck_assert_uint_eq(u.follow, 63 + 63 + 21);       /* three windows of 64 */
+    for (int l = 0; l < hp->n_layers; l++) {
+        double calls = 0;
+
+        for (int x = 0; x < hp->n_experts; x++)
+            calls += u.count[l * hp->n_experts + x];
+        ck_assert(calls == 150 * hp->n_experts_used);
+    }
+    profile_describe(g, "test", &facts);
+    ck_assert_msg(profile_times(g, ids, 40, &facts, &e) == 0, "%s", e.text);
+    ck_assert(facts.devices[0].expert_ns > 100 && facts.devices[0].expert_ns < 1e8);
+    for (int i = 0; i < hp->n_layers * hp->n_experts; i++)
+        timed += facts.expert_ns[i] > 0;
+    ck_assert_int_gt(timed, hp->n_layers * 2);
+    ck_assert_uint_eq(facts.hash, engine_info(g)->model->hash);
+    profile_facts_release(&facts);
+    usage_release(&u);
+    engine_close(g);
+}
+END_TEST
+
 START_TEST(no_memory)
 {
     struct usage u;
@@ -284,6 +426,9 @@ static Suite *suite(void)
     tcase_add_test(t, profiles_read_back);
     tcase_add_test(t, damaged_profiles_are_refused);
     tcase_add_test(t, imatrix_counts_are_read);
+    tcase_add_test(t, a_hot_set_is_found_where_there_is_one);
+    tcase_add_test(t, no_hot_set_is_said_so);
+    tcase_add_test(t, a_text_is_counted_and_timed);
     tcase_add_test(t, no_memory);
     suite_add_tcase(s, t);
     return s;

@@ -67,7 +67,7 @@ START_TEST(given_memory_is_read_and_too_little_is_refused)
 
     ck_assert(membw_read(small, sizeof small, 1, 5) == 0);
     ck_assert(membw_read(small, 3, 1, 5) == 0);
-    n = n > (size_t)1 << 30 ? (size_t)1 << 30 : n;
+    n = n > (size_t)256 << 20 ? (size_t)256 << 20 : n;
     p = mem_pages(n + 100);
     ck_assert_ptr_nonnull(p);
     memset(p, 3, n + 100);

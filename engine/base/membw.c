@@ -13,7 +13,7 @@
 
 #define PASSES 16                        /* of one pattern, at most */
 #define LEAST_BYTES ((size_t)64 << 20)
-#define MOST_BYTES ((size_t)1 << 30)
+#define MOST_BYTES ((size_t)256 << 20)
 #define STEP 512
 #define AHEAD 4096
 

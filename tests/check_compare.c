@@ -1,0 +1,237 @@
+/* Comparing placements: lists and sweeps, a run of the demo model over the CPU and the fake device, a device that is wrong by one bit. */
+#include "app/bench_result.h"
+#include "app/compare.h"
+#include "engine/base/mem.h"
+#include "tests/fake_device.h"
+#include "tests/support.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *list, *specs;
+} good[] = {
+    {"cpu", "cpu"},
+    {"cpu,gpu,hot:600M", "cpu gpu hot:600M"},
+    {"layers:0..3", "layers:0 layers:1 layers:2 layers:3"},
+    {"layers:0..32+16", "layers:0 layers:16 layers:32"},
+    {"layers:first:0..2,cpu", "layers:first:0 layers:first:1 layers:first:2 cpu"},
+    {"experts:1..16", "experts:1 experts:3 experts:5 experts:7 experts:9 experts:11 experts:13 experts:15 experts:16"},
+    {"hot:0..4M+2M", "hot:0 hot:2M hot:4M"},
+    {"memory:1G..2G+1G", "memory:1024M memory:2048M"},
+    {"hot:0..1.5M+768K", "hot:0 hot:786432 hot:1.5M"},
+    {"half", "half"},
+};
+static const char *const bad[] = {"", ",", "cpu,", ",cpu", "fast", "cpu,,gpu", "layers:3..1", "layers..3", "hot:a..b", "layers:0..3+0", "layers:0..100+1", "balanced:1M..x"};
+
+START_TEST(lists_and_sweeps)
+{
+    struct compare c = {0};
+    struct error e = {0};
+    char all[2000] = "";
+
+    ck_assert_msg(compare_parse(&c, good[_i].list, &e) == 0, "%s", e.text);
+    for (size_t i = 0; i < c.n; i++) {
+        strcat(all, i ? " " : "");
+        strcat(all, c.plans[i].spec);
+    }
+    ck_assert_str_eq(all, good[_i].specs);
+    ck_assert_int_eq(c.range, strstr(good[_i].list, "..") != NULL);
+    compare_release(&c);
+}
+END_TEST
+
+START_TEST(bad_lists)
+{
+    struct compare c = {0};
+    struct error e = {0};
+
+    ck_assert_msg(compare_parse(&c, bad[_i], &e) == ERR_USAGE, "'%s' was read", bad[_i]);
+    ck_assert_ptr_nonnull(strstr(e.text, "--compare"));
+    compare_release(&c);
+}
+END_TEST
+
+static struct engine *open_demo(const struct device_ops *const *backends)
+{
+    struct engine_config c = {.context = 128, .n_threads = 1, .ubatch = 16, .kv_k = KV_F16, .kv_v = KV_F16, .convert = -1, .backends = backends};
+    char path[4200];
+    struct engine *g = NULL;
+    struct error e = {0};
+
+    snprintf(path, sizeof path, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
+    c.model_path = path;
+    if (engine_open(&g, &c, &e) < 0)
+        ck_abort_msg("%s", e.text);
+    return g;
+}
+
+static const int prompt[] = {5, 40, 300, 17, 900, 44, 61, 8, 1200, 77, 345, 19};
+
+static void run(struct compare *c, struct engine *g, const char *list, int n_gen, int repeats)
+{
+    struct error e = {0};
+
+    memset(c, 0, sizeof *c);
+    ck_assert_msg(compare_parse(c, list, &e) == 0, "%s", e.text);
+    ck_assert_msg(compare_prompt(c, g, prompt, 12, n_gen, repeats, NULL, NULL, &e) == 0, "%s", e.text);
+}
+
+START_TEST(plans_by_turns_give_the_same_bits)
+{
+    static const struct device_ops *const backends[] = {&fake_device_ops, &cpu_device_ops, NULL};
+    struct engine *g = open_demo(backends);
+    struct compare c;
+    char *text = NULL;
+    size_t n;
+    FILE *f;
+    json_t *root;
+
+    run(&c, g, "cpu,gpu,stripes,hot:2M,layers:3,balanced,dynamic:1M", 20, 2);
+    ck_assert(c.exact);
+    ck_assert_uint_eq(c.tokens, 40);
+    for (size_t i = 0; i < c.n; i++) {
+        struct compare_plan *p = &c.plans[i];
+
+        ck_assert_msg(p->same_bits && p->same_tokens, "%s differs by %g", p->spec, p->worst_difference);
+        ck_assert_uint_eq(p->prefill.n, 2);
+        ck_assert_uint_eq(p->decode.n, 6);           /* blocks of 8, 8, 4, twice */
+        ck_assert_uint_eq(p->ratio.n, i ? 6 : 0);
+    }
+    ck_assert(!c.plans[0].on_device && c.plans[1].on_device && c.plans[3].on_device);
+    ck_assert(c.plans[1].moved_bytes > 0);
+    ck_assert_str_eq(c.plans[1].name, "gpu");
+    ck_assert_int_eq(c.n_devices, 2);
+    /* the plan of before is back, and what is in no plan has left the device */
+    ck_assert_str_eq(engine_plan(g)->name, "cpu");
+    ck_assert_uint_eq(engine_telemetry(g)->moves_pending, 0);
+    f = open_memstream(&text, &n);
+    compare_write(f, BENCH_JSON, &c);
+    fclose(f);
+    root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    ck_assert_msg(root != NULL, "%s", text);
+    ck_assert_uint_eq(json_array_size(json_object_get(root, "placements")), 7);
+    ck_assert(json_is_true(json_object_get(json_array_get(json_object_get(root, "placements"), 1), "same_bits")));
+    json_decref(root);
+    free(text);
+    compare_release(&c);
+    engine_close(g);
+}
+END_TEST
+
+static int wrong_head(struct device *d, const struct head_job *j, struct error *e)
+{
+    int rc = fake_device_ops.head(d, j, e);
+
+    if (rc == 0)
+        rc = fake_device_ops.wait(d, e);
+    if (rc == 0)
+        j->logits[7] = nextafterf(j->logits[7], 1e9f);
+    return rc;
+}
+
+START_TEST(one_wrong_bit_is_found)
+{
+    struct device_ops wrong = fake_device_ops;
+    const struct device_ops *const backends[] = {&wrong, &cpu_device_ops, NULL};
+    struct engine *g;
+    struct compare c;
+
+    wrong.head = wrong_head;
+    g = open_demo(backends);
+    run(&c, g, "cpu,experts-gpu,gpu", 8, 1);
+    ck_assert(c.plans[1].same_bits);
+    ck_assert(!c.plans[2].same_bits);
+    ck_assert(c.plans[2].same_tokens);
+    ck_assert(c.plans[2].worst_difference > 0 && c.plans[2].worst_difference < 1e-3);
+    compare_release(&c);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(too_long_a_text_is_refused)
+{
+    struct engine *g = open_demo(NULL);
+    struct compare c = {0};
+    struct error e = {0};
+
+    compare_parse(&c, "cpu", &e);
+    ck_assert_int_eq(compare_prompt(&c, g, prompt, 12, 120, 1, NULL, NULL, &e), ERR_CONTEXT);
+    compare_release(&c);
+    engine_close(g);
+}
+END_TEST
+
+static int stop_at_once(void *ctx)
+{
+    return 1;
+}
+
+START_TEST(stopping_restores_the_plan)
+{
+    static const struct device_ops *const backends[] = {&fake_device_ops, &cpu_device_ops, NULL};
+    struct engine *g = open_demo(backends);
+    struct compare c = {0};
+    struct error e = {0};
+
+    compare_parse(&c, "gpu,cpu", &e);
+    ck_assert_int_eq(compare_prompt(&c, g, prompt, 12, 16, 1, stop_at_once, NULL, &e), ERR_CANCELLED);
+    ck_assert_str_eq(engine_plan(g)->name, "cpu");
+    compare_release(&c);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(noise_is_called_noise)
+{
+    struct compare_plan plans[3] = {{.name = "cpu", .on_device = false}, {.name = "a", .on_device = true}, {.name = "b", .on_device = true}};
+    struct compare c = {.plans = plans, .n = 3};
+    static const double noisy[] = {0.3, -0.28, 0.1, -0.12, 0.05, -0.04}, faster[] = {0.22, 0.24, 0.23, 0.22, 0.21, 0.25};
+    char text[200];
+    bool differs;
+
+    for (int i = 0; i < 6; i++) {
+        series_add(&plans[1].ratio, noisy[i]);
+        series_add(&plans[2].ratio, faster[i]);
+    }
+    ck_assert(fabs(compare_ratio(&c, 1, &differs) - 1) < 0.01);
+    ck_assert(!differs);
+    compare_verdict(&c, 1, text, sizeof text);
+    ck_assert_str_eq(text, "no difference beyond the noise");
+    ck_assert(fabs(compare_ratio(&c, 2, &differs) - exp(0.2283333)) < 1e-5);
+    ck_assert(differs);
+    compare_verdict(&c, 2, text, sizeof text);
+    ck_assert_str_eq(text, "26 % faster than cpu");
+    series_clear(&plans[2].ratio);
+    for (int i = 0; i < 3; i++)
+        series_add(&plans[2].ratio, faster[i]);
+    compare_ratio(&c, 2, &differs);                 /* three blocks prove nothing */
+    ck_assert(!differs);
+    series_release(&plans[1].ratio);
+    series_release(&plans[2].ratio);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("compare");
+    TCase *t = tcase_create("compare");
+
+    tcase_add_loop_test(t, lists_and_sweeps, 0, (int)(sizeof good / sizeof *good));
+    tcase_add_loop_test(t, bad_lists, 0, (int)(sizeof bad / sizeof *bad));
+    tcase_add_test(t, plans_by_turns_give_the_same_bits);
+    tcase_add_test(t, one_wrong_bit_is_found);
+    tcase_add_test(t, too_long_a_text_is_refused);
+    tcase_add_test(t, stopping_restores_the_plan);
+    tcase_add_test(t, noise_is_called_noise);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
