@@ -314,6 +314,23 @@ START_TEST(test_same_bits)
 }
 END_TEST
 
+/* Heads narrower than a group of weight rows, and an odd number of them. */
+START_TEST(test_same_bits_narrow)
+{
+    struct tiny_shape s = base_shape;
+
+    s.type = DTYPE_Q8_0;
+    s.heads = 12;
+    s.kv_heads = 3;
+    s.head_dim = 8;
+    check_same_bits(s, KV_F16, TOKENS);
+    s.heads = 8;
+    s.kv_heads = 2;
+    s.head_dim = 20;
+    check_same_bits(s, KV_F32, 11);
+}
+END_TEST
+
 START_TEST(test_same_bits_long)
 {
     struct tiny_shape s = base_shape;
@@ -429,6 +446,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_float_model);
     tcase_add_test(t, test_long_context);
     tcase_add_test(t, test_same_bits);
+    tcase_add_test(t, test_same_bits_narrow);
     tcase_add_test(t, test_same_bits_long);
     tcase_add_test(t, test_quantised_model);
     tcase_add_test(t, test_kv_moves);

@@ -50,38 +50,55 @@ static struct input prepare(struct cpu_device *d, int tid, const struct layer_we
     return in;
 }
 
+static void rotate(const struct cpu_device *d, float *x, int pos, float scale)
+{
+    int half = d->model->hp.rope_dims / 2;
+
+    d->k->rotary(x, d->model->hp.head_dim, half, d->rope_cos + (size_t)pos * (size_t)half, d->rope_sin + (size_t)pos * (size_t)half, scale);
+}
+
+/* A task is one head, or as many as fill whole groups of weight rows where heads are narrower than those: the query heads' tasks first,
+ * then the keys', then the values'. */
 static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct layer_weights *w, const struct input *in, int pos)
 {
     const struct hparams *hp = &d->model->hp;
-    int heads = hp->n_heads + 2 * hp->n_kv_heads, blocks = token_blocks(in->n), hd = hp->head_dim, half = hp->rope_dims / 2, t0, t1;
+    int hd = hp->head_dim, per = d->heads_per_task, q_tasks = (hp->n_heads + per - 1) / per, kv_tasks = (hp->n_kv_heads + per - 1) / per;
+    int tasks = q_tasks + 2 * kv_tasks, total = tasks * token_blocks(in->n), t0, t1;
     struct pool_share *share = phase_begin(d, tid);
     float *tile = d->threads[tid].tile;
 
-    for (int task; (task = pool_share_take(share, 1, heads * blocks)) < heads * blocks;) {
-        int head = task % heads;
+    for (int task; (task = pool_share_take(share, 1, total)) < total;) {
+        int unit = task % tasks, first, n;
 
-        token_block(in->n, task / heads, &t0, &t1);
-        if (head < hp->n_heads) {
-            float *q = d->q + ((size_t)t0 * (size_t)hp->n_heads + (size_t)head) * (size_t)hd;
+        token_block(in->n, task / tasks, &t0, &t1);
+        if (unit < q_tasks) {
+            ptrdiff_t stride = (ptrdiff_t)hp->n_heads * hd;
+            float *q = d->q + t0 * stride + (ptrdiff_t)unit * per * hd;
 
-            multiply(d, tid, &w->q, head * hd, (head + 1) * hd, in, t0, t1, q, (ptrdiff_t)hp->n_heads * hd);
-            for (int t = t0; t < t1; t++, q += (size_t)hp->n_heads * (size_t)hd)
-                d->k->rotary(q, hd, half, d->rope_cos + (size_t)(pos + t) * (size_t)half, d->rope_sin + (size_t)(pos + t) * (size_t)half, d->scale);
-        } else if (head < hp->n_heads + hp->n_kv_heads) {
-            head -= hp->n_heads;
-            multiply(d, tid, &w->k, head * hd, (head + 1) * hd, in, t0, t1, tile, hd);
-            for (int t = t0; t < t1; t++) {
-                float *k = tile + (size_t)(t - t0) * (size_t)hd;
-
-                d->k->rotary(k, hd, half, d->rope_cos + (size_t)(pos + t) * (size_t)half, d->rope_sin + (size_t)(pos + t) * (size_t)half, 1.0f);
-                kv_store_key(d, layer, head, pos + t, k);
-            }
-        } else {
-            head -= hp->n_heads + hp->n_kv_heads;
-            multiply(d, tid, &w->v, head * hd, (head + 1) * hd, in, t0, t1, tile, hd);
-            for (int t = t0; t < t1; t++)
-                kv_store_value(d, layer, head, pos + t, tile + (size_t)(t - t0) * (size_t)hd);
+            first = unit * per;
+            n = min_int(per, hp->n_heads - first);
+            multiply(d, tid, &w->q, first * hd, (first + n) * hd, in, t0, t1, q, stride);
+            for (int t = t0; t < t1; t++, q += stride)
+                for (int h = 0; h < n; h++)
+                    rotate(d, q + h * hd, pos + t, d->scale);
+            continue;
         }
+        bool values = unit >= q_tasks + kv_tasks;
+
+        first = (unit - q_tasks - (values ? kv_tasks : 0)) * per;
+        n = min_int(per, hp->n_kv_heads - first);
+        multiply(d, tid, values ? &w->v : &w->k, first * hd, (first + n) * hd, in, t0, t1, tile, per * hd);
+        for (int t = t0; t < t1; t++)
+            for (int h = 0; h < n; h++) {
+                float *x = tile + ((ptrdiff_t)(t - t0) * per + h) * hd;
+
+                if (values) {
+                    kv_store_value(d, layer, first + h, pos + t, x);
+                } else {
+                    rotate(d, x, pos + t, 1.0f);
+                    kv_store_key(d, layer, first + h, pos + t, x);
+                }
+            }
     }
     phase_end(d, tid);
 }

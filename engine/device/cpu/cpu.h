@@ -50,6 +50,7 @@ struct cpu_device {
     struct pool_share share[3];
     int n_threads, width, max_rows, context, chunks_max;
     int router_groups;
+    int heads_per_task;         /* of the QKV phase */
     float **router;             /* per layer: [group][hidden][16] */
     const float *rope_cos, *rope_sin;
     float scale;                /* of queries */

@@ -141,7 +141,7 @@ static void carve_all(struct cpu_device *d, struct carver *c)
 
         s.act = carve(c, wide / NUM_BLOCK + 1, sizeof *s.act);
         s.row = carve(c, max_size(wide, ffn), sizeof(float));
-        s.tile = carve(c, tokens * max_size(hd, 2 * CPU_UNIT) + 4 * CPU_UNIT * used, sizeof(float));
+        s.tile = carve(c, tokens * max_size(hd * (size_t)d->heads_per_task, 2 * CPU_UNIT) + 4 * CPU_UNIT * used, sizeof(float));
         s.scores = carve(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
         s.partial = carve(c, CPU_SPLIT_ROWS * KERNEL_QUERIES * chunks * (hd + 2), sizeof(float));
         if (d->has_float)
@@ -222,6 +222,8 @@ static int lay_out(struct cpu_device *d, const struct device_config *c, struct e
     d->context = c->context;
     d->chunks_max = (c->context + NUM_CHUNK - 1) / NUM_CHUNK;
     d->router_groups = (c->model->hp.n_experts + NUM_LANES - 1) / NUM_LANES;
+    for (d->heads_per_task = 1; d->heads_per_task * c->model->hp.head_dim % NUM_LANES; d->heads_per_task++)
+        ;                       /* at most 16: weight rows come in groups of 8 or 16 */
     d->rope_cos = c->rope_cos;
     d->rope_sin = c->rope_sin;
     d->kv_k = c->kv_k;
