@@ -1,6 +1,7 @@
 /* Conversion and packing of weight rows (pack.h). Plain C: it runs once per load, at the speed of memory and page faults. */
 #include "engine/device/cpu/pack.h"
 #include "engine/device/cpu/formats.h"
+#include "engine/device/cpu/interleave.h"
 #include "engine/device/numerics.h"
 #include "engine/file/blocks.h"
 
@@ -163,43 +164,43 @@ void row_from_f32(enum dtype type, const float *x, int64_t n, void *row)
     }
 }
 
-/* One GGUF block of row r into the interleaved block at `out`. */
-static void place_block(enum dtype type, const uint8_t *block, uint8_t *out, int width, int r)
+/* One block of four rows into the interleaved block at `out`, as its rows r .. r+3. */
+static void place_blocks(enum dtype type, const uint8_t *const block[4], uint8_t *out, int width, int r)
 {
-    int words = type == DTYPE_Q8_0 ? 8 : 4;
-    uint32_t flip = type == DTYPE_Q8_0 ? 0x80808080u : 0u, w;
+    const uint8_t *payload[4] = {block[0] + 2, block[1] + 2, block[2] + 2, block[3] + 2};
 
-    memcpy(out + 2 * r, block, 2);
-    out += 2 * width;
-    for (int k = 0; k < words; k++) {
-        memcpy(&w, block + 2 + 4 * k, 4);
-        w ^= flip;
-        memcpy(out + 4 * (k * width + r), &w, 4);
-    }
+    for (int i = 0; i < 4; i++)
+        memcpy(out + 2 * (r + i), block[i], 2);
+    interleave4(payload, type == DTYPE_Q8_0 ? 8 : 4, type == DTYPE_Q8_0 ? 0x80 : 0, out + 2 * width + 4 * r, 4 * (size_t)width);
 }
 
 static void pack_group(uint8_t *dst, enum dtype to, int width, const uint8_t *src, enum dtype from, int rows, int cols, int group)
 {
     int block_bytes = dtype_info(to)->bytes, blocks = cols / 32;
     size_t src_row = dtype_row_bytes(from, cols), src_block = dtype_row_bytes(from, 32);
-    uint8_t zero[64] = {0}, quantised[64];
+    static const uint8_t zero[64];
+    uint8_t quantised[4][64];
     float x[32];
 
     dst += (size_t)group * (size_t)blocks * (size_t)(block_bytes * width);
     for (int b = 0; b < blocks; b++, dst += block_bytes * width)
-        for (int r = 0; r < width; r++) {
-            int row = group * width + r;
-            const uint8_t *block = zero;
+        for (int r = 0; r < width; r += 4) {
+            const uint8_t *block[4];
 
-            if (row < rows) {
-                block = src + (size_t)row * src_row + (size_t)b * src_block;
+            for (int i = 0; i < 4; i++) {
+                int row = group * width + r + i;
+
+                block[i] = zero;
+                if (row >= rows)
+                    continue;
+                block[i] = src + (size_t)row * src_row + (size_t)b * src_block;
                 if (from != to) {
-                    row_to_f32(from, block, 32, x);
-                    row_from_f32(to, x, 32, quantised);
-                    block = quantised;
+                    row_to_f32(from, block[i], 32, x);
+                    row_from_f32(to, x, 32, quantised[i]);
+                    block[i] = quantised[i];
                 }
             }
-            place_block(to, block, dst, width, r);
+            place_blocks(to, block, dst, width, r);
         }
 }
 
