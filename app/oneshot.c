@@ -17,6 +17,7 @@
 struct answer {
     struct engine *engine;
     bool tty, started, line_open;
+    struct turn_done_event done;
     int write_errno;             /* of the first write that failed; 0: none */
 };
 
@@ -88,6 +89,8 @@ static int answer_once(const struct options *o, struct answer *a, struct turn *t
     struct turn_done_event done = {0};
     int rc = engine_turn(a->engine, t, on_event, a, &done, e);
 
+    a->done = done;
+
     if (a->tty && a->line_open)
         put(a, "\n", 1);
     if (a->write_errno)
@@ -100,6 +103,21 @@ static int answer_once(const struct options *o, struct answer *a, struct turn *t
     if (done.reason == STOP_CONTEXT)
         fprintf(stderr, "moetop: the answer ends here because the context of %d tokens is full; -c sets a larger one\n",
                 engine_info(a->engine)->context);
+    return 0;
+}
+
+/* A lossy run says what it lost. */
+static int tell_loss(struct engine *g, const struct turn_done_event *done, struct error *e)
+{
+    struct defer_loss loss;
+    int rc;
+
+    if (done->completion_tokens < 2)
+        return 0;
+    if ((rc = engine_defer_loss(g, done->prompt_tokens, &loss, e)) < 0)
+        return rc;
+    fprintf(stderr, "moetop: deferred experts: mean KL divergence %.3g nats a token (largest %.3g) from the exact run, %d of %d tokens would differ\n",
+            loss.mean_kl, loss.largest_kl, loss.changed, loss.tokens);
     return 0;
 }
 
@@ -142,6 +160,8 @@ int oneshot_run(struct options *o, struct error *e)
     if (o->trace && (rc = engine_trace_start(a.engine, TRACE_SPANS, e)) < 0)
         goto out;
     rc = answer_once(o, &a, &t, &stats, e);
+    if (o->defer_experts > 0 && rc >= 0)
+        rc = tell_loss(a.engine, &a.done, e);
     if (o->trace && rc >= 0)
         rc = write_trace(a.engine, o->trace, e);
     stats_take(&stats, engine_info(a.engine), engine_telemetry(a.engine));

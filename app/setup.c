@@ -259,6 +259,7 @@ int app_engine_settings(const struct options *o, struct engine_config *c, struct
     c->n_threads = o->threads;
     c->batch = o->batch_size;
     c->ubatch = o->ubatch_size;
+    c->defer_experts = o->defer_experts;
     c->kv_k = (enum kv_type)o->cache_type_k;
     c->kv_v = (enum kv_type)o->cache_type_v;
     c->convert = conversion(o);

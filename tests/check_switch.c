@@ -5,6 +5,7 @@
 #include "tests/fake_device.h"
 #include "tests/support.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,6 +221,57 @@ START_TEST(a_device_without_room)
 }
 END_TEST
 
+/* Deferral is lossy and says how much; where nothing can be deferred nothing is lost. */
+START_TEST(deferred_experts_show_their_loss)
+{
+    static struct heard h;
+    static const struct { const char *placement; int defer; bool lossy; } cases[] = {
+        {"attention-gpu", 0, false}, {"attention-gpu", 1, true}, {"attention-gpu", 2, true}, {"cpu", 1, false}, {"gpu", 1, false}, {"experts-gpu", 1, false}};
+
+    fake_device_control(NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct engine *g = open_demo(plain, cases[i].placement, NULL);
+        uint64_t counted = 0, after = 0;
+        struct defer_loss loss;
+        struct error e = {0};
+        int n;
+
+        engine_defer_set(g, cases[i].defer);
+        tell(g, &h, 40);
+        ck_assert_int_eq(h.notices, 0);
+        n = engine_session_tokens(g, NULL);
+        for (int k = 0; k < engine_telemetry(g)->n_layers * engine_telemetry(g)->n_experts; k++)
+            counted += engine_telemetry(g)->session[k];
+        ck_assert_msg(engine_defer_loss(g, n - 39, &loss, &e) == 0, "%s", e.text);
+        printf("%s, %d deferred: mean KL %.4g, largest %.4g, %d of %d tokens change\n", cases[i].placement, cases[i].defer, loss.mean_kl, loss.largest_kl,
+               loss.changed, loss.tokens);
+        ck_assert_int_eq(loss.tokens, 39);
+        ck_assert_int_eq(engine_session_tokens(g, NULL), n);
+        ck_assert(isfinite(loss.mean_kl));
+        ck_assert_msg((loss.largest_kl > 1e-9) == cases[i].lossy, "%s: %g", cases[i].placement, loss.largest_kl);
+        if (!cases[i].lossy)
+            ck_assert_int_eq(loss.changed, 0);
+        for (int k = 0; k < engine_telemetry(g)->n_layers * engine_telemetry(g)->n_experts; k++)
+            after += engine_telemetry(g)->session[k];
+        ck_assert_uint_eq(after, counted);
+        ck_assert_int_eq(engine_defer_loss(g, n, &loss, &e), ERR_USAGE);
+        engine_close(g);
+    }
+    /* the device goes while something is deferred: nothing of a layer's sum is lost on the way */
+    for (long n = 20; n < 220; n += 13) {
+        struct engine *g;
+
+        fake_device_control(&(struct fake_control){.fail_at = n, .lost = true});
+        g = open_demo(fused, "attention-gpu", NULL);
+        engine_defer_set(g, 1);
+        tell(g, &h, 8);
+        ck_assert_ptr_null(strstr(h.text, "\xef\xbf\xbd"));
+        engine_close(g);
+    }
+    fake_device_control(NULL);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("switch");
@@ -231,6 +283,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_conversation_moves);
     tcase_add_loop_test(t, the_text_survives_every_failure, 0, 2);
     tcase_add_test(t, a_device_without_room);
+    tcase_add_test(t, deferred_experts_show_their_loss);
     suite_add_tcase(s, t);
     return s;
 }

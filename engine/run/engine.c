@@ -126,6 +126,7 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
         goto out;
     g->forward.hooks = (struct forward_hooks){.before_layer = session_hooks_layer, .notice = session_hooks_notice, .device_lost = place_device_lost, .ctx = g};
     g->forward.trace = &g->trace;
+    g->forward.defer = c->defer_experts;
     g->tokens = mem_alloc((size_t)g->info.context, sizeof *g->tokens);
     g->logits = mem_alloc((size_t)g->model->hp.n_vocab, sizeof *g->logits);
     g->plans = mem_alloc(TELEMETRY_PLANS, sizeof *g->plans);

@@ -31,6 +31,7 @@ struct engine_config {
     const char *cache_dir;
     const char *placement;       /* planner spec; NULL: cpu. A plan from a file: engine_plan_set after opening */
     const char *placement_script;   /* "20:gpu,45:cpu": after so many generated tokens; NULL: none */
+    int defer_experts;           /* lossy: experts a layer may deliver one layer late (see engine_defer_set); 0: none */
     struct sampling sampling;    /* until a turn brings its own; all zero: greedy */
     double pace;
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
@@ -94,6 +95,17 @@ int engine_profile_set(struct engine *g, const double *counts, struct error *e);
 int engine_settle(struct engine *g, struct error *e);
 /* Takes NOTICE and PLAN events outside turns; a turn's own callback stands in for it while the turn runs. */
 void engine_events_set(struct engine *g, int (*on_event)(void *ctx, struct event *ev), void *ctx);
+/* Lossy, explicitly: of a decoded token's experts on the CPU, up to n of least weight a layer arrive one layer later, so that they run while
+ * another device computes the next attention. Without such a placement nothing is deferred. 0: exact. */
+void engine_defer_set(struct engine *g, int n);
+/* What that costs on the session as it stands, from position `from` on (at most 256 tokens): the mean Kullback-Leibler divergence of the next
+ * token's distribution from the exact run's, in nats, and how many tokens greedy decoding would choose otherwise. The session is
+ * computed anew, twice, and stays. Outside a turn. */
+struct defer_loss {
+    int tokens, changed;
+    double mean_kl, largest_kl;
+};
+int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct error *e);
 bool engine_idle_step(struct engine *g);         /* between turns: goes on with moves; true: more are left */
 /* Called on the engine's thread after every token and about ten times a second in long work, telemetry being fresh. NULL: none. */
 void engine_tick_set(struct engine *g, void (*tick)(void *ctx), void *ctx);

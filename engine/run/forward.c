@@ -9,6 +9,7 @@
 #include "engine/run/trace.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,12 +42,13 @@ int forward_init(struct forward *f, const struct model *m, struct device_slot *s
     f->h = take(f, rows * hidden, sizeof(float));
     f->scores = take(f, rows * experts, sizeof(float));
     f->out = take(f, used * rows * hidden, sizeof(float));
+    f->late.out = take(f, FORWARD_LATE * hidden, sizeof(float));
     f->row = take(f, rows * used, sizeof(int));
     f->slot = take(f, rows * used, sizeof(int));
     f->first = take(f, experts + 1, sizeof(int));
     f->groups = take(f, DEVICE_MAX * experts, sizeof *f->groups);
     f->whole = take(f, layers, 1);
-    if (!f->experts || !f->weights || !f->ran_on || !f->x || !f->saved || !f->y || !f->h || !f->scores || !f->out || !f->row ||
+    if (!f->experts || !f->weights || !f->ran_on || !f->x || !f->saved || !f->y || !f->h || !f->scores || !f->out || !f->late.out || !f->row ||
         !f->slot || !f->first || !f->groups || !f->whole) {
         forward_release(f);
         return error_set(e, ERR_MEMORY, "no memory for the activations of %d rows: try a smaller -ub", max_rows);
@@ -63,7 +65,7 @@ size_t forward_needs(const struct hparams *hp, int max_rows)
 
     return layers * rows * used * (sizeof *f->experts + sizeof *f->weights) + layers * experts + layers
         + (4 + used) * rows * hidden * sizeof(float) + rows * experts * sizeof(float) + 2 * rows * used * sizeof(int)
-        + (experts + 1) * sizeof(int) + DEVICE_MAX * experts * sizeof *f->groups;
+        + FORWARD_LATE * hidden * sizeof(float) + (experts + 1) * sizeof(int) + DEVICE_MAX * experts * sizeof *f->groups;
 }
 
 void forward_release(struct forward *f)
@@ -77,6 +79,7 @@ void forward_release(struct forward *f)
     mem_free(f->h);
     mem_free(f->scores);
     mem_free(f->out);
+    mem_free(f->late.out);
     mem_free(f->row);
     mem_free(f->slot);
     mem_free(f->first);
@@ -166,6 +169,63 @@ static void count_cost(struct forward *f, struct forward_cost *c, uint64_t ns, i
     }
 }
 
+/* The experts that the layer before still owes. Their input, f->h, stands until this layer's route. */
+static int run_late(struct forward *f, struct error *e)
+{
+    struct device_slot *cpu = &f->slots[0];
+    struct experts_job j = {.layer = f->late.layer, .rows = 1, .h = f->h, .n_groups = f->late.n, .groups = f->late.groups, .row = f->late.row,
+                            .slot = f->late.slot, .out = f->late.out};
+    uint64_t start = clock_now();
+    int rc;
+
+    if (!f->late.n || f->late.layer < 0)
+        return 0;
+    rc = finish(cpu, cpu->ops->experts(cpu->device, &j, e), e);
+    count_cost(f, &cpu->expert, clock_now() - start, j.n_groups);
+    trace_span(f->trace, TRACE_EXPERTS, f->late.layer, 0, start, clock_now());
+    f->late.layer = -1;                  /* computed; still to be added */
+    return rc;
+}
+
+static void add_late(struct forward *f)
+{
+    int hidden = f->model->hp.hidden;
+
+    for (int i = 0; i < f->late.n; i++)
+        for (int k = 0; k < hidden; k++)
+            f->x[k] = fmaf(f->late.weights[i], f->late.out[(size_t)i * (size_t)hidden + (size_t)k], f->x[k]);
+    f->late.n = 0;
+}
+
+/* Takes the least-weighted experts of the CPU's groups out of this layer's work. Only where it buys something: the next layer's attention
+ * runs on another device meanwhile. */
+static void choose_late(struct forward *f, int layer, const float *weights)
+{
+    const struct hparams *hp = &f->model->hp;
+    struct expert_group *groups = f->groups;     /* the CPU's */
+
+    f->late.n = 0;
+    if (!f->defer || f->rows != 1 || layer + 1 >= hp->n_layers || f->plan->attention[layer + 1] == 0 ||
+        (f->whole[layer + 1] != NOWHERE && !trace_active(f->trace)))
+        return;
+    while (f->late.n < f->defer && f->late.n < FORWARD_LATE && f->n_groups[0] > 0) {
+        int least = 0, slot;
+
+        for (int i = 1; i < f->n_groups[0]; i++)
+            if (weights[f->slot[groups[i].first]] < weights[f->slot[groups[least].first]])
+                least = i;
+        slot = f->slot[groups[least].first];
+        f->late.groups[f->late.n] = (struct expert_group){.expert = groups[least].expert, .first = f->late.n, .count = 1};
+        f->late.row[f->late.n] = 0;
+        f->late.slot[f->late.n] = f->late.n;
+        f->late.weights[f->late.n] = weights[slot];
+        f->late.n++;
+        memset(f->out + (size_t)slot * (size_t)hp->hidden, 0, (size_t)hp->hidden * sizeof(float));   /* adds nothing to this layer's sum */
+        memmove(groups + least, groups + least + 1, (size_t)(--f->n_groups[0] - least) * sizeof *groups);
+    }
+    f->late.layer = layer;
+}
+
 static int run_attention(struct forward *f, int layer, bool on_cpu, struct error *e)
 {
     struct attention_job j = {.layer = layer, .rows = f->rows, .pos = f->pos, .x = f->x, .y = f->y};
@@ -177,7 +237,17 @@ static int run_attention(struct forward *f, int layer, bool on_cpu, struct error
         int rc = kv_ensure(f, layer, d, e);
 
         if (rc == 0)
-            rc = finish(s, s->ops->attention(s->device, &j, e), e);
+            rc = s->ops->attention(s->device, &j, e);
+        if (rc == 0) {
+            struct error late;
+            int late_rc = run_late(f, &late);
+
+            rc = finish(s, 0, e);
+            if (late_rc < 0 && e)
+                *e = late;
+            if (late_rc < 0)
+                return late_rc;
+        }
         if (rc == 0) {
             ns = clock_now() - start;
             count_cost(f, &s->attention, ns, 1);
@@ -293,9 +363,11 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
     start = clock_now();
     for (size_t i = 0; i < n; i++)
         f->x[i] = f->x[i] + f->y[i];
+    add_late(f);
     if ((rc = finish(cpu, cpu->ops->route(cpu->device, &route, e), e)) < 0)
         return rc;
     group_rows(f, layer);
+    choose_late(f, layer, route.weights);
     trace_span(f->trace, TRACE_ROUTE, layer, 0, start, clock_now());
     if ((rc = run_experts(f, layer, e)) < 0)
         return rc;
@@ -316,6 +388,11 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
                            .experts = f->experts + (size_t)first * pairs, .weights = f->weights + (size_t)first * pairs};
     uint64_t start;
 
+    if (f->late.n) {                     /* the device whose attention they were deferred to is gone */
+        if ((rc = run_late(f, e)) < 0)
+            return rc;
+        add_late(f);
+    }
     for (int l = first; l < last && rc == 0; l++)
         rc = kv_ensure(f, l, d, e);
     if (d)
@@ -349,6 +426,7 @@ int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct er
     f->rows = rows;
     f->pos = pos;
     f->resume_at = -1;
+    f->late.n = 0;
     mem_guard_arm("forward");
     for (int i = 0; i < rows; i++)
         model_embed(f->model, ids[i], f->x + (size_t)i * (size_t)hp->hidden);

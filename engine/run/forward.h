@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define FORWARD_LATE 16          /* experts a layer can defer */
+
 struct kv;
 struct trace;
 
@@ -60,6 +62,10 @@ struct forward {
     int *first;                  /* n_experts + 1 */
     struct expert_group *groups; /* (DEVICE_MAX, n_experts) */
     int n_groups[DEVICE_MAX];
+    /* Deferred experts (lossy, off by default): of a single row's experts on the CPU, up to `defer` of least weight are computed while the next
+     * layer's attention runs on its device, and added after it. As in KTransformers' expert deferral. */
+    int defer;
+    struct { int n, layer, row[FORWARD_LATE], slot[FORWARD_LATE]; struct expert_group groups[FORWARD_LATE]; float weights[FORWARD_LATE], *out; } late;
     uint8_t *whole;              /* per layer: the device that runs all of it by its layers slot, or 255 */
     size_t scratch_bytes;
 };

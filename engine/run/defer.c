@@ -1,0 +1,89 @@
+/* What deferring experts costs, measured: the same tokens computed exactly and with deferral, their distributions compared. Engine thread,
+ * outside a turn. Lossy options exist here only with their loss beside them. */
+#include "engine/base/mem.h"
+#include "engine/run/internal.h"
+
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+#define LOSS_TOKENS 256
+
+void engine_defer_set(struct engine *g, int n)
+{
+    g->forward.defer = n > 0 ? n : 0;
+}
+
+static double log_sum(const float *logits, int n, int *best)
+{
+    double sum = 0.0;
+
+    *best = 0;
+    for (int i = 1; i < n; i++)
+        if (logits[i] > logits[*best])
+            *best = i;
+    for (int i = 0; i < n; i++)
+        sum += exp((double)logits[i] - (double)logits[*best]);
+    return (double)logits[*best] + log(sum);
+}
+
+static double divergence(const float *exact, const float *lossy, int n, bool *changed)
+{
+    int best, other;
+    double a = log_sum(exact, n, &best), b = log_sum(lossy, n, &other), kl = 0.0;
+
+    for (int i = 0; i < n; i++) {
+        double p = (double)exact[i] - a;
+
+        kl += exp(p) * (p - ((double)lossy[i] - b));
+    }
+    *changed = best != other;
+    return kl > 0.0 ? kl : 0.0;          /* rounding */
+}
+
+int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct error *e)
+{
+    int total = g->n_tokens, defer = g->forward.defer, n_vocab = g->model->hp.n_vocab, n, rc = 0;
+    int *ids = mem_alloc((size_t)total + 1, sizeof *ids);
+    float *exact = NULL;
+
+    memset(out, 0, sizeof *out);
+    n = total - from < LOSS_TOKENS ? total - from : LOSS_TOKENS;
+    if (from < 1 || n < 1) {
+        rc = error_set(e, ERR_USAGE, "there is no answer to compare");
+        goto out;
+    }
+    if (ids)
+        memcpy(ids, g->tokens, (size_t)total * sizeof *ids);
+    exact = mem_alloc((size_t)n * (size_t)n_vocab, sizeof *exact);
+    if (!ids || !exact) {
+        rc = error_set(e, ERR_MEMORY, "no memory to compare %d tokens", n);
+        goto out;
+    }
+    session_rewind(g, 0);
+    g->counted = INT_MAX;                /* figures of the session are not to grow by this */
+    g->forward.defer = 0;
+    if ((rc = engine_eval(g, ids, from, NULL, false, e)) < 0 || (rc = engine_eval(g, ids + from, n, exact, true, e)) < 0)
+        goto out;
+    session_rewind(g, from);
+    g->counted = INT_MAX;
+    g->forward.defer = defer;
+    for (int i = 0; i < n && rc == 0; i++)
+        if ((rc = engine_eval(g, ids + from + i, 1, g->logits, false, e)) == 0) {
+            bool changed;
+            double kl = divergence(exact + (size_t)i * (size_t)n_vocab, g->logits, n_vocab, &changed);
+
+            out->mean_kl += kl / n;
+            out->largest_kl = kl > out->largest_kl ? kl : out->largest_kl;
+            out->changed += changed;
+            out->tokens++;
+        }
+    if (rc == 0 && from + n < total)
+        rc = engine_eval(g, ids + from + n, total - from - n, NULL, false, e);
+out:
+    g->forward.defer = defer;
+    g->counted = g->n_tokens;
+    mem_free(ids);
+    mem_free(exact);
+    return rc;
+}
