@@ -41,7 +41,8 @@ struct type_kernels {
     cl_kernel matmul[2], gate_up[2], down[2];
 };
 
-enum core_kernel { CORE_NORM, CORE_QUANTISE, CORE_ROPE, CORE_ATTEND, CORE_MERGE, CORE_ROUTE, CORE_GROUP, CORE_COMBINE, CORE_KV, CORE_COUNT };
+enum core_kernel { CORE_NORM, CORE_QUANTISE, CORE_ROPE, CORE_ATTEND, CORE_MERGE, CORE_ROUTE, CORE_GROUP, CORE_COMBINE, CORE_KV,
+                   CORE_EXPAND, CORE_BIAS, CORE_GATHER, CORE_SCATTER, CORE_SILU, CORE_COUNT };
 
 struct part {                    /* a matrix on the device */
     const struct matrix *m;
@@ -72,6 +73,15 @@ struct job_record {
     int n_copies;
 };
 
+enum blas_verdict { BLAS_UNKNOWN, BLAS_USED, BLAS_SLOWER, BLAS_WRONG };
+
+struct blas {                    /* blas.h */
+    bool use;
+    enum blas_verdict verdict;
+    double gain;                 /* own time / CLBlast's; 0: not measured in this run */
+    cl_mem x, gate, up, tile;
+};
+
 struct device {
     struct device_base base;
     struct cl_target target;
@@ -96,6 +106,9 @@ struct device {
     /* outputs of experts that wait() deals out */
     float *results, *scatter_to;
     int *scatter_at, scatter_n, scatter_rows;
+    struct blas blas;
+    int *host_chosen, *host_row, *host_slot;     /* choices read back where the host must see them */
+    struct expert_group *host_groups;
     float score_scale;           /* 1/sqrt(head_dim) */
     /* upload */
     cl_mem staging;
@@ -143,6 +156,7 @@ void job_abort(struct device *d);                          /* after a failed job
 /* format: m cl_mem, i int, f float; then the values */
 int launch_args(struct device *d, cl_kernel k, int first, struct error *e, const char *format, ...);
 int launch(struct device *d, cl_kernel k, const char *name, int dims, const size_t *global, const size_t *local, struct error *e);
+void launch_keep(struct device *d, cl_event ev);           /* an event of a kernel that a library launched */
 int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, size_t bytes, struct error *e);
 int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t bytes, struct error *e);
 
@@ -154,7 +168,8 @@ struct output {
     const struct part *part;
     cl_mem y;
 };
-/* y = W x + bias for up to three matrices of one type and one input. add: y += . */
+/* y = W x + bias for up to three matrices of one type and one input. add: y += . _own: by our kernels in any case. */
+int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int rows, const struct output *out, int n, bool add, struct error *e);
 int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows, const struct output *out, int n, bool add, struct error *e);
 /* Tiles first .. end-1 of the experts in bank, already in d->tiles and d->entries; from h to out. */
 int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, int first, int end, int many, struct error *e);

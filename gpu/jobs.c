@@ -1,5 +1,6 @@
 /* The jobs of the device contract as sequences of kernels. Engine thread; nothing here allocates or waits, except where said.
  * Launches of one layer with one token: norm, q+k+v, rotary+cache, attention, merge, output, norm, routing, gate+up, down, combine. */
+#include "gpu/blas.h"
 #include "gpu/internal.h"
 
 #include <string.h>
@@ -35,7 +36,7 @@ static int norm_rows(struct device *d, cl_mem x, cl_mem w, cl_mem b, int rows, s
     return core(d, CORE_NORM, "norm", (size_t)rows * items, 1, 1, items, e);
 }
 
-int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows, const struct output *out, int n, bool add, struct error *e)
+int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int rows, const struct output *out, int n, bool add, struct error *e)
 {
     const struct matrix *m = out[0].part->m;
     const struct type_kernels *t = &d->type[m->type];
@@ -73,6 +74,16 @@ int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
     size_t w = (size_t)d->width, global[2] = {(many ? up(tiles, 4) / 4 : tiles) * w, groups * 4}, local[2] = {w, 4};
 
     return launch(d, k, "matmul", 2, global, local, e);
+}
+
+int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows, const struct output *out, int n, bool add, struct error *e)
+{
+    if (!blas_wants(d, out[0].part->m->type, rows))
+        return jobs_multiply_own(d, x, xq, rows, out, n, add, e);
+    for (int i = 0; i < n; i++)
+        if (blas_multiply(d, x, rows, out[i].part, out[i].y, add, e) < 0)
+            return ERR_DEVICE;
+    return 0;
 }
 
 /* The attention block from x to y (add: y is the residual stream itself). */
@@ -213,79 +224,88 @@ static int read_outputs(struct device *d, const struct experts_job *j, int entri
     return launch_read(d, d->out, 0, d->results, (size_t)entries * row, e);
 }
 
-int jobs_experts(struct device *d, const struct experts_job *j, struct error *e)
+/* Experts of groups, from h (and hq) on the device to out. Entry n is the n-th row of the groups in order; its output goes to row n of
+ * out (compact) or to slot * rows + row, which d->scatter_at keeps either way. Returns the number of entries. */
+static int run_groups(struct device *d, int layer, int rows, const struct expert_group *groups, int n_groups, const int *row, const int *slot,
+                      bool compact, struct error *e)
 {
-    const struct hparams *hp = &d->base.config.model->hp;
-    int *tiles = d->table, *entries = d->table + 4 * d->max_tiles, n_tiles = 0, n = 0, many = 0, all = j->rows * hp->n_experts_used;
-    size_t h_bytes = (size_t)j->rows * (size_t)hp->hidden * 4;
-    bool compact;
+    int *tiles = d->table, *entries = d->table + 4 * d->max_tiles, n = 0, n_tiles = 0, many = 0;
+    int batch_first[64], batch_tile[65], n_batches = 0;    /* batches of experts that one bank holds, as ranges of tiles */
+    struct block *previous = NULL;
 
-    if (d->table_busy && job_harvest(d, e) < 0)
-        return ERR_DEVICE;
-    for (int g = 0; g < j->n_groups; g++) {
-        n += j->groups[g].count;
-        many |= j->groups[g].count > 1;
-    }
-    if (n == 0)
-        return 0;
-    compact = n != all && n > 4;
-    n = 0;
-    for (int g = 0; g < j->n_groups; g++) {
-        const struct expert_group *x = &j->groups[g];
-        int step = many ? TILE : 1;
+    for (int g = 0; g < n_groups; g++)
+        many |= groups[g].count > 1;
+    d->table_busy = true;
+    for (int g = 0; g < n_groups; g++) {
+        const struct expert_group *x = &groups[g];
+        struct block *b = resident(d, BLOCK_EXPERT, layer, x->expert, e);
+        int step = many ? TILE : 1, first = n;
 
-        if (!resident(d, BLOCK_EXPERT, j->layer, x->expert, e))
+        if (!b)
             return ERR_DEVICE;
-        for (int i = 0; i < x->count; i += step, n_tiles++) {
-            tiles[4 * n_tiles] = n + i;
-            tiles[4 * n_tiles + 1] = x->count - i < step ? x->count - i : step;
-            tiles[4 * n_tiles + 2] = g;          /* replaced by its place in the bank below */
-            tiles[4 * n_tiles + 3] = 0;
-        }
         for (int i = 0; i < x->count; i++, n++) {
             int at = x->first + i;
 
-            entries[2 * n] = j->row[at];
-            entries[2 * n + 1] = compact ? n : j->slot[at] * j->rows + j->row[at];
-            d->scatter_at[n] = j->slot[at] * j->rows + j->row[at];
+            d->scatter_at[n] = slot[at] * rows + row[at];
+            entries[2 * n] = row[at];
+            entries[2 * n + 1] = compact ? n : d->scatter_at[n];
         }
-    }
-    if (job_begin(d, e) < 0)
-        return ERR_DEVICE;
-    d->table_busy = true;
-    /* Batches of experts that one bank holds, as ranges of tiles. */
-    int batch_first[64], batch_tile[65], n_batches = 0;
-    struct block *previous = NULL;
-
-    for (int t = 0; t < n_tiles; t++) {
-        int g = tiles[4 * t + 2];
-        struct block *b = memory_block(d, (struct block_id){BLOCK_EXPERT, j->layer, j->groups[g].expert});
-
+        if (blas_wants(d, b->part[0].m->type, x->count))
+            continue;
         if (n_batches == 0 || g - batch_first[n_batches - 1] >= BANK || !same_types(b, previous)) {
             if (n_batches == 64)
                 return error_set(e, ERR_DEVICE, "OpenCL %s: more than %d experts in one job", d->target.info.name, 64 * BANK);
             batch_first[n_batches] = g;
-            batch_tile[n_batches++] = t;
+            batch_tile[n_batches++] = n_tiles;
         }
         previous = b;
-        tiles[4 * t + 2] = g - batch_first[n_batches - 1];
+        for (int i = 0; i < x->count; i += step, n_tiles++) {
+            tiles[4 * n_tiles] = first + i;
+            tiles[4 * n_tiles + 1] = x->count - i < step ? x->count - i : step;
+            tiles[4 * n_tiles + 2] = g - batch_first[n_batches - 1];
+            tiles[4 * n_tiles + 3] = 0;
+        }
     }
     batch_tile[n_batches] = n_tiles;
-    if (launch_write(d, d->h, 0, j->h, h_bytes, e) < 0 || launch_write(d, d->tiles, 0, tiles, (size_t)n_tiles * 16, e) < 0 ||
-        launch_write(d, d->entries, 0, entries, (size_t)n * 8, e) < 0 ||
-        launch_args(d, d->core[CORE_QUANTISE], 0, e, "mmmmi", d->h, d->hq.q, d->hq.d, d->hq.s, j->rows * hp->hidden / 32) < 0 ||
-        core(d, CORE_QUANTISE, "quantise", (size_t)(j->rows * hp->hidden / 32), 1, 1, LINE, e) < 0)
+    if ((n_tiles && launch_write(d, d->tiles, 0, tiles, (size_t)n_tiles * 16, e) < 0) ||
+        launch_write(d, d->entries, 0, entries, (size_t)n * 8, e) < 0)
         return ERR_DEVICE;
     for (int k = 0; k < n_batches; k++) {
         struct block *bank[BANK];
-        int end = k + 1 < n_batches ? batch_first[k + 1] : j->n_groups, n_bank = end - batch_first[k];
+        int end = k + 1 < n_batches ? batch_first[k + 1] : n_groups, n_bank = 0;
 
-        for (int i = 0; i < n_bank; i++)
-            bank[i] = memory_block(d, (struct block_id){BLOCK_EXPERT, j->layer, j->groups[batch_first[k] + i].expert});
+        for (int g = batch_first[k]; g < end && n_bank < BANK; g++)
+            bank[n_bank++] = memory_block(d, (struct block_id){BLOCK_EXPERT, layer, groups[g].expert});
         if (jobs_expert_tiles(d, bank, n_bank, batch_tile[k], batch_tile[k + 1], many, e) < 0)
             return ERR_DEVICE;
     }
-    if (read_outputs(d, j, n, compact, e) < 0)
+    n = 0;
+    for (int g = 0; g < n_groups; n += groups[g++].count) {
+        struct block *b = memory_block(d, (struct block_id){BLOCK_EXPERT, layer, groups[g].expert});
+
+        if (blas_wants(d, b->part[0].m->type, groups[g].count) && blas_expert(d, b, n, groups[g].count, e) < 0)
+            return ERR_DEVICE;
+    }
+    return n;
+}
+
+int jobs_experts(struct device *d, const struct experts_job *j, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    int n = 0, blocks = j->rows * hp->hidden / 32;
+    bool compact;
+
+    if (d->table_busy && job_harvest(d, e) < 0)
+        return ERR_DEVICE;
+    for (int g = 0; g < j->n_groups; g++)
+        n += j->groups[g].count;
+    if (n == 0)
+        return 0;
+    compact = n != j->rows * hp->n_experts_used && n > 4;
+    if (job_begin(d, e) < 0 || launch_write(d, d->h, 0, j->h, (size_t)j->rows * (size_t)hp->hidden * 4, e) < 0 ||
+        launch_args(d, d->core[CORE_QUANTISE], 0, e, "mmmmi", d->h, d->hq.q, d->hq.d, d->hq.s, blocks) < 0 ||
+        core(d, CORE_QUANTISE, "quantise", (size_t)blocks, 1, 1, LINE, e) < 0 ||
+        run_groups(d, j->layer, j->rows, j->groups, j->n_groups, j->row, j->slot, compact, e) < 0 || read_outputs(d, j, n, compact, e) < 0)
         return ERR_DEVICE;
     return job_end(d, e);
 }
@@ -310,28 +330,75 @@ int jobs_head(struct device *d, const struct head_job *j, struct error *e)
     return job_end(d, e);
 }
 
-/* One layer from x to x; its choices go to place `base` of all_chosen and all_weights. */
-static int whole_layer(struct device *d, int layer, int rows, int pos, int base, struct error *e)
+/* The experts of a layer where the host must know the choices: more than one bank holds, or GEMMs whose sizes are arguments of a library. */
+static int layer_experts_by_host(struct device *d, int layer, int rows, int base, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
-    struct block *a = resident(d, BLOCK_ATTENTION, layer, 0, e), *bank[BANK];
+    int entries = rows * hp->n_experts_used, n = 0, n_groups = 0;
+    cl_int rc = CL_SUCCESS;
+
+    if (!cl_injected(&rc))
+        rc = clEnqueueReadBuffer(d->queue, d->all_chosen, CL_TRUE, (size_t)base * 4, (size_t)entries * 4, d->host_chosen, 0, NULL, NULL);
+    if (cl_check(d, rc, "reading the routing", e) < 0)
+        return ERR_DEVICE;
+    for (int x = 0; x < hp->n_experts; x++) {
+        int first = n;
+
+        for (int i = 0; i < entries; i++)
+            if (d->host_chosen[i] == x) {
+                d->host_row[n] = i / hp->n_experts_used;
+                d->host_slot[n++] = i % hp->n_experts_used;
+            }
+        if (n > first)
+            d->host_groups[n_groups++] = (struct expert_group){x, first, n - first};
+    }
+    return run_groups(d, layer, rows, d->host_groups, n_groups, d->host_row, d->host_slot, false, e) < 0 ? ERR_DEVICE : 0;
+}
+
+/* The same without a word from the host: sixteen experts are bound, the device groups its rows itself. */
+static int layer_experts(struct device *d, int layer, int rows, int base, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
     int used = hp->n_experts_used, many = rows > 1, entries = rows * used;
     int n_tiles = many ? entries / TILE + (hp->n_experts < entries ? hp->n_experts : entries) : used;
-    size_t items = d->wide ? 1 : 64;
+    struct block *bank[BANK];
 
-    for (int x = 0; a && x < hp->n_experts; x++)
+    for (int x = 0; x < hp->n_experts; x++)
         if (!(bank[x] = resident(d, BLOCK_EXPERT, layer, x, e)))
             return ERR_DEVICE;
-    if (!a || attention_block(d, a, rows, pos, d->x, true, e) < 0 || norm_rows(d, d->x, a->expert_norm_w, a->expert_norm_b, rows, e) < 0 ||
-        launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmiiiiifi", d->h, a->router, d->scores, d->all_chosen, d->all_weights, d->tiles,
-                    d->entries, base, hp->hidden, hp->n_experts, d->padded_experts, used, (double)hp->router_jitter, !many) < 0 ||
-        core(d, CORE_ROUTE, "route", (size_t)rows * items, 1, 1, items, e) < 0)
-        return ERR_DEVICE;
     if (many && (launch_args(d, d->core[CORE_GROUP], 0, e, "mmmiiiiii", d->all_chosen, d->tiles, d->entries, rows, used, hp->n_experts, base,
                              TILE, n_tiles) < 0 ||
                  core(d, CORE_GROUP, "group_rows", 16, 1, 1, 16, e) < 0))
         return ERR_DEVICE;
-    if (jobs_expert_tiles(d, bank, hp->n_experts, 0, n_tiles, many, e) < 0 ||
+    return jobs_expert_tiles(d, bank, hp->n_experts, 0, n_tiles, many, e);
+}
+
+static bool alike(struct device *d, int layer)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    const struct expert_weights *x = d->base.config.model->layers[layer].experts;
+
+    for (int i = 1; i < hp->n_experts; i++)
+        if (x[i].gate.type != x[0].gate.type || x[i].down.type != x[0].down.type)
+            return false;
+    return hp->n_experts <= BANK;
+}
+
+/* One layer from x to x; its choices go to place `base` of all_chosen and all_weights. */
+static int whole_layer(struct device *d, int layer, int rows, int pos, int base, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    struct block *a = resident(d, BLOCK_ATTENTION, layer, 0, e);
+    enum dtype type = d->base.config.model->layers[layer].experts[0].gate.type;
+    int used = hp->n_experts_used;
+    bool by_host = !alike(d, layer) || blas_wants(d, type, rows * used / hp->n_experts + 1);
+    size_t items = d->wide ? 1 : 64;
+
+    if (!a || attention_block(d, a, rows, pos, d->x, true, e) < 0 || norm_rows(d, d->x, a->expert_norm_w, a->expert_norm_b, rows, e) < 0 ||
+        launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmiiiiifi", d->h, a->router, d->scores, d->all_chosen, d->all_weights, d->tiles,
+                    d->entries, base, hp->hidden, hp->n_experts, d->padded_experts, used, (double)hp->router_jitter, rows == 1 && !by_host) < 0 ||
+        core(d, CORE_ROUTE, "route", (size_t)rows * items, 1, 1, items, e) < 0 ||
+        (by_host ? layer_experts_by_host(d, layer, rows, base, e) : layer_experts(d, layer, rows, base, e)) < 0 ||
         launch_args(d, d->core[CORE_COMBINE], 0, e, "mmmiiii", d->out, d->all_weights, d->x, base, rows, used, hp->hidden) < 0)
         return ERR_DEVICE;
     return core(d, CORE_COMBINE, "combine", (size_t)rows * (size_t)hp->hidden, 1, 1, LINE, e);

@@ -183,6 +183,22 @@ int launch_args(struct device *d, cl_kernel k, int first, struct error *e, const
     return cl_check(d, rc, "clSetKernelArg", e);
 }
 
+void launch_keep(struct device *d, cl_event ev)
+{
+    d->launches++;
+    if (!d->current) {
+        event_release(&ev);
+        return;
+    }
+    if (!d->current->first) {
+        d->current->first = d->current->last = ev;
+        return;
+    }
+    if (d->current->last != d->current->first)
+        event_release(&d->current->last);
+    d->current->last = ev;
+}
+
 int launch(struct device *d, cl_kernel k, const char *name, int dims, const size_t *global, const size_t *local, struct error *e)
 {
     cl_event ev = NULL;
@@ -192,18 +208,7 @@ int launch(struct device *d, cl_kernel k, const char *name, int dims, const size
         rc = clEnqueueNDRangeKernel(d->queue, k, (cl_uint)dims, NULL, global, local, 0, NULL, &ev);
     if (cl_check(d, rc, name, e) < 0)
         return ERR_DEVICE;
-    d->launches++;
-    if (!d->current) {
-        event_release(&ev);
-        return 0;
-    }
-    if (!d->current->first) {
-        d->current->first = d->current->last = ev;
-        return 0;
-    }
-    if (d->current->last != d->current->first)
-        event_release(&d->current->last);
-    d->current->last = ev;
+    launch_keep(d, ev);
     return 0;
 }
 

@@ -94,6 +94,9 @@ int memory_open(struct device *d, struct error *e)
         return ERR_DEVICE;
     if (!(d->table = mem_alloc((size_t)d->max_tiles * 4 + rows * used * 2, sizeof(int))) ||
         !(d->scatter_at = mem_alloc(rows * used, sizeof(int))) || !(d->results = mem_pages(rows * used * hidden * 4)) ||
+        !(d->host_chosen = mem_alloc(rows * used, sizeof(int))) || !(d->host_row = mem_alloc(rows * used, sizeof(int))) ||
+        !(d->host_slot = mem_alloc(rows * used, sizeof(int))) ||
+        !(d->host_groups = mem_alloc((size_t)hp->n_experts, sizeof *d->host_groups)) ||
         !(d->attention = mem_alloc(layers, sizeof *d->attention)) ||
         !(d->experts = mem_alloc(layers * (size_t)hp->n_experts, sizeof *d->experts)))
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the block table");
@@ -366,6 +369,10 @@ void memory_close(struct device *d)
     memory_release(&d->staging);
     mem_pages_free(d->results, (size_t)d->base.config.max_rows * (size_t)hp->n_experts_used * (size_t)hp->hidden * 4);
     mem_free(d->scatter_at);
+    mem_free(d->host_chosen);
+    mem_free(d->host_row);
+    mem_free(d->host_slot);
+    mem_free(d->host_groups);
     mem_free(d->table);
     mem_free(d->attention);
     mem_free(d->experts);

@@ -1,5 +1,6 @@
 /* The OpenCL device: opening, what it supports, and the table of the device contract. Engine thread.
  * A device opens whole or not at all; a kernel that is wrong takes only what needs it out of use (selftest.c). */
+#include "gpu/blas.h"
 #include "gpu/internal.h"
 #include "engine/base/mem.h"
 
@@ -67,15 +68,13 @@ static bool has_kernels(enum dtype t)
 
 static void options(const struct device *d, char *out, size_t size)
 {
-    const char *broken = opencl_tuning_now.broken;
-
-    snprintf(out, size, "-cl-std=CL1.2 -DWIDE=%d -DDOT8=%d%s%s", d->wide, d->dot8, broken ? " -DBROKEN_" : "", broken ? broken : "");
+    snprintf(out, size, "-cl-std=CL1.2 -DWIDE=%d -DDOT8=%d", d->wide, d->dot8);
 }
 
 static int build_core(struct device *d, struct error *e)
 {
     static const char *const names[CORE_COUNT] = {"norm", "quantise", "rope", "attend", "attend_merge", "route", "group_rows", "combine",
-                                                  "kv_copy"};
+                                                  "kv_copy", "expand", "add_bias", "gather", "scatter", "silu_mul"};
     const struct device_config *c = &d->base.config;
     char text[256];
     size_t n;
@@ -175,6 +174,7 @@ static void device_close(struct device *d)
     if (d->queue && !d->lost)
         clFinish(d->queue);
     job_forget(d);
+    blas_close(d);
     memory_close(d);
     programs_release(d);
     if (d->queue)
@@ -205,6 +205,8 @@ static uint64_t test_key(const struct device *d)
     uint64_t h = program_fingerprint(&d->target);
 
     options(d, text, sizeof text);
+    for (const char *p = opencl_tuning_now.broken; p && *p; p++)
+        h = (h ^ (unsigned char)*p) * 0x100000001b3ull;
     for (const char *p = text; *p; p++)
         h = (h ^ (unsigned char)*p) * 0x100000001b3ull;
     const int parts[] = {hp->hidden, hp->n_heads, hp->n_kv_heads, hp->head_dim, hp->expert_ffn, hp->n_experts, hp->n_experts_used, hp->rope_dims,
@@ -257,7 +259,8 @@ static int device_open(struct device **out, const struct device_config *c, struc
     if (cl_check(d, rc, "clCreateCommandQueue", e) < 0)
         goto fail;
     survey(d);
-    if (build(d, e) < 0 || memory_open(d, e) < 0 || selftest(d, test_key(d), e) < 0)
+    if (build(d, e) < 0 || memory_open(d, e) < 0 || selftest(d, test_key(d), e) < 0 ||
+        blas_open(d, test_key(d), opencl_tuning_now.blas > 0, e) < 0)
         goto fail;
     if (c->rope_cos && c->rope_sin && device_rope_set(d, c->rope_cos, c->rope_sin, e) < 0)
         goto fail;

@@ -13,6 +13,7 @@ struct opencl_tuning {
     const char *broken;          /* kernel built wrong on purpose ("norm", "matmul", ...): the self-test must find it */
     bool copy;                   /* copy weights even where host memory could be shared */
     bool no_selftest;
+    int blas;                    /* 1: test CLBlast at open, also on a device that is a CPU; 2: and use it where it is right but slower */
 };
 void opencl_tune(const struct opencl_tuning *t);
 /* The n-th OpenCL call from now on, and all after it when `lost`, fail as if the driver had refused; -1: never. */

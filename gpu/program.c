@@ -126,14 +126,19 @@ static void build_log(struct device *d, cl_program p, char *out, size_t size)
     mem_free(log);
 }
 
-int program_build(struct device *d, const char *file, const char *options, cl_program *out, struct error *e)
+int program_build(struct device *d, const char *file, const char *given, cl_program *out, struct error *e)
 {
+    char options[400], broken[64];
     const struct device_config *c = &d->base.config;
     const char *text[2] = {source("common"), source(file)};
-    uint64_t key = hash_text(hash_text(program_fingerprint(&d->target), file), options), start = clock_now();
+    uint64_t key, start = clock_now();
     char path[1024], log[240];
     cl_int rc = CL_SUCCESS;
 
+    snprintf(broken, sizeof broken, "BROKEN_%.40s", opencl_tuning_now.broken ? opencl_tuning_now.broken : "");
+    snprintf(options, sizeof options, "%s%s%s", given, broken[7] && strstr(text[1], broken) ? " -D" : "",
+             broken[7] && strstr(text[1], broken) ? broken : "");
+    key = hash_text(hash_text(program_fingerprint(&d->target), file), options);
     *out = NULL;
     path[0] = '\0';
     if (c->cache_dir)

@@ -269,6 +269,20 @@ START_TEST(test_float_types)
 }
 END_TEST
 
+/* More experts than one launch binds, and a head of eight. */
+START_TEST(test_many_experts)
+{
+    struct tiny_shape s = base_shape;
+
+    if (!have_device(shapes[_i]))
+        return;
+    s.experts = 37;
+    s.layers = 1;
+    s.head_dim = 16;
+    check_against_cpu(s, KV_F16, TOKENS, 0);
+}
+END_TEST
+
 static struct tiny_shape small_shape(void)
 {
     struct tiny_shape s = base_shape;
@@ -407,6 +421,35 @@ START_TEST(test_failures)
 }
 END_TEST
 
+/* Prompts of float models by CLBlast: near the CPU's numbers; found out when it is wrong, and replaced by our own kernels. */
+START_TEST(test_clblast)
+{
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    struct opencl_tuning right = {.blas = 2}, broken = {.blas = 2, .broken = "sgemm"};
+
+    if (!have_device(0))
+        return;
+    for (int i = 0; i < 3; i++) {
+        struct setup set = {base_shape, KV_F32, 40, 0};
+        float *want, *got;
+
+        set.shape.type = types[i];
+        set.shape.experts = 2;           /* so that both get enough rows */
+        want = forward(&cpu_device_ops, &set, TOKENS, 0);
+        for (int wrong = 0; wrong < (i ? 1 : 2); wrong++) {
+            double worst;
+
+            opencl_tune(wrong ? &broken : &right);
+            got = forward(&opencl_device_ops, &set, TOKENS, 0);
+            worst = largest(got, want, (size_t)TOKENS * (size_t)set.shape.vocab);
+            ck_assert_msg(worst <= 2e-5, "type %d%s: off by %g", (int)types[i], wrong ? ", wrong Sgemm" : "", worst);
+            free(got);
+        }
+        free(want);
+    }
+}
+END_TEST
+
 /* KV rows go to the CPU device and come back; memory returns to what it was when blocks are dropped. */
 START_TEST(test_kv_and_memory)
 {
@@ -511,6 +554,8 @@ static Suite *suite(void)
     tcase_add_loop_test(c, test_q4_0_window, 0, 2);
     tcase_add_loop_test(c, test_long_context, 0, 2);
     tcase_add_loop_test(c, test_float_types, 0, 2);
+    tcase_add_loop_test(c, test_many_experts, 0, 2);
+    tcase_add_test(c, test_clblast);
     tcase_add_test(c, test_wrong_kernels);
     tcase_add_test(c, test_damaged_cache);
     tcase_add_test(c, test_failures);

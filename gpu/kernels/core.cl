@@ -477,3 +477,49 @@ void kv_copy(__global void *kc, __global void *vc, __global uchar *rows, int kv_
             *(__global uint *)(rows + byte) = ((__global uint *)cache)[at];
     }
 }
+
+/* Around the GEMMs of CLBlast (blas.c): weights of 16 bits as F32, a bias for every row, rows of an expert gathered and dealt out. */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
+void expand(__global const ushort *w, __global float *out, int first, int count, int is_f16)
+{
+    int i = get_global_id(0);
+
+    if (i < count)
+        out[i] = is_f16 ? vload_half(first + i, (__global const half *)w) : as_float((uint)w[first + i] << 16);
+}
+
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
+void add_bias(__global float *y, __global const float *bias, int n)
+{
+    int i = get_global_id(0);
+
+    if (i < n)
+        y[(size_t)get_global_id(1) * n + i] += bias[i];
+}
+
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
+void gather(__global const float *h, __global const int2 *entries, __global float *out, int first, int n)
+{
+    int i = get_global_id(0);
+
+    if (i < n)
+        out[(size_t)get_global_id(1) * n + i] = h[(size_t)entries[first + get_global_id(1)].x * n + i];
+}
+
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
+void scatter(__global const float *in, __global const int2 *entries, __global float *out, int first, int n)
+{
+    int i = get_global_id(0);
+
+    if (i < n)
+        out[(size_t)entries[first + get_global_id(1)].y * n + i] = in[(size_t)get_global_id(1) * n + i];
+}
+
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
+void silu_mul(__global float *gate, __global const float *up, int n)
+{
+    int i = get_global_id(0);
+
+    if (i < n)
+        gate[i] = num_silu1(gate[i]) * up[i];
+}
