@@ -135,7 +135,7 @@ install: build/release/moetop
 	install -D -m 644 man/moetop.yaml.5 $(DATA)/man/man5/moetop.yaml.5
 	$(Q)for f in $(CONFIGS); do install -D -m 644 $$f $(DATA)/moetop/$${f#configs/} || exit 1; done
 	install -D -m 644 LICENSE $(DATA)/doc/moetop/LICENSE
-	install -D -m 644 README.md $(DATA)/doc/moetop/README.md
+	test ! -f README.md || install -D -m 644 README.md $(DATA)/doc/moetop/README.md
 	install -d $(DATA)/bash-completion/completions $(DATA)/zsh/site-functions $(DATA)/fish/vendor_completions.d
 	build/release/moetop --completion bash > $(DATA)/bash-completion/completions/moetop
 	build/release/moetop --completion zsh > $(DATA)/zsh/site-functions/_moetop

@@ -5,14 +5,49 @@
 #include "app/crash.h"
 #include "app/modes.h"
 #include "app/options.h"
+#include "engine/base/log.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <locale.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 extern char **environ;
+
+/* Variables of other conventions that mean one of our options. */
+static int read_foreign(struct options *o, struct error *e)
+{
+    const char *accessible = getenv("ACCESSIBLE");
+
+    if (!accessible || !*accessible || !strcmp(accessible, "0"))
+        return 0;
+    return options_set(o, &option_table[OPTION_ID_screen_reader], "true", ORIGIN_ENVIRONMENT, "ACCESSIBLE", e);
+}
+
+/* A variable of our prefix that is no option but nearly one does nothing, which its owner should know. */
+static void warn_of_misspelled(void)
+{
+    for (char **v = environ; *v; v++) {
+        char name[80], wanted[80];
+        const struct option *near;
+        size_t n = strcspn(*v, "=");
+
+        if (strncmp(*v, "MOETOP_", 7) || n >= sizeof name)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)n - 7, *v + 7);
+        for (char *p = name; *p; p++)
+            *p = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
+        if (options_find(name) || !(near = options_nearest(name, OPTION_FILE)))
+            continue;
+        option_variable(near, wanted, sizeof wanted);
+        fprintf(stderr, "moetop: the variable MOETOP_%.*s is not used; did you mean %s?\n", (int)n - 7, *v + 7, wanted);
+    }
+}
 
 static int read_options(struct options *o, int argc, char **argv, struct error *e)
 {
@@ -22,10 +57,11 @@ static int read_options(struct options *o, int argc, char **argv, struct error *
 
     if ((rc = options_init(o, e)) < 0 || (rc = options_parse(o, argc, argv, e)) < 0)
         return rc;
-    if (o->help || o->version)   /* these must work with a broken configuration too */
+    if (o->help || o->version || o->completion || o->print_man)  /* these must work with a broken configuration too */
         return 0;
-    if ((rc = options_environment(o, environ, e)) < 0 || (rc = config_read_all(o, e)) < 0)
+    if ((rc = options_environment(o, environ, e)) < 0 || (rc = read_foreign(o, e)) < 0 || (rc = config_read_all(o, e)) < 0)
         return rc;
+    warn_of_misspelled();
     if (app_model_path(o, model, sizeof model, NULL, &ignored) < 0)
         return 0;                /* a mode that needs the model says so itself */
     return config_read_model(o, model, e);
@@ -39,6 +75,19 @@ static int flush_stdout(struct error *e)
     return error_set(e, ERR_IO, "cannot write to standard output: %s", strerror(errno));
 }
 
+/* --log-file: the newest lines, when all is over. */
+static void write_log(const struct options *o)
+{
+    int fd = o->log_file ? open(o->log_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
+
+    if (fd >= 0) {
+        log_dump(fd);
+        close(fd);
+    } else if (o->log_file) {
+        fprintf(stderr, "moetop: --log-file %s: %s\n", o->log_file, strerror(errno));
+    }
+}
+
 int main(int argc, char **argv)
 {
     static struct options o;
@@ -46,12 +95,14 @@ int main(int argc, char **argv)
     int rc;
 
     setlocale(LC_ALL, "");
+    setlocale(LC_NUMERIC, "C");  /* 0.5 is 0.5 in files and flags, whatever the country */
     crash_install();
     bench_respell(argc, argv);
     if ((rc = read_options(&o, argc, argv, &e)) >= 0 && (rc = mode_choose(&o)->run(&o, &e)) >= 0)
         rc = flush_stdout(&e);
     if (rc < 0 && e.text[0])
         fprintf(stderr, "moetop: %s\n", e.text);
+    write_log(&o);
     options_release(&o);
     return error_exit_code(rc);
 }

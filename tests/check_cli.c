@@ -118,6 +118,11 @@ START_TEST(help_version_and_tables_work_without_anything)
     ck_assert(strstr(out, "complete -F _moetop moetop"));
     expect("$M --print-config --temp 0.5", 0);
     ck_assert(strstr(out, "# flag --temp") && strstr(out, "# default"));
+    expect("echo 'broken: [' >$T/b.yaml; $M --completion fish --config $T/b.yaml", 0);
+    expect("MOETOP_TOPK=3 $M --print-config", 0);
+    ck_assert_msg(strstr(err, "MOETOP_TOPK is not used; did you mean MOETOP_TOP_K?"), "%s", err);
+    expect("ACCESSIBLE=1 $M --print-config", 0);
+    ck_assert(strstr(out, "# environment ACCESSIBLE"));
     expect("MOETOP_TOP_K=3 $M --print-config", 0);
     ck_assert(strstr(out, "# environment MOETOP_TOP_K"));
 }
@@ -234,7 +239,7 @@ END_TEST
 /* Ctrl-C in the middle: 130, and what was printed stays. */
 START_TEST(an_interrupted_answer_stays)
 {
-    expect("$M -p 'Tell me a long story.' --ignore-eos -n 900 --pace 50 --temp 0 & p=$!; while ! [ -s $T/out ]; do sleep 0.05; done; sleep 0.3; kill -INT $p; "
+    expect("$M -p 'Tell me a long story.' --ignore-eos -n 900 --pace 50 --temp 0 & p=$!; while ! [ -s $T/out ] && kill -0 $p; do sleep 0.05; done; sleep 0.3; kill -INT $p; "
            "wait $p", 130);
     ck_assert_int_gt((int)strlen(out), 0);
     ck_assert_msg(strstr(err, "interrupted"), "%s", err);
@@ -260,12 +265,12 @@ START_TEST(a_model_that_vanishes_or_shrinks)
 {
     char copy[PATH_MAX + 128];
 
-    snprintf(copy, sizeof copy, "cp '%s/configs/models/tiny-storyteller-Q8_0.gguf' $T/m.gguf && $M -m $T/m.gguf -p hi -n 40 --ignore-eos --pace 80 & p=$!; "
-             "sleep 0.4; rm -f $T/m.gguf; wait $p", support_root());
+    snprintf(copy, sizeof copy, "cp '%s/configs/models/tiny-storyteller-Q8_0.gguf' $T/m.gguf; $M -m $T/m.gguf -p hi -n 40 --ignore-eos --pace 80 & p=$!; "
+             "while ! [ -s $T/out ] && kill -0 $p; do sleep 0.05; done; rm -f $T/m.gguf; wait $p", support_root());
     expect(copy, 0);
     ck_assert_int_gt((int)strlen(out), 20);
-    snprintf(copy, sizeof copy, "cp '%s/configs/models/tiny-storyteller-Q8_0.gguf' $T/m.gguf && $M -m $T/m.gguf -p hi -n 80 --ignore-eos --pace 80 & p=$!; "
-             "sleep 0.5; : >$T/m.gguf; wait $p", support_root());
+    snprintf(copy, sizeof copy, "cp '%s/configs/models/tiny-storyteller-Q8_0.gguf' $T/m.gguf; $M -m $T/m.gguf -p hi -n 80 --ignore-eos --pace 80 & p=$!; "
+             "while ! [ -s $T/out ] && kill -0 $p; do sleep 0.05; done; : >$T/m.gguf; wait $p", support_root());
     expect(copy, 5);
     ck_assert_msg(strstr(err, "m.gguf"), "%s", err);
 }
