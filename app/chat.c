@@ -1,5 +1,5 @@
 /* The chat on the screen: one loop over the terminal, the worker and signals. It owns the terminal and the picture's model; what is said
- * and answered belongs to the conversation. A picture is drawn at most thirty times a second and only when something changed, so a burst
+ * and answered belongs to the conversation. A picture is drawn at most twenty-five times a second and only when something changed, so a burst
  * of tokens costs one. UI thread. */
 #include "app/chat.h"
 #include "app/app.h"
@@ -34,7 +34,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define FRAME_NS (CLOCK_SECOND / 30)
+#define FRAME_NS (CLOCK_SECOND / 25)
 #define PUMP_NS (10 * CLOCK_MILLI)          /* tokens are taken up at most a hundred times a second */
 #define ESCAPE_MS 50                        /* a lone Esc is the key when nothing follows for so long */
 #define QUIT_NS (3 * CLOCK_SECOND)          /* the second Ctrl-C counts for so long */

@@ -264,8 +264,8 @@ static void light_up(struct ui_model *m, const struct telemetry *t, uint64_t now
         if ((new_token && t->newest[i]) || moved) {
             m->light[i] = UI_LIGHT;
             any = true;
-        } else if (new_token && m->light[i] > 2) {
-            m->light[i] = 2;                                     /* only one token is the newest, however fast they come */
+        } else if (new_token && m->light[i] > 1) {
+            m->light[i] = 1;                                     /* only one token is the newest, however fast they come */
         }
     }
     if (any)

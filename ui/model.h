@@ -16,8 +16,8 @@
 #define UI_NAME 128
 #define UI_SETTLE_NS 500000000ull    /* figures change twice a second */
 #define UI_SAMPLE_NS 250000000ull    /* histories grow four times a second */
-#define UI_FADE_NS 110000000ull      /* one step of the newest token's light */
-#define UI_LIGHT (THEME_FADE + 2)    /* steps of it: colours of their own, then the heat's, brighter */
+#define UI_FADE_NS 150000000ull      /* one step of the newest token's light */
+#define UI_LIGHT (THEME_FADE + 1)    /* steps of it: colours of their own, then the heat's, brighter */
 
 enum ui_block_kind { UI_USER, UI_ASSISTANT, UI_SYSTEM, UI_NOTICE, UI_TROUBLE, UI_OUTPUT };
 

@@ -140,7 +140,7 @@ static void line_draw(struct canvas *c, struct rect r, struct ui_model *m, const
 
         if (t->depth == THEME_MONO) {
             s = STYLE_PLAIN;
-            s.attrs = a.light > 2 ? STYLE_REVERSE : a.light ? STYLE_BOLD : 0;
+            s.attrs = a.light > 1 ? STYLE_REVERSE : a.light ? STYLE_BOLD : 0;
             canvas_put(c, x, y, s, (unsigned char)(a.gpu ? gpu_glyphs : cpu_glyphs)[a.step]);
             continue;
         }
@@ -324,7 +324,7 @@ static void zoom_draw(struct canvas *c, struct rect r, struct ui_model *m)
                 snprintf(number, sizeof number, value(m, at) >= pow(10, cell - 1) ? "%*.0e" : "%*.0f", cell - 1, value(m, at));
             if (t->depth == THEME_MONO && on)
                 s.attrs |= STYLE_UNDERLINE;
-            if (m->light[at] > 2)
+            if (m->light[at] > 1)
                 s.attrs |= STYLE_BOLD;
             if (l == m->cursor_layer && e == m->cursor_expert)
                 s.attrs |= STYLE_REVERSE;

@@ -18,6 +18,14 @@
 #include <unistd.h>
 #include <wchar.h>
 
+#define PAIRS 509                /* slots of the cache of colour pairs */
+
+struct pair {
+    int16_t fg, bg;
+    bool used;
+    int pair;
+};
+
 struct terminal {
     SCREEN *screen;
     FILE *in, *out;
@@ -34,6 +42,7 @@ struct terminal {
     size_t used, size;
     uint64_t written;
     bool suspended;
+    struct pair pairs[PAIRS];
 };
 
 /* What a signal handler needs: made at open, constant while set. */
@@ -303,6 +312,19 @@ static bool curses_can(const struct cell *c)
     return !(c->ch & CELL_POOL) && (c->ch < 0x7f || wcwidth((wchar_t)c->ch) == (int)c->width);
 }
 
+/* alloc_pair searches a tree; a picture has few pairs, and they repeat. Curses takes pairs back only when it runs out of them. */
+static int pair_of(struct terminal *t, int fg, int bg)
+{
+    struct pair *p = &t->pairs[(unsigned)(fg * 31 + bg + 32) % PAIRS];
+
+    if (!p->used || p->fg != fg || p->bg != bg) {
+        int pair = alloc_pair(fg, bg);
+
+        *p = (struct pair){.used = true, .fg = (int16_t)fg, .bg = (int16_t)bg, .pair = pair < 0 ? 0 : pair};
+    }
+    return p->pair;
+}
+
 static void cell_to_curses(struct terminal *t, const struct cell *c, int x, int y)
 {
     wchar_t text[2] = {curses_can(c) ? (wchar_t)c->ch : L' ', 0};
@@ -311,11 +333,8 @@ static void cell_to_curses(struct terminal *t, const struct cell *c, int x, int 
     int fg, bg, pair = 0, i, n = curses_can(c) ? 1 : c->width;
 
     colours(t, c->style, &fg, &bg, &attrs);
-    if (fg >= 0 || bg >= 0) {
-        pair = alloc_pair(fg, bg);
-        if (pair < 0)
-            pair = 0;
-    }
+    if (fg >= 0 || bg >= 0)
+        pair = pair_of(t, fg, bg);
     setcchar(&cc, text, attrs, (short)(pair > 32767 ? 0 : pair), pair > 32767 ? &pair : NULL);
     for (i = 0; i < n; i++)
         mvadd_wch(y, x + i, &cc);
@@ -406,8 +425,8 @@ void terminal_draw(struct terminal *t, const struct canvas *c)
         if (changed && odd)
             t->front.cells[(size_t)y * (size_t)t->front.w].width = 99;       /* marks the row for the second pass */
     }
-    if (t->raw_ok) {
-        buffer_text("\033[?2026h", 8);                           /* one picture, where the terminal can */
+    if (t->raw_ok && by_hand) {                                  /* what takes two writes becomes one picture, where the terminal can */
+        buffer_text("\033[?2026h", 8);
         buffer_flush(t);
     }
     if (c->cursor_x >= 0 && c->cursor_x < w && c->cursor_y >= 0 && c->cursor_y < h) {
@@ -424,9 +443,10 @@ void terminal_draw(struct terminal *t, const struct canvas *c)
             row_by_hand(t, c, y);
     if (by_hand)
         buffer_capability(tiparm(cursor_address, getcury(stdscr), getcurx(stdscr)));
-    if (t->raw_ok)
+    if (t->raw_ok && by_hand)
         buffer_text("\033[?2026l", 8);
-    buffer_flush(t);
+    if (by_hand)
+        buffer_flush(t);
 
     if (t->front.w == c->w && t->front.h == c->h) {
         memcpy(t->front.cells, c->cells, (size_t)c->w * (size_t)c->h * sizeof *c->cells);
