@@ -199,25 +199,47 @@ static bool is_fatal(int rc)
 
 /* ---- output ---- */
 
+/* What a terminal would obey (C1, bidirectional controls; jansson escapes only C0) is written as \uXXXX: the same text to a reader of JSON. */
+static void escape_unsafe(struct strbuf *out, const char *json, size_t n)
+{
+    size_t from = 0, len;
+    uint32_t cp;
+
+    for (size_t i = 0; i < n; i += len) {
+        len = utf8_decode(json + i, n - i, &cp);
+        if (!utf8_unsafe(cp))
+            continue;
+        strbuf_put(out, json + from, i - from);
+        if (cp > 0xffff)
+            strbuf_printf(out, "\\u%04x", (unsigned)(0xd7c0 + (cp >> 10)));
+        strbuf_printf(out, "\\u%04x", (unsigned)(cp > 0xffff ? 0xdc00 | (cp & 0x3ff) : cp));
+        from = i + len;
+    }
+    strbuf_put(out, json + from, n - from);
+    strbuf_putc(out, '\n');
+}
+
 static int write_line(struct batch *b, json_t *o, struct error *e)
 {
-    size_t n = json_dumpb(o, NULL, 0, JSON_COMPACT | JSON_REAL_PRECISION(9)), at = 0;
-    char *line = n ? mem_alloc(n + 1, 1) : NULL;
+    char *json = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    struct strbuf line = {0};
+    size_t at = 0;
     int rc = 0;
 
-    if (!line)
-        return error_set(e, ERR_MEMORY, "out of memory for the answer");
-    json_dumpb(o, line, n, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    line[n] = '\n';
-    while (at <= n && rc == 0) {
-        ssize_t put = write(b->out, line + at, n + 1 - at);
+    if (json)
+        escape_unsafe(&line, json, strlen(json));
+    if (!json || line.failed)
+        rc = error_set(e, ERR_MEMORY, "out of memory for the answer");
+    while (rc == 0 && at < line.len) {
+        ssize_t put = write(b->out, line.data + at, line.len - at);
 
         if (put > 0)
             at += (size_t)put;
         else if (put < 0 && errno != EINTR)
             rc = error_set(e, ERR_IO, "cannot write to %s: %s", b->out_name, strerror(errno));
     }
-    mem_free(line);
+    free(json);                          /* jansson's own */
+    strbuf_release(&line);
     return rc;
 }
 

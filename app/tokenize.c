@@ -6,6 +6,7 @@
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
+#include "engine/base/utf8.h"
 #include "engine/file/weights.h"
 #include "engine/model/tokenizer.h"
 
@@ -58,8 +59,22 @@ static int open_tokenizer(const struct options *o, struct weight_file **f, struc
     return status < 0 ? status : tokenizer_load(t, *f, e);
 }
 
+/* A terminal gets control characters in a form that it does not obey; a file or pipe every byte as it is. */
 static int write_output(const char *data, size_t n, struct error *e)
 {
+    struct strbuf safe = {0};
+    size_t size;
+    int status;
+
+    if (isatty(STDOUT_FILENO)) {
+        size = utf8_escape(NULL, 0, data, n, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
+        if (!strbuf_reserve(&safe, size))
+            return error_set(e, ERR_MEMORY, "out of memory for the text");
+        utf8_escape(safe.data, size + 1, data, n, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
+        status = fwrite(safe.data, 1, size, stdout) == size && fflush(stdout) == 0 ? 0 : error_set(e, ERR_IO, "cannot write: %s", strerror(errno));
+        strbuf_release(&safe);
+        return status;
+    }
     if (fwrite(data, 1, n, stdout) == n && fflush(stdout) == 0)
         return 0;
     return error_set(e, ERR_IO, "cannot write to standard output: %s", strerror(errno));

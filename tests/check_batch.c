@@ -253,6 +253,24 @@ START_TEST(answers_in_order_one_for_every_line)
 }
 END_TEST
 
+/* What a terminal would obey leaves neither in an answer nor in an id or a complaint; JSON readers see it as it was. */
+START_TEST(output_is_safe_to_show)
+{
+    json_t *out;
+    char *raw;
+
+    write_file("in", "{\"id\": \"a\\u009b31m\\u202e\\u007f\\u001b\\ud83d\\ude42\\udb40\\udc41\", \"prompt\": \"Hi\"}\n{\"x\xc2\x9b\": 1}\n");
+    ck_assert_int_eq(run("--batch - -n 2"), 1);
+    raw = read_file("out");
+    ck_assert(!strstr(raw, "\xc2\x9b") && !strstr(raw, "\xe2\x80\xae") && !strchr(raw, 0x7f) && !strchr(raw, 0x1b));
+    ck_assert_ptr_nonnull(strstr(raw, "\xf0\x9f\x99\x82"));
+    free(raw);
+    out = lines_of("out");
+    ck_assert_str_eq(json_string_value(json_object_get(json_array_get(out, 0), "id")), "a\xc2\x9b" "31m\xe2\x80\xae\x7f\x1b\xf0\x9f\x99\x82\xf3\xa0\x81\x81");
+    json_decref(out);
+}
+END_TEST
+
 START_TEST(same_seed_same_text_wherever_the_line_stands)
 {
     json_t *a, *b;
@@ -505,6 +523,7 @@ static Suite *suite(void)
     suite_add_tcase(s, c);
     tcase_set_timeout(p, 240);
     tcase_add_test(p, answers_in_order_one_for_every_line);
+    tcase_add_test(p, output_is_safe_to_show);
     tcase_add_test(p, same_seed_same_text_wherever_the_line_stands);
     tcase_add_test(p, expert_counts_add_up);
     tcase_add_test(p, every_line_is_flushed);
