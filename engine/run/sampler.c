@@ -123,26 +123,84 @@ static void select_best(struct sampler_candidate *c, int n, int k)
     }
 }
 
-static void penalise(struct sampler *s, const int *recent, size_t n_recent)
+/* Marks the tokens that the penalty is for; false: there is none. */
+static bool mark_recent(struct sampler *s, const int *recent, size_t n_recent)
 {
     size_t last = s->sampling.repeat_last_n < 0 ? n_recent : (size_t)s->sampling.repeat_last_n;
-    float penalty = s->sampling.repeat_penalty;
 
-    if (penalty == 1.0f || last == 0)
-        return;
+    if (s->sampling.repeat_penalty == 1.0f || last == 0 || n_recent == 0)
+        return false;
     if (++s->round == 0) {               /* wrapped: old marks could look new */
         memset(s->seen, 0, (size_t)s->n_vocab * sizeof *s->seen);
         s->round = 1;
     }
-    for (size_t i = n_recent > last ? n_recent - last : 0; i < n_recent; i++) {
-        struct sampler_candidate *c;
+    for (size_t i = n_recent > last ? n_recent - last : 0; i < n_recent; i++)
+        if (recent[i] >= 0 && recent[i] < s->n_vocab)
+            s->seen[recent[i]] = s->round;
+    return true;
+}
 
-        if (recent[i] < 0 || recent[i] >= s->n_vocab || s->seen[recent[i]] == s->round)
-            continue;
-        s->seen[recent[i]] = s->round;
-        c = &s->candidates[recent[i]];
-        c->logit = c->logit > 0.0f ? c->logit / penalty : c->logit * penalty;
+/* A NaN counts as -inf. */
+static float adjusted(const struct sampler *s, float logit, bool penalty, int id)
+{
+    if (penalty && s->seen[id] == s->round)
+        logit = logit > 0.0f ? logit / s->sampling.repeat_penalty : logit * s->sampling.repeat_penalty;
+    return logit == logit ? logit : -INFINITY;
+}
+
+/* Fills the candidates: with top-k only the k best, best first (ids come in ascending order, so of equals the first stays); else all by id. */
+static int gather(struct sampler *s, const float *logits, bool penalty)
+{
+    struct sampler_candidate *c = s->candidates;
+    int k = s->sampling.top_k, n = s->n_vocab, taken = k > 0 && k < n ? k : n;
+
+    for (int i = 0; i < taken; i++)
+        c[i] = (struct sampler_candidate){adjusted(s, logits[i], penalty, i), 0.0f, i};
+    if (taken == n)
+        return n;
+    select_best(c, k, k);
+    for (int i = 0; i < k / 2; i++)      /* best first is the wrong way round for a heap whose root is the worst */
+        swap(&c[i], &c[k - 1 - i]);
+    for (int i = k; i < n; i++) {
+        float logit = adjusted(s, logits[i], penalty, i);
+
+        if (logit > c[0].logit) {
+            c[0] = (struct sampler_candidate){logit, 0.0f, i};
+            sift(c, k, 0);
+        }
     }
+    select_best(c, k, k);
+    return k;
+}
+
+/* The best token and its share of the softmax at temperature 1. */
+static int take_greedy(const struct sampler *s, const float *logits, bool penalty, float *probability)
+{
+    int best = 0;
+    float max = -INFINITY;
+    double sum = 0.0;
+
+    for (int i = 0; i < s->n_vocab; i++) {
+        float logit = adjusted(s, logits[i], penalty, i);
+
+        if (logit > max) {
+            max = logit;
+            best = i;
+        }
+    }
+    if (!probability)
+        return best;
+    *probability = 1.0f;
+    if (!(max > -INFINITY) || max == INFINITY)           /* nothing to choose from, or nothing comparable */
+        return best;
+    for (int i = 0; i < s->n_vocab; i++) {
+        float d = adjusted(s, logits[i], penalty, i) - max;
+
+        if (d >= NEGLIGIBLE)
+            sum += (double)num_exp(d);
+    }
+    *probability = (float)(1.0 / sum);
+    return best;
 }
 
 /* p = exp(logit - max) / temperature, unnormalised; returns the sum. */
@@ -181,31 +239,19 @@ int sampler_sample(struct sampler *s, const float *logits, const int *recent, si
 {
     const struct sampling *v = &s->sampling;
     struct sampler_candidate *c = s->candidates;
-    int n = s->n_vocab, best = 0, sorted = 0, kept;
-    float max;
+    bool penalty = mark_recent(s, recent, n_recent);
+    int n, sorted, kept;
+    float max = -INFINITY;
     double sum, mark;
 
-    for (int i = 0; i < n; i++)
-        c[i] = (struct sampler_candidate){logits[i] == logits[i] ? logits[i] : -INFINITY, 0.0f, i};
-    penalise(s, recent, n_recent);
-    for (int i = 1; i < n; i++)
-        if (c[i].logit > c[best].logit)
-            best = i;
-    max = c[best].logit;
-    if (!(max > -INFINITY) || max == INFINITY) {         /* nothing to choose from, or nothing comparable */
-        if (probability)
-            *probability = 1.0f;
-        return max == INFINITY ? best : 0;
-    }
-    if (v->temperature <= 0.0f) {
-        if (probability)
-            *probability = (float)(1.0 / weigh(c, n, max, 1.0f));
-        return best;
-    }
-    if (v->top_k > 0 && v->top_k < n) {
-        select_best(c, n, v->top_k);
-        n = sorted = v->top_k;
-    }
+    if (v->temperature <= 0.0f)
+        return take_greedy(s, logits, penalty, probability);
+    n = gather(s, logits, penalty);
+    sorted = n < s->n_vocab ? n : 0;
+    for (int i = 0; i < (sorted ? 1 : n); i++)
+        max = c[i].logit > max ? c[i].logit : max;
+    if (!(max > -INFINITY) || max == INFINITY)
+        return take_greedy(s, logits, penalty, probability);
     if (v->top_p < 1.0f)
         n = keep_top_p(s, n, sorted, weigh(c, n, max, 1.0f));
     if (v->min_p > 0.0f) {
