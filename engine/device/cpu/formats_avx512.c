@@ -41,10 +41,16 @@ INLINE void read_head(enum dtype type, const uint8_t *unit, struct head *h)
             h->halves[k] = _mm512_loadu_si512(unit + 32 + 64 * k);
 }
 
-/* Byte j of each lane as a number. */
+/* Byte j of each lane as a number: one shuffle whose other bytes are zero (index bit 7). */
 INLINE __m512 byte_of(__m512i x, int j)
 {
-    return _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srl_epi32(x, _mm_cvtsi32_si128(8 * j)), _mm512_set1_epi32(255)));
+    static const uint8_t index[4][16] = {
+#define LANES(j) {j, 128, 128, 128, j + 4, 128, 128, 128, j + 8, 128, 128, 128, j + 12, 128, 128, 128}
+        LANES(0), LANES(1), LANES(2), LANES(3)
+#undef LANES
+    };
+
+    return _mm512_cvtepi32_ps(_mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)index[j]))));
 }
 
 INLINE __m512 signed_byte_of(__m512i x, int j)
@@ -99,98 +105,160 @@ INLINE __m512i broadcast(const int8_t *p)
     return _mm512_set1_epi32(x);
 }
 
-INLINE __m512 block_sum(enum dtype type, const __m512i w[8], const struct act_block *a, __m512 f0, __m512 f1)
+/* What one block of one group brings to all tokens. */
+struct block {
+    __m512i w[8];
+    __m512 d, m, f0, f1;
+};
+
+INLINE void read_block(enum dtype type, const uint8_t *data, const struct head *h, int j, struct block *b)
 {
-    __m512i s;
-
-    if (type == DTYPE_Q6_K) {       /* both sums and their products with the scales are integers below 2^24: F32 holds them exactly */
-        __m512i s0 = _mm512_set1_epi32(-32 * a->low), s1 = _mm512_set1_epi32(-32 * (a->sum - a->low));
-
-#pragma GCC unroll 4
-        for (int k = 0; k < 4; k++) {
-            s0 = _mm512_dpbusd_epi32(s0, w[k], broadcast(a->q + 4 * k));
-            s1 = _mm512_dpbusd_epi32(s1, w[4 + k], broadcast(a->q + 16 + 4 * k));
-        }
-        return _mm512_fmadd_ps(_mm512_cvtepi32_ps(s1), f1, _mm512_mul_ps(_mm512_cvtepi32_ps(s0), f0));
+    b->d = h->d;
+    if (type == DTYPE_Q4_1 || type == DTYPE_Q5_1)
+        b->m = h->m;
+    if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
+        b->d = _mm512_mul_ps(h->d, byte_of(h->scales[j / 4], j & 3));
+        b->m = _mm512_mul_ps(h->m, byte_of(h->mins[j / 4], j & 3));        /* subtracted below */
     }
-    s = type == DTYPE_Q5_0 ? _mm512_set1_epi32(2 * a->m8) : type == DTYPE_IQ4_NL ? _mm512_set1_epi32(a->m128) : _mm512_setzero_si512();
-#pragma GCC unroll 8
-    for (int k = 0; k < 8; k++)
-        s = _mm512_dpbusd_epi32(s, w[k], broadcast(a->q + 4 * k));
-    return _mm512_cvtepi32_ps(s);
+    if (type == DTYPE_Q6_K) {
+        b->f0 = signed_byte_of(h->halves[j / 2], j % 2 * 2);
+        b->f1 = signed_byte_of(h->halves[j / 2], j % 2 * 2 + 1);
+    }
+    unpack(type, data, b->w);
 }
 
-INLINE void dot_tile(enum dtype type, const uint8_t *group, int n, const struct act_block *a, const int nt, float *out, ptrdiff_t stride)
+/* Words from .. from+3 or all eight (`count`) of ng groups with nt tokens into integer sums that begin at `start` (one a token). The chains
+ * of all nt * ng sums stand side by side, as in kernels_avx512.c. */
+INLINE void sums(const struct block *b, const int ng, const struct act_block *a, const int nt, int from, const int count, __m512i s[4][2])
 {
-    const int per = format_blocks(type), head_bytes = format_head(type) * 16, block_bytes = format_block_bytes(type) * 16;
-    __m512 acc[KERNEL_TILE], saved[2][KERNEL_TILE];
-    struct head h = {.d = _mm512_setzero_ps(), .m = _mm512_setzero_ps()};
-
-    for (int quarter = 0; quarter < 4; quarter++) {
-        int begin = (int)((int64_t)quarter * n / 4), end = (int)((int64_t)(quarter + 1) * n / 4);
-
-        for (int t = 0; t < nt; t++)
-            acc[t] = _mm512_setzero_ps();
-        for (int b = begin; b < end; b++, a += nt) {
-            int j = b % per;
-            const uint8_t *unit = group + (size_t)(b / per) * (size_t)(head_bytes + per * block_bytes), *block = unit + head_bytes + j * block_bytes;
-            __m512 dw, m = _mm512_setzero_ps(), f0 = m, f1 = m;
-            __m512i w[8];
-
-            if (per == 1 || j == 0 || b == begin)
-                read_head(type, unit, &h);
-            dw = h.d;
-            if (type == DTYPE_Q4_1 || type == DTYPE_Q5_1)
-                m = h.m;
-            if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
-                dw = _mm512_mul_ps(h.d, byte_of(h.scales[j / 4], j & 3));
-                m = _mm512_xor_ps(_mm512_mul_ps(h.m, byte_of(h.mins[j / 4], j & 3)), _mm512_set1_ps(-0.0f));
-            }
-            if (type == DTYPE_Q6_K) {
-                f0 = signed_byte_of(h.halves[j / 2], j % 2 * 2);
-                f1 = signed_byte_of(h.halves[j / 2], j % 2 * 2 + 1);
-            }
-            if (nt <= 2)
-                for (int i = 0; i < block_bytes; i += 64)
-                    _mm_prefetch((const char *)block + 4096 + i, _MM_HINT_T1);
-            unpack(type, block, w);
-#pragma GCC unroll 12
-            for (int t = 0; t < nt; t++) {
-                __m512 da = _mm512_set1_ps(a[t].d);
-
-                acc[t] = _mm512_fmadd_ps(block_sum(type, w, a + t, f0, f1), _mm512_mul_ps(dw, da), acc[t]);
-                if (format_has_min(type))
-                    acc[t] = _mm512_fmadd_ps(_mm512_set1_ps((float)a[t].sum), _mm512_mul_ps(m, da), acc[t]);
-            }
-        }
+#pragma GCC unroll 8
+    for (int k = from; k < from + count; k++)
+#pragma GCC unroll 4
         for (int t = 0; t < nt; t++) {
-            if (quarter == 0 || quarter == 2)
-                saved[quarter / 2][t] = acc[t];
-            else if (quarter == 1)
-                saved[0][t] = _mm512_add_ps(saved[0][t], acc[t]);
-            else
-                _mm512_storeu_ps(out + t * stride, _mm512_add_ps(saved[0][t], _mm512_add_ps(saved[1][t], acc[t])));
+            __m512i x = broadcast(a[t].q + 4 * k);
+
+            for (int g = 0; g < ng; g++)
+                s[t][g] = _mm512_dpbusd_epi32(s[t][g], b[g].w[k], x);
+        }
+}
+
+INLINE void block_step(enum dtype type, const struct block *b, const int ng, const struct act_block *a, const int nt, __m512 acc[][2])
+{
+    __m512i s[4][2];
+    __m512 f[4][2];
+
+    for (int half = 0; half < (type == DTYPE_Q6_K ? 2 : 1); half++) {
+        for (int t = 0; t < nt; t++)
+            for (int g = 0; g < ng; g++)
+                s[t][g] = _mm512_set1_epi32(type == DTYPE_Q5_0 ? 2 * a[t].m8 : type == DTYPE_IQ4_NL ? a[t].m128 :
+                                            type == DTYPE_Q6_K ? -32 * (half ? a[t].sum - a[t].low : a[t].low) : 0);
+        sums(b, ng, a, nt, 4 * half, type == DTYPE_Q6_K ? 4 : 8, s);
+        /* Q6_K: the halves' sums and their products with the scales are integers below 2^24, which F32 holds exactly. */
+        for (int t = 0; t < nt; t++)
+            for (int g = 0; g < ng; g++) {
+                __m512 x = _mm512_cvtepi32_ps(s[t][g]);
+
+                f[t][g] = type != DTYPE_Q6_K ? x : half ? _mm512_fmadd_ps(x, b[g].f1, f[t][g]) : _mm512_mul_ps(x, b[g].f0);
+            }
+    }
+    for (int t = 0; t < nt; t++) {
+        __m512 d = _mm512_set1_ps(a[t].d), sum = _mm512_set1_ps((float)a[t].sum);
+
+        for (int g = 0; g < ng; g++) {
+            acc[t][g] = _mm512_fmadd_ps(f[t][g], _mm512_mul_ps(b[g].d, d), acc[t][g]);
+            if (type == DTYPE_Q4_1 || type == DTYPE_Q5_1)
+                acc[t][g] = _mm512_fmadd_ps(sum, _mm512_mul_ps(b[g].m, d), acc[t][g]);
+            if (type == DTYPE_Q4_K || type == DTYPE_Q5_K)
+                acc[t][g] = _mm512_fnmadd_ps(sum, _mm512_mul_ps(b[g].m, d), acc[t][g]);
         }
     }
+}
+
+/* ng (1 or 2) groups by nt tokens; `few`: nt is a constant of at most 4, and the sums stay in registers. */
+INLINE void dot_tile(enum dtype type, const uint8_t *group, const int ng, int n, const struct act_block *a, const int nt, const int few, float *out,
+                     ptrdiff_t stride)
+{
+    const int per = format_blocks(type), head_bytes = format_head(type) * 16, block_bytes = format_block_bytes(type) * 16;
+    const size_t unit_bytes = (size_t)(head_bytes + per * block_bytes), next = unit_bytes * (size_t)(n / per);
+    __m512 acc[KERNEL_TILE][2], saved[2][KERNEL_TILE][2];
+    struct head h[2];
+
+    for (int quarter = 0; quarter < 4; quarter++) {
+        int begin = (int)((int64_t)quarter * n / 4), end = (int)((int64_t)(quarter + 1) * n / 4), j = begin % per;
+        const uint8_t *unit = group + (size_t)(begin / per) * unit_bytes;
+
+        for (int t = 0; t < nt; t++)
+            for (int g = 0; g < ng; g++)
+                acc[t][g] = _mm512_setzero_ps();
+        for (int g = 0; g < ng; g++)
+            read_head(type, unit + (size_t)g * next, &h[g]);
+        for (int at = begin; at < end; at++, a += nt) {
+            struct block b[2];
+            int t = 0;
+
+            for (int g = 0; g < ng; g++) {
+                const uint8_t *data = unit + (size_t)g * next + head_bytes + j * block_bytes;
+
+                for (int i = 0; i < block_bytes + head_bytes / per; i += 64)
+                    _mm_prefetch((const char *)data + 4096 + i, _MM_HINT_T1);
+                read_block(type, data, &h[g], j, &b[g]);
+            }
+            if (++j == per && at + 1 < end) {
+                j = 0;
+                unit += unit_bytes;
+                for (int g = 0; g < ng; g++)
+                    read_head(type, unit + (size_t)g * next, &h[g]);
+            }
+            if (few) {
+                block_step(type, b, ng, a, nt, acc);
+                continue;
+            }
+            for (; t + 4 <= nt; t += 4)
+                block_step(type, b, ng, a + t, 4, acc + t);
+            if (nt - t == 3)
+                block_step(type, b, ng, a + t, 3, acc + t);
+            else if (nt - t == 2)
+                block_step(type, b, ng, a + t, 2, acc + t);
+            else if (nt - t == 1)
+                block_step(type, b, ng, a + t, 1, acc + t);
+        }
+        for (int t = 0; t < nt; t++)
+            for (int g = 0; g < ng; g++) {
+                if (quarter == 0 || quarter == 2)
+                    saved[quarter / 2][t][g] = acc[t][g];
+                else if (quarter == 1)
+                    saved[0][t][g] = _mm512_add_ps(saved[0][t][g], acc[t][g]);
+                else
+                    _mm512_storeu_ps(out + t * stride + 16 * g, _mm512_add_ps(saved[0][t][g], _mm512_add_ps(saved[1][t][g], acc[t][g])));
+            }
+    }
+}
+
+INLINE void dot_any(enum dtype type, const uint8_t *at, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t stride)
+{
+    size_t bytes = dtype_row_bytes(type, cols) * 16;
+    int g = 0, n = cols / NUM_BLOCK;
+
+    for (; g + 2 <= groups; g += 2, at += 2 * bytes) {
+        switch (nt) {
+        case 1: dot_tile(type, at, 2, n, panel, 1, 1, out + 16 * g, stride); break;
+        case 2: dot_tile(type, at, 2, n, panel, 2, 1, out + 16 * g, stride); break;
+        case 3: dot_tile(type, at, 2, n, panel, 3, 1, out + 16 * g, stride); break;
+        case 4: dot_tile(type, at, 2, n, panel, 4, 1, out + 16 * g, stride); break;
+        default: dot_tile(type, at, 2, n, panel, nt, 0, out + 16 * g, stride); break;
+        }
+    }
+    if (g < groups)
+        dot_tile(type, at, 1, n, panel, nt, 0, out + 16 * g, stride);
 }
 
 #define X(type, name, blocks, head, bytes) \
     void format_##name##_avx512(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride) \
     { \
-        const uint8_t *group = weights; \
-        int n = cols / NUM_BLOCK; \
-\
-        if (width != 16) { \
+        if (width == 16) \
+            dot_any(type, weights, groups, cols, panel, nt, out, out_stride); \
+        else \
             format_##name##_avx2(weights, groups, width, cols, panel, nt, out, out_stride); \
-            return; \
-        } \
-        for (int g = 0; g < groups; g++, group += dtype_row_bytes(type, cols) * 16, out += 16) \
-            switch (nt) { \
-            case 1: dot_tile(type, group, n, panel, 1, out, out_stride); break; \
-            case 2: dot_tile(type, group, n, panel, 2, out, out_stride); break; \
-            case 3: dot_tile(type, group, n, panel, 3, out, out_stride); break; \
-            default: dot_tile(type, group, n, panel, nt, out, out_stride); break; \
-            } \
     }
 FORMATS(X)
 #undef X
