@@ -7,6 +7,7 @@
 #include "app/system.h"
 #include "engine/base/mem.h"
 #include "engine/model/model.h"
+#include "engine/placement/survey.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -61,6 +62,71 @@ out:
     return rc;
 }
 
+/* The first usable device that the selector allows; a CPU-type one only when it is named. False: none. */
+static bool find_device(const struct engine_config *c, struct device_info *out)
+{
+    struct device_info found[DEVICE_MAX];
+    char why[256];
+
+    for (const struct device_ops *const *b = c->backends; b && *b && b[1]; b++) {
+        int n = (*b)->probe(found, DEVICE_MAX, why, sizeof why);
+
+        for (int i = 0; i < n; i++) {
+            bool named = c->device_selector && !strcmp(c->device_selector, found[i].selector);
+
+            if (found[i].why_not[0] || (c->device_selector && !named))
+                continue;
+            *out = found[i];
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint64_t bytes_on_device(const struct planner_input *in, const struct plan *p)
+{
+    uint64_t bytes = p->head ? in->head_bytes : 0;
+
+    for (int l = 0; l < p->n_layers; l++) {
+        if (p->attention[l])
+            bytes += in->attention_bytes[l];
+        for (int x = 0; x < p->n_experts; x++)
+            if (plan_expert(p, l, x))
+                bytes += in->expert_bytes[l * p->n_experts + x];
+    }
+    return bytes;
+}
+
+int fit_measure_device(const struct engine_config *c, const char *place, struct fit *out, struct error *e)
+{
+    struct model_options mo = {.convert = c->convert, .width = cpu_pack_width(), .n_threads = 1};
+    struct planner_spec spec;
+    struct device_info info;
+    struct survey *survey = NULL;
+    struct model_needs ignored;
+    struct model *m = NULL;
+    struct plan *plan = NULL;
+    int rc;
+
+    if ((rc = planner_parse(&spec, place, e)) < 0 || !find_device(c, &info))
+        return rc;
+    if ((rc = model_inspect(&m, c->model_path, &mo, &ignored, e)) < 0 ||
+        (rc = survey_new(&survey, m, out->context, c->kv_k, c->kv_v, e)) < 0)
+        goto out;
+    survey_found(survey, 1, &info);
+    if ((rc = planner_run(&spec, survey_input(survey), &plan, out->device_note, e)) < 0)
+        goto out;
+    snprintf(out->device, sizeof out->device, "%s (%s)", info.selector, info.name);
+    out->device_bytes = bytes_on_device(survey_input(survey), plan);
+    out->device_memory = info.memory;
+    out->device_shares = info.unified;
+out:
+    plan_free(plan);
+    survey_free(survey);
+    model_free(m);
+    return rc;
+}
+
 bool fit_fits(const struct fit *f)
 {
     return f->total <= f->available;
@@ -74,7 +140,7 @@ static void row(FILE *out, const char *label, uint64_t bytes, const char *note)
 void fit_print(const struct fit *f, FILE *out)
 {
     const struct model_needs *w = &f->weights;
-    char note[96];
+    char note[160];
 
     fprintf(out, "%s, %s\n", f->name, dtype_info(f->type)->word);
     row(out, "attention weights", w->attention, "");
@@ -90,6 +156,12 @@ void fit_print(const struct fit *f, FILE *out)
     snprintf(note, sizeof note, "at %d tokens a step (-ub)", f->ubatch);
     row(out, "scratch", f->scratch, note);
     row(out, "needed", f->total, "");
+    if (f->device[0]) {
+        snprintf(note, sizeof note, "weights and KV%s; it has %.1f MiB", f->device_shares ? ", shared with the host where pages allow" : "",
+                 (double)f->device_memory / (1 << 20));
+        row(out, "on the device", f->device_bytes, note);
+        fprintf(out, "  %-26s %s%s%s\n", "", f->device, *f->device_note ? ": " : "", f->device_note);
+    }
     if (f->available == UINT64_MAX)
         fprintf(out, "  %-26s %10s\n", "free", "unknown");
     else
@@ -189,6 +261,14 @@ int fit_require(const struct engine_config *c, bool force, struct error *e)
     return refuse(c, &f, e);
 }
 
+/* Plan files name devices of an open engine; what they put where is not known before. */
+static bool is_plan_file(const char *place)
+{
+    size_t n = strlen(place);
+
+    return strchr(place, '/') || (n > 5 && !strcmp(place + n - 5, ".yaml"));
+}
+
 bool fit_wanted(const struct options *o)
 {
     return o->fit;
@@ -202,6 +282,8 @@ int fit_run(struct options *o, struct error *e)
 
     /* The table is the answer here, so loading's own refusal must not come first. */
     if ((rc = app_engine_settings(o, &c, e)) < 0 || (rc = fit_measure(&c, &f, e)) < 0)
+        return rc;
+    if (o->place && *o->place && !is_plan_file(o->place) && (rc = fit_measure_device(&c, o->place, &f, e)) < 0)
         return rc;
     fit_print(&f, stdout);
     if (!fit_fits(&f))

@@ -3,6 +3,7 @@
 #define APP_FIT_H
 
 #include "app/options.h"
+#include "engine/placement/planner.h"
 #include "engine/run/engine.h"
 
 struct fit {
@@ -13,12 +14,19 @@ struct fit {
     int context, ubatch, context_max;
     enum dtype type;
     char name[128];
+    /* What a placement beyond the CPU puts on the device; "" : none asked for, or no device. */
+    char device[200], device_note[PLANNER_NOTE];
+    uint64_t device_bytes, device_memory;
+    bool device_shares;          /* its memory is the host's: no second copy of the weights */
 };
 
 /* ERR_MODEL, ERR_IO when the model cannot be read. */
 int fit_measure(const struct engine_config *c, struct fit *out, struct error *e);
 bool fit_fits(const struct fit *f);
 void fit_print(const struct fit *f, FILE *out);
+/* Fills the device's part for a placement (a strategy, as --place takes it). Devices are probed, not opened; measured costs are not at
+ * hand, so `balanced` is shown as if all jobs cost the same. ERR_USAGE for a wrong strategy. */
+int fit_measure_device(const struct engine_config *c, const char *place, struct fit *out, struct error *e);
 /* The nearest settings that fit, as flags ("-c 2048", "--dtype q4_0 -c 1024"); empty: none found. */
 void fit_suggest(const struct engine_config *c, const struct fit *f, char *out, size_t size);
 /* What loading calls first: ERR_FIT, with the table on stderr, when it does not fit and force is not given. */

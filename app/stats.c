@@ -79,6 +79,13 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     s->scratch_bytes = t->scratch_bytes;
     s->active_bytes = t->token_weight_bytes + t->token_kv_bytes;
     s->cache_bytes = membw_cache_bytes();
+    s->n_devices = t->n_devices;
+    s->n_plans = t->n_plans;
+    memcpy(s->devices, t->devices, sizeof s->devices);
+    memcpy(s->plans, t->plans, sizeof s->plans);
+    for (int d = 0; d < t->n_devices; d++)
+        snprintf(s->device_names[d], sizeof s->device_names[d], "%s%s%s", d ? info->devices[d].selector : "cpu",
+                 info->devices[d].name[0] ? " " : "", info->devices[d].name);
     cells = (size_t)t->n_layers * (size_t)t->n_experts;
     if (!s->experts && cells)
         s->experts = mem_alloc(cells, sizeof *s->experts);
@@ -261,6 +268,25 @@ static void print_experts(const struct stats *s, FILE *f)
     }
 }
 
+static void print_devices(const struct stats *s, FILE *f)
+{
+    char name[sizeof s->device_names[0] * 4];
+
+    fprintf(f, "devices\n");
+    for (int d = 0; d < s->n_devices; d++) {
+        const struct device_stats *v = &s->devices[d];
+
+        utf8_escape(name, sizeof name, s->device_names[d], strlen(s->device_names[d]), 0);
+        row(f, name, "%.1f MiB weights, %.1f MiB KV; busy %.3f s, waited %.3f s, copied %.3f s; %llu failures", (double)v->weight_bytes / (1 << 20),
+            (double)v->kv_bytes / (1 << 20), clock_seconds(v->busy_ns), clock_seconds(v->wait_ns), clock_seconds(v->transfer_ns),
+            (unsigned long long)v->failures);
+    }
+    fprintf(f, "placements\n");
+    for (int i = 0; i < s->n_plans && i < TELEMETRY_PLANS; i++)
+        row(f, s->plans[i].name, "%llu tokens, %.1f ± %.1f tokens/s, median %.1f", (unsigned long long)s->plans[i].tokens, s->plans[i].mean_tok_s,
+            s->plans[i].sd_tok_s, s->plans[i].median_tok_s);
+}
+
 void stats_print(const struct stats *s, FILE *f)
 {
     char model[sizeof s->model * 4], text[512];
@@ -285,6 +311,8 @@ void stats_print(const struct stats *s, FILE *f)
     figure(f, "at its peak", known(s->last->rss_peak) / (1 << 20), "%.1f", "MiB");
     figure(f, "of the machine", 100 * memory_share(s), "%.1f", "%");
     figure(f, "free", known(s->last->memory_available) / (1 << 20), "%.1f", "MiB");
+    if (s->n_devices > 1 || s->n_plans > 1)
+        print_devices(s, f);
     fprintf(f, "processor\n");
     row(f, "used", "%.2f of %d cores", cores_used(s), s->last->n_cores);
     figure(f, "frequency", s->last->mhz, "%.0f", "MHz");
@@ -330,6 +358,36 @@ static json_t *experts_json(const struct stats *s)
     return layers;
 }
 
+static json_t *devices_json(const struct stats *s)
+{
+    json_t *list = json_array();
+
+    for (int d = 0; d < s->n_devices; d++) {
+        const struct device_stats *v = &s->devices[d];
+
+        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I}", "name", s->device_names[d], "weight_bytes",
+                                              (json_int_t)v->weight_bytes, "kv_bytes", (json_int_t)v->kv_bytes, "scratch_bytes",
+                                              (json_int_t)(v->scratch_bytes + v->staging_bytes), "busy_ms", (double)v->busy_ns / 1e6, "wait_ms",
+                                              (double)v->wait_ns / 1e6, "transfer_ms", (double)v->transfer_ns / 1e6, "jobs",
+                                              (json_int_t)v->jobs, "failures", (json_int_t)v->failures));
+    }
+    return list;
+}
+
+static json_t *plans_json(const struct stats *s)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < s->n_plans && i < TELEMETRY_PLANS; i++) {
+        const struct plan_figures *p = &s->plans[i];
+
+        json_array_append_new(list, json_pack("{s:s, s:I, s:f, s:f, s:f, s:f}", "name", p->name, "tokens", (json_int_t)p->tokens, "decode_ms",
+                                              (double)p->decode_ns / 1e6, "mean_tok_s", p->mean_tok_s, "median_tok_s", p->median_tok_s, "sd_tok_s",
+                                              p->sd_tok_s));
+    }
+    return list;
+}
+
 static json_t *to_json(const struct stats *s)
 {
     char text[512];
@@ -367,6 +425,8 @@ static json_t *to_json(const struct stats *s)
         "write_operations", whole(since(s->first->write_calls, s->last->write_calls)),
         "system_read_operations", whole(since(s->first->disk_reads, s->last->disk_reads)),
         "system_write_operations", whole(since(s->first->disk_writes, s->last->disk_writes))));
+    json_object_set_new(root, "devices", devices_json(s));
+    json_object_set_new(root, "placements", plans_json(s));
     json_object_set_new(root, "experts", s->experts ? experts_json(s) : json_null());
     json_object_set_new(root, "interpretation", json_string(text));
     return root;

@@ -24,6 +24,10 @@ struct stats {
     uint64_t active_bytes;               /* of weights and KV read for one token */
     double bandwidth;                    /* bytes a second that memory was measured to read; 0: not measured */
     uint64_t cache_bytes;                /* last-level cache; 0: unknown */
+    int n_devices, n_plans;
+    struct device_stats devices[DEVICE_MAX];
+    char device_names[DEVICE_MAX][160];
+    struct plan_figures plans[TELEMETRY_PLANS];
     int n_layers, n_experts;
     uint32_t *experts;                   /* (n_layers, n_experts): tokens routed there, whole session; owned */
 };

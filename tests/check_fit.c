@@ -1,4 +1,5 @@
 /* app/fit against the engine itself: what the table says is what opening takes, to the byte. */
+#include "app/devices.h"
 #include "app/fit.h"
 #include "app/system.h"
 #include "engine/model/model.h"
@@ -99,6 +100,30 @@ START_TEST(the_table_prints_every_row)
 }
 END_TEST
 
+/* The device's row against what the device then holds, norms and routers being its own small change. */
+START_TEST(the_devices_share_is_what_it_holds)
+{
+    static const char *const places[] = {"gpu", "layers:3", "experts:5", "attention-gpu"};
+    struct engine_config c = {.model_path = demo_model(), .convert = -1, .n_threads = 1, .kv_k = KV_F16, .kv_v = KV_F16, .backends = device_backends,
+                              .device_selector = "opencl:0", .placement = places[_i]};
+    const struct telemetry *t;
+    struct engine *g;
+    struct fit f;
+
+    ck_assert_int_eq(fit_measure(&c, &f, &e), 0);
+    ck_assert_msg(fit_measure_device(&c, places[_i], &f, &e) == 0, "%s", e.text);
+    if (!f.device[0]) {
+        printf("SKIPPED: no OpenCL device\n");
+        return;
+    }
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    t = engine_telemetry(g);
+    ck_assert_int_eq(t->n_devices, 2);
+    ck_assert_double_eq_tol((double)f.device_bytes, (double)(t->devices[1].weight_bytes + t->devices[1].kv_bytes), 0.01 * (double)f.device_bytes);
+    engine_close(g);
+}
+END_TEST
+
 START_TEST(no_model_is_a_model_error)
 {
     struct engine_config c = {.model_path = support_path("support.h"), .convert = -1};
@@ -117,6 +142,7 @@ static Suite *suite(void)
     tcase_add_loop_test(t, the_table_is_what_opening_takes, 0, sizeof cases / sizeof *cases);
     tcase_add_test(t, too_much_is_refused_with_a_remedy_that_works);
     tcase_add_test(t, the_table_prints_every_row);
+    tcase_add_loop_test(t, the_devices_share_is_what_it_holds, 0, 4);
     tcase_add_test(t, no_model_is_a_model_error);
     suite_add_tcase(s, t);
     return s;

@@ -13,6 +13,8 @@ int survey_new(struct survey **out, const struct model *m, int context, enum kv_
 void survey_free(struct survey *s);
 /* Takes in device number `index` (its abilities, what it may hold); the newest one beyond 0 becomes the target when there is none yet. */
 void survey_device(struct survey *s, int index, const struct device *d);
+/* The same for one that was probed but not opened, for estimates: taken to be able to run everything. */
+void survey_found(struct survey *s, int index, const struct device_info *info);
 void survey_lost(struct survey *s, int index);       /* nothing can be placed there any more */
 /* Plain data for planner_run. The caller sets usage, recent, current, move_bytes and costs; the rest belongs to the survey. */
 struct planner_input *survey_input(struct survey *s);
