@@ -32,4 +32,7 @@ double app_pace(const struct options *o, bool chat);
 void app_signals(struct engine *g);
 int app_signal(void);
 
+/* The folder for caches, made when missing; NULL when there is none to be had: caching is a comfort, never a condition. */
+const char *app_cache_dir(const struct options *o);
+
 #endif

@@ -7,6 +7,7 @@
 #include "app/batch.h"
 #include "app/documents.h"
 #include "app/fit.h"
+#include "app/list_devices.h"
 #include "app/linemode.h"
 #include "app/oneshot.h"
 #include "app/place.h"
@@ -25,6 +26,7 @@ static bool print_config_wanted(const struct options *o) { return o->print_confi
 static bool completion_wanted(const struct options *o) { return o->completion; }
 static bool print_man_wanted(const struct options *o) { return o->print_man; }
 static bool place_help_wanted(const struct options *o) { return o->place && strcmp(o->place, "help") == 0; }
+static bool list_devices_wanted(const struct options *o) { return o->list_devices; }
 static bool batch_wanted(const struct options *o) { return o->batch; }
 static bool tokenize_wanted(const struct options *o) { return o->tokenize; }
 static bool detokenize_wanted(const struct options *o) { return o->detokenize; }
@@ -90,6 +92,7 @@ static const struct mode modes[] = {
     {"print-config", "print every setting and its origin", print_config_wanted, print_config_run},
     {"completion", "print a completion script", completion_wanted, completion_run},
     {"print-man", "print a manual page", print_man_wanted, print_man_run},
+    {"list-devices", "list, test and measure the compute devices", list_devices_wanted, list_devices_run},
     {"place-help", "list the placement strategies", place_help_wanted, place_help_run},
     {"batch", "answer the lines of a file", batch_wanted, batch_run},
     {"tokenize", "print the ids of a text", tokenize_wanted, tokenize_run},

@@ -218,8 +218,7 @@ static void on_log(void *ctx, const char *line)
     fprintf(stderr, "moetop: %s\n", line);
 }
 
-/* The folder for caches, made when missing; NULL when there is none to be had: caching is a comfort, never a condition. */
-static const char *cache_folder(const struct options *o)
+const char *app_cache_dir(const struct options *o)
 {
     static char path[PATH_MAX];
 
@@ -266,7 +265,7 @@ int app_engine_settings(const struct options *o, struct engine_config *c, struct
     c->exact = o->exact;
     c->kernels = o->kernels ? kernels : NULL;
     c->backends = device_backends;
-    c->cache_dir = cache_folder(o);
+    c->cache_dir = app_cache_dir(o);
     c->device_selector = o->device;
     c->opened = place_opened;
     c->opened_ctx = (void *)o;

@@ -163,12 +163,17 @@ out:
     return rc;
 }
 
+/* The which-th kind of float matrix, from the first layer that has it. */
 static const struct matrix *float_matrix(const struct model *m, int which)
 {
-    const struct layer_weights *l = &m->layers[0];
-    const struct matrix *list[] = {&l->q, &l->o, &l->experts[0].gate, &l->experts[0].down};
+    for (int i = 0; i < m->hp.n_layers; i++) {
+        const struct layer_weights *l = &m->layers[i];
+        const struct matrix *list[] = {&l->q, &l->o, &l->experts[0].gate, &l->experts[0].down};
 
-    return list[which]->width == 0 && !dtype_is_quantised(list[which]->type) ? list[which] : NULL;
+        if (!dtype_is_quantised(list[which]->type))
+            return list[which];
+    }
+    return NULL;
 }
 
 static void tell(struct device *d, const char *line)

@@ -92,6 +92,7 @@ struct device {
     cl_program core_program;
     cl_kernel core[CORE_COUNT];
     bool core_usable, attention_usable;
+    char verdict[400];           /* of the self-test, in words */
     struct type_kernels type[DTYPE_COUNT];
     struct block *attention, *experts, head;
     /* scratch, all for max_rows rows */
@@ -127,6 +128,10 @@ struct device {
 int cl_check(struct device *d, cl_int code, const char *what, struct error *e);
 /* Where an OpenCL call is about to be made: true when a test wants it to fail (code in *rc). */
 bool cl_injected(cl_int *rc);
+
+/* examine.c */
+int opencl_examine(const char *selector, const char *cache_dir, void (*log)(void *ctx, const char *line), void *log_ctx, struct device_exam *out,
+                   struct error *e);
 
 /* opencl.c */
 bool opencl_supports(const struct device *d, enum block_kind kind, enum dtype type);

@@ -260,7 +260,7 @@ static int device_open(struct device **out, const struct device_config *c, struc
         goto fail;
     survey(d);
     if (build(d, e) < 0 || memory_open(d, e) < 0 || selftest(d, test_key(d), e) < 0 ||
-        blas_open(d, test_key(d), opencl_tuning_now.blas > 0, e) < 0)
+        blas_open(d, d->target.info.is_cpu_type ? program_fingerprint(&d->target) : test_key(d), opencl_tuning_now.blas > 0, e) < 0)
         goto fail;
     if (c->rope_cos && c->rope_sin && device_rope_set(d, c->rope_cos, c->rope_sin, e) < 0)
         goto fail;
@@ -343,4 +343,5 @@ const struct device_ops opencl_device_ops = {
     .kv_rows = kv_rows,
     .rope_set = device_rope_set,
     .stats = stats,
+    .examine = opencl_examine,
 };

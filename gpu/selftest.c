@@ -759,7 +759,11 @@ static void apply(struct device *d, const struct verdict *v)
 {
     const struct device_config *c = &d->base.config;
     char line[240], name[48];
+    size_t n = 0;
 
+    snprintf(d->verdict, sizeof d->verdict, "every kernel right");
+    for (int i = 0; i < v->n && n < sizeof d->verdict; i++)
+        n += (size_t)snprintf(d->verdict + n, sizeof d->verdict - n, "%s%s", i ? "; " : "wrong: ", v->wrong[i]);
     for (int i = 0; i < v->n && c->log; i++) {
         snprintf(line, sizeof line, "OpenCL: kernel \"%s\" computes wrong values on %.60s (%.60s); the CPU does that work", v->wrong[i],
                  d->target.info.name, d->target.info.driver);
@@ -794,6 +798,7 @@ int selftest(struct device *d, uint64_t key, struct error *e)
     uint64_t start = clock_now();
 
     d->attention_usable = true;
+    snprintf(d->verdict, sizeof d->verdict, "not tested");
     if (opencl_tuning_now.no_selftest)
         return 0;
     if (c->cache_dir && snprintf(path, sizeof path, "%s/opencl-%016llx.verdict", c->cache_dir, (unsigned long long)key) >= (int)sizeof path)

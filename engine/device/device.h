@@ -8,7 +8,7 @@
  * Numbers: quantised weights and everything around them follow engine/device/numerics.h to the bit.
  *
  * Mandatory: probe, open, close, supports, block_put, block_drop, attention, experts, head, wait, kv_rows, stats.
- * Optional (NULL): route, combine (the CPU device has both), layers, kv_resize.
+ * Optional (NULL): route, combine (the CPU device has both), layers, rope_set, examine.
  * Emulated where NULL: layers by single jobs.
  * Computing allocates nothing of ours: scratch for max_rows rows is taken at open. */
 #ifndef ENGINE_DEVICE_DEVICE_H
@@ -129,6 +129,13 @@ struct device_info {
     uint64_t memory, max_alloc;
 };
 
+/* What examining a device found, with weights of its own making: for --list-devices. Rates are 0 where nothing was measured. */
+struct device_exam {
+    double read_rate, copy_rate;                    /* bytes/s: weights read by the decode kernel; host to device */
+    double q8_rate, f32_rate, library_rate;         /* operations/s of a prefill GEMM: Q8_0, F32 by own kernels, F32 by the library */
+    char supported[200], selftest[400], library[200];
+};
+
 struct device_ops {
     const char *name;           /* "cpu", "opencl" */
     const char *summary;        /* one line for --list-devices and the manual */
@@ -150,6 +157,9 @@ struct device_ops {
     int (*kv_rows)(struct device *d, const struct kv_move *m, struct error *e);
     int (*rope_set)(struct device *d, const float *cos, const float *sin, struct error *e);   /* (context, rope_dims/2) */
     void (*stats)(const struct device *d, struct device_stats *out);
+    /* Optional: opens one device without a model, tests its kernels and measures it: seconds, a minute when compilers must run. */
+    int (*examine)(const char *selector, const char *cache_dir, void (*log)(void *ctx, const char *line), void *log_ctx,
+                   struct device_exam *out, struct error *e);
 };
 
 struct device_base {
