@@ -2,7 +2,14 @@
  * engine thread or start-up. */
 #include "engine/device/cpu/kernels.h"
 
+#include <pthread.h>
 #include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 static const struct kernels *chosen;
 
@@ -29,18 +36,50 @@ static int has_avx512(void)
 }
 #endif
 
-const struct kernels *kernels_at(int i)
-{
-    const struct kernels *sets[4] = {&kernels_scalar};
-    int n = 1;
+#if defined(__x86_64__)
+void amx_dot_q8_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
+void amx_dot_q4_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
 
+/* The processor has tiles and int8 products, the kernel saves their state, and lets this process use them (Linux asks for a request: the
+ * state is 8 KiB a thread). */
+static int has_amx(void)
+{
+    unsigned a, b, c, d;
+
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 24 & 3) != 3 || !__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1))
+        return 0;
+    __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    return (a >> 17 & 3) == 3 && syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
+}
+#endif
+
+static const struct kernels *sets[5] = {&kernels_scalar};
+static struct kernels amx;              /* the AVX-512 set with the matrix unit's products */
+static int n_sets = 1;
+
+static void find_sets(void)
+{
 #if defined(__x86_64__)
     if (has_avx2())
-        sets[n++] = &kernels_avx2;
+        sets[n_sets++] = &kernels_avx2;
     if (has_avx512())
-        sets[n++] = &kernels_avx512;
+        sets[n_sets++] = &kernels_avx512;
+    if (has_avx512() && has_amx()) {
+        amx = kernels_avx512;
+        amx.name = "amx";
+        amx.dot[DTYPE_Q8_0] = amx_dot_q8_0;
+        amx.dot[DTYPE_Q4_0] = amx_dot_q4_0;
+        sets[n_sets++] = &amx;
+    }
 #endif
-    return i >= 0 && i < n ? sets[i] : NULL;
+}
+
+const struct kernels *kernels_at(int i)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, find_sets);
+    return i >= 0 && i < n_sets ? sets[i] : NULL;
 }
 
 const struct kernels *kernels_active(void)
