@@ -15,15 +15,21 @@
 #define RANGE_POINTS 9
 #define LEAST_BLOCKS 5           /* fewer pairs prove nothing */
 
-static int add_plan(struct compare *c, const char *spec, double x, struct error *e)
+static int add_plan(struct compare *c, const char *text, double x, struct error *e)
 {
+    const char *plus = strstr(text, "+defer:");
+    int defer = plus ? atoi(plus + 7) : 0;
     struct compare_plan *more;
+    char spec[PLAN_NAME + 16];
     struct planner_spec parsed;
     char path[4096];
     int rc = 0;
 
-    if (strlen(spec) >= PLAN_NAME)
-        return error_set(e, ERR_USAGE, "--compare: '%.30s...' is too long", spec);
+    snprintf(spec, sizeof spec, "%.*s", (int)(plus ? plus - text : (long)strlen(text)), text);
+    if (strlen(spec) >= PLAN_NAME - 12)
+        return error_set(e, ERR_USAGE, "--compare: '%.30s...' is too long", text);
+    if (plus && (defer < 1 || defer > 64))
+        return error_set(e, ERR_USAGE, "--compare: '%s': write the number of experts that may be late, for example +defer:1", text);
     if (!plan_file_find(spec, path, sizeof path))
         rc = planner_parse(&parsed, spec, e);
     if (rc < 0)
@@ -37,6 +43,7 @@ static int add_plan(struct compare *c, const char *spec, double x, struct error 
     more += c->n++;
     memset(more, 0, sizeof *more);
     strcpy(more->spec, spec);
+    more->defer = defer;
     more->x = x;
     more->same_tokens = more->same_bits = true;
     return 0;
@@ -183,7 +190,8 @@ static int apply(struct work *w, struct compare_plan *p, struct error *e)
 
     p->moved_bytes += engine_telemetry(w->g)->moved_bytes - moved;
     p->switch_ms = p->switch_ms > 0 ? p->switch_ms + 0.2 * (ms - p->switch_ms) : ms;
-    snprintf(p->name, sizeof p->name, "%s", engine_plan(w->g)->name);
+    engine_defer_set(w->g, p->defer);
+    snprintf(p->name, sizeof p->name, p->defer ? "%.48s+defer:%d" : "%.48s", engine_plan(w->g)->name, p->defer);
     p->on_device = beside_the_cpu(engine_plan(w->g));
     return rc;
 }
@@ -195,10 +203,13 @@ static void check_logits(struct work *w, struct compare_plan *p, int at)
     if (memcmp(wanted, w->logits, (size_t)w->n_vocab * sizeof *wanted) == 0)
         return;
     p->same_bits = false;
+    p->kl += place_divergence(wanted, w->logits, w->n_vocab);
     for (int i = 0; i < w->n_vocab; i++)
         p->worst_difference = fmax(p->worst_difference, fabs((double)wanted[i] - (double)w->logits[i]));
-    if (argmax(wanted, w->n_vocab) != argmax(w->logits, w->n_vocab))
+    if (argmax(wanted, w->n_vocab) != argmax(w->logits, w->n_vocab)) {
         p->same_tokens = false;
+        p->changed++;
+    }
 }
 
 /* Tokens from .. from+n-1 of the answer under one plan; the first plan decides what they are. */
@@ -221,13 +232,20 @@ static int run_block(struct work *w, size_t plan, int start, int from, int n, st
         if (plan == 0) {
             memcpy(w->wanted + (size_t)i * (size_t)w->n_vocab, w->logits, (size_t)w->n_vocab * sizeof *w->logits);
             w->text[i + 1] = argmax(w->logits, w->n_vocab);
-        } else {
+        } else if (!p->defer) {
             check_logits(w, p, i);
         }
     }
     if (rc < 0)
         return rc;
     devices_now(w->g, after, &n_devices);
+    if (p->defer) {                      /* the cached rows of a lossy block would go on into the others' next one: made anew */
+        engine_defer_set(w->g, 0);
+        engine_session_rewind(w->g, start + from);
+        rc = engine_eval_chunked(w->g, w->text + from, n, n, NULL, false, e);
+        if (rc < 0)
+            return rc;
+    }
     charge(p, before, after, n_devices, n);
     w->c->n_devices = n_devices > w->c->n_devices ? n_devices : w->c->n_devices;
     if (plan == 0)
@@ -235,6 +253,22 @@ static int run_block(struct work *w, size_t plan, int start, int from, int n, st
     if (series_add(&p->decode, clock_rate(n, (uint64_t)ns)) < 0 || (plan && series_add(&p->ratio, log(w->first_ns / ns)) < 0))
         return error_set(e, ERR_MEMORY, "out of memory for the samples");
     return 0;
+}
+
+/* The loss of a deferred plan: the whole answer under it, each token after the exact ones. */
+static int loss_pass(struct work *w, size_t plan, int start, int n, struct error *e)
+{
+    struct compare_plan *p = &w->c->plans[plan];
+    int rc = apply(w, p, e);
+
+    engine_session_rewind(w->g, start);
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = engine_eval(w->g, &w->text[i], 1, w->logits, false, e);
+        if (rc == 0)
+            check_logits(w, p, i);
+    }
+    engine_defer_set(w->g, 0);
+    return rc;
 }
 
 static int read_prompt(struct work *w, size_t plan, const int *ids, int n, bool keep, struct error *e)
@@ -288,10 +322,14 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
                 if (rc == 0 && stop && stop(ctx))
                     rc = error_set(e, ERR_CANCELLED, "interrupted");
             }
+        for (size_t i = 0; i < c->n && rc == 0; i++)
+            if (c->plans[i].defer)
+                rc = loss_pass(&w, i, n_ids, n_gen, e);
         c->tokens += (uint64_t)n_gen;
     }
     for (int d = 0; d < c->n_devices && d < DEVICE_MAX; d++)
         snprintf(c->devices[d], sizeof c->devices[d], "%s", d ? engine_info(g)->devices[d].selector : "cpu");
+    engine_defer_set(g, 0);
     engine_session_clear(g);
     if (before) {
         if (engine_plan_set(g, before, NULL) == 0)

@@ -18,6 +18,9 @@ struct compare_plan {
     double x;                    /* of a range: the count or size; else 0 */
     struct series prefill, decode;       /* tokens a second: of whole prompts, of blocks */
     struct series ratio;         /* of a block's rate to the first plan's in the same place, as logarithm */
+    int defer;                   /* "experts-gpu+defer:1": lossy, see engine_defer_set; 0: exact */
+    double kl;                   /* sum over the tokens whose logits differ */
+    int changed;                 /* tokens whose most probable successor differs */
     bool same_tokens, same_bits;
     double worst_difference;     /* largest |logit - first plan's logit| */
     double share[DEVICE_MAX];    /* of the devices' busy time */
@@ -38,7 +41,7 @@ struct compare {
 };
 
 /* "cpu,gpu,hot:600M", also with ranges: layers:0..8, layers:0..32+4, experts:0..16, hot:0..600M, memory:1G..2G (at most 9 points unless a
- * step is given). Fills c->plans with specs. ERR_USAGE. */
+ * step is given), and lossy ones: experts-gpu+defer:1. Fills c->plans with specs. ERR_USAGE. */
 int compare_parse(struct compare *c, const char *list, struct error *e);
 void compare_release(struct compare *c);
 /* Adds one prompt's measurements: reads ids, then generates n_gen tokens greedily, all of it under every plan, `repeats` times. stop (may be

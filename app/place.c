@@ -203,5 +203,7 @@ int place_opened(void *ctx, struct engine *g, struct error *e)
         rc = place_apply(g, place, e);
     if (rc == 0 && o->place_script)
         rc = engine_script_set(g, o->place_script, e);
+    if (rc == 0 && o->bandwidth)
+        rc = place_bandwidth(g, (enum bandwidth_mode)o->bandwidth, e);
     return rc;
 }

@@ -16,6 +16,10 @@ char *place_help_text(void);
 int place_opened(void *ctx, struct engine *g, struct error *e);
 /* Applies what the user typed and waits until it is in force (outside a turn). */
 int place_apply(struct engine *g, const char *text, struct error *e);
+/* Divergence of softmax(b) from softmax(a), nats. */
+double place_divergence(const float *a, const float *b, int n);
+/* --bandwidth: measures, and decides for auto by decoding some tokens with and without. app/bandwidth.c */
+int place_bandwidth(struct engine *g, enum bandwidth_mode mode, struct error *e);
 /* --place auto without a stored verdict: measures the candidates on a few tokens each, stores and applies the winner. app/auto.c */
 int place_auto(struct engine *g, struct error *e);
 

@@ -24,8 +24,9 @@ static const struct {
     {"memory:1G..2G+1G", "memory:1024M memory:2048M"},
     {"hot:0..1.5M+768K", "hot:0 hot:786432 hot:1.5M"},
     {"half", "half"},
+    {"cpu,experts-gpu+defer:1", "cpu experts-gpu"},
 };
-static const char *const bad[] = {"", ",", "cpu,", ",cpu", "fast", "cpu,,gpu", "layers:3..1", "layers..3", "hot:a..b", "layers:0..3+0", "layers:0..100+1", "balanced:1M..x"};
+static const char *const bad[] = {"", ",", "cpu,", ",cpu", "fast", "cpu,,gpu", "layers:3..1", "layers..3", "hot:a..b", "layers:0..3+0", "layers:0..100+1", "balanced:1M..x", "gpu+defer:0", "gpu+defer:x"};
 
 START_TEST(lists_and_sweeps)
 {
@@ -152,6 +153,50 @@ START_TEST(one_wrong_bit_is_found)
 }
 END_TEST
 
+/* Late experts change the text and say by how much; the exact plans beside them stay exact. */
+START_TEST(deferred_experts_are_lossy_and_counted)
+{
+    static const struct device_ops *const backends[] = {&fake_device_plain_ops, &cpu_device_ops, NULL};
+    struct engine *g = open_demo(backends);
+    struct compare c;
+
+    run(&c, g, "cpu,attention-gpu+defer:1,attention-gpu,cpu+defer:1,stripes", 24, 2);
+    ck_assert_str_eq(c.plans[1].name, "attention-gpu+defer:1");
+    ck_assert(!c.plans[1].same_bits && c.plans[1].kl > 0 && c.plans[1].kl / (double)c.tokens < 2);
+    ck_assert(c.plans[2].same_bits && c.plans[4].same_bits);
+    ck_assert(c.plans[3].same_bits && c.plans[3].kl == 0);      /* nothing to overlap with: nothing is deferred */
+    compare_release(&c);
+    engine_close(g);
+}
+END_TEST
+
+/* A device failing at any call while experts are late costs the text nothing more than the loss itself. */
+START_TEST(failures_while_experts_are_late)
+{
+    static const struct device_ops *const backends[] = {&fake_device_plain_ops, &cpu_device_ops, NULL};
+
+    for (long n = 1; n < 400; n += 23) {
+        struct engine *g = open_demo(backends);
+        struct error e = {0};
+        float logits[8192];
+        int rc = 0;
+
+        ck_assert_int_le(engine_info(g)->model->hp.n_vocab, 8192);
+        ck_assert_int_eq(engine_place(g, "attention-gpu", &e), 0);
+        ck_assert_int_eq(engine_settle(g, &e), 0);
+        engine_defer_set(g, 1);
+        fake_device_control(&(struct fake_control){.fail_at = n, .lost = n % 2});
+        for (int i = 0; i < 12 && rc == 0; i++)
+            rc = engine_eval(g, &prompt[i], 1, logits, false, &e);
+        ck_assert_msg(rc == 0, "%s", e.text);
+        for (int i = 0; i < engine_info(g)->model->hp.n_vocab; i++)
+            ck_assert(isfinite(logits[i]));
+        fake_device_control(&(struct fake_control){0});
+        engine_close(g);
+    }
+}
+END_TEST
+
 START_TEST(too_long_a_text_is_refused)
 {
     struct engine *g = open_demo(NULL);
@@ -224,6 +269,8 @@ static Suite *suite(void)
     tcase_add_loop_test(t, bad_lists, 0, (int)(sizeof bad / sizeof *bad));
     tcase_add_test(t, plans_by_turns_give_the_same_bits);
     tcase_add_test(t, one_wrong_bit_is_found);
+    tcase_add_test(t, deferred_experts_are_lossy_and_counted);
+    tcase_add_test(t, failures_while_experts_are_late);
     tcase_add_test(t, too_long_a_text_is_refused);
     tcase_add_test(t, stopping_restores_the_plan);
     tcase_add_test(t, noise_is_called_noise);

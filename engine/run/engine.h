@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "engine/device/device.h"
+#include "engine/placement/bandwidth.h"
 #include "engine/placement/plan.h"
 #include "engine/run/messages.h"
 #include "engine/run/telemetry.h"
@@ -119,6 +120,10 @@ const struct plan *engine_plan(const struct engine *g);
  * also those that are really the CPU when one was named; measures missing costs when `measure` (outside a turn). Valid until the
  * next call into the engine; target 0: there is only the CPU. NULL: e says why. */
 const struct planner_input *engine_planner_input(struct engine *g, bool open_devices, bool named, bool measure, struct error *e);
+/* The bandwidth semaphore (engine/placement/bandwidth.h); auto: inactive until bandwidth_decide. Between tokens. */
+void engine_bandwidth_set(struct engine *g, enum bandwidth_mode mode, double bytes_per_second);
+struct bandwidth *engine_bandwidth(struct engine *g);
+void engine_tell(struct engine *g, const char *line);    /* a NOTICE of the application's own */
 /* auto's verdict for this model and device, kept in cache_dir: spec won; the best plan with the device was slower by `loss` (0.12: 12 %). */
 int engine_verdict_set(struct engine *g, const char *spec, double loss, struct error *e);
 

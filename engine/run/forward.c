@@ -308,6 +308,20 @@ static int cpu_experts(struct forward *f, int layer, int owed_by, struct error *
     return rc;
 }
 
+/* Takes tokens for the weights a device is about to read from the memory it shares with the others. */
+static void share_memory(struct forward *f, int layer, int d)
+{
+    const struct expert_weights *w = f->model->layers[layer].experts;
+    const struct expert_group *g = f->groups + d * f->model->hp.n_experts;
+    uint64_t bytes = 0;
+
+    if (!f->bandwidth || !f->bandwidth->active)
+        return;
+    for (int i = 0; i < f->n_groups[d]; i++)
+        bytes += w[g[i].expert].gate.bytes + w[g[i].expert].up.bytes + w[g[i].expert].down.bytes;
+    bandwidth_take(f->bandwidth, bytes);
+}
+
 static int run_experts(struct forward *f, int layer, struct error *e)
 {
     int state[DEVICE_MAX] = {0}, rc = 0;     /* 0: owes nothing, 1: at it, -1: failed */
@@ -319,13 +333,17 @@ static int run_experts(struct forward *f, int layer, struct error *e)
 
         if (!j.n_groups)
             continue;
+        if (s->info.unified)
+            share_memory(f, layer, d);
         start[d] = clock_now();
         state[d] = s->ops->experts(s->device, &j, e) == 0 ? 1 : -1;
         if (state[d] < 0)
             rc = job_failed(f, d, "experts", e);
     }
-    if (rc == 0 && f->n_groups[0])
+    if (rc == 0 && f->n_groups[0]) {
+        share_memory(f, layer, 0);
         rc = cpu_experts(f, layer, 0, e);
+    }
     for (int d = 1; d < f->n_devices; d++) {
         struct device_slot *s = &f->slots[d];
         struct error late = {0};

@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/device/device.h"
+#include "engine/placement/bandwidth.h"
 #include "engine/placement/plan.h"
 
 #include <stdbool.h>
@@ -46,6 +47,7 @@ struct forward {
     struct forward_hooks hooks;
     struct trace *trace;         /* NULL: none */
     const struct plan *plan;     /* in force; set by forward_placed */
+    struct bandwidth *bandwidth; /* asked before experts run beside a device that shares the memory; NULL: never */
     int resume_at;               /* after ERR_DEVICE: so many leading rows are still valid; compute the others again. -1: no use */
 
     /* results of the newest pass */

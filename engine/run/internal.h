@@ -56,6 +56,7 @@ struct engine {
     struct kv kv;
     struct plan *in_force;               /* what forward really uses; changes block by block */
     struct residency *residency;
+    struct bandwidth bandwidth;
     struct survey *survey;
     struct planner_spec spec;            /* of the plan wanted; planner NULL: a plan made elsewhere */
     uint64_t replan_at;                  /* generated tokens at which a strategy that re-plans is asked again */

@@ -394,3 +394,19 @@ int engine_verdict_set(struct engine *g, const char *spec, double loss, struct e
 
     return target ? survey_verdict_store(g->survey, g->config.cache_dir, g->slots[target].device, spec, loss, e) : 0;
 }
+
+void engine_bandwidth_set(struct engine *g, enum bandwidth_mode mode, double bytes_per_second)
+{
+    bandwidth_init(&g->bandwidth, mode, bytes_per_second);
+    g->forward.bandwidth = mode == BANDWIDTH_OFF ? NULL : &g->bandwidth;
+}
+
+struct bandwidth *engine_bandwidth(struct engine *g)
+{
+    return &g->bandwidth;
+}
+
+void engine_tell(struct engine *g, const char *line)
+{
+    engine_notice(g, "%s", line);
+}
