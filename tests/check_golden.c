@@ -275,6 +275,7 @@ START_TEST(quantised_bits_do_not_depend_on_the_machine)
 {
     static const struct { const char *kernels; int threads, chunk; } ways[] = {
         {"scalar", 1, 75}, {"avx2", 2, 1}, {"avx512", 1, 7}, {NULL, 2, 75}, {NULL, 2, 16}, {NULL, 1, 33}};
+    static const enum kv_type caches[] = {KV_F16, KV_Q8_0};
     struct golden golden;
     float *first = NULL;
     size_t n;
@@ -282,7 +283,7 @@ START_TEST(quantised_bits_do_not_depend_on_the_machine)
     open_golden(&golden, "golden/demo/golden.safetensors");
     n = (size_t)golden.n * (size_t)golden.n_vocab;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        struct engine_config c = {.model_path = demo_gguf(), .context = 128, .n_threads = ways[i].threads, .kv_k = KV_F16, .kv_v = KV_F16, .convert = -1,
+        struct engine_config c = {.model_path = demo_gguf(), .context = 128, .n_threads = ways[i].threads, .kv_k = caches[_i], .kv_v = caches[_i], .convert = -1,
                                   .no_tokenizer = true, .kernels = ways[i].kernels};
         float *logits = malloc(n * sizeof *logits);
         struct engine *g = NULL;
@@ -320,7 +321,7 @@ static Suite *suite(void)
     tcase_add_test(t, router_table_is_exact);
     tcase_add_test(t, demo_q8_0_file);
     tcase_add_loop_test(t, demo_folder, 0, 4);
-    tcase_add_test(t, quantised_bits_do_not_depend_on_the_machine);
+    tcase_add_loop_test(t, quantised_bits_do_not_depend_on_the_machine, 0, 2);
     suite_add_tcase(s, t);
     return s;
 }
