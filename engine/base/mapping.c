@@ -166,6 +166,14 @@ void mapping_want(const struct mapping *m, size_t offset, size_t bytes)
         madvise((void *)(uintptr_t)(m->data + from), offset + bytes - from, MADV_WILLNEED);
 }
 
+void mapping_ahead(const struct mapping *m, size_t offset, size_t bytes)
+{
+    size_t from = offset & ~(size_t)(PAGE - 1);
+
+    if (m->slot >= 0 && offset < m->size && bytes <= m->size - offset)
+        madvise((void *)(uintptr_t)(m->data + from), offset + bytes - from, MADV_WILLNEED);
+}
+
 void mapping_forget(const struct mapping *m, size_t offset, size_t bytes)
 {
     size_t from = (offset + PAGE - 1) & ~(size_t)(PAGE - 1), to = (offset + bytes) & ~(size_t)(PAGE - 1);

@@ -28,6 +28,7 @@ void mapping_close(struct mapping *m);                  /* accepts a zeroed stru
 /* ERR_IO "… changed while it was read" once a page was lost; cheap (one atomic load). */
 int mapping_check(const struct mapping *m, struct error *e);
 /* Hints; offsets are rounded to pages inwards (forget) or outwards (want). Errors are of no interest. */
+void mapping_ahead(const struct mapping *m, size_t offset, size_t bytes);     /* will be wanted soon: starts reading, waits for nothing */
 void mapping_want(const struct mapping *m, size_t offset, size_t bytes);
 void mapping_forget(const struct mapping *m, size_t offset, size_t bytes);
 

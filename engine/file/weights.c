@@ -333,6 +333,15 @@ void weight_file_want(const struct weight_file *f, const struct tensor_view *t, 
         mapping_want(m, at + offset, bytes);
 }
 
+void weight_file_ahead(const struct weight_file *f, const struct tensor_view *t, size_t offset, size_t bytes)
+{
+    size_t at;
+    const struct mapping *m = place_of(f, t, &at);
+
+    if (offset <= t->bytes && bytes <= t->bytes - offset && bytes)
+        mapping_ahead(m, at + offset, bytes);
+}
+
 void weight_file_forget(const struct weight_file *f, const struct tensor_view *t, size_t offset, size_t bytes)
 {
     size_t at;

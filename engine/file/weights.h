@@ -65,6 +65,8 @@ const void *weight_file_aux(const struct weight_file *f, const char *name, size_
 int weight_file_check(const struct weight_file *f, struct error *e);
 /* Reads a tensor's pages ahead (want) in one system call; bytes from offset on. */
 void weight_file_want(const struct weight_file *f, const struct tensor_view *t, size_t offset, size_t bytes);
+/* Starts reading them from the disk without waiting. */
+void weight_file_ahead(const struct weight_file *f, const struct tensor_view *t, size_t offset, size_t bytes);
 /* Gives the kernel leave to drop a tensor's pages (bytes from offset on) once they were repacked. */
 void weight_file_forget(const struct weight_file *f, const struct tensor_view *t, size_t offset, size_t bytes);
 /* 64-bit hash of names, shapes, types and sampled data: identifies a model in profiles, caches and sessions. */

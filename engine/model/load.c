@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define AHEAD 16                    /* pieces the disk reads in advance: populating pages alone asks for them a few at a time */
 #define PIECE ((size_t)4 << 20)     /* source bytes: large enough to amortise a system call, small enough to share out evenly */
 
 struct piece {
@@ -91,6 +92,8 @@ static void run(void *ctx, int tid, int n)
         const struct matrix_job *j = p->job;
         const struct matrix *m = j->matrix;
 
+        if (i + AHEAD < l->n_pieces)
+            weight_file_ahead(f, p[AHEAD].job->tensor, p[AHEAD].offset, p[AHEAD].bytes);
         weight_file_want(f, j->tensor, p->offset, p->bytes);
         if (!j->mapped) {
             pack_rows(l->arena + j->to, m->type, m->width, (const uint8_t *)j->tensor->data + j->from, j->tensor->type, m->rows, m->cols, p->first, p->count);
