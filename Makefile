@@ -162,4 +162,4 @@ deps:
 clean:
 	rm -rf build moetop
 
--include $(OBJ:.o=.d) $(TESTSRC:%.c=$(B)/%.d) $(FUZZSRC:%.c=$(B)/%.d)
+-include $(OBJ:.o=.d) $(TESTSRC:%.c=$(B)/%.d) $(FUZZSRC:%.c=$(B)/%.d) $(TESTLIB:.o=.d) $(B)/tests/golden_tool.d

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Root mean square differences of a logit from the F32 golden numbers, measured here (BF16 1e-5, Q8_0 0.16, Q4_0 0.6) and doubled. A single
+/* Root mean square differences of a logit from the F32 golden numbers, measured here (BF16 products 0.09, Q8_0 0.16 and 0.22, Q4_0 0.65) and doubled. A single
  * logit may differ by more where a near tie sends a token to another expert. */
-#define DEMO_BF16 0.05
+#define DEMO_BF16 0.2
 #define DEMO_Q8_0 0.4
 #define DEMO_Q4_0 1.5
 
@@ -71,28 +71,51 @@ START_TEST(checkpoints_match)
 }
 END_TEST
 
-/* BF16 products instead of F32 ones (oneDNN on machines that have them, weights only elsewhere): what that costs in a logit, relative to the
- * largest logit of the prompt. Measured 4e-3 at most. */
+struct parting {
+    const struct golden *golden;
+    int first;                   /* position at which the routing first differs from the golden one */
+};
+
+static void find_parting(void *ctx, const struct routing *r)
+{
+    struct parting *p = ctx;
+    const struct golden *g = p->golden;
+
+    for (int l = 0; l < r->n_layers; l++)
+        for (int row = 0; row < r->rows; row++)
+            for (int k = 0; k < r->used; k++) {
+                int mine = (l * r->rows + row) * r->used + k, theirs = (l * g->n + r->pos + row) * g->used + k;
+
+                if ((r->experts[mine] != g->experts[theirs] || fabsf(r->weights[mine] - g->weights[theirs]) > 0.05f) && r->pos + row < p->first)
+                    p->first = r->pos + row;
+            }
+}
+
+/* BF16 products instead of F32 ones in prompts (oneDNN on machines that have them). This checkpoint is random, so its routing has near ties; from
+ * the first token that meets another expert on (the third one here), attention carries the difference to all later ones. Before it every logit is within
+ * 1.5 % of the largest one of the prompt (bound: 3 %). */
 START_TEST(bf16_arithmetic_is_near)
 {
     struct golden golden;
     struct engine *g;
     struct error e = {0};
+    struct parting p = {.golden = &golden};
     float *logits, largest = 0.0f;
     double worst = 0.0;
-    size_t n;
 
     open_golden(&golden, "golden/phimoe/phimoe-16x-bf16/golden.safetensors");
+    p.first = golden.n;
     g = open_engine(support_path("golden/phimoe/phimoe-16x-bf16"), 2, -1, false);
-    n = (size_t)golden.n * (size_t)golden.n_vocab;
-    logits = malloc(n * sizeof *logits);
+    logits = malloc((size_t)golden.n * (size_t)golden.n_vocab * sizeof *logits);
+    engine_observe(g, find_parting, &p);
     ck_assert_int_eq(engine_eval(g, golden.input_ids, golden.n, logits, true, &e), 0);
-    for (size_t i = 0; i < n; i++) {
+    for (int i = 0; i < golden.n * golden.n_vocab; i++)
         largest = fmaxf(largest, fabsf(golden.logits[i]));
+    for (int i = 0; i < p.first * golden.n_vocab; i++)
         worst = fmax(worst, fabs((double)logits[i] - (double)golden.logits[i]));
-    }
-    printf("bf16: worst %.3g of %.3g\n", worst, (double)largest);
-    ck_assert_double_lt(worst, 1e-2 * (double)largest);
+    printf("bf16: %d of %d positions before the routing parts, within %.3g of the largest logit\n", p.first, golden.n, worst / (double)largest);
+    ck_assert_int_gt(p.first, 0);
+    ck_assert_double_lt(worst, 0.03 * (double)largest);
     free(logits);
     engine_close(g);
     golden_close(&golden);
@@ -257,7 +280,7 @@ END_TEST
 START_TEST(demo_folder)
 {
     static const struct { const char *kind; int convert; bool exact; double most; int greedy; } cases[] = {
-        {"bf16", -1, true, GOLDEN_TOLERANCE, 64}, {"bf16", -1, false, DEMO_BF16, 64}, {"q8_0", DTYPE_Q8_0, false, DEMO_Q8_0, 0},
+        {"bf16", -1, true, GOLDEN_TOLERANCE, 64}, {"bf16", -1, false, DEMO_BF16, 32}, {"q8_0", DTYPE_Q8_0, false, DEMO_Q8_0, 0},
         {"q4_0", DTYPE_Q4_0, false, DEMO_Q4_0, 0}};
     const char *folder = support_shared("demo/tiny-storyteller");
     struct engine *g;
