@@ -267,7 +267,7 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
 void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int pos, const float *x, float *y, float *residual)
 {
     const struct layer_weights *w = &d->model->layers[layer];
-    int hidden = d->model->hp.hidden, units = (hidden + CPU_UNIT - 1) / CPU_UNIT, blocks = token_blocks(rows), t0, t1;
+    int hidden = d->model->hp.hidden, wide = rows == 1 ? 2 * CPU_UNIT : CPU_WIDE, units = (hidden + wide - 1) / wide, total = units * token_blocks(rows), t0, t1;
     struct input in = prepare(d, tid, w, rows, x);
     struct pool_share *share;
     float *tile = d->threads[tid].tile;
@@ -275,18 +275,20 @@ void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int po
     qkv_phase(d, tid, layer, w, &in, pos);
     in = attend(d, tid, layer, &w->o, rows, pos);
     share = phase_begin(d, tid);
-    for (int task; (task = pool_share_take(share, 2, units * blocks)) < units * blocks;)
-        for (int k = task; k < min_int(task + 2, units * blocks); k++) {
-            int r0 = k % units * CPU_UNIT, r1 = min_int(r0 + CPU_UNIT, hidden);
+    for (int task; (task = pool_share_take(share, 1, total)) < total;) {
+        int r0 = task % units * wide, r1 = min_int(r0 + wide, hidden);
 
-            token_block(rows, k / units, &t0, &t1);
-            if (y) {
-                multiply(d, tid, &w->o, r0, r1, &in, t0, t1, y + (size_t)t0 * (size_t)hidden + r0, hidden);
-                continue;
-            }
-            multiply(d, tid, &w->o, r0, r1, &in, t0, t1, tile, CPU_UNIT);
-            for (int t = t0; t < t1; t++)
-                d->k->add(residual + (size_t)t * (size_t)hidden + r0, tile + (size_t)(t - t0) * CPU_UNIT, r1 - r0);
+        token_block(rows, task / units, &t0, &t1);
+        if (y) {
+            multiply(d, tid, &w->o, r0, r1, &in, t0, t1, y + (size_t)t0 * (size_t)hidden + r0, hidden);
+            continue;
         }
+        for (int t = t0; t < t1; t++)           /* rows of the residual stream lie a page apart: ask for them before they are needed */
+            for (int i = r0; i < r1; i += 16)
+                __builtin_prefetch(residual + (size_t)t * (size_t)hidden + i, 1, 2);
+        multiply(d, tid, &w->o, r0, r1, &in, t0, t1, tile, wide);
+        for (int t = t0; t < t1; t++)
+            d->k->add(residual + (size_t)t * (size_t)hidden + r0, tile + (size_t)(t - t0) * (size_t)wide, r1 - r0);
+    }
     phase_end(d, tid);
 }

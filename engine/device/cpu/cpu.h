@@ -14,6 +14,7 @@
 
 #define CPU_SPLIT_ROWS 8        /* up to so many rows attention is split over chunks of the context as well */
 #define CPU_UNIT 32             /* weight rows that a task multiplies at least: one activation block */
+#define CPU_WIDE (4 * CPU_UNIT)  /* rows of a task whose results are added or written token by token: half a KiB of each */
 #define CPU_TOKEN_BLOCK 96      /* tokens whose quantised rows stay in the second-level cache; a multiple of KERNEL_TILE */
 #define CPU_LIBRARY_BF16 6      /* tokens from which oneDNN beats our own float kernels: BF16 weights, */
 #define CPU_LIBRARY_F32 24      /* F32 weights */

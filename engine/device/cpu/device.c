@@ -141,7 +141,7 @@ static void carve_all(struct cpu_device *d, struct carver *c)
 
         s.act = carve(c, wide / NUM_BLOCK + 1, sizeof *s.act);
         s.row = carve(c, max_size(wide, ffn), sizeof(float));
-        s.tile = carve(c, tokens * max_size(hd * (size_t)d->heads_per_task, 2 * CPU_UNIT) + 4 * CPU_UNIT * used, sizeof(float));
+        s.tile = carve(c, tokens * max_size(hd * (size_t)d->heads_per_task, CPU_WIDE) + 4 * CPU_UNIT * used, sizeof(float));
         s.scores = carve(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
         s.partial = carve(c, CPU_SPLIT_ROWS * KERNEL_QUERIES * chunks * (hd + 2), sizeof(float));
         if (d->has_float)

@@ -106,7 +106,7 @@ void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j)
 {
     const struct hparams *hp = &d->model->hp;
     int hidden = hp->hidden, ffn = hp->expert_ffn, units = (ffn + CPU_UNIT - 1) / CPU_UNIT, unit, t0, t1;
-    int down_units = (hidden + 2 * CPU_UNIT - 1) / (2 * CPU_UNIT), total = count_tasks(j, units);
+    int down_units = (hidden + CPU_WIDE - 1) / CPU_WIDE, total = count_tasks(j, units);
     struct thread_scratch *s = &d->threads[tid];
     struct pool_share *share;
 
@@ -129,13 +129,13 @@ void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j)
         size_t first = (size_t)group->first;
         struct input in = {.n = group->count, .cols = ffn, .panels = d->act_down + first * (size_t)(ffn / NUM_BLOCK), .rows = d->ffn + first * (size_t)ffn,
                            .stride = ffn};
-        int r0 = unit * 2 * CPU_UNIT, r1 = min_int(r0 + 2 * CPU_UNIT, hidden);
+        int r0 = unit * CPU_WIDE, r1 = min_int(r0 + CPU_WIDE, hidden);
 
-        multiply(d, tid, &expert_of(d, j->layer, group->expert)->down, r0, r1, &in, t0, t1, s->tile, 2 * CPU_UNIT);
+        multiply(d, tid, &expert_of(d, j->layer, group->expert)->down, r0, r1, &in, t0, t1, s->tile, CPU_WIDE);
         for (int t = t0; t < t1; t++) {
             size_t entry = first + (size_t)t, to = (size_t)j->slot[entry] * (size_t)j->rows + (size_t)j->row[entry];
 
-            memcpy(j->out + to * (size_t)hidden + r0, s->tile + (size_t)(t - t0) * 2 * CPU_UNIT, (size_t)(r1 - r0) * sizeof(float));
+            memcpy(j->out + to * (size_t)hidden + r0, s->tile + (size_t)(t - t0) * CPU_WIDE, (size_t)(r1 - r0) * sizeof(float));
         }
     }
     phase_end(d, tid);
