@@ -193,9 +193,9 @@ static size_t interpret_speed(const struct stats *s, char *out, size_t size)
         return (size_t)snprintf(out, size, "Each token reads %.0f MiB, %.1f GB/s at this rate; what the memory can do was not measured.", mib,
                                 speed / 1e9);
     if (share >= 0.5)
-        return (size_t)snprintf(out, size, "Memory-bound: each token reads %.0f MiB, which is %.0f %% of the %.1f GB/s that memory can do; a "
-                                "smaller type (--dtype q4_0) reads less, more threads than %d will hardly help.", mib, 100 * share,
-                                s->bandwidth / 1e9, s->n_threads);
+        return (size_t)snprintf(out, size, "Memory-bound: each token reads %.0f MiB, which is %.0f %% of the %.1f GB/s that memory can do; %s, more "
+                                "threads than %d will hardly help.", mib, 100 * share, s->bandwidth / 1e9,
+                                strcmp(s->type, "q4_0") ? "a smaller type (q4_0) reads less" : "a shorter context reads less", s->n_threads);
     return (size_t)snprintf(out, size, "Compute-bound: reading takes only %.0f %% of the memory's %.1f GB/s with %.1f cores busy; more threads "
                             "(-t, now %d) help, a smaller type less.", 100 * share, s->bandwidth / 1e9, cores_used(s), s->n_threads);
 }

@@ -434,6 +434,19 @@ START_TEST(a_terminal_that_goes_away)
 }
 END_TEST
 
+/* A crash is said in one line, the details are on disk, and the signal is still what the process died of. */
+START_TEST(a_crash_leaves_a_trace)
+{
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+    printf("SKIPPED: sanitizers report crashes themselves\n");
+#else
+    expect("$M -p hi -n 900 --ignore-eos --pace 50 & p=$!; while ! [ -s $T/out ] && kill -0 $p; do sleep 0.05; done; kill -SEGV $p; wait $p", 128 + SIGSEGV);
+    ck_assert_msg(strstr(err, "moetop: crashed (segmentation fault); details are in ") && strstr(err, "/state/moetop/crash.log\n"), "%s", err);
+    expect("grep -q 'segmentation fault' $T/state/moetop/crash.log", 0);
+#endif
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("cli");
@@ -451,6 +464,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_reader_that_leaves);
     tcase_add_test(t, a_model_that_vanishes_or_shrinks);
     tcase_add_test(t, the_bundled_model_is_found);
+    tcase_add_test(t, a_crash_leaves_a_trace);
     tcase_add_test(t, messages_from_a_pipe);
     tcase_add_loop_test(t, line_mode_on_a_terminal, 0, 2);
     tcase_add_test(t, a_terminal_that_goes_away);
