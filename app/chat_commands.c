@@ -1,5 +1,7 @@
 /* See chat_commands.h. */
 #include "app/chat_commands.h"
+
+#include "app/chat_measure.h"
 #include "app/app.h"
 #include "app/nearest.h"
 #include "app/place.h"
@@ -593,6 +595,9 @@ static const struct chat_command table[] = {
     {"/save", "", "[FILE]", "save the chat now, or a copy of it: NAME, FILE.json, FILE.md", run_save, NULL},
     {"/load", "/list", "[NAME|FILE]", "read a saved chat; without a name: list them", run_load, complete_chats},
     {"/place", "", "[NAME|FILE]", "switch the placement at once; without a name: list the strategies", run_place, complete_place},
+    {"/compare", "", "A B …", "run your last message under these placements by turns and compare them", chat_compare, complete_place},
+    {"/profile", "", "[FILE]", "which experts this chat uses, layer by layer; FILE: save it as a profile", chat_profile, NULL},
+    {"/suggest", "", "SIZE", "a plan of the experts this chat uses most, within SIZE, judged on its second half", chat_suggest, NULL},
     {"/experts", "", "L/E", "which tokens of this chat chose an expert: /experts L17/E9", run_experts, NULL},
     {"/stats", "", "", "figures of this session", run_stats, NULL},
     {"/copy", "", "[code|all]", "copy the last answer, its last block of code, or the chat", run_copy, complete_copy},

@@ -27,6 +27,7 @@ struct conversation {
     int part_fd;                 /* text of the running answer, kept at once; -1: none */
     bool save_said;              /* trouble with saving is said once */
     bool ready, busy, over, worker_gone;
+    int calls;                   /* conversation_call's that have not reported yet */
     struct strbuf answer;        /* text of the running answer */
     char *waiting;
     double pace, pace_asked;
@@ -265,11 +266,13 @@ static void on_event(struct conversation *c, const struct event *ev)
         answer_ended(c, STOP_ERROR);
         break;
     case EVENT_REPORT:
-        if (c->hooks.say)
+        c->calls -= c->calls > 0;
+        if (c->hooks.say && ev->text)
             c->hooks.say(c->hooks.ctx, SAY_OUTPUT, ev->text);
         break;
     case EVENT_STOPPED:
         answer_ended(c, STOP_ERROR);
+        c->calls = 0;
         c->worker_gone = true;
         break;
     default:
@@ -401,6 +404,11 @@ void conversation_stop(struct conversation *c)
     worker_cancel(c->worker);
 }
 
+bool conversation_working(const struct conversation *c)
+{
+    return c->busy || c->calls > 0;
+}
+
 bool conversation_busy(const struct conversation *c)
 {
     return c->busy;
@@ -445,6 +453,24 @@ int conversation_expert(struct conversation *c, int layer, int expert)
     }
     if (worker_send(c->worker, &k, &e) == 0)
         return 0;
+    conversation_say(c, SAY_TROUBLE, "%s", e.text);
+    return -1;
+}
+
+int conversation_call(struct conversation *c, int (*fn)(void *ctx, struct engine *g, char **text, struct error *e), void *ctx, void (*release)(void *ctx))
+{
+    struct command k = {.kind = COMMAND_CALL, .call = {fn, release, ctx}};
+    struct error e = {0};
+
+    if (!conversation_info(c)) {
+        conversation_say(c, SAY_NOTICE, "the model is still loading");
+        command_release(&k);
+        return -1;
+    }
+    if (worker_send(c->worker, &k, &e) == 0) {
+        c->calls++;
+        return 0;
+    }
     conversation_say(c, SAY_TROUBLE, "%s", e.text);
     return -1;
 }

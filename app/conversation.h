@@ -45,12 +45,15 @@ void conversation_pump(struct conversation *c);
 int conversation_submit(struct conversation *c, const char *text);
 void conversation_stop(struct conversation *c);              /* the answer ends after the present token; async-signal-safe */
 bool conversation_busy(const struct conversation *c);        /* an answer is being written */
+bool conversation_working(const struct conversation *c);     /* busy, or a call has not reported yet */
 bool conversation_ready(const struct conversation *c);       /* the model is loaded */
 bool conversation_over(const struct conversation *c);        /* /quit, or the worker has gone */
 const char *conversation_waiting(const struct conversation *c);      /* the message that waits, NULL: none */
 char *conversation_unqueue(struct conversation *c);          /* takes it back, mem_* memory */
 
 int conversation_expert(struct conversation *c, int layer, int expert);     /* which tokens chose it; the answer comes as output */
+/* Runs fn on the engine's thread when no answer is being written; its text comes as output. release(ctx) is always called. 0, or -1 (said why). */
+int conversation_call(struct conversation *c, int (*fn)(void *ctx, struct engine *g, char **text, struct error *e), void *ctx, void (*release)(void *ctx));
 int conversation_place(struct conversation *c, const char *spec);    /* strategy or plan file; says what is wrong */
 void conversation_pace_toggle(struct conversation *c);       /* free, or the configured pace (40 when none) */
 double conversation_pace(const struct conversation *c);      /* in force, 0: free */

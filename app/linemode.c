@@ -387,7 +387,7 @@ static int interrupt(struct linemode *m, struct error *e)
 
 static int step(struct linemode *m, struct error *e)
 {
-    bool busy = conversation_busy(m->c) || !conversation_ready(m->c);
+    bool busy = conversation_working(m->c) || !conversation_ready(m->c);
     struct pollfd fds[2] = {{.fd = conversation_fd(m->c), .events = POLLIN}, {.fd = -1, .events = POLLIN}};
     sigset_t none;
 
@@ -484,7 +484,7 @@ int linemode_run(struct options *o, struct error *e)
         pthread_sigmask(SIG_SETMASK, &before, NULL);
         goto out;
     }
-    while (rc == 0 && !m.broken && !conversation_over(m.c) && !(m.end_of_input && !m.input.len && !conversation_busy(m.c) && conversation_ready(m.c)))
+    while (rc == 0 && !m.broken && !conversation_over(m.c) && !(m.end_of_input && !m.input.len && !conversation_working(m.c) && conversation_ready(m.c)))
         rc = step(&m, e);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     fresh_line(&m);

@@ -15,6 +15,7 @@
 #include <yaml.h>
 
 #define FILE_MAX ((long)1 << 20)
+#define DEPTH_MAX 8
 
 struct reading {
     const char *name;
@@ -276,6 +277,29 @@ static int read_top(struct reading *r, const yaml_node_t *top)
     return rc;
 }
 
+/* First pass: depth alone. The loader's time grows with the square of the nesting, so a file of brackets would hang it. */
+static int check_depth(const char *text, size_t size, const char *name, struct error *e)
+{
+    yaml_parser_t parser;
+    yaml_event_t ev;
+    int depth = 0, rc = 0;
+    bool end = false;
+
+    if (!yaml_parser_initialize(&parser))
+        return error_set(e, ERR_MEMORY, "out of memory for '%s'", name);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
+    while (!end && rc == 0 && yaml_parser_parse(&parser, &ev)) {
+        depth += ev.type == YAML_SEQUENCE_START_EVENT || ev.type == YAML_MAPPING_START_EVENT;
+        depth -= ev.type == YAML_SEQUENCE_END_EVENT || ev.type == YAML_MAPPING_END_EVENT;
+        if (depth > DEPTH_MAX)
+            rc = error_set(e, ERR_USAGE, "%s:%zu:%zu: nested too deeply for a plan", name, ev.start_mark.line + 1, ev.start_mark.column + 1);
+        end = ev.type == YAML_STREAM_END_EVENT;
+        yaml_event_delete(&ev);
+    }
+    yaml_parser_delete(&parser);
+    return rc;                           /* what is no YAML at all, the loader says */
+}
+
 int plan_file_parse(struct plan **out, const char *text, size_t size, const char *name, const struct plan_shape *shape, struct error *e)
 {
     struct reading r = {.name = name, .shape = shape, .e = e};
@@ -285,6 +309,8 @@ int plan_file_parse(struct plan **out, const char *text, size_t size, const char
     int rc;
 
     *out = NULL;
+    if ((rc = check_depth(text, size, name, e)) < 0)
+        return rc;
     if (!yaml_parser_initialize(&parser))
         return error_set(e, ERR_MEMORY, "out of memory for '%s'", name);
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);

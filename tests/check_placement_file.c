@@ -104,6 +104,20 @@ START_TEST(refusals_name_their_place)
 }
 END_TEST
 
+START_TEST(a_file_of_brackets_ends_at_once)
+{
+    size_t n = 1 << 20;
+    char *text = malloc(n);
+    struct plan *p;
+    struct error e = {0};
+
+    memset(text, '[', n);
+    ck_assert_int_eq(plan_file_parse(&p, text, n, "f.yaml", &shape, &e), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(e.text, "nested too deeply"));
+    free(text);
+}
+END_TEST
+
 START_TEST(no_gpu_is_said)
 {
     struct plan_shape cpu_only = {8, 4, 0, names, 1};
@@ -241,6 +255,7 @@ static Suite *suite(void)
     tcase_add_test(t, selections);
     tcase_add_test(t, experts_of_layers);
     tcase_add_loop_test(t, refusals_name_their_place, 0, (int)(sizeof bad / sizeof *bad));
+    tcase_add_test(t, a_file_of_brackets_ends_at_once);
     tcase_add_test(t, no_gpu_is_said);
     tcase_add_test(t, written_plans_read_back);
     tcase_add_test(t, unwritable_and_unreadable);

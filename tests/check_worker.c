@@ -295,6 +295,52 @@ START_TEST(a_model_that_is_not_there)
 }
 END_TEST
 
+struct called {
+    int calls, releases, session;
+};
+
+static int call(void *ctx, struct engine *g, char **text, struct error *e)
+{
+    struct called *c = ctx;
+    const int *ids;
+
+    c->session = engine_session_tokens(g, &ids);
+    *text = mem_string("done");
+    return c->calls++ ? error_set(e, ERR_INPUT, "the second time fails") : 0;
+}
+
+static void released(void *ctx)
+{
+    ((struct called *)ctx)->releases++;
+}
+
+/* A call waits for the end of the turn, reports, and is released once whatever happens. */
+START_TEST(calls_run_between_turns)
+{
+    struct engine_config c = demo_config();
+    struct worker *w = start(&c);
+    struct seen *s = fresh();
+    struct called k = {0};
+    struct command command = {.kind = COMMAND_CALL, .call = {call, released, &k}};
+
+    wait_for(w, s, &s->ready, 1);
+    ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 24), 0);
+    ck_assert_int_eq(worker_send(w, &command, NULL), 0);
+    wait_for(w, s, &s->reports, 1);
+    ck_assert_int_eq(s->done, 1);
+    ck_assert_int_eq(s->tokens, 24);
+    ck_assert_int_gt(k.session, 24);
+    command = (struct command){.kind = COMMAND_CALL, .call = {call, released, &k}};
+    ck_assert_int_eq(worker_send(w, &command, NULL), 0);
+    wait_for(w, s, &s->notices, 1);
+    command = (struct command){.kind = COMMAND_CALL, .call = {call, released, &k}};
+    ck_assert_int_eq(worker_send(w, &command, NULL), 0);
+    worker_stop(w);
+    ck_assert_int_eq(k.releases, 3);
+    ck_assert_int_ge(k.calls, 2);
+}
+END_TEST
+
 START_TEST(quit_as_a_command)
 {
     struct engine_config c = demo_config();
@@ -363,6 +409,7 @@ static Suite *suite(void)
     tcase_add_test(t, stopping_at_any_moment);
     tcase_add_test(t, nothing_is_lost_while_nobody_reads);
     tcase_add_test(t, a_model_that_is_not_there);
+    tcase_add_test(t, calls_run_between_turns);
     tcase_add_test(t, quit_as_a_command);
     tcase_add_test(t, a_model_that_shrinks);
     suite_add_tcase(s, t);

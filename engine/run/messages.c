@@ -37,6 +37,12 @@ void command_release(struct command *c)
         mem_free(c->text);
         c->text = NULL;
         break;
+    case COMMAND_CALL:
+        if (c->call.release)
+            c->call.release(c->call.ctx);
+        c->call.ctx = NULL;
+        c->call.release = NULL;
+        break;
     case COMMAND_SAMPLING:
     case COMMAND_PACE:
     case COMMAND_EXPERT:

@@ -43,9 +43,13 @@ enum command_kind {
     COMMAND_PACE,                /* .number: tokens a second, 0: off */
     COMMAND_EXPERT,              /* .expert: which tokens chose it; answered by EVENT_REPORT */
     COMMAND_TIMELINE,            /* .number: 1: trace one token a second into the telemetry; 0: stop */
+    COMMAND_CALL,                /* .call: runs between turns on the engine's thread; ends with one EVENT_REPORT, text NULL when it has none */
     COMMAND_CLEAR,               /* forget KV and session counts */
     COMMAND_QUIT,
 };
+
+struct engine;
+struct error;
 
 struct command {
     enum command_kind kind;
@@ -54,6 +58,11 @@ struct command {
         struct sampling sampling;
         struct plan *plan;
         char *text;
+        struct {
+            int (*fn)(void *ctx, struct engine *g, char **text, struct error *e);    /* *text: mem_* memory, or left NULL */
+            void (*release)(void *ctx);      /* may be NULL */
+            void *ctx;
+        } call;
         double number;
         struct { int layer, expert; } expert;
     };

@@ -79,8 +79,9 @@ static struct letter *take_letter(struct worker *w, bool during_turn)
     struct letter *l = NULL;
 
     pthread_mutex_lock(&w->lock);
-    /* During a turn only its own kind of command is taken; a CLEAR waits until the end, and keeps its place before what follows it. */
-    if (w->first && !(during_turn && (w->first->command.kind == COMMAND_CLEAR || w->first->command.kind == COMMAND_TURN))) {
+    /* During a turn only its own kind of command is taken; a CLEAR or a CALL waits until the end, and keeps its place before what follows it. */
+    if (w->first && !(during_turn && (w->first->command.kind == COMMAND_CLEAR || w->first->command.kind == COMMAND_TURN ||
+                                          w->first->command.kind == COMMAND_CALL))) {
         l = w->first;
         w->first = l->next;
         if (!w->first)
@@ -117,6 +118,14 @@ static void obey(struct worker *w, struct command *c)
         break;
     case COMMAND_TIMELINE:
         engine_timeline_set(w->engine, c->number != 0.0);
+        break;
+    case COMMAND_CALL:
+        atomic_store(&w->cancel, 0);
+        rc = c->call.fn(c->call.ctx, w->engine, &text, &e);
+        if (rc < 0)
+            send_text(w, EVENT_NOTICE, 0, e.text);
+        rc = 0;
+        send_event(w, &(struct event){.kind = EVENT_REPORT, .text = text});      /* always one: who asked may wait for it */
         break;
     case COMMAND_CLEAR:
         engine_session_clear(w->engine);
