@@ -57,6 +57,11 @@ sort -k2,2 -k1,1 -k3,3n "$tmp/all" | awk '
     END {
         flush()
         printf "%-16s %28s %28s %8s %s\n", "test", "moetop t/s (range)", "peer t/s (range)", "ratio", "of roofline"
-        for (k in seen)
-            printf "%-16s %12.2f (%.2f-%.2f) %12.2f (%.2f-%.2f) %7.2fx %s\n", k, med[k, "moetop"], low[k, "moetop"], high[k, "moetop"], med[k, "peer"], low[k, "peer"], high[k, "peer"], med[k, "peer"] > 0 ? med[k, "moetop"] / med[k, "peer"] : 0, share[k, "moetop"] > 0 ? sprintf("%.0f %%", 100 * share[k, "moetop"]) : ""
+        for (k in seen) {
+            ratio = 0; note = ""
+            if (med[k, "peer"] > 0) ratio = med[k, "moetop"] / med[k, "peer"]
+            if (share[k, "moetop"] > 0) note = sprintf("%.0f %%", 100 * share[k, "moetop"])
+            printf("%-16s %28s %28s %7.2fx %s\n", k, sprintf("%.2f (%.2f-%.2f)", med[k, "moetop"], low[k, "moetop"], high[k, "moetop"]),
+                   sprintf("%.2f (%.2f-%.2f)", med[k, "peer"], low[k, "peer"], high[k, "peer"]), ratio, note)
+        }
     }'
