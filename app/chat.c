@@ -6,6 +6,7 @@
 #include "app/chat_commands.h"
 #include "app/config.h"
 #include "app/conversation.h"
+#include "app/devices.h"
 #include "app/file.h"
 #include "app/system.h"
 #include "app/theme_file.h"
@@ -46,6 +47,7 @@ struct chat {
     struct canvas canvas;
     struct terminal *terminal;
     struct system *system;
+    struct utilisation *watch;   /* of the GPU, by its kernel driver; NULL: no memory for it */
     struct roofline roofline;
     bool has_roofline;
     char *help;
@@ -230,12 +232,22 @@ static void system_take(struct chat *s, uint64_t now)
         if (info && !d->name[0])
             snprintf(d->name, sizeof d->name, "%s", info->devices[i].name);
         d->mhz = d->temperature = NAN;
+        d->why[0] = 0;
         if (s->busy_at && now > s->busy_at && busy >= s->busy_ns[i]) {
             d->use = (float)((double)(busy - s->busy_ns[i]) / (double)(now - s->busy_at));
             d->use = d->use > 1 ? 1 : d->use;
         } else {
             d->use = NAN;
             snprintf(d->why, sizeof d->why, "measured from the next answer on");
+        }
+        /* A real GPU's kernel driver knows better than our own events, and more. A device that is the CPU has none. */
+        if (s->watch && i == 1 && info && !info->devices[i].is_cpu_type) {
+            float use;
+            char why[sizeof d->why];
+
+            devices_watch_read(s->watch, &use, &d->mhz, &d->temperature, why, sizeof why);
+            if (!isnan(use))
+                d->use = use;
         }
         s->busy_ns[i] = busy;
     }
@@ -605,7 +617,7 @@ static int open_all(struct chat *s, struct error *e)
     /* Cells are UTF-8; a C or Latin-1 locale would make curses and readline see bytes. */
     if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0 && !setlocale(LC_CTYPE, "C.UTF-8"))
         return error_set(e, ERR_USAGE, "the locale is not UTF-8 and there is no C.UTF-8; use --plain");
-    if (ui_model_init(&s->model) < 0 || canvas_init(&s->canvas, 80, 24) < 0 || !(s->system = system_new("")) || !(s->help = help_make()))
+    if (ui_model_init(&s->model) < 0 || canvas_init(&s->canvas, 80, 24) < 0 || !(s->system = system_new("")) || !(s->watch = devices_watch_new("")) || !(s->help = help_make()))
         return error_set(e, ERR_MEMORY, "out of memory for the screen");
     screen_init(&s->model);
     s->model.help_text = s->help;
@@ -672,6 +684,7 @@ int chat_run(struct options *o, struct error *e)
     ui_model_release(&s->model);
     canvas_release(&s->canvas);
     system_free(s->system);
+    devices_watch_free(s->watch);
     free(s->help);
     if (s->signal_fd >= 0) {
         close(s->signal_fd);

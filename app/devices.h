@@ -6,4 +6,11 @@
 
 extern const struct device_ops *const device_backends[];     /* NULL-terminated */
 
+/* How busy the machine's GPU is with this process, as its kernel driver tells without root. root: "" (tests: a folder with proc/ and sys/).
+ * read: shares since the read before; NAN where unknown, `why` for the use. One thread at a time; reading allocates nothing. */
+struct utilisation;
+struct utilisation *devices_watch_new(const char *root);
+void devices_watch_free(struct utilisation *u);
+void devices_watch_read(struct utilisation *u, float *use, float *mhz, float *temperature, char *why, size_t why_size);
+
 #endif
