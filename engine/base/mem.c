@@ -28,9 +28,22 @@ static int may_allocate(void)
     return 1;
 }
 
+/* Rows of activations lie a page or more apart: without huge pages every row is a miss of the address cache. */
+static void want_huge(void *p, size_t bytes)
+{
+    uintptr_t begin = ((uintptr_t)p + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1), end = ((uintptr_t)p + bytes) & ~(HUGE_PAGE - 1);
+
+    if (end > begin)
+        madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+}
+
 void *mem_alloc(size_t count, size_t size)
 {
-    return may_allocate() ? calloc(count ? count : 1, size ? size : 1) : NULL;
+    void *p = may_allocate() ? calloc(count ? count : 1, size ? size : 1) : NULL;
+
+    if (p && size && count >= 2 * HUGE_PAGE / size)
+        want_huge(p, count * size);
+    return p;
 }
 
 void *mem_resize(void *old, size_t count, size_t size)
