@@ -243,8 +243,8 @@ START_TEST(an_interrupted_answer_stays)
            "wait $p", 130);
     ck_assert_int_gt((int)strlen(out), 0);
     ck_assert_msg(strstr(err, "interrupted"), "%s", err);
-    /* while the prompt is still being read */
-    expect("mkfifo $T/fifo; $M -f $T/fifo & p=$!; (sleep 2 >$T/fifo) & sleep 0.3; kill -TERM $p; wait $p", 130);
+    /* while the prompt is still being read: opening the fifo for writing waits for its reader, who handles signals by then */
+    expect("mkfifo $T/fifo; $M -f $T/fifo & p=$!; exec 3>$T/fifo; kill -TERM $p; wait $p", 130);
     ck_assert_str_eq(out, "");
 }
 END_TEST
