@@ -8,6 +8,7 @@
 #include "app/conversation.h"
 #include "app/devices.h"
 #include "app/file.h"
+#include "app/linemode.h"
 #include "app/system.h"
 #include "app/theme_file.h"
 #include "engine/base/clock.h"
@@ -16,6 +17,7 @@
 #include "engine/run/roofline.h"
 #include "ui/chatview.h"
 #include "ui/input.h"
+#include "ui/panel.h"
 #include "ui/screen.h"
 #include "ui/terminal.h"
 
@@ -55,7 +57,8 @@ struct chat {
     sigset_t old_mask;
     uint64_t frame_at, pump_at, sample_at, quit_until;
     uint64_t busy_ns[DEVICE_MAX], busy_at;
-    bool quit, gone;
+    bool quit, gone, line_mode;
+    bool traced;                 /* the zoomed speed panel asked for timelines */
     int signal;
     bool shown;                  /* something was said: the transcript is printed at the end */
 };
@@ -353,7 +356,7 @@ static void stop(struct chat *s)
         input_set(text);
     mem_free(text);
     waiting_show(s);
-    if (conversation_busy(s->conversation))
+    if (conversation_working(s->conversation))
         conversation_stop(s->conversation);
 }
 
@@ -361,7 +364,7 @@ static void interrupt(struct chat *s)
 {
     uint64_t now = clock_now();
 
-    if (conversation_busy(s->conversation)) {
+    if (conversation_working(s->conversation)) {
         stop(s);
     } else if (!input_empty()) {
         input_set("");
@@ -553,6 +556,8 @@ static void loop(struct chat *s)
             system_take(s, now);
             s->sample_at = now + UI_SETTLE_NS;
         }
+        if (s->traced != (s->model.zoom == PANEL_SPEED) && conversation_ready(s->conversation))
+            conversation_timeline(s->conversation, s->traced = !s->traced);
         ui_model_tick(&s->model, now);
         if (s->model.dirty && now >= s->frame_at) {
             draw(s);
@@ -639,8 +644,10 @@ static int open_all(struct chat *s, struct error *e)
     /* What this complains about (a model that does not fit, with its table) must stand on the ordinary screen. */
     if ((rc = conversation_open(&s->conversation, s->options, &hooks, e)) < 0)
         return rc;
-    if ((rc = terminal_open(&s->terminal, STDIN_FILENO, STDOUT_FILENO, &t, e)) < 0)
+    if ((rc = terminal_open(&s->terminal, STDIN_FILENO, STDOUT_FILENO, &t, e)) < 0) {
+        s->line_mode = rc == ERR_USAGE;
         return rc;
+    }
     s->model.theme.depth = terminal_depth(s->terminal);
     theme_take(s);
     terminal_size(s->terminal, &w, &h);
@@ -657,6 +664,7 @@ int chat_run(struct options *o, struct error *e)
 {
     struct chat *s = mem_alloc(1, sizeof *s);
     struct error close_error = {0};
+    bool line_mode;
     int rc;
 
     if (!s)
@@ -690,6 +698,11 @@ int chat_run(struct options *o, struct error *e)
         close(s->signal_fd);
         pthread_sigmask(SIG_SETMASK, &s->old_mask, NULL);
     }
+    line_mode = s->line_mode;
     mem_free(s);
+    if (line_mode) {                                             /* this terminal cannot do it: line by line, then */
+        fprintf(stderr, "moetop: %s; going on line by line\n", e->text);
+        return linemode_run(o, e);
+    }
     return rc;
 }

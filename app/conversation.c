@@ -501,6 +501,15 @@ int conversation_place(struct conversation *c, const char *spec)
     return 0;
 }
 
+void conversation_timeline(struct conversation *c, bool on)
+{
+    struct command k = {.kind = COMMAND_TIMELINE, .number = on};
+    struct error e;
+
+    if (c->ready)
+        worker_send(c->worker, &k, &e);
+}
+
 void conversation_pace_toggle(struct conversation *c)
 {
     c->pace = c->pace > 0 ? 0 : c->pace_asked > 0 ? c->pace_asked : PACE_DEFAULT;

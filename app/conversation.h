@@ -55,6 +55,7 @@ int conversation_expert(struct conversation *c, int layer, int expert);     /* w
 /* Runs fn on the engine's thread when no answer is being written; its text comes as output. release(ctx) is always called. 0, or -1 (said why). */
 int conversation_call(struct conversation *c, int (*fn)(void *ctx, struct engine *g, char **text, struct error *e), void *ctx, void (*release)(void *ctx));
 int conversation_place(struct conversation *c, const char *spec);    /* strategy or plan file; says what is wrong */
+void conversation_timeline(struct conversation *c, bool on);  /* trace one token a second into the telemetry */
 void conversation_pace_toggle(struct conversation *c);       /* free, or the configured pace (40 when none) */
 double conversation_pace(const struct conversation *c);      /* in force, 0: free */
 

@@ -89,7 +89,7 @@ static bool ui_may_see(const char *include)
 {
     static const char *const allowed[] = {
         "engine/base/", "engine/model/hparams.h", "engine/model/message.h", "engine/placement/plan.h", "engine/run/telemetry.h",
-        "engine/run/messages.h",
+        "engine/run/messages.h", "engine/run/trace.h",
     };
 
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)

@@ -1,5 +1,6 @@
 /* Speed: the rate of computing now and as a history, what came before the first token, and how even the tokens are. Rates are those of the
  * computing; waiting for the pace is not in them. */
+#include "engine/run/trace.h"
 #include "ui/draw.h"
 #include "ui/glyph.h"
 #include "ui/panel.h"
@@ -14,6 +15,7 @@ static const char *const explain[] = {
     "token: computing time of the newest 128 tokens; half took less than p50, 95 % less than p95",
     "the graph: four bars a second, newest at the right",
     "paced: at most so many tokens a second are shown; F2 runs free",
+    "zoomed (z): where the time of one token goes, by device and layer, and how the times spread",
     NULL,
 };
 
@@ -79,6 +81,62 @@ static void spread(struct canvas *c, struct rect r, const struct ui_model *m)
     }
 }
 
+/* Attention, routing and the rest have a texture, devices have the colour. */
+static uint32_t span_glyph(int kind)
+{
+    return kind == TRACE_ATTENTION ? 0x2593 : kind == TRACE_EXPERTS || kind == TRACE_LAYERS ? 0x2588 : kind == TRACE_HEAD ? 0x259a : 0x2591;
+}
+
+/* One token, traced about once a second while this is looked at: a lane for each device, then the time of each layer. Returns rows used. */
+static int timeline(struct canvas *c, struct rect r, const struct ui_model *m)
+{
+    const struct telemetry *t = &m->live;
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
+    uint32_t total = 1, most = 1, layer_us[256] = {0}, experts_us[256] = {0};
+    int lanes = t->n_devices > 0 ? t->n_devices : 1, lane_w = r.w - 5, i, y, layers = t->n_layers < 256 ? t->n_layers : 256, rows;
+
+    if (r.h < 3 || lane_w < 8)
+        return 0;
+    if (!t->n_spans) {
+        canvas_text_fit(c, r.x, r.y, r.w, dim, "where the time of a token goes: shown with the next answer");
+        return 1;
+    }
+    for (i = 0; i < t->n_spans; i++) {
+        const struct telemetry_span *s = &t->spans[i];
+
+        total = s->start_us + s->duration_us > total ? s->start_us + s->duration_us : total;
+        if (s->layer >= 0 && s->layer < layers) {
+            layer_us[s->layer] += s->duration_us;
+            experts_us[s->layer] += s->kind == TRACE_EXPERTS ? s->duration_us : 0;
+            most = layer_us[s->layer] > most ? layer_us[s->layer] : most;
+        }
+    }
+    canvas_printf(c, r.x, r.y, dim, "one token, %.2f ms: ▓ attention █ experts ░ routing ▚ head", total * 1e-3);
+    for (i = 0; i < lanes && i + 1 < r.h; i++)
+        canvas_text(c, r.x, r.y + 1 + i, theme_style(&m->theme, i ? ROLE_STYLE_GPU : ROLE_STYLE_CPU), i ? "gpu" : "cpu");
+    for (i = 0; i < t->n_spans; i++) {
+        const struct telemetry_span *s = &t->spans[i];
+        int from = (int)((uint64_t)s->start_us * (uint64_t)lane_w / total), to = (int)((uint64_t)(s->start_us + s->duration_us) * (uint64_t)lane_w / total), x;
+
+        if (s->device >= lanes || 1 + s->device >= r.h)
+            continue;
+        for (x = from; x <= to && x < lane_w; x++)
+            canvas_put(c, r.x + 5 + x, r.y + 1 + s->device, theme_style(&m->theme, s->device ? ROLE_STYLE_GPU : ROLE_STYLE_CPU), span_glyph(s->kind));
+    }
+    y = 1 + lanes + 1;
+    rows = r.h - y;
+    for (i = 0; i < layers && i < rows; i++) {
+        int bar_w = r.w - 16, width = bar_w > 0 ? (int)((uint64_t)layer_us[i] * (uint64_t)bar_w / most) : 0;
+        int experts_w = layer_us[i] ? (int)((uint64_t)experts_us[i] * (uint64_t)width / layer_us[i]) : 0, x;
+
+        canvas_printf(c, r.x, r.y + y + i, dim, "L%d", i);
+        for (x = 0; x < width; x++)
+            canvas_put(c, r.x + 5 + x, r.y + y + i, theme_style(&m->theme, ROLE_STYLE_GRAPH), x < width - experts_w ? 0x2593 : 0x2588);
+        canvas_printf(c, r.x + r.w - 10, r.y + y + i, dim, "%7u µs", layer_us[i]);
+    }
+    return y + (layers < rows ? layers : rows);
+}
+
 static void draw(struct canvas *c, struct rect r, struct ui_model *m)
 {
     const struct ui_figures *f = &m->shown;
@@ -96,7 +154,7 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
     }
     y++;
     if (zoomed)
-        graph_rows = r.h / 2;
+        graph_rows = r.h / 5;
     if (r.h < (wide ? 3 : 4))
         graph_rows = 0;
     if (graph_rows > 0) {
@@ -130,7 +188,9 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
     if (zoomed) {
         snprintf(line, sizeof line, "this answer %d tokens · session %s", f->generated, draw_count((char[24]){0}, f->session_generated));
         canvas_text_fit(c, r.x, ++y, r.w, dim, line);
-        spread(c, (struct rect){r.x, y + 2, r.w, r.y + r.h - y - 2}, m);
+        y += 2;
+        y += timeline(c, (struct rect){r.x, y, r.w, r.y + r.h - y}, m) + 1;
+        spread(c, (struct rect){r.x, y, r.w, r.y + r.h - y < 10 ? r.y + r.h - y : 10}, m);
     }
 }
 
