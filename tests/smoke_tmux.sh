@@ -98,7 +98,7 @@ t capture-pane -p -e -t s | grep -q "$(printf '\033')\[[0-9;]*[34]8;5" && { echo
 keys C-d && see 'moetop ended with 0'
 step "a terminal that cannot place its cursor: line by line"
 start 80 24 TERM=dumb
-see '^>' && keys 'Hello' Enter && answers 5
+see 'shell> >\|^>' && keys 'Hello' Enter && answers 5
 keys C-d && see 'moetop ended with 0'
 step "eight colours, two columns of panels"
 start 200 60 TERM=screen
