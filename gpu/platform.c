@@ -9,15 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Drivers keep memory until the process ends; only that of ours is to be reported. */
-#if defined(__SANITIZE_ADDRESS__)
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libRusticlOpenCL\nleak:libMesaOpenCL\nleak:libpocl\nleak:libLLVM\nleak:libOpenCL\nleak:libclblast\nleak:libigdrcl\n";
-}
-#endif
-
 #define MAX_PLATFORMS 16
 #define MAX_DEVICES 32
 

@@ -9,14 +9,6 @@
 
 static char tmp[64];
 
-/* Libraries keep what they allocate until exit (readline's undo lists, drivers' caches): leaks of ours still count. Called by the
- * leak checker of sanitizer builds, by this name. */
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libreadline\nleak:libpocl\nleak:libLLVM\nleak:libclang\nleak:libOpenCL\nleak:libclblast\nleak:libdnnl\n";
-}
-
 int support_run(Suite *s)
 {
     SRunner *r = srunner_create(s);

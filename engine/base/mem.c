@@ -8,6 +8,16 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* Libraries keep memory until the process ends (drivers' caches, readline's undo lists); only leaks of ours are to be reported. */
+#if defined(__SANITIZE_ADDRESS__)
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libreadline\nleak:libpocl\nleak:libLLVM\nleak:libclang\nleak:libOpenCL\nleak:libclblast\nleak:libdnnl\n"
+           "leak:libRusticlOpenCL\nleak:libMesaOpenCL\nleak:libigdrcl\n";
+}
+#endif
+
 #define HUGE_PAGE ((size_t)2 << 20)
 
 static atomic_size_t pages_total;
