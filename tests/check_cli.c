@@ -244,7 +244,7 @@ START_TEST(an_interrupted_answer_stays)
     ck_assert_int_gt((int)strlen(out), 0);
     ck_assert_msg(strstr(err, "interrupted"), "%s", err);
     /* while the prompt is still being read: opening the fifo for writing waits for its reader, who handles signals by then */
-    expect("mkfifo $T/fifo; $M -f $T/fifo & p=$!; exec 3>$T/fifo; kill -TERM $p; wait $p", 130);
+    expect("mkfifo $T/fifo; $M -f $T/fifo & p=$!; exec 3>$T/fifo; sleep 0.2; kill -TERM $p; sleep 0.5; exec 3>&-; wait $p", 130);
     ck_assert_str_eq(out, "");
 }
 END_TEST

@@ -257,6 +257,7 @@ START_TEST(plans_may_change_at_any_step)
         unsigned state = seed;
         struct plan *p = NULL, *cpu = plan_new("cpu", LAYERS, EXPERTS);
 
+        teardown();
         setup();
         ck_assert_int_eq(residency_new(&r, &model, devices, 3, &e), 0);
         for (int i = 0; i < 120; i++) {
@@ -281,9 +282,7 @@ START_TEST(plans_may_change_at_any_step)
         residency_free(r);
         plan_free(p);
         plan_free(cpu);
-        teardown();
     }
-    setup();
 }
 END_TEST
 
