@@ -120,6 +120,8 @@ rm -rf "$home/state"
 start 100 30
 see 'or /help' && keys 'Tell me about the sea.' Enter && see 'Esc stops the' && see 'ctx [1-9][0-9]'
 pid=$(t list-panes -t s -F '#{pane_pid}')
+i=0                     # the first words, which a slow machine may take a while to say
+while ! [ -s "$(ls "$home"/state/moetop/chats/*.part 2>/dev/null)" ] && [ $i -lt 100 ]; do i=$((i + 1)); sleep 0.1; done
 kill -9 "$(ps -o pid= --ppid "$pid" | tr -d ' ')"
 see 'ended with 137'
 grep -q 'about the sea' "$home"/state/moetop/chats/*.json || { echo "the question was lost"; failed=1; }
