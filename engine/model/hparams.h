@@ -7,7 +7,8 @@
 
 #define HPARAMS_STOPS 16
 
-enum router_kind { ROUTER_SPARSEMIXER, ROUTER_SOFTMAX_TOPK };
+/* A family with another router adds its kind here together with the kernels that compute it. */
+enum router_kind { ROUTER_SPARSEMIXER };
 
 struct hparams {
     int n_layers, hidden, n_heads, n_kv_heads, head_dim, n_vocab;
