@@ -113,8 +113,8 @@ TSAN_SUITES := $(filter check_worker check_ring check_pool check_cpu_device chec
 test: moetop
 	$(Q)$(MAKE) MODE=release check
 	$(Q)$(MAKE) MODE=asan check
-	$(Q)$(if $(TSAN_SUITES),$(MAKE) MODE=tsan SUITES="$(TSAN_SUITES)" $(addprefix build/tsan/tests/,$(TSAN_SUITES)) build/tsan/moetop tsan-run)
-tsan-run:
+	$(Q)$(if $(TSAN_SUITES),$(MAKE) MODE=tsan SUITES="$(TSAN_SUITES)" tsan-run)
+tsan-run: $(addprefix $(B)/tests/,$(SUITES)) $(B)/moetop
 	$(Q)sh tests/run.sh $(B) $(SUITES)
 
 # Documents printed from the tables; the results are committed and tests/check_docs.c compares them.
