@@ -61,6 +61,16 @@ int transcript_text(struct transcript *t, size_t i, const char *text, struct err
     return 0;
 }
 
+size_t transcript_last(const struct transcript *t, enum role role)
+{
+    size_t i;
+
+    for (i = t->n; i-- > 0;)
+        if (t->entries[i].role == role)
+            return i;
+    return t->n;
+}
+
 void transcript_truncate(struct transcript *t, size_t n)
 {
     while (t->n > n)

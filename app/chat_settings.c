@@ -1,0 +1,161 @@
+/* The slash commands about settings: /set, /show and the completion of keys and values. */
+#include "app/chat_commands_own.h"
+
+#include "app/app.h"
+#include "engine/base/size.h"
+#include "engine/base/strbuf.h"
+#include "engine/file/dtype.h"
+
+#include <dirent.h>
+#include <string.h>
+
+static void option_line(struct strbuf *b, const struct options *o, const struct option *option)
+{
+    char value[200], from[200];
+
+    option_value(o, option, value, sizeof value);
+    option_origin_text(o, option, from, sizeof from);
+    strbuf_printf(b, "%-15s %-6s  %s (%s)\n", option->name, value[0] ? value : "–", option->help, from);
+}
+
+int chat_show(struct conversation *c, const char *arguments)
+{
+    struct options *o = conversation_options(c);
+    const struct engine_info *info = conversation_info(c);
+    const struct telemetry *t = conversation_telemetry(c);
+    struct strbuf b = {0};
+    char word[64], size[32];
+    size_t i;
+
+    chat_word_take(&arguments, word, sizeof word);
+    if (word[0] && strcmp(word, "system") == 0) {
+        const struct transcript *all = conversation_transcript(c);
+
+        strbuf_puts(&b, all->n && all->entries[0].role == ROLE_SYSTEM ? all->entries[0].text : "no system message; /system TEXT sets one");
+        return chat_output(c, &b);
+    }
+    if (word[0]) {
+        const struct option *option = options_find(word);
+
+        if (!option) {
+            option = options_nearest(word, OPTION_LIVE);
+            conversation_say(c, SAY_NOTICE, option ? "there is no setting %s; did you mean %s?" : "there is no setting %s; /show lists them", word,
+                             option ? option->name : "");
+            return -1;
+        }
+        option_line(&b, o, option);
+        return chat_output(c, &b);
+    }
+    if (info) {
+        const struct hparams *h = &info->model->hp;
+
+        strbuf_printf(&b, "model            %s, %s, %.2f billion parameters, %.2f billion active\n", info->model->name, dtype_info(info->model->type)->word,
+                      (double)info->model->n_params * 1e-9, (double)info->model->n_params_active * 1e-9);
+        strbuf_printf(&b, "shape            %d layers × %d experts, %d chosen a token, hidden %d, expert %d\n", h->n_layers, h->n_experts, h->n_experts_used,
+                      h->hidden, h->expert_ffn);
+        strbuf_printf(&b, "engine           %d threads, %s kernels, context %d, chunks of %d\n", info->n_threads, info->kernels, info->context, info->ubatch);
+        for (i = 0; t && i < (size_t)t->n_devices && i < DEVICE_MAX; i++) {
+            size_format(t->devices[i].weight_bytes + t->devices[i].kv_bytes, size, sizeof size);
+            strbuf_printf(&b, "device %zu         %s, holds %s\n", i, info->devices[i].name, size);
+        }
+        if (t)
+            strbuf_printf(&b, "placement        %s\n", t->plan);
+    }
+    if (conversation_path(c)[0])
+        strbuf_printf(&b, "saved in         %s\n", conversation_path(c));
+    strbuf_puts(&b, "\n");
+    for (i = 0; i < OPTION_COUNT; i++)
+        if (option_table[i].place & OPTION_LIVE)
+            option_line(&b, o, &option_table[i]);
+    return chat_output(c, &b);
+}
+
+int chat_set(struct conversation *c, const char *arguments)
+{
+    struct options *o = conversation_options(c);
+    const struct option *option;
+    struct error e = {0};
+    char word[64], value[200];
+
+    chat_word_take(&arguments, word, sizeof word);
+    if (!word[0] || !arguments[0])
+        return chat_show(c, word);
+    option = options_find(word);
+    if (!option || !(option->place & OPTION_LIVE)) {
+        const struct option *near = options_nearest(word, OPTION_LIVE);
+
+        if (option)
+            conversation_say(c, SAY_NOTICE, "%s cannot be changed while the program runs; start it with --%s", option->name, option->name);
+        else
+            conversation_say(c, SAY_NOTICE, near ? "there is no setting %s; did you mean %s?" : "there is no setting %s; /show lists them", word, near ? near->name : "");
+        return -1;
+    }
+    if (options_set(o, option, arguments, ORIGIN_CHAT, NULL, &e) < 0) {
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+        return -1;
+    }
+    option_value(o, option, value, sizeof value);
+    conversation_say(c, SAY_NOTICE, "%s is %s now", option->name, value);
+    conversation_apply(c, option);
+    return 0;
+}
+
+static void complete_themes(const char *word, char ***list, size_t *n)
+{
+    char path[4096], name[64];
+    struct dirent *d;
+    struct error e;
+    DIR *dir = app_data_path("themes", path, sizeof path, &e) >= 0 ? opendir(path) : NULL;
+
+    while (dir && (d = readdir(dir))) {
+        const char *dot = strrchr(d->d_name, '.');
+
+        if (!dot || strcmp(dot, ".yaml") != 0)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)(dot - d->d_name), d->d_name);
+        chat_completion_add(list, n, name, word);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+void chat_complete_options(struct conversation *c, const char *line, const char *word, char ***list, size_t *n)
+{
+    const char *key = chat_blank(line + strcspn(line, " ")), *value = key + strcspn(key, " ");
+    const struct option *option;
+    char name[64], one[80];
+    size_t id;
+    int i;
+
+    if (*value) {                                                /* the key stands there: its values */
+        snprintf(name, sizeof name, "%.*s", (int)(value - key), key);
+        option = options_find(name);
+        if (!option)
+            return;
+        id = (size_t)(option - option_table);
+        if (id == OPTION_ID_theme)
+            complete_themes(word, list, n);
+        else if (id == OPTION_ID_place)
+            chat_complete_place(c, line, word, list, n);
+        for (i = 0; option->type == OPTION_WORD && option_word(option, i, one, sizeof one); i++)
+            chat_completion_add(list, n, one, word);
+        if (option->type == OPTION_FLAG) {
+            chat_completion_add(list, n, "on", word);
+            chat_completion_add(list, n, "off", word);
+        } else if (option->type != OPTION_WORD && option->words[0] && !strchr(option->words, '|')) {
+            chat_completion_add(list, n, option->words, word);
+        }
+        return;
+    }
+    for (i = 0; i < OPTION_COUNT; i++)
+        if (option_table[i].place & OPTION_LIVE)
+            chat_completion_add(list, n, option_table[i].name, word);
+}
+
+void chat_complete_show(struct conversation *c, const char *line, const char *word, char ***list, size_t *n)
+{
+    if (strchr(chat_blank(line + strcspn(line, " ")), ' '))
+        return;
+    chat_completion_add(list, n, "system", word);
+    chat_complete_options(c, "/set ", word, list, n);
+}
