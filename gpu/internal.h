@@ -136,12 +136,15 @@ int opencl_examine(const char *selector, const char *cache_dir, void (*log)(void
 /* opencl.c */
 bool opencl_supports(const struct device *d, enum block_kind kind, enum dtype type);
 
-/* program.c */
+/* program.c: kernel_file "core", "float" or "quant" */
 int program_build(struct device *d, const char *kernel_file, const char *options, cl_program *out, struct error *e);
 int program_kernel(struct device *d, cl_program p, const char *name, cl_kernel *out, struct error *e);
 uint64_t program_fingerprint(const struct cl_target *t);   /* driver, device and all sources */
 
 /* memory.c */
+size_t memory_kv_bytes(enum kv_type type, int n);          /* n values of one token, n a multiple of 32 with Q8_0 */
+/* Whether our kernels can run an expert: gate and up of one type, quantised exactly where down is. */
+bool memory_expert_alike(const struct expert_weights *x);
 int memory_buffer(struct device *d, size_t bytes, cl_mem *out, const char *what, struct error *e);
 int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, struct error *e);     /* blocking, small */
 void memory_release(cl_mem *mem);

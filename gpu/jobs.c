@@ -428,7 +428,7 @@ int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
     const struct hparams *hp = &d->base.config.model->hp;
     struct block *b = resident(d, BLOCK_ATTENTION, m->layer, 0, e);
     int n = hp->n_kv_heads * hp->head_dim, step = d->base.config.max_rows;
-    size_t row = (size_t)n * ((d->base.config.kv_k == KV_F16 ? 2 : 4) + (d->base.config.kv_v == KV_F16 ? 2 : 4));
+    size_t row = memory_kv_bytes(d->base.config.kv_k, n) + memory_kv_bytes(d->base.config.kv_v, n);
 
     if (!b)
         return ERR_DEVICE;

@@ -9,6 +9,16 @@
 
 #define PAGE 4096
 
+size_t memory_kv_bytes(enum kv_type type, int n)
+{
+    return type == KV_F32 ? (size_t)n * 4 : type == KV_F16 ? (size_t)n * 2 : (size_t)(n / 32) * 34;
+}
+
+bool memory_expert_alike(const struct expert_weights *x)
+{
+    return x->gate.type == x->up.type && dtype_is_quantised(x->gate.type) == dtype_is_quantised(x->down.type);
+}
+
 int memory_buffer(struct device *d, size_t bytes, cl_mem *out, const char *what, struct error *e)
 {
     cl_int rc = CL_SUCCESS;
@@ -240,7 +250,7 @@ static int block_begin(struct device *d, struct block *b, struct block_id id, st
     const struct model *m = d->base.config.model;
     const struct hparams *hp = &m->hp;
     const struct layer_weights *l = id.kind == BLOCK_HEAD ? NULL : &m->layers[id.layer];
-    size_t hidden = (size_t)hp->hidden, kv = (size_t)hp->n_kv_heads * (size_t)hp->head_dim * (size_t)d->stride;
+    size_t hidden = (size_t)hp->hidden;
 
     b->state = BLOCK_LOADING;
     if (id.kind == BLOCK_HEAD) {
@@ -251,11 +261,15 @@ static int block_begin(struct device *d, struct block *b, struct block_id id, st
     if (id.kind == BLOCK_EXPERT) {
         const struct expert_weights *x = &l->experts[id.expert];
 
+        if (!memory_expert_alike(x))
+            return error_set(e, ERR_DEVICE, "OpenCL %s: no kernels for an expert of %s, %s and %s", d->target.info.name, dtype_info(x->gate.type)->word,
+                             dtype_info(x->up.type)->word, dtype_info(x->down.type)->word);
         if (part_begin(d, b, id.kind, &x->gate, e) < 0 || part_begin(d, b, id.kind, &x->up, e) < 0)
             return ERR_DEVICE;
         return part_begin(d, b, id.kind, &x->down, e);
     }
-    size_t k_bytes = kv * (d->base.config.kv_k == KV_F16 ? 2 : 4), v_bytes = kv * (d->base.config.kv_v == KV_F16 ? 2 : 4);
+    int kv = hp->n_kv_heads * hp->head_dim;
+    size_t k_bytes = memory_kv_bytes(d->base.config.kv_k, kv) * (size_t)d->stride, v_bytes = memory_kv_bytes(d->base.config.kv_v, kv) * (size_t)d->stride;
 
     if (small(d, &b->norm_w, l->attention_norm.weight, hidden, e) < 0 || small(d, &b->norm_b, l->attention_norm.bias, hidden, e) < 0 ||
         small(d, &b->expert_norm_w, l->expert_norm.weight, hidden, e) < 0 ||

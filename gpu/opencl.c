@@ -61,14 +61,24 @@ static void survey(struct device *d)
     }
 }
 
+/* Quantised types as formats.cl numbers them. */
+static const int formats[DTYPE_COUNT] = {[DTYPE_Q8_0] = 1, [DTYPE_Q4_0] = 2, [DTYPE_Q4_1] = 3, [DTYPE_Q5_0] = 4, [DTYPE_Q5_1] = 5,
+                                         [DTYPE_IQ4_NL] = 6, [DTYPE_Q4_K] = 7, [DTYPE_Q5_K] = 8, [DTYPE_Q6_K] = 9};
+
 static bool has_kernels(enum dtype t)
 {
-    return t == DTYPE_Q8_0 || t == DTYPE_Q4_0 || t == DTYPE_F32 || t == DTYPE_F16 || t == DTYPE_BF16;
+    return t < DTYPE_COUNT && (formats[t] || t == DTYPE_F32 || t == DTYPE_F16 || t == DTYPE_BF16);
 }
 
 static void options(const struct device *d, char *out, size_t size)
 {
-    snprintf(out, size, "-cl-std=CL1.2 -DWIDE=%d -DDOT8=%d", d->wide, d->dot8);
+    snprintf(out, size, "-cl-std=CL1.2 -DWIDE=%d -DDOT8=%d%s", d->wide, d->dot8, d->dot8 && !d->target.has_dot8 ? " -DDOT8_EMULATED=1" : "");
+}
+
+/* KV_Q8_0 has blocks of 32 dimensions. */
+static bool cache_supported(const struct device *d, enum kv_type type)
+{
+    return type == KV_F32 || type == KV_F16 || d->base.config.model->hp.head_dim % 32 == 0;
 }
 
 static int build_core(struct device *d, struct error *e)
@@ -81,7 +91,7 @@ static int build_core(struct device *d, struct error *e)
 
     options(d, text, sizeof text);
     n = strlen(text);
-    snprintf(text + n, sizeof text - n, " -DKV_K_F16=%d -DKV_V_F16=%d", c->kv_k == KV_F16, c->kv_v == KV_F16);
+    snprintf(text + n, sizeof text - n, " -DKV_K=%d -DKV_V=%d", cache_supported(d, c->kv_k) ? (int)c->kv_k : 0, cache_supported(d, c->kv_v) ? (int)c->kv_v : 0);
     if (program_build(d, "core", text, &d->core_program, e) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < CORE_COUNT; i++)
@@ -103,7 +113,7 @@ static int build_type(struct device *d, enum dtype type, struct error *e)
         bool quant = dtype_info(type)->block > 1;
 
         if (quant)
-            snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DWIDTH=%d -DQ4_0=%d", many ? TILE : 1, d->width, type == DTYPE_Q4_0);
+            snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DWIDTH=%d -DFORMAT=%d", many ? TILE : 1, d->width, formats[type]);
         else
             snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DF16=%d -DBF16=%d", many ? TILE : 1, type == DTYPE_F16, type == DTYPE_BF16);
         if (program_build(d, quant ? "quant" : "float", text, &t->program[many], e) < 0 ||
@@ -238,7 +248,7 @@ static int device_open(struct device **out, const struct device_config *c, struc
     /* Mesa's drivers spread work-items over vector lanes themselves and choke on wide vectors. */
     d->wide = opencl_tuning_now.shape ? opencl_tuning_now.shape == 2
                                       : d->target.info.is_cpu_type && strcmp(d->target.platform_name, "rusticl") != 0;
-    d->dot8 = d->target.has_dot8 && !d->wide;
+    d->dot8 = (d->target.has_dot8 || opencl_tuning_now.dot8) && !d->wide;
     d->share = d->target.info.unified && !opencl_tuning_now.copy;
     d->stride = (c->context + 15) / 16 * 16;
     d->padded_experts = (hp->n_experts + 15) / 16 * 16;
@@ -280,7 +290,7 @@ bool opencl_supports(const struct device *d, enum block_kind kind, enum dtype ty
     if (kind == BLOCK_EXPERT ? d->type[type].expert_wrong : d->type[type].matmul_wrong)
         return false;
     if (kind == BLOCK_ATTENTION)
-        return d->attention_usable && (c->kv_k == KV_F32 || c->kv_k == KV_F16) && (c->kv_v == KV_F32 || c->kv_v == KV_F16);
+        return d->attention_usable && cache_supported(d, c->kv_k) && cache_supported(d, c->kv_v);
     return true;
 }
 

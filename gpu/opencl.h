@@ -11,7 +11,8 @@ extern const struct device_ops opencl_device_ops;
 struct opencl_tuning {
     int shape;                   /* 0: by device type; 1: one work-item a row (GPUs); 2: one work-item a group of rows, vectors (CPUs) */
     const char *broken;          /* kernel built wrong on purpose ("norm", "matmul", ...): the self-test must find it */
-    bool copy;                   /* copy weights even where host memory could be shared */
+    bool copy;                   /* treat the device as one with memory of its own: weights are copied through pinned staging memory */
+    bool dot8;                   /* work-item kernels with the integer dot product, emulated where the device has none */
     bool no_selftest;
     int blas;                    /* 1: test CLBlast at open, also on a device that is a CPU; 2: and use it where it is right but slower */
 };

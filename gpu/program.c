@@ -130,14 +130,18 @@ int program_build(struct device *d, const char *file, const char *given, cl_prog
 {
     char options[400], broken[64];
     const struct device_config *c = &d->base.config;
-    const char *text[2] = {source("common"), source(file)};
+    const char *text[3] = {source("common"), source(file), ""};
     uint64_t key, start = clock_now();
     char path[1024], log[240];
     cl_int rc = CL_SUCCESS;
 
+    if (strcmp(file, "quant") == 0) {
+        text[1] = source("formats");
+        text[2] = source("quant");
+    }
     snprintf(broken, sizeof broken, "BROKEN_%.40s", opencl_tuning_now.broken ? opencl_tuning_now.broken : "");
-    snprintf(options, sizeof options, "%s%s%s", given, broken[7] && strstr(text[1], broken) ? " -D" : "",
-             broken[7] && strstr(text[1], broken) ? broken : "");
+    snprintf(options, sizeof options, "%s%s%s", given, broken[7] && strstr(source(file), broken) ? " -D" : "",
+             broken[7] && strstr(source(file), broken) ? broken : "");
     key = hash_text(hash_text(program_fingerprint(&d->target), file), options);
     *out = NULL;
     path[0] = '\0';
@@ -152,7 +156,7 @@ int program_build(struct device *d, const char *file, const char *given, cl_prog
         c->log(c->log_ctx, log);
     }
     if (!cl_injected(&rc))
-        *out = clCreateProgramWithSource(d->context, 2, text, NULL, &rc);
+        *out = clCreateProgramWithSource(d->context, 3, text, NULL, &rc);
     if (cl_check(d, rc, "clCreateProgramWithSource", e) < 0)
         return ERR_DEVICE;
     rc = clBuildProgram(*out, 1, &d->target.id, options, NULL, NULL);

@@ -255,6 +255,69 @@ START_TEST(test_long_context)
 }
 END_TEST
 
+/* Every quantised format of a GGUF file, both interleave widths, one token and many; blocks of 256 columns want wider matrices. In the
+ * work-item shape also with the integer dot product, emulated where the device has none: its arithmetic is the same then. */
+static const enum dtype formats[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+#define FORMATS (int)(sizeof formats / sizeof formats[0])
+
+START_TEST(test_formats)
+{
+    static const struct { int shape, width; bool dot8; } kinds[] = {{2, 16, false}, {2, 8, false}, {1, 16, false}, {1, 8, false}, {1, 16, true}, {1, 8, true}};
+    struct tiny_shape s = base_shape;
+    struct setup set;
+    float *want;
+
+    if (!have_device(0))
+        return;
+    s.layers = 1;
+    s.hidden = s.ffn = 256;
+    s.heads = 8;
+    s.experts = 2;
+    s.type = formats[_i];
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        struct opencl_tuning t = {.shape = kinds[k].shape, .dot8 = kinds[k].dot8, .no_selftest = true};
+
+        if (!have_device(kinds[k].shape))
+            continue;
+        opencl_tune(&t);
+        s.width = kinds[k].width;
+        set = (struct setup){s, KV_F16, 11, 0};
+        want = forward(&cpu_device_ops, &set, 12, 0);
+        for (int i = 0; i < 12 * s.vocab; i++)
+            ck_assert(want[i] == want[i]);
+        for (int v = 0; v < 2; v++) {
+            float *got = forward(&opencl_device_ops, &set, 12, 0);
+
+            ck_assert_msg(memcmp(got, want, (size_t)(12 * s.vocab) * 4) == 0, "%s, width %d, shape %d, dot8 %d, chunks of %d: off by %g", dtype_info(s.type)->word,
+                          s.width, kinds[k].shape, kinds[k].dot8, set.chunk, largest(got, want, (size_t)(12 * s.vocab)));
+            free(got);
+            set.chunk = 1;
+        }
+        free(want);
+    }
+}
+END_TEST
+
+/* A Q8_0 cache on the device: the CPU's bits, over the border of a chunk of keys, with a window. */
+START_TEST(test_q8_0_cache)
+{
+    struct tiny_shape s = base_shape;
+    struct setup one = {s, KV_Q8_0, 90, 0};
+    float *want, *got;
+
+    if (!have_device(shapes[_i]))
+        return;
+    check_against_cpu(s, KV_Q8_0, TOKENS, 0);
+    one.shape.layers = 1;
+    one.shape.head_dim = 64;
+    one.shape.window = 200;
+    want = forward(&cpu_device_ops, &one, 300, 0);
+    got = forward(&opencl_device_ops, &one, 300, 0);
+    ck_assert_msg(memcmp(got, want, (size_t)300 * (size_t)s.vocab * 4) == 0, "off by %g", largest(got, want, (size_t)300 * (size_t)s.vocab));
+    free(want), free(got);
+}
+END_TEST
+
 START_TEST(test_float_types)
 {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
@@ -453,11 +516,11 @@ END_TEST
 /* KV rows go to the CPU device and come back; memory returns to what it was when blocks are dropped. */
 START_TEST(test_kv_and_memory)
 {
-    for (int kv = 0; kv < 2; kv++) {
+    for (int kv = 0; kv < 3; kv++) {
         struct setup set = {small_shape(), (enum kv_type)kv, 20, 0};
         struct tiny_model *t = tiny_model_new(&set.shape);
         struct device_config c = config(t, &set);
-        size_t token = (size_t)(kv == KV_F16 ? 4 : 8) * 64;
+        size_t token = (size_t)(kv == KV_Q8_0 ? 2 * 68 : kv == KV_F16 ? 4 * 64 : 8 * 64);
         unsigned char *a = calloc(20, token), *b = calloc(20, token);
         float x[20 * 64], y[20 * 64], z[64], again[64];
         struct device_stats before, after;
@@ -520,11 +583,10 @@ START_TEST(test_selection)
     ck_assert_ptr_nonnull(strstr(e.text, "opencl:99"));
     c.selector = "opencl:x";
     ck_assert_int_eq(opencl_device_ops.open(&d, &c, &e), ERR_USAGE);
-    c.kv_k = KV_Q8_0;
     c.selector = selector();
     ck_assert_int_eq(opencl_device_ops.open(&d, &c, &e), 0);
-    ck_assert(!opencl_device_ops.supports(d, BLOCK_ATTENTION, DTYPE_Q8_0));
-    ck_assert(!opencl_device_ops.supports(d, BLOCK_EXPERT, DTYPE_Q5_0));
+    ck_assert(opencl_device_ops.supports(d, BLOCK_ATTENTION, DTYPE_Q8_0));
+    ck_assert(!opencl_device_ops.supports(d, BLOCK_EXPERT, DTYPE_Q5_0));     /* the model has none, so nothing was compiled */
     opencl_device_ops.close(d);
     tiny_model_free(t);
 }
@@ -553,6 +615,8 @@ static Suite *suite(void)
     tcase_add_loop_test(c, test_q8_0, 0, 2);
     tcase_add_loop_test(c, test_q4_0_window, 0, 2);
     tcase_add_loop_test(c, test_long_context, 0, 2);
+    tcase_add_loop_test(c, test_formats, 0, FORMATS);
+    tcase_add_loop_test(c, test_q8_0_cache, 0, 2);
     tcase_add_loop_test(c, test_float_types, 0, 2);
     tcase_add_loop_test(c, test_many_experts, 0, 2);
     tcase_add_test(c, test_clblast);

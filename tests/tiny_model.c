@@ -32,15 +32,35 @@ static float *random_floats(struct tiny_model *t, size_t n, float scale, float o
     return x;
 }
 
+/* Random blocks of a format that nothing here quantises to: every pattern of codes and factors, scales that keep the values within +-limit. */
+static void random_blocks(uint8_t *p, enum dtype type, size_t n, float limit, unsigned *seed)
+{
+    static const float largest[DTYPE_COUNT] = {[DTYPE_Q4_1] = 8, [DTYPE_Q5_0] = 16, [DTYPE_Q5_1] = 16, [DTYPE_IQ4_NL] = 127, [DTYPE_Q4_K] = 15 * 63,
+                                               [DTYPE_Q5_K] = 31 * 63, [DTYPE_Q6_K] = 32 * 128};
+    int bytes = dtype_info(type)->bytes, at = type == DTYPE_Q6_K ? 208 : 0;
+
+    for (; n; n--, p += bytes) {
+        float d = limit / largest[type] * (0.6f + 0.4f * tiny_random(seed)), m = type == DTYPE_Q4_K || type == DTYPE_Q5_K ? limit / 63 * 0.5f : -8 * d;
+        uint16_t h[2] = {num_to_f16(tiny_random(seed) < 0 ? -d : d), num_to_f16(m)};
+
+        for (int i = 0; i < bytes; i++)
+            p[i] = (uint8_t)(int)(128.0f + 127.9f * tiny_random(seed));
+        memcpy(p + at, h, type == DTYPE_Q4_1 || type == DTYPE_Q5_1 || type == DTYPE_Q4_K || type == DTYPE_Q5_K ? 4 : 2);
+    }
+}
+
 static struct matrix random_matrix(struct tiny_model *t, const struct tiny_shape *s, int rows, int cols, int bias, unsigned *seed)
 {
-    float *x = random_floats(t, (size_t)rows * (size_t)cols, 1.7f / sqrtf((float)cols), 0.0f, seed);
+    float limit = 1.7f / sqrtf((float)cols), *x = random_floats(t, (size_t)rows * (size_t)cols, limit, 0.0f, seed);
+    enum dtype from = row_writable(s->type) ? DTYPE_F32 : s->type;
     struct matrix m = {.type = s->type, .rows = rows, .cols = cols, .width = pack_width(s->type, s->width)};
     void *data;
 
     m.bytes = pack_bytes(s->type, rows, cols, m.width);
     data = keep(t, m.bytes);
-    pack_rows(data, s->type, m.width, x, DTYPE_F32, rows, cols, 0, pack_groups(rows, m.width));
+    if (from != DTYPE_F32)
+        random_blocks((uint8_t *)x, s->type, (size_t)rows * (size_t)cols / (size_t)dtype_info(s->type)->block, limit, seed);
+    pack_rows(data, s->type, m.width, x, from, rows, cols, 0, pack_groups(rows, m.width));
     m.data = data;
     m.bias = bias ? random_floats(t, (size_t)rows, 0.2f, 0.0f, seed) : NULL;
     return m;

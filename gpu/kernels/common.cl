@@ -9,7 +9,16 @@
 #define LANES 16
 
 #if DOT8
+#if DOT8_EMULATED                /* tests: the same arithmetic where the device has no such instruction */
+static inline int dot_4x8packed_ss_int(uint a, uint b)
+{
+    char4 x = as_char4(a), y = as_char4(b);
+
+    return (int)x.s0 * y.s0 + (int)x.s1 * y.s1 + (int)x.s2 * y.s2 + (int)x.s3 * y.s3;
+}
+#else
 #pragma OPENCL EXTENSION cl_khr_integer_dot_product : enable
+#endif
 typedef char act_t;
 #define CONVERT_ACT16 convert_char16
 #define VSTORE_ACT16 vstore16
@@ -80,6 +89,16 @@ static inline ushort num_to_f16(float x)
     r = a - 0x38000000u;
     r += 0xfffu + ((r >> 13) & 1u);
     return (ushort)(sign | r >> 13);
+}
+
+/* num_from_f16 of a scale that is no infinity and no NaN. */
+static inline float num_from_f16(ushort h)
+{
+    uint sign = (uint)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 0x3ffu;
+
+    if (e == 0)
+        return as_float(sign) + (sign ? -1.0f : 1.0f) * (float)m * 5.9604644775390625e-8f;
+    return as_float(sign | (e + 112u) << 23 | m << 13);
 }
 
 /* Rule 4's fold: lane j += lane j + 8, + 4, + 2, + 1. */

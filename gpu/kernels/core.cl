@@ -1,5 +1,6 @@
 /* Everything between the matrices: norm, quantisation of rows, rotary embedding and KV cache, attention, routing, combination.
- * Rules as numbered in engine/device/numerics.h. Defined by the host beyond common.cl: KV_K_F16, KV_V_F16 (0: F32). */
+ * Rules as numbered in engine/device/numerics.h. Defined by the host beyond common.cl: KV_K, KV_V, the cache's types (0: F32, 1: F16,
+ * 2: Q8_0, blocks of 32 dimensions as num_kv_quantise_block makes them). */
 
 #if WIDE
 #define NORM_ITEMS 1
@@ -9,6 +10,14 @@
 #define ATTENTION_ITEMS 64
 #endif
 #define LINE 32                  /* work-items of a group where each stands alone */
+
+/* Cache of one layer. K: per head, blocks of 16 tokens: (d, 16), or with Q8_0 per 32 dimensions 16 scales (F16), then (32, 16) bytes.
+ * V: per head, token by token: dim values, or with Q8_0 blocks of a scale and 32 bytes. In bytes: */
+#define Q8_BYTES 34
+#define KV_ROW(type, n) ((type) == 0 ? (size_t)(n) * 4 : (type) == 1 ? (size_t)(n) * 2 : (size_t)((n) / 32) * Q8_BYTES)
+#define K_BLOCK(dim) (KV_ROW(KV_K, dim) * 16)
+#define K_HEAD(stride, dim) ((size_t)(stride) / 16 * K_BLOCK(dim))
+#define V_ROW(dim) KV_ROW(KV_V, dim)
 
 /* Rule 5 and rule 1: one work-group a row. h gets the normed row, hq/hd/hs its quantised form. flags: 1 norm has a bias. */
 __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1)))
@@ -92,33 +101,42 @@ void quantise(__global const float *x, __global act_t *q, __global float *d, __g
         quantise32(vload16(2 * k, x), vload16(2 * k + 1, x), q + 32 * k, d + k, s + k);
 }
 
+#if KV_K == 2 || KV_V == 2
+/* Rule 7, Q8_0: 32 elements, one a work-item, all of them in line: the scale (F16) and element lid. */
+static inline ushort quantise_line(__local const float *line, int lid, char *q)
+{
+    float amax = 0.0f, v;
+    ushort h;
+
+    for (int i = 0; i < 32; i++)
+        amax = fabs(line[i]) > amax ? fabs(line[i]) : amax;
+    h = num_to_f16(amax < 1e30f ? amax * (1.0f / 127.0f) : 0.0f);
+    *q = 0;
+    if ((h & 0x7c00u) == 0x7c00u || h == 0)
+        return 0;
+    v = line[lid] * num_recip1(num_from_f16(h));
+    v = v > 127.0f ? 127.0f : v < -127.0f ? -127.0f : v == v ? v : 0.0f;
+    *q = convert_char((v + 12582912.0f) - 12582912.0f);
+    return h;
+}
+#endif
+
 /* Rule 6 and the KV cache: one work-item an element of a head, heads in the order q, k, v. q is rotated and scaled in place of `q`
- * into `qr`. Cache of one layer: K as (kv_head, token / 16, d, token % 16), V as (kv_head, token, d). */
+ * into `qr`. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
-void rope(__global const float *q, __global const float *k, __global const float *v, __global float *qr, __global void *kc,
-                   __global void *vc, __global const float *cs, __global const float *sn, int heads, int kv_heads, int dim, int rot,
+void rope(__global const float *q, __global const float *k, __global const float *v, __global float *qr, __global uchar *kc,
+                   __global uchar *vc, __global const float *cs, __global const float *sn, int heads, int kv_heads, int dim, int rot,
                    int pos, int stride, float scale)
 {
     int d = get_global_id(0), head = get_global_id(1), row = get_global_id(2), half_rot = rot / 2, token = pos + row;
-    __global const float *in;
-    float y;
+    int is_v = head >= heads + kv_heads, h = is_v ? head - heads - kv_heads : head < heads ? head : head - heads;
+    __global const float *in = is_v ? v + ((size_t)row * kv_heads + h) * dim : head < heads ? q + ((size_t)row * heads + h) * dim
+                                                                                            : k + ((size_t)row * kv_heads + h) * dim;
+    float y = 0.0f;
 
-    if (d >= dim)
-        return;
-    if (head >= heads + kv_heads) {
-        head -= heads + kv_heads;
-        y = v[((size_t)row * kv_heads + head) * dim + d];
-        size_t at = ((size_t)head * stride + token) * dim + d;
-#if KV_V_F16
-        ((__global ushort *)vc)[at] = num_to_f16(y);
-#else
-        ((__global float *)vc)[at] = y;
-#endif
-        return;
-    }
-    in = head < heads ? q + ((size_t)row * heads + head) * dim : k + ((size_t)row * kv_heads + head - heads) * dim;
-    y = in[d];
-    if (d < rot) {
+    if (d < dim)
+        y = in[d];
+    if (!is_v && d < rot) {
         int i = d < half_rot ? d : d - half_rot;
         float c = cs[(size_t)token * half_rot + i], s = sn[(size_t)token * half_rot + i], x0 = in[i], x1 = in[i + half_rot];
 
@@ -132,37 +150,87 @@ void rope(__global const float *q, __global const float *k, __global const float
             y = fma(x1, c, t);
         }
     }
-    if (head < heads) {
+    kc += (size_t)h * K_HEAD(stride, dim) + (size_t)(token / 16) * K_BLOCK(dim);
+    vc += ((size_t)h * stride + token) * V_ROW(dim);
+#if KV_K == 2 || KV_V == 2
+    /* No work-item has left: some compilers get a return before a barrier wrong. */
+    __local float line[LINE];
+    int lid = get_local_id(0);
+    char code;
+
+    line[lid] = y;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    ushort block_scale = quantise_line(line, lid, &code);
+#endif
+    if (d >= dim)
+        return;
+    if (is_v) {
+#if KV_V == 2
+        vc += d / 32 * Q8_BYTES;
+        vc[2 + lid] = as_uchar(code);
+        if (lid == 0)
+            *(__global ushort *)vc = block_scale;
+#elif KV_V == 1
+        ((__global ushort *)vc)[d] = num_to_f16(y);
+#else
+        ((__global float *)vc)[d] = y;
+#endif
+    } else if (head < heads) {
         qr[((size_t)row * heads + head) * dim + d] = y * scale;
     } else {
-        size_t at = (size_t)(head - heads) * stride * dim + (size_t)(token / 16) * 16 * dim + (size_t)d * 16 + token % 16;
-#if KV_K_F16
-        ((__global ushort *)kc)[at] = num_to_f16(y);
+#if KV_K == 2
+        kc += d / 32 * (Q8_BYTES * 16);
+        kc[32 + lid * 16 + token % 16] = as_uchar(code);
+        if (lid == 0)
+            ((__global ushort *)kc)[token % 16] = block_scale;
+#elif KV_K == 1
+        ((__global ushort *)kc)[d * 16 + token % 16] = num_to_f16(y);
 #else
-        ((__global float *)kc)[at] = y;
+        ((__global float *)kc)[d * 16 + token % 16] = y;
 #endif
     }
 }
 
-#if KV_K_F16
-#define K_AT(i) vload_half(i, (__global const half *)kc)
-#define K_AT16(i) vload_half16(0, (__global const half *)kc + (i))
+/* Dimensions d of 16 keys, or of the key in lane `lane`, kc at their block; KEY_SCALE first wherever a block of 32 dimensions begins.
+ * Values d .. d+7 of a token, vc at its row. */
+#if KV_K == 2
+#define KEY_SCALE(d, begin) if ((d) % 32 == 0 || (d) == (begin)) key_scale = KEY_SCALES
+#define KEYS_AT (kc + d / 32 * (Q8_BYTES * 16))
+#if WIDE
+#define KEY_SCALES vload_half16(0, (__global const half *)KEYS_AT)
+#define KEY (convert_float16(vload16(d % 32, (__global const char *)KEYS_AT + 32)) * key_scale)
 #else
-#define K_AT(i) ((__global const float *)kc)[i]
-#define K_AT16(i) vload16(0, (__global const float *)kc + (i))
+#define KEY_SCALES vload_half(lane, (__global const half *)KEYS_AT)
+#define KEY (convert_float(((__global const char *)KEYS_AT)[32 + d % 32 * 16 + lane]) * key_scale)
 #endif
-#if KV_V_F16
-#define V_AT(i) vload_half(i, (__global const half *)vc)
-#define V_AT8(i) vload_half8(0, (__global const half *)vc + (i))
 #else
-#define V_AT(i) ((__global const float *)vc)[i]
-#define V_AT8(i) vload8(0, (__global const float *)vc + (i))
+#define KEY_SCALE(d, begin)
+#if KV_K == 1 && WIDE
+#define KEY vload_half16(d, (__global const half *)kc)
+#elif KV_K == 1
+#define KEY vload_half(d * 16 + lane, (__global const half *)kc)
+#elif WIDE
+#define KEY vload16(d, (__global const float *)kc)
+#else
+#define KEY ((__global const float *)kc)[d * 16 + lane]
+#endif
+#endif
+#if KV_V == 2
+#define VALUE_BLOCK(p) ((p) + d / 32 * Q8_BYTES)
+#define VALUE(p) (convert_float(((__global const char *)VALUE_BLOCK(p))[2 + d % 32]) * vload_half(0, (__global const half *)VALUE_BLOCK(p)))
+#define VALUE8(p) (convert_float8(vload8(0, (__global const char *)VALUE_BLOCK(p) + 2 + d % 32)) * (float8)(vload_half(0, (__global const half *)VALUE_BLOCK(p))))
+#elif KV_V == 1
+#define VALUE(p) vload_half(d, (__global const half *)(p))
+#define VALUE8(p) vload_half8(0, (__global const half *)(p) + d)
+#else
+#define VALUE(p) ((__global const float *)(p))[d]
+#define VALUE8(p) vload8(0, (__global const float *)(p) + d)
 #endif
 
 /* Rule 7, one chunk of one head of one row: part (row, head, chunk) gets dim values, then the chunk's maximum and sum.
  * Groups: (chunk from first_chunk, head, row from row0). */
 __kernel __attribute__((reqd_work_group_size(ATTENTION_ITEMS, 1, 1)))
-void attend(__global const float *qr, __global const void *kc, __global const void *vc, __global float *part, int heads, int kv_heads,
+void attend(__global const float *qr, __global const uchar *keys, __global const uchar *values, __global float *part, int heads, int kv_heads,
             int dim, int pos, int row0, int window, int stride, int first_chunk, int n_chunks)
 {
     int chunk = first_chunk + get_group_id(0), head = get_group_id(1), row = get_group_id(2), token = pos + row0 + row;
@@ -172,7 +240,8 @@ void attend(__global const float *qr, __global const void *kc, __global const vo
     end = min(end, base + CHUNK);
     qr += ((size_t)(row0 + row) * heads + head) * dim;
     part += (((size_t)row * heads + head) * n_chunks + get_group_id(0)) * (dim + 2);
-    size_t kv = (size_t)(head / (heads / kv_heads)) * stride * dim;
+    keys += (size_t)(head / (heads / kv_heads)) * K_HEAD(stride, dim);
+    values += (size_t)(head / (heads / kv_heads)) * stride * V_ROW(dim);
 #if WIDE
     if (begin >= end)
         return;
@@ -182,14 +251,19 @@ void attend(__global const float *qr, __global const void *kc, __global const vo
     int from = begin / 16, to = (end + 15) / 16;
 
     for (int t = from; t < to; t++) {
-        size_t at = kv + (size_t)t * 16 * dim;
+        __global const uchar *kc = keys + (size_t)t * K_BLOCK(dim);
         float16 sum[4], s;
+#if KV_K == 2
+        float16 key_scale;
+#endif
 
         for (int i = 0; i < 4; i++) {
             float16 acc = (float16)(0.0f);
 
-            for (int d = i * dim / 4; d < (i + 1) * dim / 4; d++)
-                acc = fma((float16)(qr[d]), K_AT16(at + (size_t)d * 16), acc);
+            for (int d = i * dim / 4; d < (i + 1) * dim / 4; d++) {
+                KEY_SCALE(d, i * dim / 4);
+                acc = fma((float16)(qr[d]), KEY, acc);
+            }
             sum[i] = acc;
         }
         s = (sum[0] + sum[1]) + (sum[2] + sum[3]);
@@ -209,7 +283,7 @@ void attend(__global const float *qr, __global const void *kc, __global const vo
         float8 acc = (float8)(0.0f);
 
         for (int t = begin; t < end; t++)
-            acc = fma((float8)(p[t - base]), V_AT8(kv + (size_t)t * dim + d), acc);
+            acc = fma((float8)(p[t - base]), VALUE8(values + (size_t)t * V_ROW(dim)), acc);
         vstore8(acc, 0, part + d);
     }
     part[dim] = m;
@@ -224,13 +298,19 @@ void attend(__global const float *qr, __global const void *kc, __global const vo
         float s = -INFINITY, sum[4];
 
         if (t >= begin && t < end) {
-            size_t at = kv + (size_t)(t / 16) * 16 * dim + t % 16;
+            __global const uchar *kc = keys + (size_t)(t / 16) * K_BLOCK(dim);
+            int lane = t % 16;
+#if KV_K == 2
+            float key_scale;
+#endif
 
             for (int i = 0; i < 4; i++) {
                 float acc = 0.0f;
 
-                for (int d = i * dim / 4; d < (i + 1) * dim / 4; d++)
-                    acc = fma(qr[d], K_AT(at + (size_t)d * 16), acc);
+                for (int d = i * dim / 4; d < (i + 1) * dim / 4; d++) {
+                    KEY_SCALE(d, i * dim / 4);
+                    acc = fma(qr[d], KEY, acc);
+                }
                 sum[i] = acc;
             }
             s = (sum[0] + sum[1]) + (sum[2] + sum[3]);
@@ -260,7 +340,7 @@ void attend(__global const float *qr, __global const void *kc, __global const vo
         float acc = 0.0f;
 
         for (int t = begin; t < end; t++)
-            acc = fma(p[t - base], V_AT(kv + (size_t)t * dim + d), acc);
+            acc = fma(p[t - base], VALUE(values + (size_t)t * V_ROW(dim)), acc);
         part[d] = acc;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -448,33 +528,47 @@ void combine(__global const float *out, __global const float *weights, __global 
     x[i] = x[i] + acc;
 }
 
-/* KV rows in the exchange layout (per token: K of all heads, then V) to and from the cache: one work-item an element of a token.
- * Sizes in elements; write: 1 into the cache. */
+/* KV rows in the exchange layout (per token: K of all heads, then V, each head a row of dim values or of Q8_0 blocks) to and from the
+ * cache: one work-item an element of a token; of a Q8_0 block the first moves the scale too. write: 1 into the cache. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
-void kv_copy(__global void *kc, __global void *vc, __global uchar *rows, int kv_heads, int dim, int pos, int count, int stride,
+void kv_copy(__global uchar *kc, __global uchar *vc, __global uchar *rows, int kv_heads, int dim, int pos, int count, int stride,
                       int write)
 {
     int i = get_global_id(0), token = get_global_id(1), n = kv_heads * dim;
 
     if (i >= 2 * n || token >= count)
         return;
-    int is_v = i >= n, e = is_v ? i - n : i, head = e / dim, d = e % dim, t = pos + token;
-    size_t at = is_v ? ((size_t)head * stride + t) * dim + d
-                     : (size_t)head * stride * dim + (size_t)(t / 16) * 16 * dim + (size_t)d * 16 + t % 16;
-    size_t ks = KV_K_F16 ? 2 : 4, vs = KV_V_F16 ? 2 : 4, byte = (size_t)token * n * (ks + vs) + (is_v ? n * ks + e * vs : e * ks);
-    int two = is_v ? KV_V_F16 : KV_K_F16;
-    __global void *cache = is_v ? vc : kc;
+    int is_v = i >= n, e = is_v ? i - n : i, head = e / dim, d = e % dim, t = pos + token, type = is_v ? KV_V : KV_K;
+    __global uchar *row = rows + (size_t)token * (KV_ROW(KV_K, n) + KV_ROW(KV_V, n)) + (is_v ? KV_ROW(KV_K, n) : 0) + KV_ROW(type, e);
+    __global uchar *cache = is_v ? vc + ((size_t)head * stride + t) * V_ROW(dim) : kc + (size_t)head * K_HEAD(stride, dim) + (size_t)(t / 16) * K_BLOCK(dim);
 
-    if (two) {
+    if (type == 2) {             /* KV_ROW of the element is that of its block */
+        __global ushort *scale = (__global ushort *)(is_v ? cache + d / 32 * Q8_BYTES : cache + d / 32 * (Q8_BYTES * 16) + 2 * (t % 16));
+        __global uchar *code = is_v ? (__global uchar *)scale + 2 + d % 32 : cache + d / 32 * (Q8_BYTES * 16) + 32 + d % 32 * 16 + t % 16;
+
+        if (write) {
+            *code = row[2 + d % 32];
+            if (d % 32 == 0)
+                *scale = *(__global ushort *)row;
+        } else {
+            row[2 + d % 32] = *code;
+            if (d % 32 == 0)
+                *(__global ushort *)row = *scale;
+        }
+    } else if (type == 1) {
+        __global ushort *at = (__global ushort *)cache + (is_v ? d : d * 16 + t % 16);
+
         if (write)
-            ((__global ushort *)cache)[at] = *(__global ushort *)(rows + byte);
+            *at = *(__global ushort *)row;
         else
-            *(__global ushort *)(rows + byte) = ((__global ushort *)cache)[at];
+            *(__global ushort *)row = *at;
     } else {
+        __global uint *at = (__global uint *)cache + (is_v ? d : d * 16 + t % 16);
+
         if (write)
-            ((__global uint *)cache)[at] = *(__global uint *)(rows + byte);
+            *at = *(__global uint *)row;
         else
-            *(__global uint *)(rows + byte) = ((__global uint *)cache)[at];
+            *(__global uint *)row = *at;
     }
 }
 

@@ -1,42 +1,44 @@
-/* Quantised matrices against quantised rows, to the bit (rules 1, 2 and 8 of engine/device/numerics.h).
+/* Quantised matrices against quantised rows, to the bit (rules 1, 2 and 8 of engine/device/numerics.h). The formats: formats.cl.
  *
- * Layout: engine/model/matrix.h. Sums inside a block are exact integers, computed in whichever arithmetic the device does best.
+ * Sums inside a block are exact integers, computed in whichever arithmetic the device does best.
  * Work: WIDE: one work-item a group of WIDTH rows. Otherwise one work-item a row; where there is one token, four work-items a row, one
  * for each quarter. Reads of weights are coalesced either way: neighbouring work-items read neighbouring words.
- * Defined by the host beyond common.cl: WIDTH (rows interleaved, 8 or 16), Q4_0 (0: Q8_0), TOKENS (tokens of a tile: 1 or more). */
-#if Q4_0
-#define WORDS 4
-#define ZERO 8.0f
+ * Defined by the host beyond formats.cl: TOKENS (tokens of a tile: 1 or more). */
+#if DOT8
+typedef int sum_t;
+#define SUM_TO_VEC(s) ((vec)((float)(s)))
 #else
-#define WORDS 8
-#define ZERO 128.0f
+typedef vec sum_t;
+#define SUM_TO_VEC(s) (s)
 #endif
-#define BLOCK_BYTES (WIDTH * (2 + 4 * WORDS))
 
-#if WIDE
-#if WIDTH == 16
-typedef float16 vec;
-typedef uint16 uvec;
-#define LOAD_WORDS(p, k) vload16(k, (__global const uint *)(p))
-#define LOAD_SCALES(p) vload_half16(0, (__global const half *)(p))
-#define TO_FLOAT(u) convert_float16(as_int16(u))
-#define SILU num_silu16
+/* s[t] += the four products of a word of codes with columns at .. at+3 of every token. */
+static inline void add_word(sum_t *s, uvec word, __global const act_t *const *a, size_t at)
+{
+#if DOT8
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++)
+        s[t] += dot_4x8packed_ss_int(word, *(__global const uint *)(a[t] + at));
+#elif WIDE
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        vec u = CODE(word >> (uvec)(8u * j) & WORD(255));
+
+#pragma unroll
+        for (int t = 0; t < TOKENS; t++)
+            s[t] = fma(u, (vec)(a[t][at + j]), s[t]);
+    }
 #else
-typedef float8 vec;
-typedef uint8 uvec;
-#define LOAD_WORDS(p, k) vload8(k, (__global const uint *)(p))
-#define LOAD_SCALES(p) vload_half8(0, (__global const half *)(p))
-#define TO_FLOAT(u) convert_float8(as_int8(u))
-#define SILU num_silu8
+    vec u0 = CODE(word & 255u), u1 = CODE(word >> 8 & 255u), u2 = CODE(word >> 16 & 255u), u3 = CODE(word >> 24);
+
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++) {
+        float4 x = vload4(0, a[t] + at);
+
+        s[t] = fma(u3, x.s3, fma(u2, x.s2, fma(u1, x.s1, fma(u0, x.s0, s[t]))));
+    }
 #endif
-#else
-typedef float vec;
-typedef uint uvec;
-#define LOAD_WORDS(p, k) ((__global const uint *)(p))[(k) * WIDTH + lane]
-#define LOAD_SCALES(p) vload_half(lane, (__global const half *)(p))
-#define TO_FLOAT(u) convert_float(as_int(u))
-#define SILU num_silu1
-#endif
+}
 
 /* Blocks begin .. end-1 of WIDTH rows (or of row `lane`) against TOKENS rows of activations: one quarter, summed upwards. */
 static inline void quarter(__global const uchar *w, int begin, int end, __global const act_t *const *a, __global const float *const *ad,
@@ -48,66 +50,47 @@ static inline void quarter(__global const uchar *w, int begin, int end, __global
     for (int t = 0; t < TOKENS; t++)
         acc[t] = (vec)(0.0f);
     for (int b = begin; b < end; b++) {
-        __global const uchar *p = w + (size_t)b * BLOCK_BYTES;
-        vec scale = LOAD_SCALES(p), s[TOKENS];
+        __global const uchar *head = w + (size_t)(b / PER) * (UNIT * WIDTH), *block = head + (HEAD + b % PER * BLOCK) * WIDTH;
+        vec scale = block_scale(head, b % PER, lane);
+        sum_t s[TOKENS];
+#if HALVES
+        sum_t second[TOKENS];
+        vec f0, f1;
 
-        p += 2 * WIDTH;
-#if DOT8
-        int sum[TOKENS];
-
+        half_scales(head, b % PER, lane, &f0, &f1);
 #pragma unroll
         for (int t = 0; t < TOKENS; t++)
-            sum[t] = 0;
-#pragma unroll
-        for (int k = 0; k < WORDS; k++) {
-            uint word = LOAD_WORDS(p, k);
-
-#pragma unroll
-            for (int t = 0; t < TOKENS; t++) {
-                __global const uint *q = (__global const uint *)(a[t] + (size_t)b * 32);
-#if Q4_0
-                sum[t] += dot_4x8packed_us_int(word & 0x0f0f0f0fu, q[k]) + dot_4x8packed_us_int((word >> 4) & 0x0f0f0f0fu, q[4 + k]);
+            second[t] = (sum_t)(0);
 #else
-                sum[t] += dot_4x8packed_us_int(word, q[k]);
+#define second s
 #endif
-            }
-        }
 #pragma unroll
         for (int t = 0; t < TOKENS; t++)
-            s[t] = (vec)((float)sum[t]);
-#else
+            s[t] = (sum_t)(0);
 #pragma unroll
-        for (int t = 0; t < TOKENS; t++)
-            s[t] = (vec)(0.0f);
-#pragma unroll
-        for (int k = 0; k < WORDS; k++) {
-            uvec word = LOAD_WORDS(p, k);
+        for (int k = 0; k < 4; k++) {
+            uvec lo, hi;
 
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-#if Q4_0
-                vec lo = TO_FLOAT((word >> (uvec)(8u * j)) & (uvec)(15u)), hi = TO_FLOAT((word >> (uvec)(8u * j + 4u)) & (uvec)(15u));
-
-#pragma unroll
-                for (int t = 0; t < TOKENS; t++)
-                    s[t] = fma(lo, (vec)(a[t][b * 32 + 4 * k + j]), s[t]);
-#pragma unroll
-                for (int t = 0; t < TOKENS; t++)
-                    s[t] = fma(hi, (vec)(a[t][b * 32 + 16 + 4 * k + j]), s[t]);
-#else
-                vec u = TO_FLOAT((word >> (uvec)(8u * j)) & (uvec)(255u));
-
-#pragma unroll
-                for (int t = 0; t < TOKENS; t++)
-                    s[t] = fma(u, (vec)(a[t][b * 32 + 4 * k + j]), s[t]);
-#endif
-            }
+            block_words(block, k, lane, &lo, &hi);
+            add_word(s, lo, a, (size_t)b * 32 + 4 * k);
+            add_word(second, hi, a, (size_t)b * 32 + 16 + 4 * k);
         }
+#if MIN
+        vec least = block_min(head, b % PER, lane);
 #endif
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
-            s[t] = fma((vec)(-ZERO), (vec)(as[t][b]), s[t]);
-            acc[t] = fma(s[t], scale * (vec)(ad[t][b]), acc[t]);
+            vec sum = SUM_TO_VEC(s[t]);
+
+#if HALVES
+            sum = fma(f0, sum, f1 * SUM_TO_VEC(second[t]));
+#elif FORMAT != Q4_1 && FORMAT != Q5_1 && FORMAT != Q4_K && FORMAT != Q5_K
+            sum = fma((vec)(-ZERO), (vec)(as[t][b]), sum);
+#endif
+            acc[t] = fma(sum, scale * (vec)(ad[t][b]), acc[t]);
+#if MIN
+            acc[t] = fma((vec)(as[t][b]), least * (vec)(ad[t][b]), acc[t]);
+#endif
         }
     }
 #pragma unroll
@@ -202,7 +185,7 @@ void matmul(__global const act_t *a, __global const float *ad, __global const fl
         w = w1, b = b1, y = y1, rows = rows1;
         flags = (flags & 8) | (flags >> 9 & 1);
     }
-    w += (size_t)group * n * BLOCK_BYTES;
+    w += (size_t)group * GROUP_BYTES(n);
 #pragma unroll
     for (int t = 0; t < TOKENS; t++) {
         size_t token = min(tile * TOKENS + t, tokens - 1);
@@ -272,7 +255,7 @@ void gate_up(__global const act_t *a, __global const float *ad, __global const f
     __global const uchar *wg = CHOOSE(what.z, g), *wu = CHOOSE(what.z, u);
     __global const act_t *pa[TOKENS];
     __global const float *pd[TOKENS], *ps[TOKENS];
-    size_t at = (size_t)group * (32 / WIDTH) * n * BLOCK_BYTES;
+    size_t at = (size_t)group * (32 / WIDTH) * GROUP_BYTES(n);
 
 #if WIDE
     if (what.y == 0)
@@ -290,7 +273,7 @@ void gate_up(__global const act_t *a, __global const float *ad, __global const f
 #if WIDE
     vec h[TOKENS][32 / WIDTH], gate[TOKENS], up[TOKENS];
 
-    for (int i = 0; i < 32 / WIDTH; i++, at += (size_t)n * BLOCK_BYTES) {
+    for (int i = 0; i < 32 / WIDTH; i++, at += GROUP_BYTES(n)) {
         dot_rows(wg + at, n, pa, pd, ps, 0, gate);
         dot_rows(wu + at, n, pa, pd, ps, 0, up);
         for (int t = 0; t < TOKENS; t++)
@@ -308,7 +291,7 @@ void gate_up(__global const act_t *a, __global const float *ad, __global const f
     int x = get_local_id(0), lane = x % WIDTH, y = get_local_id(1);
     vec gate[TOKENS], up[TOKENS];
 
-    at += (size_t)(x / WIDTH) * n * BLOCK_BYTES;
+    at += (size_t)(x / WIDTH) * GROUP_BYTES(n);
 #if TOKENS == 1
     __local float part[2][4][32], h[1][1][32];
     int begin = (int)((long)y * n / 4), end = (int)((long)(y + 1) * n / 4);
@@ -350,7 +333,7 @@ void down(__global const act_t *m, __global const float *md, __global const floa
 {
     int group = MATMUL_GROUP, tile = first_tile + MATMUL_TILE, lane = get_local_id(0), n = ffn / 32;
     int4 what = tile < end_tile ? tiles[tile] : (int4)(0, 0, 0, 0);
-    __global const uchar *w = CHOOSE(what.z, d) + (size_t)group * n * BLOCK_BYTES;
+    __global const uchar *w = CHOOSE(what.z, d) + (size_t)group * GROUP_BYTES(n);
     __global const act_t *pa[TOKENS];
     __global const float *pd[TOKENS], *ps[TOKENS];
     vec v[TOKENS];

@@ -1,0 +1,201 @@
+/* How quantised weights lie in memory and what their codes mean; quant.cl multiplies them. Layouts: engine/model/matrix.h for Q8_0 and Q4_0,
+ * engine/device/cpu/formats.h for the rest: units of PER blocks of 32 columns, each unit a head and then the blocks, WIDTH rows interleaved.
+ * Every block becomes eight words of codes: words 0..3 (elements 0..15) and 4..7 (elements 16..31), four bytes a word.
+ * Defined by the host beyond common.cl: WIDTH (rows interleaved, 8 or 16), FORMAT (one of the numbers here). */
+#define Q8_0 1
+#define Q4_0 2
+#define Q4_1 3
+#define Q5_0 4
+#define Q5_1 5
+#define IQ4_NL 6
+#define Q4_K 7
+#define Q5_K 8
+#define Q6_K 9
+
+/* PER: blocks of a unit. HEAD, BLOCK: bytes of the head and of a block, per row. PAYLOAD: where the nibbles begin in a block.
+ * ZERO: what the codes stand above their values. HIGH: fifth bits; MIN: a minimum a block; SCALES: 6-bit scales and minima a block;
+ * HALVES: a scale for each 16 columns. */
+#if FORMAT >= Q4_K
+#define PER 8
+#else
+#define PER 1
+#endif
+#define HIGH (FORMAT == Q5_0 || FORMAT == Q5_1 || FORMAT == Q5_K)
+#define MIN (FORMAT == Q4_1 || FORMAT == Q5_1 || FORMAT == Q4_K || FORMAT == Q5_K)
+#define SCALES (FORMAT == Q4_K || FORMAT == Q5_K)
+#define HALVES (FORMAT == Q6_K)
+#if HALVES
+#define HEAD 18
+#define BLOCK 24
+#else
+#define HEAD (SCALES ? 16 : MIN ? 4 : 2)
+#define BLOCK (FORMAT == Q8_0 ? 32 : HIGH ? 20 : 16)
+#endif
+#define PAYLOAD (FORMAT == Q8_0 ? 0 : BLOCK - 16)
+#define UNIT (HEAD + PER * BLOCK)
+/* Of one row group with n blocks a row. */
+#define GROUP_BYTES(n) ((size_t)((n) / PER) * (UNIT * WIDTH))
+
+#if WIDE
+#if WIDTH == 16
+typedef float16 vec;
+typedef uint16 uvec;
+#define LOAD_WORDS(p, k) vload16(k, (__global const uint *)(p))
+#define LOAD_SCALES(p) vload_half16(0, (__global const half *)(p))
+#define TO_FLOAT(u) convert_float16(as_int16(u))
+#define AS_FLOAT(u) as_float16(u)
+#define SIGNED(u) convert_float16(as_int16(u) >> 24)
+#define SILU num_silu16
+#else
+typedef float8 vec;
+typedef uint8 uvec;
+#define LOAD_WORDS(p, k) vload8(k, (__global const uint *)(p))
+#define LOAD_SCALES(p) vload_half8(0, (__global const half *)(p))
+#define TO_FLOAT(u) convert_float8(as_int8(u))
+#define AS_FLOAT(u) as_float8(u)
+#define SIGNED(u) convert_float8(as_int8(u) >> 24)
+#define SILU num_silu8
+#endif
+#else
+typedef float vec;
+typedef uint uvec;
+#define LOAD_WORDS(p, k) ((__global const uint *)(p))[(k) * WIDTH + lane]
+#define LOAD_SCALES(p) vload_half(lane, (__global const half *)(p))
+#define TO_FLOAT(u) convert_float(as_int(u))
+#define AS_FLOAT(u) as_float(u)
+#define SIGNED(u) convert_float(as_int(u) >> 24)
+#define SILU num_silu1
+#endif
+#define WORD(x) (uvec)(x##u)
+
+/* The integer dot product wants bytes with a sign; elsewhere codes are unsigned and ZERO is taken off once a block. */
+#if FORMAT == Q8_0 || FORMAT == IQ4_NL
+#define ZERO (DOT8 ? 0.0f : 128.0f)
+#elif FORMAT == Q4_0
+#define ZERO 8.0f
+#elif FORMAT == Q5_0
+#define ZERO 16.0f
+#else
+#define ZERO 0.0f
+#endif
+/* One code (a byte) as a float: 2^23 + code is exact, and so is what is left when 2^23 + 32 is taken away. */
+#if HALVES
+#define CODE(u) (AS_FLOAT((u) | WORD(0x4b000000)) - (vec)(8388640.0f))
+#else
+#define CODE(u) TO_FLOAT(u)
+#endif
+
+/* Scale and minimum of block j of a unit. */
+static inline vec block_scale(__global const uchar *head, int j, int lane)
+{
+    vec d = LOAD_SCALES(head);
+#if SCALES
+    __global const uchar *f = head + 4 * WIDTH;
+
+    if (j < 4)
+        return d * TO_FLOAT(LOAD_WORDS(f, 0) >> (uvec)(8 * j) & WORD(63));
+    j = 8 * (j - 4);
+    d = d * TO_FLOAT((LOAD_WORDS(f, 2) >> (uvec)(j) & WORD(15)) | (LOAD_WORDS(f, 0) >> (uvec)(j + 6) & WORD(3)) << WORD(4));
+#endif
+    return d;
+}
+
+#if MIN
+static inline vec block_min(__global const uchar *head, int j, int lane)
+{
+    vec m = LOAD_SCALES(head + 2 * WIDTH);
+#if SCALES
+    __global const uchar *f = head + 4 * WIDTH;
+
+    if (j < 4)
+        return -(m * TO_FLOAT(LOAD_WORDS(f, 1) >> (uvec)(8 * j) & WORD(63)));
+    j = 8 * (j - 4);
+    m = -(m * TO_FLOAT((LOAD_WORDS(f, 2) >> (uvec)(j + 4) & WORD(15)) | (LOAD_WORDS(f, 1) >> (uvec)(j + 6) & WORD(3)) << WORD(4)));
+#endif
+    return m;
+}
+#endif
+
+#if HALVES
+/* The 8-bit scales of the two halves of block j. */
+static inline void half_scales(__global const uchar *head, int j, int lane, vec *first, vec *second)
+{
+    uvec w = LOAD_WORDS(head + 2 * WIDTH, j / 2) >> (uvec)(j % 2 * 16);
+
+    *first = SIGNED(w << WORD(24));
+    *second = SIGNED(w << WORD(16));
+}
+#endif
+
+#if HIGH
+/* Fifth bits of word k, as bit 4 of its four bytes. */
+static inline uvec high_bits(__global const uchar *block, int k, int lane)
+{
+    uvec bits;
+#if WIDE && WIDTH == 16
+    uint8 two = convert_uint8(vload8(k, block));
+
+    bits.even = two & (uint8)(15u);
+    bits.odd = two >> (uint8)(4u);
+#elif WIDE
+    uint4 two = convert_uint4(vload4(k, block));
+
+    bits.even = two & (uint4)(15u);
+    bits.odd = two >> (uint4)(4u);
+#else
+    bits = (uint)block[k * (WIDTH / 2) + lane / 2] >> lane % 2 * 4 & 15u;
+#endif
+    return (bits * WORD(0x00204081) & WORD(0x01010101)) << WORD(4);
+}
+#endif
+
+#if FORMAT == IQ4_NL
+/* The format's sixteen values, plus 128, four a word. */
+static inline uvec iq4(uvec c)
+{
+    const uvec t0 = WORD(0x3f2d1801), t1 = WORD(0x766a5d4f), t2 = WORD(0xa6998d81), t3 = WORD(0xf1d9c5b5);
+    uvec m2 = (uvec)(0u) - (c >> WORD(2) & WORD(1)), m3 = (uvec)(0u) - (c >> WORD(3) & WORD(1));
+    uvec low = t0 ^ ((t0 ^ t1) & m2), high = t2 ^ ((t2 ^ t3) & m2);
+
+    return (low ^ ((low ^ high) & m3)) >> ((c & WORD(3)) << WORD(3)) & WORD(255);
+}
+
+static inline uvec iq4_word(uvec w)
+{
+    return iq4(w & WORD(15)) | iq4(w >> WORD(8) & WORD(15)) << WORD(8) | iq4(w >> WORD(16) & WORD(15)) << WORD(16) |
+           iq4(w >> WORD(24) & WORD(15)) << WORD(24);
+}
+#endif
+
+/* Words k and 4 + k of a block (k = 0..3): elements 4k .. and 16 + 4k .. */
+static inline void block_words(__global const uchar *block, int k, int lane, uvec *lo, uvec *hi)
+{
+#if FORMAT == Q8_0
+    *lo = LOAD_WORDS(block, k);
+    *hi = LOAD_WORDS(block, 4 + k);
+#else
+    uvec w = LOAD_WORDS(block + PAYLOAD * WIDTH, k);
+
+    *lo = w & WORD(0x0f0f0f0f);
+    *hi = w >> WORD(4) & WORD(0x0f0f0f0f);
+#endif
+#if HIGH
+    *lo = *lo | high_bits(block, k, lane);
+    *hi = *hi | high_bits(block, 4 + k, lane);
+#elif HALVES
+    *lo = *lo | (LOAD_WORDS(block, 0) >> (uvec)(2 * k) & WORD(0x03030303)) << WORD(4);
+    *hi = *hi | (LOAD_WORDS(block, 1) >> (uvec)(2 * k) & WORD(0x03030303)) << WORD(4);
+#elif FORMAT == IQ4_NL
+    *lo = iq4_word(*lo);
+    *hi = iq4_word(*hi);
+#endif
+#if DOT8 && (FORMAT == Q8_0 || FORMAT == IQ4_NL)
+    *lo = *lo ^ 0x80808080u;
+    *hi = *hi ^ 0x80808080u;
+#elif DOT8 && HALVES             /* code - 32, the sign spread over the two highest bits */
+    *lo = *lo ^ 0x20202020u;
+    *hi = *hi ^ 0x20202020u;
+    *lo = *lo | (*lo & 0x20202020u) << 1 | (*lo & 0x20202020u) << 2;
+    *hi = *hi | (*hi & 0x20202020u) << 1 | (*hi & 0x20202020u) << 2;
+#endif
+}
