@@ -10,7 +10,6 @@
 #include "app/plot.h"
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"
-#include "engine/device/cpu/microbench.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +17,6 @@
 #include <unistd.h>
 
 #define MEMBW_MS 60
-#define MICRO_MAX 200
 
 /* Everything that is freed at the end. */
 struct run {
@@ -29,195 +27,6 @@ struct run {
     size_t n_results;
     int context;
 };
-
-/* ---- arms ---- */
-
-static int arm_option(struct bench_arm *a, enum option_id id, const char *value, const char *flag, struct error *e)
-{
-    size_t n = strlen(a->label);
-
-    snprintf(a->label + n, sizeof a->label - n, "%s%s %s", n ? " " : "", flag, value);
-    return options_set(&a->o, &option_table[id], value, ORIGIN_CHAT, flag, e);      /* strongest: it is what this arm is about */
-}
-
-static int arm_words(struct bench_arm *a, char **words, struct error *e)
-{
-    char *argv[66] = {(char *)"--arms"};
-    size_t n = strlen(a->label);
-    int argc = 1, rc;
-
-    for (; words[argc - 1] && argc < 65; argc++) {
-        argv[argc] = words[argc - 1];
-        snprintf(a->label + n, sizeof a->label - n, "%s%s", n ? " " : "", words[argc - 1]);
-        n = strlen(a->label);
-    }
-    rc = options_parse(&a->o, argc, argv, e);
-    return rc < 0 ? error_prefix(e, "--arms") : 0;
-}
-
-/* A dimension of llama-bench's matrix: values of one option. */
-struct dimension {
-    enum option_id id;
-    const char *flag;
-    const struct option_list *list;
-    bool numbers;
-};
-
-static int dimension_values(const struct dimension *d, char (**values)[16], size_t *n, struct error *e)
-{
-    int *numbers = NULL, rc = 0;
-
-    *n = 0;
-    *values = NULL;
-    if (!d->list->n)
-        return 0;
-    if (d->numbers) {
-        rc = bench_numbers(d->list, d->flag, &numbers, n, e);
-        *values = rc == 0 ? mem_alloc(*n, sizeof **values) : NULL;
-        for (size_t i = 0; i < *n && *values; i++)
-            snprintf((*values)[i], 16, "%d", numbers[i]);
-        mem_free(numbers);
-    } else {
-        for (size_t i = 0; i < d->list->n; i++)
-            for (const char *p = d->list->items[i]; *p; p += strcspn(p, ","), p += *p == ',')
-                ++*n;
-        *values = mem_alloc(*n ? *n : 1, sizeof **values);
-        *n = 0;
-        for (size_t i = 0; i < d->list->n && *values; i++)
-            for (const char *p = d->list->items[i]; *p; p += strcspn(p, ","), p += *p == ',')
-                snprintf((*values)[(*n)++], 16, "%.*s", (int)strcspn(p, ","), p);
-    }
-    if (rc == 0 && !*values)
-        rc = error_set(e, ERR_MEMORY, "out of memory for %s", d->flag);
-    return rc;
-}
-
-/* Multiplies the arms there are by the values of a dimension. */
-static int multiply_arms(struct bench *b, const struct dimension *d, struct error *e)
-{
-    char (*values)[16];
-    size_t n, old = b->n_arms;
-    struct bench_arm *more;
-    int rc = dimension_values(d, &values, &n, e);
-
-    if (rc < 0 || n == 0)
-        return rc;
-    more = mem_alloc(old * n, sizeof *more);
-    if (!more)
-        rc = error_set(e, ERR_MEMORY, "out of memory for %zu arms", old * n);
-    for (size_t i = 0; i < old * n && rc == 0; i++) {
-        struct bench_arm *from = &b->arms[i / n];
-
-        rc = bench_options_copy(&more[i].o, &from->o, e);
-        if (rc < 0)
-            break;
-        memcpy(more[i].label, from->label, sizeof from->label);
-        if (n > 1)
-            rc = arm_option(&more[i], d->id, values[i % n], d->flag, e);
-        else
-            rc = options_set(&more[i].o, &option_table[d->id], values[0], ORIGIN_CHAT, d->flag, e);
-    }
-    mem_free(values);
-    if (rc < 0) {
-        for (size_t i = 0; more && i < old * n; i++)
-            if (more[i].label[0] || more[i].o.model)
-                options_release(&more[i].o);
-        mem_free(more);
-        return rc;
-    }
-    for (size_t i = 0; i < old; i++)
-        options_release(&b->arms[i].o);
-    mem_free(b->arms);
-    b->arms = more;
-    b->n_arms = old * n;
-    return 0;
-}
-
-static int make_arms(struct bench *b, const struct options *o, struct error *e)
-{
-    const struct dimension dimensions[] = {
-        {OPTION_ID_threads, "-t", &o->bench_threads, true}, {OPTION_ID_ubatch_size, "-ub", &o->bench_ubatch, true},
-        {OPTION_ID_cache_type_k, "-ctk", &o->bench_ctk, false}, {OPTION_ID_cache_type_v, "-ctv", &o->bench_ctv, false},
-    };
-    char ***words = NULL;
-    size_t n = 1;
-    int rc = 0;
-
-    if (o->arms && (rc = bench_arms(o->arms, &words, &n, e)) < 0)
-        return rc;
-    b->arms = mem_alloc(n, sizeof *b->arms);
-    if (!b->arms)
-        rc = error_set(e, ERR_MEMORY, "out of memory for the arms");
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        rc = bench_options_copy(&b->arms[i].o, o, e);
-        if (rc == 0) {
-            b->n_arms = i + 1;
-            rc = words ? arm_words(&b->arms[i], words[i], e) : 0;
-        }
-    }
-    mem_free(words);
-    for (size_t i = 0; i < sizeof dimensions / sizeof *dimensions && rc == 0; i++)
-        rc = multiply_arms(b, &dimensions[i], e);
-    return rc;
-}
-
-/* The same engine serves two arms when they differ in nothing but the placement. */
-static bool same_engine(const struct options *a, const struct options *b)
-{
-    char x[4096], y[4096];
-
-    for (int i = 0; i < OPTION_COUNT; i++) {
-        if (i == OPTION_ID_place)
-            continue;
-        option_value(a, &option_table[i], x, sizeof x);
-        option_value(b, &option_table[i], y, sizeof y);
-        if (strcmp(x, y) != 0)
-            return false;
-    }
-    return true;
-}
-
-/* Notices of the engine (a device that is not there, a block refused) belong to what is measured. */
-static void put_notice(void *ctx, const char *line)
-{
-    fprintf(stderr, "moetop: %s\n", line);
-}
-
-static int open_engines(struct run *r, struct error *e)
-{
-    struct bench *b = &r->b;
-    int rc = 0;
-
-    for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
-        struct bench_arm *a = &b->arms[i];
-        struct engine_config c;
-        char context[16];
-
-        for (size_t k = 0; k < i && !a->g; k++)
-            if (b->arms[k].owns_engine && same_engine(&a->o, &b->arms[k].o))
-                a->g = b->arms[k].g;
-        if (!a->g) {
-            if (a->o.ctx_size < r->context) {
-                snprintf(context, sizeof context, "%d", r->context);
-                if ((rc = options_set(&a->o, &option_table[OPTION_ID_ctx_size], context, ORIGIN_CHAT, NULL, e)) < 0)
-                    return rc;
-            }
-            rc = app_engine_config(&a->o, &c, isatty(STDERR_FILENO), e);
-            if (rc == 0) {
-                c.opened = NULL;             /* every test puts its own placement in force */
-                if (!c.log)
-                    c.log = put_notice;
-                rc = engine_open(&a->g, &c, e);
-            }
-            a->owns_engine = rc == 0;
-        }
-        if (rc == 0)
-            roofline_init(&a->roofline, engine_info(a->g)->model, (enum kv_type)a->o.cache_type_k, (enum kv_type)a->o.cache_type_v);
-        if (rc < 0 && a->label[0])
-            error_prefix(e, "%s", a->label);
-    }
-    return rc;
-}
 
 /* ---- tests ---- */
 
@@ -305,9 +114,10 @@ static int run_test(struct run *r, const struct bench_test *t, const struct opti
     memset(b->load, 0, b->n_arms * sizeof *b->load);
     for (size_t i = 0; i < b->n_arms; i++)
         series_clear(&b->token_ms[i]);
-    usage_clear(&b->usage);
+    for (size_t i = 0; i < b->n_arms; i++)
+        usage_clear(&b->arms[i].usage);
     for (size_t i = 0; i < b->n_arms && rc == 0 && o->bench_warmup; i++) {
-        b->counting = i == 0;
+        b->counting = true;
         rc = bench_once(b, i, t, 1000, false, &ns, e);
         b->counting = false;
     }
@@ -338,10 +148,10 @@ static void arms_line(FILE *f, const struct bench_result *a, const struct bench_
     bench_result_rates(b, &y);
     bench_test_name(a, test, sizeof test);
     if (series_differ(&x, &y))
-        fprintf(f, "%s: '%s' is %.2f times as fast as '%s' (medians %.2f and %.2f tokens/s)\n", test, b->arm, x.median > 0 ? y.median / x.median : 0,
+        fprintf(f, "%s: '%s' is %.2f times as fast as '%s' (medians %.2f and %.2f tokens/s; Welch's t-test, 95 %%)\n", test, b->arm, x.median > 0 ? y.median / x.median : 0,
                 a->arm, y.median, x.median);
     else
-        fprintf(f, "%s: '%s' and '%s': no difference beyond the noise (medians %.2f and %.2f tokens/s)\n", test, b->arm, a->arm, y.median, x.median);
+        fprintf(f, "%s: '%s' and '%s': no difference beyond the noise (medians %.2f and %.2f tokens/s; Welch's t-test, 95 %%)\n", test, b->arm, a->arm, y.median, x.median);
 }
 
 static int write_report(const struct run *r, const char *path, struct error *e)
@@ -368,7 +178,7 @@ static int draw(const struct run *r, const char *path, struct error *e)
     struct plot_bar *bars = mem_alloc(r->n_results ? r->n_results : 1, sizeof *bars);
     char (*labels)[300] = mem_alloc(r->n_results ? r->n_results : 1, sizeof *labels), (*notes)[40] = mem_alloc(r->n_results ? r->n_results : 1, sizeof *notes);
     char *drawings[2] = {NULL, NULL}, test[128];
-    const struct usage *u = &r->b.usage;
+    const struct usage *u = &r->b.arms[0].usage;
     int rc = ERR_MEMORY;
 
     for (size_t i = 0; i < r->n_results && bars && labels && notes; i++) {
@@ -402,22 +212,15 @@ static void release(struct run *r)
 
     for (size_t i = 0; i < r->n_results; i++)
         bench_result_release(&r->results[i]);
-    for (size_t i = 0; i < b->n_arms; i++) {
-        if (b->token_ms)
-            series_release(&b->token_ms[i]);
-        if (b->arms[i].owns_engine)
-            engine_close(b->arms[i].g);
-        plan_free(b->arms[i].plan);
-        options_release(&b->arms[i].o);
-    }
+    for (size_t i = 0; i < b->n_arms && b->token_ms; i++)
+        series_release(&b->token_ms[i]);
+    bench_arms_release(b);
     mem_free(r->results);
     mem_free(r->tests);
-    mem_free(b->arms);
     mem_free(b->token_ms);
     mem_free(b->load);
     mem_free(b->logits);
     mem_free(b->text);
-    usage_release(&b->usage);
     system_free(b->system);
 }
 
@@ -425,10 +228,10 @@ static int prepare(struct run *r, struct options *o, struct error *e)
 {
     struct bench *b = &r->b;
     const struct engine_info *info;
-    int rc = make_arms(b, o, e);
+    int rc = bench_arms_make(b, o, e);
 
     if (rc == 0)
-        rc = open_engines(r, e);
+        rc = bench_arms_open(b, r->context, e);
     if (rc < 0)
         return rc;
     info = engine_info(b->arms[0].g);
@@ -442,43 +245,13 @@ static int prepare(struct run *r, struct options *o, struct error *e)
     for (size_t i = 1; i < b->n_arms; i++)
         if (engine_info(b->arms[i].g)->model->hp.n_vocab != info->model->hp.n_vocab)
             return error_set(e, ERR_USAGE, "--arms: the models have different vocabularies; measure them apart and use --bench-compare");
-    rc = usage_init(&b->usage, info->model->hp.n_layers, info->model->hp.n_experts, info->model->hp.n_experts_used, e);
-    if (rc == 0 && o->routing == 0)
-        rc = bench_text(o->bench_text, info->tokenizer, &b->text, &b->n_text, e);
-    return rc;
-}
+    for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
+        enum bench_routing routing = (enum bench_routing)b->arms[i].o.routing;
 
-static int micro(const struct options *o, struct error *e)
-{
-    struct microbench_result *m = mem_alloc(MICRO_MAX, sizeof *m);
-    double read = cpu_read_bandwidth(1), f32 = cpu_peak_f32(1), int8 = cpu_peak_int8(1);
-    struct model_options options = {.convert = -1, .width = cpu_pack_width(), .n_threads = 1};
-    struct model *model = NULL;
-    char path[4096];
-    int n, rc = m ? app_model_path(o, path, sizeof path, NULL, e) : error_set(e, ERR_MEMORY, "out of memory for the microbenchmark");
-
-    if (rc == 0)
-        rc = model_inspect(&model, path, &options, NULL, e);
-    if (rc < 0)
-        goto out;
-    rc = n = cpu_microbench(m, MICRO_MAX, model->hp.hidden, model->hp.expert_ffn, e);
-    if (rc < 0)
-        goto out;
-    rc = 0;
-    printf("One thread, %s kernels. Memory reads %.1f GB/s; peaks: %.0f GFLOP/s in F32, %.0f Gop/s in int8.\n\n", cpu_kernels_name(), read * 1e-9,
-           f32 * 1e-9, int8 * 1e-9);
-    printf("| %-22s | %6s x %-6s | %6s | %10s | %8s | %10s | %8s |\n", "kernel", "rows", "cols", "tokens", "GB/s", "of read", "Gop/s", "of peak");
-    printf("| ---------------------- | --------------: | -----: | ---------: | -------: | ---------: | -------: |\n");
-    for (int i = 0; i < n; i++) {
-        bool quantised = strstr(m[i].kernel, " q") != NULL || strstr(m[i].kernel, "iq") != NULL;
-        double gb = m[i].seconds > 0 ? m[i].bytes / m[i].seconds : 0, op = m[i].seconds > 0 ? m[i].ops / m[i].seconds : 0, peak = quantised ? int8 : f32;
-
-        printf("| %-22s | %6d x %-6d | %6d | %10.1f | %6.0f %% | %10.1f | %6.0f %% |\n", m[i].kernel, m[i].rows, m[i].cols, m[i].tokens, gb * 1e-9,
-               read > 0 ? 100 * gb / read : 0, op * 1e-9, peak > 0 ? 100 * op / peak : 0);
+        /* imposed routing needs no text of sense: a model without a tokenizer is measured with random tokens then */
+        if (!b->text && (routing == ROUTING_TEXT || (routing >= ROUTING_UNIFORM && info->tokenizer)))
+            rc = bench_text(o->bench_text, info->tokenizer, &b->text, &b->n_text, e);
     }
-out:
-    model_free(model);
-    mem_free(m);
     return rc;
 }
 
@@ -531,7 +304,7 @@ int bench_mode_run(struct options *o, struct error *e)
     if (o->bench_compare.n)
         return compare_files(o, e);
     if (o->microbench)
-        return micro(o, e);
+        return bench_micro(o, e);
     rc = make_tests(&r, o, e);
     if (rc == 0 && o->bench_prompts)
         r.context = o->ctx_size > 0 ? o->ctx_size : 4096;

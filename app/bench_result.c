@@ -25,7 +25,7 @@ enum column_type { TEXT, INT, REAL, BOOL };
     X(INT, n_prompt, r->n_prompt) X(INT, n_gen, r->n_gen) X(INT, n_depth, r->n_depth) X(TEXT, test_time, r->test_time) \
     X(INT, avg_ns, t->mean) X(INT, stddev_ns, t->sd) X(REAL, avg_ts, f->mean) X(REAL, stddev_ts, f->sd) \
     X(TEXT, engine, "moetop") X(TEXT, version, r->version) X(TEXT, arm, r->arm) X(TEXT, placement, r->placement) X(TEXT, kernels, r->kernels) \
-    X(TEXT, routing, r->routing) X(TEXT, test, r->test) X(REAL, median_ts, f->median) X(REAL, min_ts, f->min) X(REAL, max_ts, f->max) \
+    X(TEXT, routing, r->routing) X(BOOL, routing_imposed, r->routing_imposed) X(TEXT, test, r->test) X(REAL, median_ts, f->median) X(REAL, min_ts, f->min) X(REAL, max_ts, f->max) \
     X(REAL, token_p50_ms, r->token_p50_ms) X(REAL, token_p95_ms, r->token_p95_ms) X(REAL, ttft_ms, r->ttft_ms) \
     X(REAL, bandwidth_before, r->bandwidth_before) X(REAL, bandwidth_after, r->bandwidth_after) X(INT, token_bytes, r->token_bytes) \
     X(REAL, roofline_ts, r->roofline_ts) X(REAL, roofline_share, r->share) X(BOOL, in_cache, r->in_cache) X(INT, rss, r->rss) \
@@ -185,7 +185,7 @@ void bench_write_begin(FILE *f, enum bench_format format)
 
 static void put_markdown(FILE *f, const struct bench_result *r, const struct series_figures *rates)
 {
-    char test[128], model[200], roof[24] = "", arm[96];
+    char test[128], model[200], roof[24] = "", arm[96], routing[48];
 
     bench_test_name(r, test, sizeof test);
     snprintf(model, sizeof model, "%s", r->model_type);
@@ -194,9 +194,11 @@ static void put_markdown(FILE *f, const struct bench_result *r, const struct ser
     else if (r->share > 0)
         snprintf(roof, sizeof roof, "%.0f %%", 100 * r->share);
     snprintf(arm, sizeof arm, "%.60s", r->placement);
-    fprintf(f, "| %-30s | %6.2f GiB | %8.2f B | %-10s | %7d | %-16s | %15s | %10.2f ± %.2f | %11s | %s%s%s%s |\n", model,
+    snprintf(routing, sizeof routing, r->routing_imposed ? "routing imposed: %s" : "", r->routing);
+    fprintf(f, "| %-30s | %6.2f GiB | %8.2f B | %-10s | %7d | %-16s | %15s | %10.2f ± %.2f | %11s | %s%s%s%s%s%s |\n", model,
             (double)r->model_size / (1024.0 * 1024 * 1024), (double)r->model_n_params * 1e-9, r->backends, r->n_threads, arm, test, rates->mean,
-            rates->sd, roof, r->arm, r->arm[0] && r->remark[0] ? "; " : "", r->remark, r->disturbed && !r->remark[0] ? "disturbed" : "");
+            rates->sd, roof, r->arm, r->arm[0] && (r->remark[0] || routing[0]) ? "; " : "", routing, routing[0] && r->remark[0] ? "; " : "", r->remark,
+            r->disturbed && !r->remark[0] ? "disturbed" : "");
 }
 
 void bench_write_row(FILE *f, enum bench_format format, const struct bench_result *r, int index)
@@ -300,6 +302,7 @@ static int read_result(const json_t *o, struct bench_result *r)
     r->model_n_params = (uint64_t)read_number(o, "model_n_params");
     r->share = read_number(o, "roofline_share");
     r->disturbed = read_number(o, "disturbed") != 0;
+    r->routing_imposed = read_number(o, "routing_imposed") != 0;
     if (!json_is_array(samples) || bench_result_tokens(r) <= 0)
         return ERR_INPUT;
     json_array_foreach(samples, i, v)
@@ -348,7 +351,7 @@ static bool same_test(const struct bench_result *a, const struct bench_result *b
 /* How alike what is not the test is: among several candidates the closest partner is taken. */
 static int likeness(const struct bench_result *a, const struct bench_result *b)
 {
-    return 8 * (strcmp(a->arm, b->arm) == 0) + 4 * (a->n_threads == b->n_threads) + 2 * (strcmp(a->model_type, b->model_type) == 0) +
+    return 16 * (strcmp(a->routing, b->routing) == 0) + 8 * (strcmp(a->arm, b->arm) == 0) + 4 * (a->n_threads == b->n_threads) + 2 * (strcmp(a->model_type, b->model_type) == 0) +
            (strcmp(a->placement, b->placement) == 0);
 }
 

@@ -32,6 +32,7 @@ struct bench_result {
     double cpu_use, others_use, mhz;     /* CPUs' worth of this process, of all others; NAN: unknown */
     uint64_t read_bytes, write_bytes, read_calls, write_calls;
     double experts_seen, experts_imbalance;      /* share of all experts used; most used over mean, mean of the layers; 0: not counted */
+    bool routing_imposed;                /* the experts were not the router's choice */
     bool disturbed;                      /* others took the machine, or the clock fell */
     char remark[200];
     /* samples: of n_prompt + n_gen tokens each */

@@ -3,7 +3,6 @@
 #include "app/app.h"
 #include "app/bench.h"
 #include "app/place.h"
-#include "app/place.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"
@@ -83,6 +82,7 @@ int bench_place(struct bench_arm *a, struct error *e)
     struct plan *again;
     int rc;
 
+    engine_routing_impose(a->g, a->imposed.experts ? &a->imposed : NULL);
     if (!a->plan) {
         rc = place_apply(a->g, text, e);
         /* asked once: the counts grow while measuring; but a strategy that follows them is left to itself */
@@ -99,7 +99,7 @@ int bench_place(struct bench_arm *a, struct error *e)
     return rc < 0 ? rc : engine_settle(a->g, e);
 }
 
-static void count_routing(void *ctx, const struct routing *r)
+void bench_count_routing(void *ctx, const struct routing *r)
 {
     usage_add(ctx, r->rows, r->pos, r->experts, r->weights);
 }
@@ -153,52 +153,53 @@ void bench_load_end(struct bench *b, size_t arm)
 }
 
 /* Token i of repetition `seed`: the text, wrapped around, or random. One token repeated would light the same experts every time. */
-static int token_at(const struct bench *b, const struct engine_info *info, int i, unsigned seed)
+static int token_at(const struct bench *b, const struct bench_arm *a, int i, unsigned seed)
 {
     uint64_t h = ((uint64_t)seed << 32 | (unsigned)i) * 0x9e3779b97f4a7c15u;
 
-    if (b->text)
+    if (b->text && a->o.routing != ROUTING_RANDOM)
         return b->text[i % b->n_text];
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
-    return (int)((h ^ h >> 32) % (uint64_t)info->model->hp.n_vocab);
+    return (int)((h ^ h >> 32) % (uint64_t)engine_info(a->g)->model->hp.n_vocab);
 }
 
-static int eval(struct bench *b, struct engine *g, int from, int n, unsigned seed, bool head, struct error *e)
+static int eval(const struct bench *b, const struct bench_arm *a, int from, int n, unsigned seed, bool head, struct error *e)
 {
     int *ids = mem_alloc((size_t)n, sizeof *ids), rc;
 
     if (!ids)
         return error_set(e, ERR_MEMORY, "out of memory for %d tokens", n);
     for (int i = 0; i < n; i++)
-        ids[i] = token_at(b, engine_info(g), from + i, seed);
-    rc = engine_eval(g, ids, n, head ? b->logits : NULL, false, e);
+        ids[i] = token_at(b, a, from + i, seed);
+    rc = engine_eval(a->g, ids, n, head ? b->logits : NULL, false, e);
     mem_free(ids);
     return rc;
 }
 
 int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned seed, bool counted, double *ns, struct error *e)
 {
-    struct engine *g = b->arms[arm].g;
+    struct bench_arm *a = &b->arms[arm];
+    struct engine *g = a->g;
     const int *have;
     uint64_t start;
-    int rc = bench_place(&b->arms[arm], e);
+    int rc = bench_place(a, e);
 
     /* the depth is the same text in every repetition: what is there already stays */
     engine_session_rewind(g, t->n_depth);
     if (rc == 0 && engine_session_tokens(g, &have) < t->n_depth)
-        rc = eval(b, g, engine_session_tokens(g, &have), t->n_depth - engine_session_tokens(g, &have), 0, false, e);
+        rc = eval(b, a, engine_session_tokens(g, &have), t->n_depth - engine_session_tokens(g, &have), 0, false, e);
     if (rc < 0)
         return rc;
     if (b->counting)
-        engine_observe(g, count_routing, &b->usage);
+        engine_observe(g, bench_count_routing, &a->usage);
     if (counted)
         bench_load_begin(b);
     start = clock_now();
     if (t->n_prompt)
-        rc = eval(b, g, t->n_depth, t->n_prompt, seed, true, e);
+        rc = eval(b, a, t->n_depth, t->n_prompt, seed, true, e);
     for (int i = 0; i < t->n_gen && rc == 0 && !app_signal(); i++) {
         uint64_t one = clock_now();
-        int id = token_at(b, engine_info(g), t->n_depth + t->n_prompt + i, seed);
+        int id = token_at(b, a, t->n_depth + t->n_prompt + i, seed);
 
         rc = engine_eval(g, &id, 1, b->logits, false, e);
         if (counted && rc == 0 && series_add(&b->token_ms[arm], (double)(clock_now() - one) * 1e-6) < 0)
@@ -310,7 +311,8 @@ void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, dou
     if (a->o.place && strcmp(a->o.place, "cpu") != 0 && everything_home(plan))
         snprintf(r->remark, sizeof r->remark, "everything ran on the CPU");
     snprintf(r->kernels, sizeof r->kernels, "%s", info->kernels);
-    snprintf(r->routing, sizeof r->routing, "%s", b->text ? "text" : "random");
+    snprintf(r->routing, sizeof r->routing, "%s", bench_routing_words[a->o.routing]);
+    r->routing_imposed = a->imposed.experts != NULL;
     if (b->token_ms[arm].n && series_summarise(&b->token_ms[arm], &f) == 0) {
         r->token_p50_ms = f.median;
         r->token_p95_ms = f.p95;
@@ -325,5 +327,5 @@ void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, dou
         r->in_cache = membw_cache_bytes() && a->roofline.all_weights <= membw_cache_bytes();
     }
     describe_load(&b->load[arm], r);
-    describe_use(&b->usage, r);
+    describe_use(&a->usage, r);
 }

@@ -80,8 +80,12 @@ static int one_prompt(struct suite *s, const char *prompt, struct error *e)
     memset(b->load, 0, n * sizeof *b->load);
     for (size_t i = 0; i < n; i++)
         series_clear(&b->token_ms[i]);
-    for (size_t i = 0; i < n && rc == 0 && o->bench_warmup; i++)
+    for (size_t i = 0; i < n && rc == 0 && o->bench_warmup; i++) {
+        usage_clear(&b->arms[i].usage);
+        engine_observe(b->arms[i].g, bench_count_routing, &b->arms[i].usage);
         rc = one_turn(s, i, prompt, NULL, &done, e);
+        engine_observe(b->arms[i].g, NULL, NULL);
+    }
     for (int k = 0; k < o->bench_repetitions && rc == 0; k++)
         for (size_t i = 0; i < n && rc == 0; i++) {
             struct bench_result *read = &all[first + 2 * i], *answer = read + 1;

@@ -1,6 +1,7 @@
 /* The benchmark's pure parts: its command line, its five formats, comparing two reports, pictures. */
 #include "app/bench_args.h"
 #include "app/bench_result.h"
+#include "app/bench_routing.h"
 #include "app/plot.h"
 #include "engine/base/mem.h"
 #include "tests/support.h"
@@ -559,6 +560,51 @@ START_TEST(pictures_are_well_formed)
 }
 END_TEST
 
+/* Share of the first place that the most used expert of a layer has, and whether every row names distinct experts. */
+static double favourite(enum bench_routing kind, int n_experts, int used)
+{
+    struct imposed_routing r, again;
+    struct error e = {0};
+    int most = 0, rows;
+
+    ck_assert_int_eq(bench_routing_init(&r, kind, 3, n_experts, used, 7, &e), 0);
+    ck_assert_int_eq(bench_routing_init(&again, kind, 3, n_experts, used, 7, &e), 0);
+    rows = r.period;
+    ck_assert_int_eq(memcmp(r.experts, again.experts, (size_t)(3 * rows * used) * sizeof *r.experts), 0);
+    for (int l = 0; l < 3; l++) {
+        int count[64] = {0};
+
+        for (int p = 0; p < rows; p++) {
+            const uint16_t *row = r.experts + (l * rows + p) * used;
+
+            for (int i = 0; i < used; i++) {
+                ck_assert_int_lt(row[i], n_experts);
+                for (int k = 0; k < i; k++)
+                    ck_assert_int_ne(row[i], row[k]);
+            }
+            count[row[0]]++;
+        }
+        for (int x = 0; x < n_experts; x++)
+            most = count[x] > most ? count[x] : most;
+    }
+    bench_routing_release(&r);
+    bench_routing_release(&again);
+    return (double)most / rows;
+}
+
+START_TEST(imposed_routing_is_what_it_is_called)
+{
+    double h16 = 0;
+
+    for (int i = 1; i <= 16; i++)
+        h16 += 1.0 / i;
+    ck_assert(fabs(favourite(ROUTING_UNIFORM, 16, 2) - 1 / 16.0) < 0.03);
+    ck_assert(fabs(favourite(ROUTING_ZIPF, 16, 2) - 1 / h16) < 0.05);
+    ck_assert(favourite(ROUTING_SINGLE, 16, 2) == 1);
+    ck_assert(favourite(ROUTING_UNIFORM, 4, 4) > 0.2);           /* as many as there are: any order, none twice */
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("bench");
@@ -570,6 +616,7 @@ static Suite *suite(void)
     tcase_add_test(t, spellings_of_llama_bench);
     tcase_add_test(t, compare_takes_two_files);
     tcase_add_test(t, arms_are_cut);
+    tcase_add_test(t, imposed_routing_is_what_it_is_called);
     tcase_add_test(t, options_are_copied);
     tcase_add_test(t, csv_begins_with_their_columns);
     tcase_add_test(t, json_is_an_array_with_their_names_and_figures);

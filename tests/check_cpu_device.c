@@ -38,7 +38,7 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
     ck_assert_int_eq(ops->wait(dev, &e), 0);
     for (size_t i = 0; i < (size_t)rows * hidden; i++)
         x[i] = x[i] + y[i];
-    struct route_job r = {layer, rows, x, h, NULL, experts, weights};
+    struct route_job r = {layer, rows, x, h, NULL, experts, weights, 0, NULL};
 
     ck_assert_int_eq(ops->route(dev, &r, &e), 0);
     for (int ex = 0; ex < hp->n_experts; ex++) {
@@ -82,7 +82,7 @@ static float *forward(const struct setup *s, int n)
     for (int pos = 0; pos < n; pos += s->chunk) {
         int rows = n - pos < s->chunk ? n - pos : s->chunk;
         float *at = x + (size_t)pos * (size_t)hp->hidden;
-        struct layers_job l = {0, hp->n_layers, rows, pos, at, experts, weights};
+        struct layers_job l = {0, hp->n_layers, rows, pos, at, experts, weights, NULL};
         struct head_job h = {rows, at, logits + (size_t)pos * (size_t)hp->n_vocab};
 
         if (s->jobs)

@@ -570,6 +570,65 @@ static int count_chosen(const struct engine *g, int layer, int expert)
     return n;
 }
 
+struct chosen {
+    const struct imposed_routing *want;
+    int rows, wrong;
+};
+
+static void compare_routing(void *ctx, const struct routing *r)
+{
+    struct chosen *c = ctx;
+
+    c->rows += r->rows;
+    for (int l = 0; l < r->n_layers; l++)
+        for (int row = 0; row < r->rows; row++)
+            for (int i = 0; i < r->used; i++)
+                c->wrong += r->experts[(l * r->rows + row) * r->used + i] !=
+                            c->want->experts[(l * c->want->period + (r->pos + row) % c->want->period) * r->used + i];
+}
+
+/* A benchmark may impose the choice of experts: in every kind of pass, and without a trace once it is off. */
+START_TEST(routing_can_be_imposed)
+{
+    struct engine *g = open_demo();
+    const struct hparams *hp = &engine_info(g)->model->hp;
+    size_t n_vocab = (size_t)hp->n_vocab, row = (size_t)hp->n_experts_used;
+    float *plain = mem_alloc(n_vocab, sizeof *plain), *imposed = mem_alloc(n_vocab, sizeof *imposed);
+    uint16_t *table = mem_alloc((size_t)hp->n_layers * 5 * row, sizeof *table);
+    struct imposed_routing r = {5, table};
+    struct chosen c = {.want = &r};
+    struct error e = {0};
+    int ids[24];
+
+    for (int i = 0; i < 24; i++)
+        ids[i] = 100 + i;
+    for (size_t i = 0; i < (size_t)hp->n_layers * 5 * row; i++)
+        table[i] = (uint16_t)((i + i / row) % (size_t)hp->n_experts);
+    ck_assert_int_eq(engine_eval(g, ids, 24, plain, false, &e), 0);
+    engine_routing_impose(g, &r);
+    engine_observe(g, compare_routing, &c);
+    for (int traced = 0; traced < 2; traced++) {         /* traced: every block a job of its own */
+        engine_session_clear(g);
+        ck_assert_int_eq(engine_trace_start(g, traced ? 4096 : 0, &e), 0);
+        ck_assert_int_eq(engine_eval(g, ids, 16, NULL, false, &e), 0);
+        for (int i = 16; i < 24; i++)
+            ck_assert_int_eq(engine_eval(g, ids + i, 1, imposed, false, &e), 0);
+    }
+    ck_assert_int_eq(c.rows, 48);
+    ck_assert_int_eq(c.wrong, 0);
+    ck_assert_int_ne(memcmp(plain, imposed, n_vocab * sizeof *plain), 0);
+    engine_observe(g, NULL, NULL);
+    engine_routing_impose(g, NULL);
+    engine_session_clear(g);
+    ck_assert_int_eq(engine_eval(g, ids, 24, imposed, false, &e), 0);
+    ck_assert_int_eq(memcmp(plain, imposed, n_vocab * sizeof *plain), 0);
+    mem_free(plain);
+    mem_free(imposed);
+    mem_free(table);
+    engine_close(g);
+}
+END_TEST
+
 START_TEST(who_chose_an_expert)
 {
     struct engine *g = open_demo();
@@ -690,6 +749,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_pause_can_be_cancelled);
     tcase_add_test(t, sessions_rewind_and_refuse);
     tcase_add_test(t, a_trace_tells_where_time_went);
+    tcase_add_test(t, routing_can_be_imposed);
     tcase_add_test(t, who_chose_an_expert);
     tcase_add_test(t, a_turn_survives_every_failed_allocation);
     tcase_add_test(t, opening_survives_every_failed_allocation);

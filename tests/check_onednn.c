@@ -142,7 +142,7 @@ START_TEST(test_model)
 
         ck_assert_int_eq(cpu_device_ops.open(&d, &c, &e), 0);
         for (int pos = 0; pos < 40; pos += pass ? 1 : 40) {
-            struct layers_job j = {0, 2, pass ? 1 : 40, pos, (pass ? b : a) + pos * 64, experts, weights};
+            struct layers_job j = {0, 2, pass ? 1 : 40, pos, (pass ? b : a) + pos * 64, experts, weights, NULL};
 
             ck_assert_int_eq(cpu_device_ops.layers(d, &j, &e), 0);
         }

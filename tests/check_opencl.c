@@ -100,7 +100,7 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, struct de
     ck_assert_msg(ops->wait(dev, &e) == 0, "%s", e.text);
     for (size_t i = 0; i < (size_t)rows * hidden; i++)
         x[i] = x[i] + y[i];
-    struct route_job r = {layer, rows, x, h, NULL, experts, weights};
+    struct route_job r = {layer, rows, x, h, NULL, experts, weights, 0, NULL};
 
     ck_assert_int_eq(cpu_device_ops.route(cpu, &r, &e), 0);
     for (int ex = 0; ex < hp->n_experts; ex++) {
@@ -149,7 +149,7 @@ static float *forward(const struct device_ops *ops, const struct setup *s, int n
     for (int pos = 0; pos < n; pos += s->chunk) {
         int rows = n - pos < s->chunk ? n - pos : s->chunk;
         float *at = x + (size_t)pos * (size_t)hp->hidden;
-        struct layers_job l = {0, hp->n_layers, rows, pos, at, experts, weights};
+        struct layers_job l = {0, hp->n_layers, rows, pos, at, experts, weights, NULL};
         struct head_job h = {rows, at, logits + (size_t)pos * (size_t)hp->n_vocab};
 
         if (s->jobs)
@@ -450,7 +450,7 @@ START_TEST(test_failures)
 
         opencl_fail_after(n, lost);
         if (opencl_device_ops.open(&d, &c, &e) == 0) {
-            struct layers_job j = {0, 1, 16, 0, y, experts, weights};
+            struct layers_job j = {0, 1, 16, 0, y, experts, weights, NULL};
             int rc = 1;
 
             for (int k = -1; k < t->model.hp.n_experts && rc == 1; k++)

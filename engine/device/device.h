@@ -56,6 +56,14 @@ struct attention_job {
     float *y;
 };
 
+/* For measuring alone: experts imposed on every row in place of the router's choice, whose scores are computed all the same. A row at position
+ * p of layer l gets experts[(l * period + p % period) * used ..], each with weight 1 / used. The caller's, constant while in use. Only the
+ * CPU is given it: while it is on, the engine sends no layers job to another device. */
+struct imposed_routing {
+    int period;
+    const uint16_t *experts;    /* (n_layers, period, used), distinct within a row */
+};
+
 /* Optional fused step: h = norm(x) of the expert norm, scores, then experts and weights (rows, n_experts_used), expert 1 first. */
 struct route_job {
     int layer, rows;
@@ -63,6 +71,8 @@ struct route_job {
     float *h, *scores;          /* (rows, hidden), (rows, n_experts) */
     int *experts;
     float *weights;
+    int pos;                    /* of row 0; of interest to imposed alone */
+    const struct imposed_routing *imposed;      /* NULL: the router's choice */
 };
 
 /* Rows of one expert: entries first .. first+count-1 of experts_job.row / .slot. */
@@ -101,6 +111,7 @@ struct layers_job {
     float *x;
     int *experts;
     float *weights;
+    const struct imposed_routing *imposed;      /* NULL: the router's choice */
 };
 
 /* KV rows of one layer in the exchange layout: for each token, n_kv_heads * head_dim values of K, then of V, in the cache types. */

@@ -283,6 +283,11 @@ void engine_observe(struct engine *g, void (*fn)(void *ctx, const struct routing
     g->observer_ctx = ctx;
 }
 
+void engine_routing_impose(struct engine *g, const struct imposed_routing *r)
+{
+    g->forward.imposed = r;
+}
+
 int engine_trace_start(struct engine *g, size_t room, struct error *e)
 {
     if (!room) {

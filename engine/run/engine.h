@@ -123,6 +123,8 @@ const struct planner_input *engine_planner_input(struct engine *g, bool open_dev
 /* The bandwidth semaphore (engine/placement/bandwidth.h); auto: inactive until bandwidth_decide. Between tokens. */
 void engine_bandwidth_set(struct engine *g, enum bandwidth_mode mode, double bytes_per_second);
 struct bandwidth *engine_bandwidth(struct engine *g);
+/* Synthetic routing for benchmarks (see struct imposed_routing), until called with NULL. The text computed under it means nothing. */
+void engine_routing_impose(struct engine *g, const struct imposed_routing *r);
 void engine_tell(struct engine *g, const char *line);    /* a NOTICE of the application's own */
 /* auto's verdict for this model and device, kept in cache_dir: spec won; the best plan with the device was slower by `loss` (0.12: 12 %). */
 int engine_verdict_set(struct engine *g, const char *spec, double loss, struct error *e);

@@ -370,8 +370,9 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
     const struct hparams *hp = &f->model->hp;
     struct device_slot *cpu = &f->slots[0];
     size_t n = (size_t)f->rows * (size_t)hp->hidden, pairs = (size_t)(f->rows * hp->n_experts_used);
-    struct route_job route = {.layer = layer, .rows = f->rows, .x = f->x, .h = f->h, .scores = f->scores,
-                              .experts = f->experts + (size_t)layer * pairs, .weights = f->weights + (size_t)layer * pairs};
+    struct route_job route = {.layer = layer, .rows = f->rows, .pos = f->pos, .x = f->x, .h = f->h, .scores = f->scores,
+                              .experts = f->experts + (size_t)layer * pairs, .weights = f->weights + (size_t)layer * pairs,
+                              .imposed = f->imposed};
     struct combine_job combine = {.rows = f->rows, .out = f->out, .weights = route.weights, .x = f->x};
     uint64_t start;
     int rc;
@@ -403,7 +404,8 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
     int d = f->whole[first], rc = 0;
     struct device_slot *s = &f->slots[d];
     struct layers_job j = {.first = first, .last = last, .rows = f->rows, .pos = f->pos, .x = f->x,
-                           .experts = f->experts + (size_t)first * pairs, .weights = f->weights + (size_t)first * pairs};
+                           .experts = f->experts + (size_t)first * pairs, .weights = f->weights + (size_t)first * pairs,
+                           .imposed = f->imposed};
     uint64_t start;
 
     if (f->late.n) {                     /* the device whose attention they were deferred to is gone */
@@ -460,7 +462,7 @@ int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct er
                 break;
             }
         }
-        if (f->whole[layer] != NOWHERE && !trace_active(f->trace)) {
+        if (f->whole[layer] != NOWHERE && !trace_active(f->trace) && !(f->imposed && f->whole[layer] != 0)) {
             while (last < hp->n_layers && last - layer < fused && f->whole[last] == f->whole[layer])
                 last++;
             rc = run_fused(f, layer, last, e);

@@ -48,6 +48,7 @@ struct forward {
     struct trace *trace;         /* NULL: none */
     const struct plan *plan;     /* in force; set by forward_placed */
     struct bandwidth *bandwidth; /* asked before experts run beside a device that shares the memory; NULL: never */
+    const struct imposed_routing *imposed;      /* for measuring alone; NULL: the router chooses */
     int resume_at;               /* after ERR_DEVICE: so many leading rows are still valid; compute the others again. -1: no use */
 
     /* results of the newest pass */

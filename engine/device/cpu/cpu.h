@@ -122,7 +122,9 @@ int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
 void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int pos, const float *x, float *y, float *residual);
 /* experts.c. out: (used, rows, hidden) unscaled. Ends with a barrier. */
 void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j);
-void route_row(const struct cpu_device *d, int layer, const float *h, float *scores, int *experts, float *weights);
+/* The experts and weights of the row at position pos; imposed: NULL, or what replaces the router's choice. */
+void route_row(const struct cpu_device *d, int layer, int pos, const struct imposed_routing *imposed, const float *h, float *scores, int *experts,
+               float *weights);
 /* One row through the expert half of a layer: norm, routing, experts, combination into x. Ends with a barrier. */
 void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *experts, float *weights);
 void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float *x, int *experts, float *weights);

@@ -367,7 +367,7 @@ static void route_region(void *ctx, int tid, int n)
         float *h = j->h + (size_t)t * (size_t)hp->hidden, *scores = d->threads[tid].router;
 
         d->k->norm(j->x + (size_t)t * (size_t)hp->hidden, hp->hidden, w->weight, w->bias, 1.0f / (float)hp->hidden, hp->norm_eps, h);
-        route_row(d, j->layer, h, scores, j->experts + t * hp->n_experts_used, j->weights + t * hp->n_experts_used);
+        route_row(d, j->layer, j->pos + t, j->imposed, h, scores, j->experts + t * hp->n_experts_used, j->weights + t * hp->n_experts_used);
         if (j->scores)
             memcpy(j->scores + (size_t)t * (size_t)hp->n_experts, scores, (size_t)hp->n_experts * sizeof *scores);
     }

@@ -25,12 +25,19 @@ static bool gate_needs_rows(const struct expert_weights *w)
     return !type_is_quantised(w->gate.type) || !type_is_quantised(w->up.type);
 }
 
-void route_row(const struct cpu_device *d, int layer, const float *h, float *scores, int *experts, float *weights)
+void route_row(const struct cpu_device *d, int layer, int pos, const struct imposed_routing *imposed, const float *h, float *scores, int *experts,
+               float *weights)
 {
     const struct hparams *hp = &d->model->hp;
+    int used = hp->n_experts_used;
 
     d->k->router(d->router[layer], d->router_groups, hp->hidden, h, scores);
-    num_sparsemixer(scores, hp->n_experts, hp->router_jitter, hp->n_experts_used, experts, weights);
+    num_sparsemixer(scores, hp->n_experts, hp->router_jitter, used, experts, weights);
+    if (imposed)
+        for (int i = 0; i < used; i++) {
+            experts[i] = imposed->experts[(size_t)(layer * imposed->period + pos % imposed->period) * (size_t)used + (size_t)i];
+            weights[i] = 1.0f / (float)used;
+        }
 }
 
 /* 32 rows of gate and up for tokens t0 .. t1-1 of one expert; the result becomes block `unit` of the down projection's input. */
@@ -153,7 +160,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
     bool panels = false;
 
     d->k->norm(x, hidden, l->expert_norm.weight, l->expert_norm.bias, 1.0f / (float)hidden, hp->norm_eps, s->row);
-    route_row(d, layer, s->row, s->router, s->experts, s->weights);
+    route_row(d, layer, d->layers_job->pos, d->layers_job->imposed, s->row, s->router, s->experts, s->weights);
     for (int i = 0; i < used; i++)
         panels |= gate_needs_panels(expert_of(d, layer, s->experts[i]));
     if (panels)
@@ -217,7 +224,7 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
         float *h = d->normed + (size_t)t * (size_t)hidden;
 
         d->k->norm(x + (size_t)t * (size_t)hidden, hidden, l->expert_norm.weight, l->expert_norm.bias, 1.0f / (float)hidden, hp->norm_eps, h);
-        route_row(d, layer, h, d->threads[tid].router, experts + t * used, weights + t * used);
+        route_row(d, layer, d->layers_job->pos + t, d->layers_job->imposed, h, d->threads[tid].router, experts + t * used, weights + t * used);
     }
     phase_end(d, tid);
     if (tid == 0)

@@ -1,0 +1,45 @@
+/* --microbench: each kernel and shape of the model against what this machine can do. Main thread. One thread is measured: it is the steady case,
+ * and the share of the peak is what a kernel can be blamed for. */
+#include "app/app.h"
+#include "app/bench.h"
+#include "engine/base/mem.h"
+#include "engine/device/cpu/microbench.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MICRO_MAX 200
+
+int bench_micro(const struct options *o, struct error *e)
+{
+    struct microbench_result *m = mem_alloc(MICRO_MAX, sizeof *m);
+    double read = cpu_read_bandwidth(1), f32 = cpu_peak_f32(1), int8 = cpu_peak_int8(1);
+    struct model_options options = {.convert = -1, .width = cpu_pack_width(), .n_threads = 1};
+    struct model *model = NULL;
+    char path[4096];
+    int n, rc = m ? app_model_path(o, path, sizeof path, NULL, e) : error_set(e, ERR_MEMORY, "out of memory for the microbenchmark");
+
+    if (rc == 0)
+        rc = model_inspect(&model, path, &options, NULL, e);
+    if (rc < 0)
+        goto out;
+    rc = n = cpu_microbench(m, MICRO_MAX, model->hp.hidden, model->hp.expert_ffn, e);
+    if (rc < 0)
+        goto out;
+    rc = 0;
+    printf("One thread, %s kernels. Memory reads %.1f GB/s; peaks: %.0f GFLOP/s in F32, %.0f Gop/s in int8.\n\n", cpu_kernels_name(), read * 1e-9,
+           f32 * 1e-9, int8 * 1e-9);
+    printf("| %-22s | %6s x %-6s | %6s | %10s | %8s | %10s | %8s |\n", "kernel", "rows", "cols", "tokens", "GB/s", "of read", "Gop/s", "of peak");
+    printf("| ---------------------- | --------------: | -----: | ---------: | -------: | ---------: | -------: |\n");
+    for (int i = 0; i < n; i++) {
+        bool quantised = strstr(m[i].kernel, " q") != NULL || strstr(m[i].kernel, "iq") != NULL;
+        double gb = m[i].seconds > 0 ? m[i].bytes / m[i].seconds : 0, op = m[i].seconds > 0 ? m[i].ops / m[i].seconds : 0, peak = quantised ? int8 : f32;
+
+        printf("| %-22s | %6d x %-6d | %6d | %10.1f | %6.0f %% | %10.1f | %6.0f %% |\n", m[i].kernel, m[i].rows, m[i].cols, m[i].tokens, gb * 1e-9,
+               read > 0 ? 100 * gb / read : 0, op * 1e-9, peak > 0 ? 100 * op / peak : 0);
+    }
+out:
+    model_free(model);
+    mem_free(m);
+    return rc;
+}
