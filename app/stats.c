@@ -83,6 +83,10 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     s->n_plans = t->n_plans;
     memcpy(s->devices, t->devices, sizeof s->devices);
     memcpy(s->plans, t->plans, sizeof s->plans);
+    s->moved_bytes = t->moved_bytes;
+    s->stall_ns = t->stall_ns;
+    s->stall_token_ns = t->stall_token_ns;
+    memcpy(s->stall_plan, t->stall_plan, sizeof s->stall_plan);
     for (int d = 0; d < t->n_devices; d++)
         snprintf(s->device_names[d], sizeof s->device_names[d], "%s%s%s", d ? info->devices[d].selector : "cpu",
                  info->devices[d].name[0] ? " " : "", info->devices[d].name);
@@ -282,9 +286,19 @@ static void print_devices(const struct stats *s, FILE *f)
             (unsigned long long)v->failures);
     }
     fprintf(f, "placements\n");
-    for (int i = 0; i < s->n_plans && i < TELEMETRY_PLANS; i++)
-        row(f, s->plans[i].name, "%llu tokens, %.1f ± %.1f tokens/s, median %.1f", (unsigned long long)s->plans[i].tokens, s->plans[i].mean_tok_s,
-            s->plans[i].sd_tok_s, s->plans[i].median_tok_s);
+    for (int i = 0; i < s->n_plans && i < TELEMETRY_PLANS; i++) {
+        const struct plan_figures *p = &s->plans[i];
+
+        row(f, p->name, "%llu tokens, %.1f ± %.1f tokens/s, median %.1f", (unsigned long long)p->tokens, p->mean_tok_s, p->sd_tok_s, p->median_tok_s);
+        if (p->switches)
+            row(f, "", "switched to %llu time%s in an answer: %.1f tokens each until all blocks had moved, waits of %.2f ms at most",
+                (unsigned long long)p->switches, p->switches == 1 ? "" : "s", (double)p->switch_tokens / (double)p->switches, (double)p->stall_ns * 1e-6);
+    }
+    if (s->moved_bytes)
+        row(f, "moved", "%.1f MiB", (double)s->moved_bytes / (1 << 20));
+    if (s->stall_ns && s->stall_token_ns)
+        row(f, "longest stall", "%.2f ms for a switch to %s: the time of %.2f tokens (%.2f ms each before it)", (double)s->stall_ns * 1e-6, s->stall_plan,
+            (double)s->stall_ns / (double)s->stall_token_ns, (double)s->stall_token_ns * 1e-6);
 }
 
 void stats_print(const struct stats *s, FILE *f)
@@ -381,9 +395,11 @@ static json_t *plans_json(const struct stats *s)
     for (int i = 0; i < s->n_plans && i < TELEMETRY_PLANS; i++) {
         const struct plan_figures *p = &s->plans[i];
 
-        json_array_append_new(list, json_pack("{s:s, s:I, s:f, s:f, s:f, s:f}", "name", p->name, "tokens", (json_int_t)p->tokens, "decode_ms",
-                                              (double)p->decode_ns / 1e6, "mean_tok_s", p->mean_tok_s, "median_tok_s", p->median_tok_s, "sd_tok_s",
-                                              p->sd_tok_s));
+        json_array_append_new(list, json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f}", "name", p->name, "tokens",
+                                              (json_int_t)p->tokens, "decode_ms", (double)p->decode_ns / 1e6, "mean_tok_s", p->mean_tok_s,
+                                              "median_tok_s", p->median_tok_s, "sd_tok_s", p->sd_tok_s, "switches", (json_int_t)p->switches,
+                                              "switch_tokens", (json_int_t)p->switch_tokens, "longest_stall_ms", (double)p->stall_ns / 1e6,
+                                              "stall_ms", (double)p->stall_sum_ns / 1e6));
     }
     return list;
 }
@@ -427,6 +443,9 @@ static json_t *to_json(const struct stats *s)
         "system_write_operations", whole(since(s->first->disk_writes, s->last->disk_writes))));
     json_object_set_new(root, "devices", devices_json(s));
     json_object_set_new(root, "placements", plans_json(s));
+    json_object_set_new(root, "moves", json_pack("{s:I, s:f, s:o, s:s}", "bytes", (json_int_t)s->moved_bytes, "longest_stall_ms", (double)s->stall_ns / 1e6,
+                                                 "longest_stall_tokens", number(s->stall_token_ns ? (double)s->stall_ns / (double)s->stall_token_ns : NAN),
+                                                 "longest_stall_plan", s->stall_plan));
     json_object_set_new(root, "experts", s->experts ? experts_json(s) : json_null());
     json_object_set_new(root, "interpretation", json_string(text));
     return root;

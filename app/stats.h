@@ -28,6 +28,9 @@ struct stats {
     struct device_stats devices[DEVICE_MAX];
     char device_names[DEVICE_MAX][160];
     struct plan_figures plans[TELEMETRY_PLANS];
+    uint64_t moved_bytes;                /* weights and KV copied by changes of the placement */
+    uint64_t stall_ns, stall_token_ns;   /* see telemetry */
+    char stall_plan[64];
     int n_layers, n_experts;
     uint32_t *experts;                   /* (n_layers, n_experts): tokens routed there, whole session; owned */
 };

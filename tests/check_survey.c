@@ -223,6 +223,48 @@ START_TEST(a_full_context_leaves_attention_out)
 }
 END_TEST
 
+/* The same figures in pieces between tokens; given up in the middle it leaves nothing behind. */
+START_TEST(a_measurement_in_pieces)
+{
+    struct survey *s;
+    struct planner_input *in;
+    struct error e = {0};
+    struct plan *cpu = plan_new("cpu", LAYERS, EXPERTS);
+    int pieces = 0, rc;
+
+    for (int stop = 0; stop < 40; stop += 3) {
+        survey_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+        survey_device(s, 1, devices[1]);
+        for (int i = 0; i < stop; i++)
+            ck_assert_int_eq(survey_measure_step(s, devices, 2, 5, cpu, cpu, 1, &e), 0);
+        survey_measure_stop(s);
+        ck_assert_int_eq(devs[1].resident, 0);
+        survey_free(s);
+    }
+    survey_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    survey_device(s, 1, devices[1]);
+    in = survey_input(s);
+    while ((rc = survey_measure_step(s, devices, 2, 5, cpu, cpu, 1, &e)) == 0) {
+        int calls = devs[0].calls + devs[1].calls;
+
+        pieces++;
+        rc = survey_measure_step(s, devices, 2, 5, cpu, cpu, 1, &e);
+        ck_assert_int_le(devs[0].calls + devs[1].calls - calls, 2);      /* a job and its wait, or a chunk */
+        if (rc)
+            break;
+    }
+    ck_assert_int_eq(rc, 1);
+    ck_assert_int_gt(pieces, 40);
+    about(in->devices[0].attention_ns, 400000);
+    about(in->devices[1].expert_ns, 100000);
+    about(in->devices[1].handoff_ns, 500000);
+    about(in->devices[1].head_ns, 600000);
+    ck_assert_int_eq(devs[1].resident, 0);
+    plan_free(cpu);
+    survey_free(s);
+}
+END_TEST
+
 START_TEST(every_call_may_fail)
 {
     for (int n = 0; n < 200; n += 3) {
@@ -286,6 +328,7 @@ static Suite *suite(void)
     tcase_add_test(t, costs_are_measured);
     tcase_add_test(t, blocks_of_the_plan_are_left_alone);
     tcase_add_test(t, a_full_context_leaves_attention_out);
+    tcase_add_test(t, a_measurement_in_pieces);
     tcase_add_test(t, every_call_may_fail);
     tcase_add_test(t, verdicts_are_kept_by_model_device_and_driver);
     suite_add_tcase(s, t);

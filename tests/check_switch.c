@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct device_ops *const fused[] = {&fake_device_ops, &cpu_device_ops, NULL};
 static const struct device_ops *const plain[] = {&fake_device_plain_ops, &cpu_device_ops, NULL};
@@ -133,6 +134,10 @@ START_TEST(switches_do_not_change_the_text)
         printf("plans: %s; %llu bytes moved\n", h.plans, (unsigned long long)t->moved_bytes);
         ck_assert_int_ge(t->n_plans, 9);
         ck_assert_uint_gt(t->moved_bytes, 0);
+        ck_assert_uint_gt(t->stall_ns, 0);
+        ck_assert_uint_gt(t->stall_token_ns, 0);
+        for (int i = 0; i < t->n_plans; i++)
+            ck_assert_uint_le(t->plans[i].stall_ns, t->stall_ns);
         ck_assert_int_eq(engine_settle(g, &e), 0);
         ck_assert_int_eq(t->moves_pending, 0);
         ck_assert_uint_eq(t->devices[1].weight_bytes, 0);    /* memory is what it was */
@@ -162,6 +167,66 @@ START_TEST(a_conversation_moves)
     }
     ck_assert_int_eq(engine_place(g, "nonsense", &e), ERR_USAGE);
     engine_close(g);
+}
+END_TEST
+
+/* A device asked for in the middle of an answer opens beside it: the answer goes on, and only its going on lets the device open. */
+struct beside {
+    struct engine *g;
+    struct heard *h;
+};
+
+static int hear_beside(void *ctx, struct event *ev)
+{
+    struct beside *b = ctx;
+    struct error e;
+    int rc = hear(b->h, ev);
+
+    if (ev->kind != EVENT_TOKEN)
+        return rc;
+    if (b->h->tokens == 5)
+        ck_assert_msg(engine_place(b->g, "gpu", &e) == 0, "%s", e.text);
+    if (b->h->tokens == 20) {
+        ck_assert_int_eq(engine_info(b->g)->n_devices, 1);
+        fake_device_let_open();
+    }
+    if (b->h->tokens > 20 && engine_info(b->g)->n_devices == 1)
+        usleep(1000);
+    return rc;
+}
+
+START_TEST(a_device_opens_beside_the_answer)
+{
+    const char *want = reference(150);
+    static struct heard h;
+    struct message m[2];
+    struct turn t = story(m, 150);
+    struct engine *g;
+    struct beside b = {.h = &h};
+    struct turn_done_event done;
+    struct error e;
+
+    fake_device_control(&(struct fake_control){.hold_open = true});
+    g = b.g = open_demo(fused, "cpu", NULL);
+    memset(&h, 0, sizeof h);
+    ck_assert_int_eq(engine_turn(g, &t, hear_beside, &b, &done, &e), 0);
+    ck_assert_str_eq(h.text, want);
+    ck_assert_int_eq(engine_info(g)->n_devices, 2);
+    ck_assert_int_eq(engine_settle(g, &e), 0);
+    ck_assert_str_eq(engine_telemetry(g)->plan, "gpu");
+    ck_assert_uint_gt(engine_telemetry(g)->devices[1].jobs, 0);
+    ck_assert_int_eq(h.notices, 1);
+    ck_assert_ptr_nonnull(strstr(h.notice, "fake device: opened"));
+    engine_close(g);
+    /* closed while it still opens */
+    fake_device_control(&(struct fake_control){.hold_open = true});
+    g = b.g = open_demo(fused, "cpu", NULL);
+    memset(&h, 0, sizeof h);
+    t.max_tokens = 10;
+    ck_assert_int_eq(engine_turn(g, &t, hear_beside, &b, &done, &e), 0);
+    fake_device_let_open();
+    engine_close(g);
+    fake_device_control(NULL);
 }
 END_TEST
 
@@ -281,6 +346,7 @@ static Suite *suite(void)
     tcase_add_test(t, every_plan_says_the_same);
     tcase_add_test(t, switches_do_not_change_the_text);
     tcase_add_test(t, a_conversation_moves);
+    tcase_add_test(t, a_device_opens_beside_the_answer);
     tcase_add_loop_test(t, the_text_survives_every_failure, 0, 2);
     tcase_add_test(t, a_device_without_room);
     tcase_add_test(t, deferred_experts_show_their_loss);

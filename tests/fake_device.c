@@ -5,6 +5,7 @@
 #include "engine/placement/residency.h"
 #include "engine/placement/survey.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,12 +22,19 @@ struct fake {
 static struct fake_control control;
 static long calls;
 static uint64_t largest;
+static atomic_bool may_open;
 
 void fake_device_control(const struct fake_control *c)
 {
     control = c ? *c : (struct fake_control){0};
     calls = 0;
     largest = 0;
+    atomic_store(&may_open, !control.hold_open);
+}
+
+void fake_device_let_open(void)
+{
+    atomic_store(&may_open, true);
 }
 
 long fake_device_calls(void)
@@ -113,6 +121,15 @@ static int open_as(struct device **out, const struct device_config *c, const str
 
     if (!f)
         return error_set(e, ERR_MEMORY, "no memory for a fake device");
+    for (int i = 0; !atomic_load(&may_open) && control.hold_open; i++) {
+        if (i == 20000) {
+            mem_free(f);
+            return error_set(e, ERR_DEVICE, "fake device: nobody let it open");
+        }
+        usleep(1000);
+    }
+    if (c->log && control.hold_open)
+        c->log(c->log_ctx, "fake device: opened");
     inner.n_threads = 1;
     f->base.ops = ops;
     f->base.config = *c;

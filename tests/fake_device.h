@@ -13,9 +13,11 @@ struct fake_control {
     bool lost;                   /* and every one after it */
     unsigned delay_us;           /* every job takes so much longer */
     uint64_t memory;             /* bytes of blocks it takes; 0: no limit */
+    bool hold_open;              /* opening waits for fake_device_let_open */
 };
 /* Applies to every fake device from now on; counts start at 0. */
 void fake_device_control(const struct fake_control *c);
+void fake_device_let_open(void);
 long fake_device_calls(void);            /* calls that could have failed so far */
 uint64_t fake_device_largest_put(void);  /* most bytes one block_put moved */
 

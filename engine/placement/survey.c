@@ -23,6 +23,7 @@ struct survey {
     uint64_t *attention_bytes, *expert_bytes;
     uint8_t *attention_can[DEVICE_MAX], *experts_can[DEVICE_MAX];
     char names[DEVICE_MAX][200], verdict[PLAN_NAME];
+    struct bench *bench;         /* a measurement on its way, or NULL */
 };
 
 size_t survey_kv_row_bytes(const struct hparams *hp, enum kv_type kv_k, enum kv_type kv_v)
@@ -70,6 +71,7 @@ void survey_free(struct survey *s)
 {
     if (!s)
         return;
+    survey_measure_stop(s);
     mem_free(s->attention_bytes);
     mem_free(s->expert_bytes);
     for (int d = 0; d < DEVICE_MAX; d++) {
@@ -144,12 +146,19 @@ struct planner_input *survey_input(struct survey *s)
     return &s->input;
 }
 
-/* Buffers of one measurement. */
+/* What jobs are measured, in this order on every device: one expert, all of a token's at once (the slope is an expert's time, the rest the
+ * handoff), attention, head. */
+enum stage { ONE_EXPERT, ALL_EXPERTS, ATTENTION, HEAD, STAGES };
+
+/* A measurement on its way: it goes on where it stopped, so that it can be spread over the pauses between tokens. */
 struct bench {
-    struct survey *s;
     struct device *dev;
     const struct device_ops *ops;
     int index, kv_len;
+    enum stage stage;
+    bool begun;                  /* blocks of this stage are chosen */
+    int first, layers, brought, sample;
+    double t[REPEATS], one;
     const struct plan *plans[2];
     float *x, *y;
     /* inputs of jobs live until they are waited for */
@@ -158,9 +167,15 @@ struct bench {
     struct error *e;
 };
 
-static bool planned_there(const struct bench *b, struct block_id id)
+static int used_of(const struct survey *s)
 {
-    for (int i = 0; i < 2; i++) {
+    return s->input.n_experts_used < 16 ? s->input.n_experts_used : 16;
+}
+
+/* By the first n of the plans: in force, wanted. */
+static bool planned_there(const struct bench *b, struct block_id id, int n)
+{
+    for (int i = 0; i < n; i++) {
         const struct plan *p = b->plans[i];
 
         if (p && (id.kind == BLOCK_HEAD ? p->head : id.kind == BLOCK_EXPERT ? plan_expert(p, id.layer, id.expert) : p->attention[id.layer]) == b->index)
@@ -169,19 +184,33 @@ static bool planned_there(const struct bench *b, struct block_id id)
     return false;
 }
 
-static int bring(struct bench *b, struct block_id id)
+/* The i-th block that the stage needs on the device; false: there are no more. */
+static bool block_of(const struct survey *s, const struct bench *b, int i, struct block_id *id)
 {
-    int rc = b->index == 0 || planned_there(b, id);
+    int used = used_of(s);
 
-    while (rc == 0)
-        rc = b->ops->block_put(b->dev, id, RESIDENCY_CHUNK, b->e);
-    return rc < 0 ? rc : 0;
+    switch (b->stage) {
+    case ATTENTION:
+        *id = (struct block_id){BLOCK_ATTENTION, b->first + i, 0};
+        return i < b->layers;
+    case HEAD:
+        *id = (struct block_id){BLOCK_HEAD, 0, 0};
+        return i < 1;
+    default:
+        *id = (struct block_id){BLOCK_EXPERT, b->first + i / used, i % used};
+        return i < b->layers * used;
+    }
 }
 
-static void take_away(struct bench *b, struct block_id id)
+static void take_away(const struct survey *s, const struct bench *b)
 {
-    if (b->index && !planned_there(b, id))
-        b->ops->block_drop(b->dev, id);
+    struct block_id id;
+
+    if (!b->index || !b->begun || s->input.devices[b->index].budget == 0)        /* a device that was lost is not told */
+        return;
+    for (int i = 0; block_of(s, b, i, &id); i++)
+        if (!planned_there(b, id, 2))
+            b->ops->block_drop(b->dev, id);
 }
 
 static int by_value(const void *a, const void *b)
@@ -191,65 +220,39 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-typedef int (*job_fn)(struct bench *b, int layer, int n);
-
-static int run_attention(struct bench *b, int layer, int n)
+static int run_job(const struct survey *s, struct bench *b, int layer)
 {
-    struct attention_job j = {.layer = layer, .rows = 1, .pos = b->kv_len, .x = b->x, .y = b->y};
+    struct attention_job a = {.layer = layer, .rows = 1, .pos = b->kv_len, .x = b->x, .y = b->y};
+    struct head_job h = {.rows = 1, .x = b->x, .logits = b->y};
+    struct experts_job x = {.layer = layer, .rows = 1, .h = b->x, .n_groups = b->stage == ONE_EXPERT ? 1 : used_of(s), .groups = b->groups, .row = b->row,
+                            .slot = b->slot, .out = b->y};
+    int rc;
 
-    return b->ops->attention(b->dev, &j, b->e);
-}
-
-static int run_experts(struct bench *b, int layer, int n)
-{
-    struct experts_job j = {.layer = layer, .rows = 1, .h = b->x, .n_groups = n, .groups = b->groups, .row = b->row, .slot = b->slot, .out = b->y};
-
-    for (int i = 0; i < n; i++) {
-        b->groups[i] = (struct expert_group){.expert = i, .first = i, .count = 1};
-        b->row[i] = 0;
-        b->slot[i] = i;
+    if (b->stage == ATTENTION) {
+        rc = b->ops->attention(b->dev, &a, b->e);
+    } else if (b->stage == HEAD) {
+        rc = b->ops->head(b->dev, &h, b->e);
+    } else {
+        for (int i = 0; i < x.n_groups; i++) {
+            b->groups[i] = (struct expert_group){.expert = i, .first = i, .count = 1};
+            b->row[i] = 0;
+            b->slot[i] = i;
+        }
+        rc = b->ops->experts(b->dev, &x, b->e);
     }
-    return b->ops->experts(b->dev, &j, b->e);
-}
-
-static int run_head(struct bench *b, int layer, int n)
-{
-    struct head_job j = {.rows = 1, .x = b->x, .logits = b->y};
-
-    return b->ops->head(b->dev, &j, b->e);
-}
-
-/* Median nanoseconds of a job over the layers first .. first+count-1 in turn. */
-static int median_ns(struct bench *b, job_fn fn, int n, int first, int count, double *out)
-{
-    double t[REPEATS];
-
-    for (int i = -WARM_UPS; i < REPEATS; i++) {
-        uint64_t start = clock_now();
-        int rc = fn(b, first + (i + WARM_UPS) % count, n);
-
-        if (rc == 0)
-            rc = b->ops->wait(b->dev, b->e);
-        if (rc < 0)
-            return rc;
-        if (i >= 0)
-            t[i] = (double)(clock_now() - start);
-    }
-    qsort(t, REPEATS, sizeof *t, by_value);
-    *out = t[REPEATS / 2];
-    return 0;
+    return rc < 0 ? rc : b->ops->wait(b->dev, b->e);
 }
 
 /* First run of layers (at most max) that the device can hold for the kind; 0 when none. */
-static int usable_layers(const struct bench *b, enum block_kind kind, int used, int max, int *first)
+static int usable_layers(const struct survey *s, const struct bench *b, enum block_kind kind, int used, int max, int *first)
 {
     int n = 0;
 
-    for (int l = 0; l < b->s->input.n_layers && n < max; l++) {
+    for (int l = 0; l < s->input.n_layers && n < max; l++) {
         bool can = true;
 
         for (int x = 0; x < (kind == BLOCK_EXPERT ? used : 1); x++)
-            can = can && (b->index == 0 || residency_supports(b->dev, b->s->model, (struct block_id){kind, l, x}));
+            can = can && (b->index == 0 || residency_supports(b->dev, s->model, (struct block_id){kind, l, x}));
         if (can && n++ == 0)
             *first = l;
         if (!can && n)
@@ -258,97 +261,163 @@ static int usable_layers(const struct bench *b, enum block_kind kind, int used, 
     return n;
 }
 
-static int measure_experts(struct bench *b, struct planner_device *d, int max)
+/* Whether the stage has anything to find out here. */
+static bool stage_begin(const struct survey *s, struct bench *b, const struct planner_device *v)
 {
-    int used = b->s->input.n_experts_used < 16 ? b->s->input.n_experts_used : 16, first = 0, rc = 0;
-    int n = usable_layers(b, BLOCK_EXPERT, used, max, &first);
-    double one = 0, all = 0;
+    int max = b->index ? GPU_BLOCKS : s->input.n_layers;
 
-    if (!n || !used)
+    if (b->stage != ALL_EXPERTS)                         /* those of the stage before */
+        b->brought = 0;
+    b->sample = -WARM_UPS;
+    b->first = b->layers = 0;
+    b->begun = true;
+    switch (b->stage) {
+    case ATTENTION:
+        if (v->attention_ns <= 0 && b->kv_len >= 0)
+            b->layers = usable_layers(s, b, BLOCK_ATTENTION, 1, max, &b->first);
+        return b->layers > 0;
+    case HEAD:
+        b->layers = 1;
+        return v->head_ns <= 0 && v->head_can;
+    default:
+        if (v->expert_ns <= 0 && used_of(s))
+            b->layers = usable_layers(s, b, BLOCK_EXPERT, used_of(s), max, &b->first);
+        return b->layers > 0;
+    }
+}
+
+static void stage_end(const struct survey *s, struct bench *b, struct planner_device *v)
+{
+    int used = used_of(s);
+    double ns;
+
+    qsort(b->t, REPEATS, sizeof *b->t, by_value);
+    ns = b->t[REPEATS / 2];
+    if (b->stage == ONE_EXPERT) {
+        b->one = ns;
+    } else if (b->stage == ALL_EXPERTS) {
+        /* t = handoff + calls * expert; noise may turn the slope around */
+        v->expert_ns = used > 1 && ns > b->one ? (ns - b->one) / (used - 1) : ns / used;
+        if (b->index == 0)
+            v->expert_ns = ns / used;                    /* launching is part of the CPU's work */
+        else
+            v->handoff_ns = b->one > v->expert_ns ? b->one - v->expert_ns : 0;
+    } else {
+        *(b->stage == HEAD ? &v->head_ns : &v->attention_ns) = ns > 2 * v->handoff_ns ? ns - v->handoff_ns : ns / 2 + 1;
+    }
+    if (b->stage != ONE_EXPERT)                          /* the same experts serve the next stage */
+        take_away(s, b);
+}
+
+/* One piece: blocks a chunk nearer, or one sample. 1: the stage is over. */
+static int stage_piece(const struct survey *s, struct bench *b, struct planner_device *v)
+{
+    struct block_id id;
+    uint64_t start;
+    int rc;
+
+    while (b->index && block_of(s, b, b->brought, &id)) {
+        if (planned_there(b, id, 1)) {
+            b->brought++;
+            continue;
+        }
+        if ((rc = b->ops->block_put(b->dev, id, RESIDENCY_CHUNK, b->e)) < 0)
+            return rc;
+        b->brought += rc;
         return 0;
-    for (int i = 0; i < n * used && rc == 0; i++)
-        rc = bring(b, (struct block_id){BLOCK_EXPERT, first + i / used, i % used});
-    if (rc == 0)
-        rc = median_ns(b, run_experts, 1, first, n, &one);
-    if (rc == 0)
-        rc = median_ns(b, run_experts, used, first, n, &all);
-    for (int i = 0; i < n * used; i++)
-        take_away(b, (struct block_id){BLOCK_EXPERT, first + i / used, i % used});
-    if (rc < 0)
+    }
+    start = clock_now();
+    if ((rc = run_job(s, b, b->first + (b->sample + WARM_UPS) % b->layers)) < 0)
         return rc;
-    /* t = handoff + calls * expert; noise may turn the slope around */
-    d->expert_ns = used > 1 && all > one ? (all - one) / (used - 1) : all / used;
-    if (b->index == 0)
-        d->expert_ns = all / used;                       /* launching is part of the CPU's work */
-    else
-        d->handoff_ns = one > d->expert_ns ? one - d->expert_ns : 0;
+    if (b->sample >= 0)
+        b->t[b->sample] = (double)(clock_now() - start);
+    if (++b->sample < REPEATS)
+        return 0;
+    stage_end(s, b, v);
+    return 1;
+}
+
+static int bench_open(struct survey *s, struct error *e)
+{
+    const struct hparams *hp = &s->model->hp;
+    int widest = hp->n_vocab > 16 * hp->hidden ? hp->n_vocab : 16 * hp->hidden;
+    struct bench *b = mem_alloc(1, sizeof *b);
+
+    s->bench = b;
+    if (b) {
+        b->x = mem_alloc((size_t)hp->hidden, sizeof *b->x);
+        b->y = mem_alloc((size_t)widest, sizeof *b->y);
+    }
+    if (!b || !b->x || !b->y) {
+        survey_measure_stop(s);
+        return error_set(e, ERR_MEMORY, "out of memory for measuring the devices");
+    }
+    for (int i = 0; i < hp->hidden; i++)
+        b->x[i] = (float)((i * 7919) % 255 - 127) * 0.01f;
     return 0;
 }
 
-static int measure_attention(struct bench *b, struct planner_device *d, int max)
+void survey_measure_stop(struct survey *s)
 {
-    int first = 0, n = usable_layers(b, BLOCK_ATTENTION, 1, max, &first), rc = 0;
-    double ns = 0;
-
-    if (!n || b->kv_len < 0)
-        return 0;
-    for (int i = 0; i < n && rc == 0; i++)
-        rc = bring(b, (struct block_id){BLOCK_ATTENTION, first + i, 0});
-    if (rc == 0)
-        rc = median_ns(b, run_attention, 1, first, n, &ns);
-    for (int i = 0; i < n; i++)
-        take_away(b, (struct block_id){BLOCK_ATTENTION, first + i, 0});
-    if (rc == 0)
-        d->attention_ns = ns > 2 * d->handoff_ns ? ns - d->handoff_ns : ns / 2 + 1;
-    return rc;
+    if (!s->bench)
+        return;
+    if (s->bench->dev)
+        take_away(s, s->bench);
+    mem_free(s->bench->x);
+    mem_free(s->bench->y);
+    mem_free(s->bench);
+    s->bench = NULL;
 }
 
-static int measure_head(struct bench *b, struct planner_device *d)
+int survey_measure_step(struct survey *s, struct device *const *devices, int n_devices, int kv_len, const struct plan *in_force,
+                        const struct plan *wanted, uint64_t budget_ns, struct error *e)
 {
-    struct block_id id = {BLOCK_HEAD, 0, 0};
-    double ns = 0;
-    int rc = bring(b, id);
+    uint64_t start = clock_now();
+    struct bench *b;
+    int rc;
 
-    if (rc == 0)
-        rc = median_ns(b, run_head, 1, 0, 1, &ns);
-    take_away(b, id);
-    if (rc == 0)
-        d->head_ns = ns > 2 * d->handoff_ns ? ns - d->handoff_ns : ns / 2 + 1;
-    return rc;
+    if (!s->bench && (rc = bench_open(s, e)) < 0)
+        return rc;
+    b = s->bench;
+    b->e = e;
+    b->plans[0] = in_force;
+    b->plans[1] = wanted;
+    for (; b->index < n_devices && b->index < s->input.n_devices; b->index++, b->stage = ONE_EXPERT, b->begun = false) {
+        const struct device_base *base = (const struct device_base *)devices[b->index];
+        struct planner_device *v = &s->input.devices[b->index];
+
+        if (!base || (b->index && v->budget == 0))
+            continue;
+        b->dev = devices[b->index];
+        b->ops = base->ops;
+        b->kv_len = kv_len < base->config.context ? kv_len : -1;
+        for (; b->stage < STAGES; b->stage++, b->begun = false) {
+            if (!b->begun && !stage_begin(s, b, v))
+                continue;
+            do {
+                if (b->stage == ATTENTION && b->kv_len < 0)
+                    rc = 1;                              /* the context has filled up meanwhile */
+                else
+                    rc = stage_piece(s, b, v);
+                if (rc < 0) {
+                    survey_measure_stop(s);
+                    return error_prefix(e, "measuring %s", v->name);
+                }
+                if (rc == 0 && budget_ns && clock_now() - start >= budget_ns)
+                    return 0;
+            } while (rc == 0);
+        }
+    }
+    survey_measure_stop(s);
+    return 1;
 }
 
 int survey_measure(struct survey *s, struct device *const *devices, int n_devices, int kv_len, const struct plan *in_force, const struct plan *wanted,
                    struct error *e)
 {
-    const struct hparams *hp = &s->model->hp;
-    int widest = hp->n_vocab > 16 * hp->hidden ? hp->n_vocab : 16 * hp->hidden, rc = 0;
-    float *x = mem_alloc((size_t)hp->hidden, sizeof *x), *y = mem_alloc((size_t)widest, sizeof *y);
+    int rc = survey_measure_step(s, devices, n_devices, kv_len, in_force, wanted, 0, e);
 
-    if (!x || !y)
-        rc = error_set(e, ERR_MEMORY, "out of memory for measuring the devices");
-    for (int i = 0; i < hp->hidden && rc == 0; i++)
-        x[i] = (float)((i * 7919) % 255 - 127) * 0.01f;
-    for (int d = 0; d < n_devices && d < s->input.n_devices && rc == 0; d++) {
-        struct planner_device *v = &s->input.devices[d];
-        const struct device_base *base = (const struct device_base *)devices[d];
-        struct bench b = {.s = s, .dev = devices[d], .index = d, .x = x, .y = y, .e = e, .plans = {in_force, wanted}};
-
-        if (!base || (d && v->budget == 0))
-            continue;
-        b.ops = base->ops;
-        b.kv_len = kv_len < base->config.context ? kv_len : -1;
-        if (v->expert_ns <= 0)
-            rc = measure_experts(&b, v, d ? GPU_BLOCKS : s->input.n_layers);
-        if (rc == 0 && v->attention_ns <= 0)
-            rc = measure_attention(&b, v, d ? GPU_BLOCKS : s->input.n_layers);
-        if (rc == 0 && v->head_ns <= 0 && v->head_can)
-            rc = measure_head(&b, v);
-        if (rc < 0)
-            error_prefix(e, "measuring %s", v->name);
-    }
-    mem_free(x);
-    mem_free(y);
-    return rc;
+    return rc < 0 ? rc : 0;
 }
 
 static void verdict_path(const struct survey *s, const char *cache_dir, const struct device *target, char *out, size_t size)

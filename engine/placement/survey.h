@@ -27,6 +27,11 @@ size_t survey_kv_row_bytes(const struct hparams *hp, enum kv_type kv_k, enum kv_
  * is left out. Some tenths of a second a device. */
 int survey_measure(struct survey *s, struct device *const *devices, int n_devices, int kv_len, const struct plan *in_force, const struct plan *wanted,
                    struct error *e);
+/* The same in pieces for the pauses between tokens: about budget_ns a call (one job or one chunk of an upload at least; 0: all of it). 1: all is
+ * known, 0: call again, negative: given up. kv_len and the plans may have changed since the last call. */
+int survey_measure_step(struct survey *s, struct device *const *devices, int n_devices, int kv_len, const struct plan *in_force,
+                        const struct plan *wanted, uint64_t budget_ns, struct error *e);
+void survey_measure_stop(struct survey *s);          /* gives a measurement on its way up; before its device is closed */
 
 /* auto's verdict for this model on the target device and its driver, in cache_dir. load: 1 found (and put into the input), 0 none. */
 int survey_verdict_load(struct survey *s, const char *cache_dir, const struct device *target);

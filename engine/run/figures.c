@@ -10,6 +10,7 @@
 
 #define HALF_LIFE 16.0           /* tokens: decay of `now` */
 #define MEDIAN_NS (250 * CLOCK_MILLI)
+#define STALL_TOKENS 15          /* newest tokens that a wait is measured by */
 
 static uint64_t expert_bytes(const struct expert_weights *w)
 {
@@ -161,6 +162,35 @@ void figures_token(struct engine *g, uint64_t compute_ns)
         g->plans[g->plan_at].token_s[p->tokens++ % PLAN_WINDOW] = 1e-9 * (double)compute_ns;
         p->decode_ns += compute_ns;
     }
+}
+
+void figures_switched(struct engine *g)
+{
+    if (g->plan_at >= 0 && g->busy && g->t.state == ENGINE_DECODE)
+        g->t.plans[g->plan_at].switches++;
+}
+
+void figures_stall(struct engine *g, uint64_t ns, bool pending)
+{
+    struct telemetry *t = &g->t;
+    double recent[STALL_TOKENS];
+    struct series_figures f;
+    size_t n = t->recent_count < STALL_TOKENS ? (size_t)t->recent_count : STALL_TOKENS;
+
+    if (g->plan_at < 0)
+        return;
+    t->plans[g->plan_at].switch_tokens += pending;
+    t->plans[g->plan_at].stall_sum_ns += ns;
+    if (ns > t->plans[g->plan_at].stall_ns)
+        t->plans[g->plan_at].stall_ns = ns;
+    if (ns <= t->stall_ns)
+        return;
+    for (size_t i = 0; i < n; i++)
+        recent[i] = 1e3 * t->recent_us[(t->recent_count - 1 - i) % TELEMETRY_RECENT];
+    series_summarise_sorted(recent, n, &f);
+    t->stall_ns = ns;
+    t->stall_token_ns = (uint64_t)f.median;
+    memcpy(t->stall_plan, t->plan, sizeof t->stall_plan);
 }
 
 /* Mean over all tokens of the plan; median and deviation of tokens/s over the newest PLAN_WINDOW ones. */

@@ -161,11 +161,12 @@ static int finish(struct device_slot *s, int rc, struct error *e)
     return rc < 0 ? rc : s->ops->wait(s->device, e);
 }
 
-static void count_cost(struct forward *f, struct forward_cost *c, uint64_t ns, int jobs)
+static void count_cost(struct forward *f, struct forward_cost *c, uint64_t ns, int blocks)
 {
     if (f->rows == 1) {
         c->ns += ns;
-        c->jobs += (uint64_t)jobs;
+        c->blocks += (uint64_t)blocks;
+        c->jobs++;
     }
 }
 
@@ -356,7 +357,8 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         }
         if (state[d] == 1) {
             end = clock_now();
-            count_cost(f, &s->expert, end - start[d], f->n_groups[d]);
+            if (!f->n_groups[0])         /* else it may have been done before the CPU was: nobody knows when */
+                count_cost(f, &s->expert, end - start[d], f->n_groups[d]);
             trace_span(f->trace, TRACE_EXPERTS, layer, d, start[d], end);
         }
         if (state[d] < 0 && rc == 0)

@@ -26,8 +26,8 @@ struct device_slot {
     struct device_info info;
     int failures;
     bool lost;                   /* failed twice: gets no more jobs */
-    /* What single jobs took here in passes of one row, for planners; whoever reads them sets them back to 0. */
-    struct forward_cost { uint64_t ns, jobs; } attention, expert, head;
+    /* What single jobs took here in passes of one row, for planners: blocks computed, and in how many jobs. */
+    struct forward_cost { uint64_t ns, blocks, jobs; } attention, expert, head;
 };
 
 struct forward_hooks {

@@ -65,6 +65,7 @@ struct engine {
     struct plan *wanted_plan;            /* waits for the safe point */
     char *wanted_spec;
     bool announced;                      /* the plan in force was told */
+    struct opening *opening;             /* devices that a thread opens meanwhile; NULL: none */
     struct planner_step *script;
     int n_script, script_at;
 
@@ -106,7 +107,24 @@ int session_hooks_layer(void *ctx, int layer);       /* hooks of forward */
 void session_hooks_notice(void *ctx, const char *line);
 void session_rewind(struct engine *g, int n_tokens);
 
+/* opening.c: devices opened beside an answer */
+/* Starts the thread: it asks the back ends and opens what it finds, as place.c's seek does. ERR_MEMORY, ERR_IO: do it yourself. */
+int opening_start(struct engine *g, bool named, struct error *e);
+/* Tells what the thread has to say; once it is done, or always when `wait`, takes the devices in and ends it. true: none is under way. */
+bool opening_poll(struct engine *g, bool wait);
+void opening_log(void *ctx, const char *line);           /* device_config.log: any of the two threads; ctx: the engine */
+
 /* place.c */
+/* What was found of one back end's devices, and what became of opening them. */
+struct found {
+    const struct device_ops *ops;
+    struct device_info info;
+    struct device *device;       /* NULL: not opened */
+};
+/* Asks every back end but the CPU's and opens the devices that may be used; returns how many, at most max. why: one line where something
+ * was wrong. Touches nothing of the engine that changes: any thread. */
+int place_open_devices(struct engine *g, bool named, int first_index, enum rope_variant v, struct found *out, int max, char *why, size_t why_size);
+void place_adopt(struct engine *g, struct found *found, int n, enum rope_variant v, const char *why, bool named);
 int place_init(struct engine *g, struct error *e);
 void place_release(struct engine *g);
 int place_now(struct engine *g, const char *spec, struct error *e);      /* at a safe point */
@@ -130,6 +148,9 @@ void figures_turn(struct engine *g, int prompt_tokens, int cached_tokens);
 void figures_routed(struct engine *g, int first_row, bool decode);     /* the newest pass, rows from first_row on */
 void figures_token(struct engine *g, uint64_t compute_ns);             /* a token of the answer was made */
 void figures_plan(struct engine *g, const char *name);                 /* this plan is charged from now on */
+void figures_switched(struct engine *g);                               /* that happened in the middle of an answer */
+/* The answer waited for plans and moves at a safe point; pending: more of them are to come. */
+void figures_stall(struct engine *g, uint64_t ns, bool pending);
 /* Around one token of an answer: its spans go to the telemetry, where they are asked for and a second has passed. */
 void figures_timeline_begin(struct engine *g, uint64_t now);
 void figures_timeline_end(struct engine *g);

@@ -10,37 +10,69 @@
 
 #define STEP_BYTES ((uint64_t)16 << 20)      /* copied at most at one safe point of an answer ... */
 #define STEP_SHARE 2                         /* ... and for at most 1/2 of the time a token takes */
+#define STEP_LEAST 200000ull                 /* tiny models would move nothing at all */
 #define REPLAN_TOKENS 16                     /* between two questions to a strategy that re-plans */
 #define REPLAN_BYTES ((uint64_t)64 << 20)    /* it may move at a time */
 
-static void device_log(void *ctx, const char *line)
+int place_open_devices(struct engine *g, bool named, int first_index, enum rope_variant v, struct found *out, int max, char *why, size_t why_size)
 {
-    engine_notice(ctx, "%s", line);
+    const char *selector = g->config.device_selector;
+    int n_out = 0;
+
+    why[0] = 0;
+    for (const struct device_ops *const *list = g->config.backends; *list; list++) {
+        struct device_info found[DEVICE_MAX];
+        char none[256] = "";
+        int n;
+
+        if (*list == g->slots[0].ops)
+            continue;
+        memset(found, 0, sizeof found);
+        n = (*list)->probe(found, DEVICE_MAX, none, sizeof none);
+        if (n == 0 && none[0])
+            snprintf(why, why_size, "%s: %s", (*list)->name, none);
+        for (int i = 0; i < n && i < DEVICE_MAX && n_out < max && first_index + n_out < DEVICE_MAX; i++) {
+            struct device_config c = {.model = g->model, .index = first_index + n_out, .n_threads = g->info.n_threads, .max_rows = g->info.ubatch,
+                                      .context = g->info.context, .kv_k = g->config.kv_k, .kv_v = g->config.kv_v, .exact = g->config.exact,
+                                      .selector = found[i].selector, .cache_dir = g->config.cache_dir, .rope_cos = g->rope.cos[v],
+                                      .rope_sin = g->rope.sin[v], .log = opening_log, .log_ctx = g};
+            struct error e = {0};
+
+            if (selector ? strcmp(selector, found[i].selector) != 0 : found[i].is_cpu_type && !named)
+                continue;
+            out[n_out] = (struct found){.ops = *list, .info = found[i]};
+            if (found[i].why_not[0])
+                snprintf(why, why_size, "%s: %s", found[i].selector, found[i].why_not);
+            else if ((*list)->open(&out[n_out].device, &c, &e) < 0)
+                snprintf(why, why_size, "%s: %s", found[i].selector, e.text);
+            else
+                n_out++;
+        }
+    }
+    return n_out;
 }
 
-static int open_device(struct engine *g, const struct device_ops *ops, const struct device_info *info, struct error *e)
+/* The devices of place_open_devices become the engine's. v: the rotary table they were given. */
+void place_adopt(struct engine *g, struct found *found, int n, enum rope_variant v, const char *why, bool named)
 {
-    int d = g->n_devices;
-    enum rope_variant v = g->variant;
-    struct device_config c = {.model = g->model, .index = d, .n_threads = g->info.n_threads, .max_rows = g->info.ubatch, .context = g->info.context,
-                              .kv_k = g->config.kv_k, .kv_v = g->config.kv_v, .exact = g->config.exact, .selector = info->selector,
-                              .cache_dir = g->config.cache_dir, .rope_cos = g->rope.cos[v], .rope_sin = g->rope.sin[v],
-                              .log = device_log, .log_ctx = g};
-    struct device_slot *s = &g->slots[d];
-    int rc;
+    for (int i = 0; i < n; i++) {
+        struct device_slot *s = &g->slots[g->n_devices];
+        struct error e = {0};
 
-    memset(s, 0, sizeof *s);
-    s->info = *info;
-    if ((rc = ops->open(&s->device, &c, e)) < 0) {
-        s->device = NULL;
-        return rc;
+        if (v != g->variant && found[i].ops->rope_set &&
+            found[i].ops->rope_set(found[i].device, g->rope.cos[g->variant], g->rope.sin[g->variant], &e) < 0) {
+            engine_notice(g, "%s: %s", found[i].info.selector, e.text);
+            found[i].ops->close(found[i].device);
+            continue;
+        }
+        *s = (struct device_slot){.ops = found[i].ops, .device = found[i].device, .info = found[i].info};
+        g->devices[g->n_devices] = s->device;
+        g->info.devices[g->n_devices] = s->info;
+        survey_device(g->survey, g->n_devices, s->device);
+        g->info.n_devices = ++g->n_devices;
     }
-    s->ops = ops;
-    g->devices[d] = s->device;
-    g->info.devices[d] = *info;
-    survey_device(g->survey, d, s->device);
-    g->info.n_devices = ++g->n_devices;
-    return 0;
+    if (g->n_devices == 1 && named)
+        engine_notice(g, "%s: the CPU does all the work", why[0] ? why : g->config.device_selector ? g->config.device_selector : "no other device");
 }
 
 static bool wants_device(const char *spec)
@@ -48,38 +80,33 @@ static bool wants_device(const char *spec)
     return strcmp(spec, "cpu") != 0 && strcmp(spec, "auto") != 0;
 }
 
-/* Asks the other back ends once. named: a device that is really the CPU may be taken too (PoCL), because the user asked for a device. */
-static void seek_devices(struct engine *g, bool named)
+/* Asks the other back ends once. named: a device that is really the CPU may be taken too (PoCL), because the user asked for a device. In the
+ * middle of an answer a thread does it: false, ask again later. */
+static bool seek_devices(struct engine *g, bool named)
 {
-    const struct device_ops *const *list = g->config.backends;
     const char *selector = g->config.device_selector;
-    struct device_info found[DEVICE_MAX];
-    char why[256] = "", last[512] = "";
-    struct error e = {0};
+    struct found found[DEVICE_MAX];
+    char why[512];
+    int n;
 
-    if (g->devices_sought >= 1 + named || g->n_devices > 1 || !list || (selector && strcmp(selector, "none") == 0))
-        return;
+    if (g->opening && !opening_poll(g, !g->busy))
+        return false;
+    if (g->devices_sought >= 1 + named || g->n_devices > 1 || !g->config.backends || (selector && strcmp(selector, "none") == 0))
+        return true;
     g->devices_sought = 1 + named;
-    for (; *list; list++) {
-        int n;
+    if (g->busy && opening_start(g, named, NULL) == 0)
+        return false;
+    n = place_open_devices(g, named, g->n_devices, g->variant, found, DEVICE_MAX, why, sizeof why);
+    place_adopt(g, found, n, g->variant, why, named);
+    return true;
+}
 
-        if (*list == g->slots[0].ops)
-            continue;
-        memset(found, 0, sizeof found);
-        n = (*list)->probe(found, DEVICE_MAX, why, sizeof why);
-        if (n == 0 && why[0])
-            snprintf(last, sizeof last, "%s: %s", (*list)->name, why);
-        for (int i = 0; i < n && i < DEVICE_MAX && g->n_devices < DEVICE_MAX; i++) {
-            if (selector ? strcmp(selector, found[i].selector) != 0 : found[i].is_cpu_type && !named)
-                continue;
-            if (found[i].why_not[0])
-                snprintf(last, sizeof last, "%s: %s", found[i].selector, found[i].why_not);
-            else if (open_device(g, *list, &found[i], &e) < 0)
-                snprintf(last, sizeof last, "%s: %s", found[i].selector, e.text);
-        }
-    }
-    if (g->n_devices == 1 && named)
-        engine_notice(g, "%s: the CPU does all the work", last[0] ? last : selector ? selector : "no other device");
+/* Per block, without what its job cost beyond the work: planners count that by itself. */
+static double block_ns(const struct forward_cost *c, double handoff_ns)
+{
+    double ns = (double)c->ns, work = ns - handoff_ns * (double)c->jobs;
+
+    return (work > 0.1 * ns ? work : 0.1 * ns) / (double)c->blocks;
 }
 
 static void fill_input(struct engine *g, struct planner_input *in)
@@ -97,12 +124,12 @@ static void fill_input(struct engine *g, struct planner_input *in)
     for (int d = 0; d < g->n_devices && d < PLANNER_DEVICES; d++) {
         const struct device_slot *s = &g->slots[d];
 
-        if (s->attention.jobs)
-            in->devices[d].attention_ns = (double)s->attention.ns / (double)s->attention.jobs;
-        if (s->expert.jobs)
-            in->devices[d].expert_ns = (double)s->expert.ns / (double)s->expert.jobs;
-        if (s->head.jobs)
-            in->devices[d].head_ns = (double)s->head.ns / (double)s->head.jobs;
+        if (s->attention.blocks)
+            in->devices[d].attention_ns = block_ns(&s->attention, in->devices[d].handoff_ns);
+        if (s->expert.blocks)
+            in->devices[d].expert_ns = block_ns(&s->expert, in->devices[d].handoff_ns);
+        if (s->head.blocks)
+            in->devices[d].head_ns = block_ns(&s->head, in->devices[d].handoff_ns);
     }
 }
 
@@ -110,6 +137,15 @@ static void plan_chosen(struct engine *g)
 {
     g->announced = false;
     figures_plan(g, residency_wanted(g->residency)->name);
+    figures_switched(g);
+}
+
+/* What a safe point of an answer may cost. */
+static uint64_t step_ns(const struct engine *g)
+{
+    uint64_t token_ns = g->t.recent_count ? 1000ull * g->t.recent_us[(g->t.recent_count - 1) % TELEMETRY_RECENT] : 0;
+
+    return token_ns / STEP_SHARE > STEP_LEAST ? token_ns / STEP_SHARE : STEP_LEAST;
 }
 
 static int run_planner(struct engine *g, const struct planner_spec *spec, bool tell, struct error *e)
@@ -130,6 +166,31 @@ static int run_planner(struct engine *g, const struct planner_spec *spec, bool t
     return rc;
 }
 
+/* What a spec needs before it can become a plan: devices, auto's verdict, balanced's costs. 1: it is all there; 0: not yet, ask again at the
+ * next safe point. */
+static int place_ready(struct engine *g, const char *text, struct error *e)
+{
+    bool balanced = strncmp(text, "balanced", 8) == 0;
+    int rc;
+
+    if (wants_device(text)) {
+        if (!seek_devices(g, true))
+            return 0;
+    } else if (strcmp(text, "auto") == 0) {
+        if (!seek_devices(g, false))
+            return 0;
+        if (g->n_devices > 1)
+            survey_verdict_load(g->survey, g->config.cache_dir, g->slots[survey_input(g->survey)->target].device);
+    }
+    if (!balanced || g->n_devices < 2) {
+        survey_measure_stop(g->survey);
+        return 1;
+    }
+    rc = survey_measure_step(g->survey, g->devices, g->n_devices, g->n_tokens, g->in_force, residency_wanted(g->residency),
+                             g->busy ? step_ns(g) : 0, e);
+    return rc;
+}
+
 int place_now(struct engine *g, const char *text, struct error *e)
 {
     struct planner_spec spec, before = g->spec;
@@ -137,16 +198,8 @@ int place_now(struct engine *g, const char *text, struct error *e)
 
     if ((rc = planner_parse(&spec, text, e)) < 0)
         return rc;
-    if (wants_device(text)) {
-        seek_devices(g, true);
-    } else if (strcmp(text, "auto") == 0) {
-        seek_devices(g, false);
-        if (g->n_devices > 1)
-            survey_verdict_load(g->survey, g->config.cache_dir, g->slots[survey_input(g->survey)->target].device);
-    }
-    if (strncmp(text, "balanced", 8) == 0 && g->n_devices > 1 &&
-        (rc = survey_measure(g->survey, g->devices, g->n_devices, g->n_tokens, g->in_force, residency_wanted(g->residency), e)) < 0)
-        return rc;
+    if ((rc = place_ready(g, text, e)) != 1)
+        return rc < 0 ? rc : 1;
     g->spec = spec;
     if ((rc = run_planner(g, &spec, true, e)) < 0) {
         g->spec = before;
@@ -174,13 +227,14 @@ static int take_home(const struct engine *g, struct plan *p)
     return n;
 }
 
+/* 1: its devices are being opened, ask again. */
 static int set_plan(struct engine *g, struct plan *p, struct error *e)
 {
     struct planner_input *in;
     int rc, home;
 
-    if (plan_diff(g->in_force, p, NULL))
-        seek_devices(g, true);
+    if (plan_diff(g->in_force, p, NULL) && !seek_devices(g, true))
+        return 1;
     if ((home = take_home(g, p)))
         engine_notice(g, "plan %s: %d blocks belong on a device that is not here; the CPU runs them", p->name, home);
     in = survey_input(g->survey);
@@ -214,36 +268,50 @@ void place_device_lost(void *ctx, int device)
     residency_lost(g->residency, g->in_force, device);
 }
 
-void place_safe_point(struct engine *g)
+/* What waits for the safe point is applied, as far as it can be by now. */
+static int apply_wanted(struct engine *g, struct error *e)
 {
-    const struct residency_kv kv = {.step = kv_step_hook, .dropped = kv_dropped_hook, .ctx = g};
-    uint64_t token_ns = g->t.recent_count ? 1000ull * g->t.recent_us[(g->t.recent_count - 1) % TELEMETRY_RECENT] : 0;
-    struct residency_budget budget = {.bytes = g->busy ? STEP_BYTES : 0, .ns = g->busy ? token_ns / STEP_SHARE : 100 * CLOCK_MILLI};
-    struct error e = {0};
     int rc = 0;
 
+    if (g->opening)
+        opening_poll(g, !g->busy);
     if (g->script_at < g->n_script && (int)g->t.session_generated_tokens >= g->script[g->script_at].after) {
         mem_free(g->wanted_spec);
         g->wanted_spec = mem_string(g->script[g->script_at++].spec);
     }
-    if (g->wanted_plan) {
-        rc = set_plan(g, g->wanted_plan, &e);
+    if (g->wanted_plan && (rc = set_plan(g, g->wanted_plan, e)) != 1) {
         plan_free(g->wanted_plan);
         g->wanted_plan = NULL;
     }
-    if (g->wanted_spec) {
-        char *spec = g->wanted_spec;
-
+    if (g->wanted_spec && (rc = place_now(g, g->wanted_spec, e)) != 1) {
+        mem_free(g->wanted_spec);
         g->wanted_spec = NULL;
-        rc = place_now(g, spec, &e);
-        mem_free(spec);
     }
     if (g->spec.planner && g->spec.planner->replans && g->t.session_generated_tokens >= g->replan_at) {
-        rc = run_planner(g, &g->spec, false, &e);
+        rc = run_planner(g, &g->spec, false, e);
         g->replan_at = g->t.session_generated_tokens + REPLAN_TOKENS;
     }
+    return rc;
+}
+
+static bool place_waits(const struct engine *g)
+{
+    return g->wanted_spec || g->wanted_plan || g->opening || !g->announced || place_pending(g);
+}
+
+void place_safe_point(struct engine *g)
+{
+    const struct residency_kv kv = {.step = kv_step_hook, .dropped = kv_dropped_hook, .ctx = g};
+    struct residency_budget budget = {.bytes = g->busy ? STEP_BYTES : 0, .ns = g->busy ? step_ns(g) : 100 * CLOCK_MILLI};
+    uint64_t start = clock_now();
+    bool waited = place_waits(g);
+    struct error e = {0};
+    int rc = apply_wanted(g, &e);
+
+    waited |= place_waits(g);
     if (rc < 0)
         engine_notice(g, "%s", e.text);
+    rc = 0;
     if (g->n_devices > 1 || !g->announced) {
         rc = residency_step(g->residency, g->in_force, &kv, budget, &e);
         forward_placed(&g->forward, g->in_force, g->n_devices);
@@ -256,6 +324,8 @@ void place_safe_point(struct engine *g)
         g->announced = true;
         engine_emit(g, &ev);
     }
+    if (waited && g->busy && g->t.state == ENGINE_DECODE)
+        figures_stall(g, clock_now() - start, place_pending(g));
 }
 
 bool place_pending(const struct engine *g)
@@ -283,6 +353,7 @@ int place_init(struct engine *g, struct error *e)
 
 void place_release(struct engine *g)
 {
+    opening_poll(g, true);
     residency_free(g->residency);
     survey_free(g->survey);
     plan_free(g->in_force);
@@ -306,6 +377,8 @@ int engine_place(struct engine *g, const char *spec, struct error *e)
         return rc;
     if (!(copy = mem_string(spec)))
         return error_set(e, ERR_MEMORY, "no memory for a placement");
+    plan_free(g->wanted_plan);           /* the newest wish counts */
+    g->wanted_plan = NULL;
     mem_free(g->wanted_spec);
     g->wanted_spec = copy;
     return 0;
@@ -322,6 +395,8 @@ int engine_plan_set(struct engine *g, struct plan *p, struct error *e)
         return rc;
     }
     if (g->busy) {
+        mem_free(g->wanted_spec);
+        g->wanted_spec = NULL;
         plan_free(g->wanted_plan);
         g->wanted_plan = p;
         return 0;
@@ -358,6 +433,13 @@ int engine_script_set(struct engine *g, const char *script, struct error *e)
         return error_set(e, ERR_MEMORY, "no memory for a placement script");
     memcpy(g->script, steps, (size_t)n * sizeof *steps);
     g->n_script = n;
+    /* a script says beforehand what will be asked for: open and measure it now, so that its steps are on time */
+    for (int i = 0; i < n && !g->busy; i++) {
+        struct error why = {0};
+
+        if (place_ready(g, steps[i].spec, &why) < 0)
+            engine_notice(g, "%s: %s", steps[i].spec, why.text);
+    }
     return 0;
 }
 
@@ -368,7 +450,7 @@ const struct plan *engine_plan(const struct engine *g)
 
 bool engine_idle_step(struct engine *g)
 {
-    if (!g->busy && (place_pending(g) || !g->announced))
+    if (!g->busy && place_waits(g))
         place_safe_point(g);
     return place_pending(g);
 }

@@ -20,6 +20,9 @@ struct plan_figures {            /* every plan used in this session */
     uint64_t ttft_ns;            /* of the newest turn begun under it; 0: none */
     uint64_t wait_ns, transfer_ns;       /* total under this plan */
     double share[DEVICE_MAX];    /* of the busy time, by device */
+    /* switching to it while an answer was generated: how often, the tokens generated until all its blocks had moved, and how long the answer
+     * waited for plans and moves between two tokens, at most and in all */
+    uint64_t switches, switch_tokens, stall_ns, stall_sum_ns;
 };
 
 /* One block of the timeline: kind is an enum trace_kind (engine/run/trace.h), layer n_layers: head and sampling. */
@@ -56,6 +59,8 @@ struct telemetry {
     char plan[64];
     int moves_pending;
     uint64_t moves_pending_bytes, moved_bytes;
+    uint64_t stall_ns, stall_token_ns;   /* the longest such wait of the session, and what a token took just before it (median); 0: none */
+    char stall_plan[64];                 /* the plan that was being put in force then */
     int n_plans;
     struct plan_figures plans[TELEMETRY_PLANS];
     /* experts: arrays of n_layers * n_experts, layer-major, allocated once with the snapshot */
