@@ -166,8 +166,16 @@ static int device_node(struct reading *r, const yaml_node_t *value, int *device)
     return complain(r, value, "device: '%s' is not here; write cpu, gpu, or a name that --list-devices shows", text ? text : "(this)");
 }
 
+static int switch_node(struct reading *r, const yaml_node_t *value, bool *on)
+{
+    const char *text = scalar(value);
+
+    *on = text && (strcmp(text, "yes") == 0 || strcmp(text, "true") == 0);
+    return *on || (text && (strcmp(text, "no") == 0 || strcmp(text, "false") == 0)) ? 0 : complain(r, value, "stream: write yes or no");
+}
+
 struct rule {
-    const yaml_node_t *layers, *experts, *device;
+    const yaml_node_t *layers, *experts, *device, *stream;
 };
 
 static int read_rule(struct reading *r, const yaml_node_t *n, bool experts, struct rule *rule)
@@ -179,10 +187,12 @@ static int read_rule(struct reading *r, const yaml_node_t *n, bool experts, stru
         const yaml_node_t *key = node(r, p->key), *value = node(r, p->value);
         const char *name = scalar(key);
         const yaml_node_t **slot = !name ? NULL : strcmp(name, "layers") == 0 ? &rule->layers : strcmp(name, "device") == 0 ? &rule->device :
-                                   experts && strcmp(name, "experts") == 0 ? &rule->experts : NULL;
+                                   experts && strcmp(name, "experts") == 0 ? &rule->experts :
+                                   experts && strcmp(name, "stream") == 0 ? &rule->stream : NULL;
 
         if (!slot)
-            return complain(r, key, "'%s' is no key of a rule; there are layers, %sand device", name ? name : "(this)", experts ? "experts " : "");
+            return complain(r, key, "'%s' is no key of a rule; there are layers, %sdevice%s", name ? name : "(this)", experts ? "experts, " : "",
+                            experts ? " and stream" : "");
         if (*slot)
             return complain(r, key, "'%s' is given twice", name);
         *slot = value;
@@ -206,11 +216,16 @@ static int read_rules(struct reading *r, const yaml_node_t *list, bool experts)
     for (yaml_node_item_t *i = list->data.sequence.items.start; rc == 0 && i < list->data.sequence.items.top; i++) {
         struct rule rule;
         int device = 0;
+        bool stream = false;
 
         memset(set, 0, (size_t)layers + (size_t)n_experts);
         rc = read_rule(r, node(r, *i), experts, &rule);
         if (rc == 0)
             rc = device_node(r, rule.device, &device);
+        if (rc == 0 && rule.stream)
+            rc = switch_node(r, rule.stream, &stream);
+        if (rc == 0 && stream && device == 0)
+            rc = complain(r, rule.stream, "stream: the CPU has all experts; only those of another device can be streamed");
         if (rc == 0 && rule.layers)
             rc = select_node(r, rule.layers, "layers", layers, set);
         else
@@ -223,8 +238,10 @@ static int read_rules(struct reading *r, const yaml_node_t *list, bool experts)
             if (set[l] && !experts)
                 r->plan->attention[l] = (uint8_t)device;
             for (int x = 0; set[l] && experts && x < n_experts; x++)
-                if (of_layer[x])
+                if (of_layer[x]) {
                     r->plan->experts[l * n_experts + x] = (uint8_t)device;
+                    r->plan->streamed[l * n_experts + x] = stream;
+                }
         }
     }
     mem_free(set);
@@ -395,33 +412,34 @@ static void print_attention(FILE *f, const struct plan *p, const struct plan_sha
     }
 }
 
-/* Layers with the same experts on the device share a rule. */
-static void print_experts(FILE *f, const struct plan *p, const struct plan_shape *shape, uint8_t *set, uint8_t *of_layer)
+static uint8_t belongs(const struct plan *p, int layer, int expert, int d, bool stream)
 {
-    for (int d = 1; d < shape->n_devices; d++)
-        for (int l = 0; l < p->n_layers; l++) {
-            const uint8_t *mine = p->experts + l * p->n_experts;
-            int n = 0;
-            bool first = true;
+    return plan_expert(p, layer, expert) == d && p->streamed[layer * p->n_experts + expert] == stream;
+}
 
+/* Layers with the same experts on the device share a rule. */
+static void print_experts(FILE *f, const struct plan *p, const struct plan_shape *shape, int d, bool stream, uint8_t *set, uint8_t *of_layer)
+{
+    for (int l = 0; l < p->n_layers; l++) {
+        int n = 0;
+        bool first = true;
+
+        for (int x = 0; x < p->n_experts; x++)
+            n += of_layer[x] = belongs(p, l, x, d, stream);
+        for (int k = 0; k < p->n_layers; k++) {
+            set[k] = 1;
             for (int x = 0; x < p->n_experts; x++)
-                n += of_layer[x] = mine[x] == d;
-            for (int k = 0; k < p->n_layers; k++) {
-                const uint8_t *other = p->experts + k * p->n_experts;
-
-                set[k] = 1;
-                for (int x = 0; x < p->n_experts; x++)
-                    set[k] &= (other[x] == d) == of_layer[x];
-                first = first && !(set[k] && k < l);
-            }
-            if (!n || !first)
-                continue;
-            fprintf(f, "  - {layers: \"");
-            print_ranges(f, set, p->n_layers);
-            fprintf(f, "\", experts: \"");
-            print_ranges(f, of_layer, p->n_experts);
-            fprintf(f, "\", device: %s}\n", d == shape->gpu ? "gpu" : shape->devices[d]);
+                set[k] &= belongs(p, k, x, d, stream) == of_layer[x];
+            first = first && !(set[k] && k < l);
         }
+        if (!n || !first)
+            continue;
+        fprintf(f, "  - {layers: \"");
+        print_ranges(f, set, p->n_layers);
+        fprintf(f, "\", experts: \"");
+        print_ranges(f, of_layer, p->n_experts);
+        fprintf(f, "\", device: %s%s}\n", d == shape->gpu ? "gpu" : shape->devices[d], stream ? ", stream: yes" : "");
+    }
 }
 
 /* In quotes, so that any name stays one text. */
@@ -454,7 +472,9 @@ int plan_file_text(const struct plan *p, const struct plan_shape *shape, char **
     fprintf(f, "shape: %dx%d\nattention:\n", p->n_layers, p->n_experts);
     print_attention(f, p, shape, set);
     fprintf(f, "experts:\n");
-    print_experts(f, p, shape, set, set + p->n_layers);
+    for (int d = 1; d < shape->n_devices; d++)
+        for (int stream = 0; stream < 2; stream++)
+            print_experts(f, p, shape, d, stream, set, set + p->n_layers);
     fprintf(f, "head: %s\n", p->head == shape->gpu && p->head ? "gpu" : shape->devices[p->head]);
     if (fclose(f) != 0 || !(*text = mem_string_n(made, *n)))
         rc = error_set(e, ERR_MEMORY, "out of memory for a plan file");

@@ -285,6 +285,14 @@ static void print_devices(const struct stats *s, FILE *f)
             (double)v->kv_bytes / (1 << 20), clock_seconds(v->busy_ns), clock_seconds(v->wait_ns), clock_seconds(v->transfer_ns),
             (unsigned long long)v->failures);
     }
+    for (int d = 1; d < s->n_devices; d++) {
+        const struct device_stats *v = &s->devices[d];
+
+        if (v->streamed)
+            row(f, "streamed", "%llu experts, %.1f MiB, through buffers of %.1f MiB; %llu of %llu copies begun on a guess were asked for",
+                (unsigned long long)v->streamed, (double)v->streamed_bytes / (1 << 20), (double)v->stream_bytes / (1 << 20),
+                (unsigned long long)v->prefetch_hits, (unsigned long long)v->prefetched);
+    }
     fprintf(f, "placements\n");
     for (int i = 0; i < s->n_plans && i < TELEMETRY_PLANS; i++) {
         const struct plan_figures *p = &s->plans[i];
@@ -379,11 +387,14 @@ static json_t *devices_json(const struct stats *s)
     for (int d = 0; d < s->n_devices; d++) {
         const struct device_stats *v = &s->devices[d];
 
-        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I}", "name", s->device_names[d], "weight_bytes",
+        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", s->device_names[d], "weight_bytes",
                                               (json_int_t)v->weight_bytes, "kv_bytes", (json_int_t)v->kv_bytes, "scratch_bytes",
                                               (json_int_t)(v->scratch_bytes + v->staging_bytes), "busy_ms", (double)v->busy_ns / 1e6, "wait_ms",
                                               (double)v->wait_ns / 1e6, "transfer_ms", (double)v->transfer_ns / 1e6, "jobs",
-                                              (json_int_t)v->jobs, "failures", (json_int_t)v->failures));
+                                              (json_int_t)v->jobs, "failures", (json_int_t)v->failures, "stream_buffer_bytes",
+                                              (json_int_t)v->stream_bytes, "streamed_experts", (json_int_t)v->streamed, "streamed_bytes",
+                                              (json_int_t)v->streamed_bytes, "prefetched_experts", (json_int_t)v->prefetched, "prefetch_hits",
+                                              (json_int_t)v->prefetch_hits));
     }
     return list;
 }

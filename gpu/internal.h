@@ -63,6 +63,25 @@ struct block {
     size_t kv_bytes;
 };
 
+struct stream_slot {             /* stream.c */
+    struct block block;          /* its buffers, and the matrices that lie in them */
+    int layer, expert;           /* -1: nothing */
+    uint64_t stamp;
+    bool wanted, guessed;        /* by the job being launched; copied on a guess and not asked for yet */
+    cl_event begun, ready, used; /* first and last copy; the last kernel that reads it */
+};
+
+struct stream_item {             /* an expert of the job being launched that passes through */
+    int expert, group, tile, end, entry;
+};
+
+struct stream {
+    struct stream_slot slot[DEVICE_STREAM];
+    struct stream_item *items;   /* n_experts; NULL: off */
+    int n, next;                 /* items of this job; the next one to copy */
+    uint64_t clock;
+};
+
 struct rows_q {                  /* quantised rows: values, scales, sums */
     cl_mem q, d, s;
 };
@@ -108,6 +127,7 @@ struct device {
     float *results, *scatter_to;
     int *scatter_at, scatter_n, scatter_rows;
     struct blas blas;
+    struct stream stream;
     int *host_chosen, *host_row, *host_slot;     /* choices read back where the host must see them */
     struct expert_group *host_groups;
     float score_scale;           /* 1/sqrt(head_dim) */
@@ -154,6 +174,16 @@ void memory_close(struct device *d);
 struct block *memory_block(struct device *d, struct block_id id);
 int memory_put(struct device *d, struct block_id id, size_t max_bytes, struct error *e);
 void memory_drop(struct device *d, struct block_id id);
+
+/* stream.c */
+int stream_set(struct device *d, bool on, struct error *e);
+void stream_forget(struct device *d);                      /* after a failure: nothing lies in the slots; waits for copies */
+/* d->stream.items (n of them) are a layer's experts that pass through: sorts those that are there already to the front and begins to copy. */
+int stream_begin(struct device *d, int layer, struct error *e);
+/* Then one item after the other: its block, which the kernels enqueued from now on may read; done: they are enqueued. */
+struct block *stream_take(struct device *d, int layer, int expert, struct error *e);
+int stream_done(struct device *d, int layer, int expert, struct error *e);
+void stream_prefetch(struct device *d, int layer, const int *experts, int n);
 
 /* launch.c */
 int job_begin(struct device *d, struct error *e);

@@ -229,6 +229,7 @@ static int read_outputs(struct device *d, const struct experts_job *j, int entri
 static int run_groups(struct device *d, int layer, int rows, const struct expert_group *groups, int n_groups, const int *row, const int *slot,
                       bool compact, struct error *e)
 {
+    const struct expert_weights *weights = d->base.config.model->layers[layer].experts;
     int *tiles = d->table, *entries = d->table + 4 * d->max_tiles, n = 0, n_tiles = 0, many = 0;
     int batch_first[64], batch_tile[65], n_batches = 0;    /* batches of experts that one bank holds, as ranges of tiles */
     struct block *previous = NULL;
@@ -236,13 +237,17 @@ static int run_groups(struct device *d, int layer, int rows, const struct expert
     for (int g = 0; g < n_groups; g++)
         many |= groups[g].count > 1;
     d->table_busy = true;
+    d->stream.n = 0;
     for (int g = 0; g < n_groups; g++) {
         const struct expert_group *x = &groups[g];
-        struct block *b = resident(d, BLOCK_EXPERT, layer, x->expert, e);
+        struct block *b = memory_block(d, (struct block_id){BLOCK_EXPERT, layer, x->expert});
         int step = many ? TILE : 1, first = n;
 
-        if (!b)
-            return ERR_DEVICE;
+        if (b->state != BLOCK_RESIDENT) {
+            if (!d->stream.items)
+                return resident(d, BLOCK_EXPERT, layer, x->expert, e) ? 0 : ERR_DEVICE;
+            d->stream.items[d->stream.n++] = (struct stream_item){.expert = x->expert, .group = g, .entry = n};
+        }
         for (int i = 0; i < x->count; i++, n++) {
             int at = x->first + i;
 
@@ -250,7 +255,7 @@ static int run_groups(struct device *d, int layer, int rows, const struct expert
             entries[2 * n] = row[at];
             entries[2 * n + 1] = compact ? n : d->scatter_at[n];
         }
-        if (blas_wants(d, b->part[0].m->type, x->count))
+        if (b->state != BLOCK_RESIDENT || blas_wants(d, b->part[0].m->type, x->count))
             continue;
         if (n_batches == 0 || g - batch_first[n_batches - 1] >= BANK || !same_types(b, previous)) {
             if (n_batches == 64)
@@ -267,6 +272,20 @@ static int run_groups(struct device *d, int layer, int rows, const struct expert
         }
     }
     batch_tile[n_batches] = n_tiles;
+    for (int i = 0; i < d->stream.n; i++) {      /* experts that pass through come after the others, each by itself */
+        struct stream_item *t = &d->stream.items[i];
+        int count = groups[t->group].count, step = many ? TILE : 1;
+
+        t->tile = n_tiles;
+        for (int k = 0; k < count && !blas_wants(d, weights[t->expert].gate.type, count); k += step, n_tiles++) {
+            tiles[4 * n_tiles] = t->entry + k;
+            tiles[4 * n_tiles + 1] = count - k < step ? count - k : step;
+            tiles[4 * n_tiles + 2] = tiles[4 * n_tiles + 3] = 0;
+        }
+        t->end = n_tiles;
+    }
+    if (d->stream.n && stream_begin(d, layer, e) < 0)
+        return ERR_DEVICE;
     if ((n_tiles && launch_write(d, d->tiles, 0, tiles, (size_t)n_tiles * 16, e) < 0) ||
         launch_write(d, d->entries, 0, entries, (size_t)n * 8, e) < 0)
         return ERR_DEVICE;
@@ -283,7 +302,15 @@ static int run_groups(struct device *d, int layer, int rows, const struct expert
     for (int g = 0; g < n_groups; n += groups[g++].count) {
         struct block *b = memory_block(d, (struct block_id){BLOCK_EXPERT, layer, groups[g].expert});
 
-        if (blas_wants(d, b->part[0].m->type, groups[g].count) && blas_expert(d, b, n, groups[g].count, e) < 0)
+        if (b->state == BLOCK_RESIDENT && blas_wants(d, b->part[0].m->type, groups[g].count) && blas_expert(d, b, n, groups[g].count, e) < 0)
+            return ERR_DEVICE;
+    }
+    for (int i = 0; i < d->stream.n; i++) {
+        const struct stream_item *t = &d->stream.items[i];
+        struct block *b = stream_take(d, layer, t->expert, e);
+
+        if (!b || (t->end > t->tile ? jobs_expert_tiles(d, &b, 1, t->tile, t->end, many, e) : blas_expert(d, b, t->entry, groups[t->group].count, e)) < 0 ||
+            stream_done(d, layer, t->expert, e) < 0)
             return ERR_DEVICE;
     }
     return n;

@@ -108,6 +108,7 @@ void job_abort(struct device *d)
 {
     if (!d->lost)
         clFinish(d->queue);
+    stream_forget(d);
     d->scatter_n = 0;
     job_forget(d);
 }

@@ -184,6 +184,7 @@ static void device_close(struct device *d)
     if (d->queue && !d->lost)
         clFinish(d->queue);
     job_forget(d);
+    stream_set(d, false, NULL);
     blas_close(d);
     memory_close(d);
     programs_release(d);
@@ -353,5 +354,7 @@ const struct device_ops opencl_device_ops = {
     .kv_rows = kv_rows,
     .rope_set = device_rope_set,
     .stats = stats,
+    .stream = stream_set,
+    .prefetch = stream_prefetch,
     .examine = opencl_examine,
 };

@@ -111,7 +111,7 @@ static uint64_t device_jobs(struct engine *g)
 
 START_TEST(every_plan_same_text)
 {
-    static const char *const plans[] = {"gpu", "layers:3", "layers:first:2", "experts:7", "attention-gpu", "experts-gpu", "hot:2M", "memory:3M", "balanced"};
+    static const char *const plans[] = {"gpu", "layers:3", "layers:first:2", "experts:7", "attention-gpu", "experts-gpu", "hot:2M", "memory:3M", "stream:3M", "stream:2600K", "balanced"};
     static struct heard want, got;
     struct engine *g;
 
@@ -129,6 +129,15 @@ START_TEST(every_plan_same_text)
         ck_assert_msg(strcmp(got.text, want.text) == 0, "plan %s: \"%s\" instead of \"%s\"", plans[i], got.text, want.text);
         if (strcmp(plans[i], "balanced") != 0)
             ck_assert_msg(device_jobs(g) > jobs, "%s: nothing ran on the device", plans[i]);
+        if (strncmp(plans[i], "stream", 6) == 0) {
+            const struct device_stats *d = &engine_telemetry(g)->devices[1];
+
+            printf("%s: %llu copies, %llu MiB, %llu guessed, %llu of them right\n", plans[i], (unsigned long long)d->streamed,
+                   (unsigned long long)d->streamed_bytes >> 20, (unsigned long long)d->prefetched, (unsigned long long)d->prefetch_hits);
+            ck_assert_uint_gt(d->prefetch_hits, 0);
+            ck_assert_uint_gt(d->streamed, d->prefetched);
+            ck_assert_uint_gt(d->stream_bytes, 0);
+        }
     }
     engine_close(g);
 }
@@ -148,13 +157,14 @@ START_TEST(switching_keeps_the_text)
     engine_session_clear(g);
     place(g, "cpu");
     weights = engine_telemetry(g)->devices[0].weight_bytes;
-    ck_assert_int_eq(engine_script_set(g, "5:gpu,20:hot:3M,31:balanced,44:cpu,57:layers:4,70:experts-gpu,90:attention-gpu,110:gpu,130:cpu,150:experts:3,170:gpu,190:cpu", &e), 0);
+    ck_assert_int_eq(engine_script_set(g, "5:gpu,20:hot:3M,31:balanced,44:cpu,50:stream:3M,57:layers:4,70:experts-gpu,90:attention-gpu,110:gpu,130:cpu,150:experts:3,170:gpu,190:cpu", &e), 0);
     answer(g, "The little fox", 200, 0.0f, &got);
     ck_assert_str_eq(got.text, want.text);
     ck_assert_uint_gt(device_jobs(g), 100);
     place(g, "cpu");
     ck_assert_uint_eq(engine_telemetry(g)->devices[1].weight_bytes, 0);
     ck_assert_uint_eq(engine_telemetry(g)->devices[1].kv_bytes, 0);
+    ck_assert_uint_eq(engine_telemetry(g)->devices[1].stream_bytes, 0);
     ck_assert_uint_eq(engine_telemetry(g)->devices[0].weight_bytes, weights);
     engine_close(g);
 }

@@ -89,6 +89,9 @@ static const struct {
     {"attention:\n  - {layers: [[1]], device: gpu}", "a number or a range"},
     {"attention:\n  - {layers: 99999999999999999999, device: gpu}", "is no selection"},
     {"experts:\n  - {experts: 4, device: gpu}", "f.yaml:2:15: experts: there is no number 4; this model has 0-3"},
+    {"experts:\n  - {stream: perhaps, device: gpu}", "f.yaml:2:14: stream: write yes or no"},
+    {"experts:\n  - {stream: yes, device: cpu}", "f.yaml:2:14: stream: the CPU has all experts"},
+    {"attention:\n  - {stream: yes, device: gpu}", "f.yaml:2:6: 'stream' is no key of a rule"},
     {"attention: &a [*a]", "f.yaml:"},
     {"head: \"g\\0pu\"", "device:"},
 };
@@ -144,6 +147,8 @@ START_TEST(written_plans_read_back)
             p->attention[l] = (uint8_t)(rand_r(&s) % devices);
         for (int i = 0; i < 32; i++)
             p->experts[i] = (uint8_t)(rand_r(&s) % devices);
+        for (int i = 0; i < 32; i++)
+            p->streamed[i] = p->experts[i] && rand_r(&s) % 3 == 0;
         p->head = (uint8_t)(rand_r(&s) % devices);
         ck_assert_msg(plan_file_write(p, path, &shape, &e) == 0, "%s", e.text);
         ck_assert_msg(plan_file_read(&q, path, &shape, &e) == 0, "%s", e.text);

@@ -65,12 +65,14 @@ static void world_init(struct world *w, unsigned seed)
             v->handoff_ns = next_random(200);
         }
         v->fuses_layers = next_random(2);
+        v->streams = next_random(2);
+        v->stream_bytes = next_random(1500);
     }
 }
 
 static const char *const specs[] = {
     "cpu", "gpu", "layers:0", "layers:2", "layers:99", "layers:first:1", "layers:first:99", "experts:0", "experts:3", "experts:99", "hot", "hot:1K", "hot:0",
-    "memory:2K", "memory:1G", "attention-gpu", "experts-gpu", "balanced", "balanced:1K", "dynamic", "dynamic:1K", "auto",
+    "memory:2K", "memory:1G", "attention-gpu", "experts-gpu", "balanced", "balanced:1K", "dynamic", "dynamic:1K", "auto", "stream", "stream:1K", "stream:4K",
 };
 #define N_SPECS ((int)(sizeof specs / sizeof *specs))
 
@@ -195,6 +197,35 @@ START_TEST(strategies_do_what_they_say)
         for (int x = 0; x < 8; x++)
             ck_assert_int_eq(plan_expert(p, l, x), x < 2);
     ck_assert_int_eq(count_attention(p), 0);
+    plan_free(p);
+
+    /* attention and head lie there with two experts; the others pass through the buffers, which count */
+    w.in.devices[1].streams = true;
+    w.in.devices[1].stream_bytes = 200;
+    p = run(&w.in, "stream:4900", note);
+    ck_assert_int_eq(count_attention(p), 4);
+    ck_assert_int_eq(count_experts(p), 32);
+    ck_assert_int_eq(p->head, 1);
+    ck_assert_uint_eq(planner_bytes(&w.in, p, 1), 4900);
+    for (int i = 0, lying = 0; i < 32; i++) {
+        lying += !p->streamed[i];
+        ck_assert_int_eq(i < 31 || lying == 2, 1);
+    }
+    ck_assert_ptr_nonnull(strstr(note, "30 of 32 experts"));
+    plan_free(p);
+    p = run(&w.in, "stream", note);              /* all of it fits: nothing passes */
+    ck_assert_int_eq(count_experts(p), 32);
+    ck_assert_ptr_null(memchr(p->streamed, 1, 32));
+    ck_assert_str_eq(note, "");
+    plan_free(p);
+    p = run(&w.in, "stream:150", note);
+    ck_assert_int_eq(count_experts(p), 1);
+    ck_assert_ptr_nonnull(strstr(note, "buffers for streaming do not fit"));
+    plan_free(p);
+    w.in.devices[1].streams = false;
+    p = run(&w.in, "stream:4900", note);
+    ck_assert_ptr_null(memchr(p->streamed, 1, 32));
+    ck_assert_ptr_nonnull(strstr(note, "cannot be streamed"));
     plan_free(p);
 
     p = run(&w.in, "attention-gpu", note);

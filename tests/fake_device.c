@@ -15,7 +15,8 @@ struct fake {
     struct device *inner;
     uint64_t *put;               /* bytes of each block that are there: layers, then layers * experts, then the head */
     struct experts_job pending;  /* done when waited for */
-    bool has_pending;
+    bool has_pending, streams;
+    struct { int layer, expert; bool guessed, wanted; uint64_t stamp; } slot[DEVICE_STREAM];
     struct device_stats stats;
 };
 
@@ -204,6 +205,78 @@ static void fake_drop(struct device *d, struct block_id id)
     *have = 0;
 }
 
+static uint64_t largest_expert(const struct fake *f)
+{
+    const struct hparams *hp = &f->base.config.model->hp;
+    uint64_t most = 0;
+
+    for (int i = 0; i < hp->n_layers * hp->n_experts; i++) {
+        uint64_t b = whole(f, (struct block_id){BLOCK_EXPERT, i / hp->n_experts, i % hp->n_experts});
+
+        most = b > most ? b : most;
+    }
+    return most;
+}
+
+static int fake_stream(struct device *d, bool on, struct error *e)
+{
+    struct fake *f = (struct fake *)d;
+    uint64_t bytes = DEVICE_STREAM * largest_expert(f);
+    int rc = on ? may_fail(f, "stream", e) : 0;
+
+    if (rc < 0)
+        return rc;
+    if (on && control.memory && f->stats.weight_bytes + bytes > control.memory)
+        return error_set(e, ERR_MEMORY, "fake device: no room for streaming");
+    f->streams = on;
+    f->stats.stream_bytes = on ? bytes : 0;
+    memset(f->slot, 0xff, sizeof f->slot);
+    for (int i = 0; i < DEVICE_STREAM; i++)
+        f->slot[i].guessed = f->slot[i].wanted = false, f->slot[i].stamp = 0;
+    return 0;
+}
+
+/* Where an expert lies, or comes to lie in the slot filled longest ago that is not wanted; -1: no slot. */
+static int pass_through(struct fake *f, int layer, int expert, bool guess)
+{
+    int at = -1;
+
+    for (int i = 0; i < DEVICE_STREAM; i++)
+        if (f->slot[i].layer == layer && f->slot[i].expert == expert) {
+            f->stats.prefetch_hits += !guess && f->slot[i].guessed;
+            f->slot[i].guessed &= guess;
+            return i;
+        }
+    for (int i = 0; i < DEVICE_STREAM; i++)
+        if (!f->slot[i].wanted && (at < 0 || f->slot[i].stamp < f->slot[at].stamp))
+            at = i;
+    if (at < 0)
+        return -1;
+    f->slot[at].layer = layer;
+    f->slot[at].expert = expert;
+    f->slot[at].guessed = guess;
+    f->slot[at].stamp = ++f->stats.streamed;
+    f->stats.streamed_bytes += whole(f, (struct block_id){BLOCK_EXPERT, layer, expert});
+    f->stats.uploaded_bytes += whole(f, (struct block_id){BLOCK_EXPERT, layer, expert});
+    return at;
+}
+
+static void fake_prefetch(struct device *d, int layer, const int *experts, int n)
+{
+    struct fake *f = (struct fake *)d;
+
+    for (int i = 0; i < DEVICE_STREAM; i++)
+        f->slot[i].wanted = false;
+    for (int i = 0; i < n && f->streams; i++) {
+        uint64_t before = f->stats.streamed;
+        int at = pass_through(f, layer, experts[i], true);
+
+        if (at >= 0)
+            f->slot[at].wanted = true;
+        f->stats.prefetched += f->stats.streamed - before;
+    }
+}
+
 static int fake_attention(struct device *d, const struct attention_job *j, struct error *e)
 {
     struct fake *f = (struct fake *)d;
@@ -225,8 +298,13 @@ static int fake_experts(struct device *d, const struct experts_job *j, struct er
     struct fake *f = (struct fake *)d;
     int rc = 0;
 
+    for (int i = 0; i < DEVICE_STREAM; i++)
+        f->slot[i].wanted = false;
     for (int i = 0; i < j->n_groups && rc == 0; i++)
-        rc = resident(f, BLOCK_EXPERT, j->layer, j->groups[i].expert, e);
+        if (f->put[block_of(f, (struct block_id){BLOCK_EXPERT, j->layer, j->groups[i].expert})] == 0 && f->streams)
+            pass_through(f, j->layer, j->groups[i].expert, false);
+        else
+            rc = resident(f, BLOCK_EXPERT, j->layer, j->groups[i].expert, e);
     if (rc < 0 || (rc = may_fail(f, "experts", e)) < 0)
         return rc;
     if (f->has_pending && (rc = cpu_device_ops.experts(f->inner, &f->pending, e)) < 0)       /* one job in flight is enough */
@@ -301,7 +379,7 @@ static void fake_stats(const struct device *d, struct device_stats *out)
 #define COMMON \
     .name = "fake", .summary = "fails on demand", .probe = fake_probe, .close = fake_close, .supports = fake_supports, .block_put = fake_put, \
     .block_drop = fake_drop, .attention = fake_attention, .experts = fake_experts, .head = fake_head, .wait = fake_wait, \
-    .kv_rows = fake_kv_rows, .rope_set = fake_rope_set, .stats = fake_stats
+    .stream = fake_stream, .prefetch = fake_prefetch, .kv_rows = fake_kv_rows, .rope_set = fake_rope_set, .stats = fake_stats
 
 const struct device_ops fake_device_ops = {COMMON, .open = fake_open, .layers = fake_layers};
 const struct device_ops fake_device_plain_ops = {COMMON, .open = fake_plain_open};

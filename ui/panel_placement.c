@@ -11,23 +11,39 @@ static const char *const explain[] = {
     "a line for each plan: decode tokens a second, mean ± standard deviation of its tokens",
     "gpu: its share of the busy time; wait, copy: what the split costs a token",
     "moving: blocks still on their way to their device; the answer goes on meanwhile",
+    "streamed: experts copied for a token; guessed: of those begun early, how many were then asked for",
     "Enter switches to the plan under the cursor; /place NAME takes any other",
     NULL,
 };
 
+/* Experts that pass through a device: all of them, and how many came by a right guess of the next layer's choice. */
+static bool streaming(const struct ui_model *m, struct device_stats *sum)
+{
+    *sum = (struct device_stats){0};
+    for (int d = 1; d < m->live.n_devices; d++) {
+        sum->stream_bytes += m->live.devices[d].stream_bytes;
+        sum->streamed_bytes += m->live.devices[d].streamed_bytes;
+        sum->prefetched += m->live.devices[d].prefetched;
+        sum->prefetch_hits += m->live.devices[d].prefetch_hits;
+    }
+    return sum->stream_bytes > 0;
+}
+
 static int want(const struct ui_model *m, int width)
 {
     struct ui_plan_row rows[UI_PLANS];
+    struct device_stats sum;
     int n = ui_plan_rows(m, rows, UI_PLANS);
 
-    return (n > 8 ? 8 : n) + 1 + (m->live.moves_pending > 0);
+    return (n > 8 ? 8 : n) + 1 + (m->live.moves_pending > 0) + streaming(m, &sum);
 }
 
 static int most(const struct ui_model *m, int width)
 {
     struct ui_plan_row rows[UI_PLANS];
+    struct device_stats sum;
 
-    return ui_plan_rows(m, rows, UI_PLANS) + 3;
+    return ui_plan_rows(m, rows, UI_PLANS) + 3 + streaming(m, &sum);
 }
 
 static void side(const struct ui_model *m, char *out, size_t size)
@@ -127,6 +143,7 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
     struct ui_plan_row rows[UI_PLANS];
     int n = ui_plan_rows(m, rows, UI_PLANS), i, y = r.y, top, name_w = r.w >= 30 ? 14 : r.w - 11, room, current = 0;
     char text[96], a[16];
+    struct device_stats sum;
 
     name_w = name_w < 4 ? 4 : name_w > 24 ? 24 : name_w;
     if (m->live.moves_pending > 0 && y < r.y + r.h) {
@@ -137,6 +154,12 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
         x = canvas_text(c, r.x, y, theme_style(&m->theme, ROLE_STYLE_NEW), text);
         draw_bar(c, x, y, r.x + r.w - x, all > 0 ? done / all : 0, theme_style(&m->theme, ROLE_STYLE_GPU), theme_style(&m->theme, ROLE_STYLE_RULE));
         y++;
+    }
+    if (streaming(m, &sum) && y < r.y + r.h) {
+        snprintf(text, sizeof text, "streamed %s", draw_size(a, (double)sum.streamed_bytes, true));
+        if (sum.prefetched)
+            snprintf(text + strlen(text), sizeof text - strlen(text), ", %.0f %% guessed", 100.0 * (double)sum.prefetch_hits / (double)sum.prefetched);
+        canvas_text_fit(c, r.x, y++, r.w, theme_style(&m->theme, ROLE_STYLE_GPU), text);
     }
     if (r.y + r.h - y > 2)
         header(c, (struct rect){r.x, y++, r.w, 1}, m, name_w);

@@ -8,7 +8,7 @@
  * Numbers: quantised weights and everything around them follow engine/device/numerics.h to the bit.
  *
  * Mandatory: probe, open, close, supports, block_put, block_drop, attention, experts, head, wait, kv_rows, stats.
- * Optional (NULL): route, combine (the CPU device has both), layers, rope_set, examine.
+ * Optional (NULL): route, combine (the CPU device has both), layers, rope_set, examine, stream, prefetch.
  * Emulated where NULL: layers by single jobs.
  * Computing allocates nothing of ours: scratch for max_rows rows is taken at open. */
 #ifndef ENGINE_DEVICE_DEVICE_H
@@ -20,6 +20,7 @@
 #include <stdbool.h>
 
 #define DEVICE_MAX 8            /* devices of one engine, CPU included */
+#define DEVICE_STREAM 2         /* buffers for experts that do not lie on a device */
 
 struct device;                  /* private to the back end; first member: struct device_base */
 
@@ -127,6 +128,9 @@ struct device_stats {
     uint64_t uploaded_bytes, downloaded_bytes;      /* since open */
     uint64_t busy_ns, wait_ns, transfer_ns;         /* since open: kernels running, host waiting, copies */
     uint64_t jobs, failures;
+    /* experts that pass through: the buffers they take, their copies since open (part of uploaded_bytes), how many of those were begun by
+     * prefetch, and how many of those were then asked for */
+    uint64_t stream_bytes, streamed_bytes, streamed, prefetched, prefetch_hits;
 };
 
 /* What probe found. */
@@ -168,6 +172,13 @@ struct device_ops {
     int (*kv_rows)(struct device *d, const struct kv_move *m, struct error *e);
     int (*rope_set)(struct device *d, const float *cos, const float *sin, struct error *e);   /* (context, rope_dims/2) */
     void (*stats)(const struct device *d, struct device_stats *out);
+    /* Optional. Experts that do not fit: while on, an experts job may name ones that are not resident. They pass through DEVICE_STREAM buffers,
+     * each as large as the model's largest expert: one is filled while the other one's expert computes. on takes the buffers, off (no
+     * job in flight) gives them back. */
+    int (*stream)(struct device *d, bool on, struct error *e);
+    /* Optional, with stream: these experts of a layer, likeliest first, will probably be asked for next. Begins to copy them as far as buffers are
+     * not needed for the job in flight; never waits, never fails. */
+    void (*prefetch)(struct device *d, int layer, const int *experts, int n);
     /* Optional: opens one device without a model, tests its kernels and measures it: seconds, a minute when compilers must run. */
     int (*examine)(const char *selector, const char *cache_dir, void (*log)(void *ctx, const char *line), void *log_ctx,
                    struct device_exam *out, struct error *e);

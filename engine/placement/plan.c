@@ -9,7 +9,7 @@
 struct plan *plan_new(const char *name, int n_layers, int n_experts)
 {
     size_t cells = (size_t)n_layers * (size_t)n_experts;
-    struct plan *p = n_layers < 0 || n_experts < 0 ? NULL : mem_alloc(1, sizeof *p + (size_t)n_layers + cells);
+    struct plan *p = n_layers < 0 || n_experts < 0 ? NULL : mem_alloc(1, sizeof *p + (size_t)n_layers + 2 * cells);
 
     if (!p)
         return NULL;
@@ -18,6 +18,7 @@ struct plan *plan_new(const char *name, int n_layers, int n_experts)
     p->n_experts = n_experts;
     p->attention = (uint8_t *)(p + 1);
     p->experts = p->attention + n_layers;
+    p->streamed = p->experts + cells;
     return p;
 }
 
@@ -29,6 +30,7 @@ struct plan *plan_copy(const struct plan *p)
         return NULL;
     memcpy(q->attention, p->attention, (size_t)p->n_layers);
     memcpy(q->experts, p->experts, (size_t)p->n_layers * (size_t)p->n_experts);
+    memcpy(q->streamed, p->streamed, (size_t)p->n_layers * (size_t)p->n_experts);
     q->head = p->head;
     return q;
 }
@@ -54,7 +56,7 @@ int plan_diff(const struct plan *a, const struct plan *b, struct plan_difference
     for (int i = 0; i < a->n_layers; i++)
         d.attention += a->attention[i] != b->attention[i];
     for (int i = 0; i < cells; i++)
-        d.experts += a->experts[i] != b->experts[i];
+        d.experts += a->experts[i] != b->experts[i] || a->streamed[i] != b->streamed[i];
     d.head = a->head != b->head;
     if (out)
         *out = d;

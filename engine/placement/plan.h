@@ -13,6 +13,7 @@ struct plan {
     int n_layers, n_experts;
     uint8_t *attention;            /* n_layers device indices */
     uint8_t *experts;              /* n_layers * n_experts device indices, layer-major */
+    uint8_t *streamed;             /* the same shape, 1: its weights do not lie on its device but pass through it (device.h, stream) */
     uint8_t head;
 };
 
@@ -21,7 +22,7 @@ struct plan *plan_copy(const struct plan *p);
 void plan_free(struct plan *p);
 int plan_equal(const struct plan *a, const struct plan *b);             /* ignores the name */
 
-/* How many blocks lie elsewhere in b than in a; out (may be NULL) says which kinds. Plans of different shape: -1. */
+/* How many blocks lie elsewhere (or otherwise) in b than in a; out (may be NULL) says which kinds. Plans of different shape: -1. */
 struct plan_difference {
     int attention, experts, head;
 };

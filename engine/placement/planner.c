@@ -65,6 +65,8 @@ const struct planner planners[] = {
     {"experts", "experts:N", "the first N experts of every layer on the GPU", false, parse_experts, planner_fill_experts},
     {"hot", "hot[:SIZE]", "the most used experts on the GPU, within SIZE or what is free", false, parse_size_optional, planner_fill_hot},
     {"memory", "memory:SIZE", "as much as fits in SIZE: attention first, then the head, then experts by use", false, parse_size, planner_fill_memory},
+    {"stream", "stream[:SIZE]", "everything on the GPU; experts beyond SIZE, or what is free, are copied there when a token asks for them", false,
+     parse_size_optional, planner_fill_stream},
     {"attention-gpu", "attention-gpu", "attention on the GPU, experts on the CPU", false, NULL, planner_fill_attention_gpu},
     {"experts-gpu", "experts-gpu", "experts on the GPU, attention on the CPU", false, NULL, planner_fill_experts_gpu},
     {"balanced", "balanced[:SIZE]", "the split with the shortest modelled token, from measured costs", false, parse_size_optional, planner_fill_balanced},
@@ -152,12 +154,15 @@ uint64_t planner_bytes(const struct planner_input *in, const struct plan *p, int
 {
     int cells = in->n_layers * in->n_experts;
     uint64_t sum = p->head == device ? in->head_bytes : 0;
+    bool passes = false;
 
     for (int i = 0; i < in->n_layers; i++)
         sum += p->attention[i] == device ? in->attention_bytes[i] : 0;
-    for (int i = 0; i < cells; i++)
-        sum += p->experts[i] == device ? in->expert_bytes[i] : 0;
-    return sum;
+    for (int i = 0; i < cells; i++) {
+        passes |= p->experts[i] == device && p->streamed[i];
+        sum += p->experts[i] == device && !p->streamed[i] ? in->expert_bytes[i] : 0;
+    }
+    return sum + (passes ? in->devices[device].stream_bytes : 0);
 }
 
 bool planner_can_attention(const struct planner_input *in, int device, int layer)
@@ -194,6 +199,8 @@ int planner_check(const struct planner_input *in, const struct plan *p, struct e
 
             if (d >= in->n_devices)
                 return error_set(e, ERR_USAGE, "plan '%s': expert %d of layer %d is on device %d; there are %d", p->name, x, l, d, in->n_devices);
+            if (p->streamed[l * in->n_experts + x] && !in->devices[d].streams)
+                return error_set(e, ERR_USAGE, "plan '%s': experts cannot be streamed through %s (expert %d of layer %d)", p->name, device_name(in, d), x, l);
             if (!planner_can_expert(in, d, l, x))
                 return error_set(e, ERR_USAGE, "plan '%s': %s cannot run expert %d of layer %d", p->name, device_name(in, d), x, l);
         }

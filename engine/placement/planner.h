@@ -27,6 +27,9 @@ struct planner_device {
     bool head_can;
     double attention_ns, expert_ns, head_ns;
     double handoff_ns;           /* what one job costs beyond its work: launch, transfer, wait */
+    bool streams;                /* experts that do not lie on it may pass through it ... */
+    uint64_t stream_bytes;       /* ... in buffers of so many bytes */
+    bool unified;                /* shares the host's memory */
     bool fuses_layers;           /* a layer wholly on it pays one handoff instead of two */
 };
 
@@ -78,7 +81,7 @@ int planner_run(const struct planner_spec *s, const struct planner_input *in, st
 /* One line a strategy for `--place help` and /place: syntax, then help. Returns the length it needs, like snprintf. */
 int planner_help(char *out, size_t size);
 
-/* Bytes of weights and KV that the plan puts on a device. */
+/* Bytes of weights and KV that the plan puts on a device, and of the buffers through which others pass. */
 uint64_t planner_bytes(const struct planner_input *in, const struct plan *p, int device);
 /* 0 when every device index exists and every block can run where it stands; else ERR_USAGE naming the first that cannot. */
 int planner_check(const struct planner_input *in, const struct plan *p, struct error *e);

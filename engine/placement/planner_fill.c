@@ -164,6 +164,43 @@ int planner_fill_memory(const struct planner_spec *s, const struct planner_input
     return fill_everything(s, in, p, false, note);
 }
 
+int planner_fill_stream(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
+{
+    const struct planner_device *d = &in->devices[in->target];
+    const char *name = d->name ? d->name : "the device";
+    int cells = in->n_layers * in->n_experts, passing = 0;
+    uint64_t limit = s->size < d->budget ? s->size : d->budget;
+    struct filler f;
+    int rc = fill_everything(s, in, p, true, note);
+
+    if (rc < 0 || !memchr(p->experts, 0, (size_t)cells))
+        return rc;                       /* all of it fits: nothing needs to pass */
+    if (!d->streams || d->stream_bytes > limit) {
+        snprintf(note, PLANNER_NOTE, "%s: %s; what does not fit stays on the CPU", s->text,
+                 d->streams ? "the buffers for streaming do not fit" : "experts cannot be streamed through this device");
+        return 0;
+    }
+    /* again, with room for the buffers */
+    memset(p->attention, 0, (size_t)in->n_layers);
+    memset(p->experts, 0, (size_t)cells);
+    p->head = 0;
+    filler_init(&f, in, p, limit == PLANNER_NO_LIMIT ? limit : limit - d->stream_bytes);
+    for (int l = in->n_layers - 1; l >= 0; l--)
+        filler_attention(&f, l);
+    filler_head(&f);
+    if ((rc = fill_experts_by_use(&f)) < 0)
+        return rc;
+    for (int i = 0; i < cells; i++)
+        if (!p->experts[i] && planner_can_expert(in, in->target, i / in->n_experts, i % in->n_experts)) {
+            p->experts[i] = (uint8_t)in->target;
+            p->streamed[i] = 1;
+            passing++;
+        }
+    snprintf(note, PLANNER_NOTE, "%s: %d of %d experts do not fit and are copied to %s when a token asks for them%s", s->text, passing, cells, name,
+             d->unified ? " (which shares the host's memory: no gain)" : "");
+    return 0;
+}
+
 int planner_fill_layers(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
 {
     int n = s->count < in->n_layers ? s->count : in->n_layers;

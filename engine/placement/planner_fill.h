@@ -30,6 +30,7 @@ int planner_fill_layers(const struct planner_spec *s, const struct planner_input
 int planner_fill_experts(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE]);
 int planner_fill_hot(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE]);
 int planner_fill_memory(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE]);
+int planner_fill_stream(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE]);
 int planner_fill_attention_gpu(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE]);
 int planner_fill_experts_gpu(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE]);
 int planner_fill_balanced(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE]);

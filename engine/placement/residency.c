@@ -16,7 +16,7 @@ struct residency {
     struct plan *want;
     uint8_t *state;                      /* n_devices * n_blocks; device 0 unused */
     uint64_t *partial;                   /* n_blocks: bytes already asked for of the block being uploaded */
-    bool refused[DEVICE_MAX], lost[DEVICE_MAX];
+    bool refused[DEVICE_MAX], lost[DEVICE_MAX], streaming[DEVICE_MAX];
     struct residency_status status;
 };
 
@@ -35,6 +35,24 @@ static uint8_t *place_of(struct plan *p, int i)
     int cells = p->n_layers * p->n_experts;
 
     return i < p->n_layers ? &p->attention[i] : i < p->n_layers + cells ? &p->experts[i - p->n_layers] : &p->head;
+}
+
+static bool streamed(const struct residency *r, const struct plan *p, int i)
+{
+    return i >= r->n_layers && i < r->n_blocks - 1 && p->streamed[i - r->n_layers];
+}
+
+/* Does block i lie the same way in both? */
+static bool same_place(const struct residency *r, const struct plan *a, const struct plan *b, int i)
+{
+    return *place_of((struct plan *)a, i) == *place_of((struct plan *)b, i) && streamed(r, a, i) == streamed(r, b, i);
+}
+
+static void set_place(const struct residency *r, struct plan *p, int i, int device, bool pass)
+{
+    *place_of(p, i) = (uint8_t)device;
+    if (i >= r->n_layers && i < r->n_blocks - 1)
+        p->streamed[i - r->n_layers] = pass;
 }
 
 static uint8_t *state_of(const struct residency *r, int device, int i)
@@ -121,9 +139,12 @@ void residency_free(struct residency *r)
 {
     if (!r)
         return;
-    for (int d = 1; d < r->n_devices && r->state; d++)
+    for (int d = 1; d < r->n_devices && r->state; d++) {
         for (int i = 0; i < r->n_blocks; i++)
             drop(r, d, i, NULL);
+        if (r->streaming[d] && !r->lost[d])
+            base(r, d)->ops->stream(r->devices[d], false, NULL);
+    }
     plan_free(r->want);
     mem_free(r->state);
     mem_free(r->partial);
@@ -142,7 +163,7 @@ int residency_want(struct residency *r, const struct plan *p, struct error *e)
     r->status.longest_step_ns = 0;
     for (int i = 0; i < r->n_blocks; i++)
         if (r->lost[*place_of(copy, i)])
-            *place_of(copy, i) = 0;
+            set_place(r, copy, i, 0, false);
     return 0;
 }
 
@@ -180,12 +201,15 @@ static uint64_t piece(const struct step *s)
 static void switch_over(struct step *s, int i)
 {
     uint8_t *place = place_of(s->in_force, i);
-    int from = *place;
+    int from = *place, to = *place_of(s->r->want, i);
+    bool passes = streamed(s->r, s->r->want, i);
 
-    *place = *place_of(s->r->want, i);
+    set_place(s->r, s->in_force, i, to, passes);
     s->r->status.switches++;
-    if (from)
+    if (from && from != to)
         drop(s->r, from, i, s->kv);
+    if (passes)
+        drop(s->r, to, i, s->kv);
 }
 
 /* A device said no: what it runs it keeps, what it was to get stays where it is. */
@@ -196,9 +220,10 @@ static int refuse(struct step *s, int device, struct block_id id, struct error *
 
     r->refused[device] = true;
     for (int i = 0; i < r->n_blocks; i++)
-        if (*place_of(r->want, i) == device && *place_of(s->in_force, i) != device) {
-            *place_of(r->want, i) = *place_of(s->in_force, i);
-            drop(r, device, i, s->kv);
+        if (*place_of(r->want, i) == device && !same_place(r, r->want, s->in_force, i)) {
+            set_place(r, r->want, i, *place_of(s->in_force, i), streamed(r, s->in_force, i));
+            if (*place_of(r->want, i) != device || streamed(r, r->want, i))
+                drop(r, device, i, s->kv);
         }
     if (e && e->code == 0)
         error_set(e, ERR_DEVICE, "no reason given");
@@ -285,14 +310,47 @@ static int go_home(struct step *s, struct error *e)
     return 0;
 }
 
+/* Experts that pass through a device need nothing there but the buffers to pass through. */
+static int stream_open(struct step *s, int device, struct error *e)
+{
+    struct residency *r = s->r;
+    int rc = 1;
+
+    if (!r->streaming[device]) {
+        rc = base(r, device)->ops->stream ? base(r, device)->ops->stream(r->devices[device], true, e)
+                                          : error_set(e, ERR_DEVICE, "experts cannot be streamed through it");
+        s->worked++;
+        r->streaming[device] = rc == 0;
+    }
+    return rc < 0 ? rc : 1;
+}
+
+/* The buffers go when the last expert that passed through is elsewhere. */
+static void stream_close(struct step *s)
+{
+    struct residency *r = s->r;
+    bool used[DEVICE_MAX] = {false};
+
+    for (int i = 0; i < r->n_blocks; i++) {
+        used[*place_of(s->in_force, i)] |= streamed(r, s->in_force, i);
+        used[*place_of(r->want, i)] |= streamed(r, r->want, i);
+    }
+    for (int d = 1; d < r->n_devices; d++)
+        if (r->streaming[d] && !used[d]) {
+            r->streaming[d] = false;
+            if (!r->lost[d])
+                base(r, d)->ops->stream(r->devices[d], false, NULL);
+        }
+}
+
 static int go_out(struct step *s, int i, struct error *e)
 {
     struct residency *r = s->r;
     int to = *place_of(r->want, i), rc;
 
-    if (to == 0 || to == *place_of(s->in_force, i) || r->refused[to] || !r->devices[to] || !may_go_on(s))
+    if (to == 0 || same_place(r, r->want, s->in_force, i) || r->refused[to] || !r->devices[to] || !may_go_on(s))
         return 0;
-    rc = upload(s, to, i, e);
+    rc = streamed(r, r->want, i) ? stream_open(s, to, e) : upload(s, to, i, e);
     if (rc == 1 && i < r->n_layers)
         rc = move_rows(s, i, to, e);
     if (rc == 1)
@@ -315,6 +373,7 @@ int residency_step(struct residency *r, struct plan *in_force, const struct resi
     }
     if (rc == 0)
         rc = go_out(&s, r->n_blocks - 1, &local);
+    stream_close(&s);
     took = clock_now() - s.start_ns;
     if (s.worked && took > r->status.longest_step_ns)
         r->status.longest_step_ns = took;
@@ -337,9 +396,9 @@ void residency_lost(struct residency *r, struct plan *in_force, int device)
     for (int i = 0; i < r->n_blocks; i++) {
         *state_of(r, device, i) = ABSENT;
         if (*place_of(r->want, i) == device)
-            *place_of(r->want, i) = 0;
+            set_place(r, r->want, i, 0, false);
         if (*place_of(in_force, i) == device)
-            *place_of(in_force, i) = 0;
+            set_place(r, in_force, i, 0, false);
     }
 }
 
@@ -350,10 +409,10 @@ struct residency_status residency_status(const struct residency *r, const struct
     for (int i = 0; i < r->n_blocks; i++) {
         int to = *place_of(r->want, i);
 
-        if (to == *place_of((struct plan *)in_force, i))
+        if (same_place(r, r->want, in_force, i))
             continue;
         s.pending++;
-        if (to && *state_of(r, to, i) != RESIDENT) {
+        if (to && !streamed(r, r->want, i) && *state_of(r, to, i) != RESIDENT) {
             uint64_t bytes = residency_block_bytes(r->model, block_at(r, i));
 
             s.pending_bytes += bytes > r->partial[i] ? bytes - r->partial[i] : 0;

@@ -96,6 +96,21 @@ void survey_found(struct survey *s, int index, const struct device_info *info)
         s->input.target = index;
 }
 
+/* The buffers that experts pass through. */
+static uint64_t stream_bytes(const struct model *m)
+{
+    uint64_t part[3] = {0};
+
+    for (int l = 0; l < m->hp.n_layers; l++)
+        for (int x = 0; x < m->hp.n_experts; x++) {
+            const struct matrix *w[3] = {&m->layers[l].experts[x].gate, &m->layers[l].experts[x].up, &m->layers[l].experts[x].down};
+
+            for (int i = 0; i < 3; i++)
+                part[i] = w[i]->bytes > part[i] ? w[i]->bytes : part[i];
+        }
+    return DEVICE_STREAM * (part[0] + part[1] + part[2]);
+}
+
 void survey_device(struct survey *s, int index, const struct device *dev)
 {
     const struct device_base *base = (const struct device_base *)dev;
@@ -107,7 +122,8 @@ void survey_device(struct survey *s, int index, const struct device *dev)
     if (index >= s->input.n_devices)
         s->input.n_devices = index + 1;
     snprintf(s->names[index], sizeof s->names[index], "%s (%s)", base->info.selector, base->info.name);
-    *d = (struct planner_device){.name = s->names[index], .fuses_layers = base->ops->layers != NULL};
+    *d = (struct planner_device){.name = s->names[index], .fuses_layers = base->ops->layers != NULL, .streams = base->ops->stream != NULL,
+                                 .stream_bytes = stream_bytes(s->model), .unified = base->info.unified};
     d->budget = base->info.memory ? (uint64_t)((double)base->info.memory * KEEP_FREE) : PLANNER_NO_LIMIT;
     if (!s->attention_can[index])
         s->attention_can[index] = mem_alloc((size_t)layers, 1);

@@ -121,7 +121,7 @@ static void charge_devices(struct engine *g)
         memset(now, 0, sizeof *now);
         g->slots[d].ops->stats(g->slots[d].device, now);
         g->t.kv_bytes += now->kv_bytes;
-        g->t.scratch_bytes += now->scratch_bytes + now->staging_bytes;
+        g->t.scratch_bytes += now->scratch_bytes + now->staging_bytes + now->stream_bytes;
         if (p) {
             p->wait_ns += now->wait_ns - before->wait_ns;
             p->transfer_ns += now->transfer_ns - before->transfer_ns;

@@ -47,9 +47,13 @@ int forward_init(struct forward *f, const struct model *m, struct device_slot *s
     f->slot = take(f, rows * used, sizeof(int));
     f->first = take(f, experts + 1, sizeof(int));
     f->groups = take(f, DEVICE_MAX * experts, sizeof *f->groups);
+    f->guess_h = take(f, hidden, sizeof(float));
+    f->guess_scores = take(f, experts, sizeof(float));
+    f->guess_weights = take(f, used, sizeof(float));
+    f->guess = take(f, used, sizeof(int));
     f->whole = take(f, layers, 1);
     if (!f->experts || !f->weights || !f->ran_on || !f->x || !f->saved || !f->y || !f->h || !f->scores || !f->out || !f->late.out || !f->row ||
-        !f->slot || !f->first || !f->groups || !f->whole) {
+        !f->slot || !f->first || !f->groups || !f->guess_h || !f->guess_scores || !f->guess_weights || !f->guess || !f->whole) {
         forward_release(f);
         return error_set(e, ERR_MEMORY, "no memory for the activations of %d rows: try a smaller -ub", max_rows);
     }
@@ -65,7 +69,7 @@ size_t forward_needs(const struct hparams *hp, int max_rows)
 
     return layers * rows * used * (sizeof *f->experts + sizeof *f->weights) + layers * experts + layers
         + (4 + used) * rows * hidden * sizeof(float) + rows * experts * sizeof(float) + 2 * rows * used * sizeof(int)
-        + FORWARD_LATE * hidden * sizeof(float) + (experts + 1) * sizeof(int) + DEVICE_MAX * experts * sizeof *f->groups;
+        + FORWARD_LATE * hidden * sizeof(float) + (hidden + experts + used) * sizeof(float) + used * sizeof(int) + (experts + 1) * sizeof(int) + DEVICE_MAX * experts * sizeof *f->groups;
 }
 
 void forward_release(struct forward *f)
@@ -84,6 +88,10 @@ void forward_release(struct forward *f)
     mem_free(f->slot);
     mem_free(f->first);
     mem_free(f->groups);
+    mem_free(f->guess_h);
+    mem_free(f->guess_scores);
+    mem_free(f->guess_weights);
+    mem_free(f->guess);
     mem_free(f->whole);
     memset(f, 0, sizeof *f);
 }
@@ -96,7 +104,7 @@ void forward_placed(struct forward *f, const struct plan *p, int n_devices)
         int d = p->attention[l];
 
         for (int e = 0; e < p->n_experts && d != NOWHERE; e++)
-            if (plan_expert(p, l, e) != d)
+            if (plan_expert(p, l, e) != d || p->streamed[l * p->n_experts + e])
                 d = NOWHERE;
         f->whole[l] = (uint8_t)(d != NOWHERE && f->slots[d].ops->layers ? d : NOWHERE);
     }
@@ -323,6 +331,34 @@ static void share_memory(struct forward *f, int layer, int d)
     bandwidth_take(f->bandwidth, bytes);
 }
 
+/* Which experts the next layer will choose is guessed from the residual stream as it stands: what this layer's experts add to it seldom turns its
+ * router around. Those that pass through a device are on their way there while this layer computes; a wrong guess costs a copy. */
+static void prefetch(struct forward *f, int layer)
+{
+    const struct hparams *hp = &f->model->hp;
+    struct device_slot *cpu = &f->slots[0];
+    struct route_job j = {.layer = layer + 1, .rows = 1, .x = f->x, .h = f->guess_h, .scores = f->guess_scores, .experts = f->guess,
+                          .weights = f->guess_weights};
+    const uint8_t *streamed = f->plan->streamed + (size_t)(layer + 1) * (size_t)hp->n_experts;
+    uint64_t start = clock_now();
+    struct error ignored;
+
+    if (f->rows != 1 || layer + 1 >= hp->n_layers || !memchr(streamed, 1, (size_t)hp->n_experts) ||
+        finish(cpu, cpu->ops->route(cpu->device, &j, &ignored), &ignored) < 0)
+        return;
+    for (int d = 1; d < f->n_devices; d++) {
+        struct device_slot *s = &f->slots[d];
+        int list[DEVICE_STREAM], n = 0;
+
+        for (int i = 0; i < hp->n_experts_used && n < DEVICE_STREAM; i++)
+            if (streamed[f->guess[i]] && plan_expert(f->plan, layer + 1, f->guess[i]) == d)
+                list[n++] = f->guess[i];
+        if (n && s->ops->prefetch && !s->lost)
+            s->ops->prefetch(s->device, layer + 1, list, n);
+    }
+    trace_span(f->trace, TRACE_ROUTE, layer + 1, 0, start, clock_now());
+}
+
 static int run_experts(struct forward *f, int layer, struct error *e)
 {
     int state[DEVICE_MAX] = {0}, rc = 0;     /* 0: owes nothing, 1: at it, -1: failed */
@@ -341,6 +377,8 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         if (state[d] < 0)
             rc = job_failed(f, d, "experts", e);
     }
+    if (rc == 0)
+        prefetch(f, layer);
     if (rc == 0 && f->n_groups[0]) {
         share_memory(f, layer, 0);
         rc = cpu_experts(f, layer, 0, e);

@@ -69,6 +69,9 @@ struct forward {
      * layer's attention runs on its device, and added after it. As in KTransformers' expert deferral. */
     int defer;
     struct { int n, layer, row[FORWARD_LATE], slot[FORWARD_LATE]; struct expert_group groups[FORWARD_LATE]; float weights[FORWARD_LATE], *out; } late;
+    /* The next layer's experts, guessed while this one's run: where some of them pass through a device, it begins to copy them. */
+    float *guess_h, *guess_scores, *guess_weights;
+    int *guess;
     uint8_t *whole;              /* per layer: the device that runs all of it by its layers slot, or 255 */
     size_t scratch_bytes;
 };

@@ -1,0 +1,239 @@
+/* Experts that pass through the device: two buffers, each as large as the model's largest expert. Engine thread; nothing here waits for the
+ * device (but where said), all order between the queues is by events: a copy waits for the last kernel that used its buffer, a kernel for
+ * its copy. So the copy of one expert overlaps the computing of another, and what the next layer will probably ask for overlaps this one. */
+#include "gpu/internal.h"
+#include "engine/base/mem.h"
+
+#include <string.h>
+
+static void event_drop(cl_event *ev)
+{
+    if (*ev)
+        clReleaseEvent(*ev);
+    *ev = NULL;
+}
+
+/* The time of the copies into a slot, once they are over. */
+static void count_time(struct device *d, struct stream_slot *s)
+{
+    cl_ulong a = 0, b = 0;
+
+    if (s->begun && s->ready && clGetEventProfilingInfo(s->begun, CL_PROFILING_COMMAND_START, sizeof a, &a, NULL) == CL_SUCCESS &&
+        clGetEventProfilingInfo(s->ready, CL_PROFILING_COMMAND_END, sizeof b, &b, NULL) == CL_SUCCESS && b > a)
+        d->stats.transfer_ns += b - a;
+    event_drop(&s->begun);
+    event_drop(&s->ready);
+}
+
+static void slot_forget(struct device *d, struct stream_slot *s)
+{
+    count_time(d, s);
+    event_drop(&s->used);
+    s->layer = s->expert = -1;
+    s->guessed = false;
+}
+
+void stream_forget(struct device *d)
+{
+    if (!d->stream.items)
+        return;
+    if (!d->lost)
+        clFinish(d->upload);
+    for (int i = 0; i < DEVICE_STREAM; i++)
+        slot_forget(d, &d->stream.slot[i]);
+    d->stream.n = d->stream.next = 0;
+}
+
+static void close_slots(struct device *d)
+{
+    stream_forget(d);
+    for (int i = 0; i < DEVICE_STREAM; i++)
+        for (int k = 0; k < 3; k++)
+            memory_release(&d->stream.slot[i].block.part[k].mem);
+    d->stats.stream_bytes = 0;
+    mem_free(d->stream.items);
+    memset(&d->stream, 0, sizeof d->stream);
+}
+
+int stream_set(struct device *d, bool on, struct error *e)
+{
+    const struct model *m = d->base.config.model;
+    size_t bytes[3] = {0};
+
+    if (!on) {
+        if (!d->lost && d->queue)
+            clFinish(d->queue);
+        close_slots(d);
+        return 0;
+    }
+    if (d->stream.items)
+        return 0;
+    for (int i = 0; i < m->hp.n_layers * m->hp.n_experts; i++) {
+        const struct expert_weights *x = &m->layers[i / m->hp.n_experts].experts[i % m->hp.n_experts];
+        const struct matrix *w[3] = {&x->gate, &x->up, &x->down};
+
+        for (int k = 0; k < 3; k++)
+            bytes[k] = w[k]->bytes > bytes[k] ? w[k]->bytes : bytes[k];
+    }
+    d->stream.items = mem_alloc((size_t)m->hp.n_experts, sizeof *d->stream.items);
+    if (!d->stream.items)
+        return error_set(e, ERR_MEMORY, "OpenCL: out of memory for streaming experts");
+    for (int i = 0; i < DEVICE_STREAM; i++) {
+        struct stream_slot *s = &d->stream.slot[i];
+
+        s->layer = s->expert = -1;
+        s->block.state = BLOCK_RESIDENT;
+        s->block.n_parts = 3;
+        for (int k = 0; k < 3; k++) {
+            if (memory_buffer(d, bytes[k], &s->block.part[k].mem, "streaming experts", e) < 0) {
+                close_slots(d);
+                return ERR_DEVICE;
+            }
+            d->stats.stream_bytes += bytes[k];
+        }
+    }
+    return 0;
+}
+
+/* Begins to copy an expert into a slot, after the kernels that still read what lies there. */
+static int fill(struct device *d, struct stream_slot *s, int layer, int expert, struct error *e)
+{
+    const struct expert_weights *x = &d->base.config.model->layers[layer].experts[expert];
+    const struct matrix *w[3] = {&x->gate, &x->up, &x->down};
+    cl_event after = s->used;
+    cl_int rc = CL_SUCCESS;
+
+    count_time(d, s);
+    s->layer = s->expert = -1;
+    s->guessed = false;
+    for (int k = 0; k < 3 && rc == CL_SUCCESS; k++) {
+        if (!cl_injected(&rc))
+            rc = clEnqueueWriteBuffer(d->upload, s->block.part[k].mem, CL_FALSE, 0, w[k]->bytes, w[k]->data, after && k == 0, after && k == 0 ? &after : NULL,
+                                      k == 0 ? &s->begun : k == 2 ? &s->ready : NULL);
+        s->block.part[k].m = w[k];
+        d->stats.uploaded_bytes += w[k]->bytes;
+        d->stats.streamed_bytes += w[k]->bytes;
+    }
+    if (rc == CL_SUCCESS)
+        rc = clFlush(d->upload);
+    event_drop(&s->used);
+    if (cl_check(d, rc, "streaming an expert", e) < 0)
+        return ERR_DEVICE;
+    s->layer = layer;
+    s->expert = expert;
+    s->stamp = ++d->stream.clock;
+    d->stats.streamed++;
+    return 0;
+}
+
+static struct stream_slot *slot_of(struct device *d, int layer, int expert)
+{
+    for (int i = 0; i < DEVICE_STREAM; i++)
+        if (d->stream.slot[i].layer == layer && d->stream.slot[i].expert == expert)
+            return &d->stream.slot[i];
+    return NULL;
+}
+
+/* The slot that was filled longest ago, of those the job has no more use for. */
+static struct stream_slot *slot_free(struct device *d)
+{
+    struct stream_slot *best = NULL;
+
+    for (int i = 0; i < DEVICE_STREAM; i++)
+        if (!d->stream.slot[i].wanted && (!best || d->stream.slot[i].stamp < best->stamp))
+            best = &d->stream.slot[i];
+    return best;
+}
+
+/* Copies begin as far as there are slots. */
+static int fill_ahead(struct device *d, int layer, struct error *e)
+{
+    struct stream *t = &d->stream;
+    struct stream_slot *s;
+
+    while (t->next < t->n && (s = slot_free(d))) {
+        if (fill(d, s, layer, t->items[t->next].expert, e) < 0)
+            return ERR_DEVICE;
+        s->wanted = true;
+        t->next++;
+    }
+    return 0;
+}
+
+int stream_begin(struct device *d, int layer, struct error *e)
+{
+    struct stream *t = &d->stream;
+    int hits = 0;
+
+    for (int i = 0; i < DEVICE_STREAM; i++)
+        t->slot[i].wanted = false;
+    for (int i = 0; i < t->n; i++) {             /* what lies in a slot already comes first */
+        struct stream_slot *s = slot_of(d, layer, t->items[i].expert);
+        struct stream_item item = t->items[i];
+
+        if (!s)
+            continue;
+        s->wanted = true;
+        d->stats.prefetch_hits += s->guessed;
+        s->guessed = false;
+        t->items[i] = t->items[hits];
+        t->items[hits++] = item;
+    }
+    t->next = hits;
+    return fill_ahead(d, layer, e);
+}
+
+struct block *stream_take(struct device *d, int layer, int expert, struct error *e)
+{
+    struct stream_slot *s = slot_of(d, layer, expert);
+    cl_int rc = CL_SUCCESS;
+
+    if (!s) {
+        error_set(e, ERR_DEVICE, "OpenCL %s: an expert of layer %d did not come through", d->target.info.name, layer);
+        return NULL;
+    }
+    if (s->ready && !cl_injected(&rc))
+        rc = clEnqueueBarrierWithWaitList(d->queue, 1, &s->ready, NULL);
+    return cl_check(d, rc, "waiting for an expert", e) < 0 ? NULL : &s->block;
+}
+
+int stream_done(struct device *d, int layer, int expert, struct error *e)
+{
+    struct stream_slot *s = slot_of(d, layer, expert);
+    cl_int rc = CL_SUCCESS;
+
+    event_drop(&s->used);
+    if (!cl_injected(&rc))
+        rc = clEnqueueMarkerWithWaitList(d->queue, 0, NULL, &s->used);
+    if (rc == CL_SUCCESS)
+        rc = clFlush(d->queue);          /* the other queue will wait for it */
+    if (cl_check(d, rc, "marking an expert", e) < 0)
+        return ERR_DEVICE;
+    s->wanted = false;
+    return fill_ahead(d, layer, e);
+}
+
+void stream_prefetch(struct device *d, int layer, const int *experts, int n)
+{
+    struct error ignored;
+
+    if (!d->stream.items || d->lost)
+        return;
+    for (int i = 0; i < DEVICE_STREAM; i++)
+        d->stream.slot[i].wanted = false;
+    for (int i = 0; i < n; i++) {
+        struct stream_slot *s = slot_of(d, layer, experts[i]);
+
+        if (s)
+            s->wanted = true;
+    }
+    for (int i = 0; i < n; i++) {
+        struct stream_slot *s;
+
+        if (memory_block(d, (struct block_id){BLOCK_EXPERT, layer, experts[i]})->state == BLOCK_RESIDENT || slot_of(d, layer, experts[i]) ||
+            !(s = slot_free(d)) || fill(d, s, layer, experts[i], &ignored) < 0)
+            continue;
+        s->wanted = s->guessed = true;
+        d->stats.prefetched++;
+    }
+}
