@@ -82,6 +82,12 @@ $(B)/tests/check_%: $(B)/tests/check_%.o $(TESTLIB) $(B)/libmoetop.a
 	@echo "LD   $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $< $(TESTLIB) $(B)/libmoetop.a -lcheck -lsubunit -lrt $(LIBS)
 
+# Broken OpenCL drivers for check_opencl and for trying by hand.
+$(B)/tests/icd_%.so: tests/icd_fault.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -DFAULT_$* -shared -fPIC -o $@ $<
+$(B)/tests/check_opencl: | $(B)/tests/icd_crash.so $(B)/tests/icd_hang.so
+
 # Fuzz targets: tests/fuzz/fuzz_NAME.c with corpus/NAME beside it. `make check` replays the corpus and small changes of it; `make fuzz`
 # builds them with libFuzzer (clang) and runs each for FUZZ_SECONDS; what it finds belongs into the corpus.
 FUZZ_SECONDS ?= 60

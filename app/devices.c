@@ -3,7 +3,23 @@
 #include "gpu/opencl.h"
 #include "gpu/utilisation.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 const struct device_ops *const device_backends[] = {&opencl_device_ops, &cpu_device_ops, NULL};
+
+void devices_guard(const char *cache_dir, bool again)
+{
+    struct opencl_guard g = {.program = "/proc/self/exe", .vendors = getenv("OCL_ICD_VENDORS"), .cache_dir = cache_dir, .again = again};
+
+    opencl_guard(&g);
+}
+
+void devices_child(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], OPENCL_CHILD) == 0)
+        exit(opencl_child());
+}
 
 struct utilisation *devices_watch_new(const char *root)
 {

@@ -6,6 +6,11 @@
 
 extern const struct device_ops *const device_backends[];     /* NULL-terminated */
 
+/* Before any thread uses a device: drivers are tried in a child process of this program (gpu/opencl.h). again: forget earlier verdicts. */
+void devices_guard(const char *cache_dir, bool again);
+/* main's first step: when this process is such a child, does its work and ends it. */
+void devices_child(int argc, char **argv);
+
 /* How busy the machine's GPU is with this process, as its kernel driver tells without root. root: "" (tests: a folder with proc/ and sys/).
  * read: shares since the read before; NAN where unknown, `why` for the use. One thread at a time; reading allocates nothing. */
 struct utilisation;

@@ -75,7 +75,7 @@ static void list_one(const struct device_ops *ops, const struct device_info *inf
 int list_devices_run(struct options *o, struct error *e)
 {
     struct device_info found[DEVICE_MAX];
-    char why[256];
+    char why[512];
 
     for (const struct device_ops *const *b = device_backends; *b; b++) {
         int n;
@@ -85,6 +85,8 @@ int list_devices_run(struct options *o, struct error *e)
         n = (*b)->probe(found, DEVICE_MAX, why, sizeof why);
         if (n == 0)
             printf("%s: none: %s\n", (*b)->name, why);
+        else if (why[0])
+            printf("%s: %s\n", (*b)->name, why);
         for (int i = 0; i < n && i < DEVICE_MAX; i++)
             if (*b == &cpu_device_ops)
                 list_cpu(&found[i], o->threads);

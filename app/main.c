@@ -3,6 +3,7 @@
 #include "app/bench_args.h"
 #include "app/config.h"
 #include "app/crash.h"
+#include "app/devices.h"
 #include "app/modes.h"
 #include "app/options.h"
 #include "engine/base/log.h"
@@ -94,11 +95,14 @@ int main(int argc, char **argv)
     struct error e = {0};
     int rc;
 
+    devices_child(argc, argv);
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");  /* 0.5 is 0.5 in files and flags, whatever the country */
     crash_install();
     bench_respell(argc, argv);
-    if ((rc = read_options(&o, argc, argv, &e)) >= 0 && (rc = mode_choose(&o)->run(&o, &e)) >= 0)
+    if ((rc = read_options(&o, argc, argv, &e)) >= 0)
+        devices_guard(app_cache_dir(&o), o.list_devices);
+    if (rc >= 0 && (rc = mode_choose(&o)->run(&o, &e)) >= 0)
         rc = flush_stdout(&e);
     if (rc < 0 && e.text[0])
         fprintf(stderr, "moetop: %s\n", e.text);

@@ -27,10 +27,11 @@ struct cl_target {
     cl_uint align;               /* bytes */
 };
 
-/* Fills targets (usable or not, real GPUs before CPU-type devices); returns how many; why gets a line when something is missing. */
+/* Fills targets (usable or not, real GPUs before CPU-type devices); returns how many; why gets a line when something is missing (or, with
+ * some devices found, when a driver was left out). */
 int platform_list(struct cl_target *out, int max, char *why, size_t why_size);
 /* "opencl:1", "opencl", "1" or NULL (first usable); ERR_DEVICE with the list's reason, ERR_USAGE when there is no such device. */
-int platform_choose(struct cl_target *out, const char *selector, struct error *e);
+int platform_choose(struct cl_target *out, const char *selector, char *why, size_t why_size, struct error *e);
 const char *opencl_word(cl_int code);                 /* "CL_OUT_OF_RESOURCES" */
 
 /* Kernels of one element type: [0] one token a tile, [1] TILE tokens. */
@@ -156,8 +157,8 @@ int opencl_examine(const char *selector, const char *cache_dir, void (*log)(void
 /* opencl.c */
 bool opencl_supports(const struct device *d, enum block_kind kind, enum dtype type);
 
-/* program.c: kernel_file "core", "float" or "quant" */
-int program_build(struct device *d, const char *kernel_file, const char *options, cl_program *out, struct error *e);
+/* program.c: kernel_file "core", "float" or "quant"; what: for the progress line */
+int program_build(struct device *d, const char *kernel_file, const char *what, const char *options, cl_program *out, struct error *e);
 int program_kernel(struct device *d, cl_program p, const char *name, cl_kernel *out, struct error *e);
 uint64_t program_fingerprint(const struct cl_target *t);   /* driver, device and all sources */
 

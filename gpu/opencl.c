@@ -92,7 +92,7 @@ static int build_core(struct device *d, struct error *e)
     options(d, text, sizeof text);
     n = strlen(text);
     snprintf(text + n, sizeof text - n, " -DKV_K=%d -DKV_V=%d", cache_supported(d, c->kv_k) ? (int)c->kv_k : 0, cache_supported(d, c->kv_v) ? (int)c->kv_v : 0);
-    if (program_build(d, "core", text, &d->core_program, e) < 0)
+    if (program_build(d, "core", "norm, attention and routing", text, &d->core_program, e) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < CORE_COUNT; i++)
         if (program_kernel(d, d->core_program, names[i], &d->core[i], e) < 0)
@@ -104,7 +104,7 @@ static int build_core(struct device *d, struct error *e)
 static int build_type(struct device *d, enum dtype type, struct error *e)
 {
     struct type_kernels *t = &d->type[type];
-    char text[320];
+    char text[320], what[80];
     size_t n;
 
     options(d, text, sizeof text);
@@ -112,11 +112,13 @@ static int build_type(struct device *d, enum dtype type, struct error *e)
     for (int many = 0; many < 2; many++) {
         bool quant = dtype_info(type)->block > 1;
 
+        snprintf(what, sizeof what, "%s kernels, %s", dtype_info(type)->word, many ? "many tokens" : "one token");
+
         if (quant)
             snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DWIDTH=%d -DFORMAT=%d", many ? TILE : 1, d->width, formats[type]);
         else
             snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DF16=%d -DBF16=%d", many ? TILE : 1, type == DTYPE_F16, type == DTYPE_BF16);
-        if (program_build(d, quant ? "quant" : "float", text, &t->program[many], e) < 0 ||
+        if (program_build(d, quant ? "quant" : "float", what, text, &t->program[many], e) < 0 ||
             program_kernel(d, t->program[many], "matmul", &t->matmul[many], e) < 0 ||
             program_kernel(d, t->program[many], "gate_up", &t->gate_up[many], e) < 0 ||
             program_kernel(d, t->program[many], "down", &t->down[many], e) < 0)
@@ -235,16 +237,19 @@ static int device_open(struct device **out, const struct device_config *c, struc
     const struct hparams *hp = &c->model->hp;
     struct device *d = mem_alloc(1, sizeof *d);
     cl_int rc = CL_SUCCESS;
+    char why[512];
 
     *out = NULL;
     if (!d)
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory");
     d->base.ops = &opencl_device_ops;
     d->base.config = *c;
-    if (platform_choose(&d->target, c->selector, e) < 0) {
+    if (platform_choose(&d->target, c->selector, why, sizeof why, e) < 0) {
         mem_free(d);
         return e ? e->code : ERR_DEVICE;
     }
+    if (why[0])
+        say(d, why);             /* a driver was left out */
     d->base.info = d->target.info;
     /* Mesa's drivers spread work-items over vector lanes themselves and choke on wide vectors. */
     d->wide = opencl_tuning_now.shape ? opencl_tuning_now.shape == 2

@@ -7,6 +7,19 @@
 
 extern const struct device_ops opencl_device_ops;
 
+/* Drivers are tried in a child process before they are loaded here (guard.h). program: what the child runs, with OPENCL_CHILD as its only
+ * argument; it must call opencl_child first and exit with its result. Strings are copied. Call once, before any thread uses OpenCL. */
+#define OPENCL_CHILD "--try-opencl-drivers"
+struct opencl_guard {
+    const char *program;
+    const char *vendors;         /* folder of *.icd files, or one of them; NULL: /etc/OpenCL/vendors */
+    const char *cache_dir;       /* verdicts; NULL: none are kept */
+    int seconds;                 /* patience with one driver; 0: 30 */
+    bool again;                  /* do not believe what is kept */
+};
+void opencl_guard(const struct opencl_guard *g);
+int opencl_child(void);
+
 /* How the next opencl open behaves; for tests and for hunting driver faults. Zero everywhere is the normal behaviour. */
 struct opencl_tuning {
     int shape;                   /* 0: by device type; 1: one work-item a row (GPUs); 2: one work-item a group of rows, vectors (CPUs) */

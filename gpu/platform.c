@@ -1,5 +1,6 @@
 /* Finding OpenCL devices: platforms, devices, and one clear line why there is none. Called from the engine thread (probe, open) and by
  * --list-devices. Every answer of a driver is checked: a platform may be broken, empty or closed to this user and still must not hurt. */
+#include "gpu/guard.h"
 #include "gpu/internal.h"
 #include "engine/base/mem.h"
 
@@ -158,12 +159,12 @@ int platform_list(struct cl_target *out, int max, char *why, size_t why_size)
     cl_uint n_platforms = 0;
     int n = 0, empty = 0;
     char empty_name[96] = "";
-    cl_int rc = clGetPlatformIDs(MAX_PLATFORMS, platforms, &n_platforms);
+    cl_int rc;
 
-    if (why_size)
-        why[0] = '\0';
+    guard_drivers(why, why_size);
+    rc = clGetPlatformIDs(MAX_PLATFORMS, platforms, &n_platforms);
     if (rc != CL_SUCCESS || n_platforms == 0) {
-        if (!closed_render_node(why, why_size))
+        if (!why[0] && !closed_render_node(why, why_size))
             snprintf(why, why_size, "no OpenCL platform: install a driver for your GPU (intel-opencl-icd, mesa-opencl-icd, "
                      "pocl-opencl-icd) or check /etc/OpenCL/vendors");
         return 0;
@@ -201,19 +202,18 @@ int platform_list(struct cl_target *out, int max, char *why, size_t why_size)
         }
     for (int i = 0; i < n; i++)
         snprintf(out[i].info.selector, sizeof out[i].info.selector, "opencl:%d", i);
-    if (n == 0 && !closed_render_node(why, why_size))
+    if (n == 0 && !why[0] && !closed_render_node(why, why_size))
         snprintf(why, why_size, "OpenCL platform \"%s\"%s has no device: is the GPU's driver loaded?", empty_name,
                  empty > 1 ? " (and others)" : "");
     return n;
 }
 
-int platform_choose(struct cl_target *out, const char *selector, struct error *e)
+int platform_choose(struct cl_target *out, const char *selector, char *why, size_t why_size, struct error *e)
 {
     struct cl_target list[DEVICE_MAX * 2];
-    char why[256];
     const char *number = selector;
     char *end = NULL;
-    int n = platform_list(list, DEVICE_MAX * 2, why, sizeof why);
+    int n = platform_list(list, DEVICE_MAX * 2, why, why_size);
     long index = 0;
 
     if (n == 0)

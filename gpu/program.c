@@ -126,7 +126,7 @@ static void build_log(struct device *d, cl_program p, char *out, size_t size)
     mem_free(log);
 }
 
-int program_build(struct device *d, const char *file, const char *given, cl_program *out, struct error *e)
+int program_build(struct device *d, const char *file, const char *what, const char *given, cl_program *out, struct error *e)
 {
     char options[400], broken[64];
     const struct device_config *c = &d->base.config;
@@ -152,7 +152,7 @@ int program_build(struct device *d, const char *file, const char *given, cl_prog
     if (path[0] && !cl_injected(&rc) && (*out = from_cache(d, path, key)))
         return 0;
     if (c->log) {
-        snprintf(log, sizeof log, "OpenCL: compiling %s kernels for %.100s (once per driver)", file, d->target.info.name);
+        snprintf(log, sizeof log, "OpenCL: compiling %s for %.100s (once per driver)", what, d->target.info.name);
         c->log(c->log_ctx, log);
     }
     if (!cl_injected(&rc))
@@ -164,13 +164,12 @@ int program_build(struct device *d, const char *file, const char *given, cl_prog
         build_log(d, *out, log, sizeof log);
         clReleaseProgram(*out);
         *out = NULL;
-        return error_set(e, ERR_DEVICE, "OpenCL %s: the driver cannot compile the %s kernels (%s): %s", d->target.info.name, file,
-                         opencl_word(rc), log);
+        return error_set(e, ERR_DEVICE, "OpenCL %s: the driver cannot compile %s (%s): %s", d->target.info.name, what, opencl_word(rc), log);
     }
     if (path[0])
         to_cache(d, *out, path, key);
     if (c->log && clock_now() - start > 10 * CLOCK_SECOND) {
-        snprintf(log, sizeof log, "OpenCL: %s kernels took %.1f s to compile", file, clock_seconds(clock_now() - start));
+        snprintf(log, sizeof log, "OpenCL: compiling %s took %.1f s", what, clock_seconds(clock_now() - start));
         c->log(c->log_ctx, log);
     }
     return 0;

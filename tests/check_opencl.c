@@ -605,6 +605,74 @@ START_TEST(test_no_platform)
 }
 END_TEST
 
+/* A folder of drivers: the machine's own and a broken one of ours. */
+static void make_vendors(char *folder, size_t size, const char *broken, bool own)
+{
+    char path[4400], library[4200];
+    FILE *f;
+
+    snprintf(folder, size, "%.200s/vendors-%s", support_tmpdir(), broken);
+    snprintf(path, sizeof path, "mkdir -p %s%s%s", folder, own ? " && cp /etc/OpenCL/vendors/*.icd " : "", own ? folder : "");
+    ck_assert_int_eq(system(path), 0);
+    snprintf(library, sizeof library, "%s/%s/tests/icd_%s.so", support_root(), getenv("MOETOP_BUILD") ? getenv("MOETOP_BUILD") : "build/release", broken);
+    ck_assert_msg(access(library, R_OK) == 0, "%s is not built", library);
+    snprintf(path, sizeof path, "%s/%s.icd", folder, broken);
+    ck_assert_ptr_nonnull(f = fopen(path, "w"));
+    fprintf(f, "%s\n", library);
+    fclose(f);
+}
+
+/* A driver that crashes takes only the child along: it is named, the others are used, and the second time it is remembered. */
+START_TEST(test_crashing_driver)
+{
+    struct device_info info[DEVICE_MAX];
+    char folder[300], why[512];
+    struct opencl_guard g = {.program = "/proc/self/exe", .vendors = folder, .cache_dir = cache_dir, .seconds = 100};
+    bool any = have_device(0);   /* in this process the loader's list is fixed by this: what follows shows in the notes */
+
+    for (int again = 0; again < 2; again++) {
+        make_vendors(folder, sizeof folder, "crash", any);
+        if (again)
+            g.program = "/nonexistent";      /* nothing can be tried, so what is known was kept */
+        opencl_guard(&g);
+        opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why);
+        ck_assert_msg(strstr(why, "icd_crash.so") && strstr(why, "crashed") && strstr(why, "left out"), "\"%s\"", why);
+        ck_assert(strstr(why, "pocl") == NULL);
+    }
+}
+END_TEST
+
+/* The same seen by a process that has not used OpenCL yet: the good driver is there, the bad one is not loaded. */
+START_TEST(test_good_driver_beside_a_bad_one)
+{
+    struct device_info info[DEVICE_MAX];
+    char folder[300], why[512];
+    struct opencl_guard g = {.program = "/proc/self/exe", .vendors = folder, .cache_dir = cache_dir, .seconds = 100};
+    int n;
+
+    if (access("/etc/OpenCL/vendors/pocl.icd", R_OK) != 0)
+        return;
+    make_vendors(folder, sizeof folder, "crash", true);
+    opencl_guard(&g);
+    n = opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why);
+    ck_assert_msg(n >= 1 && strstr(why, "crashed"), "%d devices, \"%s\"", n, why);
+}
+END_TEST
+
+/* A driver that never answers is left after the time set. */
+START_TEST(test_hanging_driver)
+{
+    struct device_info info[DEVICE_MAX];
+    char folder[300], why[512];
+    struct opencl_guard g = {.program = "/proc/self/exe", .vendors = folder, .seconds = 1};
+
+    make_vendors(folder, sizeof folder, "hang", false);
+    opencl_guard(&g);
+    ck_assert_int_eq(opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why), 0);
+    ck_assert_msg(strstr(why, "icd_hang.so") && strstr(why, "did not answer within 1 s"), "\"%s\"", why);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("opencl");
@@ -626,11 +694,16 @@ static Suite *suite(void)
     tcase_add_test(c, test_kv_and_memory);
     tcase_add_test(c, test_selection);
     tcase_add_test(c, test_no_platform);
+    tcase_add_test(c, test_crashing_driver);
+    tcase_add_test(c, test_good_driver_beside_a_bad_one);
+    tcase_add_test(c, test_hanging_driver);
     suite_add_tcase(s, c);
     return s;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], OPENCL_CHILD) == 0)
+        return opencl_child();
     return support_run(suite());
 }
