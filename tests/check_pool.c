@@ -4,6 +4,7 @@
 #include "tests/support.h"
 
 #include <string.h>
+#include <time.h>
 
 struct ring_work {
     struct pool *pool;
@@ -72,6 +73,67 @@ START_TEST(test_share)
 }
 END_TEST
 
+#define PHASES 60
+
+struct elastic_work {
+    struct pool *pool;
+    int first[PHASES][40], late;       /* what each task made: its index plus the sum of the phase before */
+};
+
+/* Every task reads all results of the phase before; thread `late` sleeps with a task in hand now and then, and before it comes at all. */
+static void elastic_phases(void *ctx, int tid, int n)
+{
+    struct elastic_work *w = ctx;
+    struct timespec moment = {.tv_nsec = 200000};
+
+    if (tid && tid == w->late)
+        nanosleep(&moment, NULL);
+    for (int p = 0; p < PHASES; p++) {
+        int total = p % 3 == 2 ? 1 : p % 5 == 4 ? 0 : 40;
+
+        pool_phase_open(w->pool, tid, total);
+        for (int at; (at = pool_phase_take(w->pool, tid, 3)) < total;) {
+            if (tid && tid == w->late && p % 20 == 1)
+                nanosleep(&moment, NULL);
+            for (int i = at; i < at + 3 && i < total; i++) {
+                int before = p ? w->first[p - 1][i] : 0;
+
+                w->first[p][i] += before + 1;
+            }
+        }
+        pool_phase_close(w->pool, tid);
+    }
+}
+
+START_TEST(test_elastic)
+{
+    static struct elastic_work w;
+    struct error e;
+
+    for (int n = 1; n <= 4; n++) {
+        ck_assert_int_eq(pool_new(&w.pool, n, false, &e), 0);
+        for (int round = 0; round < 30; round++) {
+            memset(w.first, 0, sizeof w.first);
+            w.late = round % 3;
+            pool_run_elastic(w.pool, elastic_phases, &w);
+            for (int p = 0; p < PHASES; p++) {
+                int total = p % 3 == 2 ? 1 : p % 5 == 4 ? 0 : 40;
+
+                for (int i = 0; i < 40; i++)
+                    ck_assert_int_eq(w.first[p][i], i < total ? (p ? w.first[p - 1][i] : 0) + 1 : 0);
+            }
+            if (round % 10 == 9) {              /* both kinds of runs on one pool */
+                struct ring_work ring = {.pool = w.pool, .rounds = 3};
+
+                pool_run(w.pool, ring_rounds, &ring);
+                ck_assert_int_eq(ring.bad, 0);
+            }
+        }
+        pool_free(w.pool);
+    }
+}
+END_TEST
+
 START_TEST(test_refused)
 {
     struct pool *p;
@@ -110,6 +172,7 @@ static Suite *suite(void)
 
     tcase_add_test(t, test_barrier);
     tcase_add_test(t, test_share);
+    tcase_add_test(t, test_elastic);
     tcase_add_test(t, test_refused);
     tcase_add_test(t, test_topology);
     suite_add_tcase(s, t);

@@ -1,5 +1,10 @@
-/* The thread pool (pool.h). Workers wait on one word, `epoch`; barriers on another, `phase`. Each word has a count of sleepers so that
- * a hand-over between threads that are all awake makes no system call. */
+/* The thread pool (pool.h). Waiting is on words (the epoch of runs, barriers, phases), each with a count of sleepers so that a hand-over
+ * between threads that are all awake makes no system call.
+ *
+ * An elastic run waits for work, never for threads. Its state is three words that carry the number of the phase they belong to, so that a
+ * thread that slept through some phases finds nothing to take in them: `work` (phase, next index), `finished` (phase, tasks done) and the
+ * gate `over` (last phase whose tasks are all done). `entry` counts the workers inside; a run that has been closed lets nobody in, and the
+ * caller waits only for those who came. */
 #include "engine/base/pool.h"
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
@@ -15,10 +20,22 @@
 #include <unistd.h>
 
 #define SPIN_NS 60000           /* longer than a phase of decoding takes to even out, shorter than a scheduler tick */
+#define INDEX_BITS 24           /* tasks of a phase; the other 40 bits last for years of phases */
+#define INDEX_MASK (((uint64_t)1 << INDEX_BITS) - 1)
+#define INSIDE ((uint64_t)0xffff)
+#define OPEN ((uint64_t)1 << 16)    /* whoever comes is let in */
+#define ALL ((uint64_t)1 << 17)     /* all are inside from the start, however late they come */
+#define EPOCH_SHIFT 18
 
 struct gate {
     _Alignas(64) atomic_uint word;
     atomic_int sleepers;
+};
+
+/* One thread's place in an elastic run; its own cache line. */
+struct place {
+    _Alignas(64) uint64_t phase;
+    int total, taken;
 };
 
 struct worker_arg {
@@ -27,9 +44,12 @@ struct worker_arg {
 };
 
 struct pool {
-    struct gate start, done, phase;
+    struct gate start, done, phase, over;
     _Alignas(64) atomic_int arrived;
-    _Alignas(64) atomic_int running;
+    _Alignas(64) atomic_uint_fast64_t entry;        /* epoch << EPOCH_SHIFT | ALL, OPEN | how many workers are inside */
+    _Alignas(64) atomic_uint_fast64_t work;         /* phase << INDEX_BITS | next index */
+    _Alignas(64) atomic_uint_fast64_t finished;     /* phase << INDEX_BITS | tasks done */
+    struct place place[POOL_MAX];
     void (*fn)(void *ctx, int tid, int n);
     void *ctx;
     bool stop;
@@ -57,33 +77,61 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Returns once g->word is no longer `seen`. */
-static void gate_wait(struct gate *g, unsigned seen)
+/* Returns once g->word is `until` or later (numbers wrap). */
+static void gate_reach(struct gate *g, unsigned until)
 {
-    int64_t until = 0;
+    int64_t limit = 0;
+    unsigned now;
 
-    for (unsigned i = 1; atomic_load_explicit(&g->word, memory_order_acquire) == seen; i++) {
+    for (unsigned i = 1; (int)((now = atomic_load_explicit(&g->word, memory_order_acquire)) - until) < 0; i++) {
         relax();
         if (i & 63)
             continue;
-        if (!until)
-            until = now_ns() + SPIN_NS;
-        else if (now_ns() > until)
+        if (!limit)
+            limit = now_ns() + SPIN_NS;
+        else if (now_ns() > limit)
             break;
     }
-    while (atomic_load(&g->word) == seen) {
+    while ((int)((now = atomic_load(&g->word)) - until) < 0) {
         atomic_fetch_add(&g->sleepers, 1);
-        if (atomic_load(&g->word) == seen)
-            syscall(SYS_futex, &g->word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+        if (atomic_load(&g->word) == now)
+            syscall(SYS_futex, &g->word, FUTEX_WAIT_PRIVATE, now, NULL, NULL, 0);
         atomic_fetch_sub(&g->sleepers, 1);
     }
+}
+
+/* Returns once g->word is no longer `seen`. */
+static void gate_wait(struct gate *g, unsigned seen)
+{
+    gate_reach(g, seen + 1);
+}
+
+static void gate_wake(struct gate *g)
+{
+    if (atomic_load(&g->sleepers) > 0)
+        syscall(SYS_futex, &g->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 static void gate_open(struct gate *g)
 {
     atomic_fetch_add(&g->word, 1);
-    if (atomic_load(&g->sleepers) > 0)
-        syscall(SYS_futex, &g->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    gate_wake(g);
+}
+
+static uint_fast64_t entry_of(unsigned epoch)
+{
+    return (uint_fast64_t)epoch << EPOCH_SHIFT;
+}
+
+/* Into the run of this epoch and no other: the next one may have begun meanwhile. */
+static bool enter(struct pool *p, unsigned epoch)
+{
+    uint64_t e = atomic_load(&p->entry);
+
+    while (e >> EPOCH_SHIFT == epoch && (e & (OPEN | ALL)))
+        if ((e & ALL) || atomic_compare_exchange_weak(&p->entry, &e, e + 1))
+            return true;
+    return false;
 }
 
 static void *worker_main(void *arg)
@@ -97,12 +145,14 @@ static void *worker_main(void *arg)
     pthread_setname_np(pthread_self(), name);
     for (;;) {
         gate_wait(&p->start, epoch);
-        epoch++;
+        epoch = atomic_load(&p->start.word);    /* runs that went by without this thread are forgotten */
         if (p->stop)
             return NULL;
+        if (!enter(p, epoch))
+            continue;
         p->fn(p->ctx, a->tid, p->n);
-        if (atomic_fetch_sub(&p->running, 1) == 1)
-            gate_open(&p->done);
+        if ((atomic_fetch_sub(&p->entry, 1) & (OPEN | INSIDE)) == 1)
+            gate_open(&p->done);                /* closed, and this was the last inside */
     }
 }
 
@@ -169,20 +219,86 @@ int pool_threads(const struct pool *p)
     return p->n;
 }
 
-void pool_run(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx)
+static void run(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx, bool all)
 {
     unsigned seen = atomic_load(&p->done.word);
 
-    if (p->n == 1) {
-        fn(ctx, 0, 1);
-        return;
-    }
     p->fn = fn;
     p->ctx = ctx;
-    atomic_store(&p->running, p->n - 1);
+    atomic_store(&p->entry, entry_of(atomic_load(&p->start.word) + 1) | OPEN | (all ? ALL | (uint64_t)(p->n - 1) : 0));
     gate_open(&p->start);
     fn(ctx, 0, p->n);
-    gate_wait(&p->done, seen);
+    if (atomic_fetch_and(&p->entry, ~OPEN) & INSIDE)
+        gate_wait(&p->done, seen);
+}
+
+void pool_run(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx)
+{
+    if (p->n == 1)
+        fn(ctx, 0, 1);
+    else
+        run(p, fn, ctx, true);
+}
+
+void pool_run_elastic(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx)
+{
+    uint64_t phase = p->place[0].phase;
+
+    for (int i = 1; i < p->n; i++)
+        p->place[i].phase = phase;
+    if (p->n == 1)
+        fn(ctx, 0, 1);
+    else
+        run(p, fn, ctx, false);
+}
+
+void pool_phase_open(struct pool *p, int tid, int total)
+{
+    struct place *my = &p->place[tid];
+    uint64_t before = my->phase++, now = my->phase << INDEX_BITS, f, w;
+
+    my->total = total;
+    my->taken = 0;
+    if (p->n == 1) {
+        atomic_store_explicit(&p->work, now, memory_order_relaxed);
+        return;
+    }
+    /* The first to come opens it for all. `finished` first: whoever can take must find it ready. */
+    f = atomic_load(&p->finished);
+    while (f >> INDEX_BITS == before && !atomic_compare_exchange_weak(&p->finished, &f, now))
+        ;
+    w = atomic_load(&p->work);
+    while (w >> INDEX_BITS == before && !atomic_compare_exchange_weak(&p->work, &w, now))
+        ;
+}
+
+int pool_phase_take(struct pool *p, int tid, int chunk)
+{
+    struct place *my = &p->place[tid];
+    uint64_t w = atomic_load_explicit(&p->work, memory_order_acquire);
+    int at;
+
+    do {
+        at = (int)(w & INDEX_MASK);
+        if (w >> INDEX_BITS != my->phase || at >= my->total)
+            return my->total;
+    } while (!atomic_compare_exchange_weak(&p->work, &w, w + (uint64_t)chunk));
+    my->taken += chunk < my->total - at ? chunk : my->total - at;
+    return at;
+}
+
+void pool_phase_close(struct pool *p, int tid)
+{
+    struct place *my = &p->place[tid];
+
+    if (p->n == 1 || my->total == 0)
+        return;
+    if (my->taken && (int)((atomic_fetch_add(&p->finished, (uint64_t)my->taken) & INDEX_MASK)) + my->taken == my->total) {
+        atomic_store(&p->over.word, (unsigned)my->phase);
+        gate_wake(&p->over);
+    } else {
+        gate_reach(&p->over, (unsigned)my->phase);
+    }
 }
 
 void pool_barrier(struct pool *p, int tid)

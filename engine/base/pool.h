@@ -25,6 +25,17 @@ void pool_run(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx);
 /* Inside fn: returns when every thread of the run has called it. What was written before is seen by all after. */
 void pool_barrier(struct pool *p, int tid);
 
+/* An elastic run: fn runs on the caller and on whichever threads come in time; one that the machine keeps from running holds up nobody but
+ * while it has taken a task. So fn may only do work that it took in a phase, and what a task reads must be made in an earlier phase or by the
+ * task itself. All threads go through the same phases, one after the other:
+ *     pool_phase_open(p, tid, total); while ((i = pool_phase_take(p, tid, chunk)) < total) …; pool_phase_close(p, tid);
+ * close returns when all tasks of the phase are done, whoever did them. total < 2^24 - chunk * threads. */
+void pool_run_elastic(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx);
+void pool_phase_open(struct pool *p, int tid, int total);
+/* Takes the next chunk: its first index, or total when nothing is left (or the phase went by without this thread). */
+int pool_phase_take(struct pool *p, int tid, int chunk);
+void pool_phase_close(struct pool *p, int tid);
+
 /* Shares out 0 .. total-1 in chunks to whoever comes first. One per phase of work; reset while no thread is in it. */
 struct pool_share {
     _Alignas(64) atomic_int next;

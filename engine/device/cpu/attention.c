@@ -21,33 +21,29 @@ static bool needs_rows(const struct layer_weights *w)
     return !type_is_quantised(w->q.type) || !type_is_quantised(w->k.type) || !type_is_quantised(w->v.type);
 }
 
-/* Normed input of the QKV matrices; ends with a barrier unless there is one row, which every thread prepares for itself. */
+static void prepare_row(const struct cpu_device *d, const struct layer_weights *w, const float *x, float *row, struct act_block *panels, int rows, int t)
+{
+    int hidden = d->model->hp.hidden;
+
+    d->k->norm(x + (size_t)t * (size_t)hidden, hidden, w->attention_norm.weight, w->attention_norm.bias, 1.0f / (float)hidden, d->model->hp.norm_eps, row);
+    if (needs_panels(w))
+        input_quantise(d, row, hidden, panels, rows, t);
+}
+
+/* Normed input of the QKV matrices; ends with a barrier. One row is prepared by every thread for itself, with its first task. */
 static struct input prepare(struct cpu_device *d, int tid, const struct layer_weights *w, int rows, const float *x)
 {
     int hidden = d->model->hp.hidden;
-    float inv_n = 1.0f / (float)hidden, eps = d->model->hp.norm_eps;
-    struct input in = {.n = rows, .cols = hidden, .panels = d->act, .rows = d->normed, .stride = hidden};
     struct thread_scratch *s = &d->threads[tid];
 
-    if (rows == 1) {
-        in.panels = s->act;
-        in.rows = s->row;
-        d->k->norm(x, hidden, w->attention_norm.weight, w->attention_norm.bias, inv_n, eps, s->row);
-        if (needs_panels(w))
-            input_quantise(d, s->row, hidden, s->act, 1, 0);
-        return in;
-    }
+    if (rows == 1)
+        return (struct input){.n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
     struct pool_share *share = phase_begin(d, tid);
 
-    for (int t; (t = pool_share_take(share, 1, rows)) < rows;) {
-        float *row = needs_rows(w) ? d->normed + (size_t)t * (size_t)hidden : s->row;
-
-        d->k->norm(x + (size_t)t * (size_t)hidden, hidden, w->attention_norm.weight, w->attention_norm.bias, inv_n, eps, row);
-        if (needs_panels(w))
-            input_quantise(d, row, hidden, d->act, rows, t);
-    }
+    for (int t; (t = pool_share_take(share, 1, rows)) < rows;)
+        prepare_row(d, w, x, needs_rows(w) ? d->normed + (size_t)t * (size_t)hidden : s->row, d->act, rows, t);
     phase_end(d, tid);
-    return in;
+    return (struct input){.n = rows, .cols = hidden, .panels = d->act, .rows = d->normed, .stride = hidden};
 }
 
 static void rotate(const struct cpu_device *d, float *x, int pos, float scale)
@@ -59,17 +55,21 @@ static void rotate(const struct cpu_device *d, float *x, int pos, float scale)
 
 /* A task is one head, or as many as fill whole groups of weight rows where heads are narrower than those: the query heads' tasks first,
  * then the keys', then the values'. */
-static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct layer_weights *w, const struct input *in, int pos)
+static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct layer_weights *w, const struct input *in, int pos, const float *x)
 {
     const struct hparams *hp = &d->model->hp;
     int hd = hp->head_dim, per = d->heads_per_task, q_tasks = (hp->n_heads + per - 1) / per, kv_tasks = (hp->n_kv_heads + per - 1) / per;
     int tasks = q_tasks + 2 * kv_tasks, total = tasks * token_blocks(in->n), t0, t1;
-    struct pool_share *share = phase_begin(d, tid);
     float *tile = d->threads[tid].tile;
+    bool ready = in->n > 1;
 
-    for (int task; (task = pool_share_take(share, 1, total)) < total;) {
+    phase_open(d, tid, total);
+    for (int task; (task = phase_take(d, tid, 1)) < total;) {
         int unit = task % tasks, first, n;
 
+        if (!ready)
+            prepare_row(d, w, x, in->rows, in->panels, 1, 0);
+        ready = true;
         token_block(in->n, task / tasks, &t0, &t1);
         if (unit < q_tasks) {
             ptrdiff_t stride = (ptrdiff_t)hp->n_heads * hd;
@@ -90,13 +90,13 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct lay
         multiply(d, tid, values ? &w->v : &w->k, first * hd, (first + n) * hd, in, t0, t1, tile, per * hd);
         for (int t = t0; t < t1; t++)
             for (int h = 0; h < n; h++) {
-                float *x = tile + ((ptrdiff_t)(t - t0) * per + h) * hd;
+                float *kv = tile + ((ptrdiff_t)(t - t0) * per + h) * hd;
 
                 if (values) {
-                    kv_store_value(d, layer, first + h, pos + t, x);
+                    kv_store_value(d, layer, first + h, pos + t, kv);
                 } else {
-                    rotate(d, x, pos + t, 1.0f);
-                    kv_store_key(d, layer, first + h, pos + t, x);
+                    rotate(d, kv, pos + t, 1.0f);
+                    kv_store_key(d, layer, first + h, pos + t, kv);
                 }
             }
     }
@@ -140,9 +140,9 @@ static void attend_split(struct cpu_device *d, int tid, int layer, int rows, int
 {
     const struct hparams *hp = &d->model->hp;
     int hd = hp->head_dim, group = hp->n_heads / hp->n_kv_heads, chunks = (pos + rows - 1) / NUM_CHUNK + 1, total = rows * hp->n_kv_heads * chunks, lo, hi;
-    struct pool_share *share = phase_begin(d, tid);
 
-    for (int task; (task = pool_share_take(share, 1, total)) < total;) {
+    phase_open(d, tid, total);
+    for (int task; (task = phase_take(d, tid, 1)) < total;) {
         int chunk = task % chunks, kvh = task / chunks % hp->n_kv_heads, row = task / chunks / hp->n_kv_heads;
 
         visible(d, pos + row, &lo, &hi);
@@ -225,6 +225,16 @@ static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct
     phase_end(d, tid);
 }
 
+static void merge_row(struct cpu_device *d, struct thread_scratch *s, const struct matrix *o, int pos)
+{
+    int hd = d->model->hp.head_dim, chunks = pos / NUM_CHUNK + 1;
+
+    for (int h = 0; h < d->model->hp.n_heads; h++)
+        merge_split(d, 0, h, chunks, s->row + (size_t)h * (size_t)hd);
+    if (type_is_quantised(o->type))
+        input_quantise(d, s->row, o->cols, s->act, 1, 0);
+}
+
 /* Input of the output projection: as prepare(). */
 static struct input attend(struct cpu_device *d, int tid, int layer, const struct matrix *o, int rows, int pos)
 {
@@ -237,13 +247,9 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
         attend_blocks(d, tid, layer, o, rows, pos);
     } else {
         attend_split(d, tid, layer, rows, pos);
-        if (rows == 1) {
+        if (rows == 1) {                    /* merged by every thread for itself, with its first task: merge_row */
             in.rows = s->row;
             in.panels = s->act;
-            for (int h = 0; h < hp->n_heads; h++)
-                merge_split(d, 0, h, chunks, s->row + (size_t)h * (size_t)hd);
-            if (type_is_quantised(o->type))
-                input_quantise(d, s->row, o->cols, s->act, 1, 0);
             return in;
         }
         struct pool_share *share = phase_begin(d, tid);
@@ -269,15 +275,18 @@ void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int po
     const struct layer_weights *w = &d->model->layers[layer];
     int hidden = d->model->hp.hidden, wide = rows == 1 ? 2 * CPU_UNIT : CPU_WIDE, units = (hidden + wide - 1) / wide, total = units * token_blocks(rows), t0, t1;
     struct input in = prepare(d, tid, w, rows, x);
-    struct pool_share *share;
     float *tile = d->threads[tid].tile;
+    bool ready = rows > 1;
 
-    qkv_phase(d, tid, layer, w, &in, pos);
+    qkv_phase(d, tid, layer, w, &in, pos, x);
     in = attend(d, tid, layer, &w->o, rows, pos);
-    share = phase_begin(d, tid);
-    for (int task; (task = pool_share_take(share, 1, total)) < total;) {
+    phase_open(d, tid, total);
+    for (int task; (task = phase_take(d, tid, 1)) < total;) {
         int r0 = task % units * wide, r1 = min_int(r0 + wide, hidden);
 
+        if (!ready)
+            merge_row(d, &d->threads[tid], &w->o, pos);
+        ready = true;
         token_block(rows, task / units, &t0, &t1);
         if (y) {
             multiply(d, tid, &w->o, r0, r1, &in, t0, t1, y + (size_t)t0 * (size_t)hidden + r0, hidden);

@@ -3,7 +3,11 @@
  * Every job is one parallel region of the pool. A phase is a function that all threads call together; it shares out its tasks through
  * phase_begin and ends, where the next phase needs its results, with phase_end (a barrier). So the `layers` job strings the same phases
  * together without leaving the region. With one row, small serial steps (norm, quantisation, routing) are done by every thread for
- * itself: that costs no more time than one thread doing it, and saves a barrier. */
+ * itself: that costs no more time than one thread doing it, and saves a barrier.
+ *
+ * With one row the region is elastic (pool.h): a token has some two hundred phases, and a thread that another process keeps from its core
+ * must not hold up each of them. There a thread does those serial steps with its first task in hand, never without: only then does
+ * what it reads stand still. Functions that serve both use phase_open and phase_take. */
 #ifndef ENGINE_DEVICE_CPU_CPU_H
 #define ENGINE_DEVICE_CPU_CPU_H
 
@@ -38,6 +42,8 @@ struct thread_scratch {
     int experts[CPU_USED_MAX];
     float weights[CPU_USED_MAX];
     int phase;
+    int total;                  /* tasks of the phase under way, */
+    struct pool_share *share;   /* and where they are taken when the region is not elastic */
     uint16_t *bf16;             /* BF16 copy of a block of tokens, kept for the tasks of a phase: */
     const float *bf16_of;
     int bf16_phase, bf16_count;
@@ -49,6 +55,7 @@ struct cpu_device {
     const struct kernels *k;
     struct pool *pool;
     struct pool_share share[3];
+    bool elastic;               /* the region under way */
     int n_threads, width, max_rows, context, chunks_max;
     int router_groups;
     int heads_per_task;         /* of the QKV phase */
@@ -74,6 +81,8 @@ struct cpu_device {
     float *out;                 /* used x max_rows x hidden */
     float *chunk_o, *chunk_max, *chunk_sum;     /* CPU_SPLIT_ROWS x heads x chunks (x head_dim) */
 
+    int one_experts[CPU_USED_MAX];              /* one row: the layer's routing, from whoever took the first task */
+    float one_weights[CPU_USED_MAX];
     int *entry_row, *entry_slot;                /* layers job: rows grouped by expert */
     struct expert_group *groups;
     int n_groups;
@@ -92,6 +101,8 @@ struct cpu_device {
 
 /* device.c */
 struct pool_share *phase_begin(struct cpu_device *d, int tid);
+void phase_open(struct cpu_device *d, int tid, int total);      /* in elastic regions too */
+int phase_take(struct cpu_device *d, int tid, int chunk);       /* first index, or total */
 void phase_end(struct cpu_device *d, int tid);
 
 /* multiply.c */

@@ -29,12 +29,35 @@ struct pool_share *phase_begin(struct cpu_device *d, int tid)
     return &d->share[phase % 3];
 }
 
-void phase_end(struct cpu_device *d, int tid)
+void phase_open(struct cpu_device *d, int tid, int total)
 {
-    pool_barrier(d->pool, tid);
+    struct thread_scratch *s = &d->threads[tid];
+
+    s->total = total;
+    if (d->elastic) {
+        s->phase++;
+        pool_phase_open(d->pool, tid, total);
+    } else {
+        s->share = phase_begin(d, tid);
+    }
 }
 
-static void run(struct cpu_device *d, void (*fn)(void *ctx, int tid, int n))
+int phase_take(struct cpu_device *d, int tid, int chunk)
+{
+    struct thread_scratch *s = &d->threads[tid];
+
+    return d->elastic ? pool_phase_take(d->pool, tid, chunk) : pool_share_take(s->share, chunk, s->total);
+}
+
+void phase_end(struct cpu_device *d, int tid)
+{
+    if (d->elastic)
+        pool_phase_close(d->pool, tid);
+    else
+        pool_barrier(d->pool, tid);
+}
+
+static void run(struct cpu_device *d, int rows, void (*fn)(void *ctx, int tid, int n))
 {
     uint64_t start = now_ns();
 
@@ -44,7 +67,11 @@ static void run(struct cpu_device *d, void (*fn)(void *ctx, int tid, int n))
     }
     for (int i = 0; i < 3; i++)
         pool_share_reset(&d->share[i]);
-    pool_run(d->pool, fn, d);
+    d->elastic = rows == 1;
+    if (d->elastic)
+        pool_run_elastic(d->pool, fn, d);
+    else
+        pool_run(d->pool, fn, d);
     d->stats.busy_ns += now_ns() - start;
     d->stats.jobs++;
 }
@@ -351,7 +378,7 @@ static int cpu_attention(struct device *device, const struct attention_job *j, s
     if (code < 0)
         return code;
     d->attention_job = j;
-    run(d, attention_region);
+    run(d, j->rows, attention_region);
     return 0;
 }
 
@@ -381,7 +408,7 @@ static int cpu_route(struct device *device, const struct route_job *j, struct er
     if (code < 0)
         return code;
     d->route_job = j;
-    run(d, route_region);
+    run(d, 0, route_region);
     return 0;
 }
 
@@ -404,7 +431,7 @@ static int cpu_experts(struct device *device, const struct experts_job *j, struc
     if (code < 0)
         return code;
     d->experts_job = j;
-    run(d, experts_region);
+    run(d, 0, experts_region);
     return 0;
 }
 
@@ -430,8 +457,24 @@ static int cpu_combine(struct device *device, const struct combine_job *j, struc
     if (code < 0)
         return code;
     d->combine_job = j;
-    run(d, combine_region);
+    run(d, 0, combine_region);
     return 0;
+}
+
+static void head_rows(struct cpu_device *d, int tid, const struct head_job *j, struct act_block *panels, float *rows)
+{
+    const struct hparams *hp = &d->model->hp;
+    int hidden = hp->hidden;
+    struct pool_share *share = phase_begin(d, tid);
+
+    for (int t; (t = pool_share_take(share, 1, j->rows)) < j->rows;) {
+        float *row = rows + (size_t)t * (size_t)hidden;
+
+        d->k->norm(j->x + (size_t)t * (size_t)hidden, hidden, d->model->output_norm.weight, d->model->output_norm.bias, 1.0f / (float)hidden, hp->norm_eps, row);
+        if (type_is_quantised(d->model->head.type))
+            input_quantise(d, row, hidden, panels, j->rows, t);
+    }
+    phase_end(d, tid);
 }
 
 static void head_region(void *ctx, int tid, int n)
@@ -440,31 +483,27 @@ static void head_region(void *ctx, int tid, int n)
     const struct head_job *j = d->head_job;
     const struct hparams *hp = &d->model->hp;
     const struct matrix *w = &d->model->head;
-    int hidden = hp->hidden, units = (w->rows + 2 * CPU_UNIT - 1) / (2 * CPU_UNIT), blocks = token_blocks(j->rows), t0, t1;
+    int hidden = hp->hidden, units = (w->rows + 2 * CPU_UNIT - 1) / (2 * CPU_UNIT), total = units * token_blocks(j->rows), t0, t1;
     struct thread_scratch *s = &d->threads[tid];
-    struct input in = {.n = j->rows, .cols = hidden, .panels = d->act, .rows = d->normed, .stride = hidden};
-    struct pool_share *share = phase_begin(d, tid);
-    bool quantised = type_is_quantised(w->type), one = j->rows == 1;
+    bool one = j->rows == 1, ready = !one;
+    struct input in = {.n = j->rows, .cols = hidden, .panels = one ? s->act : d->act, .rows = one ? s->row : d->normed, .stride = hidden};
 
-    if (one) {
-        in.panels = s->act;
-        in.rows = s->row;
-    }
-    for (int t = 0; one ? t < 1 : (t = pool_share_take(share, 1, j->rows)) < j->rows; t++) {
-        float *row = one ? s->row : d->normed + (size_t)t * (size_t)hidden;
-
-        d->k->norm(j->x + (size_t)t * (size_t)hidden, hidden, d->model->output_norm.weight, d->model->output_norm.bias, 1.0f / (float)hidden, hp->norm_eps, row);
-        if (quantised)
-            input_quantise(d, row, hidden, in.panels, j->rows, t);
-    }
-    phase_end(d, tid);
-    share = phase_begin(d, tid);
-    for (int task; (task = pool_share_take(share, 1, units * blocks)) < units * blocks;) {
+    if (!one)
+        head_rows(d, tid, j, in.panels, in.rows);
+    phase_open(d, tid, total);
+    for (int task; (task = phase_take(d, tid, 1)) < total;) {
         int r0 = task % units * 2 * CPU_UNIT, r1 = r0 + 2 * CPU_UNIT < w->rows ? r0 + 2 * CPU_UNIT : w->rows;
 
+        if (!ready) {
+            d->k->norm(j->x, hidden, d->model->output_norm.weight, d->model->output_norm.bias, 1.0f / (float)hidden, hp->norm_eps, s->row);
+            if (type_is_quantised(w->type))
+                input_quantise(d, s->row, hidden, s->act, 1, 0);
+            ready = true;
+        }
         token_block(j->rows, task / units, &t0, &t1);
         multiply(d, tid, w, r0, r1, &in, t0, t1, j->logits + (size_t)t0 * (size_t)w->rows + r0, w->rows);
     }
+    phase_end(d, tid);
 }
 
 static int cpu_head(struct device *device, const struct head_job *j, struct error *e)
@@ -475,7 +514,7 @@ static int cpu_head(struct device *device, const struct head_job *j, struct erro
     if (code < 0)
         return code;
     d->head_job = j;
-    run(d, head_region);
+    run(d, j->rows, head_region);
     return 0;
 }
 
@@ -505,7 +544,7 @@ static int cpu_layers(struct device *device, const struct layers_job *j, struct 
     if (code < 0)
         return code;
     d->layers_job = j;
-    run(d, layers_region);
+    run(d, j->rows, layers_region);
     return 0;
 }
 

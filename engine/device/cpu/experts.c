@@ -148,46 +148,58 @@ void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j)
     phase_end(d, tid);
 }
 
-void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *experts, float *weights)
+/* One row's norm, routing and quantisation; the expert numbers and weights are this thread's until the layer's first task hands them on. */
+static void route_one(struct cpu_device *d, struct thread_scratch *s, int layer, const float *x)
 {
     const struct hparams *hp = &d->model->hp;
     const struct layer_weights *l = &d->model->layers[layer];
-    int hidden = hp->hidden, ffn = hp->expert_ffn, units = (ffn + CPU_UNIT - 1) / CPU_UNIT, used = hp->n_experts_used;
-    int down_units = (hidden + CPU_UNIT - 1) / CPU_UNIT;
-    struct thread_scratch *s = &d->threads[tid];
-    struct input in = {.n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
-    struct pool_share *share;
     bool panels = false;
 
-    d->k->norm(x, hidden, l->expert_norm.weight, l->expert_norm.bias, 1.0f / (float)hidden, hp->norm_eps, s->row);
+    d->k->norm(x, hp->hidden, l->expert_norm.weight, l->expert_norm.bias, 1.0f / (float)hp->hidden, hp->norm_eps, s->row);
     route_row(d, layer, d->layers_job->pos, d->layers_job->imposed, s->row, s->router, s->experts, s->weights);
-    for (int i = 0; i < used; i++)
+    for (int i = 0; i < hp->n_experts_used; i++)
         panels |= gate_needs_panels(expert_of(d, layer, s->experts[i]));
     if (panels)
-        input_quantise(d, s->row, hidden, s->act, 1, 0);
-    if (tid == 0) {
-        memcpy(experts, s->experts, (size_t)used * sizeof *experts);
-        memcpy(weights, s->weights, (size_t)used * sizeof *weights);
-    }
-    share = phase_begin(d, tid);
-    for (int task; (task = pool_share_take(share, 1, used * units)) < used * units;) {
+        input_quantise(d, s->row, hp->hidden, s->act, 1, 0);
+}
+
+void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *experts, float *weights)
+{
+    const struct hparams *hp = &d->model->hp;
+    int hidden = hp->hidden, ffn = hp->expert_ffn, units = (ffn + CPU_UNIT - 1) / CPU_UNIT, used = hp->n_experts_used;
+    int down_units = (hidden + CPU_UNIT - 1) / CPU_UNIT, total = used * units;
+    struct thread_scratch *s = &d->threads[tid];
+    struct input in = {.n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
+    bool ready = false;
+
+    phase_open(d, tid, total);
+    for (int task; (task = phase_take(d, tid, 1)) < total;) {
         size_t slot = (size_t)(task / units);
 
+        if (!ready)
+            route_one(d, s, layer, x);
+        ready = true;
+        if (task == 0) {
+            memcpy(d->one_experts, s->experts, (size_t)used * sizeof *experts);
+            memcpy(d->one_weights, s->weights, (size_t)used * sizeof *weights);
+            memcpy(experts, s->experts, (size_t)used * sizeof *experts);
+            memcpy(weights, s->weights, (size_t)used * sizeof *weights);
+        }
         gate_up(d, tid, expert_of(d, layer, s->experts[slot]), task % units, &in, 0, 1, d->act_down + slot * (size_t)(ffn / NUM_BLOCK),
                 d->ffn + slot * (size_t)ffn);
     }
     phase_end(d, tid);
-    share = phase_begin(d, tid);
-    for (int task; (task = pool_share_take(share, 4, down_units)) < down_units;) {
+    phase_open(d, tid, down_units);
+    for (int task; (task = phase_take(d, tid, 4)) < down_units;) {
         int r0 = task * CPU_UNIT, r1 = min_int(r0 + 4 * CPU_UNIT, hidden), n = r1 - r0;
 
         for (int slot = 0; slot < used; slot++) {
             struct input h = {.n = 1, .cols = ffn, .panels = d->act_down + (size_t)slot * (size_t)(ffn / NUM_BLOCK), .rows = d->ffn + (size_t)slot * (size_t)ffn,
                               .stride = ffn};
 
-            multiply(d, tid, &expert_of(d, layer, s->experts[slot])->down, r0, r1, &h, 0, 1, s->tile + slot * 4 * CPU_UNIT, 4 * CPU_UNIT);
+            multiply(d, tid, &expert_of(d, layer, d->one_experts[slot])->down, r0, r1, &h, 0, 1, s->tile + slot * 4 * CPU_UNIT, 4 * CPU_UNIT);
         }
-        d->k->combine(x + r0, s->tile, 4 * CPU_UNIT, s->weights, used, n, x + r0);
+        d->k->combine(x + r0, s->tile, 4 * CPU_UNIT, d->one_weights, used, n, x + r0);
     }
     phase_end(d, tid);
 }
