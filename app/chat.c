@@ -1,6 +1,7 @@
 /* The chat on the screen: one loop over the terminal, the worker and signals. It owns the terminal and the picture's model; what is said
  * and answered belongs to the conversation. A picture is drawn at most twenty-five times a second and only when something changed, so a burst
- * of tokens costs one. UI thread. */
+ * of tokens costs one. While the engine runs free it has no time to give away, and every wake-up here stops one of its threads and with it
+ * all the others: then text comes up fifteen times a second and the panels eight times, all in one wake-up. UI thread. */
 #include "app/chat.h"
 #include "app/chat_commands.h"
 #include "app/chat_parts.h"
@@ -29,6 +30,8 @@
 #include <unistd.h>
 
 #define FRAME_NS (CLOCK_SECOND / 25)
+#define FRAME_FREE_NS (CLOCK_SECOND / 15)   /* of text while the engine runs free */
+#define PANELS_FREE_NS (CLOCK_SECOND / 8)
 #define PUMP_NS (10 * CLOCK_MILLI)          /* tokens are taken up at most a hundred times a second */
 #define ESCAPE_MS 50                        /* a lone Esc is the key when nothing follows for so long */
 
@@ -76,6 +79,12 @@ static void draw(struct chat *s)
     terminal_draw(s->terminal, &s->canvas);
 }
 
+/* The engine computes with all it has: no pace holds it up. */
+static bool runs_free(const struct chat *s)
+{
+    return s->model.running && s->model.pace <= 0;
+}
+
 static int timeout_ms(const struct chat *s, uint64_t now, bool late)
 {
     uint64_t next = ui_model_next(&s->model);
@@ -86,6 +95,8 @@ static int timeout_ms(const struct chat *s, uint64_t now, bool late)
         next = s->frame_at;
     if (now < s->pump_at && s->pump_at < next)
         next = s->pump_at;
+    if (runs_free(s) && next < s->frame_at)
+        next = s->frame_at;                                      /* graphs, lights and figures wait for the next picture */
     if (late && now + ESCAPE_MS * CLOCK_MILLI < next)
         return ESCAPE_MS;
     return next <= now ? 0 : (int)((next - now + CLOCK_MILLI - 1) / CLOCK_MILLI);
@@ -111,14 +122,17 @@ static void loop(struct chat *s)
             if (terminal_read(s->terminal) < 0)
                 s->gone = true;
             chat_keys(s, false);
+            s->frame_at = s->drawn_at + FRAME_NS;                /* what is typed shows at once */
         } else if (waiting) {
             chat_keys(s, true);
         }
         waiting = terminal_waiting(s->terminal);
-        if (rc > 0 && p[2].revents) {
+        if (now >= s->pump_at && (p[2].fd < 0 || p[2].revents)) {        /* not looked at before its time: perhaps there is something */
             conversation_pump(s->conversation);
             chat_waiting_show(s);
-            s->pump_at = now + PUMP_NS;
+            if (now >= s->panels_at)
+                s->panels_at = now + (runs_free(s) ? PANELS_FREE_NS : 0);
+            s->pump_at = runs_free(s) ? s->drawn_at + FRAME_FREE_NS : now + PUMP_NS;
         }
         if (now >= s->sample_at) {
             const struct telemetry *t = conversation_telemetry(s->conversation);
@@ -133,7 +147,10 @@ static void loop(struct chat *s)
         ui_model_tick(&s->model, now);
         if (s->model.dirty && now >= s->frame_at) {
             draw(s);
-            s->frame_at = now + FRAME_NS;
+            s->drawn_at = now;
+            s->frame_at = now + (runs_free(s) ? FRAME_FREE_NS : FRAME_NS);
+            if (runs_free(s))
+                s->pump_at = s->frame_at;
         }
     }
 }

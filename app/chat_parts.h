@@ -24,7 +24,10 @@ struct chat {
     char *help;
     int signal_fd;
     sigset_t old_mask;
-    uint64_t frame_at, pump_at, sample_at, quit_until;
+    uint64_t drawn_at;           /* the newest frame; frame_at: the next one, not before, */
+    uint64_t frame_at, pump_at;  /* pump_at: events are taken up, not before */
+    uint64_t panels_at;          /* the panels take up the engine's newest state, not before */
+    uint64_t sample_at, quit_until;
     uint64_t busy_ns[DEVICE_MAX], busy_at;
     bool quit, gone, line_mode;
     bool traced;                 /* the zoomed speed panel asked for timelines */

@@ -34,6 +34,8 @@ static void hook_event(void *ctx, const struct event *ev)
             s->has_roofline = true;
         }
     }
+    if (now < s->panels_at && ev->kind == EVENT_TOKEN)
+        return;
     t = conversation_telemetry(s->conversation);
     if (t)
         ui_model_telemetry(&s->model, t, now);

@@ -26,9 +26,11 @@ struct conversation {
     char path[PATH_MAX], part[PATH_MAX];
     int part_fd;                 /* text of the running answer, kept at once; -1: none */
     bool save_said;              /* trouble with saving is said once */
+    bool part_failed;            /* the running answer cannot be kept; the next one tries again */
     bool ready, busy, over, worker_gone;
     int calls;                   /* conversation_call's that have not reported yet */
     struct strbuf answer;        /* text of the running answer */
+    size_t kept;                 /* bytes of it that are in the part file */
     char *waiting;
     double pace, pace_asked;
     struct stats stats;
@@ -220,17 +222,28 @@ static void answer_ended(struct conversation *c, enum stop_reason stop)
     autosave(c);
 }
 
-/* Text that was shown is on the disk before it is read: a file that only grows, until the turn's save makes it superfluous. */
-static void part_write(struct conversation *c, const char *text, size_t len)
+/* Text is on the disk before it is shown: a file that only grows, until the turn's save makes it superfluous. One write for all that
+ * was not kept yet. */
+static void part_write(struct conversation *c)
 {
-    if (c->part_fd < 0 && c->part[0])
+    if (!c->busy || c->answer.len <= c->kept)
+        return;
+    if (c->part_fd < 0 && c->part[0] && !c->part_failed) {
         c->part_fd = open(c->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (c->part_fd >= 0 && write(c->part_fd, text, len) < 0) {
-        close(c->part_fd);
-        c->part_fd = -1;
-        if (!c->save_said)
-            conversation_say(c, SAY_TROUBLE, "the answer cannot be kept on disk: %s", strerror(errno));
-        c->save_said = true;
+        c->kept = 0;
+    }
+    while (c->part_fd >= 0 && c->kept < c->answer.len) {
+        ssize_t n = write(c->part_fd, c->answer.data + c->kept, c->answer.len - c->kept);
+
+        if (n > 0) {
+            c->kept += (size_t)n;
+        } else if (n == 0 || errno != EINTR) {
+            if (!c->save_said)
+                conversation_say(c, SAY_TROUBLE, "the answer cannot be kept on disk: %s", strerror(errno));
+            c->save_said = c->part_failed = true;                /* what is there stays; the turn's save tries again */
+            close(c->part_fd);
+            c->part_fd = -1;
+        }
     }
 }
 
@@ -244,7 +257,7 @@ static void on_event(struct conversation *c, const struct event *ev)
         break;
     case EVENT_TOKEN:
         strbuf_put(&c->answer, ev->token.text, ev->token.len);
-        part_write(c, ev->token.text, ev->token.len);
+        part_write(c);
         break;
     case EVENT_TURN_DONE:
         stats_add_turn(&c->stats, &ev->done_turn);
@@ -331,8 +344,9 @@ int conversation_answer(struct conversation *c, bool go_on)
         return -1;
     }
     c->busy = true;
-    if (go_on)
-        part_write(c, c->answer.data ? c->answer.data : "", c->answer.len);
+    c->part_failed = false;
+    c->kept = 0;
+    part_write(c);
     if (c->hooks.added)
         c->hooks.added(c->hooks.ctx, &c->transcript.entries[c->transcript.n - 1]);
     return 0;
@@ -602,6 +616,7 @@ static void part_recover(struct conversation *c, const char *path)
 {
     char part[PATH_MAX], bytes[4096];
     struct strbuf text = {.limit = 16u << 20};
+    const struct transcript_entry *last;
     struct error e;
     ssize_t n;
     int fd;
@@ -613,7 +628,9 @@ static void part_recover(struct conversation *c, const char *path)
     while ((n = read(fd, bytes, sizeof bytes)) > 0)
         strbuf_put(&text, bytes, (size_t)n);
     close(fd);
-    if (text.len && !text.failed && transcript_append(&c->transcript, ROLE_ASSISTANT, text.data, &e) >= 0)
+    last = c->transcript.n ? &c->transcript.entries[c->transcript.n - 1] : NULL;
+    if (text.len && !text.failed && (last && last->role == ROLE_ASSISTANT ? transcript_text(&c->transcript, c->transcript.n - 1, text.data, &e) :
+                                                                            transcript_append(&c->transcript, ROLE_ASSISTANT, text.data, &e)) >= 0)
         snprintf(c->transcript.entries[c->transcript.n - 1].stop, sizeof c->transcript.entries[0].stop, "%s", stop_reason_word(STOP_CANCELLED));
     strbuf_release(&text);
 }

@@ -18,13 +18,7 @@
 #include <unistd.h>
 #include <wchar.h>
 
-#define PAIRS 509                /* slots of the cache of colour pairs */
-
-struct pair {
-    int16_t fg, bg;
-    bool used;
-    int pair;
-};
+#define COLOUR_CODES 257         /* the terminal's own (-1), and 256 */
 
 struct terminal {
     SCREEN *screen;
@@ -42,7 +36,7 @@ struct terminal {
     size_t used, size;
     uint64_t written;
     bool suspended;
-    struct pair pairs[PAIRS];
+    uint16_t pairs[COLOUR_CODES][COLOUR_CODES];      /* 1 + pair of a foreground on a background; 0: not asked for yet */
 };
 
 /* What a signal handler needs: made at open, constant while set. */
@@ -315,14 +309,14 @@ static bool curses_can(const struct cell *c)
 /* alloc_pair searches a tree; a picture has few pairs, and they repeat. Curses takes pairs back only when it runs out of them. */
 static int pair_of(struct terminal *t, int fg, int bg)
 {
-    struct pair *p = &t->pairs[(unsigned)(fg * 31 + bg + 32) % PAIRS];
+    uint16_t *known = &t->pairs[fg + 1][bg + 1];
 
-    if (!p->used || p->fg != fg || p->bg != bg) {
+    if (!*known) {
         int pair = alloc_pair(fg, bg);
 
-        *p = (struct pair){.used = true, .fg = (int16_t)fg, .bg = (int16_t)bg, .pair = pair < 0 ? 0 : pair};
+        *known = (uint16_t)(1 + (pair < 0 || pair > 0xfffe ? 0 : pair));
     }
-    return p->pair;
+    return *known - 1;
 }
 
 static void cell_to_curses(struct terminal *t, const struct cell *c, int x, int y)
