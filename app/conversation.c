@@ -5,6 +5,7 @@
 #include "app/place.h"
 #include "app/stats.h"
 #include "engine/base/clock.h"
+#include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 
@@ -52,6 +53,7 @@ void conversation_say(struct conversation *c, enum conversation_say kind, const 
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
+    log_write(kind == SAY_TROUBLE ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, "%s", line);
     strbuf_puts(&b, line);
     if (c->hooks.say && b.data)
         c->hooks.say(c->hooks.ctx, kind, b.data);
@@ -271,7 +273,12 @@ static void on_event(struct conversation *c, const struct event *ev)
             if (t)
                 snprintf(last->plan, sizeof last->plan, "%s", t->plan);
         }
+        log_write(LOG_LEVEL_INFO, "answer: %d tokens in %.3f s, %s", ev->done_turn.completion_tokens, clock_seconds(ev->done_turn.total_ns),
+                  stop_reason_word(ev->done_turn.reason));
         answer_ended(c, ev->done_turn.reason);
+        break;
+    case EVENT_PLAN:
+        log_write(LOG_LEVEL_INFO, "placement: %s", ev->text ? ev->text : "");
         break;
     case EVENT_ERROR:
         if (!c->ready && !c->failure.code)

@@ -76,37 +76,53 @@ static int flush_stdout(struct error *e)
     return error_set(e, ERR_IO, "cannot write to standard output: %s", strerror(errno));
 }
 
-/* --log-file: the newest lines, when all is over. */
-static void write_log(const struct options *o)
+/* --log-file: every line as it comes, behind those of earlier runs, so that a crash or a kill loses none. */
+static int log_open(const struct options *o, int *fd, struct error *e)
 {
-    int fd = o->log_file ? open(o->log_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
+    *fd = -1;
+    if (!o->log_file)
+        return 0;
+    *fd = open(o->log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (*fd < 0)
+        return error_set(e, ERR_IO, "--log-file %s: %s", o->log_file, strerror(errno));
+    log_follow(*fd);
+    log_write(LOG_LEVEL_INFO, "moetop %s, process %ld", MOETOP_VERSION, (long)getpid());
+    return 0;
+}
 
-    if (fd >= 0) {
-        log_dump(fd);
+static void log_close(const struct options *o, int fd)
+{
+    int failed = log_follow(-1);
+
+    if (failed)
+        fprintf(stderr, "moetop: --log-file %s is not whole: %s\n", o->log_file, strerror(failed));
+    if (fd >= 0)
         close(fd);
-    } else if (o->log_file) {
-        fprintf(stderr, "moetop: --log-file %s: %s\n", o->log_file, strerror(errno));
-    }
 }
 
 int main(int argc, char **argv)
 {
     static struct options o;
     struct error e = {0};
-    int rc;
+    int rc, log_fd = -1;
 
     devices_child(argc, argv);
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");  /* 0.5 is 0.5 in files and flags, whatever the country */
     crash_install();
     bench_respell(argc, argv);
-    if ((rc = read_options(&o, argc, argv, &e)) >= 0)
+    rc = read_options(&o, argc, argv, &e);
+    if (log_open(&o, &log_fd, rc >= 0 ? &e : NULL) < 0 && rc >= 0)
+        rc = ERR_IO;
+    if (rc >= 0)
         devices_guard(app_cache_dir(&o), o.list_devices);
     if (rc >= 0 && (rc = mode_choose(&o)->run(&o, &e)) >= 0)
         rc = flush_stdout(&e);
     if (rc < 0 && e.text[0])
+        log_write(LOG_LEVEL_ERROR, "%s", e.text);
+    if (rc < 0 && e.text[0])
         fprintf(stderr, "moetop: %s\n", e.text);
-    write_log(&o);
+    log_close(&o, log_fd);
     options_release(&o);
     return error_exit_code(rc);
 }

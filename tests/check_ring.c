@@ -8,6 +8,8 @@
 #include "engine/base/wake.h"
 #include "tests/support.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
@@ -229,6 +231,43 @@ START_TEST(log_keeps_the_newest_lines)
 }
 END_TEST
 
+START_TEST(log_follower_gets_every_line)
+{
+    FILE *f = tmpfile();
+    char line[400], expected[80];
+    pthread_t a, b;
+    int fd = fileno(f), n[2] = {0}, full;
+
+    ck_assert_int_eq(log_follow(fd), 0);
+    pthread_create(&a, NULL, write_lines, "a");
+    pthread_create(&b, NULL, write_lines, "b");
+    pthread_join(a, NULL);
+    pthread_join(b, NULL);
+    ck_assert_int_eq(log_follow(-1), 0);
+    log_write(LOG_LEVEL_INFO, "too late");
+    rewind(f);
+    while (fgets(line, sizeof line, f)) {
+        int who;
+
+        if (!strstr(line, "line "))
+            continue;                                            /* those kept from before */
+        who = line[strlen(line) - 2] == 'b';
+        ck_assert_msg(line[4] == '-' && line[10] == 'T' && line[23] == 'Z', "%s", line);
+        snprintf(expected, sizeof expected, " info line %d of %c\n", n[who]++, who ? 'b' : 'a');
+        ck_assert_str_eq(line + 24, expected);
+    }
+    fclose(f);
+    ck_assert_int_eq(n[0], 1000);
+    ck_assert_int_eq(n[1], 1000);
+    full = open("/dev/full", O_WRONLY);
+    log_follow(full);
+    log_write(LOG_LEVEL_INFO, "lost");
+    ck_assert_int_eq(log_follow(-1), ENOSPC);
+    ck_assert_int_eq(log_follow(-1), 0);
+    close(full);
+}
+END_TEST
+
 START_TEST(series_figures_are_right)
 {
     struct series s;
@@ -283,6 +322,7 @@ static Suite *suite(void)
     tcase_add_test(t, wake_coalesces);
     tcase_add_test(t, snapshot_is_whole_and_never_goes_back);
     tcase_add_test(t, log_keeps_the_newest_lines);
+    tcase_add_test(t, log_follower_gets_every_line);
     tcase_add_test(t, series_figures_are_right);
     tcase_add_test(t, clock_moves_forward);
     suite_add_tcase(s, t);

@@ -3,16 +3,53 @@
 
 #include "engine/base/clock.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct log_line lines[LOG_LINES];
 static atomic_uint_fast64_t newest;
+static int follower = -1, follow_errno;
+
+/* One write a line, so that lines of several programs in one file stay whole. Under the lock. */
+static void follow(const struct log_line *line)
+{
+    char text[LOG_TEXT + 64];
+    struct timespec wall;
+    struct tm utc;
+    uint64_t age = clock_now() - line->time_ns;
+    size_t n, at;
+    ssize_t put;
+
+    if (follower < 0)
+        return;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    wall.tv_sec -= (time_t)(age / CLOCK_SECOND);
+    if ((wall.tv_nsec -= (long)(age % CLOCK_SECOND)) < 0) {
+        wall.tv_nsec += (long)CLOCK_SECOND;
+        wall.tv_sec--;
+    }
+    gmtime_r(&wall.tv_sec, &utc);
+    n = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+    n += (size_t)snprintf(text + n, sizeof text - n, ".%03ldZ %s ", wall.tv_nsec / 1000000, log_level_word(line->level));
+    n += (size_t)snprintf(text + n, sizeof text - n, "%s\n", line->text);
+    for (at = 0; at < n; at += (size_t)put)
+        if ((put = write(follower, text + at, n - at)) <= 0) {
+            if (put < 0 && errno == EINTR) {
+                put = 0;
+                continue;
+            }
+            follow_errno = put < 0 ? errno : ENOSPC;
+            follower = -1;
+            return;
+        }
+}
 
 void log_write(enum log_level level, const char *format, ...)
 {
@@ -50,6 +87,7 @@ void log_write(enum log_level level, const char *format, ...)
     line->level = level;
     memcpy(line->text, text, n + 1);
     atomic_store(&newest, serial);
+    follow(line);
     pthread_mutex_unlock(&lock);
 }
 
@@ -67,6 +105,22 @@ int log_next(uint64_t after, struct log_line *out)
     }
     pthread_mutex_unlock(&lock);
     return found;
+}
+
+int log_follow(int fd)
+{
+    uint64_t last, serial;
+    int rc;
+
+    pthread_mutex_lock(&lock);
+    rc = follow_errno;
+    follow_errno = 0;
+    follower = fd;
+    last = atomic_load(&newest);
+    for (serial = last > LOG_LINES ? last - LOG_LINES + 1 : 1; serial <= last; serial++)
+        follow(&lines[serial % LOG_LINES]);
+    pthread_mutex_unlock(&lock);
+    return rc;
 }
 
 uint64_t log_newest(void)

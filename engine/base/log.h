@@ -1,4 +1,5 @@
-/* The log: the newest lines in memory, for the log view, bug reports and the crash handler; nothing is printed from here.
+/* The log: the newest lines in memory, for the log view, bug reports and the crash handler; nothing is printed from here, but a file
+ * that the program gives it gets every line.
  * Any thread (one mutex). log_dump alone is async-signal-safe: it reads without the lock and may show a line half written. */
 #ifndef ENGINE_BASE_LOG_H
 #define ENGINE_BASE_LOG_H
@@ -23,6 +24,9 @@ void log_write(enum log_level level, const char *format, ...) __attribute__((for
 int log_next(uint64_t after, struct log_line *out);
 uint64_t log_newest(void);       /* serial of the newest line; 0: none */
 void log_dump(int fd);
+/* From now on every line, and before them those that are kept, is written to fd at once: time (UTC), level, text. The caller closes fd, after
+ * log_follow(-1), which returns the errno of the first write that failed and ended it; else 0. */
+int log_follow(int fd);
 const char *log_level_word(enum log_level level);
 
 #endif
