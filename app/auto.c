@@ -1,6 +1,6 @@
 /* --place auto: "should this model use the GPU here?", answered by measuring. A few tokens under each candidate, one candidate after the other
  * in several rounds, so that whatever the machine does meets all alike; the GPU is taken only when it wins beyond the noise. The
- * verdict is kept by model, device and driver, so this happens once. Thread: whoever opens the engine. */
+ * verdict is kept by model, device and driver, so this happens once, and after an answer, so that nobody waits for it. Thread: the engine's. */
 #include "app/bench.h"
 #include "app/place.h"
 #include "engine/base/clock.h"
@@ -10,21 +10,28 @@
 #include "engine/model/tokenizer.h"
 #include "engine/placement/planner.h"
 
+#include <stdio.h>
 #include <string.h>
 
-#define PROMPT 24                /* tokens in the context while measuring */
+#define PROMPT 24                /* tokens in the context while measuring, at least */
 #define TOKENS 6                 /* measured tokens of a candidate a round */
 #define ROUNDS 5
 
 static const char *const candidates[] = {"cpu", "gpu", "attention-gpu", "experts-gpu", "balanced"};
 enum { N_CANDIDATES = (int)(sizeof candidates / sizeof *candidates) };
 
-static int measure(struct engine *g, const int *ids, int n, double *ns, struct error *e)
+/* Samples of one candidate; used: it puts anything on the device at all (balanced may not). */
+struct candidate {
+    double ns[ROUNDS];
+    bool used;
+};
+
+static int measure(struct engine *g, const int *ids, int n, int from, double *ns, struct error *e)
 {
     uint64_t start;
     int rc = 0;
 
-    engine_session_rewind(g, PROMPT);
+    engine_session_rewind(g, from);
     start = clock_now();
     for (int i = 0; i < TOKENS && rc == 0; i++)
         rc = engine_eval(g, &ids[(PROMPT + i) % n], 1, NULL, false, e);
@@ -32,60 +39,109 @@ static int measure(struct engine *g, const int *ids, int n, double *ns, struct e
     return rc;
 }
 
-static int round_of(struct engine *g, const int *ids, int n, int round, double samples[N_CANDIDATES][ROUNDS], struct error *e)
+static int round_of(struct engine *g, const int *ids, int n, int from, int round, struct candidate c[N_CANDIDATES], struct error *e)
 {
     int rc = 0;
 
-    for (int c = 0; c < N_CANDIDATES && rc == 0; c++) {
+    for (int i = 0; i < N_CANDIDATES && rc == 0; i++) {
+        char line[120];
         double ns;
 
-        rc = place_apply(g, candidates[c], e);
+        snprintf(line, sizeof line, "auto: measuring %s, round %d of %d (Esc stops it)", candidates[i], round + 2, ROUNDS + 1);
+        engine_progress(g, line);
+        rc = place_apply(g, candidates[i], e);
+        c[i].used = plan_uses_devices(engine_plan(g));
+        if (rc == 0 && i && !c[i].used)
+            continue;
         if (rc == 0)
-            rc = measure(g, ids, n, &ns, e);
+            rc = measure(g, ids, n, from, &ns, e);
         if (rc == 0 && round >= 0)
-            samples[c][round] = ns;
+            c[i].ns[round] = ns;
     }
     return rc;
 }
 
-/* The winner and by how much the best plan with the GPU is slower than the CPU alone. */
-static int judge(double samples[N_CANDIDATES][ROUNDS], double *loss)
+/* The winner, and what the best plan with the device lost of the CPU's speed (negative: gained). */
+static int judge(struct candidate c[N_CANDIDATES], double *loss)
 {
     struct series_figures f[N_CANDIDATES];
-    int best = 1;
+    int best = 0;
 
-    for (int c = 0; c < N_CANDIDATES; c++)
-        series_summarise_sorted(samples[c], ROUNDS, &f[c]);
-    for (int c = 2; c < N_CANDIDATES; c++)
-        best = f[c].median < f[best].median ? c : best;
-    *loss = f[0].median > 0 ? f[best].median / f[0].median - 1 : 0;
-    return f[best].median < f[0].median && series_differ(&f[best], &f[0]) ? best : 0;
+    for (int i = 0; i < N_CANDIDATES; i++) {
+        series_summarise_sorted(c[i].ns, ROUNDS, &f[i]);
+        if (i && c[i].used && (!best || f[i].median < f[best].median))
+            best = i;
+    }
+    *loss = best && f[best].median > 0 ? 1 - f[0].median / f[best].median : 0;
+    return best && f[best].median < f[0].median && series_differ(&f[best], &f[0]) ? best : 0;
 }
 
-int place_auto(struct engine *g, struct error *e)
+/* Between two answers: what the session holds stays, and its counts do not grow. */
+static int measure_all(struct engine *g, const int *ids, int n, struct candidate c[N_CANDIDATES], struct error *e)
+{
+    int before = engine_session_tokens(g, NULL), room = engine_info(g)->context - TOKENS, from = before < room ? before : room, rc = 0;
+    struct plan *plan = plan_copy(engine_plan(g));
+
+    if (!plan)
+        return error_set(e, ERR_MEMORY, "out of memory for measuring placements");
+    engine_counting_set(g, false);
+    engine_session_rewind(g, from);
+    if (from < PROMPT) {
+        rc = engine_eval(g, ids, PROMPT - from, NULL, false, e);
+        from = PROMPT;
+    }
+    for (int round = -1; round < ROUNDS && rc == 0; round++)         /* the first round warms up */
+        rc = round_of(g, ids, n, from, round, c, e);
+    engine_session_rewind(g, before);
+    engine_counting_set(g, true);
+    if (engine_plan_set(g, plan, NULL) == 0)
+        engine_settle(g, NULL);
+    return rc;
+}
+
+int place_auto(struct engine *g, bool take, struct error *e)
 {
     const struct planner_input *in = engine_planner_input(g, true, false, false, e);
-    double samples[N_CANDIDATES][ROUNDS], loss;
+    struct candidate c[N_CANDIDATES] = {{{0}, false}};
     struct error ignored = {0};
     int *ids = NULL, n = 0, rc, winner;
+    double loss;
 
     if (!in)
         return e ? e->code : ERR_DEVICE;
-    if (!in->target || in->verdict)
-        return place_apply(g, "auto", e);
-    rc = bench_text(NULL, engine_info(g)->tokenizer, &ids, &n, e);
-    if (rc == 0 && (n < PROMPT || engine_info(g)->context < PROMPT + TOKENS))
-        rc = error_set(e, ERR_INPUT, "--place auto: the context is too short to measure in");
-    if (rc == 0)
-        rc = engine_eval(g, ids, PROMPT, NULL, false, e);
-    for (int round = -1; round < ROUNDS && rc == 0; round++)         /* the first round warms up */
-        rc = round_of(g, ids, n, round, samples, e);
-    mem_free(ids);
-    engine_session_clear(g);
-    if (rc < 0)
-        return rc;
-    winner = judge(samples, &loss);
-    if (engine_verdict_set(g, candidates[winner], loss, &ignored) < 0)
-        log_write(LOG_LEVEL_WARNING, "%s", ignored.text);
-    return place_apply(g, "auto", e);
+    if (in->target && !in->verdict) {
+        rc = bench_text(NULL, engine_info(g)->tokenizer, &ids, &n, e);
+        if (rc == 0 && (n < PROMPT || engine_info(g)->context < PROMPT + TOKENS))
+            rc = error_set(e, ERR_INPUT, "--place auto: the context is too short to measure in");
+        if (rc == 0)
+            rc = measure_all(g, ids, n, c, e);
+        mem_free(ids);
+        if (rc < 0)
+            return rc;
+        winner = judge(c, &loss);
+        if (engine_verdict_set(g, candidates[winner], loss, &ignored) < 0)
+            log_write(LOG_LEVEL_WARNING, "%s", ignored.text);
+        if (!take) {
+            char line[300];
+
+            snprintf(line, sizeof line, "measured: with %s this model is %.0f %% %s than on the CPU alone; /place auto follows the measurement",
+                     in->devices[in->target].name ? in->devices[in->target].name : "the GPU", 100 * (loss < 0 ? -loss : loss), loss < 0 ? "faster" : "slower");
+            engine_tell(g, line);
+        }
+    }
+    return take ? place_apply(g, "auto", e) : 0;
+}
+
+bool place_auto_due(struct engine *g, const char *place)
+{
+    const struct engine_info *info = engine_info(g);
+    bool asked = place && strcmp(place, "auto") == 0, real = false;
+    const struct planner_input *in;
+
+    for (int d = 1; d < info->n_devices; d++)
+        real |= !info->devices[d].is_cpu_type;
+    if (!asked && !real)
+        return false;
+    in = engine_planner_input(g, asked, false, false, NULL);
+    return in && in->target && !in->verdict && info->tokenizer;
 }

@@ -6,6 +6,7 @@
 #include "app/file.h"
 #include "app/place.h"
 #include "app/profile.h"
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/size.h"
 #include "engine/base/strbuf.h"
@@ -13,6 +14,7 @@
 #include "engine/model/tokenizer.h"
 #include "engine/placement/residency.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,10 @@
 #define REPEATS 2
 
 struct request {
+    struct engine *g;            /* set on the engine's thread */
+    uint64_t begun_ns, told_ns;
+    int done, total;             /* pieces of work, for the progress line */
+    const char *what;
     struct compare compare;
     char *prompt, *path;
     struct message *chat;        /* the whole of it: n_chat messages */
@@ -63,6 +69,33 @@ static int out_of_memory(struct conversation *c)
     return -1;
 }
 
+/* After each piece of work: how far it is and how long it will take. Cancelling is the engine's affair. */
+static int progress(void *ctx)
+{
+    struct request *r = ctx;
+    uint64_t now = clock_now();
+    double left;
+    char line[160];
+
+    r->done++;
+    if (now - r->told_ns < CLOCK_SECOND / 4 || r->done > r->total)
+        return 0;
+    r->told_ns = now;
+    left = clock_seconds(now - r->begun_ns) / r->done * (r->total - r->done);
+    snprintf(line, sizeof line, "%s: %.0f %%, about %.0f s left; Esc stops it", r->what, 100.0 * r->done / r->total, ceil(left));
+    engine_progress(r->g, line);
+    return 0;
+}
+
+static void progress_begin(struct request *r, struct engine *g, const char *what, int total)
+{
+    r->g = g;
+    r->what = what;
+    r->total = total;
+    r->done = 0;
+    r->begun_ns = r->told_ns = clock_now();
+}
+
 /* ---- /compare ---- */
 
 static int do_compare(void *ctx, struct engine *g, char **text, struct error *e)
@@ -80,7 +113,9 @@ static int do_compare(void *ctx, struct engine *g, char **text, struct error *e)
          info->tokenizer ? tokenizer_encode(info->tokenizer, r->prompt, strlen(r->prompt), false, &ids, &n, e) :
          error_set(e, ERR_MODEL, "/compare needs a model with a tokenizer");
     if (rc == 0)
-        rc = compare_prompt(c, g, ids, n, TOKENS, REPEATS, NULL, NULL, e);
+        progress_begin(r, g, "comparing", REPEATS * (int)c->n * (1 + TOKENS / COMPARE_BLOCK));
+    if (rc == 0)
+        rc = compare_prompt(c, g, ids, n, TOKENS, REPEATS, progress, r, e);
     mem_free(ids);
     if (rc < 0)
         return rc;
@@ -189,12 +224,12 @@ static struct request *request_new(struct conversation *c)
     return r;
 }
 
-static int count(struct engine *g, const int *ids, int n, struct usage *u, struct error *e)
+static int count(struct request *r, struct engine *g, const int *ids, int n, struct usage *u, struct error *e)
 {
     const struct hparams *hp = &engine_info(g)->model->hp;
     int rc = usage_init(u, hp->n_layers, hp->n_experts, hp->n_experts_used, e);
 
-    return rc < 0 ? rc : profile_text(g, ids, n, u, NULL, NULL, e);
+    return rc < 0 ? rc : profile_text(g, ids, n, u, progress, r, e);
 }
 
 static int do_profile(void *ctx, struct engine *g, char **text, struct error *e)
@@ -207,8 +242,9 @@ static int do_profile(void *ctx, struct engine *g, char **text, struct error *e)
     size_t size;
     FILE *f;
 
+    progress_begin(r, g, "counting", (n + PROFILE_CHUNK - 1) / PROFILE_CHUNK + 1);
     if (rc == 0)
-        rc = count(g, ids, n, &u, e);
+        rc = count(r, g, ids, n, &u, e);
     if (rc == 0 && r->path) {
         profile_describe(g, "a chat", &facts);
         rc = profile_times(g, ids, n, &facts, e);
@@ -262,10 +298,11 @@ static int do_suggest(void *ctx, struct engine *g, char **text, struct error *e)
         rc = error_set(e, ERR_MEMORY, "out of memory");
     for (int i = 0; rc == 0 && i < cells; i++)
         sizes[i] = residency_block_bytes(m, (struct block_id){BLOCK_EXPERT, i / m->hp.n_experts, i % m->hp.n_experts});
+    progress_begin(r, g, "counting", (n + PROFILE_CHUNK - 1) / PROFILE_CHUNK + 1);
     if (rc == 0)
-        rc = count(g, ids, n / 2, &first, e);
+        rc = count(r, g, ids, n / 2, &first, e);
     if (rc == 0)
-        rc = count(g, ids + n / 2, n - n / 2, &second, e);
+        rc = count(r, g, ids + n / 2, n - n / 2, &second, e);
     if (rc == 0)
         rc = suggestion_make(&s, &first, &second, sizes, r->budget, e);
     if (rc == 0)

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK 8                  /* tokens under one plan before the next one's turn */
+#define BLOCK COMPARE_BLOCK
 #define RANGE_POINTS 9
 #define LEAST_BLOCKS 5           /* fewer pairs prove nothing */
 
@@ -158,17 +158,6 @@ static void charge(struct compare_plan *p, const struct device_stats *before, co
     (void)tokens;
 }
 
-static bool beside_the_cpu(const struct plan *p)
-{
-    bool any = p->head != 0;
-
-    for (int i = 0; i < p->n_layers; i++)
-        any |= p->attention[i] != 0;
-    for (int i = 0; i < p->n_layers * p->n_experts; i++)
-        any |= p->experts[i] != 0;
-    return any;
-}
-
 static int apply(struct work *w, struct compare_plan *p, struct error *e)
 {
     uint64_t start = clock_now(), moved = engine_telemetry(w->g)->moved_bytes;
@@ -192,7 +181,7 @@ static int apply(struct work *w, struct compare_plan *p, struct error *e)
     p->switch_ms = p->switch_ms > 0 ? p->switch_ms + 0.2 * (ms - p->switch_ms) : ms;
     engine_defer_set(w->g, p->defer);
     snprintf(p->name, sizeof p->name, p->defer ? "%.48s+defer:%d" : "%.48s", engine_plan(w->g)->name, p->defer);
-    p->on_device = beside_the_cpu(engine_plan(w->g));
+    p->on_device = plan_uses_devices(engine_plan(w->g));
     return rc;
 }
 
@@ -314,7 +303,8 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
         rc = error_set(e, ERR_MEMORY, "out of memory for comparing %d tokens", n_gen);
     for (int k = 0; k < repeats && rc == 0; k++) {
         for (size_t p = 0; p < c->n && rc == 0; p++)
-            rc = read_prompt(&w, p, ids, n_ids, true, e);
+            if ((rc = read_prompt(&w, p, ids, n_ids, true, e)) == 0 && stop && stop(ctx))
+                rc = error_set(e, ERR_CANCELLED, "interrupted");
         for (int at = 0; at < n_gen && rc == 0; at += BLOCK)
             for (size_t i = 0; i < c->n && rc == 0; i++) {
                 /* the first plan goes first in its block: it decides the tokens */

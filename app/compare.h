@@ -12,6 +12,8 @@
 
 #define COMPARE_MAX 64           /* plans */
 
+#define COMPARE_BLOCK 8          /* tokens under one plan before the next one's turn */
+
 struct compare_plan {
     char spec[PLAN_NAME], name[PLAN_NAME];
     struct plan *plan;           /* what the strategy answered the first time; NULL: not asked yet, or it re-plans */

@@ -29,6 +29,7 @@ struct conversation {
     bool save_said;              /* trouble with saving is said once */
     bool part_failed;            /* the running answer cannot be kept; the next one tries again */
     bool ready, busy, over, worker_gone;
+    bool auto_asked, auto_wanted, auto_done, measuring;  /* placements are to be measured after an answer; that is being done */
     int calls;                   /* conversation_call's that have not reported yet */
     struct strbuf answer;        /* text of the running answer */
     size_t kept;                 /* bytes of it that are in the part file */
@@ -136,6 +137,7 @@ int conversation_open(struct conversation **out, struct options *o, const struct
     if (!c)
         return error_set(e, ERR_MEMORY, "out of memory");
     c->options = o;
+    c->auto_asked = o->place && strcmp(o->place, "auto") == 0;
     c->hooks = *hooks;
     c->part_fd = -1;
     transcript_init(&c->transcript);
@@ -287,6 +289,7 @@ static void on_event(struct conversation *c, const struct event *ev)
         break;
     case EVENT_REPORT:
         c->calls -= c->calls > 0;
+        c->measuring = c->measuring && c->calls > 0;
         if (c->hooks.say && ev->text)
             c->hooks.say(c->hooks.ctx, SAY_OUTPUT, ev->text);
         break;
@@ -359,10 +362,41 @@ int conversation_answer(struct conversation *c, bool go_on)
     return 0;
 }
 
+/* ---- what a GPU is worth, measured after an answer ---- */
+
+static int do_auto(void *ctx, struct engine *g, char **text, struct error *e)
+{
+    const char *place = ctx;             /* "auto" when that was asked for */
+
+    if (!place_auto_due(g, place))
+        return 0;
+    engine_tell(g, "measuring what a GPU is worth with this model: a message or Esc stops it");
+    return place_auto(g, strcmp(place, "auto") == 0, e);
+}
+
+/* Once, when auto was asked for or a real GPU is used for the first time; never before an answer has been given. */
+static void measure_after(struct conversation *c)
+{
+    const struct engine_info *info = conversation_info(c);
+    const struct telemetry *t = worker_telemetry(c->worker);
+
+    for (int d = 1; t && info && d < t->n_devices && !c->auto_done; d++)
+        c->auto_wanted |= !info->devices[d].is_cpu_type;
+    c->auto_wanted |= c->auto_asked;
+    if (!c->auto_wanted || c->auto_done || c->busy || c->calls || c->waiting || !c->stats.turns)
+        return;
+    c->auto_done = true;
+    c->measuring = conversation_call(c, do_auto, (void *)(c->auto_asked ? "auto" : ""), NULL) == 0;
+}
+
 static int message_send(struct conversation *c, const char *text)
 {
     struct error e = {0};
 
+    if (c->measuring) {                  /* it gets out of the way, and is tried again after this answer */
+        worker_cancel(c->worker);
+        c->auto_done = false;
+    }
     if (transcript_append(&c->transcript, ROLE_USER, text, &e) < 0) {
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
         return -1;
@@ -395,6 +429,7 @@ void conversation_pump(struct conversation *c)
         event_release(&ev);
     }
     waiting_send(c);
+    measure_after(c);
 }
 
 int conversation_submit(struct conversation *c, const char *text)
@@ -514,6 +549,10 @@ int conversation_place(struct conversation *c, const char *spec)
         k.plan = plan;
     } else if (rc == 0) {
         k.text = mem_string(spec);
+        if (strcmp(spec, "auto") == 0) {
+            c->auto_asked = true;
+            c->auto_done = false;
+        }
     }
     if (rc < 0 || worker_send(c->worker, &k, &e) < 0) {
         conversation_say(c, SAY_TROUBLE, "%s", e.text);

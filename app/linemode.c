@@ -363,7 +363,7 @@ static void take_signals(void)
 static int interrupt(struct linemode *m, struct error *e)
 {
     interrupted = 0;
-    if (conversation_busy(m->c)) {
+    if (conversation_working(m->c)) {
         conversation_stop(m->c);
         return 0;
     }

@@ -4,6 +4,7 @@
 
 #include "app/app.h"
 #include "app/file.h"
+#include "app/place.h"
 #include "app/stats.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
@@ -50,8 +51,6 @@ static int on_event(void *ctx, struct event *ev)
 
     if (ev->kind == EVENT_TOKEN)
         return put(a, ev->token.text, ev->token.len) || app_signal();
-    if (ev->kind == EVENT_NOTICE && ev->text)
-        fprintf(stderr, "moetop: %s\n", ev->text);
     return app_signal() != 0;
 }
 
@@ -121,6 +120,19 @@ static int tell_loss(struct engine *g, const struct turn_done_event *done, struc
     return 0;
 }
 
+/* The answer is out: now, not before it, what the GPU is worth may be measured for the next time. */
+static void measure_after(const struct options *o, struct answer *a)
+{
+    struct error e = {0};
+
+    if (!place_auto_due(a->engine, o->place))
+        return;
+    fflush(stdout);
+    engine_tell(a->engine, "auto: measuring what a GPU is worth with this model; Ctrl-C stops it");
+    if (place_auto(a->engine, true, &e) < 0)
+        fprintf(stderr, "moetop: auto: %s\n", e.text);
+}
+
 #define TRACE_SPANS ((size_t)1 << 20)    /* 24 MiB; some 8000 tokens of 32 layers */
 
 static const char *device_name(void *ctx, int device)
@@ -160,6 +172,8 @@ int oneshot_run(struct options *o, struct error *e)
     if (o->trace && (rc = engine_trace_start(a.engine, TRACE_SPANS, e)) < 0)
         goto out;
     rc = answer_once(o, &a, &t, &stats, e);
+    if (rc >= 0)
+        measure_after(o, &a);
     if (o->defer_experts > 0 && rc >= 0)
         rc = tell_loss(a.engine, &a.done, e);
     if (o->trace && rc >= 0)

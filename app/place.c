@@ -194,12 +194,11 @@ static int apply_profile(struct engine *g, const char *path, struct error *e)
 int place_opened(void *ctx, struct engine *g, struct error *e)
 {
     const struct options *o = ctx;
-    const char *place = o->place ? o->place : o->device || any_verdict(o) ? "auto" : "cpu";
+    const char *place = o->place ? o->place : any_verdict(o) ? "auto" : "cpu";
     int rc = o->profile ? apply_profile(g, o->profile, e) : 0;
 
-    if (rc == 0 && o->place && strcmp(place, "auto") == 0)
-        rc = place_auto(g, e);
-    else if (rc == 0 && strcmp(place, "cpu") != 0)
+    /* auto's measuring waits until the first answer is given (place_auto_due) */
+    if (rc == 0 && strcmp(place, "cpu") != 0 && (strcmp(place, "auto") != 0 || any_verdict(o)))
         rc = place_apply(g, place, e);
     if (rc == 0 && o->place_script)
         rc = engine_script_set(g, o->place_script, e);

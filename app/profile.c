@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define WINDOW 2048              /* tokens computed as one text */
-#define CHUNK 256
+#define CHUNK PROFILE_CHUNK
 #define TIMED 48                 /* tokens whose expert calls are timed */
 
 struct counting {

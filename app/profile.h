@@ -8,6 +8,8 @@
 
 #include <stdio.h>
 
+#define PROFILE_CHUNK 256        /* tokens between two looks at stop */
+
 /* Computes the text in windows of the context and counts. u must be initialised; what it holds stays. stop (may be NULL) is asked between
  * chunks. ERR_CANCELLED, and the engine's errors. The session is cleared. */
 int profile_text(struct engine *g, const int *ids, int n, struct usage *u, int (*stop)(void *ctx), void *ctx, struct error *e);

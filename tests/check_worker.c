@@ -50,6 +50,7 @@ static void note(struct seen *s, struct event *ev)
     case EVENT_TURN_DONE: s->done++; s->last = ev->done_turn; break;
     case EVENT_PLAN: s->plans++; break;
     case EVENT_NOTICE: s->notices++; break;
+    case EVENT_PROGRESS: break;
     case EVENT_REPORT: s->reports++; break;
     case EVENT_ERROR: s->errors++; snprintf(s->error, sizeof s->error, "%s", ev->text); break;
     case EVENT_STOPPED: s->stopped++; break;

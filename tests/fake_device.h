@@ -13,6 +13,7 @@ struct fake_control {
     bool lost;                   /* and every one after it */
     unsigned delay_us;           /* every job takes so much longer */
     uint64_t memory;             /* bytes of blocks it takes; 0: no limit */
+    bool instant;                /* jobs are done without computing: for timing alone */
     bool hold_open;              /* opening waits for fake_device_let_open */
 };
 /* Applies to every fake device from now on; counts start at 0. */

@@ -233,6 +233,10 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
         if (ev->text)
             ui_block_add(m, UI_NOTICE, ev->text);
         break;
+    case EVENT_PROGRESS:
+        if (ev->text)
+            ui_model_note(m, now, "%s", ev->text);
+        break;
     case EVENT_REPORT:           /* told as the output of the command that asked */
         break;
     case EVENT_ERROR:

@@ -62,3 +62,14 @@ int plan_diff(const struct plan *a, const struct plan *b, struct plan_difference
         *out = d;
     return d.attention + d.experts + d.head;
 }
+
+int plan_uses_devices(const struct plan *p)
+{
+    int any = p->head != 0;
+
+    for (int i = 0; i < p->n_layers; i++)
+        any |= p->attention[i] != 0;
+    for (int i = 0; i < p->n_layers * p->n_experts; i++)
+        any |= p->experts[i] != 0;
+    return any;
+}

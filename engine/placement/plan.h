@@ -27,6 +27,7 @@ struct plan_difference {
     int attention, experts, head;
 };
 int plan_diff(const struct plan *a, const struct plan *b, struct plan_difference *out);
+int plan_uses_devices(const struct plan *p);                            /* anything beside the CPU? */
 
 static inline uint8_t plan_expert(const struct plan *p, int layer, int expert)
 {

@@ -46,7 +46,7 @@ struct planner_input {
     const struct plan *current;  /* the plan wanted so far (dynamic); NULL: everything on the CPU */
     uint64_t move_bytes;         /* dynamic: upload at most this much per new plan; 0: no limit */
     const char *verdict;         /* auto: spec that won the cached measurement; NULL: never measured */
-    double verdict_loss;         /* auto: by how much the best GPU plan was slower than the CPU, 0.12 = 12 %; negative: faster */
+    double verdict_loss;         /* auto: what the best GPU plan lost of the CPU's tokens/s, 0.12 = 12 %; negative: gained */
 };
 
 struct planner_spec;

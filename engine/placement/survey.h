@@ -35,7 +35,7 @@ void survey_measure_stop(struct survey *s);          /* gives a measurement on i
 
 /* auto's verdict for this model on the target device and its driver, in cache_dir. load: 1 found (and put into the input), 0 none. */
 int survey_verdict_load(struct survey *s, const char *cache_dir, const struct device *target);
-/* loss: by how much the best plan with the device was slower than the CPU alone, 0.12 = 12 %; negative: faster. ERR_IO. */
+/* loss: what the best plan with the device lost of the CPU's tokens/s, 0.12 = 12 %; negative: gained. ERR_IO. */
 int survey_verdict_store(struct survey *s, const char *cache_dir, const struct device *target, const char *spec, double loss, struct error *e);
 
 #endif

@@ -126,6 +126,10 @@ struct bandwidth *engine_bandwidth(struct engine *g);
 /* Synthetic routing for benchmarks (see struct imposed_routing), until called with NULL. The text computed under it means nothing. */
 void engine_routing_impose(struct engine *g, const struct imposed_routing *r);
 void engine_tell(struct engine *g, const char *line);    /* a NOTICE of the application's own */
+void engine_progress(struct engine *g, const char *line);    /* how far long work is: PROGRESS, a line that the next one replaces */
+/* Off: what is computed from now on leaves no trace in counts and observers. */
+void engine_counting_set(struct engine *g, bool on);
+void engine_uncancel(struct engine *g);          /* a cancel meant for work that is over */
 /* auto's verdict for this model and device, kept in cache_dir: spec won; the best plan with the device was slower by `loss` (0.12: 12 %). */
 int engine_verdict_set(struct engine *g, const char *spec, double loss, struct error *e);
 

@@ -47,6 +47,7 @@ struct engine {
     /* session: the tokens whose rows lie in the KV cache */
     int *tokens, n_tokens;
     bool token_waits;                    /* tokens[n_tokens] was generated and shown, but not computed: an answer ended with it */
+    bool uncounted;                      /* engine_counting_set */
     int counted;                         /* positions whose routing was counted; a recomputation counts nothing twice */
     enum rope_variant variant;
     uint16_t *routed;                    /* (context, n_layers, used): experts each position chose */

@@ -488,6 +488,26 @@ struct bandwidth *engine_bandwidth(struct engine *g)
     return &g->bandwidth;
 }
 
+void engine_progress(struct engine *g, const char *line)
+{
+    struct event ev = {.kind = EVENT_PROGRESS, .text = mem_string(line)};
+
+    engine_emit(g, &ev);
+}
+
+void engine_counting_set(struct engine *g, bool on)
+{
+    g->uncounted = !on;
+    if (on)
+        g->counted = g->n_tokens;
+}
+
+void engine_uncancel(struct engine *g)
+{
+    atomic_store(&g->cancel, 0);
+    wake_clear(&g->cancel_wake);
+}
+
 void engine_tell(struct engine *g, const char *line)
 {
     engine_notice(g, "%s", line);

@@ -126,7 +126,7 @@ int session_extend(struct engine *g, const int *ids, int n, int chunk, float *lo
         }
         if (rc < 0)
             break;
-        if (at + rows > g->counted) {
+        if (!g->uncounted && at + rows > g->counted) {
             int first = g->counted > at ? g->counted - at : 0;
 
             figures_routed(g, first, decode);

@@ -121,6 +121,7 @@ static void obey(struct worker *w, struct command *c)
         break;
     case COMMAND_CALL:
         atomic_store(&w->cancel, 0);
+        engine_uncancel(w->engine);
         rc = c->call.fn(c->call.ctx, w->engine, &text, &e);
         if (rc < 0)
             send_text(w, EVENT_NOTICE, 0, e.text);
