@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const struct device_ops *const device_backends[] = {&opencl_device_ops, &cpu_device_ops, NULL};
 
@@ -18,7 +19,7 @@ void devices_guard(const char *cache_dir, bool again)
 void devices_child(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], OPENCL_CHILD) == 0)
-        exit(opencl_child());
+        _exit(opencl_child());
 }
 
 struct utilisation *devices_watch_new(const char *root)

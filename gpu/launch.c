@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static long fail_countdown = -1;
+static long fail_countdown = -1, calls;
 static bool fail_lost, failing;
 
 void opencl_fail_after(long n, bool lost)
@@ -15,10 +15,17 @@ void opencl_fail_after(long n, bool lost)
     fail_countdown = n;
     fail_lost = lost;
     failing = false;
+    calls = 0;
+}
+
+long opencl_calls(void)
+{
+    return calls;
 }
 
 bool cl_injected(cl_int *rc)
 {
+    calls++;
     if (failing && fail_lost) {
         *rc = CL_DEVICE_NOT_AVAILABLE;
         return true;
@@ -164,6 +171,7 @@ int launch_args(struct device *d, cl_kernel k, int first, struct error *e, const
     cl_int rc = CL_SUCCESS;
 
     va_start(ap, format);
+    (void)cl_injected(&rc);
     for (cl_uint i = (cl_uint)first; *format && rc == CL_SUCCESS; format++, i++) {
         if (*format == 'm') {
             cl_mem m = va_arg(ap, cl_mem);

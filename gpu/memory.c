@@ -116,7 +116,8 @@ int memory_open(struct device *d, struct error *e)
         d->staging = clCreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, 2 * STAGING_HALF, NULL, &rc);
     if (cl_check(d, rc, "pinned staging memory", e) < 0)
         return ERR_DEVICE;
-    d->staging_map = clEnqueueMapBuffer(d->upload, d->staging, CL_TRUE, CL_MAP_WRITE | CL_MAP_READ, 0, 2 * STAGING_HALF, 0, NULL, NULL, &rc);
+    if (!cl_injected(&rc))
+        d->staging_map = clEnqueueMapBuffer(d->upload, d->staging, CL_TRUE, CL_MAP_WRITE | CL_MAP_READ, 0, 2 * STAGING_HALF, 0, NULL, NULL, &rc);
     d->stats.staging_bytes = 2 * STAGING_HALF;
     return cl_check(d, rc, "mapping the staging memory", e);
 }

@@ -8,7 +8,7 @@
 extern const struct device_ops opencl_device_ops;
 
 /* Drivers are tried in a child process before they are loaded here (guard.h). program: what the child runs, with OPENCL_CHILD as its only
- * argument; it must call opencl_child first and exit with its result. Strings are copied. Call once, before any thread uses OpenCL. */
+ * argument; it must call opencl_child first and _exit with its result (what a driver does when it is unloaded is no concern). Strings are copied. Call once, before any thread uses OpenCL. */
 #define OPENCL_CHILD "--try-opencl-drivers"
 struct opencl_guard {
     const char *program;
@@ -32,6 +32,8 @@ struct opencl_tuning {
 void opencl_tune(const struct opencl_tuning *t);
 /* The n-th OpenCL call from now on, and all after it when `lost`, fail as if the driver had refused; -1: never. */
 void opencl_fail_after(long n, bool lost);
+/* OpenCL calls since then that could have failed. */
+long opencl_calls(void);
 /* Kernel launches since open: what a token costs in calls. */
 uint64_t opencl_launches(const struct device *d);
 

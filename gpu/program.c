@@ -159,7 +159,8 @@ int program_build(struct device *d, const char *file, const char *what, const ch
         *out = clCreateProgramWithSource(d->context, 3, text, NULL, &rc);
     if (cl_check(d, rc, "clCreateProgramWithSource", e) < 0)
         return ERR_DEVICE;
-    rc = clBuildProgram(*out, 1, &d->target.id, options, NULL, NULL);
+    if (!cl_injected(&rc))
+        rc = clBuildProgram(*out, 1, &d->target.id, options, NULL, NULL);
     if (rc != CL_SUCCESS) {
         build_log(d, *out, log, sizeof log);
         clReleaseProgram(*out);

@@ -704,6 +704,6 @@ static Suite *suite(void)
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], OPENCL_CHILD) == 0)
-        return opencl_child();
+        _exit(opencl_child());
     return support_run(suite());
 }

@@ -280,6 +280,68 @@ START_TEST(losing_the_device)
 }
 END_TEST
 
+/* Literally every OpenCL call of a short run fails, by turns once or for good: opening, compiling, uploading, launching, copying, waiting. The model is
+ * so small that a run takes milliseconds; the logits must be the CPU's to the last bit, and somebody must have been told. */
+static float *greedy(const struct device_ops *const *list, const char *placement)
+{
+    enum { PROMPT = 5, NEW = 2, VOCAB = 256 };
+    struct engine_config c = {.model_path = support_path("golden/phimoe/phimoe-window-f32"), .context = 64, .n_threads = 1, .ubatch = 8, .kv_k = KV_F16,
+                              .kv_v = KV_F16, .convert = DTYPE_Q8_0, .no_tokenizer = true, .backends = list, .placement = placement, .device_selector = "opencl:0",
+                              .cache_dir = cache_dir, .log = hear_log};
+    struct engine *g = NULL;
+    struct error e = {0};
+    int ids[PROMPT] = {3, 14, 15, 92, 65}, next;
+    float *logits = calloc((NEW + 1) * VOCAB, sizeof *logits);
+
+    notices[0] = '\0';
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(engine_info(g)->model->hp.n_vocab, VOCAB);
+    ck_assert_msg(engine_eval(g, ids, PROMPT, logits, false, &e) == 0, "%s", e.text);
+    for (int t = 0; t < NEW; t++) {
+        next = 0;
+        for (int i = 1; i < VOCAB; i++)
+            next = logits[t * VOCAB + i] > logits[t * VOCAB + next] ? i : next;
+        ck_assert_msg(engine_eval(g, &next, 1, logits + (t + 1) * VOCAB, false, &e) == 0, "%s", e.text);
+    }
+    engine_close(g);
+    return logits;
+}
+
+START_TEST(literally_every_call)
+{
+    static const char *const plans[] = {"gpu", "experts-gpu"};
+    const char *plan = plans[_i];
+    long total, untold = 0;
+    float *want, *got;
+
+    if (!have_device())
+        return;
+    want = greedy(NULL, NULL);
+    free(greedy(backends, plan));                /* compiles and tests, which is not what fails here */
+    opencl_fail_after(-1, false);
+    got = greedy(backends, plan);
+    total = opencl_calls();
+    ck_assert_mem_eq(got, want, 3 * 256 * sizeof *want);
+    free(got);
+    for (long n = 0; n < total; n++) {
+        bool lost = n & 1;
+
+        opencl_fail_after(n, lost);
+        got = greedy(backends, plan);
+        opencl_fail_after(-1, false);
+        ck_assert_msg(memcmp(got, want, 3 * 256 * sizeof *want) == 0, "%s: call %ld of %ld failed%s: other logits; %s", plan, n, total, lost ? " for good" : "", notices);
+        if (!strstr(notices, "OpenCL")) {
+            ck_assert_msg(!lost, "%s: nobody was told that call %ld failed", plan, n);
+            untold++;
+        }
+        free(got);
+    }
+    ck_assert_int_le(untold, 33);        /* a matrix that may not be used in place is copied instead: no more than there are matrices */
+    printf("%s: each of %ld OpenCL calls failed, %ld without a word\n", plan, total, untold);
+    free(want);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("opencl_engine");
@@ -291,6 +353,7 @@ static Suite *suite(void)
     tcase_add_test(c, switching_keeps_the_text);
     tcase_add_loop_test(c, checkpoints_match, 0, 4);
     tcase_add_test(c, losing_the_device);
+    tcase_add_loop_test(c, literally_every_call, 0, 2);
     suite_add_tcase(s, c);
     return s;
 }

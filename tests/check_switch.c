@@ -270,6 +270,75 @@ START_TEST(the_text_survives_every_failure)
 }
 END_TEST
 
+/* The same for literally every call, with a model so small that each run takes milliseconds: a prompt and some greedy tokens, whose logits
+ * must be those of the CPU to the last bit. It has no tokenizer, so this is the level below a turn. */
+static int n_told;
+
+static void count_told(void *ctx, const char *line)
+{
+    n_told++;
+}
+
+static float *greedy(const struct device_ops *const *backends, const char *placement)
+{
+    enum { PROMPT = 5, NEW = 4 };
+    struct engine_config c = {.model_path = support_path("golden/phimoe/phimoe-window-f32"), .context = 64, .n_threads = 1, .ubatch = 4, .kv_k = KV_F16,
+                              .kv_v = KV_F16, .convert = DTYPE_Q8_0, .no_tokenizer = true, .backends = backends, .placement = placement, .log = count_told};
+    struct engine *g = NULL;
+    struct error e = {0};
+    int ids[PROMPT] = {3, 14, 15, 92, 65}, vocab, next;
+    float *logits;
+
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    vocab = engine_info(g)->model->hp.n_vocab;
+    logits = calloc((size_t)(NEW + 1) * (size_t)vocab, sizeof *logits);
+    ck_assert_msg(engine_eval(g, ids, PROMPT, logits, false, &e) == 0, "%s", e.text);
+    for (int t = 0; t < NEW; t++) {
+        float *row = logits + (size_t)t * (size_t)vocab;
+
+        next = 0;
+        for (int i = 1; i < vocab; i++)
+            next = row[i] > row[next] ? i : next;
+        ck_assert_msg(engine_eval(g, &next, 1, row + vocab, false, &e) == 0, "%s", e.text);
+    }
+    ck_assert_int_eq(engine_session_tokens(g, NULL), PROMPT + NEW);
+    engine_close(g);
+    return realloc(logits, (size_t)(NEW + 1) * (size_t)vocab * sizeof *logits);
+}
+
+START_TEST(literally_every_call)
+{
+    static const struct { const struct device_ops *const *backends; const char *placement; } cases[] = {
+        {fused, "gpu"}, {plain, "gpu"}, {plain, "experts-gpu"}, {fused, "attention-gpu"}, {fused, "stream:20K"}};
+    const struct device_ops *const *backends = cases[_i / 2].backends;
+    const char *placement = cases[_i / 2].placement;
+    bool lost = _i & 1;
+    const size_t bytes = 5 * 256 * sizeof(float);
+    float *want, *got;
+    long total, untold = 0;
+
+    fake_device_control(NULL);
+    want = greedy(NULL, NULL);
+    got = greedy(backends, placement);
+    total = fake_device_calls();
+    ck_assert_mem_eq(got, want, bytes);
+    free(got);
+    ck_assert_int_gt(total, 15);
+    for (long n = 1; n <= total; n++) {
+        n_told = 0;
+        fake_device_control(&(struct fake_control){.fail_at = n, .lost = lost});
+        got = greedy(backends, placement);
+        ck_assert_msg(memcmp(got, want, bytes) == 0, "%s: call %ld of %ld failed%s: other logits", placement, n, total, lost ? " for good" : "");
+        ck_assert_int_ge(fake_device_calls(), n);       /* the call was reached */
+        untold += n_told == 0;
+        free(got);
+    }
+    fake_device_control(NULL);
+    free(want);
+    printf("%s: each of %ld calls failed%s, %ld without a word\n", placement, total, lost ? " for good" : "", untold);
+}
+END_TEST
+
 /* Experts that pass through: each call finds its expert lying there, come by a guess, or copied for it; nothing else is copied. */
 START_TEST(experts_are_streamed)
 {
@@ -406,6 +475,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_conversation_moves);
     tcase_add_test(t, a_device_opens_beside_the_answer);
     tcase_add_loop_test(t, the_text_survives_every_failure, 0, 2);
+    tcase_add_loop_test(t, literally_every_call, 0, 10);
     tcase_add_test(t, experts_are_streamed);
     tcase_add_test(t, a_device_without_room);
     tcase_add_test(t, deferred_experts_show_their_loss);
