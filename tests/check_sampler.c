@@ -282,6 +282,103 @@ START_TEST(values_out_of_range_are_named)
 }
 END_TEST
 
+/* ---- a vocabulary of usual size: the same tokens as by sorting all of it ---- */
+
+#define LARGE 32000
+
+struct sorted { float logit, p; uint64_t w; int id; };
+
+static int best_first(const void *a, const void *b)
+{
+    const struct sorted *x = a, *y = b;
+
+    return x->logit != y->logit ? (x->logit < y->logit ? 1 : -1) : x->id - y->id;
+}
+
+static uint64_t weights(struct sorted *c, int n, float max, float temperature)
+{
+    uint64_t sum = 0;
+
+    for (int i = 0; i < n; i++) {
+        float d = (c[i].logit - max) / temperature;
+
+        c[i].p = d >= -24.0f ? num_exp(d) : 0.0f;
+        c[i].w = (uint64_t)((double)c[i].p * 0x1p42);
+        sum += c[i].w;
+    }
+    return sum;
+}
+
+/* PCG32, as the sampler's. */
+static uint32_t pcg(uint64_t *state)
+{
+    uint64_t old = *state;
+    uint32_t x = (uint32_t)((old >> 18 ^ old) >> 27), turn = (uint32_t)(old >> 59);
+
+    *state = old * 6364136223846793005u + (0xda3e39cb94b95bdbu | 1);
+    return x >> turn | x << (-turn & 31);
+}
+
+static int by_sorting(const struct sampling *v, const float *logits, struct sorted *c, uint32_t random)
+{
+    int n = LARGE, kept = 0;
+    uint64_t sum, reached = 0, mark;
+    float max;
+
+    for (int i = 0; i < n; i++)
+        c[i] = (struct sorted){logits[i], 0, 0, i};
+    qsort(c, LARGE, sizeof *c, best_first);
+    max = c[0].logit;
+    n = v->top_k > 0 && v->top_k < n ? v->top_k : n;
+    sum = weights(c, n, max, 1);
+    while (kept < n && (kept == 0 || (double)reached < ceil((double)v->top_p * (double)sum)))
+        reached += c[kept++].w;
+    n = v->top_p < 1 ? kept : n;
+    for (kept = 0; kept < n && c[kept].p >= v->min_p; kept++)
+        ;
+    n = kept;
+    sum = weights(c, n, max, v->temperature);
+    mark = (uint64_t)((unsigned __int128)sum * random >> 32);
+    for (kept = 0; kept < n - 1 && mark >= c[kept].w; kept++)
+        mark -= c[kept].w;
+    return c[kept].id;
+}
+
+START_TEST(a_vocabulary_is_cut_as_if_sorted)
+{
+    static const struct sampling chains[] = {
+        {0.8f, 0, 0.95f, 0.05f, 1, 0, 9}, {0.8f, 0, 0.95f, 0, 1, 0, 9}, {2, 0, 0.999f, 0, 1, 0, 9}, {1, 0, 0.3f, 0, 1, 0, 9}, {0.8f, 40, 0.95f, 0.05f, 1, 0, 9},
+        {1.3f, 700, 0.9f, 0, 1, 0, 9}, {1, 0, 0, 0, 1, 0, 9},
+    };
+    const struct sampling *v = &chains[_i];
+    float *logits = mem_alloc(LARGE, sizeof *logits);
+    struct sorted *c = mem_alloc(LARGE, sizeof *c);
+    uint64_t state = 0;
+    struct sampler s;
+    struct error e;
+
+    ck_assert_int_eq(sampler_init(&s, LARGE, v, &e), 0);
+    pcg(&state);
+    state += v->seed;
+    pcg(&state);
+    lcg = 5;
+    for (int round = 0; round < 12; round++) {
+        for (int i = 0; i < LARGE; i++) {
+            float x = (noise() + noise() + noise() - 1.5f) * (round % 3 == 0 ? 1.0f : 9.0f);
+
+            logits[i] = round % 4 == 3 ? floorf(x) : round == 4 ? 0.0f : x;      /* many equal ones; nothing but equal ones */
+        }
+        if (round == 5)
+            for (int i = 0; i < LARGE; i += 3)
+                logits[i] = -INFINITY;
+        ck_assert_int_eq(sampler_sample(&s, logits, NULL, 0, NULL), by_sorting(v, logits, c, pcg(&state)));
+    }
+    sampler_release(&s);
+    mem_free(logits);
+    mem_free(c);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("sampler");
@@ -295,6 +392,7 @@ static Suite *suite(void)
     tcase_add_test(c, hostile_logits);
     tcase_add_test(c, sampling_allocates_nothing);
     tcase_add_test(c, values_out_of_range_are_named);
+    tcase_add_loop_test(c, a_vocabulary_is_cut_as_if_sorted, 0, 7);
     suite_add_tcase(s, c);
     return s;
 }

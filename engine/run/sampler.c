@@ -1,5 +1,6 @@
-/* The sampler chain. One thread, no allocation after init. Selection keeps a total order (logit, then the lower id), so whatever
- * way the best are found, their sequence is one and the same; sums run over that sequence (or over ids) in double. */
+/* The sampler chain. One thread, no allocation after init. Selection keeps a total order (logit, then the lower id), so whatever way the best
+ * are found, their sequence is one and the same. Weights are summed as integers: no order of adding changes a sum, so that the place where
+ * top-p cuts and the token that is drawn are found by buckets, and a vocabulary is never sorted. */
 #include "engine/run/sampler.h"
 
 #include "engine/base/mem.h"
@@ -10,6 +11,8 @@
 
 /* Below this distance from the best logit a token weighs less than 4e-11 of it: taken as nothing, which spares most of the exps. */
 #define NEGLIGIBLE (-24.0f)
+#define EXPS 64
+#define BUCKETS 1024
 
 struct sampling sampling_default(void)
 {
@@ -57,8 +60,9 @@ int sampler_init(struct sampler *s, int n_vocab, const struct sampling *values, 
 {
     *s = (struct sampler){.sampling = *values, .n_vocab = n_vocab};
     s->candidates = mem_alloc((size_t)n_vocab, sizeof *s->candidates);
+    s->bucket = mem_alloc((size_t)n_vocab, sizeof *s->bucket);
     s->seen = mem_alloc((size_t)n_vocab, sizeof *s->seen);
-    if (!s->candidates || !s->seen) {
+    if (!s->candidates || !s->bucket || !s->seen) {
         sampler_release(s);
         return error_set(e, ERR_MEMORY, "out of memory for the sampler");
     }
@@ -69,6 +73,7 @@ int sampler_init(struct sampler *s, int n_vocab, const struct sampling *values, 
 void sampler_release(struct sampler *s)
 {
     mem_free(s->candidates);
+    mem_free(s->bucket);
     mem_free(s->seen);
     *s = (struct sampler){0};
 }
@@ -203,75 +208,207 @@ static int take_greedy(const struct sampler *s, const float *logits, bool penalt
     return best;
 }
 
-/* p = exp(logit - max) / temperature, unnormalised; returns the sum. */
-static double weigh(struct sampler_candidate *c, int n, float max, float temperature)
+/* d becomes num_exp(d), or 0 where that is negligible. A block of a size known to the compiler: it then uses the widest vectors the function
+ * may have. The bits are those of num_exp either way. */
+static inline __attribute__((always_inline)) void exps(float *d)
 {
-    double sum = 0.0;
+    for (int i = 0; i < EXPS; i++) {
+        float p = num_exp(d[i]);
 
-    for (int i = 0; i < n; i++) {
-        float d = (c[i].logit - max) / temperature;
-
-        c[i].p = d >= NEGLIGIBLE ? num_exp(d) : 0.0f;
-        sum += (double)c[i].p;
+        d[i] = d[i] >= NEGLIGIBLE ? p : 0.0f;
     }
-    return sum;
 }
 
-/* Candidates kept by top-p: the fewest best whose share reaches it. They are sorted further as far as needed. */
-static int keep_top_p(struct sampler *s, int n, int sorted, double sum)
+static void exps_plain(float *d)
 {
-    double want = (double)s->sampling.top_p * sum, reached = 0.0;
+    exps(d);
+}
 
-    for (int i = 0; i < n; i++) {
-        if (i == sorted) {
-            sorted = sorted * 4 < 256 ? 256 : sorted * 4;
-            sorted = sorted > n ? n : sorted;
-            select_best(s->candidates + i, n - i, sorted - i);
-        }
-        reached += (double)s->candidates[i].p;
-        if (reached >= want)
-            return i + 1;
+#ifdef __x86_64__
+__attribute__((target("avx2,fma"))) static void exps_avx2(float *d)
+{
+    exps(d);
+}
+#endif
+
+/* c[i].p = exp((logit - max) / temperature), unnormalised. */
+static void weigh(struct sampler_candidate *c, int n, float max, float temperature)
+{
+    void (*run)(float *d) = exps_plain;
+    float d[EXPS] = {0};
+
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        run = exps_avx2;
+#endif
+    for (int first = 0; first < n; first += EXPS) {
+        int count = n - first < EXPS ? n - first : EXPS;
+
+        for (int i = 0; i < count; i++)
+            d[i] = (c[first + i].logit - max) / temperature;
+        run(d);
+        for (int i = 0; i < count; i++)
+            c[first + i].p = d[i];
     }
-    return n;
+}
+
+/* A weight as an integer: p is at most 1, and 2^20 of them still fit in 63 bits. What counts at all (NEGLIGIBLE) is 180 units or more. */
+static uint64_t units(const struct sampler_candidate *c)
+{
+    return (uint64_t)(int64_t)((double)c->p * 0x1p42);
+}
+
+/* A random place in 0 .. sum - 1. */
+static uint64_t mark_in(struct sampler *s, uint64_t sum)
+{
+    return (uint64_t)((unsigned __int128)sum * draw(s) >> 32);
+}
+
+/* Candidates by distance from the best logit: the best lie in the first buckets. */
+struct buckets {
+    uint64_t sums[BUCKETS], total;       /* units */
+    float max, scale;
+};
+
+static int bucket_of(const struct buckets *b, const struct sampler_candidate *c)
+{
+    float at = (b->max - c->logit) * b->scale;
+
+    return at < (float)(BUCKETS - 1) ? (int)at : BUCKETS - 1;
+}
+
+static void fill(struct buckets *b, const struct sampler_candidate *c, int n, float max)
+{
+    float least = max;
+
+    memset(b, 0, sizeof *b);
+    for (int i = 0; i < n; i++) {
+        float logit = c[i].p > 0.0f ? c[i].logit : max;
+
+        least = logit < least ? logit : least;
+    }
+    b->max = max;
+    b->scale = max > least ? (float)(BUCKETS - 1) / (max - least) : 0.0f;
+    for (int i = 0; i < n; i++) {
+        uint64_t w = units(&c[i]);
+
+        b->sums[bucket_of(b, &c[i])] += w;
+        b->total += w;
+    }
+}
+
+static bool in_order(const struct sampler_candidate *c, int n)
+{
+    for (int i = 1; i < n; i++)
+        if (better(&c[i], &c[i - 1]))
+            return false;
+    return true;
+}
+
+/* Brings the fewest best candidates whose weights reach `want` to the front and returns how many they are; the last of them in the order comes
+ * last, those before it are in no order. Only the bucket where the sum gets there is sorted. The others are lost. */
+static int cut(struct sampler *s, int n, const struct buckets *b, uint64_t want)
+{
+    struct sampler_candidate *c = s->candidates, *here = s->bucket;
+    uint64_t reached = 0;
+    int bucket = 0, before = 0, in = 0;
+
+    while (bucket < BUCKETS - 1 && reached + b->sums[bucket] < want)
+        reached += b->sums[bucket++];
+    for (int i = 0; i < n; i++) {        /* without a branch: which way it goes cannot be foretold */
+        int at = bucket_of(b, &c[i]);
+
+        here[in] = c[i];
+        in += at == bucket;
+        c[before] = c[i];
+        before += at < bucket;
+    }
+    memcpy(c + before, here, (size_t)in * sizeof *c);
+    for (int sorted = in_order(c + before, in) ? in : 0, i = 0; i < in; i++) {   /* equal ones are: they come by id */
+        if (i == sorted) {
+            sorted = sorted * 4 < 64 ? 64 : sorted * 4;
+            sorted = sorted > in ? in : sorted;
+            select_best(c + before + i, in - i, sorted - i);
+        }
+        reached += units(&c[before + i]);
+        if (reached >= want)
+            return before + i + 1;
+    }
+    return before + in;
+}
+
+/* Keeps what is at least min_p of the best. The weights are those at temperature 1. */
+static int keep_min_p(struct sampler_candidate *c, int n, float max, float min_p)
+{
+    int kept = 0;
+
+    for (int i = 0; i < n; i++)
+        if (c[i].logit == max || (c[i].p > 0.0f ? c[i].p : num_exp(c[i].logit - max)) >= min_p)
+            c[kept++] = c[i];
+    return kept;
+}
+
+/* Draws in the order of the candidates as they are: by id. Its place. */
+static int draw_by_id(struct sampler *s, int n, uint64_t *sum)
+{
+    const struct sampler_candidate *c = s->candidates;
+    uint64_t mark;
+    int kept = 0;
+
+    *sum = 0;
+    for (int i = 0; i < n; i++)
+        *sum += units(&c[i]);
+    mark = mark_in(s, *sum);
+    for (int i = 0; i < n; i++) {
+        uint64_t w = units(&c[i]);
+
+        if (w)
+            kept = i;
+        if (mark < w)
+            break;
+        mark -= w;
+    }
+    return kept;
 }
 
 int sampler_sample(struct sampler *s, const float *logits, const int *recent, size_t n_recent, float *probability)
 {
     const struct sampling *v = &s->sampling;
     struct sampler_candidate *c = s->candidates;
-    bool penalty = mark_recent(s, recent, n_recent);
-    int n, sorted, kept;
+    bool penalty = mark_recent(s, recent, n_recent), ordered;
+    struct buckets b;
     float max = -INFINITY;
-    double sum, mark;
+    uint64_t sum;
+    int n, taken;
 
     if (v->temperature <= 0.0f)
         return take_greedy(s, logits, penalty, probability);
     n = gather(s, logits, penalty);
-    sorted = n < s->n_vocab ? n : 0;
-    for (int i = 0; i < (sorted ? 1 : n); i++)
+    ordered = n < s->n_vocab || v->top_p < 1.0f;
+    for (int i = 0; i < (n < s->n_vocab ? 1 : n); i++)
         max = c[i].logit > max ? c[i].logit : max;
     if (!(max > -INFINITY) || max == INFINITY)
         return take_greedy(s, logits, penalty, probability);
-    if (v->top_p < 1.0f)
-        n = keep_top_p(s, n, sorted, weigh(c, n, max, 1.0f));
-    if (v->min_p > 0.0f) {
-        kept = 0;
-        for (int i = 0; i < n; i++)
-            if (c[i].logit == max || num_exp(c[i].logit - max) >= v->min_p)
-                c[kept++] = c[i];
-        n = kept;
+    if (v->top_p < 1.0f || v->min_p > 0.0f)
+        weigh(c, n, max, 1.0f);
+    if (v->top_p < 1.0f) {
+        double want;
+
+        fill(&b, c, n, max);
+        want = ceil((double)v->top_p * (double)b.total);
+        n = cut(s, n, &b, want < 1.0 ? 1 : (uint64_t)want);
     }
-    sum = weigh(c, n, max, v->temperature);
-    mark = sum * ((double)draw(s) * 0x1p-32);
-    kept = 0;
-    for (int i = 0; i < n; i++) {
-        if (c[i].p > 0.0f)
-            kept = i;                    /* rounding may leave the mark past the end: the last possible one then */
-        mark -= (double)c[i].p;
-        if (mark < 0.0)
-            break;
+    if (v->min_p > 0.0f)
+        n = keep_min_p(c, n, max, v->min_p);
+    weigh(c, n, max, v->temperature);
+    if (ordered) {
+        fill(&b, c, n, max);
+        sum = b.total;
+        taken = cut(s, n, &b, mark_in(s, sum) + 1) - 1;
+    } else {
+        taken = draw_by_id(s, n, &sum);
     }
     if (probability)
-        *probability = (float)((double)c[kept].p / sum);
-    return c[kept].id;
+        *probability = (float)((double)c[taken].p * 0x1p42 / (double)sum);
+    return c[taken].id;
 }

@@ -20,7 +20,7 @@ struct sampler {
     struct sampling sampling;    /* as last set */
     uint64_t state, increment;   /* PCG32 */
     int n_vocab;
-    struct sampler_candidate *candidates;    /* n_vocab, scratch */
+    struct sampler_candidate *candidates, *bucket;   /* n_vocab each, scratch */
     uint32_t *seen;              /* n_vocab marks, valid when equal to `round` */
     uint32_t round;
 };
