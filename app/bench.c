@@ -187,13 +187,13 @@ static int draw(const struct run *r, const char *path, struct error *e)
         bench_test_name(x, test, sizeof test);
         snprintf(labels[i], sizeof labels[i], "%s %s", test, x->arm[0] ? x->arm : x->placement);
         if (x->share > 0)
-            snprintf(notes[i], sizeof notes[i], "%.0f %%", 100 * x->share);
+            snprintf(notes[i], sizeof notes[i], "%.0f %% of roof", 100 * x->share);
         bars[i] = (struct plot_bar){.label = labels[i], .note = notes[i], .limit = x->roofline_ts};
         bench_result_rates(x, &bars[i].figures);
     }
     if (bars && labels && notes) {
         drawings[0] = plot_bars("Speed: median, spread and roofline", "tokens/s", bars, r->n_results);
-        drawings[1] = u->tokens ? plot_map("Experts used by the text", u->count, NULL, u->n_layers, u->n_experts) : NULL;
+        drawings[1] = u->tokens ? plot_map("Expert calls of the warm-up, first arm", u->count, NULL, u->n_layers, u->n_experts) : NULL;
         rc = drawings[0] ? plot_write(path, drawings, drawings[1] ? 2 : 1, e) : ERR_MEMORY;
     }
     if (rc == ERR_MEMORY)
@@ -296,6 +296,21 @@ static int run_tests(struct run *r, const struct options *o, struct error *e)
     return rc;
 }
 
+/* The remark of a row is easily overlooked, and some formats are read by programs. */
+static void warn_disturbed(const struct run *r)
+{
+    size_t n = 0, worst = 0;
+
+    for (size_t i = r->n_results; i-- > 0;)
+        if (r->results[i].disturbed) {
+            n++;
+            worst = i;
+        }
+    if (n)
+        fprintf(stderr, "moetop: warning: %zu of %zu results: %s; measure again on a quiet machine\n", n, r->n_results,
+                r->results[worst].remark);
+}
+
 int bench_mode_run(struct options *o, struct error *e)
 {
     struct run r = {.b = {.o = o}};
@@ -314,6 +329,8 @@ int bench_mode_run(struct options *o, struct error *e)
         rc = bench_suite(&r.b, o->bench_prompts, r.tests[r.n_tests - 1].n_gen, &r.results, &r.n_results, e);
     else if (rc == 0)
         rc = run_tests(&r, o, e);
+    if (rc == 0)
+        warn_disturbed(&r);
     if (rc == 0 && o->bench_output)
         rc = write_report(&r, o->bench_output, e);
     if (rc == 0 && o->plot)

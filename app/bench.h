@@ -4,6 +4,7 @@
 #ifndef APP_BENCH_H
 #define APP_BENCH_H
 
+#include "app/bench_load.h"
 #include "app/bench_result.h"
 #include "app/bench_routing.h"
 #include "app/options.h"
@@ -42,11 +43,7 @@ struct bench {
     /* of the test in progress, per arm */
     struct series *token_ms;
     struct system_sample before;         /* at the begin of the repetition that runs */
-    struct bench_load {
-        double seconds, cpu_s, others_s; /* CPU seconds of this process and of all others, over the counted repetitions */
-        double mhz_most, mhz_least;      /* 0: unknown */
-        uint64_t read_bytes, write_bytes, read_calls, write_calls, rss, rss_peak;
-    } *load;
+    struct bench_load *load;
 };
 
 /* The arms that o asks for: --arms, times the lists of -t, -ub, -ctk and -ctv. */
@@ -71,8 +68,6 @@ int bench_file(const char *path, char **out, size_t *n, struct error *e);
 
 /* Whole turns over the prompts of a file. Results are appended to *r. */
 int bench_suite(struct bench *b, const char *file, int n_gen, struct bench_result **r, size_t *n, struct error *e);
-void bench_load_begin(struct bench *b);
-void bench_load_end(struct bench *b, size_t arm);
 
 /* --microbench. */
 int bench_micro(const struct options *o, struct error *e);

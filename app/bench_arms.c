@@ -157,6 +157,11 @@ static bool same_engine(const struct options *a, const struct options *b)
 /* Notices of the engine (a device that is not there, a block refused) belong to what is measured. */
 static void put_notice(void *ctx, const char *line)
 {
+    static char last[700];               /* the engines of several arms say the same: once is enough */
+
+    if (strncmp(last, line, sizeof last - 1) == 0)
+        return;
+    snprintf(last, sizeof last, "%s", line);
     fprintf(stderr, "moetop: %s\n", line);
 }
 

@@ -3,11 +3,14 @@
 
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
+#include "engine/base/utf8.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define TEST_COLUMNS 30          /* of a test's name in a table */
 
 enum column_type { TEXT, INT, REAL, BOOL };
 
@@ -185,9 +188,10 @@ void bench_write_begin(FILE *f, enum bench_format format)
 
 static void put_markdown(FILE *f, const struct bench_result *r, const struct series_figures *rates)
 {
-    char test[128], model[200], roof[24] = "", arm[96], routing[48];
+    char name[128], test[128], model[200], roof[24] = "", arm[96], routing[48];
 
-    bench_test_name(r, test, sizeof test);
+    bench_test_name(r, name, sizeof name);
+    utf8_strip(test, sizeof test, name, utf8_fit(name, strlen(name), TEST_COLUMNS, NULL), 0);     /* a prompt, whole in the other formats */
     snprintf(model, sizeof model, "%s", r->model_type);
     if (r->in_cache)
         snprintf(roof, sizeof roof, "in cache");
@@ -355,6 +359,33 @@ static int likeness(const struct bench_result *a, const struct bench_result *b)
            (strcmp(a->placement, b->placement) == 0);
 }
 
+/* Appends "A" where both have it, "A -> B" where they differ. */
+static void put_setting(char *out, size_t size, const char *a, const char *b)
+{
+    size_t n = strlen(out);
+
+    if (a[0] || b[0])
+        snprintf(out + n, size - n, "%s%.60s%s%.60s", n ? ", " : "", a, strcmp(a, b) ? " -> " : "", strcmp(a, b) ? b : "");
+}
+
+/* The arm, or the number of threads; then whatever else differs between the two. */
+static void settings(const struct bench_result *a, const struct bench_result *b, char *out, size_t size)
+{
+    const char *pairs[][2] = {{a->model_type, b->model_type}, {a->kernels, b->kernels}, {a->placement, b->placement}, {a->routing, b->routing},
+                              {a->type_k, b->type_k}, {a->type_v, b->type_v}};
+    char x[16], y[16];
+
+    out[0] = 0;
+    put_setting(out, size, a->arm, b->arm);
+    snprintf(x, sizeof x, "%d threads", a->n_threads);
+    snprintf(y, sizeof y, "%d threads", b->n_threads);
+    if (!out[0] || strcmp(x, y))
+        put_setting(out, size, x, y);
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (strcmp(pairs[i][0], pairs[i][1]))
+            put_setting(out, size, pairs[i][0], pairs[i][1]);
+}
+
 int bench_compare(FILE *f, const struct bench_result *a, size_t n_a, const struct bench_result *b, size_t n_b)
 {
     int found = 0;
@@ -364,7 +395,7 @@ int bench_compare(FILE *f, const struct bench_result *a, size_t n_a, const struc
     for (size_t i = 0; i < n_a; i++) {
         const struct bench_result *best = NULL;
         struct series_figures x, y;
-        char test[128], arm[128];
+        char name[128], test[128], arm[256];
 
         for (size_t j = 0; j < n_b; j++)
             if (same_test(&a[i], &b[j]) && (!best || likeness(&a[i], &b[j]) > likeness(&a[i], best)))
@@ -374,14 +405,14 @@ int bench_compare(FILE *f, const struct bench_result *a, size_t n_a, const struc
         found++;
         bench_result_rates(&a[i], &x);
         bench_result_rates(best, &y);
-        bench_test_name(&a[i], test, sizeof test);
-        if (a[i].arm[0] || best->arm[0])
-            snprintf(arm, sizeof arm, "%.50s%s%.50s", a[i].arm, strcmp(a[i].arm, best->arm) ? " | " : "", strcmp(a[i].arm, best->arm) ? best->arm : "");
-        else
-            snprintf(arm, sizeof arm, "%d threads", a[i].n_threads);
+        bench_test_name(&a[i], name, sizeof name);
+        utf8_strip(test, sizeof test, name, utf8_fit(name, strlen(name), TEST_COLUMNS, NULL), 0);
+        settings(&a[i], best, arm, sizeof arm);
         fprintf(f, "| %-22s | %-24s | %10.2f ± %7.2f | %10.2f ± %7.2f | %6.3fx | %s%s |\n", test, arm, x.median, x.sd, y.median, y.sd,
-                x.median > 0 ? y.median / x.median : 0, series_differ(&x, &y) ? (y.median > x.median ? "B is faster" : "A is faster") : "none (noise)",
+                x.median > 0 ? y.median / x.median : 0, series_differ(&x, &y) ? (y.median > x.median ? "B is faster" : "A is faster") : "none",
                 a[i].disturbed || best->disturbed ? ", disturbed" : "");
     }
+    if (found)
+        fprintf(f, "\nDifferences by Welch's t-test at 95 %%; what that test cannot tell from noise is called none.\n");
     return found;
 }

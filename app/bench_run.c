@@ -15,9 +15,6 @@
 #include <string.h>
 #include <time.h>
 
-#define OTHERS_LIMIT 0.08                /* CPUs' worth of other processes that a quiet run allows */
-#define MHZ_LIMIT 0.85                   /* of the highest frequency seen */
-
 int bench_file(const char *path, char **out, size_t *n, struct error *e)
 {
     FILE *f = fopen(path, "rb");
@@ -104,54 +101,6 @@ void bench_count_routing(void *ctx, const struct routing *r)
     usage_add(ctx, r->rows, r->pos, r->experts, r->weights);
 }
 
-/* Peak memory counts from here: what measuring the memory took is no business of the model's. */
-static void forget_peak(void)
-{
-    FILE *f = fopen("/proc/self/clear_refs", "w");
-
-    if (f) {
-        fputs("5", f);
-        fclose(f);
-    }
-}
-
-void bench_load_begin(struct bench *b)
-{
-    forget_peak();
-    system_read(b->system, &b->before);          /* shares are told since the sample before */
-}
-
-static uint64_t grown(uint64_t before, uint64_t after)
-{
-    return before == SYSTEM_UNKNOWN || after == SYSTEM_UNKNOWN || after < before ? 0 : after - before;
-}
-
-void bench_load_end(struct bench *b, size_t arm)
-{
-    struct bench_load *l = &b->load[arm];
-    struct system_sample now;
-    double seconds, mine, others;
-
-    system_read(b->system, &now);
-    seconds = (double)(now.time_ns - b->before.time_ns) * 1e-9;
-    mine = (double)grown(b->before.cpu_ns, now.cpu_ns) * 1e-9;
-    others = isnan(now.system_use) ? 0 : (double)now.system_use * now.n_cores * seconds - mine;
-    l->seconds += seconds;
-    l->cpu_s += mine;
-    l->others_s += others > 0 ? others : 0;
-    if (!isnan(now.mhz)) {
-        l->mhz_most = fmax(l->mhz_most, (double)now.mhz);
-        l->mhz_least = l->mhz_least > 0 ? fmin(l->mhz_least, (double)now.mhz) : (double)now.mhz;
-    }
-    l->read_bytes += grown(b->before.read_bytes, now.read_bytes);
-    l->write_bytes += grown(b->before.write_bytes, now.write_bytes);
-    l->read_calls += grown(b->before.read_calls, now.read_calls);
-    l->write_calls += grown(b->before.write_calls, now.write_calls);
-    l->rss = now.rss;
-    if (now.rss_peak != SYSTEM_UNKNOWN && now.rss_peak > l->rss_peak)
-        l->rss_peak = now.rss_peak;
-}
-
 /* Token i of repetition `seed`: the text, wrapped around, or random. One token repeated would light the same experts every time. */
 static int token_at(const struct bench *b, const struct bench_arm *a, int i, unsigned seed)
 {
@@ -193,7 +142,7 @@ int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned
     if (b->counting)
         engine_observe(g, bench_count_routing, &a->usage);
     if (counted)
-        bench_load_begin(b);
+        bench_load_begin(b->system, &b->before);
     start = clock_now();
     if (t->n_prompt)
         rc = eval(b, a, t->n_depth, t->n_prompt, seed, true, e);
@@ -207,7 +156,7 @@ int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned
     }
     *ns = (double)(clock_now() - start);
     if (counted)
-        bench_load_end(b, arm);
+        bench_load_end(b->system, &b->before, &b->load[arm]);
     engine_observe(g, NULL, NULL);
     engine_session_rewind(g, t->n_depth);
     if (rc == 0 && app_signal())
@@ -231,28 +180,6 @@ static void describe_model(const struct engine_info *info, struct bench_result *
 }
 
 static const char *const kv_words[] = {[KV_F32] = "f32", [KV_F16] = "f16", [KV_Q8_0] = "q8_0"};
-
-static void describe_load(const struct bench_load *l, struct bench_result *r)
-{
-    r->rss = l->rss;
-    r->rss_peak = l->rss_peak;
-    r->read_bytes = l->read_bytes;
-    r->write_bytes = l->write_bytes;
-    r->read_calls = l->read_calls;
-    r->write_calls = l->write_calls;
-    r->mhz = l->mhz_least > 0 ? l->mhz_least : NAN;
-    r->cpu_use = l->seconds > 0 ? l->cpu_s / l->seconds : NAN;
-    r->others_use = l->seconds > 0 ? l->others_s / l->seconds : NAN;
-    if (r->remark[0]) {
-        r->disturbed = r->others_use > OTHERS_LIMIT;
-    } else if (r->others_use > OTHERS_LIMIT) {
-        r->disturbed = true;
-        snprintf(r->remark, sizeof r->remark, "disturbed: other processes used %.2f CPUs", r->others_use);
-    } else if (l->mhz_least > 0 && l->mhz_least < MHZ_LIMIT * l->mhz_most) {
-        r->disturbed = true;
-        snprintf(r->remark, sizeof r->remark, "disturbed: the clock fell from %.0f to %.0f MHz", l->mhz_most, l->mhz_least);
-    }
-}
 
 /* Use of the warm-up: how much of the model a text of this kind touches. */
 static void describe_use(const struct usage *u, struct bench_result *r)
@@ -326,6 +253,6 @@ void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, dou
         r->roofline_ts = roofline_tokens_per_second(&a->roofline, context, best);
         r->in_cache = membw_cache_bytes() && a->roofline.all_weights <= membw_cache_bytes();
     }
-    describe_load(&b->load[arm], r);
+    bench_load_describe(&b->load[arm], r);
     describe_use(&a->usage, r);
 }

@@ -3,6 +3,8 @@
 #include "app/app.h"
 #include "app/bench.h"
 #include "engine/base/mem.h"
+#include "engine/base/size.h"
+#include "engine/base/utf8.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -90,9 +92,9 @@ static int one_prompt(struct suite *s, const char *prompt, struct error *e)
         for (size_t i = 0; i < n && rc == 0; i++) {
             struct bench_result *read = &all[first + 2 * i], *answer = read + 1;
 
-            bench_load_begin(b);
+            bench_load_begin(b->system, &b->before);
             rc = one_turn(s, i, prompt, &b->token_ms[i], &done, e);
-            bench_load_end(b, i);
+            bench_load_end(b->system, &b->before, &b->load[i]);
             if (rc < 0)
                 break;
             read->n_prompt = done.prompt_tokens;
@@ -118,7 +120,7 @@ static int one_prompt(struct suite *s, const char *prompt, struct error *e)
             bench_describe(b, i, &t, 0, 0, r);
             if (!k)
                 r->token_p50_ms = r->token_p95_ms = 0;   /* reading has no single tokens */
-            snprintf(r->test, sizeof r->test, "%s %.60s", k ? "tg" : "pp", prompt);
+            snprintf(r->test, sizeof r->test, "%s %.*s", k ? "tg" : "pp", (int)utf8_fit(prompt, strlen(prompt), 60, NULL), prompt);
             if (series_summarise(&ttft[i], &f) == 0 && !k)
                 r->ttft_ms = f.median;
             bench_result_rates(r, &f);
@@ -138,6 +140,47 @@ static void put_figures(FILE *f, const char *what, const char *unit, const struc
         fprintf(f, "  %-22s median %10.2f, mean %10.2f ± %8.2f, p95 %10.2f %s (%zu runs)\n", what, v.median, v.mean, v.sd, v.p95, unit, v.n);
 }
 
+/* Memory, processor, disk and experts over all prompts of an arm: the newest, the most, the sums. */
+static void put_machine(FILE *f, const struct suite *s, size_t arm)
+{
+    char rss[16], peak[16], read[16], written[16];
+    double use = 0, mhz = NAN, seen = 0, p50 = 0, p95 = 0;
+    uint64_t most = 0, in = 0, out = 0, reads = 0, writes = 0, now = 0;
+    size_t rows = 0, answers = 0;
+
+    for (size_t i = arm * 2; i + 1 < *s->n; i += 2 * s->b->n_arms) {
+        const struct bench_result *r = &(*s->results)[i], *answer = r + 1;       /* both stand for the same turns */
+
+        now = r->rss;
+        most = r->rss_peak > most ? r->rss_peak : most;
+        in += r->read_bytes;
+        out += r->write_bytes;
+        reads += r->read_calls;
+        writes += r->write_calls;
+        use += r->cpu_use;
+        mhz = fmin(mhz, r->mhz);
+        seen += r->experts_seen;
+        rows++;
+        if (answer->token_p50_ms > 0) {
+            p50 += answer->token_p50_ms;
+            p95 = fmax(p95, answer->token_p95_ms);
+            answers++;
+        }
+    }
+    if (!rows)
+        return;
+    if (answers)
+        fprintf(f, "  %-22s p50 %.2f ms (mean of the prompts), p95 %.2f ms (the worst prompt)\n", "token time", p50 / (double)answers, p95);
+    fprintf(f, "  %-22s %s now, %s at most\n", "memory", size_format(now, rss, sizeof rss), size_format(most, peak, sizeof peak));
+    fprintf(f, "  %-22s %.2f CPUs", "processor", use / (double)rows);
+    if (!isnan(mhz))
+        fprintf(f, ", at least %.0f MHz", mhz);
+    fprintf(f, "\n  %-22s %s read in %llu calls, %s written in %llu\n", "disk", size_format(in, read, sizeof read), (unsigned long long)reads,
+            size_format(out, written, sizeof written), (unsigned long long)writes);
+    if (seen > 0)
+        fprintf(f, "  %-22s %.0f %% of all were used by a prompt and its answer\n", "experts", 100 * seen / (double)rows);
+}
+
 static void put_summary(const struct suite *s)
 {
     const struct bench *b = s->b;
@@ -149,6 +192,7 @@ static void put_summary(const struct suite *s)
         put_figures(stderr, "time to first token", "ms", &s->ttft[i]);
         put_figures(stderr, "prefill", "tokens/s", &s->prefill[i]);
         put_figures(stderr, "decode", "tokens/s", &s->decode[i]);
+        put_machine(stderr, s, i);
         if (i && series_summarise(&s->decode[0], &a) == 0 && series_summarise(&s->decode[i], &z) == 0)
             fprintf(stderr, series_differ(&a, &z) ? "  decode: %.2f times '%s'\n" : "  decode: no difference beyond the noise (%.2f times '%s')\n",
                     a.median > 0 ? z.median / a.median : 0, b->arms[0].label);

@@ -4,6 +4,7 @@
 #include "app/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
+#include "engine/base/utf8.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #define RIGHT 180
 #define ROW 28
 #define TOP 44
+#define LABEL 34                 /* columns of text that fit left of the bars */
 
 static void put_text(struct strbuf *b, const char *s)
 {
@@ -51,6 +53,29 @@ static double nice_step(double max)
     return p * (m <= 1 ? 1 : m <= 2 ? 2 : m <= 5 ? 5 : 10);
 }
 
+/* As many digits as say something: 12718, 272.5, 4.18. */
+static int digits(double v)
+{
+    v = fabs(v);
+    return v >= 1000 || v == 0 ? 0 : v >= 100 ? 1 : v >= 1 ? 2 : 4;
+}
+
+/* Text that ends at x; too long a one is cut at the left, where the SVG would cut it without a word. */
+static void put_label(struct strbuf *b, const char *s, size_t most)
+{
+    size_t n = strlen(s), used;
+
+    if (utf8_width(s, n) > most) {
+        char cut[300];
+
+        used = utf8_fit(s, n, most - 1, NULL);
+        snprintf(cut, sizeof cut, "%.*s…", (int)(used < sizeof cut - 4 ? used : sizeof cut - 4), s);
+        put_text(b, cut);
+    } else {
+        put_text(b, s);
+    }
+}
+
 static char *finish(struct strbuf *b)
 {
     strbuf_puts(b, "</svg>\n");
@@ -82,7 +107,7 @@ char *plot_bars(const char *title, const char *unit, const struct plot_bar *bars
         double y = TOP + (double)i * ROW, low = fmax(0, f->mean - f->sd), high = f->mean + f->sd;
 
         strbuf_printf(&b, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", LEFT - 8, y + 16);
-        put_text(&b, bars[i].label);
+        put_label(&b, bars[i].label, LABEL);
         strbuf_printf(&b, "</text>\n<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"16\" fill=\"#4c78a8\"/>\n", LEFT, y + 3, f->median * scale);
         strbuf_printf(&b, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#222222\"/>\n", LEFT + f->min * scale, y + 11,
                       LEFT + f->max * scale, y + 11);
@@ -91,7 +116,7 @@ char *plot_bars(const char *title, const char *unit, const struct plot_bar *bars
         if (bars[i].limit > 0)
             strbuf_printf(&b, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#e45756\" stroke-width=\"3\"/>\n",
                           LEFT + bars[i].limit * scale, y + 1, LEFT + bars[i].limit * scale, y + 21);
-        strbuf_printf(&b, "<text x=\"%d\" y=\"%.1f\">%.4g ± %.2g", WIDTH - RIGHT + 8, y + 16, f->median, f->sd);
+        strbuf_printf(&b, "<text x=\"%d\" y=\"%.1f\">%.*f ± %.*f", WIDTH - RIGHT + 8, y + 16, digits(f->median), f->median, digits(f->median), f->sd);
         if (bars[i].note && *bars[i].note) {
             strbuf_puts(&b, " (");
             put_text(&b, bars[i].note);
@@ -117,7 +142,7 @@ static void heat(double v, char out[8])
 char *plot_map(const char *title, const double *values, const uint8_t *shape, int rows, int columns)
 {
     struct strbuf b = {0};
-    int cell = columns > 64 ? 8 : 18, width = 70 + columns * cell, height = TOP + rows * cell + 30;
+    int cell = columns > 64 ? 8 : 18, width = 70 + columns * cell, height = TOP + rows * cell + 74;
     double max = 0;
 
     for (int i = 0; i < rows * columns; i++)
@@ -139,7 +164,17 @@ char *plot_map(const char *title, const double *values, const uint8_t *shape, in
         }
     }
     for (int c = 0; c < columns; c += 4)
-        strbuf_printf(&b, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\" fill=\"#666666\">%d</text>\n", 50 + c * cell + cell / 2, height - 12, c);
+        strbuf_printf(&b, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\" fill=\"#666666\">%d</text>\n", 50 + c * cell + cell / 2, height - 56, c);
+    strbuf_printf(&b, "<text x=\"%d\" y=\"%d\" fill=\"#666666\">expert →</text>\n<text x=\"14\" y=\"%d\" fill=\"#666666\" "
+                      "transform=\"rotate(90 14 %d)\">layer →</text>\n", 50, height - 38, TOP, TOP);
+    for (int i = 0; i <= 8; i++) {       /* the key */
+        char colour[8];
+
+        heat(i / 8.0, colour);
+        strbuf_printf(&b, "<rect x=\"%d\" y=\"%d\" width=\"18\" height=\"12\" fill=\"%s\" stroke=\"#cccccc\"/>\n", 68 + i * 18, height - 26, colour);
+    }
+    strbuf_printf(&b, "<text x=\"60\" y=\"%d\" text-anchor=\"end\" fill=\"#666666\">0</text>\n<text x=\"%d\" y=\"%d\" fill=\"#666666\">%.*f</text>\n",
+                  height - 16, 68 + 9 * 18 + 6, height - 16, max == floor(max) ? 0 : digits(max), max);
     return finish(&b);
 }
 

@@ -244,11 +244,12 @@ static struct thread_time *thread_slot(struct system *s, int tid)
     return &s->threads[s->n_threads++];
 }
 
-/* CPU time of one thread and the core it ran on last. */
-static bool thread_stat(struct system *s, int tid, uint64_t *ns, int *core)
+/* CPU time of one thread, how long it waited for a CPU (SYSTEM_UNKNOWN: not told), and the core it ran on last. */
+static bool thread_stat(struct system *s, int tid, uint64_t *ns, uint64_t *delay, int *core)
 {
     char path[64], *p, *next;
-    unsigned long long user = 0, kernel = 0, run;
+    unsigned long long user = 0, kernel = 0, run, waited;
+    int told;
     int at = 3;
 
     snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
@@ -266,8 +267,10 @@ static bool thread_stat(struct system *s, int tid, uint64_t *ns, int *core)
     }
     *ns = (user + kernel) * (uint64_t)s->tick_ns;
     snprintf(path, sizeof path, "/proc/self/task/%d/schedstat", tid);
-    if (slurp(s, path) && sscanf(s->text, "%llu", &run) == 1 && run)
+    told = slurp(s, path) ? sscanf(s->text, "%llu %llu", &run, &waited) : 0;
+    if (told >= 1 && run)
         *ns = run;               /* nanoseconds instead of ticks */
+    *delay = told == 2 && run ? waited : SYSTEM_UNKNOWN;
     return true;
 }
 
@@ -285,10 +288,12 @@ static void read_threads(struct system *s, struct system_sample *out, uint64_t e
     while ((d = readdir(dir))) {
         int tid = atoi(d->d_name), core;
         struct thread_time *t;
-        uint64_t ns;
+        uint64_t ns, delay;
 
-        if (tid <= 0 || !thread_stat(s, tid, &ns, &core) || !(t = thread_slot(s, tid)))
+        if (tid <= 0 || !thread_stat(s, tid, &ns, &delay, &core) || !(t = thread_slot(s, tid)))
             continue;
+        if (delay != SYSTEM_UNKNOWN)
+            out->delay_ns = (out->delay_ns == SYSTEM_UNKNOWN ? 0 : out->delay_ns) + delay;
         /* A thread born since the last sample has used all its time since then. */
         if (t->ns == SYSTEM_UNKNOWN)
             t->ns = 0;
@@ -404,6 +409,7 @@ void system_read(struct system *s, struct system_sample *out)
     uint64_t elapsed;
 
     memset(out, 0, sizeof *out);
+    out->delay_ns = SYSTEM_UNKNOWN;
     out->time_ns = clock_ns(CLOCK_MONOTONIC);
     out->cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     elapsed = out->time_ns - s->last_time;

@@ -31,6 +31,7 @@ struct system_sample {
     uint64_t swap_total, swap_used;
     /* Counters since the process (the system) began. */
     uint64_t cpu_ns;                             /* this process, all threads */
+    uint64_t delay_ns;                           /* its threads that live were ready to run and had no CPU; SYSTEM_UNKNOWN */
     uint64_t read_bytes, write_bytes;            /* this process, what really reached the disk */
     uint64_t read_calls, write_calls;            /* this process, read and write operations */
     uint64_t major_faults;                       /* pages that had to be read from the disk */
