@@ -142,7 +142,7 @@ static void loop(struct chat *s)
             chat_machine_take(s, now);
             s->sample_at = now + UI_SETTLE_NS;
         }
-        if (s->traced != (s->model.zoom == PANEL_SPEED) && conversation_ready(s->conversation))
+        if (s->traced != s->model.timeline_shown && conversation_ready(s->conversation))
             conversation_timeline(s->conversation, s->traced = !s->traced);
         ui_model_tick(&s->model, now);
         if (s->model.dirty && now >= s->frame_at) {

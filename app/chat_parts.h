@@ -30,7 +30,7 @@ struct chat {
     uint64_t sample_at, quit_until;
     uint64_t busy_ns[DEVICE_MAX], busy_at;
     bool quit, gone, line_mode;
-    bool traced;                 /* the zoomed speed panel asked for timelines */
+    bool traced;                 /* the speed panel asked for timelines */
     int signal;
     bool shown;                  /* something was said: the transcript is printed at the end */
 };

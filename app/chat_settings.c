@@ -11,11 +11,23 @@
 
 static void option_line(struct strbuf *b, const struct options *o, const struct option *option)
 {
-    char value[200], from[200];
+    char value[200], from[200], help[300];
+    size_t n = 0;
 
     option_value(o, option, value, sizeof value);
     option_origin_text(o, option, from, sizeof from);
-    strbuf_printf(b, "%-15s %-6s  %s (%s)\n", option->name, value[0] ? value : "–", option->help, from);
+    for (const char *p = option->help; *p && n + 1 < sizeof help; p++)
+        if (*p != '`')                                           /* marks of the documents */
+            help[n++] = *p;
+    help[n] = 0;
+    strbuf_printf(b, "%-15s %-6s  %s", option->name, value[0] ? value : "-", help);
+    strbuf_printf(b, strcmp(from, "default") == 0 ? "\n" : " (%s)\n", from);
+}
+
+static const char *parameters(uint64_t n, char *out, size_t size)
+{
+    snprintf(out, size, n >= 1000000000 ? "%.2f billion" : "%.2f million", (double)n * (n >= 1000000000 ? 1e-9 : 1e-6));
+    return out;
 }
 
 int chat_show(struct conversation *c, const char *arguments)
@@ -24,14 +36,14 @@ int chat_show(struct conversation *c, const char *arguments)
     const struct engine_info *info = conversation_info(c);
     const struct telemetry *t = conversation_telemetry(c);
     struct strbuf b = {0};
-    char word[64], size[32];
+    char word[64], size[32], all[32], active[32];
     size_t i;
 
     chat_word_take(&arguments, word, sizeof word);
     if (word[0] && strcmp(word, "system") == 0) {
-        const struct transcript *all = conversation_transcript(c);
+        const struct transcript *said = conversation_transcript(c);
 
-        strbuf_puts(&b, all->n && all->entries[0].role == ROLE_SYSTEM ? all->entries[0].text : "no system message; /system TEXT sets one");
+        strbuf_puts(&b, said->n && said->entries[0].role == ROLE_SYSTEM ? said->entries[0].text : "no system message; /system TEXT sets one");
         return chat_output(c, &b);
     }
     if (word[0]) {
@@ -49,8 +61,8 @@ int chat_show(struct conversation *c, const char *arguments)
     if (info) {
         const struct hparams *h = &info->model->hp;
 
-        strbuf_printf(&b, "model            %s, %s, %.2f billion parameters, %.2f billion active\n", info->model->name, dtype_info(info->model->type)->word,
-                      (double)info->model->n_params * 1e-9, (double)info->model->n_params_active * 1e-9);
+        strbuf_printf(&b, "model            %s, %s, %s parameters, %s active\n", info->model->name, dtype_info(info->model->type)->word,
+                      parameters(info->model->n_params, all, sizeof all), parameters(info->model->n_params_active, active, sizeof active));
         strbuf_printf(&b, "shape            %d layers × %d experts, %d chosen a token, hidden %d, expert %d\n", h->n_layers, h->n_experts, h->n_experts_used,
                       h->hidden, h->expert_ffn);
         strbuf_printf(&b, "engine           %d threads, %s kernels, context %d, chunks of %d\n", info->n_threads, info->kernels, info->context, info->ubatch);

@@ -47,6 +47,8 @@ void chat_say(void *ctx, enum conversation_say kind, const char *text)
 
     ui_block_add(&s->model, kind == SAY_OUTPUT ? UI_OUTPUT : kind == SAY_NOTICE ? UI_NOTICE : UI_TROUBLE, text);
     chatview_scroll_end(&s->model);
+    if (kind == SAY_OUTPUT && !s->model.running)
+        chatview_scroll_to_last(&s->model);                      /* what is longer than the pane is read from its head */
 }
 
 static struct ui_block *last_answer(struct ui_model *m)

@@ -7,8 +7,8 @@
 static void request_default(struct layout_request *r, int w, int h)
 {
     static const struct layout_panel panels[] = {
-        {true, 3, 4, 0, 4, 0, 0}, {true, 3, 4, 0, 0, 3, 0}, {true, 2, 4, 0, 8, 4, 0}, {true, 4, 10, 3, 34, 1, 1}, {true, 2, 5, 0, 12, 2, 0},
-        {true, 3, 8, 2, 0, 5, 1},
+        {true, 3, 4, 0, 4, 0, 0, 0}, {true, 3, 4, 0, 0, 0, 3, 0}, {true, 2, 4, 0, 8, 0, 4, 0}, {true, 4, 10, 3, 34, 18, 1, 1},
+        {true, 2, 5, 0, 12, 0, 2, 0}, {true, 3, 8, 2, 0, 0, 5, 1},
     };
 
     memset(r, 0, sizeof *r);
@@ -63,6 +63,10 @@ static void assert_sound(const struct layout_request *q)
         ck_assert_msg(l.panels[q->focus].h > 0 || !q->panels[q->focus].open, "%dx%d: the focused panel is not shown", q->w, q->h);
     if (q->h > 1)
         ck_assert_int_ge(l.input.h, 1);
+    /* Rows a panel has no use for go to another one. */
+    for (i = 0; i < q->n_panels && q->zoom < 0; i++)
+        if (q->panels[i].step && l.mode >= LAYOUT_TABS && l.panels[i].h > 1 + q->panels[i].step)
+            ck_assert_msg(l.panels[i].h == 1 + q->panels[i].most, "%dx%d: panel %d has %d rows", q->w, q->h, i, l.panels[i].h);
 }
 
 START_TEST(every_size)

@@ -69,6 +69,7 @@ static void setup_model(struct player *p, const char *name, const char *type, in
     p->t.ran_on = malloc(n);
     p->t.planned = calloc(n, 1);
     p->t.newest = calloc(n, 1);
+    p->t.routes = calloc((size_t)TELEMETRY_ROUTES * (size_t)(layers * used), sizeof *p->t.routes);
     memset(p->t.ran_on, 255, n);
     p->t.state = ENGINE_IDLE;
     p->t.context_size = 4096;
@@ -109,6 +110,8 @@ static void make_tokens(struct player *p, int n, unsigned seed)
                 p->t.session[at]++;
                 p->t.now[at] = p->t.now[at] * 0.957f + 1;
                 p->t.newest[at] = (uint8_t)(s + 1);
+                p->t.routes[p->t.session_generated_tokens % TELEMETRY_ROUTES * (uint64_t)(p->t.n_layers * p->t.n_experts_used) +
+                            (uint64_t)(l * p->t.n_experts_used + s)] = (uint16_t)(at % p->t.n_experts);
                 p->t.ran_on[at] = p->t.planned[at];
             }
         p->t.recent_us[p->t.recent_count++ % TELEMETRY_RECENT] = us;
@@ -124,6 +127,7 @@ static void make_tokens(struct player *p, int n, unsigned seed)
         ev.token.id = (int)(next(p) % 4000);
         ev.token.probability = (float)(next(p) % 1000) / 1000;
         ev.token.compute_ns = (uint64_t)us * 1000;
+        ev.token.serial = p->t.session_generated_tokens;
         ev.token.len = (uint16_t)strlen(word);
         memcpy(ev.token.text, word, strlen(word));
         event(p, ev);
@@ -303,6 +307,7 @@ static void player_release(struct player *p)
     free(p->t.ran_on);
     free(p->t.planned);
     free(p->t.newest);
+    free(p->t.routes);
 }
 
 static void player_init(struct player *p, FILE *out)

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define READABLE 112              /* columns: the eye does not find its way back from longer lines */
+
 enum look { LOOK_TEXT, LOOK_BOLD, LOOK_CODE, LOOK_HEADING, LOOK_DIM };
 enum line_kind { LINE_TEXT, LINE_CODE, LINE_FENCE, LINE_QUOTE };
 
@@ -424,8 +426,6 @@ static void anchor_set(struct ui_model *m, int row, int width)
     m->anchor_block = -1;
 }
 
-
-
 void chatview_draw(struct canvas *c, struct rect r, struct ui_model *m)
 {
     int margin = r.w >= 30 ? 1 : 0, width = r.w - 2 * margin - (r.w >= 30 ? 2 : 0), x = r.x + margin, total = 0, top, row = 0;
@@ -436,6 +436,8 @@ void chatview_draw(struct canvas *c, struct rect r, struct ui_model *m)
         canvas_clip_set(c, before);
         return;
     }
+    if (width > READABLE)
+        width = READABLE;
     if (width < 1)
         width = 1;
     m->chat_width = width;
@@ -504,6 +506,13 @@ void chatview_scroll(struct ui_model *m, int rows)
 void chatview_scroll_top(struct ui_model *m)
 {
     chatview_scroll(m, -(1 << 24));
+}
+
+void chatview_scroll_to_last(struct ui_model *m)
+{
+    m->anchor_block = (int)m->n_blocks - 1;
+    m->anchor_offset = has_header(&m->blocks[m->n_blocks - 1]) ? UINT32_MAX : 0;
+    m->dirty = true;
 }
 
 void chatview_scroll_end(struct ui_model *m)

@@ -10,6 +10,7 @@ void chatview_draw(struct canvas *c, struct rect r, struct ui_model *m);
 void chatview_scroll(struct ui_model *m, int rows);
 void chatview_scroll_top(struct ui_model *m);
 void chatview_scroll_end(struct ui_model *m);
+void chatview_scroll_to_last(struct ui_model *m);    /* the head of the newest block at the top, where that leaves no empty rows */
 /* Wraps a block for a width (cells); tests. 0 or ERR_MEMORY. */
 int chatview_wrap(struct ui_block *b, int width);
 

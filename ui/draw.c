@@ -28,6 +28,16 @@ void draw_bar(struct canvas *c, int x, int y, int width, double share, struct st
     }
 }
 
+void draw_line(struct canvas *c, int x, int y, int width, double share, struct style s, struct style back)
+{
+    int halves, i;
+
+    share = isnan(share) || share < 0 ? 0 : share > 1 ? 1 : share;
+    halves = (int)(share * width * 2 + 0.5);
+    for (i = 0; i < width; i++)
+        canvas_put(c, x + i, y, halves > i * 2 ? s : back, halves >= i * 2 + 2 ? 0x2501 : halves == i * 2 + 1 ? 0x2578 : 0x2500);
+}
+
 double draw_history_max(const struct ui_history *h, int newest)
 {
     double max = 0;

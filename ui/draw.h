@@ -10,6 +10,8 @@ struct ui_history;
 
 /* A bar of width cells filled to share (0 .. 1, NAN: empty) in eighths of a cell; `back` is the ground, 0 ramps none. */
 void draw_bar(struct canvas *c, int x, int y, int width, double share, struct style s, struct style back);
+/* The same as a thin line, in halves of a cell: for many rows below each other, where bars would make a wall. */
+void draw_line(struct canvas *c, int x, int y, int width, double share, struct style s, struct style back);
 /* Newest values at the right, two a cell, scaled 0 .. top; dots where the terminal's font has Braille. */
 void draw_graph(struct canvas *c, struct rect r, const struct ui_history *h, double top, struct style s);
 double draw_history_max(const struct ui_history *h, int newest);

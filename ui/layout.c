@@ -8,10 +8,37 @@ static int clamp(int v, int low, int high)
     return v < low ? low : v > high ? high : v;
 }
 
+/* Shares what is left of height among those that grow, most[] at the most; returns the rows used then. */
+static int rows_grow(const struct layout_request *r, const int *order, int n, const int *most, int *rows, int used, int height)
+{
+    int weight = 0, i;
+
+    for (i = 0; i < n; i++)
+        weight += rows[order[i]] ? r->panels[order[i]].grow : 0;
+    while (used < height && weight > 0) {
+        int left = height - used, gave = 0;
+
+        for (i = 0; i < n; i++) {
+            int p = order[i], more;
+
+            if (!rows[p] || !r->panels[p].grow)
+                continue;
+            more = clamp((left * r->panels[p].grow + weight - 1) / weight, 0, most[i] > rows[p] ? most[i] - rows[p] : 0);
+            more = clamp(more, 0, height - used);
+            rows[p] += more;
+            used += more;
+            gave += more;
+        }
+        if (!gave)
+            break;
+    }
+    return used;
+}
+
 /* Panels of one column share its rows: first who is shown at all (by priority), then what each wants, then what is left over. */
 static void column_share(struct layout *out, const struct layout_request *r, struct rect area, const bool *member, bool tabs_allowed)
 {
-    int rows[LAYOUT_PANELS] = {0}, order[LAYOUT_PANELS], n = 0, i, j, used = 0, all = 0, height = area.h, weight = 0, wanted = 0, y;
+    int rows[LAYOUT_PANELS] = {0}, order[LAYOUT_PANELS], most[LAYOUT_PANELS] = {0}, n = 0, i, j, used = 0, all = 0, height = area.h, wanted = 0, y;
 
     for (i = 0; i < r->n_panels; i++) {
         if (!member[i])
@@ -48,25 +75,19 @@ static void column_share(struct layout *out, const struct layout_request *r, str
 
         rows[p] += more;
         used += more;
-        weight += rows[p] ? r->panels[p].grow : 0;
     }
-    while (used < height && weight > 0) {
-        int left = height - used, gave = 0;
+    for (i = 0; i < n; i++)
+        most[i] = r->panels[order[i]].most ? 1 + r->panels[order[i]].most : height;
+    used = rows_grow(r, order, n, most, rows, used, height);
+    for (i = 0; i < n; i++) {                                    /* who got between two steps gives back, and the others grow once more */
+        const struct layout_panel *p = &r->panels[order[i]];
 
-        for (i = 0; i < n; i++) {
-            int p = order[i], most = r->panels[p].most ? 1 + r->panels[p].most : height, more;
-
-            if (!rows[p] || !r->panels[p].grow)
-                continue;
-            more = clamp((left * r->panels[p].grow + weight - 1) / weight, 0, most > rows[p] ? most - rows[p] : 0);
-            more = clamp(more, 0, height - used);
-            rows[p] += more;
-            used += more;
-            gave += more;
+        if (p->step && rows[order[i]] > 1 + p->step && rows[order[i]] < most[i]) {
+            used -= rows[order[i]] - 1 - p->step;
+            rows[order[i]] = most[i] = 1 + p->step;
         }
-        if (!gave)
-            break;
     }
+    rows_grow(r, order, n, most, rows, used, height);
     for (i = 0, y = area.y; i < r->n_panels; i++) {
         if (!member[i] || !rows[i])
             continue;
@@ -111,19 +132,23 @@ static void panels_place(struct layout *out, const struct layout_request *r, int
     column_share(out, r, (struct rect){*chat_w + 1, body_y, width, body_h}, first, true);
 }
 
+enum layout_mode layout_mode(int w, int h)
+{
+    return w < 20 || h < 5 ? LAYOUT_TEXT : w < 60 ? LAYOUT_LINE : w < 100 ? LAYOUT_TABS : w >= 180 && h >= 45 ? LAYOUT_TWO : LAYOUT_COLUMN;
+}
+
 void layout_make(struct layout *out, const struct layout_request *r)
 {
     int w = r->w < 1 ? 1 : r->w, h = r->h < 1 ? 1 : r->h, chat_w = w, body_y, input_rows, y;
     int alone = r->zoom >= 0 && r->zoom < r->n_panels ? r->zoom : -1;
 
     memset(out, 0, sizeof *out);
-    if (w < 20 || h < 5) {
-        out->mode = LAYOUT_TEXT;
+    out->mode = layout_mode(w, h);
+    if (out->mode == LAYOUT_TEXT) {
         out->chat = (struct rect){0, 0, w, h > 1 ? h - 1 : h};
         out->input = (struct rect){0, h - 1, w, h > 1 ? 1 : 0};
         return;
     }
-    out->mode = w < 60 ? LAYOUT_LINE : w < 100 ? LAYOUT_TABS : w >= 180 && h >= 45 ? LAYOUT_TWO : LAYOUT_COLUMN;
     out->title = (struct rect){0, 0, w, 1};
     body_y = h >= 10 && out->mode != LAYOUT_LINE ? 2 : 1;        /* a rule below the title where rows are plenty */
     input_rows = clamp(r->input_rows, 1, h >= 12 ? h / 3 : 1);

@@ -21,6 +21,7 @@ struct layout_panel {
     int min, want;               /* rows below the title row */
     int grow;                    /* share of the rows that are left; 0: none */
     int most;                    /* never more rows than this; 0: no limit */
+    int step;                    /* rows between this and most are of no use to it: it takes most or this; 0: all are */
     int priority;                /* smaller stays longer when rows are short */
     int column;                  /* 0 or 1 where there are two */
 };
@@ -45,6 +46,7 @@ struct layout {
     struct rect panels[LAYOUT_PANELS];   /* title row included; h 0: not shown */
 };
 
+enum layout_mode layout_mode(int w, int h);
 void layout_make(struct layout *out, const struct layout_request *r);
 
 #endif

@@ -171,6 +171,7 @@ static void token_note(struct ui_model *m, const struct token_event *t)
     k->id = t->id;
     k->probability = t->probability;
     k->us = (uint32_t)(t->compute_ns / 1000);
+    k->serial = t->serial;
     if (m->token_cursor > 0 && m->token_cursor < UI_TOKENS - 1)
         m->token_cursor++;       /* stays on the token it was on */
 }
@@ -213,6 +214,7 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
         break;
     case EVENT_TURN_DONE:
         m->running = m->prefilling = false;
+        m->last_stop = ev->done_turn.reason;
         b = ui_block_answer(m);
         if (b) {
             b->open = false;
@@ -245,7 +247,7 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
         if (b) {
             b->open = false;
             b->wrap.width = 0;
-            b->stop = STOP_ERROR;
+            b->stop = m->last_stop = STOP_ERROR;
         }
         ui_block_add(m, UI_TROUBLE, ev->text ? ev->text : "the engine failed");
         break;
@@ -277,22 +279,23 @@ static void light_up(struct ui_model *m, const struct telemetry *t, uint64_t now
     m->lit_tokens = t->recent_count;
 }
 
+/* The experts of every token that came since the last look, as far back as the telemetry keeps them. */
 static void token_experts_note(struct ui_model *m, const struct telemetry *t)
 {
-    uint16_t *row;
-    int layer, expert;
+    uint64_t kept = m->n_tokens < UI_TOKENS ? m->n_tokens : UI_TOKENS, made = t->session_generated_tokens, i;
 
-    if (!m->n_tokens || !t->generated_tokens || !m->running)
-        return;
-    row = m->token_experts + (size_t)((m->n_tokens - 1) % UI_TOKENS) * (size_t)m->token_width;
-    for (layer = 0; layer < t->n_layers; layer++)
-        for (expert = 0; expert < t->n_experts; expert++) {
-            int slot = t->newest[layer * t->n_experts + expert];
+    for (i = 0; i < kept; i++) {
+        uint64_t at = (m->n_tokens - 1 - i) % UI_TOKENS;
+        struct ui_token *k = &m->tokens[at];
 
-            if (slot > 0 && slot <= t->n_experts_used)
-                row[layer * t->n_experts_used + slot - 1] = (uint16_t)expert;
-        }
-    m->tokens[(m->n_tokens - 1) % UI_TOKENS].has_experts = true;
+        if (k->has_experts || !k->serial || k->serial + TELEMETRY_ROUTES <= made)
+            break;
+        if (k->serial > made)
+            continue;                                            /* its event was quicker than the telemetry */
+        memcpy(m->token_experts + at * (uint64_t)m->token_width, t->routes + (k->serial - 1) % TELEMETRY_ROUTES * (uint64_t)m->token_width,
+               (size_t)m->token_width * sizeof *m->token_experts);
+        k->has_experts = true;
+    }
 }
 
 void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t now)
@@ -316,6 +319,7 @@ void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t 
     m->live.ran_on = memcpy(mine.ran_on, t->ran_on, n);
     m->live.planned = memcpy(mine.planned, t->planned, n);
     m->live.newest = memcpy(mine.newest, t->newest, n);
+    m->live.routes = NULL;                                       /* the engine's; what is of use is taken over next */
     token_experts_note(m, t);
     m->dirty = true;
 }

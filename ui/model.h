@@ -67,6 +67,7 @@ struct ui_token {
     float probability;
     uint32_t us;                 /* computing time */
     bool has_experts;            /* its row in ui_model.token_experts is filled */
+    uint64_t serial;             /* see struct token_event */
 };
 
 /* One sample of the machine; floats are NAN and counts UINT64_MAX where nothing is known. */
@@ -118,6 +119,7 @@ struct ui_model {
     /* engine */
     char model_name[UI_NAME], model_type[24], kernels[24];
     bool ready, running, stopped;
+    enum stop_reason last_stop;  /* of the newest answer; STOP_NONE: none yet */
     bool loading;
     uint64_t progress_done, progress_total;     /* loading: bytes; prefill: tokens */
     bool prefilling;
@@ -148,6 +150,7 @@ struct ui_model {
     int cursor_layer, cursor_expert;
     bool cursor_moved;
     int heat_top;                /* first layer shown */
+    bool timeline_shown;         /* the last drawing showed the timeline of a token: the engine is asked to trace one now and then */
     int plan_cursor, token_cursor, help_top;
     const char *help_text;       /* lines of the help panel, owned by the caller */
     bool dirty;                  /* something changed since the last frame */

@@ -12,11 +12,14 @@ struct panel {
     bool open;                   /* at start */
     int column, priority;        /* see struct layout_panel */
     int min, grow;
+    int grow_wide;               /* grow where there are two columns; 0: as grow */
     int (*want)(const struct ui_model *m, int width);        /* rows it would like, at most `most` */
     int (*most)(const struct ui_model *m, int width);        /* NULL: no limit */
+    int (*step)(const struct ui_model *m, int width);        /* see struct layout_panel; NULL: 0 */
     void (*draw)(struct canvas *c, struct rect r, struct ui_model *m);
     void (*side)(const struct ui_model *m, char *out, size_t size);     /* right end of the title row; NULL: nothing */
     bool (*act)(struct ui_model *m, enum action a);          /* keys while focused; false: not its */
+    void (*focused)(struct ui_model *m);                     /* it was given the keys; NULL: nothing to do */
     const char *const *explain;  /* what the figures mean; NULL-terminated lines */
 };
 

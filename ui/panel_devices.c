@@ -7,13 +7,15 @@
 #include <string.h>
 
 static const char *const explain[] = {
-    "a bar for each core: this process, and all others on top of it (grey)",
+    "a bar for each core: this process, and all others beside it (grey)",
     "the percentage is of all cores together; cores: what top calls 100 %",
     "holds: weights, keys and values that live on the device",
     "GPU: busy share of the engine that computes; N/A says why it cannot be read",
     "wait, copy: time a token the host waited for the device and spent on copies",
     NULL,
 };
+
+#define LYING 9                  /* columns a core from which its bar lies */
 
 static int core_rows(const struct ui_model *m, int width)
 {
@@ -40,12 +42,46 @@ static void side(const struct ui_model *m, char *out, size_t size)
         snprintf(out, size, "%.2f of %d cores", m->system.process_cores, m->system.n_cores);
 }
 
+/* One core as a lying bar: this process, and behind it all others. */
+static void core_meter(struct canvas *c, int x, int y, int width, double own, double all, const struct theme *t)
+{
+    struct style mine = theme_style(t, ROLE_STYLE_CPU), others = theme_style(t, ROLE_STYLE_DIM), ground = theme_style(t, ROLE_STYLE_RULE);
+    int own8 = (int)(own * width * 8 + 0.5), all8 = (int)(all * width * 8 + 0.5), i;
+
+    for (i = 0; i < width; i++) {
+        int a = own8 - i * 8, b = all8 - i * 8;
+
+        if (a > 0 && a < 8) {
+            struct style s = mine;
+
+            s.bg = b >= 8 ? others.fg : -1;
+            canvas_put(c, x + i, y, s, 0x2590u - (uint32_t)a);
+        } else if (a >= 8) {
+            canvas_put(c, x + i, y, mine, 0x2588);
+        } else if (b >= 8) {
+            canvas_put(c, x + i, y, others, t->depth == THEME_MONO ? 0x2592 : 0x2588);
+        } else if (b > 0) {
+            canvas_put(c, x + i, y, others, 0x2590u - (uint32_t)b);
+        } else {
+            canvas_put(c, x + i, y, ground, 0xb7);
+        }
+    }
+}
+
 static void cores(struct canvas *c, struct rect r, const struct ui_model *m)
 {
     const struct ui_system *s = &m->system;
     int per_row = r.w, i;
-    int wide = s->n_cores * 2 <= per_row ? 2 : 1, widest = s->n_cores > 0 ? per_row / s->n_cores : 1;
+    int wide = s->n_cores * 2 <= per_row ? 2 : 1, widest = s->n_cores > 0 ? (per_row + 1) / s->n_cores : 1;
 
+    if (widest >= LYING) {                                       /* few cores: room for more than eight steps */
+        for (i = 0; i < s->n_cores; i++) {
+            double all = isnan(s->core_use[i]) ? 0 : s->core_use[i], own = isnan(s->core_process_use[i]) ? 0 : s->core_process_use[i];
+
+            core_meter(c, r.x + i * widest, r.y, widest - 1, own, own > all ? own : all, &m->theme);
+        }
+        return;
+    }
     if (widest > wide)
         wide = widest > 4 ? 4 : widest;
     if (per_row < wide)
@@ -90,7 +126,7 @@ static int cpu_draw(struct canvas *c, struct rect r, const struct ui_model *m)
         snprintf(text, sizeof text, "%3.0f %%", isnan(s->process_cores) || !s->n_cores ? 0 : s->process_cores / (float)s->n_cores * 100);
         x = canvas_text(c, r.x + 5, r.y + rows, theme_style(&m->theme, ROLE_STYLE_FIGURE), text);
         text[0] = 0;
-        if (r.w >= 32)
+        if (r.w >= 32 && !isnan(s->system_use))
             snprintf(text, sizeof text, " all %.0f %%", s->system_use * 100);
         if (!isnan(s->mhz)) {
             size_t n = strlen(text);

@@ -290,47 +290,78 @@ static void rank_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     canvas_clip_set(c, before);
 }
 
+/* Black or white, whichever can be read on a colour of the palette. */
+static int16_t ink_on(int16_t colour, enum theme_depth depth)
+{
+    static const uint8_t levels[6] = {0, 95, 135, 175, 215, 255};
+    int light;
+
+    if (colour < 16)
+        return colour < 0 ? -1 : colour == 0 || colour == 1 || colour == 4 || colour == 5 || colour == 8 ? 15 : 0;
+    if (colour >= 232)
+        light = 8 + (colour - 232) * 10;
+    else
+        light = (levels[(colour - 16) / 36] * 3 + levels[(colour - 16) / 6 % 6] * 6 + levels[(colour - 16) % 6]) / 10;
+    return depth == THEME_16 ? light > 110 ? 0 : 15 : light > 110 ? 16 : 231;
+}
+
+/* A cell of the zoomed map: its count on its heat, `tall` rows high. */
+static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m, int layer, int expert, double total)
+{
+    const struct theme *t = &m->theme;
+    int at = layer * m->live.n_experts + expert, step = level(value(m, at), total, m->live.n_experts), on = ui_cell_on_gpu(m, layer, expert);
+    bool cursor = layer == m->cursor_layer && expert == m->cursor_expert;
+    struct style s = STYLE_PLAIN;
+    char number[24];
+
+    if (t->depth != THEME_MONO) {
+        s.bg = heat_colour(t, (struct heat){step, m->light[at], on});
+        s.fg = step ? ink_on(s.bg, t->depth) : theme_style(t, ROLE_STYLE_RULE).fg;
+        canvas_fill(c, r, s, ' ');
+    } else if (on) {
+        s.attrs |= STYLE_UNDERLINE;
+    }
+    if (m->light[at] > 1)
+        s.attrs |= STYLE_BOLD;
+    if (m->heat == HEAT_NOW)
+        snprintf(number, sizeof number, "%*.1f", r.w - 1, value(m, at));
+    else
+        snprintf(number, sizeof number, value(m, at) >= pow(10, r.w - 1) ? "%*.0e" : "%*.0f", r.w - 1, value(m, at));
+    if (cursor)
+        s.attrs |= STYLE_REVERSE | STYLE_BOLD;
+    if (cursor)
+        canvas_fill(c, (struct rect){r.x, r.y + (r.h - 1) / 2, r.w, 1}, s, ' ');
+    canvas_text(c, r.x, r.y + (r.h - 1) / 2, s, number);
+}
+
 /* The whole screen: a number in each cell, entropy per layer, the extremes, and how the choices spread over the devices. */
 static void zoom_draw(struct canvas *c, struct rect r, struct ui_model *m)
 {
     const struct theme *t = &m->theme;
-    int n = m->live.n_experts, layers = m->live.n_layers, side_w = r.w >= n * 5 + 38 ? 30 : 0, cell = (r.w - side_w - 10) / (n ? n : 1);
-    int rows = r.h - 3, top, l, e, gpu_cells = 0;
+    int n = m->live.n_experts, layers = m->live.n_layers, side_w = r.w >= n * 5 + 38 ? 30 : 0, cell = (r.w - side_w - 14) / (n ? n : 1);
+    int rows = r.h - 3, ranks = side_w ? 0 : 8, tall, shown, top, l, e, gpu_cells = 0;
     double gpu = 0, all = 0;
     char line[128], a[24];
 
     cell = cell > 7 ? 7 : cell;
-    top = m->cursor_layer >= rows ? m->cursor_layer - rows + 1 : 0;
+    tall = rows - ranks >= layers * 3 ? 3 : rows - ranks >= layers * 2 ? 2 : 1;
+    if (t->depth == THEME_MONO)
+        tall = 1;
+    shown = rows / tall;
+    top = m->cursor_layer >= shown ? m->cursor_layer - shown + 1 : 0;
     canvas_text(c, r.x, r.y, theme_style(t, ROLE_STYLE_DIM), "layer");
     for (e = 0; e < n; e++)
-        canvas_printf(c, r.x + 5 + e * cell, r.y, theme_style(t, ROLE_STYLE_DIM), "%*d", cell - 1, e);
-    canvas_text(c, r.x + 6 + n * cell, r.y, theme_style(t, ROLE_STYLE_DIM), "entropy");
-    for (l = top; l < layers && l - top < rows; l++) {
+        canvas_printf(c, r.x + 6 + e * cell, r.y, theme_style(t, ROLE_STYLE_DIM), "%*d", cell - 1, e);
+    canvas_text(c, r.x + 7 + n * cell, r.y, theme_style(t, ROLE_STYLE_DIM), "entropy");
+    for (l = top; l < layers && l - top < shown; l++) {
         double total = layer_total(m, l);
-        int y = r.y + 1 + l - top;
+        int y = r.y + 1 + (l - top) * tall;
 
-        canvas_printf(c, r.x, y, theme_style(t, ROLE_STYLE_DIM), "%3d", l);
-        for (e = 0; e < n; e++) {
-            int at = l * n + e, step = level(value(m, at), total, n), on = ui_cell_on_gpu(m, l, e);
-            struct heat h = {step, m->light[at], on};
-            struct style s = {t->depth == THEME_MONO ? -1 : heat_colour(t, h), -1, 0};
-            char number[24];
-
-            if (t->depth != THEME_MONO && step == 0)
-                s = theme_style(t, ROLE_STYLE_RULE);
-            if (m->heat == HEAT_NOW)
-                snprintf(number, sizeof number, "%*.1f", cell - 1, value(m, at));
-            else
-                snprintf(number, sizeof number, value(m, at) >= pow(10, cell - 1) ? "%*.0e" : "%*.0f", cell - 1, value(m, at));
-            if (t->depth == THEME_MONO && on)
-                s.attrs |= STYLE_UNDERLINE;
-            if (m->light[at] > 1)
-                s.attrs |= STYLE_BOLD;
-            if (l == m->cursor_layer && e == m->cursor_expert)
-                s.attrs |= STYLE_REVERSE;
-            canvas_text(c, r.x + 5 + e * cell, y, s, number);
-        }
-        canvas_printf(c, r.x + 6 + n * cell, y, theme_style(t, ROLE_STYLE_TEXT), "%.2f", entropy(m, l));
+        canvas_printf(c, r.x, y + (tall - 1) / 2, theme_style(t, ROLE_STYLE_DIM), "%4d", l);
+        for (e = 0; e < n; e++)
+            zoom_cell(c, (struct rect){r.x + 6 + e * cell, y, cell, tall}, m, l, e, total);
+        if (total > 0)
+            canvas_printf(c, r.x + 7 + n * cell, y + (tall - 1) / 2, theme_style(t, ROLE_STYLE_TEXT), "%.2f", entropy(m, l));
     }
     for (l = 0; l < layers; l++)
         for (e = 0; e < n; e++) {
@@ -344,11 +375,11 @@ static void zoom_draw(struct canvas *c, struct rect r, struct ui_model *m)
         rank_draw(c, s, m, "most chosen", false);
         rank_draw(c, (struct rect){s.x, s.y + 10, s.w, s.h - 10}, m, "least chosen", true);
     }
-    if (!side_w && rows - layers >= 6 && r.w >= 62) {           /* no room beside the table, but below it */
-        struct rect s = {r.x, r.y + layers + 2, 30, rows - layers - 1};
+    if (!side_w && rows - layers * tall >= 6 && r.w >= 62) {     /* no room beside the table, but below it */
+        struct rect s = {r.x + 2, r.y + layers * tall + 2, 30, rows - layers * tall - 1};
 
         rank_draw(c, s, m, "most chosen", false);
-        s.x += 32;
+        s.x += 34;
         rank_draw(c, s, m, "least chosen", true);
     }
     snprintf(line, sizeof line, "gpu holds %d of %d experts and ran %.1f %% of %s choices", gpu_cells, n * layers, all > 0 ? gpu / all * 100 : 0,
@@ -369,6 +400,19 @@ static int most(const struct ui_model *m, int width)
     return (m->live.n_layers ? m->live.n_layers : 8) + 2;
 }
 
+/* With fewer rows than layers a line carries two of them, so a deep map needs half as many rows or all. */
+static int step(const struct ui_model *m, int width)
+{
+    return m->live.n_layers && m->theme.depth != THEME_MONO ? (m->live.n_layers + 1) / 2 + 2 : 0;
+}
+
+/* The cursor begins where the foot line already points. */
+static void focused(struct ui_model *m)
+{
+    if (!m->cursor_moved && m->n_cells)
+        hottest(m, &m->cursor_layer, &m->cursor_expert);
+}
+
 static void side(const struct ui_model *m, char *out, size_t size)
 {
     snprintf(out, size, "%s", ui_heat_word(m->heat));
@@ -383,7 +427,7 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
         canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), m->loading ? "when the model is loaded" : "no experts");
         return;
     }
-    if (m->zoom == PANEL_EXPERTS && (r.w - 10) / m->live.n_experts >= 4 && r.h >= 8) {
+    if (m->zoom == PANEL_EXPERTS && (r.w - 14) / m->live.n_experts >= 4 && r.h >= 8) {
         zoom_draw(c, r, m);
         return;
     }
@@ -443,5 +487,6 @@ static bool act(struct ui_model *m, enum action a)
 
 const struct panel panel_experts = {
     .name = "experts", .help = "the map of layers and experts: how often each is chosen, on which device it runs", .open = true,
-    .column = 1, .priority = 2, .min = 4, .grow = 6, .want = want, .most = most, .draw = draw, .side = side, .act = act, .explain = explain,
+    .column = 1, .priority = 2, .min = 4, .grow = 6, .want = want, .most = most, .step = step, .draw = draw, .side = side,
+    .act = act, .focused = focused, .explain = explain,
 };

@@ -62,9 +62,9 @@ static void row(struct canvas *c, struct rect r, int y, const struct ui_model *m
     (void)x;
     x = r.x + (r.w < 30 ? 15 : 18);
     width = r.x + r.w - x;
-    if (more[0] && width > 24) {
+    if (width > 24) {                                            /* bars of one scale end at one place */
         canvas_text_right(c, r.x + r.w, r.y + y, theme_style(&m->theme, ROLE_STYLE_DIM), more);
-        width -= 16;
+        width -= 15;
     }
     draw_bar(c, x, r.y + y, width, of > 0 ? bytes / of : 0, theme_style(&m->theme, role), theme_style(&m->theme, ROLE_STYLE_RULE));
 }

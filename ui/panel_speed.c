@@ -15,7 +15,7 @@ static const char *const explain[] = {
     "token: computing time of the newest 128 tokens; half took less than p50, 95 % less than p95",
     "the graph: four bars a second, newest at the right",
     "paced: at most so many tokens a second are shown; F2 runs free",
-    "zoomed (z): where the time of one token goes, by device and layer, and how the times spread",
+    "with more room, or zoomed (z): where the time of one token goes, by device and layer, and how the times spread",
     NULL,
 };
 
@@ -26,7 +26,7 @@ static int want(const struct ui_model *m, int width)
 
 static int most(const struct ui_model *m, int width)
 {
-    return 9;
+    return 29 + (m->live.n_layers < 40 ? m->live.n_layers : 40) + m->live.n_devices;
 }
 
 static void side(const struct ui_model *m, char *out, size_t size)
@@ -73,11 +73,11 @@ static void spread(struct canvas *c, struct rect r, const struct ui_model *m)
         }
     }
     canvas_printf(c, r.x, r.y + r.h - 1, dim, "%.2f ms", low * 1e-3);
-    if (r.w > 24) {
+    if (bins > 24) {
         char text[32];
 
         snprintf(text, sizeof text, "%.2f ms", high * 1e-3);
-        canvas_text_right(c, r.x + r.w, r.y + r.h - 1, dim, text);
+        canvas_text_right(c, r.x + bins, r.y + r.h - 1, dim, text);
     }
 }
 
@@ -88,15 +88,16 @@ static uint32_t span_glyph(int kind)
 }
 
 /* One token, traced about once a second while this is looked at: a lane for each device, then the time of each layer. Returns rows used. */
-static int timeline(struct canvas *c, struct rect r, const struct ui_model *m)
+static int timeline(struct canvas *c, struct rect r, struct ui_model *m)
 {
     const struct telemetry *t = &m->live;
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
     uint32_t total = 1, most = 1, layer_us[256] = {0}, experts_us[256] = {0};
-    int lanes = t->n_devices > 0 ? t->n_devices : 1, lane_w = r.w - 5, i, y, layers = t->n_layers < 256 ? t->n_layers : 256, rows;
+    int lanes = t->n_devices > 0 ? t->n_devices : 1, lane_w = r.w - 5, begin = r.y, i, x, y, layers = t->n_layers < 256 ? t->n_layers : 256, rows;
 
     if (r.h < 3 || lane_w < 8)
         return 0;
+    m->timeline_shown = true;
     if (!t->n_spans) {
         canvas_text_fit(c, r.x, r.y, r.w, dim, "where the time of a token goes: shown with the next answer");
         return 1;
@@ -111,12 +112,18 @@ static int timeline(struct canvas *c, struct rect r, const struct ui_model *m)
             most = layer_us[s->layer] > most ? layer_us[s->layer] : most;
         }
     }
-    canvas_printf(c, r.x, r.y, dim, "one token, %.2f ms: ▓ attention █ experts ░ routing ▚ head", total * 1e-3);
+    x = canvas_printf(c, r.x, r.y, dim, "one token, %.2f ms", total * 1e-3);
+    if (r.x + r.w - x < 42) {                                    /* the key to the textures takes a row of its own */
+        r.y++;
+        r.h--;
+        x = r.x - 2;
+    }
+    canvas_text_fit(c, x + 2, r.y, r.x + r.w - x - 2, dim, r.w < 40 ? "▓ attention █ experts ░ route ▚ head" : "▓ attention █ experts ░ routing ▚ head");
     for (i = 0; i < lanes && i + 1 < r.h; i++)
         canvas_text(c, r.x, r.y + 1 + i, theme_style(&m->theme, i ? ROLE_STYLE_GPU : ROLE_STYLE_CPU), i ? "gpu" : "cpu");
     for (i = 0; i < t->n_spans; i++) {
         const struct telemetry_span *s = &t->spans[i];
-        int from = (int)((uint64_t)s->start_us * (uint64_t)lane_w / total), to = (int)((uint64_t)(s->start_us + s->duration_us) * (uint64_t)lane_w / total), x;
+        int from = (int)((uint64_t)s->start_us * (uint64_t)lane_w / total), to = (int)((uint64_t)(s->start_us + s->duration_us) * (uint64_t)lane_w / total);
 
         if (s->device >= lanes || 1 + s->device >= r.h)
             continue;
@@ -127,14 +134,14 @@ static int timeline(struct canvas *c, struct rect r, const struct ui_model *m)
     rows = r.h - y;
     for (i = 0; i < layers && i < rows; i++) {
         int bar_w = r.w - 16, width = bar_w > 0 ? (int)((uint64_t)layer_us[i] * (uint64_t)bar_w / most) : 0;
-        int experts_w = layer_us[i] ? (int)((uint64_t)experts_us[i] * (uint64_t)width / layer_us[i]) : 0, x;
+        int experts_w = layer_us[i] ? (int)((uint64_t)experts_us[i] * (uint64_t)width / layer_us[i]) : 0;
 
         canvas_printf(c, r.x, r.y + y + i, dim, "L%d", i);
         for (x = 0; x < width; x++)
             canvas_put(c, r.x + 5 + x, r.y + y + i, theme_style(&m->theme, ROLE_STYLE_GRAPH), x < width - experts_w ? 0x2593 : 0x2588);
         canvas_printf(c, r.x + r.w - 10, r.y + y + i, dim, "%7u µs", layer_us[i]);
     }
-    return y + (layers < rows ? layers : rows);
+    return r.y - begin + y + (layers < rows ? layers : rows);
 }
 
 static void draw(struct canvas *c, struct rect r, struct ui_model *m)
@@ -154,7 +161,7 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
     }
     y++;
     if (zoomed)
-        graph_rows = r.h / 5;
+        graph_rows = r.h / 5 < 4 ? 4 : r.h / 5;
     if (r.h < (wide ? 3 : 4))
         graph_rows = 0;
     if (graph_rows > 0) {
@@ -180,7 +187,8 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
         panel_figure(c, r.x, ++y, m, "first", 8, b, "");
     y++;
     if (f->max_ms > 0)
-        snprintf(line, sizeof line, wide ? "p50 %.2f  p95 %.2f  max %.1f ms" : "%.2f p95 %.2f ms", f->p50_ms, f->p95_ms, f->max_ms);
+        snprintf(line, sizeof line, r.w >= 42 ? "p50 %.2f  p95 %.2f  max %.1f ms" : wide ? "p50 %.2f  p95 %.2f ms" : "%.2f p95 %.2f ms", f->p50_ms,
+                 f->p95_ms, f->max_ms);
     else
         snprintf(line, sizeof line, "–");
     canvas_text(c, r.x, y, dim, "token");
@@ -196,5 +204,5 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
 
 const struct panel panel_speed = {
     .name = "speed", .help = "tokens a second now and as a history, time to the first token, how even the tokens are", .open = true,
-    .column = 0, .priority = 1, .min = 2, .grow = 0, .want = want, .most = most, .draw = draw, .side = side, .explain = explain,
+    .column = 0, .priority = 1, .min = 2, .grow = 0, .grow_wide = 4, .want = want, .most = most, .draw = draw, .side = side, .explain = explain,
 };

@@ -9,7 +9,7 @@
 static const char *const explain[] = {
     "p: how probable the token was after temperature and cuts (greedy: at temperature 1)",
     "ms: computing time; experts: those of the layer under the map's cursor, the first one first",
-    "a dot: several tokens came between two pictures, so their experts were not seen",
+    "a dot: more than 256 tokens came between two pictures, so its experts were not seen",
     NULL,
 };
 
@@ -70,9 +70,9 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
         canvas_text(c, x, r.y + y, theme_style(t, ROLE_STYLE_FIGURE), line);
         canvas_text(c, x + 6, r.y + y, theme_style(t, ROLE_STYLE_DIM), "%");
         x += 8;
-        if (r.w >= 44) {
-            draw_bar(c, x, r.y + y, 8, k->probability, theme_style(t, ROLE_STYLE_GRAPH), theme_style(t, ROLE_STYLE_RULE));
-            x += 9;
+        if (r.w >= 46) {
+            draw_line(c, x, r.y + y, 8, k->probability, theme_style(t, ROLE_STYLE_GRAPH), theme_style(t, ROLE_STYLE_RULE));
+            x += 8;
             snprintf(line, sizeof line, "%6.2f ms", k->us * 1e-3);
             canvas_text(c, x, r.y + y, theme_style(t, ROLE_STYLE_DIM), line);
             x += 10;
@@ -81,8 +81,12 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
             const uint16_t *row = m->token_experts + at * (uint64_t)m->token_width + (uint64_t)(m->cursor_layer * m->live.n_experts_used);
             int i;
 
-            for (i = 0; i < m->live.n_experts_used && x + 4 <= r.x + r.w; i++) {
+            for (i = 0; i < m->live.n_experts_used; i++) {
                 snprintf(line, sizeof line, "E%d", row[i]);
+                if (x + (int)strlen(line) > r.x + r.w) {
+                    canvas_put(c, x - 1, r.y + y, theme_style(t, ROLE_STYLE_DIM), 0x2026);
+                    break;
+                }
                 x = canvas_text(c, x, r.y + y, theme_style(t, ui_cell_on_gpu(m, m->cursor_layer, row[i]) ? ROLE_STYLE_GPU : ROLE_STYLE_CPU), line) + 1;
             }
         } else {

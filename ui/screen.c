@@ -64,6 +64,16 @@ static int input_flow(struct canvas *c, struct rect r, const struct ui_model *m,
     return (*cursor_y > y ? *cursor_y : y) + 1;
 }
 
+static bool said_anything(const struct ui_model *m)
+{
+    size_t i;
+
+    for (i = 0; i < m->n_blocks; i++)
+        if (m->blocks[i].kind == UI_USER)
+            return true;
+    return false;
+}
+
 static void input_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct screen_input *in)
 {
     int cx, cy, rows, top;
@@ -77,7 +87,7 @@ static void input_draw(struct canvas *c, struct rect r, struct ui_model *m, cons
     input_flow(c, r, m, in, top, &cx, &cy);
     if (!in->len && r.w >= 34 && in->prompt[0] && strlen(in->prompt) <= 3) {
         const char *hint = m->stopped ? "the engine has stopped" : m->loading ? "you may type while the model is loading" : m->running ? "Esc stops the answer" :
-                           m->n_blocks ? "" : "say something, or /help";
+                           said_anything(m) ? "" : "say something, or /help";
 
         canvas_text_fit(c, r.x + 2, r.y, r.w - 3, theme_style(&m->theme, ROLE_STYLE_DIM), m->note[0] ? m->note : m->waiting[0] ? "" : hint);
     }
@@ -127,13 +137,31 @@ static void panel_draw(struct canvas *c, struct rect r, struct ui_model *m, int 
     canvas_clip_set(c, before);
 }
 
+/* What the engine is doing, or how the newest answer ended. */
+static void state_text(const struct ui_model *m, char *out, size_t size)
+{
+    const char *stop = draw_stop_word(m->last_stop);
+
+    out[0] = 0;
+    if (m->loading)
+        return;
+    if (m->stopped)
+        snprintf(out, size, "engine stopped");
+    else if (m->running && m->prefilling)
+        snprintf(out, size, "reading %.0f %%", m->progress_total ? 100.0 * (double)m->progress_done / (double)m->progress_total : 0);
+    else if (m->running)
+        snprintf(out, size, "answering");
+    else if (m->last_stop != STOP_NONE)
+        snprintf(out, size, "%s", stop[0] ? stop : "complete");
+}
+
 static void title_draw(struct canvas *c, const struct layout *l, const struct ui_model *m)
 {
     const struct theme *t = &m->theme;
     struct rect r = l->title;
     struct style bar = theme_style(t, ROLE_STYLE_BAR), dim = theme_style(t, ROLE_STYLE_DIM);
     char text[200], rate[16], a[16];
-    int x, end = r.x + r.w;
+    int x, end = r.x + r.w, width;
     double share = m->live.context_size ? (double)m->live.context_used / m->live.context_size : 0;
 
     if (r.h < 1)
@@ -162,14 +190,20 @@ static void title_draw(struct canvas *c, const struct layout *l, const struct ui
         if (x + 7 + (int)strlen(text) + 10 < end) {
             x = canvas_text(c, x, 0, dim, " · ctx ");
             x = canvas_text(c, x, 0, bar, text);
-            if (x + 10 + 9 < end) {
+            width = r.w >= 100 ? 10 : 5;
+            if (x + width + 9 < end) {
                 struct style fill = theme_style(t, share > 0.9 ? ROLE_STYLE_TROUBLE : ROLE_STYLE_GRAPH);
 
                 fill.bg = bar.bg;
-                draw_bar(c, x, 0, 10, share, fill, dim);
-                x += 11;
+                draw_bar(c, x, 0, width, share, fill, dim);
+                x += width;
             }
         }
+    }
+    state_text(m, text, sizeof text);
+    if (text[0] && x + 3 + (int)strlen(text) + 10 < end) {
+        x = canvas_text(c, x, 0, dim, "  ");
+        x = canvas_text(c, x, 0, m->last_stop == STOP_ERROR && !m->running ? theme_style(t, ROLE_STYLE_TROUBLE) : dim, text);
     }
     if (x + 9 < end)
         canvas_text_right(c, end - 1, 0, dim, "F1 help");
@@ -263,6 +297,7 @@ static void above_draw(struct canvas *c, const struct layout *l, const struct ui
 static void request_make(struct layout_request *q, const struct ui_model *m, int w, int h, int input_rows)
 {
     int i, column = w >= 180 ? w / 5 : w < 100 ? w * 34 / 100 : w * 38 / 100;
+    bool two = layout_mode(w, h) == LAYOUT_TWO;
 
     memset(q, 0, sizeof *q);
     q->w = w;
@@ -275,8 +310,9 @@ static void request_make(struct layout_request *q, const struct ui_model *m, int
         const struct panel *p = panels[i];
 
         q->panels[i] = (struct layout_panel){
-            .open = m->open_panels >> i & 1, .min = p->min, .want = p->want(m, column - 2), .grow = p->grow,
-            .most = p->most ? p->most(m, column - 2) : 0, .priority = p->priority, .column = p->column,
+            .open = m->open_panels >> i & 1, .min = p->min, .want = p->want(m, column - 2),
+            .grow = two && p->grow_wide ? p->grow_wide : p->grow, .most = p->most ? p->most(m, column - 2) : 0,
+            .step = p->step ? p->step(m, column - 2) : 0, .priority = p->priority, .column = p->column,
         };
         if (m->explain && m->focus == i)
             q->panels[i].want = q->panels[i].most = 16;
@@ -290,6 +326,7 @@ void screen_draw(struct canvas *c, struct ui_model *m, const struct screen_input
     int i, cx, cy, rows;
 
     canvas_clear(c);
+    m->timeline_shown = false;
     request_make(&q, m, c->w, c->h, 1);
     layout_make(&l, &q);
     rows = input_flow(NULL, l.input, m, in, 0, &cx, &cy);
@@ -315,6 +352,13 @@ void screen_draw(struct canvas *c, struct ui_model *m, const struct screen_input
     m->dirty = false;
 }
 
+static void focus_give(struct ui_model *m, int index)
+{
+    m->focus = index;
+    if (index >= 0 && panels[index]->focused)
+        panels[index]->focused(m);
+}
+
 static void focus_move(struct ui_model *m, int step)
 {
     int i, at = m->focus;
@@ -327,7 +371,7 @@ static void focus_move(struct ui_model *m, int step)
         if (at == -1 || (m->open_panels >> at & 1))
             break;
     }
-    m->focus = at;
+    focus_give(m, at);
     if (m->zoom >= 0)
         m->zoom = at;
 }
@@ -372,7 +416,7 @@ enum action screen_act(struct ui_model *m, enum action a)
     case ACTION_ZOOM: m->zoom = m->zoom >= 0 ? -1 : m->focus; return ACTION_NONE;
     case ACTION_ZOOM_EXPERTS:
         m->zoom = m->zoom == PANEL_EXPERTS ? -1 : PANEL_EXPERTS;
-        m->focus = m->zoom;
+        focus_give(m, m->zoom);
         m->open_panels |= 1u << PANEL_EXPERTS;
         return ACTION_NONE;
     case ACTION_HIDE:
@@ -411,7 +455,7 @@ void screen_click(struct ui_model *m, int w, int h, int x, int y)
         struct rect r = l.panels[i];
 
         if (x >= r.x && x < r.x + r.w && y >= r.y && y < r.y + r.h)
-            m->focus = i;
+            focus_give(m, i);
     }
     m->explain = false;
     m->dirty = true;

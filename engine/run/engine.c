@@ -130,7 +130,7 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     g->tokens = mem_alloc((size_t)g->info.context, sizeof *g->tokens);
     g->logits = mem_alloc((size_t)g->model->hp.n_vocab, sizeof *g->logits);
     g->plans = mem_alloc(TELEMETRY_PLANS, sizeof *g->plans);
-    if (!g->tokens || !g->logits || !g->plans || telemetry_init(&g->t, g->model->hp.n_layers, g->model->hp.n_experts) < 0 || history_init(g) < 0 ||
+    if (!g->tokens || !g->logits || !g->plans || telemetry_init(&g->t, g->model->hp.n_layers, g->model->hp.n_experts, g->model->hp.n_experts_used) < 0 || history_init(g) < 0 ||
         trace_init(&g->timeline, TELEMETRY_SPANS) < 0) {
         rc = error_set(e, ERR_MEMORY, "no memory for a session of %d tokens", g->info.context);
         goto out;

@@ -134,7 +134,7 @@ void engine_uncancel(struct engine *g);          /* a cancel meant for work that
 int engine_verdict_set(struct engine *g, const char *spec, double loss, struct error *e);
 
 /* Fills t (arrays allocated by telemetry_init) with the present state. */
-int telemetry_init(struct telemetry *t, int n_layers, int n_experts);
+int telemetry_init(struct telemetry *t, int n_layers, int n_experts, int n_used);
 void telemetry_release(struct telemetry *t);
 void telemetry_copy(struct telemetry *to, const struct telemetry *from);
 const struct telemetry *engine_telemetry(const struct engine *g);        /* engine thread only */

@@ -65,6 +65,7 @@ void figures_routed(struct engine *g, int first_row, bool decode)
     struct telemetry *t = &g->t;
     int used = t->n_experts_used, cells = t->n_layers * t->n_experts;
     float fade = (float)pow(0.5, 1.0 / HALF_LIFE);
+    uint16_t *route = t->routes + t->session_generated_tokens % TELEMETRY_ROUTES * (uint64_t)(t->n_layers * used);
 
     for (int row = first_row; row < f->rows; row++) {
         bool newest = row == f->rows - 1;
@@ -80,8 +81,10 @@ void figures_routed(struct engine *g, int first_row, bool decode)
                 t->session[cell]++;
                 t->answer[cell] += decode;
                 t->now[cell] += 1.0f;
-                if (newest)
+                if (newest) {
                     t->newest[cell] = (uint8_t)(1 + s);
+                    route[l * used + s] = (uint16_t)(cell - l * t->n_experts);
+                }
             }
     }
 }

@@ -90,6 +90,7 @@ struct token_event {
     char text[64];               /* NUL-terminated */
     bool first;
     uint64_t compute_ns;
+    uint64_t serial;             /* 1, 2, 3 … in this session, as telemetry.session_generated_tokens counts; 0: no token */
 };
 
 struct turn_done_event {

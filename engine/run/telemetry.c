@@ -6,20 +6,22 @@
 
 #include <string.h>
 
-int telemetry_init(struct telemetry *t, int n_layers, int n_experts)
+int telemetry_init(struct telemetry *t, int n_layers, int n_experts, int n_used)
 {
-    size_t cells = (size_t)n_layers * (size_t)n_experts;
+    size_t cells = (size_t)n_layers * (size_t)n_experts, route = (size_t)n_layers * (size_t)n_used;
 
     memset(t, 0, sizeof *t);
     t->n_layers = n_layers;
     t->n_experts = n_experts;
+    t->n_experts_used = n_used;
     t->answer = mem_alloc(cells, sizeof *t->answer);
     t->session = mem_alloc(cells, sizeof *t->session);
     t->now = mem_alloc(cells, sizeof *t->now);
     t->ran_on = mem_alloc(cells, 1);
     t->planned = mem_alloc(cells, 1);
     t->newest = mem_alloc(cells, 1);
-    if (!t->answer || !t->session || !t->now || !t->ran_on || !t->planned || !t->newest) {
+    t->routes = mem_alloc(TELEMETRY_ROUTES * (route ? route : 1), sizeof *t->routes);
+    if (!t->answer || !t->session || !t->now || !t->ran_on || !t->planned || !t->newest || !t->routes) {
         telemetry_release(t);
         return ERR_MEMORY;
     }
@@ -35,6 +37,7 @@ void telemetry_release(struct telemetry *t)
     mem_free(t->ran_on);
     mem_free(t->planned);
     mem_free(t->newest);
+    mem_free(t->routes);
     memset(t, 0, sizeof *t);
 }
 
@@ -50,10 +53,12 @@ void telemetry_copy(struct telemetry *to, const struct telemetry *from)
     to->ran_on = keep.ran_on;
     to->planned = keep.planned;
     to->newest = keep.newest;
+    to->routes = keep.routes;
     memcpy(to->answer, from->answer, cells * sizeof *to->answer);
     memcpy(to->session, from->session, cells * sizeof *to->session);
     memcpy(to->now, from->now, cells * sizeof *to->now);
     memcpy(to->ran_on, from->ran_on, cells);
     memcpy(to->planned, from->planned, cells);
     memcpy(to->newest, from->newest, cells);
+    memcpy(to->routes, from->routes, TELEMETRY_ROUTES * (size_t)from->n_layers * (size_t)from->n_experts_used * sizeof *to->routes);
 }

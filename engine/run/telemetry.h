@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #define TELEMETRY_RECENT 128     /* newest token times kept */
+#define TELEMETRY_ROUTES 256     /* newest tokens whose experts are kept */
 #define TELEMETRY_PLANS 16
 #define TELEMETRY_SPANS 320      /* blocks of one token's timeline; deeper models are cut */
 
@@ -70,6 +71,8 @@ struct telemetry {
     uint8_t *ran_on;             /* device that ran the expert last; 255: never */
     uint8_t *planned;            /* device the current plan gives it */
     uint8_t *newest;             /* 1 + routing slot when the newest token chose it, else 0 */
+    uint16_t *routes;            /* (TELEMETRY_ROUTES, n_layers, n_experts_used): experts of the pass that made a token, in slot order; the token
+                                    with serial s (struct token_event) lies at (s - 1) % TELEMETRY_ROUTES; s up to session_generated_tokens */
 };
 
 #endif

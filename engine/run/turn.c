@@ -222,6 +222,7 @@ static int decode(struct engine *g, const struct turn *t, struct outlet *o, uint
         g->turn_tokens = ++done->completion_tokens;
         done->decode_ns = g->t.decode_ns = last - first - (g->t.paused_ns - paused_before);
         figures_token(g, token.first ? 0 : token.compute_ns);
+        token.serial = g->t.session_generated_tokens;
         stopped = outlet_push(o, piece, detokenizer_push(&d, token.id, piece, sizeof piece), &ready);
         outlet_send(g, o, ready, &token);
         begin = clock_now();

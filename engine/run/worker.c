@@ -223,7 +223,7 @@ static int open_engine(struct worker *w, struct error *e)
         return rc;
     info = engine_info(w->engine);
     for (int i = 0; i < 3; i++)
-        if (telemetry_init(&w->slots[i], info->model->hp.n_layers, info->model->hp.n_experts) < 0)
+        if (telemetry_init(&w->slots[i], info->model->hp.n_layers, info->model->hp.n_experts, info->model->hp.n_experts_used) < 0)
             return error_set(e, ERR_MEMORY, "no memory for telemetry");
     w->telemetry_ready = true;
     engine_tick_set(w->engine, on_tick, w);
