@@ -4,6 +4,7 @@
 #include "app/fit.h"
 
 #include "app/app.h"
+#include "app/plan_file.h"
 #include "app/system.h"
 #include "engine/base/mem.h"
 #include "engine/model/model.h"
@@ -62,67 +63,107 @@ out:
     return rc;
 }
 
-/* The first usable device that the selector allows; a CPU-type one only when it is named. False: none. */
-static bool find_device(const struct engine_config *c, struct device_info *out)
+/* The first usable device that the selector allows; a CPU-type one only when a placement asks, as when it is opened. NULL: none. */
+static const struct device_ops *find_device(const struct engine_config *c, struct device_info *out)
 {
     struct device_info found[DEVICE_MAX];
-    char why[256];
+    char why[512];
 
     for (const struct device_ops *const *b = c->backends; b && *b && b[1]; b++) {
         int n = (*b)->probe(found, DEVICE_MAX, why, sizeof why);
 
-        for (int i = 0; i < n; i++) {
-            bool named = c->device_selector && !strcmp(c->device_selector, found[i].selector);
-
-            if (found[i].why_not[0] || (c->device_selector && !named))
+        for (int i = 0; i < n && i < DEVICE_MAX; i++) {
+            if (found[i].why_not[0] || (c->device_selector && strcmp(c->device_selector, found[i].selector)))
                 continue;
             *out = found[i];
-            return true;
+            return *b;
         }
     }
-    return false;
+    return NULL;
 }
 
-static uint64_t bytes_on_device(const struct planner_input *in, const struct plan *p)
+/* The blocks that a plan gives to the device, but for experts that only pass through it. */
+static int count_blocks(const struct plan *p, struct block_id *out, bool *streams)
 {
-    uint64_t bytes = p->head ? in->head_bytes : 0;
+    int n = 0;
 
+    if (p->head)
+        out[n++] = (struct block_id){BLOCK_HEAD, 0, 0};
     for (int l = 0; l < p->n_layers; l++) {
         if (p->attention[l])
-            bytes += in->attention_bytes[l];
-        for (int x = 0; x < p->n_experts; x++)
-            if (plan_expert(p, l, x))
-                bytes += in->expert_bytes[l * p->n_experts + x];
+            out[n++] = (struct block_id){BLOCK_ATTENTION, l, 0};
+        for (int x = 0; x < p->n_experts; x++) {
+            if (!plan_expert(p, l, x))
+                continue;
+            if (p->streamed[l * p->n_experts + x])
+                *streams = true;
+            else
+                out[n++] = (struct block_id){BLOCK_EXPERT, l, x};
+        }
     }
-    return bytes;
+    return n;
+}
+
+static int make_plan(const struct engine_config *c, const char *place, const struct model *m, const struct device_info *info, int context, struct plan **plan,
+                     char note[PLANNER_NOTE], struct error *e)
+{
+    const char *names[] = {"cpu", info->selector};
+    const struct plan_shape shape = {.n_layers = m->hp.n_layers, .n_experts = m->hp.n_experts, .gpu = 1, .devices = names, .n_devices = 2};
+    struct planner_spec spec;
+    struct survey *survey = NULL;
+    char path[4096];
+    int rc;
+
+    if (plan_file_find(place, path, sizeof path))
+        return plan_file_read(plan, path, &shape, e);
+    if ((rc = planner_parse(&spec, place, e)) < 0 || (rc = survey_new(&survey, m, context, c->kv_k, c->kv_v, e)) < 0)
+        return rc;
+    survey_found(survey, 1, info);
+    rc = planner_run(&spec, survey_input(survey), plan, note, e);
+    survey_free(survey);
+    return rc;
 }
 
 int fit_measure_device(const struct engine_config *c, const char *place, struct fit *out, struct error *e)
 {
     struct model_options mo = {.convert = c->convert, .width = cpu_pack_width(), .n_threads = 1};
-    struct planner_spec spec;
     struct device_info info;
-    struct survey *survey = NULL;
+    const struct device_ops *ops = find_device(c, &info);
+    struct device_config dc = {.index = 1, .n_threads = 1, .max_rows = out->ubatch, .context = out->context, .kv_k = c->kv_k, .kv_v = c->kv_v,
+                               .exact = c->exact, .selector = info.selector, .cache_dir = c->cache_dir};
+    struct planner_spec spec;
     struct model_needs ignored;
+    struct block_id *blocks = NULL;
     struct model *m = NULL;
     struct plan *plan = NULL;
+    char path[4096];
+    bool streams = false;
     int rc;
 
-    if ((rc = planner_parse(&spec, place, e)) < 0 || !find_device(c, &info))
-        return rc;
-    if ((rc = model_inspect(&m, c->model_path, &mo, &ignored, e)) < 0 ||
-        (rc = survey_new(&survey, m, out->context, c->kv_k, c->kv_v, e)) < 0)
+    if (!ops || !ops->needs)
+        return plan_file_find(place, path, sizeof path) ? 0 : planner_parse(&spec, place, e);
+    if ((rc = model_inspect(&m, c->model_path, &mo, &ignored, e)) < 0 || (rc = make_plan(c, place, m, &info, out->context, &plan, out->device_note, e)) < 0)
         goto out;
-    survey_found(survey, 1, &info);
-    if ((rc = planner_run(&spec, survey_input(survey), &plan, out->device_note, e)) < 0)
+    blocks = mem_alloc((size_t)(plan->n_layers * (plan->n_experts + 1) + 1), sizeof *blocks);
+    if (!blocks) {
+        rc = error_set(e, ERR_MEMORY, "out of memory for the table");
         goto out;
+    }
+    dc.model = m;
+    if ((rc = ops->needs(&dc, blocks, count_blocks(plan, blocks, &streams), &out->on_device, e)) < 0)
+        goto out;
+    if (!streams)
+        out->on_device.stream_bytes = 0;
     snprintf(out->device, sizeof out->device, "%s (%s)", info.selector, info.name);
-    out->device_bytes = bytes_on_device(survey_input(survey), plan);
+    out->device_bytes = out->on_device.weight_bytes + out->on_device.kv_bytes + out->on_device.scratch_bytes + out->on_device.staging_bytes +
+                        out->on_device.stream_bytes;
     out->device_memory = info.memory;
     out->device_shares = info.unified;
+    if (info.unified)
+        out->total += out->device_bytes - out->on_device.shared_bytes;
 out:
+    mem_free(blocks);
     plan_free(plan);
-    survey_free(survey);
     model_free(m);
     return rc;
 }
@@ -155,13 +196,23 @@ void fit_print(const struct fit *f, FILE *out)
     row(out, "KV cache", f->kv, note);
     snprintf(note, sizeof note, "at %d tokens a step (-ub)", f->ubatch);
     row(out, "scratch", f->scratch, note);
-    row(out, "needed", f->total, "");
     if (f->device[0]) {
-        snprintf(note, sizeof note, "weights and KV%s; it has %.1f MiB", f->device_shares ? ", shared with the host where pages allow" : "",
-                 (double)f->device_memory / (1 << 20));
-        row(out, "on the device", f->device_bytes, note);
-        fprintf(out, "  %-26s %s%s%s\n", "", f->device, *f->device_note ? ": " : "", f->device_note);
+        const struct device_stats *d = &f->on_device;
+
+        fprintf(out, "  on %s%s%s\n", f->device, *f->device_note ? ": " : "", f->device_note);
+        snprintf(note, sizeof note, "of it %.1f MiB are the host's memory, used in place", (double)d->shared_bytes / (1 << 20));
+        row(out, "  weights", d->weight_bytes, d->shared_bytes ? note : "");
+        row(out, "  KV cache", d->kv_bytes, "");
+        row(out, "  scratch", d->scratch_bytes, "");
+        if (d->staging_bytes)
+            row(out, "  staging", d->staging_bytes, "pinned, for uploads");
+        if (d->stream_bytes)
+            row(out, "  passing experts", d->stream_bytes, "");
+        snprintf(note, sizeof note, "it has %.1f MiB%s%s", (double)f->device_memory / (1 << 20), f->device_shares ? ", shared with the host" : "",
+                 f->device_bytes > f->device_memory ? ": IT DOES NOT FIT" : "");
+        row(out, "  together", f->device_bytes, note);
     }
+    row(out, "needed", f->total, f->device[0] && f->device_shares ? "the device's share included, weights once" : "");
     if (f->available == UINT64_MAX)
         fprintf(out, "  %-26s %10s\n", "free", "unknown");
     else
@@ -261,14 +312,6 @@ int fit_require(const struct engine_config *c, bool force, struct error *e)
     return refuse(c, &f, e);
 }
 
-/* Plan files name devices of an open engine; what they put where is not known before. */
-static bool is_plan_file(const char *place)
-{
-    size_t n = strlen(place);
-
-    return strchr(place, '/') || (n > 5 && !strcmp(place + n - 5, ".yaml"));
-}
-
 bool fit_wanted(const struct options *o)
 {
     return o->fit;
@@ -283,7 +326,7 @@ int fit_run(struct options *o, struct error *e)
     /* The table is the answer here, so loading's own refusal must not come first. */
     if ((rc = app_engine_settings(o, &c, e)) < 0 || (rc = fit_measure(&c, &f, e)) < 0)
         return rc;
-    if (o->place && *o->place && !is_plan_file(o->place) && (rc = fit_measure_device(&c, o->place, &f, e)) < 0)
+    if (o->place && *o->place && strcmp(o->place, "cpu") && (rc = fit_measure_device(&c, o->place, &f, e)) < 0)
         return rc;
     fit_print(&f, stdout);
     if (!fit_fits(&f))

@@ -16,15 +16,16 @@ struct fit {
     char name[128];
     /* What a placement beyond the CPU puts on the device; "" : none asked for, or no device. */
     char device[200], device_note[PLANNER_NOTE];
+    struct device_stats on_device;       /* weights (and those of them used in place), KV, scratch, staging, passing experts */
     uint64_t device_bytes, device_memory;
-    bool device_shares;          /* its memory is the host's: no second copy of the weights */
+    bool device_shares;          /* its memory is the host's: what is used in place is not counted twice in total */
 };
 
 /* ERR_MODEL, ERR_IO when the model cannot be read. */
 int fit_measure(const struct engine_config *c, struct fit *out, struct error *e);
 bool fit_fits(const struct fit *f);
 void fit_print(const struct fit *f, FILE *out);
-/* Fills the device's part for a placement (a strategy, as --place takes it). Devices are probed, not opened; measured costs are not at
+/* After fit_measure: fills the device's part for a placement (a strategy or a plan file, as --place takes it). Devices are probed, not opened; measured costs are not at
  * hand, so `balanced` is shown as if all jobs cost the same. ERR_USAGE for a wrong strategy. */
 int fit_measure_device(const struct engine_config *c, const char *place, struct fit *out, struct error *e);
 /* The nearest settings that fit, as flags ("-c 2048", "--dtype q4_0 -c 1024"); empty: none found. */

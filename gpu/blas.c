@@ -80,6 +80,13 @@ int blas_expert(struct device *d, const struct block *b, int first, int count, s
     return core(d, CORE_SCATTER, "scatter", (size_t)hp->hidden, (size_t)count, e);
 }
 
+static size_t buffer_bytes(const struct device *d)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+
+    return (size_t)d->base.config.max_rows * (size_t)(hp->hidden + 2 * hp->expert_ffn) * 4 + TILE_BYTES;
+}
+
 static int buffers(struct device *d, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
@@ -88,14 +95,14 @@ static int buffers(struct device *d, struct error *e)
     if (memory_buffer(d, hidden, &d->blas.x, "working memory", e) < 0 || memory_buffer(d, ffn, &d->blas.gate, "working memory", e) < 0 ||
         memory_buffer(d, ffn, &d->blas.up, "working memory", e) < 0 || memory_buffer(d, TILE_BYTES, &d->blas.tile, "working memory", e) < 0)
         return ERR_DEVICE;
-    d->stats.scratch_bytes += hidden + 2 * ffn + TILE_BYTES;
+    d->stats.scratch_bytes += buffer_bytes(d);
     return 0;
 }
 
 void blas_close(struct device *d)
 {
     if (d->blas.x && d->blas.tile)
-        d->stats.scratch_bytes -= (size_t)d->base.config.max_rows * (size_t)(d->base.config.model->hp.hidden + 2 * d->base.config.model->hp.expert_ffn) * 4 + TILE_BYTES;
+        d->stats.scratch_bytes -= buffer_bytes(d);
     memory_release(&d->blas.x);
     memory_release(&d->blas.gate);
     memory_release(&d->blas.up);
@@ -182,26 +189,54 @@ static void tell(struct device *d, const char *line)
         d->base.config.log(d->base.config.log_ctx, line);
 }
 
-int blas_open(struct device *d, uint64_t key, bool test, struct error *e)
+/* Whether the model and the chunks have anything for CLBlast. */
+static bool concerned(const struct device *d)
 {
-    const struct device_config *c = &d->base.config;
-    char path[1024] = "", line[240], word[32] = "";
-    uint64_t own = 0, blas = 0;
-    bool right = true, any = false;
-    FILE *f;
+    bool any = false;
 
     for (int i = 0; i < 4; i++)
-        any = any || float_matrix(c->model, i);
-    if (!any || c->max_rows < BLAS_ROWS || !d->core_usable)
-        return 0;
-    if (c->cache_dir && snprintf(path, sizeof path, "%s/opencl-blas-%016llx.verdict", c->cache_dir, (unsigned long long)key) >= (int)sizeof path)
+        any = any || float_matrix(d->base.config.model, i);
+    return any && d->base.config.max_rows >= BLAS_ROWS;
+}
+
+/* The verdict kept from before, "" where there is none; path: its file, "" where nothing is kept. */
+static void kept(const struct device *d, uint64_t key, char *path, size_t path_size, char *word, int word_size)
+{
+    const char *dir = d->base.config.cache_dir;
+    FILE *f;
+
+    word[0] = path[0] = '\0';
+    if (!dir || snprintf(path, path_size, "%s/opencl-blas-%016llx.verdict", dir, (unsigned long long)key) >= (int)path_size) {
         path[0] = '\0';
-    if (!test && path[0] && (f = fopen(path, "r"))) {
-        if (!fgets(word, sizeof word, f))
+        return;
+    }
+    if ((f = fopen(path, "r"))) {
+        if (!fgets(word, word_size, f))
             word[0] = '\0';
         fclose(f);
     }
-    if (strcmp(word, "use\n") == 0 || strcmp(word, "slower\n") == 0 || strcmp(word, "wrong\n") == 0) {
+}
+
+size_t blas_needs(struct device *d, uint64_t key)
+{
+    char path[1024], word[32];
+
+    kept(d, key, path, sizeof path, word, sizeof word);
+    return concerned(d) && strcmp(word, "use\n") == 0 ? buffer_bytes(d) : 0;
+}
+
+int blas_open(struct device *d, uint64_t key, bool test, struct error *e)
+{
+    const struct device_config *c = &d->base.config;
+    char path[1024], line[240], word[32];
+    uint64_t own = 0, blas = 0;
+    bool right = true;
+    FILE *f;
+
+    if (!concerned(d) || !d->core_usable)
+        return 0;
+    kept(d, key, path, sizeof path, word, sizeof word);
+    if (!test && (strcmp(word, "use\n") == 0 || strcmp(word, "slower\n") == 0 || strcmp(word, "wrong\n") == 0)) {
         if (strcmp(word, "wrong\n") == 0) {
             snprintf(line, sizeof line, "OpenCL: CLBlast Sgemm computes wrong values on %.100s; own kernels are used", d->target.info.name);
             tell(d, line);

@@ -11,6 +11,8 @@
 /* After the self-test: reads the verdict; where there is none, tests unless the device is a CPU (compiling takes a quarter of a minute
  * there: --list-devices tests it). test: test now in any case. Leaves d->blas.use set or not; fails only when the device does. */
 int blas_open(struct device *d, uint64_t key, bool test, struct error *e);
+/* Bytes of working memory that blas_open would take by the verdict that is kept. */
+size_t blas_needs(struct device *d, uint64_t key);
 void blas_close(struct device *d);
 bool blas_wants(const struct device *d, enum dtype type, int rows);
 /* y = x W' + bias (+ y), rows of x, all of W. */

@@ -61,7 +61,7 @@ struct block {
     cl_mem norm_w, norm_b;       /* attention norm; final norm for the head */
     cl_mem expert_norm_w, expert_norm_b, router;     /* attention blocks: what the routing of the layer needs */
     cl_mem k, v;                 /* KV cache of the layer */
-    size_t kv_bytes;
+    size_t weight_bytes, kv_bytes;
 };
 
 struct stream_slot {             /* stream.c */
@@ -171,6 +171,8 @@ int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, 
 void memory_release(cl_mem *mem);
 int memory_router(struct device *d, cl_mem *out, const float *router, struct error *e);   /* transposed and padded */
 int memory_open(struct device *d, struct error *e);        /* scratch and staging */
+/* Adds to out what memory_open, memory_put of these blocks and stream_set would take; d need not be open, only configured. */
+void memory_needs(struct device *d, const struct block_id *blocks, int n_blocks, struct device_stats *out);
 void memory_close(struct device *d);
 struct block *memory_block(struct device *d, struct block_id id);
 int memory_put(struct device *d, struct block_id id, size_t max_bytes, struct error *e);

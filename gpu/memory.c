@@ -4,6 +4,7 @@
 #include "gpu/internal.h"
 #include "engine/base/mem.h"
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -57,53 +58,64 @@ int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, 
     return cl_check(d, rc, "clEnqueueWriteBuffer", e);
 }
 
-static int scratch(struct device *d, cl_mem *out, size_t bytes, struct error *e)
-{
-    if (memory_buffer(d, bytes, out, "working memory", e) < 0)
-        return ERR_DEVICE;
-    d->stats.scratch_bytes += bytes;
-    return 0;
-}
+/* Every buffer that is taken at open, as places in struct device. */
+struct scratch_item {
+    size_t at, bytes;
+};
 
-static int scratch_rows(struct device *d, struct rows_q *q, size_t rows, size_t cols, struct error *e)
-{
-    if (scratch(d, &q->q, rows * cols * (d->dot8 ? 1 : 4), e) < 0 || scratch(d, &q->d, rows * (cols / 32) * 4, e) < 0 ||
-        scratch(d, &q->s, rows * (cols / 32) * 4, e) < 0)
-        return ERR_DEVICE;
-    return 0;
-}
+#define SCRATCH_MAX 48
 
-int memory_open(struct device *d, struct error *e)
+static int scratch_list(struct device *d, struct scratch_item *list)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     size_t rows = (size_t)d->base.config.max_rows, hidden = (size_t)hp->hidden, heads = (size_t)hp->n_heads * (size_t)hp->head_dim;
     size_t kv = (size_t)hp->n_kv_heads * (size_t)hp->head_dim, used = (size_t)hp->n_experts_used, ffn = (size_t)hp->expert_ffn;
     size_t chunks = (size_t)(d->stride + 255) / 256, row_part = (size_t)hp->n_heads * chunks * (size_t)(hp->head_dim + 2) * 4;
-    size_t head_rows = rows < HEAD_ROWS ? rows : HEAD_ROWS, layers = (size_t)hp->n_layers;
-    cl_int rc = CL_SUCCESS;
+    size_t head_rows = rows < HEAD_ROWS ? rows : HEAD_ROWS, layers = (size_t)hp->n_layers, rope = (size_t)d->stride * (size_t)hp->rope_dims / 2 * 4;
+    size_t act = d->dot8 ? 1 : 4, mid = rows * used * ffn;
 
     d->part_bytes = row_part * rows;
     if (d->part_bytes > ATTEND_BYTES)
         d->part_bytes = row_part > ATTEND_BYTES ? row_part : ATTEND_BYTES;
     d->max_tiles = (int)(rows * used) + hp->n_experts;
-    if (scratch(d, &d->none, 64, e) < 0 || scratch(d, &d->x, rows * hidden * 4, e) < 0 || scratch(d, &d->h, rows * hidden * 4, e) < 0 ||
-        scratch(d, &d->q, rows * heads * 4, e) < 0 || scratch(d, &d->k, rows * kv * 4, e) < 0 || scratch(d, &d->v, rows * kv * 4, e) < 0 ||
-        scratch(d, &d->qr, rows * heads * 4, e) < 0 || scratch(d, &d->heads_out, rows * heads * 4, e) < 0 ||
-        scratch(d, &d->y, rows * hidden * 4, e) < 0 || scratch(d, &d->part, d->part_bytes, e) < 0 ||
-        scratch(d, &d->scores, rows * (size_t)hp->n_experts * 4, e) < 0 || scratch(d, &d->chosen, rows * used * 4, e) < 0 ||
-        scratch(d, &d->chosen_weights, rows * used * 4, e) < 0 || scratch(d, &d->tiles, (size_t)d->max_tiles * 16, e) < 0 ||
-        scratch(d, &d->entries, rows * used * 8, e) < 0 || scratch(d, &d->mid, rows * used * ffn * 4, e) < 0 ||
-        scratch(d, &d->out, used * rows * hidden * 4, e) < 0 ||
-        scratch(d, &d->logits, head_rows * (size_t)hp->n_vocab * 4, e) < 0 ||
-        scratch(d, &d->kv_rows, rows * kv * 2 * 4, e) < 0 || scratch(d, &d->all_chosen, layers * rows * used * 4, e) < 0 ||
-        scratch(d, &d->all_weights, layers * rows * used * 4, e) < 0 ||
-        scratch(d, &d->rope_cos, (size_t)d->stride * (size_t)hp->rope_dims / 2 * 4, e) < 0 ||
-        scratch(d, &d->rope_sin, (size_t)d->stride * (size_t)hp->rope_dims / 2 * 4, e) < 0 ||
-        scratch_rows(d, &d->hq, rows, hidden, e) < 0 || scratch_rows(d, &d->oq, rows, heads, e) < 0 ||
-        scratch_rows(d, &d->mq, rows * used, ffn, e) < 0)
-        return ERR_DEVICE;
+#define ITEM(member, size) {offsetof(struct device, member), size}
+    const struct scratch_item all[] = {
+        ITEM(none, 64), ITEM(x, rows * hidden * 4), ITEM(h, rows * hidden * 4), ITEM(q, rows * heads * 4), ITEM(k, rows * kv * 4), ITEM(v, rows * kv * 4),
+        ITEM(qr, rows * heads * 4), ITEM(heads_out, rows * heads * 4), ITEM(y, rows * hidden * 4), ITEM(part, d->part_bytes),
+        ITEM(scores, rows * (size_t)hp->n_experts * 4), ITEM(chosen, rows * used * 4), ITEM(chosen_weights, rows * used * 4),
+        ITEM(tiles, (size_t)d->max_tiles * 16), ITEM(entries, rows * used * 8), ITEM(mid, mid * 4), ITEM(out, used * rows * hidden * 4),
+        ITEM(logits, head_rows * (size_t)hp->n_vocab * 4), ITEM(kv_rows, rows * kv * 2 * 4), ITEM(all_chosen, layers * rows * used * 4),
+        ITEM(all_weights, layers * rows * used * 4), ITEM(rope_cos, rope), ITEM(rope_sin, rope),
+        ITEM(hq.q, rows * hidden * act), ITEM(hq.d, rows * hidden / 8), ITEM(hq.s, rows * hidden / 8),
+        ITEM(oq.q, rows * heads * act), ITEM(oq.d, rows * heads / 8), ITEM(oq.s, rows * heads / 8),
+        ITEM(mq.q, mid * act), ITEM(mq.d, mid / 8), ITEM(mq.s, mid / 8),
+    };
+#undef ITEM
+    _Static_assert(sizeof all / sizeof all[0] <= SCRATCH_MAX, "SCRATCH_MAX");
+    memcpy(list, all, sizeof all);
+    return (int)(sizeof all / sizeof all[0]);
+}
+
+static cl_mem *scratch_place(struct device *d, const struct scratch_item *item)
+{
+    return (cl_mem *)(void *)((char *)d + item->at);
+}
+
+int memory_open(struct device *d, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    size_t rows = (size_t)d->base.config.max_rows, used = (size_t)hp->n_experts_used, layers = (size_t)hp->n_layers;
+    struct scratch_item list[SCRATCH_MAX];
+    cl_int rc = CL_SUCCESS;
+    int n = scratch_list(d, list);
+
+    for (int i = 0; i < n; i++) {
+        if (memory_buffer(d, list[i].bytes, scratch_place(d, &list[i]), "working memory", e) < 0)
+            return ERR_DEVICE;
+        d->stats.scratch_bytes += list[i].bytes;
+    }
     if (!(d->table = mem_alloc((size_t)d->max_tiles * 4 + rows * used * 2, sizeof(int))) ||
-        !(d->scatter_at = mem_alloc(rows * used, sizeof(int))) || !(d->results = mem_pages(rows * used * hidden * 4)) ||
+        !(d->scatter_at = mem_alloc(rows * used, sizeof(int))) || !(d->results = mem_pages(rows * used * (size_t)hp->hidden * 4)) ||
         !(d->host_chosen = mem_alloc(rows * used, sizeof(int))) || !(d->host_row = mem_alloc(rows * used, sizeof(int))) ||
         !(d->host_slot = mem_alloc(rows * used, sizeof(int))) ||
         !(d->host_groups = mem_alloc((size_t)hp->n_experts, sizeof *d->host_groups)) ||
@@ -120,6 +132,86 @@ int memory_open(struct device *d, struct error *e)
         d->staging_map = clEnqueueMapBuffer(d->upload, d->staging, CL_TRUE, CL_MAP_WRITE | CL_MAP_READ, 0, 2 * STAGING_HALF, 0, NULL, NULL, &rc);
     d->stats.staging_bytes = 2 * STAGING_HALF;
     return cl_check(d, rc, "mapping the staging memory", e);
+}
+
+static size_t norm_bytes(const struct norm_weights *w, int n)
+{
+    return (size_t)n * 4 * ((w->weight != NULL) + (w->bias != NULL));
+}
+
+static size_t matrix_bytes(const struct matrix *m)
+{
+    return m->bytes + (m->bias ? (size_t)m->rows * 4 : 0);
+}
+
+static size_t layer_kv_bytes(const struct device *d)
+{
+    const struct device_config *c = &d->base.config;
+    int n = c->model->hp.n_kv_heads * c->model->hp.head_dim;
+
+    return (memory_kv_bytes(c->kv_k, n) + memory_kv_bytes(c->kv_v, n)) * (size_t)d->stride;
+}
+
+/* What block_begin takes, and so what --fit shows. */
+static size_t block_weight_bytes(const struct device *d, struct block_id id)
+{
+    const struct model *m = d->base.config.model;
+    const struct layer_weights *l = &m->layers[id.layer];
+    int hidden = m->hp.hidden;
+
+    if (id.kind == BLOCK_HEAD)
+        return matrix_bytes(&m->head) + norm_bytes(&m->output_norm, hidden);
+    if (id.kind == BLOCK_EXPERT)
+        return matrix_bytes(&l->experts[id.expert].gate) + matrix_bytes(&l->experts[id.expert].up) + matrix_bytes(&l->experts[id.expert].down);
+    return matrix_bytes(&l->q) + matrix_bytes(&l->k) + matrix_bytes(&l->v) + matrix_bytes(&l->o) + norm_bytes(&l->attention_norm, hidden) +
+           norm_bytes(&l->expert_norm, hidden) + (size_t)hidden * (size_t)d->padded_experts * 4;
+}
+
+/* Packed matrices begin on pages, those mapped from a file rarely do. */
+static size_t shared_bytes(const struct device *d, struct block_id id)
+{
+    const struct model *m = d->base.config.model;
+    const struct layer_weights *l = &m->layers[id.layer];
+    const struct expert_weights *x = id.kind == BLOCK_EXPERT ? &l->experts[id.expert] : NULL;
+    const struct matrix *list[4] = {&m->head};
+    size_t bytes = 0;
+    int n = 1;
+
+    if (id.kind != BLOCK_HEAD) {
+        list[0] = x ? &x->gate : &l->q;
+        list[1] = x ? &x->up : &l->k;
+        list[2] = x ? &x->down : &l->v;
+        list[3] = &l->o;
+        n = x ? 3 : 4;
+    }
+    for (int i = 0; i < n && d->share; i++)
+        bytes += list[i]->bytes <= d->target.info.max_alloc && (list[i]->width || d->target.info.is_cpu_type) ? list[i]->bytes : 0;
+    return bytes;
+}
+
+void memory_needs(struct device *d, const struct block_id *blocks, int n_blocks, struct device_stats *out)
+{
+    const struct model *m = d->base.config.model;
+    struct scratch_item list[SCRATCH_MAX];
+    int n = scratch_list(d, list);
+    size_t largest[3] = {0};
+
+    for (int i = 0; i < n; i++)
+        out->scratch_bytes += list[i].bytes;
+    out->staging_bytes = d->share ? 0 : 2 * STAGING_HALF;
+    for (int i = 0; i < n_blocks; i++) {
+        out->weight_bytes += block_weight_bytes(d, blocks[i]);
+        out->shared_bytes += shared_bytes(d, blocks[i]);
+        out->kv_bytes += blocks[i].kind == BLOCK_ATTENTION ? layer_kv_bytes(d) : 0;
+    }
+    for (int i = 0; i < m->hp.n_layers * m->hp.n_experts; i++) {
+        const struct expert_weights *x = &m->layers[i / m->hp.n_experts].experts[i % m->hp.n_experts];
+        const size_t bytes[3] = {x->gate.bytes, x->up.bytes, x->down.bytes};
+
+        for (int k = 0; k < 3; k++)
+            largest[k] = bytes[k] > largest[k] ? bytes[k] : largest[k];
+    }
+    out->stream_bytes = DEVICE_STREAM * (largest[0] + largest[1] + largest[2]);
 }
 
 struct block *memory_block(struct device *d, struct block_id id)
@@ -141,18 +233,13 @@ static void block_release(struct device *d, struct block *b)
     for (int i = 0; i < b->n_parts; i++) {
         struct part *p = &b->part[i];
 
-        if (p->mem) {
-            d->stats.weight_bytes -= p->m->bytes;
-            if (p->shared)
-                d->stats.shared_bytes -= p->m->bytes;
-        }
-        if (p->bias)
-            d->stats.weight_bytes -= (size_t)p->m->rows * 4;
+        if (p->shared)
+            d->stats.shared_bytes -= p->m->bytes;
         memory_release(&p->mem);
         memory_release(&p->bias);
     }
-    if (b->k || b->v)
-        d->stats.kv_bytes -= b->kv_bytes;
+    d->stats.weight_bytes -= b->weight_bytes;
+    d->stats.kv_bytes -= b->kv_bytes;
     memory_release(&b->norm_w);
     memory_release(&b->norm_b);
     memory_release(&b->expert_norm_w);
@@ -224,8 +311,8 @@ static int part_begin(struct device *d, struct block *b, enum block_kind kind, c
     b->n_parts++;
     p->m = m;
     if (m->bytes <= d->target.info.max_alloc && shareable(d, m)) {
-        if (!cl_injected(&rc))
-            p->mem = clCreateBuffer(d->context, CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR, m->bytes, (void *)(uintptr_t)m->data, &rc);
+        if (!cl_injected(&rc))   /* drivers want whole cache lines; matrices are padded to them */
+            p->mem = clCreateBuffer(d->context, CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR, (m->bytes + 63) / 64 * 64, (void *)(uintptr_t)m->data, &rc);
         if (rc == CL_SUCCESS) {
             p->shared = true;
             p->done = m->bytes;
@@ -235,15 +322,9 @@ static int part_begin(struct device *d, struct block *b, enum block_kind kind, c
     }
     if (!p->mem && memory_buffer(d, m->bytes, &p->mem, "weights", e) < 0)
         return ERR_DEVICE;
-    d->stats.weight_bytes += m->bytes;
     if (p->shared)
         d->stats.shared_bytes += m->bytes;
-    if (m->bias) {
-        if (small(d, &p->bias, m->bias, (size_t)m->rows, e) < 0)
-            return ERR_DEVICE;
-        d->stats.weight_bytes += (size_t)m->rows * 4;
-    }
-    return 0;
+    return small(d, &p->bias, m->bias, (size_t)m->rows, e);
 }
 
 static int block_begin(struct device *d, struct block *b, struct block_id id, struct error *e)
@@ -254,6 +335,8 @@ static int block_begin(struct device *d, struct block *b, struct block_id id, st
     size_t hidden = (size_t)hp->hidden;
 
     b->state = BLOCK_LOADING;
+    b->weight_bytes = block_weight_bytes(d, id);
+    d->stats.weight_bytes += b->weight_bytes;
     if (id.kind == BLOCK_HEAD) {
         if (small(d, &b->norm_w, m->output_norm.weight, hidden, e) < 0 || small(d, &b->norm_b, m->output_norm.bias, hidden, e) < 0)
             return ERR_DEVICE;
@@ -277,7 +360,7 @@ static int block_begin(struct device *d, struct block *b, struct block_id id, st
         small(d, &b->expert_norm_b, l->expert_norm.bias, hidden, e) < 0 || memory_router(d, &b->router, l->router, e) < 0 ||
         memory_buffer(d, k_bytes, &b->k, "the KV cache", e) < 0)
         return ERR_DEVICE;
-    b->kv_bytes = k_bytes + v_bytes;
+    b->kv_bytes = layer_kv_bytes(d);
     d->stats.kv_bytes += b->kv_bytes;
     if (memory_buffer(d, v_bytes, &b->v, "the KV cache", e) < 0)
         return ERR_DEVICE;
@@ -360,10 +443,8 @@ fail:
 void memory_close(struct device *d)
 {
     const struct hparams *hp = &d->base.config.model->hp;
-    cl_mem *all[] = {&d->none, &d->x, &d->h, &d->q, &d->k, &d->v, &d->qr, &d->heads_out, &d->y, &d->part, &d->scores, &d->chosen,
-                     &d->chosen_weights, &d->tiles, &d->entries, &d->mid, &d->out, &d->logits, &d->kv_rows, &d->all_chosen,
-                     &d->all_weights, &d->rope_cos, &d->rope_sin, &d->hq.q, &d->hq.d, &d->hq.s, &d->oq.q, &d->oq.d, &d->oq.s, &d->mq.q,
-                     &d->mq.d, &d->mq.s};
+    struct scratch_item list[SCRATCH_MAX];
+    int n = scratch_list(d, list);
 
     if (d->attention)
         for (int l = 0; l < hp->n_layers; l++)
@@ -372,8 +453,8 @@ void memory_close(struct device *d)
         for (int i = 0; i < hp->n_layers * hp->n_experts; i++)
             block_release(d, &d->experts[i]);
     block_release(d, &d->head);
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        memory_release(all[i]);
+    for (int i = 0; i < n; i++)
+        memory_release(scratch_place(d, &list[i]));
     for (int i = 0; i < 2; i++)
         if (d->staging_event[i])
             clReleaseEvent(d->staging_event[i]);

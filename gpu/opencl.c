@@ -32,7 +32,7 @@ static int probe(struct device_info *out, int max, char *why, size_t why_size)
 
 static void want(struct device *d, const struct matrix *m)
 {
-    if (m->data && m->type < DTYPE_COUNT) {
+    if (m->rows && m->type < DTYPE_COUNT) {
         d->type[m->type].wanted = true;
         if (m->width)
             d->width = m->width;
@@ -232,6 +232,51 @@ static uint64_t test_key(const struct device *d)
     return h;
 }
 
+/* Everything about the device that does not need a context: which one, and how its kernels will be shaped. */
+static int configure(struct device *d, const struct device_config *c, char *why, size_t why_size, struct error *e)
+{
+    const struct hparams *hp = &c->model->hp;
+
+    d->base.ops = &opencl_device_ops;
+    d->base.config = *c;
+    if (platform_choose(&d->target, c->selector, why, why_size, e) < 0)
+        return e ? e->code : ERR_DEVICE;
+    d->base.info = d->target.info;
+    /* Mesa's drivers spread work-items over vector lanes themselves and choke on wide vectors. */
+    d->wide = opencl_tuning_now.shape ? opencl_tuning_now.shape == 2
+                                      : d->target.info.is_cpu_type && strcmp(d->target.platform_name, "rusticl") != 0;
+    d->dot8 = (d->target.has_dot8 || opencl_tuning_now.dot8) && !d->wide;
+    d->share = d->target.info.unified && !opencl_tuning_now.copy;
+    d->stride = (c->context + 15) / 16 * 16;
+    d->padded_experts = (hp->n_experts + 15) / 16 * 16;
+    d->score_scale = 1.0f / sqrtf((float)hp->head_dim);
+    survey(d);
+    return 0;
+}
+
+/* CLBlast's verdict on a device that is a CPU is asked for by --list-devices, with another model: it is one for all. */
+static uint64_t blas_key(const struct device *d)
+{
+    return d->target.info.is_cpu_type ? program_fingerprint(&d->target) : test_key(d);
+}
+
+static int device_needs(const struct device_config *c, const struct block_id *blocks, int n_blocks, struct device_stats *out, struct error *e)
+{
+    struct device *d = mem_alloc(1, sizeof *d);
+    char why[512];
+    int rc;
+
+    memset(out, 0, sizeof *out);
+    if (!d)
+        return error_set(e, ERR_MEMORY, "OpenCL: out of memory");
+    if ((rc = configure(d, c, why, sizeof why, e)) == 0) {
+        memory_needs(d, blocks, n_blocks, out);
+        out->scratch_bytes += blas_needs(d, blas_key(d));
+    }
+    mem_free(d);
+    return rc;
+}
+
 static int device_open(struct device **out, const struct device_config *c, struct error *e)
 {
     const struct hparams *hp = &c->model->hp;
@@ -242,23 +287,12 @@ static int device_open(struct device **out, const struct device_config *c, struc
     *out = NULL;
     if (!d)
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory");
-    d->base.ops = &opencl_device_ops;
-    d->base.config = *c;
-    if (platform_choose(&d->target, c->selector, why, sizeof why, e) < 0) {
+    if (configure(d, c, why, sizeof why, e) < 0) {
         mem_free(d);
         return e ? e->code : ERR_DEVICE;
     }
     if (why[0])
         say(d, why);             /* a driver was left out */
-    d->base.info = d->target.info;
-    /* Mesa's drivers spread work-items over vector lanes themselves and choke on wide vectors. */
-    d->wide = opencl_tuning_now.shape ? opencl_tuning_now.shape == 2
-                                      : d->target.info.is_cpu_type && strcmp(d->target.platform_name, "rusticl") != 0;
-    d->dot8 = (d->target.has_dot8 || opencl_tuning_now.dot8) && !d->wide;
-    d->share = d->target.info.unified && !opencl_tuning_now.copy;
-    d->stride = (c->context + 15) / 16 * 16;
-    d->padded_experts = (hp->n_experts + 15) / 16 * 16;
-    d->score_scale = 1.0f / sqrtf((float)hp->head_dim);
     if (hp->hidden % 32 || hp->n_heads * hp->head_dim % 32 || hp->head_dim % 8 || hp->expert_ffn % 32) {
         error_set(e, ERR_DEVICE, "OpenCL: the kernels need sizes that are multiples of 32 (hidden %d, heads %d x %d, experts %d)", hp->hidden,
                   hp->n_heads, hp->head_dim, hp->expert_ffn);
@@ -274,9 +308,8 @@ static int device_open(struct device **out, const struct device_config *c, struc
         d->upload = clCreateCommandQueue(d->context, d->target.id, CL_QUEUE_PROFILING_ENABLE, &rc);
     if (cl_check(d, rc, "clCreateCommandQueue", e) < 0)
         goto fail;
-    survey(d);
     if (build(d, e) < 0 || memory_open(d, e) < 0 || selftest(d, test_key(d), e) < 0 ||
-        blas_open(d, d->target.info.is_cpu_type ? program_fingerprint(&d->target) : test_key(d), opencl_tuning_now.blas > 0, e) < 0)
+        blas_open(d, blas_key(d), opencl_tuning_now.blas > 0, e) < 0)
         goto fail;
     if (c->rope_cos && c->rope_sin && device_rope_set(d, c->rope_cos, c->rope_sin, e) < 0)
         goto fail;
@@ -361,5 +394,6 @@ const struct device_ops opencl_device_ops = {
     .stats = stats,
     .stream = stream_set,
     .prefetch = stream_prefetch,
+    .needs = device_needs,
     .examine = opencl_examine,
 };

@@ -72,6 +72,9 @@ int stream_set(struct device *d, bool on, struct error *e)
         const struct expert_weights *x = &m->layers[i / m->hp.n_experts].experts[i % m->hp.n_experts];
         const struct matrix *w[3] = {&x->gate, &x->up, &x->down};
 
+        if (!memory_expert_alike(x))
+            return error_set(e, ERR_DEVICE, "OpenCL %s: no kernels for an expert of %s, %s and %s", d->target.info.name, dtype_info(x->gate.type)->word,
+                             dtype_info(x->up.type)->word, dtype_info(x->down.type)->word);
         for (int k = 0; k < 3; k++)
             bytes[k] = w[k]->bytes > bytes[k] ? w[k]->bytes : bytes[k];
     }

@@ -1,8 +1,10 @@
 /* app/fit against the engine itself: what the table says is what opening takes, to the byte. */
 #include "app/devices.h"
 #include "app/fit.h"
+#include "app/place.h"
 #include "app/system.h"
 #include "engine/model/model.h"
+#include "gpu/opencl.h"
 #include "tests/support.h"
 
 #include <stdlib.h>
@@ -103,27 +105,49 @@ START_TEST(the_table_prints_every_row)
 }
 END_TEST
 
-/* The device's row against what the device then holds, norms and routers being its own small change. */
+/* The device's rows against what the device then holds, to the byte; also for plan files, and for a device that shares no memory. */
 START_TEST(the_devices_share_is_what_it_holds)
 {
-    static const char *const places[] = {"gpu", "layers:3", "experts:5", "attention-gpu"};
-    struct engine_config c = {.model_path = demo_model(), .convert = -1, .n_threads = 1, .kv_k = KV_F16, .kv_v = KV_F16, .backends = device_backends,
-                              .device_selector = "opencl:0", .placement = places[_i]};
+    static const struct { const char *place; bool own_memory, q8_cache; } plans[] = {
+        {"gpu", false, false}, {"layers:3", false, true}, {"experts:5", true, false}, {"attention-gpu", false, false}, {"configs/placements/half.yaml", true, true},
+        {"configs/placements/attention.yaml", false, false}, {"stream:3M", false, false}};
+    struct opencl_tuning tuning = {.copy = plans[_i].own_memory};
+    enum kv_type kv = plans[_i].q8_cache ? KV_Q8_0 : KV_F16;
+    struct engine_config c = {.model_path = demo_model(), .convert = -1, .n_threads = 1, .ubatch = 37, .context = 200, .kv_k = kv, .kv_v = kv,
+                              .backends = device_backends, .device_selector = "opencl:0"};
+    struct device_stats want, got;
     const struct telemetry *t;
+    struct plan *plan = NULL;
     struct engine *g;
+    char place[4400];
     struct fit f;
 
+    snprintf(place, sizeof place, "%s%s%s", strchr(plans[_i].place, '/') ? support_root() : "", strchr(plans[_i].place, '/') ? "/" : "", plans[_i].place);
+    opencl_tune(&tuning);
     ck_assert_int_eq(fit_measure(&c, &f, &e), 0);
-    ck_assert_msg(fit_measure_device(&c, places[_i], &f, &e) == 0, "%s", e.text);
+    ck_assert_msg(fit_measure_device(&c, place, &f, &e) == 0, "%s", e.text);
     if (!f.device[0]) {
         printf("SKIPPED: no OpenCL device\n");
         return;
     }
     ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    ck_assert_msg(place_resolve(place, engine_info(g), &plan, &e) >= 0, "%s", e.text);
+    ck_assert_msg((plan ? engine_plan_set(g, plan, &e) : engine_place(g, place, &e)) == 0 && engine_settle(g, &e) == 0, "%s", e.text);
     t = engine_telemetry(g);
     ck_assert_int_eq(t->n_devices, 2);
-    ck_assert_double_eq_tol((double)f.device_bytes, (double)(t->devices[1].weight_bytes + t->devices[1].kv_bytes), 0.01 * (double)f.device_bytes);
+    got = t->devices[1];
+    want = f.on_device;
+    ck_assert_uint_gt(got.weight_bytes, 0);
+    ck_assert_uint_eq(got.weight_bytes, want.weight_bytes);
+    ck_assert_uint_eq(got.shared_bytes, want.shared_bytes);
+    ck_assert_uint_eq(got.kv_bytes, want.kv_bytes);
+    ck_assert_uint_eq(got.scratch_bytes, want.scratch_bytes);
+    ck_assert_uint_eq(got.staging_bytes, want.staging_bytes);
+    ck_assert_uint_eq(got.stream_bytes, want.stream_bytes);
+    ck_assert_uint_eq(f.device_bytes, got.weight_bytes + got.kv_bytes + got.scratch_bytes + got.staging_bytes + got.stream_bytes);
+    ck_assert_int_eq(got.staging_bytes > 0, plans[_i].own_memory);
     engine_close(g);
+    opencl_tune(NULL);
 }
 END_TEST
 
@@ -145,7 +169,7 @@ static Suite *suite(void)
     tcase_add_loop_test(t, the_table_is_what_opening_takes, 0, sizeof cases / sizeof *cases);
     tcase_add_test(t, too_much_is_refused_with_a_remedy_that_works);
     tcase_add_test(t, the_table_prints_every_row);
-    tcase_add_loop_test(t, the_devices_share_is_what_it_holds, 0, 4);
+    tcase_add_loop_test(t, the_devices_share_is_what_it_holds, 0, 7);
     tcase_add_test(t, no_model_is_a_model_error);
     suite_add_tcase(s, t);
     return s;

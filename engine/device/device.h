@@ -8,7 +8,7 @@
  * Numbers: quantised weights and everything around them follow engine/device/numerics.h to the bit.
  *
  * Mandatory: probe, open, close, supports, block_put, block_drop, attention, experts, head, wait, kv_rows, stats.
- * Optional (NULL): route, combine (the CPU device has both), layers, rope_set, examine, stream, prefetch.
+ * Optional (NULL): route, combine (the CPU device has both), layers, rope_set, examine, stream, prefetch, needs.
  * Emulated where NULL: layers by single jobs.
  * Computing allocates nothing of ours: scratch for max_rows rows is taken at open. */
 #ifndef ENGINE_DEVICE_DEVICE_H
@@ -123,7 +123,7 @@ struct kv_move {
 };
 
 struct device_stats {
-    uint64_t weight_bytes, kv_bytes, scratch_bytes, staging_bytes;
+    uint64_t weight_bytes, kv_bytes, scratch_bytes, staging_bytes;     /* weights: norms, routers and biases included */
     uint64_t shared_bytes;                          /* the part of weight_bytes that is host memory used in place, not a copy */
     uint64_t uploaded_bytes, downloaded_bytes;      /* since open */
     uint64_t busy_ns, wait_ns, transfer_ns;         /* since open: kernels running, host waiting, copies */
@@ -179,6 +179,9 @@ struct device_ops {
     /* Optional, with stream: these experts of a layer, likeliest first, will probably be asked for next. Begins to copy them as far as buffers are
      * not needed for the job in flight; never waits, never fails. */
     void (*prefetch)(struct device *d, int layer, const int *experts, int n);
+    /* Optional: what open with c and then these blocks would take, to the byte, without opening: scratch, staging, weights, KV; stream_bytes: what
+     * `stream` would add; shared_bytes: the weights expected to be used in place. c->model may come from model_inspect; c->selector names the device. */
+    int (*needs)(const struct device_config *c, const struct block_id *blocks, int n_blocks, struct device_stats *out, struct error *e);
     /* Optional: opens one device without a model, tests its kernels and measures it: seconds, a minute when compilers must run. */
     int (*examine)(const char *selector, const char *cache_dir, void (*log)(void *ctx, const char *line), void *log_ctx,
                    struct device_exam *out, struct error *e);

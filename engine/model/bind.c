@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define ALIGN 64
+#define PAGE 4096                /* where packed matrices begin: devices that share the host's memory then use them in place */
 
 static const struct tensor_view *want(struct binding *b, enum tensor_role role, int layer, int expert, struct error *e)
 {
@@ -43,11 +44,14 @@ static int check_shape(struct binding *b, const struct tensor_view *t, int64_t d
     return error_set(e, ERR_MODEL, "%s: tensor %s has the shape (%s); the model needs (%s)", weight_file_path(b->model->file), t->name, has, should);
 }
 
-static size_t reserve(struct binding *b, size_t bytes)
+/* Room in the one allocation of all weights; what padding takes counts as needed. */
+static size_t reserve(struct binding *b, size_t bytes, size_t align)
 {
-    size_t at = b->arena;
+    size_t at = (b->arena + align - 1) / align * align, end = at + (bytes + ALIGN - 1) / ALIGN * ALIGN;
 
-    b->arena += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    *b->needs += end - b->arena;
+    b->total.packed += end - b->arena;
+    b->arena = end;
     return at;
 }
 
@@ -78,11 +82,13 @@ static int add_matrix(struct binding *b, struct matrix *m, const struct tensor_v
     j = &b->matrices[b->n_matrices++];
     *j = (struct matrix_job){.matrix = m, .tensor = t, .from = from};
     j->mapped = type == t->type && !dtype_is_quantised(type) && ((uintptr_t)t->data + from) % unit == 0;
-    if (!j->mapped)
-        j->to = reserve(b, m->bytes);
-    *b->needs += m->bytes;
+    if (!j->mapped) {
+        j->to = reserve(b, m->bytes, PAGE);
+    } else {
+        *b->needs += m->bytes;
+        b->total.mapped += m->bytes;
+    }
     b->by_type[type] += m->bytes;
-    *(j->mapped ? &b->total.mapped : &b->total.packed) += m->bytes;
     b->model->n_params += (int64_t)rows * cols;
     return 0;
 }
@@ -102,9 +108,7 @@ static int add_vector(struct binding *b, const float **vector, const struct tens
         b->vectors = j;
         b->room_vectors = room;
     }
-    b->vectors[b->n_vectors++] = (struct vector_job){vector, t, from, count, reserve(b, (size_t)count * sizeof(float))};
-    *b->needs += (uint64_t)count * sizeof(float);
-    b->total.packed += (uint64_t)count * sizeof(float);
+    b->vectors[b->n_vectors++] = (struct vector_job){vector, t, from, count, reserve(b, (size_t)count * sizeof(float), ALIGN)};
     b->model->n_params += count;
     return 0;
 }

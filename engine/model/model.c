@@ -81,8 +81,13 @@ static int open_model(struct model **out, const char *path, const struct model_o
         *needs = b.total;
     m->mapped_bytes = (size_t)b.total.mapped;
     m->packed_bytes = b.arena;
-    if (!load)
+    if (!load) {
+        static const float nothing;
+
+        for (size_t i = 0; i < b.n_vectors; i++)         /* which norms and biases there are */
+            *b.vectors[i].vector = &nothing;
         goto out;
+    }
     m->hash = weight_file_hash(m->file);
     if (o->convert >= 0)
         m->hash = (m->hash ^ (uint64_t)(o->convert + 1)) * 0x9e3779b97f4a7c15u;

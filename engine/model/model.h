@@ -57,7 +57,8 @@ struct model_needs {
 };
 
 int model_load(struct model **out, const char *path, const struct model_options *o, struct error *e);
-/* Metadata, shapes and binding only: hp, family, name, type and needs are filled, no weight byte is read. */
+/* Metadata, shapes and binding only: hp, family, name, type and needs are filled, no weight byte is read. Norms and biases that exist are not
+ * NULL, but must not be read. */
 int model_inspect(struct model **out, const char *path, const struct model_options *o, struct model_needs *needs, struct error *e);
 /* For tools that rewrite weights: every matrix row-major (width 0) in the mapped file, of the file's own type; not for computing. */
 int model_open_raw(struct model **out, const char *path, struct error *e);

@@ -81,21 +81,6 @@ void survey_free(struct survey *s)
     mem_free(s);
 }
 
-void survey_found(struct survey *s, int index, const struct device_info *info)
-{
-    if (index <= 0 || index >= PLANNER_DEVICES)
-        return;
-    if (index >= s->input.n_devices)
-        s->input.n_devices = index + 1;
-    snprintf(s->names[index], sizeof s->names[index], "%s (%s)", info->selector, info->name);
-    s->input.devices[index] = (struct planner_device){
-        .name = s->names[index], .fuses_layers = true, .head_can = true,
-        .budget = info->memory ? (uint64_t)((double)info->memory * KEEP_FREE) : PLANNER_NO_LIMIT,
-    };
-    if (!s->input.target)
-        s->input.target = index;
-}
-
 /* The buffers that experts pass through. */
 static uint64_t stream_bytes(const struct model *m)
 {
@@ -109,6 +94,21 @@ static uint64_t stream_bytes(const struct model *m)
                 part[i] = w[i]->bytes > part[i] ? w[i]->bytes : part[i];
         }
     return DEVICE_STREAM * (part[0] + part[1] + part[2]);
+}
+
+void survey_found(struct survey *s, int index, const struct device_info *info)
+{
+    if (index <= 0 || index >= PLANNER_DEVICES)
+        return;
+    if (index >= s->input.n_devices)
+        s->input.n_devices = index + 1;
+    snprintf(s->names[index], sizeof s->names[index], "%s (%s)", info->selector, info->name);
+    s->input.devices[index] = (struct planner_device){
+        .name = s->names[index], .fuses_layers = true, .head_can = true, .streams = true, .stream_bytes = stream_bytes(s->model), .unified = info->unified,
+        .budget = info->memory ? (uint64_t)((double)info->memory * KEEP_FREE) : PLANNER_NO_LIMIT,
+    };
+    if (!s->input.target)
+        s->input.target = index;
 }
 
 void survey_device(struct survey *s, int index, const struct device *dev)
