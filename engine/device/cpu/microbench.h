@@ -5,6 +5,8 @@
 
 #include "engine/base/error.h"
 
+#include <stdbool.h>
+
 /* Best of several passes over memory larger than most caches (256 MiB), by n_threads together: bytes a second; 0 without memory. Takes
  * about 0.2 s. On machines with a very large last-level cache this is partly its speed, as it is for a model's weights. */
 double cpu_read_bandwidth(int n_threads);
@@ -16,6 +18,7 @@ struct microbench_result {
     char kernel[24];            /* "dot q4_0", "norm", "scores f16" */
     int rows, cols, tokens;
     double seconds;             /* best run */
+    bool integer;               /* its products are integers: the int8 peak applies */
     double bytes, ops;          /* of one run: weights or cache read, multiply-adds times two */
 };
 
