@@ -2,6 +2,7 @@
 #include "engine/file/gguf_write.h"
 
 #include "engine/base/mem.h"
+#include "engine/base/size.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +25,7 @@ struct bytes {
 struct gguf_writer {
     char path[PATH_MAX], temporary[PATH_MAX + 32];
     int fd;
+    bool named;                 /* temporary is a name in the folder, not only a descriptor's */
     struct bytes metadata, tensors;
     uint64_t n_metadata, n_tensors;
     size_t *sizes;              /* bytes of each tensor */
@@ -68,6 +70,42 @@ static void put_key(struct gguf_writer *w, const char *key, uint32_t type)
     w->n_metadata++;
 }
 
+static void folder_of(const char *path, char folder[PATH_MAX])
+{
+    char *slash;
+
+    snprintf(folder, PATH_MAX, "%s", path);
+    slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = 0;
+    else
+        strcpy(folder, ".");
+}
+
+/* A file without a name until it is whole: a process that is killed leaves nothing behind. */
+static int open_nameless(struct gguf_writer *w)
+{
+    char folder[PATH_MAX];
+
+    folder_of(w->path, folder);
+    w->fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+    snprintf(w->temporary, sizeof w->temporary, "/proc/self/fd/%d", w->fd);
+    if (w->fd >= 0 && access(w->temporary, R_OK) == 0)
+        return 0;
+    if (w->fd >= 0)
+        close(w->fd);                    /* no /proc: it could never get a name */
+    return -1;
+}
+
+/* Where the file system has no such files: under a name of its own. */
+static int open_part(struct gguf_writer *w)
+{
+    snprintf(w->temporary, sizeof w->temporary, "%s.%ld.part", w->path, (long)getpid());
+    w->fd = open(w->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    w->named = w->fd >= 0;
+    return w->fd < 0 ? -1 : 0;
+}
+
 /* A target that is a link keeps pointing where it did: the file behind it is replaced. */
 int gguf_write_open(struct gguf_writer **out, const char *path, struct error *e)
 {
@@ -86,9 +124,7 @@ int gguf_write_open(struct gguf_writer **out, const char *path, struct error *e)
         mem_free(w);
         return error_set(e, ERR_IO, "%s: not a regular file; name the file to write", path);
     }
-    snprintf(w->temporary, sizeof w->temporary, "%s.%ld.part", w->path, (long)getpid());
-    w->fd = open(w->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (w->fd < 0) {
+    if (open_nameless(w) < 0 && open_part(w) < 0) {
         error_set(e, ERR_IO, "%s: cannot write: %s", w->temporary, strerror(errno));
         mem_free(w);
         return e ? e->code : ERR_IO;
@@ -218,6 +254,7 @@ int gguf_write_begin(struct gguf_writer *w, struct error *e)
 {
     uint32_t version = 3;
     uint64_t head = 24 + w->metadata.size + w->tensors.size;
+    char room[16];
     int full;
 
     if (w->error.code)
@@ -225,7 +262,7 @@ int gguf_write_begin(struct gguf_writer *w, struct error *e)
     /* Room for everything now: a full disk is found before hours of work, not after. Some file systems cannot; then it is found later. */
     full = posix_fallocate(w->fd, 0, (off_t)(head + ALIGNMENT + w->offset));
     if (full == ENOSPC || full == EFBIG || full == EDQUOT) {
-        error_set(&w->error, ERR_IO, "%s: no room for %.1f GB: %s", w->path, (double)(head + w->offset) / 1e9, strerror(full));
+        error_set(&w->error, ERR_IO, "%s: no room for %s: %s", w->path, size_format(head + w->offset, room, sizeof room), strerror(full));
         return report(w, e);
     }
     if (full == 0 && ftruncate(w->fd, 0)) {
@@ -272,14 +309,10 @@ int gguf_write_sync(struct gguf_writer *w, struct error *e)
 static void sync_folder(const char *path)
 {
     char folder[PATH_MAX];
-    char *slash;
     int fd;
 
-    snprintf(folder, sizeof folder, "%s", path);
-    slash = strrchr(folder, '/');
-    if (slash)
-        slash[slash == folder] = 0;
-    fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    folder_of(path, folder);
+    fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
         if (fsync(fd)) {
             /* the rename itself is done; some file systems cannot sync folders */
@@ -298,10 +331,25 @@ static void writer_free(struct gguf_writer *w)
     mem_free(w);
 }
 
+/* Gives a nameless file a name to be renamed from: a link cannot take the place of another file. */
+static int take_name(struct gguf_writer *w)
+{
+    char nameless[sizeof w->temporary];
+
+    if (w->named)
+        return 0;
+    memcpy(nameless, w->temporary, sizeof nameless);
+    snprintf(w->temporary, sizeof w->temporary, "%s.%ld.part", w->path, (long)getpid());
+    w->named = linkat(AT_FDCWD, nameless, AT_FDCWD, w->temporary, AT_SYMLINK_FOLLOW) == 0;
+    return w->named ? 0 : -1;
+}
+
 int gguf_write_finish(struct gguf_writer *w, struct error *e)
 {
     int rc = gguf_write_sync(w, e);
 
+    if (!rc && take_name(w) < 0)
+        rc = error_set(e, ERR_IO, "%s: cannot take its name: %s", w->temporary, strerror(errno));
     if (!rc && close(w->fd))
         rc = error_set(e, ERR_IO, "%s: cannot write: %s", w->path, strerror(errno));
     w->fd = rc ? w->fd : -1;
@@ -320,6 +368,7 @@ void gguf_write_abort(struct gguf_writer *w)
 {
     if (!w)
         return;
-    unlink(w->temporary);
+    if (w->named)
+        unlink(w->temporary);
     writer_free(w);
 }

@@ -1,6 +1,6 @@
 /* Writing a GGUF v3 file as a stream: metadata, then the list of tensors, then their bytes in the same order.
- * Everything goes to a temporary file beside the target, which takes the target's place only in gguf_write_finish (fsync, rename, fsync of
- * the folder): a crash, a full disk or a cancelled run leaves the old file or none, never half of one.
+ * Everything goes to a file without a name (where there are none: beside the target, NAME.PID.part), which takes the target's place only in gguf_write_finish (fsync, rename, fsync of
+ * the folder): a crash, a full disk or a cancelled run leaves the old file or none, never half of one, and a kill nothing at all.
  * Owner: one thread. Errors stick: after the first one every call returns it. ERR_IO, ERR_MEMORY. */
 #ifndef ENGINE_FILE_GGUF_WRITE_H
 #define ENGINE_FILE_GGUF_WRITE_H
