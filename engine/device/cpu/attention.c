@@ -59,7 +59,7 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct lay
 {
     const struct hparams *hp = &d->model->hp;
     int hd = hp->head_dim, per = d->heads_per_task, q_tasks = (hp->n_heads + per - 1) / per, kv_tasks = (hp->n_kv_heads + per - 1) / per;
-    int tasks = q_tasks + 2 * kv_tasks, total = tasks * token_blocks(in->n), t0, t1;
+    int tasks = q_tasks + 2 * kv_tasks, total = tasks * token_blocks(d, in->n), t0, t1;
     float *tile = d->threads[tid].tile;
     bool ready = in->n > 1;
 
@@ -70,7 +70,7 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct lay
         if (!ready)
             prepare_row(d, w, x, in->rows, in->panels, 1, 0);
         ready = true;
-        token_block(in->n, task / tasks, &t0, &t1);
+        token_block(d, in->n, task / tasks, &t0, &t1);
         if (unit < q_tasks) {
             ptrdiff_t stride = (ptrdiff_t)hp->n_heads * hd;
             float *q = d->q + t0 * stride + (ptrdiff_t)unit * per * hd;
@@ -273,7 +273,7 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
 void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int pos, const float *x, float *y, float *residual)
 {
     const struct layer_weights *w = &d->model->layers[layer];
-    int hidden = d->model->hp.hidden, wide = rows == 1 ? 2 * CPU_UNIT : CPU_WIDE, units = (hidden + wide - 1) / wide, total = units * token_blocks(rows), t0, t1;
+    int hidden = d->model->hp.hidden, wide = rows == 1 ? 2 * CPU_UNIT : CPU_WIDE, units = (hidden + wide - 1) / wide, total = units * token_blocks(d, rows), t0, t1;
     struct input in = prepare(d, tid, w, rows, x);
     float *tile = d->threads[tid].tile;
     bool ready = rows > 1;
@@ -287,7 +287,7 @@ void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int po
         if (!ready)
             merge_row(d, &d->threads[tid], &w->o, pos);
         ready = true;
-        token_block(rows, task / units, &t0, &t1);
+        token_block(d, rows, task / units, &t0, &t1);
         if (y) {
             multiply(d, tid, &w->o, r0, r1, &in, t0, t1, y + (size_t)t0 * (size_t)hidden + r0, hidden);
             continue;

@@ -19,7 +19,8 @@
 #define CPU_SPLIT_ROWS 8        /* up to so many rows attention is split over chunks of the context as well */
 #define CPU_UNIT 32             /* weight rows that a task multiplies at least: one activation block */
 #define CPU_WIDE (4 * CPU_UNIT)  /* rows of a task whose results are added or written token by token: half a KiB of each */
-#define CPU_TOKEN_BLOCK 96      /* tokens whose quantised rows stay in the second-level cache; a multiple of KERNEL_TILE */
+#define CPU_TOKEN_BLOCK 96      /* tokens whose quantised rows stay in the second-level cache; more where one panel takes more */
+#define CPU_TOKENS_MOST (2 * KERNEL_TILE)       /* of such a block, cut at panels */
 #define CPU_LIBRARY_BF16 6      /* tokens from which oneDNN beats our own float kernels: BF16 weights, */
 #define CPU_LIBRARY_F32 24      /* F32 weights */
 #define CPU_USED_MAX 16         /* experts a token may use */
@@ -108,7 +109,7 @@ void phase_end(struct cpu_device *d, int tid);
 /* multiply.c */
 bool type_is_quantised(enum dtype type);
 /* Which panel token t of n lies in: its first token and size. Panels are as even as possible. */
-void panel_of(int n, int t, int *first, int *count);
+void panel_of(const struct cpu_device *d, int n, int t, int *first, int *count);
 /* Quantises x (cols) as token t of n. */
 void input_quantise(const struct cpu_device *d, const float *x, int cols, struct act_block *panels, int n, int t);
 /* Columns first .. first+count-1 (multiples of 32) only; x points at column `first`. */
@@ -117,8 +118,8 @@ void input_quantise_part(const struct cpu_device *d, const float *x, int cols, i
 void multiply(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out,
               ptrdiff_t stride);
 /* Token blocks: block i of n tokens begins at a panel. */
-int token_blocks(int n);
-void token_block(int n, int i, int *t0, int *t1);
+int token_blocks(const struct cpu_device *d, int n);
+void token_block(const struct cpu_device *d, int n, int i, int *t0, int *t1);
 
 /* kvcache.c */
 int kv_layout(struct cpu_device *d, struct error *e);

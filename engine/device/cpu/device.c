@@ -135,7 +135,7 @@ static void carve_all(struct cpu_device *d, struct carver *c)
     const struct hparams *hp = &d->model->hp;
     size_t rows = (size_t)d->max_rows, used = (size_t)hp->n_experts_used, hidden = (size_t)hp->hidden, ffn = (size_t)hp->expert_ffn, hd = (size_t)hp->head_dim;
     size_t heads = (size_t)hp->n_heads, wide = max_size(hidden, heads * hd), chunks = (size_t)d->chunks_max;
-    size_t tokens = CPU_TOKEN_BLOCK + KERNEL_TILE;
+    size_t tokens = CPU_TOKENS_MOST;
 
     d->threads = carve(c, (size_t)d->n_threads, sizeof *d->threads);
     d->router = carve(c, (size_t)hp->n_layers, sizeof *d->router);
@@ -483,7 +483,7 @@ static void head_region(void *ctx, int tid, int n)
     const struct head_job *j = d->head_job;
     const struct hparams *hp = &d->model->hp;
     const struct matrix *w = &d->model->head;
-    int hidden = hp->hidden, units = (w->rows + 2 * CPU_UNIT - 1) / (2 * CPU_UNIT), total = units * token_blocks(j->rows), t0, t1;
+    int hidden = hp->hidden, units = (w->rows + 2 * CPU_UNIT - 1) / (2 * CPU_UNIT), total = units * token_blocks(d, j->rows), t0, t1;
     struct thread_scratch *s = &d->threads[tid];
     bool one = j->rows == 1, ready = !one;
     struct input in = {.n = j->rows, .cols = hidden, .panels = one ? s->act : d->act, .rows = one ? s->row : d->normed, .stride = hidden};
@@ -500,7 +500,7 @@ static void head_region(void *ctx, int tid, int n)
                 input_quantise(d, s->row, hidden, s->act, 1, 0);
             ready = true;
         }
-        token_block(j->rows, task / units, &t0, &t1);
+        token_block(d, j->rows, task / units, &t0, &t1);
         multiply(d, tid, w, r0, r1, &in, t0, t1, j->logits + (size_t)t0 * (size_t)w->rows + r0, w->rows);
     }
     phase_end(d, tid);

@@ -46,7 +46,7 @@ static void gate_up(struct cpu_device *d, int tid, const struct expert_weights *
 {
     struct thread_scratch *s = &d->threads[tid];
     int ffn = d->model->hp.expert_ffn, r0 = unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
-    float *gate = s->tile, *up = s->tile + (CPU_TOKEN_BLOCK + KERNEL_TILE) * CPU_UNIT;
+    float *gate = s->tile, *up = s->tile + (CPU_TOKENS_MOST) * CPU_UNIT;
 
     multiply(d, tid, &w->gate, r0, r0 + n, in, t0, t1, gate, CPU_UNIT);
     multiply(d, tid, &w->up, r0, r0 + n, in, t0, t1, up, CPU_UNIT);
@@ -85,14 +85,14 @@ static void gather_phase(struct cpu_device *d, int tid, const struct experts_job
 }
 
 /* The task-th of all (expert, token block, unit) triples; units run fastest. Returns the group. */
-static int find_task(const struct experts_job *j, int units, int task, int *unit, int *t0, int *t1)
+static int find_task(const struct cpu_device *d, const struct experts_job *j, int units, int task, int *unit, int *t0, int *t1)
 {
     for (int g = 0; g < j->n_groups; g++) {
-        int n = units * token_blocks(j->groups[g].count);
+        int n = units * token_blocks(d, j->groups[g].count);
 
         if (task < n) {
             *unit = task % units;
-            token_block(j->groups[g].count, task / units, t0, t1);
+            token_block(d, j->groups[g].count, task / units, t0, t1);
             return g;
         }
         task -= n;
@@ -100,12 +100,12 @@ static int find_task(const struct experts_job *j, int units, int task, int *unit
     return -1;
 }
 
-static int count_tasks(const struct experts_job *j, int units)
+static int count_tasks(const struct cpu_device *d, const struct experts_job *j, int units)
 {
     int total = 0;
 
     for (int g = 0; g < j->n_groups; g++)
-        total += units * token_blocks(j->groups[g].count);
+        total += units * token_blocks(d, j->groups[g].count);
     return total;
 }
 
@@ -113,14 +113,14 @@ void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j)
 {
     const struct hparams *hp = &d->model->hp;
     int hidden = hp->hidden, ffn = hp->expert_ffn, units = (ffn + CPU_UNIT - 1) / CPU_UNIT, unit, t0, t1;
-    int down_units = (hidden + CPU_WIDE - 1) / CPU_WIDE, total = count_tasks(j, units);
+    int down_units = (hidden + CPU_WIDE - 1) / CPU_WIDE, total = count_tasks(d, j, units);
     struct thread_scratch *s = &d->threads[tid];
     struct pool_share *share;
 
     gather_phase(d, tid, j);
     share = phase_begin(d, tid);
     for (int task; (task = pool_share_take(share, 1, total)) < total;) {
-        const struct expert_group *group = &j->groups[find_task(j, units, task, &unit, &t0, &t1)];
+        const struct expert_group *group = &j->groups[find_task(d, j, units, task, &unit, &t0, &t1)];
         size_t first = (size_t)group->first;
         struct input in = {.n = group->count, .cols = hidden, .panels = d->act + first * (size_t)(hidden / NUM_BLOCK),
                            .rows = d->gathered + first * (size_t)hidden, .stride = hidden};
@@ -130,9 +130,9 @@ void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j)
     }
     phase_end(d, tid);
     share = phase_begin(d, tid);
-    total = count_tasks(j, down_units);
+    total = count_tasks(d, j, down_units);
     for (int task; (task = pool_share_take(share, 1, total)) < total;) {
-        const struct expert_group *group = &j->groups[find_task(j, down_units, task, &unit, &t0, &t1)];
+        const struct expert_group *group = &j->groups[find_task(d, j, down_units, task, &unit, &t0, &t1)];
         size_t first = (size_t)group->first;
         struct input in = {.n = group->count, .cols = ffn, .panels = d->act_down + first * (size_t)(ffn / NUM_BLOCK), .rows = d->ffn + first * (size_t)ffn,
                            .stride = ffn};

@@ -34,7 +34,7 @@
     X(DTYPE_Q5_K,   q5_k,   8, 16, 20) \
     X(DTYPE_Q6_K,   q6_k,   8, 18, 24)
 
-/* Constant for a constant type, so that the kernels' branches on it vanish. */
+/* Constant for a constant type, so that the kernels' branches on it vanish. Right for Q4_0 and Q8_0 too: a head of one scale. */
 static inline int format_blocks(enum dtype type)
 {
     return type == DTYPE_Q4_K || type == DTYPE_Q5_K || type == DTYPE_Q6_K ? 8 : 1;
@@ -52,7 +52,13 @@ static inline bool format_has_high(enum dtype type)
 
 static inline int format_block_bytes(enum dtype type)
 {
-    return type == DTYPE_Q6_K ? 24 : format_has_high(type) ? 20 : 16;
+    return type == DTYPE_Q8_0 ? 32 : type == DTYPE_Q6_K ? 24 : format_has_high(type) ? 20 : 16;
+}
+
+/* The code that stands for 0 where kernels read codes as unsigned bytes. */
+static inline int format_zero(enum dtype type)
+{
+    return type == DTYPE_Q4_0 ? 8 : type == DTYPE_Q5_0 ? 16 : type == DTYPE_Q6_K ? 32 : type == DTYPE_Q8_0 || type == DTYPE_IQ4_NL ? 128 : 0;
 }
 
 static inline bool format_has_min(enum dtype type)
@@ -68,9 +74,12 @@ void format_pack_group(void *dst, enum dtype type, int width, const void *src, i
 #define X(type, name, blocks, head, bytes) \
     void format_##name##_scalar(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride); \
     void format_##name##_avx2(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride); \
-    void format_##name##_avx512(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
+    void format_##name##_avx512(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride); \
+    void format_##name##_amx(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
 FORMATS(X)
 #undef X
+void format_q8_0_amx(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
+void format_q4_0_amx(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
 #define FORMAT_DOTS(set) \
     [DTYPE_Q4_1] = format_q4_1_##set, [DTYPE_Q5_0] = format_q5_0_##set, [DTYPE_Q5_1] = format_q5_1_##set, [DTYPE_IQ4_NL] = format_iq4_nl_##set, \
     [DTYPE_Q4_K] = format_q4_k_##set, [DTYPE_Q5_K] = format_q5_k_##set, [DTYPE_Q6_K] = format_q6_k_##set

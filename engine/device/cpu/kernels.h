@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KERNEL_TILE 24          /* tokens of a panel */
+#define KERNEL_TILE 128         /* most tokens of a panel */
 #define KERNEL_QUERIES 4        /* queries of one call of scores / values */
 
 /* 32 quantised activations (rule 1). The negated sums start the integer accumulators of weights stored as value + 8 and value + 128. */
@@ -22,11 +22,14 @@ struct act_block {
     int32_t sum, m8, m128;
     int8_t q[NUM_BLOCK];
     int32_t low;                /* sum of q[0..15]: Q6_K has a scale for each half */
+    float fsum;                 /* sum, for formats with a minimum */
+    int32_t pad[2];             /* a cache line: matrix units load the q of many tokens at once */
 };
 
 struct kernels {
     const char *name;           /* "scalar", "avx2", "avx512" */
     int width;                  /* row interleave this set likes best */
+    int tile;                   /* tokens of a panel it likes best, at most KERNEL_TILE: what unpacked weights are used for at once */
 
     /* Rule 1 for one row of cols (a multiple of 32): block b goes to out[b * stride]. */
     void (*quantise)(const float *x, int cols, struct act_block *out, int stride);

@@ -107,6 +107,7 @@ static void quantise(const float *x, int cols, struct act_block *out, int stride
         out->sum = out->low + sum_epi32(_mm256_add_epi32(q[2], q[3]));
         out->m8 = out->sum * -8;
         out->m128 = out->sum * -128;
+        out->fsum = (float)out->sum;
         q[0] = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
         _mm256_storeu_si256((void *)out->q, _mm256_permutevar8x32_epi32(q[0], order));
     }
@@ -245,7 +246,7 @@ static double peak_int8(void)
 }
 
 const struct kernels kernels_avx2 = {
-    .name = "avx2", .width = 8,
+    .name = "avx2", .width = 8, .tile = 24,
     .quantise = quantise,
     .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(avx2)},
     VECTOR_KERNELS,

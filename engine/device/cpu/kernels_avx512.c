@@ -91,6 +91,7 @@ static void quantise(const float *x, int cols, struct act_block *out, int stride
         out->sum = sum;
         out->m8 = sum * -8;
         out->m128 = sum * -128;
+        out->fsum = (float)sum;
     }
 }
 
@@ -265,7 +266,7 @@ static double peak_int8(void)
 }
 
 const struct kernels kernels_avx512 = {
-    .name = "avx512", .width = 16,
+    .name = "avx512", .width = 16, .tile = 24,
     .quantise = quantise,
     .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(avx512)},
     VECTOR_KERNELS,

@@ -12,6 +12,7 @@ static void quantise(const float *x, int cols, struct act_block *out, int stride
         a->d = num_quantise_block(x + b * NUM_BLOCK, a->q, &a->sum);
         a->m8 = a->sum * -8;
         a->m128 = a->sum * -128;
+        a->fsum = (float)a->sum;
         a->low = 0;
         for (int i = 0; i < NUM_BLOCK / 2; i++)
             a->low += a->q[i];
@@ -328,7 +329,7 @@ static double peak_int8(void)
 }
 
 const struct kernels kernels_scalar = {
-    .name = "scalar", .width = 8,
+    .name = "scalar", .width = 8, .tile = 24,
     .quantise = quantise,
     .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(scalar)},
     .dot_float = dot_float,

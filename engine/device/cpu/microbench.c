@@ -109,11 +109,11 @@ double cpu_peak_int8(int n_threads)
     return peak(kernels_active()->peak_int8, n_threads);
 }
 
-/* One product of a random matrix, as the device would run it: panels of at most KERNEL_TILE tokens, all row groups. */
+/* One product of a random matrix, as the device would run it: panels of the set's size, all row groups. */
 static int bench_dot(struct microbench_result *r, enum dtype type, int rows, int cols, int tokens)
 {
     const struct kernels *k = kernels_active();
-    int groups = pack_groups(rows, k->width), panels = (tokens + KERNEL_TILE - 1) / KERNEL_TILE, blocks = cols / NUM_BLOCK;
+    int groups = pack_groups(rows, k->width), panels = (tokens + k->tile - 1) / k->tile, blocks = cols / NUM_BLOCK;
     size_t bytes = pack_bytes(type, rows, cols, k->width), act = (size_t)tokens * (size_t)blocks * sizeof(struct act_block);
     size_t out = (size_t)tokens * (size_t)groups * (size_t)k->width * sizeof(float), total = bytes + 64 + act + 64 + out;
     uint8_t *memory = mem_pages(total), *panel;
@@ -131,9 +131,9 @@ static int bench_dot(struct microbench_result *r, enum dtype type, int rows, int
     for (int pass = 0; pass < PASSES; pass++) {
         double start = seconds();
 
-        for (int g = 0; g < groups; g += 4)
+        for (int g = 0; g < groups; g += 8)
             for (int p = 0; p < panels; p++) {
-                int t0 = tokens * p / panels, t1 = tokens * (p + 1) / panels, count = groups - g < 4 ? groups - g : 4;
+                int t0 = tokens * p / panels, t1 = tokens * (p + 1) / panels, count = groups - g < 8 ? groups - g : 8;
 
                 k->dot[type](memory + (size_t)g * (bytes / (size_t)groups), count, k->width, cols, (struct act_block *)(void *)panel + (size_t)t0 * (size_t)blocks,
                              t1 - t0, y + (size_t)t0 * (size_t)groups * (size_t)k->width + (size_t)g * (size_t)k->width, (ptrdiff_t)groups * k->width);

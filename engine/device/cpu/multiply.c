@@ -10,9 +10,9 @@ bool type_is_quantised(enum dtype type)
 }
 
 /* In fours, since kernels take four tokens at a time. */
-void panel_of(int n, int t, int *first, int *count)
+void panel_of(const struct cpu_device *d, int n, int t, int *first, int *count)
 {
-    int fours = (n + 3) / 4, panels = (fours * 4 + KERNEL_TILE - 1) / KERNEL_TILE, size = fours / panels, larger = fours % panels, four = t / 4;
+    int fours = (n + 3) / 4, panels = (fours * 4 + d->k->tile - 1) / d->k->tile, size = fours / panels, larger = fours % panels, four = t / 4;
 
     if (four < larger * (size + 1)) {
         *count = (size + 1) * 4;
@@ -29,7 +29,7 @@ void input_quantise_part(const struct cpu_device *d, const float *x, int cols, i
 {
     int t0, nt;
 
-    panel_of(n, t, &t0, &nt);
+    panel_of(d, n, t, &t0, &nt);
     d->k->quantise(x, count, panels + (ptrdiff_t)t0 * (cols / NUM_BLOCK) + (ptrdiff_t)(first / NUM_BLOCK) * nt + (t - t0), nt);
 }
 
@@ -38,24 +38,26 @@ void input_quantise(const struct cpu_device *d, const float *x, int cols, struct
     input_quantise_part(d, x, cols, 0, cols, panels, n, t);
 }
 
-int token_blocks(int n)
+int token_blocks(const struct cpu_device *d, int n)
 {
-    return (n + CPU_TOKEN_BLOCK - 1) / CPU_TOKEN_BLOCK;
+    int most = d->k->tile > CPU_TOKEN_BLOCK ? d->k->tile : CPU_TOKEN_BLOCK;
+
+    return (n + most - 1) / most;
 }
 
 /* Cut at panels, as evenly as those allow. */
-void token_block(int n, int i, int *t0, int *t1)
+void token_block(const struct cpu_device *d, int n, int i, int *t0, int *t1)
 {
-    int blocks = token_blocks(n), first, count;
+    int blocks = token_blocks(d, n), first, count;
 
     *t0 = 0;
     *t1 = n;
     if (i > 0) {
-        panel_of(n, (int)((int64_t)n * i / blocks), &first, &count);
+        panel_of(d, n, (int)((int64_t)n * i / blocks), &first, &count);
         *t0 = first;
     }
     if (i < blocks - 1) {
-        panel_of(n, (int)((int64_t)n * (i + 1) / blocks), &first, &count);
+        panel_of(d, n, (int)((int64_t)n * (i + 1) / blocks), &first, &count);
         *t1 = first;
     }
 }
@@ -79,7 +81,7 @@ static void multiply_quantised(const struct cpu_device *d, const struct matrix *
         const struct act_block *panel = in->panels + (ptrdiff_t)t * blocks;
         float *to = out + (t - t0) * stride;
 
-        panel_of(in->n, t, &first, &nt);
+        panel_of(d, in->n, t, &first, &nt);
         d->k->dot[w->type](weights, whole, w->width, w->cols, panel, nt, to, stride);
         if (rest) {
             d->k->dot[w->type](weights + (size_t)whole * group_bytes, 1, w->width, w->cols, panel, nt, ragged, NUM_LANES);

@@ -1,6 +1,6 @@
 /* Which kernel set runs: the best that this CPU has, or the one asked for. Chosen once, before models load (their packing width follows);
  * engine thread or start-up. */
-#include "engine/device/cpu/kernels.h"
+#include "engine/device/cpu/formats.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -37,9 +37,6 @@ static int has_avx512(void)
 #endif
 
 #if defined(__x86_64__)
-void amx_dot_q8_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
-void amx_dot_q4_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
-
 /* The processor has tiles and int8 products, the kernel saves their state, and lets this process use them (Linux asks for a request: the
  * state is 8 KiB a thread). */
 static int has_amx(void)
@@ -67,8 +64,8 @@ static void find_sets(void)
     if (has_avx512() && has_amx()) {
         amx = kernels_avx512;
         amx.name = "amx";
-        amx.dot[DTYPE_Q8_0] = amx_dot_q8_0;
-        amx.dot[DTYPE_Q4_0] = amx_dot_q4_0;
+        amx.tile = KERNEL_TILE;
+        memcpy(amx.dot, (__typeof__(amx.dot)){[DTYPE_Q8_0] = format_q8_0_amx, [DTYPE_Q4_0] = format_q4_0_amx, FORMAT_DOTS(amx)}, sizeof amx.dot);
         sets[n_sets++] = &amx;
     }
 #endif
