@@ -5,28 +5,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-START_TEST(decodes_every_scalar_value)
+/* What is expected of one scalar value; false at the first thing that is not so. Check's own asserts write a record each: millions of them
+ * took longer than the decoding. */
+static bool decodes(uint32_t cp)
 {
     char s[4];
+    uint32_t back;
+    bool valid;
+    size_t n = utf8_encode(cp, s);
 
-    for (uint32_t cp = 0; cp <= 0x10ffff; cp++) {
-        uint32_t back;
-        bool valid;
-        size_t n;
+    if (utf8_decode_strict(s, n, &back, &valid) != n || !valid || back != cp || utf8_incomplete(s, n) != 0)
+        return false;
+    for (size_t k = 1; k < n; k++)   /* cut short: never valid, always advances, and known as unfinished */
+        if (utf8_decode_strict(s, k, &back, &valid) != k || valid || back != UTF8_REPLACEMENT || utf8_incomplete(s, k) != k)
+            return false;
+    return true;
+}
 
-        if (cp >= 0xd800 && cp <= 0xdfff)
-            continue;
-        n = utf8_encode(cp, s);
-        ck_assert_uint_eq(utf8_decode_strict(s, n, &back, &valid), n);
-        ck_assert(valid && back == cp);
-        /* cut short: never valid, always advances, and known as unfinished */
-        for (size_t k = 1; k < n; k++) {
-            ck_assert_uint_eq(utf8_decode_strict(s, k, &back, &valid), k);
-            ck_assert(!valid && back == UTF8_REPLACEMENT);
-            ck_assert_uint_eq(utf8_incomplete(s, k), k);
-        }
-        ck_assert_uint_eq(utf8_incomplete(s, n), 0);
-    }
+START_TEST(decodes_every_scalar_value)
+{
+    for (uint32_t cp = 0; cp <= 0x10ffff; cp++)
+        if ((cp < 0xd800 || cp > 0xdfff) && !decodes(cp))
+            ck_abort_msg("U+%04X", (unsigned)cp);
 }
 END_TEST
 
