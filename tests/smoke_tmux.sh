@@ -20,6 +20,7 @@ XDG_CACHE_HOME=$home/cache INPUTRC=/dev/null $env sh"
     see 'shell>'
     t send-keys -t s "$moetop --seed 3 $*; echo moetop ended with \$?" Enter
 }
+child_of() { sed -n "s/^\([0-9]*\) (moetop) . $1 .*/\1/p" /proc/[0-9]*/stat 2>/dev/null | head -1; }   # ps is not everywhere
 show() { t capture-pane -p -t s 2>/dev/null; }
 keys() { t send-keys -t s "$@"; }
 see() { # text that must appear within 20 s
@@ -109,7 +110,7 @@ rm -rf "$home/state"
 start 100 30
 see 'or /help' && keys 'Tell me about the moon.' Enter && see 'Esc stops the'
 pid=$(t list-panes -t s -F '#{pane_pid}')
-child=$(ps -o pid= --ppid "$pid" | tr -d ' ')
+child=$(child_of "$pid")
 t kill-server
 i=0
 while kill -0 "$child" 2>/dev/null && [ $i -lt 100 ]; do i=$((i + 1)); sleep 0.1; done
@@ -122,7 +123,7 @@ see 'or /help' && keys 'Tell me about the sea.' Enter && see 'Esc stops the' && 
 pid=$(t list-panes -t s -F '#{pane_pid}')
 i=0                     # the first words, which a slow machine may take a while to say
 while ! [ -s "$(ls "$home"/state/moetop/chats/*.part 2>/dev/null)" ] && [ $i -lt 100 ]; do i=$((i + 1)); sleep 0.1; done
-kill -9 "$(ps -o pid= --ppid "$pid" | tr -d ' ')"
+kill -9 "$(child_of "$pid")"
 see 'ended with 137'
 grep -q 'about the sea' "$home"/state/moetop/chats/*.json || { echo "the question was lost"; failed=1; }
 [ -s "$(ls "$home"/state/moetop/chats/*.part)" ] || { echo "the beginning of the answer was lost"; failed=1; }
