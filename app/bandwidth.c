@@ -8,10 +8,12 @@
 #include "engine/base/series.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define TOKENS 48                /* of the test text */
 #define BLOCK 8
+#define ROUNDS 8
 #define MEMBW_MS 60
 
 double place_divergence(const float *a, const float *b, int n)
@@ -43,9 +45,23 @@ static int test_text(struct engine *g, int **ids, int *n, struct error *e)
     return rc;
 }
 
+/* What auto found: the decision with its figures. The arrays come back sorted. */
+static void tell(struct engine *g, const struct bandwidth *b, double *with, double *without)
+{
+    struct series_figures on, off;
+    char line[240];
+
+    series_summarise_sorted(with, ROUNDS, &on);
+    series_summarise_sorted(without, ROUNDS, &off);
+    snprintf(line, sizeof line, "bandwidth auto: %.2f tokens/s with the semaphore, %.2f without (%.1f GB/s, medians of %d blocks by turns): %s",
+             on.median > 0 ? 1e9 * BLOCK / on.median : 0, off.median > 0 ? 1e9 * BLOCK / off.median : 0, b->rate, ROUNDS,
+             b->active ? "a gain, it stays on" : on.median > off.median && series_differ(&on, &off) ? "a loss, it stays off" : "no gain beyond the noise, it stays off");
+    engine_tell(g, line);
+}
+
 int place_bandwidth(struct engine *g, enum bandwidth_mode mode, struct error *e)
 {
-    double rate = membw_read(NULL, 0, engine_info(g)->n_threads, MEMBW_MS), with[8], without[8];
+    double rate = membw_read(NULL, 0, engine_info(g)->n_threads, MEMBW_MS), with[ROUNDS], without[ROUNDS];
     struct bandwidth *b = engine_bandwidth(g);
     int *ids = NULL, n = 0, rc = 0;
 
@@ -53,7 +69,7 @@ int place_bandwidth(struct engine *g, enum bandwidth_mode mode, struct error *e)
     if (mode != BANDWIDTH_AUTO || engine_info(g)->n_devices < 2)
         return 0;
     rc = test_text(g, &ids, &n, e);
-    for (int k = -1; k < 8 && rc == 0; k++)              /* the first round warms up */
+    for (int k = -1; k < ROUNDS && rc == 0; k++)              /* the first round warms up */
         for (int on = 0; on < 2 && rc == 0; on++) {
             uint64_t start;
 
@@ -68,7 +84,9 @@ int place_bandwidth(struct engine *g, enum bandwidth_mode mode, struct error *e)
     b->active = false;
     engine_session_clear(g);
     mem_free(ids);
-    if (rc == 0)
-        bandwidth_decide(b, with, without, 8);
+    if (rc == 0) {
+        bandwidth_decide(b, with, without, ROUNDS);
+        tell(g, b, with, without);
+    }
     return rc;
 }

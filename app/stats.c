@@ -84,6 +84,9 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     memcpy(s->devices, t->devices, sizeof s->devices);
     memcpy(s->plans, t->plans, sizeof s->plans);
     s->moved_bytes = t->moved_bytes;
+    s->bandwidth_on = t->bandwidth_on;
+    s->bandwidth_taken = t->bandwidth_taken;
+    s->bandwidth_waited_ns = t->bandwidth_waited_ns;
     s->stall_ns = t->stall_ns;
     s->stall_token_ns = t->stall_token_ns;
     memcpy(s->stall_plan, t->stall_plan, sizeof s->stall_plan);
@@ -302,6 +305,9 @@ static void print_devices(const struct stats *s, FILE *f)
             row(f, "", "switched to %llu time%s in an answer: %.1f tokens each until all blocks had moved, waits of %.2f ms at most",
                 (unsigned long long)p->switches, p->switches == 1 ? "" : "s", (double)p->switch_tokens / (double)p->switches, (double)p->stall_ns * 1e-6);
     }
+    if (s->bandwidth_on)
+        row(f, "bandwidth semaphore", "on: %.1f MiB passed it, jobs waited %.1f ms for it in all", (double)s->bandwidth_taken / (1 << 20),
+            (double)s->bandwidth_waited_ns * 1e-6);
     if (s->moved_bytes)
         row(f, "moved", "%.1f MiB", (double)s->moved_bytes / (1 << 20));
     if (s->stall_ns && s->stall_token_ns)

@@ -28,6 +28,8 @@ struct stats {
     struct device_stats devices[DEVICE_MAX];
     char device_names[DEVICE_MAX][160];
     struct plan_figures plans[TELEMETRY_PLANS];
+    bool bandwidth_on;                   /* the bandwidth semaphore */
+    uint64_t bandwidth_taken, bandwidth_waited_ns;
     uint64_t moved_bytes;                /* weights and KV copied by changes of the placement */
     uint64_t stall_ns, stall_token_ns;   /* see telemetry */
     char stall_plan[64];

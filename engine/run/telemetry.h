@@ -62,6 +62,8 @@ struct telemetry {
     uint64_t moves_pending_bytes, moved_bytes;
     uint64_t stall_ns, stall_token_ns;   /* the longest such wait of the session, and what a token took just before it (median); 0: none */
     char stall_plan[64];                 /* the plan that was being put in force then */
+    bool bandwidth_on;           /* the bandwidth semaphore: at work, bytes it let pass, time jobs waited for it */
+    uint64_t bandwidth_taken, bandwidth_waited_ns;
     int n_plans;
     struct plan_figures plans[TELEMETRY_PLANS];
     /* experts: arrays of n_layers * n_experts, layer-major, allocated once with the snapshot */
