@@ -105,7 +105,7 @@ static int do_compare(void *ctx, struct engine *g, char **text, struct error *e)
     const struct engine_info *info = engine_info(g);
     struct message m = {ROLE_USER, r->prompt};
     int *ids = NULL, n = 0, rc;
-    char *made = NULL;
+    char *made = NULL, fastest[1000];
     size_t size;
     FILE *f;
 
@@ -131,8 +131,10 @@ static int do_compare(void *ctx, struct engine *g, char **text, struct error *e)
         fprintf(f, "%-16s %8.1f ± %.1f tokens/s, prompt %.0f; %s; %s\n", p->name, decode.median, decode.sd, prefill.median, i ? verdict : "compared with",
                 p->defer ? "lossy" : p->same_bits ? "same bits" : p->same_tokens ? "same text" : "THE TEXT DIFFERS");
     }
-    if (f)
-        fprintf(f, "%d tokens, in blocks of %d by turns, %d times", TOKENS, c->block, c->repeats);
+    if (f) {
+        compare_fastest(c, fastest, sizeof fastest);
+        fprintf(f, "%s\n%d tokens, in blocks of %d by turns, %d times", fastest, TOKENS, c->block, c->repeats);
+    }
     *text = taken(f, &made);
     return *text ? 0 : error_set(e, ERR_MEMORY, "out of memory");
 }

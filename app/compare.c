@@ -125,9 +125,10 @@ struct work {
     struct compare *c;
     struct engine *g;
     int n_vocab, n_gen;
+    int last;                    /* token of the prompt */
     int *text;                   /* n_gen + 1 tokens: what the first plan says */
-    float *logits, *wanted;      /* (n_vocab), (n_gen, n_vocab): the first plan's */
-    double first_ns;             /* of the block in progress under the first plan */
+    float *logits, *wanted;      /* (n_vocab), (1 + n_gen, n_vocab): the first plan's, after the prompt and after each token */
+    double ns[COMPARE_MAX];      /* of the block in progress under each plan */
     struct error *e;
 };
 
@@ -209,7 +210,10 @@ static int run_block(struct work *w, size_t plan, int start, int from, int n, st
     double ns = 0;
     int n_devices, rc = apply(w, p, e);
 
-    engine_session_rewind(w->g, start + from);
+    /* the token before once more, untimed: caches and clocks are as this plan leaves them, not as the one before did */
+    engine_session_rewind(w->g, start + from - 1);
+    if (rc == 0)
+        rc = engine_eval(w->g, from ? &w->text[from - 1] : &w->last, 1, NULL, false, e);
     devices_now(w->g, before, &n_devices);
     for (int i = from; i < from + n && rc == 0; i++) {
         uint64_t t = clock_now();
@@ -219,10 +223,10 @@ static int run_block(struct work *w, size_t plan, int start, int from, int n, st
         if (rc < 0)
             break;
         if (plan == 0) {
-            memcpy(w->wanted + (size_t)i * (size_t)w->n_vocab, w->logits, (size_t)w->n_vocab * sizeof *w->logits);
+            memcpy(w->wanted + (size_t)(i + 1) * (size_t)w->n_vocab, w->logits, (size_t)w->n_vocab * sizeof *w->logits);
             w->text[i + 1] = argmax(w->logits, w->n_vocab);
         } else if (!p->defer) {
-            check_logits(w, p, i);
+            check_logits(w, p, i + 1);
         }
     }
     if (rc < 0)
@@ -230,18 +234,35 @@ static int run_block(struct work *w, size_t plan, int start, int from, int n, st
     devices_now(w->g, after, &n_devices);
     if (p->defer) {                      /* the cached rows of a lossy block would go on into the others' next one: made anew */
         engine_defer_set(w->g, 0);
-        engine_session_rewind(w->g, start + from);
-        rc = engine_eval_chunked(w->g, w->text + from, n, n, NULL, false, e);
+        engine_session_rewind(w->g, start + from - 1);
+        rc = engine_eval(w->g, from ? &w->text[from - 1] : &w->last, 1, NULL, false, e);
+        if (rc == 0)
+            rc = engine_eval_chunked(w->g, w->text + from, n, n, NULL, false, e);
         if (rc < 0)
             return rc;
     }
     charge(p, before, after, n_devices, n);
     w->c->n_devices = n_devices > w->c->n_devices ? n_devices : w->c->n_devices;
-    if (plan == 0)
-        w->first_ns = ns;
-    if (series_add(&p->decode, clock_rate(n, (uint64_t)ns)) < 0 || (plan && series_add(&p->ratio, log(w->first_ns / ns)) < 0))
-        return error_set(e, ERR_MEMORY, "out of memory for the samples");
-    return 0;
+    w->ns[plan] = ns;
+    return series_add(&p->decode, clock_rate(n, (uint64_t)ns)) < 0 ? error_set(e, ERR_MEMORY, "out of memory for the samples") : 0;
+}
+
+/* One block under every plan. The first plan decides the tokens, so it goes first when they are said for the first time; afterwards the order
+ * moves on by one, so that nobody always follows the same plan. */
+static int run_round(struct work *w, size_t repeat, int start, int from, int n, int (*stop)(void *ctx), void *ctx, struct error *e)
+{
+    struct compare *c = w->c;
+    int rc = 0;
+
+    for (size_t i = 0; i < c->n && rc == 0; i++) {
+        rc = run_block(w, (i + repeat) % c->n, start, from, n, e);
+        if (rc == 0 && stop && stop(ctx))
+            rc = error_set(e, ERR_CANCELLED, "interrupted");
+    }
+    for (size_t i = 1; i < c->n && rc == 0; i++)
+        if (series_add(&c->plans[i].ratio, log(w->ns[0] / w->ns[i])) < 0)
+            rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
+    return rc;
 }
 
 /* The loss of a deferred plan: the whole answer under it, each token after the exact ones. */
@@ -254,7 +275,7 @@ static int loss_pass(struct work *w, size_t plan, int start, int n, struct error
     for (int i = 0; i < n && rc == 0; i++) {
         rc = engine_eval(w->g, &w->text[i], 1, w->logits, false, e);
         if (rc == 0)
-            check_logits(w, p, i);
+            check_logits(w, p, i + 1);
     }
     engine_defer_set(w->g, 0);
     return rc;
@@ -264,12 +285,13 @@ static int read_prompt(struct work *w, size_t plan, const int *ids, int n, bool 
 {
     struct compare_plan *p = &w->c->plans[plan];
     int rc = apply(w, p, e);
-    uint64_t start;
+    uint64_t start = 0;
 
-    engine_session_clear(w->g);
-    start = clock_now();
-    if (rc == 0)
+    for (int warm = w->c->prompts == 1 && !p->prefill.n; warm >= 0 && rc == 0; warm--) {     /* the first reading of all is not counted */
+        engine_session_clear(w->g);
+        start = clock_now();
         rc = engine_eval(w->g, ids, n, w->logits, false, e);
+    }
     if (rc == 0 && series_add(&p->prefill, clock_rate(n, clock_now() - start)) < 0)
         rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
     if (rc == 0 && keep) {
@@ -296,9 +318,10 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
     c->block = BLOCK;
     c->repeats = repeats;
     c->prompts++;
+    w.last = ids[n_ids - 1];
     w.text = mem_alloc((size_t)n_gen + 1, sizeof *w.text);
     w.logits = mem_alloc((size_t)w.n_vocab, sizeof *w.logits);
-    w.wanted = mem_alloc((size_t)(n_gen ? n_gen : 1), sizeof *w.wanted * (size_t)w.n_vocab);
+    w.wanted = mem_alloc((size_t)n_gen + 1, sizeof *w.wanted * (size_t)w.n_vocab);
     if (!before || !w.text || !w.logits || !w.wanted)
         rc = error_set(e, ERR_MEMORY, "out of memory for comparing %d tokens", n_gen);
     for (int k = 0; k < repeats && rc == 0; k++) {
@@ -306,12 +329,7 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
             if ((rc = read_prompt(&w, p, ids, n_ids, true, e)) == 0 && stop && stop(ctx))
                 rc = error_set(e, ERR_CANCELLED, "interrupted");
         for (int at = 0; at < n_gen && rc == 0; at += BLOCK)
-            for (size_t i = 0; i < c->n && rc == 0; i++) {
-                /* the first plan goes first in its block: it decides the tokens */
-                rc = run_block(&w, i, n_ids, at, n_gen - at < BLOCK ? n_gen - at : BLOCK, e);
-                if (rc == 0 && stop && stop(ctx))
-                    rc = error_set(e, ERR_CANCELLED, "interrupted");
-            }
+            rc = run_round(&w, (size_t)k, n_ids, at, n_gen - at < BLOCK ? n_gen - at : BLOCK, stop, ctx, e);
         for (size_t i = 0; i < c->n && rc == 0; i++)
             if (c->plans[i].defer)
                 rc = loss_pass(&w, i, n_ids, n_gen, e);
@@ -340,7 +358,7 @@ double compare_ratio(const struct compare *c, size_t plan, bool *differs)
     if (plan == 0 || series_summarise(&c->plans[plan].ratio, &f) < 0 || f.n == 0)
         return 1;
     /* paired: the blocks of one place stand side by side, so their common moods cancel; 2.1 is Student's t at 95 % for 20 pairs */
-    if (differs)
+    if (differs && (c->plans[plan].on_device || c->plans[0].on_device))
         *differs = f.n >= LEAST_BLOCKS && fabs(f.mean) > 2.1 * f.sd / sqrt((double)f.n);
     return exp(f.mean);
 }
@@ -352,11 +370,37 @@ void compare_verdict(const struct compare *c, size_t plan, char *out, size_t siz
     double r = compare_ratio(c, plan, &differs);
 
     if (plan == 0)
-        snprintf(out, size, "the one the others are compared with");
+        snprintf(out, size, "the reference");
     else if (!p->on_device && !first->on_device)
-        snprintf(out, size, "the same as %s: everything ran on the CPU", first->name);
+        snprintf(out, size, "the same plan: all on the CPU");
+    else if (p->ratio.n < LEAST_BLOCKS)
+        snprintf(out, size, "%.2f times as fast (few blocks)", r);
     else if (!differs)
         snprintf(out, size, "no difference beyond the noise");
     else
         snprintf(out, size, r > 1 ? "%.0f %% faster than %s" : "%.0f %% slower than %s", 100 * fabs(r - 1), first->name);
+}
+
+void compare_fastest(const struct compare *c, char *out, size_t size)
+{
+    struct series_figures best = {0}, f;
+    size_t at = 0, n;
+    int alike = 0;
+
+    for (size_t i = 0; i < c->n; i++)
+        if (series_summarise(&c->plans[i].decode, &f) == 0 && f.n && f.median > best.median) {
+            best = f;
+            at = i;
+        }
+    if (!best.n) {
+        snprintf(out, size, "Nothing was measured.");
+        return;
+    }
+    n = (size_t)snprintf(out, size, "%s: %s with %.1f tokens/s", c->range ? "The sweet spot" : "The fastest", c->plans[at].name, best.median);
+    for (size_t i = 0; i < c->n && n < size; i++)
+        if (i != at && series_summarise(&c->plans[i].decode, &f) == 0 && 
+            (f.n < LEAST_BLOCKS || !series_differ(&best, &f) || (!c->plans[i].on_device && !c->plans[at].on_device)))
+            n += (size_t)snprintf(out + n, size - n, "%s%s", alike++ ? ", " : "; not to be told from it: ", c->plans[i].name);
+    if (n < size)
+        snprintf(out + n, size - n, ".");
 }

@@ -53,6 +53,8 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
 double compare_ratio(const struct compare *c, size_t plan, bool *differs);
 /* "gpu is 1.25 times as fast as cpu", "no difference beyond the noise": one line a plan. */
 void compare_verdict(const struct compare *c, size_t plan, char *out, size_t size);
+/* Which plan decoded fastest, and which others cannot be told from it (Welch's t at 95 %): one sentence. */
+void compare_fastest(const struct compare *c, char *out, size_t size);
 /* Formats as --bench-format: md, csv, json (jsonl and sql as json). */
 void compare_write(FILE *f, int format, const struct compare *c);
 

@@ -58,9 +58,9 @@ static double per_token(const struct compare *c, double total)
 
 static void put_markdown(FILE *f, const struct compare *c)
 {
-    fprintf(f, "| %-16s | %20s | %20s | %-34s | %-24s | %9s | %9s | %10s | %9s | %-9s |\n", "placement", "prefill t/s", "decode t/s", "against the first",
+    fprintf(f, "| %-21s | %20s | %20s | %-30s | %-24s | %9s | %9s | %10s | %9s | %-9s |\n", "placement", "prefill t/s", "decode t/s", "against the first",
             "busy", "wait/tok", "copy/tok", "moved", "switch", "text");
-    fprintf(f, "| ---------------- | -------------------: | -------------------: | ---------------------------------- | ------------------------ | "
+    fprintf(f, "| --------------------- | -------------------: | -------------------: | ------------------------------ | ------------------------ | "
                "--------: | --------: | ---------: | --------: | --------- |\n");
     for (size_t i = 0; i < c->n; i++) {
         const struct compare_plan *p = &c->plans[i];
@@ -71,7 +71,7 @@ static void put_markdown(FILE *f, const struct compare *c)
         series_summarise(&p->decode, &b);
         compare_verdict(c, i, verdict, sizeof verdict);
         shares(c, i, busy, sizeof busy);
-        fprintf(f, "| %-16s | %10.2f ± %7.2f | %10.2f ± %7.2f | %-34s | %-24s | %6.2f ms | %6.2f ms | %10s | %6.1f ms | %-9s |\n", p->name, a.median, a.sd,
+        fprintf(f, "| %-21s | %10.2f ± %7.2f | %10.2f ± %7.2f | %-30s | %-24s | %6.2f ms | %6.2f ms | %10s | %6.1f ms | %-9s |\n", p->name, a.median, a.sd,
                 b.median, b.sd, verdict, busy, per_token(c, p->wait_ms), per_token(c, p->transfer_ms), size_format(p->moved_bytes, moved, sizeof moved),
                 p->switch_ms, text_word(c, p));
     }
@@ -108,6 +108,8 @@ static void put_text(FILE *f, const char *s)
 
 static void put_json(FILE *f, const struct compare *c)
 {
+    char line[1000];
+
     fprintf(f, "{\"prompts\": %d, \"repeats\": %d, \"block_tokens\": %d, \"tokens\": %llu, \"quantised\": %s, \"placements\": [\n", c->prompts, c->repeats,
             c->block, (unsigned long long)c->tokens, c->exact ? "true" : "false");
     for (size_t i = 0; i < c->n; i++) {
@@ -140,7 +142,10 @@ static void put_json(FILE *f, const struct compare *c)
                 (unsigned long long)p->moved_bytes, p->switch_ms, p->same_tokens ? "true" : "false", p->same_bits ? "true" : "false", p->worst_difference, p->defer, kl_of(c, p), p->changed,
                 i + 1 < c->n ? "," : "");
     }
-    fputs("]}\n", f);
+    fputs("], \"summary\": ", f);
+    compare_fastest(c, line, sizeof line);
+    put_text(f, line);
+    fputs("}\n", f);
 }
 
 void compare_write(FILE *f, int format, const struct compare *c)
@@ -245,11 +250,16 @@ static int run(struct compare *c, struct engine *g, const struct options *o, str
 static int judge_text(const struct compare *c, struct error *e)
 {
     size_t lossy = 0;
+    char line[1000];
 
     for (size_t i = 1; i < c->n; i++)
         if (!c->plans[i].defer && (c->exact ? !c->plans[i].same_bits : !c->plans[i].same_tokens))
             return error_set(e, ERR_INPUT, "the text under '%s' is not that under '%s' (largest difference of a logit: %g)", c->plans[i].name,
                              c->plans[0].name, c->plans[i].worst_difference);
+    if (c->n > 1) {
+        compare_fastest(c, line, sizeof line);
+        fprintf(stderr, "%s\n", line);
+    }
     for (size_t i = 0; i < c->n; i++)
         lossy += c->plans[i].defer > 0;
     if (c->n - lossy > 1)

@@ -12,7 +12,7 @@ void filler_init(struct filler *f, const struct planner_input *in, struct plan *
 {
     uint64_t budget = in->devices[in->target].budget;
 
-    *f = (struct filler){.in = in, .p = p, .left = size < budget ? size : budget};
+    *f = (struct filler){.in = in, .p = p, .left = size < budget ? size : budget, .given = size < budget};
 }
 
 static bool take(struct filler *f, bool can, uint64_t bytes)
@@ -68,7 +68,8 @@ void filler_note(const struct filler *f, const struct planner_spec *s, bool want
         snprintf(note, PLANNER_NOTE, "%s: %d of %d blocks are of a type that %s cannot run and stay on the CPU", s->text, f->unable, total,
                  name ? name : "the device");
     else if (f->full && (wanted_all || !f->placed))
-        snprintf(note, PLANNER_NOTE, "%s: %d of %d blocks do not fit %s and stay on the CPU", s->text, f->full, total, name ? name : "the device");
+        snprintf(note, PLANNER_NOTE, "%s: %d of %d blocks do not fit %s and stay on the CPU", s->text, f->full, total,
+                 f->given ? "into this size" : name ? name : "the device");
 }
 
 const double *planner_usage(const struct planner_input *in)

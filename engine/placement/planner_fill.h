@@ -8,6 +8,7 @@ struct filler {
     const struct planner_input *in;
     struct plan *p;
     uint64_t left;               /* bytes still free on the target */
+    bool given;                  /* that is the size the user gave, not the device's memory */
     int placed, unable, full;    /* blocks on the target; that it cannot run; that did not fit */
 };
 
