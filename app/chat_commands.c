@@ -130,7 +130,7 @@ static const struct chat_command table[] = {
     {"/clear", "/new", "", "begin a new chat; the old one stays saved", chat_clear, NULL},
     {"/save", "", "[FILE]", "save the chat now, or a copy of it: NAME, FILE.json, FILE.md", chat_save, NULL},
     {"/load", "/list", "[NAME|FILE]", "read a saved chat; without a name: list them", chat_load, chat_complete_chats},
-    {"/place", "", "[NAME|FILE]", "switch the placement at once; without a name: list the strategies", chat_place, chat_complete_place},
+    {"/place", "", "[NAME|FILE]", "switch the placement at once; save NAME: keep the present one; without a name: list them", chat_place, chat_complete_place},
     {"/compare", "", "A B …", "run your last message under these placements by turns and compare them", chat_compare, chat_complete_place},
     {"/profile", "", "[FILE]", "which experts this chat uses, layer by layer; FILE: save it as a profile", chat_profile, NULL},
     {"/suggest", "", "SIZE", "a plan of the experts this chat uses most, within SIZE, judged on its second half", chat_suggest, NULL},

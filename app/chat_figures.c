@@ -1,6 +1,7 @@
 /* The slash commands about the engine: /place, /stats, /experts; and /quit. Those that measure are in app/chat_measure.c. */
 #include "app/chat_commands_own.h"
 
+#include "app/chat_measure.h"
 #include "app/place.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
@@ -23,6 +24,8 @@ int chat_place(struct conversation *c, const char *arguments)
         mem_free(text);
         return chat_output(c, &b);
     }
+    if (strncmp(arguments, "save", 4) == 0 && (!arguments[4] || arguments[4] == ' '))
+        return chat_place_save(c, arguments + 4 + strspn(arguments + 4, " "));
     return conversation_place(c, arguments);
 }
 

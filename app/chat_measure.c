@@ -96,6 +96,57 @@ static void progress_begin(struct request *r, struct engine *g, const char *what
     r->begun_ns = r->told_ns = clock_now();
 }
 
+/* The session as it was before: whoever measures leaves no trace in it, neither tokens nor counts. */
+struct held {
+    int *ids, n;
+};
+
+static int hold(struct engine *g, struct held *h, struct error *e)
+{
+    const int *ids;
+
+    h->n = engine_session_tokens(g, &ids);
+    h->ids = mem_alloc((size_t)(h->n ? h->n : 1), sizeof *h->ids);
+    if (!h->ids)
+        return error_set(e, ERR_MEMORY, "out of memory");
+    memcpy(h->ids, ids, (size_t)h->n * sizeof *ids);
+    engine_counting_set(g, false);
+    return 0;
+}
+
+static void let_go(struct engine *g, struct held *h)
+{
+    if (!h->ids)
+        return;
+    engine_uncancel(g);
+    engine_session_clear(g);
+    if (h->n)
+        engine_eval(g, h->ids, h->n, NULL, false, NULL);
+    engine_counting_set(g, true);
+    mem_free(h->ids);
+}
+
+/* ---- /place save ---- */
+
+static int do_save(void *ctx, struct engine *g, char **text, struct error *e)
+{
+    char path[4096], line[4200];
+    int rc = place_save(engine_plan(g), ctx, engine_info(g), path, sizeof path, e);
+
+    if (rc == 0) {
+        snprintf(line, sizeof line, "placement %s saved in %s", engine_plan(g)->name, path);
+        *text = mem_string(line);
+    }
+    return rc;
+}
+
+int chat_place_save(struct conversation *c, const char *name)
+{
+    char *copy = mem_string(name);
+
+    return copy ? conversation_call(c, do_save, copy, mem_free) : out_of_memory(c);
+}
+
 /* ---- /compare ---- */
 
 static int do_compare(void *ctx, struct engine *g, char **text, struct error *e)
@@ -104,6 +155,7 @@ static int do_compare(void *ctx, struct engine *g, char **text, struct error *e)
     struct compare *c = &r->compare;
     const struct engine_info *info = engine_info(g);
     struct message m = {ROLE_USER, r->prompt};
+    struct held held = {0};
     int *ids = NULL, n = 0, rc;
     char *made = NULL, fastest[1000];
     size_t size;
@@ -112,10 +164,11 @@ static int do_compare(void *ctx, struct engine *g, char **text, struct error *e)
     rc = info->chat ? chat_template_encode(info->chat, &m, 1, true, &ids, &n, NULL, e) :
          info->tokenizer ? tokenizer_encode(info->tokenizer, r->prompt, strlen(r->prompt), false, &ids, &n, e) :
          error_set(e, ERR_MODEL, "/compare needs a model with a tokenizer");
-    if (rc == 0)
+    if (rc == 0 && (rc = hold(g, &held, e)) == 0)
         progress_begin(r, g, "comparing", REPEATS * (int)c->n * (1 + TOKENS / COMPARE_BLOCK));
     if (rc == 0)
         rc = compare_prompt(c, g, ids, n, TOKENS, REPEATS, progress, r, e);
+    let_go(g, &held);
     mem_free(ids);
     if (rc < 0)
         return rc;
@@ -128,7 +181,7 @@ static int do_compare(void *ctx, struct engine *g, char **text, struct error *e)
         series_summarise(&p->decode, &decode);
         series_summarise(&p->prefill, &prefill);
         compare_verdict(c, i, verdict, sizeof verdict);
-        fprintf(f, "%-16s %8.1f ± %.1f tokens/s, prompt %.0f; %s; %s\n", p->name, decode.median, decode.sd, prefill.median, i ? verdict : "compared with",
+        fprintf(f, "%-16s %8.1f ± %.1f tokens/s, prompt %.0f; %s; %s\n", p->name, decode.median, decode.sd, prefill.median, verdict,
                 p->defer ? "lossy" : p->same_bits ? "same bits" : p->same_tokens ? "same text" : "THE TEXT DIFFERS");
     }
     if (f) {
@@ -238,6 +291,7 @@ static int do_profile(void *ctx, struct engine *g, char **text, struct error *e)
 {
     struct request *r = ctx;
     struct profile_facts facts = {0};
+    struct held held = {0};
     struct usage u = {0};
     char *made = NULL, *json = NULL;
     int *ids = NULL, n = 0, rc = chat_tokens(g, r, &ids, &n, e);
@@ -245,7 +299,7 @@ static int do_profile(void *ctx, struct engine *g, char **text, struct error *e)
     FILE *f;
 
     progress_begin(r, g, "counting", (n + PROFILE_CHUNK - 1) / PROFILE_CHUNK + 1);
-    if (rc == 0)
+    if (rc == 0 && (rc = hold(g, &held, e)) == 0)
         rc = count(r, g, ids, n, &u, e);
     if (rc == 0 && r->path) {
         profile_describe(g, "a chat", &facts);
@@ -255,6 +309,7 @@ static int do_profile(void *ctx, struct engine *g, char **text, struct error *e)
         if (rc == 0)
             rc = file_replace(r->path, json, size, e);
     }
+    let_go(g, &held);
     if (rc == 0) {
         f = open_memstream(&made, &size);
         if (f) {
@@ -289,6 +344,7 @@ static int do_suggest(void *ctx, struct engine *g, char **text, struct error *e)
     const struct model *m = engine_info(g)->model;
     struct request *r = ctx;
     struct usage first = {0}, second = {0};
+    struct held held = {0};
     struct suggestion s = {0};
     char *made = NULL, bytes[16], path[4096] = "";
     int *ids = NULL, n = 0, rc = chat_tokens(g, r, &ids, &n, e), cells = m->hp.n_layers * m->hp.n_experts;
@@ -301,10 +357,11 @@ static int do_suggest(void *ctx, struct engine *g, char **text, struct error *e)
     for (int i = 0; rc == 0 && i < cells; i++)
         sizes[i] = residency_block_bytes(m, (struct block_id){BLOCK_EXPERT, i / m->hp.n_experts, i % m->hp.n_experts});
     progress_begin(r, g, "counting", (n + PROFILE_CHUNK - 1) / PROFILE_CHUNK + 1);
-    if (rc == 0)
+    if (rc == 0 && (rc = hold(g, &held, e)) == 0)
         rc = count(r, g, ids, n / 2, &first, e);
     if (rc == 0)
         rc = count(r, g, ids + n / 2, n - n / 2, &second, e);
+    let_go(g, &held);
     if (rc == 0)
         rc = suggestion_make(&s, &first, &second, sizes, r->budget, e);
     if (rc == 0)

@@ -1,4 +1,4 @@
-/* The slash commands that measure: /compare, /profile, /suggest. They run on the engine's thread between two answers; the chat stays usable. */
+/* The slash commands that measure, and /place save: they run on the engine's thread between two answers; the chat stays usable. */
 #ifndef APP_CHAT_MEASURE_H
 #define APP_CHAT_MEASURE_H
 
@@ -8,5 +8,6 @@
 int chat_compare(struct conversation *c, const char *arguments);
 int chat_profile(struct conversation *c, const char *arguments);
 int chat_suggest(struct conversation *c, const char *arguments);
+int chat_place_save(struct conversation *c, const char *name);
 
 #endif

@@ -162,6 +162,14 @@ static void answer_done(struct linemode *m, const struct turn_done_event *d)
     }
 }
 
+static void say_beside(const struct linemode *m, enum conversation_say kind, const char *text)
+{
+    char safe[4096];
+
+    utf8_escape(safe, sizeof safe, text, strlen(text), UTF8_KEEP_NEWLINE);
+    fprintf(stderr, "%s%s\n", m->reader ? kind == SAY_TROUBLE ? "Trouble: " : "Note: " : "moetop: ", safe);
+}
+
 static void on_event(void *ctx, const struct event *ev)
 {
     struct linemode *m = ctx;
@@ -177,6 +185,12 @@ static void on_event(void *ctx, const struct event *ev)
         if (m->reader)
             puts_line(m, "The model is ready. Type a message and press Enter.");
         break;
+    case EVENT_NOTICE:               /* a device failed, turns were dropped: beside the answer, which goes on where it was */
+        if (ev->text && m->tty)
+            fresh_line(m);
+        if (ev->text)
+            say_beside(m, SAY_NOTICE, ev->text);
+        break;
     default:
         break;
     }
@@ -185,15 +199,12 @@ static void on_event(void *ctx, const struct event *ev)
 static void on_say(void *ctx, enum conversation_say kind, const char *text)
 {
     struct linemode *m = ctx;
-    char safe[4096];
 
     fresh_line(m);
-    if (kind == SAY_OUTPUT) {
+    if (kind == SAY_OUTPUT)
         puts_line(m, text);
-        return;
-    }
-    utf8_escape(safe, sizeof safe, text, strlen(text), UTF8_KEEP_NEWLINE);
-    fprintf(stderr, "%s%s\n", m->reader ? kind == SAY_TROUBLE ? "Trouble: " : "Note: " : "moetop: ", safe);
+    else
+        say_beside(m, kind, text);
 }
 
 static void on_added(void *ctx, const struct transcript_entry *entry)

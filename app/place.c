@@ -179,11 +179,13 @@ static int apply_profile(struct engine *g, const char *path, struct error *e)
     const struct hparams *hp = &m->hp;
     struct profile_facts facts;
     struct usage u;
+    char name[200];
     int rc = profile_read(&u, &facts, path, e);
 
     if (rc < 0)
         return rc;
-    rc = profile_check(&u, &facts, path, m->name, m->hash, hp->n_layers, hp->n_experts, hp->n_experts_used, e);
+    snprintf(name, sizeof name, "%.150s, %s", m->name, dtype_info(m->type)->word);
+    rc = profile_check(&u, &facts, path, name, m->hash, hp->n_layers, hp->n_experts, hp->n_experts_used, e);
     if (rc == 0)
         rc = engine_profile_set(g, u.count, e);
     usage_release(&u);

@@ -150,8 +150,12 @@ void profile_sentence(const struct usage *u, char *out, size_t size)
 
 static void put_row(FILE *f, const char *name, const struct usage_layer *s)
 {
-    fprintf(f, "%5s  %6.3f  %6.1f %%  %9.2f  %6.1f %%  %7.1f %% (%5.1f %%)  %7.1f %% (%5.1f %%)\n", name, s->entropy, 100 * s->entropy_share, s->imbalance,
-            100 * s->unused, 100 * s->overlap, 100 * s->overlap_chance, 100 * s->below, 100 * s->below_chance);
+    fprintf(f, "%5s  %6.3f  %6.1f %%  %9.2f  %6.1f %%  %7.1f %% (%5.1f %%)", name, s->entropy, 100 * s->entropy_share, s->imbalance, 100 * s->unused,
+            100 * s->overlap, 100 * s->overlap_chance);
+    if (strcmp(name, "0") == 0)
+        fprintf(f, "          –\n");
+    else
+        fprintf(f, "  %7.1f %% (%5.1f %%)\n", 100 * s->below, 100 * s->below_chance);
 }
 
 void profile_print(FILE *f, const struct usage *u)
@@ -169,7 +173,8 @@ void profile_print(FILE *f, const struct usage *u)
         put_row(f, name, &s);
     }
     put_row(f, "mean", &m);
-    fprintf(f, "(busiest: times the mean; in brackets what independent choices would give)\n");
+    fprintf(f, "(busiest: the most used expert, times the mean; unused: experts that no token chose; last columns: how many of a token's experts\n"
+               " bear the same numbers as those of the token before, or of the layer below; in brackets what independent choices would give)\n");
     profile_sentence(u, text, sizeof text);
     fprintf(f, "%s\n", text);
 }

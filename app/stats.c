@@ -300,6 +300,8 @@ static void print_devices(const struct stats *s, FILE *f)
     for (int i = 0; i < s->n_plans && i < TELEMETRY_PLANS; i++) {
         const struct plan_figures *p = &s->plans[i];
 
+        if (!p->tokens && !p->switches)          /* measured by the way, or never used */
+            continue;
         row(f, p->name, "%llu tokens, %.1f ± %.1f tokens/s, median %.1f", (unsigned long long)p->tokens, p->mean_tok_s, p->sd_tok_s, p->median_tok_s);
         if (p->switches)
             row(f, "", "switched to %llu time%s in an answer: %.1f tokens each until all blocks had moved, waits of %.2f ms at most",

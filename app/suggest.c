@@ -270,8 +270,10 @@ int suggest_mode_run(struct options *o, struct error *e)
         rc = app_engine_open(&plain, &g, e);
     if (rc == 0) {
         const struct model *m = engine_info(g)->model;
+        char name[200];
 
-        rc = profile_check(&trained, &facts, o->suggest, m->name, m->hash, m->hp.n_layers, m->hp.n_experts, m->hp.n_experts_used, e);
+        snprintf(name, sizeof name, "%.150s, %s", m->name, dtype_info(m->type)->word);
+        rc = profile_check(&trained, &facts, o->suggest, name, m->hash, m->hp.n_layers, m->hp.n_experts, m->hp.n_experts_used, e);
         if (rc == 0)
             rc = expert_sizes(m, &sizes, e);
     }

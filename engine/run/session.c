@@ -126,10 +126,11 @@ int session_extend(struct engine *g, const int *ids, int n, int chunk, float *lo
         }
         if (rc < 0)
             break;
-        if (!g->uncounted && at + rows > g->counted) {
+        if (at + rows > g->counted) {
             int first = g->counted > at ? g->counted - at : 0;
 
-            figures_routed(g, first, decode);
+            if (!g->uncounted)
+                figures_routed(g, first, decode);
             if (first == 0)
                 observe(g, g->tokens + at, !decode);
             g->counted = at + rows;
