@@ -219,32 +219,32 @@ void fit_print(const struct fit *f, FILE *out)
         row(out, "free", f->available, "without swapping");
 }
 
-/* Tries one set of settings; true when it fits. */
-static bool tried(const struct engine_config *c, struct fit *f)
+/* Tries one set of settings; true when it fits into what was free when the table was made. */
+static bool tried(const struct engine_config *c, uint64_t available)
 {
     struct error ignored;
+    struct fit f;
 
-    return fit_measure(c, f, &ignored) == 0 && fit_fits(f);
+    return fit_measure(c, &f, &ignored) == 0 && f.total <= available;
 }
 
 /* The largest context, in steps of 256, at which it fits; 0: not even the least worth having. */
-static int fitting_context(struct engine_config c, int most)
+static int fitting_context(struct engine_config c, int most, uint64_t available)
 {
-    struct fit f;
     int low = 0, high = most / 256;
 
     c.context = CONTEXT_LEAST;
-    if (most < CONTEXT_LEAST || !tried(&c, &f))
+    if (most < CONTEXT_LEAST || !tried(&c, available))
         return 0;
     while (low + 1 < high) {
         c.context = (low + high) / 2 * 256;
-        if (tried(&c, &f))
+        if (tried(&c, available))
             low = (low + high) / 2;
         else
             high = (low + high) / 2;
     }
     c.context = high * 256;
-    if (!tried(&c, &f))
+    if (!tried(&c, available))
         c.context = low * 256;
     return c.context > CONTEXT_LEAST ? c.context : CONTEXT_LEAST;
 }
@@ -254,7 +254,6 @@ void fit_suggest(const struct engine_config *c, const struct fit *f, char *out, 
 {
     static const int types[] = {-1, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0};
     struct engine_config try = *c;
-    struct fit result;
     int context;
 
     *out = 0;
@@ -269,16 +268,16 @@ void fit_suggest(const struct engine_config *c, const struct fit *f, char *out, 
         }
         try.context = c->context;
         try.ubatch = c->ubatch;
-        if (tried(&try, &result)) {
+        if (tried(&try, f->available)) {
             snprintf(out, size, "%.*s", (int)strlen(type) - 1, type);
             return;
         }
         try.ubatch = c->ubatch > 128 ? 128 : c->ubatch;
-        if (try.ubatch != c->ubatch && tried(&try, &result)) {
+        if (try.ubatch != c->ubatch && tried(&try, f->available)) {
             snprintf(out, size, "%s-ub %d", type, try.ubatch);
             return;
         }
-        if ((context = fitting_context(try, f->context))) {
+        if ((context = fitting_context(try, f->context, f->available))) {
             snprintf(out, size, "%s-ub %d -c %d", type, try.ubatch, context);
             return;
         }
