@@ -83,7 +83,7 @@ static void put_all(const struct device_ops *ops, struct device *d, const struct
 }
 
 /* Single jobs, as the forward pass drives several devices: what a back end has not, the CPU does. split: every split-th expert is
- * computed by the CPU at the same time (0: all by dev). */
+ * computed by the CPU at the same time (0: all by dev; negative: the first -split, so that the last ones of a layer are on the device). */
 static void run_jobs(const struct device_ops *ops, struct device *dev, struct device *cpu, const struct hparams *hp, int layer, int rows, int pos,
                      int split, float *x)
 {
@@ -104,7 +104,7 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, struct de
 
     ck_assert_int_eq(cpu_device_ops.route(cpu, &r, &e), 0);
     for (int ex = 0; ex < hp->n_experts; ex++) {
-        int first = n, to = split && ex % split == 0 ? 1 : 0;
+        int first = n, to = split > 0 ? ex % split == 0 : ex < -split;
 
         for (int i = 0; i < rows * used; i++)
             if (experts[i] == ex) {
@@ -116,7 +116,7 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, struct de
     }
     struct experts_job j = {layer, rows, h, n_groups[0], groups, row, slot, out}, host = {layer, rows, h, n_groups[1], groups + hp->n_experts, row, slot, out};
 
-    ck_assert_msg(ops->experts(dev, &j, &e) == 0, "%s", e.text);
+    ck_assert_msg(!n_groups[0] || ops->experts(dev, &j, &e) == 0, "%s", e.text);
     if (n_groups[1])
         ck_assert_int_eq(cpu_device_ops.experts(cpu, &host, &e), 0);
     ck_assert_msg(ops->wait(dev, &e) == 0, "%s", e.text);
@@ -315,6 +315,110 @@ START_TEST(test_q8_0_cache)
     got = forward(&opencl_device_ops, &one, 300, 0);
     ck_assert_msg(memcmp(got, want, (size_t)300 * (size_t)s.vocab * 4) == 0, "off by %g", largest(got, want, (size_t)300 * (size_t)s.vocab));
     free(want), free(got);
+}
+END_TEST
+
+/* The last experts of a layer on the device, the first ones on the CPU: entries that the device computes then begin in the middle of the
+ * job's list. One token, few, many: outputs come back row by row, or compact. */
+START_TEST(test_last_experts)
+{
+    static const int chunks[] = {1, 2, 3, 16, 40}, firsts[] = {-1, -4, -5};
+    struct setup s = {base_shape, KV_F16, 40, 1};
+    size_t count = (size_t)TOKENS * (size_t)base_shape.vocab;
+    float *want;
+
+    if (!have_device(shapes[_i]))
+        return;
+    want = forward(&cpu_device_ops, &s, TOKENS, 0);
+    for (size_t k = 0; k < sizeof chunks / sizeof chunks[0]; k++)
+        for (size_t f = 0; f < sizeof firsts / sizeof firsts[0]; f++) {
+            float *got;
+
+            s.chunk = chunks[k];
+            got = forward(&opencl_device_ops, &s, TOKENS, firsts[f]);
+            ck_assert_msg(memcmp(got, want, count * 4) == 0, "first %d of 6 experts by the CPU, chunks of %d: off by %g", -firsts[f], s.chunk,
+                          largest(got, want, count));
+            free(got);
+        }
+    free(want);
+}
+END_TEST
+
+/* Where memory is shared every matrix is used in place and only norms, biases and routers are copied; where it is not, every byte passes
+ * through the pinned halves while the device computes with what is there already. The books agree with both, and with `needs`. */
+START_TEST(test_shared_and_own_memory)
+{
+    struct opencl_tuning tuning = {.copy = _i};
+    struct setup set = {base_shape, KV_F16, 16, 0};
+    struct tiny_model *t = tiny_model_new(&set.shape);
+    struct device_config c = config(t, &set);
+    struct device_stats open, now, want;
+    struct block_id ids[2 * 7 + 1];
+    struct device *d, *cpu;
+    uint64_t matrices = 0;
+    float x[16 * 64], y[16 * 64], z[16 * 64];
+    unsigned seed = 5;
+    struct error e;
+    int n = 0, resident = 0, pieces = 0;
+
+    if (!have_device(0))
+        return;
+    opencl_tune(&tuning);
+    for (int l = 0; l < 2; l++) {
+        const struct layer_weights *w = &t->model.layers[l];
+
+        ids[n++] = (struct block_id){BLOCK_ATTENTION, l, 0};
+        matrices += w->q.bytes + w->k.bytes + w->v.bytes + w->o.bytes;
+        for (int k = 0; k < 6; k++) {
+            ids[n++] = (struct block_id){BLOCK_EXPERT, l, k};
+            matrices += w->experts[k].gate.bytes + w->experts[k].up.bytes + w->experts[k].down.bytes;
+        }
+    }
+    ids[n++] = (struct block_id){BLOCK_HEAD, 0, 0};
+    matrices += t->model.head.bytes;
+    for (int i = 0; i < 16 * 64; i++)
+        x[i] = tiny_random(&seed);
+    ck_assert_msg(opencl_device_ops.needs(&c, ids, n, &want, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(opencl_device_ops.open(&d, &c, &e), 0);
+    ck_assert_int_eq(cpu_device_ops.open(&cpu, &c, &e), 0);
+    opencl_device_ops.stats(d, &open);
+    ck_assert_uint_eq(open.scratch_bytes, want.scratch_bytes);
+    ck_assert_uint_eq(open.staging_bytes, want.staging_bytes);
+    ck_assert_int_eq(open.staging_bytes > 0, _i);
+    struct attention_job host = {0, 16, 0, x, z}, job = {0, 16, 0, x, y};
+
+    ck_assert_int_eq(cpu_device_ops.attention(cpu, &host, &e), 0);
+    ck_assert_int_eq(cpu_device_ops.wait(cpu, &e), 0);
+    for (int rc; resident < n;) {                /* each job in flight is met by pieces of the next blocks */
+        if (resident > 0)
+            ck_assert_msg(opencl_device_ops.attention(d, &job, &e) == 0, "%s", e.text);
+        for (int k = 0; k < 5 && resident < n; k++, pieces++) {
+            ck_assert_msg((rc = opencl_device_ops.block_put(d, ids[resident], 3000, &e)) >= 0, "%s", e.text);
+            resident += rc;
+        }
+        ck_assert_msg(opencl_device_ops.wait(d, &e) == 0, "%s", e.text);
+        if (resident > 5)
+            ck_assert_mem_eq(y, z, sizeof y);
+        memset(y, 0, sizeof y);
+    }
+    ck_assert_int_ge(pieces, _i ? (int)(matrices / 3000) : n);
+    opencl_device_ops.stats(d, &now);
+    ck_assert_uint_eq(now.weight_bytes, want.weight_bytes);
+    ck_assert_uint_gt(now.weight_bytes, matrices);
+    ck_assert_uint_eq(now.kv_bytes, want.kv_bytes);
+    ck_assert_uint_eq(now.shared_bytes, want.shared_bytes);
+    ck_assert_uint_eq(now.shared_bytes, _i ? 0 : matrices);
+    uint64_t jobs = now.jobs - open.jobs;
+
+    ck_assert_uint_eq(now.uploaded_bytes - open.uploaded_bytes, now.weight_bytes - now.shared_bytes + jobs * sizeof x);
+    ck_assert_uint_eq(now.scratch_bytes, open.scratch_bytes);
+    for (int i = 0; i < n; i++)
+        opencl_device_ops.block_drop(d, ids[i]);
+    opencl_device_ops.stats(d, &now);
+    ck_assert_uint_eq(now.weight_bytes + now.kv_bytes + now.shared_bytes, 0);
+    opencl_device_ops.close(d);
+    cpu_device_ops.close(cpu);
+    tiny_model_free(t);
 }
 END_TEST
 
@@ -685,6 +789,8 @@ static Suite *suite(void)
     tcase_add_loop_test(c, test_long_context, 0, 2);
     tcase_add_loop_test(c, test_formats, 0, FORMATS);
     tcase_add_loop_test(c, test_q8_0_cache, 0, 2);
+    tcase_add_loop_test(c, test_last_experts, 0, 2);
+    tcase_add_loop_test(c, test_shared_and_own_memory, 0, 2);
     tcase_add_loop_test(c, test_float_types, 0, 2);
     tcase_add_loop_test(c, test_many_experts, 0, 2);
     tcase_add_test(c, test_clblast);
