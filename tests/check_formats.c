@@ -84,6 +84,8 @@ static float plain_dot(enum dtype type, const uint8_t *rows, int cols, int row, 
 
 static void same(const char *set, enum dtype type, const float *got, const float *want, int n)
 {
+    if (memcmp(got, want, (size_t)n * sizeof *got) == 0)
+        return;             /* the checks below are slow by the million */
     for (int i = 0; i < n; i++)
         ck_assert_msg(num_bits(got[i]) == num_bits(want[i]) || (got[i] != got[i] && want[i] != want[i]), "%s %s: %d: %a, not %a", set, dtype_info(type)->word, i,
                       (double)got[i], (double)want[i]);

@@ -34,6 +34,8 @@ static void fill(float *x, int n, int hostile)
 
 static void same(const char *set, const char *what, const float *got, const float *want, int n)
 {
+    if (memcmp(got, want, (size_t)n * sizeof *got) == 0)
+        return;             /* the checks below are slow by the million */
     for (int i = 0; i < n; i++)
         ck_assert_msg(num_bits(got[i]) == num_bits(want[i]) || (got[i] != got[i] && want[i] != want[i]), "%s %s: element %d of %d is %a, not %a", set, what, i, n,
                       (double)got[i], (double)want[i]);
@@ -45,12 +47,12 @@ static void same(const char *set, const char *what, const float *got, const floa
 
 START_TEST(test_quantise)
 {
-    float x[256];
-    struct act_block want[8 * 3] = {0}, got[8 * 3] = {0};
+    float x[40 * 32];
+    static struct act_block want[40 * 3], got[40 * 3];
 
     EACH_SET(k)
         for (int round = 0; round < 400; round++) {
-            int n = (1 + below(8)) * 32, stride = 1 + below(3);
+            int n = (1 + below(round % 8 ? 8 : 40)) * 32, stride = 1 + below(3);
 
             fill(x, n, round % 4 ? 0 : 10);
             if (round % 7 == 0)

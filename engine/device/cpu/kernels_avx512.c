@@ -60,10 +60,93 @@ static void to_f16(const float *x, int n, uint16_t *out)
 
 #include "engine/device/cpu/vector.inc"
 
+/* Two vectors to be folded become one of half results: the quarters of each, then pairs within a quarter. */
+#define FOLD_QUARTERS(op, a, b) \
+    op(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee))
+#define FOLD_QUARTERS2(op, a, b) \
+    op(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd))
+#define FOLD_PAIRS(op, a, b) \
+    op(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee))
+#define FOLD_PAIRS2(op, a, b) \
+    op(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd))
+
+static inline __m512 add_integers(__m512 a, __m512 b)
+{
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+}
+
+/* Rule 1 for 16 blocks, whose largest magnitudes and sums are folded together, one block a lane in the end: an eighth of the shuffles that one
+ * block after the other would take. Blocks are paired so that lane i is block i. */
+static void quantise16(const float *x, struct act_block *out, int stride)
+{
+    const __m512i low = _mm512_set1_epi32(0x7fffffff);
+    const __m512 top = _mm512_set1_ps(127.0f), bottom = _mm512_set1_ps(-127.0f);
+    float scales[16], inverse[16];
+    int32_t lows[16], highs[16];
+    __m512 m[16], amax, d;
+    __mmask16 valid;
+
+    for (int b = 0; b < 16; b++) {       /* max(a, b) is b when a is NaN: a NaN never wins */
+        __m512 x0 = _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(_mm512_loadu_ps(x + 32 * b)), low));
+        __m512 x1 = _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(_mm512_loadu_ps(x + 32 * b + 16)), low));
+
+        m[b] = _mm512_max_ps(x1, _mm512_max_ps(x0, _mm512_setzero_ps()));
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {        /* blocks i, 4 + i, 8 + i, 12 + i, one a quarter */
+        __m512 a = FOLD_QUARTERS(_mm512_max_ps, m[i], m[4 + i]), c = FOLD_QUARTERS(_mm512_max_ps, m[8 + i], m[12 + i]);
+
+        m[i] = FOLD_QUARTERS2(_mm512_max_ps, a, c);
+    }
+    m[0] = FOLD_PAIRS(_mm512_max_ps, m[0], m[1]);
+    m[2] = FOLD_PAIRS(_mm512_max_ps, m[2], m[3]);
+    amax = FOLD_PAIRS2(_mm512_max_ps, m[0], m[2]);
+    valid = _mm512_cmp_ps_mask(amax, _mm512_set1_ps(5.42101086e-20f), _CMP_GE_OQ) & _mm512_cmp_ps_mask(amax, _mm512_set1_ps(1e30f), _CMP_LE_OQ);
+    d = _mm512_mul_ps(amax, _mm512_set1_ps(1.0f / 127.0f));
+    _mm512_storeu_ps(scales, _mm512_maskz_mov_ps(valid, d));
+    _mm512_storeu_ps(inverse, _mm512_maskz_mov_ps(valid, vec_recip(d)));
+    for (int b = 0; b < 16; b++) {
+        __m512 id = _mm512_set1_ps(inverse[b]), q[2];
+
+        for (int i = 0; i < 2; i++) {
+            __m512 y = _mm512_max_ps(bottom, _mm512_min_ps(top, _mm512_mul_ps(_mm512_loadu_ps(x + 32 * b + 16 * i), id)));
+            __m512i n = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(y, y, _CMP_ORD_Q), y);
+
+            _mm_storeu_si128((void *)(out[b * stride].q + 16 * i), _mm512_cvtepi32_epi8(n));
+            q[i] = _mm512_castsi512_ps(n);
+        }
+        m[b] = FOLD_QUARTERS(add_integers, q[0], q[1]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)          /* quarters: low, high of block i, low, high of block 8 + i */
+        m[i] = FOLD_QUARTERS2(add_integers, m[i], m[8 + i]);
+    for (int i = 0; i < 2; i++) {        /* of each: blocks 4i .. 4i + 3 */
+        __m512 a = FOLD_PAIRS(add_integers, m[4 * i], m[4 * i + 1]), c = FOLD_PAIRS(add_integers, m[4 * i + 2], m[4 * i + 3]);
+        __m512i s = _mm512_castps_si512(FOLD_PAIRS2(add_integers, a, c));
+
+        _mm_storeu_si128((void *)(lows + 4 * i), _mm512_castsi512_si128(s));
+        _mm_storeu_si128((void *)(highs + 4 * i), _mm512_extracti32x4_epi32(s, 1));
+        _mm_storeu_si128((void *)(lows + 8 + 4 * i), _mm512_extracti32x4_epi32(s, 2));
+        _mm_storeu_si128((void *)(highs + 8 + 4 * i), _mm512_extracti32x4_epi32(s, 3));
+    }
+    for (int b = 0; b < 16; b++, out += stride) {
+        int sum = lows[b] + highs[b];
+
+        out->d = scales[b];
+        out->sum = sum;
+        out->m8 = sum * -8;
+        out->m128 = sum * -128;
+        out->low = lows[b];
+        out->fsum = (float)sum;
+    }
+}
+
 static void quantise(const float *x, int cols, struct act_block *out, int stride)
 {
     __m512i low = _mm512_set1_epi32(0x7fffffff);
 
+    for (; cols >= 16 * NUM_BLOCK; cols -= 16 * NUM_BLOCK, x += 16 * NUM_BLOCK, out += 16 * stride)
+        quantise16(x, out, stride);
     for (int b = 0; b < cols / NUM_BLOCK; b++, x += NUM_BLOCK, out += stride) {
         __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16), zero = _mm512_setzero_ps(), v[2] = {x0, x1}, iv, top = _mm512_set1_ps(127.0f);
         __m512 m = _mm512_max_ps(_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x0), low)), zero);
