@@ -200,6 +200,48 @@ START_TEST(random_keys)
 }
 END_TEST
 
+/* Whatever bytes come, in whatever mode of editing: nothing crashes, and the cursor stays inside the text. */
+START_TEST(random_bytes)
+{
+    const char *many = getenv("MOETOP_SEEDS");                   /* "FROM TO": a longer hunt, by hand */
+    int seed = _i, last = _i, round;
+
+    if (many && sscanf(many, "%d %d", &seed, &last) != 2)
+        seed = last = _i;
+    for (; seed <= last; seed++) {
+        uint64_t state = 88172645463325252u + (uint64_t)seed * 2654435761u;
+
+        if (seed % 3 == 2)
+            type("\033\n"), input_set("");
+        for (round = 0; round < 4000; round++) {
+            char bytes[9];
+            size_t len, cursor, n, i;
+
+            for (i = 0; i < 8; i++) {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                bytes[i] = (char)(state >> 32);
+                if (seed % 2 && state % 5)                       /* mostly controls and escapes */
+                    bytes[i] = (char)(state % 3 == 0 ? 0x1b : (state >> 40) % 0x20);
+                if (!bytes[i])
+                    bytes[i] = 1;
+            }
+            n = 1 + state % 8;
+            bytes[n] = 0;
+            if (type(bytes) == INPUT_LINE)
+                mem_free(input_take());
+            input_text(&len, &cursor);
+            ck_assert_msg(cursor <= len, "seed %d, round %d: cursor %zu of %zu", seed, round, cursor, len);
+            if (state % 97 == 0)
+                input_set("set\nfrom outside");
+            if (len > 4000)
+                input_set("");
+        }
+    }
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("input");
@@ -214,6 +256,7 @@ static Suite *suite(void)
     tcase_add_test(t, completion);
     tcase_add_test(t, editor_key);
     tcase_add_test(t, random_keys);
+    tcase_add_loop_test(t, random_bytes, 0, 24);
     suite_add_tcase(s, t);
     return s;
 }

@@ -235,6 +235,42 @@ static void feed(const char *bytes, int n)
     in.tail = n;
     while (in.head < in.tail && !in.accepted)
         rl_callback_read_char();
+    if (rl_point > rl_end)                                       /* after some mixtures of searching and undoing */
+        rl_point = rl_end;
+}
+
+/* What a search itself takes: characters, and the controls that extend, repeat, shorten or end it. */
+static bool search_key(const char *bytes, int n)
+{
+    unsigned char c = (unsigned char)bytes[0];
+
+    if (n > 1)
+        return c >= 0x80;
+    return c >= 0x20 || strchr("\r\n\033\b\a\022\023\027\031", c);
+}
+
+/* Ends what readline is in the middle of: it keeps pointers into the line meanwhile. */
+static void settle(void)
+{
+    if (RL_ISSTATE(RL_STATE_ISEARCH))
+        feed("\n", 1);                                           /* takes what was found */
+    if (input_busy())
+        feed("\a", 1);                                           /* the user's isearch-terminators lack Ctrl-J, or another state */
+}
+
+/* A key that ends a search by being something else is pushed back inside readline 8.2, which takes it up in a nested call and, when it is
+ * a prefix (Ctrl-X, Esc), stumbles over its own state. So the search is ended first, and the key comes by the ordinary way. */
+static void search_end(const char *bytes, int n)
+{
+    if (!RL_ISSTATE(RL_STATE_ISEARCH))
+        return;
+    if (!search_key(bytes, n)) {
+        settle();
+    } else if (n == 1 && (bytes[0] == '\022' || bytes[0] == '\023') && (strstr(rl_display_prompt, "reverse") != NULL) != (bytes[0] == '\022')) {
+        /* The other way: where a search has failed, readline goes on at a place behind the end of a shorter line. A new search for the same. */
+        settle();
+        feed(bytes, 1);
+    }
 }
 
 /* Text from outside: escape sequences and controls gone, line ends and tabs kept. */
@@ -286,6 +322,7 @@ enum input_result input_key(const struct input_event *ev)
     mem_free(in.matches);
     in.matches = NULL;
     if (ev->kind == INPUT_PASTE) {
+        settle();
         rl_begin_undo_group();
         insert_clean(ev->paste, ev->paste_len);
         rl_end_undo_group();
@@ -299,6 +336,7 @@ enum input_result input_key(const struct input_event *ev)
         rl_insert_text("\n");
         return INPUT_NOTHING;
     }
+    search_end(ev->bytes, ev->n_bytes);
     feed(ev->bytes, ev->n_bytes);
     return result();
 }
@@ -359,6 +397,7 @@ char *input_take(void)
 
 void input_set(const char *text)
 {
+    settle();
     rl_begin_undo_group();
     rl_delete_text(0, rl_end);
     rl_point = 0;
