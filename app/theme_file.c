@@ -2,6 +2,7 @@
 #include "app/theme_file.h"
 #include "app/app.h"
 #include "app/config.h"
+#include "engine/base/mem.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -9,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 #include <yaml.h>
+
+#define THEME_MOST (256 << 10)   /* bytes of a file */
 
 static int find(const char *name, char *path, size_t size, struct error *e)
 {
@@ -94,11 +97,28 @@ static int read_events(yaml_parser_t *y, const char *path, struct theme *t, stru
     return rc;
 }
 
-int theme_file_load(struct theme *t, const char *name, struct error *e)
+int theme_parse(struct theme *t, const char *text, size_t n, const char *name, struct error *e)
 {
-    char path[PATH_MAX + 300];
     struct theme fresh;
     yaml_parser_t y;
+    int rc;
+
+    if (!yaml_parser_initialize(&y))
+        return error_set(e, ERR_MEMORY, "out of memory");
+    theme_init(&fresh);
+    fresh.depth = t->depth;
+    yaml_parser_set_input_string(&y, (const unsigned char *)text, n);
+    rc = read_events(&y, name, &fresh, e);
+    yaml_parser_delete(&y);
+    if (rc >= 0)
+        *t = fresh;
+    return rc;
+}
+
+int theme_file_load(struct theme *t, const char *name, struct error *e)
+{
+    char path[PATH_MAX + 300], *text;
+    size_t n;
     FILE *f;
     int rc = find(name, path, sizeof path, e);
 
@@ -107,17 +127,17 @@ int theme_file_load(struct theme *t, const char *name, struct error *e)
     f = fopen(path, "r");
     if (!f)
         return error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    theme_init(&fresh);
-    fresh.depth = t->depth;
-    if (yaml_parser_initialize(&y)) {
-        yaml_parser_set_input_file(&y, f);
-        rc = read_events(&y, path, &fresh, e);
-        yaml_parser_delete(&y);
-    } else {
+    text = mem_alloc(THEME_MOST, 1);
+    n = text ? fread(text, 1, THEME_MOST, f) : 0;
+    if (!text)
         rc = error_set(e, ERR_MEMORY, "out of memory");
-    }
+    else if (ferror(f))
+        rc = error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    else if (n == THEME_MOST)
+        rc = error_set(e, ERR_USAGE, "%s is too large for a theme", path);
+    else
+        rc = theme_parse(t, text, n, path, e);
+    mem_free(text);
     fclose(f);
-    if (rc >= 0)
-        *t = fresh;
     return rc;
 }

@@ -213,7 +213,7 @@ START_TEST(random_bytes)
 
         if (seed % 3 == 2)
             type("\033\n"), input_set("");
-        for (round = 0; round < 4000; round++) {
+        for (round = 0; round < 2000; round++) {
             char bytes[9];
             size_t len, cursor, n, i;
 
@@ -256,7 +256,7 @@ static Suite *suite(void)
     tcase_add_test(t, completion);
     tcase_add_test(t, editor_key);
     tcase_add_test(t, random_keys);
-    tcase_add_loop_test(t, random_bytes, 0, 24);
+    tcase_add_loop_test(t, random_bytes, 0, 18);
     suite_add_tcase(s, t);
     return s;
 }

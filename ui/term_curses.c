@@ -298,6 +298,10 @@ static void colours(const struct terminal *t, struct style s, int *fg, int *bg, 
         if (*bg >= 8)
             *bg -= 8;
     }
+    if (*fg >= COLORS)                                           /* a theme may ask for more than there is */
+        *fg = -1;
+    if (*bg >= COLORS)
+        *bg = -1;
 }
 
 /* True when curses and the screen agree on how wide this cell is. */
