@@ -324,6 +324,7 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
     w.wanted = mem_alloc((size_t)n_gen + 1, sizeof *w.wanted * (size_t)w.n_vocab);
     if (!before || !w.text || !w.logits || !w.wanted)
         rc = error_set(e, ERR_MEMORY, "out of memory for comparing %d tokens", n_gen);
+    model_settle(m);
     for (int k = 0; k < repeats && rc == 0; k++) {
         for (size_t p = 0; p < c->n && rc == 0; p++)
             if ((rc = read_prompt(&w, p, ids, n_ids, true, e)) == 0 && stop && stop(ctx))

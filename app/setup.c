@@ -244,6 +244,13 @@ static int conversion(const struct options *o)
     return dtype_from_word(word);            /* -1 for "keep" */
 }
 
+/* A first answer begins before the weights are packed; whatever measures, or needs another device at once, waits for them. */
+static bool answers_at_once(const struct options *o)
+{
+    return !o->bench && !o->microbench && !o->compare && !o->profile_experts && !o->suggest && !o->batch && !(o->place_script && *o->place_script) &&
+        (!o->place || !*o->place || strcmp(o->place, "cpu") == 0);
+}
+
 int app_engine_settings(const struct options *o, struct engine_config *c, struct error *e)
 {
     static char path[PATH_MAX], kernels[16];
@@ -263,6 +270,7 @@ int app_engine_settings(const struct options *o, struct engine_config *c, struct
     c->kv_v = (enum kv_type)o->cache_type_v;
     c->convert = conversion(o);
     c->exact = o->exact;
+    c->background = answers_at_once(o);
     c->kernels = o->kernels ? kernels : NULL;
     c->backends = device_backends;
     c->cache_dir = app_cache_dir(o);

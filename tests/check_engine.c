@@ -51,6 +51,60 @@ static struct engine *open_demo(void)
     return open_with(&c);
 }
 
+/* Weights that are still in the file, being packed, and packed: the same bits, in prompts and in decoding, with every kernel set. */
+START_TEST(answers_before_the_weights_are_packed)
+{
+    static const char *const sets[] = {NULL, "scalar"};
+    static const int prompts[] = {1, 3, 30};
+
+    for (size_t s = 0; s < 2; s++) {
+        struct engine_config c = demo_config();
+        struct engine *eager, *late;
+        int ids[40], vocab;
+        float *want, *got;
+        uint64_t done, total;
+        struct error e = {0};
+
+        c.kernels = sets[s];
+        eager = open_with(&c);
+        c.background = true;
+        late = open_with(&c);
+        model_hold(engine_info(late)->model, 60000);
+        ck_assert(!model_packed(engine_info(late)->model, &done, &total));
+        vocab = engine_info(eager)->model->hp.n_vocab;
+        want = mem_alloc((size_t)vocab, sizeof *want);
+        got = mem_alloc((size_t)vocab, sizeof *got);
+        for (int i = 0; i < 40; i++)
+            ids[i] = (i * 37 + 11) % vocab;
+        for (int round = 0; round < 3; round++) {
+            if (round == 1)
+                model_hold(engine_info(late)->model, 0);
+            if (round == 2)
+                model_settle(engine_info(late)->model);
+            for (size_t p = 0; p < 3; p++) {
+                engine_session_clear(eager);
+                engine_session_clear(late);
+                ck_assert_int_eq(engine_eval(eager, ids, prompts[p], want, false, &e), 0);
+                ck_assert_int_eq(engine_eval(late, ids, prompts[p], got, false, &e), 0);
+                ck_assert_mem_eq(got, want, (size_t)vocab * sizeof *want);
+                ck_assert_int_eq(engine_eval(eager, ids + 30, 1, want, false, &e), 0);
+                ck_assert_int_eq(engine_eval(late, ids + 30, 1, got, false, &e), 0);
+                ck_assert_mem_eq(got, want, (size_t)vocab * sizeof *want);
+            }
+        }
+        ck_assert(model_packed(engine_info(late)->model, &done, &total));
+        ck_assert_uint_gt(total, 0);
+        engine_close(late);
+        late = open_with(&c);                   /* closed before anything was packed */
+        model_hold(engine_info(late)->model, 60000);
+        engine_close(late);
+        engine_close(eager);
+        mem_free(want);
+        mem_free(got);
+    }
+}
+END_TEST
+
 /* What a turn sent. */
 struct heard {
     char text[65536];
@@ -737,6 +791,7 @@ static Suite *suite(void)
 
     tcase_set_timeout(t, 240);
     tcase_add_test(t, a_turn_answers);
+    tcase_add_test(t, answers_before_the_weights_are_packed);
     tcase_add_test(t, the_next_turn_keeps_the_prefix);
     tcase_add_test(t, sampled_answers_are_found_again);
     tcase_add_test(t, an_answer_can_be_continued);

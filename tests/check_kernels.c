@@ -116,6 +116,38 @@ START_TEST(test_dot)
 }
 END_TEST
 
+/* Rows as a file has them, against the same rows packed. */
+START_TEST(test_dot_raw)
+{
+    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0};
+    static uint8_t rows[3 * 16 * 20 * 34 + 64], packed[3 * 16 * 20 * 34];
+    static struct act_block panel[20 * KERNEL_RAW_TOKENS];
+    static float want[KERNEL_RAW_TOKENS * 50], got[KERNEL_RAW_TOKENS * 50];
+    float x[20 * 32];
+
+    EACH_SET(k)
+        for (int round = 0; round < 200; round++) {
+            enum dtype type = types[round & 1];
+            int blocks = 1 + below(20), nt = 1 + below(KERNEL_RAW_TOKENS), groups = 1 + below(3), stride = groups * 16 + below(2), at = below(3);
+
+            if (!k->dot_raw[type])
+                continue;
+            for (int r = 0; r < groups * 16; r++)
+                random_group(type, rows + at + (size_t)(r * blocks * dtype_info(type)->bytes), 1, blocks, round % 5 == 0);
+            pack_rows(packed, type, 16, rows + at, type, groups * 16, blocks * 32, 0, groups);
+            for (int t = 0; t < nt; t++) {
+                fill(x, blocks * 32, round % 3 == 0 ? 2 : 0);
+                kernels_scalar.quantise(x, blocks * 32, panel + t, nt);
+            }
+            memset(want, 0, sizeof want);
+            memset(got, 0, sizeof got);
+            kernels_scalar.dot[type](packed, groups, 16, blocks * 32, panel, nt, want, stride);
+            k->dot_raw[type](rows + at, groups, blocks * 32, panel, nt, got, stride);
+            same(k->name, dtype_info(type)->word, got, want, KERNEL_RAW_TOKENS * 50);
+        }
+}
+END_TEST
+
 START_TEST(test_rows)
 {
     static float x[4096], y[4096], w[4096], b[4096], want[4096], got[4096];
@@ -332,6 +364,7 @@ static Suite *suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, test_quantise);
     tcase_add_test(t, test_dot);
+    tcase_add_test(t, test_dot_raw);
     tcase_add_test(t, test_rows);
     tcase_add_test(t, test_f16);
     tcase_add_test(t, test_attention);

@@ -198,6 +198,7 @@ extern const struct device_ops cpu_device_ops;
 /* Bytes that open would allocate for c (c->model may come from model_inspect). */
 int cpu_device_needs(const struct device_config *c, uint64_t *kv_bytes, uint64_t *scratch_bytes, struct error *e);
 int cpu_pack_width(void);                   /* 16 with AVX-512, else 8 */
+bool cpu_reads_raw(enum dtype type);        /* decoding with unpacked weights of this type is about as fast */
 /* "scalar", "avx2", "avx512": forces a kernel set before open (tests, --kernels); NULL: the best. ERR_USAGE when this CPU lacks it. */
 int cpu_kernels_select(const char *name, struct error *e);
 const char *cpu_kernels_name(void);

@@ -45,14 +45,24 @@ static int check_shape(struct binding *b, const struct tensor_view *t, int64_t d
 }
 
 /* Room in the one allocation of all weights; what padding takes counts as needed. */
-static size_t reserve(struct binding *b, size_t bytes, size_t align)
+static size_t reserve(struct binding *b, size_t *end, size_t bytes, size_t align)
 {
-    size_t at = (b->arena + align - 1) / align * align, end = at + (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    size_t from = *end, at = (from + align - 1) / align * align;
 
-    *b->needs += end - b->arena;
-    b->total.packed += end - b->arena;
-    b->arena = end;
+    *end = at + (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    *b->needs += *end - from;
+    b->total.packed += *end - from;
     return at;
+}
+
+/* Vectors first, in one piece: matrices may be packed long after them, and scattered vectors would fill their huge pages before that. */
+static void join_arena(struct binding *b)
+{
+    reserve(b, &b->arena, 0, PAGE);
+    for (size_t i = 0; i < b->n_matrices; i++)
+        if (!b->matrices[i].mapped)
+            b->matrices[i].to += b->arena;
+    b->arena += b->arena_matrices;
 }
 
 /* rows of t from row first on become *m. Float types stay mapped unless a conversion or their alignment in the file forbids it. */
@@ -83,7 +93,7 @@ static int add_matrix(struct binding *b, struct matrix *m, const struct tensor_v
     *j = (struct matrix_job){.matrix = m, .tensor = t, .from = from};
     j->mapped = type == t->type && !dtype_is_quantised(type) && ((uintptr_t)t->data + from) % unit == 0;
     if (!j->mapped) {
-        j->to = reserve(b, m->bytes, PAGE);
+        j->to = reserve(b, &b->arena_matrices, m->bytes, PAGE);
     } else {
         *b->needs += m->bytes;
         b->total.mapped += m->bytes;
@@ -108,7 +118,7 @@ static int add_vector(struct binding *b, const float **vector, const struct tens
         b->vectors = j;
         b->room_vectors = room;
     }
-    b->vectors[b->n_vectors++] = (struct vector_job){vector, t, from, count, reserve(b, (size_t)count * sizeof(float), ALIGN)};
+    b->vectors[b->n_vectors++] = (struct vector_job){vector, t, from, count, reserve(b, &b->arena, (size_t)count * sizeof(float), ALIGN)};
     b->model->n_params += count;
     return 0;
 }
@@ -289,6 +299,7 @@ int bind_model(struct binding *b, struct error *e)
             return rc;
     if ((rc = check_all_used(b, e)))
         return rc;
+    join_arena(b);
     for (int t = 0; t < DTYPE_COUNT; t++)
         if (b->by_type[t] > most) {
             most = b->by_type[t];

@@ -32,7 +32,7 @@ struct binding {
     struct vector_job *vectors;
     size_t n_vectors, room_vectors;
     uint8_t *used;              /* a byte per tensor of the file */
-    size_t arena;               /* bytes the jobs need, every part aligned to 64 */
+    size_t arena, arena_matrices;   /* bytes the jobs need, every part aligned to 64: the vectors', and then all; the matrices' */
     uint64_t *needs;            /* the kind of needs that jobs now count for */
     struct model_needs total;
     uint64_t by_type[DTYPE_COUNT];

@@ -1,19 +1,33 @@
-/* Packing by all threads. The loading thread is thread 0 of a pool that lives as long as the load; pieces of a few MiB are taken by whoever
+/* Packing by all threads, or behind the scenes.
+ * All threads: the loading thread is thread 0 of a pool that lives as long as the load; pieces of a few MiB are taken by whoever
  * is free, so that threads of unequal speed end together. A piece maps its source pages with one system call, packs them while they
- * are warm, and gives them back: page faults cost more than the packing does, and the file's copy must not stay beside ours. */
+ * are warm, and gives them back: page faults cost more than the packing does, and the file's copy must not stay beside ours.
+ * Behind the scenes: memory that nobody has touched yet costs several times what its bytes do (clearing, and in a virtual machine the host's
+ * faults), so a first token that waits for a copy of the weights waits long. The mapped file is there at once, and the CPU device can
+ * read it (matrix.raw), only slower. So load_weights returns with nothing packed, and threads of its own, fewer than compute, fill
+ * the arena matrix by matrix; storing NULL into `raw` is all that tells. They keep still while somebody waits for a first token, and where
+ * decoding hardly gains from packed weights (prompts do) they take only what time the computing threads leave. Before all that they map the
+ * file's pages in bulk, for a fault costs ten times as much when a kernel runs into it. */
 #include "engine/model/load.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/pool.h"
 #include "engine/device/cpu/pack.h"
+#include "engine/device/device.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #define AHEAD 16                    /* pieces the disk reads in advance: populating pages alone asks for them a few at a time */
 #define PIECE ((size_t)4 << 20)     /* source bytes: large enough to amortise a system call, small enough to share out evenly */
+
+#define PACKERS 8
+#define FIRST_HOLD 300              /* milliseconds after loading: a prompt may be on its way */
 
 struct piece {
     const struct matrix_job *job;
@@ -22,14 +36,23 @@ struct piece {
 };
 
 struct load {
-    struct binding *b;
+    const struct weight_file *file;
+    const struct model_options *options;        /* while loading only */
+    struct matrix_job *jobs;                    /* the binding's, taken over */
+    size_t n_jobs;
+    atomic_int *left;                           /* pieces of each job that are still to be packed */
     uint8_t *arena;
     struct piece *pieces;
     int n_pieces, room;
-    struct pool_share share;
+    struct pool_share share, mapping;
+    bool slow;                                  /* decoding gains from packed weights */
     atomic_uint_fast64_t done;
     atomic_int cancelled;
     uint64_t total, told;
+    /* behind the scenes */
+    pthread_t threads[PACKERS];
+    int n_threads;
+    atomic_uint_fast64_t hold;                  /* until this time */
 };
 
 static int add_piece(struct load *l, struct piece p)
@@ -48,6 +71,12 @@ static int add_piece(struct load *l, struct piece p)
     return 0;
 }
 
+/* Matrices that are to be computed with before they are packed: only those whose bytes stay what they are. */
+static bool is_late(const struct load *l, const struct matrix_job *j)
+{
+    return l->options->background && !j->mapped && j->tensor->type == j->matrix->type && j->matrix->width;
+}
+
 static int cut(struct load *l, const struct matrix_job *j, bool touch_mapped)
 {
     const struct matrix *m = j->matrix;
@@ -64,13 +93,14 @@ static int cut(struct load *l, const struct matrix_job *j, bool touch_mapped)
 
         if (add_piece(l, p))
             return -1;
+        atomic_fetch_add_explicit(&l->left[j - l->jobs], 1, memory_order_relaxed);
     }
     return 0;
 }
 
 static void tell(struct load *l)
 {
-    const struct model_options *o = l->b->options;
+    const struct model_options *o = l->options;
     uint64_t now = clock_now();
 
     if (!o->progress || now - l->told < 100 * CLOCK_MILLI)
@@ -80,29 +110,120 @@ static void tell(struct load *l)
         atomic_store(&l->cancelled, 1);
 }
 
+static void pack_piece(struct load *l, const struct piece *p)
+{
+    const struct matrix_job *j = p->job;
+    const struct matrix *m = j->matrix;
+
+    if (p + AHEAD < l->pieces + l->n_pieces)
+        weight_file_ahead(l->file, p[AHEAD].job->tensor, p[AHEAD].offset, p[AHEAD].bytes);
+    weight_file_want(l->file, j->tensor, p->offset, p->bytes);
+    if (!j->mapped)
+        pack_rows(l->arena + j->to, m->type, m->width, (const uint8_t *)j->tensor->data + j->from, j->tensor->type, m->rows, m->cols, p->first, p->count);
+    atomic_fetch_add_explicit(&l->done, p->bytes, memory_order_relaxed);
+}
+
 static void run(void *ctx, int tid, int n)
 {
     struct load *l = ctx;
-    const struct weight_file *f = l->b->model->file;
     int i;
 
     (void)n;
     while (!atomic_load_explicit(&l->cancelled, memory_order_relaxed) && (i = pool_share_take(&l->share, 1, l->n_pieces)) < l->n_pieces) {
         const struct piece *p = &l->pieces[i];
-        const struct matrix_job *j = p->job;
-        const struct matrix *m = j->matrix;
 
-        if (i + AHEAD < l->n_pieces)
-            weight_file_ahead(f, p[AHEAD].job->tensor, p[AHEAD].offset, p[AHEAD].bytes);
-        weight_file_want(f, j->tensor, p->offset, p->bytes);
-        if (!j->mapped) {
-            pack_rows(l->arena + j->to, m->type, m->width, (const uint8_t *)j->tensor->data + j->from, j->tensor->type, m->rows, m->cols, p->first, p->count);
-            weight_file_forget(f, j->tensor, p->offset, p->bytes);
-        }
-        atomic_fetch_add_explicit(&l->done, p->bytes, memory_order_relaxed);
+        pack_piece(l, p);
+        if (!p->job->mapped)
+            weight_file_forget(l->file, p->job->tensor, p->offset, p->bytes);
         if (tid == 0)
             tell(l);
     }
+}
+
+static void pack_behind(struct load *l)
+{
+    struct timespec moment = {.tv_nsec = 5000000};
+    int i;
+
+    while (!atomic_load_explicit(&l->cancelled, memory_order_relaxed)) {
+        const struct piece *p;
+        const struct matrix_job *j;
+
+        if (clock_now() < atomic_load_explicit(&l->hold, memory_order_relaxed)) {
+            nanosleep(&moment, NULL);
+            continue;
+        }
+        if ((i = pool_share_take(&l->share, 1, l->n_pieces)) >= l->n_pieces)
+            break;
+        p = &l->pieces[i];
+        j = p->job;
+        pack_piece(l, p);
+        /* The last piece of a matrix: from here on it is read packed. Who is still reading the file's pages gets them back. */
+        if (atomic_fetch_sub(&l->left[j - l->jobs], 1) == 1) {
+            atomic_store_explicit(&j->matrix->raw, NULL, memory_order_release);
+            weight_file_forget(l->file, j->tensor, j->from, (size_t)j->matrix->rows * dtype_row_bytes(j->tensor->type, j->matrix->cols));
+        }
+    }
+}
+
+static void *packer_main(void *arg)
+{
+    struct load *l = arg;
+    int i;
+
+    pthread_setname_np(pthread_self(), "pack");
+    while (!atomic_load_explicit(&l->cancelled, memory_order_relaxed) && (i = pool_share_take(&l->mapping, 1, l->n_pieces)) < l->n_pieces)
+        weight_file_want(l->file, l->pieces[i].job->tensor, l->pieces[i].offset, l->pieces[i].bytes);
+    if (!l->slow)
+        setpriority(PRIO_PROCESS, (id_t)gettid(), 19);      /* of this thread alone, in Linux */
+    pack_behind(l);
+    return NULL;
+}
+
+static void release(struct load *l)
+{
+    mem_free(l->pieces);
+    mem_free(l->left);
+    mem_free(l->jobs);
+    mem_free(l);
+}
+
+void load_stop(struct load *l)
+{
+    if (!l)
+        return;
+    atomic_store(&l->cancelled, 1);
+    for (int i = 0; i < l->n_threads; i++)
+        pthread_join(l->threads[i], NULL);
+    release(l);
+}
+
+void model_hold(const struct model *m, int milliseconds)
+{
+    if (m->packing)
+        atomic_store_explicit(&m->packing->hold, milliseconds ? clock_now() + (uint64_t)milliseconds * CLOCK_MILLI : 0, memory_order_relaxed);
+}
+
+bool model_packed(const struct model *m, uint64_t *done, uint64_t *total)
+{
+    *total = m->packing ? m->packing->total : 0;
+    *done = m->packing ? atomic_load(&m->packing->done) : 0;
+    return *done == *total;
+}
+
+void model_settle(const struct model *m)
+{
+    struct timespec moment = {.tv_nsec = 2000000};
+
+    if (!m->packing)
+        return;
+    model_hold(m, 0);
+    pack_behind(m->packing);
+    for (size_t i = 0; i < m->packing->n_jobs; i++)
+        while (atomic_load(&m->packing->jobs[i].matrix->raw)) {
+            model_hold(m, 0);
+            nanosleep(&moment, NULL);
+        }
 }
 
 void load_vectors(const struct binding *b, uint8_t *arena)
@@ -116,41 +237,98 @@ void load_vectors(const struct binding *b, uint8_t *arena)
     }
 }
 
+/* The pieces of all matrices that are (or are not) packed late. */
+static int cut_all(struct load *l, bool late)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    uint64_t mapped = 0;
+    bool touch;
+
+    for (size_t i = 0; i < l->n_jobs; i++)
+        mapped += l->jobs[i].mapped ? l->jobs[i].matrix->bytes : 0;
+    /* Reading mapped weights ahead saves the first token the faults; with more of them than memory it would only push them out again. */
+    touch = pages > 0 && mapped < (uint64_t)pages * 4096 / 10 * 8;
+    l->n_pieces = 0;
+    l->total = 0;
+    atomic_store(&l->done, 0);
+    pool_share_reset(&l->share);
+    for (size_t i = 0; i < l->n_jobs; i++)
+        if (is_late(l, &l->jobs[i]) == late && cut(l, &l->jobs[i], touch))
+            return -1;
+    return 0;
+}
+
+/* Without threads the rest is packed at once: slower to begin, otherwise the same. */
+static int start_behind(struct load *l, struct model *m, struct error *e)
+{
+    int n = (l->options->n_threads + 1) / 2;
+
+    if (cut_all(l, true))
+        return error_set(e, ERR_MEMORY, "out of memory for loading");
+    if (!l->n_pieces)
+        return 0;
+    l->slow = !cpu_reads_raw(m->type);
+    pool_share_reset(&l->mapping);
+    for (size_t i = 0; i < l->n_jobs; i++)
+        if (is_late(l, &l->jobs[i]))
+            atomic_store(&l->jobs[i].matrix->raw, (const uint8_t *)l->jobs[i].tensor->data + l->jobs[i].from);
+    atomic_store(&l->hold, clock_now() + FIRST_HOLD * CLOCK_MILLI);
+    for (n = n < PACKERS ? n : PACKERS; l->n_threads < n; l->n_threads++)
+        if (pthread_create(&l->threads[l->n_threads], NULL, packer_main, l))
+            break;
+    if (!l->n_threads)
+        pack_behind(l);
+    l->options = NULL;
+    m->packing = l;
+    return 0;
+}
+
+static int pack_now(struct load *l, const struct binding *b, struct error *e)
+{
+    const struct model_options *o = l->options;
+    struct pool *pool = NULL;
+    int rc;
+
+    if (cut_all(l, false))
+        return error_set(e, ERR_MEMORY, "out of memory for loading");
+    if (l->n_pieces) {
+        if ((rc = pool_new(&pool, o->n_threads > 1 ? o->n_threads : 1, false, e)))
+            return rc;
+        pool_run(pool, run, l);
+        pool_free(pool);
+    }
+    if (atomic_load(&l->cancelled))
+        return error_set(e, ERR_CANCELLED, "%s: loading was interrupted", weight_file_path(b->model->file));
+    if ((rc = weight_file_check(b->model->file, e)))
+        return rc;
+    if (o->progress)
+        o->progress(o->progress_ctx, l->total, l->total);
+    return 0;
+}
+
 int load_weights(struct binding *b, uint8_t *arena, struct error *e)
 {
     struct load *l = mem_alloc(1, sizeof *l);
-    struct pool *pool = NULL;
-    long pages = sysconf(_SC_PHYS_PAGES);
-    /* Reading mapped weights ahead saves the first token the faults; with more of them than memory it would only push them out again. */
-    bool touch = pages > 0 && b->total.mapped < (uint64_t)pages * 4096 / 10 * 8;
-    int rc = 0;
+    int rc;
 
-    if (!l)
+    if (!l || !(l->left = mem_alloc(b->n_matrices, sizeof *l->left))) {
+        mem_free(l);
         return error_set(e, ERR_MEMORY, "out of memory for loading");
-    l->b = b;
+    }
+    l->file = b->model->file;
+    l->options = b->options;
     l->arena = arena;
     l->told = clock_now();
-    pool_share_reset(&l->share);
+    l->jobs = b->matrices;
+    l->n_jobs = b->n_matrices;
+    b->matrices = NULL;
+    b->n_matrices = b->room_matrices = 0;
     load_vectors(b, arena);
-    for (size_t i = 0; i < b->n_matrices; i++) {
-        const struct matrix_job *j = &b->matrices[i];
-
-        j->matrix->data = j->mapped ? (const uint8_t *)j->tensor->data + j->from : arena + j->to;
-        if (cut(l, j, touch)) {
-            rc = error_set(e, ERR_MEMORY, "out of memory for loading");
-            goto out;
-        }
-    }
-    if ((rc = pool_new(&pool, b->options->n_threads > 1 ? b->options->n_threads : 1, false, e)))
-        goto out;
-    pool_run(pool, run, l);
-    if (atomic_load(&l->cancelled))
-        rc = error_set(e, ERR_CANCELLED, "%s: loading was interrupted", weight_file_path(b->model->file));
-    else if (!(rc = weight_file_check(b->model->file, e)) && b->options->progress)
-        b->options->progress(b->options->progress_ctx, l->total, l->total);
-out:
-    pool_free(pool);
-    mem_free(l->pieces);
-    mem_free(l);
+    for (size_t i = 0; i < l->n_jobs; i++)
+        l->jobs[i].matrix->data = l->jobs[i].mapped ? (const uint8_t *)l->jobs[i].tensor->data + l->jobs[i].from : arena + l->jobs[i].to;
+    if ((rc = pack_now(l, b, e)) == 0)
+        rc = start_behind(l, b->model, e);
+    if (!b->model->packing)
+        release(l);
     return rc;
 }

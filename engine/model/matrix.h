@@ -9,11 +9,15 @@
  * where the payload words are those of the GGUF block: Q8_0 word k = elements 4k..4k+3, each XOR 0x80 (so: value + 128, unsigned);
  * Q4_0 word k (0..3) = the low nibbles are elements 4k..4k+3, the high nibbles elements 16+4k..16+4k+3, value nibble - 8.
  * Data is 64-byte aligned (mem_pages). Further types: engine/device/cpu/formats.h.
- * Owner: the model. Immutable after load: any thread. */
+ * Owner: the model. Immutable after load: any thread. The one thing that changes is `raw`: while it is not NULL the rows lie in the mapped file as
+ * GGUF has them, data is not filled yet, and only the CPU device can multiply (engine/model/load.h). Whoever reads data calls model_settle first. */
 #ifndef ENGINE_MODEL_MATRIX_H
 #define ENGINE_MODEL_MATRIX_H
 
 #include "engine/file/dtype.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
 
 struct matrix {
     enum dtype type;
@@ -22,6 +26,7 @@ struct matrix {
     const void *data;
     size_t bytes;            /* of data, padding included */
     const float *bias;       /* rows values or NULL; owned by the model */
+    _Atomic(const uint8_t *) raw;    /* the same rows, row-major, of the same type, until they are packed; then NULL */
 };
 
 #endif

@@ -159,6 +159,7 @@ void model_free(struct model *m)
 {
     if (!m)
         return;
+    load_stop(m->packing);
     if (m->layers)
         mem_free(m->layers[0].experts);
     mem_free(m->layers);

@@ -9,6 +9,8 @@
 #include "engine/model/hparams.h"
 #include "engine/model/matrix.h"
 
+#include <stdbool.h>
+
 struct norm_weights {
     const float *weight, *bias;     /* hidden values; bias may be NULL */
 };
@@ -39,12 +41,14 @@ struct model {
     size_t packed_bytes, mapped_bytes;   /* weights in memory of ours / in the mapped file */
     int64_t n_params, n_params_active;
     struct arena *arena;            /* private: memory behind the matrices */
+    struct load *packing;           /* private: what packs them behind the scenes; NULL: everything is packed */
 };
 
 struct model_options {
     int convert;                    /* enum dtype to convert float weights to while loading, -1: keep */
     int width;                      /* row interleave of quantised matrices: 8 or 16 (cpu_pack_width()) */
     int n_threads;
+    bool background;                /* matrices that keep their type are packed after model_load has returned: see matrix.raw */
     /* Called from the loading thread about 10 times a second: bytes done of total. Non-zero cancels. May be NULL. */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
@@ -63,6 +67,11 @@ int model_inspect(struct model **out, const char *path, const struct model_optio
 /* For tools that rewrite weights: every matrix row-major (width 0) in the mapped file, of the file's own type; not for computing. */
 int model_open_raw(struct model **out, const char *path, struct error *e);
 void model_free(struct model *m);
+/* Packing behind the scenes. hold: not before so many milliseconds have gone by (somebody waits for a token); 0: go on. packed: bytes done
+ * of total, true when that is all. settle: returns when all is packed. Any thread; a model that was loaded without `background` is packed. */
+void model_hold(const struct model *m, int milliseconds);
+bool model_packed(const struct model *m, uint64_t *done, uint64_t *total);
+void model_settle(const struct model *m);
 /* One embedding row as F32 (hidden values). id must be in range. */
 void model_embed(const struct model *m, int id, float *out);
 

@@ -89,10 +89,18 @@ static int load_tokenizer(struct engine *g, struct error *e)
     return rc;
 }
 
+int engine_settle(struct engine *g, struct error *e)
+{
+    while (engine_idle_step(g))
+        ;
+    figures_refresh(g);
+    return weight_file_check(g->model->file, e);
+}
+
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e)
 {
     struct engine *g = mem_alloc(1, sizeof *g);
-    struct model_options o = {.convert = c->convert, .progress = c->progress, .progress_ctx = c->callback_ctx};
+    struct model_options o = {.convert = c->convert, .background = c->background, .progress = c->progress, .progress_ctx = c->callback_ctx};
     struct error own = {0};
     int rc = 0;
 
@@ -263,13 +271,6 @@ void engine_events_set(struct engine *g, int (*on_event)(void *ctx, struct event
     g->event_ctx = ctx;
 }
 
-int engine_settle(struct engine *g, struct error *e)
-{
-    while (engine_idle_step(g))
-        ;
-    figures_refresh(g);
-    return weight_file_check(g->model->file, e);
-}
 
 void engine_tick_set(struct engine *g, void (*tick)(void *ctx), void *ctx)
 {

@@ -25,6 +25,7 @@ struct engine_config {
     enum kv_type kv_k, kv_v;
     int convert;                 /* enum dtype or -1 (--dtype) */
     bool exact;
+    bool background;             /* answer while the weights are still being packed (model_options.background); who measures calls model_settle */
     bool no_tokenizer;           /* a model without one is no error: ids only (golden checks) */
     const char *kernels;         /* NULL: best */
     const struct device_ops *const *backends;   /* NULL-terminated, CPU last; NULL: CPU alone */

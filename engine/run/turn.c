@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#define FIRST_TOKEN_MS 500       /* packing keeps still so long for a first token; what takes longer is served better by packed weights */
 #define PIECE 1024               /* bytes one token may spell */
 
 /* Text on its way out. What may be the beginning of a stop string is held back until it is decided. */
@@ -158,7 +159,9 @@ static int prefill(struct engine *g, const int *ids, int n, struct turn_done_eve
     g->progress_start = cached;
     g->progress_total = n;
     g->t.state = ENGINE_PREFILL;
+    model_hold(g->model, FIRST_TOKEN_MS);
     rc = session_extend(g, ids + cached, n - cached, g->info.ubatch, g->logits, false, false, e);
+    model_hold(g->model, 0);
     g->progress_total = 0;
     g->t.prefilled_tokens = g->n_tokens - cached;
     g->t.prefill_ns = done->prefill_ns = clock_now() - start;

@@ -122,7 +122,7 @@ static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, const u
     from = begin / NUM_LANES * NUM_LANES;
     n = (end - from + NUM_LANES - 1) / NUM_LANES * NUM_LANES;
     for (int t = 0; t < n; t += NUM_LANES)
-        d->k->scores[d->kv_k](keys + (size_t)((from + t) / NUM_LANES) * d->key_block, hd, q, hd, nq, s->scores + t, NUM_CHUNK);
+        d->k->scores[d->kv_k](keys + (size_t)((from + t) % NUM_CHUNK / NUM_LANES) * d->key_block, hd, q, hd, nq, s->scores + t, NUM_CHUNK);
     for (int i = 0; i < nq; i++) {
         float *p = s->scores + i * NUM_CHUNK;
 
@@ -132,7 +132,7 @@ static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, const u
             p[t - from] = -INFINITY;
         d->k->softmax(p, n, max + i * m_stride, sum + i * m_stride);
     }
-    d->k->values[d->kv_v](values + (size_t)begin * d->value_row, d->value_row, hd, s->scores + (begin - from), NUM_CHUNK, nq, end - begin, o, o_stride);
+    d->k->values[d->kv_v](values + (size_t)(begin % NUM_CHUNK) * d->value_row, d->value_row, hd, s->scores + (begin - from), NUM_CHUNK, nq, end - begin, o, o_stride);
 }
 
 /* Few rows: tasks are (row, key/value head, chunk), results go to the shared chunk buffers. */
@@ -155,7 +155,7 @@ static void attend_split(struct cpu_device *d, int tid, int layer, int rows, int
                     d->chunk_max[at + (size_t)i * (size_t)d->chunks_max] = -INFINITY;
                 continue;
             }
-            attend_chunk(d, &d->threads[tid], kv_keys(d, layer, kvh), kv_values(d, layer, kvh), chunk, lo, hi,
+            attend_chunk(d, &d->threads[tid], kv_keys(d, layer, kvh, chunk), kv_values(d, layer, kvh, chunk), chunk, lo, hi,
                          d->q + ((size_t)row * (size_t)hp->n_heads + (size_t)head) * (size_t)hd, nq, d->chunk_o + at * (size_t)hd,
                          (ptrdiff_t)d->chunks_max * hd, d->chunk_max + at, d->chunk_sum + at, d->chunks_max);
         }
@@ -209,7 +209,7 @@ static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct
                             max[(size_t)i * lane] = -INFINITY;
                         continue;
                     }
-                    attend_chunk(d, s, kv_keys(d, layer, kvh), kv_values(d, layer, kvh), chunk, lo, hi,
+                    attend_chunk(d, s, kv_keys(d, layer, kvh, chunk), kv_values(d, layer, kvh, chunk), chunk, lo, hi,
                                  d->q + ((size_t)row * (size_t)hp->n_heads + (size_t)head) * (size_t)hd, nq, to + (size_t)chunk * (size_t)hd,
                                  (ptrdiff_t)lane, max, max + d->chunks_max, (ptrdiff_t)lane);
                 }

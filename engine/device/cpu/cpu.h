@@ -23,6 +23,7 @@
 #define CPU_TOKENS_MOST (2 * KERNEL_TILE)       /* of such a block, cut at panels */
 #define CPU_LIBRARY_BF16 6      /* tokens from which oneDNN beats our own float kernels: BF16 weights, */
 #define CPU_LIBRARY_F32 24      /* F32 weights */
+#define CPU_RAW_GROUPS 2        /* row groups of an unpacked matrix that are packed in passing at a time: they stay in the second-level cache */
 #define CPU_USED_MAX 16         /* experts a token may use */
 
 /* The tokens that meet a matrix, in the forms its type needs. */
@@ -36,6 +37,7 @@ struct input {
 struct thread_scratch {
     struct act_block *act;      /* one row, the widest */
     float *row;                 /* one row, the widest */
+    uint8_t *groups;            /* CPU_RAW_GROUPS of the widest matrix, packed in passing: see multiply_raw */
     float *tile;                /* CPU_TOKEN_BLOCK x max(head_dim, CPU_UNIT) twice */
     float *scores;              /* KERNEL_QUERIES x NUM_CHUNK */
     float *partial;             /* attention chunks of some rows: see attention.c */
@@ -65,7 +67,7 @@ struct cpu_device {
     float scale;                /* of queries */
     /* key/value cache, see kvcache.c */
     enum kv_type kv_k, kv_v;
-    size_t key_block, value_row, key_head, value_head;  /* bytes: 16 tokens of keys, one token of values, one head of a layer */
+    size_t key_block, value_row, kv_tokens;             /* bytes: 16 tokens of keys, one token of values; tokens there is room for */
     uint8_t *kv;
     size_t kv_bytes;
     /* scratch for max_rows rows */
@@ -88,6 +90,7 @@ struct cpu_device {
     struct expert_group *groups;
     int n_groups;
     bool has_quantised, has_float;              /* among the weights */
+    size_t group_bytes;                         /* of the widest quantised matrix */
     struct onednn *library;                     /* NULL: float weights use our own kernels only */
     bool bf16;                                  /* BF16 weights meet BF16 activations */
     /* the job under way */
@@ -124,8 +127,8 @@ void token_block(const struct cpu_device *d, int n, int i, int *t0, int *t1);
 /* kvcache.c */
 int kv_layout(struct cpu_device *d, struct error *e);
 int kv_take(struct cpu_device *d, struct error *e);         /* allocates what kv_layout laid out */
-uint8_t *kv_keys(const struct cpu_device *d, int layer, int head);
-uint8_t *kv_values(const struct cpu_device *d, int layer, int head);
+uint8_t *kv_keys(const struct cpu_device *d, int layer, int head, int chunk);       /* of the chunk's first token */
+uint8_t *kv_values(const struct cpu_device *d, int layer, int head, int chunk);
 void kv_store_key(const struct cpu_device *d, int layer, int head, int pos, const float *x);
 void kv_store_value(const struct cpu_device *d, int layer, int head, int pos, const float *x);
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e);

@@ -169,6 +169,8 @@ static void carve_all(struct cpu_device *d, struct carver *c)
         s.act = carve(c, wide / NUM_BLOCK + 1, sizeof *s.act);
         s.row = carve(c, max_size(wide, ffn), sizeof(float));
         s.tile = carve(c, tokens * max_size(hd * (size_t)d->heads_per_task, CPU_WIDE) + 4 * CPU_UNIT * used, sizeof(float));
+        if (d->has_quantised)
+            s.groups = carve(c, CPU_RAW_GROUPS, d->group_bytes);
         s.scores = carve(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
         s.partial = carve(c, CPU_SPLIT_ROWS * KERNEL_QUERIES * chunks * (hd + 2), sizeof(float));
         if (d->has_float)
@@ -193,6 +195,8 @@ static int check_matrix(struct cpu_device *d, const struct matrix *w, const char
 {
     if (!pack_supported(w->type) || (type_is_quantised(w->type) && w->width != 8 && w->width != 16))
         return error_set(e, ERR_MODEL, "the CPU device has no kernel for %s weights (%s)", dtype_info(w->type)->word, what);
+    if (type_is_quantised(w->type))
+        d->group_bytes = max_size(d->group_bytes, dtype_row_bytes(w->type, w->cols) * (size_t)w->width);
     d->has_quantised |= type_is_quantised(w->type);
     d->has_float |= !type_is_quantised(w->type);
     return 0;

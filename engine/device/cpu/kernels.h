@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #define KERNEL_TILE 128         /* most tokens of a panel */
+#define KERNEL_RAW_TOKENS 8     /* tokens of one call of dot_raw: with more, packing in passing costs less than reading rows again */
 #define KERNEL_QUERIES 4        /* queries of one call of scores / values */
 
 /* 32 quantised activations (rule 1). The negated sums start the integer accumulators of weights stored as value + 8 and value + 128. */
@@ -36,6 +37,8 @@ struct kernels {
     /* Rule 2 for `groups` row groups of `width` rows, one behind the other, and nt tokens: out[t * out_stride + row], all lanes written. */
     void (*dot[DTYPE_COUNT])(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out,
                              ptrdiff_t out_stride);
+    /* The same for 16 * groups rows as they lie in the file, one behind the other, and nt <= KERNEL_RAW_TOKENS. NULL where there is none. */
+    void (*dot_raw[DTYPE_COUNT])(const void *rows, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
     /* Float weights (F32, F16, BF16 rows, row_bytes apart) with F32 activations; any n_rows, nt. Outside the contract. */
     void (*dot_float)(enum dtype type, const void *rows, size_t row_bytes, int n_rows, int cols, const float *x, ptrdiff_t x_stride, int nt,
                       float *out, ptrdiff_t out_stride);
@@ -75,6 +78,8 @@ struct kernels {
 extern const struct kernels kernels_scalar;
 #if defined(__x86_64__)
 extern const struct kernels kernels_avx2, kernels_avx512;
+void raw_dot_q8_0_avx512(const void *rows, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
+void raw_dot_q4_0_avx512(const void *rows, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
 #endif
 
 /* The set in use (the best one of this CPU until cpu_kernels_select chose another). */

@@ -1,5 +1,6 @@
 /* The key/value cache of the CPU device: one mapping, untouched pages cost nothing.
- * Per layer: all heads' keys, then all heads' values. Keys of a head stand in blocks of 16 tokens, [head_dim][16], so that the scores of
+ * Per NUM_CHUNK tokens and per layer: all heads' keys, then all heads' values; so a short context fills the beginning of the mapping and
+ * nothing else, and attention reads a chunk in one stream. Keys of a head stand in blocks of 16 tokens, [head_dim][16], so that the scores of
  * 16 tokens come one a lane; values token by token. Written by compute threads (each its own head), moved by the engine thread. */
 #include "engine/base/mem.h"
 #include "engine/device/cpu/cpu.h"
@@ -22,9 +23,8 @@ int kv_layout(struct cpu_device *d, struct error *e)
         return error_set(e, ERR_USAGE, "a Q8_0 key/value cache needs heads of a multiple of 32, not %d; use -ctk f16 -ctv f16", hp->head_dim);
     d->key_block = element_bytes(d->kv_k, hp->head_dim) * NUM_LANES;
     d->value_row = element_bytes(d->kv_v, hp->head_dim);
-    d->key_head = d->key_block * (tokens / NUM_LANES);
-    d->value_head = d->value_row * tokens;
-    d->kv_bytes = (d->key_head + d->value_head) * (size_t)hp->n_kv_heads * (size_t)hp->n_layers;
+    d->kv_tokens = tokens;
+    d->kv_bytes = (d->key_block / NUM_LANES + d->value_row) * tokens * (size_t)hp->n_kv_heads * (size_t)hp->n_layers;
     return 0;
 }
 
@@ -37,25 +37,41 @@ int kv_take(struct cpu_device *d, struct error *e)
     return 0;
 }
 
-uint8_t *kv_keys(const struct cpu_device *d, int layer, int head)
+/* Where a layer's part of a chunk begins; *tokens: how many the chunk holds, the last one maybe fewer. */
+static uint8_t *chunk_of(const struct cpu_device *d, int layer, int chunk, size_t *tokens)
 {
-    size_t heads = (size_t)d->model->hp.n_kv_heads;
+    size_t before = (size_t)chunk * NUM_CHUNK, token = (d->key_block / NUM_LANES + d->value_row) * (size_t)d->model->hp.n_kv_heads;
 
-    return d->kv + (size_t)layer * heads * (d->key_head + d->value_head) + (size_t)head * d->key_head;
+    *tokens = d->kv_tokens - before < NUM_CHUNK ? d->kv_tokens - before : NUM_CHUNK;
+    return d->kv + token * (before * (size_t)d->model->hp.n_layers + *tokens * (size_t)layer);
 }
 
-uint8_t *kv_values(const struct cpu_device *d, int layer, int head)
+uint8_t *kv_keys(const struct cpu_device *d, int layer, int head, int chunk)
 {
-    size_t heads = (size_t)d->model->hp.n_kv_heads;
+    size_t tokens;
+    uint8_t *at = chunk_of(d, layer, chunk, &tokens);
 
-    return d->kv + ((size_t)layer + 1) * heads * (d->key_head + d->value_head) - (heads - (size_t)head) * d->value_head;
+    return at + d->key_block / NUM_LANES * tokens * (size_t)head;
+}
+
+uint8_t *kv_values(const struct cpu_device *d, int layer, int head, int chunk)
+{
+    size_t tokens;
+    uint8_t *at = chunk_of(d, layer, chunk, &tokens);
+
+    return at + tokens * (d->key_block / NUM_LANES * (size_t)d->model->hp.n_kv_heads + d->value_row * (size_t)head);
+}
+
+static uint8_t *value_at(const struct cpu_device *d, int layer, int head, int pos)
+{
+    return kv_values(d, layer, head, pos / NUM_CHUNK) + (size_t)(pos % NUM_CHUNK) * d->value_row;
 }
 
 /* A token's key from the row-major exchange form into its lane, or back. */
-static void key_lane(const struct cpu_device *d, uint8_t *keys, int pos, uint8_t *row, bool write)
+static void key_lane(const struct cpu_device *d, int layer, int head, int pos, uint8_t *row, bool write)
 {
     int n = d->model->hp.head_dim, lane = pos % NUM_LANES;
-    uint8_t *block = keys + (size_t)(pos / NUM_LANES) * d->key_block;
+    uint8_t *block = kv_keys(d, layer, head, pos / NUM_CHUNK) + (size_t)(pos % NUM_CHUNK / NUM_LANES) * d->key_block;
 
     if (d->kv_k == KV_Q8_0) {
         for (int b = 0; b < n / NUM_BLOCK; b++, block += Q8_BYTES * NUM_LANES, row += Q8_BYTES) {
@@ -103,12 +119,12 @@ void kv_store_key(const struct cpu_device *d, int layer, int head, int pos, cons
     _Alignas(64) uint8_t row[1024 * 4];
 
     round_row(d, d->kv_k, x, row);
-    key_lane(d, kv_keys(d, layer, head), pos, row, true);
+    key_lane(d, layer, head, pos, row, true);
 }
 
 void kv_store_value(const struct cpu_device *d, int layer, int head, int pos, const float *x)
 {
-    round_row(d, d->kv_v, x, kv_values(d, layer, head) + (size_t)pos * d->value_row);
+    round_row(d, d->kv_v, x, value_at(d, layer, head, pos));
 }
 
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
@@ -121,9 +137,9 @@ int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
         return error_set(e, ERR_DEVICE, "key/value rows %d+%d of layer %d lie outside the cache", m->pos, m->count, m->layer);
     for (int t = m->pos; t < m->pos + m->count; t++) {
         for (int h = 0; h < hp->n_kv_heads; h++, data += key_row)
-            key_lane(d, kv_keys(d, m->layer, h), t, data, m->write);
+            key_lane(d, m->layer, h, t, data, m->write);
         for (int h = 0; h < hp->n_kv_heads; h++, data += d->value_row) {
-            uint8_t *row = kv_values(d, m->layer, h) + (size_t)t * d->value_row;
+            uint8_t *row = value_at(d, m->layer, h, t);
 
             memcpy(m->write ? row : data, m->write ? data : row, d->value_row);
         }

@@ -69,12 +69,12 @@ static void add_bias(const float *bias, int n, float *out, ptrdiff_t stride, int
             out[t * stride + r] += bias[r];
 }
 
-static void multiply_quantised(const struct cpu_device *d, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1,
-                               float *out, ptrdiff_t stride)
+/* `groups` row groups at `weights`, n rows of them wanted, for the panels of tokens t0 .. t1-1. */
+static void multiply_groups(const struct cpu_device *d, const struct matrix *w, const uint8_t *weights, int n, const struct input *in, int t0, int t1,
+                            float *out, ptrdiff_t stride)
 {
     size_t group_bytes = dtype_row_bytes(w->type, w->cols) * (size_t)w->width;
-    int blocks = w->cols / NUM_BLOCK, first, nt, whole = (r1 - r0) / w->width, rest = (r1 - r0) % w->width;
-    const uint8_t *weights = (const uint8_t *)w->data + (size_t)(r0 / w->width) * group_bytes;
+    int blocks = w->cols / NUM_BLOCK, first, nt, whole = n / w->width, rest = n % w->width;
     float ragged[KERNEL_TILE * NUM_LANES];
 
     for (int t = t0; t < t1; t += nt) {
@@ -89,6 +89,40 @@ static void multiply_quantised(const struct cpu_device *d, const struct matrix *
                 memcpy(to + i * stride + whole * w->width, ragged + i * NUM_LANES, (size_t)rest * sizeof(float));
         }
     }
+}
+
+/* A matrix that nobody has packed yet: a few groups at a time are, into this thread's scratch. */
+static void multiply_raw(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *raw, int r0, int r1, const struct input *in, int t0,
+                         int t1, float *out, ptrdiff_t stride)
+{
+    uint8_t *groups = d->threads[tid].groups;
+    size_t group_bytes = dtype_row_bytes(w->type, w->cols) * (size_t)w->width;
+
+    if (d->k->dot_raw[w->type] && in->n <= KERNEL_RAW_TOKENS && w->width == NUM_LANES) {
+        int whole = (r1 - r0) / NUM_LANES;
+
+        d->k->dot_raw[w->type](raw + (size_t)r0 * dtype_row_bytes(w->type, w->cols), whole, w->cols, in->panels, in->n, out, stride);
+        out += whole * NUM_LANES;
+        r0 += whole * NUM_LANES;
+    }
+    for (int n; r0 < r1; r0 += n, out += n) {
+        n = r1 - r0 < CPU_RAW_GROUPS * w->width ? r1 - r0 : CPU_RAW_GROUPS * w->width;
+        for (int g = 0; g * w->width < n; g++)
+            pack_one(groups + (size_t)g * group_bytes, w->type, w->width, raw, w->rows, w->cols, r0 / w->width + g);
+        multiply_groups(d, w, groups, n, in, t0, t1, out, stride);
+    }
+}
+
+static void multiply_quantised(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1,
+                               float *out, ptrdiff_t stride)
+{
+    const uint8_t *raw = atomic_load_explicit(&w->raw, memory_order_acquire);
+    size_t group_bytes = dtype_row_bytes(w->type, w->cols) * (size_t)w->width;
+
+    if (raw)
+        multiply_raw(d, tid, w, raw, r0, r1, in, t0, t1, out, stride);
+    else
+        multiply_groups(d, w, (const uint8_t *)w->data + (size_t)(r0 / w->width) * group_bytes, r1 - r0, in, t0, t1, out, stride);
 }
 
 /* Tokens t0 .. t1-1 in BF16; consecutive tasks of a phase meet the same block of tokens, so the last one is kept. */
@@ -132,7 +166,7 @@ void multiply(const struct cpu_device *d, int tid, const struct matrix *w, int r
     if (r0 >= r1)
         return;
     if (type_is_quantised(w->type))
-        multiply_quantised(d, w, r0, r1, in, t0, t1, out, stride);
+        multiply_quantised(d, tid, w, r0, r1, in, t0, t1, out, stride);
     else
         multiply_float(d, tid, w, r0, r1, in, t0, t1, out, stride);
     if (w->bias)

@@ -182,8 +182,10 @@ static void pack_group(uint8_t *dst, enum dtype to, int width, const uint8_t *sr
     uint8_t quantised[4][64];
     float x[32];
 
-    dst += (size_t)group * (size_t)blocks * (size_t)(block_bytes * width);
-    for (int b = 0; b < blocks; b++, dst += block_bytes * width)
+    for (int b = 0; b < blocks; b++, dst += block_bytes * width) {
+        /* sixteen rows side by side are too many streams for the hardware: the group behind this one is asked for in a single one */
+        for (size_t i = 0; i < src_block * (size_t)width; i += 64)
+            __builtin_prefetch(src + ((size_t)(group + 1) * (size_t)width * (size_t)blocks + (size_t)(b * width)) * src_block + i);
         for (int r = 0; r < width; r += 4) {
             const uint8_t *block[4];
 
@@ -202,6 +204,15 @@ static void pack_group(uint8_t *dst, enum dtype to, int width, const uint8_t *sr
             }
             place_blocks(to, block, dst, width, r);
         }
+    }
+}
+
+void pack_one(void *dst, enum dtype type, int width, const void *src, int rows, int cols, int group)
+{
+    if (format_known(type))
+        format_pack_group(dst, type, width, src, rows, cols, group);
+    else
+        pack_group(dst, type, width, src, type, rows, cols, group);
 }
 
 static void convert_row(uint8_t *dst, enum dtype to, const uint8_t *src, enum dtype from, int cols)
@@ -225,10 +236,12 @@ static void convert_row(uint8_t *dst, enum dtype to, const uint8_t *src, enum dt
 void pack_rows(void *dst, enum dtype to, int width, const void *src, enum dtype from, int rows, int cols, int first, int count)
 {
     for (int g = first; g < first + count; g++) {
+        uint8_t *at = (uint8_t *)dst + (size_t)g * (size_t)width * dtype_row_bytes(to, cols);
+
         if (format_known(to))
-            format_pack_group((uint8_t *)dst + (size_t)g * (size_t)width * dtype_row_bytes(to, cols), to, width, src, rows, cols, g);
+            format_pack_group(at, to, width, src, rows, cols, g);
         else if (width)
-            pack_group(dst, to, width, src, from, rows, cols, g);
+            pack_group(at, to, width, src, from, rows, cols, g);
         else
             convert_row((uint8_t *)dst + (size_t)g * dtype_row_bytes(to, cols), to,
                         (const uint8_t *)src + (size_t)g * dtype_row_bytes(from, cols), from, cols);

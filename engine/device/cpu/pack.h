@@ -23,6 +23,8 @@ size_t pack_bytes(enum dtype type, int rows, int cols, int width);
  * `from`, any alignment. from == to repacks; else from is a float type and rows are converted or quantised on the way
  * (as ggml's reference quantisation, bit by bit). Rows beyond the last become zeros. */
 void pack_rows(void *dst, enum dtype to, int width, const void *src, enum dtype from, int rows, int cols, int first, int count);
+/* Group `group` of an interleaved matrix of the same type into dst (that group's place), for one who reads it at once. */
+void pack_one(void *dst, enum dtype type, int width, const void *src, int rows, int cols, int group);
 
 /* One row of n elements to and from F32, in the file's own layout (GGUF blocks for quantised types); any alignment. */
 bool row_readable(enum dtype type);                                      /* row_to_f32 knows it */

@@ -114,3 +114,8 @@ int cpu_pack_width(void)
 {
     return kernels_active()->width;
 }
+
+bool cpu_reads_raw(enum dtype type)
+{
+    return kernels_active()->dot_raw[type] != NULL;
+}
