@@ -377,8 +377,8 @@ static void settings(const struct bench_result *a, const struct bench_result *b,
 
     out[0] = 0;
     put_setting(out, size, a->arm, b->arm);
-    snprintf(x, sizeof x, "%d threads", a->n_threads);
-    snprintf(y, sizeof y, "%d threads", b->n_threads);
+    snprintf(x, sizeof x, "%d thread%s", a->n_threads, a->n_threads == 1 ? "" : "s");
+    snprintf(y, sizeof y, "%d thread%s", b->n_threads, b->n_threads == 1 ? "" : "s");
     if (!out[0] || strcmp(x, y))
         put_setting(out, size, x, y);
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)

@@ -179,8 +179,11 @@ int oneshot_run(struct options *o, struct error *e)
     if (o->trace && rc >= 0)
         rc = write_trace(a.engine, o->trace, e);
     stats_take(&stats, engine_info(a.engine), engine_telemetry(a.engine));
+    app_signals(NULL);
+    engine_close(a.engine);
+    a.engine = NULL;
     if ((o->stats || o->stats_json) && rc >= 0)
-        stats_measure(&stats);
+        stats_measure(&stats);           /* the buffer for it would count as memory that the model needs */
     /* Figures of an interrupted answer are figures too. */
     if ((stats_rc = stats_finish(&stats, o, stderr, rc < 0 ? NULL : e)) < 0 && rc >= 0)
         rc = stats_rc;

@@ -323,7 +323,7 @@ void stats_print(const struct stats *s, FILE *f)
 
     utf8_escape(model, sizeof model, s->model, strlen(s->model), 0);
     fprintf(f, "model\n");
-    row(f, "name", "%s, %s, %s kernels, %d threads, plan %s", model, s->type, s->kernels, s->n_threads, s->plan);
+    row(f, "name", "%s, %s, %s kernels, %d thread%s, plan %s", model, s->type, s->kernels, s->n_threads, s->n_threads == 1 ? "" : "s", s->plan);
     row(f, "context", "%d of %d tokens", s->context_used, s->context_size);
     fprintf(f, "speed\n");
     row(f, "tokens", "%llu prompt (%llu from the cache) + %llu generated = %llu in %d turn%s", (unsigned long long)s->prompt_tokens,

@@ -119,7 +119,7 @@ int mapping_open(struct mapping *m, const char *path, struct error *e)
     }
     p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED) {
-        rc = error_set(e, ERR_IO, "%s: cannot map: %s", path, strerror(errno));
+        rc = error_set(e, errno == ENOMEM ? ERR_MEMORY : ERR_IO, "%s: cannot map: %s", path, strerror(errno));
         goto out;
     }
     /* The last page belongs to the mapping whole: beyond the end of the file it reads as zeros. */
