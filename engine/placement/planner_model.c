@@ -1,13 +1,16 @@
 /* The cost model of one decoded token and the strategy that minimises it. Pure functions, any thread.
  * A layer has few sensible splits (attention here or there, its k most or least used experts on the device), so each layer is a small menu of (bytes,
  * time); the best mix under a byte budget is then a multiple-choice knapsack, solved on the menus' convex hulls: the steps with the most
- * time saved a byte first. It is optimal when everything fits and within one step of the optimum else. */
+ * time saved a byte first. What the menus leave out (other mixtures of a layer's experts) is then looked for from there: single moves and
+ * exchanges of two, as long as one shortens the token. */
 #include "engine/base/mem.h"
 #include "engine/placement/planner_fill.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define ROUNDS 8                 /* of the search in a layer */
 
 static double attention_ns(const struct planner_input *in, int device, int layer)
 {
@@ -207,6 +210,93 @@ static void choose(struct menu *menus, int n, uint64_t left)
     }
 }
 
+/* One layer as the search sees it. */
+struct spot {
+    const struct planner_input *in;
+    const double *usage;
+    int layer;
+    uint8_t *attention, *place;
+    uint64_t *left;              /* bytes free on the target */
+    double ns;
+};
+
+/* Keeps what the caller has changed when it is faster and fits (the bytes it takes, less those it frees); else says no. */
+static bool keep(struct spot *s, uint64_t takes, uint64_t frees)
+{
+    double ns = layer_ns(s->in, s->usage, s->layer, *s->attention, s->place);
+
+    if (ns >= s->ns - 1e-9 * s->ns || (takes > frees && takes - frees > *s->left))
+        return false;
+    s->ns = ns;
+    if (*s->left != PLANNER_NO_LIMIT)
+        *s->left = *s->left + frees - takes;
+    return true;
+}
+
+static uint64_t expert_size(const struct spot *s, int x)
+{
+    return s->in->expert_bytes[s->layer * s->in->n_experts + x];
+}
+
+static bool flip_expert(struct spot *s, int x)
+{
+    int d = s->in->target, was = s->place[x];
+
+    if (!was && !planner_can_expert(s->in, d, s->layer, x))
+        return false;
+    s->place[x] = (uint8_t)(was ? 0 : d);
+    if (keep(s, was ? 0 : expert_size(s, x), was ? expert_size(s, x) : 0))
+        return true;
+    s->place[x] = (uint8_t)was;
+    return false;
+}
+
+static bool flip_attention(struct spot *s)
+{
+    int d = s->in->target, was = *s->attention;
+    uint64_t bytes = s->in->attention_bytes[s->layer];
+
+    if (!was && !planner_can_attention(s->in, d, s->layer))
+        return false;
+    *s->attention = (uint8_t)(was ? 0 : d);
+    if (keep(s, was ? 0 : bytes, was ? bytes : 0))
+        return true;
+    *s->attention = (uint8_t)was;
+    return false;
+}
+
+/* x goes in, y comes out. */
+static bool exchange(struct spot *s, int x, int y)
+{
+    if (s->place[x] || !s->place[y] || !planner_can_expert(s->in, s->in->target, s->layer, x))
+        return false;
+    s->place[x] = (uint8_t)s->in->target;
+    s->place[y] = 0;
+    if (keep(s, expert_size(s, x), expert_size(s, y)))
+        return true;
+    s->place[x] = 0;
+    s->place[y] = (uint8_t)s->in->target;
+    return false;
+}
+
+static void improve(const struct planner_input *in, const double *usage, struct plan *p, uint64_t left)
+{
+    for (int l = 0; l < in->n_layers; l++) {
+        struct spot s = {in, usage, l, &p->attention[l], p->experts + l * in->n_experts, &left, 0};
+        bool better = true;
+
+        s.ns = layer_ns(in, usage, l, *s.attention, s.place);
+        for (int round = 0; better && round < ROUNDS; round++) {
+            better = flip_attention(&s);
+            for (int x = 0; x < in->n_experts; x++)
+                better |= flip_expert(&s, x);
+            for (int x = 0; x < in->n_experts; x++)
+                for (int y = 0; y < in->n_experts; y++)
+                    better |= exchange(&s, x, y);
+        }
+    }
+}
+
 int planner_fill_balanced(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
 {
     const double *usage = planner_usage(in);
@@ -216,6 +306,7 @@ int planner_fill_balanced(const struct planner_spec *s, const struct planner_inp
     uint8_t *place = mem_alloc((size_t)in->n_experts, 1);
     int *rank = mem_alloc((size_t)n, sizeof *rank * (size_t)(in->n_experts ? in->n_experts : 1)), *have = mem_alloc((size_t)n, sizeof *have);
     const struct planner_device *target = &in->devices[in->target];
+    uint64_t limit = s->size < target->budget ? s->size : target->budget;
     int rc = order && all && menus && place && rank && have ? 0 : ERR_MEMORY;
 
     if (rc < 0)
@@ -255,7 +346,7 @@ int planner_fill_balanced(const struct planner_spec *s, const struct planner_inp
     if (target->head_can)
         menus[in->n_layers].choices[menus[in->n_layers].n++] = (struct choice){in->head_bytes, head_ns(in, in->target), 1, 0, false};
     hull(&menus[in->n_layers]);
-    choose(menus, n, s->size < target->budget ? s->size : target->budget);
+    choose(menus, n, limit);
     for (int l = 0; l < in->n_layers; l++) {
         const struct choice *c = now(&menus[l]);
 
@@ -264,6 +355,9 @@ int planner_fill_balanced(const struct planner_spec *s, const struct planner_inp
             p->experts[l * in->n_experts + rank[l * in->n_experts + (c->least ? have[l] - 1 - k : k)]] = (uint8_t)in->target;
     }
     p->head = (uint8_t)(now(&menus[in->n_layers])->attention ? in->target : 0);
+    if (limit != PLANNER_NO_LIMIT)
+        limit -= planner_bytes(in, p, in->target);
+    improve(in, usage, p, limit);
     if (target->expert_ns <= 0 || in->devices[0].expert_ns <= 0)
         snprintf(note, PLANNER_NOTE, "%s: %s was not measured yet; equal speed is assumed", s->text,
                  target->expert_ns <= 0 && target->name ? target->name : "the CPU");
