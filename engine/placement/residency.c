@@ -65,9 +65,19 @@ static const struct device_base *base(const struct residency *r, int device)
     return (const struct device_base *)r->devices[device];
 }
 
+static uint64_t matrix_bytes(const struct matrix *m)
+{
+    return m->bytes + (m->bias ? (uint64_t)m->rows * sizeof(float) : 0);
+}
+
 static uint64_t expert_bytes(const struct expert_weights *x)
 {
-    return x->gate.bytes + x->up.bytes + x->down.bytes;
+    return matrix_bytes(&x->gate) + matrix_bytes(&x->up) + matrix_bytes(&x->down);
+}
+
+static uint64_t norm_bytes(const struct hparams *hp, const struct norm_weights *n)
+{
+    return (uint64_t)hp->hidden * sizeof(float) * ((n->weight != NULL) + (n->bias != NULL));
 }
 
 uint64_t residency_block_bytes(const struct model *m, struct block_id id)
@@ -75,8 +85,12 @@ uint64_t residency_block_bytes(const struct model *m, struct block_id id)
     const struct layer_weights *l = &m->layers[id.layer];
 
     if (id.kind == BLOCK_HEAD)
-        return m->head.bytes;
-    return id.kind == BLOCK_EXPERT ? expert_bytes(&l->experts[id.expert]) : l->q.bytes + l->k.bytes + l->v.bytes + l->o.bytes;
+        return matrix_bytes(&m->head) + norm_bytes(&m->hp, &m->output_norm);
+    if (id.kind == BLOCK_EXPERT)
+        return expert_bytes(&l->experts[id.expert]);
+    /* with it goes what the routing of the layer needs, where the device holds the layer whole */
+    return matrix_bytes(&l->q) + matrix_bytes(&l->k) + matrix_bytes(&l->v) + matrix_bytes(&l->o) + norm_bytes(&m->hp, &l->attention_norm) +
+           norm_bytes(&m->hp, &l->expert_norm) + (l->router ? (uint64_t)m->hp.n_experts * (uint64_t)m->hp.hidden * sizeof(float) : 0);
 }
 
 bool residency_supports(const struct device *d, const struct model *m, struct block_id id)

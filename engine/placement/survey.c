@@ -60,7 +60,7 @@ int survey_new(struct survey **out, const struct model *m, int context, enum kv_
     }
     s->input = (struct planner_input){
         .n_layers = layers, .n_experts = experts, .n_experts_used = m->hp.n_experts_used, .n_devices = 1,
-        .attention_bytes = s->attention_bytes, .expert_bytes = s->expert_bytes, .head_bytes = m->head.bytes,
+        .attention_bytes = s->attention_bytes, .expert_bytes = s->expert_bytes, .head_bytes = residency_block_bytes(m, (struct block_id){BLOCK_HEAD, 0, 0}),
     };
     s->input.devices[0] = (struct planner_device){.name = "the CPU", .budget = PLANNER_NO_LIMIT, .head_can = true};
     *out = s;
