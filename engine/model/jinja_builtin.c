@@ -1,221 +1,10 @@
-/* Filters, tests, functions and methods of the Jinja subset: one table each, looked up when a template is parsed. Masks go along with
- * the text they cover. One thread a rendering. */
+/* Filters, tests and functions of the Jinja subset: one table each, looked up when a template is parsed. Masks go along with the text they
+ * cover. One thread a rendering. */
 #include "engine/model/jinja_data.h"
 
-#include "engine/base/utf8.h"
-
-#include <ctype.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include <utf8proc.h>
-
-static struct value argument(const struct arguments *args, int i, const char *name, struct value fallback)
-{
-    if (i < args->n)
-        return args->v[i];
-    for (int k = 0; name && k < args->n_named; k++)
-        if (str_is(args->named[k].name, name))
-            return args->named[k].v;
-    return fallback;
-}
-
-static struct str need_string(struct arena *a, struct value v, const char *what)
-{
-    if (v.type != V_STRING)
-        jinja_fail(a, ERR_INPUT, "%s needs a string, not %s", what, value_kind(v));
-    return v.str;
-}
-
-/* ---- text ---- */
-
-static bool blank_at(struct str s, size_t i, struct str chars)
-{
-    return chars.len ? memchr(chars.s, s.s[i], chars.len) != NULL : isspace((unsigned char)s.s[i]) != 0;
-}
-
-/* Python's strip of ASCII blanks, or of the given characters. */
-static struct str strip(struct arena *a, struct str s, struct str chars, bool left, bool right)
-{
-    size_t from = 0, to = s.len;
-
-    jinja_charge(a, s.len);
-    while (left && from < to && blank_at(s, from, chars))
-        from++;
-    while (right && to > from && blank_at(s, to - 1, chars))
-        to--;
-    return str_cut(s, from, to);
-}
-
-enum letter_case { CASE_UPPER, CASE_LOWER, CASE_CAPITAL, CASE_TITLE };
-
-static struct str change_case(struct arena *a, struct str s, enum letter_case how)
-{
-    struct builder b = {0};
-    bool start = true;
-
-    for (size_t i = 0, n; i < s.len; i += n) {
-        uint32_t cp;
-        bool valid, upper = how == CASE_UPPER || (start && how != CASE_LOWER);
-        char out[4];
-
-        n = utf8_decode_strict(s.s + i, s.len - i, &cp, &valid);
-        if (valid) {
-            uint32_t c = (uint32_t)(upper ? utf8proc_toupper((utf8proc_int32_t)cp) : utf8proc_tolower((utf8proc_int32_t)cp));
-
-            builder_text(a, &b, out, utf8_encode(c, out), s.mask ? s.mask[i] : 0);
-        } else
-            builder_put(a, &b, str_cut(s, i, i + n));
-        start = how == CASE_TITLE ? !(cp > 127 || isalpha((int)cp)) : false;
-    }
-    return builder_str(&b);
-}
-
-static struct str replace(struct arena *a, struct str s, struct str from, struct str to, int64_t most)
-{
-    struct builder b = {0};
-    size_t i = 0;
-
-    if (from.len == 0)
-        jinja_fail(a, ERR_INPUT, "replace of an empty string");
-    while (most != 0) {
-        const char *hit = s.len - i >= from.len ? memmem(s.s + i, s.len - i, from.s, from.len) : NULL;
-
-        if (!hit)
-            break;
-        builder_put(a, &b, str_cut(s, i, (size_t)(hit - s.s)));
-        builder_put(a, &b, to);
-        i = (size_t)(hit - s.s) + from.len;
-        most--;
-    }
-    builder_put(a, &b, str_cut(s, i, s.len));
-    return builder_str(&b);
-}
-
-static struct value split(struct arena *a, struct str s, struct value by, int64_t most)
-{
-    struct value out = list_new(a);
-    size_t i = 0;
-
-    if (by.type != V_STRING) {                   /* runs of blanks */
-        while (i < s.len) {
-            size_t from;
-
-            while (i < s.len && isspace((unsigned char)s.s[i]))
-                i++;
-            from = i;
-            if (most == 0)
-                i = s.len;
-            while (i < s.len && !isspace((unsigned char)s.s[i]))
-                i++;
-            jinja_charge(a, i - from);
-            if (i > from)
-                list_put(a, out.list, value_str(str_cut(s, from, i)));
-            most--;
-        }
-        return out;
-    }
-    if (by.str.len == 0)
-        jinja_fail(a, ERR_INPUT, "split by an empty string");
-    for (const char *hit; most != 0 && s.len - i >= by.str.len && (hit = memmem(s.s + i, s.len - i, by.str.s, by.str.len)); most--) {
-        jinja_charge(a, (size_t)(hit - s.s) - i);
-        list_put(a, out.list, value_str(str_cut(s, i, (size_t)(hit - s.s))));
-        i = (size_t)(hit - s.s) + by.str.len;
-    }
-    list_put(a, out.list, value_str(str_cut(s, i, s.len)));
-    return out;
-}
-
-static struct str join(struct arena *a, struct list *l, struct str between)
-{
-    struct builder b = {0};
-
-    for (size_t i = 0; i < l->n; i++) {
-        if (i)
-            builder_put(a, &b, between);
-        builder_put(a, &b, value_text(a, l->v[i]));
-    }
-    return builder_str(&b);
-}
-
-static struct str indent(struct arena *a, struct str s, int64_t width, bool first)
-{
-    struct builder b = {0};
-    char blanks[64];
-
-    width = width < 0 ? 0 : width > 64 ? 64 : width;
-    memset(blanks, ' ', sizeof blanks);
-    if (first)
-        builder_text(a, &b, blanks, (size_t)width, 0);
-    for (size_t i = 0, j; i < s.len; i = j) {
-        for (j = i; j < s.len && s.s[j] != '\n'; j++)
-            ;
-        j += j < s.len;
-        if (i && s.s[i] != '\n')                 /* empty lines stay empty */
-            builder_text(a, &b, blanks, (size_t)width, 0);
-        builder_put(a, &b, str_cut(s, i, j));
-    }
-    return builder_str(&b);
-}
-
-/* json.dumps(ensure_ascii=False), the way Hugging Face's tojson calls it. */
-void value_json(struct arena *a, struct builder *b, struct value v, int by, int level)
-{
-    char line[1 + 256];
-    int n = by * (level + 1) > 255 ? 255 : by * (level + 1);
-    bool first = true;
-
-    jinja_enter(a);
-    memset(line, ' ', sizeof line);
-    line[0] = '\n';
-    if (v.type == V_STRING) {
-        builder_text(a, b, "\"", 1, 0);
-        for (size_t i = 0; i < v.str.len; i++) {
-            unsigned char c = (unsigned char)v.str.s[i], m = v.str.mask ? v.str.mask[i] : 0;
-            char text[8];
-            const char *short_form = c == '"' ? "\\\"" : c == '\\' ? "\\\\" : c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" :
-                                     c == '\b' ? "\\b" : c == '\f' ? "\\f" : NULL;
-
-            if (short_form)
-                builder_text(a, b, short_form, 2, m);
-            else if (c < 0x20) {
-                snprintf(text, sizeof text, "\\u%04x", c);
-                builder_text(a, b, text, 6, m);
-            } else
-                builder_text(a, b, (char *)&c, 1, m);
-        }
-        builder_text(a, b, "\"", 1, 0);
-    } else if (v.type == V_LIST || v.type == V_DICT) {
-        bool list = v.type == V_LIST;
-        size_t count = list ? v.list->n : v.dict->n;
-
-        builder_text(a, b, list ? "[" : "{", 1, 0);
-        for (size_t i = 0; i < count; i++) {
-            if (!first)
-                builder_text(a, b, by ? "," : ", ", by ? 1 : 2, 0);
-            first = false;
-            if (by)
-                builder_text(a, b, line, (size_t)n + 1, 0);
-            if (!list) {
-                value_json(a, b, value_str(v.dict->p[i].key), 0, 0);
-                builder_text(a, b, ": ", 2, 0);
-            }
-            value_json(a, b, list ? v.list->v[i] : v.dict->p[i].value, by, level + 1);
-        }
-        if (by && count)
-            builder_text(a, b, line, (size_t)(n - by) + 1, 0);
-        builder_text(a, b, list ? "]" : "}", 1, 0);
-    } else if (v.type == V_BOOL || v.type == V_NONE) {
-        const char *word = v.type == V_NONE ? "null" : v.b ? "true" : "false";
-
-        builder_text(a, b, word, strlen(word), 0);
-    } else if (v.type == V_INT || v.type == V_FLOAT) {
-        builder_put(a, b, value_text(a, v));
-    } else
-        jinja_fail(a, ERR_INPUT, "%s cannot be written as JSON", value_kind(v));
-    jinja_leave(a);
-}
 
 /* ---- tests ---- */
 
@@ -250,7 +39,7 @@ int builtin_test(struct str name)
 
 bool test_call(struct arena *a, int test, struct value v, const struct arguments *args)
 {
-    struct value other = argument(args, 0, NULL, (struct value){0});
+    struct value other = arguments_get(args, 0, NULL, (struct value){0});
 
     switch (test) {
     case TEST_defined: return v.type != V_UNDEFINED;
@@ -276,8 +65,8 @@ bool test_call(struct arena *a, int test, struct value v, const struct arguments
     case TEST_ge: return value_compare(a, v, other) >= 0;
     case TEST_in: return value_contains(a, other, v);
     case TEST_callable: return v.type == V_MACRO || v.type == V_FUNCTION;
-    case TEST_lower: return v.type == V_STRING && str_equal(v.str, change_case(a, v.str, CASE_LOWER));
-    case TEST_upper: return v.type == V_STRING && str_equal(v.str, change_case(a, v.str, CASE_UPPER));
+    case TEST_lower: return v.type == V_STRING && str_equal(v.str, text_change_case(a, v.str, CASE_LOWER));
+    case TEST_upper: return v.type == V_STRING && str_equal(v.str, text_change_case(a, v.str, CASE_UPPER));
     }
     return false;
 }
@@ -306,28 +95,6 @@ int builtin_filter(struct str name)
     return find_name(filter_names, sizeof filter_names / sizeof *filter_names, name);
 }
 
-static struct value items_of(struct arena *a, struct value v, bool sorted)
-{
-    struct value out = list_new(a), entry;
-
-    if (v.type == V_UNDEFINED)
-        return out;
-    if (v.type != V_DICT)
-        jinja_fail(a, ERR_INPUT, "%s has no items", value_kind(v));
-    for (size_t i = 0; i < v.dict->n; i++) {
-        size_t at = i;
-
-        entry = list_new(a);
-        list_put(a, entry.list, v.dict->p[i].name);
-        list_put(a, entry.list, v.dict->p[i].value);
-        list_put(a, out.list, entry);
-        for (; sorted && at > 0 && value_compare(a, out.list->v[at - 1].list->v[0], entry.list->v[0]) > 0; at--)
-            out.list->v[at] = out.list->v[at - 1];
-        out.list->v[at] = entry;
-    }
-    return out;
-}
-
 static struct value member(struct arena *a, struct value v, struct value name)
 {
     struct value *found = v.type == V_DICT && name.type == V_STRING ? dict_find(a, v.dict, name.str) : NULL;
@@ -339,7 +106,7 @@ static struct value member(struct arena *a, struct value v, struct value name)
 static struct value choose(struct arena *a, struct value v, const struct arguments *args, bool attribute, bool keep)
 {
     struct list *in = value_items(a, value_true(v) ? v : list_new(a));
-    struct value out = list_new(a), test_name = argument(args, attribute ? 1 : 0, NULL, value_none());
+    struct value out = list_new(a), test_name = arguments_get(args, attribute ? 1 : 0, NULL, value_none());
     struct arguments rest = {0};
     int test = -1;
 
@@ -351,7 +118,7 @@ static struct value choose(struct arena *a, struct value v, const struct argumen
     if (args->n > (attribute ? 2 : 1))
         rest.v[rest.n++] = args->v[attribute ? 2 : 1];
     for (size_t i = 0; i < in->n; i++) {
-        struct value x = attribute ? member(a, in->v[i], argument(args, 0, NULL, value_none())) : in->v[i];
+        struct value x = attribute ? member(a, in->v[i], arguments_get(args, 0, NULL, value_none())) : in->v[i];
 
         jinja_charge(a, 0);
         if ((test < 0 ? value_true(x) : test_call(a, test, x, &rest)) == keep)
@@ -363,7 +130,7 @@ static struct value choose(struct arena *a, struct value v, const struct argumen
 static struct value map(struct arena *a, struct value v, const struct arguments *args)
 {
     struct list *in = value_items(a, value_true(v) ? v : list_new(a));
-    struct value out = list_new(a), attribute = argument(args, 99, "attribute", value_none()), name = argument(args, 0, NULL, value_none());
+    struct value out = list_new(a), attribute = arguments_get(args, 99, "attribute", value_none()), name = arguments_get(args, 0, NULL, value_none());
     struct arguments rest = {0};
     int filter = name.type == V_STRING ? builtin_filter(name.str) : -1;
 
@@ -378,7 +145,7 @@ static struct value map(struct arena *a, struct value v, const struct arguments 
 
 static struct value to_number(struct arena *a, struct value v, bool integer, const struct arguments *args)
 {
-    struct value fallback = argument(args, 0, "default", integer ? value_int(0) : (struct value){.type = V_FLOAT});
+    struct value fallback = arguments_get(args, 0, "default", integer ? value_int(0) : (struct value){.type = V_FLOAT});
     char text[64], *end;
     double d;
 
@@ -413,7 +180,7 @@ static struct value reversed(struct arena *a, struct value v)
 
     for (size_t i = l->n; i-- > 0;)
         list_put(a, out.list, l->v[i]);
-    return v.type == V_STRING ? value_str(join(a, out.list, str_of(""))) : out;
+    return v.type == V_STRING ? value_str(text_join(a, out.list, str_of(""))) : out;
 }
 
 static struct value unique(struct arena *a, struct value v)
@@ -431,9 +198,9 @@ static struct value unique(struct arena *a, struct value v)
 static struct value sorted(struct arena *a, struct value v, const struct arguments *args)
 {
     struct list *l = value_items(a, v);
-    struct value out = list_new(a), attribute = argument(args, 2, "attribute", value_none());
-    bool reverse = value_true(argument(args, 0, "reverse", value_bool(false)));
-    bool exact = value_true(argument(args, 1, "case_sensitive", value_bool(false)));
+    struct value out = list_new(a), attribute = arguments_get(args, 2, "attribute", value_none());
+    bool reverse = value_true(arguments_get(args, 0, "reverse", value_bool(false)));
+    bool exact = value_true(arguments_get(args, 1, "case_sensitive", value_bool(false)));
     struct value *keys = jinja_alloc(a, l->n, sizeof *keys);
 
     for (size_t i = 0; i < l->n; i++) {
@@ -441,7 +208,7 @@ static struct value sorted(struct arena *a, struct value v, const struct argumen
         size_t at = i;
 
         if (key.type == V_STRING && !exact)
-            key = value_str(change_case(a, key.str, CASE_LOWER));
+            key = value_str(text_change_case(a, key.str, CASE_LOWER));
         list_put(a, out.list, item);
         for (int c; at > 0; at--) {
             jinja_charge(a, 0);
@@ -457,49 +224,38 @@ static struct value sorted(struct arena *a, struct value v, const struct argumen
     return out;
 }
 
-static int64_t length(struct arena *a, struct value v)
-{
-    if (v.type == V_UNDEFINED)
-        return 0;
-    if (v.type == V_LIST || v.type == V_DICT)
-        return (int64_t)(v.type == V_LIST ? v.list->n : v.dict->n);
-    if (v.type != V_STRING)
-        jinja_fail(a, ERR_INPUT, "%s has no length", value_kind(v));
-    return (int64_t)value_items(a, v)->n;
-}
-
 struct value filter_call(struct arena *a, int filter, struct value v, const struct arguments *args)
 {
-    struct value first = argument(args, 0, NULL, (struct value){0}), out;
+    struct value first = arguments_get(args, 0, NULL, (struct value){0}), out;
     struct builder b = {0};
 
     jinja_charge(a, 0);
     switch (filter) {
-    case FILTER_trim: return value_str(strip(a, value_text(a, v), first.type == V_STRING ? first.str : str_of(""), true, true));
-    case FILTER_upper: return value_str(change_case(a, value_text(a, v), CASE_UPPER));
-    case FILTER_lower: return value_str(change_case(a, value_text(a, v), CASE_LOWER));
-    case FILTER_capitalize: return value_str(change_case(a, value_text(a, v), CASE_CAPITAL));
-    case FILTER_title: return value_str(change_case(a, value_text(a, v), CASE_TITLE));
-    case FILTER_length: case FILTER_count: return value_int(length(a, v));
+    case FILTER_trim: return value_str(text_strip(a, value_text(a, v), first.type == V_STRING ? first.str : str_of(""), true, true));
+    case FILTER_upper: return value_str(text_change_case(a, value_text(a, v), CASE_UPPER));
+    case FILTER_lower: return value_str(text_change_case(a, value_text(a, v), CASE_LOWER));
+    case FILTER_capitalize: return value_str(text_change_case(a, value_text(a, v), CASE_CAPITAL));
+    case FILTER_title: return value_str(text_change_case(a, value_text(a, v), CASE_TITLE));
+    case FILTER_length: case FILTER_count: return value_int(value_length(a, v));
     case FILTER_default: case FILTER_d:
-        out = argument(args, 1, "boolean", value_bool(false));
-        return v.type == V_UNDEFINED || (value_true(out) && !value_true(v)) ? argument(args, 0, "default_value", value_str(str_of(""))) : v;
+        out = arguments_get(args, 1, "boolean", value_bool(false));
+        return v.type == V_UNDEFINED || (value_true(out) && !value_true(v)) ? arguments_get(args, 0, "default_value", value_str(str_of(""))) : v;
     case FILTER_tojson:
-        out = argument(args, 99, "indent", args->n ? first : value_none());
+        out = arguments_get(args, 99, "indent", args->n ? first : value_none());
         value_json(a, &b, v, out.type == V_INT && out.i > 0 && out.i <= 16 ? (int)out.i : 0, 0);
         return value_str(builder_str(&b));
     case FILTER_first: return end_of(a, v, false);
     case FILTER_last: return end_of(a, v, true);
     case FILTER_join:
-        out = argument(args, 99, "attribute", value_none());
+        out = arguments_get(args, 99, "attribute", value_none());
         if (out.type == V_STRING) {
             struct arguments by = {.n_named = 1, .named = {{str_of("attribute"), out}}};
 
             v = map(a, v, &by);
         }
-        return value_str(join(a, value_items(a, v), first.type == V_STRING ? first.str : str_of("")));
+        return value_str(text_join(a, value_items(a, v), first.type == V_STRING ? first.str : str_of("")));
     case FILTER_replace:
-        return value_str(replace(a, value_text(a, v), need_string(a, first, "replace"), need_string(a, argument(args, 1, NULL, first), "replace"), -1));
+        return value_str(text_replace(a, value_text(a, v), value_need_string(a, first, "replace"), value_need_string(a, arguments_get(args, 1, NULL, first), "replace"), -1));
     case FILTER_list:
         out = list_new(a);
         for (size_t i = 0; i < value_items(a, v)->n && v.type == V_LIST; i++)
@@ -519,10 +275,10 @@ struct value filter_call(struct arena *a, int filter, struct value v, const stru
     case FILTER_reverse: return reversed(a, v);
     case FILTER_safe: return v;
     case FILTER_indent:
-        out = argument(args, 0, "width", value_int(4));
-        return value_str(indent(a, value_text(a, v), out.type == V_INT ? out.i : 4, value_true(argument(args, 1, "first", value_bool(false)))));
-    case FILTER_items: return items_of(a, v, false);
-    case FILTER_dictsort: return items_of(a, v, true);
+        out = arguments_get(args, 0, "width", value_int(4));
+        return value_str(text_indent(a, value_text(a, v), out.type == V_INT ? out.i : 4, value_true(arguments_get(args, 1, "first", value_bool(false)))));
+    case FILTER_items: return value_pairs(a, v, false);
+    case FILTER_dictsort: return value_pairs(a, v, true);
     case FILTER_map: return map(a, v, args);
     case FILTER_select: return choose(a, v, args, false, true);
     case FILTER_reject: return choose(a, v, args, false, false);
@@ -557,7 +313,7 @@ int builtin_function(struct str name)
 
 struct value function_call(struct arena *a, int function, const struct arguments *args)
 {
-    struct value v = argument(args, 0, NULL, (struct value){0}), out = {0};
+    struct value v = arguments_get(args, 0, NULL, (struct value){0}), out = {0};
     struct builder b = {0};
     char text[128];
     int64_t from = 0, to, step;
@@ -597,7 +353,7 @@ struct value function_call(struct arena *a, int function, const struct arguments
         }
         return out;
     case FUNCTION_strftime_now: {
-        struct str s = need_string(a, v, "strftime_now");
+        struct str s = value_need_string(a, v, "strftime_now");
         char format[64];
 
         if (s.len == 0 || s.len >= sizeof format)
@@ -611,104 +367,4 @@ struct value function_call(struct arena *a, int function, const struct arguments
     }
     }
     return out;
-}
-
-/* ---- methods ---- */
-
-static bool ends(struct arena *a, struct str s, struct value with, bool at_start)
-{
-    if (with.type == V_LIST) {
-        for (size_t i = 0; i < with.list->n; i++)
-            if (ends(a, s, value_str(need_string(a, with.list->v[i], "startswith")), at_start))
-                return true;
-        return false;
-    }
-    need_string(a, with, at_start ? "startswith" : "endswith");
-    return with.str.len <= s.len && (with.str.len == 0 ||
-           memcmp(at_start ? s.s : s.s + s.len - with.str.len, with.str.s, with.str.len) == 0);
-}
-
-static struct value string_method(struct arena *a, struct str s, struct str name, const struct arguments *args)
-{
-    struct value first = argument(args, 0, NULL, (struct value){0}), second = argument(args, 1, NULL, (struct value){0});
-    struct str chars = first.type == V_STRING ? first.str : str_of("");
-    struct value limit = argument(args, 1, "maxsplit", value_int(-1));
-    const char *hit;
-
-    if (str_is(name, "strip"))
-        return value_str(strip(a, s, chars, true, true));
-    if (str_is(name, "lstrip"))
-        return value_str(strip(a, s, chars, true, false));
-    if (str_is(name, "rstrip"))
-        return value_str(strip(a, s, chars, false, true));
-    if (str_is(name, "upper"))
-        return value_str(change_case(a, s, CASE_UPPER));
-    if (str_is(name, "lower"))
-        return value_str(change_case(a, s, CASE_LOWER));
-    if (str_is(name, "title"))
-        return value_str(change_case(a, s, CASE_TITLE));
-    if (str_is(name, "capitalize"))
-        return value_str(change_case(a, s, CASE_CAPITAL));
-    if (str_is(name, "startswith") || str_is(name, "endswith"))
-        return value_bool(ends(a, s, first, name.s[0] == 's'));
-    if (str_is(name, "split"))
-        return split(a, s, first, limit.type == V_INT ? limit.i : -1);
-    if (str_is(name, "replace"))
-        return value_str(replace(a, s, need_string(a, first, "replace"), need_string(a, second, "replace"),
-                                 args->n > 2 && args->v[2].type == V_INT ? args->v[2].i : -1));
-    if (str_is(name, "join"))
-        return value_str(join(a, value_items(a, first), s));
-    if (str_is(name, "find")) {
-        jinja_charge(a, s.len);
-        hit = memmem(s.s, s.len, chars.s, chars.len);
-        return value_int(hit ? length(a, value_str(str_cut(s, 0, (size_t)(hit - s.s)))) : -1);
-    }
-    if (str_is(name, "isdigit") || str_is(name, "isalpha")) {
-        bool all = s.len > 0;
-
-        for (size_t i = 0; i < s.len; i++)
-            all = all && (name.s[2] == 'd' ? isdigit((unsigned char)s.s[i]) : isalpha((unsigned char)s.s[i]));
-        return value_bool(all);
-    }
-    jinja_fail(a, ERR_INPUT, "the method '%.*s' of strings is not supported", (int)name.len, name.s);
-}
-
-static struct value dict_method(struct arena *a, struct value self, struct str name, const struct arguments *args)
-{
-    struct value out, *found, key = argument(args, 0, NULL, value_none());
-
-    if (str_is(name, "items"))
-        return items_of(a, self, false);
-    if (str_is(name, "keys")) {
-        out = list_new(a);
-        out.list = value_items(a, self);
-        return out;
-    }
-    if (str_is(name, "values")) {
-        out = list_new(a);
-        for (size_t i = 0; i < self.dict->n; i++)
-            list_put(a, out.list, self.dict->p[i].value);
-        return out;
-    }
-    if (str_is(name, "get")) {
-        found = dict_find(a, self.dict, value_text(a, key));
-        return found ? *found : argument(args, 1, "default", value_none());
-    }
-    if (str_is(name, "cycle") && args->n && (found = dict_find(a, self.dict, str_of("index0"))))       /* loop.cycle */
-        return args->v[found->i % args->n];
-    jinja_fail(a, ERR_INPUT, "the method '%.*s' of mappings is not supported", (int)name.len, name.s);
-}
-
-struct value method_call(struct arena *a, struct value self, struct str name, const struct arguments *args)
-{
-    jinja_charge(a, 0);
-    if (self.type == V_STRING)
-        return string_method(a, self.str, name, args);
-    if (self.type == V_DICT)
-        return dict_method(a, self, name, args);
-    if (self.type == V_LIST && str_is(name, "append") && args->n == 1) {
-        list_put(a, self.list, args->v[0]);
-        return value_none();
-    }
-    jinja_fail(a, ERR_INPUT, "%s has no method '%.*s'", value_kind(self), (int)name.len, name.s);
 }

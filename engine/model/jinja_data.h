@@ -1,5 +1,6 @@
-/* Inside of the Jinja subset: syntax tree (jinja_parse.c), values and evaluation (jinja_eval.c), filters, tests and methods
- * (jinja_builtin.c). Both the tree and a rendering live in an arena that is freed whole, so failure may simply jump out: there is nothing
+/* Inside of the Jinja subset: syntax tree (jinja_parse.c, jinja_expression.c), arena (jinja_arena.c), values (jinja_value.c) and their operators
+ * (jinja_operators.c), evaluation (jinja_eval.c), filters, tests and functions (jinja_builtin.c), methods (jinja_method.c), what these do to
+ * text (jinja_text.c). Both the tree and a rendering live in an arena that is freed whole, so failure may simply jump out: there is nothing
  * to undo, and an interpreter with a check after every step would hide its own sense. */
 #ifndef ENGINE_MODEL_JINJA_DATA_H
 #define ENGINE_MODEL_JINJA_DATA_H
@@ -137,6 +138,14 @@ void value_json(struct arena *a, struct builder *b, struct value v, int indent, 
 const char *value_kind(struct value v);
 /* What a for loop walks over: lists, keys of a dict, characters of a string. */
 struct list *value_items(struct arena *a, struct value v);
+struct value value_pairs(struct arena *a, struct value v, bool sorted);              /* a dict's items() */
+int64_t value_length(struct arena *a, struct value v);
+bool value_number(struct value v, double *d);                                        /* false: it is none */
+
+/* o[key] and o.key; o[from:to:by], undefined ones at their defaults; x op y. They fail where Python would. */
+struct value value_get(struct arena *a, struct value o, struct value key);
+struct value value_slice(struct arena *a, struct value o, struct value from, struct value to, struct value by);
+struct value value_binary(struct arena *a, int op, struct value x, struct value y);
 
 struct arguments {
     struct value v[8];
@@ -144,6 +153,18 @@ struct arguments {
     struct { struct str name; struct value v; } named[8];
     int n_named;
 };
+
+struct value arguments_get(const struct arguments *args, int i, const char *name, struct value fallback);     /* by place or name */
+struct str value_need_string(struct arena *a, struct value v, const char *what);      /* fails for anything else */
+
+/* jinja_text.c: as Python's methods of these names; strip: chars empty for ASCII blanks; split: by None for runs of blanks. */
+enum letter_case { CASE_UPPER, CASE_LOWER, CASE_CAPITAL, CASE_TITLE };
+struct str text_strip(struct arena *a, struct str s, struct str chars, bool left, bool right);
+struct str text_change_case(struct arena *a, struct str s, enum letter_case how);
+struct str text_replace(struct arena *a, struct str s, struct str from, struct str to, int64_t most);
+struct value text_split(struct arena *a, struct str s, struct value by, int64_t most);
+struct str text_join(struct arena *a, struct list *l, struct str between);
+struct str text_indent(struct arena *a, struct str s, int64_t width, bool first);
 
 /* -1: no such name (asked when parsing, so that a template that needs more is refused before it runs) */
 int builtin_filter(struct str name);
