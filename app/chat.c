@@ -224,6 +224,7 @@ static int open_all(struct chat *s, struct error *e)
     sigaddset(&mask, SIGINT);
     sigaddset(&mask, SIGTERM);
     sigaddset(&mask, SIGHUP);
+    sigaddset(&mask, SIGQUIT);
     pthread_sigmask(SIG_BLOCK, &mask, &s->old_mask);
     s->signal_fd = signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC);
     signal(SIGPIPE, SIG_IGN);

@@ -366,6 +366,7 @@ static void take_signals(void)
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
     sigaction(SIGHUP, &a, NULL);
+    sigaction(SIGQUIT, &a, NULL);
     a.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &a, NULL);
 }
@@ -490,6 +491,7 @@ int linemode_run(struct options *o, struct error *e)
     sigaddset(&blocked, SIGINT);
     sigaddset(&blocked, SIGTERM);
     sigaddset(&blocked, SIGHUP);
+    sigaddset(&blocked, SIGQUIT);
     pthread_sigmask(SIG_BLOCK, &blocked, &before);
     if ((rc = conversation_open(&m.c, o, &hooks, e)) < 0) {
         pthread_sigmask(SIG_SETMASK, &before, NULL);
