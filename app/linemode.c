@@ -1,5 +1,5 @@
 /* The chat without a screen. One thread: poll on standard input and the conversation's descriptor, readline by callbacks while it is
- * the user's turn, plain terminal while an answer streams.
+ * the user's turn, plain terminal while an answer streams (its lines are taken all the same: commands at once, a message for later).
  * Readline is told the terminal is dumb, so that neither it nor we ever write an escape sequence: what is printed can be piped,
  * logged, read aloud, or shown by a teletype. */
 #include "app/linemode.h"
@@ -40,6 +40,7 @@ struct linemode {
     struct strbuf sentence;      /* screen reader: text not yet printed */
     struct strbuf block;         /* lines of a message inside """ or before a backslash */
     bool in_block;
+    bool submitting;             /* inside conversation_submit: what is added was typed just now */
     struct strbuf input;         /* bytes of a pipe, not yet a line */
     char *preset;                /* /edit: what the next prompt begins with */
     char history[PATH_MAX + 16];
@@ -167,7 +168,10 @@ static void say_beside(const struct linemode *m, enum conversation_say kind, con
     char safe[4096];
 
     utf8_escape(safe, sizeof safe, text, strlen(text), UTF8_KEEP_NEWLINE);
-    fprintf(stderr, "%s%s\n", m->reader ? kind == SAY_TROUBLE ? "Trouble: " : "Note: " : "moetop: ", safe);
+    if (m->reader)
+        fprintf(stderr, "%s%s\n", kind == SAY_TROUBLE ? "Trouble: " : "Note: ", safe);
+    else
+        fprintf(stderr, m->tty && kind == SAY_NOTICE ? "(%s)\n" : "moetop: %s\n", safe);   /* before an answer it would look like one */
 }
 
 static void on_event(void *ctx, const struct event *ev)
@@ -207,8 +211,16 @@ static void on_say(void *ctx, enum conversation_say kind, const char *text)
         say_beside(m, kind, text);
 }
 
+/* A message that waited is said again where its answer begins; one that was typed just now stands there already. */
 static void on_added(void *ctx, const struct transcript_entry *entry)
 {
+    struct linemode *m = ctx;
+
+    if (entry->role != ROLE_USER || m->submitting || !m->tty)
+        return;
+    fresh_line(m);
+    put(m, m->reader ? "You: " : "> ", m->reader ? 5 : 2);
+    puts_line(m, entry->text);
 }
 
 static void on_changed(void *ctx)
@@ -236,8 +248,10 @@ static void on_set(void *ctx, const struct option *option)
 
 static void submit(struct linemode *m, const char *text)
 {
+    m->submitting = true;
     if (text[strspn(text, " \t\n")])
         conversation_submit(m->c, text);
+    m->submitting = false;
 }
 
 /* One line of input: part of a block, or a message. */
@@ -348,6 +362,35 @@ static bool feed_pipe(struct linemode *m)
     return true;
 }
 
+/* Lines typed while an answer streams: the terminal itself edits and echoes them. Commands run at once, a message waits for its turn, and
+ * what is not yet a line when the answer ends is readline's: the kernel hands it over. */
+static void read_typed(struct linemode *m)
+{
+    char bytes[4096], *end;
+    ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
+
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return;
+    if (n <= 0) {
+        m->end_of_input = true;
+        return;
+    }
+    strbuf_put(&m->input, bytes, (size_t)n);
+    while (m->input.len && (end = memchr(m->input.data, '\n', m->input.len))) {
+        size_t len = (size_t)(end - m->input.data);
+        char *line = mem_string_n(m->input.data, len);
+
+        memmove(m->input.data, end + 1, m->input.len - len - 1);
+        m->input.len -= len + 1;
+        m->line_open = false;                                    /* the echo of Enter */
+        if (line && *line && !m->in_block)
+            add_history(line);
+        if (line)
+            line_in(m, line);
+        mem_free(line);
+    }
+}
+
 /* ---- signals ---- */
 
 static void on_signal(int number)
@@ -376,6 +419,12 @@ static int interrupt(struct linemode *m, struct error *e)
 {
     interrupted = 0;
     if (conversation_working(m->c)) {
+        char *waiting = conversation_unqueue(m->c);
+
+        if (waiting) {                                           /* back into the next prompt */
+            mem_free(m->preset);
+            m->preset = waiting;
+        }
         conversation_stop(m->c);
         return 0;
     }
@@ -403,7 +452,7 @@ static int step(struct linemode *m, struct error *e)
     struct pollfd fds[2] = {{.fd = conversation_fd(m->c), .events = POLLIN}, {.fd = -1, .events = POLLIN}};
     sigset_t none;
 
-    if (!m->tty && !m->end_of_input && m->input.len < (1 << 20))
+    if (!m->end_of_input && m->input.len < (1 << 20))
         fds[1].fd = STDIN_FILENO;
     if (!busy) {
         if (!m->tty && feed_pipe(m))
@@ -411,8 +460,6 @@ static int step(struct linemode *m, struct error *e)
         if (m->end_of_input && !m->input.len)
             return 0;
         prompt(m);
-        if (m->tty)
-            fds[1].fd = STDIN_FILENO;
     }
     /* Signals are blocked but inside ppoll, so none can slip between the test and the wait. */
     sigemptyset(&none);
@@ -426,7 +473,9 @@ static int step(struct linemode *m, struct error *e)
         conversation_pump(m->c);
     if (fds[1].revents && m->prompting)
         rl_callback_read_char();
-    else if (fds[1].revents && !m->tty)
+    else if (fds[1].revents && m->tty)
+        read_typed(m);
+    else if (fds[1].revents)
         read_pipe(m);
     return 0;
 }
@@ -500,6 +549,7 @@ int linemode_run(struct options *o, struct error *e)
     while (rc == 0 && !m.broken && !conversation_over(m.c) && !(m.end_of_input && !m.input.len && !conversation_working(m.c) && conversation_ready(m.c)))
         rc = step(&m, e);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    m.line_open = m.line_open || m.prompting;                    /* the shell begins on a line of its own */
     fresh_line(&m);
     rc_close = conversation_close(m.c, &closing);
     if (m.broken)
