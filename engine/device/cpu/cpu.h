@@ -24,6 +24,7 @@
 #define CPU_LIBRARY_BF16 6      /* tokens from which oneDNN beats our own float kernels: BF16 weights, */
 #define CPU_LIBRARY_F32 24      /* F32 weights */
 #define CPU_RAW_GROUPS 2        /* row groups of an unpacked matrix that are packed in passing at a time: they stay in the second-level cache */
+#define CPU_WIDEN 64            /* F16 rows (and BF16 ones when exact) made F32 at a time for oneDNN: they stay in the second-level cache */
 #define CPU_USED_MAX 16         /* experts a token may use */
 
 /* The tokens that meet a matrix, in the forms its type needs. */
@@ -50,6 +51,7 @@ struct thread_scratch {
     uint16_t *bf16;             /* BF16 copy of a block of tokens, kept for the tasks of a phase: */
     const float *bf16_of;
     int bf16_phase, bf16_count;
+    float *widened;             /* CPU_WIDEN weight rows in F32 */
 };
 
 struct cpu_device {

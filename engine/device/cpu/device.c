@@ -173,8 +173,10 @@ static void carve_all(struct cpu_device *d, struct carver *c)
             s.groups = carve(c, CPU_RAW_GROUPS, d->group_bytes);
         s.scores = carve(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
         s.partial = carve(c, CPU_SPLIT_ROWS * KERNEL_QUERIES * chunks * (hd + 2), sizeof(float));
-        if (d->has_float)
+        if (d->has_float) {
             s.bf16 = carve(c, tokens * max_size(wide, ffn), sizeof *s.bf16);
+            s.widened = carve(c, CPU_WIDEN * max_size(wide, ffn), sizeof(float));
+        }
         s.router = carve(c, (size_t)d->router_groups * NUM_LANES, sizeof(float));
         if (c->base)
             d->threads[i] = s;

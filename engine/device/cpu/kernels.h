@@ -42,6 +42,8 @@ struct kernels {
     /* Float weights (F32, F16, BF16 rows, row_bytes apart) with F32 activations; any n_rows, nt. Outside the contract. */
     void (*dot_float)(enum dtype type, const void *rows, size_t row_bytes, int n_rows, int cols, const float *x, ptrdiff_t x_stride, int nt,
                       float *out, ptrdiff_t out_stride);
+    /* n elements of a float row (F16, BF16, F32) as F32. */
+    void (*widen)(enum dtype type, const void *row, int n, float *out);
     /* Rule 5. b may be NULL. y may be x. n a multiple of 16. */
     void (*norm)(const float *x, int n, const float *w, const float *b, float inv_n, float eps, float *y);
     /* Rule 8: out = silu(gate) * up; out may be either input. */

@@ -86,6 +86,22 @@ static float element(enum dtype type, const uint8_t *row, int c)
     return type == DTYPE_F16 ? num_from_f16(h) : num_from_bf16(h);
 }
 
+static void widen(enum dtype type, const void *row, int n, float *out)
+{
+    const uint8_t *p = row;
+
+    for (int i = 0; i < n; i++) {
+        uint16_t h;
+
+        if (type == DTYPE_F32) {
+            memcpy(out + i, p + 4 * i, 4);
+            continue;
+        }
+        memcpy(&h, p + 2 * i, 2);
+        out[i] = type == DTYPE_F16 ? num_from_f16(h) : num_from_bf16(h);
+    }
+}
+
 static void dot_float(enum dtype type, const void *rows, size_t row_bytes, int n_rows, int cols, const float *x, ptrdiff_t x_stride, int nt,
                       float *out, ptrdiff_t out_stride)
 {
@@ -332,7 +348,7 @@ const struct kernels kernels_scalar = {
     .name = "scalar", .width = 8, .tile = 24,
     .quantise = quantise,
     .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(scalar)},
-    .dot_float = dot_float,
+    .dot_float = dot_float, .widen = widen,
     .norm = norm, .silu_mul = silu_mul, .rotary = rotary, .router = router, .add = add, .combine = combine, .to_f16 = to_f16, .to_bf16 = to_bf16,
     .scores = {scores_f32, scores_f16, scores_q8_0},
     .softmax = softmax,
