@@ -158,6 +158,28 @@ START_TEST(test_topology)
     for (int i = 0; i < 8; i++)
         ck_assert_int_eq(cpus[i], 2 * i);
     ck_assert_int_eq(topology_from_synthetic("nonsense:", cpus, 64, &nodes), -1);
+    /* threads of a machine with two nodes: each its share, neighbours together, first cores first */
+    for (int n = 1; n <= 9; n++) {
+        int want = n < 8 ? n : 8, on[2] = {0, 0}, node[64];
+
+        ck_assert_int_eq(topology_assign_synthetic("node:2 core:4 pu:2", n, cpus, node), want);
+        for (int i = 0; i < want; i++) {
+            on[node[i]]++;
+            ck_assert_int_eq(cpus[i] / 8, node[i]);
+            ck_assert(i == 0 || cpus[i] > cpus[i - 1]);
+            ck_assert_int_eq(cpus[i], 8 * node[i] + 2 * (on[node[i]] - 1));
+        }
+        ck_assert_int_eq(on[0], (want + 1) / 2);
+    }
+    {   /* nodes of unequal size, cores in any order */
+        static const int node[] = {1, 0, 0, 0, 1, 0}, three[] = {0, 1, 2}, four[] = {0, 1, 2, 3};
+        int core[6];
+
+        topology_assign(node, 6, 3, core);
+        ck_assert_mem_eq(core, three, sizeof three);
+        topology_assign(node, 6, 4, core);
+        ck_assert_mem_eq(core, four, sizeof four);
+    }
     ck_assert_int_eq(topology_quota("200000 100000\n"), 2);
     ck_assert_int_eq(topology_quota("250000 100000\n"), 3);
     ck_assert_int_eq(topology_quota("max 100000\n"), 0);

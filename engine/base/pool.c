@@ -1,9 +1,9 @@
 /* The thread pool (pool.h). Waiting is on words (the epoch of runs, barriers, phases), each with a count of sleepers so that a hand-over
  * between threads that are all awake makes no system call.
  *
- * An elastic run waits for work, never for threads. Its state is three words that carry the number of the phase they belong to, so that a
- * thread that slept through some phases finds nothing to take in them: `work` (phase, next index), `finished` (phase, tasks done) and the
- * gate `over` (last phase whose tasks are all done). `entry` counts the workers inside; a run that has been closed lets nobody in, and the
+ * An elastic run waits for work, never for threads. Its state is words that carry the number of the phase they belong to, so that a
+ * thread that slept through some phases finds nothing to take in them: each thread's `part` (phase, next index), `finished` (phase, tasks
+ * done) and the gate `over` (last phase whose tasks are all done). `entry` counts the workers inside; a run that has been closed lets nobody in, and the
  * caller waits only for those who came. */
 #include "engine/base/pool.h"
 #include "engine/base/mem.h"
@@ -35,7 +35,12 @@ struct gate {
 /* One thread's place in an elastic run; its own cache line. */
 struct place {
     _Alignas(64) uint64_t phase;
-    int total, taken;
+    int total, taken, next, victim;
+};
+
+/* The chunks that a thread takes before anybody else's: the same rows of a matrix in every token. */
+struct part {
+    _Alignas(64) atomic_uint_fast64_t work;     /* phase << INDEX_BITS | next index */
 };
 
 struct worker_arg {
@@ -47,9 +52,9 @@ struct pool {
     struct gate start, done, phase, over;
     _Alignas(64) atomic_int arrived;
     _Alignas(64) atomic_uint_fast64_t entry;        /* epoch << EPOCH_SHIFT | ALL, OPEN | how many workers are inside */
-    _Alignas(64) atomic_uint_fast64_t work;         /* phase << INDEX_BITS | next index */
     _Alignas(64) atomic_uint_fast64_t finished;     /* phase << INDEX_BITS | tasks done */
     struct place place[POOL_MAX];
+    struct part part[POOL_MAX];
     void (*fn)(void *ctx, int tid, int n);
     void *ctx;
     bool stop;
@@ -255,34 +260,56 @@ void pool_run_elastic(struct pool *p, void (*fn)(void *ctx, int tid, int n), voi
 void pool_phase_open(struct pool *p, int tid, int total)
 {
     struct place *my = &p->place[tid];
-    uint64_t before = my->phase++, now = my->phase << INDEX_BITS, f, w;
 
+    my->phase++;
     my->total = total;
     my->taken = 0;
-    if (p->n == 1) {
-        atomic_store_explicit(&p->work, now, memory_order_relaxed);
-        return;
-    }
-    /* The first to come opens it for all. `finished` first: whoever can take must find it ready. */
-    f = atomic_load(&p->finished);
-    while (f >> INDEX_BITS == before && !atomic_compare_exchange_weak(&p->finished, &f, now))
-        ;
-    w = atomic_load(&p->work);
-    while (w >> INDEX_BITS == before && !atomic_compare_exchange_weak(&p->work, &w, now))
-        ;
+    my->next = 0;
+    my->victim = tid;
+}
+
+/* Where thread i's part of the chunks of a phase begins. */
+static int part_begin(const struct pool *p, int total, int chunk, int i)
+{
+    int64_t at = (((int64_t)total + chunk - 1) / chunk) * i / p->n * chunk;
+
+    return at < total ? (int)at : total;
+}
+
+/* A word of an earlier phase stands for a part of which nothing was taken yet. One of a part that was not empty then cannot be older than a phase
+ * that is over, so that a late thread never takes what is done. */
+static int take_from(struct pool *p, struct place *my, int i, int chunk)
+{
+    int begin = part_begin(p, my->total, chunk, i), end = part_begin(p, my->total, chunk, i + 1), at;
+    uint64_t w = atomic_load_explicit(&p->part[i].work, memory_order_acquire);
+
+    if (begin == end)
+        return -1;
+    do {
+        if (w >> INDEX_BITS > my->phase)
+            return -1;
+        at = w >> INDEX_BITS == my->phase ? (int)(w & INDEX_MASK) : begin;
+        if (at >= end)
+            return -1;
+    } while (!atomic_compare_exchange_weak(&p->part[i].work, &w, my->phase << INDEX_BITS | (uint64_t)(at + chunk)));
+    return at;
 }
 
 int pool_phase_take(struct pool *p, int tid, int chunk)
 {
     struct place *my = &p->place[tid];
-    uint64_t w = atomic_load_explicit(&p->work, memory_order_acquire);
-    int at;
+    int at = my->next;
 
-    do {
-        at = (int)(w & INDEX_MASK);
-        if (w >> INDEX_BITS != my->phase || at >= my->total)
+    if (p->n == 1) {
+        my->next += chunk;
+        return at < my->total ? at : my->total;
+    }
+    /* own part first, then what others have left */
+    while ((at = take_from(p, my, my->victim, chunk)) < 0) {
+        my->victim = my->victim + 1 < p->n ? my->victim + 1 : 0;
+        if (my->victim == tid)
             return my->total;
-    } while (!atomic_compare_exchange_weak(&p->work, &w, w + (uint64_t)chunk));
+    }
     my->taken += chunk < my->total - at ? chunk : my->total - at;
     return at;
 }
@@ -290,10 +317,16 @@ int pool_phase_take(struct pool *p, int tid, int chunk)
 void pool_phase_close(struct pool *p, int tid)
 {
     struct place *my = &p->place[tid];
+    uint64_t f = atomic_load(&p->finished), now = 0;
 
     if (p->n == 1 || my->total == 0)
         return;
-    if (my->taken && (int)((atomic_fetch_add(&p->finished, (uint64_t)my->taken) & INDEX_MASK)) + my->taken == my->total) {
+    if (my->taken) {
+        do
+            now = (f >> INDEX_BITS == my->phase ? f : my->phase << INDEX_BITS) + (uint64_t)my->taken;
+        while (!atomic_compare_exchange_weak(&p->finished, &f, now));
+    }
+    if (my->taken && (int)(now & INDEX_MASK) == my->total) {
         atomic_store(&p->over.word, (unsigned)my->phase);
         gate_wake(&p->over);
     } else {

@@ -29,6 +29,7 @@ void pool_barrier(struct pool *p, int tid);
  * while it has taken a task. So fn may only do work that it took in a phase, and what a task reads must be made in an earlier phase or by the
  * task itself. All threads go through the same phases, one after the other:
  *     pool_phase_open(p, tid, total); while ((i = pool_phase_take(p, tid, chunk)) < total) …; pool_phase_close(p, tid);
+ * Chunks lie in as many parts as there are threads; each takes from its own part first, then from the others'. chunk is one number a phase.
  * close returns when all tasks of the phase are done, whoever did them. total < 2^24 - chunk * threads. */
 void pool_run_elastic(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx);
 void pool_phase_open(struct pool *p, int tid, int total);

@@ -11,11 +11,11 @@
 #define CORES_MAX 1024
 
 static struct {
-    int n, nodes, cpus[CORES_MAX], threads;
+    int n, nodes, cpus[CORES_MAX], node[CORES_MAX], threads;
 } machine;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static int read_topology(hwloc_topology_t t, int *cpus, int max, int *nodes)
+static int read_topology(hwloc_topology_t t, int *cpus, int *node_of, int max, int *nodes)
 {
     hwloc_bitmap_t seen = hwloc_bitmap_alloc();
     hwloc_obj_t core = NULL;
@@ -27,6 +27,7 @@ static int read_topology(hwloc_topology_t t, int *cpus, int max, int *nodes)
 
         if (cpu < 0)
             continue;
+        node_of[n] = core->nodeset && hwloc_bitmap_first(core->nodeset) >= 0 ? hwloc_bitmap_first(core->nodeset) : 0;
         cpus[n++] = cpu;
         if (core->nodeset && hwloc_bitmap_first(core->nodeset) >= 0 && !hwloc_bitmap_isset(seen, hwloc_bitmap_first(core->nodeset))) {
             hwloc_bitmap_set(seen, hwloc_bitmap_first(core->nodeset));
@@ -39,7 +40,7 @@ static int read_topology(hwloc_topology_t t, int *cpus, int max, int *nodes)
     return n;
 }
 
-int topology_from_synthetic(const char *description, int *cpus, int max, int *nodes)
+static int read_synthetic(const char *description, int *cpus, int *node_of, int max, int *nodes)
 {
     hwloc_topology_t t;
     int n = -1;
@@ -47,9 +48,66 @@ int topology_from_synthetic(const char *description, int *cpus, int max, int *no
     if (hwloc_topology_init(&t) < 0)
         return -1;
     if (hwloc_topology_set_synthetic(t, description) == 0 && hwloc_topology_load(t) == 0)
-        n = read_topology(t, cpus, max, nodes);
+        n = read_topology(t, cpus, node_of, max, nodes);
     hwloc_topology_destroy(t);
     return n;
+}
+
+int topology_from_synthetic(const char *description, int *cpus, int max, int *nodes)
+{
+    int node_of[CORES_MAX];
+
+    return read_synthetic(description, cpus, node_of, max < CORES_MAX ? max : CORES_MAX, nodes);
+}
+
+void topology_assign(const int *node, int n_cores, int n_threads, int *core)
+{
+    int cores[CORES_MAX] = {0}, threads[CORES_MAX] = {0}, given = 0, t = 0, first = 0;
+
+    /* nodes numbered by their first core */
+    for (int c = 0; c < n_cores; c++)
+        for (int k = 0; k <= c; k++)
+            if (node[k] == node[c]) {
+                cores[k]++;
+                break;
+            }
+    for (int k = 0; k < n_cores; k++)
+        given += threads[k] = (int)((int64_t)n_threads * cores[k] / n_cores);
+    for (; given < n_threads; given++) {
+        int64_t most = -1;
+        int at = 0;
+
+        for (int k = 0; k < n_cores; k++) {
+            int64_t lost = (int64_t)n_threads * cores[k] - (int64_t)threads[k] * n_cores;
+
+            if (cores[k] > threads[k] && lost > most) {
+                most = lost;
+                at = k;
+            }
+        }
+        threads[at]++;
+    }
+    for (first = 0; first < n_cores; first++)
+        for (int c = first, left = threads[first]; c < n_cores && left > 0; c++)
+            if (node[c] == node[first]) {
+                core[t++] = c;
+                left--;
+            }
+}
+
+int topology_assign_synthetic(const char *description, int n_threads, int *cpus, int *nodes)
+{
+    int cpu[CORES_MAX], node[CORES_MAX], core[CORES_MAX], n_nodes, n = read_synthetic(description, cpu, node, CORES_MAX, &n_nodes);
+
+    if (n < 0)
+        return -1;
+    n_threads = n_threads < n ? n_threads : n;
+    topology_assign(node, n, n_threads, core);
+    for (int i = 0; i < n_threads; i++) {
+        cpus[i] = cpu[core[i]];
+        nodes[i] = node[core[i]];
+    }
+    return n_threads;
 }
 
 int topology_quota(const char *cpu_max)
@@ -82,7 +140,7 @@ static void read_machine(void)
 
     if (hwloc_topology_init(&t) == 0) {
         if (hwloc_topology_load(t) == 0)
-            machine.n = read_topology(t, machine.cpus, CORES_MAX, &machine.nodes);
+            machine.n = read_topology(t, machine.cpus, machine.node, CORES_MAX, &machine.nodes);
         hwloc_topology_destroy(t);
     }
     if (machine.n < 1) {
@@ -90,8 +148,10 @@ static void read_machine(void)
 
         machine.n = online > 0 && online < CORES_MAX ? (int)online : 1;
         machine.nodes = 1;
-        for (int i = 0; i < machine.n; i++)
+        for (int i = 0; i < machine.n; i++) {
             machine.cpus[i] = i;
+            machine.node[i] = 0;
+        }
     }
     machine.threads = quota > 0 && quota < machine.n ? quota : machine.n;
 }
@@ -110,12 +170,26 @@ int topology_default_threads(void)
 
 int topology_core_cpus(int *cpus, int max)
 {
-    int n;
+    int core[CORES_MAX], n;
 
     pthread_once(&once, read_machine);
     n = machine.n < max ? machine.n : max;
-    memcpy(cpus, machine.cpus, (size_t)n * sizeof *cpus);
+    topology_assign(machine.node, machine.n, n, core);
+    for (int i = 0; i < n; i++)
+        cpus[i] = machine.cpus[core[i]];
     return n;
+}
+
+void topology_interleave(void *p, size_t bytes)
+{
+    hwloc_topology_t t;
+
+    pthread_once(&once, read_machine);
+    if (machine.nodes < 2 || hwloc_topology_init(&t) < 0)
+        return;
+    if (hwloc_topology_load(t) == 0)         /* where the kernel refuses, pages stay with whoever touches them first */
+        hwloc_set_area_membind(t, p, bytes, hwloc_topology_get_topology_nodeset(t), HWLOC_MEMBIND_INTERLEAVE, HWLOC_MEMBIND_BYNODESET);
+    hwloc_topology_destroy(t);
 }
 
 int topology_nodes(void)

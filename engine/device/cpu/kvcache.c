@@ -3,6 +3,7 @@
  * nothing else, and attention reads a chunk in one stream. Keys of a head stand in blocks of 16 tokens, [head_dim][16], so that the scores of
  * 16 tokens come one a lane; values token by token. Written by compute threads (each its own head), moved by the engine thread. */
 #include "engine/base/mem.h"
+#include "engine/base/topology.h"
 #include "engine/device/cpu/cpu.h"
 
 #include <string.h>
@@ -34,6 +35,7 @@ int kv_take(struct cpu_device *d, struct error *e)
     if (!d->kv)
         return error_set(e, ERR_MEMORY, "no memory for a key/value cache of %d tokens (%.1f MiB); use a smaller context (-c)", d->context,
                          (double)d->kv_bytes / 1048576.0);
+    topology_interleave(d->kv, d->kv_bytes);
     return 0;
 }
 
