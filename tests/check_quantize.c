@@ -10,10 +10,12 @@
 #include "tests/support.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const struct model_options plain = {.convert = -1, .width = 8, .n_threads = 2};
@@ -247,6 +249,49 @@ static int cancel(void *ctx, uint64_t done, uint64_t total)
     return 1;
 }
 
+static int die(void *ctx, uint64_t done, uint64_t total)
+{
+    return done > total / 2 ? raise(SIGKILL) : 0;
+}
+
+/* kill -9 in the middle: no name was ever taken, and the old file stands. (Where the file system has no nameless files a .part stays.) */
+START_TEST(a_kill_leaves_nothing)
+{
+    struct export_options o = {.type = export_type_find("q8_0"), .n_threads = 1, .progress = die};
+    int fd = open(support_tmpdir(), O_TMPFILE | O_RDWR, 0600), status, before;
+    const char *in = support_path("golden/phimoe/phimoe-quirk-f32");
+    struct export_report r;
+    struct error e = {0};
+    char old[8] = "";
+    pid_t child;
+    FILE *f;
+
+    if (fd < 0)
+        return;
+    close(fd);
+    f = fopen(in_tmp("old.gguf"), "w");
+    fputs("old", f);
+    fclose(f);
+    before = entries();
+    child = fork();
+    if (child == 0) {
+        model_export(in, path, &o, &r, &e);
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    ck_assert_int_eq(entries(), before);
+    f = fopen(path, "r");
+    ck_assert_ptr_nonnull(fgets(old, sizeof old, f));
+    ck_assert_str_eq(old, "old");
+    fclose(f);
+    o.progress = NULL;
+    ck_assert_msg(model_export(in, path, &o, &r, &e) == 0, "%s", e.text);        /* and it takes the old one's place */
+    ck_assert_int_eq(entries(), before);
+    model_free(load(path));
+}
+END_TEST
+
 START_TEST(nothing_half_written)
 {
     struct export_options o = {.type = export_type_find("q8_0"), .n_threads = 1, .progress = cancel};
@@ -371,6 +416,7 @@ static Suite *suite(void)
     tcase_add_test(t, both_searches_agree);
     tcase_add_test(t, lossless_round_trip);
     tcase_add_test(t, fallbacks);
+    tcase_add_test(t, a_kill_leaves_nothing);
     tcase_add_test(t, nothing_half_written);
     tcase_add_test(t, demo_stays_itself);
     tcase_add_test(t, python_package_reads_it);

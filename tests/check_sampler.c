@@ -362,7 +362,7 @@ START_TEST(a_vocabulary_is_cut_as_if_sorted)
     state += v->seed;
     pcg(&state);
     lcg = 5;
-    for (int round = 0; round < 12; round++) {
+    for (int round = 0; round < 6; round++) {
         for (int i = 0; i < LARGE; i++) {
             float x = (noise() + noise() + noise() - 1.5f) * (round % 3 == 0 ? 1.0f : 9.0f);
 
