@@ -173,12 +173,22 @@ void figures_switched(struct engine *g)
         g->t.plans[g->plan_at].switches++;
 }
 
-void figures_stall(struct engine *g, uint64_t ns, bool pending)
+uint64_t figures_token_ns(const struct engine *g)
 {
-    struct telemetry *t = &g->t;
+    const struct telemetry *t = &g->t;
     double recent[STALL_TOKENS];
     struct series_figures f;
     size_t n = t->recent_count < STALL_TOKENS ? (size_t)t->recent_count : STALL_TOKENS;
+
+    for (size_t i = 0; i < n; i++)
+        recent[i] = 1e3 * t->recent_us[(t->recent_count - 1 - i) % TELEMETRY_RECENT];
+    series_summarise_sorted(recent, n, &f);
+    return (uint64_t)f.median;
+}
+
+void figures_stall(struct engine *g, uint64_t ns, bool pending)
+{
+    struct telemetry *t = &g->t;
 
     if (g->plan_at < 0)
         return;
@@ -188,11 +198,8 @@ void figures_stall(struct engine *g, uint64_t ns, bool pending)
         t->plans[g->plan_at].stall_ns = ns;
     if (ns <= t->stall_ns)
         return;
-    for (size_t i = 0; i < n; i++)
-        recent[i] = 1e3 * t->recent_us[(t->recent_count - 1 - i) % TELEMETRY_RECENT];
-    series_summarise_sorted(recent, n, &f);
     t->stall_ns = ns;
-    t->stall_token_ns = (uint64_t)f.median;
+    t->stall_token_ns = figures_token_ns(g);
     memcpy(t->stall_plan, t->plan, sizeof t->stall_plan);
 }
 

@@ -149,6 +149,7 @@ void figures_turn(struct engine *g, int prompt_tokens, int cached_tokens);
 void figures_routed(struct engine *g, int first_row, bool decode);     /* the newest pass, rows from first_row on */
 void figures_token(struct engine *g, uint64_t compute_ns);             /* a token of the answer was made */
 void figures_plan(struct engine *g, const char *name);                 /* this plan is charged from now on */
+uint64_t figures_token_ns(const struct engine *g);                     /* median of the newest tokens' computing time; 0: none yet */
 void figures_switched(struct engine *g);                               /* that happened in the middle of an answer */
 /* The answer waited for plans and moves at a safe point; pending: more of them are to come. */
 void figures_stall(struct engine *g, uint64_t ns, bool pending);

@@ -144,8 +144,9 @@ static void plan_chosen(struct engine *g)
 /* What a safe point of an answer may cost. */
 static uint64_t step_ns(const struct engine *g)
 {
-    uint64_t token_ns = g->t.recent_count ? 1000ull * g->t.recent_us[(g->t.recent_count - 1) % TELEMETRY_RECENT] : 0;
+    uint64_t token_ns = figures_token_ns(g), newest = g->t.recent_count ? 1000ull * g->t.recent_us[(g->t.recent_count - 1) % TELEMETRY_RECENT] : 0;
 
+    token_ns = newest < token_ns ? newest : token_ns;    /* half-way between two plans tokens may be slow: no reason to wait longer */
     return token_ns / STEP_SHARE > STEP_LEAST ? token_ns / STEP_SHARE : STEP_LEAST;
 }
 
