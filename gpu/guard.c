@@ -25,6 +25,8 @@
 #include <unistd.h>
 
 #define DRIVERS_MAX 16
+#define TOUCHED 16384            /* values a device computes for a start */
+#define WRONG_VALUES 17          /* the child's exit code */
 #define PATIENCE 30              /* seconds: a slow compiler on a busy machine is no broken driver */
 
 extern char **environ;
@@ -57,27 +59,44 @@ void opencl_guard(const struct opencl_guard *g)
     pthread_mutex_unlock(&guard.lock);
 }
 
-/* The child: everything a driver does at its first use, in little. Its exit status matters only in that it has one. */
-static void touch_device(cl_device_id id)
+/* The child: everything a driver does at its first use, in little, and the way every job goes: copy, kernel, copy, none of them awaited.
+ * False: what came back is wrong. A device that refuses something is no fault: opening it will say so. */
+static bool touch_device(cl_device_id id)
 {
-    static const char *const source = "__kernel void touch(__global int *x) { x[get_global_id(0)] += 1; }";
+    static const char *const source = "__kernel void touch(__global const int *x, __global int *y) { int i = get_global_id(0); y[i] = x[i] * 3 + 1; }";
     cl_context context = clCreateContext(NULL, 1, &id, NULL, NULL, NULL);
-    cl_command_queue queue = context ? clCreateCommandQueue(context, id, 0, NULL) : NULL;
+    cl_command_queue queue = context ? clCreateCommandQueue(context, id, CL_QUEUE_PROFILING_ENABLE, NULL) : NULL;
     cl_program program = queue ? clCreateProgramWithSource(context, 1, (const char **)(uintptr_t)&source, NULL, NULL) : NULL;
-    cl_mem mem = program ? clCreateBuffer(context, CL_MEM_READ_WRITE, 256, NULL, NULL) : NULL;
-    int x[64] = {0};
-    size_t n = 64;
+    static int x[TOUCHED], y[TOUCHED];
+    cl_mem in = program ? clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof x, NULL, NULL) : NULL;
+    cl_mem out = in ? clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof y, NULL, NULL) : NULL;
+    size_t n = TOUCHED;
+    cl_event ev[3];
 
-    if (!mem || clBuildProgram(program, 1, &id, "", NULL, NULL) != CL_SUCCESS)
-        return;
+    if (!out || clBuildProgram(program, 1, &id, "", NULL, NULL) != CL_SUCCESS)
+        return true;
     cl_kernel kernel = clCreateKernel(program, "touch", NULL);
 
     if (!kernel)
-        return;
-    clSetKernelArg(kernel, 0, sizeof mem, &mem);
-    clEnqueueWriteBuffer(queue, mem, CL_TRUE, 0, sizeof x, x, 0, NULL, NULL);
-    clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &n, NULL, 0, NULL, NULL);
-    clEnqueueReadBuffer(queue, mem, CL_TRUE, 0, sizeof x, x, 0, NULL, NULL);
+        return true;
+    for (int round = 0; round < 50; round++) {
+        for (int i = 0; i < TOUCHED; i++) {
+            x[i] = round * 1000 + i;
+            y[i] = 0;
+        }
+        if (clSetKernelArg(kernel, 0, sizeof in, &in) != CL_SUCCESS || clSetKernelArg(kernel, 1, sizeof out, &out) != CL_SUCCESS ||
+            clEnqueueWriteBuffer(queue, in, CL_FALSE, 0, sizeof x, x, 0, NULL, &ev[0]) != CL_SUCCESS ||
+            clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &n, NULL, 0, NULL, &ev[1]) != CL_SUCCESS ||
+            clEnqueueReadBuffer(queue, out, CL_FALSE, 0, sizeof y, y, 0, NULL, &ev[2]) != CL_SUCCESS || clFlush(queue) != CL_SUCCESS ||
+            clFinish(queue) != CL_SUCCESS)
+            return true;
+        for (int i = 0; i < 3; i++)
+            clReleaseEvent(ev[i]);
+        for (int i = 0; i < TOUCHED; i++)
+            if (y[i] != x[i] * 3 + 1)
+                return false;
+    }
+    return true;
 }
 
 int opencl_child(void)
@@ -85,6 +104,7 @@ int opencl_child(void)
     struct rlimit none = {0, 0};
     cl_platform_id platforms[DRIVERS_MAX];
     cl_uint n = 0;
+    bool right = true;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setrlimit(RLIMIT_CORE, &none);
@@ -95,9 +115,9 @@ int opencl_child(void)
 
             if (clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, 8, devices, &m) == CL_SUCCESS)
                 for (cl_uint i = 0; i < m && i < 8; i++)
-                    touch_device(devices[i]);
+                    right = touch_device(devices[i]) && right;
         }
-    return 0;
+    return right ? 0 : WRONG_VALUES;
 }
 
 /* ---- The parent ---- */
@@ -294,6 +314,8 @@ static int try_driver(struct driver *d)
         snprintf(d->fault, sizeof d->fault, "did not answer within %d s", guard.seconds);
     else if (WIFSIGNALED(status))
         snprintf(d->fault, sizeof d->fault, "crashed when it was tried (%s)", strsignal(WTERMSIG(status)));
+    else if (WEXITSTATUS(status) == WRONG_VALUES)
+        snprintf(d->fault, sizeof d->fault, "computes wrong values where copies and kernels follow each other");
     else if (WEXITSTATUS(status) != 0)
         snprintf(d->fault, sizeof d->fault, "ended the process that tried it (exit code %d)", WEXITSTATUS(status));
     return 0;
