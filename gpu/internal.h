@@ -108,6 +108,7 @@ struct device {
     cl_context context;
     cl_command_queue queue, upload;
     bool wide, dot8, share, lost;
+    int tile;                    /* TILE, or what a test wants */
     int width, padded_experts, stride;               /* stride: context rounded up to 16 */
     cl_program core_program;
     cl_kernel core[CORE_COUNT];

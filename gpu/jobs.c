@@ -42,7 +42,7 @@ int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int r
     const struct type_kernels *t = &d->type[m->type];
     int many = rows > 1, at = quantised(m->type) ? 5 : 3, flags = add ? 8 : 0;
     cl_kernel k = t->matmul[many];
-    size_t tiles = many ? up((size_t)rows, TILE) / TILE : 1, groups = 0;
+    size_t tiles = many ? up((size_t)rows, (size_t)d->tile) / (size_t)d->tile : 1, groups = 0;
 
     if (quantised(m->type) ? launch_args(d, k, 0, e, "mmmii", xq->q, xq->d, xq->s, m->cols, rows) < 0
                            : launch_args(d, k, 0, e, "mii", x, m->cols, rows) < 0)
@@ -71,7 +71,7 @@ int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int r
 
         return launch(d, k, "matmul", 2, global, local, e);
     }
-    size_t w = (size_t)d->width, global[2] = {(many ? up(tiles, 4) / 4 : tiles) * w, groups * 4}, local[2] = {w, 4};
+    size_t w = (size_t)d->width, global[2] = {(many && d->tile > 1 ? up(tiles, 4) / 4 : tiles) * w, groups * 4}, local[2] = {w, 4};
 
     return launch(d, k, "matmul", 2, global, local, e);
 }
@@ -171,7 +171,7 @@ int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, i
         if (launch(d, g, "gate_up", 2, global, local, e) < 0)
             return ERR_DEVICE;
     } else {
-        size_t y = many ? 2 : 4, global[2] = {(many ? up(n, 2) / 2 : n) * 32, ffn / 32 * y}, local[2] = {32, y};
+        size_t y = many && d->tile > 1 ? 2 : 4, global[2] = {(many && d->tile > 1 ? up(n, 2) / 2 : n) * 32, ffn / 32 * y}, local[2] = {32, y};
 
         if (launch(d, g, "gate_up", 2, global, local, e) < 0)
             return ERR_DEVICE;
@@ -190,7 +190,7 @@ int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, i
 
         return launch(d, dn, "down", 2, global, local, e);
     }
-    size_t global[2] = {(many ? up(n, 4) / 4 : n) * width, up((size_t)hp->hidden, width) / width * 4}, local[2] = {width, 4};
+    size_t global[2] = {(many && d->tile > 1 ? up(n, 4) / 4 : n) * width, up((size_t)hp->hidden, width) / width * 4}, local[2] = {width, 4};
 
     return launch(d, dn, "down", 2, global, local, e);
 }
@@ -241,7 +241,7 @@ static int run_groups(struct device *d, int layer, int rows, const struct expert
     for (int g = 0; g < n_groups; g++) {
         const struct expert_group *x = &groups[g];
         struct block *b = memory_block(d, (struct block_id){BLOCK_EXPERT, layer, x->expert});
-        int step = many ? TILE : 1, first = n;
+        int step = many ? d->tile : 1, first = n;
 
         if (b->state != BLOCK_RESIDENT) {
             if (!d->stream.items)
@@ -274,7 +274,7 @@ static int run_groups(struct device *d, int layer, int rows, const struct expert
     batch_tile[n_batches] = n_tiles;
     for (int i = 0; i < d->stream.n; i++) {      /* experts that pass through come after the others, each by itself */
         struct stream_item *t = &d->stream.items[i];
-        int count = groups[t->group].count, step = many ? TILE : 1;
+        int count = groups[t->group].count, step = many ? d->tile : 1;
 
         t->tile = n_tiles;
         for (int k = 0; k < count && !blas_wants(d, weights[t->expert].gate.type, count); k += step, n_tiles++) {
@@ -387,14 +387,14 @@ static int layer_experts(struct device *d, int layer, int rows, int base, struct
 {
     const struct hparams *hp = &d->base.config.model->hp;
     int used = hp->n_experts_used, many = rows > 1, entries = rows * used;
-    int n_tiles = many ? entries / TILE + (hp->n_experts < entries ? hp->n_experts : entries) : used;
+    int n_tiles = many ? entries / d->tile + (hp->n_experts < entries ? hp->n_experts : entries) : used;
     struct block *bank[BANK];
 
     for (int x = 0; x < hp->n_experts; x++)
         if (!(bank[x] = resident(d, BLOCK_EXPERT, layer, x, e)))
             return ERR_DEVICE;
     if (many && (launch_args(d, d->core[CORE_GROUP], 0, e, "mmmiiiiii", d->all_chosen, d->tiles, d->entries, rows, used, hp->n_experts, base,
-                             TILE, n_tiles) < 0 ||
+                             d->tile, n_tiles) < 0 ||
                  core(d, CORE_GROUP, "group_rows", 16, 1, 1, 16, e) < 0))
         return ERR_DEVICE;
     return jobs_expert_tiles(d, bank, hp->n_experts, 0, n_tiles, many, e);

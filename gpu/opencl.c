@@ -115,9 +115,9 @@ static int build_type(struct device *d, enum dtype type, struct error *e)
         snprintf(what, sizeof what, "%s kernels, %s", dtype_info(type)->word, many ? "many tokens" : "one token");
 
         if (quant)
-            snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DWIDTH=%d -DFORMAT=%d", many ? TILE : 1, d->width, formats[type]);
+            snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DWIDTH=%d -DFORMAT=%d", many ? d->tile : 1, d->width, formats[type]);
         else
-            snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DF16=%d -DBF16=%d", many ? TILE : 1, type == DTYPE_F16, type == DTYPE_BF16);
+            snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DF16=%d -DBF16=%d", many ? d->tile : 1, type == DTYPE_F16, type == DTYPE_BF16);
         if (program_build(d, quant ? "quant" : "float", what, text, &t->program[many], e) < 0 ||
             program_kernel(d, t->program[many], "matmul", &t->matmul[many], e) < 0 ||
             program_kernel(d, t->program[many], "gate_up", &t->gate_up[many], e) < 0 ||
@@ -223,7 +223,7 @@ static uint64_t test_key(const struct device *d)
     for (const char *p = text; *p; p++)
         h = (h ^ (unsigned char)*p) * 0x100000001b3ull;
     const int parts[] = {hp->hidden, hp->n_heads, hp->n_kv_heads, hp->head_dim, hp->expert_ffn, hp->n_experts, hp->n_experts_used, hp->rope_dims,
-                         hp->sliding_window, c->kv_k, c->kv_v, d->width, c->max_rows > 1, c->context < 275};
+                         hp->sliding_window, c->kv_k, c->kv_v, d->width, d->tile, c->max_rows > 1, c->context < 275};
 
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         h = (h ^ (uint64_t)(unsigned)parts[i]) * 0x100000001b3ull;
@@ -247,6 +247,7 @@ static int configure(struct device *d, const struct device_config *c, char *why,
                                       : d->target.info.is_cpu_type && strcmp(d->target.platform_name, "rusticl") != 0;
     d->dot8 = (d->target.has_dot8 || opencl_tuning_now.dot8) && !d->wide;
     d->share = d->target.info.unified && !opencl_tuning_now.copy;
+    d->tile = opencl_tuning_now.tile ? opencl_tuning_now.tile : TILE;
     d->stride = (c->context + 15) / 16 * 16;
     d->padded_experts = (hp->n_experts + 15) / 16 * 16;
     d->score_scale = 1.0f / sqrtf((float)hp->head_dim);

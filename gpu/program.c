@@ -54,6 +54,25 @@ uint64_t program_fingerprint(const struct cl_target *t)
     return h;
 }
 
+/* PoCL keeps what it compiled, and asked for a program's binary it compiles every kernel once more, for work-groups of any size. Its programs
+ * are built from source each time; a file without a binary notes that it has done so before. */
+static bool keeps_its_own(const struct device *d)
+{
+    return strcmp(d->target.platform_name, "Portable Computing Language") == 0;
+}
+
+static bool was_compiled(const char *path, uint64_t key)
+{
+    struct cache_header head;
+    FILE *f = fopen(path, "rb");
+    bool yes = f && fread(&head, sizeof head, 1, f) == 1 && memcmp(head.magic, "MOETOPCL", 8) == 0 && head.key == key && head.bytes == 0 &&
+               head.sum == key && fgetc(f) == EOF;
+
+    if (f)
+        fclose(f);
+    return yes;
+}
+
 static cl_program from_cache(struct device *d, const char *path, uint64_t key)
 {
     struct cache_header head;
@@ -94,11 +113,14 @@ static void to_cache(struct device *d, cl_program p, const char *path, uint64_t 
     bool ok;
 
     memcpy(head.magic, "MOETOPCL", 8);
-    if (clGetProgramInfo(p, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) != CL_SUCCESS || bytes == 0 ||
-        !(data = mem_alloc(bytes, 1)))
+    bool note = keeps_its_own(d);
+
+    if (!note && (clGetProgramInfo(p, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) != CL_SUCCESS || bytes == 0))
+        return;
+    if (!(data = mem_alloc(bytes ? bytes : 1, 1)))
         return;
     snprintf(part, sizeof part, "%s.%ld", path, (long)getpid());
-    if (clGetProgramInfo(p, CL_PROGRAM_BINARIES, sizeof data, &data, NULL) == CL_SUCCESS && (f = fopen(part, "wb"))) {
+    if ((note || clGetProgramInfo(p, CL_PROGRAM_BINARIES, sizeof data, &data, NULL) == CL_SUCCESS) && (f = fopen(part, "wb"))) {
         head.bytes = bytes;
         head.sum = hash(key, data, bytes);
         ok = fwrite(&head, sizeof head, 1, f) == 1 && fwrite(data, 1, bytes, f) == bytes;
@@ -133,6 +155,7 @@ int program_build(struct device *d, const char *file, const char *what, const ch
     const char *text[3] = {source("common"), source(file), ""};
     uint64_t key, start = clock_now();
     char path[1024], log[240];
+    bool known = false;
     cl_int rc = CL_SUCCESS;
 
     if (strcmp(file, "quant") == 0) {
@@ -149,9 +172,11 @@ int program_build(struct device *d, const char *file, const char *what, const ch
         mkdir(c->cache_dir, 0700);      /* usually there; failing only means that nothing is kept */
     if (c->cache_dir && snprintf(path, sizeof path, "%s/opencl-%s-%016llx.bin", c->cache_dir, file, (unsigned long long)key) >= (int)sizeof path)
         path[0] = '\0';
-    if (path[0] && !cl_injected(&rc) && (*out = from_cache(d, path, key)))
+    if (keeps_its_own(d))
+        known = path[0] && was_compiled(path, key);
+    else if (path[0] && !cl_injected(&rc) && (*out = from_cache(d, path, key)))
         return 0;
-    if (c->log) {
+    if (c->log && !known) {
         snprintf(log, sizeof log, "OpenCL: compiling %s for %.100s (once per driver)", what, d->target.info.name);
         c->log(c->log_ctx, log);
     }
@@ -167,7 +192,7 @@ int program_build(struct device *d, const char *file, const char *what, const ch
         *out = NULL;
         return error_set(e, ERR_DEVICE, "OpenCL %s: the driver cannot compile %s (%s): %s", d->target.info.name, what, opencl_word(rc), log);
     }
-    if (path[0])
+    if (path[0] && !known)
         to_cache(d, *out, path, key);
     if (c->log && clock_now() - start > 10 * CLOCK_SECOND) {
         snprintf(log, sizeof log, "OpenCL: compiling %s took %.1f s", what, clock_seconds(clock_now() - start));

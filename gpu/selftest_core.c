@@ -115,7 +115,7 @@ int selftest_route(struct selftest *b)
         selftest_wrong(b, "route");
     if (hp->n_experts <= BANK) {
         if (selftest_put(b, d->all_chosen, want, (size_t)count * 4) < 0 ||
-            launch_args(d, d->core[CORE_GROUP], 0, b->e, "mmmiiiiii", d->all_chosen, d->tiles, d->entries, rows, used, hp->n_experts, 0, TILE, n_tiles) < 0 ||
+            launch_args(d, d->core[CORE_GROUP], 0, b->e, "mmmiiiiii", d->all_chosen, d->tiles, d->entries, rows, used, hp->n_experts, 0, d->tile, n_tiles) < 0 ||
             selftest_core(b, CORE_GROUP, "group_rows", 16, 1, 1, 16) < 0 || selftest_get(b, d->tiles, 0, tiles, (size_t)n_tiles * 16) < 0 ||
             selftest_get(b, d->entries, 0, entries, (size_t)count * 8) < 0)
             goto out;

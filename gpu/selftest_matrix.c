@@ -179,11 +179,11 @@ int selftest_expert(struct selftest *b, const struct expert_weights *x, int many
         entries[2 * i] = rows - 1 - i;       /* gathered, not in order */
         entries[2 * i + 1] = i;
     }
-    for (int i = 0; i < rows; i += many ? TILE : 1, n_tiles++) {
+    for (int i = 0; i < rows; i += many ? d->tile : 1, n_tiles++) {
         int left = rows - i;
 
         tiles[4 * n_tiles] = i;
-        tiles[4 * n_tiles + 1] = many ? (left < TILE ? left : TILE) : 1;
+        tiles[4 * n_tiles + 1] = many ? (left < d->tile ? left : d->tile) : 1;
         tiles[4 * n_tiles + 2] = tiles[4 * n_tiles + 3] = 0;
     }
     for (int i = 0; i < 3; i++) {

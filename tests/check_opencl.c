@@ -256,14 +256,15 @@ START_TEST(test_long_context)
 END_TEST
 
 /* Every quantised format of a GGUF file, both interleave widths, one token and many; blocks of 256 columns want wider matrices. In the
- * work-item shape also with the integer dot product, emulated where the device has none: its arithmetic is the same then (by turns at one
- * width or the other, as every combination costs seconds of compiling). */
+ * work-item shape by turns with the integer dot product, emulated where the device has none: its arithmetic is the same then. Every
+ * combination costs seconds of compiling, so shapes and widths go by turns, and tiles are small: what a format means is one piece of code
+ * for all of them (formats.cl), and Q8_0 and Q4_0 have tests with whole tiles. */
 static const enum dtype formats[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
 #define FORMATS (int)(sizeof formats / sizeof formats[0])
 
 START_TEST(test_formats)
 {
-    const struct { int shape, width; bool dot8; } kinds[] = {{2, 16, false}, {2, 8, false}, {1, 16, _i % 2}, {1, 8, _i % 2 == 0}};
+    const struct { int shape, width; bool dot8; int tile; } kinds[] = {{2, _i % 2 ? 16 : 8, false, formats[_i] == DTYPE_Q6_K || formats[_i] == DTYPE_Q4_K ? 2 : 1}, {1, _i % 2 ? 8 : 16, _i / 2 % 2, 1}};
     struct tiny_shape s = base_shape;
     struct setup set;
     float *want;
@@ -276,7 +277,7 @@ START_TEST(test_formats)
     s.experts = 2;
     s.type = formats[_i];
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-        struct opencl_tuning t = {.shape = kinds[k].shape, .dot8 = kinds[k].dot8, .no_selftest = true};
+        struct opencl_tuning t = {.shape = kinds[k].shape, .dot8 = kinds[k].dot8, .no_selftest = true, .tile = kinds[k].tile};
 
         if (!have_device(kinds[k].shape))
             continue;
@@ -428,8 +429,11 @@ START_TEST(test_float_types)
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     struct tiny_shape s = base_shape;
 
+    struct opencl_tuning t = {.shape = shapes[_i], .tile = 2};
+
     if (!have_device(shapes[_i]))
         return;
+    opencl_tune(&t);
     for (int i = 0; i < 3; i++) {
         s.type = types[i];
         check_against_cpu(s, KV_F32, 20, 1e-5);
@@ -472,7 +476,7 @@ static void remember(void *ctx, const char *line)
 /* Opened with one kernel miscompiled: what needs it must be refused, the rest kept, and the kernel named, also from the cached verdict. */
 static void check_broken(const char *kernel, enum dtype type, bool attention, bool experts, bool head)
 {
-    struct opencl_tuning tuning = {.broken = kernel};
+    struct opencl_tuning tuning = {.broken = kernel, .tile = 1};
     struct tiny_shape s = small_shape();
     struct setup set = {s, KV_F16, 16, 0};
     struct tiny_model *t;
