@@ -12,6 +12,7 @@
 #include "app/system.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "ui/ascii.h"
 #include "ui/input.h"
 #include "ui/panel.h"
 #include "ui/screen.h"
@@ -76,6 +77,8 @@ static void draw(struct chat *s)
 
     in.text = input_text(&in.len, &in.cursor);
     screen_draw(&s->canvas, &s->model, &in);
+    if (s->model.theme.ascii)
+        ascii_canvas(&s->canvas);
     terminal_draw(s->terminal, &s->canvas);
 }
 
@@ -199,7 +202,8 @@ static void model_name(struct chat *s)
 static int open_all(struct chat *s, struct error *e)
 {
     const struct conversation_hooks hooks = chat_hooks(s);
-    struct terminal_options t = {.type = getenv("TERM"), .colour = colour_wanted(s->options), .mouse = s->options->mouse};
+    struct terminal_options t = {.type = getenv("TERM"), .colour = colour_wanted(s->options), .mouse = s->options->mouse,
+                                 .utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0};
     struct input_options i = {.complete = hook_complete, .ctx = s};
     char history[PATH_MAX];
     sigset_t mask;
@@ -236,6 +240,7 @@ static int open_all(struct chat *s, struct error *e)
         return rc;
     }
     s->model.theme.depth = terminal_depth(s->terminal);
+    s->model.theme.ascii = !terminal_utf8(s->terminal);
     chat_theme_take(s);
     terminal_size(s->terminal, &w, &h);
     if (canvas_resize(&s->canvas, w, h) < 0)

@@ -107,6 +107,7 @@ int theme_parse(struct theme *t, const char *text, size_t n, const char *name, s
         return error_set(e, ERR_MEMORY, "out of memory");
     theme_init(&fresh);
     fresh.depth = t->depth;
+    fresh.ascii = t->ascii;
     yaml_parser_set_input_string(&y, (const unsigned char *)text, n);
     rc = read_events(&y, name, &fresh, e);
     yaml_parser_delete(&y);

@@ -1,5 +1,6 @@
 /* The grid of cells: clipping, wide cells, clusters, hostile text. */
 #include "tests/support.h"
+#include "ui/ascii.h"
 #include "ui/canvas.h"
 #include "ui/glyph.h"
 
@@ -136,12 +137,37 @@ START_TEST(widths_agree)
 }
 END_TEST
 
+START_TEST(ascii_keeps_the_places)
+{
+    struct canvas c;
+    char text[64];
+    int x;
+
+    ck_assert_int_eq(canvas_init(&c, 12, 2), 0);
+    canvas_text(&c, 0, 0, STYLE_PLAIN, "\xe4\xb8\x96" "a\xe2\x94\x80\xe2\x96\x88\xe2\xa3\xbf\xc3\xa9");      /* 世a─█⣿é */
+    canvas_text(&c, 0, 1, STYLE_PLAIN, "\xf0\x9f\x91\xa8\xe2\x80\x8d\xf0\x9f\x91\xa9.");                     /* a family, and a dot */
+    ascii_canvas(&c);
+    for (x = 0; x < 12; x++) {
+        const struct cell *cell = canvas_at(&c, x, 0);
+
+        ck_assert_int_eq(cell->width, 1);
+        ck_assert_uint_lt(cell->ch, 0x7f);
+        text[x] = (char)cell->ch;
+    }
+    ck_assert_int_eq(memcmp(text, "? a-##?     ", 12), 0);
+    ck_assert_uint_eq(canvas_at(&c, 0, 1)->ch, '?');
+    ck_assert_uint_eq(canvas_at(&c, 2, 1)->ch, '.');
+    canvas_release(&c);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("canvas");
     TCase *t = tcase_create("canvas");
 
     tcase_add_test(t, text_and_clip);
+    tcase_add_test(t, ascii_keeps_the_places);
     tcase_add_test(t, wide_cells);
     tcase_add_test(t, fit_and_right);
     tcase_add_test(t, hostile_text);

@@ -33,12 +33,12 @@ t capture-pane -p -e -t p | perl -CS -Mutf8 -e '
             return sprintf "#%02x%02x%02x", $v[$i / 36], $v[$i / 6 % 6], $v[$i % 6] }
         my $g = 8 + ($i - 232) * 10; return sprintf "#%02x%02x%02x", $g, $g, $g }
     sub f { my $s = sprintf "%.2f", shift; $s =~ s/\.?0+$//; $s }
-    my (@rects, @texts, $y);
+    my (@rects, @texts, $y, $fg, $bg, $bold, $dim, $italic, $under, $rev);     # styles go on from row to row
     sub rect { my ($x, $y, $w, $h, $c) = @_; push @rects, [f($x), f($y), $w, f($h), $c] }
     $y = 0;
     while (my $line = <STDIN>) {
         chomp $line;
-        my ($x, $fg, $bg, $bold, $dim, $italic, $under, $rev) = (0);
+        my $x = 0;
         my @run;
         my $flush = sub { push @texts, [@run] if @run && $run[3] =~ /\S/; @run = () };
         while (length $line) {
@@ -61,6 +61,7 @@ t capture-pane -p -e -t p | perl -CS -Mutf8 -e '
             if ($c == 0x2580) { rect($px, $py, f($cw), $ch / 2, $front) }
             elsif ($c >= 0x2581 && $c <= 0x2588) { my $k = ($c - 0x2580) / 8; rect($px, $py + $ch * (1 - $k), f($cw), $ch * $k, $front) }
             elsif ($c > 0x2588 && $c <= 0x258f) { rect($px, $py, f($cw * (0x2590 - $c) / 8), $ch, $front) }
+            elsif ($c == 0x2501 || $c == 0x2578) { rect($px, $py + $ch / 2 - 1, f($c == 0x2501 ? $cw : $cw / 2), 2, $front) }
             elsif ($c == 0x2500 || $c == 0x2502 || $c == 0x251c || $c == 0x2524 || $c == 0x253c) {
                 my ($mx, $my) = ($px + $cw / 2, $py + $ch / 2);
                 rect($c == 0x251c ? $mx : $px, $my - 0.5, f($c == 0x2500 || $c == 0x253c ? $cw : $cw / 2), 1, $front) if $c != 0x2502;

@@ -20,6 +20,12 @@ static const char *const explain[] = {
 
 static const char cpu_glyphs[THEME_RAMP + 1] = " .:-=+*#@", gpu_glyphs[THEME_RAMP + 1] = " 12345678";
 
+/* Glyphs instead of blocks: their density is the heat. */
+static bool glyphs(const struct theme *t)
+{
+    return t->depth == THEME_MONO || t->ascii;
+}
+
 struct map {                     /* how the map lies in its rectangle */
     int x, cell_w, bin, columns; /* first cell's column, cells per bin, experts per bin, bins */
     int per_line, lines, top;    /* layers per line, lines, first layer shown */
@@ -59,7 +65,7 @@ static struct map map_make(const struct ui_model *m, struct rect r, int foot)
     int n = m->live.n_experts, layers = m->live.n_layers, rows = r.h - 1 - foot, room;
 
     p.x = r.x + (layers > 9 ? 3 : 2) + (layers > 99);
-    if (rows < layers && m->theme.depth != THEME_MONO) {
+    if (rows < layers && !glyphs(&m->theme)) {
         p.per_line = 2;
         p.x = r.x + (layers > 10 ? 6 : 4);
     }
@@ -138,8 +144,8 @@ static void line_draw(struct canvas *c, struct rect r, struct ui_model *m, const
         int x = p->x + i * p->cell_w;
         struct style s;
 
-        if (t->depth == THEME_MONO) {
-            s = STYLE_PLAIN;
+        if (glyphs(t)) {
+            s = t->depth == THEME_MONO ? STYLE_PLAIN : (struct style){heat_colour(t, a), -1, 0};
             s.attrs = a.light > 1 ? STYLE_REVERSE : a.light ? STYLE_BOLD : 0;
             canvas_put(c, x, y, s, (unsigned char)(a.gpu ? gpu_glyphs : cpu_glyphs)[a.step]);
             continue;
@@ -159,7 +165,7 @@ static void line_draw(struct canvas *c, struct rect r, struct ui_model *m, const
 
             if (!cell)
                 continue;
-            if (t->depth == THEME_MONO) {
+            if (glyphs(t)) {
                 s = cell->style;
                 s.attrs = STYLE_REVERSE;
                 canvas_put(c, x + k, y, s, cell->ch == ' ' ? '.' : cell->ch);
@@ -390,7 +396,7 @@ static void zoom_draw(struct canvas *c, struct rect r, struct ui_model *m)
 
 static int want(const struct ui_model *m, int width)
 {
-    int layers = m->live.n_layers ? m->live.n_layers : 8, rows = (m->theme.depth == THEME_MONO ? layers : (layers + 1) / 2) + 2;
+    int layers = m->live.n_layers ? m->live.n_layers : 8, rows = (glyphs(&m->theme) ? layers : (layers + 1) / 2) + 2;
 
     return rows > 10 ? 10 : rows;                                /* the rest of a deep model from what is left over */
 }
@@ -403,7 +409,7 @@ static int most(const struct ui_model *m, int width)
 /* With fewer rows than layers a line carries two of them, so a deep map needs half as many rows or all. */
 static int step(const struct ui_model *m, int width)
 {
-    return m->live.n_layers && m->theme.depth != THEME_MONO ? (m->live.n_layers + 1) / 2 + 2 : 0;
+    return m->live.n_layers && !glyphs(&m->theme) ? (m->live.n_layers + 1) / 2 + 2 : 0;
 }
 
 /* The cursor begins where the foot line already points. */

@@ -10,6 +10,7 @@
 #include <term.h>
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include <unistd.h>
 #include <wchar.h>
 
+#define ANSWER_MS 300            /* a terminal at the other end of a slow line */
 #define COLOUR_CODES 257         /* the terminal's own (-1), and 256 */
 
 struct terminal {
@@ -28,6 +30,7 @@ struct terminal {
     enum theme_depth depth;
     bool eight;                  /* 8 colours: bright ones are bold */
     bool mouse, raw_ok, first;
+    bool utf8;
     int w, h;
     struct canvas front;         /* the frame on the screen */
     bool *odd_rows;              /* rows with clusters curses cannot draw */
@@ -173,6 +176,47 @@ static void size_ask(struct terminal *t)
     t->h = t->h > 1000 ? 1000 : t->h;
 }
 
+/* A letter of two bytes moves the cursor by one where UTF-8 is understood, by two elsewhere; no answer means no. What was typed meanwhile is
+ * kept. The terminal is not yet curses'. */
+static bool utf8_asked(struct terminal *t)
+{
+    static const char question[] = "\r\303\251\033[6n";
+    struct termios raw = t->saved;
+    struct pollfd p = {t->in_fd, POLLIN, 0};
+    char bytes[512];
+    size_t used = 0;
+    int row, column = 0;
+
+    cfmakeraw(&raw);
+    if (tcsetattr(t->out_fd, TCSADRAIN, &raw) < 0 || write(t->out_fd, question, sizeof question - 1) != (ssize_t)sizeof question - 1)
+        return false;
+    while (!column && used + 1 < sizeof bytes && poll(&p, 1, ANSWER_MS) == 1) {
+        ssize_t n = read(t->in_fd, bytes + used, sizeof bytes - 1 - used);
+        char *at;
+
+        if (n <= 0)
+            break;
+        used += (size_t)n;
+        bytes[used] = 0;
+        for (at = bytes; (at = strchr(at, 033)); at++) {
+            int end = 0;
+
+            if (sscanf(at, "\033[%d;%dR%n", &row, &column, &end) == 2 && end) {
+                memmove(at, at + end, (size_t)(bytes + used - at - end) + 1);
+                used -= (size_t)end;
+                break;
+            }
+            column = 0;
+        }
+    }
+    if (used)
+        decode_push(&t->decode, bytes, used);
+    if (write(t->out_fd, "\r  \r", 4) < 0)
+        column = 0;
+    tcsetattr(t->out_fd, TCSADRAIN, &t->saved);
+    return column == 2;
+}
+
 int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct terminal_options *o, struct error *e)
 {
     const char *type = o->type;
@@ -187,6 +231,9 @@ int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct ter
         mem_free(t);
         return error_set(e, ERR_USAGE, "no terminal: standard input and output must be one for the chat screen; use --plain");
     }
+    /* DEC private modes are harmless where unknown, but only on terminals that parse them. */
+    t->raw_ok = type && strncmp(type, "linux", 5) != 0 && strncmp(type, "vt52", 4) != 0 && strncmp(type, "dumb", 4) != 0;
+    t->utf8 = o->utf8 || (type && strncmp(type, "vt52", 4) != 0 && strncmp(type, "dumb", 4) != 0 && utf8_asked(t));
     t->in = fdopen(dup(in_fd), "r");
     t->out = fdopen(dup(out_fd), "w");
     current = t;
@@ -208,8 +255,6 @@ int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct ter
         t->eight = COLORS < 16;
         t->depth = COLORS >= 256 && COLOR_PAIRS >= 1024 ? THEME_256 : COLORS >= 8 ? THEME_16 : THEME_MONO;
     }
-    /* DEC private modes are harmless where unknown, but only on terminals that parse them. */
-    t->raw_ok = strncmp(type, "linux", 5) != 0 && strncmp(type, "vt52", 4) != 0 && strncmp(type, "dumb", 4) != 0;
     t->mouse = o->mouse;
     size_ask(t);
     resizeterm(t->h, t->w);
@@ -253,6 +298,11 @@ void terminal_close(struct terminal *t)
 enum theme_depth terminal_depth(const struct terminal *t)
 {
     return t->depth;
+}
+
+bool terminal_utf8(const struct terminal *t)
+{
+    return t->utf8;
 }
 
 void terminal_size(const struct terminal *t, int *w, int *h)

@@ -44,6 +44,7 @@ enum theme_depth { THEME_MONO, THEME_16, THEME_256 };
 
 struct theme {
     enum theme_depth depth;
+    bool ascii;                  /* the terminal shows ASCII only: no half blocks */
     struct style roles[THEME_ROLE_COUNT][3];    /* by depth */
     int16_t ramp_cpu[3][THEME_RAMP], ramp_gpu[3][THEME_RAMP];   /* palette indices by depth; mono: unused */
     int16_t fade[3][THEME_FADE];
