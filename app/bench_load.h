@@ -7,7 +7,7 @@
 
 /* Sums over the counted repetitions; all zero at first. */
 struct bench_load {
-    int repetitions;
+    int repetitions, n_cores;
     double seconds, cpu_s, others_s;     /* CPU seconds of this process and of all others */
     double delay_s;                      /* this process's threads, ready to run, waited so long for a CPU */
     double mhz_most, mhz_least;          /* 0: unknown */

@@ -253,6 +253,9 @@ void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, dou
         r->roofline_ts = roofline_tokens_per_second(&a->roofline, context, best);
         r->in_cache = membw_cache_bytes() && a->roofline.all_weights <= membw_cache_bytes();
     }
+    for (size_t i = 0; i < b->n_arms; i++)
+        if (engine_info(b->arms[i].g)->n_devices > 1)
+            b->load[arm].delay_s = 0;    /* a driver's own threads may wait for ours: that tells nothing of others */
     bench_load_describe(&b->load[arm], r);
     describe_use(&a->usage, r);
 }

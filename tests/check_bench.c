@@ -612,7 +612,8 @@ START_TEST(what_disturbs_a_run)
         {{.repetitions = 3, .seconds = 2, .others_s = 0.1}, NULL},
         {{.repetitions = 3, .seconds = 2, .others_s = 0.6}, "other processes used 0.30 CPUs"},
         {{.repetitions = 3, .seconds = 0.02, .others_s = 0.03}, NULL},       /* a tick each: says nothing */
-        {{.repetitions = 3, .seconds = 0.02, .delay_s = 0.005}, "waited 0.25 s a second for a CPU"},
+        {{.repetitions = 3, .n_cores = 2, .seconds = 0.02, .cpu_s = 0.03, .delay_s = 0.005}, "waited 0.25 s a second for a CPU"},
+        {{.repetitions = 3, .n_cores = 2, .seconds = 0.02, .cpu_s = 0.04, .delay_s = 0.005}, NULL},  /* more threads of its own than CPUs */
         {{.repetitions = 3, .seconds = 2, .mhz_most = 4000, .mhz_least = 3900}, NULL},
         {{.repetitions = 3, .seconds = 2, .mhz_most = 4000, .mhz_least = 2400}, "the clock fell from 4000 to 2400 MHz"},
         {{.repetitions = 0}, NULL},
