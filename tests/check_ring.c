@@ -273,6 +273,7 @@ START_TEST(series_figures_are_right)
     struct series s;
     struct series_figures f, g;
     double few[] = {5, 1, 3};
+    double hiccup[] = {143, 147, 147, 150, 819}, steady[] = {2.98, 3.01, 3.08, 3.09, 3.1};
 
     series_init(&s);
     ck_assert_int_eq(series_summarise(&s, &f), 0);
@@ -295,6 +296,12 @@ START_TEST(series_figures_are_right)
     g = f;
     g.mean += 0.1;
     ck_assert(!series_differ(&f, &g));                       /* far inside the noise */
+    series_summarise_sorted(hiccup, 5, &f);                  /* as measured: one sample that met another program */
+    series_summarise_sorted(steady, 5, &g);
+    ck_assert(series_differ(&f, &g) && series_differ(&g, &f));
+    series_summarise_sorted(hiccup, 3, &f);                  /* three against three lie apart once in ten times */
+    series_summarise_sorted(hiccup + 2, 3, &g);
+    ck_assert(!series_differ(&f, &g));
     series_release(&s);
 }
 END_TEST

@@ -108,6 +108,9 @@ bool series_differ(const struct series_figures *a, const struct series_figures *
 
     if (a->n < 2 || b->n < 2)
         return false;
+    /* A hiccup of the machine spoils every variance, but not the order: four and four samples lie apart by chance once in 35 times. */
+    if (a->n >= 4 && b->n >= 4 && (a->max < b->min || b->max < a->min))
+        return true;
     va = a->sd * a->sd / (double)a->n;
     vb = b->sd * b->sd / (double)b->n;
     v = va + vb;

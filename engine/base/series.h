@@ -26,7 +26,8 @@ int series_summarise(const struct series *s, struct series_figures *out);
 void series_summarise_sorted(double *values, size_t n, struct series_figures *out);
 /* Percentile 0..100 of sorted values, linear between neighbours. */
 double series_percentile(const double *sorted, size_t n, double percent);
-/* Whether two means differ beyond the noise: Welch's t at 95 %. Fewer than two samples on a side: no. */
+/* Whether two sets differ beyond the noise, at 95 %: their means by Welch's t, or their order, when every sample of one lies above every
+ * sample of the other and both have four or more. Fewer than two samples on a side: no. */
 bool series_differ(const struct series_figures *a, const struct series_figures *b);
 
 #endif

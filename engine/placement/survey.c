@@ -463,7 +463,7 @@ int survey_verdict_load(struct survey *s, const char *cache_dir, const struct de
         return 0;
     got = fscanf(f, "%63s %lf", spec, &loss);
     fclose(f);
-    if (got != 2 || !(loss > -100 && loss < 1e6))
+    if (got != 2 || !(loss > -1e6 && loss < 1e6))
         return 0;
     memcpy(s->verdict, spec, sizeof spec);
     s->input.verdict = s->verdict;
