@@ -199,7 +199,7 @@ extern const struct device_ops cpu_device_ops;
 int cpu_device_needs(const struct device_config *c, uint64_t *kv_bytes, uint64_t *scratch_bytes, struct error *e);
 int cpu_pack_width(void);                   /* 16 with AVX-512, else 8 */
 bool cpu_reads_raw(enum dtype type);        /* decoding with unpacked weights of this type is about as fast */
-/* "scalar", "avx2", "avx512": forces a kernel set before open (tests, --kernels); NULL: the best. ERR_USAGE when this CPU lacks it. */
+/* "scalar", "avx2", "avxvnni", "avx512", "amx": forces a kernel set before open (tests, --kernels); NULL: the best. ERR_USAGE when this CPU lacks it. */
 int cpu_kernels_select(const char *name, struct error *e);
 const char *cpu_kernels_name(void);
 

@@ -74,6 +74,7 @@ void format_pack_group(void *dst, enum dtype type, int width, const void *src, i
 #define X(type, name, blocks, head, bytes) \
     void format_##name##_scalar(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride); \
     void format_##name##_avx2(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride); \
+    void format_##name##_avxvnni(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride); \
     void format_##name##_avx512(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride); \
     void format_##name##_amx(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
 FORMATS(X)

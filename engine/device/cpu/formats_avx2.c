@@ -1,5 +1,6 @@
 /* AVX2 dot products of the formats in formats.h: eight rows, one a lane. Bytes are multiplied by maddubs, whose 16-bit pair sums must not
- * saturate: each format adds up as many words as its largest code allows before widening. */
+ * saturate: each format adds up as many words as its largest code allows before widening. formats_avxvnni.c compiles this text a second time, with an
+ * instruction that adds to 32 bits at once. */
 #include "engine/device/cpu/formats.h"
 
 #if defined(__AVX2__)
@@ -69,7 +70,7 @@ INLINE __m256i sixteens(const uint8_t *p)
     return _mm256_and_si256(_mm256_cmpeq_epi8(x, bit), _mm256_set1_epi8(16));
 }
 
-/* The eight words of a block: unsigned bytes, IQ4_NL's signed values. */
+/* The eight words of a block: unsigned bytes; IQ4_NL's signed values where AVX-VNNI is missing. */
 INLINE void unpack(enum dtype type, const uint8_t *block, int width, int first, __m256i w[8])
 {
     const uint8_t *payload = block + (format_block_bytes(type) - 16) * width + 4 * first;
@@ -84,6 +85,9 @@ INLINE void unpack(enum dtype type, const uint8_t *block, int width, int first, 
     if (type == DTYPE_IQ4_NL) {
         __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)blocks_iq4_values));
 
+#if defined(__AVXVNNI__)
+        table = _mm256_xor_si256(table, _mm256_set1_epi8((char)0x80));
+#endif
         for (int k = 0; k < 8; k++)
             w[k] = _mm256_shuffle_epi8(table, w[k]);
     }
@@ -112,6 +116,27 @@ INLINE __m256i broadcast(const int8_t *p)
     return _mm256_set1_epi32(x);
 }
 
+#if defined(__AVXVNNI__)
+/* Words from .. to-1 and a start. */
+INLINE __m256i sum_words(const __m256i w[8], const struct act_block *a, int from, int to, int start)
+{
+    __m256i total = _mm256_set1_epi32(start);
+
+    for (int k = from; k < to; k++)
+        total = _mm256_dpbusd_avx_epi32(total, w[k], broadcast(a->q + 4 * k));
+    return total;
+}
+
+INLINE __m256 block_sum(enum dtype type, const __m256i w[8], const struct act_block *a, __m256 f0, __m256 f1)
+{
+    if (type == DTYPE_Q6_K) {
+        __m256i s0 = sum_words(w, a, 0, 4, -32 * a->low), s1 = sum_words(w, a, 4, 8, -32 * (a->sum - a->low));
+
+        return _mm256_fmadd_ps(_mm256_cvtepi32_ps(s1), f1, _mm256_mul_ps(_mm256_cvtepi32_ps(s0), f0));
+    }
+    return _mm256_cvtepi32_ps(sum_words(w, a, 0, 8, type == DTYPE_IQ4_NL ? a->m128 : type == DTYPE_Q5_0 ? 2 * a->m8 : 0));
+}
+#else
 /* Words from .. to-1, `step` of them added in 16 bits. */
 INLINE __m256i sum_words(const __m256i w[8], const struct act_block *a, int from, int to, int step)
 {
@@ -148,6 +173,8 @@ INLINE __m256 block_sum(enum dtype type, const __m256i w[8], const struct act_bl
         s = _mm256_add_epi32(s, _mm256_set1_epi32(2 * a->m8));
     return _mm256_cvtepi32_ps(s);
 }
+
+#endif
 
 INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first, int n, const struct act_block *a, const int nt, float *out, ptrdiff_t stride)
 {
@@ -202,8 +229,13 @@ INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first
     }
 }
 
+#if defined(__AVXVNNI__)
+#define FORMAT(name) format_##name##_avxvnni
+#else
+#define FORMAT(name) format_##name##_avx2
+#endif
 #define X(type, name, blocks, head, bytes) \
-    void format_##name##_avx2(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride) \
+    void FORMAT(name)(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride) \
     { \
         const uint8_t *group = weights; \
 \

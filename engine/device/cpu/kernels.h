@@ -28,7 +28,7 @@ struct act_block {
 };
 
 struct kernels {
-    const char *name;           /* "scalar", "avx2", "avx512" */
+    const char *name;           /* "scalar", "avx2", "avxvnni", "avx512", "amx" */
     int width;                  /* row interleave this set likes best */
     int tile;                   /* tokens of a panel it likes best, at most KERNEL_TILE: what unpacked weights are used for at once */
 
@@ -79,7 +79,7 @@ struct kernels {
 
 extern const struct kernels kernels_scalar;
 #if defined(__x86_64__)
-extern const struct kernels kernels_avx2, kernels_avx512;
+extern const struct kernels kernels_avx2, kernels_avxvnni, kernels_avx512;
 void raw_dot_q8_0_avx512(const void *rows, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
 void raw_dot_q4_0_avx512(const void *rows, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
 #endif

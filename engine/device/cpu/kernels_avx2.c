@@ -1,5 +1,6 @@
 /* AVX2 kernels (with FMA and F16C): 8 rows a lane set; groups of 16 rows are done as two halves. Compiled with its own flags; called only
- * where select.c found the instructions. */
+ * where select.c found the instructions. kernels_avxvnni.c compiles this text a second time, where four products of bytes and their sum are
+ * one instruction. */
 #include "engine/device/cpu/formats.h"
 
 #if defined(__AVX2__)
@@ -121,11 +122,15 @@ static inline __m256i broadcast(const int8_t *p)
     return _mm256_set1_epi32(x);
 }
 
-/* The eight weight words of one block and eight rows: Q8_0 signed, Q4_0 unsigned. `step`: bytes from a row's word to its next. */
+/* The eight weight words of one block and eight rows: unsigned, but for Q8_0 without AVX-VNNI. `step`: bytes from a row's word to its next. */
 INLINE void unpack(enum dtype type, const uint8_t *payload, int step, __m256i w[8])
 {
     if (type == DTYPE_Q8_0) {
+#if defined(__AVXVNNI__)
+        __m256i flip = _mm256_setzero_si256();
+#else
         __m256i flip = _mm256_set1_epi8((char)0x80);
+#endif
 
         for (int k = 0; k < 8; k++)
             w[k] = _mm256_xor_si256(_mm256_loadu_si256((const void *)(payload + k * step)), flip);
@@ -141,6 +146,16 @@ INLINE void unpack(enum dtype type, const uint8_t *payload, int step, __m256i w[
     }
 }
 
+#if defined(__AVXVNNI__)
+INLINE __m256i block_sum(enum dtype type, const __m256i w[8], const struct act_block *a)
+{
+    __m256i s = _mm256_set1_epi32(type == DTYPE_Q8_0 ? a->m128 : a->m8);
+
+    for (int k = 0; k < 8; k++)
+        s = _mm256_dpbusd_avx_epi32(s, w[k], broadcast(a->q + 4 * k));
+    return s;
+}
+#else
 /* Pair sums stay below 2^15: 8 words * 2 * 15 * 127 for Q4_0; for Q8_0 one word's 2 * 128 * 127, so those are widened word by word. */
 INLINE __m256i block_sum(enum dtype type, const __m256i w[8], const struct act_block *a)
 {
@@ -157,6 +172,8 @@ INLINE __m256i block_sum(enum dtype type, const __m256i w[8], const struct act_b
         s = _mm256_add_epi16(s, _mm256_maddubs_epi16(w[k], broadcast(a->q + 4 * k)));
     return _mm256_add_epi32(_mm256_madd_epi16(s, ones), _mm256_set1_epi32(a->m8));
 }
+
+#endif
 
 INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first, int n, const struct act_block *a, const int nt, float *out, ptrdiff_t stride)
 {
@@ -228,6 +245,31 @@ static uint64_t read_all(const void *p, size_t n)
     return (uint64_t)sum_epi32(_mm256_add_epi64(_mm256_add_epi64(s[0], s[1]), _mm256_add_epi64(s[2], s[3])));
 }
 
+#if defined(__AVXVNNI__)
+static double peak_int8(void)
+{
+    volatile int seed = 3;
+    __m256i a[12], b = _mm256_set1_epi32(seed), c = _mm256_set1_epi32(seed + 1);
+
+    for (int k = 0; k < 12; k++)
+        a[k] = _mm256_setzero_si256();
+    for (int i = 0; i < 1 << 20; i++) {
+#pragma GCC unroll 12
+        for (int k = 0; k < 12; k++)
+            a[k] = _mm256_dpbusd_avx_epi32(a[k], b, c);
+    }
+    for (int k = 0; k < 12; k++)
+        seed = sum_epi32(a[k]);
+    return 12.0 * 64 * (1 << 20);
+}
+
+const struct kernels kernels_avxvnni = {
+    .name = "avxvnni", .width = 8, .tile = 24,
+    .quantise = quantise,
+    .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(avxvnni)},
+    VECTOR_KERNELS,
+};
+#else
 static double peak_int8(void)
 {
     volatile int seed = 3;
@@ -251,4 +293,5 @@ const struct kernels kernels_avx2 = {
     .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(avx2)},
     VECTOR_KERNELS,
 };
+#endif
 #endif

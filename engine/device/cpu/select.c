@@ -29,6 +29,13 @@ static int has_avx2(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
+static int has_avx_vnni(void)
+{
+    unsigned a, b, c, d;
+
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
 static int has_avx512(void)
 {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -50,7 +57,7 @@ static int has_amx(void)
 }
 #endif
 
-static const struct kernels *sets[5] = {&kernels_scalar};
+static const struct kernels *sets[6] = {&kernels_scalar};
 static struct kernels amx;              /* the AVX-512 set with the matrix unit's products */
 static int n_sets = 1;
 
@@ -59,6 +66,8 @@ static void find_sets(void)
 #if defined(__x86_64__)
     if (has_avx2())
         sets[n_sets++] = &kernels_avx2;
+    if (has_avx_vnni())
+        sets[n_sets++] = &kernels_avxvnni;
     if (has_avx512())
         sets[n_sets++] = &kernels_avx512;
     if (has_avx512() && has_amx()) {
