@@ -214,6 +214,8 @@ void engine_session_clear(struct engine *g)
     size_t cells = (size_t)g->t.n_layers * (size_t)g->t.n_experts;
 
     session_rewind(g, 0);
+    if (g->uncounted)                    /* beside the session: its counts stay */
+        return;
     g->dropped_messages = 0;
     g->t.session_prompt_tokens = g->t.session_generated_tokens = 0;
     g->replan_at = 0;

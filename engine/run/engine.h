@@ -128,7 +128,8 @@ struct bandwidth *engine_bandwidth(struct engine *g);
 void engine_routing_impose(struct engine *g, const struct imposed_routing *r);
 void engine_tell(struct engine *g, const char *line);    /* a NOTICE of the application's own */
 void engine_progress(struct engine *g, const char *line);    /* how far long work is: PROGRESS, a line that the next one replaces */
-/* Off: what is computed from now on does not count in the telemetry's use of experts. */
+/* Off: what is computed from now on happens beside the session: it counts neither in the use of experts nor as a plan's tokens, and clearing the
+ * session clears no counts. On: tokens of the session are the caller's to restore; the plan's strategy is what it was. */
 void engine_counting_set(struct engine *g, bool on);
 void engine_uncancel(struct engine *g);          /* a cancel meant for work that is over */
 /* auto's verdict for this model and device, kept in cache_dir: spec won; the best plan with the device was slower by `loss` (0.12: 12 %). */

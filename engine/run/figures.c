@@ -143,6 +143,10 @@ static void charge_devices(struct engine *g)
 void figures_plan(struct engine *g, const char *name)
 {
     charge_devices(g);
+    if (g->uncounted) {                  /* tried out, not used */
+        g->plan_at = -1;
+        return;
+    }
     g->plan_at = record_of(g, name);
     memset(g->t.plan, 0, sizeof g->t.plan);
     memcpy(g->t.plan, name, strnlen(name, sizeof g->t.plan - 1));

@@ -499,9 +499,15 @@ void engine_progress(struct engine *g, const char *line)
 
 void engine_counting_set(struct engine *g, bool on)
 {
+    if (!on && !g->uncounted)
+        g->spec_before = g->spec;
+    if (on && g->uncounted)
+        g->spec = g->spec_before;        /* a strategy that re-plans goes on doing so */
     g->uncounted = !on;
-    if (on)
+    if (on) {
         g->counted = g->n_tokens;
+        figures_plan(g, residency_wanted(g->residency)->name);
+    }
 }
 
 void engine_uncancel(struct engine *g)
