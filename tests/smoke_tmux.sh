@@ -100,7 +100,17 @@ keys C-d && see 'moetop ended with 0'
 step "a terminal that cannot place its cursor: line by line"
 start 80 24 TERM=dumb
 see 'shell> >\|^>' && keys 'Hello' Enter && answers 5
-keys C-d && see 'moetop ended with 0'
+step "commands there while an answer streams"
+keys '/set pace 15' Enter && see 'pace is 15 now' && keys 'A long story.' Enter && see '^> A long story' && see '^moetop: [A-Z][a-z]* [a-z]* [a-z]* [a-z]'
+keys '/show temp' Enter && see '^temp  *0.8' && keys '/quit' Enter && see 'moetop ended with 0'
+step "a locale without UTF-8: the terminal is asked, and this one can"
+start 100 30 LC_ALL=C
+see 'or /help' && see '├─ speed' && keys C-d && see 'moetop ended with 0'
+step "SIGQUIT ends in order: the terminal is as before"
+start 100 30
+see 'or /help' && keys 'Tell me about the sun.' Enter && see 'Esc stops the'
+kill -QUIT "$(ps -o pid= --ppid "$(t list-panes -t s -F '#{pane_pid}')" | tr -d ' ')"
+see 'moetop ended with 130' && [ "$(t display -p -t s '#{alternate_on}')" = 0 ] || { echo "the terminal was not restored"; failed=1; }
 step "eight colours, two columns of panels"
 start 200 60 TERM=screen
 see 'or /help' && keys '/quit' Enter && see 'moetop ended with 0'
