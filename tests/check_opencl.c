@@ -414,6 +414,17 @@ START_TEST(test_shared_and_own_memory)
 
     ck_assert_uint_eq(now.uploaded_bytes - open.uploaded_bytes, now.weight_bytes - now.shared_bytes + jobs * sizeof x);
     ck_assert_uint_eq(now.scratch_bytes, open.scratch_bytes);
+    /* Layers that lie wholly on the device: eleven kernels each for a token, and nothing but the stream and the choices passes to and fro. */
+    uint64_t launches = opencl_launches(d), up = now.uploaded_bytes, down = now.downloaded_bytes;
+    int experts[4];
+    float weights[4];
+    struct layers_job run = {.first = 0, .last = 2, .rows = 1, .pos = 16, .x = z, .experts = experts, .weights = weights};
+
+    ck_assert_msg(opencl_device_ops.layers(d, &run, &e) == 0 && opencl_device_ops.wait(d, &e) == 0, "%s", e.text);
+    opencl_device_ops.stats(d, &now);
+    ck_assert_uint_eq(opencl_launches(d) - launches, 2 * 11);
+    ck_assert_uint_eq(now.uploaded_bytes - up, 64 * 4);
+    ck_assert_uint_eq(now.downloaded_bytes - down, 64 * 4 + sizeof experts + sizeof weights);
     for (int i = 0; i < n; i++)
         opencl_device_ops.block_drop(d, ids[i]);
     opencl_device_ops.stats(d, &now);
