@@ -109,7 +109,7 @@ see 'or /help' && see '├─ speed' && keys C-d && see 'moetop ended with 0'
 step "SIGQUIT ends in order: the terminal is as before"
 start 100 30
 see 'or /help' && keys 'Tell me about the sun.' Enter && see 'Esc stops the'
-kill -QUIT "$(ps -o pid= --ppid "$(t list-panes -t s -F '#{pane_pid}')" | tr -d ' ')"
+kill -QUIT "$(child_of "$(t list-panes -t s -F '#{pane_pid}')")"
 see 'moetop ended with 130' && [ "$(t display -p -t s '#{alternate_on}')" = 0 ] || { echo "the terminal was not restored"; failed=1; }
 step "eight colours, two columns of panels"
 start 200 60 TERM=screen
