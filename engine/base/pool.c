@@ -57,7 +57,7 @@ struct pool {
     struct part part[POOL_MAX];
     void (*fn)(void *ctx, int tid, int n);
     void *ctx;
-    bool stop;
+    atomic_bool stop;          /* read by threads that a run went by without */
     int n, created;
     bool pinned;
     cpu_set_t old_affinity;
@@ -151,7 +151,7 @@ static void *worker_main(void *arg)
     for (;;) {
         gate_wait(&p->start, epoch);
         epoch = atomic_load(&p->start.word);    /* runs that went by without this thread are forgotten */
-        if (p->stop)
+        if (atomic_load(&p->stop))
             return NULL;
         if (!enter(p, epoch))
             continue;
@@ -210,7 +210,7 @@ void pool_free(struct pool *p)
 {
     if (!p)
         return;
-    p->stop = true;
+    atomic_store(&p->stop, true);
     gate_open(&p->start);
     for (int i = 1; i < p->created; i++)
         pthread_join(p->threads[i], NULL);
