@@ -292,6 +292,13 @@ START_TEST(the_bundled_model_is_found)
 }
 END_TEST
 
+START_TEST(without_opencl_one_line_says_so_and_the_cpu_answers)
+{
+    expect_line("OCL_ICD_VENDORS=/nonexistent $M -p Hello --temp 0 -n 3 --place gpu >$T/answer", 0, "no OpenCL platform");
+    expect("$M -p Hello --temp 0 -n 3 >$T/plain; [ -s $T/answer ] && cmp $T/answer $T/plain", 0);
+}
+END_TEST
+
 START_TEST(control_characters_of_a_file_name_are_escaped)
 {
     expect("$M -m \"$(printf '/no/\\033[31mred')\" -p x", 3);
@@ -468,6 +475,7 @@ static Suite *suite(void)
     tcase_add_test(t, messages_from_a_pipe);
     tcase_add_loop_test(t, line_mode_on_a_terminal, 0, 2);
     tcase_add_test(t, a_terminal_that_goes_away);
+    tcase_add_test(t, without_opencl_one_line_says_so_and_the_cpu_answers);
     tcase_add_test(t, control_characters_of_a_file_name_are_escaped);
     suite_add_tcase(s, t);
     return s;

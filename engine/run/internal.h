@@ -35,6 +35,7 @@ struct engine {
     struct device *devices[DEVICE_MAX];
     int n_devices;
     int devices_sought;                  /* the other back ends were asked: 1 for real ones, 2 also for those that are the CPU */
+    bool why_told;                       /* why there is no device was said just now: planners need not say it again */
     struct rope rope;
     struct forward forward;
     struct sampler sampler;

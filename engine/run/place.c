@@ -72,7 +72,8 @@ void place_adopt(struct engine *g, struct found *found, int n, enum rope_variant
         survey_device(g->survey, g->n_devices, s->device);
         g->info.n_devices = ++g->n_devices;
     }
-    if (g->n_devices == 1 && named)
+    g->why_told = g->n_devices == 1 && named;
+    if (g->why_told)
         engine_notice(g, "%s: the CPU does all the work", why[0] ? why : g->config.device_selector ? g->config.device_selector : "no other device");
 }
 
@@ -160,8 +161,9 @@ static int run_planner(struct engine *g, const struct planner_spec *spec, bool t
     fill_input(g, in);
     if ((rc = planner_run(spec, in, &p, note, e)) < 0)
         return rc;
-    if (note[0] && tell)
+    if (note[0] && tell && !g->why_told)     /* one line says it all */
         engine_notice(g, "%s", note);
+    g->why_told = false;
     if (tell || !plan_equal(p, residency_wanted(g->residency)))
         rc = residency_want(g->residency, p, e);
     plan_free(p);
