@@ -3,6 +3,7 @@
 #define APP_APP_H
 
 #include "app/options.h"
+#include "app/transcript.h"
 #include "engine/run/engine.h"
 
 /* The model to run: -m, else the bundled one (beside the executable's tree or under the installed prefix), found from any
@@ -20,6 +21,9 @@ int app_engine_config(const struct options *o, struct engine_config *c, bool pro
 int app_engine_open(const struct options *o, struct engine **out, struct error *e);
 /* Sampling as the options say; a seed of -1 is drawn here. */
 void app_sampling(const struct options *o, struct sampling *s);
+/* The turn that answers a transcript, whose last entry is the answer: still empty, or (go_on) to be continued. turn is zero before and owns what
+ * it gets, also when that was not enough (ERR_MEMORY). */
+int app_turn(const struct options *o, const struct transcript *t, bool go_on, struct turn *turn, struct error *e);
 /* -p, -f and standard input when asked; escapes applied. *out is the caller's. ERR_IO, ERR_USAGE (too large, not text). */
 int app_prompt(const struct options *o, char **out, struct error *e);
 /* -sys or -sysf; *out NULL: none. The caller's. */

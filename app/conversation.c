@@ -2,6 +2,7 @@
 #include "app/conversation.h"
 #include "app/app.h"
 #include "app/chat_commands.h"
+#include "app/chat_file.h"
 #include "app/place.h"
 #include "app/stats.h"
 #include "engine/base/clock.h"
@@ -9,13 +10,9 @@
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define PACE_DEFAULT 40.0        /* what F2 goes back to when no pace was configured: about as fast as one reads */
 
@@ -24,30 +21,20 @@ struct conversation {
     struct conversation_hooks hooks;
     struct worker *worker;
     struct transcript transcript;
-    char path[PATH_MAX], part[PATH_MAX];
-    int part_fd;                 /* text of the running answer, kept at once; -1: none */
+    struct chat_file file;
     bool save_said;              /* trouble with saving is said once */
-    bool part_failed;            /* the running answer cannot be kept; the next one tries again */
     bool ready, busy, over, worker_gone;
     bool auto_asked, auto_wanted, auto_done, measuring;  /* placements are to be measured after an answer; that is being done */
     int calls;                   /* conversation_call's that have not reported yet */
     struct strbuf answer;        /* text of the running answer */
-    size_t kept;                 /* bytes of it that are in the part file */
     char *waiting;
     double pace, pace_asked;
     struct stats stats;
     struct error failure;        /* what should become the exit code */
 };
 
-static void hook_changed(struct conversation *c)
-{
-    if (c->hooks.changed)
-        c->hooks.changed(c->hooks.ctx);
-}
-
 void conversation_say(struct conversation *c, enum conversation_say kind, const char *format, ...)
 {
-    struct strbuf b = {0};
     char line[1024];
     va_list args;
 
@@ -55,76 +42,66 @@ void conversation_say(struct conversation *c, enum conversation_say kind, const 
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
     log_write(kind == SAY_TROUBLE ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, "%s", line);
-    strbuf_puts(&b, line);
-    if (c->hooks.say && b.data)
-        c->hooks.say(c->hooks.ctx, kind, b.data);
-    strbuf_release(&b);
+    if (c->hooks.say)
+        c->hooks.say(c->hooks.ctx, kind, line);
 }
 
-static void path_new(struct conversation *c)
+static void file_name(struct conversation *c)
 {
     struct error e = {0};
 
-    c->part[0] = 0;
-    if (transcript_default_path(c->path, sizeof c->path, &e) < 0) {
-        c->path[0] = 0;
+    if (chat_file_name(&c->file, &e) < 0)
         conversation_say(c, SAY_NOTICE, "this chat is not saved: %s", e.text);
-        return;
-    }
-    snprintf(c->part, sizeof c->part, "%.*s.part", (int)sizeof c->part - 8, c->path);
 }
 
 int conversation_save(struct conversation *c, struct error *e)
 {
-    size_t i;
-
-    if (!c->path[0])
-        return 0;
-    for (i = 0; i < c->transcript.n; i++)
-        if (c->transcript.entries[i].role != ROLE_SYSTEM)
-            break;
-    if (i == c->transcript.n && access(c->path, F_OK) < 0)
-        return 0;                                                /* nothing was said: no file for it */
-    return transcript_save(&c->transcript, c->path, e);
+    return chat_file_save(&c->file, &c->transcript, e);
 }
 
 static void autosave(struct conversation *c)
 {
     struct error e = {0};
+    int rc = chat_file_save_turn(&c->file, &c->transcript, &e);
 
-    if (conversation_save(c, &e) < 0) {
-        if (!c->save_said)
-            conversation_say(c, SAY_TROUBLE, "this chat could not be saved: %s", e.text);
-        c->save_said = true;
-        return;
-    }
-    c->save_said = false;
-    if (c->part_fd >= 0) {
-        close(c->part_fd);
-        c->part_fd = -1;
-    }
-    if (c->part[0])
-        unlink(c->part);
+    if (rc < 0 && !c->save_said)
+        conversation_say(c, SAY_TROUBLE, "this chat could not be saved: %s", e.text);
+    c->save_said = rc < 0;
 }
 
-static int options_apply_worker(struct conversation *c)
+static void entry_added(struct conversation *c)
 {
-    struct command k = {.kind = COMMAND_SAMPLING};
-    struct error e;
-
-    if (!c->worker)
-        return 0;
-    app_sampling(c->options, &k.sampling);
-    return worker_send(c->worker, &k, &e);
+    if (c->hooks.added)
+        c->hooks.added(c->hooks.ctx, &c->transcript.entries[c->transcript.n - 1]);
 }
 
-static void pace_send(struct conversation *c)
+static void transcript_changed(struct conversation *c)
 {
-    struct command k = {.kind = COMMAND_PACE, .number = c->pace};
+    autosave(c);
+    if (c->hooks.changed)
+        c->hooks.changed(c->hooks.ctx);
+}
+
+/* What a worker that has gone need not hear. */
+static void tell(struct conversation *c, struct command k)
+{
     struct error e;
 
     if (c->worker)
         worker_send(c->worker, &k, &e);
+}
+
+static void sampling_tell(struct conversation *c)
+{
+    struct command k = {.kind = COMMAND_SAMPLING};
+
+    app_sampling(c->options, &k.sampling);
+    tell(c, k);
+}
+
+static void pace_tell(struct conversation *c)
+{
+    tell(c, (struct command){.kind = COMMAND_PACE, .number = c->pace});
 }
 
 int conversation_open(struct conversation **out, struct options *o, const struct conversation_hooks *hooks, struct error *e)
@@ -139,36 +116,28 @@ int conversation_open(struct conversation **out, struct options *o, const struct
     c->options = o;
     c->auto_asked = o->place && strcmp(o->place, "auto") == 0;
     c->hooks = *hooks;
-    c->part_fd = -1;
+    chat_file_init(&c->file);
     transcript_init(&c->transcript);
-    rc = app_system_prompt(o, &text, e);
-    if (rc >= 0 && text && text[0])
-        rc = transcript_append(&c->transcript, ROLE_SYSTEM, text, e);
-    mem_free(text);
-    if (rc >= 0)
-        rc = app_engine_config(o, &config, false, e);
-    if (rc >= 0)
-        rc = stats_open(&c->stats, o, e);
-    if (rc >= 0)
+    c->pace = c->pace_asked = app_pace(o, true);
+    if ((rc = app_system_prompt(o, &text, e)) >= 0 && (rc = transcript_system(&c->transcript, text, e)) >= 0 &&
+        (rc = app_engine_config(o, &config, false, e)) >= 0 && (rc = stats_open(&c->stats, o, e)) >= 0)
         rc = transcript_model(&c->transcript, config.model_path, e);
-    config.pace = app_pace(o, true);
-    if (rc >= 0)
-        rc = worker_start(&c->worker, &config, e);
-    if (rc < 0) {
+    mem_free(text);
+    config.pace = c->pace;
+    if (rc < 0 || (rc = worker_start(&c->worker, &config, e)) < 0) {
         stats_release(&c->stats);
         transcript_release(&c->transcript);
         mem_free(c);
         return rc;
     }
-    path_new(c);
-    c->pace = c->pace_asked = app_pace(o, true);
+    file_name(c);
     *out = c;
     return 0;
 }
 
 int conversation_close(struct conversation *c, struct error *e)
 {
-    int rc = 0;
+    int rc;
 
     if (!c)
         return 0;
@@ -184,18 +153,12 @@ int conversation_close(struct conversation *c, struct error *e)
         transcript_text(&c->transcript, c->transcript.n - 1, c->answer.data ? c->answer.data : "", e);
         snprintf(last->stop, sizeof last->stop, "%s", stop_reason_word(STOP_CANCELLED));
     }
+    rc = conversation_save(c, e);
     if (c->failure.code < 0) {
         *e = c->failure;
         rc = c->failure.code;
     }
-    if (rc == 0)
-        rc = conversation_save(c, e);
-    else
-        conversation_save(c, NULL);
-    if (c->part_fd >= 0)
-        close(c->part_fd);
-    if (c->part[0] && rc == 0)
-        unlink(c->part);
+    chat_file_release(&c->file, rc == 0);
     stats_release(&c->stats);
     strbuf_release(&c->answer);
     transcript_release(&c->transcript);
@@ -226,29 +189,16 @@ static void answer_ended(struct conversation *c, enum stop_reason stop)
     autosave(c);
 }
 
-/* Text is on the disk before it is shown: a file that only grows, until the turn's save makes it superfluous. One write for all that
- * was not kept yet. */
+/* Text is on the disk before it is shown. */
 static void part_write(struct conversation *c)
 {
-    if (!c->busy || c->answer.len <= c->kept)
-        return;
-    if (c->part_fd < 0 && c->part[0] && !c->part_failed) {
-        c->part_fd = open(c->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-        c->kept = 0;
-    }
-    while (c->part_fd >= 0 && c->kept < c->answer.len) {
-        ssize_t n = write(c->part_fd, c->answer.data + c->kept, c->answer.len - c->kept);
+    struct error e = {0};
 
-        if (n > 0) {
-            c->kept += (size_t)n;
-        } else if (n == 0 || errno != EINTR) {
-            if (!c->save_said)
-                conversation_say(c, SAY_TROUBLE, "the answer cannot be kept on disk: %s", strerror(errno));
-            c->save_said = c->part_failed = true;                /* what is there stays; the turn's save tries again */
-            close(c->part_fd);
-            c->part_fd = -1;
-        }
-    }
+    if (!c->busy || chat_file_part_write(&c->file, c->answer.data, c->answer.len, &e) == 0)
+        return;
+    if (!c->save_said)
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+    c->save_said = true;
 }
 
 static void on_event(struct conversation *c, const struct event *ev)
@@ -305,36 +255,15 @@ static void on_event(struct conversation *c, const struct event *ev)
 
 static int turn_send(struct conversation *c, bool go_on)
 {
-    const struct options *o = c->options;
     struct command k = {.kind = COMMAND_TURN};
-    struct turn *t = &k.turn;
     struct error e = {0};
-    size_t n = c->transcript.n - (go_on ? 0 : 1), i;
 
-    t->messages = mem_alloc(n ? n : 1, sizeof *t->messages);
-    t->stops = o->stop.n ? mem_alloc(o->stop.n, sizeof *t->stops) : NULL;
-    if (!t->messages || (o->stop.n && !t->stops)) {
-        mem_free(t->messages);
-        conversation_say(c, SAY_TROUBLE, "out of memory");
-        return -1;
-    }
-    for (i = 0; i < n; i++) {
-        t->messages[i].role = c->transcript.entries[i].role;
-        t->messages[i].text = mem_string(c->transcript.entries[i].text);
-    }
-    t->n_messages = n;
-    for (i = 0; i < o->stop.n; i++)
-        t->stops[i] = mem_string(o->stop.items[i]);
-    t->n_stops = o->stop.n;
-    t->continue_last = go_on;
-    t->max_tokens = o->n_predict;
-    t->ignore_eos = o->ignore_eos;
-    app_sampling(o, &t->sampling);
-    if (worker_send(c->worker, &k, &e) < 0) {
-        conversation_say(c, SAY_TROUBLE, "%s", e.text);
-        return -1;
-    }
-    return 0;
+    if (app_turn(c->options, &c->transcript, go_on, &k.turn, &e) < 0)
+        command_release(&k);
+    else if (worker_send(c->worker, &k, &e) == 0)
+        return 0;
+    conversation_say(c, SAY_TROUBLE, "%s", e.text);
+    return -1;
 }
 
 int conversation_answer(struct conversation *c, bool go_on)
@@ -354,11 +283,9 @@ int conversation_answer(struct conversation *c, bool go_on)
         return -1;
     }
     c->busy = true;
-    c->part_failed = false;
-    c->kept = 0;
+    chat_file_part_begin(&c->file);
     part_write(c);
-    if (c->hooks.added)
-        c->hooks.added(c->hooks.ctx, &c->transcript.entries[c->transcript.n - 1]);
+    entry_added(c);
     return 0;
 }
 
@@ -401,8 +328,7 @@ static int message_send(struct conversation *c, const char *text)
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
         return -1;
     }
-    if (c->hooks.added)
-        c->hooks.added(c->hooks.ctx, &c->transcript.entries[c->transcript.n - 1]);
+    entry_added(c);
     autosave(c);
     return conversation_answer(c, false);
 }
@@ -498,37 +424,36 @@ char *conversation_unqueue(struct conversation *c)
     return text;
 }
 
-int conversation_expert(struct conversation *c, int layer, int expert)
+/* What only a loaded model can do. 0, or -1: said why. */
+static int command_send(struct conversation *c, struct command *k)
 {
-    struct command k = {.kind = COMMAND_EXPERT, .expert = {layer, expert}};
     struct error e = {0};
 
     if (!conversation_info(c)) {
         conversation_say(c, SAY_NOTICE, "the model is still loading");
+        command_release(k);
         return -1;
     }
-    if (worker_send(c->worker, &k, &e) == 0)
+    if (worker_send(c->worker, k, &e) == 0)
         return 0;
     conversation_say(c, SAY_TROUBLE, "%s", e.text);
     return -1;
 }
 
+int conversation_expert(struct conversation *c, int layer, int expert)
+{
+    struct command k = {.kind = COMMAND_EXPERT, .expert = {layer, expert}};
+
+    return command_send(c, &k);
+}
+
 int conversation_call(struct conversation *c, int (*fn)(void *ctx, struct engine *g, char **text, struct error *e), void *ctx, void (*release)(void *ctx))
 {
     struct command k = {.kind = COMMAND_CALL, .call = {fn, release, ctx}};
-    struct error e = {0};
+    int rc = command_send(c, &k);
 
-    if (!conversation_info(c)) {
-        conversation_say(c, SAY_NOTICE, "the model is still loading");
-        command_release(&k);
-        return -1;
-    }
-    if (worker_send(c->worker, &k, &e) == 0) {
-        c->calls++;
-        return 0;
-    }
-    conversation_say(c, SAY_TROUBLE, "%s", e.text);
-    return -1;
+    c->calls += rc == 0;
+    return rc;
 }
 
 int conversation_place(struct conversation *c, const char *spec)
@@ -537,43 +462,35 @@ int conversation_place(struct conversation *c, const char *spec)
     struct command k = {.kind = COMMAND_PLACE};
     struct plan *plan = NULL;
     struct error e = {0};
-    int rc;
+    int rc = info ? place_resolve(spec, info, &plan, &e) : 0;
 
-    if (!info) {
-        conversation_say(c, SAY_NOTICE, "the model is still loading");
+    if (rc < 0) {
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
         return -1;
     }
-    rc = place_resolve(spec, info, &plan, &e);
     if (rc == 1) {
         k.kind = COMMAND_PLAN;
         k.plan = plan;
-    } else if (rc == 0) {
+    } else {
         k.text = mem_string(spec);
-        if (strcmp(spec, "auto") == 0) {
+        if (info && strcmp(spec, "auto") == 0) {
             c->auto_asked = true;
             c->auto_done = false;
         }
     }
-    if (rc < 0 || worker_send(c->worker, &k, &e) < 0) {
-        conversation_say(c, SAY_TROUBLE, "%s", e.text);
-        return -1;
-    }
-    return 0;
+    return command_send(c, &k);
 }
 
 void conversation_timeline(struct conversation *c, bool on)
 {
-    struct command k = {.kind = COMMAND_TIMELINE, .number = on};
-    struct error e;
-
     if (c->ready)
-        worker_send(c->worker, &k, &e);
+        tell(c, (struct command){.kind = COMMAND_TIMELINE, .number = on});
 }
 
 void conversation_pace_toggle(struct conversation *c)
 {
     c->pace = c->pace > 0 ? 0 : c->pace_asked > 0 ? c->pace_asked : PACE_DEFAULT;
-    pace_send(c);
+    pace_tell(c);
 }
 
 double conversation_pace(const struct conversation *c)
@@ -589,11 +506,11 @@ void conversation_apply(struct conversation *c, const struct option *option)
         c->pace = c->options->pace;
         if (c->pace > 0)
             c->pace_asked = c->pace;
-        pace_send(c);
+        pace_tell(c);
     } else if (id == OPTION_ID_place && c->options->place) {
         conversation_place(c, c->options->place);
     } else {
-        options_apply_worker(c);
+        sampling_tell(c);
     }
     if (c->hooks.set)
         c->hooks.set(c->hooks.ctx, option);
@@ -602,103 +519,43 @@ void conversation_apply(struct conversation *c, const struct option *option)
 int conversation_truncate(struct conversation *c, size_t n)
 {
     transcript_truncate(&c->transcript, n);
-    autosave(c);
-    hook_changed(c);
+    transcript_changed(c);
     return 0;
 }
 
 int conversation_system(struct conversation *c, const char *text)
 {
-    struct transcript fresh;
     struct error e = {0};
-    size_t i;
-    int rc = 0;
 
-    transcript_init(&fresh);
-    if (text && text[0])
-        rc = transcript_append(&fresh, ROLE_SYSTEM, text, &e);
-    for (i = 0; rc >= 0 && i < c->transcript.n; i++) {
-        const struct transcript_entry *from = &c->transcript.entries[i];
-
-        if (from->role == ROLE_SYSTEM)
-            continue;
-        rc = transcript_append(&fresh, from->role, from->text, &e);
-        if (rc >= 0) {
-            struct transcript_entry *to = &fresh.entries[fresh.n - 1];
-            char *own = to->text;
-
-            *to = *from;
-            to->text = own;
-        }
-    }
-    if (rc < 0) {
-        transcript_release(&fresh);
+    if (transcript_system(&c->transcript, text, &e) < 0) {
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
         return -1;
     }
-    transcript_release(&c->transcript);
-    c->transcript = fresh;
-    autosave(c);
-    hook_changed(c);
+    transcript_changed(c);
     return 0;
 }
 
 void conversation_new(struct conversation *c)
 {
     size_t keep = c->transcript.n && c->transcript.entries[0].role == ROLE_SYSTEM ? 1 : 0;
-    struct command k = {.kind = COMMAND_CLEAR};
-    struct error e;
 
     autosave(c);
     transcript_truncate(&c->transcript, keep);
-    path_new(c);
-    if (c->worker)
-        worker_send(c->worker, &k, &e);
-    hook_changed(c);
-}
-
-/* An answer that a kill cut short lies beside the transcript: it belongs to it. */
-static void part_recover(struct conversation *c, const char *path)
-{
-    char part[PATH_MAX], bytes[4096];
-    struct strbuf text = {.limit = 16u << 20};
-    const struct transcript_entry *last;
-    struct error e;
-    ssize_t n;
-    int fd;
-
-    snprintf(part, sizeof part, "%.*s.part", (int)sizeof part - 8, path);
-    fd = open(part, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    while ((n = read(fd, bytes, sizeof bytes)) > 0)
-        strbuf_put(&text, bytes, (size_t)n);
-    close(fd);
-    last = c->transcript.n ? &c->transcript.entries[c->transcript.n - 1] : NULL;
-    if (text.len && !text.failed && (last && last->role == ROLE_ASSISTANT ? transcript_text(&c->transcript, c->transcript.n - 1, text.data, &e) :
-                                                                            transcript_append(&c->transcript, ROLE_ASSISTANT, text.data, &e)) >= 0)
-        snprintf(c->transcript.entries[c->transcript.n - 1].stop, sizeof c->transcript.entries[0].stop, "%s", stop_reason_word(STOP_CANCELLED));
-    strbuf_release(&text);
+    file_name(c);
+    tell(c, (struct command){.kind = COMMAND_CLEAR});
+    transcript_changed(c);
 }
 
 int conversation_load(struct conversation *c, const char *path, struct error *e)
 {
-    struct transcript fresh;
     int rc;
 
-    transcript_init(&fresh);
-    rc = transcript_load(&fresh, path, e);
-    if (rc < 0) {
-        transcript_release(&fresh);
+    autosave(c);
+    if ((rc = transcript_load(&c->transcript, path, e)) < 0)
         return rc;
-    }
-    autosave(c);
-    transcript_release(&c->transcript);
-    c->transcript = fresh;
-    part_recover(c, path);
-    path_new(c);                                                 /* going on leaves the file that was read as it is */
-    autosave(c);
-    hook_changed(c);
+    chat_file_recover(&c->transcript, path);
+    file_name(c);                                                /* going on leaves the file that was read as it is */
+    transcript_changed(c);
     return 0;
 }
 
@@ -735,7 +592,7 @@ struct options *conversation_options(struct conversation *c)
 
 const char *conversation_path(const struct conversation *c)
 {
-    return c->path;
+    return c->file.path;
 }
 
 const struct conversation_hooks *conversation_hooks(const struct conversation *c)

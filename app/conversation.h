@@ -1,6 +1,6 @@
 /* A chat without a screen: the worker, the transcript, the settings and the slash commands. The screen (app/chat.c) and line mode both
- * drive one and show what its hooks tell them. Owns the transcript file: it is written after every turn, what streams is kept beside it
- * at once, and closing writes it a last time, so nothing that was shown is lost. Thread: the UI thread (hooks are called from
+ * drive one and show what its hooks tell them. Owns the transcript and its file (chat_file.h): it is written after every turn, what streams
+ * is kept beside it at once, and closing writes it a last time, so nothing that was shown is lost. Thread: the UI thread (hooks are called from
  * conversation_pump and conversation_submit). */
 #ifndef APP_CONVERSATION_H
 #define APP_CONVERSATION_H

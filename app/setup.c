@@ -176,6 +176,26 @@ void app_sampling(const struct options *o, struct sampling *s)
         s->seed = fresh_seed();
 }
 
+int app_turn(const struct options *o, const struct transcript *t, bool go_on, struct turn *turn, struct error *e)
+{
+    int rc = transcript_messages(t, &turn->messages, &turn->n_messages, e);
+
+    if (rc < 0)
+        return rc;
+    if (!go_on)
+        mem_free(turn->messages[--turn->n_messages].text);
+    turn->stops = mem_alloc(o->stop.n + 1, sizeof *turn->stops);
+    for (size_t i = 0; turn->stops && i < o->stop.n && (turn->stops[i] = mem_string(o->stop.items[i])); i++)
+        turn->n_stops++;
+    if (!turn->stops || turn->n_stops < o->stop.n)
+        return error_set(e, ERR_MEMORY, "out of memory for the turn");
+    turn->continue_last = go_on;
+    turn->max_tokens = o->n_predict;
+    turn->ignore_eos = o->ignore_eos;
+    app_sampling(o, &turn->sampling);
+    return 0;
+}
+
 double app_pace(const struct options *o, bool chat)
 {
     return chat || o->origin[OPTION_ID_pace].from > ORIGIN_MODEL ? o->pace : 0;

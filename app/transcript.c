@@ -4,6 +4,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 
+#include <stdbool.h>
 #include <string.h>
 #include <time.h>
 
@@ -75,6 +76,32 @@ void transcript_truncate(struct transcript *t, size_t n)
 {
     while (t->n > n)
         mem_free(t->entries[--t->n].text);
+}
+
+int transcript_system(struct transcript *t, const char *text, struct error *e)
+{
+    size_t n = 0;
+    bool has = text && text[0];
+    int rc = has ? transcript_append(t, ROLE_SYSTEM, text, e) : 0;
+    struct transcript_entry own;
+
+    if (rc < 0)
+        return rc;
+    if (has)
+        own = t->entries[--t->n];
+    for (size_t i = 0; i < t->n; i++) {
+        if (t->entries[i].role == ROLE_SYSTEM)
+            mem_free(t->entries[i].text);
+        else
+            t->entries[n++] = t->entries[i];
+    }
+    t->n = n;
+    if (has) {
+        memmove(t->entries + 1, t->entries, n * sizeof *t->entries);
+        t->entries[0] = own;
+        t->n++;
+    }
+    return 0;
 }
 
 int transcript_model(struct transcript *t, const char *model, struct error *e)

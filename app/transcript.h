@@ -37,6 +37,8 @@ void transcript_release(struct transcript *t);
 int transcript_append(struct transcript *t, enum role role, const char *text, struct error *e);    /* copies; the plain fields are zero */
 int transcript_text(struct transcript *t, size_t i, const char *text, struct error *e);            /* replaces the text of an entry */
 void transcript_truncate(struct transcript *t, size_t n);
+/* The one system message, at the head; NULL or empty: none. On ERR_MEMORY everything is as before. */
+int transcript_system(struct transcript *t, const char *text, struct error *e);
 size_t transcript_last(const struct transcript *t, enum role role);                                /* index of the last entry of a role; n: none */
 int transcript_model(struct transcript *t, const char *model, struct error *e);
 /* value NULL removes it. Values are what /set would take. */

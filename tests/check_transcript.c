@@ -102,6 +102,32 @@ START_TEST(entries_and_settings_change)
 }
 END_TEST
 
+/* /system: one system message at the head, whatever the file held before; answers keep their figures. */
+START_TEST(the_system_message_is_replaced)
+{
+    struct transcript t;
+    struct error e;
+    size_t n;
+
+    fill(&t);
+    n = t.n;
+    ck_assert_int_eq(transcript_append(&t, ROLE_SYSTEM, "a second one", &e), 0);
+    ck_assert_int_eq(transcript_system(&t, "Be brief.", &e), 0);
+    ck_assert_uint_eq(t.n, n);
+    ck_assert(t.entries[0].role == ROLE_SYSTEM && t.entries[1].role == ROLE_USER);
+    ck_assert_str_eq(t.entries[0].text, "Be brief.");
+    ck_assert_uint_eq(transcript_last(&t, ROLE_SYSTEM), 0);
+    ck_assert_int_eq(t.entries[transcript_last(&t, ROLE_ASSISTANT)].tokens, 42);
+    ck_assert_int_eq(transcript_system(&t, "", &e), 0);
+    ck_assert_uint_eq(t.n, n - 1);
+    ck_assert_uint_eq(transcript_last(&t, ROLE_SYSTEM), t.n);
+    ck_assert_int_eq(transcript_system(&t, "Be kind.", &e), 0);
+    ck_assert_uint_eq(t.n, n);
+    ck_assert_str_eq(t.entries[0].text, "Be kind.");
+    transcript_release(&t);
+}
+END_TEST
+
 START_TEST(exports_are_safe_to_show)
 {
     struct transcript t;
@@ -253,6 +279,7 @@ static Suite *suite(void)
 
     tcase_add_test(c, a_saved_conversation_comes_back);
     tcase_add_test(c, entries_and_settings_change);
+    tcase_add_test(c, the_system_message_is_replaced);
     tcase_add_test(c, exports_are_safe_to_show);
     tcase_add_loop_test(c, damaged_files_leave_the_conversation_alone, 0, sizeof damaged / sizeof *damaged);
     tcase_add_test(c, a_full_disk_keeps_the_old_file);
