@@ -33,6 +33,7 @@ struct batch {
     char *system;
     size_t index, failed, total;         /* total 0: unknown */
     size_t done_before;          /* lines that a resumed file holds */
+    uint64_t *digests;           /* (done_before) of the lines they answer; 0: not told */
     /* the line in work */
     struct strbuf text;
     uint64_t *counts, *prompt_counts;    /* (layers, experts), with --batch-experts */
@@ -199,6 +200,16 @@ static bool is_fatal(int rc)
 
 /* ---- output ---- */
 
+/* FNV-1a of a line of the input: enough to notice that it is another one than was answered. Never 0. */
+static uint64_t digest(const char *text, size_t n)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
+    return h ? h : 1;
+}
+
 /* What a terminal would obey (C1, bidirectional controls; jansson escapes only C0) is written as \uXXXX: the same text to a reader of JSON. */
 static void escape_unsafe(struct strbuf *out, const char *json, size_t n)
 {
@@ -248,6 +259,7 @@ static int do_line(struct batch *b, const char *text, size_t n, bool too_long, s
     struct error why = {0};
     struct batch_line line = {0};
     json_t *o = json_object(), *id, *failure;
+    char input[24];
     int rc;
 
     if (too_long)
@@ -257,6 +269,8 @@ static int do_line(struct batch *b, const char *text, size_t n, bool too_long, s
     id = line.id ? json_loads(line.id, JSON_DECODE_ANY, NULL) : NULL;
     json_object_set_new(o, "index", json_integer((json_int_t)b->index));
     json_object_set_new(o, "id", id ? id : json_null());
+    snprintf(input, sizeof input, "%016llx", (unsigned long long)digest(text, n));
+    json_object_set_new(o, "input", json_string(input));
     if (rc == 0)
         rc = answer(b, &line.turn, o, &why);
     if (is_fatal(rc)) {
@@ -354,6 +368,32 @@ static int open_input(struct batch *b, struct error *e)
     return 0;
 }
 
+static int keep_digest(struct batch *b, size_t line, const json_t *answer, struct error *e)
+{
+    const char *input = json_string_value(json_object_get(answer, "input"));
+
+    if ((line & (line - 1)) == 0) {      /* room for the next power of two */
+        uint64_t *more = mem_resize(b->digests, line ? 2 * line : 1, sizeof *more);
+
+        if (!more)
+            return error_set(e, ERR_MEMORY, "out of memory for the answers of %s", b->out_name);
+        b->digests = more;
+    }
+    b->digests[line] = input ? strtoull(input, NULL, 16) : 0;
+    return 0;
+}
+
+/* The line that an earlier run answered must be the one that stands there now: answers to two inputs in one file would fit neither. */
+static int check_same_line(struct batch *b, const char *text, size_t n, struct error *e)
+{
+    uint64_t was = b->digests[b->index];
+
+    if (!was || was == digest(text, n))
+        return 0;
+    return error_set(e, ERR_USAGE, "line %zu of the input is not the one that %s answers there; give --resume the input of that run, or leave it "
+                     "out to begin anew", b->index + 1, b->out_name);
+}
+
 /* Whole lines that an earlier run left: counted, checked, and the torn one behind them cut off. */
 static int take_up(struct batch *b, struct error *e)
 {
@@ -370,8 +410,10 @@ static int take_up(struct batch *b, struct error *e)
         json_t *o = json_read(line, (size_t)n, "", NULL), *index = json_object_get(o, "index");
 
         if (!json_is_integer(index) || json_integer_value(index) != (json_int_t)lines || (!json_object_get(o, "text") && !json_object_get(o, "error")))
-            rc = error_set(e, ERR_INPUT, "%s: line %zu is not the answer to line %zu of a batch; --resume needs the file of the run that was cut short",
+            rc = error_set(e, ERR_USAGE, "%s: line %zu is not the answer to line %zu of a batch; --resume needs the file of the run that was cut short",
                            b->out_name, lines + 1, lines + 1);
+        if (rc == 0)
+            rc = keep_digest(b, lines, o, e);
         b->failed += json_object_get(o, "error") != NULL;
         json_decref(o);
         lines++;
@@ -440,6 +482,8 @@ static int run_lines(struct batch *b, struct error *e)
 
     while ((rc = next_line(b, &r, e)) > 0) {
         if (b->index < b->done_before) {         /* answered already */
+            if ((rc = check_same_line(b, r.line ? r.line : "", r.n, e)) < 0)
+                break;
             b->index++;
             continue;
         }
@@ -458,7 +502,7 @@ static int run_lines(struct batch *b, struct error *e)
     else if (rc < 0 && b->engine && is_fatal(rc))
         error_prefix(e, "line %zu", b->index + 1);
     if (rc == 0 && b->index < b->done_before)
-        rc = error_set(e, ERR_INPUT, "%s holds %zu answers, but the input has only %zu lines; is it the input of that run?", b->out_name,
+        rc = error_set(e, ERR_USAGE, "%s holds %zu answers, but the input has only %zu lines; is it the input of that run?", b->out_name,
                        b->done_before, b->index);
     return rc;
 }
@@ -498,6 +542,7 @@ out:
     if (b.out >= 0 && b.out != STDOUT_FILENO)
         close(b.out);
     mem_free(b.system);
+    mem_free(b.digests);
     mem_free(b.counts);
     mem_free(b.prompt_counts);
     strbuf_release(&b.text);

@@ -7,6 +7,7 @@
 #include "app/modes.h"
 #include "app/options.h"
 #include "engine/base/log.h"
+#include "engine/base/utf8.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -30,23 +31,34 @@ static int read_foreign(struct options *o, struct error *e)
     return options_set(o, &option_table[OPTION_ID_screen_reader], "true", ORIGIN_ENVIRONMENT, "ACCESSIBLE", e);
 }
 
-/* A variable of our prefix that is no option but nearly one does nothing, which its owner should know. */
-static void warn_of_misspelled(void)
+/* A variable of our prefix that sets nothing: its owner believes it does. One line each, with the nearest name that would. */
+static void warn_of_unused(void)
 {
     for (char **v = environ; *v; v++) {
-        char name[80], wanted[80];
-        const struct option *near;
+        char name[80], text[400], safe[600], wanted[80];
+        const struct option *option;
         size_t n = strcspn(*v, "=");
+        int at;
 
-        if (strncmp(*v, "MOETOP_", 7) || n >= sizeof name)
+        if (strncmp(*v, "MOETOP_", 7))
             continue;
         snprintf(name, sizeof name, "%.*s", (int)n - 7, *v + 7);
         for (char *p = name; *p; p++)
             *p = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
-        if (options_find(name) || !(near = options_nearest(name, OPTION_FILE)))
+        option = n < sizeof name ? options_find(name) : NULL;
+        if (option && strcmp(option->name, name) == 0 && option->place & OPTION_FILE)
             continue;
-        option_variable(near, wanted, sizeof wanted);
-        fprintf(stderr, "moetop: the variable MOETOP_%.*s is not used; did you mean %s?\n", (int)n - 7, *v + 7, wanted);
+        at = snprintf(text, sizeof text, "the variable %.*s is not used", n < sizeof name ? (int)n : (int)sizeof name, *v);
+        if (option && !(option->place & OPTION_FILE)) {
+            snprintf(text + at, sizeof text - (size_t)at, ": --%s stands on the command line only", option->name);
+        } else if (option || (option = options_nearest(name, OPTION_FILE))) {
+            option_variable(option, wanted, sizeof wanted);
+            snprintf(text + at, sizeof text - (size_t)at, "; did you mean %s?", wanted);
+        } else {
+            snprintf(text + at, sizeof text - (size_t)at, "; moetop(1) lists those that are");
+        }
+        utf8_escape(safe, sizeof safe, text, strlen(text), 0);
+        fprintf(stderr, "moetop: %s\n", safe);
     }
 }
 
@@ -62,7 +74,7 @@ static int read_options(struct options *o, int argc, char **argv, struct error *
         return 0;
     if ((rc = options_environment(o, environ, e)) < 0 || (rc = read_foreign(o, e)) < 0 || (rc = config_read_all(o, e)) < 0)
         return rc;
-    warn_of_misspelled();
+    warn_of_unused();
     if (app_model_path(o, model, sizeof model, NULL, &ignored) < 0)
         return 0;                /* a mode that needs the model says so itself */
     return config_read_model(o, model, e);

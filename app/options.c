@@ -514,7 +514,7 @@ int options_environment(struct options *o, char *const *environment, struct erro
         for (char *p = name; *p; p++)
             *p = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
         option = options_find(name);
-        /* Other programs may own variables of this prefix (the tests do), so an unknown one is not an error. */
+        /* Other programs may own variables of this prefix, so an unknown one is not an error. */
         if (!option || strcmp(option->name, name) || !(option->place & OPTION_FILE))
             continue;
         if ((rc = options_set(o, option, equals + 1, ORIGIN_ENVIRONMENT, variable, e)) < 0)

@@ -132,7 +132,7 @@ void options_release(struct options *o);
 
 /* Command line. ERR_USAGE names the flag and, for an unknown one, the nearest spelling. */
 int options_parse(struct options *o, int argc, char *const *argv, struct error *e);
-/* MOETOP_… variables; others of that prefix are none of its business. */
+/* MOETOP_… variables; others of that prefix are passed over: app/main.c tells their owner. */
 int options_environment(struct options *o, char *const *environment, struct error *e);
 /* One value from one source; ignored (0) where a stronger source has spoken. `where` names the source in errors and --print-config. */
 int options_set(struct options *o, const struct option *option, const char *value, enum option_origin from, const char *where,

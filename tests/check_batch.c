@@ -121,7 +121,7 @@ static const char *at(const char *name)
 static const char *program(void)
 {
     static char path[600];
-    const char *build = getenv("MOETOP_BUILD");
+    const char *build = getenv("CHECK_BUILD");
 
     if (build && build[0] == '/')
         snprintf(path, sizeof path, "%s/moetop", build);
@@ -223,10 +223,10 @@ START_TEST(answers_in_order_one_for_every_line)
         if (json_object_get(o, "error")) {
             ck_assert_str_eq(json_string_value(json_object_get(json_object_get(o, "error"), "code")), "input");
             ck_assert_ptr_nonnull(json_string_value(json_object_get(json_object_get(o, "error"), "message")));
-            ck_assert_uint_eq(json_object_size(o), 3);
+            ck_assert_uint_eq(json_object_size(o), 4);
             continue;
         }
-        ck_assert_uint_eq(json_object_size(o), 7);
+        ck_assert_uint_eq(json_object_size(o), 8);
         timings = json_object_get(o, "timings");
         ck_assert_uint_eq(json_object_size(timings), 5);
         for (size_t k = 0; k < 5; k++)
@@ -426,6 +426,35 @@ START_TEST(resume_after_kills_loses_and_repeats_nothing)
 }
 END_TEST
 
+/* A line changed, put in or taken out since the first run: named, and the answers that are there stay as they are. */
+START_TEST(resume_refuses_another_input)
+{
+    static const char first[] = "One.\n{\"id\": 7, \"prompt\": \"Two.\"}\nThree.\n";
+    static const char *const others[] = {"One.\n{\"id\": 7, \"prompt\": \"Two!\"}\nThree.\n", "One.\nThree.\n", "One.\n\n{\"id\": 7, \"prompt\": \"Two.\"}\nThree.\n"};
+    char *before, *after, *err;
+
+    write_file("in", first);
+    ck_assert_int_eq(run("--batch - -n 2 -s 3 --output kept"), 0);
+    before = read_file("kept");
+    write_file("in", others[_i]);
+    ck_assert_int_eq(run("--batch - -n 2 -s 3 --output kept --resume"), 2);
+    err = read_file("err");
+    ck_assert_msg(strstr(err, "line 2 of the input is not the one that") && strstr(err, "leave it out to begin anew"), "%s", err);
+    after = read_file("kept");
+    ck_assert_str_eq(before, after);
+    free(after);
+    free(err);
+    /* the lines answered are the same and more follow; line ends of another system count for nothing */
+    write_file("in", "One.\r\n{\"id\": 7, \"prompt\": \"Two.\"}\r\nThree.\r\nFour.\r\n");
+    ck_assert_int_eq(run("--batch - -n 2 -s 3 --output kept --resume"), 0);
+    after = read_file("kept");
+    ck_assert_int_eq(strncmp(after, before, strlen(before)), 0);
+    ck_assert(strstr(after, "\"index\":3"));
+    free(after);
+    free(before);
+}
+END_TEST
+
 START_TEST(interrupt_keeps_whole_lines)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
@@ -451,8 +480,8 @@ START_TEST(exit_codes_and_refusals)
 {
     static const struct { const char *args, *says; int code; } cases[] = {
         {"--batch nowhere.jsonl", "nowhere.jsonl", 5}, {"--batch .", "folder", 5}, {"--batch - --resume", "--output", 2}, {"--batch - -p x", "-p", 2},
-        {"--batch in --output in", "same file", 2}, {"--batch - --output foreign --resume", "line 1 is not the answer", 1},
-        {"--batch - --output ahead --resume", "has only 1 lines", 1}, {"--batch - --output /dev/full", "/dev/full", 5}, {"--batch - --output no/such/folder", "no/such/folder", 5},
+        {"--batch in --output in", "same file", 2}, {"--batch - --output foreign --resume", "line 1 is not the answer", 2},
+        {"--batch - --output ahead --resume", "has only 1 lines", 2}, {"--batch - --output /dev/full", "/dev/full", 5}, {"--batch - --output no/such/folder", "no/such/folder", 5},
         {"--batch - -m nothing.gguf", "nothing.gguf", 3}, {"--batch - --output /dev/null --resume", "regular file", 2},
     };
     char *err;
@@ -528,6 +557,7 @@ static Suite *suite(void)
     tcase_add_test(p, expert_counts_add_up);
     tcase_add_test(p, every_line_is_flushed);
     tcase_add_test(p, resume_after_kills_loses_and_repeats_nothing);
+    tcase_add_loop_test(p, resume_refuses_another_input, 0, 3);
     tcase_add_loop_test(p, interrupt_keeps_whole_lines, 0, 3);
     tcase_add_test(p, exit_codes_and_refusals);
     tcase_add_test(p, bar_on_a_terminal_only);

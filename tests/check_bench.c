@@ -384,7 +384,7 @@ END_TEST
 
 static char *output_of(const char *arguments, int *status)
 {
-    const char *build = getenv("MOETOP_BUILD");
+    const char *build = getenv("CHECK_BUILD");
     char command[5000];
     char *text = calloc(1, 1 << 20);
     size_t n = 0, got;

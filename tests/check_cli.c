@@ -121,6 +121,12 @@ START_TEST(help_version_and_tables_work_without_anything)
     expect("echo 'broken: [' >$T/b.yaml; $M --completion fish --config $T/b.yaml", 0);
     expect("MOETOP_TOPK=3 $M --print-config", 0);
     ck_assert_msg(strstr(err, "MOETOP_TOPK is not used; did you mean MOETOP_TOP_K?"), "%s", err);
+    expect("MOETOP_TEMPERATURE=3 MOETOP_PROMPT=x MOETOP_ZEBRA=1 $M --print-config", 0);
+    ck_assert_msg(strstr(err, "MOETOP_TEMPERATURE is not used; did you mean MOETOP_TEMP?"), "%s", err);
+    ck_assert_msg(strstr(err, "MOETOP_PROMPT is not used: --prompt stands on the command line only"), "%s", err);
+    ck_assert_msg(strstr(err, "MOETOP_ZEBRA is not used; moetop(1) lists"), "%s", err);
+    expect("MOETOP_TEMP=1 $M --print-config", 0);
+    ck_assert_str_eq(err, "");
     expect("ACCESSIBLE=1 $M --print-config", 0);
     ck_assert(strstr(out, "# environment ACCESSIBLE"));
     expect("MOETOP_TOP_K=3 $M --print-config", 0);

@@ -203,7 +203,7 @@ END_TEST
 /* Whatever bytes come, in whatever mode of editing: nothing crashes, and the cursor stays inside the text. */
 START_TEST(random_bytes)
 {
-    const char *many = getenv("MOETOP_SEEDS");                   /* "FROM TO": a longer hunt, by hand */
+    const char *many = getenv("CHECK_SEEDS");                   /* "FROM TO": a longer hunt, by hand */
     int seed = _i, last = _i, round;
 
     if (many && sscanf(many, "%d %d", &seed, &last) != 2)

@@ -1,6 +1,6 @@
 /* The OpenCL device against the CPU device, bit by bit for quantised weights and within a tolerance for float ones, in both shapes of the
  * kernels (vectors for CPU-type devices, one work-item a row for GPUs), whatever the chunking and whether layers run fused or as single
- * jobs. Runs on the first OpenCL device there is (PoCL in CI); MOETOP_OPENCL names another ("opencl:1"). Skips where there is none. */
+ * jobs. Runs on the first OpenCL device there is (PoCL in CI); CHECK_OPENCL names another ("opencl:1"). Skips where there is none. */
 #include "gpu/opencl.h"
 #include "engine/device/device.h"
 #include "tests/support.h"
@@ -28,13 +28,13 @@ static const struct tiny_shape base_shape = {.layers = 2, .hidden = 64, .heads =
 static void quiet(void *ctx, const char *line)
 {
     (void)ctx, (void)line;
-    if (getenv("MOETOP_TEST_LOG"))
+    if (getenv("CHECK_LOG"))
         fprintf(stderr, "%s\n", line);
 }
 
 static const char *selector(void)
 {
-    return getenv("MOETOP_OPENCL");
+    return getenv("CHECK_OPENCL");
 }
 
 /* The device of these tests can be used, in this shape of kernels (Mesa's drivers need minutes to compile wide vectors). */
@@ -734,7 +734,7 @@ static void make_vendors(char *folder, size_t size, const char *broken, bool own
     snprintf(folder, size, "%.200s/vendors-%s", support_tmpdir(), broken);
     snprintf(path, sizeof path, "mkdir -p %s%s%s", folder, own ? " && cp /etc/OpenCL/vendors/*.icd " : "", own ? folder : "");
     ck_assert_int_eq(system(path), 0);
-    snprintf(library, sizeof library, "%s/%s/tests/icd_%s.so", support_root(), getenv("MOETOP_BUILD") ? getenv("MOETOP_BUILD") : "build/release", broken);
+    snprintf(library, sizeof library, "%s/%s/tests/icd_%s.so", support_root(), getenv("CHECK_BUILD") ? getenv("CHECK_BUILD") : "build/release", broken);
     ck_assert_msg(access(library, R_OK) == 0, "%s is not built", library);
     snprintf(path, sizeof path, "%s/%s.icd", folder, broken);
     ck_assert_ptr_nonnull(f = fopen(path, "w"));

@@ -36,7 +36,7 @@ static struct engine *open_model(const char *path, int convert, enum kv_type kv)
 {
     struct engine_config c = {.model_path = path, .context = 512, .n_threads = 2, .ubatch = 32, .batch = 64, .kv_k = kv, .kv_v = kv, .convert = convert,
                               
-                              .exact = true, .no_tokenizer = true, .backends = backends, .device_selector = getenv("MOETOP_OPENCL"), .cache_dir = cache_dir, .log = hear_log};
+                              .exact = true, .no_tokenizer = true, .backends = backends, .device_selector = getenv("CHECK_OPENCL"), .cache_dir = cache_dir, .log = hear_log};
     struct engine *g = NULL;
     struct error e = {0};
 

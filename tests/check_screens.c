@@ -1,6 +1,6 @@
 /* Key scripts and recorded events on the canvas, compared with saved screens: tests/screens/NAME.script makes tests/screens/NAME.txt.
  * No terminal, no clock, no sleeps: the script says what time it is. After a wanted change of the picture:
- *     MOETOP_SCREENS=write build/release/tests/check_screens        (then read the difference before committing it)
+ *     CHECK_SCREENS=write build/release/tests/check_screens        (then read the difference before committing it)
  * Script lines:
  *     size W H          depth 256|16|0        time MS (since the start)
  *     model NAME TYPE LAYERS EXPERTS USED     loading DONE TOTAL
@@ -356,7 +356,7 @@ START_TEST(saved_screens)
 {
     struct dirent **names;
     int n = scandir(support_path("screens"), &names, NULL, alphasort), i, played = 0;
-    const char *mode = getenv("MOETOP_SCREENS");
+    const char *mode = getenv("CHECK_SCREENS");
 
     ck_assert_int_gt(n, 0);
     for (i = 0; i < n; i++) {
@@ -381,7 +381,7 @@ START_TEST(saved_screens)
             fclose(f);
         }
         want = slurp(support_path(path));
-        ck_assert_msg(want != NULL, "%s is missing; MOETOP_SCREENS=write makes it", path);
+        ck_assert_msg(want != NULL, "%s is missing; CHECK_SCREENS=write makes it", path);
         if (strcmp(got, want) != 0) {
             const char *p = got, *q = want;
             int row = 1;

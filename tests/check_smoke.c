@@ -8,7 +8,7 @@
 
 START_TEST(in_tmux)
 {
-    const char *build = getenv("MOETOP_BUILD");
+    const char *build = getenv("CHECK_BUILD");
     char moetop[600], command[1400];
     int status;
 

@@ -10,7 +10,7 @@
 /* Runs `moetop ARGS` with input on standard input; out gets standard output (and its length), the result is the exit code. */
 static int run(const char *args, const char *input, size_t n, char *out, size_t size, size_t *len)
 {
-    const char *build = getenv("MOETOP_BUILD"), *dir = support_tmpdir();
+    const char *build = getenv("CHECK_BUILD"), *dir = support_tmpdir();
     char command[2048], path[512];
     FILE *f;
     int status;

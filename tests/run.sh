@@ -21,7 +21,7 @@ $t: ${line:-no result}"
 fi
 dir=$1; shift
 [ $# -gt 0 ] || set -- $(cd "$dir/tests" && ls | grep '^check_' | grep -v '\.')
-export MOETOP_BUILD="$dir" CK_DEFAULT_TIMEOUT="${CK_DEFAULT_TIMEOUT:-240}"
+export CHECK_BUILD="$dir" CK_DEFAULT_TIMEOUT="${CK_DEFAULT_TIMEOUT:-240}"
 (cd "$dir/tests" && rm -f *.sum)
 printf '%s\n' "$@" | xargs -P "${JOBS:-$(nproc)}" -n 1 sh "$0" --one "$dir"
 passed=0 failed=0

@@ -23,7 +23,7 @@ int support_run(Suite *s)
 const char *support_root(void)
 {
     static char root[PATH_MAX];
-    const char *given = getenv("MOETOP_ROOT");
+    const char *given = getenv("CHECK_ROOT");
 
     if (given)
         return given;

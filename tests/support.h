@@ -6,7 +6,7 @@
 
 /* Runs a suite and returns the program's exit status. */
 int support_run(Suite *s);
-/* Repository root, from any working directory (MOETOP_ROOT or found upwards). */
+/* Repository root, from any working directory (CHECK_ROOT or found upwards). */
 const char *support_root(void);
 /* Path below tests/ in a static ring of buffers: support_path("golden/x"). */
 const char *support_path(const char *below_tests);
