@@ -20,6 +20,14 @@ static const struct {
     {"-o", "--bench-format"}, {"--output", "--bench-format"}, {"--no-warmup", "--no-bench-warmup"},
 };
 
+const char *bench_spelling(int i, const char **ours)
+{
+    if ((size_t)i >= sizeof spellings / sizeof *spellings)
+        return NULL;
+    *ours = spellings[i].ours;
+    return spellings[i].theirs;
+}
+
 /* Lives as long as the process, as argv does. */
 static char *joined(const char *flag, const char *value)
 {

@@ -10,6 +10,9 @@
  * its two files. */
 void bench_respell(int argc, char **argv);
 
+/* The i-th of those spellings ("-o") and the option it then means; NULL past the end. */
+const char *bench_spelling(int i, const char **ours);
+
 /* "512", "128,256", "1-4", "1-8+2", "1-16*2" of every item of the list. *out is mem_* memory. ERR_USAGE names the item and the flag. */
 int bench_numbers(const struct option_list *list, const char *flag, int **out, size_t *n, struct error *e);
 /* "512,128" or "512,128;256,64": pairs, both above 0, as 2 * *n numbers. */

@@ -4,6 +4,7 @@
 #include "app/chat_commands_own.h"
 #include "app/chat_measure.h"
 #include "app/nearest.h"
+#include "app/values.h"
 #include "engine/base/mem.h"
 
 #include <string.h>
@@ -108,6 +109,29 @@ static int run_help(struct conversation *c, const char *arguments)
     if (!word[0])
         strbuf_puts(&b, "\nA message that begins with a slash: write two. F1 shows the keys.\n");
     return chat_output(c, &b);
+}
+
+struct completions {
+    const char *word;
+    char ***list;
+    size_t *n;
+};
+
+static void add_value(void *ctx, const char *value)
+{
+    const struct completions *k = ctx;
+    size_t n = strlen(value);
+    char name[160];
+
+    snprintf(name, sizeof name, "%.*s", (int)(n - (n && value[n - 1] == ':')), value);
+    chat_completion_add(k->list, k->n, name, k->word);
+}
+
+void chat_complete_values(const struct option *option, const char *word, char ***list, size_t *n)
+{
+    struct completions k = {word, list, n};
+
+    values_each(option, true, add_value, &k);
 }
 
 static void complete_commands(struct conversation *c, const char *line, const char *word, char ***list, size_t *n)

@@ -11,6 +11,8 @@ void chat_word_take(const char **s, char *out, size_t size);
 int chat_output(struct conversation *c, struct strbuf *b);   /* the output of one command, told in one piece; releases b; 0 */
 /* word joins the completions when it begins with begin. */
 void chat_completion_add(char ***list, size_t *n, const char *word, const char *begin);
+/* What the option's value may be. */
+void chat_complete_values(const struct option *option, const char *word, char ***list, size_t *n);
 int chat_busy(struct conversation *c);                       /* 1 and a word about it while an answer is being written */
 
 /* As struct chat_command's run. */

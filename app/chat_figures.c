@@ -31,19 +31,7 @@ int chat_place(struct conversation *c, const char *arguments)
 
 void chat_complete_place(struct conversation *c, const char *line, const char *word, char ***list, size_t *n)
 {
-    char *text = place_help_text(), *line_start;
-
-    for (line_start = text; line_start && *line_start;) {
-        size_t len = strcspn(line_start, "\n"), name = strcspn(line_start, " \n[:");
-        char one[64];
-
-        if (name && line_start[0] != ' ' && !(line_start[name] == ' ' && line_start[name + 1] != ' ' && name < 17)) {
-            snprintf(one, sizeof one, "%.*s", (int)name, line_start);
-            chat_completion_add(list, n, one, word);
-        }
-        line_start += len + (line_start[len] == '\n');
-    }
-    mem_free(text);
+    chat_complete_values(&option_table[OPTION_ID_place], word, list, n);
 }
 
 int chat_stats(struct conversation *c, const char *arguments)

@@ -1,12 +1,10 @@
 /* The slash commands about settings: /set, /show and the completion of keys and values. */
 #include "app/chat_commands_own.h"
 
-#include "app/app.h"
 #include "engine/base/size.h"
 #include "engine/base/strbuf.h"
 #include "engine/file/dtype.h"
 
-#include <dirent.h>
 #include <string.h>
 
 static void option_line(struct strbuf *b, const struct options *o, const struct option *option)
@@ -112,31 +110,11 @@ int chat_set(struct conversation *c, const char *arguments)
     return 0;
 }
 
-static void complete_themes(const char *word, char ***list, size_t *n)
-{
-    char path[4096], name[64];
-    struct dirent *d;
-    struct error e;
-    DIR *dir = app_data_path("themes", path, sizeof path, &e) >= 0 ? opendir(path) : NULL;
-
-    while (dir && (d = readdir(dir))) {
-        const char *dot = strrchr(d->d_name, '.');
-
-        if (!dot || strcmp(dot, ".yaml") != 0)
-            continue;
-        snprintf(name, sizeof name, "%.*s", (int)(dot - d->d_name), d->d_name);
-        chat_completion_add(list, n, name, word);
-    }
-    if (dir)
-        closedir(dir);
-}
-
 void chat_complete_options(struct conversation *c, const char *line, const char *word, char ***list, size_t *n)
 {
     const char *key = chat_blank(line + strcspn(line, " ")), *value = key + strcspn(key, " ");
     const struct option *option;
-    char name[64], one[80];
-    size_t id;
+    char name[64];
     int i;
 
     if (*value) {                                                /* the key stands there: its values */
@@ -144,18 +122,10 @@ void chat_complete_options(struct conversation *c, const char *line, const char 
         option = options_find(name);
         if (!option)
             return;
-        id = (size_t)(option - option_table);
-        if (id == OPTION_ID_theme)
-            complete_themes(word, list, n);
-        else if (id == OPTION_ID_place)
-            chat_complete_place(c, line, word, list, n);
-        for (i = 0; option->type == OPTION_WORD && option_word(option, i, one, sizeof one); i++)
-            chat_completion_add(list, n, one, word);
+        chat_complete_values(option, word, list, n);
         if (option->type == OPTION_FLAG) {
             chat_completion_add(list, n, "on", word);
             chat_completion_add(list, n, "off", word);
-        } else if (option->type != OPTION_WORD && option->words[0] && !strchr(option->words, '|')) {
-            chat_completion_add(list, n, option->words, word);
         }
         return;
     }

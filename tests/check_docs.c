@@ -1,6 +1,7 @@
 /* The documents against the tables: committed pages are what the tables print, and they render without complaint. */
 #include "app/documents.h"
 #include "app/modes.h"
+#include "engine/placement/planner.h"
 #include "tests/support.h"
 
 #include <stdlib.h>
@@ -153,6 +154,91 @@ START_TEST(completions_know_every_flag_and_parse)
 }
 END_TEST
 
+static void completion_file(enum documents_shell shell, const char *name, char *path, size_t size)
+{
+    FILE *f;
+
+    snprintf(path, size, "%s/%s", support_tmpdir(), name);
+    f = fopen(path, "w");
+    documents_completion(shell, f);
+    fclose(f);
+}
+
+/* Lines as typed so far, and what Tab must offer among others: values from the tables of strategies, themes, types and words. */
+static const struct { const char *line, *offers; } tabs[] = {
+    {"moetop --place ", "balanced"}, {"moetop --place ", "stripes"}, {"moetop --place lay", "layers:"}, {"moetop --place me", "memory:"},
+    {"moetop --place mei", "meins"}, {"moetop --place pla", "plan.yaml"}, {"moetop --compare cpu,att", "cpu,attention-gpu"}, {"moetop --theme ", "contrast"},
+    {"moetop --kernels avx", "avxvnni"}, {"moetop -ctk ", "q8_0"}, {"moetop --bench -ctk f16,q", "f16,q8_0"}, {"moetop --bench -o ", "jsonl"},
+    {"moetop -o pla", "plan.yaml"}, {"moetop --quantize ", "q4_k_m"}, {"moetop --quantize q4_0 pla", "plan.yaml"},
+    {"moetop --quantize q4_0 in pla", "plan.yaml"}, {"moetop --device ", "opencl:0"}, {"moetop --routing z", "zipf"}, {"moetop --bench-compare pla", "plan.yaml"},
+};
+
+static bool offered(const char *command, const char *wanted)
+{
+    char line[4096];
+    bool found = false;
+    FILE *p = popen(command, "r");
+
+    while (p && fgets(line, sizeof line, p)) {
+        line[strcspn(line, "\t\n")] = 0;
+        found |= strcmp(line, wanted) == 0;
+    }
+    return p && pclose(p) == 0 && found;
+}
+
+START_TEST(values_are_completed_from_the_tables)
+{
+    static const char *const shells[] = {[SHELL_BASH] = "bash", [SHELL_FISH] = "fish"};
+    char path[256], own[300], command[1400];
+
+    snprintf(command, sizeof command, "cd %s && mkdir -p moetop/placements && touch moetop/placements/meins.yaml plan.yaml", support_tmpdir());
+    ck_assert_int_eq(system(command), 0);
+    snprintf(own, sizeof own, "cd %s && XDG_CONFIG_HOME=$PWD", support_tmpdir());
+    if (shells[_i]) {
+        snprintf(command, sizeof command, "command -v %s >/dev/null", shells[_i]);
+        if (system(command))
+            return;
+    }
+    completion_file((enum documents_shell)_i, _i == SHELL_ZSH ? "_moetop" : "completion", path, sizeof path);
+    for (size_t k = 0; _i == SHELL_BASH && k < sizeof tabs / sizeof *tabs; k++) {
+        snprintf(command, sizeof command,
+                 "%s bash -c 'compopt() { :; }; source %s; read -ra COMP_WORDS <<<\"%s\"; [[ \"%s\" == *\" \" ]] && COMP_WORDS+=(\"\"); "
+                 "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _moetop; printf \"%%s\\n\" \"${COMPREPLY[@]}\"'", own, path, tabs[k].line, tabs[k].line);
+        ck_assert_msg(offered(command, tabs[k].offers), "bash: '%s' does not offer %s", tabs[k].line, tabs[k].offers);
+    }
+    for (size_t k = 0; _i == SHELL_FISH && k < sizeof tabs / sizeof *tabs; k++) {
+        snprintf(command, sizeof command, "%s HOME=$PWD fish -c 'source %s; complete -C \"%s\"'", own, path, tabs[k].line);
+        ck_assert_msg(offered(command, tabs[k].offers), "fish: '%s' does not offer %s", tabs[k].line, tabs[k].offers);
+    }
+    if (_i == SHELL_ZSH && system("command -v zsh >/dev/null") == 0) {
+        snprintf(command, sizeof command, "zsh -n %s", path);
+        ck_assert_int_eq(system(command), 0);
+    }
+}
+END_TEST
+
+/* Every option that takes one of some words, in every shell; and nothing of the tables is left out. */
+START_TEST(completions_hold_every_word)
+{
+    for (int shell = SHELL_BASH; shell <= SHELL_FISH; shell++) {
+        char *text = NULL, word[64];
+        size_t n;
+        FILE *f = open_memstream(&text, &n);
+
+        documents_completion((enum documents_shell)shell, f);
+        fclose(f);
+        for (int i = 0; i < OPTION_COUNT; i++)
+            for (int k = 0; option_table[i].type == OPTION_WORD && option_word(&option_table[i], k, word, sizeof word); k++)
+                ck_assert_msg(strstr(text, word), "%s of --%s", word, option_table[i].name);
+        for (int i = 0; i < n_planners; i++) {
+            snprintf(word, sizeof word, "%.*s", (int)strcspn(planners[i].syntax, "[:"), planners[i].syntax);
+            ck_assert_msg(strstr(text, word), "%s of --place", word);
+        }
+        free(text);
+    }
+}
+END_TEST
+
 START_TEST(every_mode_is_reached)
 {
     static struct options o;
@@ -177,6 +263,8 @@ static Suite *suite(void)
     tcase_add_test(t, unknown_markers_are_errors);
     tcase_add_loop_test(t, manual_pages_render_without_warnings, 0, 2);
     tcase_add_test(t, completions_know_every_flag_and_parse);
+    tcase_add_loop_test(t, values_are_completed_from_the_tables, SHELL_BASH, SHELL_FISH + 1);
+    tcase_add_test(t, completions_hold_every_word);
     tcase_add_test(t, every_mode_is_reached);
     suite_add_tcase(s, t);
     return s;
