@@ -203,6 +203,8 @@ int bench_arms_open(struct bench *b, int context, struct error *e)
                 rc = engine_open(&a->g, &c, e);
             }
             a->owns_engine = rc == 0;
+            if (rc == 0)
+                engine_tune(a->g);
         }
         if (rc == 0)
             rc = arm_routing(a, e);

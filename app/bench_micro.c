@@ -5,6 +5,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"
 #include "engine/device/cpu/microbench.h"
+#include "engine/device/cpu/tune.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,6 +14,28 @@
 #define MICRO_MAX 300
 #define READ_MS 400
 #define CACHED 1.15
+#define CHOICES_MAX 64
+
+/* The choice among kernels that the table in the cache folder makes, where there is one. */
+static void print_choices(const struct options *o, const struct model *model)
+{
+    struct microbench_choice c[CHOICES_MAX];
+    int n = cpu_choices(model, o->tune == DEVICE_TUNE_OFF ? NULL : app_cache_dir(o), o->exact, c, CHOICES_MAX);
+
+    printf("\nWhich kernels multiply a slice of weight rows, by the tokens that meet it:\n\n");
+    printf("| %-8s | %6s x %-6s | %-16s | %-24s | %-8s |\n", "weights", "rows", "cols", "few tokens", "many tokens", "chosen");
+    printf("| -------- | --------------: | ---------------- | ------------------------ | -------- |\n");
+    for (int i = 0; i < n; i++) {
+        char many[40] = "the same";
+
+        if (c[i].many && c[i].from >= TUNE_NEVER)
+            snprintf(many, sizeof many, "%s: never faster", c[i].many);
+        else if (c[i].many)
+            snprintf(many, sizeof many, "%s from %d", c[i].many, c[i].from);
+        printf("| %-8s | %6d x %-6d | %-16s | %-24s | %-8s |\n", dtype_info(c[i].type)->word, c[i].rows, c[i].cols, c[i].few, many,
+               c[i].measured ? "measured" : "built in");
+    }
+}
 
 int bench_micro(const struct options *o, struct error *e)
 {
@@ -46,6 +69,7 @@ int bench_micro(const struct options *o, struct error *e)
         printf("| %-22s | %6d x %-6d | %6d | %10.1f | %8s | %10.1f | %6.0f %% |\n", m[i].kernel, m[i].rows, m[i].cols, m[i].tokens, gb * 1e-9, share,
                op * 1e-9, peak > 0 ? 100 * op / peak : 0);
     }
+    print_choices(o, model);
 out:
     model_free(model);
     mem_free(m);

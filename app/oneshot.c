@@ -125,9 +125,10 @@ static void measure_after(const struct options *o, struct answer *a)
 {
     struct error e = {0};
 
+    fflush(stdout);
+    engine_tune(a->engine);
     if (!place_auto_due(a->engine, o->place))
         return;
-    fflush(stdout);
     engine_tell(a->engine, "auto: measuring what a GPU is worth with this model; Ctrl-C stops it");
     if (place_auto(a->engine, true, &e) < 0)
         fprintf(stderr, "moetop: auto: %s\n", e.text);

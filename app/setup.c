@@ -290,6 +290,7 @@ int app_engine_settings(const struct options *o, struct engine_config *c, struct
     c->kv_v = (enum kv_type)o->cache_type_v;
     c->convert = conversion(o);
     c->exact = o->exact;
+    c->tune = (enum device_tune)o->tune;
     c->background = answers_at_once(o);
     c->kernels = o->kernels ? kernels : NULL;
     c->backends = device_backends;
@@ -321,6 +322,8 @@ int app_engine_open(const struct options *o, struct engine **out, struct error *
     app_signals(NULL);
     if ((rc = app_engine_config(o, &c, true, e)) < 0 || (rc = engine_open(out, &c, e)) < 0)
         return rc;
+    if (!c.background)                   /* nobody waits for a first token */
+        engine_tune(*out);
     engine_pace_set(*out, app_pace(o, false));
     app_signals(*out);
     return 0;

@@ -8,7 +8,7 @@
  * Numbers: quantised weights and everything around them follow engine/device/numerics.h to the bit.
  *
  * Mandatory: probe, open, close, supports, block_put, block_drop, attention, experts, head, wait, kv_rows, stats.
- * Optional (NULL): route, combine (the CPU device has both), layers, rope_set, examine, stream, prefetch, needs.
+ * Optional (NULL): route, combine (the CPU device has both), layers, rope_set, examine, stream, prefetch, needs, tune.
  * Emulated where NULL: layers by single jobs.
  * Computing allocates nothing of ours: scratch for max_rows rows is taken at open. */
 #ifndef ENGINE_DEVICE_DEVICE_H
@@ -26,6 +26,9 @@ struct device;                  /* private to the back end; first member: struct
 
 enum kv_type { KV_F32, KV_F16, KV_Q8_0 };
 
+/* Which kernel serves which shape: measured once and kept, the built-in choice, measured anew. */
+enum device_tune { DEVICE_TUNE_ON, DEVICE_TUNE_OFF, DEVICE_TUNE_AGAIN };
+
 struct device_config {
     const struct model *model;  /* outlives the device */
     int index;                  /* in the engine's list; 0: CPU */
@@ -34,6 +37,7 @@ struct device_config {
     int context;                /* KV positions to hold */
     enum kv_type kv_k, kv_v;
     bool exact;                 /* float weights multiplied in F32 */
+    enum device_tune tune;
     const char *selector;       /* "opencl:0": platform/device choice of the user, or NULL */
     const char *cache_dir;      /* compiled programs, verdicts; NULL: none */
     const float *rope_cos, *rope_sin;   /* (context, rope_dims/2), mscale folded in; NULL until rope_set */
@@ -182,6 +186,9 @@ struct device_ops {
     /* Optional: what open with c and then these blocks would take, to the byte, without opening: scratch, staging, weights, KV; stream_bytes: what
      * `stream` would add; shared_bytes: the weights expected to be used in place. c->model may come from model_inspect; c->selector names the device. */
     int (*needs)(const struct device_config *c, const struct block_id *blocks, int n_blocks, struct device_stats *out, struct error *e);
+    /* Optional: measures which of its kernels serves which of the model's shapes, where that is not known yet and cannot change the text, and keeps
+     * it in cache_dir: some hundredths of a second, once for a machine and a shape. Between answers. Returns how many shapes were measured. */
+    int (*tune)(struct device *d);
     /* Optional: opens one device without a model, tests its kernels and measures it: seconds, a minute when compilers must run. */
     int (*examine)(const char *selector, const char *cache_dir, void (*log)(void *ctx, const char *line), void *log_ctx,
                    struct device_exam *out, struct error *e);

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define TUNE_HOLD 300            /* milliseconds */
+
 
 void engine_notice(struct engine *g, const char *format, ...)
 {
@@ -53,6 +55,11 @@ static int check_config(struct engine *g, struct error *e)
     return rc;
 }
 
+static void log_line(void *ctx, const char *line)
+{
+    engine_notice(ctx, "%s", line);
+}
+
 static int open_cpu(struct engine *g, struct error *e)
 {
     struct device_slot *s = &g->slots[0];
@@ -63,6 +70,9 @@ static int open_cpu(struct engine *g, struct error *e)
     char why[8];
     int rc;
 
+    c.tune = g->config.tune;
+    c.log = log_line;
+    c.log_ctx = g;
     for (const struct device_ops *const *b = g->config.backends; b && *b; b++)
         if (!b[1])
             ops = *b;                    /* the last one computes what the others cannot */
@@ -200,6 +210,18 @@ void engine_cancel(struct engine *g)
 {
     atomic_store(&g->cancel, 1);
     wake_signal(&g->cancel_wake);
+}
+
+int engine_tune(struct engine *g)
+{
+    int n = 0;
+
+    model_hold(g->model, TUNE_HOLD);                     /* the packers would be measured as well */
+    for (int i = 0; i < g->n_devices; i++)
+        if (g->slots[i].ops->tune && !g->slots[i].lost)
+            n += g->slots[i].ops->tune(g->slots[i].device);
+    model_hold(g->model, 0);
+    return n;
 }
 
 int engine_session_tokens(const struct engine *g, const int **ids)

@@ -25,6 +25,7 @@ struct engine_config {
     enum kv_type kv_k, kv_v;
     int convert;                 /* enum dtype or -1 (--dtype) */
     bool exact;
+    enum device_tune tune;
     bool background;             /* answer while the weights are still being packed (model_options.background); who measures calls model_settle */
     bool no_tokenizer;           /* a model without one is no error: ids only (golden checks) */
     const char *kernels;         /* NULL: best */
@@ -68,6 +69,10 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
 void engine_close(struct engine *g);
 const struct engine_info *engine_info(const struct engine *g);
 void engine_cancel(struct engine *g);            /* honoured between layers; cleared when a turn starts */
+
+/* When nobody waits: what the devices want to measure about their kernels (device_ops.tune). Returns shapes measured.
+ * engine_idle_step does it after a turn. */
+int engine_tune(struct engine *g);
 
 /* Tokens of the session as they lie in the KV cache. */
 int engine_session_tokens(const struct engine *g, const int **ids);

@@ -63,6 +63,7 @@ struct engine {
     struct planner_spec spec;            /* of the plan wanted; planner NULL: a plan made elsewhere */
     struct planner_spec spec_before;     /* while nothing counts (engine_counting_set) */
     uint64_t replan_at;                  /* generated tokens at which a strategy that re-plans is asked again */
+    bool tune_due;                       /* a turn has ended since the devices last measured their kernels */
     double *usage, *recent;              /* n_layers * n_experts, for planners */
     double *profile;                     /* counts taken instead of the session's, or NULL */
     struct plan *wanted_plan;            /* waits for the safe point */

@@ -456,6 +456,10 @@ bool engine_idle_step(struct engine *g)
 {
     if (!g->busy && place_waits(g))
         place_safe_point(g);
+    if (!g->busy && g->tune_due) {
+        g->tune_due = false;
+        engine_tune(g);
+    }
     return place_pending(g);
 }
 

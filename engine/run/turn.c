@@ -316,6 +316,7 @@ int engine_turn(struct engine *g, const struct turn *t, int (*on_event)(void *ct
     }
     g->on_event = idle_event;
     g->event_ctx = idle_ctx;
+    g->tune_due = true;
     g->busy = false;
     mem_free(ids);
     mem_free(o.held);

@@ -13,6 +13,7 @@
 
 #include "engine/base/pool.h"
 #include "engine/device/cpu/kernels.h"
+#include "engine/device/cpu/tune.h"
 #include "engine/device/device.h"
 #include "engine/device/onednn/onednn.h"
 
@@ -21,7 +22,7 @@
 #define CPU_WIDE (4 * CPU_UNIT)  /* rows of a task whose results are added or written token by token: half a KiB of each */
 #define CPU_TOKEN_BLOCK 96      /* tokens whose quantised rows stay in the second-level cache; more where one panel takes more */
 #define CPU_TOKENS_MOST (2 * KERNEL_TILE)       /* of such a block, cut at panels */
-#define CPU_LIBRARY_BF16 6      /* tokens from which oneDNN beats our own float kernels: BF16 weights, */
+#define CPU_LIBRARY_BF16 6      /* tokens from which oneDNN beats our own float kernels where nothing was measured (tune.h): BF16 weights, */
 #define CPU_LIBRARY_F32 24      /* F32 weights */
 #define CPU_RAW_GROUPS 2        /* row groups of an unpacked matrix that are packed in passing at a time: they stay in the second-level cache */
 #define CPU_WIDEN 64            /* F16 rows (and BF16 ones when exact) made F32 at a time for oneDNN: they stay in the second-level cache */
@@ -95,6 +96,8 @@ struct cpu_device {
     size_t group_bytes;                         /* of the widest quantised matrix */
     struct onednn *library;                     /* NULL: float weights use our own kernels only */
     bool bf16;                                  /* BF16 weights meet BF16 activations */
+    struct tune tune;                           /* of this model's shapes, as far as measured */
+    const struct tune *thresholds;              /* that, or what is being measured */
     /* the job under way */
     const struct attention_job *attention_job;
     const struct experts_job *experts_job;
@@ -105,9 +108,20 @@ struct cpu_device {
     struct device_stats stats;
 };
 
+/* Heads that one task of the QKV phase multiplies: weight rows come in groups of 8 or 16, so at most 16. */
+static inline int heads_per_task(int head_dim)
+{
+    int n = 1;
+
+    while (n * head_dim % NUM_LANES)
+        n++;
+    return n;
+}
+
 /* device.c */
 struct pool_share *phase_begin(struct cpu_device *d, int tid);
 void phase_open(struct cpu_device *d, int tid, int total);      /* in elastic regions too */
+bool cpu_uses_bf16(bool exact);                                 /* where there are float weights and oneDNN */
 int phase_take(struct cpu_device *d, int tid, int chunk);       /* first index, or total */
 void phase_end(struct cpu_device *d, int tid);
 
@@ -125,6 +139,11 @@ void multiply(const struct cpu_device *d, int tid, const struct matrix *w, int r
 /* Token blocks: block i of n tokens begins at a panel. */
 int token_blocks(const struct cpu_device *d, int n);
 void token_block(const struct cpu_device *d, int n, int i, int *t0, int *t1);
+
+/* tuning.c. open: at the end of opening; later: between answers, returns how many shapes were measured. */
+void tuning_open(struct cpu_device *d);
+int tuning_later(struct cpu_device *d);
+int tuning_default(const struct cpu_device *d, enum dtype type);     /* the built-in threshold */
 
 /* kvcache.c */
 int kv_layout(struct cpu_device *d, struct error *e);

@@ -255,8 +255,7 @@ static int lay_out(struct cpu_device *d, const struct device_config *c, struct e
     d->context = c->context;
     d->chunks_max = (c->context + NUM_CHUNK - 1) / NUM_CHUNK;
     d->router_groups = (c->model->hp.n_experts + NUM_LANES - 1) / NUM_LANES;
-    for (d->heads_per_task = 1; d->heads_per_task * c->model->hp.head_dim % NUM_LANES; d->heads_per_task++)
-        ;                       /* at most 16: weight rows come in groups of 8 or 16 */
+    d->heads_per_task = heads_per_task(c->model->hp.head_dim);
     d->rope_cos = c->rope_cos;
     d->rope_sin = c->rope_sin;
     d->kv_k = c->kv_k;
@@ -283,6 +282,11 @@ int cpu_device_needs(const struct device_config *c, uint64_t *kv_bytes, uint64_t
     return code;
 }
 
+bool cpu_uses_bf16(bool exact)
+{
+    return !exact && onednn_has_bf16();
+}
+
 /* oneDNN for float weights where it runs; without it they are slower in a prompt, never wrong. */
 static void open_library(struct cpu_device *d)
 {
@@ -294,7 +298,7 @@ static void open_library(struct cpu_device *d)
 #endif
     if (!d->has_float || d->k == &kernels_scalar)
         return;
-    d->bf16 = !c->exact && onednn_has_bf16();
+    d->bf16 = cpu_uses_bf16(c->exact);
     if (onednn_new(&d->library, d->n_threads, &e) < 0 && c->log)
         c->log(c->log_ctx, e.text);
 }
@@ -324,8 +328,10 @@ static int cpu_open(struct device **out, const struct device_config *c, struct e
     for (int l = 0; l < c->model->hp.n_layers; l++)
         pack_router(d, c->model->layers[l].router, d->router[l]);
     code = pool_new(&d->pool, d->n_threads, true, e);
-    if (!code)
+    if (!code) {
         open_library(d);
+        tuning_open(d);
+    }
 out:
     if (code < 0) {
         cpu_close((struct device *)d);
@@ -573,6 +579,11 @@ static int cpu_rope_set(struct device *device, const float *cosines, const float
     return 0;
 }
 
+static int cpu_tune(struct device *device)
+{
+    return tuning_later((struct cpu_device *)device);
+}
+
 static void cpu_stats(const struct device *device, struct device_stats *out)
 {
     *out = ((const struct cpu_device *)device)->stats;
@@ -596,5 +607,6 @@ const struct device_ops cpu_device_ops = {
     .wait = cpu_wait,
     .kv_rows = cpu_kv_rows,
     .rope_set = cpu_rope_set,
+    .tune = cpu_tune,
     .stats = cpu_stats,
 };

@@ -30,6 +30,8 @@ struct act_block {
 struct kernels {
     const char *name;           /* "scalar", "avx2", "avxvnni", "avx512", "amx" */
     int width;                  /* row interleave this set likes best */
+    const struct kernels *few;  /* NULL, or the set whose dot is faster with few tokens: the same bits; */
+    int many_from;              /* from so many tokens on this one is, where nothing was measured (tune.h) */
     int tile;                   /* tokens of a panel it likes best, at most KERNEL_TILE: what unpacked weights are used for at once */
 
     /* Rule 1 for one row of cols (a multiple of 32): block b goes to out[b * stride]. */

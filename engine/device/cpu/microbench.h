@@ -5,6 +5,8 @@
 
 #include "engine/base/error.h"
 
+#include "engine/model/model.h"
+
 #include <stdbool.h>
 
 /* Best of several passes over memory larger than most caches (256 MiB), by n_threads together: bytes a second; 0 without memory. Takes
@@ -25,5 +27,17 @@ struct microbench_result {
 /* Every kernel of the active set on the shapes of a model with this hidden size and expert width, one thread, `cached` ones from a matrix
  * that fits the second-level cache. Fills at most max results and returns how many, or a negative code. */
 int cpu_microbench(struct microbench_result *out, int max, int hidden, int expert_ffn, struct error *e);
+
+/* Which kernel multiplies a slice of `rows` weight rows with how many tokens. */
+struct microbench_choice {
+    enum dtype type;
+    int rows, cols;
+    const char *few, *many;     /* "avx512", "amx", "oneDNN"; many NULL: few serves all */
+    int from;                   /* tokens from which `many` does; TUNE_NEVER: never */
+    bool measured;              /* else the built-in threshold */
+};
+
+/* For every shape of the model (from model_inspect), as a CPU device opened with this cache folder would choose. How many, at most max. */
+int cpu_choices(const struct model *m, const char *cache_dir, bool exact, struct microbench_choice *out, int max);
 
 #endif

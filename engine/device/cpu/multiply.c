@@ -69,6 +69,12 @@ static void add_bias(const float *bias, int n, float *out, ptrdiff_t stride, int
             out[t * stride + r] += bias[r];
 }
 
+/* The set whose products of so many tokens are the fastest; all give the same bits. */
+static const struct kernels *set_for(const struct cpu_device *d, const struct matrix *w, int rows, int tokens)
+{
+    return d->k->few && tokens > 1 && tokens < tune_from(d->thresholds, w->type, rows, w->cols, d->k->many_from) ? d->k->few : d->k;
+}
+
 /* `groups` row groups at `weights`, n rows of them wanted, for the panels of tokens t0 .. t1-1. */
 static void multiply_groups(const struct cpu_device *d, const struct matrix *w, const uint8_t *weights, int n, const struct input *in, int t0, int t1,
                             float *out, ptrdiff_t stride)
@@ -80,11 +86,13 @@ static void multiply_groups(const struct cpu_device *d, const struct matrix *w, 
     for (int t = t0; t < t1; t += nt) {
         const struct act_block *panel = in->panels + (ptrdiff_t)t * blocks;
         float *to = out + (t - t0) * stride;
+        const struct kernels *k;
 
         panel_of(d, in->n, t, &first, &nt);
-        d->k->dot[w->type](weights, whole, w->width, w->cols, panel, nt, to, stride);
+        k = set_for(d, w, n, nt);
+        k->dot[w->type](weights, whole, w->width, w->cols, panel, nt, to, stride);
         if (rest) {
-            d->k->dot[w->type](weights + (size_t)whole * group_bytes, 1, w->width, w->cols, panel, nt, ragged, NUM_LANES);
+            k->dot[w->type](weights + (size_t)whole * group_bytes, 1, w->width, w->cols, panel, nt, ragged, NUM_LANES);
             for (int i = 0; i < nt; i++)
                 memcpy(to + i * stride + whole * w->width, ragged + i * NUM_LANES, (size_t)rest * sizeof(float));
         }
@@ -166,14 +174,15 @@ static void multiply_float(const struct cpu_device *d, int tid, const struct mat
     const uint8_t *rows = (const uint8_t *)w->data + (size_t)r0 * row_bytes;
     const float *x = in->rows + t0 * in->stride;
     int tokens = t1 - t0;
+    bool many = d->library && tokens > 1 && tokens >= tune_from(d->thresholds, w->type, r1 - r0, w->cols, tuning_default(d, w->type));
 
-    if (d->library && w->type == DTYPE_BF16 && d->bf16 && tokens >= CPU_LIBRARY_BF16 &&
+    if (many && w->type == DTYPE_BF16 && d->bf16 &&
         onednn_multiply(d->library, tid, true, rows, r1 - r0, w->cols, bf16_tokens(d, tid, in, w->cols, t0, t1), w->cols, tokens, out, stride) == 0)
         return;
-    if (d->library && w->type == DTYPE_F32 && tokens >= CPU_LIBRARY_F32 && ((uintptr_t)rows & 3) == 0 &&
+    if (many && w->type == DTYPE_F32 && ((uintptr_t)rows & 3) == 0 &&
         onednn_multiply(d->library, tid, false, rows, r1 - r0, w->cols, x, in->stride, tokens, out, stride) == 0)
         return;
-    if (d->library && (w->type == DTYPE_F16 || w->type == DTYPE_BF16) && tokens >= CPU_LIBRARY_F32 &&
+    if (many && (w->type == DTYPE_F16 || w->type == DTYPE_BF16) &&
         multiply_widened(d, tid, w, rows, r1 - r0, x, in->stride, tokens, out, stride))
         return;
     d->k->dot_float(w->type, rows, row_bytes, r1 - r0, w->cols, x, in->stride, tokens, out, stride);

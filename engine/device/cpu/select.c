@@ -74,6 +74,8 @@ static void find_sets(void)
         amx = kernels_avx512;
         amx.name = "amx";
         amx.tile = KERNEL_TILE;
+        amx.few = &kernels_avx512;
+        amx.many_from = 24;
         memcpy(amx.dot, (__typeof__(amx.dot)){[DTYPE_Q8_0] = format_q8_0_amx, [DTYPE_Q4_0] = format_q4_0_amx, FORMAT_DOTS(amx)}, sizeof amx.dot);
         sets[n_sets++] = &amx;
     }

@@ -1,0 +1,363 @@
+/* The tuning table: look-up, the choice among samples, its file whole and damaged, and that what it says cannot change the text of quantised weights. */
+#include "engine/device/cpu/kernels.h"
+#include "engine/device/cpu/tune.h"
+#include "tests/support.h"
+#include "tests/tiny_model.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const char key[] = "a machine";
+
+START_TEST(test_lookup)
+{
+    struct tune t = {0};
+
+    ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 32, 64, 24), 24);
+    ck_assert(tune_set(&t, (struct tune_entry){DTYPE_Q4_0, 32, 64, 8}));
+    ck_assert(tune_set(&t, (struct tune_entry){DTYPE_Q4_0, 128, 64, 48}));
+    ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 32, 64, 24), 8);
+    ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 128, 64, 24), 48);
+    ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 16, 64, 24), 8);          /* the last slice of a matrix */
+    ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 100, 64, 24), 48);
+    ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 32, 96, 24), 24);
+    ck_assert_int_eq(tune_from(&t, DTYPE_Q8_0, 32, 64, 24), 24);
+    ck_assert(tune_set(&t, (struct tune_entry){DTYPE_Q4_0, 32, 64, 9}));
+    ck_assert_int_eq(t.n, 2);
+    ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 32, 64, 24), 9);
+    for (int i = 0; i < TUNE_MAX - 2; i++)
+        ck_assert(tune_set(&t, (struct tune_entry){DTYPE_Q8_0, 32, 32 + i, 9}));
+    ck_assert(!tune_set(&t, (struct tune_entry){DTYPE_F32, 32, 32, 9}));
+    ck_assert(tune_set(&t, (struct tune_entry){DTYPE_Q8_0, 32, 32, 10}));
+}
+END_TEST
+
+START_TEST(test_shapes)
+{
+    struct tiny_shape shape = {.layers = 2, .hidden = 256, .heads = 4, .kv_heads = 2, .head_dim = 32, .ffn = 96, .experts = 4, .vocab = 50, .context = 64, .type = DTYPE_Q4_0,
+                               .seed = 11};
+    struct tiny_model *m = tiny_model_new(&shape);
+    struct tune t;
+
+    tune_shapes(&m->model, 1, &t);
+    ck_assert_ptr_nonnull(tune_find(&t, DTYPE_Q4_0, 32, 256));           /* a head of q, k, v; 32 rows of gate and up */
+    ck_assert_ptr_nonnull(tune_find(&t, DTYPE_Q4_0, 128, 128));          /* o */
+    ck_assert_ptr_nonnull(tune_find(&t, DTYPE_Q4_0, 128, 96));           /* down */
+    ck_assert_ptr_nonnull(tune_find(&t, m->model.head.type, 50, 256));   /* head: fewer rows than a slice has */
+    ck_assert_int_eq(t.n, 4);
+    tiny_model_free(m);
+}
+END_TEST
+
+static const int counts[] = {8, 12, 16, 24, 32, 48, 64, 96, 128};
+enum { N = (int)(sizeof counts / sizeof *counts) };
+
+/* Samples in which `many` takes ratio(count) of what `few` does, each off by up to `noise`; one pair in two is hit by an interruption. */
+static int choose(double (*many_of)(int count), double noise, int otherwise)
+{
+    double few[N][TUNE_PAIRS], many[N][TUNE_PAIRS];
+    unsigned seed = 5;
+
+    for (int i = 0; i < N; i++)
+        for (int p = 0; p < TUNE_PAIRS; p++) {
+            few[i][p] = 1000.0 * counts[i] * (1 + noise * (double)tiny_random(&seed));
+            many[i][p] = 1000.0 * counts[i] * many_of(counts[i]) * (1 + noise * (double)tiny_random(&seed));
+            if (p == 3)
+                *(i & 1 ? &few[i][p] : &many[i][p]) *= 40;
+        }
+    return tune_choose(counts, N, (const double (*)[TUNE_PAIRS])few, (const double (*)[TUNE_PAIRS])many, otherwise);
+}
+
+static double crosses_at_40(int n) { return n < 40 ? 1.3 : 0.8; }
+static double always(int n) { return 0.7; }
+static double never(int n) { return 1.4; }
+static double same(int n) { return 1.0; }
+static double a_little(int n) { return n < 40 ? 1.02 : 0.98; }
+
+START_TEST(test_choose)
+{
+    ck_assert_int_eq(choose(crosses_at_40, 0.02, 24), 48);
+    ck_assert_int_eq(choose(crosses_at_40, 0.02, 96), 48);
+    ck_assert_int_eq(choose(crosses_at_40, 0.02, 48), 48);
+    ck_assert_int_eq(choose(crosses_at_40, 0.02, 40), 40);               /* already between the two counts: the same choice, not a new one */
+    ck_assert_int_eq(choose(always, 0.02, 24), 8);
+    ck_assert_int_eq(choose(never, 0.02, 24), TUNE_NEVER);
+    ck_assert_int_eq(choose(same, 0.02, 24), 24);
+    ck_assert_int_eq(choose(same, 0.3, 24), 24);
+    ck_assert_int_eq(choose(a_little, 0.001, 24), 24);                   /* real, but not worth it */
+}
+END_TEST
+
+START_TEST(test_text)
+{
+    struct tune t = {0}, back;
+    struct error e;
+    char text[4000];
+    size_t n;
+
+    tune_set(&t, (struct tune_entry){DTYPE_Q4_0, 128, 4096, 48});
+    tune_set(&t, (struct tune_entry){DTYPE_BF16, 32, 448, 2});
+    tune_set(&t, (struct tune_entry){DTYPE_Q6_K, 64, 2048, TUNE_NEVER});
+    n = tune_text(&t, key, text, sizeof text);
+    ck_assert_str_eq(text, "a machine\nq4_0 128 4096 48\nbf16 32 448 2\nq6_k 64 2048 never\n");
+    ck_assert_int_eq(tune_parse(&back, key, text, n, &e), 0);
+    ck_assert_int_eq(back.n, 3);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(tune_from(&back, t.entry[i].type, t.entry[i].rows, t.entry[i].cols, 0), t.entry[i].from);
+    ck_assert_uint_eq(tune_text(&t, key, text, 30), 0);                  /* no room: nothing rather than half */
+    n = tune_text(&t, key, text, sizeof text);
+    ck_assert_int_eq(tune_parse(&back, "a machin", text, n, &e), 0);     /* another machine's: no error, and nothing of it counts */
+    ck_assert_int_eq(back.n, 0);
+    ck_assert_int_eq(tune_parse(&back, "another", text, n, &e), 0);
+    ck_assert_int_eq(back.n, 0);
+    for (size_t cut = sizeof key; cut < n; cut++)                        /* cut short: a whole number of lines, or refused */
+        if (text[cut - 1] != '\n') {
+            ck_assert_int_eq(tune_parse(&back, key, text, cut, &e), ERR_INPUT);
+            ck_assert_int_eq(back.n, 0);
+        }
+}
+END_TEST
+
+START_TEST(test_hostile)
+{
+    static const char *const lines[] = {
+        "q4_0 128 4096", "q4_0 128 4096 48 x", "q9_9 128 4096 48", "q4_0 -128 4096 48", "q4_0 128 0 48", "q4_0 128 4096 1", "q4_0 128 4096 100000",
+        "q4_0 128 4096 -5", "q4_0 128 4096 99999999999999999999", "q4_0 99999999999 4096 48", "q4_0 128 4096 4x", "q4_0 128 4096 always", "", "\x1b[2J",
+        "q4_0 128 4096 48                                                                                                                ",
+    };
+    struct tune t;
+    struct error e;
+    char text[TUNE_MAX * 40 + 400] = "a machine\n";
+
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        snprintf(text, sizeof text, "a machine\nq8_0 32 64 8\n%s\n", lines[i]);
+        ck_assert_msg(tune_parse(&t, key, text, strlen(text), &e) == ERR_INPUT, "taken: '%s'", lines[i]);
+        ck_assert_int_eq(t.n, 0);
+        ck_assert_ptr_nonnull(strstr(e.text, "line 3"));
+    }
+    ck_assert_int_eq(tune_parse(&t, key, "a machine\nq8_0 32 64 8\0\n", 24, &e), ERR_INPUT);
+    snprintf(text, sizeof text, "a machine\n");
+    for (int i = 0; i <= TUNE_MAX; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "q8_0 32 %d 8\n", 32 + i);
+    ck_assert_int_eq(tune_parse(&t, key, text, strlen(text), &e), ERR_INPUT);
+}
+END_TEST
+
+START_TEST(test_file)
+{
+    struct tune t = {.n = 1, .entry = {{DTYPE_Q4_0, 32, 64, 12}}}, back;
+    char path[500], large[80000];
+    struct error e;
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/table", support_tmpdir());
+    ck_assert_int_eq(tune_read(&back, path, key, &e), 0);                /* none yet */
+    ck_assert_int_eq(back.n, 0);
+    ck_assert_int_eq(tune_write(&t, path, key, &e), 0);
+    ck_assert_int_eq(tune_read(&back, path, key, &e), 0);
+    ck_assert_int_eq(tune_from(&back, DTYPE_Q4_0, 32, 64, 0), 12);
+    memset(large, 'x', sizeof large);
+    f = fopen(path, "w");
+    fwrite(large, 1, sizeof large, f);
+    fclose(f);
+    ck_assert_int_eq(tune_read(&back, path, key, &e), ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(e.text, path));
+    ck_assert_int_eq(tune_read(&back, support_tmpdir(), key, &e), ERR_IO);       /* a folder in its place */
+    snprintf(path, sizeof path, "%s/none/table", support_tmpdir());
+    ck_assert_int_eq(tune_write(&t, path, key, &e), ERR_IO);
+}
+END_TEST
+
+#define TOKENS 40
+
+/* The device with this folder: what two layers make of some rows; how many shapes `tune` measured. */
+static int run(struct tiny_model *m, const char *folder, enum device_tune tune, float *x, char *said)
+{
+    struct device_config c = {.model = &m->model, .n_threads = 2, .max_rows = TOKENS, .context = 64, .kv_k = KV_F32, .kv_v = KV_F32, .rope_cos = m->rope_cos,
+                              .rope_sin = m->rope_sin, .cache_dir = folder, .tune = tune};
+    struct layers_job j = {.first = 0, .last = 2, .rows = TOKENS, .x = x};
+    int experts[2 * TOKENS * 2], n;
+    float weights[2 * TOKENS * 2];
+    unsigned seed = 9;
+    struct device *d;
+    struct error e;
+
+    c.log = (void (*)(void *, const char *))(void *)strcpy;
+    c.log_ctx = said;
+    j.experts = experts;
+    j.weights = weights;
+    *said = 0;
+    ck_assert_msg(cpu_device_ops.open(&d, &c, &e) == 0, "%s", e.text);
+    n = cpu_device_ops.tune(d);
+    ck_assert_int_eq(cpu_device_ops.tune(d), 0);                         /* once is enough */
+    for (int i = 0; i < TOKENS * 256; i++)
+        x[i] = tiny_random(&seed);
+    ck_assert_int_eq(cpu_device_ops.layers(d, &j, &e), 0);
+    cpu_device_ops.close(d);
+    return n;
+}
+
+/* The one table of a folder. "": there is none. */
+static const char *table_of(const char *folder)
+{
+    static char path[800];
+    struct dirent *p;
+    DIR *d = opendir(folder);
+
+    path[0] = 0;
+    while (d && (p = readdir(d)))
+        if (strncmp(p->d_name, "kernels-", 8) == 0)
+            snprintf(path, sizeof path, "%s/%s", folder, p->d_name);
+    if (d)
+        closedir(d);
+    return path;
+}
+
+/* Every threshold of the table becomes `to`. */
+static void rewrite(const char *path, const char *to)
+{
+    static char old[20000], text[20000];
+    FILE *f = fopen(path, "r");
+    char *line;
+
+    old[fread(old, 1, sizeof old - 1, f)] = 0;
+    fclose(f);
+    text[0] = 0;
+    line = strtok(old, "\n");
+    sprintf(text, "%s\n", line);
+    while ((line = strtok(NULL, "\n"))) {
+        *strrchr(line, ' ') = 0;
+        sprintf(text + strlen(text), "%s %s\n", line, to);
+    }
+    f = fopen(path, "w");
+    fputs(text, f);
+    fclose(f);
+}
+
+static const enum dtype types[] = {DTYPE_Q4_0, DTYPE_Q8_0, DTYPE_Q6_K, DTYPE_Q4_K};
+
+/* Either kernel for every shape, measured or built in: the same bits. */
+START_TEST(test_same_bits)
+{
+    struct tiny_shape shape = {.layers = 2, .hidden = 256, .heads = 4, .kv_heads = 2, .head_dim = 64, .ffn = 256, .experts = 4, .vocab = 50, .context = 64, .type = types[_i],
+                               .width = cpu_pack_width(),
+                               .seed = 11};
+    static float built_in[TOKENS * 256], x[TOKENS * 256];
+    struct tiny_model *m = tiny_model_new(&shape);
+    char folder[500], said[2000];
+    int n;
+
+    snprintf(folder, sizeof folder, "%s/bits%d", support_tmpdir(), _i);
+    ck_assert_int_eq(run(m, NULL, DEVICE_TUNE_ON, built_in, said), 0);   /* nowhere to keep it */
+    ck_assert_int_eq(run(m, folder, DEVICE_TUNE_OFF, x, said), 0);
+    ck_assert_str_eq(table_of(folder), "");
+    n = run(m, folder, DEVICE_TUNE_ON, x, said);
+    ck_assert_mem_eq(x, built_in, sizeof x);
+    if (kernels_active()->few) {
+        ck_assert_int_gt(n, 0);
+        for (int k = 0; k < 2; k++) {
+            rewrite(table_of(folder), k ? "never" : "2");
+            ck_assert_int_eq(run(m, folder, DEVICE_TUNE_ON, x, said), 0);
+            ck_assert_mem_eq(x, built_in, sizeof x);
+        }
+        rewrite(table_of(folder), "rubbish");
+        ck_assert_int_eq(run(m, folder, DEVICE_TUNE_ON, x, said), n);
+        ck_assert_ptr_nonnull(strstr(said, "line 2 is no measured threshold"));
+        ck_assert_mem_eq(x, built_in, sizeof x);
+        ck_assert_int_eq(run(m, folder, DEVICE_TUNE_ON, x, said), 0);    /* it was replaced */
+        ck_assert_str_eq(said, "");
+        ck_assert_int_eq(run(m, folder, DEVICE_TUNE_AGAIN, x, said), n);
+    }
+    tiny_model_free(m);
+}
+END_TEST
+
+static void read_all(const char *path, char *out, size_t size)
+{
+    FILE *f = fopen(path, "r");
+
+    ck_assert_ptr_nonnull(f);
+    out[fread(out, 1, size - 1, f)] = 0;
+    fclose(f);
+}
+
+/* Float weights: chosen before the first token, once; what the file says is what runs, so that a second run cannot differ from the first. */
+START_TEST(test_float)
+{
+    struct tiny_shape shape = {.layers = 2, .hidden = 256, .heads = 4, .kv_heads = 2, .head_dim = 64, .ffn = 96, .experts = 4, .vocab = 50, .context = 64, .type = DTYPE_BF16,
+                               .seed = 11};
+    static float first[TOKENS * 256], x[TOKENS * 256], own[TOKENS * 256], library[TOKENS * 256];
+    struct tiny_model *m = tiny_model_new(&shape);
+    char folder[500], said[2000], text[4000], again[4000];
+
+    snprintf(folder, sizeof folder, "%s/float", support_tmpdir());
+    ck_assert_int_eq(run(m, folder, DEVICE_TUNE_ON, first, said), 0);
+    if (!table_of(folder)[0]) {          /* no library here */
+        tiny_model_free(m);
+        return;
+    }
+    read_all(table_of(folder), text, sizeof text);
+    ck_assert_ptr_nonnull(strstr(text, "\nbf16 32 256 "));
+    for (int i = 0; i < 3; i++) {
+        run(m, folder, DEVICE_TUNE_ON, x, said);
+        ck_assert_mem_eq(x, first, sizeof x);
+        read_all(table_of(folder), again, sizeof again);
+        ck_assert_str_eq(again, text);
+    }
+    rewrite(table_of(folder), "never");
+    run(m, folder, DEVICE_TUNE_ON, own, said);
+    rewrite(table_of(folder), "2");
+    run(m, folder, DEVICE_TUNE_ON, library, said);
+    ck_assert(memcmp(own, library, sizeof own) != 0);                    /* the file was obeyed */
+    tiny_model_free(m);
+}
+END_TEST
+
+/* A folder that cannot be written to: float weights keep the built-in choice, since no later run could repeat another one; and one line says so. */
+START_TEST(test_unkept)
+{
+    struct tiny_shape shape = {.layers = 2, .hidden = 256, .heads = 4, .kv_heads = 2, .head_dim = 64, .ffn = 96, .experts = 4, .vocab = 50, .context = 64, .type = DTYPE_BF16,
+                               .seed = 11};
+    static float built_in[TOKENS * 256], x[TOKENS * 256];
+    struct tiny_model *m = tiny_model_new(&shape);
+    char folder[500], said[2000];
+    FILE *f;
+
+    snprintf(folder, sizeof folder, "%s/file", support_tmpdir());
+    f = fopen(folder, "w");
+    fclose(f);
+    run(m, NULL, DEVICE_TUNE_OFF, built_in, said);
+    run(m, folder, DEVICE_TUNE_ON, x, said);
+    ck_assert_mem_eq(x, built_in, sizeof x);
+    if (kernels_active() != &kernels_scalar)
+        ck_assert_ptr_nonnull(strstr(said, "will be measured again"));
+    tiny_model_free(m);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("tune");
+    TCase *t = tcase_create("tune");
+
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, test_lookup);
+    tcase_add_test(t, test_shapes);
+    tcase_add_test(t, test_choose);
+    tcase_add_test(t, test_text);
+    tcase_add_test(t, test_hostile);
+    tcase_add_test(t, test_file);
+    tcase_add_loop_test(t, test_same_bits, 0, (int)(sizeof types / sizeof *types));
+    tcase_add_test(t, test_float);
+    tcase_add_test(t, test_unkept);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
