@@ -213,39 +213,41 @@ END_TEST
 START_TEST(test_attention)
 {
     static uint8_t cache[NUM_CHUNK * 256 * 4];
-    static float q[4 * 256], p[4 * NUM_CHUNK], want[4 * NUM_CHUNK], got[4 * NUM_CHUNK], x[256];
+    static uint8_t keys[NUM_CHUNK * 256 * 4];
+    static float q[KERNEL_QUERIES * 256], p[KERNEL_QUERIES * NUM_CHUNK], want[KERNEL_QUERIES * NUM_CHUNK], got[KERNEL_QUERIES * NUM_CHUNK], x[256];
 
     EACH_SET(k)
         for (int round = 0; round < 200; round++) {
-            int kv = round % 3, hd = kv == KV_Q8_0 ? 32 * (1 + below(6)) : 4 * (1 + below(50)), nq = 1 + below(4), n = 16 * (1 + below(8)), count = 1 + below(n);
-            size_t row = kv == KV_F32 ? (size_t)hd * 4 : kv == KV_F16 ? (size_t)hd * 2 : (size_t)hd / 32 * 34;
+            int kv = round % 3, hd = round % 4 == 0 ? 128 : kv == KV_Q8_0 ? 32 * (1 + below(6)) : 4 * (1 + below(50)), nq = 1 + below(round % 2 ? 4 : KERNEL_QUERIES);
+            int n = 16 * (1 + below(16)), count = 1 + below(n), some = below(count + 1);
+            size_t row = kv == KV_F32 ? (size_t)hd * 4 : kv == KV_F16 ? (size_t)hd * 2 : (size_t)hd / 32 * 34, all = KERNEL_QUERIES * NUM_CHUNK;
             float m1, m2, s1, s2;
 
-            fill(q, 4 * 256, 0);
+            fill(q, KERNEL_QUERIES * 256, 0);
             for (int t = 0; t < n; t++) {
+                uint8_t block[34 * 8];
+
                 fill(x, hd, round % 10 == 0 ? 2 : 0);
                 if (kv == KV_F32)
                     memcpy(cache + (size_t)t * row, x, row);
                 else if (kv == KV_F16)
                     kernels_scalar.to_f16(x, hd, (uint16_t *)(void *)(cache + (size_t)t * row));
                 else
-                    row_from_f32(DTYPE_Q8_0, x, hd, cache + (size_t)t * row);
+                    row_from_f32(DTYPE_Q8_0, x, hd, block);
+                for (int b = 0; kv == KV_Q8_0 && b < hd / 32; b++) {
+                    memcpy(cache + (size_t)t * row + 2 * b, block + 34 * b, 2);
+                    memcpy(cache + (size_t)t * row + hd / 32 * 2 + 32 * b, block + 34 * b + 2, 32);
+                }
             }
             memset(want, 0, sizeof want), memset(got, 0, sizeof got);
             /* as keys: any bytes of the right count are keys; as values: rows */
-            if (kv != KV_Q8_0) {
-                kernels_scalar.scores[kv](cache, hd, q, 256, nq, want, NUM_CHUNK);
-                k->scores[kv](cache, hd, q, 256, nq, got, NUM_CHUNK);
-                same(k->name, "scores", got, want, 4 * NUM_CHUNK);
-            } else {
-                static uint8_t keys[8 * 34 * 16];
-
-                random_group(DTYPE_Q8_0, keys, 16, hd / 32, 0);
-                kernels_scalar.scores[kv](keys, hd, q, 256, nq, want, NUM_CHUNK);
-                k->scores[kv](keys, hd, q, 256, nq, got, NUM_CHUNK);
-                same(k->name, "scores of q8_0", got, want, 4 * NUM_CHUNK);
-            }
-            fill(p, 4 * NUM_CHUNK, 0);
+            memcpy(keys, cache, (size_t)n * row);
+            for (int b = 0; kv == KV_Q8_0 && b < n / 16; b++)
+                random_group(DTYPE_Q8_0, keys + (size_t)b * 16 * row, 16, hd / 32, 0);
+            kernels_scalar.scores[kv](keys, n / 16, hd, q, nq, want, keys);
+            k->scores[kv](keys, n / 16, hd, q, nq, got, keys);
+            same(k->name, "scores", got, want, (int)all);
+            fill(p, (int)all, 0);
             for (int i = 0; i < 3; i++)
                 p[below(n)] = -INFINITY;
             p[below(n)] = 1.5f;
@@ -255,10 +257,13 @@ START_TEST(test_attention)
             same(k->name, "softmax", got, want, n);
             same(k->name, "softmax max", &m2, &m1, 1);
             same(k->name, "softmax sum", &s2, &s1, 1);
+            for (int i = 0; i < (int)all; i++)
+                p[i] = p[i] == p[i] && p[i] > -1e30f ? p[i] : 0.25f;
             memset(want, 0, sizeof want), memset(got, 0, sizeof got);
-            kernels_scalar.values[kv](cache, row, hd, p, NUM_CHUNK, nq, count, want, NUM_CHUNK);
-            k->values[kv](cache, row, hd, p, NUM_CHUNK, nq, count, got, NUM_CHUNK);
-            same(k->name, "values", got, want, 4 * NUM_CHUNK);
+            kernels_scalar.values[kv](cache, hd, p, nq, count, false, want, NUM_CHUNK, cache);
+            k->values[kv](cache, hd, p, nq, some, false, got, NUM_CHUNK, cache);            /* in two parts: the same sums */
+            k->values[kv](cache + (size_t)some * row, hd, p + some, nq, count - some, true, got, NUM_CHUNK, cache);
+            same(k->name, "values", got, want, (int)all);
             float max[3] = {1.0f, -INFINITY, below(2) ? 0.5f : 90.0f}, sum[3] = {3.0f, 0.0f, 1.0f};
 
             kernels_scalar.merge(q, 256, max, sum, 3, hd, want);

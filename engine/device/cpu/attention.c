@@ -112,61 +112,131 @@ static void visible(const struct cpu_device *d, int p, int *lo, int *hi)
     *hi = p + 1;
 }
 
-/* One chunk for up to KERNEL_QUERIES query heads of one row. */
-static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, const uint8_t *keys, const uint8_t *values, int chunk, int lo, int hi,
-                         const float *q, int nq, float *o, ptrdiff_t o_stride, float *max, float *sum, ptrdiff_t m_stride)
-{
-    int hd = d->model->hp.head_dim, begin = chunk * NUM_CHUNK, end = min_int(begin + NUM_CHUNK, hi), from, n;
+/* Queries attended together: `rows` rows from absolute position pos, of each `heads` query heads of one key/value head, row by row. */
+struct queries {
+    int layer, kv_head, pos, rows, heads;
+    const float *q;             /* (rows * heads, head_dim) */
+};
 
+/* Results of a chunk, one a query. */
+struct partial {
+    float *o, *max, *sum;
+    ptrdiff_t o_stride, m_stride;
+};
+
+/* How many rows are attended together when heads query heads share their keys. */
+static int rows_together(int heads)
+{
+    return heads < KERNEL_QUERIES ? KERNEL_QUERIES / heads : 1;
+}
+
+/* The queries of rows r0 .. of a job, from query head `head`. Several rows' are copied: they lie a whole row of heads apart. */
+static const float *gather_queries(const struct cpu_device *d, struct thread_scratch *s, int r0, int rows, int head, int heads)
+{
+    size_t hd = (size_t)d->model->hp.head_dim, stride = (size_t)d->model->hp.n_heads * hd;
+    const float *q = d->q + (size_t)r0 * stride + (size_t)head * hd;
+
+    if (rows == 1)
+        return q;
+    for (int r = 0; r < rows; r++)
+        memcpy(s->queries + (size_t)(r * heads) * hd, q + (size_t)r * stride, (size_t)heads * hd * sizeof *q);
+    return s->queries;
+}
+
+static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chunk, const struct queries *a, const struct partial *to, const void *next);
+
+/* Rows that do not all see the chunk's first token: one after the other. */
+static void attend_apart(struct cpu_device *d, struct thread_scratch *s, int chunk, const struct queries *a, const struct partial *to, const void *next)
+{
+    for (int r = 0; r < a->rows; r++) {
+        int first = r * a->heads;
+        struct queries one = {a->layer, a->kv_head, a->pos + r, 1, a->heads, a->q + (size_t)first * (size_t)d->model->hp.head_dim};
+
+        attend_chunk(d, s, chunk, &one, &(struct partial){to->o + first * to->o_stride, to->max + first * to->m_stride, to->sum + first * to->m_stride,
+                                                          to->o_stride, to->m_stride}, next);
+    }
+}
+
+/* One chunk of the context: scores of all tokens that any row sees, weights, then values of the tokens that all rows see and of each row's
+ * own last ones. */
+static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chunk, const struct queries *a, const struct partial *to, const void *next)
+{
+    int hd = d->model->hp.head_dim, nq = a->rows * a->heads, begin = chunk * NUM_CHUNK, end, common, from, n, lo, hi, first_hi;
+    const uint8_t *keys = kv_keys(d, a->layer, a->kv_head, chunk), *values = kv_values(d, a->layer, a->kv_head, chunk);
+
+    visible(d, a->pos, &lo, &first_hi);
+    visible(d, a->pos + a->rows - 1, &lo, &hi);
+    if (a->rows > 1 && (lo > begin || first_hi <= begin)) {
+        attend_apart(d, s, chunk, a, to, next);
+        return;
+    }
+    if (begin >= hi || begin + NUM_CHUNK <= lo) {
+        for (int i = 0; i < nq; i++)
+            to->max[i * to->m_stride] = -INFINITY;
+        return;
+    }
+    end = min_int(begin + NUM_CHUNK, hi);
+    common = min_int(end, first_hi);
     begin = begin > lo ? begin : lo;
     from = begin / NUM_LANES * NUM_LANES;
     n = (end - from + NUM_LANES - 1) / NUM_LANES * NUM_LANES;
-    for (int t = 0; t < n; t += NUM_LANES)
-        d->k->scores[d->kv_k](keys + (size_t)((from + t) % NUM_CHUNK / NUM_LANES) * d->key_block, hd, q, hd, nq, s->scores + t, NUM_CHUNK);
+    values += (size_t)(begin % NUM_CHUNK) * d->value_row;
+    d->k->scores[d->kv_k](keys + (size_t)(from % NUM_CHUNK / NUM_LANES) * d->key_block, n / NUM_LANES, hd, a->q, nq, s->scores, values);
     for (int i = 0; i < nq; i++) {
         float *p = s->scores + i * NUM_CHUNK;
 
         for (int t = from; t < begin; t++)
             p[t - from] = -INFINITY;
-        for (int t = end; t < from + n; t++)
+        for (int t = min_int(end, first_hi + i / a->heads); t < from + n; t++)
             p[t - from] = -INFINITY;
-        d->k->softmax(p, n, max + i * m_stride, sum + i * m_stride);
+        d->k->softmax(p, n, to->max + i * to->m_stride, to->sum + i * to->m_stride);
     }
-    d->k->values[d->kv_v](values + (size_t)(begin % NUM_CHUNK) * d->value_row, d->value_row, hd, s->scores + (begin - from), NUM_CHUNK, nq, end - begin, o, o_stride);
+    d->k->values[d->kv_v](values, hd, s->scores + (begin - from), nq, common - begin, false, to->o, to->o_stride, next);
+    values += (size_t)(common - begin) * d->value_row;
+    for (int r = 1, i = a->heads; r < a->rows && common < end; r++, i += a->heads)
+        d->k->values[d->kv_v](values, hd, s->scores + i * NUM_CHUNK + (common - from), a->heads, min_int(end, first_hi + r) - common, true,
+                              to->o + i * to->o_stride, to->o_stride, values);
 }
 
-/* Few rows: tasks are (row, key/value head, chunk), results go to the shared chunk buffers. */
+/* Where the chunk results of a few rows lie: those of the rows that share a key/value head next to each other. */
+static size_t split_at(const struct cpu_device *d, int rows, int row, int head)
+{
+    int group = d->model->hp.n_heads / d->model->hp.n_kv_heads;
+
+    return ((size_t)(head / group * rows + row) * (size_t)group + (size_t)(head % group)) * (size_t)d->chunks_max;
+}
+
+/* Few rows: tasks are (rows, key/value head, chunk), results go to the shared chunk buffers. Rows share a task, which reads keys and values
+ * for all of them, unless that leaves threads without one. */
 static void attend_split(struct cpu_device *d, int tid, int layer, int rows, int pos)
 {
     const struct hparams *hp = &d->model->hp;
-    int hd = hp->head_dim, group = hp->n_heads / hp->n_kv_heads, chunks = (pos + rows - 1) / NUM_CHUNK + 1, total = rows * hp->n_kv_heads * chunks, lo, hi;
+    int hd = hp->head_dim, group = hp->n_heads / hp->n_kv_heads, chunks = (pos + rows - 1) / NUM_CHUNK + 1;
+    int step = chunks * hp->n_kv_heads < 2 * d->n_threads ? 1 : rows_together(group), total = (rows + step - 1) / step * hp->n_kv_heads * chunks;
+    struct thread_scratch *s = &d->threads[tid];
 
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        int chunk = task % chunks, kvh = task / chunks % hp->n_kv_heads, row = task / chunks / hp->n_kv_heads;
+        int chunk = task % chunks, kvh = task / chunks % hp->n_kv_heads, row = task / chunks / hp->n_kv_heads * step, n = min_int(step, rows - row);
+        const uint8_t *next = chunk + 1 < chunks ? kv_keys(d, layer, kvh, chunk + 1) : kvh + 1 < hp->n_kv_heads ? kv_keys(d, layer, kvh + 1, 0) :
+                              kv_values(d, layer, kvh, chunk);
 
-        visible(d, pos + row, &lo, &hi);
         for (int g = 0; g < group; g += KERNEL_QUERIES) {
-            int head = kvh * group + g, nq = min_int(KERNEL_QUERIES, group - g);
-            size_t at = ((size_t)row * (size_t)hp->n_heads + (size_t)head) * (size_t)d->chunks_max + (size_t)chunk;
+            int head = kvh * group + g, heads = min_int(KERNEL_QUERIES, group - g);
+            size_t at = split_at(d, rows, row, head) + (size_t)chunk;
+            struct queries a = {layer, kvh, pos + row, n, heads, gather_queries(d, s, row, n, head, heads)};
 
-            if (chunk * NUM_CHUNK >= hi || (chunk + 1) * NUM_CHUNK <= lo) {
-                for (int i = 0; i < nq; i++)
-                    d->chunk_max[at + (size_t)i * (size_t)d->chunks_max] = -INFINITY;
-                continue;
-            }
-            attend_chunk(d, &d->threads[tid], kv_keys(d, layer, kvh, chunk), kv_values(d, layer, kvh, chunk), chunk, lo, hi,
-                         d->q + ((size_t)row * (size_t)hp->n_heads + (size_t)head) * (size_t)hd, nq, d->chunk_o + at * (size_t)hd,
-                         (ptrdiff_t)d->chunks_max * hd, d->chunk_max + at, d->chunk_sum + at, d->chunks_max);
+            attend_chunk(d, s, chunk, &a, &(struct partial){d->chunk_o + at * (size_t)hd, d->chunk_max + at, d->chunk_sum + at, (ptrdiff_t)d->chunks_max * hd,
+                                                            d->chunks_max}, next);
         }
     }
     phase_end(d, tid);
 }
 
-static void merge_split(const struct cpu_device *d, int row, int head, int chunks, float *out)
+static void merge_split(const struct cpu_device *d, int rows, int row, int head, int chunks, float *out)
 {
     int hd = d->model->hp.head_dim;
-    size_t at = ((size_t)row * (size_t)d->model->hp.n_heads + (size_t)head) * (size_t)d->chunks_max;
+    size_t at = split_at(d, rows, row, head);
 
     d->k->merge(d->chunk_o + at * (size_t)hd, hd, d->chunk_max + at, d->chunk_sum + at, chunks, hd, out);
 }
@@ -187,39 +257,30 @@ static void hand_over(struct cpu_device *d, const struct matrix *o, int rows, in
 static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct matrix *o, int rows, int pos)
 {
     const struct hparams *hp = &d->model->hp;
-    int hd = hp->head_dim, group = hp->n_heads / hp->n_kv_heads, step = CPU_SPLIT_ROWS, blocks = (rows + step - 1) / step, lo, hi;
+    int hd = hp->head_dim, group = hp->n_heads / hp->n_kv_heads, step = rows_together(group), blocks = (rows + step - 1) / step;
     struct thread_scratch *s = &d->threads[tid];
     struct pool_share *share = phase_begin(d, tid);
     size_t lane = (size_t)d->chunks_max * (size_t)(hd + 2);             /* one query's chunks: o, then max, then sum */
 
     for (int task; (task = pool_share_take(share, 1, blocks * hp->n_kv_heads)) < blocks * hp->n_kv_heads;) {
-        int kvh = task % hp->n_kv_heads, r0 = (blocks - 1 - task / hp->n_kv_heads) * step, r1 = min_int(r0 + step, rows);
-        int chunks = (pos + r1 - 1) / NUM_CHUNK + 1;
+        int kvh = task % hp->n_kv_heads, r0 = (blocks - 1 - task / hp->n_kv_heads) * step, n = min_int(step, rows - r0);
+        int chunks = (pos + r0 + n - 1) / NUM_CHUNK + 1;
 
         for (int g = 0; g < group; g += KERNEL_QUERIES) {
-            int head = kvh * group + g, nq = min_int(KERNEL_QUERIES, group - g);
+            int head = kvh * group + g, heads = min_int(KERNEL_QUERIES, group - g);
+            struct queries a = {layer, kvh, pos + r0, n, heads, gather_queries(d, s, r0, n, head, heads)};
+            float *maxima = s->partial + (size_t)d->chunks_max * (size_t)hd;
 
             for (int chunk = 0; chunk < chunks; chunk++)
-                for (int row = r0; row < r1; row++) {
-                    float *to = s->partial + (size_t)(row - r0) * KERNEL_QUERIES * lane, *max = to + (size_t)d->chunks_max * (size_t)hd + chunk;
+                attend_chunk(d, s, chunk, &a, &(struct partial){s->partial + (size_t)chunk * (size_t)hd, maxima + chunk, maxima + d->chunks_max + chunk,
+                                                                (ptrdiff_t)lane, (ptrdiff_t)lane},
+                             kv_keys(d, layer, kvh, chunk + 1 < chunks ? chunk + 1 : chunk));
+            for (int i = 0; i < n * heads; i++) {
+                float *max = maxima + (size_t)i * lane;
 
-                    visible(d, pos + row, &lo, &hi);
-                    if (chunk * NUM_CHUNK >= hi || (chunk + 1) * NUM_CHUNK <= lo) {
-                        for (int i = 0; i < nq; i++)
-                            max[(size_t)i * lane] = -INFINITY;
-                        continue;
-                    }
-                    attend_chunk(d, s, kv_keys(d, layer, kvh, chunk), kv_values(d, layer, kvh, chunk), chunk, lo, hi,
-                                 d->q + ((size_t)row * (size_t)hp->n_heads + (size_t)head) * (size_t)hd, nq, to + (size_t)chunk * (size_t)hd,
-                                 (ptrdiff_t)lane, max, max + d->chunks_max, (ptrdiff_t)lane);
-                }
-            for (int row = r0; row < r1; row++)
-                for (int i = 0; i < nq; i++) {
-                    float *from = s->partial + ((size_t)(row - r0) * KERNEL_QUERIES + (size_t)i) * lane, *max = from + (size_t)d->chunks_max * (size_t)hd;
-
-                    d->k->merge(from, hd, max, max + d->chunks_max, chunks, hd, s->row);
-                    hand_over(d, o, rows, row, head + i, s->row);
-                }
+                d->k->merge(s->partial + (size_t)i * lane, hd, max, max + d->chunks_max, chunks, hd, s->row);
+                hand_over(d, o, rows, r0 + i / heads, head + i % heads, s->row);
+            }
         }
     }
     phase_end(d, tid);
@@ -230,7 +291,7 @@ static void merge_row(struct cpu_device *d, struct thread_scratch *s, const stru
     int hd = d->model->hp.head_dim, chunks = pos / NUM_CHUNK + 1;
 
     for (int h = 0; h < d->model->hp.n_heads; h++)
-        merge_split(d, 0, h, chunks, s->row + (size_t)h * (size_t)hd);
+        merge_split(d, 1, 0, h, chunks, s->row + (size_t)h * (size_t)hd);
     if (type_is_quantised(o->type))
         input_quantise(d, s->row, o->cols, s->act, 1, 0);
 }
@@ -255,7 +316,7 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
         struct pool_share *share = phase_begin(d, tid);
 
         for (int task; (task = pool_share_take(share, 1, total)) < total;) {
-            merge_split(d, task / hp->n_heads, task % hp->n_heads, chunks, s->row);
+            merge_split(d, rows, task / hp->n_heads, task % hp->n_heads, chunks, s->row);
             hand_over(d, o, rows, task / hp->n_heads, task % hp->n_heads, s->row);
         }
         phase_end(d, tid);

@@ -42,6 +42,7 @@ struct thread_scratch {
     uint8_t *groups;            /* CPU_RAW_GROUPS of the widest matrix, packed in passing: see multiply_raw */
     float *tile;                /* CPU_TOKEN_BLOCK x max(head_dim, CPU_UNIT) twice */
     float *scores;              /* KERNEL_QUERIES x NUM_CHUNK */
+    float *queries;             /* KERNEL_QUERIES x head_dim */
     float *partial;             /* attention chunks of some rows: see attention.c */
     float *router;              /* scores of one row, padded to 16 */
     int experts[CPU_USED_MAX];

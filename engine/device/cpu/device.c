@@ -172,7 +172,8 @@ static void carve_all(struct cpu_device *d, struct carver *c)
         if (d->has_quantised)
             s.groups = carve(c, CPU_RAW_GROUPS, d->group_bytes);
         s.scores = carve(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
-        s.partial = carve(c, CPU_SPLIT_ROWS * KERNEL_QUERIES * chunks * (hd + 2), sizeof(float));
+        s.queries = carve(c, KERNEL_QUERIES * hd, sizeof(float));
+        s.partial = carve(c, KERNEL_QUERIES * chunks * (hd + 2), sizeof(float));
         if (d->has_float) {
             s.bf16 = carve(c, tokens * max_size(wide, ffn), sizeof *s.bf16);
             s.widened = carve(c, CPU_WIDEN * max_size(wide, ffn), sizeof(float));

@@ -10,12 +10,13 @@
 #include "engine/device/device.h"
 #include "engine/device/numerics.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define KERNEL_TILE 128         /* most tokens of a panel */
 #define KERNEL_RAW_TOKENS 8     /* tokens of one call of dot_raw: with more, packing in passing costs less than reading rows again */
-#define KERNEL_QUERIES 4        /* queries of one call of scores / values */
+#define KERNEL_QUERIES 36       /* queries of one call of scores / values: several tokens' that share a key/value head */
 
 /* 32 quantised activations (rule 1). The negated sums start the integer accumulators of weights stored as value + 8 and value + 128. */
 struct act_block {
@@ -61,14 +62,15 @@ struct kernels {
     void (*to_f16)(const float *x, int n, uint16_t *out);
     void (*to_bf16)(const float *x, int n, uint16_t *out);
 
-    /* Attention (rule 7). Keys of 16 tokens: F32, F16: [head_dim][16]; Q8_0: per 32 dimensions 16 F16 scales, then [32][16] int8.
-     * out[query * out_stride + token] for nq <= KERNEL_QUERIES queries. */
-    void (*scores[3])(const void *keys, int head_dim, const float *q, ptrdiff_t q_stride, int nq, float *out, ptrdiff_t out_stride);
+    /* Attention (rule 7) of nq <= KERNEL_QUERIES queries, q (nq, head_dim), over `blocks` blocks of keys, one behind the other: out (nq, NUM_CHUNK).
+     * A block is 16 tokens: F32, F16: [head_dim][16]; Q8_0: per 32 dimensions 16 F16 scales, then [32][16] int8.
+     * next, here and below: what will be read after this call, fetched in passing; any address, for it is never read. */
+    void (*scores[3])(const void *keys, int blocks, int head_dim, const float *q, int nq, float *out, const void *next);
     /* p: the scores of n tokens (a multiple of 16; a token that is not visible has -inf) become weights; max and sum as m_c, s_c. */
     void (*softmax)(float *p, int n, float *max, float *sum);
-    /* Values of one token: row-major head_dim elements (Q8_0: GGUF blocks), tokens row_bytes apart. out[query * out_stride + d]. */
-    void (*values[3])(const void *v, size_t row_bytes, int head_dim, const float *p, ptrdiff_t p_stride, int nq, int count, float *out,
-                      ptrdiff_t out_stride);
+    /* Values of count tokens, row-major (count, head_dim); Q8_0: a row is head_dim / 32 F16 scales, then head_dim int8. p (nq, NUM_CHUNK):
+     * out[query * out_stride + d], on top of what is there when `more`. */
+    void (*values[3])(const void *v, int head_dim, const float *p, int nq, int count, bool more, float *out, ptrdiff_t out_stride, const void *next);
     /* Chunks of one query: o (n_chunks, o_stride), max and sum (n_chunks): out[head_dim]. A chunk with sum 0 is skipped by its max, -inf. */
     void (*merge)(const float *o, ptrdiff_t o_stride, const float *max, const float *sum, int n_chunks, int head_dim, float *out);
 

@@ -8,8 +8,12 @@
 #include <string.h>
 
 #define VL 8
-#define SCORE_QUERIES 2
-#define VALUE_VECTORS 2
+#define FEW 4
+#define FEW_QUARTERS 1
+#define FEW_VECTORS 2
+#define MANY 6
+#define MANY_QUARTERS 1
+#define MANY_VECTORS 2
 #define FLOAT_ROWS 4
 #define FLOAT_TOKENS 2
 
@@ -55,7 +59,34 @@ static inline vf vf_recip_start(vf x)
 static inline vf vf_from_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
 static inline vf vf_from_i8(const void *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p))); }
 static inline vf vf_from_bf16(const void *p) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16)); }
-static inline float vec_half(uint16_t h) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h))); }
+
+/* n F16 numbers as floats. */
+static inline void vec_halves(const void *p, int n, float *out)
+{
+    const uint16_t *h = p;
+
+    for (; n >= 4; n -= 4, h += 4, out += 4)
+        _mm_storeu_ps(out, _mm_cvtph_ps(_mm_loadl_epi64((const void *)h)));
+    for (; n > 0; n--, h++, out++)
+        *out = _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*h)));
+}
+
+/* Lane j += lane j + s for s = 4, 2, 1. */
+static inline float vf_fold(vf x)
+{
+    __m128 h = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+
+    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
+}
+
+static inline float vf_largest(vf x)
+{
+    __m128 h = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+
+    h = _mm_max_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
+}
 
 static void to_f16(const float *x, int n, uint16_t *out)
 {

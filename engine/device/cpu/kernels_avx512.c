@@ -7,8 +7,12 @@
 #include <string.h>
 
 #define VL 16
-#define SCORE_QUERIES 4
-#define VALUE_VECTORS 4
+#define FEW 4
+#define FEW_QUARTERS 4
+#define FEW_VECTORS 4
+#define MANY 12
+#define MANY_QUARTERS 2
+#define MANY_VECTORS 2
 #define FLOAT_ROWS 4
 #define FLOAT_TOKENS 5
 
@@ -47,7 +51,33 @@ static inline vf vf_recip_start(vf x)
 static inline vf vf_from_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
 static inline vf vf_from_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))); }
 static inline vf vf_from_bf16(const void *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16)); }
-static inline float vec_half(uint16_t h) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h))); }
+
+/* n F16 numbers as floats. */
+static inline void vec_halves(const void *p, int n, float *out)
+{
+    const uint16_t *h = p;
+
+    for (; n >= 4; n -= 4, h += 4, out += 4)
+        _mm_storeu_ps(out, _mm_cvtph_ps(_mm_loadl_epi64((const void *)h)));
+    for (; n > 0; n--, h++, out++)
+        *out = _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*h)));
+}
+
+/* Lane j += lane j + s for s = 4, 2, 1 of the eight in x. */
+static inline float fold8(__m256 x)
+{
+    __m128 h = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+
+    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
+}
+
+static inline float vf_fold(vf x)
+{
+    return fold8(_mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)));
+}
+
+static inline float vf_largest(vf x) { return _mm512_reduce_max_ps(x); }
 
 static void to_f16(const float *x, int n, uint16_t *out)
 {

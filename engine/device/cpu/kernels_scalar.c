@@ -212,16 +212,18 @@ static float key(enum kv_type type, const uint8_t *keys, int d, int token)
     return (float)(int8_t)keys[2 * NUM_LANES + d % NUM_BLOCK * NUM_LANES + token] * num_from_f16(h);
 }
 
-static void scores_any(enum kv_type type, const void *keys, int head_dim, const float *q, ptrdiff_t q_stride, int nq, float *out, ptrdiff_t out_stride)
+static void scores_any(enum kv_type type, const void *keys, int blocks, int head_dim, const float *q, int nq, float *out)
 {
+    const uint8_t *block = keys;
     float k[1024];
 
-    for (int token = 0; token < NUM_LANES; token++) {
-        for (int d = 0; d < head_dim; d++)
-            k[d] = key(type, keys, d, token);
-        for (int i = 0; i < nq; i++)
-            out[i * out_stride + token] = num_dot(q + i * q_stride, k, head_dim);
-    }
+    for (int b = 0; b < blocks; b++, block += (type == KV_F32 ? 64 : type == KV_F16 ? 32 : 17) * head_dim)
+        for (int token = 0; token < NUM_LANES; token++) {
+            for (int d = 0; d < head_dim; d++)
+                k[d] = key(type, block, d, token);
+            for (int i = 0; i < nq; i++)
+                out[i * NUM_CHUNK + b * NUM_LANES + token] = num_dot(q + i * head_dim, k, head_dim);
+        }
 }
 
 static void softmax(float *p, int n, float *max, float *sum)
@@ -238,7 +240,7 @@ static void softmax(float *p, int n, float *max, float *sum)
     *sum = num_fold(lanes);
 }
 
-static float value(enum kv_type type, const uint8_t *v, int d)
+static float value(enum kv_type type, const uint8_t *v, int head_dim, int d)
 {
     uint16_t h;
     float x;
@@ -251,33 +253,33 @@ static float value(enum kv_type type, const uint8_t *v, int d)
         memcpy(&h, v + 2 * d, 2);
         return num_from_f16(h);
     }
-    v += d / NUM_BLOCK * 34;
-    memcpy(&h, v, 2);
-    return (float)(int8_t)v[2 + d % NUM_BLOCK] * num_from_f16(h);
+    memcpy(&h, v + d / NUM_BLOCK * 2, 2);
+    return (float)(int8_t)v[head_dim / NUM_BLOCK * 2 + d] * num_from_f16(h);
 }
 
-static void values_any(enum kv_type type, const void *v, size_t row_bytes, int head_dim, const float *p, ptrdiff_t p_stride, int nq, int count,
-                       float *out, ptrdiff_t out_stride)
+static void values_any(enum kv_type type, const void *v, int head_dim, const float *p, int nq, int count, bool more, float *out, ptrdiff_t out_stride)
 {
+    int row_bytes = type == KV_F32 ? head_dim * 4 : type == KV_F16 ? head_dim * 2 : head_dim / NUM_BLOCK * 34;
+
     for (int i = 0; i < nq; i++)
         for (int d = 0; d < head_dim; d++) {
-            float acc = 0.0f;
+            float acc = more ? out[i * out_stride + d] : 0.0f;
 
             for (int t = 0; t < count; t++)
-                acc = fmaf(p[i * p_stride + t], value(type, (const uint8_t *)v + (size_t)t * row_bytes, d), acc);
+                acc = fmaf(p[i * NUM_CHUNK + t], value(type, (const uint8_t *)v + (ptrdiff_t)t * row_bytes, head_dim, d), acc);
             out[i * out_stride + d] = acc;
         }
 }
 
 #define ATTENTION(word, type) \
-    static void scores_##word(const void *keys, int head_dim, const float *q, ptrdiff_t q_stride, int nq, float *out, ptrdiff_t out_stride) \
+    static void scores_##word(const void *keys, int blocks, int head_dim, const float *q, int nq, float *out, const void *next) \
     { \
-        scores_any(type, keys, head_dim, q, q_stride, nq, out, out_stride); \
+        scores_any(type, keys, blocks, head_dim, q, nq, out); \
     } \
-    static void values_##word(const void *v, size_t row_bytes, int head_dim, const float *p, ptrdiff_t p_stride, int nq, int count, float *out, \
-                              ptrdiff_t out_stride) \
+    static void values_##word(const void *v, int head_dim, const float *p, int nq, int count, bool more, float *out, ptrdiff_t out_stride, \
+                              const void *next) \
     { \
-        values_any(type, v, row_bytes, head_dim, p, p_stride, nq, count, out, out_stride); \
+        values_any(type, v, head_dim, p, nq, count, more, out, out_stride); \
     }
 ATTENTION(f32, KV_F32)
 ATTENTION(f16, KV_F16)

@@ -1,7 +1,7 @@
 /* The key/value cache of the CPU device: one mapping, untouched pages cost nothing.
  * Per NUM_CHUNK tokens and per layer: all heads' keys, then all heads' values; so a short context fills the beginning of the mapping and
  * nothing else, and attention reads a chunk in one stream. Keys of a head stand in blocks of 16 tokens, [head_dim][16], so that the scores of
- * 16 tokens come one a lane; values token by token. Written by compute threads (each its own head), moved by the engine thread. */
+ * 16 tokens come one a lane; values token by token (Q8_0: a token's scales, then its values). Written by compute threads (each its own head), moved by the engine thread. */
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
 #include "engine/device/cpu/cpu.h"
@@ -62,6 +62,23 @@ uint8_t *kv_values(const struct cpu_device *d, int layer, int head, int chunk)
     uint8_t *at = chunk_of(d, layer, chunk, &tokens);
 
     return at + tokens * (d->key_block / NUM_LANES * (size_t)d->model->hp.n_kv_heads + d->value_row * (size_t)head);
+}
+
+/* A token's values from the exchange form (Q8_0: each block's scale before it) into the cache's (all scales first), or back. */
+static void value_row(const struct cpu_device *d, uint8_t *at, uint8_t *row, bool write)
+{
+    int blocks = d->model->hp.head_dim / NUM_BLOCK;
+
+    if (d->kv_v != KV_Q8_0) {
+        memcpy(write ? at : row, write ? row : at, d->value_row);
+        return;
+    }
+    for (int b = 0; b < blocks; b++, row += Q8_BYTES) {
+        uint8_t *scale = at + 2 * b, *q = at + 2 * blocks + b * NUM_BLOCK;
+
+        memcpy(write ? scale : row, write ? row : scale, 2);
+        memcpy(write ? q : row + 2, write ? row + 2 : q, NUM_BLOCK);
+    }
 }
 
 static uint8_t *value_at(const struct cpu_device *d, int layer, int head, int pos)
@@ -126,7 +143,14 @@ void kv_store_key(const struct cpu_device *d, int layer, int head, int pos, cons
 
 void kv_store_value(const struct cpu_device *d, int layer, int head, int pos, const float *x)
 {
-    round_row(d, d->kv_v, x, value_at(d, layer, head, pos));
+    _Alignas(64) uint8_t row[1024 * 4];
+
+    if (d->kv_v != KV_Q8_0) {
+        round_row(d, d->kv_v, x, value_at(d, layer, head, pos));
+        return;
+    }
+    round_row(d, d->kv_v, x, row);
+    value_row(d, value_at(d, layer, head, pos), row, true);
 }
 
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
@@ -140,11 +164,8 @@ int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
     for (int t = m->pos; t < m->pos + m->count; t++) {
         for (int h = 0; h < hp->n_kv_heads; h++, data += key_row)
             key_lane(d, m->layer, h, t, data, m->write);
-        for (int h = 0; h < hp->n_kv_heads; h++, data += d->value_row) {
-            uint8_t *row = value_at(d, m->layer, h, t);
-
-            memcpy(m->write ? row : data, m->write ? data : row, d->value_row);
-        }
+        for (int h = 0; h < hp->n_kv_heads; h++, data += d->value_row)
+            value_row(d, value_at(d, m->layer, h, t), data, m->write);
     }
     return 0;
 }

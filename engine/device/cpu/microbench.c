@@ -163,8 +163,8 @@ static void run_router(struct small *s) { s->k->router(s->w, 1, s->n, s->x, s->y
 
 static void run_scores(struct small *s)
 {
-    for (int t = 0; t < CONTEXT; t += NUM_LANES)
-        s->k->scores[KV_F16](s->h + (size_t)t * HEAD, HEAD, s->x, HEAD, 1, s->y + t, CONTEXT);
+    for (int t = 0; t < CONTEXT; t += NUM_CHUNK)
+        s->k->scores[KV_F16](s->h + (size_t)t * HEAD, NUM_CHUNK / NUM_LANES, HEAD, s->x, 1, s->y + t, s->h);
 }
 
 static void run_softmax(struct small *s)
@@ -177,7 +177,7 @@ static void run_softmax(struct small *s)
 
 static void run_values(struct small *s)
 {
-    s->k->values[KV_F16](s->h, HEAD * sizeof *s->h, HEAD, s->x, CONTEXT, 1, CONTEXT, s->y, HEAD);
+    s->k->values[KV_F16](s->h, HEAD, s->x, 1, CONTEXT, false, s->y, HEAD, s->h);
 }
 
 /* Repeated within a pass: a single call is too short for the clock. */
