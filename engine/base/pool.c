@@ -61,6 +61,7 @@ struct pool {
     int n, created;
     bool pinned;
     cpu_set_t old_affinity;
+    int node[POOL_MAX];
     pthread_t threads[POOL_MAX];
     struct worker_arg args[POOL_MAX];
 };
@@ -187,6 +188,8 @@ int pool_new(struct pool **out, int n, bool pin, struct error *e)
         n_cpus = topology_core_cpus(cpus, n);
         p->pinned = n_cpus >= n;         /* more threads than cores: the scheduler knows better */
     }
+    if (p->pinned)
+        topology_core_nodes(p->node, n);
     for (int i = 1; i < n; i++) {
         int code;
 
@@ -295,6 +298,28 @@ static int take_from(struct pool *p, struct place *my, int i, int chunk)
     return at;
 }
 
+int pool_next_victim(const int *node, int n, int tid, int victim)
+{
+    int lo = tid, hi = tid + 1, next = victim + 1 < n ? victim + 1 : 0;
+
+    while (lo > 0 && node[lo - 1] == node[tid])
+        lo--;
+    while (hi < n && node[hi] == node[tid])
+        hi++;
+    if (victim >= lo && victim < hi) {
+        next = victim + 1 < hi ? victim + 1 : lo;
+        if (next != tid)
+            return next;
+        next = hi < n ? hi : 0;
+    }
+    return next >= lo && next < hi ? -1 : next;
+}
+
+void pool_nodes_set(struct pool *p, const int *node)
+{
+    memcpy(p->node, node, (size_t)p->n * sizeof *node);
+}
+
 int pool_phase_take(struct pool *p, int tid, int chunk)
 {
     struct place *my = &p->place[tid];
@@ -305,11 +330,10 @@ int pool_phase_take(struct pool *p, int tid, int chunk)
         return at < my->total ? at : my->total;
     }
     /* own part first, then what others have left */
-    while ((at = take_from(p, my, my->victim, chunk)) < 0) {
-        my->victim = my->victim + 1 < p->n ? my->victim + 1 : 0;
-        if (my->victim == tid)
-            return my->total;
-    }
+    while (my->victim >= 0 && (at = take_from(p, my, my->victim, chunk)) < 0)
+        my->victim = pool_next_victim(p->node, p->n, tid, my->victim);
+    if (my->victim < 0)
+        return my->total;
     my->taken += chunk < my->total - at ? chunk : my->total - at;
     return at;
 }

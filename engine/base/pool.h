@@ -29,13 +29,19 @@ void pool_barrier(struct pool *p, int tid);
  * while it has taken a task. So fn may only do work that it took in a phase, and what a task reads must be made in an earlier phase or by the
  * task itself. All threads go through the same phases, one after the other:
  *     pool_phase_open(p, tid, total); while ((i = pool_phase_take(p, tid, chunk)) < total) …; pool_phase_close(p, tid);
- * Chunks lie in as many parts as there are threads; each takes from its own part first, then from the others'. chunk is one number a phase.
+ * Chunks lie in as many parts as there are threads; each takes from its own part first, then from those of its own memory node, then from the
+ * others'. chunk is one number a phase.
  * close returns when all tasks of the phase are done, whoever did them. total < 2^24 - chunk * threads. */
 void pool_run_elastic(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx);
 void pool_phase_open(struct pool *p, int tid, int total);
 /* Takes the next chunk: its first index, or total when nothing is left (or the phase went by without this thread). */
 int pool_phase_take(struct pool *p, int tid, int chunk);
 void pool_phase_close(struct pool *p, int tid);
+/* Pure: whose part thread `tid` takes from after that of `victim` (at first its own), when thread i of n stands on memory node node[i] and
+ * those of one node stand together; -1: it has been everywhere. */
+int pool_next_victim(const int *node, int n, int tid, int victim);
+/* For tests, between runs: other nodes than the machine's. */
+void pool_nodes_set(struct pool *p, const int *node);
 
 /* Shares out 0 .. total-1 in chunks to whoever comes first. One per phase of work; reset while no thread is in it. */
 struct pool_share {

@@ -192,6 +192,35 @@ void topology_interleave(void *p, size_t bytes)
     hwloc_topology_destroy(t);
 }
 
+int topology_core_nodes(int *nodes, int max)
+{
+    int core[CORES_MAX], n;
+
+    pthread_once(&once, read_machine);
+    n = machine.n < max ? machine.n : max;
+    topology_assign(machine.node, machine.n, n, core);
+    for (int i = 0; i < n; i++)
+        nodes[i] = machine.node[core[i]];
+    return n;
+}
+
+void topology_bind(void *p, const struct topology_slice *slices, int n)
+{
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    hwloc_topology_t t;
+
+    pthread_once(&once, read_machine);
+    if (machine.nodes > 1 && set && hwloc_topology_init(&t) == 0) {
+        if (hwloc_topology_load(t) == 0)
+            for (int i = 0; i < n; i++) {           /* not HWLOC_MEMBIND_STRICT: a full node is no reason to fail, or to swap */
+                hwloc_bitmap_only(set, (unsigned)slices[i].node);
+                hwloc_set_area_membind(t, (char *)p + slices[i].offset, slices[i].bytes, set, HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_BYNODESET);
+            }
+        hwloc_topology_destroy(t);
+    }
+    hwloc_bitmap_free(set);
+}
+
 int topology_nodes(void)
 {
     pthread_once(&once, read_machine);

@@ -12,11 +12,19 @@ int topology_default_threads(void);
 /* One logical CPU number for each of up to n threads: one a physical core, and on each node its share of them (topology_assign), since
  * every node brings its own memory channels; threads of one node stand together. Returns how many. */
 int topology_core_cpus(int *cpus, int n);
+/* The node of each of those CPUs. */
+int topology_core_nodes(int *nodes, int n);
 /* NUMA nodes that have cores of ours; at least 1. */
 int topology_nodes(void);
 /* Spreads the pages of memory that nobody has touched yet evenly over the nodes: threads of all nodes read all weights, in whatever order they
  * come, so that every memory channel gives its part. Nothing to do on one node. */
 void topology_interleave(void *p, size_t bytes);
+/* Asks for each slice's pages, which nobody has touched yet, on its node; where that is full they come from another one. Nothing to do on one node. */
+struct topology_slice {
+    size_t offset, bytes;       /* of p; whole pages */
+    int node;
+};
+void topology_bind(void *p, const struct topology_slice *slices, int n);
 
 /* Pure pieces, for the tests: the same answers from a synthetic description ("node:2 core:4 pu:2"), and from the text of a
  * cgroup's cpu.max ("200000 100000": 2; "max 100000": 0, no limit). The synthetic call returns -1 when hwloc refuses the text. */

@@ -15,6 +15,7 @@
 #include "engine/base/pool.h"
 #include "engine/device/cpu/pack.h"
 #include "engine/device/device.h"
+#include "engine/model/numa.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -323,9 +324,10 @@ int load_weights(struct binding *b, uint8_t *arena, struct error *e)
     l->n_jobs = b->n_matrices;
     b->matrices = NULL;
     b->n_matrices = b->room_matrices = 0;
-    load_vectors(b, arena);
     for (size_t i = 0; i < l->n_jobs; i++)
         l->jobs[i].matrix->data = l->jobs[i].mapped ? (const uint8_t *)l->jobs[i].tensor->data + l->jobs[i].from : arena + l->jobs[i].to;
+    numa_bind(b->model, arena, b->arena, l->options->n_threads);         /* before the first byte is written */
+    load_vectors(b, arena);
     if ((rc = pack_now(l, b, e)) == 0)
         rc = start_behind(l, b->model, e);
     if (!b->model->packing)

@@ -2,7 +2,6 @@
 #include "engine/model/model.h"
 
 #include "engine/base/mem.h"
-#include "engine/base/topology.h"
 #include "engine/base/utf8.h"
 #include "engine/device/cpu/pack.h"
 #include "engine/model/bind.h"
@@ -97,7 +96,6 @@ static int open_model(struct model **out, const char *path, const struct model_o
         goto out;
     }
     m->arena->bytes = b.arena;
-    topology_interleave(m->arena->data, b.arena);
     rc = load_weights(&b, m->arena->data, e);
 out:
     bind_release(&b);

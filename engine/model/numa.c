@@ -1,0 +1,102 @@
+/* Which node's memory each slice of the packed weights belongs into (numa.h). */
+#include "engine/model/numa.h"
+#include "engine/base/mem.h"
+#include "engine/base/pool.h"
+
+#define PAGE 4096
+
+struct slices {
+    const char *base;
+    size_t bytes;
+    const int *node;
+    int n_threads;
+    struct topology_slice *out;
+    int n, max;
+};
+
+static size_t whole_page(size_t at)
+{
+    return (at + PAGE / 2) / PAGE * PAGE;
+}
+
+static void add(struct slices *s, size_t begin, size_t end, int node)
+{
+    struct topology_slice *last = s->n > 0 ? &s->out[s->n - 1] : NULL;
+
+    begin = whole_page(begin);
+    end = whole_page(end);
+    if (end <= begin || s->n < 0)
+        return;
+    if (last && last->node == node && last->offset + last->bytes == begin)
+        last->bytes = end - last->offset;
+    else if (s->n == s->max)
+        s->n = -1;
+    else
+        s->out[s->n++] = (struct topology_slice){begin, end - begin, node};
+}
+
+/* A matrix whose rows are before .. before+rows-1 of the `all` rows of its phase. */
+static void add_matrix(struct slices *s, const struct matrix *w, int before, int all)
+{
+    size_t at = (size_t)((const char *)w->data - s->base);
+    int groups = w->width ? (w->rows + w->width - 1) / w->width : 0;
+
+    if (!groups || (const char *)w->data < s->base || at >= s->bytes)
+        return;
+    for (int t = 0; t < s->n_threads; t++) {
+        int64_t first = (int64_t)all * t / s->n_threads - before, end = (int64_t)all * (t + 1) / s->n_threads - before;
+
+        first = first < 0 ? 0 : first < w->rows ? first / w->width : groups;
+        end = end < 0 ? 0 : end < w->rows ? end / w->width : groups;
+        if (first < end)
+            add(s, at + w->bytes / (size_t)groups * (size_t)first, at + w->bytes / (size_t)groups * (size_t)end, s->node[t]);
+    }
+}
+
+static void add_alone(struct slices *s, const struct matrix *w)
+{
+    add_matrix(s, w, 0, w->rows);
+}
+
+int numa_slices(const struct model *m, const void *base, size_t bytes, const int *node, int n_threads, struct topology_slice *out, int max)
+{
+    struct slices s = {base, bytes, node, n_threads, out, 0, max};
+    bool several = false;
+
+    for (int t = 1; t < n_threads; t++)
+        several |= node[t] != node[0];
+    if (!several)
+        return 0;
+    for (int l = 0; l < m->hp.n_layers; l++) {
+        const struct layer_weights *w = &m->layers[l];
+        int all = w->q.rows + w->k.rows + w->v.rows;
+
+        add_matrix(&s, &w->q, 0, all);
+        add_matrix(&s, &w->k, w->q.rows, all);
+        add_matrix(&s, &w->v, w->q.rows + w->k.rows, all);
+        add_alone(&s, &w->o);
+        for (int x = 0; x < m->hp.n_experts; x++) {
+            add_alone(&s, &w->experts[x].gate);
+            add_alone(&s, &w->experts[x].up);
+            add_alone(&s, &w->experts[x].down);
+        }
+    }
+    add_alone(&s, &m->head);
+    return s.n;
+}
+
+void numa_bind(const struct model *m, void *base, size_t bytes, int n_threads)
+{
+    struct topology_slice *slices;
+    int node[POOL_MAX], n = 0;
+
+    if (topology_nodes() < 2)
+        return;
+    topology_interleave(base, bytes);
+    if (n_threads < 1 || n_threads > POOL_MAX || topology_core_nodes(node, n_threads) < n_threads)
+        return;
+    slices = mem_alloc(NUMA_SLICES, sizeof *slices);
+    if (slices && (n = numa_slices(m, base, bytes, node, n_threads, slices, NUMA_SLICES)) > 0)
+        topology_bind(base, slices, n);
+    mem_free(slices);
+}
