@@ -240,8 +240,16 @@ static void run(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx
         gate_wait(&p->done, seen);
 }
 
+/* A thread that an elastic run went by without is phases behind. */
+static void even_phases(struct pool *p)
+{
+    for (int i = 1; i < p->n; i++)
+        p->place[i].phase = p->place[0].phase;
+}
+
 void pool_run(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx)
 {
+    even_phases(p);
     if (p->n == 1)
         fn(ctx, 0, 1);
     else
@@ -250,10 +258,7 @@ void pool_run(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx)
 
 void pool_run_elastic(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx)
 {
-    uint64_t phase = p->place[0].phase;
-
-    for (int i = 1; i < p->n; i++)
-        p->place[i].phase = phase;
+    even_phases(p);
     if (p->n == 1)
         fn(ctx, 0, 1);
     else

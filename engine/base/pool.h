@@ -31,7 +31,8 @@ void pool_barrier(struct pool *p, int tid);
  *     pool_phase_open(p, tid, total); while ((i = pool_phase_take(p, tid, chunk)) < total) …; pool_phase_close(p, tid);
  * Chunks lie in as many parts as there are threads; each takes from its own part first, then from those of its own memory node, then from the
  * others'. chunk is one number a phase.
- * close returns when all tasks of the phase are done, whoever did them. total < 2^24 - chunk * threads. */
+ * close returns when all tasks of the phase are done, whoever did them. total < 2^24 - chunk * threads. In a run that all threads take part in
+ * phases serve as well; there pool_barrier may end one, so that no thread is behind the others. */
 void pool_run_elastic(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx);
 void pool_phase_open(struct pool *p, int tid, int total);
 /* Takes the next chunk: its first index, or total when nothing is left (or the phase went by without this thread). */

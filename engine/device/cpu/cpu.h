@@ -1,13 +1,13 @@
 /* The CPU device's inside: one struct and the phases that its jobs are made of. Private to engine/device/cpu.
  *
  * Every job is one parallel region of the pool. A phase is a function that all threads call together; it shares out its tasks through
- * phase_begin and ends, where the next phase needs its results, with phase_end (a barrier). So the `layers` job strings the same phases
+ * phase_open or phase_begin and ends, where the next phase needs its results, with phase_end (a barrier). So the `layers` job strings the same phases
  * together without leaving the region. With one row, small serial steps (norm, quantisation, routing) are done by every thread for
  * itself: that costs no more time than one thread doing it, and saves a barrier.
  *
  * With one row the region is elastic (pool.h): a token has some two hundred phases, and a thread that another process keeps from its core
  * must not hold up each of them. There a thread does those serial steps with its first task in hand, never without: only then does
- * what it reads stand still. Functions that serve both use phase_open and phase_take. */
+ * what it reads stand still. */
 #ifndef ENGINE_DEVICE_CPU_CPU_H
 #define ENGINE_DEVICE_CPU_CPU_H
 
@@ -47,9 +47,7 @@ struct thread_scratch {
     float *router;              /* scores of one row, padded to 16 */
     int experts[CPU_USED_MAX];
     float weights[CPU_USED_MAX];
-    int phase;
-    int total;                  /* tasks of the phase under way, */
-    struct pool_share *share;   /* and where they are taken when the region is not elastic */
+    int phase, turn;            /* phases of this region so far; those of them that phase_begin shares out */
     uint16_t *bf16;             /* BF16 copy of a block of tokens, kept for the tasks of a phase: */
     const float *bf16_of;
     int bf16_phase, bf16_count;
@@ -120,10 +118,11 @@ static inline int heads_per_task(int head_dim)
 }
 
 /* device.c */
-struct pool_share *phase_begin(struct cpu_device *d, int tid);
-void phase_open(struct cpu_device *d, int tid, int total);      /* in elastic regions too */
 bool cpu_uses_bf16(bool exact);                                 /* where there are float weights and oneDNN */
-int phase_take(struct cpu_device *d, int tid, int chunk);       /* first index, or total */
+struct pool_share *phase_begin(struct cpu_device *d, int tid);  /* not in elastic regions: tasks for whoever comes first */
+/* Each thread takes tasks that follow one another, and others' only when it is done with its own: kernels that ask for weights ahead ask for its own. */
+void phase_open(struct cpu_device *d, int tid, int total);
+int phase_take(struct cpu_device *d, int tid, int chunk);       /* first index, or total; chunk is one number a phase */
 void phase_end(struct cpu_device *d, int tid);
 
 /* multiply.c */

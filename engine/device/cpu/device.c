@@ -19,34 +19,26 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* A phase uses share `phase % 3`; the next phase's is reset here, when nobody can still be, or already be, in it. */
+/* The shares take turns; the next one is reset here, when nobody can still be, or already be, in it. */
 struct pool_share *phase_begin(struct cpu_device *d, int tid)
 {
-    int phase = d->threads[tid].phase++;
+    int turn = d->threads[tid].turn++;
 
+    d->threads[tid].phase++;
     if (tid == 0)
-        pool_share_reset(&d->share[(phase + 1) % 3]);
-    return &d->share[phase % 3];
+        pool_share_reset(&d->share[(turn + 1) % 3]);
+    return &d->share[turn % 3];
 }
 
 void phase_open(struct cpu_device *d, int tid, int total)
 {
-    struct thread_scratch *s = &d->threads[tid];
-
-    s->total = total;
-    if (d->elastic) {
-        s->phase++;
-        pool_phase_open(d->pool, tid, total);
-    } else {
-        s->share = phase_begin(d, tid);
-    }
+    d->threads[tid].phase++;
+    pool_phase_open(d->pool, tid, total);
 }
 
 int phase_take(struct cpu_device *d, int tid, int chunk)
 {
-    struct thread_scratch *s = &d->threads[tid];
-
-    return d->elastic ? pool_phase_take(d->pool, tid, chunk) : pool_share_take(s->share, chunk, s->total);
+    return pool_phase_take(d->pool, tid, chunk);
 }
 
 void phase_end(struct cpu_device *d, int tid)
@@ -62,7 +54,7 @@ static void run(struct cpu_device *d, int rows, void (*fn)(void *ctx, int tid, i
     uint64_t start = now_ns();
 
     for (int i = 0; i < d->n_threads; i++) {
-        d->threads[i].phase = 0;
+        d->threads[i].phase = d->threads[i].turn = 0;
         d->threads[i].bf16_of = NULL;
     }
     for (int i = 0; i < 3; i++)

@@ -115,11 +115,10 @@ void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j)
     int hidden = hp->hidden, ffn = hp->expert_ffn, units = (ffn + CPU_UNIT - 1) / CPU_UNIT, unit, t0, t1;
     int down_units = (hidden + CPU_WIDE - 1) / CPU_WIDE, total = count_tasks(d, j, units);
     struct thread_scratch *s = &d->threads[tid];
-    struct pool_share *share;
 
     gather_phase(d, tid, j);
-    share = phase_begin(d, tid);
-    for (int task; (task = pool_share_take(share, 1, total)) < total;) {
+    phase_open(d, tid, total);
+    for (int task; (task = phase_take(d, tid, 1)) < total;) {
         const struct expert_group *group = &j->groups[find_task(d, j, units, task, &unit, &t0, &t1)];
         size_t first = (size_t)group->first;
         struct input in = {.n = group->count, .cols = hidden, .panels = d->act + first * (size_t)(hidden / NUM_BLOCK),
@@ -129,9 +128,9 @@ void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j)
                 d->ffn + first * (size_t)ffn);
     }
     phase_end(d, tid);
-    share = phase_begin(d, tid);
     total = count_tasks(d, j, down_units);
-    for (int task; (task = pool_share_take(share, 1, total)) < total;) {
+    phase_open(d, tid, total);
+    for (int task; (task = phase_take(d, tid, 1)) < total;) {
         const struct expert_group *group = &j->groups[find_task(d, j, down_units, task, &unit, &t0, &t1)];
         size_t first = (size_t)group->first;
         struct input in = {.n = group->count, .cols = ffn, .panels = d->act_down + first * (size_t)(ffn / NUM_BLOCK), .rows = d->ffn + first * (size_t)ffn,

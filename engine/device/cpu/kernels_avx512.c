@@ -3,6 +3,8 @@
 #include "engine/device/cpu/formats.h"
 
 #if defined(__AVX512VNNI__)
+#include "engine/device/cpu/ahead_avx512.h"
+
 #include <immintrin.h>
 #include <string.h>
 
@@ -15,6 +17,7 @@
 #define MANY_VECTORS 2
 #define FLOAT_ROWS 4
 #define FLOAT_TOKENS 5
+#define FEW 6                   /* tokens whose sums of two row groups fit into registers */
 
 typedef __m512 vf;
 
@@ -216,22 +219,23 @@ static inline __m512i broadcast(const int8_t *p)
     return _mm512_set1_epi32(x);
 }
 
-/* The eight weight words of one block, as unsigned bytes, one row a lane. */
-INLINE void unpack(enum dtype type, const uint8_t *payload, __m512i w[8])
+/* Words k and k + 4 of a block: with Q4_0 the low and the high nibbles of the same bytes. */
+INLINE void unpack_two(enum dtype type, const uint8_t *payload, int k, __m512i *low, __m512i *high)
 {
-    if (type == DTYPE_Q8_0) {
-        for (int k = 0; k < 8; k++)
-            w[k] = _mm512_loadu_si512(payload + 64 * k);
-    } else {
-        __m512i nibble = _mm512_set1_epi8(15);
+    __m512i x = _mm512_loadu_si512(payload + 64 * k), nibble = _mm512_set1_epi8(15);
 
-        for (int k = 0; k < 4; k++) {
-            __m512i x = _mm512_loadu_si512(payload + 64 * k);
+    *low = type == DTYPE_Q8_0 ? x : _mm512_and_si512(x, nibble);
+    *high = type == DTYPE_Q8_0 ? _mm512_loadu_si512(payload + 64 * (k + 4)) : _mm512_and_si512(_mm512_srli_epi16(x, 4), nibble);
+}
 
-            w[k] = _mm512_and_si512(x, nibble);
-            w[4 + k] = _mm512_and_si512(_mm512_srli_epi16(x, 4), nibble);
-        }
-    }
+INLINE int32_t start_of(enum dtype type, const struct act_block *a)
+{
+    return type == DTYPE_Q8_0 ? a->m128 : a->m8;
+}
+
+INLINE size_t block_bytes(enum dtype type)
+{
+    return (size_t)(type == DTYPE_Q8_0 ? 34 : 18) * 16;
 }
 
 /* One block of ng groups for nt tokens (both constants) into their accumulators. The chains of all nt * ng integer sums stand side by side
@@ -242,7 +246,7 @@ INLINE void block_step(enum dtype type, __m512i w[2][8], const __m512 dw[2], con
 
     for (int t = 0; t < nt; t++)
         for (int g = 0; g < ng; g++)
-            s[t][g] = _mm512_set1_epi32(type == DTYPE_Q8_0 ? a[t].m128 : a[t].m8);
+            s[t][g] = _mm512_set1_epi32(start_of(type, &a[t]));
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k++)
 #pragma GCC unroll 4
@@ -260,21 +264,34 @@ INLINE void block_step(enum dtype type, __m512i w[2][8], const __m512 dw[2], con
     }
 }
 
-/* ng (1 or 2) groups by nt tokens. Two groups share the broadcast activations, which halves the loads. With few tokens (`few`: nt is a
- * constant) the sums stay in registers; with more they stay in the first-level cache, which puts no limit on the tokens. */
-INLINE void dot_tile(enum dtype type, const uint8_t *group, const int ng, int n, const struct act_block *a, const int nt, const int few, float *out,
-                     ptrdiff_t stride)
+/* Rule 2's sum of quarters as they come: after the last one to out. */
+INLINE void keep_quarter(int quarter, const __m512 acc[2], __m512 saved[2][2], const int ng, float *out)
 {
-    const size_t bytes = (size_t)(type == DTYPE_Q8_0 ? 34 : 18) * 16, next = bytes * (size_t)n;
-    __m512 acc[KERNEL_TILE][2], saved[2][KERNEL_TILE][2];
+    for (int g = 0; g < ng; g++) {
+        if (quarter == 0 || quarter == 2)
+            saved[quarter / 2][g] = acc[g];
+        else if (quarter == 1)
+            saved[0][g] = _mm512_add_ps(saved[0][g], acc[g]);
+        else
+            _mm512_storeu_ps(out + 16 * g, _mm512_add_ps(saved[0][g], _mm512_add_ps(saved[1][g], acc[g])));
+    }
+}
 
-    for (int quarter = 0; quarter < 4; quarter++) {
+/* ng (1 or 2) groups by any number of tokens, whose sums stay in the first-level cache. Two groups share the broadcast activations, which
+ * halves the loads. */
+INLINE void dot_many(enum dtype type, const uint8_t *group, const int ng, int n, const struct act_block *a, int nt, float *out, ptrdiff_t stride)
+{
+    const size_t bytes = block_bytes(type), next = bytes * (size_t)n;
+    __m512 acc[KERNEL_TILE][2], saved[KERNEL_TILE][2][2];
+
+    for (int quarter = 0, b = 0; quarter < 4; quarter++) {
         int end = (int)((int64_t)(quarter + 1) * n / 4);
 
         for (int t = 0; t < nt; t++)
             for (int g = 0; g < ng; g++)
                 acc[t][g] = _mm512_setzero_ps();
-        for (int b = (int)((int64_t)quarter * n / 4); b < end; b++, group += bytes, a += nt) {
+        for (; b < end; b++, group += bytes, a += nt) {
+            struct ahead ahead = ahead_of(group, (size_t)(n - b) * bytes, next, ng);
             __m512 dw[2];
             __m512i w[2][8];
             int t = 0;
@@ -283,14 +300,11 @@ INLINE void dot_tile(enum dtype type, const uint8_t *group, const int ng, int n,
                 const uint8_t *at = group + (size_t)g * next;
 
                 dw[g] = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at));
-                for (size_t i = 0; i < bytes; i += 64)
-                    _mm_prefetch((const char *)at + 4096 + i, _MM_HINT_T1);
-                unpack(type, at + 32, w[g]);
+#pragma GCC unroll 4
+                for (int k = 0; k < 4; k++)
+                    unpack_two(type, at + 32, k, &w[g][k], &w[g][k + 4]);
             }
-            if (few) {
-                block_step(type, w, dw, ng, a, nt, acc);
-                continue;
-            }
+            ahead_ask(&ahead, ng, (int)bytes, 0, 1);
             for (; t + 4 <= nt; t += 4)
                 block_step(type, w, dw, ng, a + t, 4, acc + t);
             if (nt - t == 3)
@@ -301,14 +315,63 @@ INLINE void dot_tile(enum dtype type, const uint8_t *group, const int ng, int n,
                 block_step(type, w, dw, ng, a + t, 1, acc + t);
         }
         for (int t = 0; t < nt; t++)
-            for (int g = 0; g < ng; g++) {
-                if (quarter == 0 || quarter == 2)
-                    saved[quarter / 2][t][g] = acc[t][g];
-                else if (quarter == 1)
-                    saved[0][t][g] = _mm512_add_ps(saved[0][t][g], acc[t][g]);
-                else
-                    _mm512_storeu_ps(out + t * stride + 16 * g, _mm512_add_ps(saved[0][t][g], _mm512_add_ps(saved[1][t][g], acc[t][g])));
+            keep_quarter(quarter, acc[t], saved[t], ng, out + t * stride);
+    }
+}
+
+/* Two groups by nt (a constant, at most FEW) tokens: all sums in registers, each pair of weight words unpacked where it is used. */
+INLINE void dot_few(enum dtype type, const uint8_t *group, int n, const struct act_block *a, const int nt, float *out, ptrdiff_t stride)
+{
+    const size_t bytes = block_bytes(type), next = bytes * (size_t)n;
+    __m512 acc[FEW][2], saved[FEW][2][2];
+
+    for (int quarter = 0, b = 0; quarter < 4; quarter++) {
+        int end = (int)((int64_t)(quarter + 1) * n / 4);
+
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++)
+            acc[t][0] = acc[t][1] = _mm512_setzero_ps();
+        for (; b < end; b++, group += bytes, a += nt) {
+            struct ahead ahead = ahead_of(group, (size_t)(n - b) * bytes, next, 2);
+            __m512 dw[2] = {_mm512_cvtph_ps(_mm256_loadu_si256((const void *)group)), _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(group + next)))};
+            __m512i s[FEW][2];
+
+#pragma GCC unroll 6
+            for (int t = 0; t < nt; t++)
+                s[t][0] = s[t][1] = _mm512_set1_epi32(start_of(type, &a[t]));
+#pragma GCC unroll 4
+            for (int k = 0; k < 4; k++) {
+                __m512i low[2], high[2];
+
+                ahead_ask(&ahead, 2, (int)bytes, k, 4);
+                unpack_two(type, group + 32, k, &low[0], &high[0]);
+                unpack_two(type, group + next + 32, k, &low[1], &high[1]);
+#pragma GCC unroll 6
+                for (int t = 0; t < nt; t++) {
+                    __m512i x = broadcast(a[t].q + 4 * k);
+
+                    s[t][0] = _mm512_dpbusd_epi32(s[t][0], low[0], x);
+                    s[t][1] = _mm512_dpbusd_epi32(s[t][1], low[1], x);
+                }
+#pragma GCC unroll 6
+                for (int t = 0; t < nt; t++) {
+                    __m512i x = broadcast(a[t].q + 16 + 4 * k);
+
+                    s[t][0] = _mm512_dpbusd_epi32(s[t][0], high[0], x);
+                    s[t][1] = _mm512_dpbusd_epi32(s[t][1], high[1], x);
+                }
             }
+#pragma GCC unroll 6
+            for (int t = 0; t < nt; t++) {
+                __m512 d = _mm512_set1_ps(a[t].d);
+
+                acc[t][0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t][0]), _mm512_mul_ps(dw[0], d), acc[t][0]);
+                acc[t][1] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t][1]), _mm512_mul_ps(dw[1], d), acc[t][1]);
+            }
+        }
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++)
+            keep_quarter(quarter, acc[t], saved[t], 2, out + t * stride);
     }
 }
 
@@ -317,23 +380,25 @@ INLINE void dot_any(enum dtype type, const void *weights, int groups, int width,
 {
     const uint8_t *at = weights;
     size_t bytes = dtype_row_bytes(type, cols) * 16;
-    int g = 0, n = cols / NUM_BLOCK;
+    int n = cols / NUM_BLOCK;
 
     if (width != 16) {
         kernels_avx2.dot[type](weights, groups, width, cols, panel, nt, out, out_stride);
         return;
     }
-    for (; g + 2 <= groups; g += 2, at += 2 * bytes) {
+    for (; groups >= 2; groups -= 2, at += 2 * bytes, out += 32) {
         switch (nt) {
-        case 1: dot_tile(type, at, 2, n, panel, 1, 1, out + 16 * g, out_stride); break;
-        case 2: dot_tile(type, at, 2, n, panel, 2, 1, out + 16 * g, out_stride); break;
-        case 3: dot_tile(type, at, 2, n, panel, 3, 1, out + 16 * g, out_stride); break;
-        case 4: dot_tile(type, at, 2, n, panel, 4, 1, out + 16 * g, out_stride); break;
-        default: dot_tile(type, at, 2, n, panel, nt, 0, out + 16 * g, out_stride); break;
+        case 1: dot_few(type, at, n, panel, 1, out, out_stride); break;
+        case 2: dot_few(type, at, n, panel, 2, out, out_stride); break;
+        case 3: dot_few(type, at, n, panel, 3, out, out_stride); break;
+        case 4: dot_few(type, at, n, panel, 4, out, out_stride); break;
+        case 5: dot_few(type, at, n, panel, 5, out, out_stride); break;
+        case 6: dot_few(type, at, n, panel, 6, out, out_stride); break;
+        default: dot_many(type, at, 2, n, panel, nt, out, out_stride); break;
         }
     }
-    if (g < groups)
-        dot_tile(type, at, 1, n, panel, nt, 0, out + 16 * g, out_stride);
+    if (groups)
+        dot_many(type, at, 1, n, panel, nt, out, out_stride);
 }
 
 static void dot_q8_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
