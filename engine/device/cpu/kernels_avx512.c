@@ -17,7 +17,7 @@
 #define MANY_VECTORS 2
 #define FLOAT_ROWS 4
 #define FLOAT_TOKENS 5
-#define FEW 6                   /* tokens whose sums of two row groups fit into registers */
+#define DOT_FEW 6                   /* tokens whose sums of two row groups fit into registers */
 
 typedef __m512 vf;
 
@@ -319,11 +319,11 @@ INLINE void dot_many(enum dtype type, const uint8_t *group, const int ng, int n,
     }
 }
 
-/* Two groups by nt (a constant, at most FEW) tokens: all sums in registers, each pair of weight words unpacked where it is used. */
+/* Two groups by nt (a constant, at most DOT_FEW) tokens: all sums in registers, each pair of weight words unpacked where it is used. */
 INLINE void dot_few(enum dtype type, const uint8_t *group, int n, const struct act_block *a, const int nt, float *out, ptrdiff_t stride)
 {
     const size_t bytes = block_bytes(type), next = bytes * (size_t)n;
-    __m512 acc[FEW][2], saved[FEW][2][2];
+    __m512 acc[DOT_FEW][2], saved[DOT_FEW][2][2];
 
     for (int quarter = 0, b = 0; quarter < 4; quarter++) {
         int end = (int)((int64_t)(quarter + 1) * n / 4);
@@ -334,7 +334,7 @@ INLINE void dot_few(enum dtype type, const uint8_t *group, int n, const struct a
         for (; b < end; b++, group += bytes, a += nt) {
             struct ahead ahead = ahead_of(group, (size_t)(n - b) * bytes, next, 2);
             __m512 dw[2] = {_mm512_cvtph_ps(_mm256_loadu_si256((const void *)group)), _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(group + next)))};
-            __m512i s[FEW][2];
+            __m512i s[DOT_FEW][2];
 
 #pragma GCC unroll 6
             for (int t = 0; t < nt; t++)
