@@ -142,16 +142,21 @@ static int run_test(struct run *r, const struct bench_test *t, const struct opti
 static void arms_line(FILE *f, const struct bench_result *a, const struct bench_result *b)
 {
     struct series_figures x, y;
+    const char *verdict;
     char test[128];
 
     bench_result_rates(a, &x);
     bench_result_rates(b, &y);
     bench_test_name(a, test, sizeof test);
-    if (series_differ(&x, &y))
-        fprintf(f, "%s: '%s' is %.2f times as fast as '%s' (medians %.2f and %.2f tokens/s; Welch's t-test, 95 %%)\n", test, b->arm, x.median > 0 ? y.median / x.median : 0,
-                a->arm, y.median, x.median);
+    verdict = bench_verdict(&x, &y);
+    fprintf(f, "%s: '%s' ", test, b->arm);
+    if (strcmp(verdict, "none") == 0)
+        fprintf(f, "and '%s': no difference beyond the noise", a->arm);
+    else if (strcmp(verdict, "too few runs") == 0)
+        fprintf(f, "and '%s' lie apart, but too few runs (%zu) cannot tell it from chance: -r 5", a->arm, x.n < y.n ? x.n : y.n);
     else
-        fprintf(f, "%s: '%s' and '%s': no difference beyond the noise (medians %.2f and %.2f tokens/s; Welch's t-test, 95 %%)\n", test, b->arm, a->arm, y.median, x.median);
+        fprintf(f, "is %.2f times as fast as '%s'", x.median > 0 ? y.median / x.median : 0, a->arm);
+    fprintf(f, " (medians %.2f and %.2f tokens/s)\n", y.median, x.median);
 }
 
 static int write_report(const struct run *r, const char *path, struct error *e)
@@ -178,7 +183,7 @@ static int draw(const struct run *r, const char *path, struct error *e)
     struct plot_bar *bars = mem_alloc(r->n_results ? r->n_results : 1, sizeof *bars);
     char (*labels)[300] = mem_alloc(r->n_results ? r->n_results : 1, sizeof *labels), (*notes)[40] = mem_alloc(r->n_results ? r->n_results : 1, sizeof *notes);
     char *drawings[2] = {NULL, NULL}, test[128];
-    const struct usage *u = &r->b.arms[0].usage;
+    const struct usage *u = r->b.n_arms ? &r->b.arms[0].usage : NULL;
     int rc = ERR_MEMORY;
 
     for (size_t i = 0; i < r->n_results && bars && labels && notes; i++) {
@@ -188,12 +193,12 @@ static int draw(const struct run *r, const char *path, struct error *e)
         snprintf(labels[i], sizeof labels[i], "%s %s", test, x->arm[0] ? x->arm : x->placement);
         if (x->share > 0)
             snprintf(notes[i], sizeof notes[i], "%.0f %% of roof", 100 * x->share);
-        bars[i] = (struct plot_bar){.label = labels[i], .note = notes[i], .limit = x->roofline_ts};
+        bars[i] = (struct plot_bar){.label = labels[i], .note = notes[i], .limit = x->in_cache ? 0 : x->roofline_ts};
         bench_result_rates(x, &bars[i].figures);
     }
     if (bars && labels && notes) {
         drawings[0] = plot_bars("Speed: median, spread and roofline", "tokens/s", bars, r->n_results);
-        drawings[1] = u->tokens ? plot_map("Expert calls of the warm-up, first arm", u->count, NULL, u->n_layers, u->n_experts) : NULL;
+        drawings[1] = u && u->tokens ? plot_map("Expert calls of the warm-up, first arm", u->count, NULL, u->n_layers, u->n_experts) : NULL;
         rc = drawings[0] ? plot_write(path, drawings, drawings[1] ? 2 : 1, e) : ERR_MEMORY;
     }
     if (rc == ERR_MEMORY)
@@ -255,6 +260,28 @@ static int prepare(struct run *r, struct options *o, struct error *e)
     return rc;
 }
 
+/* Both reports in one drawing, each row with a letter before it. */
+static int draw_both(struct bench_result *const r[2], const size_t n[2], const char *path, struct error *e)
+{
+    struct run both = {.n_results = n[0] + n[1]};
+    int rc;
+
+    both.results = mem_alloc(both.n_results, sizeof *both.results);
+    if (!both.results)
+        return error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
+    for (size_t i = 0; i < both.n_results; i++) {
+        struct bench_result *x = &both.results[i];
+        char arm[104];
+
+        *x = i < n[0] ? r[0][i] : r[1][i - n[0]];            /* borrows the samples */
+        snprintf(arm, sizeof arm, "%.100s", x->arm);
+        snprintf(x->arm, sizeof x->arm, "%c%s%s", i < n[0] ? 'A' : 'B', arm[0] ? " " : "", arm);
+    }
+    rc = draw(&both, path, e);
+    mem_free(both.results);
+    return rc;
+}
+
 static int compare_files(const struct options *o, struct error *e)
 {
     struct bench_result *r[2] = {NULL, NULL};
@@ -267,6 +294,8 @@ static int compare_files(const struct options *o, struct error *e)
         rc = bench_read(&r[i], &n[i], o->bench_compare.items[i], e);
     if (rc == 0 && bench_compare(stdout, r[0], n[0], r[1], n[1]) == 0)
         rc = error_set(e, ERR_INPUT, "the two reports have no test in common");
+    if (rc == 0 && o->plot)
+        rc = draw_both(r, n, o->plot, e);
     for (int i = 0; i < 2; i++) {
         for (size_t k = 0; k < n[i]; k++)
             bench_result_release(&r[i][k]);
@@ -319,7 +348,7 @@ int bench_mode_run(struct options *o, struct error *e)
     if (o->bench_compare.n)
         return compare_files(o, e);
     if (o->microbench)
-        return bench_micro(o, e);
+        return o->plot ? error_set(e, ERR_USAGE, "--plot draws tests; --microbench prints a table only") : bench_micro(o, e);
     rc = make_tests(&r, o, e);
     if (rc == 0 && o->bench_prompts)
         r.context = o->ctx_size > 0 ? o->ctx_size : 4096;

@@ -84,12 +84,18 @@ static int multiply_arms(struct bench *b, const struct dimension *d, struct erro
         rc = error_set(e, ERR_MEMORY, "out of memory for %zu arms", old * n);
     for (size_t i = 0; i < old * n && rc == 0; i++) {
         struct bench_arm *from = &b->arms[i / n];
+        /* --arms says it: that goes before what all arms share */
+        bool own = from->o.origin[d->id].from == ORIGIN_FLAG && b->o->origin[d->id].from != ORIGIN_FLAG;
 
         rc = bench_options_copy(&more[i].o, &from->o, e);
         if (rc < 0)
             break;
         memcpy(more[i].label, from->label, sizeof from->label);
-        if (n > 1)
+        if (own && n > 1)
+            rc = error_set(e, ERR_USAGE, "--arms and %s both say what %s is to be compared; give one of them", d->flag, d->flag);
+        else if (own)
+            rc = 0;
+        else if (n > 1)
             rc = arm_option(&more[i], d->id, values[i % n], d->flag, e);
         else
             rc = options_set(&more[i].o, &option_table[d->id], values[0], ORIGIN_CHAT, d->flag, e);

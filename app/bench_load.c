@@ -44,7 +44,8 @@ void bench_load_end(struct system *s, const struct system_sample *before, struct
     l->repetitions++;
     l->n_cores = now.n_cores;
     l->seconds += seconds;
-    l->delay_s += (double)grown(before->delay_ns, now.delay_ns) * 1e-9;
+    /* told when a wait ends: the part before this repetition is none of its time */
+    l->delay_s += fmin((double)grown(before->delay_ns, now.delay_ns) * 1e-9, seconds * now.n_cores);
     l->cpu_s += mine;
     l->others_s += others > 0 ? others : 0;
     if (!isnan(now.mhz)) {

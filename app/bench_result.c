@@ -323,8 +323,10 @@ int bench_read(struct bench_result **out, size_t *n, const char *path, struct er
 
     *out = NULL;
     *n = 0;
+    if (!root && why.line < 0)           /* it names the file and the reason itself */
+        return error_set(e, ERR_IO, "%s", why.text);
     if (!root)
-        return error_set(e, why.line < 0 ? ERR_IO : ERR_INPUT, "%s: %s (line %d)", path, why.text, why.line);
+        return error_set(e, ERR_INPUT, "%s: %s (line %d)", path, why.text, why.line);
     list = json_is_array(root) ? root : json_object_get(root, "results");
     if (!json_is_array(list))
         rc = error_set(e, ERR_INPUT, "%s: not a benchmark report (an array of results is expected)", path);
@@ -386,12 +388,17 @@ static void settings(const struct bench_result *a, const struct bench_result *b,
             put_setting(out, size, pairs[i][0], pairs[i][1]);
 }
 
+const char *bench_verdict(const struct series_figures *a, const struct series_figures *b)
+{
+    if (series_differ(a, b))
+        return b->median > a->median ? "B is faster" : "A is faster";
+    return a->max < b->min || b->max < a->min ? "too few runs" : "none";
+}
+
 int bench_compare(FILE *f, const struct bench_result *a, size_t n_a, const struct bench_result *b, size_t n_b)
 {
     int found = 0;
 
-    fprintf(f, "| %-22s | %-24s | %20s | %20s | %7s | %-14s |\n", "test", "arm", "A t/s", "B t/s", "B / A", "difference");
-    fprintf(f, "| ---------------------- | ------------------------ | -------------------: | -------------------: | ------: | -------------- |\n");
     for (size_t i = 0; i < n_a; i++) {
         const struct bench_result *best = NULL;
         struct series_figures x, y;
@@ -402,17 +409,20 @@ int bench_compare(FILE *f, const struct bench_result *a, size_t n_a, const struc
                 best = &b[j];
         if (!best)
             continue;
-        found++;
+        if (!found++)
+            fprintf(f, "| %-22s | %-24s | %20s | %20s | %7s | %-14s |\n"
+                       "| ---------------------- | ------------------------ | -------------------: | -------------------: | ------: | -------------- |\n",
+                    "test", "arm", "A t/s", "B t/s", "B / A", "difference");
         bench_result_rates(&a[i], &x);
         bench_result_rates(best, &y);
         bench_test_name(&a[i], name, sizeof name);
         utf8_strip(test, sizeof test, name, utf8_fit(name, strlen(name), TEST_COLUMNS, NULL), 0);
         settings(&a[i], best, arm, sizeof arm);
         fprintf(f, "| %-22s | %-24s | %10.2f ± %7.2f | %10.2f ± %7.2f | %6.3fx | %s%s |\n", test, arm, x.median, x.sd, y.median, y.sd,
-                x.median > 0 ? y.median / x.median : 0, series_differ(&x, &y) ? (y.median > x.median ? "B is faster" : "A is faster") : "none",
+                x.median > 0 ? y.median / x.median : 0, bench_verdict(&x, &y),
                 a[i].disturbed || best->disturbed ? ", disturbed" : "");
     }
     if (found)
-        fprintf(f, "\nDifferences by Welch's t-test at 95 %%; what that test cannot tell from noise is called none.\n");
+        fprintf(f, "\nDifferences at 95 %%, by Welch's t-test or because all runs of one lie above all of the other; what cannot be told from noise is called none.\n");
     return found;
 }

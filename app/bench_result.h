@@ -57,6 +57,8 @@ void bench_write_end(FILE *f, enum bench_format format, int rows);
 int bench_read(struct bench_result **out, size_t *n, const char *path, struct error *e);
 /* Table of two reports, test by test: rates, ratio, and whether the difference is beyond the noise. Returns how many tests both have. */
 int bench_compare(FILE *f, const struct bench_result *a, size_t n_a, const struct bench_result *b, size_t n_b);
+/* "A is faster", "B is faster", "none" (inside the noise), "too few runs" (they lie apart, but so few do so by chance). */
+const char *bench_verdict(const struct series_figures *a, const struct series_figures *b);
 /* "pp512", "tg128 @ d1024", "pp512+tg128" */
 void bench_test_name(const struct bench_result *r, char *out, size_t size);
 

@@ -222,7 +222,7 @@ void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, dou
     snprintf(r->gpu_info, sizeof r->gpu_info, "%.120s", info->n_devices > 1 ? info->devices[1].name : "");
     snprintf(r->devices, sizeof r->devices, "%s", info->n_devices > 1 ? info->devices[1].selector : "auto");
     r->n_batch = a->o.batch_size;
-    r->n_ubatch = info->ubatch;
+    r->n_ubatch = a->o.ubatch_size;
     r->n_threads = info->n_threads;
     snprintf(r->type_k, sizeof r->type_k, "%s", kv_words[a->o.cache_type_k]);
     snprintf(r->type_v, sizeof r->type_v, "%s", kv_words[a->o.cache_type_v]);

@@ -7,6 +7,7 @@
 #include "engine/base/utf8.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -85,12 +86,14 @@ static char *finish(struct strbuf *b)
 char *plot_bars(const char *title, const char *unit, const struct plot_bar *bars, size_t n)
 {
     struct strbuf b = {0};
-    int height = TOP + (int)n * ROW + 40;
+    int height = TOP + (int)n * ROW + 62;
     double max = 0, step, scale;
+    bool limits = false;
 
     for (size_t i = 0; i < n; i++) {
-        max = fmax(max, bars[i].figures.max);
+        max = fmax(max, fmax(bars[i].figures.max, bars[i].figures.mean + bars[i].figures.sd));
         max = fmax(max, bars[i].limit);
+        limits |= bars[i].limit > 0;
     }
     max = max > 0 && isfinite(max) ? max * 1.02 : 1;
     step = nice_step(max);
@@ -98,10 +101,11 @@ char *plot_bars(const char *title, const char *unit, const struct plot_bar *bars
     begin(&b, title, WIDTH, height);
     for (double v = 0; v <= max; v += step)
         strbuf_printf(&b, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#dddddd\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" "
-                          "fill=\"#666666\">%g</text>\n", LEFT + v * scale, TOP - 6, LEFT + v * scale, height - 34, LEFT + v * scale, height - 18, v);
-    strbuf_printf(&b, "<text x=\"%d\" y=\"%d\" fill=\"#666666\">", WIDTH - RIGHT + 8, height - 18);
+                          "fill=\"#666666\">%g</text>\n", LEFT + v * scale, TOP - 6, LEFT + v * scale, height - 56, LEFT + v * scale, height - 40, v);
+    strbuf_printf(&b, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" fill=\"#666666\">", WIDTH - 12, height - 40);
     put_text(&b, unit);
-    strbuf_puts(&b, "</text>\n");
+    strbuf_printf(&b, "</text>\n<text x=\"%d\" y=\"%d\" fill=\"#666666\">bar: median; box: mean ± standard deviation; line: least to most%s</text>\n", LEFT,
+                  height - 14, limits ? "; red: roofline" : "");
     for (size_t i = 0; i < n; i++) {
         const struct series_figures *f = &bars[i].figures;
         double y = TOP + (double)i * ROW, low = fmax(0, f->mean - f->sd), high = f->mean + f->sd;

@@ -440,6 +440,68 @@ START_TEST(a_run_reports_what_it_measured)
 }
 END_TEST
 
+/* What an arm says goes before what all share; a row's threads are those of its label. */
+START_TEST(an_arm_means_what_its_label_says)
+{
+    int status;
+    char *text = output_of("--bench -p 4 -n 0 -r 1 -t 2 -o json --arms '-t 1;-ub 4' --device none 2>/dev/null", &status), path[300], arguments[900];
+    json_t *root = json_loads(text, 0, NULL);
+    FILE *f;
+
+    ck_assert_int_eq(status, 0);
+    ck_assert_uint_eq(json_array_size(root), 2);
+    ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(root, 0), "n_threads")), 1);
+    ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(root, 1), "n_threads")), 2);
+    ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(root, 0), "n_ubatch")), 512);
+    ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(root, 1), "n_ubatch")), 4);
+    json_decref(root);
+    snprintf(path, sizeof path, "%s/arms.json", support_tmpdir());
+    f = fopen(path, "w");
+    fputs(text, f);
+    fclose(f);
+    free(text);
+    /* both sides of a comparison in one drawing, and a side that is not there */
+    snprintf(arguments, sizeof arguments, "--bench-compare %s %s --plot %s/both.svg && grep -o '>pp4 [AB] -t 1<' %s/both.svg", path, path, support_tmpdir(), support_tmpdir());
+    text = output_of(arguments, &status);
+    ck_assert_int_eq(status, 0);
+    ck_assert_msg(strstr(text, ">pp4 A -t 1<") && strstr(text, ">pp4 B -t 1<"), "%s", text);
+    free(text);
+    snprintf(arguments, sizeof arguments, "--bench-compare %s %s/nowhere.json 2>&1", path, support_tmpdir());
+    text = output_of(arguments, &status);
+    ck_assert_int_eq(WEXITSTATUS(status), 5);
+    ck_assert_msg(strstr(text, "nowhere.json: No such file") && !strstr(text, "line -1"), "%s", text);
+    free(text);
+    text = output_of("--bench -p 4 -n 0 -r 1 -t 1,2 --arms '-t 1;-t 2' --device none 2>&1", &status);
+    ck_assert_int_eq(WEXITSTATUS(status), 2);
+    ck_assert_msg(strstr(text, "give one of them"), "%s", text);
+    free(text);
+}
+END_TEST
+
+/* Three and three that lie far apart: neither the test nor their order proves it, and "none" would be a lie. */
+START_TEST(too_few_runs_are_called_so)
+{
+    static const double fast[] = {900, 2400, 7000}, slow[] = {110, 113, 118};
+    struct series a = {0}, b = {0};
+    struct series_figures x, y;
+
+    for (int i = 0; i < 3; i++) {
+        series_add(&a, slow[i]);
+        series_add(&b, fast[i]);
+    }
+    ck_assert(series_summarise(&a, &x) == 0 && series_summarise(&b, &y) == 0);
+    ck_assert_str_eq(bench_verdict(&x, &y), "too few runs");
+    ck_assert_str_eq(bench_verdict(&x, &x), "none");
+    series_add(&a, 120);
+    series_add(&b, 5000);
+    ck_assert(series_summarise(&a, &x) == 0 && series_summarise(&b, &y) == 0);
+    ck_assert_str_eq(bench_verdict(&x, &y), "B is faster");
+    ck_assert_str_eq(bench_verdict(&y, &x), "A is faster");
+    series_release(&a);
+    series_release(&b);
+}
+END_TEST
+
 START_TEST(a_prompt_suite_reports_turns)
 {
     char arguments[700], path[300];
@@ -649,6 +711,8 @@ static Suite *suite(void)
     tcase_add_loop_test(t, bad_reports_are_named, 0, (int)(sizeof bad_reports / sizeof *bad_reports));
     tcase_add_test(t, pictures_are_well_formed);
     tcase_add_test(t, a_run_reports_what_it_measured);
+    tcase_add_test(t, an_arm_means_what_its_label_says);
+    tcase_add_test(t, too_few_runs_are_called_so);
     tcase_add_test(t, a_prompt_suite_reports_turns);
     tcase_add_test(t, wrong_use_is_refused);
     suite_add_tcase(s, t);
