@@ -206,8 +206,9 @@ static size_t split_at(const struct cpu_device *d, int rows, int row, int head)
     return ((size_t)(head / group * rows + row) * (size_t)group + (size_t)(head % group)) * (size_t)d->chunks_max;
 }
 
-/* Few rows: tasks are (rows, key/value head, chunk), results go to the shared chunk buffers. Rows share a task, which reads keys and values
- * for all of them, unless that leaves threads without one. */
+/* Few rows: tasks are (rows, chunk, key/value head), results go to the shared chunk buffers. Rows share a task, which reads keys and values
+ * for all of them, unless that leaves threads without one. Heads inside, for a chunk's lie together: a step to another chunk costs misses of
+ * the address cache. */
 static void attend_split(struct cpu_device *d, int tid, int layer, int rows, int pos)
 {
     const struct hparams *hp = &d->model->hp;
@@ -217,9 +218,8 @@ static void attend_split(struct cpu_device *d, int tid, int layer, int rows, int
 
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        int chunk = task % chunks, kvh = task / chunks % hp->n_kv_heads, row = task / chunks / hp->n_kv_heads * step, n = min_int(step, rows - row);
-        const uint8_t *next = chunk + 1 < chunks ? kv_keys(d, layer, kvh, chunk + 1) : kvh + 1 < hp->n_kv_heads ? kv_keys(d, layer, kvh + 1, 0) :
-                              kv_values(d, layer, kvh, chunk);
+        int kvh = task % hp->n_kv_heads, chunk = task / hp->n_kv_heads % chunks, row = task / hp->n_kv_heads / chunks * step, n = min_int(step, rows - row);
+        const uint8_t *next = kvh + 1 < hp->n_kv_heads ? kv_keys(d, layer, kvh + 1, chunk) : kv_keys(d, layer, 0, chunk + 1 < chunks ? chunk + 1 : chunk);
 
         for (int g = 0; g < group; g += KERNEL_QUERIES) {
             int head = kvh * group + g, heads = min_int(KERNEL_QUERIES, group - g);

@@ -1,5 +1,5 @@
 /* The key/value cache of the CPU device: one mapping, untouched pages cost nothing.
- * Per NUM_CHUNK tokens and per layer: all heads' keys, then all heads' values; so a short context fills the beginning of the mapping and
+ * Per NUM_CHUNK tokens and per layer: head by head, its keys, then its values; so a short context fills the beginning of the mapping and
  * nothing else, and attention reads a chunk in one stream. Keys of a head stand in blocks of 16 tokens, [head_dim][16], so that the scores of
  * 16 tokens come one a lane; values token by token (Q8_0: a token's scales, then its values). Written by compute threads (each its own head), moved by the engine thread. */
 #include "engine/base/mem.h"
@@ -53,7 +53,7 @@ uint8_t *kv_keys(const struct cpu_device *d, int layer, int head, int chunk)
     size_t tokens;
     uint8_t *at = chunk_of(d, layer, chunk, &tokens);
 
-    return at + d->key_block / NUM_LANES * tokens * (size_t)head;
+    return at + (d->key_block / NUM_LANES + d->value_row) * tokens * (size_t)head;
 }
 
 uint8_t *kv_values(const struct cpu_device *d, int layer, int head, int chunk)
@@ -61,7 +61,7 @@ uint8_t *kv_values(const struct cpu_device *d, int layer, int head, int chunk)
     size_t tokens;
     uint8_t *at = chunk_of(d, layer, chunk, &tokens);
 
-    return at + tokens * (d->key_block / NUM_LANES * (size_t)d->model->hp.n_kv_heads + d->value_row * (size_t)head);
+    return at + tokens * ((d->key_block / NUM_LANES + d->value_row) * (size_t)head + d->key_block / NUM_LANES);
 }
 
 /* A token's values from the exchange form (Q8_0: each block's scale before it) into the cache's (all scales first), or back. */
