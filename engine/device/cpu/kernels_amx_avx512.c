@@ -101,24 +101,63 @@ INLINE void scale_and_add(const enum kind kind, const int32_t sums[2][TOKENS_MOS
     }
 }
 
+/* Sums of some groups and tokens: of the quarter under way, where it has more than one piece; of the first two; of the third. */
+struct totals {
+    __m512 now[GROUPS_MOST][KERNEL_TILE + TOKENS_MOST], first[GROUPS_MOST][KERNEL_TILE + TOKENS_MOST], third[GROUPS_MOST][KERNEL_TILE + TOKENS_MOST];
+};
+
+/* Which quarter a piece is part of, and whether it begins or ends it. */
+struct stage {
+    int quarter;
+    bool begins, ends;
+};
+
 /* What the unit multiplies for some tokens: one piece of a group, blocks of a at a step of nt. */
 struct run {
     const struct piece *w;
     const struct act_block *a;
-    __m512 *out;
+    __m512 *now, *first, *third;
+    float *out;
 };
 
-/* m tokens (a constant) of one piece, added to out[token]. The first block's product is under way already, in the tiles of `odd`; the first of
- * `next`, when there is one, is begun before the last sums are waited for. Returns the next odd. */
-INLINE int piece_tokens(const enum kind kind, const struct run *r, const struct run *next, int blocks, int nt, const int m, int odd)
+/* m sums of a quarter that ends: numerics.h, rule 2. */
+INLINE void end_quarter(const struct run *r, int quarter, const int m, const __m512 *acc, ptrdiff_t stride)
+{
+    __m512 *to = quarter == 2 ? r->third : r->first;
+
+    if (quarter == 3) {
+#pragma GCC unroll 16
+        for (int t = 0; t < m; t++)
+            _mm512_storeu_ps(r->out + t * stride, _mm512_add_ps(r->first[t], _mm512_add_ps(r->third[t], acc[t])));
+    } else if (quarter == 1) {
+#pragma GCC unroll 16
+        for (int t = 0; t < m; t++)
+            r->first[t] = _mm512_add_ps(r->first[t], acc[t]);
+    } else {
+#pragma GCC unroll 16
+        for (int t = 0; t < m; t++)
+            to[t] = acc[t];
+    }
+}
+
+/* m tokens (a constant) of one piece. The first block's product is under way already, in the tiles of `odd`; the first of `next`, when there is
+ * one, is begun before the last sums are waited for. Returns the next odd. */
+INLINE int piece_tokens(const enum kind kind, const struct run *r, const struct run *next, struct stage stage, int blocks, int nt, const int m, int odd,
+                        ptrdiff_t stride)
 {
     _Alignas(64) int32_t sums[2][2][TOKENS_MOST * 16];
     const struct act_block *a = r->a;
     __m512 acc[TOKENS_MOST];
 
+    if (stage.begins) {
 #pragma GCC unroll 16
-    for (int t = 0; t < m; t++)
-        acc[t] = r->out[t];
+        for (int t = 0; t < m; t++)
+            acc[t] = _mm512_setzero_ps();
+    } else {
+#pragma GCC unroll 16
+        for (int t = 0; t < m; t++)
+            acc[t] = r->now[t];
+    }
     for (int b = 0; b < blocks; b++, a += nt, odd ^= 1) {
         if (b + 1 < blocks)
             multiply_block(kind, odd ^ 1, a + nt, r->w->weights[b + 1]);
@@ -129,35 +168,39 @@ INLINE int piece_tokens(const enum kind kind, const struct run *r, const struct 
             scale_and_add(kind, sums[~b & 1], r->w, b - 1, a - nt, m, acc);
     }
     scale_and_add(kind, sums[~blocks & 1], r->w, blocks - 1, a - nt, m, acc);
+    if (stage.ends) {
+        end_quarter(r, stage.quarter, m, acc, stride);
+    } else {
 #pragma GCC unroll 16
-    for (int t = 0; t < m; t++)
-        r->out[t] = acc[t];
+        for (int t = 0; t < m; t++)
+            r->now[t] = acc[t];
+    }
     return odd;
 }
 
 /* Runs of m tokens each, one behind the other. */
-INLINE void runs_tokens(const enum kind kind, const struct run *r, int n, int blocks, int nt, const int m)
+INLINE void runs_tokens(const enum kind kind, const struct run *r, int n, struct stage stage, int blocks, int nt, const int m, ptrdiff_t stride)
 {
     int odd = 0;
 
     multiply_block(kind, odd, r->a, r->w->weights[0]);
     for (int i = 0; i < n; i++)
-        odd = piece_tokens(kind, &r[i], i + 1 < n ? &r[i + 1] : NULL, blocks, nt, m, odd);
+        odd = piece_tokens(kind, &r[i], i + 1 < n ? &r[i + 1] : NULL, stage, blocks, nt, m, odd, stride);
 }
 
 #define RUNS(name, kind) \
-    static void runs_##name(const struct run *r, int n, int blocks, int nt, int m) \
+    static void runs_##name(const struct run *r, int n, struct stage stage, int blocks, int nt, int m, ptrdiff_t stride) \
     { \
         switch (m) { \
-        case 8: runs_tokens(kind, r, n, blocks, nt, 8); break; \
-        case 9: runs_tokens(kind, r, n, blocks, nt, 9); break; \
-        case 10: runs_tokens(kind, r, n, blocks, nt, 10); break; \
-        case 11: runs_tokens(kind, r, n, blocks, nt, 11); break; \
-        case 12: runs_tokens(kind, r, n, blocks, nt, 12); break; \
-        case 13: runs_tokens(kind, r, n, blocks, nt, 13); break; \
-        case 14: runs_tokens(kind, r, n, blocks, nt, 14); break; \
-        case 15: runs_tokens(kind, r, n, blocks, nt, 15); break; \
-        case 16: runs_tokens(kind, r, n, blocks, nt, 16); break; \
+        case 8: runs_tokens(kind, r, n, stage, blocks, nt, 8, stride); break; \
+        case 9: runs_tokens(kind, r, n, stage, blocks, nt, 9, stride); break; \
+        case 10: runs_tokens(kind, r, n, stage, blocks, nt, 10, stride); break; \
+        case 11: runs_tokens(kind, r, n, stage, blocks, nt, 11, stride); break; \
+        case 12: runs_tokens(kind, r, n, stage, blocks, nt, 12, stride); break; \
+        case 13: runs_tokens(kind, r, n, stage, blocks, nt, 13, stride); break; \
+        case 14: runs_tokens(kind, r, n, stage, blocks, nt, 14, stride); break; \
+        case 15: runs_tokens(kind, r, n, stage, blocks, nt, 15, stride); break; \
+        case 16: runs_tokens(kind, r, n, stage, blocks, nt, 16, stride); break; \
         } \
     }
 RUNS(plain, PLAIN)
@@ -200,41 +243,37 @@ INLINE void read_piece(enum dtype type, const uint8_t *group, int first, int cou
 }
 
 /* Some row groups. Tokens are cut into equal sets of m; the last one is short, when they do not come out even, by reaching back over tokens of
- * the one before: those sums go to a place of their own and are thrown away. */
+ * the one before: their sums come out, and are stored, twice. */
 INLINE void dot_groups(enum dtype type, const uint8_t *group, int groups, int n, const struct act_block *panel, int nt, float *out, ptrdiff_t stride)
 {
     const size_t bytes = dtype_row_bytes(type, n * NUM_BLOCK) * 16;
     const enum kind kind = kind_of(type);
-    int sets = (nt + TOKENS_MOST - 1) / TOKENS_MOST, m = (nt + sets - 1) / sets, back = sets * m - nt;
-    __m512 part[4][GROUPS_MOST][KERNEL_TILE + TOKENS_MOST];
+    int sets = (nt + TOKENS_MOST - 1) / TOKENS_MOST, m = (nt + sets - 1) / sets;
+    struct totals totals;
     struct piece w[GROUPS_MOST];
     struct run r[GROUPS_MOST * (KERNEL_TILE / TOKENS_MOST)];
 
     configure(kind, m);
+    for (int s = 0; s < sets; s++)
+        for (int g = 0; g < groups; g++)
+            r[s * groups + g] = (struct run){&w[g], NULL, totals.now[g] + s * m, totals.first[g] + s * m, totals.third[g] + s * m,
+                                             out + (s < sets - 1 ? s * m : nt - m) * stride + 16 * g};
     for (int q = 0; q < 4; q++) {
         int begin = (int)((int64_t)q * n / 4), end = (int)((int64_t)(q + 1) * n / 4);
 
-        for (int g = 0; g < groups; g++)
-            memset(part[q][g], 0, (size_t)(sets * m) * sizeof part[q][g][0]);
         for (int b0 = begin; b0 < end; b0 += PIECE) {
             int blocks = end - b0 < PIECE ? end - b0 : PIECE;
+            struct stage stage = {q, b0 == begin, b0 + blocks == end};
 
             for (int g = 0; g < groups; g++)
                 read_piece(type, group + (size_t)g * bytes, b0, blocks, &w[g]);
             for (int s = 0; s < sets; s++)
                 for (int g = 0; g < groups; g++)
-                    r[s * groups + g] = (struct run){&w[g], panel + (ptrdiff_t)b0 * nt + (s < sets - 1 ? s * m : nt - m), part[q][g] + s * m};
-            (kind == HALVES ? runs_halves : kind == MINIMUM ? runs_minimum : runs_plain)(r, sets * groups, blocks, nt, m);
+                    r[s * groups + g].a = panel + (ptrdiff_t)b0 * nt + (s < sets - 1 ? s * m : nt - m);
+            (kind == HALVES ? runs_halves : kind == MINIMUM ? runs_minimum : runs_plain)(r, sets * groups, stage, blocks, nt, m, stride);
         }
     }
     __asm__ volatile("tilerelease");
-    for (int t = 0; t < nt; t++)
-        for (int g = 0; g < groups; g++) {
-            int i = t < (sets - 1) * m ? t : t + back;
-
-            _mm512_storeu_ps(out + t * stride + 16 * g,
-                             _mm512_add_ps(_mm512_add_ps(part[0][g][i], part[1][g][i]), _mm512_add_ps(part[2][g][i], part[3][g][i])));
-        }
 }
 
 INLINE void dot_any(enum dtype type, const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out,
@@ -243,7 +282,7 @@ INLINE void dot_any(enum dtype type, const void *weights, int groups, int width,
     size_t bytes = dtype_row_bytes(type, cols) * 16;
     const uint8_t *at = weights;
 
-    if (nt < TOKENS_LEAST || width != 16) {
+    if (nt < TOKENS_LEAST || width != 16 || cols < 4 * NUM_BLOCK) {      /* every quarter has a block */
         kernels_avx512.dot[type](at, groups, width, cols, panel, nt, out, out_stride);
         return;
     }

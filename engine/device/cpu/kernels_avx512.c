@@ -108,15 +108,32 @@ static inline __m512 add_integers(__m512 a, __m512 b)
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
 }
 
+/* Element i of four vectors side by side, quarter q of out[j]: element 4q + j. */
+static inline void side_by_side(__m512i a, __m512i b, __m512i c, __m512i d, __m512i out[4])
+{
+    __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d), ab2 = _mm512_unpackhi_epi32(a, b), cd2 = _mm512_unpackhi_epi32(c, d);
+
+    out[0] = _mm512_unpacklo_epi64(ab, cd);
+    out[1] = _mm512_unpackhi_epi64(ab, cd);
+    out[2] = _mm512_unpacklo_epi64(ab2, cd2);
+    out[3] = _mm512_unpackhi_epi64(ab2, cd2);
+}
+
+/* Quarter i of four vectors into a place of each of the blocks 4i .. 4i + 3. */
+#define STORE_QUARTERS(i, v, place) \
+    for (int j = 0; j < 4; j++) \
+        _mm_storeu_si128((void *)&out[(4 * (i) + j) * stride].place, _mm512_extracti32x4_epi32((v)[j], i))
+
 /* Rule 1 for 16 blocks, whose largest magnitudes and sums are folded together, one block a lane in the end: an eighth of the shuffles that one
- * block after the other would take. Blocks are paired so that lane i is block i. */
+ * block after the other would take. Blocks are paired so that lane i is block i. A block of a panel is a cache line of its own that is seldom
+ * at hand, so it is written by three stores, not by one for each field: the buffer of stores in flight holds that many more blocks. */
 static void quantise16(const float *x, struct act_block *out, int stride)
 {
     const __m512i low = _mm512_set1_epi32(0x7fffffff);
     const __m512 top = _mm512_set1_ps(127.0f), bottom = _mm512_set1_ps(-127.0f);
-    float scales[16], inverse[16];
-    int32_t lows[16], highs[16];
+    float inverse[16];
     __m512 m[16], amax, d;
+    __m512i lows, highs, sums, v[4];
     __mmask16 valid;
 
     for (int b = 0; b < 16; b++) {       /* max(a, b) is b when a is NaN: a NaN never wins */
@@ -135,44 +152,50 @@ static void quantise16(const float *x, struct act_block *out, int stride)
     m[2] = FOLD_PAIRS(_mm512_max_ps, m[2], m[3]);
     amax = FOLD_PAIRS2(_mm512_max_ps, m[0], m[2]);
     valid = _mm512_cmp_ps_mask(amax, _mm512_set1_ps(5.42101086e-20f), _CMP_GE_OQ) & _mm512_cmp_ps_mask(amax, _mm512_set1_ps(1e30f), _CMP_LE_OQ);
-    d = _mm512_mul_ps(amax, _mm512_set1_ps(1.0f / 127.0f));
-    _mm512_storeu_ps(scales, _mm512_maskz_mov_ps(valid, d));
+    d = _mm512_maskz_mul_ps(valid, amax, _mm512_set1_ps(1.0f / 127.0f));
     _mm512_storeu_ps(inverse, _mm512_maskz_mov_ps(valid, vec_recip(d)));
     for (int b = 0; b < 16; b++) {
         __m512 id = _mm512_set1_ps(inverse[b]), q[2];
+        __m128i bytes[2];
 
         for (int i = 0; i < 2; i++) {
             __m512 y = _mm512_max_ps(bottom, _mm512_min_ps(top, _mm512_mul_ps(_mm512_loadu_ps(x + 32 * b + 16 * i), id)));
             __m512i n = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(y, y, _CMP_ORD_Q), y);
 
-            _mm_storeu_si128((void *)(out[b * stride].q + 16 * i), _mm512_cvtepi32_epi8(n));
+            bytes[i] = _mm512_cvtepi32_epi8(n);
             q[i] = _mm512_castsi512_ps(n);
         }
+        _mm256_storeu_si256((void *)out[b * stride].q, _mm256_inserti128_si256(_mm256_castsi128_si256(bytes[0]), bytes[1], 1));
         m[b] = FOLD_QUARTERS(add_integers, q[0], q[1]);
     }
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)          /* quarters: low, high of block i, low, high of block 8 + i */
-        m[i] = FOLD_QUARTERS2(add_integers, m[i], m[8 + i]);
-    for (int i = 0; i < 2; i++) {        /* of each: blocks 4i .. 4i + 3 */
-        __m512 a = FOLD_PAIRS(add_integers, m[4 * i], m[4 * i + 1]), c = FOLD_PAIRS(add_integers, m[4 * i + 2], m[4 * i + 3]);
-        __m512i s = _mm512_castps_si512(FOLD_PAIRS2(add_integers, a, c));
+    /* Quarters of two folded blocks: low, high of the one, low, high of the other; the pairs are chosen so that the blocks come out in order. */
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512 a = FOLD_QUARTERS2(add_integers, m[i], m[4 + i]), c = FOLD_QUARTERS2(add_integers, m[8 + i], m[12 + i]);
 
-        _mm_storeu_si128((void *)(lows + 4 * i), _mm512_castsi512_si128(s));
-        _mm_storeu_si128((void *)(highs + 4 * i), _mm512_extracti32x4_epi32(s, 1));
-        _mm_storeu_si128((void *)(lows + 8 + 4 * i), _mm512_extracti32x4_epi32(s, 2));
-        _mm_storeu_si128((void *)(highs + 8 + 4 * i), _mm512_extracti32x4_epi32(s, 3));
+        m[i] = _mm512_shuffle_f32x4(a, c, 0x88);         /* low halves of blocks i, 4 + i, 8 + i, 12 + i */
+        m[4 + i] = _mm512_shuffle_f32x4(a, c, 0xdd);
     }
-    for (int b = 0; b < 16; b++, out += stride) {
-        int sum = lows[b] + highs[b];
-
-        out->d = scales[b];
-        out->sum = sum;
-        out->m8 = sum * -8;
-        out->m128 = sum * -128;
-        out->low = lows[b];
-        out->fsum = (float)sum;
-    }
+    m[0] = FOLD_PAIRS(add_integers, m[0], m[1]);
+    m[2] = FOLD_PAIRS(add_integers, m[2], m[3]);
+    lows = _mm512_castps_si512(FOLD_PAIRS2(add_integers, m[0], m[2]));
+    m[4] = FOLD_PAIRS(add_integers, m[4], m[5]);
+    m[6] = FOLD_PAIRS(add_integers, m[6], m[7]);
+    highs = _mm512_castps_si512(FOLD_PAIRS2(add_integers, m[4], m[6]));
+    sums = _mm512_add_epi32(lows, highs);
+    side_by_side(_mm512_castps_si512(d), sums, _mm512_mullo_epi32(sums, _mm512_set1_epi32(-8)), _mm512_mullo_epi32(sums, _mm512_set1_epi32(-128)), v);
+    STORE_QUARTERS(0, v, d);
+    STORE_QUARTERS(1, v, d);
+    STORE_QUARTERS(2, v, d);
+    STORE_QUARTERS(3, v, d);
+    side_by_side(lows, _mm512_castps_si512(_mm512_cvtepi32_ps(sums)), _mm512_setzero_si512(), _mm512_setzero_si512(), v);
+    STORE_QUARTERS(0, v, low);
+    STORE_QUARTERS(1, v, low);
+    STORE_QUARTERS(2, v, low);
+    STORE_QUARTERS(3, v, low);
 }
+_Static_assert(offsetof(struct act_block, m128) == 12 && offsetof(struct act_block, q) == 16 && offsetof(struct act_block, low) == 48 &&
+               offsetof(struct act_block, fsum) == 52, "a block is stored as three pieces");
 
 static void quantise(const float *x, int cols, struct act_block *out, int stride)
 {

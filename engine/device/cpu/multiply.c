@@ -62,11 +62,10 @@ void token_block(const struct cpu_device *d, int n, int i, int *t0, int *t1)
     }
 }
 
-static void add_bias(const float *bias, int n, float *out, ptrdiff_t stride, int nt)
+static void add_bias(const struct cpu_device *d, const float *bias, int n, float *out, ptrdiff_t stride, int nt)
 {
     for (int t = 0; t < nt; t++)
-        for (int r = 0; r < n; r++)
-            out[t * stride + r] += bias[r];
+        d->k->add(out + t * stride, bias, n);
 }
 
 /* The set whose products of so many tokens are the fastest; all give the same bits. */
@@ -200,5 +199,5 @@ void multiply(const struct cpu_device *d, int tid, const struct matrix *w, int r
     else
         multiply_float(d, tid, w, r0, r1, in, t0, t1, out, stride);
     if (w->bias)
-        add_bias(w->bias + r0, r1 - r0, out, stride, t1 - t0);
+        add_bias(d, w->bias + r0, r1 - r0, out, stride, t1 - t0);
 }
