@@ -276,8 +276,7 @@ void pool_phase_open(struct pool *p, int tid, int total)
     my->victim = tid;
 }
 
-/* Where thread i's part of the chunks of a phase begins. */
-static int part_begin(const struct pool *p, int total, int chunk, int i)
+int pool_part(const struct pool *p, int total, int chunk, int i)
 {
     int64_t at = (((int64_t)total + chunk - 1) / chunk) * i / p->n * chunk;
 
@@ -288,7 +287,7 @@ static int part_begin(const struct pool *p, int total, int chunk, int i)
  * that is over, so that a late thread never takes what is done. */
 static int take_from(struct pool *p, struct place *my, int i, int chunk)
 {
-    int begin = part_begin(p, my->total, chunk, i), end = part_begin(p, my->total, chunk, i + 1), at;
+    int begin = pool_part(p, my->total, chunk, i), end = pool_part(p, my->total, chunk, i + 1), at;
     uint64_t w = atomic_load_explicit(&p->part[i].work, memory_order_acquire);
 
     if (begin == end)

@@ -43,6 +43,8 @@ void pool_phase_close(struct pool *p, int tid);
 int pool_next_victim(const int *node, int n, int tid, int victim);
 /* For tests, between runs: other nodes than the machine's. */
 void pool_nodes_set(struct pool *p, const int *node);
+/* Where thread i's part of a phase begins, i at most the number of threads: what it takes first, and the same in every phase of this size. */
+int pool_part(const struct pool *p, int total, int chunk, int i);
 
 /* Shares out 0 .. total-1 in chunks to whoever comes first. One per phase of work; reset while no thread is in it. */
 struct pool_share {

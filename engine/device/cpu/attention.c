@@ -46,11 +46,34 @@ static struct input prepare(struct cpu_device *d, int tid, const struct layer_we
     return (struct input){.n = rows, .cols = hidden, .panels = d->act, .rows = d->normed, .stride = hidden};
 }
 
+/* Rows of a task of the output projection, and how many tasks there are. */
+static int output_rows(int rows)
+{
+    return rows == 1 ? 2 * CPU_UNIT : CPU_WIDE;
+}
+
+static int output_units(const struct cpu_device *d, int rows)
+{
+    return (d->model->hp.hidden + output_rows(rows) - 1) / output_rows(rows);
+}
+
 static void rotate(const struct cpu_device *d, float *x, int pos, float scale)
 {
     int half = d->model->hp.rope_dims / 2;
 
     d->k->rotary(x, d->model->hp.head_dim, half, d->rope_cos + (size_t)pos * (size_t)half, d->rope_sin + (size_t)pos * (size_t)half, scale);
+}
+
+/* Where the weights of a task of the one-row QKV phase lie; past this thread's part, those of its output projection. */
+static struct spot qkv_spot(const struct cpu_device *d, const struct layer_weights *w, int tid, int task, int tasks)
+{
+    const struct hparams *hp = &d->model->hp;
+    int per = d->heads_per_task, q_tasks = (hp->n_heads + per - 1) / per, kv_tasks = (hp->n_kv_heads + per - 1) / per, rows = per * hp->head_dim;
+
+    if (task >= phase_part(d, tasks, 1, tid + 1))
+        return spot_of(&w->o, phase_part(d, output_units(d, 1), 1, tid) * output_rows(1));
+    return task < q_tasks ? spot_of(&w->q, task * rows) : task < q_tasks + kv_tasks ? spot_of(&w->k, (task - q_tasks) * rows) :
+           spot_of(&w->v, (task - q_tasks - kv_tasks) * rows);
 }
 
 /* A task is one head, or as many as fill whole groups of weight rows where heads are narrower than those: the query heads' tasks first,
@@ -77,7 +100,10 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct lay
 
             first = unit * per;
             n = min_int(per, hp->n_heads - first);
-            multiply(d, tid, &w->q, first * hd, (first + n) * hd, in, t0, t1, q, stride);
+            if (in->n == 1)
+                multiply_row(d, tid, &w->q, first * hd, (first + n) * hd, in, q, qkv_spot(d, w, tid, task + 1, tasks));
+            else
+                multiply(d, tid, &w->q, first * hd, (first + n) * hd, in, t0, t1, q, stride);
             for (int t = t0; t < t1; t++, q += stride)
                 for (int h = 0; h < n; h++)
                     rotate(d, q + h * hd, pos + t, d->scale);
@@ -87,7 +113,10 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct lay
 
         first = (unit - q_tasks - (values ? kv_tasks : 0)) * per;
         n = min_int(per, hp->n_kv_heads - first);
-        multiply(d, tid, values ? &w->v : &w->k, first * hd, (first + n) * hd, in, t0, t1, tile, per * hd);
+        if (in->n == 1)
+            multiply_row(d, tid, values ? &w->v : &w->k, first * hd, (first + n) * hd, in, tile, qkv_spot(d, w, tid, task + 1, tasks));
+        else
+            multiply(d, tid, values ? &w->v : &w->k, first * hd, (first + n) * hd, in, t0, t1, tile, per * hd);
         for (int t = t0; t < t1; t++)
             for (int h = 0; h < n; h++) {
                 float *kv = tile + ((ptrdiff_t)(t - t0) * per + h) * hd;
@@ -334,7 +363,7 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
 void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int pos, const float *x, float *y, float *residual)
 {
     const struct layer_weights *w = &d->model->layers[layer];
-    int hidden = d->model->hp.hidden, wide = rows == 1 ? 2 * CPU_UNIT : CPU_WIDE, units = (hidden + wide - 1) / wide, total = units * token_blocks(d, rows), t0, t1;
+    int hidden = d->model->hp.hidden, wide = output_rows(rows), units = output_units(d, rows), total = units * token_blocks(d, rows), t0, t1;
     struct input in = prepare(d, tid, w, rows, x);
     float *tile = d->threads[tid].tile;
     bool ready = rows > 1;
@@ -348,6 +377,12 @@ void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int po
         if (!ready)
             merge_row(d, &d->threads[tid], &w->o, pos);
         ready = true;
+        if (rows == 1) {
+            multiply_row(d, tid, &w->o, r0, r1, &in, y ? y + r0 : tile, task + 1 < phase_part(d, total, 1, tid + 1) ? spot_of(&w->o, r1) : (struct spot){0});
+            if (!y)
+                d->k->add(residual + r0, tile, r1 - r0);
+            continue;
+        }
         token_block(d, rows, task / units, &t0, &t1);
         if (y) {
             multiply(d, tid, &w->o, r0, r1, &in, t0, t1, y + (size_t)t0 * (size_t)hidden + r0, hidden);

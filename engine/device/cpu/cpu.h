@@ -124,6 +124,8 @@ struct pool_share *phase_begin(struct cpu_device *d, int tid);  /* not in elasti
 void phase_open(struct cpu_device *d, int tid, int total);
 int phase_take(struct cpu_device *d, int tid, int chunk);       /* first index, or total; chunk is one number a phase */
 void phase_end(struct cpu_device *d, int tid);
+/* Where the part of an elastic phase begins that thread tid takes first; tid may be one past the last. */
+int phase_part(const struct cpu_device *d, int total, int chunk, int tid);
 
 /* multiply.c */
 bool type_is_quantised(enum dtype type);
@@ -144,6 +146,15 @@ void token_block(const struct cpu_device *d, int n, int i, int *t0, int *t1);
 void tuning_open(struct cpu_device *d);
 int tuning_later(struct cpu_device *d);
 int tuning_default(const struct cpu_device *d, enum dtype type);     /* the built-in threshold */
+
+/* one_row.c: where weights lie that are read together: KERNEL_STREAMS places, `step` bytes apart. A hint for prefetching; NULL when unknown. */
+struct spot {
+    const uint8_t *at;
+    size_t step;
+};
+struct spot spot_of(const struct matrix *w, int row);
+/* Rows r0 .. r1-1 (r0 a multiple of 16) times the one row of `in`, bias added; afterwards this thread reads at `next`. */
+void multiply_row(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, float *out, struct spot next);
 
 /* kvcache.c */
 int kv_layout(struct cpu_device *d, struct error *e);

@@ -41,6 +41,11 @@ int phase_take(struct cpu_device *d, int tid, int chunk)
     return pool_phase_take(d->pool, tid, chunk);
 }
 
+int phase_part(const struct cpu_device *d, int total, int chunk, int tid)
+{
+    return pool_part(d->pool, total, chunk, tid);
+}
+
 void phase_end(struct cpu_device *d, int tid)
 {
     if (d->elastic)
@@ -504,6 +509,10 @@ static void head_region(void *ctx, int tid, int n)
             if (type_is_quantised(w->type))
                 input_quantise(d, s->row, hidden, s->act, 1, 0);
             ready = true;
+        }
+        if (one) {
+            multiply_row(d, tid, w, r0, r1, &in, j->logits + r0, spot_of(w, r1));
+            continue;
         }
         token_block(d, j->rows, task / units, &t0, &t1);
         multiply(d, tid, w, r0, r1, &in, t0, t1, j->logits + (size_t)t0 * (size_t)w->rows + r0, w->rows);

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#define DOWN_UNITS 4            /* of CPU_UNIT rows: a task of the one-row down projection */
+
 static int min_int(int a, int b)
 {
     return a < b ? a : b;
@@ -162,6 +164,40 @@ static void route_one(struct cpu_device *d, struct thread_scratch *s, int layer,
         input_quantise(d, s->row, hp->hidden, s->act, 1, 0);
 }
 
+/* Where thread tid reads first in the down projections of a layer; their tasks are DOWN_UNITS units wide. */
+static struct spot down_spot(const struct cpu_device *d, int tid, const struct expert_weights *first)
+{
+    int units = (d->model->hp.hidden + CPU_UNIT - 1) / CPU_UNIT;
+
+    return spot_of(&first->down, phase_part(d, units, DOWN_UNITS, tid) * CPU_UNIT);
+}
+
+static struct spot gate_spot(const struct cpu_device *d, int tid, int layer, int task, int units)
+{
+    const struct thread_scratch *s = &d->threads[tid];
+
+    if (task >= phase_part(d, d->model->hp.n_experts_used * units, 1, tid + 1))
+        return down_spot(d, tid, expert_of(d, layer, s->experts[0]));
+    return spot_of(&expert_of(d, layer, s->experts[task / units])->gate, task % units * CPU_UNIT);
+}
+
+/* gate_up for one row. Gate and up together are four streams where both are of one type. */
+static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int units, const struct input *in, struct act_block *down, float *down_row)
+{
+    struct thread_scratch *s = &d->threads[tid];
+    const struct expert_weights *w = expert_of(d, layer, s->experts[task / units]);
+    int ffn = d->model->hp.expert_ffn, r0 = task % units * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
+    float *gate = s->tile, *up = s->tile + CPU_UNIT;
+
+    multiply_row(d, tid, &w->gate, r0, r0 + n, in, gate, spot_of(&w->up, r0));
+    multiply_row(d, tid, &w->up, r0, r0 + n, in, up, gate_spot(d, tid, layer, task + 1, units));
+    d->k->silu_mul(gate, up, n, gate);
+    if (type_is_quantised(w->down.type))
+        input_quantise_part(d, gate, ffn, r0, n, down, 1, 0);
+    else
+        memcpy(down_row + r0, gate, (size_t)n * sizeof(float));
+}
+
 void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *experts, float *weights)
 {
     const struct hparams *hp = &d->model->hp;
@@ -184,21 +220,22 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
             memcpy(experts, s->experts, (size_t)used * sizeof *experts);
             memcpy(weights, s->weights, (size_t)used * sizeof *weights);
         }
-        gate_up(d, tid, expert_of(d, layer, s->experts[slot]), task % units, &in, 0, 1, d->act_down + slot * (size_t)(ffn / NUM_BLOCK),
-                d->ffn + slot * (size_t)ffn);
+        gate_up_row(d, tid, layer, task, units, &in, d->act_down + slot * (size_t)(ffn / NUM_BLOCK), d->ffn + slot * (size_t)ffn);
     }
     phase_end(d, tid);
     phase_open(d, tid, down_units);
-    for (int task; (task = phase_take(d, tid, 4)) < down_units;) {
-        int r0 = task * CPU_UNIT, r1 = min_int(r0 + 4 * CPU_UNIT, hidden), n = r1 - r0;
+    for (int task; (task = phase_take(d, tid, DOWN_UNITS)) < down_units;) {
+        int r0 = task * CPU_UNIT, r1 = min_int(r0 + DOWN_UNITS * CPU_UNIT, hidden), n = r1 - r0;
 
         for (int slot = 0; slot < used; slot++) {
             struct input h = {.n = 1, .cols = ffn, .panels = d->act_down + (size_t)slot * (size_t)(ffn / NUM_BLOCK), .rows = d->ffn + (size_t)slot * (size_t)ffn,
                               .stride = ffn};
+            bool last = slot + 1 == used;
 
-            multiply(d, tid, &expert_of(d, layer, d->one_experts[slot])->down, r0, r1, &h, 0, 1, s->tile + slot * 4 * CPU_UNIT, 4 * CPU_UNIT);
+            multiply_row(d, tid, &expert_of(d, layer, d->one_experts[slot])->down, r0, r1, &h, s->tile + slot * DOWN_UNITS * CPU_UNIT,
+                         spot_of(&expert_of(d, layer, d->one_experts[last ? 0 : slot + 1])->down, last ? r1 : r0));
         }
-        d->k->combine(x + r0, s->tile, 4 * CPU_UNIT, d->one_weights, used, n, x + r0);
+        d->k->combine(x + r0, s->tile, DOWN_UNITS * CPU_UNIT, d->one_weights, used, n, x + r0);
     }
     phase_end(d, tid);
 }

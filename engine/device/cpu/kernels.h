@@ -28,6 +28,16 @@ struct act_block {
     int32_t pad[2];             /* a cache line: matrix units load the q of many tokens at once */
 };
 
+#define KERNEL_STREAMS 4        /* row groups that a token meets side by side */
+
+/* What is read together, up to KERNEL_STREAMS of it, and where reading goes on afterwards: a hint, NULL where nobody knows. The last groups of a
+ * matrix may be fewer than their successors: next holds KERNEL_STREAMS places. */
+struct kernel_streams {
+    int n;
+    const uint8_t *at[KERNEL_STREAMS], *next[KERNEL_STREAMS];
+    float *out[KERNEL_STREAMS];
+};
+
 struct kernels {
     const char *name;           /* "scalar", "avx2", "avxvnni", "avx512", "amx" */
     int width;                  /* row interleave this set likes best */
@@ -42,9 +52,13 @@ struct kernels {
                              ptrdiff_t out_stride);
     /* The same for 16 * groups rows as they lie in the file, one behind the other, and nt <= KERNEL_RAW_TOKENS. NULL where there is none. */
     void (*dot_raw[DTYPE_COUNT])(const void *rows, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
+    /* Rule 2 for one token and groups of this set's width, wherever they lie: out[stream][row], all lanes written. NULL where dot does as well. */
+    void (*stream[DTYPE_COUNT])(const struct kernel_streams *s, int cols, const struct act_block *a);
     /* Float weights (F32, F16, BF16 rows, row_bytes apart) with F32 activations; any n_rows, nt. Outside the contract. */
     void (*dot_float)(enum dtype type, const void *rows, size_t row_bytes, int n_rows, int cols, const float *x, ptrdiff_t x_stride, int nt,
                       float *out, ptrdiff_t out_stride);
+    /* One token and up to KERNEL_STREAMS rows: *out[stream]. NULL where dot_float does as well; the same sums as its. */
+    void (*stream_float)(enum dtype type, const struct kernel_streams *s, int cols, const float *x);
     /* n elements of a float row (F16, BF16, F32) as F32. */
     void (*widen)(enum dtype type, const void *row, int n, float *out);
     /* Rule 5. b may be NULL. y may be x. n a multiple of 16. */

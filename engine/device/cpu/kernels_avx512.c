@@ -470,6 +470,7 @@ const struct kernels kernels_avx512 = {
     .name = "avx512", .width = 16, .tile = 24,
     .quantise = quantise,
     .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(avx512)},
+    .stream = {FORMAT_STREAMS(avx512)},
     .dot_raw = {[DTYPE_Q8_0] = raw_dot_q8_0_avx512, [DTYPE_Q4_0] = raw_dot_q4_0_avx512},
     VECTOR_KERNELS,
 };

@@ -1,0 +1,63 @@
+/* Products of one token: decoding reads every weight for a single multiplication, so what counts is that memory is never without a request. Row groups
+ * are read as streams side by side (kernels.h), and whoever multiplies says where this thread reads next, so that the last lines of a task ask for
+ * the first ones of its successor. Compute threads. */
+#include "engine/device/cpu/cpu.h"
+
+#include <string.h>
+
+static struct spot packed_at(const struct matrix *w, int row)
+{
+    size_t width = w->width ? (size_t)w->width : 1, step = dtype_row_bytes(w->type, w->cols) * width;
+
+    return (struct spot){(const uint8_t *)w->data + (size_t)row / width * step, step};
+}
+
+struct spot spot_of(const struct matrix *w, int row)
+{
+    return row >= w->rows || atomic_load_explicit(&w->raw, memory_order_relaxed) ? (struct spot){0} : packed_at(w, row);
+}
+
+static bool streamable(const struct cpu_device *d, const struct matrix *w)
+{
+    if (!type_is_quantised(w->type))
+        return d->k->stream_float != NULL;
+    return d->k->stream[w->type] && w->width == d->k->width && !atomic_load_explicit(&w->raw, memory_order_acquire);
+}
+
+void multiply_row(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, float *out, struct spot next)
+{
+    int width = w->width ? w->width : 1, groups, rest;
+    struct spot from = packed_at(w, r0);
+    float ragged[NUM_LANES];
+
+    if (r1 > w->rows)
+        r1 = w->rows;
+    if (r0 >= r1)
+        return;
+    if (!streamable(d, w)) {
+        multiply(d, tid, w, r0, r1, in, 0, 1, out, r1 - r0);
+        return;
+    }
+    groups = (r1 - r0 + width - 1) / width;
+    rest = (r1 - r0) % width;
+    for (int g = 0, n; g < groups; g += n) {
+        struct kernel_streams s = {.n = groups - g < KERNEL_STREAMS ? groups - g : KERNEL_STREAMS};
+
+        n = s.n;
+        for (int i = 0; i < n; i++) {
+            s.at[i] = from.at + (size_t)(g + i) * from.step;
+            s.out[i] = rest && g + i + 1 == groups ? ragged : out + (g + i) * width;
+        }
+        for (int i = 0; i < KERNEL_STREAMS; i++)
+            s.next[i] = g + n < groups ? from.at + (size_t)(g + n + i) * from.step : next.at ? next.at + (size_t)i * next.step : NULL;
+        if (w->width)
+            d->k->stream[w->type](&s, w->cols, in->panels);
+        else
+            d->k->stream_float(w->type, &s, w->cols, in->rows);
+    }
+    if (rest)
+        memcpy(out + (groups - 1) * width, ragged, (size_t)rest * sizeof(float));
+    if (w->bias)
+        for (int r = r0; r < r1; r++)
+            out[r - r0] += w->bias[r];
+}

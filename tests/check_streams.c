@@ -1,0 +1,139 @@
+/* The kernels for one token (struct kernels.stream, stream_float): row groups side by side, wherever they lie, against the reference group by group, as bits.
+ * Where reading goes on is a hint: any address must do. */
+#include "engine/device/cpu/formats.h"
+#include "engine/device/cpu/pack.h"
+#include "tests/support.h"
+#include "tests/tiny_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define COLS_MAX 4096
+#define GROUPS 6
+
+static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+static unsigned seed = 4711;
+
+static int below(int n)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (int)((seed >> 8) % (unsigned)n);
+}
+
+/* Every pattern of codes and factors; scales and minima are ordinary numbers. */
+static void random_groups(enum dtype type, uint8_t *p, size_t bytes, int width)
+{
+    size_t unit = (size_t)(format_head(type) + format_blocks(type) * format_block_bytes(type)) * (size_t)width;
+
+    for (size_t i = 0; i < bytes; i++)
+        p[i] = (uint8_t)below(256);
+    for (uint8_t *at = p; at < p + bytes; at += unit)
+        for (int i = 0; i < width * (format_has_min(type) ? 2 : 1); i++) {
+            uint16_t h = num_to_f16(tiny_random(&seed) * (below(50) ? 1e-2f : 50.0f));
+
+            memcpy(at + 2 * i, &h, 2);
+        }
+}
+
+/* Another way from group to group in every round, and hints of all kinds. */
+static struct kernel_streams any_streams(const uint8_t *memory, size_t group_bytes, float out[KERNEL_STREAMS][NUM_LANES], int *group)
+{
+    struct kernel_streams s = {.n = 1 + below(KERNEL_STREAMS)};
+
+    for (int i = 0; i < KERNEL_STREAMS; i++) {
+        group[i] = below(GROUPS);
+        s.at[i] = memory + (size_t)group[i] * group_bytes;
+        s.next[i] = below(3) ? memory + (size_t)below(GROUPS) * group_bytes : below(2) ? NULL : (const uint8_t *)16;
+        s.out[i] = out[i];
+    }
+    return s;
+}
+
+START_TEST(quantised)
+{
+    enum dtype type = types[_i];
+    int block = dtype_info(type)->block;
+    uint8_t *memory = malloc(GROUPS * dtype_row_bytes(DTYPE_Q8_0, COLS_MAX) * NUM_LANES);
+    static struct act_block act[COLS_MAX / NUM_BLOCK];
+    static float x[COLS_MAX];
+    int tried = 0;
+
+    for (int set = 1; kernels_at(set); set++)
+        for (int round = 0; round < 60 && kernels_at(set)->stream[type]; round++) {
+            const struct kernels *k = kernels_at(set);
+            int cols = round % 4 ? block * (1 + below((round % 2 ? 1000 : COLS_MAX) / block)) : COLS_MAX, group[KERNEL_STREAMS];
+            size_t bytes = dtype_row_bytes(type, cols) * (size_t)k->width;
+            float want[NUM_LANES], got[KERNEL_STREAMS][NUM_LANES];
+            struct kernel_streams s;
+
+            random_groups(type, memory, GROUPS * bytes, k->width);
+            for (int i = 0; i < cols; i++)
+                x[i] = tiny_random(&seed) * (i / 32 % 7 == 3 ? 0.0f : i / 32 % 5 ? 1.0f : 100.0f);
+            kernels_scalar.quantise(x, cols, act, 1);
+            s = any_streams(memory, bytes, got, group);
+            memset(got, 0xee, sizeof got);
+            k->stream[type](&s, cols, act);
+            for (int i = 0; i < KERNEL_STREAMS; i++) {
+                memset(want, 0xee, sizeof want);
+                if (i < s.n)
+                    kernels_scalar.dot[type](s.at[i], 1, k->width, cols, act, 1, want, NUM_LANES);
+                for (int r = 0; r < NUM_LANES; r++)
+                    ck_assert_msg(num_bits(got[i][r]) == num_bits(want[r]), "%s %s, %d columns: stream %d of %d, row %d is %a, not %a", k->name,
+                                  dtype_info(type)->word, cols, i, s.n, r, (double)got[i][r], (double)want[r]);
+            }
+            tried++;
+        }
+    ck_assert(tried > 0 || !kernels_at(1) || !kernels_active()->stream[type]);
+    free(memory);
+}
+END_TEST
+
+/* Float weights have no bits of a contract, but one set's two ways to multiply must not differ: which of them runs depends on the number of rows. */
+START_TEST(floats)
+{
+    static const enum dtype kinds[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    static uint8_t memory[GROUPS * 2100 * 4];
+    static float x[2100], w[2100];
+
+    for (int set = 0; kernels_at(set); set++)
+        for (int round = 0; round < 60 && kernels_at(set)->stream_float; round++) {
+            const struct kernels *k = kernels_at(set);
+            enum dtype type = kinds[round % 3];
+            int cols = 1 + below(round % 4 ? 100 : 2100), row[KERNEL_STREAMS];
+            size_t bytes = dtype_row_bytes(type, cols);
+            float want, got[KERNEL_STREAMS][NUM_LANES];
+            struct kernel_streams s;
+
+            for (int r = 0; r < GROUPS; r++) {
+                for (int c = 0; c < cols; c++)
+                    w[c] = tiny_random(&seed);
+                row_from_f32(type, w, cols, memory + (size_t)r * bytes);
+            }
+            for (int c = 0; c < cols; c++)
+                x[c] = tiny_random(&seed);
+            s = any_streams(memory, bytes, got, row);
+            k->stream_float(type, &s, cols, x);
+            for (int i = 0; i < s.n; i++) {
+                k->dot_float(type, s.at[i], bytes, 1, cols, x, cols, 1, &want, 1);
+                ck_assert_msg(num_bits(got[i][0]) == num_bits(want), "%s %s, %d columns: %a, not %a", k->name, dtype_info(type)->word, cols, (double)got[i][0], (double)want);
+            }
+        }
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("streams");
+    TCase *t = tcase_create("streams");
+
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, quantised, 0, (int)(sizeof types / sizeof *types));
+    tcase_add_test(t, floats);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
