@@ -4,6 +4,7 @@
 #include "app/bench.h"
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"
+#include "engine/base/topology.h"
 #include "engine/device/cpu/microbench.h"
 #include "engine/device/cpu/tune.h"
 
@@ -29,7 +30,7 @@ static double second_level(void)
 static void print_choices(const struct options *o, const struct model *model)
 {
     struct microbench_choice c[CHOICES_MAX];
-    int n = cpu_choices(model, o->tune == DEVICE_TUNE_OFF ? NULL : app_cache_dir(o), o->exact, c, CHOICES_MAX);
+    int threads = topology_default_threads(), decode, n = cpu_choices(model, o->tune == DEVICE_TUNE_OFF ? NULL : app_cache_dir(o), o->exact, threads, c, CHOICES_MAX, &decode);
 
     printf("\nWhich kernels multiply a slice of weight rows, by the tokens that meet it:\n\n");
     printf("| %-8s | %6s x %-6s | %-16s | %-24s | %-8s |\n", "weights", "rows", "cols", "few tokens", "many tokens", "chosen");
@@ -44,6 +45,11 @@ static void print_choices(const struct options *o, const struct model *model)
         printf("| %-8s | %6d x %-6d | %-16s | %-24s | %-8s |\n", dtype_info(c[i].type)->word, c[i].rows, c[i].cols, c[i].few, many,
                c[i].measured ? "measured" : "built in");
     }
+    if (o->threads > 0)
+        printf("\n-t asks for %d thread%s.\n", o->threads, o->threads == 1 ? "" : "s");
+    else
+        printf("\nPrompts are read by %d thread%s, one a physical core; tokens are decoded by %d (%s).\n", threads, threads == 1 ? "" : "s", decode ? decode : threads,
+               decode ? "measured" : "not measured yet");
 }
 
 int bench_micro(const struct options *o, struct error *e)

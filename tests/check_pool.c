@@ -134,6 +134,48 @@ START_TEST(test_elastic)
 }
 END_TEST
 
+static void note(void *ctx, int tid, int n)
+{
+    struct ring_work *w = ctx;
+
+    w->taken[tid]++;
+    pool_phase_open(w->pool, tid, 12);
+    for (int at; (at = pool_phase_take(w->pool, tid, 1)) < 12;)
+        w->taken[100 + at]++;
+    pool_phase_close(w->pool, tid);
+}
+
+static void come(void *ctx, int tid, int n)
+{
+    ((struct ring_work *)ctx)->taken[tid]++;
+}
+
+/* Elastic runs by fewer threads, the others of all still. */
+START_TEST(test_limit)
+{
+    static struct ring_work w;
+    struct error e;
+
+    ck_assert_int_eq(pool_new(&w.pool, 3, false, &e), 0);
+    for (int limit = 2; limit >= 0; limit--) {
+        memset(w.taken, 0, sizeof w.taken);
+        pool_elastic_limit(w.pool, limit);
+        for (int i = 0; i < 200; i++)
+            pool_run_elastic(w.pool, note, &w);
+        ck_assert_int_eq(w.taken[0], 200);
+        ck_assert_int_eq(w.taken[2], 0);
+        ck_assert(limit == 2 || w.taken[1] == 0);
+        for (int i = 0; i < 12; i++)
+            ck_assert_int_eq(w.taken[100 + i], 200);
+    }
+    memset(w.taken, 0, sizeof w.taken);
+    pool_run(w.pool, come, &w);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(w.taken[i], 1);
+    pool_free(w.pool);
+}
+END_TEST
+
 START_TEST(test_refused)
 {
     struct pool *p;
@@ -195,6 +237,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_barrier);
     tcase_add_test(t, test_share);
     tcase_add_test(t, test_elastic);
+    tcase_add_test(t, test_limit);
     tcase_add_test(t, test_refused);
     tcase_add_test(t, test_topology);
     suite_add_tcase(s, t);

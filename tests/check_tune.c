@@ -1,4 +1,5 @@
 /* The tuning table: look-up, the choice among samples, its file whole and damaged, and that what it says cannot change the text of quantised weights. */
+#include "engine/base/topology.h"
 #include "engine/device/cpu/kernels.h"
 #include "engine/device/cpu/tune.h"
 #include "tests/support.h"
@@ -91,6 +92,19 @@ START_TEST(test_choose)
 }
 END_TEST
 
+START_TEST(test_faster)
+{
+    static const double plain[] = {100, 101, 99, 100, 102, 98, 100}, hit[] = {90, 91, 89, 4000, 92, 88, 90}, close[] = {97, 98, 96, 97, 99, 95, 97},
+                        wild[] = {60, 150, 70, 140, 65, 145, 60};
+
+    ck_assert(tune_faster(plain, hit));          /* one interruption does not hide it */
+    ck_assert(!tune_faster(hit, plain));
+    ck_assert(!tune_faster(plain, close));       /* 3 % is not worth it */
+    ck_assert(!tune_faster(plain, wild));        /* nor is what may be chance */
+    ck_assert(!tune_faster(plain, plain));
+}
+END_TEST
+
 START_TEST(test_text)
 {
     struct tune t = {0}, back;
@@ -101,10 +115,15 @@ START_TEST(test_text)
     tune_set(&t, (struct tune_entry){DTYPE_Q4_0, 128, 4096, 48});
     tune_set(&t, (struct tune_entry){DTYPE_BF16, 32, 448, 2});
     tune_set(&t, (struct tune_entry){DTYPE_Q6_K, 64, 2048, TUNE_NEVER});
+    tune_decode_set(&t, (struct tune_decode){DTYPE_Q4_K, 16, 11});
+    tune_decode_set(&t, (struct tune_decode){DTYPE_Q4_K, 16, 12});
     n = tune_text(&t, key, text, sizeof text);
-    ck_assert_str_eq(text, "a machine\nq4_0 128 4096 48\nbf16 32 448 2\nq6_k 64 2048 never\n");
+    ck_assert_str_eq(text, "a machine\nq4_0 128 4096 48\nbf16 32 448 2\nq6_k 64 2048 never\ndecode q4_k 16 12\n");
     ck_assert_int_eq(tune_parse(&back, key, text, n, &e), 0);
     ck_assert_int_eq(back.n, 3);
+    ck_assert_int_eq(tune_decode(&back, DTYPE_Q4_K, 16), 12);
+    ck_assert_int_eq(tune_decode(&back, DTYPE_Q4_K, 8), 0);
+    ck_assert_int_eq(tune_decode(&back, DTYPE_Q4_0, 16), 0);
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(tune_from(&back, t.entry[i].type, t.entry[i].rows, t.entry[i].cols, 0), t.entry[i].from);
     ck_assert_uint_eq(tune_text(&t, key, text, 30), 0);                  /* no room: nothing rather than half */
@@ -125,7 +144,7 @@ START_TEST(test_hostile)
 {
     static const char *const lines[] = {
         "q4_0 128 4096", "q4_0 128 4096 48 x", "q9_9 128 4096 48", "q4_0 -128 4096 48", "q4_0 128 0 48", "q4_0 128 4096 1", "q4_0 128 4096 100000",
-        "q4_0 128 4096 -5", "q4_0 128 4096 99999999999999999999", "q4_0 99999999999 4096 48", "q4_0 128 4096 4x", "q4_0 128 4096 always", "", "\x1b[2J",
+        "q4_0 128 4096 -5", "q4_0 128 4096 99999999999999999999", "q4_0 99999999999 4096 48", "q4_0 128 4096 4x", "q4_0 128 4096 always", "decode q4_0 4 5", "decode q4_0 4 0", "decode q4_0 4", "decode q4_0 100000 1", "decode x 4 2", "", "\x1b[2J",
         "q4_0 128 4096 48                                                                                                                ",
     };
     struct tune t;
@@ -191,8 +210,8 @@ static int run(struct tiny_model *m, const char *folder, enum device_tune tune, 
     j.weights = weights;
     *said = 0;
     ck_assert_msg(cpu_device_ops.open(&d, &c, &e) == 0, "%s", e.text);
-    n = cpu_device_ops.tune(d);
-    ck_assert_int_eq(cpu_device_ops.tune(d), 0);                         /* once is enough */
+    n = cpu_device_ops.tune(d, -1);
+    ck_assert_int_eq(cpu_device_ops.tune(d, -1), 0);                         /* once is enough */
     for (int i = 0; i < TOKENS * 256; i++)
         x[i] = tiny_random(&seed);
     ck_assert_int_eq(cpu_device_ops.layers(d, &j, &e), 0);
@@ -316,6 +335,57 @@ START_TEST(test_float)
 }
 END_TEST
 
+/* Fewer threads may decode only where nobody asked for a number; what is found is kept, and the text stays. */
+START_TEST(test_decode)
+{
+    struct tiny_shape shape = {.layers = 5, .hidden = 256, .heads = 4, .kv_heads = 2, .head_dim = 64, .ffn = 96, .experts = 4, .vocab = 50, .context = 64, .type = DTYPE_Q8_0,
+                               .width = cpu_pack_width(), .seed = 11};
+    struct tiny_model *m = tiny_model_new(&shape);
+    struct device_config c = {.model = &m->model, .n_threads = 3, .max_rows = 4, .context = 64, .kv_k = KV_F32, .kv_v = KV_F32, .rope_cos = m->rope_cos, .rope_sin = m->rope_sin};
+    char folder[500], text[4000];
+    float x[2][256];
+    int experts[5 * 2];
+    float weights[5 * 2];
+    struct device *d;
+    struct error e;
+
+    m->model.type = DTYPE_Q8_0;
+    snprintf(folder, sizeof folder, "%s/decode", support_tmpdir());
+    c.cache_dir = folder;
+    for (int asked = 1; asked >= 0; asked--) {
+        struct device_stats before, after;
+
+        c.fewer_threads = !asked;
+        ck_assert_int_eq(cpu_device_ops.open(&d, &c, &e), 0);
+        cpu_device_ops.tune(d, -1);                                      /* the shapes; no position, no decoding */
+        for (int pos = 0; pos < 8; pos++) {
+            struct layers_job j = {.first = 0, .last = 5, .rows = 1, .pos = pos, .x = x[asked], .experts = experts, .weights = weights};
+            unsigned seed = (unsigned)pos;
+
+            cpu_device_ops.stats(d, &before);
+            ck_assert_int_eq(cpu_device_ops.tune(d, pos), !asked && pos == 0 && topology_nodes() == 1);
+            cpu_device_ops.stats(d, &after);
+            ck_assert_uint_eq(before.jobs, after.jobs);                  /* measuring is no work done */
+            for (int i = 0; i < 256; i++)
+                x[asked][i] = tiny_random(&seed);
+            ck_assert_int_eq(cpu_device_ops.layers(d, &j, &e), 0);
+        }
+        cpu_device_ops.close(d);
+    }
+    ck_assert_mem_eq(x[0], x[1], sizeof x[0]);
+    if (topology_nodes() > 1) {
+        tiny_model_free(m);
+        return;
+    }
+    read_all(table_of(folder), text, sizeof text);
+    ck_assert_ptr_nonnull(strstr(text, "\ndecode q8_0 3 "));
+    ck_assert_int_eq(cpu_device_ops.open(&d, &c, &e), 0);
+    ck_assert_int_eq(cpu_device_ops.tune(d, 0), 0);                      /* known from the file */
+    cpu_device_ops.close(d);
+    tiny_model_free(m);
+}
+END_TEST
+
 /* A folder that cannot be written to: float weights keep the built-in choice, since no later run could repeat another one; and one line says so. */
 START_TEST(test_unkept)
 {
@@ -347,12 +417,14 @@ static Suite *suite(void)
     tcase_add_test(t, test_lookup);
     tcase_add_test(t, test_shapes);
     tcase_add_test(t, test_choose);
+    tcase_add_test(t, test_faster);
     tcase_add_test(t, test_text);
     tcase_add_test(t, test_hostile);
     tcase_add_test(t, test_file);
     tcase_add_loop_test(t, test_same_bits, 0, (int)(sizeof types / sizeof *types));
     tcase_add_test(t, test_float);
     tcase_add_test(t, test_unkept);
+    tcase_add_test(t, test_decode);
     suite_add_tcase(s, t);
     return s;
 }

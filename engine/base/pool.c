@@ -58,6 +58,7 @@ struct pool {
     void (*fn)(void *ctx, int tid, int n);
     void *ctx;
     atomic_bool stop;          /* read by threads that a run went by without */
+    atomic_int limit;          /* of threads in an elastic run */
     int n, created;
     bool pinned;
     cpu_set_t old_affinity;
@@ -130,13 +131,16 @@ static uint_fast64_t entry_of(unsigned epoch)
 }
 
 /* Into the run of this epoch and no other: the next one may have begun meanwhile. */
-static bool enter(struct pool *p, unsigned epoch)
+static bool enter(struct pool *p, int tid, unsigned epoch)
 {
     uint64_t e = atomic_load(&p->entry);
 
-    while (e >> EPOCH_SHIFT == epoch && (e & (OPEN | ALL)))
+    while (e >> EPOCH_SHIFT == epoch && (e & (OPEN | ALL))) {
+        if (!(e & ALL) && tid >= atomic_load_explicit(&p->limit, memory_order_relaxed))
+            return false;
         if ((e & ALL) || atomic_compare_exchange_weak(&p->entry, &e, e + 1))
             return true;
+    }
     return false;
 }
 
@@ -154,7 +158,7 @@ static void *worker_main(void *arg)
         epoch = atomic_load(&p->start.word);    /* runs that went by without this thread are forgotten */
         if (atomic_load(&p->stop))
             return NULL;
-        if (!enter(p, epoch))
+        if (!enter(p, a->tid, epoch))
             continue;
         p->fn(p->ctx, a->tid, p->n);
         if ((atomic_fetch_sub(&p->entry, 1) & (OPEN | INSIDE)) == 1)
@@ -183,6 +187,7 @@ int pool_new(struct pool **out, int n, bool pin, struct error *e)
     if (!p)
         return error_set(e, ERR_MEMORY, "no memory for the thread pool");
     p->n = n;
+    atomic_store(&p->limit, n);
     p->created = 1;
     if (pin && pthread_getaffinity_np(pthread_self(), sizeof p->old_affinity, &p->old_affinity) == 0) {
         n_cpus = topology_core_cpus(cpus, n);
@@ -263,6 +268,11 @@ void pool_run_elastic(struct pool *p, void (*fn)(void *ctx, int tid, int n), voi
         fn(ctx, 0, 1);
     else
         run(p, fn, ctx, false);
+}
+
+void pool_elastic_limit(struct pool *p, int n)
+{
+    atomic_store(&p->limit, n < 1 ? 1 : n < p->n ? n : p->n);
 }
 
 void pool_phase_open(struct pool *p, int tid, int total)

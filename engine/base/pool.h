@@ -34,6 +34,8 @@ void pool_barrier(struct pool *p, int tid);
  * close returns when all tasks of the phase are done, whoever did them. total < 2^24 - chunk * threads. In a run that all threads take part in
  * phases serve as well; there pool_barrier may end one, so that no thread is behind the others. */
 void pool_run_elastic(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx);
+/* From the next elastic run on only threads 0 .. n-1 come to those. At first all do. */
+void pool_elastic_limit(struct pool *p, int n);
 void pool_phase_open(struct pool *p, int tid, int total);
 /* Takes the next chunk: its first index, or total when nothing is left (or the phase went by without this thread). */
 int pool_phase_take(struct pool *p, int tid, int chunk);

@@ -33,6 +33,7 @@ struct device_config {
     const struct model *model;  /* outlives the device */
     int index;                  /* in the engine's list; 0: CPU */
     int n_threads;              /* CPU: threads of the pool */
+    bool fewer_threads;         /* nobody asked for so many: fewer of them may decode, where that is measured to be faster */
     int max_rows;               /* most rows (tokens) of one job: -ub */
     int context;                /* KV positions to hold */
     enum kv_type kv_k, kv_v;
@@ -187,8 +188,9 @@ struct device_ops {
      * `stream` would add; shared_bytes: the weights expected to be used in place. c->model may come from model_inspect; c->selector names the device. */
     int (*needs)(const struct device_config *c, const struct block_id *blocks, int n_blocks, struct device_stats *out, struct error *e);
     /* Optional: measures which of its kernels serves which of the model's shapes, where that is not known yet and cannot change the text, and keeps
-     * it in cache_dir: some hundredths of a second, once for a machine and a shape. Between answers. Returns how many shapes were measured. */
-    int (*tune)(struct device *d);
+     * it in cache_dir: some tenths of a second, once for a machine and a shape. Between answers. pos: a position whose KV rows may be scribbled on, or
+     * -1: nothing is decoded. Returns how many things were measured. */
+    int (*tune)(struct device *d, int pos);
     /* Optional: opens one device without a model, tests its kernels and measures it: seconds, a minute when compilers must run. */
     int (*examine)(const char *selector, const char *cache_dir, void (*log)(void *ctx, const char *line), void *log_ctx,
                    struct device_exam *out, struct error *e);

@@ -71,6 +71,7 @@ static int open_cpu(struct engine *g, struct error *e)
     int rc;
 
     c.tune = g->config.tune;
+    c.fewer_threads = g->config.n_threads <= 0;
     c.log = log_line;
     c.log_ctx = g;
     for (const struct device_ops *const *b = g->config.backends; b && *b; b++)
@@ -214,12 +215,13 @@ void engine_cancel(struct engine *g)
 
 int engine_tune(struct engine *g)
 {
-    int n = 0;
+    uint64_t done, total;
+    int n = 0, pos = model_packed(g->model, &done, &total) && g->n_tokens < g->info.context && !plan_uses_devices(g->in_force) ? g->n_tokens : -1;
 
     model_hold(g->model, TUNE_HOLD);                     /* the packers would be measured as well */
     for (int i = 0; i < g->n_devices; i++)
         if (g->slots[i].ops->tune && !g->slots[i].lost)
-            n += g->slots[i].ops->tune(g->slots[i].device);
+            n += g->slots[i].ops->tune(g->slots[i].device, pos);
     model_hold(g->model, 0);
     return n;
 }

@@ -142,9 +142,10 @@ void multiply(const struct cpu_device *d, int tid, const struct matrix *w, int r
 int token_blocks(const struct cpu_device *d, int n);
 void token_block(const struct cpu_device *d, int n, int i, int *t0, int *t1);
 
-/* tuning.c. open: at the end of opening; later: between answers, returns how many shapes were measured. */
+/* tuning.c. open: at the end of opening; later: between answers, returns how many things were measured. */
 void tuning_open(struct cpu_device *d);
-int tuning_later(struct cpu_device *d);
+int tuning_later(struct cpu_device *d, int pos);
+int tuning_decode(struct cpu_device *d, int pos);                    /* tuning_decode.c: how many threads decode fastest; 0: not measured */
 int tuning_default(const struct cpu_device *d, enum dtype type);     /* the built-in threshold */
 
 /* one_row.c: where weights lie that are read together: KERNEL_STREAMS places, `step` bytes apart. A hint for prefetching; NULL when unknown. */

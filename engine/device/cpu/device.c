@@ -581,9 +581,9 @@ static int cpu_rope_set(struct device *device, const float *cosines, const float
     return 0;
 }
 
-static int cpu_tune(struct device *device)
+static int cpu_tune(struct device *device, int pos)
 {
-    return tuning_later((struct cpu_device *)device);
+    return tuning_later((struct cpu_device *)device, pos);
 }
 
 static void cpu_stats(const struct device *device, struct device_stats *out)

@@ -37,7 +37,8 @@ struct microbench_choice {
     bool measured;              /* else the built-in threshold */
 };
 
-/* For every shape of the model (from model_inspect), as a CPU device opened with this cache folder would choose. How many, at most max. */
-int cpu_choices(const struct model *m, const char *cache_dir, bool exact, struct microbench_choice *out, int max);
+/* For every shape of the model (from model_inspect), as a CPU device opened with this cache folder would choose. How many, at most max.
+ * decode: how many of n_threads were measured to decode fastest, 0: not measured. */
+int cpu_choices(const struct model *m, const char *cache_dir, bool exact, int n_threads, struct microbench_choice *out, int max, int *decode);
 
 #endif

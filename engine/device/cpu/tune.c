@@ -47,6 +47,31 @@ bool tune_set(struct tune *t, struct tune_entry entry)
     return true;
 }
 
+static struct tune_decode *find_decode(struct tune *t, enum dtype type, int threads)
+{
+    for (int i = 0; i < t->n_decode; i++)
+        if (t->decode[i].type == type && t->decode[i].threads == threads)
+            return &t->decode[i];
+    return NULL;
+}
+
+int tune_decode(const struct tune *t, enum dtype type, int threads)
+{
+    const struct tune_decode *p = find_decode((struct tune *)t, type, threads);
+
+    return p ? p->use : 0;
+}
+
+bool tune_decode_set(struct tune *t, struct tune_decode entry)
+{
+    struct tune_decode *old = find_decode(t, entry.type, entry.threads);
+
+    if (!old && t->n_decode == TUNE_DECODE_MAX)
+        return false;
+    *(old ? old : &t->decode[t->n_decode++]) = entry;
+    return true;
+}
+
 static void add_shape(struct tune *out, const struct matrix *w, int rows)
 {
     tune_set(out, (struct tune_entry){w->type, rows < w->rows ? rows : w->rows, w->cols, 0});
@@ -57,7 +82,7 @@ void tune_shapes(const struct model *m, int heads_per_task, struct tune *out)
 {
     int head_rows = heads_per_task * m->hp.head_dim;
 
-    out->n = 0;
+    out->n = out->n_decode = 0;
     for (int l = 0; l < m->hp.n_layers; l++) {
         const struct layer_weights *w = &m->layers[l];
 
@@ -96,6 +121,19 @@ static void ratio(const double *few, const double *many, double *mean, double *v
         *variance += (r[i] - *mean) * (r[i] - *mean) / (TUNE_PAIRS - 3);
 }
 
+static bool worth(double gain, double variance)
+{
+    return gain >= log(1 + GAIN) && gain >= STUDENT * sqrt(variance);
+}
+
+bool tune_faster(const double a[TUNE_PAIRS], const double b[TUNE_PAIRS])
+{
+    double mean, variance;
+
+    ratio(a, b, &mean, &variance);
+    return worth(mean, variance / (TUNE_PAIRS - 2));
+}
+
 int tune_choose(const int *count, int n, const double few[][TUNE_PAIRS], const double many[][TUNE_PAIRS], int otherwise)
 {
     double mean[TUNE_COUNTS], variance[TUNE_COUNTS], gain = 0, most = 0, sum = 0, noise = 0;
@@ -116,7 +154,7 @@ int tune_choose(const int *count, int n, const double few[][TUNE_PAIRS], const d
         sum += (best < now ? mean[i] : -mean[i]) / (hi - lo);
         noise += variance[i] / (TUNE_PAIRS - 2) / ((hi - lo) * (hi - lo));
     }
-    if (lo == hi || sum < log(1 + GAIN) || sum < STUDENT * sqrt(noise))
+    if (lo == hi || !worth(sum, noise))
         return otherwise;
     return best < n ? count[best] : TUNE_NEVER;
 }
@@ -132,6 +170,8 @@ size_t tune_text(const struct tune *t, const char *key, char *out, size_t size)
         if (n < size)
             n += (size_t)(p->from >= TUNE_NEVER ? snprintf(out + n, size - n, "never\n") : snprintf(out + n, size - n, "%d\n", p->from));
     }
+    for (int i = 0; i < t->n_decode && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "decode %s %d %d\n", dtype_info(t->decode[i].type)->word, t->decode[i].threads, t->decode[i].use);
     return n < size ? n : 0;
 }
 
@@ -149,18 +189,33 @@ static int parse_line(const char *line, struct tune_entry *p)
     return p->rows < 1 || p->cols < 1 || p->from < 2 ? -1 : 0;
 }
 
+/* Any line but the first, into the table. */
+static bool take_line(struct tune *t, const char *line)
+{
+    struct tune_decode d;
+    struct tune_entry p;
+    char type[16], rest;
+    int word;
+
+    if (strncmp(line, "decode ", 7) != 0)
+        return parse_line(line, &p) == 0 && tune_set(t, p);
+    if (sscanf(line, "decode %15s %9d %9d %c", type, &d.threads, &d.use, &rest) != 3 || (word = dtype_from_word(type)) < 0)
+        return false;
+    d.type = (enum dtype)word;
+    return d.use >= 1 && d.use <= d.threads && d.threads <= POOL_MAX && tune_decode_set(t, d);
+}
+
 int tune_parse(struct tune *t, const char *key, const char *text, size_t n, struct error *e)
 {
     size_t at = strlen(key) + 1;
     int number = 1;
 
-    t->n = 0;
+    t->n = t->n_decode = 0;
     if (n < at || memcmp(text, key, at - 1) != 0 || text[at - 1] != '\n')
         return 0;               /* another machine's, an older program's */
     while (at < n) {
         const char *end = memchr(text + at, '\n', n - at);
         size_t length = end ? (size_t)(end - text) - at : 0;
-        struct tune_entry p;
         char line[80];
 
         number++;
@@ -168,13 +223,13 @@ int tune_parse(struct tune *t, const char *key, const char *text, size_t n, stru
             goto bad;
         memcpy(line, text + at, length);
         line[length] = 0;
-        if (strlen(line) != length || parse_line(line, &p) < 0 || !tune_set(t, p))
+        if (strlen(line) != length || !take_line(t, line))
             goto bad;
         at += length + 1;
     }
     return 0;
 bad:
-    t->n = 0;
+    t->n = t->n_decode = 0;
     return error_set(e, ERR_INPUT, "line %d is no measured threshold", number);
 }
 
@@ -184,7 +239,7 @@ int tune_read(struct tune *t, const char *path, const char *key, struct error *e
     ssize_t n = 0, got = 1;
     int fd, rc = 0;
 
-    t->n = 0;
+    t->n = t->n_decode = 0;
     if (!text)
         return error_set(e, ERR_MEMORY, "no memory for %s", path);
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);         /* a pipe in its place must not hang us */

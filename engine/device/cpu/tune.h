@@ -21,6 +21,7 @@
 #define TUNE_COUNTS 9           /* token counts that are tried */
 #define TUNE_PAIRS 7            /* samples of both kernels at each */
 #define TUNE_KEY 320
+#define TUNE_DECODE_MAX 32
 
 struct tune_entry {
     enum dtype type;
@@ -28,9 +29,16 @@ struct tune_entry {
     int from;                   /* tokens from which the kernel for many is used, 2 .. TUNE_NEVER */
 };
 
+/* How many of a pool's threads decode fastest with a model whose weights are mostly of this type: memory may be busy with fewer. */
+struct tune_decode {
+    enum dtype type;
+    int threads, use;
+};
+
 struct tune {
-    int n;
+    int n, n_decode;
     struct tune_entry entry[TUNE_MAX];
+    struct tune_decode decode[TUNE_DECODE_MAX];
 };
 
 /* The threshold for a slice; one of other rows stands in for one that is not there (the last slice of a matrix is shorter); none: otherwise. */
@@ -38,6 +46,9 @@ int tune_from(const struct tune *t, enum dtype type, int rows, int cols, int oth
 const struct tune_entry *tune_find(const struct tune *t, enum dtype type, int rows, int cols);
 /* Sets or replaces one. False: the table is full. */
 bool tune_set(struct tune *t, struct tune_entry entry);
+/* 0: not known. */
+int tune_decode(const struct tune *t, enum dtype type, int threads);
+bool tune_decode_set(struct tune *t, struct tune_decode entry);
 /* The distinct slices that the CPU device's tasks multiply of this model when there are several tokens, `from` 0. */
 void tune_shapes(const struct model *m, int heads_per_task, struct tune *out);
 
@@ -45,7 +56,11 @@ void tune_shapes(const struct model *m, int heads_per_task, struct tune *out);
  * faster, beyond the noise of the pairs, over the counts that it would change. */
 int tune_choose(const int *count, int n, const double few[][TUNE_PAIRS], const double many[][TUNE_PAIRS], int otherwise);
 
-/* The file: a line that says for which machine, kernels and library it counts, then "type rows cols tokens" or "… never" a line. parse: ERR_INPUT for
+/* Whether b, paired with a, is at least 5 % faster and beyond the noise. */
+bool tune_faster(const double a[TUNE_PAIRS], const double b[TUNE_PAIRS]);
+
+/* The file: a line that says for which machine, kernels and library it counts, then a line each: "type rows cols tokens" or
+ * "… never", "decode type threads use". parse: ERR_INPUT for
  * anything else, and the table is empty. */
 size_t tune_text(const struct tune *t, const char *key, char *out, size_t size);
 int tune_parse(struct tune *t, const char *key, const char *text, size_t n, struct error *e);

@@ -153,7 +153,9 @@ static int keep(struct cpu_device *d, struct tune *fresh, const char *path, cons
 
     mkdir(d->base.config.cache_dir, 0755);       /* it may be new */
     if (tune_read(&all, path, key, e) < 0)
-        all.n = 0;
+        all.n = all.n_decode = 0;
+    for (int i = 0; i < fresh->n_decode; i++)
+        tune_decode_set(&all, fresh->decode[i]);
     for (int i = 0; i < fresh->n; i++) {
         struct tune_entry *p = &fresh->entry[i];
         const struct tune_entry *there = tune_find(&all, p->type, p->rows, p->cols);
@@ -204,6 +206,7 @@ void tuning_open(struct cpu_device *d)
     char path[4096], key[TUNE_KEY], line[sizeof((struct error *)0)->text + 80];
     struct tune shapes, stored;
     struct error e;
+    int decode;
 
     d->thresholds = &d->tune;
     if (d->base.config.tune == DEVICE_TUNE_OFF)
@@ -221,18 +224,24 @@ void tuning_open(struct cpu_device *d)
             if (p)
                 tune_set(&d->tune, *p);
         }
+        decode = tune_decode(&stored, d->model->type, d->n_threads);
+        if (decode && d->base.config.fewer_threads) {
+            tune_decode_set(&d->tune, (struct tune_decode){d->model->type, d->n_threads, decode});
+            pool_elastic_limit(d->pool, decode);
+        }
     }
     add_missing(d, false);
 }
 
 /* A device that is not opened, as far as the table needs one. */
-int cpu_choices(const struct model *m, const char *cache_dir, bool exact, struct microbench_choice *out, int max)
+int cpu_choices(const struct model *m, const char *cache_dir, bool exact, int n_threads, struct microbench_choice *out, int max, int *decode)
 {
     struct cpu_device *d = mem_alloc(1, sizeof *d);
     struct tune shapes, stored = {0};
     char path[4096], key[TUNE_KEY], why[8];
     int n;
 
+    *decode = 0;
     if (!d)
         return 0;
     d->k = kernels_active();
@@ -244,7 +253,8 @@ int cpu_choices(const struct model *m, const char *cache_dir, bool exact, struct
     d->bf16 = d->has_float && d->k != &kernels_scalar && cpu_uses_bf16(exact);
     make_key(d, key);
     if (!make_path(d, key, path, sizeof path) || tune_read(&stored, path, key, NULL) < 0)
-        stored.n = 0;
+        stored.n = stored.n_decode = 0;
+    *decode = tune_decode(&stored, m->type, n_threads);
     n = shapes.n < max ? shapes.n : max;
     for (int i = 0; i < n; i++) {
         const struct tune_entry *p = &shapes.entry[i], *kept = tune_find(&stored, p->type, p->rows, p->cols);
@@ -261,7 +271,25 @@ int cpu_choices(const struct model *m, const char *cache_dir, bool exact, struct
     return n;
 }
 
-int tuning_later(struct cpu_device *d)
+/* Decoding itself, by as many of the threads as there are and by fewer. */
+static int add_decode(struct cpu_device *d, int pos)
 {
-    return d->base.config.tune == DEVICE_TUNE_OFF || !d->k->few ? 0 : add_missing(d, true);
+    struct tune fresh = {.n_decode = 1, .decode = {{d->model->type, d->n_threads, 0}}};
+    char path[4096], key[TUNE_KEY];
+    struct error e;
+
+    make_key(d, key);
+    if (tune_decode(&d->tune, d->model->type, d->n_threads) || !make_path(d, key, path, sizeof path) || !(fresh.decode[0].use = tuning_decode(d, pos)))
+        return 0;
+    tune_decode_set(&d->tune, fresh.decode[0]);
+    pool_elastic_limit(d->pool, fresh.decode[0].use);
+    keep(d, &fresh, path, key, &e);
+    return 1;
+}
+
+int tuning_later(struct cpu_device *d, int pos)
+{
+    if (d->base.config.tune == DEVICE_TUNE_OFF)
+        return 0;
+    return (d->k->few ? add_missing(d, true) : 0) + add_decode(d, pos);
 }

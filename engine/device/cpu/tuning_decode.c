@@ -1,0 +1,80 @@
+/* How many threads decode fastest (tune.h): as many as there are physical cores, unless fewer are measured to be faster by more than the noise; memory
+ * can be busy with fewer, and on cores of two kinds or a busy machine the last ones may only be in the way. Prompts, which are bound by
+ * computing, keep all of them. Engine thread, no job under way: some layers of a token at a time, by one number of threads after the other. */
+#include "engine/device/cpu/cpu.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/topology.h"
+
+#define LAYERS 4                /* of one sample: some milliseconds, and other weights than the sample before read */
+#define CANDIDATES 4
+#define BUDGET_NS (400 * CLOCK_MILLI)
+
+struct decode {
+    struct layers_job job;
+    float *start;
+};
+
+static uint64_t sample(struct cpu_device *d, struct decode *m, int threads, int turn)
+{
+    int layers = d->model->hp.n_layers, n = layers < LAYERS ? layers : LAYERS;
+    uint64_t start;
+    struct error e;
+
+    for (int i = 0; i < d->model->hp.hidden; i++)
+        m->job.x[i] = m->start[i];
+    m->job.first = turn * n % (layers / n * n);
+    m->job.last = m->job.first + n;
+    pool_elastic_limit(d->pool, threads);
+    start = clock_now();
+    if (d->base.ops->layers((struct device *)d, &m->job, &e) < 0)
+        return 0;
+    return clock_now() - start + 1;
+}
+
+static int add_candidate(int *list, int n, int threads)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == threads)
+            return n;
+    list[n] = threads;
+    return n + 1;
+}
+
+int tuning_decode(struct cpu_device *d, int pos)
+{
+    const struct hparams *hp = &d->model->hp;
+    size_t used = (size_t)(LAYERS * hp->n_experts_used), hidden = (size_t)hp->hidden;
+    int list[CANDIDATES], n = add_candidate(list, 0, d->n_threads), best = 0, round = 0;
+    struct device_stats stats = d->stats;
+    double ns[CANDIDATES][TUNE_PAIRS];
+    uint64_t end = clock_now() + BUDGET_NS, took = 1;
+    struct decode m;
+    float *memory;
+
+    /* threads of one node stand together: the last ones of several nodes are a whole node's */
+    if (!d->base.config.fewer_threads || d->n_threads < 2 || topology_nodes() > 1 || pos < 0 || pos >= d->context || !d->rope_cos)
+        return 0;
+    if (!(memory = mem_alloc(2 * hidden + 2 * used, sizeof *memory)))
+        return 0;
+    n = add_candidate(list, n, d->n_threads - 1);
+    n = add_candidate(list, n, (3 * d->n_threads + 3) / 4);
+    n = add_candidate(list, n, (d->n_threads + 1) / 2);
+    m = (struct decode){{.rows = 1, .pos = pos, .x = memory, .weights = memory + 2 * hidden, .experts = (int *)(void *)(memory + 2 * hidden + used)},
+                        memory + hidden};
+    for (size_t i = 0; i < hidden; i++)
+        m.start[i] = (float)((i * 2654435761u >> 7) % 2001) / 1000.0f - 1.0f;
+    for (; round <= TUNE_PAIRS && took && clock_now() < end; round++)         /* round 0 warms up */
+        for (int i = 0; i < n && took; i++) {
+            took = sample(d, &m, list[i], round + 3 * i);
+            if (round > 0)
+                ns[i][round - 1] = (double)took;
+        }
+    for (int i = 1; i < n && took && round > TUNE_PAIRS; i++)
+        if (tune_faster(ns[best], ns[i]))
+            best = i;
+    pool_elastic_limit(d->pool, list[best]);
+    d->stats = stats;
+    mem_free(memory);
+    return took && round > TUNE_PAIRS ? list[best] : 0;
+}
