@@ -198,7 +198,7 @@ static int run(struct tiny_model *m, const char *folder, enum device_tune tune, 
     struct device_config c = {.model = &m->model, .n_threads = 2, .max_rows = TOKENS, .context = 64, .kv_k = KV_F32, .kv_v = KV_F32, .rope_cos = m->rope_cos,
                               .rope_sin = m->rope_sin, .cache_dir = folder, .tune = tune};
     struct layers_job j = {.first = 0, .last = 2, .rows = TOKENS, .x = x};
-    int experts[2 * TOKENS * 2], n;
+    int experts[2 * TOKENS * 2], n = 0, more;
     float weights[2 * TOKENS * 2];
     unsigned seed = 9;
     struct device *d;
@@ -210,8 +210,8 @@ static int run(struct tiny_model *m, const char *folder, enum device_tune tune, 
     j.weights = weights;
     *said = 0;
     ck_assert_msg(cpu_device_ops.open(&d, &c, &e) == 0, "%s", e.text);
-    n = cpu_device_ops.tune(d, -1);
-    ck_assert_int_eq(cpu_device_ops.tune(d, -1), 0);                         /* once is enough */
+    while ((more = cpu_device_ops.tune(d, -1)) > 0)                      /* on a busy machine it gives up after a while, and goes on here */
+        n += more;
     for (int i = 0; i < TOKENS * 256; i++)
         x[i] = tiny_random(&seed);
     ck_assert_int_eq(cpu_device_ops.layers(d, &j, &e), 0);
@@ -354,22 +354,25 @@ START_TEST(test_decode)
     c.cache_dir = folder;
     for (int asked = 1; asked >= 0; asked--) {
         struct device_stats before, after;
+        int measured = 0;
 
         c.fewer_threads = !asked;
         ck_assert_int_eq(cpu_device_ops.open(&d, &c, &e), 0);
-        cpu_device_ops.tune(d, -1);                                      /* the shapes; no position, no decoding */
+        while (cpu_device_ops.tune(d, -1) > 0)                           /* the shapes; no position, no decoding */
+            ;
         for (int pos = 0; pos < 8; pos++) {
             struct layers_job j = {.first = 0, .last = 5, .rows = 1, .pos = pos, .x = x[asked], .experts = experts, .weights = weights};
             unsigned seed = (unsigned)pos;
 
             cpu_device_ops.stats(d, &before);
-            ck_assert_int_eq(cpu_device_ops.tune(d, pos), !asked && pos == 0 && topology_nodes() == 1);
+            measured += cpu_device_ops.tune(d, pos);
             cpu_device_ops.stats(d, &after);
             ck_assert_uint_eq(before.jobs, after.jobs);                  /* measuring is no work done */
             for (int i = 0; i < 256; i++)
                 x[asked][i] = tiny_random(&seed);
             ck_assert_int_eq(cpu_device_ops.layers(d, &j, &e), 0);
         }
+        ck_assert_int_eq(measured, !asked && topology_nodes() == 1);
         cpu_device_ops.close(d);
     }
     ck_assert_mem_eq(x[0], x[1], sizeof x[0]);

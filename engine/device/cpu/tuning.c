@@ -85,7 +85,7 @@ static int measure_shape(struct trial *t, int otherwise)
 static int measure(struct cpu_device *d, struct tune *shapes)
 {
     size_t cols = 0, rows = 0, used = 0;
-    uint64_t end = clock_now() + BUDGET_NS;
+    uint64_t end;
     uint8_t *memory;
     int done = 0;
 
@@ -97,6 +97,7 @@ static int measure(struct cpu_device *d, struct tune *shapes)
     if (!(memory = mem_pages(used)))
         return 0;
     memset(memory, 0x11, WEIGHTS);              /* small normal numbers in every type */
+    end = clock_now() + BUDGET_NS;
     for (int i = 0; i < shapes->n && clock_now() < end; i++) {
         struct tune_entry *p = &shapes->entry[i];
         size_t bytes = dtype_row_bytes(p->type, p->cols);
