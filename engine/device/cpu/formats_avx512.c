@@ -3,7 +3,10 @@
 #include "engine/device/cpu/formats.h"
 
 #if defined(__AVX512VNNI__)
+#include "engine/device/cpu/ahead_avx512.h"
 #include "engine/device/cpu/unpack_avx512.h"
+
+#define FEW 6                   /* tokens whose sums of two row groups fit into registers */
 
 INLINE __m512i broadcast(const int8_t *p)
 {
@@ -28,6 +31,25 @@ INLINE void sums(const struct block *b, const int ng, const struct act_block *a,
         }
 }
 
+INLINE int32_t start_of(enum dtype type, const struct act_block *a)
+{
+    return type == DTYPE_Q5_0 ? 2 * a->m8 : type == DTYPE_IQ4_NL ? a->m128 : 0;
+}
+
+/* What a block's integer sum adds to a token's sum: scaled, and the block's minimum taken into account. */
+INLINE __m512 add_block(enum dtype type, const struct block *b, __m512 f, const struct act_block *a, __m512 acc)
+{
+    __m512 d = _mm512_set1_ps(a->d);
+
+    acc = _mm512_fmadd_ps(f, _mm512_mul_ps(b->d, d), acc);
+    if (type == DTYPE_Q4_1 || type == DTYPE_Q5_1)
+        acc = _mm512_fmadd_ps(_mm512_set1_ps(a->fsum), _mm512_mul_ps(b->m, d), acc);
+    if (type == DTYPE_Q4_K || type == DTYPE_Q5_K)
+        acc = _mm512_fnmadd_ps(_mm512_set1_ps(a->fsum), _mm512_mul_ps(b->m, d), acc);
+    return acc;
+}
+
+/* One block, unpacked, for a few tokens. */
 INLINE void block_step(enum dtype type, const struct block *b, const int ng, const struct act_block *a, const int nt, __m512 acc[][2])
 {
     __m512i s[4][2];
@@ -36,8 +58,7 @@ INLINE void block_step(enum dtype type, const struct block *b, const int ng, con
     for (int half = 0; half < (type == DTYPE_Q6_K ? 2 : 1); half++) {
         for (int t = 0; t < nt; t++)
             for (int g = 0; g < ng; g++)
-                s[t][g] = _mm512_set1_epi32(type == DTYPE_Q5_0 ? 2 * a[t].m8 : type == DTYPE_IQ4_NL ? a[t].m128 :
-                                            type == DTYPE_Q6_K ? -32 * (half ? a[t].sum - a[t].low : a[t].low) : 0);
+                s[t][g] = _mm512_set1_epi32(type == DTYPE_Q6_K ? -32 * (half ? a[t].sum - a[t].low : a[t].low) : start_of(type, &a[t]));
         sums(b, ng, a, nt, 4 * half, type == DTYPE_Q6_K ? 4 : 8, s);
         /* Q6_K: the halves' sums and their products with the scales are integers below 2^24, which F32 holds exactly. */
         for (int t = 0; t < nt; t++)
@@ -47,24 +68,55 @@ INLINE void block_step(enum dtype type, const struct block *b, const int ng, con
                 f[t][g] = type != DTYPE_Q6_K ? x : half ? _mm512_fmadd_ps(x, b[g].f1, f[t][g]) : _mm512_mul_ps(x, b[g].f0);
             }
     }
-    for (int t = 0; t < nt; t++) {
-        __m512 d = _mm512_set1_ps(a[t].d), sum = _mm512_set1_ps((float)a[t].sum);
-
-        for (int g = 0; g < ng; g++) {
-            acc[t][g] = _mm512_fmadd_ps(f[t][g], _mm512_mul_ps(b[g].d, d), acc[t][g]);
-            if (type == DTYPE_Q4_1 || type == DTYPE_Q5_1)
-                acc[t][g] = _mm512_fmadd_ps(sum, _mm512_mul_ps(b[g].m, d), acc[t][g]);
-            if (type == DTYPE_Q4_K || type == DTYPE_Q5_K)
-                acc[t][g] = _mm512_fnmadd_ps(sum, _mm512_mul_ps(b[g].m, d), acc[t][g]);
-        }
-    }
+    for (int t = 0; t < nt; t++)
+        for (int g = 0; g < ng; g++)
+            acc[t][g] = add_block(type, &b[g], f[t][g], &a[t], acc[t][g]);
 }
 
-/* ng (1 or 2) groups by nt tokens; `few`: nt is a constant of at most 4, and the sums stay in registers. */
+/* The same for up to FEW tokens of two groups, each pair of words unpacked where it is used; not for Q6_K. */
+INLINE void packed_step(enum dtype type, const uint8_t *data, size_t next, struct block b[2], const struct act_block *a, const int nt,
+                        const struct ahead *ahead, const int bytes, __m512 acc[][2])
+{
+    __m512i s[FEW][2];
+
+#pragma GCC unroll 6
+    for (int t = 0; t < nt; t++)
+        s[t][0] = s[t][1] = _mm512_set1_epi32(start_of(type, &a[t]));
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+        __m512i low[2], high[2];
+
+        ahead_ask(ahead, 2, bytes, k, 4);
+        for (int g = 0; g < 2; g++)
+            unpack_two(type, data + (size_t)g * next, k, &low[g], &high[g]);
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++) {
+            __m512i x = broadcast(a[t].q + 4 * k);
+
+            for (int g = 0; g < 2; g++)
+                s[t][g] = _mm512_dpbusd_epi32(s[t][g], low[g], x);
+        }
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++) {
+            __m512i x = broadcast(a[t].q + 16 + 4 * k);
+
+            for (int g = 0; g < 2; g++)
+                s[t][g] = _mm512_dpbusd_epi32(s[t][g], high[g], x);
+        }
+    }
+#pragma GCC unroll 6
+    for (int t = 0; t < nt; t++)
+        for (int g = 0; g < 2; g++)
+            acc[t][g] = add_block(type, &b[g], _mm512_cvtepi32_ps(s[t][g]), &a[t], acc[t][g]);
+}
+
+/* ng (1 or 2) groups by nt tokens. `few`: two groups, nt is a constant and small enough for the sums to stay in registers; otherwise they stay
+ * in the first-level cache. */
 INLINE void dot_tile(enum dtype type, const uint8_t *group, const int ng, int n, const struct act_block *a, const int nt, const int few, float *out,
                      ptrdiff_t stride)
 {
     const int per = format_blocks(type), head_bytes = format_head(type) * 16, block_bytes = format_block_bytes(type) * 16;
+    const int ask = block_bytes + head_bytes / per;     /* a block's share of its unit */
     const size_t unit_bytes = (size_t)(head_bytes + per * block_bytes), next = unit_bytes * (size_t)(n / per);
     __m512 acc[KERNEL_TILE][2], saved[2][KERNEL_TILE][2];
     struct head h[2];
@@ -73,21 +125,22 @@ INLINE void dot_tile(enum dtype type, const uint8_t *group, const int ng, int n,
         int begin = (int)((int64_t)quarter * n / 4), end = (int)((int64_t)(quarter + 1) * n / 4), j = begin % per;
         const uint8_t *unit = group + (size_t)(begin / per) * unit_bytes;
 
+#pragma GCC unroll 6
         for (int t = 0; t < nt; t++)
             for (int g = 0; g < ng; g++)
                 acc[t][g] = _mm512_setzero_ps();
         for (int g = 0; g < ng; g++)
             read_head(type, unit + (size_t)g * next, &h[g]);
         for (int at = begin; at < end; at++, a += nt) {
+            const uint8_t *data = unit + head_bytes + j * block_bytes;
+            struct ahead ahead = ahead_of(data, (size_t)(n - at) * (size_t)ask, next, ng);
             struct block b[2];
             int t = 0;
 
             for (int g = 0; g < ng; g++) {
-                const uint8_t *data = unit + (size_t)g * next + head_bytes + j * block_bytes;
-
-                for (int i = 0; i < block_bytes + head_bytes / per; i += 64)
-                    _mm_prefetch((const char *)data + 4096 + i, _MM_HINT_T1);
-                read_block(type, data, &h[g], j, &b[g]);
+                read_scales(type, &h[g], j, &b[g]);
+                if (!few || type == DTYPE_Q6_K)
+                    unpack(type, data + (size_t)g * next, b[g].w);
             }
             if (++j == per && at + 1 < end) {
                 j = 0;
@@ -95,6 +148,11 @@ INLINE void dot_tile(enum dtype type, const uint8_t *group, const int ng, int n,
                 for (int g = 0; g < ng; g++)
                     read_head(type, unit + (size_t)g * next, &h[g]);
             }
+            if (few && type != DTYPE_Q6_K) {
+                packed_step(type, data, next, b, a, nt, &ahead, ask, acc);
+                continue;
+            }
+            ahead_ask(&ahead, ng, ask, 0, 1);
             if (few) {
                 block_step(type, b, ng, a, nt, acc);
                 continue;
@@ -108,6 +166,7 @@ INLINE void dot_tile(enum dtype type, const uint8_t *group, const int ng, int n,
             else if (nt - t == 1)
                 block_step(type, b, ng, a + t, 1, acc + t);
         }
+#pragma GCC unroll 6
         for (int t = 0; t < nt; t++)
             for (int g = 0; g < ng; g++) {
                 if (quarter == 0 || quarter == 2)
@@ -123,19 +182,26 @@ INLINE void dot_tile(enum dtype type, const uint8_t *group, const int ng, int n,
 INLINE void dot_any(enum dtype type, const uint8_t *at, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t stride)
 {
     size_t bytes = dtype_row_bytes(type, cols) * 16;
-    int g = 0, n = cols / NUM_BLOCK;
+    int n = cols / NUM_BLOCK;
 
-    for (; g + 2 <= groups; g += 2, at += 2 * bytes) {
-        switch (nt) {
-        case 1: dot_tile(type, at, 2, n, panel, 1, 1, out + 16 * g, stride); break;
-        case 2: dot_tile(type, at, 2, n, panel, 2, 1, out + 16 * g, stride); break;
-        case 3: dot_tile(type, at, 2, n, panel, 3, 1, out + 16 * g, stride); break;
-        case 4: dot_tile(type, at, 2, n, panel, 4, 1, out + 16 * g, stride); break;
-        default: dot_tile(type, at, 2, n, panel, nt, 0, out + 16 * g, stride); break;
-        }
+    for (; groups >= 2; groups -= 2, at += 2 * bytes, out += 32) {
+        if (nt == 1)
+            dot_tile(type, at, 2, n, panel, 1, 1, out, stride);
+        else if (nt == 2)
+            dot_tile(type, at, 2, n, panel, 2, 1, out, stride);
+        else if (nt == 3)
+            dot_tile(type, at, 2, n, panel, 3, 1, out, stride);
+        else if (nt == 4)
+            dot_tile(type, at, 2, n, panel, 4, 1, out, stride);
+        else if (nt == 5 && type != DTYPE_Q6_K)
+            dot_tile(type, at, 2, n, panel, 5, 1, out, stride);
+        else if (nt == 6 && type != DTYPE_Q6_K)
+            dot_tile(type, at, 2, n, panel, 6, 1, out, stride);
+        else
+            dot_tile(type, at, 2, n, panel, nt, 0, out, stride);
     }
-    if (g < groups)
-        dot_tile(type, at, 1, n, panel, nt, 0, out + 16 * g, stride);
+    if (groups)
+        dot_tile(type, at, 1, n, panel, nt, 0, out, stride);
 }
 
 #define X(type, name, blocks, head, bytes) \

@@ -60,6 +60,30 @@ INLINE __m512 signed_byte_of(__m512i x, int j)
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_sll_epi32(x, _mm_cvtsi32_si128(24 - 8 * j)), 24));
 }
 
+/* Words k and k + 4 of a block (k < 4), not of Q6_K: the low and the high nibbles of the same bytes. */
+INLINE void unpack_two(enum dtype type, const uint8_t *block, int k, __m512i *low, __m512i *high)
+{
+    const uint8_t *payload = block + (format_block_bytes(type) - 16) * 16;
+    __m512i x = _mm512_loadu_si512(payload + 64 * k), nibble = _mm512_set1_epi8(15);
+
+    *low = _mm512_and_si512(x, nibble);
+    *high = _mm512_and_si512(_mm512_srli_epi16(x, 4), nibble);
+    if (type == DTYPE_IQ4_NL) {
+        __m512i table = _mm512_xor_si512(_mm512_broadcast_i32x4(_mm_loadu_si128((const void *)blocks_iq4_values)), _mm512_set1_epi8((char)0x80));
+
+        *low = _mm512_shuffle_epi8(table, *low);
+        *high = _mm512_shuffle_epi8(table, *high);
+    }
+    if (format_has_high(type)) {
+        __mmask64 mask[2];
+
+        memcpy(&mask[0], block + 8 * k, 8);
+        memcpy(&mask[1], block + 8 * (k + 4), 8);
+        *low = _mm512_mask_add_epi8(*low, mask[0], *low, _mm512_set1_epi8(16));
+        *high = _mm512_mask_add_epi8(*high, mask[1], *high, _mm512_set1_epi8(16));
+    }
+}
+
 /* The eight words of a block as unsigned bytes: format_zero() lies at zero. */
 INLINE void unpack(enum dtype type, const uint8_t *block, __m512i w[8])
 {
@@ -110,7 +134,7 @@ struct block {
     __m512 d, m, f0, f1;
 };
 
-INLINE void read_block(enum dtype type, const uint8_t *data, const struct head *h, int j, struct block *b)
+INLINE void read_scales(enum dtype type, const struct head *h, int j, struct block *b)
 {
     b->d = h->d;
     if (type == DTYPE_Q4_1 || type == DTYPE_Q5_1)
@@ -123,6 +147,11 @@ INLINE void read_block(enum dtype type, const uint8_t *data, const struct head *
         b->f0 = signed_byte_of(h->halves[j / 2], j % 2 * 2);
         b->f1 = signed_byte_of(h->halves[j / 2], j % 2 * 2 + 1);
     }
+}
+
+INLINE void read_block(enum dtype type, const uint8_t *data, const struct head *h, int j, struct block *b)
+{
+    read_scales(type, h, j, b);
     unpack(type, data, b->w);
 }
 
