@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 bool quantize_wanted(const struct options *o)
@@ -66,6 +67,14 @@ static void print_report(const struct export_report *r, const char *in, const ch
            r->tokenizer ? "" : "; no tokenizer was found: the file holds the weights alone");
 }
 
+/* IN is read while OUT is written, and what rounding loses would be lost for good. */
+static bool same_file(const char *in, const char *out)
+{
+    struct stat a, b;
+
+    return stat(in, &a) == 0 && stat(out, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 int quantize_run(struct options *o, struct error *e)
 {
     struct export_options x = {.progress = draw};
@@ -79,6 +88,8 @@ int quantize_run(struct options *o, struct error *e)
         return error_set(e, ERR_USAGE, "--quantize needs a type, a model and the file to write: --quantize TYPE IN OUT");
     if ((rc = find_type(o->quantize.items[0], &x.type, e)))
         return rc;
+    if (same_file(o->quantize.items[1], o->quantize.items[2]))
+        return error_set(e, ERR_USAGE, "--quantize: %s is what is read; give the file to write another name", o->quantize.items[2]);
     x.n_threads = o->threads > 0 ? o->threads : topology_default_threads();
     x.progress_ctx = &begun;
     app_signals(NULL);

@@ -107,6 +107,19 @@ START_TEST(failures_have_their_codes_and_one_line)
 }
 END_TEST
 
+/* What is read would be lost: refused before a byte is written. */
+START_TEST(quantize_does_not_replace_what_it_reads)
+{
+    char command[600];
+
+    snprintf(command, sizeof command, "cp '%s/configs/models/tiny-storyteller-Q8_0.gguf' $T/same.gguf; ln -sf same.gguf $T/link.gguf; cp $T/same.gguf $T/before.gguf; "
+             "$M --quantize q4_0 $T/same.gguf $T/link.gguf", support_root());
+    expect(command, 2);
+    ck_assert_msg(strstr(err, "is what is read"), "%s", err);
+    expect("cmp $T/same.gguf $T/before.gguf", 0);
+}
+END_TEST
+
 START_TEST(help_version_and_tables_work_without_anything)
 {
     expect("$M --help", 0);
@@ -469,6 +482,7 @@ static Suite *suite(void)
     tcase_add_checked_fixture(t, find_binary, NULL);
     tcase_add_loop_test(t, failures_have_their_codes_and_one_line, 0, sizeof failures / sizeof *failures);
     tcase_add_test(t, help_version_and_tables_work_without_anything);
+    tcase_add_test(t, quantize_does_not_replace_what_it_reads);
     tcase_add_test(t, the_answer_and_nothing_else);
     tcase_add_test(t, options_reach_the_engine);
     tcase_add_test(t, stats_of_one_answer);

@@ -461,6 +461,45 @@ START_TEST(raw_text_is_continued)
 }
 END_TEST
 
+/* A file whose template is damaged to the empty text: an error, no read before the first token. */
+START_TEST(a_template_that_says_nothing)
+{
+    struct engine_config c = demo_config();
+    struct message m[] = {{ROLE_USER, "Hello."}};
+    struct turn t = turn_of(m, 1, 4);
+    struct heard *h = fresh();
+    struct turn_done_event done;
+    struct error e = {0};
+    struct engine *g;
+    char path[300], *bytes = NULL, *at;
+    size_t n = 0;
+    FILE *f = fopen(c.model_path, "rb");
+
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_eq(fseek(f, 0, SEEK_END), 0);
+    n = (size_t)ftell(f);
+    rewind(f);
+    bytes = malloc(n);
+    ck_assert_uint_eq(fread(bytes, 1, n, f), n);
+    fclose(f);
+    at = memmem(bytes, n, "{% for message", 14);
+    ck_assert_ptr_nonnull(at);
+    *at = 0;
+    snprintf(path, sizeof path, "%s/silent.gguf", support_tmpdir());
+    f = fopen(path, "wb");
+    ck_assert_uint_eq(fwrite(bytes, 1, n, f), n);
+    fclose(f);
+    free(bytes);
+    c.model_path = path;
+    g = open_with(&c);
+    ck_assert_int_eq(engine_turn(g, &t, hear, h, &done, &e), ERR_MODEL);
+    ck_assert_msg(strstr(e.text, "template"), "%s", e.text);
+    t.raw = true;                                /* without it the model still answers */
+    ck_assert_int_eq(engine_turn(g, &t, hear, h, &done, &e), 0);
+    engine_close(g);
+}
+END_TEST
+
 START_TEST(same_seed_same_text)
 {
     static const struct { const char *kernels; int threads, ubatch; } ways[] = {{NULL, 2, 512}, {"scalar", 1, 5}, {"avx2", 2, 1}, {"avx512", 1, 16}, {NULL, 1, 3}};
@@ -799,6 +838,7 @@ static Suite *suite(void)
     tcase_add_test(t, the_context_ends);
     tcase_add_test(t, oldest_turns_are_dropped);
     tcase_add_test(t, raw_text_is_continued);
+    tcase_add_test(t, a_template_that_says_nothing);
     tcase_add_test(t, same_seed_same_text);
     tcase_add_test(t, pacing_slows_the_answer_not_the_rate);
     tcase_add_test(t, a_pause_can_be_cancelled);

@@ -212,6 +212,8 @@ int prompt_build(struct engine *g, const struct turn *t, int **ids, int *n, int 
         }
         g->dropped_messages = drop;
     }
+    if (rc == 0 && out.n == 0)           /* a damaged template may say nothing at all */
+        rc = error_set(e, ERR_MODEL, "the model's chat template makes no text of the conversation; --raw goes without it");
     if (rc == 0 && out.n >= context)
         rc = error_set(e, ERR_CONTEXT, "the prompt has %d tokens, the context %d (-c): shorten it or enlarge the context", out.n, context);
     mem_free(scratch);
