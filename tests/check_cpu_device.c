@@ -1,5 +1,6 @@
 /* The CPU device as a whole: against a plain forward pass in double, and against itself bit by bit, whatever the threads, the chunking,
  * the kernel set, the packing width, and whether layers run as single jobs or in one region. */
+#include "engine/device/cpu/cpu.h"
 #include "engine/device/cpu/kernels.h"
 #include "engine/device/device.h"
 #include "tests/support.h"
@@ -16,6 +17,7 @@ struct setup {
     enum kv_type kv;
     int threads, chunk, jobs;       /* jobs: single jobs instead of layers */
     const char *kernels;
+    bool by_unit;                   /* tasks as on a machine with several memory nodes */
 };
 
 static const struct tiny_shape base_shape = {.layers = 2, .hidden = 64, .heads = 4, .kv_heads = 2, .head_dim = 32, .ffn = 96, .experts = 6, .vocab = 77,
@@ -77,6 +79,8 @@ static float *forward(const struct setup *s, int n)
 
     ck_assert_int_eq(cpu_kernels_select(s->kernels, &e), 0);
     ck_assert_msg(cpu_device_ops.open(&dev, &c, &e) == 0, "%s", e.text);
+    if (s->by_unit)
+        ((struct cpu_device *)dev)->by_unit = true;
     for (int i = 0; i < n * hp->hidden; i++)
         x[i] = tiny_random(&seed);
     for (int pos = 0; pos < n; pos += s->chunk) {
@@ -286,9 +290,9 @@ static void check_same_bits(struct tiny_shape shape, enum kv_type kv, int n)
     for (size_t i = 0; i < (size_t)n * (size_t)shape.vocab; i++)
         ck_assert(isfinite(want[i]));
     for (int k = 0; kernels_at(k); k++)
-        for (int v = 0; v < 6; v++) {
-            static const int chunks[] = {1, 7, 16, 40, 13, 3}, threads[] = {2, 1, 3, 2, 1, 2}, jobs[] = {0, 1, 0, 1, 0, 1}, widths[] = {8, 16, 16, 8, 8, 16};
-            struct setup s = {.shape = shape, .kv = kv, .threads = threads[v], .chunk = chunks[v], .jobs = jobs[v], .kernels = kernels_at(k)->name};
+        for (int v = 0; v < 7; v++) {
+            static const int chunks[] = {1, 7, 16, 40, 13, 3, 1}, threads[] = {2, 1, 3, 2, 1, 2, 3}, jobs[] = {0, 1, 0, 1, 0, 1, 0}, widths[] = {8, 16, 16, 8, 8, 16, 16};
+            struct setup s = {.shape = shape, .kv = kv, .threads = threads[v], .chunk = chunks[v], .jobs = jobs[v], .kernels = kernels_at(k)->name, .by_unit = v == 6};
             float *got;
 
             s.shape.width = widths[v];

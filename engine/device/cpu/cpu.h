@@ -64,6 +64,7 @@ struct cpu_device {
     int n_threads, width, max_rows, context, chunks_max;
     int router_groups;
     int heads_per_task;         /* of the QKV phase */
+    bool by_unit;               /* gate and up of one row, see gate_task */
     float **router;             /* per layer: [group][hidden][16] */
     const float *rope_cos, *rope_sin;
     float scale;                /* of queries */
@@ -115,6 +116,18 @@ static inline int heads_per_task(int head_dim)
     while (n * head_dim % NUM_LANES)
         n++;
     return n;
+}
+
+/* A task of the phase that multiplies one row with gate and up of `used` experts: which of them, and which unit of rows. One expert after the other is
+ * read fastest. With several memory nodes (by_unit) a thread must meet the same rows of whatever experts are chosen: those that lie in its node's memory
+ * (engine/model/numa.h). */
+struct gate_task {
+    int slot, unit;
+};
+
+static inline struct gate_task gate_task(bool by_unit, int task, int units, int used)
+{
+    return by_unit ? (struct gate_task){task % used, task / used} : (struct gate_task){task / units, task % units};
 }
 
 /* device.c */

@@ -253,6 +253,7 @@ static int lay_out(struct cpu_device *d, const struct device_config *c, struct e
     d->context = c->context;
     d->chunks_max = (c->context + NUM_CHUNK - 1) / NUM_CHUNK;
     d->router_groups = (c->model->hp.n_experts + NUM_LANES - 1) / NUM_LANES;
+    d->by_unit = topology_nodes() > 1;
     d->heads_per_task = heads_per_task(c->model->hp.head_dim);
     d->rope_cos = c->rope_cos;
     d->rope_sin = c->rope_sin;

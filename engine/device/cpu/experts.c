@@ -175,18 +175,21 @@ static struct spot down_spot(const struct cpu_device *d, int tid, const struct e
 static struct spot gate_spot(const struct cpu_device *d, int tid, int layer, int task, int units)
 {
     const struct thread_scratch *s = &d->threads[tid];
+    int used = d->model->hp.n_experts_used;
+    struct gate_task t = gate_task(d->by_unit, task, units, used);
 
-    if (task >= phase_part(d, d->model->hp.n_experts_used * units, 1, tid + 1))
+    if (task >= phase_part(d, used * units, 1, tid + 1))
         return down_spot(d, tid, expert_of(d, layer, s->experts[0]));
-    return spot_of(&expert_of(d, layer, s->experts[task / units])->gate, task % units * CPU_UNIT);
+    return spot_of(&expert_of(d, layer, s->experts[t.slot])->gate, t.unit * CPU_UNIT);
 }
 
 /* gate_up for one row. Gate and up together are four streams where both are of one type. */
 static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int units, const struct input *in, struct act_block *down, float *down_row)
 {
     struct thread_scratch *s = &d->threads[tid];
-    const struct expert_weights *w = expert_of(d, layer, s->experts[task / units]);
-    int ffn = d->model->hp.expert_ffn, r0 = task % units * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
+    struct gate_task t = gate_task(d->by_unit, task, units, d->model->hp.n_experts_used);
+    const struct expert_weights *w = expert_of(d, layer, s->experts[t.slot]);
+    int ffn = d->model->hp.expert_ffn, r0 = t.unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
     float *gate = s->tile, *up = s->tile + CPU_UNIT;
 
     multiply_row(d, tid, &w->gate, r0, r0 + n, in, gate, spot_of(&w->up, r0));
@@ -209,7 +212,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
 
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        size_t slot = (size_t)(task / units);
+        size_t slot = (size_t)gate_task(d->by_unit, task, units, used).slot;
 
         if (!ready)
             route_one(d, s, layer, x);
