@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ALIGN 64
 #define PAGE 4096                /* where packed matrices begin: devices that share the host's memory then use them in place */
@@ -65,7 +66,17 @@ static void join_arena(struct binding *b)
     b->arena += b->arena_matrices;
 }
 
-/* rows of t from row first on become *m. Float types stay mapped unless a conversion or their alignment in the file forbids it. */
+/* Float rows could be read where they are mapped, but in pages of 4 KiB, which reads a fifth slower than large ones do: they are copied where memory
+ * has room for it. The file's own pages can be dropped then. */
+static bool has_room(const struct binding *b)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+
+    return pages > 0 && page > 0 && weight_file_bytes(b->model->file) <= (uint64_t)pages * (uint64_t)page / 2;
+}
+
+/* rows of t from row first on become *m. Without room for a copy float types stay mapped, unless a conversion or their alignment in the file
+ * forbids it. */
 static int add_matrix(struct binding *b, struct matrix *m, const struct tensor_view *t, int64_t first, int rows, int cols, struct error *e)
 {
     const struct model_options *o = b->options;
@@ -91,7 +102,7 @@ static int add_matrix(struct binding *b, struct matrix *m, const struct tensor_v
         return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s, which no kernel multiplies", weight_file_path(b->model->file), t->name, dtype_info(type)->word);
     j = &b->matrices[b->n_matrices++];
     *j = (struct matrix_job){.matrix = m, .tensor = t, .from = from};
-    j->mapped = type == t->type && !dtype_is_quantised(type) && ((uintptr_t)t->data + from) % unit == 0;
+    j->mapped = !has_room(b) && type == t->type && !dtype_is_quantised(type) && ((uintptr_t)t->data + from) % unit == 0;
     if (!j->mapped) {
         j->to = reserve(b, &b->arena_matrices, m->bytes, PAGE);
     } else {

@@ -75,7 +75,7 @@ static int add_piece(struct load *l, struct piece p)
 /* Matrices that are to be computed with before they are packed: only those whose bytes stay what they are. */
 static bool is_late(const struct load *l, const struct matrix_job *j)
 {
-    return l->options->background && !j->mapped && j->tensor->type == j->matrix->type && j->matrix->width;
+    return l->options->background && !j->mapped && j->tensor->type == j->matrix->type;
 }
 
 static int cut(struct load *l, const struct matrix_job *j, bool touch_mapped)
@@ -268,7 +268,7 @@ static int start_behind(struct load *l, struct model *m, struct error *e)
         return error_set(e, ERR_MEMORY, "out of memory for loading");
     if (!l->n_pieces)
         return 0;
-    l->slow = !cpu_reads_raw(m->type);
+    l->slow = dtype_is_quantised(m->type) && !cpu_reads_raw(m->type);
     pool_share_reset(&l->mapping);
     for (size_t i = 0; i < l->n_jobs; i++)
         if (is_late(l, &l->jobs[i]))

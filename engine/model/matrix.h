@@ -1,6 +1,6 @@
 /* A weight matrix as the kernels read it. Multiplication is y[r] = sum_c W[r][c] * x[c] (+ bias[r]).
  *
- * Float types (F32, F16, BF16): row-major as in the file, mapped in place (width 0), any alignment of 2.
+ * Float types (F32, F16, BF16): row-major as in the file (width 0), copied, or mapped in place where memory has no room; any alignment of 2.
  * Quantised types: row-interleaved groups of `width` rows (16 for AVX-512 and OpenCL hosts with it, 8 for AVX2 and scalar), the last
  * group padded with zero rows. One layout for all devices. A group holds its blocks in column order; one block of a group of
  * Q4_0 / Q8_0 is

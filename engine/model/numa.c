@@ -39,15 +39,15 @@ static void add(struct slices *s, size_t begin, size_t end, int node)
 static void add_matrix(struct slices *s, const struct matrix *w, int before, int all)
 {
     size_t at = (size_t)((const char *)w->data - s->base);
-    int groups = w->width ? (w->rows + w->width - 1) / w->width : 0;
+    int width = w->width ? w->width : 1, groups = (w->rows + width - 1) / width;
 
     if (!groups || (const char *)w->data < s->base || at >= s->bytes)
         return;
     for (int t = 0; t < s->n_threads; t++) {
         int64_t first = (int64_t)all * t / s->n_threads - before, end = (int64_t)all * (t + 1) / s->n_threads - before;
 
-        first = first < 0 ? 0 : first < w->rows ? first / w->width : groups;
-        end = end < 0 ? 0 : end < w->rows ? end / w->width : groups;
+        first = first < 0 ? 0 : first < w->rows ? first / width : groups;
+        end = end < 0 ? 0 : end < w->rows ? end / width : groups;
         if (first < end)
             add(s, at + w->bytes / (size_t)groups * (size_t)first, at + w->bytes / (size_t)groups * (size_t)end, s->node[t]);
     }

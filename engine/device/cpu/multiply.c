@@ -170,7 +170,7 @@ static void multiply_float(const struct cpu_device *d, int tid, const struct mat
                            ptrdiff_t stride)
 {
     size_t row_bytes = dtype_row_bytes(w->type, w->cols);
-    const uint8_t *rows = (const uint8_t *)w->data + (size_t)r0 * row_bytes;
+    const uint8_t *raw = atomic_load_explicit(&w->raw, memory_order_acquire), *rows = (raw ? raw : (const uint8_t *)w->data) + (size_t)r0 * row_bytes;
     const float *x = in->rows + t0 * in->stride;
     int tokens = t1 - t0;
     bool many = d->library && tokens > 1 && tokens >= tune_from(d->thresholds, w->type, r1 - r0, w->cols, tuning_default(d, w->type));

@@ -19,9 +19,9 @@ struct spot spot_of(const struct matrix *w, int row)
 
 static bool streamable(const struct cpu_device *d, const struct matrix *w)
 {
-    if (!type_is_quantised(w->type))
-        return d->k->stream_float != NULL;
-    return d->k->stream[w->type] && w->width == d->k->width && !atomic_load_explicit(&w->raw, memory_order_acquire);
+    if (atomic_load_explicit(&w->raw, memory_order_acquire))
+        return false;
+    return type_is_quantised(w->type) ? d->k->stream[w->type] && w->width == d->k->width : d->k->stream_float != NULL;
 }
 
 void multiply_row(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, float *out, struct spot next)
