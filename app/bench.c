@@ -102,6 +102,7 @@ static int run_test(struct run *r, const struct bench_test *t, const struct opti
 {
     struct bench *b = &r->b;
     struct bench_result *more = mem_resize(r->results, r->n_results + b->n_arms, sizeof *more), *mine;
+    bool memory_bound = t->n_gen || bench_is_batch(t);
     double ns, before[64] = {0};
     int rc = 0;
 
@@ -121,7 +122,7 @@ static int run_test(struct run *r, const struct bench_test *t, const struct opti
         rc = bench_once(b, i, t, 1000, false, &ns, e);
         b->counting = false;
     }
-    for (size_t i = 0; i < b->n_arms && rc == 0 && t->n_gen; i++)
+    for (size_t i = 0; i < b->n_arms && rc == 0 && memory_bound; i++)
         before[i % 64] = bandwidth(&b->arms[i]);
     for (int k = 0; k < o->bench_repetitions && rc == 0; k++)
         for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
@@ -131,7 +132,7 @@ static int run_test(struct run *r, const struct bench_test *t, const struct opti
         }
     for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
         rc = bench_place(&b->arms[i], e);
-        bench_describe(b, i, t, before[i % 64], t->n_gen ? bandwidth(&b->arms[i]) : 0, &mine[i]);
+        bench_describe(b, i, t, before[i % 64], memory_bound ? bandwidth(&b->arms[i]) : 0, &mine[i]);
         finish_result(&mine[i]);
     }
     return rc;

@@ -14,6 +14,7 @@
 #include "engine/run/roofline.h"
 
 #define BENCH_TEXT "default"
+#define BENCH_BATCH 16                   /* a prompt of so many tokens is still bound by memory: its bytes are counted, and what part of the memory's speed it reaches */
 
 /* One set of options under test; arms that differ in placement and routing alone share an engine. */
 struct bench_arm {
@@ -22,7 +23,8 @@ struct bench_arm {
     struct engine *g;
     struct plan *plan;                   /* what --place answered the first time */
     struct imposed_routing imposed;      /* experts NULL: the router chooses */
-    struct usage usage;                  /* of the newest warm-up */
+    struct usage usage;                  /* of the newest warm-up, */
+    uint64_t read_bytes;                 /* and what its tokens read, head and all */
     bool owns_engine;
     struct roofline roofline;
 };
@@ -30,6 +32,12 @@ struct bench_arm {
 struct bench_test {
     int n_prompt, n_gen, n_depth;
 };
+
+/* Few tokens at once, and nothing else: a turn's first token, or drafts to be verified. */
+static inline bool bench_is_batch(const struct bench_test *t)
+{
+    return t->n_prompt > 0 && t->n_prompt <= BENCH_BATCH && !t->n_gen;
+}
 
 /* What all tests share. */
 struct bench {

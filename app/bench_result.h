@@ -25,8 +25,8 @@ struct bench_result {
     double token_p50_ms, token_p95_ms;   /* single tokens; 0: none generated */
     double ttft_ms;                      /* prompt suite: to the first token; 0: not measured */
     double bandwidth_before, bandwidth_after;    /* bytes a second */
-    double roofline_ts, share;           /* decode: most this memory allows, and the part reached; 0: does not apply */
-    uint64_t token_bytes;
+    double roofline_ts, share;           /* decode and small batches: most this memory allows, and the part reached; 0: does not apply */
+    uint64_t token_bytes;                /* read for one token; of a batch: for all of them, divided by their number */
     bool in_cache;
     uint64_t rss, rss_peak;
     double cpu_use, others_use, mhz;     /* CPUs' worth of this process, of all others; NAN: unknown */

@@ -101,6 +101,15 @@ void bench_count_routing(void *ctx, const struct routing *r)
     usage_add(ctx, r->rows, r->pos, r->experts, r->weights);
 }
 
+/* The same, and the bytes that these tokens read. */
+static void count_batch(void *ctx, const struct routing *r)
+{
+    struct bench_arm *a = ctx;
+
+    bench_count_routing(&a->usage, r);
+    a->read_bytes += roofline_rows_bytes(&a->roofline, engine_info(a->g)->model, r->experts, r->rows, r->pos);
+}
+
 /* Token i of repetition `seed`: the text, wrapped around, or random. One token repeated would light the same experts every time. */
 static int token_at(const struct bench *b, const struct bench_arm *a, int i, unsigned seed)
 {
@@ -139,8 +148,10 @@ int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned
         rc = eval(b, a, engine_session_tokens(g, &have), t->n_depth - engine_session_tokens(g, &have), 0, false, e);
     if (rc < 0)
         return rc;
-    if (b->counting)
-        engine_observe(g, bench_count_routing, &a->usage);
+    if (b->counting) {
+        a->read_bytes = a->roofline.head;       /* a prompt's last token alone */
+        engine_observe(g, count_batch, a);
+    }
     if (counted)
         bench_load_begin(b->system, &b->before);
     start = clock_now();
@@ -251,6 +262,11 @@ void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, dou
 
         r->token_bytes = roofline_token_bytes(&a->roofline, context);
         r->roofline_ts = roofline_tokens_per_second(&a->roofline, context, best);
+        r->in_cache = membw_cache_bytes() && a->roofline.all_weights <= membw_cache_bytes();
+    }
+    if (bench_is_batch(t) && a->read_bytes) {
+        r->token_bytes = a->read_bytes / (uint64_t)t->n_prompt;
+        r->roofline_ts = (before > after ? before : after) / (double)a->read_bytes * t->n_prompt;
         r->in_cache = membw_cache_bytes() && a->roofline.all_weights <= membw_cache_bytes();
     }
     for (size_t i = 0; i < b->n_arms; i++)

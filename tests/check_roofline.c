@@ -42,6 +42,12 @@ START_TEST(bytes_by_hand)
     ck_assert_uint_eq(r.all_weights, 1600 + 2 * 4 * 210 + 5080 + 640);
     ck_assert_uint_eq(roofline_token_bytes(&r, 0), 1600 + 840 + 5080 + 640);
     ck_assert_uint_eq(roofline_token_bytes(&r, 10), 8160 + 3840);
+    {
+        /* layer 0: experts 1, 2 and 3 of three rows; layer 1: only 0 and 3 */
+        static const int chosen[] = {1, 2, 2, 3, 1, 3, 0, 3, 3, 0, 0, 3};
+
+        ck_assert_uint_eq(roofline_rows_bytes(&r, &m, chosen, 3, 7), 1600 + 640 + 5 * 210 + 3840);
+    }
     ck_assert(fabs(r.operations - 2 * (500 + 2 * (600 + 200 + 40) + 2 * 2 * 210)) < 1e-9);
     ck_assert(fabs(roofline_tokens_per_second(&r, 10, 24000) - 2) < 1e-12);
     ck_assert_str_eq(roofline_text(&r, 10, 1.24, 24000, 0, text, sizeof text), "62 % of memory speed");

@@ -49,6 +49,26 @@ uint64_t roofline_token_bytes(const struct roofline *r, int n_context)
     return r->attention + r->experts + r->router_norms + r->head + seen * r->kv_row;
 }
 
+uint64_t roofline_rows_bytes(const struct roofline *r, const struct model *m, const int *experts, int rows, int pos)
+{
+    int pairs = rows * m->hp.n_experts_used, seen = pos + rows;
+    uint64_t bytes = r->attention + r->router_norms;
+
+    for (int l = 0; l < m->hp.n_layers; l++, experts += pairs)
+        for (int i = 0; i < pairs; i++) {
+            const struct expert_weights *e = &m->layers[l].experts[experts[i]];
+            int k = 0;
+
+            while (experts[k] != experts[i])
+                k++;
+            if (k == i)                  /* nobody before chose it */
+                bytes += e->gate.bytes + e->up.bytes + e->down.bytes;
+        }
+    if (r->window && seen > r->window + rows - 1)
+        seen = r->window + rows - 1;
+    return bytes + (uint64_t)seen * r->kv_row;
+}
+
 double roofline_tokens_per_second(const struct roofline *r, int n_context, double bandwidth)
 {
     uint64_t bytes = roofline_token_bytes(r, n_context);

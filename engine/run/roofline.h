@@ -17,6 +17,9 @@ struct roofline {
 void roofline_init(struct roofline *r, const struct model *m, enum kv_type kv_k, enum kv_type kv_v);
 /* Bytes a token reads that stands after n_context others. */
 uint64_t roofline_token_bytes(const struct roofline *r, int n_context);
+/* Bytes that `rows` tokens read which are computed together and stand after pos others, without the head: each expert that any of them chose once,
+ * keys and values once. experts: (n_layers, rows, used). */
+uint64_t roofline_rows_bytes(const struct roofline *r, const struct model *m, const int *experts, int rows, int pos);
 /* Tokens a second at this read speed (bytes a second); 0 when it is unknown. */
 double roofline_tokens_per_second(const struct roofline *r, int n_context, double bandwidth);
 /* "62 % of memory speed"; "in cache" where all weights fit the cache, so that memory does not bound; "" when nothing is known. Returns out. */
