@@ -146,6 +146,8 @@ bool type_is_quantised(enum dtype type);
 void panel_of(const struct cpu_device *d, int n, int t, int *first, int *count);
 /* Quantises x (cols) as token t of n. */
 void input_quantise(const struct cpu_device *d, const float *x, int cols, struct act_block *panels, int n, int t);
+/* The same from a row of blocks. */
+void input_copy(const struct cpu_device *d, const struct act_block *row, int cols, struct act_block *panels, int n, int t);
 /* Columns first .. first+count-1 (multiples of 32) only; x points at column `first`. */
 void input_quantise_part(const struct cpu_device *d, const float *x, int cols, int first, int count, struct act_block *panels, int n, int t);
 /* Rows r0 .. r1-1 (r0 a multiple of 16) of w for tokens t0 .. t1-1 (t0 a panel's first): out[(t - t0) * stride + (r - r0)], bias added. */
@@ -181,8 +183,9 @@ int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
 
 /* attention.c: y = block's output, or x += it when y is NULL. Ends with a barrier. */
 void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int pos, const float *x, float *y, float *residual);
-/* experts.c. out: (used, rows, hidden) unscaled. Ends with a barrier. */
-void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j);
+/* experts.c. out: (used, rows, hidden) unscaled. quantised: NULL, or the rows of h in blocks, each row's at the place of its floats, which
+ * nobody reads then. Ends with a barrier. */
+void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, const struct act_block *quantised);
 /* The experts and weights of the row at position pos; imposed: NULL, or what replaces the router's choice. */
 void route_row(const struct cpu_device *d, int layer, int pos, const struct imposed_routing *imposed, const float *h, float *scores, int *experts,
                float *weights);

@@ -427,7 +427,7 @@ static void experts_region(void *ctx, int tid, int n)
 {
     struct cpu_device *d = ctx;
 
-    experts_phases(d, tid, d->experts_job);
+    experts_phases(d, tid, d->experts_job, NULL);
 }
 
 static int cpu_experts(struct device *device, const struct experts_job *j, struct error *e)

@@ -63,8 +63,8 @@ static void gate_up(struct cpu_device *d, int tid, const struct expert_weights *
     }
 }
 
-/* Rows of h into each expert's own panels. Ends with a barrier. */
-static void gather_phase(struct cpu_device *d, int tid, const struct experts_job *j)
+/* Rows of h into each expert's own panels: of `quantised`, where the rows are that already, copies. Ends with a barrier. */
+static void gather_phase(struct cpu_device *d, int tid, const struct experts_job *j, const struct act_block *quantised)
 {
     int hidden = d->model->hp.hidden;
     size_t blocks = (size_t)(hidden / NUM_BLOCK);
@@ -75,8 +75,13 @@ static void gather_phase(struct cpu_device *d, int tid, const struct experts_job
         const struct expert_weights *w = expert_of(d, j->layer, group->expert);
 
         for (int i = 0; i < group->count; i++) {
-            const float *h = j->h + (size_t)j->row[group->first + i] * (size_t)hidden;
+            size_t row = (size_t)j->row[group->first + i];
+            const float *h = j->h + row * (size_t)hidden;
 
+            if (quantised) {
+                input_copy(d, quantised + row * 2 * blocks, hidden, d->act + (size_t)group->first * blocks, group->count, i);
+                continue;
+            }
             if (gate_needs_panels(w))
                 input_quantise(d, h, hidden, d->act + (size_t)group->first * blocks, group->count, i);
             if (gate_needs_rows(w))
@@ -111,14 +116,14 @@ static int count_tasks(const struct cpu_device *d, const struct experts_job *j, 
     return total;
 }
 
-void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j)
+void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, const struct act_block *quantised)
 {
     const struct hparams *hp = &d->model->hp;
     int hidden = hp->hidden, ffn = hp->expert_ffn, units = (ffn + CPU_UNIT - 1) / CPU_UNIT, unit, t0, t1;
     int down_units = (hidden + CPU_WIDE - 1) / CPU_WIDE, total = count_tasks(d, j, units);
     struct thread_scratch *s = &d->threads[tid];
 
-    gather_phase(d, tid, j);
+    gather_phase(d, tid, j, quantised);
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
         const struct expert_group *group = &j->groups[find_task(d, j, units, task, &unit, &t0, &t1)];
@@ -263,6 +268,18 @@ static void group_entries(struct cpu_device *d, int rows, const int *experts)
     }
 }
 
+/* Whether no expert of a layer reads its rows as floats. */
+static bool only_panels(const struct cpu_device *d, int layer)
+{
+    for (int e = 0; e < d->model->hp.n_experts; e++)
+        if (gate_needs_rows(expert_of(d, layer, e)))
+            return false;
+    return true;
+}
+
+/* A row goes to several experts, so it is quantised once, as soon as it is normed, into the first half of the place of its floats. */
+_Static_assert(2 * sizeof(struct act_block) == NUM_BLOCK * sizeof(float), "a row's blocks take half the room of its floats");
+
 void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float *x, int *experts, float *weights)
 {
     const struct hparams *hp = &d->model->hp;
@@ -270,12 +287,15 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
     int hidden = hp->hidden, used = hp->n_experts_used;
     struct pool_share *share = phase_begin(d, tid);
     struct experts_job job;
+    bool panels = only_panels(d, layer);
 
     for (int t; (t = pool_share_take(share, 1, rows)) < rows;) {
-        float *h = d->normed + (size_t)t * (size_t)hidden;
+        float *place = d->normed + (size_t)t * (size_t)hidden, *h = panels ? d->threads[tid].row : place;
 
         d->k->norm(x + (size_t)t * (size_t)hidden, hidden, l->expert_norm.weight, l->expert_norm.bias, 1.0f / (float)hidden, hp->norm_eps, h);
         route_row(d, layer, d->layers_job->pos + t, d->layers_job->imposed, h, d->threads[tid].router, experts + t * used, weights + t * used);
+        if (panels)
+            d->k->quantise(h, hidden, (struct act_block *)(void *)place, 1);
     }
     phase_end(d, tid);
     if (tid == 0)
@@ -283,7 +303,7 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
     pool_barrier(d->pool, tid);
     job = (struct experts_job){.layer = layer, .rows = rows, .h = d->normed, .n_groups = d->n_groups, .groups = d->groups, .row = d->entry_row,
                                .slot = d->entry_slot, .out = d->out};
-    experts_phases(d, tid, &job);
+    experts_phases(d, tid, &job, panels ? (const struct act_block *)(const void *)d->normed : NULL);
     share = phase_begin(d, tid);
     for (int t; (t = pool_share_take(share, 4, rows)) < rows;)
         for (int i = t; i < min_int(t + 4, rows); i++) {

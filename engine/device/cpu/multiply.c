@@ -38,6 +38,16 @@ void input_quantise(const struct cpu_device *d, const float *x, int cols, struct
     input_quantise_part(d, x, cols, 0, cols, panels, n, t);
 }
 
+void input_copy(const struct cpu_device *d, const struct act_block *row, int cols, struct act_block *panels, int n, int t)
+{
+    int t0, nt;
+
+    panel_of(d, n, t, &t0, &nt);
+    panels += (ptrdiff_t)t0 * (cols / NUM_BLOCK) + (t - t0);
+    for (int b = 0; b < cols / NUM_BLOCK; b++)
+        panels[(ptrdiff_t)b * nt] = row[b];
+}
+
 int token_blocks(const struct cpu_device *d, int n)
 {
     int most = d->k->tile > CPU_TOKEN_BLOCK ? d->k->tile : CPU_TOKEN_BLOCK;
