@@ -15,8 +15,7 @@
 
 #define CONTEXT_LEAST 512        /* a context below this is no remedy worth naming */
 
-/* What can be had without swapping, the limit of a container honoured. */
-static uint64_t available_memory(void)
+uint64_t fit_available(void)
 {
     struct system *s = system_new("");
     static struct system_sample now;
@@ -39,7 +38,7 @@ static uint64_t available_memory(void)
 
 int fit_measure(const struct engine_config *c, struct fit *out, struct error *e)
 {
-    struct model_options mo = {.convert = c->convert, .width = cpu_pack_width(), .n_threads = 1};
+    struct model_options mo = {.convert = c->convert, .memory = c->memory, .width = cpu_pack_width(), .n_threads = 1};
     struct engine_needs needs;
     struct model *m = NULL;
     int rc;
@@ -57,7 +56,7 @@ int fit_measure(const struct engine_config *c, struct fit *out, struct error *e)
     out->type = m->type;
     snprintf(out->name, sizeof out->name, "%s", m->name);
     out->total = out->weights.packed + out->weights.mapped + out->kv + out->scratch;
-    out->available = available_memory();
+    out->available = fit_available();
 out:
     model_free(m);
     return rc;
@@ -126,7 +125,7 @@ static int make_plan(const struct engine_config *c, const char *place, const str
 
 int fit_measure_device(const struct engine_config *c, const char *place, struct fit *out, struct error *e)
 {
-    struct model_options mo = {.convert = c->convert, .width = cpu_pack_width(), .n_threads = 1};
+    struct model_options mo = {.convert = c->convert, .memory = c->memory, .width = cpu_pack_width(), .n_threads = 1};
     struct device_info info;
     const struct device_ops *ops = find_device(c, &info);
     struct device_config dc = {.index = 1, .n_threads = 1, .max_rows = out->ubatch, .context = out->context, .kv_k = c->kv_k, .kv_v = c->kv_v,

@@ -21,6 +21,8 @@ struct fit {
     bool device_shares;          /* its memory is the host's: what is used in place is not counted twice in total */
 };
 
+/* Bytes that can be had without swapping, the limit of a container honoured; UINT64_MAX: unknown. */
+uint64_t fit_available(void);
 /* ERR_MODEL, ERR_IO when the model cannot be read. */
 int fit_measure(const struct engine_config *c, struct fit *out, struct error *e);
 bool fit_fits(const struct fit *f);

@@ -274,6 +274,7 @@ static bool answers_at_once(const struct options *o)
 int app_engine_settings(const struct options *o, struct engine_config *c, struct error *e)
 {
     static char path[PATH_MAX], kernels[16];
+    uint64_t available = fit_available();
     int rc;
 
     *c = (struct engine_config){0};
@@ -289,6 +290,7 @@ int app_engine_settings(const struct options *o, struct engine_config *c, struct
     c->kv_k = (enum kv_type)o->cache_type_k;
     c->kv_v = (enum kv_type)o->cache_type_v;
     c->convert = conversion(o);
+    c->memory = available == UINT64_MAX ? 0 : available;
     c->exact = o->exact;
     c->tune = (enum device_tune)o->tune;
     c->background = answers_at_once(o);

@@ -328,6 +328,40 @@ START_TEST(tied_embeddings)
 }
 END_TEST
 
+/* Float weights lie in memory of their own where there is room for twice the file, else in the file: the same numbers. */
+START_TEST(float_weights_copied)
+{
+    struct made_file *made = made_model(GGUF_STACKED);
+    const char *at = write_made(made, GGUF_STACKED);
+    struct model_options o = plain;
+    struct model_needs here, there;
+    struct model *mapped, *copied, *m;
+    struct error e = {0};
+
+    mapped = load(at, &o);
+    ck_assert(model_inspect(&m, at, &o, &there, &e) == 0);
+    model_free(m);
+    o.memory = 2 * weight_file_bytes(mapped->file) - 1;
+    ck_assert(model_inspect(&m, at, &o, &here, &e) == 0);
+    model_free(m);
+    ck_assert_uint_eq(here.mapped, there.mapped);
+    o.memory++;
+    ck_assert(model_inspect(&m, at, &o, &here, &e) == 0);
+    model_free(m);
+    ck_assert(here.mapped < there.mapped && here.packed > there.packed);
+    copied = load(at, &o);
+    for (int l = 0; l < mapped->hp.n_layers; l++) {
+        const struct matrix *a = &mapped->layers[l].q, *b = &copied->layers[l].q;
+
+        ck_assert(a->type == DTYPE_F32 && a->data != b->data && a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0);
+    }
+    model_free(copied);
+    model_free(mapped);
+    made_release(made);
+    free(made);
+}
+END_TEST
+
 static void demo_stops(const struct hparams *hp)
 {
     int seen = 0;
@@ -475,6 +509,7 @@ static Suite *suite(void)
     tcase_add_test(t, metadata_lies);
     tcase_add_test(t, longrope_in_gguf);
     tcase_add_test(t, tied_embeddings);
+    tcase_add_test(t, float_weights_copied);
     tcase_add_test(t, demo_model);
     tcase_add_test(t, conversion);
     tcase_add_test(t, inspect_counts_like_loading);

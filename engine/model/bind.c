@@ -8,7 +8,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define ALIGN 64
 #define PAGE 4096                /* where packed matrices begin: devices that share the host's memory then use them in place */
@@ -70,9 +69,7 @@ static void join_arena(struct binding *b)
  * has room for it. The file's own pages can be dropped then. */
 static bool has_room(const struct binding *b)
 {
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-
-    return pages > 0 && page > 0 && weight_file_bytes(b->model->file) <= (uint64_t)pages * (uint64_t)page / 2;
+    return weight_file_bytes(b->model->file) <= b->options->memory / 2;
 }
 
 /* rows of t from row first on become *m. Without room for a copy float types stay mapped, unless a conversion or their alignment in the file

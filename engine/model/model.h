@@ -48,6 +48,7 @@ struct model_options {
     int convert;                    /* enum dtype to convert float weights to while loading, -1: keep */
     int width;                      /* row interleave of quantised matrices: 8 or 16 (cpu_pack_width()) */
     int n_threads;
+    uint64_t memory;                /* that may be used without swapping, bytes; 0: not known. Float weights are copied when it holds the file twice */
     bool background;                /* matrices that keep their type are packed after model_load has returned: see matrix.raw */
     /* Called from the loading thread about 10 times a second: bytes done of total. Non-zero cancels. May be NULL. */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);

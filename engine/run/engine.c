@@ -111,7 +111,7 @@ int engine_settle(struct engine *g, struct error *e)
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e)
 {
     struct engine *g = mem_alloc(1, sizeof *g);
-    struct model_options o = {.convert = c->convert, .background = c->background, .progress = c->progress, .progress_ctx = c->callback_ctx};
+    struct model_options o = {.convert = c->convert, .memory = c->memory, .background = c->background, .progress = c->progress, .progress_ctx = c->callback_ctx};
     struct error own = {0};
     int rc = 0;
 

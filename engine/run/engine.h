@@ -24,6 +24,7 @@ struct engine_config {
     int batch, ubatch;           /* logical and physical prefill chunk */
     enum kv_type kv_k, kv_v;
     int convert;                 /* enum dtype or -1 (--dtype) */
+    uint64_t memory;             /* what may be used without swapping, bytes; 0: not known (model_options.memory) */
     bool exact;
     enum device_tune tune;
     bool background;             /* answer while the weights are still being packed (model_options.background); who measures calls model_settle */
