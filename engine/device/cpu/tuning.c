@@ -15,7 +15,8 @@
 #include <cpuid.h>
 #endif
 
-#define WEIGHTS ((size_t)16 << 20)      /* larger than second-level caches: slices are read as a prompt reads them, once */
+#define WEIGHTS ((size_t)16 << 20)      /* larger than second-level caches */
+#define LINE 64
 #define SAMPLE_NS 20000
 #define BUDGET_NS (150 * CLOCK_MILLI)
 
@@ -42,18 +43,37 @@ static bool has_choice(const struct cpu_device *d, enum dtype type)
     return type_is_quantised(type) ? d->k->few != NULL : d->library != NULL;
 }
 
+/* Out of all caches: a prompt reads each slice from memory, and the kernels differ in how well they ask for it in time. Where the processor cannot,
+ * the last-level cache may answer. */
+static void drop(const uint8_t *p, size_t bytes)
+{
+#if defined(__x86_64__)
+    unsigned a, b = 0, c, d;
+
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b >> 23 & 1))
+        return;
+    for (size_t i = 0; i < bytes; i += LINE)
+        __asm__ volatile("clflushopt %0" : : "m"(p[i]));
+    __asm__ volatile("mfence" : : : "memory");
+#endif
+}
+
 static uint64_t sample(struct trial *t, int n, int from, int repeat)
 {
     struct tune forced = {.n = 1, .entry = {{t->w.type, t->rows, t->w.cols, from}}};
     struct input in = {.n = n, .cols = t->w.cols, .panels = t->panel, .rows = t->x, .stride = t->w.cols};
     const struct tune *old = t->d->thresholds;
+    size_t row = dtype_row_bytes(t->w.type, t->w.cols);
     uint64_t start;
 
     t->d->thresholds = &forced;
+    repeat = repeat * t->rows <= t->w.rows ? repeat : t->w.rows / t->rows;
+    t->next = t->next + repeat * t->rows <= t->w.rows ? t->next : 0;
+    drop((const uint8_t *)t->w.data + row * (size_t)t->next, row * (size_t)(repeat * t->rows));
     start = clock_now();
     for (int i = 0; i < repeat; i++) {
         multiply(t->d, 0, &t->w, t->next, t->next + t->rows, &in, 0, n, t->out, t->rows);
-        t->next = t->next + 2 * t->rows <= t->w.rows ? t->next + t->rows : 0;
+        t->next += t->rows;
     }
     start = clock_now() - start;
     t->d->thresholds = old;
