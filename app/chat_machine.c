@@ -3,10 +3,49 @@
 
 #include "app/devices.h"
 #include "app/system.h"
+#include "engine/base/clock.h"
+#include "engine/base/membw.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+
+#define MEMORY_MS 60             /* what a measurement takes, between two answers */
+#define MEMORY_PAUSE (30 * CLOCK_SECOND)
+#define MEMORY_FREE ((uint64_t)1 << 30)  /* it reads a buffer of 256 MiB */
+
+/* On the engine's thread, while it computes nothing. */
+static int measure_memory(void *ctx, struct engine *g, char **text, struct error *e)
+{
+    struct chat *s = ctx;
+
+    (void)text;
+    (void)e;
+    atomic_store(&s->memory_speed, membw_read(NULL, 0, engine_info(g)->n_threads, MEMORY_MS));
+    return 0;
+}
+
+/* How far the newest rate is from the speed of light. The memory's speed is of the moment, so it is measured again from time to time, after an
+ * answer; a model that lies in the cache needs none. Work on a device is not bounded by this memory. */
+static void take_memory_share(struct chat *s, uint64_t now, uint64_t available)
+{
+    const struct telemetry *t = &s->model.live;
+    bool cached = membw_cache_bytes() && s->roofline.all_weights <= membw_cache_bytes(), home = true;
+
+    s->model.memory_share[0] = 0;
+    for (int i = 0; t->planned && i < t->n_layers * t->n_experts && home; i++)
+        home = t->planned[i] == 0;
+    if (!s->has_roofline || !home)
+        return;
+    if (s->memory_due && !cached && now >= s->memory_at && available > MEMORY_FREE && !conversation_working(s->conversation) &&
+        !conversation_waiting(s->conversation) && conversation_call(s->conversation, measure_memory, s, NULL) == 0) {
+        s->memory_due = false;
+        s->memory_at = now + MEMORY_PAUSE;
+    }
+    roofline_text(&s->roofline, t->context_used, s->model.shown.decode_tok_s, atomic_load(&s->memory_speed), membw_cache_bytes(), s->model.memory_share,
+                  sizeof s->model.memory_share);
+}
 
 void chat_machine_take(struct chat *s, uint64_t now)
 {
@@ -64,4 +103,5 @@ void chat_machine_take(struct chat *s, uint64_t now)
     s->busy_at = now;
     if (s->has_roofline)
         s->model.bytes_per_token = (double)roofline_token_bytes(&s->roofline, t->context_used);
+    take_memory_share(s, now, u.memory_available);
 }

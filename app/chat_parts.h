@@ -21,6 +21,9 @@ struct chat {
     struct utilisation *watch;   /* of the GPU, by its kernel driver; NULL: no memory for it */
     struct roofline roofline;
     bool has_roofline;
+    bool memory_due;             /* an answer was given since the memory's speed was measured */
+    uint64_t memory_at;          /* not before */
+    _Atomic double memory_speed; /* bytes a second that the computing threads can read; written by the engine's thread. 0: not measured */
     char *help;
     int signal_fd;
     sigset_t old_mask;

@@ -34,6 +34,7 @@ static void hook_event(void *ctx, const struct event *ev)
             s->has_roofline = true;
         }
     }
+    s->memory_due |= ev->kind == EVENT_TURN_DONE;
     if (now < s->panels_at && ev->kind == EVENT_TOKEN)
         return;
     t = conversation_telemetry(s->conversation);

@@ -128,6 +128,7 @@ struct ui_model {
     uint64_t note_until;
     double pace;                 /* tokens a second, 0: runs free */
     double bytes_per_token;      /* weights read for a token; 0: unknown */
+    char memory_share[32];       /* "62 % of memory speed", "in cache"; "": unknown */
     struct telemetry live;       /* arrays of its own, see n_cells */
     int n_cells;
     uint8_t *light;              /* per cell: steps of light left */

@@ -144,6 +144,22 @@ static int timeline(struct canvas *c, struct rect r, struct ui_model *m)
     return r.y - begin + y + (layers < rows ? layers : rows);
 }
 
+/* What stands at the right of the decode rate, from long to short; false: nothing to say in this form. */
+static bool speed_of_light(const struct ui_model *m, int form, char *out, size_t size)
+{
+    char bytes[16];
+    const char *share = m->memory_share;
+    int percent = (int)strcspn(share, "%");
+
+    draw_size(bytes, m->bytes_per_token * m->shown.decode_tok_s, false);
+    switch (form) {
+    case 0: snprintf(out, size, "%s/s, %s", bytes, share); return m->bytes_per_token > 0 && share[0];
+    case 1: snprintf(out, size, "%s", share); return share[0] != 0;
+    case 2: snprintf(out, size, "%.*s%% mem", percent, share); return share[0] && share[percent] == '%';
+    default: snprintf(out, size, "%s/s of weights", bytes); return m->bytes_per_token > 0 && !share[0];
+    }
+}
+
 static void draw(struct canvas *c, struct rect r, struct ui_model *m)
 {
     const struct ui_figures *f = &m->shown;
@@ -154,10 +170,13 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
     int zoomed = r.h >= 16;
 
     x = panel_figure(c, r.x, y, m, "decode", 8, draw_rate(a, f->decode_tok_s), "tok/s");
-    if (m->bytes_per_token > 0 && f->decode_tok_s > 0 && r.w >= 42) {
-        snprintf(line, sizeof line, "%s/s of weights", draw_size(b, m->bytes_per_token * f->decode_tok_s, false));
-        if (r.x + r.w - x > glyph_text_width(line, strlen(line)) + 1)
-            canvas_text_right(c, r.x + r.w, y, dim, line);
+    for (int form = 0; form < 4 && f->decode_tok_s > 0; form++) {       /* the longest that fits */
+        int room = r.x + r.w - x - 1;
+
+        if (!speed_of_light(m, form, line, sizeof line) || glyph_text_width(line, strlen(line)) > room)
+            continue;
+        canvas_text_right(c, r.x + r.w, y, dim, line);
+        break;
     }
     y++;
     if (zoomed)
