@@ -76,6 +76,14 @@ static struct spot qkv_spot(const struct cpu_device *d, const struct layer_weigh
            spot_of(&w->v, (task - q_tasks - kv_tasks) * rows);
 }
 
+struct spot attention_spot(const struct cpu_device *d, int tid, int layer)
+{
+    const struct hparams *hp = &d->model->hp;
+    int per = d->heads_per_task, tasks = (hp->n_heads + per - 1) / per + 2 * ((hp->n_kv_heads + per - 1) / per);
+
+    return layer < hp->n_layers ? qkv_spot(d, &d->model->layers[layer], tid, phase_part(d, tasks, 1, tid), tasks) : (struct spot){0};
+}
+
 /* A task is one head, or as many as fill whole groups of weight rows where heads are narrower than those: the query heads' tasks first,
  * then the keys', then the values'. */
 static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct layer_weights *w, const struct input *in, int pos, const float *x)

@@ -169,6 +169,8 @@ struct spot {
     size_t step;
 };
 struct spot spot_of(const struct matrix *w, int row);
+/* What thread tid reads first in a layer of a token; attention.c. */
+struct spot attention_spot(const struct cpu_device *d, int tid, int layer);
 /* Rows r0 .. r1-1 (r0 a multiple of 16) times the one row of `in`, bias added; afterwards this thread reads at `next`. */
 void multiply_row(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, float *out, struct spot next);
 

@@ -239,9 +239,10 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
             struct input h = {.n = 1, .cols = ffn, .panels = d->act_down + (size_t)slot * (size_t)(ffn / NUM_BLOCK), .rows = d->ffn + (size_t)slot * (size_t)ffn,
                               .stride = ffn};
             bool last = slot + 1 == used;
+            struct spot next = last && task + DOWN_UNITS >= phase_part(d, down_units, DOWN_UNITS, tid + 1) ? attention_spot(d, tid, layer + 1) :
+                               spot_of(&expert_of(d, layer, d->one_experts[last ? 0 : slot + 1])->down, last ? r1 : r0);
 
-            multiply_row(d, tid, &expert_of(d, layer, d->one_experts[slot])->down, r0, r1, &h, s->tile + slot * DOWN_UNITS * CPU_UNIT,
-                         spot_of(&expert_of(d, layer, d->one_experts[last ? 0 : slot + 1])->down, last ? r1 : r0));
+            multiply_row(d, tid, &expert_of(d, layer, d->one_experts[slot])->down, r0, r1, &h, s->tile + slot * DOWN_UNITS * CPU_UNIT, next);
         }
         d->k->combine(x + r0, s->tile, DOWN_UNITS * CPU_UNIT, d->one_weights, used, n, x + r0);
     }
