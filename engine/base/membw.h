@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes a second that n_threads threads (0: one a physical core) together read, best of three access patterns (plain, prefetching,
- * four streams), each its median pass; takes about `milliseconds`. data: memory to read (the weights themselves), or NULL: a
+/* Bytes a second that n_threads threads (0: one a physical core) together read, best of four access patterns (plain, prefetching,
+ * four streams, prefetching at two distances), each its median pass; takes about `milliseconds`. data: memory to read (the weights themselves), or NULL: a
  * buffer of its own, four times the last-level cache, at most 256 MiB. 0: no memory, or data too small to say anything. */
 double membw_read(const void *data, size_t bytes, int n_threads, int milliseconds);
 /* Last-level cache in bytes (of one package), 0: unknown. What fits there is not read from memory for every token. */

@@ -304,14 +304,16 @@ const struct kernels kernels_avxvnni = {
 static double peak_int8(void)
 {
     volatile int seed = 3;
-    __m256i a[8], b = _mm256_set1_epi32(seed), ones = _mm256_set1_epi16((short)seed);
+    __m256i a[8], b = _mm256_set1_epi32(seed), c = _mm256_set1_epi32(seed + 1), ones = _mm256_set1_epi16((short)seed);
 
     for (int k = 0; k < 8; k++)
         a[k] = _mm256_set1_epi32(seed + k);
     for (int i = 0; i < 1 << 20; i++) {
 #pragma GCC unroll 8
-        for (int k = 0; k < 8; k++)
-            a[k] = _mm256_add_epi32(a[k], _mm256_madd_epi16(_mm256_maddubs_epi16(a[k], b), ones));
+        for (int k = 0; k < 8; k++) {
+            __asm__("" : "+x"(b));       /* for all the compiler knows another value: nothing is multiplied once for all */
+            a[k] = _mm256_add_epi32(a[k], _mm256_madd_epi16(_mm256_maddubs_epi16(c, b), ones));
+        }
     }
     for (int k = 0; k < 8; k++)
         seed = sum_epi32(a[k]);
