@@ -80,6 +80,7 @@ static void setup_model(struct player *p, const char *name, const char *type, in
     p->t.scratch_bytes = 53687091;
     p->t.devices[0].weight_bytes = 2211908157ull;
     snprintf(p->t.plan, sizeof p->t.plan, "cpu");
+    snprintf(p->m.memory_share, sizeof p->m.memory_share, "86 %% of memory speed");
     ck_assert_int_eq(ui_model_ready(&p->m, layers, experts, used), 0);
     event(p, (struct event){.kind = EVENT_READY});
     publish(p);
