@@ -52,7 +52,7 @@ static void print_choices(const struct options *o, const struct model *model)
                decode ? "measured" : "not measured yet");
 }
 
-int bench_micro(const struct options *o, struct error *e)
+static int measure(const struct options *o, struct error *e)
 {
     struct microbench_result *m = mem_alloc(MICRO_MAX, sizeof *m);
     double read = fmax(membw_read(NULL, 0, 1, READ_MS), cpu_read_bandwidth(1)), f32 = cpu_peak_f32(1), int8 = cpu_peak_int8(1), cache = second_level();
@@ -89,4 +89,14 @@ out:
     model_free(model);
     mem_free(m);
     return rc;
+}
+
+int bench_micro(const struct options *o, struct error *e)
+{
+    char kernels[16];
+    int rc;
+
+    option_word(&option_table[OPTION_ID_kernels], o->kernels, kernels, sizeof kernels);
+    rc = cpu_kernels_select(o->kernels ? kernels : NULL, e);
+    return rc < 0 ? rc : measure(o, e);
 }
