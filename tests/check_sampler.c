@@ -23,7 +23,7 @@ static struct sampling values(float temperature, int k, float p, float min_p, fl
     return (struct sampling){temperature, k, p, min_p, penalty, 64, 42};
 }
 
-static int pick(const struct sampling *v, const float *logits, int n, const int *recent, size_t n_recent, float *p)
+static int pick(const struct sampling *v, const float *logits, int n, const int *recent, size_t n_recent, struct sampler_draw *p)
 {
     struct sampler s;
     struct error e;
@@ -35,13 +35,51 @@ static int pick(const struct sampling *v, const float *logits, int n, const int 
     return id;
 }
 
+/* The model's own probability of a token: of all, whatever temperature and cuts do. */
+static double slow_softmax(const float *logits, int n, int id)
+{
+    double sum = 0;
+
+    for (int i = 0; i < n; i++)
+        sum += logits[i] == logits[i] ? exp((double)logits[i] - (double)logits[id]) : 0;
+    return 1 / sum;
+}
+
 START_TEST(greedy_takes_the_best_and_the_lowest_of_equals)
 {
     struct sampling v = values(0, 40, 0.9f, 0.05f, 1);
-    float logits[] = {1, 5, -2, 5, NAN}, p;
+    float logits[] = {1, 5, -2, 5, NAN};
+    struct sampler_draw p;
 
     ck_assert_int_eq(pick(&v, logits, 5, NULL, 0, &p), 1);
-    ck_assert_float_eq_tol(p, 1.0f / (2.0f + expf(-4) + expf(-7)), 1e-6);
+    ck_assert_float_eq_tol(p.probability, 1.0f / (2.0f + expf(-4) + expf(-7)), 1e-6);
+    ck_assert_int_eq(p.candidates, 1);
+}
+END_TEST
+
+/* Greedy, one survivor of the cuts, a penalty, no cut at all: what the model held of a token stays the same. */
+START_TEST(the_model_s_own_probability_is_told)
+{
+    static const struct sampling ways[] = {
+        {0, 40, 0.95f, 0.05f, 1, 0, 1}, {0.8f, 1, 1, 0, 1, 0, 1}, {2, 0, 0, 0, 1, 0, 1}, {0.1f, 0, 1, 0.999f, 1, 0, 1}, {0, 0, 1, 0, 3, 64, 1},
+    };
+    enum { MANY = 1003 };        /* no multiple of any block */
+    float logits[MANY];
+    int recent[] = {7, 9};
+
+    lcg = 11;
+    for (int i = 0; i < MANY; i++)
+        logits[i] = 3.0f * noise();
+    logits[MANY - 1] = 4.0f;     /* the best is the last */
+    logits[500] = NAN;
+    logits[501] = -INFINITY;
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        struct sampler_draw p;
+
+        ck_assert_int_eq(pick(&ways[w], logits, MANY, recent, 2, &p), MANY - 1);
+        ck_assert_double_eq_tol((double)p.probability, slow_softmax(logits, MANY, MANY - 1), 1e-6);
+        ck_assert_int_eq(p.candidates, 1);
+    }
 }
 END_TEST
 
@@ -111,7 +149,8 @@ static int slow_chain(const struct sampling *v, const float *logits, int n, stru
     return n;
 }
 
-/* Over many draws exactly the right ids come, each with its probability reported and about as often. */
+/* Over many draws exactly the right ids come, about as often as they should; what is told is the model's own probability and how many
+ * candidates the cuts left. */
 START_TEST(chain_draws_what_it_should)
 {
     static const struct sampling chains[] = {
@@ -132,13 +171,14 @@ START_TEST(chain_draws_what_it_should)
     n = slow_chain(v, logits, N, may);
     ck_assert_int_eq(sampler_init(&s, N, v, &e), 0);
     for (int d = 0; d < DRAWS; d++) {
-        float p;
+        struct sampler_draw p;
         int id = sampler_sample(&s, logits, NULL, 0, &p), k = 0;
 
         while (k < n && may[k].id != id)
             k++;
         ck_assert_msg(k < n, "id %d is not among the %d that may be drawn", id, n);
-        ck_assert_float_eq_tol(p, (float)may[k].p, 1e-5f);
+        ck_assert_double_eq_tol((double)p.probability, slow_softmax(logits, N, id), 1e-6);
+        ck_assert_int_eq(p.candidates, n);
         counts[k]++;
     }
     for (int k = 0; k < n; k++) {
@@ -226,12 +266,12 @@ START_TEST(hostile_logits)
             for (int seed = 0; seed < 20; seed++) {
                 struct sampling v = values(temperatures[t], seed % 4, 0.9f, 0.05f, 1.1f);
                 int recent[] = {0, 1, 2, 3}, id;
-                float p;
+                struct sampler_draw p;
 
                 v.seed = (uint64_t)seed;
                 v.repeat_penalty = r < 4 ? 1.1f : 1.0f;
                 id = pick(&v, rows[r], 4, recent, 4, &p);
-                ck_assert(id >= 0 && id < 4 && p > 0 && p <= 1);
+                ck_assert(id >= 0 && id < 4 && p.probability >= 0 && p.probability <= 1 && p.candidates >= 1 && p.candidates <= 4);
                 ck_assert_msg(allowed[r] >> id & 1, "row %zu gave %d", r, id);
             }
 }
@@ -251,7 +291,7 @@ START_TEST(sampling_allocates_nothing)
     mem_fail_after(0);
     mem_guard_arm("sampling");
     for (int i = 0; i < 100; i++)
-        sampler_sample(&s, logits, recent, 3, NULL);
+        sampler_sample(&s, logits, recent, 3, &(struct sampler_draw){0});
     mem_guard_disarm();
     ck_assert_ptr_null(mem_alloc(1, 1));         /* the failure is still waiting: nobody allocated */
     mem_fail_after(-1);
@@ -385,6 +425,7 @@ static Suite *suite(void)
     TCase *c = tcase_create("sampler");
 
     tcase_add_test(c, greedy_takes_the_best_and_the_lowest_of_equals);
+    tcase_add_test(c, the_model_s_own_probability_is_told);
     tcase_add_test(c, penalty_counts_each_recent_token_once);
     tcase_add_loop_test(c, chain_draws_what_it_should, 0, 9);
     tcase_add_test(c, same_seed_same_ids_for_ever);

@@ -127,6 +127,7 @@ static void make_tokens(struct player *p, int n, unsigned seed)
             (p->t.generated_tokens - 1) * 1e9 / (double)(p->t.last_token_ns - p->t.first_token_ns) : 0;
         ev.token.id = (int)(next(p) % 4000);
         ev.token.probability = (float)(next(p) % 1000) / 1000;
+        ev.token.candidates = 1 + ev.token.id % 3 * (ev.token.id % 40);
         ev.token.compute_ns = (uint64_t)us * 1000;
         ev.token.serial = p->t.session_generated_tokens;
         ev.token.len = (uint16_t)strlen(word);
@@ -486,6 +487,32 @@ START_TEST(every_screen_size)
 }
 END_TEST
 
+/* One look at the engine may come before many events of tokens that it counts already: none of them loses its experts. */
+START_TEST(tokens_keep_their_experts)
+{
+    struct player p;
+    FILE *null = fopen("/dev/null", "w");
+    char model[] = "model phi-tiny-moe Q4_0 4 8 2", answer[] = "answer", start[] = "start 10 0";
+
+    player_init(&p, null);
+    line(&p, model);
+    line(&p, answer);
+    line(&p, start);
+    for (int i = 0; i < 200 * 4 * 2; i++)
+        p.t.routes[i] = (uint16_t)(i % 8);
+    p.t.session_generated_tokens = 200;
+    publish(&p);
+    for (uint64_t serial = 1; serial <= 200; serial++) {
+        event(&p, (struct event){.kind = EVENT_TOKEN, .token = {.id = 1, .serial = serial, .candidates = 1}});
+        ui_model_telemetry(&p.m, &p.t, p.now);
+    }
+    for (int i = 0; i < 200; i++)
+        ck_assert_msg(p.m.tokens[i].has_experts, "token %d has no experts", i);
+    player_release(&p);
+    fclose(null);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("screens");
@@ -494,6 +521,7 @@ static Suite *suite(void)
     tcase_set_timeout(t, 120);
     tcase_add_test(t, saved_screens);
     tcase_add_test(t, panels_stay_inside);
+    tcase_add_test(t, tokens_keep_their_experts);
     tcase_add_test(t, every_screen_size);
     suite_add_tcase(s, t);
     return s;

@@ -170,6 +170,7 @@ static void token_note(struct ui_model *m, const struct token_event *t)
     memcpy(k->text, t->text, n);
     k->id = t->id;
     k->probability = t->probability;
+    k->candidates = t->candidates;
     k->us = (uint32_t)(t->compute_ns / 1000);
     k->serial = t->serial;
     if (m->token_cursor > 0 && m->token_cursor < UI_TOKENS - 1)
@@ -303,8 +304,11 @@ void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t 
     struct telemetry mine = m->live;
     size_t n = (size_t)m->n_cells;
 
-    if (t->serial == m->live.serial && t->serial)
+    if (t->serial == m->live.serial && t->serial) {
+        if (n && t->n_layers * t->n_experts == m->n_cells)
+            token_experts_note(m, t);                            /* events of tokens that this state knew already */
         return;
+    }
     if (t->n_layers * t->n_experts != m->n_cells || !n) {
         if (ui_model_ready(m, t->n_layers, t->n_experts, t->n_experts_used) < 0)
             return;

@@ -64,7 +64,8 @@ struct ui_history {
 struct ui_token {
     char text[32];
     int id;
-    float probability;
+    float probability;           /* the model's own */
+    int candidates;              /* left to draw from after the cuts */
     uint32_t us;                 /* computing time */
     bool has_experts;            /* its row in ui_model.token_experts is filled */
     uint64_t serial;             /* see struct token_event */

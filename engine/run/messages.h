@@ -85,7 +85,8 @@ enum event_kind {
 
 struct token_event {
     int id;                      /* -1: no token, only text that was held back because it might have begun a stop string */
-    float probability;           /* after the chain; greedy: softmax at temperature 1 */
+    float probability;           /* the model's own: softmax at temperature 1 over all tokens */
+    int candidates;              /* that the sampler's cuts left to draw from; greedy: 1 */
     uint16_t len;                /* bytes of text that became complete with this token; more than fit follow in events with id -1 */
     char text[64];               /* NUL-terminated */
     bool first;

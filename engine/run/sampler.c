@@ -178,12 +178,10 @@ static int gather(struct sampler *s, const float *logits, bool penalty)
     return k;
 }
 
-/* The best token and its share of the softmax at temperature 1. */
-static int take_greedy(const struct sampler *s, const float *logits, bool penalty, float *probability)
+static int take_greedy(const struct sampler *s, const float *logits, bool penalty)
 {
     int best = 0;
     float max = -INFINITY;
-    double sum = 0.0;
 
     for (int i = 0; i < s->n_vocab; i++) {
         float logit = adjusted(s, logits[i], penalty, i);
@@ -193,18 +191,6 @@ static int take_greedy(const struct sampler *s, const float *logits, bool penalt
             best = i;
         }
     }
-    if (!probability)
-        return best;
-    *probability = 1.0f;
-    if (!(max > -INFINITY) || max == INFINITY)           /* nothing to choose from, or nothing comparable */
-        return best;
-    for (int i = 0; i < s->n_vocab; i++) {
-        float d = adjusted(s, logits[i], penalty, i) - max;
-
-        if (d >= NEGLIGIBLE)
-            sum += (double)num_exp(d);
-    }
-    *probability = (float)(1.0 / sum);
     return best;
 }
 
@@ -231,16 +217,21 @@ __attribute__((target("avx2,fma"))) static void exps_avx2(float *d)
 }
 #endif
 
+static void (*exps_fastest(void))(float *d)
+{
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return exps_avx2;
+#endif
+    return exps_plain;
+}
+
 /* c[i].p = exp((logit - max) / temperature), unnormalised. */
 static void weigh(struct sampler_candidate *c, int n, float max, float temperature)
 {
-    void (*run)(float *d) = exps_plain;
+    void (*run)(float *d) = exps_fastest();
     float d[EXPS] = {0};
 
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        run = exps_avx2;
-#endif
     for (int first = 0; first < n; first += EXPS) {
         int count = n - first < EXPS ? n - first : EXPS;
 
@@ -250,6 +241,48 @@ static void weigh(struct sampler_candidate *c, int n, float max, float temperatu
         for (int i = 0; i < count; i++)
             c[first + i].p = d[i];
     }
+}
+
+/* The greatest of them; NaN counts as -inf. In lanes, which needs no chain of comparisons. */
+static float greatest(const float *x, int n)
+{
+    float lanes[NUM_LANES], max = -INFINITY;
+    int i = 0;
+
+    for (int j = 0; j < NUM_LANES; j++)
+        lanes[j] = -INFINITY;
+    for (; i + NUM_LANES <= n; i += NUM_LANES)
+        for (int j = 0; j < NUM_LANES; j++)
+            lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+    for (; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    for (int j = 0; j < NUM_LANES; j++)
+        max = lanes[j] > max ? lanes[j] : max;
+    return max;
+}
+
+/* The softmax of one logit among all of them at temperature 1. Summed in lanes: a fixed order, and no chain of additions. */
+static float softmax_of(const float *logits, int n, int id)
+{
+    void (*run)(float *d) = exps_fastest();
+    float max = greatest(logits, n), d[EXPS];
+    double lanes[NUM_LANES] = {0}, sum = 0.0;
+
+    if (!(max > -INFINITY) || max == INFINITY)           /* nothing to choose from, or nothing comparable */
+        return 1.0f;
+    for (int first = 0; first < n; first += EXPS) {
+        int count = n - first < EXPS ? n - first : EXPS;
+
+        for (int i = 0; i < EXPS; i++)
+            d[i] = i < count ? logits[first + i] - max : -INFINITY;
+        run(d);
+        for (int i = 0; i < EXPS; i += NUM_LANES)
+            for (int j = 0; j < NUM_LANES; j++)
+                lanes[j] += (double)d[i + j];
+    }
+    for (int j = 0; j < NUM_LANES; j++)
+        sum += lanes[j];
+    return (float)((double)num_exp(logits[id] - max) / sum);
 }
 
 /* A weight as an integer: p is at most 1, and 2^20 of them still fit in 63 bits. What counts at all (NEGLIGIBLE) is 180 units or more. */
@@ -349,16 +382,15 @@ static int keep_min_p(struct sampler_candidate *c, int n, float max, float min_p
 }
 
 /* Draws in the order of the candidates as they are: by id. Its place. */
-static int draw_by_id(struct sampler *s, int n, uint64_t *sum)
+static int draw_by_id(struct sampler *s, int n)
 {
     const struct sampler_candidate *c = s->candidates;
-    uint64_t mark;
+    uint64_t mark, sum = 0;
     int kept = 0;
 
-    *sum = 0;
     for (int i = 0; i < n; i++)
-        *sum += units(&c[i]);
-    mark = mark_in(s, *sum);
+        sum += units(&c[i]);
+    mark = mark_in(s, sum);
     for (int i = 0; i < n; i++) {
         uint64_t w = units(&c[i]);
 
@@ -371,24 +403,25 @@ static int draw_by_id(struct sampler *s, int n, uint64_t *sum)
     return kept;
 }
 
-int sampler_sample(struct sampler *s, const float *logits, const int *recent, size_t n_recent, float *probability)
+/* Takes a token; *left: the candidates it was drawn from. */
+static int take(struct sampler *s, const float *logits, const int *recent, size_t n_recent, int *left)
 {
     const struct sampling *v = &s->sampling;
     struct sampler_candidate *c = s->candidates;
     bool penalty = mark_recent(s, recent, n_recent), ordered;
     struct buckets b;
     float max = -INFINITY;
-    uint64_t sum;
     int n, taken;
 
+    *left = 1;
     if (v->temperature <= 0.0f)
-        return take_greedy(s, logits, penalty, probability);
+        return take_greedy(s, logits, penalty);
     n = gather(s, logits, penalty);
     ordered = n < s->n_vocab || v->top_p < 1.0f;
     for (int i = 0; i < (n < s->n_vocab ? 1 : n); i++)
         max = c[i].logit > max ? c[i].logit : max;
     if (!(max > -INFINITY) || max == INFINITY)
-        return take_greedy(s, logits, penalty, probability);
+        return take_greedy(s, logits, penalty);
     if (v->top_p < 1.0f || v->min_p > 0.0f)
         weigh(c, n, max, 1.0f);
     if (v->top_p < 1.0f) {
@@ -400,15 +433,22 @@ int sampler_sample(struct sampler *s, const float *logits, const int *recent, si
     }
     if (v->min_p > 0.0f)
         n = keep_min_p(c, n, max, v->min_p);
+    *left = n;
     weigh(c, n, max, v->temperature);
     if (ordered) {
         fill(&b, c, n, max);
-        sum = b.total;
-        taken = cut(s, n, &b, mark_in(s, sum) + 1) - 1;
+        taken = cut(s, n, &b, mark_in(s, b.total) + 1) - 1;
     } else {
-        taken = draw_by_id(s, n, &sum);
+        taken = draw_by_id(s, n);
     }
-    if (probability)
-        *probability = (float)((double)c[taken].p * 0x1p42 / (double)sum);
     return c[taken].id;
+}
+
+int sampler_sample(struct sampler *s, const float *logits, const int *recent, size_t n_recent, struct sampler_draw *out)
+{
+    int left, id = take(s, logits, recent, n_recent, &left);
+
+    if (out)
+        *out = (struct sampler_draw){softmax_of(logits, s->n_vocab, id), left};
+    return id;
 }

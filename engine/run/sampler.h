@@ -37,9 +37,15 @@ void sampler_set(struct sampler *s, const struct sampling *values);
 /* The generator as if new: the start of every turn, so that the same turn with the same seed gives the same text. */
 void sampler_seed(struct sampler *s, uint64_t seed);
 
+/* What is worth telling about a token that was taken. */
+struct sampler_draw {
+    float probability;           /* the model's own: softmax of the logits at temperature 1 over all tokens, whatever the chain does */
+    int candidates;              /* that the chain left to draw from; greedy: 1 */
+};
+
 /* One token of logits (n_vocab floats, not changed). recent: the tokens so far, newest last; repeat_last_n of them count.
- * probability (may be NULL): of the chosen token after the chain; greedy: its softmax at temperature 1.
- * A NaN never wins and counts as -inf; with nothing finite left, id 0. */
-int sampler_sample(struct sampler *s, const float *logits, const int *recent, size_t n_recent, float *probability);
+ * out may be NULL. A NaN never wins and counts as -inf; with nothing finite left, id 0 (probability 1). */
+int sampler_sample(struct sampler *s, const float *logits, const int *recent, size_t n_recent,
+                   struct sampler_draw *out);
 
 #endif

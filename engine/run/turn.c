@@ -93,7 +93,7 @@ static bool is_stop(const struct engine *g, int id)
     return false;
 }
 
-static int sample(struct engine *g, bool ignore_eos, float *probability)
+static int sample(struct engine *g, bool ignore_eos, struct sampler_draw *draw)
 {
     const struct hparams *hp = &g->model->hp;
     uint64_t start = clock_now();
@@ -103,7 +103,7 @@ static int sample(struct engine *g, bool ignore_eos, float *probability)
     for (int i = 0; ignore_eos && i < hp->n_stops; i++)
         if (hp->stops[i] >= 0 && hp->stops[i] < hp->n_vocab)
             g->logits[hp->stops[i]] = -INFINITY;
-    id = sampler_sample(&g->sampler, g->logits, g->tokens, (size_t)g->n_tokens, probability);
+    id = sampler_sample(&g->sampler, g->logits, g->tokens, (size_t)g->n_tokens, draw);
     trace_span(g->forward.trace, TRACE_SAMPLE, hp->n_layers, 0, start, clock_now());
     mem_guard_disarm();
     figures_timeline_end(g);
@@ -199,13 +199,16 @@ static int decode(struct engine *g, const struct turn *t, struct outlet *o, uint
     g->t.state = ENGINE_DECODE;
     while (done->reason == STOP_NONE) {
         struct token_event token = {.first = done->completion_tokens == 0};
+        struct sampler_draw draw;
         bool stopped;
 
         if (t->max_tokens >= 0 && done->completion_tokens >= t->max_tokens) {
             done->reason = STOP_LENGTH;
             break;
         }
-        token.id = sample(g, t->ignore_eos, &token.probability);
+        token.id = sample(g, t->ignore_eos, &draw);
+        token.probability = draw.probability;
+        token.candidates = draw.candidates;
         if (!t->ignore_eos && is_stop(g, token.id)) {
             done->reason = STOP_TOKEN;
             break;
