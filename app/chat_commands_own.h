@@ -25,6 +25,7 @@ int chat_undo(struct conversation *c, const char *arguments);
 int chat_edit(struct conversation *c, const char *arguments);
 int chat_clear(struct conversation *c, const char *arguments);
 int chat_save(struct conversation *c, const char *arguments);
+int chat_save_over(struct conversation *c, const char *arguments);
 int chat_load(struct conversation *c, const char *arguments);
 int chat_copy(struct conversation *c, const char *arguments);
 int chat_place(struct conversation *c, const char *arguments);

@@ -3,39 +3,43 @@
 
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
+#include "engine/base/utf8.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-int chat_save(struct conversation *c, const char *arguments)
+static int save(struct conversation *c, const char *name, bool replace)
 {
-    const struct transcript *t = conversation_transcript(c);
     struct error e = {0};
-    char path[4096];
-    size_t n;
+    char path[PATH_MAX];
     int rc;
 
-    if (!arguments[0]) {
+    if (!name[0]) {
         rc = conversation_save(c, &e);
         snprintf(path, sizeof path, "%s", conversation_path(c));
-    } else {
-        rc = transcript_named_path(arguments, path, sizeof path, &e);
-        n = strlen(path);
-        if (rc >= 0 && n > 3 && strcmp(path + n - 3, ".md") == 0) {
-            FILE *f = fopen(path, "w");
-
-            rc = f ? transcript_markdown(t, f, &e) : error_set(&e, ERR_IO, "%s cannot be written", path);
-            if (f && fclose(f) != 0 && rc >= 0)
-                rc = error_set(&e, ERR_IO, "%s could not be written", path);
-        } else if (rc >= 0) {
-            rc = transcript_save(t, path, &e);
-        }
+    } else if ((rc = transcript_named_path(name, path, sizeof path, &e)) >= 0) {
+        rc = conversation_export(c, path, replace, &e);
     }
     if (rc < 0)
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
     else
         conversation_say(c, SAY_NOTICE, path[0] ? "saved in %s" : "there is nowhere to save to; /save FILE%s", path);
     return rc < 0 ? -1 : 0;
+}
+
+int chat_save(struct conversation *c, const char *arguments)
+{
+    return save(c, arguments, false);
+}
+
+int chat_save_over(struct conversation *c, const char *arguments)
+{
+    if (!arguments[0]) {
+        conversation_say(c, SAY_NOTICE, "/save! FILE: which file is to be replaced?");
+        return -1;
+    }
+    return save(c, arguments, true);
 }
 
 int chat_load(struct conversation *c, const char *arguments)
@@ -80,10 +84,28 @@ void chat_complete_chats(struct conversation *c, const char *line, const char *w
     mem_free(all);
 }
 
+/* Without control characters and escape sequences: what is pasted into a shell must not act. */
+static void give(struct conversation *c, const char *text, size_t len)
+{
+    const struct conversation_hooks *h = conversation_hooks(c);
+    size_t n = utf8_strip(NULL, 0, text, len, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
+    char *safe = mem_alloc(n + 1, 1);
+
+    if (!safe) {
+        conversation_say(c, SAY_TROUBLE, "out of memory");
+        return;
+    }
+    utf8_strip(safe, n + 1, text, len, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
+    if (!h->copy || !h->copy(h->ctx, safe, n))
+        conversation_say(c, SAY_NOTICE, "this terminal takes no copies");
+    else
+        conversation_say(c, SAY_NOTICE, "%zu bytes given to the terminal's clipboard", n);
+    mem_free(safe);
+}
+
 int chat_copy(struct conversation *c, const char *arguments)
 {
     const struct transcript *t = conversation_transcript(c);
-    const struct conversation_hooks *h = conversation_hooks(c);
     size_t at = transcript_last(t, ROLE_ASSISTANT), len;
     const char *text, *from, *to;
     char *whole = NULL;
@@ -120,10 +142,7 @@ int chat_copy(struct conversation *c, const char *arguments)
         fclose(f);
         text = whole;
     }
-    if (!h->copy || !h->copy(h->ctx, text, len))
-        conversation_say(c, SAY_NOTICE, "this terminal takes no copies");
-    else
-        conversation_say(c, SAY_NOTICE, "%zu bytes given to the terminal's clipboard", len);
+    give(c, text, len);
     free(whole);
     return 0;
 }

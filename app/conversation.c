@@ -2,6 +2,7 @@
 #include "app/conversation.h"
 #include "app/app.h"
 #include "app/chat_commands.h"
+#include "app/chat_export.h"
 #include "app/chat_file.h"
 #include "app/place.h"
 #include "app/stats.h"
@@ -22,6 +23,7 @@ struct conversation {
     struct worker *worker;
     struct transcript transcript;
     struct chat_file file;
+    struct chat_exports exports; /* of this chat */
     bool save_said;              /* trouble with saving is said once */
     bool ready, busy, over, worker_gone;
     bool auto_asked, auto_wanted, auto_done, measuring;  /* placements are to be measured after an answer; that is being done */
@@ -46,10 +48,12 @@ void conversation_say(struct conversation *c, enum conversation_say kind, const 
         c->hooks.say(c->hooks.ctx, kind, line);
 }
 
+/* A chat begins, or one that was read goes on: in a file of its own. */
 static void file_name(struct conversation *c)
 {
     struct error e = {0};
 
+    c->exports = (struct chat_exports){0};
     if (chat_file_name(&c->file, &e) < 0)
         conversation_say(c, SAY_NOTICE, "this chat is not saved: %s", e.text);
 }
@@ -57,6 +61,11 @@ static void file_name(struct conversation *c)
 int conversation_save(struct conversation *c, struct error *e)
 {
     return chat_file_save(&c->file, &c->transcript, e);
+}
+
+int conversation_export(struct conversation *c, const char *path, bool replace, struct error *e)
+{
+    return chat_export(&c->exports, &c->transcript, path, replace, e);
 }
 
 static void autosave(struct conversation *c)

@@ -66,6 +66,7 @@ const struct stats *conversation_stats(struct conversation *c);              /* 
 struct options *conversation_options(struct conversation *c);
 const char *conversation_path(const struct conversation *c); /* of the transcript file; "": none */
 int conversation_save(struct conversation *c, struct error *e);
+int conversation_export(struct conversation *c, const char *path, bool replace, struct error *e);    /* see chat_export */
 
 /* For app/chat_commands.c. */
 void conversation_say(struct conversation *c, enum conversation_say kind, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -30,6 +30,7 @@ struct transcript {
     int64_t created;             /* seconds since 1970; set by init, kept by load */
     struct transcript_setting *settings;     /* in the order they were first set */
     size_t n_settings;
+    int format;                  /* of the file it was read from; 0: of none, or of another program's */
 };
 
 void transcript_init(struct transcript *t);
@@ -47,13 +48,14 @@ const char *transcript_get(const struct transcript *t, const char *key);        
 /* Copies for a turn: mem_* array and texts. */
 int transcript_messages(const struct transcript *t, struct message **out, size_t *n, struct error *e);
 
-/* Atomic; makes the folder. ERR_IO. Readable by its owner only. */
+/* Atomic; makes the folder. ERR_IO. A new file is readable by its owner only. */
 int transcript_save(const struct transcript *t, const char *path, struct error *e);
 /* Replaces *t (initialised) when everything is right; else *t is as before. ERR_IO, ERR_INPUT (not a conversation), ERR_MEMORY. */
 int transcript_load(struct transcript *t, const char *path, struct error *e);
 /* A new name under $XDG_STATE_HOME/moetop/chats. ERR_IO when there is no home. */
 int transcript_default_path(char *out, size_t size, struct error *e);
-/* What a user means by /load NAME or /save NAME: a path (it has a slash or such a file exists), else NAME.json in the folder of chats. */
+/* What a user means by /load NAME or /save NAME: a name with a slash and one that ends in .md or .json is a path; any other is that of a
+ * chat, NAME.json in the folder of chats, which is made when it is missing. ERR_USAGE, ERR_IO. */
 int transcript_named_path(const char *name, char *out, size_t size, struct error *e);
 
 struct transcript_info {
@@ -69,5 +71,7 @@ int transcript_list(struct transcript_info **out, size_t *n, struct error *e);
 int transcript_print(const struct transcript *t, FILE *f, struct error *e);
 /* The same as Markdown with a heading, and a line about each answer. */
 int transcript_markdown(const struct transcript *t, FILE *f, struct error *e);
+/* What a file named path would hold: Markdown when it ends in .md, else the JSON of transcript_save. *text is malloc'ed. ERR_MEMORY. */
+int transcript_as(const struct transcript *t, const char *path, char **text, size_t *n, struct error *e);
 
 #endif

@@ -64,14 +64,14 @@ static json_t *entry_json(const struct transcript_entry *x)
     return o;
 }
 
-int transcript_save(const struct transcript *t, const char *path, struct error *e)
+/* As JSON, in jansson's memory (free). */
+static int json_text_of(const struct transcript *t, char **text, struct error *e)
 {
     json_t *root = json_object(), *list = json_array(), *settings = json_object();
-    char when[32], *text, folder[PATH_MAX], *slash;
     time_t created = (time_t)t->created;
+    char when[32];
     struct tm tm;
     bool complete;
-    int rc = 0, fd;
 
     gmtime_r(&created, &tm);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
@@ -86,10 +86,47 @@ int transcript_save(const struct transcript *t, const char *path, struct error *
     complete = json_array_size(list) == t->n && json_object_size(settings) == t->n_settings;
     json_object_set_new(root, "settings", settings);
     json_object_set_new(root, "messages", list);
-    text = complete ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : NULL;
+    *text = complete ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(root);
-    if (!text)
+    return *text ? 0 : error_set(e, ERR_MEMORY, "out of memory for saving the conversation");
+}
+
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+int transcript_as(const struct transcript *t, const char *path, char **text, size_t *n, struct error *e)
+{
+    int rc;
+    FILE *f;
+
+    *text = NULL;
+    if (!ends_in(path, ".md")) {
+        rc = json_text_of(t, text, e);
+        *n = rc == 0 ? strlen(*text) : 0;
+        return rc;
+    }
+    if (!(f = open_memstream(text, n)))
         return error_set(e, ERR_MEMORY, "out of memory for saving the conversation");
+    rc = transcript_markdown(t, f, e);
+    fclose(f);
+    if (rc < 0) {
+        free(*text);
+        *text = NULL;
+    }
+    return rc;
+}
+
+int transcript_save(const struct transcript *t, const char *path, struct error *e)
+{
+    char *text, folder[PATH_MAX], *slash;
+    int rc = json_text_of(t, &text, e), fd;
+
+    if (rc < 0)
+        return rc;
     snprintf(folder, sizeof folder, "%s", path);
     if ((slash = strrchr(folder, '/')) && slash != folder) {
         *slash = 0;
@@ -170,6 +207,7 @@ static int read_root(struct transcript *t, json_t *root, struct error *e)
         return error_set(e, ERR_INPUT, "not a saved conversation (no \"messages\")");
     if (json_integer_value(json_object_get(root, "moetop_chat")) > FORMAT)
         return error_set(e, ERR_INPUT, "written by a newer moetop; format %d is understood", FORMAT);
+    t->format = json_integer_value(json_object_get(root, "moetop_chat")) == FORMAT ? FORMAT : 0;
     if (created && strptime(created, "%Y-%m-%dT%H:%M:%SZ", &tm))
         t->created = (int64_t)timegm(&tm);
     if (json_is_string(json_object_get(root, "model")))
@@ -249,21 +287,19 @@ int transcript_default_path(char *out, size_t size, struct error *e)
 int transcript_named_path(const char *name, char *out, size_t size, struct error *e)
 {
     char folder[PATH_MAX];
-    size_t n = strlen(name);
-    bool suffix = n > 5 && strcmp(name + n - 5, ".json") == 0;
     int rc;
 
-    if (!n)
+    if (!name[0])
         return error_set(e, ERR_USAGE, "a conversation needs a name");
-    if (strchr(name, '/') || access(name, F_OK) == 0) {
+    if (strchr(name, '/') || ends_in(name, ".md") || ends_in(name, ".json")) {
         if (snprintf(out, size, "%s", name) >= (int)size)
             return error_set(e, ERR_USAGE, "the name is too long");
         return 0;
     }
     rc = chats_folder(folder, sizeof folder, e);
-    if (rc == 0 && (name[0] == '.' || snprintf(out, size, "%s/%s%s", folder, name, suffix ? "" : ".json") >= (int)size))
+    if (rc == 0 && (name[0] == '.' || snprintf(out, size, "%s/%s.json", folder, name) >= (int)size))
         return error_set(e, ERR_USAGE, "'%.60s' is no name for a conversation", name);
-    return rc;
+    return rc < 0 ? rc : file_make_folders(folder, e);
 }
 
 static int newest_first(const void *a, const void *b)
