@@ -16,7 +16,7 @@
 
 #define PROMPT 24                /* tokens in the context while measuring, at least */
 #define TOKENS 6                 /* measured tokens of a candidate a round */
-#define ROUNDS 5
+#define ROUNDS 6                 /* even: the candidates' order is turned around from one to the next */
 
 static const char *const candidates[] = {"cpu", "gpu", "attention-gpu", "experts-gpu", "balanced"};
 enum { N_CANDIDATES = (int)(sizeof candidates / sizeof *candidates) };
@@ -44,7 +44,8 @@ static int round_of(struct engine *g, const int *ids, int n, int from, int round
 {
     int rc = 0;
 
-    for (int i = 0; i < N_CANDIDATES && rc == 0; i++) {
+    for (int k = 0; k < N_CANDIDATES && rc == 0; k++) {
+        int i = round % 2 ? N_CANDIDATES - 1 - k : k;
         char line[120];
         double ns;
 
@@ -52,7 +53,7 @@ static int round_of(struct engine *g, const int *ids, int n, int from, int round
         engine_progress(g, line);
         rc = place_apply(g, candidates[i], e);
         c[i].used = plan_uses_devices(engine_plan(g));
-        if (rc == 0 && i && !c[i].used)
+        if (rc == 0 && i && !c[i].used)          /* the CPU is there already */
             continue;
         if (rc == 0)
             rc = measure(g, ids, n, from, &ns, e);
@@ -62,17 +63,14 @@ static int round_of(struct engine *g, const int *ids, int n, int from, int round
     return rc;
 }
 
-/* Is one beyond the noise faster than the CPU? Paired by rounds, as logarithms: one hiccup of the machine decides nothing. 2.78 is Student's t
- * at 95 % for 5 pairs. */
+/* Is one beyond the noise faster than the CPU? Paired by rounds, as logarithms: one hiccup of the machine decides nothing. */
 static bool faster(const struct candidate *cpu, const struct candidate *other)
 {
-    double mean = 0, sd = 0;
+    double gain[ROUNDS], sum = 0;
 
     for (int i = 0; i < ROUNDS; i++)
-        mean += log(cpu->ns[i] / other->ns[i]) / ROUNDS;
-    for (int i = 0; i < ROUNDS; i++)
-        sd += pow(log(cpu->ns[i] / other->ns[i]) - mean, 2) / (ROUNDS - 1);
-    return mean > 2.78 * sqrt(sd / ROUNDS);
+        sum += gain[i] = log(cpu->ns[i] / other->ns[i]);
+    return sum > 0 && series_pairs_differ(gain, ROUNDS);
 }
 
 /* The winner, and what the best plan with the device lost of the CPU's speed (negative: gained). */

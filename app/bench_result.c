@@ -423,6 +423,6 @@ int bench_compare(FILE *f, const struct bench_result *a, size_t n_a, const struc
                 a[i].disturbed || best->disturbed ? ", disturbed" : "");
     }
     if (found)
-        fprintf(f, "\nDifferences at 95 %%, by Welch's t-test or because all runs of one lie above all of the other; what cannot be told from noise is called none.\n");
+        fprintf(f, "\nDifferences at 98 %%, by Welch's t-test or because all runs of one lie above all of the other; what cannot be told from noise is called none.\n");
     return found;
 }

@@ -13,7 +13,6 @@
 
 #define BLOCK COMPARE_BLOCK
 #define RANGE_POINTS 9
-#define LEAST_BLOCKS 5           /* fewer pairs prove nothing */
 
 static int add_plan(struct compare *c, const char *text, double x, struct error *e)
 {
@@ -202,7 +201,7 @@ static void check_logits(struct work *w, struct compare_plan *p, int at)
     }
 }
 
-/* Tokens from .. from+n-1 of the answer under one plan; the first plan decides what they are. */
+/* Tokens from .. from+n-1 of the answer under one plan. */
 static int run_block(struct work *w, size_t plan, int start, int from, int n, struct error *e)
 {
     struct compare_plan *p = &w->c->plans[plan];
@@ -222,12 +221,8 @@ static int run_block(struct work *w, size_t plan, int start, int from, int n, st
         ns += (double)(clock_now() - t);
         if (rc < 0)
             break;
-        if (plan == 0) {
-            memcpy(w->wanted + (size_t)(i + 1) * (size_t)w->n_vocab, w->logits, (size_t)w->n_vocab * sizeof *w->logits);
-            w->text[i + 1] = argmax(w->logits, w->n_vocab);
-        } else if (!p->defer) {
+        if (plan && !p->defer)
             check_logits(w, p, i + 1);
-        }
     }
     if (rc < 0)
         return rc;
@@ -247,19 +242,27 @@ static int run_block(struct work *w, size_t plan, int start, int from, int n, st
     return series_add(&p->decode, clock_rate(n, (uint64_t)ns)) < 0 ? error_set(e, ERR_MEMORY, "out of memory for the samples") : 0;
 }
 
-/* One block under every plan. The first plan decides the tokens, so it goes first when they are said for the first time; afterwards the order
- * moves on by one, so that nobody always follows the same plan. */
-static int run_round(struct work *w, size_t repeat, int start, int from, int n, int (*stop)(void *ctx), void *ctx, struct error *e)
+/* Who is number i of a round: every second round is the mirror of the one before, so that of any two
+ * plans each goes first as often and a drift of the machine cancels; each pair of rounds begins with
+ * another plan. */
+static size_t turn(size_t i, unsigned round, size_t n)
+{
+    return ((round % 2 ? n - 1 - i : i) + round / 2) % n;
+}
+
+/* One block under every plan. */
+static int run_round(struct work *w, int start, int from, int n, int (*stop)(void *ctx), void *ctx, struct error *e)
 {
     struct compare *c = w->c;
     int rc = 0;
 
     for (size_t i = 0; i < c->n && rc == 0; i++) {
-        rc = run_block(w, (i + repeat) % c->n, start, from, n, e);
+        rc = run_block(w, turn(i, c->rounds, c->n), start, from, n, e);
         if (rc == 0 && stop && stop(ctx))
             rc = error_set(e, ERR_CANCELLED, "interrupted");
     }
-    for (size_t i = 1; i < c->n && rc == 0; i++)
+    c->rounds++;
+    for (size_t i = 0; i < c->n && rc == 0; i++)
         if (series_add(&c->plans[i].ratio, log(w->ns[0] / w->ns[i])) < 0)
             rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
     return rc;
@@ -281,27 +284,79 @@ static int loss_pass(struct work *w, size_t plan, int start, int n, struct error
     return rc;
 }
 
-static int read_prompt(struct work *w, size_t plan, const int *ids, int n, bool keep, struct error *e)
+/* What all plans are to say, and its logits: by the first one, untimed, so that no plan is timed on
+ * tokens that nobody has computed before. */
+static int say_text(struct work *w, const int *ids, int n, int (*stop)(void *ctx), void *ctx, struct error *e)
+{
+    int rc = apply(w, &w->c->plans[0], e);
+
+    engine_session_clear(w->g);
+    if (rc == 0)
+        rc = engine_eval(w->g, ids, n, w->wanted, false, e);
+    for (int i = 0; i < w->n_gen && rc == 0; i++) {
+        float *logits = w->wanted + (size_t)i * (size_t)w->n_vocab;
+
+        w->text[i] = argmax(logits, w->n_vocab);
+        rc = engine_eval(w->g, &w->text[i], 1, logits + w->n_vocab, false, e);
+        if (rc == 0 && (i + 1) % BLOCK == 0 && stop && stop(ctx))
+            rc = error_set(e, ERR_CANCELLED, "interrupted");
+    }
+    engine_defer_set(w->g, 0);
+    return rc;
+}
+
+static int read_prompt(struct work *w, size_t plan, const int *ids, int n, struct error *e)
 {
     struct compare_plan *p = &w->c->plans[plan];
     int rc = apply(w, p, e);
     uint64_t start = 0;
 
-    for (int warm = w->c->prompts == 1 && !p->prefill.n; warm >= 0 && rc == 0; warm--) {     /* the first reading of all is not counted */
+    for (int warm = w->c->prompts == 1 && !p->prefill.n; warm >= 0 && rc == 0; warm--) {     /* the first reading is not counted */
         engine_session_clear(w->g);
         start = clock_now();
         rc = engine_eval(w->g, ids, n, w->logits, false, e);
     }
     if (rc == 0 && series_add(&p->prefill, clock_rate(n, clock_now() - start)) < 0)
         rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
-    if (rc == 0 && keep) {
-        if (plan == 0) {
-            memcpy(w->wanted, w->logits, (size_t)w->n_vocab * sizeof *w->logits);
-            w->text[0] = argmax(w->logits, w->n_vocab);
-        } else {
-            check_logits(w, p, 0);
-        }
-    }
+    if (rc == 0 && plan)
+        check_logits(w, p, 0);
+    return rc;
+}
+
+/* The whole text under every plan, once. */
+static int repeat(struct work *w, int k, const int *ids, int n_ids, int (*stop)(void *ctx), void *ctx, struct error *e)
+{
+    struct compare *c = w->c;
+    int rc = 0;
+
+    for (size_t i = 0; i < c->n && rc == 0; i++)
+        if ((rc = read_prompt(w, turn(i, (unsigned)k, c->n), ids, n_ids, e)) == 0 && stop && stop(ctx))
+            rc = error_set(e, ERR_CANCELLED, "interrupted");
+    for (int at = 0; at < w->n_gen && rc == 0; at += BLOCK)
+        rc = run_round(w, n_ids, at, w->n_gen - at < BLOCK ? w->n_gen - at : BLOCK, stop, ctx, e);
+    for (size_t i = 0; i < c->n && rc == 0; i++)
+        if (c->plans[i].defer)
+            rc = loss_pass(w, i, n_ids, w->n_gen, e);
+    c->tokens += (uint64_t)w->n_gen;
+    return rc;
+}
+
+static int measure(struct work *w, const int *ids, int n_ids, int repeats, int (*stop)(void *ctx), void *ctx, struct error *e)
+{
+    struct system *machine = system_new("");
+    struct system_sample *before = mem_alloc(1, sizeof *before);
+    int rc = machine && before ? say_text(w, ids, n_ids, stop, ctx, e) : error_set(e, ERR_MEMORY, "out of memory for the comparison");
+
+    if (rc == 0)
+        system_read(machine, before);
+    for (int k = 0; k < repeats && rc == 0; k++)
+        rc = repeat(w, k, ids, n_ids, stop, ctx, e);
+    if (rc == 0)
+        bench_load_end(machine, before, &w->c->load);
+    if (engine_info(w->g)->n_devices > 1)
+        w->c->load.delay_s = 0;          /* a driver's own threads may wait for ours: that tells nothing of others */
+    system_free(machine);
+    mem_free(before);
     return rc;
 }
 
@@ -325,17 +380,8 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
     if (!before || !w.text || !w.logits || !w.wanted)
         rc = error_set(e, ERR_MEMORY, "out of memory for comparing %d tokens", n_gen);
     model_settle(m);
-    for (int k = 0; k < repeats && rc == 0; k++) {
-        for (size_t p = 0; p < c->n && rc == 0; p++)
-            if ((rc = read_prompt(&w, p, ids, n_ids, true, e)) == 0 && stop && stop(ctx))
-                rc = error_set(e, ERR_CANCELLED, "interrupted");
-        for (int at = 0; at < n_gen && rc == 0; at += BLOCK)
-            rc = run_round(&w, (size_t)k, n_ids, at, n_gen - at < BLOCK ? n_gen - at : BLOCK, stop, ctx, e);
-        for (size_t i = 0; i < c->n && rc == 0; i++)
-            if (c->plans[i].defer)
-                rc = loss_pass(&w, i, n_ids, n_gen, e);
-        c->tokens += (uint64_t)n_gen;
-    }
+    if (rc == 0)
+        rc = measure(&w, ids, n_ids, repeats, stop, ctx, e);
     for (int d = 0; d < c->n_devices && d < DEVICE_MAX; d++)
         snprintf(c->devices[d], sizeof c->devices[d], "%s", d ? engine_info(g)->devices[d].selector : "cpu");
     engine_defer_set(g, 0);
@@ -350,6 +396,26 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
     return rc;
 }
 
+/* Beyond the noise: the blocks of one place stand side by side, so their common moods cancel. */
+static bool plans_differ(const struct compare *c, size_t a, size_t b)
+{
+    const struct series *x = &c->plans[a].ratio, *y = &c->plans[b].ratio;
+    size_t n = x->n < y->n ? x->n : y->n;
+    double *differences;
+    bool differ;
+
+    if (!c->plans[a].on_device && !c->plans[b].on_device)
+        return false;                    /* the same plan: all on the CPU */
+    differences = mem_alloc(n ? n : 1, sizeof *differences);
+    if (!differences)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        differences[i] = x->values[i] - y->values[i];
+    differ = series_pairs_differ(differences, n);
+    mem_free(differences);
+    return differ;
+}
+
 double compare_ratio(const struct compare *c, size_t plan, bool *differs)
 {
     struct series_figures f;
@@ -358,28 +424,37 @@ double compare_ratio(const struct compare *c, size_t plan, bool *differs)
         *differs = false;
     if (plan == 0 || series_summarise(&c->plans[plan].ratio, &f) < 0 || f.n == 0)
         return 1;
-    /* paired: the blocks of one place stand side by side, so their common moods cancel; 2.1 is Student's t at 95 % for 20 pairs */
-    if (differs && (c->plans[plan].on_device || c->plans[0].on_device))
-        *differs = f.n >= LEAST_BLOCKS && fabs(f.mean) > 2.1 * f.sd / sqrt((double)f.n);
+    if (differs)
+        *differs = plans_differ(c, plan, 0);
     return exp(f.mean);
+}
+
+bool compare_disturbed(const struct compare *c, char *why, size_t size)
+{
+    return bench_load_disturbed(&c->load, why, size);
 }
 
 void compare_verdict(const struct compare *c, size_t plan, char *out, size_t size)
 {
     const struct compare_plan *p = &c->plans[plan], *first = &c->plans[0];
+    char why[160];
     bool differs;
     double r = compare_ratio(c, plan, &differs);
+    size_t n;
 
     if (plan == 0)
         snprintf(out, size, "the reference");
     else if (!p->on_device && !first->on_device)
         snprintf(out, size, "the same plan: all on the CPU");
-    else if (p->ratio.n < LEAST_BLOCKS)
+    else if (p->ratio.n < SERIES_PAIRS)
         snprintf(out, size, "%.2f times as fast (few blocks)", r);
     else if (!differs)
         snprintf(out, size, "no difference beyond the noise");
     else
         snprintf(out, size, r > 1 ? "%.0f %% faster than %s" : "%.0f %% slower than %s", 100 * fabs(r - 1), first->name);
+    n = strlen(out);
+    if (plan && n < size && compare_disturbed(c, why, sizeof why))
+        snprintf(out + n, size - n, ", disturbed");
 }
 
 void compare_fastest(const struct compare *c, char *out, size_t size)
@@ -399,8 +474,7 @@ void compare_fastest(const struct compare *c, char *out, size_t size)
     }
     n = (size_t)snprintf(out, size, "%s: %s with %.1f tokens/s", c->range ? "The sweet spot" : "The fastest", c->plans[at].name, best.median);
     for (size_t i = 0; i < c->n && n < size; i++)
-        if (i != at && series_summarise(&c->plans[i].decode, &f) == 0 && 
-            (f.n < LEAST_BLOCKS || !series_differ(&best, &f) || (!c->plans[i].on_device && !c->plans[at].on_device)))
+        if (i != at && !plans_differ(c, i, at))
             n += (size_t)snprintf(out + n, size - n, "%s%s", alike++ ? ", " : "; not to be told from it: ", c->plans[i].name);
     if (n < size)
         snprintf(out + n, size - n, ".");

@@ -79,8 +79,10 @@ static void put_markdown(FILE *f, const struct compare *c)
 
 static void put_csv(FILE *f, const struct compare *c)
 {
+    char why[160];
+
     fprintf(f, "placement,prefill_median_ts,prefill_sd_ts,decode_median_ts,decode_mean_ts,decode_sd_ts,blocks,ratio,differs,wait_ms_per_token,"
-               "transfer_ms_per_token,moved_bytes,switch_ms,same_tokens,same_bits,worst_difference,deferred,kl_per_token,changed_tokens\n");
+               "transfer_ms_per_token,moved_bytes,switch_ms,same_tokens,same_bits,worst_difference,deferred,kl_per_token,changed_tokens,disturbed\n");
     for (size_t i = 0; i < c->n; i++) {
         const struct compare_plan *p = &c->plans[i];
         struct series_figures a, b;
@@ -89,9 +91,9 @@ static void put_csv(FILE *f, const struct compare *c)
 
         series_summarise(&p->prefill, &a);
         series_summarise(&p->decode, &b);
-        fprintf(f, "\"%s\",%.4f,%.4f,%.4f,%.4f,%.4f,%zu,%.5f,%d,%.4f,%.4f,%llu,%.3f,%d,%d,%g,%d,%.6f,%d\n", p->name, a.median, a.sd, b.median, b.mean, b.sd, b.n, ratio,
+        fprintf(f, "\"%s\",%.4f,%.4f,%.4f,%.4f,%.4f,%zu,%.5f,%d,%.4f,%.4f,%llu,%.3f,%d,%d,%g,%d,%.6f,%d,%d\n", p->name, a.median, a.sd, b.median, b.mean, b.sd, b.n, ratio,
                 differs, per_token(c, p->wait_ms), per_token(c, p->transfer_ms), (unsigned long long)p->moved_bytes, p->switch_ms, p->same_tokens,
-                p->same_bits, p->worst_difference, p->defer, kl_of(c, p), p->changed);
+                p->same_bits, p->worst_difference, p->defer, kl_of(c, p), p->changed, compare_disturbed(c, why, sizeof why));
     }
 }
 
@@ -108,10 +110,14 @@ static void put_text(FILE *f, const char *s)
 
 static void put_json(FILE *f, const struct compare *c)
 {
-    char line[1000];
+    char line[1000] = "";
 
-    fprintf(f, "{\"prompts\": %d, \"repeats\": %d, \"block_tokens\": %d, \"tokens\": %llu, \"quantised\": %s, \"placements\": [\n", c->prompts, c->repeats,
-            c->block, (unsigned long long)c->tokens, c->exact ? "true" : "false");
+    fprintf(f, "{\"prompts\": %d, \"repeats\": %d, \"block_tokens\": %d, \"tokens\": %llu, \"quantised\": %s, "
+            "\"level\": %g, \"disturbed\": %s, \"remark\": ", c->prompts, c->repeats, c->block,
+            (unsigned long long)c->tokens, c->exact ? "true" : "false", SERIES_LEVEL,
+            compare_disturbed(c, line, sizeof line) ? "true" : "false");
+    put_text(f, line);
+    fputs(", \"placements\": [\n", f);
     for (size_t i = 0; i < c->n; i++) {
         const struct compare_plan *p = &c->plans[i];
         struct series_figures a, b;
@@ -259,6 +265,8 @@ static int judge_text(const struct compare *c, struct error *e)
     if (c->n > 1) {
         compare_fastest(c, line, sizeof line);
         fprintf(stderr, "%s\n", line);
+        if (compare_disturbed(c, line, sizeof line))
+            fprintf(stderr, "moetop: warning: %s; measure again on a quiet machine\n", line);
     }
     for (size_t i = 0; i < c->n; i++)
         lossy += c->plans[i].defer > 0;

@@ -130,7 +130,7 @@ static int put_in_force(struct engine *g, const struct plan *p, struct error *e)
 int suggestion_measure(struct suggestion *s, struct engine *g, const int *ids, int n, struct error *e)
 {
     const struct planner_input *in = engine_planner_input(g, true, true, false, e);
-    double rate[2][64];
+    double rate[2][64], gain[64];
     struct series_figures f[2];
     int rounds = ROUNDS, rc = 0;
 
@@ -140,26 +140,28 @@ int suggestion_measure(struct suggestion *s, struct engine *g, const int *ids, i
         return 0;
     engine_session_clear(g);
     for (int round = -1; round < rounds && rc == 0; round++)
-        for (int k = 0; k < 2 && rc == 0; k++) {
-            int at = (round + 1) * BLOCK;
+        for (int i = 0; i < 2 && rc == 0; i++) {     /* each goes first as often */
+            int at = (round + 1) * BLOCK, k = i ^ (round & 1);
             uint64_t start;
 
             rc = put_in_force(g, k ? s->uniform : s->plan, e);
             engine_session_rewind(g, at);
             start = clock_now();
-            for (int i = at; i < at + BLOCK && rc == 0; i++)
-                rc = engine_eval(g, ids + i, 1, NULL, false, e);
+            for (int t = at; t < at + BLOCK && rc == 0; t++)
+                rc = engine_eval(g, ids + t, 1, NULL, false, e);
             if (round >= 0)
                 rate[k][round] = clock_rate(BLOCK, clock_now() - start);
         }
     engine_session_clear(g);
     if (rc < 0)
         return rc;
+    for (int i = 0; i < rounds; i++)
+        gain[i] = log(rate[0][i] / rate[1][i]);
     for (int k = 0; k < 2; k++)
         series_summarise_sorted(rate[k], (size_t)rounds, &f[k]);
     s->rate = f[0].median;
     s->rate_uniform = f[1].median;
-    s->rate_differs = series_differ(&f[0], &f[1]);
+    s->rate_differs = series_pairs_differ(gain, (size_t)rounds);
     if (s->hot_set && !s->rate_differs)
         snprintf(s->verdict + strlen(s->verdict), sizeof s->verdict - strlen(s->verdict), "; but it is no faster here: the rates differ by less than their noise");
     return 0;

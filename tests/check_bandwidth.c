@@ -83,17 +83,17 @@ END_TEST
 
 START_TEST(auto_is_on_only_where_it_gains)
 {
-    double fast[5] = {10, 10.1, 9.9, 10, 10.2}, slow[5] = {12, 12.1, 11.9, 12, 12.2}, noisy[5] = {5, 20, 9, 14, 10};
+    double fast[] = {10, 10.1, 9.9, 10, 10.2, 10}, slow[] = {12, 12.1, 11.9, 12, 12.2, 12}, noisy[] = {5, 20, 9, 14, 10, 13};
     struct bandwidth b = make(BANDWIDTH_AUTO);
 
-    bandwidth_decide(&b, fast, slow, 5);
+    bandwidth_decide(&b, fast, slow, 6);
     ck_assert(b.active);
-    bandwidth_decide(&b, slow, fast, 5);
+    bandwidth_decide(&b, slow, fast, 6);
     ck_assert(!b.active);
-    bandwidth_decide(&b, noisy, slow, 5);
+    bandwidth_decide(&b, noisy, slow, 6);
     ck_assert(!b.active);
     b = make(BANDWIDTH_OFF);
-    bandwidth_decide(&b, fast, slow, 5);
+    bandwidth_decide(&b, fast, slow, 6);
     ck_assert(!b.active);
 }
 END_TEST

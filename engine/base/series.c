@@ -91,15 +91,28 @@ int series_summarise(const struct series *s, struct series_figures *out)
     return 0;
 }
 
-/* Two-sided 95 % quantile of Student's t: the table up to 30 degrees of freedom, then its usual expansion. */
-static double student_95(double freedom)
+/* Two-sided quantile of Student's t at SERIES_LEVEL: the table up to 30 degrees of freedom, then its
+ * usual expansion. */
+static double student(double freedom)
 {
-    static const double table[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-                                   2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042};
+    static const double table[] = {31.821, 6.965, 4.541, 3.747, 3.365, 3.143, 2.998, 2.896, 2.821, 2.764,
+                                   2.718, 2.681, 2.650, 2.624, 2.602, 2.583, 2.567, 2.552, 2.539, 2.528,
+                                   2.518, 2.508, 2.500, 2.492, 2.485, 2.479, 2.473, 2.467, 2.462, 2.457};
 
     if (freedom < 30.0)
         return table[freedom < 1.0 ? 0 : (size_t)freedom - 1];
-    return 1.95996 + 2.3722 / freedom + 2.82 / (freedom * freedom);
+    return 2.32635 + 3.7291 / freedom + 5.7197 / (freedom * freedom);
+}
+
+/* Whether a samples lie all on one side of b others by chance in no more than SERIES_LEVEL of cases:
+ * 2 of all the ways to mix them. */
+static bool order_tells(size_t a, size_t b)
+{
+    double ways = 1.0;
+
+    for (size_t i = 1; i <= a && ways < 1e6; i++)
+        ways *= (double)(b + i) / (double)i;
+    return 2.0 <= SERIES_LEVEL * ways;
 }
 
 bool series_differ(const struct series_figures *a, const struct series_figures *b)
@@ -108,13 +121,44 @@ bool series_differ(const struct series_figures *a, const struct series_figures *
 
     if (a->n < 2 || b->n < 2)
         return false;
-    /* A hiccup of the machine spoils every variance, but not the order: four and four samples lie apart by chance once in 35 times. */
-    if (a->n >= 4 && b->n >= 4 && (a->max < b->min || b->max < a->min))
+    /* a hiccup of the machine spoils every variance, but not the order */
+    if (order_tells(a->n, b->n) && (a->max < b->min || b->max < a->min))
         return true;
     va = a->sd * a->sd / (double)a->n;
     vb = b->sd * b->sd / (double)b->n;
     v = va + vb;
     if (v <= 0.0)
         return a->mean != b->mean;
-    return fabs(a->mean - b->mean) > student_95(v * v / (va * va / (double)(a->n - 1) + vb * vb / (double)(b->n - 1))) * sqrt(v);
+    return fabs(a->mean - b->mean) >
+           student(v * v / (va * va / (double)(a->n - 1) + vb * vb / (double)(b->n - 1))) * sqrt(v);
+}
+
+/* How much wider than independent samples these are: (1 + r) / (1 - r) of the correlation r between
+ * neighbours, made up for what it is too low in so few; never below 1. */
+static double widening(const double *v, size_t n, double mean, double squares)
+{
+    double products = 0.0, r;
+
+    for (size_t i = 1; i < n; i++)
+        products += (v[i] - mean) * (v[i - 1] - mean);
+    r = fmin(products / squares + 1.0 / (double)n, 0.9);
+    return r > 0.0 ? (1.0 + r) / (1.0 - r) : 1.0;
+}
+
+bool series_pairs_differ(const double *differences, size_t n)
+{
+    const double *v = differences + n % 2;
+    double mean = 0.0, squares = 0.0, variance;
+
+    n -= n % 2;
+    if (n < SERIES_PAIRS)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        mean += v[i] / (double)n;
+    for (size_t i = 0; i < n; i++)
+        squares += (v[i] - mean) * (v[i] - mean);
+    if (squares <= 0.0)
+        return mean != 0.0;
+    variance = squares / (double)(n - 1) / (double)n * widening(v, n, mean, squares);
+    return fabs(mean) > student((double)(n - 1)) * sqrt(variance);
 }

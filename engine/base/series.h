@@ -26,8 +26,17 @@ int series_summarise(const struct series *s, struct series_figures *out);
 void series_summarise_sorted(double *values, size_t n, struct series_figures *out);
 /* Percentile 0..100 of sorted values, linear between neighbours. */
 double series_percentile(const double *sorted, size_t n, double percent);
-/* Whether two sets differ beyond the noise, at 95 %: their means by Welch's t, or their order, when every sample of one lies above every
- * sample of the other and both have four or more. Fewer than two samples on a side: no. */
+/* Every "beyond the noise" of the program is one of these two; of two sets that are alike each calls at most this share different. */
+#define SERIES_LEVEL 0.02
+/* Sets measured apart: their means by Welch's t, or their order, when every sample of one lies above
+ * every sample of the other and chance would do that in less than SERIES_LEVEL. Fewer than two
+ * samples on a side: no. */
 bool series_differ(const struct series_figures *a, const struct series_figures *b);
+/* Sets measured by turns: the differences of the pairs (logarithms, where ratios count), in order of
+ * time. Student's t of their mean; pairs that resemble their neighbours count for fewer. Whoever
+ * measures lets the two sides take turns at going first, so that the place in the pair cancels; of an
+ * odd number the first pair is left out. Fewer than SERIES_PAIRS: no. */
+#define SERIES_PAIRS 6
+bool series_pairs_differ(const double *differences, size_t n);
 
 #endif

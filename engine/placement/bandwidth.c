@@ -5,6 +5,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/series.h"
 
+#include <math.h>
 #include <string.h>
 
 #define BURST_NS (200 * 1000ull)
@@ -45,17 +46,18 @@ uint64_t bandwidth_take(struct bandwidth *b, uint64_t bytes)
     return wait;
 }
 
+double bandwidth_gain(const double *with_ns, const double *without_ns, int n)
+{
+    double gain[SAMPLES], sum = 0;
+
+    n = n < SAMPLES ? n : SAMPLES;
+    for (int i = 0; i < n; i++)
+        sum += gain[i] = log(without_ns[i] / with_ns[i]);
+    return series_pairs_differ(gain, (size_t)n) ? sum / n : 0;
+}
+
 void bandwidth_decide(struct bandwidth *b, const double *with_ns, const double *without_ns, int n)
 {
-    double x[SAMPLES], y[SAMPLES];
-    struct series_figures with, without;
-
-    if (b->mode != BANDWIDTH_AUTO)
-        return;
-    n = n < SAMPLES ? n : SAMPLES;
-    memcpy(x, with_ns, (size_t)n * sizeof *x);
-    memcpy(y, without_ns, (size_t)n * sizeof *y);
-    series_summarise_sorted(x, (size_t)n, &with);
-    series_summarise_sorted(y, (size_t)n, &without);
-    b->active = with.median < without.median && series_differ(&with, &without);
+    if (b->mode == BANDWIDTH_AUTO)
+        b->active = bandwidth_gain(with_ns, without_ns, n) > 0;
 }

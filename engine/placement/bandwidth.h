@@ -26,7 +26,10 @@ void bandwidth_init(struct bandwidth *b, enum bandwidth_mode mode, double bytes_
 /* Waits until the bytes may be read; returns the nanoseconds it waited. b may be NULL. Never waits longer than the bytes themselves take
  * plus what is already due, and never for more than 100 ms. */
 uint64_t bandwidth_take(struct bandwidth *b, uint64_t bytes);
-/* auto's decision, from token times measured alternately with and without: on only when the medians differ beyond the noise. */
+/* What the semaphore gains, from times measured by turns with and without: the mean logarithm of their
+ * ratio, 0 where it is not beyond the noise. */
+double bandwidth_gain(const double *with_ns, const double *without_ns, int n);
+/* auto's decision: on only where there is a gain. */
 void bandwidth_decide(struct bandwidth *b, const double *with_ns, const double *without_ns, int n);
 
 #endif
