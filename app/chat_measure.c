@@ -161,7 +161,7 @@ static int do_compare(void *ctx, struct engine *g, char **text, struct error *e)
     size_t size;
     FILE *f;
 
-    rc = info->chat ? chat_template_encode(info->chat, &m, 1, true, &ids, &n, NULL, e) :
+    rc = info->chat ? chat_template_encode(info->chat, &m, 1, true, NULL, &ids, &n, NULL, e) :
          info->tokenizer ? tokenizer_encode(info->tokenizer, r->prompt, strlen(r->prompt), false, &ids, &n, e) :
          error_set(e, ERR_MODEL, "/compare needs a model with a tokenizer");
     if (rc == 0 && (rc = hold(g, &held, e)) == 0)
@@ -245,7 +245,7 @@ static int chat_tokens(const struct engine *g, const struct request *r, int **id
     if (!r->n_chat)
         return error_set(e, ERR_INPUT, "there is nothing to count yet: say something first");
     if (info->chat)
-        return chat_template_encode(info->chat, r->chat, r->n_chat, false, ids, n, NULL, e);
+        return chat_template_encode(info->chat, r->chat, r->n_chat, false, NULL, ids, n, NULL, e);
     for (size_t i = 0; i < r->n_chat; i++) {
         strbuf_puts(&b, r->chat[i].text);
         strbuf_puts(&b, "\n");

@@ -52,7 +52,7 @@ static void check_chats(const char *model, const char *cases)
         return;
     ck_assert_msg(weight_file_open(&f, model, true, &e) == 0, "%s", e.text);
     ck_assert_msg(tokenizer_load(&t, f, &e) == 0, "%s", e.text);
-    ck_assert_msg(chat_template_load(&c, f, t, &e) == 0, "%s", e.text);
+    ck_assert_msg(chat_template_load(&c, f, t, NULL, &e) == 0, "%s", e.text);
     ck_assert_msg(chat_template_notice(c) == NULL, "%s", chat_template_notice(c));
     root = json_load_file(support_path(cases), JSON_ALLOW_NUL, &where);
     ck_assert_msg(root != NULL, "%s", where.text);
@@ -64,10 +64,10 @@ static void check_chats(const char *model, const char *cases)
         int *ids, n_ids, starts[17], end = tokenizer_find(t, "<|end|>", 7), ends = 0, asked = 0;
         char *text;
 
-        ck_assert_msg(chat_template_render(c, m, n, prompt, &text, &e) == 0, "%s", e.text);
+        ck_assert_msg(chat_template_render(c, m, n, prompt, NULL, &text, &e) == 0, "%s", e.text);
         ck_assert_str_eq(text, json_string_value(json_object_get(o, "text")));
         mem_free(text);
-        ck_assert_msg(chat_template_encode(c, m, n, prompt, &ids, &n_ids, starts, &e) == 0, "%s", e.text);
+        ck_assert_msg(chat_template_encode(c, m, n, prompt, NULL, &ids, &n_ids, starts, &e) == 0, "%s", e.text);
         if (types_special(m, n)) {
             typed++;
             for (int k = 0; k < n_ids; k++)
@@ -129,7 +129,7 @@ static int render(const char *source, const struct message *m, size_t n, bool pr
     *text = *mask = NULL;
     if (status < 0)
         return status;
-    status = jinja_render(j, m, n, prompt, variables, 3, &out, &marks, e);
+    status = jinja_render(j, &(struct jinja_input){m, n, prompt, variables, 3, NULL}, &(struct jinja_output){&out, &marks, NULL}, e);
     jinja_free(j);
     if (status == 0) {
         ck_assert_uint_eq(out.len, marks.len);
@@ -234,10 +234,13 @@ START_TEST(bad_templates_are_refused_with_their_line)
 }
 END_TEST
 
+/* s: a mebibyte of digits */
+#define LONG "{% set ns = namespace(s='1') %}{% for i in range(20) %}{% set ns.s = ns.s + ns.s %}{% endfor %}{% set s = ns.s %}"
+
 static const struct { const char *source, *says; } failing[] = {
     {"{{ nothing.at.all }}", "undefined"}, {"a\n{{ 'a' + 1 }}", "line 2: a string + an integer"}, {"{{ 1 // 0 }}", "division by zero"},
     {"{{ messages() }}", "cannot be called"}, {"{{ 'a' < 1 }}", "cannot be ordered"}, {"{% for x in 5 %}{% endfor %}", "cannot be walked over"},
-    {"{{ raise_exception('no\x1b[31m') }}", "no\\e[31m"}, {"{{ 'x'.format(1) }}", "'format'"}, {"{{ 9223372036854775807 + 1 }}", "too large"},
+    {"{{ raise_exception('no\x1b[31m') }}", "no\\e[31m"}, {"{{ '{}'.format() }}", "no value for '{}'"}, {"{{ 9223372036854775807 + 1 }}", "too large"},
     {"{% set messages.x = 1 %}", "no namespace"}, {"{% for a, b in [[1]] %}{% endfor %}", "another number of names"}, {"{{ 'x' | map }}", "map needs"},
     {"{{ [1][::0] }}", "step"}, {"{{ range(10000000) }}", "a million"}, {"{{ 'a'.split('') }}", "empty string"}, {"{{ 1 is in 2 }}", "'in' asks"},
     /* those that would not end, or not fit */
@@ -248,6 +251,31 @@ static const struct { const char *source, *says; } failing[] = {
     {"{% set l = [1] %}{% for i in l %}{{ l.append(i) }}{% endfor %}", ""},
     {"{% set l = [] %}{{ l.append(l) }}{{ l }}", "deep"}, {"{% set l = [] %}{{ l.append(l) }}{{ l | tojson }}", "deep"},
     {"{{ 2 ** 9223372036854775807 }}", "too large"}, {"{{ 1 ** 9223372036854775807 }}", "too long"},
+    /* receivers and arguments that are not what a method takes them for */
+    {"{{ {'index0': 0 - 1}.cycle('a', 'b') }}", "for loop"}, {"{{ {'index0': 'x'}.cycle('a') }}", "for loop"},
+    {"{{ dict(index0=-7).cycle(1, 2, 3, 4, 5, 6, 7) }}", "for loop"}, {"{% for i in [1] %}{{ loop.cycle() }}{% endfor %}", "for loop"},
+    {"{% for i in [1] %}{{ dict(loop).cycle(1) }}{% endfor %}", "for loop"}, {"{{ 'a'.find(1) }}", "find needs a string"},
+    {"{{ 'a'.strip(1) }}", "strip needs a string"}, {"{{ 'a'.split(1) }}", "split needs a string"}, {"{{ 'a'.split('a', 'b') }}", "split's limit"},
+    {"{{ 'a'.replace('a', 'b', 'c') }}", "replace's limit"}, {"{{ 'a'.startswith() }}", "startswith needs"}, {"{{ 'a'.removeprefix(none) }}", "removeprefix needs"},
+    {"{{ ['a'] | join(1) }}", "join needs a string"}, {"{{ 'x' | abs }}", "abs needs"}, {"{{ (0 - 9223372036854775807 - 1) | abs }}", "too large"},
+    {"{{ 'abc'['a':] }}", "slice's border"}, {"{{ [1][::'a'] }}", "slice's step"}, {"{{ 'a' | indent([]) }}", "indent's width"},
+    {"{{ '{'.format(1) }}", "single brace"}, {"{{ '}'.format(1) }}", "single brace"}, {"{{ '{1}'.format(1) }}", "no value"}, {"{{ '{x}'.format(y=1) }}", "no value"},
+    {"{{ '{0.a}'.format(1) }}", "no value"}, {"{{ '{:q}'.format(1) }}", "not supported"}, {"{{ '{:99999}'.format(1) }}", "larger than"}, {"{{ '{:.2f}'.format('a') }}", "does not fit"},
+    /* loops over long values, each of which must be paid for */
+    {LONG "{% for i in range(100000) %}{% if s.isdigit() %}{% endif %}{% endfor %}", "too long"},
+    {LONG "{% for i in range(100000) %}{% if s.isalpha() %}{% endif %}{% endfor %}", "too long"},
+    {LONG "{% for i in range(100000) %}{% if s.startswith(s) %}{% endif %}{% endfor %}", "too long"},
+    {LONG "{% for i in range(100000) %}{% if s.endswith(s) %}{% endif %}{% endfor %}", "too long"},
+    {LONG "{% for i in range(100000) %}{% if s.find('2') %}{% endif %}{% endfor %}", "too long"},
+    {LONG "{% set t = s + '2' %}{% for i in range(100000) %}{% if s.strip(t) %}{% endif %}{% endfor %}", "too long"},
+    {LONG "{% for i in range(100000) %}{% if s.split('2') %}{% endif %}{% endfor %}", "too long"},
+    {LONG "{% for i in range(100000) %}{% if s[1000000:1000001] %}{% endif %}{% endfor %}", "too long"},
+    {LONG "{% for i in range(100000) %}{% if s | length %}{% endif %}{% endfor %}", "too long"},
+    {LONG "{% set d = dict() %}{% set d = {s: 1} %}{% for i in range(100000) %}{% if d.get(s) %}{% endif %}{% endfor %}", "too long"},
+    {LONG "{% for i in range(100000) %}{% if '2' in s %}{% endif %}{% endfor %}", "too long"},
+    {LONG "{% for i in range(100000) %}{% if s == s %}{% endif %}{% endfor %}", "too long"},
+    {"{% set l = range(50000) %}{% set m = range(50000) %}{% for i in range(50000) %}{% if l == m %}{% endif %}{% endfor %}", "too long"},
+    {"{% set l = range(100000) | reverse %}{{ l | sort | length }}", "too long"}, {"{% for i in range(1000000) %}{% set x = 0.1 | string %}{% endfor %}", ""},
 };
 
 START_TEST(failures_and_hostile_templates_end)
@@ -262,6 +290,105 @@ START_TEST(failures_and_hostile_templates_end)
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
     ck_assert_msg(strstr(e.text, failing[_i].says) != NULL, "%s", e.text);
     ck_assert_msg(b.tv_sec - a.tv_sec < 10, "%s took %ld s", failing[_i].source, (long)(b.tv_sec - a.tv_sec));
+}
+END_TEST
+
+static bool asked_often(void *ctx)
+{
+    return --*(int *)ctx == 0;
+}
+
+/* A template in the middle of whatever it does ends when it is asked to. */
+START_TEST(rendering_ends_when_asked)
+{
+    static const char *const sources[] = {"{% for a in range(999999) %}{% endfor %}", LONG "{% for i in range(99999) %}{% if s.isdigit() %}{% endif %}{% endfor %}",
+                                          "{{ range(100000) | sort | length }}", "{% set l = [1] %}{% for i in l %}{{ l.append(i) }}{% endfor %}"};
+
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        int left = 3;
+        struct jinja_stop stop = {asked_often, &left};
+        struct strbuf out = {0};
+        struct error e = {0};
+        struct jinja *j;
+
+        ck_assert_int_eq(jinja_parse(&j, sources[i], strlen(sources[i]), &e), 0);
+        ck_assert_int_eq(jinja_render(j, &(struct jinja_input){.stop = &stop}, &(struct jinja_output){.text = &out}, &e), ERR_CANCELLED);
+        ck_assert_int_eq(left, 0);
+        jinja_free(j);
+        strbuf_release(&out);
+    }
+}
+END_TEST
+
+/* How often a stop is asked while n messages become ids. */
+static int asked_for(const struct chat_template *c, const struct tokenizer *t, size_t n)
+{
+    int asked = 0, *ids, n_ids, *starts = calloc(n + 1, sizeof *starts);
+    struct jinja_stop stop = {asked_often, &asked};
+    struct message *m = calloc(n, sizeof *m);
+    struct error e = {0};
+    char one[] = "x";
+
+    for (size_t i = 0; i < n; i++)
+        m[i] = (struct message){i % 2 ? ROLE_ASSISTANT : ROLE_USER, one};
+    ck_assert_msg(chat_template_encode(c, m, n, true, &stop, &ids, &n_ids, starts, &e) == 0, "%s", e.text);
+    for (size_t i = 0; i < n; i++) {
+        const char *role = i % 2 ? "<|assistant|>" : "<|user|>";
+
+        ck_assert_int_eq(ids[starts[i]], tokenizer_find(t, role, strlen(role)));
+    }
+    mem_free(ids);
+    free(starts);
+    free(m);
+    return -asked;
+}
+
+/* The work grows as the conversation does, not with its square. */
+START_TEST(long_conversations_are_rendered_a_few_times)
+{
+    struct weight_file *f;
+    struct tokenizer *t;
+    struct chat_template *c;
+    struct error e = {0};
+    int few, many;
+
+    ck_assert_int_eq(weight_file_open(&f, support_path(DEMO), true, &e), 0);
+    ck_assert_int_eq(tokenizer_load(&t, f, &e), 0);
+    ck_assert_int_eq(chat_template_load(&c, f, t, NULL, &e), 0);
+    few = asked_for(c, t, 501);
+    many = asked_for(c, t, 5001);
+    ck_assert_msg(few > 0 && many <= 11 * few + 11, "%d and %d", few, many);
+    chat_template_free(c);
+    tokenizer_free(t);
+    weight_file_close(f);
+}
+END_TEST
+
+/* Python's answers, checked with Python. */
+START_TEST(methods_and_filters_as_in_python)
+{
+    static const struct { const char *source, *text; } cases[] = {
+        {"{{ '<{}>'.format('a') }}", "<a>"}, {"{{ '{1}{0}{{}}'.format('a', 2) }}", "2a{}"}, {"{{ '{x}-{y}'.format(x=1, y=none) }}", "1-None"},
+        {"{{ '[{:>4}|{:<4}|{:^4}|{:*^5}]'.format('a', 1, 'b', 'c') }}", "[   a|1   | b  |**c**]"}, {"{{ '{:05d}|{:.2f}|{:.1}'.format(-42, 1.005, 'xyz') }}", "-0042|1.00|x"},
+        {"{{ 'a,b,c'.rsplit(',', 1) | join('|') }}", "a,b|c"}, {"{{ ' a  b c '.split(none, 1) | join('|') }}", "a|b c "}, {"{{ ' a  b c '.rsplit(none, 1) | join('|') }}", " a  b|c"},
+        {"{{ 'a,b'.split(',', -9223372036854775807 - 1) | join('|') }}", "a|b"}, {"{{ 'aa'.replace('a', 'b', -9223372036854775807 - 1) }}", "bb"},
+        {"{{ 'ab'.replace('', '-') }}", "-a-b-"}, {"{{ '\xc3\xa9\xc3\xa8'.strip('\xc3\xa8') }}", "\xc3\xa9"}, {"{{ '\xe3\x80\x80x\xc2\xa0'.strip() }}", "x"},
+        {"{{ 'xxabxx'.strip('x') }}", "ab"}, {"{{ 'a\r\nb\nc\n'.splitlines() | join('|') }}", "a|b|c"}, {"{{ 'abab'.count('ab') }}", "2"},
+        {"{{ 'abc'.removeprefix('ab') + 'abc'.removesuffix('bc') }}", "ca"}, {"{{ [\"it's\", 'a\"b', 'c'] }}", "[\"it's\", 'a\"b', 'c']"},
+        {"{{ [1, 2] * 2 }}{{ 3 * 'a' }}", "[1, 2, 1, 2]aaa"}, {"{{ -3 | abs }}{{ '12' | int + 1 }}{{ '9007199254740993' | int }}", "3139007199254740993"},
+        {"{% for i in [1, 2, 3] %}{{ loop.cycle('a', 'b') }}{% endfor %}", "aba"}, {"{{ 'a\nb' | indent(2) }}{{ 'a\nb' | indent('>>', true) }}", "a\n  b>>a\n>>b"},
+        {"{{ 4 is divisibleby(-1) }}", "True"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct error e = {0};
+        char *text, *mask;
+
+        ck_assert_msg(render(cases[i].source, NULL, 0, false, &text, &mask, &e) == 0, "%s: %s", cases[i].source, e.text);
+        ck_assert_str_eq(text, cases[i].text);
+        mem_free(text);
+        mem_free(mask);
+    }
 }
 END_TEST
 
@@ -303,7 +430,7 @@ START_TEST(long_chains_do_not_overflow)
             memcpy(source + len, units[u], n);
         memcpy(source + len, " }}", 3);
         if (jinja_parse(&j, source, len + 3, &e) == 0)
-            ck_assert_int_lt(jinja_render(j, NULL, 0, true, NULL, 0, &out, NULL, &e), 0);
+            ck_assert_int_lt(jinja_render(j, &(struct jinja_input){.add_generation_prompt = true}, &(struct jinja_output){.text = &out}, &e), 0);
         jinja_free(j);
         strbuf_release(&out);
         free(source);
@@ -325,7 +452,7 @@ START_TEST(every_allocation_may_fail)
     ck_assert_int_eq(tokenizer_load(&t, f, &e), 0);
     for (long k = 0; status < 0; k++) {
         mem_fail_after(k);
-        status = chat_template_load(&c, f, t, &e);
+        status = chat_template_load(&c, f, t, NULL, &e);
         mem_fail_after(-1);
         ck_assert_msg(status == 0 || status == ERR_MEMORY, "%s", e.text);
         ck_assert_int_lt(k, 1000);
@@ -334,7 +461,7 @@ START_TEST(every_allocation_may_fail)
     status = -1;
     for (long k = 0; status < 0; k++) {
         mem_fail_after(k);
-        status = chat_template_encode(c, m, 3, true, &ids, &n, starts, &e);
+        status = chat_template_encode(c, m, 3, true, NULL, &ids, &n, starts, &e);
         mem_fail_after(-1);
         ck_assert_msg(status == 0 || status == ERR_MEMORY, "%s", e.text);
         ck_assert_int_lt(k, 1000);
@@ -390,8 +517,8 @@ START_TEST(templates_of_folders)
         put_file(dir, "chat_template.jinja", folders[_i].jinja);
     ck_assert_msg(weight_file_open(&f, dir, true, &e) == 0, "%s", e.text);
     ck_assert_msg(tokenizer_load(&t, f, &e) == 0, "%s", e.text);
-    ck_assert_msg(chat_template_load(&c, f, t, &e) == 0, "%s", e.text);
-    ck_assert_int_eq(chat_template_render(c, &m, 1, true, &text, &e), 0);
+    ck_assert_msg(chat_template_load(&c, f, t, NULL, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(chat_template_render(c, &m, 1, true, NULL, &text, &e), 0);
     ck_assert_str_eq(text, folders[_i].text);
     if (folders[_i].notice)
         ck_assert_msg(chat_template_notice(c) && strstr(chat_template_notice(c), folders[_i].notice), "%s", chat_template_notice(c));
@@ -417,6 +544,9 @@ static Suite *suite(void)
     tcase_add_test(c, mask_follows_typed_text);
     tcase_add_loop_test(c, bad_templates_are_refused_with_their_line, 0, sizeof refused / sizeof *refused);
     tcase_add_loop_test(c, failures_and_hostile_templates_end, 0, sizeof failing / sizeof *failing);
+    tcase_add_test(c, rendering_ends_when_asked);
+    tcase_add_test(c, long_conversations_are_rendered_a_few_times);
+    tcase_add_test(c, methods_and_filters_as_in_python);
     tcase_add_test(c, deep_nesting_is_refused_not_followed);
     tcase_add_test(c, long_chains_do_not_overflow);
     tcase_add_test(c, every_allocation_may_fail);

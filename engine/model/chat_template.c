@@ -6,7 +6,6 @@
 
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
-#include "engine/model/jinja.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -124,19 +123,20 @@ static char *find_in_gguf(struct chat_template *c, const struct weight_file *f, 
 }
 
 /* A first rendering tells whether the template asks for something that is not there. */
-static int try_out(const struct chat_template *c, struct error *e)
+static int try_out(const struct chat_template *c, const struct jinja_stop *stop, struct error *e)
 {
     char hello[] = "Hi";
     struct message m = {ROLE_USER, hello};
     char *text;
-    int status = chat_template_render(c, &m, 1, true, &text, e);
+    int status = chat_template_render(c, &m, 1, true, stop, &text, e);
 
     if (status == 0)
         mem_free(text);
     return status;
 }
 
-int chat_template_load(struct chat_template **out, const struct weight_file *f, const struct tokenizer *t, struct error *e)
+int chat_template_load(struct chat_template **out, const struct weight_file *f, const struct tokenizer *t, const struct jinja_stop *stop,
+                       struct error *e)
 {
     struct chat_template *c = mem_alloc(1, sizeof *c);
     struct error why = {0};
@@ -158,8 +158,8 @@ int chat_template_load(struct chat_template **out, const struct weight_file *f, 
     if (text) {
         status = jinja_parse(&c->jinja, text, strlen(text), &why);
         if (status == 0)
-            status = try_out(c, &why);
-        if (status == ERR_MEMORY) {
+            status = try_out(c, stop, &why);
+        if (status == ERR_MEMORY || status == ERR_CANCELLED) {
             *e = why;
             goto out;
         }
@@ -194,16 +194,19 @@ void chat_template_free(struct chat_template *c)
     mem_free(c);
 }
 
-static int render(const struct chat_template *c, const struct message *m, size_t n, bool add_generation_prompt, struct strbuf *text,
-                  struct strbuf *mask, struct error *e)
+static int render(const struct chat_template *c, const struct message *m, size_t n, bool add_generation_prompt, const struct jinja_stop *stop,
+                  const struct jinja_output *out, struct error *e)
 {
-    return jinja_render(c->jinja, m, n, add_generation_prompt, c->variables, VARIABLE_COUNT, text, mask, e);
+    struct jinja_input in = {m, n, add_generation_prompt, c->variables, VARIABLE_COUNT, stop};
+
+    return jinja_render(c->jinja, &in, out, e);
 }
 
-int chat_template_render(const struct chat_template *c, const struct message *m, size_t n, bool add_generation_prompt, char **text, struct error *e)
+int chat_template_render(const struct chat_template *c, const struct message *m, size_t n, bool add_generation_prompt,
+                         const struct jinja_stop *stop, char **text, struct error *e)
 {
     struct strbuf b = {0};
-    int status = render(c, m, n, add_generation_prompt, &b, NULL, e);
+    int status = render(c, m, n, add_generation_prompt, stop, &(struct jinja_output){.text = &b}, e);
 
     *text = status == 0 ? strbuf_take(&b, NULL) : NULL;
     strbuf_release(&b);
@@ -212,58 +215,100 @@ int chat_template_render(const struct chat_template *c, const struct message *m,
     return status;
 }
 
-/* Where message i begins in the whole text: the text of the first i messages alone, as far as the whole one agrees with it. The first
- * messages may be no conversation to the template ("roles must alternate"); then the end of the text before it stands in. */
-static size_t begin_of(const struct chat_template *c, const struct message *m, size_t i, const struct strbuf *text, const struct strbuf *mask)
+/* Where messages begin that the template's loop does not tell (SIZE_MAX): where the text of the one before ends. The mask counts modulo
+ * 255, so the message that a byte belongs to is the next one of its number. */
+static void begin_behind_texts(size_t *begins, size_t n, const struct strbuf *mask)
 {
-    struct strbuf head = {0};
-    size_t same = 0;
+    size_t i = 0, end = 0;
 
-    if (i && render(c, m, i, false, &head, NULL, NULL) == 0) {
-        while (same < head.len && same < text->len && head.data[same] == text->data[same])
-            same++;
-    } else
+    for (size_t k = 0; k < mask->len; k++) {
+        size_t own = (unsigned char)mask->data[k], next;
+
+        if (!own)
+            continue;
+        next = i + (own - 1 + 255 - i % 255) % 255;
+        if (next >= n)
+            continue;
+        for (; i < next; i++)
+            if (begins[i + 1] == SIZE_MAX)
+                begins[i + 1] = end;
+        end = k + 1;
+    }
+    for (; i + 1 < n; i++)
+        if (begins[i + 1] == SIZE_MAX)
+            begins[i + 1] = end;
+}
+
+/* Where the generation prompt begins: as far as the text agrees with the same one rendered without it. */
+static int find_end(const struct chat_template *c, const struct message *m, size_t n, const struct jinja_stop *stop, const struct strbuf *text,
+                    const struct strbuf *mask, size_t *end, struct error *e)
+{
+    struct strbuf whole = {0};
+    struct error why = {0};
+    int status = render(c, m, n, false, stop, &(struct jinja_output){.text = &whole}, &why);
+
+    *end = 0;
+    if (status == 0)
+        while (*end < whole.len && *end < text->len && whole.data[*end] == text->data[*end])
+            ++*end;
+    else                                         /* no conversation without it: behind what was typed last */
         for (size_t k = 0; k < text->len; k++)
-            if (mask->data[k] && (size_t)(unsigned char)mask->data[k] == 1 + (i - 1) % 255)
-                same = k + 1;
-    strbuf_release(&head);
-    return same;
+            if (mask->data[k])
+                *end = k + 1;
+    strbuf_release(&whole);
+    if (status != ERR_CANCELLED && status != ERR_MEMORY)
+        return 0;
+    *e = why;
+    return status;
+}
+
+/* Offsets of the text to indices of the ids: the first id of the stretch that holds the border, so a border inside a special token is before it. */
+static void starts_of(int *starts, const size_t *begins, size_t n, const size_t *offsets, int n_ids, size_t text_len)
+{
+    int up = 0, at;
+
+    starts[0] = 0;
+    for (size_t i = 1; i <= n; i++) {
+        while (up < n_ids && offsets[up] <= begins[i])
+            up++;
+        at = up;
+        while (at > 1 && offsets[at - 2] == offsets[at - 1])
+            at--;
+        at = begins[i] >= text_len ? n_ids : at - (at > 0);
+        starts[i] = at < starts[i - 1] ? starts[i - 1] : at;
+    }
 }
 
 int chat_template_encode(const struct chat_template *c, const struct message *m, size_t n, bool add_generation_prompt,
-                         int **ids, int *n_ids, int *starts, struct error *e)
+                         const struct jinja_stop *stop, int **ids, int *n_ids, int *starts, struct error *e)
 {
     struct strbuf text = {0}, mask = {0};
-    size_t *offsets = NULL;
-    int status = render(c, m, n, add_generation_prompt, &text, &mask, e);
+    size_t *offsets = NULL, *begins = starts ? mem_alloc(n + 1, sizeof *begins) : NULL;
+    int status = 0;
 
     *ids = NULL;
     *n_ids = 0;
+    if (starts && !begins)
+        status = error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages", n);
+    if (status == 0)
+        status = render(c, m, n, add_generation_prompt, stop, &(struct jinja_output){&text, &mask, begins}, e);
     if (status == 0)
         status = tokenizer_encode_masked(c->tokenizer, text.data ? text.data : "", text.len, true, (unsigned char *)mask.data, ids, n_ids,
                                          starts ? &offsets : NULL, e);
+    if (status == 0 && starts && add_generation_prompt)
+        status = find_end(c, m, n, stop, &text, &mask, &begins[n], e);
     if (status == 0 && starts) {
-        starts[0] = 0;
-        for (size_t i = 1; i <= n; i++) {
-            size_t begin = begin_of(c, m, i, &text, &mask);
-            int at = 0;
-
-            /* the first id of the stretch that holds the border: a border inside a special token is before it */
-            while (at < *n_ids && offsets[at] <= begin)
-                at++;
-            if (begin >= text.len)
-                at = *n_ids;
-            else
-                while (at > 1 && offsets[at - 2] == offsets[at - 1])
-                    at--;
-            at -= at > 0 && begin < text.len;
-            if (at < starts[i - 1])
-                at = starts[i - 1];
-            starts[i] = at;
-        }
+        begin_behind_texts(begins, n, &mask);
+        starts_of(starts, begins, n, offsets, *n_ids, text.len);
         if (!add_generation_prompt)
             starts[n] = *n_ids;
     }
+    if (status < 0) {
+        mem_free(*ids);
+        *ids = NULL;
+        *n_ids = 0;
+    }
+    mem_free(begins);
     mem_free(offsets);
     strbuf_release(&text);
     strbuf_release(&mask);

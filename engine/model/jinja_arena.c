@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #define CHUNK ((size_t)64 << 10)
+#define CHARGES_UNTIL_ASKED 4096     /* about a millisecond of ordinary steps */
 
 struct chunk {
     struct chunk *next;
@@ -68,6 +69,8 @@ void jinja_charge(struct arena *a, size_t bytes)
     if (a->steps < cost)
         jinja_fail(a, ERR_INPUT, "the template runs for too long");
     a->steps -= cost;
+    if (a->stop && ++a->charges % CHARGES_UNTIL_ASKED == 0 && a->stop->asked(a->stop->ctx))
+        jinja_fail(a, ERR_CANCELLED, "cancelled");
 }
 
 void jinja_enter(struct arena *a)
@@ -78,6 +81,25 @@ void jinja_enter(struct arena *a)
 }
 
 /* ---- strings ---- */
+
+bool str_equal(struct arena *a, struct str x, struct str y)
+{
+    if (x.len != y.len)
+        return false;
+    if (x.len >= 32)                 /* short ones cost no more than the step that asks */
+        jinja_charge(a, x.len);
+    return x.len == 0 || memcmp(x.s, y.s, x.len) == 0;
+}
+
+size_t str_length(struct arena *a, struct str s)
+{
+    size_t n = 0;
+
+    jinja_charge(a, s.len);
+    for (size_t i = 0; i < s.len; i++)
+        n += ((unsigned char)s.s[i] & 0xc0) != 0x80;
+    return n;
+}
 
 static void builder_grow(struct arena *a, struct builder *b, size_t extra, bool masked)
 {

@@ -2,6 +2,7 @@
  * cover. One thread a rendering. */
 #include "engine/model/jinja_data.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <time.h>
@@ -56,7 +57,7 @@ bool test_call(struct arena *a, int test, struct value v, const struct arguments
     case TEST_false: return v.type == V_BOOL && !v.b;
     case TEST_odd: return v.type == V_INT && v.i % 2 != 0;
     case TEST_even: return v.type == V_INT && v.i % 2 == 0;
-    case TEST_divisibleby: return v.type == V_INT && other.type == V_INT && other.i != 0 && other.i != -1 && v.i % other.i == 0;
+    case TEST_divisibleby: return v.type == V_INT && other.type == V_INT && other.i != 0 && (other.i == -1 || v.i % other.i == 0);
     case TEST_equalto: case TEST_eq: return value_equal(a, v, other);
     case TEST_ne: return !value_equal(a, v, other);
     case TEST_lt: return value_compare(a, v, other) < 0;
@@ -65,8 +66,8 @@ bool test_call(struct arena *a, int test, struct value v, const struct arguments
     case TEST_ge: return value_compare(a, v, other) >= 0;
     case TEST_in: return value_contains(a, other, v);
     case TEST_callable: return v.type == V_MACRO || v.type == V_FUNCTION;
-    case TEST_lower: return v.type == V_STRING && str_equal(v.str, text_change_case(a, v.str, CASE_LOWER));
-    case TEST_upper: return v.type == V_STRING && str_equal(v.str, text_change_case(a, v.str, CASE_UPPER));
+    case TEST_lower: return v.type == V_STRING && str_equal(a, v.str, text_change_case(a, v.str, CASE_LOWER));
+    case TEST_upper: return v.type == V_STRING && str_equal(a, v.str, text_change_case(a, v.str, CASE_UPPER));
     }
     return false;
 }
@@ -147,13 +148,19 @@ static struct value to_number(struct arena *a, struct value v, bool integer, con
 {
     struct value fallback = arguments_get(args, 0, "default", integer ? value_int(0) : (struct value){.type = V_FLOAT});
     char text[64], *end;
+    long long whole;
     double d;
 
+    jinja_charge(a, sizeof text);
     if (v.type == V_STRING && v.str.len && v.str.len < sizeof text) {
         memcpy(text, v.str.s, v.str.len);
         text[v.str.len] = 0;
+        errno = 0;
+        whole = strtoll(text, &end, 10);
+        if (integer && !errno && end == text + v.str.len)
+            return value_int(whole);
         d = strtod(text, &end);
-        if (*end)
+        if (end != text + v.str.len)
             return fallback;
     } else if (v.type == V_INT || v.type == V_BOOL)
         d = v.type == V_INT ? (double)v.i : (double)v.b;
@@ -224,6 +231,17 @@ static struct value sorted(struct arena *a, struct value v, const struct argumen
     return out;
 }
 
+static struct value indented(struct arena *a, struct value v, const struct arguments *args)
+{
+    struct value by = arguments_get(args, 0, "width", value_int(4));
+    bool first = value_true(arguments_get(args, 1, "first", value_bool(false)));
+    bool blank = value_true(arguments_get(args, 2, "blank", value_bool(false)));
+
+    if (by.type != V_STRING)
+        by = value_binary(a, OP_MUL, value_str(str_of(" ")), value_int(value_need_integer(a, by, 4, "indent's width")));
+    return value_str(text_indent(a, value_text(a, v), by.str, first, blank));
+}
+
 struct value filter_call(struct arena *a, int filter, struct value v, const struct arguments *args)
 {
     struct value first = arguments_get(args, 0, NULL, (struct value){0}), out;
@@ -231,7 +249,7 @@ struct value filter_call(struct arena *a, int filter, struct value v, const stru
 
     jinja_charge(a, 0);
     switch (filter) {
-    case FILTER_trim: return value_str(text_strip(a, value_text(a, v), first.type == V_STRING ? first.str : str_of(""), true, true));
+    case FILTER_trim: return value_str(text_strip(a, value_text(a, v), first, true, true));
     case FILTER_upper: return value_str(text_change_case(a, value_text(a, v), CASE_UPPER));
     case FILTER_lower: return value_str(text_change_case(a, value_text(a, v), CASE_LOWER));
     case FILTER_capitalize: return value_str(text_change_case(a, value_text(a, v), CASE_CAPITAL));
@@ -253,15 +271,15 @@ struct value filter_call(struct arena *a, int filter, struct value v, const stru
 
             v = map(a, v, &by);
         }
-        return value_str(text_join(a, value_items(a, v), first.type == V_STRING ? first.str : str_of("")));
+        return value_str(text_join(a, value_items(a, v), first.type == V_UNDEFINED ? str_of("") : value_need_string(a, first, "join")));
     case FILTER_replace:
         return value_str(text_replace(a, value_text(a, v), value_need_string(a, first, "replace"), value_need_string(a, arguments_get(args, 1, NULL, first), "replace"), -1));
     case FILTER_list:
         out = list_new(a);
-        for (size_t i = 0; i < value_items(a, v)->n && v.type == V_LIST; i++)
-            list_put(a, out.list, v.list->v[i]);
         if (v.type != V_LIST)
             out.list = value_items(a, v);
+        for (size_t i = 0; v.type == V_LIST && i < v.list->n; i++)
+            list_put(a, out.list, v.list->v[i]);
         return out;
     case FILTER_string: return value_str(value_text(a, v));
     case FILTER_int: return to_number(a, v, true, args);
@@ -269,14 +287,17 @@ struct value filter_call(struct arena *a, int filter, struct value v, const stru
     case FILTER_abs:
         if (v.type == V_FLOAT)
             v.d = fabs(v.d);
-        else if (v.type == V_INT && v.i != INT64_MIN)
-            v.i = v.i < 0 ? -v.i : v.i;
+        else if (v.type == V_INT || v.type == V_BOOL)
+            v = value_int(value_need_integer(a, v, 0, "abs"));
+        else
+            jinja_fail(a, ERR_INPUT, "abs needs a number, not %s", value_kind(v));
+        if (v.type == V_INT && v.i < 0)
+            v = value_binary(a, OP_SUB, value_int(0), v);
         return v;
     case FILTER_reverse: return reversed(a, v);
     case FILTER_safe: return v;
     case FILTER_indent:
-        out = arguments_get(args, 0, "width", value_int(4));
-        return value_str(text_indent(a, value_text(a, v), out.type == V_INT ? out.i : 4, value_true(arguments_get(args, 1, "first", value_bool(false)))));
+        return indented(a, v, args);
     case FILTER_items: return value_pairs(a, v, false);
     case FILTER_dictsort: return value_pairs(a, v, true);
     case FILTER_map: return map(a, v, args);

@@ -22,6 +22,8 @@ struct arena {
     int line;                    /* where we are, for errors */
     int depth;
     bool parsing;
+    unsigned charges;            /* so far: `stop` is asked now and then */
+    const struct jinja_stop *stop;
     jmp_buf *jump;
     struct error *e;
 };
@@ -73,6 +75,8 @@ struct dict {
     struct pair *p;
     size_t n, size;
     bool space;                  /* a namespace: its members can be set */
+    int64_t turn;                /* a for loop's own `loop`: 1 + how often it went round; 0: no such dict */
+    size_t message;              /* a message: 1 + its number; 0: none */
 };
 
 enum node_kind {
@@ -115,7 +119,8 @@ static inline struct str str_cut(struct str s, size_t from, size_t to)
     return (struct str){s.s + from, s.mask ? s.mask + from : NULL, to - from};
 }
 static inline bool str_is(struct str s, const char *text) { return s.len == strlen(text) && memcmp(s.s, text, s.len) == 0; }
-static inline bool str_equal(struct str a, struct str b) { return a.len == b.len && (a.len == 0 || memcmp(a.s, b.s, a.len) == 0); }
+bool str_equal(struct arena *a, struct str x, struct str y);         /* charges what it compares */
+size_t str_length(struct arena *a, struct str s);                    /* code points, because Python counts those */
 
 static inline struct value value_none(void) { return (struct value){.type = V_NONE}; }
 static inline struct value value_bool(bool b) { return (struct value){.type = V_BOOL, .b = b}; }
@@ -155,16 +160,23 @@ struct arguments {
 };
 
 struct value arguments_get(const struct arguments *args, int i, const char *name, struct value fallback);     /* by place or name */
-struct str value_need_string(struct arena *a, struct value v, const char *what);      /* fails for anything else */
+/* These fail for anything else; undefined and none give the fallback. */
+struct str value_need_string(struct arena *a, struct value v, const char *what);
+int64_t value_need_integer(struct arena *a, struct value v, int64_t fallback, const char *what);
 
-/* jinja_text.c: as Python's methods of these names; strip: chars empty for ASCII blanks; split: by None for runs of blanks. */
+/* jinja_text.c: as Python's methods of these names; strip: chars none for blanks; split: by none for runs of blanks; most < 0: no limit. */
 enum letter_case { CASE_UPPER, CASE_LOWER, CASE_CAPITAL, CASE_TITLE };
-struct str text_strip(struct arena *a, struct str s, struct str chars, bool left, bool right);
+struct str text_strip(struct arena *a, struct str s, struct value chars, bool left, bool right);
 struct str text_change_case(struct arena *a, struct str s, enum letter_case how);
 struct str text_replace(struct arena *a, struct str s, struct str from, struct str to, int64_t most);
-struct value text_split(struct arena *a, struct str s, struct value by, int64_t most);
+struct value text_split(struct arena *a, struct str s, struct value by, int64_t most, bool from_right);
+struct value text_lines(struct arena *a, struct str s);
+bool text_all(struct arena *a, struct str s, bool (*is)(uint32_t code_point));
+bool text_blank(uint32_t code_point);
+bool text_letter(uint32_t code_point);
 struct str text_join(struct arena *a, struct list *l, struct str between);
-struct str text_indent(struct arena *a, struct str s, int64_t width, bool first);
+struct str text_indent(struct arena *a, struct str s, struct str by, bool first, bool blank);
+struct str text_format(struct arena *a, struct str s, const struct arguments *args);
 
 /* -1: no such name (asked when parsing, so that a template that needs more is refused before it runs) */
 int builtin_filter(struct str name);

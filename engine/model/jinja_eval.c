@@ -18,6 +18,8 @@ enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 struct run {
     struct arena *a;
     struct scope *root;
+    struct builder *out;         /* the rendering itself, as opposed to blocks and macros */
+    size_t *begins;              /* see jinja_output; NULL: nobody asks */
 };
 
 static struct value evaluate(struct run *r, struct scope *s, const struct node *n);
@@ -29,7 +31,7 @@ static void bind_name(struct run *r, struct scope *s, struct str name, struct va
 
     for (b = s->first; b; b = b->next) {
         jinja_charge(r->a, 0);
-        if (str_equal(b->name, name)) {
+        if (str_equal(r->a, b->name, name)) {
             b->value = v;
             return;
         }
@@ -46,7 +48,7 @@ static struct value look_up(struct run *r, struct scope *s, struct str name)
     for (; s; s = s->up)
         for (struct binding *b = s->first; b; b = b->next) {
             jinja_charge(r->a, 0);
-            if (str_equal(b->name, name))
+            if (str_equal(r->a, b->name, name))
                 return b->value;
         }
     f = builtin_function(name);
@@ -79,7 +81,7 @@ static struct value call_macro(struct run *r, const struct node *macro, const st
         struct value v = i < args->n ? args->v[i] : p->a ? evaluate(r, &inner, p->a) : (struct value){0};
 
         for (int k = 0; k < args->n_named; k++)
-            if (str_equal(args->named[k].name, p->name))
+            if (str_equal(r->a, args->named[k].name, p->name))
                 v = args->named[k].v;
         bind_name(r, &inner, p->name, v);
     }
@@ -227,6 +229,7 @@ static struct value loop_value(struct run *r, const struct list *l, size_t i)
     struct value v = dict_new(r->a);
     struct dict *d = v.dict;
 
+    d->turn = (int64_t)i + 1;
     dict_put(r->a, d, str_of("index"), value_int((int64_t)i + 1));
     dict_put(r->a, d, str_of("index0"), value_int((int64_t)i));
     dict_put(r->a, d, str_of("first"), value_bool(i == 0));
@@ -237,6 +240,18 @@ static struct value loop_value(struct run *r, const struct list *l, size_t i)
     dict_put(r->a, d, str_of("previtem"), i ? l->v[i - 1] : (struct value){0});
     dict_put(r->a, d, str_of("nextitem"), i + 1 < l->n ? l->v[i + 1] : (struct value){0});
     return v;
+}
+
+/* A loop that wrote this message's own text counts; one that wrote anything, while there is none better. */
+static void note_message(struct run *r, struct value item, size_t begin, const struct builder *out)
+{
+    size_t i = item.type == V_DICT ? item.dict->message : 0, n = out->len - begin;
+
+    if (!r->begins || out != r->out || !i || !n)
+        return;
+    jinja_charge(r->a, n);
+    if (r->begins[i - 1] == SIZE_MAX || (out->masked && memchr(out->mask + begin, 1 + (int)((i - 1) % 255), n)))
+        r->begins[i - 1] = begin;
 }
 
 static void execute_for(struct run *r, struct scope *s, const struct node *n, struct builder *out)
@@ -259,11 +274,16 @@ static void execute_for(struct run *r, struct scope *s, const struct node *n, st
     }
     for (size_t i = 0; i < items->n; i++) {
         struct scope inner = {.up = s};
+        struct value item = items->v[i];
+        size_t begin = out->len;
+        enum flow flow;
 
         jinja_charge(r->a, 0);
         bind_name(r, &inner, str_of("loop"), loop_value(r, items, i));
-        assign(r, &inner, n->a, items->v[i]);
-        if (execute(r, &inner, n->c, out) == FLOW_BREAK)
+        assign(r, &inner, n->a, item);
+        flow = execute(r, &inner, n->c, out);
+        note_message(r, item, begin, out);
+        if (flow == FLOW_BREAK)
             break;
     }
 }
@@ -325,41 +345,52 @@ static struct value message_value(struct arena *a, const struct message *m, size
     size_t len = strlen(m->text);
     unsigned char *mask = jinja_alloc(a, len + 1, 1);
 
+    v.dict->message = i + 1;
     memset(mask, 1 + (int)(i % 255), len);
     dict_put(a, v.dict, str_of("role"), value_str(str_of(roles[m->role])));
     dict_put(a, v.dict, str_of("content"), value_str((struct str){m->text, mask, len}));
     return v;
 }
 
-int jinja_render(const struct jinja *j, const struct message *m, size_t n, bool add_generation_prompt,
-                 const struct jinja_variable *variables, size_t n_variables, struct strbuf *text, struct strbuf *mask, struct error *e)
+static void bind_input(struct run *r, const struct jinja_input *in)
 {
+    struct value messages = list_new(r->a);
+
+    for (size_t i = 0; i < in->n_messages; i++)
+        list_put(r->a, messages.list, message_value(r->a, &in->messages[i], i));
+    bind_name(r, r->root, str_of("messages"), messages);
+    bind_name(r, r->root, str_of("add_generation_prompt"), value_bool(in->add_generation_prompt));
+    bind_name(r, r->root, str_of("tools"), value_none());
+    bind_name(r, r->root, str_of("documents"), value_none());
+    for (size_t i = 0; i < in->n_variables; i++) {
+        const struct jinja_variable *v = &in->variables[i];
+
+        if (v->text)
+            bind_name(r, r->root, str_of(v->name), value_str((struct str){v->text, NULL, v->len}));
+    }
+}
+
+int jinja_render(const struct jinja *j, const struct jinja_input *in, const struct jinja_output *to, struct error *e)
+{
+    struct strbuf *text = to->text, *mask = to->mask;
     jmp_buf jump;
     size_t total = 0;
-    struct arena a = {.line = 1, .jump = &jump, .e = e};
+    struct arena a = {.line = 1, .jump = &jump, .e = e, .stop = in->stop};
     struct scope root = {0};
-    struct run r = {&a, &root};
     struct builder out = {0};
-    struct value messages;
+    struct run r = {&a, &root, &out, to->begins};
 
-    for (size_t i = 0; i < n; i++)
-        total += strlen(m[i].text);
-    a.limit = ((size_t)32 << 20) + 32 * total + 4096 * n;
-    a.steps = 4000000 + 2000 * (uint64_t)n + 2 * (uint64_t)total;
+    for (size_t i = 0; i < in->n_messages; i++)
+        total += strlen(in->messages[i].text);
+    for (size_t i = 0; to->begins && i < in->n_messages; i++)
+        to->begins[i] = SIZE_MAX;
+    a.limit = ((size_t)32 << 20) + 32 * total + 4096 * in->n_messages;
+    a.steps = 4000000 + 2000 * (uint64_t)in->n_messages + 2 * (uint64_t)total;
     if (setjmp(jump)) {
         arena_release(&a);
         return e ? e->code : ERR_INPUT;
     }
-    messages = list_new(&a);
-    for (size_t i = 0; i < n; i++)
-        list_put(&a, messages.list, message_value(&a, &m[i], i));
-    bind_name(&r, &root, str_of("messages"), messages);
-    bind_name(&r, &root, str_of("add_generation_prompt"), value_bool(add_generation_prompt));
-    bind_name(&r, &root, str_of("tools"), value_none());
-    bind_name(&r, &root, str_of("documents"), value_none());
-    for (size_t i = 0; i < n_variables; i++)
-        if (variables[i].text)
-            bind_name(&r, &root, str_of(variables[i].name), value_str((struct str){variables[i].text, NULL, variables[i].len}));
+    bind_input(&r, in);
     execute(&r, &root, j->body, &out);
     strbuf_put(text, out.s ? out.s : "", out.len);
     if (mask && out.masked)

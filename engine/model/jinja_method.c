@@ -1,64 +1,174 @@
-/* Methods of strings and dicts in the Jinja subset. Masks go along with the text they cover. One thread a rendering. */
+/* Methods of strings, lists and mappings in the Jinja subset, one table for strings. A receiver's and every argument's type is checked before its value
+ * is read: a template may call anything on anything. Masks go along with the text they cover. One thread a rendering. */
 #include "engine/model/jinja_data.h"
 
-#include <ctype.h>
-
-static bool ends(struct arena *a, struct str s, struct value with, bool at_start)
+static struct value argument(const struct arguments *args, int i, const char *name)
 {
-    if (with.type == V_LIST) {
-        for (size_t i = 0; i < with.list->n; i++)
-            if (ends(a, s, value_str(value_need_string(a, with.list->v[i], "startswith")), at_start))
-                return true;
-        return false;
-    }
-    value_need_string(a, with, at_start ? "startswith" : "endswith");
-    return with.str.len <= s.len && (with.str.len == 0 ||
-           memcmp(at_start ? s.s : s.s + s.len - with.str.len, with.str.s, with.str.len) == 0);
+    return arguments_get(args, i, name, (struct value){0});
 }
+
+static struct value strip(struct arena *a, struct str s, const struct arguments *args)
+{
+    return value_str(text_strip(a, s, argument(args, 0, NULL), true, true));
+}
+
+static struct value lstrip(struct arena *a, struct str s, const struct arguments *args)
+{
+    return value_str(text_strip(a, s, argument(args, 0, NULL), true, false));
+}
+
+static struct value rstrip(struct arena *a, struct str s, const struct arguments *args)
+{
+    return value_str(text_strip(a, s, argument(args, 0, NULL), false, true));
+}
+
+static struct value upper(struct arena *a, struct str s, const struct arguments *args)
+{
+    return value_str(text_change_case(a, s, CASE_UPPER));
+}
+
+static struct value lower(struct arena *a, struct str s, const struct arguments *args)
+{
+    return value_str(text_change_case(a, s, CASE_LOWER));
+}
+
+static struct value title(struct arena *a, struct str s, const struct arguments *args)
+{
+    return value_str(text_change_case(a, s, CASE_TITLE));
+}
+
+static struct value capitalize(struct arena *a, struct str s, const struct arguments *args)
+{
+    return value_str(text_change_case(a, s, CASE_CAPITAL));
+}
+
+static bool has_at(struct arena *a, struct str s, struct value with, bool at_start, const char *what)
+{
+    struct str w = value_need_string(a, with, what);
+
+    return w.len <= s.len && str_equal(a, str_cut(s, at_start ? 0 : s.len - w.len, at_start ? w.len : s.len), w);
+}
+
+static struct value has_end(struct arena *a, struct str s, struct value with, bool at_start, const char *what)
+{
+    bool found = false;
+
+    if (with.type != V_LIST)
+        return value_bool(has_at(a, s, with, at_start, what));
+    for (size_t i = 0; i < with.list->n && !found; i++) {
+        jinja_charge(a, 0);
+        found = has_at(a, s, with.list->v[i], at_start, what);
+    }
+    return value_bool(found);
+}
+
+static struct value startswith(struct arena *a, struct str s, const struct arguments *args)
+{
+    return has_end(a, s, argument(args, 0, NULL), true, "startswith");
+}
+
+static struct value endswith(struct arena *a, struct str s, const struct arguments *args)
+{
+    return has_end(a, s, argument(args, 0, NULL), false, "endswith");
+}
+
+static struct value removeprefix(struct arena *a, struct str s, const struct arguments *args)
+{
+    struct value with = argument(args, 0, NULL);
+
+    return value_str(has_at(a, s, with, true, "removeprefix") ? str_cut(s, with.str.len, s.len) : s);
+}
+
+static struct value removesuffix(struct arena *a, struct str s, const struct arguments *args)
+{
+    struct value with = argument(args, 0, NULL);
+
+    return value_str(has_at(a, s, with, false, "removesuffix") ? str_cut(s, 0, s.len - with.str.len) : s);
+}
+
+static struct value split(struct arena *a, struct str s, const struct arguments *args)
+{
+    return text_split(a, s, argument(args, 0, "sep"), value_need_integer(a, argument(args, 1, "maxsplit"), -1, "split's limit"), false);
+}
+
+static struct value rsplit(struct arena *a, struct str s, const struct arguments *args)
+{
+    return text_split(a, s, argument(args, 0, "sep"), value_need_integer(a, argument(args, 1, "maxsplit"), -1, "rsplit's limit"), true);
+}
+
+static struct value splitlines(struct arena *a, struct str s, const struct arguments *args)
+{
+    return text_lines(a, s);
+}
+
+static struct value replace(struct arena *a, struct str s, const struct arguments *args)
+{
+    return value_str(text_replace(a, s, value_need_string(a, argument(args, 0, NULL), "replace"),
+                                  value_need_string(a, argument(args, 1, NULL), "replace"),
+                                  value_need_integer(a, argument(args, 2, "count"), -1, "replace's limit")));
+}
+
+static struct value join(struct arena *a, struct str s, const struct arguments *args)
+{
+    return value_str(text_join(a, value_items(a, argument(args, 0, NULL)), s));
+}
+
+static struct value find(struct arena *a, struct str s, const struct arguments *args)
+{
+    struct str what = value_need_string(a, argument(args, 0, NULL), "find");
+    const char *hit;
+
+    jinja_charge(a, s.len + what.len);
+    hit = what.len ? memmem(s.s, s.len, what.s, what.len) : s.s;
+    return value_int(hit ? (int64_t)str_length(a, str_cut(s, 0, (size_t)(hit - s.s))) : -1);
+}
+
+static struct value count(struct arena *a, struct str s, const struct arguments *args)
+{
+    struct str what = value_need_string(a, argument(args, 0, NULL), "count");
+
+    if (!what.len)
+        return value_int((int64_t)str_length(a, s) + 1);
+    return value_int((int64_t)text_split(a, s, value_str(what), -1, false).list->n - 1);
+}
+
+static bool is_digit(uint32_t c) { return c >= '0' && c <= '9'; }
+
+
+static struct value isdigit_(struct arena *a, struct str s, const struct arguments *args) { return value_bool(text_all(a, s, is_digit)); }
+static struct value isalpha_(struct arena *a, struct str s, const struct arguments *args) { return value_bool(text_all(a, s, text_letter)); }
+static struct value isspace_(struct arena *a, struct str s, const struct arguments *args) { return value_bool(text_all(a, s, text_blank)); }
+
+static struct value format(struct arena *a, struct str s, const struct arguments *args)
+{
+    return value_str(text_format(a, s, args));
+}
+
+static const struct {
+    const char *name;
+    struct value (*call)(struct arena *a, struct str s, const struct arguments *args);
+} string_methods[] = {
+    {"strip", strip}, {"lstrip", lstrip}, {"rstrip", rstrip}, {"upper", upper}, {"lower", lower}, {"title", title},
+    {"capitalize", capitalize}, {"startswith", startswith}, {"endswith", endswith}, {"removeprefix", removeprefix},
+    {"removesuffix", removesuffix}, {"split", split}, {"rsplit", rsplit}, {"splitlines", splitlines}, {"replace", replace},
+    {"join", join}, {"find", find}, {"count", count}, {"isdigit", isdigit_}, {"isalpha", isalpha_}, {"isspace", isspace_},
+    {"format", format},
+};
 
 static struct value string_method(struct arena *a, struct str s, struct str name, const struct arguments *args)
 {
-    struct value first = arguments_get(args, 0, NULL, (struct value){0}), second = arguments_get(args, 1, NULL, (struct value){0});
-    struct str chars = first.type == V_STRING ? first.str : str_of("");
-    struct value limit = arguments_get(args, 1, "maxsplit", value_int(-1));
-    const char *hit;
+    for (size_t i = 0; i < sizeof string_methods / sizeof *string_methods; i++)
+        if (str_is(name, string_methods[i].name))
+            return string_methods[i].call(a, s, args);
+    jinja_fail(a, ERR_INPUT, "the method '%.*s' of strings is not supported", (int)(name.len < 40 ? name.len : 40), name.s);
+}
 
-    if (str_is(name, "strip"))
-        return value_str(text_strip(a, s, chars, true, true));
-    if (str_is(name, "lstrip"))
-        return value_str(text_strip(a, s, chars, true, false));
-    if (str_is(name, "rstrip"))
-        return value_str(text_strip(a, s, chars, false, true));
-    if (str_is(name, "upper"))
-        return value_str(text_change_case(a, s, CASE_UPPER));
-    if (str_is(name, "lower"))
-        return value_str(text_change_case(a, s, CASE_LOWER));
-    if (str_is(name, "title"))
-        return value_str(text_change_case(a, s, CASE_TITLE));
-    if (str_is(name, "capitalize"))
-        return value_str(text_change_case(a, s, CASE_CAPITAL));
-    if (str_is(name, "startswith") || str_is(name, "endswith"))
-        return value_bool(ends(a, s, first, name.s[0] == 's'));
-    if (str_is(name, "split"))
-        return text_split(a, s, first, limit.type == V_INT ? limit.i : -1);
-    if (str_is(name, "replace"))
-        return value_str(text_replace(a, s, value_need_string(a, first, "replace"), value_need_string(a, second, "replace"),
-                                 args->n > 2 && args->v[2].type == V_INT ? args->v[2].i : -1));
-    if (str_is(name, "join"))
-        return value_str(text_join(a, value_items(a, first), s));
-    if (str_is(name, "find")) {
-        jinja_charge(a, s.len);
-        hit = memmem(s.s, s.len, chars.s, chars.len);
-        return value_int(hit ? value_length(a, value_str(str_cut(s, 0, (size_t)(hit - s.s)))) : -1);
-    }
-    if (str_is(name, "isdigit") || str_is(name, "isalpha")) {
-        bool all = s.len > 0;
-
-        for (size_t i = 0; i < s.len; i++)
-            all = all && (name.s[2] == 'd' ? isdigit((unsigned char)s.s[i]) : isalpha((unsigned char)s.s[i]));
-        return value_bool(all);
-    }
-    jinja_fail(a, ERR_INPUT, "the method '%.*s' of strings is not supported", (int)name.len, name.s);
+/* loop.cycle(a, b, ...): the loop's own count, not what a mapping of that shape claims. */
+static struct value cycle(struct arena *a, const struct dict *loop, const struct arguments *args)
+{
+    if (!loop->turn || args->n < 1)
+        jinja_fail(a, ERR_INPUT, "cycle is a method of a for loop's `loop` and needs values");
+    return args->v[(loop->turn - 1) % args->n];
 }
 
 static struct value dict_method(struct arena *a, struct value self, struct str name, const struct arguments *args)
@@ -82,9 +192,9 @@ static struct value dict_method(struct arena *a, struct value self, struct str n
         found = dict_find(a, self.dict, value_text(a, key));
         return found ? *found : arguments_get(args, 1, "default", value_none());
     }
-    if (str_is(name, "cycle") && args->n && (found = dict_find(a, self.dict, str_of("index0"))))       /* loop.cycle */
-        return args->v[found->i % args->n];
-    jinja_fail(a, ERR_INPUT, "the method '%.*s' of mappings is not supported", (int)name.len, name.s);
+    if (str_is(name, "cycle"))
+        return cycle(a, self.dict, args);
+    jinja_fail(a, ERR_INPUT, "the method '%.*s' of mappings is not supported", (int)(name.len < 40 ? name.len : 40), name.s);
 }
 
 struct value method_call(struct arena *a, struct value self, struct str name, const struct arguments *args)
@@ -98,5 +208,5 @@ struct value method_call(struct arena *a, struct value self, struct str name, co
         list_put(a, self.list, args->v[0]);
         return value_none();
     }
-    jinja_fail(a, ERR_INPUT, "%s has no method '%.*s'", value_kind(self), (int)name.len, name.s);
+    jinja_fail(a, ERR_INPUT, "%s has no method '%.*s'", value_kind(self), (int)(name.len < 40 ? name.len : 40), name.s);
 }

@@ -4,21 +4,11 @@
 
 #include <math.h>
 
-/* Code points, because Python counts those. */
-static size_t str_length(struct arena *a, struct str s)
-{
-    size_t n = 0;
-
-    jinja_charge(a, s.len);
-    for (size_t i = 0; i < s.len; i++)
-        n += ((unsigned char)s.s[i] & 0xc0) != 0x80;
-    return n;
-}
-
-static size_t str_offset(struct str s, size_t code_points)
+static size_t str_offset(struct arena *a, struct str s, size_t code_points)
 {
     size_t i = 0;
 
+    jinja_charge(a, code_points < s.len ? code_points : s.len);
     for (; i < s.len; i++)
         if (((unsigned char)s.s[i] & 0xc0) != 0x80 && code_points-- == 0)
             break;
@@ -46,8 +36,8 @@ struct value value_get(struct arena *a, struct value o, struct value key)
 
         if (i < 0 || i >= n)
             return (struct value){0};
-        from = str_offset(o.str, (size_t)i);
-        return value_str(str_cut(o.str, from, from + str_offset(str_cut(o.str, from, o.str.len), 1)));
+        from = str_offset(a, o.str, (size_t)i);
+        return value_str(str_cut(o.str, from, from + str_offset(a, str_cut(o.str, from, o.str.len), 1)));
     }
     return (struct value){0};
 }
@@ -58,9 +48,8 @@ static int64_t clamp_index(struct arena *a, struct value v, int64_t n, int64_t f
 
     if (v.type == V_UNDEFINED || v.type == V_NONE)
         return fallback;
-    if (v.type != V_INT)
-        jinja_fail(a, ERR_INPUT, "a slice's border is %s", value_kind(v));
-    i = v.i < 0 ? (v.i < -n ? -1 : v.i + n) : v.i;
+    i = value_need_integer(a, v, 0, "a slice's border");
+    i = i < 0 ? (i < -n ? -1 : i + n) : i;
     if (backwards)
         return i < -1 ? -1 : i > n - 1 ? n - 1 : i;
     return i < 0 ? 0 : i > n ? n : i;
@@ -68,7 +57,7 @@ static int64_t clamp_index(struct arena *a, struct value v, int64_t n, int64_t f
 
 struct value value_slice(struct arena *a, struct value o, struct value from, struct value to, struct value by)
 {
-    int64_t step = by.type == V_INT ? by.i : 1, n, i, end;
+    int64_t step = value_need_integer(a, by, 1, "a slice's step"), n, i, end;
     bool text = o.type == V_STRING;
     struct value out;
 
@@ -80,7 +69,7 @@ struct value value_slice(struct arena *a, struct value o, struct value from, str
     i = clamp_index(a, from, n, step < 0 ? n - 1 : 0, step < 0);
     end = clamp_index(a, to, n, step < 0 ? -1 : n, step < 0);
     if (text && step == 1) {
-        size_t first = str_offset(o.str, (size_t)i), last = str_offset(o.str, (size_t)end);
+        size_t first = str_offset(a, o.str, (size_t)i), last = str_offset(a, o.str, (size_t)end);
 
         return value_str(first < last ? str_cut(o.str, first, last) : str_of(""));
     }
@@ -112,7 +101,6 @@ static struct value add(struct arena *a, struct value x, struct value y)
     }
     if (x.type == V_LIST && y.type == V_LIST) {
         out = list_new(a);
-        jinja_charge(a, 32 * (x.list->n + y.list->n));
         for (size_t i = 0; i < x.list->n; i++)
             list_put(a, out.list, x.list->v[i]);
         for (size_t i = 0; i < y.list->n; i++)
@@ -120,6 +108,22 @@ static struct value add(struct arena *a, struct value x, struct value y)
         return out;
     }
     return (struct value){0};
+}
+
+static struct value repeat(struct arena *a, struct value x, int64_t times)
+{
+    struct value out = x.type == V_LIST ? list_new(a) : x;
+    struct builder b = {0};
+
+    if (x.type == V_STRING ? x.str.len == 0 : x.list->n == 0)
+        times = 0;
+    for (int64_t k = 0; k < times; k++) {
+        if (x.type == V_STRING)
+            builder_put(a, &b, x.str);
+        for (size_t i = 0; x.type == V_LIST && i < x.list->n; i++)
+            list_put(a, out.list, x.list->v[i]);
+    }
+    return x.type == V_STRING ? value_str(builder_str(&b)) : out;
 }
 
 static int64_t power(struct arena *a, int64_t x, int64_t y)
@@ -147,13 +151,14 @@ static struct value arithmetic(struct arena *a, int op, struct value x, struct v
         if (v.type != V_UNDEFINED)
             return v;
     }
-    if (op == OP_MUL && x.type == V_STRING && y.type == V_INT) {
-        struct builder b = {0};
+    if (op == OP_MUL && (y.type == V_STRING || y.type == V_LIST)) {
+        struct value swap = x;
 
-        for (int64_t k = 0; k < y.i; k++)
-            builder_put(a, &b, x.str);
-        return value_str(builder_str(&b));
+        x = y;
+        y = swap;
     }
+    if (op == OP_MUL && (x.type == V_STRING || x.type == V_LIST) && (y.type == V_INT || y.type == V_BOOL))
+        return repeat(a, x, y.type == V_INT ? y.i : y.b);
     if (!value_number(x, &p) || !value_number(y, &q))
         jinja_fail(a, ERR_INPUT, "%s %s %s is not possible", value_kind(x), signs[op], value_kind(y));
     if ((op == OP_DIV || op == OP_FLOOR || op == OP_MOD) && q == 0.0)

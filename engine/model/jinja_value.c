@@ -12,6 +12,7 @@ struct value list_new(struct arena *a)
 
 void list_put(struct arena *a, struct list *l, struct value v)
 {
+    jinja_charge(a, 0);
     if (l->n == l->size) {
         size_t size = l->size ? l->size * 2 : 8;
         struct value *items = jinja_alloc(a, size, sizeof *items);
@@ -33,7 +34,7 @@ struct value *dict_find(struct arena *a, const struct dict *d, struct str key)
 {
     jinja_charge(a, d->n * 8);
     for (size_t i = 0; i < d->n; i++)
-        if (str_equal(d->p[i].key, key))
+        if (str_equal(a, d->p[i].key, key))
             return &d->p[i].value;
     return NULL;
 }
@@ -98,15 +99,15 @@ bool value_equal(struct arena *a, struct value x, struct value y)
     double p, q;
     bool same = true;
 
+    jinja_charge(a, 0);
     if (value_number(x, &p) && value_number(y, &q))
         return x.type == V_FLOAT || y.type == V_FLOAT ? p == q : (x.type == V_INT ? x.i : x.b) == (y.type == V_INT ? y.i : y.b);
     if (x.type != y.type)
         return false;
     jinja_enter(a);
-    if (x.type == V_STRING) {
-        jinja_charge(a, x.str.len < y.str.len ? x.str.len : y.str.len);
-        same = str_equal(x.str, y.str);
-    } else if (x.type == V_LIST) {
+    if (x.type == V_STRING)
+        same = str_equal(a, x.str, y.str);
+    else if (x.type == V_LIST) {
         same = x.list->n == y.list->n;
         for (size_t i = 0; same && i < x.list->n; i++)
             same = value_equal(a, x.list->v[i], y.list->v[i]);
@@ -119,6 +120,8 @@ bool value_equal(struct arena *a, struct value x, struct value y)
         }
     } else if (x.type == V_MACRO)
         same = x.macro == y.macro;
+    else if (x.type == V_FUNCTION)
+        same = x.i == y.i;
     jinja_leave(a);
     return same;
 }
@@ -127,6 +130,9 @@ int value_compare(struct arena *a, struct value x, struct value y)
 {
     double p, q;
 
+    jinja_charge(a, 0);
+    if (x.type == V_INT && y.type == V_INT)
+        return x.i < y.i ? -1 : x.i > y.i;
     if (value_number(x, &p) && value_number(y, &q))
         return p < q ? -1 : p > q;
     if (x.type == V_STRING && y.type == V_STRING) {
@@ -166,6 +172,7 @@ static struct str number_text(struct arena *a, double d)
     char text[40];
     struct builder b = {0};
 
+    jinja_charge(a, 17 * 32);            /* printed and read up to 17 times */
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, d);
         if (strtod(text, NULL) == d)
@@ -177,13 +184,28 @@ static struct str number_text(struct arena *a, double d)
     return builder_str(&b);
 }
 
+/* In single quotes, unless it holds some and no double ones. */
+static void put_string_repr(struct arena *a, struct builder *b, struct str s)
+{
+    char quote = s.len && memchr(s.s, '\'', s.len) && !memchr(s.s, '"', s.len) ? '"' : '\'', text[8];
+
+    builder_text(a, b, &quote, 1, 0);
+    for (size_t i = 0; i < s.len; i++) {
+        unsigned char c = (unsigned char)s.s[i], mask = s.mask ? s.mask[i] : 0;
+        int n = c == '\n' || c == '\r' || c == '\t' ? snprintf(text, sizeof text, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't') :
+                c == '\\' || c == (unsigned char)quote ? snprintf(text, sizeof text, "\\%c", c) :
+                c < 0x20 || c == 0x7f ? snprintf(text, sizeof text, "\\x%02x", c) : snprintf(text, sizeof text, "%c", c);
+
+        builder_text(a, b, text, (size_t)n, mask);
+    }
+    builder_text(a, b, &quote, 1, 0);
+}
+
 static void put_repr(struct arena *a, struct builder *b, struct value v)
 {
     jinja_enter(a);
     if (v.type == V_STRING) {
-        builder_text(a, b, "'", 1, 0);
-        builder_put(a, b, v.str);
-        builder_text(a, b, "'", 1, 0);
+        put_string_repr(a, b, v.str);
     } else if (v.type == V_LIST) {
         builder_text(a, b, "[", 1, 0);
         for (size_t i = 0; i < v.list->n; i++) {
@@ -241,7 +263,6 @@ struct list *value_items(struct arena *a, struct value v)
         for (size_t i = 0; i < v.dict->n; i++)
             list_put(a, out.list, v.dict->p[i].name);
     } else if (v.type == V_STRING) {
-        jinja_charge(a, v.str.len * 8);
         for (size_t i = 0, j; i < v.str.len; i = j) {
             for (j = i + 1; j < v.str.len && ((unsigned char)v.str.s[j] & 0xc0) == 0x80; j++)
                 ;
@@ -282,5 +303,5 @@ int64_t value_length(struct arena *a, struct value v)
         return (int64_t)(v.type == V_LIST ? v.list->n : v.dict->n);
     if (v.type != V_STRING)
         jinja_fail(a, ERR_INPUT, "%s has no length", value_kind(v));
-    return (int64_t)value_items(a, v)->n;
+    return (int64_t)str_length(a, v.str);
 }

@@ -87,13 +87,22 @@ static int open_cpu(struct engine *g, struct error *e)
     return 0;
 }
 
+/* Loading is ended by whoever is told how far it is; the share is unknown here. */
+static bool loading_ended(void *ctx)
+{
+    const struct engine_config *c = ctx;
+
+    return c->progress && c->progress(c->callback_ctx, 1, 1) != 0;
+}
+
 static int load_tokenizer(struct engine *g, struct error *e)
 {
+    struct jinja_stop stop = {loading_ended, &g->config};
     int rc = tokenizer_load(&g->tokenizer, g->model->file, e);
 
     if (rc == 0)
-        rc = chat_template_load(&g->chat, g->model->file, g->tokenizer, e);
-    if (rc < 0 && g->config.no_tokenizer && rc != ERR_MEMORY)
+        rc = chat_template_load(&g->chat, g->model->file, g->tokenizer, &stop, e);
+    if (rc < 0 && g->config.no_tokenizer && rc != ERR_MEMORY && rc != ERR_CANCELLED)
         rc = 0;
     if (rc == 0 && g->chat && chat_template_notice(g->chat))
         engine_notice(g, "%s", chat_template_notice(g->chat));

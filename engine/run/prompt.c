@@ -1,4 +1,5 @@
 /* From a turn to token ids: template, the answers as they were generated, and the overflow policy. Engine thread, before a turn's prefill.
+ * The number of renderings does not grow with the conversation: one of all messages, one of what stays, and few corrections.
  * Overflow: when the conversation leaves less than a quarter of the context (or max_tokens, where that is less) for the answer, its oldest
  * turns are left out, the system message stays, and a notice says so. Once turns are left out, more go than are needed (down to half of the
  * context), so that the next turns find their prefix in the cache again. */
@@ -86,8 +87,15 @@ static int append_message(struct engine *g, struct ids *out, const struct messag
     return ids_append(out, ids + at + n_content, n - at - n_content, e);
 }
 
-static int encode(struct engine *g, const struct message *m, size_t n, bool open_ended, struct ids *out, struct error *e)
+static bool cancelled(void *ctx)
 {
+    return engine_cancelled(ctx);
+}
+
+/* counts (n, may be NULL): how many of the ids each message takes; what follows the last message counts to none. */
+static int encode(struct engine *g, const struct message *m, size_t n, bool open_ended, struct ids *out, int *counts, struct error *e)
+{
+    struct jinja_stop stop = {cancelled, g};
     const char *last = open_ended ? m[n - 1].text : NULL;
     int *ids = NULL, n_ids = 0, *starts, rc, kept;
 
@@ -96,11 +104,17 @@ static int encode(struct engine *g, const struct message *m, size_t n, bool open
     starts = mem_alloc(n + 1, sizeof *starts);
     if (!starts)
         return error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages", n);
-    rc = chat_template_encode(g->chat, m, n, true, &ids, &n_ids, starts, e);
+    rc = chat_template_encode(g->chat, m, n, true, &stop, &ids, &n_ids, starts, e);
     if (rc == 0)
         rc = ids_append(out, ids, n ? starts[0] : 0, e);
-    for (size_t i = 0; i < n && rc == 0; i++)
-        rc = append_message(g, out, &m[i], ids + starts[i], starts[i + 1] - starts[i], e);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        int before = out->n;
+
+        rc = engine_cancelled(g) ? error_set(e, ERR_CANCELLED, "cancelled") :
+             append_message(g, out, &m[i], ids + starts[i], starts[i + 1] - starts[i], e);
+        if (counts)
+            counts[i] = out->n - before;
+    }
     if (rc == 0)
         rc = ids_append(out, ids + (n ? starts[n] : 0), n_ids - (n ? starts[n] : 0), e);
     mem_free(ids);
@@ -138,21 +152,10 @@ static int encode_raw(struct engine *g, const struct turn *t, struct ids *out, s
     return rc;
 }
 
-/* The conversation without `drop` messages after the system message. */
-static int encode_without(struct engine *g, const struct turn *t, int drop, struct message *scratch, struct ids *out, struct error *e)
-{
-    size_t system = t->n_messages && t->messages[0].role == ROLE_SYSTEM ? 1 : 0, n = 0;
-
-    for (size_t i = 0; i < t->n_messages; i++)
-        if (i < system || i >= system + (size_t)drop)
-            scratch[n++] = t->messages[i];
-    return encode(g, scratch, n, t->continue_last, out, e);
-}
-
 /* The next larger number of messages to leave out: up to the next user message; -1: only the newest turn is left. */
 static int drop_more(const struct turn *t, int drop)
 {
-    size_t system = t->n_messages && t->messages[0].role == ROLE_SYSTEM ? 1 : 0, last = t->n_messages;
+    size_t system = t->messages[0].role == ROLE_SYSTEM ? 1 : 0, last = t->n_messages;
 
     while (last > system && t->messages[last - 1].role != ROLE_USER)
         last--;
@@ -164,7 +167,7 @@ static int drop_more(const struct turn *t, int drop)
 
 static int count_turns(const struct turn *t, int drop)
 {
-    size_t system = t->n_messages && t->messages[0].role == ROLE_SYSTEM ? 1 : 0;
+    size_t system = t->messages[0].role == ROLE_SYSTEM ? 1 : 0;
     int n = 0;
 
     for (size_t i = system; i < system + (size_t)drop; i++)
@@ -172,11 +175,99 @@ static int count_turns(const struct turn *t, int drop)
     return n ? n : drop > 0;
 }
 
+/* A conversation that may have to be made shorter: by `drop` messages behind the system's. */
+struct shortening {
+    struct engine *g;
+    const struct turn *turn;
+    struct message *kept;        /* (n_messages) */
+    int *counts;                 /* (n_messages) ids of each while all of them stood */
+    int total, drop;
+    struct ids out;              /* without `drop` messages */
+};
+
+#define TRIES 6
+
+static int encode_without(struct shortening *s, int drop, int *counts, struct error *e)
+{
+    const struct turn *t = s->turn;
+    size_t system = t->messages[0].role == ROLE_SYSTEM ? 1 : 0, n = 0;
+
+    for (size_t i = 0; i < t->n_messages; i++)
+        if (i < system || i >= system + (size_t)drop)
+            s->kept[n++] = t->messages[i];
+    s->drop = drop;
+    return encode(s->g, s->kept, n, t->continue_last, &s->out, counts, e);
+}
+
+/* How many ids stay without `drop` messages, by what they took. */
+static int estimate(const struct shortening *s, int drop)
+{
+    size_t system = s->turn->messages[0].role == ROLE_SYSTEM ? 1 : 0;
+    int n = s->total;
+
+    for (int i = 0; i < drop; i++)
+        n -= s->counts[system + (size_t)i];
+    return n;
+}
+
+/* The fewest messages beyond `drop` without which at most `limit` ids should stay, or all but the newest turn. */
+static int drop_for(const struct shortening *s, int drop, int limit)
+{
+    size_t system = s->turn->messages[0].role == ROLE_SYSTEM ? 1 : 0;
+    int n = estimate(s, drop), more;
+
+    while ((more = drop_more(s->turn, drop)) >= 0) {
+        for (; drop < more; drop++)
+            n -= s->counts[system + (size_t)drop];
+        if (n <= limit)
+            break;
+    }
+    return drop;
+}
+
+/* Leaves out as few turns as make the rest fit. What the estimate is wrong by (a template may write the system's text into the first user's)
+ * is nearly the same wherever the conversation begins, so the second or third try is right. */
+static int shorten(struct shortening *s, int limit, struct error *e)
+{
+    int fails = s->drop, fits = -1, wrong = s->out.n - estimate(s, s->drop), rc = 0, drop = -1;
+
+    for (int i = 0; i < TRIES && rc == 0; i++) {
+        drop = drop_for(s, fails, limit - wrong);
+        if (drop == fails || (fits >= 0 && drop >= fits))
+            break;
+        rc = encode_without(s, drop, NULL, e);
+        wrong = s->out.n - estimate(s, drop);
+        if (s->out.n <= limit)
+            fits = drop;
+        else
+            fails = drop;
+    }
+    if (fits < 0)                        /* the newest turn alone */
+        fits = drop_for(s, fails, -1);
+    return rc == 0 && s->drop != fits ? encode_without(s, fits, NULL, e) : rc;
+}
+
+/* limit: ids that leave room for an answer. */
+static int encode_within(struct shortening *s, int limit, struct error *e)
+{
+    struct engine *g = s->g;
+    int context = g->info.context, before = g->dropped_messages, rc = encode_without(s, 0, s->counts, e);
+
+    s->total = s->out.n;
+    /* What was left out before stays out, while that is enough. */
+    if (rc == 0 && s->out.n > limit && before && (size_t)before < s->turn->n_messages)
+        rc = encode_without(s, before, NULL, e);
+    if (rc == 0 && s->out.n > limit)
+        rc = shorten(s, limit < context / 2 ? limit : context / 2, e);
+    if (rc == 0)
+        g->dropped_messages = s->drop;
+    return rc;
+}
+
 int prompt_build(struct engine *g, const struct turn *t, int **ids, int *n, int *dropped_turns, struct error *e)
 {
-    int context = g->info.context, room = context / 4, drop = 0, limit, rc;
-    struct ids out = {0};
-    struct message *scratch = NULL;
+    int context = g->info.context, room = context / 4, rc;
+    struct shortening s = {.g = g, .turn = t};
 
     *dropped_turns = 0;
     if (!g->tokenizer || (!t->raw && !g->chat))
@@ -187,44 +278,26 @@ int prompt_build(struct engine *g, const struct turn *t, int **ids, int *n, int 
         return error_set(e, ERR_INPUT, "only an assistant's message can be continued");
     if (t->max_tokens >= 0 && t->max_tokens < room)
         room = t->max_tokens;
-    if (t->raw) {
-        rc = encode_raw(g, t, &out, e);
-    } else {
-        scratch = mem_alloc(t->n_messages, sizeof *scratch);
-        if (!scratch)
-            return error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages", t->n_messages);
-        rc = encode_without(g, t, 0, scratch, &out, e);
-        /* What was left out before stays out, while that is enough. */
-        limit = context - room;
-        if (rc == 0 && out.n > limit && g->dropped_messages && (size_t)g->dropped_messages < t->n_messages) {
-            drop = g->dropped_messages;
-            rc = encode_without(g, t, drop, scratch, &out, e);
-        }
-        if (rc == 0 && out.n > limit)
-            limit = limit < context / 2 ? limit : context / 2;
-        while (rc == 0 && out.n > limit) {
-            int more = drop_more(t, drop);
-
-            if (more < 0)
-                break;
-            drop = more;
-            rc = encode_without(g, t, drop, scratch, &out, e);
-        }
-        g->dropped_messages = drop;
-    }
-    if (rc == 0 && out.n == 0)           /* a damaged template may say nothing at all */
+    s.kept = mem_alloc(t->n_messages, sizeof *s.kept);
+    s.counts = mem_alloc(t->n_messages, sizeof *s.counts);
+    if (!s.kept || !s.counts)
+        rc = error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages", t->n_messages);
+    else
+        rc = t->raw ? encode_raw(g, t, &s.out, e) : encode_within(&s, context - room, e);
+    if (rc == 0 && s.out.n == 0)         /* a damaged template may say nothing at all */
         rc = error_set(e, ERR_MODEL, "the model's chat template makes no text of the conversation; --raw goes without it");
-    if (rc == 0 && out.n >= context)
-        rc = error_set(e, ERR_CONTEXT, "the prompt has %d tokens, the context %d (-c): shorten it or enlarge the context", out.n, context);
-    mem_free(scratch);
+    if (rc == 0 && s.out.n >= context)
+        rc = error_set(e, ERR_CONTEXT, "the prompt has %d tokens, the context %d (-c): shorten it or enlarge the context", s.out.n, context);
+    mem_free(s.kept);
+    mem_free(s.counts);
     if (rc < 0) {
-        mem_free(out.at);
+        mem_free(s.out.at);
         return rc;
     }
-    *ids = out.at;
-    *n = out.n;
-    if (drop) {
-        *dropped_turns = count_turns(t, drop);
+    *ids = s.out.at;
+    *n = s.out.n;
+    if (s.drop) {
+        *dropped_turns = count_turns(t, s.drop);
         engine_notice(g, "the conversation has outgrown the context of %d tokens: the model no longer sees its %d oldest turn%s", context,
                       *dropped_turns, *dropped_turns == 1 ? "" : "s");
     }

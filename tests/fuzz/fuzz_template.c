@@ -12,6 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const struct message m[] = {{ROLE_SYSTEM, be}, {ROLE_USER, hello}, {ROLE_ASSISTANT, hi}, {ROLE_USER, hi}};
     static const struct jinja_variable v[] = {{"bos_token", "<s>", 3}, {"eos_token", "</s>", 4}};
     struct strbuf text = {0}, mask = {0};
+    size_t begins[4];
     struct error e = {0};
     struct jinja *j;
 
@@ -21,7 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     for (size_t n = 0; n <= 4; n += 2)
-        if (jinja_render(j, m, n, n < 4, v, 2, &text, &mask, &e) == 0 && text.len != mask.len)
+        if (jinja_render(j, &(struct jinja_input){m, n, n < 4, v, 2, NULL}, &(struct jinja_output){&text, &mask, begins}, &e) == 0 &&
+            text.len != mask.len)
             abort();
     strbuf_release(&text);
     strbuf_release(&mask);

@@ -69,9 +69,9 @@ static void check_chat(const struct weight_file *f, const struct tokenizer *t)
     struct error e = {0};
     int *ids, n, starts[2];
 
-    if (chat_template_load(&c, f, t, &e) < 0)
+    if (chat_template_load(&c, f, t, NULL, &e) < 0)
         return;
-    if (chat_template_encode(c, &m, 1, true, &ids, &n, starts, &e) == 0) {
+    if (chat_template_encode(c, &m, 1, true, NULL, &ids, &n, starts, &e) == 0) {
         must(starts[0] == 0 && starts[1] >= 0 && starts[1] <= n);
         mem_free(ids);
     }
