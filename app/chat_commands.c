@@ -6,6 +6,7 @@
 #include "app/nearest.h"
 #include "app/values.h"
 #include "engine/base/mem.h"
+#include "engine/base/utf8.h"
 
 #include <string.h>
 
@@ -61,7 +62,7 @@ int chat_busy(struct conversation *c)
 {
     if (!conversation_busy(c))
         return 0;
-    conversation_say(c, SAY_NOTICE, "not while an answer is being written; Esc stops it");
+    conversation_say(c, SAY_NOTICE, "not while an answer is being written; %s stops it", conversation_hooks(c)->keys ? "Esc" : "Ctrl-C");
     return 1;
 }
 
@@ -80,12 +81,20 @@ static bool has_name(const struct chat_command *k, const char *name)
 
 /* ── /help ── */
 
+/* The command with its arguments, padded to so many columns. */
+static const char *help_head(const struct chat_command *k, int columns, char *out, size_t size)
+{
+    int n = snprintf(out, size, "%s%s%s", k->name, k->arguments[0] ? " " : "", k->arguments), width = (int)utf8_width(out, (size_t)n);
+
+    snprintf(out + n, size - (size_t)n, "%*s", width < columns ? columns - width : 0, "");
+    return out;
+}
+
 static void help_lines(struct strbuf *b, const struct chat_command *k)
 {
     char head[64];
 
-    snprintf(head, sizeof head, "%s%s%s", k->name, k->arguments[0] ? " " : "", k->arguments);
-    strbuf_printf(b, "%-19s  %s\n", head, k->help);
+    strbuf_printf(b, "%s  %s\n", help_head(k, 19, head, sizeof head), k->help);
 }
 
 static int run_help(struct conversation *c, const char *arguments)
@@ -107,7 +116,7 @@ static int run_help(struct conversation *c, const char *arguments)
         return -1;
     }
     if (!word[0])
-        strbuf_puts(&b, "\nA message that begins with a slash: write two. F1 shows the keys.\n");
+        strbuf_printf(&b, "\nA message that begins with a slash: write two.%s\n", conversation_hooks(c)->keys ? " F1 shows the keys." : "");
     return chat_output(c, &b);
 }
 
@@ -242,8 +251,8 @@ void chat_commands_print_help(FILE *f)
     for (i = 0; i < table_size(); i++) {
         char head[64];
 
-        snprintf(head, sizeof head, "%s%s%s", table[i].name, table[i].arguments[0] ? " " : "", table[i].arguments);
-        fprintf(f, "  %-16s %s%s\n", head, strlen(head) > 16 ? " " : "", table[i].help);
+        help_head(&table[i], 19, head, sizeof head);
+        fprintf(f, "  %s  %s\n", head, table[i].help);
     }
 }
 

@@ -26,7 +26,7 @@ int chat_place(struct conversation *c, const char *arguments)
     }
     if (strncmp(arguments, "save", 4) == 0 && (!arguments[4] || arguments[4] == ' '))
         return chat_place_save(c, arguments + 4 + strspn(arguments + 4, " "));
-    return conversation_place(c, arguments);
+    return conversation_place_told(c, arguments);
 }
 
 void chat_complete_place(struct conversation *c, const char *line, const char *word, char ***list, size_t *n)

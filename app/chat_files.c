@@ -68,6 +68,8 @@ int chat_load(struct conversation *c, const char *arguments)
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
         return -1;
     }
+    n = conversation_transcript(c)->n;
+    conversation_say(c, SAY_NOTICE, "%s is loaded: %zu message%s", arguments, n, n == 1 ? "" : "s");
     return 0;
 }
 

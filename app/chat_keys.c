@@ -114,6 +114,8 @@ static void stop(struct chat *s)
 
     if (text && input_empty())
         input_set(text);
+    else if (!text && conversation_edit_end(s->conversation))
+        input_set("");
     mem_free(text);
     chat_waiting_show(s);
     if (conversation_working(s->conversation))
@@ -126,7 +128,7 @@ static void interrupt(struct chat *s)
 
     if (conversation_working(s->conversation)) {
         stop(s);
-    } else if (!input_empty()) {
+    } else if (conversation_edit_end(s->conversation) || !input_empty()) {
         input_set("");
     } else if (now < s->quit_until) {
         s->quit = true;
@@ -183,11 +185,21 @@ static void act(struct chat *s, enum action a, const struct input_event *ev)
         editor(s);
 }
 
+/* Whatever was done after the first Ctrl-C: the next one is a first one again. */
+static void disarm(struct chat *s)
+{
+    if (s->quit_until)
+        s->model.note_until = 0;
+    s->quit_until = 0;
+}
+
 static void key(struct chat *s, const struct input_event *ev)
 {
     enum key_context context = s->model.focus >= 0 ? KEYS_PANEL : KEYS_CHAT;
     enum action a = keys_lookup(context, ev->key, ev->mods);
 
+    if (a != ACTION_INTERRUPT)
+        disarm(s);
     if (input_busy() && context == KEYS_CHAT && ev->key != '\r') {       /* a search or a prefix goes on */
         if (input_key(ev) == INPUT_EDITOR)
             editor(s);
@@ -214,6 +226,7 @@ void chat_keys(struct chat *s, bool late)
         switch (ev.kind) {
         case INPUT_KEY: key(s, &ev); break;
         case INPUT_PASTE:
+            disarm(s);
             s->model.focus = s->model.zoom = -1;
             input_key(&ev);
             break;

@@ -11,6 +11,40 @@
 #include <stdio.h>
 #include <string.h>
 
+static struct ui_block *last_answer(struct ui_model *m)
+{
+    size_t i;
+
+    for (i = m->n_blocks; i-- > 0;)
+        if (m->blocks[i].kind == UI_ASSISTANT)
+            return &m->blocks[i];
+    return NULL;
+}
+
+/* The line over an answer. */
+static void block_take(struct ui_block *b, const struct transcript_entry *from)
+{
+    snprintf(b->plan, sizeof b->plan, "%s", from->plan);
+    b->seconds = from->seconds;
+    b->tok_s = from->tok_s;
+    b->tokens = from->tokens;
+    b->paced = from->paced;
+}
+
+/* Is the newest answer on the screen still the transcript's newest message? */
+static bool answer_stays(struct ui_model *m, const struct transcript *t)
+{
+    const struct ui_block *b = last_answer(m);
+    const struct transcript_entry *last = t->n ? &t->entries[t->n - 1] : NULL;
+    size_t shown = 0, said = 0;
+
+    for (size_t i = 0; i < m->n_blocks; i++)
+        shown += m->blocks[i].kind == UI_USER || m->blocks[i].kind == UI_ASSISTANT;
+    for (size_t i = 0; i < t->n; i++)
+        said += t->entries[i].role != ROLE_SYSTEM;
+    return b && last && last->role == ROLE_ASSISTANT && shown == said && strcmp(b->text, last->text) == 0;
+}
+
 static void hook_event(void *ctx, const struct event *ev)
 {
     struct chat *s = ctx;
@@ -34,7 +68,14 @@ static void hook_event(void *ctx, const struct event *ev)
             s->has_roofline = true;
         }
     }
-    s->memory_due |= ev->kind == EVENT_TURN_DONE;
+    if (ev->kind == EVENT_TURN_DONE) {
+        const struct transcript *said = conversation_transcript(s->conversation);
+        struct ui_block *b = last_answer(&s->model);
+
+        if (b && said->n && said->entries[said->n - 1].role == ROLE_ASSISTANT)
+            block_take(b, &said->entries[said->n - 1]);
+        s->memory_due = true;
+    }
     if (now < s->panels_at && ev->kind == EVENT_TOKEN)
         return;
     t = conversation_telemetry(s->conversation);
@@ -50,16 +91,6 @@ void chat_say(void *ctx, enum conversation_say kind, const char *text)
     chatview_scroll_end(&s->model);
     if (kind == SAY_OUTPUT && !s->model.running)
         chatview_scroll_to_last(&s->model);                      /* what is longer than the pane is read from its head */
-}
-
-static struct ui_block *last_answer(struct ui_model *m)
-{
-    size_t i;
-
-    for (i = m->n_blocks; i-- > 0;)
-        if (m->blocks[i].kind == UI_ASSISTANT)
-            return &m->blocks[i];
-    return NULL;
 }
 
 static void hook_added(void *ctx, const struct transcript_entry *entry)
@@ -94,6 +125,8 @@ static void hook_changed(void *ctx)
     const struct transcript *t = conversation_transcript(s->conversation);
     size_t i;
 
+    if (!answer_stays(&s->model, t))
+        ui_model_forget(&s->model);
     ui_block_truncate(&s->model, 0);
     for (i = 0; i < t->n; i++) {
         const struct transcript_entry *from = &t->entries[i];
@@ -102,10 +135,7 @@ static void hook_changed(void *ctx)
 
         if (!b)
             break;
-        snprintf(b->plan, sizeof b->plan, "%s", from->plan);
-        b->seconds = from->seconds;
-        b->tok_s = from->tok_s;
-        b->tokens = from->tokens;
+        block_take(b, from);
         b->stop = stop_of(from->stop);
     }
     chatview_scroll_end(&s->model);
@@ -149,6 +179,6 @@ struct conversation_hooks chat_hooks(struct chat *s)
 {
     return (struct conversation_hooks){
         .ctx = s, .event = hook_event, .say = chat_say, .added = hook_added, .changed = hook_changed, .edit = hook_edit, .copy = hook_copy,
-        .set = hook_set,
+        .set = hook_set, .keys = true,
     };
 }

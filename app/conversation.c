@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define PACED_SHARE 0.05         /* an answer is called paced when it waited for more than this share of its time */
 #define PACE_DEFAULT 40.0        /* what F2 goes back to when no pace was configured: about as fast as one reads */
 
 struct conversation {
@@ -29,6 +30,11 @@ struct conversation {
     bool auto_asked, auto_wanted, auto_done, measuring;  /* placements are to be measured after an answer; that is being done */
     int calls;                   /* conversation_call's that have not reported yet */
     struct strbuf answer;        /* text of the running answer */
+    int answered;                /* its tokens so far, with those that were there before /continue */
+    bool paced;                  /* a pace held it up */
+    char plan[64];               /* in force */
+    bool place_told;             /* the next placement in force is told: a command asked for it */
+    bool editing;                /* the next message takes the place of the last one */
     char *waiting;
     double pace, pace_asked;
     struct stats stats;
@@ -110,6 +116,7 @@ static void sampling_tell(struct conversation *c)
 
 static void pace_tell(struct conversation *c)
 {
+    c->paced |= c->pace > 0;
     tell(c, (struct command){.kind = COMMAND_PACE, .number = c->pace});
 }
 
@@ -198,6 +205,29 @@ static void answer_ended(struct conversation *c, enum stop_reason stop)
     autosave(c);
 }
 
+/* The newest answer is computed under the plan in force from its next token on. */
+static void answer_placed(struct conversation *c)
+{
+    struct error e = {0};
+
+    if (c->busy && c->transcript.n && c->plan[0] && transcript_placed(&c->transcript, c->transcript.n - 1, c->plan, c->answered + 1, &e) < 0)
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+}
+
+/* What /continue adds is counted with what was there. */
+static void answer_measured(struct conversation *c, const struct turn_done_event *d)
+{
+    struct transcript_entry *last = &c->transcript.entries[c->transcript.n - 1];
+    double before = last->tok_s > 0 ? last->tokens / last->tok_s : 0, now = clock_seconds(d->decode_ns);
+    double waited = clock_seconds(d->total_ns) - clock_seconds(d->prefill_ns) - now;
+    int steps = d->completion_tokens > 1 ? d->completion_tokens - 1 : 0;
+
+    last->paced |= c->paced && waited > PACED_SHARE * clock_seconds(d->total_ns);
+    last->seconds += clock_seconds(d->total_ns);
+    last->tok_s = before + now > 0 && steps ? ((before > 0 ? last->tokens : 0) + steps) / (before + now) : last->tok_s;
+    last->tokens += d->completion_tokens;
+}
+
 /* Text is on the disk before it is shown. */
 static void part_write(struct conversation *c)
 {
@@ -212,34 +242,38 @@ static void part_write(struct conversation *c)
 
 static void on_event(struct conversation *c, const struct event *ev)
 {
-    struct transcript_entry *last = c->transcript.n ? &c->transcript.entries[c->transcript.n - 1] : NULL;
-
     switch (ev->kind) {
-    case EVENT_READY:
+    case EVENT_READY: {
+        const struct telemetry *t = worker_telemetry(c->worker);
+
         c->ready = true;
+        if (!c->plan[0] && t)
+            snprintf(c->plan, sizeof c->plan, "%s", t->plan);
+        break;
+    }
+    case EVENT_TURN_STARTED:
+        answer_placed(c);
         break;
     case EVENT_TOKEN:
+        c->answered += ev->token.id >= 0;
         strbuf_put(&c->answer, ev->token.text, ev->token.len);
         part_write(c);
         break;
     case EVENT_TURN_DONE:
         stats_add_turn(&c->stats, &ev->done_turn);
-        if (last && c->busy) {
-            const struct turn_done_event *d = &ev->done_turn;
-            const struct telemetry *t = worker_telemetry(c->worker);
-
-            last->seconds = (double)d->total_ns * 1e-9;
-            last->tokens = d->completion_tokens;
-            last->tok_s = d->completion_tokens > 1 ? clock_rate(d->completion_tokens - 1, d->decode_ns) : 0;
-            if (t)
-                snprintf(last->plan, sizeof last->plan, "%s", t->plan);
-        }
+        if (c->busy && c->transcript.n)
+            answer_measured(c, &ev->done_turn);
         log_write(LOG_LEVEL_INFO, "answer: %d tokens in %.3f s, %s", ev->done_turn.completion_tokens, clock_seconds(ev->done_turn.total_ns),
                   stop_reason_word(ev->done_turn.reason));
         answer_ended(c, ev->done_turn.reason);
         break;
     case EVENT_PLAN:
         log_write(LOG_LEVEL_INFO, "placement: %s", ev->text ? ev->text : "");
+        snprintf(c->plan, sizeof c->plan, "%s", ev->text ? ev->text : "");
+        answer_placed(c);
+        if (c->place_told)
+            conversation_say(c, SAY_NOTICE, "the placement is %s now", c->plan);
+        c->place_told = false;
         break;
     case EVENT_ERROR:
         if (!c->ready && !c->failure.code)
@@ -279,6 +313,8 @@ int conversation_answer(struct conversation *c, bool go_on)
 {
     struct error e = {0};
 
+    c->editing = false;
+    c->paced = c->pace > 0;
     strbuf_clear(&c->answer);
     if (go_on)
         strbuf_puts(&c->answer, c->transcript.entries[c->transcript.n - 1].text);
@@ -292,6 +328,7 @@ int conversation_answer(struct conversation *c, bool go_on)
         return -1;
     }
     c->busy = true;
+    c->answered = c->transcript.entries[c->transcript.n - 1].tokens;
     chat_file_part_begin(&c->file);
     part_write(c);
     entry_added(c);
@@ -306,7 +343,7 @@ static int do_auto(void *ctx, struct engine *g, char **text, struct error *e)
 
     if (!place_auto_due(g, place))
         return 0;
-    engine_tell(g, "measuring what a GPU is worth with this model: a message or Esc stops it");
+    engine_tell(g, "measuring what a GPU is worth with this model: a message or Ctrl-C stops it");
     return place_auto(g, strcmp(place, "auto") == 0, e);
 }
 
@@ -325,10 +362,21 @@ static void measure_after(struct conversation *c)
     c->measuring = conversation_call(c, do_auto, (void *)(c->auto_asked ? "auto" : ""), NULL) == 0;
 }
 
+/* What is edited and all behind it goes, now that something takes its place. */
+static void edit_cut(struct conversation *c)
+{
+    size_t at = transcript_last(&c->transcript, ROLE_USER);
+
+    if (c->editing && at < c->transcript.n)
+        conversation_truncate(c, at);
+    c->editing = false;
+}
+
 static int message_send(struct conversation *c, const char *text)
 {
     struct error e = {0};
 
+    edit_cut(c);
     if (c->measuring) {                  /* it gets out of the way, and is tried again after this answer */
         worker_cancel(c->worker);
         c->auto_done = false;
@@ -381,7 +429,7 @@ int conversation_submit(struct conversation *c, const char *text)
     }
     if (c->busy || !c->ready) {
         if (c->waiting) {
-            conversation_say(c, SAY_NOTICE, "one message is waiting already; Esc takes it back");
+            conversation_say(c, SAY_NOTICE, "one message is waiting already; %s takes it back", c->hooks.keys ? "Esc" : "Ctrl-C");
             return -1;
         }
         c->waiting = mem_string(text);
@@ -490,6 +538,18 @@ int conversation_place(struct conversation *c, const char *spec)
     return command_send(c, &k);
 }
 
+int conversation_place_told(struct conversation *c, const char *spec)
+{
+    int rc;
+
+    c->place_told = true;
+    if ((rc = conversation_place(c, spec)) < 0)
+        c->place_told = false;
+    else if (!c->hooks.keys)             /* the screen shows what it waits for */
+        conversation_say(c, SAY_NOTICE, "switching the placement to %s ...", spec);
+    return rc;
+}
+
 void conversation_timeline(struct conversation *c, bool on)
 {
     if (c->ready)
@@ -517,7 +577,7 @@ void conversation_apply(struct conversation *c, const struct option *option)
             c->pace_asked = c->pace;
         pace_tell(c);
     } else if (id == OPTION_ID_place && c->options->place) {
-        conversation_place(c, c->options->place);
+        conversation_place_told(c, c->options->place);
     } else {
         sampling_tell(c);
     }
@@ -525,8 +585,27 @@ void conversation_apply(struct conversation *c, const struct option *option)
         c->hooks.set(c->hooks.ctx, option);
 }
 
+void conversation_edit(struct conversation *c)
+{
+    size_t at = transcript_last(&c->transcript, ROLE_USER);
+
+    c->editing = true;
+    conversation_say(c, SAY_NOTICE, "Enter sends it in place of your last message; Ctrl-C leaves everything as it is");
+    c->hooks.edit(c->hooks.ctx, c->transcript.entries[at].text);
+}
+
+bool conversation_edit_end(struct conversation *c)
+{
+    if (!c->editing)
+        return false;
+    c->editing = false;
+    conversation_say(c, SAY_NOTICE, "your last message stays as it was");
+    return true;
+}
+
 int conversation_truncate(struct conversation *c, size_t n)
 {
+    c->editing = false;
     transcript_truncate(&c->transcript, n);
     transcript_changed(c);
     return 0;
@@ -549,6 +628,7 @@ void conversation_new(struct conversation *c)
     size_t keep = c->transcript.n && c->transcript.entries[0].role == ROLE_SYSTEM ? 1 : 0;
 
     autosave(c);
+    c->editing = false;
     transcript_truncate(&c->transcript, keep);
     file_name(c);
     tell(c, (struct command){.kind = COMMAND_CLEAR});
@@ -562,6 +642,7 @@ int conversation_load(struct conversation *c, const char *path, struct error *e)
     autosave(c);
     if ((rc = transcript_load(&c->transcript, path, e)) < 0)
         return rc;
+    c->editing = false;
     chat_file_recover(&c->transcript, path);
     file_name(c);                                                /* going on leaves the file that was read as it is */
     transcript_changed(c);

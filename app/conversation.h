@@ -30,6 +30,7 @@ struct conversation_hooks {
     bool (*copy)(void *ctx, const char *text, size_t len);
     /* An option was changed by /set: theme, mouse and the like are the shower's affair. */
     void (*set)(void *ctx, const struct option *option);
+    bool keys;                   /* there are keys and panels: Esc stops, F1 helps; else only Ctrl-C does anything */
 };
 
 /* Starts the worker; the model is loaded in the background. o outlives the conversation and is changed by /set. */
@@ -68,6 +69,10 @@ const char *conversation_path(const struct conversation *c); /* of the transcrip
 int conversation_save(struct conversation *c, struct error *e);
 int conversation_export(struct conversation *c, const char *path, bool replace, struct error *e);    /* see chat_export */
 
+/* /edit: the last message is in the input line; what is sent next takes its place and that of all behind it. Nothing is cut before. */
+void conversation_edit(struct conversation *c);
+bool conversation_edit_end(struct conversation *c);          /* all stays as it was (said so); false: nothing was being edited */
+
 /* For app/chat_commands.c. */
 void conversation_say(struct conversation *c, enum conversation_say kind, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void conversation_quit(struct conversation *c);
@@ -75,6 +80,7 @@ int conversation_answer(struct conversation *c, bool go_on); /* answers the tran
 int conversation_truncate(struct conversation *c, size_t n); /* keeps the first n entries */
 int conversation_system(struct conversation *c, const char *text);   /* NULL or empty: none */
 int conversation_load(struct conversation *c, const char *path, struct error *e);
+int conversation_place_told(struct conversation *c, const char *spec);       /* conversation_place, told in the chat when it is in force */
 void conversation_new(struct conversation *c);               /* a fresh transcript in a file of its own */
 void conversation_apply(struct conversation *c, const struct option *option);        /* after options_set */
 const struct conversation_hooks *conversation_hooks(const struct conversation *c);

@@ -145,6 +145,8 @@ static void token(struct linemode *m, const struct token_event *t)
 /* What a status line would show, as words. */
 static void answer_done(struct linemode *m, const struct turn_done_event *d)
 {
+    const struct transcript *t = conversation_transcript(m->c);
+    bool paced = t->n && t->entries[t->n - 1].paced;
     char text[256];
     double rate = d->completion_tokens > 1 ? clock_rate(d->completion_tokens - 1, d->decode_ns) : 0;
 
@@ -153,8 +155,8 @@ static void answer_done(struct linemode *m, const struct turn_done_event *d)
         put(m, "\n", 1);
     m->answering = false;
     if (m->reader) {
-        snprintf(text, sizeof text, "End of answer. %d tokens in %.1f seconds, %.0f tokens per second.%s", d->completion_tokens,
-                 clock_seconds(d->total_ns), rate, d->reason == STOP_TOKEN ? "" : d->reason == STOP_LENGTH ? " It was cut at the length limit."
+        snprintf(text, sizeof text, "End of answer. %d tokens in %.1f seconds%s %.0f tokens per second.%s", d->completion_tokens,
+                 clock_seconds(d->total_ns), paced ? " as paced; the computing makes" : ",", rate, d->reason == STOP_TOKEN ? "" : d->reason == STOP_LENGTH ? " It was cut at the length limit."
                  : d->reason == STOP_CONTEXT ? " It was cut because the context is full." : d->reason == STOP_CANCELLED ? " It was stopped." : "");
         puts_line(m, text);
     } else if (m->tty && d->reason != STOP_TOKEN) {
@@ -428,7 +430,7 @@ static int interrupt(struct linemode *m, struct error *e)
         conversation_stop(m->c);
         return 0;
     }
-    if (m->tty && ((m->prompting && rl_end > 0) || m->block.len)) {
+    if (conversation_edit_end(m->c) || (m->tty && ((m->prompting && rl_end > 0) || m->block.len))) {
         m->interrupts = 0;
     } else if (++m->interrupts >= 2 || !m->tty || !conversation_ready(m->c)) {
         return error_set(e, ERR_CANCELLED, "interrupted");
@@ -525,7 +527,8 @@ bool linemode_wanted(const struct options *o)
 int linemode_run(struct options *o, struct error *e)
 {
     struct linemode m = {.tty = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO), .reader = o->screen_reader};
-    struct conversation_hooks hooks = {&m, on_event, on_say, on_added, on_changed, on_edit, on_copy, on_set};
+    struct conversation_hooks hooks = {.ctx = &m, .event = on_event, .say = on_say, .added = on_added, .changed = on_changed, .edit = on_edit,
+                                        .copy = on_copy, .set = on_set};
     struct error closing = {0};
     sigset_t blocked, before;
     int rc, rc_close;

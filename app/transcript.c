@@ -4,7 +4,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 
-#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -72,10 +72,53 @@ size_t transcript_last(const struct transcript *t, enum role role)
     return t->n;
 }
 
+/* Each name once, in the order of first use; what finds no room is an ellipsis. */
+static void plan_names(struct transcript_entry *x)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < x->n_plans; i++) {
+        const char *name = x->plans[i].name;
+        size_t before = 0;
+
+        while (strcmp(x->plans[before].name, name) != 0)
+            before++;
+        if (before < i)
+            continue;
+        if (n + 1 + strlen(name) + strlen("+\u2026") >= sizeof x->plan) {
+            snprintf(x->plan + n, sizeof x->plan - n, "%s\u2026", n ? "+" : "");
+            return;
+        }
+        n += (size_t)snprintf(x->plan + n, sizeof x->plan - n, "%s%s", n ? "+" : "", name);
+    }
+}
+
+int transcript_placed(struct transcript *t, size_t i, const char *plan, int first_token, struct error *e)
+{
+    struct transcript_entry *x = &t->entries[i];
+    struct transcript_plan *more;
+
+    if (x->n_plans && strcmp(x->plans[x->n_plans - 1].name, plan) == 0)
+        return 0;
+    if (!(more = mem_resize(x->plans, x->n_plans + 1, sizeof *more)))
+        return no_memory(e);
+    x->plans = more;
+    more[x->n_plans] = (struct transcript_plan){.first_token = first_token};
+    snprintf(more[x->n_plans++].name, sizeof more->name, "%.58s", plan);
+    plan_names(x);
+    return 0;
+}
+
+static void entry_release(struct transcript_entry *x)
+{
+    mem_free(x->text);
+    mem_free(x->plans);
+}
+
 void transcript_truncate(struct transcript *t, size_t n)
 {
     while (t->n > n)
-        mem_free(t->entries[--t->n].text);
+        entry_release(&t->entries[--t->n]);
 }
 
 int transcript_system(struct transcript *t, const char *text, struct error *e)
@@ -91,7 +134,7 @@ int transcript_system(struct transcript *t, const char *text, struct error *e)
         own = t->entries[--t->n];
     for (size_t i = 0; i < t->n; i++) {
         if (t->entries[i].role == ROLE_SYSTEM)
-            mem_free(t->entries[i].text);
+            entry_release(&t->entries[i]);
         else
             t->entries[n++] = t->entries[i];
     }

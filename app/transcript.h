@@ -7,15 +7,24 @@
 #include "engine/base/error.h"
 #include "engine/model/message.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
+struct transcript_plan {
+    char name[64];
+    int first_token;             /* computed under it, from 1; that of the next plan too: this one only read from the prompt */
+};
+
 struct transcript_entry {
     enum role role;
     char *text;                  /* UTF-8, owned */
-    char plan[64], stop[16];     /* of an answer: placement and stop word; "" unknown */
-    double seconds, tok_s;       /* 0: unknown */
+    char plan[64], stop[16];     /* of an answer: its placements ("cpu", "cpu+gpu") and stop word; "" unknown */
+    struct transcript_plan *plans;   /* in order, owned; none: only their names are known */
+    size_t n_plans;
+    double seconds, tok_s;       /* wall clock; rate of the computing; 0: unknown */
+    bool paced;                  /* seconds holds time that was only waited */
     int tokens;
 };
 
@@ -37,6 +46,8 @@ void transcript_init(struct transcript *t);
 void transcript_release(struct transcript *t);
 int transcript_append(struct transcript *t, enum role role, const char *text, struct error *e);    /* copies; the plain fields are zero */
 int transcript_text(struct transcript *t, size_t i, const char *text, struct error *e);            /* replaces the text of an entry */
+/* From its token first_token (counted from 1) on, answer i was computed under this placement. ERR_MEMORY: as before. */
+int transcript_placed(struct transcript *t, size_t i, const char *plan, int first_token, struct error *e);
 void transcript_truncate(struct transcript *t, size_t n);
 /* The one system message, at the head; NULL or empty: none. On ERR_MEMORY everything is as before. */
 int transcript_system(struct transcript *t, const char *text, struct error *e);

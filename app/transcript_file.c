@@ -45,6 +45,20 @@ static json_t *json_text(const char *text)
     return v;
 }
 
+static json_t *plans_json(const struct transcript_entry *x)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < x->n_plans; i++) {
+        json_t *o = json_object();
+
+        json_object_set_new(o, "plan", json_text(x->plans[i].name));
+        json_object_set_new(o, "first_token", json_integer(x->plans[i].first_token));
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
 static json_t *entry_json(const struct transcript_entry *x)
 {
     json_t *o = json_object();
@@ -53,12 +67,16 @@ static json_t *entry_json(const struct transcript_entry *x)
     json_object_set_new(o, "content", json_text(x->text));
     if (x->plan[0])
         json_object_set_new(o, "plan", json_text(x->plan));
+    if (x->n_plans > 1)
+        json_object_set_new(o, "plans", plans_json(x));
     if (x->stop[0])
         json_object_set_new(o, "stop", json_text(x->stop));
     if (x->tokens)
         json_object_set_new(o, "tokens", json_integer(x->tokens));
     if (x->seconds > 0 && isfinite(x->seconds))
         json_object_set_new(o, "seconds", json_real(x->seconds));
+    if (x->paced)
+        json_object_set_new(o, "paced", json_true());
     if (x->tok_s > 0 && isfinite(x->tok_s))
         json_object_set_new(o, "tok_s", json_real(x->tok_s));
     return o;
@@ -170,6 +188,24 @@ static void copy_word(char *out, size_t size, const json_t *v)
         utf8_strip(out, size, json_string_value(v), json_string_length(v), 0);
 }
 
+/* Files of before have no such list: the one name is all that is known then. */
+static int read_plans(struct transcript *t, const json_t *list, struct error *e)
+{
+    char name[64];
+    int rc = 0;
+
+    for (size_t i = 0; i < json_array_size(list) && rc == 0; i++) {
+        const json_t *o = json_array_get(list, i);
+        json_int_t first = json_integer_value(json_object_get(o, "first_token"));
+
+        name[0] = 0;
+        copy_word(name, sizeof name, json_object_get(o, "plan"));
+        if (name[0])
+            rc = transcript_placed(t, t->n - 1, name, first > 0 && first <= INT_MAX ? (int)first : 1, e);
+    }
+    return rc;
+}
+
 static int read_entry(struct transcript *t, const json_t *o, size_t i, struct error *e)
 {
     const char *role = json_string_value(json_object_get(o, "role")), *text = json_string_value(json_object_get(o, "content"));
@@ -192,7 +228,8 @@ static int read_entry(struct transcript *t, const json_t *o, size_t i, struct er
     x->tok_s = json_number_value(json_object_get(o, "tok_s"));
     if (json_integer_value(json_object_get(o, "tokens")) > 0 && json_integer_value(json_object_get(o, "tokens")) <= INT_MAX)
         x->tokens = (int)json_integer_value(json_object_get(o, "tokens"));
-    return 0;
+    x->paced = json_is_true(json_object_get(o, "paced"));
+    return read_plans(t, json_object_get(o, "plans"), e);
 }
 
 static int read_root(struct transcript *t, json_t *root, struct error *e)

@@ -389,7 +389,7 @@ static void session_await(struct session *s, const char *text)
             out[s->n] = 0;
         }
     }
-    ck_assert_msg(strstr(out, text) != NULL, "'%s' never came; so far: %s", text, out);
+    ck_assert_msg(strstr(out, text) != NULL, "'%s' never came; so far: %.2000s", text, s->n > 2000 ? out + s->n - 2000 : out);
 }
 
 /* Forgets what came so far, then types. */
@@ -440,6 +440,33 @@ START_TEST(line_mode_on_a_terminal)
         session_type(&s, "\004");
         ck_assert_int_eq(session_end(&s), 0);
     }
+}
+END_TEST
+
+/* Esc gives an edited message back, nothing is cut; a Ctrl-C counts as the second one only when nothing came between. */
+START_TEST(the_screen_undoes_nothing_unasked)
+{
+    struct session s;
+    char command[600];
+
+    session_open(&s, "xterm-256color", (const char *const []){"--pace", "off", "-n", "12", "--temp", "0", "--ignore-eos", NULL});
+    session_await(&s, "say something");
+    session_type(&s, "Hello\r");
+    session_await(&s, "length");
+    session_type(&s, "/edit\r");
+    session_await(&s, "Ctrl-C leaves");
+    session_type(&s, "\033");
+    session_await(&s, "stays as it was");
+    session_type(&s, "\003");
+    session_await(&s, "again quits");
+    session_type(&s, "x");
+    session_await(&s, "x");
+    session_type(&s, "\003\003");                /* drops the line; is a first one again */
+    session_await(&s, "again quits");
+    session_type(&s, "\003");
+    ck_assert_int_eq(session_end(&s), 0);
+    snprintf(command, sizeof command, "[ $(grep -c '\"role\"' '%s'/state/moetop/chats/*.json) = 2 ]", support_tmpdir());
+    ck_assert_int_eq(system(command), 0);
 }
 END_TEST
 
@@ -494,6 +521,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_crash_leaves_a_trace);
     tcase_add_test(t, messages_from_a_pipe);
     tcase_add_loop_test(t, line_mode_on_a_terminal, 0, 2);
+    tcase_add_test(t, the_screen_undoes_nothing_unasked);
     tcase_add_test(t, a_terminal_that_goes_away);
     tcase_add_test(t, without_opencl_one_line_says_so_and_the_cpu_answers);
     tcase_add_test(t, control_characters_of_a_file_name_are_escaped);

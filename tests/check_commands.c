@@ -2,6 +2,7 @@
 #include "app/conversation.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
+#include "engine/base/utf8.h"
 #include "tests/support.h"
 
 #include <dirent.h>
@@ -90,6 +91,7 @@ static void talk_open(struct talk *t, const char *const *more)
     setenv("XDG_STATE_HOME", support_tmpdir(), 1);
     setenv("XDG_CONFIG_HOME", support_tmpdir(), 1);
     setenv("XDG_CACHE_HOME", support_tmpdir(), 1);
+    setenv("OCL_ICD_VENDORS", "/nonexistent", 1);                /* plans have their names without a device too */
     ck_assert_msg(options_init(&t->o, &e) == 0 && options_parse(&t->o, argc, argv, &e) == 0, "%s", e.text);
     ck_assert_msg(conversation_open(&t->c, &t->o, &hooks, &e) == 0, "%s", e.text);
     ck_assert_int_eq(chdir(support_tmpdir()), 0);
@@ -124,6 +126,15 @@ static void expect(struct talk *t, const char *line, const char *says)
     const char *said = type(t, line);
 
     ck_assert_msg(strstr(said, says) != NULL, "%s: '%s' instead of '%s'", line, said, says);
+}
+
+/* As expect, but it may come later than the line's own words. */
+static void expect_later(struct talk *t, const char *line, const char *says)
+{
+    type(t, line);
+    for (int i = 0; i < 100 && !(t->said.data && strstr(t->said.data, says)); i++)
+        pump(t);
+    ck_assert_msg(t->said.data && strstr(t->said.data, says), "%s: '%s' instead of '%s'", line, t->said.data, says);
 }
 
 static const struct transcript *chat(const struct talk *t)
@@ -277,6 +288,171 @@ START_TEST(copies_carry_nothing_that_acts)
 }
 END_TEST
 
+/* ---- what is said ---- */
+
+static void same_chat(const struct talk *t, size_t n, const char *last)
+{
+    ck_assert_uint_eq(chat(t)->n, n);
+    ck_assert_str_eq(chat(t)->entries[n - 1].text, last);
+}
+
+START_TEST(an_edit_cuts_when_it_is_sent)
+{
+    struct talk t;
+    char answer[512];
+
+    talk_open(&t, NULL);
+    expect(&t, "/edit", "there is no message to edit");
+    ck_assert(!conversation_edit_end(t.c));
+    type(&t, "one");
+    type(&t, "two");
+    snprintf(answer, sizeof answer, "%s", chat(&t)->entries[3].text);
+    expect(&t, "/edit", "Ctrl-C leaves everything as it is");
+    ck_assert_str_eq(t.edited.data, "two");
+    same_chat(&t, 4, answer);                                    /* nothing yet */
+    ck_assert(conversation_edit_end(t.c));
+    type(&t, "three");
+    ck_assert_uint_eq(chat(&t)->n, 6);
+    type(&t, "/edit");
+    type(&t, "drei");
+    ck_assert_uint_eq(chat(&t)->n, 6);
+    ck_assert_str_eq(chat(&t)->entries[4].text, "drei");
+    type(&t, "/edit");
+    type(&t, "/undo");                                           /* what was edited is gone: the next message is a new one */
+    type(&t, "four");
+    ck_assert_uint_eq(chat(&t)->n, 6);
+    ck_assert_str_eq(chat(&t)->entries[2].text, "two");
+    ck_assert_str_eq(chat(&t)->entries[4].text, "four");
+    type(&t, "/edit");
+    talk_close(&t);                                              /* and at the end everything is in the file */
+}
+END_TEST
+
+START_TEST(a_finished_answer_has_nothing_to_continue)
+{
+    struct talk t;
+    struct transcript_entry *x;
+
+    talk_open(&t, (const char *const []){"-n", "400", NULL});
+    type(&t, "hi");
+    x = &chat(&t)->entries[1];
+    ck_assert_str_eq(x->stop, "stop");
+    x->seconds = 1.5;
+    expect(&t, "/continue", "the model had finished: there is nothing to add");
+    ck_assert(chat(&t)->entries[1].seconds == 1.5);
+    talk_close(&t);
+}
+END_TEST
+
+/* What /continue adds is counted with what stood there. */
+START_TEST(a_continued_answer_is_measured_whole)
+{
+    struct talk t;
+
+    talk_open(&t, (const char *const []){"-n", "5", "--ignore-eos", NULL});
+    type(&t, "Tell me a story.");
+    ck_assert_int_eq(chat(&t)->entries[1].tokens, 5);
+    chat(&t)->entries[1].seconds = 100;
+    type(&t, "/continue");
+    ck_assert_int_eq(chat(&t)->entries[1].tokens, 10);
+    ck_assert(chat(&t)->entries[1].seconds > 100 && !chat(&t)->entries[1].paced);
+    talk_close(&t);
+}
+END_TEST
+
+START_TEST(an_answer_names_every_plan_it_ran_under)
+{
+    struct talk t;
+    const struct transcript_entry *x;
+
+    talk_open(&t, (const char *const []){"-n", "12", "--ignore-eos", "--place-script", "3:hot,5:cpu,8:balanced", NULL});
+    type(&t, "Tell me a story.");
+    x = &chat(&t)->entries[1];
+    ck_assert_str_eq(x->plan, "cpu+hot+balanced");
+    ck_assert_uint_eq(x->n_plans, 4);
+    ck_assert(x->plans[0].first_token == 1 && x->plans[1].first_token == 4 && x->plans[2].first_token == 6 && x->plans[3].first_token == 9);
+    expect(&t, "/save plans.json", "saved");
+    type(&t, "/load plans.json");
+    x = &chat(&t)->entries[1];
+    ck_assert_str_eq(x->plan, "cpu+hot+balanced");
+    ck_assert(x->n_plans == 4 && x->plans[3].first_token == 9 && strcmp(x->plans[2].name, "cpu") == 0);
+    type(&t, "again");                                           /* one plan from its first token on */
+    ck_assert_str_eq(chat(&t)->entries[3].plan, "balanced");
+    ck_assert_uint_eq(chat(&t)->entries[3].n_plans, 1);
+    talk_close(&t);
+}
+END_TEST
+
+START_TEST(a_paced_answer_says_so)
+{
+    struct talk t;
+
+    talk_open(&t, (const char *const []){"--pace", "40", "-n", "8", "--ignore-eos", NULL});
+    type(&t, "hi");
+    ck_assert(chat(&t)->entries[1].paced && chat(&t)->entries[1].tok_s > 0);
+    type(&t, "/save p.json");
+    type(&t, "/set pace off");
+    type(&t, "more");
+    ck_assert(!chat(&t)->entries[3].paced);
+    type(&t, "/load p.json");
+    ck_assert(chat(&t)->entries[1].paced);
+    talk_close(&t);
+}
+END_TEST
+
+START_TEST(regen_tells_why_nothing_changes)
+{
+    struct talk t;
+
+    talk_open(&t, NULL);
+    type(&t, "hi");
+    expect(&t, "/regen", "temp is 0, so the same settings give the same answer");
+    type(&t, "/set temp 0.8");
+    type(&t, "/set seed 3");
+    expect(&t, "/regen", "seed is 3, so the same settings give the same answer");
+    type(&t, "/set seed -1");
+    ck_assert_str_eq(type(&t, "/regen"), "");
+    talk_close(&t);
+}
+END_TEST
+
+START_TEST(commands_say_what_they_did)
+{
+    struct talk t;
+
+    talk_open(&t, NULL);
+    type(&t, "hi");
+    type(&t, "/save fox");
+    expect(&t, "/load fox", "fox is loaded: 2 messages");
+    expect_later(&t, "/place hot", "switching the placement to hot ...\n");
+    expect_later(&t, "/place balanced", "the placement is balanced now");
+    expect_later(&t, "/set place cpu", "the placement is cpu now");
+    expect(&t, "/place nowhere", "nowhere");
+    ck_assert_ptr_null(strstr(type(&t, "/help"), "F1"));         /* there are no keys here */
+    talk_close(&t);
+}
+END_TEST
+
+/* Every description begins in one column, whatever bytes stand before it. */
+START_TEST(help_is_aligned)
+{
+    struct talk t;
+    char *line, *rest;
+    size_t n = 0;
+
+    talk_open(&t, NULL);
+    type(&t, "/help");
+    for (line = strtok_r(t.said.data, "\n", &rest); line && line[0] == '/'; line = strtok_r(NULL, "\n", &rest), n++) {
+        const char *gap = strstr(line, "  ");
+
+        ck_assert_ptr_nonnull(gap);
+        ck_assert_msg(utf8_width(line, (size_t)(gap - line) + strspn(gap, " ")) == 21, "%s", line);
+    }
+    ck_assert_uint_gt(n, 10);
+    talk_close(&t);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("commands");
@@ -288,6 +464,14 @@ static Suite *suite(void)
     tcase_add_test(c, a_name_with_an_ending_is_a_file_here);
     tcase_add_test(c, a_folder_that_is_missing_is_refused);
     tcase_add_test(c, copies_carry_nothing_that_acts);
+    tcase_add_test(c, an_edit_cuts_when_it_is_sent);
+    tcase_add_test(c, a_finished_answer_has_nothing_to_continue);
+    tcase_add_test(c, a_continued_answer_is_measured_whole);
+    tcase_add_test(c, an_answer_names_every_plan_it_ran_under);
+    tcase_add_test(c, a_paced_answer_says_so);
+    tcase_add_test(c, regen_tells_why_nothing_changes);
+    tcase_add_test(c, commands_say_what_they_did);
+    tcase_add_test(c, help_is_aligned);
     suite_add_tcase(s, c);
     return s;
 }

@@ -8,6 +8,7 @@
  *     gpu NAME USE|- WHY…      user TEXT      answer      start PROMPT CACHED      prefill DONE TOTAL
  *     tokens N SEED     says TEXT             done REASON SECONDS     notice TEXT     error TEXT     place PLAN
  *     plan NAME TOKENS MEAN SD GPU%           moves N BYTES MOVED     keys KEY…       type TEXT      pace N     hot LAYER EXPERT DEVICE
+ *     paced PLANS (the newest answer was)     forget (the chat was taken back)
  *     show [styles]     the screen goes into NAME.txt */
 #include "tests/support.h"
 #include "ui/chatview.h"
@@ -243,6 +244,15 @@ static void line(struct player *p, char *s)
         p->t.state = ENGINE_IDLE;
         publish(p);
         event(p, ev);
+    } else if (strcmp(word, "paced") == 0) {                      /* what the transcript knows of the newest answer */
+        struct ui_block *x = &p->m.blocks[p->m.n_blocks - 1];
+
+        x->paced = true;
+        snprintf(x->plan, sizeof x->plan, "%s", a);
+    } else if (strcmp(word, "forget") == 0) {
+        ui_block_truncate(&p->m, 0);
+        ui_model_forget(&p->m);
+        publish(p);
     } else if (strcmp(word, "notice") == 0) {
         event(p, (struct event){.kind = EVENT_NOTICE, .text = rest});
     } else if (strcmp(word, "error") == 0) {

@@ -316,6 +316,39 @@ static struct style look_style(const struct theme *t, const struct ui_block *b, 
     return s;
 }
 
+static size_t part_add(char *out, size_t n, size_t size, const char *part)
+{
+    int more = part[0] ? snprintf(out + n, size - n, "%s%s", n ? " · " : "", part) : 0;
+
+    return n + (size_t)more < size ? n + (size_t)more : size - 1;
+}
+
+/* "cpu · 128 tokens · 4.3 s (paced) · computes 2504 tok/s · stopped"; higher forms leave out more from the left. A rate that time and tokens
+ * do not give says whose it is. */
+static void answer_text(const struct ui_block *b, int form, char *out, size_t size)
+{
+    char part[64] = "";
+    size_t n = 0;
+
+    out[0] = 0;
+    if (form < 3)
+        n = part_add(out, n, size, b->plan);
+    if (form < 1 && b->tokens > 0 && b->seconds > 0) {
+        snprintf(part, sizeof part, "%d token%s", b->tokens, b->tokens == 1 ? "" : "s");
+        n = part_add(out, n, size, part);
+    }
+    if (b->seconds > 0) {
+        snprintf(part, sizeof part, "%.1f s%s", b->seconds, b->paced ? " (paced)" : "");
+        n = part_add(out, n, size, part);
+    }
+    if (form < 2 && b->tok_s > 0) {
+        snprintf(part, sizeof part, "%s%.*f tok/s", b->paced ? "computes " : "", b->tok_s < 100 ? 1 : 0, b->tok_s);
+        n = part_add(out, n, size, part);
+    }
+    if (b->stop != STOP_NONE && b->stop != STOP_TOKEN && b->stop != STOP_STRING)
+        part_add(out, n, size, draw_stop_word(b->stop));
+}
+
 static void header_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m, const struct ui_block *b)
 {
     static const char *const names[] = {[UI_USER] = "you", [UI_ASSISTANT] = "moetop", [UI_SYSTEM] = "system"};
@@ -327,17 +360,14 @@ static void header_draw(struct canvas *c, int x, int y, int width, const struct 
         return;
     if (b->open)
         snprintf(line, sizeof line, "%s", m->live.plan);
-    else if (b->tok_s > 0)
-        snprintf(line, sizeof line, "%s%s%.1f s · %.*f tok/s", b->plan, b->plan[0] ? " · " : "", b->seconds, b->tok_s < 100 ? 1 : 0, b->tok_s);
-    else if (b->seconds > 0)
-        snprintf(line, sizeof line, "%s%s%.1f s", b->plan, b->plan[0] ? " · " : "", b->seconds);
-    if (b->stop != STOP_NONE && b->stop != STOP_TOKEN && b->stop != STOP_STRING) {
-        size_t n = strlen(line);
-
-        snprintf(line + n, sizeof line - n, "%s%s", n ? " · " : "", draw_stop_word(b->stop));
-    }
-    if (glyph_text_width(line, strlen(line)) + used + 2 <= width)
+    for (int form = 0; form < 4; form++) {                       /* the longest that fits */
+        if (!b->open)
+            answer_text(b, form, line, sizeof line);
+        if (glyph_text_width(line, strlen(line)) + used + 2 > width)
+            continue;
         canvas_text_right(c, x + width, y, theme_style(&m->theme, ROLE_STYLE_DIM), line);
+        return;
+    }
 }
 
 static void line_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m, const struct ui_block *b, const struct wrap_line *l)

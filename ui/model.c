@@ -194,6 +194,7 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
         break;
     case EVENT_TURN_STARTED:
         m->running = true;
+        m->forgotten = false;
         m->prefilling = true;
         m->progress_done = ev->progress.done;
         m->progress_total = ev->progress.total;
@@ -299,6 +300,23 @@ static void token_experts_note(struct ui_model *m, const struct telemetry *t)
     }
 }
 
+static void answer_forget(struct ui_model *m)
+{
+    if (m->live.answer)
+        memset(m->live.answer, 0, (size_t)m->n_cells * sizeof *m->live.answer);
+    m->live.context_used = 0;
+}
+
+void ui_model_forget(struct ui_model *m)
+{
+    m->forgotten = true;
+    m->n_tokens = 0;
+    m->token_cursor = 0;
+    m->last_stop = STOP_NONE;
+    answer_forget(m);
+    m->dirty = true;
+}
+
 void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t now)
 {
     struct telemetry mine = m->live;
@@ -323,6 +341,8 @@ void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t 
     m->live.ran_on = memcpy(mine.ran_on, t->ran_on, n);
     m->live.planned = memcpy(mine.planned, t->planned, n);
     m->live.newest = memcpy(mine.newest, t->newest, n);
+    if (m->forgotten)
+        answer_forget(m);
     m->live.routes = NULL;                                       /* the engine's; what is of use is taken over next */
     token_experts_note(m, t);
     m->dirty = true;

@@ -50,7 +50,8 @@ struct ui_block {
     bool open;                   /* text still arrives */
     /* The line over an answer. */
     char plan[64];
-    double seconds, tok_s;
+    double seconds, tok_s;       /* wall clock; rate of the computing */
+    bool paced;                  /* seconds holds time that was only waited */
     int tokens;
     enum stop_reason stop;       /* STOP_NONE while it runs */
     struct wrap wrap;
@@ -155,6 +156,7 @@ struct ui_model {
     bool timeline_shown;         /* the last drawing showed the timeline of a token: the engine is asked to trace one now and then */
     int plan_cursor, token_cursor, help_top;
     const char *help_text;       /* lines of the help panel, owned by the caller */
+    bool forgotten;              /* the newest answer computed is not in the chat any more; until the next one begins */
     bool dirty;                  /* something changed since the last frame */
 };
 
@@ -173,6 +175,8 @@ struct ui_block *ui_block_answer(struct ui_model *m);        /* the answer that 
 void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now);
 void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t now);
 void ui_model_system(struct ui_model *m, const struct ui_system *s);
+/* The newest answer is gone from the chat (taken back, another chat was read): nothing of it is shown as this answer's. */
+void ui_model_forget(struct ui_model *m);
 /* Time passes: figures settle, histories grow, light fades. */
 void ui_model_tick(struct ui_model *m, uint64_t now);
 /* When the picture changes next by itself; UINT64_MAX: not. */

@@ -155,6 +155,15 @@ static void state_text(const struct ui_model *m, char *out, size_t size)
         snprintf(out, size, "%s", stop[0] ? stop : "complete");
 }
 
+/* "218/1024 "; a dash until the chat that is shown was computed. */
+static void context_text(const struct ui_model *m, char *out, size_t size)
+{
+    if (m->forgotten)
+        snprintf(out, size, "\u2013/%d ", m->live.context_size);
+    else
+        snprintf(out, size, "%d/%d ", m->live.context_used, m->live.context_size);
+}
+
 static void title_draw(struct canvas *c, const struct layout *l, const struct ui_model *m)
 {
     const struct theme *t = &m->theme;
@@ -169,8 +178,12 @@ static void title_draw(struct canvas *c, const struct layout *l, const struct ui
     dim.bg = bar.bg;
     canvas_fill(c, r, bar, ' ');
     if (l->mode == LAYOUT_LINE) {                                /* the only line: the figures that matter most */
-        snprintf(text, sizeof text, "%s tok/s · %s · ctx %.0f %% · %s", draw_rate(rate, m->shown.decode_tok_s), m->live.plan[0] ? m->live.plan : "–",
-                 share * 100, m->system.valid ? draw_size(a, (double)m->system.rss, true) : "");
+        char context[16] = "–";
+
+        if (!m->forgotten)
+            snprintf(context, sizeof context, "%.0f %%", share * 100);
+        snprintf(text, sizeof text, "%s tok/s · %s · ctx %s · %s", draw_rate(rate, m->shown.decode_tok_s), m->live.plan[0] ? m->live.plan : "–",
+                 context, m->system.valid ? draw_size(a, (double)m->system.rss, true) : "");
         canvas_text_fit(c, 0, 0, r.w, bar, m->loading ? "loading" : text);
         return;
     }
@@ -186,7 +199,7 @@ static void title_draw(struct canvas *c, const struct layout *l, const struct ui
         x += canvas_text_fit(c, x, 0, 20, bar, m->live.plan);
     }
     if (m->live.context_size) {
-        snprintf(text, sizeof text, "%d/%d ", m->live.context_used, m->live.context_size);
+        context_text(m, text, sizeof text);
         if (x + 7 + (int)strlen(text) + 10 < end) {
             x = canvas_text(c, x, 0, dim, " · ctx ");
             x = canvas_text(c, x, 0, bar, text);
