@@ -107,6 +107,11 @@ static const struct mode modes[] = {
     {"chat", "the chat", always, chat_any},
 };
 
+const struct mode *mode_at(int i)
+{
+    return i >= 0 && (size_t)i < sizeof modes / sizeof *modes ? &modes[i] : NULL;
+}
+
 const struct mode *mode_choose(const struct options *o)
 {
     const struct mode *m = modes;

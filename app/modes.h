@@ -13,6 +13,8 @@ struct mode {
     int (*run)(struct options *o, struct error *e);
 };
 
+/* Row i of the list, NULL beyond the last. */
+const struct mode *mode_at(int i);
 /* Never NULL: the chat is always there. */
 const struct mode *mode_choose(const struct options *o);
 

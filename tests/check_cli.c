@@ -246,7 +246,7 @@ START_TEST(fit_table_and_refusal)
     ck_assert_msg(strstr(out, "KV cache") && strstr(out, "It fits."), "%s", out);
     expect("$M --fit -c 16000000 -ctk f32 -ctv f32", run("$M --fit -c 16000000 -ctk f32 -ctv f32"));
     if (strstr(out, "It fits.")) {
-        printf("SKIPPED: this machine holds sixteen million tokens\n");
+        support_skip("this machine holds sixteen million tokens");
         return;
     }
     expect("$M -p x -c 16000000 -ctk f32 -ctv f32", 4);
@@ -491,7 +491,7 @@ END_TEST
 START_TEST(a_crash_leaves_a_trace)
 {
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-    printf("SKIPPED: sanitizers report crashes themselves\n");
+    support_skip("sanitizers report crashes themselves");
 #else
     expect("$M -p hi -n 900 --ignore-eos --pace 50 & p=$!; while ! [ -s $T/out ] && kill -0 $p; do sleep 0.05; done; kill -SEGV $p; wait $p", 128 + SIGSEGV);
     ck_assert_msg(strstr(err, "moetop: crashed (segmentation fault); details are in ") && strstr(err, "/state/moetop/crash.log\n"), "%s", err);

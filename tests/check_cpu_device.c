@@ -461,5 +461,6 @@ static Suite *suite(void)
 
 int main(void)
 {
+    support_kernel_sets();
     return support_run(suite());
 }

@@ -115,7 +115,7 @@ START_TEST(manual_pages_render_without_warnings)
     char command[5000];
 
     if (system("command -v groff >/dev/null 2>&1")) {
-        printf("SKIPPED: groff is not installed\n");
+        support_skip("groff is not installed");
         return;
     }
     snprintf(command, sizeof command, "said=$(groff -man -ww -Kutf8 -Tutf8 '%s/man/%s' 2>&1 >/dev/null); echo \"$said\" >&2; test -z \"$said\"",
@@ -241,14 +241,37 @@ END_TEST
 
 START_TEST(every_mode_is_reached)
 {
+    static const struct { const char *mode; char *args[4]; } ways[] = {
+        {"help", {"--help"}}, {"version", {"--version"}}, {"print-config", {"--print-config"}}, {"completion", {"--completion", "zsh"}},
+        {"print-man", {"--print-man", "man/moetop.1.in"}}, {"list-devices", {"--list-devices"}}, {"place-help", {"--place", "help"}},
+        {"batch", {"--batch", "lines.jsonl"}}, {"tokenize", {"--tokenize"}}, {"detokenize", {"--detokenize"}}, {"fit", {"--fit"}},
+        {"compare", {"--compare", "cpu,gpu"}}, {"profile-experts", {"--profile-experts", "text.txt"}}, {"suggest", {"--suggest", "profile.json"}},
+        {"bench", {"--bench"}}, {"bench", {"--microbench"}}, {"one-shot", {"-p", "Hi"}}, {"quantize", {"--quantize", "q8_0", "in.gguf", "out.gguf"}},
+        {"chat", {"--temp", "0"}}};
     static struct options o;
     struct error e;
 
-    ck_assert_int_eq(options_init(&o, &e), 0);
-    ck_assert_str_eq(mode_choose(&o)->name, "chat");
-    o.help = true;
-    ck_assert_str_eq(mode_choose(&o)->name, "help");
-    options_release(&o);
+    for (int i = 0; mode_at(i); i++) {
+        int reached = 0;
+
+        for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+            char *argv[6] = {"moetop"};
+            int argc = 1;
+
+            if (strcmp(ways[k].mode, mode_at(i)->name) != 0)
+                continue;
+            while (argc < 5 && ways[k].args[argc - 1]) {
+                argv[argc] = ways[k].args[argc - 1];
+                argc++;
+            }
+            ck_assert_int_eq(options_init(&o, &e), 0);
+            ck_assert_msg(options_parse(&o, argc, argv, &e) == 0, "%s: %s", ways[k].mode, e.text);
+            ck_assert_str_eq(mode_choose(&o)->name, mode_at(i)->name);
+            options_release(&o);
+            reached++;
+        }
+        ck_assert_msg(reached > 0, "nothing here reaches %s", mode_at(i)->name);
+    }
 }
 END_TEST
 

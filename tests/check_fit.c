@@ -70,7 +70,7 @@ START_TEST(too_much_is_refused_with_a_remedy_that_works)
     ck_assert(!fit_fits(&f));
     ck_assert_int_eq(fit_measure(&c, &f, &e), 0);
     if (fit_fits(&f)) {
-        printf("SKIPPED: this machine has %.0f GiB free\n", (double)f.available / (1 << 30));
+        support_skip("this machine has %.0f GiB free", (double)f.available / (1 << 30));
         return;
     }
     ck_assert_int_eq(fit_require(&c, false, &e), ERR_FIT);
@@ -127,7 +127,7 @@ START_TEST(the_devices_share_is_what_it_holds)
     ck_assert_int_eq(fit_measure(&c, &f, &e), 0);
     ck_assert_msg(fit_measure_device(&c, place, &f, &e) == 0, "%s", e.text);
     if (!f.device[0]) {
-        printf("SKIPPED: no OpenCL device\n");
+        support_skip("no OpenCL device");
         return;
     }
     ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);

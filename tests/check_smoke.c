@@ -14,7 +14,7 @@ START_TEST(in_tmux)
 
     snprintf(moetop, sizeof moetop, "%s/%s/moetop", support_root(), build ? build : "build/release");
     if (access(moetop, X_OK) != 0) {
-        printf("SKIPPED: %s is not built\n", moetop);
+        support_skip("%s is not built", moetop);
         return;
     }
     snprintf(command, sizeof command, "sh '%s' '%s'", support_path("smoke_tmux.sh"), moetop);

@@ -83,7 +83,8 @@ START_TEST(quantised)
             }
             tried++;
         }
-    ck_assert(tried > 0 || !kernels_at(1) || !kernels_active()->stream[type]);
+    if (!tried)
+        support_skip("no set of this CPU reads %s in streams", dtype_info(type)->word);
     free(memory);
 }
 END_TEST
@@ -95,8 +96,10 @@ START_TEST(floats)
     static uint8_t memory[GROUPS * 2100 * 4];
     static float x[2100], w[2100];
 
+    int tried = 0;
+
     for (int set = 0; kernels_at(set); set++)
-        for (int round = 0; round < 60 && kernels_at(set)->stream_float; round++) {
+        for (int round = 0; round < 60 && kernels_at(set)->stream_float; round++, tried++) {
             const struct kernels *k = kernels_at(set);
             enum dtype type = kinds[round % 3];
             int cols = 1 + below(round % 4 ? 100 : 2100), row[KERNEL_STREAMS];
@@ -118,6 +121,8 @@ START_TEST(floats)
                 ck_assert_msg(num_bits(got[i][0]) == num_bits(want), "%s %s, %d columns: %a, not %a", k->name, dtype_info(type)->word, cols, (double)got[i][0], (double)want);
             }
         }
+    if (!tried)
+        support_skip("no set of this CPU reads float weights in streams");
 }
 END_TEST
 
@@ -135,5 +140,6 @@ static Suite *suite(void)
 
 int main(void)
 {
+    support_kernel_sets();
     return support_run(suite());
 }

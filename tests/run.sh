@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs every built suite of one build tree: tests/run.sh build/MODE [name ...]. Exits 1 when any failed; the last line is the sum.
 # As many at once as there are processors (JOBS=1: one after the other); a suite's output is in build/MODE/tests/NAME.log.
-if [ "$1" = --one ]; then # one suite: prints its line, keeps "passed failed" in NAME.sum
+if [ "$1" = --one ]; then # one suite: prints its line, keeps "passed failed skipped" in NAME.sum
     dir=$2 t=$3 log="$2/tests/$3.log" from=$(date +%s)
     broken=
     "$dir/tests/$t" >"$log" 2>&1 || broken=1
@@ -10,11 +10,15 @@ if [ "$1" = --one ]; then # one suite: prints its line, keeps "passed failed" in
     set -- ${n:-0 0 1}
     f=$(($2 + $3))
     [ -z "$broken" ] || [ "$f" -gt 0 ] || f=1
-    echo "$(($1 > f ? $1 - f : 0)) $f" >"$dir/tests/$t.sum"
+    # A test that says SKIPPED has asserted nothing: it counts as that, and its reason is shown.
+    s=$(grep -ac '^SKIPPED: ' "$log")
+    echo "$(($1 > f + s ? $1 - f - s : 0)) $f $s" >"$dir/tests/$t.sum"
+    notes=$(grep -aE '^(SKIPPED|RAN): ' "$log" | sort -u | sed -e "s/^SKIPPED: /    skipped: /" -e "s/^RAN: /    ran: /")
     seconds=$(($(date +%s) - from))
     [ "$seconds" -lt 10 ] && seconds= || seconds=" ($seconds s)"
     # One write, so that suites that end together do not mix their lines.
-    [ "$f" = 0 ] && echo "$t: $line$seconds" || printf '%s\n' "FAILED $t (log: $log)$seconds
+    [ "$f" = 0 ] && printf '%s\n' "$t: $line$seconds${notes:+
+$notes}" || printf '%s\n' "FAILED $t (log: $log)$seconds
 $(grep -avE '^(Running|[0-9]+%: Checks)' "$log" | head -40)
 $t: ${line:-no result}"
     exit 0
@@ -24,10 +28,10 @@ dir=$1; shift
 export CHECK_BUILD="$dir" CK_DEFAULT_TIMEOUT="${CK_DEFAULT_TIMEOUT:-240}"
 (cd "$dir/tests" && rm -f *.sum)
 printf '%s\n' "$@" | xargs -P "${JOBS:-$(nproc)}" -n 1 sh "$0" --one "$dir"
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 for t; do
-    read -r p f <"$dir/tests/$t.sum" || { p=0 f=1; }
-    passed=$((passed + p)) failed=$((failed + f))
+    read -r p f s <"$dir/tests/$t.sum" || { p=0 f=1 s=0; }
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 done
-echo "$dir: $passed passed, $failed failed"
+echo "$dir: $passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

@@ -1,7 +1,10 @@
 /* See support.h. */
 #include "tests/support.h"
 
+#include "engine/device/cpu/kernels.h"
+
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,8 +66,39 @@ const char *support_shared(const char *below_data)
     snprintf(p, sizeof ring[0], "%s/../shared/data/%s", support_root(), below_data);
     if (access(p, R_OK) == 0)
         return p;
-    printf("SKIPPED: %s is not here\n", p);
+    support_skip("shared data/%s is not here", below_data);
     return NULL;
+}
+
+const char *support_demo(void)
+{
+    return support_path("../configs/models/tiny-storyteller-Q8_0.gguf");
+}
+
+static void say(const char *kind, const char *format, va_list ap)
+{
+    printf("%s: ", kind);
+    vprintf(format, ap);
+    printf("\n");
+    fflush(stdout);
+}
+
+void support_skip(const char *why, ...)
+{
+    va_list ap;
+
+    va_start(ap, why);
+    say("SKIPPED", why, ap);
+    va_end(ap);
+}
+
+void support_ran(const char *what, ...)
+{
+    va_list ap;
+
+    va_start(ap, what);
+    say("RAN", what, ap);
+    va_end(ap);
 }
 
 static void remove_tmp(void)
@@ -89,4 +123,13 @@ const char *support_tmpdir(void)
         atexit(remove_tmp);
     }
     return tmp;
+}
+
+void support_kernel_sets(void)
+{
+    char list[160] = "";
+
+    for (int i = 0; kernels_at(i); i++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), " %s", kernels_at(i)->name);
+    support_ran("kernel sets%s", list);
 }
