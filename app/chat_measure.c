@@ -165,7 +165,7 @@ static int do_compare(void *ctx, struct engine *g, char **text, struct error *e)
          info->tokenizer ? tokenizer_encode(info->tokenizer, r->prompt, strlen(r->prompt), false, &ids, &n, e) :
          error_set(e, ERR_MODEL, "/compare needs a model with a tokenizer");
     if (rc == 0 && (rc = hold(g, &held, e)) == 0)
-        progress_begin(r, g, "comparing", (REPEATS * (int)c->n + 1) * (1 + TOKENS / COMPARE_BLOCK));
+        progress_begin(r, g, "comparing", REPEATS * (int)c->n * (2 + TOKENS / COMPARE_BLOCK) + TOKENS / COMPARE_BLOCK);
     if (rc == 0)
         rc = compare_prompt(c, g, ids, n, TOKENS, REPEATS, progress, r, e);
     let_go(g, &held);

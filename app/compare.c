@@ -202,7 +202,7 @@ static void check_logits(struct work *w, struct compare_plan *p, int at)
 }
 
 /* Tokens from .. from+n-1 of the answer under one plan. */
-static int run_block(struct work *w, size_t plan, int start, int from, int n, struct error *e)
+static int run_block(struct work *w, size_t plan, int start, int from, int n, bool counted, struct error *e)
 {
     struct compare_plan *p = &w->c->plans[plan];
     struct device_stats before[DEVICE_MAX], after[DEVICE_MAX];
@@ -221,7 +221,7 @@ static int run_block(struct work *w, size_t plan, int start, int from, int n, st
         ns += (double)(clock_now() - t);
         if (rc < 0)
             break;
-        if (plan && !p->defer)
+        if (!p->defer)                   /* the first plan's too: all plans have the same work between two tokens */
             check_logits(w, p, i + 1);
     }
     if (rc < 0)
@@ -236,6 +236,8 @@ static int run_block(struct work *w, size_t plan, int start, int from, int n, st
         if (rc < 0)
             return rc;
     }
+    if (!counted)
+        return 0;
     charge(p, before, after, n_devices, n);
     w->c->n_devices = n_devices > w->c->n_devices ? n_devices : w->c->n_devices;
     w->ns[plan] = ns;
@@ -251,18 +253,18 @@ static size_t turn(size_t i, unsigned round, size_t n)
 }
 
 /* One block under every plan. */
-static int run_round(struct work *w, int start, int from, int n, int (*stop)(void *ctx), void *ctx, struct error *e)
+static int run_round(struct work *w, int start, int from, int n, bool counted, int (*stop)(void *ctx), void *ctx, struct error *e)
 {
     struct compare *c = w->c;
     int rc = 0;
 
     for (size_t i = 0; i < c->n && rc == 0; i++) {
-        rc = run_block(w, turn(i, c->rounds, c->n), start, from, n, e);
+        rc = run_block(w, turn(i, c->rounds, c->n), start, from, n, counted, e);
         if (rc == 0 && stop && stop(ctx))
             rc = error_set(e, ERR_CANCELLED, "interrupted");
     }
-    c->rounds++;
-    for (size_t i = 0; i < c->n && rc == 0; i++)
+    c->rounds += counted;
+    for (size_t i = 0; i < c->n && rc == 0 && counted; i++)
         if (series_add(&c->plans[i].ratio, log(w->ns[0] / w->ns[i])) < 0)
             rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
     return rc;
@@ -332,8 +334,10 @@ static int repeat(struct work *w, int k, const int *ids, int n_ids, int (*stop)(
     for (size_t i = 0; i < c->n && rc == 0; i++)
         if ((rc = read_prompt(w, turn(i, (unsigned)k, c->n), ids, n_ids, e)) == 0 && stop && stop(ctx))
             rc = error_set(e, ERR_CANCELLED, "interrupted");
+    if (rc == 0)                         /* the change from reading to speaking is in nobody's rate */
+        rc = run_round(w, n_ids, 0, w->n_gen < BLOCK ? w->n_gen : BLOCK, false, stop, ctx, e);
     for (int at = 0; at < w->n_gen && rc == 0; at += BLOCK)
-        rc = run_round(w, n_ids, at, w->n_gen - at < BLOCK ? w->n_gen - at : BLOCK, stop, ctx, e);
+        rc = run_round(w, n_ids, at, w->n_gen - at < BLOCK ? w->n_gen - at : BLOCK, true, stop, ctx, e);
     for (size_t i = 0; i < c->n && rc == 0; i++)
         if (c->plans[i].defer)
             rc = loss_pass(w, i, n_ids, w->n_gen, e);
