@@ -4,6 +4,7 @@
 #include "app/batch.h"
 
 #include "app/app.h"
+#include "app/stats.h"
 #include "engine/base/clock.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
@@ -37,6 +38,7 @@ struct batch {
     /* the line in work */
     struct strbuf text;
     uint64_t *counts, *prompt_counts;    /* (layers, experts), with --batch-experts */
+    struct stats stats;          /* over all lines of this run */
     /* progress */
     bool bar, drawn;
     uint64_t started, drawn_at, tokens;
@@ -154,6 +156,7 @@ static void put_answer(struct batch *b, json_t *o, const struct turn_done_event 
     json_object_set_new(o, "text", text ? text : json_string(""));
     json_object_set_new(o, "stop_reason", json_string(stop_reason_word(d->reason)));
     json_object_set_new(o, "prompt_tokens", json_integer(d->prompt_tokens));
+    json_object_set_new(o, "cached_tokens", json_integer(d->cached_tokens));
     json_object_set_new(o, "completion_tokens", json_integer(d->completion_tokens));
     json_object_set_new(timings, "ttft_ms", d->completion_tokens ? milliseconds(d->ttft_ns) : json_null());
     json_object_set_new(timings, "prefill_ms", milliseconds(d->prefill_ns));
@@ -182,7 +185,10 @@ static int answer(struct batch *b, const struct turn *t, json_t *o, struct error
         memset(b->prompt_counts, 0, bytes);
         engine_session_clear(b->engine);         /* so that the prompt is counted whole */
     }
+    if (b->o->stats || b->o->stats_json)     /* sampling costs a short line's time */
+        stats_begin_turn(&b->stats);
     rc = engine_turn(b->engine, t, on_event, b, &done, e);
+    stats_add_turn(&b->stats, &done);
     if (rc == 0 && b->text.failed)
         rc = error_set(e, ERR_MEMORY, "out of memory for the answer");
     if (rc == 0 && (app_signal() || done.reason == STOP_CANCELLED))
@@ -516,6 +522,28 @@ static int check_options(const struct options *o, struct error *e)
     return 0;
 }
 
+/* Of what was answered, also where the run was interrupted; e keeps what it says then. */
+static int tell_stats(struct batch *b, int rc, struct error *e)
+{
+    struct error own = {0};
+    int told;
+
+    stats_take(&b->stats, b->engine ? engine_info(b->engine) : NULL, b->engine ? engine_telemetry(b->engine) : NULL);
+    if (b->engine) {
+        app_signals(NULL);
+        engine_close(b->engine);
+        b->engine = NULL;
+    }
+    if (b->o->stats || b->o->stats_json)
+        stats_measure(&b->stats);        /* the buffer for it would count as memory that the model needs */
+    told = stats_finish(&b->stats, b->o, stderr, &own);
+    if (told < 0 && rc >= 0) {
+        *e = own;
+        return told;
+    }
+    return rc;
+}
+
 int batch_run(struct options *o, struct error *e)
 {
     struct batch b = {.o = o, .out = -1, .bar = isatty(STDERR_FILENO)};
@@ -524,7 +552,7 @@ int batch_run(struct options *o, struct error *e)
     app_signals(NULL);
     b.started = clock_now();
     b.defaults = (struct turn){.raw = o->raw, .max_tokens = o->n_predict, .ignore_eos = o->ignore_eos, .stops = o->stop.items, .n_stops = o->stop.n};
-    if ((rc = check_options(o, e)) < 0 || (rc = app_system_prompt(o, &b.system, e)) < 0 || (rc = open_input(&b, e)) < 0 ||
+    if ((rc = check_options(o, e)) < 0 || (rc = stats_open(&b.stats, o, e)) < 0 || (rc = app_system_prompt(o, &b.system, e)) < 0 || (rc = open_input(&b, e)) < 0 ||
         (rc = open_output(&b, e)) < 0)
         goto out;
     rc = run_lines(&b, e);
@@ -532,6 +560,7 @@ int batch_run(struct options *o, struct error *e)
         rc = error_set(e, ERR_IO, "%s: %s", b.out_name, strerror(errno));
     if (rc == 0 && b.failed)
         rc = error_set(e, ERR_INPUT, "%zu of %zu lines failed; their \"error\" says why", b.failed, b.index);
+    rc = tell_stats(&b, rc, e);
 out:
     if (b.engine) {
         app_signals(NULL);
@@ -541,6 +570,7 @@ out:
         fclose(b.in);
     if (b.out >= 0 && b.out != STDOUT_FILENO)
         close(b.out);
+    stats_release(&b.stats);
     mem_free(b.system);
     mem_free(b.digests);
     mem_free(b.counts);

@@ -27,6 +27,7 @@ struct bench_arm {
     uint64_t read_bytes;                 /* and what its tokens read, head and all */
     bool owns_engine;
     struct roofline roofline;
+    bool in_cache;               /* all its weights come out of the cache (membw_cached) */
 };
 
 struct bench_test {

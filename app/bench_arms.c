@@ -4,6 +4,7 @@
 #include "app/bench.h"
 #include "app/bench_args.h"
 #include "engine/base/mem.h"
+#include "engine/base/membw.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -193,8 +194,10 @@ int bench_arms_open(struct bench *b, int context, struct error *e)
         char text[16];
 
         for (size_t k = 0; k < i && !a->g; k++)
-            if (b->arms[k].owns_engine && same_engine(&a->o, &b->arms[k].o))
+            if (b->arms[k].owns_engine && same_engine(&a->o, &b->arms[k].o)) {
                 a->g = b->arms[k].g;
+                a->in_cache = b->arms[k].in_cache;
+            }
         if (!a->g) {
             if (a->o.ctx_size < context) {
                 snprintf(text, sizeof text, "%d", context);
@@ -216,6 +219,8 @@ int bench_arms_open(struct bench *b, int context, struct error *e)
             rc = arm_routing(a, e);
         if (rc == 0)
             roofline_init(&a->roofline, engine_info(a->g)->model, (enum kv_type)a->o.cache_type_k, (enum kv_type)a->o.cache_type_v);
+        if (rc == 0 && a->owns_engine)
+            a->in_cache = membw_cached(a->roofline.all_weights, engine_info(a->g)->n_threads);
         if (rc < 0 && a->label[0])
             error_prefix(e, "%s", a->label);
     }

@@ -257,17 +257,16 @@ void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, dou
     }
     r->bandwidth_before = before;
     r->bandwidth_after = after;
+    r->in_cache = a->in_cache;
     if (t->n_gen && !t->n_prompt) {
         double best = before > after ? before : after;
 
         r->token_bytes = roofline_token_bytes(&a->roofline, context);
         r->roofline_ts = roofline_tokens_per_second(&a->roofline, context, best);
-        r->in_cache = membw_cache_bytes() && a->roofline.all_weights <= membw_cache_bytes();
     }
     if (bench_is_batch(t) && a->read_bytes) {
         r->token_bytes = a->read_bytes / (uint64_t)t->n_prompt;
         r->roofline_ts = (before > after ? before : after) / (double)a->read_bytes * t->n_prompt;
-        r->in_cache = membw_cache_bytes() && a->roofline.all_weights <= membw_cache_bytes();
     }
     for (size_t i = 0; i < b->n_arms; i++)
         if (engine_info(b->arms[i].g)->n_devices > 1)

@@ -13,7 +13,7 @@
 
 #define MEMORY_MS 60             /* what a measurement takes, between two answers */
 #define MEMORY_PAUSE (30 * CLOCK_SECOND)
-#define MEMORY_FREE ((uint64_t)1 << 30)  /* it reads a buffer of 256 MiB */
+#define MEMORY_FREE ((uint64_t)2 << 30)  /* it reads a buffer of 1 GiB at most */
 
 /* On the engine's thread, while it computes nothing. */
 static int measure_memory(void *ctx, struct engine *g, char **text, struct error *e)
@@ -22,7 +22,10 @@ static int measure_memory(void *ctx, struct engine *g, char **text, struct error
 
     (void)text;
     (void)e;
-    atomic_store(&s->memory_speed, membw_read(NULL, 0, engine_info(g)->n_threads, MEMORY_MS));
+    if (!atomic_load(&s->weights_cached))
+        atomic_store(&s->weights_cached, membw_cached(s->roofline.all_weights, engine_info(g)->n_threads) ? 1 : -1);
+    if (atomic_load(&s->weights_cached) < 0)
+        atomic_store(&s->memory_speed, membw_read(NULL, 0, engine_info(g)->n_threads, MEMORY_MS));
     return 0;
 }
 
@@ -31,7 +34,7 @@ static int measure_memory(void *ctx, struct engine *g, char **text, struct error
 static void take_memory_share(struct chat *s, uint64_t now, uint64_t available)
 {
     const struct telemetry *t = &s->model.live;
-    bool cached = membw_cache_bytes() && s->roofline.all_weights <= membw_cache_bytes(), home = true;
+    bool cached = atomic_load(&s->weights_cached) > 0, home = true;
 
     s->model.memory_share[0] = 0;
     for (int i = 0; t->planned && i < t->n_layers * t->n_experts && home; i++)
@@ -43,7 +46,7 @@ static void take_memory_share(struct chat *s, uint64_t now, uint64_t available)
         s->memory_due = false;
         s->memory_at = now + MEMORY_PAUSE;
     }
-    roofline_text(&s->roofline, t->context_used, s->model.shown.decode_tok_s, atomic_load(&s->memory_speed), membw_cache_bytes(), s->model.memory_share,
+    roofline_text(&s->roofline, t->context_used, s->model.shown.decode_tok_s, atomic_load(&s->memory_speed), cached, s->model.memory_share,
                   sizeof s->model.memory_share);
 }
 

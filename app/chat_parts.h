@@ -23,6 +23,7 @@ struct chat {
     bool has_roofline;
     bool memory_due;             /* an answer was given since the memory's speed was measured */
     uint64_t memory_at;          /* not before */
+    _Atomic int weights_cached;  /* 1: measured to come out of the cache, -1: not; 0: not measured; as memory_speed */
     _Atomic double memory_speed; /* bytes a second that the computing threads can read; written by the engine's thread. 0: not measured */
     char *help;
     int signal_fd;

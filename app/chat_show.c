@@ -66,6 +66,7 @@ static void hook_event(void *ctx, const struct event *ev)
             ui_model_ready(&s->model, h->n_layers, h->n_experts, h->n_experts_used);
             roofline_init(&s->roofline, info->model, (enum kv_type)s->options->cache_type_k, (enum kv_type)s->options->cache_type_v);
             s->has_roofline = true;
+            atomic_store(&s->weights_cached, 0);
         }
     }
     if (ev->kind == EVENT_TURN_DONE) {

@@ -252,6 +252,7 @@ static void on_event(struct conversation *c, const struct event *ev)
         break;
     }
     case EVENT_TURN_STARTED:
+        stats_begin_turn(&c->stats);
         answer_placed(c);
         break;
     case EVENT_TOKEN:

@@ -86,8 +86,10 @@ static int make_turn(const struct options *o, struct turn *t, struct message *me
 static int answer_once(const struct options *o, struct answer *a, struct turn *t, struct stats *stats, struct error *e)
 {
     struct turn_done_event done = {0};
-    int rc = engine_turn(a->engine, t, on_event, a, &done, e);
+    int rc;
 
+    stats_begin_turn(stats);
+    rc = engine_turn(a->engine, t, on_event, a, &done, e);
     a->done = done;
 
     if (a->tty && a->line_open)

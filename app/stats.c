@@ -8,6 +8,7 @@
 #include "engine/base/membw.h"
 #include "engine/base/utf8.h"
 #include "engine/model/model.h"
+#include "engine/run/roofline.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -15,13 +16,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define STARVED 0.15             /* of the threads' time without a CPU, or of the CPUs in others' hands */
+
 int stats_open(struct stats *s, const struct options *o, struct error *e)
 {
     *s = (struct stats){0};
     s->system = system_new("");
     s->first = mem_alloc(1, sizeof *s->first);
     s->last = mem_alloc(1, sizeof *s->last);
-    if (!s->system || !s->first || !s->last)
+    s->begun = mem_alloc(1, sizeof *s->begun);
+    if (!s->system || !s->first || !s->last || !s->begun)
         return error_set(e, ERR_MEMORY, "out of memory");
     system_read(s->system, s->first);
     *s->last = *s->first;
@@ -40,12 +44,21 @@ void stats_release(struct stats *s)
     system_free(s->system);
     mem_free(s->first);
     mem_free(s->last);
+    mem_free(s->begun);
     mem_free(s->experts);
     *s = (struct stats){0};
 }
 
+void stats_begin_turn(struct stats *s)
+{
+    system_read(s->system, s->begun);
+}
+
 void stats_add_turn(struct stats *s, const struct turn_done_event *done)
 {
+    if (s->begun->time_ns)
+        bench_load_end(s->system, s->begun, &s->load);
+    s->begun->time_ns = 0;
     s->turns++;
     s->prompt_tokens += (uint64_t)done->prompt_tokens;
     s->cached_tokens += (uint64_t)done->cached_tokens;
@@ -61,6 +74,7 @@ void stats_add_turn(struct stats *s, const struct turn_done_event *done)
 
 void stats_take(struct stats *s, const struct engine_info *info, const struct telemetry *t)
 {
+    struct roofline reads;               /* of the weights alone */
     size_t cells;
 
     system_read(s->system, s->last);
@@ -78,7 +92,8 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     s->kv_bytes = t->kv_bytes;
     s->scratch_bytes = t->scratch_bytes;
     s->active_bytes = t->token_weight_bytes + t->token_kv_bytes;
-    s->cache_bytes = membw_cache_bytes();
+    roofline_init(&reads, info->model, KV_F16, KV_F16);
+    s->all_weights = reads.all_weights;
     s->n_devices = t->n_devices;
     s->n_plans = t->n_plans;
     memcpy(s->devices, t->devices, sizeof s->devices);
@@ -103,15 +118,20 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     }
 }
 
-static bool in_cache(const struct stats *s)
-{
-    return s->cache_bytes && s->weights_packed + s->weights_mapped < s->cache_bytes;
-}
-
 void stats_measure(struct stats *s)
 {
-    if (!in_cache(s) && s->later_tokens)
+    struct bench_load load = {0};
+    char why[160];
+
+    if (!s->later_tokens)
+        return;
+    system_read(s->system, s->begun);
+    s->in_cache = membw_cached(s->all_weights, s->n_threads);
+    if (!s->in_cache)
         s->bandwidth = membw_read(NULL, 0, s->n_threads, 60);
+    bench_load_end(s->system, s->begun, &load);
+    s->begun->time_ns = 0;
+    s->bandwidth_disturbed = bench_load_disturbed(&load, why, sizeof why);
 }
 
 double stats_decode_rate(const struct stats *s)
@@ -129,10 +149,13 @@ static double wall_seconds(const struct stats *s)
     return clock_seconds(s->last->time_ns - s->first->time_ns);
 }
 
-/* CPUs' worth used on average between the two samples. */
+/* CPUs' worth used on average while turns were computed; between the two samples when there was none. */
 static double cores_used(const struct stats *s)
 {
     double wall = wall_seconds(s);
+
+    if (s->load.seconds > 0)
+        return s->load.cpu_s / s->load.seconds;
 
     return wall > 0 ? clock_seconds(s->last->cpu_ns - s->first->cpu_ns) / wall : 0;
 }
@@ -185,26 +208,68 @@ static int most_used(const uint32_t *counts, int n, double *share)
 
 /* ---- what the figures mean ---- */
 
+/* Share of the turns' time that this program's threads were ready to run and had no CPU; 0 where the
+ * kernel does not tell, or where a driver's threads may have waited for ours. */
+static double waited(const struct stats *s)
+{
+    double time = s->load.seconds * (s->n_threads > 0 ? s->n_threads : 1);
+
+    return time > 0 && s->n_devices < 2 ? fmin(s->load.delay_s / time, 1) : 0;
+}
+
+static double others_used(const struct stats *s)
+{
+    return s->load.seconds > 0 ? s->load.others_s / s->load.seconds : 0;
+}
+
+/* The processor was not there: by the kernel's word, or because others had so much of it that the
+ * threads cannot all have run. Whatever else bounds the speed is not to be seen then. */
+static bool starved(const struct stats *s)
+{
+    int cores = s->last->n_cores > 0 ? s->last->n_cores : 1;
+
+    return waited(s) > STARVED || (others_used(s) > STARVED * cores &&
+           others_used(s) + cores_used(s) > 0.9 * cores && cores_used(s) < 0.9 * s->n_threads);
+}
+
+static size_t interpret_starved(const struct stats *s, char *out, size_t size)
+{
+    char share[48] = "";
+
+    if (waited(s) > 0)
+        snprintf(share, sizeof share, " waited %.0f %% of the time for a processor and", 100 * waited(s));
+    if (others_used(s) > STARVED)
+        return (size_t)snprintf(out, size, "Starved: other processes used %.1f of the %d cores; this one's %d threads%s got %.1f. "
+                                "The rate says nothing of this machine: run without them, or with fewer threads (-t).",
+                                others_used(s), s->last->n_cores, s->n_threads, share, cores_used(s));
+    return (size_t)snprintf(out, size, "Starved: this process's threads%s got %.1f of %d cores, though others used hardly any: "
+                            "a limit of the container, or more threads (-t, now %d) than it may use.", share, cores_used(s),
+                            s->last->n_cores, s->n_threads);
+}
+
 /* Speed: what a token reads against what the machine can read is the question behind every decode rate. */
 static size_t interpret_speed(const struct stats *s, char *out, size_t size)
 {
     double rate = stats_decode_rate(s), mib = (double)s->active_bytes / (1 << 20), speed = rate * (double)s->active_bytes;
     double share = s->bandwidth > 0 ? speed / s->bandwidth : 0;
+    const char *did = s->bandwidth_disturbed ? "did afterwards, beside other programs" : "can do";
 
     if (!s->later_tokens)
         return (size_t)snprintf(out, size, "Too short an answer to tell what bounds the speed.");
-    if (in_cache(s))
-        return (size_t)snprintf(out, size, "Compute-bound: the model stays in the processor's cache of %.0f MiB, so faster or more cores would "
-                                "help, not faster memory.", (double)s->cache_bytes / (1 << 20));
+    if (starved(s))
+        return interpret_starved(s, out, size);
+    if (s->in_cache)
+        return (size_t)snprintf(out, size, "Compute-bound: the model stays in the processor's cache (measured), so faster or more cores would "
+                                "help, not faster memory.");
     if (s->bandwidth <= 0)
         return (size_t)snprintf(out, size, "Each token reads %.0f MiB, %.1f GB/s at this rate; what the memory can do was not measured.", mib,
                                 speed / 1e9);
     if (share >= 0.5)
-        return (size_t)snprintf(out, size, "Memory-bound: each token reads %.0f MiB, which is %.0f %% of the %.1f GB/s that memory can do; %s, more "
-                                "threads than %d will hardly help.", mib, 100 * share, s->bandwidth / 1e9,
+        return (size_t)snprintf(out, size, "Memory-bound: each token reads %.0f MiB, which is %.0f %% of the %.1f GB/s that memory %s; %s, more "
+                                "threads than %d will hardly help.", mib, 100 * share, s->bandwidth / 1e9, did,
                                 strcmp(s->type, "q4_0") ? "a smaller type (q4_0) reads less" : "a shorter context reads less", s->n_threads);
-    return (size_t)snprintf(out, size, "Compute-bound: reading takes only %.0f %% of the memory's %.1f GB/s with %.1f cores busy; more threads "
-                            "(-t, now %d) help, a smaller type less.", 100 * share, s->bandwidth / 1e9, cores_used(s), s->n_threads);
+    return (size_t)snprintf(out, size, "Compute-bound: reading takes only %.0f %% of the %.1f GB/s that memory %s, with %.1f cores busy; more threads "
+                            "(-t, now %d) help, a smaller type less.", 100 * share, s->bandwidth / 1e9, did, cores_used(s), s->n_threads);
 }
 
 static size_t interpret_memory(const struct stats *s, char *out, size_t size)
@@ -344,14 +409,19 @@ void stats_print(const struct stats *s, FILE *f)
     if (s->n_devices > 1 || s->n_plans > 1)
         print_devices(s, f);
     fprintf(f, "processor\n");
-    row(f, "used", "%.2f of %d cores", cores_used(s), s->last->n_cores);
+    row(f, "used", "%.2f of %d cores%s", cores_used(s), s->last->n_cores, s->load.seconds > 0 ? " while computing" : "");
+    if (s->load.seconds > 0)
+        row(f, "others used", "%.2f of %d cores", others_used(s), s->last->n_cores);
+    if (waited(s) > 0.005)
+        row(f, "waited for it", "%.0f %% of the threads' time", 100 * waited(s));
     figure(f, "frequency", s->last->mhz, "%.0f", "MHz");
     figure(f, "temperature", s->last->temperature, "%.0f", "°C");
     fprintf(f, "disk\n");
     figure(f, "read", since(s->first->read_bytes, s->last->read_bytes) / (1 << 20), "%.1f", "MiB");
     figure(f, "written", since(s->first->write_bytes, s->last->write_bytes) / (1 << 20), "%.1f", "MiB");
-    figure(f, "read operations", since(s->first->read_calls, s->last->read_calls), "%.0f", "");
-    figure(f, "write operations", since(s->first->write_calls, s->last->write_calls), "%.0f", "");
+    fprintf(f, "system calls\n");       /* also to terminals and pipes: the disk has its own count */
+    figure(f, "to read", since(s->first->read_calls, s->last->read_calls), "%.0f", "");
+    figure(f, "to write", since(s->first->write_calls, s->last->write_calls), "%.0f", "");
     if (s->experts)
         print_experts(s, f);
     stats_interpret(s, text, sizeof text);
@@ -443,21 +513,23 @@ static json_t *to_json(const struct stats *s)
                                                 (double)s->prefill_ns / 1e6, "decode_ms", (double)s->decode_ns / 1e6, "total_ms",
                                                 (double)s->total_ns / 1e6, "prefill_tok_s", number(prefill > 0 ? prefill : NAN),
                                                 "decode_tok_s", number(rate > 0 ? rate : NAN)));
-    json_object_set_new(root, "memory", json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+    json_object_set_new(root, "memory", json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
         "weights_packed_bytes", (json_int_t)s->weights_packed, "weights_mapped_bytes", (json_int_t)s->weights_mapped, "kv_bytes",
         (json_int_t)s->kv_bytes, "scratch_bytes", (json_int_t)s->scratch_bytes,
-        "token_bytes", (json_int_t)s->active_bytes, "read_bytes_per_second", number(s->bandwidth > 0 ? s->bandwidth : NAN), "rss_bytes", whole(known(s->last->rss)), "peak_rss_bytes",
+        "token_bytes", (json_int_t)s->active_bytes, "in_cache", s->in_cache, "read_disturbed", s->bandwidth_disturbed,
+        "read_bytes_per_second", number(s->bandwidth > 0 ? s->bandwidth : NAN), "rss_bytes", whole(known(s->last->rss)), "peak_rss_bytes",
         whole(known(s->last->rss_peak)), "percent", number(100 * memory_share(s)), "total_bytes", whole(known(s->last->memory_total)),
         "available_bytes", whole(known(s->last->memory_available)), "swap_bytes", whole(known(s->last->process_swap)), "major_faults",
         whole(since(s->first->major_faults, s->last->major_faults))));
-    json_object_set_new(root, "cpu", json_pack("{s:s, s:i, s:f, s:f, s:o, s:o}", "name", system_cpu_name(s->system), "cores",
+    json_object_set_new(root, "cpu", json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:b, s:o, s:o}", "name", system_cpu_name(s->system), "cores",
         s->last->n_cores, "cores_used", cores_used(s), "use_percent", s->last->n_cores ? 100 * cores_used(s) / s->last->n_cores : 0.0,
+        "others_cores_used", others_used(s), "waited_share", waited(s), "starved", starved(s),
         "mhz", number(s->last->mhz), "temperature_c", number(s->last->temperature)));
     json_object_set_new(root, "disk", json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}",
         "read_bytes", whole(since(s->first->read_bytes, s->last->read_bytes)),
         "written_bytes", whole(since(s->first->write_bytes, s->last->write_bytes)),
-        "read_operations", whole(since(s->first->read_calls, s->last->read_calls)),
-        "write_operations", whole(since(s->first->write_calls, s->last->write_calls)),
+        "read_calls", whole(since(s->first->read_calls, s->last->read_calls)),
+        "write_calls", whole(since(s->first->write_calls, s->last->write_calls)),
         "system_read_operations", whole(since(s->first->disk_reads, s->last->disk_reads)),
         "system_write_operations", whole(since(s->first->disk_writes, s->last->disk_writes))));
     json_object_set_new(root, "devices", devices_json(s));

@@ -3,6 +3,7 @@
 #ifndef APP_STATS_H
 #define APP_STATS_H
 
+#include "app/bench_load.h"
 #include "app/options.h"
 #include "app/system.h"
 #include "engine/run/engine.h"
@@ -10,6 +11,8 @@
 struct stats {
     struct system *system;
     struct system_sample *first, *last;
+    struct system_sample *begun;         /* of the turn in work */
+    struct bench_load load;              /* what the machine did in the turns */
     /* turns */
     int turns;
     uint64_t prompt_tokens, cached_tokens, generated_tokens;
@@ -22,8 +25,10 @@ struct stats {
     int n_threads, context_used, context_size;
     uint64_t weights_packed, weights_mapped, kv_bytes, scratch_bytes;
     uint64_t active_bytes;               /* of weights and KV read for one token */
+    uint64_t all_weights;                /* bytes that a text may touch */
     double bandwidth;                    /* bytes a second that memory was measured to read; 0: not measured */
-    uint64_t cache_bytes;                /* last-level cache; 0: unknown */
+    bool bandwidth_disturbed;            /* measured beside other programs */
+    bool in_cache;                       /* the weights were measured to come out of the cache */
     int n_devices, n_plans;
     struct device_stats devices[DEVICE_MAX];
     char device_names[DEVICE_MAX][160];
@@ -40,11 +45,13 @@ struct stats {
 /* Takes the first sample. o (may be NULL): a --stats-json file that cannot be written is an error now, before minutes of work. */
 int stats_open(struct stats *s, const struct options *o, struct error *e);
 void stats_release(struct stats *s);
+/* Around every turn: averages are over the turns, not over the time between them. */
+void stats_begin_turn(struct stats *s);
 void stats_add_turn(struct stats *s, const struct turn_done_event *done);
 /* Copies what the engine says of itself and takes the last sample; call again for newer figures. */
 void stats_take(struct stats *s, const struct engine_info *info, const struct telemetry *t);
 
-/* Measures the memory for the interpretation (under a second); not while a model computes. Left out where the weights fit the cache. */
+/* Measures the memory for the interpretation, and whether the weights come out of the cache (about a second); not while a model computes. */
 void stats_measure(struct stats *s);
 
 /* The table as text with its line of interpretation. Prints nothing that a terminal could take for a command. */

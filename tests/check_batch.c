@@ -226,7 +226,7 @@ START_TEST(answers_in_order_one_for_every_line)
             ck_assert_uint_eq(json_object_size(o), 4);
             continue;
         }
-        ck_assert_uint_eq(json_object_size(o), 8);
+        ck_assert_uint_eq(json_object_size(o), 9);
         timings = json_object_get(o, "timings");
         ck_assert_uint_eq(json_object_size(timings), 5);
         for (size_t k = 0; k < 5; k++)
@@ -287,6 +287,56 @@ START_TEST(same_seed_same_text_wherever_the_line_stands)
     ck_assert_str_ne(text_of(a, 0), text_of(a, 2));
     json_decref(a);
     json_decref(b);
+}
+END_TEST
+
+/* What was computed of the prompt, and how fast, can be counted from the line. */
+START_TEST(cached_tokens_are_told)
+{
+    json_t *out, *o, *timings;
+    json_int_t first, computed;
+
+    write_file("in", "Tell me a story about a fox.\nTell me a story about a fox.\n");
+    ck_assert_int_eq(run("--batch - -n 4 --temp 0"), 0);
+    out = lines_of("out");
+    first = json_integer_value(json_object_get(json_array_get(out, 0), "cached_tokens"));
+    o = json_array_get(out, 1);
+    computed = json_integer_value(json_object_get(o, "prompt_tokens")) - json_integer_value(json_object_get(o, "cached_tokens"));
+    ck_assert_int_eq(first, 0);
+    ck_assert_int_eq(computed, 1);                               /* the last token's logits are needed */
+    timings = json_object_get(o, "timings");
+    ck_assert_double_eq_tol(json_number_value(json_object_get(timings, "prefill_tok_s")),
+                            1e3 * (double)computed / json_number_value(json_object_get(timings, "prefill_ms")), 0.01);
+    json_decref(out);
+}
+END_TEST
+
+START_TEST(figures_of_the_whole_run)
+{
+    json_t *out, *figures, *tokens;
+    json_int_t made = 0, prompt = 0;
+    char *text;
+
+    write_file("in", "Hello\n{}\nTell me a story.\n");
+    ck_assert_int_eq(run("--batch - -n 9 --temp 0 --ignore-eos --stats --stats-json figures.json"), 1);
+    out = lines_of("out");
+    for (size_t i = 0; i < 3; i++) {
+        made += json_integer_value(json_object_get(json_array_get(out, i), "completion_tokens"));
+        prompt += json_integer_value(json_object_get(json_array_get(out, i), "prompt_tokens"));
+    }
+    text = read_file("figures.json");
+    figures = json_loads(text, 0, NULL);
+    ck_assert_msg(figures != NULL, "no figures: '%s'", text);
+    tokens = json_object_get(figures, "tokens");
+    ck_assert_int_eq(json_integer_value(json_object_get(tokens, "generated")), made);
+    ck_assert_int_eq(json_integer_value(json_object_get(tokens, "prompt")), prompt);
+    ck_assert_int_eq(json_integer_value(json_object_get(figures, "turns")), 2);
+    free(text);
+    text = read_file("err");
+    ck_assert_msg(strstr(text, "generated") && strstr(text, "while computing"), "%s", text);
+    free(text);
+    json_decref(figures);
+    json_decref(out);
 }
 END_TEST
 
@@ -555,6 +605,8 @@ static Suite *suite(void)
     tcase_add_test(p, output_is_safe_to_show);
     tcase_add_test(p, same_seed_same_text_wherever_the_line_stands);
     tcase_add_test(p, expert_counts_add_up);
+    tcase_add_test(p, cached_tokens_are_told);
+    tcase_add_test(p, figures_of_the_whole_run);
     tcase_add_test(p, every_line_is_flushed);
     tcase_add_test(p, resume_after_kills_loses_and_repeats_nothing);
     tcase_add_loop_test(p, resume_refuses_another_input, 0, 3);

@@ -5,6 +5,7 @@
 #include "tests/support.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static struct expert_weights experts[2][4];
@@ -50,9 +51,9 @@ START_TEST(bytes_by_hand)
     }
     ck_assert(fabs(r.operations - 2 * (500 + 2 * (600 + 200 + 40) + 2 * 2 * 210)) < 1e-9);
     ck_assert(fabs(roofline_tokens_per_second(&r, 10, 24000) - 2) < 1e-12);
-    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 24000, 0, text, sizeof text), "62 % of memory speed");
-    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 24000, 1 << 20, text, sizeof text), "in cache");
-    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 0, 0, text, sizeof text), "");
+    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 24000, false, text, sizeof text), "62 % of memory speed");
+    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 24000, true, text, sizeof text), "in cache");
+    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 0, false, text, sizeof text), "");
     r.window = 4;
     ck_assert_uint_eq(roofline_token_bytes(&r, 10), 8160 + 4 * 384);
 }
@@ -73,12 +74,25 @@ START_TEST(given_memory_is_read_and_too_little_is_refused)
 
     ck_assert(membw_read(small, sizeof small, 1, 5) == 0);
     ck_assert(membw_read(small, 3, 1, 5) == 0);
-    n = n > (size_t)256 << 20 ? (size_t)256 << 20 : n;
+    n = n > (size_t)1 << 30 ? (size_t)1 << 30 : n;
     p = mem_pages(n + 100);
     ck_assert_ptr_nonnull(p);
     memset(p, 3, n + 100);
     ck_assert(membw_read(p + 7, n, 2, 30) > 0);
     mem_pages_free(p, n + 100);
+}
+END_TEST
+
+/* What the processor says of its cache is where measuring begins, not what is told. */
+START_TEST(in_cache_is_measured)
+{
+    ck_assert(!membw_cached(0, 1));
+    ck_assert(!membw_cached(membw_cache_bytes() + 1, 1));
+    ck_assert(membw_faster(30e9, 11e9) && !membw_faster(12e9, 11e9) && !membw_faster(30e9, 0));
+    mem_fail_after(0);
+    ck_assert(!membw_cached(1 << 20, 1));
+    mem_fail_after(-1);
+    printf("8 MiB in the cache: %d\n", membw_cached(8 << 20, 1));
 }
 END_TEST
 
@@ -99,6 +113,7 @@ static Suite *suite(void)
     tcase_add_test(t, memory_speed_is_a_number);
     tcase_add_test(t, given_memory_is_read_and_too_little_is_refused);
     tcase_add_test(t, no_memory_is_no_figure);
+    tcase_add_test(t, in_cache_is_measured);
     suite_add_tcase(s, t);
     return s;
 }

@@ -58,11 +58,24 @@ START_TEST(nothing_done_is_not_a_rate_of_zero)
 END_TEST
 
 /* What bounds the speed, from cases where it is plain. */
-static const struct { uint64_t active, weights, cache; double bandwidth; uint64_t decode_ns; const char *says; } cases[] = {
-    {600ull << 20, 2ull << 30, 32 << 20, 20e9, 1000000000, "Memory-bound"},      /* 30 tokens/s x 0.63 GB = 18.9 of 20 GB/s */
-    {600ull << 20, 2ull << 30, 32 << 20, 80e9, 1000000000, "Compute-bound"},     /* the same on a faster memory */
-    {4 << 20, 16 << 20, 32 << 20, 0, 1000000000, "stays in the processor's cache"},
-    {600ull << 20, 2ull << 30, 32 << 20, 0, 1000000000, "was not measured"},
+static const struct {
+    uint64_t active, weights;
+    bool in_cache, disturbed;
+    double bandwidth;
+    double cpu_s, delay_s, others_s;     /* in a second of computing with 2 threads on 2 cores */
+    const char *says;
+} cases[] = {
+    {600ull << 20, 2ull << 30, false, false, 20e9, 2, 0, 0, "Memory-bound"},     /* 30 tokens/s x 0.63 GB = 18.9 of 20 GB/s */
+    {600ull << 20, 2ull << 30, false, false, 80e9, 2, 0, 0, "Compute-bound"},    /* the same on a faster memory */
+    {4 << 20, 16 << 20, true, false, 0, 2, 0, 0, "stays in the processor's cache (measured)"},
+    {600ull << 20, 2ull << 30, false, false, 0, 2, 0, 0, "was not measured"},
+    {600ull << 20, 2ull << 30, false, true, 20e9, 2, 0, 0, "beside other programs"},
+    /* no processor: one cause, one answer, whatever the memory does */
+    {600ull << 20, 2ull << 30, false, true, 20e9, 0.65, 1.2, 1.3, "Starved: other processes used 1.3 of the 2 cores"},
+    {600ull << 20, 2ull << 30, false, true, 80e9, 0.65, 1.2, 1.3, "Starved: other processes used 1.3 of the 2 cores"},
+    {4 << 20, 16 << 20, true, false, 0, 0.65, 1.2, 1.3, "waited 60 % of the time for a processor"},
+    {600ull << 20, 2ull << 30, false, true, 80e9, 0.65, 0, 1.3, "Starved"},      /* a kernel that does not tell delays */
+    {600ull << 20, 2ull << 30, false, false, 80e9, 1, 0.9, 0.05, "a limit of the container"},
 };
 
 START_TEST(interpretation)
@@ -70,10 +83,15 @@ START_TEST(interpretation)
     char text[512];
 
     s.later_tokens = 30;
-    s.decode_ns = cases[_i].decode_ns;
+    s.decode_ns = 1000000000;
+    s.n_threads = 2;
+    s.last->n_cores = 2;
+    s.load = (struct bench_load){.repetitions = 1, .n_cores = 2, .seconds = 1, .cpu_s = cases[_i].cpu_s,
+                                 .delay_s = cases[_i].delay_s, .others_s = cases[_i].others_s};
     s.active_bytes = cases[_i].active;
     s.weights_packed = cases[_i].weights;
-    s.cache_bytes = cases[_i].cache;
+    s.in_cache = cases[_i].in_cache;
+    s.bandwidth_disturbed = cases[_i].disturbed;
     s.bandwidth = cases[_i].bandwidth;
     s.last->memory_total = 16ull << 30;
     s.last->memory_available = 8ull << 30;
@@ -122,8 +140,11 @@ START_TEST(figures_of_a_real_answer)
 
     snprintf(model, sizeof model, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
     ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    stats_begin_turn(&s);
     ck_assert_msg(engine_turn(g, &t, count_tokens, &tokens, &done, &e) == 0, "%s", e.text);
     stats_add_turn(&s, &done);
+    ck_assert_double_gt(s.load.seconds, 0);
+    ck_assert_double_gt(s.load.cpu_s, 0);
     stats_take(&s, engine_info(g), engine_telemetry(g));
     ck_assert_int_eq(tokens, 40);
     ck_assert_uint_eq(s.generated_tokens, 40);
@@ -153,7 +174,10 @@ START_TEST(figures_of_a_real_answer)
     ck_assert_int_gt(json_integer_value(at(root, "cpu.cores")), 0);
     at(root, "cpu.mhz");
     at(root, "disk.read_bytes");
-    at(root, "disk.write_operations");
+    at(root, "disk.write_calls");
+    at(root, "disk.system_write_operations");
+    at(root, "cpu.waited_share");
+    at(root, "memory.in_cache");
     ck_assert_uint_eq(json_array_size(at(root, "experts")), 8);
     ck_assert_int_gt((int)strlen(json_string_value(at(root, "interpretation"))), 20);
     json_decref(root);

@@ -13,7 +13,8 @@
 
 #define PASSES 16                        /* of one pattern, at most */
 #define LEAST_BYTES ((size_t)64 << 20)
-#define MOST_BYTES ((size_t)256 << 20)
+#define MOST_BYTES ((size_t)1 << 30)
+#define ROUNDS 3                         /* of what may be cached and of memory, by turns */
 #define STEP 512
 #define AHEAD 4096                       /* bytes: one request a line */
 #define FAR 2880                         /* two requests a line, into the second-level cache and then the first: the fastest on some machines */
@@ -121,17 +122,27 @@ static double measure(struct pool *pool, struct reading *r, int milliseconds)
     return best;
 }
 
+/* A buffer that no cache holds, as far as memory allows it. */
+static size_t far_bytes(void)
+{
+    size_t own = 4 * (size_t)membw_cache_bytes();
+    size_t quarter = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / 4;
+
+    own = own > MOST_BYTES ? MOST_BYTES : own;
+    own = own > quarter ? quarter : own;
+    return own < LEAST_BYTES ? LEAST_BYTES : own;
+}
+
 double membw_read(const void *data, size_t bytes, int n_threads, int milliseconds)
 {
     int n = n_threads > 0 ? n_threads : topology_cores();
-    size_t own = 4 * (size_t)membw_cache_bytes();
+    size_t own = far_bytes();
     struct reading *r = mem_alloc(1, sizeof *r);
     struct pool *pool = NULL;
     void *buffer = NULL;
     double rate = 0;
 
     n = n < POOL_MAX ? n : POOL_MAX;
-    own = own < LEAST_BYTES ? LEAST_BYTES : own > MOST_BYTES ? MOST_BYTES : own;
     if (!r || pool_new(&pool, n, true, NULL) < 0)
         goto out;
     if (!data) {
@@ -154,4 +165,58 @@ out:
     pool_free(pool);
     mem_free(r);
     return rate;
+}
+
+bool membw_faster(double near, double far)
+{
+    return far > 0 && near > 1.4 * far;
+}
+
+/* Reads the first `bytes` over and over until `volume` bytes have come. */
+static double read_again(struct pool *pool, struct reading *r, size_t bytes, size_t volume)
+{
+    uint64_t start = clock_now();
+    size_t read = 0;
+
+    r->slice = bytes / (size_t)pool_threads(pool) / (4 * STEP) * (4 * STEP);
+    while (read < volume && r->slice) {
+        pool_run(pool, read_slice, r);
+        read += r->slice * (size_t)pool_threads(pool);
+    }
+    return clock_rate((double)read, clock_now() - start);
+}
+
+bool membw_cached(uint64_t bytes, int n_threads)
+{
+    int n = n_threads > 0 ? n_threads : topology_cores();
+    size_t own = far_bytes();
+    struct reading *r = NULL;
+    struct series_figures near, far;
+    double fast[ROUNDS], slow[ROUNDS];
+    struct pool *pool = NULL;
+    void *buffer = NULL;
+    bool cached = false;
+
+    if (!bytes || bytes > membw_cache_bytes() || bytes > own / 2)
+        return false;
+    n = n < POOL_MAX ? n : POOL_MAX;
+    if (!(r = mem_alloc(1, sizeof *r)) || pool_new(&pool, n, true, NULL) < 0 || !(buffer = mem_pages(own)))
+        goto out;
+    memset(buffer, 1, own);              /* untouched pages are all the same zero page */
+    r->data = buffer;
+    r->pattern = PATTERNS - 1;
+    for (int i = 0; i < ROUNDS; i++) {   /* the same volume each, so that a pause of the machine meets both alike */
+        slow[i] = read_again(pool, r, own, own);
+        read_again(pool, r, (size_t)bytes, 1);
+        fast[i] = read_again(pool, r, (size_t)bytes, own);
+    }
+    series_summarise_sorted(fast, ROUNDS, &near);
+    series_summarise_sorted(slow, ROUNDS, &far);
+    cached = membw_faster(near.median, far.median);
+out:
+    if (buffer)
+        mem_pages_free(buffer, own);
+    pool_free(pool);
+    mem_free(r);
+    return cached;
 }

@@ -3,14 +3,21 @@
 #ifndef ENGINE_BASE_MEMBW_H
 #define ENGINE_BASE_MEMBW_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* Bytes a second that n_threads threads (0: one a physical core) together read, best of four access patterns (plain, prefetching,
  * four streams, prefetching at two distances), each its median pass; takes about `milliseconds`. data: memory to read (the weights themselves), or NULL: a
- * buffer of its own, four times the last-level cache, at most 256 MiB. 0: no memory, or data too small to say anything. */
+ * buffer of its own, four times the last-level cache, at most 1 GiB and a quarter of what is free. 0: no memory, or data too small to say anything. */
 double membw_read(const void *data, size_t bytes, int n_threads, int milliseconds);
-/* Last-level cache in bytes (of one package), 0: unknown. What fits there is not read from memory for every token. */
+/* Last-level cache in bytes (of one package), 0: unknown. What the processor says of itself: a virtual
+ * machine may have a small share of it. */
 uint64_t membw_cache_bytes(void);
+/* Whether so many bytes, read again and again, are read clearly faster than memory: measured beside it,
+ * by turns. Takes some tenths of a second, unless more than the processor's cache is asked for: no. */
+bool membw_cached(uint64_t bytes, int n_threads);
+/* What counts as clearly faster. */
+bool membw_faster(double near, double far);
 
 #endif

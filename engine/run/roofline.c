@@ -76,12 +76,12 @@ double roofline_tokens_per_second(const struct roofline *r, int n_context, doubl
     return bytes && bandwidth > 0 ? bandwidth / (double)bytes : 0;
 }
 
-char *roofline_text(const struct roofline *r, int n_context, double tokens_per_second, double bandwidth, uint64_t cache_bytes, char *out, size_t size)
+char *roofline_text(const struct roofline *r, int n_context, double tokens_per_second, double bandwidth, bool in_cache, char *out, size_t size)
 {
     double most = roofline_tokens_per_second(r, n_context, bandwidth);
 
     out[0] = 0;
-    if (cache_bytes && r->all_weights <= cache_bytes)
+    if (in_cache)
         snprintf(out, size, "in cache");
     else if (most > 0 && tokens_per_second > 0)
         snprintf(out, size, "%.0f %% of memory speed", 100 * tokens_per_second / most);

@@ -22,7 +22,7 @@ uint64_t roofline_token_bytes(const struct roofline *r, int n_context);
 uint64_t roofline_rows_bytes(const struct roofline *r, const struct model *m, const int *experts, int rows, int pos);
 /* Tokens a second at this read speed (bytes a second); 0 when it is unknown. */
 double roofline_tokens_per_second(const struct roofline *r, int n_context, double bandwidth);
-/* "62 % of memory speed"; "in cache" where all weights fit the cache, so that memory does not bound; "" when nothing is known. Returns out. */
-char *roofline_text(const struct roofline *r, int n_context, double tokens_per_second, double bandwidth, uint64_t cache_bytes, char *out, size_t size);
+/* "62 % of memory speed"; "in cache" where the weights come out of it (membw_cached), so that memory does not bound; "" when nothing is known. Returns out. */
+char *roofline_text(const struct roofline *r, int n_context, double tokens_per_second, double bandwidth, bool in_cache, char *out, size_t size);
 
 #endif
