@@ -36,6 +36,12 @@ double app_pace(const struct options *o, bool chat);
 void app_signals(struct engine *g);
 int app_signal(void);
 
+/* Standard output could not be written for the reason `why` (an errno): ERR_IO. what: "the answer", or NULL. When its reader has gone there is
+ * nothing to say: the text is empty, and app_output_gone tells main to exit as tools do that the signal ends. */
+int app_output_failed(const char *what, int why, struct error *e);
+bool app_output_gone(void);
+#define APP_EXIT_GONE 141        /* 128 + SIGPIPE */
+
 /* The folder for caches, made when missing; NULL when there is none to be had: caching is a comfort, never a condition. */
 const char *app_cache_dir(const struct options *o);
 

@@ -253,7 +253,7 @@ static int write_line(struct batch *b, json_t *o, struct error *e)
         if (put > 0)
             at += (size_t)put;
         else if (put < 0 && errno != EINTR)
-            rc = error_set(e, ERR_IO, "cannot write to %s: %s", b->out_name, strerror(errno));
+            rc = b->out == STDOUT_FILENO ? app_output_failed(NULL, errno, e) : error_set(e, ERR_IO, "cannot write to %s: %s", b->out_name, strerror(errno));
     }
     free(json);                          /* jansson's own */
     strbuf_release(&line);

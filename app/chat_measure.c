@@ -313,7 +313,7 @@ static int do_profile(void *ctx, struct engine *g, char **text, struct error *e)
     if (rc == 0) {
         f = open_memstream(&made, &size);
         if (f) {
-            profile_print(f, &u);
+            profile_print_narrow(f, &u);
             if (r->path)
                 fprintf(f, "saved: %s (use it with --profile or --suggest)\n", r->path);
         }

@@ -1,6 +1,8 @@
 /* The slash commands about settings: /set, /show and the completion of keys and values. */
 #include "app/chat_commands_own.h"
 
+#include "app/remarks.h"
+#include "app/theme_file.h"
 #include "engine/base/size.h"
 #include "engine/base/strbuf.h"
 #include "engine/file/dtype.h"
@@ -80,12 +82,20 @@ int chat_show(struct conversation *c, const char *arguments)
     return chat_output(c, &b);
 }
 
+static int theme_check(const char *name, struct error *e)
+{
+    struct theme scratch;
+
+    theme_init(&scratch);
+    return theme_file_load(&scratch, name, e);
+}
+
 int chat_set(struct conversation *c, const char *arguments)
 {
     struct options *o = conversation_options(c);
     const struct option *option;
     struct error e = {0};
-    char word[64], value[200];
+    char word[64], value[200], remark[240];
 
     chat_word_take(&arguments, word, sizeof word);
     if (!word[0] || !arguments[0])
@@ -100,12 +110,14 @@ int chat_set(struct conversation *c, const char *arguments)
             conversation_say(c, SAY_NOTICE, near ? "there is no setting %s; did you mean %s?" : "there is no setting %s; /show lists them", word, near ? near->name : "");
         return -1;
     }
-    if (options_set(o, option, arguments, ORIGIN_CHAT, NULL, &e) < 0) {
+    if ((option == &option_table[OPTION_ID_theme] && theme_check(arguments, &e) < 0) || options_set(o, option, arguments, ORIGIN_CHAT, NULL, &e) < 0) {
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
         return -1;
     }
     option_value(o, option, value, sizeof value);
     conversation_say(c, SAY_NOTICE, "%s is %s now", option->name, value);
+    if (remark_option(o, option, remark, sizeof remark))
+        conversation_say(c, SAY_NOTICE, "%s", remark);
     conversation_apply(c, option);
     return 0;
 }

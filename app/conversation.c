@@ -5,6 +5,7 @@
 #include "app/chat_export.h"
 #include "app/chat_file.h"
 #include "app/place.h"
+#include "app/remarks.h"
 #include "app/stats.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
@@ -240,6 +241,11 @@ static void part_write(struct conversation *c)
     c->save_said = true;
 }
 
+static void remark_say(void *ctx, const char *line)
+{
+    conversation_say(ctx, SAY_NOTICE, "%s", line);
+}
+
 static void on_event(struct conversation *c, const struct event *ev)
 {
     switch (ev->kind) {
@@ -249,6 +255,7 @@ static void on_event(struct conversation *c, const struct event *ev)
         c->ready = true;
         if (!c->plan[0] && t)
             snprintf(c->plan, sizeof c->plan, "%s", t->plan);
+        remarks_tell(c->options, worker_info(c->worker), remark_say, c);
         break;
     }
     case EVENT_TURN_STARTED:

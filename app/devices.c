@@ -22,6 +22,30 @@ void devices_child(int argc, char **argv)
         _exit(opencl_child());
 }
 
+int devices_check(const char *selector, struct error *e)
+{
+    struct device_info found[DEVICE_MAX];
+    char why[256];
+
+    if (strcmp(selector, "none") == 0)
+        return 0;
+    for (const struct device_ops *const *b = device_backends; b[1]; b++) {       /* the last one is the CPU */
+        size_t len = strlen((*b)->name);
+        int n;
+
+        if (strncmp(selector, (*b)->name, len) != 0 || selector[len] != ':')
+            continue;
+        memset(found, 0, sizeof found);
+        n = (*b)->probe(found, DEVICE_MAX, why, sizeof why);
+        for (int i = 0; i < n && i < DEVICE_MAX; i++)
+            if (strcmp(selector, found[i].selector) == 0)
+                return 0;
+        if (n <= 0)
+            return 0;
+    }
+    return error_set(e, ERR_USAGE, "there is no device %s; --list-devices names them, none means the CPU alone", selector);
+}
+
 struct utilisation *devices_watch_new(const char *root)
 {
     return utilisation_new(root);

@@ -556,7 +556,7 @@ int linemode_run(struct options *o, struct error *e)
     fresh_line(&m);
     rc_close = conversation_close(m.c, &closing);
     if (m.broken)
-        rc = error_set(e, ERR_IO, "cannot write to standard output: %s", strerror(m.write_errno));
+        rc = app_output_failed(NULL, m.write_errno, e);
     else if (rc >= 0 && rc_close < 0) {
         *e = closing;
         rc = rc_close;

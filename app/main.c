@@ -85,7 +85,7 @@ static int flush_stdout(struct error *e)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
-    return error_set(e, ERR_IO, "cannot write to standard output: %s", strerror(errno));
+    return app_output_failed(NULL, errno, e);
 }
 
 /* --log-file: every line as it comes, behind those of earlier runs, so that a crash or a kill loses none. */
@@ -136,5 +136,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "moetop: %s\n", e.text);
     log_close(&o, log_fd);
     options_release(&o);
-    return error_exit_code(rc);
+    return rc < 0 && app_output_gone() ? APP_EXIT_GONE : error_exit_code(rc);
 }

@@ -95,7 +95,7 @@ static int answer_once(const struct options *o, struct answer *a, struct turn *t
     if (a->tty && a->line_open)
         put(a, "\n", 1);
     if (a->write_errno)
-        return error_set(e, ERR_IO, "cannot write the answer to standard output: %s", strerror(a->write_errno));
+        return app_output_failed("the answer", a->write_errno, e);
     stats_add_turn(stats, &done);
     if (rc < 0)
         return rc;

@@ -467,7 +467,7 @@ static int parse_one(struct options *o, int argc, char *const *argv, int *i, str
     if (option->type == OPTION_FLAG)
         return options_set(o, option, value ? value : "true", ORIGIN_FLAG, where, e);
     implied = option->type == OPTION_WORD ? word_implied(option) : -1;
-    if (!value && implied >= 0 && (*i + 1 >= argc || word_index(option, argv[*i + 1]) < 0)) {
+    if (!value && implied >= 0 && (*i + 1 >= argc || argv[*i + 1][0] == '-')) {
         option_word(option, implied, word, sizeof word);
         value = word;
     }

@@ -133,7 +133,7 @@ void profile_describe(const struct engine *g, const char *source, struct profile
         snprintf(facts->devices[d].name, sizeof facts->devices[d].name, "%s", d ? info->devices[d].selector : "cpu");
 }
 
-void profile_sentence(const struct usage *u, char *out, size_t size)
+void profile_sentence(const struct usage *u, const char *suggest, char *out, size_t size)
 {
     struct usage_layer m = usage_mean(u);
 
@@ -145,7 +145,7 @@ void profile_sentence(const struct usage *u, char *out, size_t size)
         snprintf(out, size, "Some experts are used more (the busiest %.1f times the mean), but no few of them carry the text.", m.imbalance);
     else
         snprintf(out, size, "The use is uneven (%.0f %% of the possible entropy, the busiest expert %.1f times the mean): a hot set may pay; "
-                            "validate it on other text with --suggest.", 100 * m.entropy_share, m.imbalance);
+                            "validate it on other text with %s.", 100 * m.entropy_share, m.imbalance, suggest);
 }
 
 static void put_row(FILE *f, const char *name, const struct usage_layer *s)
@@ -175,7 +175,38 @@ void profile_print(FILE *f, const struct usage *u)
     put_row(f, "mean", &m);
     fprintf(f, "(busiest: the most used expert, times the mean; unused: experts that no token chose; last columns: how many of a token's experts\n"
                " bear the same numbers as those of the token before, or of the layer below; in brackets what independent choices would give)\n");
-    profile_sentence(u, text, sizeof text);
+    profile_sentence(u, "--suggest", text, sizeof text);
+    fprintf(f, "%s\n", text);
+}
+
+static void put_narrow_row(FILE *f, const char *name, const struct usage_layer *s)
+{
+    fprintf(f, "%5s  %4.0f %%  %7.2f  %4.0f %%  %4.0f %%", name, 100 * s->entropy_share, s->imbalance, 100 * s->unused, 100 * s->overlap);
+    if (strcmp(name, "0") == 0)
+        fprintf(f, "       –\n");
+    else
+        fprintf(f, "  %4.0f %%\n", 100 * s->below);
+}
+
+void profile_print_narrow(FILE *f, const struct usage *u)
+{
+    struct usage_layer m = usage_mean(u);
+    char text[300];
+
+    fprintf(f, "%llu tokens, %d layers of %d experts, %d a token\n", (unsigned long long)u->tokens, u->n_layers, u->n_experts, u->n_used);
+    fprintf(f, "layer  of max  busiest  unused  before   below\n");
+    for (int l = 0; l < u->n_layers; l++) {
+        struct usage_layer s = usage_layer(u, l);
+        char name[16];
+
+        snprintf(name, sizeof name, "%d", l);
+        put_narrow_row(f, name, &s);
+    }
+    put_narrow_row(f, "mean", &m);
+    fprintf(f, "(of max: entropy; busiest: the most used expert, times the mean; unused: experts that no token chose; before, below: how many of a "
+               "token's experts bear the same numbers as those of the token before, of the layer below; chance alone: %.0f %% and %.0f %%)\n",
+            100 * m.overlap_chance, 100 * m.below_chance);
+    profile_sentence(u, "/suggest", text, sizeof text);
     fprintf(f, "%s\n", text);
 }
 
@@ -232,7 +263,7 @@ int profile_mode_run(struct options *o, struct error *e)
     if (rc == 0 && o->output)
         rc = file_replace(o->output, json, size, e);
     else if (rc == 0 && fwrite(json, 1, size, stdout) != size)
-        rc = error_set(e, ERR_IO, "cannot write to standard output: %s", strerror(errno));
+        rc = app_output_failed(NULL, errno, e);
     if (rc == 0)
         profile_print(stderr, &u);
     if (rc == 0 && o->plot)

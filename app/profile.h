@@ -19,8 +19,11 @@ int profile_times(struct engine *g, const int *ids, int n, struct profile_facts 
 void profile_describe(const struct engine *g, const char *source, struct profile_facts *facts);
 /* Readable table: a line a layer and the mean, then what it means in one sentence. */
 void profile_print(FILE *f, const struct usage *u);
-/* "the use is even: no hot set here" or what there is; one sentence. */
-void profile_sentence(const struct usage *u, char *out, size_t size);
+/* The same for a chat's pane: what fits into 46 columns. */
+void profile_print_narrow(FILE *f, const struct usage *u);
+/* "the use is even: no hot set here" or what there is; one sentence. suggest: what makes a plan of it here,
+ * "--suggest" or "/suggest". */
+void profile_sentence(const struct usage *u, const char *suggest, char *out, size_t size);
 
 /* What a plan made from one text is worth on another. */
 struct suggestion {

@@ -9,6 +9,7 @@
 #include "engine/base/utf8.h"
 #include "engine/model/export.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -104,5 +105,5 @@ int quantize_run(struct options *o, struct error *e)
             break;
         }
     print_report(r, o->quantize.items[1], o->quantize.items[2], clock_seconds(clock_now() - begun));
-    return fflush(stdout) ? error_set(e, ERR_IO, "standard output: cannot write") : 0;
+    return fflush(stdout) ? app_output_failed(NULL, errno, e) : 0;
 }

@@ -6,6 +6,7 @@
 #include "app/devices.h"
 #include "app/fit.h"
 #include "app/place.h"
+#include "app/remarks.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
@@ -307,7 +308,7 @@ int app_engine_config(const struct options *o, struct engine_config *c, bool pro
 {
     int rc = app_engine_settings(o, c, e);
 
-    if (rc < 0)
+    if (rc < 0 || (o->device && (rc = devices_check(o->device, e)) < 0))
         return rc;
     if (progress) {
         c->progress = on_progress;
@@ -327,6 +328,7 @@ int app_engine_open(const struct options *o, struct engine **out, struct error *
     if (!c.background)                   /* nobody waits for a first token */
         engine_tune(*out);
     engine_pace_set(*out, app_pace(o, false));
+    remarks_tell(o, engine_info(*out), on_log, NULL);
     app_signals(*out);
     return 0;
 }

@@ -3,12 +3,15 @@
  * means it, whatever the program is stuck in. */
 #include "app/app.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <unistd.h>
 
 static _Atomic(struct engine *) engine;
 static atomic_int last;
+static bool output_gone;         /* the main thread's */
 
 static void on_signal(int number)
 {
@@ -30,9 +33,23 @@ void app_signals(struct engine *g)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         sigaction(numbers[i], &a, NULL);
     a.sa_handler = SIG_IGN;
-    sigaction(SIGPIPE, &a, NULL);            /* writing says EPIPE, and the mode says so in a line */
+    sigaction(SIGPIPE, &a, NULL);            /* writing says EPIPE, and the mode ends: app_output_failed */
     if (g && atomic_load(&last))             /* it came while the model was loading */
         engine_cancel(g);
+}
+
+int app_output_failed(const char *what, int why, struct error *e)
+{
+    if (why == EPIPE) {
+        output_gone = true;
+        return error_set(e, ERR_IO, "%s", "");
+    }
+    return error_set(e, ERR_IO, "cannot write %s%sto standard output: %s", what ? what : "", what ? " " : "", strerror(why));
+}
+
+bool app_output_gone(void)
+{
+    return output_gone;
 }
 
 int app_signal(void)

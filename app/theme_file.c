@@ -2,7 +2,9 @@
 #include "app/theme_file.h"
 #include "app/app.h"
 #include "app/config.h"
+#include "app/values.h"
 #include "engine/base/mem.h"
+#include "engine/base/strbuf.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -12,6 +14,21 @@
 #include <yaml.h>
 
 #define THEME_MOST (256 << 10)   /* bytes of a file */
+
+static void add_name(void *ctx, const char *name)
+{
+    strbuf_printf(ctx, "%s%s", ((struct strbuf *)ctx)->len ? ", " : "", name);
+}
+
+static int unknown(const char *name, struct error *e)
+{
+    struct strbuf names = {0};
+
+    values_each(&option_table[OPTION_ID_theme], true, add_name, &names);
+    error_set(e, ERR_USAGE, "there is no theme %s; there are %s, or a file", name, names.data ? names.data : "none");
+    strbuf_release(&names);
+    return ERR_USAGE;
+}
 
 static int find(const char *name, char *path, size_t size, struct error *e)
 {
@@ -27,7 +44,7 @@ static int find(const char *name, char *path, size_t size, struct error *e)
         return 0;
     snprintf(below, sizeof below, "themes/%.200s.yaml", name);
     if (app_data_path(below, path, size, e) < 0)
-        return error_set(e, ERR_USAGE, "there is no theme %s; a theme is a name from configs/themes or a file", name);
+        return unknown(name, e);
     return 0;
 }
 

@@ -71,13 +71,13 @@ static int write_output(const char *data, size_t n, struct error *e)
         if (!strbuf_reserve(&safe, size))
             return error_set(e, ERR_MEMORY, "out of memory for the text");
         utf8_escape(safe.data, size + 1, data, n, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
-        status = fwrite(safe.data, 1, size, stdout) == size && fflush(stdout) == 0 ? 0 : error_set(e, ERR_IO, "cannot write: %s", strerror(errno));
+        status = fwrite(safe.data, 1, size, stdout) == size && fflush(stdout) == 0 ? 0 : app_output_failed(NULL, errno, e);
         strbuf_release(&safe);
         return status;
     }
     if (fwrite(data, 1, n, stdout) == n && fflush(stdout) == 0)
         return 0;
-    return error_set(e, ERR_IO, "cannot write to standard output: %s", strerror(errno));
+    return app_output_failed(NULL, errno, e);
 }
 
 int tokenize_run(struct options *o, struct error *e)

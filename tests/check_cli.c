@@ -99,6 +99,9 @@ static const struct { const char *command; int code; const char *says; } failure
     {"$M --help >/dev/full", 5, "No space left on device"},
     {"$M --print-config >/dev/full", 5, "No space left on device"},
     {"$M -p hi --place nowhere", 2, "nowhere"},
+    {"$M --color maybe -p hi", 2, "--color: 'maybe' is none of auto, always, never"},
+    {"$M -dev nosuch -p hi", 2, "there is no device nosuch; --list-devices names them"},
+    {"$M -dev nosuch --plain", 2, "there is no device nosuch; --list-devices names them"},
 };
 
 START_TEST(failures_have_their_codes_and_one_line)
@@ -274,8 +277,13 @@ START_TEST(a_reader_that_leaves)
     ck_assert_uint_eq(strlen(out), 20);
     snprintf(out, sizeof out, "%s/code", support_tmpdir());
     read_back(out, out, sizeof out);
-    ck_assert_str_eq(out, "5\n");
-    ck_assert_msg(strstr(err, "Broken pipe"), "%s", err);
+    ck_assert_str_eq(out, "141\n");
+    ck_assert_str_eq(err, "");
+    expect("{ printf 'Hello\\n' | $M --pace off --ignore-eos -n 300; echo $? >$T/code; } | head -c 20", 0);
+    ck_assert_str_eq(err, "");
+    snprintf(out, sizeof out, "%s/code", support_tmpdir());
+    read_back(out, out, sizeof out);
+    ck_assert_str_eq(out, "141\n");
 }
 END_TEST
 
@@ -315,6 +323,18 @@ START_TEST(without_opencl_one_line_says_so_and_the_cpu_answers)
 {
     expect_line("OCL_ICD_VENDORS=/nonexistent $M -p Hello --temp 0 -n 3 --place gpu >$T/answer", 0, "no OpenCL platform");
     expect("$M -p Hello --temp 0 -n 3 >$T/plain; [ -s $T/answer ] && cmp $T/answer $T/plain", 0);
+}
+END_TEST
+
+START_TEST(a_device_that_is_not_there_is_named)
+{
+    int code = run("$M -dev opencl:99 --place gpu -p hi -n 3");
+
+    if (strstr(err, "no OpenCL platform") || strstr(err, "left out")) {
+        printf("SKIPPED: no OpenCL driver answers here\n");
+        return;
+    }
+    ck_assert_msg(code == 2 && strstr(err, "there is no device opencl:99; --list-devices names them"), "%d: %s", code, err);
 }
 END_TEST
 
@@ -524,6 +544,7 @@ static Suite *suite(void)
     tcase_add_test(t, the_screen_undoes_nothing_unasked);
     tcase_add_test(t, a_terminal_that_goes_away);
     tcase_add_test(t, without_opencl_one_line_says_so_and_the_cpu_answers);
+    tcase_add_test(t, a_device_that_is_not_there_is_named);
     tcase_add_test(t, control_characters_of_a_file_name_are_escaped);
     suite_add_tcase(s, t);
     return s;

@@ -387,7 +387,7 @@ START_TEST(a_paced_answer_says_so)
 {
     struct talk t;
 
-    talk_open(&t, (const char *const []){"--pace", "40", "-n", "8", "--ignore-eos", NULL});
+    talk_open(&t, (const char *const []){"--pace", "2", "-n", "3", "--ignore-eos", NULL});
     type(&t, "hi");
     ck_assert(chat(&t)->entries[1].paced && chat(&t)->entries[1].tok_s > 0);
     type(&t, "/save p.json");
@@ -453,6 +453,49 @@ START_TEST(help_is_aligned)
 }
 END_TEST
 
+START_TEST(settings_are_looked_at_before_they_are_kept)
+{
+    struct talk t;
+
+    talk_open(&t, (const char *const []){"-c", "4096", NULL});
+    ck_assert_ptr_nonnull(strstr(t.said.data, "longer than the 1024 that the model was trained with"));
+    expect(&t, "/set theme nosuch", "there is no theme nosuch; there are ");
+    ck_assert(strstr(t.said.data, "dark") && strstr(t.said.data, "light") && strstr(t.said.data, "contrast"));
+    ck_assert_ptr_null(strstr(t.said.data, "theme is nosuch"));
+    ck_assert_ptr_null(strstr(type(&t, "/show theme"), "nosuch"));
+    expect(&t, "/set theme light", "theme is light now");
+    expect(&t, "/set temp 99", "temp 99 draws nearly at random");
+    expect(&t, "/set top-p 0", "always takes the most probable token");
+    ck_assert_str_eq(type(&t, "/set temp 0.7"), "temp is 0.7 now\n");
+    talk_close(&t);
+}
+END_TEST
+
+/* The rows of /profile fit the chat's pane on 80 columns, and /experts counts what the map counts. */
+START_TEST(tables_fit_and_agree)
+{
+    struct talk t;
+    char *line, *rest;
+    int rows = 0, n, tokens, chosen, choices;
+
+    talk_open(&t, NULL);
+    type(&t, "Tell me a story.");
+    expect(&t, "/profile", "layer  of max");
+    ck_assert_ptr_null(strstr(t.said.data, "--suggest"));
+    for (line = strtok_r(t.said.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        if (strncmp(line, "    ", 4) == 0 || strncmp(line, "layer ", 6) == 0) {
+            ck_assert_msg(utf8_width(line, strlen(line)) <= 46, "%s", line);
+            rows++;
+        }
+    ck_assert_int_eq(rows, 9);                                   /* the heading and 8 layers */
+    expect(&t, "/experts L0/E3", "(even 6.2)");
+    ck_assert_int_eq(sscanf(t.said.data, "layer 0, expert 3: chosen by %d of %d tokens in the cache: %d of the layer's %d choices", &n, &tokens, &chosen,
+                            &choices), 4);
+    ck_assert(n == chosen && choices == 2 * tokens);
+    talk_close(&t);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("commands");
@@ -472,6 +515,8 @@ static Suite *suite(void)
     tcase_add_test(c, regen_tells_why_nothing_changes);
     tcase_add_test(c, commands_say_what_they_did);
     tcase_add_test(c, help_is_aligned);
+    tcase_add_test(c, settings_are_looked_at_before_they_are_kept);
+    tcase_add_test(c, tables_fit_and_agree);
     suite_add_tcase(s, c);
     return s;
 }

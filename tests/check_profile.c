@@ -305,7 +305,7 @@ START_TEST(a_hot_set_is_found_where_there_is_one)
         ck_assert_int_eq(n, 2);
     }
     suggestion_release(&s);
-    profile_sentence(&trained, text, sizeof text);
+    profile_sentence(&trained, "--suggest", text, sizeof text);
     ck_assert_ptr_null(strstr(text, "no hot set here"));
     usage_release(&trained);
     usage_release(&held_out);
@@ -327,7 +327,7 @@ START_TEST(no_hot_set_is_said_so)
     ck_assert(!s.hot_set);
     ck_assert_ptr_nonnull(strstr(s.verdict, "no hot set here"));
     suggestion_release(&s);
-    profile_sentence(&trained, text, sizeof text);
+    profile_sentence(&trained, "--suggest", text, sizeof text);
     ck_assert_ptr_nonnull(strstr(text, "no hot set here"));
     /* a profile whose hot experts are others than the text's: the held-out text unmasks it */
     usage_release(&trained);

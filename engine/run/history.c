@@ -105,8 +105,9 @@ int engine_expert_report(const struct engine *g, int layer, int expert, char **t
     if (!(positions = mem_alloc((size_t)g->n_tokens + 1, sizeof *positions)))
         return error_set(e, ERR_MEMORY, "no memory for a report");
     n = engine_expert_tokens(g, layer, expert, positions, g->n_tokens);
-    strbuf_printf(&b, "layer %d, expert %d: chosen by %d of %d tokens in the cache (%.1f %%; an even share is %.1f %%)\n", layer, expert, n, g->n_tokens,
-                  g->n_tokens ? 100.0 * n / g->n_tokens : 0.0, 100.0 * hp->n_experts_used / hp->n_experts);
+    strbuf_printf(&b, "layer %d, expert %d: chosen by %d of %d tokens in the cache: %d of the layer's %d choices = %.1f %% (even %.1f)\n", layer, expert,
+                  n, g->n_tokens, n, g->n_tokens * hp->n_experts_used, g->n_tokens ? 100.0 * n / (g->n_tokens * hp->n_experts_used) : 0.0,
+                  100.0 / hp->n_experts);
     if (n && g->tokenizer) {
         put_frequent(g, &b, positions, n);
         for (int i = n > REPORT_TOKENS ? n - REPORT_TOKENS : 0; i < n; i++) {
