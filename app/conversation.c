@@ -309,10 +309,13 @@ static int turn_send(struct conversation *c, bool go_on)
     struct command k = {.kind = COMMAND_TURN};
     struct error e = {0};
 
-    if (app_turn(c->options, &c->transcript, go_on, &k.turn, &e) < 0)
+    if (app_turn(c->options, &c->transcript, go_on, &k.turn, &e) < 0) {
         command_release(&k);
-    else if (worker_send(c->worker, &k, &e) == 0)
-        return 0;
+    } else {
+        k.turn.probabilities = true;
+        if (worker_send(c->worker, &k, &e) == 0)
+            return 0;
+    }
     conversation_say(c, SAY_TROUBLE, "%s", e.text);
     return -1;
 }

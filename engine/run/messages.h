@@ -31,6 +31,7 @@ struct turn {
     struct sampling sampling;
     int max_tokens;              /* -1: until it stops */
     bool ignore_eos;
+    bool probabilities;          /* tokens tell theirs, and how many candidates there were: a pass over the vocabulary each */
     char **stops;                /* n_stops strings that end the answer, not shown */
     size_t n_stops;
 };
@@ -85,8 +86,8 @@ enum event_kind {
 
 struct token_event {
     int id;                      /* -1: no token, only text that was held back because it might have begun a stop string */
-    float probability;           /* the model's own: softmax at temperature 1 over all tokens */
-    int candidates;              /* that the sampler's cuts left to draw from; greedy: 1 */
+    float probability;           /* where the turn asks: the model's own, softmax at temperature 1 over all tokens */
+    int candidates;              /* likewise: left to draw from by the sampler's cuts; greedy: 1 */
     uint16_t len;                /* bytes of text that became complete with this token; more than fit follow in events with id -1 */
     char text[64];               /* NUL-terminated */
     bool first;

@@ -211,27 +211,27 @@ static void exps_plain(float *d)
 }
 
 #ifdef __x86_64__
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
 __attribute__((target("avx2,fma"))) static void exps_avx2(float *d)
 {
     exps(d);
 }
 #endif
 
-static void (*exps_fastest(void))(float *d)
-{
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return exps_avx2;
-#endif
-    return exps_plain;
-}
-
 /* c[i].p = exp((logit - max) / temperature), unnormalised. */
 static void weigh(struct sampler_candidate *c, int n, float max, float temperature)
 {
-    void (*run)(float *d) = exps_fastest();
+    void (*run)(float *d) = exps_plain;
     float d[EXPS] = {0};
 
+#ifdef __x86_64__
+    if (has_avx2())
+        run = exps_avx2;
+#endif
     for (int first = 0; first < n; first += EXPS) {
         int count = n - first < EXPS ? n - first : EXPS;
 
@@ -261,27 +261,54 @@ static float greatest(const float *x, int n)
     return max;
 }
 
-/* The softmax of one logit among all of them at temperature 1. Summed in lanes: a fixed order, and no chain of additions. */
+/* Adds exp(x - max) of EXPS logits in lanes: a fixed order, and no chain of additions. */
+static inline __attribute__((always_inline)) void add_exps(double *lanes, const float *x, float max)
+{
+    float d[EXPS];
+
+    for (int i = 0; i < EXPS; i++)
+        d[i] = x[i] - max;
+    exps(d);
+    for (int n = EXPS / 2; n >= NUM_LANES; n /= 2)
+        for (int i = 0; i < n; i++)
+            d[i] += d[i + n];
+    for (int i = 0; i < NUM_LANES; i++)
+        lanes[i] += (double)d[i];
+}
+
+static void add_exps_plain(double *lanes, const float *x, float max)
+{
+    add_exps(lanes, x, max);
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2,fma"))) static void add_exps_avx2(double *lanes, const float *x, float max)
+{
+    add_exps(lanes, x, max);
+}
+#endif
+
+/* The softmax of one logit among all of them at temperature 1. */
 static float softmax_of(const float *logits, int n, int id)
 {
-    void (*run)(float *d) = exps_fastest();
-    float max = greatest(logits, n), d[EXPS];
+    void (*add)(double *lanes, const float *x, float max) = add_exps_plain;
+    float max = greatest(logits, n), rest[EXPS];
     double lanes[NUM_LANES] = {0}, sum = 0.0;
+    int whole = n / EXPS * EXPS;
 
     if (!(max > -INFINITY) || max == INFINITY)           /* nothing to choose from, or nothing comparable */
         return 1.0f;
-    for (int first = 0; first < n; first += EXPS) {
-        int count = n - first < EXPS ? n - first : EXPS;
-
-        for (int i = 0; i < EXPS; i++)
-            d[i] = i < count ? logits[first + i] - max : -INFINITY;
-        run(d);
-        for (int i = 0; i < EXPS; i += NUM_LANES)
-            for (int j = 0; j < NUM_LANES; j++)
-                lanes[j] += (double)d[i + j];
-    }
-    for (int j = 0; j < NUM_LANES; j++)
-        sum += lanes[j];
+#ifdef __x86_64__
+    if (has_avx2())
+        add = add_exps_avx2;
+#endif
+    for (int i = 0; i < whole; i += EXPS)
+        add(lanes, logits + i, max);
+    for (int i = 0; i < EXPS; i++)
+        rest[i] = whole + i < n ? logits[whole + i] : -INFINITY;
+    add(lanes, rest, max);
+    for (int i = 0; i < NUM_LANES; i++)
+        sum += lanes[i];
     return (float)((double)num_exp(logits[id] - max) / sum);
 }
 

@@ -199,14 +199,14 @@ static int decode(struct engine *g, const struct turn *t, struct outlet *o, uint
     g->t.state = ENGINE_DECODE;
     while (done->reason == STOP_NONE) {
         struct token_event token = {.first = done->completion_tokens == 0};
-        struct sampler_draw draw;
+        struct sampler_draw draw = {0};
         bool stopped;
 
         if (t->max_tokens >= 0 && done->completion_tokens >= t->max_tokens) {
             done->reason = STOP_LENGTH;
             break;
         }
-        token.id = sample(g, t->ignore_eos, &draw);
+        token.id = sample(g, t->ignore_eos, t->probabilities ? &draw : NULL);
         token.probability = draw.probability;
         token.candidates = draw.candidates;
         if (!t->ignore_eos && is_stop(g, token.id)) {
