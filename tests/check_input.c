@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct decode d;
 
@@ -55,15 +56,20 @@ static char **words(void *ctx, const char *line, int start, int end)
     return out;
 }
 
-static void open_line(void)
+static void open_line_with(const char *inputrc)
 {
     struct input_options o = {.complete = words};
     struct error e;
 
-    setenv("INPUTRC", "/dev/null", 1);
+    setenv("INPUTRC", inputrc, 1);
     setlocale(LC_CTYPE, "C.UTF-8");
     decode_init(&d);
     ck_assert_int_eq(input_open(&o, &e), 0);
+}
+
+static void open_line(void)
+{
+    open_line_with("/dev/null");
 }
 
 static void close_line(void)
@@ -87,6 +93,34 @@ START_TEST(editing)
     type("\005\xe4\xb8\x96\xe7\x95\x8c\177");       /* wide characters, backspace takes a whole one */
     expect(" \xe4\xb8\x96", 4);
     expect_line("\r", " \xe4\xb8\x96");
+}
+END_TEST
+
+/* Readline typed the tail of a sequence it did not know: "~" for F12, "D" for Shift-Left. Insert quoted the next key where inputrc says so. */
+START_TEST(unknown_keys_type_nothing)
+{
+    static const char *const keys[] = {
+        "\033[23~", "\033[24~", "\033[1;2D", "\033[1;2C", "\033[1;2R", "\033[1;6D", "\033[5;2~", "\033[6;5~", "\033[5;3~", "\033[15;2~",
+        "\033[15;5~", "\033[15;3~", "\033[2~", "\033O2P", "\033[25~", "\033[5$", "\033[97;5u", "\033[1;5P", "\033[E",
+    };
+    char file[] = "/tmp/moetop-inputrc-XXXXXX";
+    int fd = mkstemp(file);
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert(write(fd, "\"\\e[2~\": quoted-insert\n", 24) == 24 && close(fd) == 0);
+    close_line();
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        open_line_with(file);
+        type("ab");
+        type(keys[i]);
+        type("c");
+        expect("abc", 3);
+        type("\025");                                           /* Ctrl-U does what it does */
+        expect("", 0);
+        close_line();
+    }
+    unlink(file);
+    open_line();
 }
 END_TEST
 
@@ -249,6 +283,7 @@ static Suite *suite(void)
 
     tcase_add_checked_fixture(t, open_line, close_line);
     tcase_add_test(t, editing);
+    tcase_add_test(t, unknown_keys_type_nothing);
     tcase_add_test(t, several_rows);
     tcase_add_test(t, paste_is_one_message);
     tcase_add_test(t, history);

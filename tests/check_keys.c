@@ -98,11 +98,21 @@ END_TEST
 
 START_TEST(unknown_sequences_vanish)
 {
+    static const char answers[] = "\033]11;rgb:ffff/ffff/ffff\033\\" "a\033P1$r0m\033\\" "b\033]4;1;x\a" "c\033_Gi=1\033\\" "d"
+                                  "\033[5$" "e\033O5P" "f\033Oa" "z";
     struct input_event ev;
 
     decode_push(&d, "\033[?1;2c\033[97;98;99qx", 19);
     ck_assert_int_eq(decode_next(&d, false, &ev), 1);
     ck_assert_uint_eq(ev.key, 'x');
+    ck_assert_int_eq(decode_next(&d, true, &ev), 0);
+    decode_push(&d, answers, sizeof answers - 1);
+    for (const char *want = "abcdefz"; *want; want++) {
+        do                                           /* keys of rxvt and old xterm are keys, not text */
+            ck_assert_int_eq(decode_next(&d, false, &ev), 1);
+        while (ev.key >= 0x200000);
+        ck_assert_msg(ev.key == (unsigned char)*want, "%c instead of %c", (int)ev.key, *want);
+    }
     ck_assert_int_eq(decode_next(&d, true, &ev), 0);
     decode_push(&d, "\033[1;", 4);                   /* half a sequence that never ends */
     ck_assert_int_eq(decode_next(&d, true, &ev), 0);

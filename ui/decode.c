@@ -112,7 +112,7 @@ static int csi(struct decode *d, size_t at, unsigned mods, struct input_event *o
         consume(d, i + 2);
         return 0;
     }
-    while (i < d->used && b[i] >= 0x20 && b[i] < 0x40 && i < at + 40) {
+    while (i < d->used && b[i] >= 0x20 && b[i] < 0x40 && i < at + 40 && !(b[i] == '$' && b[at + 1] != '?' && params[0] && n == 0)) {
         if (b[i] >= '0' && b[i] <= '9') {
             if (n < 4 && params[n] < 100000)
                 params[n] = params[n] * 10 + (b[i] - '0');
@@ -124,6 +124,8 @@ static int csi(struct decode *d, size_t at, unsigned mods, struct input_event *o
     if (i >= d->used)
         return -1;
     final = b[i++];
+    if (final == '$' && params[0])                               /* rxvt: Shift and a key */
+        final = '~', mods |= KEY_SHIFT;
     if (final < 0x40 || final > 0x7e) {
         consume(d, i);
         return 0;
@@ -210,6 +212,22 @@ static int paste_collect(struct decode *d, struct input_event *out)
     return 1;
 }
 
+/* Bytes of an answer of the terminal that ends with BEL or Esc \ (OSC, DCS, APC), as far as their begin can be told from Alt and a letter; 0: it
+ * is none, SIZE_MAX: its end has not come. */
+static size_t string_sequence(const unsigned char *b, size_t n)
+{
+    bool begins = n >= 3 && ((b[1] == ']' && b[2] >= '0' && b[2] <= '9') || (b[1] == 'P' && b[2] && strchr("01>!$", b[2])) ||
+                             (b[1] == '_' && b[2] == 'G'));
+
+    for (size_t i = 3; begins && i < n; i++) {
+        if (b[i] == '\a')
+            return i + 1;
+        if (b[i] == '\\' && b[i - 1] == 0x1b)
+            return i + 1;
+    }
+    return begins ? SIZE_MAX : 0;
+}
+
 /* One step at a non-empty buffer; as csi. */
 static int step(struct decode *d, bool late, struct input_event *out)
 {
@@ -247,9 +265,20 @@ static int step(struct decode *d, bool late, struct input_event *out)
             return csi(d, at, at == 2 ? KEY_ALT : 0, out);
         if (at + 1 >= d->used)
             return -1;
-        if (letter_key(b[at + 1]))
-            return key(d, out, at + 2, letter_key(b[at + 1]), at == 2 ? KEY_ALT : 0);
-        consume(d, at + 2);
+        need = at + 1;
+        if (b[need] >= '1' && b[need] <= '8')                    /* ESC O 2 P: with a modifier */
+            need++;
+        if (need >= d->used)
+            return -1;
+        if (letter_key(b[need]))
+            return key(d, out, need + 1, letter_key(b[need]), (need > at + 1 ? (unsigned)(b[need - 1] - '1') & 7 : 0) | (at == 2 ? KEY_ALT : 0));
+        consume(d, need + 1);
+        return 0;
+    }
+    if ((need = string_sequence(b, d->used)) == SIZE_MAX)
+        return -1;
+    if (need) {
+        consume(d, need);
         return 0;
     }
     if (b[1] < 0x80)

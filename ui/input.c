@@ -317,6 +317,17 @@ static bool arrow(bool up)
     return true;
 }
 
+/* Readline types the tail of a sequence that it has no binding for; and Insert quotes the next key in some systems' inputrc. */
+static bool means_something(const struct input_event *ev)
+{
+    rl_command_func_t *f;
+
+    if (ev->n_bytes < 2 || ev->bytes[0] != '\033')
+        return true;
+    f = rl_function_of_keyseq_len(ev->bytes, (size_t)ev->n_bytes, NULL, NULL);
+    return f && f != rl_quoted_insert;
+}
+
 enum input_result input_key(const struct input_event *ev)
 {
     mem_free(in.matches);
@@ -336,6 +347,8 @@ enum input_result input_key(const struct input_event *ev)
         rl_insert_text("\n");
         return INPUT_NOTHING;
     }
+    if (!means_something(ev))
+        return INPUT_NOTHING;
     search_end(ev->bytes, ev->n_bytes);
     feed(ev->bytes, ev->n_bytes);
     return result();
