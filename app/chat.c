@@ -203,6 +203,7 @@ static int open_all(struct chat *s, struct error *e)
 {
     const struct conversation_hooks hooks = chat_hooks(s);
     struct terminal_options t = {.type = getenv("TERM"), .colour = colour_wanted(s->options), .mouse = s->options->mouse,
+                                 .ask_ground = !s->options->theme || !s->options->theme[0], .ground = getenv("COLORFGBG"),
                                  .utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0};
     struct input_options i = {.complete = hook_complete, .ctx = s};
     char history[PATH_MAX];
@@ -210,8 +211,11 @@ static int open_all(struct chat *s, struct error *e)
     int rc, w, h;
 
     /* Cells are UTF-8; a C or Latin-1 locale would make curses and readline see bytes. */
-    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0 && !setlocale(LC_CTYPE, "C.UTF-8"))
-        return error_set(e, ERR_USAGE, "the locale is not UTF-8 and there is no C.UTF-8; use --plain");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) {
+        if (!setlocale(LC_CTYPE, "C.UTF-8"))
+            return error_set(e, ERR_USAGE, "the locale is not UTF-8 and there is no C.UTF-8; use --plain");
+        setenv("LC_ALL", "C.UTF-8", 1);                          /* readline asks the environment, and so does the editor */
+    }
     if (ui_model_init(&s->model) < 0 || canvas_init(&s->canvas, 80, 24) < 0 || !(s->system = system_new("")) || !(s->watch = devices_watch_new("")) || !(s->help = help_make()))
         return error_set(e, ERR_MEMORY, "out of memory for the screen");
     screen_init(&s->model);

@@ -153,7 +153,7 @@ static void complete_commands(struct conversation *c, const char *line, const ch
 
 static const struct chat_command table[] = {
     {"/help", "/?", "[COMMAND]", "the commands, or what one does", run_help, complete_commands},
-    {"/set", "", "KEY VALUE", "change a setting: temp, top-p, pace off, theme, …", chat_set, chat_complete_options},
+    {"/set", "", "KEY VALUE", "change a setting: temp, top-p, pace off, theme light, …", chat_set, chat_complete_options},
     {"/show", "", "[KEY]", "the model, the settings and where they come from; the system message", chat_show, chat_complete_show},
     {"/system", "", "[TEXT|none]", "set, show or drop the system message", chat_system, NULL},
     {"/regen", "/retry", "", "answer your last message anew", chat_regen, NULL},

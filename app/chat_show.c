@@ -157,9 +157,10 @@ static bool hook_copy(void *ctx, const char *text, size_t len)
 
 void chat_theme_take(struct chat *s)
 {
+    const char *name = s->options->theme && s->options->theme[0] ? s->options->theme : terminal_light(s->terminal) ? "light" : NULL;
     struct error e = {0};
 
-    if (s->options->theme && s->options->theme[0] && theme_file_load(&s->model.theme, s->options->theme, &e) < 0)
+    if (name && theme_file_load(&s->model.theme, name, &e) < 0)
         chat_say(s, SAY_TROUBLE, e.text);
     s->model.dirty = true;
 }

@@ -70,6 +70,9 @@ step "panels: help, zoom, focus"
 keys F1 && see 'In a panel' && keys Escape && gone 'In a panel'
 keys F4 && see 'most chosen' && keys F4 && gone 'most chosen'
 keys Tab '?' && see 'from Enter to the first token' && keys Escape && gone 'from Enter'
+step "keys without a meaning are no text, and a sentence begun in a panel is whole"
+keys F11 F12 S-Left S-F3 S-PgUp C-S-Left M-PgUp S-F5 C-F5 M-F5 IC C-Right && keys Tab Tab Tab Tab && see 'experts: arrows' && keys 'make me a story'
+see '> make me a story' && see 'this answer' && keys C-u
 step "stopping an answer, taking a waiting message back"
 keys '/set pace 20' Enter && see 'pace is 20 now'
 keys 'A long story.' Enter && see 'Esc stops the' && keys 'and then?' Enter && see 'next: and then?'
@@ -105,7 +108,7 @@ keys '/set pace 15' Enter && see 'pace is 15 now' && keys 'A long story.' Enter 
 keys '/show temp' Enter && see '^temp  *0.8' && keys '/quit' Enter && see 'moetop ended with 0'
 step "a locale without UTF-8: the terminal is asked, and this one can"
 start 100 30 LC_ALL=C
-see 'or /help' && see '├─ speed' && keys C-d && see 'moetop ended with 0'
+see 'or /help' && see '├─ speed' && keys -l 'café 日本 x' && see '> café 日本 x' && keys C-u C-d && see 'moetop ended with 0'
 step "SIGQUIT ends in order: the terminal is as before"
 start 100 30
 see 'or /help' && keys 'Tell me about the sun.' Enter && see 'Esc stops the'
@@ -113,7 +116,9 @@ kill -QUIT "$(child_of "$(t list-panes -t s -F '#{pane_pid}')")"
 see 'moetop ended with 130' && [ "$(t display -p -t s '#{alternate_on}')" = 0 ] || { echo "the terminal was not restored"; failed=1; }
 step "eight colours, two columns of panels"
 start 200 60 TERM=screen
-see 'or /help' && keys '/quit' Enter && see 'moetop ended with 0'
+see 'or /help' && see '─ speed'
+t capture-pane -p -e -t s | grep -q "$(printf '\033')\[1;30m" && { echo "bold black, which many terminals show as black"; failed=1; }
+keys '/quit' Enter && see 'moetop ended with 0'
 
 step "the terminal goes away in the middle of an answer: nothing shown is lost"
 rm -rf "$home/state"

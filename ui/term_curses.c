@@ -30,7 +30,7 @@ struct terminal {
     enum theme_depth depth;
     bool eight;                  /* 8 colours: bright ones are bold */
     bool mouse, raw_ok, first;
-    bool utf8;
+    bool utf8, light;
     int w, h;
     struct canvas front;         /* the frame on the screen */
     bool *odd_rows;              /* rows with clusters curses cannot draw */
@@ -176,45 +176,92 @@ static void size_ask(struct terminal *t)
     t->h = t->h > 1000 ? 1000 : t->h;
 }
 
-/* A letter of two bytes moves the cursor by one where UTF-8 is understood, by two elsewhere; no answer means no. What was typed meanwhile is
- * kept. The terminal is not yet curses'. */
-static bool utf8_asked(struct terminal *t)
+/* Finds an answer in the bytes and takes it out of them; at: where it begins, end: behind it. */
+static void answer_take(char *bytes, size_t *used, char *at, char *end)
 {
-    static const char question[] = "\r\303\251\033[6n";
-    struct termios raw = t->saved;
-    struct pollfd p = {t->in_fd, POLLIN, 0};
-    char bytes[512];
-    size_t used = 0;
-    int row, column = 0;
+    memmove(at, end, (size_t)(bytes + *used - end) + 1);
+    *used -= (size_t)(end - at);
+}
 
-    cfmakeraw(&raw);
-    if (tcsetattr(t->out_fd, TCSADRAIN, &raw) < 0 || write(t->out_fd, question, sizeof question - 1) != (ssize_t)sizeof question - 1)
-        return false;
-    while (!column && used + 1 < sizeof bytes && poll(&p, 1, ANSWER_MS) == 1) {
+/* Writes a question and reads until `take` has found the answer in what came (and taken it out); ANSWER_MS without a byte means no. What was
+ * typed meanwhile is kept. The terminal is not yet curses'. */
+static void ask(struct terminal *t, const char *question, bool (*take)(char *bytes, size_t *used, void *out), void *out)
+{
+    struct termios raw_mode = t->saved;
+    struct pollfd p = {t->in_fd, POLLIN, 0};
+    char bytes[1024];
+    size_t used = 0;
+    bool answered = false;
+
+    cfmakeraw(&raw_mode);
+    if (tcsetattr(t->out_fd, TCSADRAIN, &raw_mode) < 0 || write(t->out_fd, question, strlen(question)) != (ssize_t)strlen(question))
+        return;
+    while (!answered && used + 1 < sizeof bytes && poll(&p, 1, ANSWER_MS) == 1) {
         ssize_t n = read(t->in_fd, bytes + used, sizeof bytes - 1 - used);
-        char *at;
 
         if (n <= 0)
             break;
         used += (size_t)n;
         bytes[used] = 0;
-        for (at = bytes; (at = strchr(at, 033)); at++) {
-            int end = 0;
-
-            if (sscanf(at, "\033[%d;%dR%n", &row, &column, &end) == 2 && end) {
-                memmove(at, at + end, (size_t)(bytes + used - at - end) + 1);
-                used -= (size_t)end;
-                break;
-            }
-            column = 0;
-        }
+        answered = take(bytes, &used, out);
     }
     if (used)
         decode_push(&t->decode, bytes, used);
-    if (write(t->out_fd, "\r  \r", 4) < 0)
-        column = 0;
     tcsetattr(t->out_fd, TCSADRAIN, &t->saved);
-    return column == 2;
+}
+
+/* The cursor's place: ESC [ row ; column R. */
+static bool take_column(char *bytes, size_t *used, void *out)
+{
+    for (char *at = bytes; (at = strchr(at, 033)); at++) {
+        int row, column, end = 0;
+
+        if (sscanf(at, "\033[%d;%dR%n", &row, &column, &end) == 2 && end) {
+            *(int *)out = column;
+            answer_take(bytes, used, at, at + end);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A letter of two bytes moves the cursor by one where UTF-8 is understood, by two elsewhere; no answer means no. */
+static bool utf8_asked(struct terminal *t)
+{
+    int column = 0;
+
+    ask(t, "\r\303\251\033[6n", take_column, &column);
+    return write(t->out_fd, "\r  \r", 4) == 4 && column == 2;
+}
+
+/* The ground's colour (OSC 11), and what every terminal answers after it (DA1), so that nobody waits for one that keeps silent. */
+static bool take_ground(char *bytes, size_t *used, void *out)
+{
+    char *colour = strstr(bytes, "\033]11;"), *end, *attributes = bytes;
+
+    while ((attributes = strstr(attributes, "\033[?")) && attributes[strspn(attributes + 3, "0123456789;") + 3] != 'c')
+        attributes++;
+    if (!attributes)
+        return false;
+    answer_take(bytes, used, attributes, attributes + strspn(attributes + 3, "0123456789;") + 4);
+    if (!colour)
+        return true;
+    *(int *)out = theme_ground_is_light(colour + 5);
+    end = colour + strcspn(colour, "\a\\");
+    answer_take(bytes, used, colour, end + (*end != 0));
+    return true;
+}
+
+/* On terminals that are known to read such questions as such. */
+static bool ground_asked(struct terminal *t, const struct terminal_options *o)
+{
+    int light = -1;
+
+    if (t->raw_ok && o->type && strncmp(o->type, "vt", 2) != 0 && strncmp(o->type, "ansi", 4) != 0)
+        ask(t, "\033]11;?\033\\\033[c", take_ground, &light);
+    if (light < 0 && o->ground)
+        light = theme_ground_is_light(o->ground);
+    return light > 0;
 }
 
 int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct terminal_options *o, struct error *e)
@@ -234,6 +281,7 @@ int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct ter
     /* DEC private modes are harmless where unknown, but only on terminals that parse them. */
     t->raw_ok = type && strncmp(type, "linux", 5) != 0 && strncmp(type, "vt52", 4) != 0 && strncmp(type, "dumb", 4) != 0;
     t->utf8 = o->utf8 || (type && strncmp(type, "vt52", 4) != 0 && strncmp(type, "dumb", 4) != 0 && utf8_asked(t));
+    t->light = o->colour && o->ask_ground && ground_asked(t, o);
     t->in = fdopen(dup(in_fd), "r");
     t->out = fdopen(dup(out_fd), "w");
     current = t;
@@ -300,6 +348,11 @@ enum theme_depth terminal_depth(const struct terminal *t)
     return t->depth;
 }
 
+bool terminal_light(const struct terminal *t)
+{
+    return t->light;
+}
+
 bool terminal_utf8(const struct terminal *t)
 {
     return t->utf8;
@@ -334,20 +387,14 @@ void terminal_redraw(struct terminal *t)
 
 static void colours(const struct terminal *t, struct style s, int *fg, int *bg, attr_t *attrs)
 {
+    if (t->depth == THEME_16 && t->eight)
+        s = theme_of_eight(s);
     *fg = s.fg;
     *bg = s.bg;
     *attrs = (s.attrs & STYLE_BOLD ? A_BOLD : 0) | (s.attrs & STYLE_DIM ? A_DIM : 0) | (s.attrs & STYLE_ITALIC ? A_ITALIC : 0) |
              (s.attrs & STYLE_UNDERLINE ? A_UNDERLINE : 0) | (s.attrs & STYLE_REVERSE ? A_REVERSE : 0);
     if (t->depth == THEME_MONO)
         *fg = *bg = -1;
-    if (t->depth == THEME_16 && t->eight) {
-        if (*fg >= 8) {
-            *fg -= 8;
-            *attrs |= A_BOLD;
-        }
-        if (*bg >= 8)
-            *bg -= 8;
-    }
     if (*fg >= COLORS)                                           /* a theme may ask for more than there is */
         *fg = -1;
     if (*bg >= COLORS)

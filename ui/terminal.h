@@ -14,6 +14,8 @@ struct terminal_options {
     const char *type;            /* TERM */
     bool colour;                 /* false: no colours whatever the terminal can */
     bool utf8;                   /* the locale says so; else the terminal is asked */
+    bool ask_ground;             /* whether it is light (terminal_light) */
+    const char *ground;          /* COLORFGBG, what to believe where it does not answer; may be NULL */
     bool mouse;                  /* report the wheel and clicks (selecting text then needs Shift) */
 };
 
@@ -21,6 +23,7 @@ struct terminal_options {
 int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct terminal_options *o, struct error *e);
 void terminal_close(struct terminal *t);                 /* restores; accepts NULL */
 enum theme_depth terminal_depth(const struct terminal *t);
+bool terminal_light(const struct terminal *t);           /* dark ink belongs on it; false where nobody knows */
 bool terminal_utf8(const struct terminal *t);            /* false: the frames must be ASCII (ui/ascii.h) */
 void terminal_size(const struct terminal *t, int *w, int *h);
 void terminal_resized(struct terminal *t);               /* after SIGWINCH: asks for the new size */

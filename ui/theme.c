@@ -2,6 +2,7 @@
  * reads them too; the CPU's goes through blue, the GPU's through orange. */
 #include "ui/theme.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,6 +141,37 @@ int theme_assign(struct theme *t, const char *name, enum theme_depth depth, cons
         return 0;
     }
     return -1;
+}
+
+struct style theme_of_eight(struct style s)
+{
+    if (s.fg == 8) {
+        s.fg = -1;
+        s.attrs = (uint16_t)((s.attrs & ~STYLE_BOLD) | STYLE_DIM);
+    } else if (s.fg > 8 && s.fg < 16) {
+        s.fg = (int16_t)(s.fg - 8);
+        s.attrs |= STYLE_BOLD;
+    }
+    if (s.bg >= 8 && s.bg < 16)
+        s.bg = (int16_t)(s.bg - 8);
+    return s;
+}
+
+int theme_ground_is_light(const char *text)
+{
+    unsigned c[3];
+    int n[4] = {0}, colour;
+    const char *last = strrchr(text, ';');
+
+    if (sscanf(text, "rgb:%n%4x%n/%4x/%4x", &n[0], &c[0], &n[1], &c[1], &c[2]) == 3 ||
+        sscanf(text, "rgba:%n%4x%n/%4x/%4x", &n[0], &c[0], &n[1], &c[1], &c[2]) == 3) {
+        double most = (double)((1ul << 4 * (n[1] - n[0])) - 1);  /* one to four digits a part */
+
+        return (0.299 * c[0] + 0.587 * c[1] + 0.114 * c[2]) / most > 0.5;
+    }
+    if (!last || sscanf(last + 1, "%d", &colour) != 1 || colour < 0 || colour > 15)
+        return -1;
+    return colour == 7 || colour > 8;
 }
 
 struct style theme_style(const struct theme *t, enum theme_role role)

@@ -10,13 +10,13 @@
     X(ROLE_STYLE_TEXT,      "text",      "default",            "default",             "default",   "the chat and everything not named below") \
     X(ROLE_STYLE_DIM,       "dim",       "245",                "bright-black",        "dim",       "labels, hints, what may be overlooked") \
     X(ROLE_STYLE_RULE,      "rule",      "238",                "bright-black",        "dim",       "rules between the parts of the screen") \
-    X(ROLE_STYLE_TITLE,     "title",     "250",                "default",             "bold",      "names of panels") \
+    X(ROLE_STYLE_TITLE,     "title",     "default",            "default",             "bold",      "names of panels") \
     X(ROLE_STYLE_BAR,       "bar",       "252 on 236",         "default",             "default",   "the title line") \
     X(ROLE_STYLE_BRAND,     "brand",     "117 on 236 bold",    "bright-cyan bold",    "bold",      "the program's name in it") \
-    X(ROLE_STYLE_FIGURE,    "figure",    "255 bold",           "bright-white bold",   "bold",      "numbers that matter") \
+    X(ROLE_STYLE_FIGURE,    "figure",    "bold",               "bold",                "bold",      "numbers that matter") \
     X(ROLE_STYLE_FOCUS,     "focus",     "117 bold",           "bright-cyan bold",    "bold",      "title of the panel that has the keys") \
     X(ROLE_STYLE_USER,      "user",      "117 bold",           "bright-cyan bold",    "bold",      "who speaks: you") \
-    X(ROLE_STYLE_USER_TEXT, "user-text", "252",                "default",             "default",   "what you wrote") \
+    X(ROLE_STYLE_USER_TEXT, "user-text", "default",            "default",             "default",   "what you wrote") \
     X(ROLE_STYLE_ASSISTANT, "assistant", "151 bold",           "bright-green bold",   "bold",      "who speaks: the model") \
     X(ROLE_STYLE_NOTICE,    "notice",    "179",                "yellow",              "italic",    "lines of the program itself") \
     X(ROLE_STYLE_CODE,      "code",      "223 on 235",         "yellow",              "default",   "code in answers") \
@@ -26,7 +26,7 @@
     X(ROLE_STYLE_GRAPH,     "graph",     "109",                "cyan",                "default",   "histories and bars of no device") \
     X(ROLE_STYLE_TROUBLE,   "trouble",   "203 bold",           "bright-red bold",     "bold reverse", "trouble, and only that") \
     X(ROLE_STYLE_SELECT,    "select",    "reverse",            "reverse",             "reverse",   "the cell or line the cursor is on") \
-    X(ROLE_STYLE_NEW,       "new",       "231 bold",           "bright-white bold",   "bold",      "what has just happened") \
+    X(ROLE_STYLE_NEW,       "new",       "bold",               "bold",                "bold",      "what has just happened") \
     X(ROLE_STYLE_INPUT,     "input",     "default",            "default",             "default",   "what you are typing") \
     X(ROLE_STYLE_PROMPT,    "prompt",    "117 bold",           "bright-cyan bold",    "bold",      "the prompt before it")
 
@@ -56,6 +56,10 @@ int theme_parse_style(const char *text, struct style *out);
 /* Sets a role or a ramp ("ramp-cpu", "ramp-gpu", "fade": as many palette indices as it has steps) at one depth by its name in theme files.
  * 0; -1: no such name; -2: the value is not understood. */
 int theme_assign(struct theme *t, const char *name, enum theme_depth depth, const char *value);
+/* The style where there are 8 colours: the bright ones are bold, and grey is dim (bold black is black on many terminals). */
+struct style theme_of_eight(struct style s);
+/* What a terminal says of its ground, "rgb:ffff/ffff/ffff" (OSC 11) or "15;default;0" (COLORFGBG): 1 light, 0 dark, -1 not understood. */
+int theme_ground_is_light(const char *text);
 struct style theme_style(const struct theme *t, enum theme_role role);
 const char *theme_role_name(enum theme_role role);
 const char *theme_role_meaning(enum theme_role role);
