@@ -193,6 +193,16 @@ static void disarm(struct chat *s)
     s->quit_until = 0;
 }
 
+/* The input line takes over, with the letters that were its own. */
+static void typed(struct chat *s)
+{
+    char taken[8];
+    int n = screen_typed(&s->model, clock_now(), taken);
+
+    for (int i = 0; i < n; i++)
+        input_key(&(struct input_event){.kind = INPUT_KEY, .key = (unsigned char)taken[i], .bytes = {taken[i]}, .n_bytes = 1});
+}
+
 static void key(struct chat *s, const struct input_event *ev)
 {
     enum key_context context = s->model.focus >= 0 ? KEYS_PANEL : KEYS_CHAT;
@@ -205,12 +215,15 @@ static void key(struct chat *s, const struct input_event *ev)
             editor(s);
         return;
     }
-    if (context == KEYS_PANEL && (a == ACTION_NONE || a == ACTION_LINE)) {
-        if (a == ACTION_NONE && ev->key >= 0x20 && ev->key < 0x200000 && !ev->mods)
-            s->model.focus = s->model.zoom = -1;                         /* typing always works */
-        else if (a == ACTION_NONE)
+    if (context == KEYS_PANEL && ev->key >= 0x20 && ev->key < 0x200000 && !ev->mods) {
+        if (a == ACTION_NONE || !input_empty() || !screen_letter(&s->model, (char)ev->key, clock_now())) {
+            typed(s);                                                    /* typing always works */
+            a = ACTION_LINE;
+        }
+    } else if (context == KEYS_PANEL) {
+        s->model.taken.n = 0;
+        if (a == ACTION_NONE)
             return;
-        a = ACTION_LINE;
     }
     if (context == KEYS_CHAT && a == ACTION_FOCUS_NEXT && !input_empty())
         a = ACTION_LINE;                                                 /* Tab in a line completes */
@@ -227,7 +240,7 @@ void chat_keys(struct chat *s, bool late)
         case INPUT_KEY: key(s, &ev); break;
         case INPUT_PASTE:
             disarm(s);
-            s->model.focus = s->model.zoom = -1;
+            typed(s);
             input_key(&ev);
             break;
         case INPUT_WHEEL: chatview_scroll(&s->model, ev.amount); break;

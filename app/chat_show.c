@@ -165,6 +165,11 @@ void chat_theme_take(struct chat *s)
     s->model.dirty = true;
 }
 
+static void hook_placing(void *ctx, const char *plan)
+{
+    ui_model_placing(&((struct chat *)ctx)->model, plan, clock_now());
+}
+
 static void hook_set(void *ctx, const struct option *option)
 {
     struct chat *s = ctx;
@@ -181,6 +186,6 @@ struct conversation_hooks chat_hooks(struct chat *s)
 {
     return (struct conversation_hooks){
         .ctx = s, .event = hook_event, .say = chat_say, .added = hook_added, .changed = hook_changed, .edit = hook_edit, .copy = hook_copy,
-        .set = hook_set, .keys = true,
+        .set = hook_set, .placing = hook_placing, .keys = true,
     };
 }

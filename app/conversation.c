@@ -530,12 +530,14 @@ int conversation_place(struct conversation *c, const char *spec)
     struct command k = {.kind = COMMAND_PLACE};
     struct plan *plan = NULL;
     struct error e = {0};
+    char name[64];
     int rc = info ? place_resolve(spec, info, &plan, &e) : 0;
 
     if (rc < 0) {
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
         return -1;
     }
+    snprintf(name, sizeof name, "%s", plan ? plan->name : spec);
     if (rc == 1) {
         k.kind = COMMAND_PLAN;
         k.plan = plan;
@@ -546,7 +548,10 @@ int conversation_place(struct conversation *c, const char *spec)
             c->auto_done = false;
         }
     }
-    return command_send(c, &k);
+    rc = command_send(c, &k);
+    if (rc == 0 && c->hooks.placing)
+        c->hooks.placing(c->hooks.ctx, name);
+    return rc;
 }
 
 int conversation_place_told(struct conversation *c, const char *spec)

@@ -7,8 +7,8 @@
  *     system CORES USE OWN RSS TOTAL AVAILABLE (shares in %, bytes as 2G)
  *     gpu NAME USE|- WHY…      user TEXT      answer      start PROMPT CACHED      prefill DONE TOTAL
  *     tokens N SEED     says TEXT             done REASON SECONDS     notice TEXT     error TEXT     place PLAN
- *     plan NAME TOKENS MEAN SD GPU%           moves N BYTES MOVED     keys KEY…       type TEXT      pace N     hot LAYER EXPERT DEVICE
  *     paced PLANS (the newest answer was)     forget (the chat was taken back)
+ *     help (the keys)   wants PLAN        plan NAME TOKENS MEAN SD GPU%           moves N BYTES MOVED     keys KEY…       type TEXT      pace N     hot LAYER EXPERT DEVICE
  *     show [styles]     the screen goes into NAME.txt */
 #include "tests/support.h"
 #include "ui/chatview.h"
@@ -26,7 +26,7 @@ struct player {
     struct canvas c;
     struct telemetry t;
     uint64_t now;
-    char typed[256];
+    char typed[256], *help;
     unsigned seed;
     FILE *out;
 };
@@ -145,7 +145,7 @@ static void press(struct player *p, const char *name)
         {"Tab", "\t"}, {"S-Tab", "\033[Z"}, {"Esc", "\033"}, {"Up", "\033[A"}, {"Down", "\033[B"}, {"Right", "\033[C"}, {"Left", "\033[D"},
         {"PgUp", "\033[5~"}, {"PgDn", "\033[6~"}, {"Home", "\033[H"}, {"End", "\033[F"}, {"C-Home", "\033[1;5H"}, {"C-End", "\033[1;5F"},
         {"F1", "\033OP"}, {"F2", "\033OQ"}, {"F3", "\033OR"}, {"F4", "\033OS"}, {"S-Up", "\033[1;2A"}, {"M-1", "\0331"}, {"M-4", "\0334"},
-        {"M-6", "\0336"}, {"z", "z"}, {"m", "m"}, {"x", "x"}, {"?", "?"},
+        {"M-6", "\0336"}, {"z", "z"}, {"m", "m"}, {"M-x", "\033x"}, {"?", "?"},
     };
     struct decode d;
     struct input_event ev;
@@ -257,6 +257,15 @@ static void line(struct player *p, char *s)
         event(p, (struct event){.kind = EVENT_NOTICE, .text = rest});
     } else if (strcmp(word, "error") == 0) {
         event(p, (struct event){.kind = EVENT_ERROR, .text = rest});
+    } else if (strcmp(word, "help") == 0) {
+        size_t size;
+        FILE *help = open_memstream(&p->help, &size);
+
+        keys_print_help(help);
+        fclose(help);
+        p->m.help_text = p->help;
+    } else if (strcmp(word, "wants") == 0) {
+        ui_model_placing(&p->m, a, p->now);
     } else if (strcmp(word, "place") == 0) {
         snprintf(p->t.plan, sizeof p->t.plan, "%s", a);
         event(p, (struct event){.kind = EVENT_PLAN, .text = a});
@@ -268,6 +277,8 @@ static void line(struct player *p, char *s)
         g->tokens = strtoull(b, NULL, 10);
         g->mean_tok_s = g->median_tok_s = atof(c);
         g->sd_tok_s = atof(d);
+        g->q1_tok_s = g->mean_tok_s - g->sd_tok_s;
+        g->q3_tok_s = g->mean_tok_s + g->sd_tok_s;
         g->share[1] = atof(e) / 100;
         g->share[0] = 1 - g->share[1];
         g->wait_ns = g->tokens * 12000;
@@ -320,6 +331,7 @@ static void player_release(struct player *p)
     free(p->t.planned);
     free(p->t.newest);
     free(p->t.routes);
+    free(p->help);
 }
 
 static void player_init(struct player *p, FILE *out)
@@ -497,6 +509,92 @@ START_TEST(every_screen_size)
 }
 END_TEST
 
+/* Letters mean something in a panel until a sentence follows; then they belong to it, and what they did is undone. A panel that was clicked
+ * takes none. */
+START_TEST(a_sentence_is_never_eaten)
+{
+    struct player p;
+    FILE *null = fopen("/dev/null", "w");
+    char model[] = "model phi-tiny-moe Q4_0 4 8 2", out[8];
+    uint64_t now = 5000000000ull;
+
+    player_init(&p, null);
+    line(&p, model);
+    canvas_resize(&p.c, 120, 40);
+    for (int i = 0; i < 4; i++)
+        screen_act(&p.m, ACTION_FOCUS_NEXT);
+    ck_assert_int_eq(p.m.focus, PANEL_EXPERTS);
+    ck_assert(screen_letter(&p.m, 'm', now));
+    screen_act(&p.m, ACTION_MODE);
+    ck_assert_int_eq(p.m.heat, HEAT_SESSION);
+    ck_assert(screen_letter(&p.m, 'z', now + 300000000));
+    screen_act(&p.m, ACTION_ZOOM);
+    ck_assert_int_eq(p.m.zoom, PANEL_EXPERTS);
+    ck_assert_int_eq(screen_typed(&p.m, now + 600000000, out), 2);
+    ck_assert_int_eq(memcmp(out, "mz", 2), 0);
+    ck_assert(p.m.heat == HEAT_ANSWER && p.m.focus == -1 && p.m.zoom == -1);
+    /* meant for the panel: nothing followed for a while */
+    for (int i = 0; i < 4; i++)
+        screen_act(&p.m, ACTION_FOCUS_NEXT);
+    ck_assert(screen_letter(&p.m, 'm', now));
+    screen_act(&p.m, ACTION_MODE);
+    ck_assert_int_eq(screen_typed(&p.m, now + 3000000000ull, out), 0);
+    ck_assert_int_eq(p.m.heat, HEAT_SESSION);
+    screen_click(&p.m, 120, 40, 100, 4);
+    ck_assert_int_ge(p.m.focus, 0);
+    ck_assert(!screen_letter(&p.m, 'm', now));
+    player_release(&p);
+    fclose(null);
+}
+END_TEST
+
+/* A model of 32 layers is on the map whole wherever the column can hold it. */
+START_TEST(the_map_is_whole)
+{
+    static const int sizes[][2] = {{120, 40}, {140, 45}, {200, 60}, {250, 80}, {179, 60}};
+    struct player p;
+    FILE *null = fopen("/dev/null", "w");
+    char model[] = "model q4 Q4_0 32 16 2", gpu[] = "gpu Radeon-780M 35", plan[] = "plan cpu 300 98.2 1.1 0";
+
+    player_init(&p, null);
+    line(&p, model);
+    line(&p, gpu);
+    line(&p, plan);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct screen_input in = {"> ", "", 0, 0, NULL};
+
+        canvas_resize(&p.c, sizes[i][0], sizes[i][1]);
+        screen_draw(&p.c, &p.m, &in);
+        ck_assert_msg(p.m.heat_shown == 32, "%dx%d: %d layers", sizes[i][0], sizes[i][1], p.m.heat_shown);
+    }
+    player_release(&p);
+    fclose(null);
+}
+END_TEST
+
+/* A wanted placement is on the next picture and moves until the engine says what is in force. */
+START_TEST(a_wanted_placement_is_seen)
+{
+    struct player p;
+    FILE *null = fopen("/dev/null", "w");
+    char model[] = "model q4 Q4_0 32 16 2", wants[] = "wants gpu", time[] = "time 1000";
+
+    player_init(&p, null);
+    line(&p, model);
+    line(&p, time);
+    line(&p, wants);
+    ck_assert(p.m.dirty);
+    ck_assert_uint_le(ui_model_next(&p.m), p.now + UI_SPIN_NS);
+    p.m.dirty = false;
+    ui_model_tick(&p.m, p.now + UI_SPIN_NS);
+    ck_assert(p.m.dirty && p.m.spin == 1);
+    ui_model_event(&p.m, &(struct event){.kind = EVENT_PLAN, .text = "cpu"}, p.now);
+    ck_assert_int_eq(p.m.wanted_plan[0], 0);
+    player_release(&p);
+    fclose(null);
+}
+END_TEST
+
 /* One look at the engine may come before many events of tokens that it counts already: none of them loses its experts. */
 START_TEST(tokens_keep_their_experts)
 {
@@ -532,6 +630,9 @@ static Suite *suite(void)
     tcase_add_test(t, saved_screens);
     tcase_add_test(t, panels_stay_inside);
     tcase_add_test(t, tokens_keep_their_experts);
+    tcase_add_test(t, a_sentence_is_never_eaten);
+    tcase_add_test(t, the_map_is_whole);
+    tcase_add_test(t, a_wanted_placement_is_seen);
     tcase_add_test(t, every_screen_size);
     suite_add_tcase(s, t);
     return s;

@@ -89,6 +89,13 @@ uint32_t draw_level(double share)
     return eighths <= 0 ? ' ' : eighths >= 8 ? 0x2588 : 0x2580u + (uint32_t)eighths;
 }
 
+uint32_t draw_spinner(unsigned step, bool ascii)
+{
+    static const uint8_t dots[] = {0x0b, 0x19, 0x39, 0x38, 0x3c, 0x34, 0x26, 0x27, 0x07, 0x0f};
+
+    return ascii ? (uint32_t)"|/-\\"[step % 4] : 0x2800u + dots[step % sizeof dots];
+}
+
 const char *draw_size(char out[16], double bytes, bool brief)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};

@@ -17,6 +17,7 @@ void draw_graph(struct canvas *c, struct rect r, const struct ui_history *h, dou
 double draw_history_max(const struct ui_history *h, int newest);
 /* One vertical bar of a cell: 0 .. 1. */
 uint32_t draw_level(double share);
+uint32_t draw_spinner(unsigned step, bool ascii);                /* one cell: something is under way */
 
 /* "412 B", "2.06 GiB", "0.12 GiB" -> always three significant digits; short: "2.06G". */
 const char *draw_size(char out[16], double bytes, bool brief);

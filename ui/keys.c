@@ -45,7 +45,7 @@ static const struct key_binding table[] = {
 
     {KEYS_PANEL, '\t', 0, ACTION_FOCUS_NEXT, "Tab, Shift-Tab", "the next panel, the one before"},
     {KEYS_PANEL, KEY_BACKTAB, 0, ACTION_FOCUS_PREVIOUS, NULL, NULL},
-    {KEYS_PANEL, 0x1b, 0, ACTION_FOCUS_LEAVE, "Esc", "back to the input line; any other letter goes there too and is typed"},
+    {KEYS_PANEL, 0x1b, 0, ACTION_FOCUS_LEAVE, "Esc", "back to the input line; typing goes there too, and takes along letters that a panel took within a second"},
     {KEYS_PANEL, KEY_UP, 0, ACTION_UP, "arrows", "move the cursor: a cell of the map, a plan, a token"},
     {KEYS_PANEL, KEY_DOWN, 0, ACTION_DOWN, NULL, NULL},
     {KEYS_PANEL, KEY_LEFT, 0, ACTION_LEFT, NULL, NULL},
@@ -57,7 +57,7 @@ static const struct key_binding table[] = {
     {KEYS_PANEL, '\r', 0, ACTION_CHOOSE, "Enter", "placement: switch to the plan under the cursor"},
     {KEYS_PANEL, 'z', 0, ACTION_ZOOM, "z", "the panel on the whole screen, and back"},
     {KEYS_PANEL, 'm', 0, ACTION_MODE, "m", "experts: this answer, the session, now"},
-    {KEYS_PANEL, 'x', 0, ACTION_HIDE, "x", "hide the panel"},
+    {KEYS_PANEL, 'x', KEY_ALT, ACTION_HIDE, "Alt-x", "hide the panel"},
     {KEYS_PANEL, '?', 0, ACTION_EXPLAIN, "?", "what the figures of this panel mean"},
 };
 

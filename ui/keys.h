@@ -36,6 +36,7 @@ struct key_binding {
 
 /* The plans of F5 to F10, in the spelling of /place. */
 #define KEYS_PLANS 6
+#define KEYS_PLANS_FIRST 5
 extern const char *const keys_plans[KEYS_PLANS];
 
 const struct key_binding *keys_table(int *n);

@@ -35,6 +35,21 @@ static int rows_grow(const struct layout_request *r, const int *order, int n, co
     return used;
 }
 
+static int rows_wanted(const struct layout_panel *p)
+{
+    return 1 + (p->want > p->min ? p->want : p->min);
+}
+
+/* Rows that the first n of them would like together. */
+static int all_wanted(const struct layout_request *r, const int *order, int n)
+{
+    int sum = 0;
+
+    for (int i = 0; i < n; i++)
+        sum += rows_wanted(&r->panels[order[i]]);
+    return sum;
+}
+
 /* Panels of one column share its rows: first who is shown at all (by priority), then what each wants, then what is left over. */
 static void column_share(struct layout *out, const struct layout_request *r, struct rect area, const bool *member, bool tabs_allowed)
 {
@@ -53,6 +68,9 @@ static void column_share(struct layout *out, const struct layout_request *r, str
         order[j] = i;
         all += 1 + r->panels[i].min;
     }
+    for (i = 0; i < n && all <= height; i++)                     /* one that will wait for its rows is named, too */
+        if (r->panels[order[i]].priority >= LAYOUT_LUXURY && order[i] != r->focus && all_wanted(r, order, i) + 1 + r->panels[order[i]].min > height)
+            all = height + 1;
     if (all > height && tabs_allowed && height > 1)
         out->tabs = (struct rect){area.x, area.y + --height, area.w, 1};
     for (i = 0; i < n; i++) {
@@ -66,13 +84,16 @@ static void column_share(struct layout *out, const struct layout_request *r, str
         /* A luxury comes only where the others have all they want. */
         if (r->panels[order[i]].priority >= LAYOUT_LUXURY && order[i] != r->focus && wanted + need > height)
             continue;
-        wanted += 1 + (r->panels[order[i]].want > r->panels[order[i]].min ? r->panels[order[i]].want : r->panels[order[i]].min);
+        wanted += rows_wanted(&r->panels[order[i]]);
         rows[order[i]] = need;
         used += need;
     }
-    for (i = 0; i < n; i++) {
-        int p = order[i], more = rows[p] ? clamp(1 + r->panels[p].want - rows[p], 0, height - used) : 0;
+    for (i = 0; i < 2 * n; i++) {
+        int p = order[i % n], limit = i < n ? height * LAYOUT_WHOLE / 100 : height, want = 1 + r->panels[p].want, more;
 
+        if (!rows[p] || (i < n && !r->panels[p].whole))
+            continue;
+        more = clamp((want < limit ? want : limit) - rows[p], 0, height - used);
         rows[p] += more;
         used += more;
     }
@@ -145,8 +166,8 @@ void layout_make(struct layout *out, const struct layout_request *r)
     memset(out, 0, sizeof *out);
     out->mode = layout_mode(w, h);
     if (out->mode == LAYOUT_TEXT) {
-        out->chat = (struct rect){0, 0, w, h > 1 ? h - 1 : h};
-        out->input = (struct rect){0, h - 1, w, h > 1 ? 1 : 0};
+        out->chat = (struct rect){0, 0, w, h - 1};
+        out->input = (struct rect){0, h - 1, w, 1};              /* one row: what is typed, which Enter would send unseen */
         return;
     }
     out->title = (struct rect){0, 0, w, 1};

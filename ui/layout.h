@@ -6,10 +6,11 @@
 #include "ui/canvas.h"
 
 #define LAYOUT_PANELS 12
+#define LAYOUT_WHOLE 60          /* percent */
 #define LAYOUT_LUXURY 6          /* from this priority on a panel waits until the others have all the rows they want */
 
 enum layout_mode {
-    LAYOUT_TEXT,                 /* below 20x5: the text, and the input line when there are two rows */
+    LAYOUT_TEXT,                 /* below 20x5: the text above the input line, which has the only row of one */
     LAYOUT_LINE,                 /* below 60 columns: a status line; a focused panel takes the chat's place */
     LAYOUT_TABS,                 /* below 100: one narrow column, what does not fit waits behind tabs */
     LAYOUT_COLUMN,
@@ -24,6 +25,7 @@ struct layout_panel {
     int step;                    /* rows between this and most are of no use to it: it takes most or this; 0: all are */
     int priority;                /* smaller stays longer when rows are short */
     int column;                  /* 0 or 1 where there are two */
+    bool whole;                  /* has what it wants before the others do, up to LAYOUT_WHOLE of the column: it is cut where rows are missing */
 };
 
 struct layout_request {

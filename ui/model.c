@@ -17,6 +17,8 @@ int ui_model_init(struct ui_model *m)
     m->anchor_block = -1;
     m->focus = m->zoom = -1;
     m->shown.ttft_s = -1;
+    for (int i = 0; i < DEVICE_MAX; i++)                         /* not known before the first sample */
+        m->devices[i].use = m->devices[i].mhz = m->devices[i].temperature = NAN;
     m->loading = true;
     m->dirty = true;
     return 0;
@@ -156,6 +158,13 @@ void ui_model_note(struct ui_model *m, uint64_t now, const char *format, ...)
     m->dirty = true;
 }
 
+void ui_model_placing(struct ui_model *m, const char *plan, uint64_t now)
+{
+    snprintf(m->wanted_plan, sizeof m->wanted_plan, "%s", plan);
+    m->spin_at = now + UI_SPIN_NS;
+    m->dirty = true;
+}
+
 static void token_note(struct ui_model *m, const struct token_event *t)
 {
     struct ui_token *k;
@@ -231,6 +240,7 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
         m->settle_at = now;
         break;
     case EVENT_PLAN:
+        m->wanted_plan[0] = 0;
         snprintf(m->live.plan, sizeof m->live.plan, "%s", ev->text ? ev->text : "");
         break;
     case EVENT_NOTICE:
@@ -255,6 +265,7 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
         break;
     case EVENT_STOPPED:
         m->stopped = true;
+        m->wanted_plan[0] = 0;
         m->running = false;
         break;
     }
@@ -433,6 +444,11 @@ void ui_model_tick(struct ui_model *m, uint64_t now)
         m->light_at = any ? now + UI_FADE_NS : 0;
         m->dirty = true;
     }
+    if (m->wanted_plan[0] && now >= m->spin_at) {
+        m->spin++;
+        m->spin_at = now + UI_SPIN_NS;
+        m->dirty = true;
+    }
     if (m->note[0] && now >= m->note_until) {
         m->note[0] = 0;
         m->dirty = true;
@@ -447,6 +463,8 @@ uint64_t ui_model_next(const struct ui_model *m)
         next = m->sample_at;
     if (m->light_at && m->light_at < next)
         next = m->light_at;
+    if (m->wanted_plan[0] && m->spin_at < next)
+        next = m->spin_at;
     if (m->note[0] && m->note_until < next)
         next = m->note_until;
     return next;
@@ -482,22 +500,29 @@ bool ui_cell_on_gpu(const struct ui_model *m, int layer, int expert)
     return device > 0;
 }
 
+static int plan_row_add(struct ui_plan_row *out, int n, int max, const char *name, int figures, int key)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(out[i].name, name) == 0) {
+            out[i].figures = figures;
+            return n;
+        }
+    if (n == max || !name[0])
+        return n;
+    snprintf(out[n].name, sizeof out[n].name, "%s", name);
+    out[n].figures = figures;
+    out[n].key = key;
+    return n + 1;
+}
+
 int ui_plan_rows(const struct ui_model *m, struct ui_plan_row *out, int max)
 {
-    int n = 0, i, j;
+    int n = 0;
 
-    for (i = 0; i < m->live.n_plans && i < TELEMETRY_PLANS && n < max; i++) {
-        snprintf(out[n].name, sizeof out[n].name, "%s", m->live.plans[i].name);
-        out[n++].figures = i;
-    }
-    for (i = 0; i < KEYS_PLANS && n < max; i++) {
-        for (j = 0; j < n; j++)
-            if (strcmp(out[j].name, keys_plans[i]) == 0)
-                break;
-        if (j < n)
-            continue;
-        snprintf(out[n].name, sizeof out[n].name, "%s", keys_plans[i]);
-        out[n++].figures = -1;
-    }
+    for (int i = 0; i < KEYS_PLANS; i++)
+        n = plan_row_add(out, n, max, keys_plans[i], -1, KEYS_PLANS_FIRST + i);
+    n = plan_row_add(out, n, max, m->wanted_plan, -1, 0);
+    for (int i = 0; i < m->live.n_plans && i < TELEMETRY_PLANS; i++)
+        n = plan_row_add(out, n, max, m->live.plans[i].name, i, 0);
     return n;
 }

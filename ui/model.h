@@ -17,6 +17,8 @@
 #define UI_SETTLE_NS 500000000ull    /* figures change twice a second */
 #define UI_SAMPLE_NS 250000000ull    /* histories grow four times a second */
 #define UI_FADE_NS 150000000ull      /* one step of the newest token's light */
+#define UI_TAKEN_NS 1000000000ull    /* a letter after a letter that a panel took: both were typed */
+#define UI_SPIN_NS 100000000ull      /* a step of the mark that something is under way */
 #define UI_LIGHT (THEME_FADE + 1)    /* steps of it: colours of their own, then the heat's, brighter */
 
 enum ui_block_kind { UI_USER, UI_ASSISTANT, UI_SYSTEM, UI_NOTICE, UI_TROUBLE, UI_OUTPUT };
@@ -106,6 +108,7 @@ enum heat_mode { HEAT_ANSWER, HEAT_SESSION, HEAT_NOW, HEAT_MODES };
 struct ui_plan_row {
     char name[64];
     int figures;                 /* index in live.plans, -1: not used yet */
+    int key;                     /* function key that takes it; 0: none */
 };
 
 struct ui_model {
@@ -128,6 +131,9 @@ struct ui_model {
     char waiting[256];           /* first line of a message that waits for its turn; empty: none */
     char note[160];              /* a line in place of the hint below the input, until note_until */
     uint64_t note_until;
+    char wanted_plan[64];        /* asked for and not in force yet; empty: none */
+    unsigned spin;
+    uint64_t spin_at;
     double pace;                 /* tokens a second, 0: runs free */
     double bytes_per_token;      /* weights read for a token; 0: unknown */
     char memory_share[32];       /* "62 % of memory speed", "in cache"; "": unknown */
@@ -149,12 +155,22 @@ struct ui_model {
     uint32_t open_panels;        /* bit by index in panels[] */
     int focus, zoom;             /* panel index, -1 */
     bool explain;                /* `?`: the focused panel explains its figures */
+    int explain_top;             /* first row of that shown */
+    bool letters;                /* the focus was given by a key: letters are the panel's */
+    struct {                     /* letters it took in a row, and what they changed: they may have begun a sentence */
+        char text[8];
+        int n;
+        uint64_t at;
+        enum heat_mode heat;
+    } taken;
     enum heat_mode heat;
     int cursor_layer, cursor_expert;
     bool cursor_moved;
     int heat_top;                /* first layer shown */
+    int heat_first, heat_shown;  /* layers of the last drawing */
     bool timeline_shown;         /* the last drawing showed the timeline of a token: the engine is asked to trace one now and then */
     int plan_cursor, token_cursor, help_top;
+    int help_rows, help_shown;   /* of the last drawing: all, and those of the pane */
     const char *help_text;       /* lines of the help panel, owned by the caller */
     bool forgotten;              /* the newest answer computed is not in the chat any more; until the next one begins */
     bool dirty;                  /* something changed since the last frame */
@@ -177,6 +193,8 @@ void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t 
 void ui_model_system(struct ui_model *m, const struct ui_system *s);
 /* The newest answer is gone from the chat (taken back, another chat was read): nothing of it is shown as this answer's. */
 void ui_model_forget(struct ui_model *m);
+/* A placement was asked for; it is marked until the engine says which one is in force. */
+void ui_model_placing(struct ui_model *m, const char *plan, uint64_t now);
 /* Time passes: figures settle, histories grow, light fades. */
 void ui_model_tick(struct ui_model *m, uint64_t now);
 /* When the picture changes next by itself; UINT64_MAX: not. */
@@ -187,6 +205,7 @@ void ui_model_note(struct ui_model *m, uint64_t now, const char *format, ...) __
 double ui_heat(const struct ui_model *m, int layer, int expert, double *layer_total);
 const char *ui_heat_word(enum heat_mode mode);
 bool ui_cell_on_gpu(const struct ui_model *m, int layer, int expert);
-int ui_plan_rows(const struct ui_model *m, struct ui_plan_row *out, int max);    /* those used and those at hand */
+/* Those at hand, in the order of their keys, then others that were used, in the order of use. */
+int ui_plan_rows(const struct ui_model *m, struct ui_plan_row *out, int max);
 
 #endif

@@ -21,6 +21,8 @@ struct panel {
     bool (*act)(struct ui_model *m, enum action a);          /* keys while focused; false: not its */
     void (*focused)(struct ui_model *m);                     /* it was given the keys; NULL: nothing to do */
     const char *const *explain;  /* what the figures mean; NULL-terminated lines */
+    const char *keys;            /* its own while focused, for the hint ("arrows, m"); NULL: none */
+    bool whole;                  /* see struct layout_panel */
 };
 
 enum { PANEL_SPEED, PANEL_MEMORY, PANEL_DEVICES, PANEL_EXPERTS, PANEL_PLACEMENT, PANEL_TOKENS, PANEL_HELP, PANEL_COUNT };
@@ -30,6 +32,7 @@ extern const struct panel panel_speed, panel_memory, panel_devices, panel_expert
 
 /* A label and its figure on one row, the figure at a fixed place. Returns the column after it. */
 int panel_figure(struct canvas *c, int x, int y, const struct ui_model *m, const char *label, int at, const char *figure, const char *unit);
-void panel_explain(struct canvas *c, struct rect r, const struct ui_model *m, const struct panel *p);
+/* Draws from m->explain_top on when c is given; returns all rows it takes. */
+int panel_explain(struct canvas *c, struct rect r, const struct ui_model *m, const struct panel *p);
 
 #endif

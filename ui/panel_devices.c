@@ -1,5 +1,6 @@
 /* Devices: how busy each is and what it holds. The CPU's bars show a core each: bright what this process uses, dim what others use. */
 #include "ui/draw.h"
+#include "ui/glyph.h"
 #include "ui/panel.h"
 
 #include <math.h>
@@ -100,18 +101,27 @@ static void cores(struct canvas *c, struct rect r, const struct ui_model *m)
     }
 }
 
-static void holds(char *out, size_t size, const struct device_stats *d)
+static void holds(char *out, size_t size, const struct device_stats *d, int width)
 {
     char a[16];
 
-    snprintf(out, size, "holds %s", draw_size(a, (double)(d->weight_bytes + d->kv_bytes), true));
+    snprintf(out, size, "holds %s", draw_size(a, (double)(d->weight_bytes + d->kv_bytes), width < 30));
+}
+
+/* Where there is room before end; returns the column after it. */
+__attribute__((format(printf, 6, 0))) static int part(struct canvas *c, int x, int y, int end, struct style s, const char *format, double v)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, format, v);
+    return x + glyph_text_width(text, strlen(text)) > end ? x : canvas_text(c, x, y, s, text) + 1;
 }
 
 static int cpu_draw(struct canvas *c, struct rect r, const struct ui_model *m)
 {
     const struct ui_system *s = &m->system;
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
-    int rows = core_rows(m, r.w), most_rows = r.h > 1 ? r.h - 1 : 1, x;
+    int rows = core_rows(m, r.w), most_rows = r.h > 1 ? r.h - 1 : 1, x, end;
     char text[64];
 
     rows = rows > 3 ? 3 : rows;
@@ -124,25 +134,18 @@ static int cpu_draw(struct canvas *c, struct rect r, const struct ui_model *m)
     cores(c, (struct rect){r.x + 5, r.y, r.w - 5, rows}, m);
     if (rows < r.h) {
         snprintf(text, sizeof text, "%3.0f %%", isnan(s->process_cores) || !s->n_cores ? 0 : s->process_cores / (float)s->n_cores * 100);
-        x = canvas_text(c, r.x + 5, r.y + rows, theme_style(&m->theme, ROLE_STYLE_FIGURE), text);
-        text[0] = 0;
-        if (r.w >= 32 && !isnan(s->system_use))
-            snprintf(text, sizeof text, " all %.0f %%", s->system_use * 100);
-        if (!isnan(s->mhz)) {
-            size_t n = strlen(text);
-
-            snprintf(text + n, sizeof text - n, "  %.1f GHz", s->mhz * 1e-3);
-        }
-        if (!isnan(s->temperature) && r.w >= 40) {
-            size_t n = strlen(text);
-
-            snprintf(text + n, sizeof text - n, "  %.0f °C", s->temperature);
-        }
-        canvas_text_fit(c, x + 1, r.y + rows, r.x + r.w - x - 1, dim, text);
+        x = canvas_text(c, r.x + 5, r.y + rows, theme_style(&m->theme, ROLE_STYLE_FIGURE), text) + 1;
+        end = r.x + r.w;
         if (r.w >= 40) {
-            holds(text, sizeof text, &m->live.devices[0]);
-            canvas_text_right(c, r.x + r.w, r.y + rows, dim, text);
+            holds(text, sizeof text, &m->live.devices[0], r.w);
+            end = canvas_text_right(c, end, r.y + rows, dim, text) - 2;
         }
+        if (r.w >= 32 && !isnan(s->system_use))
+            x = part(c, x, r.y + rows, end, dim, "all %.0f %%", s->system_use * 100);
+        if (!isnan(s->mhz))
+            x = part(c, x, r.y + rows, end, dim, " %.1f GHz", s->mhz * 1e-3);
+        if (!isnan(s->temperature) && r.w >= 40)
+            part(c, x, r.y + rows, end, dim, " %.0f °C", s->temperature);
         rows++;
     }
     return rows;
@@ -158,8 +161,8 @@ static int other_draw(struct canvas *c, struct rect r, const struct ui_model *m,
 
     canvas_text(c, r.x, r.y, s, m->live.n_devices > 2 ? (char[]){'g', 'p', 'u', (char)('0' + i), 0} : "gpu");
     if (isnan(d->use)) {
-        x = canvas_text(c, r.x + 5, r.y, theme_style(&m->theme, ROLE_STYLE_TEXT), "N/A");
-        snprintf(text, sizeof text, "%s", d->why[0] ? d->why : "no sensor");
+        x = canvas_text(c, r.x + 5, r.y, theme_style(&m->theme, ROLE_STYLE_TEXT), d->why[0] ? "N/A" : "–");
+        snprintf(text, sizeof text, "%s", d->why);
         canvas_text_fit(c, x + 1, r.y, r.x + r.w - x - 1, dim, text);
     } else {
         int width = r.w - 5 - 7;
@@ -170,7 +173,7 @@ static int other_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     }
     if (r.h < 2)
         return 1;
-    holds(text, sizeof text, t);
+    holds(text, sizeof text, t, r.w);
     if (!isnan(d->mhz)) {
         size_t n = strlen(text);
 

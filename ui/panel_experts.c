@@ -311,6 +311,19 @@ static int16_t ink_on(int16_t colour, enum theme_depth depth)
     return depth == THEME_16 ? light > 110 ? 0 : 15 : light > 110 ? 16 : 231;
 }
 
+/* In w columns and no more, however large: 19.2, 19, 12k, 3M. */
+static void cell_number(char out[24], double v, int w, bool fraction)
+{
+    static const struct { double per; const char *unit; } forms[] = {{1, ""}, {1e3, "k"}, {1e6, "M"}, {1e9, "G"}};
+
+    if (fraction && snprintf(out, 24, "%*.1f", w, v) <= w)
+        return;
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
+        if (snprintf(out, 24, "%*.0f%s", w - (int)strlen(forms[i].unit), v / forms[i].per, forms[i].unit) <= w)
+            return;
+    out[0] = 0;
+}
+
 /* A cell of the zoomed map: its count on its heat, `tall` rows high. */
 static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m, int layer, int expert, double total)
 {
@@ -322,17 +335,14 @@ static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m,
 
     if (t->depth != THEME_MONO) {
         s.bg = heat_colour(t, (struct heat){step, m->light[at], on});
-        s.fg = step ? ink_on(s.bg, t->depth) : theme_style(t, ROLE_STYLE_RULE).fg;
+        s.fg = step ? ink_on(s.bg, t->depth) : theme_style(t, ROLE_STYLE_DIM).fg;
         canvas_fill(c, r, s, ' ');
     } else if (on) {
         s.attrs |= STYLE_UNDERLINE;
     }
     if (m->light[at] > 1)
         s.attrs |= STYLE_BOLD;
-    if (m->heat == HEAT_NOW)
-        snprintf(number, sizeof number, "%*.1f", r.w - 1, value(m, at));
-    else
-        snprintf(number, sizeof number, value(m, at) >= pow(10, r.w - 1) ? "%*.0e" : "%*.0f", r.w - 1, value(m, at));
+    cell_number(number, value(m, at), r.w - 1, m->heat == HEAT_NOW);
     if (cursor)
         s.attrs |= STYLE_REVERSE | STYLE_BOLD;
     if (cursor)
@@ -340,8 +350,9 @@ static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m,
     canvas_text(c, r.x, r.y + (r.h - 1) / 2, s, number);
 }
 
-/* The whole screen: a number in each cell, entropy per layer, the extremes, and how the choices spread over the devices. */
-static void zoom_draw(struct canvas *c, struct rect r, struct ui_model *m)
+/* The whole screen: a number in each cell, entropy per layer, the extremes, and how the choices spread over the devices. Returns the first
+ * layer shown. */
+static int zoom_draw(struct canvas *c, struct rect r, struct ui_model *m, int *n_shown)
 {
     const struct theme *t = &m->theme;
     int n = m->live.n_experts, layers = m->live.n_layers, side_w = r.w >= n * 5 + 38 ? 30 : 0, cell = (r.w - side_w - 14) / (n ? n : 1);
@@ -392,13 +403,15 @@ static void zoom_draw(struct canvas *c, struct rect r, struct ui_model *m)
              m->heat == HEAT_NOW ? "the newest" : draw_count(a, (uint64_t)all));
     canvas_text_fit(c, r.x, r.y + r.h - 2, r.w, theme_style(t, ROLE_STYLE_DIM), line);
     foot_draw(c, r, m, r.y + r.h - 1);
+    *n_shown = shown;
+    return top;
 }
 
 static int want(const struct ui_model *m, int width)
 {
-    int layers = m->live.n_layers ? m->live.n_layers : 8, rows = (glyphs(&m->theme) ? layers : (layers + 1) / 2) + 2;
+    int layers = m->live.n_layers ? m->live.n_layers : 8;
 
-    return rows > 10 ? 10 : rows;                                /* the rest of a deep model from what is left over */
+    return (glyphs(&m->theme) ? layers : (layers + 1) / 2) + 2;
 }
 
 static int most(const struct ui_model *m, int width)
@@ -421,20 +434,31 @@ static void focused(struct ui_model *m)
 
 static void side(const struct ui_model *m, char *out, size_t size)
 {
-    snprintf(out, size, "%s", ui_heat_word(m->heat));
+    if (m->n_cells && m->heat_shown < m->live.n_layers)
+        snprintf(out, size, "L%d–%d of %d · %s", m->heat_first, m->heat_first + m->heat_shown - 1, m->live.n_layers, ui_heat_word(m->heat));
+    else
+        snprintf(out, size, "%s", ui_heat_word(m->heat));
+}
+
+static void layers_shown(struct ui_model *m, int first, int n)
+{
+    m->heat_first = first;
+    m->heat_shown = first + n > m->live.n_layers ? m->live.n_layers - first : n;
 }
 
 static void draw(struct canvas *c, struct rect r, struct ui_model *m)
 {
     struct map p;
-    int foot = r.h >= 4, i, every;
+    int foot = r.h >= 4, i, every, shown;
 
     if (!m->n_cells) {
         canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), m->loading ? "when the model is loaded" : "no experts");
         return;
     }
     if (m->zoom == PANEL_EXPERTS && (r.w - 14) / m->live.n_experts >= 4 && r.h >= 8) {
-        zoom_draw(c, r, m);
+        int first = zoom_draw(c, r, m, &shown);
+
+        layers_shown(m, first, shown);
         return;
     }
     p = map_make(m, r, foot);
@@ -452,13 +476,8 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
         for (i = 0; i < p.columns; i += 5)
             canvas_printf(c, p.x + i, r.y, theme_style(&m->theme, ROLE_STYLE_DIM), "%d", i);
     if (p.bin > 1)
-        canvas_printf(c, p.x, r.y, theme_style(&m->theme, ROLE_STYLE_DIM), "%d experts a column", p.bin);
-    if (p.lines * p.per_line < m->live.n_layers) {
-        char text[64];
-
-        snprintf(text, sizeof text, "%d–%d of %d", p.top, p.top + p.lines * p.per_line - 1, m->live.n_layers);
-        canvas_text_right(c, r.x + r.w, r.y, theme_style(&m->theme, ROLE_STYLE_DIM), text);
-    }
+        canvas_printf(c, p.x, r.y, theme_style(&m->theme, ROLE_STYLE_DIM), r.w >= 26 ? "%d experts a column" : "%d a cell", p.bin);
+    layers_shown(m, p.top, p.lines * p.per_line);
     for (i = 0; i < p.lines && p.top + i * p.per_line < m->live.n_layers; i++)
         line_draw(c, r, m, &p, r.y + 1 + i, p.top + i * p.per_line);
     if (foot)
@@ -494,5 +513,5 @@ static bool act(struct ui_model *m, enum action a)
 const struct panel panel_experts = {
     .name = "experts", .help = "the map of layers and experts: how often each is chosen, on which device it runs", .open = true,
     .column = 1, .priority = 2, .min = 4, .grow = 6, .want = want, .most = most, .step = step, .draw = draw, .side = side,
-    .act = act, .focused = focused, .explain = explain,
+    .act = act, .focused = focused, .explain = explain, .keys = "arrows, m", .whole = true,
 };

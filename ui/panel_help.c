@@ -50,11 +50,24 @@ static int want(const struct ui_model *m, int width)
 
 static void draw(struct canvas *c, struct rect r, struct ui_model *m)
 {
-    int most = flow(NULL, r, m, 0) - r.h;
+    int most;
 
+    m->help_rows = flow(NULL, r, m, 0);
+    m->help_shown = r.h;
+    most = m->help_rows - r.h;
     m->help_top = m->help_top > most ? most : m->help_top;
     m->help_top = m->help_top < 0 ? 0 : m->help_top;
     flow(c, r, m, r.y - m->help_top);
+}
+
+static void side(const struct ui_model *m, char *out, size_t size)
+{
+    int last = m->help_top + m->help_shown;
+
+    if (m->help_rows > m->help_shown)
+        snprintf(out, size, "%d–%d of %d, PgUp PgDn · F1 or Esc closes", m->help_top + 1, last < m->help_rows ? last : m->help_rows, m->help_rows);
+    else
+        snprintf(out, size, "F1 or Esc closes");
 }
 
 static bool act(struct ui_model *m, enum action a)
@@ -72,5 +85,5 @@ static bool act(struct ui_model *m, enum action a)
 
 const struct panel panel_help = {
     .name = "help", .help = "keys and commands", .open = false, .column = 1, .priority = 9, .min = 4, .grow = 1, .want = want,
-    .draw = draw, .act = act,
+    .draw = draw, .side = side, .act = act, .keys = "arrows, PgUp, PgDn",
 };

@@ -46,8 +46,8 @@ static void side(const struct ui_model *m, char *out, size_t size)
     char a[16], b[16];
 
     if (m->system.valid)
-        snprintf(out, size, "%s of %s", draw_size(a, (double)(m->system.memory_total - m->system.memory_available), true),
-                 draw_size(b, (double)m->system.memory_total, true));
+        snprintf(out, size, "%s of %s", draw_size(a, (double)(m->system.memory_total - m->system.memory_available), false),
+                 draw_size(b, (double)m->system.memory_total, false));
 }
 
 static void row(struct canvas *c, struct rect r, int y, const struct ui_model *m, const char *label, double bytes, double of, enum theme_role role,
@@ -64,7 +64,7 @@ static void row(struct canvas *c, struct rect r, int y, const struct ui_model *m
     width = r.x + r.w - x;
     if (width > 24) {                                            /* bars of one scale end at one place */
         canvas_text_right(c, r.x + r.w, r.y + y, theme_style(&m->theme, ROLE_STYLE_DIM), more);
-        width -= 15;
+        width -= 16;
     }
     draw_bar(c, x, r.y + y, width, of > 0 ? bytes / of : 0, theme_style(&m->theme, role), theme_style(&m->theme, ROLE_STYLE_RULE));
 }
@@ -79,7 +79,7 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
 
     if (r.h >= 5) {
         if (t->weights_mapped)
-            snprintf(text, sizeof text, "%s mapped", draw_size(a, (double)t->weights_mapped, true));
+            snprintf(text, sizeof text, "%s mapped", draw_size(a, (double)t->weights_mapped, false));
         row(c, r, y++, m, "weights", weights, total, ROLE_STYLE_GRAPH, text);
         row(c, r, y++, m, "kv", (double)t->kv_bytes + device_sum(m, 1), total, ROLE_STYLE_GRAPH, "");
         row(c, r, y++, m, "scratch", (double)t->scratch_bytes + device_sum(m, 2), total, ROLE_STYLE_GRAPH, "");
@@ -90,9 +90,9 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
         return;
     text[0] = 0;
     if (s->rss_peak != UINT64_MAX && s->rss_peak)
-        snprintf(text, sizeof text, "peak %s", draw_size(a, (double)s->rss_peak, true));
+        snprintf(text, sizeof text, "peak %s", draw_size(a, (double)s->rss_peak, false));
     row(c, r, y++, m, "process", (double)s->rss, total, ROLE_STYLE_CPU, text);
-    snprintf(text, sizeof text, "free %s", draw_size(a, (double)s->memory_available, true));
+    snprintf(text, sizeof text, "free %s", draw_size(a, (double)s->memory_available, false));
     row(c, r, y++, m, "system", total * share, total, share > 0.9 ? ROLE_STYLE_TROUBLE : ROLE_STYLE_GRAPH, text);
     if (share > 0.9 && y < r.h) {
         snprintf(text, sizeof text, "%.0f %% in use: swapping is near", share * 100);

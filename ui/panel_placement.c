@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const char *const explain[] = {
-    "a line for each plan: decode tokens a second, mean ± standard deviation of its tokens",
+    "a line for each plan and its key: decode tokens a second, the median of its newest tokens; half of them lie between the quartiles",
     "gpu: its share of the busy time; wait, copy: what the split costs a token",
     "moving: blocks still on their way to their device; the answer goes on meanwhile",
     "streamed: experts copied for a token; guessed: of those begun early, how many were then asked for",
@@ -35,7 +35,7 @@ static int want(const struct ui_model *m, int width)
     struct device_stats sum;
     int n = ui_plan_rows(m, rows, UI_PLANS);
 
-    return (n > 8 ? 8 : n) + 1 + (m->live.moves_pending > 0) + streaming(m, &sum);
+    return (n > 8 ? 8 : n) + 1 + (m->live.moves_pending > 0) + (m->wanted_plan[0] != 0) + streaming(m, &sum);
 }
 
 static int most(const struct ui_model *m, int width)
@@ -43,7 +43,7 @@ static int most(const struct ui_model *m, int width)
     struct ui_plan_row rows[UI_PLANS];
     struct device_stats sum;
 
-    return ui_plan_rows(m, rows, UI_PLANS) + 3 + streaming(m, &sum);
+    return ui_plan_rows(m, rows, UI_PLANS) + 4 + streaming(m, &sum);
 }
 
 static void side(const struct ui_model *m, char *out, size_t size)
@@ -56,23 +56,29 @@ static void side(const struct ui_model *m, char *out, size_t size)
         snprintf(out, size, "%s", m->live.plan);
 }
 
-/* Columns by width: name, rate, spread, gpu share, wait, copy, tokens, median, ttft. */
+#define MARK_W 5                 /* "▸F10 " */
+/* Where columns end behind the name. */
+enum { QUARTILES_END = 17, GPU_END = 23, WAIT_END = 32, COPY_END = 40, TOKENS_END = 49, MEAN_END = 58, FIRST_END = 68 };
+
+/* Columns by width: key and name, median rate, quartiles, gpu share, wait, copy, tokens, mean, ttft. */
 static void header(struct canvas *c, struct rect r, const struct ui_model *m, int name_w)
 {
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
-    int x = r.x + 2 + name_w;
+    int x = r.x + MARK_W + name_w, room = r.w - MARK_W - name_w;
 
     canvas_text_right(c, x + 7, r.y, dim, "tok/s");
-    if (r.w >= name_w + 24)
-        canvas_text_right(c, x + 21, r.y, dim, "gpu");
-    if (r.w >= name_w + 40) {
-        canvas_text_right(c, x + 30, r.y, dim, "wait µs");
-        canvas_text_right(c, x + 38, r.y, dim, "copy µs");
+    if (room >= QUARTILES_END)
+        canvas_text(c, x + 8, r.y, dim, "quartiles");
+    if (room >= GPU_END)
+        canvas_text_right(c, x + GPU_END, r.y, dim, "gpu");
+    if (room >= COPY_END) {
+        canvas_text_right(c, x + WAIT_END, r.y, dim, "wait µs");
+        canvas_text_right(c, x + COPY_END, r.y, dim, "copy µs");
     }
-    if (r.w >= name_w + 66) {
-        canvas_text_right(c, x + 47, r.y, dim, "tokens");
-        canvas_text_right(c, x + 56, r.y, dim, "median");
-        canvas_text_right(c, x + 66, r.y, dim, "first ms");
+    if (room >= FIRST_END) {
+        canvas_text_right(c, x + TOKENS_END, r.y, dim, "tokens");
+        canvas_text_right(c, x + MEAN_END, r.y, dim, "mean");
+        canvas_text_right(c, x + FIRST_END, r.y, dim, "first ms");
     }
 }
 
@@ -92,16 +98,19 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y
 {
     const struct theme *t = &m->theme;
     struct style name = theme_style(t, current ? ROLE_STYLE_FIGURE : ROLE_STYLE_TEXT), dim = theme_style(t, ROLE_STYLE_DIM);
-    int x = r.x + 2 + name_w;
+    int x = r.x + MARK_W + name_w, room = r.w - MARK_W - name_w;
+    bool wanted = strcmp(p->name, m->wanted_plan) == 0;
     char text[64], a[16];
 
     if (selected) {
         name = theme_style(t, ROLE_STYLE_SELECT);
-        canvas_fill(c, (struct rect){r.x, y, 2 + name_w, 1}, name, ' ');
+        canvas_fill(c, (struct rect){r.x, y, MARK_W + name_w, 1}, name, ' ');
     }
-    if (current)
-        canvas_put(c, r.x, y, selected ? name : theme_style(t, ROLE_STYLE_FOCUS), 0x25b8);
-    canvas_text_fit(c, r.x + 2, y, name_w, name, p->name);
+    if (current || wanted)
+        canvas_put(c, r.x, y, selected ? name : theme_style(t, ROLE_STYLE_FOCUS), wanted ? 0x25b9 : 0x25b8);
+    if (p->key)
+        canvas_printf(c, r.x + 1, y, selected ? name : dim, "F%d", p->key);
+    canvas_text_fit(c, r.x + MARK_W, y, name_w, name, p->name);
     if (p->figures < 0) {
         canvas_text_right(c, x + 7, y, dim, "–");
         return;
@@ -110,29 +119,31 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y
         const struct plan_figures *f = &m->live.plans[p->figures];
         double share = gpu_share(f);
 
-        canvas_text_right(c, x + 7, y, current ? theme_style(t, ROLE_STYLE_FIGURE) : theme_style(t, ROLE_STYLE_TEXT), draw_rate(a, f->mean_tok_s));
-        if (r.w >= name_w + 17 && f->sd_tok_s > 0) {
-            snprintf(text, sizeof text, "± %.*f", f->mean_tok_s >= 999.95 ? 0 : f->mean_tok_s >= 9.995 ? 1 : 2, f->sd_tok_s);
+        canvas_text_right(c, x + 7, y, current ? theme_style(t, ROLE_STYLE_FIGURE) : theme_style(t, ROLE_STYLE_TEXT), draw_rate(a, f->median_tok_s));
+        if (room >= QUARTILES_END && f->tokens > 3) {
+            int digits = f->q3_tok_s >= 99.5 ? 0 : 1;
+
+            snprintf(text, sizeof text, "%.*f–%.*f", digits, f->q1_tok_s, digits, f->q3_tok_s);
             canvas_text(c, x + 8, y, dim, text);
         }
-        if (r.w >= name_w + 24) {
+        if (room >= GPU_END) {
             snprintf(text, sizeof text, "%.0f %%", share * 100);
-            canvas_text_right(c, x + 21, y, theme_style(t, share > 0 ? ROLE_STYLE_GPU : ROLE_STYLE_DIM), text);
+            canvas_text_right(c, x + GPU_END, y, theme_style(t, share > 0 ? ROLE_STYLE_GPU : ROLE_STYLE_DIM), text);
         }
-        if (r.w >= name_w + 40 && f->tokens) {
+        if (room >= COPY_END && f->tokens) {
             snprintf(text, sizeof text, "%.0f", (double)f->wait_ns / (double)f->tokens * 1e-3);
-            canvas_text_right(c, x + 30, y, dim, text);
+            canvas_text_right(c, x + WAIT_END, y, dim, text);
             snprintf(text, sizeof text, "%.0f", (double)f->transfer_ns / (double)f->tokens * 1e-3);
-            canvas_text_right(c, x + 38, y, dim, text);
+            canvas_text_right(c, x + COPY_END, y, dim, text);
         }
-        if (r.w >= name_w + 66) {
+        if (room >= FIRST_END) {
             char count[24];
 
-            canvas_text_right(c, x + 47, y, dim, draw_count(count, f->tokens));
-            canvas_text_right(c, x + 56, y, dim, draw_rate(a, f->median_tok_s));
+            canvas_text_right(c, x + TOKENS_END, y, dim, draw_count(count, f->tokens));
+            canvas_text_right(c, x + MEAN_END, y, dim, draw_rate(a, f->mean_tok_s));
             if (f->ttft_ns) {
                 snprintf(text, sizeof text, "%.0f", (double)f->ttft_ns * 1e-6);
-                canvas_text_right(c, x + 66, y, dim, text);
+                canvas_text_right(c, x + FIRST_END, y, dim, text);
             }
         }
     }
@@ -141,11 +152,19 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y
 static void draw(struct canvas *c, struct rect r, struct ui_model *m)
 {
     struct ui_plan_row rows[UI_PLANS];
-    int n = ui_plan_rows(m, rows, UI_PLANS), i, y = r.y, top, name_w = r.w >= 30 ? 14 : r.w - 11, room, current = 0;
+    int n = ui_plan_rows(m, rows, UI_PLANS), i, y = r.y, top, name_w = r.w >= 31 ? 14 : r.w - MARK_W - 7, room, current = 0;
     char text[96], a[16];
     struct device_stats sum;
 
     name_w = name_w < 4 ? 4 : name_w > 24 ? 24 : name_w;
+    if (m->wanted_plan[0] && y < r.y + r.h) {
+        bool opens = m->live.n_devices < 2 && strcmp(m->wanted_plan, "cpu") != 0;
+        struct style s = theme_style(&m->theme, ROLE_STYLE_NEW);
+
+        canvas_put(c, r.x, y, s, draw_spinner(m->spin, m->theme.ascii));
+        snprintf(text, sizeof text, "%s %s …", opens ? "opening" : "switching to", m->wanted_plan);
+        canvas_text_fit(c, r.x + 2, y++, r.w - 2, s, text);
+    }
     if (m->live.moves_pending > 0 && y < r.y + r.h) {
         double done = (double)m->live.moved_bytes, all = done + (double)m->live.moves_pending_bytes;
         int x;
@@ -191,5 +210,5 @@ static bool act(struct ui_model *m, enum action a)
 
 const struct panel panel_placement = {
     .name = "placement", .help = "the plan in force, what is moving, and what each plan gave in this session", .open = true, .column = 0,
-    .priority = 3, .min = 2, .grow = 1, .want = want, .most = most, .draw = draw, .side = side, .act = act, .explain = explain,
+    .priority = 3, .min = 2, .grow = 1, .want = want, .most = most, .draw = draw, .side = side, .act = act, .explain = explain, .keys = "arrows, Enter",
 };

@@ -99,7 +99,7 @@ static int timeline(struct canvas *c, struct rect r, struct ui_model *m)
         return 0;
     m->timeline_shown = true;
     if (!t->n_spans) {
-        canvas_text_fit(c, r.x, r.y, r.w, dim, "where the time of a token goes: shown with the next answer");
+        canvas_text_fit(c, r.x, r.y, r.w, dim, r.w < 60 ? "a token's time: with the next answer" : "where the time of a token goes: shown with the next answer");
         return 1;
     }
     for (i = 0; i < t->n_spans; i++) {
@@ -160,6 +160,23 @@ static bool speed_of_light(const struct ui_model *m, int form, char *out, size_t
     }
 }
 
+/* The longest form that fits. */
+static void token_times(const struct ui_figures *f, int width, char *out, size_t size)
+{
+    snprintf(out, size, "–");
+    for (int form = 0; f->max_ms > 0 && form < 5; form++) {
+        switch (form) {
+        case 0: snprintf(out, size, "p50 %.2f  p95 %.2f  max %.1f ms", f->p50_ms, f->p95_ms, f->max_ms); break;
+        case 1: snprintf(out, size, "p50 %.2f  p95 %.2f ms", f->p50_ms, f->p95_ms); break;
+        case 2: snprintf(out, size, "%.2f p95 %.2f ms", f->p50_ms, f->p95_ms); break;
+        case 3: snprintf(out, size, "%.2f ms", f->p50_ms); break;
+        default: snprintf(out, size, "%.1f", f->p50_ms); break;
+        }
+        if ((int)strlen(out) <= width)
+            return;
+    }
+}
+
 static void draw(struct canvas *c, struct rect r, struct ui_model *m)
 {
     const struct ui_figures *f = &m->shown;
@@ -205,15 +222,12 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
     else
         panel_figure(c, r.x, ++y, m, "first", 8, b, "");
     y++;
-    if (f->max_ms > 0)
-        snprintf(line, sizeof line, r.w >= 42 ? "p50 %.2f  p95 %.2f  max %.1f ms" : wide ? "p50 %.2f  p95 %.2f ms" : "%.2f p95 %.2f ms", f->p50_ms,
-                 f->p95_ms, f->max_ms);
-    else
-        snprintf(line, sizeof line, "–");
+    token_times(f, r.w - 8, line, sizeof line);
     canvas_text(c, r.x, y, dim, "token");
     canvas_text_fit(c, r.x + 8, y, r.w - 8, theme_style(&m->theme, ROLE_STYLE_TEXT), line);
     if (zoomed) {
-        snprintf(line, sizeof line, "this answer %d tokens · session %s", f->generated, draw_count((char[24]){0}, f->session_generated));
+        snprintf(line, sizeof line, r.w < 40 ? "answer %d · session %s tokens" : "this answer %d · this session %s tokens", f->generated,
+                 draw_count((char[24]){0}, f->session_generated));
         canvas_text_fit(c, r.x, ++y, r.w, dim, line);
         y += 2;
         y += timeline(c, (struct rect){r.x, y, r.w, r.y + r.h - y}, m) + 1;

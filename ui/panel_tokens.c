@@ -168,5 +168,5 @@ static bool act(struct ui_model *m, enum action a)
 
 const struct panel panel_tokens = {
     .name = "tokens", .help = "each token with its probability, its time and its experts", .open = true, .column = 1, .priority = 6,
-    .min = 3, .grow = 2, .want = want, .draw = draw, .side = side, .act = act, .explain = explain,
+    .min = 3, .grow = 2, .want = want, .draw = draw, .side = side, .act = act, .explain = explain, .keys = "arrows",
 };

@@ -13,16 +13,18 @@ int panel_figure(struct canvas *c, int x, int y, const struct ui_model *m, const
 {
     canvas_text(c, x, y, theme_style(&m->theme, ROLE_STYLE_DIM), label);
     x = canvas_text(c, x + at, y, theme_style(&m->theme, ROLE_STYLE_FIGURE), figure);
+    if (x + 1 + (int)strlen(unit) > c->clip.x + c->clip.w && strchr(unit, '/'))
+        return canvas_text(c, x, y, theme_style(&m->theme, ROLE_STYLE_DIM), strchr(unit, '/'));      /* "728.1/s" */
     if (unit[0])
         x = canvas_text(c, x + 1, y, theme_style(&m->theme, ROLE_STYLE_DIM), unit);
     return x;
 }
 
 /* Words of the explanation, cut at blanks. */
-void panel_explain(struct canvas *c, struct rect r, const struct ui_model *m, const struct panel *p)
+int panel_explain(struct canvas *c, struct rect r, const struct ui_model *m, const struct panel *p)
 {
     struct style s = theme_style(&m->theme, ROLE_STYLE_TEXT);
-    int y = r.y, i;
+    int row = 0, i;
 
     for (i = 0; p->explain && p->explain[i]; i++) {
         const char *word = p->explain[i];
@@ -30,20 +32,18 @@ void panel_explain(struct canvas *c, struct rect r, const struct ui_model *m, co
 
         while (*word) {
             size_t n = strcspn(word, " ");
-            char one[64];
 
-            if (n >= sizeof one)
-                n = sizeof one - 1;
-            memcpy(one, word, n);
-            one[n] = 0;
             if (x > r.x && x + (int)n > r.x + r.w) {
                 x = r.x + 2;
-                y++;
+                row++;
             }
-            x = canvas_text(c, x, y, s, one) + 1;
+            if (c && row >= m->explain_top)
+                canvas_text_n(c, x, r.y + row - m->explain_top, s, word, n);
+            x += (int)n + 1;
             word += n;
             word += strspn(word, " ");
         }
-        y++;
+        row++;
     }
+    return row;
 }

@@ -74,6 +74,20 @@ static bool said_anything(const struct ui_model *m)
     return false;
 }
 
+/* What stands in the empty input line: who has the keys, or what may be done. */
+static void hint_text(const struct ui_model *m, char *out, size_t size)
+{
+    const struct panel *p = m->focus >= 0 ? panels[m->focus] : NULL;
+
+    if (p)
+        snprintf(out, size, "%s: %s%s%s%sEsc back", p->name, p->keys ? p->keys : "", p->keys ? ", " : "", m->letters ? "z, ?, " : "",
+                 m->focus == PANEL_HELP ? "" : "Alt-x hides · ");
+    else
+        snprintf(out, size, "%s", m->note[0] ? m->note : m->waiting[0] ? "" : m->stopped ? "the engine has stopped" :
+                 m->loading ? "you may type while the model is loading" : m->running ? "Esc stops the answer" :
+                 said_anything(m) ? "" : "say something, or /help");
+}
+
 static void input_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct screen_input *in)
 {
     int cx, cy, rows, top;
@@ -86,10 +100,10 @@ static void input_draw(struct canvas *c, struct rect r, struct ui_model *m, cons
         canvas_text(c, r.x, r.y, theme_style(&m->theme, ROLE_STYLE_PROMPT), in->prompt);
     input_flow(c, r, m, in, top, &cx, &cy);
     if (!in->len && r.w >= 34 && in->prompt[0] && strlen(in->prompt) <= 3) {
-        const char *hint = m->stopped ? "the engine has stopped" : m->loading ? "you may type while the model is loading" : m->running ? "Esc stops the answer" :
-                           said_anything(m) ? "" : "say something, or /help";
+        char hint[200];
 
-        canvas_text_fit(c, r.x + 2, r.y, r.w - 3, theme_style(&m->theme, ROLE_STYLE_DIM), m->note[0] ? m->note : m->waiting[0] ? "" : hint);
+        hint_text(m, hint, sizeof hint);
+        canvas_text_fit(c, r.x + 2, r.y, r.w - 3, theme_style(&m->theme, ROLE_STYLE_DIM), hint);
     }
     if (m->focus < 0 && cx < r.w && cy - top >= 0 && cy - top < r.h) {
         c->cursor_x = r.x + cx;
@@ -98,12 +112,27 @@ static void input_draw(struct canvas *c, struct rect r, struct ui_model *m, cons
     canvas_clip_set(c, before);
 }
 
+static struct rect inner(struct rect r)
+{
+    return (struct rect){r.x + 1, r.y + 1, r.w - 2, r.h - 1};
+}
+
+/* Where the last of the parts of a title begins; NULL: there is only one. */
+static char *last_part(char *text)
+{
+    char *last = NULL;
+
+    for (char *p = text; (p = strstr(p, " · ")); p++)
+        last = p;
+    return last;
+}
+
 /* ─ name ──────── right text ─ */
 static void panel_title(struct canvas *c, struct rect r, const struct ui_model *m, int index)
 {
     const struct theme *t = &m->theme;
     struct style rule = theme_style(t, ROLE_STYLE_RULE);
-    char side[96] = "";
+    char side[96] = "", *cut;
     int x, end = r.x + r.w;
 
     canvas_fill(c, (struct rect){r.x, r.y, r.w, 1}, rule, 0x2500);
@@ -111,9 +140,11 @@ static void panel_title(struct canvas *c, struct rect r, const struct ui_model *
     x = canvas_text(c, x, r.y, theme_style(t, m->focus == index ? ROLE_STYLE_FOCUS : ROLE_STYLE_TITLE), panels[index]->name);
     canvas_text(c, x, r.y, rule, " ");
     if (m->explain && m->focus == index)
-        snprintf(side, sizeof side, "? closes");
+        snprintf(side, sizeof side, "? closes%s", panel_explain(NULL, inner(r), m, panels[index]) > r.h - 1 ? ", arrows scroll" : "");
     else if (panels[index]->side)
         panels[index]->side(m, side, sizeof side);
+    while (x + 5 + glyph_text_width(side, strlen(side)) >= end && (cut = last_part(side)))      /* what comes first matters most */
+        *cut = 0;
     if (side[0] && x + 5 + glyph_text_width(side, strlen(side)) < end) {
         int from = canvas_text_right(c, end - 2, r.y, theme_style(t, ROLE_STYLE_DIM), side);
 
@@ -124,16 +155,20 @@ static void panel_title(struct canvas *c, struct rect r, const struct ui_model *
 
 static void panel_draw(struct canvas *c, struct rect r, struct ui_model *m, int index)
 {
-    struct rect before = canvas_clip(c, r), inner = {r.x + 1, r.y + 1, r.w - 2, r.h - 1};
+    struct rect before = canvas_clip(c, r), in = inner(r), clip;
 
-    panel_title(c, r, m, index);
-    if (inner.w > 0 && inner.h > 0) {
-        canvas_clip(c, inner);
-        if (m->explain && m->focus == index)
-            panel_explain(c, inner, m, panels[index]);
-        else
-            panels[index]->draw(c, inner, m);
+    clip = canvas_clip(c, in);
+    if (in.w > 0 && in.h > 0 && m->explain && m->focus == index) {
+        int most = panel_explain(NULL, in, m, panels[index]) - in.h;
+
+        m->explain_top = m->explain_top > most ? most : m->explain_top;
+        m->explain_top = m->explain_top < 0 ? 0 : m->explain_top;
+        panel_explain(c, in, m, panels[index]);
+    } else if (in.w > 0 && in.h > 0) {
+        panels[index]->draw(c, in, m);
     }
+    canvas_clip_set(c, clip);
+    panel_title(c, r, m, index);                                 /* may tell what was drawn: which layers, which lines */
     canvas_clip_set(c, before);
 }
 
@@ -198,6 +233,12 @@ static void title_draw(struct canvas *c, const struct layout *l, const struct ui
         x = canvas_text(c, x, 0, dim, " · ");
         x += canvas_text_fit(c, x, 0, 20, bar, m->live.plan);
     }
+    if (m->wanted_plan[0]) {
+        x = canvas_text(c, x, 0, theme_style(t, ROLE_STYLE_BRAND), " ▹ ");
+        x += canvas_text_fit(c, x, 0, 20, bar, m->wanted_plan);
+        canvas_put(c, x + 1, 0, theme_style(t, ROLE_STYLE_BRAND), draw_spinner(m->spin, t->ascii));
+        x += 2;
+    }
     if (m->live.context_size) {
         context_text(m, text, sizeof text);
         if (x + 7 + (int)strlen(text) + 10 < end) {
@@ -256,7 +297,7 @@ static void tabs_draw(struct canvas *c, const struct layout *l, const struct ui_
         if (!(m->open_panels >> i & 1) || l->panels[i].h)
             continue;
         if (x == l->tabs.x + 1)
-            x = canvas_text(c, x, l->tabs.y, theme_style(&m->theme, ROLE_STYLE_RULE), "Tab ");
+            x = canvas_text(c, x, l->tabs.y, theme_style(&m->theme, ROLE_STYLE_DIM), "Tab: ");
         s = theme_style(&m->theme, ROLE_STYLE_DIM);
         x = canvas_text(c, x, l->tabs.y, s, panels[i]->name) + 1;
     }
@@ -325,10 +366,12 @@ static void request_make(struct layout_request *q, const struct ui_model *m, int
         q->panels[i] = (struct layout_panel){
             .open = m->open_panels >> i & 1, .min = p->min, .want = p->want(m, column - 2),
             .grow = two && p->grow_wide ? p->grow_wide : p->grow, .most = p->most ? p->most(m, column - 2) : 0,
-            .step = p->step ? p->step(m, column - 2) : 0, .priority = p->priority, .column = p->column,
+            .step = p->step ? p->step(m, column - 2) : 0, .priority = p->priority, .column = p->column, .whole = p->whole,
         };
-        if (m->explain && m->focus == i)
-            q->panels[i].want = q->panels[i].most = 16;
+        if (m->explain && m->focus == i) {
+            q->panels[i].want = q->panels[i].most = panel_explain(NULL, (struct rect){0, 0, column - 2, 0}, m, p);
+            q->panels[i].whole = true;
+        }
     }
 }
 
@@ -368,6 +411,9 @@ void screen_draw(struct canvas *c, struct ui_model *m, const struct screen_input
 static void focus_give(struct ui_model *m, int index)
 {
     m->focus = index;
+    m->letters = true;
+    m->taken.n = 0;
+    m->explain_top = 0;
     if (index >= 0 && panels[index]->focused)
         panels[index]->focused(m);
 }
@@ -397,6 +443,7 @@ static void help_toggle(struct ui_model *m)
     } else {
         m->open_panels |= 1u << PANEL_HELP;
         m->zoom = m->focus = PANEL_HELP;
+        m->letters = false;
         m->help_top = 0;
     }
 }
@@ -412,9 +459,50 @@ bool screen_panel_toggle(struct ui_model *m, int index)
     return m->open_panels >> index & 1;
 }
 
+bool screen_letter(struct ui_model *m, char letter, uint64_t now)
+{
+    if (!m->letters)
+        return false;
+    if (m->taken.n == 0 || now - m->taken.at > UI_TAKEN_NS || m->taken.n == (int)sizeof m->taken.text) {
+        m->taken.n = 0;
+        m->taken.heat = m->heat;
+    }
+    m->taken.text[m->taken.n++] = letter;
+    m->taken.at = now;
+    return true;
+}
+
+int screen_typed(struct ui_model *m, uint64_t now, char out[8])
+{
+    int n = now - m->taken.at <= UI_TAKEN_NS ? m->taken.n : 0;
+
+    if (n) {
+        memcpy(out, m->taken.text, (size_t)n);
+        m->heat = m->taken.heat;
+    }
+    if (m->zoom == PANEL_HELP)
+        help_toggle(m);
+    m->focus = m->zoom = -1;
+    m->explain = false;
+    m->taken.n = 0;
+    m->dirty = true;
+    return n;
+}
+
+/* An explanation that does not fit scrolls in the panel's place. */
+static bool explain_act(struct ui_model *m, enum action a)
+{
+    int step = a == ACTION_UP ? -1 : a == ACTION_DOWN ? 1 : a == ACTION_PAGE_UP ? -5 : a == ACTION_PAGE_DOWN ? 5 : 0;
+
+    m->explain_top += step;                                      /* drawing keeps it inside */
+    return step != 0;
+}
+
 enum action screen_act(struct ui_model *m, enum action a)
 {
     m->dirty = true;
+    if (m->explain && m->focus >= 0 && explain_act(m, a))
+        return ACTION_NONE;
     if (m->focus >= 0 && panels[m->focus]->act && panels[m->focus]->act(m, a))
         return ACTION_NONE;
     switch (a) {
@@ -436,7 +524,10 @@ enum action screen_act(struct ui_model *m, enum action a)
         if (m->focus >= 0)
             screen_panel_toggle(m, m->focus);
         return ACTION_NONE;
-    case ACTION_EXPLAIN: m->explain = !m->explain && panels[m->focus]->explain; return ACTION_NONE;
+    case ACTION_EXPLAIN:
+        m->explain = !m->explain && panels[m->focus]->explain;
+        m->explain_top = 0;
+        return ACTION_NONE;
     case ACTION_HELP: help_toggle(m); return ACTION_NONE;
     case ACTION_HEAT_MODE: case ACTION_MODE: m->heat = (m->heat + 1) % HEAT_MODES; return ACTION_NONE;
     case ACTION_SCROLL_UP: chatview_scroll(m, m->chat_rows > 2 ? -(m->chat_rows - 2) : -1); return ACTION_NONE;
@@ -470,6 +561,7 @@ void screen_click(struct ui_model *m, int w, int h, int x, int y)
         if (x >= r.x && x < r.x + r.w && y >= r.y && y < r.y + r.h)
             focus_give(m, i);
     }
+    m->letters = false;                                          /* by a click in passing: letters are still typed */
     m->explain = false;
     m->dirty = true;
 }

@@ -207,7 +207,7 @@ void figures_stall(struct engine *g, uint64_t ns, bool pending)
     memcpy(t->stall_plan, t->plan, sizeof t->stall_plan);
 }
 
-/* Mean over all tokens of the plan; median and deviation of tokens/s over the newest PLAN_WINDOW ones. */
+/* Mean over all tokens of the plan; median, quartiles and deviation of tokens/s over the newest PLAN_WINDOW ones. */
 static void plan_rates(struct engine *g)
 {
     double sorted[PLAN_WINDOW];
@@ -223,6 +223,8 @@ static void plan_rates(struct engine *g)
         p->mean_tok_s = clock_rate((double)p->tokens, p->decode_ns);
         p->median_tok_s = f.median;
         p->sd_tok_s = f.sd;
+        p->q1_tok_s = series_percentile(sorted, n, 25);
+        p->q3_tok_s = series_percentile(sorted, n, 75);
     }
 }
 

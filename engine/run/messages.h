@@ -76,7 +76,7 @@ enum event_kind {
     EVENT_PREFILL,               /* .progress: tokens */
     EVENT_TOKEN,                 /* .token */
     EVENT_TURN_DONE,             /* .done_turn */
-    EVENT_PLAN,                  /* .text: name of the plan now in force */
+    EVENT_PLAN,                  /* .text: name of the plan now in force; after each placement asked for, also one that failed */
     EVENT_NOTICE,                /* .text: one line worth telling (turns dropped, device lost, fallback) */
     EVENT_PROGRESS,              /* .text: how far long work between turns is; the next one replaces it */
     EVENT_REPORT,                /* .text: lines that a command asked for */

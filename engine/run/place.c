@@ -313,8 +313,10 @@ void place_safe_point(struct engine *g)
     int rc = apply_wanted(g, &e);
 
     waited |= place_waits(g);
-    if (rc < 0)
+    if (rc < 0) {
         engine_notice(g, "%s", e.text);
+        g->announced = false;            /* who asked is told what stays in force */
+    }
     rc = 0;
     if (g->n_devices > 1 || !g->announced) {
         rc = residency_step(g->residency, g->in_force, &kv, budget, &e);
@@ -373,11 +375,11 @@ int engine_place(struct engine *g, const char *spec, struct error *e)
 {
     struct planner_spec parsed;
     char *copy;
-    int rc;
+    int rc = g->busy ? planner_parse(&parsed, spec, e) : place_now(g, spec, e);
 
-    if (!g->busy)
-        return place_now(g, spec, e);
-    if ((rc = planner_parse(&parsed, spec, e)) < 0)
+    if (rc < 0)
+        g->announced = false;
+    if (rc < 0 || !g->busy)
         return rc;
     if (!(copy = mem_string(spec)))
         return error_set(e, ERR_MEMORY, "no memory for a placement");
@@ -395,6 +397,7 @@ int engine_plan_set(struct engine *g, struct plan *p, struct error *e)
     if (p->n_layers != g->model->hp.n_layers || p->n_experts != g->model->hp.n_experts) {
         rc = error_set(e, ERR_USAGE, "the plan is for %d layers of %d experts, the model has %d of %d", p->n_layers, p->n_experts,
                        g->model->hp.n_layers, g->model->hp.n_experts);
+        g->announced = false;
         plan_free(p);
         return rc;
     }
@@ -405,7 +408,8 @@ int engine_plan_set(struct engine *g, struct plan *p, struct error *e)
         g->wanted_plan = p;
         return 0;
     }
-    rc = set_plan(g, p, e);
+    if ((rc = set_plan(g, p, e)) < 0)
+        g->announced = false;
     plan_free(p);
     return rc;
 }

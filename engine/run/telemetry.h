@@ -17,7 +17,7 @@ enum engine_state { ENGINE_LOADING, ENGINE_IDLE, ENGINE_PREFILL, ENGINE_DECODE, 
 struct plan_figures {            /* every plan used in this session */
     char name[64];
     uint64_t tokens, decode_ns;
-    double mean_tok_s, median_tok_s, sd_tok_s;
+    double mean_tok_s, median_tok_s, sd_tok_s, q1_tok_s, q3_tok_s;
     uint64_t ttft_ns;            /* of the newest turn begun under it; 0: none */
     uint64_t wait_ns, transfer_ns;       /* total under this plan */
     double share[DEVICE_MAX];    /* of the busy time, by device */
