@@ -367,7 +367,8 @@ static void print_devices(const struct stats *s, FILE *f)
 
         if (!p->tokens && !p->switches)          /* measured by the way, or never used */
             continue;
-        row(f, p->name, "%llu tokens, %.1f ± %.1f tokens/s, median %.1f", (unsigned long long)p->tokens, p->mean_tok_s, p->sd_tok_s, p->median_tok_s);
+        row(f, p->name, "%llu tokens, median %.1f tokens/s (quartiles %.1f to %.1f), mean %.1f", (unsigned long long)p->tokens, p->median_tok_s,
+            p->q1_tok_s, p->q3_tok_s, p->mean_tok_s);
         if (p->switches)
             row(f, "", "switched to %llu time%s in an answer: %.1f tokens each until all blocks had moved, waits of %.2f ms at most",
                 (unsigned long long)p->switches, p->switches == 1 ? "" : "s", (double)p->switch_tokens / (double)p->switches, (double)p->stall_ns * 1e-6);

@@ -566,6 +566,10 @@ START_TEST(the_map_is_whole)
         canvas_resize(&p.c, sizes[i][0], sizes[i][1]);
         screen_draw(&p.c, &p.m, &in);
         ck_assert_msg(p.m.heat_shown == 32, "%dx%d: %d layers", sizes[i][0], sizes[i][1], p.m.heat_shown);
+        p.m.theme.depth = THEME_MONO;                            /* glyphs carry one layer a line: there it folds */
+        screen_draw(&p.c, &p.m, &in);
+        ck_assert_msg(p.m.heat_shown == 32, "%dx%d without colours: %d layers", sizes[i][0], sizes[i][1], p.m.heat_shown);
+        p.m.theme.depth = THEME_256;
     }
     player_release(&p);
     fclose(null);

@@ -26,9 +26,12 @@ static bool glyphs(const struct theme *t)
     return t->depth == THEME_MONO || t->ascii;
 }
 
+#define DEEP 8                   /* from here on layers a map folds where rows are missing */
+
 struct map {                     /* how the map lies in its rectangle */
     int x, cell_w, bin, columns; /* first cell's column, cells per bin, experts per bin, bins */
     int per_line, lines, top;    /* layers per line, lines, first layer shown */
+    int blocks, block_w;         /* deep maps fold: side by side, so many columns apart */
 };
 
 static double value(const struct ui_model *m, int at)
@@ -59,16 +62,41 @@ static int level(double v, double total, int n)
     return step < 1 ? 1 : step >= THEME_RAMP ? THEME_RAMP - 1 : step;
 }
 
+/* Columns before the cells: numbers of the layers of a line. */
+static int label_width(int layers, int per_line)
+{
+    return per_line == 2 ? (layers > 10 ? 6 : 4) : (layers > 9 ? 3 : 2) + (layers > 99);
+}
+
+/* Two halves side by side fit, a column for each expert. */
+static bool folds(int layers, int experts, int per_line, int width)
+{
+    return 2 * (label_width(layers, per_line) + experts) + 1 <= width;
+}
+
+/* Rows of the whole map at its densest, axis and foot included. */
+static int least_rows(const struct ui_model *m, int width)
+{
+    int layers = m->live.n_layers ? m->live.n_layers : 8, per_line = glyphs(&m->theme) ? 1 : 2;
+
+    if (layers > DEEP && folds(layers, m->live.n_experts, per_line, width))
+        per_line *= 2;
+    return (layers + per_line - 1) / per_line + 2;
+}
+
 static struct map map_make(const struct ui_model *m, struct rect r, int foot)
 {
-    struct map p = {.bin = 1, .per_line = 1};
-    int n = m->live.n_experts, layers = m->live.n_layers, rows = r.h - 1 - foot, room;
+    struct map p = {.bin = 1, .per_line = 1, .blocks = 1};
+    int n = m->live.n_experts, layers = m->live.n_layers, rows = r.h - 1 - foot, room, per_row;
 
-    p.x = r.x + (layers > 9 ? 3 : 2) + (layers > 99);
-    if (rows < layers && !glyphs(&m->theme)) {
+    if (rows < layers && !glyphs(&m->theme))
         p.per_line = 2;
-        p.x = r.x + (layers > 10 ? 6 : 4);
+    if (layers > DEEP && rows * p.per_line < layers && folds(layers, n, p.per_line, r.w)) {
+        p.blocks = 2;
+        p.block_w = (r.w + 1) / 2;
+        r.w = p.block_w - 1;
     }
+    p.x = r.x + label_width(layers, p.per_line);
     room = r.x + r.w - p.x;
     if (room < 1 || n < 1)
         return p;
@@ -77,16 +105,17 @@ static struct map map_make(const struct ui_model *m, struct rect r, int foot)
     p.columns = (n + p.bin - 1) / p.bin;
     p.cell_w = room / p.columns;
     p.cell_w = p.cell_w > 3 ? 3 : p.cell_w;
-    p.lines = (layers + p.per_line - 1) / p.per_line;
+    per_row = p.per_line * p.blocks;
+    p.lines = (layers + per_row - 1) / per_row;
     if (p.lines > rows)
         p.lines = rows < 0 ? 0 : rows;
     p.top = m->heat_top;
     if (m->cursor_layer < p.top)
         p.top = m->cursor_layer / p.per_line * p.per_line;
-    if (p.lines > 0 && m->cursor_layer >= p.top + p.lines * p.per_line)
-        p.top = (m->cursor_layer / p.per_line - p.lines + 1) * p.per_line;
-    if (p.top + p.lines * p.per_line > layers + p.per_line - 1)
-        p.top = (layers + p.per_line - 1 - p.lines * p.per_line) / p.per_line * p.per_line;
+    if (p.lines > 0 && m->cursor_layer >= p.top + p.lines * per_row)
+        p.top = (m->cursor_layer / p.per_line - p.lines * p.blocks + 1) * p.per_line;
+    if (p.top + p.lines * per_row > layers + p.per_line - 1)
+        p.top = (layers + p.per_line - 1 - p.lines * per_row) / p.per_line * p.per_line;
     p.top = p.top < 0 ? 0 : p.top;
     return p;
 }
@@ -125,20 +154,22 @@ static int16_t heat_colour(const struct theme *t, struct heat h)
     return h.gpu ? t->ramp_gpu[t->depth][step] : t->ramp_cpu[t->depth][step];
 }
 
-static void line_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct map *p, int y, int layer)
+static void line_draw(struct canvas *c, int x_label, struct ui_model *m, const struct map *p, int y, int layer)
 {
     const struct theme *t = &m->theme;
-    double total[2] = {layer_total(m, layer), 0};
+    double total[2] = {layer < m->live.n_layers ? layer_total(m, layer) : 0, 0};
     int i, k;
     char label[32];
 
+    if (layer >= m->live.n_layers)
+        return;
     if (p->per_line == 2 && layer + 1 < m->live.n_layers) {
         total[1] = layer_total(m, layer + 1);
         snprintf(label, sizeof label, m->live.n_layers > 10 ? "%2d %-2d" : "%d %d", layer, layer + 1);
     } else {
         snprintf(label, sizeof label, m->live.n_layers > 10 ? "%2d" : "%d", layer);
     }
-    canvas_text(c, r.x, y, theme_style(t, ROLE_STYLE_DIM), label);
+    canvas_text(c, x_label, y, theme_style(t, ROLE_STYLE_DIM), label);
     for (i = 0; i < p->columns; i++) {
         struct heat a = bin_heat(m, layer, i, p, total[0]);
         int x = p->x + i * p->cell_w;
@@ -409,9 +440,7 @@ static int zoom_draw(struct canvas *c, struct rect r, struct ui_model *m, int *n
 
 static int want(const struct ui_model *m, int width)
 {
-    int layers = m->live.n_layers ? m->live.n_layers : 8;
-
-    return (glyphs(&m->theme) ? layers : (layers + 1) / 2) + 2;
+    return least_rows(m, width);
 }
 
 static int most(const struct ui_model *m, int width)
@@ -419,10 +448,10 @@ static int most(const struct ui_model *m, int width)
     return (m->live.n_layers ? m->live.n_layers : 8) + 2;
 }
 
-/* With fewer rows than layers a line carries two of them, so a deep map needs half as many rows or all. */
+/* Between the whole map at its densest and a line for each layer more rows are of no use. */
 static int step(const struct ui_model *m, int width)
 {
-    return m->live.n_layers && !glyphs(&m->theme) ? (m->live.n_layers + 1) / 2 + 2 : 0;
+    return m->live.n_layers && least_rows(m, width) < m->live.n_layers + 2 ? least_rows(m, width) : 0;
 }
 
 /* The cursor begins where the foot line already points. */
@@ -446,10 +475,25 @@ static void layers_shown(struct ui_model *m, int first, int n)
     m->heat_shown = first + n > m->live.n_layers ? m->live.n_layers - first : n;
 }
 
+/* Numbers of the experts over the cells. */
+static void axis_draw(struct canvas *c, struct rect r, const struct ui_model *m, const struct map *p)
+{
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
+    bool pairs = p->cell_w >= 2;                                 /* room for two digits at every second one */
+
+    if (p->bin > 1) {
+        canvas_printf(c, p->x, r.y, dim, r.w >= 26 ? "%d experts a column" : "%d a cell", p->bin);
+        return;
+    }
+    for (int e = 0; e < p->columns; e += pairs ? 1 : 5)
+        if (!pairs || (m->live.n_experts <= 100 && (e < 10 || e % 2 == 0)))
+            canvas_printf(c, p->x + e * p->cell_w, r.y, dim, "%d", e);
+}
+
 static void draw(struct canvas *c, struct rect r, struct ui_model *m)
 {
     struct map p;
-    int foot = r.h >= 4, i, every, shown;
+    int foot = r.h >= 4, i, shown;
 
     if (!m->n_cells) {
         canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), m->loading ? "when the model is loaded" : "no experts");
@@ -463,23 +507,15 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
     }
     p = map_make(m, r, foot);
     m->heat_top = p.top;
-    every = p.cell_w >= 2 ? 1 : 2;
-    for (i = 0; i < p.columns; i += every) {
-        int e = i * p.bin;
+    layers_shown(m, p.top, p.lines * p.per_line * p.blocks);
+    for (int block = 0; block < p.blocks; block++) {
+        struct map half = p;
 
-        if (p.cell_w >= 2 && m->live.n_experts <= 100 && p.bin == 1)
-            canvas_printf(c, p.x + i * p.cell_w, r.y, theme_style(&m->theme, ROLE_STYLE_DIM), e < 10 ? "%d" : i % 2 ? "" : "%d", e);
-        else if (p.bin == 1 && m->live.n_experts <= 100 && e % 5 == 0)
-            canvas_printf(c, p.x + i * p.cell_w, r.y, theme_style(&m->theme, ROLE_STYLE_DIM), "%d", e);
+        half.x += block * p.block_w;
+        axis_draw(c, r, m, &half);
+        for (i = 0; i < p.lines; i++)
+            line_draw(c, r.x + block * p.block_w, m, &half, r.y + 1 + i, p.top + (block * p.lines + i) * p.per_line);
     }
-    if (p.bin == 1 && p.cell_w == 1)
-        for (i = 0; i < p.columns; i += 5)
-            canvas_printf(c, p.x + i, r.y, theme_style(&m->theme, ROLE_STYLE_DIM), "%d", i);
-    if (p.bin > 1)
-        canvas_printf(c, p.x, r.y, theme_style(&m->theme, ROLE_STYLE_DIM), r.w >= 26 ? "%d experts a column" : "%d a cell", p.bin);
-    layers_shown(m, p.top, p.lines * p.per_line);
-    for (i = 0; i < p.lines && p.top + i * p.per_line < m->live.n_layers; i++)
-        line_draw(c, r, m, &p, r.y + 1 + i, p.top + i * p.per_line);
     if (foot)
         foot_draw(c, r, m, r.y + 1 + p.lines < r.y + r.h ? r.y + 1 + p.lines : r.y + r.h - 1);
 }
