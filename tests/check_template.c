@@ -377,7 +377,8 @@ START_TEST(methods_and_filters_as_in_python)
         {"{{ 'abc'.removeprefix('ab') + 'abc'.removesuffix('bc') }}", "ca"}, {"{{ [\"it's\", 'a\"b', 'c'] }}", "[\"it's\", 'a\"b', 'c']"},
         {"{{ [1, 2] * 2 }}{{ 3 * 'a' }}", "[1, 2, 1, 2]aaa"}, {"{{ -3 | abs }}{{ '12' | int + 1 }}{{ '9007199254740993' | int }}", "3139007199254740993"},
         {"{% for i in [1, 2, 3] %}{{ loop.cycle('a', 'b') }}{% endfor %}", "aba"}, {"{{ 'a\nb' | indent(2) }}{{ 'a\nb' | indent('>>', true) }}", "a\n  b>>a\n>>b"},
-        {"{{ 4 is divisibleby(-1) }}", "True"},
+        {"{{ 4 is divisibleby(-1) }}", "True"}, {"{{ '\\x41\\u00e9\\U0001f642\\101\\0\\q\\x4' | tojson }}", "\"A\xc3\xa9\xf0\x9f\x99\x82" "A\\u0000\\\\q\\\\x4\""},
+        {"a\r\nb\rc{% if true %}\r\nd{% endif %}{{ 'x\r\ny' }}", "a\nb\ncdx\ny"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

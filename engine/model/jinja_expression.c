@@ -1,6 +1,8 @@
 /* Expressions of a template to syntax tree: a recursive descent over the characters themselves, by Python's precedence. One thread. */
 #include "engine/model/jinja_parse.h"
 
+#include "engine/base/utf8.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -85,6 +87,49 @@ struct node *parse_literal(struct parser *p, struct value v)
     return n;
 }
 
+/* \xNN, \uNNNN, \UNNNNNNNN: digits of base 16 behind the letter. False: they are not all there. */
+static bool parse_code_point(struct parser *p, struct builder *b)
+{
+    size_t digits = p->s[p->at] == 'x' ? 2 : p->s[p->at] == 'u' ? 4 : 8;
+    uint32_t c = 0;
+    char text[4];
+
+    if (p->n - p->at <= digits)
+        return false;
+    for (size_t i = 1; i <= digits; i++) {
+        char d = p->s[p->at + i];
+
+        if (!isxdigit((unsigned char)d))
+            return false;
+        c = c << 4 | (uint32_t)(d <= '9' ? d - '0' : (d | 32) - 'a' + 10);
+    }
+    builder_text(p->a, b, text, utf8_encode(c, text), 0);
+    p->at += digits;
+    return true;
+}
+
+/* What stands behind a backslash, as in Python; an unknown escape stays as it is. */
+static void parse_escape(struct parser *p, struct builder *b)
+{
+    static const char names[] = "ntrabfv\\'\"", meanings[] = "\n\t\r\a\b\f\v\\'\"";
+    char c = p->s[++p->at], text[4];
+    uint32_t octal = 0;
+    const char *found = c ? strchr(names, c) : NULL;
+
+    p->a->line += c == '\n';
+    if (found)
+        builder_text(p->a, b, &meanings[found - names], 1, 0);
+    else if (c >= '0' && c <= '7') {
+        for (int i = 0; i < 3 && p->at < p->n && p->s[p->at] >= '0' && p->s[p->at] <= '7'; i++)
+            octal = octal * 8 + (uint32_t)(p->s[p->at++] - '0');
+        p->at--;
+        builder_text(p->a, b, text, utf8_encode(octal, text), 0);
+    } else if (c != '\n' && !(strchr("xuU", c) && c && parse_code_point(p, b))) {
+        builder_text(p->a, b, "\\", 1, 0);
+        builder_text(p->a, b, &c, 1, 0);
+    }
+}
+
 static struct node *parse_string(struct parser *p)
 {
     char quote = p->s[p->at++];
@@ -94,17 +139,10 @@ static struct node *parse_string(struct parser *p)
         char c = p->s[p->at];
 
         p->a->line += c == '\n';
-        if (c == '\\' && p->at + 1 < p->n) {
-            c = p->s[++p->at];
-            switch (c) {
-            case 'n': c = '\n'; break;
-            case 't': c = '\t'; break;
-            case 'r': c = '\r'; break;
-            case '\\': case '\'': case '"': break;
-            default: builder_text(p->a, &b, "\\", 1, 0); break;      /* as Python: an unknown escape stays */
-            }
-        }
-        builder_text(p->a, &b, &c, 1, 0);
+        if (c == '\\' && p->at + 1 < p->n)
+            parse_escape(p, &b);
+        else
+            builder_text(p->a, &b, &c, 1, 0);
     }
     if (p->at >= p->n)
         jinja_fail(p->a, ERR_MODEL, "a string without its closing %c", quote);

@@ -319,6 +319,18 @@ static struct node *parse_body(struct parser *p, const char *stop_a, const char 
     return first;
 }
 
+/* Jinja reads every end of a line as \n, also in text and strings. */
+static size_t copy_lines(char *to, const char *from, size_t len)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        to[n++] = from[i] == '\r' ? '\n' : from[i];
+        i += from[i] == '\r' && i + 1 < len && from[i + 1] == '\n';
+    }
+    return n;
+}
+
 int jinja_parse(struct jinja **out, const char *text, size_t len, struct error *e)
 {
     struct jinja *j = mem_alloc(1, sizeof *j);
@@ -339,7 +351,7 @@ int jinja_parse(struct jinja **out, const char *text, size_t len, struct error *
         return e ? e->code : ERR_MODEL;
     }
     copy = jinja_alloc(&j->arena, len + 1, 1);
-    memcpy(copy, text, len);
+    len = copy_lines(copy, text, len);
     p = (struct parser){.a = &j->arena, .s = copy, .n = len};
     j->body = parse_body(&p, NULL, NULL, NULL, found);
     j->arena.jump = NULL;
