@@ -28,6 +28,8 @@ int app_turn(const struct options *o, const struct transcript *t, bool go_on, st
 int app_prompt(const struct options *o, char **out, struct error *e);
 /* -sys or -sysf; *out NULL: none. The caller's. */
 int app_system_prompt(const struct options *o, char **out, struct error *e);
+/* The word of --chat-template; NULL: the model's own template. */
+const char *app_chat_template(const struct options *o, char *word, size_t size);
 /* Tokens a second to ask of the engine: a model's own pace counts in a chat only. */
 double app_pace(const struct options *o, bool chat);
 

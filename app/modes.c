@@ -28,6 +28,7 @@ static bool print_man_wanted(const struct options *o) { return o->print_man; }
 static bool place_help_wanted(const struct options *o) { return o->place && strcmp(o->place, "help") == 0; }
 static bool list_devices_wanted(const struct options *o) { return o->list_devices; }
 static bool batch_wanted(const struct options *o) { return o->batch; }
+static bool print_prompt_wanted(const struct options *o) { return o->print_prompt; }
 static bool tokenize_wanted(const struct options *o) { return o->tokenize; }
 static bool detokenize_wanted(const struct options *o) { return o->detokenize; }
 static bool bench_wanted(const struct options *o) { return o->bench || o->microbench; }
@@ -94,6 +95,7 @@ static const struct mode modes[] = {
     {"print-man", "print a manual page", print_man_wanted, print_man_run},
     {"list-devices", "list, test and measure the compute devices", list_devices_wanted, list_devices_run},
     {"place-help", "list the placement strategies", place_help_wanted, place_help_run},
+    {"print-prompt", "print the prompt as the model would get it", print_prompt_wanted, print_prompt_run},
     {"batch", "answer the lines of a file", batch_wanted, batch_run},
     {"tokenize", "print the ids of a text", tokenize_wanted, tokenize_run},
     {"detokenize", "print the text of ids", detokenize_wanted, detokenize_run},

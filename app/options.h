@@ -13,6 +13,7 @@
 #define APP_OPTIONS_H
 
 #include "engine/base/error.h"
+#include "engine/model/chat_formats.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -272,9 +272,17 @@ static bool answers_at_once(const struct options *o)
         (!o->place || !*o->place || strcmp(o->place, "cpu") == 0);
 }
 
+const char *app_chat_template(const struct options *o, char *word, size_t size)
+{
+    if (!o->chat_template)               /* the first word: the model's own */
+        return NULL;
+    option_word(&option_table[OPTION_ID_chat_template], o->chat_template, word, size);
+    return word;
+}
+
 int app_engine_settings(const struct options *o, struct engine_config *c, struct error *e)
 {
-    static char path[PATH_MAX], kernels[16];
+    static char path[PATH_MAX], kernels[16], template[32];
     uint64_t available = fit_available();
     int rc;
 
@@ -299,6 +307,9 @@ int app_engine_settings(const struct options *o, struct engine_config *c, struct
     c->backends = device_backends;
     c->cache_dir = app_cache_dir(o);
     c->device_selector = o->device;
+    c->chat_template = app_chat_template(o, template, sizeof template);
+    c->chat_template_file = o->chat_template_file;
+    c->chat_optional = o->raw || o->bench || o->microbench;
     c->opened = place_opened;
     c->opened_ctx = (void *)o;
     return 0;

@@ -1,4 +1,5 @@
-/* --tokenize: text on standard input, its ids as one JSON array on standard output. --detokenize: the reverse. Main thread.
+/* --tokenize: text on standard input, its ids as one JSON array on standard output. --detokenize: the reverse. --print-prompt: -p as the
+ * chat template renders it. Main thread.
  * Every byte counts: NULs and malformed UTF-8 go in and come back as they were, and no line end is dropped or added to text. */
 #include "app/tokenize.h"
 
@@ -8,6 +9,7 @@
 #include "engine/base/strbuf.h"
 #include "engine/base/utf8.h"
 #include "engine/file/weights.h"
+#include "engine/model/chat_template.h"
 #include "engine/model/tokenizer.h"
 
 #include <errno.h>
@@ -78,6 +80,71 @@ static int write_output(const char *data, size_t n, struct error *e)
     if (fwrite(data, 1, n, stdout) == n && fflush(stdout) == 0)
         return 0;
     return app_output_failed(NULL, errno, e);
+}
+
+/* The prompt as messages (room for two), as -p asks with it; all of them to be freed. */
+static int read_messages(const struct options *o, struct message *m, size_t *n, struct error *e)
+{
+    char *text = NULL;
+    int status;
+
+    *n = 0;
+    if (!o->prompt && !o->file)
+        return error_set(e, ERR_USAGE, "--print-prompt prints the prompt of -p or -f; give one of them");
+    if ((status = app_system_prompt(o, &text, e)) < 0)
+        return status;
+    if (text)
+        m[(*n)++] = (struct message){ROLE_SYSTEM, text};
+    if ((status = app_prompt(o, &text, e)) == 0)
+        m[(*n)++] = (struct message){ROLE_USER, text};
+    return status;
+}
+
+static bool signalled(void *ctx)
+{
+    return app_signal() != 0;
+}
+
+/* text: mem_* */
+static int render_messages(const struct options *o, const struct weight_file *f, const struct tokenizer *t, const struct message *m, size_t n,
+                           char **text, struct error *e)
+{
+    char name[32];
+    struct jinja_stop stop = {signalled, NULL};
+    struct chat_template_options chosen = {app_chat_template(o, name, sizeof name), o->chat_template_file, &stop};
+    struct chat_template *c;
+    int status = chat_template_load(&c, f, t, &chosen, e);
+
+    if (status < 0)
+        return status;
+    if (chat_template_notice(c))
+        fprintf(stderr, "moetop: %s\n", chat_template_notice(c));
+    status = chat_template_render(c, m, n, true, &stop, text, e);
+    chat_template_free(c);
+    return status;
+}
+
+int print_prompt_run(struct options *o, struct error *e)
+{
+    struct weight_file *f = NULL;
+    struct tokenizer *t = NULL;
+    struct message m[2];
+    size_t n = 0;
+    char *text = NULL;
+    int status;
+
+    app_signals(NULL);
+    status = read_messages(o, m, &n, e);
+    if (status == 0 && o->raw)
+        status = write_output(m[n - 1].text, strlen(m[n - 1].text), e);
+    else if (status == 0 && (status = open_tokenizer(o, &f, &t, e)) == 0 && (status = render_messages(o, f, t, m, n, &text, e)) == 0)
+        status = write_output(text, strlen(text), e);
+    mem_free(text);
+    while (n)
+        mem_free(m[--n].text);
+    tokenizer_free(t);
+    weight_file_close(f);
+    return status;
 }
 
 int tokenize_run(struct options *o, struct error *e)

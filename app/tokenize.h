@@ -6,5 +6,6 @@
 
 int tokenize_run(struct options *o, struct error *e);
 int detokenize_run(struct options *o, struct error *e);
+int print_prompt_run(struct options *o, struct error *e);      /* --print-prompt */
 
 #endif

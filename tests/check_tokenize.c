@@ -1,4 +1,4 @@
-/* --tokenize and --detokenize of the real program: pipes, bytes, exit codes. */
+/* --tokenize, --detokenize and --print-prompt of the real program: pipes, bytes, exit codes. */
 #include "tests/support.h"
 
 #include <jansson.h>
@@ -116,6 +116,45 @@ START_TEST(a_folder_without_weights_is_enough)
 }
 END_TEST
 
+static void put_file(const char *name, const char *text)
+{
+    char path[512];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/%s", support_tmpdir(), name);
+    f = fopen(path, "wb");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+START_TEST(prompts_are_printed_as_rendered)
+{
+    static const struct { const char *args, *text; int code; } cases[] = {
+        {"--print-prompt -p Hi", "<|user|>\nHi<|end|>\n<|assistant|>\n", 0},
+        {"--print-prompt -p Hi -sys Go --chat-template chatml", "<|im_start|>system\nGo<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n", 0},
+        {"--print-prompt -p - --raw", "x <|end|>", 0}, {"--print-prompt", "give one of them", 2},
+        {"--print-prompt -p Hi --chat-template nonsense", "phi3, chatml", 2}, {"--print-prompt -p Hi --chat-template-file /etc", "/etc: not a regular file", 5},
+        {"--print-prompt -p Hi --chat-template-file '%s/good'", "[Hi]", 0}, {"--print-prompt -p Hi --chat-template-file '%s/bad'", "line 2: the filter 'strange'", 3},
+        {"--print-prompt -p Hi --chat-template-file '%s/good' --chat-template phi3", "[Hi]", 0},
+        {"-p Hi -n 1 --chat-template-file '%s/bad'", "--chat-template NAME", 3}, {"-p Hi -n 1 --raw --chat-template-file '%s/bad'", "", 0},
+    };
+    char args[1024], out[4096];
+    size_t len;
+
+    put_file("good", "[{{ messages[0].content }}]");
+    put_file("bad", "\n{{ x | strange }}");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(args, sizeof args, cases[i].args, support_tmpdir());
+        ck_assert_msg(run(args, "x <|end|>", 9, out, sizeof out, &len) == cases[i].code, "%s: %s", args, out);
+        if (cases[i].code || !cases[i].text[0])
+            ck_assert_msg(strstr(out, cases[i].text) != NULL, "%s: %s", args, out);
+        else
+            ck_assert_str_eq(out, cases[i].text);
+    }
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("tokenize");
@@ -124,6 +163,7 @@ static Suite *suite(void)
     tcase_set_timeout(c, 120);
     tcase_add_test(c, golden_cases_through_the_program);
     tcase_add_test(c, every_byte_counts);
+    tcase_add_test(c, prompts_are_printed_as_rendered);
     tcase_add_test(c, wrong_input_is_named);
     tcase_add_test(c, a_folder_without_weights_is_enough);
     suite_add_tcase(s, c);

@@ -4,17 +4,22 @@
  * Immutable after load: any thread. */
 #include "engine/model/chat_template.h"
 
+#include "engine/base/mapping.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
+#include "engine/model/chat_formats.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
-/* What Phi's own files say; also the fallback. */
-static const char builtin[] =
-    "{% for message in messages %}{{'<|' + message['role'] + '|>' + '\\n' + message['content'] + '<|end|>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% else %}{{ eos_token }}{% endif %}";
+static const struct format {
+    const char *name, *text;
+} formats[] = {
+#define X(name, text) {name, text},
+    CHAT_FORMATS(X)
+#undef X
+};
 
 enum { VARIABLE_BOS, VARIABLE_EOS, VARIABLE_UNK, VARIABLE_PAD, VARIABLE_COUNT };
 
@@ -122,27 +127,95 @@ static char *find_in_gguf(struct chat_template *c, const struct weight_file *f, 
     return copy;
 }
 
-/* A first rendering tells whether the template asks for something that is not there. */
+/* A first rendering tells whether the template asks for something that is not there; some want a system message. */
 static int try_out(const struct chat_template *c, const struct jinja_stop *stop, struct error *e)
 {
-    char hello[] = "Hi";
-    struct message m = {ROLE_USER, hello};
-    char *text;
-    int status = chat_template_render(c, &m, 1, true, stop, &text, e);
+    char hello[] = "Hi", be[] = "Be kind.", *text;
+    struct message m[] = {{ROLE_SYSTEM, be}, {ROLE_USER, hello}};
+    struct error second;
+    int status = chat_template_render(c, m + 1, 1, true, stop, &text, e);
 
+    if (status == ERR_INPUT && chat_template_render(c, m, 2, true, stop, &text, &second) == 0)
+        status = 0;
     if (status == 0)
         mem_free(text);
     return status;
 }
 
-int chat_template_load(struct chat_template **out, const struct weight_file *f, const struct tokenizer *t, const struct jinja_stop *stop,
+/* Where the template comes from: the user's file or word, or the model. */
+struct source {
+    char *text;                  /* mem_*; NULL: there is none */
+    const char *whose;           /* before "chat template" in errors */
+};
+
+static int find_format(struct source *s, const char *name, struct error *e)
+{
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (strcmp(formats[i].name, name) == 0) {
+            s->text = mem_string(formats[i].text);
+            s->whose = "the built-in ";
+            return s->text ? 0 : error_set(e, ERR_MEMORY, "out of memory for the chat template");
+        }
+    return error_set(e, ERR_USAGE, "there is no built-in chat template '%s'", name);
+}
+
+static int find_in_file(struct source *s, const char *path, struct error *e)
+{
+    struct mapping m = {0};
+    int status = mapping_open(&m, path, e);
+
+    if (status == 0 && m.size > JINJA_TEMPLATE_MAX)
+        status = error_set(e, ERR_MODEL, "%s: %zu bytes long; at most 1 MiB of a chat template is read", path, m.size);
+    if (status == 0) {
+        s->text = mem_string_n((const char *)m.data, m.size);
+        s->whose = "the given ";
+        status = s->text ? mapping_check(&m, e) : error_set(e, ERR_MEMORY, "out of memory for the chat template");
+    }
+    mapping_close(&m);
+    return status;
+}
+
+/* why: what is wrong with the model's, where that is known */
+static int find_source(struct chat_template *c, const struct weight_file *f, const struct chat_template_options *o, struct source *s,
+                       struct error *why, struct error *e)
+{
+    bool memory = false;
+
+    s->whose = "the model's ";
+    s->text = weight_file_format(f) == WEIGHT_GGUF ? find_in_gguf(c, f, &memory) : find_in_folder(c, f, &memory, why);
+    if (memory)
+        return error_set(e, ERR_MEMORY, "out of memory for the chat template");
+    if (!o || (!o->file && !o->name))
+        return 0;
+    mem_free(s->text);
+    *s = (struct source){0};
+    return o->file ? find_in_file(s, o->file, e) : find_format(s, o->name, e);
+}
+
+static int use(struct chat_template *c, const struct source *s, const struct jinja_stop *stop, struct error *e)
+{
+    struct error why = {0};
+    int status = jinja_parse(&c->jinja, s->text, strlen(s->text), &why);
+
+    if (status == 0)
+        status = try_out(c, stop, &why);
+    if (status == 0)
+        return 0;
+    if (status == ERR_MEMORY || status == ERR_CANCELLED) {
+        *e = why;
+        return status;
+    }
+    return error_set(e, ERR_MODEL, "%s%.300s (--chat-template NAME or --chat-template-file FILE gives another, --raw goes without)",
+                     s->whose, why.text);
+}
+
+int chat_template_load(struct chat_template **out, const struct weight_file *f, const struct tokenizer *t, const struct chat_template_options *o,
                        struct error *e)
 {
     struct chat_template *c = mem_alloc(1, sizeof *c);
+    struct source s = {0};
     struct error why = {0};
-    bool memory = false;
-    char *text;
-    int status = 0;
+    int status;
 
     *out = NULL;
     if (!c)
@@ -150,32 +223,15 @@ int chat_template_load(struct chat_template **out, const struct weight_file *f, 
     c->tokenizer = t;
     for (int i = 0; i < VARIABLE_COUNT; i++)
         c->variables[i] = (struct jinja_variable){variable_names[i], NULL, 0};
-    text = weight_file_format(f) == WEIGHT_GGUF ? find_in_gguf(c, f, &memory) : find_in_folder(c, f, &memory, &why);
-    if (memory) {
-        status = error_set(e, ERR_MEMORY, "out of memory for the chat template");
-        goto out;
+    status = find_source(c, f, o, &s, &why, e);
+    if (status == 0 && s.text)
+        status = use(c, &s, o ? o->stop : NULL, e);
+    else if (status == 0) {
+        snprintf(c->notice, sizeof c->notice, "the built-in Phi format is used, because the model has no chat template%s%.200s",
+                 why.code ? ": " : "", why.code ? why.text : "");
+        status = jinja_parse(&c->jinja, formats[0].text, strlen(formats[0].text), e);
     }
-    if (text) {
-        status = jinja_parse(&c->jinja, text, strlen(text), &why);
-        if (status == 0)
-            status = try_out(c, stop, &why);
-        if (status == ERR_MEMORY || status == ERR_CANCELLED) {
-            *e = why;
-            goto out;
-        }
-    }
-    if (!text || status < 0) {
-        if (status < 0)
-            snprintf(c->notice, sizeof c->notice, "the built-in Phi format is used, because the model's own cannot be: %.240s", why.text);
-        else
-            snprintf(c->notice, sizeof c->notice, "the built-in Phi format is used, because the model has no chat template%s%.200s",
-                     why.code ? ": " : "", why.code ? why.text : "");
-        jinja_free(c->jinja);
-        c->jinja = NULL;
-        status = jinja_parse(&c->jinja, builtin, sizeof builtin - 1, e);
-    }
-out:
-    mem_free(text);
+    mem_free(s.text);
     if (status < 0) {
         chat_template_free(c);
         return status;

@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define JINJA_TEMPLATE_MAX ((size_t)1 << 20)      /* bytes */
+
 struct jinja;
 
 struct jinja_variable {

@@ -341,7 +341,7 @@ int jinja_parse(struct jinja **out, const char *text, size_t len, struct error *
     *out = NULL;
     if (!j)
         return error_set(e, ERR_MEMORY, "out of memory for the chat template");
-    if (len > (size_t)1 << 20) {
+    if (len > JINJA_TEMPLATE_MAX) {
         mem_free(j);
         return error_set(e, ERR_MODEL, "chat template: %zu bytes long; at most 1 MiB is read", len);
     }

@@ -98,10 +98,16 @@ static bool loading_ended(void *ctx)
 static int load_tokenizer(struct engine *g, struct error *e)
 {
     struct jinja_stop stop = {loading_ended, &g->config};
+    struct chat_template_options o = {g->config.chat_template, g->config.chat_template_file, &stop};
     int rc = tokenizer_load(&g->tokenizer, g->model->file, e);
 
     if (rc == 0)
-        rc = chat_template_load(&g->chat, g->model->file, g->tokenizer, &stop, e);
+        rc = chat_template_load(&g->chat, g->model->file, g->tokenizer, &o, e);
+    g->config.chat_template = g->config.chat_template_file = NULL;       /* the caller's */
+    if (rc == ERR_MODEL && g->tokenizer && g->config.chat_optional) {
+        g->chat_error = *e;
+        rc = 0;
+    }
     if (rc < 0 && g->config.no_tokenizer && rc != ERR_MEMORY && rc != ERR_CANCELLED)
         rc = 0;
     if (rc == 0 && g->chat && chat_template_notice(g->chat))

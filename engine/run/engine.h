@@ -28,6 +28,9 @@ struct engine_config {
     bool exact;
     enum device_tune tune;
     bool background;             /* answer while the weights are still being packed (model_options.background); who measures calls model_settle */
+    const char *chat_template;   /* a built-in format (engine/model/chat_formats.h) instead of the model's template; NULL: the model's */
+    const char *chat_template_file;     /* the same from a file; NULL: none */
+    bool chat_optional;          /* a chat template that cannot be used is no error until a turn wants it */
     bool no_tokenizer;           /* a model without one is no error: ids only (golden checks) */
     const char *kernels;         /* NULL: best */
     const struct device_ops *const *backends;   /* NULL-terminated, CPU last; NULL: CPU alone */

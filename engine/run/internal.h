@@ -76,6 +76,7 @@ struct engine {
     /* the turn */
     int (*on_event)(void *ctx, struct event *ev);
     void *event_ctx;
+    struct error chat_error;             /* why there is no chat template */
     bool turn_cancelled;                 /* on_event said so */
     bool busy;                           /* inside a turn or an evaluation: changes wait for the safe point */
     int turn_tokens;                     /* generated in this turn */

@@ -270,6 +270,10 @@ int prompt_build(struct engine *g, const struct turn *t, int **ids, int *n, int 
     struct shortening s = {.g = g, .turn = t};
 
     *dropped_turns = 0;
+    if (!t->raw && g->chat_error.code) {
+        *e = g->chat_error;
+        return e->code;
+    }
     if (!g->tokenizer || (!t->raw && !g->chat))
         return error_set(e, ERR_MODEL, "%s has no tokenizer", g->config.model_path);
     if (!t->n_messages)
