@@ -116,6 +116,25 @@ static void send_place(struct worker *w, const char *spec)
     ck_assert_int_eq(worker_send(w, &c, NULL), 0);
 }
 
+/* Who asks for a placement hears which one is in force then, also when what was asked for cannot be: the screen marks it until then. */
+START_TEST(a_placement_that_fails_is_answered)
+{
+    struct engine_config c = demo_config();
+    struct worker *w = start(&c);
+    struct seen *s = fresh();
+    int plans;
+
+    wait_for(w, s, &s->ready, 1);
+    send_place(w, "cpu");
+    wait_for(w, s, &s->plans, 1);
+    plans = s->plans;
+    send_place(w, "no-such-strategy");
+    wait_for(w, s, &s->plans, plans + 1);
+    ck_assert_int_gt(s->notices, 0);
+    worker_stop(w);
+}
+END_TEST
+
 START_TEST(turns_go_up_and_down)
 {
     struct engine_config c = demo_config();
@@ -404,6 +423,7 @@ static Suite *suite(void)
     TCase *t = tcase_create("worker");
 
     tcase_set_timeout(t, 240);
+    tcase_add_test(t, a_placement_that_fails_is_answered);
     tcase_add_test(t, turns_go_up_and_down);
     tcase_add_test(t, busy_turns_are_refused_other_commands_taken);
     tcase_add_test(t, cancel_ends_the_turn_it_meets);
