@@ -244,7 +244,7 @@ START_TEST(every_mode_is_reached)
     static const struct { const char *mode; char *args[4]; } ways[] = {
         {"help", {"--help"}}, {"version", {"--version"}}, {"print-config", {"--print-config"}}, {"completion", {"--completion", "zsh"}},
         {"print-man", {"--print-man", "man/moetop.1.in"}}, {"list-devices", {"--list-devices"}}, {"place-help", {"--place", "help"}},
-        {"batch", {"--batch", "lines.jsonl"}}, {"tokenize", {"--tokenize"}}, {"detokenize", {"--detokenize"}}, {"fit", {"--fit"}},
+        {"batch", {"--batch", "lines.jsonl"}}, {"tokenize", {"--tokenize"}}, {"detokenize", {"--detokenize"}}, {"print-prompt", {"--print-prompt", "-p", "Hi"}}, {"fit", {"--fit"}},
         {"compare", {"--compare", "cpu,gpu"}}, {"profile-experts", {"--profile-experts", "text.txt"}}, {"suggest", {"--suggest", "profile.json"}},
         {"bench", {"--bench"}}, {"bench", {"--microbench"}}, {"one-shot", {"-p", "Hi"}}, {"quantize", {"--quantize", "q8_0", "in.gguf", "out.gguf"}},
         {"chat", {"--temp", "0"}}};
