@@ -163,7 +163,7 @@ static const struct chat_command table[] = {
     {"/clear", "/new", "", "begin a new chat; the old one stays saved", chat_clear, NULL},
     {"/save", "", "[NAME|FILE]", "save the chat now, or a copy: NAME among the chats, or a file FILE.json, FILE.md here", chat_save, NULL},
     {"/save!", "", "NAME|FILE", "the same, and replace whatever file has that name", chat_save_over, NULL},
-    {"/load", "/list", "[NAME|FILE]", "read a saved chat; without a name: list them", chat_load, chat_complete_chats},
+    {"/load", "/list", "[N|NAME|FILE]", "read a saved chat, by its number, name or file; without one: list them", chat_load, chat_complete_chats},
     {"/place", "", "[NAME|FILE]", "switch the placement at once; save NAME: keep the present one; without a name: list them", chat_place, chat_complete_place},
     {"/compare", "", "A B …", "run your last message under these placements by turns and compare them", chat_compare, chat_complete_place},
     {"/profile", "", "[FILE]", "which experts this chat uses, layer by layer; FILE: save it as a profile", chat_profile, NULL},

@@ -8,6 +8,10 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#define LISTED 30                /* chats that /load shows */
+#define TITLE_COLUMNS 36u
 
 static int save(struct conversation *c, const char *name, bool replace)
 {
@@ -16,8 +20,11 @@ static int save(struct conversation *c, const char *name, bool replace)
     int rc;
 
     if (!name[0]) {
+        conversation_keep(c);
         rc = conversation_save(c, &e);
         snprintf(path, sizeof path, "%s", conversation_path(c));
+    } else if (!name[strspn(name, "0123456789")]) {
+        rc = error_set(&e, ERR_USAGE, "a number is a place in the list of /load; choose another name");
     } else if ((rc = transcript_named_path(name, path, sizeof path, &e)) >= 0) {
         rc = conversation_export(c, path, replace, &e);
     }
@@ -42,29 +49,71 @@ int chat_save_over(struct conversation *c, const char *arguments)
     return save(c, arguments, true);
 }
 
-int chat_load(struct conversation *c, const char *arguments)
+/* "2026-11-22 14:02  the fox: Tell me a story about …": when it was used last, its name where somebody gave it one, how it begins. */
+static void list_line(struct strbuf *b, size_t number, const struct transcript_info *i)
 {
-    struct transcript_info *all;
+    char when[32], title[256];
+    time_t changed = (time_t)i->changed;
+    size_t cut;
+    struct tm tm;
+    bool named = strspn(i->name, "0123456789-_") < strlen(i->name);
+
+    localtime_r(&changed, &tm);
+    strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
+    snprintf(title, sizeof title, "%s%s%s", named ? i->name : "", named ? ": " : "", i->title[0] ? i->title : "(nothing said)");
+    if (utf8_width(title, strlen(title)) > TITLE_COLUMNS) {
+        cut = utf8_fit(title, strlen(title), TITLE_COLUMNS - 1, NULL);
+        snprintf(title + cut, sizeof title - cut, "\u2026");
+    }
+    strbuf_printf(b, "%3zu  %s  %s\n", number, when, title);
+}
+
+static int list_chats(struct conversation *c)
+{
+    const struct transcript_info *all;
     struct error e = {0};
     struct strbuf b = {0};
-    char path[4096];
-    size_t n, i;
+    size_t n;
+
+    if (conversation_chats(c, true, &all, &n, &e) < 0) {
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+        return -1;
+    }
+    for (size_t i = 0; i < n && i < LISTED; i++)
+        list_line(&b, i + 1, &all[i]);
+    strbuf_puts(&b, n ? "/load N reads one of them" : "no saved chats yet");
+    return chat_output(c, &b);
+}
+
+/* A number is a place in the list, as it was shown last. */
+static int chosen_path(struct conversation *c, const char *name, char *path, size_t size, struct error *e)
+{
+    const struct transcript_info *all;
+    unsigned long at;
+    size_t n;
+    int rc;
+
+    if (name[strspn(name, "0123456789")])
+        return transcript_named_path(name, path, size, e);
+    if ((rc = conversation_chats(c, false, &all, &n, e)) < 0)
+        return rc;
+    at = strtoul(name, NULL, 10);
+    if (at < 1 || at > n)
+        return error_set(e, ERR_USAGE, "there is no chat number %.20s; /load lists them", name);
+    return transcript_named_path(all[at - 1].name, path, size, e);
+}
+
+int chat_load(struct conversation *c, const char *arguments)
+{
+    struct error e = {0};
+    char path[PATH_MAX];
+    size_t n;
 
     if (chat_busy(c))
         return -1;
-    if (!arguments[0]) {
-        if (transcript_list(&all, &n, &e) < 0) {
-            conversation_say(c, SAY_TROUBLE, "%s", e.text);
-            return -1;
-        }
-        for (i = 0; i < n && i < 30; i++)
-            strbuf_printf(&b, "%-22s %3zu messages  %s\n", all[i].name, all[i].n, all[i].title);
-        if (!n)
-            strbuf_puts(&b, "no saved chats yet");
-        mem_free(all);
-        return chat_output(c, &b);
-    }
-    if (transcript_named_path(arguments, path, sizeof path, &e) < 0 || conversation_load(c, path, &e) < 0) {
+    if (!arguments[0])
+        return list_chats(c);
+    if (chosen_path(c, arguments, path, sizeof path, &e) < 0 || conversation_load(c, path, &e) < 0) {
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
         return -1;
     }

@@ -26,6 +26,8 @@ struct conversation {
     struct transcript transcript;
     struct chat_file file;
     struct chat_exports exports; /* of this chat */
+    struct transcript_info *chats;   /* as listed last, n_chats; owned */
+    size_t n_chats;
     bool save_said;              /* trouble with saving is said once */
     bool ready, busy, over, worker_gone;
     bool auto_asked, auto_wanted, auto_done, measuring;  /* placements are to be measured after an answer; that is being done */
@@ -61,6 +63,8 @@ static void file_name(struct conversation *c)
     struct error e = {0};
 
     c->exports = (struct chat_exports){0};
+    if (c->hooks.unkept)
+        return;
     if (chat_file_name(&c->file, &e) < 0)
         conversation_say(c, SAY_NOTICE, "this chat is not saved: %s", e.text);
 }
@@ -68,6 +72,37 @@ static void file_name(struct conversation *c)
 int conversation_save(struct conversation *c, struct error *e)
 {
     return chat_file_save(&c->file, &c->transcript, e);
+}
+
+void conversation_keep(struct conversation *c)
+{
+    if (!c->hooks.unkept)
+        return;
+    c->hooks.unkept = false;
+    file_name(c);
+}
+
+int conversation_chats(struct conversation *c, bool fresh, const struct transcript_info **out, size_t *n, struct error *e)
+{
+    size_t kept = 0;
+    int rc = 0;
+
+    if (fresh || !c->chats) {
+        const char *own = strrchr(c->file.path, '/');
+
+        mem_free(c->chats);
+        rc = transcript_list(&c->chats, &c->n_chats, e);
+        for (size_t i = 0; i < c->n_chats; i++) {
+            size_t len = strlen(c->chats[i].name);
+
+            if (!own || strncmp(own + 1, c->chats[i].name, len) != 0 || strcmp(own + 1 + len, ".json") != 0)
+                c->chats[kept++] = c->chats[i];
+        }
+        c->n_chats = kept;
+    }
+    *out = c->chats;
+    *n = c->n_chats;
+    return rc;
 }
 
 int conversation_export(struct conversation *c, const char *path, bool replace, struct error *e)
@@ -180,6 +215,7 @@ int conversation_close(struct conversation *c, struct error *e)
     strbuf_release(&c->answer);
     transcript_release(&c->transcript);
     mem_free(c->waiting);
+    mem_free(c->chats);
     mem_free(c);
     return rc;
 }

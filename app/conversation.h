@@ -32,6 +32,7 @@ struct conversation_hooks {
     void (*set)(void *ctx, const struct option *option);
     /* A placement was asked for: the engine will tell which one is in force then (EVENT_PLAN), be it the one before. */
     void (*placing)(void *ctx, const char *plan);
+    bool unkept;                 /* the input is a pipe: no file in the folder of chats, unless /save asks for it */
     bool keys;                   /* there are keys and panels: Esc stops, F1 helps; else only Ctrl-C does anything */
 };
 
@@ -82,6 +83,10 @@ int conversation_answer(struct conversation *c, bool go_on); /* answers the tran
 int conversation_truncate(struct conversation *c, size_t n); /* keeps the first n entries */
 int conversation_system(struct conversation *c, const char *text);   /* NULL or empty: none */
 int conversation_load(struct conversation *c, const char *path, struct error *e);
+/* The saved chats but this one, as transcript_list; the conversation's until it is asked anew. fresh: read anew, else as /load listed them last. */
+int conversation_chats(struct conversation *c, bool fresh, const struct transcript_info **out, size_t *n, struct error *e);
+/* A chat that was not to be kept is from now on. */
+void conversation_keep(struct conversation *c);
 int conversation_place_told(struct conversation *c, const char *spec);       /* conversation_place, told in the chat when it is in force */
 void conversation_new(struct conversation *c);               /* a fresh transcript in a file of its own */
 void conversation_apply(struct conversation *c, const struct option *option);        /* after options_set */

@@ -528,7 +528,7 @@ int linemode_run(struct options *o, struct error *e)
 {
     struct linemode m = {.tty = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO), .reader = o->screen_reader};
     struct conversation_hooks hooks = {.ctx = &m, .event = on_event, .say = on_say, .added = on_added, .changed = on_changed, .edit = on_edit,
-                                        .copy = on_copy, .set = on_set};
+                                        .copy = on_copy, .set = on_set, .unkept = !isatty(STDIN_FILENO)};
     struct error closing = {0};
     sigset_t blocked, before;
     int rc, rc_close;

@@ -352,6 +352,7 @@ START_TEST(messages_from_a_pipe)
     expect("printf 'Hello\n/show temp\n\"\"\"Tell me\na story.\"\"\"\nHi' | $M -n 12 --temp 0 --pace off", 0);
     ck_assert_msg(strstr(out, "temp ") && !strchr(out, 27), "%s", out);
     expect("printf 'Hello' | $M --pace off -m /no/such/model.gguf", 3);
+    expect("! ls $T/state/moetop/chats/*.json; printf 'Hello\n/save\n' | $M -n 12 --pace off 2>$T/said && grep -q 'saved in .*/chats/' $T/said && ls $T/state/moetop/chats/*.json", 0);
     expect("$M </dev/null", 0);
     ck_assert_str_eq(out, "");
     expect("printf 'Hello\n' | $M -n 300 --ignore-eos --pace off >/dev/full", 5);

@@ -496,6 +496,30 @@ START_TEST(tables_fit_and_agree)
 }
 END_TEST
 
+START_TEST(the_list_of_chats_is_short_and_numbered)
+{
+    struct talk t;
+
+    talk_open(&t, NULL);
+    expect(&t, "/load", "no saved chats yet");
+    type(&t, "first words that are so long that nobody wants to read all of them in a list");
+    type(&t, "/save fox");
+    type(&t, "/clear");
+    type(&t, "second");
+    type(&t, "/load");
+    ck_assert_ptr_nonnull(strstr(t.said.data, "  1  20"));
+    ck_assert_ptr_nonnull(strstr(t.said.data, "fox: first words"));
+    ck_assert_ptr_nonnull(strstr(t.said.data, "\u2026\n"));
+    ck_assert_ptr_null(strstr(t.said.data, "second"));           /* this chat is here already */
+    expect(&t, "/load 2", "2 is loaded: 2 messages");
+    ck_assert_ptr_nonnull(strstr(chat(&t)->entries[0].text, "first words"));
+    expect(&t, "/load 1", "1 is loaded: 2 messages");            /* the list that was shown still holds */
+    expect(&t, "/load 9", "there is no chat number 9");
+    expect(&t, "/save 3", "a number is a place in the list");
+    talk_close(&t);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("commands");
@@ -517,6 +541,7 @@ static Suite *suite(void)
     tcase_add_test(c, help_is_aligned);
     tcase_add_test(c, settings_are_looked_at_before_they_are_kept);
     tcase_add_test(c, tables_fit_and_agree);
+    tcase_add_test(c, the_list_of_chats_is_short_and_numbered);
     suite_add_tcase(s, c);
     return s;
 }
