@@ -246,7 +246,7 @@ START_TEST(every_mode_is_reached)
         {"print-man", {"--print-man", "man/moetop.1.in"}}, {"list-devices", {"--list-devices"}}, {"place-help", {"--place", "help"}},
         {"batch", {"--batch", "lines.jsonl"}}, {"tokenize", {"--tokenize"}}, {"detokenize", {"--detokenize"}}, {"print-prompt", {"--print-prompt", "-p", "Hi"}}, {"fit", {"--fit"}},
         {"compare", {"--compare", "cpu,gpu"}}, {"profile-experts", {"--profile-experts", "text.txt"}}, {"suggest", {"--suggest", "profile.json"}},
-        {"bench", {"--bench"}}, {"bench", {"--microbench"}}, {"one-shot", {"-p", "Hi"}}, {"quantize", {"--quantize", "q8_0", "in.gguf", "out.gguf"}},
+        {"bench", {"--bench"}}, {"bench", {"--microbench"}}, {"one-shot", {"-p", "Hi"}}, {"print-prompt", {"--print-prompt", "-p", "Hi"}}, {"quantize", {"--quantize", "q8_0", "in.gguf", "out.gguf"}},
         {"chat", {"--temp", "0"}}};
     static struct options o;
     struct error e;
