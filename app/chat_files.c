@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define LISTED 30                /* chats that /load shows */
 #define TITLE_COLUMNS 36u
@@ -30,6 +31,8 @@ static int save(struct conversation *c, const char *name, bool replace)
     }
     if (rc < 0)
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
+    else if (path[0] && access(path, F_OK) < 0)
+        conversation_say(c, SAY_NOTICE, "nothing was said yet: there is nothing to save");
     else
         conversation_say(c, SAY_NOTICE, path[0] ? "saved in %s" : "there is nowhere to save to; /save FILE%s", path);
     return rc < 0 ? -1 : 0;

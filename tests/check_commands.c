@@ -502,6 +502,7 @@ START_TEST(the_list_of_chats_is_short_and_numbered)
 
     talk_open(&t, NULL);
     expect(&t, "/load", "no saved chats yet");
+    expect(&t, "/save", "nothing was said yet");
     type(&t, "first words that are so long that nobody wants to read all of them in a list");
     type(&t, "/save fox");
     type(&t, "/clear");
