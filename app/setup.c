@@ -301,6 +301,7 @@ int app_engine_settings(const struct options *o, struct engine_config *c, struct
     c->convert = conversion(o);
     c->memory = available == UINT64_MAX ? 0 : available;
     c->exact = o->exact;
+    c->float_library = o->float_gemm;
     c->tune = (enum device_tune)o->tune;
     c->background = answers_at_once(o);
     c->kernels = o->kernels ? kernels : NULL;

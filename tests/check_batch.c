@@ -340,6 +340,39 @@ START_TEST(figures_of_the_whole_run)
 }
 END_TEST
 
+/* A float model that says the same prompt twice computes its last token alone the second time, and all of it together the first time. */
+START_TEST(float_text_is_the_same_whatever_the_cache_holds)
+{
+    static const char *const options[] = {"", "-ub 1", "-ub 7 -t 1", "--exact", "--exact -ub 5"};
+    const char *in = "{\"prompt\": \"A long story about the sea, a ship and a cat, please.\", \"seed\": 1}\n"
+                     "{\"prompt\": \"A long story about the sea, a ship and a cat, please.\", \"seed\": 1}\n"
+                     "{\"prompt\": \"A long story about the sea, a ship and a dog, please.\", \"seed\": 1}\n"
+                     "{\"prompt\": \"A long story about the sea, a ship and a cat, please.\", \"seed\": 1}\n";
+    char args[600], *first[2] = {NULL};
+
+    write_file("in", in);
+    snprintf(args, sizeof args, "--quantize bf16 '%s/configs/models/tiny-storyteller-Q8_0.gguf' model.gguf", support_root());
+    ck_assert_int_eq(run(args), 0);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        bool exact = strstr(options[i], "exact") != NULL;
+        json_t *out;
+
+        snprintf(args, sizeof args, "-m model.gguf --batch - -n 150 --temp 1 --ignore-eos %s", options[i]);
+        ck_assert_int_eq(run(args), 0);
+        out = lines_of("out");
+        ck_assert_uint_eq(json_array_size(out), 4);
+        ck_assert_str_eq(text_of(out, 0), text_of(out, 1));
+        ck_assert_str_eq(text_of(out, 0), text_of(out, 3));
+        ck_assert_str_ne(text_of(out, 0), text_of(out, 2));
+        if (!first[exact])
+            first[exact] = strdup(text_of(out, 0));
+        ck_assert_msg(strcmp(first[exact], text_of(out, 0)) == 0, "%s: %s, not %s", options[i], text_of(out, 0), first[exact]);
+        json_decref(out);
+    }
+    free(first[0]), free(first[1]);
+}
+END_TEST
+
 START_TEST(expert_counts_add_up)
 {
     json_t *out, *o, *row, *x;
@@ -604,6 +637,7 @@ static Suite *suite(void)
     tcase_add_test(p, answers_in_order_one_for_every_line);
     tcase_add_test(p, output_is_safe_to_show);
     tcase_add_test(p, same_seed_same_text_wherever_the_line_stands);
+    tcase_add_test(p, float_text_is_the_same_whatever_the_cache_holds);
     tcase_add_test(p, expert_counts_add_up);
     tcase_add_test(p, cached_tokens_are_told);
     tcase_add_test(p, figures_of_the_whole_run);

@@ -276,25 +276,27 @@ END_TEST
 START_TEST(test_float_weights)
 {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
-    static uint8_t rows[12 * 300 * 4];
-    static float x[9 * 300], w[300], want[9 * 16], got[9 * 16];
+    static uint8_t rows[40 * 2100 * 4];
+    static float x[99 * 2104], w[2104], panel[96 * 2112], want[96 * 40], got[96 * 40];
 
     EACH_SET(k)
-        for (int round = 0; round < 90; round++) {
+        for (int round = 0; round < 96; round++) {
             enum dtype type = types[round % 3];
-            int cols = 1 + below(299), n_rows = 1 + below(11), nt = 1 + below(8);
+            bool bf16 = type == DTYPE_BF16 && round % 2, large = round % 16 == 0;
+            int cols = 1 + below(large ? 2099 : 299), n_rows = 1 + below(39), nt = 1 + below(large ? KERNEL_FLOAT_TOKENS : 8);
             size_t row = dtype_row_bytes(type, cols);
 
-            fill(x, 9 * 300, 0);
+            fill(x, nt * 2104, 0);
             for (int r = 0; r < n_rows; r++) {
                 fill(w, cols, 0);
                 row_from_f32(type, w, cols, rows + (size_t)r * row);
             }
-            kernels_scalar.dot_float(type, rows, row, n_rows, cols, x, 300, nt, want, 16);
-            k->dot_float(type, rows, row, n_rows, cols, x, 300, nt, got, 16);
+            kernels_scalar.float_input(bf16, x, 2104, cols, nt, panel);
+            kernels_scalar.dot_float(type, bf16, rows, row, n_rows, cols, panel, nt, want, 40);
+            k->float_input(bf16, x, 2104, cols, nt, panel);
+            k->dot_float(type, bf16, rows, row, n_rows, cols, panel, nt, got, 40);
             for (int t = 0; t < nt; t++)
-                for (int r = 0; r < n_rows; r++)
-                    ck_assert_msg(fabsf(got[t * 16 + r] - want[t * 16 + r]) <= 1e-4f * (float)(cols + 10) * 10.0f, "%s %s", k->name, dtype_info(type)->word);
+                same(k->name, dtype_info(type)->word, got + t * 40, want + t * 40, n_rows);
         }
 }
 END_TEST

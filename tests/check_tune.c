@@ -196,7 +196,7 @@ END_TEST
 static int run(struct tiny_model *m, const char *folder, enum device_tune tune, float *x, char *said)
 {
     struct device_config c = {.model = &m->model, .n_threads = 2, .max_rows = TOKENS, .context = 64, .kv_k = KV_F32, .kv_v = KV_F32, .rope_cos = m->rope_cos,
-                              .rope_sin = m->rope_sin, .cache_dir = folder, .tune = tune};
+                              .rope_sin = m->rope_sin, .cache_dir = folder, .tune = tune, .float_library = true};
     struct layers_job j = {.first = 0, .last = 2, .rows = TOKENS, .x = x};
     int experts[2 * TOKENS * 2], n = 0, more;
     float weights[2 * TOKENS * 2];

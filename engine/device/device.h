@@ -38,6 +38,7 @@ struct device_config {
     int context;                /* KV positions to hold */
     enum kv_type kv_k, kv_v;
     bool exact;                 /* float weights multiplied in F32 */
+    bool float_library;         /* CPU: oneDNN multiplies float weights with several tokens; their sums then depend on how many */
     enum device_tune tune;
     const char *selector;       /* "opencl:0": platform/device choice of the user, or NULL */
     const char *cache_dir;      /* compiled programs, verdicts; NULL: none */

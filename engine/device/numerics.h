@@ -30,7 +30,14 @@
  * 9. Combination: acc = w0*e0; acc = fma(w1, e1, acc) ... in routing order; x = x + acc. Attention residual: x = x + y.
  * 10. Router weights: num_route (below), scores by rule 3 in F32.
  *
- * Float weight matrices (F32, F16, BF16) are outside the contract: tolerance (see the tests). Any thread; pure functions. */
+ * 11. Dot product of float weights (F32, F16, BF16; each is an F32 number exactly), on the CPU: every set of kernels, one row or many. Columns
+ *    are filled up with zeros to a multiple of 32. 16 lanes, lane j: acc = fma(w, x, acc) over columns j, j+16, ... upwards from +0; then the fold of
+ *    rule 4, then + bias. BF16 weights, unless --exact: x is rounded to BF16 (nearest even) first and columns go in pairs, lane j taking pairs j,
+ *    j+16, ...: acc = fma(w[2p+1], x[2p+1], acc), then acc = fma(w[2p], x[2p], acc). That is what VDPBF16PS does; it takes and gives 0 for
+ *    subnormal numbers, which other kernels keep.
+ *    Outside the contract, with tolerances in the tests: OpenCL's float products, and oneDNN's where the user chose them (--float-gemm onednn),
+ *    whose sums depend on the number of rows: there a token's bits depend on which others were computed with it.
+ * Any thread; pure functions. */
 #ifndef ENGINE_DEVICE_NUMERICS_H
 #define ENGINE_DEVICE_NUMERICS_H
 

@@ -71,6 +71,7 @@ static int open_cpu(struct engine *g, struct error *e)
     int rc;
 
     c.tune = g->config.tune;
+    c.float_library = g->config.float_library;
     c.fewer_threads = g->config.n_threads <= 0;
     c.log = log_line;
     c.log_ctx = g;

@@ -25,7 +25,7 @@ struct engine_config {
     enum kv_type kv_k, kv_v;
     int convert;                 /* enum dtype or -1 (--dtype) */
     uint64_t memory;             /* what may be used without swapping, bytes; 0: not known (model_options.memory) */
-    bool exact;
+    bool exact, float_library;   /* see struct device_config */
     enum device_tune tune;
     bool background;             /* answer while the weights are still being packed (model_options.background); who measures calls model_settle */
     const char *chat_template;   /* a built-in format (engine/model/chat_formats.h) instead of the model's template; NULL: the model's */

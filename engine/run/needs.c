@@ -32,7 +32,7 @@ int engine_needs(const struct engine_config *c, const struct model *inspected, s
         return rc;
     {
         struct device_config d = {.model = inspected, .n_threads = out->n_threads, .max_rows = out->ubatch, .context = out->context,
-                                  .kv_k = c->kv_k, .kv_v = c->kv_v, .exact = c->exact};
+                                  .kv_k = c->kv_k, .kv_v = c->kv_v, .exact = c->exact, .float_library = c->float_library};
 
         if ((rc = cpu_device_needs(&d, &out->kv_bytes, &device_scratch, e)) < 0)
             return rc;

@@ -22,8 +22,9 @@
 #define CPU_WIDE (4 * CPU_UNIT)  /* rows of a task whose results are added or written token by token: half a KiB of each */
 #define CPU_TOKEN_BLOCK 96      /* tokens whose quantised rows stay in the second-level cache; more where one panel takes more */
 #define CPU_TOKENS_MOST (2 * KERNEL_TILE)       /* of such a block, cut at panels */
-#define CPU_LIBRARY_BF16 6      /* tokens from which oneDNN beats our own float kernels where nothing was measured (tune.h): BF16 weights, */
+#define CPU_LIBRARY_BF16 6      /* tokens from which oneDNN, where it was chosen, multiplies if nothing was measured (tune.h): BF16 weights, */
 #define CPU_LIBRARY_F32 24      /* F32 weights */
+#define CPU_LIBRARY_TOKENS (2 * KERNEL_FLOAT_TOKENS)    /* BF16 tokens that fill a panel of floats */
 #define CPU_RAW_GROUPS 2        /* row groups of an unpacked matrix that are packed in passing at a time: they stay in the second-level cache */
 #define CPU_WIDEN 64            /* F16 rows (and BF16 ones when exact) made F32 at a time for oneDNN: they stay in the second-level cache */
 #define CPU_USED_MAX 16         /* experts a token may use */
@@ -35,6 +36,9 @@ struct input {
     float *rows;                /* float weights: (n, stride) */
     ptrdiff_t stride;
 };
+
+/* For rule 11, activations as they are or rounded to BF16; for oneDNN, BF16 rows. */
+enum panel_kind { PANEL_EXACT, PANEL_ROUNDED, PANEL_LIBRARY };
 
 struct thread_scratch {
     struct act_block *act;      /* one row, the widest */
@@ -48,10 +52,11 @@ struct thread_scratch {
     int experts[CPU_USED_MAX];
     float weights[CPU_USED_MAX];
     int phase, turn;            /* phases of this region so far; those of them that phase_begin shares out */
-    uint16_t *bf16;             /* BF16 copy of a block of tokens, kept for the tasks of a phase: */
-    const float *bf16_of;
-    int bf16_phase, bf16_count;
-    float *widened;             /* CPU_WIDEN weight rows in F32 */
+    float *panel;               /* a block of tokens as float kernels read it, kept for the tasks of a phase: */
+    const float *panel_of;
+    int panel_phase, panel_count;
+    enum panel_kind panel_kind;
+    float *widened;             /* oneDNN: CPU_WIDEN weight rows in F32 */
 };
 
 struct cpu_device {
@@ -94,8 +99,8 @@ struct cpu_device {
     int n_groups;
     bool has_quantised, has_float;              /* among the weights */
     size_t group_bytes;                         /* of the widest quantised matrix */
-    struct onednn *library;                     /* NULL: float weights use our own kernels only */
-    bool bf16;                                  /* BF16 weights meet BF16 activations */
+    struct onednn *library;                     /* NULL: float weights use our own kernels only, as they do unless the user chose otherwise */
+    bool bf16;                                  /* it multiplies BF16 */
     struct tune tune;                           /* of this model's shapes, as far as measured */
     const struct tune *thresholds;              /* that, or what is being measured */
     /* the job under way */
@@ -131,7 +136,7 @@ static inline struct gate_task gate_task(bool by_unit, int task, int units, int 
 }
 
 /* device.c */
-bool cpu_uses_bf16(bool exact);                                 /* where there are float weights and oneDNN */
+bool cpu_uses_bf16(bool exact);                                 /* where oneDNN multiplies float weights */
 struct pool_share *phase_begin(struct cpu_device *d, int tid);  /* not in elastic regions: tasks for whoever comes first */
 /* Each thread takes tasks that follow one another, and others' only when it is done with its own: kernels that ask for weights ahead ask for its own. */
 void phase_open(struct cpu_device *d, int tid, int total);
@@ -150,6 +155,10 @@ void input_quantise(const struct cpu_device *d, const float *x, int cols, struct
 void input_copy(const struct cpu_device *d, const struct act_block *row, int cols, struct act_block *panels, int n, int t);
 /* Columns first .. first+count-1 (multiples of 32) only; x points at column `first`. */
 void input_quantise_part(const struct cpu_device *d, const float *x, int cols, int first, int count, struct act_block *panels, int n, int t);
+/* Whether activations are rounded to BF16 before they meet w; and token t as struct kernels.stream_float reads it, valid until the thread multiplies
+ * float weights with another one. */
+bool float_rounds(const struct cpu_device *d, const struct matrix *w);
+const void *float_token(const struct cpu_device *d, int tid, const struct matrix *w, const struct input *in, int t);
 /* Rows r0 .. r1-1 (r0 a multiple of 16) of w for tokens t0 .. t1-1 (t0 a panel's first): out[(t - t0) * stride + (r - r0)], bias added. */
 void multiply(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out,
               ptrdiff_t stride);

@@ -60,7 +60,7 @@ static void run(struct cpu_device *d, int rows, void (*fn)(void *ctx, int tid, i
 
     for (int i = 0; i < d->n_threads; i++) {
         d->threads[i].phase = d->threads[i].turn = 0;
-        d->threads[i].bf16_of = NULL;
+        d->threads[i].panel_of = NULL;
     }
     for (int i = 0; i < 3; i++)
         pool_share_reset(&d->share[i]);
@@ -127,6 +127,12 @@ static size_t max_size(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* Tokens that are in their panel at once. */
+static size_t panel_rows(const struct cpu_device *d)
+{
+    return (size_t)(d->max_rows < KERNEL_FLOAT_TOKENS && !d->base.config.float_library ? d->max_rows : KERNEL_FLOAT_TOKENS);
+}
+
 static void carve_all(struct cpu_device *d, struct carver *c)
 {
     const struct hparams *hp = &d->model->hp;
@@ -172,8 +178,9 @@ static void carve_all(struct cpu_device *d, struct carver *c)
         s.queries = carve(c, KERNEL_QUERIES * hd, sizeof(float));
         s.partial = carve(c, KERNEL_QUERIES * chunks * (hd + 2), sizeof(float));
         if (d->has_float) {
-            s.bf16 = carve(c, tokens * max_size(wide, ffn), sizeof *s.bf16);
-            s.widened = carve(c, CPU_WIDEN * max_size(wide, ffn), sizeof(float));
+            s.panel = carve(c, panel_rows(d) * (size_t)kernel_float_cols((int)max_size(wide, ffn)), sizeof(float));
+            if (d->base.config.float_library)
+                s.widened = carve(c, CPU_WIDEN * max_size(wide, ffn), sizeof(float));
         }
         s.router = carve(c, (size_t)d->router_groups * NUM_LANES, sizeof(float));
         if (c->base)
@@ -286,7 +293,7 @@ bool cpu_uses_bf16(bool exact)
     return !exact && onednn_has_bf16();
 }
 
-/* oneDNN for float weights where it runs; without it they are slower in a prompt, never wrong. */
+/* oneDNN for float weights where the user wants it and it runs. */
 static void open_library(struct cpu_device *d)
 {
     const struct device_config *c = &d->base.config;
@@ -295,10 +302,13 @@ static void open_library(struct cpu_device *d)
 #if defined(__SANITIZE_THREAD__)
     return;                     /* the checker cannot see the library's locks */
 #endif
-    if (!d->has_float || d->k == &kernels_scalar)
+    if (!d->has_float || !c->float_library || d->k == &kernels_scalar)
         return;
     d->bf16 = cpu_uses_bf16(c->exact);
-    if (onednn_new(&d->library, d->n_threads, &e) < 0 && c->log)
+    if (onednn_new(&d->library, d->n_threads, &e) == 0)
+        snprintf(e.text, sizeof e.text, "oneDNN multiplies this model's float weights: its text may depend on what the KV cache holds, "
+                 "on -ub and on the order of a batch");
+    if (c->log)
         c->log(c->log_ctx, e.text);
 }
 
@@ -594,7 +604,7 @@ static void cpu_stats(const struct device *device, struct device_stats *out)
 
 const struct device_ops cpu_device_ops = {
     .name = "cpu",
-    .summary = "the processor: vector kernels chosen at run time, oneDNN for float prompts",
+    .summary = "the processor: vector kernels chosen at run time",
     .probe = cpu_probe,
     .open = cpu_open,
     .close = cpu_close,

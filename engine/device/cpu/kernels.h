@@ -16,6 +16,7 @@
 
 #define KERNEL_TILE 128         /* most tokens of a panel */
 #define KERNEL_RAW_TOKENS 8     /* tokens of one call of dot_raw: with more, packing in passing costs less than reading rows again */
+#define KERNEL_FLOAT_TOKENS 96  /* tokens of one call of dot_float */
 #define KERNEL_QUERIES 36       /* queries of one call of scores / values: several tokens' that share a key/value head */
 
 /* 32 quantised activations (rule 1). The negated sums start the integer accumulators of weights stored as value + 8 and value + 128. */
@@ -38,6 +39,12 @@ struct kernel_streams {
     float *out[KERNEL_STREAMS];
 };
 
+/* Floats of a token in a panel of dot_float. */
+static inline int kernel_float_cols(int cols)
+{
+    return (cols + NUM_BLOCK - 1) / NUM_BLOCK * NUM_BLOCK;
+}
+
 struct kernels {
     const char *name;           /* "scalar", "avx2", "avxvnni", "avx512", "amx" */
     int width;                  /* row interleave this set likes best */
@@ -54,11 +61,14 @@ struct kernels {
     void (*dot_raw[DTYPE_COUNT])(const void *rows, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
     /* Rule 2 for one token and groups of this set's width, wherever they lie: out[stream][row], all lanes written. NULL where dot does as well. */
     void (*stream[DTYPE_COUNT])(const struct kernel_streams *s, int cols, const struct act_block *a);
-    /* Float weights (F32, F16, BF16 rows, row_bytes apart) with F32 activations; any n_rows, nt. Outside the contract. */
-    void (*dot_float)(enum dtype type, const void *rows, size_t row_bytes, int n_rows, int cols, const float *x, ptrdiff_t x_stride, int nt,
-                      float *out, ptrdiff_t out_stride);
-    /* One token and up to KERNEL_STREAMS rows: *out[stream]. NULL where dot_float does as well; the same sums as its. */
-    void (*stream_float)(enum dtype type, const struct kernel_streams *s, int cols, const float *x);
+    /* Rule 11. Tokens in the form that dot_float and stream_float of this set read: nt <= KERNEL_FLOAT_TOKENS rows of cols into a panel of
+     * nt * kernel_float_cols(cols) floats at most. bf16: rounded to BF16, for BF16 weights alone. */
+    void (*float_input)(bool bf16, const float *x, ptrdiff_t x_stride, int cols, int nt, void *panel);
+    /* Float weights (F32, F16, BF16 rows, row_bytes apart) and a panel; any n_rows. */
+    void (*dot_float)(enum dtype type, bool bf16, const void *rows, size_t row_bytes, int n_rows, int cols, const void *panel, int nt, float *out,
+                      ptrdiff_t out_stride);
+    /* One token and up to KERNEL_STREAMS rows: *out[stream]. x: a panel of one, or where it is not rounded the row of cols itself. */
+    void (*stream_float)(enum dtype type, bool bf16, const struct kernel_streams *s, int cols, const void *x);
     /* n elements of a float row (F16, BF16, F32) as F32. */
     void (*widen)(enum dtype type, const void *row, int n, float *out);
     /* Rule 5. b may be NULL. y may be x. n a multiple of 16. */

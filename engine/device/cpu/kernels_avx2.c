@@ -14,8 +14,8 @@
 #define MANY 6
 #define MANY_QUARTERS 1
 #define MANY_VECTORS 2
-#define FLOAT_ROWS 4
-#define FLOAT_TOKENS 2
+#define FLOAT_TOKENS 3
+#define FLOAT_NATIVE false
 
 typedef __m256 vf;
 
@@ -59,6 +59,11 @@ static inline vf vf_recip_start(vf x)
 static inline vf vf_from_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
 static inline vf vf_from_i8(const void *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p))); }
 static inline vf vf_from_bf16(const void *p) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16)); }
+
+/* The odd and the even ones of 16 BF16 numbers. No instruction multiplies them in pairs. */
+static inline vf vf_from_odd(const void *p) { return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(p), _mm256_set1_epi32((int)0xffff0000u))); }
+static inline vf vf_from_even(const void *p) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(p), 16)); }
+static inline vf vf_pairs(vf w, vf x, vf sum) { return sum; }
 
 /* n F16 numbers as floats. */
 static inline void vec_halves(const void *p, int n, float *out)

@@ -102,18 +102,45 @@ static void widen(enum dtype type, const void *row, int n, float *out)
     }
 }
 
-static void dot_float(enum dtype type, const void *rows, size_t row_bytes, int n_rows, int cols, const float *x, ptrdiff_t x_stride, int nt,
-                      float *out, ptrdiff_t out_stride)
+/* Tokens one behind the other, each filled up with zeros to whole steps of 32 columns. */
+static void float_input(bool bf16, const float *x, ptrdiff_t x_stride, int cols, int nt, void *panel)
+{
+    float *out = panel;
+
+    for (int t = 0; t < nt; t++)
+        for (int c = 0; c < kernel_float_cols(cols); c++) {
+            float v = c < cols ? x[t * x_stride + c] : 0.0f;
+
+            *out++ = bf16 ? num_from_bf16(num_to_bf16(v)) : v;
+        }
+}
+
+/* Rule 11. */
+static float row_float(enum dtype type, bool bf16, const uint8_t *row, int cols, const float *x)
+{
+    float lanes[NUM_LANES] = {0};
+
+    for (int i = 0; i < kernel_float_cols(cols); i++) {
+        int c = bf16 ? i ^ 1 : i, lane = (bf16 ? c / 2 : c) % NUM_LANES;
+
+        lanes[lane] = fmaf(c < cols ? element(type, row, c) : 0.0f, c < cols ? x[c] : 0.0f, lanes[lane]);
+    }
+    return num_fold(lanes);
+}
+
+static void dot_float(enum dtype type, bool bf16, const void *rows, size_t row_bytes, int n_rows, int cols, const void *panel, int nt, float *out,
+                      ptrdiff_t out_stride)
 {
     for (int t = 0; t < nt; t++)
-        for (int r = 0; r < n_rows; r++) {
-            const uint8_t *row = (const uint8_t *)rows + (size_t)r * row_bytes;
-            float lanes[NUM_LANES] = {0};
+        for (int r = 0; r < n_rows; r++)
+            out[t * out_stride + r] = row_float(type, bf16, (const uint8_t *)rows + (size_t)r * row_bytes, cols,
+                                                (const float *)panel + (ptrdiff_t)t * kernel_float_cols(cols));
+}
 
-            for (int c = 0; c < cols; c++)
-                lanes[c % NUM_LANES] += element(type, row, c) * x[t * x_stride + c];
-            out[t * out_stride + r] = num_fold(lanes);
-        }
+static void stream_float(enum dtype type, bool bf16, const struct kernel_streams *s, int cols, const void *x)
+{
+    for (int i = 0; i < s->n; i++)
+        *s->out[i] = row_float(type, bf16, s->at[i], cols, x);
 }
 
 static void norm(const float *x, int n, const float *w, const float *b, float inv_n, float eps, float *y)
@@ -350,7 +377,7 @@ const struct kernels kernels_scalar = {
     .name = "scalar", .width = 8, .tile = 24,
     .quantise = quantise,
     .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(scalar)},
-    .dot_float = dot_float, .widen = widen,
+    .float_input = float_input, .dot_float = dot_float, .stream_float = stream_float, .widen = widen,
     .norm = norm, .silu_mul = silu_mul, .rotary = rotary, .router = router, .add = add, .combine = combine, .to_f16 = to_f16, .to_bf16 = to_bf16,
     .scores = {scores_f32, scores_f16, scores_q8_0},
     .softmax = softmax,

@@ -39,6 +39,6 @@ struct microbench_choice {
 
 /* For every shape of the model (from model_inspect), as a CPU device opened with this cache folder would choose. How many, at most max.
  * decode: how many of n_threads were measured to decode fastest, 0: not measured. */
-int cpu_choices(const struct model *m, const char *cache_dir, bool exact, int n_threads, struct microbench_choice *out, int max, int *decode);
+int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool float_library, int n_threads, struct microbench_choice *out, int max, int *decode);
 
 #endif

@@ -142,26 +142,76 @@ static void multiply_quantised(const struct cpu_device *d, int tid, const struct
         multiply_groups(d, w, (const uint8_t *)w->data + (size_t)(r0 / w->width) * group_bytes, r1 - r0, in, t0, t1, out, stride);
 }
 
-/* Tokens t0 .. t1-1 in BF16; consecutive tasks of a phase meet the same block of tokens, so the last one is kept. */
-static const uint16_t *bf16_tokens(const struct cpu_device *d, int tid, const struct input *in, int cols, int t0, int t1)
+/* n tokens from x on in the form their kernel reads; consecutive tasks of a phase meet the same block of tokens, so the last one is kept. */
+static const void *float_panel(const struct cpu_device *d, int tid, enum panel_kind kind, const float *x, ptrdiff_t stride, int cols, int n)
 {
     struct thread_scratch *s = &d->threads[tid];
-    const float *x = in->rows + t0 * in->stride;
 
-    if (s->bf16_of != x || s->bf16_phase != s->phase || s->bf16_count != t1 - t0) {
-        for (int t = 0; t < t1 - t0; t++)
-            d->k->to_bf16(x + t * in->stride, cols, s->bf16 + (ptrdiff_t)t * cols);
-        s->bf16_of = x;
-        s->bf16_phase = s->phase;
-        s->bf16_count = t1 - t0;
+    if (s->panel_of != x || s->panel_phase != s->phase || s->panel_count != n || s->panel_kind != kind) {
+        if (kind == PANEL_LIBRARY)
+            for (int t = 0; t < n; t++)
+                d->k->to_bf16(x + t * stride, cols, (uint16_t *)(void *)s->panel + (ptrdiff_t)t * cols);
+        else
+            d->k->float_input(kind == PANEL_ROUNDED, x, stride, cols, n, s->panel);
+        s->panel_of = x;
+        s->panel_phase = s->phase;
+        s->panel_count = n;
+        s->panel_kind = kind;
     }
-    return s->bf16;
+    return s->panel;
+}
+
+bool float_rounds(const struct cpu_device *d, const struct matrix *w)
+{
+    return w->type == DTYPE_BF16 && !d->base.config.exact;
+}
+
+const void *float_token(const struct cpu_device *d, int tid, const struct matrix *w, const struct input *in, int t)
+{
+    const float *x = in->rows + t * in->stride;
+
+    return float_rounds(d, w) ? float_panel(d, tid, PANEL_ROUNDED, x, in->stride, w->cols, 1) : x;
+}
+
+/* The program's own products: each row and token by itself, by rule 11, however many there are. */
+static void multiply_own(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const struct input *in, int t0,
+                         int t1, float *out, ptrdiff_t stride)
+{
+    size_t row_bytes = dtype_row_bytes(w->type, w->cols);
+    bool rounds = float_rounds(d, w);
+    int blocks = (t1 - t0 + KERNEL_FLOAT_TOKENS - 1) / KERNEL_FLOAT_TOKENS;
+
+    for (int i = 0; i < blocks; i++) {
+        int first = t0 + (t1 - t0) * i / blocks, n = t0 + (t1 - t0) * (i + 1) / blocks - first;
+
+        d->k->dot_float(w->type, rounds, rows, row_bytes, n_rows, w->cols,
+                        float_panel(d, tid, rounds ? PANEL_ROUNDED : PANEL_EXACT, in->rows + first * in->stride, in->stride, w->cols, n), n,
+                        out + (first - t0) * stride, stride);
+    }
+}
+
+static void multiply_one(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const struct input *in, int t,
+                         float *out)
+{
+    size_t row_bytes = dtype_row_bytes(w->type, w->cols);
+    const void *x = float_token(d, tid, w, in, t);
+
+    for (int r = 0; r < n_rows; r += KERNEL_STREAMS) {
+        struct kernel_streams s = {.n = n_rows - r < KERNEL_STREAMS ? n_rows - r : KERNEL_STREAMS};
+
+        for (int i = 0; i < s.n; i++) {
+            s.at[i] = rows + (size_t)(r + i) * row_bytes;
+            s.next[i] = s.at[i] + KERNEL_STREAMS * row_bytes;
+            s.out[i] = out + r + i;
+        }
+        d->k->stream_float(w->type, float_rounds(d, w), &s, w->cols, x);
+    }
 }
 
 /* Two-byte weights times F32 activations: oneDNN has no such product, so some rows at a time become F32. They are used for all tokens of the task,
  * which makes the conversion a few per cent of the work. false: nothing done. */
-static bool multiply_widened(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const float *x, ptrdiff_t x_stride,
-                             int tokens, float *out, ptrdiff_t stride)
+static bool library_widened(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const float *x, ptrdiff_t x_stride,
+                            int tokens, float *out, ptrdiff_t stride)
 {
     size_t row_bytes = dtype_row_bytes(w->type, w->cols);
     float *wide = d->threads[tid].widened;
@@ -176,25 +226,43 @@ static bool multiply_widened(const struct cpu_device *d, int tid, const struct m
     return true;
 }
 
+static bool library_bf16(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const struct input *in, int t0, int t1,
+                         float *out, ptrdiff_t stride)
+{
+    for (int n; t0 < t1; t0 += n, out += n * stride) {
+        n = t1 - t0 < CPU_LIBRARY_TOKENS ? t1 - t0 : CPU_LIBRARY_TOKENS;
+        if (onednn_multiply(d->library, tid, true, rows, n_rows, w->cols,
+                            float_panel(d, tid, PANEL_LIBRARY, in->rows + t0 * in->stride, in->stride, w->cols, n), w->cols, n, out, stride) < 0)
+            return false;
+    }
+    return true;
+}
+
+/* Where the user chose it: its sums depend on how many tokens there are. */
+static bool multiply_library(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const struct input *in, int t0,
+                             int t1, float *out, ptrdiff_t stride)
+{
+    const float *x = in->rows + t0 * in->stride;
+
+    if (!d->library || t1 - t0 < tune_from(d->thresholds, w->type, n_rows, w->cols, tuning_default(d, w->type)))
+        return false;
+    if (w->type == DTYPE_BF16 && d->bf16)
+        return library_bf16(d, tid, w, rows, n_rows, in, t0, t1, out, stride);
+    if (w->type == DTYPE_F32)
+        return ((uintptr_t)rows & 3) == 0 && onednn_multiply(d->library, tid, false, rows, n_rows, w->cols, x, in->stride, t1 - t0, out, stride) == 0;
+    return library_widened(d, tid, w, rows, n_rows, x, in->stride, t1 - t0, out, stride);
+}
+
 static void multiply_float(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out,
                            ptrdiff_t stride)
 {
-    size_t row_bytes = dtype_row_bytes(w->type, w->cols);
-    const uint8_t *raw = atomic_load_explicit(&w->raw, memory_order_acquire), *rows = (raw ? raw : (const uint8_t *)w->data) + (size_t)r0 * row_bytes;
-    const float *x = in->rows + t0 * in->stride;
-    int tokens = t1 - t0;
-    bool many = d->library && tokens > 1 && tokens >= tune_from(d->thresholds, w->type, r1 - r0, w->cols, tuning_default(d, w->type));
+    const uint8_t *raw = atomic_load_explicit(&w->raw, memory_order_acquire);
+    const uint8_t *rows = (raw ? raw : (const uint8_t *)w->data) + (size_t)r0 * dtype_row_bytes(w->type, w->cols);
 
-    if (many && w->type == DTYPE_BF16 && d->bf16 &&
-        onednn_multiply(d->library, tid, true, rows, r1 - r0, w->cols, bf16_tokens(d, tid, in, w->cols, t0, t1), w->cols, tokens, out, stride) == 0)
-        return;
-    if (many && w->type == DTYPE_F32 && ((uintptr_t)rows & 3) == 0 &&
-        onednn_multiply(d->library, tid, false, rows, r1 - r0, w->cols, x, in->stride, tokens, out, stride) == 0)
-        return;
-    if (many && (w->type == DTYPE_F16 || w->type == DTYPE_BF16) &&
-        multiply_widened(d, tid, w, rows, r1 - r0, x, in->stride, tokens, out, stride))
-        return;
-    d->k->dot_float(w->type, rows, row_bytes, r1 - r0, w->cols, x, in->stride, tokens, out, stride);
+    if (t1 - t0 == 1)
+        multiply_one(d, tid, w, rows, r1 - r0, in, t0, out);
+    else if (!multiply_library(d, tid, w, rows, r1 - r0, in, t0, t1, out, stride))
+        multiply_own(d, tid, w, rows, r1 - r0, in, t0, t1, out, stride);
 }
 
 void multiply(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out,

@@ -21,7 +21,7 @@ static bool streamable(const struct cpu_device *d, const struct matrix *w)
 {
     if (atomic_load_explicit(&w->raw, memory_order_acquire))
         return false;
-    return type_is_quantised(w->type) ? d->k->stream[w->type] && w->width == d->k->width : d->k->stream_float != NULL;
+    return !type_is_quantised(w->type) || (d->k->stream[w->type] && w->width == d->k->width);
 }
 
 void multiply_row(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, float *out, struct spot next)
@@ -29,6 +29,7 @@ void multiply_row(const struct cpu_device *d, int tid, const struct matrix *w, i
     int width = w->width ? w->width : 1, groups, rest;
     struct spot from = packed_at(w, r0);
     float ragged[NUM_LANES];
+    const void *x;
 
     if (r1 > w->rows)
         r1 = w->rows;
@@ -38,6 +39,7 @@ void multiply_row(const struct cpu_device *d, int tid, const struct matrix *w, i
         multiply(d, tid, w, r0, r1, in, 0, 1, out, r1 - r0);
         return;
     }
+    x = w->width ? NULL : float_token(d, tid, w, in, 0);
     groups = (r1 - r0 + width - 1) / width;
     rest = (r1 - r0) % width;
     for (int g = 0, n; g < groups; g += n) {
@@ -53,7 +55,7 @@ void multiply_row(const struct cpu_device *d, int tid, const struct matrix *w, i
         if (w->width)
             d->k->stream[w->type](&s, w->cols, in->panels);
         else
-            d->k->stream_float(w->type, &s, w->cols, in->rows);
+            d->k->stream_float(w->type, float_rounds(d, w), &s, w->cols, x);
     }
     if (rest)
         memcpy(out + (groups - 1) * width, ragged, (size_t)rest * sizeof(float));

@@ -1,9 +1,9 @@
 /* Which kernel multiplies which shape. Two kernels can serve most slices of weight rows: one that is best with few tokens and one that is best with many
- * (the matrix unit beside the vector kernels; oneDNN beside our own float kernels), and the number of tokens from which the second one wins
+ * (the matrix unit beside the vector kernels; where the user chose it, oneDNN beside our own float kernels), and the number of tokens from which the second one wins
  * differs by type, by shape and by machine: so it is measured, once, and kept in a file of the cache folder.
  *
- * Quantised weights: both kernels give the same bits, so the text cannot depend on what was measured; that happens after an answer. Float weights: the
- * two differ within the tolerance of engine/device/numerics.h, so a choice must not change under anybody's feet. It is made once, when a model with such
+ * Quantised weights: both kernels give the same bits, so the text cannot depend on what was measured; that happens after an answer. Float weights: oneDNN
+ * adds in an order of its own, so a choice must not change under anybody's feet. It is made once, when a model with such
  * shapes is opened for the first time, before its first token; it counts only once it is stored, and what is stored is never measured anew unasked.
  *
  * Pure functions but for tune_read and tune_write; any thread. */

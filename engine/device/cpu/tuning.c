@@ -129,11 +129,11 @@ static int measure(struct cpu_device *d, struct tune *shapes)
         t.out = t.x + KERNEL_TILE * cols;
         if (t.w.rows < p->rows)
             continue;
-        d->threads[0].bf16_of = NULL;
+        d->threads[0].panel_of = NULL;
         p->from = measure_shape(&t, tuning_default(d, p->type));
         done++;
     }
-    d->threads[0].bf16_of = NULL;
+    d->threads[0].panel_of = NULL;
     mem_pages_free(memory, used);
     return done;
 }
@@ -255,7 +255,7 @@ void tuning_open(struct cpu_device *d)
 }
 
 /* A device that is not opened, as far as the table needs one. */
-int cpu_choices(const struct model *m, const char *cache_dir, bool exact, int n_threads, struct microbench_choice *out, int max, int *decode)
+int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool float_library, int n_threads, struct microbench_choice *out, int max, int *decode)
 {
     struct cpu_device *d = mem_alloc(1, sizeof *d);
     struct tune shapes, stored = {0};
@@ -271,7 +271,7 @@ int cpu_choices(const struct model *m, const char *cache_dir, bool exact, int n_
     tune_shapes(m, heads_per_task(m->hp.head_dim), &shapes);
     for (int i = 0; i < shapes.n; i++)
         d->has_float |= !type_is_quantised(shapes.entry[i].type);
-    d->bf16 = d->has_float && d->k != &kernels_scalar && cpu_uses_bf16(exact);
+    d->bf16 = d->has_float && float_library && d->k != &kernels_scalar && cpu_uses_bf16(exact);
     make_key(d, key);
     if (!make_path(d, key, path, sizeof path) || tune_read(&stored, path, key, NULL) < 0)
         stored.n = stored.n_decode = 0;
@@ -282,7 +282,7 @@ int cpu_choices(const struct model *m, const char *cache_dir, bool exact, int n_
         bool quantised = type_is_quantised(p->type);
 
         out[i] = (struct microbench_choice){p->type, p->rows, p->cols, d->k->name, NULL, 0, kept != NULL};
-        if (quantised ? d->k->few != NULL : d->k != &kernels_scalar) {
+        if (quantised ? d->k->few != NULL : float_library && d->k != &kernels_scalar) {
             out[i].few = quantised ? d->k->few->name : d->k->name;
             out[i].many = quantised ? d->k->name : "oneDNN";
             out[i].from = kept ? kept->from : tuning_default(d, p->type);
