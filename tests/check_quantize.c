@@ -3,6 +3,7 @@
 #include "engine/device/cpu/pack.h"
 #include "engine/file/blocks.h"
 #include "engine/model/export.h"
+#include "engine/model/mix.h"
 #include "engine/model/model.h"
 #include "engine/model/quantise.h"
 #include "engine/run/engine.h"
@@ -233,6 +234,69 @@ START_TEST(fallbacks)
 }
 END_TEST
 
+/* What llama-quantize (llama.cpp's src/llama-quant.cpp) chooses for these shapes. */
+START_TEST(mixes_are_llama_quantizes)
+{
+    static const struct { enum dtype base; bool medium; int experts; bool tied; enum tensor_role role; int layer, cols; enum dtype type; } cases[] = {
+        {DTYPE_Q4_0, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K}, {DTYPE_Q4_1, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q5_0, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K}, {DTYPE_Q5_1, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q5_K, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K}, {DTYPE_Q6_K, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q4_K, true, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K}, {DTYPE_Q8_0, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q8_0},
+        {DTYPE_BF16, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_BF16}, {DTYPE_F32, false, 8, true, TENSOR_V, 0, 4096, DTYPE_F32},
+        {DTYPE_Q4_0, false, 16, false, TENSOR_HEAD, 0, 96, DTYPE_Q8_0}, {DTYPE_Q4_K, true, 16, false, TENSOR_HEAD, 0, 96, DTYPE_Q8_0},
+        {DTYPE_Q4_0, false, 16, false, TENSOR_HEAD, 0, 8, DTYPE_F16},
+        {DTYPE_Q4_0, false, 16, false, TENSOR_EMBEDDINGS, 0, 4096, DTYPE_Q4_0}, {DTYPE_Q4_0, false, 16, true, TENSOR_EMBEDDINGS, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q4_0, false, 16, true, TENSOR_EMBEDDINGS, 0, 96, DTYPE_Q8_0},
+        {DTYPE_Q4_0, false, 16, false, TENSOR_V, 0, 4096, DTYPE_Q4_0}, {DTYPE_Q4_0, false, 8, false, TENSOR_V, 0, 4096, DTYPE_Q8_0},
+        {DTYPE_Q5_1, false, 8, false, TENSOR_K, 0, 4096, DTYPE_Q8_0}, {DTYPE_Q4_0, false, 8, false, TENSOR_Q, 0, 4096, DTYPE_Q4_0},
+        {DTYPE_Q4_0, false, 8, false, TENSOR_O, 0, 4096, DTYPE_Q4_0}, {DTYPE_Q4_K, true, 8, false, TENSOR_O, 0, 4096, DTYPE_Q5_K},
+        {DTYPE_Q4_K, true, 8, false, TENSOR_V, 0, 4096, DTYPE_Q8_0}, {DTYPE_Q4_K, true, 16, false, TENSOR_V, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q4_K, true, 16, false, TENSOR_V, 4, 4096, DTYPE_Q4_K}, {DTYPE_Q4_K, true, 16, false, TENSOR_DOWNS, 6, 4096, DTYPE_Q6_K},
+        {DTYPE_Q4_K, true, 16, false, TENSOR_DOWNS, 4, 96, DTYPE_Q5_0}, {DTYPE_Q5_K, false, 16, false, TENSOR_DOWNS, 0, 96, DTYPE_Q5_1},
+        {DTYPE_Q4_0, false, 16, false, TENSOR_GATES, 0, 4096, DTYPE_Q4_0},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct hparams hp = {.n_layers = 32, .n_experts = cases[i].experts, .tied_embeddings = cases[i].tied};
+        enum dtype got = mix_type((struct mix){cases[i].base, cases[i].medium}, &hp, cases[i].role, cases[i].layer, cases[i].cols);
+
+        ck_assert_msg(got == cases[i].type, "case %zu: %s, not %s", i, dtype_info(got)->word, dtype_info(cases[i].type)->word);
+    }
+}
+END_TEST
+
+/* --dtype q4_0 makes of float weights what a file of --quantize q4_0 holds, the head among it. */
+START_TEST(loading_converts_to_the_same)
+{
+    struct model_options convert = {.convert = DTYPE_Q4_0, .width = 8, .n_threads = 3};
+    struct model *file, *loaded;
+    struct export_report r;
+    char floats[600];
+    bool shown = false;
+    struct error e = {0};
+
+    export(support_path("../configs/models/tiny-storyteller-Q8_0.gguf"), "bf16", in_tmp("floats.gguf"), &r);
+    snprintf(floats, sizeof floats, "%s", path);
+    export(floats, "q4_0", in_tmp("small.gguf"), &r);
+    for (int i = 0; i < r.n_kinds; i++)
+        if (!strcmp(r.kinds[i].name, "output")) {
+            ck_assert_int_eq(r.kinds[i].to, DTYPE_Q6_K);
+            ck_assert(r.kinds[i].relative > 0.0 && r.kinds[i].relative < 0.03);
+            shown = true;
+        } else {
+            ck_assert_int_eq(r.kinds[i].to, DTYPE_Q4_0);
+        }
+    ck_assert(shown);
+    file = load(path);
+    ck_assert_msg(model_load(&loaded, floats, &convert, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(loaded->head.type, DTYPE_Q6_K);
+    ck_assert_int_eq(loaded->type, DTYPE_Q4_0);
+    same_model(file, loaded);
+    model_free(file);
+    model_free(loaded);
+}
+END_TEST
+
 static int entries(void)
 {
     DIR *d = opendir(support_tmpdir());
@@ -416,6 +480,8 @@ static Suite *suite(void)
     tcase_add_test(t, both_searches_agree);
     tcase_add_test(t, lossless_round_trip);
     tcase_add_test(t, fallbacks);
+    tcase_add_test(t, mixes_are_llama_quantizes);
+    tcase_add_test(t, loading_converts_to_the_same);
     tcase_add_test(t, a_kill_leaves_nothing);
     tcase_add_test(t, nothing_half_written);
     tcase_add_test(t, demo_stays_itself);

@@ -5,6 +5,7 @@
 
 #include "engine/base/mem.h"
 #include "engine/device/cpu/pack.h"
+#include "engine/model/mix.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -74,7 +75,8 @@ static bool has_room(const struct binding *b)
 
 /* rows of t from row first on become *m. Without room for a copy float types stay mapped, unless a conversion or their alignment in the file
  * forbids it. */
-static int add_matrix(struct binding *b, struct matrix *m, const struct tensor_view *t, int64_t first, int rows, int cols, struct error *e)
+static int add_matrix(struct binding *b, struct matrix *m, enum tensor_role role, int layer, const struct tensor_view *t, int64_t first, int rows, int cols,
+                      struct error *e)
 {
     const struct model_options *o = b->options;
     enum dtype type = t->type;
@@ -84,7 +86,7 @@ static int add_matrix(struct binding *b, struct matrix *m, const struct tensor_v
     if (!row_readable(type) || type == DTYPE_I32 || type == DTYPE_I64)
         return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s, which no kernel multiplies", weight_file_path(b->model->file), t->name, dtype_info(type)->word);
     if (o->convert >= 0 && !dtype_is_quantised(type) && cols % dtype_info((enum dtype)o->convert)->block == 0)
-        type = (enum dtype)o->convert;
+        type = mix_type((struct mix){.base = (enum dtype)o->convert}, &b->model->hp, role, layer, cols);
     if (b->n_matrices == b->room_matrices) {
         size_t room = b->room_matrices ? 2 * b->room_matrices : 512;
 
@@ -163,7 +165,7 @@ static int bind_plain(struct binding *b, struct matrix *m, enum tensor_role role
 
     if (!t)
         return ERR_MODEL;
-    if ((rc = check_shape(b, t, rows, cols, 0, e)) || (rc = add_matrix(b, m, t, 0, rows, cols, e)))
+    if ((rc = check_shape(b, t, rows, cols, 0, e)) || (rc = add_matrix(b, m, role, layer, t, 0, rows, cols, e)))
         return rc;
     return add_bias(b, &m->bias, role, layer, 0, rows, rows, e);
 }
@@ -184,7 +186,7 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
                 return rc;
             continue;
         }
-        if ((rc = add_matrix(b, part[i].m, fused, part[i].first, part[i].rows, hp->hidden, e)) ||
+        if ((rc = add_matrix(b, part[i].m, part[i].role, layer, fused, part[i].first, part[i].rows, hp->hidden, e)) ||
             (rc = add_bias(b, &part[i].m->bias, TENSOR_QKV, layer, part[i].first, part[i].rows, q + 2 * kv, e)))
             return rc;
     }
@@ -219,7 +221,7 @@ static int bind_kind(struct binding *b, struct layer_weights *w, int layer, enum
                 return rc;
             first = 0;
         }
-        if ((rc = add_matrix(b, m, t, first, rows, cols, e)))
+        if ((rc = add_matrix(b, m, one, layer, t, first, rows, cols, e)))
             return rc;
     }
     return 0;
@@ -267,7 +269,7 @@ static int bind_ends(struct binding *b, struct error *e)
         return rc;
     b->needs = &b->total.head;
     if (m->hp.tied_embeddings)
-        return add_matrix(b, &m->head, t, 0, m->hp.n_vocab, m->hp.hidden, e);
+        return add_matrix(b, &m->head, TENSOR_HEAD, 0, t, 0, m->hp.n_vocab, m->hp.hidden, e);
     m->n_params += (int64_t)m->hp.n_vocab * m->hp.hidden;
     return bind_plain(b, &m->head, TENSOR_HEAD, 0, m->hp.n_vocab, m->hp.hidden, e);
 }

@@ -8,6 +8,7 @@
 #include "engine/device/cpu/pack.h"
 #include "engine/file/gguf_write.h"
 #include "engine/model/export_metadata.h"
+#include "engine/model/mix.h"
 #include "engine/model/quantise.h"
 
 #include <math.h>
@@ -86,23 +87,6 @@ struct rounding {
     float *scratch;                     /* two rows a thread */
 };
 
-/* Layers that llama.cpp's _M mixes give more bits: the first and last eighth, and every third between. */
-static bool more_bits(int layer, int n)
-{
-    return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
-}
-
-static enum dtype type_for(const struct export *x, enum tensor_role role, int layer, int cols)
-{
-    enum dtype type = x->o->type->base;
-
-    if (x->o->type->mixed && (role == TENSOR_HEAD || ((role == TENSOR_V || role == TENSOR_DOWNS) && more_bits(layer, x->m->hp.n_layers))))
-        type = DTYPE_Q6_K;
-    if (cols % dtype_info(type)->block)
-        type = type == DTYPE_Q4_K ? DTYPE_Q5_0 : type == DTYPE_Q5_K ? DTYPE_Q5_1 : DTYPE_Q8_0;
-    return cols % dtype_info(type)->block ? DTYPE_F16 : type;
-}
-
 static struct part *add_part(struct export *x, enum tensor_role role, int layer, bool bias)
 {
     struct part *p;
@@ -160,7 +144,7 @@ static int add_matrix(struct export *x, enum tensor_role role, int layer, const 
 
     if (!p)
         return -1;
-    p->type = type_for(x, role, layer, m->cols);
+    p->type = mix_type((struct mix){x->o->type->base, x->o->type->mixed}, &x->m->hp, role, layer, m->cols);
     p->matrix = m;
     p->count = count;
     p->stride = stride;

@@ -1,5 +1,5 @@
 /* Writing a model as GGUF, rounded to another type: what --quantize does. The calling thread and a pool of its own.
- * The router, norms, biases and rope factors stay F32. Rows that a type's block does not divide fall back (Q4_K to Q5_0, Q6_K to Q8_0, then
+ * The router, norms, biases and rope factors stay F32; the head is at least Q6_K. Rows that a type's block does not divide fall back (Q4_K to Q5_0, Q6_K to Q8_0, then
  * F16). Metadata of a GGUF source is carried over, that of a Hugging Face folder translated, its tokenizer included. */
 #ifndef ENGINE_MODEL_EXPORT_H
 #define ENGINE_MODEL_EXPORT_H
@@ -15,7 +15,7 @@
 struct export_type {
     const char *word, *summary;
     enum dtype base;            /* of most matrices */
-    bool mixed;                 /* some of them Q6_K, as llama.cpp's _M mixes */
+    bool mixed;                 /* as llama.cpp's _M mixes (engine/model/mix.h) */
     int file_type;              /* general.file_type, ggml's number */
 };
 /* Entry i; NULL beyond the last. */

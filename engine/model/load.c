@@ -16,6 +16,7 @@
 #include "engine/device/cpu/pack.h"
 #include "engine/device/device.h"
 #include "engine/model/numa.h"
+#include "engine/model/quantise.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -47,6 +48,8 @@ struct load {
     int n_pieces, room;
     struct pool_share share, mapping;
     bool slow;                                  /* decoding gains from packed weights */
+    uint8_t *rounding;                          /* pack_now's threads: see rounding_bytes */
+    size_t rounding_bytes;
     atomic_uint_fast64_t done;
     atomic_int cancelled;
     uint64_t total, told;
@@ -111,7 +114,33 @@ static void tell(struct load *l)
         atomic_store(&l->cancelled, 1);
 }
 
-static void pack_piece(struct load *l, const struct piece *p)
+/* Whether the rows become a type that pack_rows does not round to. */
+static bool is_rounded(const struct matrix_job *j)
+{
+    return j->tensor->type != j->matrix->type && !row_writable(j->matrix->type);
+}
+
+static void round_groups(const struct piece *p, uint8_t *to, uint8_t *scratch)
+{
+    const struct matrix_job *j = p->job;
+    const struct matrix *m = j->matrix;
+    size_t from_bytes = dtype_row_bytes(j->tensor->type, m->cols), bytes = dtype_row_bytes(m->type, m->cols);
+    float *row = (float *)(void *)scratch;
+    uint8_t *rows = scratch + (size_t)m->cols * sizeof *row;
+
+    for (int g = p->first; g < p->first + p->count; g++) {
+        int n = m->rows - g * m->width < m->width ? m->rows - g * m->width : m->width;
+
+        for (int r = 0; r < n; r++) {
+            row_to_f32(j->tensor->type, (const uint8_t *)j->tensor->data + j->from + (size_t)(g * m->width + r) * from_bytes, m->cols, row);
+            quantise_row(m->type, row, m->cols, rows + (size_t)r * bytes);
+        }
+        pack_one(to + (size_t)g * (size_t)m->width * bytes, m->type, m->width, rows, n, m->cols, 0);
+    }
+}
+
+/* scratch: of this thread, for jobs that are rounded. */
+static void pack_piece(struct load *l, const struct piece *p, uint8_t *scratch)
 {
     const struct matrix_job *j = p->job;
     const struct matrix *m = j->matrix;
@@ -119,7 +148,9 @@ static void pack_piece(struct load *l, const struct piece *p)
     if (p + AHEAD < l->pieces + l->n_pieces)
         weight_file_ahead(l->file, p[AHEAD].job->tensor, p[AHEAD].offset, p[AHEAD].bytes);
     weight_file_want(l->file, j->tensor, p->offset, p->bytes);
-    if (!j->mapped)
+    if (is_rounded(j))
+        round_groups(p, l->arena + j->to, scratch);
+    else if (!j->mapped)
         pack_rows(l->arena + j->to, m->type, m->width, (const uint8_t *)j->tensor->data + j->from, j->tensor->type, m->rows, m->cols, p->first, p->count);
     atomic_fetch_add_explicit(&l->done, p->bytes, memory_order_relaxed);
 }
@@ -133,7 +164,7 @@ static void run(void *ctx, int tid, int n)
     while (!atomic_load_explicit(&l->cancelled, memory_order_relaxed) && (i = pool_share_take(&l->share, 1, l->n_pieces)) < l->n_pieces) {
         const struct piece *p = &l->pieces[i];
 
-        pack_piece(l, p);
+        pack_piece(l, p, l->rounding + (size_t)tid * l->rounding_bytes);
         if (!p->job->mapped)
             weight_file_forget(l->file, p->job->tensor, p->offset, p->bytes);
         if (tid == 0)
@@ -158,7 +189,7 @@ static void pack_behind(struct load *l)
             break;
         p = &l->pieces[i];
         j = p->job;
-        pack_piece(l, p);
+        pack_piece(l, p, NULL);
         /* The last piece of a matrix: from here on it is read packed. Who is still reading the file's pages gets them back. */
         if (atomic_fetch_sub(&l->left[j - l->jobs], 1) == 1) {
             atomic_store_explicit(&j->matrix->raw, NULL, memory_order_release);
@@ -184,6 +215,7 @@ static void *packer_main(void *arg)
 static void release(struct load *l)
 {
     mem_free(l->pieces);
+    mem_free(l->rounding);
     mem_free(l->left);
     mem_free(l->jobs);
     mem_free(l);
@@ -284,13 +316,28 @@ static int start_behind(struct load *l, struct model *m, struct error *e)
     return 0;
 }
 
+/* One row of floats and a group of rounded rows, of the widest job, for each thread. */
+static int take_rounding(struct load *l)
+{
+    size_t threads = l->options->n_threads > 1 ? (size_t)l->options->n_threads : 1;
+
+    for (size_t i = 0; i < l->n_jobs; i++) {
+        const struct matrix *m = l->jobs[i].matrix;
+        size_t bytes = (size_t)m->cols * sizeof(float) + (size_t)m->width * dtype_row_bytes(m->type, m->cols);
+
+        if (is_rounded(&l->jobs[i]) && bytes > l->rounding_bytes)
+            l->rounding_bytes = (bytes + 63) / 64 * 64;
+    }
+    return l->rounding_bytes && !(l->rounding = mem_alloc(threads, l->rounding_bytes)) ? -1 : 0;
+}
+
 static int pack_now(struct load *l, const struct binding *b, struct error *e)
 {
     const struct model_options *o = l->options;
     struct pool *pool = NULL;
     int rc;
 
-    if (cut_all(l, false))
+    if (cut_all(l, false) || take_rounding(l))
         return error_set(e, ERR_MEMORY, "out of memory for loading");
     if (l->n_pieces) {
         if ((rc = pool_new(&pool, o->n_threads > 1 ? o->n_threads : 1, false, e)))
