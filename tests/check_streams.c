@@ -96,10 +96,8 @@ START_TEST(floats)
     static uint8_t memory[GROUPS * 2100 * 4];
     static float x[2100], w[2100], panel[2112], scalar[2112];
 
-    int tried = 0;
-
     for (int set = 0; kernels_at(set); set++)
-        for (int round = 0; round < 120; round++, tried++) {
+        for (int round = 0; round < 120; round++) {
             const struct kernels *k = kernels_at(set);
             enum dtype type = kinds[round % 3];
             bool bf16 = type == DTYPE_BF16 && round % 2;
@@ -129,8 +127,6 @@ START_TEST(floats)
                 ck_assert_msg(num_bits(got[i][0]) == num_bits(want), "%s %s, %d columns: %a, not %a", k->name, dtype_info(type)->word, cols, (double)got[i][0], (double)want);
             }
         }
-    if (!tried)
-        support_skip("no set of this CPU reads float weights in streams");
 }
 END_TEST
 

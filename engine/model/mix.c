@@ -18,9 +18,10 @@ static enum dtype head_type(enum dtype base, int cols)
     return base == DTYPE_Q8_0 || !divides(base, cols) ? DTYPE_Q8_0 : DTYPE_Q6_K;
 }
 
-static enum dtype wanted(struct mix mix, const struct hparams *hp, enum tensor_role role, int layer, int cols)
+static enum dtype wanted(struct mix mix, const struct hparams *hp, enum tensor_role role,
+                         int layer, int cols)
 {
-    /* keys and values of models with 8 experts (Mixtral's shape) are next to nothing beside those */
+    /* keys and values of models with 8 experts (Mixtral's shape) are small beside those */
     bool eight = hp->n_experts == 8, more = mix.medium && more_bits(layer, hp->n_layers);
 
     switch (role) {
@@ -34,7 +35,8 @@ static enum dtype wanted(struct mix mix, const struct hparams *hp, enum tensor_r
     }
 }
 
-enum dtype mix_type(struct mix mix, const struct hparams *hp, enum tensor_role role, int layer, int cols)
+enum dtype mix_type(struct mix mix, const struct hparams *hp, enum tensor_role role, int layer,
+                    int cols)
 {
     enum dtype type = dtype_is_quantised(mix.base) ? wanted(mix, hp, role, layer, cols) : mix.base;
 
