@@ -17,11 +17,14 @@ LIBS := -ldnnl -lgomp -lclblast -lOpenCL -lyaml -lreadline -lncursesw -ltinfo -l
 BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -DCL_TARGET_OPENCL_VERSION=120 -DMOETOP_VERSION='"$(VERSION)"' \
   -DMOETOP_PREFIX='"$(PREFIX)"' -I. -I$(B)/gen -Wall -Wextra -Wvla -Wshadow -Wno-unused-parameter \
   -ffp-contract=off -fno-math-errno -fopenmp-simd -MMD -MP
-CFLAGS_release := -O2 -g
+# Hardening is for the program that is installed; the kernels' own arrays are of fixed sizes and pass nobody's text.
+HARDENING      := -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection -fcf-protection -fPIE
+CFLAGS_release := -O2 -g $(HARDENING)
 CFLAGS_debug   := -O1 -g -DMOETOP_DEBUG
 CFLAGS_asan    := -O1 -g -DMOETOP_DEBUG -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 CFLAGS_fuzz    := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 CFLAGS_tsan    := -O1 -g -DMOETOP_DEBUG -fno-omit-frame-pointer -fsanitize=thread
+LDFLAGS_release := -pie -Wl,-z,relro,-z,now
 LDFLAGS_asan   := -fsanitize=address,undefined
 LDFLAGS_fuzz   := -fsanitize=address,undefined
 LDFLAGS_tsan   := -fsanitize=thread
@@ -41,10 +44,10 @@ FUZZSRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ    := $(FUZZSRC:tests/fuzz/%.c=$(B)/fuzz/%)
 TESTLIB := $(B)/tests/support.o $(B)/tests/tiny_model.o $(B)/tests/golden.o $(B)/tests/fake_device.o
 
-.PHONY: all test tests check fuzz fuzz-replay fuzz-run tsan-run deps docs install uninstall clean golden
-all: moetop
-
+.PHONY: all test tests check fuzz fuzz-replay fuzz-run tsan-run deps docs install uninstall clean golden .FORCE
 # ./moetop is the release program; other modes leave theirs in build/MODE/moetop.
+all: $(if $(filter release,$(MODE)),moetop,$(B)/moetop)
+
 moetop: build/release/moetop
 	$(Q)cp -f $< $@
 ifneq ($(MODE),release)
@@ -70,10 +73,15 @@ $(B)/%_avx512.o: ISA := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni 
 $(B)/%_avx2.o $(B)/%_avxvnni.o $(B)/%_avx512.o: KOPT := $(if $(filter release debug,$(MODE)),-O3)$(if $(filter fuzz,$(MODE)),-fno-sanitize=all)
 # No comparison traps here; that one might keeps GCC from computing exps in vectors. No bit changes.
 $(B)/engine/run/sampler.o: KOPT := -fno-trapping-math
-$(B)/%.o: %.c
+$(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	@echo "CC   $<"
 	$(Q)$(CC) $(ALL_CFLAGS) $(KOPT) $(ISA) -c -o $@ $<
+
+# Other flags make other objects: the file changes when they do.
+$(B)/flags: export FLAGS = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)
+$(B)/flags: .FORCE
+	$(Q)mkdir -p $(@D); printf '%s\n' "$$FLAGS" | cmp -s - $@ || printf '%s\n' "$$FLAGS" > $@
 
 # OpenCL sources become C string tables.
 $(B)/gen/kernels.inc: $(KERNELS)
@@ -139,17 +147,25 @@ DATA := $(DESTDIR)$(PREFIX)/share
 # What share/moetop holds: everything of configs/ except notes.
 CONFIGS := $(sort $(shell find configs -type f))
 
-install: build/release/moetop
-	install -D -m 755 build/release/moetop $(DESTDIR)$(PREFIX)/bin/moetop
+# What is installed, and a folder for what is made on the way.
+PROGRAM := build/release/moetop
+BUILT   := build
+# A shell's redirection follows the umask; everybody shall be able to read what is installed.
+define install_completion
+$(PROGRAM) --completion $(1) > $(BUILT)/completion.$(1)
+install -D -m 644 $(BUILT)/completion.$(1) $(DATA)/$(2)
+endef
+
+install: $(PROGRAM)
+	install -D -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin/moetop
 	install -D -m 644 man/moetop.1 $(DATA)/man/man1/moetop.1
 	install -D -m 644 man/moetop.yaml.5 $(DATA)/man/man5/moetop.yaml.5
 	$(Q)for f in $(CONFIGS); do install -D -m 644 $$f $(DATA)/moetop/$${f#configs/} || exit 1; done
 	install -D -m 644 LICENSE $(DATA)/doc/moetop/LICENSE
 	test ! -f README.md || install -D -m 644 README.md $(DATA)/doc/moetop/README.md
-	install -d $(DATA)/bash-completion/completions $(DATA)/zsh/site-functions $(DATA)/fish/vendor_completions.d
-	build/release/moetop --completion bash > $(DATA)/bash-completion/completions/moetop
-	build/release/moetop --completion zsh > $(DATA)/zsh/site-functions/_moetop
-	build/release/moetop --completion fish > $(DATA)/fish/vendor_completions.d/moetop.fish
+	$(call install_completion,bash,bash-completion/completions/moetop)
+	$(call install_completion,zsh,zsh/site-functions/_moetop)
+	$(call install_completion,fish,fish/vendor_completions.d/moetop.fish)
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/moetop $(DATA)/man/man1/moetop.1 $(DATA)/man/man5/moetop.yaml.5
