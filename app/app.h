@@ -46,5 +46,7 @@ bool app_output_gone(void);
 
 /* The folder for caches, made when missing; NULL when there is none to be had: caching is a comfort, never a condition. */
 const char *app_cache_dir(const struct options *o);
+/* The file of typed lines in the state folder, which is made; empty where there is none, or where something else bears its name. */
+void app_history_path(char *out, size_t size);
 
 #endif

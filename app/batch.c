@@ -6,6 +6,7 @@
 #include "app/app.h"
 #include "app/stats.h"
 #include "engine/base/clock.h"
+#include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
@@ -335,8 +336,11 @@ static int next_line(struct batch *b, struct reader *r, struct error *e)
     r->too_long = r->too_long || r->n > LINE_MAX_BYTES;
     if (r->n && r->line[r->n - 1] == '\r')
         r->n--;
-    if (r->first && r->n >= 3 && memcmp(r->line, "\xef\xbb\xbf", 3) == 0)        /* byte order mark */
+    if (r->first && r->n >= 3 && memcmp(r->line, "\xef\xbb\xbf", 3) == 0) {      /* byte order mark */
         memmove(r->line, r->line + 3, r->n -= 3);
+        if (c == EOF && !r->n)
+            return 0;            /* nothing but the mark: an empty file */
+    }
     r->first = false;
     return 1;
 }
@@ -413,7 +417,7 @@ static int take_up(struct batch *b, struct error *e)
     if (!f)
         return error_set(e, ERR_IO, "%s: %s", b->out_name, strerror(errno));
     while (rc == 0 && (n = getline(&line, &size, f)) > 0 && line[n - 1] == '\n') {
-        json_t *o = json_read(line, (size_t)n, "", NULL), *index = json_object_get(o, "index");
+        json_t *o = json_read_own(line, (size_t)n, "", NULL), *index = json_object_get(o, "index");
 
         if (!json_is_integer(index) || json_integer_value(index) != (json_int_t)lines || (!json_object_get(o, "text") && !json_object_get(o, "error")))
             rc = error_set(e, ERR_USAGE, "%s: line %zu is not the answer to line %zu of a batch; --resume needs the file of the run that was cut short",
@@ -445,10 +449,13 @@ static int open_output(struct batch *b, struct error *e)
         return 0;
     }
     b->out_name = b->o->output;
-    b->out = open(b->out_name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (b->out < 0 && (errno == EACCES || errno == EINVAL))
-        b->out = open(b->out_name, O_WRONLY | O_CLOEXEC);
-    if (b->out < 0 || fstat(b->out, &out) < 0)
+    if (stat(b->out_name, &out) == 0 && !S_ISREG(out.st_mode))
+        b->out = file_open_write(b->out_name, 0, 0, e);
+    else if ((b->out = open(b->out_name, O_RDWR | O_CREAT | O_CLOEXEC, 0666)) < 0)      /* --resume reads it */
+        error_set(e, ERR_IO, "%s: %s", b->out_name, strerror(errno));
+    if (b->out < 0)
+        return ERR_IO;
+    if (fstat(b->out, &out) < 0)
         return error_set(e, ERR_IO, "%s: %s", b->out_name, strerror(errno));
     if (fstat(fileno(b->in), &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
         return error_set(e, ERR_USAGE, "--batch and --output name the same file, %s", b->out_name);

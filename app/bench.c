@@ -6,8 +6,8 @@
 #include "app/app.h"
 #include "app/bench_args.h"
 #include "app/devices.h"
-#include "app/file.h"
 #include "app/plot.h"
+#include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"
 

@@ -317,16 +317,14 @@ static int read_result(const json_t *o, struct bench_result *r)
 
 int bench_read(struct bench_result **out, size_t *n, const char *path, struct error *e)
 {
-    json_error_t why;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why), *list;
-    int rc = 0;
+    static const struct file_kind kind = {"benchmark report", (size_t)256 << 20, ERR_INPUT};
+    json_t *root, *list;
+    int rc = json_read_file(&root, path, &kind, e);
 
     *out = NULL;
     *n = 0;
-    if (!root && why.line < 0)           /* it names the file and the reason itself */
-        return error_set(e, ERR_IO, "%s", why.text);
-    if (!root)
-        return error_set(e, ERR_INPUT, "%s: %s (line %d)", path, why.text, why.line);
+    if (rc < 0)
+        return rc;
     list = json_is_array(root) ? root : json_object_get(root, "results");
     if (!json_is_array(list))
         rc = error_set(e, ERR_INPUT, "%s: not a benchmark report (an array of results is expected)", path);

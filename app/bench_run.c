@@ -4,48 +4,25 @@
 #include "app/bench.h"
 #include "app/place.h"
 #include "engine/base/clock.h"
+#include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"
 #include "engine/model/tokenizer.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 int bench_file(const char *path, char **out, size_t *n, struct error *e)
 {
-    FILE *f = fopen(path, "rb");
-    char *text = NULL;
-    size_t room = 0, got;
+    static const struct file_kind kind = {"text for measuring", (size_t)64 << 20, ERR_IO};
 
-    *out = NULL;
-    *n = 0;
-    if (!f)
-        return error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    do {
-        char *more = mem_resize(text, room + 65536 + 1, 1);
-
-        if (!more || room > (size_t)64 << 20) {
-            mem_free(more ? more : text);
-            fclose(f);
-            return error_set(e, more ? ERR_IO : ERR_MEMORY, "%s: %s", path, more ? "too large" : "out of memory");
-        }
-        text = more;
-        room += got = fread(text + room, 1, 65536, f);
-    } while (got);
-    if (ferror(f)) {
-        mem_free(text);
-        fclose(f);
-        return error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    }
-    fclose(f);
-    text[room] = 0;
-    *out = text;
-    *n = room;
-    return 0;
+    if (strcmp(path, "-") == 0)
+        return file_drain(STDIN_FILENO, "standard input", &kind, app_signal, out, n, e);
+    return file_read(path, &kind, out, n, e);
 }
 
 int bench_text(const char *name, const struct tokenizer *t, int **ids, int *n, struct error *e)

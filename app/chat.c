@@ -4,13 +4,14 @@
  * all the others: then text comes up fifteen times a second and the panels eight times, all in one wake-up. UI thread. */
 #include "app/chat.h"
 #include "app/chat_commands.h"
+#include "app/app.h"
 #include "app/chat_parts.h"
 #include "app/config.h"
 #include "app/devices.h"
-#include "app/file.h"
 #include "app/linemode.h"
 #include "app/system.h"
 #include "engine/base/clock.h"
+#include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "ui/ascii.h"
 #include "ui/input.h"
@@ -165,17 +166,6 @@ static bool colour_wanted(const struct options *o)
     return o->color == 1 || (o->color == 0 && !(no && *no));
 }
 
-static void history_path(char *out, size_t size)
-{
-    char folder[PATH_MAX - 16];
-    struct error e;
-
-    out[0] = 0;
-    config_home("STATE", folder, sizeof folder);
-    if (folder[0] && file_make_folders(folder, &e) >= 0)
-        snprintf(out, size, "%s/history", folder);
-}
-
 static char *help_make(void)
 {
     char *text = NULL;
@@ -220,7 +210,7 @@ static int open_all(struct chat *s, struct error *e)
         return error_set(e, ERR_MEMORY, "out of memory for the screen");
     screen_init(&s->model);
     s->model.help_text = s->help;
-    history_path(history, sizeof history);
+    app_history_path(history, sizeof history);
     i.history_file = history[0] ? history : NULL;
     if ((rc = input_open(&i, e)) < 0)
         return rc;

@@ -1,7 +1,7 @@
 /* See chat_export.h. A new name is claimed with O_EXCL before anything is written, so that no file can slip in between. */
 #include "app/chat_export.h"
 
-#include "app/file.h"
+#include "engine/base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,8 @@
  * instant a kill chooses, what was shown is whole. */
 #include "app/chat_file.h"
 
-#include "engine/base/strbuf.h"
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
 #include "engine/run/messages.h"
 
 #include <errno.h>
@@ -89,7 +90,7 @@ int chat_file_part_write(struct chat_file *f, const char *text, size_t len, stru
     if (len <= f->kept)
         return 0;
     if (f->part_fd < 0 && f->part[0] && !f->part_failed) {
-        f->part_fd = open(f->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        f->part_fd = file_open_write(f->part, O_CREAT | O_TRUNC, 0600, NULL);
         f->kept = 0;
     }
     while (f->part_fd >= 0 && f->kept < len) {
@@ -109,27 +110,23 @@ int chat_file_part_write(struct chat_file *f, const char *text, size_t len, stru
 
 void chat_file_recover(struct transcript *t, const char *path)
 {
-    char part[PATH_MAX], bytes[4096];
-    struct strbuf text = {.limit = PART_MOST};
+    static const struct file_kind kind = {"part of an answer", PART_MOST, ERR_INPUT};
+    char part[PATH_MAX], *text;
     const struct transcript_entry *last = t->n ? &t->entries[t->n - 1] : NULL;
     struct error e;
-    ssize_t n;
-    int fd, rc = 0;
+    size_t n;
+    int rc = 0;
 
     part_name(part, sizeof part, path);
-    fd = open(part, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (file_read(part, &kind, &text, &n, NULL) < 0)
         return;
-    while ((n = read(fd, bytes, sizeof bytes)) > 0)
-        strbuf_put(&text, bytes, (size_t)n);
-    close(fd);
-    if (text.len && !text.failed) {
+    if (n) {
         if (last && last->role == ROLE_ASSISTANT)
-            rc = transcript_text(t, t->n - 1, text.data, &e);
+            rc = transcript_text(t, t->n - 1, text, &e);
         else
-            rc = transcript_append(t, ROLE_ASSISTANT, text.data, &e);
+            rc = transcript_append(t, ROLE_ASSISTANT, text, &e);
         if (rc >= 0)
             snprintf(t->entries[t->n - 1].stop, sizeof t->entries[0].stop, "%s", stop_reason_word(STOP_CANCELLED));
     }
-    strbuf_release(&text);
+    mem_free(text);
 }

@@ -3,10 +3,10 @@
 #include "app/chat_measure.h"
 
 #include "app/compare.h"
-#include "app/file.h"
 #include "app/place.h"
 #include "app/profile.h"
 #include "engine/base/clock.h"
+#include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/size.h"
 #include "engine/base/strbuf.h"

@@ -3,6 +3,7 @@
  * on disk, and since only one level is ever looked at there is no recursion to exhaust. */
 #include "app/config.h"
 
+#include "engine/base/file.h"
 #include "engine/base/mem.h"
 
 #include <errno.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <yaml.h>
 
 #define DEPTH_MAX 16             /* deeper than anything a settings file could mean */
@@ -200,30 +202,21 @@ int config_parse(struct options *o, const char *text, size_t n, const char *name
     return rc;
 }
 
-/* The whole file, at most CONFIG_BYTES_MAX. 1: it does not exist. */
+/* 1: it does not exist. */
 static int read_file(const char *path, char **text, size_t *n, struct error *e)
 {
-    struct stat st;
-    FILE *f = fopen(path, "re");
-    int rc = 0;
+    static const struct file_kind kind = {"configuration file", CONFIG_BYTES_MAX, ERR_USAGE};
+    int rc;
 
     *text = NULL;
-    if (!f)
-        return errno == ENOENT || errno == ENOTDIR ? 1 : error_set(e, ERR_USAGE, "%s: %s", path, strerror(errno));
-    if (fstat(fileno(f), &st) == 0 && S_ISDIR(st.st_mode))
-        rc = error_set(e, ERR_USAGE, "%s: is a folder; a configuration file is expected", path);
-    else if (!(*text = mem_alloc(CONFIG_BYTES_MAX + 1, 1)))
-        rc = error_set(e, ERR_MEMORY, "%s: out of memory", path);
-    else if ((*n = fread(*text, 1, CONFIG_BYTES_MAX + 1, f)) > CONFIG_BYTES_MAX)
-        rc = error_set(e, ERR_USAGE, "%s: larger than 1 MiB; this is no configuration file", path);
-    else if (ferror(f))
-        rc = error_set(e, ERR_USAGE, "%s: %s", path, strerror(errno));
-    fclose(f);
-    if (rc < 0) {
-        mem_free(*text);
-        *text = NULL;
-    }
-    return rc;
+    if (access(path, F_OK) < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return 1;
+    rc = file_read(path, &kind, text, n, e);
+    if (rc != ERR_IO)
+        return rc;
+    if (e)
+        e->code = ERR_USAGE;     /* an unreadable configuration is a wrong one */
+    return ERR_USAGE;
 }
 
 int config_read(struct options *o, const char *path, enum option_origin from, int place, bool must_exist, struct error *e)

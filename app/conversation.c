@@ -282,6 +282,22 @@ static void remark_say(void *ctx, const char *line)
     conversation_say(ctx, SAY_NOTICE, "%s", line);
 }
 
+/* A transcript holds C strings: what a model says after a NUL must not be lost with it. */
+static void put_answer(struct strbuf *answer, const char *text, size_t n)
+{
+    while (n) {
+        size_t part = strnlen(text, n);
+
+        strbuf_put(answer, text, part);
+        if (part < n) {
+            strbuf_puts(answer, "\xef\xbf\xbd");
+            part++;
+        }
+        text += part;
+        n -= part;
+    }
+}
+
 static void on_event(struct conversation *c, const struct event *ev)
 {
     switch (ev->kind) {
@@ -300,7 +316,7 @@ static void on_event(struct conversation *c, const struct event *ev)
         break;
     case EVENT_TOKEN:
         c->answered += ev->token.id >= 0;
-        strbuf_put(&c->answer, ev->token.text, ev->token.len);
+        put_answer(&c->answer, ev->token.text, ev->token.len);
         part_write(c);
         break;
     case EVENT_TURN_DONE:

@@ -80,7 +80,7 @@ static int write_log(int number, const char *address)
     if (!*path)
         return -1;
     make_folder();
-    if ((fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600)) < 0)
+    if ((fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600)) < 0)
         return -1;
     say(fd, "moetop " MOETOP_VERSION ": ");
     say(fd, name_of(number));

@@ -7,7 +7,7 @@
 #include "app/app.h"
 #include "app/config.h"
 #include "app/conversation.h"
-#include "app/file.h"
+#include "engine/base/file.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
@@ -190,6 +190,12 @@ static void on_event(void *ctx, const struct event *ev)
     case EVENT_READY:
         if (m->reader)
             puts_line(m, "The model is ready. Type a message and press Enter.");
+        break;
+    case EVENT_ERROR:                /* of a turn; what ends the loading is the mode's own error */
+        if (conversation_ready(m->c)) {
+            fresh_line(m);
+            say_beside(m, SAY_TROUBLE, ev->text ? ev->text : "the answer failed");
+        }
         break;
     case EVENT_NOTICE:               /* a device failed, turns were dropped: beside the answer, which goes on where it was */
         if (ev->text && m->tty)
@@ -484,8 +490,6 @@ static int step(struct linemode *m, struct error *e)
 
 static void open_readline(struct linemode *m)
 {
-    struct error ignored;
-
     rl_readline_name = "moetop";
     rl_terminal_name = "dumb";
     rl_catch_signals = 0;
@@ -496,13 +500,9 @@ static void open_readline(struct linemode *m)
     rl_variable_bind("enable-bracketed-paste", "off");
     using_history();
     stifle_history(HISTORY_LINES);
-    config_home("STATE", m->history, sizeof m->history - 16);
-    if (*m->history && file_make_folders(m->history, &ignored) == 0) {
-        strcat(m->history, "/history");
+    app_history_path(m->history, sizeof m->history);
+    if (*m->history)
         read_history(m->history);
-    } else {
-        *m->history = 0;
-    }
 }
 
 static void announce(struct linemode *m, const struct options *o)

@@ -6,6 +6,7 @@
 #include "app/devices.h"
 #include "app/modes.h"
 #include "app/options.h"
+#include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/utf8.h"
 
@@ -14,6 +15,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <locale.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,9 +96,9 @@ static int log_open(const struct options *o, int *fd, struct error *e)
     *fd = -1;
     if (!o->log_file)
         return 0;
-    *fd = open(o->log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    *fd = file_open_write(o->log_file, O_CREAT | O_APPEND, 0666, e);
     if (*fd < 0)
-        return error_set(e, ERR_IO, "--log-file %s: %s", o->log_file, strerror(errno));
+        return error_prefix(e, "--log-file");
     log_follow(*fd);
     log_write(LOG_LEVEL_INFO, "moetop %s, process %ld", MOETOP_VERSION, (long)getpid());
     return 0;
@@ -112,12 +114,25 @@ static void log_close(const struct options *o, int fd)
         close(fd);
 }
 
+/* A caller may close the first three descriptors; the next file opened would then be one of them, and what is printed would land in it.
+ * Standard input is empty then and diagnostics are nobody's; standard output is opened for reading, so that an answer that is lost fails. */
+static void fill_descriptors(void)
+{
+    static const int modes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
+
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", modes[fd]) < 0)
+            _exit(error_exit_code(ERR_IO));
+}
+
 int main(int argc, char **argv)
 {
     static struct options o;
     struct error e = {0};
     int rc, log_fd = -1;
 
+    fill_descriptors();
+    signal(SIGXFSZ, SIG_IGN);    /* past the limit of ulimit -f, writing says EFBIG, and the mode says so in a line */
     devices_child(argc, argv);
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");  /* 0.5 is 0.5 in files and flags, whatever the country */

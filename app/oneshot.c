@@ -3,9 +3,9 @@
 #include "app/oneshot.h"
 
 #include "app/app.h"
-#include "app/file.h"
 #include "app/place.h"
 #include "app/stats.h"
+#include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 #include "engine/run/trace.h"

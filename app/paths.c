@@ -1,10 +1,13 @@
 /* Where the program's own files are: beside the executable in a source tree, under share/moetop when installed. Main thread.
  * The place is derived from /proc/self/exe first, so that a tree or an installed prefix may be moved as a whole. */
 #include "app/app.h"
+#include "app/config.h"
+#include "engine/base/file.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BUNDLED_MODEL "models/tiny-storyteller-Q8_0.gguf"
@@ -59,4 +62,18 @@ int app_model_path(const struct options *o, char *out, size_t size, bool *bundle
     if (snprintf(out, size, "%s", o->model) >= (int)size)
         return error_set(e, ERR_MODEL, "the model's name is too long");
     return 0;
+}
+
+void app_history_path(char *out, size_t size)
+{
+    char folder[PATH_MAX - 16];
+    struct stat st;
+
+    out[0] = 0;
+    config_home("STATE", folder, sizeof folder);
+    if (!folder[0] || file_make_folders(folder, NULL) < 0)
+        return;
+    snprintf(out, size, "%s/history", folder);
+    if (stat(out, &st) == 0 && !S_ISREG(st.st_mode))     /* readline would wait for a pipe */
+        out[0] = 0;
 }

@@ -3,8 +3,8 @@
 
 #include "app/app.h"
 #include "app/config.h"
-#include "app/file.h"
 #include "app/profile_file.h"
+#include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 #include "engine/placement/planner.h"
@@ -17,17 +17,18 @@
 /* The first comment line of a plan file says what it is for. */
 static void comment_of(const char *path, char *out, size_t size)
 {
-    FILE *f = fopen(path, "r");
-    char line[300] = "";
+    static const struct file_kind kind = {"placement", 1 << 20, ERR_USAGE};
+    char *text;
+    size_t n;
 
     out[0] = 0;
-    if (!f)
+    if (file_read(path, &kind, &text, &n, NULL) < 0)
         return;
-    if (fgets(line, sizeof line, f) && line[0] == '#') {
-        line[strcspn(line, "\n")] = 0;
-        snprintf(out, size, "%s", line + 1 + strspn(line + 1, " "));
+    if (text[0] == '#') {
+        text[strcspn(text, "\n")] = 0;
+        snprintf(out, size, "%s", text + 1 + strspn(text + 1, " "));
     }
-    fclose(f);
+    mem_free(text);
 }
 
 static int is_plan(const struct dirent *d)

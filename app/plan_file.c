@@ -3,7 +3,7 @@
 
 #include "app/app.h"
 #include "app/config.h"
-#include "app/file.h"
+#include "engine/base/file.h"
 #include "engine/base/mem.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <yaml.h>
 
-#define FILE_MAX ((long)1 << 20)
+#define FILE_MAX ((size_t)1 << 20)
 #define DEPTH_MAX 8
 
 struct reading {
@@ -355,27 +355,16 @@ int plan_file_parse(struct plan **out, const char *text, size_t size, const char
 
 int plan_file_read(struct plan **out, const char *path, const struct plan_shape *shape, struct error *e)
 {
-    FILE *f = fopen(path, "rb");
-    struct stat st;
-    char *text = NULL;
-    size_t n = 0;
-    int rc;
+    static const struct file_kind kind = {"placement", FILE_MAX, ERR_USAGE};
+    char *text;
+    size_t n;
+    int rc = file_read(path, &kind, &text, &n, e);
 
     *out = NULL;
-    if (!f)
-        return error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    if (fstat(fileno(f), &st) != 0 || !S_ISREG(st.st_mode))
-        rc = error_set(e, ERR_IO, "%s: not a file", path);
-    else if (st.st_size > FILE_MAX)
-        rc = error_set(e, ERR_USAGE, "%s: too large for a plan", path);
-    else if (!(text = mem_alloc((size_t)st.st_size + 1, 1)))
-        rc = error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
-    else if ((n = fread(text, 1, (size_t)st.st_size, f)), ferror(f))
-        rc = error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    else
-        rc = plan_file_parse(out, text, n, path, shape, e);
+    if (rc < 0)
+        return rc;
+    rc = plan_file_parse(out, text, n, path, shape, e);
     mem_free(text);
-    fclose(f);
     return rc;
 }
 

@@ -1,7 +1,7 @@
 /* See plot.h. Each drawing is an <svg> of its own, so a file may stack them; the colours are legible on white and when printed grey. */
 #include "app/plot.h"
 
-#include "app/file.h"
+#include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 #include "engine/base/utf8.h"

@@ -3,8 +3,8 @@
 
 #include "app/app.h"
 #include "app/bench.h"
-#include "app/file.h"
 #include "app/plot.h"
+#include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/model/tokenizer.h"
 #include "engine/run/trace.h"
@@ -213,7 +213,7 @@ void profile_print_narrow(FILE *f, const struct usage *u)
 /* FILE or - for standard input. */
 static int read_text(const char *path, char **text, size_t *n, struct error *e)
 {
-    return bench_file(strcmp(path, "-") == 0 ? "/dev/stdin" : path, text, n, e);
+    return bench_file(path, text, n, e);
 }
 
 static int stop(void *ctx)

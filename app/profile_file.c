@@ -1,17 +1,21 @@
 /* See profile_file.h. */
 #include "app/profile_file.h"
 
+#include "engine/base/file.h"
+#include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 #include "engine/file/weights.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SHAPE_MAX 4096
+
+static const struct file_kind kind = {"profile", (size_t)256 << 20, ERR_INPUT};
 
 void profile_facts_release(struct profile_facts *facts)
 {
@@ -126,14 +130,13 @@ static void copy_text(const json_t *o, const char *key, char *out, size_t size)
 
 static int read_json(struct usage *u, struct profile_facts *facts, const char *path, struct error *e)
 {
-    json_error_t why;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    json_t *root;
+    int rc = json_read_file(&root, path, &kind, e);
     const json_t *model = json_object_get(root, "model"), *layers = json_object_get(root, "layers"), *devices = json_object_get(root, "devices");
     const char *format = json_string_value(json_object_get(root, "format")), *hash = json_string_value(json_object_get(model, "hash"));
-    int rc = 0;
 
-    if (!root)
-        return error_set(e, why.line < 0 ? ERR_IO : ERR_INPUT, "%s: %s (line %d)", path, why.text, why.line);
+    if (rc < 0)
+        return rc;
     if (!format || strcmp(format, "moetop-profile") != 0 || json_integer_value(json_object_get(root, "version")) != 1 || !hash) {
         rc = error_set(e, ERR_INPUT, "%s: not an expert profile of this program (make one with --profile-experts)", path);
         goto out;
@@ -237,13 +240,14 @@ static int read_imatrix(struct usage *u, struct profile_facts *facts, const char
 int profile_read(struct usage *u, struct profile_facts *facts, const char *path, struct error *e)
 {
     char magic[4] = "";
-    FILE *f = fopen(path, "rb");
-    bool gguf = f && fread(magic, 1, 4, f) == 4 && memcmp(magic, "GGUF", 4) == 0;
+    int fd = file_open(path, &kind, e);
+    bool gguf = fd >= 0 && read(fd, magic, 4) == 4 && memcmp(magic, "GGUF", 4) == 0;
 
     memset(facts, 0, sizeof *facts);
     memset(u, 0, sizeof *u);
-    if (f)
-        fclose(f);
+    if (fd < 0)
+        return fd;
+    close(fd);
     return gguf ? read_imatrix(u, facts, path, e) : read_json(u, facts, path, e);
 }
 

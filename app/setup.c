@@ -7,7 +7,9 @@
 #include "app/fit.h"
 #include "app/place.h"
 #include "app/remarks.h"
+#include "engine/base/cache.h"
 #include "engine/base/clock.h"
+#include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 
@@ -16,7 +18,6 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,59 +25,34 @@
 
 /* ---- texts ---- */
 
-/* Everything of a file or standard input ("-"), one line end at the end dropped. */
+/* Everything of a file, a pipe or standard input ("-"), one line end at the end dropped. */
 static int read_text(const char *path, char **out, struct error *e)
 {
+    static const struct file_kind kind = {"prompt", PROMPT_BYTES_MAX, ERR_USAGE};
     bool standard = !strcmp(path, "-");
     const char *name = standard ? "standard input" : path;
-    int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    size_t n = 0, room = 0;
-    char *text = NULL;
-    int rc = 0;
+    int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC), rc;     /* waits for a pipe's writer */
+    char *text;
+    size_t n;
 
     if (fd < 0)
         return errno == EINTR ? error_set(e, ERR_CANCELLED, "interrupted") : error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    for (;;) {
-        ssize_t got;
-
-        if (n + 1 >= room) {
-            char *larger = mem_resize(text, room = room ? room * 2 : 4096, 1);
-
-            if (!larger || room > PROMPT_BYTES_MAX) {
-                text = larger ? larger : text;
-                rc = error_set(e, larger ? ERR_USAGE : ERR_MEMORY, "%s: larger than 64 MiB; this is no prompt", name);
-                goto out;
-            }
-            text = larger;
-        }
-        got = read(fd, text + n, room - 1 - n);
-        if (got < 0 && errno == EINTR && !app_signal())
-            continue;
-        if (got < 0) {
-            rc = errno == EINTR ? error_set(e, ERR_CANCELLED, "interrupted")
-                                : error_set(e, ERR_IO, "%s: %s", name, strerror(errno));
-            goto out;
-        }
-        if (got == 0)
-            break;
-        n += (size_t)got;
-    }
-    text[n] = 0;
+    rc = file_drain(fd, name, &kind, app_signal, &text, &n, e);
+    if (!standard)
+        close(fd);
+    if (rc < 0)
+        return rc;
     if (strlen(text) != n) {
         rc = error_set(e, ERR_USAGE, "%s: byte %zu is zero; a text is expected", name, strlen(text) + 1);
-        goto out;
+        mem_free(text);
+        return rc;
     }
     if (n && text[n - 1] == '\n')
         text[--n] = 0;
     if (n && text[n - 1] == '\r')
         text[--n] = 0;
     *out = text;
-    text = NULL;
-out:
-    if (!standard)
-        close(fd);
-    mem_free(text);
-    return rc;
+    return 0;
 }
 
 /* -e: \n, \t, \r, \\, \", \' become what they stand for; any other backslash stays. In place. */
@@ -239,22 +215,35 @@ static void on_log(void *ctx, const char *line)
     fprintf(stderr, "moetop: %s\n", line);
 }
 
-const char *app_cache_dir(const struct options *o)
+/* Asked once: what is wrong with a folder is said in one line, and the work goes on without it. */
+static const char *find_cache(const struct options *o)
 {
     static char path[PATH_MAX];
+    struct error e = {0};
 
     if (o->cache_dir)
-        return *o->cache_dir ? o->cache_dir : NULL;
-    config_home("CACHE", path, sizeof path);
+        snprintf(path, sizeof path, "%s", o->cache_dir);
+    else
+        config_home("CACHE", path, sizeof path);
     if (!*path)
         return NULL;
-    for (char *p = path + 1; *p; p++)
-        if (*p == '/') {
-            *p = 0;
-            mkdir(path, 0700);
-            *p = '/';
-        }
-    return mkdir(path, 0700) == 0 || errno == EEXIST ? path : NULL;
+    if (!o->cache_dir)
+        file_make_folders(path, NULL);
+    if (cache_check(path, &e) == 0)
+        return path;
+    on_log(NULL, e.text);
+    return NULL;
+}
+
+const char *app_cache_dir(const struct options *o)
+{
+    static const char *found;
+    static bool asked;
+
+    if (!asked)
+        found = find_cache(o);
+    asked = true;
+    return found;
 }
 
 static int conversion(const struct options *o)

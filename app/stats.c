@@ -2,7 +2,7 @@
  * One place computes each figure; table, JSON and the interpretation read the same struct, so they cannot tell different stories. */
 #include "app/stats.h"
 
-#include "app/file.h"
+#include "engine/base/file.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"
@@ -10,16 +10,20 @@
 #include "engine/model/model.h"
 #include "engine/run/roofline.h"
 
-#include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define STARVED 0.15             /* of the threads' time without a CPU, or of the CPUs in others' hands */
 
 int stats_open(struct stats *s, const struct options *o, struct error *e)
 {
+    struct stat st;
+
     *s = (struct stats){0};
     s->system = system_new("");
     s->first = mem_alloc(1, sizeof *s->first);
@@ -29,12 +33,13 @@ int stats_open(struct stats *s, const struct options *o, struct error *e)
         return error_set(e, ERR_MEMORY, "out of memory");
     system_read(s->system, s->first);
     *s->last = *s->first;
-    if (o && o->stats_json) {
-        FILE *f = fopen(o->stats_json, "ae");
+    /* Said now, not after the run. A pipe is left alone: its reader would take the closing for the end. */
+    if (o && o->stats_json && (stat(o->stats_json, &st) < 0 || !S_ISFIFO(st.st_mode))) {
+        int fd = file_open_write(o->stats_json, O_CREAT | O_APPEND, 0666, e);
 
-        if (!f)
-            return error_set(e, ERR_IO, "--stats-json %s: %s", o->stats_json, strerror(errno));
-        fclose(f);
+        if (fd < 0)
+            return error_prefix(e, "--stats-json");
+        close(fd);
     }
     return 0;
 }

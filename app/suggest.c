@@ -3,10 +3,10 @@
  * spread evenly, and the answer may be that it is not worth it. */
 #include "app/app.h"
 #include "app/bench.h"
-#include "app/file.h"
 #include "app/place.h"
 #include "app/profile.h"
 #include "engine/base/clock.h"
+#include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
 #include "engine/base/size.h"

@@ -3,10 +3,10 @@
 #include "app/app.h"
 #include "app/config.h"
 #include "app/values.h"
+#include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -135,27 +135,14 @@ int theme_parse(struct theme *t, const char *text, size_t n, const char *name, s
 
 int theme_file_load(struct theme *t, const char *name, struct error *e)
 {
+    static const struct file_kind kind = {"theme", THEME_MOST, ERR_USAGE};
     char path[PATH_MAX + 300], *text;
     size_t n;
-    FILE *f;
     int rc = find(name, path, sizeof path, e);
 
-    if (rc < 0)
+    if (rc < 0 || (rc = file_read(path, &kind, &text, &n, e)) < 0)
         return rc;
-    f = fopen(path, "r");
-    if (!f)
-        return error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    text = mem_alloc(THEME_MOST, 1);
-    n = text ? fread(text, 1, THEME_MOST, f) : 0;
-    if (!text)
-        rc = error_set(e, ERR_MEMORY, "out of memory");
-    else if (ferror(f))
-        rc = error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    else if (n == THEME_MOST)
-        rc = error_set(e, ERR_USAGE, "%s is too large for a theme", path);
-    else
-        rc = theme_parse(t, text, n, path, e);
+    rc = theme_parse(t, text, n, path, e);
     mem_free(text);
-    fclose(f);
     return rc;
 }

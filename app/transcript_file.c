@@ -2,7 +2,7 @@
 #include "app/transcript.h"
 
 #include "app/config.h"
-#include "app/file.h"
+#include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
@@ -159,29 +159,6 @@ int transcript_save(const struct transcript *t, const char *path, struct error *
     return rc;
 }
 
-static int read_file(const char *path, char **out, size_t *n, struct error *e)
-{
-    FILE *f = fopen(path, "rbe");
-    struct stat st;
-    int rc = 0;
-
-    *out = NULL;
-    if (!f || fstat(fileno(f), &st) < 0)
-        rc = error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    else if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > BYTES_MAX)
-        rc = error_set(e, ERR_INPUT, "%s: not a saved conversation", path);
-    else if (!(*out = mem_alloc((size_t)st.st_size + 1, 1)))
-        rc = error_set(e, ERR_MEMORY, "out of memory for %s", path);
-    else {
-        *n = fread(*out, 1, (size_t)st.st_size, f);
-        if (ferror(f))
-            rc = error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    }
-    if (f)
-        fclose(f);
-    return rc;
-}
-
 static void copy_word(char *out, size_t size, const json_t *v)
 {
     if (json_is_string(v))
@@ -261,11 +238,12 @@ static int read_root(struct transcript *t, json_t *root, struct error *e)
 int transcript_load(struct transcript *t, const char *path, struct error *e)
 {
     struct transcript fresh;
+    static const struct file_kind kind = {"saved conversation", BYTES_MAX, ERR_INPUT};
     struct error why = {0};
     char *text;
     size_t n = 0;
     json_t *root = NULL;
-    int rc = read_file(path, &text, &n, e);
+    int rc = file_read(path, &kind, &text, &n, e);
 
     transcript_init(&fresh);
     if (rc == 0 && !(root = json_read(text, n, path, &why)))

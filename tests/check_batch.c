@@ -510,6 +510,26 @@ START_TEST(resume_after_kills_loses_and_repeats_nothing)
 END_TEST
 
 /* A line changed, put in or taken out since the first run: named, and the answers that are there stay as they are. */
+/* A model with a token for the byte 0 may say it: what was written is read again. */
+START_TEST(resume_reads_a_nul)
+{
+    char *text, *from, line[4096];
+
+    write_file("in", "One.\nTwo.\n");
+    ck_assert_int_eq(run("--batch - -n 2 -s 3 --output nul"), 0);
+    text = read_file("nul");
+    ck_assert_ptr_nonnull(from = strstr(text, "\"text\":\""));
+    from += strlen("\"text\":\"");
+    snprintf(line, sizeof line, "%.*sa\\u0000b%.*s\n", (int)(from - text), text, (int)strcspn(from, "\n"), from);
+    write_file("nul", line);
+    free(text);
+    ck_assert_int_eq(run("--batch - -n 2 -s 3 --output nul --resume"), 0);
+    text = read_file("nul");
+    ck_assert(!strncmp(text, line, strlen(line)) && strstr(text, "\"index\":1"));
+    free(text);
+}
+END_TEST
+
 START_TEST(resume_refuses_another_input)
 {
     static const char first[] = "One.\n{\"id\": 7, \"prompt\": \"Two.\"}\nThree.\n";
@@ -642,6 +662,7 @@ static Suite *suite(void)
     tcase_add_test(p, cached_tokens_are_told);
     tcase_add_test(p, figures_of_the_whole_run);
     tcase_add_test(p, every_line_is_flushed);
+    tcase_add_test(p, resume_reads_a_nul);
     tcase_add_test(p, resume_after_kills_loses_and_repeats_nothing);
     tcase_add_loop_test(p, resume_refuses_another_input, 0, 3);
     tcase_add_loop_test(p, interrupt_keeps_whole_lines, 0, 3);

@@ -1,5 +1,5 @@
 /* The real binary, as a shell sees it: exit codes, what stands on standard output and nothing else, and what is said when things go wrong. */
-#include "app/file.h"
+#include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/file/weights.h"
@@ -102,11 +102,160 @@ static const struct { const char *command; int code; const char *says; } failure
     {"$M --color maybe -p hi", 2, "--color: 'maybe' is none of auto, always, never"},
     {"$M -dev nosuch -p hi", 2, "there is no device nosuch; --list-devices names them"},
     {"$M -dev nosuch --plain", 2, "there is no device nosuch; --list-devices names them"},
+    {"mkfifo $T/f 2>/dev/null; timeout 60 $M -p x --config $T/f", 2, "a pipe; a configuration file is expected"},
+    {"mkdir -p $T/none/moetop; mkfifo $T/none/moetop/config.yaml 2>/dev/null; timeout 60 $M -p x; s=$?; rm $T/none/moetop/config.yaml; exit $s", 2,
+     "a pipe; a configuration file is expected"},
+    {"mkfifo $T/f.yaml 2>/dev/null; timeout 60 $M -p x --place $T/f.yaml", 2, "a pipe; a placement is expected"},
+    {"mkfifo $T/f 2>/dev/null; timeout 60 $M -p x --profile $T/f --place hot", 1, "a pipe; a profile is expected"},
+    {"mkfifo $T/f 2>/dev/null; timeout 60 $M --bench -p 2 -n 0 --bench-text $T/f", 5, "a pipe; a text for measuring is expected"},
+    {"mkfifo $T/f 2>/dev/null; timeout 60 $M --bench-compare $T/f $T/f", 1, "a pipe; a benchmark report is expected"},
+    {"mkfifo $T/f 2>/dev/null; timeout 60 $M -p x --log-file $T/f", 5, "a pipe that nobody reads"},
+    {"mkfifo $T/f 2>/dev/null; timeout 60 $M -p x -n 0 --stats-json $T/f", 5, "a pipe that nobody reads"},
+    {"mkfifo $T/f 2>/dev/null; timeout 60 $M -p x -n 0 --trace $T/f", 5, "a pipe that nobody reads"},
+    {"mkfifo $T/f 2>/dev/null; echo x | timeout 60 $M --batch - -n 0 -o $T/f", 5, "a pipe that nobody reads"},
 };
 
 START_TEST(failures_have_their_codes_and_one_line)
 {
     expect_line(failures[_i].command, failures[_i].code, failures[_i].says);
+}
+END_TEST
+
+/* Pipes that are documented go on working: what is read as a prompt or a batch, and what somebody reads from. */
+START_TEST(pipes_that_belong_there)
+{
+    expect("mkfifo $T/p; echo hi >$T/p & timeout 60 $M -f $T/p -n 3 -s 3", 0);
+    ck_assert(*out);
+    expect("echo hi >$T/p & timeout 60 $M --batch $T/p -n 3 -s 3", 0);
+    ck_assert(strstr(out, "\"index\":0"));
+    expect("cat $T/p >$T/got & timeout 60 $M -p hi -n 3 --stats-json $T/p; s=$?; wait; grep -q tok_s $T/got && exit $s", 0);
+    expect("cat $T/p >$T/got & echo hi | timeout 60 $M --batch - -n 3 -o $T/p; s=$?; wait; grep -q index $T/got && exit $s", 0);
+    expect("$M -p hi -n 3 --stats-json /dev/stderr", 0);
+    ck_assert(strstr(err, "tok_s"));
+    expect("$M --config /dev/null -p hi -n 3", 0);
+}
+END_TEST
+
+/* A caller that closes the first descriptors: nothing lands in files that happen to be opened next, and an answer that is lost is an error. */
+START_TEST(closed_descriptors)
+{
+    expect("printf '{\"prompt\":\"hi\"}\\n' | $M --batch - -n 2 -o $T/closed 2>&-", 0);
+    expect("cat $T/closed", 0);
+    ck_assert_msg(out[0] == '{' && strchr(out, '\n') == out + strlen(out) - 1, "%s", out);
+    expect_line("$M -p hi -n 3 >&-", 5, "Bad file descriptor");
+    expect("timeout 60 $M --plain <&-", 0);
+    expect("$M -p hi -n 3 <&- 2>&-", 0);
+    ck_assert(*out);
+}
+END_TEST
+
+START_TEST(a_file_may_reach_its_limit)
+{
+    expect("yes hi | head -200 >$T/many; ulimit -f 4; $M --batch $T/many -n 4 -o $T/limited", 5);
+    ck_assert_msg(strstr(err, "File too large"), "%s", err);
+}
+END_TEST
+
+START_TEST(a_batch_of_a_mark_is_empty)
+{
+    expect("printf '\\357\\273\\277' | $M --batch -", 0);
+    ck_assert_str_eq(out, "");
+    expect("printf '\\357\\273\\277hi' | $M --batch - -n 2", 0);
+    ck_assert(strstr(out, "\"index\":0"));
+}
+END_TEST
+
+/* Work goes on without a folder that others can write to. */
+START_TEST(a_cache_folder_of_everybody)
+{
+    expect("mkdir $T/open; chmod 777 $T/open; $M -p hi -n 3 --cache-dir $T/open", 0);
+    ck_assert_msg(strstr(err, "/open is writable by others") && strstr(err, "chmod go-w"), "%s", err);
+    ck_assert_msg(strchr(err, '\n') == err + strlen(err) - 1, "%s", err);
+    expect("ls -A $T/open", 0);
+    ck_assert_str_eq(out, "");
+}
+END_TEST
+
+/* ---- weights that are no numbers ---- */
+
+/* A copy of the bundled model in which every value of a tensor is a NaN or an infinity. */
+static void poison(const char *tensor, uint16_t half, const char *copy)
+{
+    static const struct file_kind kind = {"model", (size_t)1 << 30, ERR_MODEL};
+    char model[PATH_MAX], *bytes;
+    const struct tensor_view *t;
+    struct weight_file *f;
+    uint32_t single = half == 0x7e00 ? 0x7fc00000 : (uint32_t)(half & 0x8000) << 16 | 0x7f800000;
+    uint8_t *at;
+    size_t n;
+
+    snprintf(model, sizeof model, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
+    ck_assert_int_eq(file_read(model, &kind, &bytes, &n, &e), 0);
+    ck_assert_int_eq(weight_file_open(&f, model, false, &e), 0);
+    ck_assert_msg((t = weight_file_find(f, tensor)) != NULL, "%s", tensor);
+    at = memmem(bytes, n, t->data, t->bytes);
+    ck_assert(at && (t->type == DTYPE_Q8_0 || t->type == DTYPE_F32));
+    for (size_t i = 0; i < t->bytes; i += (size_t)dtype_info(t->type)->bytes)
+        memcpy(at + i, t->type == DTYPE_F32 ? (void *)&single : (void *)&half, t->type == DTYPE_F32 ? 4 : 2);
+    weight_file_close(f);
+    ck_assert_int_eq(file_replace(copy, bytes, n, &e), 0);
+    mem_free(bytes);
+}
+
+static const struct { const char *tensor; uint16_t half; } poisons[] = {
+    {"output.weight", 0x7e00}, {"output.weight", 0x7c00}, {"output.weight", 0xfc00},
+};
+
+START_TEST(weights_that_are_no_numbers)
+{
+    char copy[PATH_MAX], says[200];
+
+    snprintf(copy, sizeof copy, "%s/poison.gguf", support_tmpdir());
+    snprintf(says, sizeof says, "the tensor %s holds values that are no numbers", poisons[_i].tensor);
+    poison(poisons[_i].tensor, poisons[_i].half, copy);
+    expect_line("$M -m $T/poison.gguf -p hi -n 6", 3, says);
+    expect_line("$M -m $T/poison.gguf -p hi -n 6 --temp 0 --ignore-eos", 3, says);
+    if (_i)
+        return;
+    expect("printf 'hi\\nho\\n' | $M -m $T/poison.gguf --batch - -n 4", 1);
+    ck_assert_msg(strstr(out, "\"index\":1") && strstr(out, "\"code\":\"value\"") && strstr(out, says), "%s", out);
+    expect("echo hi | $M -m $T/poison.gguf --plain -n 4", 0);
+    ck_assert_msg(strstr(err, says), "%s", err);
+}
+END_TEST
+
+/* ---- what is built ---- */
+
+/* The release program defends itself against mistakes that nobody found yet. */
+START_TEST(the_release_program_is_hardened)
+{
+    if (!strstr(binary, "/release/")) {
+        printf("SKIPPED: this build is not the release\n");
+        return;
+    }
+    expect("readelf -hlW $M", 0);
+    ck_assert_msg(strstr(out, "DYN") && strstr(out, "GNU_RELRO"), "neither at a random place nor its tables read-only: %.300s", out);
+    expect("readelf -lW $M | grep GNU_STACK | grep RWE", 1);        /* no code on the stack */
+    expect("readelf -dW $M", 0);
+    ck_assert_msg(strstr(out, "BIND_NOW") && !strstr(out, "RPATH") && !strstr(out, "RUNPATH"), "%s", out);
+    expect("readelf -sW --dyn-syms $M | grep -c -e __stack_chk_fail -e __snprintf_chk -e __memcpy_chk", 0);
+    ck_assert_msg(atoi(out) >= 3, "%s", out);
+}
+END_TEST
+
+/* Everybody can read what root installs, whatever root's umask is; and MODE names what make builds. */
+START_TEST(make_does_what_it_says)
+{
+    char command[PATH_MAX + 300];
+
+    snprintf(command, sizeof command, "unset MAKEFLAGS MAKELEVEL MFLAGS; make -n -C '%s' MODE=asan", support_root());
+    expect(command, 0);
+    ck_assert_msg(!strstr(out, "build/release/"), "%.500s", out);
+    snprintf(command, sizeof command, "unset MAKEFLAGS MAKELEVEL MFLAGS; cp $M $T/moetop; umask 077; "
+             "make -s -C '%s' install DESTDIR=$T/root PROGRAM=$T/moetop BUILT=$T && ! find $T/root ! -perm -444 | grep .", support_root());
+    expect(command, 0);
+    expect("find $T/root -name '*moetop*' -type f | grep -c -e completions -e site-functions", 0);
+    ck_assert_str_eq(out, "3\n");
 }
 END_TEST
 
@@ -530,6 +679,14 @@ static Suite *suite(void)
     tcase_add_checked_fixture(t, find_binary, NULL);
     tcase_add_loop_test(t, failures_have_their_codes_and_one_line, 0, sizeof failures / sizeof *failures);
     tcase_add_test(t, help_version_and_tables_work_without_anything);
+    tcase_add_test(t, pipes_that_belong_there);
+    tcase_add_test(t, closed_descriptors);
+    tcase_add_test(t, a_file_may_reach_its_limit);
+    tcase_add_test(t, a_batch_of_a_mark_is_empty);
+    tcase_add_test(t, a_cache_folder_of_everybody);
+    tcase_add_loop_test(t, weights_that_are_no_numbers, 0, sizeof poisons / sizeof *poisons);
+    tcase_add_test(t, the_release_program_is_hardened);
+    tcase_add_test(t, make_does_what_it_says);
     tcase_add_test(t, quantize_does_not_replace_what_it_reads);
     tcase_add_test(t, the_answer_and_nothing_else);
     tcase_add_test(t, options_reach_the_engine);

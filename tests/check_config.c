@@ -1,7 +1,7 @@
 /* app/config: YAML files of settings, and what is said about wrong ones. */
 #include "app/config.h"
 #include "app/documents.h"
-#include "app/file.h"
+#include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "tests/support.h"
 

@@ -1,5 +1,5 @@
 /* app/system: what /proc and /sys say, from a machine made of files, and from this one. */
-#include "app/file.h"
+#include "engine/base/file.h"
 #include "app/system.h"
 #include "tests/support.h"
 

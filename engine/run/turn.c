@@ -4,6 +4,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
+#include "engine/model/finite.h"
 #include "engine/run/internal.h"
 
 #include <math.h>
@@ -91,6 +92,26 @@ static bool is_stop(const struct engine *g, int id)
         if (g->model->hp.stops[i] == id)
             return true;
     return false;
+}
+
+static bool is_cancelled(void *g)
+{
+    return engine_cancelled(g);
+}
+
+/* Nothing can be chosen from what is no number; an answer that says nothing, or anything, would hide it. */
+static int check_logits(struct engine *g, struct error *e)
+{
+    const char *tensor;
+
+    if (values_finite(g->logits, g->model->hp.n_vocab))
+        return 0;
+    tensor = model_find_broken(g->model, is_cancelled, g);
+    if (tensor)
+        return error_set(e, ERR_VALUE, "%s: the tensor %s holds values that are no numbers (NaN or infinite): the file is damaged; download or "
+                         "convert it again", weight_file_path(g->model->file), tensor);
+    return error_set(e, ERR_VALUE, "%s: the results overflow, though no weight is infinite: the model or its conversion is broken; try another file "
+                     "of it", weight_file_path(g->model->file));
 }
 
 static int sample(struct engine *g, bool ignore_eos, struct sampler_draw *draw)
@@ -204,6 +225,10 @@ static int decode(struct engine *g, const struct turn *t, struct outlet *o, uint
 
         if (t->max_tokens >= 0 && done->completion_tokens >= t->max_tokens) {
             done->reason = STOP_LENGTH;
+            break;
+        }
+        if ((rc = check_logits(g, e)) < 0) {
+            done->reason = STOP_ERROR;
             break;
         }
         token.id = sample(g, t->ignore_eos, t->probabilities ? &draw : NULL);

@@ -1,0 +1,15 @@
+/* Weights that are not finite numbers: a damaged file, or a conversion that overflowed. Any thread. */
+#ifndef ENGINE_MODEL_FINITE_H
+#define ENGINE_MODEL_FINITE_H
+
+#include "engine/model/model.h"
+
+#include <stdbool.h>
+
+/* Bit tests on blocks of values, so that a vocabulary's logits take microseconds. False: one is a NaN or an infinity. */
+bool values_finite(const float *x, int n);
+/* The first tensor of the model's file that holds a NaN or an infinity, borrowed; NULL: there is none, or stop(ctx) was true.
+ * It reads every weight of the file: for finding what went wrong, once something did. */
+const char *model_find_broken(const struct model *m, bool (*stop)(void *ctx), void *ctx);
+
+#endif
