@@ -1,5 +1,6 @@
 /* See blas.h. CLBlast has no BF16 and its F16 adds up in 16 bits, so both are expanded into an F32 tile that is reused. */
 #include "gpu/blas.h"
+#include "engine/base/cache.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/device/numerics.h"
@@ -203,18 +204,17 @@ static bool concerned(const struct device *d)
 static void kept(const struct device *d, uint64_t key, char *path, size_t path_size, char *word, int word_size)
 {
     const char *dir = d->base.config.cache_dir;
-    FILE *f;
+    char *text;
+    size_t n;
 
     word[0] = path[0] = '\0';
     if (!dir || snprintf(path, path_size, "%s/opencl-blas-%016llx.verdict", dir, (unsigned long long)key) >= (int)path_size) {
         path[0] = '\0';
         return;
     }
-    if ((f = fopen(path, "r"))) {
-        if (!fgets(word, word_size, f))
-            word[0] = '\0';
-        fclose(f);
-    }
+    if (cache_read(path, 4096, &text, &n, NULL) == 0 && text)
+        snprintf(word, (size_t)word_size, "%s", text);
+    mem_free(text);
 }
 
 size_t blas_needs(struct device *d, uint64_t key)
@@ -231,7 +231,6 @@ int blas_open(struct device *d, uint64_t key, bool test, struct error *e)
     char path[1024], line[240], word[32];
     uint64_t own = 0, blas = 0;
     bool right = true;
-    FILE *f;
 
     if (!concerned(d) || !d->core_usable)
         return 0;
@@ -265,10 +264,9 @@ int blas_open(struct device *d, uint64_t key, bool test, struct error *e)
     d->blas.verdict = !right ? BLAS_WRONG : blas < own ? BLAS_USED : BLAS_SLOWER;
     d->blas.gain = blas ? (double)own / (double)blas : 0;
     d->blas.use = d->blas.verdict == BLAS_USED || (d->blas.verdict == BLAS_SLOWER && opencl_tuning_now.blas == 2);
-    if (path[0] && (f = fopen(path, "w"))) {
-        fprintf(f, "%s\n", d->blas.verdict == BLAS_USED ? "use" : d->blas.verdict == BLAS_WRONG ? "wrong" : "slower");
-        fclose(f);
-    }
+    snprintf(word, sizeof word, "%s\n", d->blas.verdict == BLAS_USED ? "use" : d->blas.verdict == BLAS_WRONG ? "wrong" : "slower");
+    if (path[0])
+        cache_write(path, word, strlen(word), NULL);
     if (d->blas.verdict == BLAS_WRONG)
         snprintf(line, sizeof line, "OpenCL: CLBlast Sgemm computes wrong values on %.100s; own kernels are used", d->target.info.name);
     else

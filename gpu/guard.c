@@ -2,6 +2,7 @@
  * found is kept by the driver's file, size and time: a new version is tried again. */
 #include "gpu/guard.h"
 #include "gpu/opencl.h"
+#include "engine/base/cache.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
@@ -188,39 +189,35 @@ static void verdict_path(const struct driver *d, char *out, size_t size)
 
 static bool verdict_read(const char *path, struct driver *d)
 {
-    char line[200] = "";
-    FILE *f = path[0] && !guard.again ? fopen(path, "r") : NULL;
+    char *line;
+    size_t n;
+    bool known;
 
-    if (!f)
+    if (!path[0] || guard.again || cache_read(path, 4096, &line, &n, NULL) < 0 || !line)
         return false;
-    if (!fgets(line, sizeof line, f))
-        line[0] = '\0';
-    fclose(f);
     line[strcspn(line, "\n")] = '\0';
     if (strncmp(line, "bad: ", 5) == 0)
         snprintf(d->fault, sizeof d->fault, "%.127s", line + 5);
-    return d->fault[0] || strcmp(line, "good") == 0;
+    known = d->fault[0] || strcmp(line, "good") == 0;
+    mem_free(line);
+    return known;
 }
 
 static void verdict_write(const char *path, const struct driver *d)
 {
-    FILE *f = path[0] ? fopen(path, "w") : NULL;
+    char line[sizeof d->fault + 8];
+    int n = snprintf(line, sizeof line, d->fault[0] ? "bad: %s\n" : "good\n", d->fault);
 
-    if (!f)
-        return;
-    if (d->fault[0])
-        fprintf(f, "bad: %s\n", d->fault);
-    else
-        fputs("good\n", f);
-    fclose(f);
+    if (path[0])
+        cache_write(path, line, (size_t)n, NULL);
 }
 
 /* A folder that holds these drivers and no others. */
 static int make_folder(char *folder, size_t size, const struct driver *list, int n)
 {
-    if (guard.cache[0])
-        mkdir(guard.cache, 0700);
-    if (snprintf(folder, size, "%s/opencl-XXXXXX", guard.cache[0] && access(guard.cache, W_OK) == 0 ? guard.cache : P_tmpdir) >= (int)size || !mkdtemp(folder))
+    bool kept = guard.cache[0] && cache_check(guard.cache, NULL) == 0 && access(guard.cache, W_OK) == 0;
+
+    if (snprintf(folder, size, "%s/opencl-XXXXXX", kept ? guard.cache : P_tmpdir) >= (int)size || !mkdtemp(folder))
         return -1;
     for (int i = 0; i < n; i++) {
         char path[PATH_MAX + 32];

@@ -1,19 +1,21 @@
 /* OpenCL programs: the sources embedded in the executable, compiled once per driver, device and source and kept on disk.
  * Engine thread. A cache file that is short, damaged or refused by the driver is simply compiled again. */
 #include "gpu/internal.h"
+#include "engine/base/cache.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static const struct { const char *name, *text; } sources[] = {
 #include "kernels.inc"
 };
 
+#define PROGRAM_MOST ((size_t)256 << 20)
+
+/* In front of a binary. The sum tells damage; that the file is this user's own is what lets it be loaded (engine/base/cache.h). */
 struct cache_header {
     char magic[8];
     uint64_t key, bytes, sum;
@@ -45,6 +47,7 @@ uint64_t program_fingerprint(const struct cl_target *t)
 {
     uint64_t h = 0xcbf29ce484222325ull;
 
+    h = hash_text(h, MOETOP_VERSION);
     h = hash_text(h, t->platform_name);
     h = hash_text(h, t->platform_version);
     h = hash_text(h, t->info.name);
@@ -61,72 +64,71 @@ static bool keeps_its_own(const struct device *d)
     return strcmp(d->target.platform_name, "Portable Computing Language") == 0;
 }
 
+/* What an earlier run kept, checked against damage: false when there is nothing, or not of this key. data: mem_free, behind the header. */
+static bool read_kept(const char *path, uint64_t key, char **data, struct cache_header *head)
+{
+    size_t n;
+
+    if (cache_read(path, PROGRAM_MOST, data, &n, NULL) == 0 && *data && n >= sizeof *head) {
+        memcpy(head, *data, sizeof *head);
+        if (memcmp(head->magic, "MOETOPCL", 8) == 0 && head->key == key && n - sizeof *head == head->bytes &&
+            hash(key, *data + sizeof *head, head->bytes) == head->sum)
+            return true;
+    }
+    mem_free(*data);
+    *data = NULL;
+    return false;
+}
+
 static bool was_compiled(const char *path, uint64_t key)
 {
     struct cache_header head;
-    FILE *f = fopen(path, "rb");
-    bool yes = f && fread(&head, sizeof head, 1, f) == 1 && memcmp(head.magic, "MOETOPCL", 8) == 0 && head.key == key && head.bytes == 0 &&
-               head.sum == key && fgetc(f) == EOF;
+    char *data;
+    bool yes = read_kept(path, key, &data, &head) && head.bytes == 0;
 
-    if (f)
-        fclose(f);
+    mem_free(data);
     return yes;
 }
 
 static cl_program from_cache(struct device *d, const char *path, uint64_t key)
 {
     struct cache_header head;
-    unsigned char *data = NULL;
-    cl_program p = NULL;
+    char *data;
+    cl_program p;
     cl_int rc, status;
-    struct stat st;
-    FILE *f = fopen(path, "rb");
 
-    if (!f)
+    if (!read_kept(path, key, &data, &head))
         return NULL;
-    if (fstat(fileno(f), &st) != 0 || fread(&head, sizeof head, 1, f) != 1 || memcmp(head.magic, "MOETOPCL", 8) != 0 || head.key != key ||
-        (uint64_t)st.st_size != sizeof head + head.bytes || !(data = mem_alloc(head.bytes ? head.bytes : 1, 1)) ||
-        fread(data, 1, head.bytes, f) != head.bytes || hash(head.key, data, head.bytes) != head.sum)
-        goto out;
     size_t bytes = head.bytes;
-    const unsigned char *binary = data;
+    const unsigned char *binary = (const unsigned char *)data + sizeof head;
     p = clCreateProgramWithBinary(d->context, 1, &d->target.id, &bytes, &binary, &status, &rc);
     if (!p || rc != CL_SUCCESS || status != CL_SUCCESS || clBuildProgram(p, 1, &d->target.id, "", NULL, NULL) != CL_SUCCESS) {
         if (p)
             clReleaseProgram(p);
         p = NULL;
     }
-out:
     mem_free(data);
-    fclose(f);
     return p;
 }
 
-/* Written beside and renamed, so that two programs starting at once never read half a file. Failure only costs time. */
+/* Failure only costs time. */
 static void to_cache(struct device *d, cl_program p, const char *path, uint64_t key)
 {
-    struct cache_header head = {"", key, 0, 0};
+    struct cache_header head = {"MOETOPCL", key, 0, 0};
     size_t bytes = 0;
-    unsigned char *data;
-    char part[1100];
-    FILE *f;
-    bool ok;
-
-    memcpy(head.magic, "MOETOPCL", 8);
+    unsigned char *data, *binary;
     bool note = keeps_its_own(d);
 
     if (!note && (clGetProgramInfo(p, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) != CL_SUCCESS || bytes == 0))
         return;
-    if (!(data = mem_alloc(bytes ? bytes : 1, 1)))
+    if (!(data = mem_alloc(sizeof head + bytes, 1)))
         return;
-    snprintf(part, sizeof part, "%s.%ld", path, (long)getpid());
-    if ((note || clGetProgramInfo(p, CL_PROGRAM_BINARIES, sizeof data, &data, NULL) == CL_SUCCESS) && (f = fopen(part, "wb"))) {
+    binary = data + sizeof head;
+    if (note || clGetProgramInfo(p, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL) == CL_SUCCESS) {
         head.bytes = bytes;
-        head.sum = hash(key, data, bytes);
-        ok = fwrite(&head, sizeof head, 1, f) == 1 && fwrite(data, 1, bytes, f) == bytes;
-        ok = fclose(f) == 0 && ok;
-        if (!ok || rename(part, path) != 0)
-            unlink(part);
+        head.sum = hash(key, binary, bytes);
+        memcpy(data, &head, sizeof head);
+        cache_write(path, data, sizeof head + bytes, NULL);
     }
     mem_free(data);
 }
@@ -168,8 +170,6 @@ int program_build(struct device *d, const char *file, const char *what, const ch
     key = hash_text(hash_text(program_fingerprint(&d->target), file), options);
     *out = NULL;
     path[0] = '\0';
-    if (c->cache_dir)
-        mkdir(c->cache_dir, 0700);      /* usually there; failing only means that nothing is kept */
     if (c->cache_dir && snprintf(path, sizeof path, "%s/opencl-%s-%016llx.bin", c->cache_dir, file, (unsigned long long)key) >= (int)sizeof path)
         path[0] = '\0';
     if (keeps_its_own(d))

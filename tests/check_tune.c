@@ -185,7 +185,7 @@ START_TEST(test_file)
     ck_assert_int_eq(tune_read(&back, path, key, &e), ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(e.text, path));
     ck_assert_int_eq(tune_read(&back, support_tmpdir(), key, &e), ERR_IO);       /* a folder in its place */
-    snprintf(path, sizeof path, "%s/none/table", support_tmpdir());
+    snprintf(path, sizeof path, "%s/none/below/table", support_tmpdir());
     ck_assert_int_eq(tune_write(&t, path, key, &e), ERR_IO);
 }
 END_TEST

@@ -1,20 +1,19 @@
 /* See survey.h. Engine thread. Measuring cycles through layers, so that the CPU's caches hold no more of the weights than they do in decode. */
 #include "engine/placement/survey.h"
 
+#include "engine/base/cache.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/placement/residency.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define REPEATS 9
 #define WARM_UPS 2
 #define GPU_BLOCKS 4             /* layers of which blocks are brought to a device for measuring */
+#define VERDICT_MOST 4096       /* bytes of a verdict of auto */
 #define KEEP_FREE 0.9            /* share of a device's memory that a plan may take */
 
 struct survey {
@@ -450,19 +449,18 @@ static void verdict_path(const struct survey *s, const char *cache_dir, const st
 
 int survey_verdict_load(struct survey *s, const char *cache_dir, const struct device *target)
 {
-    char path[4096], spec[PLAN_NAME];
+    char path[4096], spec[PLAN_NAME], *text;
     double loss;
-    FILE *f;
+    size_t n;
     int got;
 
     if (!cache_dir || !target)
         return 0;
     verdict_path(s, cache_dir, target, path, sizeof path);
-    f = fopen(path, "r");
-    if (!f)
+    if (cache_read(path, VERDICT_MOST, &text, &n, NULL) < 0 || !text)
         return 0;
-    got = fscanf(f, "%63s %lf", spec, &loss);
-    fclose(f);
+    got = sscanf(text, "%63s %lf", spec, &loss);
+    mem_free(text);
     if (got != 2 || !(loss > -1e6 && loss < 1e6))
         return 0;
     memcpy(s->verdict, spec, sizeof spec);
@@ -473,8 +471,8 @@ int survey_verdict_load(struct survey *s, const char *cache_dir, const struct de
 
 int survey_verdict_store(struct survey *s, const char *cache_dir, const struct device *target, const char *spec, double loss, struct error *e)
 {
-    char path[4096], temporary[4200];
-    FILE *f;
+    char path[4096], text[VERDICT_MOST];
+    int rc;
 
     snprintf(s->verdict, sizeof s->verdict, "%s", spec);
     s->input.verdict = s->verdict;
@@ -482,16 +480,8 @@ int survey_verdict_store(struct survey *s, const char *cache_dir, const struct d
     if (!cache_dir)
         return 0;
     verdict_path(s, cache_dir, target, path, sizeof path);
-    snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
-    f = fopen(temporary, "w");
-    if (!f && errno == ENOENT && mkdir(cache_dir, 0755) == 0)
-        f = fopen(temporary, "w");
-    if (!f)
-        return error_set(e, ERR_IO, "%s: %s; the verdict of auto is kept for this run only", temporary, strerror(errno));
-    fprintf(f, "%s %.4f\n%s\n%s\n", spec, loss, s->model->name, s->names[s->input.target]);
-    if (fclose(f) != 0 || rename(temporary, path) != 0) {
-        remove(temporary);
-        return error_set(e, ERR_IO, "%s: %s; the verdict of auto is kept for this run only", path, strerror(errno));
-    }
-    return 0;
+    snprintf(text, sizeof text, "%s %.4f\n%s\n%s\n", spec, loss, s->model->name, s->names[s->input.target]);
+    if ((rc = cache_write(path, text, strlen(text), e)) < 0 && e)
+        error_set(e, rc, "%s; the verdict of auto is kept for this run only", e->text);
+    return rc;
 }

@@ -1,16 +1,13 @@
 /* The tuning table and its file (tune.h). A hundred lines at most, read once at open, so it is text that a user can read, delete or edit. */
 #include "engine/device/cpu/tune.h"
+#include "engine/base/cache.h"
 #include "engine/base/mem.h"
 #include "engine/device/cpu/cpu.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define FILE_MOST 65536
 #define GAIN 0.05               /* a threshold that gains less than this is not worth leaving the built-in one for */
@@ -235,53 +232,23 @@ bad:
 
 int tune_read(struct tune *t, const char *path, const char *key, struct error *e)
 {
-    char *text = mem_alloc(FILE_MOST + 1, 1);
-    ssize_t n = 0, got = 1;
-    int fd, rc = 0;
+    char *text;
+    size_t n;
+    int rc = cache_read(path, FILE_MOST, &text, &n, e);
 
     t->n = t->n_decode = 0;
-    if (!text)
-        return error_set(e, ERR_MEMORY, "no memory for %s", path);
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);         /* a pipe in its place must not hang us */
-    if (fd < 0) {
-        rc = errno == ENOENT ? 0 : error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-        goto out;
-    }
-    while (n <= FILE_MOST && (got = read(fd, text + n, (size_t)(FILE_MOST + 1 - n))) > 0)
-        n += got;
-    if (got < 0)
-        rc = error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    else if (n > FILE_MOST)
-        rc = error_set(e, ERR_INPUT, "%s: larger than any such table", path);
-    else if ((rc = tune_parse(t, key, text, (size_t)n, e)) < 0)
+    if (text && (rc = tune_parse(t, key, text, n, e)) < 0)
         error_prefix(e, "%s", path);
-    close(fd);
-out:
     mem_free(text);
     return rc;
 }
 
 int tune_write(const struct tune *t, const char *path, const char *key, struct error *e)
 {
-    char temporary[4200], *text = mem_alloc(FILE_MOST, 1);
+    char *text = mem_alloc(FILE_MOST, 1);
     size_t n = text ? tune_text(t, key, text, FILE_MOST) : 0;
-    FILE *f = NULL;
-    int rc = 0;
+    int rc = n ? cache_write(path, text, n, e) : error_set(e, ERR_MEMORY, "no memory for %s", path);
 
-    if (!n) {
-        mem_free(text);
-        return error_set(e, ERR_MEMORY, "no memory for %s", path);
-    }
-    snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
-    f = fopen(temporary, "we");
-    if (!f || fwrite(text, 1, n, f) != n)
-        rc = error_set(e, ERR_IO, "%s: %s", temporary, strerror(errno));
-    if (f && fclose(f) != 0 && rc == 0)
-        rc = error_set(e, ERR_IO, "%s: %s", temporary, strerror(errno));
-    if (rc == 0 && rename(temporary, path) != 0)
-        rc = error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    if (rc < 0)
-        unlink(temporary);
     mem_free(text);
     return rc;
 }

@@ -9,7 +9,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -172,7 +171,6 @@ static int keep(struct cpu_device *d, struct tune *fresh, const char *path, cons
 {
     struct tune all;
 
-    mkdir(d->base.config.cache_dir, 0755);       /* it may be new */
     if (tune_read(&all, path, key, e) < 0)
         all.n = all.n_decode = 0;
     for (int i = 0; i < fresh->n_decode; i++)
