@@ -3,6 +3,7 @@
  * lines costs a sensor and never a wrong number. */
 #include "app/system.h"
 
+#include "app/memory_group.h"
 #include "engine/base/mem.h"
 
 #include <dirent.h>
@@ -310,34 +311,9 @@ static void read_threads(struct system *s, struct system_sample *out, uint64_t e
 
 /* ---- memory and disk ---- */
 
-/* Limit of the control group (version 2): the smallest on the way up to the root. */
-static uint64_t group_limit(struct system *s)
-{
-    uint64_t least = SYSTEM_UNKNOWN;
-    char group[512], path[560];
-    const char *p;
-
-    if (!slurp(s, "/proc/self/cgroup") || !(p = strstr(s->text, "0::")))
-        return least;
-    snprintf(group, sizeof group, "%.*s", (int)strcspn(p + 3, "\n"), p + 3);
-    for (;;) {
-        char *slash;
-
-        snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", strcmp(group, "/") ? group : "");
-        if (slurp(s, path) && strncmp(s->text, "max", 3)) {
-            uint64_t v = strtoull(s->text, NULL, 10);
-
-            if (v && v < least)
-                least = v;
-        }
-        if (!(slash = strrchr(group, '/')))
-            return least;
-        *slash = 0;
-    }
-}
-
 static void read_memory(struct system *s, struct system_sample *out)
 {
+    struct memory_group group;
     uint64_t swap_free;
 
     slurp(s, "/proc/self/status");
@@ -352,7 +328,9 @@ static void read_memory(struct system *s, struct system_sample *out)
     out->swap_total = kilobytes(s, "SwapTotal:");
     swap_free = kilobytes(s, "SwapFree:");
     out->swap_used = out->swap_total == SYSTEM_UNKNOWN || swap_free > out->swap_total ? SYSTEM_UNKNOWN : out->swap_total - swap_free;
-    out->memory_limit = group_limit(s);
+    memory_group_read(s->root, &group);
+    out->memory_limit = group.limit;
+    out->memory_left = group.left;
 }
 
 static bool is_partition_or_virtual(const char *name)

@@ -28,6 +28,7 @@ struct system_sample {
     uint64_t rss_file;                           /* of rss: mapped files (weights in the page cache) */
     uint64_t memory_total, memory_free, memory_available;   /* available: what could be had without swapping */
     uint64_t memory_limit;                       /* of this process's control group; SYSTEM_UNKNOWN: none */
+    uint64_t memory_left;                        /* what that still gives; SYSTEM_UNKNOWN: not told */
     uint64_t swap_total, swap_used;
     /* Counters since the process (the system) began. */
     uint64_t cpu_ns;                             /* this process, all threads */

@@ -1,6 +1,7 @@
 /* app/system: what /proc and /sys say, from a machine made of files, and from this one. */
-#include "engine/base/file.h"
+#include "app/memory_group.h"
 #include "app/system.h"
+#include "engine/base/file.h"
 #include "tests/support.h"
 
 #include <pthread.h>
@@ -85,6 +86,71 @@ START_TEST(every_sensor_is_read)
     ck_assert_float_eq_tol(s.core_process_use[0], 0, 1e-6f);
     ck_assert_float_eq_tol(s.core_process_use[1], 1, 1e-6f);     /* a thread's core, at most whole */
     system_free(sys);
+}
+END_TEST
+
+static void expect_group(uint64_t limit, uint64_t left)
+{
+    struct memory_group g;
+
+    memory_group_read(root, &g);
+    ck_assert_uint_eq(g.limit, limit);
+    ck_assert_uint_eq(g.left, left);
+}
+
+/* Version 1, as it looks from the host: the limit of a group above counts, and what its files in memory take can be had again. */
+START_TEST(memory_groups_of_version_1)
+{
+    snprintf(root, sizeof root, "%s/v1", support_tmpdir());
+    put("/proc/self/cgroup", "12:cpuset,cpu:/x\n5:memory:/outer/inner\n1:name=systemd:/x\n0::/x\n");
+    put("/proc/self/mountinfo", "31 24 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+        "36 24 0:30 / /sys/fs/cgroup/mem rw,nosuid shared:1 - cgroup cgroup rw,memory\n");
+    put("/sys/fs/cgroup/mem/memory.limit_in_bytes", "9223372036854771712\n");
+    put("/sys/fs/cgroup/mem/outer/memory.limit_in_bytes", "500000\n");
+    put("/sys/fs/cgroup/mem/outer/memory.usage_in_bytes", "300000\n");
+    put("/sys/fs/cgroup/mem/outer/memory.use_hierarchy", "1\n");
+    put("/sys/fs/cgroup/mem/outer/memory.stat", "cache 5\ntotal_inactive_file 100000\ntotal_active_file 50000\n");
+    put("/sys/fs/cgroup/mem/outer/inner/memory.limit_in_bytes", "600000\n");
+    put("/sys/fs/cgroup/mem/outer/inner/memory.usage_in_bytes", "100000\n");
+    expect_group(500000, 350000);
+    put("/sys/fs/cgroup/mem/outer/memory.use_hierarchy", "0\n");          /* it counts its own processes alone */
+    expect_group(600000, 500000);
+    put("/sys/fs/cgroup/mem/outer/inner/memory.limit_in_bytes", "9223372036854771712\n");
+    expect_group(SYSTEM_UNKNOWN, SYSTEM_UNKNOWN);
+}
+END_TEST
+
+/* In a container: the path is the host's, but only what is below it is mounted; or it lies outside of what can be seen. */
+START_TEST(memory_groups_in_a_container)
+{
+    snprintf(root, sizeof root, "%s/container", support_tmpdir());
+    put("/proc/self/cgroup", "5:memory:/docker/abc/job\n");
+    put("/proc/self/mountinfo", "36 24 0:30 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "400000\n");
+    put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "390000\n");
+    put("/sys/fs/cgroup/memory/memory.use_hierarchy", "1\n");
+    put("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "300000\n");
+    expect_group(300000, 10000);
+    put("/proc/self/cgroup", "5:memory:/../elsewhere\n");
+    expect_group(400000, 10000);
+    put("/proc/self/mountinfo", "");                         /* where it usually is */
+    put("/proc/self/cgroup", "5:memory:/\n");
+    expect_group(400000, 10000);
+}
+END_TEST
+
+START_TEST(memory_groups_of_version_2)
+{
+    snprintf(root, sizeof root, "%s/v2", support_tmpdir());
+    put("/proc/self/cgroup", "5:memory:/old\n0::/a/b\n");
+    put("/proc/self/mountinfo", "36 24 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n");
+    put("/sys/fs/cgroup/unified/a/memory.max", "800000\n");
+    put("/sys/fs/cgroup/unified/a/memory.current", "700000\n");
+    put("/sys/fs/cgroup/unified/a/memory.stat", "anon 1\ninactive_file 30000\nactive_file 20000\n");
+    put("/sys/fs/cgroup/unified/a/b/memory.max", "max\n");
+    expect_group(800000, 150000);
+    put("/sys/fs/cgroup/memory/old/memory.limit_in_bytes", "700000\n");        /* both at once: the smaller counts */
+    expect_group(700000, 150000);
 }
 END_TEST
 
@@ -186,6 +252,9 @@ static Suite *suite(void)
     TCase *t = tcase_create("system");
 
     tcase_add_test(t, every_sensor_is_read);
+    tcase_add_test(t, memory_groups_of_version_1);
+    tcase_add_test(t, memory_groups_in_a_container);
+    tcase_add_test(t, memory_groups_of_version_2);
     tcase_add_test(t, missing_is_not_zero);
     tcase_add_test(t, nonsense_does_no_harm);
     tcase_add_test(t, this_machine_agrees_with_a_second_account);

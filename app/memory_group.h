@@ -1,0 +1,16 @@
+/* The memory a control group leaves to this process, of version 1 (a folder of its own for memory) or 2 (one tree for everything), or of
+ * both where they are mixed. Any thread; nothing is allocated. */
+#ifndef APP_MEMORY_GROUP_H
+#define APP_MEMORY_GROUP_H
+
+#include <stdint.h>
+
+struct memory_group {
+    uint64_t limit;              /* bytes: the smallest on the way up to the root; SYSTEM_UNKNOWN: none */
+    uint64_t left;               /* bytes: the least that any of these groups still gives, its file cache counted as free; SYSTEM_UNKNOWN: not told */
+};
+
+/* root: "" for this machine; a folder that holds proc/ and sys/ for tests. */
+void memory_group_read(const char *root, struct memory_group *out);
+
+#endif
