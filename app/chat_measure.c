@@ -236,24 +236,11 @@ int chat_compare(struct conversation *c, const char *arguments)
 /* The chat as the model reads it. Not the session: that may hold less by now. */
 static int chat_tokens(const struct engine *g, const struct request *r, int **ids, int *n, struct error *e)
 {
-    const struct engine_info *info = engine_info(g);
-    struct strbuf b = {0};
-    int rc;
-
     *ids = NULL;
     *n = 0;
     if (!r->n_chat)
         return error_set(e, ERR_INPUT, "there is nothing to count yet: say something first");
-    if (info->chat)
-        return chat_template_encode(info->chat, r->chat, r->n_chat, false, NULL, ids, n, NULL, e);
-    for (size_t i = 0; i < r->n_chat; i++) {
-        strbuf_puts(&b, r->chat[i].text);
-        strbuf_puts(&b, "\n");
-    }
-    rc = b.failed || !info->tokenizer ? error_set(e, ERR_MODEL, "the chat cannot be read as tokens") :
-         tokenizer_encode(info->tokenizer, b.data, b.len, false, ids, n, e);
-    strbuf_release(&b);
-    return rc;
+    return profile_chat_tokens(g, r->chat, r->n_chat, ids, n, e);
 }
 
 /* A request that holds the chat; NULL: no memory. */
@@ -302,7 +289,7 @@ static int do_profile(void *ctx, struct engine *g, char **text, struct error *e)
     if (rc == 0 && (rc = hold(g, &held, e)) == 0)
         rc = count(r, g, ids, n, &u, e);
     if (rc == 0 && r->path) {
-        profile_describe(g, "a chat", &facts);
+        profile_describe(g, "a chat", PROFILE_CHAT, &facts);
         rc = profile_times(g, ids, n, &facts, e);
         if (rc == 0)
             rc = profile_json(&u, &facts, &json, &size, e);

@@ -6,7 +6,6 @@
 #include "app/plot.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
-#include "engine/model/tokenizer.h"
 #include "engine/run/trace.h"
 
 #include <errno.h>
@@ -119,7 +118,7 @@ int profile_times(struct engine *g, const int *ids, int n, struct profile_facts 
     return rc;
 }
 
-void profile_describe(const struct engine *g, const char *source, struct profile_facts *facts)
+void profile_describe(const struct engine *g, const char *source, enum profile_reading how, struct profile_facts *facts)
 {
     const struct engine_info *info = engine_info(g);
 
@@ -127,6 +126,7 @@ void profile_describe(const struct engine *g, const char *source, struct profile
     snprintf(facts->model, sizeof facts->model, "%s", info->model->name);
     snprintf(facts->type, sizeof facts->type, "%s", dtype_info(info->model->type)->word);
     snprintf(facts->source, sizeof facts->source, "%s", source);
+    snprintf(facts->read_as, sizeof facts->read_as, "%s", profile_reading_word(how));
     facts->hash = info->model->hash;
     facts->n_devices = info->n_devices < PROFILE_DEVICES ? info->n_devices : PROFILE_DEVICES;
     for (int d = 0; d < facts->n_devices; d++)
@@ -235,28 +235,25 @@ int profile_mode_run(struct options *o, struct error *e)
     struct engine *g = NULL;
     struct usage u = {0};
     struct profile_facts facts = {0};
+    struct profile_text_read read = {0};
     char *text = NULL, *json = NULL;
     size_t size;
-    int *ids = NULL, n = 0, rc = read_text(o->profile_experts, &text, &size, e);
+    int rc = read_text(o->profile_experts, &text, &size, e);
 
     if (rc == 0)
         rc = app_engine_open(o, &g, e);
-    if (rc == 0 && !engine_info(g)->tokenizer)
-        rc = error_set(e, ERR_MODEL, "--profile-experts needs a model with a tokenizer");
     if (rc == 0)
-        rc = tokenizer_encode(engine_info(g)->tokenizer, text, size, false, &ids, &n, e);
-    if (rc == 0 && n == 0)
-        rc = error_set(e, ERR_INPUT, "%s: no text in it", o->profile_experts);
+        rc = profile_tokens(g, text, size, o->profile_experts, o->parse_special, &read, e);
     if (rc == 0) {
         const struct hparams *hp = &engine_info(g)->model->hp;
 
         rc = usage_init(&u, hp->n_layers, hp->n_experts, hp->n_experts_used, e);
     }
     if (rc == 0)
-        rc = profile_text(g, ids, n, &u, stop, NULL, e);
+        rc = profile_text(g, read.ids, read.n, &u, stop, NULL, e);
     if (rc == 0) {
-        profile_describe(g, o->profile_experts, &facts);
-        rc = profile_times(g, ids, n, &facts, e);
+        profile_describe(g, o->profile_experts, read.how, &facts);
+        rc = profile_times(g, read.ids, read.n, &facts, e);
     }
     if (rc == 0)
         rc = profile_json(&u, &facts, &json, &size, e);
@@ -264,15 +261,17 @@ int profile_mode_run(struct options *o, struct error *e)
         rc = file_replace(o->output, json, size, e);
     else if (rc == 0 && fwrite(json, 1, size, stdout) != size)
         rc = app_output_failed(NULL, errno, e);
-    if (rc == 0)
+    if (rc == 0) {
+        fprintf(stderr, "%s: %s\n", o->profile_experts, read.said);
         profile_print(stderr, &u);
+    }
     if (rc == 0 && o->plot)
         rc = draw(&u, engine_plan(g), o->plot, e);
     usage_release(&u);
     profile_facts_release(&facts);
     mem_free(text);
     mem_free(json);
-    mem_free(ids);
+    mem_free(read.ids);
     engine_close(g);
     return rc;
 }

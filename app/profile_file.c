@@ -66,6 +66,8 @@ int profile_json(const struct usage *u, const struct profile_facts *facts, char 
     strbuf_printf(&b, ", \"hash\": \"%016llx\", \"layers\": %d, \"experts\": %d, \"experts_used\": %d},\n \"source\": ",
                   (unsigned long long)facts->hash, u->n_layers, u->n_experts, u->n_used);
     put_text(&b, facts->source);
+    strbuf_puts(&b, ", \"read_as\": ");
+    put_text(&b, facts->read_as);
     strbuf_printf(&b, ", \"tokens\": %llu,\n \"devices\": [", (unsigned long long)u->tokens);
     for (int d = 0; d < facts->n_devices; d++) {
         strbuf_puts(&b, d ? ", {\"name\": " : "{\"name\": ");
@@ -144,6 +146,7 @@ static int read_json(struct usage *u, struct profile_facts *facts, const char *p
     copy_text(model, "name", facts->model, sizeof facts->model);
     copy_text(model, "type", facts->type, sizeof facts->type);
     copy_text(root, "source", facts->source, sizeof facts->source);
+    copy_text(root, "read_as", facts->read_as, sizeof facts->read_as);
     facts->hash = strtoull(hash, NULL, 16);
     for (size_t d = 0; d < json_array_size(devices) && d < PROFILE_DEVICES; d++) {
         copy_text(json_array_get(devices, d), "name", facts->devices[d].name, sizeof facts->devices[d].name);

@@ -13,6 +13,7 @@
 /* What stands beside the counts. Plain data. */
 struct profile_facts {
     char model[128], type[32], source[300];
+    char read_as[32];            /* what the source was read as (profile_reading_word); "": not known */
     uint64_t hash;               /* struct model's; 0: unknown (imatrix) */
     int n_devices;
     struct {

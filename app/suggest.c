@@ -10,7 +10,6 @@
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
 #include "engine/base/size.h"
-#include "engine/model/tokenizer.h"
 #include "engine/placement/planner.h"
 #include "engine/placement/residency.h"
 
@@ -218,24 +217,19 @@ static int stop(void *ctx)
 }
 
 /* Counts of the held-out text, and its tokens for the measuring. */
-static int validate(struct engine *g, const char *path, struct usage *u, int **ids, int *n, struct error *e)
+static int validate(struct engine *g, const struct options *o, struct usage *u, struct profile_text_read *read, struct error *e)
 {
-    const struct engine_info *info = engine_info(g);
-    const struct hparams *hp = &info->model->hp;
+    const struct hparams *hp = &engine_info(g)->model->hp;
     char *text = NULL;
     size_t size;
-    int rc = bench_file(path, &text, &size, e);
+    int rc = bench_file(o->validate, &text, &size, e);
 
-    if (rc == 0 && !info->tokenizer)
-        rc = error_set(e, ERR_MODEL, "--validate needs a model with a tokenizer");
     if (rc == 0)
-        rc = tokenizer_encode(info->tokenizer, text, size, false, ids, n, e);
-    if (rc == 0 && *n == 0)
-        rc = error_set(e, ERR_INPUT, "%s: no text in it", path);
+        rc = profile_tokens(g, text, size, o->validate, o->parse_special, read, e);
     if (rc == 0)
         rc = usage_init(u, hp->n_layers, hp->n_experts, hp->n_experts_used, e);
     if (rc == 0)
-        rc = profile_text(g, *ids, *n, u, stop, NULL, e);
+        rc = profile_text(g, read->ids, read->n, u, stop, NULL, e);
     mem_free(text);
     return rc;
 }
@@ -261,7 +255,8 @@ int suggest_mode_run(struct options *o, struct error *e)
     struct engine *g = NULL;
     struct options plain = *o;           /* borrowed: only read */
     uint64_t *sizes = NULL;
-    int *ids = NULL, n = 0, rc;
+    struct profile_text_read read = {0};
+    int rc;
 
     if (!o->budget)
         return error_set(e, ERR_USAGE, "--suggest needs --budget SIZE: how much the device may hold, for example --budget 600M");
@@ -280,13 +275,15 @@ int suggest_mode_run(struct options *o, struct error *e)
             rc = expert_sizes(m, &sizes, e);
     }
     if (rc == 0 && o->validate)
-        rc = validate(g, o->validate, &held_out, &ids, &n, e);
+        rc = validate(g, o, &held_out, &read, e);
     if (rc == 0)
         rc = suggestion_make(&s, &trained, o->validate ? &held_out : NULL, sizes, o->budget, e);
-    if (rc == 0 && ids)
-        rc = suggestion_measure(&s, g, ids, n, e);
+    if (rc == 0 && read.ids)
+        rc = suggestion_measure(&s, g, read.ids, read.n, e);
     if (rc == 0)
         rc = write_plan(&s, o->output, e);
+    if (rc == 0 && o->validate)
+        fprintf(stderr, "%s: %s\n", o->validate, read.said);
     if (rc == 0)
         report(stderr, "", &s);
     suggestion_release(&s);
@@ -294,7 +291,7 @@ int suggest_mode_run(struct options *o, struct error *e)
     usage_release(&held_out);
     profile_facts_release(&facts);
     mem_free(sizes);
-    mem_free(ids);
+    mem_free(read.ids);
     engine_close(g);
     return rc;
 }

@@ -63,6 +63,9 @@ int transcript_messages(const struct transcript *t, struct message **out, size_t
 int transcript_save(const struct transcript *t, const char *path, struct error *e);
 /* Replaces *t (initialised) when everything is right; else *t is as before. ERR_IO, ERR_INPUT (not a conversation), ERR_MEMORY. */
 int transcript_load(struct transcript *t, const char *path, struct error *e);
+/* The same from the text of such a file; name is told in errors. */
+int transcript_read(struct transcript *t, const char *text, size_t n, const char *name, struct error *e);
+bool transcript_recognised(const char *text, size_t n);      /* JSON with an array "messages", so meant as a conversation */
 /* A new name under $XDG_STATE_HOME/moetop/chats. ERR_IO when there is no home. */
 int transcript_default_path(char *out, size_t size, struct error *e);
 /* What a user means by /load NAME or /save NAME: a name with a slash and one that ends in .md or .json is a path; any other is that of a

@@ -235,23 +235,39 @@ static int read_root(struct transcript *t, json_t *root, struct error *e)
     return rc;
 }
 
+bool transcript_recognised(const char *text, size_t n)
+{
+    json_t *root = json_read(text, n, "", NULL);
+    bool chat = json_is_array(json_object_get(root, "messages"));
+
+    json_decref(root);
+    return chat;
+}
+
 int transcript_load(struct transcript *t, const char *path, struct error *e)
 {
-    struct transcript fresh;
     static const struct file_kind kind = {"saved conversation", BYTES_MAX, ERR_INPUT};
-    struct error why = {0};
     char *text;
     size_t n = 0;
-    json_t *root = NULL;
     int rc = file_read(path, &kind, &text, &n, e);
 
-    transcript_init(&fresh);
-    if (rc == 0 && !(root = json_read(text, n, path, &why)))
-        rc = error_set(e, ERR_INPUT, "%s", why.text);
-    if (rc == 0 && (rc = read_root(&fresh, root, e)) < 0)
-        error_prefix(e, "%s", path);
-    json_decref(root);
+    if (rc == 0)
+        rc = transcript_read(t, text, n, path, e);
     mem_free(text);
+    return rc;
+}
+
+int transcript_read(struct transcript *t, const char *text, size_t n, const char *name, struct error *e)
+{
+    struct transcript fresh;
+    struct error why = {0};
+    json_t *root = json_read(text, n, name, &why);
+    int rc = root ? 0 : error_set(e, ERR_INPUT, "%s", why.text);
+
+    transcript_init(&fresh);
+    if (rc == 0 && (rc = read_root(&fresh, root, e)) < 0)
+        error_prefix(e, "%s", name);
+    json_decref(root);
     if (rc < 0) {
         transcript_release(&fresh);
         return rc;

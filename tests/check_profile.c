@@ -1,7 +1,10 @@
-/* Expert use: counts and figures by hand, profiles written and read back, other models refused, imatrix files. */
+/* Expert use: counts and figures by hand, profiles written and read back, other models refused, imatrix files;
+ * what a file is read as. */
 #include "app/profile.h"
 #include "app/profile_file.h"
 #include "engine/base/mem.h"
+#include "engine/model/chat_template.h"
+#include "engine/model/tokenizer.h"
 #include "tests/support.h"
 
 #include <math.h>
@@ -390,7 +393,7 @@ START_TEST(a_text_is_counted_and_timed)
             calls += u.count[l * hp->n_experts + x];
         ck_assert(calls == 150 * hp->n_experts_used);
     }
-    profile_describe(g, "test", &facts);
+    profile_describe(g, "test", PROFILE_PLAIN, &facts);
     ck_assert_msg(profile_times(g, ids, 40, &facts, &e) == 0, "%s", e.text);
     ck_assert(facts.devices[0].expert_ns > 100 && facts.devices[0].expert_ns < 1e8);
     for (int i = 0; i < hp->n_layers * hp->n_experts; i++)
@@ -400,6 +403,116 @@ START_TEST(a_text_is_counted_and_timed)
     profile_facts_release(&facts);
     usage_release(&u);
     engine_close(g);
+}
+END_TEST
+
+/* ---- what a file is read as ---- */
+
+static const char chat_json[] =
+    "{\"moetop_chat\": 1, \"messages\": [{\"role\": \"user\", \"content\": \"Tell me about <|end|> and the sea.\"},\n"
+    " {\"role\": \"assistant\", \"content\": \"It is wide.\"}]}";
+static const char chat_text[] = "<|user|>\nTell me about the sea.<|end|>\n<|assistant|>\nIt is wide.<|end|>\n";
+
+static int tokens_named(const int *ids, int n, const struct engine *g, const char *piece)
+{
+    int id = tokenizer_find(engine_info(g)->tokenizer, piece, strlen(piece)), found = 0;
+
+    ck_assert_int_ge(id, 0);
+    for (int i = 0; i < n; i++)
+        found += ids[i] == id;
+    return found;
+}
+
+START_TEST(a_chat_is_read_as_the_chat_reads_it)
+{
+    static const struct message turns[] = {{ROLE_USER, (char *)"Tell me about <|end|> and the sea."}, {ROLE_ASSISTANT, (char *)"It is wide."}};
+    struct engine *g = open_demo();
+    struct profile_text_read chat, marked, plain;
+    struct error e = {0};
+    int *ids, n;
+
+    ck_assert_msg(profile_tokens(g, chat_json, strlen(chat_json), "c", false, &chat, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(chat_template_encode(engine_info(g)->chat, turns, 2, false, NULL, &ids, &n, NULL, &e), 0);
+    ck_assert_int_eq(chat.n, n);
+    ck_assert_mem_eq(chat.ids, ids, (size_t)n * sizeof *ids);
+    ck_assert_int_eq(tokens_named(chat.ids, chat.n, g, "<|end|>"), 2);          /* the frame's, none of what was typed */
+    ck_assert_ptr_nonnull(strstr(chat.said, "read as a chat of 2 messages"));
+    ck_assert_int_eq(profile_tokens(g, chat_text, strlen(chat_text), "t", true, &marked, &e), 0);
+    ck_assert_int_eq(profile_tokens(g, chat_text, strlen(chat_text), "t", false, &plain, &e), 0);
+    ck_assert_int_eq(tokens_named(marked.ids, marked.n, g, "<|end|>"), 2);
+    ck_assert_int_eq(tokens_named(plain.ids, plain.n, g, "<|end|>"), 0);
+    ck_assert_int_gt(plain.n, marked.n + 4 * 3);                                /* four markers, in pieces */
+    ck_assert_ptr_nonnull(strstr(marked.said, "with special tokens"));
+    ck_assert_ptr_nonnull(strstr(plain.said, "as plain text"));
+    mem_free(ids);
+    mem_free(chat.ids);
+    mem_free(marked.ids);
+    mem_free(plain.ids);
+    engine_close(g);
+}
+END_TEST
+
+START_TEST(only_a_chat_is_read_as_one)
+{
+    static const char *const texts[] = {"{\"messages\": 3}", "[1, 2]", "{\"messages\": [", "{ int x; }", "\"messages\""};
+    static const char *const damaged[] = {"{\"messages\": []}", "{\"messages\": [{\"role\": \"user\"}]}", "{\"messages\": [4]}"};
+    struct engine *g = open_demo();
+    struct profile_text_read read;
+    struct error e = {0};
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        ck_assert_msg(profile_tokens(g, texts[i], strlen(texts[i]), "t", false, &read, &e) == 0, "%s", e.text);
+        ck_assert_int_eq(read.how, PROFILE_PLAIN);
+        mem_free(read.ids);
+    }
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+        ck_assert_int_eq(profile_tokens(g, damaged[i], strlen(damaged[i]), "chat.json", false, &read, &e), ERR_INPUT);
+        ck_assert_ptr_nonnull(strstr(e.text, "chat.json: "));
+    }
+    ck_assert_int_eq(profile_tokens(g, "", 0, "t", false, &read, &e), ERR_INPUT);
+    engine_close(g);
+}
+END_TEST
+
+/* Both options of the program, both kinds of file: the tokens counted, and the line that says which way. */
+START_TEST(the_program_says_which_way)
+{
+    static const struct { const char *args, *said; int tokens; } cases[] = {
+        {"--profile-experts '%s/chat.json'", "chat.json: read as a chat of 2 messages, with its chat markers: 22 tokens", 22},
+        {"--profile-experts '%s/chat.txt'", "chat.txt: read as plain text: 39 tokens", 39},
+        {"--profile-experts '%s/chat.txt' --parse-special", "chat.txt: read as text with special tokens in it: 14 tokens", 14},
+        {"--suggest '%s/profile.json' --budget 8M --validate '%s/chat.json'", "chat.json: read as a chat", 0},
+        {"--suggest '%s/profile.json' --budget 8M --validate '%s/chat.txt'", "chat.txt: read as plain text", 0},
+        {"--suggest '%s/profile.json' --budget 8M --validate '%s/chat.txt' --parse-special", "chat.txt: read as text with special tokens", 0},
+    };
+    const char *build = getenv("CHECK_BUILD"), *dir = support_tmpdir();
+    char args[700], command[6000], out[8000];
+
+    file("chat.json", chat_json, strlen(chat_json));
+    file("chat.txt", chat_text, strlen(chat_text));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct profile_facts facts;
+        struct usage u;
+        FILE *p;
+        size_t n;
+
+        snprintf(args, sizeof args, cases[i].args, dir, dir);
+        snprintf(command, sizeof command, "'%s/%s/moetop' %s --output '%s/%s' 2>&1", build && build[0] == '/' ? "" : support_root(),
+                 build ? build : "build/release", args, dir, cases[i].tokens ? "profile.json" : "plan");
+        p = popen(command, "r");
+        ck_assert_ptr_nonnull(p);
+        n = fread(out, 1, sizeof out - 1, p);
+        out[n] = 0;
+        ck_assert_msg(pclose(p) == 0 && strstr(out, cases[i].said), "%s: %s", args, out);
+        if (!cases[i].tokens)
+            continue;
+        snprintf(command, sizeof command, "%s/profile.json", dir);
+        ck_assert_int_eq(profile_read(&u, &facts, command, NULL), 0);
+        ck_assert_uint_eq(u.tokens, (unsigned)cases[i].tokens);
+        ck_assert_str_eq(facts.read_as, i == 0 ? "chat" : i == 1 ? "text" : "text with special tokens");
+        usage_release(&u);
+        profile_facts_release(&facts);
+    }
 }
 END_TEST
 
@@ -429,6 +542,9 @@ static Suite *suite(void)
     tcase_add_test(t, a_hot_set_is_found_where_there_is_one);
     tcase_add_test(t, no_hot_set_is_said_so);
     tcase_add_test(t, a_text_is_counted_and_timed);
+    tcase_add_test(t, a_chat_is_read_as_the_chat_reads_it);
+    tcase_add_test(t, only_a_chat_is_read_as_one);
+    tcase_add_test(t, the_program_says_which_way);
     tcase_add_test(t, no_memory);
     suite_add_tcase(s, t);
     return s;
