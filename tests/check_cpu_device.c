@@ -6,9 +6,16 @@
 #include "tests/support.h"
 #include "tests/tiny_model.h"
 
+#include <dirent.h>
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #define TOKENS 40
 
@@ -19,6 +26,7 @@ struct setup {
     const char *kernels;
     bool exact;                     /* activations are not rounded for BF16 weights */
     bool by_unit;                   /* tasks as on a machine with several memory nodes */
+    enum { UNDISTURBED, STOPPED, TAKEN_OFF } others;        /* what other processes do to the threads */
 };
 
 static const struct tiny_shape base_shape = {.layers = 2, .hidden = 64, .heads = 4, .kv_heads = 2, .head_dim = 32, .ffn = 96, .experts = 6, .vocab = 77,
@@ -64,6 +72,73 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
     free(y), free(h), free(out), free(weights), free(experts), free(row), free(slot), free(groups);
 }
 
+/* Other processes, as a thread meets them: it stands still, wherever it is. `still` is a whole stop in a thread that had nothing to do; else a moment. */
+static atomic_int still, standing;
+
+static void stand(int signal)
+{
+    struct timespec moment = {.tv_nsec = 300000};
+
+    atomic_fetch_add(&standing, 1);
+    do
+        nanosleep(&moment, NULL);
+    while (atomic_load(&still));
+    atomic_fetch_sub(&standing, 1);
+}
+
+/* Signals the compute threads of this process; returns how many there are. */
+static int signal_workers(void)
+{
+    DIR *dir = opendir("/proc/self/task");
+    struct dirent *entry;
+    int n = 0;
+
+    ck_assert_ptr_nonnull(dir);
+    while ((entry = readdir(dir))) {
+        char path[300], name[32] = "";
+        FILE *f;
+
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+        if (!(f = fopen(path, "re")))
+            continue;
+        if (fgets(name, sizeof name, f) && strncmp(name, "compute-", 8) == 0) {
+            syscall(SYS_tgkill, getpid(), atoi(entry->d_name), SIGUSR1);
+            n++;
+        }
+        fclose(f);
+    }
+    closedir(dir);
+    return n;
+}
+
+static void *disturb(void *arg)
+{
+    while (!atomic_load((atomic_int *)arg)) {
+        signal_workers();
+        clock_sleep(CLOCK_MILLI / 2);
+    }
+    return NULL;
+}
+
+/* The checker of threads holds signals back until they suit it. */
+static bool can_disturb(void)
+{
+#if defined(__SANITIZE_THREAD__)
+    return false;
+#else
+    return true;
+#endif
+}
+
+static void stop_workers(int n)
+{
+    atomic_store(&still, 1);
+    while (signal_workers() < n)
+        clock_sleep(CLOCK_MILLI);
+    while (atomic_load(&standing) < n)
+        clock_sleep(CLOCK_MILLI);
+}
+
 /* Logits of every token, (n, vocab). */
 static float *forward(const struct setup *s, int n)
 {
@@ -75,13 +150,19 @@ static float *forward(const struct setup *s, int n)
     int *experts = calloc((size_t)(hp->n_layers * n * 2), sizeof(int));
     float *weights = calloc((size_t)(hp->n_layers * n * 2), 4);
     unsigned seed = 99;
+    atomic_int over = 0;
     struct device *dev;
     struct error e;
+    pthread_t other;
 
     ck_assert_int_eq(cpu_kernels_select(s->kernels, &e), 0);
     ck_assert_msg(cpu_device_ops.open(&dev, &c, &e) == 0, "%s", e.text);
     if (s->by_unit)
         ((struct cpu_device *)dev)->by_unit = true;
+    if (s->others == STOPPED)
+        stop_workers(s->threads - 1);
+    if (s->others == TAKEN_OFF)
+        ck_assert_int_eq(pthread_create(&other, NULL, disturb, &over), 0);
     for (int i = 0; i < n * hp->hidden; i++)
         x[i] = tiny_random(&seed);
     for (int pos = 0; pos < n; pos += s->chunk) {
@@ -97,6 +178,10 @@ static float *forward(const struct setup *s, int n)
             ck_assert_int_eq(cpu_device_ops.layers(dev, &l, &e), 0);
         ck_assert_int_eq(cpu_device_ops.head(dev, &h, &e), 0);
     }
+    atomic_store(&over, 1);
+    atomic_store(&still, 0);
+    if (s->others == TAKEN_OFF)
+        pthread_join(other, NULL);
     cpu_device_ops.close(dev);
     cpu_kernels_select(NULL, &e);
     tiny_model_free(t);
@@ -373,6 +458,35 @@ START_TEST(test_same_bits_float_large)
 }
 END_TEST
 
+/* A thread that another process keeps from its core holds up no job, and one that loses it anywhere, again and again, changes no bit: prompts and
+ * single tokens, layers and single jobs. */
+START_TEST(test_same_bits_disturbed)
+{
+    struct setup s = {.shape = base_shape, .kv = KV_F16, .threads = 1, .chunk = TOKENS};
+    float *want, *got;
+
+    if (!can_disturb())
+        return;
+    s.shape.type = DTYPE_Q8_0;
+    want = forward(&s, TOKENS);
+    signal(SIGUSR1, stand);
+    for (int v = 0; v < 12; v++) {
+        static const int chunks[] = {TOKENS, 1, 3};
+
+        s.threads = 2 + v / 6;
+        s.chunk = chunks[v % 3];
+        s.jobs = v % 2;
+        for (s.others = STOPPED; s.others <= TAKEN_OFF; s.others++) {
+            got = forward(&s, TOKENS);
+            ck_assert_msg(memcmp(got, want, (size_t)TOKENS * (size_t)s.shape.vocab * 4) == 0, "%d threads, chunks of %d, %s, %s", s.threads, s.chunk,
+                          s.jobs ? "jobs" : "layers", s.others == STOPPED ? "stopped" : "taken off");
+            free(got);
+        }
+    }
+    free(want);
+}
+END_TEST
+
 /* Heads narrower than a group of weight rows, and an odd number of them. */
 START_TEST(test_same_bits_narrow)
 {
@@ -422,6 +536,70 @@ START_TEST(test_quantised_model)
         ck_assert_msg(sqrt(diff / size) < 0.05, "off by %g of the size", sqrt(diff / size));
         free(got), free(want);
     }
+}
+END_TEST
+
+/* `n` windows of a machine on which all threads get `all` done and fewer `few`, while `waiting` threads wait where all compute. */
+static void windows(struct crowd *c, uint64_t *now, int n, double all, double few, int waiting)
+{
+    for (int i = 0; i < n; i++) {
+        bool full = c->use == c->most;
+
+        *now += CROWD_WINDOW;
+        crowd_judge(c, *now, full ? all : few, full ? waiting : 0);
+    }
+}
+
+/* How many threads compute beside others: nothing is tried while nobody waits, the better number stays, and all come back when the others go. */
+START_TEST(test_crowd)
+{
+    struct crowd c;
+    uint64_t now = 0;
+
+    crowd_init(&c, 8);
+    windows(&c, &now, 100, 1, 9, 0);
+    ck_assert_int_eq(c.use, 8);
+    windows(&c, &now, CROWD_SEEN - 1, 1, 9, 3);
+    windows(&c, &now, 1, 1, 9, 0);
+    windows(&c, &now, CROWD_SEEN - 1, 1, 9, 3);             /* once in a while is no crowd */
+    ck_assert_int_eq(c.use, 8);
+    windows(&c, &now, 1 + CROWD_SETTLE + CROWD_MEASURE, 1, 2, 3);
+    ck_assert_int_eq(c.use, 5);
+    ck_assert_int_eq(c.state, CROWD_HELD);
+    windows(&c, &now, 1000, 1, 2, 3);                       /* tried anew, kept each time */
+    ck_assert_int_eq(c.fewer, 5);
+    windows(&c, &now, (int)(CROWD_HOLD_MOST / CROWD_WINDOW) + 1, 2, 1, 0);
+    ck_assert_int_eq(c.use, 8);                             /* the others are gone: seen at the next trial at the latest */
+    ck_assert_int_eq(c.state, CROWD_QUIET);
+    windows(&c, &now, CROWD_SEEN + CROWD_SETTLE + CROWD_MEASURE, 2, 1, 8);
+    ck_assert_int_eq(c.use, 8);                             /* all of them are wanted, fewer were slower */
+    ck_assert_int_eq(c.fewer, 4);
+    ck_assert_int_eq(c.state, CROWD_HELD);
+    crowd_init(&c, 2);
+    windows(&c, &now, CROWD_SEEN + CROWD_SETTLE + CROWD_MEASURE, 1, 2, 2);
+    ck_assert_int_eq(c.use, 1);
+}
+END_TEST
+
+/* Windows are made of jobs; a pool knows how long its threads have waited. */
+START_TEST(test_crowd_job)
+{
+    uint64_t before[2];
+    struct crowd c;
+    struct pool *p;
+    struct error e;
+
+    ck_assert_int_eq(pool_new(&p, 2, false, &e), 0);
+    before[0] = pool_waited(p, 0);
+    before[1] = pool_waited(p, 1);
+    crowd_init(&c, 2);
+    for (int i = 1; i <= 40; i++) {
+        crowd_begin(&c, p);
+        ck_assert_int_eq(crowd_end(&c, p, (uint64_t)i, CROWD_WINDOW / 4, 1.0), i % 4 == 0);
+    }
+    for (int i = 0; i < 2; i++)
+        ck_assert(pool_waited(p, i) >= before[i]);
+    pool_free(p);
 }
 END_TEST
 
@@ -507,6 +685,9 @@ static Suite *suite(void)
     tcase_add_test(t, test_same_bits);
     tcase_add_loop_test(t, test_same_bits_float, 0, (int)(sizeof float_kinds / sizeof *float_kinds));
     tcase_add_loop_test(t, test_same_bits_float_large, 0, (int)(sizeof float_kinds / sizeof *float_kinds));
+    tcase_add_test(t, test_same_bits_disturbed);
+    tcase_add_test(t, test_crowd);
+    tcase_add_test(t, test_crowd_job);
     tcase_add_test(t, test_same_bits_narrow);
     tcase_add_test(t, test_same_bits_long);
     tcase_add_test(t, test_quantised_model);

@@ -9,11 +9,13 @@
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -60,6 +62,7 @@ struct pool {
     atomic_bool stop;          /* read by threads that a run went by without */
     atomic_int limit;          /* of threads in an elastic run */
     int n, created;
+    atomic_int schedstat[POOL_MAX];     /* file of each thread's times; -1: none */
     bool pinned;
     cpu_set_t old_affinity;
     int node[POOL_MAX];
@@ -144,6 +147,25 @@ static bool enter(struct pool *p, int tid, unsigned epoch)
     return false;
 }
 
+/* The file stays the calling thread's, whoever reads it. */
+static int schedstat_open(void)
+{
+    return open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+}
+
+uint64_t pool_waited(const struct pool *p, int i)
+{
+    char line[80], *next;
+    int fd = atomic_load_explicit(&p->schedstat[i], memory_order_acquire);
+    ssize_t n = fd >= 0 ? pread(fd, line, sizeof line - 1, 0) : 0;
+
+    if (n <= 0)
+        return 0;
+    line[n] = 0;
+    strtoull(line, &next, 10);          /* the time it ran; then how long it waited */
+    return strtoull(next, NULL, 10);
+}
+
 static void *worker_main(void *arg)
 {
     struct worker_arg *a = arg;
@@ -153,6 +175,7 @@ static void *worker_main(void *arg)
 
     snprintf(name, sizeof name, "compute-%d", a->tid);
     pthread_setname_np(pthread_self(), name);
+    atomic_store(&p->schedstat[a->tid], schedstat_open());
     for (;;) {
         gate_wait(&p->start, epoch);
         epoch = atomic_load(&p->start.word);    /* runs that went by without this thread are forgotten */
@@ -189,6 +212,9 @@ int pool_new(struct pool **out, int n, bool pin, struct error *e)
     p->n = n;
     atomic_store(&p->limit, n);
     p->created = 1;
+    for (int i = 1; i < n; i++)
+        atomic_store(&p->schedstat[i], -1);
+    atomic_store(&p->schedstat[0], schedstat_open());
     if (pin && pthread_getaffinity_np(pthread_self(), sizeof p->old_affinity, &p->old_affinity) == 0) {
         n_cpus = topology_core_cpus(cpus, n);
         p->pinned = n_cpus >= n;         /* more threads than cores: the scheduler knows better */
@@ -222,6 +248,9 @@ void pool_free(struct pool *p)
     gate_open(&p->start);
     for (int i = 1; i < p->created; i++)
         pthread_join(p->threads[i], NULL);
+    for (int i = 0; i < p->created; i++)
+        if (p->schedstat[i] >= 0)
+            close(p->schedstat[i]);
     if (p->pinned)
         pthread_setaffinity_np(pthread_self(), sizeof p->old_affinity, &p->old_affinity);
     mem_pages_free(p, sizeof *p);

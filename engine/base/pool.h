@@ -36,6 +36,8 @@ void pool_barrier(struct pool *p, int tid);
 void pool_run_elastic(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx);
 /* From the next elastic run on only threads 0 .. n-1 come to those. At first all do. */
 void pool_elastic_limit(struct pool *p, int n);
+/* How long thread i could have run but had no core, ns since it began; always 0 where the system does not say. */
+uint64_t pool_waited(const struct pool *p, int i);
 void pool_phase_open(struct pool *p, int tid, int total);
 /* Takes the next chunk: its first index, or total when nothing is left (or the phase went by without this thread). */
 int pool_phase_take(struct pool *p, int tid, int chunk);

@@ -1,5 +1,5 @@
 /* The attention block: norm, QKV with rotary embedding and cache store, attention over chunks of the context, output projection.
- * Compute threads, all together (cpu.h). A task of the QKV phase is a whole head, so that the rotation of its pairs needs no barrier;
+ * Compute threads, all together (cpu.h). A task of the QKV phase is a whole head, so that the rotation of its pairs needs no phase of its own;
  * the query heads that share a key/value head are attended together, so that each key and value is loaded once for all of them. */
 #include "engine/device/cpu/cpu.h"
 
@@ -30,7 +30,7 @@ static void prepare_row(const struct cpu_device *d, const struct layer_weights *
         input_quantise(d, row, hidden, panels, rows, t);
 }
 
-/* Normed input of the QKV matrices; ends with a barrier. One row is prepared by every thread for itself, with its first task. */
+/* Normed input of the QKV matrices. One row is prepared by every thread for itself, with its first task. */
 static struct input prepare(struct cpu_device *d, int tid, const struct layer_weights *w, int rows, const float *x)
 {
     int hidden = d->model->hp.hidden;
@@ -38,9 +38,8 @@ static struct input prepare(struct cpu_device *d, int tid, const struct layer_we
 
     if (rows == 1)
         return (struct input){.n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
-    struct pool_share *share = phase_begin(d, tid);
-
-    for (int t; (t = pool_share_take(share, 1, rows)) < rows;)
+    phase_open(d, tid, rows);
+    for (int t; (t = phase_take(d, tid, 1)) < rows;)
         prepare_row(d, w, x, needs_rows(w) ? d->normed + (size_t)t * (size_t)hidden : s->row, d->act, rows, t);
     phase_end(d, tid);
     return (struct input){.n = rows, .cols = hidden, .panels = d->act, .rows = d->normed, .stride = hidden};
@@ -296,10 +295,10 @@ static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct
     const struct hparams *hp = &d->model->hp;
     int hd = hp->head_dim, group = hp->n_heads / hp->n_kv_heads, step = rows_together(group), blocks = (rows + step - 1) / step;
     struct thread_scratch *s = &d->threads[tid];
-    struct pool_share *share = phase_begin(d, tid);
     size_t lane = (size_t)d->chunks_max * (size_t)(hd + 2);             /* one query's chunks: o, then max, then sum */
 
-    for (int task; (task = pool_share_take(share, 1, blocks * hp->n_kv_heads)) < blocks * hp->n_kv_heads;) {
+    phase_open(d, tid, blocks * hp->n_kv_heads);
+    for (int task; (task = phase_take(d, tid, 1)) < blocks * hp->n_kv_heads;) {
         int kvh = task % hp->n_kv_heads, r0 = (blocks - 1 - task / hp->n_kv_heads) * step, n = min_int(step, rows - r0);
         int chunks = (pos + r0 + n - 1) / NUM_CHUNK + 1;
 
@@ -350,18 +349,16 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
             in.panels = s->act;
             return in;
         }
-        struct pool_share *share = phase_begin(d, tid);
-
-        for (int task; (task = pool_share_take(share, 1, total)) < total;) {
+        phase_open(d, tid, total);
+        for (int task; (task = phase_take(d, tid, 1)) < total;) {
             merge_split(d, rows, task / hp->n_heads, task % hp->n_heads, chunks, s->row);
             hand_over(d, o, rows, task / hp->n_heads, task % hp->n_heads, s->row);
         }
         phase_end(d, tid);
     }
     if (type_is_quantised(o->type) && hd % NUM_BLOCK) {
-        struct pool_share *share = phase_begin(d, tid);
-
-        for (int t; (t = pool_share_take(share, 1, rows)) < rows;)
+        phase_open(d, tid, rows);
+        for (int t; (t = phase_take(d, tid, 1)) < rows;)
             input_quantise(d, d->attended + (size_t)t * (size_t)o->cols, o->cols, d->act, rows, t);
         phase_end(d, tid);
     }

@@ -1,17 +1,17 @@
 /* The CPU device's inside: one struct and the phases that its jobs are made of. Private to engine/device/cpu.
  *
- * Every job is one parallel region of the pool. A phase is a function that all threads call together; it shares out its tasks through
- * phase_open or phase_begin and ends, where the next phase needs its results, with phase_end (a barrier). So the `layers` job strings the same phases
- * together without leaving the region. With one row, small serial steps (norm, quantisation, routing) are done by every thread for
- * itself: that costs no more time than one thread doing it, and saves a barrier.
+ * Every job is one elastic run of the pool (pool.h): a token has some two hundred phases, and a thread that another process keeps from its core
+ * must not hold up each of them. A phase is a function that whoever is there calls; it shares out its tasks between phase_open and phase_end, which
+ * returns when all of them are done. So the `layers` job strings the same phases together without leaving the run. A thread reads what phases make
+ * with a task in hand, never without: only then does it stand still. How many tasks a phase has must follow from the job alone.
  *
- * With one row the region is elastic (pool.h): a token has some two hundred phases, and a thread that another process keeps from its core
- * must not hold up each of them. There a thread does those serial steps with its first task in hand, never without: only then does
- * what it reads stand still. */
+ * With one row, small serial steps (norm, quantisation, routing) are done by every thread for itself, with its first task: that costs no more time
+ * than one thread doing it, and saves a phase. */
 #ifndef ENGINE_DEVICE_CPU_CPU_H
 #define ENGINE_DEVICE_CPU_CPU_H
 
 #include "engine/base/pool.h"
+#include "engine/device/cpu/crowd.h"
 #include "engine/device/cpu/kernels.h"
 #include "engine/device/cpu/tune.h"
 #include "engine/device/device.h"
@@ -51,7 +51,7 @@ struct thread_scratch {
     float *router;              /* scores of one row, padded to 16 */
     int experts[CPU_USED_MAX];
     float weights[CPU_USED_MAX];
-    int phase, turn;            /* phases of this region so far; those of them that phase_begin shares out */
+    int phase;                  /* phases of this run so far */
     float *panel;               /* a block of tokens as float kernels read it, kept for the tasks of a phase: */
     const float *panel_of;
     int panel_phase, panel_count;
@@ -64,8 +64,7 @@ struct cpu_device {
     const struct model *model;
     const struct kernels *k;
     struct pool *pool;
-    struct pool_share share[3];
-    bool elastic;               /* the region under way */
+    struct crowd reading, decoding;             /* how many threads run a job of several rows, of one */
     int n_threads, width, max_rows, context, chunks_max;
     int router_groups;
     int heads_per_task;         /* of the QKV phase */
@@ -96,7 +95,7 @@ struct cpu_device {
     float one_weights[CPU_USED_MAX];
     int *entry_row, *entry_slot;                /* layers job: rows grouped by expert */
     struct expert_group *groups;
-    int n_groups;
+    struct experts_job grouped;                 /* the layer's experts, from whoever grouped them */
     bool has_quantised, has_float;              /* among the weights */
     size_t group_bytes;                         /* of the widest quantised matrix */
     struct onednn *library;                     /* NULL: float weights use our own kernels only, as they do unless the user chose otherwise */
@@ -106,6 +105,7 @@ struct cpu_device {
     /* the job under way */
     const struct attention_job *attention_job;
     const struct experts_job *experts_job;
+    int entries;                                /* of its groups together */
     const struct route_job *route_job;
     const struct combine_job *combine_job;
     const struct head_job *head_job;
@@ -137,12 +137,11 @@ static inline struct gate_task gate_task(bool by_unit, int task, int units, int 
 
 /* device.c */
 bool cpu_uses_bf16(bool exact);                                 /* where oneDNN multiplies float weights */
-struct pool_share *phase_begin(struct cpu_device *d, int tid);  /* not in elastic regions: tasks for whoever comes first */
 /* Each thread takes tasks that follow one another, and others' only when it is done with its own: kernels that ask for weights ahead ask for its own. */
 void phase_open(struct cpu_device *d, int tid, int total);
 int phase_take(struct cpu_device *d, int tid, int chunk);       /* first index, or total; chunk is one number a phase */
 void phase_end(struct cpu_device *d, int tid);
-/* Where the part of an elastic phase begins that thread tid takes first; tid may be one past the last. */
+/* Where the part of a phase begins that thread tid takes first; tid may be one past the last. */
 int phase_part(const struct cpu_device *d, int total, int chunk, int tid);
 
 /* multiply.c */
@@ -192,15 +191,15 @@ void kv_store_key(const struct cpu_device *d, int layer, int head, int pos, cons
 void kv_store_value(const struct cpu_device *d, int layer, int head, int pos, const float *x);
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e);
 
-/* attention.c: y = block's output, or x += it when y is NULL. Ends with a barrier. */
+/* attention.c: y = block's output, or x += it when y is NULL. */
 void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int pos, const float *x, float *y, float *residual);
 /* experts.c. out: (used, rows, hidden) unscaled. quantised: NULL, or the rows of h in blocks, each row's at the place of its floats, which
- * nobody reads then. Ends with a barrier. */
-void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, const struct act_block *quantised);
+ * nobody reads then. entries: of all groups together, or more; *j is read with a task in hand. */
+void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, int entries, const struct act_block *quantised);
 /* The experts and weights of the row at position pos; imposed: NULL, or what replaces the router's choice. */
 void route_row(const struct cpu_device *d, int layer, int pos, const struct imposed_routing *imposed, const float *h, float *scores, int *experts,
                float *weights);
-/* One row through the expert half of a layer: norm, routing, experts, combination into x. Ends with a barrier. */
+/* One row through the expert half of a layer: norm, routing, experts, combination into x. */
 void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *experts, float *weights);
 void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float *x, int *experts, float *weights);
 

@@ -1,5 +1,6 @@
 /* The CPU device: opening, scratch, jobs. Called by the engine thread; each job is one parallel region of the device's pool.
  * All scratch is one mapping taken at open, so computing allocates nothing. */
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
 #include "engine/device/cpu/cpu.h"
@@ -8,27 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-/* The shares take turns; the next one is reset here, when nobody can still be, or already be, in it. */
-struct pool_share *phase_begin(struct cpu_device *d, int tid)
-{
-    int turn = d->threads[tid].turn++;
-
-    d->threads[tid].phase++;
-    if (tid == 0)
-        pool_share_reset(&d->share[(turn + 1) % 3]);
-    return &d->share[turn % 3];
-}
 
 void phase_open(struct cpu_device *d, int tid, int total)
 {
@@ -48,29 +29,37 @@ int phase_part(const struct cpu_device *d, int total, int chunk, int tid)
 
 void phase_end(struct cpu_device *d, int tid)
 {
-    if (d->elastic)
-        pool_phase_close(d->pool, tid);
-    else
-        pool_barrier(d->pool, tid);
+    pool_phase_close(d->pool, tid);
 }
 
-static void run(struct cpu_device *d, int rows, void (*fn)(void *ctx, int tid, int n))
+/* A job of so many rows, in which each of the weights counted in `work` meets one of them. */
+static void run(struct cpu_device *d, int rows, double work, void (*fn)(void *ctx, int tid, int n))
 {
-    uint64_t start = now_ns();
+    struct crowd *c = rows == 1 ? &d->decoding : &d->reading;
+    uint64_t start = clock_now(), end;
 
     for (int i = 0; i < d->n_threads; i++) {
-        d->threads[i].phase = d->threads[i].turn = 0;
+        d->threads[i].phase = 0;
         d->threads[i].panel_of = NULL;
     }
-    for (int i = 0; i < 3; i++)
-        pool_share_reset(&d->share[i]);
-    d->elastic = rows == 1;
-    if (d->elastic)
-        pool_run_elastic(d->pool, fn, d);
-    else
-        pool_run(d->pool, fn, d);
-    d->stats.busy_ns += now_ns() - start;
+    crowd_begin(c, d->pool);
+    pool_run_elastic(d->pool, fn, d);
+    end = clock_now();
+    crowd_end(c, d->pool, end, end - start, work);
+    d->stats.busy_ns += end - start;
     d->stats.jobs++;
+}
+
+static double attention_work(const struct cpu_device *d, int rows)
+{
+    const struct hparams *hp = &d->model->hp;
+
+    return (double)rows * hp->hidden * hp->head_dim * 2 * (hp->n_heads + hp->n_kv_heads);
+}
+
+static double experts_work(const struct cpu_device *d, int entries)
+{
+    return (double)entries * d->model->hp.hidden * d->model->hp.expert_ffn * 3;
 }
 
 static void cpu_name(char *name, size_t size)
@@ -338,6 +327,8 @@ static int cpu_open(struct device **out, const struct device_config *c, struct e
         pack_router(d, c->model->layers[l].router, d->router[l]);
     code = pool_new(&d->pool, d->n_threads, true, e);
     if (!code) {
+        crowd_init(&d->reading, d->n_threads);
+        crowd_init(&d->decoding, d->n_threads);
         open_library(d);
         tuning_open(d);
     }
@@ -399,7 +390,7 @@ static int cpu_attention(struct device *device, const struct attention_job *j, s
     if (code < 0)
         return code;
     d->attention_job = j;
-    run(d, j->rows, attention_region);
+    run(d, j->rows, attention_work(d, j->rows), attention_region);
     return 0;
 }
 
@@ -409,9 +400,9 @@ static void route_region(void *ctx, int tid, int n)
     const struct route_job *j = d->route_job;
     const struct hparams *hp = &d->model->hp;
     const struct norm_weights *w = &d->model->layers[j->layer].expert_norm;
-    struct pool_share *share = phase_begin(d, tid);
 
-    for (int t; (t = pool_share_take(share, 1, j->rows)) < j->rows;) {
+    phase_open(d, tid, j->rows);
+    for (int t; (t = phase_take(d, tid, 1)) < j->rows;) {
         float *h = j->h + (size_t)t * (size_t)hp->hidden, *scores = d->threads[tid].router;
 
         d->k->norm(j->x + (size_t)t * (size_t)hp->hidden, hp->hidden, w->weight, w->bias, 1.0f / (float)hp->hidden, hp->norm_eps, h);
@@ -419,6 +410,7 @@ static void route_region(void *ctx, int tid, int n)
         if (j->scores)
             memcpy(j->scores + (size_t)t * (size_t)hp->n_experts, scores, (size_t)hp->n_experts * sizeof *scores);
     }
+    phase_end(d, tid);
 }
 
 static int cpu_route(struct device *device, const struct route_job *j, struct error *e)
@@ -429,7 +421,7 @@ static int cpu_route(struct device *device, const struct route_job *j, struct er
     if (code < 0)
         return code;
     d->route_job = j;
-    run(d, 0, route_region);
+    run(d, j->rows, 0, route_region);
     return 0;
 }
 
@@ -437,7 +429,7 @@ static void experts_region(void *ctx, int tid, int n)
 {
     struct cpu_device *d = ctx;
 
-    experts_phases(d, tid, d->experts_job, NULL);
+    experts_phases(d, tid, d->experts_job, d->entries, NULL);
 }
 
 static int cpu_experts(struct device *device, const struct experts_job *j, struct error *e)
@@ -445,14 +437,17 @@ static int cpu_experts(struct device *device, const struct experts_job *j, struc
     struct cpu_device *d = (struct cpu_device *)device;
     int code = check_rows(d, j->rows, e), entries = 0;
 
-    for (int g = 0; g < j->n_groups; g++)
+    d->entries = 0;
+    for (int g = 0; g < j->n_groups; g++) {
         entries = entries > j->groups[g].first + j->groups[g].count ? entries : j->groups[g].first + j->groups[g].count;
+        d->entries += j->groups[g].count;
+    }
     if (!code && entries > d->max_rows * d->model->hp.n_experts_used)
         code = error_set(e, ERR_DEVICE, "%d expert rows in one job; this device was opened for %d", entries, d->max_rows * d->model->hp.n_experts_used);
     if (code < 0)
         return code;
     d->experts_job = j;
-    run(d, 0, experts_region);
+    run(d, j->rows, experts_work(d, d->entries), experts_region);
     return 0;
 }
 
@@ -461,13 +456,14 @@ static void combine_region(void *ctx, int tid, int n)
     struct cpu_device *d = ctx;
     const struct combine_job *j = d->combine_job;
     int hidden = d->model->hp.hidden, used = d->model->hp.n_experts_used;
-    struct pool_share *share = phase_begin(d, tid);
 
-    for (int t; (t = pool_share_take(share, 1, j->rows)) < j->rows;) {
+    phase_open(d, tid, j->rows);
+    for (int t; (t = phase_take(d, tid, 1)) < j->rows;) {
         float *row = j->x + (size_t)t * (size_t)hidden;
 
         d->k->combine(row, j->out + (size_t)t * (size_t)hidden, (ptrdiff_t)j->rows * hidden, j->weights + t * used, used, hidden, row);
     }
+    phase_end(d, tid);
 }
 
 static int cpu_combine(struct device *device, const struct combine_job *j, struct error *e)
@@ -478,7 +474,7 @@ static int cpu_combine(struct device *device, const struct combine_job *j, struc
     if (code < 0)
         return code;
     d->combine_job = j;
-    run(d, 0, combine_region);
+    run(d, j->rows, 0, combine_region);
     return 0;
 }
 
@@ -486,9 +482,9 @@ static void head_rows(struct cpu_device *d, int tid, const struct head_job *j, s
 {
     const struct hparams *hp = &d->model->hp;
     int hidden = hp->hidden;
-    struct pool_share *share = phase_begin(d, tid);
 
-    for (int t; (t = pool_share_take(share, 1, j->rows)) < j->rows;) {
+    phase_open(d, tid, j->rows);
+    for (int t; (t = phase_take(d, tid, 1)) < j->rows;) {
         float *row = rows + (size_t)t * (size_t)hidden;
 
         d->k->norm(j->x + (size_t)t * (size_t)hidden, hidden, d->model->output_norm.weight, d->model->output_norm.bias, 1.0f / (float)hidden, hp->norm_eps, row);
@@ -539,7 +535,7 @@ static int cpu_head(struct device *device, const struct head_job *j, struct erro
     if (code < 0)
         return code;
     d->head_job = j;
-    run(d, j->rows, head_region);
+    run(d, j->rows, (double)j->rows * d->model->head.rows * d->model->head.cols, head_region);
     return 0;
 }
 
@@ -569,7 +565,7 @@ static int cpu_layers(struct device *device, const struct layers_job *j, struct 
     if (code < 0)
         return code;
     d->layers_job = j;
-    run(d, j->rows, layers_region);
+    run(d, j->rows, (j->last - j->first) * (attention_work(d, j->rows) + experts_work(d, j->rows * d->model->hp.n_experts_used)), layers_region);
     return 0;
 }
 

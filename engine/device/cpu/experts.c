@@ -63,18 +63,25 @@ static void gate_up(struct cpu_device *d, int tid, const struct expert_weights *
     }
 }
 
-/* Rows of h into each expert's own panels: of `quantised`, where the rows are that already, copies. Ends with a barrier. */
-static void gather_phase(struct cpu_device *d, int tid, const struct experts_job *j, const struct act_block *quantised)
+/* Groups that so many entries can make. Routing decides how many they do make, and a thread that comes late to a phase must know its size
+ * without reading what a later layer may be writing: phases are as large as they can get, and tasks past the last group are empty. */
+static int groups_most(const struct cpu_device *d, int entries)
 {
-    int hidden = d->model->hp.hidden;
+    return min_int(entries, d->model->hp.n_experts);
+}
+
+/* Rows of h into each expert's own panels: of `quantised`, where the rows are that already, copies. */
+static void gather_phase(struct cpu_device *d, int tid, const struct experts_job *j, int entries, const struct act_block *quantised)
+{
+    int hidden = d->model->hp.hidden, total = groups_most(d, entries);
     size_t blocks = (size_t)(hidden / NUM_BLOCK);
-    struct pool_share *share = phase_begin(d, tid);
 
-    for (int g; (g = pool_share_take(share, 1, j->n_groups)) < j->n_groups;) {
+    phase_open(d, tid, total);
+    for (int g; (g = phase_take(d, tid, 1)) < total;) {
         const struct expert_group *group = &j->groups[g];
-        const struct expert_weights *w = expert_of(d, j->layer, group->expert);
+        const struct expert_weights *w = g < j->n_groups ? expert_of(d, j->layer, group->expert) : NULL;
 
-        for (int i = 0; i < group->count; i++) {
+        for (int i = 0; w && i < group->count; i++) {
             size_t row = (size_t)j->row[group->first + i];
             const float *h = j->h + row * (size_t)hidden;
 
@@ -91,7 +98,7 @@ static void gather_phase(struct cpu_device *d, int tid, const struct experts_job
     phase_end(d, tid);
 }
 
-/* The task-th of all (expert, token block, unit) triples; units run fastest. Returns the group. */
+/* The task-th of all (expert, token block, unit) triples; units run fastest. Returns the group, -1 past the last one. */
 static int find_task(const struct cpu_device *d, const struct experts_job *j, int units, int task, int *unit, int *t0, int *t1)
 {
     for (int g = 0; g < j->n_groups; g++) {
@@ -107,26 +114,29 @@ static int find_task(const struct cpu_device *d, const struct experts_job *j, in
     return -1;
 }
 
-static int count_tasks(const struct cpu_device *d, const struct experts_job *j, int units)
+/* Tasks that so many entries can make, see groups_most: a group's last block of tokens may hold but one. */
+static int tasks_most(const struct cpu_device *d, int entries, int units)
 {
-    int total = 0;
+    int groups = groups_most(d, entries);
 
-    for (int g = 0; g < j->n_groups; g++)
-        total += units * token_blocks(d, j->groups[g].count);
-    return total;
+    return units * (groups + token_blocks(d, entries - groups + 1) - 1);
 }
 
-void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, const struct act_block *quantised)
+void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, int entries, const struct act_block *quantised)
 {
     const struct hparams *hp = &d->model->hp;
     int hidden = hp->hidden, ffn = hp->expert_ffn, units = (ffn + CPU_UNIT - 1) / CPU_UNIT, unit, t0, t1;
-    int down_units = (hidden + CPU_WIDE - 1) / CPU_WIDE, total = count_tasks(d, j, units);
+    int down_units = (hidden + CPU_WIDE - 1) / CPU_WIDE, total = tasks_most(d, entries, units);
     struct thread_scratch *s = &d->threads[tid];
 
-    gather_phase(d, tid, j, quantised);
+    gather_phase(d, tid, j, entries, quantised);
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        const struct expert_group *group = &j->groups[find_task(d, j, units, task, &unit, &t0, &t1)];
+        int g = find_task(d, j, units, task, &unit, &t0, &t1);
+
+        if (g < 0)
+            continue;
+        const struct expert_group *group = &j->groups[g];
         size_t first = (size_t)group->first;
         struct input in = {.n = group->count, .cols = hidden, .panels = d->act + first * (size_t)(hidden / NUM_BLOCK),
                            .rows = d->gathered + first * (size_t)hidden, .stride = hidden};
@@ -135,10 +145,14 @@ void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, 
                 d->ffn + first * (size_t)ffn);
     }
     phase_end(d, tid);
-    total = count_tasks(d, j, down_units);
+    total = tasks_most(d, entries, down_units);
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        const struct expert_group *group = &j->groups[find_task(d, j, down_units, task, &unit, &t0, &t1)];
+        int g = find_task(d, j, down_units, task, &unit, &t0, &t1);
+
+        if (g < 0)
+            continue;
+        const struct expert_group *group = &j->groups[g];
         size_t first = (size_t)group->first;
         struct input in = {.n = group->count, .cols = ffn, .panels = d->act_down + first * (size_t)(ffn / NUM_BLOCK), .rows = d->ffn + first * (size_t)ffn,
                            .stride = ffn};
@@ -249,13 +263,12 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
     phase_end(d, tid);
 }
 
-/* Entries of each expert together, experts upwards, rows upwards within one. One thread. */
-static void group_entries(struct cpu_device *d, int rows, const int *experts)
+/* Entries of each expert together, experts upwards, rows upwards within one: the layer's experts job. */
+static void group_entries(struct cpu_device *d, int layer, int rows, const int *experts)
 {
     const struct hparams *hp = &d->model->hp;
-    int used = hp->n_experts_used, n = 0;
+    int used = hp->n_experts_used, n = 0, n_groups = 0;
 
-    d->n_groups = 0;
     for (int e = 0; e < hp->n_experts; e++) {
         int first = n;
 
@@ -265,8 +278,10 @@ static void group_entries(struct cpu_device *d, int rows, const int *experts)
                 d->entry_slot[n++] = i % used;
             }
         if (n > first)
-            d->groups[d->n_groups++] = (struct expert_group){e, first, n - first};
+            d->groups[n_groups++] = (struct expert_group){e, first, n - first};
     }
+    d->grouped = (struct experts_job){.layer = layer, .rows = rows, .h = d->normed, .n_groups = n_groups, .groups = d->groups, .row = d->entry_row,
+                                      .slot = d->entry_slot, .out = d->out};
 }
 
 /* Whether no expert of a layer reads its rows as floats. */
@@ -286,11 +301,10 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
     const struct hparams *hp = &d->model->hp;
     const struct layer_weights *l = &d->model->layers[layer];
     int hidden = hp->hidden, used = hp->n_experts_used;
-    struct pool_share *share = phase_begin(d, tid);
-    struct experts_job job;
     bool panels = only_panels(d, layer);
 
-    for (int t; (t = pool_share_take(share, 1, rows)) < rows;) {
+    phase_open(d, tid, rows);
+    for (int t; (t = phase_take(d, tid, 1)) < rows;) {
         float *place = d->normed + (size_t)t * (size_t)hidden, *h = panels ? d->threads[tid].row : place;
 
         d->k->norm(x + (size_t)t * (size_t)hidden, hidden, l->expert_norm.weight, l->expert_norm.bias, 1.0f / (float)hidden, hp->norm_eps, h);
@@ -299,14 +313,13 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
             d->k->quantise(h, hidden, (struct act_block *)(void *)place, 1);
     }
     phase_end(d, tid);
-    if (tid == 0)
-        group_entries(d, rows, experts);
-    pool_barrier(d->pool, tid);
-    job = (struct experts_job){.layer = layer, .rows = rows, .h = d->normed, .n_groups = d->n_groups, .groups = d->groups, .row = d->entry_row,
-                               .slot = d->entry_slot, .out = d->out};
-    experts_phases(d, tid, &job, panels ? (const struct act_block *)(const void *)d->normed : NULL);
-    share = phase_begin(d, tid);
-    for (int t; (t = pool_share_take(share, 4, rows)) < rows;)
+    phase_open(d, tid, 1);
+    while (phase_take(d, tid, 1) < 1)
+        group_entries(d, layer, rows, experts);
+    phase_end(d, tid);
+    experts_phases(d, tid, &d->grouped, rows * used, panels ? (const struct act_block *)(const void *)d->normed : NULL);
+    phase_open(d, tid, rows);
+    for (int t; (t = phase_take(d, tid, 4)) < rows;)
         for (int i = t; i < min_int(t + 4, rows); i++) {
             float *row = x + (size_t)i * (size_t)hidden;
 

@@ -246,7 +246,7 @@ void tuning_open(struct cpu_device *d)
         decode = tune_decode(&stored, d->model->type, d->n_threads);
         if (decode && d->base.config.fewer_threads) {
             tune_decode_set(&d->tune, (struct tune_decode){d->model->type, d->n_threads, decode});
-            pool_elastic_limit(d->pool, decode);
+            crowd_init(&d->decoding, decode);
         }
     }
     add_missing(d, false);
@@ -301,7 +301,7 @@ static int add_decode(struct cpu_device *d, int pos)
     if (tune_decode(&d->tune, d->model->type, d->n_threads) || !make_path(d, key, path, sizeof path) || !(fresh.decode[0].use = tuning_decode(d, pos)))
         return 0;
     tune_decode_set(&d->tune, fresh.decode[0]);
-    pool_elastic_limit(d->pool, fresh.decode[0].use);
+    crowd_init(&d->decoding, fresh.decode[0].use);
     keep(d, &fresh, path, key, &e);
     return 1;
 }

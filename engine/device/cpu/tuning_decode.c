@@ -25,7 +25,7 @@ static uint64_t sample(struct cpu_device *d, struct decode *m, int threads, int 
         m->job.x[i] = m->start[i];
     m->job.first = turn * n % (layers / n * n);
     m->job.last = m->job.first + n;
-    pool_elastic_limit(d->pool, threads);
+    crowd_init(&d->decoding, threads);
     start = clock_now();
     if (d->base.ops->layers((struct device *)d, &m->job, &e) < 0)
         return 0;
@@ -73,7 +73,7 @@ int tuning_decode(struct cpu_device *d, int pos)
     for (int i = 1; i < n && took && round > TUNE_PAIRS; i++)
         if (tune_faster(ns[best], ns[i]))
             best = i;
-    pool_elastic_limit(d->pool, list[best]);
+    crowd_init(&d->decoding, list[best]);
     d->stats = stats;
     mem_free(memory);
     return took && round > TUNE_PAIRS ? list[best] : 0;
