@@ -1,10 +1,14 @@
-/* What the modes share: from options to the engine's own structs, and the few facts about this process. Main thread. */
+/* What the modes share: from options to the engine's own structs, and the few facts about this process. Whoever passes the options is their
+ * owner: the main thread (the UI thread of a chat). app_data_path and app_signal: any thread. */
 #ifndef APP_APP_H
 #define APP_APP_H
 
 #include "app/options.h"
+#include "app/place.h"
 #include "app/transcript.h"
 #include "engine/run/engine.h"
+
+#include <limits.h>
 
 /* The model to run: -m, else the bundled one (beside the executable's tree or under the installed prefix), found from any
  * directory. ERR_MODEL names where it was looked for. *bundled (may be NULL) tells which. */
@@ -12,11 +16,21 @@ int app_model_path(const struct options *o, char *out, size_t size, bool *bundle
 /* A file of the program's own data: configs/BELOW in the tree, share/moetop/BELOW when installed. ERR_IO. */
 int app_data_path(const char *below, char *out, size_t size, struct error *e);
 
-/* The options as the engine's settings; its strings live as long as o and the process. No model is looked at beyond its path. */
-int app_engine_settings(const struct options *o, struct engine_config *c, struct error *e);
-/* Fills *c from the options; its strings live as long as o and the process. Checks that the model exists and fits (ERR_FIT with the
- * table printed to stderr; --force overrides). A progress line is drawn on stderr when it is a tty and `progress` is set. */
-int app_engine_config(const struct options *o, struct engine_config *c, bool progress, struct error *e);
+/* The engine's settings and all that they point to: copies, so that nothing of the options is read once another thread opens the engine. It points
+ * into itself: not to be moved, and released after the engine is closed (the worker stopped). */
+struct engine_setup {
+    struct engine_config config;
+    struct place_wish wish;              /* config.opened_ctx */
+    char model_path[PATH_MAX], kernels[16], chat_template[32];
+    char *device, *chat_template_file;
+};
+
+/* The options as the engine's settings; no model is looked at beyond its path. Nothing is to be released after a failure. */
+int app_engine_settings(const struct options *o, struct engine_setup *s, struct error *e);
+/* The same, and checks that the model exists and fits (ERR_FIT with the table printed to stderr; --force overrides). A progress line is drawn
+ * on stderr when it is a tty and `progress` is set. */
+int app_engine_config(const struct options *o, struct engine_setup *s, bool progress, struct error *e);
+void engine_setup_release(struct engine_setup *s);
 /* For the modes that run the engine without a worker: config, open, --place, pace. */
 int app_engine_open(const struct options *o, struct engine **out, struct error *e);
 /* Sampling as the options say; a seed of -1 is drawn here. */

@@ -190,7 +190,7 @@ int bench_arms_open(struct bench *b, int context, struct error *e)
 
     for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
         struct bench_arm *a = &b->arms[i];
-        struct engine_config c;
+        struct engine_setup s;
         char text[16];
 
         for (size_t k = 0; k < i && !a->g; k++)
@@ -204,12 +204,13 @@ int bench_arms_open(struct bench *b, int context, struct error *e)
                 if ((rc = options_set(&a->o, &option_table[OPTION_ID_ctx_size], text, ORIGIN_CHAT, NULL, e)) < 0)
                     return rc;
             }
-            rc = app_engine_config(&a->o, &c, isatty(STDERR_FILENO), e);
+            rc = app_engine_config(&a->o, &s, isatty(STDERR_FILENO), e);
             if (rc == 0) {
-                c.opened = NULL;             /* every test puts its own placement in force */
-                if (!c.log)
-                    c.log = put_notice;
-                rc = engine_open(&a->g, &c, e);
+                s.config.opened = NULL;      /* every test puts its own placement in force */
+                if (!s.config.log)
+                    s.config.log = put_notice;
+                rc = engine_open(&a->g, &s.config, e);
+                engine_setup_release(&s);
             }
             a->owns_engine = rc == 0;
             if (rc == 0)

@@ -30,7 +30,8 @@ static double second_level(void)
 static void print_choices(const struct options *o, const struct model *model)
 {
     struct microbench_choice c[CHOICES_MAX];
-    int threads = topology_default_threads(), decode, n = cpu_choices(model, o->tune == DEVICE_TUNE_OFF ? NULL : app_cache_dir(o), o->exact, o->float_gemm, threads, c, CHOICES_MAX, &decode);
+    const char *folder = o->tune == DEVICE_TUNE_OFF ? NULL : app_cache_dir(o);
+    int threads = topology_default_threads(), decode, n = cpu_choices(model, folder, o->exact, o->float_gemm, threads, c, CHOICES_MAX, &decode);
 
     printf("\nWhich kernels multiply a slice of weight rows, by the tokens that meet it:\n\n");
     printf("| %-8s | %6s x %-6s | %-16s | %-24s | %-8s |\n", "weights", "rows", "cols", "few tokens", "many tokens", "chosen");

@@ -90,6 +90,12 @@ static int theme_check(const char *name, struct error *e)
     return theme_file_load(&scratch, name, e);
 }
 
+/* A placement is the engine's to take: it is asked first, so that the option never says what was only typed. */
+static int refused(struct conversation *c, const struct option *option, const char *value)
+{
+    return option == &option_table[OPTION_ID_place] && conversation_place_told(c, value) < 0;
+}
+
 int chat_set(struct conversation *c, const char *arguments)
 {
     struct options *o = conversation_options(c);
@@ -110,12 +116,15 @@ int chat_set(struct conversation *c, const char *arguments)
             conversation_say(c, SAY_NOTICE, near ? "there is no setting %s; did you mean %s?" : "there is no setting %s; /show lists them", word, near ? near->name : "");
         return -1;
     }
+    if (refused(c, option, arguments))                           /* it was said why */
+        return -1;
     if ((option == &option_table[OPTION_ID_theme] && theme_check(arguments, &e) < 0) || options_set(o, option, arguments, ORIGIN_CHAT, NULL, &e) < 0) {
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
         return -1;
     }
     option_value(o, option, value, sizeof value);
-    conversation_say(c, SAY_NOTICE, "%s is %s now", option->name, value);
+    if (option != &option_table[OPTION_ID_place])                /* that is told when it is in force */
+        conversation_say(c, SAY_NOTICE, "%s is %s now", option->name, value);
     if (remark_option(o, option, remark, sizeof remark))
         conversation_say(c, SAY_NOTICE, "%s", remark);
     conversation_apply(c, option);

@@ -22,6 +22,7 @@
 struct conversation {
     struct options *options;
     struct conversation_hooks hooks;
+    struct engine_setup setup;   /* what the engine thread reads: nobody changes it from the worker's start to its end */
     struct worker *worker;
     struct transcript transcript;
     struct chat_file file;
@@ -133,13 +134,13 @@ static void transcript_changed(struct conversation *c)
         c->hooks.changed(c->hooks.ctx);
 }
 
-/* What a worker that has gone need not hear. */
+/* A worker that has gone need not hear it; one that could not be told is said. */
 static void tell(struct conversation *c, struct command k)
 {
-    struct error e;
+    struct error e = {0};
 
-    if (c->worker)
-        worker_send(c->worker, &k, &e);
+    if (c->worker && worker_send(c->worker, &k, &e) == ERR_MEMORY)
+        conversation_say(c, SAY_TROUBLE, "%s: the engine goes on as before", e.text);
 }
 
 static void sampling_tell(struct conversation *c)
@@ -159,7 +160,6 @@ static void pace_tell(struct conversation *c)
 int conversation_open(struct conversation **out, struct options *o, const struct conversation_hooks *hooks, struct error *e)
 {
     struct conversation *c = mem_alloc(1, sizeof *c);
-    struct engine_config config;
     char *text = NULL;
     int rc;
 
@@ -172,11 +172,12 @@ int conversation_open(struct conversation **out, struct options *o, const struct
     transcript_init(&c->transcript);
     c->pace = c->pace_asked = app_pace(o, true);
     if ((rc = app_system_prompt(o, &text, e)) >= 0 && (rc = transcript_system(&c->transcript, text, e)) >= 0 &&
-        (rc = app_engine_config(o, &config, false, e)) >= 0 && (rc = stats_open(&c->stats, o, e)) >= 0)
-        rc = transcript_model(&c->transcript, config.model_path, e);
+        (rc = app_engine_config(o, &c->setup, false, e)) >= 0 && (rc = stats_open(&c->stats, o, e)) >= 0)
+        rc = transcript_model(&c->transcript, c->setup.model_path, e);
     mem_free(text);
-    config.pace = c->pace;
-    if (rc < 0 || (rc = worker_start(&c->worker, &config, e)) < 0) {
+    c->setup.config.pace = c->pace;
+    if (rc < 0 || (rc = worker_start(&c->worker, &c->setup.config, e)) < 0) {
+        engine_setup_release(&c->setup);
         stats_release(&c->stats);
         transcript_release(&c->transcript);
         mem_free(c);
@@ -199,6 +200,7 @@ int conversation_close(struct conversation *c, struct error *e)
         stats_finish(&c->stats, c->options, stderr, e);
     worker_stop(c->worker);
     c->worker = NULL;
+    engine_setup_release(&c->setup);
     if (c->busy && c->transcript.n) {                            /* what had been shown of the last answer */
         struct transcript_entry *last = &c->transcript.entries[c->transcript.n - 1];
 
@@ -233,6 +235,8 @@ static void answer_ended(struct conversation *c, enum stop_reason stop)
     if (!c->busy)
         return;
     c->busy = false;
+    if (c->answer.failed)
+        conversation_say(c, SAY_TROUBLE, "out of memory: what is kept of this answer is not all of it");
     if (!c->transcript.n)
         return;
     if (transcript_text(&c->transcript, c->transcript.n - 1, c->answer.data ? c->answer.data : "", &e) < 0)
@@ -495,8 +499,10 @@ int conversation_submit(struct conversation *c, const char *text)
             conversation_say(c, SAY_NOTICE, "one message is waiting already; %s takes it back", c->hooks.keys ? "Esc" : "Ctrl-C");
             return -1;
         }
-        c->waiting = mem_string(text);
-        return c->waiting ? 0 : -1;
+        if ((c->waiting = mem_string(text)))
+            return 0;
+        conversation_say(c, SAY_TROUBLE, "out of memory: the message was not taken");
+        return -1;
     }
     return message_send(c, text);
 }
@@ -550,7 +556,7 @@ static int command_send(struct conversation *c, struct command *k)
     struct error e = {0};
 
     if (!conversation_info(c)) {
-        conversation_say(c, SAY_NOTICE, "the model is still loading");
+        conversation_say(c, SAY_NOTICE, "not yet: the model is still loading");
         command_release(k);
         return -1;
     }
@@ -594,7 +600,10 @@ int conversation_place(struct conversation *c, const char *spec)
         k.kind = COMMAND_PLAN;
         k.plan = plan;
     } else {
-        k.text = mem_string(spec);
+        if (!(k.text = mem_string(spec))) {
+            conversation_say(c, SAY_TROUBLE, "out of memory: the placement stays as it is");
+            return -1;
+        }
         if (info && strcmp(spec, "auto") == 0) {
             c->auto_asked = true;
             c->auto_done = false;
@@ -644,9 +653,7 @@ void conversation_apply(struct conversation *c, const struct option *option)
         if (c->pace > 0)
             c->pace_asked = c->pace;
         pace_tell(c);
-    } else if (id == OPTION_ID_place && c->options->place) {
-        conversation_place_told(c, c->options->place);
-    } else {
+    } else if (id != OPTION_ID_place) {  /* that one was asked for before it was set */
         sampling_tell(c);
     }
     if (c->hooks.set)

@@ -4,11 +4,13 @@
 #include "app/crash.h"
 
 #include "app/config.h"
+#include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "ui/terminal.h"
 
 #include <execinfo.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -115,6 +117,22 @@ static void on_crash(int number, siginfo_t *info, void *context)
         say(STDERR_FILENO, "); no log could be written\n");
     }
     raise(number);
+}
+
+static void *json_memory(size_t bytes)
+{
+    void *p = malloc(bytes);
+
+    if (p)
+        return p;
+    terminal_emergency_restore();
+    say(STDERR_FILENO, "moetop: out of memory for JSON\n");
+    _exit(error_exit_code(ERR_MEMORY));
+}
+
+void crash_guard_libraries(void)
+{
+    json_set_alloc_funcs(json_memory, free);
 }
 
 void crash_install(void)

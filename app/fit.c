@@ -1,4 +1,4 @@
-/* The table of --fit and the refusal that rests on it. Main thread.
+/* The table of --fit and the refusal that rests on it. Any thread but for fit_require and fit_run, which print: the main thread.
  * The weights are counted by the loader itself (model_inspect) and the rest by the engine (engine_needs): the two that will
  * allocate, so the table is exact and not an estimate that blocks what would have worked. */
 #include "app/fit.h"
@@ -18,23 +18,25 @@
 uint64_t fit_available(void)
 {
     struct system *s = system_new("");
-    static struct system_sample now;
+    struct system_sample *now = mem_alloc(1, sizeof *now);       /* large for a stack */
     uint64_t free_bytes = UINT64_MAX;
 
-    if (!s)
-        return free_bytes;
-    system_read(s, &now);
-    free_bytes = now.memory_available;
-    if (now.memory_limit != SYSTEM_UNKNOWN) {
-        uint64_t used = now.rss == SYSTEM_UNKNOWN ? 0 : now.rss;
-        uint64_t left = now.memory_limit > used ? now.memory_limit - used : 0;
+    if (!s || !now)
+        goto out;
+    system_read(s, now);
+    free_bytes = now->memory_available;
+    if (now->memory_limit != SYSTEM_UNKNOWN) {
+        uint64_t used = now->rss == SYSTEM_UNKNOWN ? 0 : now->rss;
+        uint64_t left = now->memory_limit > used ? now->memory_limit - used : 0;
 
         if (now.memory_left < left)      /* others live in the group as well */
             left = now.memory_left;
         if (left < free_bytes)
             free_bytes = left;
     }
+out:
     system_free(s);
+    mem_free(now);
     return free_bytes;
 }
 
@@ -319,18 +321,23 @@ bool fit_wanted(const struct options *o)
 
 int fit_run(struct options *o, struct error *e)
 {
-    struct engine_config c;
+    struct engine_setup s;
     struct fit f;
     int rc;
 
     /* The table is the answer here, so loading's own refusal must not come first. */
-    if ((rc = app_engine_settings(o, &c, e)) < 0 || (rc = fit_measure(&c, &f, e)) < 0)
+    if ((rc = app_engine_settings(o, &s, e)) < 0)
         return rc;
-    if (o->place && *o->place && strcmp(o->place, "cpu") && (rc = fit_measure_device(&c, o->place, &f, e)) < 0)
-        return rc;
-    fit_print(&f, stdout);
-    if (!fit_fits(&f))
-        return refuse(&c, &f, e);
-    printf("It fits.\n");
-    return 0;
+    rc = fit_measure(&s.config, &f, e);
+    if (rc == 0 && o->place && *o->place && strcmp(o->place, "cpu"))
+        rc = fit_measure_device(&s.config, o->place, &f, e);
+    if (rc == 0) {
+        fit_print(&f, stdout);
+        if (fit_fits(&f))
+            printf("It fits.\n");
+        else
+            rc = refuse(&s.config, &f, e);
+    }
+    engine_setup_release(&s);
+    return rc;
 }

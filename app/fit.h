@@ -1,4 +1,5 @@
-/* Will it fit? The exact needs of a model at chosen settings against what is free, before a weight byte is read. Main thread. */
+/* Will it fit? The exact needs of a model at chosen settings against what is free, before a weight byte is read. Any thread but
+ * for fit_require and fit_run, which print: the main thread. */
 #ifndef APP_FIT_H
 #define APP_FIT_H
 

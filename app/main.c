@@ -137,6 +137,7 @@ int main(int argc, char **argv)
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");  /* 0.5 is 0.5 in files and flags, whatever the country */
     crash_install();
+    crash_guard_libraries();
     bench_respell(argc, argv);
     rc = read_options(&o, argc, argv, &e);
     if (log_open(&o, &log_fd, rc >= 0 ? &e : NULL) < 0 && rc >= 0)

@@ -158,15 +158,33 @@ int place_apply(struct engine *g, const char *text, struct error *e)
     return rc < 0 ? rc : engine_settle(g, e);
 }
 
-/* Opening a driver takes longer than the first answer may: without any verdict in the cache, nothing is looked for. */
-static bool any_verdict(const struct options *o)
+int place_wish_init(struct place_wish *w, const struct options *o, const char *cache_dir, struct error *e)
 {
-    struct engine_config c;
+    *w = (struct place_wish){.place = mem_string(o->place), .profile = mem_string(o->profile), .script = mem_string(o->place_script),
+                             .cache_dir = mem_string(cache_dir), .bandwidth = o->bandwidth};
+    if (!w->place == !o->place && !w->profile == !o->profile && !w->script == !o->place_script && !w->cache_dir == !cache_dir)
+        return 0;
+    place_wish_release(w);
+    return error_set(e, ERR_MEMORY, "out of memory");
+}
+
+void place_wish_release(struct place_wish *w)
+{
+    mem_free(w->place);
+    mem_free(w->profile);
+    mem_free(w->script);
+    mem_free(w->cache_dir);
+    *w = (struct place_wish){0};
+}
+
+/* Opening a driver takes longer than the first answer may: without any verdict in the cache, nothing is looked for. */
+static bool any_verdict(const char *cache_dir)
+{
     struct dirent *d;
     bool found = false;
     DIR *dir;
 
-    if (app_engine_settings(o, &c, NULL) < 0 || !c.cache_dir || !(dir = opendir(c.cache_dir)))
+    if (!cache_dir || !(dir = opendir(cache_dir)))
         return false;
     while (!found && (d = readdir(dir)))
         found = strncmp(d->d_name, "verdict-", 8) == 0;
@@ -196,16 +214,17 @@ static int apply_profile(struct engine *g, const char *path, struct error *e)
 
 int place_opened(void *ctx, struct engine *g, struct error *e)
 {
-    const struct options *o = ctx;
-    const char *place = o->place ? o->place : any_verdict(o) ? "auto" : "cpu";
-    int rc = o->profile ? apply_profile(g, o->profile, e) : 0;
+    const struct place_wish *w = ctx;
+    bool measured = any_verdict(w->cache_dir);
+    const char *place = w->place ? w->place : measured ? "auto" : "cpu";
+    int rc = w->profile ? apply_profile(g, w->profile, e) : 0;
 
     /* auto's measuring waits until the first answer is given (place_auto_due) */
-    if (rc == 0 && strcmp(place, "cpu") != 0 && (strcmp(place, "auto") != 0 || any_verdict(o)))
+    if (rc == 0 && strcmp(place, "cpu") != 0 && (strcmp(place, "auto") != 0 || measured))
         rc = place_apply(g, place, e);
-    if (rc == 0 && o->place_script)
-        rc = engine_script_set(g, o->place_script, e);
-    if (rc == 0 && o->bandwidth)
-        rc = place_bandwidth(g, (enum bandwidth_mode)o->bandwidth, e);
+    if (rc == 0 && w->script)
+        rc = engine_script_set(g, w->script, e);
+    if (rc == 0 && w->bandwidth)
+        rc = place_bandwidth(g, (enum bandwidth_mode)w->bandwidth, e);
     return rc;
 }

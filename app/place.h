@@ -1,4 +1,5 @@
-/* --place and /place: from what the user typed to a plan. Main (UI) thread. */
+/* --place and /place: from what the user typed to a plan. Thread: place_opened, place_apply and what measures run on the thread that opened the
+ * engine (the worker's in a chat); place_resolve and place_save on any thread. */
 #ifndef APP_PLACE_H
 #define APP_PLACE_H
 
@@ -11,8 +12,16 @@ int place_help_run(struct options *o, struct error *e);
 /* The same text (mem_* memory, NULL: none left), for /place help. */
 char *place_help_text(void);
 
-/* Applies --profile, --place, --place-script to an engine just opened (engine_config.opened, ctx is the struct options). Without --place: auto
- * where something was measured on this machine before, else cpu. */
+/* What the options ask of an engine just opened: a copy, so that the thread that opens it reads nothing that /set may change meanwhile. */
+struct place_wish {
+    char *place, *profile, *script;      /* --place, --profile, --place-script; NULL: not given */
+    char *cache_dir;                     /* NULL: none */
+    int bandwidth;                       /* enum bandwidth_mode */
+};
+int place_wish_init(struct place_wish *w, const struct options *o, const char *cache_dir, struct error *e);
+void place_wish_release(struct place_wish *w);
+/* Applies a wish to an engine just opened (engine_config.opened; ctx is the struct place_wish, which is only read). Without --place: auto where
+ * something was measured on this machine before, else cpu. */
 int place_opened(void *ctx, struct engine *g, struct error *e);
 /* Applies what the user typed and waits until it is in force (outside a turn). */
 int place_apply(struct engine *g, const char *text, struct error *e);

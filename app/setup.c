@@ -1,4 +1,5 @@
-/* From options to the structs of the engine: what every mode that runs a model shares. Main thread.
+/* From options to the structs of the engine: what every mode that runs a model shares. The thread that owns the options; what it makes for
+ * another thread holds copies.
  * Kept apart from the modes so that one-shot, batch, comparison and chat cannot differ in what an option means. */
 #include "app/app.h"
 
@@ -269,65 +270,71 @@ const char *app_chat_template(const struct options *o, char *word, size_t size)
     return word;
 }
 
-int app_engine_settings(const struct options *o, struct engine_config *c, struct error *e)
+int app_engine_settings(const struct options *o, struct engine_setup *s, struct error *e)
 {
-    static char path[PATH_MAX], kernels[16], template[32];
     uint64_t available = fit_available();
     int rc;
 
-    *c = (struct engine_config){0};
-    if ((rc = app_model_path(o, path, sizeof path, NULL, e)) < 0)
+    *s = (struct engine_setup){0};
+    if ((rc = app_model_path(o, s->model_path, sizeof s->model_path, NULL, e)) < 0)
         return rc;
-    option_word(&option_table[OPTION_ID_kernels], o->kernels, kernels, sizeof kernels);
-    c->model_path = path;
-    c->context = o->ctx_size;
-    c->n_threads = o->threads;
-    c->batch = o->batch_size;
-    c->ubatch = o->ubatch_size;
-    c->defer_experts = o->defer_experts;
-    c->kv_k = (enum kv_type)o->cache_type_k;
-    c->kv_v = (enum kv_type)o->cache_type_v;
-    c->convert = conversion(o);
-    c->memory = available == UINT64_MAX ? 0 : available;
-    c->exact = o->exact;
-    c->float_library = o->float_gemm;
-    c->tune = (enum device_tune)o->tune;
-    c->background = answers_at_once(o);
-    c->kernels = o->kernels ? kernels : NULL;
-    c->backends = device_backends;
-    c->cache_dir = app_cache_dir(o);
-    c->device_selector = o->device;
-    c->chat_template = app_chat_template(o, template, sizeof template);
-    c->chat_template_file = o->chat_template_file;
-    c->chat_optional = o->raw || o->bench || o->microbench;
-    c->opened = place_opened;
-    c->opened_ctx = (void *)o;
-    return 0;
+    option_word(&option_table[OPTION_ID_kernels], o->kernels, s->kernels, sizeof s->kernels);
+    s->config = (struct engine_config){
+        .model_path = s->model_path, .context = o->ctx_size, .n_threads = o->threads, .batch = o->batch_size, .ubatch = o->ubatch_size,
+        .defer_experts = o->defer_experts, .kv_k = (enum kv_type)o->cache_type_k, .kv_v = (enum kv_type)o->cache_type_v,
+        .convert = conversion(o), .memory = available == UINT64_MAX ? 0 : available, .exact = o->exact, .float_library = o->float_gemm, .tune = (enum device_tune)o->tune,
+        .background = answers_at_once(o), .kernels = o->kernels ? s->kernels : NULL, .backends = device_backends,
+        .cache_dir = app_cache_dir(o), .chat_template = app_chat_template(o, s->chat_template, sizeof s->chat_template),
+        .chat_optional = o->raw || o->bench || o->microbench, .opened = place_opened, .opened_ctx = &s->wish,
+    };
+    s->device = mem_string(o->device);
+    s->chat_template_file = mem_string(o->chat_template_file);
+    s->config.device_selector = s->device;
+    s->config.chat_template_file = s->chat_template_file;
+    if (!s->device != !o->device || !s->chat_template_file != !o->chat_template_file)
+        rc = error_set(e, ERR_MEMORY, "out of memory");
+    if (rc < 0 || (rc = place_wish_init(&s->wish, o, s->config.cache_dir, e)) < 0)
+        engine_setup_release(s);
+    return rc;
 }
 
-int app_engine_config(const struct options *o, struct engine_config *c, bool progress, struct error *e)
+void engine_setup_release(struct engine_setup *s)
 {
-    int rc = app_engine_settings(o, c, e);
+    place_wish_release(&s->wish);
+    mem_free(s->device);
+    mem_free(s->chat_template_file);
+    s->device = s->chat_template_file = NULL;
+}
 
-    if (rc < 0 || (o->device && (rc = devices_check(o->device, e)) < 0))
+int app_engine_config(const struct options *o, struct engine_setup *s, bool progress, struct error *e)
+{
+    int rc = app_engine_settings(o, s, e);
+
+    if (rc < 0)
         return rc;
     if (progress) {
-        c->progress = on_progress;
-        c->log = on_log;
+        s->config.progress = on_progress;
+        s->config.log = on_log;
     }
-    return fit_require(c, o->force, e);
+    if ((o->device && (rc = devices_check(o->device, e)) < 0) || (rc = fit_require(&s->config, o->force, e)) < 0)
+        engine_setup_release(s);
+    return rc;
 }
 
 int app_engine_open(const struct options *o, struct engine **out, struct error *e)
 {
-    struct engine_config c;
+    struct engine_setup s;
     int rc;
 
     app_signals(NULL);
-    if ((rc = app_engine_config(o, &c, true, e)) < 0 || (rc = engine_open(out, &c, e)) < 0)
+    if ((rc = app_engine_config(o, &s, true, e)) < 0)
         return rc;
-    if (!c.background)                   /* nobody waits for a first token */
+    rc = engine_open(out, &s.config, e);
+    if (rc == 0 && !s.config.background)     /* nobody waits for a first token */
         engine_tune(*out);
+    engine_setup_release(&s);                /* the engine has copies of what it goes on needing */
+    if (rc < 0)
+        return rc;
     engine_pace_set(*out, app_pace(o, false));
     remarks_tell(o, engine_info(*out), on_log, NULL);
     app_signals(*out);
