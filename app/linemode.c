@@ -35,6 +35,7 @@ struct linemode {
     bool line_open;              /* the cursor is not at a line's start */
     bool end_of_input;
     bool broken;                 /* standard output cannot be written */
+    bool no_memory;              /* what was typed could not be kept: going on would wait for what is lost */
     int write_errno;
     int interrupts;              /* Ctrl-C on an empty line, in a row */
     struct strbuf sentence;      /* screen reader: text not yet printed */
@@ -354,8 +355,12 @@ static bool feed_pipe(struct linemode *m)
     size_t n = end ? (size_t)(end - m->input.data) : m->input.len;
     char *line;
 
-    if (!m->input.len || (!end && !m->end_of_input) || !(line = mem_string_n(m->input.data, n)))
+    if (!m->input.len || (!end && !m->end_of_input))
         return false;
+    if (!(line = mem_string_n(m->input.data, n))) {
+        m->no_memory = true;
+        return false;
+    }
     if (n && line[n - 1] == '\r')
         line[n - 1] = 0;
     memmove(m->input.data, m->input.data + n + (end != NULL), m->input.len - n - (end != NULL));
@@ -395,6 +400,7 @@ static void read_typed(struct linemode *m)
             add_history(line);
         if (line)
             line_in(m, line);
+        m->no_memory |= !line;
         mem_free(line);
     }
 }
@@ -454,6 +460,13 @@ static int interrupt(struct linemode *m, struct error *e)
 
 /* ---- the loop ---- */
 
+static int kept(const struct linemode *m, struct error *e)
+{
+    if (!m->no_memory && !m->input.failed && !m->block.failed)
+        return 0;
+    return error_set(e, ERR_MEMORY, "out of memory for what was typed; the chat is saved up to here");
+}
+
 static int step(struct linemode *m, struct error *e)
 {
     bool busy = conversation_working(m->c) || !conversation_ready(m->c);
@@ -464,7 +477,9 @@ static int step(struct linemode *m, struct error *e)
         fds[1].fd = STDIN_FILENO;
     if (!busy) {
         if (!m->tty && feed_pipe(m))
-            return 0;
+            return kept(m, e);
+        if (kept(m, e) < 0)
+            return ERR_MEMORY;
         if (m->end_of_input && !m->input.len)
             return 0;
         prompt(m);
@@ -485,7 +500,7 @@ static int step(struct linemode *m, struct error *e)
         read_typed(m);
     else if (fds[1].revents)
         read_pipe(m);
-    return 0;
+    return kept(m, e);
 }
 
 static void open_readline(struct linemode *m)

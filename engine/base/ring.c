@@ -21,7 +21,11 @@ int ring_init(struct ring *r, size_t element)
     memset(r, 0, sizeof *r);
     r->element = element;
     r->head = r->tail = segment_new(r);
-    return r->head ? 0 : -1;
+    atomic_store(&r->spare, segment_new(r));
+    if (r->head && atomic_load(&r->spare))
+        return 0;
+    ring_release(r);
+    return -1;
 }
 
 void ring_release(struct ring *r)

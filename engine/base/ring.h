@@ -1,6 +1,7 @@
 /* A queue for one producer and one consumer that never blocks and never loses an element: a chain of fixed segments that grows by one
  * segment when the consumer is slow. Why not a fixed ring: a stopped reader must neither stop the producer for ever nor lose a token,
- * and what can pile up is bounded by the answer's length anyway. Two segments are recycled, so the steady state allocates nothing.
+ * and what can pile up is bounded by the answer's length anyway. Two segments are there from the start and recycled, so the steady state allocates
+ * nothing, and without any memory left a push succeeds as soon as the reader has caught up: nobody waits for ever.
  * ring_push: the producer's thread. ring_pop: the consumer's. init and release: when no other thread is at it. */
 #ifndef ENGINE_BASE_RING_H
 #define ENGINE_BASE_RING_H

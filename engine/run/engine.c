@@ -145,8 +145,12 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     g->pace = c->pace;
     g->plan_at = -1;
     g->info.n_threads = c->n_threads > 0 ? c->n_threads : topology_default_threads();
-    if (!g->config.model_path) {
+    if (!c->model_path) {
         rc = error_set(e, ERR_USAGE, "no model was named");
+        goto out;
+    }
+    if (!g->config.model_path || !g->config.device_selector != !c->device_selector || !g->config.cache_dir != !c->cache_dir) {
+        rc = error_set(e, ERR_MEMORY, "no memory for the engine");
         goto out;
     }
     if ((rc = cpu_kernels_select(c->kernels, e)) < 0 || (rc = wake_init(&g->cancel_wake, e)) < 0)

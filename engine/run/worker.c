@@ -329,7 +329,9 @@ int worker_start(struct worker **out, const struct engine_config *c, struct erro
     w->config.placement_script = mem_string(c->placement_script);
     if ((rc = wake_init(&w->mail, e)) < 0 || (rc = wake_init(&w->event_wake, e)) < 0)
         goto out;
-    if (ring_init(&w->events, sizeof(struct event)) < 0 || (c->model_path && !w->config.model_path)) {
+    if (ring_init(&w->events, sizeof(struct event)) < 0 || !w->config.model_path != !c->model_path || !w->config.kernels != !c->kernels ||
+        !w->config.device_selector != !c->device_selector || !w->config.cache_dir != !c->cache_dir || !w->config.placement != !c->placement ||
+        !w->config.placement_script != !c->placement_script) {
         rc = error_set(e, ERR_MEMORY, "no memory for the engine thread");
         goto out;
     }
