@@ -6,6 +6,7 @@
 #include "app/config.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/base/mem.h"
 #include "ui/terminal.h"
 
 #include <execinfo.h>
@@ -121,7 +122,7 @@ static void on_crash(int number, siginfo_t *info, void *context)
 
 static void *json_memory(size_t bytes)
 {
-    void *p = malloc(bytes);
+    void *p = mem_resize(NULL, bytes, 1);
 
     if (p)
         return p;
@@ -132,7 +133,7 @@ static void *json_memory(size_t bytes)
 
 void crash_guard_libraries(void)
 {
-    json_set_alloc_funcs(json_memory, free);
+    json_set_alloc_funcs(json_memory, mem_free);
 }
 
 void crash_install(void)
