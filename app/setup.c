@@ -210,6 +210,12 @@ static int on_progress(void *ctx, uint64_t done, uint64_t total)
     return 0;
 }
 
+/* Also where no progress is shown. */
+static bool on_stop(void *ctx)
+{
+    return app_signal() != 0;
+}
+
 static void on_log(void *ctx, const char *line)
 {
     log_write(LOG_LEVEL_INFO, "%s", line);
@@ -285,7 +291,7 @@ int app_engine_settings(const struct options *o, struct engine_setup *s, struct 
         .convert = conversion(o), .memory = available == UINT64_MAX ? 0 : available, .exact = o->exact, .float_library = o->float_gemm, .tune = (enum device_tune)o->tune,
         .background = answers_at_once(o), .kernels = o->kernels ? s->kernels : NULL, .backends = device_backends,
         .cache_dir = app_cache_dir(o), .chat_template = app_chat_template(o, s->chat_template, sizeof s->chat_template),
-        .chat_optional = o->raw || o->bench || o->microbench, .opened = place_opened, .opened_ctx = &s->wish,
+        .chat_optional = o->raw || o->bench || o->microbench, .opened = place_opened, .opened_ctx = &s->wish, .stop = on_stop,
     };
     s->device = mem_string(o->device);
     s->chat_template_file = mem_string(o->chat_template_file);

@@ -823,6 +823,42 @@ START_TEST(a_turn_survives_every_failed_allocation)
 }
 END_TEST
 
+/* Giving up at any moment that opening asks: always the same error, nothing left behind (asan), and never an engine. */
+static atomic_int asked, patience;
+
+static bool out_of_patience(void *ctx)
+{
+    return atomic_fetch_add(&asked, 1) >= atomic_load(&patience);
+}
+
+static int eval_once(void *ctx, struct engine *g, struct error *e)
+{
+    int id = 1;
+
+    return engine_eval(g, &id, 1, NULL, false, e);
+}
+
+START_TEST(opening_can_be_given_up_anywhere)
+{
+    struct engine_config c = {.model_path = support_path("golden/phimoe/phimoe-16x-bf16"), .context = 64, .n_threads = 2, .kv_k = KV_F16, .kv_v = KV_F16,
+                              .convert = DTYPE_Q8_0, .no_tokenizer = true, .stop = out_of_patience, .opened = eval_once};
+    struct error e = {0};
+    struct engine *g = NULL;
+    int rc = -1, n = 0;
+
+    for (; rc < 0 && n < 2000; n++) {
+        atomic_store(&asked, 0);
+        atomic_store(&patience, n);
+        rc = engine_open(&g, &c, &e);
+        ck_assert_msg(rc == 0 || (rc == ERR_CANCELLED && !g), "%d: %s", rc, e.text);
+    }
+    ck_assert_int_eq(rc, 0);
+    ck_assert_int_gt(n, 8);              /* pieces, stages, layers */
+    ck_assert_int_eq(eval_once(NULL, g, &e), 0);                 /* an open engine asks no more */
+    engine_close(g);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("engine");
@@ -848,6 +884,7 @@ static Suite *suite(void)
     tcase_add_test(t, who_chose_an_expert);
     tcase_add_test(t, a_turn_survives_every_failed_allocation);
     tcase_add_test(t, opening_survives_every_failed_allocation);
+    tcase_add_test(t, opening_can_be_given_up_anywhere);
     suite_add_tcase(s, t);
     return s;
 }

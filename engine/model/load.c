@@ -155,13 +155,20 @@ static void pack_piece(struct load *l, const struct piece *p, uint8_t *scratch)
     atomic_fetch_add_explicit(&l->done, p->bytes, memory_order_relaxed);
 }
 
+static bool stopped(struct load *l)
+{
+    if (l->options->stop && l->options->stop(l->options->progress_ctx))
+        atomic_store(&l->cancelled, 1);
+    return atomic_load_explicit(&l->cancelled, memory_order_relaxed);
+}
+
 static void run(void *ctx, int tid, int n)
 {
     struct load *l = ctx;
     int i;
 
     (void)n;
-    while (!atomic_load_explicit(&l->cancelled, memory_order_relaxed) && (i = pool_share_take(&l->share, 1, l->n_pieces)) < l->n_pieces) {
+    while (!stopped(l) && (i = pool_share_take(&l->share, 1, l->n_pieces)) < l->n_pieces) {
         const struct piece *p = &l->pieces[i];
 
         pack_piece(l, p, l->rounding + (size_t)tid * l->rounding_bytes);

@@ -52,6 +52,7 @@ struct model_options {
     bool background;                /* matrices that keep their type are packed after model_load has returned: see matrix.raw */
     /* Called from the loading thread about 10 times a second: bytes done of total. Non-zero cancels. May be NULL. */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
+    bool (*stop)(void *ctx);        /* asked by every loading thread before a piece: true cancels. May be NULL */
     void *progress_ctx;
 };
 

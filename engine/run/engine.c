@@ -40,9 +40,20 @@ int engine_emit(struct engine *g, struct event *ev)
     return stop;
 }
 
+/* Whoever wanted the engine does not any more. */
+bool engine_given_up(const struct engine *g)
+{
+    return g->config.stop && g->config.stop(g->config.callback_ctx);
+}
+
+static int go_on(const struct engine *g, struct error *e)
+{
+    return engine_given_up(g) ? error_set(e, ERR_CANCELLED, "%s: loading was interrupted", g->config.model_path) : 0;
+}
+
 bool engine_cancelled(struct engine *g)
 {
-    return g->turn_cancelled || atomic_load_explicit(&g->cancel, memory_order_relaxed);
+    return g->turn_cancelled || engine_given_up(g) || atomic_load_explicit(&g->cancel, memory_order_relaxed);
 }
 
 static int check_config(struct engine *g, struct error *e)
@@ -118,7 +129,7 @@ static int load_tokenizer(struct engine *g, struct error *e)
 
 int engine_settle(struct engine *g, struct error *e)
 {
-    while (engine_idle_step(g))
+    while (engine_idle_step(g) && !engine_given_up(g))
         ;
     figures_refresh(g);
     return weight_file_check(g->model->file, e);
@@ -127,7 +138,8 @@ int engine_settle(struct engine *g, struct error *e)
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e)
 {
     struct engine *g = mem_alloc(1, sizeof *g);
-    struct model_options o = {.convert = c->convert, .memory = c->memory, .background = c->background, .progress = c->progress, .progress_ctx = c->callback_ctx};
+    struct model_options o = {.convert = c->convert, .memory = c->memory, .background = c->background, .progress = c->progress, .stop = c->stop,
+                              .progress_ctx = c->callback_ctx};
     struct error own = {0};
     int rc = 0;
 
@@ -157,8 +169,8 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
         goto out;
     o.width = cpu_pack_width();
     o.n_threads = g->info.n_threads;
-    if ((rc = model_load(&g->model, c->model_path, &o, e)) < 0 || (rc = load_tokenizer(g, e)) < 0 || (rc = check_config(g, e)) < 0 ||
-        (rc = rope_init(&g->rope, &g->model->hp, g->info.context, e)) < 0 || (rc = open_cpu(g, e)) < 0 ||
+    if ((rc = model_load(&g->model, c->model_path, &o, e)) < 0 || (rc = go_on(g, e)) < 0 || (rc = load_tokenizer(g, e)) < 0 || (rc = check_config(g, e)) < 0 ||
+        (rc = rope_init(&g->rope, &g->model->hp, g->info.context, e)) < 0 || (rc = go_on(g, e)) < 0 || (rc = open_cpu(g, e)) < 0 || (rc = go_on(g, e)) < 0 ||
         (rc = kv_init(&g->kv, g->model, g->slots, c->kv_k, c->kv_v, e)) < 0 ||
         (rc = forward_init(&g->forward, g->model, g->slots, &g->kv, g->info.ubatch, e)) < 0 ||
         (rc = sampler_init(&g->sampler, g->model->hp.n_vocab, &c->sampling, e)) < 0)
@@ -179,12 +191,15 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     g->info.chat = g->chat;
     g->info.kernels = cpu_kernels_name();
     figures_init(g);
-    if ((rc = place_init(g, e)) < 0 || (rc = place_now(g, c->placement ? c->placement : "cpu", e)) < 0 ||
+    if ((rc = go_on(g, e)) < 0 || (rc = place_init(g, e)) < 0 || (rc = place_now(g, c->placement ? c->placement : "cpu", e)) < 0 ||
         (c->placement_script && (rc = engine_script_set(g, c->placement_script, e)) < 0))
         goto out;
     rc = engine_settle(g, e);            /* at the start nobody waits for a token: the plan is in force before the first one */
-    if (rc == 0 && c->opened)
+    if (rc == 0 && c->opened && (rc = go_on(g, e)) == 0)
         rc = c->opened(c->opened_ctx, g, e);
+    if (rc == 0)
+        rc = go_on(g, e);
+    g->config.stop = NULL;
 out:
     if (rc < 0) {
         engine_close(g);

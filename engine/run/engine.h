@@ -42,6 +42,9 @@ struct engine_config {
     struct sampling sampling;    /* until a turn brings its own; all zero: greedy */
     double pace;
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
+    /* Asked while the engine is being opened, often and from any of its threads: true ends that at the next piece of work with ERR_CANCELLED.
+     * Not after engine_open has returned. May be NULL. */
+    bool (*stop)(void *ctx);
     void (*log)(void *ctx, const char *line);
     void *callback_ctx;
     /* Called once at the end of engine_open, on the thread that opens (the worker's in a chat): what the application applies to a loaded

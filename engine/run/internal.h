@@ -104,6 +104,7 @@ struct engine {
 void engine_notice(struct engine *g, const char *format, ...) __attribute__((format(printf, 2, 3)));   /* log, callback, NOTICE */
 int engine_emit(struct engine *g, struct event *ev);     /* to on_event; frees what it left; remembers a cancel */
 bool engine_cancelled(struct engine *g);
+bool engine_given_up(const struct engine *g);    /* while it is being opened: engine_config.stop says so */
 
 /* session.c */
 /* Appends and computes; see engine_eval. decode: a token of the answer (counted as such). */

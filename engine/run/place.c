@@ -40,6 +40,8 @@ int place_open_devices(struct engine *g, bool named, int first_index, enum rope_
 
             if (selector ? strcmp(selector, found[i].selector) != 0 : found[i].is_cpu_type && !named)
                 continue;
+            if (engine_given_up(g))          /* a driver takes seconds */
+                return n_out;
             model_settle(g->model);          /* other devices take packed weights only */
             out[n_out] = (struct found){.ops = *list, .info = found[i]};
             if (found[i].why_not[0])

@@ -203,6 +203,13 @@ static int on_progress(void *ctx, uint64_t done, uint64_t total)
     return atomic_load(&w->quit);
 }
 
+static bool on_stop(void *ctx)
+{
+    struct worker *w = ctx;
+
+    return atomic_load(&w->quit);
+}
+
 static void on_log(void *ctx, const char *line)
 {
     struct worker *w = ctx;
@@ -217,6 +224,7 @@ static int open_engine(struct worker *w, struct error *e)
     int rc;
 
     w->config.progress = on_progress;
+    w->config.stop = on_stop;
     w->config.log = on_log;
     w->config.callback_ctx = w;
     if ((rc = engine_open(&w->engine, &w->config, e)) < 0)
