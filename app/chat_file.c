@@ -38,6 +38,7 @@ int chat_file_name(struct chat_file *f, struct error *e)
 
     part_close(f);
     f->part[0] = 0;
+    f->claimed = false;
     if (rc < 0)
         f->path[0] = 0;
     else
@@ -52,7 +53,23 @@ void chat_file_release(struct chat_file *f, bool done)
         unlink(f->part);
 }
 
-int chat_file_save(const struct chat_file *f, const struct transcript *t, struct error *e)
+/* Two programs that start in the same second choose the same free name: it is whose who makes the file, the other takes the next. */
+static int claim(struct chat_file *f, struct error *e)
+{
+    int rc = 0, fd;
+
+    while (!f->claimed && rc == 0 && f->path[0]) {
+        fd = open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        f->claimed = fd >= 0 || errno != EEXIST;         /* what else is wrong, saving says */
+        if (fd >= 0)
+            close(fd);
+        else if (!f->claimed)
+            rc = chat_file_name(f, e);
+    }
+    return rc;
+}
+
+int chat_file_save(struct chat_file *f, const struct transcript *t, struct error *e)
 {
     size_t i = 0;
 
@@ -60,8 +77,10 @@ int chat_file_save(const struct chat_file *f, const struct transcript *t, struct
         return 0;
     while (i < t->n && t->entries[i].role == ROLE_SYSTEM)
         i++;
-    if (i == t->n && access(f->path, F_OK) < 0)
+    if (i == t->n && !f->claimed)
         return 0;                        /* nothing was said: no file for it */
+    if (claim(f, e) < 0)
+        return e ? e->code : ERR_IO;
     return transcript_save(t, f->path, e);
 }
 

@@ -14,6 +14,7 @@ struct chat_file {
     char part[PATH_MAX];
     int part_fd;                 /* -1: nothing was kept of the running answer */
     size_t kept;                 /* bytes of the running answer that are in the part file */
+    bool claimed;                /* the file at path is this chat's: made by it, and by no other program of the same second */
     bool part_failed;            /* the running answer cannot be kept; the next one tries again */
 };
 
@@ -24,7 +25,7 @@ int chat_file_name(struct chat_file *f, struct error *e);
 void chat_file_release(struct chat_file *f, bool done);
 
 /* Writes the transcript, if anything was said yet. 0 as well when this chat is not kept. ERR_IO, ERR_MEMORY. */
-int chat_file_save(const struct chat_file *f, const struct transcript *t, struct error *e);
+int chat_file_save(struct chat_file *f, const struct transcript *t, struct error *e);
 /* The same, and then the part is superfluous. */
 int chat_file_save_turn(struct chat_file *f, const struct transcript *t, struct error *e);
 

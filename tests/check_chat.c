@@ -1,6 +1,7 @@
 /* The program as people talk to it, scripted through a pseudo terminal, line by line and on the screen: settings typed while the model
  * loads and while it answers, work asked for and given up, quitting at awkward moments. Meant for TSan (the terminal's thread, the engine's and those
  * that compute meet here as nowhere else); under any build no run may hang, crash or end with a wrong status. */
+#include "app/chat_file.h"
 #include "engine/base/clock.h"
 #include "tests/support.h"
 
@@ -255,11 +256,39 @@ START_TEST(leaving_while_it_loads)
         say(t, leavings[_i].typed);
     pause_for(t, leavings[_i].screen ? 0 : 30);
     /* a Ctrl-C that comes when the model is there asks for a second one */
-    for (int times = 0; leavings[_i].signal && times < 2; times++) {
+    for (int times = 0; leavings[_i].signal && times < (leavings[_i].screen ? 1 : 2); times++) {
         kill(t->pid, leavings[_i].signal);
         pause_for(t, 200);
     }
     ended(t, leavings[_i].code);
+}
+END_TEST
+
+/* Chats that begin in the same second, in one home: each keeps its own file. */
+START_TEST(chats_of_one_second_keep_their_own_files)
+{
+    struct chat_file f[3];
+    struct transcript t;
+    struct error e = {0};
+
+    setenv("HOME", support_tmpdir(), 1);
+    unsetenv("XDG_STATE_HOME");
+    for (int i = 0; i < 3; i++) {
+        chat_file_init(&f[i]);
+        ck_assert_msg(chat_file_name(&f[i], &e) >= 0, "%s", e.text);
+    }
+    for (int i = 0; i < 3; i++) {
+        transcript_init(&t);
+        ck_assert_int_ge(transcript_append(&t, ROLE_USER, i ? "two" : "one", &e), 0);
+        ck_assert_msg(chat_file_save(&f[i], &t, &e) >= 0, "%s", e.text);
+        ck_assert_msg(chat_file_save(&f[i], &t, &e) >= 0, "%s", e.text);         /* its own again */
+        transcript_release(&t);
+    }
+    for (int i = 0; i < 3; i++) {
+        ck_assert_str_ne(f[i].path, f[(i + 1) % 3].path);
+        ck_assert_int_eq(access(f[i].path, R_OK), 0);
+        chat_file_release(&f[i], true);
+    }
 }
 END_TEST
 
@@ -273,6 +302,7 @@ static Suite *suite(void)
     tcase_add_test(t, settings_while_it_answers);
     tcase_add_test(t, a_refused_placement_is_not_set);
     tcase_add_test(t, the_screen_while_it_loads_and_answers);
+    tcase_add_test(t, chats_of_one_second_keep_their_own_files);
     tcase_add_loop_test(t, leaving_while_it_loads, 0, (int)(sizeof leavings / sizeof *leavings));
     suite_add_tcase(s, t);
     return s;
