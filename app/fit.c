@@ -29,8 +29,8 @@ uint64_t fit_available(void)
         uint64_t used = now->rss == SYSTEM_UNKNOWN ? 0 : now->rss;
         uint64_t left = now->memory_limit > used ? now->memory_limit - used : 0;
 
-        if (now.memory_left < left)      /* others live in the group as well */
-            left = now.memory_left;
+        if (now->memory_left < left)      /* others live in the group as well */
+            left = now->memory_left;
         if (left < free_bytes)
             free_bytes = left;
     }
