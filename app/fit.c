@@ -8,6 +8,7 @@
 #include "app/system.h"
 #include "engine/base/mem.h"
 #include "engine/model/model.h"
+#include "engine/model/tokenizer.h"
 #include "engine/placement/survey.h"
 
 #include <inttypes.h>
@@ -15,15 +16,18 @@
 
 #define CONTEXT_LEAST 512        /* a context below this is no remedy worth naming */
 
-uint64_t fit_available(void)
+/* program: what this process holds; 0: unknown. */
+static uint64_t free_now(uint64_t *program)
 {
     struct system *s = system_new("");
     struct system_sample *now = mem_alloc(1, sizeof *now);       /* large for a stack */
     uint64_t free_bytes = UINT64_MAX;
 
+    *program = 0;
     if (!s || !now)
         goto out;
     system_read(s, now);
+    *program = now->rss == SYSTEM_UNKNOWN ? 0 : now->rss;
     free_bytes = now->memory_available;
     if (now->memory_limit != SYSTEM_UNKNOWN) {
         uint64_t used = now->rss == SYSTEM_UNKNOWN ? 0 : now->rss;
@@ -40,7 +44,27 @@ out:
     return free_bytes;
 }
 
-int fit_measure(const struct engine_config *c, struct fit *out, struct error *e)
+uint64_t fit_available(void)
+{
+    uint64_t program;
+
+    return free_now(&program);
+}
+
+/* What this process holds and what is free. A model's vocabulary may be larger than all the rest of the program, and nothing but loading
+ * it tells its size: so it is loaded while that is read, for the table; for the verdict alone it is not worth the time. */
+static void measure_program(const struct model *m, bool vocabulary, struct fit *out)
+{
+    struct tokenizer *t = NULL;
+
+    if (vocabulary)
+        tokenizer_load(&t, m->file, NULL);           /* a model without one: nothing to count */
+    out->available = free_now(&out->program);
+    tokenizer_free(t);
+}
+
+/* vocabulary: see measure_program. */
+static int measure(const struct engine_config *c, bool vocabulary, struct fit *out, struct error *e)
 {
     struct model_options mo = {.convert = c->convert, .memory = c->memory, .width = cpu_pack_width(), .n_threads = 1};
     struct engine_needs needs;
@@ -58,12 +82,18 @@ int fit_measure(const struct engine_config *c, struct fit *out, struct error *e)
     out->ubatch = needs.ubatch;
     out->context_max = m->hp.context_max;
     out->type = m->type;
+    out->library = c->float_library && !dtype_is_quantised(m->type);
     snprintf(out->name, sizeof out->name, "%s", m->name);
-    out->total = out->weights.packed + out->weights.mapped + out->kv + out->scratch;
-    out->available = fit_available();
+    measure_program(m, vocabulary, out);
+    out->total = out->weights.packed + out->weights.mapped + out->kv + out->scratch + out->program;
 out:
     model_free(m);
     return rc;
+}
+
+int fit_measure(const struct engine_config *c, struct fit *out, struct error *e)
+{
+    return measure(c, true, out, e);
 }
 
 /* The first usable device that the selector allows; a CPU-type one only when a placement asks, as when it is opened. NULL: none. */
@@ -171,9 +201,15 @@ out:
     return rc;
 }
 
+/* Of what is needed, what is not held yet. */
+static uint64_t still_needed(const struct fit *f)
+{
+    return f->total - f->program;
+}
+
 bool fit_fits(const struct fit *f)
 {
-    return f->total <= f->available;
+    return still_needed(f) <= f->available;
 }
 
 static void row(FILE *out, const char *label, uint64_t bytes, const char *note)
@@ -199,6 +235,9 @@ void fit_print(const struct fit *f, FILE *out)
     row(out, "KV cache", f->kv, note);
     snprintf(note, sizeof note, "at %d tokens a step (-ub)", f->ubatch);
     row(out, "scratch", f->scratch, note);
+    row(out, "this program", f->program, "with its libraries and the vocabulary; held already");
+    if (f->library)
+        fprintf(out, "  %-26s %10s       code and copies that it makes while prompts are read\n", "oneDNN", "not counted");
     if (f->device[0]) {
         const struct device_stats *d = &f->on_device;
 
@@ -228,7 +267,7 @@ static bool tried(const struct engine_config *c, uint64_t available)
     struct error ignored;
     struct fit f;
 
-    return fit_measure(c, &f, &ignored) == 0 && f.total <= available;
+    return measure(c, false, &f, &ignored) == 0 && still_needed(&f) <= available;
 }
 
 /* The largest context, in steps of 256, at which it fits; 0: not even the least worth having. */
@@ -293,10 +332,10 @@ static int refuse(const struct engine_config *c, const struct fit *f, struct err
 
     fit_suggest(c, f, remedy, sizeof remedy);
     if (*remedy)
-        return error_set(e, ERR_FIT, "%s needs %.1f MiB and %.1f MiB are free; it fits with %s, and --force loads it all the same",
-                         f->name, (double)f->total / (1 << 20), (double)f->available / (1 << 20), remedy);
-    return error_set(e, ERR_FIT, "%s needs %.1f MiB and %.1f MiB are free; take a smaller model, or --force loads it all the same",
-                     f->name, (double)f->total / (1 << 20), (double)f->available / (1 << 20));
+        return error_set(e, ERR_FIT, "%s needs %.1f MiB more and %.1f MiB are free; it fits with %s, and --force loads it all the same",
+                         f->name, (double)still_needed(f) / (1 << 20), (double)f->available / (1 << 20), remedy);
+    return error_set(e, ERR_FIT, "%s needs %.1f MiB more and %.1f MiB are free; take a smaller model, or --force loads it all the same",
+                     f->name, (double)still_needed(f) / (1 << 20), (double)f->available / (1 << 20));
 }
 
 int fit_require(const struct engine_config *c, bool force, struct error *e)
@@ -306,10 +345,12 @@ int fit_require(const struct engine_config *c, bool force, struct error *e)
 
     if (force)
         return 0;
-    if ((rc = fit_measure(c, &f, e)) < 0)
+    if ((rc = measure(c, false, &f, e)) < 0)
         return rc;
     if (fit_fits(&f))
         return 0;
+    if ((rc = fit_measure(c, &f, e)) < 0)
+        return rc;
     fit_print(&f, stderr);
     return refuse(c, &f, e);
 }

@@ -10,10 +10,12 @@
 struct fit {
     struct model_needs weights;
     uint64_t kv, scratch;        /* at .context and .ubatch */
+    uint64_t program;            /* what this process holds: of total, but no part of what must be free */
     uint64_t total;
     uint64_t available;          /* memory that can be had without swapping; UINT64_MAX: unknown */
     int context, ubatch, context_max;
     enum dtype type;
+    bool library;                /* oneDNN takes memory of its own, which nobody can tell before (--float-gemm onednn) */
     char name[128];
     /* What a placement beyond the CPU puts on the device; "" : none asked for, or no device. */
     char device[200], device_note[PLANNER_NOTE];
