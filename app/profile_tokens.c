@@ -81,6 +81,10 @@ int profile_tokens(const struct engine *g, const char *text, size_t size, const 
     }
     if (rc == 0 && out->n == 0)
         rc = error_set(e, ERR_INPUT, "%s: no text in it", name);
+    if (rc < 0) {
+        mem_free(out->ids);
+        out->ids = NULL;
+    }
     describe(out->how, messages, out->n, out->said, sizeof out->said);
     return rc;
 }
