@@ -1,19 +1,19 @@
 /* The list of modes. */
 #include "app/modes.h"
 
-#include "app/bench.h"
-#include "app/compare.h"
-#include "app/chat.h"
-#include "app/batch.h"
-#include "app/documents.h"
-#include "app/fit.h"
-#include "app/list_devices.h"
-#include "app/linemode.h"
-#include "app/oneshot.h"
-#include "app/place.h"
-#include "app/profile.h"
-#include "app/quantize.h"
-#include "app/tokenize.h"
+#include "app/bench/bench.h"
+#include "app/placement/compare.h"
+#include "app/chat/screen/screen.h"
+#include "app/headless/batch.h"
+#include "app/headless/documents.h"
+#include "app/setup/fit.h"
+#include "app/headless/list_devices.h"
+#include "app/chat/screen/linemode.h"
+#include "app/headless/oneshot.h"
+#include "app/setup/resolve.h"
+#include "app/placement/profile.h"
+#include "app/headless/quantize.h"
+#include "app/headless/tokenize.h"
 
 #include <stdlib.h>
 #include <string.h>

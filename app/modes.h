@@ -1,9 +1,9 @@
 /* What moetop can do in one run: the explicit list, first match wins, the chat last. A mode is one file of app/, one row in
- * app/modes.c, and the flag in app/options.def that asks for it. Main thread. */
+ * app/modes.c, and the flag in app/options/options.def that asks for it. Main thread. */
 #ifndef APP_MODES_H
 #define APP_MODES_H
 
-#include "app/options.h"
+#include "app/options/options.h"
 
 struct mode {
     const char *name, *summary;

@@ -1,6 +1,6 @@
 /* Finding OpenCL devices: platforms, devices, and one clear line why there is none. Called from the engine thread (probe, open) and by
  * --list-devices. Every answer of a driver is checked: a platform may be broken, empty or closed to this user and still must not hurt. */
-#include "gpu/guard.h"
+#include "gpu/driver_probe.h"
 #include "gpu/internal.h"
 #include "engine/base/mem.h"
 

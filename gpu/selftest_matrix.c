@@ -2,7 +2,7 @@
  * the CPU device, which are the contract written down (numerics.h), to the bit; float ones within a rounding of each product. */
 #include "gpu/selftest.h"
 #include "engine/base/mem.h"
-#include "engine/device/cpu/kernels.h"
+#include "engine/device/cpu/kernels/kernels.h"
 #include "engine/device/numerics.h"
 
 #include <math.h>

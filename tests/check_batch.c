@@ -1,5 +1,5 @@
 /* --batch: the reading of lines by itself, then the real program on the bundled model: order, keys, resuming after kills, exit codes. */
-#include "app/batch.h"
+#include "app/headless/batch.h"
 #include "engine/base/mem.h"
 #include "engine/run/sampler.h"
 #include "tests/support.h"

@@ -1,9 +1,9 @@
 /* The benchmark's pure parts: its command line, its five formats, comparing two reports, pictures. */
-#include "app/bench_args.h"
-#include "app/bench_load.h"
-#include "app/bench_result.h"
-#include "app/bench_routing.h"
-#include "app/plot.h"
+#include "app/bench/args.h"
+#include "app/common/machine_load.h"
+#include "app/bench/result.h"
+#include "app/bench/routing.h"
+#include "app/common/svg_plot.h"
 #include "engine/base/mem.h"
 #include "tests/support.h"
 

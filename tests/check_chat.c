@@ -1,7 +1,7 @@
 /* The program as people talk to it, scripted through a pseudo terminal, line by line and on the screen: settings typed while the model
  * loads and while it answers, work asked for and given up, quitting at awkward moments. Meant for TSan (the terminal's thread, the engine's and those
  * that compute meet here as nowhere else); under any build no run may hang, crash or end with a wrong status. */
-#include "app/chat_file.h"
+#include "app/chat/autosave.h"
 #include "engine/base/clock.h"
 #include "tests/support.h"
 

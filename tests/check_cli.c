@@ -3,7 +3,7 @@
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/file/weights.h"
-#include "engine/model/tokenizer.h"
+#include "engine/text/tokenizer.h"
 #include "tests/support.h"
 
 #include <errno.h>

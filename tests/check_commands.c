@@ -1,5 +1,5 @@
 /* The chat's commands on a conversation with the bundled model: what they say, what they write, and that nothing is lost by them. */
-#include "app/conversation.h"
+#include "app/chat/conversation.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 #include "engine/base/utf8.h"

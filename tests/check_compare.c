@@ -1,6 +1,6 @@
 /* Comparing placements: lists and sweeps, a run of the demo model over the CPU and the fake device, a device that is wrong by one bit. */
-#include "app/bench_result.h"
-#include "app/compare.h"
+#include "app/bench/result.h"
+#include "app/placement/compare.h"
 #include "engine/base/mem.h"
 #include "tests/fake_device.h"
 #include "tests/support.h"

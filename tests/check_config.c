@@ -1,6 +1,6 @@
 /* app/config: YAML files of settings, and what is said about wrong ones. */
-#include "app/config.h"
-#include "app/documents.h"
+#include "app/options/config.h"
+#include "app/headless/documents.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "tests/support.h"

@@ -1,7 +1,7 @@
 /* The CPU device as a whole: against a plain forward pass in double, and against itself bit by bit, whatever the threads, the chunking,
  * the kernel set, the packing width, and whether layers run as single jobs or in one region. */
 #include "engine/device/cpu/cpu.h"
-#include "engine/device/cpu/kernels.h"
+#include "engine/device/cpu/kernels/kernels.h"
 #include "engine/device/device.h"
 #include "tests/support.h"
 #include "tests/tiny_model.h"

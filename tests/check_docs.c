@@ -1,5 +1,5 @@
 /* The documents against the tables: committed pages are what the tables print, and they render without complaint. */
-#include "app/documents.h"
+#include "app/headless/documents.h"
 #include "app/modes.h"
 #include "engine/placement/planner.h"
 #include "tests/support.h"

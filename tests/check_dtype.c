@@ -1,5 +1,5 @@
 /* Element types: the table, and dequantisation of golden blocks (made with the gguf Python package from random bytes) bit by bit. */
-#include "engine/device/cpu/pack.h"
+#include "engine/layout/pack.h"
 #include "engine/file/dtype.h"
 #include "tests/support.h"
 

@@ -1,9 +1,9 @@
 /* app/fit against the engine itself: what the table says is what opening takes, to the byte; and what it
  * needs is the peak of a run. */
 #include "app/devices.h"
-#include "app/fit.h"
-#include "app/place.h"
-#include "app/system.h"
+#include "app/setup/fit.h"
+#include "app/setup/resolve.h"
+#include "app/common/system_sample.h"
 #include "engine/model/model.h"
 #include "gpu/opencl.h"
 #include "tests/support.h"

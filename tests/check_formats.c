@@ -1,7 +1,7 @@
 /* Q4_1, Q5_0, Q5_1, IQ4_NL, Q4_K, Q5_K, Q6_K: packing and dot products. The scalar kernel against numbers read field by field from the file's
  * blocks (engine/file/blocks.c), the vector kernels against the scalar one, as bits. */
-#include "engine/device/cpu/formats.h"
-#include "engine/device/cpu/pack.h"
+#include "engine/device/cpu/kernels/formats.h"
+#include "engine/layout/pack.h"
 #include "engine/file/blocks.h"
 #include "tests/support.h"
 

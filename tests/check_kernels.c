@@ -1,6 +1,6 @@
 /* Every kernel of every set against the scalar reference, as bits: random shapes, ragged rows, hostile values. NaN counts as equal to NaN. */
-#include "engine/device/cpu/kernels.h"
-#include "engine/device/cpu/pack.h"
+#include "engine/device/cpu/kernels/kernels.h"
+#include "engine/layout/pack.h"
 #include "tests/support.h"
 #include "tests/tiny_model.h"
 

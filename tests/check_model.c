@@ -1,6 +1,6 @@
 /* Loading models: hyperparameters, every naming of the tensors, strict binding, conversion, cancelling. */
 #include "engine/base/mem.h"
-#include "engine/device/cpu/pack.h"
+#include "engine/layout/pack.h"
 #include "engine/model/model.h"
 #include "tests/build_file.h"
 #include "tests/support.h"

@@ -1,7 +1,7 @@
 /* Float products through oneDNN against the scalar reference: F32 to rounding, BF16 exactly what BF16 inputs allow, many shapes, several
  * threads at once; and a whole BF16 model on the device against the same model in double. */
 #include "engine/base/pool.h"
-#include "engine/device/cpu/kernels.h"
+#include "engine/device/cpu/kernels/kernels.h"
 #include "engine/device/device.h"
 #include "engine/device/onednn/onednn.h"
 #include "tests/support.h"

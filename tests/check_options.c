@@ -1,7 +1,7 @@
 /* app/options: one table, every source, precedence, and what a wrong flag is told. */
-#include "app/documents.h"
-#include "app/nearest.h"
-#include "app/options.h"
+#include "app/headless/documents.h"
+#include "app/common/did_you_mean.h"
+#include "app/options/options.h"
 #include "engine/base/mem.h"
 #include "tests/support.h"
 

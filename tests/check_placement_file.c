@@ -1,5 +1,5 @@
 /* Plans as YAML: what is read, what is refused and where, writing and reading back, the files that come with the program. */
-#include "app/plan_file.h"
+#include "app/setup/plan_file.h"
 #include "engine/base/mem.h"
 #include "tests/support.h"
 

@@ -1,10 +1,10 @@
 /* Expert use: counts and figures by hand, profiles written and read back, other models refused, imatrix files;
  * what a file is read as. */
-#include "app/profile.h"
-#include "app/profile_file.h"
+#include "app/placement/profile.h"
+#include "app/setup/profile_file.h"
 #include "engine/base/mem.h"
-#include "engine/model/chat_template.h"
-#include "engine/model/tokenizer.h"
+#include "engine/text/chat_template.h"
+#include "engine/text/tokenizer.h"
 #include "tests/support.h"
 
 #include <math.h>

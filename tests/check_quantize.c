@@ -1,11 +1,11 @@
 /* --quantize: what is written can be read (here, and by the gguf Python package where that is installed), holds what it should, and a run
  * that fails leaves nothing behind. */
-#include "engine/device/cpu/pack.h"
+#include "engine/layout/pack.h"
 #include "engine/file/blocks.h"
-#include "engine/model/export.h"
+#include "engine/convert/export.h"
 #include "engine/model/mix.h"
 #include "engine/model/model.h"
-#include "engine/model/quantise.h"
+#include "engine/layout/quantize.h"
 #include "engine/run/engine.h"
 #include "tests/build_file.h"
 #include "tests/support.h"

@@ -13,8 +13,8 @@
 #include "tests/support.h"
 #include "ui/chatview.h"
 #include "ui/keys.h"
-#include "ui/panel.h"
-#include "ui/screen.h"
+#include "ui/panels/panel.h"
+#include "ui/screen/screen.h"
 
 #include <dirent.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* app/stats: the figures against a recount, the definition of the rates, and what the interpretation says. */
-#include "app/stats.h"
+#include "app/setup/run_stats.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "tests/support.h"

@@ -1,7 +1,7 @@
 /* The kernels for one token (struct kernels.stream, stream_float): row groups side by side, wherever they lie, against the reference group by group, as bits.
  * Where reading goes on is a hint: any address must do. */
-#include "engine/device/cpu/formats.h"
-#include "engine/device/cpu/pack.h"
+#include "engine/device/cpu/kernels/formats.h"
+#include "engine/layout/pack.h"
 #include "tests/support.h"
 #include "tests/tiny_model.h"
 

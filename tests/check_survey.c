@@ -2,7 +2,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/placement/residency.h"
-#include "engine/placement/survey.h"
+#include "engine/placement/cost_model.h"
 #include "tests/support.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* app/system: what /proc and /sys say, from a machine made of files, and from this one. */
-#include "app/memory_group.h"
-#include "app/system.h"
+#include "app/common/memory_group.h"
+#include "app/common/system_sample.h"
 #include "engine/base/file.h"
 #include "tests/support.h"
 

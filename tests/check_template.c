@@ -2,9 +2,9 @@
  * and typed text, the fallback, and templates that mean harm. */
 #include "engine/base/mem.h"
 #include "engine/file/weights.h"
-#include "engine/model/chat_formats.h"
-#include "engine/model/chat_template.h"
-#include "engine/model/jinja.h"
+#include "engine/text/chat_formats.h"
+#include "engine/text/chat_template.h"
+#include "engine/text/jinja/jinja.h"
 #include "tests/support.h"
 
 #include <jansson.h>

@@ -3,7 +3,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 #include "engine/file/weights.h"
-#include "engine/model/tokenizer.h"
+#include "engine/text/tokenizer.h"
 #include "tests/support.h"
 
 #include <jansson.h>

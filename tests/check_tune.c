@@ -1,7 +1,7 @@
 /* The tuning table: look-up, the choice among samples, its file whole and damaged, and that what it says cannot change the text of quantised weights. */
 #include "engine/base/topology.h"
-#include "engine/device/cpu/kernels.h"
-#include "engine/device/cpu/tune.h"
+#include "engine/device/cpu/kernels/kernels.h"
+#include "engine/device/cpu/shape_table.h"
 #include "tests/support.h"
 #include "tests/tiny_model.h"
 

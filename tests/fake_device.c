@@ -3,7 +3,7 @@
 
 #include "engine/base/mem.h"
 #include "engine/placement/residency.h"
-#include "engine/placement/survey.h"
+#include "engine/placement/cost_model.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

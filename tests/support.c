@@ -1,7 +1,7 @@
 /* See support.h. */
 #include "tests/support.h"
 
-#include "engine/device/cpu/kernels.h"
+#include "engine/device/cpu/kernels/kernels.h"
 
 #include <limits.h>
 #include <stdarg.h>

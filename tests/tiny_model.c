@@ -1,6 +1,6 @@
 /* See tiny_model.h. */
 #include "tests/tiny_model.h"
-#include "engine/device/cpu/pack.h"
+#include "engine/layout/pack.h"
 #include "engine/device/numerics.h"
 
 #include <math.h>

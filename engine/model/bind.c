@@ -4,7 +4,7 @@
 #include "engine/model/bind.h"
 
 #include "engine/base/mem.h"
-#include "engine/device/cpu/pack.h"
+#include "engine/layout/pack.h"
 #include "engine/model/mix.h"
 
 #include <stdio.h>

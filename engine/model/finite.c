@@ -1,7 +1,7 @@
 /* See finite.h. */
 #include "engine/model/finite.h"
 
-#include "engine/device/cpu/pack.h"
+#include "engine/layout/pack.h"
 
 #include <string.h>
 

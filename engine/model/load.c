@@ -13,10 +13,10 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/pool.h"
-#include "engine/device/cpu/pack.h"
+#include "engine/layout/pack.h"
 #include "engine/device/device.h"
 #include "engine/model/numa.h"
-#include "engine/model/quantise.h"
+#include "engine/layout/quantize.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
 
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
-#include "engine/device/cpu/pack.h"
+#include "engine/layout/pack.h"
 #include "engine/model/bind.h"
 #include "engine/model/load.h"
 

@@ -7,7 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/file/weights.h"
 #include "engine/model/hparams.h"
-#include "engine/model/matrix.h"
+#include "engine/layout/matrix.h"
 
 #include <stdbool.h>
 

@@ -28,7 +28,7 @@ struct engine_config {
     bool exact, float_library;   /* see struct device_config */
     enum device_tune tune;
     bool background;             /* answer while the weights are still being packed (model_options.background); who measures calls model_settle */
-    const char *chat_template;   /* a built-in format (engine/model/chat_formats.h) instead of the model's template; NULL: the model's */
+    const char *chat_template;   /* a built-in format (engine/text/chat_formats.h) instead of the model's template; NULL: the model's */
     const char *chat_template_file;     /* the same from a file; NULL: none */
     bool chat_optional;          /* a chat template that cannot be used is no error until a turn wants it */
     bool no_tokenizer;           /* a model without one is no error: ids only (golden checks) */

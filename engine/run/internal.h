@@ -3,11 +3,11 @@
 #define ENGINE_RUN_INTERNAL_H
 
 #include "engine/base/wake.h"
-#include "engine/model/chat_template.h"
-#include "engine/model/tokenizer.h"
+#include "engine/text/chat_template.h"
+#include "engine/text/tokenizer.h"
 #include "engine/placement/planner.h"
 #include "engine/placement/residency.h"
-#include "engine/placement/survey.h"
+#include "engine/placement/cost_model.h"
 #include "engine/run/engine.h"
 #include "engine/run/forward.h"
 #include "engine/run/kv.h"

@@ -2,7 +2,7 @@
 #include "engine/run/kv.h"
 
 #include "engine/base/mem.h"
-#include "engine/placement/survey.h"
+#include "engine/placement/cost_model.h"
 #include "engine/run/forward.h"
 
 #include <string.h>

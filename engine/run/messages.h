@@ -3,7 +3,7 @@
 #ifndef ENGINE_RUN_MESSAGES_H
 #define ENGINE_RUN_MESSAGES_H
 
-#include "engine/model/message.h"
+#include "engine/base/message.h"
 #include "engine/placement/plan.h"
 
 #include <stdbool.h>

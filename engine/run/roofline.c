@@ -1,7 +1,7 @@
 /* See roofline.h. */
 #include "engine/run/roofline.h"
 
-#include "engine/placement/survey.h"
+#include "engine/placement/cost_model.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
  * the parser and to what values do to each other: every statement, operator, filter, test, method and function, mostly with receivers and
  * arguments of the right type, sometimes not, and with numbers at the ends of their ranges. When the input ends, a generator seeded by it
  * goes on choosing. SHOW=1 in the environment prints the templates. */
-#include "engine/model/jinja.h"
+#include "engine/text/jinja/jinja.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Fuzz target: chat templates. The input is a template; it is refused, or rendered within its bounds with a mask as long as its text. */
-#include "engine/model/jinja.h"
+#include "engine/text/jinja/jinja.h"
 
 #include <stdint.h>
 #include <stdlib.h>

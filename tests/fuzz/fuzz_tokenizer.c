@@ -4,8 +4,8 @@
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 #include "engine/file/weights.h"
-#include "engine/model/chat_template.h"
-#include "engine/model/tokenizer.h"
+#include "engine/text/chat_template.h"
+#include "engine/text/tokenizer.h"
 
 #include <stdint.h>
 #include <stdio.h>

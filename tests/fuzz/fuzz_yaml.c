@@ -1,5 +1,5 @@
 /* Any bytes as a configuration file: an error line or settings, never a crash, a leak or a hang. */
-#include "app/config.h"
+#include "app/options/config.h"
 
 #include <stdlib.h>
 

@@ -12,8 +12,8 @@
 
 #include "engine/base/pool.h"
 #include "engine/device/cpu/crowd.h"
-#include "engine/device/cpu/kernels.h"
-#include "engine/device/cpu/tune.h"
+#include "engine/device/cpu/kernels/kernels.h"
+#include "engine/device/cpu/shape_table.h"
 #include "engine/device/device.h"
 #include "engine/device/onednn/onednn.h"
 

@@ -4,7 +4,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
 #include "engine/device/cpu/cpu.h"
-#include "engine/device/cpu/pack.h"
+#include "engine/layout/pack.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,0 +1,370 @@
+/* The mode --bench: which tests and arms there are, in what order they run, what is printed. Main thread.
+ * Arms take turns within each test, one repetition each, so that whatever the machine does meanwhile meets all of them alike; a
+ * difference that the repetitions' own noise could explain is called none. */
+#include "app/bench/bench.h"
+
+#include "app/setup/engine_options.h"
+#include "app/bench/args.h"
+#include "app/devices.h"
+#include "app/common/svg_plot.h"
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
+#include "engine/base/membw.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MEMBW_MS 60
+
+/* Everything that is freed at the end. */
+struct run {
+    struct bench b;
+    struct bench_test *tests;
+    size_t n_tests;
+    struct bench_result *results;
+    size_t n_results;
+    int context;
+};
+
+/* ---- tests ---- */
+
+static int add_test(struct run *r, int prompt, int gen, int depth, struct error *e)
+{
+    struct bench_test *more;
+
+    if (!prompt && !gen)
+        return 0;
+    more = mem_resize(r->tests, r->n_tests + 1, sizeof *more);
+    if (!more)
+        return error_set(e, ERR_MEMORY, "out of memory for the tests");
+    r->tests = more;
+    more[r->n_tests++] = (struct bench_test){prompt, gen, depth};
+    r->context = r->context > depth + prompt + gen ? r->context : depth + prompt + gen;
+    return 0;
+}
+
+static int make_tests(struct run *r, const struct options *o, struct error *e)
+{
+    static char *p512[] = {"512"}, *n128[] = {"128"}, *d0[] = {"0"};
+    const struct option_list prompts = o->bench_prompt.n ? o->bench_prompt : (struct option_list){p512, 1};
+    const struct option_list gens = o->bench_gen.n ? o->bench_gen : (struct option_list){n128, 1};
+    const struct option_list depths = o->bench_depth.n ? o->bench_depth : (struct option_list){d0, 1};
+    int *p = NULL, *g = NULL, *pg = NULL, *d = NULL, rc;
+    size_t n_p, n_g, n_pg = 0, n_d;
+
+    rc = bench_numbers(&prompts, "-p", &p, &n_p, e);
+    if (rc == 0)
+        rc = bench_numbers(&gens, "-n", &g, &n_g, e);
+    if (rc == 0)
+        rc = bench_pairs(&o->bench_pg, "-pg", &pg, &n_pg, e);
+    if (rc == 0)
+        rc = bench_numbers(&depths, "-d", &d, &n_d, e);
+    for (size_t k = 0; rc == 0 && k < n_d; k++) {
+        for (size_t i = 0; i < n_p && rc == 0; i++)
+            rc = add_test(r, p[i], 0, d[k], e);
+        for (size_t i = 0; i < n_g && rc == 0; i++)
+            rc = add_test(r, 0, g[i], d[k], e);
+        for (size_t i = 0; i < n_pg && rc == 0; i++)
+            rc = add_test(r, pg[2 * i], pg[2 * i + 1], d[k], e);
+    }
+    mem_free(p);
+    mem_free(g);
+    mem_free(pg);
+    mem_free(d);
+    if (rc == 0 && !r->n_tests)
+        return error_set(e, ERR_USAGE, "--bench: nothing to measure; give -p or -n something above 0");
+    return rc;
+}
+
+static double bandwidth(const struct bench_arm *a)
+{
+    return membw_read(NULL, 0, engine_info(a->g)->n_threads, MEMBW_MS);
+}
+
+/* A decode rate means something only beside the memory's speed of the moment: the warning that goes with a swinging one. */
+static void finish_result(struct bench_result *r)
+{
+    struct series_figures f;
+
+    bench_result_rates(r, &f);
+    r->median_ts = f.median;
+    if (r->roofline_ts > 0 && !r->in_cache)
+        r->share = f.median / r->roofline_ts;
+    if (r->bandwidth_before > 0 && r->bandwidth_after > 0 && !r->remark[0] &&
+        (r->bandwidth_before > 1.25 * r->bandwidth_after || r->bandwidth_after > 1.25 * r->bandwidth_before))
+        snprintf(r->remark, sizeof r->remark, "the memory's speed changed from %.1f to %.1f GB/s", r->bandwidth_before * 1e-9,
+                 r->bandwidth_after * 1e-9);
+}
+
+static int run_test(struct run *r, const struct bench_test *t, const struct options *o, struct error *e)
+{
+    struct bench *b = &r->b;
+    struct bench_result *more = mem_resize(r->results, r->n_results + b->n_arms, sizeof *more), *mine;
+    bool memory_bound = t->n_gen || bench_is_batch(t);
+    double ns, before[64] = {0};
+    int rc = 0;
+
+    if (!more)
+        return error_set(e, ERR_MEMORY, "out of memory for the results");
+    r->results = more;
+    mine = more + r->n_results;
+    memset(mine, 0, b->n_arms * sizeof *mine);
+    r->n_results += b->n_arms;
+    memset(b->load, 0, b->n_arms * sizeof *b->load);
+    for (size_t i = 0; i < b->n_arms; i++)
+        series_clear(&b->token_ms[i]);
+    for (size_t i = 0; i < b->n_arms; i++)
+        usage_clear(&b->arms[i].usage);
+    for (size_t i = 0; i < b->n_arms && rc == 0 && o->bench_warmup; i++) {
+        b->counting = true;
+        rc = bench_once(b, i, t, 1000, false, &ns, e);
+        b->counting = false;
+    }
+    for (size_t i = 0; i < b->n_arms && rc == 0 && memory_bound; i++)
+        before[i % 64] = bandwidth(&b->arms[i]);
+    for (int k = 0; k < o->bench_repetitions && rc == 0; k++)
+        for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
+            rc = bench_once(b, i, t, (unsigned)k, true, &ns, e);
+            if (rc == 0 && series_add(&mine[i].ns, ns) < 0)
+                rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
+        }
+    for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
+        rc = bench_place(&b->arms[i], e);
+        bench_describe(b, i, t, before[i % 64], memory_bound ? bandwidth(&b->arms[i]) : 0, &mine[i]);
+        finish_result(&mine[i]);
+    }
+    return rc;
+}
+
+/* ---- output ---- */
+
+static void arms_line(FILE *f, const struct bench_result *a, const struct bench_result *b)
+{
+    struct series_figures x, y;
+    const char *verdict;
+    char test[128];
+
+    bench_result_rates(a, &x);
+    bench_result_rates(b, &y);
+    bench_test_name(a, test, sizeof test);
+    verdict = bench_verdict(&x, &y);
+    fprintf(f, "%s: '%s' ", test, b->arm);
+    if (strcmp(verdict, "none") == 0)
+        fprintf(f, "and '%s': no difference beyond the noise", a->arm);
+    else if (strcmp(verdict, "too few runs") == 0)
+        fprintf(f, "and '%s' lie apart, but too few runs (%zu) cannot tell it from chance: -r 5", a->arm, x.n < y.n ? x.n : y.n);
+    else
+        fprintf(f, "is %.2f times as fast as '%s'", x.median > 0 ? y.median / x.median : 0, a->arm);
+    fprintf(f, " (medians %.2f and %.2f tokens/s)\n", y.median, x.median);
+}
+
+static int write_report(const struct run *r, const char *path, struct error *e)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    int rc;
+
+    if (!f)
+        return error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
+    bench_write_begin(f, BENCH_JSON);
+    for (size_t i = 0; i < r->n_results; i++)
+        bench_write_row(f, BENCH_JSON, &r->results[i], (int)i);
+    bench_write_end(f, BENCH_JSON, (int)r->n_results);
+    fclose(f);
+    rc = file_replace(path, text, n, e);
+    free(text);
+    return rc;
+}
+
+static int draw(const struct run *r, const char *path, struct error *e)
+{
+    struct plot_bar *bars = mem_alloc(r->n_results ? r->n_results : 1, sizeof *bars);
+    char (*labels)[300] = mem_alloc(r->n_results ? r->n_results : 1, sizeof *labels), (*notes)[40] = mem_alloc(r->n_results ? r->n_results : 1, sizeof *notes);
+    char *drawings[2] = {NULL, NULL}, test[128];
+    const struct usage *u = r->b.n_arms ? &r->b.arms[0].usage : NULL;
+    int rc = ERR_MEMORY;
+
+    for (size_t i = 0; i < r->n_results && bars && labels && notes; i++) {
+        const struct bench_result *x = &r->results[i];
+
+        bench_test_name(x, test, sizeof test);
+        snprintf(labels[i], sizeof labels[i], "%s %s", test, x->arm[0] ? x->arm : x->placement);
+        if (x->share > 0)
+            snprintf(notes[i], sizeof notes[i], "%.0f %% of roof", 100 * x->share);
+        bars[i] = (struct plot_bar){.label = labels[i], .note = notes[i], .limit = x->in_cache ? 0 : x->roofline_ts};
+        bench_result_rates(x, &bars[i].figures);
+    }
+    if (bars && labels && notes) {
+        drawings[0] = plot_bars("Speed: median, spread and roofline", "tokens/s", bars, r->n_results);
+        drawings[1] = u && u->tokens ? plot_map("Expert calls of the warm-up, first arm", u->count, NULL, u->n_layers, u->n_experts) : NULL;
+        rc = drawings[0] ? plot_write(path, drawings, drawings[1] ? 2 : 1, e) : ERR_MEMORY;
+    }
+    if (rc == ERR_MEMORY)
+        error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
+    mem_free(drawings[0]);
+    mem_free(drawings[1]);
+    mem_free(bars);
+    mem_free(labels);
+    mem_free(notes);
+    return rc;
+}
+
+static void release(struct run *r)
+{
+    struct bench *b = &r->b;
+
+    for (size_t i = 0; i < r->n_results; i++)
+        bench_result_release(&r->results[i]);
+    for (size_t i = 0; i < b->n_arms && b->token_ms; i++)
+        series_release(&b->token_ms[i]);
+    bench_arms_release(b);
+    mem_free(r->results);
+    mem_free(r->tests);
+    mem_free(b->token_ms);
+    mem_free(b->load);
+    mem_free(b->logits);
+    mem_free(b->text);
+    system_free(b->system);
+}
+
+static int prepare(struct run *r, struct options *o, struct error *e)
+{
+    struct bench *b = &r->b;
+    const struct engine_info *info;
+    int rc = bench_arms_make(b, o, e);
+
+    if (rc == 0)
+        rc = bench_arms_open(b, r->context, e);
+    if (rc < 0)
+        return rc;
+    info = engine_info(b->arms[0].g);
+    app_signals(b->arms[0].g);
+    b->system = system_new("");
+    b->token_ms = mem_alloc(b->n_arms, sizeof *b->token_ms);
+    b->load = mem_alloc(b->n_arms, sizeof *b->load);
+    b->logits = mem_alloc((size_t)info->model->hp.n_vocab, sizeof *b->logits);
+    if (!b->system || !b->token_ms || !b->load || !b->logits)
+        return error_set(e, ERR_MEMORY, "out of memory for the benchmark");
+    for (size_t i = 1; i < b->n_arms; i++)
+        if (engine_info(b->arms[i].g)->model->hp.n_vocab != info->model->hp.n_vocab)
+            return error_set(e, ERR_USAGE, "--arms: the models have different vocabularies; measure them apart and use --bench-compare");
+    for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
+        enum bench_routing routing = (enum bench_routing)b->arms[i].o.routing;
+
+        /* imposed routing needs no text of sense: a model without a tokenizer is measured with random tokens then */
+        if (!b->text && (routing == ROUTING_TEXT || (routing >= ROUTING_UNIFORM && info->tokenizer)))
+            rc = bench_text(o->bench_text, info->tokenizer, &b->text, &b->n_text, e);
+    }
+    return rc;
+}
+
+/* Both reports in one drawing, each row with a letter before it. */
+static int draw_both(struct bench_result *const r[2], const size_t n[2], const char *path, struct error *e)
+{
+    struct run both = {.n_results = n[0] + n[1]};
+    int rc;
+
+    both.results = mem_alloc(both.n_results, sizeof *both.results);
+    if (!both.results)
+        return error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
+    for (size_t i = 0; i < both.n_results; i++) {
+        struct bench_result *x = &both.results[i];
+        char arm[104];
+
+        *x = i < n[0] ? r[0][i] : r[1][i - n[0]];            /* borrows the samples */
+        snprintf(arm, sizeof arm, "%.100s", x->arm);
+        snprintf(x->arm, sizeof x->arm, "%c%s%s", i < n[0] ? 'A' : 'B', arm[0] ? " " : "", arm);
+    }
+    rc = draw(&both, path, e);
+    mem_free(both.results);
+    return rc;
+}
+
+static int compare_files(const struct options *o, struct error *e)
+{
+    struct bench_result *r[2] = {NULL, NULL};
+    size_t n[2] = {0, 0};
+    int rc = 0;
+
+    if (o->bench_compare.n != 2)
+        return error_set(e, ERR_USAGE, "--bench-compare takes two files: --bench-compare A.json B.json");
+    for (int i = 0; i < 2 && rc == 0; i++)
+        rc = bench_read(&r[i], &n[i], o->bench_compare.items[i], e);
+    if (rc == 0 && bench_compare(stdout, r[0], n[0], r[1], n[1]) == 0)
+        rc = error_set(e, ERR_INPUT, "the two reports have no test in common");
+    if (rc == 0 && o->plot)
+        rc = draw_both(r, n, o->plot, e);
+    for (int i = 0; i < 2; i++) {
+        for (size_t k = 0; k < n[i]; k++)
+            bench_result_release(&r[i][k]);
+        mem_free(r[i]);
+    }
+    return rc;
+}
+
+static int run_tests(struct run *r, const struct options *o, struct error *e)
+{
+    enum bench_format format = (enum bench_format)o->bench_format;
+    struct bench *b = &r->b;
+    int rc = 0;
+
+    bench_write_begin(stdout, format);
+    for (size_t i = 0; i < r->n_tests && rc == 0; i++) {
+        size_t first = r->n_results;
+
+        rc = run_test(r, &r->tests[i], o, e);
+        for (size_t k = first; k < r->n_results && rc == 0; k++)
+            bench_write_row(stdout, format, &r->results[k], (int)k);
+    }
+    bench_write_end(stdout, format, (int)r->n_results);
+    for (size_t i = 0; i < r->n_results && rc == 0; i += b->n_arms)
+        for (size_t k = 1; k < b->n_arms; k++)
+            arms_line(stderr, &r->results[i], &r->results[i + k]);
+    return rc;
+}
+
+/* The remark of a row is easily overlooked, and some formats are read by programs. */
+static void warn_disturbed(const struct run *r)
+{
+    size_t n = 0, worst = 0;
+
+    for (size_t i = r->n_results; i-- > 0;)
+        if (r->results[i].disturbed) {
+            n++;
+            worst = i;
+        }
+    if (n)
+        fprintf(stderr, "moetop: warning: %zu of %zu results: %s; measure again on a quiet machine\n", n, r->n_results,
+                r->results[worst].remark);
+}
+
+int bench_mode_run(struct options *o, struct error *e)
+{
+    struct run r = {.b = {.o = o}};
+    int rc;
+
+    if (o->bench_compare.n)
+        return compare_files(o, e);
+    if (o->microbench)
+        return o->plot ? error_set(e, ERR_USAGE, "--plot draws tests; --microbench prints a table only") : bench_micro(o, e);
+    rc = make_tests(&r, o, e);
+    if (rc == 0 && o->bench_prompts)
+        r.context = o->ctx_size > 0 ? o->ctx_size : 4096;
+    if (rc == 0)
+        rc = prepare(&r, o, e);
+    if (rc == 0 && o->bench_prompts)
+        rc = bench_suite(&r.b, o->bench_prompts, r.tests[r.n_tests - 1].n_gen, &r.results, &r.n_results, e);
+    else if (rc == 0)
+        rc = run_tests(&r, o, e);
+    if (rc == 0)
+        warn_disturbed(&r);
+    if (rc == 0 && o->bench_output)
+        rc = write_report(&r, o->bench_output, e);
+    if (rc == 0 && o->plot)
+        rc = draw(&r, o->plot, e);
+    release(&r);
+    return rc;
+}

@@ -1,0 +1,253 @@
+/* Runs the tests of --bench and describes their circumstances. Main thread. The clock runs around the engine's calls alone: no tokenising, no
+ * sampling, as llama-bench does it; filling the depth is not counted, and the KV rows of a depth are kept between repetitions. */
+#include "app/setup/engine_options.h"
+#include "app/bench/bench.h"
+#include "app/setup/resolve.h"
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
+#include "engine/base/membw.h"
+#include "engine/text/tokenizer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+int bench_file(const char *path, char **out, size_t *n, struct error *e)
+{
+    static const struct file_kind kind = {"text for measuring", (size_t)64 << 20, ERR_IO};
+
+    if (strcmp(path, "-") == 0)
+        return file_drain(STDIN_FILENO, "standard input", &kind, app_signal, out, n, e);
+    return file_read(path, &kind, out, n, e);
+}
+
+int bench_text(const char *name, const struct tokenizer *t, int **ids, int *n, struct error *e)
+{
+    char path[4096], *text = NULL;
+    size_t len;
+    int rc = 0;
+
+    *ids = NULL;
+    *n = 0;
+    if (!t)
+        return error_set(e, ERR_MODEL, "the model has no tokenizer; measure with --routing random");
+    if (!name || strcmp(name, BENCH_TEXT) == 0)
+        rc = app_data_path("bench/prompts.txt", path, sizeof path, e);
+    else
+        snprintf(path, sizeof path, "%s", name);
+    if (rc == 0)
+        rc = bench_file(path, &text, &len, e);
+    if (rc == 0)
+        rc = tokenizer_encode(t, text, len, false, ids, n, e);
+    mem_free(text);
+    if (rc == 0 && *n == 0)
+        return error_set(e, ERR_INPUT, "%s: no text in it", path);
+    return rc;
+}
+
+int bench_place(struct bench_arm *a, struct error *e)
+{
+    const char *text = a->o.place ? a->o.place : "cpu";
+    struct planner_spec spec;
+    struct plan *again;
+    int rc;
+
+    engine_routing_impose(a->g, a->imposed.experts ? &a->imposed : NULL);
+    if (!a->plan) {
+        rc = place_apply(a->g, text, e);
+        /* asked once: the counts grow while measuring; but a strategy that follows them is left to itself */
+        if (rc == 0 && !(planner_parse(&spec, text, NULL) == 0 && spec.planner->replans))
+            a->plan = plan_copy(engine_plan(a->g));
+        return rc;
+    }
+    if (plan_equal(a->plan, engine_plan(a->g)) && strcmp(a->plan->name, engine_plan(a->g)->name) == 0)
+        return 0;
+    again = plan_copy(a->plan);
+    if (!again)
+        return error_set(e, ERR_MEMORY, "out of memory for a plan");
+    rc = engine_plan_set(a->g, again, e);
+    return rc < 0 ? rc : engine_settle(a->g, e);
+}
+
+void bench_count_routing(void *ctx, const struct routing *r)
+{
+    usage_add(ctx, r->rows, r->pos, r->experts, r->weights);
+}
+
+/* The same, and the bytes that these tokens read. */
+static void count_batch(void *ctx, const struct routing *r)
+{
+    struct bench_arm *a = ctx;
+
+    bench_count_routing(&a->usage, r);
+    a->read_bytes += roofline_rows_bytes(&a->roofline, engine_info(a->g)->model, r->experts, r->rows, r->pos);
+}
+
+/* Token i of repetition `seed`: the text, wrapped around, or random. One token repeated would light the same experts every time. */
+static int token_at(const struct bench *b, const struct bench_arm *a, int i, unsigned seed)
+{
+    uint64_t h = ((uint64_t)seed << 32 | (unsigned)i) * 0x9e3779b97f4a7c15u;
+
+    if (b->text && a->o.routing != ROUTING_RANDOM)
+        return b->text[i % b->n_text];
+    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
+    return (int)((h ^ h >> 32) % (uint64_t)engine_info(a->g)->model->hp.n_vocab);
+}
+
+static int eval(const struct bench *b, const struct bench_arm *a, int from, int n, unsigned seed, bool head, struct error *e)
+{
+    int *ids = mem_alloc((size_t)n, sizeof *ids), rc;
+
+    if (!ids)
+        return error_set(e, ERR_MEMORY, "out of memory for %d tokens", n);
+    for (int i = 0; i < n; i++)
+        ids[i] = token_at(b, a, from + i, seed);
+    rc = engine_eval(a->g, ids, n, head ? b->logits : NULL, false, e);
+    mem_free(ids);
+    return rc;
+}
+
+int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned seed, bool counted, double *ns, struct error *e)
+{
+    struct bench_arm *a = &b->arms[arm];
+    struct engine *g = a->g;
+    const int *have;
+    uint64_t start;
+    int rc = bench_place(a, e);
+
+    /* the depth is the same text in every repetition: what is there already stays */
+    engine_session_rewind(g, t->n_depth);
+    if (rc == 0 && engine_session_tokens(g, &have) < t->n_depth)
+        rc = eval(b, a, engine_session_tokens(g, &have), t->n_depth - engine_session_tokens(g, &have), 0, false, e);
+    if (rc < 0)
+        return rc;
+    if (b->counting) {
+        a->read_bytes = a->roofline.head;       /* a prompt's last token alone */
+        engine_observe(g, count_batch, a);
+    }
+    if (counted)
+        bench_load_begin(b->system, &b->before);
+    start = clock_now();
+    if (t->n_prompt)
+        rc = eval(b, a, t->n_depth, t->n_prompt, seed, true, e);
+    for (int i = 0; i < t->n_gen && rc == 0 && !app_signal(); i++) {
+        uint64_t one = clock_now();
+        int id = token_at(b, a, t->n_depth + t->n_prompt + i, seed);
+
+        rc = engine_eval(g, &id, 1, b->logits, false, e);
+        if (counted && rc == 0 && series_add(&b->token_ms[arm], (double)(clock_now() - one) * 1e-6) < 0)
+            rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
+    }
+    *ns = (double)(clock_now() - start);
+    if (counted)
+        bench_load_end(b->system, &b->before, &b->load[arm]);
+    engine_observe(g, NULL, NULL);
+    engine_session_rewind(g, t->n_depth);
+    if (rc == 0 && app_signal())
+        rc = error_set(e, ERR_CANCELLED, "interrupted");
+    return rc;
+}
+
+static void describe_model(const struct engine_info *info, struct bench_result *r)
+{
+    const struct model *m = info->model;
+    char type[32];
+    size_t n;
+
+    snprintf(type, sizeof type, "%s", dtype_info(m->type)->word);
+    for (n = 0; type[n]; n++)
+        type[n] = (char)(type[n] >= 'a' && type[n] <= 'z' ? type[n] - 32 : type[n]);
+    snprintf(r->model_type, sizeof r->model_type, "%s %.2fB %s", m->family, (double)m->n_params * 1e-9, type);
+    snprintf(r->model_filename, sizeof r->model_filename, "%s", weight_file_path(m->file));
+    r->model_size = weight_file_bytes(m->file);
+    r->model_n_params = (uint64_t)m->n_params;
+}
+
+static const char *const kv_words[] = {[KV_F32] = "f32", [KV_F16] = "f16", [KV_Q8_0] = "q8_0"};
+
+/* Use of the warm-up: how much of the model a text of this kind touches. */
+static void describe_use(const struct usage *u, struct bench_result *r)
+{
+    struct usage_layer mean;
+
+    if (!u->tokens)
+        return;
+    mean = usage_mean(u);
+    r->experts_seen = 1 - mean.unused;
+    r->experts_imbalance = mean.imbalance;
+}
+
+static bool everything_home(const struct plan *p)
+{
+    bool home = p->head == 0;
+
+    for (int l = 0; l < p->n_layers && home; l++) {
+        home = p->attention[l] == 0;
+        for (int x = 0; x < p->n_experts && home; x++)
+            home = plan_expert(p, l, x) == 0;
+    }
+    return home;
+}
+
+void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, double before, double after, struct bench_result *r)
+{
+    struct bench_arm *a = &b->arms[arm];
+    const struct engine_info *info = engine_info(a->g);
+    const struct plan *plan = engine_plan(a->g);
+    time_t now = time(NULL);
+    struct series_figures f;
+    struct tm utc;
+    int context = t->n_depth + t->n_prompt + t->n_gen / 2;
+
+    snprintf(r->version, sizeof r->version, "%s", MOETOP_VERSION);
+    snprintf(r->cpu_info, sizeof r->cpu_info, "%.90s", system_cpu_name(b->system));
+    describe_model(info, r);
+    snprintf(r->backends, sizeof r->backends, "%s", info->n_devices > 1 ? "CPU,OpenCL" : "CPU");
+    snprintf(r->gpu_info, sizeof r->gpu_info, "%.120s", info->n_devices > 1 ? info->devices[1].name : "");
+    snprintf(r->devices, sizeof r->devices, "%s", info->n_devices > 1 ? info->devices[1].selector : "auto");
+    r->n_batch = a->o.batch_size;
+    r->n_ubatch = a->o.ubatch_size;
+    r->n_threads = info->n_threads;
+    snprintf(r->type_k, sizeof r->type_k, "%s", kv_words[a->o.cache_type_k]);
+    snprintf(r->type_v, sizeof r->type_v, "%s", kv_words[a->o.cache_type_v]);
+    for (int l = 0; l < plan->n_layers; l++)
+        r->n_gpu_layers += plan->attention[l] != 0;
+    r->n_prompt = t->n_prompt;
+    r->n_gen = t->n_gen;
+    r->n_depth = t->n_depth;
+    gmtime_r(&now, &utc);
+    strftime(r->test_time, sizeof r->test_time, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    snprintf(r->arm, sizeof r->arm, "%s", a->label);
+    snprintf(r->placement, sizeof r->placement, "%s", plan->name);
+    if (a->o.place && strcmp(a->o.place, "cpu") != 0 && everything_home(plan))
+        snprintf(r->remark, sizeof r->remark, "everything ran on the CPU");
+    snprintf(r->kernels, sizeof r->kernels, "%s", info->kernels);
+    snprintf(r->routing, sizeof r->routing, "%s", bench_routing_words[a->o.routing]);
+    r->routing_imposed = a->imposed.experts != NULL;
+    if (b->token_ms[arm].n && series_summarise(&b->token_ms[arm], &f) == 0) {
+        r->token_p50_ms = f.median;
+        r->token_p95_ms = f.p95;
+    }
+    r->bandwidth_before = before;
+    r->bandwidth_after = after;
+    r->in_cache = a->in_cache;
+    if (t->n_gen && !t->n_prompt) {
+        double best = before > after ? before : after;
+
+        r->token_bytes = roofline_token_bytes(&a->roofline, context);
+        r->roofline_ts = roofline_tokens_per_second(&a->roofline, context, best);
+    }
+    if (bench_is_batch(t) && a->read_bytes) {
+        r->token_bytes = a->read_bytes / (uint64_t)t->n_prompt;
+        r->roofline_ts = (before > after ? before : after) / (double)a->read_bytes * t->n_prompt;
+    }
+    for (size_t i = 0; i < b->n_arms; i++)
+        if (engine_info(b->arms[i].g)->n_devices > 1)
+            b->load[arm].delay_s = 0;    /* a driver's own threads may wait for ours: that tells nothing of others */
+    bench_load_describe(&b->load[arm], r);
+    describe_use(&a->usage, r);
+}

@@ -1,0 +1,253 @@
+/* --bench-prompts: whole turns, as a user has them, over a file of prompts: time to the first token, prefill and decode apart. Main thread.
+ * Greedy and past the end-of-answer token, so that every run of a prompt computes the same tokens. */
+#include "app/setup/engine_options.h"
+#include "app/bench/bench.h"
+#include "engine/base/mem.h"
+#include "engine/base/size.h"
+#include "engine/base/utf8.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct turn_figures {
+    struct series *token_ms;             /* NULL: a warm-up */
+    struct error *e;
+    int rc;
+};
+
+/* What a prompt gave on an arm: one sample a run. */
+struct suite {
+    struct bench *b;
+    const char *file;
+    int n_gen;
+    struct bench_result **results;
+    size_t *n;
+    struct series *ttft, *prefill, *decode;      /* per arm, all prompts: ms, tokens/s, tokens/s */
+};
+
+static int on_event(void *ctx, struct event *ev)
+{
+    struct turn_figures *f = ctx;
+
+    if (ev->kind == EVENT_TOKEN && ev->token.id >= 0 && !ev->token.first && f->token_ms &&
+        series_add(f->token_ms, (double)ev->token.compute_ns * 1e-6) < 0)
+        f->rc = ERR_MEMORY;
+    return f->rc < 0 || app_signal();
+}
+
+static int one_turn(struct suite *s, size_t arm, const char *prompt, struct series *token_ms, struct turn_done_event *done, struct error *e)
+{
+    struct engine *g = s->b->arms[arm].g;
+    struct message m = {ROLE_USER, (char *)prompt};
+    struct turn t = {.messages = &m, .n_messages = 1, .raw = !engine_info(g)->chat, .max_tokens = s->n_gen, .ignore_eos = true,
+                     .sampling = {.temperature = 0, .top_p = 1, .repeat_penalty = 1}};
+    struct turn_figures f = {.token_ms = token_ms, .e = e};
+    int rc = bench_place(&s->b->arms[arm], e);
+
+    if (rc == 0) {
+        engine_session_clear(g);
+        rc = engine_turn(g, &t, on_event, &f, done, e);
+    }
+    if (rc == 0 && f.rc < 0)
+        rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
+    if (rc == 0 && (done->reason == STOP_CANCELLED || app_signal()))
+        rc = error_set(e, ERR_CANCELLED, "interrupted");
+    return rc;
+}
+
+static int keep(struct series *s, double v, struct error *e)
+{
+    return series_add(s, v) < 0 ? error_set(e, ERR_MEMORY, "out of memory for the samples") : 0;
+}
+
+/* Two results a prompt and arm: reading it, and answering. */
+static int one_prompt(struct suite *s, const char *prompt, struct error *e)
+{
+    struct bench *b = s->b;
+    const struct options *o = b->o;
+    size_t first = *s->n, n = b->n_arms;
+    struct bench_result *all = mem_resize(*s->results, first + 2 * n, sizeof *all);
+    struct turn_done_event done;
+    struct series ttft[64] = {{0}};
+    int rc = 0;
+
+    if (!all)
+        return error_set(e, ERR_MEMORY, "out of memory for the results");
+    if (n > 64)
+        return error_set(e, ERR_USAGE, "--bench-prompts: at most 64 arms");
+    *s->results = all;
+    memset(all + first, 0, 2 * n * sizeof *all);
+    *s->n += 2 * n;
+    memset(b->load, 0, n * sizeof *b->load);
+    for (size_t i = 0; i < n; i++)
+        series_clear(&b->token_ms[i]);
+    for (size_t i = 0; i < n && rc == 0 && o->bench_warmup; i++) {
+        usage_clear(&b->arms[i].usage);
+        engine_observe(b->arms[i].g, bench_count_routing, &b->arms[i].usage);
+        rc = one_turn(s, i, prompt, NULL, &done, e);
+        engine_observe(b->arms[i].g, NULL, NULL);
+    }
+    for (int k = 0; k < o->bench_repetitions && rc == 0; k++)
+        for (size_t i = 0; i < n && rc == 0; i++) {
+            struct bench_result *read = &all[first + 2 * i], *answer = read + 1;
+
+            bench_load_begin(b->system, &b->before);
+            rc = one_turn(s, i, prompt, &b->token_ms[i], &done, e);
+            bench_load_end(b->system, &b->before, &b->load[i]);
+            if (rc < 0)
+                break;
+            read->n_prompt = done.prompt_tokens;
+            answer->n_gen = done.completion_tokens > 1 ? done.completion_tokens - 1 : 0;
+            rc = keep(&read->ns, (double)done.prefill_ns, e);
+            if (rc == 0 && answer->n_gen && done.decode_ns)
+                rc = keep(&answer->ns, (double)done.decode_ns, e);
+            if (rc == 0)
+                rc = keep(&ttft[i], (double)done.ttft_ns * 1e-6, e);
+            if (rc == 0)
+                rc = keep(&s->ttft[i], (double)done.ttft_ns * 1e-6, e);
+            if (rc == 0 && done.prefill_ns)
+                rc = keep(&s->prefill[i], done.prompt_tokens * 1e9 / (double)done.prefill_ns, e);
+            if (rc == 0 && answer->n_gen && done.decode_ns)
+                rc = keep(&s->decode[i], answer->n_gen * 1e9 / (double)done.decode_ns, e);
+        }
+    for (size_t i = 0; i < n && rc == 0; i++)
+        for (int k = 0; k < 2; k++) {
+            struct bench_result *r = &all[first + 2 * i + (size_t)k];
+            struct bench_test t = {r->n_prompt, r->n_gen, 0};
+            struct series_figures f;
+
+            bench_describe(b, i, &t, 0, 0, r);
+            if (!k)
+                r->token_p50_ms = r->token_p95_ms = 0;   /* reading has no single tokens */
+            snprintf(r->test, sizeof r->test, "%s %.*s", k ? "tg" : "pp", (int)utf8_fit(prompt, strlen(prompt), 60, NULL), prompt);
+            if (series_summarise(&ttft[i], &f) == 0 && !k)
+                r->ttft_ms = f.median;
+            bench_result_rates(r, &f);
+            r->median_ts = f.median;
+            bench_write_row(stdout, (enum bench_format)o->bench_format, r, (int)(first + 2 * i) + k);
+        }
+    for (size_t i = 0; i < n; i++)
+        series_release(&ttft[i]);
+    return rc;
+}
+
+static void put_figures(FILE *f, const char *what, const char *unit, const struct series *s)
+{
+    struct series_figures v;
+
+    if (series_summarise(s, &v) == 0 && v.n)
+        fprintf(f, "  %-22s median %10.2f, mean %10.2f ± %8.2f, p95 %10.2f %s (%zu runs)\n", what, v.median, v.mean, v.sd, v.p95, unit, v.n);
+}
+
+/* Memory, processor, disk and experts over all prompts of an arm: the newest, the most, the sums. */
+static void put_machine(FILE *f, const struct suite *s, size_t arm)
+{
+    char rss[16], peak[16], read[16], written[16];
+    double use = 0, mhz = NAN, seen = 0, p50 = 0, p95 = 0;
+    uint64_t most = 0, in = 0, out = 0, reads = 0, writes = 0, now = 0;
+    size_t rows = 0, answers = 0;
+
+    for (size_t i = arm * 2; i + 1 < *s->n; i += 2 * s->b->n_arms) {
+        const struct bench_result *r = &(*s->results)[i], *answer = r + 1;       /* both stand for the same turns */
+
+        now = r->rss;
+        most = r->rss_peak > most ? r->rss_peak : most;
+        in += r->read_bytes;
+        out += r->write_bytes;
+        reads += r->read_calls;
+        writes += r->write_calls;
+        use += r->cpu_use;
+        mhz = fmin(mhz, r->mhz);
+        seen += r->experts_seen;
+        rows++;
+        if (answer->token_p50_ms > 0) {
+            p50 += answer->token_p50_ms;
+            p95 = fmax(p95, answer->token_p95_ms);
+            answers++;
+        }
+    }
+    if (!rows)
+        return;
+    if (answers)
+        fprintf(f, "  %-22s p50 %.2f ms (mean of the prompts), p95 %.2f ms (the worst prompt)\n", "token time", p50 / (double)answers, p95);
+    fprintf(f, "  %-22s %s now, %s at most\n", "memory", size_format(now, rss, sizeof rss), size_format(most, peak, sizeof peak));
+    fprintf(f, "  %-22s %.2f CPUs", "processor", use / (double)rows);
+    if (!isnan(mhz))
+        fprintf(f, ", at least %.0f MHz", mhz);
+    fprintf(f, "\n  %-22s %s read in %llu calls, %s written in %llu\n", "disk", size_format(in, read, sizeof read), (unsigned long long)reads,
+            size_format(out, written, sizeof written), (unsigned long long)writes);
+    if (seen > 0)
+        fprintf(f, "  %-22s %.0f %% of all were used by a prompt and its answer\n", "experts", 100 * seen / (double)rows);
+}
+
+static void put_summary(const struct suite *s)
+{
+    const struct bench *b = s->b;
+
+    for (size_t i = 0; i < b->n_arms; i++) {
+        struct series_figures a, z;
+
+        fprintf(stderr, "%s\n", b->arms[i].label[0] ? b->arms[i].label : "all prompts");
+        put_figures(stderr, "time to first token", "ms", &s->ttft[i]);
+        put_figures(stderr, "prefill", "tokens/s", &s->prefill[i]);
+        put_figures(stderr, "decode", "tokens/s", &s->decode[i]);
+        put_machine(stderr, s, i);
+        if (i && series_summarise(&s->decode[0], &a) == 0 && series_summarise(&s->decode[i], &z) == 0)
+            fprintf(stderr, series_differ(&a, &z) ? "  decode: %.2f times '%s'\n" : "  decode: no difference beyond the noise (%.2f times '%s')\n",
+                    a.median > 0 ? z.median / a.median : 0, b->arms[0].label);
+    }
+}
+
+/* Prompts are lines; an empty one and one that begins with # is none. */
+static int run_lines(struct suite *s, char *text, struct error *e)
+{
+    int rc = 0, prompts = 0;
+
+    for (char *line = text, *next; line && rc == 0; line = next) {
+        size_t n;
+
+        next = strchr(line, '\n');
+        if (next)
+            *next++ = 0;
+        n = strlen(line);
+        if (n && line[n - 1] == '\r')
+            line[n - 1] = 0;
+        if (!line[strspn(line, " \t")] || line[0] == '#')
+            continue;
+        prompts++;
+        rc = one_prompt(s, line, e);
+    }
+    if (rc == 0 && !prompts)
+        return error_set(e, ERR_INPUT, "%s: no prompts in it (one a line)", s->file);
+    return rc;
+}
+
+int bench_suite(struct bench *b, const char *file, int n_gen, struct bench_result **r, size_t *n, struct error *e)
+{
+    struct suite s = {.b = b, .file = file, .n_gen = n_gen > 0 ? n_gen : 128, .results = r, .n = n};
+    struct series *all = mem_alloc(3 * b->n_arms, sizeof *all);
+    char path[4096], *text = NULL;
+    size_t size;
+    int rc = all ? 0 : error_set(e, ERR_MEMORY, "out of memory for the prompts");
+
+    snprintf(path, sizeof path, "%s", file);
+    if (rc == 0 && strcmp(file, BENCH_TEXT) == 0)
+        rc = app_data_path("bench/prompts.txt", path, sizeof path, e);
+    if (rc == 0)
+        rc = bench_file(path, &text, &size, e);
+    if (rc == 0) {
+        s.ttft = all;
+        s.prefill = all + b->n_arms;
+        s.decode = all + 2 * b->n_arms;
+        bench_write_begin(stdout, (enum bench_format)b->o->bench_format);
+        rc = run_lines(&s, text, e);
+        bench_write_end(stdout, (enum bench_format)b->o->bench_format, (int)*n);
+        put_summary(&s);
+    }
+    for (size_t i = 0; all && i < 3 * b->n_arms; i++)
+        series_release(&all[i]);
+    mem_free(all);
+    mem_free(text);
+    return rc;
+}

@@ -1,0 +1,151 @@
+/* See chat_file.h. A part is a file that only grows: one write for all that was not kept yet costs a token next to nothing, and whatever
+ * instant a kill chooses, what was shown is whole. */
+#include "app/chat/autosave.h"
+
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
+#include "engine/run/messages.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PART_MOST (16u << 20)    /* bytes of a part that are read back */
+
+static void part_name(char *out, size_t size, const char *path)
+{
+    snprintf(out, size, "%.*s.part", (int)size - 8, path);
+}
+
+static void part_close(struct chat_file *f)
+{
+    if (f->part_fd >= 0)
+        close(f->part_fd);
+    f->part_fd = -1;
+}
+
+void chat_file_init(struct chat_file *f)
+{
+    memset(f, 0, sizeof *f);
+    f->part_fd = -1;
+}
+
+int chat_file_name(struct chat_file *f, struct error *e)
+{
+    int rc = transcript_default_path(f->path, sizeof f->path, e);
+
+    part_close(f);
+    f->part[0] = 0;
+    f->claimed = false;
+    if (rc < 0)
+        f->path[0] = 0;
+    else
+        part_name(f->part, sizeof f->part, f->path);
+    return rc;
+}
+
+void chat_file_release(struct chat_file *f, bool done)
+{
+    part_close(f);
+    if (done && f->part[0])
+        unlink(f->part);
+}
+
+/* Two programs that start in the same second choose the same free name: it is whose who makes the file, the other takes the next. */
+static int claim(struct chat_file *f, struct error *e)
+{
+    int rc = 0, fd;
+
+    while (!f->claimed && rc == 0 && f->path[0]) {
+        fd = open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        f->claimed = fd >= 0 || errno != EEXIST;         /* what else is wrong, saving says */
+        if (fd >= 0)
+            close(fd);
+        else if (!f->claimed)
+            rc = chat_file_name(f, e);
+    }
+    return rc;
+}
+
+int chat_file_save(struct chat_file *f, const struct transcript *t, struct error *e)
+{
+    size_t i = 0;
+
+    if (!f->path[0])
+        return 0;
+    while (i < t->n && t->entries[i].role == ROLE_SYSTEM)
+        i++;
+    if (i == t->n && !f->claimed)
+        return 0;                        /* nothing was said: no file for it */
+    if (claim(f, e) < 0)
+        return e ? e->code : ERR_IO;
+    return transcript_save(t, f->path, e);
+}
+
+int chat_file_save_turn(struct chat_file *f, const struct transcript *t, struct error *e)
+{
+    int rc = chat_file_save(f, t, e);
+
+    if (rc < 0)
+        return rc;
+    part_close(f);
+    if (f->part[0])
+        unlink(f->part);
+    return 0;
+}
+
+void chat_file_part_begin(struct chat_file *f)
+{
+    f->part_failed = false;
+    f->kept = 0;
+}
+
+int chat_file_part_write(struct chat_file *f, const char *text, size_t len, struct error *e)
+{
+    int why;
+
+    if (len <= f->kept)
+        return 0;
+    if (f->part_fd < 0 && f->part[0] && !f->part_failed) {
+        f->part_fd = file_open_write(f->part, O_CREAT | O_TRUNC, 0600, NULL);
+        f->kept = 0;
+    }
+    while (f->part_fd >= 0 && f->kept < len) {
+        ssize_t n = write(f->part_fd, text + f->kept, len - f->kept);
+
+        why = errno;
+        if (n > 0) {
+            f->kept += (size_t)n;
+        } else if (n == 0 || why != EINTR) {
+            f->part_failed = true;       /* what is there stays; the turn's save tries again */
+            part_close(f);
+            return error_set(e, ERR_IO, "the answer cannot be kept on disk: %s", strerror(why));
+        }
+    }
+    return 0;
+}
+
+void chat_file_recover(struct transcript *t, const char *path)
+{
+    static const struct file_kind kind = {"part of an answer", PART_MOST, ERR_INPUT};
+    char part[PATH_MAX], *text;
+    const struct transcript_entry *last = t->n ? &t->entries[t->n - 1] : NULL;
+    struct error e;
+    size_t n;
+    int rc = 0;
+
+    part_name(part, sizeof part, path);
+    if (file_read(part, &kind, &text, &n, NULL) < 0)
+        return;
+    if (n) {
+        if (last && last->role == ROLE_ASSISTANT)
+            rc = transcript_text(t, t->n - 1, text, &e);
+        else
+            rc = transcript_append(t, ROLE_ASSISTANT, text, &e);
+        if (rc >= 0)
+            snprintf(t->entries[t->n - 1].stop, sizeof t->entries[0].stop, "%s", stop_reason_word(STOP_CANCELLED));
+    }
+    mem_free(text);
+}

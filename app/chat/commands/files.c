@@ -1,0 +1,208 @@
+/* The slash commands that give the chat away or take one back: /save, /load, /copy. */
+#include "app/chat/commands/internal.h"
+
+#include "engine/base/mem.h"
+#include "engine/base/strbuf.h"
+#include "engine/base/utf8.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LISTED 30                /* chats that /load shows */
+#define TITLE_COLUMNS 36u
+
+static int save(struct conversation *c, const char *name, bool replace)
+{
+    struct error e = {0};
+    char path[PATH_MAX];
+    int rc;
+
+    if (!name[0]) {
+        conversation_keep(c);
+        rc = conversation_save(c, &e);
+        snprintf(path, sizeof path, "%s", conversation_path(c));
+    } else if (!name[strspn(name, "0123456789")]) {
+        rc = error_set(&e, ERR_USAGE, "a number is a place in the list of /load; choose another name");
+    } else if ((rc = transcript_named_path(name, path, sizeof path, &e)) >= 0) {
+        rc = conversation_export(c, path, replace, &e);
+    }
+    if (rc < 0)
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+    else if (path[0] && access(path, F_OK) < 0)
+        conversation_say(c, SAY_NOTICE, "nothing was said yet: there is nothing to save");
+    else
+        conversation_say(c, SAY_NOTICE, path[0] ? "saved in %s" : "there is nowhere to save to; /save FILE%s", path);
+    return rc < 0 ? -1 : 0;
+}
+
+int chat_save(struct conversation *c, const char *arguments)
+{
+    return save(c, arguments, false);
+}
+
+int chat_save_over(struct conversation *c, const char *arguments)
+{
+    if (!arguments[0]) {
+        conversation_say(c, SAY_NOTICE, "/save! FILE: which file is to be replaced?");
+        return -1;
+    }
+    return save(c, arguments, true);
+}
+
+/* "2026-11-22 14:02  the fox: Tell me a story about …": when it was used last, its name where somebody gave it one, how it begins. */
+static void list_line(struct strbuf *b, size_t number, const struct transcript_info *i)
+{
+    char when[32], title[256];
+    time_t changed = (time_t)i->changed;
+    size_t cut;
+    struct tm tm;
+    bool named = strspn(i->name, "0123456789-_") < strlen(i->name);
+
+    localtime_r(&changed, &tm);
+    strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
+    snprintf(title, sizeof title, "%s%s%s", named ? i->name : "", named ? ": " : "", i->title[0] ? i->title : "(nothing said)");
+    if (utf8_width(title, strlen(title)) > TITLE_COLUMNS) {
+        cut = utf8_fit(title, strlen(title), TITLE_COLUMNS - 1, NULL);
+        snprintf(title + cut, sizeof title - cut, "\u2026");
+    }
+    strbuf_printf(b, "%3zu  %s  %s\n", number, when, title);
+}
+
+static int list_chats(struct conversation *c)
+{
+    const struct transcript_info *all;
+    struct error e = {0};
+    struct strbuf b = {0};
+    size_t n;
+
+    if (conversation_chats(c, true, &all, &n, &e) < 0) {
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+        return -1;
+    }
+    for (size_t i = 0; i < n && i < LISTED; i++)
+        list_line(&b, i + 1, &all[i]);
+    strbuf_puts(&b, n ? "/load N reads one of them" : "no saved chats yet");
+    return chat_output(c, &b);
+}
+
+/* A number is a place in the list, as it was shown last. */
+static int chosen_path(struct conversation *c, const char *name, char *path, size_t size, struct error *e)
+{
+    const struct transcript_info *all;
+    unsigned long at;
+    size_t n;
+    int rc;
+
+    if (name[strspn(name, "0123456789")])
+        return transcript_named_path(name, path, size, e);
+    if ((rc = conversation_chats(c, false, &all, &n, e)) < 0)
+        return rc;
+    at = strtoul(name, NULL, 10);
+    if (at < 1 || at > n)
+        return error_set(e, ERR_USAGE, "there is no chat number %.20s; /load lists them", name);
+    return transcript_named_path(all[at - 1].name, path, size, e);
+}
+
+int chat_load(struct conversation *c, const char *arguments)
+{
+    struct error e = {0};
+    char path[PATH_MAX];
+    size_t n;
+
+    if (chat_busy(c))
+        return -1;
+    if (!arguments[0])
+        return list_chats(c);
+    if (chosen_path(c, arguments, path, sizeof path, &e) < 0 || conversation_load(c, path, &e) < 0) {
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+        return -1;
+    }
+    n = conversation_transcript(c)->n;
+    conversation_say(c, SAY_NOTICE, "%s is loaded: %zu message%s", arguments, n, n == 1 ? "" : "s");
+    return 0;
+}
+
+void chat_complete_chats(struct conversation *c, const char *line, const char *word, char ***list, size_t *n)
+{
+    struct transcript_info *all;
+    struct error e;
+    size_t count, i;
+
+    if (transcript_list(&all, &count, &e) < 0)
+        return;
+    for (i = 0; i < count; i++)
+        chat_completion_add(list, n, all[i].name, word);
+    mem_free(all);
+}
+
+/* Without control characters and escape sequences: what is pasted into a shell must not act. */
+static void give(struct conversation *c, const char *text, size_t len)
+{
+    const struct conversation_hooks *h = conversation_hooks(c);
+    size_t n = utf8_strip(NULL, 0, text, len, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
+    char *safe = mem_alloc(n + 1, 1);
+
+    if (!safe) {
+        conversation_say(c, SAY_TROUBLE, "out of memory");
+        return;
+    }
+    utf8_strip(safe, n + 1, text, len, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
+    if (!h->copy || !h->copy(h->ctx, safe, n))
+        conversation_say(c, SAY_NOTICE, "this terminal takes no copies");
+    else
+        conversation_say(c, SAY_NOTICE, "%zu bytes given to the terminal's clipboard", n);
+    mem_free(safe);
+}
+
+int chat_copy(struct conversation *c, const char *arguments)
+{
+    const struct transcript *t = conversation_transcript(c);
+    size_t at = transcript_last(t, ROLE_ASSISTANT), len;
+    const char *text, *from, *to;
+    char *whole = NULL;
+
+    if (at == t->n) {
+        conversation_say(c, SAY_NOTICE, "there is no answer to copy");
+        return -1;
+    }
+    text = t->entries[at].text;
+    len = strlen(text);
+    if (strcmp(arguments, "code") == 0) {                        /* the last block of code */
+        for (from = NULL, to = strstr(text, "```"); to; to = strstr(to, "```")) {
+            const char *end = strstr(to + 3, "```");
+
+            if (!end)
+                break;
+            from = to + 3 + strcspn(to + 3, "\n");
+            from += *from == '\n';
+            len = (size_t)(end - from);
+            to = end + 3;
+        }
+        if (!from) {
+            conversation_say(c, SAY_NOTICE, "the answer has no block of code");
+            return -1;
+        }
+        text = from;
+    } else if (strcmp(arguments, "all") == 0) {
+        FILE *f = open_memstream(&whole, &len);
+        struct error e;
+
+        if (!f)
+            return -1;
+        transcript_print(t, f, &e);
+        fclose(f);
+        text = whole;
+    }
+    give(c, text, len);
+    free(whole);
+    return 0;
+}
+
+void chat_complete_copy(struct conversation *c, const char *line, const char *word, char ***list, size_t *n)
+{
+    chat_completion_add(list, n, "code", word);
+    chat_completion_add(list, n, "all", word);
+}

@@ -1,0 +1,43 @@
+/* Between the files of the slash commands: what they share, and each command's function for the table. Thread: the UI thread. */
+#ifndef APP_CHAT_COMMANDS_OWN_H
+#define APP_CHAT_COMMANDS_OWN_H
+
+#include "app/chat/conversation.h"
+#include "engine/base/strbuf.h"
+
+const char *chat_blank(const char *s);                       /* behind the blanks */
+/* The first word of *s; *s moves behind it and the blanks. */
+void chat_word_take(const char **s, char *out, size_t size);
+int chat_output(struct conversation *c, struct strbuf *b);   /* the output of one command, told in one piece; releases b; 0 */
+/* word joins the completions when it begins with begin. */
+void chat_completion_add(char ***list, size_t *n, const char *word, const char *begin);
+/* What the option's value may be. */
+void chat_complete_values(const struct option *option, const char *word, char ***list, size_t *n);
+int chat_busy(struct conversation *c);                       /* 1 and a word about it while an answer is being written */
+
+/* As struct chat_command's run. */
+int chat_show(struct conversation *c, const char *arguments);
+int chat_set(struct conversation *c, const char *arguments);
+int chat_system(struct conversation *c, const char *arguments);
+int chat_regen(struct conversation *c, const char *arguments);
+int chat_continue(struct conversation *c, const char *arguments);
+int chat_undo(struct conversation *c, const char *arguments);
+int chat_edit(struct conversation *c, const char *arguments);
+int chat_clear(struct conversation *c, const char *arguments);
+int chat_save(struct conversation *c, const char *arguments);
+int chat_save_over(struct conversation *c, const char *arguments);
+int chat_load(struct conversation *c, const char *arguments);
+int chat_copy(struct conversation *c, const char *arguments);
+int chat_place(struct conversation *c, const char *arguments);
+int chat_stats(struct conversation *c, const char *arguments);
+int chat_experts(struct conversation *c, const char *arguments);
+int chat_quit(struct conversation *c, const char *arguments);
+
+/* As struct chat_command's complete. */
+void chat_complete_options(struct conversation *c, const char *line, const char *word, char ***list, size_t *n);
+void chat_complete_show(struct conversation *c, const char *line, const char *word, char ***list, size_t *n);
+void chat_complete_chats(struct conversation *c, const char *line, const char *word, char ***list, size_t *n);
+void chat_complete_copy(struct conversation *c, const char *line, const char *word, char ***list, size_t *n);
+void chat_complete_place(struct conversation *c, const char *line, const char *word, char ***list, size_t *n);
+
+#endif

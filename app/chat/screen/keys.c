@@ -1,0 +1,250 @@
+/* What the user does: keys and mouse become actions on the screen, the input line and the conversation; suspending; the editor. UI thread. */
+#include "app/chat/screen/internal.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "ui/chatview.h"
+#include "ui/input.h"
+#include "ui/panels/panel.h"
+#include "ui/screen/screen.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define QUIT_NS (3 * CLOCK_SECOND)          /* the second Ctrl-C counts for so long */
+
+/* ── suspending, the editor ── */
+
+void chat_suspend(struct chat *s)
+{
+    terminal_suspend(s->terminal);
+    kill(0, SIGSTOP);                                            /* the whole job, as the shell expects; goes on here after fg */
+    terminal_resume(s->terminal);
+    s->model.dirty = true;
+}
+
+static const char *editor_name(void)
+{
+    const char *name = getenv("VISUAL");
+
+    if (!name || !*name)
+        name = getenv("EDITOR");
+    return name && *name ? name : "vi";
+}
+
+static void editor(struct chat *s)
+{
+    char path[] = "/tmp/moetop-message-XXXXXX.md", line[PATH_MAX + 64];
+    const char *name = editor_name(), *text;
+    size_t len, cursor;
+    int fd = mkstemps(path, 3), status = -1;
+    pid_t child;
+    FILE *f;
+
+    if (fd < 0) {
+        chat_say(s, SAY_TROUBLE, "no temporary file for the editor");
+        return;
+    }
+    text = input_text(&len, &cursor);
+    if (write(fd, text, len) != (ssize_t)len || close(fd) < 0) {
+        chat_say(s, SAY_TROUBLE, "the temporary file for the editor cannot be written");
+        unlink(path);
+        return;
+    }
+    terminal_suspend(s->terminal);
+    child = fork();
+    if (child == 0) {
+        sigprocmask(SIG_SETMASK, &s->old_mask, NULL);
+        snprintf(line, sizeof line, "%s %s", name, path);        /* EDITOR may hold arguments: "code --wait" */
+        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+        _exit(127);
+    }
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    terminal_resume(s->terminal);
+    if (child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 && (f = fopen(path, "r"))) {
+        char *whole = mem_alloc(1 << 20, 1);
+
+        if (whole) {
+            len = fread(whole, 1, (1 << 20) - 1, f);
+            if (len && whole[len - 1] == '\n')
+                whole[len - 1] = 0;                              /* editors end files with a line end */
+            input_set(whole);
+            mem_free(whole);
+        }
+        fclose(f);
+    } else {
+        ui_model_note(&s->model, clock_now(), "%s gave nothing back; the line stays as it was", name);
+    }
+    unlink(path);
+    s->model.dirty = true;
+}
+
+/* ── keys ── */
+
+void chat_waiting_show(struct chat *s)
+{
+    const char *text = conversation_waiting(s->conversation);
+
+    snprintf(s->model.waiting, sizeof s->model.waiting, "%.*s", text ? (int)strcspn(text, "\n") : 0, text ? text : "");
+}
+
+static void line_ready(struct chat *s)
+{
+    char *text = input_take();
+
+    if (!text)
+        return;
+    if (conversation_submit(s->conversation, text) < 0 && text[0] != '/')
+        input_set(text);
+    mem_free(text);
+    chat_waiting_show(s);
+    s->model.dirty = true;
+}
+
+static void stop(struct chat *s)
+{
+    char *text = conversation_unqueue(s->conversation);
+
+    if (text && input_empty())
+        input_set(text);
+    else if (!text && conversation_edit_end(s->conversation))
+        input_set("");
+    mem_free(text);
+    chat_waiting_show(s);
+    if (conversation_working(s->conversation))
+        conversation_stop(s->conversation);
+}
+
+static void interrupt(struct chat *s)
+{
+    uint64_t now = clock_now();
+
+    if (conversation_working(s->conversation)) {
+        stop(s);
+    } else if (conversation_edit_end(s->conversation) || !input_empty()) {
+        input_set("");
+    } else if (now < s->quit_until) {
+        s->quit = true;
+    } else {
+        s->quit_until = now + QUIT_NS;
+        ui_model_note(&s->model, now, "Ctrl-C again quits (the chat is saved)");
+    }
+}
+
+static void act(struct chat *s, enum action a, const struct input_event *ev)
+{
+    enum input_result r = INPUT_NOTHING;
+
+    if ((a = screen_act(&s->model, a)) == ACTION_NONE)
+        return;
+    switch (a) {
+    case ACTION_SEND: r = input_enter(); break;
+    case ACTION_STOP:
+        if (input_wants_escape() && !conversation_busy(s->conversation))
+            input_key(ev);
+        else
+            stop(s);
+        break;
+    case ACTION_INTERRUPT: interrupt(s); break;
+    case ACTION_END_OF_INPUT:
+        if (input_empty())
+            s->quit = true;
+        else
+            r = input_key(ev);
+        break;
+    case ACTION_REDRAW: terminal_redraw(s->terminal); break;
+    case ACTION_SUSPEND: chat_suspend(s); break;
+    case ACTION_PACE:
+        conversation_pace_toggle(s->conversation);
+        s->model.pace = conversation_pace(s->conversation);
+        ui_model_note(&s->model, clock_now(), s->model.pace > 0 ? "paced at %g tokens a second" : "running free", s->model.pace);
+        break;
+    case ACTION_PLACE_1: case ACTION_PLACE_2: case ACTION_PLACE_3: case ACTION_PLACE_4: case ACTION_PLACE_5: case ACTION_PLACE_6:
+        conversation_place(s->conversation, keys_plans[a - ACTION_PLACE_1]);
+        break;
+    case ACTION_CHOOSE: {
+        const char *plan = screen_chosen_plan(&s->model);
+
+        if (plan)
+            conversation_place(s->conversation, plan);
+        break;
+    }
+    case ACTION_QUIT: s->quit = true; break;
+    default: r = input_key(ev); break;
+    }
+    if (r == INPUT_LINE)
+        line_ready(s);
+    else if (r == INPUT_EDITOR)
+        editor(s);
+}
+
+/* Whatever was done after the first Ctrl-C: the next one is a first one again. */
+static void disarm(struct chat *s)
+{
+    if (s->quit_until)
+        s->model.note_until = 0;
+    s->quit_until = 0;
+}
+
+/* The input line takes over, with the letters that were its own. */
+static void typed(struct chat *s)
+{
+    char taken[8];
+    int n = screen_typed(&s->model, clock_now(), taken);
+
+    for (int i = 0; i < n; i++)
+        input_key(&(struct input_event){.kind = INPUT_KEY, .key = (unsigned char)taken[i], .bytes = {taken[i]}, .n_bytes = 1});
+}
+
+static void key(struct chat *s, const struct input_event *ev)
+{
+    enum key_context context = s->model.focus >= 0 ? KEYS_PANEL : KEYS_CHAT;
+    enum action a = keys_lookup(context, ev->key, ev->mods);
+
+    if (a != ACTION_INTERRUPT)
+        disarm(s);
+    if (input_busy() && context == KEYS_CHAT && ev->key != '\r') {       /* a search or a prefix goes on */
+        if (input_key(ev) == INPUT_EDITOR)
+            editor(s);
+        return;
+    }
+    if (context == KEYS_PANEL && ev->key >= 0x20 && ev->key < 0x200000 && !ev->mods) {
+        if (a == ACTION_NONE || !input_empty() || !screen_letter(&s->model, (char)ev->key, clock_now())) {
+            typed(s);                                                    /* typing always works */
+            a = ACTION_LINE;
+        }
+    } else if (context == KEYS_PANEL) {
+        s->model.taken.n = 0;
+        if (a == ACTION_NONE)
+            return;
+    }
+    if (context == KEYS_CHAT && a == ACTION_FOCUS_NEXT && !input_empty())
+        a = ACTION_LINE;                                                 /* Tab in a line completes */
+    act(s, a == ACTION_NONE ? ACTION_LINE : a, ev);
+}
+
+void chat_keys(struct chat *s, bool late)
+{
+    struct input_event ev;
+
+    while (!s->quit && terminal_next(s->terminal, late, &ev) == 1) {
+        s->model.dirty = true;
+        switch (ev.kind) {
+        case INPUT_KEY: key(s, &ev); break;
+        case INPUT_PASTE:
+            disarm(s);
+            typed(s);
+            input_key(&ev);
+            break;
+        case INPUT_WHEEL: chatview_scroll(&s->model, ev.amount); break;
+        case INPUT_CLICK: screen_click(&s->model, s->canvas.w, s->canvas.h, ev.x, ev.y); break;
+        }
+    }
+}

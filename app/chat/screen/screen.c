@@ -1,0 +1,294 @@
+/* The chat on the screen: one loop over the terminal, the worker and signals. It owns the terminal and the picture's model; what is said
+ * and answered belongs to the conversation. A picture is drawn at most twenty-five times a second and only when something changed, so a burst
+ * of tokens costs one. While the engine runs free it has no time to give away, and every wake-up here stops one of its threads and with it
+ * all the others: then text comes up fifteen times a second and the panels eight times, all in one wake-up. UI thread. */
+#include "app/chat/screen/screen.h"
+#include "app/chat/commands/commands.h"
+#include "app/setup/engine_options.h"
+#include "app/chat/screen/internal.h"
+#include "app/options/config.h"
+#include "app/devices.h"
+#include "app/chat/screen/linemode.h"
+#include "app/common/system_sample.h"
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
+#include "ui/ascii.h"
+#include "ui/input.h"
+#include "ui/panels/panel.h"
+#include "ui/screen/screen.h"
+#include "ui/terminal.h"
+
+#include <errno.h>
+#include <langinfo.h>
+#include <limits.h>
+#include <locale.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define FRAME_NS (CLOCK_SECOND / 25)
+#define FRAME_FREE_NS (CLOCK_SECOND / 15)   /* of text while the engine runs free */
+#define PANELS_FREE_NS (CLOCK_SECOND / 8)
+#define PUMP_NS (10 * CLOCK_MILLI)          /* tokens are taken up at most a hundred times a second */
+#define ESCAPE_MS 50                        /* a lone Esc is the key when nothing follows for so long */
+
+static char **hook_complete(void *ctx, const char *line, int start, int end)
+{
+    return chat_command_complete(((struct chat *)ctx)->conversation, line, start, end);
+}
+
+static void resize(struct chat *s)
+{
+    int w, h;
+
+    terminal_resized(s->terminal);
+    terminal_size(s->terminal, &w, &h);
+    canvas_resize(&s->canvas, w, h);
+    s->model.dirty = true;
+}
+
+static void signals(struct chat *s)
+{
+    struct signalfd_siginfo info;
+
+    while (read(s->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        switch (info.ssi_signo) {
+        case SIGWINCH: resize(s); break;
+        case SIGTSTP: chat_suspend(s); break;
+        case SIGCONT:
+            terminal_redraw(s->terminal);
+            resize(s);
+            break;
+        default:
+            s->signal = (int)info.ssi_signo;
+            s->quit = true;
+            break;
+        }
+    }
+}
+
+static void draw(struct chat *s)
+{
+    struct screen_input in = {.prompt = input_prompt("> "), .above = input_matches()};
+
+    in.text = input_text(&in.len, &in.cursor);
+    screen_draw(&s->canvas, &s->model, &in);
+    if (s->model.theme.ascii)
+        ascii_canvas(&s->canvas);
+    terminal_draw(s->terminal, &s->canvas);
+}
+
+/* The engine computes with all it has: no pace holds it up. */
+static bool runs_free(const struct chat *s)
+{
+    return s->model.running && s->model.pace <= 0;
+}
+
+static int timeout_ms(const struct chat *s, uint64_t now, bool late)
+{
+    uint64_t next = ui_model_next(&s->model);
+
+    if (s->sample_at < next)
+        next = s->sample_at;
+    if (s->model.dirty && s->frame_at < next)
+        next = s->frame_at;
+    if (now < s->pump_at && s->pump_at < next)
+        next = s->pump_at;
+    if (runs_free(s) && next < s->frame_at)
+        next = s->frame_at;                                      /* graphs, lights and figures wait for the next picture */
+    if (late && now + ESCAPE_MS * CLOCK_MILLI < next)
+        return ESCAPE_MS;
+    return next <= now ? 0 : (int)((next - now + CLOCK_MILLI - 1) / CLOCK_MILLI);
+}
+
+static void loop(struct chat *s)
+{
+    bool waiting = false;
+
+    while (!s->quit && !s->gone && !conversation_over(s->conversation)) {
+        uint64_t now = clock_now();
+        struct pollfd p[3] = {
+            {STDIN_FILENO, POLLIN, 0}, {s->signal_fd, POLLIN, 0}, {now >= s->pump_at ? conversation_fd(s->conversation) : -1, POLLIN, 0},
+        };
+        int rc = poll(p, 3, timeout_ms(s, now, waiting));
+
+        if (rc < 0 && errno != EINTR)
+            break;
+        now = clock_now();
+        if (rc > 0 && (p[1].revents & POLLIN))
+            signals(s);
+        if (rc > 0 && p[0].revents) {
+            if (terminal_read(s->terminal) < 0)
+                s->gone = true;
+            chat_keys(s, false);
+            s->frame_at = s->drawn_at + FRAME_NS;                /* what is typed shows at once */
+        } else if (waiting) {
+            chat_keys(s, true);
+        }
+        waiting = terminal_waiting(s->terminal);
+        if (now >= s->pump_at && (p[2].fd < 0 || p[2].revents)) {        /* not looked at before its time: perhaps there is something */
+            conversation_pump(s->conversation);
+            chat_waiting_show(s);
+            if (now >= s->panels_at)
+                s->panels_at = now + (runs_free(s) ? PANELS_FREE_NS : 0);
+            s->pump_at = runs_free(s) ? s->drawn_at + FRAME_FREE_NS : now + PUMP_NS;
+        }
+        if (now >= s->sample_at) {
+            const struct telemetry *t = conversation_telemetry(s->conversation);
+
+            if (t)
+                ui_model_telemetry(&s->model, t, now);
+            chat_machine_take(s, now);
+            s->sample_at = now + UI_SETTLE_NS;
+        }
+        if (s->traced != s->model.timeline_shown && conversation_ready(s->conversation))
+            conversation_timeline(s->conversation, s->traced = !s->traced);
+        ui_model_tick(&s->model, now);
+        if (s->model.dirty && now >= s->frame_at) {
+            draw(s);
+            s->drawn_at = now;
+            s->frame_at = now + (runs_free(s) ? FRAME_FREE_NS : FRAME_NS);
+            if (runs_free(s))
+                s->pump_at = s->frame_at;
+        }
+    }
+}
+
+static bool colour_wanted(const struct options *o)
+{
+    const char *no = getenv("NO_COLOR");
+
+    return o->color == 1 || (o->color == 0 && !(no && *no));
+}
+
+static char *help_make(void)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+
+    if (!f)
+        return NULL;
+    keys_print_help(f);
+    fputc('\n', f);
+    chat_commands_print_help(f);
+    fclose(f);
+    return text;
+}
+
+/* Until the model says its own: the file's name. */
+static void model_name(struct chat *s)
+{
+    const char *path = conversation_transcript(s->conversation)->model, *slash = path ? strrchr(path, '/') : NULL;
+
+    snprintf(s->model.model_name, sizeof s->model.model_name, "%s", slash && slash[1] ? slash + 1 : path ? path : "");
+}
+
+static int open_all(struct chat *s, struct error *e)
+{
+    const struct conversation_hooks hooks = chat_hooks(s);
+    struct terminal_options t = {.type = getenv("TERM"), .colour = colour_wanted(s->options), .mouse = s->options->mouse,
+                                 .ask_ground = !s->options->theme || !s->options->theme[0], .ground = getenv("COLORFGBG"),
+                                 .utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0};
+    struct input_options i = {.complete = hook_complete, .ctx = s};
+    char history[PATH_MAX];
+    sigset_t mask;
+    int rc, w, h;
+
+    /* Cells are UTF-8; a C or Latin-1 locale would make curses and readline see bytes. */
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) {
+        if (!setlocale(LC_CTYPE, "C.UTF-8"))
+            return error_set(e, ERR_USAGE, "the locale is not UTF-8 and there is no C.UTF-8; use --plain");
+        setenv("LC_ALL", "C.UTF-8", 1);                          /* readline asks the environment, and so does the editor */
+    }
+    if (ui_model_init(&s->model) < 0 || canvas_init(&s->canvas, 80, 24) < 0 || !(s->system = system_new("")) || !(s->watch = devices_watch_new("")) || !(s->help = help_make()))
+        return error_set(e, ERR_MEMORY, "out of memory for the screen");
+    screen_init(&s->model);
+    s->model.help_text = s->help;
+    app_history_path(history, sizeof history);
+    i.history_file = history[0] ? history : NULL;
+    if ((rc = input_open(&i, e)) < 0)
+        return rc;
+    /* Before the worker starts: its threads inherit the mask, so every signal comes to the descriptor. */
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGWINCH);
+    sigaddset(&mask, SIGTSTP);
+    sigaddset(&mask, SIGCONT);
+    sigaddset(&mask, SIGINT);
+    sigaddset(&mask, SIGTERM);
+    sigaddset(&mask, SIGHUP);
+    sigaddset(&mask, SIGQUIT);
+    pthread_sigmask(SIG_BLOCK, &mask, &s->old_mask);
+    s->signal_fd = signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC);
+    signal(SIGPIPE, SIG_IGN);
+    /* What this complains about (a model that does not fit, with its table) must stand on the ordinary screen. */
+    if ((rc = conversation_open(&s->conversation, s->options, &hooks, e)) < 0)
+        return rc;
+    if ((rc = terminal_open(&s->terminal, STDIN_FILENO, STDOUT_FILENO, &t, e)) < 0) {
+        s->line_mode = rc == ERR_USAGE;
+        return rc;
+    }
+    s->model.theme.depth = terminal_depth(s->terminal);
+    s->model.theme.ascii = !terminal_utf8(s->terminal);
+    chat_theme_take(s);
+    terminal_size(s->terminal, &w, &h);
+    if (canvas_resize(&s->canvas, w, h) < 0)
+        return error_set(e, ERR_MEMORY, "out of memory for the screen");
+    s->model.pace = conversation_pace(s->conversation);
+    model_name(s);
+    if (conversation_transcript(s->conversation)->n)
+        ui_block_add(&s->model, UI_SYSTEM, conversation_transcript(s->conversation)->entries[0].text);
+    return 0;
+}
+
+int chat_run(struct options *o, struct error *e)
+{
+    struct chat *s = mem_alloc(1, sizeof *s);
+    struct error close_error = {0};
+    bool line_mode;
+    int rc;
+
+    if (!s)
+        return error_set(e, ERR_MEMORY, "out of memory for the screen");
+    s->options = o;
+    s->signal_fd = -1;
+    rc = open_all(s, e);
+    if (rc >= 0)
+        loop(s);
+    terminal_close(s->terminal);
+    /* The alternate screen takes the text with it: it is given back where it can be scrolled and copied. */
+    if (s->conversation && s->shown && !s->gone && s->signal != SIGHUP) {
+        struct error ignored;
+
+        transcript_print(conversation_transcript(s->conversation), stdout, &ignored);
+        fflush(stdout);
+    }
+    if (s->conversation && conversation_close(s->conversation, &close_error) < 0 && rc >= 0) {
+        *e = close_error;
+        rc = close_error.code;
+    }
+    if (rc >= 0 && s->signal)
+        rc = error_set(e, ERR_CANCELLED, "ended by a signal; the chat is saved");
+    input_close();
+    ui_model_release(&s->model);
+    canvas_release(&s->canvas);
+    system_free(s->system);
+    devices_watch_free(s->watch);
+    free(s->help);
+    if (s->signal_fd >= 0) {
+        close(s->signal_fd);
+        pthread_sigmask(SIG_SETMASK, &s->old_mask, NULL);
+    }
+    line_mode = s->line_mode;
+    mem_free(s);
+    if (line_mode) {                                             /* this terminal cannot do it: line by line, then */
+        fprintf(stderr, "moetop: %s; going on line by line\n", e->text);
+        return linemode_run(o, e);
+    }
+    return rc;
+}

@@ -1,0 +1,191 @@
+/* What the conversation tells the screen: events and telemetry into the picture's model, messages into its blocks. UI thread. */
+#include "app/chat/screen/internal.h"
+
+#include "app/setup/theme_file.h"
+#include "engine/base/clock.h"
+#include "engine/file/dtype.h"
+#include "ui/chatview.h"
+#include "ui/input.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct ui_block *last_answer(struct ui_model *m)
+{
+    size_t i;
+
+    for (i = m->n_blocks; i-- > 0;)
+        if (m->blocks[i].kind == UI_ASSISTANT)
+            return &m->blocks[i];
+    return NULL;
+}
+
+/* The line over an answer. */
+static void block_take(struct ui_block *b, const struct transcript_entry *from)
+{
+    snprintf(b->plan, sizeof b->plan, "%s", from->plan);
+    b->seconds = from->seconds;
+    b->tok_s = from->tok_s;
+    b->tokens = from->tokens;
+    b->paced = from->paced;
+}
+
+/* Is the newest answer on the screen still the transcript's newest message? */
+static bool answer_stays(struct ui_model *m, const struct transcript *t)
+{
+    const struct ui_block *b = last_answer(m);
+    const struct transcript_entry *last = t->n ? &t->entries[t->n - 1] : NULL;
+    size_t shown = 0, said = 0;
+
+    for (size_t i = 0; i < m->n_blocks; i++)
+        shown += m->blocks[i].kind == UI_USER || m->blocks[i].kind == UI_ASSISTANT;
+    for (size_t i = 0; i < t->n; i++)
+        said += t->entries[i].role != ROLE_SYSTEM;
+    return b && last && last->role == ROLE_ASSISTANT && shown == said && strcmp(b->text, last->text) == 0;
+}
+
+static void hook_event(void *ctx, const struct event *ev)
+{
+    struct chat *s = ctx;
+    uint64_t now = clock_now();
+    const struct telemetry *t;
+
+    ui_model_event(&s->model, ev, now);
+    if (ev->kind == EVENT_READY) {
+        const struct engine_info *info = conversation_info(s->conversation);
+
+        if (info) {
+            const struct hparams *h = &info->model->hp;
+            char *p;
+
+            snprintf(s->model.model_name, sizeof s->model.model_name, "%s", info->model->name);
+            snprintf(s->model.model_type, sizeof s->model.model_type, "%s", dtype_info(info->model->type)->word);
+            for (p = s->model.model_type; *p; p++)
+                *p = (char)toupper((unsigned char)*p);           /* Q4_0, as files are named */
+            ui_model_ready(&s->model, h->n_layers, h->n_experts, h->n_experts_used);
+            roofline_init(&s->roofline, info->model, (enum kv_type)s->options->cache_type_k, (enum kv_type)s->options->cache_type_v);
+            s->has_roofline = true;
+            atomic_store(&s->weights_cached, 0);
+        }
+    }
+    if (ev->kind == EVENT_TURN_DONE) {
+        const struct transcript *said = conversation_transcript(s->conversation);
+        struct ui_block *b = last_answer(&s->model);
+
+        if (b && said->n && said->entries[said->n - 1].role == ROLE_ASSISTANT)
+            block_take(b, &said->entries[said->n - 1]);
+        s->memory_due = true;
+    }
+    if (now < s->panels_at && ev->kind == EVENT_TOKEN)
+        return;
+    t = conversation_telemetry(s->conversation);
+    if (t)
+        ui_model_telemetry(&s->model, t, now);
+}
+
+void chat_say(void *ctx, enum conversation_say kind, const char *text)
+{
+    struct chat *s = ctx;
+
+    ui_block_add(&s->model, kind == SAY_OUTPUT ? UI_OUTPUT : kind == SAY_NOTICE ? UI_NOTICE : UI_TROUBLE, text);
+    chatview_scroll_end(&s->model);
+    if (kind == SAY_OUTPUT && !s->model.running)
+        chatview_scroll_to_last(&s->model);                      /* what is longer than the pane is read from its head */
+}
+
+static void hook_added(void *ctx, const struct transcript_entry *entry)
+{
+    struct chat *s = ctx;
+    struct ui_block *b = entry->role == ROLE_ASSISTANT && entry->text[0] ? last_answer(&s->model) : NULL;
+
+    if (!b)
+        b = ui_block_add(&s->model, entry->role == ROLE_USER ? UI_USER : entry->role == ROLE_SYSTEM ? UI_SYSTEM : UI_ASSISTANT, entry->text);
+    if (b && entry->role == ROLE_ASSISTANT) {
+        b->open = true;
+        b->stop = STOP_NONE;
+        b->wrap.width = 0;
+    }
+    s->shown = true;
+    chatview_scroll_end(&s->model);
+}
+
+static enum stop_reason stop_of(const char *word)
+{
+    enum stop_reason r;
+
+    for (r = STOP_TOKEN; r <= STOP_ERROR; r++)
+        if (strcmp(word, stop_reason_word(r)) == 0)
+            return r;
+    return STOP_NONE;
+}
+
+static void hook_changed(void *ctx)
+{
+    struct chat *s = ctx;
+    const struct transcript *t = conversation_transcript(s->conversation);
+    size_t i;
+
+    if (!answer_stays(&s->model, t))
+        ui_model_forget(&s->model);
+    ui_block_truncate(&s->model, 0);
+    for (i = 0; i < t->n; i++) {
+        const struct transcript_entry *from = &t->entries[i];
+        struct ui_block *b = ui_block_add(&s->model, from->role == ROLE_USER ? UI_USER : from->role == ROLE_SYSTEM ? UI_SYSTEM : UI_ASSISTANT,
+                                          from->text);
+
+        if (!b)
+            break;
+        block_take(b, from);
+        b->stop = stop_of(from->stop);
+    }
+    chatview_scroll_end(&s->model);
+}
+
+static void hook_edit(void *ctx, const char *text)
+{
+    input_set(text);
+}
+
+static bool hook_copy(void *ctx, const char *text, size_t len)
+{
+    struct chat *s = ctx;
+
+    terminal_copy(s->terminal, text, len);
+    return true;
+}
+
+void chat_theme_take(struct chat *s)
+{
+    const char *name = s->options->theme && s->options->theme[0] ? s->options->theme : terminal_light(s->terminal) ? "light" : NULL;
+    struct error e = {0};
+
+    if (name && theme_file_load(&s->model.theme, name, &e) < 0)
+        chat_say(s, SAY_TROUBLE, e.text);
+    s->model.dirty = true;
+}
+
+static void hook_placing(void *ctx, const char *plan)
+{
+    ui_model_placing(&((struct chat *)ctx)->model, plan, clock_now());
+}
+
+static void hook_set(void *ctx, const struct option *option)
+{
+    struct chat *s = ctx;
+    size_t id = (size_t)(option - option_table);
+
+    if (id == OPTION_ID_theme)
+        chat_theme_take(s);
+    else if (id == OPTION_ID_mouse)
+        terminal_mouse(s->terminal, s->options->mouse);
+    s->model.pace = conversation_pace(s->conversation);
+}
+
+struct conversation_hooks chat_hooks(struct chat *s)
+{
+    return (struct conversation_hooks){
+        .ctx = s, .event = hook_event, .say = chat_say, .added = hook_added, .changed = hook_changed, .edit = hook_edit, .copy = hook_copy,
+        .set = hook_set, .placing = hook_placing, .keys = true,
+    };
+}

@@ -1,0 +1,229 @@
+/* Conversations in memory. UI thread. See transcript.h; files are app/chat/transcript_file.c. */
+#include "app/chat/transcript.h"
+
+#include "engine/base/mem.h"
+#include "engine/base/utf8.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static int no_memory(struct error *e)
+{
+    return error_set(e, ERR_MEMORY, "out of memory for the conversation");
+}
+
+void transcript_init(struct transcript *t)
+{
+    *t = (struct transcript){.created = (int64_t)time(NULL)};
+}
+
+void transcript_release(struct transcript *t)
+{
+    transcript_truncate(t, 0);
+    for (size_t i = 0; i < t->n_settings; i++) {
+        mem_free(t->settings[i].key);
+        mem_free(t->settings[i].value);
+    }
+    mem_free(t->settings);
+    mem_free(t->entries);
+    mem_free(t->model);
+    *t = (struct transcript){0};
+}
+
+int transcript_append(struct transcript *t, enum role role, const char *text, struct error *e)
+{
+    char *copy;
+
+    if (t->n == t->size) {
+        size_t size = t->size ? t->size * 2 : 16;
+        struct transcript_entry *entries = mem_resize(t->entries, size, sizeof *entries);
+
+        if (!entries)
+            return no_memory(e);
+        t->entries = entries;
+        t->size = size;
+    }
+    copy = mem_string(text);
+    if (!copy)
+        return no_memory(e);
+    t->entries[t->n++] = (struct transcript_entry){.role = role, .text = copy};
+    return 0;
+}
+
+int transcript_text(struct transcript *t, size_t i, const char *text, struct error *e)
+{
+    char *copy = mem_string(text);
+
+    if (!copy)
+        return no_memory(e);
+    mem_free(t->entries[i].text);
+    t->entries[i].text = copy;
+    return 0;
+}
+
+size_t transcript_last(const struct transcript *t, enum role role)
+{
+    size_t i;
+
+    for (i = t->n; i-- > 0;)
+        if (t->entries[i].role == role)
+            return i;
+    return t->n;
+}
+
+/* Each name once, in the order of first use; what finds no room is an ellipsis. */
+static void plan_names(struct transcript_entry *x)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < x->n_plans; i++) {
+        const char *name = x->plans[i].name;
+        size_t before = 0;
+
+        while (strcmp(x->plans[before].name, name) != 0)
+            before++;
+        if (before < i)
+            continue;
+        if (n + 1 + strlen(name) + strlen("+\u2026") >= sizeof x->plan) {
+            snprintf(x->plan + n, sizeof x->plan - n, "%s\u2026", n ? "+" : "");
+            return;
+        }
+        n += (size_t)snprintf(x->plan + n, sizeof x->plan - n, "%s%s", n ? "+" : "", name);
+    }
+}
+
+int transcript_placed(struct transcript *t, size_t i, const char *plan, int first_token, struct error *e)
+{
+    struct transcript_entry *x = &t->entries[i];
+    struct transcript_plan *more;
+
+    if (x->n_plans && strcmp(x->plans[x->n_plans - 1].name, plan) == 0)
+        return 0;
+    if (!(more = mem_resize(x->plans, x->n_plans + 1, sizeof *more)))
+        return no_memory(e);
+    x->plans = more;
+    more[x->n_plans] = (struct transcript_plan){.first_token = first_token};
+    snprintf(more[x->n_plans++].name, sizeof more->name, "%.58s", plan);
+    plan_names(x);
+    return 0;
+}
+
+static void entry_release(struct transcript_entry *x)
+{
+    mem_free(x->text);
+    mem_free(x->plans);
+}
+
+void transcript_truncate(struct transcript *t, size_t n)
+{
+    while (t->n > n)
+        entry_release(&t->entries[--t->n]);
+}
+
+int transcript_system(struct transcript *t, const char *text, struct error *e)
+{
+    size_t n = 0;
+    bool has = text && text[0];
+    int rc = has ? transcript_append(t, ROLE_SYSTEM, text, e) : 0;
+    struct transcript_entry own;
+
+    if (rc < 0)
+        return rc;
+    if (has)
+        own = t->entries[--t->n];
+    for (size_t i = 0; i < t->n; i++) {
+        if (t->entries[i].role == ROLE_SYSTEM)
+            entry_release(&t->entries[i]);
+        else
+            t->entries[n++] = t->entries[i];
+    }
+    t->n = n;
+    if (has) {
+        memmove(t->entries + 1, t->entries, n * sizeof *t->entries);
+        t->entries[0] = own;
+        t->n++;
+    }
+    return 0;
+}
+
+int transcript_model(struct transcript *t, const char *model, struct error *e)
+{
+    char *copy = mem_string(model);
+
+    if (model && !copy)
+        return no_memory(e);
+    mem_free(t->model);
+    t->model = copy;
+    return 0;
+}
+
+static size_t find_setting(const struct transcript *t, const char *key)
+{
+    size_t i = 0;
+
+    while (i < t->n_settings && strcmp(t->settings[i].key, key) != 0)
+        i++;
+    return i;
+}
+
+int transcript_set(struct transcript *t, const char *key, const char *value, struct error *e)
+{
+    size_t i = find_setting(t, key);
+    struct transcript_setting *list;
+    char *name, *copy = mem_string(value);
+
+    if (value && !copy)
+        return no_memory(e);
+    if (i < t->n_settings) {
+        mem_free(t->settings[i].value);
+        t->settings[i].value = copy;
+        if (!value) {
+            mem_free(t->settings[i].key);
+            memmove(&t->settings[i], &t->settings[i + 1], (--t->n_settings - i) * sizeof *t->settings);
+        }
+        return 0;
+    }
+    if (!value)
+        return 0;
+    name = mem_string(key);
+    list = mem_resize(t->settings, t->n_settings + 1, sizeof *list);
+    if (list)
+        t->settings = list;
+    if (!name || !list) {
+        mem_free(name);
+        mem_free(copy);
+        return no_memory(e);
+    }
+    list[t->n_settings++] = (struct transcript_setting){name, copy};
+    return 0;
+}
+
+const char *transcript_get(const struct transcript *t, const char *key)
+{
+    size_t i = find_setting(t, key);
+
+    return i < t->n_settings ? t->settings[i].value : NULL;
+}
+
+int transcript_messages(const struct transcript *t, struct message **out, size_t *n, struct error *e)
+{
+    struct message *m = mem_alloc(t->n, sizeof *m);
+
+    *out = NULL;
+    *n = 0;
+    if (!m)
+        return no_memory(e);
+    for (size_t i = 0; i < t->n; i++) {
+        m[i] = (struct message){t->entries[i].role, mem_string(t->entries[i].text)};
+        if (!m[i].text) {
+            while (i-- > 0)
+                mem_free(m[i].text);
+            mem_free(m);
+            return no_memory(e);
+        }
+    }
+    *out = m;
+    *n = t->n;
+    return 0;
+}

@@ -1,0 +1,494 @@
+/* Conversations as files: JSON in and out, the folder of chats, text and Markdown for people. UI thread. */
+#include "app/chat/transcript.h"
+
+#include "app/options/config.h"
+#include "engine/base/file.h"
+#include "engine/base/json.h"
+#include "engine/base/mem.h"
+#include "engine/base/utf8.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FORMAT 1                 /* "moetop_chat" of the files written */
+#define BYTES_MAX ((size_t)256 << 20)
+#define LIST_MAX 200
+
+static const char *const role_words[] = {"system", "user", "assistant"};
+
+/* JSON strings must be UTF-8; what is not becomes U+FFFD. */
+static json_t *json_text(const char *text)
+{
+    size_t n = strlen(text), at = 0;
+    json_t *v = json_stringn(text, n);
+    char *clean;
+
+    if (v || utf8_valid(text, n))
+        return v;
+    clean = mem_alloc(n * 3 + 1, 1);
+    for (size_t i = 0; clean && i < n;) {
+        uint32_t cp;
+
+        i += utf8_decode(text + i, n - i, &cp);
+        at += utf8_encode(cp, clean + at);
+    }
+    v = clean ? json_stringn(clean, at) : NULL;
+    mem_free(clean);
+    return v;
+}
+
+static json_t *plans_json(const struct transcript_entry *x)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < x->n_plans; i++) {
+        json_t *o = json_object();
+
+        json_object_set_new(o, "plan", json_text(x->plans[i].name));
+        json_object_set_new(o, "first_token", json_integer(x->plans[i].first_token));
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+static json_t *entry_json(const struct transcript_entry *x)
+{
+    json_t *o = json_object();
+
+    json_object_set_new(o, "role", json_string(role_words[x->role]));
+    json_object_set_new(o, "content", json_text(x->text));
+    if (x->plan[0])
+        json_object_set_new(o, "plan", json_text(x->plan));
+    if (x->n_plans > 1)
+        json_object_set_new(o, "plans", plans_json(x));
+    if (x->stop[0])
+        json_object_set_new(o, "stop", json_text(x->stop));
+    if (x->tokens)
+        json_object_set_new(o, "tokens", json_integer(x->tokens));
+    if (x->seconds > 0 && isfinite(x->seconds))
+        json_object_set_new(o, "seconds", json_real(x->seconds));
+    if (x->paced)
+        json_object_set_new(o, "paced", json_true());
+    if (x->tok_s > 0 && isfinite(x->tok_s))
+        json_object_set_new(o, "tok_s", json_real(x->tok_s));
+    return o;
+}
+
+/* As JSON, in jansson's memory (free). */
+static int json_text_of(const struct transcript *t, char **text, struct error *e)
+{
+    json_t *root = json_object(), *list = json_array(), *settings = json_object();
+    time_t created = (time_t)t->created;
+    char when[32];
+    struct tm tm;
+    bool complete;
+
+    gmtime_r(&created, &tm);
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    json_object_set_new(root, "moetop_chat", json_integer(FORMAT));
+    json_object_set_new(root, "created", json_string(when));
+    if (t->model)
+        json_object_set_new(root, "model", json_text(t->model));
+    for (size_t i = 0; i < t->n_settings; i++)
+        json_object_set_new(settings, t->settings[i].key, json_text(t->settings[i].value));
+    for (size_t i = 0; i < t->n; i++)
+        json_array_append_new(list, entry_json(&t->entries[i]));
+    complete = json_array_size(list) == t->n && json_object_size(settings) == t->n_settings;
+    json_object_set_new(root, "settings", settings);
+    json_object_set_new(root, "messages", list);
+    *text = complete ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : NULL;
+    json_decref(root);
+    return *text ? 0 : error_set(e, ERR_MEMORY, "out of memory for saving the conversation");
+}
+
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+int transcript_as(const struct transcript *t, const char *path, char **text, size_t *n, struct error *e)
+{
+    int rc;
+    FILE *f;
+
+    *text = NULL;
+    if (!ends_in(path, ".md")) {
+        rc = json_text_of(t, text, e);
+        *n = rc == 0 ? strlen(*text) : 0;
+        return rc;
+    }
+    if (!(f = open_memstream(text, n)))
+        return error_set(e, ERR_MEMORY, "out of memory for saving the conversation");
+    rc = transcript_markdown(t, f, e);
+    fclose(f);
+    if (rc < 0) {
+        free(*text);
+        *text = NULL;
+    }
+    return rc;
+}
+
+int transcript_save(const struct transcript *t, const char *path, struct error *e)
+{
+    char *text, folder[PATH_MAX], *slash;
+    int rc = json_text_of(t, &text, e), fd;
+
+    if (rc < 0)
+        return rc;
+    snprintf(folder, sizeof folder, "%s", path);
+    if ((slash = strrchr(folder, '/')) && slash != folder) {
+        *slash = 0;
+        rc = file_make_folders(folder, e);
+    }
+    /* A conversation is private: file_replace keeps the mode of what is there, so a new file is made first. */
+    if (rc == 0 && (fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600)) >= 0)
+        close(fd);
+    if (rc == 0)
+        rc = file_replace(path, text, strlen(text), e);
+    free(text);                          /* jansson's own */
+    return rc;
+}
+
+static void copy_word(char *out, size_t size, const json_t *v)
+{
+    if (json_is_string(v))
+        utf8_strip(out, size, json_string_value(v), json_string_length(v), 0);
+}
+
+/* Files of before have no such list: the one name is all that is known then. */
+static int read_plans(struct transcript *t, const json_t *list, struct error *e)
+{
+    char name[64];
+    int rc = 0;
+
+    for (size_t i = 0; i < json_array_size(list) && rc == 0; i++) {
+        const json_t *o = json_array_get(list, i);
+        json_int_t first = json_integer_value(json_object_get(o, "first_token"));
+
+        name[0] = 0;
+        copy_word(name, sizeof name, json_object_get(o, "plan"));
+        if (name[0])
+            rc = transcript_placed(t, t->n - 1, name, first > 0 && first <= INT_MAX ? (int)first : 1, e);
+    }
+    return rc;
+}
+
+static int read_entry(struct transcript *t, const json_t *o, size_t i, struct error *e)
+{
+    const char *role = json_string_value(json_object_get(o, "role")), *text = json_string_value(json_object_get(o, "content"));
+    struct transcript_entry *x;
+    int which = 0, rc;
+
+    while (role && which < 3 && strcmp(role, role_words[which]) != 0)
+        which++;
+    if (!role || which == 3)
+        return error_set(e, ERR_INPUT, "message %zu has no role (system, user or assistant)", i + 1);
+    if (!text)
+        return error_set(e, ERR_INPUT, "message %zu has no content", i + 1);
+    rc = transcript_append(t, (enum role)which, text, e);
+    if (rc < 0)
+        return rc;
+    x = &t->entries[t->n - 1];
+    copy_word(x->plan, sizeof x->plan, json_object_get(o, "plan"));
+    copy_word(x->stop, sizeof x->stop, json_object_get(o, "stop"));
+    x->seconds = json_number_value(json_object_get(o, "seconds"));
+    x->tok_s = json_number_value(json_object_get(o, "tok_s"));
+    if (json_integer_value(json_object_get(o, "tokens")) > 0 && json_integer_value(json_object_get(o, "tokens")) <= INT_MAX)
+        x->tokens = (int)json_integer_value(json_object_get(o, "tokens"));
+    x->paced = json_is_true(json_object_get(o, "paced"));
+    return read_plans(t, json_object_get(o, "plans"), e);
+}
+
+static int read_root(struct transcript *t, json_t *root, struct error *e)
+{
+    json_t *list = json_object_get(root, "messages"), *settings = json_object_get(root, "settings"), *v;
+    const char *key, *created = json_string_value(json_object_get(root, "created"));
+    struct tm tm = {0};
+    size_t i;
+    int rc = 0;
+
+    if (!json_is_array(list))
+        return error_set(e, ERR_INPUT, "not a saved conversation (no \"messages\")");
+    if (json_integer_value(json_object_get(root, "moetop_chat")) > FORMAT)
+        return error_set(e, ERR_INPUT, "written by a newer moetop; format %d is understood", FORMAT);
+    t->format = json_integer_value(json_object_get(root, "moetop_chat")) == FORMAT ? FORMAT : 0;
+    if (created && strptime(created, "%Y-%m-%dT%H:%M:%SZ", &tm))
+        t->created = (int64_t)timegm(&tm);
+    if (json_is_string(json_object_get(root, "model")))
+        rc = transcript_model(t, json_string_value(json_object_get(root, "model")), e);
+    json_object_foreach(settings, key, v) {
+        if (rc == 0 && json_is_string(v))
+            rc = transcript_set(t, key, json_string_value(v), e);
+    }
+    for (i = 0; i < json_array_size(list) && rc == 0; i++)
+        rc = read_entry(t, json_array_get(list, i), i, e);
+    return rc;
+}
+
+bool transcript_recognised(const char *text, size_t n)
+{
+    json_t *root = json_read(text, n, "", NULL);
+    bool chat = json_is_array(json_object_get(root, "messages"));
+
+    json_decref(root);
+    return chat;
+}
+
+int transcript_load(struct transcript *t, const char *path, struct error *e)
+{
+    static const struct file_kind kind = {"saved conversation", BYTES_MAX, ERR_INPUT};
+    char *text;
+    size_t n = 0;
+    int rc = file_read(path, &kind, &text, &n, e);
+
+    if (rc == 0)
+        rc = transcript_read(t, text, n, path, e);
+    mem_free(text);
+    return rc;
+}
+
+int transcript_read(struct transcript *t, const char *text, size_t n, const char *name, struct error *e)
+{
+    struct transcript fresh;
+    struct error why = {0};
+    json_t *root = json_read(text, n, name, &why);
+    int rc = root ? 0 : error_set(e, ERR_INPUT, "%s", why.text);
+
+    transcript_init(&fresh);
+    if (rc == 0 && (rc = read_root(&fresh, root, e)) < 0)
+        error_prefix(e, "%s", name);
+    json_decref(root);
+    if (rc < 0) {
+        transcript_release(&fresh);
+        return rc;
+    }
+    transcript_release(t);
+    *t = fresh;
+    return 0;
+}
+
+/* ---- the folder of chats ---- */
+
+static int chats_folder(char *out, size_t size, struct error *e)
+{
+    char home[PATH_MAX];
+
+    config_home("STATE", home, sizeof home);
+    if (!home[0])
+        return error_set(e, ERR_IO, "no place to save conversations: neither XDG_STATE_HOME nor HOME is set");
+    if (snprintf(out, size, "%s/chats", home) >= (int)size)
+        return error_set(e, ERR_IO, "the name of the folder for conversations is too long");
+    return 0;
+}
+
+int transcript_default_path(char *out, size_t size, struct error *e)
+{
+    char folder[PATH_MAX], when[32];
+    time_t now = time(NULL);
+    struct tm tm;
+    int rc = chats_folder(folder, sizeof folder, e);
+
+    if (rc < 0)
+        return rc;
+    localtime_r(&now, &tm);
+    strftime(when, sizeof when, "%Y-%m-%d_%H-%M-%S", &tm);
+    for (int i = 1; i < 1000; i++) {
+        char more[16] = "";
+
+        if (i > 1)
+            snprintf(more, sizeof more, "_%d", i);
+        if (snprintf(out, size, "%s/%s%s.json", folder, when, more) >= (int)size)
+            break;
+        if (access(out, F_OK) < 0)
+            return 0;
+    }
+    return error_set(e, ERR_IO, "%s: no free name for a conversation", folder);
+}
+
+int transcript_named_path(const char *name, char *out, size_t size, struct error *e)
+{
+    char folder[PATH_MAX];
+    int rc;
+
+    if (!name[0])
+        return error_set(e, ERR_USAGE, "a conversation needs a name");
+    if (strchr(name, '/') || ends_in(name, ".md") || ends_in(name, ".json")) {
+        if (snprintf(out, size, "%s", name) >= (int)size)
+            return error_set(e, ERR_USAGE, "the name is too long");
+        return 0;
+    }
+    rc = chats_folder(folder, sizeof folder, e);
+    if (rc == 0 && (name[0] == '.' || snprintf(out, size, "%s/%s.json", folder, name) >= (int)size))
+        return error_set(e, ERR_USAGE, "'%.60s' is no name for a conversation", name);
+    return rc < 0 ? rc : file_make_folders(folder, e);
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct transcript_info *x = a, *y = b;
+
+    return x->changed != y->changed ? (x->changed < y->changed ? 1 : -1) : strcmp(x->name, y->name);
+}
+
+/* The first thing the user said, as one safe line. */
+static void make_title(const struct transcript *t, char *out, size_t size)
+{
+    size_t i = 0, n;
+
+    while (i < t->n && t->entries[i].role != ROLE_USER)
+        i++;
+    n = i < t->n ? strcspn(t->entries[i].text, "\r\n") : 0;
+    utf8_strip(out, size, n ? t->entries[i].text : "", n, 0);
+}
+
+int transcript_list(struct transcript_info **out, size_t *n, struct error *e)
+{
+    char folder[PATH_MAX], path[PATH_MAX + 300];
+    struct transcript_info *list = NULL;
+    size_t count = 0, size = 0, kept = 0;
+    struct dirent *d;
+    struct stat st;
+    DIR *dir;
+    int rc = chats_folder(folder, sizeof folder, e);
+
+    *out = NULL;
+    *n = 0;
+    if (rc < 0)
+        return rc;
+    dir = opendir(folder);
+    while (dir && (d = readdir(dir))) {
+        size_t len = strlen(d->d_name);
+
+        if (d->d_name[0] == '.' || len < 6 || len - 5 >= sizeof list->name || strcmp(d->d_name + len - 5, ".json") != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, d->d_name);
+        if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+            continue;
+        if (count == size) {
+            struct transcript_info *more = mem_resize(list, size ? size * 2 : 32, sizeof *more);
+
+            if (!more) {
+                rc = error_set(e, ERR_MEMORY, "out of memory for the list of conversations");
+                break;
+            }
+            list = more;
+            size = size ? size * 2 : 32;
+        }
+        list[count] = (struct transcript_info){.changed = (int64_t)st.st_mtime};
+        memcpy(list[count].name, d->d_name, len - 5);
+        list[count++].name[len - 5] = 0;
+    }
+    if (dir)
+        closedir(dir);
+    if (count)
+        qsort(list, count, sizeof *list, newest_first);
+    for (size_t i = 0; i < count && kept < LIST_MAX && rc == 0; i++) {
+        struct transcript t;
+
+        transcript_init(&t);
+        snprintf(path, sizeof path, "%s/%s.json", folder, list[i].name);
+        if (transcript_load(&t, path, NULL) == 0) {
+            list[kept] = list[i];
+            list[kept].n = t.n;
+            make_title(&t, list[kept++].title, sizeof list->title);
+        }
+        transcript_release(&t);
+    }
+    if (rc < 0 || !kept) {
+        mem_free(list);
+        return rc;
+    }
+    *out = list;
+    *n = kept;
+    return 0;
+}
+
+/* ---- for people ---- */
+
+static void put_safe(const char *text, FILE *f)
+{
+    size_t n = strlen(text), size = utf8_strip(NULL, 0, text, n, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB) + 1;
+    char *out = mem_alloc(size, 1);
+
+    if (!out)
+        return;
+    size = utf8_strip(out, size, text, n, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
+    while (size && out[size - 1] == '\n')
+        size--;
+    fwrite(out, 1, size, f);
+    mem_free(out);
+}
+
+static int finish(FILE *f, struct error *e)
+{
+    if (fflush(f) == 0 && !ferror(f))
+        return 0;
+    return error_set(e, ERR_IO, "cannot write the conversation: %s", strerror(errno));
+}
+
+int transcript_print(const struct transcript *t, FILE *f, struct error *e)
+{
+    static const char *const heads[] = {"system:", "you:", "moetop:"};
+
+    for (size_t i = 0; i < t->n; i++) {
+        fprintf(f, "%s%s\n", i ? "\n" : "", heads[t->entries[i].role]);
+        put_safe(t->entries[i].text, f);
+        fputc('\n', f);
+    }
+    return finish(f, e);
+}
+
+int transcript_markdown(const struct transcript *t, FILE *f, struct error *e)
+{
+    static const char *const heads[] = {"System", "You", "moetop"};
+    time_t created = (time_t)t->created;
+    const char *name = t->model ? strrchr(t->model, '/') : NULL;
+    char when[64];
+    struct tm tm;
+
+    localtime_r(&created, &tm);
+    strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
+    fprintf(f, "# Conversation of %s\n", when);
+    if (t->model) {
+        fputs("\nModel: ", f);
+        put_safe(name && name[1] ? name + 1 : t->model, f);
+        fputc('\n', f);
+    }
+    for (size_t i = 0; i < t->n; i++) {
+        const struct transcript_entry *x = &t->entries[i];
+        const char *between = "\n\n*";
+
+        fprintf(f, "\n## %s\n\n", heads[x->role]);
+        put_safe(x->text, f);
+        if (x->tokens) {
+            fprintf(f, "%s%d tokens", between, x->tokens);
+            between = ", ";
+        }
+        if (x->tok_s > 0) {
+            fprintf(f, "%s%.1f tokens/s", between, x->tok_s);
+            between = ", ";
+        }
+        if (x->plan[0]) {
+            fprintf(f, "%splacement ", between);
+            put_safe(x->plan, f);
+            between = ", ";
+        }
+        if (x->stop[0] && strcmp(x->stop, "stop") != 0) {
+            fprintf(f, "%sended by ", between);
+            put_safe(x->stop, f);
+            between = ", ";
+        }
+        fputs(between[0] == ',' ? "*\n" : "\n", f);
+    }
+    return finish(f, e);
+}

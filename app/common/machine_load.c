@@ -1,0 +1,95 @@
+/* See bench_load.h. */
+#include "app/common/machine_load.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define OTHERS_LIMIT 0.08        /* CPUs' worth of other processes that a quiet run allows */
+#define TICK 0.01                /* the system's times come in ticks: so much a repetition may be an error of reading them */
+#define DELAY_LIMIT 0.03         /* of the time, waiting for a CPU */
+#define BUSY 0.95                /* of all CPUs: this process has them, and its threads wait for each other */
+#define MHZ_LIMIT 0.85           /* of the highest frequency seen */
+
+/* Peak memory counts from here: what measuring the memory took is no business of the model's. */
+static void forget_peak(void)
+{
+    FILE *f = fopen("/proc/self/clear_refs", "w");
+
+    if (f) {
+        fputs("5", f);
+        fclose(f);
+    }
+}
+
+void bench_load_begin(struct system *s, struct system_sample *before)
+{
+    forget_peak();
+    system_read(s, before);          /* shares are told since the sample before */
+}
+
+static uint64_t grown(uint64_t before, uint64_t after)
+{
+    return before == SYSTEM_UNKNOWN || after == SYSTEM_UNKNOWN || after < before ? 0 : after - before;
+}
+
+void bench_load_end(struct system *s, const struct system_sample *before, struct bench_load *l)
+{
+    struct system_sample now;
+    double seconds, mine, others;
+
+    system_read(s, &now);
+    seconds = (double)(now.time_ns - before->time_ns) * 1e-9;
+    mine = (double)grown(before->cpu_ns, now.cpu_ns) * 1e-9;
+    others = isnan(now.system_use) ? 0 : (double)now.system_use * now.n_cores * seconds - mine;
+    l->repetitions++;
+    l->n_cores = now.n_cores;
+    l->seconds += seconds;
+    /* told when a wait ends: the part before this repetition is none of its time */
+    l->delay_s += fmin((double)grown(before->delay_ns, now.delay_ns) * 1e-9, seconds * now.n_cores);
+    l->cpu_s += mine;
+    l->others_s += others > 0 ? others : 0;
+    if (!isnan(now.mhz)) {
+        l->mhz_most = fmax(l->mhz_most, (double)now.mhz);
+        l->mhz_least = l->mhz_least > 0 ? fmin(l->mhz_least, (double)now.mhz) : (double)now.mhz;
+    }
+    l->read_bytes += grown(before->read_bytes, now.read_bytes);
+    l->write_bytes += grown(before->write_bytes, now.write_bytes);
+    l->read_calls += grown(before->read_calls, now.read_calls);
+    l->write_calls += grown(before->write_calls, now.write_calls);
+    l->rss = now.rss;
+    if (now.rss_peak != SYSTEM_UNKNOWN && now.rss_peak > l->rss_peak)
+        l->rss_peak = now.rss_peak;
+}
+
+bool bench_load_disturbed(const struct bench_load *l, char *why, size_t size)
+{
+    if (l->seconds <= 0)
+        return false;
+    if (l->others_s > OTHERS_LIMIT * l->seconds + TICK * l->repetitions)
+        snprintf(why, size, "disturbed: other processes used %.2f CPUs", l->others_s / l->seconds);
+    else if (l->delay_s > DELAY_LIMIT * l->seconds && l->cpu_s < BUSY * l->n_cores * l->seconds)    /* else for one of its own */
+        snprintf(why, size, "disturbed: threads waited %.2f s a second for a CPU", l->delay_s / l->seconds);
+    else if (l->mhz_least > 0 && l->mhz_least < MHZ_LIMIT * l->mhz_most)
+        snprintf(why, size, "disturbed: the clock fell from %.0f to %.0f MHz", l->mhz_most, l->mhz_least);
+    else
+        return false;
+    return true;
+}
+
+void bench_load_describe(const struct bench_load *l, struct bench_result *r)
+{
+    char why[sizeof r->remark] = "";
+
+    r->rss = l->rss;
+    r->rss_peak = l->rss_peak;
+    r->read_bytes = l->read_bytes;
+    r->write_bytes = l->write_bytes;
+    r->read_calls = l->read_calls;
+    r->write_calls = l->write_calls;
+    r->mhz = l->mhz_least > 0 ? l->mhz_least : NAN;
+    r->cpu_use = l->seconds > 0 ? l->cpu_s / l->seconds : NAN;
+    r->others_use = l->seconds > 0 ? l->others_s / l->seconds : NAN;
+    r->disturbed = bench_load_disturbed(l, why, sizeof why);
+    if (r->disturbed && !r->remark[0])
+        snprintf(r->remark, sizeof r->remark, "%s", why);
+}

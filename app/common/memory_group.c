@@ -1,0 +1,168 @@
+/* See memory_group.h. Where the trees are mounted comes from mountinfo: in a container the mount shows only the part below its own group,
+ * while /proc/self/cgroup may name the path on the host. */
+#include "app/common/memory_group.h"
+
+#include "app/common/system_sample.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PATH_ROOM 1024
+#define NO_LIMIT ((uint64_t)1 << 62)    /* version 1 writes the largest number of pages for "none" */
+
+/* What the versions call the same things. */
+struct tree {
+    const char *type, *option, *usual, *limit, *usage, *cache[2], *shared;
+};
+
+static const struct tree trees[] = {
+    {"cgroup2", NULL, "/sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file ", "active_file "}, NULL},
+    {"cgroup", "memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+     {"total_inactive_file ", "total_active_file "}, "memory.use_hierarchy"},
+};
+
+static bool read_text(const char *root, const char *folder, const char *name, char *text, size_t size)
+{
+    char path[3 * PATH_ROOM];
+    ssize_t got;
+    size_t n = 0;
+    int fd;
+
+    snprintf(path, sizeof path, "%s%s/%s", root, folder, name);
+    text[0] = 0;
+    if ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        return false;
+    while (n < size - 1 && (got = read(fd, text + n, size - 1 - n)) > 0)
+        n += (size_t)got;
+    close(fd);
+    text[n] = 0;
+    return n > 0;
+}
+
+static uint64_t read_number(const char *root, const char *folder, const char *name)
+{
+    char text[64], *end;
+    unsigned long long v;
+
+    if (!read_text(root, folder, name, text, sizeof text))
+        return SYSTEM_UNKNOWN;
+    v = strtoull(text, &end, 10);
+    return end == text ? SYSTEM_UNKNOWN : v;
+}
+
+/* Whether a word stands in a list with commas. */
+static bool has_word(const char *list, size_t len, const char *word)
+{
+    size_t n = strlen(word);
+
+    for (const char *p = list; p + n <= list + len; p++)
+        if (!strncmp(p, word, n) && (p == list || p[-1] == ',') && (p + n == list + len || p[n] == ','))
+            return true;
+    return false;
+}
+
+/* This process's group in a tree: of the line "0::PATH", or "N:CONTROLLERS:PATH" with the one asked for. */
+static bool find_group(const char *text, const struct tree *t, char *group, size_t size)
+{
+    for (const char *p = text; *p; p += *p == '\n') {
+        size_t len = strcspn(p, "\n");
+        const char *names = memchr(p, ':', len), *path = names ? memchr(names + 1, ':', len - (size_t)(names + 1 - p)) : NULL;
+
+        if (path && (t->option ? has_word(names + 1, (size_t)(path - names - 1), t->option) : path == names + 1)) {
+            snprintf(group, size, "%.*s", (int)(p + len - path - 1), path + 1);
+            return true;
+        }
+        p += len;
+    }
+    return false;
+}
+
+/* Where the tree is mounted, and which group the mount point is. */
+static void find_mount(const char *text, const struct tree *t, char *point, char *top, size_t size)
+{
+    snprintf(point, size, "%s", t->usual);
+    snprintf(top, size, "/");
+    for (const char *p = text; *p; p += *p == '\n') {
+        char line[2 * PATH_ROOM], at[PATH_ROOM], of[PATH_ROOM], type[32], options[256], *rest;
+        size_t len = strcspn(p, "\n");
+
+        snprintf(line, sizeof line, "%.*s", (int)len, p);
+        p += len;
+        if ((rest = strstr(line, " - ")) && sscanf(line, "%*s %*s %*s %1023s %1023s", of, at) == 2 &&
+            sscanf(rest, " - %31s %*s %255s", type, options) == 2 && !strcmp(type, t->type) &&
+            (!t->option || has_word(options, strlen(options), t->option))) {
+            snprintf(point, size, "%s", at);
+            snprintf(top, size, "%s", of);
+            return;
+        }
+    }
+}
+
+static uint64_t cache_bytes(const char *root, const char *folder, const struct tree *t)
+{
+    char text[8192];
+    uint64_t sum = 0;
+
+    read_text(root, folder, "memory.stat", text, sizeof text);
+    for (int i = 0; i < 2; i++)
+        for (const char *p = text; p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
+            if (!strncmp(p, t->cache[i], strlen(t->cache[i])))
+                sum += strtoull(p + strlen(t->cache[i]), NULL, 10);
+    return sum;
+}
+
+static void take_level(const char *root, const char *folder, const struct tree *t, struct memory_group *out)
+{
+    uint64_t limit = read_number(root, folder, t->limit), used = read_number(root, folder, t->usage), cache, left;
+
+    if (limit >= NO_LIMIT)
+        return;
+    if (limit < out->limit)
+        out->limit = limit;
+    if (used == SYSTEM_UNKNOWN)
+        return;
+    cache = cache_bytes(root, folder, t);
+    used -= cache < used ? cache : used;
+    left = limit > used ? limit - used : 0;
+    if (left < out->left)
+        out->left = left;
+}
+
+static void read_tree(const char *root, const char *groups, const char *mounts, const struct tree *t, struct memory_group *out)
+{
+    char group[PATH_ROOM], point[PATH_ROOM], top[PATH_ROOM], folder[2 * PATH_ROOM], *below, *slash;
+    size_t n;
+
+    if (!find_group(groups, t, group, sizeof group))
+        return;
+    find_mount(mounts, t, point, top, sizeof point);
+    n = strcmp(top, "/") ? strlen(top) : 0;
+    /* A path outside what is mounted is one of the host: the mount point is all that can be seen of it. */
+    below = !strncmp(group, top, n) && (group[n] == '/' || !group[n]) && !strstr(group, "/..") ? group + n : group + strlen(group);
+    snprintf(folder, sizeof folder, "%s%s", point, strcmp(below, "/") ? below : "");
+    for (bool own = true;; own = false) {
+        if (!own && t->shared && read_number(root, folder, t->shared) == 0)
+            return;                      /* this one does not count what its children use */
+        take_level(root, folder, t, out);
+        slash = strrchr(folder, '/');
+        if (strlen(folder) <= strlen(point) || !slash)
+            return;
+        *slash = 0;
+    }
+}
+
+void memory_group_read(const char *root, struct memory_group *out)
+{
+    char groups[4096], mounts[32768];
+
+    *out = (struct memory_group){SYSTEM_UNKNOWN, SYSTEM_UNKNOWN};
+    if (!read_text(root, "/proc/self", "cgroup", groups, sizeof groups))
+        return;
+    read_text(root, "/proc/self", "mountinfo", mounts, sizeof mounts);
+    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
+        read_tree(root, groups, mounts, &trees[i], out);
+}

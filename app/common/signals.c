@@ -1,0 +1,58 @@
+/* Interruption by signal. The handler only notes the number and cancels the engine (one atomic store each); everything that
+ * takes time happens where app_signal() is polled. A second SIGINT ends the process at once: a user who presses Ctrl-C twice
+ * means it, whatever the program is stuck in. */
+#include "app/setup/engine_options.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+static _Atomic(struct engine *) engine;
+static atomic_int last;
+static bool output_gone;         /* the main thread's */
+
+static void on_signal(int number)
+{
+    struct engine *g = atomic_load(&engine);
+
+    if (atomic_exchange(&last, number) && number == SIGINT)
+        _exit(130);
+    if (g)
+        engine_cancel(g);
+}
+
+void app_signals(struct engine *g)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction a = {.sa_handler = on_signal};      /* no SA_RESTART: a read of standard input ends */
+
+    atomic_store(&engine, g);
+    sigemptyset(&a.sa_mask);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        sigaction(numbers[i], &a, NULL);
+    a.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &a, NULL);            /* writing says EPIPE, and the mode ends: app_output_failed */
+    if (g && atomic_load(&last))             /* it came while the model was loading */
+        engine_cancel(g);
+}
+
+int app_output_failed(const char *what, int why, struct error *e)
+{
+    if (why == EPIPE) {
+        output_gone = true;
+        return error_set(e, ERR_IO, "%s", "");
+    }
+    return error_set(e, ERR_IO, "cannot write %s%sto standard output: %s", what ? what : "", what ? " " : "", strerror(why));
+}
+
+bool app_output_gone(void)
+{
+    return output_gone;
+}
+
+int app_signal(void)
+{
+    return atomic_load(&last);
+}

@@ -1,0 +1,257 @@
+/* One line of a batch: JSON with checked keys, or a plain prompt. Main thread. Strict: a key that is misspelled would silently change
+ * what is measured, so it is an error with the nearest name. */
+#include "app/headless/batch.h"
+
+#include "app/common/did_you_mean.h"
+#include "engine/base/json.h"
+#include "engine/base/mem.h"
+#include "engine/base/utf8.h"
+#include "engine/run/sampler.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const keys[] = {"id", "prompt", "messages", "system", "raw", "max_tokens", "temperature", "top_p", "top_k", "min_p",
+                                   "repeat_penalty", "seed", "stop"};
+static const char *const roles[] = {"system", "user", "assistant"};
+
+static int no_memory(struct error *e)
+{
+    return error_set(e, ERR_MEMORY, "out of memory for the line");
+}
+
+/* null stands for a key that is not there. */
+static const json_t *get(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+
+    return json_is_null(v) ? NULL : v;
+}
+
+static int check_keys(json_t *o, const char *const *known, size_t n, const char *what, struct error *e)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach(o, key, v) {
+        size_t i = 0;
+        int near;
+
+        while (i < n && strcmp(key, known[i]) != 0)
+            i++;
+        if (i < n)
+            continue;
+        near = nearest_word(key, known, n);
+        return near < 0 ? error_set(e, ERR_INPUT, "%sunknown key '%.60s'", what, key)
+                        : error_set(e, ERR_INPUT, "%sunknown key '%.60s'; did you mean '%s'?", what, key, known[near]);
+    }
+    return 0;
+}
+
+static int add_message(struct turn *t, enum role role, const char *text, size_t n, struct error *e)
+{
+    char *copy;
+
+    if (memchr(text, 0, n))
+        return error_set(e, ERR_INPUT, "the text holds a NUL, which cannot be part of a prompt");
+    copy = mem_string_n(text, n);
+    if (!copy)
+        return no_memory(e);
+    t->messages[t->n_messages++] = (struct message){role, copy};
+    return 0;
+}
+
+static int read_message(struct turn *t, json_t *o, size_t i, struct error *e)
+{
+    static const char *const known[] = {"role", "content"};
+    const json_t *role = json_object_get(o, "role"), *content = json_object_get(o, "content");
+    char what[48];
+    int r = 0, rc;
+
+    snprintf(what, sizeof what, "message %zu: ", i + 1);
+    if (!json_is_object(o))
+        return error_set(e, ERR_INPUT, "message %zu is no object with 'role' and 'content'", i + 1);
+    if ((rc = check_keys(o, known, 2, what, e)) < 0)
+        return rc;
+    while (json_is_string(role) && r < 3 && strcmp(json_string_value(role), roles[r]) != 0)
+        r++;
+    if (!json_is_string(role) || r == 3)
+        return error_set(e, ERR_INPUT, "%s'role' must be system, user or assistant", what);
+    if (!json_is_string(content))
+        return error_set(e, ERR_INPUT, "%s'content' must be a string", what);
+    return add_message(t, (enum role)r, json_string_value(content), json_string_length(content), e);
+}
+
+static int read_messages(struct turn *t, const json_t *o, const char *system, struct error *e)
+{
+    const json_t *prompt = get(o, "prompt"), *list = get(o, "messages"), *own = get(o, "system");
+    size_t n = json_is_array(list) ? json_array_size(list) : 1;
+    bool first_is_system;
+    int rc = 0;
+
+    if (!prompt == !list)
+        return error_set(e, ERR_INPUT, prompt ? "'prompt' and 'messages' exclude each other" : "'prompt' or 'messages' is missing");
+    if (prompt && !json_is_string(prompt))
+        return error_set(e, ERR_INPUT, "'prompt' must be a string");
+    if (list && (!json_is_array(list) || !n))
+        return error_set(e, ERR_INPUT, "'messages' must be a list of at least one message");
+    if (own && !json_is_string(own))
+        return error_set(e, ERR_INPUT, "'system' must be a string");
+    if (t->raw && (list || own))
+        return error_set(e, ERR_INPUT, "'raw' continues a 'prompt' as it stands; '%s' has no place there", list ? "messages" : "system");
+    t->messages = mem_alloc(n + 1, sizeof *t->messages);
+    if (!t->messages)
+        return no_memory(e);
+    first_is_system = list && json_is_string(json_object_get(json_array_get(list, 0), "role")) &&
+                      strcmp(json_string_value(json_object_get(json_array_get(list, 0), "role")), "system") == 0;
+    if (own && first_is_system)
+        return error_set(e, ERR_INPUT, "'system' and a first message of role system exclude each other");
+    if (own && json_string_length(own))
+        rc = add_message(t, ROLE_SYSTEM, json_string_value(own), json_string_length(own), e);
+    else if (!own && system && *system && !t->raw && !first_is_system)
+        rc = add_message(t, ROLE_SYSTEM, system, strlen(system), e);
+    if (rc == 0 && prompt)
+        rc = add_message(t, ROLE_USER, json_string_value(prompt), json_string_length(prompt), e);
+    for (size_t i = 0; list && i < n && rc == 0; i++)
+        rc = read_message(t, json_array_get(list, i), i, e);
+    if (rc == 0 && t->messages[t->n_messages - 1].role == ROLE_SYSTEM)
+        return error_set(e, ERR_INPUT, "the conversation ends with a system message; nobody asks for an answer");
+    t->continue_last = rc == 0 && t->messages[t->n_messages - 1].role == ROLE_ASSISTANT;
+    return rc;
+}
+
+static int read_real(const json_t *o, const char *key, float *out, struct error *e)
+{
+    const json_t *v = get(o, key);
+
+    if (!v)
+        return 0;
+    if (!json_is_number(v) || fabs(json_number_value(v)) > 1e30)
+        return error_set(e, ERR_INPUT, "'%s' must be a number", key);
+    *out = (float)json_number_value(v);
+    return 0;
+}
+
+static int read_int(const json_t *o, const char *key, int least, int *out, struct error *e)
+{
+    const json_t *v = get(o, key);
+
+    if (!v)
+        return 0;
+    if (!json_is_integer(v) || json_integer_value(v) < least || json_integer_value(v) > INT_MAX)
+        return error_set(e, ERR_INPUT, "'%s' must be a whole number from %d", key, least);
+    *out = (int)json_integer_value(v);
+    return 0;
+}
+
+static int read_sampling(struct turn *t, const json_t *o, struct error *e)
+{
+    struct sampling *s = &t->sampling;
+    const json_t *seed = get(o, "seed");
+    int rc;
+
+    if ((rc = read_int(o, "max_tokens", -1, &t->max_tokens, e)) < 0 || (rc = read_int(o, "top_k", 0, &s->top_k, e)) < 0 ||
+        (rc = read_real(o, "temperature", &s->temperature, e)) < 0 || (rc = read_real(o, "top_p", &s->top_p, e)) < 0 ||
+        (rc = read_real(o, "min_p", &s->min_p, e)) < 0 || (rc = read_real(o, "repeat_penalty", &s->repeat_penalty, e)) < 0)
+        return rc;
+    if (seed && (!json_is_integer(seed) || json_integer_value(seed) < -1))
+        return error_set(e, ERR_INPUT, "'seed' must be a whole number from 0 (or -1: a new one)");
+    if (seed && json_integer_value(seed) >= 0)
+        s->seed = (uint64_t)json_integer_value(seed);
+    if (sampling_check(s, e) < 0)
+        return e->code = ERR_INPUT;
+    return 0;
+}
+
+static int read_stops(struct batch_line *line, const json_t *o, struct error *e)
+{
+    struct turn *t = &line->turn;
+    const json_t *v = get(o, "stop");
+    size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    char **stops;
+
+    if (!v)
+        return 0;
+    stops = mem_alloc(n, sizeof *stops);
+    if (!stops)
+        return no_memory(e);
+    t->stops = stops;
+    t->n_stops = 0;
+    line->own_stops = true;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
+
+        if (!json_is_string(s) || !json_string_length(s) || strlen(json_string_value(s)) != json_string_length(s))
+            return error_set(e, ERR_INPUT, "'stop' must be a string or a list of strings, none empty");
+        if (!(stops[t->n_stops] = mem_string(json_string_value(s))))
+            return no_memory(e);
+        t->n_stops++;
+    }
+    return 0;
+}
+
+static int read_object(struct batch_line *line, json_t *o, const char *system, struct error *e)
+{
+    struct turn *t = &line->turn;
+    const json_t *id = json_object_get(o, "id"), *raw = get(o, "raw");
+    int rc;
+
+    if (id && (json_is_object(id) || json_is_array(id)))
+        return error_set(e, ERR_INPUT, "'id' must be a string or a number");
+    if (id && !(line->id = json_dumps(id, JSON_ENCODE_ANY | JSON_COMPACT)))
+        return no_memory(e);
+    if ((rc = check_keys(o, keys, sizeof keys / sizeof *keys, "", e)) < 0)
+        return rc;
+    if (raw && !json_is_boolean(raw))
+        return error_set(e, ERR_INPUT, "'raw' must be true or false");
+    if (raw)
+        t->raw = json_is_true(raw);
+    else if (get(o, "messages") || get(o, "system"))
+        t->raw = false;                  /* --raw is for plain prompts */
+    if ((rc = read_messages(t, o, system, e)) < 0 || (rc = read_sampling(t, o, e)) < 0)
+        return rc;
+    return read_stops(line, o, e);
+}
+
+int batch_line_read(struct batch_line *line, const char *text, size_t n, const struct turn *defaults, const char *system, struct error *e)
+{
+    struct turn *t = &line->turn;
+    struct error why = {0};
+    json_t *root;
+    int rc;
+
+    *line = (struct batch_line){.turn = *defaults};
+    t->messages = NULL;
+    t->n_messages = 0;
+    if (!utf8_valid(text, n))
+        return error_set(e, ERR_INPUT, "the line is not UTF-8");
+    if (n && text[0] == '{') {
+        root = json_read(text, n, "the line", &why);
+        if (!root)
+            return error_set(e, ERR_INPUT, "%s", why.text);
+        rc = read_object(line, root, system, e);
+        json_decref(root);
+        return rc;
+    }
+    t->messages = mem_alloc(2, sizeof *t->messages);
+    if (!t->messages)
+        return no_memory(e);
+    if (system && *system && !t->raw && (rc = add_message(t, ROLE_SYSTEM, system, strlen(system), e)) < 0)
+        return rc;
+    return add_message(t, ROLE_USER, text, n, e);
+}
+
+void batch_line_release(struct batch_line *line)
+{
+    for (size_t i = 0; i < line->turn.n_messages; i++)
+        mem_free(line->turn.messages[i].text);
+    mem_free(line->turn.messages);
+    for (size_t i = 0; line->own_stops && i < line->turn.n_stops; i++)
+        mem_free(line->turn.stops[i]);
+    if (line->own_stops)
+        mem_free(line->turn.stops);
+    free(line->id);                      /* jansson's own */
+    *line = (struct batch_line){0};
+}

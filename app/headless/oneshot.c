@@ -1,0 +1,201 @@
+/* moetop -p TEXT: one answer on standard output and nothing else there. Main thread, synchronous engine.
+ * Every piece is flushed as it comes, so what was shown stays whatever ends the run. */
+#include "app/headless/oneshot.h"
+
+#include "app/setup/engine_options.h"
+#include "app/setup/resolve.h"
+#include "app/setup/run_stats.h"
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
+#include "engine/base/utf8.h"
+#include "engine/run/trace.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct answer {
+    struct engine *engine;
+    bool tty, started, line_open;
+    struct turn_done_event done;
+    int write_errno;             /* of the first write that failed; 0: none */
+};
+
+bool oneshot_wanted(const struct options *o)
+{
+    return o->prompt || o->file;
+}
+
+/* Model output is foreign text: on a terminal its control characters are made visible, in a file it is left as it is. */
+static int put(struct answer *a, const char *text, size_t n)
+{
+    char safe[1024];
+
+    if (!n)
+        return 0;
+    a->line_open = text[n - 1] != '\n';
+    if (a->tty) {
+        n = utf8_escape(safe, sizeof safe, text, n, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
+        text = safe;
+    }
+    if (fwrite(text, 1, n, stdout) == n && fflush(stdout) == 0)
+        return 0;
+    a->write_errno = errno ? errno : EIO;
+    return 1;
+}
+
+static int on_event(void *ctx, struct event *ev)
+{
+    struct answer *a = ctx;
+
+    if (ev->kind == EVENT_TOKEN)
+        return put(a, ev->token.text, ev->token.len) || app_signal();
+    return app_signal() != 0;
+}
+
+static void release_turn(struct turn *t)
+{
+    for (size_t i = 0; i < t->n_messages; i++)
+        mem_free(t->messages[i].text);
+}
+
+/* The turn that the options ask for; messages must have room for two. Its stops are those of o. */
+static int make_turn(const struct options *o, struct turn *t, struct message *messages, struct error *e)
+{
+    char *text;
+    int rc;
+
+    *t = (struct turn){
+        .messages = messages, .raw = o->raw, .max_tokens = o->n_predict, .ignore_eos = o->ignore_eos,
+        .stops = o->stop.items, .n_stops = o->stop.n,
+    };
+    app_sampling(o, &t->sampling);
+    if (!o->raw) {
+        if ((rc = app_system_prompt(o, &text, e)) < 0)
+            return rc;
+        if (text)
+            messages[t->n_messages++] = (struct message){ROLE_SYSTEM, text};
+    }
+    if ((rc = app_prompt(o, &text, e)) < 0)
+        return rc;
+    messages[t->n_messages++] = (struct message){ROLE_USER, text};
+    return 0;
+}
+
+static int answer_once(const struct options *o, struct answer *a, struct turn *t, struct stats *stats, struct error *e)
+{
+    struct turn_done_event done = {0};
+    int rc;
+
+    stats_begin_turn(stats);
+    rc = engine_turn(a->engine, t, on_event, a, &done, e);
+    a->done = done;
+
+    if (a->tty && a->line_open)
+        put(a, "\n", 1);
+    if (a->write_errno)
+        return app_output_failed("the answer", a->write_errno, e);
+    stats_add_turn(stats, &done);
+    if (rc < 0)
+        return rc;
+    if (app_signal() || done.reason == STOP_CANCELLED)
+        return error_set(e, ERR_CANCELLED, "interrupted");
+    if (done.reason == STOP_CONTEXT)
+        fprintf(stderr, "moetop: the answer ends here because the context of %d tokens is full; -c sets a larger one\n",
+                engine_info(a->engine)->context);
+    return 0;
+}
+
+/* A lossy run says what it lost. */
+static int tell_loss(struct engine *g, const struct turn_done_event *done, struct error *e)
+{
+    struct defer_loss loss;
+    int rc;
+
+    if (done->completion_tokens < 2)
+        return 0;
+    if ((rc = engine_defer_loss(g, done->prompt_tokens, &loss, e)) < 0)
+        return rc;
+    fprintf(stderr, "moetop: deferred experts: mean KL divergence %.3g nats a token (largest %.3g) from the exact run, %d of %d tokens would differ\n",
+            loss.mean_kl, loss.largest_kl, loss.changed, loss.tokens);
+    return 0;
+}
+
+/* The answer is out: now, not before it, what the GPU is worth may be measured for the next time. */
+static void measure_after(const struct options *o, struct answer *a)
+{
+    struct error e = {0};
+
+    fflush(stdout);
+    engine_tune(a->engine);
+    if (!place_auto_due(a->engine, o->place))
+        return;
+    engine_tell(a->engine, "auto: measuring what a GPU is worth with this model; Ctrl-C stops it");
+    if (place_auto(a->engine, true, &e) < 0)
+        fprintf(stderr, "moetop: auto: %s\n", e.text);
+}
+
+#define TRACE_SPANS ((size_t)1 << 20)    /* 24 MiB; some 8000 tokens of 32 layers */
+
+static const char *device_name(void *ctx, int device)
+{
+    return engine_info(ctx)->devices[device].name;
+}
+
+static int write_trace(struct engine *g, const char *path, struct error *e)
+{
+    const struct trace *t = engine_trace(g);
+    char *text;
+    size_t n;
+    int rc = trace_json(t, device_name, g, &text, &n, e);
+
+    if (rc < 0)
+        return rc;
+    rc = file_replace(path, text, n, e);
+    mem_free(text);
+    if (rc == 0 && t->dropped)
+        fprintf(stderr, "moetop: the trace is full: %zu further spans are not in %s\n", t->dropped, path);
+    return rc;
+}
+
+int oneshot_run(struct options *o, struct error *e)
+{
+    struct answer a = {.tty = isatty(STDOUT_FILENO)};
+    struct message messages[2] = {{0}};
+    struct stats stats = {0};
+    struct turn t = {.messages = messages};
+    int rc, stats_rc;
+
+    app_signals(NULL);
+    if ((rc = make_turn(o, &t, messages, e)) < 0)
+        goto out;
+    if ((rc = stats_open(&stats, o, e)) < 0 || (rc = app_engine_open(o, &a.engine, e)) < 0)
+        goto out;
+    if (o->trace && (rc = engine_trace_start(a.engine, TRACE_SPANS, e)) < 0)
+        goto out;
+    rc = answer_once(o, &a, &t, &stats, e);
+    if (rc >= 0)
+        measure_after(o, &a);
+    if (o->defer_experts > 0 && rc >= 0)
+        rc = tell_loss(a.engine, &a.done, e);
+    if (o->trace && rc >= 0)
+        rc = write_trace(a.engine, o->trace, e);
+    stats_take(&stats, engine_info(a.engine), engine_telemetry(a.engine));
+    app_signals(NULL);
+    engine_close(a.engine);
+    a.engine = NULL;
+    if ((o->stats || o->stats_json) && rc >= 0)
+        stats_measure(&stats);           /* the buffer for it would count as memory that the model needs */
+    /* Figures of an interrupted answer are figures too. */
+    if ((stats_rc = stats_finish(&stats, o, stderr, rc < 0 ? NULL : e)) < 0 && rc >= 0)
+        rc = stats_rc;
+out:
+    release_turn(&t);
+    stats_release(&stats);
+    if (a.engine) {
+        app_signals(NULL);
+        engine_close(a.engine);
+    }
+    return rc;
+}

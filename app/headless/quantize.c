@@ -1,0 +1,109 @@
+/* --quantize: arguments, a progress bar on stderr when it is a terminal, the table of errors on stdout. Main thread; interrupted by signals,
+ * it leaves nothing behind. */
+#include "app/headless/quantize.h"
+
+#include "app/setup/engine_options.h"
+#include "engine/base/clock.h"
+#include "engine/base/size.h"
+#include "engine/base/topology.h"
+#include "engine/base/utf8.h"
+#include "engine/convert/export.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool quantize_wanted(const struct options *o)
+{
+    return o->quantize.n > 0;
+}
+
+static int find_type(const char *word, const struct export_type **out, struct error *e)
+{
+    char known[160] = "";
+
+    if ((*out = export_type_find(word)))
+        return 0;
+    for (int i = 0; export_type_at(i); i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", export_type_at(i)->word);
+    return error_set(e, ERR_USAGE, "--quantize: no type '%.40s'; there are %s", word, known);
+}
+
+static int draw(void *ctx, uint64_t done, uint64_t total)
+{
+    uint64_t begun = *(uint64_t *)ctx, now = clock_now();
+    int width = 30, filled = total ? (int)(done * (uint64_t)width / total) : 0;
+    double part = total ? (double)done / (double)total : 1.0, left = part > 0.0 ? clock_seconds(now - begun) * (1.0 - part) / part : 0.0;
+
+    if (isatty(STDERR_FILENO)) {
+        fprintf(stderr, "\r[%.*s%*s] %3.0f %%  %.0f M/s  %.0f s left ", filled, "##############################", width - filled, "", 100.0 * part,
+                clock_rate((double)done, now - begun) * 1e-6, left);
+        if (done == total)
+            fputs("\r\033[K", stderr);
+        fflush(stderr);
+    }
+    return app_signal() != 0;
+}
+
+static void print_report(const struct export_report *r, const char *in, const char *out, double seconds)
+{
+    char a[24], b[24], names[2][400];
+
+    printf("%-16s %-7s %-7s %12s %10s %10s %11s\n", "tensors", "from", "to", "elements", "size", "rel. error", "largest");
+    for (int i = 0; i < r->n_kinds; i++) {
+        const struct export_kind *k = &r->kinds[i];
+
+        printf("%-16s %-7s %-7s %12llu %10s ", k->name, dtype_info(k->from)->word, dtype_info(k->to)->word, (unsigned long long)k->elements,
+               size_format(k->bytes, a, sizeof a));
+        if (k->from == k->to)
+            printf("%10s %11s\n", "copied", "");
+        else
+            printf("%9.3f%% %11.3g\n", 100.0 * k->relative, k->largest);
+    }
+    utf8_escape(names[0], sizeof names[0], in, strlen(in), 0);
+    utf8_escape(names[1], sizeof names[1], out, strlen(out), 0);
+    printf("%s (%s) -> %s (%s) in %.1f s%s\n", names[0], size_format(r->bytes_in, a, sizeof a), names[1], size_format(r->bytes_out, b, sizeof b), seconds,
+           r->tokenizer ? "" : "; no tokenizer was found: the file holds the weights alone");
+}
+
+/* IN is read while OUT is written, and what rounding loses would be lost for good. */
+static bool same_file(const char *in, const char *out)
+{
+    struct stat a, b;
+
+    return stat(in, &a) == 0 && stat(out, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+int quantize_run(struct options *o, struct error *e)
+{
+    struct export_options x = {.progress = draw};
+    struct export_report *r;
+    static struct export_report report;
+    uint64_t begun = clock_now();
+    int rc;
+
+    r = &report;
+    if (o->quantize.n != 3)
+        return error_set(e, ERR_USAGE, "--quantize needs a type, a model and the file to write: --quantize TYPE IN OUT");
+    if ((rc = find_type(o->quantize.items[0], &x.type, e)))
+        return rc;
+    if (same_file(o->quantize.items[1], o->quantize.items[2]))
+        return error_set(e, ERR_USAGE, "--quantize: %s is what is read; give the file to write another name", o->quantize.items[2]);
+    x.n_threads = o->threads > 0 ? o->threads : topology_default_threads();
+    x.progress_ctx = &begun;
+    app_signals(NULL);
+    if ((rc = model_export(o->quantize.items[1], o->quantize.items[2], &x, r, e))) {
+        if (isatty(STDERR_FILENO))
+            fputs("\r\033[K", stderr);
+        return rc;
+    }
+    for (int i = 0; i < r->n_kinds; i++)
+        if (dtype_is_quantised(r->kinds[i].from) && r->kinds[i].from != r->kinds[i].to) {
+            fprintf(stderr, "moetop: the model was quantised before; rounding it again loses more than rounding the original once\n");
+            break;
+        }
+    print_report(r, o->quantize.items[1], o->quantize.items[2], clock_seconds(clock_now() - begun));
+    return fflush(stdout) ? app_output_failed(NULL, errno, e) : 0;
+}

@@ -1,0 +1,10 @@
+/* `moetop --quantize TYPE IN OUT`: a model rounded to another type, as a GGUF file. Main thread. */
+#ifndef APP_QUANTIZE_H
+#define APP_QUANTIZE_H
+
+#include "app/options/options.h"
+
+bool quantize_wanted(const struct options *o);
+int quantize_run(struct options *o, struct error *e);
+
+#endif

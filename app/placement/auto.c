@@ -1,0 +1,161 @@
+/* --place auto: "should this model use the GPU here?", answered by measuring. A few tokens under each candidate, one candidate after the other
+ * in several rounds, so that whatever the machine does meets all alike; the GPU is taken only when it wins beyond the noise. The
+ * verdict is kept by model, device and driver, so this happens once, and after an answer, so that nobody waits for it. Thread: the engine's. */
+#include "app/bench/bench.h"
+#include "app/setup/resolve.h"
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "engine/base/series.h"
+#include "engine/text/tokenizer.h"
+#include "engine/placement/planner.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PROMPT 24                /* tokens in the context while measuring, at least */
+#define TOKENS 6                 /* measured tokens of a candidate a round */
+#define ROUNDS 6                 /* even: the candidates' order is turned around from one to the next */
+
+static const char *const candidates[] = {"cpu", "gpu", "attention-gpu", "experts-gpu", "balanced"};
+enum { N_CANDIDATES = (int)(sizeof candidates / sizeof *candidates) };
+
+/* Samples of one candidate; used: it puts anything on the device at all (balanced may not). */
+struct candidate {
+    double ns[ROUNDS];
+    bool used;
+};
+
+static int measure(struct engine *g, const int *ids, int n, int from, double *ns, struct error *e)
+{
+    uint64_t start;
+    int rc = 0;
+
+    engine_session_rewind(g, from);
+    start = clock_now();
+    for (int i = 0; i < TOKENS && rc == 0; i++)
+        rc = engine_eval(g, &ids[(PROMPT + i) % n], 1, NULL, false, e);
+    *ns = (double)(clock_now() - start) / TOKENS;
+    return rc;
+}
+
+static int round_of(struct engine *g, const int *ids, int n, int from, int round, struct candidate c[N_CANDIDATES], struct error *e)
+{
+    int rc = 0;
+
+    for (int k = 0; k < N_CANDIDATES && rc == 0; k++) {
+        int i = round % 2 ? N_CANDIDATES - 1 - k : k;
+        char line[120];
+        double ns;
+
+        snprintf(line, sizeof line, "auto: measuring %s, round %d of %d (Esc stops it)", candidates[i], round + 2, ROUNDS + 1);
+        engine_progress(g, line);
+        rc = place_apply(g, candidates[i], e);
+        c[i].used = plan_uses_devices(engine_plan(g));
+        if (rc == 0 && i && !c[i].used)          /* the CPU is there already */
+            continue;
+        if (rc == 0)
+            rc = measure(g, ids, n, from, &ns, e);
+        if (rc == 0 && round >= 0)
+            c[i].ns[round] = ns;
+    }
+    return rc;
+}
+
+/* Is one beyond the noise faster than the CPU? Paired by rounds, as logarithms: one hiccup of the machine decides nothing. */
+static bool faster(const struct candidate *cpu, const struct candidate *other)
+{
+    double gain[ROUNDS], sum = 0;
+
+    for (int i = 0; i < ROUNDS; i++)
+        sum += gain[i] = log(cpu->ns[i] / other->ns[i]);
+    return sum > 0 && series_pairs_differ(gain, ROUNDS);
+}
+
+/* The winner, and what the best plan with the device lost of the CPU's speed (negative: gained). */
+static int judge(struct candidate c[N_CANDIDATES], double *loss)
+{
+    struct series_figures f[N_CANDIDATES];
+    int best = 0;
+
+    for (int i = 0; i < N_CANDIDATES; i++) {
+        struct candidate sorted = c[i];
+
+        series_summarise_sorted(sorted.ns, ROUNDS, &f[i]);
+        if (i && c[i].used && (!best || f[i].median < f[best].median))
+            best = i;
+    }
+    *loss = best && f[best].median > 0 ? 1 - f[0].median / f[best].median : 0;
+    return best && f[best].median < f[0].median && faster(&c[0], &c[best]) ? best : 0;
+}
+
+/* Between two answers: what the session holds stays, and its counts do not grow. */
+static int measure_all(struct engine *g, const int *ids, int n, struct candidate c[N_CANDIDATES], struct error *e)
+{
+    int before = engine_session_tokens(g, NULL), room = engine_info(g)->context - TOKENS, from = before < room ? before : room, rc = 0;
+    struct plan *plan = plan_copy(engine_plan(g));
+
+    if (!plan)
+        return error_set(e, ERR_MEMORY, "out of memory for measuring placements");
+    engine_counting_set(g, false);
+    engine_session_rewind(g, from);
+    if (from < PROMPT) {
+        rc = engine_eval(g, ids, PROMPT - from, NULL, false, e);
+        from = PROMPT;
+    }
+    for (int round = -1; round < ROUNDS && rc == 0; round++)         /* the first round warms up */
+        rc = round_of(g, ids, n, from, round, c, e);
+    engine_session_rewind(g, before);
+    if (engine_plan_set(g, plan, NULL) == 0)
+        engine_settle(g, NULL);
+    engine_counting_set(g, true);
+    return rc;
+}
+
+int place_auto(struct engine *g, bool take, struct error *e)
+{
+    const struct planner_input *in = engine_planner_input(g, true, false, false, e);
+    struct candidate c[N_CANDIDATES] = {{{0}, false}};
+    struct error ignored = {0};
+    int *ids = NULL, n = 0, rc, winner;
+    double loss;
+
+    if (!in)
+        return e ? e->code : ERR_DEVICE;
+    if (in->target && !in->verdict) {
+        rc = bench_text(NULL, engine_info(g)->tokenizer, &ids, &n, e);
+        if (rc == 0 && (n < PROMPT || engine_info(g)->context < PROMPT + TOKENS))
+            rc = error_set(e, ERR_INPUT, "--place auto: the context is too short to measure in");
+        if (rc == 0)
+            rc = measure_all(g, ids, n, c, e);
+        mem_free(ids);
+        if (rc < 0)
+            return rc;
+        winner = judge(c, &loss);
+        if (engine_verdict_set(g, candidates[winner], loss, &ignored) < 0)
+            log_write(LOG_LEVEL_WARNING, "%s", ignored.text);
+        if (!take) {
+            char line[300];
+
+            snprintf(line, sizeof line, "measured: with %s this model is %.0f %% %s than on the CPU alone; /place auto follows the measurement",
+                     in->devices[in->target].name ? in->devices[in->target].name : "the GPU", 100 * (loss < 0 ? -loss : loss), loss < 0 ? "faster" : "slower");
+            engine_tell(g, line);
+        }
+    }
+    return take ? place_apply(g, "auto", e) : 0;
+}
+
+bool place_auto_due(struct engine *g, const char *place)
+{
+    const struct engine_info *info = engine_info(g);
+    bool asked = place && strcmp(place, "auto") == 0, real = false;
+    const struct planner_input *in;
+
+    for (int d = 1; d < info->n_devices; d++)
+        real |= !info->devices[d].is_cpu_type;
+    if (!asked && !real)
+        return false;
+    in = engine_planner_input(g, asked, false, false, NULL);
+    return in && in->target && !in->verdict && info->tokenizer;
+}

@@ -1,0 +1,485 @@
+/* See compare.h: the measuring. The mode and what it prints are in compare_report.c. */
+#include "app/placement/compare.h"
+
+#include "app/setup/resolve.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/size.h"
+#include "engine/placement/planner.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BLOCK COMPARE_BLOCK
+#define RANGE_POINTS 9
+
+static int add_plan(struct compare *c, const char *text, double x, struct error *e)
+{
+    const char *plus = strstr(text, "+defer:");
+    int defer = plus ? atoi(plus + 7) : 0;
+    struct compare_plan *more;
+    char spec[PLAN_NAME + 16];
+    struct planner_spec parsed;
+    char path[4096];
+    int rc = 0;
+
+    snprintf(spec, sizeof spec, "%.*s", (int)(plus ? plus - text : (long)strlen(text)), text);
+    if (strlen(spec) >= PLAN_NAME - 12)
+        return error_set(e, ERR_USAGE, "--compare: '%.30s...' is too long", text);
+    if (plus && (defer < 1 || defer > 64))
+        return error_set(e, ERR_USAGE, "--compare: '%s': write the number of experts that may be late, for example +defer:1", text);
+    if (!plan_file_find(spec, path, sizeof path))
+        rc = planner_parse(&parsed, spec, e);
+    if (rc < 0)
+        return error_prefix(e, "--compare");
+    if (c->n == COMPARE_MAX)
+        return error_set(e, ERR_USAGE, "--compare: more than %d plans", COMPARE_MAX);
+    more = mem_resize(c->plans, c->n + 1, sizeof *more);
+    if (!more)
+        return error_set(e, ERR_MEMORY, "out of memory for the comparison");
+    c->plans = more;
+    more += c->n++;
+    memset(more, 0, sizeof *more);
+    strcpy(more->spec, spec);
+    more->defer = defer;
+    more->x = x;
+    more->same_tokens = more->same_bits = true;
+    return 0;
+}
+
+/* "layers:0..32+4" from the name's colon on. Sizes and counts alike are numbers of bytes here. */
+static int add_range(struct compare *c, const char *item, const char *dots, struct error *e)
+{
+    char from[64], to[64], *plus, spec[PLAN_NAME];
+    const char *colon = NULL;            /* the last one before the dots: layers:first:0..8 */
+    uint64_t a, b, step = 0;
+    bool sizes;
+
+    for (const char *p = item; p < dots; p++)
+        colon = *p == ':' ? p : colon;
+
+    if (!colon || dots - colon > 40 || strlen(dots) > 40)
+        return error_set(e, ERR_USAGE, "--compare: '%s': a range looks like layers:0..8, layers:0..32+4 or hot:0..600M", item);
+    snprintf(from, sizeof from, "%.*s", (int)(dots - colon - 1), colon + 1);
+    snprintf(to, sizeof to, "%s", dots + 2);
+    if ((plus = strchr(to, '+')))
+        *plus++ = 0;
+    if (size_parse(from, &a) < 0 || size_parse(to, &b) < 0 || a > b || (plus && (size_parse(plus, &step) < 0 || step == 0)))
+        return error_set(e, ERR_USAGE, "--compare: '%s': a range looks like layers:0..8, layers:0..32+4 or hot:0..600M", item);
+    sizes = strncmp(item, "layers", 6) != 0 && strncmp(item, "experts:", 8) != 0;
+    if (!step)
+        step = b - a < RANGE_POINTS ? 1 : (b - a + RANGE_POINTS - 2) / (RANGE_POINTS - 1);
+    c->range = true;
+    for (uint64_t v = a;; v = v + step < b ? v + step : b) {
+        int rc;
+
+        snprintf(spec, sizeof spec, "%.*s%llu", (int)(colon - item + 1), item, (unsigned long long)v);
+        if (sizes && v >= 1 << 20)
+            snprintf(spec, sizeof spec, v % (1 << 20) ? "%.*s%.1fM" : "%.*s%.0fM", (int)(colon - item + 1), item, (double)v / (1 << 20));
+        rc = add_plan(c, spec, sizes ? (double)v / (1 << 20) : (double)v, e);
+        if (rc < 0 || v == b)
+            return rc;
+    }
+}
+
+int compare_parse(struct compare *c, const char *list, struct error *e)
+{
+    int rc = 0;
+
+    while (*list && rc == 0) {
+        size_t n = strcspn(list, ",");
+        char item[160];
+        const char *dots;
+
+        if (n == 0 || n >= sizeof item)
+            return error_set(e, ERR_USAGE, "--compare: write placements with commas, for example cpu,gpu,hot:600M");
+        memcpy(item, list, n);
+        item[n] = 0;
+        dots = strstr(item, "..");
+        rc = dots && !strchr(item, '/') ? add_range(c, item, dots, e) : add_plan(c, item, 0, e);
+        list += n;
+        if (*list == ',' && !*++list && rc == 0)
+            return error_set(e, ERR_USAGE, "--compare: nothing after the last comma");
+    }
+    if (rc == 0 && c->n == 0)
+        return error_set(e, ERR_USAGE, "--compare: write placements with commas, for example cpu,gpu,hot:600M");
+    return rc;
+}
+
+void compare_release(struct compare *c)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        series_release(&c->plans[i].prefill);
+        series_release(&c->plans[i].decode);
+        series_release(&c->plans[i].ratio);
+        plan_free(c->plans[i].plan);
+    }
+    mem_free(c->plans);
+    memset(c, 0, sizeof *c);
+}
+
+/* One comparison at work. */
+struct work {
+    struct compare *c;
+    struct engine *g;
+    int n_vocab, n_gen;
+    int last;                    /* token of the prompt */
+    int *text;                   /* n_gen + 1 tokens: what the first plan says */
+    float *logits, *wanted;      /* (n_vocab), (1 + n_gen, n_vocab): the first plan's, after the prompt and after each token */
+    double ns[COMPARE_MAX];      /* of the block in progress under each plan */
+    struct error *e;
+};
+
+static int argmax(const float *logits, int n)
+{
+    int best = 0;
+
+    for (int i = 1; i < n; i++)
+        best = logits[i] > logits[best] ? i : best;
+    return best;
+}
+
+static void devices_now(const struct engine *g, struct device_stats out[DEVICE_MAX], int *n)
+{
+    const struct telemetry *t = engine_telemetry(g);
+
+    *n = t->n_devices;
+    memcpy(out, t->devices, sizeof t->devices);
+}
+
+static void charge(struct compare_plan *p, const struct device_stats *before, const struct device_stats *after, int n_devices, double tokens)
+{
+    for (int d = 0; d < n_devices; d++) {
+        p->share[d] += (double)(after[d].busy_ns - before[d].busy_ns);
+        p->wait_ms += (double)(after[d].wait_ns - before[d].wait_ns) * 1e-6;
+        p->transfer_ms += (double)(after[d].transfer_ns - before[d].transfer_ns) * 1e-6;
+    }
+    (void)tokens;
+}
+
+static int apply(struct work *w, struct compare_plan *p, struct error *e)
+{
+    uint64_t start = clock_now(), moved = engine_telemetry(w->g)->moved_bytes;
+    struct plan *again = p->plan ? plan_copy(p->plan) : NULL;
+    struct planner_spec spec;
+    double ms;
+    int rc;
+
+    if (again) {
+        rc = engine_plan_set(w->g, again, e);
+        rc = rc < 0 ? rc : engine_settle(w->g, e);
+    } else {
+        rc = place_apply(w->g, p->spec, e);
+    }
+    ms = (double)(clock_now() - start) * 1e-6;
+    /* asked once: the counts grow while comparing, and a plan that follows them would not be one plan; but for those meant to */
+    if (rc == 0 && !p->plan && !(planner_parse(&spec, p->spec, NULL) == 0 && spec.planner->replans))
+        p->plan = plan_copy(engine_plan(w->g));
+
+    p->moved_bytes += engine_telemetry(w->g)->moved_bytes - moved;
+    p->switch_ms = p->switch_ms > 0 ? p->switch_ms + 0.2 * (ms - p->switch_ms) : ms;
+    engine_defer_set(w->g, p->defer);
+    snprintf(p->name, sizeof p->name, p->defer ? "%.48s+defer:%d" : "%.48s", engine_plan(w->g)->name, p->defer);
+    p->on_device = plan_uses_devices(engine_plan(w->g));
+    return rc;
+}
+
+static void check_logits(struct work *w, struct compare_plan *p, int at)
+{
+    const float *wanted = w->wanted + (size_t)at * (size_t)w->n_vocab;
+
+    if (memcmp(wanted, w->logits, (size_t)w->n_vocab * sizeof *wanted) == 0)
+        return;
+    p->same_bits = false;
+    p->kl += place_divergence(wanted, w->logits, w->n_vocab);
+    for (int i = 0; i < w->n_vocab; i++)
+        p->worst_difference = fmax(p->worst_difference, fabs((double)wanted[i] - (double)w->logits[i]));
+    if (argmax(wanted, w->n_vocab) != argmax(w->logits, w->n_vocab)) {
+        p->same_tokens = false;
+        p->changed++;
+    }
+}
+
+/* Tokens from .. from+n-1 of the answer under one plan. */
+static int run_block(struct work *w, size_t plan, int start, int from, int n, bool counted, struct error *e)
+{
+    struct compare_plan *p = &w->c->plans[plan];
+    struct device_stats before[DEVICE_MAX], after[DEVICE_MAX];
+    double ns = 0;
+    int n_devices, rc = apply(w, p, e);
+
+    /* the token before once more, untimed: caches and clocks are as this plan leaves them, not as the one before did */
+    engine_session_rewind(w->g, start + from - 1);
+    if (rc == 0)
+        rc = engine_eval(w->g, from ? &w->text[from - 1] : &w->last, 1, NULL, false, e);
+    devices_now(w->g, before, &n_devices);
+    for (int i = from; i < from + n && rc == 0; i++) {
+        uint64_t t = clock_now();
+
+        rc = engine_eval(w->g, &w->text[i], 1, w->logits, false, e);
+        ns += (double)(clock_now() - t);
+        if (rc < 0)
+            break;
+        if (!p->defer)                   /* the first plan's too: all plans have the same work between two tokens */
+            check_logits(w, p, i + 1);
+    }
+    if (rc < 0)
+        return rc;
+    devices_now(w->g, after, &n_devices);
+    if (p->defer) {                      /* the cached rows of a lossy block would go on into the others' next one: made anew */
+        engine_defer_set(w->g, 0);
+        engine_session_rewind(w->g, start + from - 1);
+        rc = engine_eval(w->g, from ? &w->text[from - 1] : &w->last, 1, NULL, false, e);
+        if (rc == 0)
+            rc = engine_eval_chunked(w->g, w->text + from, n, n, NULL, false, e);
+        if (rc < 0)
+            return rc;
+    }
+    if (!counted)
+        return 0;
+    charge(p, before, after, n_devices, n);
+    w->c->n_devices = n_devices > w->c->n_devices ? n_devices : w->c->n_devices;
+    w->ns[plan] = ns;
+    return series_add(&p->decode, clock_rate(n, (uint64_t)ns)) < 0 ? error_set(e, ERR_MEMORY, "out of memory for the samples") : 0;
+}
+
+/* Who is number i of a round: every second round is the mirror of the one before, so that of any two
+ * plans each goes first as often and a drift of the machine cancels; each pair of rounds begins with
+ * another plan. */
+static size_t turn(size_t i, unsigned round, size_t n)
+{
+    return ((round % 2 ? n - 1 - i : i) + round / 2) % n;
+}
+
+/* One block under every plan. */
+static int run_round(struct work *w, int start, int from, int n, bool counted, int (*stop)(void *ctx), void *ctx, struct error *e)
+{
+    struct compare *c = w->c;
+    int rc = 0;
+
+    for (size_t i = 0; i < c->n && rc == 0; i++) {
+        rc = run_block(w, turn(i, c->rounds, c->n), start, from, n, counted, e);
+        if (rc == 0 && stop && stop(ctx))
+            rc = error_set(e, ERR_CANCELLED, "interrupted");
+    }
+    c->rounds += counted;
+    for (size_t i = 0; i < c->n && rc == 0 && counted; i++)
+        if (series_add(&c->plans[i].ratio, log(w->ns[0] / w->ns[i])) < 0)
+            rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
+    return rc;
+}
+
+/* The loss of a deferred plan: the whole answer under it, each token after the exact ones. */
+static int loss_pass(struct work *w, size_t plan, int start, int n, struct error *e)
+{
+    struct compare_plan *p = &w->c->plans[plan];
+    int rc = apply(w, p, e);
+
+    engine_session_rewind(w->g, start);
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = engine_eval(w->g, &w->text[i], 1, w->logits, false, e);
+        if (rc == 0)
+            check_logits(w, p, i + 1);
+    }
+    engine_defer_set(w->g, 0);
+    return rc;
+}
+
+/* What all plans are to say, and its logits: by the first one, untimed, so that no plan is timed on
+ * tokens that nobody has computed before. */
+static int say_text(struct work *w, const int *ids, int n, int (*stop)(void *ctx), void *ctx, struct error *e)
+{
+    int rc = apply(w, &w->c->plans[0], e);
+
+    engine_session_clear(w->g);
+    if (rc == 0)
+        rc = engine_eval(w->g, ids, n, w->wanted, false, e);
+    for (int i = 0; i < w->n_gen && rc == 0; i++) {
+        float *logits = w->wanted + (size_t)i * (size_t)w->n_vocab;
+
+        w->text[i] = argmax(logits, w->n_vocab);
+        rc = engine_eval(w->g, &w->text[i], 1, logits + w->n_vocab, false, e);
+        if (rc == 0 && (i + 1) % BLOCK == 0 && stop && stop(ctx))
+            rc = error_set(e, ERR_CANCELLED, "interrupted");
+    }
+    engine_defer_set(w->g, 0);
+    return rc;
+}
+
+static int read_prompt(struct work *w, size_t plan, const int *ids, int n, struct error *e)
+{
+    struct compare_plan *p = &w->c->plans[plan];
+    int rc = apply(w, p, e);
+    uint64_t start = 0;
+
+    for (int warm = w->c->prompts == 1 && !p->prefill.n; warm >= 0 && rc == 0; warm--) {     /* the first reading is not counted */
+        engine_session_clear(w->g);
+        start = clock_now();
+        rc = engine_eval(w->g, ids, n, w->logits, false, e);
+    }
+    if (rc == 0 && series_add(&p->prefill, clock_rate(n, clock_now() - start)) < 0)
+        rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
+    if (rc == 0 && plan)
+        check_logits(w, p, 0);
+    return rc;
+}
+
+/* The whole text under every plan, once. */
+static int repeat(struct work *w, int k, const int *ids, int n_ids, int (*stop)(void *ctx), void *ctx, struct error *e)
+{
+    struct compare *c = w->c;
+    int rc = 0;
+
+    for (size_t i = 0; i < c->n && rc == 0; i++)
+        if ((rc = read_prompt(w, turn(i, (unsigned)k, c->n), ids, n_ids, e)) == 0 && stop && stop(ctx))
+            rc = error_set(e, ERR_CANCELLED, "interrupted");
+    if (rc == 0)                         /* the change from reading to speaking is in nobody's rate */
+        rc = run_round(w, n_ids, 0, w->n_gen < BLOCK ? w->n_gen : BLOCK, false, stop, ctx, e);
+    for (int at = 0; at < w->n_gen && rc == 0; at += BLOCK)
+        rc = run_round(w, n_ids, at, w->n_gen - at < BLOCK ? w->n_gen - at : BLOCK, true, stop, ctx, e);
+    for (size_t i = 0; i < c->n && rc == 0; i++)
+        if (c->plans[i].defer)
+            rc = loss_pass(w, i, n_ids, w->n_gen, e);
+    c->tokens += (uint64_t)w->n_gen;
+    return rc;
+}
+
+static int measure(struct work *w, const int *ids, int n_ids, int repeats, int (*stop)(void *ctx), void *ctx, struct error *e)
+{
+    struct system *machine = system_new("");
+    struct system_sample *before = mem_alloc(1, sizeof *before);
+    int rc = machine && before ? say_text(w, ids, n_ids, stop, ctx, e) : error_set(e, ERR_MEMORY, "out of memory for the comparison");
+
+    if (rc == 0)
+        system_read(machine, before);
+    for (int k = 0; k < repeats && rc == 0; k++)
+        rc = repeat(w, k, ids, n_ids, stop, ctx, e);
+    if (rc == 0)
+        bench_load_end(machine, before, &w->c->load);
+    if (engine_info(w->g)->n_devices > 1)
+        w->c->load.delay_s = 0;          /* a driver's own threads may wait for ours: that tells nothing of others */
+    system_free(machine);
+    mem_free(before);
+    return rc;
+}
+
+int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_ids, int n_gen, int repeats, int (*stop)(void *ctx), void *ctx, struct error *e)
+{
+    const struct model *m = engine_info(g)->model;
+    struct work w = {.c = c, .g = g, .n_vocab = m->hp.n_vocab, .n_gen = n_gen, .e = e};
+    struct plan *before = plan_copy(engine_plan(g));
+    int rc = 0;
+
+    if (n_ids + n_gen > engine_info(g)->context)
+        return plan_free(before), error_set(e, ERR_CONTEXT, "--compare: %d tokens do not fit the context of %d (-c)", n_ids + n_gen, engine_info(g)->context);
+    c->exact = dtype_is_quantised(m->type);
+    c->block = BLOCK;
+    c->repeats = repeats;
+    c->prompts++;
+    w.last = ids[n_ids - 1];
+    w.text = mem_alloc((size_t)n_gen + 1, sizeof *w.text);
+    w.logits = mem_alloc((size_t)w.n_vocab, sizeof *w.logits);
+    w.wanted = mem_alloc((size_t)n_gen + 1, sizeof *w.wanted * (size_t)w.n_vocab);
+    if (!before || !w.text || !w.logits || !w.wanted)
+        rc = error_set(e, ERR_MEMORY, "out of memory for comparing %d tokens", n_gen);
+    model_settle(m);
+    if (rc == 0)
+        rc = measure(&w, ids, n_ids, repeats, stop, ctx, e);
+    for (int d = 0; d < c->n_devices && d < DEVICE_MAX; d++)
+        snprintf(c->devices[d], sizeof c->devices[d], "%s", d ? engine_info(g)->devices[d].selector : "cpu");
+    engine_defer_set(g, 0);
+    engine_session_clear(g);
+    if (before) {
+        if (engine_plan_set(g, before, NULL) == 0)
+            engine_settle(g, NULL);
+    }
+    mem_free(w.text);
+    mem_free(w.logits);
+    mem_free(w.wanted);
+    return rc;
+}
+
+/* Beyond the noise: the blocks of one place stand side by side, so their common moods cancel. */
+static bool plans_differ(const struct compare *c, size_t a, size_t b)
+{
+    const struct series *x = &c->plans[a].ratio, *y = &c->plans[b].ratio;
+    size_t n = x->n < y->n ? x->n : y->n;
+    double *differences;
+    bool differ;
+
+    if (!c->plans[a].on_device && !c->plans[b].on_device)
+        return false;                    /* the same plan: all on the CPU */
+    differences = mem_alloc(n ? n : 1, sizeof *differences);
+    if (!differences)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        differences[i] = x->values[i] - y->values[i];
+    differ = series_pairs_differ(differences, n);
+    mem_free(differences);
+    return differ;
+}
+
+double compare_ratio(const struct compare *c, size_t plan, bool *differs)
+{
+    struct series_figures f;
+
+    if (differs)
+        *differs = false;
+    if (plan == 0 || series_summarise(&c->plans[plan].ratio, &f) < 0 || f.n == 0)
+        return 1;
+    if (differs)
+        *differs = plans_differ(c, plan, 0);
+    return exp(f.mean);
+}
+
+bool compare_disturbed(const struct compare *c, char *why, size_t size)
+{
+    return bench_load_disturbed(&c->load, why, size);
+}
+
+void compare_verdict(const struct compare *c, size_t plan, char *out, size_t size)
+{
+    const struct compare_plan *p = &c->plans[plan], *first = &c->plans[0];
+    char why[160];
+    bool differs;
+    double r = compare_ratio(c, plan, &differs);
+    size_t n;
+
+    if (plan == 0)
+        snprintf(out, size, "the reference");
+    else if (!p->on_device && !first->on_device)
+        snprintf(out, size, "the same plan: all on the CPU");
+    else if (p->ratio.n < SERIES_PAIRS)
+        snprintf(out, size, "%.2f times as fast (few blocks)", r);
+    else if (!differs)
+        snprintf(out, size, "no difference beyond the noise");
+    else
+        snprintf(out, size, r > 1 ? "%.0f %% faster than %s" : "%.0f %% slower than %s", 100 * fabs(r - 1), first->name);
+    n = strlen(out);
+    if (plan && n < size && compare_disturbed(c, why, sizeof why))
+        snprintf(out + n, size - n, ", disturbed");
+}
+
+void compare_fastest(const struct compare *c, char *out, size_t size)
+{
+    struct series_figures best = {0}, f;
+    size_t at = 0, n;
+    int alike = 0;
+
+    for (size_t i = 0; i < c->n; i++)
+        if (series_summarise(&c->plans[i].decode, &f) == 0 && f.n && f.median > best.median) {
+            best = f;
+            at = i;
+        }
+    if (!best.n) {
+        snprintf(out, size, "Nothing was measured.");
+        return;
+    }
+    n = (size_t)snprintf(out, size, "%s: %s with %.1f tokens/s", c->range ? "The sweet spot" : "The fastest", c->plans[at].name, best.median);
+    for (size_t i = 0; i < c->n && n < size; i++)
+        if (i != at && !plans_differ(c, i, at))
+            n += (size_t)snprintf(out + n, size - n, "%s%s", alike++ ? ", " : "; not to be told from it: ", c->plans[i].name);
+    if (n < size)
+        snprintf(out + n, size - n, ".");
+}

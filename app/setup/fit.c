@@ -1,0 +1,384 @@
+/* The table of --fit and the refusal that rests on it. Any thread but for fit_require and fit_run, which print: the main thread.
+ * The weights are counted by the loader itself (model_inspect) and the rest by the engine (engine_needs): the two that will
+ * allocate, so the table is exact and not an estimate that blocks what would have worked. */
+#include "app/setup/fit.h"
+
+#include "app/setup/engine_options.h"
+#include "app/setup/plan_file.h"
+#include "app/common/system_sample.h"
+#include "engine/base/mem.h"
+#include "engine/model/model.h"
+#include "engine/text/tokenizer.h"
+#include "engine/placement/cost_model.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define CONTEXT_LEAST 512        /* a context below this is no remedy worth naming */
+
+/* program: what this process holds; 0: unknown. */
+static uint64_t free_now(uint64_t *program)
+{
+    struct system *s = system_new("");
+    struct system_sample *now = mem_alloc(1, sizeof *now);       /* large for a stack */
+    uint64_t free_bytes = UINT64_MAX;
+
+    *program = 0;
+    if (!s || !now)
+        goto out;
+    system_read(s, now);
+    *program = now->rss == SYSTEM_UNKNOWN ? 0 : now->rss;
+    free_bytes = now->memory_available;
+    if (now->memory_limit != SYSTEM_UNKNOWN) {
+        uint64_t used = now->rss == SYSTEM_UNKNOWN ? 0 : now->rss;
+        uint64_t left = now->memory_limit > used ? now->memory_limit - used : 0;
+
+        if (now->memory_left < left)      /* others live in the group as well */
+            left = now->memory_left;
+        if (left < free_bytes)
+            free_bytes = left;
+    }
+out:
+    system_free(s);
+    mem_free(now);
+    return free_bytes;
+}
+
+uint64_t fit_available(void)
+{
+    uint64_t program;
+
+    return free_now(&program);
+}
+
+/* What this process holds and what is free. A model's vocabulary may be larger than all the rest of the program, and nothing but loading
+ * it tells its size: so it is loaded while that is read, for the table; for the verdict alone it is not worth the time. */
+static void measure_program(const struct model *m, bool vocabulary, struct fit *out)
+{
+    struct tokenizer *t = NULL;
+
+    if (vocabulary)
+        tokenizer_load(&t, m->file, NULL);           /* a model without one: nothing to count */
+    out->available = free_now(&out->program);
+    tokenizer_free(t);
+}
+
+/* vocabulary: see measure_program. */
+static int measure(const struct engine_config *c, bool vocabulary, struct fit *out, struct error *e)
+{
+    struct model_options mo = {.convert = c->convert, .memory = c->memory, .width = cpu_pack_width(), .n_threads = 1};
+    struct engine_needs needs;
+    struct model *m = NULL;
+    int rc;
+
+    *out = (struct fit){0};
+    if ((rc = model_inspect(&m, c->model_path, &mo, &out->weights, e)) < 0)
+        return rc;
+    if ((rc = engine_needs(c, m, &needs, e)) < 0)
+        goto out;
+    out->kv = needs.kv_bytes;
+    out->scratch = needs.scratch_bytes;
+    out->context = needs.context;
+    out->ubatch = needs.ubatch;
+    out->context_max = m->hp.context_max;
+    out->type = m->type;
+    out->library = c->float_library && !dtype_is_quantised(m->type);
+    snprintf(out->name, sizeof out->name, "%s", m->name);
+    measure_program(m, vocabulary, out);
+    out->total = out->weights.packed + out->weights.mapped + out->kv + out->scratch + out->program;
+out:
+    model_free(m);
+    return rc;
+}
+
+int fit_measure(const struct engine_config *c, struct fit *out, struct error *e)
+{
+    return measure(c, true, out, e);
+}
+
+/* The first usable device that the selector allows; a CPU-type one only when a placement asks, as when it is opened. NULL: none. */
+static const struct device_ops *find_device(const struct engine_config *c, struct device_info *out)
+{
+    struct device_info found[DEVICE_MAX];
+    char why[512];
+
+    for (const struct device_ops *const *b = c->backends; b && *b && b[1]; b++) {
+        int n = (*b)->probe(found, DEVICE_MAX, why, sizeof why);
+
+        for (int i = 0; i < n && i < DEVICE_MAX; i++) {
+            if (found[i].why_not[0] || (c->device_selector && strcmp(c->device_selector, found[i].selector)))
+                continue;
+            *out = found[i];
+            return *b;
+        }
+    }
+    return NULL;
+}
+
+/* The blocks that a plan gives to the device, but for experts that only pass through it. */
+static int count_blocks(const struct plan *p, struct block_id *out, bool *streams)
+{
+    int n = 0;
+
+    if (p->head)
+        out[n++] = (struct block_id){BLOCK_HEAD, 0, 0};
+    for (int l = 0; l < p->n_layers; l++) {
+        if (p->attention[l])
+            out[n++] = (struct block_id){BLOCK_ATTENTION, l, 0};
+        for (int x = 0; x < p->n_experts; x++) {
+            if (!plan_expert(p, l, x))
+                continue;
+            if (p->streamed[l * p->n_experts + x])
+                *streams = true;
+            else
+                out[n++] = (struct block_id){BLOCK_EXPERT, l, x};
+        }
+    }
+    return n;
+}
+
+static int make_plan(const struct engine_config *c, const char *place, const struct model *m, const struct device_info *info, int context, struct plan **plan,
+                     char note[PLANNER_NOTE], struct error *e)
+{
+    const char *names[] = {"cpu", info->selector};
+    const struct plan_shape shape = {.n_layers = m->hp.n_layers, .n_experts = m->hp.n_experts, .gpu = 1, .devices = names, .n_devices = 2};
+    struct planner_spec spec;
+    struct survey *survey = NULL;
+    char path[4096];
+    int rc;
+
+    if (plan_file_find(place, path, sizeof path))
+        return plan_file_read(plan, path, &shape, e);
+    if ((rc = planner_parse(&spec, place, e)) < 0 || (rc = survey_new(&survey, m, context, c->kv_k, c->kv_v, e)) < 0)
+        return rc;
+    survey_found(survey, 1, info);
+    rc = planner_run(&spec, survey_input(survey), plan, note, e);
+    survey_free(survey);
+    return rc;
+}
+
+int fit_measure_device(const struct engine_config *c, const char *place, struct fit *out, struct error *e)
+{
+    struct model_options mo = {.convert = c->convert, .memory = c->memory, .width = cpu_pack_width(), .n_threads = 1};
+    struct device_info info;
+    const struct device_ops *ops = find_device(c, &info);
+    struct device_config dc = {.index = 1, .n_threads = 1, .max_rows = out->ubatch, .context = out->context, .kv_k = c->kv_k, .kv_v = c->kv_v,
+                               .exact = c->exact, .selector = info.selector, .cache_dir = c->cache_dir};
+    struct planner_spec spec;
+    struct model_needs ignored;
+    struct block_id *blocks = NULL;
+    struct model *m = NULL;
+    struct plan *plan = NULL;
+    char path[4096];
+    bool streams = false;
+    int rc;
+
+    if (!ops || !ops->needs)
+        return plan_file_find(place, path, sizeof path) ? 0 : planner_parse(&spec, place, e);
+    if ((rc = model_inspect(&m, c->model_path, &mo, &ignored, e)) < 0 || (rc = make_plan(c, place, m, &info, out->context, &plan, out->device_note, e)) < 0)
+        goto out;
+    blocks = mem_alloc((size_t)(plan->n_layers * (plan->n_experts + 1) + 1), sizeof *blocks);
+    if (!blocks) {
+        rc = error_set(e, ERR_MEMORY, "out of memory for the table");
+        goto out;
+    }
+    dc.model = m;
+    if ((rc = ops->needs(&dc, blocks, count_blocks(plan, blocks, &streams), &out->on_device, e)) < 0)
+        goto out;
+    if (!streams)
+        out->on_device.stream_bytes = 0;
+    snprintf(out->device, sizeof out->device, "%s (%s)", info.selector, info.name);
+    out->device_bytes = out->on_device.weight_bytes + out->on_device.kv_bytes + out->on_device.scratch_bytes + out->on_device.staging_bytes +
+                        out->on_device.stream_bytes;
+    out->device_memory = info.memory;
+    out->device_shares = info.unified;
+    if (info.unified)
+        out->total += out->device_bytes - out->on_device.shared_bytes;
+out:
+    mem_free(blocks);
+    plan_free(plan);
+    model_free(m);
+    return rc;
+}
+
+/* Of what is needed, what is not held yet. */
+static uint64_t still_needed(const struct fit *f)
+{
+    return f->total - f->program;
+}
+
+bool fit_fits(const struct fit *f)
+{
+    return still_needed(f) <= f->available;
+}
+
+static void row(FILE *out, const char *label, uint64_t bytes, const char *note)
+{
+    fprintf(out, "  %-26s %10.1f MiB%s%s\n", label, (double)bytes / (1 << 20), *note ? "   " : "", note);
+}
+
+void fit_print(const struct fit *f, FILE *out)
+{
+    const struct model_needs *w = &f->weights;
+    char note[160];
+
+    fprintf(out, "%s, %s\n", f->name, dtype_info(f->type)->word);
+    row(out, "attention weights", w->attention, "");
+    row(out, "expert weights", w->experts, "");
+    row(out, "routers and norms", w->router_norms, "");
+    row(out, "embeddings", w->embeddings, "");
+    row(out, "output head", w->head, "");
+    snprintf(note, sizeof note, "of it %.1f MiB repacked in memory, %.1f MiB used in the file", (double)w->packed / (1 << 20),
+             (double)w->mapped / (1 << 20));
+    row(out, "weights together", w->packed + w->mapped, note);
+    snprintf(note, sizeof note, "at a context of %d tokens (-c), trained for %d", f->context, f->context_max);
+    row(out, "KV cache", f->kv, note);
+    snprintf(note, sizeof note, "at %d tokens a step (-ub)", f->ubatch);
+    row(out, "scratch", f->scratch, note);
+    row(out, "this program", f->program, "with its libraries and the vocabulary; held already");
+    if (f->library)
+        fprintf(out, "  %-26s %10s       code and copies that it makes while prompts are read\n", "oneDNN", "not counted");
+    if (f->device[0]) {
+        const struct device_stats *d = &f->on_device;
+
+        fprintf(out, "  on %s%s%s\n", f->device, *f->device_note ? ": " : "", f->device_note);
+        snprintf(note, sizeof note, "of it %.1f MiB are the host's memory, used in place", (double)d->shared_bytes / (1 << 20));
+        row(out, "  weights", d->weight_bytes, d->shared_bytes ? note : "");
+        row(out, "  KV cache", d->kv_bytes, "");
+        row(out, "  scratch", d->scratch_bytes, "");
+        if (d->staging_bytes)
+            row(out, "  staging", d->staging_bytes, "pinned, for uploads");
+        if (d->stream_bytes)
+            row(out, "  passing experts", d->stream_bytes, "");
+        snprintf(note, sizeof note, "it has %.1f MiB%s%s", (double)f->device_memory / (1 << 20), f->device_shares ? ", shared with the host" : "",
+                 f->device_bytes > f->device_memory ? ": IT DOES NOT FIT" : "");
+        row(out, "  together", f->device_bytes, note);
+    }
+    row(out, "needed", f->total, f->device[0] && f->device_shares ? "the device's share included, weights once" : "");
+    if (f->available == UINT64_MAX)
+        fprintf(out, "  %-26s %10s\n", "free", "unknown");
+    else
+        row(out, "free", f->available, "without swapping");
+}
+
+/* Tries one set of settings; true when it fits into what was free when the table was made. */
+static bool tried(const struct engine_config *c, uint64_t available)
+{
+    struct error ignored;
+    struct fit f;
+
+    return measure(c, false, &f, &ignored) == 0 && still_needed(&f) <= available;
+}
+
+/* The largest context, in steps of 256, at which it fits; 0: not even the least worth having. */
+static int fitting_context(struct engine_config c, int most, uint64_t available)
+{
+    int low = 0, high = most / 256;
+
+    c.context = CONTEXT_LEAST;
+    if (most < CONTEXT_LEAST || !tried(&c, available))
+        return 0;
+    while (low + 1 < high) {
+        c.context = (low + high) / 2 * 256;
+        if (tried(&c, available))
+            low = (low + high) / 2;
+        else
+            high = (low + high) / 2;
+    }
+    c.context = high * 256;
+    if (!tried(&c, available))
+        c.context = low * 256;
+    return c.context > CONTEXT_LEAST ? c.context : CONTEXT_LEAST;
+}
+
+/* From the least loss to the greatest: smaller steps, less context, smaller types. */
+void fit_suggest(const struct engine_config *c, const struct fit *f, char *out, size_t size)
+{
+    static const int types[] = {-1, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0};
+    struct engine_config try = *c;
+    int context;
+
+    *out = 0;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        char type[32] = "";
+
+        if (i) {
+            if (dtype_is_quantised(f->type) || types[i] == (int)f->type)
+                continue;        /* only float weights are converted while loading */
+            snprintf(type, sizeof type, "--dtype %s ", dtype_info((enum dtype)types[i])->word);
+            try.convert = types[i];
+        }
+        try.context = c->context;
+        try.ubatch = c->ubatch;
+        if (tried(&try, f->available)) {
+            snprintf(out, size, "%.*s", (int)strlen(type) - 1, type);
+            return;
+        }
+        try.ubatch = c->ubatch > 128 ? 128 : c->ubatch;
+        if (try.ubatch != c->ubatch && tried(&try, f->available)) {
+            snprintf(out, size, "%s-ub %d", type, try.ubatch);
+            return;
+        }
+        if ((context = fitting_context(try, f->context, f->available))) {
+            snprintf(out, size, "%s-ub %d -c %d", type, try.ubatch, context);
+            return;
+        }
+    }
+}
+
+static int refuse(const struct engine_config *c, const struct fit *f, struct error *e)
+{
+    char remedy[96];
+
+    fit_suggest(c, f, remedy, sizeof remedy);
+    if (*remedy)
+        return error_set(e, ERR_FIT, "%s needs %.1f MiB more and %.1f MiB are free; it fits with %s, and --force loads it all the same",
+                         f->name, (double)still_needed(f) / (1 << 20), (double)f->available / (1 << 20), remedy);
+    return error_set(e, ERR_FIT, "%s needs %.1f MiB more and %.1f MiB are free; take a smaller model, or --force loads it all the same",
+                     f->name, (double)still_needed(f) / (1 << 20), (double)f->available / (1 << 20));
+}
+
+int fit_require(const struct engine_config *c, bool force, struct error *e)
+{
+    struct fit f;
+    int rc;
+
+    if (force)
+        return 0;
+    if ((rc = measure(c, false, &f, e)) < 0)
+        return rc;
+    if (fit_fits(&f))
+        return 0;
+    if ((rc = fit_measure(c, &f, e)) < 0)
+        return rc;
+    fit_print(&f, stderr);
+    return refuse(c, &f, e);
+}
+
+bool fit_wanted(const struct options *o)
+{
+    return o->fit;
+}
+
+int fit_run(struct options *o, struct error *e)
+{
+    struct engine_setup s;
+    struct fit f;
+    int rc;
+
+    /* The table is the answer here, so loading's own refusal must not come first. */
+    if ((rc = app_engine_settings(o, &s, e)) < 0)
+        return rc;
+    rc = fit_measure(&s.config, &f, e);
+    if (rc == 0 && o->place && *o->place && strcmp(o->place, "cpu"))
+        rc = fit_measure_device(&s.config, o->place, &f, e);
+    if (rc == 0) {
+        fit_print(&f, stdout);
+        if (fit_fits(&f))
+            printf("It fits.\n");
+        else
+            rc = refuse(&s.config, &f, e);
+    }
+    engine_setup_release(&s);
+    return rc;
+}

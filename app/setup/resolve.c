@@ -1,0 +1,230 @@
+/* See place.h. */
+#include "app/setup/resolve.h"
+
+#include "app/setup/engine_options.h"
+#include "app/options/config.h"
+#include "app/setup/profile_file.h"
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
+#include "engine/base/strbuf.h"
+#include "engine/placement/planner.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The first comment line of a plan file says what it is for. */
+static void comment_of(const char *path, char *out, size_t size)
+{
+    static const struct file_kind kind = {"placement", 1 << 20, ERR_USAGE};
+    char *text;
+    size_t n;
+
+    out[0] = 0;
+    if (file_read(path, &kind, &text, &n, NULL) < 0)
+        return;
+    if (text[0] == '#') {
+        text[strcspn(text, "\n")] = 0;
+        snprintf(out, size, "%s", text + 1 + strspn(text + 1, " "));
+    }
+    mem_free(text);
+}
+
+static int is_plan(const struct dirent *d)
+{
+    size_t n = strlen(d->d_name);
+
+    return n > 5 && d->d_name[0] != '.' && strcmp(d->d_name + n - 5, ".yaml") == 0;
+}
+
+static void list_folder(struct strbuf *b, const char *folder)
+{
+    struct dirent **found = NULL;
+    int n = scandir(folder, &found, is_plan, alphasort);
+
+    for (int i = 0; i < n; i++) {
+        char path[4096 + 300], what[300];
+
+        snprintf(path, sizeof path, "%s/%s", folder, found[i]->d_name);
+        comment_of(path, what, sizeof what);
+        strbuf_printf(b, "%-17.*s %s\n", (int)strlen(found[i]->d_name) - 5, found[i]->d_name, what);
+        free(found[i]);
+    }
+    free(found);
+}
+
+char *place_help_text(void)
+{
+    struct strbuf b = {0};
+    char folder[4096], line[4000];
+
+    planner_help(line, sizeof line);
+    strbuf_puts(&b, line);
+    strbuf_puts(&b, "\nPlan files (YAML, by path or by these names):\n");
+    if (app_data_path("placements", folder, sizeof folder, NULL) == 0)
+        list_folder(&b, folder);
+    config_home("CONFIG", folder, sizeof folder - 16);
+    if (*folder) {
+        strcat(folder, "/placements");
+        list_folder(&b, folder);
+    }
+    return strbuf_take(&b, NULL);
+}
+
+int place_help_run(struct options *o, struct error *e)
+{
+    char *text = place_help_text();
+
+    if (!text)
+        return error_set(e, ERR_MEMORY, "out of memory");
+    fputs(text, stdout);
+    mem_free(text);
+    return 0;
+}
+
+void place_shape(struct plan_shape *shape, const char *names[DEVICE_MAX], const struct engine_info *info)
+{
+    const struct hparams *hp = &info->model->hp;
+    int n = info->n_devices < DEVICE_MAX ? info->n_devices : DEVICE_MAX;
+
+    names[0] = "cpu";
+    names[1] = "gpu";
+    for (int i = 1; i < n; i++)
+        names[i] = info->devices[i].selector;
+    *shape = (struct plan_shape){.n_layers = hp->n_layers, .n_experts = hp->n_experts, .gpu = 1, .devices = names, .n_devices = n > 2 ? n : 2};
+}
+
+int place_resolve(const char *text, const struct engine_info *info, struct plan **plan, struct error *e)
+{
+    const char *names[DEVICE_MAX];
+    struct planner_spec spec;
+    struct plan_shape shape;
+    char path[4096];
+    int rc;
+
+    *plan = NULL;
+    if (!plan_file_find(text, path, sizeof path))
+        return planner_parse(&spec, text, e);
+    place_shape(&shape, names, info);
+    rc = plan_file_read(plan, path, &shape, e);
+    return rc < 0 ? rc : 1;
+}
+
+int place_save(const struct plan *p, const char *name, const struct engine_info *info, char *path_out, size_t size, struct error *e)
+{
+    const char *names[DEVICE_MAX];
+    struct plan_shape shape;
+    struct plan *copy;
+    char path[4096 + 300], folder[4000];
+    size_t n = strlen(name);
+    bool has_end = n > 5 && strcmp(name + n - 5, ".yaml") == 0;
+    int rc;
+
+    if (!n || n > 200)
+        return error_set(e, ERR_USAGE, "/place save: give a name, for example /place save mine");
+    if (strchr(name, '/')) {
+        snprintf(path, sizeof path, "%s%s", name, has_end ? "" : ".yaml");
+    } else {
+        if (planner_find(name, strcspn(name, ":")))
+            return error_set(e, ERR_USAGE, "/place save: '%s' is the name of a strategy; choose another", name);
+        config_home("CONFIG", folder, sizeof folder - 16);
+        if (!*folder)
+            return error_set(e, ERR_IO, "/place save: there is no home directory; give a path");
+        strcat(folder, "/placements");
+        if ((rc = file_make_folders(folder, e)) < 0)
+            return rc;
+        snprintf(path, sizeof path, "%s/%s%s", folder, name, has_end ? "" : ".yaml");
+    }
+    if (!(copy = plan_copy(p)))
+        return error_set(e, ERR_MEMORY, "out of memory for the plan");
+    if (!strchr(name, '/'))
+        snprintf(copy->name, sizeof copy->name, "%.*s", (int)(n - (has_end ? 5 : 0)), name);
+    place_shape(&shape, names, info);
+    rc = plan_file_write(copy, path, &shape, e);
+    plan_free(copy);
+    if (rc == 0 && path_out)
+        snprintf(path_out, size, "%s", path);
+    return rc;
+}
+
+int place_apply(struct engine *g, const char *text, struct error *e)
+{
+    struct plan *plan;
+    int rc = place_resolve(text, engine_info(g), &plan, e);
+
+    if (rc >= 0)
+        rc = rc ? engine_plan_set(g, plan, e) : engine_place(g, text, e);
+    return rc < 0 ? rc : engine_settle(g, e);
+}
+
+int place_wish_init(struct place_wish *w, const struct options *o, const char *cache_dir, struct error *e)
+{
+    *w = (struct place_wish){.place = mem_string(o->place), .profile = mem_string(o->profile), .script = mem_string(o->place_script),
+                             .cache_dir = mem_string(cache_dir), .bandwidth = o->bandwidth};
+    if (!w->place == !o->place && !w->profile == !o->profile && !w->script == !o->place_script && !w->cache_dir == !cache_dir)
+        return 0;
+    place_wish_release(w);
+    return error_set(e, ERR_MEMORY, "out of memory");
+}
+
+void place_wish_release(struct place_wish *w)
+{
+    mem_free(w->place);
+    mem_free(w->profile);
+    mem_free(w->script);
+    mem_free(w->cache_dir);
+    *w = (struct place_wish){0};
+}
+
+/* Opening a driver takes longer than the first answer may: without any verdict in the cache, nothing is looked for. */
+static bool any_verdict(const char *cache_dir)
+{
+    struct dirent *d;
+    bool found = false;
+    DIR *dir;
+
+    if (!cache_dir || !(dir = opendir(cache_dir)))
+        return false;
+    while (!found && (d = readdir(dir)))
+        found = strncmp(d->d_name, "verdict-", 8) == 0;
+    closedir(dir);
+    return found;
+}
+
+static int apply_profile(struct engine *g, const char *path, struct error *e)
+{
+    const struct model *m = engine_info(g)->model;
+    const struct hparams *hp = &m->hp;
+    struct profile_facts facts;
+    struct usage u;
+    char name[200];
+    int rc = profile_read(&u, &facts, path, e);
+
+    if (rc < 0)
+        return rc;
+    snprintf(name, sizeof name, "%.150s, %s", m->name, dtype_info(m->type)->word);
+    rc = profile_check(&u, &facts, path, name, m->hash, hp->n_layers, hp->n_experts, hp->n_experts_used, e);
+    if (rc == 0)
+        rc = engine_profile_set(g, u.count, e);
+    usage_release(&u);
+    profile_facts_release(&facts);
+    return rc;
+}
+
+int place_opened(void *ctx, struct engine *g, struct error *e)
+{
+    const struct place_wish *w = ctx;
+    bool measured = any_verdict(w->cache_dir);
+    const char *place = w->place ? w->place : measured ? "auto" : "cpu";
+    int rc = w->profile ? apply_profile(g, w->profile, e) : 0;
+
+    /* auto's measuring waits until the first answer is given (place_auto_due) */
+    if (rc == 0 && strcmp(place, "cpu") != 0 && (strcmp(place, "auto") != 0 || measured))
+        rc = place_apply(g, place, e);
+    if (rc == 0 && w->script)
+        rc = engine_script_set(g, w->script, e);
+    if (rc == 0 && w->bandwidth)
+        rc = place_bandwidth(g, (enum bandwidth_mode)w->bandwidth, e);
+    return rc;
+}

@@ -1,0 +1,253 @@
+/* Metadata of an exported file: a GGUF source's entries as they are (but those that the new types change), a Hugging Face folder's
+ * translated: hyperparameters by the family's table, the tokenizer from tokenizer.json. Thread: the one that exports. */
+#include "engine/convert/export_metadata.h"
+
+#include "engine/base/json.h"
+#include "engine/base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ggml's kinds of tokens. */
+enum { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER, TOKEN_UNUSED, TOKEN_BYTE };
+
+static bool replaced(const char *key, size_t bytes)
+{
+    static const char *const ours[] = {"general.file_type", "general.quantization_version", "general.alignment", "split.no", "split.count", "split.tensors.count"};
+
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (strlen(ours[i]) == bytes && memcmp(ours[i], key, bytes) == 0)
+            return true;
+    return false;
+}
+
+static void put_field(struct gguf_writer *w, const struct family *family, const struct hparams *hp, size_t field)
+{
+    char key[128];
+    bool is_float;
+    int i;
+    float f;
+
+    if (!family_gguf_key(family, field, key, sizeof key, &is_float))
+        return;
+    memcpy(&i, (const char *)hp + field, sizeof i);
+    memcpy(&f, (const char *)hp + field, sizeof f);
+    if (is_float)
+        gguf_put_f32(w, key, f);
+    else
+        gguf_put_u32(w, key, (uint32_t)i);
+}
+
+static void put_hparams(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    static const size_t always[] = {
+        offsetof(struct hparams, n_layers), offsetof(struct hparams, hidden), offsetof(struct hparams, n_heads), offsetof(struct hparams, n_kv_heads),
+        offsetof(struct hparams, head_dim), offsetof(struct hparams, n_vocab), offsetof(struct hparams, n_experts), offsetof(struct hparams, n_experts_used),
+        offsetof(struct hparams, expert_ffn), offsetof(struct hparams, context_max), offsetof(struct hparams, rope_dims),
+        offsetof(struct hparams, rope_theta), offsetof(struct hparams, norm_eps), offsetof(struct hparams, router_jitter)};
+    char key[128];
+
+    gguf_put_string(w, "general.architecture", family->gguf[0], strlen(family->gguf[0]));
+    gguf_put_string(w, "general.name", m->name, strlen(m->name));
+    for (size_t i = 0; i < sizeof always / sizeof *always; i++)
+        put_field(w, family, &m->hp, always[i]);
+    /* What other readers look for besides. */
+    snprintf(key, sizeof key, "%s.feed_forward_length", family->gguf[0]);
+    gguf_put_u32(w, key, (uint32_t)m->hp.expert_ffn);
+    snprintf(key, sizeof key, "%s.attention.value_length", family->gguf[0]);
+    gguf_put_u32(w, key, (uint32_t)m->hp.head_dim);
+    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", family->gguf[0]);
+    gguf_put_f32(w, key, m->hp.norm_eps);
+    if (m->hp.sliding_window)
+        put_field(w, family, &m->hp, offsetof(struct hparams, sliding_window));
+    if (m->hp.original_context) {
+        put_field(w, family, &m->hp, offsetof(struct hparams, original_context));
+        put_field(w, family, &m->hp, offsetof(struct hparams, short_mscale));
+        put_field(w, family, &m->hp, offsetof(struct hparams, long_mscale));
+        snprintf(key, sizeof key, "%s.rope.scaling.attn_factor", family->gguf[0]);
+        gguf_put_f32(w, key, m->hp.long_mscale);
+        snprintf(key, sizeof key, "%s.rope.scaling.type", family->gguf[0]);
+        gguf_put_string(w, key, "longrope", 8);
+    }
+}
+
+static bool is_byte(const char *text)
+{
+    return strlen(text) == 6 && strncmp(text, "<0x", 3) == 0 && text[5] == '>';
+}
+
+struct vocabulary {
+    int n;
+    const char **text;          /* NULL: an id no token has */
+    size_t *bytes;
+    uint8_t *kind;
+};
+
+static void place(struct vocabulary *v, const json_t *id, const char *text, size_t bytes, uint8_t kind)
+{
+    json_int_t i = json_integer_value(id);
+
+    if (!json_is_integer(id) || i < 0 || i >= v->n)
+        return;
+    v->text[i] = text;
+    v->bytes[i] = bytes;
+    v->kind[i] = kind;
+}
+
+static void read_vocabulary(struct vocabulary *v, json_t *root)
+{
+    json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab"), *added = json_object_get(root, "added_tokens"), *value;
+    const char *unknown = json_string_value(json_object_get(model, "unk_token")), *text;
+    size_t i;
+
+    json_object_foreach(vocab, text, value)
+        place(v, value, text, strlen(text), is_byte(text) ? TOKEN_BYTE : TOKEN_NORMAL);
+    json_array_foreach(added, i, value) {
+        const json_t *content = json_object_get(value, "content");
+
+        if (json_is_string(content))
+            place(v, json_object_get(value, "id"), json_string_value(content), json_string_length(content),
+                  json_is_true(json_object_get(value, "special")) ? TOKEN_CONTROL : TOKEN_USER);
+    }
+    for (int k = 0; unknown && k < v->n; k++)
+        if (v->text[k] && strcmp(v->text[k], unknown) == 0)
+            v->kind[k] = TOKEN_UNKNOWN;
+}
+
+static void put_vocabulary(struct gguf_writer *w, const struct vocabulary *v)
+{
+    float rank = 0.0f;
+    char pad[32];
+
+    gguf_put_array(w, "tokenizer.ggml.tokens", GGUF_STRING, (size_t)v->n);
+    for (int i = 0; i < v->n; i++) {
+        snprintf(pad, sizeof pad, "[PAD%d]", i);
+        gguf_add_string(w, v->text[i] ? v->text[i] : pad, v->text[i] ? v->bytes[i] : strlen(pad));
+    }
+    /* Pieces lie in the order in which they were learnt: the earlier, the sooner they merge. */
+    gguf_put_array(w, "tokenizer.ggml.scores", GGUF_F32, (size_t)v->n);
+    for (int i = 0; i < v->n; i++) {
+        gguf_add_f32(w, v->kind[i] == TOKEN_NORMAL ? -rank : 0.0f);
+        rank += v->kind[i] == TOKEN_NORMAL ? 1.0f : 0.0f;
+    }
+    gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, (size_t)v->n);
+    for (int i = 0; i < v->n; i++)
+        gguf_add_i32(w, v->text[i] ? v->kind[i] : TOKEN_UNUSED);
+}
+
+/* "a b" or ["a", "b"]: both spellings of tokenizer.json. */
+static void put_merges(struct gguf_writer *w, const json_t *merges)
+{
+    char joined[2048];
+
+    gguf_put_array(w, "tokenizer.ggml.merges", GGUF_STRING, json_array_size(merges));
+    for (size_t i = 0; i < json_array_size(merges); i++) {
+        const json_t *m = json_array_get(merges, i);
+        const char *a = json_string_value(json_array_get(m, 0)), *b = json_string_value(json_array_get(m, 1));
+
+        if (json_is_string(m)) {
+            gguf_add_string(w, json_string_value(m), json_string_length(m));
+        } else {
+            snprintf(joined, sizeof joined, "%s %s", a ? a : "", b ? b : "");
+            gguf_add_string(w, joined, strlen(joined));
+        }
+    }
+}
+
+static void put_id(struct gguf_writer *w, const struct weight_file *f, const char *json, const char *key)
+{
+    struct meta_value v = weight_file_meta(f, json);
+
+    if (v.type == META_ARRAY)
+        v = meta_at(&v, 0);
+    if (v.type == META_INT && v.i >= 0)
+        gguf_put_u32(w, key, (uint32_t)v.i);
+}
+
+static void put_specials(struct gguf_writer *w, const struct model *m, const struct vocabulary *v)
+{
+    const struct weight_file *f = m->file;
+    struct meta_value text = weight_file_meta(f, "tokenizer_config.json:chat_template"), flag = weight_file_meta(f, "tokenizer_config.json:add_bos_token");
+    size_t bytes;
+    const void *file = weight_file_aux(f, "chat_template.jinja", &bytes);
+
+    put_id(w, f, "bos_token_id", "tokenizer.ggml.bos_token_id");
+    put_id(w, f, "eos_token_id", "tokenizer.ggml.eos_token_id");
+    put_id(w, f, "pad_token_id", "tokenizer.ggml.padding_token_id");
+    for (int i = 0; i < v->n; i++) {
+        if (v->text[i] && strcmp(v->text[i], "<|end|>") == 0)
+            gguf_put_u32(w, "tokenizer.ggml.eot_token_id", (uint32_t)i);
+        if (v->text[i] && v->kind[i] == TOKEN_UNKNOWN)
+            gguf_put_u32(w, "tokenizer.ggml.unknown_token_id", (uint32_t)i);
+    }
+    gguf_put_bool(w, "tokenizer.ggml.add_bos_token", flag.type == META_BOOL && flag.i);
+    gguf_put_bool(w, "tokenizer.ggml.add_eos_token", false);
+    if (file)
+        gguf_put_string(w, "tokenizer.chat_template", file, bytes);
+    else if (text.type == META_STRING)
+        gguf_put_string(w, "tokenizer.chat_template", text.s, text.len);
+}
+
+/* No tokenizer.json: nothing to translate, which is no error (checkpoints of tests have none). */
+static int put_tokenizer(struct gguf_writer *w, const struct model *m, bool *there, struct error *e)
+{
+    size_t bytes, n = (size_t)m->hp.n_vocab;
+    const void *data = weight_file_aux(m->file, "tokenizer.json", &bytes);
+    struct vocabulary v = {.n = m->hp.n_vocab};
+    json_t *root;
+    const char *type;
+    int rc = 0;
+
+    *there = false;
+    if (!data)
+        return 0;
+    if (!(root = json_read(data, bytes, "tokenizer.json", e)))
+        return ERR_MODEL;
+    type = json_string_value(json_object_get(json_object_get(root, "model"), "type"));
+    if (!type || strcmp(type, "BPE")) {
+        rc = error_set(e, ERR_MODEL, "%s: tokenizer.json: the model '%.20s' is not supported; BPE is", weight_file_path(m->file), type ? type : "?");
+        goto out;
+    }
+    v.text = mem_alloc(n, sizeof *v.text);
+    v.bytes = mem_alloc(n, sizeof *v.bytes);
+    v.kind = mem_alloc(n, 1);
+    if (!v.text || !v.bytes || !v.kind) {
+        rc = error_set(e, ERR_MEMORY, "%s: out of memory for the vocabulary", weight_file_path(m->file));
+        goto out;
+    }
+    read_vocabulary(&v, root);
+    gguf_put_string(w, "tokenizer.ggml.model", "llama", 5);
+    gguf_put_string(w, "tokenizer.ggml.pre", "default", 7);
+    put_vocabulary(w, &v);
+    put_merges(w, json_object_get(json_object_get(root, "model"), "merges"));
+    put_specials(w, m, &v);
+    *there = true;
+out:
+    mem_free(v.text);
+    mem_free(v.bytes);
+    mem_free(v.kind);
+    json_decref(root);
+    return rc;
+}
+
+int export_metadata(struct gguf_writer *w, const struct model *m, const struct family *family, int file_type, bool *tokenizer, struct error *e)
+{
+    const char *key;
+    const void *entry;
+    size_t key_bytes, bytes;
+    int rc = 0;
+
+    if (weight_file_format(m->file) == WEIGHT_GGUF) {
+        for (size_t i = 0; weight_file_entry(m->file, i, &key, &key_bytes, &entry, &bytes); i++)
+            if (!replaced(key, key_bytes))
+                gguf_put_raw(w, entry, bytes);
+        *tokenizer = weight_file_meta(m->file, "tokenizer.ggml.tokens").type == META_ARRAY;
+    } else {
+        put_hparams(w, m, family);
+        rc = put_tokenizer(w, m, tokenizer, e);
+    }
+    gguf_put_u32(w, "general.file_type", (uint32_t)file_type);
+    gguf_put_u32(w, "general.quantization_version", 2);
+    return rc;
+}

@@ -1,4 +1,0 @@
-/* The AVX2 dot products compiled once more with AVX-VNNI: see formats_avx2.c. */
-#if defined(__AVXVNNI__)
-#include "engine/device/cpu/formats_avx2.c"
-#endif

@@ -1,0 +1,482 @@
+/* AVX-512 kernels (F, BW, VL, DQ, VNNI): 16 rows a group, one row a lane, so that no sum ever crosses lanes. Compiled with its own flags;
+ * called only where select.c found the instructions. */
+#include "engine/device/cpu/kernels/formats.h"
+
+#if defined(__AVX512VNNI__)
+#include "engine/device/cpu/kernels/ahead_avx512.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define VL 16
+#define FEW 4
+#define FEW_QUARTERS 4
+#define FEW_VECTORS 4
+#define MANY 12
+#define MANY_QUARTERS 2
+#define MANY_VECTORS 2
+#define FLOAT_TOKENS 6
+#define FLOAT_NATIVE __builtin_cpu_supports("avx512bf16")
+#define DOT_FEW 6                   /* tokens whose sums of two row groups fit into registers */
+
+typedef __m512 vf;
+
+static inline vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+static inline vf vf_set1(float x) { return _mm512_set1_ps(x); }
+static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+static inline vf vf_neg(vf a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }
+static inline float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
+
+/* 2^n from the low bits of t = n + magic. */
+static inline vf vf_exp_scale(vf t)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(t), _mm512_set1_epi32(127)), 23));
+}
+
+static inline vf vf_zero_below(vf y, vf x, float limit)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_NLT_UQ), y);
+}
+
+static inline vf vf_recip_start(vf x)
+{
+    __m512i u = _mm512_castps_si512(x), sign = _mm512_set1_epi32((int)0x80000000u);
+
+    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_sub_epi32(_mm512_set1_epi32(0x7ef311c7), _mm512_andnot_si512(sign, u)), _mm512_and_si512(u, sign)));
+}
+
+static inline vf vf_from_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
+static inline vf vf_from_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))); }
+static inline vf vf_from_bf16(const void *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16)); }
+
+/* The odd and the even ones of 32 BF16 numbers; two of each pair times two, the odd ones first (rule 11). */
+static inline vf vf_from_odd(const void *p) { return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000u))); }
+static inline vf vf_from_even(const void *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16)); }
+static inline vf vf_pairs(vf w, vf x, vf sum) { return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)x); }
+
+/* n F16 numbers as floats. */
+static inline void vec_halves(const void *p, int n, float *out)
+{
+    const uint16_t *h = p;
+
+    for (; n >= 4; n -= 4, h += 4, out += 4)
+        _mm_storeu_ps(out, _mm_cvtph_ps(_mm_loadl_epi64((const void *)h)));
+    for (; n > 0; n--, h++, out++)
+        *out = _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*h)));
+}
+
+/* Lane j += lane j + s for s = 4, 2, 1 of the eight in x. */
+static inline float fold8(__m256 x)
+{
+    __m128 h = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+
+    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
+}
+
+static inline float vf_fold(vf x)
+{
+    return fold8(_mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)));
+}
+
+static inline float vf_largest(vf x) { return _mm512_reduce_max_ps(x); }
+
+static void to_f16(const float *x, int n, uint16_t *out)
+{
+    int i = 0;
+
+    for (; i + 16 <= n; i += 16)
+        _mm256_storeu_si256((void *)(out + i), _mm512_cvtps_ph(_mm512_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    kernels_scalar.to_f16(x + i, n - i, out + i);
+}
+
+#include "engine/device/cpu/kernels/vector.inc"
+
+/* Two vectors to be folded become one of half results: the quarters of each, then pairs within a quarter. */
+#define FOLD_QUARTERS(op, a, b) \
+    op(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee))
+#define FOLD_QUARTERS2(op, a, b) \
+    op(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd))
+#define FOLD_PAIRS(op, a, b) \
+    op(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee))
+#define FOLD_PAIRS2(op, a, b) \
+    op(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd))
+
+static inline __m512 add_integers(__m512 a, __m512 b)
+{
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+}
+
+/* Element i of four vectors side by side, quarter q of out[j]: element 4q + j. */
+static inline void side_by_side(__m512i a, __m512i b, __m512i c, __m512i d, __m512i out[4])
+{
+    __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d), ab2 = _mm512_unpackhi_epi32(a, b), cd2 = _mm512_unpackhi_epi32(c, d);
+
+    out[0] = _mm512_unpacklo_epi64(ab, cd);
+    out[1] = _mm512_unpackhi_epi64(ab, cd);
+    out[2] = _mm512_unpacklo_epi64(ab2, cd2);
+    out[3] = _mm512_unpackhi_epi64(ab2, cd2);
+}
+
+/* Quarter i of four vectors into a place of each of the blocks 4i .. 4i + 3. */
+#define STORE_QUARTERS(i, v, place) \
+    for (int j = 0; j < 4; j++) \
+        _mm_storeu_si128((void *)&out[(4 * (i) + j) * stride].place, _mm512_extracti32x4_epi32((v)[j], i))
+
+/* Rule 1 for 16 blocks, whose largest magnitudes and sums are folded together, one block a lane in the end: an eighth of the shuffles that one
+ * block after the other would take. Blocks are paired so that lane i is block i. A block of a panel is a cache line of its own that is seldom
+ * at hand, so it is written by three stores, not by one for each field: the buffer of stores in flight holds that many more blocks. */
+static void quantise16(const float *x, struct act_block *out, int stride)
+{
+    const __m512i low = _mm512_set1_epi32(0x7fffffff);
+    const __m512 top = _mm512_set1_ps(127.0f), bottom = _mm512_set1_ps(-127.0f);
+    float inverse[16];
+    __m512 m[16], amax, d;
+    __m512i lows, highs, sums, v[4];
+    __mmask16 valid;
+
+    for (int b = 0; b < 16; b++) {       /* max(a, b) is b when a is NaN: a NaN never wins */
+        __m512 x0 = _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(_mm512_loadu_ps(x + 32 * b)), low));
+        __m512 x1 = _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(_mm512_loadu_ps(x + 32 * b + 16)), low));
+
+        m[b] = _mm512_max_ps(x1, _mm512_max_ps(x0, _mm512_setzero_ps()));
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {        /* blocks i, 4 + i, 8 + i, 12 + i, one a quarter */
+        __m512 a = FOLD_QUARTERS(_mm512_max_ps, m[i], m[4 + i]), c = FOLD_QUARTERS(_mm512_max_ps, m[8 + i], m[12 + i]);
+
+        m[i] = FOLD_QUARTERS2(_mm512_max_ps, a, c);
+    }
+    m[0] = FOLD_PAIRS(_mm512_max_ps, m[0], m[1]);
+    m[2] = FOLD_PAIRS(_mm512_max_ps, m[2], m[3]);
+    amax = FOLD_PAIRS2(_mm512_max_ps, m[0], m[2]);
+    valid = _mm512_cmp_ps_mask(amax, _mm512_set1_ps(5.42101086e-20f), _CMP_GE_OQ) & _mm512_cmp_ps_mask(amax, _mm512_set1_ps(1e30f), _CMP_LE_OQ);
+    d = _mm512_maskz_mul_ps(valid, amax, _mm512_set1_ps(1.0f / 127.0f));
+    _mm512_storeu_ps(inverse, _mm512_maskz_mov_ps(valid, vec_recip(d)));
+    for (int b = 0; b < 16; b++) {
+        __m512 id = _mm512_set1_ps(inverse[b]), q[2];
+        __m128i bytes[2];
+
+        for (int i = 0; i < 2; i++) {
+            __m512 y = _mm512_max_ps(bottom, _mm512_min_ps(top, _mm512_mul_ps(_mm512_loadu_ps(x + 32 * b + 16 * i), id)));
+            __m512i n = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(y, y, _CMP_ORD_Q), y);
+
+            bytes[i] = _mm512_cvtepi32_epi8(n);
+            q[i] = _mm512_castsi512_ps(n);
+        }
+        _mm256_storeu_si256((void *)out[b * stride].q, _mm256_inserti128_si256(_mm256_castsi128_si256(bytes[0]), bytes[1], 1));
+        m[b] = FOLD_QUARTERS(add_integers, q[0], q[1]);
+    }
+    /* Quarters of two folded blocks: low, high of the one, low, high of the other; the pairs are chosen so that the blocks come out in order. */
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512 a = FOLD_QUARTERS2(add_integers, m[i], m[4 + i]), c = FOLD_QUARTERS2(add_integers, m[8 + i], m[12 + i]);
+
+        m[i] = _mm512_shuffle_f32x4(a, c, 0x88);         /* low halves of blocks i, 4 + i, 8 + i, 12 + i */
+        m[4 + i] = _mm512_shuffle_f32x4(a, c, 0xdd);
+    }
+    m[0] = FOLD_PAIRS(add_integers, m[0], m[1]);
+    m[2] = FOLD_PAIRS(add_integers, m[2], m[3]);
+    lows = _mm512_castps_si512(FOLD_PAIRS2(add_integers, m[0], m[2]));
+    m[4] = FOLD_PAIRS(add_integers, m[4], m[5]);
+    m[6] = FOLD_PAIRS(add_integers, m[6], m[7]);
+    highs = _mm512_castps_si512(FOLD_PAIRS2(add_integers, m[4], m[6]));
+    sums = _mm512_add_epi32(lows, highs);
+    side_by_side(_mm512_castps_si512(d), sums, _mm512_mullo_epi32(sums, _mm512_set1_epi32(-8)), _mm512_mullo_epi32(sums, _mm512_set1_epi32(-128)), v);
+    STORE_QUARTERS(0, v, d);
+    STORE_QUARTERS(1, v, d);
+    STORE_QUARTERS(2, v, d);
+    STORE_QUARTERS(3, v, d);
+    side_by_side(lows, _mm512_castps_si512(_mm512_cvtepi32_ps(sums)), _mm512_setzero_si512(), _mm512_setzero_si512(), v);
+    STORE_QUARTERS(0, v, low);
+    STORE_QUARTERS(1, v, low);
+    STORE_QUARTERS(2, v, low);
+    STORE_QUARTERS(3, v, low);
+}
+_Static_assert(offsetof(struct act_block, m128) == 12 && offsetof(struct act_block, q) == 16 && offsetof(struct act_block, low) == 48 &&
+               offsetof(struct act_block, fsum) == 52, "a block is stored as three pieces");
+
+static void quantise(const float *x, int cols, struct act_block *out, int stride)
+{
+    __m512i low = _mm512_set1_epi32(0x7fffffff);
+
+    for (; cols >= 16 * NUM_BLOCK; cols -= 16 * NUM_BLOCK, x += 16 * NUM_BLOCK, out += 16 * stride)
+        quantise16(x, out, stride);
+    for (int b = 0; b < cols / NUM_BLOCK; b++, x += NUM_BLOCK, out += stride) {
+        __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16), zero = _mm512_setzero_ps(), v[2] = {x0, x1}, iv, top = _mm512_set1_ps(127.0f);
+        __m512 m = _mm512_max_ps(_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x0), low)), zero);
+        float amax, d;
+        int sum = 0;
+
+        m = _mm512_max_ps(_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x1), low)), m);
+        amax = _mm512_reduce_max_ps(m);
+        if (!(amax >= 5.42101086e-20f) || amax > 1e30f) {
+            memset(out, 0, sizeof *out);
+            continue;
+        }
+        d = amax * (1.0f / 127.0f);
+        iv = _mm512_set1_ps(num_recip(d));
+        for (int i = 0; i < 2; i++) {
+            __m512 y = _mm512_max_ps(_mm512_set1_ps(-127.0f), _mm512_min_ps(top, _mm512_mul_ps(v[i], iv)));
+            __m512i q = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(y, y, _CMP_ORD_Q), y);
+
+            _mm_storeu_si128((void *)(out->q + 16 * i), _mm512_cvtepi32_epi8(q));
+            sum += _mm512_reduce_add_epi32(q);
+            if (i == 0)
+                out->low = sum;
+        }
+        out->d = d;
+        out->sum = sum;
+        out->m8 = sum * -8;
+        out->m128 = sum * -128;
+        out->fsum = (float)sum;
+    }
+}
+
+static inline __m512i broadcast(const int8_t *p)
+{
+    int32_t x;
+
+    memcpy(&x, p, 4);
+    return _mm512_set1_epi32(x);
+}
+
+/* Words k and k + 4 of a block: with Q4_0 the low and the high nibbles of the same bytes. */
+INLINE void unpack_two(enum dtype type, const uint8_t *payload, int k, __m512i *low, __m512i *high)
+{
+    __m512i x = _mm512_loadu_si512(payload + 64 * k), nibble = _mm512_set1_epi8(15);
+
+    *low = type == DTYPE_Q8_0 ? x : _mm512_and_si512(x, nibble);
+    *high = type == DTYPE_Q8_0 ? _mm512_loadu_si512(payload + 64 * (k + 4)) : _mm512_and_si512(_mm512_srli_epi16(x, 4), nibble);
+}
+
+INLINE int32_t start_of(enum dtype type, const struct act_block *a)
+{
+    return type == DTYPE_Q8_0 ? a->m128 : a->m8;
+}
+
+INLINE size_t block_bytes(enum dtype type)
+{
+    return (size_t)(type == DTYPE_Q8_0 ? 34 : 18) * 16;
+}
+
+/* One block of ng groups for nt tokens (both constants) into their accumulators. The chains of all nt * ng integer sums stand side by side
+ * in program order: a multiply-add takes five cycles, two start each cycle, and the scheduler is too small to find that many by itself. */
+INLINE void block_step(enum dtype type, __m512i w[2][8], const __m512 dw[2], const int ng, const struct act_block *a, const int nt, __m512 acc[][2])
+{
+    __m512i s[4][2];
+
+    for (int t = 0; t < nt; t++)
+        for (int g = 0; g < ng; g++)
+            s[t][g] = _mm512_set1_epi32(start_of(type, &a[t]));
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++)
+#pragma GCC unroll 4
+        for (int t = 0; t < nt; t++) {
+            __m512i x = broadcast(a[t].q + 4 * k);
+
+            for (int g = 0; g < ng; g++)
+                s[t][g] = _mm512_dpbusd_epi32(s[t][g], w[g][k], x);
+        }
+    for (int t = 0; t < nt; t++) {
+        __m512 d = _mm512_set1_ps(a[t].d);
+
+        for (int g = 0; g < ng; g++)
+            acc[t][g] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t][g]), _mm512_mul_ps(dw[g], d), acc[t][g]);
+    }
+}
+
+/* Rule 2's sum of quarters as they come: after the last one to out. */
+INLINE void keep_quarter(int quarter, const __m512 acc[2], __m512 saved[2][2], const int ng, float *out)
+{
+    for (int g = 0; g < ng; g++) {
+        if (quarter == 0 || quarter == 2)
+            saved[quarter / 2][g] = acc[g];
+        else if (quarter == 1)
+            saved[0][g] = _mm512_add_ps(saved[0][g], acc[g]);
+        else
+            _mm512_storeu_ps(out + 16 * g, _mm512_add_ps(saved[0][g], _mm512_add_ps(saved[1][g], acc[g])));
+    }
+}
+
+/* ng (1 or 2) groups by any number of tokens, whose sums stay in the first-level cache. Two groups share the broadcast activations, which
+ * halves the loads. */
+INLINE void dot_many(enum dtype type, const uint8_t *group, const int ng, int n, const struct act_block *a, int nt, float *out, ptrdiff_t stride)
+{
+    const size_t bytes = block_bytes(type), next = bytes * (size_t)n;
+    __m512 acc[KERNEL_TILE][2], saved[KERNEL_TILE][2][2];
+
+    for (int quarter = 0, b = 0; quarter < 4; quarter++) {
+        int end = (int)((int64_t)(quarter + 1) * n / 4);
+
+        for (int t = 0; t < nt; t++)
+            for (int g = 0; g < ng; g++)
+                acc[t][g] = _mm512_setzero_ps();
+        for (; b < end; b++, group += bytes, a += nt) {
+            struct ahead ahead = ahead_of(group, (size_t)(n - b) * bytes, next, ng);
+            __m512 dw[2];
+            __m512i w[2][8];
+            int t = 0;
+
+            for (int g = 0; g < ng; g++) {
+                const uint8_t *at = group + (size_t)g * next;
+
+                dw[g] = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at));
+#pragma GCC unroll 4
+                for (int k = 0; k < 4; k++)
+                    unpack_two(type, at + 32, k, &w[g][k], &w[g][k + 4]);
+            }
+            ahead_ask(&ahead, ng, (int)bytes, 0, 1);
+            for (; t + 4 <= nt; t += 4)
+                block_step(type, w, dw, ng, a + t, 4, acc + t);
+            if (nt - t == 3)
+                block_step(type, w, dw, ng, a + t, 3, acc + t);
+            else if (nt - t == 2)
+                block_step(type, w, dw, ng, a + t, 2, acc + t);
+            else if (nt - t == 1)
+                block_step(type, w, dw, ng, a + t, 1, acc + t);
+        }
+        for (int t = 0; t < nt; t++)
+            keep_quarter(quarter, acc[t], saved[t], ng, out + t * stride);
+    }
+}
+
+/* Two groups by nt (a constant, at most DOT_FEW) tokens: all sums in registers, each pair of weight words unpacked where it is used. */
+INLINE void dot_few(enum dtype type, const uint8_t *group, int n, const struct act_block *a, const int nt, float *out, ptrdiff_t stride)
+{
+    const size_t bytes = block_bytes(type), next = bytes * (size_t)n;
+    __m512 acc[DOT_FEW][2], saved[DOT_FEW][2][2];
+
+    for (int quarter = 0, b = 0; quarter < 4; quarter++) {
+        int end = (int)((int64_t)(quarter + 1) * n / 4);
+
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++)
+            acc[t][0] = acc[t][1] = _mm512_setzero_ps();
+        for (; b < end; b++, group += bytes, a += nt) {
+            struct ahead ahead = ahead_of(group, (size_t)(n - b) * bytes, next, 2);
+            __m512 dw[2] = {_mm512_cvtph_ps(_mm256_loadu_si256((const void *)group)), _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(group + next)))};
+            __m512i s[DOT_FEW][2];
+
+#pragma GCC unroll 6
+            for (int t = 0; t < nt; t++)
+                s[t][0] = s[t][1] = _mm512_set1_epi32(start_of(type, &a[t]));
+#pragma GCC unroll 4
+            for (int k = 0; k < 4; k++) {
+                __m512i low[2], high[2];
+
+                ahead_ask(&ahead, 2, (int)bytes, k, 4);
+                unpack_two(type, group + 32, k, &low[0], &high[0]);
+                unpack_two(type, group + next + 32, k, &low[1], &high[1]);
+#pragma GCC unroll 6
+                for (int t = 0; t < nt; t++) {
+                    __m512i x = broadcast(a[t].q + 4 * k);
+
+                    s[t][0] = _mm512_dpbusd_epi32(s[t][0], low[0], x);
+                    s[t][1] = _mm512_dpbusd_epi32(s[t][1], low[1], x);
+                }
+#pragma GCC unroll 6
+                for (int t = 0; t < nt; t++) {
+                    __m512i x = broadcast(a[t].q + 16 + 4 * k);
+
+                    s[t][0] = _mm512_dpbusd_epi32(s[t][0], high[0], x);
+                    s[t][1] = _mm512_dpbusd_epi32(s[t][1], high[1], x);
+                }
+            }
+#pragma GCC unroll 6
+            for (int t = 0; t < nt; t++) {
+                __m512 d = _mm512_set1_ps(a[t].d);
+
+                acc[t][0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t][0]), _mm512_mul_ps(dw[0], d), acc[t][0]);
+                acc[t][1] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t][1]), _mm512_mul_ps(dw[1], d), acc[t][1]);
+            }
+        }
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++)
+            keep_quarter(quarter, acc[t], saved[t], 2, out + t * stride);
+    }
+}
+
+INLINE void dot_any(enum dtype type, const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out,
+                    ptrdiff_t out_stride)
+{
+    const uint8_t *at = weights;
+    size_t bytes = dtype_row_bytes(type, cols) * 16;
+    int n = cols / NUM_BLOCK;
+
+    if (width != 16) {
+        kernels_avx2.dot[type](weights, groups, width, cols, panel, nt, out, out_stride);
+        return;
+    }
+    for (; groups >= 2; groups -= 2, at += 2 * bytes, out += 32) {
+        switch (nt) {
+        case 1: dot_few(type, at, n, panel, 1, out, out_stride); break;
+        case 2: dot_few(type, at, n, panel, 2, out, out_stride); break;
+        case 3: dot_few(type, at, n, panel, 3, out, out_stride); break;
+        case 4: dot_few(type, at, n, panel, 4, out, out_stride); break;
+        case 5: dot_few(type, at, n, panel, 5, out, out_stride); break;
+        case 6: dot_few(type, at, n, panel, 6, out, out_stride); break;
+        default: dot_many(type, at, 2, n, panel, nt, out, out_stride); break;
+        }
+    }
+    if (groups)
+        dot_many(type, at, 1, n, panel, nt, out, out_stride);
+}
+
+static void dot_q8_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+{
+    dot_any(DTYPE_Q8_0, weights, groups, width, cols, panel, nt, out, out_stride);
+}
+
+static void dot_q4_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+{
+    dot_any(DTYPE_Q4_0, weights, groups, width, cols, panel, nt, out, out_stride);
+}
+
+static uint64_t read_all(const void *p, size_t n)
+{
+    const char *at = p;
+    __m512i s[4];
+
+    for (int k = 0; k < 4; k++)
+        s[k] = _mm512_setzero_si512();
+    for (size_t i = 0; i < n; i += 256)
+        for (int k = 0; k < 4; k++) {
+            _mm_prefetch(at + i + 64 * k + 1024, _MM_HINT_T0);
+            s[k] = _mm512_add_epi64(s[k], _mm512_loadu_si512(at + i + 64 * k));
+        }
+    return (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_add_epi64(s[0], s[1]), _mm512_add_epi64(s[2], s[3])));
+}
+
+static double peak_int8(void)
+{
+    volatile int seed = 3;
+    __m512i a[12], b = _mm512_set1_epi32(seed), c = _mm512_set1_epi32(seed + 1);
+
+    for (int k = 0; k < 12; k++)
+        a[k] = _mm512_setzero_si512();
+    for (int i = 0; i < 1 << 20; i++) {
+#pragma GCC unroll 12
+        for (int k = 0; k < 12; k++)
+            a[k] = _mm512_dpbusd_epi32(a[k], b, c);
+    }
+    for (int k = 0; k < 12; k++)
+        seed = _mm512_reduce_add_epi32(a[k]);
+    return 12.0 * 128 * (1 << 20);
+}
+
+const struct kernels kernels_avx512 = {
+    .name = "avx512", .width = 16, .tile = 24,
+    .quantise = quantise,
+    .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(avx512)},
+    .stream = {FORMAT_STREAMS(avx512)},
+    .dot_raw = {[DTYPE_Q8_0] = raw_dot_q8_0_avx512, [DTYPE_Q4_0] = raw_dot_q4_0_avx512},
+    VECTOR_KERNELS,
+};
+#endif

@@ -1,0 +1,132 @@
+/* Which kernel set runs: the best that this CPU has, or the one asked for. Chosen once, before models load (their packing width follows);
+ * engine thread or start-up. */
+#include "engine/device/cpu/kernels/formats.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+static const struct kernels *chosen;
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* clang's builtin does not know this name. */
+static int has_f16c(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static int has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+}
+
+static int has_avx_vnni(void)
+{
+    unsigned a, b, c, d;
+
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
+static int has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+#if defined(__x86_64__)
+/* The processor has tiles and int8 products, the kernel saves their state, and lets this process use them (Linux asks for a request: the
+ * state is 8 KiB a thread). */
+static int has_amx(void)
+{
+    unsigned a, b, c, d;
+
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 24 & 3) != 3 || !__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1))
+        return 0;
+    __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    return (a >> 17 & 3) == 3 && syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
+}
+#endif
+
+static const struct kernels *sets[6] = {&kernels_scalar};
+static struct kernels amx;              /* the AVX-512 set with the matrix unit's products */
+static int n_sets = 1;
+
+static void find_sets(void)
+{
+#if defined(__x86_64__)
+    if (has_avx2())
+        sets[n_sets++] = &kernels_avx2;
+    if (has_avx_vnni())
+        sets[n_sets++] = &kernels_avxvnni;
+    if (has_avx512())
+        sets[n_sets++] = &kernels_avx512;
+    if (has_avx512() && has_amx()) {
+        amx = kernels_avx512;
+        amx.name = "amx";
+        amx.tile = KERNEL_TILE;
+        amx.few = &kernels_avx512;
+        amx.many_from = 24;
+        memcpy(amx.dot, (__typeof__(amx.dot)){[DTYPE_Q8_0] = format_q8_0_amx, [DTYPE_Q4_0] = format_q4_0_amx, FORMAT_DOTS(amx)}, sizeof amx.dot);
+        sets[n_sets++] = &amx;
+    }
+#endif
+}
+
+const struct kernels *kernels_at(int i)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, find_sets);
+    return i >= 0 && i < n_sets ? sets[i] : NULL;
+}
+
+const struct kernels *kernels_active(void)
+{
+    if (!chosen)
+        for (int i = 0; kernels_at(i); i++)
+            chosen = kernels_at(i);
+    return chosen;
+}
+
+int cpu_kernels_select(const char *name, struct error *e)
+{
+    char known[64] = "";
+
+    if (!name) {
+        chosen = NULL;
+        return 0;
+    }
+    for (int i = 0; kernels_at(i); i++) {
+        if (strcmp(kernels_at(i)->name, name) == 0) {
+            chosen = kernels_at(i);
+            return 0;
+        }
+        strcat(strcat(known, i ? ", " : ""), kernels_at(i)->name);
+    }
+    return error_set(e, ERR_USAGE, "no kernels '%s' for this CPU; it can run: %s", name, known);
+}
+
+const char *cpu_kernels_name(void)
+{
+    return kernels_active()->name;
+}
+
+int cpu_pack_width(void)
+{
+    return kernels_active()->width;
+}
+
+bool cpu_reads_raw(enum dtype type)
+{
+    return kernels_active()->dot_raw[type] != NULL;
+}

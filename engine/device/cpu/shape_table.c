@@ -1,0 +1,254 @@
+/* The tuning table and its file (tune.h). A hundred lines at most, read once at open, so it is text that a user can read, delete or edit. */
+#include "engine/device/cpu/shape_table.h"
+#include "engine/base/cache.h"
+#include "engine/base/mem.h"
+#include "engine/device/cpu/cpu.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FILE_MOST 65536
+#define GAIN 0.05               /* a threshold that gains less than this is not worth leaving the built-in one for */
+#define STUDENT 2.78            /* 95 % for the five pairs that are left when the extremes are dropped */
+
+const struct tune_entry *tune_find(const struct tune *t, enum dtype type, int rows, int cols)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->entry[i].type == type && t->entry[i].cols == cols && t->entry[i].rows == rows)
+            return &t->entry[i];
+    return NULL;
+}
+
+int tune_from(const struct tune *t, enum dtype type, int rows, int cols, int otherwise)
+{
+    const struct tune_entry *best = NULL;
+
+    for (int i = 0; i < t->n; i++) {
+        const struct tune_entry *p = &t->entry[i];
+
+        if (p->type == type && p->cols == cols && (!best || abs(p->rows - rows) < abs(best->rows - rows)))
+            best = p;
+    }
+    return best ? best->from : otherwise;
+}
+
+bool tune_set(struct tune *t, struct tune_entry entry)
+{
+    struct tune_entry *old = (struct tune_entry *)tune_find(t, entry.type, entry.rows, entry.cols);
+
+    if (!old && t->n == TUNE_MAX)
+        return false;
+    *(old ? old : &t->entry[t->n++]) = entry;
+    return true;
+}
+
+static struct tune_decode *find_decode(struct tune *t, enum dtype type, int threads)
+{
+    for (int i = 0; i < t->n_decode; i++)
+        if (t->decode[i].type == type && t->decode[i].threads == threads)
+            return &t->decode[i];
+    return NULL;
+}
+
+int tune_decode(const struct tune *t, enum dtype type, int threads)
+{
+    const struct tune_decode *p = find_decode((struct tune *)t, type, threads);
+
+    return p ? p->use : 0;
+}
+
+bool tune_decode_set(struct tune *t, struct tune_decode entry)
+{
+    struct tune_decode *old = find_decode(t, entry.type, entry.threads);
+
+    if (!old && t->n_decode == TUNE_DECODE_MAX)
+        return false;
+    *(old ? old : &t->decode[t->n_decode++]) = entry;
+    return true;
+}
+
+static void add_shape(struct tune *out, const struct matrix *w, int rows)
+{
+    tune_set(out, (struct tune_entry){w->type, rows < w->rows ? rows : w->rows, w->cols, 0});
+}
+
+/* As the phases of attention.c, experts.c and device.c cut them. */
+void tune_shapes(const struct model *m, int heads_per_task, struct tune *out)
+{
+    int head_rows = heads_per_task * m->hp.head_dim;
+
+    out->n = out->n_decode = 0;
+    for (int l = 0; l < m->hp.n_layers; l++) {
+        const struct layer_weights *w = &m->layers[l];
+
+        add_shape(out, &w->q, head_rows);
+        add_shape(out, &w->k, head_rows);
+        add_shape(out, &w->v, head_rows);
+        add_shape(out, &w->o, CPU_WIDE);
+        for (int x = 0; x < m->hp.n_experts; x++) {
+            add_shape(out, &w->experts[x].gate, CPU_UNIT);
+            add_shape(out, &w->experts[x].up, CPU_UNIT);
+            add_shape(out, &w->experts[x].down, CPU_WIDE);
+        }
+    }
+    add_shape(out, &m->head, 2 * CPU_UNIT);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* log(few / many) at one count without the two extreme pairs: what is left of an interruption. */
+static void ratio(const double *few, const double *many, double *mean, double *variance)
+{
+    double r[TUNE_PAIRS];
+
+    for (int i = 0; i < TUNE_PAIRS; i++)
+        r[i] = log(few[i] / many[i]);
+    qsort(r, TUNE_PAIRS, sizeof *r, compare);
+    *mean = *variance = 0;
+    for (int i = 1; i < TUNE_PAIRS - 1; i++)
+        *mean += r[i] / (TUNE_PAIRS - 2);
+    for (int i = 1; i < TUNE_PAIRS - 1; i++)
+        *variance += (r[i] - *mean) * (r[i] - *mean) / (TUNE_PAIRS - 3);
+}
+
+static bool worth(double gain, double variance)
+{
+    return gain >= log(1 + GAIN) && gain >= STUDENT * sqrt(variance);
+}
+
+bool tune_faster(const double a[TUNE_PAIRS], const double b[TUNE_PAIRS])
+{
+    double mean, variance;
+
+    ratio(a, b, &mean, &variance);
+    return worth(mean, variance / (TUNE_PAIRS - 2));
+}
+
+int tune_choose(const int *count, int n, const double few[][TUNE_PAIRS], const double many[][TUNE_PAIRS], int otherwise)
+{
+    double mean[TUNE_COUNTS], variance[TUNE_COUNTS], gain = 0, most = 0, sum = 0, noise = 0;
+    int best = n, now = 0, lo, hi;
+
+    for (int i = 0; i < n; i++)
+        ratio(few[i], many[i], &mean[i], &variance[i]);
+    for (int i = n - 1; i >= 0; i--)            /* `many` from count i on */
+        if ((gain += mean[i]) > most) {
+            most = gain;
+            best = i;
+        }
+    while (now < n && count[now] < otherwise)
+        now++;
+    lo = best < now ? best : now;
+    hi = best < now ? now : best;
+    for (int i = lo; i < hi; i++) {
+        sum += (best < now ? mean[i] : -mean[i]) / (hi - lo);
+        noise += variance[i] / (TUNE_PAIRS - 2) / ((hi - lo) * (hi - lo));
+    }
+    if (lo == hi || !worth(sum, noise))
+        return otherwise;
+    return best < n ? count[best] : TUNE_NEVER;
+}
+
+size_t tune_text(const struct tune *t, const char *key, char *out, size_t size)
+{
+    size_t n = (size_t)snprintf(out, size, "%s\n", key);
+
+    for (int i = 0; i < t->n && n < size; i++) {
+        const struct tune_entry *p = &t->entry[i];
+
+        n += (size_t)snprintf(out + n, size - n, "%s %d %d ", dtype_info(p->type)->word, p->rows, p->cols);
+        if (n < size)
+            n += (size_t)(p->from >= TUNE_NEVER ? snprintf(out + n, size - n, "never\n") : snprintf(out + n, size - n, "%d\n", p->from));
+    }
+    for (int i = 0; i < t->n_decode && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "decode %s %d %d\n", dtype_info(t->decode[i].type)->word, t->decode[i].threads, t->decode[i].use);
+    return n < size ? n : 0;
+}
+
+static int parse_line(const char *line, struct tune_entry *p)
+{
+    char type[16], from[16], rest;
+    int word;
+
+    if (sscanf(line, "%15s %9d %9d %15s %c", type, &p->rows, &p->cols, from, &rest) != 4 || (word = dtype_from_word(type)) < 0)
+        return -1;
+    p->type = (enum dtype)word;
+    p->from = TUNE_NEVER;
+    if (strcmp(from, "never") != 0 && (strspn(from, "0123456789") != strlen(from) || strlen(from) > 5 || (p->from = atoi(from)) >= TUNE_NEVER))
+        return -1;
+    return p->rows < 1 || p->cols < 1 || p->from < 2 ? -1 : 0;
+}
+
+/* Any line but the first, into the table. */
+static bool take_line(struct tune *t, const char *line)
+{
+    struct tune_decode d;
+    struct tune_entry p;
+    char type[16], rest;
+    int word;
+
+    if (strncmp(line, "decode ", 7) != 0)
+        return parse_line(line, &p) == 0 && tune_set(t, p);
+    if (sscanf(line, "decode %15s %9d %9d %c", type, &d.threads, &d.use, &rest) != 3 || (word = dtype_from_word(type)) < 0)
+        return false;
+    d.type = (enum dtype)word;
+    return d.use >= 1 && d.use <= d.threads && d.threads <= POOL_MAX && tune_decode_set(t, d);
+}
+
+int tune_parse(struct tune *t, const char *key, const char *text, size_t n, struct error *e)
+{
+    size_t at = strlen(key) + 1;
+    int number = 1;
+
+    t->n = t->n_decode = 0;
+    if (n < at || memcmp(text, key, at - 1) != 0 || text[at - 1] != '\n')
+        return 0;               /* another machine's, an older program's */
+    while (at < n) {
+        const char *end = memchr(text + at, '\n', n - at);
+        size_t length = end ? (size_t)(end - text) - at : 0;
+        char line[80];
+
+        number++;
+        if (!end || length >= sizeof line)
+            goto bad;
+        memcpy(line, text + at, length);
+        line[length] = 0;
+        if (strlen(line) != length || !take_line(t, line))
+            goto bad;
+        at += length + 1;
+    }
+    return 0;
+bad:
+    t->n = t->n_decode = 0;
+    return error_set(e, ERR_INPUT, "line %d is no measured threshold", number);
+}
+
+int tune_read(struct tune *t, const char *path, const char *key, struct error *e)
+{
+    char *text;
+    size_t n;
+    int rc = cache_read(path, FILE_MOST, &text, &n, e);
+
+    t->n = t->n_decode = 0;
+    if (text && (rc = tune_parse(t, key, text, n, e)) < 0)
+        error_prefix(e, "%s", path);
+    mem_free(text);
+    return rc;
+}
+
+int tune_write(const struct tune *t, const char *path, const char *key, struct error *e)
+{
+    char *text = mem_alloc(FILE_MOST, 1);
+    size_t n = text ? tune_text(t, key, text, FILE_MOST) : 0;
+    int rc = n ? cache_write(path, text, n, e) : error_set(e, ERR_MEMORY, "no memory for %s", path);
+
+    mem_free(text);
+    return rc;
+}

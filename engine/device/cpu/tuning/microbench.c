@@ -1,0 +1,275 @@
+/* See microbench.h. Loops are written with the compiler's vector extension so that one text serves every instruction set; each figure is
+ * the best of several runs, since a machine is only ever disturbed towards slower. */
+#include "engine/device/cpu/tuning/microbench.h"
+#include "engine/base/mem.h"
+#include "engine/base/pool.h"
+#include "engine/device/cpu/kernels/kernels.h"
+#include "engine/layout/pack.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define BUFFER ((size_t)256 << 20)
+#define PASSES 5
+
+static double seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+struct pass {
+    struct pool *pool;
+    char *buffer;
+    double (*peak)(void);               /* operations done */
+    double best, ops[POOL_MAX];
+    uint64_t sink[POOL_MAX];
+};
+
+static void fill_slice(void *ctx, int tid, int n)
+{
+    struct pass *p = ctx;
+    size_t slice = BUFFER / (size_t)n / 4096 * 4096;
+
+    memset(p->buffer + slice * (size_t)tid, tid + 1, slice);
+}
+
+static void read_slice(void *ctx, int tid, int n)
+{
+    struct pass *p = ctx;
+    size_t slice = BUFFER / (size_t)n / 4096 * 4096;
+    const char *at = p->buffer + slice * (size_t)tid;
+    uint64_t sum;
+
+    for (int pass = 0; pass < PASSES; pass++) {
+        double start;
+
+        pool_barrier(p->pool, tid);
+        start = seconds();
+        sum = kernels_active()->read(at, slice);
+        pool_barrier(p->pool, tid);
+        if (tid == 0 && seconds() - start < p->best)
+            p->best = seconds() - start;
+        p->sink[tid] += sum;
+    }
+}
+
+double cpu_read_bandwidth(int n_threads)
+{
+    struct pass p = {.best = 1e30, .buffer = mem_pages(BUFFER)};
+
+    if (!p.buffer || pool_new(&p.pool, n_threads, true, NULL) < 0) {
+        mem_pages_free(p.buffer, BUFFER);
+        return 0.0;
+    }
+    pool_run(p.pool, fill_slice, &p);
+    pool_run(p.pool, read_slice, &p);
+    pool_free(p.pool);
+    mem_pages_free(p.buffer, BUFFER);
+    return (double)(BUFFER / (size_t)n_threads / 4096 * 4096 * (size_t)n_threads) / p.best;
+}
+
+static void peak_run(void *ctx, int tid, int n)
+{
+    struct pass *p = ctx;
+
+    for (int pass = 0; pass < PASSES; pass++) {
+        double start;
+
+        pool_barrier(p->pool, tid);
+        start = seconds();
+        p->ops[tid] = p->peak();
+        pool_barrier(p->pool, tid);
+        if (tid == 0 && seconds() - start < p->best)
+            p->best = seconds() - start;
+    }
+}
+
+static double peak(double (*kernel)(void), int n_threads)
+{
+    struct pass p = {.best = 1e30, .peak = kernel};
+
+    if (pool_new(&p.pool, n_threads, true, NULL) < 0)
+        return 0.0;
+    pool_run(p.pool, peak_run, &p);
+    pool_free(p.pool);
+    return p.ops[0] * n_threads / p.best;
+}
+
+double cpu_peak_f32(int n_threads)
+{
+    return peak(kernels_active()->peak_f32, n_threads);
+}
+
+double cpu_peak_int8(int n_threads)
+{
+    return peak(kernels_active()->peak_int8, n_threads);
+}
+
+/* One product of a random matrix, as the device would run it: panels of the set's size, all row groups. */
+static int bench_dot(struct microbench_result *r, enum dtype type, int rows, int cols, int tokens)
+{
+    const struct kernels *k = kernels_active();
+    int groups = pack_groups(rows, k->width), panels = (tokens + k->tile - 1) / k->tile, blocks = cols / NUM_BLOCK;
+    size_t bytes = pack_bytes(type, rows, cols, k->width), act = (size_t)tokens * (size_t)blocks * sizeof(struct act_block);
+    size_t out = (size_t)tokens * (size_t)groups * (size_t)k->width * sizeof(float), total = bytes + 64 + act + 64 + out;
+    uint8_t *memory = mem_pages(total), *panel;
+    float *y;
+
+    if (!memory)
+        return ERR_MEMORY;
+    panel = memory + (bytes + 63) / 64 * 64;
+    y = (float *)(void *)(panel + (act + 63) / 64 * 64);
+    memset(memory, 0x11, bytes);
+    memset(panel, 0, act);
+    *r = (struct microbench_result){.rows = rows, .cols = cols, .tokens = tokens, .seconds = 1e30, .bytes = (double)bytes,
+                                    .ops = 2.0 * (double)rows * (double)cols * (double)tokens};
+    snprintf(r->kernel, sizeof r->kernel, "dot %s", dtype_info(type)->word);
+    for (int pass = 0; pass < PASSES; pass++) {
+        double start = seconds();
+
+        for (int g = 0; g < groups; g += 8)
+            for (int p = 0; p < panels; p++) {
+                int t0 = tokens * p / panels, t1 = tokens * (p + 1) / panels, count = groups - g < 8 ? groups - g : 8;
+
+                k->dot[type](memory + (size_t)g * (bytes / (size_t)groups), count, k->width, cols, (struct act_block *)(void *)panel + (size_t)t0 * (size_t)blocks,
+                             t1 - t0, y + (size_t)t0 * (size_t)groups * (size_t)k->width + (size_t)g * (size_t)k->width, (ptrdiff_t)groups * k->width);
+            }
+        if (seconds() - start < r->seconds)
+            r->seconds = seconds() - start;
+    }
+    mem_pages_free(memory, total);
+    return 0;
+}
+
+/* What the small kernels are run on: one buffer each for what they read and write, large enough for all of them. */
+struct small {
+    const struct kernels *k;
+    float *x, *y, *w;            /* CONTEXT * 128 floats */
+    uint16_t *h;
+    int n;
+};
+
+#define CONTEXT 1024             /* tokens of a measured attention head */
+#define HEAD 128
+
+static void run_norm(struct small *s) { s->k->norm(s->x, s->n, s->w, s->w, 1.0f / (float)s->n, 1e-5f, s->y); }
+static void run_silu(struct small *s) { s->k->silu_mul(s->x, s->w, s->n, s->y); }
+static void run_quantise(struct small *s) { s->k->quantise(s->x, s->n, (struct act_block *)(void *)s->y, 1); }
+static void run_router(struct small *s) { s->k->router(s->w, 1, s->n, s->x, s->y); }
+
+static void run_scores(struct small *s)
+{
+    for (int t = 0; t < CONTEXT; t += NUM_CHUNK)
+        s->k->scores[KV_F16](s->h + (size_t)t * HEAD, NUM_CHUNK / NUM_LANES, HEAD, s->x, 1, s->y + t, s->h);
+}
+
+static void run_softmax(struct small *s)
+{
+    float max, sum;
+
+    memcpy(s->y, s->x, CONTEXT * sizeof *s->y);
+    s->k->softmax(s->y, CONTEXT, &max, &sum);
+}
+
+static void run_values(struct small *s)
+{
+    s->k->values[KV_F16](s->h, HEAD, s->x, 1, CONTEXT, false, s->y, HEAD, s->h);
+}
+
+/* Repeated within a pass: a single call is too short for the clock. */
+static void bench_small(struct microbench_result *r, struct small *s, const char *name, void (*run)(struct small *s), int rows, int cols, double bytes, double ops)
+{
+    enum { CALLS = 200 };
+
+    *r = (struct microbench_result){.rows = rows, .cols = cols, .tokens = 1, .seconds = 1e30, .bytes = bytes, .ops = ops};
+    snprintf(r->kernel, sizeof r->kernel, "%s", name);
+    for (int pass = 0; pass < PASSES; pass++) {
+        double start = seconds();
+
+        for (int i = 0; i < CALLS; i++)
+            run(s);
+        if ((seconds() - start) / CALLS < r->seconds)
+            r->seconds = (seconds() - start) / CALLS;
+    }
+}
+
+/* Everything beside the matrices, cached as it is while a token is computed; the attention of one head over 1024 tokens. */
+static int bench_others(struct microbench_result *out, int max, int hidden, int ffn)
+{
+    size_t n = (size_t)(NUM_LANES * hidden > CONTEXT * HEAD ? NUM_LANES * hidden : CONTEXT * HEAD);
+    struct small s = {.k = kernels_active(), .x = mem_alloc(n, sizeof(float)), .y = mem_alloc(n, sizeof(float)), .w = mem_alloc(n, sizeof(float)),
+                      .h = mem_alloc(n, sizeof(uint16_t))};
+    const struct { const char *name; void (*run)(struct small *s); int rows, cols; double bytes, ops; } all[] = {
+        {"norm", run_norm, 1, hidden, 8.0 * hidden, 7.0 * hidden}, {"quantise", run_quantise, 1, hidden, 4.0 * hidden, 3.0 * hidden},
+        {"router", run_router, NUM_LANES, hidden, 4.0 * NUM_LANES * hidden, 2.0 * NUM_LANES * hidden}, {"silu * up", run_silu, 1, ffn, 8.0 * ffn, 20.0 * ffn},
+        {"scores f16", run_scores, CONTEXT, HEAD, 2.0 * CONTEXT * HEAD, 2.0 * CONTEXT * HEAD}, {"softmax", run_softmax, 1, CONTEXT, 4.0 * CONTEXT, 18.0 * CONTEXT},
+        {"values f16", run_values, CONTEXT, HEAD, 2.0 * CONTEXT * HEAD, 2.0 * CONTEXT * HEAD},
+    };
+    int done = 0;
+
+    for (size_t i = 0; s.x && s.y && s.w && s.h && i < n; i++)
+        s.x[i] = s.w[i] = (float)(i % 7) * 0.1f;
+    for (size_t i = 0; s.x && s.y && s.w && s.h && i < sizeof all / sizeof *all && done < max; i++) {
+        s.n = all[i].cols;
+        if (s.n % NUM_BLOCK == 0)
+            bench_small(&out[done++], &s, all[i].name, all[i].run, all[i].rows, all[i].cols, all[i].bytes, all[i].ops);
+    }
+    mem_free(s.x);
+    mem_free(s.y);
+    mem_free(s.w);
+    mem_free(s.h);
+    return done ? done : ERR_MEMORY;
+}
+
+/* Float rows by their own rule, activations not rounded. */
+static int bench_float(struct microbench_result *r, enum dtype type, int rows, int cols, int tokens)
+{
+    const struct kernels *k = kernels_active();
+    size_t row = dtype_row_bytes(type, cols), bytes = (size_t)rows * row, x = (size_t)tokens * (size_t)kernel_float_cols(cols) * sizeof(float),
+           total = bytes + x + (size_t)tokens * (size_t)rows * sizeof(float);
+    uint8_t *memory = mem_pages(total);
+
+    if (!memory)
+        return ERR_MEMORY;
+    *r = (struct microbench_result){.rows = rows, .cols = cols, .tokens = tokens, .seconds = 1e30, .bytes = (double)bytes,
+                                    .ops = 2.0 * (double)rows * (double)cols * (double)tokens};
+    snprintf(r->kernel, sizeof r->kernel, "dot %s", dtype_info(type)->word);
+    memset(memory, 0, total);
+    for (int pass = 0; pass < PASSES; pass++) {
+        double start = seconds();
+
+        k->dot_float(type, type == DTYPE_BF16, memory, row, rows, cols, memory + bytes, tokens, (float *)(void *)(memory + bytes + x), rows);
+        if (seconds() - start < r->seconds)
+            r->seconds = seconds() - start;
+    }
+    mem_pages_free(memory, total);
+    return 0;
+}
+
+int cpu_microbench(struct microbench_result *out, int max, int hidden, int expert_ffn, struct error *e)
+{
+    const struct { int rows, cols, tokens; } shapes[] = {
+        {128, hidden, 1}, {8 * hidden, hidden, 1}, {expert_ffn, hidden, 2}, {expert_ffn, hidden, 3}, {expert_ffn, hidden, 12}, {expert_ffn, hidden, 24},
+        {hidden, expert_ffn, 24}, {hidden / 2, hidden, 96},
+    };
+    static const enum dtype floats[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    int n = 0, rc = 0;
+
+    for (int type = 0; type < DTYPE_COUNT; type++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes && n < max && rc == 0; s++) {
+            if (!kernels_active()->dot[type] || shapes[s].cols % dtype_info((enum dtype)type)->block)
+                continue;
+            rc = bench_dot(&out[n], (enum dtype)type, shapes[s].rows, shapes[s].cols, shapes[s].tokens);
+            out[n++].integer = true;
+        }
+    for (size_t t = 0; t < sizeof floats / sizeof *floats; t++)
+        for (size_t s = 0; s < 4 && n < max && rc == 0; s++)
+            rc = bench_float(&out[n++], floats[t], shapes[s].rows, shapes[s].cols, shapes[s].tokens);
+    if (rc == 0 && (rc = bench_others(out + n, max - n, hidden, expert_ffn)) >= 0)
+        n += rc;
+    return rc < 0 ? error_set(e, ERR_MEMORY, "no memory for measuring the kernels") : n;
+}

@@ -1,0 +1,314 @@
+/* Measuring the tuning table on an opened CPU device (tune.h says what it is for). Engine thread, no job under way: the device's own multiply runs with a
+ * table of one entry that forces the one kernel or the other, on weights of no meaning, so that nothing depends on what is loaded or packed yet.
+ * One thread: the others may be busy packing, and a threshold that holds for a core holds for all of them. */
+#include "engine/device/cpu/cpu.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/device/cpu/tuning/microbench.h"
+#include "engine/layout/pack.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#define WEIGHTS ((size_t)16 << 20)      /* larger than second-level caches */
+#define LINE 64
+#define SAMPLE_NS 20000
+#define BUDGET_NS (150 * CLOCK_MILLI)
+
+static const int counts_quantised[TUNE_COUNTS] = {8, 12, 16, 24, 32, 48, 64, 96, 128};
+static const int counts_float[TUNE_COUNTS] = {3, 4, 6, 8, 10, 12, 16, 24, 32};
+
+/* One shape's matrix and what it is multiplied with. */
+struct trial {
+    struct cpu_device *d;
+    struct matrix w;
+    int rows, next;             /* of a slice; where the next one begins */
+    struct act_block *panel;
+    float *x, *out;
+};
+
+int tuning_default(const struct cpu_device *d, enum dtype type)
+{
+    return type_is_quantised(type) ? d->k->many_from : type == DTYPE_BF16 && d->bf16 ? CPU_LIBRARY_BF16 : CPU_LIBRARY_F32;
+}
+
+/* Whether there are two kernels to choose from. */
+static bool has_choice(const struct cpu_device *d, enum dtype type)
+{
+    return type_is_quantised(type) ? d->k->few != NULL : d->library != NULL;
+}
+
+/* Out of all caches: a prompt reads each slice from memory, and the kernels differ in how well they ask for it in time. Where the processor cannot,
+ * the last-level cache may answer. */
+static void drop(const uint8_t *p, size_t bytes)
+{
+#if defined(__x86_64__)
+    unsigned a, b = 0, c, d;
+
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b >> 23 & 1))
+        return;
+    for (size_t i = 0; i < bytes; i += LINE)
+        __asm__ volatile("clflushopt %0" : : "m"(p[i]));
+    __asm__ volatile("mfence" : : : "memory");
+#endif
+}
+
+static uint64_t sample(struct trial *t, int n, int from, int repeat)
+{
+    struct tune forced = {.n = 1, .entry = {{t->w.type, t->rows, t->w.cols, from}}};
+    struct input in = {.n = n, .cols = t->w.cols, .panels = t->panel, .rows = t->x, .stride = t->w.cols};
+    const struct tune *old = t->d->thresholds;
+    size_t row = dtype_row_bytes(t->w.type, t->w.cols);
+    uint64_t start;
+
+    t->d->thresholds = &forced;
+    repeat = repeat * t->rows <= t->w.rows ? repeat : t->w.rows / t->rows;
+    t->next = t->next + repeat * t->rows <= t->w.rows ? t->next : 0;
+    drop((const uint8_t *)t->w.data + row * (size_t)t->next, row * (size_t)(repeat * t->rows));
+    start = clock_now();
+    for (int i = 0; i < repeat; i++) {
+        multiply(t->d, 0, &t->w, t->next, t->next + t->rows, &in, 0, n, t->out, t->rows);
+        t->next += t->rows;
+    }
+    start = clock_now() - start;
+    t->d->thresholds = old;
+    return start;
+}
+
+static int measure_shape(struct trial *t, int otherwise)
+{
+    const int *count = type_is_quantised(t->w.type) ? counts_quantised : counts_float;
+    double few[TUNE_COUNTS][TUNE_PAIRS], many[TUNE_COUNTS][TUNE_PAIRS];
+
+    for (int i = 0; i < TUNE_COUNTS; i++) {
+        int repeat;
+
+        sample(t, count[i], 2, 1);              /* the library makes its code */
+        sample(t, count[i], TUNE_NEVER, 1);
+        repeat = 1 + (int)(SAMPLE_NS / (sample(t, count[i], 2, 1) + 1));
+        for (int p = 0; p < TUNE_PAIRS; p++)
+            for (int k = 0; k < 2; k++) {
+                bool second = (k ^ p) & 1;
+
+                (second ? many : few)[i][p] = (double)sample(t, count[i], second ? 2 : TUNE_NEVER, repeat) + 1;
+            }
+    }
+    return tune_choose(count, TUNE_COUNTS, (const double (*)[TUNE_PAIRS])few, (const double (*)[TUNE_PAIRS])many, otherwise);
+}
+
+/* Thresholds of these shapes. What the time does not suffice for keeps `from` 0. */
+static int measure(struct cpu_device *d, struct tune *shapes)
+{
+    size_t cols = 0, rows = 0, used = 0;
+    uint64_t end;
+    uint8_t *memory;
+    int done = 0;
+
+    for (int i = 0; i < shapes->n; i++) {
+        cols = (size_t)shapes->entry[i].cols > cols ? (size_t)shapes->entry[i].cols : cols;
+        rows = (size_t)shapes->entry[i].rows > rows ? (size_t)shapes->entry[i].rows : rows;
+    }
+    used = WEIGHTS + KERNEL_TILE * (cols * sizeof(float) + cols / NUM_BLOCK * sizeof(struct act_block) + (rows + NUM_LANES) * sizeof(float));
+    if (!(memory = mem_pages(used)))
+        return 0;
+    memset(memory, 0x11, WEIGHTS);              /* small normal numbers in every type */
+    end = clock_now() + BUDGET_NS;
+    for (int i = 0; i < shapes->n && clock_now() < end; i++) {
+        struct tune_entry *p = &shapes->entry[i];
+        size_t bytes = dtype_row_bytes(p->type, p->cols);
+        struct trial t = {.d = d, .w = {.type = p->type, .rows = (int)(WEIGHTS / bytes) / 16 * 16, .cols = p->cols,
+                                        .width = pack_width(p->type, d->k->width), .data = memory, .bytes = WEIGHTS}, .rows = p->rows};
+
+        t.panel = (struct act_block *)(void *)(memory + WEIGHTS);
+        t.x = (float *)(void *)(t.panel + KERNEL_TILE * (cols / NUM_BLOCK));
+        t.out = t.x + KERNEL_TILE * cols;
+        if (t.w.rows < p->rows)
+            continue;
+        d->threads[0].panel_of = NULL;
+        p->from = measure_shape(&t, tuning_default(d, p->type));
+        done++;
+    }
+    d->threads[0].panel_of = NULL;
+    mem_pages_free(memory, used);
+    return done;
+}
+
+static void tell(const struct cpu_device *d, const char *line)
+{
+    if (d->base.config.log)
+        d->base.config.log(d->base.config.log_ctx, line);
+}
+
+/* What the thresholds hold for. */
+static void make_key(const struct cpu_device *d, char *key)
+{
+    unsigned signature = 0;
+
+#if defined(__x86_64__)
+    unsigned b, c, dx;
+
+    __get_cpuid(1, &signature, &b, &c, &dx);
+#endif
+    snprintf(key, TUNE_KEY, "moetop %s thresholds 1: %.127s (%x), %s, oneDNN %s%s", MOETOP_VERSION, d->base.info.name, signature, d->k->name, onednn_version(),
+             d->bf16 ? " in bf16" : "");
+}
+
+static bool make_path(const struct cpu_device *d, const char *key, char *path, size_t size)
+{
+    uint64_t h = 0xcbf29ce484222325ull;
+
+    for (const char *p = key; *p; p++)
+        h = (h ^ (unsigned char)*p) * 0x100000001b3ull;
+    return d->base.config.cache_dir && snprintf(path, size, "%s/kernels-%016llx.tune", d->base.config.cache_dir, (unsigned long long)h) < (int)size;
+}
+
+/* New thresholds into the file. Those that another process stored meanwhile count, unless they were to be measured anew. */
+static int keep(struct cpu_device *d, struct tune *fresh, const char *path, const char *key, struct error *e)
+{
+    struct tune all;
+
+    if (tune_read(&all, path, key, e) < 0)
+        all.n = all.n_decode = 0;
+    for (int i = 0; i < fresh->n_decode; i++)
+        tune_decode_set(&all, fresh->decode[i]);
+    for (int i = 0; i < fresh->n; i++) {
+        struct tune_entry *p = &fresh->entry[i];
+        const struct tune_entry *there = tune_find(&all, p->type, p->rows, p->cols);
+
+        if (there && d->base.config.tune != DEVICE_TUNE_AGAIN)
+            *p = *there;
+        else if (p->from)
+            tune_set(&all, *p);
+    }
+    return tune_write(&all, path, key, e);
+}
+
+/* Measures those of the model's shapes that are missing, float ones or quantised ones. */
+static int add_missing(struct cpu_device *d, bool quantised)
+{
+    char path[4096], key[TUNE_KEY], line[sizeof((struct error *)0)->text + 80];
+    struct tune shapes, fresh = {0};
+    struct error e;
+    int done;
+    bool kept;
+
+    make_key(d, key);
+    kept = make_path(d, key, path, sizeof path);
+    tune_shapes(d->model, d->heads_per_task, &shapes);
+    for (int i = 0; i < shapes.n; i++)
+        if (type_is_quantised(shapes.entry[i].type) == quantised && has_choice(d, shapes.entry[i].type) &&
+            !tune_find(&d->tune, shapes.entry[i].type, shapes.entry[i].rows, shapes.entry[i].cols))
+            tune_set(&fresh, shapes.entry[i]);
+    if (!fresh.n || !kept || !(done = measure(d, &fresh)))
+        return 0;
+    for (int i = 0; i < fresh.n && !quantised; i++)         /* float shapes are decided for good */
+        if (!fresh.entry[i].from)
+            fresh.entry[i].from = tuning_default(d, fresh.entry[i].type);
+    if (keep(d, &fresh, path, key, &e) < 0) {
+        snprintf(line, sizeof line, "%s; which kernel is fastest for which shape will be measured again", e.text);
+        tell(d, line);
+        if (!quantised)
+            return 0;
+    }
+    for (int i = 0; i < fresh.n; i++)
+        if (fresh.entry[i].from)
+            tune_set(&d->tune, fresh.entry[i]);
+    return done;
+}
+
+void tuning_open(struct cpu_device *d)
+{
+    char path[4096], key[TUNE_KEY], line[sizeof((struct error *)0)->text + 80];
+    struct tune shapes, stored;
+    struct error e;
+    int decode;
+
+    d->thresholds = &d->tune;
+    if (d->base.config.tune == DEVICE_TUNE_OFF)
+        return;
+    make_key(d, key);
+    if (d->base.config.tune != DEVICE_TUNE_AGAIN && make_path(d, key, path, sizeof path)) {
+        if (tune_read(&stored, path, key, &e) < 0) {
+            snprintf(line, sizeof line, "%s; measured anew", e.text);
+            tell(d, line);
+        }
+        tune_shapes(d->model, d->heads_per_task, &shapes);
+        for (int i = 0; i < shapes.n; i++) {
+            const struct tune_entry *p = tune_find(&stored, shapes.entry[i].type, shapes.entry[i].rows, shapes.entry[i].cols);
+
+            if (p)
+                tune_set(&d->tune, *p);
+        }
+        decode = tune_decode(&stored, d->model->type, d->n_threads);
+        if (decode && d->base.config.fewer_threads) {
+            tune_decode_set(&d->tune, (struct tune_decode){d->model->type, d->n_threads, decode});
+            crowd_init(&d->decoding, decode);
+        }
+    }
+    add_missing(d, false);
+}
+
+/* A device that is not opened, as far as the table needs one. */
+int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool float_library, int n_threads, struct microbench_choice *out, int max, int *decode)
+{
+    struct cpu_device *d = mem_alloc(1, sizeof *d);
+    struct tune shapes, stored = {0};
+    char path[4096], key[TUNE_KEY], why[8];
+    int n;
+
+    *decode = 0;
+    if (!d)
+        return 0;
+    d->k = kernels_active();
+    d->base.config.cache_dir = cache_dir;
+    cpu_device_ops.probe(&d->base.info, 1, why, sizeof why);
+    tune_shapes(m, heads_per_task(m->hp.head_dim), &shapes);
+    for (int i = 0; i < shapes.n; i++)
+        d->has_float |= !type_is_quantised(shapes.entry[i].type);
+    d->bf16 = d->has_float && float_library && d->k != &kernels_scalar && cpu_uses_bf16(exact);
+    make_key(d, key);
+    if (!make_path(d, key, path, sizeof path) || tune_read(&stored, path, key, NULL) < 0)
+        stored.n = stored.n_decode = 0;
+    *decode = tune_decode(&stored, m->type, n_threads);
+    n = shapes.n < max ? shapes.n : max;
+    for (int i = 0; i < n; i++) {
+        const struct tune_entry *p = &shapes.entry[i], *kept = tune_find(&stored, p->type, p->rows, p->cols);
+        bool quantised = type_is_quantised(p->type);
+
+        out[i] = (struct microbench_choice){p->type, p->rows, p->cols, d->k->name, NULL, 0, kept != NULL};
+        if (quantised ? d->k->few != NULL : float_library && d->k != &kernels_scalar) {
+            out[i].few = quantised ? d->k->few->name : d->k->name;
+            out[i].many = quantised ? d->k->name : "oneDNN";
+            out[i].from = kept ? kept->from : tuning_default(d, p->type);
+        }
+    }
+    mem_free(d);
+    return n;
+}
+
+/* Decoding itself, by as many of the threads as there are and by fewer. */
+static int add_decode(struct cpu_device *d, int pos)
+{
+    struct tune fresh = {.n_decode = 1, .decode = {{d->model->type, d->n_threads, 0}}};
+    char path[4096], key[TUNE_KEY];
+    struct error e;
+
+    make_key(d, key);
+    if (tune_decode(&d->tune, d->model->type, d->n_threads) || !make_path(d, key, path, sizeof path) || !(fresh.decode[0].use = tuning_decode(d, pos)))
+        return 0;
+    tune_decode_set(&d->tune, fresh.decode[0]);
+    crowd_init(&d->decoding, fresh.decode[0].use);
+    keep(d, &fresh, path, key, &e);
+    return 1;
+}
+
+int tuning_later(struct cpu_device *d, int pos)
+{
+    if (d->base.config.tune == DEVICE_TUNE_OFF)
+        return 0;
+    return (d->k->few ? add_missing(d, true) : 0) + add_decode(d, pos);
+}

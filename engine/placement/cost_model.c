@@ -1,0 +1,487 @@
+/* See survey.h. Engine thread. Measuring cycles through layers, so that the CPU's caches hold no more of the weights than they do in decode. */
+#include "engine/placement/cost_model.h"
+
+#include "engine/base/cache.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/placement/residency.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REPEATS 9
+#define WARM_UPS 2
+#define GPU_BLOCKS 4             /* layers of which blocks are brought to a device for measuring */
+#define VERDICT_MOST 4096       /* bytes of a verdict of auto */
+#define KEEP_FREE 0.9            /* share of a device's memory that a plan may take */
+
+struct survey {
+    const struct model *model;
+    struct planner_input input;
+    uint64_t *attention_bytes, *expert_bytes;
+    uint8_t *attention_can[DEVICE_MAX], *experts_can[DEVICE_MAX];
+    char names[DEVICE_MAX][200], verdict[PLAN_NAME];
+    struct bench *bench;         /* a measurement on its way, or NULL */
+};
+
+size_t survey_kv_row_bytes(const struct hparams *hp, enum kv_type kv_k, enum kv_type kv_v)
+{
+    size_t n = (size_t)hp->n_kv_heads * (size_t)hp->head_dim;
+    const enum kv_type types[] = {kv_k, kv_v};
+    size_t bytes = 0;
+
+    for (int i = 0; i < 2; i++)
+        bytes += types[i] == KV_F32 ? 4 * n : types[i] == KV_F16 ? 2 * n : n / 32 * 34;
+    return bytes;
+}
+
+int survey_new(struct survey **out, const struct model *m, int context, enum kv_type kv_k, enum kv_type kv_v, struct error *e)
+{
+    int layers = m->hp.n_layers, experts = m->hp.n_experts;
+    struct survey *s = mem_alloc(1, sizeof *s);
+    uint64_t kv = survey_kv_row_bytes(&m->hp, kv_k, kv_v) * (uint64_t)(context > 0 ? context : 0);
+
+    *out = NULL;
+    if (s) {
+        s->attention_bytes = mem_alloc((size_t)layers, sizeof *s->attention_bytes);
+        s->expert_bytes = mem_alloc((size_t)layers * (size_t)experts, sizeof *s->expert_bytes);
+    }
+    if (!s || !s->attention_bytes || !s->expert_bytes) {
+        survey_free(s);
+        return error_set(e, ERR_MEMORY, "out of memory for the placement");
+    }
+    s->model = m;
+    for (int l = 0; l < layers; l++) {
+        s->attention_bytes[l] = residency_block_bytes(m, (struct block_id){BLOCK_ATTENTION, l, 0}) + kv;
+        for (int x = 0; x < experts; x++)
+            s->expert_bytes[l * experts + x] = residency_block_bytes(m, (struct block_id){BLOCK_EXPERT, l, x});
+    }
+    s->input = (struct planner_input){
+        .n_layers = layers, .n_experts = experts, .n_experts_used = m->hp.n_experts_used, .n_devices = 1,
+        .attention_bytes = s->attention_bytes, .expert_bytes = s->expert_bytes, .head_bytes = residency_block_bytes(m, (struct block_id){BLOCK_HEAD, 0, 0}),
+    };
+    s->input.devices[0] = (struct planner_device){.name = "the CPU", .budget = PLANNER_NO_LIMIT, .head_can = true};
+    *out = s;
+    return 0;
+}
+
+void survey_free(struct survey *s)
+{
+    if (!s)
+        return;
+    survey_measure_stop(s);
+    mem_free(s->attention_bytes);
+    mem_free(s->expert_bytes);
+    for (int d = 0; d < DEVICE_MAX; d++) {
+        mem_free(s->attention_can[d]);
+        mem_free(s->experts_can[d]);
+    }
+    mem_free(s);
+}
+
+/* The buffers that experts pass through. */
+static uint64_t stream_bytes(const struct model *m)
+{
+    uint64_t part[3] = {0};
+
+    for (int l = 0; l < m->hp.n_layers; l++)
+        for (int x = 0; x < m->hp.n_experts; x++) {
+            const struct matrix *w[3] = {&m->layers[l].experts[x].gate, &m->layers[l].experts[x].up, &m->layers[l].experts[x].down};
+
+            for (int i = 0; i < 3; i++)
+                part[i] = w[i]->bytes > part[i] ? w[i]->bytes : part[i];
+        }
+    return DEVICE_STREAM * (part[0] + part[1] + part[2]);
+}
+
+void survey_found(struct survey *s, int index, const struct device_info *info)
+{
+    if (index <= 0 || index >= PLANNER_DEVICES)
+        return;
+    if (index >= s->input.n_devices)
+        s->input.n_devices = index + 1;
+    snprintf(s->names[index], sizeof s->names[index], "%s (%s)", info->selector, info->name);
+    s->input.devices[index] = (struct planner_device){
+        .name = s->names[index], .fuses_layers = true, .head_can = true, .streams = true, .stream_bytes = stream_bytes(s->model), .unified = info->unified,
+        .budget = info->memory ? (uint64_t)((double)info->memory * KEEP_FREE) : PLANNER_NO_LIMIT,
+    };
+    if (!s->input.target)
+        s->input.target = index;
+}
+
+void survey_device(struct survey *s, int index, const struct device *dev)
+{
+    const struct device_base *base = (const struct device_base *)dev;
+    struct planner_device *d = &s->input.devices[index];
+    int layers = s->input.n_layers, experts = s->input.n_experts;
+
+    if (index <= 0 || index >= PLANNER_DEVICES)
+        return;
+    if (index >= s->input.n_devices)
+        s->input.n_devices = index + 1;
+    snprintf(s->names[index], sizeof s->names[index], "%s (%s)", base->info.selector, base->info.name);
+    *d = (struct planner_device){.name = s->names[index], .fuses_layers = base->ops->layers != NULL, .streams = base->ops->stream != NULL,
+                                 .stream_bytes = stream_bytes(s->model), .unified = base->info.unified};
+    d->budget = base->info.memory ? (uint64_t)((double)base->info.memory * KEEP_FREE) : PLANNER_NO_LIMIT;
+    if (!s->attention_can[index])
+        s->attention_can[index] = mem_alloc((size_t)layers, 1);
+    if (!s->experts_can[index])
+        s->experts_can[index] = mem_alloc((size_t)layers * (size_t)experts, 1);
+    d->attention_can = s->attention_can[index];
+    d->experts_can = s->experts_can[index];
+    if (!d->attention_can || !d->experts_can) {          /* without the tables nothing can be promised */
+        d->budget = 0;
+        return;
+    }
+    d->head_can = residency_supports(dev, s->model, (struct block_id){BLOCK_HEAD, 0, 0});
+    for (int l = 0; l < layers; l++) {
+        s->attention_can[index][l] = residency_supports(dev, s->model, (struct block_id){BLOCK_ATTENTION, l, 0});
+        for (int x = 0; x < experts; x++)
+            s->experts_can[index][l * experts + x] = residency_supports(dev, s->model, (struct block_id){BLOCK_EXPERT, l, x});
+    }
+    if (!s->input.target)
+        s->input.target = index;
+}
+
+void survey_lost(struct survey *s, int index)
+{
+    if (index <= 0 || index >= s->input.n_devices)
+        return;
+    s->input.devices[index].budget = 0;
+    s->input.devices[index].head_can = false;
+    if (s->attention_can[index])
+        memset(s->attention_can[index], 0, (size_t)s->input.n_layers);
+    if (s->experts_can[index])
+        memset(s->experts_can[index], 0, (size_t)s->input.n_layers * (size_t)s->input.n_experts);
+}
+
+struct planner_input *survey_input(struct survey *s)
+{
+    return &s->input;
+}
+
+/* What jobs are measured, in this order on every device: one expert, all of a token's at once (the slope is an expert's time, the rest the
+ * handoff), attention, head. */
+enum stage { ONE_EXPERT, ALL_EXPERTS, ATTENTION, HEAD, STAGES };
+
+/* A measurement on its way: it goes on where it stopped, so that it can be spread over the pauses between tokens. */
+struct bench {
+    struct device *dev;
+    const struct device_ops *ops;
+    int index, kv_len;
+    enum stage stage;
+    bool begun;                  /* blocks of this stage are chosen */
+    int first, layers, brought, sample;
+    double t[REPEATS], one;
+    const struct plan *plans[2];
+    float *x, *y;
+    /* inputs of jobs live until they are waited for */
+    struct expert_group groups[16];
+    int row[16], slot[16];
+    struct error *e;
+};
+
+static int used_of(const struct survey *s)
+{
+    return s->input.n_experts_used < 16 ? s->input.n_experts_used : 16;
+}
+
+/* By the first n of the plans: in force, wanted. */
+static bool planned_there(const struct bench *b, struct block_id id, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct plan *p = b->plans[i];
+
+        if (p && (id.kind == BLOCK_HEAD ? p->head : id.kind == BLOCK_EXPERT ? plan_expert(p, id.layer, id.expert) : p->attention[id.layer]) == b->index)
+            return true;
+    }
+    return false;
+}
+
+/* The i-th block that the stage needs on the device; false: there are no more. */
+static bool block_of(const struct survey *s, const struct bench *b, int i, struct block_id *id)
+{
+    int used = used_of(s);
+
+    switch (b->stage) {
+    case ATTENTION:
+        *id = (struct block_id){BLOCK_ATTENTION, b->first + i, 0};
+        return i < b->layers;
+    case HEAD:
+        *id = (struct block_id){BLOCK_HEAD, 0, 0};
+        return i < 1;
+    default:
+        *id = (struct block_id){BLOCK_EXPERT, b->first + i / used, i % used};
+        return i < b->layers * used;
+    }
+}
+
+static void take_away(const struct survey *s, const struct bench *b)
+{
+    struct block_id id;
+
+    if (!b->index || !b->begun || s->input.devices[b->index].budget == 0)        /* a device that was lost is not told */
+        return;
+    for (int i = 0; block_of(s, b, i, &id); i++)
+        if (!planned_there(b, id, 2))
+            b->ops->block_drop(b->dev, id);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static int run_job(const struct survey *s, struct bench *b, int layer)
+{
+    struct attention_job a = {.layer = layer, .rows = 1, .pos = b->kv_len, .x = b->x, .y = b->y};
+    struct head_job h = {.rows = 1, .x = b->x, .logits = b->y};
+    struct experts_job x = {.layer = layer, .rows = 1, .h = b->x, .n_groups = b->stage == ONE_EXPERT ? 1 : used_of(s), .groups = b->groups, .row = b->row,
+                            .slot = b->slot, .out = b->y};
+    int rc;
+
+    if (b->stage == ATTENTION) {
+        rc = b->ops->attention(b->dev, &a, b->e);
+    } else if (b->stage == HEAD) {
+        rc = b->ops->head(b->dev, &h, b->e);
+    } else {
+        for (int i = 0; i < x.n_groups; i++) {
+            b->groups[i] = (struct expert_group){.expert = i, .first = i, .count = 1};
+            b->row[i] = 0;
+            b->slot[i] = i;
+        }
+        rc = b->ops->experts(b->dev, &x, b->e);
+    }
+    return rc < 0 ? rc : b->ops->wait(b->dev, b->e);
+}
+
+/* First run of layers (at most max) that the device can hold for the kind; 0 when none. */
+static int usable_layers(const struct survey *s, const struct bench *b, enum block_kind kind, int used, int max, int *first)
+{
+    int n = 0;
+
+    for (int l = 0; l < s->input.n_layers && n < max; l++) {
+        bool can = true;
+
+        for (int x = 0; x < (kind == BLOCK_EXPERT ? used : 1); x++)
+            can = can && (b->index == 0 || residency_supports(b->dev, s->model, (struct block_id){kind, l, x}));
+        if (can && n++ == 0)
+            *first = l;
+        if (!can && n)
+            break;
+    }
+    return n;
+}
+
+/* Whether the stage has anything to find out here. */
+static bool stage_begin(const struct survey *s, struct bench *b, const struct planner_device *v)
+{
+    int max = b->index ? GPU_BLOCKS : s->input.n_layers;
+
+    if (b->stage != ALL_EXPERTS)                         /* those of the stage before */
+        b->brought = 0;
+    b->sample = -WARM_UPS;
+    b->first = b->layers = 0;
+    b->begun = true;
+    switch (b->stage) {
+    case ATTENTION:
+        if (v->attention_ns <= 0 && b->kv_len >= 0)
+            b->layers = usable_layers(s, b, BLOCK_ATTENTION, 1, max, &b->first);
+        return b->layers > 0;
+    case HEAD:
+        b->layers = 1;
+        return v->head_ns <= 0 && v->head_can;
+    default:
+        if (v->expert_ns <= 0 && used_of(s))
+            b->layers = usable_layers(s, b, BLOCK_EXPERT, used_of(s), max, &b->first);
+        return b->layers > 0;
+    }
+}
+
+static void stage_end(const struct survey *s, struct bench *b, struct planner_device *v)
+{
+    int used = used_of(s);
+    double ns;
+
+    qsort(b->t, REPEATS, sizeof *b->t, by_value);
+    ns = b->t[REPEATS / 2];
+    if (b->stage == ONE_EXPERT) {
+        b->one = ns;
+    } else if (b->stage == ALL_EXPERTS) {
+        /* t = handoff + calls * expert; noise may turn the slope around */
+        v->expert_ns = used > 1 && ns > b->one ? (ns - b->one) / (used - 1) : ns / used;
+        if (b->index == 0)
+            v->expert_ns = ns / used;                    /* launching is part of the CPU's work */
+        else
+            v->handoff_ns = b->one > v->expert_ns ? b->one - v->expert_ns : 0;
+    } else {
+        *(b->stage == HEAD ? &v->head_ns : &v->attention_ns) = ns > 2 * v->handoff_ns ? ns - v->handoff_ns : ns / 2 + 1;
+    }
+    if (b->stage != ONE_EXPERT)                          /* the same experts serve the next stage */
+        take_away(s, b);
+}
+
+/* One piece: blocks a chunk nearer, or one sample. 1: the stage is over. */
+static int stage_piece(const struct survey *s, struct bench *b, struct planner_device *v)
+{
+    struct block_id id;
+    uint64_t start;
+    int rc;
+
+    while (b->index && block_of(s, b, b->brought, &id)) {
+        if (planned_there(b, id, 1)) {
+            b->brought++;
+            continue;
+        }
+        if ((rc = b->ops->block_put(b->dev, id, RESIDENCY_CHUNK, b->e)) < 0)
+            return rc;
+        b->brought += rc;
+        return 0;
+    }
+    start = clock_now();
+    if ((rc = run_job(s, b, b->first + (b->sample + WARM_UPS) % b->layers)) < 0)
+        return rc;
+    if (b->sample >= 0)
+        b->t[b->sample] = (double)(clock_now() - start);
+    if (++b->sample < REPEATS)
+        return 0;
+    stage_end(s, b, v);
+    return 1;
+}
+
+static int bench_open(struct survey *s, struct error *e)
+{
+    const struct hparams *hp = &s->model->hp;
+    int widest = hp->n_vocab > 16 * hp->hidden ? hp->n_vocab : 16 * hp->hidden;
+    struct bench *b = mem_alloc(1, sizeof *b);
+
+    s->bench = b;
+    if (b) {
+        b->x = mem_alloc((size_t)hp->hidden, sizeof *b->x);
+        b->y = mem_alloc((size_t)widest, sizeof *b->y);
+    }
+    if (!b || !b->x || !b->y) {
+        survey_measure_stop(s);
+        return error_set(e, ERR_MEMORY, "out of memory for measuring the devices");
+    }
+    for (int i = 0; i < hp->hidden; i++)
+        b->x[i] = (float)((i * 7919) % 255 - 127) * 0.01f;
+    return 0;
+}
+
+void survey_measure_stop(struct survey *s)
+{
+    if (!s->bench)
+        return;
+    if (s->bench->dev)
+        take_away(s, s->bench);
+    mem_free(s->bench->x);
+    mem_free(s->bench->y);
+    mem_free(s->bench);
+    s->bench = NULL;
+}
+
+int survey_measure_step(struct survey *s, struct device *const *devices, int n_devices, int kv_len, const struct plan *in_force,
+                        const struct plan *wanted, uint64_t budget_ns, struct error *e)
+{
+    uint64_t start = clock_now();
+    struct bench *b;
+    int rc;
+
+    if (!s->bench && (rc = bench_open(s, e)) < 0)
+        return rc;
+    b = s->bench;
+    b->e = e;
+    b->plans[0] = in_force;
+    b->plans[1] = wanted;
+    for (; b->index < n_devices && b->index < s->input.n_devices; b->index++, b->stage = ONE_EXPERT, b->begun = false) {
+        const struct device_base *base = (const struct device_base *)devices[b->index];
+        struct planner_device *v = &s->input.devices[b->index];
+
+        if (!base || (b->index && v->budget == 0))
+            continue;
+        b->dev = devices[b->index];
+        b->ops = base->ops;
+        b->kv_len = kv_len < base->config.context ? kv_len : -1;
+        for (; b->stage < STAGES; b->stage++, b->begun = false) {
+            if (!b->begun && !stage_begin(s, b, v))
+                continue;
+            do {
+                if (b->stage == ATTENTION && b->kv_len < 0)
+                    rc = 1;                              /* the context has filled up meanwhile */
+                else
+                    rc = stage_piece(s, b, v);
+                if (rc < 0) {
+                    survey_measure_stop(s);
+                    return error_prefix(e, "measuring %s", v->name);
+                }
+                if (rc == 0 && budget_ns && clock_now() - start >= budget_ns)
+                    return 0;
+            } while (rc == 0);
+        }
+    }
+    survey_measure_stop(s);
+    return 1;
+}
+
+int survey_measure(struct survey *s, struct device *const *devices, int n_devices, int kv_len, const struct plan *in_force, const struct plan *wanted,
+                   struct error *e)
+{
+    int rc = survey_measure_step(s, devices, n_devices, kv_len, in_force, wanted, 0, e);
+
+    return rc < 0 ? rc : 0;
+}
+
+static void verdict_path(const struct survey *s, const char *cache_dir, const struct device *target, char *out, size_t size)
+{
+    const struct device_base *b = (const struct device_base *)target;
+    uint64_t h = s->model->hash ^ 14695981039346656037u;
+    const char *parts[] = {b->ops->name, b->info.name, b->info.driver};
+
+    for (int i = 0; i < 3; i++)
+        for (const char *p = parts[i]; *p; p++)
+            h = (h ^ (unsigned char)*p) * 1099511628211u;
+    snprintf(out, size, "%s/verdict-%016llx", cache_dir, (unsigned long long)h);
+}
+
+int survey_verdict_load(struct survey *s, const char *cache_dir, const struct device *target)
+{
+    char path[4096], spec[PLAN_NAME], *text;
+    double loss;
+    size_t n;
+    int got;
+
+    if (!cache_dir || !target)
+        return 0;
+    verdict_path(s, cache_dir, target, path, sizeof path);
+    if (cache_read(path, VERDICT_MOST, &text, &n, NULL) < 0 || !text)
+        return 0;
+    got = sscanf(text, "%63s %lf", spec, &loss);
+    mem_free(text);
+    if (got != 2 || !(loss > -1e6 && loss < 1e6))
+        return 0;
+    memcpy(s->verdict, spec, sizeof spec);
+    s->input.verdict = s->verdict;
+    s->input.verdict_loss = loss;
+    return 1;
+}
+
+int survey_verdict_store(struct survey *s, const char *cache_dir, const struct device *target, const char *spec, double loss, struct error *e)
+{
+    char path[4096], text[VERDICT_MOST];
+    int rc;
+
+    snprintf(s->verdict, sizeof s->verdict, "%s", spec);
+    s->input.verdict = s->verdict;
+    s->input.verdict_loss = loss;
+    if (!cache_dir)
+        return 0;
+    verdict_path(s, cache_dir, target, path, sizeof path);
+    snprintf(text, sizeof text, "%s %.4f\n%s\n%s\n", spec, loss, s->model->name, s->names[s->input.target]);
+    if ((rc = cache_write(path, text, strlen(text), e)) < 0 && e)
+        error_set(e, rc, "%s; the verdict of auto is kept for this run only", e->text);
+    return rc;
+}

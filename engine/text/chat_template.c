@@ -1,0 +1,372 @@
+/* The chat format: finds the model's template, runs it, and encodes what comes out so that its frame is read with special tokens and
+ * what people typed is not. The rendering's mask tells the two apart byte by byte, so the ids are exactly the reference's for ordinary
+ * text (blanks that a special token swallows, the dummy prefix after it), whatever the template does with the contents.
+ * Immutable after load: any thread. */
+#include "engine/text/chat_template.h"
+
+#include "engine/base/mapping.h"
+#include "engine/base/mem.h"
+#include "engine/base/strbuf.h"
+#include "engine/text/chat_formats.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct format {
+    const char *name, *text;
+} formats[] = {
+#define X(name, text) {name, text},
+    CHAT_FORMATS(X)
+#undef X
+};
+
+enum { VARIABLE_BOS, VARIABLE_EOS, VARIABLE_UNK, VARIABLE_PAD, VARIABLE_COUNT };
+
+struct chat_template {
+    struct jinja *jinja;
+    const struct tokenizer *tokenizer;
+    char *tokens[VARIABLE_COUNT];
+    struct jinja_variable variables[VARIABLE_COUNT];
+    char notice[320];
+};
+
+static const char *const variable_names[VARIABLE_COUNT] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+
+const char *chat_template_notice(const struct chat_template *c)
+{
+    return c->notice[0] ? c->notice : NULL;
+}
+
+/* "bos_token": "<s>" or {"content": "<s>", ...} */
+static const char *token_text(const json_t *config, const char *name)
+{
+    const json_t *v = json_object_get(config, name);
+
+    return json_string_value(json_is_object(v) ? json_object_get(v, "content") : v);
+}
+
+/* A string, or a list of named templates of which "default" counts. */
+static const char *template_of(const json_t *config)
+{
+    const json_t *v = json_object_get(config, "chat_template"), *each;
+    size_t i;
+
+    json_array_foreach(v, i, each) {
+        const char *name = json_string_value(json_object_get(each, "name"));
+
+        if (name && strcmp(name, "default") == 0)
+            return json_string_value(json_object_get(each, "template"));
+    }
+    return json_string_value(v);
+}
+
+static int set_token(struct chat_template *c, int which, const char *text, size_t len)
+{
+    if (!text || c->tokens[which])
+        return 0;
+    c->tokens[which] = mem_string_n(text, len);
+    c->variables[which] = (struct jinja_variable){variable_names[which], c->tokens[which], len};
+    return c->tokens[which] ? 0 : -1;
+}
+
+/* The template's text, mem_*; NULL: none (or out of memory, told by *memory). */
+static char *find_in_folder(struct chat_template *c, const struct weight_file *f, bool *memory, struct error *why)
+{
+    size_t size, len = 0;
+    const char *data = weight_file_aux(f, "chat_template.jinja", &size), *text = data;
+    json_error_t where;
+    json_t *config = NULL;
+    char *copy = NULL;
+
+    if (data)
+        len = size;
+    data = weight_file_aux(f, "tokenizer_config.json", &size);
+    if (data) {
+        config = json_loadb(data, size, 0, &where);
+        if (!config)
+            error_set(why, ERR_MODEL, "tokenizer_config.json:%d: %s", where.line, where.text);
+        if (!text && (text = template_of(config)))
+            len = strlen(text);
+        for (int i = 0; i < VARIABLE_COUNT; i++) {
+            const char *token = token_text(config, variable_names[i]);
+
+            if (token && set_token(c, i, token, strlen(token)) < 0)
+                *memory = true;
+        }
+    }
+    if (text) {
+        copy = mem_string_n(text, len);
+        *memory = *memory || !copy;
+    }
+    json_decref(config);
+    return copy;
+}
+
+static char *find_in_gguf(struct chat_template *c, const struct weight_file *f, bool *memory)
+{
+    static const char *const keys[VARIABLE_COUNT] = {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
+                                                     "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id"};
+    struct meta_value v;
+    char *copy;
+
+    for (int i = 0; i < VARIABLE_COUNT; i++) {
+        size_t len;
+        const char *text;
+
+        v = weight_file_meta(f, keys[i]);
+        text = v.type == META_INT && v.i >= 0 && v.i < 1 << 30 ? tokenizer_piece(c->tokenizer, (int)v.i, &len, NULL) : NULL;
+        if (text && set_token(c, i, text, len) < 0)
+            *memory = true;
+    }
+    v = weight_file_meta(f, "tokenizer.chat_template");
+    if (v.type != META_STRING)
+        return NULL;
+    copy = mem_string_n(v.s, v.len);
+    *memory = *memory || !copy;
+    return copy;
+}
+
+/* A first rendering tells whether the template asks for something that is not there; some want a system message. */
+static int try_out(const struct chat_template *c, const struct jinja_stop *stop, struct error *e)
+{
+    char hello[] = "Hi", be[] = "Be kind.", *text;
+    struct message m[] = {{ROLE_SYSTEM, be}, {ROLE_USER, hello}};
+    struct error second;
+    int status = chat_template_render(c, m + 1, 1, true, stop, &text, e);
+
+    if (status == ERR_INPUT && chat_template_render(c, m, 2, true, stop, &text, &second) == 0)
+        status = 0;
+    if (status == 0)
+        mem_free(text);
+    return status;
+}
+
+/* Where the template comes from: the user's file or word, or the model. */
+struct source {
+    char *text;                  /* mem_*; NULL: there is none */
+    const char *whose;           /* before "chat template" in errors */
+};
+
+static int find_format(struct source *s, const char *name, struct error *e)
+{
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (strcmp(formats[i].name, name) == 0) {
+            s->text = mem_string(formats[i].text);
+            s->whose = "the built-in ";
+            return s->text ? 0 : error_set(e, ERR_MEMORY, "out of memory for the chat template");
+        }
+    return error_set(e, ERR_USAGE, "there is no built-in chat template '%s'", name);
+}
+
+static int find_in_file(struct source *s, const char *path, struct error *e)
+{
+    struct mapping m = {0};
+    int status = mapping_open(&m, path, e);
+
+    if (status == 0 && m.size > JINJA_TEMPLATE_MAX)
+        status = error_set(e, ERR_MODEL, "%s: %zu bytes long; at most 1 MiB of a chat template is read", path, m.size);
+    if (status == 0) {
+        s->text = mem_string_n((const char *)m.data, m.size);
+        s->whose = "the given ";
+        status = s->text ? mapping_check(&m, e) : error_set(e, ERR_MEMORY, "out of memory for the chat template");
+    }
+    mapping_close(&m);
+    return status;
+}
+
+/* why: what is wrong with the model's, where that is known */
+static int find_source(struct chat_template *c, const struct weight_file *f, const struct chat_template_options *o, struct source *s,
+                       struct error *why, struct error *e)
+{
+    bool memory = false;
+
+    s->whose = "the model's ";
+    s->text = weight_file_format(f) == WEIGHT_GGUF ? find_in_gguf(c, f, &memory) : find_in_folder(c, f, &memory, why);
+    if (memory)
+        return error_set(e, ERR_MEMORY, "out of memory for the chat template");
+    if (!o || (!o->file && !o->name))
+        return 0;
+    mem_free(s->text);
+    *s = (struct source){0};
+    return o->file ? find_in_file(s, o->file, e) : find_format(s, o->name, e);
+}
+
+static int use(struct chat_template *c, const struct source *s, const struct jinja_stop *stop, struct error *e)
+{
+    struct error why = {0};
+    int status = jinja_parse(&c->jinja, s->text, strlen(s->text), &why);
+
+    if (status == 0)
+        status = try_out(c, stop, &why);
+    if (status == 0)
+        return 0;
+    if (status == ERR_MEMORY || status == ERR_CANCELLED) {
+        *e = why;
+        return status;
+    }
+    return error_set(e, ERR_MODEL, "%s%.300s (--chat-template NAME or --chat-template-file FILE gives another, --raw goes without)",
+                     s->whose, why.text);
+}
+
+int chat_template_load(struct chat_template **out, const struct weight_file *f, const struct tokenizer *t, const struct chat_template_options *o,
+                       struct error *e)
+{
+    struct chat_template *c = mem_alloc(1, sizeof *c);
+    struct source s = {0};
+    struct error why = {0};
+    int status;
+
+    *out = NULL;
+    if (!c)
+        return error_set(e, ERR_MEMORY, "out of memory for the chat template");
+    c->tokenizer = t;
+    for (int i = 0; i < VARIABLE_COUNT; i++)
+        c->variables[i] = (struct jinja_variable){variable_names[i], NULL, 0};
+    status = find_source(c, f, o, &s, &why, e);
+    if (status == 0 && s.text)
+        status = use(c, &s, o ? o->stop : NULL, e);
+    else if (status == 0) {
+        snprintf(c->notice, sizeof c->notice, "the built-in Phi format is used, because the model has no chat template%s%.200s",
+                 why.code ? ": " : "", why.code ? why.text : "");
+        status = jinja_parse(&c->jinja, formats[0].text, strlen(formats[0].text), e);
+    }
+    mem_free(s.text);
+    if (status < 0) {
+        chat_template_free(c);
+        return status;
+    }
+    *out = c;
+    return 0;
+}
+
+void chat_template_free(struct chat_template *c)
+{
+    if (!c)
+        return;
+    jinja_free(c->jinja);
+    for (int i = 0; i < VARIABLE_COUNT; i++)
+        mem_free(c->tokens[i]);
+    mem_free(c);
+}
+
+static int render(const struct chat_template *c, const struct message *m, size_t n, bool add_generation_prompt, const struct jinja_stop *stop,
+                  const struct jinja_output *out, struct error *e)
+{
+    struct jinja_input in = {m, n, add_generation_prompt, c->variables, VARIABLE_COUNT, stop};
+
+    return jinja_render(c->jinja, &in, out, e);
+}
+
+int chat_template_render(const struct chat_template *c, const struct message *m, size_t n, bool add_generation_prompt,
+                         const struct jinja_stop *stop, char **text, struct error *e)
+{
+    struct strbuf b = {0};
+    int status = render(c, m, n, add_generation_prompt, stop, &(struct jinja_output){.text = &b}, e);
+
+    *text = status == 0 ? strbuf_take(&b, NULL) : NULL;
+    strbuf_release(&b);
+    if (status == 0 && !*text)
+        return error_set(e, ERR_MEMORY, "out of memory for the rendered conversation");
+    return status;
+}
+
+/* Where messages begin that the template's loop does not tell (SIZE_MAX): where the text of the one before ends. The mask counts modulo
+ * 255, so the message that a byte belongs to is the next one of its number. */
+static void begin_behind_texts(size_t *begins, size_t n, const struct strbuf *mask)
+{
+    size_t i = 0, end = 0;
+
+    for (size_t k = 0; k < mask->len; k++) {
+        size_t own = (unsigned char)mask->data[k], next;
+
+        if (!own)
+            continue;
+        next = i + (own - 1 + 255 - i % 255) % 255;
+        if (next >= n)
+            continue;
+        for (; i < next; i++)
+            if (begins[i + 1] == SIZE_MAX)
+                begins[i + 1] = end;
+        end = k + 1;
+    }
+    for (; i + 1 < n; i++)
+        if (begins[i + 1] == SIZE_MAX)
+            begins[i + 1] = end;
+}
+
+/* Where the generation prompt begins: as far as the text agrees with the same one rendered without it. */
+static int find_end(const struct chat_template *c, const struct message *m, size_t n, const struct jinja_stop *stop, const struct strbuf *text,
+                    const struct strbuf *mask, size_t *end, struct error *e)
+{
+    struct strbuf whole = {0};
+    struct error why = {0};
+    int status = render(c, m, n, false, stop, &(struct jinja_output){.text = &whole}, &why);
+
+    *end = 0;
+    if (status == 0)
+        while (*end < whole.len && *end < text->len && whole.data[*end] == text->data[*end])
+            ++*end;
+    else                                         /* no conversation without it: behind what was typed last */
+        for (size_t k = 0; k < text->len; k++)
+            if (mask->data[k])
+                *end = k + 1;
+    strbuf_release(&whole);
+    if (status != ERR_CANCELLED && status != ERR_MEMORY)
+        return 0;
+    *e = why;
+    return status;
+}
+
+/* Offsets of the text to indices of the ids: the first id of the stretch that holds the border, so a border inside a special token is before it. */
+static void starts_of(int *starts, const size_t *begins, size_t n, const size_t *offsets, int n_ids, size_t text_len)
+{
+    int up = 0, at;
+
+    starts[0] = 0;
+    for (size_t i = 1; i <= n; i++) {
+        while (up < n_ids && offsets[up] <= begins[i])
+            up++;
+        at = up;
+        while (at > 1 && offsets[at - 2] == offsets[at - 1])
+            at--;
+        at = begins[i] >= text_len ? n_ids : at - (at > 0);
+        starts[i] = at < starts[i - 1] ? starts[i - 1] : at;
+    }
+}
+
+int chat_template_encode(const struct chat_template *c, const struct message *m, size_t n, bool add_generation_prompt,
+                         const struct jinja_stop *stop, int **ids, int *n_ids, int *starts, struct error *e)
+{
+    struct strbuf text = {0}, mask = {0};
+    size_t *offsets = NULL, *begins = starts ? mem_alloc(n + 1, sizeof *begins) : NULL;
+    int status = 0;
+
+    *ids = NULL;
+    *n_ids = 0;
+    if (starts && !begins)
+        status = error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages", n);
+    if (status == 0)
+        status = render(c, m, n, add_generation_prompt, stop, &(struct jinja_output){&text, &mask, begins}, e);
+    if (status == 0)
+        status = tokenizer_encode_masked(c->tokenizer, text.data ? text.data : "", text.len, true, (unsigned char *)mask.data, ids, n_ids,
+                                         starts ? &offsets : NULL, e);
+    if (status == 0 && starts && add_generation_prompt)
+        status = find_end(c, m, n, stop, &text, &mask, &begins[n], e);
+    if (status == 0 && starts) {
+        begin_behind_texts(begins, n, &mask);
+        starts_of(starts, begins, n, offsets, *n_ids, text.len);
+        if (!add_generation_prompt)
+            starts[n] = *n_ids;
+    }
+    if (status < 0) {
+        mem_free(*ids);
+        *ids = NULL;
+        *n_ids = 0;
+    }
+    mem_free(begins);
+    mem_free(offsets);
+    strbuf_release(&text);
+    strbuf_release(&mask);
+    return status;
+}

@@ -1,0 +1,406 @@
+/* Scopes and evaluation: statements, calls, macros, and the rendering as a whole. One thread a rendering; everything made lies in its arena and
+ * goes with it. */
+#include "engine/text/jinja/data.h"
+
+struct binding {
+    struct str name;
+    struct value value;
+    struct binding *next;
+};
+
+struct scope {
+    struct scope *up;
+    struct binding *first;
+};
+
+enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
+
+struct run {
+    struct arena *a;
+    struct scope *root;
+    struct builder *out;         /* the rendering itself, as opposed to blocks and macros */
+    size_t *begins;              /* see jinja_output; NULL: nobody asks */
+};
+
+static struct value evaluate(struct run *r, struct scope *s, const struct node *n);
+static enum flow execute(struct run *r, struct scope *s, const struct node *n, struct builder *out);
+
+static void bind_name(struct run *r, struct scope *s, struct str name, struct value v)
+{
+    struct binding *b;
+
+    for (b = s->first; b; b = b->next) {
+        jinja_charge(r->a, 0);
+        if (str_equal(r->a, b->name, name)) {
+            b->value = v;
+            return;
+        }
+    }
+    b = jinja_alloc(r->a, 1, sizeof *b);
+    *b = (struct binding){name, v, s->first};
+    s->first = b;
+}
+
+static struct value look_up(struct run *r, struct scope *s, struct str name)
+{
+    int f;
+
+    for (; s; s = s->up)
+        for (struct binding *b = s->first; b; b = b->next) {
+            jinja_charge(r->a, 0);
+            if (str_equal(r->a, b->name, name))
+                return b->value;
+        }
+    f = builtin_function(name);
+    return f < 0 ? (struct value){0} : (struct value){.type = V_FUNCTION, .i = f};
+}
+
+static void collect(struct run *r, struct scope *s, const struct node *n, struct arguments *args)
+{
+    *args = (struct arguments){0};
+    for (; n; n = n->next) {
+        struct value v = evaluate(r, s, n->a);
+
+        if (n->name.len && args->n_named < 8) {
+            args->named[args->n_named].name = n->name;
+            args->named[args->n_named++].v = v;
+        } else if (!n->name.len && args->n < 8)
+            args->v[args->n++] = v;
+        else
+            jinja_fail(r->a, ERR_INPUT, "more than 8 arguments");
+    }
+}
+
+static struct value call_macro(struct run *r, const struct node *macro, const struct arguments *args)
+{
+    struct scope inner = {.up = r->root};
+    struct builder out = {0};
+    int i = 0;
+
+    for (const struct node *p = macro->a; p; p = p->next, i++) {
+        struct value v = i < args->n ? args->v[i] : p->a ? evaluate(r, &inner, p->a) : (struct value){0};
+
+        for (int k = 0; k < args->n_named; k++)
+            if (str_equal(r->a, args->named[k].name, p->name))
+                v = args->named[k].v;
+        bind_name(r, &inner, p->name, v);
+    }
+    execute(r, &inner, macro->b, &out);
+    return value_str(builder_str(&out));
+}
+
+static struct value call(struct run *r, struct scope *s, const struct node *n)
+{
+    struct arguments args;
+    struct value callee;
+
+    if (n->a->kind == N_GET && n->a->b->kind == N_LITERAL && n->a->b->literal.type == V_STRING) {
+        struct value self = evaluate(r, s, n->a->a);
+        struct value *member = self.type == V_DICT ? dict_find(r->a, self.dict, n->a->b->literal.str) : NULL;
+
+        collect(r, s, n->b, &args);
+        r->a->line = n->line;
+        if (!member)
+            return method_call(r->a, self, n->a->b->literal.str, &args);
+        callee = *member;
+    } else {
+        callee = evaluate(r, s, n->a);
+        collect(r, s, n->b, &args);
+    }
+    r->a->line = n->line;
+    if (callee.type == V_MACRO)
+        return call_macro(r, callee.macro, &args);
+    if (callee.type == V_FUNCTION)
+        return function_call(r->a, (int)callee.i, &args);
+    jinja_fail(r->a, ERR_INPUT, "%s cannot be called", value_kind(callee));
+}
+
+static struct value evaluate(struct run *r, struct scope *s, const struct node *n)
+{
+    struct value v = {0}, x;
+    struct arguments args;
+
+    jinja_enter(r->a);
+    r->a->line = n->line;
+    switch (n->kind) {
+    case N_LITERAL:
+        v = n->literal;
+        break;
+    case N_NAME:
+        v = look_up(r, s, n->name);
+        break;
+    case N_LIST:
+        v = list_new(r->a);
+        for (const struct node *i = n->a; i; i = i->next)
+            list_put(r->a, v.list, evaluate(r, s, i));
+        break;
+    case N_DICT:
+        v = dict_new(r->a);
+        for (const struct node *i = n->a; i; i = i->next->next)
+            dict_put_named(r->a, v.dict, evaluate(r, s, i), evaluate(r, s, i->next));
+        break;
+    case N_GET:
+        x = evaluate(r, s, n->a);
+        v = value_get(r->a, x, evaluate(r, s, n->b));
+        break;
+    case N_SLICE: {
+        struct value from = n->b ? evaluate(r, s, n->b) : value_none(), to = n->c ? evaluate(r, s, n->c) : value_none();
+
+        x = evaluate(r, s, n->a);
+        v = value_slice(r->a, x, from, to, n->d ? evaluate(r, s, n->d) : value_none());
+        break;
+    }
+    case N_CALL:
+        v = call(r, s, n);
+        break;
+    case N_FILTER:
+        x = evaluate(r, s, n->a);
+        collect(r, s, n->b, &args);
+        r->a->line = n->line;
+        if (n->op < 0)
+            jinja_fail(r->a, ERR_INPUT, "the filter '%.*s' is not supported", (int)n->name.len, n->name.s);
+        v = filter_call(r->a, n->op, x, &args);
+        break;
+    case N_TEST:
+        x = evaluate(r, s, n->a);
+        collect(r, s, n->b, &args);
+        r->a->line = n->line;
+        if (n->op < 0)
+            jinja_fail(r->a, ERR_INPUT, "the test '%.*s' is not supported", (int)n->name.len, n->name.s);
+        v = value_bool(test_call(r->a, n->op, x, &args));
+        break;
+    case N_NOT:
+        v = value_bool(!value_true(evaluate(r, s, n->a)));
+        break;
+    case N_NEGATE:
+        v = value_binary(r->a, OP_SUB, value_int(0), evaluate(r, s, n->a));
+        break;
+    case N_BINARY:
+        x = evaluate(r, s, n->a);
+        v = evaluate(r, s, n->b);
+        r->a->line = n->line;
+        v = value_binary(r->a, n->op, x, v);
+        break;
+    case N_AND: case N_OR:
+        v = evaluate(r, s, n->a);
+        if (value_true(v) == (n->kind == N_AND))
+            v = evaluate(r, s, n->b);
+        break;
+    case N_CONDITION:
+        if (value_true(evaluate(r, s, n->a)))
+            v = evaluate(r, s, n->b);
+        else if (n->c)
+            v = evaluate(r, s, n->c);
+        break;
+    default:
+        break;
+    }
+    jinja_leave(r->a);
+    return v;
+}
+
+static void assign(struct run *r, struct scope *s, const struct node *targets, struct value v)
+{
+    const struct node *t = targets;
+    struct list *items;
+    size_t i = 0;
+
+    if (t->kind == N_GET) {
+        struct value o = look_up(r, s, t->name);
+
+        if (o.type != V_DICT || !o.dict->space)
+            jinja_fail(r->a, ERR_INPUT, "'%.*s' is no namespace", (int)t->name.len, t->name.s);
+        dict_put(r->a, o.dict, t->b->literal.str, v);
+        return;
+    }
+    if (!t->next) {
+        bind_name(r, s, t->name, v);
+        return;
+    }
+    items = value_items(r->a, v);
+    for (; t && i < items->n; t = t->next)
+        bind_name(r, s, t->name, items->v[i++]);
+    if (t || i < items->n)
+        jinja_fail(r->a, ERR_INPUT, "%zu values for another number of names", items->n);
+}
+
+static struct value loop_value(struct run *r, const struct list *l, size_t i)
+{
+    struct value v = dict_new(r->a);
+    struct dict *d = v.dict;
+
+    d->turn = (int64_t)i + 1;
+    dict_put(r->a, d, str_of("index"), value_int((int64_t)i + 1));
+    dict_put(r->a, d, str_of("index0"), value_int((int64_t)i));
+    dict_put(r->a, d, str_of("first"), value_bool(i == 0));
+    dict_put(r->a, d, str_of("last"), value_bool(i + 1 == l->n));
+    dict_put(r->a, d, str_of("length"), value_int((int64_t)l->n));
+    dict_put(r->a, d, str_of("revindex"), value_int((int64_t)(l->n - i)));
+    dict_put(r->a, d, str_of("revindex0"), value_int((int64_t)(l->n - i) - 1));
+    dict_put(r->a, d, str_of("previtem"), i ? l->v[i - 1] : (struct value){0});
+    dict_put(r->a, d, str_of("nextitem"), i + 1 < l->n ? l->v[i + 1] : (struct value){0});
+    return v;
+}
+
+/* A loop that wrote this message's own text counts; one that wrote anything, while there is none better. */
+static void note_message(struct run *r, struct value item, size_t begin, const struct builder *out)
+{
+    size_t i = item.type == V_DICT ? item.dict->message : 0, n = out->len - begin;
+
+    if (!r->begins || out != r->out || !i || !n)
+        return;
+    jinja_charge(r->a, n);
+    if (r->begins[i - 1] == SIZE_MAX || (out->masked && memchr(out->mask + begin, 1 + (int)((i - 1) % 255), n)))
+        r->begins[i - 1] = begin;
+}
+
+static void execute_for(struct run *r, struct scope *s, const struct node *n, struct builder *out)
+{
+    struct list *all = value_items(r->a, evaluate(r, s, n->b)), *items = all;
+
+    if (n->d) {
+        items = list_new(r->a).list;
+        for (size_t i = 0; i < all->n; i++) {
+            struct scope probe = {.up = s};
+
+            assign(r, &probe, n->a, all->v[i]);
+            if (value_true(evaluate(r, &probe, n->d)))
+                list_put(r->a, items, all->v[i]);
+        }
+    }
+    if (items->n == 0 && n->e) {
+        execute(r, s, n->e, out);
+        return;
+    }
+    for (size_t i = 0; i < items->n; i++) {
+        struct scope inner = {.up = s};
+        struct value item = items->v[i];
+        size_t begin = out->len;
+        enum flow flow;
+
+        jinja_charge(r->a, 0);
+        bind_name(r, &inner, str_of("loop"), loop_value(r, items, i));
+        assign(r, &inner, n->a, item);
+        flow = execute(r, &inner, n->c, out);
+        note_message(r, item, begin, out);
+        if (flow == FLOW_BREAK)
+            break;
+    }
+}
+
+static enum flow execute(struct run *r, struct scope *s, const struct node *n, struct builder *out)
+{
+    enum flow flow = FLOW_ON;
+
+    jinja_enter(r->a);
+    for (; n && flow == FLOW_ON; n = n->next) {
+        struct builder block = {0};
+
+        jinja_charge(r->a, 0);
+        r->a->line = n->line;
+        switch (n->kind) {
+        case N_TEXT:
+            builder_put(r->a, out, n->literal.str);
+            break;
+        case N_PRINT:
+            builder_put(r->a, out, value_text(r->a, evaluate(r, s, n->a)));
+            break;
+        case N_IF:
+            flow = execute(r, s, value_true(evaluate(r, s, n->a)) ? n->b : n->c, out);
+            break;
+        case N_FOR:
+            execute_for(r, s, n, out);
+            break;
+        case N_SET:
+            assign(r, s, n->a, evaluate(r, s, n->b));
+            break;
+        case N_SET_BLOCK:
+            execute(r, s, n->b, &block);
+            assign(r, s, n->a, value_str(builder_str(&block)));
+            break;
+        case N_MACRO:
+            bind_name(r, s, n->name, (struct value){.type = V_MACRO, .macro = n});
+            break;
+        case N_GROUP:
+            flow = execute(r, s, n->a, out);
+            break;
+        case N_BREAK:
+            flow = FLOW_BREAK;
+            break;
+        case N_CONTINUE:
+            flow = FLOW_CONTINUE;
+            break;
+        default:
+            break;
+        }
+    }
+    jinja_leave(r->a);
+    return flow;
+}
+
+static struct value message_value(struct arena *a, const struct message *m, size_t i)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+    struct value v = dict_new(a);
+    size_t len = strlen(m->text);
+    unsigned char *mask = jinja_alloc(a, len + 1, 1);
+
+    v.dict->message = i + 1;
+    memset(mask, 1 + (int)(i % 255), len);
+    dict_put(a, v.dict, str_of("role"), value_str(str_of(roles[m->role])));
+    dict_put(a, v.dict, str_of("content"), value_str((struct str){m->text, mask, len}));
+    return v;
+}
+
+static void bind_input(struct run *r, const struct jinja_input *in)
+{
+    struct value messages = list_new(r->a);
+
+    for (size_t i = 0; i < in->n_messages; i++)
+        list_put(r->a, messages.list, message_value(r->a, &in->messages[i], i));
+    bind_name(r, r->root, str_of("messages"), messages);
+    bind_name(r, r->root, str_of("add_generation_prompt"), value_bool(in->add_generation_prompt));
+    bind_name(r, r->root, str_of("tools"), value_none());
+    bind_name(r, r->root, str_of("documents"), value_none());
+    for (size_t i = 0; i < in->n_variables; i++) {
+        const struct jinja_variable *v = &in->variables[i];
+
+        if (v->text)
+            bind_name(r, r->root, str_of(v->name), value_str((struct str){v->text, NULL, v->len}));
+    }
+}
+
+int jinja_render(const struct jinja *j, const struct jinja_input *in, const struct jinja_output *to, struct error *e)
+{
+    struct strbuf *text = to->text, *mask = to->mask;
+    jmp_buf jump;
+    size_t total = 0;
+    struct arena a = {.line = 1, .jump = &jump, .e = e, .stop = in->stop};
+    struct scope root = {0};
+    struct builder out = {0};
+    struct run r = {&a, &root, &out, to->begins};
+
+    for (size_t i = 0; i < in->n_messages; i++)
+        total += strlen(in->messages[i].text);
+    for (size_t i = 0; to->begins && i < in->n_messages; i++)
+        to->begins[i] = SIZE_MAX;
+    a.limit = ((size_t)32 << 20) + 32 * total + 4096 * in->n_messages;
+    a.steps = 4000000 + 2000 * (uint64_t)in->n_messages + 2 * (uint64_t)total;
+    if (setjmp(jump)) {
+        arena_release(&a);
+        return e ? e->code : ERR_INPUT;
+    }
+    bind_input(&r, in);
+    execute(&r, &root, j->body, &out);
+    strbuf_put(text, out.s ? out.s : "", out.len);
+    if (mask && out.masked)
+        strbuf_put(mask, (const char *)out.mask, out.len);
+    else if (mask && strbuf_reserve(mask, out.len)) {
+        memset(mask->data + mask->len, 0, out.len);
+        mask->len += out.len;
+    }
+    arena_release(&a);
+    if (text->failed || (mask && mask->failed))
+        return error_set(e, ERR_MEMORY, "out of memory for the rendered conversation");
+    return 0;
+}

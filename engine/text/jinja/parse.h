@@ -1,0 +1,28 @@
+/* Between the two halves of the parser: statements (jinja_parse.c) and what stands inside {% %} and {{ }} (jinja_expression.c). One thread. */
+#ifndef ENGINE_MODEL_JINJA_PARSE_H
+#define ENGINE_MODEL_JINJA_PARSE_H
+
+#include "engine/text/jinja/data.h"
+
+struct parser {
+    struct arena *a;
+    const char *s;
+    size_t n, at;
+    bool trim_next;              /* "-%}": blanks after it vanish */
+    bool block_before;           /* a block or comment ended just here: trim_blocks */
+    int loops;
+    int branches;                /* inside an if: what is unknown there may never be reached */
+};
+
+/* Words and signs skip the blanks before them; parse_accept and parse_word take one if it is there, the others fail when it is not. */
+struct node *parse_node(struct parser *p, enum node_kind kind);
+void parse_blanks(struct parser *p);
+bool parse_accept(struct parser *p, const char *text);
+void parse_expect(struct parser *p, const char *text);
+bool parse_word(struct parser *p, const char *word);
+struct str parse_name(struct parser *p);
+struct node *parse_literal(struct parser *p, struct value v);
+struct node *parse_expression(struct parser *p);
+struct node *parse_or(struct parser *p);
+
+#endif

@@ -1,0 +1,553 @@
+/* Experts: the map, layers down and experts across. Heat is an expert's share of its layer's choices against the even share 1/n, on a log
+ * scale with "even" in the middle of the ramp, so over- and under-use both show; never chosen is black. Half blocks carry two layers a line
+ * where lines are short; without colours a glyph's density is the heat, and digits stand for the GPU. */
+#include "ui/draw.h"
+#include "ui/panels/panel.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const explain[] = {
+    "a cell: how often an expert was chosen, against the even share of its layer (middle of the ramp); each step is a factor 1.7",
+    "blue: runs on the CPU; orange: on the GPU. Without colours: . : - = + * # @ on the CPU, digits on the GPU",
+    "bright: chosen by the newest token, or just arrived on another device",
+    "answer: this answer's tokens; session: all, your messages included; now: the newest tokens weigh most (half as much 16 tokens back)",
+    "m changes the mode, arrows move the cursor, z shows counts, entropy (1: even) and the hottest",
+    NULL,
+};
+
+static const char cpu_glyphs[THEME_RAMP + 1] = " .:-=+*#@", gpu_glyphs[THEME_RAMP + 1] = " 12345678";
+
+/* Glyphs instead of blocks: their density is the heat. */
+static bool glyphs(const struct theme *t)
+{
+    return t->depth == THEME_MONO || t->ascii;
+}
+
+#define DEEP 8                   /* from here on layers a map folds where rows are missing */
+
+struct map {                     /* how the map lies in its rectangle */
+    int x, cell_w, bin, columns; /* first cell's column, cells per bin, experts per bin, bins */
+    int per_line, lines, top;    /* layers per line, lines, first layer shown */
+    int blocks, block_w;         /* deep maps fold: side by side, so many columns apart */
+};
+
+static double value(const struct ui_model *m, int at)
+{
+    return m->heat == HEAT_ANSWER ? m->live.answer[at] : m->heat == HEAT_SESSION ? m->live.session[at] : (double)m->live.now[at];
+}
+
+static double layer_total(const struct ui_model *m, int layer)
+{
+    double sum = 0;
+    int e;
+
+    for (e = 0; e < m->live.n_experts; e++)
+        sum += value(m, layer * m->live.n_experts + e);
+    return sum;
+}
+
+/* Step of the ramp, 0: never chosen. */
+static int level(double v, double total, int n)
+{
+    double octaves;
+    int step;
+
+    if (v <= 1e-3 || total <= 0)
+        return 0;
+    octaves = log2(v / total * n);
+    step = (int)lround(THEME_RAMP / 2 + octaves / 0.75);
+    return step < 1 ? 1 : step >= THEME_RAMP ? THEME_RAMP - 1 : step;
+}
+
+/* Columns before the cells: numbers of the layers of a line. */
+static int label_width(int layers, int per_line)
+{
+    return per_line == 2 ? (layers > 10 ? 6 : 4) : (layers > 9 ? 3 : 2) + (layers > 99);
+}
+
+/* Two halves side by side fit, a column for each expert. */
+static bool folds(int layers, int experts, int per_line, int width)
+{
+    return 2 * (label_width(layers, per_line) + experts) + 1 <= width;
+}
+
+/* Rows of the whole map at its densest, axis and foot included. */
+static int least_rows(const struct ui_model *m, int width)
+{
+    int layers = m->live.n_layers ? m->live.n_layers : 8, per_line = glyphs(&m->theme) ? 1 : 2;
+
+    if (layers > DEEP && folds(layers, m->live.n_experts, per_line, width))
+        per_line *= 2;
+    return (layers + per_line - 1) / per_line + 2;
+}
+
+static struct map map_make(const struct ui_model *m, struct rect r, int foot)
+{
+    struct map p = {.bin = 1, .per_line = 1, .blocks = 1};
+    int n = m->live.n_experts, layers = m->live.n_layers, rows = r.h - 1 - foot, room, per_row;
+
+    if (rows < layers && !glyphs(&m->theme))
+        p.per_line = 2;
+    if (layers > DEEP && rows * p.per_line < layers && folds(layers, n, p.per_line, r.w)) {
+        p.blocks = 2;
+        p.block_w = (r.w + 1) / 2;
+        r.w = p.block_w - 1;
+    }
+    p.x = r.x + label_width(layers, p.per_line);
+    room = r.x + r.w - p.x;
+    if (room < 1 || n < 1)
+        return p;
+    while ((n + p.bin - 1) / p.bin > room)
+        p.bin++;
+    p.columns = (n + p.bin - 1) / p.bin;
+    p.cell_w = room / p.columns;
+    p.cell_w = p.cell_w > 3 ? 3 : p.cell_w;
+    per_row = p.per_line * p.blocks;
+    p.lines = (layers + per_row - 1) / per_row;
+    if (p.lines > rows)
+        p.lines = rows < 0 ? 0 : rows;
+    p.top = m->heat_top;
+    if (m->cursor_layer < p.top)
+        p.top = m->cursor_layer / p.per_line * p.per_line;
+    if (p.lines > 0 && m->cursor_layer >= p.top + p.lines * per_row)
+        p.top = (m->cursor_layer / p.per_line - p.lines * p.blocks + 1) * p.per_line;
+    if (p.top + p.lines * per_row > layers + p.per_line - 1)
+        p.top = (layers + p.per_line - 1 - p.lines * per_row) / p.per_line * p.per_line;
+    p.top = p.top < 0 ? 0 : p.top;
+    return p;
+}
+
+struct heat {
+    int step, light;
+    bool gpu;
+};
+
+static struct heat bin_heat(const struct ui_model *m, int layer, int column, const struct map *p, double total)
+{
+    struct heat h = {0};
+    double sum = 0;
+    int e, n = 0;
+
+    if (layer >= m->live.n_layers)
+        return h;
+    for (e = column * p->bin; e < (column + 1) * p->bin && e < m->live.n_experts; e++, n++) {
+        int at = layer * m->live.n_experts + e;
+
+        sum += value(m, at);
+        h.gpu = h.gpu || ui_cell_on_gpu(m, layer, e);
+        h.light = m->light[at] > h.light ? m->light[at] : h.light;
+    }
+    h.step = n ? level(sum / n, total, m->live.n_experts) : 0;
+    return h;
+}
+
+static int16_t heat_colour(const struct theme *t, struct heat h)
+{
+    int step = h.step;
+
+    if (h.light > UI_LIGHT - THEME_FADE)
+        return t->fade[t->depth][UI_LIGHT - h.light];
+    step = step + h.light < THEME_RAMP ? step + h.light : THEME_RAMP - 1;
+    return h.gpu ? t->ramp_gpu[t->depth][step] : t->ramp_cpu[t->depth][step];
+}
+
+static void line_draw(struct canvas *c, int x_label, struct ui_model *m, const struct map *p, int y, int layer)
+{
+    const struct theme *t = &m->theme;
+    double total[2] = {layer < m->live.n_layers ? layer_total(m, layer) : 0, 0};
+    int i, k;
+    char label[32];
+
+    if (layer >= m->live.n_layers)
+        return;
+    if (p->per_line == 2 && layer + 1 < m->live.n_layers) {
+        total[1] = layer_total(m, layer + 1);
+        snprintf(label, sizeof label, m->live.n_layers > 10 ? "%2d %-2d" : "%d %d", layer, layer + 1);
+    } else {
+        snprintf(label, sizeof label, m->live.n_layers > 10 ? "%2d" : "%d", layer);
+    }
+    canvas_text(c, x_label, y, theme_style(t, ROLE_STYLE_DIM), label);
+    for (i = 0; i < p->columns; i++) {
+        struct heat a = bin_heat(m, layer, i, p, total[0]);
+        int x = p->x + i * p->cell_w;
+        struct style s;
+
+        if (glyphs(t)) {
+            s = t->depth == THEME_MONO ? STYLE_PLAIN : (struct style){heat_colour(t, a), -1, 0};
+            s.attrs = a.light > 1 ? STYLE_REVERSE : a.light ? STYLE_BOLD : 0;
+            canvas_put(c, x, y, s, (unsigned char)(a.gpu ? gpu_glyphs : cpu_glyphs)[a.step]);
+            continue;
+        }
+        s = (struct style){heat_colour(t, a), -1, 0};
+        if (p->per_line == 2 && layer + 1 < m->live.n_layers)
+            s.bg = heat_colour(t, bin_heat(m, layer + 1, i, p, total[1]));
+        for (k = 0; k < (p->cell_w > 1 ? 2 : 1); k++)
+            canvas_put(c, x + k, y, s, p->per_line == 2 ? 0x2580 : 0x2588);
+    }
+    if (m->focus == PANEL_EXPERTS && m->cursor_layer >= layer && m->cursor_layer < layer + p->per_line) {
+        int x = p->x + m->cursor_expert / p->bin * p->cell_w;
+
+        for (k = 0; k < (p->cell_w > 1 ? 2 : 1); k++) {
+            const struct cell *cell = canvas_at(c, x + k, y);
+            struct style s = theme_style(t, ROLE_STYLE_NEW);
+
+            if (!cell)
+                continue;
+            if (glyphs(t)) {
+                s = cell->style;
+                s.attrs = STYLE_REVERSE;
+                canvas_put(c, x + k, y, s, cell->ch == ' ' ? '.' : cell->ch);
+            } else {
+                /* A frame of light around one half would hide the other: the cursor is a ring in the cell's own colour. */
+                s.bg = m->cursor_layer == layer || p->per_line == 1 ? cell->style.fg : cell->style.bg;
+                canvas_put(c, x + k, y, s, p->cell_w > 1 ? (k ? ']' : '[') : 'o');
+            }
+        }
+    }
+}
+
+/* Where attention belongs when nobody moved the cursor: the expert with the largest share. */
+static void hottest(const struct ui_model *m, int *layer, int *expert)
+{
+    double best = -1;
+    int l, e;
+
+    *layer = *expert = 0;
+    for (l = 0; l < m->live.n_layers; l++) {
+        double total = layer_total(m, l);
+
+        for (e = 0; e < m->live.n_experts; e++) {
+            double v = total > 0 ? value(m, l * m->live.n_experts + e) / total : 0;
+
+            if (v > best) {
+                best = v;
+                *layer = l;
+                *expert = e;
+            }
+        }
+    }
+}
+
+static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m, int y)
+{
+    int layer = m->cursor_layer, expert = m->cursor_expert, on;
+    double total, v;
+    char line[128], a[24], b[24];
+
+    if (!m->cursor_moved && m->focus != PANEL_EXPERTS)
+        hottest(m, &layer, &expert);
+    if (layer >= m->live.n_layers || expert >= m->live.n_experts)
+        return;
+    total = layer_total(m, layer);
+    v = value(m, layer * m->live.n_experts + expert);
+    on = ui_cell_on_gpu(m, layer, expert);
+    if (total <= 0) {
+        canvas_text_fit(c, r.x, y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), "nothing chosen yet");
+        return;
+    }
+    if (m->heat == HEAT_NOW)
+        snprintf(line, sizeof line, "L%d E%d %.1f %% now", layer, expert, total > 0 ? v / total * 100 : 0);
+    else if (r.w >= 40)
+        snprintf(line, sizeof line, "L%d E%d %s  %s of %s = %.1f %% (even %.1f)", layer, expert, on ? "gpu" : "cpu", draw_count(a, (uint64_t)v),
+                 draw_count(b, (uint64_t)total), v / total * 100, 100.0 / m->live.n_experts);
+    else
+        snprintf(line, sizeof line, "L%d E%d %s/%s %.1f %%", layer, expert, draw_count(a, (uint64_t)v), draw_count(b, (uint64_t)total),
+                 total > 0 ? v / total * 100 : 0);
+    canvas_text_fit(c, r.x, y, r.w, theme_style(&m->theme, m->focus == PANEL_EXPERTS ? ROLE_STYLE_TEXT : ROLE_STYLE_DIM), line);
+}
+
+static double entropy(const struct ui_model *m, int layer)
+{
+    double total = layer_total(m, layer), sum = 0;
+    int e;
+
+    if (total <= 0 || m->live.n_experts < 2)
+        return 0;
+    for (e = 0; e < m->live.n_experts; e++) {
+        double p = value(m, layer * m->live.n_experts + e) / total;
+
+        sum -= p > 0 ? p * log2(p) : 0;
+    }
+    return sum / log2(m->live.n_experts);
+}
+
+struct ranked {
+    int layer, expert;
+    double share, v;
+};
+
+static int by_share(const void *a, const void *b)
+{
+    const struct ranked *p = a, *q = b;
+
+    return p->share < q->share ? 1 : p->share > q->share ? -1 : p->layer != q->layer ? p->layer - q->layer : p->expert - q->expert;
+}
+
+/* The best (or worst) eight without a table of all: eight passes would be slower than one insertion. */
+static int rank(const struct ui_model *m, struct ranked *out, int max, bool cold)
+{
+    int n = 0, l, e, i;
+
+    for (l = 0; l < m->live.n_layers; l++) {
+        double total = layer_total(m, l);
+
+        if (total <= 0)
+            continue;
+        for (e = 0; e < m->live.n_experts; e++) {
+            struct ranked k = {l, e, value(m, l * m->live.n_experts + e) / total, value(m, l * m->live.n_experts + e)};
+
+            if (n == max && (cold ? k.share >= out[n - 1].share : k.share <= out[n - 1].share))
+                continue;
+            i = n < max ? n++ : n - 1;
+            while (i > 0 && (cold ? out[i - 1].share > k.share : by_share(&k, &out[i - 1]) < 0)) {
+                out[i] = out[i - 1];
+                i--;
+            }
+            out[i] = k;
+        }
+    }
+    return n;
+}
+
+static void rank_draw(struct canvas *c, struct rect r, const struct ui_model *m, const char *title, bool cold)
+{
+    struct ranked list[8];
+    struct rect before = canvas_clip(c, r);
+    int n = rank(m, list, 8, cold), i;
+    char a[24];
+
+    canvas_text(c, r.x, r.y, theme_style(&m->theme, ROLE_STYLE_DIM), title);
+    for (i = 0; i < n && i + 1 < r.h; i++)
+        canvas_printf(c, r.x, r.y + 1 + i, theme_style(&m->theme, ui_cell_on_gpu(m, list[i].layer, list[i].expert) ? ROLE_STYLE_GPU : ROLE_STYLE_CPU),
+                      "L%-3d E%-3d %7s  %5.2f %%", list[i].layer, list[i].expert, m->heat == HEAT_NOW ? "" : draw_count(a, (uint64_t)list[i].v),
+                      list[i].share * 100);
+    canvas_clip_set(c, before);
+}
+
+/* Black or white, whichever can be read on a colour of the palette. */
+static int16_t ink_on(int16_t colour, enum theme_depth depth)
+{
+    static const uint8_t levels[6] = {0, 95, 135, 175, 215, 255};
+    int light;
+
+    if (colour < 16)
+        return colour < 0 ? -1 : colour == 0 || colour == 1 || colour == 4 || colour == 5 || colour == 8 ? 15 : 0;
+    if (colour >= 232)
+        light = 8 + (colour - 232) * 10;
+    else
+        light = (levels[(colour - 16) / 36] * 3 + levels[(colour - 16) / 6 % 6] * 6 + levels[(colour - 16) % 6]) / 10;
+    return depth == THEME_16 ? light > 110 ? 0 : 15 : light > 110 ? 16 : 231;
+}
+
+/* In w columns and no more, however large: 19.2, 19, 12k, 3M. */
+static void cell_number(char out[24], double v, int w, bool fraction)
+{
+    static const struct { double per; const char *unit; } forms[] = {{1, ""}, {1e3, "k"}, {1e6, "M"}, {1e9, "G"}};
+
+    if (fraction && snprintf(out, 24, "%*.1f", w, v) <= w)
+        return;
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
+        if (snprintf(out, 24, "%*.0f%s", w - (int)strlen(forms[i].unit), v / forms[i].per, forms[i].unit) <= w)
+            return;
+    out[0] = 0;
+}
+
+/* A cell of the zoomed map: its count on its heat, `tall` rows high. */
+static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m, int layer, int expert, double total)
+{
+    const struct theme *t = &m->theme;
+    int at = layer * m->live.n_experts + expert, step = level(value(m, at), total, m->live.n_experts), on = ui_cell_on_gpu(m, layer, expert);
+    bool cursor = layer == m->cursor_layer && expert == m->cursor_expert;
+    struct style s = STYLE_PLAIN;
+    char number[24];
+
+    if (t->depth != THEME_MONO) {
+        s.bg = heat_colour(t, (struct heat){step, m->light[at], on});
+        s.fg = step ? ink_on(s.bg, t->depth) : theme_style(t, ROLE_STYLE_DIM).fg;
+        canvas_fill(c, r, s, ' ');
+    } else if (on) {
+        s.attrs |= STYLE_UNDERLINE;
+    }
+    if (m->light[at] > 1)
+        s.attrs |= STYLE_BOLD;
+    cell_number(number, value(m, at), r.w - 1, m->heat == HEAT_NOW);
+    if (cursor)
+        s.attrs |= STYLE_REVERSE | STYLE_BOLD;
+    if (cursor)
+        canvas_fill(c, (struct rect){r.x, r.y + (r.h - 1) / 2, r.w, 1}, s, ' ');
+    canvas_text(c, r.x, r.y + (r.h - 1) / 2, s, number);
+}
+
+/* The whole screen: a number in each cell, entropy per layer, the extremes, and how the choices spread over the devices. Returns the first
+ * layer shown. */
+static int zoom_draw(struct canvas *c, struct rect r, struct ui_model *m, int *n_shown)
+{
+    const struct theme *t = &m->theme;
+    int n = m->live.n_experts, layers = m->live.n_layers, side_w = r.w >= n * 5 + 38 ? 30 : 0, cell = (r.w - side_w - 14) / (n ? n : 1);
+    int rows = r.h - 3, ranks = side_w ? 0 : 8, tall, shown, top, l, e, gpu_cells = 0;
+    double gpu = 0, all = 0;
+    char line[128], a[24];
+
+    cell = cell > 7 ? 7 : cell;
+    tall = rows - ranks >= layers * 3 ? 3 : rows - ranks >= layers * 2 ? 2 : 1;
+    if (t->depth == THEME_MONO)
+        tall = 1;
+    shown = rows / tall;
+    top = m->cursor_layer >= shown ? m->cursor_layer - shown + 1 : 0;
+    canvas_text(c, r.x, r.y, theme_style(t, ROLE_STYLE_DIM), "layer");
+    for (e = 0; e < n; e++)
+        canvas_printf(c, r.x + 6 + e * cell, r.y, theme_style(t, ROLE_STYLE_DIM), "%*d", cell - 1, e);
+    canvas_text(c, r.x + 7 + n * cell, r.y, theme_style(t, ROLE_STYLE_DIM), "entropy");
+    for (l = top; l < layers && l - top < shown; l++) {
+        double total = layer_total(m, l);
+        int y = r.y + 1 + (l - top) * tall;
+
+        canvas_printf(c, r.x, y + (tall - 1) / 2, theme_style(t, ROLE_STYLE_DIM), "%4d", l);
+        for (e = 0; e < n; e++)
+            zoom_cell(c, (struct rect){r.x + 6 + e * cell, y, cell, tall}, m, l, e, total);
+        if (total > 0)
+            canvas_printf(c, r.x + 7 + n * cell, y + (tall - 1) / 2, theme_style(t, ROLE_STYLE_TEXT), "%.2f", entropy(m, l));
+    }
+    for (l = 0; l < layers; l++)
+        for (e = 0; e < n; e++) {
+            all += value(m, l * n + e);
+            gpu += ui_cell_on_gpu(m, l, e) ? value(m, l * n + e) : 0;
+            gpu_cells += ui_cell_on_gpu(m, l, e);
+        }
+    if (side_w) {
+        struct rect s = {r.x + r.w - side_w, r.y, side_w, r.h - 2};
+
+        rank_draw(c, s, m, "most chosen", false);
+        rank_draw(c, (struct rect){s.x, s.y + 10, s.w, s.h - 10}, m, "least chosen", true);
+    }
+    if (!side_w && rows - layers * tall >= 6 && r.w >= 62) {     /* no room beside the table, but below it */
+        struct rect s = {r.x + 2, r.y + layers * tall + 2, 30, rows - layers * tall - 1};
+
+        rank_draw(c, s, m, "most chosen", false);
+        s.x += 34;
+        rank_draw(c, s, m, "least chosen", true);
+    }
+    snprintf(line, sizeof line, "gpu holds %d of %d experts and ran %.1f %% of %s choices", gpu_cells, n * layers, all > 0 ? gpu / all * 100 : 0,
+             m->heat == HEAT_NOW ? "the newest" : draw_count(a, (uint64_t)all));
+    canvas_text_fit(c, r.x, r.y + r.h - 2, r.w, theme_style(t, ROLE_STYLE_DIM), line);
+    foot_draw(c, r, m, r.y + r.h - 1);
+    *n_shown = shown;
+    return top;
+}
+
+static int want(const struct ui_model *m, int width)
+{
+    return least_rows(m, width);
+}
+
+static int most(const struct ui_model *m, int width)
+{
+    return (m->live.n_layers ? m->live.n_layers : 8) + 2;
+}
+
+/* Between the whole map at its densest and a line for each layer more rows are of no use. */
+static int step(const struct ui_model *m, int width)
+{
+    return m->live.n_layers && least_rows(m, width) < m->live.n_layers + 2 ? least_rows(m, width) : 0;
+}
+
+/* The cursor begins where the foot line already points. */
+static void focused(struct ui_model *m)
+{
+    if (!m->cursor_moved && m->n_cells)
+        hottest(m, &m->cursor_layer, &m->cursor_expert);
+}
+
+static void side(const struct ui_model *m, char *out, size_t size)
+{
+    if (m->n_cells && m->heat_shown < m->live.n_layers)
+        snprintf(out, size, "L%d–%d of %d · %s", m->heat_first, m->heat_first + m->heat_shown - 1, m->live.n_layers, ui_heat_word(m->heat));
+    else
+        snprintf(out, size, "%s", ui_heat_word(m->heat));
+}
+
+static void layers_shown(struct ui_model *m, int first, int n)
+{
+    m->heat_first = first;
+    m->heat_shown = first + n > m->live.n_layers ? m->live.n_layers - first : n;
+}
+
+/* Numbers of the experts over the cells. */
+static void axis_draw(struct canvas *c, struct rect r, const struct ui_model *m, const struct map *p)
+{
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
+    bool pairs = p->cell_w >= 2;                                 /* room for two digits at every second one */
+
+    if (p->bin > 1) {
+        canvas_printf(c, p->x, r.y, dim, r.w >= 26 ? "%d experts a column" : "%d a cell", p->bin);
+        return;
+    }
+    for (int e = 0; e < p->columns; e += pairs ? 1 : 5)
+        if (!pairs || (m->live.n_experts <= 100 && (e < 10 || e % 2 == 0)))
+            canvas_printf(c, p->x + e * p->cell_w, r.y, dim, "%d", e);
+}
+
+static void draw(struct canvas *c, struct rect r, struct ui_model *m)
+{
+    struct map p;
+    int foot = r.h >= 4, i, shown;
+
+    if (!m->n_cells) {
+        canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), m->loading ? "when the model is loaded" : "no experts");
+        return;
+    }
+    if (m->zoom == PANEL_EXPERTS && (r.w - 14) / m->live.n_experts >= 4 && r.h >= 8) {
+        int first = zoom_draw(c, r, m, &shown);
+
+        layers_shown(m, first, shown);
+        return;
+    }
+    p = map_make(m, r, foot);
+    m->heat_top = p.top;
+    layers_shown(m, p.top, p.lines * p.per_line * p.blocks);
+    for (int block = 0; block < p.blocks; block++) {
+        struct map half = p;
+
+        half.x += block * p.block_w;
+        axis_draw(c, r, m, &half);
+        for (i = 0; i < p.lines; i++)
+            line_draw(c, r.x + block * p.block_w, m, &half, r.y + 1 + i, p.top + (block * p.lines + i) * p.per_line);
+    }
+    if (foot)
+        foot_draw(c, r, m, r.y + 1 + p.lines < r.y + r.h ? r.y + 1 + p.lines : r.y + r.h - 1);
+}
+
+static bool act(struct ui_model *m, enum action a)
+{
+    int l = m->cursor_layer, e = m->cursor_expert;
+
+    if (!m->cursor_moved && m->n_cells && (a == ACTION_UP || a == ACTION_DOWN || a == ACTION_LEFT || a == ACTION_RIGHT))
+        hottest(m, &l, &e);
+    switch (a) {
+    case ACTION_UP: l--; break;
+    case ACTION_DOWN: l++; break;
+    case ACTION_LEFT: e--; break;
+    case ACTION_RIGHT: e++; break;
+    case ACTION_PAGE_UP: l -= 8; break;
+    case ACTION_PAGE_DOWN: l += 8; break;
+    case ACTION_FIRST: e = 0; break;
+    case ACTION_LAST: e = m->live.n_experts - 1; break;
+    case ACTION_MODE: m->heat = (m->heat + 1) % HEAT_MODES; return true;
+    default: return false;
+    }
+    l = l >= m->live.n_layers ? m->live.n_layers - 1 : l;
+    e = e >= m->live.n_experts ? m->live.n_experts - 1 : e;
+    m->cursor_layer = l < 0 ? 0 : l;
+    m->cursor_expert = e < 0 ? 0 : e;
+    m->cursor_moved = true;
+    return true;
+}
+
+const struct panel panel_experts = {
+    .name = "experts", .help = "the map of layers and experts: how often each is chosen, on which device it runs", .open = true,
+    .column = 1, .priority = 2, .min = 4, .grow = 6, .want = want, .most = most, .step = step, .draw = draw, .side = side,
+    .act = act, .focused = focused, .explain = explain, .keys = "arrows, m", .whole = true,
+};

@@ -1,0 +1,89 @@
+/* Help: the keys from their table and the commands, as text that scrolls; explanations wrap in their column. */
+#include "ui/glyph.h"
+#include "ui/panels/panel.h"
+
+#include <string.h>
+
+#define COLUMN 19                /* where the explanations begin */
+
+/* Draws from row y on when c is given; returns the rows taken. The text is ASCII: ours. */
+static int flow(struct canvas *c, struct rect r, const struct ui_model *m, int y)
+{
+    const char *s = m->help_text ? m->help_text : "";
+    int start = y;
+
+    while (*s) {
+        size_t n = strcspn(s, "\n"), at = 0;
+        bool row = n > COLUMN && s[0] == ' ' && s[2] != ' ';
+        struct style text = theme_style(&m->theme, s[0] && s[0] != ' ' ? ROLE_STYLE_HEADING : ROLE_STYLE_TEXT);
+
+        if (row) {
+            if (c && y >= r.y)
+                canvas_text_n(c, r.x, y, theme_style(&m->theme, ROLE_STYLE_FIGURE), s, COLUMN);
+            at = COLUMN;
+        }
+        do {
+            int x = r.x + (row ? COLUMN : 0), room = r.x + r.w - x;
+            size_t take = n - at;
+
+            room = room < 8 ? 8 : room;
+            if (take > (size_t)room) {
+                for (take = (size_t)room; take > 1 && s[at + take] != ' '; take--)
+                    ;
+                take = take > 1 ? take : (size_t)room;
+            }
+            if (c && y >= r.y && y < r.y + r.h)
+                canvas_text_n(c, x, y, text, s + at, take);
+            at += take;
+            at += at < n && s[at] == ' ';
+            y++;
+        } while (at < n);
+        s += n + (s[n] == '\n');
+    }
+    return y - start;
+}
+
+static int want(const struct ui_model *m, int width)
+{
+    return flow(NULL, (struct rect){0, 0, width, 1}, m, 0);
+}
+
+static void draw(struct canvas *c, struct rect r, struct ui_model *m)
+{
+    int most;
+
+    m->help_rows = flow(NULL, r, m, 0);
+    m->help_shown = r.h;
+    most = m->help_rows - r.h;
+    m->help_top = m->help_top > most ? most : m->help_top;
+    m->help_top = m->help_top < 0 ? 0 : m->help_top;
+    flow(c, r, m, r.y - m->help_top);
+}
+
+static void side(const struct ui_model *m, char *out, size_t size)
+{
+    int last = m->help_top + m->help_shown;
+
+    if (m->help_rows > m->help_shown)
+        snprintf(out, size, "%d–%d of %d, PgUp PgDn · F1 or Esc closes", m->help_top + 1, last < m->help_rows ? last : m->help_rows, m->help_rows);
+    else
+        snprintf(out, size, "F1 or Esc closes");
+}
+
+static bool act(struct ui_model *m, enum action a)
+{
+    switch (a) {
+    case ACTION_UP: m->help_top--; return true;
+    case ACTION_DOWN: m->help_top++; return true;
+    case ACTION_PAGE_UP: m->help_top -= 10; return true;
+    case ACTION_PAGE_DOWN: m->help_top += 10; return true;
+    case ACTION_FIRST: m->help_top = 0; return true;
+    case ACTION_LAST: m->help_top = 1 << 20; return true;
+    default: return false;
+    }
+}
+
+const struct panel panel_help = {
+    .name = "help", .help = "keys and commands", .open = false, .column = 1, .priority = 9, .min = 4, .grow = 1, .want = want,
+    .draw = draw, .side = side, .act = act, .keys = "arrows, PgUp, PgDn",
+};

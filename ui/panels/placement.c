@@ -1,0 +1,214 @@
+/* Placement: the plan in force, what is still on its way, and for every plan used in this session what it gave: tokens, rate with its
+ * spread, share of the devices, and what the split costs. Plans not used yet wait below to be chosen. */
+#include "ui/draw.h"
+#include "ui/glyph.h"
+#include "ui/panels/panel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const explain[] = {
+    "a line for each plan and its key: decode tokens a second, the median of its newest tokens; half of them lie between the quartiles",
+    "gpu: its share of the busy time; wait, copy: what the split costs a token",
+    "moving: blocks still on their way to their device; the answer goes on meanwhile",
+    "streamed: experts copied for a token; guessed: of those begun early, how many were then asked for",
+    "Enter switches to the plan under the cursor; /place NAME takes any other",
+    NULL,
+};
+
+/* Experts that pass through a device: all of them, and how many came by a right guess of the next layer's choice. */
+static bool streaming(const struct ui_model *m, struct device_stats *sum)
+{
+    *sum = (struct device_stats){0};
+    for (int d = 1; d < m->live.n_devices; d++) {
+        sum->stream_bytes += m->live.devices[d].stream_bytes;
+        sum->streamed_bytes += m->live.devices[d].streamed_bytes;
+        sum->prefetched += m->live.devices[d].prefetched;
+        sum->prefetch_hits += m->live.devices[d].prefetch_hits;
+    }
+    return sum->stream_bytes > 0;
+}
+
+static int want(const struct ui_model *m, int width)
+{
+    struct ui_plan_row rows[UI_PLANS];
+    struct device_stats sum;
+    int n = ui_plan_rows(m, rows, UI_PLANS);
+
+    return (n > 8 ? 8 : n) + 1 + (m->live.moves_pending > 0) + (m->wanted_plan[0] != 0) + streaming(m, &sum);
+}
+
+static int most(const struct ui_model *m, int width)
+{
+    struct ui_plan_row rows[UI_PLANS];
+    struct device_stats sum;
+
+    return ui_plan_rows(m, rows, UI_PLANS) + 4 + streaming(m, &sum);
+}
+
+static void side(const struct ui_model *m, char *out, size_t size)
+{
+    char a[16];
+
+    if (m->live.moved_bytes)
+        snprintf(out, size, "%s moved", draw_size(a, (double)m->live.moved_bytes, true));
+    else
+        snprintf(out, size, "%s", m->live.plan);
+}
+
+#define MARK_W 5                 /* "▸F10 " */
+/* Where columns end behind the name. */
+enum { QUARTILES_END = 17, GPU_END = 23, WAIT_END = 32, COPY_END = 40, TOKENS_END = 49, MEAN_END = 58, FIRST_END = 68 };
+
+/* Columns by width: key and name, median rate, quartiles, gpu share, wait, copy, tokens, mean, ttft. */
+static void header(struct canvas *c, struct rect r, const struct ui_model *m, int name_w)
+{
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
+    int x = r.x + MARK_W + name_w, room = r.w - MARK_W - name_w;
+
+    canvas_text_right(c, x + 7, r.y, dim, "tok/s");
+    if (room >= QUARTILES_END)
+        canvas_text(c, x + 8, r.y, dim, "quartiles");
+    if (room >= GPU_END)
+        canvas_text_right(c, x + GPU_END, r.y, dim, "gpu");
+    if (room >= COPY_END) {
+        canvas_text_right(c, x + WAIT_END, r.y, dim, "wait µs");
+        canvas_text_right(c, x + COPY_END, r.y, dim, "copy µs");
+    }
+    if (room >= FIRST_END) {
+        canvas_text_right(c, x + TOKENS_END, r.y, dim, "tokens");
+        canvas_text_right(c, x + MEAN_END, r.y, dim, "mean");
+        canvas_text_right(c, x + FIRST_END, r.y, dim, "first ms");
+    }
+}
+
+static double gpu_share(const struct plan_figures *f)
+{
+    double all = 0, other = 0;
+    int i;
+
+    for (i = 0; i < DEVICE_MAX; i++) {
+        all += f->share[i];
+        other += i ? f->share[i] : 0;
+    }
+    return all > 0 ? other / all : 0;
+}
+
+static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y, const struct ui_plan_row *p, int name_w, bool current, bool selected)
+{
+    const struct theme *t = &m->theme;
+    struct style name = theme_style(t, current ? ROLE_STYLE_FIGURE : ROLE_STYLE_TEXT), dim = theme_style(t, ROLE_STYLE_DIM);
+    int x = r.x + MARK_W + name_w, room = r.w - MARK_W - name_w;
+    bool wanted = strcmp(p->name, m->wanted_plan) == 0;
+    char text[64], a[16];
+
+    if (selected) {
+        name = theme_style(t, ROLE_STYLE_SELECT);
+        canvas_fill(c, (struct rect){r.x, y, MARK_W + name_w, 1}, name, ' ');
+    }
+    if (current || wanted)
+        canvas_put(c, r.x, y, selected ? name : theme_style(t, ROLE_STYLE_FOCUS), wanted ? 0x25b9 : 0x25b8);
+    if (p->key)
+        canvas_printf(c, r.x + 1, y, selected ? name : dim, "F%d", p->key);
+    canvas_text_fit(c, r.x + MARK_W, y, name_w, name, p->name);
+    if (p->figures < 0) {
+        canvas_text_right(c, x + 7, y, dim, "–");
+        return;
+    }
+    {
+        const struct plan_figures *f = &m->live.plans[p->figures];
+        double share = gpu_share(f);
+
+        canvas_text_right(c, x + 7, y, current ? theme_style(t, ROLE_STYLE_FIGURE) : theme_style(t, ROLE_STYLE_TEXT), draw_rate(a, f->median_tok_s));
+        if (room >= QUARTILES_END && f->tokens > 3) {
+            int digits = f->q3_tok_s >= 99.5 ? 0 : 1;
+
+            snprintf(text, sizeof text, "%.*f–%.*f", digits, f->q1_tok_s, digits, f->q3_tok_s);
+            canvas_text(c, x + 8, y, dim, text);
+        }
+        if (room >= GPU_END) {
+            snprintf(text, sizeof text, "%.0f %%", share * 100);
+            canvas_text_right(c, x + GPU_END, y, theme_style(t, share > 0 ? ROLE_STYLE_GPU : ROLE_STYLE_DIM), text);
+        }
+        if (room >= COPY_END && f->tokens) {
+            snprintf(text, sizeof text, "%.0f", (double)f->wait_ns / (double)f->tokens * 1e-3);
+            canvas_text_right(c, x + WAIT_END, y, dim, text);
+            snprintf(text, sizeof text, "%.0f", (double)f->transfer_ns / (double)f->tokens * 1e-3);
+            canvas_text_right(c, x + COPY_END, y, dim, text);
+        }
+        if (room >= FIRST_END) {
+            char count[24];
+
+            canvas_text_right(c, x + TOKENS_END, y, dim, draw_count(count, f->tokens));
+            canvas_text_right(c, x + MEAN_END, y, dim, draw_rate(a, f->mean_tok_s));
+            if (f->ttft_ns) {
+                snprintf(text, sizeof text, "%.0f", (double)f->ttft_ns * 1e-6);
+                canvas_text_right(c, x + FIRST_END, y, dim, text);
+            }
+        }
+    }
+}
+
+static void draw(struct canvas *c, struct rect r, struct ui_model *m)
+{
+    struct ui_plan_row rows[UI_PLANS];
+    int n = ui_plan_rows(m, rows, UI_PLANS), i, y = r.y, top, name_w = r.w >= 31 ? 14 : r.w - MARK_W - 7, room, current = 0;
+    char text[96], a[16];
+    struct device_stats sum;
+
+    name_w = name_w < 4 ? 4 : name_w > 24 ? 24 : name_w;
+    if (m->wanted_plan[0] && y < r.y + r.h) {
+        bool opens = m->live.n_devices < 2 && strcmp(m->wanted_plan, "cpu") != 0;
+        struct style s = theme_style(&m->theme, ROLE_STYLE_NEW);
+
+        canvas_put(c, r.x, y, s, draw_spinner(m->spin, m->theme.ascii));
+        snprintf(text, sizeof text, "%s %s …", opens ? "opening" : "switching to", m->wanted_plan);
+        canvas_text_fit(c, r.x + 2, y++, r.w - 2, s, text);
+    }
+    if (m->live.moves_pending > 0 && y < r.y + r.h) {
+        double done = (double)m->live.moved_bytes, all = done + (double)m->live.moves_pending_bytes;
+        int x;
+
+        snprintf(text, sizeof text, "moving %d, %s ", m->live.moves_pending, draw_size(a, (double)m->live.moves_pending_bytes, true));
+        x = canvas_text(c, r.x, y, theme_style(&m->theme, ROLE_STYLE_NEW), text);
+        draw_bar(c, x, y, r.x + r.w - x, all > 0 ? done / all : 0, theme_style(&m->theme, ROLE_STYLE_GPU), theme_style(&m->theme, ROLE_STYLE_RULE));
+        y++;
+    }
+    if (streaming(m, &sum) && y < r.y + r.h) {
+        snprintf(text, sizeof text, "streamed %s", draw_size(a, (double)sum.streamed_bytes, true));
+        if (sum.prefetched)
+            snprintf(text + strlen(text), sizeof text - strlen(text), ", %.0f %% guessed", 100.0 * (double)sum.prefetch_hits / (double)sum.prefetched);
+        canvas_text_fit(c, r.x, y++, r.w, theme_style(&m->theme, ROLE_STYLE_GPU), text);
+    }
+    if (r.y + r.h - y > 2)
+        header(c, (struct rect){r.x, y++, r.w, 1}, m, name_w);
+    for (i = 0; i < n; i++)
+        if (strcmp(rows[i].name, m->live.plan) == 0)
+            current = i;
+    room = r.y + r.h - y;
+    top = m->focus == PANEL_PLACEMENT ? m->plan_cursor : current;
+    top = top >= room ? top - room + 1 : 0;
+    for (i = top; i < n && y < r.y + r.h; i++, y++)
+        row(c, r, m, y, &rows[i], name_w, strcmp(rows[i].name, m->live.plan) == 0, m->focus == PANEL_PLACEMENT && i == m->plan_cursor);
+}
+
+static bool act(struct ui_model *m, enum action a)
+{
+    struct ui_plan_row rows[UI_PLANS];
+    int n = ui_plan_rows(m, rows, UI_PLANS), at = m->plan_cursor;
+
+    switch (a) {
+    case ACTION_UP: at--; break;
+    case ACTION_DOWN: at++; break;
+    case ACTION_FIRST: case ACTION_PAGE_UP: at = 0; break;
+    case ACTION_LAST: case ACTION_PAGE_DOWN: at = n - 1; break;
+    default: return false;
+    }
+    m->plan_cursor = at >= n ? n - 1 : at < 0 ? 0 : at;
+    return true;
+}
+
+const struct panel panel_placement = {
+    .name = "placement", .help = "the plan in force, what is moving, and what each plan gave in this session", .open = true, .column = 0,
+    .priority = 3, .min = 2, .grow = 1, .want = want, .most = most, .draw = draw, .side = side, .act = act, .explain = explain, .keys = "arrows, Enter",
+};

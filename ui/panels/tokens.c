@@ -1,0 +1,172 @@
+/* Tokens: each token of the answer, newest first, with its probability, its time and the experts of the layer the map's cursor is on. */
+#include "ui/draw.h"
+#include "ui/glyph.h"
+#include "ui/panels/panel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const explain[] = {
+    "p: how probable the model itself held the token, among all tokens, before temperature and cuts",
+    "left: how many tokens the cuts (top-k, top-p, min-p) left to draw from; only: no choice was left, however sure the model was",
+    "ms: computing time; experts: those of the layer under the map's cursor, the first one first",
+    "a dot: more than 256 tokens came between two pictures, so its experts were not seen",
+    NULL,
+};
+
+#define P_W 6                    /* "100.0" */
+#define LEFT_W 6
+#define BAR_W 8
+#define MS_W 9
+
+static int want(const struct ui_model *m, int width)
+{
+    return 10;
+}
+
+static void side(const struct ui_model *m, char *out, size_t size)
+{
+    if (m->live.n_layers)
+        snprintf(out, size, "experts of layer %d", m->cursor_layer);
+}
+
+static void token_text(char *out, size_t size, const char *text)
+{
+    size_t n = 0;
+
+    /* A blank at an end would not be seen. */
+    for (; *text && n + 4 < size; text++) {
+        const char *shown = *text == ' ' ? "␣" : *text == '\n' ? "↵" : NULL;
+
+        if (shown) {
+            memcpy(out + n, shown, strlen(shown));
+            n += strlen(shown);
+        } else {
+            out[n++] = *text;
+        }
+    }
+    out[n] = 0;
+}
+
+struct columns {
+    int p, left, bar, ms, experts;       /* where each ends (p, left, ms) or begins (bar, experts); bar, ms: 0, not shown */
+    int text_w;
+};
+
+static struct columns columns_make(struct rect r)
+{
+    struct columns k = {.text_w = r.w >= 36 ? 14 : 8};
+
+    k.p = r.x + k.text_w + P_W;
+    k.left = k.p + LEFT_W;
+    k.experts = k.left + 1;
+    if (r.w >= 46) {
+        k.bar = k.experts;
+        k.ms = k.bar + BAR_W + MS_W;
+        k.experts = k.ms + 2;
+    }
+    return k;
+}
+
+static void heading(struct canvas *c, struct rect r, const struct ui_model *m, const struct columns *k)
+{
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
+
+    canvas_text(c, r.x, r.y, dim, "token");
+    canvas_text_right(c, k->p, r.y, dim, "p %");
+    canvas_text_right(c, k->left, r.y, dim, "left");
+    if (k->ms)
+        canvas_text_right(c, k->ms, r.y, dim, "ms");
+    canvas_text_fit(c, k->experts, r.y, r.x + r.w - k->experts, dim, "experts");
+}
+
+/* The experts of the layer under the map's cursor. */
+static void experts(struct canvas *c, int x, int y, int end, const struct ui_model *m, uint64_t at)
+{
+    const uint16_t *row = m->token_experts + at * (uint64_t)m->token_width + (uint64_t)(m->cursor_layer * m->live.n_experts_used);
+
+    for (int i = 0; i < m->live.n_experts_used; i++) {
+        bool gpu = ui_cell_on_gpu(m, m->cursor_layer, row[i]);
+        char word[16];
+
+        snprintf(word, sizeof word, "E%d", row[i]);
+        if (x + (int)strlen(word) > end) {
+            canvas_put(c, x < end ? x : end - 1, y, theme_style(&m->theme, ROLE_STYLE_DIM), 0x2026);
+            return;
+        }
+        x = canvas_text(c, x, y, theme_style(&m->theme, gpu ? ROLE_STYLE_GPU : ROLE_STYLE_CPU), word) + 1;
+    }
+}
+
+/* The token kept at `at`; back: how many are newer. */
+static void row(struct canvas *c, struct rect r, const struct ui_model *m, const struct columns *k, uint64_t at, int back)
+{
+    const struct theme *t = &m->theme;
+    const struct ui_token *token = &m->tokens[at];
+    struct style s = theme_style(t, back == 0 && m->running ? ROLE_STYLE_NEW : ROLE_STYLE_TEXT), dim = theme_style(t, ROLE_STYLE_DIM);
+    char text[96];
+
+    token_text(text, sizeof text, token->text[0] ? token->text : "·");
+    if (m->focus == PANEL_TOKENS && back == m->token_cursor)
+        canvas_fill(c, (struct rect){r.x, r.y, k->text_w, 1}, s = theme_style(t, ROLE_STYLE_SELECT), ' ');
+    canvas_text_fit(c, r.x, r.y, k->text_w, s, text);
+    snprintf(text, sizeof text, "%.1f", token->probability * 100);
+    canvas_text_right(c, k->p, r.y, theme_style(t, ROLE_STYLE_FIGURE), text);
+    snprintf(text, sizeof text, token->candidates == 1 ? "only" : "%d", token->candidates);
+    canvas_text_right(c, k->left, r.y, dim, text);
+    if (k->ms) {
+        draw_line(c, k->bar + 1, r.y, BAR_W, token->probability, theme_style(t, ROLE_STYLE_GRAPH), theme_style(t, ROLE_STYLE_RULE));
+        snprintf(text, sizeof text, "%.2f", token->us * 1e-3);
+        canvas_text_right(c, k->ms, r.y, dim, text);
+    }
+    if (token->has_experts && m->cursor_layer < m->live.n_layers)
+        experts(c, k->experts, r.y, r.x + r.w, m, at);
+    else
+        canvas_put(c, k->experts, r.y, dim, 0xb7);
+}
+
+static void draw(struct canvas *c, struct rect r, struct ui_model *m)
+{
+    uint64_t kept = m->n_tokens < UI_TOKENS ? m->n_tokens : UI_TOKENS;
+    struct columns k = columns_make(r);
+    int top;
+
+    if (!kept) {
+        canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), "no tokens yet");
+        return;
+    }
+    if (r.h >= 2) {
+        heading(c, r, m, &k);
+        r.y++;
+        r.h--;
+    }
+    if (m->token_cursor >= (int)kept)
+        m->token_cursor = (int)kept - 1;
+    top = m->token_cursor >= r.h ? m->token_cursor - r.h + 1 : 0;
+    for (int y = 0; y < r.h && (uint64_t)(top + y) < kept; y++)
+        row(c, (struct rect){r.x, r.y + y, r.w, 1}, m, &k, (m->n_tokens - 1 - (uint64_t)(top + y)) % UI_TOKENS, top + y);
+}
+
+static bool act(struct ui_model *m, enum action a)
+{
+    int most = (int)(m->n_tokens < UI_TOKENS ? m->n_tokens : UI_TOKENS) - 1, at = m->token_cursor;
+
+    switch (a) {
+    case ACTION_UP: at--; break;
+    case ACTION_DOWN: at++; break;
+    case ACTION_PAGE_UP: at -= 10; break;
+    case ACTION_PAGE_DOWN: at += 10; break;
+    case ACTION_FIRST: at = 0; break;
+    case ACTION_LAST: at = most; break;
+    case ACTION_LEFT: m->cursor_layer -= m->cursor_layer > 0; return true;
+    case ACTION_RIGHT: m->cursor_layer += m->cursor_layer + 1 < m->live.n_layers; return true;
+    default: return false;
+    }
+    m->token_cursor = at > most ? most < 0 ? 0 : most : at < 0 ? 0 : at;
+    return true;
+}
+
+const struct panel panel_tokens = {
+    .name = "tokens", .help = "each token with its probability, its time and its experts", .open = true, .column = 1, .priority = 6,
+    .min = 3, .grow = 2, .want = want, .draw = draw, .side = side, .act = act, .explain = explain, .keys = "arrows",
+};

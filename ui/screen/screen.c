@@ -1,0 +1,575 @@
+/* See screen.h. */
+#include "ui/screen/screen.h"
+#include "ui/chatview.h"
+#include "ui/draw.h"
+#include "ui/glyph.h"
+#include "ui/panels/panel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define INPUT_MOST 12
+
+void screen_init(struct ui_model *m)
+{
+    int i;
+
+    m->open_panels = 0;
+    for (i = 0; i < PANEL_COUNT; i++)
+        if (panels[i]->open)
+            m->open_panels |= 1u << i;
+}
+
+/* Rows and cursor of the input text at a width; draws when c is given, from row `top` on. Newlines are real here. */
+static int input_flow(struct canvas *c, struct rect r, const struct ui_model *m, const struct screen_input *in, int top, int *cursor_x, int *cursor_y)
+{
+    int prompt_w = glyph_text_width(in->prompt, strlen(in->prompt)), width = r.w - prompt_w, x = 0, y = 0;
+    struct style s = theme_style(&m->theme, ROLE_STYLE_INPUT);
+    size_t at = 0;
+
+    if (width < 2) {
+        prompt_w = 0;
+        width = r.w > 0 ? r.w : 1;
+    }
+    *cursor_x = *cursor_y = 0;
+    while (at <= in->len) {
+        struct glyph g;
+        int w;
+
+        if (at == in->cursor) {
+            *cursor_x = prompt_w + x;
+            *cursor_y = y;
+            if (x >= width) {                                    /* behind the last cell: the next row */
+                *cursor_x = prompt_w;
+                *cursor_y = y + 1;
+            }
+        }
+        if (at == in->len)
+            break;
+        g = glyph_next(in->text + at, in->len - at);
+        if (in->cursor > at && in->cursor < at + (size_t)g.bytes)
+            *cursor_x = prompt_w + x, *cursor_y = y;
+        w = g.kind == GLYPH_SHOWN ? g.width : g.kind == GLYPH_TAB ? 1 : 0;
+        if (g.kind == GLYPH_NEWLINE || x + w > width) {
+            y++;
+            x = 0;
+        }
+        if (g.kind != GLYPH_NEWLINE) {
+            if (c && y >= top && y - top < r.h)
+                canvas_text_n(c, r.x + prompt_w + x, r.y + y - top, s, in->text + at, (size_t)g.bytes);
+            x += w;
+        }
+        at += (size_t)g.bytes;
+    }
+    return (*cursor_y > y ? *cursor_y : y) + 1;
+}
+
+static bool said_anything(const struct ui_model *m)
+{
+    size_t i;
+
+    for (i = 0; i < m->n_blocks; i++)
+        if (m->blocks[i].kind == UI_USER)
+            return true;
+    return false;
+}
+
+/* What stands in the empty input line: who has the keys, or what may be done. */
+static void hint_text(const struct ui_model *m, char *out, size_t size)
+{
+    const struct panel *p = m->focus >= 0 ? panels[m->focus] : NULL;
+
+    if (p)
+        snprintf(out, size, "%s: %s%s%s%sEsc back", p->name, p->keys ? p->keys : "", p->keys ? ", " : "", m->letters ? "z, ?, " : "",
+                 m->focus == PANEL_HELP ? "" : "Alt-x hides · ");
+    else
+        snprintf(out, size, "%s", m->note[0] ? m->note : m->waiting[0] ? "" : m->stopped ? "the engine has stopped" :
+                 m->loading ? "you may type while the model is loading" : m->running ? "Esc stops the answer" :
+                 said_anything(m) ? "" : "say something, or /help");
+}
+
+static void input_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct screen_input *in)
+{
+    int cx, cy, rows, top;
+    struct rect before = canvas_clip(c, r);
+
+    rows = input_flow(NULL, r, m, in, 0, &cx, &cy);
+    top = rows > r.h ? cy - r.h + 1 : 0;
+    top = top < 0 ? 0 : top;
+    if (top == 0)
+        canvas_text(c, r.x, r.y, theme_style(&m->theme, ROLE_STYLE_PROMPT), in->prompt);
+    input_flow(c, r, m, in, top, &cx, &cy);
+    if (!in->len && r.w >= 34 && in->prompt[0] && strlen(in->prompt) <= 3) {
+        char hint[200];
+
+        hint_text(m, hint, sizeof hint);
+        canvas_text_fit(c, r.x + 2, r.y, r.w - 3, theme_style(&m->theme, ROLE_STYLE_DIM), hint);
+    }
+    if (m->focus < 0 && cx < r.w && cy - top >= 0 && cy - top < r.h) {
+        c->cursor_x = r.x + cx;
+        c->cursor_y = r.y + cy - top;
+    }
+    canvas_clip_set(c, before);
+}
+
+static struct rect inner(struct rect r)
+{
+    return (struct rect){r.x + 1, r.y + 1, r.w - 2, r.h - 1};
+}
+
+/* Where the last of the parts of a title begins; NULL: there is only one. */
+static char *last_part(char *text)
+{
+    char *last = NULL;
+
+    for (char *p = text; (p = strstr(p, " · ")); p++)
+        last = p;
+    return last;
+}
+
+/* ─ name ──────── right text ─ */
+static void panel_title(struct canvas *c, struct rect r, const struct ui_model *m, int index)
+{
+    const struct theme *t = &m->theme;
+    struct style rule = theme_style(t, ROLE_STYLE_RULE);
+    char side[96] = "", *cut;
+    int x, end = r.x + r.w;
+
+    canvas_fill(c, (struct rect){r.x, r.y, r.w, 1}, rule, 0x2500);
+    x = canvas_text(c, r.x + 1, r.y, rule, " ");
+    x = canvas_text(c, x, r.y, theme_style(t, m->focus == index ? ROLE_STYLE_FOCUS : ROLE_STYLE_TITLE), panels[index]->name);
+    canvas_text(c, x, r.y, rule, " ");
+    if (m->explain && m->focus == index)
+        snprintf(side, sizeof side, "? closes%s", panel_explain(NULL, inner(r), m, panels[index]) > r.h - 1 ? ", arrows scroll" : "");
+    else if (panels[index]->side)
+        panels[index]->side(m, side, sizeof side);
+    while (x + 5 + glyph_text_width(side, strlen(side)) >= end && (cut = last_part(side)))      /* what comes first matters most */
+        *cut = 0;
+    if (side[0] && x + 5 + glyph_text_width(side, strlen(side)) < end) {
+        int from = canvas_text_right(c, end - 2, r.y, theme_style(t, ROLE_STYLE_DIM), side);
+
+        canvas_text(c, from - 1, r.y, rule, " ");
+        canvas_text(c, end - 2, r.y, rule, " ");
+    }
+}
+
+static void panel_draw(struct canvas *c, struct rect r, struct ui_model *m, int index)
+{
+    struct rect before = canvas_clip(c, r), in = inner(r), clip;
+
+    clip = canvas_clip(c, in);
+    if (in.w > 0 && in.h > 0 && m->explain && m->focus == index) {
+        int most = panel_explain(NULL, in, m, panels[index]) - in.h;
+
+        m->explain_top = m->explain_top > most ? most : m->explain_top;
+        m->explain_top = m->explain_top < 0 ? 0 : m->explain_top;
+        panel_explain(c, in, m, panels[index]);
+    } else if (in.w > 0 && in.h > 0) {
+        panels[index]->draw(c, in, m);
+    }
+    canvas_clip_set(c, clip);
+    panel_title(c, r, m, index);                                 /* may tell what was drawn: which layers, which lines */
+    canvas_clip_set(c, before);
+}
+
+/* What the engine is doing, or how the newest answer ended. */
+static void state_text(const struct ui_model *m, char *out, size_t size)
+{
+    const char *stop = draw_stop_word(m->last_stop);
+
+    out[0] = 0;
+    if (m->loading)
+        return;
+    if (m->stopped)
+        snprintf(out, size, "engine stopped");
+    else if (m->running && m->prefilling)
+        snprintf(out, size, "reading %.0f %%", m->progress_total ? 100.0 * (double)m->progress_done / (double)m->progress_total : 0);
+    else if (m->running)
+        snprintf(out, size, "answering");
+    else if (m->last_stop != STOP_NONE)
+        snprintf(out, size, "%s", stop[0] ? stop : "complete");
+}
+
+/* "218/1024 "; a dash until the chat that is shown was computed. */
+static void context_text(const struct ui_model *m, char *out, size_t size)
+{
+    if (m->forgotten)
+        snprintf(out, size, "\u2013/%d ", m->live.context_size);
+    else
+        snprintf(out, size, "%d/%d ", m->live.context_used, m->live.context_size);
+}
+
+static void title_draw(struct canvas *c, const struct layout *l, const struct ui_model *m)
+{
+    const struct theme *t = &m->theme;
+    struct rect r = l->title;
+    struct style bar = theme_style(t, ROLE_STYLE_BAR), dim = theme_style(t, ROLE_STYLE_DIM);
+    char text[200], rate[16], a[16];
+    int x, end = r.x + r.w, width;
+    double share = m->live.context_size ? (double)m->live.context_used / m->live.context_size : 0;
+
+    if (r.h < 1)
+        return;
+    dim.bg = bar.bg;
+    canvas_fill(c, r, bar, ' ');
+    if (l->mode == LAYOUT_LINE) {                                /* the only line: the figures that matter most */
+        char context[16] = "–";
+
+        if (!m->forgotten)
+            snprintf(context, sizeof context, "%.0f %%", share * 100);
+        snprintf(text, sizeof text, "%s tok/s · %s · ctx %s · %s", draw_rate(rate, m->shown.decode_tok_s), m->live.plan[0] ? m->live.plan : "–",
+                 context, m->system.valid ? draw_size(a, (double)m->system.rss, true) : "");
+        canvas_text_fit(c, 0, 0, r.w, bar, m->loading ? "loading" : text);
+        return;
+    }
+    x = canvas_text(c, 1, 0, theme_style(t, ROLE_STYLE_BRAND), "moetop") + 2;
+    snprintf(text, sizeof text, "%s%s%s", m->model_name, m->model_type[0] ? " " : "", m->model_type);
+    x += canvas_text_fit(c, x, 0, r.w >= 100 ? 44 : 30, bar, text);
+    if (m->loading) {
+        snprintf(text, sizeof text, "%sloading %.0f %%", m->model_name[0] ? " · " : "", m->progress_total ? 100.0 * (double)m->progress_done / (double)m->progress_total : 0);
+        x = canvas_text(c, x, 0, dim, text);
+    }
+    if (m->live.plan[0]) {
+        x = canvas_text(c, x, 0, dim, " · ");
+        x += canvas_text_fit(c, x, 0, 20, bar, m->live.plan);
+    }
+    if (m->wanted_plan[0]) {
+        x = canvas_text(c, x, 0, theme_style(t, ROLE_STYLE_BRAND), " ▹ ");
+        x += canvas_text_fit(c, x, 0, 20, bar, m->wanted_plan);
+        canvas_put(c, x + 1, 0, theme_style(t, ROLE_STYLE_BRAND), draw_spinner(m->spin, t->ascii));
+        x += 2;
+    }
+    if (m->live.context_size) {
+        context_text(m, text, sizeof text);
+        if (x + 7 + (int)strlen(text) + 10 < end) {
+            x = canvas_text(c, x, 0, dim, " · ctx ");
+            x = canvas_text(c, x, 0, bar, text);
+            width = r.w >= 100 ? 10 : 5;
+            if (x + width + 9 < end) {
+                struct style fill = theme_style(t, share > 0.9 ? ROLE_STYLE_TROUBLE : ROLE_STYLE_GRAPH);
+
+                fill.bg = bar.bg;
+                draw_bar(c, x, 0, width, share, fill, dim);
+                x += width;
+            }
+        }
+    }
+    state_text(m, text, sizeof text);
+    if (text[0] && x + 3 + (int)strlen(text) + 10 < end) {
+        x = canvas_text(c, x, 0, dim, "  ");
+        x = canvas_text(c, x, 0, m->last_stop == STOP_ERROR && !m->running ? theme_style(t, ROLE_STYLE_TROUBLE) : dim, text);
+    }
+    if (x + 9 < end)
+        canvas_text_right(c, end - 1, 0, dim, "F1 help");
+}
+
+static void rules_draw(struct canvas *c, const struct layout *l, const struct ui_model *m)
+{
+    struct style rule = theme_style(&m->theme, ROLE_STYLE_RULE);
+    int i, y;
+
+    if (l->input_rule.h) {
+        canvas_fill(c, l->input_rule, rule, 0x2500);
+        if (m->waiting[0]) {
+            int x = canvas_text(c, 1, l->input_rule.y, theme_style(&m->theme, ROLE_STYLE_NOTICE), " next: ");
+
+            x += canvas_text_fit(c, x, l->input_rule.y, l->input_rule.w - x - 2, theme_style(&m->theme, ROLE_STYLE_DIM), m->waiting);
+            canvas_text(c, x, l->input_rule.y, rule, " ");
+        }
+    }
+    for (i = 0; i < 2; i++)
+        for (y = l->rule[i].y; l->rule[i].w && y < l->rule[i].y + l->rule[i].h; y++) {
+            const struct cell *left = canvas_at(c, l->rule[i].x - 1, y), *right = canvas_at(c, l->rule[i].x + 1, y);
+            bool from_left = left && left->ch == 0x2500, from_right = right && right->ch == 0x2500;
+
+            canvas_put(c, l->rule[i].x, y, rule, from_left && from_right ? 0x253c : from_left ? 0x2524 : from_right ? 0x251c : 0x2502);
+        }
+}
+
+static void tabs_draw(struct canvas *c, const struct layout *l, const struct ui_model *m)
+{
+    struct rect before = canvas_clip(c, l->tabs);
+    int x = l->tabs.x + 1, i;
+
+    for (i = 0; i < PANEL_COUNT; i++) {
+        struct style s;
+
+        if (!(m->open_panels >> i & 1) || l->panels[i].h)
+            continue;
+        if (x == l->tabs.x + 1)
+            x = canvas_text(c, x, l->tabs.y, theme_style(&m->theme, ROLE_STYLE_DIM), "Tab: ");
+        s = theme_style(&m->theme, ROLE_STYLE_DIM);
+        x = canvas_text(c, x, l->tabs.y, s, panels[i]->name) + 1;
+    }
+    canvas_clip_set(c, before);
+}
+
+/* The model is not there yet: what is read and how much is left, where the answer will stand. */
+static void loading_draw(struct canvas *c, struct rect r, const struct ui_model *m)
+{
+    char text[160], a[16], b[16];
+    int width = r.w - 6 > 48 ? 48 : r.w - 6, x = r.x + (r.w - width) / 2, y = r.y + r.h / 2;
+    double share = m->progress_total ? (double)m->progress_done / (double)m->progress_total : 0;
+
+    if (r.h < 2 || width < 8)
+        return;
+    snprintf(text, sizeof text, "reading %s", m->model_name[0] ? m->model_name : "the model");
+    canvas_text_fit(c, x, y - 1, width, theme_style(&m->theme, ROLE_STYLE_TEXT), text);
+    draw_bar(c, x, y, width, share, theme_style(&m->theme, ROLE_STYLE_GRAPH), theme_style(&m->theme, ROLE_STYLE_RULE));
+    if (m->progress_total) {
+        snprintf(text, sizeof text, "%s of %s", draw_size(a, (double)m->progress_done, false), draw_size(b, (double)m->progress_total, false));
+        canvas_text_right(c, x + width, y + 1, theme_style(&m->theme, ROLE_STYLE_DIM), text);
+    }
+}
+
+static void above_draw(struct canvas *c, const struct layout *l, const struct ui_model *m, const char *text)
+{
+    struct rect r = {l->input.x, (l->input_rule.h ? l->input_rule.y : l->input.y) - 1, l->input.w, 1};
+    int lines = 1, i;
+    const char *p;
+    struct rect before;
+
+    for (p = text; *p; p++)
+        lines += *p == '\n';
+    if (lines > r.y - 1)
+        lines = r.y - 1;
+    if (lines < 1)
+        return;
+    r.y -= lines - 1;
+    r.h = lines;
+    before = canvas_clip(c, r);
+    canvas_fill(c, r, theme_style(&m->theme, ROLE_STYLE_BAR), ' ');
+    for (i = 0, p = text; i < lines; i++) {
+        size_t n = strcspn(p, "\n");
+
+        canvas_text_n(c, r.x + 1, r.y + i, theme_style(&m->theme, ROLE_STYLE_BAR), p, n);
+        p += n + (p[n] == '\n');
+    }
+    canvas_clip_set(c, before);
+}
+
+static void request_make(struct layout_request *q, const struct ui_model *m, int w, int h, int input_rows)
+{
+    int i, column = w >= 180 ? w / 5 : w < 100 ? w * 34 / 100 : w * 38 / 100;
+    bool two = layout_mode(w, h) == LAYOUT_TWO;
+
+    memset(q, 0, sizeof *q);
+    q->w = w;
+    q->h = h;
+    q->n_panels = PANEL_COUNT;
+    q->focus = m->focus;
+    q->zoom = m->zoom;
+    q->input_rows = input_rows;
+    for (i = 0; i < PANEL_COUNT; i++) {
+        const struct panel *p = panels[i];
+
+        q->panels[i] = (struct layout_panel){
+            .open = m->open_panels >> i & 1, .min = p->min, .want = p->want(m, column - 2),
+            .grow = two && p->grow_wide ? p->grow_wide : p->grow, .most = p->most ? p->most(m, column - 2) : 0,
+            .step = p->step ? p->step(m, column - 2) : 0, .priority = p->priority, .column = p->column, .whole = p->whole,
+        };
+        if (m->explain && m->focus == i) {
+            q->panels[i].want = q->panels[i].most = panel_explain(NULL, (struct rect){0, 0, column - 2, 0}, m, p);
+            q->panels[i].whole = true;
+        }
+    }
+}
+
+void screen_draw(struct canvas *c, struct ui_model *m, const struct screen_input *in)
+{
+    struct layout_request q;
+    struct layout l;
+    int i, cx, cy, rows;
+
+    canvas_clear(c);
+    m->timeline_shown = false;
+    request_make(&q, m, c->w, c->h, 1);
+    layout_make(&l, &q);
+    rows = input_flow(NULL, l.input, m, in, 0, &cx, &cy);
+    if (rows > 1) {
+        request_make(&q, m, c->w, c->h, rows > INPUT_MOST ? INPUT_MOST : rows);
+        layout_make(&l, &q);
+    }
+    title_draw(c, &l, m);
+    if (l.chat.h && m->loading && !m->n_blocks)
+        loading_draw(c, l.chat, m);
+    else if (l.chat.h)
+        chatview_draw(c, l.chat, m);
+    for (i = 0; i < PANEL_COUNT; i++)
+        if (l.panels[i].h)
+            panel_draw(c, l.panels[i], m, i);
+    if (l.tabs.h)
+        tabs_draw(c, &l, m);
+    rules_draw(c, &l, m);
+    if (in->above && l.input.h)
+        above_draw(c, &l, m, in->above);
+    if (l.input.h)
+        input_draw(c, l.input, m, in);
+    m->dirty = false;
+}
+
+static void focus_give(struct ui_model *m, int index)
+{
+    m->focus = index;
+    m->letters = true;
+    m->taken.n = 0;
+    m->explain_top = 0;
+    if (index >= 0 && panels[index]->focused)
+        panels[index]->focused(m);
+}
+
+static void focus_move(struct ui_model *m, int step)
+{
+    int i, at = m->focus;
+
+    m->explain = false;
+    for (i = 0; i <= PANEL_COUNT; i++) {
+        at += step;
+        if (at >= PANEL_COUNT || at < -1)
+            at = step > 0 ? -1 : PANEL_COUNT - 1;
+        if (at == -1 || (m->open_panels >> at & 1))
+            break;
+    }
+    focus_give(m, at);
+    if (m->zoom >= 0)
+        m->zoom = at;
+}
+
+static void help_toggle(struct ui_model *m)
+{
+    if (m->zoom == PANEL_HELP) {
+        m->open_panels &= ~(1u << PANEL_HELP);
+        m->zoom = m->focus = -1;
+    } else {
+        m->open_panels |= 1u << PANEL_HELP;
+        m->zoom = m->focus = PANEL_HELP;
+        m->letters = false;
+        m->help_top = 0;
+    }
+}
+
+bool screen_panel_toggle(struct ui_model *m, int index)
+{
+    m->open_panels ^= 1u << index;
+    if (!(m->open_panels >> index & 1)) {
+        m->focus = m->focus == index ? -1 : m->focus;
+        m->zoom = m->zoom == index ? -1 : m->zoom;
+    }
+    m->dirty = true;
+    return m->open_panels >> index & 1;
+}
+
+bool screen_letter(struct ui_model *m, char letter, uint64_t now)
+{
+    if (!m->letters)
+        return false;
+    if (m->taken.n == 0 || now - m->taken.at > UI_TAKEN_NS || m->taken.n == (int)sizeof m->taken.text) {
+        m->taken.n = 0;
+        m->taken.heat = m->heat;
+    }
+    m->taken.text[m->taken.n++] = letter;
+    m->taken.at = now;
+    return true;
+}
+
+int screen_typed(struct ui_model *m, uint64_t now, char out[8])
+{
+    int n = now - m->taken.at <= UI_TAKEN_NS ? m->taken.n : 0;
+
+    if (n) {
+        memcpy(out, m->taken.text, (size_t)n);
+        m->heat = m->taken.heat;
+    }
+    if (m->zoom == PANEL_HELP)
+        help_toggle(m);
+    m->focus = m->zoom = -1;
+    m->explain = false;
+    m->taken.n = 0;
+    m->dirty = true;
+    return n;
+}
+
+/* An explanation that does not fit scrolls in the panel's place. */
+static bool explain_act(struct ui_model *m, enum action a)
+{
+    int step = a == ACTION_UP ? -1 : a == ACTION_DOWN ? 1 : a == ACTION_PAGE_UP ? -5 : a == ACTION_PAGE_DOWN ? 5 : 0;
+
+    m->explain_top += step;                                      /* drawing keeps it inside */
+    return step != 0;
+}
+
+enum action screen_act(struct ui_model *m, enum action a)
+{
+    m->dirty = true;
+    if (m->explain && m->focus >= 0 && explain_act(m, a))
+        return ACTION_NONE;
+    if (m->focus >= 0 && panels[m->focus]->act && panels[m->focus]->act(m, a))
+        return ACTION_NONE;
+    switch (a) {
+    case ACTION_FOCUS_NEXT: focus_move(m, 1); return ACTION_NONE;
+    case ACTION_FOCUS_PREVIOUS: focus_move(m, -1); return ACTION_NONE;
+    case ACTION_FOCUS_LEAVE:
+        if (m->zoom == PANEL_HELP)
+            help_toggle(m);
+        m->focus = m->zoom = -1;
+        m->explain = false;
+        return ACTION_NONE;
+    case ACTION_ZOOM: m->zoom = m->zoom >= 0 ? -1 : m->focus; return ACTION_NONE;
+    case ACTION_ZOOM_EXPERTS:
+        m->zoom = m->zoom == PANEL_EXPERTS ? -1 : PANEL_EXPERTS;
+        focus_give(m, m->zoom);
+        m->open_panels |= 1u << PANEL_EXPERTS;
+        return ACTION_NONE;
+    case ACTION_HIDE:
+        if (m->focus >= 0)
+            screen_panel_toggle(m, m->focus);
+        return ACTION_NONE;
+    case ACTION_EXPLAIN:
+        m->explain = !m->explain && panels[m->focus]->explain;
+        m->explain_top = 0;
+        return ACTION_NONE;
+    case ACTION_HELP: help_toggle(m); return ACTION_NONE;
+    case ACTION_HEAT_MODE: case ACTION_MODE: m->heat = (m->heat + 1) % HEAT_MODES; return ACTION_NONE;
+    case ACTION_SCROLL_UP: chatview_scroll(m, m->chat_rows > 2 ? -(m->chat_rows - 2) : -1); return ACTION_NONE;
+    case ACTION_SCROLL_DOWN: chatview_scroll(m, m->chat_rows > 2 ? m->chat_rows - 2 : 1); return ACTION_NONE;
+    case ACTION_PAGE_UP: return screen_act(m, ACTION_SCROLL_UP);
+    case ACTION_PAGE_DOWN: return screen_act(m, ACTION_SCROLL_DOWN);
+    case ACTION_SCROLL_LINE_UP: case ACTION_UP: chatview_scroll(m, -1); return ACTION_NONE;
+    case ACTION_SCROLL_LINE_DOWN: case ACTION_DOWN: chatview_scroll(m, 1); return ACTION_NONE;
+    case ACTION_SCROLL_TOP: case ACTION_FIRST: chatview_scroll_top(m); return ACTION_NONE;
+    case ACTION_SCROLL_END: case ACTION_LAST: chatview_scroll_end(m); return ACTION_NONE;
+    case ACTION_LEFT: case ACTION_RIGHT: return ACTION_NONE;
+    case ACTION_TOGGLE_1: case ACTION_TOGGLE_2: case ACTION_TOGGLE_3: case ACTION_TOGGLE_4: case ACTION_TOGGLE_5: case ACTION_TOGGLE_6:
+        screen_panel_toggle(m, (int)a - ACTION_TOGGLE_1);
+        return ACTION_NONE;
+    default: return a;
+    }
+}
+
+void screen_click(struct ui_model *m, int w, int h, int x, int y)
+{
+    struct layout_request q;
+    struct layout l;
+    int i;
+
+    request_make(&q, m, w, h, 1);
+    layout_make(&l, &q);
+    m->focus = -1;
+    for (i = 0; i < PANEL_COUNT; i++) {
+        struct rect r = l.panels[i];
+
+        if (x >= r.x && x < r.x + r.w && y >= r.y && y < r.y + r.h)
+            focus_give(m, i);
+    }
+    m->letters = false;                                          /* by a click in passing: letters are still typed */
+    m->explain = false;
+    m->dirty = true;
+}
+
+const char *screen_chosen_plan(const struct ui_model *m)
+{
+    static struct ui_plan_row rows[UI_PLANS];
+    int n = ui_plan_rows(m, rows, UI_PLANS);
+
+    return m->focus == PANEL_PLACEMENT && m->plan_cursor < n ? rows[m->plan_cursor].name : NULL;
+}
