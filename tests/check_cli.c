@@ -178,49 +178,32 @@ END_TEST
 
 /* ---- weights that are no numbers ---- */
 
-/* A copy of the bundled model in which every value of a tensor is a NaN or an infinity. */
-static void poison(const char *tensor, uint16_t half, const char *copy)
-{
-    static const struct file_kind kind = {"model", (size_t)1 << 30, ERR_MODEL};
-    char model[PATH_MAX], *bytes;
-    const struct tensor_view *t;
-    struct weight_file *f;
-    uint32_t single = half == 0x7e00 ? 0x7fc00000 : (uint32_t)(half & 0x8000) << 16 | 0x7f800000;
-    uint8_t *at;
-    size_t n;
-
-    snprintf(model, sizeof model, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
-    ck_assert_int_eq(file_read(model, &kind, &bytes, &n, &e), 0);
-    ck_assert_int_eq(weight_file_open(&f, model, false, &e), 0);
-    ck_assert_msg((t = weight_file_find(f, tensor)) != NULL, "%s", tensor);
-    at = memmem(bytes, n, t->data, t->bytes);
-    ck_assert(at && (t->type == DTYPE_Q8_0 || t->type == DTYPE_F32));
-    for (size_t i = 0; i < t->bytes; i += (size_t)dtype_info(t->type)->bytes)
-        memcpy(at + i, t->type == DTYPE_F32 ? (void *)&single : (void *)&half, t->type == DTYPE_F32 ? 4 : 2);
-    weight_file_close(f);
-    ck_assert_int_eq(file_replace(copy, bytes, n, &e), 0);
-    mem_free(bytes);
-}
-
-static const struct { const char *tensor; uint16_t half; } poisons[] = {
-    {"output.weight", 0x7e00}, {"output.weight", 0x7c00}, {"output.weight", 0xfc00},
-};
+static const char *const poisoned[] = {"token_embd.weight", "output.weight", "output_norm.weight", "output_norm.bias", "output.bias", "blk.0.attn_norm.weight",
+    "blk.1.attn_norm.bias", "blk.1.attn_q.weight", "blk.1.attn_q.bias", "blk.0.attn_k.weight", "blk.1.attn_v.weight", "blk.0.attn_output.weight", "blk.0.attn_output.bias", "blk.0.ffn_norm.weight",
+    "blk.1.ffn_norm.bias", "blk.1.ffn_gate_inp.weight", "blk.0.ffn_gate_exps.weight", "blk.1.ffn_up_exps.weight", "blk.0.ffn_down_exps.weight"};
+static const uint16_t no_numbers[] = {0x7e00, 0x7c00, 0xfc00};       /* F16: NaN, the infinities */
+#define POISONS (int)(sizeof poisoned / sizeof *poisoned * sizeof no_numbers / sizeof *no_numbers)
 
 START_TEST(weights_that_are_no_numbers)
 {
     char copy[PATH_MAX], says[200];
 
     snprintf(copy, sizeof copy, "%s/poison.gguf", support_tmpdir());
-    snprintf(says, sizeof says, "the tensor %s holds values that are no numbers", poisons[_i].tensor);
-    poison(poisons[_i].tensor, poisons[_i].half, copy);
-    expect_line("$M -m $T/poison.gguf -p hi -n 6", 3, says);
-    expect_line("$M -m $T/poison.gguf -p hi -n 6 --temp 0 --ignore-eos", 3, says);
-    if (_i)
+    snprintf(says, sizeof says, "the tensor %s holds values that are no numbers", poisoned[_i / 3]);
+    support_poison(support_demo(), poisoned[_i / 3], no_numbers[_i % 3], copy);
+    expect_line("$M -m $T/poison.gguf -p hi -n 1", 3, says);
+    ck_assert_str_eq(out, "");
+    if (_i % 3)
         return;
-    expect("printf 'hi\\nho\\n' | $M -m $T/poison.gguf --batch - -n 4", 1);
-    ck_assert_msg(strstr(out, "\"index\":1") && strstr(out, "\"code\":\"value\"") && strstr(out, says), "%s", out);
-    expect("echo hi | $M -m $T/poison.gguf --plain -n 4", 0);
-    ck_assert_msg(strstr(err, says), "%s", err);
+    if (_i) {                            /* while loading: no line of a batch is begun */
+        expect_line("printf 'hi\\nho\\n' | $M -m $T/poison.gguf --batch - -n 4", 3, says);
+        expect("echo hi | $M -m $T/poison.gguf --plain -n 4", 3);
+    } else {                             /* embeddings are read when they are used */
+        expect("printf 'hi\\nho\\n' | $M -m $T/poison.gguf --batch - -n 4", 1);
+        ck_assert_msg(strstr(out, "\"index\":1") && strstr(out, "\"code\":\"value\"") && strstr(out, says), "%s", out);
+        expect("echo hi | $M -m $T/poison.gguf --plain -n 4", 0);
+    }
+    ck_assert_msg(strstr(err, says) || !_i, "%s", err);
 }
 END_TEST
 
@@ -684,7 +667,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_file_may_reach_its_limit);
     tcase_add_test(t, a_batch_of_a_mark_is_empty);
     tcase_add_test(t, a_cache_folder_of_everybody);
-    tcase_add_loop_test(t, weights_that_are_no_numbers, 0, sizeof poisons / sizeof *poisons);
+    tcase_add_loop_test(t, weights_that_are_no_numbers, 0, POISONS);
     tcase_add_test(t, the_release_program_is_hardened);
     tcase_add_test(t, make_does_what_it_says);
     tcase_add_test(t, quantize_does_not_replace_what_it_reads);

@@ -1,8 +1,10 @@
 /* Element types: the table, and dequantisation of golden blocks (made with the gguf Python package from random bytes) bit by bit. */
-#include "engine/layout/pack.h"
+#include "engine/file/blocks.h"
 #include "engine/file/dtype.h"
+#include "engine/layout/pack.h"
 #include "tests/support.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +64,41 @@ START_TEST(golden_blocks)
 }
 END_TEST
 
+/* Scales decide: the same verdict as that of the values, for random blocks and for those with one odd scale. */
+START_TEST(finite_blocks)
+{
+    static const uint16_t odd[] = {0x7c00, 0xfc00, 0x7e00, 0x7f80, 0xff80, 0x7bff, 0x7f7f, 0};
+    unsigned seed = 7;
+
+    for (int type = 0; type < DTYPE_COUNT; type++) {
+        const struct dtype_info *d = dtype_info((enum dtype)type);
+        int verdicts[2] = {0};
+
+        if (!row_readable((enum dtype)type) || type == DTYPE_I32 || type == DTYPE_I64)
+            continue;
+        for (int i = 0; i < 40000; i++) {
+            int count = 1 + i % 19, at;
+            uint8_t blocks[19 * 210];
+            float x[19 * 256];
+            bool finite = true, said;
+
+            for (int k = 0; k < count * d->bytes; k++)
+                blocks[k] = (uint8_t)(rand_r(&seed) & 0x3f);      /* F16, BF16 and F32 of such bytes are finite */
+            at = rand_r(&seed) % count * d->bytes + (i % 3 == 0 ? d->bytes - 2 : i % 3 == 1 ? 0 : 2);
+            if (at + 2 <= count * d->bytes)
+                memcpy(blocks + at, &odd[rand_r(&seed) % 8], 2);
+            row_to_f32((enum dtype)type, blocks, (int64_t)count * d->block, x);
+            for (int k = 0; k < count * d->block; k++)
+                finite = finite && isfinite(x[k]);
+            said = blocks_finite((enum dtype)type, blocks, (size_t)(count * d->bytes));
+            ck_assert_msg(said == finite, "%s: %d blocks, %04x at %d", d->word, count, (unsigned)(blocks[at] | blocks[at + 1] << 8), at);
+            verdicts[said]++;
+        }
+        ck_assert_msg(verdicts[0] > 1000 && verdicts[1] > 1000, "%s: %d and %d", d->word, verdicts[0], verdicts[1]);
+    }
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("dtype");
@@ -69,6 +106,7 @@ static Suite *suite(void)
 
     tcase_add_test(t, table);
     tcase_add_test(t, golden_blocks);
+    tcase_add_test(t, finite_blocks);
     suite_add_tcase(s, t);
     return s;
 }

@@ -145,7 +145,7 @@ static void check_made(const struct model *m)
         }
     }
     for (int id = 0; id < TINY_VOCAB; id++) {
-        model_embed(m, id, row);
+        ck_assert_int_eq(model_embed(m, id, row, NULL), 0);
         for (int j = 0; j < TINY_HIDDEN; j++)
             ck_assert(row[j] == made_value(W_EMBED, 0, 0, id * TINY_HIDDEN + j));
         ck_assert(m->head.bias[id] == made_value(W_HEAD_B, 0, 0, id));
@@ -362,6 +362,47 @@ START_TEST(float_weights_copied)
 }
 END_TEST
 
+/* What is packed behind the scenes, or stays in the file: the model answers until a value that is no number is found. */
+static void found_behind(const char *from, const char *tensor, bool mapped)
+{
+    struct model_options o = plain;
+    struct error e = {0};
+    struct model *m;
+    char at[600];
+
+    snprintf(at, sizeof at, "%s/poisoned.gguf", support_tmpdir());
+    support_poison(from, tensor, 0x7e00, at);
+    ck_assert_int_eq(model_load(&m, at, &o, &e), ERR_VALUE);
+    ck_assert_msg(strstr(e.text, tensor), "%s", e.text);
+    o.background = true;
+    o.looked_at_once = (uint64_t)1 << 30;
+    ck_assert_int_eq(model_load(&m, at, &o, &e), ERR_VALUE);
+    ck_assert_msg(strstr(e.text, tensor), "%s", e.text);
+    o.looked_at_once = 0;
+    m = load(at, &o);
+    ck_assert((m->mapped_bytes > m->embeddings.bytes) == mapped);
+    e = (struct error){0};
+    model_settle(m);
+    for (uint64_t done, total; !model_packed(m, &done, &total);)
+        usleep(1000);
+    ck_assert_int_eq(model_check(m, &e), ERR_VALUE);
+    ck_assert_msg(strstr(e.text, tensor), "%s", e.text);
+    model_free(m);
+}
+
+START_TEST(no_numbers_are_found_behind_the_scenes)
+{
+    struct made_file *made = made_model(GGUF_STACKED);
+    char from[600];
+
+    found_behind(support_demo(), "blk.1.ffn_down_exps.weight", false);
+    snprintf(from, sizeof from, "%s", write_made(made, GGUF_STACKED));
+    found_behind(from, "blk.1.attn_k.weight", true);
+    made_release(made);
+    free(made);
+}
+END_TEST
+
 static void demo_stops(const struct hparams *hp)
 {
     int seen = 0;
@@ -401,8 +442,7 @@ START_TEST(demo_folder)
     ck_assert_int_eq(m->type, DTYPE_BF16);
     demo_stops(&m->hp);
     gguf = load(support_demo(), &plain);
-    model_embed(gguf, 4095, a);
-    model_embed(m, 4095, b);
+    ck_assert(model_embed(gguf, 4095, a, NULL) == 0 && model_embed(m, 4095, b, NULL) == 0);
     for (int i = 0; i < 256; i++)
         ck_assert(fabsf(a[i] - b[i]) < 0.01f);
     o.convert = DTYPE_Q8_0;
@@ -519,6 +559,7 @@ static Suite *suite(void)
     tcase_add_test(t, longrope_in_gguf);
     tcase_add_test(t, tied_embeddings);
     tcase_add_test(t, float_weights_copied);
+    tcase_add_test(t, no_numbers_are_found_behind_the_scenes);
     tcase_add_test(t, demo_model);
     tcase_add_test(t, demo_folder);
     tcase_add_test(t, conversion);

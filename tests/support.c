@@ -1,7 +1,10 @@
 /* See support.h. */
 #include "tests/support.h"
 
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
 #include "engine/device/cpu/kernels/kernels.h"
+#include "engine/file/weights.h"
 
 #include <limits.h>
 #include <stdarg.h>
@@ -136,4 +139,32 @@ void support_kernel_sets(void)
     for (int i = 0; kernels_at(i); i++)
         snprintf(list + strlen(list), sizeof list - strlen(list), " %s", kernels_at(i)->name);
     support_ran("kernel sets%s", list);
+}
+
+void support_poison(const char *model, const char *tensor, uint16_t half, const char *copy)
+{
+    static const struct file_kind kind = {"model", (size_t)1 << 30, ERR_MODEL};
+    uint32_t single = half == 0x7e00 ? 0x7fc00000 : (uint32_t)(half & 0x8000) << 16 | 0x7f800000;
+    const struct tensor_view *t, *head;
+    struct weight_file *f;
+    struct error e;
+    char *bytes, *at;
+    size_t n;
+
+    ck_assert_int_eq(file_read(model, &kind, &bytes, &n, &e), 0);
+    ck_assert_int_eq(weight_file_open(&f, model, false, &e), 0);
+    t = weight_file_find(f, tensor);
+    head = weight_file_find(f, "output.weight");
+    ck_assert_msg(t && head && (t->type == DTYPE_Q8_0 || t->type == DTYPE_F32), "%s", tensor);
+    ck_assert((at = memmem(bytes, n, head->data, head->bytes)) != NULL);
+    /* Biases may lie there twice, the head does not. */
+    at += (const char *)t->data - (const char *)head->data;
+    for (size_t i = 0; i < t->bytes; i += (size_t)dtype_info(t->type)->bytes)
+        if (t->type == DTYPE_F32)
+            memcpy(at + i, &single, 4);
+        else
+            memcpy(at + i, &half, 2);
+    weight_file_close(f);
+    ck_assert_int_eq(file_replace(copy, bytes, n, &e), 0);
+    mem_free(bytes);
 }

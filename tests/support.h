@@ -3,6 +3,7 @@
 #define TESTS_SUPPORT_H
 
 #include <check.h>
+#include <stdint.h>
 
 /* Runs a suite and returns the program's exit status. */
 int support_run(Suite *s);
@@ -20,6 +21,8 @@ void support_ran(const char *what, ...) __attribute__((format(printf, 1, 2)));
 void support_kernel_sets(void);
 /* A file of the shared data folder that may not be copied here; NULL when absent, the skip is said then: the test only returns. */
 const char *support_shared(const char *below_data);
+/* A copy of a GGUF model of F32 and Q8_0 in which every value of a tensor is a NaN or an infinity, said as F16. */
+void support_poison(const char *model, const char *tensor, uint16_t half, const char *copy);
 /* A fresh directory, removed at exit. */
 const char *support_tmpdir(void);
 

@@ -163,3 +163,60 @@ void blocks_to_f32(enum dtype type, const void *row, int64_t n, float *out)
         }
     }
 }
+
+/* A number is not finite when all bits of its exponent are set. */
+static bool halves_finite(const uint8_t *p, size_t n, uint16_t exponent)
+{
+    uint16_t bad = 0;
+
+#pragma omp simd reduction(|:bad)
+    for (size_t i = 0; i < n; i++) {
+        uint16_t bits;
+
+        memcpy(&bits, p + 2 * i, 2);
+        bad |= (bits & exponent) == exponent;
+    }
+    return !bad;
+}
+
+static bool singles_finite(const uint8_t *p, size_t n)
+{
+    uint32_t bad = 0;
+
+#pragma omp simd reduction(|:bad)
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, p + 4 * i, 4);
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return !bad;
+}
+
+/* The F16 at p and the one `second` bytes on, every `step` bytes. */
+static bool scales_finite(const uint8_t *p, size_t n, size_t step, size_t second)
+{
+    unsigned bad = 0;
+
+    for (; n; n--, p += step)
+        bad |= ((half_at(p) & 0x7c00u) + 0x400u) | ((half_at(p + second) & 0x7c00u) + 0x400u);
+    return !(bad & 0x8000u);
+}
+
+bool blocks_finite(enum dtype type, const void *blocks, size_t bytes)
+{
+    size_t step = (size_t)dtype_info(type)->bytes, n = bytes / step;
+    const uint8_t *p = blocks;
+
+    switch (type) {
+    case DTYPE_F32: return singles_finite(p, n);
+    case DTYPE_F16: return halves_finite(p, n, 0x7c00);
+    case DTYPE_BF16: return halves_finite(p, n, 0x7f80);
+    case DTYPE_Q8_0: case DTYPE_Q4_0: case DTYPE_Q5_0: case DTYPE_IQ4_NL:
+        return scales_finite(p, n, step, 0);
+    case DTYPE_Q4_1: case DTYPE_Q5_1: case DTYPE_Q4_K: case DTYPE_Q5_K:
+        return scales_finite(p, n, step, 2);
+    case DTYPE_Q6_K: return scales_finite(p + 208, n, step, 0);
+    default: return true;
+    }
+}

@@ -22,6 +22,10 @@ struct block_fields {
 /* The index-th 32 elements of a row. */
 void blocks_fields(enum dtype type, const void *row, int64_t index, struct block_fields *out);
 
+/* Whether no value is a NaN or an infinity: looks at float elements, and of quantised blocks at scales and minima alone, which decide it.
+ * bytes: whole blocks, of any type. */
+bool blocks_finite(enum dtype type, const void *blocks, size_t bytes);
+
 extern const int8_t blocks_iq4_values[16];
 
 #endif

@@ -1,43 +1,29 @@
 /* See finite.h. */
 #include "engine/model/finite.h"
 
-#include "engine/layout/pack.h"
+#include "engine/file/blocks.h"
 
-#include <string.h>
-
-#define CHUNK 4096               /* elements looked at together; a multiple of every block */
+#define CHUNK 4096               /* blocks looked at before stop() is asked again */
 
 bool values_finite(const float *x, int n)
 {
-    uint32_t bad = 0;
+    return blocks_finite(DTYPE_F32, x, (size_t)n * sizeof *x);
+}
 
-#pragma omp simd reduction(|:bad)
-    for (int i = 0; i < n; i++) {
-        uint32_t bits;
-
-        memcpy(&bits, &x[i], sizeof bits);
-        bad |= (bits & 0x7f800000u) == 0x7f800000u;      /* all bits of the exponent: a NaN or an infinity */
-    }
-    return !bad;
+int tensor_broken(const struct weight_file *f, const char *tensor, struct error *e)
+{
+    return error_set(e, ERR_VALUE, "%s: the tensor %s holds values that are no numbers (NaN or infinite): the file is damaged; "
+                     "download or convert it again", weight_file_path(f), tensor);
 }
 
 static bool tensor_finite(const struct tensor_view *t, bool (*stop)(void *ctx), void *ctx)
 {
-    const struct dtype_info *type = dtype_info(t->type);
-    int64_t left = (int64_t)(t->bytes / (size_t)type->bytes) * type->block;
-    const uint8_t *at = t->data;
-    float values[CHUNK];
+    size_t most = CHUNK * (size_t)dtype_info(t->type)->bytes, n;
 
-    if (!row_readable(t->type))
-        return true;
-    while (left && !stop(ctx)) {
-        int n = left < CHUNK ? (int)left : CHUNK;
-
-        row_to_f32(t->type, at, n, values);
-        if (!values_finite(values, n))
+    for (size_t at = 0; at < t->bytes && !stop(ctx); at += n) {
+        n = t->bytes - at < most ? t->bytes - at : most;
+        if (!blocks_finite(t->type, (const uint8_t *)t->data + at, n))
             return false;
-        at += dtype_row_bytes(t->type, n);
-        left -= n;
     }
     return true;
 }

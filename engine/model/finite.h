@@ -8,6 +8,8 @@
 
 /* Bit tests on blocks of values, so that a vocabulary's logits take microseconds. False: one is a NaN or an infinity. */
 bool values_finite(const float *x, int n);
+/* ERR_VALUE: the line about a tensor that holds such a value. */
+int tensor_broken(const struct weight_file *f, const char *tensor, struct error *e);
 /* The first tensor of the model's file that holds a NaN or an infinity, borrowed; NULL: there is none, or stop(ctx) was true.
  * It reads every weight of the file: for finding what went wrong, once something did. */
 const char *model_find_broken(const struct model *m, bool (*stop)(void *ctx), void *ctx);

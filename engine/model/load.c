@@ -7,7 +7,9 @@
  * read it (matrix.raw), only slower. So load_weights returns with nothing packed, and threads of its own, fewer than compute, fill
  * the arena matrix by matrix; storing NULL into `raw` is all that tells. They keep still while somebody waits for a first token, and where
  * decoding hardly gains from packed weights (prompts do) they take only what time the computing threads leave. Before all that they map the
- * file's pages in bulk, for a fault costs ten times as much when a kernel runs into it. */
+ * file's pages in bulk, for a fault costs ten times as much when a kernel runs into it.
+ * Whoever packs a piece looks first whether its values are numbers: rounded activations swallow a NaN, and the text would only be wrong. What is
+ * packed behind the scenes or stays mapped is looked at there, so that what is found may come with a later token; little is looked at at once. */
 #include "engine/model/load.h"
 
 #include "engine/base/clock.h"
@@ -15,6 +17,8 @@
 #include "engine/base/pool.h"
 #include "engine/layout/pack.h"
 #include "engine/device/device.h"
+#include "engine/file/blocks.h"
+#include "engine/model/finite.h"
 #include "engine/model/numa.h"
 #include "engine/layout/quantize.h"
 
@@ -27,6 +31,8 @@
 
 #define AHEAD 16                    /* pieces the disk reads in advance: populating pages alone asks for them a few at a time */
 #define PIECE ((size_t)4 << 20)     /* source bytes: large enough to amortise a system call, small enough to share out evenly */
+
+#define PART ((size_t)128 << 10)    /* source bytes that are looked at and then packed, out of the cache */
 
 #define PACKERS 8
 #define FIRST_HOLD 300              /* milliseconds after loading: a prompt may be on its way */
@@ -47,11 +53,13 @@ struct load {
     struct piece *pieces;
     int n_pieces, room;
     struct pool_share share, mapping;
+    bool touching;                              /* what is mapped is read ahead now, and looked at behind the scenes */
     bool slow;                                  /* decoding gains from packed weights */
     uint8_t *rounding;                          /* pack_now's threads: see rounding_bytes */
     size_t rounding_bytes;
     atomic_uint_fast64_t done;
     atomic_int cancelled;
+    _Atomic(const struct tensor_view *) broken;     /* holds what is no number; NULL: nothing was found so far */
     uint64_t total, told;
     /* behind the scenes */
     pthread_t threads[PACKERS];
@@ -81,21 +89,32 @@ static bool is_late(const struct load *l, const struct matrix_job *j)
     return l->options->background && !j->mapped && j->tensor->type == j->matrix->type;
 }
 
-static int cut(struct load *l, const struct matrix_job *j, bool touch_mapped)
+/* At most count groups of a job, from one on. */
+static struct piece piece_of(const struct matrix_job *j, int first, int count)
 {
     const struct matrix *m = j->matrix;
-    int width = m->width ? m->width : 1, groups = pack_groups(m->rows, m->width), step;
+    int width = m->width ? m->width : 1, groups = pack_groups(m->rows, m->width), end;
     size_t row = dtype_row_bytes(j->tensor->type, m->cols);
 
-    if (j->mapped && !touch_mapped)
-        return 0;
-    step = (int)(PIECE / (row * (size_t)width)) + 1;
-    for (int g = 0; g < groups; g += step) {
-        int count = groups - g < step ? groups - g : step, end = (g + count) * width < m->rows ? (g + count) * width : m->rows;
-        struct piece p = {.job = j, .first = g, .count = count, .offset = j->from + (size_t)g * (size_t)width * row,
-                          .bytes = (size_t)(end - g * width) * row};
+    count = groups - first < count ? groups - first : count;
+    end = (first + count) * width < m->rows ? (first + count) * width : m->rows;
+    return (struct piece){.job = j, .first = first, .count = count, .offset = j->from + (size_t)first * (size_t)width * row,
+                          .bytes = (size_t)(end - first * width) * row};
+}
 
-        if (add_piece(l, p))
+static int groups_in(const struct matrix_job *j, size_t bytes)
+{
+    const struct matrix *m = j->matrix;
+
+    return (int)(bytes / (dtype_row_bytes(j->tensor->type, m->cols) * (size_t)(m->width ? m->width : 1))) + 1;
+}
+
+static int cut(struct load *l, const struct matrix_job *j)
+{
+    int groups = pack_groups(j->matrix->rows, j->matrix->width), step = groups_in(j, PIECE);
+
+    for (int g = 0; g < groups; g += step) {
+        if (add_piece(l, piece_of(j, g, step)))
             return -1;
         atomic_fetch_add_explicit(&l->left[j - l->jobs], 1, memory_order_relaxed);
     }
@@ -139,19 +158,40 @@ static void round_groups(const struct piece *p, uint8_t *to, uint8_t *scratch)
     }
 }
 
-/* scratch: of this thread, for jobs that are rounded. */
-static void pack_piece(struct load *l, const struct piece *p, uint8_t *scratch)
+static void look(struct load *l, const struct piece *p)
+{
+    const struct tensor_view *t = p->job->tensor, *none = NULL;
+
+    if (!blocks_finite(t->type, (const uint8_t *)t->data + p->offset, p->bytes))
+        atomic_compare_exchange_strong(&l->broken, &none, t);
+}
+
+static void pack_part(struct load *l, const struct piece *p, uint8_t *scratch)
 {
     const struct matrix_job *j = p->job;
     const struct matrix *m = j->matrix;
 
-    if (p + AHEAD < l->pieces + l->n_pieces)
-        weight_file_ahead(l->file, p[AHEAD].job->tensor, p[AHEAD].offset, p[AHEAD].bytes);
-    weight_file_want(l->file, j->tensor, p->offset, p->bytes);
     if (is_rounded(j))
         round_groups(p, l->arena + j->to, scratch);
     else if (!j->mapped)
         pack_rows(l->arena + j->to, m->type, m->width, (const uint8_t *)j->tensor->data + j->from, j->tensor->type, m->rows, m->cols, p->first, p->count);
+}
+
+/* scratch: of this thread, for jobs that are rounded. */
+static void pack_piece(struct load *l, const struct piece *p, uint8_t *scratch)
+{
+    const struct matrix_job *j = p->job;
+    int step = groups_in(j, PART), end = p->first + p->count;
+
+    if (p + AHEAD < l->pieces + l->n_pieces)
+        weight_file_ahead(l->file, p[AHEAD].job->tensor, p[AHEAD].offset, p[AHEAD].bytes);
+    weight_file_want(l->file, j->tensor, p->offset, p->bytes);
+    for (int g = p->first; g < end && !(j->mapped && l->touching); g += step) {
+        struct piece part = piece_of(j, g, end - g < step ? end - g : step);
+
+        look(l, &part);
+        pack_part(l, &part, scratch);
+    }
     atomic_fetch_add_explicit(&l->done, p->bytes, memory_order_relaxed);
 }
 
@@ -168,7 +208,7 @@ static void run(void *ctx, int tid, int n)
     int i;
 
     (void)n;
-    while (!stopped(l) && (i = pool_share_take(&l->share, 1, l->n_pieces)) < l->n_pieces) {
+    while (!stopped(l) && !atomic_load(&l->broken) && (i = pool_share_take(&l->share, 1, l->n_pieces)) < l->n_pieces) {
         const struct piece *p = &l->pieces[i];
 
         pack_piece(l, p, l->rounding + (size_t)tid * l->rounding_bytes);
@@ -198,7 +238,7 @@ static void pack_behind(struct load *l)
         j = p->job;
         pack_piece(l, p, NULL);
         /* The last piece of a matrix: from here on it is read packed. Who is still reading the file's pages gets them back. */
-        if (atomic_fetch_sub(&l->left[j - l->jobs], 1) == 1) {
+        if (atomic_fetch_sub(&l->left[j - l->jobs], 1) == 1 && !j->mapped) {
             atomic_store_explicit(&j->matrix->raw, NULL, memory_order_release);
             weight_file_forget(l->file, j->tensor, j->from, (size_t)j->matrix->rows * dtype_row_bytes(j->tensor->type, j->matrix->cols));
         }
@@ -290,23 +330,57 @@ static int cut_all(struct load *l, bool late)
     touch = pages > 0 && mapped < (uint64_t)pages * 4096 / 10 * 8;
     l->n_pieces = 0;
     l->total = 0;
+    for (size_t i = 0; i < l->n_jobs; i++)
+        atomic_store(&l->left[i], 0);
     atomic_store(&l->done, 0);
     pool_share_reset(&l->share);
-    for (size_t i = 0; i < l->n_jobs; i++)
-        if (is_late(l, &l->jobs[i]) == late && cut(l, &l->jobs[i], touch))
+    l->touching = l->options->background && !late;
+    for (size_t i = 0; i < l->n_jobs; i++) {
+        const struct matrix_job *j = &l->jobs[i];
+        bool due = j->mapped ? touch && (!late || l->options->background) : is_late(l, j) == late;
+
+        if (due && cut(l, j))
             return -1;
+    }
+    return 0;
+}
+
+static int check_found(struct load *l, struct error *e)
+{
+    const struct tensor_view *t = atomic_load(&l->broken);
+
+    return t ? tensor_broken(l->file, t->name, e) : weight_file_check(l->file, e);
+}
+
+int model_check(const struct model *m, struct error *e)
+{
+    return m->packing ? check_found(m->packing, e) : weight_file_check(m->file, e);
+}
+
+/* Norms, biases and routers: little, so all of them. */
+static int check_vectors(const struct binding *b, struct error *e)
+{
+    for (size_t i = 0; i < b->n_vectors; i++)
+        if (!values_finite(*b->vectors[i].vector, (int)b->vectors[i].count))
+            return tensor_broken(b->model->file, b->vectors[i].tensor->name, e);
     return 0;
 }
 
 /* Without threads the rest is packed at once: slower to begin, otherwise the same. */
 static int start_behind(struct load *l, struct model *m, struct error *e)
 {
-    int n = (l->options->n_threads + 1) / 2;
+    int n = (l->options->n_threads + 1) / 2, rc;
 
     if (cut_all(l, true))
         return error_set(e, ERR_MEMORY, "out of memory for loading");
     if (!l->n_pieces)
         return 0;
+    for (int i = 0; l->total <= l->options->looked_at_once && i < l->n_pieces && !stopped(l); i++) {
+        weight_file_want(l->file, l->pieces[i].job->tensor, l->pieces[i].offset, l->pieces[i].bytes);
+        look(l, &l->pieces[i]);
+    }
+    if ((rc = check_found(l, e)) < 0)
+        return rc;
     l->slow = dtype_is_quantised(m->type) && !cpu_reads_raw(m->type);
     pool_share_reset(&l->mapping);
     for (size_t i = 0; i < l->n_jobs; i++)
@@ -354,7 +428,7 @@ static int pack_now(struct load *l, const struct binding *b, struct error *e)
     }
     if (atomic_load(&l->cancelled))
         return error_set(e, ERR_CANCELLED, "%s: loading was interrupted", weight_file_path(b->model->file));
-    if ((rc = weight_file_check(b->model->file, e)))
+    if ((rc = check_found(l, e)))
         return rc;
     if (o->progress)
         o->progress(o->progress_ctx, l->total, l->total);
@@ -382,7 +456,7 @@ int load_weights(struct binding *b, uint8_t *arena, struct error *e)
         l->jobs[i].matrix->data = l->jobs[i].mapped ? (const uint8_t *)l->jobs[i].tensor->data + l->jobs[i].from : arena + l->jobs[i].to;
     numa_bind(b->model, arena, b->arena, l->options->n_threads);         /* before the first byte is written */
     load_vectors(b, arena);
-    if ((rc = pack_now(l, b, e)) == 0)
+    if ((rc = check_vectors(b, e)) == 0 && (rc = pack_now(l, b, e)) == 0)
         rc = start_behind(l, b->model, e);
     if (!b->model->packing)
         release(l);

@@ -5,6 +5,7 @@
 #include "engine/base/utf8.h"
 #include "engine/layout/pack.h"
 #include "engine/model/bind.h"
+#include "engine/model/finite.h"
 #include "engine/model/load.h"
 
 #include <limits.h>
@@ -172,9 +173,10 @@ void model_free(struct model *m)
     mem_free(m);
 }
 
-void model_embed(const struct model *m, int id, float *out)
+int model_embed(const struct model *m, int id, float *out, struct error *e)
 {
     size_t row = dtype_row_bytes(m->embeddings.type, m->hp.hidden);
 
     row_to_f32(m->embeddings.type, (const uint8_t *)m->embeddings.data + (size_t)id * row, m->hp.hidden, out);
+    return values_finite(out, m->hp.hidden) ? 0 : tensor_broken(m->file, m->embeddings.name, e);
 }

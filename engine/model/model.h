@@ -1,6 +1,6 @@
 /* A loaded model: hyperparameters, tokenizer source and packed weights. Owner: the engine. Immutable after model_load: any thread reads.
  * Loading: open file -> family by architecture -> hparams (metadata, then tensor shapes) -> strict binding -> convert/repack by all
- * threads -> forget the mapped pages that were copied. Errors: ERR_MODEL, ERR_IO, ERR_MEMORY, ERR_CANCELLED. */
+ * threads -> forget the mapped pages that were copied. Errors: ERR_MODEL, ERR_VALUE, ERR_IO, ERR_MEMORY, ERR_CANCELLED. */
 #ifndef ENGINE_MODEL_MODEL_H
 #define ENGINE_MODEL_MODEL_H
 
@@ -50,6 +50,7 @@ struct model_options {
     int n_threads;
     uint64_t memory;                /* that may be used without swapping, bytes; 0: not known. Float weights are copied when it holds the file twice */
     bool background;                /* matrices that keep their type are packed after model_load has returned: see matrix.raw */
+    uint64_t looked_at_once;        /* background: up to so many bytes are searched for what is no number before it returns */
     /* Called from the loading thread about 10 times a second: bytes done of total. Non-zero cancels. May be NULL. */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
     bool (*stop)(void *ctx);        /* asked by every loading thread before a piece: true cancels. May be NULL */
@@ -74,7 +75,10 @@ void model_free(struct model *m);
 void model_hold(const struct model *m, int milliseconds);
 bool model_packed(const struct model *m, uint64_t *done, uint64_t *total);
 void model_settle(const struct model *m);
-/* One embedding row as F32 (hidden values). id must be in range. */
-void model_embed(const struct model *m, int id, float *out);
+/* What was found out about the file since it was loaded. ERR_IO: it shrank. ERR_VALUE: a tensor, named, holds a NaN or an infinity. All weights but the
+ * embeddings are looked at by whoever packs them, and those that stay mapped beside; where they are too large for the memory, none of these. */
+int model_check(const struct model *m, struct error *e);
+/* One embedding row as F32 (hidden values). id must be in range. ERR_VALUE when it holds a NaN or an infinity. */
+int model_embed(const struct model *m, int id, float *out, struct error *e);
 
 #endif

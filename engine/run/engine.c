@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define TUNE_HOLD 300            /* milliseconds */
+#define LOOKED_AT_ONCE ((uint64_t)64 << 20)    /* bytes: some ten milliseconds of a load */
 
 
 void engine_notice(struct engine *g, const char *format, ...)
@@ -132,13 +133,14 @@ int engine_settle(struct engine *g, struct error *e)
     while (engine_idle_step(g) && !engine_given_up(g))
         ;
     figures_refresh(g);
-    return weight_file_check(g->model->file, e);
+    return model_check(g->model, e);
 }
 
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e)
 {
     struct engine *g = mem_alloc(1, sizeof *g);
-    struct model_options o = {.convert = c->convert, .memory = c->memory, .background = c->background, .progress = c->progress, .stop = c->stop,
+    struct model_options o = {.convert = c->convert, .memory = c->memory, .background = c->background,
+                              .looked_at_once = LOOKED_AT_ONCE, .progress = c->progress, .stop = c->stop,
                               .progress_ctx = c->callback_ctx};
     struct error own = {0};
     int rc = 0;

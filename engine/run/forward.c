@@ -488,8 +488,8 @@ int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct er
     f->resume_at = -1;
     f->late.n = 0;
     mem_guard_arm("forward");
-    for (int i = 0; i < rows; i++)
-        model_embed(f->model, ids[i], f->x + (size_t)i * (size_t)hp->hidden);
+    for (int i = 0; i < rows && rc == 0; i++)
+        rc = model_embed(f->model, ids[i], f->x + (size_t)i * (size_t)hp->hidden, e);
     while (layer < hp->n_layers && rc == 0) {
         int last = layer + 1, fused = rows == 1 ? hp->n_layers : rows < FUSED_ROWS ? FUSED_ROWS / rows : 1;
 

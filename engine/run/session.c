@@ -138,7 +138,7 @@ int session_extend(struct engine *g, const int *ids, int n, int chunk, float *lo
         }
         at += rows;
         g->n_tokens = at;
-        if ((rc = weight_file_check(g->model->file, e)) < 0)
+        if ((rc = model_check(g->model, e)) < 0)
             break;
         if (at < total) {
             place_safe_point(g);

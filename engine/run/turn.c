@@ -108,8 +108,7 @@ static int check_logits(struct engine *g, struct error *e)
         return 0;
     tensor = model_find_broken(g->model, is_cancelled, g);
     if (tensor)
-        return error_set(e, ERR_VALUE, "%s: the tensor %s holds values that are no numbers (NaN or infinite): the file is damaged; download or "
-                         "convert it again", weight_file_path(g->model->file), tensor);
+        return tensor_broken(g->model->file, tensor, e);
     return error_set(e, ERR_VALUE, "%s: the results overflow, though no weight is infinite: the model or its conversion is broken; try another file "
                      "of it", weight_file_path(g->model->file));
 }
@@ -329,6 +328,8 @@ int engine_turn(struct engine *g, const struct turn *t, int (*on_event)(void *ct
         place_safe_point(g);
     if (rc == 0 && (rc = prefill(g, ids, n, done, e)) == 0)
         rc = decode(g, t, &o, start, done, e);
+    if (rc == 0)                         /* what was found while the last token was computed */
+        rc = model_check(g->model, e);
     if (rc == ERR_CANCELLED) {
         done->reason = STOP_CANCELLED;
         rc = 0;
