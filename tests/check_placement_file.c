@@ -167,7 +167,7 @@ START_TEST(unwritable_and_unreadable)
 
     ck_assert_int_eq(plan_file_write(p, "/nonexistent/x.yaml", &shape, &e), ERR_IO);
     ck_assert_int_eq(plan_file_read(&q, "/nonexistent/x.yaml", &shape, &e), ERR_IO);
-    ck_assert_int_eq(plan_file_read(&q, "/tmp", &shape, &e), ERR_IO);
+    ck_assert_int_eq(plan_file_read(&q, "/tmp", &shape, &e), ERR_USAGE);
     plan_free(p);
 }
 END_TEST

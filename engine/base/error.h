@@ -8,9 +8,9 @@
 /* name, exit code of the program, short word used in JSON and logs, meaning (printed in the man page) */
 #define ERROR_TABLE(X) \
     X(ERR_INPUT,       1,   "input",       "a line of a batch, a prompt or a check failed") \
-    X(ERR_USAGE,       2,   "usage",       "wrong usage or configuration") \
+    X(ERR_USAGE,       2,   "usage",       "wrong usage or configuration; a configuration, theme or placement that is no regular file") \
     X(ERR_MODEL,       3,   "model",       "the model cannot be read") \
-    X(ERR_VALUE,       3,   "value",       "the model computes values that are not finite numbers") \
+    X(ERR_VALUE,       3,   "value",       "the model holds or computes values that are not finite numbers") \
     X(ERR_FIT,         4,   "fit",         "the model or the context does not fit") \
     X(ERR_MEMORY,      4,   "memory",      "out of memory") \
     X(ERR_IO,          5,   "io",          "reading or writing failed") \
