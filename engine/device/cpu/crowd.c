@@ -20,7 +20,7 @@ static void try_other(struct crowd *c)
 {
     c->use = c->use == c->most ? c->fewer : c->most;
     c->state = CROWD_TRIAL;
-    c->turn = 0;
+    c->trial = 0;
     c->tried = 0;
 }
 
@@ -57,8 +57,8 @@ void crowd_judge(struct crowd *c, uint64_t now, double rate, int waiting)
             c->fewer = fewer_than(c->most, waiting);
     }
     if (c->state == CROWD_TRIAL) {
-        c->tried += ++c->turn > CROWD_SETTLE ? rate : 0;
-        if (c->turn == CROWD_SETTLE + CROWD_MEASURE)
+        c->tried += ++c->trial > CROWD_SETTLE ? rate : 0;
+        if (c->trial == CROWD_SETTLE + CROWD_MEASURE)
             decide(c, now);
         return;
     }

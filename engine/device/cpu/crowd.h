@@ -22,7 +22,7 @@ enum crowd_state { CROWD_QUIET, CROWD_TRIAL, CROWD_HELD };
 struct crowd {
     enum crowd_state state;
     int most, fewer, use;       /* threads: while nobody waits, the other choice, of the next job */
-    int seen, turn;             /* windows: with waiting in a row, of the trial */
+    int seen, trial;             /* windows: with waiting in a row, of the trial */
     double kept, tried;         /* rates: before the trial, in it */
     uint64_t hold, until;       /* what is held, how long, and to when */
     /* the window under way */

@@ -1,6 +1,7 @@
 /* See microbench.h. Loops are written with the compiler's vector extension so that one text serves every instruction set; each figure is
  * the best of several runs, since a machine is only ever disturbed towards slower. */
 #include "engine/device/cpu/tuning/microbench.h"
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/pool.h"
 #include "engine/device/cpu/kernels/kernels.h"
@@ -8,18 +9,9 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define BUFFER ((size_t)256 << 20)
 #define PASSES 5
-
-static double seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 struct pass {
     struct pool *pool;
@@ -45,14 +37,14 @@ static void read_slice(void *ctx, int tid, int n)
     uint64_t sum;
 
     for (int pass = 0; pass < PASSES; pass++) {
-        double start;
+        uint64_t start;
 
         pool_barrier(p->pool, tid);
-        start = seconds();
+        start = clock_now();
         sum = kernels_active()->read(at, slice);
         pool_barrier(p->pool, tid);
-        if (tid == 0 && seconds() - start < p->best)
-            p->best = seconds() - start;
+        if (tid == 0 && clock_seconds(clock_now() - start) < p->best)
+            p->best = clock_seconds(clock_now() - start);
         p->sink[tid] += sum;
     }
 }
@@ -77,14 +69,14 @@ static void peak_run(void *ctx, int tid, int n)
     struct pass *p = ctx;
 
     for (int pass = 0; pass < PASSES; pass++) {
-        double start;
+        uint64_t start;
 
         pool_barrier(p->pool, tid);
-        start = seconds();
+        start = clock_now();
         p->ops[tid] = p->peak();
         pool_barrier(p->pool, tid);
-        if (tid == 0 && seconds() - start < p->best)
-            p->best = seconds() - start;
+        if (tid == 0 && clock_seconds(clock_now() - start) < p->best)
+            p->best = clock_seconds(clock_now() - start);
     }
 }
 
@@ -129,7 +121,7 @@ static int bench_dot(struct microbench_result *r, enum dtype type, int rows, int
                                     .ops = 2.0 * (double)rows * (double)cols * (double)tokens};
     snprintf(r->kernel, sizeof r->kernel, "dot %s", dtype_info(type)->word);
     for (int pass = 0; pass < PASSES; pass++) {
-        double start = seconds();
+        uint64_t start = clock_now();
 
         for (int g = 0; g < groups; g += 8)
             for (int p = 0; p < panels; p++) {
@@ -138,8 +130,8 @@ static int bench_dot(struct microbench_result *r, enum dtype type, int rows, int
                 k->dot[type](memory + (size_t)g * (bytes / (size_t)groups), count, k->width, cols, (struct act_block *)(void *)panel + (size_t)t0 * (size_t)blocks,
                              t1 - t0, y + (size_t)t0 * (size_t)groups * (size_t)k->width + (size_t)g * (size_t)k->width, (ptrdiff_t)groups * k->width);
             }
-        if (seconds() - start < r->seconds)
-            r->seconds = seconds() - start;
+        if (clock_seconds(clock_now() - start) < r->seconds)
+            r->seconds = clock_seconds(clock_now() - start);
     }
     mem_pages_free(memory, total);
     return 0;
@@ -188,12 +180,12 @@ static void bench_small(struct microbench_result *r, struct small *s, const char
     *r = (struct microbench_result){.rows = rows, .cols = cols, .tokens = 1, .seconds = 1e30, .bytes = bytes, .ops = ops};
     snprintf(r->kernel, sizeof r->kernel, "%s", name);
     for (int pass = 0; pass < PASSES; pass++) {
-        double start = seconds();
+        uint64_t start = clock_now();
 
         for (int i = 0; i < CALLS; i++)
             run(s);
-        if ((seconds() - start) / CALLS < r->seconds)
-            r->seconds = (seconds() - start) / CALLS;
+        if ((clock_seconds(clock_now() - start)) / CALLS < r->seconds)
+            r->seconds = (clock_seconds(clock_now() - start)) / CALLS;
     }
 }
 
@@ -240,11 +232,11 @@ static int bench_float(struct microbench_result *r, enum dtype type, int rows, i
     snprintf(r->kernel, sizeof r->kernel, "dot %s", dtype_info(type)->word);
     memset(memory, 0, total);
     for (int pass = 0; pass < PASSES; pass++) {
-        double start = seconds();
+        uint64_t start = clock_now();
 
         k->dot_float(type, type == DTYPE_BF16, memory, row, rows, cols, memory + bytes, tokens, (float *)(void *)(memory + bytes + x), rows);
-        if (seconds() - start < r->seconds)
-            r->seconds = seconds() - start;
+        if (clock_seconds(clock_now() - start) < r->seconds)
+            r->seconds = clock_seconds(clock_now() - start);
     }
     mem_pages_free(memory, total);
     return 0;

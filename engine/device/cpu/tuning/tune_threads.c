@@ -1,4 +1,4 @@
-/* How many threads decode fastest (tune.h): as many as there are physical cores, unless fewer are measured to be faster by more than the noise; memory
+/* How many threads decode fastest (shape_table.h): as many as there are physical cores, unless fewer are measured to be faster by more than the noise; memory
  * can be busy with fewer, and on cores of two kinds or a busy machine the last ones may only be in the way. Prompts, which are bound by
  * computing, keep all of them. Engine thread, no job under way: some layers of a token at a time, by one number of threads after the other. */
 #include "engine/device/cpu/cpu.h"
@@ -15,7 +15,7 @@ struct decode {
     float *start;
 };
 
-static uint64_t sample(struct cpu_device *d, struct decode *m, int threads, int turn)
+static uint64_t sample(struct cpu_device *d, struct decode *m, int threads, int round)
 {
     int layers = d->model->hp.n_layers, n = layers < LAYERS ? layers : LAYERS;
     uint64_t start;
@@ -23,7 +23,7 @@ static uint64_t sample(struct cpu_device *d, struct decode *m, int threads, int 
 
     for (int i = 0; i < d->model->hp.hidden; i++)
         m->job.x[i] = m->start[i];
-    m->job.first = turn * n % (layers / n * n);
+    m->job.first = round * n % (layers / n * n);
     m->job.last = m->job.first + n;
     crowd_init(&d->decoding, threads);
     start = clock_now();
