@@ -6,19 +6,14 @@
 #include <math.h>
 #include <string.h>
 
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 static bool needs_panels(const struct layer_weights *w)
 {
-    return type_is_quantised(w->q.type) || type_is_quantised(w->k.type) || type_is_quantised(w->v.type);
+    return dtype_is_quantised(w->q.type) || dtype_is_quantised(w->k.type) || dtype_is_quantised(w->v.type);
 }
 
 static bool needs_rows(const struct layer_weights *w)
 {
-    return !type_is_quantised(w->q.type) || !type_is_quantised(w->k.type) || !type_is_quantised(w->v.type);
+    return !dtype_is_quantised(w->q.type) || !dtype_is_quantised(w->k.type) || !dtype_is_quantised(w->v.type);
 }
 
 static void prepare_row(const struct cpu_device *d, const struct layer_weights *w, const float *x, float *row, struct act_block *panels, int rows, int t)
@@ -63,78 +58,106 @@ static void rotate(const struct cpu_device *d, float *x, int pos, float scale)
     d->k->rotary(x, d->model->hp.head_dim, half, d->rope_cos + (size_t)pos * (size_t)half, d->rope_sin + (size_t)pos * (size_t)half, scale);
 }
 
-/* Where the weights of a task of the one-row QKV phase lie; past this thread's part, those of its output projection. */
-static struct spot qkv_spot(const struct cpu_device *d, const struct layer_weights *w, int tid, int task, int tasks)
-{
-    const struct hparams *hp = &d->model->hp;
-    int per = d->heads_per_task, q_tasks = (hp->n_heads + per - 1) / per, kv_tasks = (hp->n_kv_heads + per - 1) / per, rows = per * hp->head_dim;
+enum qkv_kind { QKV_QUERIES, QKV_KEYS, QKV_VALUES };
 
-    if (task >= phase_part(d, tasks, 1, tid + 1))
-        return spot_of(&w->o, phase_part(d, output_units(d, 1), 1, tid) * output_rows(1));
-    return task < q_tasks ? spot_of(&w->q, task * rows) : task < q_tasks + kv_tasks ? spot_of(&w->k, (task - q_tasks) * rows) :
-           spot_of(&w->v, (task - q_tasks - kv_tasks) * rows);
+/* A task of the QKV phase: one head of one of the matrices, or as many as fill whole groups of weight
+ * rows where heads are narrower than those. */
+struct qkv_task {
+    enum qkv_kind kind;
+    const struct matrix *w;
+    int first, heads;
+};
+
+/* Tasks that so many heads make. */
+static int head_tasks(const struct cpu_device *d, int heads)
+{
+    return (heads + d->heads_per_task - 1) / d->heads_per_task;
 }
 
-struct spot attention_spot(const struct cpu_device *d, int tid, int layer)
+static int qkv_tasks(const struct cpu_device *d)
 {
-    const struct hparams *hp = &d->model->hp;
-    int per = d->heads_per_task, tasks = (hp->n_heads + per - 1) / per + 2 * ((hp->n_kv_heads + per - 1) / per);
-
-    return layer < hp->n_layers ? qkv_spot(d, &d->model->layers[layer], tid, phase_part(d, tasks, 1, tid), tasks) : (struct spot){0};
+    return head_tasks(d, d->model->hp.n_heads) + 2 * head_tasks(d, d->model->hp.n_kv_heads);
 }
 
-/* A task is one head, or as many as fill whole groups of weight rows where heads are narrower than those: the query heads' tasks first,
- * then the keys', then the values'. */
+/* The query heads' tasks come first, then the keys', then the values'. */
+static struct qkv_task qkv_task(const struct cpu_device *d, const struct layer_weights *w, int task)
+{
+    const struct hparams *hp = &d->model->hp;
+    const int q_tasks = head_tasks(d, hp->n_heads), kv_tasks = head_tasks(d, hp->n_kv_heads);
+    const struct matrix *const matrices[] = {&w->q, &w->k, &w->v};
+    const int begins[] = {0, q_tasks, q_tasks + kv_tasks};
+    const int heads[] = {hp->n_heads, hp->n_kv_heads, hp->n_kv_heads};
+    enum qkv_kind kind = task < begins[QKV_KEYS] ? QKV_QUERIES :
+                         task < begins[QKV_VALUES] ? QKV_KEYS : QKV_VALUES;
+    int first = (task - begins[kind]) * d->heads_per_task;
+
+    return (struct qkv_task){kind, matrices[kind], first,
+                             min_int(d->heads_per_task, heads[kind] - first)};
+}
+
+/* Where the weights of a task of the one-row QKV phase lie; past this thread's part, those of its
+ * output projection. */
+static struct prefetch_hint qkv_hint(const struct cpu_device *d, const struct layer_weights *w,
+                                     int tid, int task)
+{
+    struct qkv_task t;
+
+    if (task >= phase_part(d, qkv_tasks(d), 1, tid + 1))
+        return matrix_hint(&w->o, phase_part(d, output_units(d, 1), 1, tid) * output_rows(1));
+    t = qkv_task(d, w, task);
+    return matrix_hint(t.w, t.first * d->model->hp.head_dim);
+}
+
+struct prefetch_hint attention_hint(const struct cpu_device *d, int tid, int layer)
+{
+    if (layer >= d->model->hp.n_layers)
+        return (struct prefetch_hint){0};
+    return qkv_hint(d, &d->model->layers[layer], tid, phase_part(d, qkv_tasks(d), 1, tid));
+}
+
+/* A task's heads of the row at position pos, as they come from the product: queries are rotated in
+ * place, keys and values stored. */
+static void qkv_finish(const struct cpu_device *d, int layer, const struct qkv_task *t, int pos,
+                       float *heads)
+{
+    int hd = d->model->hp.head_dim;
+
+    for (int h = 0; h < t->heads; h++, heads += hd) {
+        if (t->kind != QKV_VALUES)
+            rotate(d, heads, pos, t->kind == QKV_QUERIES ? d->scale : 1.0f);
+        if (t->kind == QKV_KEYS)
+            kv_store_key(d, layer, t->first + h, pos, heads);
+        else if (t->kind == QKV_VALUES)
+            kv_store_value(d, layer, t->first + h, pos, heads);
+    }
+}
+
+/* Queries go where all rows' lie, keys and values through the thread's tile into the cache. */
 static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct layer_weights *w, const struct input *in, int pos, const float *x)
 {
-    const struct hparams *hp = &d->model->hp;
-    int hd = hp->head_dim, per = d->heads_per_task, q_tasks = (hp->n_heads + per - 1) / per, kv_tasks = (hp->n_kv_heads + per - 1) / per;
-    int tasks = q_tasks + 2 * kv_tasks, total = tasks * token_blocks(d, in->n), t0, t1;
-    float *tile = d->threads[tid].tile;
+    int hd = d->model->hp.head_dim, tasks = qkv_tasks(d), t0, t1;
+    int total = tasks * token_blocks(d, in->n);
     bool ready = in->n > 1;
 
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        int unit = task % tasks, first, n;
+        struct qkv_task t = qkv_task(d, w, task % tasks);
+        bool queries = t.kind == QKV_QUERIES;
+        ptrdiff_t stride = (ptrdiff_t)(queries ? d->model->hp.n_heads : d->heads_per_task) * hd;
+        int r0 = t.first * hd, r1 = r0 + t.heads * hd;
+        float *out;
 
         if (!ready)
             prepare_row(d, w, x, in->rows, in->panels, 1, 0);
         ready = true;
         token_block(d, in->n, task / tasks, &t0, &t1);
-        if (unit < q_tasks) {
-            ptrdiff_t stride = (ptrdiff_t)hp->n_heads * hd;
-            float *q = d->q + t0 * stride + (ptrdiff_t)unit * per * hd;
-
-            first = unit * per;
-            n = min_int(per, hp->n_heads - first);
-            if (in->n == 1)
-                multiply_row(d, tid, &w->q, first * hd, (first + n) * hd, in, q, qkv_spot(d, w, tid, task + 1, tasks));
-            else
-                multiply(d, tid, &w->q, first * hd, (first + n) * hd, in, t0, t1, q, stride);
-            for (int t = t0; t < t1; t++, q += stride)
-                for (int h = 0; h < n; h++)
-                    rotate(d, q + h * hd, pos + t, d->scale);
-            continue;
-        }
-        bool values = unit >= q_tasks + kv_tasks;
-
-        first = (unit - q_tasks - (values ? kv_tasks : 0)) * per;
-        n = min_int(per, hp->n_kv_heads - first);
+        out = queries ? d->q + t0 * stride + r0 : d->threads[tid].tile;
         if (in->n == 1)
-            multiply_row(d, tid, values ? &w->v : &w->k, first * hd, (first + n) * hd, in, tile, qkv_spot(d, w, tid, task + 1, tasks));
+            gemv(d, tid, t.w, r0, r1, in, out, qkv_hint(d, w, tid, task + 1));
         else
-            multiply(d, tid, values ? &w->v : &w->k, first * hd, (first + n) * hd, in, t0, t1, tile, per * hd);
-        for (int t = t0; t < t1; t++)
-            for (int h = 0; h < n; h++) {
-                float *kv = tile + ((ptrdiff_t)(t - t0) * per + h) * hd;
-
-                if (values) {
-                    kv_store_value(d, layer, first + h, pos + t, kv);
-                } else {
-                    rotate(d, kv, pos + t, 1.0f);
-                    kv_store_key(d, layer, first + h, pos + t, kv);
-                }
-            }
+            gemm(d, tid, t.w, r0, r1, in, t0, t1, out, stride);
+        for (int row = t0; row < t1; row++, out += stride)
+            qkv_finish(d, layer, &t, pos + row, out);
     }
     phase_end(d, tid);
 }
@@ -283,7 +306,7 @@ static void hand_over(struct cpu_device *d, const struct matrix *o, int rows, in
     const struct hparams *hp = &d->model->hp;
     int hd = hp->head_dim;
 
-    if (type_is_quantised(o->type) && hd % NUM_BLOCK == 0)
+    if (dtype_is_quantised(o->type) && hd % NUM_BLOCK == 0)
         input_quantise_part(d, attended, o->cols, head * hd, hd, d->act, rows, row);
     else
         memcpy(d->attended + ((size_t)row * (size_t)hp->n_heads + (size_t)head) * (size_t)hd, attended, (size_t)hd * sizeof(float));
@@ -328,7 +351,7 @@ static void merge_row(struct cpu_device *d, struct thread_scratch *s, const stru
 
     for (int h = 0; h < d->model->hp.n_heads; h++)
         merge_split(d, 1, 0, h, chunks, s->row + (size_t)h * (size_t)hd);
-    if (type_is_quantised(o->type))
+    if (dtype_is_quantised(o->type))
         input_quantise(d, s->row, o->cols, s->act, 1, 0);
 }
 
@@ -356,7 +379,7 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
         }
         phase_end(d, tid);
     }
-    if (type_is_quantised(o->type) && hd % NUM_BLOCK) {
+    if (dtype_is_quantised(o->type) && hd % NUM_BLOCK) {
         phase_open(d, tid, rows);
         for (int t; (t = phase_take(d, tid, 1)) < rows;)
             input_quantise(d, d->attended + (size_t)t * (size_t)o->cols, o->cols, d->act, rows, t);
@@ -383,20 +406,20 @@ void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int po
             merge_row(d, &d->threads[tid], &w->o, pos);
         ready = true;
         if (rows == 1) {
-            multiply_row(d, tid, &w->o, r0, r1, &in, y ? y + r0 : tile, task + 1 < phase_part(d, total, 1, tid + 1) ? spot_of(&w->o, r1) : (struct spot){0});
+            gemv(d, tid, &w->o, r0, r1, &in, y ? y + r0 : tile, task + 1 < phase_part(d, total, 1, tid + 1) ? matrix_hint(&w->o, r1) : (struct prefetch_hint){0});
             if (!y)
                 d->k->add(residual + r0, tile, r1 - r0);
             continue;
         }
         token_block(d, rows, task / units, &t0, &t1);
         if (y) {
-            multiply(d, tid, &w->o, r0, r1, &in, t0, t1, y + (size_t)t0 * (size_t)hidden + r0, hidden);
+            gemm(d, tid, &w->o, r0, r1, &in, t0, t1, y + (size_t)t0 * (size_t)hidden + r0, hidden);
             continue;
         }
         for (int t = t0; t < t1; t++)           /* rows of the residual stream lie a page apart: ask for them before they are needed */
             for (int i = r0; i < r1; i += 16)
                 __builtin_prefetch(residual + (size_t)t * (size_t)hidden + i, 1, 2);
-        multiply(d, tid, &w->o, r0, r1, &in, t0, t1, tile, wide);
+        gemm(d, tid, &w->o, r0, r1, &in, t0, t1, tile, wide);
         for (int t = t0; t < t1; t++)
             d->k->add(residual + (size_t)t * (size_t)hidden + r0, tile + (size_t)(t - t0) * (size_t)wide, r1 - r0);
     }

@@ -18,12 +18,8 @@
 #include "engine/device/onednn/onednn.h"
 
 #define CPU_SPLIT_ROWS 8        /* up to so many rows attention is split over chunks of the context as well */
-#define CPU_UNIT 32             /* weight rows that a task multiplies at least: one activation block */
-#define CPU_WIDE (4 * CPU_UNIT)  /* rows of a task whose results are added or written token by token: half a KiB of each */
 #define CPU_TOKEN_BLOCK 96      /* tokens whose quantised rows stay in the second-level cache; more where one panel takes more */
 #define CPU_TOKENS_MOST (2 * KERNEL_TILE)       /* of such a block, cut at panels */
-#define CPU_LIBRARY_BF16 6      /* tokens from which oneDNN, where it was chosen, multiplies if nothing was measured (tune.h): BF16 weights, */
-#define CPU_LIBRARY_F32 24      /* F32 weights */
 #define CPU_LIBRARY_TOKENS (2 * KERNEL_FLOAT_TOKENS)    /* BF16 tokens that fill a panel of floats */
 #define CPU_RAW_GROUPS 2        /* row groups of an unpacked matrix that are packed in passing at a time: they stay in the second-level cache */
 #define CPU_WIDEN 64            /* F16 rows (and BF16 ones when exact) made F32 at a time for oneDNN: they stay in the second-level cache */
@@ -43,8 +39,9 @@ enum panel_kind { PANEL_EXACT, PANEL_ROUNDED, PANEL_LIBRARY };
 struct thread_scratch {
     struct act_block *act;      /* one row, the widest */
     float *row;                 /* one row, the widest */
-    uint8_t *groups;            /* CPU_RAW_GROUPS of the widest matrix, packed in passing: see multiply_raw */
-    float *tile;                /* CPU_TOKEN_BLOCK x max(head_dim, CPU_UNIT) twice */
+    uint8_t *groups;            /* CPU_RAW_GROUPS of the widest matrix, packed in passing: see gemm_raw */
+    float *tile;                /* a task's results: CPU_TOKENS_MOST x its rows, at most (QKV heads,
+                                 * CPU_WIDE); then room for one row's of all its experts */
     float *scores;              /* KERNEL_QUERIES x NUM_CHUNK */
     float *queries;             /* KERNEL_QUERIES x head_dim */
     float *partial;             /* attention chunks of some rows: see attention.c */
@@ -65,7 +62,7 @@ struct cpu_device {
     const struct kernels *k;
     struct pool *pool;
     struct crowd reading, decoding;             /* how many threads run a job of several rows, of one */
-    int n_threads, width, max_rows, context, chunks_max;
+    int n_threads, max_rows, context, chunks_max;
     int router_groups;
     int heads_per_task;         /* of the QKV phase */
     bool by_unit;               /* gate and up of one row, see gate_task */
@@ -135,17 +132,24 @@ static inline struct gate_task gate_task(bool by_unit, int task, int units, int 
     return by_unit ? (struct gate_task){task % used, task / used} : (struct gate_task){task / units, task % units};
 }
 
-/* device.c */
+static inline int min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* cpu_info.c */
+int cpu_probe(struct device_info *out, int max, char *why, size_t why_size);   /* device_ops.probe */
 bool cpu_uses_bf16(bool exact);                                 /* where oneDNN multiplies float weights */
-/* Each thread takes tasks that follow one another, and others' only when it is done with its own: kernels that ask for weights ahead ask for its own. */
+
+/* phases.c */
+/* Each thread takes tasks that follow one another, and others' only when it is done with its own: kernels that prefetch weights prefetch its own. */
 void phase_open(struct cpu_device *d, int tid, int total);
 int phase_take(struct cpu_device *d, int tid, int chunk);       /* first index, or total; chunk is one number a phase */
 void phase_end(struct cpu_device *d, int tid);
 /* Where the part of a phase begins that thread tid takes first; tid may be one past the last. */
 int phase_part(const struct cpu_device *d, int total, int chunk, int tid);
 
-/* multiply.c */
-bool type_is_quantised(enum dtype type);
+/* gemm.c */
 /* Which panel token t of n lies in: its first token and size. Panels are as even as possible. */
 void panel_of(const struct cpu_device *d, int n, int t, int *first, int *count);
 /* Quantises x (cols) as token t of n. */
@@ -159,28 +163,30 @@ void input_quantise_part(const struct cpu_device *d, const float *x, int cols, i
 bool float_rounds(const struct cpu_device *d, const struct matrix *w);
 const void *float_token(const struct cpu_device *d, int tid, const struct matrix *w, const struct input *in, int t);
 /* Rows r0 .. r1-1 (r0 a multiple of 16) of w for tokens t0 .. t1-1 (t0 a panel's first): out[(t - t0) * stride + (r - r0)], bias added. */
-void multiply(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out,
+void gemm(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out,
               ptrdiff_t stride);
 /* Token blocks: block i of n tokens begins at a panel. */
 int token_blocks(const struct cpu_device *d, int n);
 void token_block(const struct cpu_device *d, int n, int i, int *t0, int *t1);
 
-/* tuning.c. open: at the end of opening; later: between answers, returns how many things were measured. */
+/* tuning/tune_shapes.c. open: at the end of opening; later: between answers, returns how many things
+ * were measured. */
 void tuning_open(struct cpu_device *d);
 int tuning_later(struct cpu_device *d, int pos);
-int tuning_decode(struct cpu_device *d, int pos);                    /* tuning_decode.c: how many threads decode fastest; 0: not measured */
-int tuning_default(const struct cpu_device *d, enum dtype type);     /* the built-in threshold */
+/* tuning/tune_threads.c: how many threads decode fastest; 0: not measured */
+int tuning_decode(struct cpu_device *d, int pos);
 
-/* one_row.c: where weights lie that are read together: KERNEL_STREAMS places, `step` bytes apart. A hint for prefetching; NULL when unknown. */
-struct spot {
+/* gemv.c: where weights lie that are read together: KERNEL_STREAMS places, `step` bytes apart; at NULL:
+ * unknown. */
+struct prefetch_hint {
     const uint8_t *at;
     size_t step;
 };
-struct spot spot_of(const struct matrix *w, int row);
+struct prefetch_hint matrix_hint(const struct matrix *w, int row);
 /* What thread tid reads first in a layer of a token; attention.c. */
-struct spot attention_spot(const struct cpu_device *d, int tid, int layer);
+struct prefetch_hint attention_hint(const struct cpu_device *d, int tid, int layer);
 /* Rows r0 .. r1-1 (r0 a multiple of 16) times the one row of `in`, bias added; afterwards this thread reads at `next`. */
-void multiply_row(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, float *out, struct spot next);
+void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, float *out, struct prefetch_hint next);
 
 /* kvcache.c */
 int kv_layout(struct cpu_device *d, struct error *e);

@@ -9,28 +9,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-
-void phase_open(struct cpu_device *d, int tid, int total)
-{
-    d->threads[tid].phase++;
-    pool_phase_open(d->pool, tid, total);
-}
-
-int phase_take(struct cpu_device *d, int tid, int chunk)
-{
-    return pool_phase_take(d->pool, tid, chunk);
-}
-
-int phase_part(const struct cpu_device *d, int total, int chunk, int tid)
-{
-    return pool_part(d->pool, total, chunk, tid);
-}
-
-void phase_end(struct cpu_device *d, int tid)
-{
-    pool_phase_close(d->pool, tid);
-}
 
 /* A job of so many rows, in which each of the weights counted in `work` meets one of them. */
 static void run(struct cpu_device *d, int rows, double work, void (*fn)(void *ctx, int tid, int n))
@@ -62,48 +40,13 @@ static double experts_work(const struct cpu_device *d, int entries)
     return (double)entries * d->model->hp.hidden * d->model->hp.expert_ffn * 3;
 }
 
-static void cpu_name(char *name, size_t size)
-{
-    char line[256];
-    FILE *f = fopen("/proc/cpuinfo", "re");
-
-    snprintf(name, size, "CPU");
-    if (!f)
-        return;
-    while (fgets(line, sizeof line, f)) {
-        char *colon = strchr(line, ':');
-
-        if (strncmp(line, "model name", 10) == 0 && colon) {
-            line[strcspn(line, "\n")] = 0;
-            snprintf(name, size, "%s", colon + 1 + strspn(colon + 1, " "));
-            break;
-        }
-    }
-    fclose(f);
-}
-
-static int cpu_probe(struct device_info *out, int max, char *why, size_t why_size)
-{
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-
-    if (why_size)
-        why[0] = 0;
-    if (max > 0) {
-        memset(out, 0, sizeof *out);
-        cpu_name(out->name, sizeof out->name);
-        out->is_cpu_type = out->unified = true;
-        out->memory = out->max_alloc = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-    }
-    return 1;
-}
-
 /* Hands out pieces of the scratch mapping; with base NULL it only adds up. */
-struct carver {
+struct arena {
     uint8_t *base;
     size_t used;
 };
 
-static void *carve(struct carver *c, size_t count, size_t size)
+static void *arena_take(struct arena *c, size_t count, size_t size)
 {
     size_t at = c->used;
 
@@ -122,35 +65,35 @@ static size_t panel_rows(const struct cpu_device *d)
     return (size_t)(d->max_rows < KERNEL_FLOAT_TOKENS && !d->base.config.float_library ? d->max_rows : KERNEL_FLOAT_TOKENS);
 }
 
-static void carve_all(struct cpu_device *d, struct carver *c)
+static void lay_scratch(struct cpu_device *d, struct arena *c)
 {
     const struct hparams *hp = &d->model->hp;
     size_t rows = (size_t)d->max_rows, used = (size_t)hp->n_experts_used, hidden = (size_t)hp->hidden, ffn = (size_t)hp->expert_ffn, hd = (size_t)hp->head_dim;
     size_t heads = (size_t)hp->n_heads, wide = max_size(hidden, heads * hd), chunks = (size_t)d->chunks_max;
     size_t tokens = CPU_TOKENS_MOST;
 
-    d->threads = carve(c, (size_t)d->n_threads, sizeof *d->threads);
-    d->router = carve(c, (size_t)hp->n_layers, sizeof *d->router);
+    d->threads = arena_take(c, (size_t)d->n_threads, sizeof *d->threads);
+    d->router = arena_take(c, (size_t)hp->n_layers, sizeof *d->router);
     if (d->has_quantised) {
-        d->act = carve(c, max_size(rows * used * (hidden / NUM_BLOCK), rows * (wide / NUM_BLOCK)), sizeof *d->act);
-        d->act_down = carve(c, rows * used * (ffn / NUM_BLOCK), sizeof *d->act_down);
+        d->act = arena_take(c, max_size(rows * used * (hidden / NUM_BLOCK), rows * (wide / NUM_BLOCK)), sizeof *d->act);
+        d->act_down = arena_take(c, rows * used * (ffn / NUM_BLOCK), sizeof *d->act_down);
     }
-    d->normed = carve(c, rows * hidden, sizeof(float));
+    d->normed = arena_take(c, rows * hidden, sizeof(float));
     if (d->has_float) {
-        d->gathered = carve(c, rows * used * hidden, sizeof(float));
-        d->ffn = carve(c, rows * used * ffn, sizeof(float));
+        d->gathered = arena_take(c, rows * used * hidden, sizeof(float));
+        d->ffn = arena_take(c, rows * used * ffn, sizeof(float));
     }
-    d->q = carve(c, rows * heads * hd, sizeof(float));
-    d->attended = carve(c, rows * heads * hd, sizeof(float));
-    d->out = carve(c, rows * used * hidden, sizeof(float));
-    d->chunk_o = carve(c, CPU_SPLIT_ROWS * heads * chunks * hd, sizeof(float));
-    d->chunk_max = carve(c, CPU_SPLIT_ROWS * heads * chunks, sizeof(float));
-    d->chunk_sum = carve(c, CPU_SPLIT_ROWS * heads * chunks, sizeof(float));
-    d->entry_row = carve(c, rows * used, sizeof(int));
-    d->entry_slot = carve(c, rows * used, sizeof(int));
-    d->groups = carve(c, (size_t)hp->n_experts, sizeof *d->groups);
+    d->q = arena_take(c, rows * heads * hd, sizeof(float));
+    d->attended = arena_take(c, rows * heads * hd, sizeof(float));
+    d->out = arena_take(c, rows * used * hidden, sizeof(float));
+    d->chunk_o = arena_take(c, CPU_SPLIT_ROWS * heads * chunks * hd, sizeof(float));
+    d->chunk_max = arena_take(c, CPU_SPLIT_ROWS * heads * chunks, sizeof(float));
+    d->chunk_sum = arena_take(c, CPU_SPLIT_ROWS * heads * chunks, sizeof(float));
+    d->entry_row = arena_take(c, rows * used, sizeof(int));
+    d->entry_slot = arena_take(c, rows * used, sizeof(int));
+    d->groups = arena_take(c, (size_t)hp->n_experts, sizeof *d->groups);
     for (int l = 0; l < hp->n_layers; l++) {
-        float *r = carve(c, (size_t)d->router_groups * NUM_LANES * hidden, sizeof(float));
+        float *r = arena_take(c, (size_t)d->router_groups * NUM_LANES * hidden, sizeof(float));
 
         if (c->base)
             d->router[l] = r;
@@ -158,20 +101,20 @@ static void carve_all(struct cpu_device *d, struct carver *c)
     for (int i = 0; i < d->n_threads; i++) {
         struct thread_scratch s = {0};
 
-        s.act = carve(c, wide / NUM_BLOCK + 1, sizeof *s.act);
-        s.row = carve(c, max_size(wide, ffn), sizeof(float));
-        s.tile = carve(c, tokens * max_size(hd * (size_t)d->heads_per_task, CPU_WIDE) + 4 * CPU_UNIT * used, sizeof(float));
+        s.act = arena_take(c, wide / NUM_BLOCK + 1, sizeof *s.act);
+        s.row = arena_take(c, max_size(wide, ffn), sizeof(float));
+        s.tile = arena_take(c, tokens * max_size(hd * (size_t)d->heads_per_task, CPU_WIDE) + 4 * CPU_UNIT * used, sizeof(float));
         if (d->has_quantised)
-            s.groups = carve(c, CPU_RAW_GROUPS, d->group_bytes);
-        s.scores = carve(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
-        s.queries = carve(c, KERNEL_QUERIES * hd, sizeof(float));
-        s.partial = carve(c, KERNEL_QUERIES * chunks * (hd + 2), sizeof(float));
+            s.groups = arena_take(c, CPU_RAW_GROUPS, d->group_bytes);
+        s.scores = arena_take(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
+        s.queries = arena_take(c, KERNEL_QUERIES * hd, sizeof(float));
+        s.partial = arena_take(c, KERNEL_QUERIES * chunks * (hd + 2), sizeof(float));
         if (d->has_float) {
-            s.panel = carve(c, panel_rows(d) * (size_t)kernel_float_cols((int)max_size(wide, ffn)), sizeof(float));
+            s.panel = arena_take(c, panel_rows(d) * (size_t)kernel_float_cols((int)max_size(wide, ffn)), sizeof(float));
             if (d->base.config.float_library)
-                s.widened = carve(c, CPU_WIDEN * max_size(wide, ffn), sizeof(float));
+                s.widened = arena_take(c, CPU_WIDEN * max_size(wide, ffn), sizeof(float));
         }
-        s.router = carve(c, (size_t)d->router_groups * NUM_LANES, sizeof(float));
+        s.router = arena_take(c, (size_t)d->router_groups * NUM_LANES, sizeof(float));
         if (c->base)
             d->threads[i] = s;
     }
@@ -189,12 +132,12 @@ static void pack_router(const struct cpu_device *d, const float *from, float *to
 
 static int check_matrix(struct cpu_device *d, const struct matrix *w, const char *what, struct error *e)
 {
-    if (!pack_supported(w->type) || (type_is_quantised(w->type) && w->width != 8 && w->width != 16))
+    if (!pack_supported(w->type) || (dtype_is_quantised(w->type) && w->width != 8 && w->width != 16))
         return error_set(e, ERR_MODEL, "the CPU device has no kernel for %s weights (%s)", dtype_info(w->type)->word, what);
-    if (type_is_quantised(w->type))
+    if (dtype_is_quantised(w->type))
         d->group_bytes = max_size(d->group_bytes, dtype_row_bytes(w->type, w->cols) * (size_t)w->width);
-    d->has_quantised |= type_is_quantised(w->type);
-    d->has_float |= !type_is_quantised(w->type);
+    d->has_quantised |= dtype_is_quantised(w->type);
+    d->has_float |= !dtype_is_quantised(w->type);
     return 0;
 }
 
@@ -264,22 +207,17 @@ static int lay_out(struct cpu_device *d, const struct device_config *c, struct e
 int cpu_device_needs(const struct device_config *c, uint64_t *kv_bytes, uint64_t *scratch_bytes, struct error *e)
 {
     struct cpu_device *d = mem_alloc(1, sizeof *d);
-    struct carver carver = {0};
+    struct arena arena = {0};
     int code;
 
     if (!d)
         return error_set(e, ERR_MEMORY, "no memory for the CPU device");
     if ((code = lay_out(d, c, e)) == 0)
-        carve_all(d, &carver);
+        lay_scratch(d, &arena);
     *kv_bytes = d->kv_bytes;
-    *scratch_bytes = carver.used;
+    *scratch_bytes = arena.used;
     mem_free(d);
     return code;
-}
-
-bool cpu_uses_bf16(bool exact)
-{
-    return !exact && onednn_has_bf16();
 }
 
 /* oneDNN for float weights where the user wants it and it runs. */
@@ -304,7 +242,7 @@ static void open_library(struct cpu_device *d)
 static int cpu_open(struct device **out, const struct device_config *c, struct error *e)
 {
     struct cpu_device *d = mem_alloc(1, sizeof *d);
-    struct carver carver = {0};
+    struct arena arena = {0};
     char why[8];
     int code;
 
@@ -314,15 +252,15 @@ static int cpu_open(struct device **out, const struct device_config *c, struct e
     cpu_probe(&d->base.info, 1, why, sizeof why);
     if ((code = lay_out(d, c, e)) < 0 || (code = kv_take(d, e)) < 0)
         goto out;
-    carve_all(d, &carver);
-    d->scratch_bytes = carver.used;
-    d->scratch = mem_pages(carver.used);
+    lay_scratch(d, &arena);
+    d->scratch_bytes = arena.used;
+    d->scratch = mem_pages(arena.used);
     if (!d->scratch) {
-        code = error_set(e, ERR_MEMORY, "no memory for computing %d tokens at once (%.1f MiB); use a smaller -ub", d->max_rows, (double)carver.used / 1048576.0);
+        code = error_set(e, ERR_MEMORY, "no memory for computing %d tokens at once (%.1f MiB); use a smaller -ub", d->max_rows, (double)arena.used / 1048576.0);
         goto out;
     }
-    carver = (struct carver){.base = d->scratch};
-    carve_all(d, &carver);
+    arena = (struct arena){.base = d->scratch};
+    lay_scratch(d, &arena);
     for (int l = 0; l < c->model->hp.n_layers; l++)
         pack_router(d, c->model->layers[l].router, d->router[l]);
     code = pool_new(&d->pool, d->n_threads, true, e);
@@ -488,7 +426,7 @@ static void head_rows(struct cpu_device *d, int tid, const struct head_job *j, s
         float *row = rows + (size_t)t * (size_t)hidden;
 
         d->k->norm(j->x + (size_t)t * (size_t)hidden, hidden, d->model->output_norm.weight, d->model->output_norm.bias, 1.0f / (float)hidden, hp->norm_eps, row);
-        if (type_is_quantised(d->model->head.type))
+        if (dtype_is_quantised(d->model->head.type))
             input_quantise(d, row, hidden, panels, j->rows, t);
     }
     phase_end(d, tid);
@@ -513,16 +451,16 @@ static void head_region(void *ctx, int tid, int n)
 
         if (!ready) {
             d->k->norm(j->x, hidden, d->model->output_norm.weight, d->model->output_norm.bias, 1.0f / (float)hidden, hp->norm_eps, s->row);
-            if (type_is_quantised(w->type))
+            if (dtype_is_quantised(w->type))
                 input_quantise(d, s->row, hidden, s->act, 1, 0);
             ready = true;
         }
         if (one) {
-            multiply_row(d, tid, w, r0, r1, &in, j->logits + r0, spot_of(w, r1));
+            gemv(d, tid, w, r0, r1, &in, j->logits + r0, matrix_hint(w, r1));
             continue;
         }
         token_block(d, j->rows, task / units, &t0, &t1);
-        multiply(d, tid, w, r0, r1, &in, t0, t1, j->logits + (size_t)t0 * (size_t)w->rows + r0, w->rows);
+        gemm(d, tid, w, r0, r1, &in, t0, t1, j->logits + (size_t)t0 * (size_t)w->rows + r0, w->rows);
     }
     phase_end(d, tid);
 }

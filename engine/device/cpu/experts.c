@@ -7,11 +7,6 @@
 
 #define DOWN_UNITS 4            /* of CPU_UNIT rows: a task of the one-row down projection */
 
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 static const struct expert_weights *expert_of(const struct cpu_device *d, int layer, int expert)
 {
     return &d->model->layers[layer].experts[expert];
@@ -19,12 +14,12 @@ static const struct expert_weights *expert_of(const struct cpu_device *d, int la
 
 static bool gate_needs_panels(const struct expert_weights *w)
 {
-    return type_is_quantised(w->gate.type) || type_is_quantised(w->up.type);
+    return dtype_is_quantised(w->gate.type) || dtype_is_quantised(w->up.type);
 }
 
 static bool gate_needs_rows(const struct expert_weights *w)
 {
-    return !type_is_quantised(w->gate.type) || !type_is_quantised(w->up.type);
+    return !dtype_is_quantised(w->gate.type) || !dtype_is_quantised(w->up.type);
 }
 
 void route_row(const struct cpu_device *d, int layer, int pos, const struct imposed_routing *imposed, const float *h, float *scores, int *experts,
@@ -50,13 +45,13 @@ static void gate_up(struct cpu_device *d, int tid, const struct expert_weights *
     int ffn = d->model->hp.expert_ffn, r0 = unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
     float *gate = s->tile, *up = s->tile + (CPU_TOKENS_MOST) * CPU_UNIT;
 
-    multiply(d, tid, &w->gate, r0, r0 + n, in, t0, t1, gate, CPU_UNIT);
-    multiply(d, tid, &w->up, r0, r0 + n, in, t0, t1, up, CPU_UNIT);
+    gemm(d, tid, &w->gate, r0, r0 + n, in, t0, t1, gate, CPU_UNIT);
+    gemm(d, tid, &w->up, r0, r0 + n, in, t0, t1, up, CPU_UNIT);
     d->k->silu_mul(gate, up, (t1 - t0) * CPU_UNIT, gate);
     for (int t = t0; t < t1; t++) {
         const float *h = gate + (size_t)(t - t0) * CPU_UNIT;
 
-        if (type_is_quantised(w->down.type))
+        if (dtype_is_quantised(w->down.type))
             input_quantise_part(d, h, ffn, r0, n, down, in->n, t);
         else
             memcpy(down_rows + (size_t)t * (size_t)ffn + r0, h, (size_t)n * sizeof(float));
@@ -158,7 +153,7 @@ void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, 
                            .stride = ffn};
         int r0 = unit * CPU_WIDE, r1 = min_int(r0 + CPU_WIDE, hidden);
 
-        multiply(d, tid, &expert_of(d, j->layer, group->expert)->down, r0, r1, &in, t0, t1, s->tile, CPU_WIDE);
+        gemm(d, tid, &expert_of(d, j->layer, group->expert)->down, r0, r1, &in, t0, t1, s->tile, CPU_WIDE);
         for (int t = t0; t < t1; t++) {
             size_t entry = first + (size_t)t, to = (size_t)j->slot[entry] * (size_t)j->rows + (size_t)j->row[entry];
 
@@ -184,22 +179,22 @@ static void route_one(struct cpu_device *d, struct thread_scratch *s, int layer,
 }
 
 /* Where thread tid reads first in the down projections of a layer; their tasks are DOWN_UNITS units wide. */
-static struct spot down_spot(const struct cpu_device *d, int tid, const struct expert_weights *first)
+static struct prefetch_hint down_hint(const struct cpu_device *d, int tid, const struct expert_weights *first)
 {
     int units = (d->model->hp.hidden + CPU_UNIT - 1) / CPU_UNIT;
 
-    return spot_of(&first->down, phase_part(d, units, DOWN_UNITS, tid) * CPU_UNIT);
+    return matrix_hint(&first->down, phase_part(d, units, DOWN_UNITS, tid) * CPU_UNIT);
 }
 
-static struct spot gate_spot(const struct cpu_device *d, int tid, int layer, int task, int units)
+static struct prefetch_hint gate_hint(const struct cpu_device *d, int tid, int layer, int task, int units)
 {
     const struct thread_scratch *s = &d->threads[tid];
     int used = d->model->hp.n_experts_used;
     struct gate_task t = gate_task(d->by_unit, task, units, used);
 
     if (task >= phase_part(d, used * units, 1, tid + 1))
-        return down_spot(d, tid, expert_of(d, layer, s->experts[0]));
-    return spot_of(&expert_of(d, layer, s->experts[t.slot])->gate, t.unit * CPU_UNIT);
+        return down_hint(d, tid, expert_of(d, layer, s->experts[0]));
+    return matrix_hint(&expert_of(d, layer, s->experts[t.slot])->gate, t.unit * CPU_UNIT);
 }
 
 /* gate_up for one row. Gate and up together are four streams where both are of one type. */
@@ -211,10 +206,10 @@ static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int 
     int ffn = d->model->hp.expert_ffn, r0 = t.unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
     float *gate = s->tile, *up = s->tile + CPU_UNIT;
 
-    multiply_row(d, tid, &w->gate, r0, r0 + n, in, gate, spot_of(&w->up, r0));
-    multiply_row(d, tid, &w->up, r0, r0 + n, in, up, gate_spot(d, tid, layer, task + 1, units));
+    gemv(d, tid, &w->gate, r0, r0 + n, in, gate, matrix_hint(&w->up, r0));
+    gemv(d, tid, &w->up, r0, r0 + n, in, up, gate_hint(d, tid, layer, task + 1, units));
     d->k->silu_mul(gate, up, n, gate);
-    if (type_is_quantised(w->down.type))
+    if (dtype_is_quantised(w->down.type))
         input_quantise_part(d, gate, ffn, r0, n, down, 1, 0);
     else
         memcpy(down_row + r0, gate, (size_t)n * sizeof(float));
@@ -253,10 +248,10 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
             struct input h = {.n = 1, .cols = ffn, .panels = d->act_down + (size_t)slot * (size_t)(ffn / NUM_BLOCK), .rows = d->ffn + (size_t)slot * (size_t)ffn,
                               .stride = ffn};
             bool last = slot + 1 == used;
-            struct spot next = last && task + DOWN_UNITS >= phase_part(d, down_units, DOWN_UNITS, tid + 1) ? attention_spot(d, tid, layer + 1) :
-                               spot_of(&expert_of(d, layer, d->one_experts[last ? 0 : slot + 1])->down, last ? r1 : r0);
+            struct prefetch_hint next = last && task + DOWN_UNITS >= phase_part(d, down_units, DOWN_UNITS, tid + 1) ? attention_hint(d, tid, layer + 1) :
+                               matrix_hint(&expert_of(d, layer, d->one_experts[last ? 0 : slot + 1])->down, last ? r1 : r0);
 
-            multiply_row(d, tid, &expert_of(d, layer, d->one_experts[slot])->down, r0, r1, &h, s->tile + slot * DOWN_UNITS * CPU_UNIT, next);
+            gemv(d, tid, &expert_of(d, layer, d->one_experts[slot])->down, r0, r1, &h, s->tile + slot * DOWN_UNITS * CPU_UNIT, next);
         }
         d->k->combine(x + r0, s->tile, DOWN_UNITS * CPU_UNIT, d->one_weights, used, n, x + r0);
     }

@@ -4,11 +4,6 @@
 
 #include <string.h>
 
-bool type_is_quantised(enum dtype type)
-{
-    return dtype_info(type)->block > 1;
-}
-
 /* In fours, since kernels take four tokens at a time. */
 void panel_of(const struct cpu_device *d, int n, int t, int *first, int *count)
 {
@@ -85,7 +80,7 @@ static const struct kernels *set_for(const struct cpu_device *d, const struct ma
 }
 
 /* `groups` row groups at `weights`, n rows of them wanted, for the panels of tokens t0 .. t1-1. */
-static void multiply_groups(const struct cpu_device *d, const struct matrix *w, const uint8_t *weights, int n, const struct input *in, int t0, int t1,
+static void gemm_groups(const struct cpu_device *d, const struct matrix *w, const uint8_t *weights, int n, const struct input *in, int t0, int t1,
                             float *out, ptrdiff_t stride)
 {
     size_t group_bytes = dtype_row_bytes(w->type, w->cols) * (size_t)w->width;
@@ -109,7 +104,7 @@ static void multiply_groups(const struct cpu_device *d, const struct matrix *w, 
 }
 
 /* A matrix that nobody has packed yet: a few groups at a time are, into this thread's scratch. */
-static void multiply_raw(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *raw, int r0, int r1, const struct input *in, int t0,
+static void gemm_raw(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *raw, int r0, int r1, const struct input *in, int t0,
                          int t1, float *out, ptrdiff_t stride)
 {
     uint8_t *groups = d->threads[tid].groups;
@@ -126,20 +121,20 @@ static void multiply_raw(const struct cpu_device *d, int tid, const struct matri
         n = r1 - r0 < CPU_RAW_GROUPS * w->width ? r1 - r0 : CPU_RAW_GROUPS * w->width;
         for (int g = 0; g * w->width < n; g++)
             pack_one(groups + (size_t)g * group_bytes, w->type, w->width, raw, w->rows, w->cols, r0 / w->width + g);
-        multiply_groups(d, w, groups, n, in, t0, t1, out, stride);
+        gemm_groups(d, w, groups, n, in, t0, t1, out, stride);
     }
 }
 
-static void multiply_quantised(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1,
+static void gemm_quantised(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1,
                                float *out, ptrdiff_t stride)
 {
     const uint8_t *raw = atomic_load_explicit(&w->raw, memory_order_acquire);
     size_t group_bytes = dtype_row_bytes(w->type, w->cols) * (size_t)w->width;
 
     if (raw)
-        multiply_raw(d, tid, w, raw, r0, r1, in, t0, t1, out, stride);
+        gemm_raw(d, tid, w, raw, r0, r1, in, t0, t1, out, stride);
     else
-        multiply_groups(d, w, (const uint8_t *)w->data + (size_t)(r0 / w->width) * group_bytes, r1 - r0, in, t0, t1, out, stride);
+        gemm_groups(d, w, (const uint8_t *)w->data + (size_t)(r0 / w->width) * group_bytes, r1 - r0, in, t0, t1, out, stride);
 }
 
 /* n tokens from x on in the form their kernel reads; consecutive tasks of a phase meet the same block of tokens, so the last one is kept. */
@@ -174,7 +169,7 @@ const void *float_token(const struct cpu_device *d, int tid, const struct matrix
 }
 
 /* The program's own products: each row and token by itself, by rule 11, however many there are. */
-static void multiply_own(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const struct input *in, int t0,
+static void gemm_own(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const struct input *in, int t0,
                          int t1, float *out, ptrdiff_t stride)
 {
     size_t row_bytes = dtype_row_bytes(w->type, w->cols);
@@ -190,7 +185,7 @@ static void multiply_own(const struct cpu_device *d, int tid, const struct matri
     }
 }
 
-static void multiply_one(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const struct input *in, int t,
+static void gemm_one_token(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const struct input *in, int t,
                          float *out)
 {
     size_t row_bytes = dtype_row_bytes(w->type, w->cols);
@@ -210,7 +205,7 @@ static void multiply_one(const struct cpu_device *d, int tid, const struct matri
 
 /* Two-byte weights times F32 activations: oneDNN has no such product, so some rows at a time become F32. They are used for all tokens of the task,
  * which makes the conversion a few per cent of the work. false: nothing done. */
-static bool library_widened(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const float *x, ptrdiff_t x_stride,
+static bool gemm_library_widened(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const float *x, ptrdiff_t x_stride,
                             int tokens, float *out, ptrdiff_t stride)
 {
     size_t row_bytes = dtype_row_bytes(w->type, w->cols);
@@ -226,7 +221,7 @@ static bool library_widened(const struct cpu_device *d, int tid, const struct ma
     return true;
 }
 
-static bool library_bf16(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const struct input *in, int t0, int t1,
+static bool gemm_library_bf16(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const struct input *in, int t0, int t1,
                          float *out, ptrdiff_t stride)
 {
     for (int n; t0 < t1; t0 += n, out += n * stride) {
@@ -239,43 +234,43 @@ static bool library_bf16(const struct cpu_device *d, int tid, const struct matri
 }
 
 /* Where the user chose it: its sums depend on how many tokens there are. */
-static bool multiply_library(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const struct input *in, int t0,
+static bool gemm_library(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const struct input *in, int t0,
                              int t1, float *out, ptrdiff_t stride)
 {
     const float *x = in->rows + t0 * in->stride;
 
-    if (!d->library || t1 - t0 < tune_from(d->thresholds, w->type, n_rows, w->cols, tuning_default(d, w->type)))
+    if (!d->library || t1 - t0 < tune_from(d->thresholds, w->type, n_rows, w->cols, tune_default(w->type, d->k->many_from, d->bf16)))
         return false;
     if (w->type == DTYPE_BF16 && d->bf16)
-        return library_bf16(d, tid, w, rows, n_rows, in, t0, t1, out, stride);
+        return gemm_library_bf16(d, tid, w, rows, n_rows, in, t0, t1, out, stride);
     if (w->type == DTYPE_F32)
         return ((uintptr_t)rows & 3) == 0 && onednn_multiply(d->library, tid, false, rows, n_rows, w->cols, x, in->stride, t1 - t0, out, stride) == 0;
-    return library_widened(d, tid, w, rows, n_rows, x, in->stride, t1 - t0, out, stride);
+    return gemm_library_widened(d, tid, w, rows, n_rows, x, in->stride, t1 - t0, out, stride);
 }
 
-static void multiply_float(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out,
+static void gemm_float(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out,
                            ptrdiff_t stride)
 {
     const uint8_t *raw = atomic_load_explicit(&w->raw, memory_order_acquire);
     const uint8_t *rows = (raw ? raw : (const uint8_t *)w->data) + (size_t)r0 * dtype_row_bytes(w->type, w->cols);
 
     if (t1 - t0 == 1)
-        multiply_one(d, tid, w, rows, r1 - r0, in, t0, out);
-    else if (!multiply_library(d, tid, w, rows, r1 - r0, in, t0, t1, out, stride))
-        multiply_own(d, tid, w, rows, r1 - r0, in, t0, t1, out, stride);
+        gemm_one_token(d, tid, w, rows, r1 - r0, in, t0, out);
+    else if (!gemm_library(d, tid, w, rows, r1 - r0, in, t0, t1, out, stride))
+        gemm_own(d, tid, w, rows, r1 - r0, in, t0, t1, out, stride);
 }
 
-void multiply(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out,
+void gemm(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out,
               ptrdiff_t stride)
 {
     if (r1 > w->rows)
         r1 = w->rows;
     if (r0 >= r1)
         return;
-    if (type_is_quantised(w->type))
-        multiply_quantised(d, tid, w, r0, r1, in, t0, t1, out, stride);
+    if (dtype_is_quantised(w->type))
+        gemm_quantised(d, tid, w, r0, r1, in, t0, t1, out, stride);
     else
-        multiply_float(d, tid, w, r0, r1, in, t0, t1, out, stride);
+        gemm_float(d, tid, w, r0, r1, in, t0, t1, out, stride);
     if (w->bias)
         add_bias(d, w->bias + r0, r1 - r0, out, stride, t1 - t0);
 }

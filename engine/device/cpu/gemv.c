@@ -5,29 +5,29 @@
 
 #include <string.h>
 
-static struct spot packed_at(const struct matrix *w, int row)
+static struct prefetch_hint packed_at(const struct matrix *w, int row)
 {
     size_t width = w->width ? (size_t)w->width : 1, step = dtype_row_bytes(w->type, w->cols) * width;
 
-    return (struct spot){(const uint8_t *)w->data + (size_t)row / width * step, step};
+    return (struct prefetch_hint){(const uint8_t *)w->data + (size_t)row / width * step, step};
 }
 
-struct spot spot_of(const struct matrix *w, int row)
+struct prefetch_hint matrix_hint(const struct matrix *w, int row)
 {
-    return row >= w->rows || atomic_load_explicit(&w->raw, memory_order_relaxed) ? (struct spot){0} : packed_at(w, row);
+    return row >= w->rows || atomic_load_explicit(&w->raw, memory_order_relaxed) ? (struct prefetch_hint){0} : packed_at(w, row);
 }
 
 static bool streamable(const struct cpu_device *d, const struct matrix *w)
 {
     if (atomic_load_explicit(&w->raw, memory_order_acquire))
         return false;
-    return !type_is_quantised(w->type) || (d->k->stream[w->type] && w->width == d->k->width);
+    return !dtype_is_quantised(w->type) || (d->k->stream[w->type] && w->width == d->k->width);
 }
 
-void multiply_row(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, float *out, struct spot next)
+void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, float *out, struct prefetch_hint next)
 {
     int width = w->width ? w->width : 1, groups, rest;
-    struct spot from = packed_at(w, r0);
+    struct prefetch_hint from = packed_at(w, r0);
     float ragged[NUM_LANES];
     const void *x;
 
@@ -36,7 +36,7 @@ void multiply_row(const struct cpu_device *d, int tid, const struct matrix *w, i
     if (r0 >= r1)
         return;
     if (!streamable(d, w)) {
-        multiply(d, tid, w, r0, r1, in, 0, 1, out, r1 - r0);
+        gemm(d, tid, w, r0, r1, in, 0, 1, out, r1 - r0);
         return;
     }
     x = w->width ? NULL : float_token(d, tid, w, in, 0);

@@ -1,8 +1,8 @@
-/* The tuning table and its file (tune.h). A hundred lines at most, read once at open, so it is text that a user can read, delete or edit. */
+/* The tuning table and its file (shape_table.h). A hundred lines at most, read once at open, so it is text that a user can read, delete or edit. */
 #include "engine/device/cpu/shape_table.h"
 #include "engine/base/cache.h"
 #include "engine/base/mem.h"
-#include "engine/device/cpu/cpu.h"
+#include "engine/base/pool.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +11,9 @@
 
 #define FILE_MOST 65536
 #define GAIN 0.05               /* a threshold that gains less than this is not worth leaving the built-in one for */
+/* Tokens from which oneDNN, where it was chosen, multiplies if nothing was measured. */
+#define LIBRARY_FROM_BF16 6
+#define LIBRARY_FROM_F32 24
 #define STUDENT 2.78            /* 95 % for the five pairs that are left when the extremes are dropped */
 
 const struct tune_entry *tune_find(const struct tune *t, enum dtype type, int rows, int cols)
@@ -42,6 +45,13 @@ bool tune_set(struct tune *t, struct tune_entry entry)
         return false;
     *(old ? old : &t->entry[t->n++]) = entry;
     return true;
+}
+
+int tune_default(enum dtype type, int quantised_from, bool bf16)
+{
+    if (dtype_is_quantised(type))
+        return quantised_from;
+    return type == DTYPE_BF16 && bf16 ? LIBRARY_FROM_BF16 : LIBRARY_FROM_F32;
 }
 
 static struct tune_decode *find_decode(struct tune *t, enum dtype type, int threads)

@@ -16,6 +16,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define CPU_UNIT 32             /* weight rows that a task multiplies at least: one activation block */
+#define CPU_WIDE (4 * CPU_UNIT) /* of a task whose results go out token by token: half a KiB of each */
+
 #define TUNE_MAX 256            /* shapes of a table, those of all models on this machine together */
 #define TUNE_NEVER 100000       /* tokens: the kernel for many is never used */
 #define TUNE_COUNTS 9           /* token counts that are tried */
@@ -49,6 +52,9 @@ bool tune_set(struct tune *t, struct tune_entry entry);
 /* 0: not known. */
 int tune_decode(const struct tune *t, enum dtype type, int threads);
 bool tune_decode_set(struct tune *t, struct tune_decode entry);
+/* The threshold of a slice that nobody measured: quantised_from, the kernel set's (kernels.h); for float
+ * weights oneDNN's, which multiplies BF16 weights as they are where bf16. */
+int tune_default(enum dtype type, int quantised_from, bool bf16);
 /* The distinct slices that the CPU device's tasks multiply of this model when there are several tokens, `from` 0. */
 void tune_shapes(const struct model *m, int heads_per_task, struct tune *out);
 

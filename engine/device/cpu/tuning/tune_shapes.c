@@ -1,4 +1,4 @@
-/* Measuring the tuning table on an opened CPU device (tune.h says what it is for). Engine thread, no job under way: the device's own multiply runs with a
+/* Measuring the tuning table on an opened CPU device (shape_table.h says what it is for). Engine thread, no job under way: the device's own multiply runs with a
  * table of one entry that forces the one kernel or the other, on weights of no meaning, so that nothing depends on what is loaded or packed yet.
  * One thread: the others may be busy packing, and a threshold that holds for a core holds for all of them. */
 #include "engine/device/cpu/cpu.h"
@@ -31,15 +31,15 @@ struct trial {
     float *x, *out;
 };
 
-int tuning_default(const struct cpu_device *d, enum dtype type)
+static int default_of(const struct cpu_device *d, enum dtype type)
 {
-    return type_is_quantised(type) ? d->k->many_from : type == DTYPE_BF16 && d->bf16 ? CPU_LIBRARY_BF16 : CPU_LIBRARY_F32;
+    return tune_default(type, d->k->many_from, d->bf16);
 }
 
 /* Whether there are two kernels to choose from. */
 static bool has_choice(const struct cpu_device *d, enum dtype type)
 {
-    return type_is_quantised(type) ? d->k->few != NULL : d->library != NULL;
+    return dtype_is_quantised(type) ? d->k->few != NULL : d->library != NULL;
 }
 
 /* Out of all caches: a prompt reads each slice from memory, and the kernels differ in how well they ask for it in time. Where the processor cannot,
@@ -71,7 +71,7 @@ static uint64_t sample(struct trial *t, int n, int from, int repeat)
     drop((const uint8_t *)t->w.data + row * (size_t)t->next, row * (size_t)(repeat * t->rows));
     start = clock_now();
     for (int i = 0; i < repeat; i++) {
-        multiply(t->d, 0, &t->w, t->next, t->next + t->rows, &in, 0, n, t->out, t->rows);
+        gemm(t->d, 0, &t->w, t->next, t->next + t->rows, &in, 0, n, t->out, t->rows);
         t->next += t->rows;
     }
     start = clock_now() - start;
@@ -81,7 +81,7 @@ static uint64_t sample(struct trial *t, int n, int from, int repeat)
 
 static int measure_shape(struct trial *t, int otherwise)
 {
-    const int *count = type_is_quantised(t->w.type) ? counts_quantised : counts_float;
+    const int *count = dtype_is_quantised(t->w.type) ? counts_quantised : counts_float;
     double few[TUNE_COUNTS][TUNE_PAIRS], many[TUNE_COUNTS][TUNE_PAIRS];
 
     for (int i = 0; i < TUNE_COUNTS; i++) {
@@ -129,7 +129,7 @@ static int measure(struct cpu_device *d, struct tune *shapes)
         if (t.w.rows < p->rows)
             continue;
         d->threads[0].panel_of = NULL;
-        p->from = measure_shape(&t, tuning_default(d, p->type));
+        p->from = measure_shape(&t, default_of(d, p->type));
         done++;
     }
     d->threads[0].panel_of = NULL;
@@ -200,14 +200,14 @@ static int add_missing(struct cpu_device *d, bool quantised)
     kept = make_path(d, key, path, sizeof path);
     tune_shapes(d->model, d->heads_per_task, &shapes);
     for (int i = 0; i < shapes.n; i++)
-        if (type_is_quantised(shapes.entry[i].type) == quantised && has_choice(d, shapes.entry[i].type) &&
+        if (dtype_is_quantised(shapes.entry[i].type) == quantised && has_choice(d, shapes.entry[i].type) &&
             !tune_find(&d->tune, shapes.entry[i].type, shapes.entry[i].rows, shapes.entry[i].cols))
             tune_set(&fresh, shapes.entry[i]);
     if (!fresh.n || !kept || !(done = measure(d, &fresh)))
         return 0;
     for (int i = 0; i < fresh.n && !quantised; i++)         /* float shapes are decided for good */
         if (!fresh.entry[i].from)
-            fresh.entry[i].from = tuning_default(d, fresh.entry[i].type);
+            fresh.entry[i].from = default_of(d, fresh.entry[i].type);
     if (keep(d, &fresh, path, key, &e) < 0) {
         snprintf(line, sizeof line, "%s; which kernel is fastest for which shape will be measured again", e.text);
         tell(d, line);
@@ -265,10 +265,10 @@ int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool f
         return 0;
     d->k = kernels_active();
     d->base.config.cache_dir = cache_dir;
-    cpu_device_ops.probe(&d->base.info, 1, why, sizeof why);
+    cpu_probe(&d->base.info, 1, why, sizeof why);
     tune_shapes(m, heads_per_task(m->hp.head_dim), &shapes);
     for (int i = 0; i < shapes.n; i++)
-        d->has_float |= !type_is_quantised(shapes.entry[i].type);
+        d->has_float |= !dtype_is_quantised(shapes.entry[i].type);
     d->bf16 = d->has_float && float_library && d->k != &kernels_scalar && cpu_uses_bf16(exact);
     make_key(d, key);
     if (!make_path(d, key, path, sizeof path) || tune_read(&stored, path, key, NULL) < 0)
@@ -277,13 +277,13 @@ int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool f
     n = shapes.n < max ? shapes.n : max;
     for (int i = 0; i < n; i++) {
         const struct tune_entry *p = &shapes.entry[i], *kept = tune_find(&stored, p->type, p->rows, p->cols);
-        bool quantised = type_is_quantised(p->type);
+        bool quantised = dtype_is_quantised(p->type);
 
         out[i] = (struct microbench_choice){p->type, p->rows, p->cols, d->k->name, NULL, 0, kept != NULL};
         if (quantised ? d->k->few != NULL : float_library && d->k != &kernels_scalar) {
             out[i].few = quantised ? d->k->few->name : d->k->name;
             out[i].many = quantised ? d->k->name : "oneDNN";
-            out[i].from = kept ? kept->from : tuning_default(d, p->type);
+            out[i].from = kept ? kept->from : default_of(d, p->type);
         }
     }
     mem_free(d);

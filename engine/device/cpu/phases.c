@@ -1,0 +1,24 @@
+/* Phases of a job (cpu.h): the pool shares out their tasks; a thread counts its own, so that what it keeps from one task to the
+ * next is known to be of the same phase. Compute threads. */
+#include "engine/device/cpu/cpu.h"
+
+void phase_open(struct cpu_device *d, int tid, int total)
+{
+    d->threads[tid].phase++;
+    pool_phase_open(d->pool, tid, total);
+}
+
+int phase_take(struct cpu_device *d, int tid, int chunk)
+{
+    return pool_phase_take(d->pool, tid, chunk);
+}
+
+int phase_part(const struct cpu_device *d, int total, int chunk, int tid)
+{
+    return pool_part(d->pool, total, chunk, tid);
+}
+
+void phase_end(struct cpu_device *d, int tid)
+{
+    pool_phase_close(d->pool, tid);
+}
