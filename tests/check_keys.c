@@ -1,6 +1,8 @@
 /* Keys: decoding whatever the split, pastes as one event, and the table behind help and manual. */
 #include "tests/support.h"
 #include "ui/keys.h"
+#include "ui/panels/panel.h"
+#include "ui/screen/key_help.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -171,22 +173,24 @@ END_TEST
 START_TEST(table)
 {
     const struct key_binding *t;
-    int n, i, j;
+    int n, i, j, index;
 
     t = keys_table(&n);
     for (i = 0; i < n; i++) {
         if (i == 0 || t[i].label)
             ck_assert(t[i].label && t[i].help);
-        if (t[i].key)
-            ck_assert_int_eq(keys_lookup(t[i].context, t[i].key, t[i].mods), t[i].action);
+        if (t[i].key) {
+            ck_assert_int_eq(keys_lookup(t[i].context, t[i].key, t[i].mods, &index), t[i].action);
+            ck_assert_int_eq(index, t[i].index);
+        }
         for (j = 0; j < i; j++)
             ck_assert_msg(!t[i].key || t[i].key != t[j].key || t[i].mods != t[j].mods || t[i].context != t[j].context,
                           "%s is bound twice", t[i].label ? t[i].label : "?");
     }
-    ck_assert_int_eq(keys_lookup(KEYS_CHAT, 'z', 0), ACTION_NONE);
-    ck_assert_int_eq(keys_lookup(KEYS_PANEL, 'z', 0), ACTION_ZOOM);
-    ck_assert_int_eq(keys_lookup(KEYS_PANEL, KEY_F1, 0), ACTION_HELP);
-    ck_assert_int_eq(keys_lookup(KEYS_PANEL, 'q', 0), ACTION_NONE);
+    ck_assert_int_eq(keys_lookup(KEYS_CHAT, 'z', 0, &index), ACTION_NONE);
+    ck_assert_int_eq(keys_lookup(KEYS_PANEL, 'z', 0, &index), ACTION_ZOOM);
+    ck_assert_int_eq(keys_lookup(KEYS_PANEL, KEY_F1, 0, &index), ACTION_HELP);
+    ck_assert_int_eq(keys_lookup(KEYS_PANEL, 'q', 0, &index), ACTION_NONE);
 }
 END_TEST
 
@@ -208,6 +212,8 @@ START_TEST(documents)
     for (i = 0; i < n; i++)
         if (t[i].help)
             ck_assert_msg(strstr(help, t[i].help) != NULL, "the help lacks: %s", t[i].help);
+    for (i = 0; i < panel_toggles(); i++)                        /* every panel is named where its key is, in the order of the keys */
+        ck_assert_msg(strstr(help, panels[i]->name) != NULL, "the help lacks the panel %s", panels[i]->name);
     ck_assert_ptr_nonnull(strstr(man, ".SH KEYS"));
     ck_assert_ptr_nonnull(strstr(man, "Ctrl\\-C"));
     free(help);

@@ -1,10 +1,11 @@
-/* Every key and what it does: one table that the program obeys and that prints the help screen and the manual. Immutable; any thread. */
+/* Every key and what it does: one table that the program obeys; ui/screen/key_help.h prints the help screen and the manual from it.
+ * Immutable; any thread. */
 #ifndef UI_KEYS_H
 #define UI_KEYS_H
 
 #include "ui/decode.h"
 
-#include <stdio.h>
+#include <stdint.h>
 
 enum key_context {
     KEYS_CHAT,                   /* the input line has the keys */
@@ -17,8 +18,8 @@ enum action {
     ACTION_SEND, ACTION_STOP, ACTION_INTERRUPT, ACTION_END_OF_INPUT, ACTION_REDRAW, ACTION_SUSPEND,
     ACTION_SCROLL_UP, ACTION_SCROLL_DOWN, ACTION_SCROLL_LINE_UP, ACTION_SCROLL_LINE_DOWN, ACTION_SCROLL_TOP, ACTION_SCROLL_END,
     ACTION_HELP, ACTION_PACE, ACTION_HEAT_MODE, ACTION_ZOOM_EXPERTS,
-    ACTION_PLACE_1, ACTION_PLACE_2, ACTION_PLACE_3, ACTION_PLACE_4, ACTION_PLACE_5, ACTION_PLACE_6,
-    ACTION_TOGGLE_1, ACTION_TOGGLE_2, ACTION_TOGGLE_3, ACTION_TOGGLE_4, ACTION_TOGGLE_5, ACTION_TOGGLE_6,
+    ACTION_PLACE,                /* index: of keys_plans */
+    ACTION_TOGGLE,               /* index: of the panel */
     ACTION_QUIT,
     ACTION_FOCUS_NEXT, ACTION_FOCUS_PREVIOUS, ACTION_FOCUS_LEAVE,
     ACTION_ZOOM, ACTION_HIDE, ACTION_EXPLAIN, ACTION_MODE, ACTION_CHOOSE,
@@ -30,8 +31,9 @@ struct key_binding {
     uint32_t key;                /* 0: a row for the documents only */
     unsigned mods;
     enum action action;
+    int index;                   /* which of its kind the action means; 0 where it has none */
     const char *label;           /* "Ctrl-C"; NULL: the same as the row before, another spelling */
-    const char *help;            /* one sentence without a full stop */
+    const char *help;            /* one sentence without a full stop; what an index may mean is added in print */
 };
 
 /* The plans of F5 to F10, in the spelling of /place. */
@@ -40,9 +42,7 @@ struct key_binding {
 extern const char *const keys_plans[KEYS_PLANS];
 
 const struct key_binding *keys_table(int *n);
-enum action keys_lookup(enum key_context context, uint32_t key, unsigned mods);     /* ACTION_NONE: not bound */
-const char *keys_context_title(enum key_context context);
-void keys_print_help(FILE *f);       /* two columns of plain text */
-void keys_print_man(FILE *f);        /* the manual's KEYS section, roff */
+/* ACTION_NONE: not bound. The index of the action goes to *index. */
+enum action keys_lookup(enum key_context context, uint32_t key, unsigned mods, int *index);
 
 #endif

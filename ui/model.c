@@ -53,6 +53,8 @@ void ui_model_release(struct ui_model *m)
     ui_block_truncate(m, 0);
     mem_free(m->blocks);
     telemetry_arrays_free(m);
+    for (int i = 0; i < LAYOUT_PANELS; i++)
+        mem_free(m->panel_state[i]);
     memset(m, 0, sizeof *m);
 }
 
@@ -182,8 +184,6 @@ static void token_note(struct ui_model *m, const struct token_event *t)
     k->candidates = t->candidates;
     k->us = (uint32_t)(t->compute_ns / 1000);
     k->serial = t->serial;
-    if (m->token_cursor > 0 && m->token_cursor < UI_TOKENS - 1)
-        m->token_cursor++;       /* stays on the token it was on */
 }
 
 void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
@@ -322,7 +322,7 @@ void ui_model_forget(struct ui_model *m)
 {
     m->forgotten = true;
     m->n_tokens = 0;
-    m->token_cursor = 0;
+    m->token_lists++;
     m->last_stop = STOP_NONE;
     answer_forget(m);
     m->dirty = true;

@@ -149,10 +149,12 @@ struct ui_model {
     uint64_t settle_at, sample_at, sample_tokens, sample_prefilled, sample_last;
     struct ui_token tokens[UI_TOKENS];
     uint64_t n_tokens;           /* ever; newest at (n - 1) % UI_TOKENS */
+    unsigned token_lists;        /* how often the list of tokens began anew */
     uint16_t *token_experts;     /* (UI_TOKENS, n_layers * used): expert by layer and slot */
     int token_width;
     /* what the user looks at */
     uint32_t open_panels;        /* bit by index in panels[] */
+    void *panel_state[LAYOUT_PANELS];    /* each panel's own, by index: made by panels_init, freed with the model */
     int focus, zoom;             /* panel index, -1 */
     bool explain;                /* `?`: the focused panel explains its figures */
     int explain_top;             /* first row of that shown */
@@ -164,13 +166,8 @@ struct ui_model {
         enum heat_mode heat;
     } taken;
     enum heat_mode heat;
-    int cursor_layer, cursor_expert;
-    bool cursor_moved;
-    int heat_top;                /* first layer shown */
-    int heat_first, heat_shown;  /* layers of the last drawing */
+    int cursor_layer;            /* under the map's cursor: the tokens' experts are those of this layer */
     bool timeline_shown;         /* the last drawing showed the timeline of a token: the engine is asked to trace one now and then */
-    int plan_cursor, token_cursor, help_top;
-    int help_rows, help_shown;   /* of the last drawing: all, and those of the pane */
     const char *help_text;       /* lines of the help panel, owned by the caller */
     bool forgotten;              /* the newest answer computed is not in the chat any more; until the next one begins */
     bool dirty;                  /* something changed since the last frame */

@@ -4,7 +4,7 @@
 
 #include "app/chat/commands/commands.h"
 #include "engine/placement/planner.h"
-#include "ui/keys.h"
+#include "ui/screen/key_help.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -37,7 +37,7 @@ static int most(const struct ui_model *m, int width)
     return want(m, width) + 2;
 }
 
-static void side(const struct ui_model *m, char *out, size_t size)
+static void side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
 {
     if (m->system.valid && !isnan(m->system.process_cores))
         snprintf(out, size, "%.2f of %d cores", m->system.process_cores, m->system.n_cores);
@@ -198,7 +198,7 @@ static int other_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     return 2;
 }
 
-static void draw(struct canvas *c, struct rect r, struct ui_model *m)
+static void draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
 {
     int y = cpu_draw(c, r, m), i;
 
@@ -207,6 +207,6 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
 }
 
 const struct panel panel_devices = {
-    .name = "devices", .help = "how busy each core and each GPU is, frequency, temperature, what it holds", .open = true,
+    .name = "devices", .open = true,
     .column = 0, .priority = 5, .min = 2, .grow = 0, .want = want, .most = most, .draw = draw, .side = side, .explain = explain,
 };

@@ -26,6 +26,13 @@ static bool glyphs(const struct theme *t)
     return t->depth == THEME_MONO || t->ascii;
 }
 
+struct state {
+    int expert;                  /* the cursor's; its layer is the model's */
+    bool moved;                  /* somebody moved the cursor */
+    int top;                     /* first layer shown */
+    int first, shown;            /* layers of the last drawing */
+};
+
 #define DEEP 8                   /* from here on layers a map folds where rows are missing */
 
 struct map {                     /* how the map lies in its rectangle */
@@ -84,7 +91,7 @@ static int least_rows(const struct ui_model *m, int width)
     return (layers + per_line - 1) / per_line + 2;
 }
 
-static struct map map_make(const struct ui_model *m, struct rect r, int foot)
+static struct map map_make(const struct ui_model *m, int top, struct rect r, int foot)
 {
     struct map p = {.bin = 1, .per_line = 1, .blocks = 1};
     int n = m->live.n_experts, layers = m->live.n_layers, rows = r.h - 1 - foot, room, per_row;
@@ -109,7 +116,7 @@ static struct map map_make(const struct ui_model *m, struct rect r, int foot)
     p.lines = (layers + per_row - 1) / per_row;
     if (p.lines > rows)
         p.lines = rows < 0 ? 0 : rows;
-    p.top = m->heat_top;
+    p.top = top;
     if (m->cursor_layer < p.top)
         p.top = m->cursor_layer / p.per_line * p.per_line;
     if (p.lines > 0 && m->cursor_layer >= p.top + p.lines * per_row)
@@ -154,7 +161,7 @@ static int16_t heat_colour(const struct theme *t, struct heat h)
     return h.gpu ? t->ramp_gpu[t->depth][step] : t->ramp_cpu[t->depth][step];
 }
 
-static void line_draw(struct canvas *c, int x_label, struct ui_model *m, const struct map *p, int y, int layer)
+static void line_draw(struct canvas *c, int x_label, const struct ui_model *m, const struct map *p, int y, int layer)
 {
     const struct theme *t = &m->theme;
     double total[2] = {layer < m->live.n_layers ? layer_total(m, layer) : 0, 0};
@@ -187,24 +194,30 @@ static void line_draw(struct canvas *c, int x_label, struct ui_model *m, const s
         for (k = 0; k < (p->cell_w > 1 ? 2 : 1); k++)
             canvas_put(c, x + k, y, s, p->per_line == 2 ? 0x2580 : 0x2588);
     }
-    if (m->focus == PANEL_EXPERTS && m->cursor_layer >= layer && m->cursor_layer < layer + p->per_line) {
-        int x = p->x + m->cursor_expert / p->bin * p->cell_w;
+}
 
-        for (k = 0; k < (p->cell_w > 1 ? 2 : 1); k++) {
-            const struct cell *cell = canvas_at(c, x + k, y);
-            struct style s = theme_style(t, ROLE_STYLE_NEW);
+/* On the line of `layer`, drawn before, when it is the cursor's. */
+static void cursor_draw(struct canvas *c, const struct ui_model *m, const struct map *p, int y, int layer, int expert)
+{
+    const struct theme *t = &m->theme;
+    int x = p->x + expert / p->bin * p->cell_w, k;
 
-            if (!cell)
-                continue;
-            if (glyphs(t)) {
-                s = cell->style;
-                s.attrs = STYLE_REVERSE;
-                canvas_put(c, x + k, y, s, cell->ch == ' ' ? '.' : cell->ch);
-            } else {
-                /* A frame of light around one half would hide the other: the cursor is a ring in the cell's own colour. */
-                s.bg = m->cursor_layer == layer || p->per_line == 1 ? cell->style.fg : cell->style.bg;
-                canvas_put(c, x + k, y, s, p->cell_w > 1 ? (k ? ']' : '[') : 'o');
-            }
+    if (layer >= m->live.n_layers || m->cursor_layer < layer || m->cursor_layer >= layer + p->per_line)
+        return;
+    for (k = 0; k < (p->cell_w > 1 ? 2 : 1); k++) {
+        const struct cell *cell = canvas_at(c, x + k, y);
+        struct style s = theme_style(t, ROLE_STYLE_NEW);
+
+        if (!cell)
+            continue;
+        if (glyphs(t)) {
+            s = cell->style;
+            s.attrs = STYLE_REVERSE;
+            canvas_put(c, x + k, y, s, cell->ch == ' ' ? '.' : cell->ch);
+        } else {
+            /* A frame of light around one half would hide the other: the cursor is a ring in the cell's own colour. */
+            s.bg = m->cursor_layer == layer || p->per_line == 1 ? cell->style.fg : cell->style.bg;
+            canvas_put(c, x + k, y, s, p->cell_w > 1 ? (k ? ']' : '[') : 'o');
         }
     }
 }
@@ -231,32 +244,33 @@ static void hottest(const struct ui_model *m, int *layer, int *expert)
     }
 }
 
-static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m, int y)
+static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m, const struct panel_view *v, int y)
 {
-    int layer = m->cursor_layer, expert = m->cursor_expert, on;
-    double total, v;
+    const struct state *s = v->state;
+    int layer = m->cursor_layer, expert = s->expert, on;
+    double total, chosen;
     char line[128], a[24], b[24];
 
-    if (!m->cursor_moved && m->focus != PANEL_EXPERTS)
+    if (!s->moved && !v->focused)
         hottest(m, &layer, &expert);
     if (layer >= m->live.n_layers || expert >= m->live.n_experts)
         return;
     total = layer_total(m, layer);
-    v = value(m, layer * m->live.n_experts + expert);
+    chosen = value(m, layer * m->live.n_experts + expert);
     on = ui_cell_on_gpu(m, layer, expert);
     if (total <= 0) {
         canvas_text_fit(c, r.x, y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), "nothing chosen yet");
         return;
     }
     if (m->heat == HEAT_NOW)
-        snprintf(line, sizeof line, "L%d E%d %.1f %% now", layer, expert, total > 0 ? v / total * 100 : 0);
+        snprintf(line, sizeof line, "L%d E%d %.1f %% now", layer, expert, total > 0 ? chosen / total * 100 : 0);
     else if (r.w >= 40)
-        snprintf(line, sizeof line, "L%d E%d %s  %s of %s = %.1f %% (even %.1f)", layer, expert, on ? "gpu" : "cpu", draw_count(a, (uint64_t)v),
-                 draw_count(b, (uint64_t)total), v / total * 100, 100.0 / m->live.n_experts);
+        snprintf(line, sizeof line, "L%d E%d %s  %s of %s = %.1f %% (even %.1f)", layer, expert, on ? "gpu" : "cpu", draw_count(a, (uint64_t)chosen),
+                 draw_count(b, (uint64_t)total), chosen / total * 100, 100.0 / m->live.n_experts);
     else
-        snprintf(line, sizeof line, "L%d E%d %s/%s %.1f %%", layer, expert, draw_count(a, (uint64_t)v), draw_count(b, (uint64_t)total),
-                 total > 0 ? v / total * 100 : 0);
-    canvas_text_fit(c, r.x, y, r.w, theme_style(&m->theme, m->focus == PANEL_EXPERTS ? ROLE_STYLE_TEXT : ROLE_STYLE_DIM), line);
+        snprintf(line, sizeof line, "L%d E%d %s/%s %.1f %%", layer, expert, draw_count(a, (uint64_t)chosen), draw_count(b, (uint64_t)total),
+                 total > 0 ? chosen / total * 100 : 0);
+    canvas_text_fit(c, r.x, y, r.w, theme_style(&m->theme, v->focused ? ROLE_STYLE_TEXT : ROLE_STYLE_DIM), line);
 }
 
 static double entropy(const struct ui_model *m, int layer)
@@ -355,12 +369,11 @@ static void cell_number(char out[24], double v, int w, bool fraction)
     out[0] = 0;
 }
 
-/* A cell of the zoomed map: its count on its heat, `tall` rows high. */
-static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m, int layer, int expert, double total)
+/* A cell of the zoomed map: its count on its heat, in the middle of its rows. */
+static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m, int layer, int expert, double total, bool cursor)
 {
     const struct theme *t = &m->theme;
     int at = layer * m->live.n_experts + expert, step = level(value(m, at), total, m->live.n_experts), on = ui_cell_on_gpu(m, layer, expert);
-    bool cursor = layer == m->cursor_layer && expert == m->cursor_expert;
     struct style s = STYLE_PLAIN;
     char number[24];
 
@@ -381,61 +394,106 @@ static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m,
     canvas_text(c, r.x, r.y + (r.h - 1) / 2, s, number);
 }
 
-/* The whole screen: a number in each cell, entropy per layer, the extremes, and how the choices spread over the devices. Returns the first
- * layer shown. */
-static int zoom_draw(struct canvas *c, struct rect r, struct ui_model *m, int *n_shown)
+static void layers_shown(struct state *s, const struct ui_model *m, int first, int n)
 {
-    const struct theme *t = &m->theme;
-    int n = m->live.n_experts, layers = m->live.n_layers, side_w = r.w >= n * 5 + 38 ? 30 : 0, cell = (r.w - side_w - 14) / (n ? n : 1);
-    int rows = r.h - 3, ranks = side_w ? 0 : 8, tall, shown, top, l, e, gpu_cells = 0;
+    s->first = first;
+    s->shown = first + n > m->live.n_layers ? m->live.n_layers - first : n;
+}
+
+/* How the zoomed map lies: a table of cells, the extremes beside it or below, two lines at the foot. */
+struct zoom {
+    int cell_w, tall;            /* of a cell: columns, rows */
+    int side_w;                  /* columns of the extremes beside the table; 0: not there */
+    int rows;                    /* between the heading and the foot */
+    int top, shown;              /* first layer, layers */
+};
+
+static struct zoom zoom_make(const struct ui_model *m, struct rect r)
+{
+    int n = m->live.n_experts, layers = m->live.n_layers, table;
+    struct zoom z = {.side_w = r.w >= n * 5 + 38 ? 30 : 0, .rows = r.h - 3};
+
+    z.cell_w = (r.w - z.side_w - 14) / (n ? n : 1);
+    z.cell_w = z.cell_w > 7 ? 7 : z.cell_w;
+    table = z.side_w ? z.rows : z.rows - 8;                      /* the extremes may come below */
+    z.tall = table >= layers * 3 ? 3 : table >= layers * 2 ? 2 : 1;
+    if (m->theme.depth == THEME_MONO)
+        z.tall = 1;
+    z.shown = z.rows / z.tall;
+    z.top = m->cursor_layer >= z.shown ? m->cursor_layer - z.shown + 1 : 0;
+    return z;
+}
+
+/* A number in each cell, the entropy of each layer. */
+static void zoom_table(struct canvas *c, struct rect r, const struct ui_model *m, const struct zoom *z, int cursor_expert)
+{
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM), text = theme_style(&m->theme, ROLE_STYLE_TEXT);
+    int n = m->live.n_experts, behind = r.x + 7 + n * z->cell_w;
+
+    canvas_text(c, r.x, r.y, dim, "layer");
+    for (int e = 0; e < n; e++)
+        canvas_printf(c, r.x + 6 + e * z->cell_w, r.y, dim, "%*d", z->cell_w - 1, e);
+    canvas_text(c, behind, r.y, dim, "entropy");
+    for (int l = z->top; l < m->live.n_layers && l - z->top < z->shown; l++) {
+        int y = r.y + 1 + (l - z->top) * z->tall, middle = y + (z->tall - 1) / 2;
+        double total = layer_total(m, l);
+
+        canvas_printf(c, r.x, middle, dim, "%4d", l);
+        for (int e = 0; e < n; e++)
+            zoom_cell(c, (struct rect){r.x + 6 + e * z->cell_w, y, z->cell_w, z->tall}, m, l, e, total,
+                      l == m->cursor_layer && e == cursor_expert);
+        if (total > 0)
+            canvas_printf(c, behind, middle, text, "%.2f", entropy(m, l));
+    }
+}
+
+/* Most and least chosen: beside the table, or below it where there is no room beside. */
+static void zoom_extremes(struct canvas *c, struct rect r, const struct ui_model *m, const struct zoom *z)
+{
+    int table = m->live.n_layers * z->tall;
+    struct rect most, least;
+
+    if (z->side_w) {
+        most = (struct rect){r.x + r.w - z->side_w, r.y, z->side_w, r.h - 2};
+        least = (struct rect){most.x, most.y + 10, most.w, most.h - 10};
+    } else if (z->rows - table >= 6 && r.w >= 62) {
+        most = (struct rect){r.x + 2, r.y + table + 2, 30, z->rows - table - 1};
+        least = (struct rect){most.x + 34, most.y, most.w, most.h};
+    } else {
+        return;
+    }
+    rank_draw(c, most, m, "most chosen", false);
+    rank_draw(c, least, m, "least chosen", true);
+}
+
+/* How the choices spread over the devices. */
+static void zoom_sum(struct canvas *c, struct rect r, const struct ui_model *m)
+{
+    int n = m->live.n_experts, layers = m->live.n_layers, gpu_cells = 0;
     double gpu = 0, all = 0;
     char line[128], a[24];
 
-    cell = cell > 7 ? 7 : cell;
-    tall = rows - ranks >= layers * 3 ? 3 : rows - ranks >= layers * 2 ? 2 : 1;
-    if (t->depth == THEME_MONO)
-        tall = 1;
-    shown = rows / tall;
-    top = m->cursor_layer >= shown ? m->cursor_layer - shown + 1 : 0;
-    canvas_text(c, r.x, r.y, theme_style(t, ROLE_STYLE_DIM), "layer");
-    for (e = 0; e < n; e++)
-        canvas_printf(c, r.x + 6 + e * cell, r.y, theme_style(t, ROLE_STYLE_DIM), "%*d", cell - 1, e);
-    canvas_text(c, r.x + 7 + n * cell, r.y, theme_style(t, ROLE_STYLE_DIM), "entropy");
-    for (l = top; l < layers && l - top < shown; l++) {
-        double total = layer_total(m, l);
-        int y = r.y + 1 + (l - top) * tall;
-
-        canvas_printf(c, r.x, y + (tall - 1) / 2, theme_style(t, ROLE_STYLE_DIM), "%4d", l);
-        for (e = 0; e < n; e++)
-            zoom_cell(c, (struct rect){r.x + 6 + e * cell, y, cell, tall}, m, l, e, total);
-        if (total > 0)
-            canvas_printf(c, r.x + 7 + n * cell, y + (tall - 1) / 2, theme_style(t, ROLE_STYLE_TEXT), "%.2f", entropy(m, l));
-    }
-    for (l = 0; l < layers; l++)
-        for (e = 0; e < n; e++) {
+    for (int l = 0; l < layers; l++)
+        for (int e = 0; e < n; e++) {
             all += value(m, l * n + e);
             gpu += ui_cell_on_gpu(m, l, e) ? value(m, l * n + e) : 0;
             gpu_cells += ui_cell_on_gpu(m, l, e);
         }
-    if (side_w) {
-        struct rect s = {r.x + r.w - side_w, r.y, side_w, r.h - 2};
+    snprintf(line, sizeof line, "gpu holds %d of %d experts and ran %.1f %% of %s choices", gpu_cells, n * layers,
+             all > 0 ? gpu / all * 100 : 0, m->heat == HEAT_NOW ? "the newest" : draw_count(a, (uint64_t)all));
+    canvas_text_fit(c, r.x, r.y + r.h - 2, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), line);
+}
 
-        rank_draw(c, s, m, "most chosen", false);
-        rank_draw(c, (struct rect){s.x, s.y + 10, s.w, s.h - 10}, m, "least chosen", true);
-    }
-    if (!side_w && rows - layers * tall >= 6 && r.w >= 62) {     /* no room beside the table, but below it */
-        struct rect s = {r.x + 2, r.y + layers * tall + 2, 30, rows - layers * tall - 1};
+static void zoom_draw(struct canvas *c, struct rect r, const struct ui_model *m, const struct panel_view *v)
+{
+    struct zoom z = zoom_make(m, r);
+    struct state *s = v->state;
 
-        rank_draw(c, s, m, "most chosen", false);
-        s.x += 34;
-        rank_draw(c, s, m, "least chosen", true);
-    }
-    snprintf(line, sizeof line, "gpu holds %d of %d experts and ran %.1f %% of %s choices", gpu_cells, n * layers, all > 0 ? gpu / all * 100 : 0,
-             m->heat == HEAT_NOW ? "the newest" : draw_count(a, (uint64_t)all));
-    canvas_text_fit(c, r.x, r.y + r.h - 2, r.w, theme_style(t, ROLE_STYLE_DIM), line);
-    foot_draw(c, r, m, r.y + r.h - 1);
-    *n_shown = shown;
-    return top;
+    zoom_table(c, r, m, &z, s->expert);
+    zoom_extremes(c, r, m, &z);
+    zoom_sum(c, r, m);
+    foot_draw(c, r, m, v, r.y + r.h - 1);
+    layers_shown(s, m, z.top, z.shown);
 }
 
 static int want(const struct ui_model *m, int width)
@@ -455,24 +513,22 @@ static int step(const struct ui_model *m, int width)
 }
 
 /* The cursor begins where the foot line already points. */
-static void focused(struct ui_model *m)
+static void focused(struct ui_model *m, const struct panel_view *v)
 {
-    if (!m->cursor_moved && m->n_cells)
-        hottest(m, &m->cursor_layer, &m->cursor_expert);
+    struct state *s = v->state;
+
+    if (!s->moved && m->n_cells)
+        hottest(m, &m->cursor_layer, &s->expert);
 }
 
-static void side(const struct ui_model *m, char *out, size_t size)
+static void side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
 {
-    if (m->n_cells && m->heat_shown < m->live.n_layers)
-        snprintf(out, size, "L%d–%d of %d · %s", m->heat_first, m->heat_first + m->heat_shown - 1, m->live.n_layers, ui_heat_word(m->heat));
+    const struct state *s = v->state;
+
+    if (m->n_cells && s->shown < m->live.n_layers)
+        snprintf(out, size, "L%d–%d of %d · %s", s->first, s->first + s->shown - 1, m->live.n_layers, ui_heat_word(m->heat));
     else
         snprintf(out, size, "%s", ui_heat_word(m->heat));
-}
-
-static void layers_shown(struct ui_model *m, int first, int n)
-{
-    m->heat_first = first;
-    m->heat_shown = first + n > m->live.n_layers ? m->live.n_layers - first : n;
 }
 
 /* Numbers of the experts over the cells. */
@@ -490,41 +546,49 @@ static void axis_draw(struct canvas *c, struct rect r, const struct ui_model *m,
             canvas_printf(c, p->x + e * p->cell_w, r.y, dim, "%d", e);
 }
 
-static void draw(struct canvas *c, struct rect r, struct ui_model *m)
+/* The map in its columns: one, or two side by side where it folds. */
+static void map_draw(struct canvas *c, struct rect r, const struct ui_model *m, const struct panel_view *v)
 {
-    struct map p;
-    int foot = r.h >= 4, i, shown;
+    int foot = r.h >= 4, below;
+    struct state *s = v->state;
+    struct map p = map_make(m, s->top, r, foot);
 
-    if (!m->n_cells) {
-        canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), m->loading ? "when the model is loaded" : "no experts");
-        return;
-    }
-    if (m->zoom == PANEL_EXPERTS && (r.w - 14) / m->live.n_experts >= 4 && r.h >= 8) {
-        int first = zoom_draw(c, r, m, &shown);
-
-        layers_shown(m, first, shown);
-        return;
-    }
-    p = map_make(m, r, foot);
-    m->heat_top = p.top;
-    layers_shown(m, p.top, p.lines * p.per_line * p.blocks);
+    s->top = p.top;
+    layers_shown(s, m, p.top, p.lines * p.per_line * p.blocks);
     for (int block = 0; block < p.blocks; block++) {
         struct map half = p;
 
         half.x += block * p.block_w;
         axis_draw(c, r, m, &half);
-        for (i = 0; i < p.lines; i++)
-            line_draw(c, r.x + block * p.block_w, m, &half, r.y + 1 + i, p.top + (block * p.lines + i) * p.per_line);
+        for (int i = 0; i < p.lines; i++) {
+            int layer = p.top + (block * p.lines + i) * p.per_line, y = r.y + 1 + i;
+
+            line_draw(c, r.x + block * p.block_w, m, &half, y, layer);
+            if (v->focused)
+                cursor_draw(c, m, &half, y, layer, s->expert);
+        }
     }
+    below = r.y + 1 + p.lines;
     if (foot)
-        foot_draw(c, r, m, r.y + 1 + p.lines < r.y + r.h ? r.y + 1 + p.lines : r.y + r.h - 1);
+        foot_draw(c, r, m, v, below < r.y + r.h ? below : r.y + r.h - 1);
 }
 
-static bool act(struct ui_model *m, enum action a)
+static void draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
 {
-    int l = m->cursor_layer, e = m->cursor_expert;
+    if (!m->n_cells)
+        canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), m->loading ? "when the model is loaded" : "no experts");
+    else if (v->zoomed && (r.w - 14) / m->live.n_experts >= 4 && r.h >= 8)
+        zoom_draw(c, r, m, v);
+    else
+        map_draw(c, r, m, v);
+}
 
-    if (!m->cursor_moved && m->n_cells && (a == ACTION_UP || a == ACTION_DOWN || a == ACTION_LEFT || a == ACTION_RIGHT))
+static bool act(struct ui_model *m, const struct panel_view *v, enum action a)
+{
+    struct state *s = v->state;
+    int l = m->cursor_layer, e = s->expert;
+
+    if (!s->moved && m->n_cells && (a == ACTION_UP || a == ACTION_DOWN || a == ACTION_LEFT || a == ACTION_RIGHT))
         hottest(m, &l, &e);
     switch (a) {
     case ACTION_UP: l--; break;
@@ -541,13 +605,13 @@ static bool act(struct ui_model *m, enum action a)
     l = l >= m->live.n_layers ? m->live.n_layers - 1 : l;
     e = e >= m->live.n_experts ? m->live.n_experts - 1 : e;
     m->cursor_layer = l < 0 ? 0 : l;
-    m->cursor_expert = e < 0 ? 0 : e;
-    m->cursor_moved = true;
+    s->expert = e < 0 ? 0 : e;
+    s->moved = true;
     return true;
 }
 
 const struct panel panel_experts = {
-    .name = "experts", .help = "the map of layers and experts: how often each is chosen, on which device it runs", .open = true,
-    .column = 1, .priority = 2, .min = 4, .grow = 6, .want = want, .most = most, .step = step, .draw = draw, .side = side,
+    .name = "experts", .open = true,
+    .zoom = ACTION_ZOOM_EXPERTS, .state_size = sizeof(struct state), .column = 1, .priority = 2, .min = 4, .grow = 6, .want = want, .most = most, .step = step, .draw = draw, .side = side,
     .act = act, .focused = focused, .explain = explain, .keys = "arrows, m", .whole = true,
 };

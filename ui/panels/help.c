@@ -6,6 +6,11 @@
 
 #define COLUMN 19                /* where the explanations begin */
 
+struct state {
+    int top;                     /* first row shown */
+    int rows, shown;             /* of the last drawing: all, and those of the pane */
+};
+
 /* Draws from row y on when c is given; returns the rows taken. The text is ASCII: ours. */
 static int flow(struct canvas *c, struct rect r, const struct ui_model *m, int y)
 {
@@ -48,42 +53,46 @@ static int want(const struct ui_model *m, int width)
     return flow(NULL, (struct rect){0, 0, width, 1}, m, 0);
 }
 
-static void draw(struct canvas *c, struct rect r, struct ui_model *m)
+static void draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
 {
+    struct state *s = v->state;
     int most;
 
-    m->help_rows = flow(NULL, r, m, 0);
-    m->help_shown = r.h;
-    most = m->help_rows - r.h;
-    m->help_top = m->help_top > most ? most : m->help_top;
-    m->help_top = m->help_top < 0 ? 0 : m->help_top;
-    flow(c, r, m, r.y - m->help_top);
+    s->rows = flow(NULL, r, m, 0);
+    s->shown = r.h;
+    most = s->rows - r.h;
+    s->top = s->top > most ? most : s->top;
+    s->top = s->top < 0 ? 0 : s->top;
+    flow(c, r, m, r.y - s->top);
 }
 
-static void side(const struct ui_model *m, char *out, size_t size)
+static void side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
 {
-    int last = m->help_top + m->help_shown;
+    const struct state *s = v->state;
+    int last = s->top + s->shown;
 
-    if (m->help_rows > m->help_shown)
-        snprintf(out, size, "%d–%d of %d, PgUp PgDn · F1 or Esc closes", m->help_top + 1, last < m->help_rows ? last : m->help_rows, m->help_rows);
+    if (s->rows > s->shown)
+        snprintf(out, size, "%d–%d of %d, PgUp PgDn · F1 or Esc closes", s->top + 1, last < s->rows ? last : s->rows, s->rows);
     else
         snprintf(out, size, "F1 or Esc closes");
 }
 
-static bool act(struct ui_model *m, enum action a)
+static bool act(struct ui_model *m, const struct panel_view *v, enum action a)
 {
+    struct state *s = v->state;
+
     switch (a) {
-    case ACTION_UP: m->help_top--; return true;
-    case ACTION_DOWN: m->help_top++; return true;
-    case ACTION_PAGE_UP: m->help_top -= 10; return true;
-    case ACTION_PAGE_DOWN: m->help_top += 10; return true;
-    case ACTION_FIRST: m->help_top = 0; return true;
-    case ACTION_LAST: m->help_top = 1 << 20; return true;
+    case ACTION_UP: s->top--; return true;
+    case ACTION_DOWN: s->top++; return true;
+    case ACTION_PAGE_UP: s->top -= 10; return true;
+    case ACTION_PAGE_DOWN: s->top += 10; return true;
+    case ACTION_FIRST: s->top = 0; return true;
+    case ACTION_LAST: s->top = 1 << 20; return true;
     default: return false;
     }
 }
 
 const struct panel panel_help = {
-    .name = "help", .help = "keys and commands", .open = false, .column = 1, .priority = 9, .min = 4, .grow = 1, .want = want,
+    .name = "help", .overlay = true, .zoom = ACTION_HELP, .state_size = sizeof(struct state), .column = 1, .priority = 9, .min = 4, .grow = 1, .want = want,
     .draw = draw, .side = side, .act = act, .keys = "arrows, PgUp, PgDn",
 };

@@ -41,7 +41,7 @@ static int most(const struct ui_model *m, int width)
     return 7;
 }
 
-static void side(const struct ui_model *m, char *out, size_t size)
+static void side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
 {
     char a[16], b[16];
 
@@ -69,7 +69,7 @@ static void row(struct canvas *c, struct rect r, int y, const struct ui_model *m
     draw_bar(c, x, r.y + y, width, of > 0 ? bytes / of : 0, theme_style(&m->theme, role), theme_style(&m->theme, ROLE_STYLE_RULE));
 }
 
-static void draw(struct canvas *c, struct rect r, struct ui_model *m)
+static void draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
 {
     const struct telemetry *t = &m->live;
     const struct ui_system *s = &m->system;
@@ -101,6 +101,6 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
 }
 
 const struct panel panel_memory = {
-    .name = "memory", .help = "weights, keys and values, scratch, the process and the system; warns beyond 90 %", .open = true,
+    .name = "memory", .open = true,
     .column = 0, .priority = 4, .min = 2, .grow = 0, .want = want, .most = most, .draw = draw, .side = side, .explain = explain,
 };

@@ -1,13 +1,54 @@
-/* See panel.h: the list of panels, in the order of Alt-1 to Alt-6, and what they share. */
+/* See panel.h: the list of panels, and what they share. */
 #include "ui/panels/panel.h"
+#include "engine/base/mem.h"
 
 #include <string.h>
 
+_Static_assert(PANEL_COUNT <= LAYOUT_PANELS, "room in the layout and the model");
+
+#define PANEL(name) &panel_##name,
 const struct panel *const panels[PANEL_COUNT] = {
-    [PANEL_SPEED] = &panel_speed,         [PANEL_MEMORY] = &panel_memory,       [PANEL_DEVICES] = &panel_devices,
-    [PANEL_EXPERTS] = &panel_experts,     [PANEL_PLACEMENT] = &panel_placement, [PANEL_TOKENS] = &panel_tokens,
-    [PANEL_HELP] = &panel_help,
+#include "ui/panels/panels.def"
 };
+#undef PANEL
+
+int panel_toggles(void)
+{
+    int n = 0;
+
+    while (n < PANEL_COUNT && !panels[n]->overlay)
+        n++;
+    return n;
+}
+
+int panel_find(const char *name)
+{
+    for (int i = 0; i < PANEL_COUNT; i++)
+        if (strcmp(panels[i]->name, name) == 0)
+            return i;
+    return -1;
+}
+
+int panel_zoomed_by(enum action a)
+{
+    for (int i = 0; i < PANEL_COUNT && a != ACTION_NONE; i++)
+        if (panels[i]->zoom == a)
+            return i;
+    return -1;
+}
+
+int panels_init(struct ui_model *m)
+{
+    for (int i = 0; i < PANEL_COUNT; i++)
+        if (panels[i]->state_size && !(m->panel_state[i] = mem_alloc(1, panels[i]->state_size)))
+            return ERR_MEMORY;
+    return 0;
+}
+
+struct panel_view panel_view(const struct ui_model *m, int index)
+{
+    return (struct panel_view){.state = m->panel_state[index], .focused = m->focus == index, .zoomed = m->zoom == index};
+}
 
 int panel_figure(struct canvas *c, int x, int y, const struct ui_model *m, const char *label, int at, const char *figure, const char *unit)
 {

@@ -16,6 +16,11 @@ static const char *const explain[] = {
     NULL,
 };
 
+struct state {
+    int cursor;                  /* row of the list of plans */
+    char chosen[64];             /* the name last asked for */
+};
+
 /* Experts that pass through a device: all of them, and how many came by a right guess of the next layer's choice. */
 static bool streaming(const struct ui_model *m, struct device_stats *sum)
 {
@@ -46,7 +51,7 @@ static int most(const struct ui_model *m, int width)
     return ui_plan_rows(m, rows, UI_PLANS) + 4 + streaming(m, &sum);
 }
 
-static void side(const struct ui_model *m, char *out, size_t size)
+static void side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
 {
     char a[16];
 
@@ -149,8 +154,9 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y
     }
 }
 
-static void draw(struct canvas *c, struct rect r, struct ui_model *m)
+static void draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
 {
+    const struct state *own = v->state;
     struct ui_plan_row rows[UI_PLANS];
     int n = ui_plan_rows(m, rows, UI_PLANS), i, y = r.y, top, name_w = r.w >= 31 ? 14 : r.w - MARK_W - 7, room, current = 0;
     char text[96], a[16];
@@ -186,16 +192,17 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
         if (strcmp(rows[i].name, m->live.plan) == 0)
             current = i;
     room = r.y + r.h - y;
-    top = m->focus == PANEL_PLACEMENT ? m->plan_cursor : current;
+    top = v->focused ? own->cursor : current;
     top = top >= room ? top - room + 1 : 0;
     for (i = top; i < n && y < r.y + r.h; i++, y++)
-        row(c, r, m, y, &rows[i], name_w, strcmp(rows[i].name, m->live.plan) == 0, m->focus == PANEL_PLACEMENT && i == m->plan_cursor);
+        row(c, r, m, y, &rows[i], name_w, strcmp(rows[i].name, m->live.plan) == 0, v->focused && i == own->cursor);
 }
 
-static bool act(struct ui_model *m, enum action a)
+static bool act(struct ui_model *m, const struct panel_view *v, enum action a)
 {
+    struct state *s = v->state;
     struct ui_plan_row rows[UI_PLANS];
-    int n = ui_plan_rows(m, rows, UI_PLANS), at = m->plan_cursor;
+    int n = ui_plan_rows(m, rows, UI_PLANS), at = s->cursor;
 
     switch (a) {
     case ACTION_UP: at--; break;
@@ -204,11 +211,22 @@ static bool act(struct ui_model *m, enum action a)
     case ACTION_LAST: case ACTION_PAGE_DOWN: at = n - 1; break;
     default: return false;
     }
-    m->plan_cursor = at >= n ? n - 1 : at < 0 ? 0 : at;
+    s->cursor = at >= n ? n - 1 : at < 0 ? 0 : at;
     return true;
 }
 
+static const char *plan(const struct ui_model *m, const struct panel_view *v)
+{
+    struct ui_plan_row rows[UI_PLANS];
+    struct state *s = v->state;
+
+    if (s->cursor >= ui_plan_rows(m, rows, UI_PLANS))
+        return NULL;
+    snprintf(s->chosen, sizeof s->chosen, "%s", rows[s->cursor].name);
+    return s->chosen;
+}
+
 const struct panel panel_placement = {
-    .name = "placement", .help = "the plan in force, what is moving, and what each plan gave in this session", .open = true, .column = 0,
-    .priority = 3, .min = 2, .grow = 1, .want = want, .most = most, .draw = draw, .side = side, .act = act, .explain = explain, .keys = "arrows, Enter",
+    .name = "placement", .open = true, .state_size = sizeof(struct state), .column = 0,
+    .priority = 3, .min = 2, .grow = 1, .want = want, .most = most, .draw = draw, .side = side, .act = act, .plan = plan, .explain = explain, .keys = "arrows, Enter",
 };

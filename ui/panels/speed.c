@@ -29,7 +29,7 @@ static int most(const struct ui_model *m, int width)
     return 29 + (m->live.n_layers < 40 ? m->live.n_layers : 40) + m->live.n_devices;
 }
 
-static void side(const struct ui_model *m, char *out, size_t size)
+static void side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
 {
     if (m->loading)
         snprintf(out, size, "loading");
@@ -177,7 +177,7 @@ static void token_times(const struct ui_figures *f, int width, char *out, size_t
     }
 }
 
-static void draw(struct canvas *c, struct rect r, struct ui_model *m)
+static void draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
 {
     const struct ui_figures *f = &m->shown;
     char a[16], b[16], line[96];
@@ -236,6 +236,6 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
 }
 
 const struct panel panel_speed = {
-    .name = "speed", .help = "tokens a second now and as a history, time to the first token, how even the tokens are", .open = true,
+    .name = "speed", .open = true,
     .column = 0, .priority = 1, .min = 2, .grow = 0, .grow_wide = 4, .want = want, .most = most, .draw = draw, .side = side, .explain = explain,
 };

@@ -14,6 +14,12 @@ static const char *const explain[] = {
     NULL,
 };
 
+struct state {
+    int cursor;                  /* how many tokens are newer; 0 follows the newest */
+    uint64_t n_tokens;           /* of the model, when the cursor was set: it stays on its token */
+    unsigned list;               /* ui_model.token_lists then */
+};
+
 #define P_W 6                    /* "100.0" */
 #define LEFT_W 6
 #define BAR_W 8
@@ -24,7 +30,7 @@ static int want(const struct ui_model *m, int width)
     return 10;
 }
 
-static void side(const struct ui_model *m, char *out, size_t size)
+static void side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
 {
     if (m->live.n_layers)
         snprintf(out, size, "experts of layer %d", m->cursor_layer);
@@ -98,16 +104,29 @@ static void experts(struct canvas *c, int x, int y, int end, const struct ui_mod
     }
 }
 
-/* The token kept at `at`; back: how many are newer. */
-static void row(struct canvas *c, struct rect r, const struct ui_model *m, const struct columns *k, uint64_t at, int back)
+/* Moves the cursor by the tokens that came since, so that it stays on its own as long as that is kept. */
+static void cursor_follow(struct state *s, const struct ui_model *m)
+{
+    uint64_t came = m->n_tokens - s->n_tokens, most = (uint64_t)(UI_TOKENS - 1 - s->cursor);
+
+    if (s->list != m->token_lists)
+        s->cursor = 0;
+    else if (s->cursor > 0)
+        s->cursor += (int)(came < most ? came : most);
+    s->n_tokens = m->n_tokens;
+    s->list = m->token_lists;
+}
+
+/* The token kept at `at`. */
+static void row(struct canvas *c, struct rect r, const struct ui_model *m, const struct columns *k, uint64_t at, bool newest, bool selected)
 {
     const struct theme *t = &m->theme;
     const struct ui_token *token = &m->tokens[at];
-    struct style s = theme_style(t, back == 0 && m->running ? ROLE_STYLE_NEW : ROLE_STYLE_TEXT), dim = theme_style(t, ROLE_STYLE_DIM);
+    struct style s = theme_style(t, newest && m->running ? ROLE_STYLE_NEW : ROLE_STYLE_TEXT), dim = theme_style(t, ROLE_STYLE_DIM);
     char text[96];
 
     token_text(text, sizeof text, token->text[0] ? token->text : "·");
-    if (m->focus == PANEL_TOKENS && back == m->token_cursor)
+    if (selected)
         canvas_fill(c, (struct rect){r.x, r.y, k->text_w, 1}, s = theme_style(t, ROLE_STYLE_SELECT), ' ');
     canvas_text_fit(c, r.x, r.y, k->text_w, s, text);
     snprintf(text, sizeof text, "%.1f", token->probability * 100);
@@ -125,12 +144,14 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, const
         canvas_put(c, k->experts, r.y, dim, 0xb7);
 }
 
-static void draw(struct canvas *c, struct rect r, struct ui_model *m)
+static void draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
 {
+    struct state *s = v->state;
     uint64_t kept = m->n_tokens < UI_TOKENS ? m->n_tokens : UI_TOKENS;
     struct columns k = columns_make(r);
     int top;
 
+    cursor_follow(s, m);
     if (!kept) {
         canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), "no tokens yet");
         return;
@@ -140,17 +161,21 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m)
         r.y++;
         r.h--;
     }
-    if (m->token_cursor >= (int)kept)
-        m->token_cursor = (int)kept - 1;
-    top = m->token_cursor >= r.h ? m->token_cursor - r.h + 1 : 0;
+    if (s->cursor >= (int)kept)
+        s->cursor = (int)kept - 1;
+    top = s->cursor >= r.h ? s->cursor - r.h + 1 : 0;
     for (int y = 0; y < r.h && (uint64_t)(top + y) < kept; y++)
-        row(c, (struct rect){r.x, r.y + y, r.w, 1}, m, &k, (m->n_tokens - 1 - (uint64_t)(top + y)) % UI_TOKENS, top + y);
+        row(c, (struct rect){r.x, r.y + y, r.w, 1}, m, &k, (m->n_tokens - 1 - (uint64_t)(top + y)) % UI_TOKENS, top + y == 0,
+            v->focused && top + y == s->cursor);
 }
 
-static bool act(struct ui_model *m, enum action a)
+static bool act(struct ui_model *m, const struct panel_view *v, enum action a)
 {
-    int most = (int)(m->n_tokens < UI_TOKENS ? m->n_tokens : UI_TOKENS) - 1, at = m->token_cursor;
+    int most = (int)(m->n_tokens < UI_TOKENS ? m->n_tokens : UI_TOKENS) - 1, at;
+    struct state *s = v->state;
 
+    cursor_follow(s, m);
+    at = s->cursor;
     switch (a) {
     case ACTION_UP: at--; break;
     case ACTION_DOWN: at++; break;
@@ -162,11 +187,11 @@ static bool act(struct ui_model *m, enum action a)
     case ACTION_RIGHT: m->cursor_layer += m->cursor_layer + 1 < m->live.n_layers; return true;
     default: return false;
     }
-    m->token_cursor = at > most ? most < 0 ? 0 : most : at < 0 ? 0 : at;
+    s->cursor = at > most ? most < 0 ? 0 : most : at < 0 ? 0 : at;
     return true;
 }
 
 const struct panel panel_tokens = {
-    .name = "tokens", .help = "each token with its probability, its time and its experts", .open = true, .column = 1, .priority = 6,
+    .name = "tokens", .open = true, .state_size = sizeof(struct state), .column = 1, .priority = 6,
     .min = 3, .grow = 2, .want = want, .draw = draw, .side = side, .act = act, .explain = explain, .keys = "arrows",
 };

@@ -10,14 +10,13 @@
 
 #define INPUT_MOST 12
 
-void screen_init(struct ui_model *m)
+int screen_init(struct ui_model *m)
 {
-    int i;
-
     m->open_panels = 0;
-    for (i = 0; i < PANEL_COUNT; i++)
+    for (int i = 0; i < PANEL_COUNT; i++)
         if (panels[i]->open)
             m->open_panels |= 1u << i;
+    return panels_init(m);
 }
 
 /* Rows and cursor of the input text at a width; draws when c is given, from row `top` on. Newlines are real here. */
@@ -81,7 +80,7 @@ static void hint_text(const struct ui_model *m, char *out, size_t size)
 
     if (p)
         snprintf(out, size, "%s: %s%s%s%sEsc back", p->name, p->keys ? p->keys : "", p->keys ? ", " : "", m->letters ? "z, ?, " : "",
-                 m->focus == PANEL_HELP ? "" : "Alt-x hides · ");
+                 p->overlay ? "" : "Alt-x hides · ");
     else
         snprintf(out, size, "%s", m->note[0] ? m->note : m->waiting[0] ? "" : m->stopped ? "the engine has stopped" :
                  m->loading ? "you may type while the model is loading" : m->running ? "Esc stops the answer" :
@@ -132,6 +131,7 @@ static void panel_title(struct canvas *c, struct rect r, const struct ui_model *
 {
     const struct theme *t = &m->theme;
     struct style rule = theme_style(t, ROLE_STYLE_RULE);
+    struct panel_view v = panel_view(m, index);
     char side[96] = "", *cut;
     int x, end = r.x + r.w;
 
@@ -142,7 +142,7 @@ static void panel_title(struct canvas *c, struct rect r, const struct ui_model *
     if (m->explain && m->focus == index)
         snprintf(side, sizeof side, "? closes%s", panel_explain(NULL, inner(r), m, panels[index]) > r.h - 1 ? ", arrows scroll" : "");
     else if (panels[index]->side)
-        panels[index]->side(m, side, sizeof side);
+        panels[index]->side(m, &v, side, sizeof side);
     while (x + 5 + glyph_text_width(side, strlen(side)) >= end && (cut = last_part(side)))      /* what comes first matters most */
         *cut = 0;
     if (side[0] && x + 5 + glyph_text_width(side, strlen(side)) < end) {
@@ -156,6 +156,7 @@ static void panel_title(struct canvas *c, struct rect r, const struct ui_model *
 static void panel_draw(struct canvas *c, struct rect r, struct ui_model *m, int index)
 {
     struct rect before = canvas_clip(c, r), in = inner(r), clip;
+    struct panel_view v = panel_view(m, index);
 
     clip = canvas_clip(c, in);
     if (in.w > 0 && in.h > 0 && m->explain && m->focus == index) {
@@ -165,7 +166,7 @@ static void panel_draw(struct canvas *c, struct rect r, struct ui_model *m, int 
         m->explain_top = m->explain_top < 0 ? 0 : m->explain_top;
         panel_explain(c, in, m, panels[index]);
     } else if (in.w > 0 && in.h > 0) {
-        panels[index]->draw(c, in, m);
+        panels[index]->draw(c, in, m, &v);
     }
     canvas_clip_set(c, clip);
     panel_title(c, r, m, index);                                 /* may tell what was drawn: which layers, which lines */
@@ -414,8 +415,11 @@ static void focus_give(struct ui_model *m, int index)
     m->letters = true;
     m->taken.n = 0;
     m->explain_top = 0;
-    if (index >= 0 && panels[index]->focused)
-        panels[index]->focused(m);
+    if (index >= 0 && panels[index]->focused) {
+        struct panel_view v = panel_view(m, index);
+
+        panels[index]->focused(m, &v);
+    }
 }
 
 static void focus_move(struct ui_model *m, int step)
@@ -435,28 +439,46 @@ static void focus_move(struct ui_model *m, int step)
         m->zoom = at;
 }
 
-static void help_toggle(struct ui_model *m)
+/* The keys go back to the input line, and what came with them goes. */
+static void focus_leave(struct ui_model *m)
 {
-    if (m->zoom == PANEL_HELP) {
-        m->open_panels &= ~(1u << PANEL_HELP);
-        m->zoom = m->focus = -1;
-    } else {
-        m->open_panels |= 1u << PANEL_HELP;
-        m->zoom = m->focus = PANEL_HELP;
-        m->letters = false;
-        m->help_top = 0;
-    }
+    if (m->zoom >= 0 && panels[m->zoom]->overlay)
+        m->open_panels &= ~(1u << m->zoom);
+    m->focus = m->zoom = -1;
 }
 
-bool screen_panel_toggle(struct ui_model *m, int index)
+static void overlay_toggle(struct ui_model *m, int index)
+{
+    if (m->zoom == index) {
+        focus_leave(m);
+        return;
+    }
+    m->open_panels |= 1u << index;
+    m->zoom = m->focus = index;
+    m->letters = false;
+    if (panels[index]->state_size)
+        memset(m->panel_state[index], 0, panels[index]->state_size);
+}
+
+/* The panel's own action: it takes the whole screen, or gives it back. */
+static void zoom_toggle(struct ui_model *m, int index)
+{
+    if (panels[index]->overlay) {
+        overlay_toggle(m, index);
+        return;
+    }
+    m->zoom = m->zoom == index ? -1 : index;
+    focus_give(m, m->zoom);
+    m->open_panels |= 1u << index;
+}
+
+static void panel_toggle(struct ui_model *m, int index)
 {
     m->open_panels ^= 1u << index;
     if (!(m->open_panels >> index & 1)) {
         m->focus = m->focus == index ? -1 : m->focus;
         m->zoom = m->zoom == index ? -1 : m->zoom;
     }
-    m->dirty = true;
-    return m->open_panels >> index & 1;
 }
 
 bool screen_letter(struct ui_model *m, char letter, uint64_t now)
@@ -480,9 +502,7 @@ int screen_typed(struct ui_model *m, uint64_t now, char out[8])
         memcpy(out, m->taken.text, (size_t)n);
         m->heat = m->taken.heat;
     }
-    if (m->zoom == PANEL_HELP)
-        help_toggle(m);
-    m->focus = m->zoom = -1;
+    focus_leave(m);
     m->explain = false;
     m->taken.n = 0;
     m->dirty = true;
@@ -498,49 +518,60 @@ static bool explain_act(struct ui_model *m, enum action a)
     return step != 0;
 }
 
-enum action screen_act(struct ui_model *m, enum action a)
+/* The focused panel has taken the action. */
+static bool panel_act(struct ui_model *m, enum action a)
 {
+    struct panel_view v;
+
+    if (m->focus < 0 || !panels[m->focus]->act)
+        return false;
+    v = panel_view(m, m->focus);
+    return panels[m->focus]->act(m, &v, a);
+}
+
+enum action screen_act(struct ui_model *m, enum action a, int index)
+{
+    int zoomed = panel_zoomed_by(a);
+
     m->dirty = true;
     if (m->explain && m->focus >= 0 && explain_act(m, a))
         return ACTION_NONE;
-    if (m->focus >= 0 && panels[m->focus]->act && panels[m->focus]->act(m, a))
+    if (panel_act(m, a))
         return ACTION_NONE;
+    if (zoomed >= 0) {
+        zoom_toggle(m, zoomed);
+        return ACTION_NONE;
+    }
     switch (a) {
     case ACTION_FOCUS_NEXT: focus_move(m, 1); return ACTION_NONE;
     case ACTION_FOCUS_PREVIOUS: focus_move(m, -1); return ACTION_NONE;
     case ACTION_FOCUS_LEAVE:
-        if (m->zoom == PANEL_HELP)
-            help_toggle(m);
-        m->focus = m->zoom = -1;
+        focus_leave(m);
         m->explain = false;
         return ACTION_NONE;
     case ACTION_ZOOM: m->zoom = m->zoom >= 0 ? -1 : m->focus; return ACTION_NONE;
-    case ACTION_ZOOM_EXPERTS:
-        m->zoom = m->zoom == PANEL_EXPERTS ? -1 : PANEL_EXPERTS;
-        focus_give(m, m->zoom);
-        m->open_panels |= 1u << PANEL_EXPERTS;
-        return ACTION_NONE;
     case ACTION_HIDE:
         if (m->focus >= 0)
-            screen_panel_toggle(m, m->focus);
+            panel_toggle(m, m->focus);
         return ACTION_NONE;
     case ACTION_EXPLAIN:
         m->explain = !m->explain && panels[m->focus]->explain;
         m->explain_top = 0;
         return ACTION_NONE;
-    case ACTION_HELP: help_toggle(m); return ACTION_NONE;
     case ACTION_HEAT_MODE: case ACTION_MODE: m->heat = (m->heat + 1) % HEAT_MODES; return ACTION_NONE;
     case ACTION_SCROLL_UP: chatview_scroll(m, m->chat_rows > 2 ? -(m->chat_rows - 2) : -1); return ACTION_NONE;
     case ACTION_SCROLL_DOWN: chatview_scroll(m, m->chat_rows > 2 ? m->chat_rows - 2 : 1); return ACTION_NONE;
-    case ACTION_PAGE_UP: return screen_act(m, ACTION_SCROLL_UP);
-    case ACTION_PAGE_DOWN: return screen_act(m, ACTION_SCROLL_DOWN);
+    case ACTION_PAGE_UP: return screen_act(m, ACTION_SCROLL_UP, 0);
+    case ACTION_PAGE_DOWN: return screen_act(m, ACTION_SCROLL_DOWN, 0);
     case ACTION_SCROLL_LINE_UP: case ACTION_UP: chatview_scroll(m, -1); return ACTION_NONE;
     case ACTION_SCROLL_LINE_DOWN: case ACTION_DOWN: chatview_scroll(m, 1); return ACTION_NONE;
     case ACTION_SCROLL_TOP: case ACTION_FIRST: chatview_scroll_top(m); return ACTION_NONE;
     case ACTION_SCROLL_END: case ACTION_LAST: chatview_scroll_end(m); return ACTION_NONE;
     case ACTION_LEFT: case ACTION_RIGHT: return ACTION_NONE;
-    case ACTION_TOGGLE_1: case ACTION_TOGGLE_2: case ACTION_TOGGLE_3: case ACTION_TOGGLE_4: case ACTION_TOGGLE_5: case ACTION_TOGGLE_6:
-        screen_panel_toggle(m, (int)a - ACTION_TOGGLE_1);
+    case ACTION_TOGGLE:
+        if (index >= panel_toggles())                            /* no such panel: a key like any other */
+            return m->focus >= 0 ? ACTION_NONE : ACTION_LINE;
+        panel_toggle(m, index);
         return ACTION_NONE;
     default: return a;
     }
@@ -568,8 +599,10 @@ void screen_click(struct ui_model *m, int w, int h, int x, int y)
 
 const char *screen_chosen_plan(const struct ui_model *m)
 {
-    static struct ui_plan_row rows[UI_PLANS];
-    int n = ui_plan_rows(m, rows, UI_PLANS);
+    struct panel_view v;
 
-    return m->focus == PANEL_PLACEMENT && m->plan_cursor < n ? rows[m->plan_cursor].name : NULL;
+    if (m->focus < 0 || !panels[m->focus]->plan)
+        return NULL;
+    v = panel_view(m, m->focus);
+    return panels[m->focus]->plan(m, &v);
 }

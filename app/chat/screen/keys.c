@@ -5,7 +5,6 @@
 #include "engine/base/mem.h"
 #include "ui/chatview.h"
 #include "ui/input.h"
-#include "ui/panels/panel.h"
 #include "ui/screen/screen.h"
 
 #include <errno.h>
@@ -138,11 +137,11 @@ static void interrupt(struct chat *s)
     }
 }
 
-static void act(struct chat *s, enum action a, const struct input_event *ev)
+static void act(struct chat *s, enum action a, int index, const struct input_event *ev)
 {
     enum input_result r = INPUT_NOTHING;
 
-    if ((a = screen_act(&s->model, a)) == ACTION_NONE)
+    if ((a = screen_act(&s->model, a, index)) == ACTION_NONE)
         return;
     switch (a) {
     case ACTION_SEND: r = input_enter(); break;
@@ -166,9 +165,7 @@ static void act(struct chat *s, enum action a, const struct input_event *ev)
         s->model.pace = conversation_pace(s->conversation);
         ui_model_note(&s->model, clock_now(), s->model.pace > 0 ? "paced at %g tokens a second" : "running free", s->model.pace);
         break;
-    case ACTION_PLACE_1: case ACTION_PLACE_2: case ACTION_PLACE_3: case ACTION_PLACE_4: case ACTION_PLACE_5: case ACTION_PLACE_6:
-        conversation_place(s->conversation, keys_plans[a - ACTION_PLACE_1]);
-        break;
+    case ACTION_PLACE: conversation_place(s->conversation, keys_plans[index]); break;
     case ACTION_CHOOSE: {
         const char *plan = screen_chosen_plan(&s->model);
 
@@ -206,7 +203,8 @@ static void typed(struct chat *s)
 static void key(struct chat *s, const struct input_event *ev)
 {
     enum key_context context = s->model.focus >= 0 ? KEYS_PANEL : KEYS_CHAT;
-    enum action a = keys_lookup(context, ev->key, ev->mods);
+    int index;
+    enum action a = keys_lookup(context, ev->key, ev->mods, &index);
 
     if (a != ACTION_INTERRUPT)
         disarm(s);
@@ -227,7 +225,7 @@ static void key(struct chat *s, const struct input_event *ev)
     }
     if (context == KEYS_CHAT && a == ACTION_FOCUS_NEXT && !input_empty())
         a = ACTION_LINE;                                                 /* Tab in a line completes */
-    act(s, a == ACTION_NONE ? ACTION_LINE : a, ev);
+    act(s, a == ACTION_NONE ? ACTION_LINE : a, index, ev);
 }
 
 void chat_keys(struct chat *s, bool late)

@@ -15,7 +15,7 @@
 #include "engine/base/mem.h"
 #include "ui/ascii.h"
 #include "ui/input.h"
-#include "ui/panels/panel.h"
+#include "ui/screen/key_help.h"
 #include "ui/screen/screen.h"
 #include "ui/terminal.h"
 
@@ -208,7 +208,8 @@ static int open_all(struct chat *s, struct error *e)
     }
     if (ui_model_init(&s->model) < 0 || canvas_init(&s->canvas, 80, 24) < 0 || !(s->system = system_new("")) || !(s->watch = devices_watch_new("")) || !(s->help = help_make()))
         return error_set(e, ERR_MEMORY, "out of memory for the screen");
-    screen_init(&s->model);
+    if (screen_init(&s->model) < 0)
+        return error_set(e, ERR_MEMORY, "out of memory for the screen");
     s->model.help_text = s->help;
     app_history_path(history, sizeof history);
     i.history_file = history[0] ? history : NULL;

@@ -1,0 +1,111 @@
+/* See key_help.h. */
+#include "ui/screen/key_help.h"
+#include "ui/keys.h"
+#include "ui/panels/panel.h"
+
+#include <string.h>
+
+static const char *context_title(enum key_context context)
+{
+    return context == KEYS_CHAT ? "In the chat" : "In a panel";
+}
+
+/* Which of its kind an action means by an index; NULL: there are no more of them. */
+static const char *indexed_name(enum action a, int index)
+{
+    if (a == ACTION_PLACE)
+        return index < KEYS_PLANS ? keys_plans[index] : NULL;
+    return a == ACTION_TOGGLE && index < panel_toggles() ? panels[index]->name : NULL;
+}
+
+/* The keys of a row; of those that show and hide panels as many as there are panels. */
+static void label_make(const struct key_binding *k, char *out, size_t size)
+{
+    int last = panel_toggles() < 9 ? panel_toggles() : 9;
+
+    if (k->action == ACTION_TOGGLE)
+        snprintf(out, size, "Alt-1 to Alt-%d", last);
+    else
+        snprintf(out, size, "%s", k->label);
+}
+
+/* "show or hide a panel: speed, memory" */
+static void help_make(const struct key_binding *k, char *out, size_t size)
+{
+    const char *name;
+
+    snprintf(out, size, "%s", k->help);
+    for (int i = 0; (name = indexed_name(k->action, i)); i++)
+        snprintf(out + strlen(out), size - strlen(out), "%s%s", i ? ", " : ": ", name);
+}
+
+/* Calls title for each context and row for each row of the documents, in the order of the table. */
+static void each_row(FILE *f, void (*title)(FILE *f, const char *text, bool first),
+                     void (*row)(FILE *f, const char *label, const char *help))
+{
+    int n, context = -1;
+    const struct key_binding *k = keys_table(&n);
+
+    for (int i = 0; i < n; i++, k++) {
+        char label[64], help[512];
+
+        if (!k->label)
+            continue;
+        if ((int)k->context != context) {
+            context = (int)k->context;
+            title(f, context_title(k->context), i == 0);
+        }
+        label_make(k, label, sizeof label);
+        help_make(k, help, sizeof help);
+        row(f, label, help);
+    }
+}
+
+static void help_title(FILE *f, const char *text, bool first)
+{
+    fprintf(f, "%s%s\n", first ? "" : "\n", text);
+}
+
+static void help_row(FILE *f, const char *label, const char *help)
+{
+    fprintf(f, "  %-16s %s\n", label, help);
+}
+
+void keys_print_help(FILE *f)
+{
+    each_row(f, help_title, help_row);
+}
+
+/* Roff takes a leading dot or apostrophe for a request, and a backslash for an escape. */
+static void roff(FILE *f, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '\\')
+            fputs("\\e", f);
+        else if (*text == '-')
+            fputs("\\-", f);
+        else if (*text == '\'')
+            fputs("\\(aq", f);
+        else
+            fputc(*text, f);
+    }
+}
+
+static void man_title(FILE *f, const char *text, bool first)
+{
+    fprintf(f, "%s.SS \"%s\"\n", first ? ".SH KEYS\n" : "", text);
+}
+
+static void man_row(FILE *f, const char *label, const char *help)
+{
+    fputs(".TP\n.B ", f);
+    roff(f, label);
+    fputs("\n", f);
+    roff(f, help);
+    fputs(".\n", f);
+}
+
+void keys_print_man(FILE *f)
+{
+    each_row(f, man_title, man_row);
+}
