@@ -1,5 +1,6 @@
 /* The one file that knows every back end. */
 #include "app/devices.h"
+#include "gpu/driver_probe.h"
 #include "gpu/opencl.h"
 #include "gpu/utilisation.h"
 
@@ -11,15 +12,15 @@ const struct device_ops *const device_backends[] = {&opencl_device_ops, &cpu_dev
 
 void devices_guard(const char *cache_dir, bool again)
 {
-    struct opencl_guard g = {.program = "/proc/self/exe", .vendors = getenv("OCL_ICD_VENDORS"), .cache_dir = cache_dir, .again = again};
+    struct driver_probe p = {.program = "/proc/self/exe", .vendors = getenv("OCL_ICD_VENDORS"), .cache_dir = cache_dir, .again = again};
 
-    opencl_guard(&g);
+    driver_probe_set(&p);
 }
 
 void devices_child(int argc, char **argv)
 {
-    if (argc == 2 && strcmp(argv[1], OPENCL_CHILD) == 0)
-        _exit(opencl_child());
+    if (argc == 2 && strcmp(argv[1], DRIVER_PROBE_CHILD) == 0)
+        _exit(driver_probe_child());
 }
 
 int devices_check(const char *selector, struct error *e)

@@ -6,7 +6,7 @@
 
 extern const struct device_ops *const device_backends[];     /* NULL-terminated */
 
-/* Before any thread uses a device: drivers are tried in a child process of this program (gpu/opencl.h). again: forget earlier verdicts. */
+/* Before any thread uses a device: drivers are tried in a child process of this program (gpu/driver_probe.h). again: forget earlier verdicts. */
 void devices_guard(const char *cache_dir, bool again);
 /* main's first step: when this process is such a child, does its work and ends it. */
 void devices_child(int argc, char **argv);

@@ -8,16 +8,20 @@
 
 #define BLAS_ROWS 24             /* fewer rows: our own kernels */
 
-/* After the self-test: reads the verdict; where there is none, tests unless the device is a CPU (compiling takes a quarter of a minute
- * there: --list-devices tests it). test: test now in any case. Leaves d->blas.use set or not; fails only when the device does. */
-int blas_open(struct device *d, uint64_t key, bool test, struct error *e);
-/* Bytes of working memory that blas_open would take by the verdict that is kept. */
-size_t blas_needs(struct device *d, uint64_t key);
+size_t blas_buffer_bytes(const struct device *d);
+int blas_buffers(struct device *d, struct error *e);         /* takes them */
 void blas_close(struct device *d);
 bool blas_wants(const struct device *d, enum dtype type, int rows);
 /* y = x W' + bias (+ y), rows of x, all of W. */
 int blas_multiply(struct device *d, cl_mem x, int rows, const struct part *p, cl_mem y, bool add, struct error *e);
 /* Entries first .. first+count-1 (d->entries) of one expert, from d->h to d->out. */
 int blas_expert(struct device *d, const struct block *b, int first, int count, struct error *e);
+
+/* selftest_blas.c */
+/* After the self-test: reads the verdict; where there is none, tests unless the device is a CPU (compiling takes a quarter of a minute
+ * there: --list-devices tests it). test: test now in any case. Leaves d->blas.use set or not; fails only when the device does. */
+int blas_open(struct device *d, uint64_t key, bool test, struct error *e);
+/* Bytes of working memory that blas_open would take by the verdict that is kept. */
+size_t blas_needs(struct device *d, uint64_t key);
 
 #endif

@@ -1,4 +1,4 @@
-/* Examining a device without a model of the user's: every kernel and CLBlast on weights made here, in the shapes of Phi-tiny, then a few
+/* The report on a device without a model of the user's: every kernel and CLBlast on weights made here, in the shapes of Phi-tiny, then a few
  * rates. Main thread (--list-devices). The verdict on CLBlast stays on disk, so that a device that is a CPU may use it afterwards. */
 #include "gpu/blas.h"
 #include "engine/base/clock.h"
@@ -20,7 +20,7 @@
 static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_F32, DTYPE_F16, DTYPE_BF16};
 #define N_TYPES (int)(sizeof types / sizeof types[0])
 
-struct made {                    /* a model of one layer a type */
+struct report_model {                    /* a model of one layer a type */
     struct model model;
     struct layer_weights layers[N_TYPES];
     struct expert_weights experts[N_TYPES][EXPERTS];
@@ -30,7 +30,7 @@ struct made {                    /* a model of one layer a type */
     bool failed;
 };
 
-static void make_matrix(struct made *m, struct matrix *out, enum dtype type, int rows, int cols)
+static void make_matrix(struct report_model *m, struct matrix *out, enum dtype type, int rows, int cols)
 {
     *out = (struct matrix){.type = type, .rows = rows, .cols = cols, .width = pack_width(type, cpu_pack_width())};
     out->bytes = pack_bytes(type, rows, cols, out->width);
@@ -50,7 +50,7 @@ static void make_matrix(struct made *m, struct matrix *out, enum dtype type, int
     m->owned[m->n_owned++].bytes = out->bytes;
 }
 
-static void made_free(struct made *m)
+void report_model_free(struct report_model *m)
 {
     if (!m)
         return;
@@ -61,14 +61,14 @@ static void made_free(struct made *m)
     mem_free(m);
 }
 
-static struct made *made_new(void)
+struct report_model *report_model_new(void)
 {
-    struct made *m = mem_alloc(1, sizeof *m);
+    struct report_model *m = mem_alloc(1, sizeof *m);
     size_t n = (size_t)HEADS * DIM * HIDDEN;
     unsigned seed = 1;
 
     if (!m || !(m->pool = mem_alloc(n, 4)) || !(m->norm = mem_alloc(HIDDEN, 4))) {
-        made_free(m);
+        report_model_free(m);
         return NULL;
     }
     for (size_t i = 0; i < n; i++) {
@@ -100,7 +100,7 @@ static struct made *made_new(void)
     }
     m->model.head = m->layers[0].q;
     if (m->failed) {
-        made_free(m);
+        report_model_free(m);
         return NULL;
     }
     return m;
@@ -126,7 +126,7 @@ static uint64_t time_product(struct device *d, const struct part *p, cl_mem x, c
     return best;
 }
 
-static void measure(struct device *d, const struct made *m, struct device_exam *out)
+static void measure(struct device *d, const struct report_model *m, struct device_report *out)
 {
     size_t bytes = READ_BYTES, limit = d->target.info.max_alloc < d->target.info.memory / 8 ? d->target.info.max_alloc : d->target.info.memory / 8;
     struct matrix big = m->layers[0].q;
@@ -180,7 +180,7 @@ static void measure(struct device *d, const struct made *m, struct device_exam *
     }
 }
 
-static void describe(struct device *d, struct device_exam *out)
+static void describe(struct device *d, struct device_report *out)
 {
     static const char *const verdicts[] = {"not tested", "right and faster: used", "right, but slower than our own kernels: not used", "wrong values: not used"};
     size_t n = 0;
@@ -191,7 +191,7 @@ static void describe(struct device *d, struct device_exam *out)
         bool any = false;
 
         for (int t = 0; t < N_TYPES; t++)
-            if (opencl_supports(d, (enum block_kind)k, types[t])) {
+            if (kernel_set_supports(d, (enum block_kind)k, types[t])) {
                 n += (size_t)snprintf(out->supported + n, sizeof out->supported - n, "%s%s%s%s", any ? " " : n ? "; " : "", any ? "" : kinds[k], any ? "" : " ",
                                       dtype_info(types[t])->word);
                 any = true;
@@ -208,27 +208,13 @@ static void describe(struct device *d, struct device_exam *out)
         snprintf(out->library, sizeof out->library, "CLBlast: %s", verdicts[d->blas.verdict]);
 }
 
-int opencl_examine(const char *selector, const char *cache_dir, void (*log)(void *ctx, const char *line), void *log_ctx, struct device_exam *out,
-                   struct error *e)
+struct device_config report_model_config(const struct report_model *m)
 {
-    struct opencl_tuning before = opencl_tuning_now;
-    struct made *m = made_new();
-    struct device_config c = {.model = m ? &m->model : NULL, .n_threads = 1, .max_rows = ROWS, .context = 512, .kv_k = KV_F16, .kv_v = KV_F16,
-                              .selector = selector, .cache_dir = cache_dir, .log = log, .log_ctx = log_ctx};
-    struct device *d = NULL;
-    int rc;
+    return (struct device_config){.model = &m->model, .n_threads = 1, .max_rows = ROWS, .context = 512, .kv_k = KV_F16, .kv_v = KV_F16};
+}
 
-    memset(out, 0, sizeof *out);
-    if (!m)
-        return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the test weights");
-    opencl_tuning_now.blas = opencl_tuning_now.blas ? opencl_tuning_now.blas : 1;
-    rc = opencl_device_ops.open(&d, &c, e);
-    opencl_tuning_now = before;
-    if (rc == 0) {
-        measure(d, m, out);
-        describe(d, out);
-        opencl_device_ops.close(d);
-    }
-    made_free(m);
-    return rc;
+void device_report_fill(struct device *d, const struct report_model *m, struct device_report *out)
+{
+    measure(d, m, out);
+    describe(d, out);
 }

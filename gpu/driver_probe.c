@@ -1,7 +1,6 @@
-/* See guard.h. One child a driver, so that the bad one can be named; the loader is pointed at a folder with the good ones alone. What was
+/* See driver_probe.h. One child a driver, so that the bad one can be named; the loader is pointed at a folder with the good ones alone. What was
  * found is kept by the driver's file, size and time: a new version is tried again. */
 #include "gpu/driver_probe.h"
-#include "gpu/opencl.h"
 #include "engine/base/cache.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -44,20 +43,20 @@ static struct {
     int seconds;
     bool set, done, again;
     char note[512];
-} guard = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} probe = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-void opencl_guard(const struct opencl_guard *g)
+void driver_probe_set(const struct driver_probe *p)
 {
-    pthread_mutex_lock(&guard.lock);
-    snprintf(guard.program, sizeof guard.program, "%s", g->program);
-    snprintf(guard.vendors, sizeof guard.vendors, "%s", g->vendors && *g->vendors ? g->vendors : "/etc/OpenCL/vendors");
-    snprintf(guard.cache, sizeof guard.cache, "%s", g->cache_dir ? g->cache_dir : "");
-    guard.seconds = g->seconds ? g->seconds : PATIENCE;
-    guard.again = g->again;
-    guard.set = true;
-    guard.done = false;
-    guard.note[0] = '\0';
-    pthread_mutex_unlock(&guard.lock);
+    pthread_mutex_lock(&probe.lock);
+    snprintf(probe.program, sizeof probe.program, "%s", p->program);
+    snprintf(probe.vendors, sizeof probe.vendors, "%s", p->vendors && *p->vendors ? p->vendors : "/etc/OpenCL/vendors");
+    snprintf(probe.cache, sizeof probe.cache, "%s", p->cache_dir ? p->cache_dir : "");
+    probe.seconds = p->seconds ? p->seconds : PATIENCE;
+    probe.again = p->again;
+    probe.set = true;
+    probe.done = false;
+    probe.note[0] = '\0';
+    pthread_mutex_unlock(&probe.lock);
 }
 
 /* The child: everything a driver does at its first use, in little, and the way every job goes: copy, kernel, copy, none of them awaited.
@@ -100,7 +99,7 @@ static bool touch_device(cl_device_id id)
     return true;
 }
 
-int opencl_child(void)
+int driver_probe_child(void)
 {
     struct rlimit none = {0, 0};
     cl_platform_id platforms[DRIVERS_MAX];
@@ -148,15 +147,15 @@ static int find_drivers(struct driver *list)
     struct dirent *entry;
     char path[PATH_MAX];
     int n = 0;
-    DIR *dir = opendir(guard.vendors);
+    DIR *dir = opendir(probe.vendors);
 
     if (!dir)
-        return add_driver(&list[0], guard.vendors) ? 1 : 0;
+        return add_driver(&list[0], probe.vendors) ? 1 : 0;
     while ((entry = readdir(dir)) && n < DRIVERS_MAX) {
         size_t len = strlen(entry->d_name);
 
         if (len > 4 && strcmp(entry->d_name + len - 4, ".icd") == 0 &&
-            snprintf(path, sizeof path, "%s/%s", guard.vendors, entry->d_name) < (int)sizeof path && add_driver(&list[n], path))
+            snprintf(path, sizeof path, "%s/%s", probe.vendors, entry->d_name) < (int)sizeof path && add_driver(&list[n], path))
             n++;
     }
     closedir(dir);
@@ -183,7 +182,7 @@ static void verdict_path(const struct driver *d, char *out, size_t size)
             h = hash(hash(h, &st.st_mtim, sizeof st.st_mtim), &st.st_size, sizeof st.st_size);
             break;
         }
-    if (!guard.cache[0] || snprintf(out, size, "%s/opencl-driver-%016llx.verdict", guard.cache, (unsigned long long)h) >= (int)size)
+    if (!probe.cache[0] || snprintf(out, size, "%s/opencl-driver-%016llx.verdict", probe.cache, (unsigned long long)h) >= (int)size)
         out[0] = '\0';
 }
 
@@ -193,7 +192,7 @@ static bool verdict_read(const char *path, struct driver *d)
     size_t n;
     bool known;
 
-    if (!path[0] || guard.again || cache_read(path, 4096, &line, &n, NULL) < 0 || !line)
+    if (!path[0] || probe.again || cache_read(path, 4096, &line, &n, NULL) < 0 || !line)
         return false;
     line[strcspn(line, "\n")] = '\0';
     if (strncmp(line, "bad: ", 5) == 0)
@@ -215,9 +214,9 @@ static void verdict_write(const char *path, const struct driver *d)
 /* A folder that holds these drivers and no others. */
 static int make_folder(char *folder, size_t size, const struct driver *list, int n)
 {
-    bool kept = guard.cache[0] && cache_check(guard.cache, NULL) == 0 && access(guard.cache, W_OK) == 0;
+    bool kept = probe.cache[0] && cache_check(probe.cache, NULL) == 0 && access(probe.cache, W_OK) == 0;
 
-    if (snprintf(folder, size, "%s/opencl-XXXXXX", kept ? guard.cache : P_tmpdir) >= (int)size || !mkdtemp(folder))
+    if (snprintf(folder, size, "%s/opencl-XXXXXX", kept ? probe.cache : P_tmpdir) >= (int)size || !mkdtemp(folder))
         return -1;
     for (int i = 0; i < n; i++) {
         char path[PATH_MAX + 32];
@@ -247,7 +246,7 @@ static void remove_folder(const char *folder)
 
 static pid_t start_child(const char *folder, int *alive)
 {
-    char vendors[PATH_MAX + 32], *argv[] = {guard.program, (char *)(uintptr_t)OPENCL_CHILD, NULL}, **env;
+    char vendors[PATH_MAX + 32], *argv[] = {probe.program, (char *)(uintptr_t)DRIVER_PROBE_CHILD, NULL}, **env;
     posix_spawn_file_actions_t files;
     int pipes[2], n = 0, rc;
     pid_t pid;
@@ -268,7 +267,7 @@ static pid_t start_child(const char *folder, int *alive)
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
     posix_spawn_file_actions_adddup2(&files, pipes[1], 1);
-    rc = posix_spawn(&pid, guard.program, &files, NULL, argv, env);
+    rc = posix_spawn(&pid, probe.program, &files, NULL, argv, env);
     posix_spawn_file_actions_destroy(&files);
     close(pipes[1]);
     mem_free(env);
@@ -285,7 +284,7 @@ static int try_driver(struct driver *d)
 {
     char folder[PATH_MAX];
     int alive = -1, status = 0;
-    uint64_t end = clock_now() + (uint64_t)guard.seconds * CLOCK_SECOND;
+    uint64_t end = clock_now() + (uint64_t)probe.seconds * CLOCK_SECOND;
     pid_t pid = make_folder(folder, sizeof folder, d, 1) == 0 ? start_child(folder, &alive) : -1;
     bool late = true;
 
@@ -308,7 +307,7 @@ static int try_driver(struct driver *d)
     close(alive);
     remove_folder(folder);
     if (late)
-        snprintf(d->fault, sizeof d->fault, "did not answer within %d s", guard.seconds);
+        snprintf(d->fault, sizeof d->fault, "did not answer within %d s", probe.seconds);
     else if (WIFSIGNALED(status))
         snprintf(d->fault, sizeof d->fault, "crashed when it was tried (%s)", strsignal(WTERMSIG(status)));
     else if (WEXITSTATUS(status) == WRONG_VALUES)
@@ -331,15 +330,15 @@ static void load_good_ones(const struct driver *list, int n)
     remove_folder(folder);
 }
 
-void guard_drivers(char *out, size_t size)
+void driver_probe_run(char *out, size_t size)
 {
     static struct driver list[DRIVERS_MAX];
     int n, bad = 0;
     size_t at = 0;
 
-    pthread_mutex_lock(&guard.lock);
-    if (guard.set && !guard.done) {
-        guard.done = true;
+    pthread_mutex_lock(&probe.lock);
+    if (probe.set && !probe.done) {
+        probe.done = true;
         n = find_drivers(list);
         for (int i = 0; i < n; i++) {
             char path[PATH_MAX + 64];
@@ -349,14 +348,14 @@ void guard_drivers(char *out, size_t size)
                 verdict_write(path, &list[i]);
             if (!list[i].fault[0])
                 continue;
-            if (at < sizeof guard.note)
-                at += (size_t)snprintf(guard.note + at, sizeof guard.note - at, "%sthe OpenCL driver %.120s (%.120s) %s and is left out", bad ? "; " : "",
+            if (at < sizeof probe.note)
+                at += (size_t)snprintf(probe.note + at, sizeof probe.note - at, "%sthe OpenCL driver %.120s (%.120s) %s and is left out", bad ? "; " : "",
                                        list[i].library, list[i].icd, list[i].fault);
             bad++;
         }
         if (bad)
             load_good_ones(list, n);
     }
-    snprintf(out, size, "%s", guard.note);
-    pthread_mutex_unlock(&guard.lock);
+    snprintf(out, size, "%s", probe.note);
+    pthread_mutex_unlock(&probe.lock);
 }

@@ -14,7 +14,7 @@ static void event_drop(cl_event *ev)
 }
 
 /* The time of the copies into a slot, once they are over. */
-static void count_time(struct device *d, struct stream_slot *s)
+static void count_time(struct device *d, struct swap_slot *s)
 {
     cl_ulong a = 0, b = 0;
 
@@ -25,7 +25,7 @@ static void count_time(struct device *d, struct stream_slot *s)
     event_drop(&s->ready);
 }
 
-static void slot_forget(struct device *d, struct stream_slot *s)
+static void slot_forget(struct device *d, struct swap_slot *s)
 {
     count_time(d, s);
     event_drop(&s->used);
@@ -33,29 +33,29 @@ static void slot_forget(struct device *d, struct stream_slot *s)
     s->guessed = false;
 }
 
-void stream_forget(struct device *d)
+void expert_swap_forget(struct device *d)
 {
-    if (!d->stream.items)
+    if (!d->swap.items)
         return;
     if (!d->lost)
         clFinish(d->upload);
     for (int i = 0; i < DEVICE_STREAM; i++)
-        slot_forget(d, &d->stream.slot[i]);
-    d->stream.n = d->stream.next = 0;
+        slot_forget(d, &d->swap.slot[i]);
+    d->swap.n = d->swap.next = 0;
 }
 
 static void close_slots(struct device *d)
 {
-    stream_forget(d);
+    expert_swap_forget(d);
     for (int i = 0; i < DEVICE_STREAM; i++)
         for (int k = 0; k < 3; k++)
-            memory_release(&d->stream.slot[i].block.part[k].mem);
+            memory_release(&d->swap.slot[i].block.part[k].mem);
     d->stats.stream_bytes = 0;
-    mem_free(d->stream.items);
-    memset(&d->stream, 0, sizeof d->stream);
+    mem_free(d->swap.items);
+    memset(&d->swap, 0, sizeof d->swap);
 }
 
-int stream_set(struct device *d, bool on, struct error *e)
+int expert_swap_set(struct device *d, bool on, struct error *e)
 {
     const struct model *m = d->base.config.model;
     size_t bytes[3] = {0};
@@ -66,7 +66,7 @@ int stream_set(struct device *d, bool on, struct error *e)
         close_slots(d);
         return 0;
     }
-    if (d->stream.items)
+    if (d->swap.items)
         return 0;
     for (int i = 0; i < m->hp.n_layers * m->hp.n_experts; i++) {
         const struct expert_weights *x = &m->layers[i / m->hp.n_experts].experts[i % m->hp.n_experts];
@@ -78,11 +78,11 @@ int stream_set(struct device *d, bool on, struct error *e)
         for (int k = 0; k < 3; k++)
             bytes[k] = w[k]->bytes > bytes[k] ? w[k]->bytes : bytes[k];
     }
-    d->stream.items = mem_alloc((size_t)m->hp.n_experts, sizeof *d->stream.items);
-    if (!d->stream.items)
+    d->swap.items = mem_alloc((size_t)m->hp.n_experts, sizeof *d->swap.items);
+    if (!d->swap.items)
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for streaming experts");
     for (int i = 0; i < DEVICE_STREAM; i++) {
-        struct stream_slot *s = &d->stream.slot[i];
+        struct swap_slot *s = &d->swap.slot[i];
 
         s->layer = s->expert = -1;
         s->block.state = BLOCK_RESIDENT;
@@ -99,7 +99,7 @@ int stream_set(struct device *d, bool on, struct error *e)
 }
 
 /* Begins to copy an expert into a slot, after the kernels that still read what lies there. */
-static int fill(struct device *d, struct stream_slot *s, int layer, int expert, struct error *e)
+static int fill(struct device *d, struct swap_slot *s, int layer, int expert, struct error *e)
 {
     const struct expert_weights *x = &d->base.config.model->layers[layer].experts[expert];
     const struct matrix *w[3] = {&x->gate, &x->up, &x->down};
@@ -124,35 +124,35 @@ static int fill(struct device *d, struct stream_slot *s, int layer, int expert, 
         return ERR_DEVICE;
     s->layer = layer;
     s->expert = expert;
-    s->stamp = ++d->stream.clock;
+    s->stamp = ++d->swap.clock;
     d->stats.streamed++;
     return 0;
 }
 
-static struct stream_slot *slot_of(struct device *d, int layer, int expert)
+static struct swap_slot *slot_of(struct device *d, int layer, int expert)
 {
     for (int i = 0; i < DEVICE_STREAM; i++)
-        if (d->stream.slot[i].layer == layer && d->stream.slot[i].expert == expert)
-            return &d->stream.slot[i];
+        if (d->swap.slot[i].layer == layer && d->swap.slot[i].expert == expert)
+            return &d->swap.slot[i];
     return NULL;
 }
 
 /* The slot that was filled longest ago, of those the job has no more use for. */
-static struct stream_slot *slot_free(struct device *d)
+static struct swap_slot *slot_free(struct device *d)
 {
-    struct stream_slot *best = NULL;
+    struct swap_slot *best = NULL;
 
     for (int i = 0; i < DEVICE_STREAM; i++)
-        if (!d->stream.slot[i].wanted && (!best || d->stream.slot[i].stamp < best->stamp))
-            best = &d->stream.slot[i];
+        if (!d->swap.slot[i].wanted && (!best || d->swap.slot[i].stamp < best->stamp))
+            best = &d->swap.slot[i];
     return best;
 }
 
 /* Copies begin as far as there are slots. */
 static int fill_ahead(struct device *d, int layer, struct error *e)
 {
-    struct stream *t = &d->stream;
-    struct stream_slot *s;
+    struct expert_swap *t = &d->swap;
+    struct swap_slot *s;
 
     while (t->next < t->n && (s = slot_free(d))) {
         if (fill(d, s, layer, t->items[t->next].expert, e) < 0)
@@ -163,16 +163,16 @@ static int fill_ahead(struct device *d, int layer, struct error *e)
     return 0;
 }
 
-int stream_begin(struct device *d, int layer, struct error *e)
+int expert_swap_begin(struct device *d, int layer, struct error *e)
 {
-    struct stream *t = &d->stream;
+    struct expert_swap *t = &d->swap;
     int hits = 0;
 
     for (int i = 0; i < DEVICE_STREAM; i++)
         t->slot[i].wanted = false;
     for (int i = 0; i < t->n; i++) {             /* what lies in a slot already comes first */
-        struct stream_slot *s = slot_of(d, layer, t->items[i].expert);
-        struct stream_item item = t->items[i];
+        struct swap_slot *s = slot_of(d, layer, t->items[i].expert);
+        struct swap_item item = t->items[i];
 
         if (!s)
             continue;
@@ -186,9 +186,9 @@ int stream_begin(struct device *d, int layer, struct error *e)
     return fill_ahead(d, layer, e);
 }
 
-struct block *stream_take(struct device *d, int layer, int expert, struct error *e)
+struct block *expert_swap_take(struct device *d, int layer, int expert, struct error *e)
 {
-    struct stream_slot *s = slot_of(d, layer, expert);
+    struct swap_slot *s = slot_of(d, layer, expert);
     cl_int rc = CL_SUCCESS;
 
     if (!s) {
@@ -200,9 +200,9 @@ struct block *stream_take(struct device *d, int layer, int expert, struct error 
     return cl_check(d, rc, "waiting for an expert", e) < 0 ? NULL : &s->block;
 }
 
-int stream_done(struct device *d, int layer, int expert, struct error *e)
+int expert_swap_done(struct device *d, int layer, int expert, struct error *e)
 {
-    struct stream_slot *s = slot_of(d, layer, expert);
+    struct swap_slot *s = slot_of(d, layer, expert);
     cl_int rc = CL_SUCCESS;
 
     event_drop(&s->used);
@@ -216,22 +216,22 @@ int stream_done(struct device *d, int layer, int expert, struct error *e)
     return fill_ahead(d, layer, e);
 }
 
-void stream_prefetch(struct device *d, int layer, const int *experts, int n)
+void expert_swap_prefetch(struct device *d, int layer, const int *experts, int n)
 {
     struct error ignored;
 
-    if (!d->stream.items || d->lost)
+    if (!d->swap.items || d->lost)
         return;
     for (int i = 0; i < DEVICE_STREAM; i++)
-        d->stream.slot[i].wanted = false;
+        d->swap.slot[i].wanted = false;
     for (int i = 0; i < n; i++) {
-        struct stream_slot *s = slot_of(d, layer, experts[i]);
+        struct swap_slot *s = slot_of(d, layer, experts[i]);
 
         if (s)
             s->wanted = true;
     }
     for (int i = 0; i < n; i++) {
-        struct stream_slot *s;
+        struct swap_slot *s;
 
         if (memory_block(d, (struct block_id){BLOCK_EXPERT, layer, experts[i]})->state == BLOCK_RESIDENT || slot_of(d, layer, experts[i]) ||
             !(s = slot_free(d)) || fill(d, s, layer, experts[i], &ignored) < 0)

@@ -5,7 +5,8 @@
 
 #include <CL/cl.h>
 
-#include "gpu/opencl.h"
+#include "engine/device/device.h"
+#include "gpu/tuning.h"
 
 #include <stdint.h>
 
@@ -64,7 +65,7 @@ struct block {
     size_t weight_bytes, kv_bytes;
 };
 
-struct stream_slot {             /* stream.c */
+struct swap_slot {             /* stream.c */
     struct block block;          /* its buffers, and the matrices that lie in them */
     int layer, expert;           /* -1: nothing */
     uint64_t stamp;
@@ -72,19 +73,28 @@ struct stream_slot {             /* stream.c */
     cl_event begun, ready, used; /* first and last copy; the last kernel that reads it */
 };
 
-struct stream_item {             /* an expert of the job being launched that passes through */
+struct swap_item {             /* an expert of the job being launched that passes through */
     int expert, group, tile, end, entry;
 };
 
-struct stream {
-    struct stream_slot slot[DEVICE_STREAM];
-    struct stream_item *items;   /* n_experts; NULL: off */
+struct expert_swap {
+    struct swap_slot slot[DEVICE_STREAM];
+    struct swap_item *items;   /* n_experts; NULL: off */
     int n, next;                 /* items of this job; the next one to copy */
     uint64_t clock;
 };
 
 struct rows_q {                  /* quantised rows: values, scales, sums */
     cl_mem q, d, s;
+};
+
+/* As core.cl, float.cl and quant.cl read them. */
+struct tile {                    /* entries first .. first+count-1 of the expert at a place of its bank */
+    cl_int first, count, place, unused;
+};
+
+struct entry {                   /* row of h, row of out */
+    cl_int row, to;
 };
 
 struct job_record {
@@ -122,14 +132,15 @@ struct device {
     struct rows_q hq, oq, mq;
     size_t part_bytes;
     bool rope_ready;
-    int *table;                  /* host side of tiles and entries */
+    struct tile *tile_table;     /* host side of tiles and entries */
+    struct entry *entry_table;
     int max_tiles;
-    bool table_busy;             /* a job in flight still reads the table */
+    bool table_busy;             /* a job in flight still reads the tables */
     /* outputs of experts that wait() deals out */
     float *results, *scatter_to;
     int *scatter_at, scatter_n, scatter_rows;
     struct blas blas;
-    struct stream stream;
+    struct expert_swap swap;
     int *host_chosen, *host_row, *host_slot;     /* choices read back where the host must see them */
     struct expert_group *host_groups;
     float score_scale;           /* 1/sqrt(head_dim) */
@@ -148,15 +159,15 @@ struct device {
 
 /* errors: 0 or ERR_DEVICE with "OpenCL <device>: <what> failed: CL_..." */
 int cl_check(struct device *d, cl_int code, const char *what, struct error *e);
-/* Where an OpenCL call is about to be made: true when a test wants it to fail (code in *rc). */
-bool cl_injected(cl_int *rc);
+/* One line for the user, where somebody listens. */
+void log_line(struct device *d, const char *line);
 
-/* examine.c */
-int opencl_examine(const char *selector, const char *cache_dir, void (*log)(void *ctx, const char *line), void *log_ctx, struct device_exam *out,
-                   struct error *e);
-
-/* opencl.c */
-bool opencl_supports(const struct device *d, enum block_kind kind, enum dtype type);
+/* kernel_set.c: which kernels the model's element types need, and which of them can be used */
+void kernel_set_choose(struct device *d);                  /* before building: wanted types, width of the rows' interleaving */
+int kernel_set_build(struct device *d, struct error *e);
+void kernel_set_release(struct device *d);
+void kernel_set_options(const struct device *d, char *out, size_t size);     /* the compiler's, that all programs share */
+bool kernel_set_supports(const struct device *d, enum block_kind kind, enum dtype type);
 
 /* program.c: kernel_file "core", "float" or "quant"; what: for the progress line */
 int program_build(struct device *d, const char *kernel_file, const char *what, const char *options, cl_program *out, struct error *e);
@@ -172,29 +183,28 @@ int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, 
 void memory_release(cl_mem *mem);
 int memory_router(struct device *d, cl_mem *out, const float *router, struct error *e);   /* transposed and padded */
 int memory_open(struct device *d, struct error *e);        /* scratch and staging */
-/* Adds to out what memory_open, memory_put of these blocks and stream_set would take; d need not be open, only configured. */
+/* Adds to out what memory_open, memory_put of these blocks and expert_swap_set would take; d need not be open, only configured. */
 void memory_needs(struct device *d, const struct block_id *blocks, int n_blocks, struct device_stats *out);
 void memory_close(struct device *d);
 struct block *memory_block(struct device *d, struct block_id id);
 int memory_put(struct device *d, struct block_id id, size_t max_bytes, struct error *e);
 void memory_drop(struct device *d, struct block_id id);
 
-/* stream.c */
-int stream_set(struct device *d, bool on, struct error *e);
-void stream_forget(struct device *d);                      /* after a failure: nothing lies in the slots; waits for copies */
-/* d->stream.items (n of them) are a layer's experts that pass through: sorts those that are there already to the front and begins to copy. */
-int stream_begin(struct device *d, int layer, struct error *e);
+/* expert_swap.c */
+int expert_swap_set(struct device *d, bool on, struct error *e);
+void expert_swap_forget(struct device *d);                      /* after a failure: nothing lies in the slots; waits for copies */
+/* d->swap.items (n of them) are a layer's experts that pass through: sorts those that are there already to the front and begins to copy. */
+int expert_swap_begin(struct device *d, int layer, struct error *e);
 /* Then one item after the other: its block, which the kernels enqueued from now on may read; done: they are enqueued. */
-struct block *stream_take(struct device *d, int layer, int expert, struct error *e);
-int stream_done(struct device *d, int layer, int expert, struct error *e);
-void stream_prefetch(struct device *d, int layer, const int *experts, int n);
+struct block *expert_swap_take(struct device *d, int layer, int expert, struct error *e);
+int expert_swap_done(struct device *d, int layer, int expert, struct error *e);
+void expert_swap_prefetch(struct device *d, int layer, const int *experts, int n);
 
 /* launch.c */
 int job_begin(struct device *d, struct error *e);
 int job_end(struct device *d, struct error *e);            /* flushes */
 int job_harvest(struct device *d, struct error *e);        /* waits for everything and adds up the times */
 void job_forget(struct device *d);
-void job_abort(struct device *d);                          /* after a failed job: nothing of it touches host memory any more */
 /* format: m cl_mem, i int, f float; then the values */
 int launch_args(struct device *d, cl_kernel k, int first, struct error *e, const char *format, ...);
 int launch(struct device *d, cl_kernel k, const char *name, int dims, const size_t *global, const size_t *local, struct error *e);
@@ -204,6 +214,13 @@ int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t 
 
 /* selftest.c: fills core_usable, attention_usable and the *_wrong of the types; key: driver, programs and model */
 int selftest(struct device *d, uint64_t key, struct error *e);
+
+/* device_report.c: weights made for the report, how a device is opened with them, and what can be said of it then. NULL: out of memory. */
+struct report_model;
+struct report_model *report_model_new(void);
+void report_model_free(struct report_model *m);
+struct device_config report_model_config(const struct report_model *m);
+void device_report_fill(struct device *d, const struct report_model *m, struct device_report *out);
 
 /* jobs.c */
 struct output {
@@ -222,7 +239,5 @@ int jobs_combine(struct device *d, const struct combine_job *j, struct error *e)
 int jobs_head(struct device *d, const struct head_job *j, struct error *e);
 int jobs_layers(struct device *d, const struct layers_job *j, struct error *e);
 int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e);
-
-extern struct opencl_tuning opencl_tuning_now;
 
 #endif

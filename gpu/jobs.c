@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#define BANKS 64                 /* launches of one experts job */
 #define LINE 32                  /* work-items of a group in the kernels of core.cl that stand alone */
 
 static size_t up(size_t n, size_t step)
@@ -224,96 +225,167 @@ static int read_outputs(struct device *d, const struct experts_job *j, int entri
     return launch_read(d, d->out, 0, d->results, (size_t)entries * row, e);
 }
 
-/* Experts of groups, from h (and hq) on the device to out. Entry n is the n-th row of the groups in order; its output goes to row n of
- * out (compact) or to slot * rows + row, which d->scatter_at keeps either way. Returns the number of entries. */
-static int run_groups(struct device *d, int layer, int rows, const struct expert_group *groups, int n_groups, const int *row, const int *slot,
-                      bool compact, struct error *e)
-{
-    const struct expert_weights *weights = d->base.config.model->layers[layer].experts;
-    int *tiles = d->table, *entries = d->table + 4 * d->max_tiles, n = 0, n_tiles = 0, many = 0;
-    int batch_first[64], batch_tile[65], n_batches = 0;    /* batches of experts that one bank holds, as ranges of tiles */
-    struct block *previous = NULL;
+/* ---- Experts: rows of groups become entries, entries tiles, tiles of up to BANK experts one launch ---- */
 
-    for (int g = 0; g < n_groups; g++)
-        many |= groups[g].count > 1;
-    d->table_busy = true;
-    d->stream.n = 0;
-    for (int g = 0; g < n_groups; g++) {
-        const struct expert_group *x = &groups[g];
-        struct block *b = memory_block(d, (struct block_id){BLOCK_EXPERT, layer, x->expert});
-        int step = many ? d->tile : 1, first = n;
+/* How an experts job is cut into launches. Entry n is the n-th row of the groups in order; its output goes to row n of out (compact) or to
+ * slot * rows + row, which d->scatter_at keeps either way. */
+struct schedule {
+    const struct experts_job *job;       /* h and out are of no interest here */
+    bool compact;
+    int many, step;                      /* kernels for many tokens; tokens of a tile */
+    int n_entries, n_tiles, n_banks;
+    struct { int group, tile; } bank[BANKS + 1];         /* where the k-th launch begins; one behind the last ends it */
+};
+
+static struct block *expert_block(struct device *d, const struct schedule *s, int expert)
+{
+    return memory_block(d, (struct block_id){BLOCK_EXPERT, s->job->layer, expert});
+}
+
+static void schedule_begin(const struct device *d, struct schedule *s, const struct experts_job *j, bool compact)
+{
+    *s = (struct schedule){.job = j, .compact = compact};
+    for (int g = 0; g < j->n_groups; g++)
+        s->many |= j->groups[g].count > 1;
+    s->step = s->many ? d->tile : 1;
+}
+
+static void add_entries(struct device *d, struct schedule *s, const struct expert_group *g)
+{
+    const struct experts_job *j = s->job;
+
+    for (int i = g->first; i < g->first + g->count; i++) {
+        int n = s->n_entries++, to = j->slot[i] * j->rows + j->row[i];
+
+        d->scatter_at[n] = to;
+        d->entry_table[n] = (struct entry){j->row[i], s->compact ? n : to};
+    }
+}
+
+/* Tiles of entries first .. first+count-1, of the expert at this place of its bank. */
+static void add_tiles(struct device *d, struct schedule *s, int first, int count, int place)
+{
+    for (int i = 0; i < count; i += s->step)
+        d->tile_table[s->n_tiles++] = (struct tile){first + i, count - i < s->step ? count - i : s->step, place, 0};
+}
+
+/* Every group's entries, and the tiles of the experts that lie here and are ours to multiply; those that pass through are noted. */
+static int schedule_groups(struct device *d, struct schedule *s, struct error *e)
+{
+    const struct experts_job *j = s->job;
+    const struct block *previous = NULL;
+
+    d->swap.n = 0;
+    for (int g = 0; g < j->n_groups; g++) {
+        const struct expert_group *x = &j->groups[g];
+        const struct block *b = expert_block(d, s, x->expert);
+        int first = s->n_entries;
 
         if (b->state != BLOCK_RESIDENT) {
-            if (!d->stream.items)
-                return resident(d, BLOCK_EXPERT, layer, x->expert, e) ? 0 : ERR_DEVICE;
-            d->stream.items[d->stream.n++] = (struct stream_item){.expert = x->expert, .group = g, .entry = n};
+            if (!d->swap.items)
+                return resident(d, BLOCK_EXPERT, j->layer, x->expert, e) ? 0 : ERR_DEVICE;
+            d->swap.items[d->swap.n++] = (struct swap_item){.expert = x->expert, .group = g, .entry = first};
         }
-        for (int i = 0; i < x->count; i++, n++) {
-            int at = x->first + i;
-
-            d->scatter_at[n] = slot[at] * rows + row[at];
-            entries[2 * n] = row[at];
-            entries[2 * n + 1] = compact ? n : d->scatter_at[n];
-        }
+        add_entries(d, s, x);
         if (b->state != BLOCK_RESIDENT || blas_wants(d, b->part[0].m->type, x->count))
             continue;
-        if (n_batches == 0 || g - batch_first[n_batches - 1] >= BANK || !same_types(b, previous)) {
-            if (n_batches == 64)
-                return error_set(e, ERR_DEVICE, "OpenCL %s: more than %d experts in one job", d->target.info.name, 64 * BANK);
-            batch_first[n_batches] = g;
-            batch_tile[n_batches++] = n_tiles;
+        if (s->n_banks == 0 || g - s->bank[s->n_banks - 1].group >= BANK || !same_types(b, previous)) {
+            if (s->n_banks == BANKS)
+                return error_set(e, ERR_DEVICE, "OpenCL %s: more than %d experts in one job", d->target.info.name, BANKS * BANK);
+            s->bank[s->n_banks].group = g;
+            s->bank[s->n_banks++].tile = s->n_tiles;
         }
         previous = b;
-        for (int i = 0; i < x->count; i += step, n_tiles++) {
-            tiles[4 * n_tiles] = first + i;
-            tiles[4 * n_tiles + 1] = x->count - i < step ? x->count - i : step;
-            tiles[4 * n_tiles + 2] = g - batch_first[n_batches - 1];
-            tiles[4 * n_tiles + 3] = 0;
-        }
+        add_tiles(d, s, first, x->count, g - s->bank[s->n_banks - 1].group);
     }
-    batch_tile[n_batches] = n_tiles;
-    for (int i = 0; i < d->stream.n; i++) {      /* experts that pass through come after the others, each by itself */
-        struct stream_item *t = &d->stream.items[i];
-        int count = groups[t->group].count, step = many ? d->tile : 1;
+    s->bank[s->n_banks].group = j->n_groups;
+    s->bank[s->n_banks].tile = s->n_tiles;
+    return 0;
+}
 
-        t->tile = n_tiles;
-        for (int k = 0; k < count && !blas_wants(d, weights[t->expert].gate.type, count); k += step, n_tiles++) {
-            tiles[4 * n_tiles] = t->entry + k;
-            tiles[4 * n_tiles + 1] = count - k < step ? count - k : step;
-            tiles[4 * n_tiles + 2] = tiles[4 * n_tiles + 3] = 0;
-        }
-        t->end = n_tiles;
+/* Experts that pass through come after the others, each by itself. */
+static void schedule_swapped(struct device *d, struct schedule *s)
+{
+    const struct expert_weights *weights = d->base.config.model->layers[s->job->layer].experts;
+
+    for (int i = 0; i < d->swap.n; i++) {
+        struct swap_item *t = &d->swap.items[i];
+        int count = s->job->groups[t->group].count;
+
+        t->tile = s->n_tiles;
+        if (!blas_wants(d, weights[t->expert].gate.type, count))
+            add_tiles(d, s, t->entry, count, 0);
+        t->end = s->n_tiles;
     }
-    if (d->stream.n && stream_begin(d, layer, e) < 0)
+}
+
+static int schedule_upload(struct device *d, const struct schedule *s, struct error *e)
+{
+    if (s->n_tiles && launch_write(d, d->tiles, 0, d->tile_table, (size_t)s->n_tiles * sizeof *d->tile_table, e) < 0)
         return ERR_DEVICE;
-    if ((n_tiles && launch_write(d, d->tiles, 0, tiles, (size_t)n_tiles * 16, e) < 0) ||
-        launch_write(d, d->entries, 0, entries, (size_t)n * 8, e) < 0)
-        return ERR_DEVICE;
-    for (int k = 0; k < n_batches; k++) {
+    return launch_write(d, d->entries, 0, d->entry_table, (size_t)s->n_entries * sizeof *d->entry_table, e);
+}
+
+static int run_banks(struct device *d, const struct schedule *s, struct error *e)
+{
+    for (int k = 0; k < s->n_banks; k++) {
         struct block *bank[BANK];
-        int end = k + 1 < n_batches ? batch_first[k + 1] : n_groups, n_bank = 0;
+        int n_bank = 0;
 
-        for (int g = batch_first[k]; g < end && n_bank < BANK; g++)
-            bank[n_bank++] = memory_block(d, (struct block_id){BLOCK_EXPERT, layer, groups[g].expert});
-        if (jobs_expert_tiles(d, bank, n_bank, batch_tile[k], batch_tile[k + 1], many, e) < 0)
+        for (int g = s->bank[k].group; g < s->bank[k + 1].group && n_bank < BANK; g++)
+            bank[n_bank++] = expert_block(d, s, s->job->groups[g].expert);
+        if (jobs_expert_tiles(d, bank, n_bank, s->bank[k].tile, s->bank[k + 1].tile, s->many, e) < 0)
             return ERR_DEVICE;
     }
-    n = 0;
-    for (int g = 0; g < n_groups; n += groups[g++].count) {
-        struct block *b = memory_block(d, (struct block_id){BLOCK_EXPERT, layer, groups[g].expert});
+    return 0;
+}
 
-        if (b->state == BLOCK_RESIDENT && blas_wants(d, b->part[0].m->type, groups[g].count) && blas_expert(d, b, n, groups[g].count, e) < 0)
+static int run_library(struct device *d, const struct schedule *s, struct error *e)
+{
+    const struct experts_job *j = s->job;
+
+    for (int g = 0, n = 0; g < j->n_groups; n += j->groups[g++].count) {
+        const struct block *b = expert_block(d, s, j->groups[g].expert);
+
+        if (b->state == BLOCK_RESIDENT && blas_wants(d, b->part[0].m->type, j->groups[g].count) &&
+            blas_expert(d, b, n, j->groups[g].count, e) < 0)
             return ERR_DEVICE;
     }
-    for (int i = 0; i < d->stream.n; i++) {
-        const struct stream_item *t = &d->stream.items[i];
-        struct block *b = stream_take(d, layer, t->expert, e);
+    return 0;
+}
 
-        if (!b || (t->end > t->tile ? jobs_expert_tiles(d, &b, 1, t->tile, t->end, many, e) : blas_expert(d, b, t->entry, groups[t->group].count, e)) < 0 ||
-            stream_done(d, layer, t->expert, e) < 0)
+static int run_swapped(struct device *d, const struct schedule *s, struct error *e)
+{
+    const struct experts_job *j = s->job;
+
+    for (int i = 0; i < d->swap.n; i++) {
+        const struct swap_item *t = &d->swap.items[i];
+        struct block *b = expert_swap_take(d, j->layer, t->expert, e);
+        int rc = !b ? ERR_DEVICE
+                 : t->end > t->tile ? jobs_expert_tiles(d, &b, 1, t->tile, t->end, s->many, e)
+                                    : blas_expert(d, b, t->entry, j->groups[t->group].count, e);
+
+        if (rc < 0 || expert_swap_done(d, j->layer, t->expert, e) < 0)
             return ERR_DEVICE;
     }
-    return n;
+    return 0;
+}
+
+/* Experts of a job's groups, from h (and hq) on the device to out. */
+static int run_groups(struct device *d, const struct experts_job *j, bool compact, struct error *e)
+{
+    struct schedule s;
+
+    schedule_begin(d, &s, j, compact);
+    d->table_busy = true;
+    if (schedule_groups(d, &s, e) < 0)
+        return ERR_DEVICE;
+    schedule_swapped(d, &s);
+    if (d->swap.n && expert_swap_begin(d, j->layer, e) < 0)
+        return ERR_DEVICE;
+    if (schedule_upload(d, &s, e) < 0 || run_banks(d, &s, e) < 0 || run_library(d, &s, e) < 0)
+        return ERR_DEVICE;
+    return run_swapped(d, &s, e);
 }
 
 int jobs_experts(struct device *d, const struct experts_job *j, struct error *e)
@@ -332,7 +404,7 @@ int jobs_experts(struct device *d, const struct experts_job *j, struct error *e)
     if (job_begin(d, e) < 0 || launch_write(d, d->h, 0, j->h, (size_t)j->rows * (size_t)hp->hidden * 4, e) < 0 ||
         launch_args(d, d->core[CORE_QUANTISE], 0, e, "mmmmi", d->h, d->hq.q, d->hq.d, d->hq.s, blocks) < 0 ||
         core(d, CORE_QUANTISE, "quantise", (size_t)blocks, 1, 1, LINE, e) < 0 ||
-        run_groups(d, j->layer, j->rows, j->groups, j->n_groups, j->row, j->slot, compact, e) < 0 || read_outputs(d, j, n, compact, e) < 0)
+        run_groups(d, j, compact, e) < 0 || read_outputs(d, j, n, compact, e) < 0)
         return ERR_DEVICE;
     return job_end(d, e);
 }
@@ -379,7 +451,9 @@ static int layer_experts_by_host(struct device *d, int layer, int rows, int base
         if (n > first)
             d->host_groups[n_groups++] = (struct expert_group){x, first, n - first};
     }
-    return run_groups(d, layer, rows, d->host_groups, n_groups, d->host_row, d->host_slot, false, e) < 0 ? ERR_DEVICE : 0;
+    struct experts_job j = {.layer = layer, .rows = rows, .n_groups = n_groups, .groups = d->host_groups, .row = d->host_row, .slot = d->host_slot};
+
+    return run_groups(d, &j, false, e);
 }
 
 /* The same without a word from the host: sixteen experts are bound, the device groups its rows itself. */

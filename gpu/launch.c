@@ -4,40 +4,7 @@
 #include "engine/base/clock.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
-
-static long fail_countdown = -1, calls;
-static bool fail_lost, failing;
-
-void opencl_fail_after(long n, bool lost)
-{
-    fail_countdown = n;
-    fail_lost = lost;
-    failing = false;
-    calls = 0;
-}
-
-long opencl_calls(void)
-{
-    return calls;
-}
-
-bool cl_injected(cl_int *rc)
-{
-    calls++;
-    if (failing && fail_lost) {
-        *rc = CL_DEVICE_NOT_AVAILABLE;
-        return true;
-    }
-    if (fail_countdown < 0)
-        return false;
-    if (fail_countdown-- > 0)
-        return false;
-    failing = true;
-    *rc = CL_OUT_OF_RESOURCES;
-    return true;
-}
 
 int cl_check(struct device *d, cl_int code, const char *what, struct error *e)
 {
@@ -47,6 +14,12 @@ int cl_check(struct device *d, cl_int code, const char *what, struct error *e)
         d->lost = true;
     d->stats.failures++;
     return error_set(e, ERR_DEVICE, "OpenCL %s: %s failed: %s", d->target.info.name, what, opencl_word(code));
+}
+
+void log_line(struct device *d, const char *line)
+{
+    if (d->base.config.log)
+        d->base.config.log(d->base.config.log_ctx, line);
 }
 
 int job_begin(struct device *d, struct error *e)
@@ -109,15 +82,6 @@ void job_forget(struct device *d)
     d->n_jobs = 0;
     d->current = NULL;
     d->table_busy = false;
-}
-
-void job_abort(struct device *d)
-{
-    if (!d->lost)
-        clFinish(d->queue);
-    stream_forget(d);
-    d->scatter_n = 0;
-    job_forget(d);
 }
 
 static void scatter(struct device *d)

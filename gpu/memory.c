@@ -114,7 +114,8 @@ int memory_open(struct device *d, struct error *e)
             return ERR_DEVICE;
         d->stats.scratch_bytes += list[i].bytes;
     }
-    if (!(d->table = mem_alloc((size_t)d->max_tiles * 4 + rows * used * 2, sizeof(int))) ||
+    if (!(d->tile_table = mem_alloc((size_t)d->max_tiles, sizeof *d->tile_table)) ||
+        !(d->entry_table = mem_alloc(rows * used, sizeof *d->entry_table)) ||
         !(d->scatter_at = mem_alloc(rows * used, sizeof(int))) || !(d->results = mem_pages(rows * used * (size_t)hp->hidden * 4)) ||
         !(d->host_chosen = mem_alloc(rows * used, sizeof(int))) || !(d->host_row = mem_alloc(rows * used, sizeof(int))) ||
         !(d->host_slot = mem_alloc(rows * used, sizeof(int))) ||
@@ -305,7 +306,7 @@ static int part_begin(struct device *d, struct block *b, enum block_kind kind, c
     struct part *p = &b->part[b->n_parts];
     cl_int rc = CL_SUCCESS;
 
-    if (!opencl_supports(d, kind, m->type))
+    if (!kernel_set_supports(d, kind, m->type))
         return error_set(e, ERR_DEVICE, "OpenCL %s: no kernels for %s weights of this kind", d->target.info.name, dtype_info(m->type)->word);
 
     b->n_parts++;
@@ -469,7 +470,8 @@ void memory_close(struct device *d)
     mem_free(d->host_row);
     mem_free(d->host_slot);
     mem_free(d->host_groups);
-    mem_free(d->table);
+    mem_free(d->tile_table);
+    mem_free(d->entry_table);
     mem_free(d->attention);
     mem_free(d->experts);
 }

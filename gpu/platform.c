@@ -161,7 +161,7 @@ int platform_list(struct cl_target *out, int max, char *why, size_t why_size)
     char empty_name[96] = "";
     cl_int rc;
 
-    guard_drivers(why, why_size);
+    driver_probe_run(why, why_size);
     rc = clGetPlatformIDs(MAX_PLATFORMS, platforms, &n_platforms);
     if (rc != CL_SUCCESS || n_platforms == 0) {
         if (!why[0] && !closed_render_node(why, why_size))

@@ -164,7 +164,7 @@ int program_build(struct device *d, const char *file, const char *what, const ch
         text[1] = source("formats");
         text[2] = source("quant");
     }
-    snprintf(broken, sizeof broken, "BROKEN_%.40s", opencl_tuning_now.broken ? opencl_tuning_now.broken : "");
+    snprintf(broken, sizeof broken, "BROKEN_%.40s", opencl_tuning()->broken ? opencl_tuning()->broken : "");
     snprintf(options, sizeof options, "%s%s%s", given, broken[7] && strstr(source(file), broken) ? " -D" : "",
              broken[7] && strstr(source(file), broken) ? broken : "");
     key = hash_text(hash_text(program_fingerprint(&d->target), file), options);

@@ -209,7 +209,7 @@ int selftest(struct device *d, uint64_t key, struct error *e)
 
     d->attention_usable = true;
     snprintf(d->verdict, sizeof d->verdict, "not tested");
-    if (opencl_tuning_now.no_selftest)
+    if (opencl_tuning()->no_selftest)
         return 0;
     if (c->cache_dir && snprintf(path, sizeof path, "%s/opencl-%016llx.verdict", c->cache_dir, (unsigned long long)key) >= (int)sizeof path)
         path[0] = '\0';

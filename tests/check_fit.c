@@ -6,6 +6,7 @@
 #include "app/common/system_sample.h"
 #include "engine/model/model.h"
 #include "gpu/opencl.h"
+#include "gpu/tuning.h"
 #include "tests/support.h"
 
 #include <math.h>

@@ -1,7 +1,9 @@
 /* The OpenCL device against the CPU device, bit by bit for quantised weights and within a tolerance for float ones, in both shapes of the
  * kernels (vectors for CPU-type devices, one work-item a row for GPUs), whatever the chunking and whether layers run fused or as single
  * jobs. Runs on the first OpenCL device there is (PoCL in CI); CHECK_OPENCL names another ("opencl:1"). Skips where there is none. */
+#include "gpu/driver_probe.h"
 #include "gpu/opencl.h"
+#include "gpu/tuning.h"
 #include "engine/device/device.h"
 #include "tests/support.h"
 #include "tests/tiny_model.h"
@@ -747,14 +749,14 @@ START_TEST(test_crashing_driver)
 {
     struct device_info info[DEVICE_MAX];
     char folder[300], why[512];
-    struct opencl_guard g = {.program = "/proc/self/exe", .vendors = folder, .cache_dir = cache_dir, .seconds = 100};
+    struct driver_probe p = {.program = "/proc/self/exe", .vendors = folder, .cache_dir = cache_dir, .seconds = 100};
     bool any = have_device(0);   /* in this process the loader's list is fixed by this: what follows shows in the notes */
 
     for (int again = 0; again < 2; again++) {
         make_vendors(folder, sizeof folder, "crash", any);
         if (again)
-            g.program = "/nonexistent";      /* nothing can be tried, so what is known was kept */
-        opencl_guard(&g);
+            p.program = "/nonexistent";      /* nothing can be tried, so what is known was kept */
+        driver_probe_set(&p);
         opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why);
         ck_assert_msg(strstr(why, "icd_crash.so") && strstr(why, "crashed") && strstr(why, "left out"), "\"%s\"", why);
         ck_assert(strstr(why, "pocl") == NULL);
@@ -767,13 +769,13 @@ START_TEST(test_good_driver_beside_a_bad_one)
 {
     struct device_info info[DEVICE_MAX];
     char folder[300], why[512];
-    struct opencl_guard g = {.program = "/proc/self/exe", .vendors = folder, .cache_dir = cache_dir, .seconds = 100};
+    struct driver_probe p = {.program = "/proc/self/exe", .vendors = folder, .cache_dir = cache_dir, .seconds = 100};
     int n;
 
     if (access("/etc/OpenCL/vendors/pocl.icd", R_OK) != 0)
         return;
     make_vendors(folder, sizeof folder, "crash", true);
-    opencl_guard(&g);
+    driver_probe_set(&p);
     n = opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why);
     ck_assert_msg(n >= 1 && strstr(why, "crashed"), "%d devices, \"%s\"", n, why);
 }
@@ -784,10 +786,10 @@ START_TEST(test_hanging_driver)
 {
     struct device_info info[DEVICE_MAX];
     char folder[300], why[512];
-    struct opencl_guard g = {.program = "/proc/self/exe", .vendors = folder, .seconds = 1};
+    struct driver_probe p = {.program = "/proc/self/exe", .vendors = folder, .seconds = 1};
 
     make_vendors(folder, sizeof folder, "hang", false);
-    opencl_guard(&g);
+    driver_probe_set(&p);
     ck_assert_int_eq(opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why), 0);
     ck_assert_msg(strstr(why, "icd_hang.so") && strstr(why, "did not answer within 1 s"), "\"%s\"", why);
 }
@@ -825,7 +827,7 @@ static Suite *suite(void)
 
 int main(int argc, char **argv)
 {
-    if (argc == 2 && strcmp(argv[1], OPENCL_CHILD) == 0)
-        _exit(opencl_child());
+    if (argc == 2 && strcmp(argv[1], DRIVER_PROBE_CHILD) == 0)
+        _exit(driver_probe_child());
     return support_run(suite());
 }

@@ -2,6 +2,7 @@
  * device that goes away in the middle of an answer costs nothing but a notice. Skips where there is no OpenCL device. */
 #include "engine/run/engine.h"
 #include "gpu/opencl.h"
+#include "gpu/tuning.h"
 #include "tests/golden.h"
 #include "tests/support.h"
 

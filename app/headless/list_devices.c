@@ -42,7 +42,7 @@ static void list_cpu(const struct device_info *info, int threads)
 static void list_one(const struct device_ops *ops, const struct device_info *info, const char *cache)
 {
     char text[300], memory[32], alloc[32];
-    struct device_exam exam;
+    struct device_report report;
     struct error e = {0};
 
     printf("%s: %s%s\n", info->selector[0] ? info->selector : ops->name, info->name, info->is_cpu_type ? " (really the CPU: used only when named)" : "");
@@ -55,21 +55,21 @@ static void list_one(const struct device_ops *ops, const struct device_info *inf
         row("cannot be used", info->why_not);
         return;
     }
-    if (!ops->examine)
+    if (!ops->report)
         return;
     fflush(stdout);
-    if (ops->examine(info->selector, cache, say, NULL, &exam, &e) < 0) {
+    if (ops->report(info->selector, cache, say, NULL, &report, &e) < 0) {
         row("cannot be used", e.text);
         return;
     }
-    row("can run", exam.supported);
-    row("self-test", exam.selftest);
-    row("library", exam.library);
-    rate("weight reads", exam.read_rate, "GB/s", "by the decode kernel");
-    rate("copies", exam.copy_rate, "GB/s", "from the host");
-    rate("prefill q8_0", exam.q8_rate, "Gop/s", "64 rows");
-    rate("prefill f32", exam.f32_rate, "Gop/s", "64 rows, own kernels");
-    rate("", exam.library_rate, "Gop/s", "64 rows, CLBlast");
+    row("can run", report.supported);
+    row("self-test", report.selftest);
+    row("library", report.library);
+    rate("weight reads", report.read_rate, "GB/s", "by the decode kernel");
+    rate("copies", report.copy_rate, "GB/s", "from the host");
+    rate("prefill q8_0", report.q8_rate, "Gop/s", "64 rows");
+    rate("prefill f32", report.f32_rate, "Gop/s", "64 rows, own kernels");
+    rate("", report.library_rate, "Gop/s", "64 rows, CLBlast");
 }
 
 int list_devices_run(struct options *o, struct error *e)

@@ -8,7 +8,7 @@
  * Numbers: quantised weights and everything around them follow engine/device/numerics.h to the bit.
  *
  * Mandatory: probe, open, close, supports, block_put, block_drop, attention, experts, head, wait, kv_rows, stats.
- * Optional (NULL): route, combine (the CPU device has both), layers, rope_set, examine, stream, prefetch, needs, tune.
+ * Optional (NULL): route, combine (the CPU device has both), layers, rope_set, report, stream, prefetch, needs, tune.
  * Emulated where NULL: layers by single jobs.
  * Computing allocates nothing of ours: scratch for max_rows rows is taken at open. */
 #ifndef ENGINE_DEVICE_DEVICE_H
@@ -150,8 +150,8 @@ struct device_info {
     uint64_t memory, max_alloc;
 };
 
-/* What examining a device found, with weights of its own making: for --list-devices. Rates are 0 where nothing was measured. */
-struct device_exam {
+/* What was found out about a device, with weights made for it: for --list-devices. Rates are 0 where nothing was measured. */
+struct device_report {
     double read_rate, copy_rate;                    /* bytes/s: weights read by the decode kernel; host to device */
     double q8_rate, f32_rate, library_rate;         /* operations/s of a prefill GEMM: Q8_0, F32 by own kernels, F32 by the library */
     char supported[200], selftest[400], library[200];
@@ -193,8 +193,8 @@ struct device_ops {
      * -1: nothing is decoded. Returns how many things were measured. */
     int (*tune)(struct device *d, int pos);
     /* Optional: opens one device without a model, tests its kernels and measures it: seconds, a minute when compilers must run. */
-    int (*examine)(const char *selector, const char *cache_dir, void (*log)(void *ctx, const char *line), void *log_ctx,
-                   struct device_exam *out, struct error *e);
+    int (*report)(const char *selector, const char *cache_dir, void (*log)(void *ctx, const char *line), void *log_ctx,
+                  struct device_report *out, struct error *e);
 };
 
 struct device_base {

@@ -1,0 +1,162 @@
+/* The kernels of a device: which element types of the model they are built for, how, and what may be used of them after the self-test
+ * (selftest.c), which takes only what needs a wrong kernel out of use. Engine thread, inside open. */
+#include "gpu/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void note_matrix(struct device *d, const struct matrix *m)
+{
+    if (m->rows && m->type < DTYPE_COUNT) {
+        d->type[m->type].wanted = true;
+        if (m->width)
+            d->width = m->width;
+    }
+}
+
+/* Which element types the model has, and how wide its rows are interleaved. */
+void kernel_set_choose(struct device *d)
+{
+    const struct model *m = d->base.config.model;
+
+    d->width = 16;
+    note_matrix(d, &m->head);
+    for (int l = 0; l < m->hp.n_layers; l++) {
+        const struct layer_weights *w = &m->layers[l];
+
+        note_matrix(d, &w->q);
+        note_matrix(d, &w->k);
+        note_matrix(d, &w->v);
+        note_matrix(d, &w->o);
+        for (int x = 0; x < m->hp.n_experts; x++) {
+            note_matrix(d, &w->experts[x].gate);
+            note_matrix(d, &w->experts[x].up);
+            note_matrix(d, &w->experts[x].down);
+        }
+    }
+}
+
+/* Quantised types as formats.cl numbers them. */
+static const int formats[DTYPE_COUNT] = {[DTYPE_Q8_0] = 1, [DTYPE_Q4_0] = 2, [DTYPE_Q4_1] = 3, [DTYPE_Q5_0] = 4, [DTYPE_Q5_1] = 5,
+                                         [DTYPE_IQ4_NL] = 6, [DTYPE_Q4_K] = 7, [DTYPE_Q5_K] = 8, [DTYPE_Q6_K] = 9};
+
+static bool has_kernels(enum dtype t)
+{
+    return t < DTYPE_COUNT && (formats[t] || t == DTYPE_F32 || t == DTYPE_F16 || t == DTYPE_BF16);
+}
+
+void kernel_set_options(const struct device *d, char *out, size_t size)
+{
+    snprintf(out, size, "-cl-std=CL1.2 -DWIDE=%d -DDOT8=%d%s", d->wide, d->dot8, d->dot8 && !d->target.has_dot8 ? " -DDOT8_EMULATED=1" : "");
+}
+
+/* KV_Q8_0 has blocks of 32 dimensions. */
+static bool cache_supported(const struct device *d, enum kv_type type)
+{
+    return type == KV_F32 || type == KV_F16 || d->base.config.model->hp.head_dim % 32 == 0;
+}
+
+static int build_core(struct device *d, struct error *e)
+{
+    static const char *const names[CORE_COUNT] = {"norm", "quantise", "rope", "attend", "attend_merge", "route", "group_rows", "combine",
+                                                  "kv_copy", "expand", "add_bias", "gather", "scatter", "silu_mul"};
+    const struct device_config *c = &d->base.config;
+    char text[256];
+    size_t n;
+
+    kernel_set_options(d, text, sizeof text);
+    n = strlen(text);
+    snprintf(text + n, sizeof text - n, " -DKV_K=%d -DKV_V=%d", cache_supported(d, c->kv_k) ? (int)c->kv_k : 0, cache_supported(d, c->kv_v) ? (int)c->kv_v : 0);
+    if (program_build(d, "core", "norm, attention and routing", text, &d->core_program, e) < 0)
+        return ERR_DEVICE;
+    for (int i = 0; i < CORE_COUNT; i++)
+        if (program_kernel(d, d->core_program, names[i], &d->core[i], e) < 0)
+            return ERR_DEVICE;
+    d->core_usable = true;
+    return 0;
+}
+
+static int build_type(struct device *d, enum dtype type, struct error *e)
+{
+    struct type_kernels *t = &d->type[type];
+    char text[320], what[80];
+    size_t n;
+
+    kernel_set_options(d, text, sizeof text);
+    n = strlen(text);
+    for (int many = 0; many < 2; many++) {
+        bool quant = dtype_info(type)->block > 1;
+
+        snprintf(what, sizeof what, "%s kernels, %s", dtype_info(type)->word, many ? "many tokens" : "one token");
+
+        if (quant)
+            snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DWIDTH=%d -DFORMAT=%d", many ? d->tile : 1, d->width, formats[type]);
+        else
+            snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DF16=%d -DBF16=%d", many ? d->tile : 1, type == DTYPE_F16, type == DTYPE_BF16);
+        if (program_build(d, quant ? "quant" : "float", what, text, &t->program[many], e) < 0 ||
+            program_kernel(d, t->program[many], "matmul", &t->matmul[many], e) < 0 ||
+            program_kernel(d, t->program[many], "gate_up", &t->gate_up[many], e) < 0 ||
+            program_kernel(d, t->program[many], "down", &t->down[many], e) < 0)
+            return ERR_DEVICE;
+    }
+    t->usable = true;
+    return 0;
+}
+
+static void kernel_release(cl_kernel *k)
+{
+    if (*k)
+        clReleaseKernel(*k);
+    *k = NULL;
+}
+
+void kernel_set_release(struct device *d)
+{
+    for (int i = 0; i < CORE_COUNT; i++)
+        kernel_release(&d->core[i]);
+    if (d->core_program)
+        clReleaseProgram(d->core_program);
+    d->core_program = NULL;
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        for (int many = 0; many < 2; many++) {
+            kernel_release(&d->type[t].matmul[many]);
+            kernel_release(&d->type[t].gate_up[many]);
+            kernel_release(&d->type[t].down[many]);
+            if (d->type[t].program[many])
+                clReleaseProgram(d->type[t].program[many]);
+            d->type[t].program[many] = NULL;
+        }
+}
+
+int kernel_set_build(struct device *d, struct error *e)
+{
+    struct error why;
+
+    if (d->dot8 && build_core(d, &why) < 0) {        /* some drivers name the extension and cannot compile it */
+        log_line(d, why.text);
+        kernel_set_release(d);
+        d->dot8 = false;
+    }
+    if (!d->core_usable && build_core(d, e) < 0)
+        return ERR_DEVICE;
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (d->type[t].wanted && has_kernels(t) && build_type(d, t, &why) < 0) {
+            if (d->lost)
+                return error_set(e, ERR_DEVICE, "%s", why.text);
+            log_line(d, why.text);    /* blocks of this type stay with the CPU */
+        }
+    return 0;
+}
+
+bool kernel_set_supports(const struct device *d, enum block_kind kind, enum dtype type)
+{
+    const struct device_config *c = &d->base.config;
+
+    if (d->lost || !d->core_usable || !has_kernels(type) || !d->type[type].usable)
+        return false;
+    if (kind == BLOCK_EXPERT ? d->type[type].expert_wrong : d->type[type].matmul_wrong)
+        return false;
+    if (kind == BLOCK_ATTENTION)
+        return d->attention_usable && cache_supported(d, c->kv_k) && cache_supported(d, c->kv_v);
+    return true;
+}
