@@ -1,5 +1,7 @@
 /* The one file that knows every back end. */
 #include "app/devices.h"
+
+#include "app/common/devices.h"
 #include "gpu/driver_probe.h"
 #include "gpu/opencl.h"
 #include "gpu/utilisation.h"

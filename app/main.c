@@ -1,11 +1,12 @@
 /* Entry point: options from every source, then one mode. The only place that turns an error into a line and an exit code. */
-#include "app/setup/engine_options.h"
 #include "app/bench/args.h"
 #include "app/options/config.h"
 #include "app/common/crash.h"
 #include "app/devices.h"
 #include "app/modes.h"
 #include "app/options/options.h"
+#include "app/common/paths.h"
+#include "app/common/signals.h"
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/utf8.h"
@@ -77,7 +78,7 @@ static int read_options(struct options *o, int argc, char **argv, struct error *
     if ((rc = options_environment(o, environ, e)) < 0 || (rc = read_foreign(o, e)) < 0 || (rc = config_read_all(o, e)) < 0)
         return rc;
     warn_of_unused();
-    if (app_model_path(o, model, sizeof model, NULL, &ignored) < 0)
+    if (paths_model(o->model, model, sizeof model, &ignored) < 0)
         return 0;                /* a mode that needs the model says so itself */
     return config_read_model(o, model, e);
 }
@@ -87,7 +88,7 @@ static int flush_stdout(struct error *e)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
-    return app_output_failed(NULL, errno, e);
+    return output_failed(NULL, errno, e);
 }
 
 /* --log-file: every line as it comes, behind those of earlier runs, so that a crash or a kill loses none. */
@@ -143,7 +144,7 @@ int main(int argc, char **argv)
     if (log_open(&o, &log_fd, rc >= 0 ? &e : NULL) < 0 && rc >= 0)
         rc = ERR_IO;
     if (rc >= 0)
-        devices_guard(app_cache_dir(&o), o.list_devices);
+        devices_guard(paths_cache(o.cache_dir), o.list_devices);
     if (rc >= 0 && (rc = mode_choose(&o)->run(&o, &e)) >= 0)
         rc = flush_stdout(&e);
     if (rc < 0 && e.text[0])
@@ -152,5 +153,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "moetop: %s\n", e.text);
     log_close(&o, log_fd);
     options_release(&o);
-    return rc < 0 && app_output_gone() ? APP_EXIT_GONE : error_exit_code(rc);
+    return rc < 0 && output_is_gone() ? OUTPUT_EXIT_GONE : error_exit_code(rc);
 }

@@ -6,7 +6,7 @@
 #include "app/chat/screen/screen.h"
 #include "app/headless/batch.h"
 #include "app/headless/documents.h"
-#include "app/setup/fit.h"
+#include "app/headless/fit_mode.h"
 #include "app/headless/list_devices.h"
 #include "app/chat/screen/linemode.h"
 #include "app/headless/oneshot.h"

@@ -1,4 +1,5 @@
 /* auto: measured beside a session, a device that wins and one that loses, the message, the stored verdict, and what an interruption leaves. */
+#include "app/placement/auto.h"
 #include "app/setup/resolve.h"
 #include "engine/run/engine.h"
 #include "tests/fake_device.h"

@@ -96,7 +96,7 @@ START_TEST(spellings_of_llama_bench)
     ck_assert_str_eq(o.bench_gen.items[0], "0");
     ck_assert_str_eq(o.model, "x");
     ck_assert(!o.bench_warmup);
-    ck_assert_int_eq(o.bench_format, BENCH_JSON);
+    ck_assert_int_eq(o.bench_format, REPORT_JSON);
     options_release(&o);
     bench_respell(5, chat);
     ck_assert_str_eq(chat[1], "-p");
@@ -191,7 +191,7 @@ static void fill(struct bench_result *r, int n_prompt, int n_gen, double ms, dou
         series_add(&r->ns, 1e6 * (ms + spread * (i - 2)));
 }
 
-static char *written(enum bench_format format, struct bench_result *r, int n)
+static char *written(enum report_format format, struct bench_result *r, int n)
 {
     char *text = NULL;
     size_t size;
@@ -219,7 +219,7 @@ START_TEST(csv_begins_with_their_columns)
     bool quoted = false;
 
     fill(&r, 512, 0, 1000, 10);
-    text = written(BENCH_CSV, &r, 1);
+    text = written(REPORT_CSV, &r, 1);
     ck_assert_int_eq(strncmp(text, theirs, strlen(theirs)), 0);
     for (char *p = text; *p && line < 2; p++) {
         quoted ^= *p == '"';
@@ -242,7 +242,7 @@ START_TEST(json_is_an_array_with_their_names_and_figures)
 
     fill(&r[0], 512, 0, 1000, 10);
     fill(&r[1], 0, 128, 4000, 0);
-    text = written(BENCH_JSON, r, 2);
+    text = written(REPORT_JSON, r, 2);
     root = json_loads(text, JSON_REJECT_DUPLICATES, &why);
     ck_assert_msg(root != NULL, "%s in line %d:\n%s", why.text, why.line, text);
     ck_assert_uint_eq(json_array_size(root), 2);
@@ -263,7 +263,7 @@ START_TEST(json_is_an_array_with_their_names_and_figures)
     ck_assert(fabs(json_real_value(json_object_get(o, "avg_ts")) - 32) < 1e-6);
     json_decref(root);
     free(text);
-    text = written(BENCH_JSON, r, 0);
+    text = written(REPORT_JSON, r, 0);
     root = json_loads(text, 0, NULL);
     ck_assert(json_is_array(root));
     json_decref(root);
@@ -282,18 +282,18 @@ START_TEST(jsonl_sql_and_markdown)
     fill(&r, 0, 128, 4000, 3);
     r.n_depth = 1024;
     r.share = 0.853;
-    text = written(BENCH_JSONL, &r, 1);
+    text = written(REPORT_JSONL, &r, 1);
     o = json_loads(text, 0, NULL);
     ck_assert_ptr_nonnull(o);
     ck_assert_int_eq(json_integer_value(json_object_get(o, "n_depth")), 1024);
     json_decref(o);
     free(text);
-    text = written(BENCH_SQL, &r, 1);
+    text = written(REPORT_SQL, &r, 1);
     ck_assert_ptr_nonnull(strstr(text, "CREATE TABLE IF NOT EXISTS llama_bench (\n  build_commit TEXT,\n  build_number INTEGER,"));
     ck_assert_ptr_nonnull(strstr(text, "''c''"));
     ck_assert_ptr_nonnull(strstr(text, ");\n"));
     free(text);
-    text = written(BENCH_MD, &r, 1);
+    text = written(REPORT_MD, &r, 1);
     ck_assert_ptr_nonnull(strstr(text, "tg128 @ d1024"));
     ck_assert_ptr_nonnull(strstr(text, "32.00 ±"));
     ck_assert_ptr_nonnull(strstr(text, "85 %"));
@@ -329,14 +329,14 @@ START_TEST(reports_are_compared)
     fill(&r[0], 512, 0, 1000, 10);
     fill(&r[1], 0, 128, 4000, 300);
     fill(&r[2], 64, 0, 10, 0);
-    text = written(BENCH_JSON, r, 3);
+    text = written(REPORT_JSON, r, 3);
     ck_assert_msg(bench_read(&a, &n_a, report("a.json", text), &e) == 0, "%s", e.text);
     free(text);
     for (int i = 0; i < 5; i++) {
         r[0].ns.values[i] /= 2;             /* twice as fast */
         r[1].ns.values[i] *= 1.01;          /* inside the noise */
     }
-    text = written(BENCH_JSON, r, 2);
+    text = written(REPORT_JSON, r, 2);
     ck_assert_msg(bench_read(&b, &n_b, report("b.json", text), &e) == 0, "%s", e.text);
     free(text);
     ck_assert_uint_eq(n_a, 3);
@@ -674,7 +674,7 @@ END_TEST
 
 START_TEST(what_disturbs_a_run)
 {
-    static const struct { struct bench_load l; const char *why; } cases[] = {
+    static const struct { struct machine_load l; const char *why; } cases[] = {
         {{.repetitions = 3, .seconds = 2, .others_s = 0.1}, NULL},
         {{.repetitions = 3, .seconds = 2, .others_s = 0.6}, "other processes used 0.30 CPUs"},
         {{.repetitions = 3, .seconds = 0.02, .others_s = 0.03}, NULL},       /* a tick each: says nothing */
@@ -688,7 +688,7 @@ START_TEST(what_disturbs_a_run)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char why[100] = "";
 
-        ck_assert_int_eq(bench_load_disturbed(&cases[i].l, why, sizeof why), cases[i].why != NULL);
+        ck_assert_int_eq(machine_load_disturbed(&cases[i].l, why, sizeof why), cases[i].why != NULL);
         ck_assert_msg(!cases[i].why || strstr(why, cases[i].why), "%s", why);
     }
 }

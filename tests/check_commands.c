@@ -1,4 +1,5 @@
 /* The chat's commands on a conversation with the bundled model: what they say, what they write, and that nothing is lost by them. */
+#include "app/chat/commands/commands.h"
 #include "app/chat/conversation.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
@@ -114,7 +115,7 @@ static void talk_close(struct talk *t)
 static const char *type(struct talk *t, const char *line)
 {
     strbuf_clear(&t->said);
-    conversation_submit(t->c, line);
+    chat_submit(t->c, line);
     do
         pump(t);
     while (conversation_working(t->c));

@@ -110,7 +110,7 @@ START_TEST(plans_by_turns_give_the_same_bits)
     ck_assert_str_eq(engine_plan(g)->name, "cpu");
     ck_assert_uint_eq(engine_telemetry(g)->moves_pending, 0);
     f = open_memstream(&text, &n);
-    compare_write(f, BENCH_JSON, &c);
+    compare_write(f, REPORT_JSON, &c);
     fclose(f);
     root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     ck_assert_msg(root != NULL, "%s", text);

@@ -1,6 +1,6 @@
 /* app/fit against the engine itself: what the table says is what opening takes, to the byte; and what it
  * needs is the peak of a run. */
-#include "app/devices.h"
+#include "app/common/devices.h"
 #include "app/setup/fit.h"
 #include "app/setup/resolve.h"
 #include "app/common/system_sample.h"

@@ -86,7 +86,7 @@ START_TEST(interpretation)
     s.decode_ns = 1000000000;
     s.n_threads = 2;
     s.last->n_cores = 2;
-    s.load = (struct bench_load){.repetitions = 1, .n_cores = 2, .seconds = 1, .cpu_s = cases[_i].cpu_s,
+    s.load = (struct machine_load){.repetitions = 1, .n_cores = 2, .seconds = 1, .cpu_s = cases[_i].cpu_s,
                                  .delay_s = cases[_i].delay_s, .others_s = cases[_i].others_s};
     s.active_bytes = cases[_i].active;
     s.weights_packed = cases[_i].weights;

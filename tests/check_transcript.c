@@ -1,5 +1,5 @@
 /* Saved conversations: round trips, exports, the folder of chats, damaged files, and saves that fail half-way. */
-#include "app/chat/transcript.h"
+#include "app/common/transcript.h"
 #include "engine/base/mem.h"
 #include "tests/support.h"
 

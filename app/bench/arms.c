@@ -1,7 +1,7 @@
 /* The arms of a benchmark: sets of options measured by turns, from --arms and from llama-bench's lists of values, and the engines behind them.
  * Main thread. Each arm owns a whole copy of the options, so that an arm can be anything the command line can say. */
 #include "app/setup/engine_options.h"
-#include "app/bench/bench.h"
+#include "app/bench/internal.h"
 #include "app/bench/args.h"
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"
@@ -204,7 +204,7 @@ int bench_arms_open(struct bench *b, int context, struct error *e)
                 if ((rc = options_set(&a->o, &option_table[OPTION_ID_ctx_size], text, ORIGIN_CHAT, NULL, e)) < 0)
                     return rc;
             }
-            rc = app_engine_config(&a->o, &s, isatty(STDERR_FILENO), e);
+            rc = engine_setup_prepare(&a->o, &s, isatty(STDERR_FILENO), e);
             if (rc == 0) {
                 s.config.opened = NULL;      /* every test puts its own placement in force */
                 if (!s.config.log)

@@ -3,10 +3,11 @@
  * difference that the repetitions' own noise could explain is called none. */
 #include "app/bench/bench.h"
 
-#include "app/setup/engine_options.h"
 #include "app/bench/args.h"
-#include "app/devices.h"
+#include "app/bench/internal.h"
 #include "app/common/svg_plot.h"
+#include "app/common/signals.h"
+#include "app/setup/test_text.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"
@@ -169,10 +170,10 @@ static int write_report(const struct run *r, const char *path, struct error *e)
 
     if (!f)
         return error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
-    bench_write_begin(f, BENCH_JSON);
+    bench_write_begin(f, REPORT_JSON);
     for (size_t i = 0; i < r->n_results; i++)
-        bench_write_row(f, BENCH_JSON, &r->results[i], (int)i);
-    bench_write_end(f, BENCH_JSON, (int)r->n_results);
+        bench_write_row(f, REPORT_JSON, &r->results[i], (int)i);
+    bench_write_end(f, REPORT_JSON, (int)r->n_results);
     fclose(f);
     rc = file_replace(path, text, n, e);
     free(text);
@@ -241,7 +242,7 @@ static int prepare(struct run *r, struct options *o, struct error *e)
     if (rc < 0)
         return rc;
     info = engine_info(b->arms[0].g);
-    app_signals(b->arms[0].g);
+    signals_catch(b->arms[0].g);
     b->system = system_new("");
     b->token_ms = mem_alloc(b->n_arms, sizeof *b->token_ms);
     b->load = mem_alloc(b->n_arms, sizeof *b->load);
@@ -256,7 +257,7 @@ static int prepare(struct run *r, struct options *o, struct error *e)
 
         /* imposed routing needs no text of sense: a model without a tokenizer is measured with random tokens then */
         if (!b->text && (routing == ROUTING_TEXT || (routing >= ROUTING_UNIFORM && info->tokenizer)))
-            rc = bench_text(o->bench_text, info->tokenizer, &b->text, &b->n_text, e);
+            rc = test_text_ids(o->bench_text, info->tokenizer, &b->text, &b->n_text, e);
     }
     return rc;
 }
@@ -307,7 +308,7 @@ static int compare_files(const struct options *o, struct error *e)
 
 static int run_tests(struct run *r, const struct options *o, struct error *e)
 {
-    enum bench_format format = (enum bench_format)o->bench_format;
+    enum report_format format = (enum report_format)o->bench_format;
     struct bench *b = &r->b;
     int rc = 0;
 

@@ -1,7 +1,7 @@
 /* --microbench: each kernel and shape of the model against what this machine can do. Main thread. One thread is measured: it is the steady case,
  * and the share of the peak is what a kernel can be blamed for. */
-#include "app/setup/engine_options.h"
-#include "app/bench/bench.h"
+#include "app/bench/internal.h"
+#include "app/common/paths.h"
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"
 #include "engine/base/topology.h"
@@ -30,7 +30,7 @@ static double second_level(void)
 static void print_choices(const struct options *o, const struct model *model)
 {
     struct microbench_choice c[CHOICES_MAX];
-    const char *folder = o->tune == DEVICE_TUNE_OFF ? NULL : app_cache_dir(o);
+    const char *folder = o->tune == DEVICE_TUNE_OFF ? NULL : paths_cache(o->cache_dir);
     int threads = topology_default_threads(), decode, n = cpu_choices(model, folder, o->exact, o->float_gemm, threads, c, CHOICES_MAX, &decode);
 
     printf("\nWhich kernels multiply a slice of weight rows, by the tokens that meet it:\n\n");
@@ -60,7 +60,7 @@ static int measure(const struct options *o, struct error *e)
     struct model_options options = {.convert = -1, .width = cpu_pack_width(), .n_threads = 1};
     struct model *model = NULL;
     char path[4096];
-    int n, rc = m ? app_model_path(o, path, sizeof path, NULL, e) : error_set(e, ERR_MEMORY, "out of memory for the microbenchmark");
+    int n, rc = m ? paths_model(o->model, path, sizeof path, e) : error_set(e, ERR_MEMORY, "out of memory for the microbenchmark");
 
     if (rc == 0)
         rc = model_inspect(&model, path, &options, NULL, e);

@@ -154,7 +154,7 @@ static void put_samples(FILE *f, const struct bench_result *r, const char *separ
 
 static const char *const sql_types[] = {[TEXT] = "TEXT", [INT] = "INTEGER", [REAL] = "REAL", [BOOL] = "INTEGER"};
 
-void bench_write_begin(FILE *f, enum bench_format format)
+void bench_write_begin(FILE *f, enum report_format format)
 {
     static const struct bench_result empty;
     static const struct series_figures none;
@@ -162,26 +162,26 @@ void bench_write_begin(FILE *f, enum bench_format format)
 
     columns_of(&empty, &none, &none, c);
     switch (format) {
-    case BENCH_MD:
+    case REPORT_MD:
         fprintf(f, "| %-30s | %10s | %10s | %-10s | %7s | %-16s | %15s | %20s | %10s | %s |\n", "model", "size", "params", "backend", "threads",
                 "placement", "test", "t/s", "of roofline", "remark");
         fprintf(f, "| ------------------------------ | ---------: | ---------: | ---------- | ------: | ---------------- | --------------: | "
                    "-------------------: | ----------: | --- |\n");
         break;
-    case BENCH_CSV:
+    case REPORT_CSV:
         for (int i = 0; i < N_COLUMNS; i++)
             fprintf(f, "%s%s", c[i].name, i < N_COLUMNS - 1 ? "," : "\n");
         break;
-    case BENCH_JSON:
+    case REPORT_JSON:
         fputs("[\n", f);
         break;
-    case BENCH_SQL:
+    case REPORT_SQL:
         fputs("CREATE TABLE IF NOT EXISTS llama_bench (\n", f);
         for (int i = 0; i < N_COLUMNS; i++)
             fprintf(f, "  %s %s%s\n", c[i].name, sql_types[c[i].type], i < N_COLUMNS - 1 ? "," : "");
         fputs(");\n\n", f);
         break;
-    case BENCH_JSONL:
+    case REPORT_JSONL:
         break;
     }
 }
@@ -205,7 +205,7 @@ static void put_markdown(FILE *f, const struct bench_result *r, const struct ser
             r->disturbed && !r->remark[0] ? "disturbed" : "");
 }
 
-void bench_write_row(FILE *f, enum bench_format format, const struct bench_result *r, int index)
+void bench_write_row(FILE *f, enum report_format format, const struct bench_result *r, int index)
 {
     struct series_figures times, rates;
     struct column c[N_COLUMNS];
@@ -214,18 +214,18 @@ void bench_write_row(FILE *f, enum bench_format format, const struct bench_resul
     bench_result_rates(r, &rates);
     columns_of(r, &times, &rates, c);
     switch (format) {
-    case BENCH_MD:
+    case REPORT_MD:
         put_markdown(f, r, &rates);
         break;
-    case BENCH_CSV:
+    case REPORT_CSV:
         for (int i = 0; i < N_COLUMNS; i++) {
             put_quoted(f, &c[i], '"');
             fputs(i < N_COLUMNS - 1 ? "," : "\n", f);
         }
         break;
-    case BENCH_JSON:
-    case BENCH_JSONL: {
-        bool lines = format == BENCH_JSONL;
+    case REPORT_JSON:
+    case REPORT_JSONL: {
+        bool lines = format == REPORT_JSONL;
 
         fputs(lines ? "{" : index ? ",\n  {\n" : "  {\n", f);
         for (int i = 0; i < N_COLUMNS; i++) {
@@ -238,7 +238,7 @@ void bench_write_row(FILE *f, enum bench_format format, const struct bench_resul
         fputs(lines ? "}\n" : "\n  }", f);
         break;
     }
-    case BENCH_SQL:
+    case REPORT_SQL:
         fputs("INSERT INTO llama_bench (", f);
         for (int i = 0; i < N_COLUMNS; i++)
             fprintf(f, "%s%s", c[i].name, i < N_COLUMNS - 1 ? ", " : ") VALUES (");
@@ -251,9 +251,9 @@ void bench_write_row(FILE *f, enum bench_format format, const struct bench_resul
     fflush(f);
 }
 
-void bench_write_end(FILE *f, enum bench_format format, int rows)
+void bench_write_end(FILE *f, enum report_format format, int rows)
 {
-    if (format == BENCH_JSON)
+    if (format == REPORT_JSON)
         fputs(rows ? "\n]\n" : "]\n", f);
     fflush(f);
 }

@@ -3,6 +3,7 @@
 #ifndef APP_BENCH_RESULT_H
 #define APP_BENCH_RESULT_H
 
+#include "app/common/report_format.h"
 #include "engine/base/error.h"
 #include "engine/base/series.h"
 
@@ -39,7 +40,6 @@ struct bench_result {
     struct series ns;
 };
 
-enum bench_format { BENCH_MD, BENCH_CSV, BENCH_JSON, BENCH_JSONL, BENCH_SQL };
 
 void bench_result_release(struct bench_result *r);
 /* Tokens of one sample. */
@@ -48,9 +48,9 @@ int bench_result_tokens(const struct bench_result *r);
 int bench_result_rates(const struct bench_result *r, struct series_figures *out);
 
 /* A whole report: header, one row a result, end. Results may be written as they come: begin, row..., end. */
-void bench_write_begin(FILE *f, enum bench_format format);
-void bench_write_row(FILE *f, enum bench_format format, const struct bench_result *r, int index);
-void bench_write_end(FILE *f, enum bench_format format, int rows);
+void bench_write_begin(FILE *f, enum report_format format);
+void bench_write_row(FILE *f, enum report_format format, const struct bench_result *r, int index);
+void bench_write_end(FILE *f, enum report_format format, int rows);
 
 /* Results read back from a JSON report (ours or llama-bench's: columns it lacks stay empty). *out is mem_* memory, released one by one.
  * ERR_IO, ERR_INPUT naming the file. */

@@ -1,8 +1,8 @@
 /* Runs the tests of --bench and describes their circumstances. Main thread. The clock runs around the engine's calls alone: no tokenising, no
  * sampling, as llama-bench does it; filling the depth is not counted, and the KV rows of a depth are kept between repetitions. */
-#include "app/setup/engine_options.h"
-#include "app/bench/bench.h"
+#include "app/bench/internal.h"
 #include "app/setup/resolve.h"
+#include "app/common/signals.h"
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
@@ -15,39 +15,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-int bench_file(const char *path, char **out, size_t *n, struct error *e)
-{
-    static const struct file_kind kind = {"text for measuring", (size_t)64 << 20, ERR_IO};
-
-    if (strcmp(path, "-") == 0)
-        return file_drain(STDIN_FILENO, "standard input", &kind, app_signal, out, n, e);
-    return file_read(path, &kind, out, n, e);
-}
-
-int bench_text(const char *name, const struct tokenizer *t, int **ids, int *n, struct error *e)
-{
-    char path[4096], *text = NULL;
-    size_t len;
-    int rc = 0;
-
-    *ids = NULL;
-    *n = 0;
-    if (!t)
-        return error_set(e, ERR_MODEL, "the model has no tokenizer; measure with --routing random");
-    if (!name || strcmp(name, BENCH_TEXT) == 0)
-        rc = app_data_path("bench/prompts.txt", path, sizeof path, e);
-    else
-        snprintf(path, sizeof path, "%s", name);
-    if (rc == 0)
-        rc = bench_file(path, &text, &len, e);
-    if (rc == 0)
-        rc = tokenizer_encode(t, text, len, false, ids, n, e);
-    mem_free(text);
-    if (rc == 0 && *n == 0)
-        return error_set(e, ERR_INPUT, "%s: no text in it", path);
-    return rc;
-}
 
 int bench_place(struct bench_arm *a, struct error *e)
 {
@@ -130,11 +97,11 @@ int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned
         engine_observe(g, count_batch, a);
     }
     if (counted)
-        bench_load_begin(b->system, &b->before);
+        machine_load_begin(b->system, &b->before);
     start = clock_now();
     if (t->n_prompt)
         rc = eval(b, a, t->n_depth, t->n_prompt, seed, true, e);
-    for (int i = 0; i < t->n_gen && rc == 0 && !app_signal(); i++) {
+    for (int i = 0; i < t->n_gen && rc == 0 && !signals_last(); i++) {
         uint64_t one = clock_now();
         int id = token_at(b, a, t->n_depth + t->n_prompt + i, seed);
 
@@ -144,10 +111,10 @@ int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned
     }
     *ns = (double)(clock_now() - start);
     if (counted)
-        bench_load_end(b->system, &b->before, &b->load[arm]);
+        machine_load_end(b->system, &b->before, &b->load[arm]);
     engine_observe(g, NULL, NULL);
     engine_session_rewind(g, t->n_depth);
-    if (rc == 0 && app_signal())
+    if (rc == 0 && signals_last())
         rc = error_set(e, ERR_CANCELLED, "interrupted");
     return rc;
 }
@@ -191,6 +158,24 @@ static bool everything_home(const struct plan *p)
             home = plan_expert(p, l, x) == 0;
     }
     return home;
+}
+
+static void describe_load(const struct machine_load *l, struct bench_result *r)
+{
+    char why[sizeof r->remark] = "";
+
+    r->rss = l->rss;
+    r->rss_peak = l->rss_peak;
+    r->read_bytes = l->read_bytes;
+    r->write_bytes = l->write_bytes;
+    r->read_calls = l->read_calls;
+    r->write_calls = l->write_calls;
+    r->mhz = l->mhz_least > 0 ? l->mhz_least : NAN;
+    r->cpu_use = l->seconds > 0 ? l->cpu_s / l->seconds : NAN;
+    r->others_use = l->seconds > 0 ? l->others_s / l->seconds : NAN;
+    r->disturbed = machine_load_disturbed(l, why, sizeof why);
+    if (r->disturbed && !r->remark[0])
+        snprintf(r->remark, sizeof r->remark, "%s", why);
 }
 
 void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, double before, double after, struct bench_result *r)
@@ -248,6 +233,6 @@ void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, dou
     for (size_t i = 0; i < b->n_arms; i++)
         if (engine_info(b->arms[i].g)->n_devices > 1)
             b->load[arm].delay_s = 0;    /* a driver's own threads may wait for ours: that tells nothing of others */
-    bench_load_describe(&b->load[arm], r);
+    describe_load(&b->load[arm], r);
     describe_use(&a->usage, r);
 }

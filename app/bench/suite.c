@@ -1,7 +1,9 @@
 /* --bench-prompts: whole turns, as a user has them, over a file of prompts: time to the first token, prefill and decode apart. Main thread.
  * Greedy and past the end-of-answer token, so that every run of a prompt computes the same tokens. */
-#include "app/setup/engine_options.h"
-#include "app/bench/bench.h"
+#include "app/bench/internal.h"
+#include "app/common/paths.h"
+#include "app/common/signals.h"
+#include "app/setup/test_text.h"
 #include "engine/base/mem.h"
 #include "engine/base/size.h"
 #include "engine/base/utf8.h"
@@ -33,7 +35,7 @@ static int on_event(void *ctx, struct event *ev)
     if (ev->kind == EVENT_TOKEN && ev->token.id >= 0 && !ev->token.first && f->token_ms &&
         series_add(f->token_ms, (double)ev->token.compute_ns * 1e-6) < 0)
         f->rc = ERR_MEMORY;
-    return f->rc < 0 || app_signal();
+    return f->rc < 0 || signals_last();
 }
 
 static int one_turn(struct suite *s, size_t arm, const char *prompt, struct series *token_ms, struct turn_done_event *done, struct error *e)
@@ -51,7 +53,7 @@ static int one_turn(struct suite *s, size_t arm, const char *prompt, struct seri
     }
     if (rc == 0 && f.rc < 0)
         rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
-    if (rc == 0 && (done->reason == STOP_CANCELLED || app_signal()))
+    if (rc == 0 && (done->reason == STOP_CANCELLED || signals_last()))
         rc = error_set(e, ERR_CANCELLED, "interrupted");
     return rc;
 }
@@ -92,9 +94,9 @@ static int one_prompt(struct suite *s, const char *prompt, struct error *e)
         for (size_t i = 0; i < n && rc == 0; i++) {
             struct bench_result *read = &all[first + 2 * i], *answer = read + 1;
 
-            bench_load_begin(b->system, &b->before);
+            machine_load_begin(b->system, &b->before);
             rc = one_turn(s, i, prompt, &b->token_ms[i], &done, e);
-            bench_load_end(b->system, &b->before, &b->load[i]);
+            machine_load_end(b->system, &b->before, &b->load[i]);
             if (rc < 0)
                 break;
             read->n_prompt = done.prompt_tokens;
@@ -125,7 +127,7 @@ static int one_prompt(struct suite *s, const char *prompt, struct error *e)
                 r->ttft_ms = f.median;
             bench_result_rates(r, &f);
             r->median_ts = f.median;
-            bench_write_row(stdout, (enum bench_format)o->bench_format, r, (int)(first + 2 * i) + k);
+            bench_write_row(stdout, (enum report_format)o->bench_format, r, (int)(first + 2 * i) + k);
         }
     for (size_t i = 0; i < n; i++)
         series_release(&ttft[i]);
@@ -232,17 +234,17 @@ int bench_suite(struct bench *b, const char *file, int n_gen, struct bench_resul
     int rc = all ? 0 : error_set(e, ERR_MEMORY, "out of memory for the prompts");
 
     snprintf(path, sizeof path, "%s", file);
-    if (rc == 0 && strcmp(file, BENCH_TEXT) == 0)
-        rc = app_data_path("bench/prompts.txt", path, sizeof path, e);
+    if (rc == 0 && strcmp(file, TEST_TEXT_DEFAULT) == 0)
+        rc = paths_data("bench/prompts.txt", path, sizeof path, e);
     if (rc == 0)
-        rc = bench_file(path, &text, &size, e);
+        rc = test_text_read(path, &text, &size, e);
     if (rc == 0) {
         s.ttft = all;
         s.prefill = all + b->n_arms;
         s.decode = all + 2 * b->n_arms;
-        bench_write_begin(stdout, (enum bench_format)b->o->bench_format);
+        bench_write_begin(stdout, (enum report_format)b->o->bench_format);
         rc = run_lines(&s, text, e);
-        bench_write_end(stdout, (enum bench_format)b->o->bench_format, (int)*n);
+        bench_write_end(stdout, (enum report_format)b->o->bench_format, (int)*n);
         put_summary(&s);
     }
     for (size_t i = 0; all && i < 3 * b->n_arms; i++)

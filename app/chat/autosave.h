@@ -4,7 +4,7 @@
 #ifndef APP_CHAT_FILE_H
 #define APP_CHAT_FILE_H
 
-#include "app/chat/transcript.h"
+#include "app/common/transcript.h"
 
 #include <limits.h>
 #include <stdbool.h>

@@ -1,12 +1,14 @@
 /* See conversation.h. */
 #include "app/chat/conversation.h"
 #include "app/setup/engine_options.h"
-#include "app/chat/commands/commands.h"
 #include "app/chat/export.h"
+#include "app/chat/turn.h"
 #include "app/chat/autosave.h"
+#include "app/placement/auto.h"
 #include "app/setup/resolve.h"
 #include "app/setup/remarks.h"
 #include "app/setup/run_stats.h"
+#include "app/setup/prompt.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
@@ -147,7 +149,7 @@ static void sampling_tell(struct conversation *c)
 {
     struct command k = {.kind = COMMAND_SAMPLING};
 
-    app_sampling(c->options, &k.sampling);
+    sampling_from_options(c->options, &k.sampling);
     tell(c, k);
 }
 
@@ -170,9 +172,9 @@ int conversation_open(struct conversation **out, struct options *o, const struct
     c->hooks = *hooks;
     chat_file_init(&c->file);
     transcript_init(&c->transcript);
-    c->pace = c->pace_asked = app_pace(o, true);
-    if ((rc = app_system_prompt(o, &text, e)) >= 0 && (rc = transcript_system(&c->transcript, text, e)) >= 0 &&
-        (rc = app_engine_config(o, &c->setup, false, e)) >= 0 && (rc = stats_open(&c->stats, o, e)) >= 0)
+    c->pace = c->pace_asked = pace_from_options(o, true);
+    if ((rc = prompt_system(o, &text, e)) >= 0 && (rc = transcript_system(&c->transcript, text, e)) >= 0 &&
+        (rc = engine_setup_prepare(o, &c->setup, false, e)) >= 0 && (rc = stats_open(&c->stats, o, e)) >= 0)
         rc = transcript_model(&c->transcript, c->setup.model_path, e);
     mem_free(text);
     c->setup.config.pace = c->pace;
@@ -365,7 +367,7 @@ static int turn_send(struct conversation *c, bool go_on)
     struct command k = {.kind = COMMAND_TURN};
     struct error e = {0};
 
-    if (app_turn(c->options, &c->transcript, go_on, &k.turn, &e) < 0) {
+    if (turn_make(c->options, &c->transcript, go_on, &k.turn, &e) < 0) {
         command_release(&k);
     } else {
         k.turn.probabilities = true;
@@ -484,12 +486,8 @@ void conversation_pump(struct conversation *c)
 
 int conversation_submit(struct conversation *c, const char *text)
 {
-    if (text[0] == '/' && text[1] != '/')
-        return chat_command_run(c, text);
     if (!text[strspn(text, " \t\n")])
         return 0;
-    if (text[0] == '/')
-        text++;                                                  /* //text: a message that begins with a slash */
     if (c->worker_gone || (c->failure.code && !c->ready)) {
         conversation_say(c, SAY_TROUBLE, "there is no engine to answer; /quit ends");
         return -1;

@@ -1,4 +1,4 @@
-/* A chat without a screen: the worker, the transcript, the settings and the slash commands. The screen (app/chat/screen/screen.c) and line mode both
+/* A chat without a screen: the worker, the transcript and the settings. The screen (app/chat/screen/screen.c) and line mode both
  * drive one and show what its hooks tell them. Owns the transcript and its file (chat_file.h): it is written after every turn, what streams
  * is kept beside it at once, and closing writes it a last time, so nothing that was shown is lost. Thread: the UI thread (hooks are called from
  * conversation_pump and conversation_submit). */
@@ -7,7 +7,7 @@
 
 #include "app/options/options.h"
 #include "app/setup/run_stats.h"
-#include "app/chat/transcript.h"
+#include "app/common/transcript.h"
 #include "engine/run/worker.h"
 
 struct conversation;
@@ -44,8 +44,7 @@ int conversation_close(struct conversation *c, struct error *e);
 
 int conversation_fd(const struct conversation *c);           /* poll for reading, then conversation_pump */
 void conversation_pump(struct conversation *c);
-/* A message, or a command when it begins with a slash. A message while an answer runs waits for its turn. 0; -1: refused (said why), the
- * text stays with the caller. */
+/* A message. While an answer runs it waits for its turn. 0; -1: refused (said why), the text stays with the caller. */
 int conversation_submit(struct conversation *c, const char *text);
 void conversation_stop(struct conversation *c);              /* the answer ends after the present token; async-signal-safe */
 bool conversation_busy(const struct conversation *c);        /* an answer is being written */
@@ -76,7 +75,7 @@ int conversation_export(struct conversation *c, const char *path, bool replace, 
 void conversation_edit(struct conversation *c);
 bool conversation_edit_end(struct conversation *c);          /* all stays as it was (said so); false: nothing was being edited */
 
-/* For app/chat/commands/commands.c. */
+/* For app/chat/commands. */
 void conversation_say(struct conversation *c, enum conversation_say kind, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void conversation_quit(struct conversation *c);
 int conversation_answer(struct conversation *c, bool go_on); /* answers the transcript as it stands; go_on: continues its last answer */

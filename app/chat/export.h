@@ -3,7 +3,7 @@
 #ifndef APP_CHAT_EXPORT_H
 #define APP_CHAT_EXPORT_H
 
-#include "app/chat/transcript.h"
+#include "app/common/transcript.h"
 
 #include <stdbool.h>
 #include <sys/types.h>

@@ -3,7 +3,7 @@
  * Afterwards the signal is raised again with its default action, so core dumps and exit statuses are what they would have been. */
 #include "app/common/crash.h"
 
-#include "app/options/config.h"
+#include "app/common/paths.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
@@ -138,7 +138,7 @@ void crash_guard_libraries(void)
 
 void crash_install(void)
 {
-    config_home("STATE", folder, sizeof folder);
+    paths_home("STATE", folder, sizeof folder);
     if (*folder) {
         strcpy(path, folder);
         strcat(path, "/crash.log");

@@ -1,4 +1,4 @@
-/* See bench_load.h. */
+/* See machine_load.h. */
 #include "app/common/machine_load.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static void forget_peak(void)
     }
 }
 
-void bench_load_begin(struct system *s, struct system_sample *before)
+void machine_load_begin(struct system *s, struct system_sample *before)
 {
     forget_peak();
     system_read(s, before);          /* shares are told since the sample before */
@@ -32,7 +32,7 @@ static uint64_t grown(uint64_t before, uint64_t after)
     return before == SYSTEM_UNKNOWN || after == SYSTEM_UNKNOWN || after < before ? 0 : after - before;
 }
 
-void bench_load_end(struct system *s, const struct system_sample *before, struct bench_load *l)
+void machine_load_end(struct system *s, const struct system_sample *before, struct machine_load *l)
 {
     struct system_sample now;
     double seconds, mine, others;
@@ -61,7 +61,7 @@ void bench_load_end(struct system *s, const struct system_sample *before, struct
         l->rss_peak = now.rss_peak;
 }
 
-bool bench_load_disturbed(const struct bench_load *l, char *why, size_t size)
+bool machine_load_disturbed(const struct machine_load *l, char *why, size_t size)
 {
     if (l->seconds <= 0)
         return false;
@@ -74,22 +74,4 @@ bool bench_load_disturbed(const struct bench_load *l, char *why, size_t size)
     else
         return false;
     return true;
-}
-
-void bench_load_describe(const struct bench_load *l, struct bench_result *r)
-{
-    char why[sizeof r->remark] = "";
-
-    r->rss = l->rss;
-    r->rss_peak = l->rss_peak;
-    r->read_bytes = l->read_bytes;
-    r->write_bytes = l->write_bytes;
-    r->read_calls = l->read_calls;
-    r->write_calls = l->write_calls;
-    r->mhz = l->mhz_least > 0 ? l->mhz_least : NAN;
-    r->cpu_use = l->seconds > 0 ? l->cpu_s / l->seconds : NAN;
-    r->others_use = l->seconds > 0 ? l->others_s / l->seconds : NAN;
-    r->disturbed = bench_load_disturbed(l, why, sizeof why);
-    if (r->disturbed && !r->remark[0])
-        snprintf(r->remark, sizeof r->remark, "%s", why);
 }

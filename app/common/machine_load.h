@@ -2,11 +2,14 @@
 #ifndef APP_BENCH_LOAD_H
 #define APP_BENCH_LOAD_H
 
-#include "app/bench/result.h"
 #include "app/common/system_sample.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 /* Sums over the counted repetitions; all zero at first. */
-struct bench_load {
+struct machine_load {
     int repetitions, n_cores;
     double seconds, cpu_s, others_s;     /* CPU seconds of this process and of all others */
     double delay_s;                      /* this process's threads, ready to run, waited so long for a CPU */
@@ -15,10 +18,9 @@ struct bench_load {
 };
 
 /* Around one repetition. */
-void bench_load_begin(struct system *s, struct system_sample *before);
-void bench_load_end(struct system *s, const struct system_sample *before, struct bench_load *l);
+void machine_load_begin(struct system *s, struct system_sample *before);
+void machine_load_end(struct system *s, const struct system_sample *before, struct machine_load *l);
 /* Whether the repetitions were disturbed; why gets one line. Pure. */
-bool bench_load_disturbed(const struct bench_load *l, char *why, size_t size);
-void bench_load_describe(const struct bench_load *l, struct bench_result *r);
+bool machine_load_disturbed(const struct machine_load *l, char *why, size_t size);
 
 #endif

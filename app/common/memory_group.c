@@ -2,8 +2,6 @@
  * while /proc/self/cgroup may name the path on the host. */
 #include "app/common/memory_group.h"
 
-#include "app/common/system_sample.h"
-
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -49,9 +47,9 @@ static uint64_t read_number(const char *root, const char *folder, const char *na
     unsigned long long v;
 
     if (!read_text(root, folder, name, text, sizeof text))
-        return SYSTEM_UNKNOWN;
+        return MEMORY_GROUP_UNKNOWN;
     v = strtoull(text, &end, 10);
-    return end == text ? SYSTEM_UNKNOWN : v;
+    return end == text ? MEMORY_GROUP_UNKNOWN : v;
 }
 
 /* Whether a word stands in a list with commas. */
@@ -123,7 +121,7 @@ static void take_level(const char *root, const char *folder, const struct tree *
         return;
     if (limit < out->limit)
         out->limit = limit;
-    if (used == SYSTEM_UNKNOWN)
+    if (used == MEMORY_GROUP_UNKNOWN)
         return;
     cache = cache_bytes(root, folder, t);
     used -= cache < used ? cache : used;
@@ -159,7 +157,7 @@ void memory_group_read(const char *root, struct memory_group *out)
 {
     char groups[4096], mounts[32768];
 
-    *out = (struct memory_group){SYSTEM_UNKNOWN, SYSTEM_UNKNOWN};
+    *out = (struct memory_group){MEMORY_GROUP_UNKNOWN, MEMORY_GROUP_UNKNOWN};
     if (!read_text(root, "/proc/self", "cgroup", groups, sizeof groups))
         return;
     read_text(root, "/proc/self", "mountinfo", mounts, sizeof mounts);

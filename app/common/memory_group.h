@@ -5,9 +5,11 @@
 
 #include <stdint.h>
 
+#define MEMORY_GROUP_UNKNOWN UINT64_MAX     /* as SYSTEM_UNKNOWN of system_sample.h */
+
 struct memory_group {
-    uint64_t limit;              /* bytes: the smallest on the way up to the root; SYSTEM_UNKNOWN: none */
-    uint64_t left;               /* bytes: the least that any of these groups still gives, its file cache counted as free; SYSTEM_UNKNOWN: not told */
+    uint64_t limit;              /* bytes: the smallest on the way up to the root; MEMORY_GROUP_UNKNOWN: none */
+    uint64_t left;               /* bytes: the least that any of these groups still gives, its file cache counted as free; MEMORY_GROUP_UNKNOWN: not told */
 };
 
 /* root: "" for this machine; a folder that holds proc/ and sys/ for tests. */

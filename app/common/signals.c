@@ -1,7 +1,7 @@
 /* Interruption by signal. The handler only notes the number and cancels the engine (one atomic store each); everything that
- * takes time happens where app_signal() is polled. A second SIGINT ends the process at once: a user who presses Ctrl-C twice
+ * takes time happens where signals_last() is polled. A second SIGINT ends the process at once: a user who presses Ctrl-C twice
  * means it, whatever the program is stuck in. */
-#include "app/setup/engine_options.h"
+#include "app/common/signals.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ static void on_signal(int number)
         engine_cancel(g);
 }
 
-void app_signals(struct engine *g)
+void signals_catch(struct engine *g)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction a = {.sa_handler = on_signal};      /* no SA_RESTART: a read of standard input ends */
@@ -33,12 +33,12 @@ void app_signals(struct engine *g)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         sigaction(numbers[i], &a, NULL);
     a.sa_handler = SIG_IGN;
-    sigaction(SIGPIPE, &a, NULL);            /* writing says EPIPE, and the mode ends: app_output_failed */
+    sigaction(SIGPIPE, &a, NULL);            /* writing says EPIPE, and the mode ends: output_failed */
     if (g && atomic_load(&last))             /* it came while the model was loading */
         engine_cancel(g);
 }
 
-int app_output_failed(const char *what, int why, struct error *e)
+int output_failed(const char *what, int why, struct error *e)
 {
     if (why == EPIPE) {
         output_gone = true;
@@ -47,12 +47,12 @@ int app_output_failed(const char *what, int why, struct error *e)
     return error_set(e, ERR_IO, "cannot write %s%sto standard output: %s", what ? what : "", what ? " " : "", strerror(why));
 }
 
-bool app_output_gone(void)
+bool output_is_gone(void)
 {
     return output_gone;
 }
 
-int app_signal(void)
+int signals_last(void)
 {
     return atomic_load(&last);
 }

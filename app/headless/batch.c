@@ -5,6 +5,8 @@
 
 #include "app/setup/engine_options.h"
 #include "app/setup/run_stats.h"
+#include "app/common/signals.h"
+#include "app/setup/prompt.h"
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/json.h"
@@ -105,7 +107,7 @@ static int on_event(void *ctx, struct event *ev)
         draw_bar(b, false);
     } else if (ev->kind == EVENT_NOTICE && ev->text)
         say(b, ev->text);
-    return app_signal() != 0 || b->text.failed;
+    return signals_last() != 0 || b->text.failed;
 }
 
 static void on_routing(void *ctx, const struct routing *r)
@@ -192,7 +194,7 @@ static int answer(struct batch *b, const struct turn *t, json_t *o, struct error
     stats_add_turn(&b->stats, &done);
     if (rc == 0 && b->text.failed)
         rc = error_set(e, ERR_MEMORY, "out of memory for the answer");
-    if (rc == 0 && (app_signal() || done.reason == STOP_CANCELLED))
+    if (rc == 0 && (signals_last() || done.reason == STOP_CANCELLED))
         rc = error_set(e, ERR_CANCELLED, "interrupted");
     if (rc == 0)
         put_answer(b, o, &done);
@@ -254,7 +256,7 @@ static int write_line(struct batch *b, json_t *o, struct error *e)
         if (put > 0)
             at += (size_t)put;
         else if (put < 0 && errno != EINTR)
-            rc = b->out == STDOUT_FILENO ? app_output_failed(NULL, errno, e) : error_set(e, ERR_IO, "cannot write to %s: %s", b->out_name, strerror(errno));
+            rc = b->out == STDOUT_FILENO ? output_failed(NULL, errno, e) : error_set(e, ERR_IO, "cannot write to %s: %s", b->out_name, strerror(errno));
     }
     free(json);                          /* jansson's own */
     strbuf_release(&line);
@@ -327,7 +329,7 @@ static int next_line(struct batch *b, struct reader *r, struct error *e)
         if (!r->too_long)
             r->line[r->n++] = (char)c;
     }
-    if (app_signal())
+    if (signals_last())
         return error_set(e, ERR_CANCELLED, "interrupted");
     if (ferror(b->in))
         return error_set(e, ERR_IO, "cannot read %s: %s", b->o->batch, strerror(errno));
@@ -472,7 +474,7 @@ static int open_output(struct batch *b, struct error *e)
 
 static int start_engine(struct batch *b, struct error *e)
 {
-    int rc = app_engine_open(b->o, &b->engine, e);
+    int rc = engine_setup_open(b->o, &b->engine, e);
 
     if (rc == 0 && b->o->batch_experts) {
         const struct hparams *hp = &engine_info(b->engine)->model->hp;
@@ -500,7 +502,7 @@ static int run_lines(struct batch *b, struct error *e)
             b->index++;
             continue;
         }
-        app_sampling(b->o, &b->defaults.sampling);       /* --seed -1: a new one for every line */
+        sampling_from_options(b->o, &b->defaults.sampling);       /* --seed -1: a new one for every line */
         if (!b->engine && (rc = start_engine(b, e)) < 0)
             break;
         draw_bar(b, false);
@@ -537,7 +539,7 @@ static int tell_stats(struct batch *b, int rc, struct error *e)
 
     stats_take(&b->stats, b->engine ? engine_info(b->engine) : NULL, b->engine ? engine_telemetry(b->engine) : NULL);
     if (b->engine) {
-        app_signals(NULL);
+        signals_catch(NULL);
         engine_close(b->engine);
         b->engine = NULL;
     }
@@ -556,10 +558,10 @@ int batch_run(struct options *o, struct error *e)
     struct batch b = {.o = o, .out = -1, .bar = isatty(STDERR_FILENO)};
     int rc;
 
-    app_signals(NULL);
+    signals_catch(NULL);
     b.started = clock_now();
     b.defaults = (struct turn){.raw = o->raw, .max_tokens = o->n_predict, .ignore_eos = o->ignore_eos, .stops = o->stop.items, .n_stops = o->stop.n};
-    if ((rc = check_options(o, e)) < 0 || (rc = stats_open(&b.stats, o, e)) < 0 || (rc = app_system_prompt(o, &b.system, e)) < 0 || (rc = open_input(&b, e)) < 0 ||
+    if ((rc = check_options(o, e)) < 0 || (rc = stats_open(&b.stats, o, e)) < 0 || (rc = prompt_system(o, &b.system, e)) < 0 || (rc = open_input(&b, e)) < 0 ||
         (rc = open_output(&b, e)) < 0)
         goto out;
     rc = run_lines(&b, e);
@@ -570,7 +572,7 @@ int batch_run(struct options *o, struct error *e)
     rc = tell_stats(&b, rc, e);
 out:
     if (b.engine) {
-        app_signals(NULL);
+        signals_catch(NULL);
         engine_close(b.engine);
     }
     if (b.in && b.in != stdin)

@@ -2,8 +2,8 @@
  * data sheet say little about a driver. */
 #include "app/headless/list_devices.h"
 
-#include "app/setup/engine_options.h"
-#include "app/devices.h"
+#include "app/common/devices.h"
+#include "app/common/paths.h"
 #include "engine/base/membw.h"
 #include "engine/base/size.h"
 
@@ -91,7 +91,7 @@ int list_devices_run(struct options *o, struct error *e)
             if (*b == &cpu_device_ops)
                 list_cpu(&found[i], o->threads);
             else
-                list_one(*b, &found[i], app_cache_dir(o));
+                list_one(*b, &found[i], paths_cache(o->cache_dir));
     }
     return 0;
 }

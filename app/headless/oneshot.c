@@ -3,8 +3,10 @@
 #include "app/headless/oneshot.h"
 
 #include "app/setup/engine_options.h"
-#include "app/setup/resolve.h"
+#include "app/placement/auto.h"
 #include "app/setup/run_stats.h"
+#include "app/common/signals.h"
+#include "app/setup/prompt.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
@@ -50,8 +52,8 @@ static int on_event(void *ctx, struct event *ev)
     struct answer *a = ctx;
 
     if (ev->kind == EVENT_TOKEN)
-        return put(a, ev->token.text, ev->token.len) || app_signal();
-    return app_signal() != 0;
+        return put(a, ev->token.text, ev->token.len) || signals_last();
+    return signals_last() != 0;
 }
 
 static void release_turn(struct turn *t)
@@ -70,14 +72,14 @@ static int make_turn(const struct options *o, struct turn *t, struct message *me
         .messages = messages, .raw = o->raw, .max_tokens = o->n_predict, .ignore_eos = o->ignore_eos,
         .stops = o->stop.items, .n_stops = o->stop.n,
     };
-    app_sampling(o, &t->sampling);
+    sampling_from_options(o, &t->sampling);
     if (!o->raw) {
-        if ((rc = app_system_prompt(o, &text, e)) < 0)
+        if ((rc = prompt_system(o, &text, e)) < 0)
             return rc;
         if (text)
             messages[t->n_messages++] = (struct message){ROLE_SYSTEM, text};
     }
-    if ((rc = app_prompt(o, &text, e)) < 0)
+    if ((rc = prompt_read(o, &text, e)) < 0)
         return rc;
     messages[t->n_messages++] = (struct message){ROLE_USER, text};
     return 0;
@@ -95,11 +97,11 @@ static int answer_once(const struct options *o, struct answer *a, struct turn *t
     if (a->tty && a->line_open)
         put(a, "\n", 1);
     if (a->write_errno)
-        return app_output_failed("the answer", a->write_errno, e);
+        return output_failed("the answer", a->write_errno, e);
     stats_add_turn(stats, &done);
     if (rc < 0)
         return rc;
-    if (app_signal() || done.reason == STOP_CANCELLED)
+    if (signals_last() || done.reason == STOP_CANCELLED)
         return error_set(e, ERR_CANCELLED, "interrupted");
     if (done.reason == STOP_CONTEXT)
         fprintf(stderr, "moetop: the answer ends here because the context of %d tokens is full; -c sets a larger one\n",
@@ -167,10 +169,10 @@ int oneshot_run(struct options *o, struct error *e)
     struct turn t = {.messages = messages};
     int rc, stats_rc;
 
-    app_signals(NULL);
+    signals_catch(NULL);
     if ((rc = make_turn(o, &t, messages, e)) < 0)
         goto out;
-    if ((rc = stats_open(&stats, o, e)) < 0 || (rc = app_engine_open(o, &a.engine, e)) < 0)
+    if ((rc = stats_open(&stats, o, e)) < 0 || (rc = engine_setup_open(o, &a.engine, e)) < 0)
         goto out;
     if (o->trace && (rc = engine_trace_start(a.engine, TRACE_SPANS, e)) < 0)
         goto out;
@@ -182,7 +184,7 @@ int oneshot_run(struct options *o, struct error *e)
     if (o->trace && rc >= 0)
         rc = write_trace(a.engine, o->trace, e);
     stats_take(&stats, engine_info(a.engine), engine_telemetry(a.engine));
-    app_signals(NULL);
+    signals_catch(NULL);
     engine_close(a.engine);
     a.engine = NULL;
     if ((o->stats || o->stats_json) && rc >= 0)
@@ -194,7 +196,7 @@ out:
     release_turn(&t);
     stats_release(&stats);
     if (a.engine) {
-        app_signals(NULL);
+        signals_catch(NULL);
         engine_close(a.engine);
     }
     return rc;

@@ -2,7 +2,7 @@
  * it leaves nothing behind. */
 #include "app/headless/quantize.h"
 
-#include "app/setup/engine_options.h"
+#include "app/common/signals.h"
 #include "engine/base/clock.h"
 #include "engine/base/size.h"
 #include "engine/base/topology.h"
@@ -44,7 +44,7 @@ static int draw(void *ctx, uint64_t done, uint64_t total)
             fputs("\r\033[K", stderr);
         fflush(stderr);
     }
-    return app_signal() != 0;
+    return signals_last() != 0;
 }
 
 static void print_report(const struct export_report *r, const char *in, const char *out, double seconds)
@@ -93,7 +93,7 @@ int quantize_run(struct options *o, struct error *e)
         return error_set(e, ERR_USAGE, "--quantize: %s is what is read; give the file to write another name", o->quantize.items[2]);
     x.n_threads = o->threads > 0 ? o->threads : topology_default_threads();
     x.progress_ctx = &begun;
-    app_signals(NULL);
+    signals_catch(NULL);
     if ((rc = model_export(o->quantize.items[1], o->quantize.items[2], &x, r, e))) {
         if (isatty(STDERR_FILENO))
             fputs("\r\033[K", stderr);
@@ -105,5 +105,5 @@ int quantize_run(struct options *o, struct error *e)
             break;
         }
     print_report(r, o->quantize.items[1], o->quantize.items[2], clock_seconds(clock_now() - begun));
-    return fflush(stdout) ? app_output_failed(NULL, errno, e) : 0;
+    return fflush(stdout) ? output_failed(NULL, errno, e) : 0;
 }

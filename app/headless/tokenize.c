@@ -4,6 +4,9 @@
 #include "app/headless/tokenize.h"
 
 #include "app/setup/engine_options.h"
+#include "app/common/paths.h"
+#include "app/common/signals.h"
+#include "app/setup/prompt.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
@@ -43,7 +46,7 @@ static int open_tokenizer(const struct options *o, struct weight_file **f, struc
 {
     char path[PATH_MAX], *slash;
     size_t n;
-    int status = app_model_path(o, path, sizeof path, NULL, e);
+    int status = paths_model(o->model, path, sizeof path, e);
 
     *f = NULL;
     *t = NULL;
@@ -73,13 +76,13 @@ static int write_output(const char *data, size_t n, struct error *e)
         if (!strbuf_reserve(&safe, size))
             return error_set(e, ERR_MEMORY, "out of memory for the text");
         utf8_escape(safe.data, size + 1, data, n, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
-        status = fwrite(safe.data, 1, size, stdout) == size && fflush(stdout) == 0 ? 0 : app_output_failed(NULL, errno, e);
+        status = fwrite(safe.data, 1, size, stdout) == size && fflush(stdout) == 0 ? 0 : output_failed(NULL, errno, e);
         strbuf_release(&safe);
         return status;
     }
     if (fwrite(data, 1, n, stdout) == n && fflush(stdout) == 0)
         return 0;
-    return app_output_failed(NULL, errno, e);
+    return output_failed(NULL, errno, e);
 }
 
 /* The prompt as messages (room for two), as -p asks with it; all of them to be freed. */
@@ -91,18 +94,18 @@ static int read_messages(const struct options *o, struct message *m, size_t *n, 
     *n = 0;
     if (!o->prompt && !o->file)
         return error_set(e, ERR_USAGE, "--print-prompt prints the prompt of -p or -f; give one of them");
-    if ((status = app_system_prompt(o, &text, e)) < 0)
+    if ((status = prompt_system(o, &text, e)) < 0)
         return status;
     if (text)
         m[(*n)++] = (struct message){ROLE_SYSTEM, text};
-    if ((status = app_prompt(o, &text, e)) == 0)
+    if ((status = prompt_read(o, &text, e)) == 0)
         m[(*n)++] = (struct message){ROLE_USER, text};
     return status;
 }
 
 static bool signalled(void *ctx)
 {
-    return app_signal() != 0;
+    return signals_last() != 0;
 }
 
 /* text: mem_* */
@@ -111,7 +114,7 @@ static int render_messages(const struct options *o, const struct weight_file *f,
 {
     char name[32];
     struct jinja_stop stop = {signalled, NULL};
-    struct chat_template_options chosen = {app_chat_template(o, name, sizeof name), o->chat_template_file, &stop};
+    struct chat_template_options chosen = {chat_template_word(o, name, sizeof name), o->chat_template_file, &stop};
     struct chat_template *c;
     int status = chat_template_load(&c, f, t, &chosen, e);
 
@@ -133,7 +136,7 @@ int print_prompt_run(struct options *o, struct error *e)
     char *text = NULL;
     int status;
 
-    app_signals(NULL);
+    signals_catch(NULL);
     status = read_messages(o, m, &n, e);
     if (status == 0 && o->raw)
         status = write_output(m[n - 1].text, strlen(m[n - 1].text), e);

@@ -3,6 +3,7 @@
  * on disk, and since only one level is ever looked at there is no recursion to exhaust. */
 #include "app/options/config.h"
 
+#include "app/common/paths.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 
@@ -233,27 +234,6 @@ int config_read(struct options *o, const char *path, enum option_origin from, in
     return rc;
 }
 
-void config_home(const char *kind, char *out, size_t size)
-{
-    static const struct { const char *kind, *below; } homes[] = {
-        {"CONFIG", ".config"}, {"STATE", ".local/state"}, {"CACHE", ".cache"}, {"DATA", ".local/share"},
-    };
-    char variable[32];
-    const char *given, *home = getenv("HOME");
-
-    *out = 0;
-    snprintf(variable, sizeof variable, "XDG_%s_HOME", kind);
-    given = getenv(variable);
-    /* The specification wants relative paths ignored. */
-    if (given && *given == '/') {
-        snprintf(out, size, "%s/moetop", given);
-        return;
-    }
-    for (size_t i = 0; home && *home && i < sizeof homes / sizeof *homes; i++)
-        if (!strcmp(homes[i].kind, kind))
-            snprintf(out, size, "%s/%s/moetop", home, homes[i].below);
-}
-
 int config_read_all(struct options *o, struct error *e)
 {
     const char *dirs = getenv("XDG_CONFIG_DIRS");
@@ -275,7 +255,7 @@ int config_read_all(struct options *o, struct error *e)
             rc = config_read(o, path, ORIGIN_SITE, OPTION_FILE, false, e);
         n = start ? start - 1 : 0;
     }
-    config_home("CONFIG", path, sizeof path - 16);
+    paths_home("CONFIG", path, sizeof path - 16);
     if (rc < 0 || !*path)
         return rc;
     strcat(path, "/config.yaml");

@@ -17,7 +17,5 @@ int config_parse(struct options *o, const char *text, size_t n, const char *name
 int config_read_all(struct options *o, struct error *e);
 /* Settings beside the model (X.gguf: X.yaml, a folder: FOLDER/moetop.yaml), when there are any. */
 int config_read_model(struct options *o, const char *model_path, struct error *e);
-/* $XDG_…_HOME/moetop or its fallback under the home directory; `kind` is CONFIG, STATE, CACHE or DATA. "" when there is no home. */
-void config_home(const char *kind, char *out, size_t size);
 
 #endif

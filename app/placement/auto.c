@@ -1,8 +1,10 @@
 /* --place auto: "should this model use the GPU here?", answered by measuring. A few tokens under each candidate, one candidate after the other
  * in several rounds, so that whatever the machine does meets all alike; the GPU is taken only when it wins beyond the noise. The
  * verdict is kept by model, device and driver, so this happens once, and after an answer, so that nobody waits for it. Thread: the engine's. */
-#include "app/bench/bench.h"
+#include "app/placement/auto.h"
+
 #include "app/setup/resolve.h"
+#include "app/setup/test_text.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
@@ -124,7 +126,7 @@ int place_auto(struct engine *g, bool take, struct error *e)
     if (!in)
         return e ? e->code : ERR_DEVICE;
     if (in->target && !in->verdict) {
-        rc = bench_text(NULL, engine_info(g)->tokenizer, &ids, &n, e);
+        rc = test_text_ids(NULL, engine_info(g)->tokenizer, &ids, &n, e);
         if (rc == 0 && (n < PROMPT || engine_info(g)->context < PROMPT + TOKENS))
             rc = error_set(e, ERR_INPUT, "--place auto: the context is too short to measure in");
         if (rc == 0)

@@ -2,6 +2,8 @@
 #include "app/placement/compare.h"
 
 #include "app/setup/resolve.h"
+#include "app/common/system_sample.h"
+#include "app/setup/plan_file.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/size.h"
@@ -185,6 +187,27 @@ static int apply(struct work *w, struct compare_plan *p, struct error *e)
     return rc;
 }
 
+/* Divergence of softmax(b) from softmax(a), nats. */
+static double divergence(const float *a, const float *b, int n)
+{
+    double max_a = a[0], max_b = b[0], sum_a = 0, sum_b = 0, kl = 0;
+
+    for (int i = 1; i < n; i++) {
+        max_a = a[i] > max_a ? a[i] : max_a;
+        max_b = b[i] > max_b ? b[i] : max_b;
+    }
+    for (int i = 0; i < n; i++) {
+        sum_a += exp(a[i] - max_a);
+        sum_b += exp(b[i] - max_b);
+    }
+    for (int i = 0; i < n; i++) {
+        double p = a[i] - max_a - log(sum_a), q = b[i] - max_b - log(sum_b);
+
+        kl += exp(p) * (p - q);
+    }
+    return kl > 0 ? kl : 0;
+}
+
 static void check_logits(struct work *w, struct compare_plan *p, int at)
 {
     const float *wanted = w->wanted + (size_t)at * (size_t)w->n_vocab;
@@ -192,7 +215,7 @@ static void check_logits(struct work *w, struct compare_plan *p, int at)
     if (memcmp(wanted, w->logits, (size_t)w->n_vocab * sizeof *wanted) == 0)
         return;
     p->same_bits = false;
-    p->kl += place_divergence(wanted, w->logits, w->n_vocab);
+    p->kl += divergence(wanted, w->logits, w->n_vocab);
     for (int i = 0; i < w->n_vocab; i++)
         p->worst_difference = fmax(p->worst_difference, fabs((double)wanted[i] - (double)w->logits[i]));
     if (argmax(wanted, w->n_vocab) != argmax(w->logits, w->n_vocab)) {
@@ -356,7 +379,7 @@ static int measure(struct work *w, const int *ids, int n_ids, int repeats, int (
     for (int k = 0; k < repeats && rc == 0; k++)
         rc = repeat(w, k, ids, n_ids, stop, ctx, e);
     if (rc == 0)
-        bench_load_end(machine, before, &w->c->load);
+        machine_load_end(machine, before, &w->c->load);
     if (engine_info(w->g)->n_devices > 1)
         w->c->load.delay_s = 0;          /* a driver's own threads may wait for ours: that tells nothing of others */
     system_free(machine);
@@ -435,7 +458,7 @@ double compare_ratio(const struct compare *c, size_t plan, bool *differs)
 
 bool compare_disturbed(const struct compare *c, char *why, size_t size)
 {
-    return bench_load_disturbed(&c->load, why, size);
+    return machine_load_disturbed(&c->load, why, size);
 }
 
 void compare_verdict(const struct compare *c, size_t plan, char *out, size_t size)

@@ -5,6 +5,7 @@
 #define APP_COMPARE_H
 
 #include "app/common/machine_load.h"
+#include "app/common/report_format.h"
 #include "app/options/options.h"
 #include "engine/base/series.h"
 #include "engine/run/engine.h"
@@ -42,7 +43,7 @@ struct compare {
     uint64_t tokens;             /* decoded under each plan */
     bool range;                  /* plans are points of a sweep */
     unsigned rounds;             /* blocks so far: the order of the plans goes on over the prompts */
-    struct bench_load load;      /* what the machine did meanwhile */
+    struct machine_load load;      /* what the machine did meanwhile */
 };
 
 /* "cpu,gpu,hot:600M", also with ranges: layers:0..8, layers:0..32+4, experts:0..16, hot:0..600M, memory:1G..2G (at most 9 points unless a

@@ -1,8 +1,11 @@
 /* The mode --compare: prompts, the run, and its report as Markdown, CSV, JSON and picture. Main thread. */
 #include "app/setup/engine_options.h"
-#include "app/bench/bench.h"
+#include "app/setup/test_text.h"
 #include "app/placement/compare.h"
 #include "app/common/svg_plot.h"
+#include "app/common/paths.h"
+#include "app/common/signals.h"
+#include "app/setup/prompt.h"
 #include "engine/base/mem.h"
 #include "engine/base/size.h"
 #include "engine/text/chat_template.h"
@@ -156,9 +159,9 @@ static void put_json(FILE *f, const struct compare *c)
 
 void compare_write(FILE *f, int format, const struct compare *c)
 {
-    if (format == BENCH_MD)
+    if (format == REPORT_MD)
         put_markdown(f, c);
-    else if (format == BENCH_CSV)
+    else if (format == REPORT_CSV)
         put_csv(f, c);
     else
         put_json(f, c);
@@ -188,7 +191,7 @@ static int draw(const struct compare *c, const char *path, struct error *e)
 
 static int stop(void *ctx)
 {
-    return app_signal();
+    return signals_last();
 }
 
 /* The prompt as a user's turn, or as it stands where the model has no chat format. */
@@ -219,7 +222,7 @@ static int compare_lines(struct compare *c, struct engine *g, const char *path, 
 {
     char *text;
     size_t size;
-    int rc = bench_file(path, &text, &size, e);
+    int rc = test_text_read(path, &text, &size, e);
 
     if (rc < 0)
         return rc;
@@ -239,16 +242,16 @@ static int run(struct compare *c, struct engine *g, const struct options *o, str
     char path[4096], *prompt = NULL;
     int rc;
 
-    if (o->bench_prompts && strcmp(o->bench_prompts, BENCH_TEXT) != 0)
+    if (o->bench_prompts && strcmp(o->bench_prompts, TEST_TEXT_DEFAULT) != 0)
         return compare_lines(c, g, o->bench_prompts, 1 << 20, o, e);
     if (o->prompt || o->file) {
-        rc = app_prompt(o, &prompt, e);
+        rc = prompt_read(o, &prompt, e);
         if (rc == 0)
             rc = compare_text(c, g, prompt, o, e);
         mem_free(prompt);
         return rc;
     }
-    rc = app_data_path("bench/prompts.txt", path, sizeof path, e);
+    rc = paths_data("bench/prompts.txt", path, sizeof path, e);
     return rc < 0 ? rc : compare_lines(c, g, path, o->bench_prompts ? 1 << 20 : PROMPTS, o, e);
 }
 
@@ -287,7 +290,7 @@ int compare_mode_run(struct options *o, struct error *e)
     plain.place = (char *)"cpu";         /* each plan is put in force by itself */
     plain.place_script = NULL;
     if (rc == 0)
-        rc = app_engine_open(&plain, &g, e);
+        rc = engine_setup_open(&plain, &g, e);
     if (rc == 0)
         rc = run(&c, g, o, e);
     if (rc == 0 && !c.prompts)

@@ -2,8 +2,9 @@
 #include "app/placement/profile.h"
 
 #include "app/setup/engine_options.h"
-#include "app/bench/bench.h"
+#include "app/setup/test_text.h"
 #include "app/common/svg_plot.h"
+#include "app/common/signals.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/run/trace.h"
@@ -213,12 +214,12 @@ void profile_print_narrow(FILE *f, const struct usage *u)
 /* FILE or - for standard input. */
 static int read_text(const char *path, char **text, size_t *n, struct error *e)
 {
-    return bench_file(path, text, n, e);
+    return test_text_read(path, text, n, e);
 }
 
 static int stop(void *ctx)
 {
-    return app_signal();
+    return signals_last();
 }
 
 static int draw(const struct usage *u, const struct plan *plan, const char *path, struct error *e)
@@ -241,7 +242,7 @@ int profile_mode_run(struct options *o, struct error *e)
     int rc = read_text(o->profile_experts, &text, &size, e);
 
     if (rc == 0)
-        rc = app_engine_open(o, &g, e);
+        rc = engine_setup_open(o, &g, e);
     if (rc == 0)
         rc = profile_tokens(g, text, size, o->profile_experts, o->parse_special, &read, e);
     if (rc == 0) {
@@ -260,7 +261,7 @@ int profile_mode_run(struct options *o, struct error *e)
     if (rc == 0 && o->output)
         rc = file_replace(o->output, json, size, e);
     else if (rc == 0 && fwrite(json, 1, size, stdout) != size)
-        rc = app_output_failed(NULL, errno, e);
+        rc = output_failed(NULL, errno, e);
     if (rc == 0) {
         fprintf(stderr, "%s: %s\n", o->profile_experts, read.said);
         profile_print(stderr, &u);

@@ -1,7 +1,7 @@
 /* Files as the tokens that a profile counts: a saved chat is read as the chat reads it, other text as it stands. See profile.h. */
 #include "app/placement/profile.h"
 
-#include "app/chat/transcript.h"
+#include "app/common/transcript.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 #include "engine/text/chat_template.h"

@@ -2,9 +2,10 @@
  * A plan made from counts always looks good on the text it was made from; so it is judged on held-out text, against as many experts
  * spread evenly, and the answer may be that it is not worth it. */
 #include "app/setup/engine_options.h"
-#include "app/bench/bench.h"
-#include "app/setup/resolve.h"
+#include "app/setup/test_text.h"
 #include "app/placement/profile.h"
+#include "app/common/signals.h"
+#include "app/setup/plan_file.h"
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
@@ -213,7 +214,7 @@ static int write_plan(const struct suggestion *s, const char *output, struct err
 
 static int stop(void *ctx)
 {
-    return app_signal();
+    return signals_last();
 }
 
 /* Counts of the held-out text, and its tokens for the measuring. */
@@ -222,7 +223,7 @@ static int validate(struct engine *g, const struct options *o, struct usage *u, 
     const struct hparams *hp = &engine_info(g)->model->hp;
     char *text = NULL;
     size_t size;
-    int rc = bench_file(o->validate, &text, &size, e);
+    int rc = test_text_read(o->validate, &text, &size, e);
 
     if (rc == 0)
         rc = profile_tokens(g, text, size, o->validate, o->parse_special, read, e);
@@ -264,7 +265,7 @@ int suggest_mode_run(struct options *o, struct error *e)
     plain.place = (char *)"cpu";
     plain.profile = NULL;
     if (rc == 0)
-        rc = app_engine_open(&plain, &g, e);
+        rc = engine_setup_open(&plain, &g, e);
     if (rc == 0) {
         const struct model *m = engine_info(g)->model;
         char name[200];

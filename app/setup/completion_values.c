@@ -1,9 +1,8 @@
 /* See values.h. */
 #include "app/setup/completion_values.h"
 
-#include "app/setup/engine_options.h"
-#include "app/options/config.h"
-#include "app/devices.h"
+#include "app/common/devices.h"
+#include "app/common/paths.h"
 #include "engine/convert/export.h"
 #include "engine/placement/planner.h"
 
@@ -78,10 +77,10 @@ int values_each(const struct option *option, bool own, add_fn *add, void *ctx)
         add(ctx, option->words);
     if (is(option, OPTION_ID_place) || is(option, OPTION_ID_compare))
         add_strategies(add, ctx);
-    if (kind && app_data_path(kind, folder, sizeof folder, NULL) == 0)
+    if (kind && paths_data(kind, folder, sizeof folder, NULL) == 0)
         add_files(folder, add, ctx);
     if (kind && own) {
-        config_home("CONFIG", folder, sizeof folder);
+        paths_home("CONFIG", folder, sizeof folder);
         snprintf(below, sizeof below, "%s/%s", folder, kind);
         add_files(below, add, ctx);
     }

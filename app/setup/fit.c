@@ -1,9 +1,8 @@
-/* The table of --fit and the refusal that rests on it. Any thread but for fit_require and fit_run, which print: the main thread.
+/* The table of --fit and the refusal that rests on it. Any thread but for fit_require, which prints: the main thread.
  * The weights are counted by the loader itself (model_inspect) and the rest by the engine (engine_needs): the two that will
  * allocate, so the table is exact and not an estimate that blocks what would have worked. */
 #include "app/setup/fit.h"
 
-#include "app/setup/engine_options.h"
 #include "app/setup/plan_file.h"
 #include "app/common/system_sample.h"
 #include "engine/base/mem.h"
@@ -326,7 +325,7 @@ void fit_suggest(const struct engine_config *c, const struct fit *f, char *out, 
     }
 }
 
-static int refuse(const struct engine_config *c, const struct fit *f, struct error *e)
+int fit_refuse(const struct engine_config *c, const struct fit *f, struct error *e)
 {
     char remedy[96];
 
@@ -352,33 +351,5 @@ int fit_require(const struct engine_config *c, bool force, struct error *e)
     if ((rc = fit_measure(c, &f, e)) < 0)
         return rc;
     fit_print(&f, stderr);
-    return refuse(c, &f, e);
-}
-
-bool fit_wanted(const struct options *o)
-{
-    return o->fit;
-}
-
-int fit_run(struct options *o, struct error *e)
-{
-    struct engine_setup s;
-    struct fit f;
-    int rc;
-
-    /* The table is the answer here, so loading's own refusal must not come first. */
-    if ((rc = app_engine_settings(o, &s, e)) < 0)
-        return rc;
-    rc = fit_measure(&s.config, &f, e);
-    if (rc == 0 && o->place && *o->place && strcmp(o->place, "cpu"))
-        rc = fit_measure_device(&s.config, o->place, &f, e);
-    if (rc == 0) {
-        fit_print(&f, stdout);
-        if (fit_fits(&f))
-            printf("It fits.\n");
-        else
-            rc = refuse(&s.config, &f, e);
-    }
-    engine_setup_release(&s);
-    return rc;
+    return fit_refuse(c, &f, e);
 }

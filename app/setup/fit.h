@@ -1,11 +1,12 @@
 /* Will it fit? The exact needs of a model at chosen settings against what is free, before a weight byte is read. Any thread but
- * for fit_require and fit_run, which print: the main thread. */
+ * for fit_require, which prints: the main thread. */
 #ifndef APP_FIT_H
 #define APP_FIT_H
 
-#include "app/options/options.h"
 #include "engine/placement/planner.h"
 #include "engine/run/engine.h"
+
+#include <stdio.h>
 
 struct fit {
     struct model_needs weights;
@@ -35,10 +36,9 @@ void fit_print(const struct fit *f, FILE *out);
 int fit_measure_device(const struct engine_config *c, const char *place, struct fit *out, struct error *e);
 /* The nearest settings that fit, as flags ("-c 2048", "--dtype q4_0 -c 1024"); empty: none found. */
 void fit_suggest(const struct engine_config *c, const struct fit *f, char *out, size_t size);
+/* ERR_FIT: what is missing and, where there is one, the remedy. */
+int fit_refuse(const struct engine_config *c, const struct fit *f, struct error *e);
 /* What loading calls first: ERR_FIT, with the table on stderr, when it does not fit and force is not given. */
 int fit_require(const struct engine_config *c, bool force, struct error *e);
-
-bool fit_wanted(const struct options *o);
-int fit_run(struct options *o, struct error *e);     /* --fit */
 
 #endif

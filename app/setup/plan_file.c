@@ -1,8 +1,7 @@
 /* See plan_file.h. libyaml's node table keeps line and column of every value, so every complaint names its place. */
 #include "app/setup/plan_file.h"
 
-#include "app/setup/engine_options.h"
-#include "app/options/config.h"
+#include "app/common/paths.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 
@@ -500,9 +499,9 @@ bool plan_file_find(const char *text, char *path, size_t size)
         return snprintf(path, size, "%s", text) < (int)size;
     if (planner_find(text, name) || text[name] || n > 200)
         return false;
-    config_home("CONFIG", home, sizeof home);
+    paths_home("CONFIG", home, sizeof home);
     if (*home && snprintf(path, size, "%s/placements/%s.yaml", home, text) < (int)size && is_file(path))
         return true;
     snprintf(below, sizeof below, "placements/%s.yaml", text);
-    return app_data_path(below, path, size, NULL) == 0;
+    return paths_data(below, path, size, NULL) == 0;
 }

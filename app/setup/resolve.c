@@ -1,9 +1,9 @@
 /* See place.h. */
 #include "app/setup/resolve.h"
 
-#include "app/setup/engine_options.h"
-#include "app/options/config.h"
+#include "app/setup/bandwidth_auto.h"
 #include "app/setup/profile_file.h"
+#include "app/common/paths.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
@@ -62,9 +62,9 @@ char *place_help_text(void)
     planner_help(line, sizeof line);
     strbuf_puts(&b, line);
     strbuf_puts(&b, "\nPlan files (YAML, by path or by these names):\n");
-    if (app_data_path("placements", folder, sizeof folder, NULL) == 0)
+    if (paths_data("placements", folder, sizeof folder, NULL) == 0)
         list_folder(&b, folder);
-    config_home("CONFIG", folder, sizeof folder - 16);
+    paths_home("CONFIG", folder, sizeof folder - 16);
     if (*folder) {
         strcat(folder, "/placements");
         list_folder(&b, folder);
@@ -128,7 +128,7 @@ int place_save(const struct plan *p, const char *name, const struct engine_info 
     } else {
         if (planner_find(name, strcspn(name, ":")))
             return error_set(e, ERR_USAGE, "/place save: '%s' is the name of a strategy; choose another", name);
-        config_home("CONFIG", folder, sizeof folder - 16);
+        paths_home("CONFIG", folder, sizeof folder - 16);
         if (!*folder)
             return error_set(e, ERR_IO, "/place save: there is no home directory; give a path");
         strcat(folder, "/placements");

@@ -25,16 +25,6 @@ void place_wish_release(struct place_wish *w);
 int place_opened(void *ctx, struct engine *g, struct error *e);
 /* Applies what the user typed and waits until it is in force (outside a turn). */
 int place_apply(struct engine *g, const char *text, struct error *e);
-/* Divergence of softmax(b) from softmax(a), nats. */
-double place_divergence(const float *a, const float *b, int n);
-/* --bandwidth: measures, and decides for auto by decoding some tokens with and without. app/placement/bandwidth_auto.c */
-int place_bandwidth(struct engine *g, enum bandwidth_mode mode, struct error *e);
-/* Without a stored verdict for this model and device: measures the candidates on a few tokens each, beside the session, and stores the winner.
- * take: the plan is auto then. ERR_CANCELLED: interrupted, nothing is stored. app/placement/auto.c */
-int place_auto(struct engine *g, bool take, struct error *e);
-/* Is there anything to measure, after an answer? When auto was asked for (place), or a real GPU was used for the first time. */
-bool place_auto_due(struct engine *g, const char *place);
-
 /* What plan files are validated against. names: DEVICE_MAX pointers for the shape to point at. "gpu" is device 1, opened when a plan wants it. */
 void place_shape(struct plan_shape *shape, const char *names[DEVICE_MAX], const struct engine_info *info);
 /* text: a strategy (0 is returned: give the text to engine_place or COMMAND_PLACE) or a plan file (1: *plan is filled, for engine_plan_set or

@@ -62,7 +62,7 @@ void stats_begin_turn(struct stats *s)
 void stats_add_turn(struct stats *s, const struct turn_done_event *done)
 {
     if (s->begun->time_ns)
-        bench_load_end(s->system, s->begun, &s->load);
+        machine_load_end(s->system, s->begun, &s->load);
     s->begun->time_ns = 0;
     s->turns++;
     s->prompt_tokens += (uint64_t)done->prompt_tokens;
@@ -125,7 +125,7 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
 
 void stats_measure(struct stats *s)
 {
-    struct bench_load load = {0};
+    struct machine_load load = {0};
     char why[160];
 
     if (!s->later_tokens)
@@ -134,9 +134,9 @@ void stats_measure(struct stats *s)
     s->in_cache = membw_cached(s->all_weights, s->n_threads);
     if (!s->in_cache)
         s->bandwidth = membw_read(NULL, 0, s->n_threads, 60);
-    bench_load_end(s->system, s->begun, &load);
+    machine_load_end(s->system, s->begun, &load);
     s->begun->time_ns = 0;
-    s->bandwidth_disturbed = bench_load_disturbed(&load, why, sizeof why);
+    s->bandwidth_disturbed = machine_load_disturbed(&load, why, sizeof why);
 }
 
 double stats_decode_rate(const struct stats *s)

@@ -12,7 +12,7 @@ struct stats {
     struct system *system;
     struct system_sample *first, *last;
     struct system_sample *begun;         /* of the turn in work */
-    struct bench_load load;              /* what the machine did in the turns */
+    struct machine_load load;              /* what the machine did in the turns */
     /* turns */
     int turns;
     uint64_t prompt_tokens, cached_tokens, generated_tokens;

@@ -1,8 +1,7 @@
 /* See theme_file.h. A theme is a mapping of up to three mappings (256, 16, mono), each of role to style. */
 #include "app/setup/theme_file.h"
-#include "app/setup/engine_options.h"
-#include "app/options/config.h"
 #include "app/setup/completion_values.h"
+#include "app/common/paths.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
@@ -38,12 +37,12 @@ static int find(const char *name, char *path, size_t size, struct error *e)
         snprintf(path, size, "%s", name);
         return 0;
     }
-    config_home("CONFIG", folder, sizeof folder);
+    paths_home("CONFIG", folder, sizeof folder);
     snprintf(path, size, "%.3000s/themes/%.200s.yaml", folder, name);
     if (folder[0] && access(path, R_OK) == 0)
         return 0;
     snprintf(below, sizeof below, "themes/%.200s.yaml", name);
-    if (app_data_path(below, path, size, e) < 0)
+    if (paths_data(below, path, size, e) < 0)
         return unknown(name, e);
     return 0;
 }

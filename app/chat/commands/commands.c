@@ -224,6 +224,13 @@ int chat_command_run(struct conversation *c, const char *line)
     return rc;
 }
 
+int chat_submit(struct conversation *c, const char *text)
+{
+    if (text[0] == '/' && text[1] != '/')
+        return chat_command_run(c, text);
+    return conversation_submit(c, text + (text[0] == '/'));
+}
+
 char **chat_command_complete(struct conversation *c, const char *line, int start, int end)
 {
     const struct chat_command *k;

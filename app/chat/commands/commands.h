@@ -17,6 +17,9 @@ struct chat_command {
 };
 
 const struct chat_command *chat_commands(size_t *n);
+/* What was typed: a command when it begins with a slash (two slashes: a message that begins with one), else a message; as
+ * conversation_submit. */
+int chat_submit(struct conversation *c, const char *text);
 /* Runs line (begins with a slash). Unknown: says so with the nearest name, -1. */
 int chat_command_run(struct conversation *c, const char *line);
 /* For ui/input.h's complete hook: completions of the word line[start .. end). */

@@ -1,6 +1,8 @@
 /* What the user does: keys and mouse become actions on the screen, the input line and the conversation; suspending; the editor. UI thread. */
 #include "app/chat/screen/internal.h"
 
+#include "app/chat/commands/commands.h"
+
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "ui/chatview.h"
@@ -100,7 +102,7 @@ static void line_ready(struct chat *s)
 
     if (!text)
         return;
-    if (conversation_submit(s->conversation, text) < 0 && text[0] != '/')
+    if (chat_submit(s->conversation, text) < 0 && text[0] != '/')
         input_set(text);
     mem_free(text);
     chat_waiting_show(s);

@@ -4,9 +4,10 @@
  * logged, read aloud, or shown by a teletype. */
 #include "app/chat/screen/linemode.h"
 
-#include "app/setup/engine_options.h"
-#include "app/options/config.h"
+#include "app/chat/commands/commands.h"
 #include "app/chat/conversation.h"
+#include "app/common/paths.h"
+#include "app/common/signals.h"
 #include "engine/base/file.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -41,7 +42,7 @@ struct linemode {
     struct strbuf sentence;      /* screen reader: text not yet printed */
     struct strbuf block;         /* lines of a message inside """ or before a backslash */
     bool in_block;
-    bool submitting;             /* inside conversation_submit: what is added was typed just now */
+    bool submitting;             /* inside chat_submit: what is added was typed just now */
     struct strbuf input;         /* bytes of a pipe, not yet a line */
     char *preset;                /* /edit: what the next prompt begins with */
     char history[PATH_MAX + 16];
@@ -259,7 +260,7 @@ static void submit(struct linemode *m, const char *text)
 {
     m->submitting = true;
     if (text[strspn(text, " \t\n")])
-        conversation_submit(m->c, text);
+        chat_submit(m->c, text);
     m->submitting = false;
 }
 
@@ -515,7 +516,7 @@ static void open_readline(struct linemode *m)
     rl_variable_bind("enable-bracketed-paste", "off");
     using_history();
     stifle_history(HISTORY_LINES);
-    app_history_path(m->history, sizeof m->history);
+    paths_history(m->history, sizeof m->history);
     if (*m->history)
         read_history(m->history);
 }
@@ -571,7 +572,7 @@ int linemode_run(struct options *o, struct error *e)
     fresh_line(&m);
     rc_close = conversation_close(m.c, &closing);
     if (m.broken)
-        rc = app_output_failed(NULL, m.write_errno, e);
+        rc = output_failed(NULL, m.write_errno, e);
     else if (rc >= 0 && rc_close < 0) {
         *e = closing;
         rc = rc_close;

@@ -1,7 +1,7 @@
 /* The machine under the chat: a sample of the system and of each device into the picture's model, twice a second. UI thread. */
 #include "app/chat/screen/internal.h"
 
-#include "app/devices.h"
+#include "app/common/devices.h"
 #include "app/common/system_sample.h"
 #include "engine/base/clock.h"
 #include "engine/base/membw.h"

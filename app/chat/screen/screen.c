@@ -4,12 +4,11 @@
  * all the others: then text comes up fifteen times a second and the panels eight times, all in one wake-up. UI thread. */
 #include "app/chat/screen/screen.h"
 #include "app/chat/commands/commands.h"
-#include "app/setup/engine_options.h"
 #include "app/chat/screen/internal.h"
-#include "app/options/config.h"
-#include "app/devices.h"
+#include "app/common/devices.h"
 #include "app/chat/screen/linemode.h"
 #include "app/common/system_sample.h"
+#include "app/common/paths.h"
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
@@ -211,7 +210,7 @@ static int open_all(struct chat *s, struct error *e)
     if (screen_init(&s->model) < 0)
         return error_set(e, ERR_MEMORY, "out of memory for the screen");
     s->model.help_text = s->help;
-    app_history_path(history, sizeof history);
+    paths_history(history, sizeof history);
     i.history_file = history[0] ? history : NULL;
     if ((rc = input_open(&i, e)) < 0)
         return rc;

@@ -1,7 +1,7 @@
-/* --bandwidth: the semaphore's rate, and whether it gains anything here; and the divergence by which lossy settings are judged. Thread:
- * whoever opens the engine. */
-#include "app/bench/bench.h"
-#include "app/setup/resolve.h"
+/* See bandwidth_auto.h. */
+#include "app/setup/bandwidth_auto.h"
+
+#include "app/setup/test_text.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/membw.h"
@@ -16,30 +16,10 @@
 #define ROUNDS 8
 #define MEMBW_MS 60
 
-double place_divergence(const float *a, const float *b, int n)
-{
-    double max_a = a[0], max_b = b[0], sum_a = 0, sum_b = 0, kl = 0;
-
-    for (int i = 1; i < n; i++) {
-        max_a = a[i] > max_a ? a[i] : max_a;
-        max_b = b[i] > max_b ? b[i] : max_b;
-    }
-    for (int i = 0; i < n; i++) {
-        sum_a += exp(a[i] - max_a);
-        sum_b += exp(b[i] - max_b);
-    }
-    for (int i = 0; i < n; i++) {
-        double p = a[i] - max_a - log(sum_a), q = b[i] - max_b - log(sum_b);
-
-        kl += exp(p) * (p - q);
-    }
-    return kl > 0 ? kl : 0;
-}
-
 /* The test text, TOKENS of it or as many as the context holds. */
-static int test_text(struct engine *g, int **ids, int *n, struct error *e)
+static int first_tokens(struct engine *g, int **ids, int *n, struct error *e)
 {
-    int rc = bench_text(NULL, engine_info(g)->tokenizer, ids, n, e), most = engine_info(g)->context < TOKENS ? engine_info(g)->context : TOKENS;
+    int rc = test_text_ids(NULL, engine_info(g)->tokenizer, ids, n, e), most = engine_info(g)->context < TOKENS ? engine_info(g)->context : TOKENS;
 
     *n = *n < most ? *n : most;
     return rc;
@@ -69,7 +49,7 @@ int place_bandwidth(struct engine *g, enum bandwidth_mode mode, struct error *e)
     engine_bandwidth_set(g, mode, rate);
     if (mode != BANDWIDTH_AUTO || engine_info(g)->n_devices < 2)
         return 0;
-    rc = test_text(g, &ids, &n, e);
+    rc = first_tokens(g, &ids, &n, e);
     for (int k = -1; k < ROUNDS && rc == 0; k++)              /* the first round warms up */
         for (int i = 0; i < 2 && rc == 0; i++) {             /* each goes first as often */
             int on = i ^ (k & 1);

@@ -1,5 +1,5 @@
 /* Conversations in memory. UI thread. See transcript.h; files are app/chat/transcript_file.c. */
-#include "app/chat/transcript.h"
+#include "app/common/transcript.h"
 
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"

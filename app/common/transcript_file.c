@@ -1,7 +1,7 @@
 /* Conversations as files: JSON in and out, the folder of chats, text and Markdown for people. UI thread. */
-#include "app/chat/transcript.h"
+#include "app/common/transcript.h"
 
-#include "app/options/config.h"
+#include "app/common/paths.h"
 #include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
@@ -283,7 +283,7 @@ static int chats_folder(char *out, size_t size, struct error *e)
 {
     char home[PATH_MAX];
 
-    config_home("STATE", home, sizeof home);
+    paths_home("STATE", home, sizeof home);
     if (!home[0])
         return error_set(e, ERR_IO, "no place to save conversations: neither XDG_STATE_HOME nor HOME is set");
     if (snprintf(out, size, "%s/chats", home) >= (int)size)

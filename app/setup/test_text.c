@@ -1,0 +1,44 @@
+/* See test_text.h. */
+#include "app/setup/test_text.h"
+
+#include "app/common/paths.h"
+#include "app/common/signals.h"
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+int test_text_read(const char *path, char **out, size_t *n, struct error *e)
+{
+    static const struct file_kind kind = {"text for measuring", (size_t)64 << 20, ERR_IO};
+
+    if (strcmp(path, "-") == 0)
+        return file_drain(STDIN_FILENO, "standard input", &kind, signals_last, out, n, e);
+    return file_read(path, &kind, out, n, e);
+}
+
+int test_text_ids(const char *name, const struct tokenizer *t, int **ids, int *n, struct error *e)
+{
+    char path[4096], *text = NULL;
+    size_t len;
+    int rc = 0;
+
+    *ids = NULL;
+    *n = 0;
+    if (!t)
+        return error_set(e, ERR_MODEL, "the model has no tokenizer; measure with --routing random");
+    if (!name || strcmp(name, TEST_TEXT_DEFAULT) == 0)
+        rc = paths_data("bench/prompts.txt", path, sizeof path, e);
+    else
+        snprintf(path, sizeof path, "%s", name);
+    if (rc == 0)
+        rc = test_text_read(path, &text, &len, e);
+    if (rc == 0)
+        rc = tokenizer_encode(t, text, len, false, ids, n, e);
+    mem_free(text);
+    if (rc == 0 && *n == 0)
+        return error_set(e, ERR_INPUT, "%s: no text in it", path);
+    return rc;
+}

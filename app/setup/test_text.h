@@ -1,0 +1,18 @@
+/* The texts that measuring runs on: a file's, or the prompts that come with the program. Main thread; test_text_ids without a name: the engine's
+ * thread as well. */
+#ifndef APP_SETUP_TEST_TEXT_H
+#define APP_SETUP_TEST_TEXT_H
+
+#include "engine/base/error.h"
+#include "engine/text/tokenizer.h"
+
+#include <stddef.h>
+
+#define TEST_TEXT_DEFAULT "default"
+
+/* Whole file, "-" is standard input; *out is mem_* memory. ERR_IO. */
+int test_text_read(const char *path, char **out, size_t *n, struct error *e);
+/* Reads a text as ids; name NULL or "default": the prompts that come with the program. */
+int test_text_ids(const char *name, const struct tokenizer *t, int **ids, int *n, struct error *e);
+
+#endif
