@@ -456,58 +456,86 @@ static void anchor_set(struct ui_model *m, int row, int width)
     m->anchor_block = -1;
 }
 
+/* Where blocks stand in the pane: cells from its left edge to the bar beside a block and to its text, and the width of that. */
+struct pane {
+    int bar, text, width;
+};
+
+static struct pane pane_make(int w)
+{
+    struct pane p = {.bar = w >= 30, .text = w >= 30 ? 3 : 0};
+
+    p.width = w - p.text - p.bar;
+    p.width = p.width > READABLE ? READABLE : p.width < 1 ? 1 : p.width;
+    return p;
+}
+
+/* Row k of a block, on row y of the screen. */
+static void row_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m, const struct ui_block *b, int k)
+{
+    int line = k - has_header(b);
+
+    if (line < 0)
+        header_draw(c, x, y, width, m, b);
+    else if (b->kind == UI_ASSISTANT && b->open && b->len == 0 && k == 1)
+        progress_draw(c, x, y, width, m);
+    else if (line < (int)b->wrap.n_lines)
+        line_draw(c, x, y, width, m, b, &b->wrap.lines[line]);
+}
+
+/* A block of so many rows whose first one would stand on row y of the screen; rows above and below the pane are left out. */
+static void block_draw(struct canvas *c, struct rect r, const struct pane *p, const struct ui_model *m, const struct ui_block *b, int y, int rows)
+{
+    int body = (int)b->wrap.n_lines + has_header(b);
+    bool bar = p->bar && (b->kind == UI_USER || b->kind == UI_OUTPUT);
+    struct style s = theme_style(&m->theme, b->kind == UI_USER ? ROLE_STYLE_USER : ROLE_STYLE_RULE);
+
+    for (int k = r.y > y ? r.y - y : 0; k < rows && y + k < r.y + r.h; k++) {
+        if (bar && k < body)
+            canvas_put(c, r.x + p->bar, y + k, s, 0x258e);
+        row_draw(c, r.x + p->text, y + k, p->width, m, b, k);
+    }
+}
+
+/* First row shown of `total`; an anchor that has come to the end is dropped: the newest is followed again. */
+static int top_row(struct ui_model *m, int total, int shown, int width)
+{
+    int top = total - shown, at;
+
+    if (m->anchor_block >= 0) {
+        at = anchor_row(m, width);
+        if (at >= top)
+            m->anchor_block = -1;
+        else
+            top = at;
+    }
+    return top < 0 ? 0 : top;
+}
+
 void chatview_draw(struct canvas *c, struct rect r, struct ui_model *m)
 {
-    int margin = r.w >= 30 ? 1 : 0, width = r.w - 2 * margin - (r.w >= 30 ? 2 : 0), x = r.x + margin, total = 0, top, row = 0;
     struct rect before = canvas_clip(c, r);
+    struct pane p = pane_make(r.w);
+    int total = 0, top, row = 0;
     size_t i;
 
     if (r.w < 1 || r.h < 1) {
         canvas_clip_set(c, before);
         return;
     }
-    if (width > READABLE)
-        width = READABLE;
-    if (width < 1)
-        width = 1;
-    m->chat_width = width;
+    m->chat_width = p.width;
     for (i = 0; i < m->n_blocks; i++)
-        total += block_rows(m, i, width);
+        total += block_rows(m, i, p.width);
     if (total > 0)
         total--;                                                 /* the blank row of the last block */
     m->chat_lines = total;
     m->chat_rows = r.h;
-    top = total - r.h;
-    if (m->anchor_block >= 0) {
-        int at = anchor_row(m, width);
-
-        if (at >= top)
-            m->anchor_block = -1;
-        else
-            top = at;
-    }
-    if (top < 0)
-        top = 0;
+    top = top_row(m, total, r.h, p.width);
     m->chat_below = total > top + r.h;
     for (i = 0; i < m->n_blocks && row < top + r.h; i++) {
-        const struct ui_block *b = &m->blocks[i];
-        int rows = block_rows(m, i, width), k, y, shift = r.w >= 30 && (b->kind == UI_USER || b->kind == UI_OUTPUT) ? 2 : r.w >= 30 ? 2 : 0;
+        int rows = block_rows(m, i, p.width);
 
-        if (row + rows > top) {
-            int body = (int)b->wrap.n_lines + has_header(b);
-
-            for (k = top > row ? top - row : 0; k < rows && row + k < top + r.h; k++) {
-                y = r.y + row + k - top;
-                if (r.w >= 30 && k < body && (b->kind == UI_USER || b->kind == UI_OUTPUT))
-                    canvas_put(c, x, y, theme_style(&m->theme, b->kind == UI_USER ? ROLE_STYLE_USER : ROLE_STYLE_RULE), 0x258e);
-                if (has_header(b) && k == 0)
-                    header_draw(c, x + shift, y, width, m, b);
-                else if (b->kind == UI_ASSISTANT && b->open && b->len == 0 && k == 1)
-                    progress_draw(c, x + shift, y, width, m);
-                else if (k - has_header(b) < (int)b->wrap.n_lines)
-                    line_draw(c, x + shift, y, width, m, b, &b->wrap.lines[k - has_header(b)]);
-            }
-        }
+        block_draw(c, r, &p, m, &m->blocks[i], r.y + row - top, rows);
         row += rows;
     }
     if (m->chat_below && r.w >= 24) {

@@ -8,31 +8,29 @@ static int clamp(int v, int low, int high)
     return v < low ? low : v > high ? high : v;
 }
 
-/* Shares what is left of height among those that grow, most[] at the most; returns the rows used then. */
-static int rows_grow(const struct layout_request *r, const int *order, int n, const int *most, int *rows, int used, int height)
+/* The panels of one column while they share its rows. */
+struct column {
+    const struct layout_request *r;
+    int order[LAYOUT_PANELS], n;         /* who is served first: the focused one, then by priority */
+    int rows[LAYOUT_PANELS];             /* of each panel, title row included; 0: not shown */
+    int most[LAYOUT_PANELS];             /* never more than these */
+    int used, height;
+};
+
+static const struct layout_panel *panel_at(const struct column *k, int i)
 {
-    int weight = 0, i;
+    return &k->r->panels[k->order[i]];
+}
 
-    for (i = 0; i < n; i++)
-        weight += rows[order[i]] ? r->panels[order[i]].grow : 0;
-    while (used < height && weight > 0) {
-        int left = height - used, gave = 0;
+/* It waits until the others have all the rows they want. */
+static bool is_luxury(const struct column *k, int i)
+{
+    return panel_at(k, i)->priority >= LAYOUT_LUXURY && k->order[i] != k->r->focus;
+}
 
-        for (i = 0; i < n; i++) {
-            int p = order[i], more;
-
-            if (!rows[p] || !r->panels[p].grow)
-                continue;
-            more = clamp((left * r->panels[p].grow + weight - 1) / weight, 0, most[i] > rows[p] ? most[i] - rows[p] : 0);
-            more = clamp(more, 0, height - used);
-            rows[p] += more;
-            used += more;
-            gave += more;
-        }
-        if (!gave)
-            break;
-    }
-    return used;
+static int rows_needed(const struct layout_panel *p)
+{
+    return 1 + p->min;
 }
 
 static int rows_wanted(const struct layout_panel *p)
@@ -40,80 +38,138 @@ static int rows_wanted(const struct layout_panel *p)
     return 1 + (p->want > p->min ? p->want : p->min);
 }
 
-/* Rows that the first n of them would like together. */
-static int all_wanted(const struct layout_request *r, const int *order, int n)
+static bool before(const struct layout_request *r, int a, int b)
 {
-    int sum = 0;
+    return a == r->focus || (b != r->focus && r->panels[a].priority <= r->panels[b].priority);
+}
 
-    for (int i = 0; i < n; i++)
-        sum += rows_wanted(&r->panels[order[i]]);
-    return sum;
+static struct column column_order(const struct layout_request *r, const bool *member, int height)
+{
+    struct column k = {.r = r, .height = height};
+    int i, j;
+
+    for (i = 0; i < r->n_panels; i++) {
+        if (!member[i])
+            continue;
+        for (j = k.n++; j > 0 && !before(r, k.order[j - 1], i); j--)
+            k.order[j] = k.order[j - 1];
+        k.order[j] = i;
+    }
+    return k;
+}
+
+/* All can be shown, each with the rows it needs, a luxury beside what the others want. */
+static bool column_fits(const struct column *k)
+{
+    int needed = 0, wanted = 0;
+
+    for (int i = 0; i < k->n; i++) {
+        int need = rows_needed(panel_at(k, i));
+
+        if (is_luxury(k, i) && wanted + need > k->height)
+            return false;
+        needed += need;
+        wanted += rows_wanted(panel_at(k, i));
+    }
+    return needed <= k->height;
+}
+
+/* Who is shown at all, with the rows it needs. */
+static void rows_need(struct column *k)
+{
+    int wanted = 0;
+
+    for (int i = 0; i < k->n; i++) {
+        int need = rows_needed(panel_at(k, i));
+
+        if (i == 0 && need > k->height)          /* the first one is shown as far as there is room, however little */
+            need = k->height;
+        if (need < 1 || k->used + need > k->height || (is_luxury(k, i) && wanted + need > k->height))
+            continue;
+        wanted += rows_wanted(panel_at(k, i));
+        k->rows[k->order[i]] = need;
+        k->used += need;
+    }
+}
+
+/* Raises who is shown to what it wants, limit at the most; whole: only those that have it before the others. */
+static void rows_want(struct column *k, int limit, bool whole)
+{
+    for (int i = 0; i < k->n; i++) {
+        int p = k->order[i], want = 1 + panel_at(k, i)->want, more;
+
+        if (!k->rows[p] || (whole && !panel_at(k, i)->whole))
+            continue;
+        more = clamp((want < limit ? want : limit) - k->rows[p], 0, k->height - k->used);
+        k->rows[p] += more;
+        k->used += more;
+    }
+}
+
+/* One round of sharing what is left by the shares `grow`; returns the rows given. */
+static int rows_grow_once(struct column *k, int weight)
+{
+    int left = k->height - k->used, gave = 0;
+
+    for (int i = 0; i < k->n; i++) {
+        int p = k->order[i], grow = panel_at(k, i)->grow, more;
+
+        if (!k->rows[p] || !grow)
+            continue;
+        more = clamp((left * grow + weight - 1) / weight, 0, k->most[p] > k->rows[p] ? k->most[p] - k->rows[p] : 0);
+        more = clamp(more, 0, k->height - k->used);
+        k->rows[p] += more;
+        k->used += more;
+        gave += more;
+    }
+    return gave;
+}
+
+/* Shares what is left among those that grow. */
+static void rows_grow(struct column *k)
+{
+    int weight = 0;
+
+    for (int i = 0; i < k->n; i++)
+        weight += k->rows[k->order[i]] ? panel_at(k, i)->grow : 0;
+    while (weight > 0 && k->used < k->height && rows_grow_once(k, weight))
+        ;
+}
+
+/* Who got between two steps gives back. */
+static void rows_step(struct column *k)
+{
+    for (int i = 0; i < k->n; i++) {
+        int p = k->order[i], step = panel_at(k, i)->step;
+
+        if (step && k->rows[p] > 1 + step && k->rows[p] < k->most[p]) {
+            k->used -= k->rows[p] - 1 - step;
+            k->rows[p] = k->most[p] = 1 + step;
+        }
+    }
 }
 
 /* Panels of one column share its rows: first who is shown at all (by priority), then what each wants, then what is left over. */
 static void column_share(struct layout *out, const struct layout_request *r, struct rect area, const bool *member, bool tabs_allowed)
 {
-    int rows[LAYOUT_PANELS] = {0}, order[LAYOUT_PANELS], most[LAYOUT_PANELS] = {0}, n = 0, i, j, used = 0, all = 0, height = area.h, wanted = 0, y;
+    struct column k = column_order(r, member, area.h);
+    int y = area.y;
 
-    for (i = 0; i < r->n_panels; i++) {
-        if (!member[i])
+    if (!column_fits(&k) && tabs_allowed && k.height > 1)
+        out->tabs = (struct rect){area.x, area.y + --k.height, area.w, 1};
+    for (int i = 0; i < k.n; i++)
+        k.most[k.order[i]] = panel_at(&k, i)->most ? 1 + panel_at(&k, i)->most : k.height;
+    rows_need(&k);
+    rows_want(&k, k.height * LAYOUT_WHOLE / 100, true);
+    rows_want(&k, k.height, false);
+    rows_grow(&k);
+    rows_step(&k);
+    rows_grow(&k);
+    for (int i = 0; i < r->n_panels; i++) {
+        if (!k.rows[i])
             continue;
-        for (j = n++; j > 0; j--) {
-            int before = order[j - 1];
-
-            if (before == r->focus || (i != r->focus && r->panels[before].priority <= r->panels[i].priority))
-                break;
-            order[j] = before;
-        }
-        order[j] = i;
-        all += 1 + r->panels[i].min;
-    }
-    for (i = 0; i < n && all <= height; i++)                     /* one that will wait for its rows is named, too */
-        if (r->panels[order[i]].priority >= LAYOUT_LUXURY && order[i] != r->focus && all_wanted(r, order, i) + 1 + r->panels[order[i]].min > height)
-            all = height + 1;
-    if (all > height && tabs_allowed && height > 1)
-        out->tabs = (struct rect){area.x, area.y + --height, area.w, 1};
-    for (i = 0; i < n; i++) {
-        int need = 1 + r->panels[order[i]].min;
-
-        /* The first one is shown as far as there is room, however little. */
-        if (i == 0 && need > height)
-            need = height;
-        if (used + need > height || need < 1)
-            continue;
-        /* A luxury comes only where the others have all they want. */
-        if (r->panels[order[i]].priority >= LAYOUT_LUXURY && order[i] != r->focus && wanted + need > height)
-            continue;
-        wanted += rows_wanted(&r->panels[order[i]]);
-        rows[order[i]] = need;
-        used += need;
-    }
-    for (i = 0; i < 2 * n; i++) {
-        int p = order[i % n], limit = i < n ? height * LAYOUT_WHOLE / 100 : height, want = 1 + r->panels[p].want, more;
-
-        if (!rows[p] || (i < n && !r->panels[p].whole))
-            continue;
-        more = clamp((want < limit ? want : limit) - rows[p], 0, height - used);
-        rows[p] += more;
-        used += more;
-    }
-    for (i = 0; i < n; i++)
-        most[i] = r->panels[order[i]].most ? 1 + r->panels[order[i]].most : height;
-    used = rows_grow(r, order, n, most, rows, used, height);
-    for (i = 0; i < n; i++) {                                    /* who got between two steps gives back, and the others grow once more */
-        const struct layout_panel *p = &r->panels[order[i]];
-
-        if (p->step && rows[order[i]] > 1 + p->step && rows[order[i]] < most[i]) {
-            used -= rows[order[i]] - 1 - p->step;
-            rows[order[i]] = most[i] = 1 + p->step;
-        }
-    }
-    rows_grow(r, order, n, most, rows, used, height);
-    for (i = 0, y = area.y; i < r->n_panels; i++) {
-        if (!member[i] || !rows[i])
-            continue;
-        out->panels[i] = (struct rect){area.x, y, area.w, rows[i]};
-        y += rows[i];
+        out->panels[i] = (struct rect){area.x, y, area.w, k.rows[i]};
+        y += k.rows[i];
     }
 }
 
