@@ -41,6 +41,8 @@
 #ifndef ENGINE_DEVICE_NUMERICS_H
 #define ENGINE_DEVICE_NUMERICS_H
 
+#include "engine/base/half.h"
+
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -48,20 +50,6 @@
 #define NUM_BLOCK 32     /* columns of an activation block */
 #define NUM_CHUNK 256    /* tokens of one partial sum of values */
 #define NUM_LANES 16     /* lanes of rule 4; tokens interleaved in the key cache */
-
-static inline uint32_t num_bits(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, 4);
-    return u;
-}
-
-static inline float num_float(uint32_t u)
-{
-    float x;
-    memcpy(&x, &u, 4);
-    return x;
-}
 
 /* 1/x for normal x of either sign in 2^-120 .. 2^120: magic start, four Newton steps in fma (about 1 ulp). */
 static inline float num_recip(float x)
@@ -111,49 +99,6 @@ static inline float num_silu(float x)
     float c = -x < -80.0f ? -80.0f : -x > 80.0f ? 80.0f : -x;
 
     return x * num_recip(1.0f + num_exp(c));
-}
-
-static inline float num_from_f16(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 0x3ffu;
-
-    if (e == 0)
-        return num_float(sign) + (sign ? -1.0f : 1.0f) * (float)m * 5.9604644775390625e-8f;   /* exact: m * 2^-24 */
-    if (e == 31)
-        return num_float(sign | 0x7f800000u | m << 13 | (m ? 0x400000u : 0u));   /* NaN comes out quiet, as from vcvtph2ps */
-    return num_float(sign | (e + 112u) << 23 | m << 13);
-}
-
-/* Nearest even; overflow to infinity, NaN stays NaN. */
-static inline uint16_t num_to_f16(float x)
-{
-    uint32_t u = num_bits(x), a = u & 0x7fffffffu, sign = (u >> 16) & 0x8000u, r;
-
-    if (a > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00u);
-    if (a >= 0x477ff000u)
-        return (uint16_t)(sign | 0x7c00u);
-    if (a < 0x38800000u) {                       /* subnormal half: adding 0.5 aligns the last bit with 2^-24 */
-        r = num_bits(num_float(a) + 0.5f) - 0x3f000000u;
-        return (uint16_t)(sign | r);
-    }
-    r = a - 0x38000000u;
-    r += 0xfffu + ((r >> 13) & 1u);
-    return (uint16_t)(sign | r >> 13);
-}
-
-static inline float num_from_bf16(uint16_t h)
-{
-    return num_float((uint32_t)h << 16);
-}
-
-static inline uint16_t num_to_bf16(float x)
-{
-    uint32_t u = num_bits(x);
-
-    if ((u & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)(u >> 16 | 0x40u);
-    return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
 /* Rule 1, one block. Returns d; sum (may be NULL) gets the integer sum of q. */

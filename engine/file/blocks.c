@@ -2,7 +2,7 @@
  * Arithmetic is F32 with one rounding an operation in the order of the gguf package: the golden blocks in tests/ compare bits. */
 #include "engine/file/blocks.h"
 
-#include "engine/device/numerics.h"
+#include "engine/base/half.h"
 
 #include <string.h>
 

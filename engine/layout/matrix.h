@@ -8,7 +8,7 @@
  *     payload  4-byte words           word k of row r at index k * width + r
  * where the payload words are those of the GGUF block: Q8_0 word k = elements 4k..4k+3, each XOR 0x80 (so: value + 128, unsigned);
  * Q4_0 word k (0..3) = the low nibbles are elements 4k..4k+3, the high nibbles elements 16+4k..16+4k+3, value nibble - 8.
- * Data is 64-byte aligned (mem_pages). Further types: engine/device/cpu/kernels/formats.h.
+ * Data is 64-byte aligned (mem_pages). Further types: engine/layout/format.h.
  * Owner: the model. Immutable after load: any thread. The one thing that changes is `raw`: while it is not NULL the rows lie in the mapped file as
  * GGUF has them, data is not filled yet, and only the CPU device can multiply (engine/model/load.h). Whoever reads data calls model_settle first. */
 #ifndef ENGINE_MODEL_MATRIX_H

@@ -1,8 +1,8 @@
 /* Conversion and packing of weight rows (pack.h). Plain C: it runs once per load, at the speed of memory and page faults. */
 #include "engine/layout/pack.h"
-#include "engine/device/cpu/kernels/formats.h"
+#include "engine/layout/format.h"
 #include "engine/layout/interleave.h"
-#include "engine/device/numerics.h"
+#include "engine/base/half.h"
 #include "engine/file/blocks.h"
 
 #include <math.h>

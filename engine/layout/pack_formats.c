@@ -1,6 +1,6 @@
-/* Packing of the formats in formats.h. Runs once per load, by many threads: word operations on whole rows of bits instead of the field by
+/* Packing of the formats in format.h. Runs once per load, by many threads: word operations on whole rows of bits instead of the field by
  * field reading of engine/file/blocks.c, against which the tests compare it. */
-#include "engine/device/cpu/kernels/formats.h"
+#include "engine/layout/format.h"
 #include "engine/layout/interleave.h"
 
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "engine/layout/quantize.h"
 
 #include "engine/layout/pack.h"
-#include "engine/device/numerics.h"
+#include "engine/base/half.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* How quantised weights lie in memory and what their codes mean; quant.cl multiplies them. Layouts: engine/layout/matrix.h for Q8_0 and Q4_0,
- * engine/device/cpu/kernels/formats.h for the rest: units of PER blocks of 32 columns, each unit a head and then the blocks, WIDTH rows interleaved.
+ * engine/layout/format.h for the rest: units of PER blocks of 32 columns, each unit a head and then the blocks, WIDTH rows interleaved.
  * Every block becomes eight words of codes: words 0..3 (elements 0..15) and 4..7 (elements 16..31), four bytes a word.
  * Defined by the host beyond common.cl: WIDTH (rows interleaved, 8 or 16), FORMAT (one of the numbers here). */
 #define Q8_0 1
