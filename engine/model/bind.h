@@ -38,8 +38,6 @@ struct binding {
     uint64_t by_type[DTYPE_COUNT];
 };
 
-/* hp from metadata and shapes; factor arrays are mem_alloc'ed, owned by the model. */
-int hparams_read(struct hparams *hp, const struct family *family, const struct weight_file *f, struct error *e);
 /* m->hp, m->file and m->layers (n_layers, experts too) are there. Errors name the tensor. */
 int bind_model(struct binding *b, struct error *e);
 void bind_release(struct binding *b);

@@ -1,13 +1,9 @@
-/* The registry of families and the spelling of their tensor names. Any thread. */
+/* Finding the family of a file, and the spelling of its tensor names. Any thread. */
 #include "engine/model/family.h"
-
-#include "engine/model/families/families.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-
-static const struct family *const families[] = {&family_phimoe};
 
 static int spelled(const struct meta_value *v, const char *const *names)
 {
@@ -34,8 +30,8 @@ int family_of(const struct family **out, const struct weight_file *f, struct err
                 return error_set(e, ERR_MODEL, "%s: no config.json beside the weights; name the folder that has both", weight_file_path(f));
         }
     }
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        const struct family *family = families[i];
+    for (const struct family *const *at = families; *at; at++) {
+        const struct family *family = *at;
 
         if (spelled(&v[0], gguf ? family->gguf : family->json) || spelled(&v[1], family->json)) {
             *out = family;

@@ -1,5 +1,5 @@
 /* Model families: what an architecture calls its sizes and tensors. A family is one table file under families/ and one entry of
- * family.c's array; no code outside those knows a name that a file uses. Constant data: any thread. */
+ * the array there (registry.c); no code outside those knows a name that a file uses. Constant data: any thread. */
 #ifndef ENGINE_MODEL_FAMILY_H
 #define ENGINE_MODEL_FAMILY_H
 
@@ -53,6 +53,8 @@ struct family {
     const char *const *ignored;             /* tensor names that carry nothing the engine needs ('*' at the end: a prefix); NULL-terminated */
     const char *const *stops;               /* tokens that end a generation, beside those the files name; NULL-terminated */
 };
+
+extern const struct family *const families[];   /* families/registry.c; NULL-terminated */
 
 /* The family of an open file by its metadata; ERR_MODEL names the architecture and those that are known. */
 int family_of(const struct family **out, const struct weight_file *f, struct error *e);

@@ -16,7 +16,6 @@
 #include "engine/base/mem.h"
 #include "engine/base/pool.h"
 #include "engine/layout/pack.h"
-#include "engine/device/device.h"
 #include "engine/file/blocks.h"
 #include "engine/model/finite.h"
 #include "engine/model/numa.h"
@@ -381,7 +380,7 @@ static int start_behind(struct load *l, struct model *m, struct error *e)
     }
     if ((rc = check_found(l, e)) < 0)
         return rc;
-    l->slow = dtype_is_quantised(m->type) && !cpu_reads_raw(m->type);
+    l->slow = dtype_is_quantised(m->type) && !(l->options->reads_raw && l->options->reads_raw(m->type));
     pool_share_reset(&l->mapping);
     for (size_t i = 0; i < l->n_jobs; i++)
         if (is_late(l, &l->jobs[i]))

@@ -51,6 +51,7 @@ struct model_options {
     uint64_t memory;                /* that may be used without swapping, bytes; 0: not known. Float weights are copied when it holds the file twice */
     bool background;                /* matrices that keep their type are packed after model_load has returned: see matrix.raw */
     uint64_t looked_at_once;        /* background: up to so many bytes are searched for what is no number before it returns */
+    bool (*reads_raw)(enum dtype type);     /* decoding meanwhile is about as fast with unpacked weights of this type; NULL: of none */
     /* Called from the loading thread about 10 times a second: bytes done of total. Non-zero cancels. May be NULL. */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
     bool (*stop)(void *ctx);        /* asked by every loading thread before a piece: true cancels. May be NULL */

@@ -1,5 +1,6 @@
 /* The engine: opening, closing and the small calls; session.c, turn.c and place.c do the work. One engine may be opened after another,
  * also several at a time (each has its own pool of threads). */
+#include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
 #include "engine/base/clock.h"
@@ -140,7 +141,8 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
 {
     struct engine *g = mem_alloc(1, sizeof *g);
     struct model_options o = {.convert = c->convert, .memory = c->memory, .background = c->background,
-                              .looked_at_once = LOOKED_AT_ONCE, .progress = c->progress, .stop = c->stop,
+                              .looked_at_once = LOOKED_AT_ONCE, .reads_raw = cpu_reads_raw,
+                              .progress = c->progress, .stop = c->stop,
                               .progress_ctx = c->callback_ctx};
     struct error own = {0};
     int rc = 0;

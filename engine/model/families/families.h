@@ -1,4 +1,4 @@
-/* The table files of this folder, one line each; family.c lists them. */
+/* The table files of this folder, one line each; registry.c lists them. */
 #ifndef ENGINE_MODEL_FAMILIES_FAMILIES_H
 #define ENGINE_MODEL_FAMILIES_FAMILIES_H
 

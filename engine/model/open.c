@@ -6,6 +6,7 @@
 #include "engine/layout/pack.h"
 #include "engine/model/bind.h"
 #include "engine/model/finite.h"
+#include "engine/model/hparams_read.h"
 #include "engine/model/load.h"
 
 #include <limits.h>

@@ -1,7 +1,8 @@
 /* Hyperparameters: metadata first, then the shapes of the tensors, which win where the metadata is silent and must agree where it is not.
  * Real Phi-tiny GGUF files need that: they lack key_length, and hidden / heads is not the head size. Thread: the one that loads. */
+#include "engine/model/hparams_read.h"
+
 #include "engine/base/mem.h"
-#include "engine/model/bind.h"
 
 #include <math.h>
 #include <stdio.h>
