@@ -3,7 +3,7 @@
  * instead of one a field, and nothing outside the mapping is ever touched. Values stay in the mapping; only string arrays (the
  * vocabulary) get an index of offsets, because their elements have no fixed size. */
 #include "engine/base/mem.h"
-#include "engine/file/format.h"
+#include "engine/file/reader.h"
 
 #include <limits.h>
 #include <stdarg.h>

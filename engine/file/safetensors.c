@@ -3,7 +3,7 @@
  * The companions are mapped and parsed at open because the object is immutable afterwards; they are small beside any weights. */
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
-#include "engine/file/format.h"
+#include "engine/file/reader.h"
 
 #include <dirent.h>
 #include <limits.h>

@@ -3,7 +3,9 @@
 #define ENGINE_FILE_FORMAT_H
 
 #include "engine/base/mapping.h"
-#include "engine/file/weights.h"
+#include "engine/file/tensor.h"
+
+#include <stdbool.h>
 
 #define FILE_NAME_MAX 512       /* bytes of a tensor name; GGUF allows 64, Hugging Face names reach about 70 */
 #define FILE_SHARDS_MAX 512
