@@ -1,10 +1,11 @@
 /* Ids to text, at once or as a stream. Any thread; a struct detokenizer belongs to one. The stream keeps back the bytes of an
  * unfinished code point (at most three), so that nothing half-written is ever shown. */
-#include "engine/text/tokenizer_data.h"
+#include "engine/text/tokenizer.h"
 
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 #include "engine/base/utf8.h"
+#include "engine/text/tokenizer_data.h"
 
 #include <string.h>
 

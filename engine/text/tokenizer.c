@@ -2,10 +2,11 @@
  * Order of work, as in the reference library: added tokens are cut out of the raw text (leftmost, longest), what lies between is
  * normalised, cut again at normalised added tokens, and merged pair by pair. Merging takes the best pair from a heap: O(n log n)
  * for a megabyte without a blank, where the textbook loop would take O(n^2). */
-#include "engine/text/tokenizer_data.h"
+#include "engine/text/tokenizer.h"
 
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
+#include "engine/text/tokenizer_data.h"
 
 #include <limits.h>
 #include <string.h>

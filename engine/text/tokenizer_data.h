@@ -3,8 +3,10 @@
 #ifndef ENGINE_MODEL_TOKENIZER_DATA_H
 #define ENGINE_MODEL_TOKENIZER_DATA_H
 
-#include "engine/text/tokenizer.h"
+#include "engine/base/error.h"
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define TOKENIZER_MAX_IDS (1 << 22)

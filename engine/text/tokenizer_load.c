@@ -1,9 +1,10 @@
 /* Loads a tokenizer: tokenizer.json of a folder (Hugging Face's layout) or the tokenizer.ggml.* keys of a GGUF. One thread; what it
  * makes is immutable. Everything read here is hostile: ids, counts and texts are checked before they index anything, and what we
  * cannot do exactly as the reference (other models, unknown normalizers) is refused rather than approximated. */
-#include "engine/text/tokenizer_data.h"
+#include "engine/text/tokenizer.h"
 
 #include "engine/base/mem.h"
+#include "engine/text/tokenizer_data.h"
 
 #include <jansson.h>
 #include <limits.h>
