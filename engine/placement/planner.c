@@ -1,17 +1,15 @@
-/* The table of strategies, the spec parser and the checks on a plan. Pure functions, any thread. The strategies themselves are in
- * planner_fill.c (those that fill a budget in some order) and planner_model.c (the cost model and what optimises it). */
+/* The spec parser and the checks on a plan. Pure functions, any thread. The table of strategies is in strategies.c, the strategies themselves
+ * in planner_fill.c (those that fill a budget in some order) and planner_model.c (the cost model and what optimises it). */
 #include "engine/placement/planner.h"
 
 #include "engine/base/mem.h"
-#include "engine/base/size.h"
-#include "engine/placement/planner_fill.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int parse_number(const char *text, int *out)
+int planner_parse_number(const char *text, int *out)
 {
     char *end;
     long v;
@@ -25,56 +23,6 @@ static int parse_number(const char *text, int *out)
     *out = (int)v;
     return 0;
 }
-
-static int parse_layers(struct planner_spec *s, const char *a, struct error *e)
-{
-    if (a && strncmp(a, "first:", 6) == 0) {
-        s->first = true;
-        a += 6;
-    }
-    if (!a || parse_number(a, &s->count) < 0)
-        return error_set(e, ERR_USAGE, "placement '%s': give a number of layers: layers:N for the last N, layers:first:N for the first N", s->text);
-    return 0;
-}
-
-static int parse_experts(struct planner_spec *s, const char *a, struct error *e)
-{
-    if (!a || parse_number(a, &s->count) < 0)
-        return error_set(e, ERR_USAGE, "placement '%s': give a number of experts of every layer: experts:N", s->text);
-    return 0;
-}
-
-static int parse_size_optional(struct planner_spec *s, const char *a, struct error *e)
-{
-    if (a && size_parse(a, &s->size) < 0)
-        return error_set(e, ERR_USAGE, "placement '%s': '%s' is no size; sizes look like 600M or 2G", s->text, a);
-    return 0;
-}
-
-static int parse_size(struct planner_spec *s, const char *a, struct error *e)
-{
-    if (!a)
-        return error_set(e, ERR_USAGE, "placement '%s': give a size, for example memory:600M or memory:2G", s->text);
-    return parse_size_optional(s, a, e);
-}
-
-const struct planner planners[] = {
-    {"cpu", "cpu", "everything on the CPU", false, NULL, planner_fill_cpu},
-    {"gpu", "gpu", "everything on the GPU, as far as it fits: attention, head, then experts by use", false, NULL, planner_fill_gpu},
-    {"layers", "layers:[first:]N", "the last (or first) N whole layers on the GPU", false, parse_layers, planner_fill_layers},
-    {"experts", "experts:N", "the first N experts of every layer on the GPU", false, parse_experts, planner_fill_experts},
-    {"hot", "hot[:SIZE]", "the most used experts on the GPU, within SIZE or what is free", false, parse_size_optional, planner_fill_hot},
-    {"memory", "memory:SIZE", "as much as fits in SIZE: attention first, then the head, then experts by use", false, parse_size, planner_fill_memory},
-    {"stream", "stream[:SIZE]", "everything on the GPU; experts beyond SIZE, or what is free, are copied there when a token asks for them", false,
-     parse_size_optional, planner_fill_stream},
-    {"attention-gpu", "attention-gpu", "attention on the GPU, experts on the CPU", false, NULL, planner_fill_attention_gpu},
-    {"experts-gpu", "experts-gpu", "experts on the GPU, attention on the CPU", false, NULL, planner_fill_experts_gpu},
-    {"balanced", "balanced[:SIZE]", "the split with the shortest modelled token, from measured costs", false, parse_size_optional, planner_fill_balanced},
-    {"dynamic", "dynamic[:SIZE]", "follows the use while it talks: swaps cold experts for hot ones, a little at a time", true,
-     parse_size_optional, planner_fill_dynamic},
-    {"auto", "auto", "what was measured to be fastest with this model on this machine, else cpu", false, NULL, planner_fill_auto},
-};
-const int n_planners = (int)(sizeof planners / sizeof *planners);
 
 const struct planner *planner_find(const char *name, size_t len)
 {
@@ -131,7 +79,7 @@ int planner_run(const struct planner_spec *s, const struct planner_input *in, st
     if (!p)
         return error_set(e, ERR_MEMORY, "out of memory for a placement plan");
     if (in->target <= 0 || in->target >= in->n_devices) {
-        if (s->planner->fill != planner_fill_cpu && s->planner->fill != planner_fill_auto)
+        if (!s->planner->alone)
             snprintf(line, PLANNER_NOTE, "%s: there is no device beside the CPU; everything stays on the CPU", s->text);
     } else if (s->planner->fill(s, in, p, line) < 0) {
         plan_free(p);
@@ -230,7 +178,7 @@ int planner_script_parse(struct planner_step *out, int max, const char *script, 
         colon = strchr(item, ':');
         if (colon)
             *colon = 0;
-        if (!colon || !colon[1] || parse_number(item, &s->after) < 0)
+        if (!colon || !colon[1] || planner_parse_number(item, &s->after) < 0)
             return error_set(e, ERR_USAGE, "--place-script: '%.*s': write TOKENS:PLACEMENT, for example 20:gpu,45:hot,80:cpu", (int)len, script);
         if (strlen(colon + 1) >= sizeof s->spec)
             return error_set(e, ERR_USAGE, "--place-script: '%s' is too long", colon + 1);

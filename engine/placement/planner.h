@@ -56,6 +56,7 @@ struct planner {
     const char *syntax;          /* "hot[:SIZE]" */
     const char *help;            /* one line, no full stop */
     bool replans;                /* asked again while tokens are generated */
+    bool alone;                  /* at home on a machine without a device beside the CPU: nothing to tell */
     int (*parse)(struct planner_spec *s, const char *arguments, struct error *e);   /* after the colon; NULL: takes none */
     /* p: everything on the CPU, to be filled. 0 or ERR_MEMORY. */
     int (*fill)(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE]);
@@ -70,8 +71,13 @@ struct planner_spec {
     uint64_t size;               /* SIZE; PLANNER_NO_LIMIT when left out */
 };
 
-extern const struct planner planners[];
+extern const struct planner planners[];      /* strategies.c */
 extern const int n_planners;
+/* What strategies read after the colon: a number from 0 to 1000000. Negative: it is none. */
+int planner_parse_number(const char *text, int *out);
+/* Whether the device can run this block, as the input says. */
+bool planner_can_attention(const struct planner_input *in, int device, int layer);
+bool planner_can_expert(const struct planner_input *in, int device, int layer, int expert);
 
 const struct planner *planner_find(const char *name, size_t len);     /* NULL: no such strategy */
 /* ERR_USAGE names what is wrong and what would be right. */

@@ -19,8 +19,6 @@ bool filler_head(struct filler *f);
 /* Says what stayed on the CPU. wanted_all: not fitting is worth telling (the strategy names blocks, not a size). */
 void filler_note(const struct filler *f, const struct planner_spec *s, bool wanted_all, char note[PLANNER_NOTE]);
 
-bool planner_can_attention(const struct planner_input *in, int device, int layer);
-bool planner_can_expert(const struct planner_input *in, int device, int layer, int expert);
 /* Cells (layer * n_experts + expert) by falling use a byte; equal ones from the last layer up. mem_* memory, NULL: none left. */
 int *planner_cells_by_use(const struct planner_input *in, const double *usage);
 const double *planner_usage(const struct planner_input *in);      /* NULL where nothing is known */
