@@ -1,6 +1,7 @@
 /* What deferring experts costs, measured: the same tokens computed exactly and with deferral, their distributions compared. Engine thread,
  * outside a turn. Lossy options exist here only with their loss beside them. */
 #include "engine/base/mem.h"
+#include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
 #include <limits.h>

@@ -3,6 +3,7 @@
  * second touches nothing that changes; what it wants to say is queued, what it opened is taken in by the engine at a safe point. */
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
+#include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
 #include <pthread.h>

@@ -1,6 +1,7 @@
 /* What an engine would take, computed from the same shapes that opening it uses. Any thread; nothing is allocated.
  * tests/check_fit.c opens engines and compares: the table of --fit is exact or the test fails. */
 #include "engine/base/topology.h"
+#include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
 int engine_resolve(const struct engine_config *c, const struct hparams *hp, struct engine_needs *out, struct error *e)

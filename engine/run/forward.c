@@ -169,7 +169,7 @@ static int finish(struct device_slot *s, int rc, struct error *e)
     return rc < 0 ? rc : s->ops->wait(s->device, e);
 }
 
-static void count_cost(struct forward *f, struct forward_cost *c, uint64_t ns, int blocks)
+static void count_cost(struct forward *f, struct job_cost *c, uint64_t ns, int blocks)
 {
     if (f->rows == 1) {
         c->ns += ns;

@@ -6,9 +6,9 @@
 #define ENGINE_RUN_FORWARD_H
 
 #include "engine/base/error.h"
-#include "engine/device/device.h"
 #include "engine/placement/bandwidth.h"
 #include "engine/placement/plan.h"
+#include "engine/run/device_slot.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,17 +18,6 @@
 
 struct kv;
 struct trace;
-
-/* An opened device and what the engine knows of it. Slot 0 is the CPU. */
-struct device_slot {
-    const struct device_ops *ops;
-    struct device *device;
-    struct device_info info;
-    int failures;
-    bool lost;                   /* failed twice: gets no more jobs */
-    /* What single jobs took here in passes of one row, for planners: blocks computed, and in how many jobs. */
-    struct forward_cost { uint64_t ns, blocks, jobs; } attention, expert, head;
-};
 
 struct forward_hooks {
     /* Before every layer, for cancel (non-zero ends the pass with ERR_CANCELLED) and progress; the guard is disarmed. */

@@ -1,6 +1,7 @@
 /* Which token chose which experts: one small row per position of the session, for "who used this expert?". Engine thread; taken at open. */
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
+#include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
 #include <string.h>

@@ -5,14 +5,16 @@
 #include "engine/base/wake.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
+#include "engine/placement/bandwidth.h"
+#include "engine/placement/cost_model.h"
 #include "engine/placement/planner.h"
 #include "engine/placement/residency.h"
-#include "engine/placement/cost_model.h"
-#include "engine/run/engine.h"
+#include "engine/run/config.h"
 #include "engine/run/forward.h"
 #include "engine/run/kv.h"
 #include "engine/run/rope.h"
 #include "engine/run/sampler.h"
+#include "engine/run/telemetry.h"
 #include "engine/run/trace.h"
 
 #include <stdatomic.h>

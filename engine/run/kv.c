@@ -3,7 +3,7 @@
 
 #include "engine/base/mem.h"
 #include "engine/placement/cost_model.h"
-#include "engine/run/forward.h"
+#include "engine/run/device_slot.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
+#include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
 #include <math.h>

@@ -3,6 +3,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
+#include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
 #include <stdio.h>
@@ -106,7 +107,7 @@ static bool seek_devices(struct engine *g, bool named)
 }
 
 /* Per block, without what its job cost beyond the work: planners count that by itself. */
-static double block_ns(const struct forward_cost *c, double handoff_ns)
+static double block_ns(const struct job_cost *c, double handoff_ns)
 {
     double ns = (double)c->ns, work = ns - handoff_ns * (double)c->jobs;
 

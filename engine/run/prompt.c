@@ -5,6 +5,7 @@
  * context), so that the next turns find their prefix in the cache again. */
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
+#include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
 #include <string.h>

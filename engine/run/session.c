@@ -4,6 +4,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
+#include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
 #include <string.h>

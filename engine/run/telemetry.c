@@ -2,7 +2,6 @@
 #include "engine/run/telemetry.h"
 
 #include "engine/base/mem.h"
-#include "engine/run/engine.h"
 
 #include <string.h>
 

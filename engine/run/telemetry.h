@@ -77,4 +77,9 @@ struct telemetry {
                                     with serial s (struct token_event) lies at (s - 1) % TELEMETRY_ROUTES; s up to session_generated_tokens */
 };
 
+/* Takes the arrays, zeroed; ERR_MEMORY. Copying allocates nothing: both were made for the same shape. */
+int telemetry_init(struct telemetry *t, int n_layers, int n_experts, int n_used);
+void telemetry_release(struct telemetry *t);
+void telemetry_copy(struct telemetry *to, const struct telemetry *from);
+
 #endif

@@ -5,6 +5,7 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/model/finite.h"
+#include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
 #include <math.h>
