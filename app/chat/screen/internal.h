@@ -10,6 +10,18 @@
 #include "ui/terminal.h"
 
 #include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What is done from a moment on and not before (clock_now's nanoseconds). */
+struct deadline {
+    uint64_t at;
+};
+
+static inline bool due(const struct deadline *d, uint64_t now)
+{
+    return now >= d->at;
+}
 
 struct chat {
     struct options *options;
@@ -28,10 +40,12 @@ struct chat {
     char *help;
     int signal_fd;
     sigset_t old_mask;
-    uint64_t drawn_at;           /* the newest frame; frame_at: the next one, not before, */
-    uint64_t frame_at, pump_at;  /* pump_at: events are taken up, not before */
-    uint64_t panels_at;          /* the panels take up the engine's newest state, not before */
-    uint64_t sample_at, quit_until;
+    uint64_t drawn_at;           /* the newest frame */
+    struct deadline frame;       /* the next one */
+    struct deadline pump;        /* events are taken up */
+    struct deadline panels;      /* the panels take up the engine's newest state */
+    struct deadline sample;      /* the machine is looked at */
+    uint64_t quit_until;
     uint64_t busy_ns[DEVICE_MAX], busy_at;
     bool quit, gone, line_mode;
     bool traced;                 /* the speed panel asked for timelines */

@@ -88,21 +88,65 @@ static bool runs_free(const struct chat *s)
     return s->model.running && s->model.pace <= 0;
 }
 
+static uint64_t sooner(uint64_t at, const struct deadline *d)
+{
+    return d->at < at ? d->at : at;
+}
+
 static int timeout_ms(const struct chat *s, uint64_t now, bool late)
 {
-    uint64_t next = ui_model_next(&s->model);
+    uint64_t next = sooner(ui_model_next(&s->model), &s->sample);
 
-    if (s->sample_at < next)
-        next = s->sample_at;
-    if (s->model.dirty && s->frame_at < next)
-        next = s->frame_at;
-    if (now < s->pump_at && s->pump_at < next)
-        next = s->pump_at;
-    if (runs_free(s) && next < s->frame_at)
-        next = s->frame_at;                                      /* graphs, lights and figures wait for the next picture */
+    if (s->model.dirty)
+        next = sooner(next, &s->frame);
+    if (!due(&s->pump, now))
+        next = sooner(next, &s->pump);
+    if (runs_free(s) && next < s->frame.at)
+        next = s->frame.at;                                      /* graphs, lights and figures wait for the next picture */
     if (late && now + ESCAPE_MS * CLOCK_MILLI < next)
         return ESCAPE_MS;
     return next <= now ? 0 : (int)((next - now + CLOCK_MILLI - 1) / CLOCK_MILLI);
+}
+
+/* late: what came before ends in a lone Esc, and nothing has followed it. */
+static void take_keys(struct chat *s, bool readable, bool late)
+{
+    if (readable) {
+        if (terminal_read(s->terminal) < 0)
+            s->gone = true;
+        chat_keys(s, false);
+        s->frame.at = s->drawn_at + FRAME_NS;                    /* what is typed shows at once */
+    } else if (late) {
+        chat_keys(s, true);
+    }
+}
+
+static void take_events(struct chat *s, uint64_t now)
+{
+    conversation_pump(s->conversation);
+    chat_waiting_show(s);
+    if (due(&s->panels, now))
+        s->panels.at = now + (runs_free(s) ? PANELS_FREE_NS : 0);
+    s->pump.at = runs_free(s) ? s->drawn_at + FRAME_FREE_NS : now + PUMP_NS;
+}
+
+static void take_sample(struct chat *s, uint64_t now)
+{
+    const struct telemetry *t = conversation_telemetry(s->conversation);
+
+    if (t)
+        ui_model_telemetry(&s->model, t, now);
+    chat_machine_take(s, now);
+    s->sample.at = now + UI_SETTLE_NS;
+}
+
+static void show_frame(struct chat *s, uint64_t now)
+{
+    draw(s);
+    s->drawn_at = now;
+    s->frame.at = now + (runs_free(s) ? FRAME_FREE_NS : FRAME_NS);
+    if (runs_free(s))
+        s->pump = s->frame;
 }
 
 static void loop(struct chat *s)
@@ -112,7 +156,8 @@ static void loop(struct chat *s)
     while (!s->quit && !s->gone && !conversation_over(s->conversation)) {
         uint64_t now = clock_now();
         struct pollfd p[3] = {
-            {STDIN_FILENO, POLLIN, 0}, {s->signal_fd, POLLIN, 0}, {now >= s->pump_at ? conversation_fd(s->conversation) : -1, POLLIN, 0},
+            {STDIN_FILENO, POLLIN, 0}, {s->signal_fd, POLLIN, 0},
+            {due(&s->pump, now) ? conversation_fd(s->conversation) : -1, POLLIN, 0},
         };
         int rc = poll(p, 3, timeout_ms(s, now, waiting));
 
@@ -121,40 +166,17 @@ static void loop(struct chat *s)
         now = clock_now();
         if (rc > 0 && (p[1].revents & POLLIN))
             signals(s);
-        if (rc > 0 && p[0].revents) {
-            if (terminal_read(s->terminal) < 0)
-                s->gone = true;
-            chat_keys(s, false);
-            s->frame_at = s->drawn_at + FRAME_NS;                /* what is typed shows at once */
-        } else if (waiting) {
-            chat_keys(s, true);
-        }
+        take_keys(s, rc > 0 && p[0].revents, waiting);
         waiting = terminal_waiting(s->terminal);
-        if (now >= s->pump_at && (p[2].fd < 0 || p[2].revents)) {        /* not looked at before its time: perhaps there is something */
-            conversation_pump(s->conversation);
-            chat_waiting_show(s);
-            if (now >= s->panels_at)
-                s->panels_at = now + (runs_free(s) ? PANELS_FREE_NS : 0);
-            s->pump_at = runs_free(s) ? s->drawn_at + FRAME_FREE_NS : now + PUMP_NS;
-        }
-        if (now >= s->sample_at) {
-            const struct telemetry *t = conversation_telemetry(s->conversation);
-
-            if (t)
-                ui_model_telemetry(&s->model, t, now);
-            chat_machine_take(s, now);
-            s->sample_at = now + UI_SETTLE_NS;
-        }
+        if (due(&s->pump, now) && (p[2].fd < 0 || p[2].revents)) /* not looked at before its time: perhaps there is something */
+            take_events(s, now);
+        if (due(&s->sample, now))
+            take_sample(s, now);
         if (s->traced != s->model.timeline_shown && conversation_ready(s->conversation))
             conversation_timeline(s->conversation, s->traced = !s->traced);
         ui_model_tick(&s->model, now);
-        if (s->model.dirty && now >= s->frame_at) {
-            draw(s);
-            s->drawn_at = now;
-            s->frame_at = now + (runs_free(s) ? FRAME_FREE_NS : FRAME_NS);
-            if (runs_free(s))
-                s->pump_at = s->frame_at;
-        }
+        if (s->model.dirty && due(&s->frame, now))
+            show_frame(s, now);
     }
 }
 

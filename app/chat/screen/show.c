@@ -77,7 +77,7 @@ static void hook_event(void *ctx, const struct event *ev)
             block_take(b, &said->entries[said->n - 1]);
         s->memory_due = true;
     }
-    if (now < s->panels_at && ev->kind == EVENT_TOKEN)
+    if (!due(&s->panels, now) && ev->kind == EVENT_TOKEN)
         return;
     t = conversation_telemetry(s->conversation);
     if (t)
