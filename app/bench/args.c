@@ -1,4 +1,4 @@
-/* See bench_args.h. */
+/* See args.h. */
 #include "app/bench/args.h"
 
 #include "engine/base/mem.h"

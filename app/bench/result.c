@@ -1,4 +1,4 @@
-/* See bench_result.h. */
+/* See result.h. */
 #include "app/bench/result.h"
 
 #include "engine/base/json.h"

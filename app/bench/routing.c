@@ -1,4 +1,4 @@
-/* See bench_routing.h. A table instead of a generator in the engine: nothing is drawn while the clock runs, every device and chunk size sees
+/* See routing.h. A table instead of a generator in the engine: nothing is drawn while the clock runs, every device and chunk size sees
  * the same choice, and the engine's part stays one look-up. */
 #include "app/bench/routing.h"
 

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define ARMS_MOST 64
+
 struct turn_figures {
     struct series *token_ms;             /* NULL: a warm-up */
     struct error *e;
@@ -58,77 +60,114 @@ static int one_turn(struct suite *s, size_t arm, const char *prompt, struct seri
     return rc;
 }
 
-static int keep(struct series *s, double v, struct error *e)
+static int add_sample(struct series *s, double v, struct error *e)
 {
     return series_add(s, v) < 0 ? error_set(e, ERR_MEMORY, "out of memory for the samples") : 0;
 }
 
-/* Two results a prompt and arm: reading it, and answering. */
-static int one_prompt(struct suite *s, const char *prompt, struct error *e)
+/* Makes room for a prompt's results: a pair an arm, reading it and answering. *first: the first of them. */
+static int add_results(struct suite *s, size_t *first, struct error *e)
 {
     struct bench *b = s->b;
-    const struct options *o = b->o;
-    size_t first = *s->n, n = b->n_arms;
-    struct bench_result *all = mem_resize(*s->results, first + 2 * n, sizeof *all);
-    struct turn_done_event done;
-    struct series ttft[64] = {{0}};
-    int rc = 0;
+    size_t n = b->n_arms;
+    struct bench_result *all;
 
+    if (n > ARMS_MOST)
+        return error_set(e, ERR_USAGE, "--bench-prompts: at most %d arms", ARMS_MOST);
+    all = mem_resize(*s->results, *s->n + 2 * n, sizeof *all);
     if (!all)
         return error_set(e, ERR_MEMORY, "out of memory for the results");
-    if (n > 64)
-        return error_set(e, ERR_USAGE, "--bench-prompts: at most 64 arms");
     *s->results = all;
-    memset(all + first, 0, 2 * n * sizeof *all);
+    *first = *s->n;
+    memset(all + *first, 0, 2 * n * sizeof *all);
     *s->n += 2 * n;
     memset(b->load, 0, n * sizeof *b->load);
     for (size_t i = 0; i < n; i++)
         series_clear(&b->token_ms[i]);
-    for (size_t i = 0; i < n && rc == 0 && o->bench_warmup; i++) {
-        usage_clear(&b->arms[i].usage);
-        engine_observe(b->arms[i].g, bench_count_routing, &b->arms[i].usage);
-        rc = one_turn(s, i, prompt, NULL, &done, e);
-        engine_observe(b->arms[i].g, NULL, NULL);
+    return 0;
+}
+
+static int warm_up(struct suite *s, size_t arm, const char *prompt, struct error *e)
+{
+    struct bench_arm *a = &s->b->arms[arm];
+    struct turn_done_event done;
+    int rc;
+
+    usage_clear(&a->usage);
+    engine_observe(a->g, bench_count_routing, &a->usage);
+    rc = one_turn(s, arm, prompt, NULL, &done, e);
+    engine_observe(a->g, NULL, NULL);
+    return rc;
+}
+
+/* One run of a prompt on an arm, into its pair of results and the arm's series. */
+static int measure_turn(struct suite *s, size_t arm, const char *prompt, struct bench_result pair[2], struct series *ttft,
+                        struct error *e)
+{
+    struct bench *b = s->b;
+    struct bench_result *read = &pair[0], *answer = &pair[1];
+    struct turn_done_event done;
+    int rc;
+
+    machine_load_begin(b->system, &b->before);
+    rc = one_turn(s, arm, prompt, &b->token_ms[arm], &done, e);
+    machine_load_end(b->system, &b->before, &b->load[arm]);
+    if (rc < 0)
+        return rc;
+    read->n_prompt = done.prompt_tokens;
+    answer->n_gen = done.completion_tokens > 1 ? done.completion_tokens - 1 : 0;
+    rc = add_sample(&read->ns, (double)done.prefill_ns, e);
+    if (rc == 0 && answer->n_gen && done.decode_ns)
+        rc = add_sample(&answer->ns, (double)done.decode_ns, e);
+    if (rc == 0)
+        rc = add_sample(ttft, (double)done.ttft_ns * 1e-6, e);
+    if (rc == 0)
+        rc = add_sample(&s->ttft[arm], (double)done.ttft_ns * 1e-6, e);
+    if (rc == 0 && done.prefill_ns)
+        rc = add_sample(&s->prefill[arm], done.prompt_tokens * 1e9 / (double)done.prefill_ns, e);
+    if (rc == 0 && answer->n_gen && done.decode_ns)
+        rc = add_sample(&s->decode[arm], answer->n_gen * 1e9 / (double)done.decode_ns, e);
+    return rc;
+}
+
+/* Describes and prints an arm's pair, whose first result is number `index` of the report. */
+static void write_pair(struct suite *s, size_t arm, const char *prompt, struct bench_result pair[2], const struct series *ttft,
+                       int index)
+{
+    for (int k = 0; k < 2; k++) {
+        struct bench_result *r = &pair[k];
+        struct bench_test t = {r->n_prompt, r->n_gen, 0};
+        struct series_figures f;
+
+        bench_describe(s->b, arm, &t, 0, 0, r);
+        if (!k)
+            r->token_p50_ms = r->token_p95_ms = 0;       /* reading has no single tokens */
+        snprintf(r->test, sizeof r->test, "%s %.*s", k ? "tg" : "pp", (int)utf8_fit(prompt, strlen(prompt), 60, NULL), prompt);
+        if (series_summarise(ttft, &f) == 0 && !k)
+            r->ttft_ms = f.median;
+        bench_result_rates(r, &f);
+        r->median_ts = f.median;
+        bench_write_row(stdout, (enum report_format)s->b->o->bench_format, r, index + k);
     }
+}
+
+/* The arms take turns, one run each. */
+static int one_prompt(struct suite *s, const char *prompt, struct error *e)
+{
+    const struct options *o = s->b->o;
+    struct series ttft[ARMS_MOST] = {{0}};
+    size_t n = s->b->n_arms, first = 0;
+    int rc = add_results(s, &first, e);
+
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < n && rc == 0 && o->bench_warmup; i++)
+        rc = warm_up(s, i, prompt, e);
     for (int k = 0; k < o->bench_repetitions && rc == 0; k++)
-        for (size_t i = 0; i < n && rc == 0; i++) {
-            struct bench_result *read = &all[first + 2 * i], *answer = read + 1;
-
-            machine_load_begin(b->system, &b->before);
-            rc = one_turn(s, i, prompt, &b->token_ms[i], &done, e);
-            machine_load_end(b->system, &b->before, &b->load[i]);
-            if (rc < 0)
-                break;
-            read->n_prompt = done.prompt_tokens;
-            answer->n_gen = done.completion_tokens > 1 ? done.completion_tokens - 1 : 0;
-            rc = keep(&read->ns, (double)done.prefill_ns, e);
-            if (rc == 0 && answer->n_gen && done.decode_ns)
-                rc = keep(&answer->ns, (double)done.decode_ns, e);
-            if (rc == 0)
-                rc = keep(&ttft[i], (double)done.ttft_ns * 1e-6, e);
-            if (rc == 0)
-                rc = keep(&s->ttft[i], (double)done.ttft_ns * 1e-6, e);
-            if (rc == 0 && done.prefill_ns)
-                rc = keep(&s->prefill[i], done.prompt_tokens * 1e9 / (double)done.prefill_ns, e);
-            if (rc == 0 && answer->n_gen && done.decode_ns)
-                rc = keep(&s->decode[i], answer->n_gen * 1e9 / (double)done.decode_ns, e);
-        }
+        for (size_t i = 0; i < n && rc == 0; i++)
+            rc = measure_turn(s, i, prompt, &(*s->results)[first + 2 * i], &ttft[i], e);
     for (size_t i = 0; i < n && rc == 0; i++)
-        for (int k = 0; k < 2; k++) {
-            struct bench_result *r = &all[first + 2 * i + (size_t)k];
-            struct bench_test t = {r->n_prompt, r->n_gen, 0};
-            struct series_figures f;
-
-            bench_describe(b, i, &t, 0, 0, r);
-            if (!k)
-                r->token_p50_ms = r->token_p95_ms = 0;   /* reading has no single tokens */
-            snprintf(r->test, sizeof r->test, "%s %.*s", k ? "tg" : "pp", (int)utf8_fit(prompt, strlen(prompt), 60, NULL), prompt);
-            if (series_summarise(&ttft[i], &f) == 0 && !k)
-                r->ttft_ms = f.median;
-            bench_result_rates(r, &f);
-            r->median_ts = f.median;
-            bench_write_row(stdout, (enum report_format)o->bench_format, r, (int)(first + 2 * i) + k);
-        }
+        write_pair(s, i, prompt, &(*s->results)[first + 2 * i], &ttft[i], (int)(first + 2 * i));
     for (size_t i = 0; i < n; i++)
         series_release(&ttft[i]);
     return rc;
