@@ -1,4 +1,4 @@
-/* See chat_file.h. A part is a file that only grows: one write for all that was not kept yet costs a token next to nothing, and whatever
+/* See autosave.h. A part is a file that only grows: one write for all that was not kept yet costs a token next to nothing, and whatever
  * instant a kill chooses, what was shown is whole. */
 #include "app/chat/autosave.h"
 

@@ -137,7 +137,7 @@ static void transcript_changed(struct conversation *c)
 }
 
 /* A worker that has gone need not hear it; one that could not be told is said. */
-static void tell(struct conversation *c, struct command k)
+static void send_command(struct conversation *c, struct command k)
 {
     struct error e = {0};
 
@@ -145,18 +145,18 @@ static void tell(struct conversation *c, struct command k)
         conversation_say(c, SAY_TROUBLE, "%s: the engine goes on as before", e.text);
 }
 
-static void sampling_tell(struct conversation *c)
+static void sampling_send(struct conversation *c)
 {
     struct command k = {.kind = COMMAND_SAMPLING};
 
     sampling_from_options(c->options, &k.sampling);
-    tell(c, k);
+    send_command(c, k);
 }
 
-static void pace_tell(struct conversation *c)
+static void pace_send(struct conversation *c)
 {
     c->paced |= c->pace > 0;
-    tell(c, (struct command){.kind = COMMAND_PACE, .number = c->pace});
+    send_command(c, (struct command){.kind = COMMAND_PACE, .number = c->pace});
 }
 
 int conversation_open(struct conversation **out, struct options *o, const struct conversation_hooks *hooks, struct error *e)
@@ -313,7 +313,7 @@ static void on_event(struct conversation *c, const struct event *ev)
         c->ready = true;
         if (!c->plan[0] && t)
             snprintf(c->plan, sizeof c->plan, "%s", t->plan);
-        remarks_tell(c->options, worker_info(c->worker), remark_say, c);
+        remarks_each(c->options, worker_info(c->worker), remark_say, c);
         break;
     }
     case EVENT_TURN_STARTED:
@@ -628,13 +628,13 @@ int conversation_place_told(struct conversation *c, const char *spec)
 void conversation_timeline(struct conversation *c, bool on)
 {
     if (c->ready)
-        tell(c, (struct command){.kind = COMMAND_TIMELINE, .number = on});
+        send_command(c, (struct command){.kind = COMMAND_TIMELINE, .number = on});
 }
 
 void conversation_pace_toggle(struct conversation *c)
 {
     c->pace = c->pace > 0 ? 0 : c->pace_asked > 0 ? c->pace_asked : PACE_DEFAULT;
-    pace_tell(c);
+    pace_send(c);
 }
 
 double conversation_pace(const struct conversation *c)
@@ -650,9 +650,9 @@ void conversation_apply(struct conversation *c, const struct option *option)
         c->pace = c->options->pace;
         if (c->pace > 0)
             c->pace_asked = c->pace;
-        pace_tell(c);
+        pace_send(c);
     } else if (id != OPTION_ID_place) {  /* that one was asked for before it was set */
-        sampling_tell(c);
+        sampling_send(c);
     }
     if (c->hooks.set)
         c->hooks.set(c->hooks.ctx, option);
@@ -704,7 +704,7 @@ void conversation_new(struct conversation *c)
     c->editing = false;
     transcript_truncate(&c->transcript, keep);
     file_name(c);
-    tell(c, (struct command){.kind = COMMAND_CLEAR});
+    send_command(c, (struct command){.kind = COMMAND_CLEAR});
     transcript_changed(c);
 }
 

@@ -1,5 +1,5 @@
 /* A chat without a screen: the worker, the transcript and the settings. The screen (app/chat/screen/screen.c) and line mode both
- * drive one and show what its hooks tell them. Owns the transcript and its file (chat_file.h): it is written after every turn, what streams
+ * drive one and show what its hooks tell them. Owns the transcript and its file (autosave.h): it is written after every turn, what streams
  * is kept beside it at once, and closing writes it a last time, so nothing that was shown is lost. Thread: the UI thread (hooks are called from
  * conversation_pump and conversation_submit). */
 #ifndef APP_CONVERSATION_H

@@ -1,4 +1,4 @@
-/* See chat_export.h. A new name is claimed with O_EXCL before anything is written, so that no file can slip in between. */
+/* See export.h. A new name is claimed with O_EXCL before anything is written, so that no file can slip in between. */
 #include "app/chat/export.h"
 
 #include "engine/base/file.h"

@@ -29,7 +29,7 @@ const char *crash_log_path(void)
     return path;
 }
 
-static void say(int fd, const char *text)
+static void write_text(int fd, const char *text)
 {
     ssize_t put = write(fd, text, strlen(text));
 
@@ -85,13 +85,13 @@ static int write_log(int number, const char *address)
     make_folder();
     if ((fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600)) < 0)
         return -1;
-    say(fd, "moetop " MOETOP_VERSION ": ");
-    say(fd, name_of(number));
-    say(fd, " at ");
-    say(fd, address);
-    say(fd, "\n\n");
+    write_text(fd, "moetop " MOETOP_VERSION ": ");
+    write_text(fd, name_of(number));
+    write_text(fd, " at ");
+    write_text(fd, address);
+    write_text(fd, "\n\n");
     backtrace_symbols_fd(frames, backtrace(frames, 64), fd);
-    say(fd, "\nnewest log lines:\n");
+    write_text(fd, "\nnewest log lines:\n");
     log_dump(fd);
     close(fd);
     return 0;
@@ -108,14 +108,14 @@ static void on_crash(int number, siginfo_t *info, void *context)
     }
     terminal_emergency_restore();
     hexadecimal((unsigned long)info->si_addr, address);
-    say(STDERR_FILENO, "moetop: crashed (");
-    say(STDERR_FILENO, name_of(number));
+    write_text(STDERR_FILENO, "moetop: crashed (");
+    write_text(STDERR_FILENO, name_of(number));
     if (write_log(number, address) == 0) {
-        say(STDERR_FILENO, "); details are in ");
-        say(STDERR_FILENO, path);
-        say(STDERR_FILENO, "\n");
+        write_text(STDERR_FILENO, "); details are in ");
+        write_text(STDERR_FILENO, path);
+        write_text(STDERR_FILENO, "\n");
     } else {
-        say(STDERR_FILENO, "); no log could be written\n");
+        write_text(STDERR_FILENO, "); no log could be written\n");
     }
     raise(number);
 }
@@ -127,7 +127,7 @@ static void *json_memory(size_t bytes)
     if (p)
         return p;
     terminal_emergency_restore();
-    say(STDERR_FILENO, "moetop: out of memory for JSON\n");
+    write_text(STDERR_FILENO, "moetop: out of memory for JSON\n");
     _exit(error_exit_code(ERR_MEMORY));
 }
 

@@ -1,4 +1,4 @@
-/* See plot.h. Each drawing is an <svg> of its own, so a file may stack them; the colours are legible on white and when printed grey. */
+/* See svg_plot.h. Each drawing is an <svg> of its own, so a file may stack them; the colours are legible on white and when printed grey. */
 #include "app/common/svg_plot.h"
 
 #include "engine/base/file.h"

@@ -1,4 +1,4 @@
-/* Conversations in memory. UI thread. See transcript.h; files are app/chat/transcript_file.c. */
+/* Conversations in memory. UI thread. See transcript.h; files are transcript_file.c. */
 #include "app/common/transcript.h"
 
 #include "engine/base/mem.h"

@@ -86,7 +86,7 @@ static void draw_bar(struct batch *b, bool now)
     b->drawn = true;
 }
 
-static void say(struct batch *b, const char *text)
+static void print_notice(struct batch *b, const char *text)
 {
     char safe[600];
 
@@ -106,7 +106,7 @@ static int on_event(void *ctx, struct event *ev)
         b->tokens += ev->token.id >= 0;
         draw_bar(b, false);
     } else if (ev->kind == EVENT_NOTICE && ev->text)
-        say(b, ev->text);
+        print_notice(b, ev->text);
     return signals_last() != 0 || b->text.failed;
 }
 

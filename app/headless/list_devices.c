@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void say(void *ctx, const char *line)
+static void print_line(void *ctx, const char *line)
 {
     fprintf(stderr, "moetop: %s\n", line);
 }
@@ -58,7 +58,7 @@ static void list_one(const struct device_ops *ops, const struct device_info *inf
     if (!ops->report)
         return;
     fflush(stdout);
-    if (ops->report(info->selector, cache, say, NULL, &report, &e) < 0) {
+    if (ops->report(info->selector, cache, print_line, NULL, &report, &e) < 0) {
         row("cannot be used", e.text);
         return;
     }

@@ -135,10 +135,10 @@ void options_release(struct options *o);
 int options_parse(struct options *o, int argc, char *const *argv, struct error *e);
 /* MOETOP_… variables; others of that prefix are passed over: app/main.c tells their owner. */
 int options_environment(struct options *o, char *const *environment, struct error *e);
-/* One value from one source; ignored (0) where a stronger source has spoken. `where` names the source in errors and --print-config. */
+/* One value from one source; ignored (0) where a stronger source has spoken. `where` names the source in errors and --print-config.
+ * LIST: the first call of a source empties what weaker ones had put there; later calls append. */
 int options_set(struct options *o, const struct option *option, const char *value, enum option_origin from, const char *where,
                 struct error *e);
-/* LIST: the first call of a source empties what weaker ones had put there; later calls append. */
 /* Only names the source of a value that options_set took (0 where a stronger one had spoken). ERR_MEMORY. */
 int options_note_origin(struct options *o, const struct option *option, enum option_origin from, const char *where, struct error *e);
 
@@ -158,6 +158,5 @@ void option_variable(const struct option *option, char *out, size_t size);
 int option_parse_size(const char *text, uint64_t *out, struct error *e);
 /* Word number i of a WORD option into out; false: there is none. */
 bool option_word(const struct option *option, int i, char *out, size_t size);
-
 
 #endif

@@ -76,7 +76,7 @@ static bool faster(const struct candidate *cpu, const struct candidate *other)
 }
 
 /* The winner, and what the best plan with the device lost of the CPU's speed (negative: gained). */
-static int judge(struct candidate c[N_CANDIDATES], double *loss)
+static int winner_of(struct candidate c[N_CANDIDATES], double *loss)
 {
     struct series_figures f[N_CANDIDATES];
     int best = 0;
@@ -134,7 +134,7 @@ int place_auto(struct engine *g, bool take, struct error *e)
         mem_free(ids);
         if (rc < 0)
             return rc;
-        winner = judge(c, &loss);
+        winner = winner_of(c, &loss);
         if (engine_verdict_set(g, candidates[winner], loss, &ignored) < 0)
             log_write(LOG_LEVEL_WARNING, "%s", ignored.text);
         if (!take) {

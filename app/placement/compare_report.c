@@ -43,12 +43,10 @@ static double kl_of(const struct compare *c, const struct compare_plan *p)
     return c->tokens ? p->kl / (double)c->tokens : 0;
 }
 
-static const char *text_word(const struct compare *c, const struct compare_plan *p)
+static const char *text_word(const struct compare *c, const struct compare_plan *p, char *lossy, size_t size)
 {
-    static char lossy[64];
-
     if (p->defer) {
-        snprintf(lossy, sizeof lossy, "lossy: KL %.4f, %d of %llu tokens", kl_of(c, p), p->changed, (unsigned long long)c->tokens);
+        snprintf(lossy, size, "lossy: KL %.4f, %d of %llu tokens", kl_of(c, p), p->changed, (unsigned long long)c->tokens);
         return lossy;
     }
     return p->same_bits ? "same bits" : p->same_tokens ? "same text" : "DIFFERS";
@@ -68,7 +66,7 @@ static void put_markdown(FILE *f, const struct compare *c)
     for (size_t i = 0; i < c->n; i++) {
         const struct compare_plan *p = &c->plans[i];
         struct series_figures a, b;
-        char verdict[120], busy[120], moved[16];
+        char verdict[120], busy[120], moved[16], lossy[64];
 
         series_summarise(&p->prefill, &a);
         series_summarise(&p->decode, &b);
@@ -76,7 +74,7 @@ static void put_markdown(FILE *f, const struct compare *c)
         shares(c, i, busy, sizeof busy);
         fprintf(f, "| %-21s | %10.2f ± %7.2f | %10.2f ± %7.2f | %-30s | %-24s | %6.2f ms | %6.2f ms | %10s | %6.1f ms | %-9s |\n", p->name, a.median, a.sd,
                 b.median, b.sd, verdict, busy, per_token(c, p->wait_ms), per_token(c, p->transfer_ms), size_format(p->moved_bytes, moved, sizeof moved),
-                p->switch_ms, text_word(c, p));
+                p->switch_ms, text_word(c, p, lossy, sizeof lossy));
     }
 }
 

@@ -211,12 +211,6 @@ void profile_print_narrow(FILE *f, const struct usage *u)
     fprintf(f, "%s\n", text);
 }
 
-/* FILE or - for standard input. */
-static int read_text(const char *path, char **text, size_t *n, struct error *e)
-{
-    return test_text_read(path, text, n, e);
-}
-
 static int stop(void *ctx)
 {
     return signals_last();
@@ -239,7 +233,7 @@ int profile_mode_run(struct options *o, struct error *e)
     struct profile_text_read read = {0};
     char *text = NULL, *json = NULL;
     size_t size;
-    int rc = read_text(o->profile_experts, &text, &size, e);
+    int rc = test_text_read(o->profile_experts, &text, &size, e);
 
     if (rc == 0)
         rc = engine_setup_open(o, &g, e);

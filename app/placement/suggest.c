@@ -52,7 +52,7 @@ static double hit_rate(const struct plan *p, const struct usage *u)
     return layers > 0 ? sum / layers : 0;
 }
 
-static void judge(struct suggestion *s)
+static void verdict_make(struct suggestion *s)
 {
     double hit = s->hit_held_out >= 0 ? s->hit_held_out : s->hit_trained, left = 1 - s->hit_uniform;
     double saved = left > 1e-9 ? (hit - s->hit_uniform) / left : 0;
@@ -112,7 +112,7 @@ int suggestion_make(struct suggestion *s, const struct usage *trained, const str
         s->hit_held_out = hit_rate(s->plan, held_out);
         s->likeness = usage_likeness(trained, held_out);
     }
-    judge(s);
+    verdict_make(s);
     return 0;
 }
 

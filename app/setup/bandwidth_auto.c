@@ -26,7 +26,7 @@ static int first_tokens(struct engine *g, int **ids, int *n, struct error *e)
 }
 
 /* What auto found: the decision with its figures. The arrays come back sorted. */
-static void tell(struct engine *g, const struct bandwidth *b, double *with, double *without)
+static void report(struct engine *g, const struct bandwidth *b, double *with, double *without)
 {
     double gain = bandwidth_gain(with, without, ROUNDS);
     struct series_figures on, off;
@@ -68,7 +68,7 @@ int place_bandwidth(struct engine *g, enum bandwidth_mode mode, struct error *e)
     mem_free(ids);
     if (rc == 0) {
         bandwidth_decide(b, with, without, ROUNDS);
-        tell(g, b, with, without);
+        report(g, b, with, without);
     }
     return rc;
 }

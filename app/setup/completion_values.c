@@ -1,4 +1,4 @@
-/* See values.h. */
+/* See completion_values.h. */
 #include "app/setup/completion_values.h"
 
 #include "app/common/devices.h"

@@ -184,7 +184,7 @@ int engine_setup_open(const struct options *o, struct engine **out, struct error
     if (rc < 0)
         return rc;
     engine_pace_set(*out, pace_from_options(o, false));
-    remarks_tell(o, engine_info(*out), on_log, NULL);
+    remarks_each(o, engine_info(*out), on_log, NULL);
     signals_catch(*out);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* Placement plans as YAML files: configs/placements/, `--place FILE`, /place save. Main thread (or whoever owns the engine).
+/* Placement plans as YAML files: configs/placements/, `--place FILE`, /place save. Any thread: nothing is kept.
  * A file is a list of rules for attention and experts, applied in order to a plan that begins with everything on the CPU:
  *     attention: [{layers: last 50%, device: gpu}]
  *     experts:   [{layers: 0-7, experts: "0,2-3", device: gpu}]

@@ -1,5 +1,5 @@
 /* Expert profiles on disk: JSON with the model's hash, so that counts are never used for another model or quantisation; and llama.cpp's
- * imatrix GGUF files, which hold counts too. Main thread. */
+ * imatrix GGUF files, which hold counts too. Any thread: nothing is kept. */
 #ifndef APP_PROFILE_FILE_H
 #define APP_PROFILE_FILE_H
 

@@ -35,17 +35,17 @@ bool remark_option(const struct options *o, const struct option *option, char *o
     }
 }
 
-void remarks_tell(const struct options *o, const struct engine_info *info, void (*tell)(void *ctx, const char *line), void *ctx)
+void remarks_each(const struct options *o, const struct engine_info *info, void (*line_fn)(void *ctx, const char *line), void *ctx)
 {
     int trained = info->model->hp.context_max;
     char line[240];
 
     for (int i = 0; i < OPTION_COUNT; i++)
         if (remark_option(o, &option_table[i], line, sizeof line))
-            tell(ctx, line);
+            line_fn(ctx, line);
     if (trained <= 0 || info->context <= trained)
         return;
     snprintf(line, sizeof line, "the context of %d tokens (-c) is longer than the %d that the model was trained with: what is said beyond them may make "
              "no sense", info->context, trained);
-    tell(ctx, line);
+    line_fn(ctx, line);
 }

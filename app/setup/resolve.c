@@ -1,4 +1,4 @@
-/* See place.h. */
+/* See resolve.h. */
 #include "app/setup/resolve.h"
 
 #include "app/setup/bandwidth_auto.h"

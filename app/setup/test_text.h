@@ -1,5 +1,4 @@
-/* The texts that measuring runs on: a file's, or the prompts that come with the program. Main thread; test_text_ids without a name: the engine's
- * thread as well. */
+/* The texts that measuring runs on: a file's, or the prompts that come with the program. Any thread: nothing is kept. */
 #ifndef APP_SETUP_TEST_TEXT_H
 #define APP_SETUP_TEST_TEXT_H
 

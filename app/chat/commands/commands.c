@@ -1,4 +1,4 @@
-/* See chat_commands.h: the table, and what runs, completes and prints it. */
+/* See commands.h: the table, and what runs, completes and prints it. */
 #include "app/chat/commands/commands.h"
 
 #include "app/chat/commands/internal.h"

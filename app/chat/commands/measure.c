@@ -1,4 +1,4 @@
-/* See chat_measure.h. The first half of each command (arguments) runs on the UI thread, the second on the engine's; what passes between them is
+/* See measure.h. The first half of each command (arguments) runs on the UI thread, the second on the engine's; what passes between them is
  * one struct that the worker frees. */
 #include "app/chat/commands/measure.h"
 
