@@ -137,7 +137,7 @@ static void transcript_changed(struct conversation *c)
 }
 
 /* A worker that has gone need not hear it; one that could not be told is said. */
-static void send_command(struct conversation *c, struct command k)
+static void notify_worker(struct conversation *c, struct command k)
 {
     struct error e = {0};
 
@@ -150,13 +150,13 @@ static void sampling_send(struct conversation *c)
     struct command k = {.kind = COMMAND_SAMPLING};
 
     sampling_from_options(c->options, &k.sampling);
-    send_command(c, k);
+    notify_worker(c, k);
 }
 
 static void pace_send(struct conversation *c)
 {
     c->paced |= c->pace > 0;
-    send_command(c, (struct command){.kind = COMMAND_PACE, .number = c->pace});
+    notify_worker(c, (struct command){.kind = COMMAND_PACE, .number = c->pace});
 }
 
 int conversation_open(struct conversation **out, struct options *o, const struct conversation_hooks *hooks, struct error *e)
@@ -628,7 +628,7 @@ int conversation_place_told(struct conversation *c, const char *spec)
 void conversation_timeline(struct conversation *c, bool on)
 {
     if (c->ready)
-        send_command(c, (struct command){.kind = COMMAND_TIMELINE, .number = on});
+        notify_worker(c, (struct command){.kind = COMMAND_TIMELINE, .number = on});
 }
 
 void conversation_pace_toggle(struct conversation *c)
@@ -704,7 +704,7 @@ void conversation_new(struct conversation *c)
     c->editing = false;
     transcript_truncate(&c->transcript, keep);
     file_name(c);
-    send_command(c, (struct command){.kind = COMMAND_CLEAR});
+    notify_worker(c, (struct command){.kind = COMMAND_CLEAR});
     transcript_changed(c);
 }
 
