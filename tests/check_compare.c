@@ -1,6 +1,7 @@
 /* Comparing placements: lists and sweeps, a run of the demo model over the CPU and the fake device, a device that is wrong by one bit. */
 #include "app/bench/result.h"
 #include "app/placement/compare.h"
+#include "engine/base/divergence.h"
 #include "engine/base/mem.h"
 #include "tests/fake_device.h"
 #include "tests/support.h"
@@ -27,6 +28,20 @@ static const struct {
     {"cpu,experts-gpu+defer:1", "cpu experts-gpu"},
 };
 static const char *const bad[] = {"", ",", "cpu,", ",cpu", "fast", "cpu,,gpu", "layers:3..1", "layers..3", "hot:a..b", "layers:0..3+0", "layers:0..100+1", "balanced:1M..x", "gpu+defer:0", "gpu+defer:x"};
+
+START_TEST(divergence_is_of_the_distributions)
+{
+    const float even[2] = {1, 1}, shifted[2] = {7, 7}, odds[2] = {(float)log(3), 0};
+    bool changed;
+
+    ck_assert_double_eq_tol(divergence_kl(even, shifted, 2, &changed), 0, 1e-12);
+    ck_assert(!changed);
+    ck_assert_double_eq_tol(divergence_kl(even, odds, 2, &changed), 0.5 * log(0.5 / 0.75) + 0.5 * log(0.5 / 0.25), 1e-7);
+    ck_assert(!changed);
+    divergence_kl(odds, (const float[2]){0, 1}, 2, &changed);
+    ck_assert(changed);
+}
+END_TEST
 
 START_TEST(lists_and_sweeps)
 {
@@ -358,6 +373,7 @@ static Suite *suite(void)
 
     tcase_add_loop_test(t, lists_and_sweeps, 0, (int)(sizeof good / sizeof *good));
     tcase_add_loop_test(t, bad_lists, 0, (int)(sizeof bad / sizeof *bad));
+    tcase_add_test(t, divergence_is_of_the_distributions);
     tcase_add_test(t, plans_by_turns_give_the_same_bits);
     tcase_add_test(t, one_wrong_bit_is_found);
     tcase_add_test(t, deferred_experts_are_lossy_and_counted);

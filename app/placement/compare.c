@@ -5,6 +5,7 @@
 #include "app/common/system_sample.h"
 #include "app/setup/plan_file.h"
 #include "engine/base/clock.h"
+#include "engine/base/divergence.h"
 #include "engine/base/mem.h"
 #include "engine/base/size.h"
 #include "engine/placement/planner.h"
@@ -187,38 +188,18 @@ static int apply(struct work *w, struct compare_plan *p, struct error *e)
     return rc;
 }
 
-/* Divergence of softmax(b) from softmax(a), nats. */
-static double divergence(const float *a, const float *b, int n)
-{
-    double max_a = a[0], max_b = b[0], sum_a = 0, sum_b = 0, kl = 0;
-
-    for (int i = 1; i < n; i++) {
-        max_a = a[i] > max_a ? a[i] : max_a;
-        max_b = b[i] > max_b ? b[i] : max_b;
-    }
-    for (int i = 0; i < n; i++) {
-        sum_a += exp(a[i] - max_a);
-        sum_b += exp(b[i] - max_b);
-    }
-    for (int i = 0; i < n; i++) {
-        double p = a[i] - max_a - log(sum_a), q = b[i] - max_b - log(sum_b);
-
-        kl += exp(p) * (p - q);
-    }
-    return kl > 0 ? kl : 0;
-}
-
 static void check_logits(struct work *w, struct compare_plan *p, int at)
 {
     const float *wanted = w->wanted + (size_t)at * (size_t)w->n_vocab;
+    bool changed;
 
     if (memcmp(wanted, w->logits, (size_t)w->n_vocab * sizeof *wanted) == 0)
         return;
     p->same_bits = false;
-    p->kl += divergence(wanted, w->logits, w->n_vocab);
+    p->kl += divergence_kl(wanted, w->logits, w->n_vocab, &changed);
     for (int i = 0; i < w->n_vocab; i++)
         p->worst_difference = fmax(p->worst_difference, fabs((double)wanted[i] - (double)w->logits[i]));
-    if (argmax(wanted, w->n_vocab) != argmax(w->logits, w->n_vocab)) {
+    if (changed) {
         p->same_tokens = false;
         p->changed++;
     }

@@ -1,11 +1,11 @@
 /* What deferring experts costs, measured: the same tokens computed exactly and with deferral, their distributions compared. Engine thread,
  * outside a turn. Lossy options exist here only with their loss beside them. */
+#include "engine/base/divergence.h"
 #include "engine/base/mem.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
 #include <limits.h>
-#include <math.h>
 #include <string.h>
 
 #define LOSS_TOKENS 256
@@ -13,33 +13,6 @@
 void engine_defer_set(struct engine *g, int n)
 {
     g->forward.defer = n > 0 ? n : 0;
-}
-
-static double log_sum(const float *logits, int n, int *best)
-{
-    double sum = 0.0;
-
-    *best = 0;
-    for (int i = 1; i < n; i++)
-        if (logits[i] > logits[*best])
-            *best = i;
-    for (int i = 0; i < n; i++)
-        sum += exp((double)logits[i] - (double)logits[*best]);
-    return (double)logits[*best] + log(sum);
-}
-
-static double divergence(const float *exact, const float *lossy, int n, bool *changed)
-{
-    int best, other;
-    double a = log_sum(exact, n, &best), b = log_sum(lossy, n, &other), kl = 0.0;
-
-    for (int i = 0; i < n; i++) {
-        double p = (double)exact[i] - a;
-
-        kl += exp(p) * (p - ((double)lossy[i] - b));
-    }
-    *changed = best != other;
-    return kl > 0.0 ? kl : 0.0;          /* rounding */
 }
 
 int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct error *e)
@@ -72,7 +45,7 @@ int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct
     for (int i = 0; i < n && rc == 0; i++)
         if ((rc = engine_eval(g, ids + from + i, 1, g->logits, false, e)) == 0) {
             bool changed;
-            double kl = divergence(exact + (size_t)i * (size_t)n_vocab, g->logits, n_vocab, &changed);
+            double kl = divergence_kl(exact + (size_t)i * (size_t)n_vocab, g->logits, n_vocab, &changed);
 
             out->mean_kl += kl / n;
             out->largest_kl = kl > out->largest_kl ? kl : out->largest_kl;
