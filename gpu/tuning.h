@@ -1,5 +1,6 @@
-/* Hooks for tests and for hunting driver faults: how the next device is opened, and OpenCL calls that fail on demand. Zero everywhere is
- * the normal behaviour. Thread: set before the engine's runs, read by that. */
+/* Hooks for tests and for hunting driver faults: how the next device is opened, and OpenCL calls
+ * that fail on demand. Zero everywhere is the normal behaviour. Thread: set before the engine's
+ * runs, read by that. */
 #ifndef GPU_TUNING_H
 #define GPU_TUNING_H
 
@@ -8,16 +9,22 @@
 
 /* How the next opencl open behaves. */
 struct opencl_tuning {
-    int shape;                   /* 0: by device type; 1: one work-item a row (GPUs); 2: one work-item a group of rows, vectors (CPUs) */
-    const char *broken;          /* kernel built wrong on purpose ("norm", "matmul", ...): the self-test must find it */
-    bool copy;                   /* treat the device as one with memory of its own: weights are copied through pinned staging memory */
-    bool dot8;                   /* work-item kernels with the integer dot product, emulated where the device has none */
+    int shape; /* 0: by device type; 1: one work-item a row (GPUs); 2: one work-item a group of
+                  rows, vectors (CPUs) */
+    const char *broken; /* kernel built wrong on purpose ("norm", "matmul", ...): the self-test must
+                           find it */
+    bool copy; /* treat the device as one with memory of its own: weights are copied through pinned
+                  staging memory */
+    bool dot8; /* work-item kernels with the integer dot product, emulated where the device has none
+                */
     bool no_selftest;
-    int tile;                    /* tokens of a tile, 0: the usual number; fewer compile faster */
-    int blas;                    /* 1: test CLBlast at open, also on a device that is a CPU; 2: and use it where it is right but slower */
+    int tile; /* tokens of a tile, 0: the usual number; fewer compile faster */
+    int blas; /* 1: test CLBlast at open, also on a device that is a CPU; 2: and use it where it is
+                 right but slower */
 };
 void opencl_tune(const struct opencl_tuning *t);
-/* The n-th OpenCL call from now on, and all after it when `lost`, fail as if the driver had refused; -1: never. */
+/* The n-th OpenCL call from now on, and all after it when `lost`, fail as if the driver had
+ * refused; -1: never. */
 void opencl_fail_after(long n, bool lost);
 /* OpenCL calls since then that could have failed. */
 long opencl_calls(void);

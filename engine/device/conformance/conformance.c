@@ -1,0 +1,526 @@
+/* See conformance.h. Each test makes a job's inputs, gives the same job to the device and to
+ * expected.h, and compares. */
+#include "engine/device/conformance/conformance.h"
+#include "engine/base/mem.h"
+#include "engine/device/conformance/expected.h"
+#include "engine/device/numerics.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PIECE 1000      /* bytes of one call of block_put */
+#define TOLERANCE 2e-3f /* of float weights: their sums, rounded once more by a cache of F16 */
+
+struct suite {
+    const struct device_ops *ops;
+    const struct device_config *config;
+    const struct hparams *hp;
+    struct device *d;
+    struct expected expected;
+    struct conformance_report *report;
+    unsigned seed;
+    /* of the job at hand: inputs and both outputs */
+    float *x, *h, *out, *got, *want, *weights, *want_weights;
+    int *experts, *want_experts, *row, *slot;
+    struct expert_group *groups;
+};
+
+static const char *const names[CONFORMANCE_JOBS] = {
+    "blocks", "kv_rows", "attention", "route", "experts", "combine", "head", "layers", "stream"};
+
+const char *conformance_job_name(enum conformance_job job)
+{
+    return names[job];
+}
+
+int conformance_wrong(const struct conformance_report *r)
+{
+    int n = 0;
+
+    for (int i = 0; i < CONFORMANCE_JOBS; i++)
+        n += r->wrong[i];
+    return n;
+}
+
+/* ---- Findings ---- */
+
+static void finding(struct suite *s, enum conformance_job job, enum dtype type, const char *what)
+{
+    struct conformance_report *r = s->report;
+
+    r->wrong[job]++;
+    if (r->n == CONFORMANCE_FINDINGS)
+        return;
+    r->finding[r->n] = (struct conformance_finding){.job = job, .type = type};
+    snprintf(r->finding[r->n++].what, sizeof r->finding[0].what, "%.159s", what);
+}
+
+static bool held(struct suite *s, enum conformance_job job, enum dtype type, bool right,
+                 const char *what)
+{
+    s->report->checks[job]++;
+    if (!right)
+        finding(s, job, type, what);
+    return right;
+}
+
+/* The job was taken and waited for: its outputs may be looked at. */
+static bool done(struct suite *s, enum conformance_job job, enum dtype type, int rc,
+                 struct error *e)
+{
+    if (rc >= 0)
+        rc = s->ops->wait(s->d, e);
+    return held(s, job, type, rc >= 0, e->text);
+}
+
+static bool near(float got, float want, bool exact)
+{
+    return exact ? num_bits(got) == num_bits(want)
+                 : fabsf(got - want) <= TOLERANCE * (1.0f + fabsf(want));
+}
+
+static void compare(struct suite *s, enum conformance_job job, enum dtype type, const char *what,
+                    const float *got, const float *want, size_t n)
+{
+    bool exact = dtype_is_quantised(type) || job == CONFORMANCE_ROUTE || job == CONFORMANCE_COMBINE;
+    char text[160];
+    size_t i = 0;
+
+    while (i < n && near(got[i], want[i], exact))
+        i++;
+    if (i < n)
+        snprintf(text, sizeof text, "%s: value %zu of %zu is %.9g, must be %.9g", what, i, n,
+                 (double)got[i], (double)want[i]);
+    held(s, job, type, i == n, i < n ? text : "");
+}
+
+/* ---- Inputs ---- */
+
+static float uniform(struct suite *s)
+{
+    s->seed = s->seed * 1664525u + 1013904223u;
+    return (float)(int)(s->seed >> 8) / 8388608.0f - 1.0f;
+}
+
+static void fill(struct suite *s, float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = uniform(s);
+}
+
+static size_t row_count(const struct suite *s, int rows)
+{
+    return (size_t)rows * (size_t)s->hp->hidden;
+}
+
+static int fewer(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Rows 0 .. n-1 of a layer's cache, random, in the reference and on the device. */
+static bool fill_cache(struct suite *s, int layer, int n)
+{
+    struct reference_cache *c = &s->expected.cache[layer];
+    struct kv_move move = {layer, 0, n, c->rows, true};
+    struct error e = {0};
+
+    for (int t = 0; t < n; t++)
+        for (int v = 0; v < 2; v++)
+            for (int i = 0; i < c->n; i += s->hp->head_dim) {
+                fill(s, s->x, (size_t)s->hp->head_dim);
+                reference_cache_set(c, t, v, i, s->x, s->hp->head_dim);
+            }
+    return held(s, CONFORMANCE_KV_ROWS, s->config->model->layers[layer].q.type,
+                s->ops->kv_rows(s->d, &move, &e) >= 0, e.text);
+}
+
+/* ---- Blocks ---- */
+
+static bool put(struct suite *s, struct block_id id, enum dtype type)
+{
+    struct error e = {0};
+    int rc;
+
+    while ((rc = s->ops->block_put(s->d, id, PIECE, &e)) == 0)
+        ;
+    return held(s, CONFORMANCE_BLOCKS, type, rc == 1, e.text);
+}
+
+static enum dtype type_of(const struct model *m, enum block_kind kind, int layer)
+{
+    return kind == BLOCK_HEAD     ? m->head.type
+           : kind == BLOCK_EXPERT ? m->layers[layer].experts[0].gate.type
+                                  : m->layers[layer].q.type;
+}
+
+static bool supported(const struct suite *s, enum block_kind kind)
+{
+    const struct model *m = s->config->model;
+    bool all = true;
+
+    for (int l = 0; l < s->hp->n_layers; l++) {
+        all = all && s->ops->supports(s->d, kind, type_of(m, kind, l));
+        if (kind == BLOCK_EXPERT)
+            all = all && s->ops->supports(s->d, kind, m->layers[l].experts[0].down.type);
+    }
+    return all;
+}
+
+static void for_blocks(struct suite *s, enum block_kind kind, bool there)
+{
+    int layers = kind == BLOCK_HEAD ? 1 : s->hp->n_layers,
+        per_layer = kind == BLOCK_EXPERT ? s->hp->n_experts : 1;
+
+    for (int i = 0; i < layers * per_layer; i++) {
+        struct block_id id = {kind, i / per_layer, i % per_layer};
+
+        if (there)
+            put(s, id, type_of(s->config->model, kind, id.layer));
+        else
+            s->ops->block_drop(s->d, id);
+    }
+}
+
+/* Blocks that are dropped give back what they took, and are as good as new when they are put again
+ * (the jobs after this show it). */
+static void test_blocks(struct suite *s)
+{
+    static const enum block_kind kinds[] = {BLOCK_ATTENTION, BLOCK_EXPERT, BLOCK_HEAD};
+    struct device_stats before, there, after;
+
+    s->ops->stats(s->d, &before);
+    for (int round = 0; round < 2; round++) {
+        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+            if (supported(s, kinds[k]))
+                for_blocks(s, kinds[k], true);
+        s->ops->stats(s->d, &there);
+        if (round)
+            return;
+        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+            if (supported(s, kinds[k]))
+                for_blocks(s, kinds[k], false);
+        s->ops->stats(s->d, &after);
+        held(s, CONFORMANCE_BLOCKS, s->config->model->type,
+             after.weight_bytes == before.weight_bytes && after.kv_bytes == before.kv_bytes,
+             "dropped blocks still count as resident");
+    }
+}
+
+static void test_kv_rows(struct suite *s)
+{
+    struct reference_cache *c = &s->expected.cache[0];
+    enum dtype type = s->config->model->layers[0].q.type;
+    size_t row = reference_cache_bytes(c);
+    int n = fewer(s->config->context, 40), from = n / 3;
+    char *back = mem_alloc((size_t)n, row);
+    struct kv_move all = {0, 0, n, back, false}, some = {0, from, n - from, back, false};
+    struct error e = {0};
+
+    if (back && fill_cache(s, 0, n)) {
+        if (held(s, CONFORMANCE_KV_ROWS, type, s->ops->kv_rows(s->d, &all, &e) >= 0, e.text))
+            held(s, CONFORMANCE_KV_ROWS, type, memcmp(back, c->rows, (size_t)n * row) == 0,
+                 "rows do not come back as written");
+        if (held(s, CONFORMANCE_KV_ROWS, type, s->ops->kv_rows(s->d, &some, &e) >= 0, e.text))
+            held(s, CONFORMANCE_KV_ROWS, type,
+                 memcmp(back, c->rows + (size_t)from * row, (size_t)(n - from) * row) == 0,
+                 "rows from the middle do not come back as written");
+    }
+    mem_free(back);
+}
+
+/* ---- Jobs ---- */
+
+static int test_attention_at(struct suite *s, int layer, int rows, int pos)
+{
+    enum dtype type = s->config->model->layers[layer].q.type;
+    struct attention_job job = {layer, rows, pos, s->x, s->got},
+                         want = {layer, rows, pos, s->x, s->want};
+    struct error e = {0};
+    char what[64];
+
+    fill(s, s->x, row_count(s, rows));
+    if (expected_attention(&s->expected, &want) < 0)
+        return ERR_MEMORY;
+    snprintf(what, sizeof what, "layer %d, %d rows at position %d", layer, rows, pos);
+    if (done(s, CONFORMANCE_ATTENTION, type, s->ops->attention(s->d, &job, &e), &e))
+        compare(s, CONFORMANCE_ATTENTION, type, what, s->got, s->want, row_count(s, rows));
+    return 0;
+}
+
+/* From the first position on, over the border of a chunk of keys, and single rows behind many. */
+static int test_attention(struct suite *s)
+{
+    int layer = s->hp->n_layers - 1, most = s->config->max_rows, context = s->config->context;
+    int pos = context > NUM_CHUNK + most ? NUM_CHUNK - most / 2 : context / 2;
+    int rows = fewer(most, context - pos - 1), few = fewer(most, fewer(3, context / 4));
+
+    if (test_attention_at(s, layer, few, 0) < 0 || test_attention_at(s, layer, 1, few) < 0)
+        return ERR_MEMORY;
+    if (!fill_cache(s, layer, pos))
+        return 0;
+    return test_attention_at(s, layer, rows, pos) < 0 ||
+                   test_attention_at(s, layer, 1, pos + rows) < 0
+               ? ERR_MEMORY
+               : 0;
+}
+
+static void test_route_rows(struct suite *s, int rows)
+{
+    enum dtype type = s->config->model->layers[0].experts[0].gate.type;
+    int n = rows * s->hp->n_experts_used;
+    struct route_job job = {.layer = 0,
+                            .rows = rows,
+                            .x = s->x,
+                            .h = s->h,
+                            .scores = s->got,
+                            .experts = s->experts,
+                            .weights = s->weights};
+    struct route_job want = {.layer = 0,
+                             .rows = rows,
+                             .x = s->x,
+                             .h = s->out,
+                             .scores = s->want,
+                             .experts = s->want_experts,
+                             .weights = s->want_weights};
+    struct error e = {0};
+
+    fill(s, s->x, row_count(s, rows));
+    expected_route(&s->expected, &want);
+    if (!done(s, CONFORMANCE_ROUTE, type, s->ops->route(s->d, &job, &e), &e))
+        return;
+    compare(s, CONFORMANCE_ROUTE, type, "normed rows", s->h, s->out, row_count(s, rows));
+    compare(s, CONFORMANCE_ROUTE, type, "scores", s->got, s->want,
+            (size_t)(rows * s->hp->n_experts));
+    compare(s, CONFORMANCE_ROUTE, type, "weights", s->weights, s->want_weights, (size_t)n);
+    held(s, CONFORMANCE_ROUTE, type,
+         memcmp(s->experts, s->want_experts, (size_t)n * sizeof(int)) == 0,
+         "other experts are chosen");
+}
+
+/* Groups of the experts whose number leaves `rest` when divided by `step`, the last one first: row
+ * r meets r + its slot, and so on. */
+static int make_groups(struct suite *s, int rows, int step, int rest)
+{
+    int used = s->hp->n_experts_used, n = 0, groups = 0;
+
+    for (int x = s->hp->n_experts - 1; x >= 0; x--) {
+        int first = n;
+
+        for (int i = 0; i < rows * used && x % step == rest; i++)
+            if ((i / used * 3 + i % used) % s->hp->n_experts == x) {
+                s->row[n] = i / used;
+                s->slot[n++] = i % used;
+            }
+        if (n > first)
+            s->groups[groups++] = (struct expert_group){x, first, n - first};
+    }
+    return groups;
+}
+
+static int test_experts_of(struct suite *s, enum conformance_job kind, int rows, int step, int rest)
+{
+    enum dtype type = s->config->model->layers[0].experts[0].gate.type;
+    int groups = make_groups(s, rows, step, rest);
+    size_t n = row_count(s, rows) * (size_t)s->hp->n_experts_used;
+    struct experts_job job = {0, rows, s->h, groups, s->groups, s->row, s->slot, s->got},
+                       want = job;
+    struct error e = {0};
+    char what[64];
+
+    if (!groups)
+        return 0;
+    want.out = s->want;
+    fill(s, s->h, row_count(s, rows));
+    fill(s, s->got, n); /* what others owe must stay */
+    memcpy(s->want, s->got, n * sizeof *s->got);
+    if (expected_experts(&s->expected, &want) < 0)
+        return ERR_MEMORY;
+    snprintf(what, sizeof what, "%d rows, %d experts", rows, groups);
+    if (done(s, kind, type, s->ops->experts(s->d, &job, &e), &e))
+        compare(s, kind, type, what, s->got, s->want, n);
+    return 0;
+}
+
+static int test_experts(struct suite *s, enum conformance_job kind)
+{
+    const int rows[] = {1, fewer(2, s->config->max_rows), s->config->max_rows};
+
+    for (int i = 0; i < 3; i++)
+        if (test_experts_of(s, kind, rows[i], 1, 0) < 0 ||
+            test_experts_of(s, kind, rows[i], 2, 1) < 0)
+            return ERR_MEMORY;
+    return 0;
+}
+
+static void test_combine(struct suite *s)
+{
+    enum dtype type = s->config->model->layers[0].experts[0].gate.type;
+    int rows = s->config->max_rows, used = s->hp->n_experts_used;
+    struct combine_job job = {rows, s->out, s->weights, s->got},
+                       want = {rows, s->out, s->weights, s->want};
+    struct error e = {0};
+
+    fill(s, s->out, row_count(s, rows) * (size_t)used);
+    fill(s, s->weights, (size_t)(rows * used));
+    fill(s, s->got, row_count(s, rows));
+    memcpy(s->want, s->got, row_count(s, rows) * sizeof *s->got);
+    expected_combine(&s->expected, &want);
+    if (done(s, CONFORMANCE_COMBINE, type, s->ops->combine(s->d, &job, &e), &e))
+        compare(s, CONFORMANCE_COMBINE, type, "residual", s->got, s->want, row_count(s, rows));
+}
+
+static int test_head(struct suite *s, int rows)
+{
+    enum dtype type = s->config->model->head.type;
+    struct head_job job = {rows, s->x, s->got}, want = {rows, s->x, s->want};
+    struct error e = {0};
+    char what[32];
+
+    fill(s, s->x, row_count(s, rows));
+    if (expected_head(&s->expected, &want) < 0)
+        return ERR_MEMORY;
+    snprintf(what, sizeof what, "logits of %d rows", rows);
+    if (done(s, CONFORMANCE_HEAD, type, s->ops->head(s->d, &job, &e), &e))
+        compare(s, CONFORMANCE_HEAD, type, what, s->got, s->want,
+                (size_t)rows * (size_t)s->hp->n_vocab);
+    return 0;
+}
+
+/* All layers from position 0 on, then one row more: what the first pass left in the caches counts.
+ */
+static int test_layers(struct suite *s)
+{
+    enum dtype type = s->config->model->layers[0].experts[0].gate.type;
+    int layers = s->hp->n_layers, most = fewer(s->config->max_rows, s->config->context - 1);
+
+    for (int pos = 0, rows = most; pos <= most; pos += most, rows = 1) {
+        struct layers_job job = {0, layers, rows, pos, s->got, s->experts, s->weights, NULL};
+        struct layers_job want = {0,   layers, rows, pos, s->want, s->want_experts, s->want_weights,
+                                  NULL};
+        size_t n = row_count(s, rows), chosen = (size_t)(layers * rows * s->hp->n_experts_used);
+        struct error e = {0};
+
+        fill(s, s->got, n);
+        memcpy(s->want, s->got, n * sizeof *s->got);
+        if (expected_layers(&s->expected, &want) < 0)
+            return ERR_MEMORY;
+        if (!done(s, CONFORMANCE_LAYERS, type, s->ops->layers(s->d, &job, &e), &e))
+            return 0;
+        compare(s, CONFORMANCE_LAYERS, type, "residual stream", s->got, s->want, n);
+        compare(s, CONFORMANCE_LAYERS, type, "routing weights", s->weights, s->want_weights,
+                chosen);
+        held(s, CONFORMANCE_LAYERS, type,
+             memcmp(s->experts, s->want_experts, chosen * sizeof(int)) == 0,
+             "other experts are reported");
+    }
+    return 0;
+}
+
+/* No expert lies there: all of them pass through, with and without a word beforehand. */
+static int test_stream(struct suite *s)
+{
+    enum dtype type = s->config->model->layers[0].experts[0].gate.type;
+    const int guess[] = {s->hp->n_experts - 1, 0};
+    struct error e = {0};
+
+    for_blocks(s, BLOCK_EXPERT, false);
+    if (held(s, CONFORMANCE_STREAM, type, s->ops->stream(s->d, true, &e) >= 0, e.text)) {
+        if (s->ops->prefetch)
+            s->ops->prefetch(s->d, 0, guess, 2);
+        if (test_experts(s, CONFORMANCE_STREAM) < 0)
+            return ERR_MEMORY;
+        held(s, CONFORMANCE_STREAM, type, s->ops->stream(s->d, false, &e) >= 0, e.text);
+    }
+    for_blocks(s, BLOCK_EXPERT, true);
+    return test_experts_of(s, CONFORMANCE_EXPERTS, s->config->max_rows, 1, 0);
+}
+
+/* ---- The suite ---- */
+
+static int suite_run(struct suite *s)
+{
+    bool attention = supported(s, BLOCK_ATTENTION), experts = supported(s, BLOCK_EXPERT);
+
+    test_blocks(s);
+    if (attention) {
+        test_kv_rows(s);
+        if (test_attention(s) < 0)
+            return ERR_MEMORY;
+    }
+    if (s->ops->route) {
+        test_route_rows(s, 1);
+        test_route_rows(s, s->config->max_rows);
+    }
+    if (experts && test_experts(s, CONFORMANCE_EXPERTS) < 0)
+        return ERR_MEMORY;
+    if (s->ops->combine)
+        test_combine(s);
+    if (supported(s, BLOCK_HEAD) && (test_head(s, 1) < 0 || test_head(s, s->config->max_rows) < 0))
+        return ERR_MEMORY;
+    if (attention && experts && s->ops->layers && test_layers(s) < 0)
+        return ERR_MEMORY;
+    return experts && s->ops->stream ? test_stream(s) : 0;
+}
+
+static int suite_init(struct suite *s)
+{
+    size_t rows = (size_t)s->config->max_rows, used = (size_t)s->hp->n_experts_used,
+           layers = (size_t)s->hp->n_layers;
+    size_t wide = (size_t)(s->hp->hidden > s->hp->n_vocab ? s->hp->hidden : s->hp->n_vocab);
+    size_t out = rows * wide * (used + 1), chosen = rows * used * layers;
+
+    if (expected_init(&s->expected, s->config) < 0)
+        return ERR_MEMORY;
+    s->x = mem_alloc(rows * (size_t)s->hp->hidden + REFERENCE_DIM, sizeof *s->x);
+    s->h = mem_alloc(rows * (size_t)s->hp->hidden, sizeof *s->h);
+    s->out = mem_alloc(out, sizeof *s->out);
+    s->got = mem_alloc(out, sizeof *s->got);
+    s->want = mem_alloc(out, sizeof *s->want);
+    s->weights = mem_alloc(chosen, sizeof *s->weights);
+    s->want_weights = mem_alloc(chosen, sizeof *s->want_weights);
+    s->experts = mem_alloc(chosen, sizeof *s->experts);
+    s->want_experts = mem_alloc(chosen, sizeof *s->want_experts);
+    s->row = mem_alloc(rows * used, sizeof *s->row);
+    s->slot = mem_alloc(rows * used, sizeof *s->slot);
+    s->groups = mem_alloc((size_t)s->hp->n_experts, sizeof *s->groups);
+    return s->x && s->h && s->out && s->got && s->want && s->weights && s->want_weights &&
+                   s->experts && s->want_experts && s->row && s->slot && s->groups
+               ? 0
+               : ERR_MEMORY;
+}
+
+static void suite_release(struct suite *s)
+{
+    expected_release(&s->expected);
+    mem_free(s->x);
+    mem_free(s->h);
+    mem_free(s->out);
+    mem_free(s->got);
+    mem_free(s->want);
+    mem_free(s->weights);
+    mem_free(s->want_weights);
+    mem_free(s->experts);
+    mem_free(s->want_experts);
+    mem_free(s->row);
+    mem_free(s->slot);
+    mem_free(s->groups);
+}
+
+int conformance_run(const struct device_ops *ops, const struct device_config *c,
+                    struct conformance_report *out, struct error *e)
+{
+    struct suite s = {.ops = ops, .config = c, .hp = &c->model->hp, .report = out, .seed = 12345};
+    int rc;
+
+    memset(out, 0, sizeof *out);
+    if ((rc = ops->open(&s.d, c, e)) < 0)
+        return rc;
+    rc = suite_init(&s);
+    if (rc == 0)
+        rc = suite_run(&s);
+    ops->close(s.d);
+    suite_release(&s);
+    return rc < 0 ? error_set(e, ERR_MEMORY, "out of memory for the conformance suite") : 0;
+}

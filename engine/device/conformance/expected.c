@@ -1,0 +1,212 @@
+/* See expected.h. */
+#include "engine/device/conformance/expected.h"
+#include "engine/base/mem.h"
+#include "engine/device/numerics.h"
+
+#include <math.h>
+#include <string.h>
+
+int expected_init(struct expected *x, const struct device_config *c)
+{
+    const struct hparams *hp = &c->model->hp;
+    size_t heads = (size_t)(hp->n_heads * hp->head_dim),
+           kv = (size_t)(hp->n_kv_heads * hp->head_dim);
+    bool whole = true;
+
+    *x = (struct expected){.config = c};
+    x->cache = mem_alloc((size_t)hp->n_layers, sizeof *x->cache);
+    for (int l = 0; l < hp->n_layers && x->cache; l++) {
+        struct reference_cache *k = &x->cache[l];
+
+        *k = (struct reference_cache){(int)kv, c->context, {c->kv_k, c->kv_v}, NULL};
+        whole = (k->rows = mem_alloc((size_t)c->context, reference_cache_bytes(k))) && whole;
+    }
+    x->h = mem_alloc((size_t)hp->hidden, sizeof *x->h);
+    x->q = mem_alloc(heads, sizeof *x->q);
+    x->kv = mem_alloc(2 * kv + (size_t)hp->head_dim, sizeof *x->kv);
+    x->heads = mem_alloc(heads, sizeof *x->heads);
+    x->mid = mem_alloc(2 * (size_t)hp->expert_ffn, sizeof *x->mid);
+    x->queries = mem_alloc((size_t)c->max_rows * heads, sizeof *x->queries);
+    return whole && x->cache && x->h && x->q && x->kv && x->heads && x->mid && x->queries
+               ? 0
+               : ERR_MEMORY;
+}
+
+void expected_release(struct expected *x)
+{
+    for (int l = 0; x->cache && l < x->config->model->hp.n_layers; l++)
+        mem_free(x->cache[l].rows);
+    mem_free(x->cache);
+    mem_free(x->h);
+    mem_free(x->q);
+    mem_free(x->kv);
+    mem_free(x->heads);
+    mem_free(x->mid);
+    mem_free(x->queries);
+}
+
+/* Queries of a row to x->queries, its keys and values to the cache. */
+static int project(struct expected *x, const struct attention_job *j, int row)
+{
+    const struct hparams *hp = &x->config->model->hp;
+    const struct layer_weights *w = &x->config->model->layers[j->layer];
+    int dim = hp->head_dim, half = hp->rope_dims / 2, n = hp->n_kv_heads * dim, pos = j->pos + row;
+    const float *cos = x->config->rope_cos + (size_t)pos * (size_t)half;
+    const float *sin = x->config->rope_sin + (size_t)pos * (size_t)half;
+    float *k = x->kv, *v = x->kv + n, *turned = v + n;
+    float *queries = x->queries + (size_t)row * (size_t)(hp->n_heads * dim);
+
+    reference_norm(j->x + (size_t)row * (size_t)hp->hidden, &w->attention_norm, hp->hidden,
+                   hp->norm_eps, x->h);
+    if (reference_multiply(&w->q, x->h, x->q) < 0 || reference_multiply(&w->k, x->h, k) < 0 ||
+        reference_multiply(&w->v, x->h, v) < 0)
+        return ERR_MEMORY;
+    for (int h = 0; h < hp->n_heads; h++)
+        reference_rotate(x->q + h * dim, dim, hp->rope_dims, cos, sin, 1.0f / sqrtf((float)dim),
+                         queries + h * dim);
+    for (int h = 0; h < hp->n_kv_heads; h++) {
+        reference_rotate(k + h * dim, dim, hp->rope_dims, cos, sin, 1.0f, turned);
+        reference_cache_set(&x->cache[j->layer], pos, 0, h * dim, turned, dim);
+        reference_cache_set(&x->cache[j->layer], pos, 1, h * dim, v + h * dim, dim);
+    }
+    return 0;
+}
+
+int expected_attention(struct expected *x, const struct attention_job *j)
+{
+    const struct hparams *hp = &x->config->model->hp;
+    int dim = hp->head_dim, group = hp->n_heads / hp->n_kv_heads;
+
+    for (int r = 0; r < j->rows; r++)
+        if (project(x, j, r) < 0)
+            return ERR_MEMORY;
+    for (int r = 0; r < j->rows; r++) {
+        const float *queries = x->queries + (size_t)r * (size_t)(hp->n_heads * dim);
+
+        for (int h = 0; h < hp->n_heads; h++)
+            if (reference_attend(&x->cache[j->layer], queries + h * dim, h / group, dim, j->pos + r,
+                                 hp->sliding_window, x->heads + h * dim) < 0)
+                return ERR_MEMORY;
+        if (reference_multiply(&x->config->model->layers[j->layer].o, x->heads,
+                               j->y + (size_t)r * (size_t)hp->hidden) < 0)
+            return ERR_MEMORY;
+    }
+    return 0;
+}
+
+int expected_route(struct expected *x, const struct route_job *j)
+{
+    const struct hparams *hp = &x->config->model->hp;
+    const struct layer_weights *w = &x->config->model->layers[j->layer];
+    size_t n = (size_t)hp->hidden;
+
+    for (int r = 0; r < j->rows; r++) {
+        float *h = j->h + (size_t)r * n, *scores = j->scores + r * hp->n_experts;
+
+        reference_norm(j->x + (size_t)r * n, &w->expert_norm, hp->hidden, hp->norm_eps, h);
+        for (int e = 0; e < hp->n_experts; e++)
+            scores[e] = num_dot(w->router + (size_t)e * n, h, hp->hidden);
+        num_sparsemixer(scores, hp->n_experts, hp->router_jitter, hp->n_experts_used,
+                        j->experts + r * hp->n_experts_used, j->weights + r * hp->n_experts_used);
+    }
+    return 0;
+}
+
+int expected_experts(struct expected *x, const struct experts_job *j)
+{
+    const struct hparams *hp = &x->config->model->hp;
+    size_t n = (size_t)hp->hidden;
+    float *gate = x->mid, *up = x->mid + hp->expert_ffn;
+
+    for (int g = 0; g < j->n_groups; g++) {
+        const struct expert_weights *w =
+            &x->config->model->layers[j->layer].experts[j->groups[g].expert];
+
+        for (int i = j->groups[g].first; i < j->groups[g].first + j->groups[g].count; i++) {
+            const float *h = j->h + (size_t)j->row[i] * n;
+
+            if (reference_multiply(&w->gate, h, gate) < 0 || reference_multiply(&w->up, h, up) < 0)
+                return ERR_MEMORY;
+            for (int k = 0; k < hp->expert_ffn; k++)
+                gate[k] = num_silu(gate[k]) * up[k];
+            if (reference_multiply(&w->down, gate,
+                                   j->out + (size_t)(j->slot[i] * j->rows + j->row[i]) * n) < 0)
+                return ERR_MEMORY;
+        }
+    }
+    return 0;
+}
+
+void expected_combine(struct expected *x, const struct combine_job *j)
+{
+    const struct hparams *hp = &x->config->model->hp;
+    size_t n = (size_t)hp->hidden;
+
+    for (int r = 0; r < j->rows; r++)
+        reference_combine(j->out + (size_t)r * n, (size_t)j->rows * n,
+                          j->weights + r * hp->n_experts_used, hp->n_experts_used, hp->hidden,
+                          j->x + (size_t)r * n);
+}
+
+int expected_head(struct expected *x, const struct head_job *j)
+{
+    const struct model *m = x->config->model;
+    size_t n = (size_t)m->hp.hidden;
+
+    for (int r = 0; r < j->rows; r++) {
+        reference_norm(j->x + (size_t)r * n, &m->output_norm, m->hp.hidden, m->hp.norm_eps, x->h);
+        if (reference_multiply(&m->head, x->h, j->logits + (size_t)r * (size_t)m->hp.n_vocab) < 0)
+            return ERR_MEMORY;
+    }
+    return 0;
+}
+
+/* One layer, its working memory: y and h (rows, hidden), out (used, rows, hidden), scores (rows,
+ * n_experts). */
+static int one_layer(struct expected *x, const struct layers_job *j, int layer, float *y, int *row)
+{
+    const struct hparams *hp = &x->config->model->hp;
+    int used = hp->n_experts_used, n = j->rows * used, *slot = row + n, at = (layer - j->first) * n;
+    size_t count = (size_t)j->rows * (size_t)hp->hidden;
+    float *h = y + count, *out = h + count, *scores = out + (size_t)used * count;
+    struct attention_job attention = {layer, j->rows, j->pos, j->x, y};
+    struct route_job route = {.layer = layer,
+                              .rows = j->rows,
+                              .x = j->x,
+                              .h = h,
+                              .scores = scores,
+                              .experts = j->experts + at,
+                              .weights = j->weights + at,
+                              .pos = j->pos};
+
+    if (expected_attention(x, &attention) < 0)
+        return ERR_MEMORY;
+    for (size_t i = 0; i < count; i++)
+        j->x[i] = j->x[i] + y[i];
+    expected_route(x, &route);
+    for (int i = 0; i < n; i++) {
+        struct expert_group g = {route.experts[i], i, 1};
+        struct experts_job one = {layer, j->rows, h, 1, &g, row, slot, out};
+
+        row[i] = i / used;
+        slot[i] = i % used;
+        if (expected_experts(x, &one) < 0)
+            return ERR_MEMORY;
+    }
+    expected_combine(x, &(struct combine_job){j->rows, out, route.weights, j->x});
+    return 0;
+}
+
+int expected_layers(struct expected *x, const struct layers_job *j)
+{
+    const struct hparams *hp = &x->config->model->hp;
+    size_t rows = (size_t)j->rows, used = (size_t)hp->n_experts_used, hidden = (size_t)hp->hidden;
+    float *y = mem_alloc(rows * (hidden * (2 + used) + (size_t)hp->n_experts), sizeof *y);
+    int *row = mem_alloc(2 * rows * used, sizeof *row), rc = y && row ? 0 : ERR_MEMORY;
+
+    for (int l = j->first; l < j->last && rc == 0; l++)
+        rc = one_layer(x, j, l, y, row);
+    mem_free(y);
+    mem_free(row);
+    return rc;
+}

@@ -1,0 +1,25 @@
+/* What each job of the device contract must give: the jobs of device.h computed by reference.h, row
+ * by row. Private to this folder; any thread. */
+#ifndef ENGINE_DEVICE_EXPECTED_H
+#define ENGINE_DEVICE_EXPECTED_H
+
+#include "engine/device/conformance/reference.h"
+
+struct expected {
+    const struct device_config *config;
+    struct reference_cache *cache;   /* of each layer */
+    float *h, *q, *kv, *heads, *mid; /* one row each; kv: K, V, a rotated head; mid: gate, up */
+    float *queries;                  /* max_rows rows */
+};
+
+/* Both 0 or ERR_MEMORY; release takes what a failed init left. c outlives x. */
+int expected_init(struct expected *x, const struct device_config *c);
+void expected_release(struct expected *x);
+int expected_attention(struct expected *x, const struct attention_job *j);
+int expected_route(struct expected *x, const struct route_job *j);
+int expected_experts(struct expected *x, const struct experts_job *j);
+void expected_combine(struct expected *x, const struct combine_job *j);
+int expected_head(struct expected *x, const struct head_job *j);
+int expected_layers(struct expected *x, const struct layers_job *j);
+
+#endif

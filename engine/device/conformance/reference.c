@@ -1,0 +1,184 @@
+/* See reference.h. */
+#include "engine/device/conformance/reference.h"
+#include "engine/base/mem.h"
+#include "engine/device/cpu/kernels/kernels.h"
+#include "engine/device/numerics.h"
+
+#include <math.h>
+#include <string.h>
+
+void reference_norm(const float *x, const struct norm_weights *w, int n, float eps, float *y)
+{
+    float lanes[NUM_LANES] = {0}, inv_n = 1.0f / (float)n, mean, r;
+
+    for (int i = 0; i < n; i++)
+        lanes[i % NUM_LANES] = lanes[i % NUM_LANES] + x[i];
+    mean = num_fold(lanes) * inv_n;
+    memset(lanes, 0, sizeof lanes);
+    for (int i = 0; i < n; i++)
+        lanes[i % NUM_LANES] = fmaf(x[i] - mean, x[i] - mean, lanes[i % NUM_LANES]);
+    r = num_rsqrt(fmaf(num_fold(lanes), inv_n, eps));
+    for (int i = 0; i < n; i++)
+        y[i] = w->bias ? fmaf((x[i] - mean) * r, w->weight[i], w->bias[i])
+                       : ((x[i] - mean) * r) * w->weight[i];
+}
+
+void reference_rotate(const float *x, int dim, int rope_dims, const float *cos, const float *sin,
+                      float scale, float *y)
+{
+    int half = rope_dims / 2;
+
+    memcpy(y, x, (size_t)dim * sizeof *y);
+    for (int i = 0; i < half; i++) {
+        y[i] = fmaf(x[i], cos[i], -(x[i + half] * sin[i]));
+        y[i + half] = fmaf(x[i + half], cos[i], x[i] * sin[i]);
+    }
+    for (int i = 0; i < dim; i++)
+        y[i] = y[i] * scale;
+}
+
+void reference_combine(const float *out, size_t slot_stride, const float *weights, int used, int n,
+                       float *x)
+{
+    for (int i = 0; i < n; i++) {
+        float acc = weights[0] * out[i];
+
+        for (int s = 1; s < used; s++)
+            acc = fmaf(weights[s], out[(size_t)s * slot_stride + (size_t)i], acc);
+        x[i] = x[i] + acc;
+    }
+}
+
+static void multiply_float(const struct matrix *m, const float *x, float *panel, float *y)
+{
+    kernels_scalar.float_input(false, x, m->cols, m->cols, 1, panel);
+    kernels_scalar.dot_float(m->type, false, m->data, m->bytes / (size_t)m->rows, m->rows, m->cols,
+                             panel, 1, y, m->rows);
+}
+
+int reference_multiply(const struct matrix *m, const float *x, float *y)
+{
+    int padded = m->width ? (m->rows + m->width - 1) / m->width * m->width : m->rows;
+    struct act_block *act = mem_alloc((size_t)m->cols / NUM_BLOCK + 1, sizeof *act);
+    float *panel = mem_alloc((size_t)kernel_float_cols(m->cols), sizeof *panel);
+    float *all = mem_alloc((size_t)padded, sizeof *all);
+    int rc = act && panel && all ? 0 : ERR_MEMORY;
+
+    if (rc == 0 && m->width) {
+        kernels_scalar.quantise(x, m->cols, act, 1);
+        kernels_scalar.dot[m->type](m->data, padded / m->width, m->width, m->cols, act, 1, all,
+                                    padded);
+    } else if (rc == 0) {
+        multiply_float(m, x, panel, all);
+    }
+    for (int r = 0; r < m->rows && rc == 0; r++)
+        y[r] = m->bias ? all[r] + m->bias[r] : all[r];
+    mem_free(act);
+    mem_free(panel);
+    mem_free(all);
+    return rc;
+}
+
+size_t reference_kv_bytes(enum kv_type type, int n)
+{
+    return type == KV_F32 ? (size_t)n * 4 : type == KV_F16 ? (size_t)n * 2 : (size_t)(n / 32) * 34;
+}
+
+size_t reference_cache_bytes(const struct reference_cache *c)
+{
+    return reference_kv_bytes(c->type[0], c->n) + reference_kv_bytes(c->type[1], c->n);
+}
+
+static char *cache_row(const struct reference_cache *c, int token, int v)
+{
+    return c->rows + (size_t)token * reference_cache_bytes(c) +
+           (v ? reference_kv_bytes(c->type[0], c->n) : 0);
+}
+
+static float cached(const struct reference_cache *c, int token, int v, int i)
+{
+    const char *p = cache_row(c, token, v);
+    uint16_t h;
+    float x;
+
+    switch (c->type[v]) {
+    case KV_F32: memcpy(&x, p + 4 * i, 4); return x;
+    case KV_F16: memcpy(&h, p + 2 * i, 2); return num_from_f16(h);
+    default:
+        p += i / 32 * 34;
+        memcpy(&h, p, 2);
+        return (float)((const int8_t *)p)[2 + i % 32] * num_from_f16(h);
+    }
+}
+
+void reference_cache_set(struct reference_cache *c, int token, int v, int i, const float *x, int n)
+{
+    char *p = cache_row(c, token, v);
+
+    for (int k = 0; k < n; k++) {
+        uint16_t h;
+
+        if (c->type[v] == KV_F32) {
+            memcpy(p + 4 * (i + k), x + k, 4);
+        } else if (c->type[v] == KV_F16) {
+            h = num_to_f16(x[k]);
+            memcpy(p + 2 * (i + k), &h, 2);
+        } else if (k % 32 == 0) {
+            h = num_kv_quantise_block(x + k, (int8_t *)p + (i + k) / 32 * 34 + 2);
+            memcpy(p + (i + k) / 32 * 34, &h, 2);
+        }
+    }
+}
+
+/* One chunk of keys: tokens lo .. hi-1; part (dim, zero) gets the values' sum. */
+static void attend_chunk(const struct reference_cache *c, const float *q, int at, int dim, int lo,
+                         int hi, float *top, float *sum, float *part)
+{
+    float lanes[NUM_LANES] = {0}, p[NUM_CHUNK], key[REFERENCE_DIM];
+
+    *top = -INFINITY;
+    for (int t = lo; t < hi; t++) {
+        for (int i = 0; i < dim; i++)
+            key[i] = cached(c, t, 0, at + i);
+        p[t - lo] = num_dot(q, key, dim);
+        *top = p[t - lo] > *top ? p[t - lo] : *top;
+    }
+    for (int t = lo; t < hi; t++) {
+        p[t - lo] = num_exp(p[t - lo] - *top);
+        lanes[t % NUM_LANES] = lanes[t % NUM_LANES] + p[t - lo];
+        for (int i = 0; i < dim; i++)
+            part[i] = fmaf(p[t - lo], cached(c, t, 1, at + i), part[i]);
+    }
+    *sum = num_fold(lanes);
+}
+
+int reference_attend(const struct reference_cache *c, const float *q, int kv_head, int dim,
+                     int token, int window, float *out)
+{
+    float sums[REFERENCE_CHUNKS], tops[REFERENCE_CHUNKS], top = -INFINITY, total = 0.0f;
+    int begin = window && token - window + 1 > 0 ? token - window + 1 : 0;
+    int first = begin / NUM_CHUNK, last = token / NUM_CHUNK;
+    float *part = mem_alloc((size_t)(last - first + 1) * (size_t)dim, sizeof *part);
+
+    if (!part)
+        return ERR_MEMORY;
+    for (int ch = first; ch <= last; ch++) {
+        int from = ch * NUM_CHUNK, to = from + NUM_CHUNK, n = ch - first;
+
+        attend_chunk(c, q, kv_head * dim, dim, begin > from ? begin : from,
+                     token + 1 < to ? token + 1 : to, &tops[n], &sums[n], part + n * dim);
+        top = tops[n] > top ? tops[n] : top;
+    }
+    memset(out, 0, (size_t)dim * sizeof *out);
+    for (int n = 0; n <= last - first; n++) {
+        float f = num_exp(tops[n] - top);
+
+        total = fmaf(sums[n], f, total);
+        for (int i = 0; i < dim; i++)
+            out[i] = fmaf(part[n * dim + i], f, out[i]);
+    }
+    for (int i = 0; i < dim; i++)
+        out[i] = out[i] * num_recip(total);
+    mem_free(part);
+    return 0;
+}

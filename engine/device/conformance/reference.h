@@ -1,0 +1,40 @@
+/* The numeric contract (engine/device/numerics.h) as plain code over host memory: what the
+ * conformance suite and the self-tests of back ends compare with. Slow and simple; any thread.
+ * Quantised products are those of the scalar kernels, which are rule 2 written down. */
+#ifndef ENGINE_DEVICE_REFERENCE_H
+#define ENGINE_DEVICE_REFERENCE_H
+
+#include "engine/device/device.h"
+
+/* Rule 5. */
+void reference_norm(const float *x, const struct norm_weights *w, int n, float eps, float *y);
+/* Rule 6 for one head, then everything times scale. y may not be x. */
+void reference_rotate(const float *x, int dim, int rope_dims, const float *cos, const float *sin,
+                      float scale, float *y);
+/* Rule 9 for one row of n: x += the weighted outputs; out: of slot s at s * slot_stride. */
+void reference_combine(const float *out, size_t slot_stride, const float *weights, int used, int n,
+                       float *x);
+/* Rules 2 and 11 (exact): y (m->rows) = m times one row, bias included. ERR_MEMORY. */
+int reference_multiply(const struct matrix *m, const float *x, float *y);
+
+/* Keys and values of one layer as kv_rows exchanges them: rounded to the cache types, token by
+ * token. The caller's rows. */
+struct reference_cache {
+    int n, tokens;        /* n: values of one token's K */
+    enum kv_type type[2]; /* of K, of V */
+    char *rows;           /* tokens * reference_cache_bytes */
+};
+
+size_t reference_kv_bytes(enum kv_type type, int n); /* n values; whole blocks of 32 with Q8_0 */
+size_t reference_cache_bytes(const struct reference_cache *c); /* of one token */
+/* n values of K (v = 0) or V (1) from value i on; whole blocks of 32 with Q8_0. */
+void reference_cache_set(struct reference_cache *c, int token, int v, int i, const float *x, int n);
+
+#define REFERENCE_DIM 512   /* largest head_dim */
+#define REFERENCE_CHUNKS 64 /* most chunks of keys */
+/* Rule 7 for one head of the query at `token`, q already rotated and scaled: out (dim). ERR_MEMORY.
+ */
+int reference_attend(const struct reference_cache *c, const float *q, int kv_head, int dim,
+                     int token, int window, float *out);
+
+#endif

@@ -1,0 +1,266 @@
+/* Every back end through the conformance suite: the CPU device with each kernel set, the OpenCL
+ * device (in both shapes of its kernels) and the fake device of the tests; and back ends made wrong
+ * on purpose, one job each, which the suite must find. */
+#include "engine/device/conformance/conformance.h"
+#include "engine/device/cpu/kernels/kernels.h"
+#include "gpu/opencl.h"
+#include "gpu/tuning.h"
+#include "tests/fake_device.h"
+#include "tests/support.h"
+#include "tests/tiny_model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct tiny_shape small = {.layers = 2,
+                                        .hidden = 256,
+                                        .heads = 4,
+                                        .kv_heads = 2,
+                                        .head_dim = 64,
+                                        .ffn = 256,
+                                        .experts = 5,
+                                        .vocab = 77,
+                                        .rope_dims = 32,
+                                        .context = 288,
+                                        .type = DTYPE_Q8_0,
+                                        .width = 8,
+                                        .bias = 1,
+                                        .seed = 7};
+
+static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0,   DTYPE_Q4_1, DTYPE_Q5_0,
+                                   DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_Q4_K, DTYPE_Q5_K,
+                                   DTYPE_Q6_K, DTYPE_F32,    DTYPE_F16,  DTYPE_BF16};
+#define TYPES (int)(sizeof types / sizeof types[0])
+
+static void run(const struct device_ops *ops, struct tiny_shape shape, enum kv_type kv, int rows,
+                struct conformance_report *r)
+{
+    struct tiny_model *t = tiny_model_new(&shape);
+    struct device_config c = {.model = &t->model,
+                              .n_threads = 2,
+                              .max_rows = rows,
+                              .context = shape.context,
+                              .kv_k = kv,
+                              .kv_v = kv,
+                              .exact = true,
+                              .selector = ops == &opencl_device_ops ? getenv("CHECK_OPENCL") : NULL,
+                              .cache_dir = support_tmpdir(),
+                              .rope_cos = t->rope_cos,
+                              .rope_sin = t->rope_sin};
+    struct error e = {0};
+
+    ck_assert_msg(conformance_run(ops, &c, r, &e) == 0, "%s", e.text);
+    tiny_model_free(t);
+}
+
+static void check(const struct device_ops *ops, struct tiny_shape shape, enum kv_type kv, int rows)
+{
+    static const enum conformance_job always[] = {CONFORMANCE_BLOCKS,    CONFORMANCE_KV_ROWS,
+                                                  CONFORMANCE_ATTENTION, CONFORMANCE_EXPERTS,
+                                                  CONFORMANCE_HEAD,      CONFORMANCE_LAYERS};
+    struct conformance_report r;
+
+    run(ops, shape, kv, rows, &r);
+    if (r.n)
+        ck_abort_msg("%s, %s weights, cache type %d, %d rows, %s: %s", ops->name,
+                     dtype_info(r.finding[0].type)->word, (int)kv, rows,
+                     conformance_job_name(r.finding[0].job), r.finding[0].what);
+    for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
+        ck_assert_msg(r.checks[always[i]] > 0, "%s was not tested",
+                      conformance_job_name(always[i]));
+    ck_assert_int_eq(r.checks[CONFORMANCE_ROUTE] > 0, ops->route != NULL);
+    ck_assert_int_eq(r.checks[CONFORMANCE_STREAM] > 0, ops->stream != NULL);
+}
+
+/* Every kernel set this CPU has, each type of weights; cache types, windows, packing widths and
+ * rows of a job by turns. */
+START_TEST(test_cpu)
+{
+    const struct kernels *set;
+    struct error e;
+
+    for (int i = 0; (set = kernels_at(i)); i++) {
+        struct tiny_shape s = small;
+
+        printf("RAN: %s kernels\n", set->name);
+        ck_assert_int_eq(cpu_kernels_select(set->name, &e), 0);
+        s.type = types[_i];
+        s.width = (i + _i) % 2 ? 16 : 8;
+        s.window = _i % 2 ? 100 : 0;
+        check(&cpu_device_ops, s, (enum kv_type)((i + _i) % 3), _i % 2 ? 3 : 11);
+    }
+}
+END_TEST
+
+START_TEST(test_fake)
+{
+    struct tiny_shape s = small;
+
+    s.type = _i % 2 ? DTYPE_F16 : DTYPE_Q4_K;
+    check(&fake_device_ops, s, (enum kv_type)(_i % 3), 7);
+}
+END_TEST
+
+static bool have_opencl(int shape)
+{
+    struct device_info info[DEVICE_MAX];
+    char why[256];
+    int n = opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why),
+        at = getenv("CHECK_OPENCL") ? atoi(getenv("CHECK_OPENCL") + 7) : 0;
+
+    if (n > at && !info[at].why_not[0] &&
+        (shape != 2 || strncmp(info[at].driver, "rusticl", 7) != 0))
+        return true;
+    printf("SKIPPED: no OpenCL device for these kernels: %s\n", n > at ? info[at].why_not : why);
+    return false;
+}
+
+/* Compiling takes seconds a type, so shapes and cache types go by turns, tiles are small, and the
+ * device's own self-test has its own suite. */
+START_TEST(test_opencl)
+{
+    static const struct {
+        int shape, tile;
+        enum dtype type;
+        enum kv_type kv;
+    } kinds[] = {
+        {2, 2, DTYPE_Q8_0, KV_F16}, {1, 2, DTYPE_Q4_K, KV_Q8_0}, {1, 2, DTYPE_F16, KV_F32}};
+    struct opencl_tuning t = {
+        .shape = kinds[_i].shape, .tile = kinds[_i].tile, .no_selftest = true, .copy = _i % 2};
+    struct tiny_shape s = small;
+
+    if (!have_opencl(kinds[_i].shape))
+        return;
+    opencl_tune(&t);
+    s.type = kinds[_i].type;
+    s.window = _i ? 100 : 0;
+    check(&opencl_device_ops, s, kinds[_i].kv, 11);
+}
+END_TEST
+
+/* ---- Wrong on purpose: the CPU device with one job spoilt ---- */
+
+static int wrong_attention(struct device *d, const struct attention_job *j, struct error *e)
+{
+    int rc = cpu_device_ops.attention(d, j, e);
+
+    j->y[0] += 1e-6f;
+    return rc;
+}
+
+static int wrong_route(struct device *d, const struct route_job *j, struct error *e)
+{
+    int rc = cpu_device_ops.route(d, j, e), first = j->experts[0];
+
+    j->experts[0] = j->experts[1];
+    j->experts[1] = first;
+    return rc;
+}
+
+/* Right where it must write, and one row written that is nobody's business when not all experts are
+ * asked for. */
+static int wrong_experts(struct device *d, const struct experts_job *j, struct error *e)
+{
+    int rc = cpu_device_ops.experts(d, j, e), n = 0;
+
+    for (int g = 0; g < j->n_groups; g++)
+        n += j->groups[g].count;
+    for (int i = 0; n < 2 * j->rows && i < 2 * j->rows * small.hidden; i++)
+        j->out[i] = j->out[i] == j->out[i] ? j->out[i] + 0.5f : 0;
+    return rc;
+}
+
+static int wrong_combine(struct device *d, const struct combine_job *j, struct error *e)
+{
+    float first = j->x[0];
+    int rc = cpu_device_ops.combine(d, j, e);
+
+    j->x[0] = first;
+    return rc;
+}
+
+static int wrong_head(struct device *d, const struct head_job *j, struct error *e)
+{
+    int rc = cpu_device_ops.head(d, j, e);
+
+    j->logits[small.vocab * j->rows - 1] *= 1.0001f;
+    return rc;
+}
+
+static int wrong_layers(struct device *d, const struct layers_job *j, struct error *e)
+{
+    int rc = cpu_device_ops.layers(d, j, e);
+
+    j->weights[0] *= 1.0001f;
+    return rc;
+}
+
+/* Loses a byte on the way in. */
+static int wrong_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
+{
+    if (m->write)
+        ((char *)m->data)[1] ^= 0x10;
+    int rc = cpu_device_ops.kv_rows(d, m, e);
+
+    if (m->write)
+        ((char *)m->data)[1] ^= 0x10;
+    return rc;
+}
+
+static int refuses_blocks(struct device *d, struct block_id id, size_t max_bytes, struct error *e)
+{
+    return id.kind == BLOCK_HEAD ? error_set(e, ERR_DEVICE, "no head today")
+                                 : cpu_device_ops.block_put(d, id, max_bytes, e);
+}
+
+START_TEST(test_wrong_back_ends)
+{
+    static const enum conformance_job jobs[] = {CONFORMANCE_ATTENTION, CONFORMANCE_ROUTE,
+                                                CONFORMANCE_EXPERTS,   CONFORMANCE_COMBINE,
+                                                CONFORMANCE_HEAD,      CONFORMANCE_LAYERS,
+                                                CONFORMANCE_KV_ROWS,   CONFORMANCE_BLOCKS};
+    struct device_ops ops = cpu_device_ops;
+    struct conformance_report r;
+
+    switch (jobs[_i]) {
+    case CONFORMANCE_ATTENTION: ops.attention = wrong_attention; break;
+    case CONFORMANCE_ROUTE: ops.route = wrong_route; break;
+    case CONFORMANCE_EXPERTS: ops.experts = wrong_experts; break;
+    case CONFORMANCE_COMBINE: ops.combine = wrong_combine; break;
+    case CONFORMANCE_HEAD: ops.head = wrong_head; break;
+    case CONFORMANCE_LAYERS: ops.layers = wrong_layers; break;
+    case CONFORMANCE_KV_ROWS: ops.kv_rows = wrong_kv_rows; break;
+    default: ops.block_put = refuses_blocks; break;
+    }
+    run(&ops, small, KV_F16, 5, &r);
+    ck_assert_int_gt(conformance_wrong(&r), 0);
+    for (int job = 0; job < CONFORMANCE_JOBS; job++) /* a spoilt cache shows in attention, too */
+        if (job != (int)jobs[_i] &&
+            !(jobs[_i] == CONFORMANCE_KV_ROWS && job == CONFORMANCE_ATTENTION))
+            ck_assert_msg(r.wrong[job] == 0, "%s is blamed as well",
+                          conformance_job_name((enum conformance_job)job));
+    ck_assert_int_gt(r.wrong[jobs[_i]], 0);
+    ck_assert_int_gt(r.n, 0);
+    ck_assert_int_eq(r.finding[0].type, DTYPE_Q8_0);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("conformance");
+    TCase *c = tcase_create("back ends");
+
+    tcase_set_timeout(c, 240);
+    tcase_add_loop_test(c, test_cpu, 0, TYPES);
+    tcase_add_loop_test(c, test_fake, 0, 3);
+    tcase_add_loop_test(c, test_opencl, 0, 3);
+    tcase_add_loop_test(c, test_wrong_back_ends, 0, 8);
+    suite_add_tcase(s, c);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
