@@ -1,7 +1,7 @@
 /* The input line: readline behind a queue of bytes. */
 #include "engine/base/mem.h"
 #include "tests/support.h"
-#include "ui/input.h"
+#include "ui/input_line.h"
 
 #include <locale.h>
 #include <stdio.h>

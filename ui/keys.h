@@ -3,7 +3,7 @@
 #ifndef UI_KEYS_H
 #define UI_KEYS_H
 
-#include "ui/decode.h"
+#include "ui/key_decoder.h"
 
 #include <stdint.h>
 

@@ -92,7 +92,7 @@ struct ui_device {
     char why[UI_NAME];           /* why use is not known */
 };
 
-struct ui_figures {
+struct ui_metrics {
     enum engine_state state;
     double decode_tok_s, prefill_tok_s;     /* 0: none yet */
     double ttft_s;                          /* negative: none yet */
@@ -142,7 +142,7 @@ struct ui_model {
     uint8_t *light;              /* per cell: steps of light left */
     uint64_t light_at;           /* when the light steps next */
     uint64_t lit_tokens;         /* recent_count of the token that is lit */
-    struct ui_figures shown;
+    struct ui_metrics shown;
     struct ui_system system;
     struct ui_device devices[DEVICE_MAX];
     struct ui_history decode, prefill;

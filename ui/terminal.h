@@ -1,11 +1,11 @@
-/* The terminal: shows a canvas, reads keys, is left as it was found. The one implementation is ui/term_curses.c, the only file that knows
+/* The terminal: shows a canvas, reads keys, is left as it was found. The one implementation is ui/terminal_curses.c, the only file that knows
  * curses; nothing of it shows here. Thread: the UI thread, one terminal at a time; terminal_emergency_restore is for signal handlers. */
 #ifndef UI_TERMINAL_H
 #define UI_TERMINAL_H
 
 #include "engine/base/error.h"
 #include "ui/canvas.h"
-#include "ui/decode.h"
+#include "ui/key_decoder.h"
 #include "ui/theme.h"
 
 struct terminal;

@@ -24,7 +24,7 @@ int telemetry_init(struct telemetry *t, int n_layers, int n_experts, int n_used)
         telemetry_release(t);
         return ERR_MEMORY;
     }
-    memset(t->ran_on, 255, cells);
+    memset(t->ran_on, TELEMETRY_NEVER_RAN, cells);
     return 0;
 }
 

@@ -25,19 +25,19 @@ static int core_rows(const struct ui_model *m, int width)
     return m->system.n_cores > 0 && per_row > 0 ? (m->system.n_cores + per_row - 1) / per_row : 1;
 }
 
-static int want(const struct ui_model *m, int width)
+static int devices_want(const struct ui_model *m, int width)
 {
     int extra = m->live.n_devices > 1 ? m->live.n_devices - 1 : 0, rows = core_rows(m, width);
 
     return (rows > 3 ? 3 : rows) + 1 + 2 * extra;
 }
 
-static int most(const struct ui_model *m, int width)
+static int devices_most(const struct ui_model *m, int width)
 {
-    return want(m, width) + 2;
+    return devices_want(m, width) + 2;
 }
 
-static void side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
+static void devices_side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
 {
     if (m->system.valid && !isnan(m->system.process_cores))
         snprintf(out, size, "%.2f of %d cores", m->system.process_cores, m->system.n_cores);
@@ -198,7 +198,7 @@ static int other_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     return 2;
 }
 
-static void draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
+static void devices_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
 {
     int y = cpu_draw(c, r, m), i;
 
@@ -208,5 +208,5 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m, const stru
 
 const struct panel panel_devices = {
     .name = "devices", .open = true,
-    .column = 0, .priority = 5, .min = 2, .grow = 0, .want = want, .most = most, .draw = draw, .side = side, .explain = explain,
+    .column = 0, .priority = 5, .min = 2, .grow = 0, .want = devices_want, .most = devices_most, .draw = devices_draw, .side = devices_side, .explain = explain,
 };

@@ -496,24 +496,24 @@ static void zoom_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     layers_shown(s, m, z.top, z.shown);
 }
 
-static int want(const struct ui_model *m, int width)
+static int experts_want(const struct ui_model *m, int width)
 {
     return least_rows(m, width);
 }
 
-static int most(const struct ui_model *m, int width)
+static int experts_most(const struct ui_model *m, int width)
 {
     return (m->live.n_layers ? m->live.n_layers : 8) + 2;
 }
 
 /* Between the whole map at its densest and a line for each layer more rows are of no use. */
-static int step(const struct ui_model *m, int width)
+static int experts_step(const struct ui_model *m, int width)
 {
     return m->live.n_layers && least_rows(m, width) < m->live.n_layers + 2 ? least_rows(m, width) : 0;
 }
 
 /* The cursor begins where the foot line already points. */
-static void focused(struct ui_model *m, const struct panel_view *v)
+static void experts_focused(struct ui_model *m, const struct panel_view *v)
 {
     struct state *s = v->state;
 
@@ -521,7 +521,7 @@ static void focused(struct ui_model *m, const struct panel_view *v)
         hottest(m, &m->cursor_layer, &s->expert);
 }
 
-static void side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
+static void experts_side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
 {
     const struct state *s = v->state;
 
@@ -573,7 +573,7 @@ static void map_draw(struct canvas *c, struct rect r, const struct ui_model *m, 
         foot_draw(c, r, m, v, below < r.y + r.h ? below : r.y + r.h - 1);
 }
 
-static void draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
+static void experts_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
 {
     if (!m->n_cells)
         canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), m->loading ? "when the model is loaded" : "no experts");
@@ -583,7 +583,7 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m, const stru
         map_draw(c, r, m, v);
 }
 
-static bool act(struct ui_model *m, const struct panel_view *v, enum action a)
+static bool experts_act(struct ui_model *m, const struct panel_view *v, enum action a)
 {
     struct state *s = v->state;
     int l = m->cursor_layer, e = s->expert;
@@ -612,6 +612,6 @@ static bool act(struct ui_model *m, const struct panel_view *v, enum action a)
 
 const struct panel panel_experts = {
     .name = "experts", .open = true,
-    .zoom = ACTION_ZOOM_EXPERTS, .state_size = sizeof(struct state), .column = 1, .priority = 2, .min = 4, .grow = 6, .want = want, .most = most, .step = step, .draw = draw, .side = side,
-    .act = act, .focused = focused, .explain = explain, .keys = "arrows, m", .whole = true,
+    .zoom = ACTION_ZOOM_EXPERTS, .state_size = sizeof(struct state), .column = 1, .priority = 2, .min = 4, .grow = 6, .want = experts_want, .most = experts_most, .step = experts_step, .draw = experts_draw, .side = experts_side,
+    .act = experts_act, .focused = experts_focused, .explain = explain, .keys = "arrows, m", .whole = true,
 };

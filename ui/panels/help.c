@@ -48,12 +48,12 @@ static int flow(struct canvas *c, struct rect r, const struct ui_model *m, int y
     return y - start;
 }
 
-static int want(const struct ui_model *m, int width)
+static int help_want(const struct ui_model *m, int width)
 {
     return flow(NULL, (struct rect){0, 0, width, 1}, m, 0);
 }
 
-static void draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
+static void help_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
 {
     struct state *s = v->state;
     int most;
@@ -66,7 +66,7 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m, const stru
     flow(c, r, m, r.y - s->top);
 }
 
-static void side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
+static void help_side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
 {
     const struct state *s = v->state;
     int last = s->top + s->shown;
@@ -77,7 +77,7 @@ static void side(const struct ui_model *m, const struct panel_view *v, char *out
         snprintf(out, size, "F1 or Esc closes");
 }
 
-static bool act(struct ui_model *m, const struct panel_view *v, enum action a)
+static bool help_act(struct ui_model *m, const struct panel_view *v, enum action a)
 {
     struct state *s = v->state;
 
@@ -93,6 +93,6 @@ static bool act(struct ui_model *m, const struct panel_view *v, enum action a)
 }
 
 const struct panel panel_help = {
-    .name = "help", .overlay = true, .zoom = ACTION_HELP, .state_size = sizeof(struct state), .column = 1, .priority = 9, .min = 4, .grow = 1, .want = want,
-    .draw = draw, .side = side, .act = act, .keys = "arrows, PgUp, PgDn",
+    .name = "help", .overlay = true, .zoom = ACTION_HELP, .state_size = sizeof(struct state), .column = 1, .priority = 9, .min = 4, .grow = 1, .want = help_want,
+    .draw = help_draw, .side = help_side, .act = help_act, .keys = "arrows, PgUp, PgDn",
 };

@@ -31,17 +31,17 @@ static double used_share(const struct ui_model *m)
     return s->valid && s->memory_total && s->memory_total != UINT64_MAX ? 1.0 - (double)s->memory_available / (double)s->memory_total : 0;
 }
 
-static int want(const struct ui_model *m, int width)
+static int memory_want(const struct ui_model *m, int width)
 {
     return 5 + (used_share(m) > 0.9);
 }
 
-static int most(const struct ui_model *m, int width)
+static int memory_most(const struct ui_model *m, int width)
 {
     return 7;
 }
 
-static void side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
+static void memory_side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
 {
     char a[16], b[16];
 
@@ -69,7 +69,7 @@ static void row(struct canvas *c, struct rect r, int y, const struct ui_model *m
     draw_bar(c, x, r.y + y, width, of > 0 ? bytes / of : 0, theme_style(&m->theme, role), theme_style(&m->theme, ROLE_STYLE_RULE));
 }
 
-static void draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
+static void memory_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
 {
     const struct telemetry *t = &m->live;
     const struct ui_system *s = &m->system;
@@ -102,5 +102,5 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m, const stru
 
 const struct panel panel_memory = {
     .name = "memory", .open = true,
-    .column = 0, .priority = 4, .min = 2, .grow = 0, .want = want, .most = most, .draw = draw, .side = side, .explain = explain,
+    .column = 0, .priority = 4, .min = 2, .grow = 0, .want = memory_want, .most = memory_most, .draw = memory_draw, .side = memory_side, .explain = explain,
 };

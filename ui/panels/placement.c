@@ -34,7 +34,7 @@ static bool streaming(const struct ui_model *m, struct device_stats *sum)
     return sum->stream_bytes > 0;
 }
 
-static int want(const struct ui_model *m, int width)
+static int placement_want(const struct ui_model *m, int width)
 {
     struct ui_plan_row rows[UI_PLANS];
     struct device_stats sum;
@@ -43,7 +43,7 @@ static int want(const struct ui_model *m, int width)
     return (n > 8 ? 8 : n) + 1 + (m->live.moves_pending > 0) + (m->wanted_plan[0] != 0) + streaming(m, &sum);
 }
 
-static int most(const struct ui_model *m, int width)
+static int placement_most(const struct ui_model *m, int width)
 {
     struct ui_plan_row rows[UI_PLANS];
     struct device_stats sum;
@@ -51,7 +51,7 @@ static int most(const struct ui_model *m, int width)
     return ui_plan_rows(m, rows, UI_PLANS) + 4 + streaming(m, &sum);
 }
 
-static void side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
+static void placement_side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
 {
     char a[16];
 
@@ -154,7 +154,7 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y
     }
 }
 
-static void draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
+static void placement_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
 {
     const struct state *own = v->state;
     struct ui_plan_row rows[UI_PLANS];
@@ -198,7 +198,7 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m, const stru
         row(c, r, m, y, &rows[i], name_w, strcmp(rows[i].name, m->live.plan) == 0, v->focused && i == own->cursor);
 }
 
-static bool act(struct ui_model *m, const struct panel_view *v, enum action a)
+static bool placement_act(struct ui_model *m, const struct panel_view *v, enum action a)
 {
     struct state *s = v->state;
     struct ui_plan_row rows[UI_PLANS];
@@ -215,7 +215,7 @@ static bool act(struct ui_model *m, const struct panel_view *v, enum action a)
     return true;
 }
 
-static const char *plan(const struct ui_model *m, const struct panel_view *v)
+static const char *placement_plan(const struct ui_model *m, const struct panel_view *v)
 {
     struct ui_plan_row rows[UI_PLANS];
     struct state *s = v->state;
@@ -228,5 +228,5 @@ static const char *plan(const struct ui_model *m, const struct panel_view *v)
 
 const struct panel panel_placement = {
     .name = "placement", .open = true, .state_size = sizeof(struct state), .column = 0,
-    .priority = 3, .min = 2, .grow = 1, .want = want, .most = most, .draw = draw, .side = side, .act = act, .plan = plan, .explain = explain, .keys = "arrows, Enter",
+    .priority = 3, .min = 2, .grow = 1, .want = placement_want, .most = placement_most, .draw = placement_draw, .side = placement_side, .act = placement_act, .plan = placement_plan, .explain = explain, .keys = "arrows, Enter",
 };

@@ -19,17 +19,17 @@ static const char *const explain[] = {
     NULL,
 };
 
-static int want(const struct ui_model *m, int width)
+static int speed_want(const struct ui_model *m, int width)
 {
     return width >= 36 ? 6 : 5;
 }
 
-static int most(const struct ui_model *m, int width)
+static int speed_most(const struct ui_model *m, int width)
 {
     return 29 + (m->live.n_layers < 40 ? m->live.n_layers : 40) + m->live.n_devices;
 }
 
-static void side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
+static void speed_side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
 {
     if (m->loading)
         snprintf(out, size, "loading");
@@ -161,7 +161,7 @@ static bool speed_of_light(const struct ui_model *m, int form, char *out, size_t
 }
 
 /* The longest form that fits. */
-static void token_times(const struct ui_figures *f, int width, char *out, size_t size)
+static void token_times(const struct ui_metrics *f, int width, char *out, size_t size)
 {
     snprintf(out, size, "–");
     for (int form = 0; f->max_ms > 0 && form < 5; form++) {
@@ -177,9 +177,9 @@ static void token_times(const struct ui_figures *f, int width, char *out, size_t
     }
 }
 
-static void draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
+static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
 {
-    const struct ui_figures *f = &m->shown;
+    const struct ui_metrics *f = &m->shown;
     char a[16], b[16], line[96];
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM), graph = theme_style(&m->theme, ROLE_STYLE_GRAPH);
     int wide = r.w >= 36, graph_rows = r.h - (wide ? 3 : 4), y = r.y, x;
@@ -237,5 +237,5 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m, const stru
 
 const struct panel panel_speed = {
     .name = "speed", .open = true,
-    .column = 0, .priority = 1, .min = 2, .grow = 0, .grow_wide = 4, .want = want, .most = most, .draw = draw, .side = side, .explain = explain,
+    .column = 0, .priority = 1, .min = 2, .grow = 0, .grow_wide = 4, .want = speed_want, .most = speed_most, .draw = speed_draw, .side = speed_side, .explain = explain,
 };

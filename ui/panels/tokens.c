@@ -25,12 +25,12 @@ struct state {
 #define BAR_W 8
 #define MS_W 9
 
-static int want(const struct ui_model *m, int width)
+static int tokens_want(const struct ui_model *m, int width)
 {
     return 10;
 }
 
-static void side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
+static void tokens_side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
 {
     if (m->live.n_layers)
         snprintf(out, size, "experts of layer %d", m->cursor_layer);
@@ -144,7 +144,7 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, const
         canvas_put(c, k->experts, r.y, dim, 0xb7);
 }
 
-static void draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
+static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
 {
     struct state *s = v->state;
     uint64_t kept = m->n_tokens < UI_TOKENS ? m->n_tokens : UI_TOKENS;
@@ -169,7 +169,7 @@ static void draw(struct canvas *c, struct rect r, struct ui_model *m, const stru
             v->focused && top + y == s->cursor);
 }
 
-static bool act(struct ui_model *m, const struct panel_view *v, enum action a)
+static bool tokens_act(struct ui_model *m, const struct panel_view *v, enum action a)
 {
     int most = (int)(m->n_tokens < UI_TOKENS ? m->n_tokens : UI_TOKENS) - 1, at;
     struct state *s = v->state;
@@ -193,5 +193,5 @@ static bool act(struct ui_model *m, const struct panel_view *v, enum action a)
 
 const struct panel panel_tokens = {
     .name = "tokens", .open = true, .state_size = sizeof(struct state), .column = 1, .priority = 6,
-    .min = 3, .grow = 2, .want = want, .draw = draw, .side = side, .act = act, .explain = explain, .keys = "arrows",
+    .min = 3, .grow = 2, .want = tokens_want, .draw = tokens_draw, .side = tokens_side, .act = tokens_act, .explain = explain, .keys = "arrows",
 };

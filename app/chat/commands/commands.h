@@ -22,7 +22,7 @@ const struct chat_command *chat_commands(size_t *n);
 int chat_submit(struct conversation *c, const char *text);
 /* Runs line (begins with a slash). Unknown: says so with the nearest name, -1. */
 int chat_command_run(struct conversation *c, const char *line);
-/* For ui/input.h's complete hook: completions of the word line[start .. end). */
+/* For ui/input_line.h's complete hook: completions of the word line[start .. end). */
 char **chat_command_complete(struct conversation *c, const char *line, int start, int end);
 void chat_commands_print_help(FILE *f);      /* two columns */
 void chat_commands_print_man(FILE *f);       /* the manual's COMMANDS section, roff */

@@ -6,7 +6,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "ui/chatview.h"
-#include "ui/input.h"
+#include "ui/input_line.h"
 #include "ui/screen/screen.h"
 
 #include <errno.h>

@@ -13,7 +13,7 @@
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "ui/ascii.h"
-#include "ui/input.h"
+#include "ui/input_line.h"
 #include "ui/screen/key_help.h"
 #include "ui/screen/screen.h"
 #include "ui/terminal.h"

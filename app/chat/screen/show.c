@@ -5,7 +5,7 @@
 #include "engine/base/clock.h"
 #include "engine/file/dtype.h"
 #include "ui/chatview.h"
-#include "ui/input.h"
+#include "ui/input_line.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #define UI_INPUT_H
 
 #include "engine/base/error.h"
-#include "ui/decode.h"
+#include "ui/key_decoder.h"
 
 #include <stdbool.h>
 #include <stddef.h>

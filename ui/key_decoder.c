@@ -1,5 +1,5 @@
-/* See decode.h. Sequences are those of xterm and what imitates it, of rxvt, of the Linux console, and of the kitty protocol's CSI u. */
-#include "ui/decode.h"
+/* See key_decoder.h. Sequences are those of xterm and what imitates it, of rxvt, of the Linux console, and of the kitty protocol's CSI u. */
+#include "ui/key_decoder.h"
 #include "engine/base/error.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"

@@ -1,6 +1,6 @@
-/* See input.h. Readline's callback interface is fed from a queue of our own: it never sees the terminal, so it cannot write to it, block on
+/* See input_line.h. Readline's callback interface is fed from a queue of our own: it never sees the terminal, so it cannot write to it, block on
  * it, or change its modes. */
-#include "ui/input.h"
+#include "ui/input_line.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 
