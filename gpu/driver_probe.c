@@ -3,6 +3,7 @@
 #include "gpu/driver_probe.h"
 #include "engine/base/cache.h"
 #include "engine/base/clock.h"
+#include "engine/base/hash.h"
 #include "engine/base/mem.h"
 
 #include <CL/cl.h>
@@ -162,24 +163,17 @@ static int find_drivers(struct driver *list)
     return n;
 }
 
-static uint64_t hash(uint64_t h, const void *data, size_t n)
-{
-    for (const unsigned char *p = data; n--; p++)
-        h = (h ^ *p) * 0x100000001b3ull;
-    return h;
-}
-
 /* Where the verdict on a driver is kept; empty: nowhere. */
 static void verdict_path(const struct driver *d, char *out, size_t size)
 {
     static const char *const folders[] = {"", "/usr/lib/x86_64-linux-gnu/", "/usr/lib/aarch64-linux-gnu/", "/usr/lib64/", "/usr/lib/", "/usr/local/lib/"};
-    uint64_t h = hash(hash(0xcbf29ce484222325ull, d->icd, strlen(d->icd)), d->library, strlen(d->library));
+    uint64_t h = hash_bytes(hash_bytes(HASH_START, d->icd, strlen(d->icd)), d->library, strlen(d->library));
     char path[PATH_MAX];
     struct stat st;
 
     for (size_t i = d->library[0] != '/'; i < sizeof folders / sizeof folders[0]; i++)
         if (snprintf(path, sizeof path, "%s%s", folders[i], d->library) < (int)sizeof path && stat(path, &st) == 0) {
-            h = hash(hash(h, &st.st_mtim, sizeof st.st_mtim), &st.st_size, sizeof st.st_size);
+            h = hash_bytes(hash_bytes(h, &st.st_mtim, sizeof st.st_mtim), &st.st_size, sizeof st.st_size);
             break;
         }
     if (!probe.cache[0] || snprintf(out, size, "%s/opencl-driver-%016llx.verdict", probe.cache, (unsigned long long)h) >= (int)size)

@@ -2,6 +2,7 @@
 #include "gpu/blas.h"
 #include "gpu/internal.h"
 #include "gpu/opencl.h"
+#include "engine/base/hash.h"
 #include "engine/base/mem.h"
 
 #include <math.h>
@@ -62,17 +63,16 @@ static uint64_t test_key(const struct device *d)
     uint64_t h = program_fingerprint(&d->target);
 
     kernel_set_options(d, text, sizeof text);
-    for (const char *p = opencl_tuning()->broken; p && *p; p++)
-        h = (h ^ (unsigned char)*p) * 0x100000001b3ull;
-    for (const char *p = text; *p; p++)
-        h = (h ^ (unsigned char)*p) * 0x100000001b3ull;
+    if (opencl_tuning()->broken)
+        h = hash_bytes(h, opencl_tuning()->broken, strlen(opencl_tuning()->broken));
+    h = hash_bytes(h, text, strlen(text));
     const int parts[] = {hp->hidden, hp->n_heads, hp->n_kv_heads, hp->head_dim, hp->expert_ffn, hp->n_experts, hp->n_experts_used, hp->rope_dims,
                          hp->sliding_window, c->kv_k, c->kv_v, d->width, d->tile, c->max_rows > 1, c->context < 275};
 
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        h = (h ^ (uint64_t)(unsigned)parts[i]) * 0x100000001b3ull;
+        h = hash_add(h, (uint64_t)(unsigned)parts[i]);
     for (int t = 0; t < DTYPE_COUNT; t++)
-        h = (h ^ (uint64_t)d->type[t].wanted) * 0x100000001b3ull;
+        h = hash_add(h, (uint64_t)d->type[t].wanted);
     return h;
 }
 

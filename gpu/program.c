@@ -3,6 +3,7 @@
 #include "gpu/internal.h"
 #include "engine/base/cache.h"
 #include "engine/base/clock.h"
+#include "engine/base/hash.h"
 #include "engine/base/mem.h"
 
 #include <stdio.h>
@@ -29,23 +30,14 @@ static const char *source(const char *name)
     return "";
 }
 
-static uint64_t hash(uint64_t h, const void *data, size_t n)
-{
-    const unsigned char *p = data;
-
-    while (n--)
-        h = (h ^ *p++) * 0x100000001b3ull;
-    return h;
-}
-
 static uint64_t hash_text(uint64_t h, const char *s)
 {
-    return hash(h, s, strlen(s) + 1);
+    return hash_bytes(h, s, strlen(s) + 1);
 }
 
 uint64_t program_fingerprint(const struct cl_target *t)
 {
-    uint64_t h = 0xcbf29ce484222325ull;
+    uint64_t h = HASH_START;
 
     h = hash_text(h, MOETOP_VERSION);
     h = hash_text(h, t->platform_name);
@@ -72,7 +64,7 @@ static bool read_kept(const char *path, uint64_t key, char **data, struct cache_
     if (cache_read(path, PROGRAM_MOST, data, &n, NULL) == 0 && *data && n >= sizeof *head) {
         memcpy(head, *data, sizeof *head);
         if (memcmp(head->magic, "MOETOPCL", 8) == 0 && head->key == key && n - sizeof *head == head->bytes &&
-            hash(key, *data + sizeof *head, head->bytes) == head->sum)
+            hash_bytes(key, *data + sizeof *head, head->bytes) == head->sum)
             return true;
     }
     mem_free(*data);
@@ -126,7 +118,7 @@ static void to_cache(struct device *d, cl_program p, const char *path, uint64_t 
     binary = data + sizeof head;
     if (note || clGetProgramInfo(p, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL) == CL_SUCCESS) {
         head.bytes = bytes;
-        head.sum = hash(key, binary, bytes);
+        head.sum = hash_bytes(key, binary, bytes);
         memcpy(data, &head, sizeof head);
         cache_write(path, data, sizeof head + bytes, NULL);
     }

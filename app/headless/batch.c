@@ -9,6 +9,7 @@
 #include "app/setup/prompt.h"
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
+#include "engine/base/hash.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
@@ -209,13 +210,11 @@ static bool is_fatal(int rc)
 
 /* ---- output ---- */
 
-/* FNV-1a of a line of the input: enough to notice that it is another one than was answered. Never 0. */
+/* Of a line of the input: enough to notice that it is another one than was answered. Never 0. */
 static uint64_t digest(const char *text, size_t n)
 {
-    uint64_t h = 0xcbf29ce484222325u;
+    uint64_t h = hash_bytes(HASH_START, text, n);
 
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
     return h ? h : 1;
 }
 

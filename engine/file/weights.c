@@ -1,5 +1,6 @@
 /* Weight files: finding the format by content, and what all formats share (tensor table, overlap and duplicate checks, hash).
  * Thread: see weights.h. The formats fill one plain table, so that everything behind open is the same code for all of them. */
+#include "engine/base/hash.h"
 #include "engine/file/weights.h"
 
 #include "engine/base/mem.h"
@@ -295,7 +296,7 @@ void weight_file_forget(const struct weight_file *f, const struct tensor_view *t
         mapping_forget(m, at + offset, bytes);
 }
 
-/* FNV-1a over 64-bit steps: identity, not security. */
+/* FNV-1a over 64-bit steps, shaken: identity, not security. */
 static uint64_t mix(uint64_t h, const void *data, size_t bytes)
 {
     const uint8_t *p = data;
@@ -304,17 +305,15 @@ static uint64_t mix(uint64_t h, const void *data, size_t bytes)
         uint64_t w;
 
         memcpy(&w, p, 8);
-        h = (h ^ w) * 0x100000001b3u;
+        h = hash_add(h, w);
         h ^= h >> 29;
     }
-    for (; bytes; p++, bytes--)
-        h = (h ^ *p) * 0x100000001b3u;
-    return h;
+    return hash_bytes(h, p, bytes);
 }
 
 uint64_t weight_file_hash(const struct weight_file *f)
 {
-    uint64_t h = 0xcbf29ce484222325u;
+    uint64_t h = HASH_START;
 
     for (size_t i = 0; i < f->n_tensors; i++) {
         const struct tensor_view *t = &f->tensors[f->by_name[i]].view;

@@ -1,4 +1,5 @@
 /* See survey.h. Engine thread. Measuring cycles through layers, so that the CPU's caches hold no more of the weights than they do in decode. */
+#include "engine/base/hash.h"
 #include "engine/placement/cost_model.h"
 
 #include "engine/base/cache.h"
@@ -438,12 +439,11 @@ int survey_measure(struct survey *s, struct device *const *devices, int n_device
 static void verdict_path(const struct survey *s, const char *cache_dir, const struct device *target, char *out, size_t size)
 {
     const struct device_base *b = (const struct device_base *)target;
-    uint64_t h = s->model->hash ^ 14695981039346656037u;
+    uint64_t h = s->model->hash ^ HASH_START;
     const char *parts[] = {b->ops->name, b->info.name, b->info.driver};
 
     for (int i = 0; i < 3; i++)
-        for (const char *p = parts[i]; *p; p++)
-            h = (h ^ (unsigned char)*p) * 1099511628211u;
+        h = hash_bytes(h, parts[i], strlen(parts[i]));
     snprintf(out, size, "%s/verdict-%016llx", cache_dir, (unsigned long long)h);
 }
 

@@ -2,6 +2,7 @@
  * Order of work, as in the reference library: added tokens are cut out of the raw text (leftmost, longest), what lies between is
  * normalised, cut again at normalised added tokens, and merged pair by pair. Merging takes the best pair from a heap: O(n log n)
  * for a megabyte without a blank, where the textbook loop would take O(n^2). */
+#include "engine/base/hash.h"
 #include "engine/text/tokenizer.h"
 
 #include "engine/base/mem.h"
@@ -39,13 +40,10 @@ struct encoder {
     size_t heap_len, heap_size;
 };
 
-/* FNV-1a */
 uint64_t tokenizer_hash(const char *text, size_t len)
 {
-    uint64_t h = 14695981039346656037u;
+    uint64_t h = hash_bytes(HASH_START, text, len);
 
-    for (size_t i = 0; i < len; i++)
-        h = (h ^ (unsigned char)text[i]) * 1099511628211u;
     return h ^ h >> 32;
 }
 

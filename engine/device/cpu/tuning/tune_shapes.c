@@ -1,6 +1,7 @@
 /* Measuring the tuning table on an opened CPU device (shape_table.h says what it is for). Engine thread, no job under way: the device's own multiply runs with a
  * table of one entry that forces the one kernel or the other, on weights of no meaning, so that nothing depends on what is loaded or packed yet.
  * One thread: the others may be busy packing, and a threshold that holds for a core holds for all of them. */
+#include "engine/base/hash.h"
 #include "engine/device/cpu/cpu.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -159,10 +160,8 @@ static void make_key(const struct cpu_device *d, char *key)
 
 static bool make_path(const struct cpu_device *d, const char *key, char *path, size_t size)
 {
-    uint64_t h = 0xcbf29ce484222325ull;
+    uint64_t h = hash_bytes(HASH_START, key, strlen(key));
 
-    for (const char *p = key; *p; p++)
-        h = (h ^ (unsigned char)*p) * 0x100000001b3ull;
     return d->base.config.cache_dir && snprintf(path, size, "%s/kernels-%016llx.tune", d->base.config.cache_dir, (unsigned long long)h) < (int)size;
 }
 
