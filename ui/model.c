@@ -186,57 +186,90 @@ static void token_note(struct ui_model *m, const struct token_event *t)
     k->serial = t->serial;
 }
 
+static void progress_set(struct ui_model *m, const struct event *ev)
+{
+    m->progress_done = ev->progress.done;
+    m->progress_total = ev->progress.total;
+}
+
+static void turn_started(struct ui_model *m)
+{
+    m->running = m->prefilling = true;
+    m->forgotten = false;
+    m->sample_tokens = 0;
+    m->sample_prefilled = 0;
+}
+
+static void token_came(struct ui_model *m, const struct token_event *t)
+{
+    struct ui_block *b = ui_block_answer(m);
+
+    m->prefilling = false;
+    token_note(m, t);
+    if (!b)
+        return;
+    ui_block_append(m, b, t->text, t->len);
+    b->tokens += t->id >= 0;
+}
+
+/* The answer is whole; NULL: there was none. */
+static struct ui_block *answer_close(struct ui_model *m, enum stop_reason why)
+{
+    struct ui_block *b = ui_block_answer(m);
+
+    if (b) {
+        b->open = false;
+        b->wrap.width = 0;       /* unclosed marks mean themselves now */
+        b->stop = why;
+    }
+    return b;
+}
+
+static void turn_done(struct ui_model *m, const struct event *ev)
+{
+    int tokens = ev->done_turn.completion_tokens;
+    uint64_t decode_ns = ev->done_turn.decode_ns;
+    struct ui_block *b = answer_close(m, ev->done_turn.reason);
+
+    m->running = m->prefilling = false;
+    m->last_stop = ev->done_turn.reason;
+    if (!b)
+        return;
+    b->seconds = (double)ev->done_turn.total_ns * 1e-9;
+    b->tokens = tokens;
+    if (tokens > 1 && decode_ns)
+        b->tok_s = (double)(tokens - 1) * 1e9 / (double)decode_ns;
+    snprintf(b->plan, sizeof b->plan, "%s", m->live.plan);
+}
+
+static void engine_failed(struct ui_model *m, const char *why)
+{
+    m->running = m->prefilling = m->loading = false;
+    if (answer_close(m, STOP_ERROR))
+        m->last_stop = STOP_ERROR;
+    ui_block_add(m, UI_TROUBLE, why ? why : "the engine failed");
+}
+
 void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
 {
-    struct ui_block *b;
-
     m->dirty = true;
     switch (ev->kind) {
     case EVENT_LOADING:
         m->loading = true;
-        m->progress_done = ev->progress.done;
-        m->progress_total = ev->progress.total;
+        progress_set(m, ev);
         break;
     case EVENT_READY:
         m->loading = false;
         m->ready = true;
         break;
     case EVENT_TURN_STARTED:
-        m->running = true;
-        m->forgotten = false;
-        m->prefilling = true;
-        m->progress_done = ev->progress.done;
-        m->progress_total = ev->progress.total;
-        m->sample_tokens = 0;
-        m->sample_prefilled = 0;
+        turn_started(m);
+        progress_set(m, ev);
         break;
-    case EVENT_PREFILL:
-        m->progress_done = ev->progress.done;
-        m->progress_total = ev->progress.total;
-        break;
-    case EVENT_TOKEN:
-        m->prefilling = false;
-        token_note(m, &ev->token);
-        b = ui_block_answer(m);
-        if (b) {
-            ui_block_append(m, b, ev->token.text, ev->token.len);
-            b->tokens += ev->token.id >= 0;
-        }
-        break;
+    case EVENT_PREFILL: progress_set(m, ev); break;
+    case EVENT_TOKEN: token_came(m, &ev->token); break;
     case EVENT_TURN_DONE:
-        m->running = m->prefilling = false;
-        m->last_stop = ev->done_turn.reason;
-        b = ui_block_answer(m);
-        if (b) {
-            b->open = false;
-            b->wrap.width = 0;   /* unclosed marks mean themselves now */
-            b->stop = ev->done_turn.reason;
-            b->seconds = (double)ev->done_turn.total_ns * 1e-9;
-            b->tokens = ev->done_turn.completion_tokens;
-            if (ev->done_turn.completion_tokens > 1 && ev->done_turn.decode_ns)
-                b->tok_s = (double)(ev->done_turn.completion_tokens - 1) * 1e9 / (double)ev->done_turn.decode_ns;
-            snprintf(b->plan, sizeof b->plan, "%s", m->live.plan);
-        }
+        turn_done(m, ev);
         m->settle_at = now;
         break;
     case EVENT_PLAN:
@@ -253,16 +286,7 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
         break;
     case EVENT_REPORT:           /* told as the output of the command that asked */
         break;
-    case EVENT_ERROR:
-        m->running = m->prefilling = m->loading = false;
-        b = ui_block_answer(m);
-        if (b) {
-            b->open = false;
-            b->wrap.width = 0;
-            b->stop = m->last_stop = STOP_ERROR;
-        }
-        ui_block_add(m, UI_TROUBLE, ev->text ? ev->text : "the engine failed");
-        break;
+    case EVENT_ERROR: engine_failed(m, ev->text); break;
     case EVENT_STOPPED:
         m->stopped = true;
         m->wanted_plan[0] = 0;

@@ -99,13 +99,47 @@ static double gpu_share(const struct plan_figures *f)
     return all > 0 ? other / all : 0;
 }
 
+/* What a plan that was used gave, in columns from x on as far as there is room. */
+static void row_figures(struct canvas *c, int x, int y, int room, const struct ui_model *m, const struct plan_figures *f, bool current)
+{
+    const struct theme *t = &m->theme;
+    struct style dim = theme_style(t, ROLE_STYLE_DIM);
+    double share = gpu_share(f);
+    char text[64], a[24];
+
+    canvas_text_right(c, x + 7, y, theme_style(t, current ? ROLE_STYLE_FIGURE : ROLE_STYLE_TEXT), draw_rate(a, f->median_tok_s));
+    if (room >= QUARTILES_END && f->tokens > 3) {
+        int digits = f->q3_tok_s >= 99.5 ? 0 : 1;
+
+        snprintf(text, sizeof text, "%.*f–%.*f", digits, f->q1_tok_s, digits, f->q3_tok_s);
+        canvas_text(c, x + 8, y, dim, text);
+    }
+    if (room >= GPU_END) {
+        snprintf(text, sizeof text, "%.0f %%", share * 100);
+        canvas_text_right(c, x + GPU_END, y, theme_style(t, share > 0 ? ROLE_STYLE_GPU : ROLE_STYLE_DIM), text);
+    }
+    if (room >= COPY_END && f->tokens) {
+        snprintf(text, sizeof text, "%.0f", (double)f->wait_ns / (double)f->tokens * 1e-3);
+        canvas_text_right(c, x + WAIT_END, y, dim, text);
+        snprintf(text, sizeof text, "%.0f", (double)f->transfer_ns / (double)f->tokens * 1e-3);
+        canvas_text_right(c, x + COPY_END, y, dim, text);
+    }
+    if (room < FIRST_END)
+        return;
+    canvas_text_right(c, x + TOKENS_END, y, dim, draw_count(a, f->tokens));
+    canvas_text_right(c, x + MEAN_END, y, dim, draw_rate(a, f->mean_tok_s));
+    if (f->ttft_ns) {
+        snprintf(text, sizeof text, "%.0f", (double)f->ttft_ns * 1e-6);
+        canvas_text_right(c, x + FIRST_END, y, dim, text);
+    }
+}
+
 static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y, const struct ui_plan_row *p, int name_w, bool current, bool selected)
 {
     const struct theme *t = &m->theme;
     struct style name = theme_style(t, current ? ROLE_STYLE_FIGURE : ROLE_STYLE_TEXT), dim = theme_style(t, ROLE_STYLE_DIM);
     int x = r.x + MARK_W + name_w, room = r.w - MARK_W - name_w;
     bool wanted = strcmp(p->name, m->wanted_plan) == 0;
-    char text[64], a[16];
 
     if (selected) {
         name = theme_style(t, ROLE_STYLE_SELECT);
@@ -116,42 +150,10 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y
     if (p->key)
         canvas_printf(c, r.x + 1, y, selected ? name : dim, "F%d", p->key);
     canvas_text_fit(c, r.x + MARK_W, y, name_w, name, p->name);
-    if (p->figures < 0) {
+    if (p->figures < 0)
         canvas_text_right(c, x + 7, y, dim, "–");
-        return;
-    }
-    {
-        const struct plan_figures *f = &m->live.plans[p->figures];
-        double share = gpu_share(f);
-
-        canvas_text_right(c, x + 7, y, current ? theme_style(t, ROLE_STYLE_FIGURE) : theme_style(t, ROLE_STYLE_TEXT), draw_rate(a, f->median_tok_s));
-        if (room >= QUARTILES_END && f->tokens > 3) {
-            int digits = f->q3_tok_s >= 99.5 ? 0 : 1;
-
-            snprintf(text, sizeof text, "%.*f–%.*f", digits, f->q1_tok_s, digits, f->q3_tok_s);
-            canvas_text(c, x + 8, y, dim, text);
-        }
-        if (room >= GPU_END) {
-            snprintf(text, sizeof text, "%.0f %%", share * 100);
-            canvas_text_right(c, x + GPU_END, y, theme_style(t, share > 0 ? ROLE_STYLE_GPU : ROLE_STYLE_DIM), text);
-        }
-        if (room >= COPY_END && f->tokens) {
-            snprintf(text, sizeof text, "%.0f", (double)f->wait_ns / (double)f->tokens * 1e-3);
-            canvas_text_right(c, x + WAIT_END, y, dim, text);
-            snprintf(text, sizeof text, "%.0f", (double)f->transfer_ns / (double)f->tokens * 1e-3);
-            canvas_text_right(c, x + COPY_END, y, dim, text);
-        }
-        if (room >= FIRST_END) {
-            char count[24];
-
-            canvas_text_right(c, x + TOKENS_END, y, dim, draw_count(count, f->tokens));
-            canvas_text_right(c, x + MEAN_END, y, dim, draw_rate(a, f->mean_tok_s));
-            if (f->ttft_ns) {
-                snprintf(text, sizeof text, "%.0f", (double)f->ttft_ns * 1e-6);
-                canvas_text_right(c, x + FIRST_END, y, dim, text);
-            }
-        }
-    }
+    else
+        row_figures(c, x, y, room, m, &m->live.plans[p->figures], current);
 }
 
 static void placement_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)

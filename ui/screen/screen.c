@@ -200,65 +200,94 @@ static void context_text(const struct ui_model *m, char *out, size_t size)
         snprintf(out, size, "%d/%d ", m->live.context_used, m->live.context_size);
 }
 
-static void title_draw(struct canvas *c, const struct layout *l, const struct ui_model *m)
+/* Where there is no other line: the figures that matter most. */
+static void title_brief(struct canvas *c, struct rect r, const struct ui_model *m, double share)
 {
-    const struct theme *t = &m->theme;
-    struct rect r = l->title;
-    struct style bar = theme_style(t, ROLE_STYLE_BAR), dim = theme_style(t, ROLE_STYLE_DIM);
-    char text[200], rate[16], a[16];
-    int x, end = r.x + r.w, width;
-    double share = m->live.context_size ? (double)m->live.context_used / m->live.context_size : 0;
+    char text[200], context[16] = "–", rate[16], a[16];
 
-    if (r.h < 1)
-        return;
-    dim.bg = bar.bg;
-    canvas_fill(c, r, bar, ' ');
-    if (l->mode == LAYOUT_LINE) {                                /* the only line: the figures that matter most */
-        char context[16] = "–";
+    if (!m->forgotten)
+        snprintf(context, sizeof context, "%.0f %%", share * 100);
+    snprintf(text, sizeof text, "%s tok/s · %s · ctx %s · %s", draw_rate(rate, m->shown.decode_tok_s), m->live.plan[0] ? m->live.plan : "–",
+             context, m->system.valid ? draw_size(a, (double)m->system.rss, true) : "");
+    canvas_text_fit(c, 0, 0, r.w, theme_style(&m->theme, ROLE_STYLE_BAR), m->loading ? "loading" : text);
+}
 
-        if (!m->forgotten)
-            snprintf(context, sizeof context, "%.0f %%", share * 100);
-        snprintf(text, sizeof text, "%s tok/s · %s · ctx %s · %s", draw_rate(rate, m->shown.decode_tok_s), m->live.plan[0] ? m->live.plan : "–",
-                 context, m->system.valid ? draw_size(a, (double)m->system.rss, true) : "");
-        canvas_text_fit(c, 0, 0, r.w, bar, m->loading ? "loading" : text);
-        return;
-    }
-    x = canvas_text(c, 1, 0, theme_style(t, ROLE_STYLE_BRAND), "moetop") + 2;
+/* Parts of the title from x on; each returns the column after it. */
+static int title_model(struct canvas *c, int x, int width, const struct ui_model *m, struct style bar, struct style dim)
+{
+    char text[200];
+
     snprintf(text, sizeof text, "%s%s%s", m->model_name, m->model_type[0] ? " " : "", m->model_type);
-    x += canvas_text_fit(c, x, 0, r.w >= 100 ? 44 : 30, bar, text);
-    if (m->loading) {
-        snprintf(text, sizeof text, "%sloading %.0f %%", m->model_name[0] ? " · " : "", m->progress_total ? 100.0 * (double)m->progress_done / (double)m->progress_total : 0);
-        x = canvas_text(c, x, 0, dim, text);
-    }
+    x += canvas_text_fit(c, x, 0, width >= 100 ? 44 : 30, bar, text);
+    if (!m->loading)
+        return x;
+    snprintf(text, sizeof text, "%sloading %.0f %%", m->model_name[0] ? " · " : "",
+             m->progress_total ? 100.0 * (double)m->progress_done / (double)m->progress_total : 0);
+    return canvas_text(c, x, 0, dim, text);
+}
+
+static int title_plan(struct canvas *c, int x, const struct ui_model *m, struct style bar, struct style dim)
+{
+    struct style brand = theme_style(&m->theme, ROLE_STYLE_BRAND);
+
     if (m->live.plan[0]) {
         x = canvas_text(c, x, 0, dim, " · ");
         x += canvas_text_fit(c, x, 0, 20, bar, m->live.plan);
     }
     if (m->wanted_plan[0]) {
-        x = canvas_text(c, x, 0, theme_style(t, ROLE_STYLE_BRAND), " ▹ ");
+        x = canvas_text(c, x, 0, brand, " ▹ ");
         x += canvas_text_fit(c, x, 0, 20, bar, m->wanted_plan);
-        canvas_put(c, x + 1, 0, theme_style(t, ROLE_STYLE_BRAND), draw_spinner(m->spin, t->ascii));
+        canvas_put(c, x + 1, 0, brand, draw_spinner(m->spin, m->theme.ascii));
         x += 2;
     }
-    if (m->live.context_size) {
-        context_text(m, text, sizeof text);
-        if (x + 7 + (int)strlen(text) + 10 < end) {
-            x = canvas_text(c, x, 0, dim, " · ctx ");
-            x = canvas_text(c, x, 0, bar, text);
-            width = r.w >= 100 ? 10 : 5;
-            if (x + width + 9 < end) {
-                struct style fill = theme_style(t, share > 0.9 ? ROLE_STYLE_TROUBLE : ROLE_STYLE_GRAPH);
+    return x;
+}
 
-                fill.bg = bar.bg;
-                draw_bar(c, x, 0, width, share, fill, dim);
-                x += width;
-            }
-        }
+static int title_context(struct canvas *c, int x, struct rect r, const struct ui_model *m, double share, struct style bar, struct style dim)
+{
+    struct style fill = theme_style(&m->theme, share > 0.9 ? ROLE_STYLE_TROUBLE : ROLE_STYLE_GRAPH);
+    int width = r.w >= 100 ? 10 : 5, end = r.x + r.w;
+    char text[32];
+
+    context_text(m, text, sizeof text);
+    if (!m->live.context_size || x + 7 + (int)strlen(text) + 10 >= end)
+        return x;
+    x = canvas_text(c, x, 0, dim, " · ctx ");
+    x = canvas_text(c, x, 0, bar, text);
+    if (x + width + 9 >= end)
+        return x;
+    fill.bg = bar.bg;
+    draw_bar(c, x, 0, width, share, fill, dim);
+    return x + width;
+}
+
+static void title_draw(struct canvas *c, const struct layout *l, const struct ui_model *m)
+{
+    const struct theme *t = &m->theme;
+    struct rect r = l->title;
+    struct style bar = theme_style(t, ROLE_STYLE_BAR), dim = theme_style(t, ROLE_STYLE_DIM);
+    int x, end = r.x + r.w;
+    double share = m->live.context_size ? (double)m->live.context_used / m->live.context_size : 0;
+    char text[200];
+
+    if (r.h < 1)
+        return;
+    dim.bg = bar.bg;
+    canvas_fill(c, r, bar, ' ');
+    if (l->mode == LAYOUT_LINE) {
+        title_brief(c, r, m, share);
+        return;
     }
+    x = canvas_text(c, 1, 0, theme_style(t, ROLE_STYLE_BRAND), "moetop") + 2;
+    x = title_model(c, x, r.w, m, bar, dim);
+    x = title_plan(c, x, m, bar, dim);
+    x = title_context(c, x, r, m, share, bar, dim);
     state_text(m, text, sizeof text);
     if (text[0] && x + 3 + (int)strlen(text) + 10 < end) {
+        bool trouble = m->last_stop == STOP_ERROR && !m->running;
+
         x = canvas_text(c, x, 0, dim, "  ");
-        x = canvas_text(c, x, 0, m->last_stop == STOP_ERROR && !m->running ? theme_style(t, ROLE_STYLE_TROUBLE) : dim, text);
+        x = canvas_text(c, x, 0, trouble ? theme_style(t, ROLE_STYLE_TROUBLE) : dim, text);
     }
     if (x + 9 < end)
         canvas_text_right(c, end - 1, 0, dim, "F1 help");
