@@ -1,61 +1,21 @@
-/* The engine: opening, closing and the small calls; session.c, turn.c and place.c do the work. One engine may be opened after another,
+/* The engine: opening, closing and the small calls; session.c, turn.c and placement.c do the work. One engine may be opened after another,
  * also several at a time (each has its own pool of threads). */
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
-#include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #define TUNE_HOLD 300            /* milliseconds */
 #define LOOKED_AT_ONCE ((uint64_t)64 << 20)    /* bytes: some ten milliseconds of a load */
 
-
-void engine_notice(struct engine *g, const char *format, ...)
-{
-    struct event ev = {.kind = EVENT_NOTICE};
-    char line[700];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    log_write(LOG_LEVEL_WARNING, "%s", line);
-    if (g->config.log)
-        g->config.log(g->config.callback_ctx, line);
-    if (g->on_event && (ev.text = mem_string(line)))
-        engine_emit(g, &ev);
-}
-
-int engine_emit(struct engine *g, struct event *ev)
-{
-    int stop = g->on_event ? g->on_event(g->event_ctx, ev) : 0;
-
-    event_release(ev);
-    if (stop && g->busy)
-        g->turn_cancelled = true;
-    return stop;
-}
-
-/* Whoever wanted the engine does not any more. */
-bool engine_given_up(const struct engine *g)
-{
-    return g->config.stop && g->config.stop(g->config.callback_ctx);
-}
-
 static int go_on(const struct engine *g, struct error *e)
 {
     return engine_given_up(g) ? error_set(e, ERR_CANCELLED, "%s: loading was interrupted", g->config.model_path) : 0;
-}
-
-bool engine_cancelled(struct engine *g)
-{
-    return g->turn_cancelled || engine_given_up(g) || atomic_load_explicit(&g->cancel, memory_order_relaxed);
 }
 
 static int check_config(struct engine *g, struct error *e)
@@ -252,6 +212,12 @@ void engine_cancel(struct engine *g)
     wake_signal(&g->cancel_wake);
 }
 
+void engine_uncancel(struct engine *g)
+{
+    atomic_store(&g->cancel, 0);
+    wake_clear(&g->cancel_wake);
+}
+
 int engine_tune(struct engine *g)
 {
     uint64_t done, total;
@@ -263,6 +229,30 @@ int engine_tune(struct engine *g)
             n += g->slots[i].ops->tune(g->slots[i].device, pos);
     model_hold(g->model, 0);
     return n;
+}
+
+bool engine_idle_step(struct engine *g)
+{
+    if (!g->busy && place_waits(g))
+        place_safe_point(g);
+    if (!g->busy && g->tune_due) {
+        g->tune_due = false;
+        engine_tune(g);
+    }
+    return place_pending(g);
+}
+
+void engine_counting_set(struct engine *g, bool on)
+{
+    if (!on && !g->uncounted)
+        g->spec_before = g->spec;
+    if (on && g->uncounted)
+        g->spec = g->spec_before;        /* a strategy that re-plans goes on doing so */
+    g->uncounted = !on;
+    if (on) {
+        g->counted = g->n_tokens;
+        figures_plan(g, residency_wanted(g->residency)->name);
+    }
 }
 
 int engine_session_tokens(const struct engine *g, const int **ids)

@@ -102,7 +102,7 @@ struct engine {
     uint64_t token_weight_bytes;
 };
 
-/* engine.c */
+/* notice.c */
 void engine_notice(struct engine *g, const char *format, ...) __attribute__((format(printf, 2, 3)));   /* log, callback, NOTICE */
 int engine_emit(struct engine *g, struct event *ev);     /* to on_event; frees what it left; remembers a cancel */
 bool engine_cancelled(struct engine *g);
@@ -115,14 +115,14 @@ int session_hooks_layer(void *ctx, int layer);       /* hooks of forward */
 void session_hooks_notice(void *ctx, const char *line);
 void session_rewind(struct engine *g, int n_tokens);
 
-/* opening.c: devices opened beside an answer */
-/* Starts the thread: it asks the back ends and opens what it finds, as place.c's seek does. ERR_MEMORY, ERR_IO: do it yourself. */
+/* devices_async.c: devices opened beside an answer */
+/* Starts the thread: it asks the back ends and opens what it finds, as seek_devices does. ERR_MEMORY, ERR_IO: do it yourself. */
 int opening_start(struct engine *g, bool named, struct error *e);
 /* Tells what the thread has to say; once it is done, or always when `wait`, takes the devices in and ends it. true: none is under way. */
 bool opening_poll(struct engine *g, bool wait);
 void opening_log(void *ctx, const char *line);           /* device_config.log: any of the two threads; ctx: the engine */
 
-/* place.c */
+/* devices.c */
 /* What was found of one back end's devices, and what became of opening them. */
 struct found {
     const struct device_ops *ops;
@@ -133,12 +133,18 @@ struct found {
  * was wrong. Touches nothing of the engine that changes: any thread. */
 int place_open_devices(struct engine *g, bool named, int first_index, enum rope_variant v, struct found *out, int max, char *why, size_t why_size);
 void place_adopt(struct engine *g, struct found *found, int n, enum rope_variant v, const char *why, bool named);
+/* Asks the other back ends once. named: a device that is really the CPU may be taken too (PoCL), because the user asked for a device. In the
+ * middle of an answer a thread does it: false, ask again later. */
+bool seek_devices(struct engine *g, bool named);
+
+/* placement.c */
 int place_init(struct engine *g, struct error *e);
 void place_release(struct engine *g);
 int place_now(struct engine *g, const char *spec, struct error *e);      /* at a safe point */
 /* The safe point: what waits is applied, moves go on a step. */
 void place_safe_point(struct engine *g);
 bool place_pending(const struct engine *g);                              /* moves are left to do */
+bool place_waits(const struct engine *g);                                /* they are, or a wish is, or a device is being opened */
 void place_device_lost(void *ctx, int device);                           /* hook of forward */
 
 /* prompt.c */
@@ -150,7 +156,7 @@ size_t history_needs(const struct hparams *hp, int context);
 int history_init(struct engine *g);
 void history_write(struct engine *g);                    /* the newest pass */
 
-/* figures.c: telemetry's numbers */
+/* metrics.c: telemetry's numbers */
 void figures_init(struct engine *g);
 void figures_turn(struct engine *g, int prompt_tokens, int cached_tokens);
 void figures_routed(struct engine *g, int first_row, bool decode);     /* the newest pass, rows from first_row on */
@@ -165,7 +171,7 @@ void figures_timeline_begin(struct engine *g, uint64_t now);
 void figures_timeline_end(struct engine *g);
 void figures_refresh(struct engine *g);                                /* memory, devices, placement, rates */
 
-/* needs.c: context, chunk and threads as the configuration and the model give them. ERR_USAGE. */
+/* footprint.c: context, chunk and threads as the configuration and the model give them. ERR_USAGE. */
 #define ENGINE_DEFAULT_CONTEXT 4096
 #define ENGINE_DEFAULT_UBATCH 512
 int engine_resolve(const struct engine_config *c, const struct hparams *hp, struct engine_needs *out, struct error *e);

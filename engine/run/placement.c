@@ -1,7 +1,6 @@
-/* The engine's side of placement: opens devices when a plan first asks for them, turns a spec into a plan with what is known by now, and at
- * the safe point moves blocks a step towards the plan wanted. Engine thread. */
+/* The engine's side of placement: turns a spec into a plan with what is known by now, asking for devices (devices.c) where it wants some,
+ * and at the safe point moves blocks a step towards the plan wanted. Engine thread. */
 #include "engine/base/clock.h"
-#include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
@@ -15,95 +14,9 @@
 #define REPLAN_TOKENS 16                     /* between two questions to a strategy that re-plans */
 #define REPLAN_BYTES ((uint64_t)64 << 20)    /* it may move at a time */
 
-int place_open_devices(struct engine *g, bool named, int first_index, enum rope_variant v, struct found *out, int max, char *why, size_t why_size)
-{
-    const char *selector = g->config.device_selector;
-    int n_out = 0;
-
-    why[0] = 0;
-    for (const struct device_ops *const *list = g->config.backends; *list; list++) {
-        struct device_info found[DEVICE_MAX];
-        char none[256] = "";
-        int n;
-
-        if (*list == g->slots[0].ops)
-            continue;
-        memset(found, 0, sizeof found);
-        n = (*list)->probe(found, DEVICE_MAX, none, sizeof none);
-        if (n == 0 && none[0])
-            snprintf(why, why_size, "%s: %s", (*list)->name, none);
-        for (int i = 0; i < n && i < DEVICE_MAX && n_out < max && first_index + n_out < DEVICE_MAX; i++) {
-            struct device_config c = {.model = g->model, .index = first_index + n_out, .n_threads = g->info.n_threads, .max_rows = g->info.ubatch,
-                                      .context = g->info.context, .kv_k = g->config.kv_k, .kv_v = g->config.kv_v, .exact = g->config.exact,
-                                      .selector = found[i].selector, .cache_dir = g->config.cache_dir, .rope_cos = g->rope.cos[v],
-                                      .rope_sin = g->rope.sin[v], .log = opening_log, .log_ctx = g};
-            struct error e = {0};
-
-            if (selector ? strcmp(selector, found[i].selector) != 0 : found[i].is_cpu_type && !named)
-                continue;
-            if (engine_given_up(g))          /* a driver takes seconds */
-                return n_out;
-            model_settle(g->model);          /* other devices take packed weights only */
-            out[n_out] = (struct found){.ops = *list, .info = found[i]};
-            if (found[i].why_not[0])
-                snprintf(why, why_size, "%s: %s", found[i].selector, found[i].why_not);
-            else if ((*list)->open(&out[n_out].device, &c, &e) < 0)
-                snprintf(why, why_size, "%s: %s", found[i].selector, e.text);
-            else
-                n_out++;
-        }
-    }
-    return n_out;
-}
-
-/* The devices of place_open_devices become the engine's. v: the rotary table they were given. */
-void place_adopt(struct engine *g, struct found *found, int n, enum rope_variant v, const char *why, bool named)
-{
-    for (int i = 0; i < n; i++) {
-        struct device_slot *s = &g->slots[g->n_devices];
-        struct error e = {0};
-
-        if (v != g->variant && found[i].ops->rope_set &&
-            found[i].ops->rope_set(found[i].device, g->rope.cos[g->variant], g->rope.sin[g->variant], &e) < 0) {
-            engine_notice(g, "%s: %s", found[i].info.selector, e.text);
-            found[i].ops->close(found[i].device);
-            continue;
-        }
-        *s = (struct device_slot){.ops = found[i].ops, .device = found[i].device, .info = found[i].info};
-        g->devices[g->n_devices] = s->device;
-        g->info.devices[g->n_devices] = s->info;
-        survey_device(g->survey, g->n_devices, s->device);
-        g->info.n_devices = ++g->n_devices;
-    }
-    g->why_told = g->n_devices == 1 && named;
-    if (g->why_told)
-        engine_notice(g, "%s: the CPU does all the work", why[0] ? why : g->config.device_selector ? g->config.device_selector : "no other device");
-}
-
 static bool wants_device(const char *spec)
 {
     return strcmp(spec, "cpu") != 0 && strcmp(spec, "auto") != 0;
-}
-
-/* Asks the other back ends once. named: a device that is really the CPU may be taken too (PoCL), because the user asked for a device. In the
- * middle of an answer a thread does it: false, ask again later. */
-static bool seek_devices(struct engine *g, bool named)
-{
-    const char *selector = g->config.device_selector;
-    struct found found[DEVICE_MAX];
-    char why[512];
-    int n;
-
-    if (g->opening && !opening_poll(g, !g->busy))
-        return false;
-    if (g->devices_sought >= 1 + named || g->n_devices > 1 || !g->config.backends || (selector && strcmp(selector, "none") == 0))
-        return true;
-    g->devices_sought = 1 + named;
-    if (g->busy && opening_start(g, named, NULL) == 0)
-        return false;
-    n = place_open_devices(g, named, g->n_devices, g->variant, found, DEVICE_MAX, why, sizeof why);
-    place_adopt(g, found, n, g->variant, why, named);
-    return true;
 }
 
 /* Per block, without what its job cost beyond the work: planners count that by itself. */
@@ -301,7 +214,7 @@ static int apply_wanted(struct engine *g, struct error *e)
     return rc;
 }
 
-static bool place_waits(const struct engine *g)
+bool place_waits(const struct engine *g)
 {
     return g->wanted_spec || g->wanted_plan || g->opening || !g->announced || place_pending(g);
 }
@@ -459,17 +372,6 @@ const struct plan *engine_plan(const struct engine *g)
     return residency_wanted(g->residency);
 }
 
-bool engine_idle_step(struct engine *g)
-{
-    if (!g->busy && place_waits(g))
-        place_safe_point(g);
-    if (!g->busy && g->tune_due) {
-        g->tune_due = false;
-        engine_tune(g);
-    }
-    return place_pending(g);
-}
-
 const struct planner_input *engine_planner_input(struct engine *g, bool open_devices, bool named, bool measure, struct error *e)
 {
     struct planner_input *in = survey_input(g->survey);
@@ -501,35 +403,4 @@ void engine_bandwidth_set(struct engine *g, enum bandwidth_mode mode, double byt
 struct bandwidth *engine_bandwidth(struct engine *g)
 {
     return &g->bandwidth;
-}
-
-void engine_progress(struct engine *g, const char *line)
-{
-    struct event ev = {.kind = EVENT_PROGRESS, .text = mem_string(line)};
-
-    engine_emit(g, &ev);
-}
-
-void engine_counting_set(struct engine *g, bool on)
-{
-    if (!on && !g->uncounted)
-        g->spec_before = g->spec;
-    if (on && g->uncounted)
-        g->spec = g->spec_before;        /* a strategy that re-plans goes on doing so */
-    g->uncounted = !on;
-    if (on) {
-        g->counted = g->n_tokens;
-        figures_plan(g, residency_wanted(g->residency)->name);
-    }
-}
-
-void engine_uncancel(struct engine *g)
-{
-    atomic_store(&g->cancel, 0);
-    wake_clear(&g->cancel_wake);
-}
-
-void engine_tell(struct engine *g, const char *line)
-{
-    engine_notice(g, "%s", line);
 }

@@ -1,0 +1,59 @@
+/* What the engine says, and whether it is still wanted: events to whoever listens, lines to the log, cancelling as others ask for it.
+ * Engine thread. */
+#include "engine/run/engine.h"
+#include "engine/run/internal.h"
+
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+void engine_notice(struct engine *g, const char *format, ...)
+{
+    struct event ev = {.kind = EVENT_NOTICE};
+    char line[700];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    log_write(LOG_LEVEL_WARNING, "%s", line);
+    if (g->config.log)
+        g->config.log(g->config.callback_ctx, line);
+    if (g->on_event && (ev.text = mem_string(line)))
+        engine_emit(g, &ev);
+}
+
+int engine_emit(struct engine *g, struct event *ev)
+{
+    int stop = g->on_event ? g->on_event(g->event_ctx, ev) : 0;
+
+    event_release(ev);
+    if (stop && g->busy)
+        g->turn_cancelled = true;
+    return stop;
+}
+
+/* Whoever wanted the engine does not any more. */
+bool engine_given_up(const struct engine *g)
+{
+    return g->config.stop && g->config.stop(g->config.callback_ctx);
+}
+
+bool engine_cancelled(struct engine *g)
+{
+    return g->turn_cancelled || engine_given_up(g) || atomic_load_explicit(&g->cancel, memory_order_relaxed);
+}
+
+void engine_progress(struct engine *g, const char *line)
+{
+    struct event ev = {.kind = EVENT_PROGRESS, .text = mem_string(line)};
+
+    engine_emit(g, &ev);
+}
+
+void engine_tell(struct engine *g, const char *line)
+{
+    engine_notice(g, "%s", line);
+}
