@@ -72,7 +72,7 @@ static void setup_model(struct player *p, const char *name, const char *type, in
     p->t.planned = calloc(n, 1);
     p->t.newest = calloc(n, 1);
     p->t.routes = calloc((size_t)TELEMETRY_ROUTES * (size_t)(layers * used), sizeof *p->t.routes);
-    memset(p->t.ran_on, 255, n);
+    memset(p->t.ran_on, PLAN_NO_DEVICE, n);
     p->t.state = ENGINE_IDLE;
     p->t.context_size = 4096;
     p->t.n_devices = 1;

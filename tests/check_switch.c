@@ -107,7 +107,7 @@ START_TEST(every_plan_says_the_same)
                 on_device += t->ran_on[c] == 1;
             if (!strcmp(plans[i], "gpu") || !strcmp(plans[i], "experts-gpu"))
                 for (int c = 0; c < t->n_layers * t->n_experts; c++)
-                    ck_assert(t->ran_on[c] == 1 || t->ran_on[c] == 255);
+                    ck_assert(t->ran_on[c] == 1 || t->ran_on[c] == PLAN_NO_DEVICE);
             if (!strcmp(plans[i], "cpu") || !strcmp(plans[i], "attention-gpu"))
                 ck_assert_uint_eq(on_device, 0);
             ck_assert_msg(h.notices == 0 || strstr(h.notice, "when a token asks"), "%s: %s", plans[i], h.notice);

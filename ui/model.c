@@ -77,7 +77,7 @@ int ui_model_ready(struct ui_model *m, int n_layers, int n_experts, int n_used)
         telemetry_arrays_free(m);
         return ERR_MEMORY;
     }
-    memset(m->live.ran_on, TELEMETRY_NEVER_RAN, n);
+    memset(m->live.ran_on, PLAN_NO_DEVICE, n);
     m->live.n_layers = n_layers;
     m->live.n_experts = n_experts;
     m->live.n_experts_used = n_used;
@@ -302,7 +302,7 @@ static void light_up(struct ui_model *m, const struct telemetry *t, uint64_t now
     int i;
 
     for (i = 0; i < m->n_cells; i++) {
-        bool moved = m->live.ran_on[i] != t->ran_on[i] && m->live.ran_on[i] != TELEMETRY_NEVER_RAN;
+        bool moved = m->live.ran_on[i] != t->ran_on[i] && m->live.ran_on[i] != PLAN_NO_DEVICE;
 
         if ((new_token && t->newest[i]) || moved) {
             m->light[i] = UI_LIGHT;
@@ -519,7 +519,7 @@ const char *ui_heat_word(enum heat_mode mode)
 bool ui_cell_on_gpu(const struct ui_model *m, int layer, int expert)
 {
     int at = layer * m->live.n_experts + expert;
-    int device = m->live.ran_on[at] != TELEMETRY_NEVER_RAN ? m->live.ran_on[at] : m->live.planned[at];
+    int device = m->live.ran_on[at] != PLAN_NO_DEVICE ? m->live.ran_on[at] : m->live.planned[at];
 
     return device > 0;
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #define PLAN_NAME 64
+#define PLAN_NO_DEVICE 255         /* where a device index may be missing */
 
 struct plan {
     char name[PLAN_NAME];          /* as the user spelled it: "cpu", "hot:600M", a file's name */

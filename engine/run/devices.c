@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-int place_open_devices(struct engine *g, bool named, int first_index, enum rope_variant v, struct found *out, int max, char *why, size_t why_size)
+int devices_open(struct engine *g, bool named, int first_index, enum rope_variant v, struct probed_device *out, int max, char *why, size_t why_size)
 {
     const char *selector = g->config.device_selector;
     int n_out = 0;
@@ -29,7 +29,7 @@ int place_open_devices(struct engine *g, bool named, int first_index, enum rope_
             struct device_config c = {.model = g->model, .index = first_index + n_out, .n_threads = g->info.n_threads, .max_rows = g->info.ubatch,
                                       .context = g->info.context, .kv_k = g->config.kv_k, .kv_v = g->config.kv_v, .exact = g->config.exact,
                                       .selector = found[i].selector, .cache_dir = g->config.cache_dir, .rope_cos = g->rope.cos[v],
-                                      .rope_sin = g->rope.sin[v], .log = opening_log, .log_ctx = g};
+                                      .rope_sin = g->rope.sin[v], .log = devices_async_log, .log_ctx = g};
             struct error e = {0};
 
             if (selector ? strcmp(selector, found[i].selector) != 0 : found[i].is_cpu_type && !named)
@@ -37,7 +37,7 @@ int place_open_devices(struct engine *g, bool named, int first_index, enum rope_
             if (engine_given_up(g))          /* a driver takes seconds */
                 return n_out;
             model_settle(g->model);          /* other devices take packed weights only */
-            out[n_out] = (struct found){.ops = *list, .info = found[i]};
+            out[n_out] = (struct probed_device){.ops = *list, .info = found[i]};
             if (found[i].why_not[0])
                 snprintf(why, why_size, "%s: %s", found[i].selector, found[i].why_not);
             else if ((*list)->open(&out[n_out].device, &c, &e) < 0)
@@ -49,8 +49,8 @@ int place_open_devices(struct engine *g, bool named, int first_index, enum rope_
     return n_out;
 }
 
-/* The devices of place_open_devices become the engine's. v: the rotary table they were given. */
-void place_adopt(struct engine *g, struct found *found, int n, enum rope_variant v, const char *why, bool named)
+/* The devices of devices_open become the engine's. v: the rotary table they were given. */
+void devices_adopt(struct engine *g, struct probed_device *found, int n, enum rope_variant v, const char *why, bool named)
 {
     for (int i = 0; i < n; i++) {
         struct device_slot *s = &g->slots[g->n_devices];
@@ -73,21 +73,21 @@ void place_adopt(struct engine *g, struct found *found, int n, enum rope_variant
         engine_notice(g, "%s: the CPU does all the work", why[0] ? why : g->config.device_selector ? g->config.device_selector : "no other device");
 }
 
-bool seek_devices(struct engine *g, bool named)
+bool devices_seek(struct engine *g, bool named)
 {
     const char *selector = g->config.device_selector;
-    struct found found[DEVICE_MAX];
+    struct probed_device found[DEVICE_MAX];
     char why[512];
     int n;
 
-    if (g->opening && !opening_poll(g, !g->busy))
+    if (g->devices_async && !devices_async_poll(g, !g->busy))
         return false;
     if (g->devices_sought >= 1 + named || g->n_devices > 1 || !g->config.backends || (selector && strcmp(selector, "none") == 0))
         return true;
     g->devices_sought = 1 + named;
-    if (g->busy && opening_start(g, named, NULL) == 0)
+    if (g->busy && devices_async_start(g, named, NULL) == 0)
         return false;
-    n = place_open_devices(g, named, g->n_devices, g->variant, found, DEVICE_MAX, why, sizeof why);
-    place_adopt(g, found, n, g->variant, why, named);
+    n = devices_open(g, named, g->n_devices, g->variant, found, DEVICE_MAX, why, sizeof why);
+    devices_adopt(g, found, n, g->variant, why, named);
     return true;
 }

@@ -13,7 +13,7 @@
 #define LINES 16
 #define LINE 320
 
-struct opening {
+struct devices_async {
     struct engine *g;
     pthread_t thread;
     pthread_mutex_t lock;        /* lines and n_lines */
@@ -23,15 +23,15 @@ struct opening {
     bool named;
     enum rope_variant variant;
     int first, n;
-    struct found found[DEVICE_MAX];
+    struct probed_device found[DEVICE_MAX];
     char why[512];
 };
 
-static _Thread_local struct opening *mine;
+static _Thread_local struct devices_async *this_thread;
 
-void opening_log(void *ctx, const char *line)
+void devices_async_log(void *ctx, const char *line)
 {
-    struct opening *o = mine;
+    struct devices_async *o = this_thread;
 
     if (!o) {
         engine_notice(ctx, "%s", line);
@@ -45,17 +45,17 @@ void opening_log(void *ctx, const char *line)
 
 static void *open_beside(void *ctx)
 {
-    struct opening *o = ctx;
+    struct devices_async *o = ctx;
 
-    mine = o;
-    o->n = place_open_devices(o->g, o->named, o->first, o->variant, o->found, DEVICE_MAX, o->why, sizeof o->why);
+    this_thread = o;
+    o->n = devices_open(o->g, o->named, o->first, o->variant, o->found, DEVICE_MAX, o->why, sizeof o->why);
     atomic_store(&o->done, true);
     return NULL;
 }
 
-int opening_start(struct engine *g, bool named, struct error *e)
+int devices_async_start(struct engine *g, bool named, struct error *e)
 {
-    struct opening *o = mem_alloc(1, sizeof *o);
+    struct devices_async *o = mem_alloc(1, sizeof *o);
 
     if (!o)
         return error_set(e, ERR_MEMORY, "no memory for opening a device");
@@ -69,11 +69,11 @@ int opening_start(struct engine *g, bool named, struct error *e)
         mem_free(o);
         return error_set(e, ERR_IO, "no thread for opening a device");
     }
-    g->opening = o;
+    g->devices_async = o;
     return 0;
 }
 
-static void say(struct opening *o)
+static void say(struct devices_async *o)
 {
     char line[LINE];
     bool more;
@@ -91,9 +91,9 @@ static void say(struct opening *o)
     } while (more);
 }
 
-bool opening_poll(struct engine *g, bool wait)
+bool devices_async_poll(struct engine *g, bool wait)
 {
-    struct opening *o = g->opening;
+    struct devices_async *o = g->devices_async;
 
     if (!o)
         return true;
@@ -102,8 +102,8 @@ bool opening_poll(struct engine *g, bool wait)
         return false;
     pthread_join(o->thread, NULL);
     say(o);
-    g->opening = NULL;
-    place_adopt(g, o->found, o->n, o->variant, o->why, o->named);
+    g->devices_async = NULL;
+    devices_adopt(g, o->found, o->n, o->variant, o->why, o->named);
     pthread_mutex_destroy(&o->lock);
     mem_free(o);
     return true;

@@ -93,7 +93,7 @@ int engine_settle(struct engine *g, struct error *e)
 {
     while (engine_idle_step(g) && !engine_given_up(g))
         ;
-    figures_refresh(g);
+    metrics_refresh(g);
     return model_check(g->model, e);
 }
 
@@ -154,7 +154,7 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     g->info.tokenizer = g->tokenizer;
     g->info.chat = g->chat;
     g->info.kernels = cpu_kernels_name();
-    figures_init(g);
+    metrics_init(g);
     if ((rc = go_on(g, e)) < 0 || (rc = place_init(g, e)) < 0 || (rc = place_now(g, c->placement ? c->placement : "cpu", e)) < 0 ||
         (c->placement_script && (rc = engine_script_set(g, c->placement_script, e)) < 0))
         goto out;
@@ -251,7 +251,7 @@ void engine_counting_set(struct engine *g, bool on)
     g->uncounted = !on;
     if (on) {
         g->counted = g->n_tokens;
-        figures_plan(g, residency_wanted(g->residency)->name);
+        metrics_plan(g, residency_wanted(g->residency)->name);
     }
 }
 
@@ -276,13 +276,13 @@ void engine_session_clear(struct engine *g)
     memset(g->t.session, 0, cells * sizeof *g->t.session);
     memset(g->t.now, 0, cells * sizeof *g->t.now);
     memset(g->t.newest, 0, cells);
-    figures_refresh(g);
+    metrics_refresh(g);
 }
 
 void engine_session_rewind(struct engine *g, int n_tokens)
 {
     session_rewind(g, n_tokens);
-    figures_refresh(g);
+    metrics_refresh(g);
 }
 
 int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, float *logits, bool all_logits, struct error *e)
@@ -296,7 +296,7 @@ int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, floa
     g->busy = was_busy;
     if (rc == ERR_CANCELLED)             /* this evaluation took the cancel; the next one starts anew */
         atomic_store(&g->cancel, 0);
-    figures_refresh(g);
+    metrics_refresh(g);
     return rc;
 }
 

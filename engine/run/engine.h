@@ -33,7 +33,7 @@ void engine_session_clear(struct engine *g);
 void engine_session_rewind(struct engine *g, int n_tokens);      /* keeps the first n_tokens */
 
 /* Appends ids to the session and computes them in chunks of ubatch. logits: NULL, or all_logits ? (n, n_vocab) : (1, n_vocab) of the
- * last. on_progress (may be NULL) is told after every chunk. ERR_CONTEXT, ERR_CANCELLED (session then ends with a whole token), ERR_MEMORY. */
+ * last. ERR_CONTEXT, ERR_CANCELLED (session then ends with a whole token), ERR_MEMORY. */
 int engine_eval(struct engine *g, const int *ids, int n, float *logits, bool all_logits, struct error *e);
 /* Same, the n rows being computed chunk by chunk of at most `chunk` rows (tests). */
 int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, float *logits, bool all_logits, struct error *e);

@@ -38,7 +38,7 @@ int engine_needs(const struct engine_config *c, const struct model *inspected, s
         if ((rc = cpu_device_needs(&d, &out->kv_bytes, &device_scratch, e)) < 0)
             return rc;
     }
-    out->scratch_bytes = device_scratch + forward_needs(hp, out->ubatch) + rope_needs(hp, out->context) + history_needs(hp, out->context)
+    out->scratch_bytes = device_scratch + forward_footprint(hp, out->ubatch) + rope_needs(hp, out->context) + history_needs(hp, out->context)
         + (size_t)hp->n_vocab * (sizeof(float) + sizeof(struct sampler_candidate));
     return 0;
 }

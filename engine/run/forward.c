@@ -13,86 +13,86 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NOWHERE 255
 #define FUSED_ROWS 64            /* rows x layers of one fused job in prefill: cancel and progress come in between */
 
-static void *take(struct forward *f, size_t count, size_t size)
+/* What a pass of max_rows rows works in: taken at init, freed at the end, counted by forward_footprint. */
+#define BUFFERS(X) \
+    X(experts, z.layers * z.rows * z.used) \
+    X(weights, z.layers * z.rows * z.used) \
+    X(ran_on, z.layers * z.experts) \
+    X(x, z.rows * z.hidden) \
+    X(x_before, z.rows * z.hidden) \
+    X(y, z.rows * z.hidden) \
+    X(h, z.rows * z.hidden) \
+    X(scores, z.rows * z.experts) \
+    X(out, z.used * z.rows * z.hidden) \
+    X(deferred.out, FORWARD_DEFERRED * z.hidden) \
+    X(row, z.rows * z.used) \
+    X(slot, z.rows * z.used) \
+    X(first_entry, z.experts + 1) \
+    X(groups, DEVICE_MAX * z.experts) \
+    X(guess_h, z.hidden) \
+    X(guess_scores, z.experts) \
+    X(guess_weights, z.used) \
+    X(guess, z.used) \
+    X(fused_device, z.layers)
+
+struct sizes {
+    size_t layers, rows, hidden, experts, used;
+};
+
+static struct sizes sizes_of(const struct hparams *hp, int max_rows)
 {
-    f->scratch_bytes += count * size;
-    return mem_alloc(count, size);
+    return (struct sizes){.layers = (size_t)hp->n_layers, .rows = (size_t)max_rows,
+                          .hidden = (size_t)hp->hidden, .experts = (size_t)hp->n_experts,
+                          .used = (size_t)hp->n_experts_used};
+}
+
+size_t forward_footprint(const struct hparams *hp, int max_rows)
+{
+    const struct forward *f = NULL;
+    struct sizes z = sizes_of(hp, max_rows);
+    size_t bytes = 0;
+
+#define X(buffer, count) bytes += (count) * sizeof *f->buffer;
+    BUFFERS(X)
+#undef X
+    return bytes;
+}
+
+static bool take_buffers(struct forward *f, struct sizes z)
+{
+#define X(buffer, count) \
+    if (!(f->buffer = mem_alloc(count, sizeof *f->buffer))) \
+        return false;
+    BUFFERS(X)
+#undef X
+    return true;
 }
 
 int forward_init(struct forward *f, const struct model *m, struct device_slot *slots, struct kv *kv, int max_rows, struct error *e)
 {
-    const struct hparams *hp = &m->hp;
-    size_t rows = (size_t)max_rows, hidden = (size_t)hp->hidden, used = (size_t)hp->n_experts_used;
-    size_t layers = (size_t)hp->n_layers, experts = (size_t)hp->n_experts;
+    struct sizes z = sizes_of(&m->hp, max_rows);
 
     memset(f, 0, sizeof *f);
     f->model = m;
     f->slots = slots;
     f->kv = kv;
     f->max_rows = max_rows;
-    f->experts = take(f, layers * rows * used, sizeof *f->experts);
-    f->weights = take(f, layers * rows * used, sizeof *f->weights);
-    f->ran_on = take(f, layers * experts, 1);
-    f->x = take(f, rows * hidden, sizeof(float));
-    f->saved = take(f, rows * hidden, sizeof(float));
-    f->y = take(f, rows * hidden, sizeof(float));
-    f->h = take(f, rows * hidden, sizeof(float));
-    f->scores = take(f, rows * experts, sizeof(float));
-    f->out = take(f, used * rows * hidden, sizeof(float));
-    f->late.out = take(f, FORWARD_LATE * hidden, sizeof(float));
-    f->row = take(f, rows * used, sizeof(int));
-    f->slot = take(f, rows * used, sizeof(int));
-    f->first = take(f, experts + 1, sizeof(int));
-    f->groups = take(f, DEVICE_MAX * experts, sizeof *f->groups);
-    f->guess_h = take(f, hidden, sizeof(float));
-    f->guess_scores = take(f, experts, sizeof(float));
-    f->guess_weights = take(f, used, sizeof(float));
-    f->guess = take(f, used, sizeof(int));
-    f->whole = take(f, layers, 1);
-    if (!f->experts || !f->weights || !f->ran_on || !f->x || !f->saved || !f->y || !f->h || !f->scores || !f->out || !f->late.out || !f->row ||
-        !f->slot || !f->first || !f->groups || !f->guess_h || !f->guess_scores || !f->guess_weights || !f->guess || !f->whole) {
+    f->scratch_bytes = forward_footprint(&m->hp, max_rows);
+    if (!take_buffers(f, z)) {
         forward_release(f);
         return error_set(e, ERR_MEMORY, "no memory for the activations of %d rows: try a smaller -ub", max_rows);
     }
-    memset(f->ran_on, NOWHERE, layers * experts);
+    memset(f->ran_on, PLAN_NO_DEVICE, z.layers * z.experts);
     return 0;
-}
-
-size_t forward_needs(const struct hparams *hp, int max_rows)
-{
-    const struct forward *f = NULL;
-    size_t rows = (size_t)max_rows, hidden = (size_t)hp->hidden, used = (size_t)hp->n_experts_used;
-    size_t layers = (size_t)hp->n_layers, experts = (size_t)hp->n_experts;
-
-    return layers * rows * used * (sizeof *f->experts + sizeof *f->weights) + layers * experts + layers
-        + (4 + used) * rows * hidden * sizeof(float) + rows * experts * sizeof(float) + 2 * rows * used * sizeof(int)
-        + FORWARD_LATE * hidden * sizeof(float) + (hidden + experts + used) * sizeof(float) + used * sizeof(int) + (experts + 1) * sizeof(int) + DEVICE_MAX * experts * sizeof *f->groups;
 }
 
 void forward_release(struct forward *f)
 {
-    mem_free(f->experts);
-    mem_free(f->weights);
-    mem_free(f->ran_on);
-    mem_free(f->x);
-    mem_free(f->saved);
-    mem_free(f->y);
-    mem_free(f->h);
-    mem_free(f->scores);
-    mem_free(f->out);
-    mem_free(f->late.out);
-    mem_free(f->row);
-    mem_free(f->slot);
-    mem_free(f->first);
-    mem_free(f->groups);
-    mem_free(f->guess_h);
-    mem_free(f->guess_scores);
-    mem_free(f->guess_weights);
-    mem_free(f->guess);
-    mem_free(f->whole);
+#define X(buffer, count) mem_free(f->buffer);
+    BUFFERS(X)
+#undef X
     memset(f, 0, sizeof *f);
 }
 
@@ -103,10 +103,10 @@ void forward_placed(struct forward *f, const struct plan *p, int n_devices)
     for (int l = 0; l < p->n_layers; l++) {
         int d = p->attention[l];
 
-        for (int e = 0; e < p->n_experts && d != NOWHERE; e++)
+        for (int e = 0; e < p->n_experts && d != PLAN_NO_DEVICE; e++)
             if (plan_expert(p, l, e) != d || p->streamed[l * p->n_experts + e])
-                d = NOWHERE;
-        f->whole[l] = (uint8_t)(d != NOWHERE && f->slots[d].ops->layers ? d : NOWHERE);
+                d = PLAN_NO_DEVICE;
+        f->fused_device[l] = (uint8_t)(d != PLAN_NO_DEVICE && f->slots[d].ops->layers ? d : PLAN_NO_DEVICE);
     }
 }
 
@@ -179,60 +179,60 @@ static void count_cost(struct forward *f, struct job_cost *c, uint64_t ns, int b
 }
 
 /* The experts that the layer before still owes. Their input, f->h, stands until this layer's route. */
-static int run_late(struct forward *f, struct error *e)
+static int run_deferred(struct forward *f, struct error *e)
 {
     struct device_slot *cpu = &f->slots[0];
-    struct experts_job j = {.layer = f->late.layer, .rows = 1, .h = f->h, .n_groups = f->late.n, .groups = f->late.groups, .row = f->late.row,
-                            .slot = f->late.slot, .out = f->late.out};
+    struct experts_job j = {.layer = f->deferred.layer, .rows = 1, .h = f->h, .n_groups = f->deferred.n, .groups = f->deferred.groups, .row = f->deferred.row,
+                            .slot = f->deferred.slot, .out = f->deferred.out};
     uint64_t start = clock_now();
     int rc;
 
-    if (!f->late.n || f->late.layer < 0)
+    if (!f->deferred.n || f->deferred.layer < 0)
         return 0;
     rc = finish(cpu, cpu->ops->experts(cpu->device, &j, e), e);
     count_cost(f, &cpu->expert, clock_now() - start, j.n_groups);
-    trace_span(f->trace, TRACE_EXPERTS, f->late.layer, 0, start, clock_now());
-    f->late.layer = -1;                  /* computed; still to be added */
+    trace_span(f->trace, TRACE_EXPERTS, f->deferred.layer, 0, start, clock_now());
+    f->deferred.layer = -1;                  /* computed; still to be added */
     return rc;
 }
 
-static void add_late(struct forward *f)
+static void add_deferred(struct forward *f)
 {
     int hidden = f->model->hp.hidden;
 
-    for (int i = 0; i < f->late.n; i++)
+    for (int i = 0; i < f->deferred.n; i++)
         for (int k = 0; k < hidden; k++)
-            f->x[k] = fmaf(f->late.weights[i], f->late.out[(size_t)i * (size_t)hidden + (size_t)k], f->x[k]);
-    f->late.n = 0;
+            f->x[k] = fmaf(f->deferred.weights[i], f->deferred.out[(size_t)i * (size_t)hidden + (size_t)k], f->x[k]);
+    f->deferred.n = 0;
 }
 
 /* Takes the least-weighted experts of the CPU's groups out of this layer's work. Only where it buys something: the next layer's attention
  * runs on another device meanwhile. */
-static void choose_late(struct forward *f, int layer, const float *weights)
+static void choose_deferred(struct forward *f, int layer, const float *weights)
 {
     const struct hparams *hp = &f->model->hp;
     struct expert_group *groups = f->groups;     /* the CPU's */
 
-    f->late.n = 0;
+    f->deferred.n = 0;
     if (!f->defer || f->rows != 1 || layer + 1 >= hp->n_layers || f->plan->attention[layer + 1] == 0 ||
-        (f->whole[layer + 1] != NOWHERE && !trace_active(f->trace)))
+        (f->fused_device[layer + 1] != PLAN_NO_DEVICE && !trace_active(f->trace)))
         return;
-    while (f->late.n < f->defer && f->late.n < FORWARD_LATE && f->n_groups[0] > 0) {
+    while (f->deferred.n < f->defer && f->deferred.n < FORWARD_DEFERRED && f->n_groups[0] > 0) {
         int least = 0, slot;
 
         for (int i = 1; i < f->n_groups[0]; i++)
             if (weights[f->slot[groups[i].first]] < weights[f->slot[groups[least].first]])
                 least = i;
         slot = f->slot[groups[least].first];
-        f->late.groups[f->late.n] = (struct expert_group){.expert = groups[least].expert, .first = f->late.n, .count = 1};
-        f->late.row[f->late.n] = 0;
-        f->late.slot[f->late.n] = f->late.n;
-        f->late.weights[f->late.n] = weights[slot];
-        f->late.n++;
+        f->deferred.groups[f->deferred.n] = (struct expert_group){.expert = groups[least].expert, .first = f->deferred.n, .count = 1};
+        f->deferred.row[f->deferred.n] = 0;
+        f->deferred.slot[f->deferred.n] = f->deferred.n;
+        f->deferred.weights[f->deferred.n] = weights[slot];
+        f->deferred.n++;
         memset(f->out + (size_t)slot * (size_t)hp->hidden, 0, (size_t)hp->hidden * sizeof(float));   /* adds nothing to this layer's sum */
         memmove(groups + least, groups + least + 1, (size_t)(--f->n_groups[0] - least) * sizeof *groups);
     }
-    f->late.layer = layer;
+    f->deferred.layer = layer;
 }
 
 static int run_attention(struct forward *f, int layer, bool on_cpu, struct error *e)
@@ -248,14 +248,14 @@ static int run_attention(struct forward *f, int layer, bool on_cpu, struct error
         if (rc == 0)
             rc = s->ops->attention(s->device, &j, e);
         if (rc == 0) {
-            struct error late;
-            int late_rc = run_late(f, &late);
+            struct error deferred;
+            int deferred_rc = run_deferred(f, &deferred);
 
             rc = finish(s, 0, e);
-            if (late_rc < 0 && e)
-                *e = late;
-            if (late_rc < 0)
-                return late_rc;
+            if (deferred_rc < 0 && e)
+                *e = deferred;
+            if (deferred_rc < 0)
+                return deferred_rc;
         }
         if (rc == 0) {
             ns = clock_now() - start;
@@ -275,21 +275,21 @@ static void group_rows(struct forward *f, int layer)
     int n = f->model->hp.n_experts, used = f->model->hp.n_experts_used;
     const int *chosen = f->experts + (size_t)layer * (size_t)(f->rows * used);
 
-    memset(f->first, 0, (size_t)(n + 1) * sizeof *f->first);
+    memset(f->first_entry, 0, (size_t)(n + 1) * sizeof *f->first_entry);
     memset(f->n_groups, 0, sizeof f->n_groups);
     for (int i = 0; i < f->rows * used; i++)
-        f->first[chosen[i] + 1]++;
+        f->first_entry[chosen[i] + 1]++;
     for (int x = 0; x < n; x++) {
-        int count = f->first[x + 1], d = plan_expert(f->plan, layer, x);
+        int count = f->first_entry[x + 1], d = plan_expert(f->plan, layer, x);
 
-        f->first[x + 1] += f->first[x];
+        f->first_entry[x + 1] += f->first_entry[x];
         if (!count)
             continue;
-        f->groups[d * n + f->n_groups[d]++] = (struct expert_group){.expert = x, .first = f->first[x], .count = count};
+        f->groups[d * n + f->n_groups[d]++] = (struct expert_group){.expert = x, .first = f->first_entry[x], .count = count};
         f->ran_on[layer * n + x] = (uint8_t)d;
     }
     for (int i = 0; i < f->rows * used; i++) {
-        int at = f->first[chosen[i]]++;
+        int at = f->first_entry[chosen[i]]++;
 
         f->row[at] = i / used;
         f->slot[at] = i % used;
@@ -385,13 +385,13 @@ static int run_experts(struct forward *f, int layer, struct error *e)
     }
     for (int d = 1; d < f->n_devices; d++) {
         struct device_slot *s = &f->slots[d];
-        struct error late = {0};
+        struct error failed = {0};
         uint64_t end;
 
-        if (state[d] == 1 && s->ops->wait(s->device, &late) < 0) {   /* also when something else went wrong: its inputs must be free */
+        if (state[d] == 1 && s->ops->wait(s->device, &failed) < 0) {   /* also when something else went wrong: its inputs must be free */
             state[d] = -1;
-            if (rc == 0 && (rc = job_failed(f, d, "experts", &late)) < 0 && e)
-                *e = late;
+            if (rc == 0 && (rc = job_failed(f, d, "experts", &failed)) < 0 && e)
+                *e = failed;
         }
         if (state[d] == 1) {
             end = clock_now();
@@ -422,11 +422,11 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
     start = clock_now();
     for (size_t i = 0; i < n; i++)
         f->x[i] = f->x[i] + f->y[i];
-    add_late(f);
+    add_deferred(f);
     if ((rc = finish(cpu, cpu->ops->route(cpu->device, &route, e), e)) < 0)
         return rc;
     group_rows(f, layer);
-    choose_late(f, layer, route.weights);
+    choose_deferred(f, layer, route.weights);
     trace_span(f->trace, TRACE_ROUTE, layer, 0, start, clock_now());
     if ((rc = run_experts(f, layer, e)) < 0)
         return rc;
@@ -441,22 +441,22 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
 {
     const struct hparams *hp = &f->model->hp;
     size_t bytes = (size_t)f->rows * (size_t)hp->hidden * sizeof(float), pairs = (size_t)(f->rows * hp->n_experts_used);
-    int d = f->whole[first], rc = 0;
+    int d = f->fused_device[first], rc = 0;
     struct device_slot *s = &f->slots[d];
     struct layers_job j = {.first = first, .last = last, .rows = f->rows, .pos = f->pos, .x = f->x,
                            .experts = f->experts + (size_t)first * pairs, .weights = f->weights + (size_t)first * pairs,
                            .imposed = f->imposed};
     uint64_t start;
 
-    if (f->late.n) {                     /* the device whose attention they were deferred to is gone */
-        if ((rc = run_late(f, e)) < 0)
+    if (f->deferred.n) {                     /* the device whose attention they were deferred to is gone */
+        if ((rc = run_deferred(f, e)) < 0)
             return rc;
-        add_late(f);
+        add_deferred(f);
     }
     for (int l = first; l < last && rc == 0; l++)
         rc = kv_ensure(f, l, d, e);
     if (d)
-        memcpy(f->saved, f->x, bytes);
+        memcpy(f->x_before, f->x, bytes);
     start = clock_now();
     if (rc == 0)
         rc = finish(s, s->ops->layers(s->device, &j, e), e);
@@ -471,7 +471,7 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
     }
     if (d == 0 || (rc = job_failed(f, d, "layers", e)) < 0)
         return rc;
-    memcpy(f->x, f->saved, bytes);
+    memcpy(f->x, f->x_before, bytes);
     for (int l = first; l < last && rc == 0; l++)
         rc = run_layer(f, l, true, e);
     return rc;
@@ -486,7 +486,7 @@ int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct er
     f->rows = rows;
     f->pos = pos;
     f->resume_at = -1;
-    f->late.n = 0;
+    f->deferred.n = 0;
     mem_guard_arm("forward");
     for (int i = 0; i < rows && rc == 0; i++)
         rc = model_embed(f->model, ids[i], f->x + (size_t)i * (size_t)hp->hidden, e);
@@ -502,8 +502,8 @@ int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct er
                 break;
             }
         }
-        if (f->whole[layer] != NOWHERE && !trace_active(f->trace) && !(f->imposed && f->whole[layer] != 0)) {
-            while (last < hp->n_layers && last - layer < fused && f->whole[last] == f->whole[layer])
+        if (f->fused_device[layer] != PLAN_NO_DEVICE && !trace_active(f->trace) && !(f->imposed && f->fused_device[layer] != 0)) {
+            while (last < hp->n_layers && last - layer < fused && f->fused_device[last] == f->fused_device[layer])
                 last++;
             rc = run_fused(f, layer, last, e);
         } else {

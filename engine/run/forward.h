@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FORWARD_LATE 16          /* experts a layer can defer */
+#define FORWARD_DEFERRED 16          /* experts a layer can defer */
 
 struct kv;
 struct trace;
@@ -44,30 +44,35 @@ struct forward {
     int rows, pos;
     int *experts;                /* (n_layers, rows, used) */
     float *weights;
-    uint8_t *ran_on;             /* (n_layers, n_experts): device that ran the expert last; 255: never */
+    uint8_t *ran_on;             /* (n_layers, n_experts): device that ran the expert last; PLAN_NO_DEVICE: never */
 
     /* activations, (max_rows, ...) */
-    float *x, *saved, *y, *h;    /* hidden each */
+    float *x, *x_before, *y, *h; /* hidden each; x_before: x as it was before a fused job */
     float *scores;               /* n_experts */
     float *out;                  /* (used, rows, hidden) */
     int *row, *slot;             /* rows * used entries, sorted by expert */
-    int *first;                  /* n_experts + 1 */
+    int *first_entry;            /* n_experts + 1: of each expert in row and slot */
     struct expert_group *groups; /* (DEVICE_MAX, n_experts) */
     int n_groups[DEVICE_MAX];
     /* Deferred experts (lossy, off by default): of a single row's experts on the CPU, up to `defer` of least weight are computed while the next
      * layer's attention runs on its device, and added after it. As in KTransformers' expert deferral. */
     int defer;
-    struct { int n, layer, row[FORWARD_LATE], slot[FORWARD_LATE]; struct expert_group groups[FORWARD_LATE]; float weights[FORWARD_LATE], *out; } late;
+    struct {
+        int n, layer, row[FORWARD_DEFERRED], slot[FORWARD_DEFERRED];
+        struct expert_group groups[FORWARD_DEFERRED];
+        float weights[FORWARD_DEFERRED], *out;
+    } deferred;
     /* The next layer's experts, guessed while this one's run: where some of them pass through a device, it begins to copy them. */
     float *guess_h, *guess_scores, *guess_weights;
     int *guess;
-    uint8_t *whole;              /* per layer: the device that runs all of it by its layers slot, or 255 */
+    uint8_t *fused_device;       /* per layer: the device that runs all of it by its layers slot, or
+                                    PLAN_NO_DEVICE */
     size_t scratch_bytes;
 };
 
 int forward_init(struct forward *f, const struct model *m, struct device_slot *slots, struct kv *kv, int max_rows, struct error *e);
 /* Bytes that forward_init would allocate. */
-size_t forward_needs(const struct hparams *hp, int max_rows);
+size_t forward_footprint(const struct hparams *hp, int max_rows);
 void forward_release(struct forward *f);
 /* The plan for the next passes (kept by pointer), and how many slots are open; call it again whenever its contents changed. */
 void forward_placed(struct forward *f, const struct plan *plan, int n_devices);

@@ -71,7 +71,7 @@ struct engine {
     struct plan *wanted_plan;            /* waits for the safe point */
     char *wanted_spec;
     bool announced;                      /* the plan in force was told */
-    struct opening *opening;             /* devices that a thread opens meanwhile; NULL: none */
+    struct devices_async *devices_async;             /* devices that a thread opens meanwhile; NULL: none */
     struct planner_step *script;
     int n_script, script_at;
 
@@ -98,7 +98,7 @@ struct engine {
     struct plan_record *plans;           /* TELEMETRY_PLANS */
     int plan_at;                         /* index of the plan now charged, -1: none */
     struct device_stats last_stats[DEVICE_MAX];
-    uint64_t figures_ns;                 /* when medians were last computed */
+    uint64_t metrics_ns;                 /* when medians were last computed */
     uint64_t token_weight_bytes;
 };
 
@@ -116,26 +116,26 @@ void session_hooks_notice(void *ctx, const char *line);
 void session_rewind(struct engine *g, int n_tokens);
 
 /* devices_async.c: devices opened beside an answer */
-/* Starts the thread: it asks the back ends and opens what it finds, as seek_devices does. ERR_MEMORY, ERR_IO: do it yourself. */
-int opening_start(struct engine *g, bool named, struct error *e);
+/* Starts the thread: it asks the back ends and opens what it finds, as devices_seek does. ERR_MEMORY, ERR_IO: do it yourself. */
+int devices_async_start(struct engine *g, bool named, struct error *e);
 /* Tells what the thread has to say; once it is done, or always when `wait`, takes the devices in and ends it. true: none is under way. */
-bool opening_poll(struct engine *g, bool wait);
-void opening_log(void *ctx, const char *line);           /* device_config.log: any of the two threads; ctx: the engine */
+bool devices_async_poll(struct engine *g, bool wait);
+void devices_async_log(void *ctx, const char *line);           /* device_config.log: any of the two threads; ctx: the engine */
 
 /* devices.c */
 /* What was found of one back end's devices, and what became of opening them. */
-struct found {
+struct probed_device {
     const struct device_ops *ops;
     struct device_info info;
     struct device *device;       /* NULL: not opened */
 };
 /* Asks every back end but the CPU's and opens the devices that may be used; returns how many, at most max. why: one line where something
  * was wrong. Touches nothing of the engine that changes: any thread. */
-int place_open_devices(struct engine *g, bool named, int first_index, enum rope_variant v, struct found *out, int max, char *why, size_t why_size);
-void place_adopt(struct engine *g, struct found *found, int n, enum rope_variant v, const char *why, bool named);
+int devices_open(struct engine *g, bool named, int first_index, enum rope_variant v, struct probed_device *out, int max, char *why, size_t why_size);
+void devices_adopt(struct engine *g, struct probed_device *found, int n, enum rope_variant v, const char *why, bool named);
 /* Asks the other back ends once. named: a device that is really the CPU may be taken too (PoCL), because the user asked for a device. In the
  * middle of an answer a thread does it: false, ask again later. */
-bool seek_devices(struct engine *g, bool named);
+bool devices_seek(struct engine *g, bool named);
 
 /* placement.c */
 int place_init(struct engine *g, struct error *e);
@@ -157,19 +157,19 @@ int history_init(struct engine *g);
 void history_write(struct engine *g);                    /* the newest pass */
 
 /* metrics.c: telemetry's numbers */
-void figures_init(struct engine *g);
-void figures_turn(struct engine *g, int prompt_tokens, int cached_tokens);
-void figures_routed(struct engine *g, int first_row, bool decode);     /* the newest pass, rows from first_row on */
-void figures_token(struct engine *g, uint64_t compute_ns);             /* a token of the answer was made */
-void figures_plan(struct engine *g, const char *name);                 /* this plan is charged from now on */
-uint64_t figures_token_ns(const struct engine *g);                     /* median of the newest tokens' computing time; 0: none yet */
-void figures_switched(struct engine *g);                               /* that happened in the middle of an answer */
+void metrics_init(struct engine *g);
+void metrics_turn(struct engine *g, int prompt_tokens, int cached_tokens);
+void metrics_routed(struct engine *g, int first_row, bool decode);     /* the newest pass, rows from first_row on */
+void metrics_token(struct engine *g, uint64_t compute_ns);             /* a token of the answer was made */
+void metrics_plan(struct engine *g, const char *name);                 /* this plan is charged from now on */
+uint64_t metrics_token_ns(const struct engine *g);                     /* median of the newest tokens' computing time; 0: none yet */
+void metrics_switched(struct engine *g);                               /* that happened in the middle of an answer */
 /* The answer waited for plans and moves at a safe point; pending: more of them are to come. */
-void figures_stall(struct engine *g, uint64_t ns, bool pending);
+void metrics_stall(struct engine *g, uint64_t ns, bool pending);
 /* Around one token of an answer: its spans go to the telemetry, where they are asked for and a second has passed. */
-void figures_timeline_begin(struct engine *g, uint64_t now);
-void figures_timeline_end(struct engine *g);
-void figures_refresh(struct engine *g);                                /* memory, devices, placement, rates */
+void metrics_timeline_begin(struct engine *g, uint64_t now);
+void metrics_timeline_end(struct engine *g);
+void metrics_refresh(struct engine *g);                                /* memory, devices, placement, rates */
 
 /* footprint.c: context, chunk and threads as the configuration and the model give them. ERR_USAGE. */
 #define ENGINE_DEFAULT_CONTEXT 4096

@@ -80,7 +80,7 @@ enum event_kind {
     EVENT_NOTICE,                /* .text: one line worth telling (turns dropped, device lost, fallback) */
     EVENT_PROGRESS,              /* .text: how far long work between turns is; the next one replaces it */
     EVENT_REPORT,                /* .text: lines that a command asked for */
-    EVENT_ERROR,                 /* .error_code, .text; a turn in progress has ended */
+    EVENT_ERROR,                 /* .failure.code, .text; a turn in progress has ended */
     EVENT_STOPPED,               /* the thread is gone */
 };
 

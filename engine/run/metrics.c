@@ -36,7 +36,7 @@ static uint64_t active_bytes(const struct model *m)
     return sum;
 }
 
-void figures_init(struct engine *g)
+void metrics_init(struct engine *g)
 {
     g->token_weight_bytes = active_bytes(g->model);
     g->t.n_experts_used = g->model->hp.n_experts_used;
@@ -48,7 +48,7 @@ void figures_init(struct engine *g)
     g->plan_at = -1;
 }
 
-void figures_turn(struct engine *g, int prompt_tokens, int cached_tokens)
+void metrics_turn(struct engine *g, int prompt_tokens, int cached_tokens)
 {
     struct telemetry *t = &g->t;
 
@@ -60,7 +60,7 @@ void figures_turn(struct engine *g, int prompt_tokens, int cached_tokens)
     memset(t->answer, 0, (size_t)(t->n_layers * t->n_experts) * sizeof *t->answer);
 }
 
-void figures_routed(struct engine *g, int first_row, bool decode)
+void metrics_routed(struct engine *g, int first_row, bool decode)
 {
     const struct forward *f = &g->forward;
     struct telemetry *t = &g->t;
@@ -141,7 +141,7 @@ static void charge_devices(struct engine *g)
         (size_t)g->model->hp.n_vocab * (sizeof(float) + sizeof(struct sampler_candidate));
 }
 
-void figures_plan(struct engine *g, const char *name)
+void metrics_plan(struct engine *g, const char *name)
 {
     charge_devices(g);
     if (g->uncounted) {                  /* tried out, not used */
@@ -153,7 +153,7 @@ void figures_plan(struct engine *g, const char *name)
     memcpy(g->t.plan, name, strnlen(name, sizeof g->t.plan - 1));
 }
 
-void figures_token(struct engine *g, uint64_t compute_ns)
+void metrics_token(struct engine *g, uint64_t compute_ns)
 {
     struct telemetry *t = &g->t;
 
@@ -172,13 +172,13 @@ void figures_token(struct engine *g, uint64_t compute_ns)
     }
 }
 
-void figures_switched(struct engine *g)
+void metrics_switched(struct engine *g)
 {
     if (g->plan_at >= 0 && g->busy && g->t.state == ENGINE_DECODE)
         g->t.plans[g->plan_at].switches++;
 }
 
-uint64_t figures_token_ns(const struct engine *g)
+uint64_t metrics_token_ns(const struct engine *g)
 {
     const struct telemetry *t = &g->t;
     double recent[STALL_TOKENS];
@@ -191,7 +191,7 @@ uint64_t figures_token_ns(const struct engine *g)
     return (uint64_t)f.median;
 }
 
-void figures_stall(struct engine *g, uint64_t ns, bool pending)
+void metrics_stall(struct engine *g, uint64_t ns, bool pending)
 {
     struct telemetry *t = &g->t;
 
@@ -204,7 +204,7 @@ void figures_stall(struct engine *g, uint64_t ns, bool pending)
     if (ns <= t->stall_ns)
         return;
     t->stall_ns = ns;
-    t->stall_token_ns = figures_token_ns(g);
+    t->stall_token_ns = metrics_token_ns(g);
     memcpy(t->stall_plan, t->plan, sizeof t->stall_plan);
 }
 
@@ -229,7 +229,7 @@ static void plan_rates(struct engine *g)
     }
 }
 
-void figures_timeline_begin(struct engine *g, uint64_t now)
+void metrics_timeline_begin(struct engine *g, uint64_t now)
 {
     if (!g->timeline_wanted || g->trace.active || now - g->timeline_ns < CLOCK_SECOND)
         return;
@@ -239,7 +239,7 @@ void figures_timeline_begin(struct engine *g, uint64_t now)
     g->forward.trace = &g->timeline;
 }
 
-void figures_timeline_end(struct engine *g)
+void metrics_timeline_end(struct engine *g)
 {
     const struct trace *t = &g->timeline;
 
@@ -254,7 +254,7 @@ void figures_timeline_end(struct engine *g)
                                                 .layer = t->entries[i].layer, .kind = t->entries[i].kind, .device = t->entries[i].device};
 }
 
-void figures_refresh(struct engine *g)
+void metrics_refresh(struct engine *g)
 {
     struct telemetry *t = &g->t;
     const struct model *m = g->model;
@@ -280,8 +280,8 @@ void figures_refresh(struct engine *g)
     t->bandwidth_waited_ns = atomic_load_explicit(&g->bandwidth.waited_ns, memory_order_relaxed);
     memcpy(t->ran_on, g->forward.ran_on, (size_t)(t->n_layers * t->n_experts));
     memcpy(t->planned, wanted->experts, (size_t)(t->n_layers * t->n_experts));
-    if (now - g->figures_ns >= MEDIAN_NS || t->state == ENGINE_IDLE) {
-        g->figures_ns = now;
+    if (now - g->metrics_ns >= MEDIAN_NS || t->state == ENGINE_IDLE) {
+        g->metrics_ns = now;
         plan_rates(g);
     }
 }

@@ -54,14 +54,14 @@ static void fill_input(struct engine *g, struct planner_input *in)
 static void plan_chosen(struct engine *g)
 {
     g->announced = false;
-    figures_plan(g, residency_wanted(g->residency)->name);
-    figures_switched(g);
+    metrics_plan(g, residency_wanted(g->residency)->name);
+    metrics_switched(g);
 }
 
 /* What a safe point of an answer may cost. */
 static uint64_t step_ns(const struct engine *g)
 {
-    uint64_t token_ns = figures_token_ns(g), newest = g->t.recent_count ? 1000ull * g->t.recent_us[(g->t.recent_count - 1) % TELEMETRY_RECENT] : 0;
+    uint64_t token_ns = metrics_token_ns(g), newest = g->t.recent_count ? 1000ull * g->t.recent_us[(g->t.recent_count - 1) % TELEMETRY_RECENT] : 0;
 
     token_ns = newest < token_ns ? newest : token_ns;    /* half-way between two plans tokens may be slow: no reason to wait longer */
     return token_ns / STEP_SHARE > STEP_LEAST ? token_ns / STEP_SHARE : STEP_LEAST;
@@ -94,10 +94,10 @@ static int place_ready(struct engine *g, const char *text, struct error *e)
     int rc;
 
     if (wants_device(text)) {
-        if (!seek_devices(g, true))
+        if (!devices_seek(g, true))
             return 0;
     } else if (strcmp(text, "auto") == 0) {
-        if (!seek_devices(g, false))
+        if (!devices_seek(g, false))
             return 0;
         if (g->n_devices > 1)
             survey_verdict_load(g->survey, g->config.cache_dir, g->slots[survey_input(g->survey)->target].device);
@@ -153,7 +153,7 @@ static int set_plan(struct engine *g, struct plan *p, struct error *e)
     struct planner_input *in;
     int rc, home;
 
-    if (plan_diff(g->in_force, p, NULL) && !seek_devices(g, true))
+    if (plan_diff(g->in_force, p, NULL) && !devices_seek(g, true))
         return 1;
     if ((home = take_home(g, p)))
         engine_notice(g, "plan %s: %d blocks belong on a device that is not here; the CPU runs them", p->name, home);
@@ -193,8 +193,8 @@ static int apply_wanted(struct engine *g, struct error *e)
 {
     int rc = 0;
 
-    if (g->opening)
-        opening_poll(g, !g->busy);
+    if (g->devices_async)
+        devices_async_poll(g, !g->busy);
     if (g->script_at < g->n_script && (int)g->t.session_generated_tokens >= g->script[g->script_at].after) {
         mem_free(g->wanted_spec);
         g->wanted_spec = mem_string(g->script[g->script_at++].spec);
@@ -216,7 +216,7 @@ static int apply_wanted(struct engine *g, struct error *e)
 
 bool place_waits(const struct engine *g)
 {
-    return g->wanted_spec || g->wanted_plan || g->opening || !g->announced || place_pending(g);
+    return g->wanted_spec || g->wanted_plan || g->devices_async || !g->announced || place_pending(g);
 }
 
 void place_safe_point(struct engine *g)
@@ -247,7 +247,7 @@ void place_safe_point(struct engine *g)
         engine_emit(g, &ev);
     }
     if (waited && g->busy && g->t.state == ENGINE_DECODE)
-        figures_stall(g, clock_now() - start, place_pending(g));
+        metrics_stall(g, clock_now() - start, place_pending(g));
 }
 
 bool place_pending(const struct engine *g)
@@ -275,7 +275,7 @@ int place_init(struct engine *g, struct error *e)
 
 void place_release(struct engine *g)
 {
-    opening_poll(g, true);
+    devices_async_poll(g, true);
     residency_free(g->residency);
     survey_free(g->survey);
     plan_free(g->in_force);
@@ -377,7 +377,7 @@ const struct planner_input *engine_planner_input(struct engine *g, bool open_dev
     struct planner_input *in = survey_input(g->survey);
 
     if (open_devices)
-        seek_devices(g, named);
+        devices_seek(g, named);
     if (measure && g->n_devices > 1 &&
         survey_measure(g->survey, g->devices, g->n_devices, g->n_tokens, g->in_force, residency_wanted(g->residency), e) < 0)
         return NULL;

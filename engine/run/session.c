@@ -47,7 +47,7 @@ int session_hooks_layer(void *ctx, int layer)
             return 1;
     }
     if (g->tick) {
-        figures_refresh(g);
+        metrics_refresh(g);
         g->tick(g->tick_ctx);
     }
     return engine_cancelled(g);
@@ -131,7 +131,7 @@ int session_extend(struct engine *g, const int *ids, int n, int chunk, float *lo
             int first = g->counted > at ? g->counted - at : 0;
 
             if (!g->uncounted)
-                figures_routed(g, first, decode);
+                metrics_routed(g, first, decode);
             if (first == 0)
                 observe(g, g->tokens + at, !decode);
             g->counted = at + rows;

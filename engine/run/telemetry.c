@@ -2,6 +2,7 @@
 #include "engine/run/telemetry.h"
 
 #include "engine/base/mem.h"
+#include "engine/placement/plan.h"
 
 #include <string.h>
 
@@ -24,7 +25,7 @@ int telemetry_init(struct telemetry *t, int n_layers, int n_experts, int n_used)
         telemetry_release(t);
         return ERR_MEMORY;
     }
-    memset(t->ran_on, TELEMETRY_NEVER_RAN, cells);
+    memset(t->ran_on, PLAN_NO_DEVICE, cells);
     return 0;
 }
 

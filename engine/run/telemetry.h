@@ -11,7 +11,6 @@
 #define TELEMETRY_ROUTES 256     /* newest tokens whose experts are kept */
 #define TELEMETRY_PLANS 16
 #define TELEMETRY_SPANS 320      /* blocks of one token's timeline; deeper models are cut */
-#define TELEMETRY_NEVER_RAN 255  /* in ran_on */
 
 enum engine_state { ENGINE_LOADING, ENGINE_IDLE, ENGINE_PREFILL, ENGINE_DECODE, ENGINE_STOPPED };
 
@@ -71,7 +70,7 @@ struct telemetry {
     int n_layers, n_experts, n_experts_used;
     uint32_t *answer, *session;  /* tokens routed there: this answer (its prefill apart), whole session with prefill */
     float *now;                  /* decayed use, newest token adds 1, half-life 16 tokens */
-    uint8_t *ran_on;             /* device that ran the expert last; TELEMETRY_NEVER_RAN: none did */
+    uint8_t *ran_on;             /* device that ran the expert last; PLAN_NO_DEVICE: never */
     uint8_t *planned;            /* device the current plan gives it */
     uint8_t *newest;             /* 1 + routing slot when the newest token chose it, else 0 */
     uint16_t *routes;            /* (TELEMETRY_ROUTES, n_layers, n_experts_used): experts of the pass that made a token, in slot order; the token

@@ -15,25 +15,25 @@
 #define PIECE 1024               /* bytes one token may spell */
 
 /* Text on its way out. What may be the beginning of a stop string is held back until it is decided. */
-struct outlet {
+struct stop_matcher {
     const struct turn *turn;
     char *held;
     size_t n, room;
 };
 
-static int outlet_init(struct outlet *o, const struct turn *t)
+static int stop_matcher_init(struct stop_matcher *o, const struct turn *t)
 {
     size_t longest = 0;
 
     for (size_t i = 0; i < t->n_stops; i++)
         longest = strlen(t->stops[i]) > longest ? strlen(t->stops[i]) : longest;
-    *o = (struct outlet){.turn = t, .room = longest + 2 * PIECE};
+    *o = (struct stop_matcher){.turn = t, .room = longest + 2 * PIECE};
     o->held = mem_alloc(o->room, 1);
     return o->held ? 0 : ERR_MEMORY;
 }
 
 /* Adds text; *free_bytes of held may go out now. True: a stop string is complete, *free_bytes end before it. */
-static bool outlet_push(struct outlet *o, const char *text, size_t len, size_t *free_bytes)
+static bool stop_matcher_push(struct stop_matcher *o, const char *text, size_t len, size_t *free_bytes)
 {
     const struct turn *t = o->turn;
     size_t first = SIZE_MAX, keep = 0;
@@ -57,7 +57,7 @@ static bool outlet_push(struct outlet *o, const char *text, size_t len, size_t *
 }
 
 /* Sends the first n held bytes as events: the first one is the token's, the rest carry text only. id -1 with no text sends nothing. */
-static void outlet_send(struct engine *g, struct outlet *o, size_t n, const struct token_event *token)
+static void stop_matcher_send(struct engine *g, struct stop_matcher *o, size_t n, const struct token_event *token)
 {
     size_t at = 0;
     bool first = true;
@@ -127,7 +127,7 @@ static int sample(struct engine *g, bool ignore_eos, struct sampler_draw *draw)
     id = sampler_sample(&g->sampler, g->logits, g->tokens, (size_t)g->n_tokens, draw);
     trace_span(g->forward.trace, TRACE_SAMPLE, hp->n_layers, 0, start, clock_now());
     mem_guard_disarm();
-    figures_timeline_end(g);
+    metrics_timeline_end(g);
     return id;
 }
 
@@ -144,7 +144,7 @@ static void pace(struct engine *g)
         wake_wait(&g->cancel_wake, (int64_t)(left < 50 * CLOCK_MILLI ? left : 50 * CLOCK_MILLI));
         now = clock_now();
         if (g->tick && g->pace_due_ns > now) {
-            figures_refresh(g);
+            metrics_refresh(g);
             g->tick(g->tick_ctx);
         }
     }
@@ -172,7 +172,7 @@ static int prefill(struct engine *g, const int *ids, int n, struct turn_done_eve
     session_rewind(g, cached);
     done->prompt_tokens = n;
     done->cached_tokens = cached;
-    figures_turn(g, n, cached);
+    metrics_turn(g, n, cached);
     ev.progress.total = (uint64_t)n;
     ev.progress.done = (uint64_t)cached;
     if (engine_emit(g, &ev))
@@ -206,7 +206,7 @@ static void keep_waiting(struct engine *g, int id)
     }
 }
 
-static int decode(struct engine *g, const struct turn *t, struct outlet *o, uint64_t turn_start, struct turn_done_event *done, struct error *e)
+static int decode(struct engine *g, const struct turn *t, struct stop_matcher *o, uint64_t turn_start, struct turn_done_event *done, struct error *e)
 {
     struct detokenizer d;
     uint64_t first = 0, last = 0, paused_before = 0, begin = clock_now();
@@ -252,10 +252,10 @@ static int decode(struct engine *g, const struct turn *t, struct outlet *o, uint
         g->t.last_token_ns = last;
         g->turn_tokens = ++done->completion_tokens;
         done->decode_ns = g->t.decode_ns = last - first - (g->t.paused_ns - paused_before);
-        figures_token(g, token.first ? 0 : token.compute_ns);
+        metrics_token(g, token.first ? 0 : token.compute_ns);
         token.serial = g->t.session_generated_tokens;
-        stopped = outlet_push(o, piece, detokenizer_push(&d, token.id, piece, sizeof piece), &ready);
-        outlet_send(g, o, ready, &token);
+        stopped = stop_matcher_push(o, piece, detokenizer_push(&d, token.id, piece, sizeof piece), &ready);
+        stop_matcher_send(g, o, ready, &token);
         begin = clock_now();
         if (stopped) {
             done->reason = STOP_STRING;
@@ -271,11 +271,11 @@ static int decode(struct engine *g, const struct turn *t, struct outlet *o, uint
         } else {
             place_safe_point(g);
             if (g->tick) {
-                figures_refresh(g);
+                metrics_refresh(g);
                 g->tick(g->tick_ctx);
             }
             begin = clock_now();
-            figures_timeline_begin(g, begin);
+            metrics_timeline_begin(g, begin);
             rc = session_extend(g, &token.id, 1, 1, g->logits, false, true, e);
             if (rc == ERR_CANCELLED) {
                 keep_waiting(g, token.id);
@@ -288,9 +288,9 @@ static int decode(struct engine *g, const struct turn *t, struct outlet *o, uint
     if (done->reason != STOP_STRING) {
         struct token_event rest = {.id = -1};
 
-        if (outlet_push(o, piece, detokenizer_finish(&d, piece, sizeof piece), &ready))
+        if (stop_matcher_push(o, piece, detokenizer_finish(&d, piece, sizeof piece), &ready))
             o->n = ready;
-        outlet_send(g, o, o->n, &rest);
+        stop_matcher_send(g, o, o->n, &rest);
     }
     return done->reason == STOP_ERROR ? rc : 0;
 }
@@ -302,7 +302,7 @@ int engine_turn(struct engine *g, const struct turn *t, int (*on_event)(void *ct
     int (*idle_event)(void *ctx, struct event *ev) = g->on_event;
     void *idle_ctx = g->event_ctx;
     struct turn_done_event local;
-    struct outlet o = {0};
+    struct stop_matcher o = {0};
     struct error own = {0};
     uint64_t start = clock_now();
     int *ids = NULL, n = 0, rc;
@@ -323,7 +323,7 @@ int engine_turn(struct engine *g, const struct turn *t, int (*on_event)(void *ct
     sampler_set(&g->sampler, &t->sampling);
     sampler_seed(&g->sampler, t->sampling.seed);
     rc = prompt_build(g, t, &ids, &n, &done->dropped_turns, e);
-    if (rc == 0 && outlet_init(&o, t) < 0)
+    if (rc == 0 && stop_matcher_init(&o, t) < 0)
         rc = error_set(e, ERR_MEMORY, "no memory for the stop strings");
     if (rc == 0)
         place_safe_point(g);
@@ -337,7 +337,7 @@ int engine_turn(struct engine *g, const struct turn *t, int (*on_event)(void *ct
     }
     done->total_ns = clock_now() - start;
     g->t.state = ENGINE_IDLE;
-    figures_refresh(g);
+    metrics_refresh(g);
     if (rc < 0) {
         done->reason = STOP_ERROR;
     } else {

@@ -15,9 +15,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-struct letter {
+struct mailbox_item {
     struct command command;
-    struct letter *next;
+    struct mailbox_item *next;
 };
 
 struct worker {
@@ -25,9 +25,9 @@ struct worker {
     struct engine_config config;         /* strings are copies */
 
     pthread_mutex_t lock;                /* mailbox, turn_taken */
-    struct letter *first, **last;
+    struct mailbox_item *first, **last;
     bool turn_taken;                     /* a turn waits or runs */
-    struct wake mail;                    /* commands, stop */
+    struct wake mailbox_wake;            /* commands, stop */
 
     struct ring events;
     struct wake event_wake;
@@ -74,9 +74,9 @@ static void publish(struct worker *w)
     snapshot_publish(&w->snapshot);
 }
 
-static struct letter *take_letter(struct worker *w, bool during_turn)
+static struct mailbox_item *take_item(struct worker *w, bool during_turn)
 {
-    struct letter *l = NULL;
+    struct mailbox_item *l = NULL;
 
     pthread_mutex_lock(&w->lock);
     /* During a turn only its own kind of command is taken; a CLEAR or a CALL waits until the end, and keeps its place before what follows it. */
@@ -145,9 +145,9 @@ static void obey(struct worker *w, struct command *c)
 static void on_tick(void *ctx)
 {
     struct worker *w = ctx;
-    struct letter *l;
+    struct mailbox_item *l;
 
-    while ((l = take_letter(w, true))) {
+    while ((l = take_item(w, true))) {
         obey(w, &l->command);
         command_release(&l->command);
         mem_free(l);
@@ -254,7 +254,7 @@ static void *work(void *arg)
         send_event(w, &(struct event){.kind = EVENT_READY});
     }
     while (!atomic_load(&w->quit)) {
-        struct letter *l = take_letter(w, false);
+        struct mailbox_item *l = take_item(w, false);
 
         if (l) {
             if (l->command.kind == COMMAND_TURN)
@@ -268,14 +268,14 @@ static void *work(void *arg)
             publish(w);                  /* moves go on while nobody waits */
         } else {
             publish(w);
-            wake_wait(&w->mail, -1);
-            wake_clear(&w->mail);
+            wake_wait(&w->mailbox_wake, -1);
+            wake_clear(&w->mailbox_wake);
         }
     }
     send_event(w, &(struct event){.kind = EVENT_STOPPED});
     while (!atomic_load(&w->stopping)) {         /* the UI may still look at the model until it stops us */
-        wake_wait(&w->mail, -1);
-        wake_clear(&w->mail);
+        wake_wait(&w->mailbox_wake, -1);
+        wake_clear(&w->mailbox_wake);
     }
     engine_close(w->engine);                     /* devices are closed on the thread that opened them */
     return NULL;
@@ -295,10 +295,10 @@ static void config_release(struct engine_config *c)
 
 static void worker_release(struct worker *w)
 {
-    struct letter *next;
+    struct mailbox_item *next;
     struct event ev;
 
-    for (struct letter *l = w->first; l; l = next) {
+    for (struct mailbox_item *l = w->first; l; l = next) {
         next = l->next;
         command_release(&l->command);
         mem_free(l);
@@ -309,7 +309,7 @@ static void worker_release(struct worker *w)
     ring_release(&w->events);
     for (int i = 0; i < 3; i++)
         telemetry_release(&w->slots[i]);
-    wake_release(&w->mail);
+    wake_release(&w->mailbox_wake);
     wake_release(&w->event_wake);
     pthread_mutex_destroy(&w->lock);
     config_release(&w->config);
@@ -324,7 +324,7 @@ int worker_start(struct worker **out, const struct engine_config *c, struct erro
     *out = NULL;
     if (!w)
         return error_set(e, ERR_MEMORY, "no memory for the engine thread");
-    w->mail.fd = w->event_wake.fd = -1;
+    w->mailbox_wake.fd = w->event_wake.fd = -1;
     w->last = &w->first;
     pthread_mutex_init(&w->lock, NULL);
     snapshot_init(&w->snapshot);
@@ -335,7 +335,7 @@ int worker_start(struct worker **out, const struct engine_config *c, struct erro
     w->config.cache_dir = mem_string(c->cache_dir);
     w->config.placement = mem_string(c->placement);
     w->config.placement_script = mem_string(c->placement_script);
-    if ((rc = wake_init(&w->mail, e)) < 0 || (rc = wake_init(&w->event_wake, e)) < 0)
+    if ((rc = wake_init(&w->mailbox_wake, e)) < 0 || (rc = wake_init(&w->event_wake, e)) < 0)
         goto out;
     if (ring_init(&w->events, sizeof(struct event)) < 0 || !w->config.model_path != !c->model_path || !w->config.kernels != !c->kernels ||
         !w->config.device_selector != !c->device_selector || !w->config.cache_dir != !c->cache_dir || !w->config.placement != !c->placement ||
@@ -361,7 +361,7 @@ void worker_stop(struct worker *w)
     atomic_store(&w->quit, 1);
     worker_cancel(w);
     atomic_store(&w->stopping, 1);
-    wake_signal(&w->mail);
+    wake_signal(&w->mailbox_wake);
     pthread_join(w->thread, NULL);
     worker_release(w);
 }
@@ -381,7 +381,7 @@ int worker_next_event(struct worker *w, struct event *out)
 
 int worker_send(struct worker *w, struct command *c, struct error *e)
 {
-    struct letter *l = NULL;
+    struct mailbox_item *l = NULL;
     int rc = 0;
 
     pthread_mutex_lock(&w->lock);
@@ -404,7 +404,7 @@ int worker_send(struct worker *w, struct command *c, struct error *e)
     if (rc < 0)
         command_release(c);
     else
-        wake_signal(&w->mail);
+        wake_signal(&w->mailbox_wake);
     return rc;
 }
 
