@@ -65,7 +65,7 @@ struct block {
     size_t weight_bytes, kv_bytes;
 };
 
-struct swap_slot {             /* stream.c */
+struct swap_slot {             /* expert_swap.c */
     struct block block;          /* its buffers, and the matrices that lie in them */
     int layer, expert;           /* -1: nothing */
     uint64_t stamp;

@@ -1,4 +1,4 @@
-/* Quantisation by search (quantise.h). Any thread.
+/* Quantisation by search (quantize.h). Any thread.
  * Two problems are solved here. Symmetric: x ~ s * q with q in -h .. h-1. Affine: x ~ s * q - m with q in 0 .. top and m >= 0. Both try
  * some starting scales around the one that just covers the range, round, and solve for the best s (and m) under those codes in closed
  * form; the best of all tries wins. The two-level types then round the scales themselves and take the codes again under what is left. */

@@ -1,4 +1,4 @@
-/* The searches of quantise.c compiled for AVX2; called only where the CPU has it. */
+/* The searches of quantize.c compiled for AVX2; called only where the CPU has it. */
 #include "engine/layout/quantize.h"
 
 #if defined(__AVX2__)

@@ -1,4 +1,4 @@
-/* See survey.h. Engine thread. Measuring cycles through layers, so that the CPU's caches hold no more of the weights than they do in decode. */
+/* See cost_model.h. Engine thread. Measuring cycles through layers, so that the CPU's caches hold no more of the weights than they do in decode. */
 #include "engine/base/hash.h"
 #include "engine/placement/cost_model.h"
 

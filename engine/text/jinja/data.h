@@ -1,6 +1,6 @@
-/* Inside of the Jinja subset: syntax tree (jinja_parse.c, jinja_expression.c), arena (jinja_arena.c), values (jinja_value.c) and their operators
- * (jinja_operators.c), evaluation (jinja_eval.c), filters, tests and functions (jinja_builtin.c), methods (jinja_method.c), what these do to
- * text (jinja_text.c). Both the tree and a rendering live in an arena that is freed whole, so failure may simply jump out: there is nothing
+/* Inside of the Jinja subset: syntax tree (parse.c, expression.c), arena (arena.c), values (value.c) and their operators
+ * (operators.c), evaluation (eval.c), filters, tests and functions (builtin.c), methods (method.c), what these do to
+ * text (text.c). Both the tree and a rendering live in an arena that is freed whole, so failure may simply jump out: there is nothing
  * to undo, and an interpreter with a check after every step would hide its own sense. */
 #ifndef ENGINE_MODEL_JINJA_DATA_H
 #define ENGINE_MODEL_JINJA_DATA_H
@@ -164,7 +164,7 @@ struct value arguments_get(const struct arguments *args, int i, const char *name
 struct str value_need_string(struct arena *a, struct value v, const char *what);
 int64_t value_need_integer(struct arena *a, struct value v, int64_t fallback, const char *what);
 
-/* jinja_text.c: as Python's methods of these names; strip: chars none for blanks; split: by none for runs of blanks; most < 0: no limit. */
+/* text.c: as Python's methods of these names; strip: chars none for blanks; split: by none for runs of blanks; most < 0: no limit. */
 enum letter_case { CASE_UPPER, CASE_LOWER, CASE_CAPITAL, CASE_TITLE };
 struct str text_strip(struct arena *a, struct str s, struct value chars, bool left, bool right);
 struct str text_change_case(struct arena *a, struct str s, enum letter_case how);

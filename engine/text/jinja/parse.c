@@ -1,4 +1,4 @@
-/* Template text and statements to syntax tree; expressions are in jinja_expression.c. One thread; the tree is immutable afterwards. */
+/* Template text and statements to syntax tree; expressions are in expression.c. One thread; the tree is immutable afterwards. */
 #include "engine/text/jinja/parse.h"
 
 #include "engine/base/mem.h"

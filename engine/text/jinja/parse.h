@@ -1,4 +1,4 @@
-/* Between the two halves of the parser: statements (jinja_parse.c) and what stands inside {% %} and {{ }} (jinja_expression.c). One thread. */
+/* Between the two halves of the parser: statements (parse.c) and what stands inside {% %} and {{ }} (expression.c). One thread. */
 #ifndef ENGINE_MODEL_JINJA_PARSE_H
 #define ENGINE_MODEL_JINJA_PARSE_H
 
