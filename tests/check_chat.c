@@ -267,27 +267,27 @@ END_TEST
 /* Chats that begin in the same second, in one home: each keeps its own file. */
 START_TEST(chats_of_one_second_keep_their_own_files)
 {
-    struct chat_file f[3];
+    struct autosave f[3];
     struct transcript t;
     struct error e = {0};
 
     setenv("HOME", support_tmpdir(), 1);
     unsetenv("XDG_STATE_HOME");
     for (int i = 0; i < 3; i++) {
-        chat_file_init(&f[i]);
-        ck_assert_msg(chat_file_name(&f[i], &e) >= 0, "%s", e.text);
+        autosave_init(&f[i]);
+        ck_assert_msg(autosave_name(&f[i], &e) >= 0, "%s", e.text);
     }
     for (int i = 0; i < 3; i++) {
         transcript_init(&t);
         ck_assert_int_ge(transcript_append(&t, ROLE_USER, i ? "two" : "one", &e), 0);
-        ck_assert_msg(chat_file_save(&f[i], &t, &e) >= 0, "%s", e.text);
-        ck_assert_msg(chat_file_save(&f[i], &t, &e) >= 0, "%s", e.text);         /* its own again */
+        ck_assert_msg(autosave_write(&f[i], &t, &e) >= 0, "%s", e.text);
+        ck_assert_msg(autosave_write(&f[i], &t, &e) >= 0, "%s", e.text);         /* its own again */
         transcript_release(&t);
     }
     for (int i = 0; i < 3; i++) {
         ck_assert_str_ne(f[i].path, f[(i + 1) % 3].path);
         ck_assert_int_eq(access(f[i].path, R_OK), 0);
-        chat_file_release(&f[i], true);
+        autosave_release(&f[i], true);
     }
 }
 END_TEST

@@ -19,20 +19,20 @@ static void part_name(char *out, size_t size, const char *path)
     snprintf(out, size, "%.*s.part", (int)size - 8, path);
 }
 
-static void part_close(struct chat_file *f)
+static void part_close(struct autosave *f)
 {
     if (f->part_fd >= 0)
         close(f->part_fd);
     f->part_fd = -1;
 }
 
-void chat_file_init(struct chat_file *f)
+void autosave_init(struct autosave *f)
 {
     memset(f, 0, sizeof *f);
     f->part_fd = -1;
 }
 
-int chat_file_name(struct chat_file *f, struct error *e)
+int autosave_name(struct autosave *f, struct error *e)
 {
     int rc = transcript_default_path(f->path, sizeof f->path, e);
 
@@ -46,7 +46,7 @@ int chat_file_name(struct chat_file *f, struct error *e)
     return rc;
 }
 
-void chat_file_release(struct chat_file *f, bool done)
+void autosave_release(struct autosave *f, bool done)
 {
     part_close(f);
     if (done && f->part[0])
@@ -54,7 +54,7 @@ void chat_file_release(struct chat_file *f, bool done)
 }
 
 /* Two programs that start in the same second choose the same free name: it is whose who makes the file, the other takes the next. */
-static int claim(struct chat_file *f, struct error *e)
+static int claim(struct autosave *f, struct error *e)
 {
     int rc = 0, fd;
 
@@ -64,12 +64,12 @@ static int claim(struct chat_file *f, struct error *e)
         if (fd >= 0)
             close(fd);
         else if (!f->claimed)
-            rc = chat_file_name(f, e);
+            rc = autosave_name(f, e);
     }
     return rc;
 }
 
-int chat_file_save(struct chat_file *f, const struct transcript *t, struct error *e)
+int autosave_write(struct autosave *f, const struct transcript *t, struct error *e)
 {
     size_t i = 0;
 
@@ -84,9 +84,9 @@ int chat_file_save(struct chat_file *f, const struct transcript *t, struct error
     return transcript_save(t, f->path, e);
 }
 
-int chat_file_save_turn(struct chat_file *f, const struct transcript *t, struct error *e)
+int autosave_write_turn(struct autosave *f, const struct transcript *t, struct error *e)
 {
-    int rc = chat_file_save(f, t, e);
+    int rc = autosave_write(f, t, e);
 
     if (rc < 0)
         return rc;
@@ -96,13 +96,13 @@ int chat_file_save_turn(struct chat_file *f, const struct transcript *t, struct 
     return 0;
 }
 
-void chat_file_part_begin(struct chat_file *f)
+void autosave_part_begin(struct autosave *f)
 {
     f->part_failed = false;
     f->kept = 0;
 }
 
-int chat_file_part_write(struct chat_file *f, const char *text, size_t len, struct error *e)
+int autosave_part_write(struct autosave *f, const char *text, size_t len, struct error *e)
 {
     int why;
 
@@ -127,7 +127,7 @@ int chat_file_part_write(struct chat_file *f, const char *text, size_t len, stru
     return 0;
 }
 
-void chat_file_recover(struct transcript *t, const char *path)
+void autosave_recover(struct transcript *t, const char *path)
 {
     static const struct file_kind kind = {"part of an answer", PART_MOST, ERR_INPUT};
     char part[PATH_MAX], *text;

@@ -9,7 +9,7 @@
 #include <limits.h>
 #include <stdbool.h>
 
-struct chat_file {
+struct autosave {
     char path[PATH_MAX];         /* "": this chat is not kept */
     char part[PATH_MAX];
     int part_fd;                 /* -1: nothing was kept of the running answer */
@@ -18,22 +18,22 @@ struct chat_file {
     bool part_failed;            /* the running answer cannot be kept; the next one tries again */
 };
 
-void chat_file_init(struct chat_file *f);
+void autosave_init(struct autosave *f);
 /* Fresh names in the state folder; the files of before stay as they are. Negative: f->path is "" and nothing will be kept. */
-int chat_file_name(struct chat_file *f, struct error *e);
+int autosave_name(struct autosave *f, struct error *e);
 /* Closes; with `done` the part is superfluous (the transcript was saved) and goes. */
-void chat_file_release(struct chat_file *f, bool done);
+void autosave_release(struct autosave *f, bool done);
 
 /* Writes the transcript, if anything was said yet. 0 as well when this chat is not kept. ERR_IO, ERR_MEMORY. */
-int chat_file_save(struct chat_file *f, const struct transcript *t, struct error *e);
+int autosave_write(struct autosave *f, const struct transcript *t, struct error *e);
 /* The same, and then the part is superfluous. */
-int chat_file_save_turn(struct chat_file *f, const struct transcript *t, struct error *e);
+int autosave_write_turn(struct autosave *f, const struct transcript *t, struct error *e);
 
 /* An answer begins: its part will be written from its first byte on. */
-void chat_file_part_begin(struct chat_file *f);
+void autosave_part_begin(struct autosave *f);
 /* text[0..len) is the answer so far; what is not kept yet is written. ERR_IO once an answer: it is not tried again before the next one. */
-int chat_file_part_write(struct chat_file *f, const char *text, size_t len, struct error *e);
+int autosave_part_write(struct autosave *f, const char *text, size_t len, struct error *e);
 /* An answer that a kill cut short lies beside the transcript read from path: it becomes t's last entry. */
-void chat_file_recover(struct transcript *t, const char *path);
+void autosave_recover(struct transcript *t, const char *path);
 
 #endif

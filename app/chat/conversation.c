@@ -27,7 +27,7 @@ struct conversation {
     struct engine_setup setup;   /* what the engine thread reads: nobody changes it from the worker's start to its end */
     struct worker *worker;
     struct transcript transcript;
-    struct chat_file file;
+    struct autosave autosave;
     struct chat_exports exports; /* of this chat */
     struct transcript_info *chats;   /* as listed last, n_chats; owned */
     size_t n_chats;
@@ -61,20 +61,20 @@ void conversation_say(struct conversation *c, enum conversation_say kind, const 
 }
 
 /* A chat begins, or one that was read goes on: in a file of its own. */
-static void file_name(struct conversation *c)
+static void begin_file(struct conversation *c)
 {
     struct error e = {0};
 
     c->exports = (struct chat_exports){0};
     if (c->hooks.unkept)
         return;
-    if (chat_file_name(&c->file, &e) < 0)
+    if (autosave_name(&c->autosave, &e) < 0)
         conversation_say(c, SAY_NOTICE, "this chat is not saved: %s", e.text);
 }
 
 int conversation_save(struct conversation *c, struct error *e)
 {
-    return chat_file_save(&c->file, &c->transcript, e);
+    return autosave_write(&c->autosave, &c->transcript, e);
 }
 
 void conversation_keep(struct conversation *c)
@@ -82,7 +82,7 @@ void conversation_keep(struct conversation *c)
     if (!c->hooks.unkept)
         return;
     c->hooks.unkept = false;
-    file_name(c);
+    begin_file(c);
 }
 
 int conversation_chats(struct conversation *c, bool fresh, const struct transcript_info **out, size_t *n, struct error *e)
@@ -91,7 +91,7 @@ int conversation_chats(struct conversation *c, bool fresh, const struct transcri
     int rc = 0;
 
     if (fresh || !c->chats) {
-        const char *own = strrchr(c->file.path, '/');
+        const char *own = strrchr(c->autosave.path, '/');
 
         mem_free(c->chats);
         rc = transcript_list(&c->chats, &c->n_chats, e);
@@ -113,10 +113,10 @@ int conversation_export(struct conversation *c, const char *path, bool replace, 
     return chat_export(&c->exports, &c->transcript, path, replace, e);
 }
 
-static void autosave(struct conversation *c)
+static void save_turn(struct conversation *c)
 {
     struct error e = {0};
-    int rc = chat_file_save_turn(&c->file, &c->transcript, &e);
+    int rc = autosave_write_turn(&c->autosave, &c->transcript, &e);
 
     if (rc < 0 && !c->save_said)
         conversation_say(c, SAY_TROUBLE, "this chat could not be saved: %s", e.text);
@@ -131,7 +131,7 @@ static void entry_added(struct conversation *c)
 
 static void transcript_changed(struct conversation *c)
 {
-    autosave(c);
+    save_turn(c);
     if (c->hooks.changed)
         c->hooks.changed(c->hooks.ctx);
 }
@@ -170,7 +170,7 @@ int conversation_open(struct conversation **out, struct options *o, const struct
     c->options = o;
     c->auto_asked = o->place && strcmp(o->place, "auto") == 0;
     c->hooks = *hooks;
-    chat_file_init(&c->file);
+    autosave_init(&c->autosave);
     transcript_init(&c->transcript);
     c->pace = c->pace_asked = pace_from_options(o, true);
     if ((rc = prompt_system(o, &text, e)) >= 0 && (rc = transcript_system(&c->transcript, text, e)) >= 0 &&
@@ -185,7 +185,7 @@ int conversation_open(struct conversation **out, struct options *o, const struct
         mem_free(c);
         return rc;
     }
-    file_name(c);
+    begin_file(c);
     *out = c;
     return 0;
 }
@@ -214,7 +214,7 @@ int conversation_close(struct conversation *c, struct error *e)
         *e = c->failure;
         rc = c->failure.code;
     }
-    chat_file_release(&c->file, rc == 0);
+    autosave_release(&c->autosave, rc == 0);
     stats_release(&c->stats);
     strbuf_release(&c->answer);
     transcript_release(&c->transcript);
@@ -245,7 +245,7 @@ static void answer_ended(struct conversation *c, enum stop_reason stop)
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
     last = &c->transcript.entries[c->transcript.n - 1];
     snprintf(last->stop, sizeof last->stop, "%s", stop_reason_word(stop));
-    autosave(c);
+    save_turn(c);
 }
 
 /* The newest answer is computed under the plan in force from its next token on. */
@@ -276,7 +276,7 @@ static void part_write(struct conversation *c)
 {
     struct error e = {0};
 
-    if (!c->busy || chat_file_part_write(&c->file, c->answer.data, c->answer.len, &e) == 0)
+    if (!c->busy || autosave_part_write(&c->autosave, c->answer.data, c->answer.len, &e) == 0)
         return;
     if (!c->save_said)
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
@@ -398,7 +398,7 @@ int conversation_answer(struct conversation *c, bool go_on)
     }
     c->busy = true;
     c->answered = c->transcript.entries[c->transcript.n - 1].tokens;
-    chat_file_part_begin(&c->file);
+    autosave_part_begin(&c->autosave);
     part_write(c);
     entry_added(c);
     return 0;
@@ -455,7 +455,7 @@ static int message_send(struct conversation *c, const char *text)
         return -1;
     }
     entry_added(c);
-    autosave(c);
+    save_turn(c);
     return conversation_answer(c, false);
 }
 
@@ -700,10 +700,10 @@ void conversation_new(struct conversation *c)
 {
     size_t keep = c->transcript.n && c->transcript.entries[0].role == ROLE_SYSTEM ? 1 : 0;
 
-    autosave(c);
+    save_turn(c);
     c->editing = false;
     transcript_truncate(&c->transcript, keep);
-    file_name(c);
+    begin_file(c);
     notify_worker(c, (struct command){.kind = COMMAND_CLEAR});
     transcript_changed(c);
 }
@@ -712,12 +712,12 @@ int conversation_load(struct conversation *c, const char *path, struct error *e)
 {
     int rc;
 
-    autosave(c);
+    save_turn(c);
     if ((rc = transcript_load(&c->transcript, path, e)) < 0)
         return rc;
     c->editing = false;
-    chat_file_recover(&c->transcript, path);
-    file_name(c);                                                /* going on leaves the file that was read as it is */
+    autosave_recover(&c->transcript, path);
+    begin_file(c);                                                /* going on leaves the file that was read as it is */
     transcript_changed(c);
     return 0;
 }
@@ -755,7 +755,7 @@ struct options *conversation_options(struct conversation *c)
 
 const char *conversation_path(const struct conversation *c)
 {
-    return c->file.path;
+    return c->autosave.path;
 }
 
 const struct conversation_hooks *conversation_hooks(const struct conversation *c)

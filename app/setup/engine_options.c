@@ -133,7 +133,7 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
         .convert = conversion(o), .memory = available == UINT64_MAX ? 0 : available, .exact = o->exact, .float_library = o->float_gemm, .tune = (enum device_tune)o->tune,
         .background = answers_at_once(o), .kernels = o->kernels ? s->kernels : NULL, .backends = device_backends,
         .cache_dir = paths_cache(o->cache_dir), .chat_template = chat_template_word(o, s->chat_template, sizeof s->chat_template),
-        .chat_optional = o->raw || o->bench || o->microbench, .opened = place_opened, .opened_ctx = &s->wish, .stop = on_stop,
+        .chat_optional = o->raw || o->bench || o->microbench, .opened = place_opened, .opened_ctx = &s->request, .stop = on_stop,
     };
     s->device = mem_string(o->device);
     s->chat_template_file = mem_string(o->chat_template_file);
@@ -141,14 +141,14 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
     s->config.chat_template_file = s->chat_template_file;
     if (!s->device != !o->device || !s->chat_template_file != !o->chat_template_file)
         rc = error_set(e, ERR_MEMORY, "out of memory");
-    if (rc < 0 || (rc = place_wish_init(&s->wish, o, s->config.cache_dir, e)) < 0)
+    if (rc < 0 || (rc = placement_request_init(&s->request, o, s->config.cache_dir, e)) < 0)
         engine_setup_release(s);
     return rc;
 }
 
 void engine_setup_release(struct engine_setup *s)
 {
-    place_wish_release(&s->wish);
+    placement_request_release(&s->request);
     mem_free(s->device);
     mem_free(s->chat_template_file);
     s->device = s->chat_template_file = NULL;

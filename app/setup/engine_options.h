@@ -13,7 +13,7 @@
  * into itself: not to be moved, and released after the engine is closed (the worker stopped). */
 struct engine_setup {
     struct engine_config config;
-    struct place_wish wish;              /* config.opened_ctx */
+    struct placement_request request;              /* config.opened_ctx */
     char model_path[PATH_MAX], kernels[16], chat_template[32];
     char *device, *chat_template_file;
 };

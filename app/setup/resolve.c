@@ -158,23 +158,23 @@ int place_apply(struct engine *g, const char *text, struct error *e)
     return rc < 0 ? rc : engine_settle(g, e);
 }
 
-int place_wish_init(struct place_wish *w, const struct options *o, const char *cache_dir, struct error *e)
+int placement_request_init(struct placement_request *w, const struct options *o, const char *cache_dir, struct error *e)
 {
-    *w = (struct place_wish){.place = mem_string(o->place), .profile = mem_string(o->profile), .script = mem_string(o->place_script),
+    *w = (struct placement_request){.place = mem_string(o->place), .profile = mem_string(o->profile), .script = mem_string(o->place_script),
                              .cache_dir = mem_string(cache_dir), .bandwidth = o->bandwidth};
     if (!w->place == !o->place && !w->profile == !o->profile && !w->script == !o->place_script && !w->cache_dir == !cache_dir)
         return 0;
-    place_wish_release(w);
+    placement_request_release(w);
     return error_set(e, ERR_MEMORY, "out of memory");
 }
 
-void place_wish_release(struct place_wish *w)
+void placement_request_release(struct placement_request *w)
 {
     mem_free(w->place);
     mem_free(w->profile);
     mem_free(w->script);
     mem_free(w->cache_dir);
-    *w = (struct place_wish){0};
+    *w = (struct placement_request){0};
 }
 
 /* Opening a driver takes longer than the first answer may: without any verdict in the cache, nothing is looked for. */
@@ -214,7 +214,7 @@ static int apply_profile(struct engine *g, const char *path, struct error *e)
 
 int place_opened(void *ctx, struct engine *g, struct error *e)
 {
-    const struct place_wish *w = ctx;
+    const struct placement_request *w = ctx;
     bool measured = any_verdict(w->cache_dir);
     const char *place = w->place ? w->place : measured ? "auto" : "cpu";
     int rc = w->profile ? apply_profile(g, w->profile, e) : 0;

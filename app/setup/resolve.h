@@ -13,14 +13,14 @@ int place_help_run(struct options *o, struct error *e);
 char *place_help_text(void);
 
 /* What the options ask of an engine just opened: a copy, so that the thread that opens it reads nothing that /set may change meanwhile. */
-struct place_wish {
+struct placement_request {
     char *place, *profile, *script;      /* --place, --profile, --place-script; NULL: not given */
     char *cache_dir;                     /* NULL: none */
     int bandwidth;                       /* enum bandwidth_mode */
 };
-int place_wish_init(struct place_wish *w, const struct options *o, const char *cache_dir, struct error *e);
-void place_wish_release(struct place_wish *w);
-/* Applies a wish to an engine just opened (engine_config.opened; ctx is the struct place_wish, which is only read). Without --place: auto where
+int placement_request_init(struct placement_request *w, const struct options *o, const char *cache_dir, struct error *e);
+void placement_request_release(struct placement_request *w);
+/* Applies a request to an engine just opened (engine_config.opened; ctx is the struct placement_request, which is only read). Without --place: auto where
  * something was measured on this machine before, else cpu. */
 int place_opened(void *ctx, struct engine *g, struct error *e);
 /* Applies what the user typed and waits until it is in force (outside a turn). */
