@@ -56,6 +56,8 @@ struct suggestion {
     char verdict[300];
 };
 
+/* Bytes of every expert, layer by layer, as suggestion_make wants them: mem_* memory. ERR_MEMORY. */
+int suggestion_sizes(const struct model *m, uint64_t **sizes, struct error *e);
 /* From counts alone: plan, hit rates, verdict. held_out may be NULL. sizes: bytes of each expert (n_layers * n_experts). ERR_MEMORY. */
 int suggestion_make(struct suggestion *s, const struct usage *trained, const struct usage *held_out, const uint64_t *sizes, uint64_t budget, struct error *e);
 /* Measures both plans by turns on some tokens and completes the verdict; does nothing without a device. */

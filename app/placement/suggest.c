@@ -235,7 +235,7 @@ static int validate(struct engine *g, const struct options *o, struct usage *u, 
     return rc;
 }
 
-static int expert_sizes(const struct model *m, uint64_t **sizes, struct error *e)
+int suggestion_sizes(const struct model *m, uint64_t **sizes, struct error *e)
 {
     const struct hparams *hp = &m->hp;
 
@@ -273,7 +273,7 @@ int suggest_mode_run(struct options *o, struct error *e)
         snprintf(name, sizeof name, "%.150s, %s", m->name, dtype_info(m->type)->word);
         rc = profile_check(&trained, &facts, o->suggest, name, m->hash, m->hp.n_layers, m->hp.n_experts, m->hp.n_experts_used, e);
         if (rc == 0)
-            rc = expert_sizes(m, &sizes, e);
+            rc = suggestion_sizes(m, &sizes, e);
     }
     if (rc == 0 && o->validate)
         rc = validate(g, o, &held_out, &read, e);

@@ -12,7 +12,6 @@
 #include "engine/base/strbuf.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
-#include "engine/placement/residency.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -334,15 +333,13 @@ static int do_suggest(void *ctx, struct engine *g, char **text, struct error *e)
     struct held held = {0};
     struct suggestion s = {0};
     char *made = NULL, bytes[16], path[4096] = "";
-    int *ids = NULL, n = 0, rc = chat_tokens(g, r, &ids, &n, e), cells = m->hp.n_layers * m->hp.n_experts;
-    uint64_t *sizes = mem_alloc((size_t)cells, sizeof *sizes);
+    int *ids = NULL, n = 0, rc = chat_tokens(g, r, &ids, &n, e);
+    uint64_t *sizes = NULL;
     size_t size;
     FILE *f;
 
-    if (rc == 0 && !sizes)
-        rc = error_set(e, ERR_MEMORY, "out of memory");
-    for (int i = 0; rc == 0 && i < cells; i++)
-        sizes[i] = residency_block_bytes(m, (struct block_id){BLOCK_EXPERT, i / m->hp.n_experts, i % m->hp.n_experts});
+    if (rc == 0)
+        rc = suggestion_sizes(m, &sizes, e);
     progress_begin(r, g, "counting", (n + PROFILE_CHUNK - 1) / PROFILE_CHUNK + 1);
     if (rc == 0 && (rc = hold(g, &held, e)) == 0)
         rc = count(r, g, ids, n / 2, &first, e);
