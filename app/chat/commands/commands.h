@@ -11,6 +11,7 @@ struct chat_command {
     const char *others;          /* further names, separated by blanks; "" none */
     const char *arguments;       /* "KEY VALUE", "[FILE]" */
     const char *help;            /* one sentence without a full stop */
+    /* arguments: without blanks around them, "" none. */
     int (*run)(struct conversation *c, const char *arguments);
     /* Appends completions of the last word to a NULL-terminated mem_* list; NULL: none. */
     void (*complete)(struct conversation *c, const char *line, const char *word, char ***list, size_t *n);

@@ -46,11 +46,6 @@ static void release(void *ctx)
     mem_free(r);
 }
 
-static const char *skip(const char *s)
-{
-    return s ? s + strspn(s, " \t") : "";
-}
-
 /* Text written to a stream, as mem_* memory. */
 static char *taken(FILE *f, char **made)
 {
@@ -195,7 +190,7 @@ int chat_compare(struct conversation *c, const char *arguments)
 {
     const struct transcript *t = conversation_transcript(c);
     struct request *r = mem_alloc(1, sizeof *r);
-    char *list = mem_string(*skip(arguments) ? skip(arguments) : "cpu gpu"), *end;
+    char *list = mem_string(*arguments ? arguments : "cpu gpu"), *end;
     struct error e = {0};
     int rc;
 
@@ -318,7 +313,7 @@ int chat_profile(struct conversation *c, const char *arguments)
 
     if (!r)
         return out_of_memory(c);
-    if (*skip(arguments) && !(r->path = mem_string(skip(arguments)))) {
+    if (*arguments && !(r->path = mem_string(arguments))) {
         release(r);
         return out_of_memory(c);
     }
@@ -374,7 +369,7 @@ int chat_suggest(struct conversation *c, const char *arguments)
 
     if (!r)
         return out_of_memory(c);
-    if (size_parse(skip(arguments), &r->budget) < 0 || !r->budget) {
+    if (size_parse(arguments, &r->budget) < 0 || !r->budget) {
         conversation_say(c, SAY_TROUBLE, "/suggest SIZE: how much the device may hold, for example /suggest 600M");
         release(r);
         return -1;
