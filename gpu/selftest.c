@@ -6,35 +6,12 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
-#include "engine/device/numerics.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #define VERDICT_FORMAT "moetop self-test 3"
 #define VERDICT_MOST 65536
-
-float selftest_uniform(struct selftest *b)
-{
-    b->seed = b->seed * 1664525u + 1013904223u;
-    return (float)(int)(b->seed >> 8) / 8388608.0f - 1.0f;
-}
-
-float *selftest_randoms(struct selftest *b, size_t n, float scale)
-{
-    float *x = mem_alloc(n, sizeof *x);
-
-    for (size_t i = 0; x && i < n; i++)
-        x[i] = selftest_uniform(b) * scale;
-    return x;
-}
-
-void selftest_wrong(struct selftest *b, const char *name)
-{
-    if (b->v->n < SELFTEST_WRONG_MAX)
-        snprintf(b->v->wrong[b->v->n++], sizeof b->v->wrong[0], "%s", name);
-}
 
 static bool is_wrong(const struct verdict *v, const char *name)
 {
@@ -42,46 +19,6 @@ static bool is_wrong(const struct verdict *v, const char *name)
         if (strcmp(v->wrong[i], name) == 0)
             return true;
     return false;
-}
-
-int selftest_put(struct selftest *b, cl_mem mem, const void *data, size_t bytes)
-{
-    return cl_check(b->d, clEnqueueWriteBuffer(b->d->queue, mem, CL_TRUE, 0, bytes, data, 0, NULL, NULL), "self-test", b->e);
-}
-
-int selftest_get(struct selftest *b, cl_mem mem, size_t offset, void *data, size_t bytes)
-{
-    return cl_check(b->d, clEnqueueReadBuffer(b->d->queue, mem, CL_TRUE, offset, bytes, data, 0, NULL, NULL), "self-test", b->e);
-}
-
-int selftest_core(struct selftest *b, enum core_kernel k, const char *name, size_t x, size_t y, size_t z, size_t local)
-{
-    size_t global[3] = {(x + local - 1) / local * local, y, z}, items[3] = {local, 1, 1};
-
-    return launch(b->d, b->d->core[k], name, 3, global, items, b->e);
-}
-
-int selftest_same_quantised(struct selftest *b, const struct rows_q *q, const float *x, int rows, int cols, bool *same)
-{
-    size_t n = (size_t)rows * (size_t)cols, blocks = n / 32;
-    char *got = mem_alloc(n, 4);
-    float *d = mem_alloc(blocks, 8), *s = d ? d + blocks : NULL;
-    int rc = got && d ? 0 : error_set(b->e, ERR_MEMORY, "out of memory");
-
-    if (rc == 0 && (selftest_get(b, q->q, 0, got, n * (b->d->dot8 ? 1 : 4)) < 0 || selftest_get(b, q->d, 0, d, blocks * 4) < 0 || selftest_get(b, q->s, 0, s, blocks * 4) < 0))
-        rc = ERR_DEVICE;
-    for (size_t k = 0; k < blocks && rc == 0; k++) {
-        int8_t want[32];
-        int32_t sum;
-        float scale = num_quantise_block(x + k * 32, want, &sum);
-
-        *same = *same && num_bits(scale) == num_bits(d[k]) && s[k] == (float)sum;
-        for (size_t i = 0; i < 32; i++)
-            *same = *same && (b->d->dot8 ? ((int8_t *)got)[k * 32 + i] == want[i] : ((float *)got)[k * 32 + i] == (float)want[i]);
-    }
-    mem_free(got);
-    mem_free(d);
-    return rc;
 }
 
 /* A matrix of a type that meets rows of the residual stream's width, and an expert that has it anywhere. */

@@ -18,6 +18,7 @@ struct selftest {
     struct verdict *v;
 };
 
+/* selftest_tools.c */
 float selftest_uniform(struct selftest *b);                                     /* -1 .. 1 */
 float *selftest_randoms(struct selftest *b, size_t n, float scale);             /* NULL: out of memory */
 void selftest_wrong(struct selftest *b, const char *name);

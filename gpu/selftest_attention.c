@@ -1,219 +1,237 @@
-/* Self-test of the attention kernels: rotary embedding, KV cache, scores and values, merging of chunks; over a chunk border and with the
- * cache types of the run. */
+/* Self-test of the attention kernels: rotary embedding, KV cache, scores and values, merging of
+ * chunks; over a chunk border and with the cache types of the run. */
 #include "gpu/selftest.h"
 #include "engine/base/mem.h"
-#include "engine/device/numerics.h"
+#include "engine/device/conformance/reference.h"
 
-#include <math.h>
 #include <string.h>
 
-/* Rows of K and V as the cache keeps them: rounded, in the exchange layout. */
-struct cache_copy {
-    int n, tokens;               /* n: values of one token's K */
-    enum kv_type type[2];        /* of K, of V */
-    char *rows;
+#define ROWS_MOST 3
+#define TOKENS_MOST 275 /* beyond a chunk of keys */
+
+struct attention_test {
+    struct selftest *b;
+    int dim, heads, kv_heads, half; /* half: rope_dims / 2 */
+    int rows, tokens, pos;          /* queries, all keys, where the queries stand */
+    struct reference_cache cache;
+    float *q, *k, *v, *got;
+    float *cos, *sin; /* one piece: (tokens, half) each */
+    char *back;       /* rows of the cache as they come back */
+    cl_mem mk, mv;
 };
 
-static char *cache_row(const struct cache_copy *c, int token, int v)
+static size_t query_count(const struct attention_test *t)
 {
-    size_t k = memory_kv_bytes(c->type[0], c->n);
-
-    return c->rows + (size_t)token * (k + memory_kv_bytes(c->type[1], c->n)) + (v ? k : 0);
+    return (size_t)(t->rows * t->heads * t->dim);
 }
 
-static float cached(const struct cache_copy *c, int token, int v, int i)
+static int test_init(struct attention_test *t, struct selftest *b)
 {
-    const char *p = cache_row(c, token, v);
-    uint16_t h;
-    float x;
+    const struct device_config *c = &b->d->base.config;
+    const struct hparams *hp = &c->model->hp;
+    int kv = hp->n_kv_heads * hp->head_dim;
+    size_t table;
 
-    switch (c->type[v]) {
-    case KV_F32:
-        memcpy(&x, p + 4 * i, 4);
-        return x;
-    case KV_F16:
-        memcpy(&h, p + 2 * i, 2);
-        return num_from_f16(h);
-    default:
-        p += i / 32 * 34;
-        memcpy(&h, p, 2);
-        return (float)((const int8_t *)p)[2 + i % 32] * num_from_f16(h);
+    *t = (struct attention_test){.b = b,
+                                 .dim = hp->head_dim,
+                                 .heads = hp->n_heads,
+                                 .kv_heads = hp->n_kv_heads,
+                                 .half = hp->rope_dims / 2};
+    t->rows = c->max_rows < ROWS_MOST ? c->max_rows : ROWS_MOST;
+    t->tokens = c->context < TOKENS_MOST ? c->context : TOKENS_MOST;
+    t->pos = t->tokens - t->rows;
+    t->cache = (struct reference_cache){kv, t->tokens, {c->kv_k, c->kv_v}, NULL};
+    t->q = selftest_randoms(b, query_count(t), 2.0f);
+    t->k = selftest_randoms(b, (size_t)(t->rows * kv), 2.0f);
+    t->v = selftest_randoms(b, (size_t)(t->rows * kv), 2.0f);
+    table = (size_t)(t->tokens * t->half);
+    t->cos = selftest_randoms(b, 2 * table + 1, 1.0f);
+    t->sin = t->cos + table;
+    t->got = mem_alloc(query_count(t), sizeof *t->got);
+    t->back = mem_alloc((size_t)t->tokens, reference_cache_bytes(&t->cache));
+    t->cache.rows = mem_alloc((size_t)t->tokens, reference_cache_bytes(&t->cache));
+    if (!t->q || !t->k || !t->v || !t->cos || !t->got || !t->back || !t->cache.rows ||
+        t->dim > REFERENCE_DIM)
+        return error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
+    return 0;
+}
+
+static void test_release(struct attention_test *t)
+{
+    memory_release(&t->mk);
+    memory_release(&t->mv);
+    mem_free(t->q);
+    mem_free(t->k);
+    mem_free(t->v);
+    mem_free(t->cos);
+    mem_free(t->got);
+    mem_free(t->back);
+    mem_free(t->cache.rows);
+}
+
+/* Random keys and values everywhere; the queries' own are overwritten later. */
+static void fill_cache(struct attention_test *t)
+{
+    float x[REFERENCE_DIM];
+
+    for (int token = 0; token < t->tokens; token++)
+        for (int v = 0; v < 2; v++)
+            for (int h = 0; h < t->kv_heads; h++) {
+                for (int i = 0; i < t->dim; i++)
+                    x[i] = selftest_uniform(t->b) * 2.0f;
+                reference_cache_set(&t->cache, token, v, h * t->dim, x, t->dim);
+            }
+}
+
+/* All rows of the cache, in the exchange layout, to the device or back. */
+static int move_cache(struct attention_test *t, char *rows, bool write)
+{
+    struct device *d = t->b->d;
+    size_t bytes = reference_cache_bytes(&t->cache);
+
+    for (int token = 0; token < t->tokens; token += t->rows) {
+        int n = t->tokens - token < t->rows ? t->tokens - token : t->rows;
+        char *at = rows + (size_t)token * bytes;
+
+        if ((write && selftest_put(t->b, d->kv_rows, at, (size_t)n * bytes) < 0) ||
+            launch_args(d, d->core[CORE_KV], 0, t->b->e, "mmmiiiiii", t->mk, t->mv, d->kv_rows,
+                        t->kv_heads, t->dim, token, n, d->stride, write) < 0 ||
+            selftest_core(t->b, CORE_KV, "kv_copy", (size_t)(2 * t->cache.n), (size_t)n, 1, 32) <
+                0 ||
+            (!write && selftest_get(t->b, d->kv_rows, 0, at, (size_t)n * bytes) < 0))
+            return ERR_DEVICE;
+    }
+    return 0;
+}
+
+static int upload(struct attention_test *t)
+{
+    struct selftest *b = t->b;
+    struct device *d = b->d;
+    size_t kv = (size_t)(t->rows * t->cache.n) * 4, table = (size_t)(t->tokens * t->half) * 4;
+    size_t k_bytes = memory_kv_bytes(t->cache.type[0], t->cache.n) * (size_t)d->stride;
+    size_t v_bytes = memory_kv_bytes(t->cache.type[1], t->cache.n) * (size_t)d->stride;
+
+    if (memory_buffer(d, k_bytes, &t->mk, "the self-test", b->e) < 0 ||
+        memory_buffer(d, v_bytes, &t->mv, "the self-test", b->e) < 0 ||
+        selftest_put(b, d->q, t->q, query_count(t) * 4) < 0 ||
+        selftest_put(b, d->k, t->k, kv) < 0 || selftest_put(b, d->v, t->v, kv) < 0)
+        return ERR_DEVICE;
+    if (t->half && (selftest_put(b, d->rope_cos, t->cos, table) < 0 ||
+                    selftest_put(b, d->rope_sin, t->sin, table) < 0))
+        return ERR_DEVICE;
+    return move_cache(t, t->cache.rows, true);
+}
+
+/* The reference's turn: queries rotated in place, the new rows in the cache. */
+static void rotate(struct attention_test *t, int row)
+{
+    const float *cos = t->cos + (t->pos + row) * t->half, *sin = t->sin + (t->pos + row) * t->half;
+    float rotated[REFERENCE_DIM];
+
+    for (int h = 0; h < t->heads; h++) {
+        float *q = t->q + (row * t->heads + h) * t->dim;
+
+        reference_rotate(q, t->dim, 2 * t->half, cos, sin, t->b->d->score_scale, rotated);
+        memcpy(q, rotated, (size_t)t->dim * sizeof *q);
+    }
+    for (int h = 0; h < t->kv_heads; h++) {
+        int at = (row * t->kv_heads + h) * t->dim;
+
+        reference_rotate(t->k + at, t->dim, 2 * t->half, cos, sin, 1.0f, rotated);
+        reference_cache_set(&t->cache, t->pos + row, 0, h * t->dim, rotated, t->dim);
+        reference_cache_set(&t->cache, t->pos + row, 1, h * t->dim, t->v + at, t->dim);
     }
 }
 
-/* n values (of whole blocks of 32 with Q8_0) from value i on. */
-static void cache_set(struct cache_copy *c, int token, int v, int i, const float *x, int n)
+/* Queries rotated, keys and values in the cache, and what was in the cache before. */
+static int test_rope_and_cache(struct attention_test *t)
 {
-    char *p = cache_row(c, token, v);
+    const struct hparams *hp = &t->b->d->base.config.model->hp;
+    struct device *d = t->b->d;
+    size_t before = (size_t)t->pos * reference_cache_bytes(&t->cache),
+           own = (size_t)t->rows * reference_cache_bytes(&t->cache);
+    bool right;
 
-    for (int k = 0; k < n; k++) {
-        uint16_t h;
-
-        if (c->type[v] == KV_F32) {
-            memcpy(p + 4 * (i + k), x + k, 4);
-        } else if (c->type[v] == KV_F16) {
-            h = num_to_f16(x[k]);
-            memcpy(p + 2 * (i + k), &h, 2);
-        } else if (k % 32 == 0) {
-            h = num_kv_quantise_block(x + k, (int8_t *)p + (i + k) / 32 * 34 + 2);
-            memcpy(p + (i + k) / 32 * 34, &h, 2);
-        }
-    }
+    if (launch_args(d, d->core[CORE_ROPE], 0, t->b->e, "mmmmmmmmiiiiiif", d->q, d->k, d->v, d->qr,
+                    t->mk, t->mv, d->rope_cos, d->rope_sin, t->heads, t->kv_heads, t->dim,
+                    hp->rope_dims, t->pos, d->stride, (double)d->score_scale) < 0 ||
+        selftest_core(t->b, CORE_ROPE, "rope", (size_t)t->dim, (size_t)(t->heads + 2 * t->kv_heads),
+                      (size_t)t->rows, 32) < 0 ||
+        selftest_get(t->b, d->qr, 0, t->got, query_count(t) * 4) < 0 ||
+        move_cache(t, t->back, false) < 0)
+        return ERR_DEVICE;
+    for (int r = 0; r < t->rows; r++)
+        rotate(t, r);
+    right = memcmp(t->got, t->q, query_count(t) * 4) == 0 &&
+            memcmp(t->back + before, t->cache.rows + before, own) == 0;
+    if (!right)
+        selftest_wrong(t->b, "rope");
+    if (memcmp(t->back, t->cache.rows, before) != 0)
+        selftest_wrong(t->b, "kv_copy");
+    return 0;
 }
 
-/* Rule 7 for one head at one position, q already rotated and scaled. */
-static void attend_reference(const struct cache_copy *c, const float *q, int kv_head, int dim, int token, int window, float *out)
+/* The reference's queries against the device's cache. */
+static int run_attend(struct attention_test *t)
 {
-    float sums[64], tops[64], top = -INFINITY, total = 0.0f, key[512], *part = mem_alloc((size_t)(token / 256 + 1) * (size_t)dim, 4), p[256];
-    int begin = window && token - window + 1 > 0 ? token - window + 1 : 0, c0 = begin / 256, c1 = token / 256;
+    struct selftest *b = t->b;
+    struct device *d = b->d;
+    int window = d->base.config.model->hp.sliding_window, pos = t->pos;
+    int first = window && pos - window + 1 > 0 ? (pos - window + 1) / 256 : 0,
+        n = (t->tokens - 1) / 256 - first + 1;
+    size_t items = d->wide ? 1 : 64;
 
-    for (int ch = c0; part && ch <= c1; ch++) {
-        int lo = begin > ch * 256 ? begin : ch * 256, hi = token + 1 < ch * 256 + 256 ? token + 1 : ch * 256 + 256;
-        float lanes[16] = {0};
-
-        tops[ch] = -INFINITY;
-        for (int t = lo; t < hi; t++) {
-            for (int i = 0; i < dim; i++)
-                key[i] = cached(c, t, 0, kv_head * dim + i);
-            p[t - ch * 256] = num_dot(q, key, dim);
-            tops[ch] = p[t - ch * 256] > tops[ch] ? p[t - ch * 256] : tops[ch];
-        }
-        for (int t = lo; t < hi; t++) {
-            p[t - ch * 256] = num_exp(p[t - ch * 256] - tops[ch]);
-            lanes[t % 16] = lanes[t % 16] + p[t - ch * 256];
-            for (int i = 0; i < dim; i++)
-                part[ch * dim + i] = fmaf(p[t - ch * 256], cached(c, t, 1, kv_head * dim + i), part[ch * dim + i]);
-        }
-        sums[ch] = num_fold(lanes);
-        top = tops[ch] > top ? tops[ch] : top;
-    }
-    memset(out, 0, (size_t)dim * 4);
-    for (int ch = c0; part && ch <= c1; ch++) {
-        float f = num_exp(tops[ch] - top);
-
-        total = fmaf(sums[ch], f, total);
-        for (int i = 0; i < dim; i++)
-            out[i] = fmaf(part[ch * dim + i], f, out[i]);
-    }
-    for (int i = 0; i < dim; i++)
-        out[i] = out[i] * num_recip(total);
-    mem_free(part);
+    if (selftest_put(b, d->qr, t->q, query_count(t) * 4) < 0 ||
+        launch_args(d, d->core[CORE_ATTEND], 0, b->e, "mmmmiiiiiiiii", d->qr, t->mk, t->mv, d->part,
+                    t->heads, t->kv_heads, t->dim, pos, 0, window, d->stride, first, n) < 0 ||
+        selftest_core(b, CORE_ATTEND, "attend", (size_t)n * items, (size_t)t->heads,
+                      (size_t)t->rows, items) < 0 ||
+        launch_args(d, d->core[CORE_MERGE], 0, b->e, "mmmmmiiiiiiii", d->part, d->heads_out,
+                    d->oq.q, d->oq.d, d->oq.s, t->heads, t->dim, pos, 0, t->rows, window, first,
+                    n) < 0 ||
+        selftest_core(b, CORE_MERGE, "attend_merge", (size_t)(t->heads * t->dim / 32),
+                      (size_t)t->rows, 1, 32) < 0)
+        return ERR_DEVICE;
+    return selftest_get(b, d->heads_out, 0, t->got, query_count(t) * 4);
 }
 
-static void rotate_reference(const float *x, int dim, int rot, const float *cs, const float *sn, float scale, float *y)
+static int test_attend(struct attention_test *t)
 {
-    int half = rot / 2;
+    struct device *d = t->b->d;
+    int window = d->base.config.model->hp.sliding_window;
+    float want[REFERENCE_DIM];
+    bool right = true;
 
-    memcpy(y, x, (size_t)dim * 4);
-    for (int i = 0; i < half; i++) {
-        y[i] = fmaf(x[i], cs[i], -(x[i + half] * sn[i]));
-        y[i + half] = fmaf(x[i + half], cs[i], x[i] * sn[i]);
+    if (run_attend(t) < 0 ||
+        selftest_same_quantised(t->b, &d->oq, t->got, t->rows, t->heads * t->dim, &right) < 0)
+        return ERR_DEVICE;
+    for (int i = 0; i < t->rows * t->heads; i++) {
+        int row = i / t->heads, head = i % t->heads;
+
+        if (reference_attend(&t->cache, t->q + i * t->dim, head / (t->heads / t->kv_heads), t->dim,
+                             t->pos + row, window, want) < 0)
+            return error_set(t->b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
+        right = right && memcmp(t->got + i * t->dim, want, (size_t)t->dim * sizeof *want) == 0;
     }
-    for (int i = 0; i < dim; i++)
-        y[i] = y[i] * scale;
+    if (!right)
+        selftest_wrong(t->b, "attend");
+    return 0;
 }
 
 int selftest_attention(struct selftest *b)
 {
-    const struct hparams *hp = &b->d->base.config.model->hp;
-    struct device *d = b->d;
-    int dim = hp->head_dim, heads = hp->n_heads, kvh = hp->n_kv_heads, half = hp->rope_dims / 2, rc = ERR_DEVICE;
-    int rows = d->base.config.max_rows < 3 ? d->base.config.max_rows : 3, tokens = d->base.config.context < 275 ? d->base.config.context : 275;
-    int pos = tokens - rows, window = hp->sliding_window, first = window && pos - window + 1 > 0 ? (pos - window + 1) / 256 : 0;
-    int last = (tokens - 1) / 256;
-    struct cache_copy c = {kvh * dim, tokens, {d->base.config.kv_k, d->base.config.kv_v}, NULL};
-    size_t k_row = memory_kv_bytes(c.type[0], c.n), v_row = memory_kv_bytes(c.type[1], c.n), row_bytes = k_row + v_row, items = d->wide ? 1 : 64;
-    float *q = selftest_randoms(b, (size_t)(rows * heads * dim), 2.0f), *k = selftest_randoms(b, (size_t)(rows * c.n), 2.0f), *v = selftest_randoms(b, (size_t)(rows * c.n), 2.0f);
-    float *table = selftest_randoms(b, (size_t)(2 * tokens * half) + 1, 1.0f), *got = mem_alloc((size_t)(rows * heads * dim), 4), rotated[512], want[512];
-    char *back = mem_alloc((size_t)tokens, row_bytes);
-    float *fill = mem_alloc((size_t)c.n, sizeof *fill);
-    cl_mem mk = NULL, mv = NULL;
-    bool rope_ok = true, attend_ok = true, copy_ok, merge_ok = true;
+    struct attention_test t;
+    int rc = test_init(&t, b);
 
-    c.rows = mem_alloc((size_t)tokens, row_bytes);
-    if (!q || !k || !v || !table || !got || !back || !fill || !c.rows || dim > 512) {
-        error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
-        goto out;
+    if (rc == 0) {
+        fill_cache(&t);
+        rc = upload(&t);
     }
-    for (int t = 0; t < tokens; t++)
-        for (int i = 0; i < 2; i++) {
-            for (int j = 0; j < c.n; j++)
-                fill[j] = selftest_uniform(b) * 2.0f;
-            cache_set(&c, t, i, 0, fill, c.n);
-        }
-    if (memory_buffer(d, k_row * (size_t)d->stride, &mk, "the self-test", b->e) < 0 || memory_buffer(d, v_row * (size_t)d->stride, &mv, "the self-test", b->e) < 0 ||
-        selftest_put(b, d->q, q, (size_t)(rows * heads * dim) * 4) < 0 || selftest_put(b, d->k, k, (size_t)(rows * c.n) * 4) < 0 ||
-        selftest_put(b, d->v, v, (size_t)(rows * c.n) * 4) < 0 || (half && selftest_put(b, d->rope_cos, table, (size_t)(tokens * half) * 4) < 0) ||
-        (half && selftest_put(b, d->rope_sin, table + tokens * half, (size_t)(tokens * half) * 4) < 0))
-        goto out;
-    for (int t = 0; t < tokens; t += rows) {
-        int n = tokens - t < rows ? tokens - t : rows;
-
-        if (selftest_put(b, d->kv_rows, c.rows + (size_t)t * row_bytes, (size_t)n * row_bytes) < 0 ||
-            launch_args(d, d->core[CORE_KV], 0, b->e, "mmmiiiiii", mk, mv, d->kv_rows, kvh, dim, t, n, d->stride, 1) < 0 ||
-            selftest_core(b, CORE_KV, "kv_copy", (size_t)(2 * c.n), (size_t)n, 1, 32) < 0)
-            goto out;
-    }
-    if (launch_args(d, d->core[CORE_ROPE], 0, b->e, "mmmmmmmmiiiiiif", d->q, d->k, d->v, d->qr, mk, mv, d->rope_cos, d->rope_sin, heads, kvh, dim,
-                    hp->rope_dims, pos, d->stride, (double)d->score_scale) < 0 ||
-        selftest_core(b, CORE_ROPE, "rope", (size_t)dim, (size_t)(heads + 2 * kvh), (size_t)rows, 32) < 0 ||
-        selftest_get(b, d->qr, 0, got, (size_t)(rows * heads * dim) * 4) < 0)
-        goto out;
-    for (int r = 0; r < rows; r++) {
-        const float *cs = table + (pos + r) * half, *sn = table + (tokens + pos + r) * half;
-
-        for (int h = 0; h < heads; h++) {
-            rotate_reference(q + (r * heads + h) * dim, dim, hp->rope_dims, cs, sn, d->score_scale, rotated);
-            rope_ok = rope_ok && memcmp(got + (r * heads + h) * dim, rotated, (size_t)dim * 4) == 0;
-            memcpy(q + (r * heads + h) * dim, rotated, (size_t)dim * 4);
-        }
-        for (int h = 0; h < kvh; h++) {
-            rotate_reference(k + (r * kvh + h) * dim, dim, hp->rope_dims, cs, sn, 1.0f, rotated);
-            cache_set(&c, pos + r, 0, h * dim, rotated, dim);
-            cache_set(&c, pos + r, 1, h * dim, v + (r * kvh + h) * dim, dim);
-        }
-    }
-    for (int t = 0; t < tokens; t += rows) {
-        int n = tokens - t < rows ? tokens - t : rows;
-
-        if (launch_args(d, d->core[CORE_KV], 0, b->e, "mmmiiiiii", mk, mv, d->kv_rows, kvh, dim, t, n, d->stride, 0) < 0 ||
-            selftest_core(b, CORE_KV, "kv_copy", (size_t)(2 * c.n), (size_t)n, 1, 32) < 0 ||
-            selftest_get(b, d->kv_rows, 0, back + (size_t)t * row_bytes, (size_t)n * row_bytes) < 0)
-            goto out;
-    }
-    copy_ok = memcmp(back, c.rows, (size_t)pos * row_bytes) == 0;
-    rope_ok = rope_ok && memcmp(back + (size_t)pos * row_bytes, c.rows + (size_t)pos * row_bytes, (size_t)rows * row_bytes) == 0;
-    if (selftest_put(b, d->qr, q, (size_t)(rows * heads * dim) * 4) < 0 ||
-        launch_args(d, d->core[CORE_ATTEND], 0, b->e, "mmmmiiiiiiiii", d->qr, mk, mv, d->part, heads, kvh, dim, pos, 0, window, d->stride, first,
-                    last - first + 1) < 0 ||
-        selftest_core(b, CORE_ATTEND, "attend", (size_t)(last - first + 1) * items, (size_t)heads, (size_t)rows, items) < 0 ||
-        launch_args(d, d->core[CORE_MERGE], 0, b->e, "mmmmmiiiiiiii", d->part, d->heads_out, d->oq.q, d->oq.d, d->oq.s, heads, dim, pos, 0, rows,
-                    window, first, last - first + 1) < 0 ||
-        selftest_core(b, CORE_MERGE, "attend_merge", (size_t)(heads * dim / 32), (size_t)rows, 1, 32) < 0 ||
-        selftest_get(b, d->heads_out, 0, got, (size_t)(rows * heads * dim) * 4) < 0 || selftest_same_quantised(b, &d->oq, got, rows, heads * dim, &merge_ok) < 0)
-        goto out;
-    for (int r = 0; r < rows; r++)
-        for (int h = 0; h < heads; h++) {
-            attend_reference(&c, q + (r * heads + h) * dim, h / (heads / kvh), dim, pos + r, window, want);
-            attend_ok = attend_ok && memcmp(got + (r * heads + h) * dim, want, (size_t)dim * 4) == 0;
-        }
-    if (!rope_ok)
-        selftest_wrong(b, "rope");
-    if (!attend_ok || !merge_ok)
-        selftest_wrong(b, "attend");
-    if (!copy_ok)
-        selftest_wrong(b, "kv_copy");
-    rc = 0;
-out:
-    memory_release(&mk);
-    memory_release(&mv);
-    mem_free(q);
-    mem_free(k);
-    mem_free(v);
-    mem_free(table);
-    mem_free(got);
-    mem_free(back);
-    mem_free(fill);
-    mem_free(c.rows);
-    return rc;
+    if (rc == 0)
+        rc = test_rope_and_cache(&t);
+    if (rc == 0)
+        rc = test_attend(&t);
+    test_release(&t);
+    return rc < 0 ? ERR_DEVICE : 0;
 }

@@ -1,26 +1,10 @@
 /* Self-test of what stands between the matrices: norm, quantisation of rows, the order of commands, routing, combination. */
 #include "gpu/selftest.h"
 #include "engine/base/mem.h"
+#include "engine/device/conformance/reference.h"
 #include "engine/device/numerics.h"
 
-#include <math.h>
 #include <string.h>
-
-/* Rule 5 in plain C. */
-static void norm_reference(const float *x, const struct norm_weights *w, int n, float eps, float *y)
-{
-    float lanes[16] = {0}, inv_n = 1.0f / (float)n, mean, r;
-
-    for (int i = 0; i < n; i++)
-        lanes[i % 16] = lanes[i % 16] + x[i];
-    mean = num_fold(lanes) * inv_n;
-    memset(lanes, 0, sizeof lanes);
-    for (int i = 0; i < n; i++)
-        lanes[i % 16] = fmaf(x[i] - mean, x[i] - mean, lanes[i % 16]);
-    r = num_rsqrt(fmaf(num_fold(lanes), inv_n, eps));
-    for (int i = 0; i < n; i++)
-        y[i] = w->bias ? fmaf((x[i] - mean) * r, w->weight[i], w->bias[i]) : ((x[i] - mean) * r) * w->weight[i];
-}
 
 static int upload(struct selftest *b, const float *data, size_t n, cl_mem *out)
 {
@@ -43,7 +27,7 @@ int selftest_norm(struct selftest *b)
     bool same = true;
 
     for (int r = 0; x && want && r < rows; r++)
-        norm_reference(x + (size_t)r * (size_t)n, w, n, m->hp.norm_eps, want + (size_t)r * (size_t)n);
+        reference_norm(x + (size_t)r * (size_t)n, w, n, m->hp.norm_eps, want + (size_t)r * (size_t)n);
     if (!x || !want || !got || !first || upload(b, w->weight, (size_t)n, &mw) < 0 || upload(b, w->bias, (size_t)n, &mb) < 0 || selftest_put(b, d->x, x, count * 4) < 0 ||
         launch_args(d, d->core[CORE_NORM], 0, b->e, "mmmmmmmiffi", d->x, mw, mb, d->h, d->hq.q, d->hq.d, d->hq.s, n, (double)(1.0f / (float)n),
                     (double)m->hp.norm_eps, mb ? 1 : 0) < 0 ||
@@ -132,14 +116,9 @@ int selftest_route(struct selftest *b)
         launch_args(d, d->core[CORE_COMBINE], 0, b->e, "mmmiiii", d->out, d->all_weights, d->x, 0, rows, used, n) < 0 ||
         selftest_core(b, CORE_COMBINE, "combine", (size_t)(rows * n), 1, 1, 32) < 0 || selftest_get(b, d->x, 0, got, (size_t)(rows * n) * 4) < 0)
         goto out;
-    ok = true;
-    for (int i = 0; i < rows * n; i++) {
-        float acc = want_w[i / n * used] * out[i];
-
-        for (int s = 1; s < used; s++)
-            acc = fmaf(want_w[i / n * used + s], out[s * rows * n + i], acc);
-        ok = ok && num_bits(x[i] + acc) == num_bits(got[i]);
-    }
+    for (int r = 0; r < rows; r++)
+        reference_combine(out + r * n, (size_t)(rows * n), want_w + r * used, used, n, x + r * n);
+    ok = memcmp(got, x, (size_t)(rows * n) * 4) == 0;
     if (!ok)
         selftest_wrong(b, "combine");
     rc = 0;

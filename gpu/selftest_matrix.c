@@ -1,21 +1,22 @@
-/* Self-test of the matrix kernels of one element type: a product, and an expert from end to end. Quantised ones against the scalar kernels of
- * the CPU device, which are the contract written down (numerics.h), to the bit; float ones within a rounding of each product. */
+/* Self-test of the matrix kernels of one element type: a product, and an expert from end to end.
+ * Quantised ones against the scalar kernels of the CPU device, which are the contract written down
+ * (numerics.h), to the bit; float ones within a rounding of each product. */
 #include "gpu/selftest.h"
 #include "engine/base/mem.h"
-#include "engine/device/cpu/kernels/kernels.h"
+#include "engine/device/conformance/reference.h"
 #include "engine/device/numerics.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
-#define ROWS_M 64                /* rows of a matrix compared */
-#define TOKENS_MANY 11           /* a whole tile and a part of one */
+#define ROWS_M 64      /* rows of a matrix compared */
+#define TOKENS_MANY 11 /* a whole tile and a part of one */
 
 /* Row r of a float matrix against x, and the sum of magnitudes that the tolerance goes by. */
 static float float_dot(const struct matrix *m, int r, const float *x, double *size)
 {
-    const uint8_t *p = (const uint8_t *)m->data + (size_t)r * (size_t)m->cols * (size_t)dtype_info(m->type)->bytes;
+    const uint8_t *p = (const uint8_t *)m->data +
+                       (size_t)r * (size_t)m->cols * (size_t)dtype_info(m->type)->bytes;
     double sum = 0;
 
     *size = 0;
@@ -35,107 +36,106 @@ static float float_dot(const struct matrix *m, int r, const float *x, double *si
     return (float)sum;
 }
 
-/* y[rows, padded] = the matrix times one row: act of a quantised matrix, x of a float one. size: what near() wants, 0 for quantised. */
-static void reference(const struct matrix *m, const struct act_block *act, const float *x, float *y, double *size)
+/* y = the matrix times one row. size: what near() wants, 0 for quantised. */
+static int reference(struct selftest *b, const struct matrix *m, const float *x, float *y,
+                     double *size)
 {
+    struct matrix plain = *m;
+
+    plain.bias = NULL;
     if (m->width) {
-        kernels_scalar.dot[m->type](m->data, (m->rows + m->width - 1) / m->width, m->width, m->cols, act, 1, y, 0);
         memset(size, 0, (size_t)m->rows * sizeof *size);
-        return;
+        return reference_multiply(&plain, x, y) < 0
+                   ? error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test")
+                   : 0;
     }
     for (int r = 0; r < m->rows; r++)
         y[r] = float_dot(m, r, x, &size[r]);
+    return 0;
 }
 
 static bool near(float got, float want, double size)
 {
-    return size == 0 ? num_bits(got) == num_bits(want) : fabs((double)got - (double)want) <= 1e-5 * size;
+    return size == 0 ? num_bits(got) == num_bits(want)
+                     : fabs((double)got - (double)want) <= 1e-5 * size;
 }
 
 /* The first rows of a matrix as a part of its own. */
-static int prefix(struct selftest *b, const struct matrix *m, int rows, struct matrix *out, cl_mem *mem)
+static int prefix(struct selftest *b, const struct matrix *m, int rows, struct matrix *out,
+                  cl_mem *mem)
 {
     *out = *m;
     out->rows = m->rows < rows ? m->rows : rows;
-    out->bytes = m->width ? m->bytes / (size_t)((m->rows + m->width - 1) / m->width) * (size_t)((out->rows + m->width - 1) / m->width)
+    out->bytes = m->width ? m->bytes / (size_t)((m->rows + m->width - 1) / m->width) *
+                                (size_t)((out->rows + m->width - 1) / m->width)
                           : m->bytes / (size_t)m->rows * (size_t)out->rows;
     out->bias = NULL;
-    return memory_buffer(b->d, out->bytes, mem, "the self-test", b->e) < 0 ? ERR_DEVICE : selftest_put(b, *mem, out->data, out->bytes);
+    return memory_buffer(b->d, out->bytes, mem, "the self-test", b->e) < 0
+               ? ERR_DEVICE
+               : selftest_put(b, *mem, out->data, out->bytes);
 }
 
-struct inputs {                  /* rows of activations, on the host and on the device */
-    float *x;
-    struct act_block *act;       /* of row t: block b at t * cols / 32 + b */
-};
-
-static int inputs_make(struct selftest *b, struct inputs *in, int rows, int cols)
+/* Rows of activations, on the device (h, hq) and on the host: mem_free. NULL: out of memory, or the
+ * device failed. */
+static float *make_inputs(struct selftest *b, int rows, int cols)
 {
     struct device *d = b->d;
-    size_t n = (size_t)rows * (size_t)cols;
-    char *bytes = mem_alloc(n, 4);
-    float *scales = mem_alloc(n / 32, 8), *sums = scales ? scales + n / 32 : NULL;
-    int rc = ERR_DEVICE;
+    size_t n = (size_t)rows * (size_t)cols, blocks = n / 32;
+    float *x = selftest_randoms(b, n, 2.0f), *scales = mem_alloc(blocks, 8),
+          *sums = scales ? scales + blocks : NULL;
+    char *values = mem_alloc(n, 4);
+    bool there = x && scales && values;
 
-    in->x = selftest_randoms(b, n, 2.0f);
-    in->act = mem_alloc(n / 32, sizeof *in->act);
-    if (!in->x || !in->act || !bytes || !scales) {
+    if (!there)
         error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
-        goto out;
-    }
-    for (int t = 0; t < rows; t++)
-        kernels_scalar.quantise(in->x + (size_t)t * (size_t)cols, cols, in->act + (size_t)t * (size_t)(cols / 32), 1);
-    for (size_t i = 0; i < n; i++) {
-        const struct act_block *a = &in->act[i / 32];
+    for (size_t k = 0; k < blocks && there; k++) {
+        int8_t q[32];
+        int32_t sum;
 
-        scales[i / 32] = a->d;
-        sums[i / 32] = (float)a->sum;
-        if (d->dot8)
-            bytes[i] = a->q[i % 32];
-        else
-            ((float *)bytes)[i] = a->q[i % 32];
+        scales[k] = num_quantise_block(x + 32 * k, q, &sum);
+        sums[k] = (float)sum;
+        for (size_t i = 0; i < 32; i++) {
+            if (d->dot8)
+                values[32 * k + i] = q[i];
+            else
+                ((float *)(void *)values)[32 * k + i] = q[i];
+        }
     }
-    if (selftest_put(b, d->hq.q, bytes, n * (d->dot8 ? 1 : 4)) < 0 || selftest_put(b, d->hq.d, scales, n / 32 * 4) < 0 ||
-        selftest_put(b, d->hq.s, sums, n / 32 * 4) < 0 || selftest_put(b, d->h, in->x, n * 4) < 0)
-        goto out;
-    rc = 0;
-out:
-    mem_free(bytes);
+    there = there && selftest_put(b, d->hq.q, values, n * (d->dot8 ? 1 : 4)) == 0 &&
+            selftest_put(b, d->hq.d, scales, blocks * 4) == 0 &&
+            selftest_put(b, d->hq.s, sums, blocks * 4) == 0 && selftest_put(b, d->h, x, n * 4) == 0;
+    mem_free(values);
     mem_free(scales);
-    return rc;
-}
-
-static void inputs_release(struct inputs *in)
-{
-    mem_free(in->x);
-    mem_free(in->act);
-}
-
-void selftest_name(char *out, size_t size, const char *kernel, enum dtype type, int many)
-{
-    snprintf(out, size, "%s %s, %s", kernel, dtype_info(type)->word, many ? "many tokens" : "one token");
+    if (!there) {
+        mem_free(x);
+        return NULL;
+    }
+    return x;
 }
 
 /* A matrix of the model with `hidden` columns. */
 int selftest_matmul(struct selftest *b, const struct matrix *m, int many)
 {
     struct device *d = b->d;
-    int most = d->base.config.max_rows, rows = many ? (most < TOKENS_MANY ? most : TOKENS_MANY) : 1, rc = ERR_DEVICE;
+    int most = d->base.config.max_rows, rows = many ? (most < TOKENS_MANY ? most : TOKENS_MANY) : 1,
+        rc = ERR_DEVICE;
     struct matrix sub;
     struct part part = {.m = &sub};
     struct output o = {&part, d->out};
-    struct inputs in = {0};
-    float got[ROWS_M * TOKENS_MANY], want[ROWS_M + 16];
+    float got[ROWS_M * TOKENS_MANY], want[ROWS_M], *x;
     double size[ROWS_M];
     char name[48];
     bool ok = true;
 
     if (many && most < 2)
         return 0;
-    if (inputs_make(b, &in, rows, m->cols) < 0 || prefix(b, m, ROWS_M, &sub, &part.mem) < 0 ||
-        jobs_multiply(d, d->h, &d->hq, rows, &o, 1, false, b->e) < 0 || selftest_get(b, d->out, 0, got, (size_t)(sub.rows * rows) * 4) < 0)
+    if (!(x = make_inputs(b, rows, m->cols)) || prefix(b, m, ROWS_M, &sub, &part.mem) < 0 ||
+        jobs_multiply(d, d->h, &d->hq, rows, &o, 1, false, b->e) < 0 ||
+        selftest_get(b, d->out, 0, got, (size_t)(sub.rows * rows) * 4) < 0)
         goto out;
     for (int t = 0; t < rows; t++) {
-        reference(&sub, in.act + t * (m->cols / 32), in.x + t * m->cols, want, size);
+        if (reference(b, &sub, x + t * m->cols, want, size) < 0)
+            goto out;
         for (int r = 0; r < sub.rows; r++)
             ok = ok && near(got[t * sub.rows + r], want[r], size[r]);
     }
@@ -145,102 +145,158 @@ int selftest_matmul(struct selftest *b, const struct matrix *m, int many)
     rc = 0;
 out:
     memory_release(&part.mem);
-    inputs_release(&in);
+    mem_free(x);
     return rc;
+}
+
+struct expert_test {
+    struct selftest *b;
+    const struct matrix *m[3]; /* gate, up, down */
+    int rows, ffn, hidden, many;
+    struct block block; /* they on the device */
+    struct entry entry[TOKENS_MANY];
+    float *x, *mid, *got; /* inputs; what lies between; outputs of the device */
+    float *want, *up;     /* one row each */
+    double *size;         /* of a row */
+};
+
+static int expert_init(struct expert_test *t, struct selftest *b, const struct expert_weights *x,
+                       int rows, int many)
+{
+    const struct hparams *hp = &b->d->base.config.model->hp;
+    size_t widest = (size_t)(hp->expert_ffn > hp->hidden ? hp->expert_ffn : hp->hidden);
+
+    *t = (struct expert_test){.b = b,
+                              .m = {&x->gate, &x->up, &x->down},
+                              .rows = rows,
+                              .ffn = hp->expert_ffn,
+                              .hidden = hp->hidden,
+                              .many = many,
+                              .block = {.n_parts = 3}};
+    t->mid = mem_alloc((size_t)(rows * t->ffn), sizeof *t->mid);
+    t->got = mem_alloc((size_t)(rows * t->hidden), sizeof *t->got);
+    t->want = mem_alloc(widest, sizeof *t->want);
+    t->up = mem_alloc(widest, sizeof *t->up);
+    t->size = mem_alloc(widest, sizeof *t->size);
+    if (!t->mid || !t->got || !t->want || !t->up || !t->size)
+        return error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
+    return 0;
+}
+
+static void expert_release(struct expert_test *t)
+{
+    for (int i = 0; i < 3; i++)
+        memory_release(&t->block.part[i].mem);
+    mem_free(t->x);
+    mem_free(t->mid);
+    mem_free(t->got);
+    mem_free(t->want);
+    mem_free(t->up);
+    mem_free(t->size);
+}
+
+static int expert_run(struct expert_test *t)
+{
+    struct selftest *b = t->b;
+    struct device *d = b->d;
+    struct block *bank[1] = {&t->block};
+    struct tile tile[TOKENS_MANY];
+    int n_tiles = 0, step = t->many ? d->tile : 1;
+
+    for (int i = 0; i < t->rows; i++)
+        t->entry[i] = (struct entry){t->rows - 1 - i, i}; /* gathered, not in order */
+    for (int i = 0; i < t->rows; i += step)
+        tile[n_tiles++] = (struct tile){i, t->rows - i < step ? t->rows - i : step, 0, 0};
+    for (int i = 0; i < 3; i++) {
+        struct part *p = &t->block.part[i];
+
+        p->m = t->m[i];
+        if (memory_buffer(d, p->m->bytes, &p->mem, "the self-test", b->e) < 0 ||
+            selftest_put(b, p->mem, p->m->data, p->m->bytes) < 0)
+            return ERR_DEVICE;
+    }
+    if (!(t->x = make_inputs(b, t->rows, t->hidden)) ||
+        selftest_put(b, d->tiles, tile, (size_t)n_tiles * sizeof *tile) < 0 ||
+        selftest_put(b, d->entries, t->entry, (size_t)t->rows * sizeof *t->entry) < 0 ||
+        jobs_expert_tiles(d, bank, 1, 0, n_tiles, t->many, b->e) < 0)
+        return ERR_DEVICE;
+    return selftest_get(b, d->out, 0, t->got, (size_t)(t->rows * t->hidden) * 4);
+}
+
+/* The device's float rows between the kernels; the next kernel is judged on what it was given. */
+static int take_mid(struct expert_test *t, bool *right)
+{
+    int n = t->rows * t->ffn;
+    float *got = mem_alloc((size_t)n, sizeof *got);
+    int rc = got ? selftest_get(t->b, t->b->d->mid, 0, got, (size_t)n * 4)
+                 : error_set(t->b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
+
+    for (int i = 0; i < n && rc == 0; i++) {
+        *right = *right && fabsf(got[i] - t->mid[i]) <= 1e-3f * (1.0f + fabsf(t->mid[i]));
+        t->mid[i] = got[i];
+    }
+    mem_free(got);
+    return rc;
+}
+
+static int gate_up_right(struct expert_test *t, bool *right)
+{
+    for (int i = 0; i < t->rows; i++) {
+        const float *x = t->x + t->entry[i].row * t->hidden;
+
+        if (reference(t->b, t->m[0], x, t->want, t->size) < 0 ||
+            reference(t->b, t->m[1], x, t->up, t->size) < 0)
+            return ERR_MEMORY;
+        for (int r = 0; r < t->ffn; r++)
+            t->mid[i * t->ffn + r] = num_silu(t->want[r]) * t->up[r];
+    }
+    return t->m[0]->width
+               ? selftest_same_quantised(t->b, &t->b->d->mq, t->mid, t->rows, t->ffn, right)
+               : take_mid(t, right);
+}
+
+static int down_right(struct expert_test *t, bool *right)
+{
+    for (int i = 0; i < t->rows; i++) {
+        if (reference(t->b, t->m[2], t->mid + i * t->ffn, t->want, t->size) < 0)
+            return ERR_MEMORY;
+        for (int r = 0; r < t->hidden; r++)
+            *right = *right && near(t->got[i * t->hidden + r], t->want[r], t->size[r]);
+    }
+    return 0;
+}
+
+static void judge(struct expert_test *t, const char *kernel, const struct matrix *m, bool right)
+{
+    char name[48];
+
+    selftest_name(name, sizeof name, kernel, m->type, t->many);
+    if (!right)
+        selftest_wrong(t->b, name);
 }
 
 /* One expert of the model as the jobs run it, whole: gate, up, SiLU, quantisation again, down. */
 int selftest_expert(struct selftest *b, const struct expert_weights *x, int many)
 {
-    struct device *d = b->d;
-    const struct hparams *hp = &d->base.config.model->hp;
-    int most = d->base.config.max_rows * hp->n_experts_used, ffn = hp->expert_ffn, hidden = hp->hidden, rc = ERR_DEVICE;
-    int rows = many ? (d->base.config.max_rows < TOKENS_MANY ? d->base.config.max_rows : TOKENS_MANY) : 1;
-    int n_tiles = 0, tiles[4 * TOKENS_MANY], entries[2 * TOKENS_MANY], blocks = ffn / 32;
-    struct block block = {.n_parts = 3}, *bank[1] = {&block};
-    const struct matrix *m[3] = {&x->gate, &x->up, &x->down};
-    int most_rows = (ffn > hidden ? ffn : hidden) + 16;
-    struct inputs in = {0};
-    float *mid = mem_alloc((size_t)(rows * ffn), 4), *got = mem_alloc((size_t)(rows * hidden), 4), *want = mem_alloc((size_t)most_rows, 8);
-    double *size = mem_alloc((size_t)most_rows, sizeof *size);
-    struct act_block *act = mem_alloc((size_t)blocks, sizeof *act);
+    const struct device_config *c = &b->d->base.config;
+    int rows = many ? (c->max_rows < TOKENS_MANY ? c->max_rows : TOKENS_MANY) : 1;
+    struct expert_test t;
     bool gate_ok = true, down_ok = true;
-    char name[48];
+    int rc;
 
-    if ((many && rows < 2) || most < rows) {
-        rc = 0;
-        goto out;
+    if ((many && rows < 2) || c->max_rows * c->model->hp.n_experts_used < rows)
+        return 0;
+    rc = expert_init(&t, b, x, rows, many);
+    if (rc == 0)
+        rc = expert_run(&t);
+    if (rc == 0)
+        rc = gate_up_right(&t, &gate_ok);
+    if (rc == 0 && gate_ok) /* else the inputs of down are not known */
+        rc = down_right(&t, &down_ok);
+    if (rc == 0) {
+        judge(&t, "gate_up", t.m[0], gate_ok);
+        judge(&t, "down", t.m[2], down_ok);
     }
-    if (!mid || !got || !want || !size || !act) {
-        error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
-        goto out;
-    }
-    for (int i = 0; i < rows; i++) {
-        entries[2 * i] = rows - 1 - i;       /* gathered, not in order */
-        entries[2 * i + 1] = i;
-    }
-    for (int i = 0; i < rows; i += many ? d->tile : 1, n_tiles++) {
-        int left = rows - i;
-
-        tiles[4 * n_tiles] = i;
-        tiles[4 * n_tiles + 1] = many ? (left < d->tile ? left : d->tile) : 1;
-        tiles[4 * n_tiles + 2] = tiles[4 * n_tiles + 3] = 0;
-    }
-    for (int i = 0; i < 3; i++) {
-        block.part[i].m = m[i];
-        if (memory_buffer(d, m[i]->bytes, &block.part[i].mem, "the self-test", b->e) < 0 || selftest_put(b, block.part[i].mem, m[i]->data, m[i]->bytes) < 0)
-            goto out;
-    }
-    if (inputs_make(b, &in, rows, hidden) < 0 || selftest_put(b, d->tiles, tiles, (size_t)n_tiles * 16) < 0 || selftest_put(b, d->entries, entries, (size_t)rows * 8) < 0 ||
-        jobs_expert_tiles(d, bank, 1, 0, n_tiles, many, b->e) < 0 || selftest_get(b, d->out, 0, got, (size_t)(rows * hidden) * 4) < 0)
-        goto out;
-    for (int i = 0; i < rows; i++) {
-        int t = entries[2 * i];
-        float *up = want + most_rows;
-
-        reference(m[0], in.act + t * (hidden / 32), in.x + t * hidden, want, size);
-        reference(m[1], in.act + t * (hidden / 32), in.x + t * hidden, up, size);
-        for (int r = 0; r < ffn; r++)
-            mid[i * ffn + r] = num_silu(want[r]) * up[r];
-    }
-    if (m[0]->width) {
-        if (selftest_same_quantised(b, &d->mq, mid, rows, ffn, &gate_ok) < 0)
-            goto out;
-    } else {
-        float *device_mid = mem_alloc((size_t)(rows * ffn), 4);
-
-        if (!device_mid || selftest_get(b, d->mid, 0, device_mid, (size_t)(rows * ffn) * 4) < 0) {
-            mem_free(device_mid);
-            goto out;
-        }
-        for (int i = 0; i < rows * ffn; i++) {
-            gate_ok = gate_ok && fabsf(device_mid[i] - mid[i]) <= 1e-3f * (1.0f + fabsf(mid[i]));
-            mid[i] = device_mid[i];              /* the next kernel is judged on what it was given */
-        }
-        mem_free(device_mid);
-    }
-    for (int i = 0; i < rows && gate_ok; i++) {
-        if (m[2]->width)
-            kernels_scalar.quantise(mid + i * ffn, ffn, act, 1);
-        reference(m[2], act, mid + i * ffn, want, size);
-        for (int r = 0; r < hidden; r++)
-            down_ok = down_ok && near(got[i * hidden + r], want[r], size[r]);
-    }
-    selftest_name(name, sizeof name, "gate_up", m[0]->type, many);
-    if (!gate_ok)
-        selftest_wrong(b, name);
-    selftest_name(name, sizeof name, "down", m[2]->type, many);
-    if (!down_ok)
-        selftest_wrong(b, name);
-    rc = 0;
-out:
-    for (int i = 0; i < 3; i++)
-        memory_release(&block.part[i].mem);
-    inputs_release(&in);
-    mem_free(mid);
-    mem_free(got);
-    mem_free(want);
-    mem_free(size);
-    mem_free(act);
-    return rc;
+    expert_release(&t);
+    return rc < 0 ? ERR_DEVICE : 0;
 }
