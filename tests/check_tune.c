@@ -2,6 +2,7 @@
 #include "engine/base/topology.h"
 #include "engine/device/cpu/kernels/kernels.h"
 #include "engine/device/cpu/shape_table.h"
+#include "engine/device/device.h"
 #include "tests/support.h"
 #include "tests/tiny_model.h"
 
@@ -56,20 +57,20 @@ END_TEST
 static const int counts[] = {8, 12, 16, 24, 32, 48, 64, 96, 128};
 enum { N = (int)(sizeof counts / sizeof *counts) };
 
-/* Samples in which `many` takes ratio(count) of what `few` does, each off by up to `noise`; one pair in two is hit by an interruption. */
+/* Samples in which `large_batch` takes ratio(count) of what `small_batch` does, each off by up to `noise`; one pair in two is hit by an interruption. */
 static int choose(double (*many_of)(int count), double noise, int otherwise)
 {
-    double few[N][TUNE_PAIRS], many[N][TUNE_PAIRS];
+    double small_batch[N][TUNE_PAIRS], large_batch[N][TUNE_PAIRS];
     unsigned seed = 5;
 
     for (int i = 0; i < N; i++)
         for (int p = 0; p < TUNE_PAIRS; p++) {
-            few[i][p] = 1000.0 * counts[i] * (1 + noise * (double)tiny_random(&seed));
-            many[i][p] = 1000.0 * counts[i] * many_of(counts[i]) * (1 + noise * (double)tiny_random(&seed));
+            small_batch[i][p] = 1000.0 * counts[i] * (1 + noise * (double)tiny_random(&seed));
+            large_batch[i][p] = 1000.0 * counts[i] * many_of(counts[i]) * (1 + noise * (double)tiny_random(&seed));
             if (p == 3)
-                *(i & 1 ? &few[i][p] : &many[i][p]) *= 40;
+                *(i & 1 ? &small_batch[i][p] : &large_batch[i][p]) *= 40;
         }
-    return tune_choose(counts, N, (const double (*)[TUNE_PAIRS])few, (const double (*)[TUNE_PAIRS])many, otherwise);
+    return tune_choose(counts, N, (const double (*)[TUNE_PAIRS])small_batch, (const double (*)[TUNE_PAIRS])large_batch, otherwise);
 }
 
 static double crosses_at_40(int n) { return n < 40 ? 1.3 : 0.8; }
@@ -275,7 +276,7 @@ START_TEST(test_same_bits)
     ck_assert_str_eq(table_of(folder), "");
     n = run(m, folder, DEVICE_TUNE_ON, x, said);
     ck_assert_mem_eq(x, built_in, sizeof x);
-    if (kernels_active()->few) {
+    if (kernels_active()->small_batch_set) {
         ck_assert_int_gt(n, 0);
         for (int k = 0; k < 2; k++) {
             rewrite(table_of(folder), k ? "never" : "2");

@@ -39,11 +39,11 @@ static void print_choices(const struct options *o, const struct model *model)
     for (int i = 0; i < n; i++) {
         char many[40] = "the same";
 
-        if (c[i].many && c[i].from >= TUNE_NEVER)
-            snprintf(many, sizeof many, "%s: never faster", c[i].many);
-        else if (c[i].many)
-            snprintf(many, sizeof many, "%s from %d", c[i].many, c[i].from);
-        printf("| %-8s | %6d x %-6d | %-16s | %-24s | %-8s |\n", dtype_info(c[i].type)->word, c[i].rows, c[i].cols, c[i].few, many,
+        if (c[i].large_batch && c[i].from >= TUNE_NEVER)
+            snprintf(many, sizeof many, "%s: never faster", c[i].large_batch);
+        else if (c[i].large_batch)
+            snprintf(many, sizeof many, "%s from %d", c[i].large_batch, c[i].from);
+        printf("| %-8s | %6d x %-6d | %-16s | %-24s | %-8s |\n", dtype_info(c[i].type)->word, c[i].rows, c[i].cols, c[i].small_batch, many,
                c[i].measured ? "measured" : "built in");
     }
     if (o->threads > 0)

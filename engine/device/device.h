@@ -15,6 +15,7 @@
 #define ENGINE_DEVICE_DEVICE_H
 
 #include "engine/base/error.h"
+#include "engine/device/kv_type.h"
 #include "engine/model/model.h"
 
 #include <stdbool.h>
@@ -23,8 +24,6 @@
 #define DEVICE_STREAM 2         /* buffers for experts that do not lie on a device */
 
 struct device;                  /* private to the back end; first member: struct device_base */
-
-enum kv_type { KV_F32, KV_F16, KV_Q8_0 };
 
 /* Which kernel serves which shape: measured once and kept, the built-in choice, measured anew. */
 enum device_tune { DEVICE_TUNE_ON, DEVICE_TUNE_OFF, DEVICE_TUNE_AGAIN };

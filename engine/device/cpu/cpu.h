@@ -158,7 +158,7 @@ void input_quantise(const struct cpu_device *d, const float *x, int cols, struct
 void input_copy(const struct cpu_device *d, const struct act_block *row, int cols, struct act_block *panels, int n, int t);
 /* Columns first .. first+count-1 (multiples of 32) only; x points at column `first`. */
 void input_quantise_part(const struct cpu_device *d, const float *x, int cols, int first, int count, struct act_block *panels, int n, int t);
-/* Whether activations are rounded to BF16 before they meet w; and token t as struct kernels.stream_float reads it, valid until the thread multiplies
+/* Whether activations are rounded to BF16 before they meet w; and token t as struct kernels.gemv_float reads it, valid until the thread multiplies
  * float weights with another one. */
 bool float_rounds(const struct cpu_device *d, const struct matrix *w);
 const void *float_token(const struct cpu_device *d, int tid, const struct matrix *w, const struct input *in, int t);
@@ -176,7 +176,7 @@ int tuning_later(struct cpu_device *d, int pos);
 /* tuning/tune_threads.c: how many threads decode fastest; 0: not measured */
 int tuning_decode(struct cpu_device *d, int pos);
 
-/* gemv.c: where weights lie that are read together: KERNEL_STREAMS places, `step` bytes apart; at NULL:
+/* gemv.c: where weights lie that are read together: KERNEL_GEMV_GROUPS places, `step` bytes apart; at NULL:
  * unknown. */
 struct prefetch_hint {
     const uint8_t *at;

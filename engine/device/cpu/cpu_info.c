@@ -1,5 +1,5 @@
-/* What is known of the processor before a device is opened on it (cpu.h): its name and memory, and whether oneDNN would
- * multiply BF16. Any thread. */
+/* What is known of the processor before a device is opened on it: its name and memory, which kernels run
+ * and what they want (device.h), whether oneDNN would multiply BF16. Any thread. */
 #include "engine/device/cpu/cpu.h"
 
 #include <stdio.h>
@@ -44,4 +44,24 @@ int cpu_probe(struct device_info *out, int max, char *why, size_t why_size)
 bool cpu_uses_bf16(bool exact)
 {
     return !exact && onednn_has_bf16();
+}
+
+int cpu_kernels_select(const char *name, struct error *e)
+{
+    return kernels_select(name, e);
+}
+
+const char *cpu_kernels_name(void)
+{
+    return kernels_active()->name;
+}
+
+int cpu_pack_width(void)
+{
+    return kernels_active()->width;
+}
+
+bool cpu_reads_raw(enum dtype type)
+{
+    return kernels_active()->dot_raw[type] != NULL;
 }

@@ -76,7 +76,7 @@ static void add_bias(const struct cpu_device *d, const float *bias, int n, float
 /* The set whose products of so many tokens are the fastest; all give the same bits. */
 static const struct kernels *set_for(const struct cpu_device *d, const struct matrix *w, int rows, int tokens)
 {
-    return d->k->few && tokens > 1 && tokens < tune_from(d->thresholds, w->type, rows, w->cols, d->k->many_from) ? d->k->few : d->k;
+    return d->k->small_batch_set && tokens > 1 && tokens < tune_from(d->thresholds, w->type, rows, w->cols, d->k->small_batch_end) ? d->k->small_batch_set : d->k;
 }
 
 /* `groups` row groups at `weights`, n rows of them wanted, for the panels of tokens t0 .. t1-1. */
@@ -191,15 +191,15 @@ static void gemm_one_token(const struct cpu_device *d, int tid, const struct mat
     size_t row_bytes = dtype_row_bytes(w->type, w->cols);
     const void *x = float_token(d, tid, w, in, t);
 
-    for (int r = 0; r < n_rows; r += KERNEL_STREAMS) {
-        struct kernel_streams s = {.n = n_rows - r < KERNEL_STREAMS ? n_rows - r : KERNEL_STREAMS};
+    for (int r = 0; r < n_rows; r += KERNEL_GEMV_GROUPS) {
+        struct kernel_gemv s = {.n = n_rows - r < KERNEL_GEMV_GROUPS ? n_rows - r : KERNEL_GEMV_GROUPS};
 
         for (int i = 0; i < s.n; i++) {
             s.at[i] = rows + (size_t)(r + i) * row_bytes;
-            s.next[i] = s.at[i] + KERNEL_STREAMS * row_bytes;
+            s.next[i] = s.at[i] + KERNEL_GEMV_GROUPS * row_bytes;
             s.out[i] = out + r + i;
         }
-        d->k->stream_float(w->type, float_rounds(d, w), &s, w->cols, x);
+        d->k->gemv_float(w->type, float_rounds(d, w), &s, w->cols, x);
     }
 }
 
@@ -239,7 +239,7 @@ static bool gemm_library(const struct cpu_device *d, int tid, const struct matri
 {
     const float *x = in->rows + t0 * in->stride;
 
-    if (!d->library || t1 - t0 < tune_from(d->thresholds, w->type, n_rows, w->cols, tune_default(w->type, d->k->many_from, d->bf16)))
+    if (!d->library || t1 - t0 < tune_from(d->thresholds, w->type, n_rows, w->cols, tune_default(w->type, d->k->small_batch_end, d->bf16)))
         return false;
     if (w->type == DTYPE_BF16 && d->bf16)
         return gemm_library_bf16(d, tid, w, rows, n_rows, in, t0, t1, out, stride);

@@ -1,5 +1,5 @@
 /* Products of one token: decoding reads every weight for a single multiplication, so what counts is that memory is never without a request. Row groups
- * are read as streams side by side (kernels.h), and whoever multiplies says where this thread reads next, so that the last lines of a task ask for
+ * are read side by side (kernels.h), and whoever multiplies says where this thread reads next, so that the last lines of a task ask for
  * the first ones of its successor. Compute threads. */
 #include "engine/device/cpu/cpu.h"
 
@@ -17,11 +17,11 @@ struct prefetch_hint matrix_hint(const struct matrix *w, int row)
     return row >= w->rows || atomic_load_explicit(&w->raw, memory_order_relaxed) ? (struct prefetch_hint){0} : packed_at(w, row);
 }
 
-static bool streamable(const struct cpu_device *d, const struct matrix *w)
+static bool has_gemv(const struct cpu_device *d, const struct matrix *w)
 {
     if (atomic_load_explicit(&w->raw, memory_order_acquire))
         return false;
-    return !dtype_is_quantised(w->type) || (d->k->stream[w->type] && w->width == d->k->width);
+    return !dtype_is_quantised(w->type) || (d->k->gemv[w->type] && w->width == d->k->width);
 }
 
 void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, float *out, struct prefetch_hint next)
@@ -35,7 +35,7 @@ void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
         r1 = w->rows;
     if (r0 >= r1)
         return;
-    if (!streamable(d, w)) {
+    if (!has_gemv(d, w)) {
         gemm(d, tid, w, r0, r1, in, 0, 1, out, r1 - r0);
         return;
     }
@@ -43,19 +43,19 @@ void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
     groups = (r1 - r0 + width - 1) / width;
     rest = (r1 - r0) % width;
     for (int g = 0, n; g < groups; g += n) {
-        struct kernel_streams s = {.n = groups - g < KERNEL_STREAMS ? groups - g : KERNEL_STREAMS};
+        struct kernel_gemv s = {.n = groups - g < KERNEL_GEMV_GROUPS ? groups - g : KERNEL_GEMV_GROUPS};
 
         n = s.n;
         for (int i = 0; i < n; i++) {
             s.at[i] = from.at + (size_t)(g + i) * from.step;
             s.out[i] = rest && g + i + 1 == groups ? ragged : out + (g + i) * width;
         }
-        for (int i = 0; i < KERNEL_STREAMS; i++)
+        for (int i = 0; i < KERNEL_GEMV_GROUPS; i++)
             s.next[i] = g + n < groups ? from.at + (size_t)(g + n + i) * from.step : next.at ? next.at + (size_t)i * next.step : NULL;
         if (w->width)
-            d->k->stream[w->type](&s, w->cols, in->panels);
+            d->k->gemv[w->type](&s, w->cols, in->panels);
         else
-            d->k->stream_float(w->type, float_rounds(d, w), &s, w->cols, x);
+            d->k->gemv_float(w->type, float_rounds(d, w), &s, w->cols, x);
     }
     if (rest)
         memcpy(out + (groups - 1) * width, ragged, (size_t)rest * sizeof(float));

@@ -113,13 +113,13 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* log(few / many) at one count without the two extreme pairs: what is left of an interruption. */
-static void ratio(const double *few, const double *many, double *mean, double *variance)
+/* log(small_batch / large_batch) at one count without the two extreme pairs: what is left of an interruption. */
+static void ratio(const double *small_batch, const double *large_batch, double *mean, double *variance)
 {
     double r[TUNE_PAIRS];
 
     for (int i = 0; i < TUNE_PAIRS; i++)
-        r[i] = log(few[i] / many[i]);
+        r[i] = log(small_batch[i] / large_batch[i]);
     qsort(r, TUNE_PAIRS, sizeof *r, compare);
     *mean = *variance = 0;
     for (int i = 1; i < TUNE_PAIRS - 1; i++)
@@ -141,14 +141,14 @@ bool tune_faster(const double a[TUNE_PAIRS], const double b[TUNE_PAIRS])
     return worth(mean, variance / (TUNE_PAIRS - 2));
 }
 
-int tune_choose(const int *count, int n, const double few[][TUNE_PAIRS], const double many[][TUNE_PAIRS], int otherwise)
+int tune_choose(const int *count, int n, const double small_batch[][TUNE_PAIRS], const double large_batch[][TUNE_PAIRS], int otherwise)
 {
     double mean[TUNE_COUNTS], variance[TUNE_COUNTS], gain = 0, most = 0, sum = 0, noise = 0;
     int best = n, now = 0, lo, hi;
 
     for (int i = 0; i < n; i++)
-        ratio(few[i], many[i], &mean[i], &variance[i]);
-    for (int i = n - 1; i >= 0; i--)            /* `many` from count i on */
+        ratio(small_batch[i], large_batch[i], &mean[i], &variance[i]);
+    for (int i = n - 1; i >= 0; i--)            /* `large_batch` from count i on */
         if ((gain += mean[i]) > most) {
             most = gain;
             best = i;

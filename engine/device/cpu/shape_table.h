@@ -60,7 +60,7 @@ void tune_shapes(const struct model *m, int heads_per_task, struct tune *out);
 
 /* The threshold among count[0..n-1] (upwards) and never, from paired samples ns[count][pair]. `otherwise` stays unless another one is at least 5 %
  * faster, beyond the noise of the pairs, over the counts that it would change. */
-int tune_choose(const int *count, int n, const double few[][TUNE_PAIRS], const double many[][TUNE_PAIRS], int otherwise);
+int tune_choose(const int *count, int n, const double small_batch[][TUNE_PAIRS], const double large_batch[][TUNE_PAIRS], int otherwise);
 
 /* Whether b, paired with a, is at least 5 % faster and beyond the noise. */
 bool tune_faster(const double a[TUNE_PAIRS], const double b[TUNE_PAIRS]);

@@ -4,6 +4,7 @@
 #include "engine/device/cpu/kernels/formats.h"
 
 #if defined(__AVX2__)
+#include "engine/device/cpu/kernels/prefetch.h"
 #include "engine/file/blocks.h"
 
 #include <immintrin.h>
@@ -11,7 +12,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-struct head {
+struct superblock_scales {
     __m256 d, m;
     __m256i scales[2], mins[2];
     __m256i halves[4];
@@ -28,24 +29,24 @@ INLINE __m256 halves_at(const uint8_t *p)
 }
 
 /* `first`: the row of the group that lane 0 takes. */
-INLINE void read_head(enum dtype type, const uint8_t *unit, int width, int first, struct head *h)
+INLINE void read_superblock_scales(enum dtype type, const uint8_t *superblock, int width, int first, struct superblock_scales *sb)
 {
-    h->d = halves_at(unit + 2 * first);
+    sb->d = halves_at(superblock + 2 * first);
     if (format_has_min(type))
-        h->m = halves_at(unit + 2 * width + 2 * first);
+        sb->m = halves_at(superblock + 2 * width + 2 * first);
     if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
-        const uint8_t *p = unit + 4 * width + 4 * first;
+        const uint8_t *p = superblock + 4 * width + 4 * first;
         __m256i s = load(p), m = load(p + 4 * width), both = load(p + 8 * width);
         __m256i six = _mm256_set1_epi8(63), four = _mm256_set1_epi8(15), top = _mm256_set1_epi8(48);
 
-        h->scales[0] = _mm256_and_si256(s, six);
-        h->mins[0] = _mm256_and_si256(m, six);
-        h->scales[1] = _mm256_or_si256(_mm256_and_si256(both, four), _mm256_and_si256(_mm256_srli_epi16(s, 2), top));
-        h->mins[1] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(both, 4), four), _mm256_and_si256(_mm256_srli_epi16(m, 2), top));
+        sb->scales[0] = _mm256_and_si256(s, six);
+        sb->mins[0] = _mm256_and_si256(m, six);
+        sb->scales[1] = _mm256_or_si256(_mm256_and_si256(both, four), _mm256_and_si256(_mm256_srli_epi16(s, 2), top));
+        sb->mins[1] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(both, 4), four), _mm256_and_si256(_mm256_srli_epi16(m, 2), top));
     }
     if (type == DTYPE_Q6_K)
         for (int k = 0; k < 4; k++)
-            h->halves[k] = load(unit + 2 * width + 4 * (k * width + first));
+            sb->halves[k] = load(superblock + 2 * width + 4 * (k * width + first));
 }
 
 INLINE __m256 byte_of(__m256i x, int j)
@@ -180,7 +181,7 @@ INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first
 {
     const int per = format_blocks(type), head_bytes = format_head(type) * width, block_bytes = format_block_bytes(type) * width;
     __m256 acc[KERNEL_TILE], saved[2][KERNEL_TILE];
-    struct head h = {.d = _mm256_setzero_ps(), .m = _mm256_setzero_ps()};
+    struct superblock_scales sb = {.d = _mm256_setzero_ps(), .m = _mm256_setzero_ps()};
 
     for (int quarter = 0; quarter < 4; quarter++) {
         int begin = (int)((int64_t)quarter * n / 4), end = (int)((int64_t)(quarter + 1) * n / 4);
@@ -189,26 +190,26 @@ INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first
             acc[t] = _mm256_setzero_ps();
         for (int b = begin; b < end; b++, a += nt) {
             int j = b % per;
-            const uint8_t *unit = group + (size_t)(b / per) * (size_t)(head_bytes + per * block_bytes), *block = unit + head_bytes + j * block_bytes;
+            const uint8_t *superblock = group + (size_t)(b / per) * (size_t)(head_bytes + per * block_bytes), *block = superblock + head_bytes + j * block_bytes;
             __m256 dw, m = _mm256_setzero_ps(), f0 = m, f1 = m;
             __m256i w[8];
 
             if (per == 1 || j == 0 || b == begin)
-                read_head(type, unit, width, first, &h);
-            dw = h.d;
+                read_superblock_scales(type, superblock, width, first, &sb);
+            dw = sb.d;
             if (type == DTYPE_Q4_1 || type == DTYPE_Q5_1)
-                m = h.m;
+                m = sb.m;
             if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
-                dw = _mm256_mul_ps(h.d, byte_of(h.scales[j / 4], j & 3));
-                m = _mm256_xor_ps(_mm256_mul_ps(h.m, byte_of(h.mins[j / 4], j & 3)), _mm256_set1_ps(-0.0f));
+                dw = _mm256_mul_ps(sb.d, byte_of(sb.scales[j / 4], j & 3));
+                m = _mm256_xor_ps(_mm256_mul_ps(sb.m, byte_of(sb.mins[j / 4], j & 3)), _mm256_set1_ps(-0.0f));
             }
             if (type == DTYPE_Q6_K) {
-                f0 = signed_byte_of(h.halves[j / 2], j % 2 * 2);
-                f1 = signed_byte_of(h.halves[j / 2], j % 2 * 2 + 1);
+                f0 = signed_byte_of(sb.halves[j / 2], j % 2 * 2);
+                f1 = signed_byte_of(sb.halves[j / 2], j % 2 * 2 + 1);
             }
             if (nt <= 2)
                 for (int i = 0; i < block_bytes; i += 64)
-                    _mm_prefetch((const char *)block + 4096 + i, _MM_HINT_T1);
+                    _mm_prefetch((const char *)block + PREFETCH_AVX2_GEMM + i, _MM_HINT_T1);
             unpack(type, block, width, first, w);
             for (int t = 0; t < nt; t++) {
                 __m256 da = _mm256_set1_ps(a[t].d);

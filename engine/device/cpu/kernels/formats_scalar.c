@@ -44,21 +44,21 @@ static void factors(const uint8_t *head, int width, int r, int j, int *scale, in
 static float add_block(enum dtype type, const uint8_t *group, int width, int b, int r, const struct act_block *a, float acc)
 {
     int per = format_blocks(type), head = format_head(type), j = b % per, scale, min;
-    const uint8_t *unit = group + (size_t)(b / per) * (size_t)((head + per * format_block_bytes(type)) * width);
-    const uint8_t *block = unit + (head + j * format_block_bytes(type)) * width;
-    float d = num_from_f16(half_at(unit + 2 * r)), m = format_has_min(type) ? num_from_f16(half_at(unit + 2 * width + 2 * r)) : 0.0f;
+    const uint8_t *superblock = group + (size_t)(b / per) * (size_t)((head + per * format_block_bytes(type)) * width);
+    const uint8_t *block = superblock + (head + j * format_block_bytes(type)) * width;
+    float d = num_from_f16(half_at(superblock + 2 * r)), m = format_has_min(type) ? num_from_f16(half_at(superblock + 2 * width + 2 * r)) : 0.0f;
     int32_t sum[2] = {0, 0}, s;
 
     for (int i = 0; i < NUM_BLOCK; i++)
         sum[i / 16] += code_at(type, block, width, r, i) * a->q[i];
     s = sum[0] + sum[1];
     if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
-        factors(unit, width, r, j, &scale, &min);
+        factors(superblock, width, r, j, &scale, &min);
         d = d * (float)scale;
         m = -(m * (float)min);
     }
     if (type == DTYPE_Q6_K) {
-        const int8_t *halves = (const int8_t *)unit + 2 * width + 4 * (j / 2 * width + r) + j % 2 * 2;
+        const int8_t *halves = (const int8_t *)superblock + 2 * width + 4 * (j / 2 * width + r) + j % 2 * 2;
 
         s = sum[0] * halves[0] + sum[1] * halves[1];
     }

@@ -7,8 +7,10 @@
 #ifndef ENGINE_DEVICE_CPU_KERNELS_H
 #define ENGINE_DEVICE_CPU_KERNELS_H
 
-#include "engine/device/device.h"
+#include "engine/base/error.h"
+#include "engine/device/kv_type.h"
 #include "engine/device/numerics.h"
+#include "engine/file/dtype.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,6 +19,7 @@
 #define KERNEL_TILE 128         /* most tokens of a panel */
 #define KERNEL_RAW_TOKENS 8     /* tokens of one call of dot_raw: with more, packing in passing costs less than reading rows again */
 #define KERNEL_FLOAT_TOKENS 96  /* tokens of one call of dot_float */
+#define KERNEL_SMALL_BATCH 6    /* tokens whose sums of two row groups fit into AVX-512's registers */
 #define KERNEL_QUERIES 36       /* queries of one call of scores / values: several tokens' that share a key/value head */
 
 /* 32 quantised activations (rule 1). The negated sums start the integer accumulators of weights stored as value + 8 and value + 128. */
@@ -29,14 +32,14 @@ struct act_block {
     int32_t pad[2];             /* a cache line: matrix units load the q of many tokens at once */
 };
 
-#define KERNEL_STREAMS 4        /* row groups that a token meets side by side */
+#define KERNEL_GEMV_GROUPS 4    /* row groups that a token meets side by side */
 
-/* What is read together, up to KERNEL_STREAMS of it, and where reading goes on afterwards: a hint, NULL where nobody knows. The last groups of a
- * matrix may be fewer than their successors: next holds KERNEL_STREAMS places. */
-struct kernel_streams {
+/* What is read together, up to KERNEL_GEMV_GROUPS of it, and where reading goes on afterwards: a hint, NULL where nobody knows. The last groups of a
+ * matrix may be fewer than their successors: next holds KERNEL_GEMV_GROUPS places. */
+struct kernel_gemv {
     int n;
-    const uint8_t *at[KERNEL_STREAMS], *next[KERNEL_STREAMS];
-    float *out[KERNEL_STREAMS];
+    const uint8_t *at[KERNEL_GEMV_GROUPS], *next[KERNEL_GEMV_GROUPS];
+    float *out[KERNEL_GEMV_GROUPS];
 };
 
 /* Floats of a token in a panel of dot_float. */
@@ -48,8 +51,10 @@ static inline int kernel_float_cols(int cols)
 struct kernels {
     const char *name;           /* "scalar", "avx2", "avxvnni", "avx512", "amx" */
     int width;                  /* row interleave this set likes best */
-    const struct kernels *few;  /* NULL, or the set whose dot is faster with few tokens: the same bits; */
-    int many_from;              /* from so many tokens on this one is, where nothing was measured (tune.h) */
+    /* NULL, or the set whose dot is faster with few tokens, of the same bits; and from how many on this
+     * one is, where nothing was measured (shape_table.h). */
+    const struct kernels *small_batch_set;
+    int small_batch_end;
     int tile;                   /* tokens of a panel it likes best, at most KERNEL_TILE: what unpacked weights are used for at once */
 
     /* Rule 1 for one row of cols (a multiple of 32): block b goes to out[b * stride]. */
@@ -59,16 +64,16 @@ struct kernels {
                              ptrdiff_t out_stride);
     /* The same for 16 * groups rows as they lie in the file, one behind the other, and nt <= KERNEL_RAW_TOKENS. NULL where there is none. */
     void (*dot_raw[DTYPE_COUNT])(const void *rows, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
-    /* Rule 2 for one token and groups of this set's width, wherever they lie: out[stream][row], all lanes written. NULL where dot does as well. */
-    void (*stream[DTYPE_COUNT])(const struct kernel_streams *s, int cols, const struct act_block *a);
-    /* Rule 11. Tokens in the form that dot_float and stream_float of this set read: nt <= KERNEL_FLOAT_TOKENS rows of cols into a panel of
+    /* Rule 2 for one token and groups of this set's width, wherever they lie: out[group][row], all lanes written. NULL where dot does as well. */
+    void (*gemv[DTYPE_COUNT])(const struct kernel_gemv *s, int cols, const struct act_block *a);
+    /* Rule 11. Tokens in the form that dot_float and gemv_float of this set read: nt <= KERNEL_FLOAT_TOKENS rows of cols into a panel of
      * nt * kernel_float_cols(cols) floats at most. bf16: rounded to BF16, for BF16 weights alone. */
     void (*float_input)(bool bf16, const float *x, ptrdiff_t x_stride, int cols, int nt, void *panel);
     /* Float weights (F32, F16, BF16 rows, row_bytes apart) and a panel; any n_rows. */
     void (*dot_float)(enum dtype type, bool bf16, const void *rows, size_t row_bytes, int n_rows, int cols, const void *panel, int nt, float *out,
                       ptrdiff_t out_stride);
-    /* One token and up to KERNEL_STREAMS rows: *out[stream]. x: a panel of one, or where it is not rounded the row of cols itself. */
-    void (*stream_float)(enum dtype type, bool bf16, const struct kernel_streams *s, int cols, const void *x);
+    /* One token and up to KERNEL_GEMV_GROUPS rows: *out[row]. x: a panel of one, or where it is not rounded the row of cols itself. */
+    void (*gemv_float)(enum dtype type, bool bf16, const struct kernel_gemv *s, int cols, const void *x);
     /* n elements of a float row (F16, BF16, F32) as F32. */
     void (*widen)(enum dtype type, const void *row, int n, float *out);
     /* Rule 5. b may be NULL. y may be x. n a multiple of 16. */
@@ -112,9 +117,11 @@ void raw_dot_q8_0_avx512(const void *rows, int groups, int cols, const struct ac
 void raw_dot_q4_0_avx512(const void *rows, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
 #endif
 
-/* The set in use (the best one of this CPU until cpu_kernels_select chose another). */
+/* The set in use (the best one of this CPU until kernels_select chose another). */
 const struct kernels *kernels_active(void);
 /* Entry i of the sets this CPU can run, NULL beyond the last; best last. */
 const struct kernels *kernels_at(int i);
+/* Chooses the set of that name; NULL: the best. ERR_USAGE when this CPU lacks it. */
+int kernels_select(const char *name, struct error *e);
 
 #endif

@@ -9,6 +9,7 @@
 #include "engine/device/cpu/kernels/formats.h"
 
 #if defined(__AVX512VNNI__)
+#include "engine/device/cpu/kernels/prefetch.h"
 #include "engine/device/cpu/kernels/unpack_avx512.h"
 
 #define TOKENS_LEAST 8          /* with fewer the vector kernels win */
@@ -211,18 +212,18 @@ RUNS(halves, HALVES)
 INLINE void read_piece(enum dtype type, const uint8_t *group, int first, int count, struct piece *p)
 {
     const int per = format_blocks(type), head_bytes = format_head(type) * 16, block_bytes = format_block_bytes(type) * 16;
-    const uint8_t *unit = group + (size_t)(first / per) * (size_t)(head_bytes + per * block_bytes);
+    const uint8_t *superblock = group + (size_t)(first / per) * (size_t)(head_bytes + per * block_bytes);
     __m512i zero = _mm512_set1_epi8((char)format_zero(type));
-    struct head h;
-    struct block b;
+    struct superblock_scales sb;
+    struct unpacked_block b;
 
-    read_head(type, unit, &h);
+    read_superblock_scales(type, superblock, &sb);
     for (int i = 0, j = first % per; i < count; i++) {
-        const uint8_t *data = unit + head_bytes + j * block_bytes;
+        const uint8_t *data = superblock + head_bytes + j * block_bytes;
 
         for (int k = 0; k < block_bytes + head_bytes / per; k += 64)
-            _mm_prefetch((const char *)data + 4096 + k, _MM_HINT_T1);
-        read_block(type, data, &h, j, &b);
+            _mm_prefetch((const char *)data + PREFETCH_AMX_GEMM + k, _MM_HINT_T1);
+        read_block(type, data, &sb, j, &b);
         for (int k = 0; k < 8; k++)
             _mm512_store_si512(p->weights[i] + 64 * k, format_zero(type) ? _mm512_sub_epi8(b.w[k], zero) : b.w[k]);
         _mm512_store_ps(p->d[i], b.d);
@@ -236,8 +237,8 @@ INLINE void read_piece(enum dtype type, const uint8_t *group, int first, int cou
         }
         if (++j == per && i + 1 < count) {
             j = 0;
-            unit += head_bytes + per * block_bytes;
-            read_head(type, unit, &h);
+            superblock += head_bytes + per * block_bytes;
+            read_superblock_scales(type, superblock, &sb);
         }
     }
 }

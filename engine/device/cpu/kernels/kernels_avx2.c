@@ -8,12 +8,12 @@
 #include <string.h>
 
 #define VL 8
-#define FEW 4
-#define FEW_QUARTERS 1
-#define FEW_VECTORS 2
-#define MANY 6
-#define MANY_QUARTERS 1
-#define MANY_VECTORS 2
+#define QUERY_TILE_SMALL 4
+#define QUERY_TILE_SMALL_QUARTERS 1
+#define QUERY_TILE_SMALL_VECTORS 2
+#define QUERY_TILE_LARGE 6
+#define QUERY_TILE_LARGE_QUARTERS 1
+#define QUERY_TILE_LARGE_VECTORS 2
 #define FLOAT_TOKENS 3
 #define FLOAT_NATIVE false
 
@@ -227,7 +227,7 @@ INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first
 
             if (nt <= 2)
                 for (size_t i = 0; i < bytes; i += 64)
-                    _mm_prefetch((const char *)group + 4096 + i, _MM_HINT_T1);
+                    _mm_prefetch((const char *)group + PREFETCH_AVX2_GEMM + i, _MM_HINT_T1);
             unpack(type, group + 2 * width + 4 * first, 4 * width, w);
             for (int t = 0; t < nt; t++)
                 acc[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(block_sum(type, w, a + t)), _mm256_mul_ps(dw, _mm256_set1_ps(a[t].d)), acc[t]);
@@ -275,7 +275,7 @@ static uint64_t read_all(const void *p, size_t n)
     for (size_t i = 0; i < n; i += 128)
         for (int k = 0; k < 4; k++) {
             if (!(k & 1))
-                _mm_prefetch(at + i + 32 * k + 1024, _MM_HINT_T0);
+                _mm_prefetch(at + i + 32 * k + PREFETCH_READ, _MM_HINT_T0);
             s[k] = _mm256_add_epi64(s[k], _mm256_loadu_si256((const void *)(at + i + 32 * k)));
         }
     return (uint64_t)sum_epi32(_mm256_add_epi64(_mm256_add_epi64(s[0], s[1]), _mm256_add_epi64(s[2], s[3])));

@@ -3,21 +3,21 @@
 #include "engine/device/cpu/kernels/formats.h"
 
 #if defined(__AVX512VNNI__)
-#include "engine/device/cpu/kernels/ahead_avx512.h"
+#include "engine/device/cpu/kernels/prefetch_avx512.h"
+#include "engine/device/cpu/kernels/quarters_avx512.h"
 
 #include <immintrin.h>
 #include <string.h>
 
 #define VL 16
-#define FEW 4
-#define FEW_QUARTERS 4
-#define FEW_VECTORS 4
-#define MANY 12
-#define MANY_QUARTERS 2
-#define MANY_VECTORS 2
+#define QUERY_TILE_SMALL 4
+#define QUERY_TILE_SMALL_QUARTERS 4
+#define QUERY_TILE_SMALL_VECTORS 4
+#define QUERY_TILE_LARGE 12
+#define QUERY_TILE_LARGE_QUARTERS 2
+#define QUERY_TILE_LARGE_VECTORS 2
 #define FLOAT_TOKENS 6
 #define FLOAT_NATIVE __builtin_cpu_supports("avx512bf16")
-#define DOT_FEW 6                   /* tokens whose sums of two row groups fit into registers */
 
 typedef __m512 vf;
 
@@ -292,22 +292,9 @@ INLINE void block_step(enum dtype type, __m512i w[2][8], const __m512 dw[2], con
     }
 }
 
-/* Rule 2's sum of quarters as they come: after the last one to out. */
-INLINE void keep_quarter(int quarter, const __m512 acc[2], __m512 saved[2][2], const int ng, float *out)
-{
-    for (int g = 0; g < ng; g++) {
-        if (quarter == 0 || quarter == 2)
-            saved[quarter / 2][g] = acc[g];
-        else if (quarter == 1)
-            saved[0][g] = _mm512_add_ps(saved[0][g], acc[g]);
-        else
-            _mm512_storeu_ps(out + 16 * g, _mm512_add_ps(saved[0][g], _mm512_add_ps(saved[1][g], acc[g])));
-    }
-}
-
 /* ng (1 or 2) groups by any number of tokens, whose sums stay in the first-level cache. Two groups share the broadcast activations, which
  * halves the loads. */
-INLINE void dot_many(enum dtype type, const uint8_t *group, const int ng, int n, const struct act_block *a, int nt, float *out, ptrdiff_t stride)
+INLINE void dot_panel(enum dtype type, const uint8_t *group, const int ng, int n, const struct act_block *a, int nt, float *out, ptrdiff_t stride)
 {
     const size_t bytes = block_bytes(type), next = bytes * (size_t)n;
     __m512 acc[KERNEL_TILE][2], saved[KERNEL_TILE][2][2];
@@ -319,7 +306,7 @@ INLINE void dot_many(enum dtype type, const uint8_t *group, const int ng, int n,
             for (int g = 0; g < ng; g++)
                 acc[t][g] = _mm512_setzero_ps();
         for (; b < end; b++, group += bytes, a += nt) {
-            struct ahead ahead = ahead_of(group, (size_t)(n - b) * bytes, next, ng);
+            struct prefetch ahead = prefetch_from(group, (size_t)(n - b) * bytes, next, ng);
             __m512 dw[2];
             __m512i w[2][8];
             int t = 0;
@@ -332,7 +319,7 @@ INLINE void dot_many(enum dtype type, const uint8_t *group, const int ng, int n,
                 for (int k = 0; k < 4; k++)
                     unpack_two(type, at + 32, k, &w[g][k], &w[g][k + 4]);
             }
-            ahead_ask(&ahead, ng, (int)bytes, 0, 1);
+            prefetch_part(&ahead, ng, (int)bytes, 0, 1);
             for (; t + 4 <= nt; t += 4)
                 block_step(type, w, dw, ng, a + t, 4, acc + t);
             if (nt - t == 3)
@@ -347,11 +334,11 @@ INLINE void dot_many(enum dtype type, const uint8_t *group, const int ng, int n,
     }
 }
 
-/* Two groups by nt (a constant, at most DOT_FEW) tokens: all sums in registers, each pair of weight words unpacked where it is used. */
-INLINE void dot_few(enum dtype type, const uint8_t *group, int n, const struct act_block *a, const int nt, float *out, ptrdiff_t stride)
+/* Two groups by nt (a constant, at most KERNEL_SMALL_BATCH) tokens: all sums in registers, each pair of weight words unpacked where it is used. */
+INLINE void dot_small_batch(enum dtype type, const uint8_t *group, int n, const struct act_block *a, const int nt, float *out, ptrdiff_t stride)
 {
     const size_t bytes = block_bytes(type), next = bytes * (size_t)n;
-    __m512 acc[DOT_FEW][2], saved[DOT_FEW][2][2];
+    __m512 acc[KERNEL_SMALL_BATCH][2], saved[KERNEL_SMALL_BATCH][2][2];
 
     for (int quarter = 0, b = 0; quarter < 4; quarter++) {
         int end = (int)((int64_t)(quarter + 1) * n / 4);
@@ -360,9 +347,9 @@ INLINE void dot_few(enum dtype type, const uint8_t *group, int n, const struct a
         for (int t = 0; t < nt; t++)
             acc[t][0] = acc[t][1] = _mm512_setzero_ps();
         for (; b < end; b++, group += bytes, a += nt) {
-            struct ahead ahead = ahead_of(group, (size_t)(n - b) * bytes, next, 2);
+            struct prefetch ahead = prefetch_from(group, (size_t)(n - b) * bytes, next, 2);
             __m512 dw[2] = {_mm512_cvtph_ps(_mm256_loadu_si256((const void *)group)), _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(group + next)))};
-            __m512i s[DOT_FEW][2];
+            __m512i s[KERNEL_SMALL_BATCH][2];
 
 #pragma GCC unroll 6
             for (int t = 0; t < nt; t++)
@@ -371,7 +358,7 @@ INLINE void dot_few(enum dtype type, const uint8_t *group, int n, const struct a
             for (int k = 0; k < 4; k++) {
                 __m512i low[2], high[2];
 
-                ahead_ask(&ahead, 2, (int)bytes, k, 4);
+                prefetch_part(&ahead, 2, (int)bytes, k, 4);
                 unpack_two(type, group + 32, k, &low[0], &high[0]);
                 unpack_two(type, group + next + 32, k, &low[1], &high[1]);
 #pragma GCC unroll 6
@@ -416,17 +403,17 @@ INLINE void dot_any(enum dtype type, const void *weights, int groups, int width,
     }
     for (; groups >= 2; groups -= 2, at += 2 * bytes, out += 32) {
         switch (nt) {
-        case 1: dot_few(type, at, n, panel, 1, out, out_stride); break;
-        case 2: dot_few(type, at, n, panel, 2, out, out_stride); break;
-        case 3: dot_few(type, at, n, panel, 3, out, out_stride); break;
-        case 4: dot_few(type, at, n, panel, 4, out, out_stride); break;
-        case 5: dot_few(type, at, n, panel, 5, out, out_stride); break;
-        case 6: dot_few(type, at, n, panel, 6, out, out_stride); break;
-        default: dot_many(type, at, 2, n, panel, nt, out, out_stride); break;
+        case 1: dot_small_batch(type, at, n, panel, 1, out, out_stride); break;
+        case 2: dot_small_batch(type, at, n, panel, 2, out, out_stride); break;
+        case 3: dot_small_batch(type, at, n, panel, 3, out, out_stride); break;
+        case 4: dot_small_batch(type, at, n, panel, 4, out, out_stride); break;
+        case 5: dot_small_batch(type, at, n, panel, 5, out, out_stride); break;
+        case 6: dot_small_batch(type, at, n, panel, 6, out, out_stride); break;
+        default: dot_panel(type, at, 2, n, panel, nt, out, out_stride); break;
         }
     }
     if (groups)
-        dot_many(type, at, 1, n, panel, nt, out, out_stride);
+        dot_panel(type, at, 1, n, panel, nt, out, out_stride);
 }
 
 static void dot_q8_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
@@ -448,7 +435,7 @@ static uint64_t read_all(const void *p, size_t n)
         s[k] = _mm512_setzero_si512();
     for (size_t i = 0; i < n; i += 256)
         for (int k = 0; k < 4; k++) {
-            _mm_prefetch(at + i + 64 * k + 1024, _MM_HINT_T0);
+            _mm_prefetch(at + i + 64 * k + PREFETCH_READ, _MM_HINT_T0);
             s[k] = _mm512_add_epi64(s[k], _mm512_loadu_si512(at + i + 64 * k));
         }
     return (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_add_epi64(s[0], s[1]), _mm512_add_epi64(s[2], s[3])));
@@ -475,7 +462,7 @@ const struct kernels kernels_avx512 = {
     .name = "avx512", .width = 16, .tile = 24,
     .quantise = quantise,
     .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(avx512)},
-    .stream = {FORMAT_STREAMS(avx512)},
+    .gemv = {FORMAT_GEMVS(avx512)},
     .dot_raw = {[DTYPE_Q8_0] = raw_dot_q8_0_avx512, [DTYPE_Q4_0] = raw_dot_q4_0_avx512},
     VECTOR_KERNELS,
 };

@@ -137,7 +137,7 @@ static void dot_float(enum dtype type, bool bf16, const void *rows, size_t row_b
                                                 (const float *)panel + (ptrdiff_t)t * kernel_float_cols(cols));
 }
 
-static void stream_float(enum dtype type, bool bf16, const struct kernel_streams *s, int cols, const void *x)
+static void gemv_float(enum dtype type, bool bf16, const struct kernel_gemv *s, int cols, const void *x)
 {
     for (int i = 0; i < s->n; i++)
         *s->out[i] = row_float(type, bf16, s->at[i], cols, x);
@@ -377,7 +377,7 @@ const struct kernels kernels_scalar = {
     .name = "scalar", .width = 8, .tile = 24,
     .quantise = quantise,
     .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(scalar)},
-    .float_input = float_input, .dot_float = dot_float, .stream_float = stream_float, .widen = widen,
+    .float_input = float_input, .dot_float = dot_float, .gemv_float = gemv_float, .widen = widen,
     .norm = norm, .silu_mul = silu_mul, .rotary = rotary, .router = router, .add = add, .combine = combine, .to_f16 = to_f16, .to_bf16 = to_bf16,
     .scores = {scores_f32, scores_f16, scores_q8_0},
     .softmax = softmax,

@@ -1,5 +1,5 @@
 /* AVX-512 products with rows as they lie in the file: the weights of a model that was opened a moment ago are multiplied where they are mapped.
- * Sixteen rows are read side by side and turned in registers into the words that the packed layout stores, so the sums, and with them the bits,
+ * Sixteen rows are read side by side and transposed in registers into the words that the packed layout stores, so the sums, and with them the bits,
  * are those of kernels_avx512.c; for a few tokens reading from memory takes as long. */
 #include "engine/device/cpu/kernels/kernels.h"
 
@@ -20,7 +20,7 @@ INLINE __m512i four_rows(const uint8_t *p, size_t row)
 }
 
 /* Words 0..3 of 16 bytes of each row, one row a lane. */
-INLINE void turn(const uint8_t *p, size_t row, __m512i w[4])
+INLINE void transpose4x4(const uint8_t *p, size_t row, __m512i w[4])
 {
     __m512i a = four_rows(p, row), b = four_rows(p + row, row), c = four_rows(p + 2 * row, row), d = four_rows(p + 3 * row, row);
     __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d), ab2 = _mm512_unpackhi_epi32(a, b), cd2 = _mm512_unpackhi_epi32(c, d);
@@ -34,11 +34,11 @@ INLINE void turn(const uint8_t *p, size_t row, __m512i w[4])
 /* The eight weight words of one block, as unsigned bytes. */
 INLINE void unpack(enum dtype type, const uint8_t *payload, size_t row, __m512i w[8])
 {
-    turn(payload, row, w);
+    transpose4x4(payload, row, w);
     if (type == DTYPE_Q8_0) {
         __m512i flip = _mm512_set1_epi8((char)0x80);
 
-        turn(payload + 16, row, w + 4);
+        transpose4x4(payload + 16, row, w + 4);
         for (int k = 0; k < 8; k++)
             w[k] = _mm512_xor_si512(w[k], flip);
     } else {

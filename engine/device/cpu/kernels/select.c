@@ -74,8 +74,8 @@ static void find_sets(void)
         amx = kernels_avx512;
         amx.name = "amx";
         amx.tile = KERNEL_TILE;
-        amx.few = &kernels_avx512;
-        amx.many_from = 24;
+        amx.small_batch_set = &kernels_avx512;
+        amx.small_batch_end = 24;
         memcpy(amx.dot, (__typeof__(amx.dot)){[DTYPE_Q8_0] = format_q8_0_amx, [DTYPE_Q4_0] = format_q4_0_amx, FORMAT_DOTS(amx)}, sizeof amx.dot);
         sets[n_sets++] = &amx;
     }
@@ -98,7 +98,7 @@ const struct kernels *kernels_active(void)
     return chosen;
 }
 
-int cpu_kernels_select(const char *name, struct error *e)
+int kernels_select(const char *name, struct error *e)
 {
     char known[64] = "";
 
@@ -114,19 +114,4 @@ int cpu_kernels_select(const char *name, struct error *e)
         strcat(strcat(known, i ? ", " : ""), kernels_at(i)->name);
     }
     return error_set(e, ERR_USAGE, "no kernels '%s' for this CPU; it can run: %s", name, known);
-}
-
-const char *cpu_kernels_name(void)
-{
-    return kernels_active()->name;
-}
-
-int cpu_pack_width(void)
-{
-    return kernels_active()->width;
-}
-
-bool cpu_reads_raw(enum dtype type)
-{
-    return kernels_active()->dot_raw[type] != NULL;
 }

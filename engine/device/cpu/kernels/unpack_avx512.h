@@ -1,6 +1,6 @@
 /* What AVX-512 kernels read from the packed formats (formats.h; Q8_0 and Q4_0: engine/layout/matrix.h): scales, factors and codes of 16 rows, one a
  * lane. Included by the files compiled with AVX-512's flags: formats_avx512.c multiplies what it gets in vector registers, kernels_amx_avx512.c
- * hands it to the matrix unit. */
+ * hands it to the matrix superblock. */
 #ifndef ENGINE_DEVICE_CPU_UNPACK_AVX512_H
 #define ENGINE_DEVICE_CPU_UNPACK_AVX512_H
 
@@ -12,8 +12,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* What the blocks of a unit share. */
-struct head {
+/* What the blocks of a superblock share. */
+struct superblock_scales {
     __m512 d, m;
     __m512i scales[2], mins[2]; /* Q4_K, Q5_K: four bytes a lane */
     __m512i halves[4];          /* Q6_K */
@@ -24,23 +24,23 @@ INLINE __m512 halves_at(const uint8_t *p)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p));
 }
 
-INLINE void read_head(enum dtype type, const uint8_t *unit, struct head *h)
+INLINE void read_superblock_scales(enum dtype type, const uint8_t *superblock, struct superblock_scales *sb)
 {
-    h->d = halves_at(unit);
+    sb->d = halves_at(superblock);
     if (format_has_min(type))
-        h->m = halves_at(unit + 32);
+        sb->m = halves_at(superblock + 32);
     if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
-        __m512i s = _mm512_loadu_si512(unit + 64), m = _mm512_loadu_si512(unit + 128), both = _mm512_loadu_si512(unit + 192);
+        __m512i s = _mm512_loadu_si512(superblock + 64), m = _mm512_loadu_si512(superblock + 128), both = _mm512_loadu_si512(superblock + 192);
         __m512i six = _mm512_set1_epi8(63), four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(48);
 
-        h->scales[0] = _mm512_and_si512(s, six);
-        h->mins[0] = _mm512_and_si512(m, six);
-        h->scales[1] = _mm512_or_si512(_mm512_and_si512(both, four), _mm512_and_si512(_mm512_srli_epi16(s, 2), top));
-        h->mins[1] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(both, 4), four), _mm512_and_si512(_mm512_srli_epi16(m, 2), top));
+        sb->scales[0] = _mm512_and_si512(s, six);
+        sb->mins[0] = _mm512_and_si512(m, six);
+        sb->scales[1] = _mm512_or_si512(_mm512_and_si512(both, four), _mm512_and_si512(_mm512_srli_epi16(s, 2), top));
+        sb->mins[1] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(both, 4), four), _mm512_and_si512(_mm512_srli_epi16(m, 2), top));
     }
     if (type == DTYPE_Q6_K)
         for (int k = 0; k < 4; k++)
-            h->halves[k] = _mm512_loadu_si512(unit + 32 + 64 * k);
+            sb->halves[k] = _mm512_loadu_si512(superblock + 32 + 64 * k);
 }
 
 /* Byte j of each lane as a number: one shuffle whose other bytes are zero (index bit 7). */
@@ -129,29 +129,29 @@ INLINE void unpack(enum dtype type, const uint8_t *block, __m512i w[8])
 }
 
 /* What one block of one group brings to all tokens. */
-struct block {
+struct unpacked_block {
     __m512i w[8];
     __m512 d, m, f0, f1;
 };
 
-INLINE void read_scales(enum dtype type, const struct head *h, int j, struct block *b)
+INLINE void read_block_scales(enum dtype type, const struct superblock_scales *sb, int j, struct unpacked_block *b)
 {
-    b->d = h->d;
+    b->d = sb->d;
     if (type == DTYPE_Q4_1 || type == DTYPE_Q5_1)
-        b->m = h->m;
+        b->m = sb->m;
     if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
-        b->d = _mm512_mul_ps(h->d, byte_of(h->scales[j / 4], j & 3));
-        b->m = _mm512_mul_ps(h->m, byte_of(h->mins[j / 4], j & 3));        /* subtracted below */
+        b->d = _mm512_mul_ps(sb->d, byte_of(sb->scales[j / 4], j & 3));
+        b->m = _mm512_mul_ps(sb->m, byte_of(sb->mins[j / 4], j & 3));        /* subtracted below */
     }
     if (type == DTYPE_Q6_K) {
-        b->f0 = signed_byte_of(h->halves[j / 2], j % 2 * 2);
-        b->f1 = signed_byte_of(h->halves[j / 2], j % 2 * 2 + 1);
+        b->f0 = signed_byte_of(sb->halves[j / 2], j % 2 * 2);
+        b->f1 = signed_byte_of(sb->halves[j / 2], j % 2 * 2 + 1);
     }
 }
 
-INLINE void read_block(enum dtype type, const uint8_t *data, const struct head *h, int j, struct block *b)
+INLINE void read_block(enum dtype type, const uint8_t *data, const struct superblock_scales *sb, int j, struct unpacked_block *b)
 {
-    read_scales(type, h, j, b);
+    read_block_scales(type, sb, j, b);
     unpack(type, data, b->w);
 }
 

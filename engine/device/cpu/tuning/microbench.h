@@ -32,8 +32,8 @@ int cpu_microbench(struct microbench_result *out, int max, int hidden, int exper
 struct microbench_choice {
     enum dtype type;
     int rows, cols;
-    const char *few, *many;     /* "avx512", "amx", "oneDNN"; many NULL: few serves all */
-    int from;                   /* tokens from which `many` does; TUNE_NEVER: never */
+    const char *small_batch, *large_batch;     /* "avx512", "amx", "oneDNN"; large_batch NULL: the other serves all */
+    int from;                   /* tokens from which `large_batch` does; TUNE_NEVER: never */
     bool measured;              /* else the built-in threshold */
 };
 

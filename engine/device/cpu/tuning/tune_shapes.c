@@ -34,13 +34,13 @@ struct trial {
 
 static int default_of(const struct cpu_device *d, enum dtype type)
 {
-    return tune_default(type, d->k->many_from, d->bf16);
+    return tune_default(type, d->k->small_batch_end, d->bf16);
 }
 
 /* Whether there are two kernels to choose from. */
 static bool has_choice(const struct cpu_device *d, enum dtype type)
 {
-    return dtype_is_quantised(type) ? d->k->few != NULL : d->library != NULL;
+    return dtype_is_quantised(type) ? d->k->small_batch_set != NULL : d->library != NULL;
 }
 
 /* Out of all caches: a prompt reads each slice from memory, and the kernels differ in how well they ask for it in time. Where the processor cannot,
@@ -83,7 +83,7 @@ static uint64_t sample(struct trial *t, int n, int from, int repeat)
 static int measure_shape(struct trial *t, int otherwise)
 {
     const int *count = dtype_is_quantised(t->w.type) ? counts_quantised : counts_float;
-    double few[TUNE_COUNTS][TUNE_PAIRS], many[TUNE_COUNTS][TUNE_PAIRS];
+    double small_batch[TUNE_COUNTS][TUNE_PAIRS], large_batch[TUNE_COUNTS][TUNE_PAIRS];
 
     for (int i = 0; i < TUNE_COUNTS; i++) {
         int repeat;
@@ -95,10 +95,10 @@ static int measure_shape(struct trial *t, int otherwise)
             for (int k = 0; k < 2; k++) {
                 bool second = (k ^ p) & 1;
 
-                (second ? many : few)[i][p] = (double)sample(t, count[i], second ? 2 : TUNE_NEVER, repeat) + 1;
+                (second ? large_batch : small_batch)[i][p] = (double)sample(t, count[i], second ? 2 : TUNE_NEVER, repeat) + 1;
             }
     }
-    return tune_choose(count, TUNE_COUNTS, (const double (*)[TUNE_PAIRS])few, (const double (*)[TUNE_PAIRS])many, otherwise);
+    return tune_choose(count, TUNE_COUNTS, (const double (*)[TUNE_PAIRS])small_batch, (const double (*)[TUNE_PAIRS])large_batch, otherwise);
 }
 
 /* Thresholds of these shapes. What the time does not suffice for keeps `from` 0. */
@@ -279,9 +279,9 @@ int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool f
         bool quantised = dtype_is_quantised(p->type);
 
         out[i] = (struct microbench_choice){p->type, p->rows, p->cols, d->k->name, NULL, 0, kept != NULL};
-        if (quantised ? d->k->few != NULL : float_library && d->k != &kernels_scalar) {
-            out[i].few = quantised ? d->k->few->name : d->k->name;
-            out[i].many = quantised ? d->k->name : "oneDNN";
+        if (quantised ? d->k->small_batch_set != NULL : float_library && d->k != &kernels_scalar) {
+            out[i].small_batch = quantised ? d->k->small_batch_set->name : d->k->name;
+            out[i].large_batch = quantised ? d->k->name : "oneDNN";
             out[i].from = kept ? kept->from : default_of(d, p->type);
         }
     }
@@ -309,5 +309,5 @@ int tuning_later(struct cpu_device *d, int pos)
 {
     if (d->base.config.tune == DEVICE_TUNE_OFF)
         return 0;
-    return (d->k->few ? add_missing(d, true) : 0) + add_decode(d, pos);
+    return (d->k->small_batch_set ? add_missing(d, true) : 0) + add_decode(d, pos);
 }

@@ -1,4 +1,4 @@
-/* The kernels for one token (struct kernels.stream, stream_float): row groups side by side, wherever they lie, against the reference group by group, as bits.
+/* The kernels for one token (struct kernels.gemv, gemv_float): row groups side by side, wherever they lie, against the reference group by group, as bits.
  * Where reading goes on is a hint: any address must do. */
 #include "engine/device/cpu/kernels/formats.h"
 #include "engine/layout/pack.h"
@@ -36,11 +36,11 @@ static void random_groups(enum dtype type, uint8_t *p, size_t bytes, int width)
 }
 
 /* Another way from group to group in every round, and hints of all kinds. */
-static struct kernel_streams any_streams(const uint8_t *memory, size_t group_bytes, float out[KERNEL_STREAMS][NUM_LANES], int *group)
+static struct kernel_gemv any_streams(const uint8_t *memory, size_t group_bytes, float out[KERNEL_GEMV_GROUPS][NUM_LANES], int *group)
 {
-    struct kernel_streams s = {.n = 1 + below(KERNEL_STREAMS)};
+    struct kernel_gemv s = {.n = 1 + below(KERNEL_GEMV_GROUPS)};
 
-    for (int i = 0; i < KERNEL_STREAMS; i++) {
+    for (int i = 0; i < KERNEL_GEMV_GROUPS; i++) {
         group[i] = below(GROUPS);
         s.at[i] = memory + (size_t)group[i] * group_bytes;
         s.next[i] = below(3) ? memory + (size_t)below(GROUPS) * group_bytes : below(2) ? NULL : (const uint8_t *)16;
@@ -59,12 +59,12 @@ START_TEST(quantised)
     int tried = 0;
 
     for (int set = 1; kernels_at(set); set++)
-        for (int round = 0; round < 60 && kernels_at(set)->stream[type]; round++) {
+        for (int round = 0; round < 60 && kernels_at(set)->gemv[type]; round++) {
             const struct kernels *k = kernels_at(set);
-            int cols = round % 4 ? block * (1 + below((round % 2 ? 1000 : COLS_MAX) / block)) : COLS_MAX, group[KERNEL_STREAMS];
+            int cols = round % 4 ? block * (1 + below((round % 2 ? 1000 : COLS_MAX) / block)) : COLS_MAX, group[KERNEL_GEMV_GROUPS];
             size_t bytes = dtype_row_bytes(type, cols) * (size_t)k->width;
-            float want[NUM_LANES], got[KERNEL_STREAMS][NUM_LANES];
-            struct kernel_streams s;
+            float want[NUM_LANES], got[KERNEL_GEMV_GROUPS][NUM_LANES];
+            struct kernel_gemv s;
 
             random_groups(type, memory, GROUPS * bytes, k->width);
             for (int i = 0; i < cols; i++)
@@ -72,8 +72,8 @@ START_TEST(quantised)
             kernels_scalar.quantise(x, cols, act, 1);
             s = any_streams(memory, bytes, got, group);
             memset(got, 0xee, sizeof got);
-            k->stream[type](&s, cols, act);
-            for (int i = 0; i < KERNEL_STREAMS; i++) {
+            k->gemv[type](&s, cols, act);
+            for (int i = 0; i < KERNEL_GEMV_GROUPS; i++) {
                 memset(want, 0xee, sizeof want);
                 if (i < s.n)
                     kernels_scalar.dot[type](s.at[i], 1, k->width, cols, act, 1, want, NUM_LANES);
@@ -101,10 +101,10 @@ START_TEST(floats)
             const struct kernels *k = kernels_at(set);
             enum dtype type = kinds[round % 3];
             bool bf16 = type == DTYPE_BF16 && round % 2;
-            int cols = 1 + below(round % 4 ? 100 : 2100), row[KERNEL_STREAMS];
+            int cols = 1 + below(round % 4 ? 100 : 2100), row[KERNEL_GEMV_GROUPS];
             size_t bytes = dtype_row_bytes(type, cols);
-            float want, got[KERNEL_STREAMS][NUM_LANES];
-            struct kernel_streams s;
+            float want, got[KERNEL_GEMV_GROUPS][NUM_LANES];
+            struct kernel_gemv s;
             float *row_alone;
 
             for (int r = 0; r < GROUPS; r++) {
@@ -117,7 +117,7 @@ START_TEST(floats)
             s = any_streams(memory, bytes, got, row);
             k->float_input(bf16, x, cols, cols, 1, panel);
             row_alone = memcpy(malloc((size_t)cols * 4), x, (size_t)cols * 4);         /* a sanitizer sees what is read beyond it */
-            k->stream_float(type, bf16, &s, cols, bf16 ? panel : row_alone);
+            k->gemv_float(type, bf16, &s, cols, bf16 ? panel : row_alone);
             free(row_alone);
             for (int i = 0; i < s.n; i++) {
                 k->dot_float(type, bf16, s.at[i], bytes, 1, cols, panel, 1, &want, 1);

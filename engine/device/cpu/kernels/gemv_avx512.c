@@ -1,18 +1,17 @@
-/* AVX-512 products of one token: decoding, which is bound by memory alone. Row groups stand side by side as streams (kernels.h), since activations
+/* AVX-512 products of one token: decoding, which is bound by memory alone. Row groups stand side by side (kernels.h), since activations
  * that serve four groups are loaded once, and the weights leave the first-level cache to them that much longer.
  *
  * One core keeps no more than some fifty lines under way, so every moment in which it asks for fewer is lost. Lines are asked for twice: far ahead into
  * the second-level cache and again, nearer, into the first; that reads a tenth faster than either alone, and asking twice for a line that two blocks
- * share does no harm. Where a stream ends the prefetches go on in the next, so that it does not begin cold. The sums' bits are those of kernels_avx512.c:
+ * share does no harm. Where a group ends the prefetches go on in the next, so that it does not begin cold. The sums' bits are those of kernels_avx512.c:
  * integers are exact in any order. */
 #include "engine/device/cpu/kernels/formats.h"
 
 #if defined(__AVX512VNNI__)
+#include "engine/device/cpu/kernels/prefetch.h"
 #include "engine/device/cpu/kernels/unpack_avx512.h"
 
-#define FAR 3072                /* bytes ahead */
-#define NEAR 1024
-#define SHORT ((size_t)12 << 10)    /* groups with fewer bytes are read one after the other: four streams would be over before they run */
+#define SHORT ((size_t)12 << 10)    /* groups with fewer bytes are read one after the other: four side by side would be over before they run */
 
 INLINE __m512i four(const int8_t *p)
 {
@@ -48,19 +47,19 @@ INLINE __m512i word_sum(const __m512i *w, const int8_t *q, const int words, int 
     return _mm512_add_epi32(even, odd);
 }
 
-INLINE __m512 block_step(enum dtype type, const uint8_t *data, const struct head *h, int j, const struct act_block *a, __m512 acc)
+INLINE __m512 block_step(enum dtype type, const uint8_t *data, const struct superblock_scales *sb, int j, const struct act_block *a, __m512 acc)
 {
-    __m512 d = _mm512_set1_ps(a->d), f, scale = h->d, min = h->m;
-    struct block b;
+    __m512 d = _mm512_set1_ps(a->d), f, scale = sb->d, min = sb->m;
+    struct unpacked_block b;
 
     if (type == DTYPE_Q4_0 || type == DTYPE_Q4_1 || type == DTYPE_Q4_K) {
         f = _mm512_cvtepi32_ps(nibble_sum(data, a, type == DTYPE_Q4_0 ? a->m8 : 0));
         if (type == DTYPE_Q4_K) {
-            scale = _mm512_mul_ps(h->d, byte_of(h->scales[j / 4], j & 3));
-            min = _mm512_mul_ps(h->m, byte_of(h->mins[j / 4], j & 3));
+            scale = _mm512_mul_ps(sb->d, byte_of(sb->scales[j / 4], j & 3));
+            min = _mm512_mul_ps(sb->m, byte_of(sb->mins[j / 4], j & 3));
         }
     } else {
-        read_block(type, data, h, j, &b);
+        read_block(type, data, sb, j, &b);
         scale = b.d;
         min = b.m;
         if (type == DTYPE_Q6_K) {
@@ -80,15 +79,16 @@ INLINE __m512 block_step(enum dtype type, const uint8_t *data, const struct head
     return acc;
 }
 
-/* Rows of 16 from `at`, ns (a constant) streams; reading goes on at `next`. */
-INLINE void streams(enum dtype type, const uint8_t *const *at, const uint8_t *const *next, float *const *out, const int ns, int n, const struct act_block *a)
+/* ns (a constant) groups of 16 rows from `at`; reading goes on at `next`. */
+INLINE void gemv_groups(enum dtype type, const uint8_t *const *at, const uint8_t *const *next, float *const *out, const int ns, int n, const struct act_block *a)
 {
+    enum { FAR = PREFETCH_GEMV_FAR, NEAR = PREFETCH_GEMV_NEAR };
     const int per = format_blocks(type), head_bytes = format_head(type) * 16, block_bytes = format_block_bytes(type) * 16, step = block_bytes + head_bytes / per;
-    const size_t unit_bytes = (size_t)(head_bytes + per * block_bytes), total = unit_bytes * (size_t)(n / per);
+    const size_t superblock_bytes = (size_t)(head_bytes + per * block_bytes), total = superblock_bytes * (size_t)(n / per);
     const size_t far_end = total > FAR ? total - FAR : 0, near_end = total > NEAR ? total - NEAR : 0;
-    uintptr_t here[KERNEL_STREAMS], after[KERNEL_STREAMS];     /* no pointers: a hint may lead anywhere */
-    __m512 acc[KERNEL_STREAMS], saved[2][KERNEL_STREAMS];
-    struct head h[KERNEL_STREAMS];
+    uintptr_t here[KERNEL_GEMV_GROUPS], after[KERNEL_GEMV_GROUPS];     /* no pointers: a hint may lead anywhere */
+    __m512 acc[KERNEL_GEMV_GROUPS], saved[2][KERNEL_GEMV_GROUPS];
+    struct superblock_scales sb[KERNEL_GEMV_GROUPS];
     size_t pos = 0;
     int j = 0;
 
@@ -112,8 +112,8 @@ INLINE void streams(enum dtype type, const uint8_t *const *at, const uint8_t *co
                     _mm_prefetch((const char *)(soon + (uintptr_t)i), _MM_HINT_T0);
                 }
                 if (j == 0)
-                    read_head(type, at[s] + pos, &h[s]);
-                acc[s] = block_step(type, at[s] + data, &h[s], j, a, acc[s]);
+                    read_superblock_scales(type, at[s] + pos, &sb[s]);
+                acc[s] = block_step(type, at[s] + data, &sb[s], j, a, acc[s]);
             }
             pos = data + (size_t)block_bytes;
             j = j + 1 == per ? 0 : j + 1;
@@ -129,28 +129,28 @@ INLINE void streams(enum dtype type, const uint8_t *const *at, const uint8_t *co
     }
 }
 
-INLINE void stream_any(enum dtype type, const struct kernel_streams *s, int cols, const struct act_block *a)
+INLINE void gemv_any(enum dtype type, const struct kernel_gemv *s, int cols, const struct act_block *a)
 {
     int n = cols / NUM_BLOCK, i = 0;
 
     if (s->n == 4 && dtype_row_bytes(type, cols) * 16 >= SHORT) {
-        streams(type, s->at, s->next, s->out, 4, n, a);
+        gemv_groups(type, s->at, s->next, s->out, 4, n, a);
         return;
     }
     if (dtype_row_bytes(type, cols) * 16 >= SHORT)
         for (; i + 2 <= s->n; i += 2)
-            streams(type, s->at + i, s->next + i, s->out + i, 2, n, a);
+            gemv_groups(type, s->at + i, s->next + i, s->out + i, 2, n, a);
     for (; i < s->n; i++) {
         const uint8_t *next = i + 1 < s->n ? s->at[i + 1] : s->next[0];
 
-        streams(type, s->at + i, &next, s->out + i, 1, n, a);
+        gemv_groups(type, s->at + i, &next, s->out + i, 1, n, a);
     }
 }
 
 #define X(type, name, blocks, head, bytes) \
-    void stream_##name##_avx512(const struct kernel_streams *s, int cols, const struct act_block *a) \
+    void gemv_##name##_avx512(const struct kernel_gemv *s, int cols, const struct act_block *a) \
     { \
-        stream_any(type, s, cols, a); \
+        gemv_any(type, s, cols, a); \
     }
 FORMATS(X)
 X(DTYPE_Q8_0, q8_0, , , )
