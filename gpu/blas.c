@@ -4,14 +4,6 @@
 #include <clblast_c.h>
 
 #define TILE_BYTES (16u << 20)
-#define LINE 32
-
-static int core(struct device *d, enum core_kernel k, const char *name, size_t x, size_t y, struct error *e)
-{
-    const size_t global[2] = {(x + LINE - 1) / LINE * LINE, y}, local[2] = {LINE, 1};
-
-    return launch(d, d->core[k], name, 2, global, local, e);
-}
 
 bool blas_wants(const struct device *d, enum dtype type, int rows)
 {
@@ -46,7 +38,7 @@ int blas_multiply(struct device *d, cl_mem x, int rows, const struct part *p, cl
 
         if (m->type != DTYPE_F32 &&
             (launch_args(d, d->core[CORE_EXPAND], 0, e, "mmiii", p->mem, w, row * m->cols, n * m->cols, m->type == DTYPE_F16) < 0 ||
-             core(d, CORE_EXPAND, "expand", (size_t)n * (size_t)m->cols, 1, e) < 0))
+             launch_core(d, CORE_EXPAND, "expand", (size_t)n * (size_t)m->cols, 1, 1, CORE_ITEMS, e) < 0))
             return ERR_DEVICE;
         if (gemm(d, x, rows, m->cols, w, n, y, (size_t)row, m->rows, add, e) < 0)
             return ERR_DEVICE;
@@ -55,7 +47,7 @@ int blas_multiply(struct device *d, cl_mem x, int rows, const struct part *p, cl
         return 0;
     if (launch_args(d, d->core[CORE_BIAS], 0, e, "mmi", y, p->bias, m->rows) < 0)
         return ERR_DEVICE;
-    return core(d, CORE_BIAS, "add_bias", (size_t)m->rows, (size_t)rows, e);
+    return launch_core(d, CORE_BIAS, "add_bias", (size_t)m->rows, (size_t)rows, 1, CORE_ITEMS, e);
 }
 
 int blas_expert(struct device *d, const struct block *b, int first, int count, struct error *e)
@@ -64,14 +56,14 @@ int blas_expert(struct device *d, const struct block *b, int first, int count, s
     int n = count * hp->expert_ffn;
 
     if (launch_args(d, d->core[CORE_GATHER], 0, e, "mmmii", d->h, d->entries, d->blas.x, first, hp->hidden) < 0 ||
-        core(d, CORE_GATHER, "gather", (size_t)hp->hidden, (size_t)count, e) < 0 ||
+        launch_core(d, CORE_GATHER, "gather", (size_t)hp->hidden, (size_t)count, 1, CORE_ITEMS, e) < 0 ||
         blas_multiply(d, d->blas.x, count, &b->part[0], d->blas.gate, false, e) < 0 ||
         blas_multiply(d, d->blas.x, count, &b->part[1], d->blas.up, false, e) < 0 ||
-        launch_args(d, d->core[CORE_SILU], 0, e, "mmi", d->blas.gate, d->blas.up, n) < 0 || core(d, CORE_SILU, "silu_mul", (size_t)n, 1, e) < 0 ||
+        launch_args(d, d->core[CORE_SILU], 0, e, "mmi", d->blas.gate, d->blas.up, n) < 0 || launch_core(d, CORE_SILU, "silu_mul", (size_t)n, 1, 1, CORE_ITEMS, e) < 0 ||
         blas_multiply(d, d->blas.gate, count, &b->part[2], d->blas.x, false, e) < 0 ||
         launch_args(d, d->core[CORE_SCATTER], 0, e, "mmmii", d->blas.x, d->entries, d->out, first, hp->hidden) < 0)
         return ERR_DEVICE;
-    return core(d, CORE_SCATTER, "scatter", (size_t)hp->hidden, (size_t)count, e);
+    return launch_core(d, CORE_SCATTER, "scatter", (size_t)hp->hidden, (size_t)count, 1, CORE_ITEMS, e);
 }
 
 size_t blas_buffer_bytes(const struct device *d)

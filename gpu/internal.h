@@ -15,6 +15,7 @@
 #define PARTS 4                  /* matrices of a block at most */
 #define JOBS 32                  /* jobs whose events are kept until wait */
 #define STAGING_HALF (4u << 20)
+#define CORE_ITEMS 32
 #define HEAD_ROWS 32             /* rows of logits computed at once */
 #define ATTEND_BYTES (32u << 20) /* partial sums of attention at once, unless one row needs more */
 
@@ -208,6 +209,9 @@ void job_forget(struct device *d);
 /* format: m cl_mem, i int, f float; then the values */
 int launch_args(struct device *d, cl_kernel k, int first, struct error *e, const char *format, ...);
 int launch(struct device *d, cl_kernel k, const char *name, int dims, const size_t *global, const size_t *local, struct error *e);
+/* One of core.cl's: x is filled up to whole groups of `local` work-items, CORE_ITEMS in the kernels that stand alone. */
+int launch_core(struct device *d, enum core_kernel k, const char *name, size_t x, size_t y, size_t z, size_t local,
+                struct error *e);
 void launch_keep(struct device *d, cl_event ev);           /* an event of a kernel that a library launched */
 int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, size_t bytes, struct error *e);
 int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t bytes, struct error *e);
@@ -233,9 +237,7 @@ int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
 /* Tiles first .. end-1 of the experts in bank, already in d->tiles and d->entries; from h to out. */
 int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, int first, int end, int many, struct error *e);
 int jobs_attention(struct device *d, const struct attention_job *j, struct error *e);
-int jobs_route(struct device *d, const struct route_job *j, struct error *e);
 int jobs_experts(struct device *d, const struct experts_job *j, struct error *e);
-int jobs_combine(struct device *d, const struct combine_job *j, struct error *e);
 int jobs_head(struct device *d, const struct head_job *j, struct error *e);
 int jobs_layers(struct device *d, const struct layers_job *j, struct error *e);
 int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e);

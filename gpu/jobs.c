@@ -6,23 +6,10 @@
 #include <string.h>
 
 #define BANKS 64                 /* launches of one experts job */
-#define LINE 32                  /* work-items of a group in the kernels of core.cl that stand alone */
 
 static size_t up(size_t n, size_t step)
 {
     return (n + step - 1) / step * step;
-}
-
-static int core(struct device *d, enum core_kernel k, const char *name, size_t x, size_t y, size_t z, size_t local, struct error *e)
-{
-    const size_t global[3] = {up(x, local), y, z}, items[3] = {local, 1, 1};
-
-    return launch(d, d->core[k], name, 3, global, items, e);
-}
-
-static int quantised(enum dtype t)
-{
-    return dtype_info(t)->block > 1;
 }
 
 /* h and hq: the normed rows of x. */
@@ -34,18 +21,18 @@ static int norm_rows(struct device *d, cl_mem x, cl_mem w, cl_mem b, int rows, s
     if (launch_args(d, d->core[CORE_NORM], 0, e, "mmmmmmmiffi", x, w, b, d->h, d->hq.q, d->hq.d, d->hq.s, hp->hidden,
                     (double)(1.0f / (float)hp->hidden), (double)hp->norm_eps, b ? 1 : 0) < 0)
         return ERR_DEVICE;
-    return core(d, CORE_NORM, "norm", (size_t)rows * items, 1, 1, items, e);
+    return launch_core(d, CORE_NORM, "norm", (size_t)rows * items, 1, 1, items, e);
 }
 
 int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int rows, const struct output *out, int n, bool add, struct error *e)
 {
     const struct matrix *m = out[0].part->m;
     const struct type_kernels *t = &d->type[m->type];
-    int many = rows > 1, at = quantised(m->type) ? 5 : 3, flags = add ? 8 : 0;
+    int many = rows > 1, at = dtype_is_quantised(m->type) ? 5 : 3, flags = add ? 8 : 0;
     cl_kernel k = t->matmul[many];
     size_t tiles = many ? up((size_t)rows, (size_t)d->tile) / (size_t)d->tile : 1, groups = 0;
 
-    if (quantised(m->type) ? launch_args(d, k, 0, e, "mmmii", xq->q, xq->d, xq->s, m->cols, rows) < 0
+    if (dtype_is_quantised(m->type) ? launch_args(d, k, 0, e, "mmmii", xq->q, xq->d, xq->s, m->cols, rows) < 0
                            : launch_args(d, k, 0, e, "mii", x, m->cols, rows) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < 3; i++) {
@@ -54,7 +41,7 @@ int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int r
         if (launch_args(d, k, at + 4 * i, e, "mmmi", p ? p->mem : NULL, p ? p->bias : NULL, p ? out[i].y : NULL, p ? p->m->rows : 0) < 0)
             return ERR_DEVICE;
         if (p) {
-            size_t step = quantised(m->type) ? (size_t)d->width : 4;
+            size_t step = dtype_is_quantised(m->type) ? (size_t)d->width : 4;
 
             groups += up((size_t)p->m->rows, step) / step;
             flags |= p->bias ? 1 << i : 0;
@@ -62,7 +49,7 @@ int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int r
     }
     if (launch_args(d, k, at + 12, e, "i", flags) < 0)
         return ERR_DEVICE;
-    if (!quantised(m->type)) {
+    if (!dtype_is_quantised(m->type)) {
         size_t items = d->wide ? 1 : 64, global[2] = {tiles * items, groups}, local[2] = {items, 1};
 
         return launch(d, k, "matmul", 2, global, local, e);
@@ -109,17 +96,17 @@ static int attention_block(struct device *d, struct block *b, int rows, int pos,
     }
     if (launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiif", d->q, d->k, d->v, d->qr, b->k, b->v, d->rope_cos, d->rope_sin, heads,
                     hp->n_kv_heads, dim, hp->rope_dims, pos, d->stride, (double)d->score_scale) < 0 ||
-        core(d, CORE_ROPE, "rope", (size_t)dim, (size_t)(heads + 2 * hp->n_kv_heads), (size_t)rows, LINE, e) < 0)
+        launch_core(d, CORE_ROPE, "rope", (size_t)dim, (size_t)(heads + 2 * hp->n_kv_heads), (size_t)rows, CORE_ITEMS, e) < 0)
         return ERR_DEVICE;
     for (int row = 0; row < rows; row += step) {
         int n = rows - row < step ? rows - row : step;
 
         if (launch_args(d, d->core[CORE_ATTEND], 0, e, "mmmmiiiiiiiii", d->qr, b->k, b->v, d->part, heads, hp->n_kv_heads, dim, pos, row,
                         window, d->stride, first, last - first + 1) < 0 ||
-            core(d, CORE_ATTEND, "attend", (size_t)(last - first + 1) * items, (size_t)heads, (size_t)n, items, e) < 0 ||
+            launch_core(d, CORE_ATTEND, "attend", (size_t)(last - first + 1) * items, (size_t)heads, (size_t)n, items, e) < 0 ||
             launch_args(d, d->core[CORE_MERGE], 0, e, "mmmmmiiiiiiii", d->part, d->heads_out, d->oq.q, d->oq.d, d->oq.s, heads, dim, pos,
                         row, n, window, first, last - first + 1) < 0 ||
-            core(d, CORE_MERGE, "attend_merge", (size_t)(heads * dim / 32), (size_t)n, 1, LINE, e) < 0)
+            launch_core(d, CORE_MERGE, "attend_merge", (size_t)(heads * dim / 32), (size_t)n, 1, CORE_ITEMS, e) < 0)
             return ERR_DEVICE;
     }
     return jobs_multiply(d, d->heads_out, &d->oq, rows, &o, 1, add, e);
@@ -151,7 +138,7 @@ int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, i
 {
     const struct hparams *hp = &d->base.config.model->hp;
     const struct type_kernels *tg = &d->type[bank[0]->part[0].m->type], *td = &d->type[bank[0]->part[2].m->type];
-    bool quant = quantised(bank[0]->part[0].m->type);
+    bool quant = dtype_is_quantised(bank[0]->part[0].m->type);
     cl_kernel g = tg->gate_up[many], dn = td->down[many];
     size_t n = (size_t)(end - first), ffn = (size_t)hp->expert_ffn, width = (size_t)d->width;
     int at = quant ? 12 : 8;
@@ -403,7 +390,7 @@ int jobs_experts(struct device *d, const struct experts_job *j, struct error *e)
     compact = n != j->rows * hp->n_experts_used && n > 4;
     if (job_begin(d, e) < 0 || launch_write(d, d->h, 0, j->h, (size_t)j->rows * (size_t)hp->hidden * 4, e) < 0 ||
         launch_args(d, d->core[CORE_QUANTISE], 0, e, "mmmmi", d->h, d->hq.q, d->hq.d, d->hq.s, blocks) < 0 ||
-        core(d, CORE_QUANTISE, "quantise", (size_t)blocks, 1, 1, LINE, e) < 0 ||
+        launch_core(d, CORE_QUANTISE, "quantise", (size_t)blocks, 1, 1, CORE_ITEMS, e) < 0 ||
         run_groups(d, j, compact, e) < 0 || read_outputs(d, j, n, compact, e) < 0)
         return ERR_DEVICE;
     return job_end(d, e);
@@ -469,7 +456,7 @@ static int layer_experts(struct device *d, int layer, int rows, int base, struct
             return ERR_DEVICE;
     if (many && (launch_args(d, d->core[CORE_GROUP], 0, e, "mmmiiiiii", d->all_chosen, d->tiles, d->entries, rows, used, hp->n_experts, base,
                              d->tile, n_tiles) < 0 ||
-                 core(d, CORE_GROUP, "group_rows", 16, 1, 1, 16, e) < 0))
+                 launch_core(d, CORE_GROUP, "group_rows", 16, 1, 1, 16, e) < 0))
         return ERR_DEVICE;
     return jobs_expert_tiles(d, bank, hp->n_experts, 0, n_tiles, many, e);
 }
@@ -498,11 +485,11 @@ static int whole_layer(struct device *d, int layer, int rows, int pos, int base,
     if (!a || attention_block(d, a, rows, pos, d->x, true, e) < 0 || norm_rows(d, d->x, a->expert_norm_w, a->expert_norm_b, rows, e) < 0 ||
         launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmiiiiifi", d->h, a->router, d->scores, d->all_chosen, d->all_weights, d->tiles,
                     d->entries, base, hp->hidden, hp->n_experts, d->padded_experts, used, (double)hp->router_jitter, rows == 1 && !by_host) < 0 ||
-        core(d, CORE_ROUTE, "route", (size_t)rows * items, 1, 1, items, e) < 0 ||
+        launch_core(d, CORE_ROUTE, "route", (size_t)rows * items, 1, 1, items, e) < 0 ||
         (by_host ? layer_experts_by_host(d, layer, rows, base, e) : layer_experts(d, layer, rows, base, e)) < 0 ||
         launch_args(d, d->core[CORE_COMBINE], 0, e, "mmmiiii", d->out, d->all_weights, d->x, base, rows, used, hp->hidden) < 0)
         return ERR_DEVICE;
-    return core(d, CORE_COMBINE, "combine", (size_t)rows * (size_t)hp->hidden, 1, 1, LINE, e);
+    return launch_core(d, CORE_COMBINE, "combine", (size_t)rows * (size_t)hp->hidden, 1, 1, CORE_ITEMS, e);
 }
 
 int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
@@ -540,7 +527,7 @@ int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
         if (job_begin(d, e) < 0 || (m->write && launch_write(d, d->kv_rows, 0, data, (size_t)count * row, e) < 0) ||
             launch_args(d, d->core[CORE_KV], 0, e, "mmmiiiiii", b->k, b->v, d->kv_rows, hp->n_kv_heads, hp->head_dim, m->pos + at, count,
                         d->stride, m->write ? 1 : 0) < 0 ||
-            core(d, CORE_KV, "kv_copy", (size_t)(2 * n), (size_t)count, 1, LINE, e) < 0 ||
+            launch_core(d, CORE_KV, "kv_copy", (size_t)(2 * n), (size_t)count, 1, CORE_ITEMS, e) < 0 ||
             (!m->write && launch_read(d, d->kv_rows, 0, data, (size_t)count * row, e) < 0) || job_end(d, e) < 0 || job_harvest(d, e) < 0)
             return ERR_DEVICE;
     }

@@ -85,7 +85,7 @@ static int build_type(struct device *d, enum dtype type, struct error *e)
     kernel_set_options(d, text, sizeof text);
     n = strlen(text);
     for (int many = 0; many < 2; many++) {
-        bool quant = dtype_info(type)->block > 1;
+        bool quant = dtype_is_quantised(type);
 
         snprintf(what, sizeof what, "%s kernels, %s", dtype_info(type)->word, many ? "many tokens" : "one token");
 

@@ -185,6 +185,13 @@ int launch(struct device *d, cl_kernel k, const char *name, int dims, const size
     return 0;
 }
 
+int launch_core(struct device *d, enum core_kernel k, const char *name, size_t x, size_t y, size_t z, size_t local, struct error *e)
+{
+    const size_t global[3] = {(x + local - 1) / local * local, y, z}, items[3] = {local, 1, 1};
+
+    return launch(d, d->core[k], name, 3, global, items, e);
+}
+
 static void keep_copy(struct device *d, cl_event ev)
 {
     if (d->current && d->current->n_copies < (int)(sizeof d->current->copy / sizeof d->current->copy[0]))

@@ -44,9 +44,7 @@ int selftest_get(struct selftest *b, cl_mem mem, size_t offset, void *data, size
 int selftest_core(struct selftest *b, enum core_kernel k, const char *name, size_t x, size_t y,
                   size_t z, size_t local)
 {
-    size_t global[3] = {(x + local - 1) / local * local, y, z}, items[3] = {local, 1, 1};
-
-    return launch(b->d, b->d->core[k], name, 3, global, items, b->e);
+    return launch_core(b->d, k, name, x, y, z, local, b->e);
 }
 
 int selftest_same_quantised(struct selftest *b, const struct rows_q *q, const float *x, int rows,
