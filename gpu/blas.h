@@ -22,6 +22,6 @@ int blas_expert(struct device *d, const struct block *b, int first, int count, s
  * there: --list-devices tests it). test: test now in any case. Leaves d->blas.use set or not; fails only when the device does. */
 int blas_open(struct device *d, uint64_t key, bool test, struct error *e);
 /* Bytes of working memory that blas_open would take by the verdict that is kept. */
-size_t blas_needs(struct device *d, uint64_t key);
+size_t blas_footprint(struct device *d, uint64_t key);
 
 #endif

@@ -185,7 +185,7 @@ void memory_release(cl_mem *mem);
 int memory_router(struct device *d, cl_mem *out, const float *router, struct error *e);   /* transposed and padded */
 int memory_open(struct device *d, struct error *e);        /* scratch and staging */
 /* Adds to out what memory_open, memory_put of these blocks and expert_swap_set would take; d need not be open, only configured. */
-void memory_needs(struct device *d, const struct block_id *blocks, int n_blocks, struct device_stats *out);
+void memory_footprint(struct device *d, const struct block_id *blocks, int n_blocks, struct device_stats *out);
 void memory_close(struct device *d);
 struct block *memory_block(struct device *d, struct block_id id);
 int memory_put(struct device *d, struct block_id id, size_t max_bytes, struct error *e);

@@ -190,7 +190,7 @@ static size_t shared_bytes(const struct device *d, struct block_id id)
     return bytes;
 }
 
-void memory_needs(struct device *d, const struct block_id *blocks, int n_blocks, struct device_stats *out)
+void memory_footprint(struct device *d, const struct block_id *blocks, int n_blocks, struct device_stats *out)
 {
     const struct model *m = d->base.config.model;
     struct scratch_item list[SCRATCH_MAX];

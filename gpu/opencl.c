@@ -105,7 +105,7 @@ static uint64_t blas_key(const struct device *d)
     return d->target.info.is_cpu_type ? program_fingerprint(&d->target) : test_key(d);
 }
 
-static int device_needs(const struct device_config *c, const struct block_id *blocks, int n_blocks, struct device_stats *out, struct error *e)
+static int device_footprint(const struct device_config *c, const struct block_id *blocks, int n_blocks, struct device_stats *out, struct error *e)
 {
     struct device *d = mem_alloc(1, sizeof *d);
     char why[512];
@@ -115,8 +115,8 @@ static int device_needs(const struct device_config *c, const struct block_id *bl
     if (!d)
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory");
     if ((rc = configure(d, c, why, sizeof why, e)) == 0) {
-        memory_needs(d, blocks, n_blocks, out);
-        out->scratch_bytes += blas_needs(d, blas_key(d));
+        memory_footprint(d, blocks, n_blocks, out);
+        out->scratch_bytes += blas_footprint(d, blas_key(d));
     }
     mem_free(d);
     return rc;
@@ -261,6 +261,6 @@ const struct device_ops opencl_device_ops = {
     .stats = stats,
     .stream = expert_swap_set,
     .prefetch = expert_swap_prefetch,
-    .needs = device_needs,
+    .footprint = device_footprint,
     .report = report,
 };

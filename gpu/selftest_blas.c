@@ -110,7 +110,7 @@ static void kept(const struct device *d, uint64_t key, char *path, size_t path_s
     mem_free(text);
 }
 
-size_t blas_needs(struct device *d, uint64_t key)
+size_t blas_footprint(struct device *d, uint64_t key)
 {
     char path[1024], word[32];
 

@@ -334,7 +334,7 @@ START_TEST(float_weights_copied)
     struct made_file *made = made_model(GGUF_STACKED);
     const char *at = write_made(made, GGUF_STACKED);
     struct model_options o = plain;
-    struct model_needs here, there;
+    struct model_footprint here, there;
     struct model *mapped, *copied, *m;
     struct error e = {0};
 
@@ -494,7 +494,7 @@ START_TEST(inspect_counts_like_loading)
 {
     const char *at = support_path("golden/phimoe/phimoe-quirk-f32");
     struct model_options o = {.convert = DTYPE_Q8_0, .width = 16, .n_threads = 1};
-    struct model_needs needs;
+    struct model_footprint needs;
     struct model *m, *loaded;
     struct error e = {0};
     size_t before = mem_pages_total();

@@ -349,7 +349,7 @@ START_TEST(test_last_experts)
 END_TEST
 
 /* Where memory is shared every matrix is used in place and only norms, biases and routers are copied; where it is not, every byte passes
- * through the pinned halves while the device computes with what is there already. The books agree with both, and with `needs`. */
+ * through the pinned halves while the device computes with what is there already. The books agree with both, and with `footprint`. */
 START_TEST(test_shared_and_own_memory)
 {
     struct opencl_tuning tuning = {.copy = _i};
@@ -382,7 +382,7 @@ START_TEST(test_shared_and_own_memory)
     matrices += t->model.head.bytes;
     for (int i = 0; i < 16 * 64; i++)
         x[i] = tiny_random(&seed);
-    ck_assert_msg(opencl_device_ops.needs(&c, ids, n, &want, &e) == 0, "%s", e.text);
+    ck_assert_msg(opencl_device_ops.footprint(&c, ids, n, &want, &e) == 0, "%s", e.text);
     ck_assert_int_eq(opencl_device_ops.open(&d, &c, &e), 0);
     ck_assert_int_eq(cpu_device_ops.open(&cpu, &c, &e), 0);
     opencl_device_ops.stats(d, &open);

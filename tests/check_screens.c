@@ -275,7 +275,7 @@ static void line(struct player *p, char *s)
         event(p, (struct event){.kind = EVENT_PLAN, .text = a});
         publish(p);
     } else if (strcmp(word, "plan") == 0) {
-        struct plan_figures *g = &p->t.plans[p->t.n_plans++];
+        struct plan_metrics *g = &p->t.plans[p->t.n_plans++];
 
         snprintf(g->name, sizeof g->name, "%s", a);
         g->tokens = strtoull(b, NULL, 10);

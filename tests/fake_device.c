@@ -183,7 +183,7 @@ static int fake_put(struct device *d, struct block_id id, size_t max_bytes, stru
 static void forget_rows(struct fake *f, int layer)
 {
     const struct device_config *c = &f->base.config;
-    size_t row = survey_kv_row_bytes(&c->model->hp, c->kv_k, c->kv_v);
+    size_t row = cost_model_kv_row_bytes(&c->model->hp, c->kv_k, c->kv_v);
     void *nan = mem_alloc((size_t)c->context, row);
     struct kv_move m = {.layer = layer, .count = c->context, .data = nan, .write = true};
 

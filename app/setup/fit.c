@@ -1,5 +1,5 @@
 /* The table of --fit and the refusal that rests on it. Any thread but for fit_require, which prints: the main thread.
- * The weights are counted by the loader itself (model_inspect) and the rest by the engine (engine_needs): the two that will
+ * The weights are counted by the loader itself (model_inspect) and the rest by the engine (engine_footprint): the two that will
  * allocate, so the table is exact and not an estimate that blocks what would have worked. */
 #include "app/setup/fit.h"
 
@@ -66,14 +66,14 @@ static void measure_program(const struct model *m, bool vocabulary, struct fit *
 static int measure(const struct engine_config *c, bool vocabulary, struct fit *out, struct error *e)
 {
     struct model_options mo = {.convert = c->convert, .memory = c->memory, .width = cpu_pack_width(), .n_threads = 1};
-    struct engine_needs needs;
+    struct engine_footprint needs;
     struct model *m = NULL;
     int rc;
 
     *out = (struct fit){0};
     if ((rc = model_inspect(&m, c->model_path, &mo, &out->weights, e)) < 0)
         return rc;
-    if ((rc = engine_needs(c, m, &needs, e)) < 0)
+    if ((rc = engine_footprint(c, m, &needs, e)) < 0)
         goto out;
     out->kv = needs.kv_bytes;
     out->scratch = needs.scratch_bytes;
@@ -142,17 +142,17 @@ static int make_plan(const struct engine_config *c, const char *place, const str
     const char *names[] = {"cpu", info->selector};
     const struct plan_shape shape = {.n_layers = m->hp.n_layers, .n_experts = m->hp.n_experts, .gpu = 1, .devices = names, .n_devices = 2};
     struct planner_spec spec;
-    struct survey *survey = NULL;
+    struct cost_model *costs = NULL;
     char path[4096];
     int rc;
 
     if (plan_file_find(place, path, sizeof path))
         return plan_file_read(plan, path, &shape, e);
-    if ((rc = planner_parse(&spec, place, e)) < 0 || (rc = survey_new(&survey, m, context, c->kv_k, c->kv_v, e)) < 0)
+    if ((rc = planner_parse(&spec, place, e)) < 0 || (rc = cost_model_new(&costs, m, context, c->kv_k, c->kv_v, e)) < 0)
         return rc;
-    survey_found(survey, 1, info);
-    rc = planner_run(&spec, survey_input(survey), plan, note, e);
-    survey_free(survey);
+    cost_model_found(costs, 1, info);
+    rc = planner_run(&spec, cost_model_input(costs), plan, note, e);
+    cost_model_free(costs);
     return rc;
 }
 
@@ -164,7 +164,7 @@ int fit_measure_device(const struct engine_config *c, const char *place, struct 
     struct device_config dc = {.index = 1, .n_threads = 1, .max_rows = out->ubatch, .context = out->context, .kv_k = c->kv_k, .kv_v = c->kv_v,
                                .exact = c->exact, .selector = info.selector, .cache_dir = c->cache_dir};
     struct planner_spec spec;
-    struct model_needs ignored;
+    struct model_footprint ignored;
     struct block_id *blocks = NULL;
     struct model *m = NULL;
     struct plan *plan = NULL;
@@ -172,7 +172,7 @@ int fit_measure_device(const struct engine_config *c, const char *place, struct 
     bool streams = false;
     int rc;
 
-    if (!ops || !ops->needs)
+    if (!ops || !ops->footprint)
         return plan_file_find(place, path, sizeof path) ? 0 : planner_parse(&spec, place, e);
     if ((rc = model_inspect(&m, c->model_path, &mo, &ignored, e)) < 0 || (rc = make_plan(c, place, m, &info, out->context, &plan, out->device_note, e)) < 0)
         goto out;
@@ -182,7 +182,7 @@ int fit_measure_device(const struct engine_config *c, const char *place, struct 
         goto out;
     }
     dc.model = m;
-    if ((rc = ops->needs(&dc, blocks, count_blocks(plan, blocks, &streams), &out->on_device, e)) < 0)
+    if ((rc = ops->footprint(&dc, blocks, count_blocks(plan, blocks, &streams), &out->on_device, e)) < 0)
         goto out;
     if (!streams)
         out->on_device.stream_bytes = 0;
@@ -218,7 +218,7 @@ static void row(FILE *out, const char *label, uint64_t bytes, const char *note)
 
 void fit_print(const struct fit *f, FILE *out)
 {
-    const struct model_needs *w = &f->weights;
+    const struct model_footprint *w = &f->weights;
     char note[160];
 
     fprintf(out, "%s, %s\n", f->name, dtype_info(f->type)->word);

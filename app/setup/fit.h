@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 struct fit {
-    struct model_needs weights;
+    struct model_footprint weights;
     uint64_t kv, scratch;        /* at .context and .ubatch */
     uint64_t program;            /* what this process holds: of total, but no part of what must be free */
     uint64_t total;

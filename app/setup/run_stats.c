@@ -368,7 +368,7 @@ static void print_devices(const struct stats *s, FILE *f)
     }
     fprintf(f, "placements\n");
     for (int i = 0; i < s->n_plans && i < TELEMETRY_PLANS; i++) {
-        const struct plan_figures *p = &s->plans[i];
+        const struct plan_metrics *p = &s->plans[i];
 
         if (!p->tokens && !p->switches)          /* measured by the way, or never used */
             continue;
@@ -488,7 +488,7 @@ static json_t *plans_json(const struct stats *s)
     json_t *list = json_array();
 
     for (int i = 0; i < s->n_plans && i < TELEMETRY_PLANS; i++) {
-        const struct plan_figures *p = &s->plans[i];
+        const struct plan_metrics *p = &s->plans[i];
 
         json_array_append_new(list, json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f}", "name", p->name, "tokens",
                                               (json_int_t)p->tokens, "decode_ms", (double)p->decode_ns / 1e6, "mean_tok_s", p->mean_tok_s,

@@ -32,7 +32,7 @@ struct stats {
     int n_devices, n_plans;
     struct device_stats devices[DEVICE_MAX];
     char device_names[DEVICE_MAX][160];
-    struct plan_figures plans[TELEMETRY_PLANS];
+    struct plan_metrics plans[TELEMETRY_PLANS];
     bool bandwidth_on;                   /* the bandwidth semaphore */
     uint64_t bandwidth_taken, bandwidth_waited_ns;
     uint64_t moved_bytes;                /* weights and KV copied by changes of the placement */

@@ -291,7 +291,7 @@ static int write_parts(struct export *x, struct rounding *r, struct error *e)
 static int verify(struct export *x, struct error *e)
 {
     struct model_options o = {.convert = -1, .width = 8};
-    struct model_needs needs;
+    struct model_footprint needs;
     struct model *m;
     int rc;
 

@@ -8,7 +8,7 @@
  * Numbers: quantised weights and everything around them follow engine/device/numerics.h to the bit.
  *
  * Mandatory: probe, open, close, supports, block_put, block_drop, attention, experts, head, wait, kv_rows, stats.
- * Optional (NULL): route, combine (the CPU device has both), layers, rope_set, report, stream, prefetch, needs, tune.
+ * Optional (NULL): route, combine (the CPU device has both), layers, rope_set, report, stream, prefetch, footprint, tune.
  * Emulated where NULL: layers by single jobs.
  * Computing allocates nothing of ours: scratch for max_rows rows is taken at open. */
 #ifndef ENGINE_DEVICE_DEVICE_H
@@ -186,7 +186,7 @@ struct device_ops {
     void (*prefetch)(struct device *d, int layer, const int *experts, int n);
     /* Optional: what open with c and then these blocks would take, to the byte, without opening: scratch, staging, weights, KV; stream_bytes: what
      * `stream` would add; shared_bytes: the weights expected to be used in place. c->model may come from model_inspect; c->selector names the device. */
-    int (*needs)(const struct device_config *c, const struct block_id *blocks, int n_blocks, struct device_stats *out, struct error *e);
+    int (*footprint)(const struct device_config *c, const struct block_id *blocks, int n_blocks, struct device_stats *out, struct error *e);
     /* Optional: measures which of its kernels serves which of the model's shapes, where that is not known yet and cannot change the text, and keeps
      * it in cache_dir: some tenths of a second, once for a machine and a shape. Between answers. pos: a position whose KV rows may be scribbled on, or
      * -1: nothing is decoded. Returns how many things were measured. */
@@ -205,7 +205,7 @@ struct device_base {
 /* The pieces of the CPU device that others need: how wide matrices must be packed on this machine, and which kernels run. */
 extern const struct device_ops cpu_device_ops;
 /* Bytes that open would allocate for c (c->model may come from model_inspect). */
-int cpu_device_needs(const struct device_config *c, uint64_t *kv_bytes, uint64_t *scratch_bytes, struct error *e);
+int cpu_device_footprint(const struct device_config *c, uint64_t *kv_bytes, uint64_t *scratch_bytes, struct error *e);
 int cpu_pack_width(void);                   /* 16 with AVX-512, else 8 */
 bool cpu_reads_raw(enum dtype type);        /* decoding with unpacked weights of this type is about as fast */
 /* "scalar", "avx2", "avxvnni", "avx512", "amx": forces a kernel set before open (tests, --kernels); NULL: the best. ERR_USAGE when this CPU lacks it. */

@@ -51,7 +51,7 @@ static size_t reserve(struct binding *b, size_t *end, size_t bytes, size_t align
     size_t from = *end, at = (from + align - 1) / align * align;
 
     *end = at + (bytes + ALIGN - 1) / ALIGN * ALIGN;
-    *b->needs += *end - from;
+    *b->counted += *end - from;
     b->total.packed += *end - from;
     return at;
 }
@@ -105,7 +105,7 @@ static int add_matrix(struct binding *b, struct matrix *m, enum tensor_role role
     if (!j->mapped) {
         j->to = reserve(b, &b->arena_matrices, m->bytes, PAGE);
     } else {
-        *b->needs += m->bytes;
+        *b->counted += m->bytes;
         b->total.mapped += m->bytes;
     }
     b->by_type[type] += m->bytes;
@@ -233,17 +233,17 @@ static int bind_layer(struct binding *b, struct layer_weights *w, int layer, str
     const struct tensor_view *t;
     int rc;
 
-    b->needs = &b->total.router_norms;
+    b->counted = &b->total.router_norms;
     if ((rc = bind_norm(b, &w->attention_norm, TENSOR_ATTENTION_NORM, layer, e)) || (rc = bind_norm(b, &w->expert_norm, TENSOR_EXPERT_NORM, layer, e)))
         return rc;
     if (!(t = want(b, TENSOR_ROUTER, layer, 0, e)))
         return ERR_MODEL;
     if ((rc = check_shape(b, t, hp->n_experts, hp->hidden, 0, e)) || (rc = add_vector(b, &w->router, t, 0, (int64_t)hp->n_experts * hp->hidden, e)))
         return rc;
-    b->needs = &b->total.attention;
+    b->counted = &b->total.attention;
     if ((rc = bind_attention(b, w, layer, e)))
         return rc;
-    b->needs = &b->total.experts;
+    b->counted = &b->total.experts;
     if ((rc = bind_kind(b, w, layer, TENSOR_GATE, TENSOR_GATES, offsetof(struct expert_weights, gate), hp->expert_ffn, hp->hidden, e)) ||
         (rc = bind_kind(b, w, layer, TENSOR_UP, TENSOR_UPS, offsetof(struct expert_weights, up), hp->expert_ffn, hp->hidden, e)))
         return rc;
@@ -264,10 +264,10 @@ static int bind_ends(struct binding *b, struct error *e)
         return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s, which is not supported", weight_file_path(m->file), t->name, dtype_info(t->type)->word);
     m->embeddings = *t;
     b->total.embeddings = b->total.mapped = t->bytes;
-    b->needs = &b->total.router_norms;
+    b->counted = &b->total.router_norms;
     if ((rc = bind_norm(b, &m->output_norm, TENSOR_OUTPUT_NORM, 0, e)))
         return rc;
-    b->needs = &b->total.head;
+    b->counted = &b->total.head;
     if (m->hp.tied_embeddings)
         return add_matrix(b, &m->head, TENSOR_HEAD, 0, t, 0, m->hp.n_vocab, m->hp.hidden, e);
     m->n_params += (int64_t)m->hp.n_vocab * m->hp.hidden;

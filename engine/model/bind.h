@@ -33,8 +33,8 @@ struct binding {
     size_t n_vectors, room_vectors;
     uint8_t *used;              /* a byte per tensor of the file */
     size_t arena, arena_matrices;   /* bytes the jobs need, every part aligned to 64: the vectors', and then all; the matrices' */
-    uint64_t *needs;            /* the kind of needs that jobs now count for */
-    struct model_needs total;
+    uint64_t *counted;          /* the part of total that jobs now count for */
+    struct model_footprint total;
     uint64_t by_type[DTYPE_COUNT];
 };
 

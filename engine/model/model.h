@@ -59,7 +59,7 @@ struct model_options {
 };
 
 /* What a load would take, without loading (for --fit). All in bytes. */
-struct model_needs {
+struct model_footprint {
     uint64_t attention, experts, router_norms, embeddings, head;   /* as they will lie in memory */
     uint64_t packed, mapped;                                       /* the same, by where they lie */
 };
@@ -67,7 +67,7 @@ struct model_needs {
 int model_load(struct model **out, const char *path, const struct model_options *o, struct error *e);
 /* Metadata, shapes and binding only: hp, family, name, type and needs are filled, no weight byte is read. Norms and biases that exist are not
  * NULL, but must not be read. */
-int model_inspect(struct model **out, const char *path, const struct model_options *o, struct model_needs *needs, struct error *e);
+int model_inspect(struct model **out, const char *path, const struct model_options *o, struct model_footprint *needs, struct error *e);
 /* For tools that rewrite weights: every matrix row-major (width 0) in the mapped file, of the file's own type; not for computing. */
 int model_open_raw(struct model **out, const char *path, struct error *e);
 void model_free(struct model *m);

@@ -64,7 +64,7 @@ static int prepare(struct model *m, struct binding *b, const char *path, struct 
     return bind_model(b, e);
 }
 
-static int open_model(struct model **out, const char *path, const struct model_options *o, struct model_needs *needs, bool load, struct error *e)
+static int open_model(struct model **out, const char *path, const struct model_options *o, struct model_footprint *needs, bool load, struct error *e)
 {
     struct model *m = mem_alloc(1, sizeof *m);
     struct binding b = {.model = m, .options = o};
@@ -152,7 +152,7 @@ int model_load(struct model **out, const char *path, const struct model_options 
     return open_model(out, path, o, NULL, true, e);
 }
 
-int model_inspect(struct model **out, const char *path, const struct model_options *o, struct model_needs *needs, struct error *e)
+int model_inspect(struct model **out, const char *path, const struct model_options *o, struct model_footprint *needs, struct error *e)
 {
     return open_model(out, path, o, needs, false, e);
 }

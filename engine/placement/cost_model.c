@@ -17,7 +17,7 @@
 #define VERDICT_MOST 4096       /* bytes of a verdict of auto */
 #define KEEP_FREE 0.9            /* share of a device's memory that a plan may take */
 
-struct survey {
+struct cost_model {
     const struct model *model;
     struct planner_input input;
     uint64_t *attention_bytes, *expert_bytes;
@@ -26,7 +26,7 @@ struct survey {
     struct bench *bench;         /* a measurement on its way, or NULL */
 };
 
-size_t survey_kv_row_bytes(const struct hparams *hp, enum kv_type kv_k, enum kv_type kv_v)
+size_t cost_model_kv_row_bytes(const struct hparams *hp, enum kv_type kv_k, enum kv_type kv_v)
 {
     size_t n = (size_t)hp->n_kv_heads * (size_t)hp->head_dim;
     const enum kv_type types[] = {kv_k, kv_v};
@@ -37,11 +37,11 @@ size_t survey_kv_row_bytes(const struct hparams *hp, enum kv_type kv_k, enum kv_
     return bytes;
 }
 
-int survey_new(struct survey **out, const struct model *m, int context, enum kv_type kv_k, enum kv_type kv_v, struct error *e)
+int cost_model_new(struct cost_model **out, const struct model *m, int context, enum kv_type kv_k, enum kv_type kv_v, struct error *e)
 {
     int layers = m->hp.n_layers, experts = m->hp.n_experts;
-    struct survey *s = mem_alloc(1, sizeof *s);
-    uint64_t kv = survey_kv_row_bytes(&m->hp, kv_k, kv_v) * (uint64_t)(context > 0 ? context : 0);
+    struct cost_model *s = mem_alloc(1, sizeof *s);
+    uint64_t kv = cost_model_kv_row_bytes(&m->hp, kv_k, kv_v) * (uint64_t)(context > 0 ? context : 0);
 
     *out = NULL;
     if (s) {
@@ -49,7 +49,7 @@ int survey_new(struct survey **out, const struct model *m, int context, enum kv_
         s->expert_bytes = mem_alloc((size_t)layers * (size_t)experts, sizeof *s->expert_bytes);
     }
     if (!s || !s->attention_bytes || !s->expert_bytes) {
-        survey_free(s);
+        cost_model_free(s);
         return error_set(e, ERR_MEMORY, "out of memory for the placement");
     }
     s->model = m;
@@ -67,11 +67,11 @@ int survey_new(struct survey **out, const struct model *m, int context, enum kv_
     return 0;
 }
 
-void survey_free(struct survey *s)
+void cost_model_free(struct cost_model *s)
 {
     if (!s)
         return;
-    survey_measure_stop(s);
+    cost_model_measure_stop(s);
     mem_free(s->attention_bytes);
     mem_free(s->expert_bytes);
     for (int d = 0; d < DEVICE_MAX; d++) {
@@ -96,7 +96,7 @@ static uint64_t stream_bytes(const struct model *m)
     return DEVICE_STREAM * (part[0] + part[1] + part[2]);
 }
 
-void survey_found(struct survey *s, int index, const struct device_info *info)
+void cost_model_found(struct cost_model *s, int index, const struct device_info *info)
 {
     if (index <= 0 || index >= PLANNER_DEVICES)
         return;
@@ -111,7 +111,7 @@ void survey_found(struct survey *s, int index, const struct device_info *info)
         s->input.target = index;
 }
 
-void survey_device(struct survey *s, int index, const struct device *dev)
+void cost_model_device(struct cost_model *s, int index, const struct device *dev)
 {
     const struct device_base *base = (const struct device_base *)dev;
     struct planner_device *d = &s->input.devices[index];
@@ -145,7 +145,7 @@ void survey_device(struct survey *s, int index, const struct device *dev)
         s->input.target = index;
 }
 
-void survey_lost(struct survey *s, int index)
+void cost_model_lost(struct cost_model *s, int index)
 {
     if (index <= 0 || index >= s->input.n_devices)
         return;
@@ -157,7 +157,7 @@ void survey_lost(struct survey *s, int index)
         memset(s->experts_can[index], 0, (size_t)s->input.n_layers * (size_t)s->input.n_experts);
 }
 
-struct planner_input *survey_input(struct survey *s)
+struct planner_input *cost_model_input(struct cost_model *s)
 {
     return &s->input;
 }
@@ -183,7 +183,7 @@ struct bench {
     struct error *e;
 };
 
-static int used_of(const struct survey *s)
+static int used_of(const struct cost_model *s)
 {
     return s->input.n_experts_used < 16 ? s->input.n_experts_used : 16;
 }
@@ -201,7 +201,7 @@ static bool planned_there(const struct bench *b, struct block_id id, int n)
 }
 
 /* The i-th block that the stage needs on the device; false: there are no more. */
-static bool block_of(const struct survey *s, const struct bench *b, int i, struct block_id *id)
+static bool block_of(const struct cost_model *s, const struct bench *b, int i, struct block_id *id)
 {
     int used = used_of(s);
 
@@ -218,7 +218,7 @@ static bool block_of(const struct survey *s, const struct bench *b, int i, struc
     }
 }
 
-static void take_away(const struct survey *s, const struct bench *b)
+static void take_away(const struct cost_model *s, const struct bench *b)
 {
     struct block_id id;
 
@@ -236,7 +236,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int run_job(const struct survey *s, struct bench *b, int layer)
+static int run_job(const struct cost_model *s, struct bench *b, int layer)
 {
     struct attention_job a = {.layer = layer, .rows = 1, .pos = b->kv_len, .x = b->x, .y = b->y};
     struct head_job h = {.rows = 1, .x = b->x, .logits = b->y};
@@ -260,7 +260,7 @@ static int run_job(const struct survey *s, struct bench *b, int layer)
 }
 
 /* First run of layers (at most max) that the device can hold for the kind; 0 when none. */
-static int usable_layers(const struct survey *s, const struct bench *b, enum block_kind kind, int used, int max, int *first)
+static int usable_layers(const struct cost_model *s, const struct bench *b, enum block_kind kind, int used, int max, int *first)
 {
     int n = 0;
 
@@ -278,7 +278,7 @@ static int usable_layers(const struct survey *s, const struct bench *b, enum blo
 }
 
 /* Whether the stage has anything to find out here. */
-static bool stage_begin(const struct survey *s, struct bench *b, const struct planner_device *v)
+static bool stage_begin(const struct cost_model *s, struct bench *b, const struct planner_device *v)
 {
     int max = b->index ? GPU_BLOCKS : s->input.n_layers;
 
@@ -302,7 +302,7 @@ static bool stage_begin(const struct survey *s, struct bench *b, const struct pl
     }
 }
 
-static void stage_end(const struct survey *s, struct bench *b, struct planner_device *v)
+static void stage_end(const struct cost_model *s, struct bench *b, struct planner_device *v)
 {
     int used = used_of(s);
     double ns;
@@ -326,7 +326,7 @@ static void stage_end(const struct survey *s, struct bench *b, struct planner_de
 }
 
 /* One piece: blocks a chunk nearer, or one sample. 1: the stage is over. */
-static int stage_piece(const struct survey *s, struct bench *b, struct planner_device *v)
+static int stage_piece(const struct cost_model *s, struct bench *b, struct planner_device *v)
 {
     struct block_id id;
     uint64_t start;
@@ -353,7 +353,7 @@ static int stage_piece(const struct survey *s, struct bench *b, struct planner_d
     return 1;
 }
 
-static int bench_open(struct survey *s, struct error *e)
+static int bench_open(struct cost_model *s, struct error *e)
 {
     const struct hparams *hp = &s->model->hp;
     int widest = hp->n_vocab > 16 * hp->hidden ? hp->n_vocab : 16 * hp->hidden;
@@ -365,7 +365,7 @@ static int bench_open(struct survey *s, struct error *e)
         b->y = mem_alloc((size_t)widest, sizeof *b->y);
     }
     if (!b || !b->x || !b->y) {
-        survey_measure_stop(s);
+        cost_model_measure_stop(s);
         return error_set(e, ERR_MEMORY, "out of memory for measuring the devices");
     }
     for (int i = 0; i < hp->hidden; i++)
@@ -373,7 +373,7 @@ static int bench_open(struct survey *s, struct error *e)
     return 0;
 }
 
-void survey_measure_stop(struct survey *s)
+void cost_model_measure_stop(struct cost_model *s)
 {
     if (!s->bench)
         return;
@@ -385,7 +385,7 @@ void survey_measure_stop(struct survey *s)
     s->bench = NULL;
 }
 
-int survey_measure_step(struct survey *s, struct device *const *devices, int n_devices, int kv_len, const struct plan *in_force,
+int cost_model_measure_step(struct cost_model *s, struct device *const *devices, int n_devices, int kv_len, const struct plan *in_force,
                         const struct plan *wanted, uint64_t budget_ns, struct error *e)
 {
     uint64_t start = clock_now();
@@ -416,7 +416,7 @@ int survey_measure_step(struct survey *s, struct device *const *devices, int n_d
                 else
                     rc = stage_piece(s, b, v);
                 if (rc < 0) {
-                    survey_measure_stop(s);
+                    cost_model_measure_stop(s);
                     return error_prefix(e, "measuring %s", v->name);
                 }
                 if (rc == 0 && budget_ns && clock_now() - start >= budget_ns)
@@ -424,19 +424,19 @@ int survey_measure_step(struct survey *s, struct device *const *devices, int n_d
             } while (rc == 0);
         }
     }
-    survey_measure_stop(s);
+    cost_model_measure_stop(s);
     return 1;
 }
 
-int survey_measure(struct survey *s, struct device *const *devices, int n_devices, int kv_len, const struct plan *in_force, const struct plan *wanted,
+int cost_model_measure(struct cost_model *s, struct device *const *devices, int n_devices, int kv_len, const struct plan *in_force, const struct plan *wanted,
                    struct error *e)
 {
-    int rc = survey_measure_step(s, devices, n_devices, kv_len, in_force, wanted, 0, e);
+    int rc = cost_model_measure_step(s, devices, n_devices, kv_len, in_force, wanted, 0, e);
 
     return rc < 0 ? rc : 0;
 }
 
-static void verdict_path(const struct survey *s, const char *cache_dir, const struct device *target, char *out, size_t size)
+static void verdict_path(const struct cost_model *s, const char *cache_dir, const struct device *target, char *out, size_t size)
 {
     const struct device_base *b = (const struct device_base *)target;
     uint64_t h = s->model->hash ^ HASH_START;
@@ -447,7 +447,7 @@ static void verdict_path(const struct survey *s, const char *cache_dir, const st
     snprintf(out, size, "%s/verdict-%016llx", cache_dir, (unsigned long long)h);
 }
 
-int survey_verdict_load(struct survey *s, const char *cache_dir, const struct device *target)
+int cost_model_verdict_load(struct cost_model *s, const char *cache_dir, const struct device *target)
 {
     char path[4096], spec[PLAN_NAME], *text;
     double loss;
@@ -469,7 +469,7 @@ int survey_verdict_load(struct survey *s, const char *cache_dir, const struct de
     return 1;
 }
 
-int survey_verdict_store(struct survey *s, const char *cache_dir, const struct device *target, const char *spec, double loss, struct error *e)
+int cost_model_verdict_store(struct cost_model *s, const char *cache_dir, const struct device *target, const char *spec, double loss, struct error *e)
 {
     char path[4096], text[VERDICT_MOST];
     int rc;

@@ -63,7 +63,7 @@ struct engine_info {
 };
 
 /* What engine_open would allocate beyond the weights, without allocating it. inspected: from model_inspect or model_load. */
-struct engine_needs {
+struct engine_footprint {
     int context, ubatch, n_threads;      /* as engine_open would resolve them */
     uint64_t kv_bytes, scratch_bytes;
 };

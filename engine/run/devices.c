@@ -65,7 +65,7 @@ void devices_adopt(struct engine *g, struct probed_device *found, int n, enum ro
         *s = (struct device_slot){.ops = found[i].ops, .device = found[i].device, .info = found[i].info};
         g->devices[g->n_devices] = s->device;
         g->info.devices[g->n_devices] = s->info;
-        survey_device(g->survey, g->n_devices, s->device);
+        cost_model_device(g->cost_model, g->n_devices, s->device);
         g->info.n_devices = ++g->n_devices;
     }
     g->why_told = g->n_devices == 1 && named;

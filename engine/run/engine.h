@@ -16,7 +16,7 @@ struct engine;
 struct planner_input;
 struct trace;
 
-int engine_needs(const struct engine_config *c, const struct model *inspected, struct engine_needs *out, struct error *e);
+int engine_footprint(const struct engine_config *c, const struct model *inspected, struct engine_footprint *out, struct error *e);
 
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e);
 void engine_close(struct engine *g);

@@ -4,9 +4,9 @@
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
-int engine_resolve(const struct engine_config *c, const struct hparams *hp, struct engine_needs *out, struct error *e)
+int engine_resolve(const struct engine_config *c, const struct hparams *hp, struct engine_footprint *out, struct error *e)
 {
-    *out = (struct engine_needs){0};
+    *out = (struct engine_footprint){0};
     out->n_threads = c->n_threads > 0 ? c->n_threads : topology_default_threads();
     out->context = c->context ? c->context : hp->context_max < ENGINE_DEFAULT_CONTEXT ? hp->context_max : ENGINE_DEFAULT_CONTEXT;
     out->ubatch = c->ubatch ? c->ubatch : ENGINE_DEFAULT_UBATCH;
@@ -23,7 +23,7 @@ int engine_resolve(const struct engine_config *c, const struct hparams *hp, stru
     return 0;
 }
 
-int engine_needs(const struct engine_config *c, const struct model *inspected, struct engine_needs *out, struct error *e)
+int engine_footprint(const struct engine_config *c, const struct model *inspected, struct engine_footprint *out, struct error *e)
 {
     const struct hparams *hp = &inspected->hp;
     uint64_t device_scratch;
@@ -35,10 +35,10 @@ int engine_needs(const struct engine_config *c, const struct model *inspected, s
         struct device_config d = {.model = inspected, .n_threads = out->n_threads, .max_rows = out->ubatch, .context = out->context,
                                   .kv_k = c->kv_k, .kv_v = c->kv_v, .exact = c->exact, .float_library = c->float_library};
 
-        if ((rc = cpu_device_needs(&d, &out->kv_bytes, &device_scratch, e)) < 0)
+        if ((rc = cpu_device_footprint(&d, &out->kv_bytes, &device_scratch, e)) < 0)
             return rc;
     }
-    out->scratch_bytes = device_scratch + forward_footprint(hp, out->ubatch) + rope_needs(hp, out->context) + history_needs(hp, out->context)
+    out->scratch_bytes = device_scratch + forward_footprint(hp, out->ubatch) + rope_footprint(hp, out->context) + history_footprint(hp, out->context)
         + (size_t)hp->n_vocab * (sizeof(float) + sizeof(struct sampler_candidate));
     return 0;
 }

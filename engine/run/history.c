@@ -9,14 +9,14 @@
 #define REPORT_TOKENS 12         /* newest ones shown in their text */
 #define REPORT_WORDS 8           /* most frequent ones */
 
-size_t history_needs(const struct hparams *hp, int context)
+size_t history_footprint(const struct hparams *hp, int context)
 {
     return (size_t)context * (size_t)hp->n_layers * (size_t)hp->n_experts_used * sizeof(uint16_t);
 }
 
 int history_init(struct engine *g)
 {
-    g->routed = mem_alloc(history_needs(&g->model->hp, g->info.context) / sizeof *g->routed, sizeof *g->routed);
+    g->routed = mem_alloc(history_footprint(&g->model->hp, g->info.context) / sizeof *g->routed, sizeof *g->routed);
     return g->routed ? 0 : ERR_MEMORY;
 }
 

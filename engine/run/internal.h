@@ -61,7 +61,7 @@ struct engine {
     struct plan *in_force;               /* what forward really uses; changes block by block */
     struct residency *residency;
     struct bandwidth bandwidth;
-    struct survey *survey;
+    struct cost_model *cost_model;
     struct planner_spec spec;            /* of the plan wanted; planner NULL: a plan made elsewhere */
     struct planner_spec spec_before;     /* while nothing counts (engine_counting_set) */
     uint64_t replan_at;                  /* generated tokens at which a strategy that re-plans is asked again */
@@ -152,7 +152,7 @@ void place_device_lost(void *ctx, int device);                           /* hook
 int prompt_build(struct engine *g, const struct turn *t, int **ids, int *n, int *dropped_turns, struct error *e);
 
 /* history.c */
-size_t history_needs(const struct hparams *hp, int context);
+size_t history_footprint(const struct hparams *hp, int context);
 int history_init(struct engine *g);
 void history_write(struct engine *g);                    /* the newest pass */
 
@@ -174,6 +174,6 @@ void metrics_refresh(struct engine *g);                                /* memory
 /* footprint.c: context, chunk and threads as the configuration and the model give them. ERR_USAGE. */
 #define ENGINE_DEFAULT_CONTEXT 4096
 #define ENGINE_DEFAULT_UBATCH 512
-int engine_resolve(const struct engine_config *c, const struct hparams *hp, struct engine_needs *out, struct error *e);
+int engine_resolve(const struct engine_config *c, const struct hparams *hp, struct engine_footprint *out, struct error *e);
 
 #endif

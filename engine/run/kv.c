@@ -14,7 +14,7 @@ int kv_init(struct kv *kv, const struct model *m, struct device_slot *slots, enu
     memset(kv, 0, sizeof *kv);
     kv->slots = slots;
     kv->n_layers = m->hp.n_layers;
-    kv->row_bytes = survey_kv_row_bytes(&m->hp, k, v);
+    kv->row_bytes = cost_model_kv_row_bytes(&m->hp, k, v);
     kv->valid = mem_alloc((size_t)DEVICE_MAX * (size_t)kv->n_layers, sizeof *kv->valid);
     kv->staging = mem_alloc(STAGING_ROWS, kv->row_bytes);
     if (kv->valid && kv->staging)

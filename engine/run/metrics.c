@@ -115,7 +115,7 @@ static int record_of(struct engine *g, const char *name)
 /* What the devices did since the last look goes to the plan charged now. */
 static void charge_devices(struct engine *g)
 {
-    struct plan_figures *p = g->plan_at < 0 ? NULL : &g->t.plans[g->plan_at];
+    struct plan_metrics *p = g->plan_at < 0 ? NULL : &g->t.plans[g->plan_at];
     uint64_t busy = 0;
 
     g->t.kv_bytes = g->t.scratch_bytes = 0;
@@ -137,7 +137,7 @@ static void charge_devices(struct engine *g)
     for (int d = 0; p && d < DEVICE_MAX; d++)
         p->share[d] = busy && d < g->n_devices ? (double)g->plans[g->plan_at].busy_ns[d] / (double)busy : 0.0;
     g->t.n_devices = g->n_devices;
-    g->t.scratch_bytes += g->forward.scratch_bytes + g->rope.bytes + history_needs(&g->model->hp, g->info.context) +
+    g->t.scratch_bytes += g->forward.scratch_bytes + g->rope.bytes + history_footprint(&g->model->hp, g->info.context) +
         (size_t)g->model->hp.n_vocab * (sizeof(float) + sizeof(struct sampler_candidate));
 }
 
@@ -165,7 +165,7 @@ void metrics_token(struct engine *g, uint64_t compute_ns)
         return;
     t->recent_us[t->recent_count++ % TELEMETRY_RECENT] = (uint32_t)(compute_ns / 1000 < UINT32_MAX ? compute_ns / 1000 : UINT32_MAX);
     if (g->plan_at >= 0) {
-        struct plan_figures *p = &t->plans[g->plan_at];
+        struct plan_metrics *p = &t->plans[g->plan_at];
 
         g->plans[g->plan_at].token_s[p->tokens++ % PLAN_WINDOW] = 1e-9 * (double)compute_ns;
         p->decode_ns += compute_ns;
@@ -214,7 +214,7 @@ static void plan_rates(struct engine *g)
     double sorted[PLAN_WINDOW];
 
     for (int i = 0; i < g->t.n_plans; i++) {
-        struct plan_figures *p = &g->t.plans[i];
+        struct plan_metrics *p = &g->t.plans[i];
         size_t n = p->tokens < PLAN_WINDOW ? (size_t)p->tokens : PLAN_WINDOW;
         struct series_figures f;
 

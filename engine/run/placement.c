@@ -69,7 +69,7 @@ static uint64_t step_ns(const struct engine *g)
 
 static int run_planner(struct engine *g, const struct planner_spec *spec, bool tell, struct error *e)
 {
-    struct planner_input *in = survey_input(g->survey);
+    struct planner_input *in = cost_model_input(g->cost_model);
     char note[PLANNER_NOTE] = "";
     struct plan *p = NULL;
     int rc;
@@ -100,13 +100,13 @@ static int place_ready(struct engine *g, const char *text, struct error *e)
         if (!devices_seek(g, false))
             return 0;
         if (g->n_devices > 1)
-            survey_verdict_load(g->survey, g->config.cache_dir, g->slots[survey_input(g->survey)->target].device);
+            cost_model_verdict_load(g->cost_model, g->config.cache_dir, g->slots[cost_model_input(g->cost_model)->target].device);
     }
     if (!balanced || g->n_devices < 2) {
-        survey_measure_stop(g->survey);
+        cost_model_measure_stop(g->cost_model);
         return 1;
     }
-    rc = survey_measure_step(g->survey, g->devices, g->n_devices, g->n_tokens, g->in_force, residency_wanted(g->residency),
+    rc = cost_model_measure_step(g->cost_model, g->devices, g->n_devices, g->n_tokens, g->in_force, residency_wanted(g->residency),
                              g->busy ? step_ns(g) : 0, e);
     return rc;
 }
@@ -157,7 +157,7 @@ static int set_plan(struct engine *g, struct plan *p, struct error *e)
         return 1;
     if ((home = take_home(g, p)))
         engine_notice(g, "plan %s: %d blocks belong on a device that is not here; the CPU runs them", p->name, home);
-    in = survey_input(g->survey);
+    in = cost_model_input(g->cost_model);
     fill_input(g, in);
     if ((rc = planner_check(in, p, e)) < 0 || (rc = residency_want(g->residency, p, e)) < 0)
         return rc;
@@ -184,7 +184,7 @@ void place_device_lost(void *ctx, int device)
 {
     struct engine *g = ctx;
 
-    survey_lost(g->survey, device);
+    cost_model_lost(g->cost_model, device);
     residency_lost(g->residency, g->in_force, device);
 }
 
@@ -266,10 +266,10 @@ int place_init(struct engine *g, struct error *e)
     g->recent = mem_alloc(cells, sizeof *g->recent);
     if (!g->in_force || !g->usage || !g->recent)
         return error_set(e, ERR_MEMORY, "no memory for the placement");
-    if ((rc = survey_new(&g->survey, g->model, g->info.context, g->config.kv_k, g->config.kv_v, e)) < 0 ||
+    if ((rc = cost_model_new(&g->cost_model, g->model, g->info.context, g->config.kv_k, g->config.kv_v, e)) < 0 ||
         (rc = residency_new(&g->residency, g->model, g->devices, DEVICE_MAX, e)) < 0)
         return rc;
-    survey_device(g->survey, 0, g->devices[0]);
+    cost_model_device(g->cost_model, 0, g->devices[0]);
     return 0;
 }
 
@@ -277,7 +277,7 @@ void place_release(struct engine *g)
 {
     devices_async_poll(g, true);
     residency_free(g->residency);
-    survey_free(g->survey);
+    cost_model_free(g->cost_model);
     plan_free(g->in_force);
     plan_free(g->wanted_plan);
     mem_free(g->wanted_spec);
@@ -374,24 +374,24 @@ const struct plan *engine_plan(const struct engine *g)
 
 const struct planner_input *engine_planner_input(struct engine *g, bool open_devices, bool named, bool measure, struct error *e)
 {
-    struct planner_input *in = survey_input(g->survey);
+    struct planner_input *in = cost_model_input(g->cost_model);
 
     if (open_devices)
         devices_seek(g, named);
     if (measure && g->n_devices > 1 &&
-        survey_measure(g->survey, g->devices, g->n_devices, g->n_tokens, g->in_force, residency_wanted(g->residency), e) < 0)
+        cost_model_measure(g->cost_model, g->devices, g->n_devices, g->n_tokens, g->in_force, residency_wanted(g->residency), e) < 0)
         return NULL;
     if (in->target && !in->verdict)
-        survey_verdict_load(g->survey, g->config.cache_dir, g->slots[in->target].device);
+        cost_model_verdict_load(g->cost_model, g->config.cache_dir, g->slots[in->target].device);
     fill_input(g, in);
     return in;
 }
 
 int engine_verdict_set(struct engine *g, const char *spec, double loss, struct error *e)
 {
-    int target = survey_input(g->survey)->target;
+    int target = cost_model_input(g->cost_model)->target;
 
-    return target ? survey_verdict_store(g->survey, g->config.cache_dir, g->slots[target].device, spec, loss, e) : 0;
+    return target ? cost_model_verdict_store(g->cost_model, g->config.cache_dir, g->slots[target].device, spec, loss, e) : 0;
 }
 
 void engine_bandwidth_set(struct engine *g, enum bandwidth_mode mode, double bytes_per_second)

@@ -38,7 +38,7 @@ void roofline_init(struct roofline *r, const struct model *m, enum kv_type kv_k,
         r->router_norms += (uint64_t)hp->n_experts * (uint64_t)hp->hidden * 4 + 2 * norm;
     }
     r->all_weights += r->attention + r->router_norms + r->head;
-    r->kv_row = survey_kv_row_bytes(hp, kv_k, kv_v) * (uint64_t)hp->n_layers;
+    r->kv_row = cost_model_kv_row_bytes(hp, kv_k, kv_v) * (uint64_t)hp->n_layers;
     r->operations = 2 * active;
 }
 

@@ -26,7 +26,7 @@ static int variants_of(const struct hparams *hp, int context)
     return hp->original_context && context > hp->original_context ? ROPE_VARIANTS : 1;
 }
 
-size_t rope_needs(const struct hparams *hp, int context)
+size_t rope_footprint(const struct hparams *hp, int context)
 {
     return 2 * (size_t)variants_of(hp, context) * (size_t)context * (size_t)(hp->rope_dims / 2) * sizeof(float);
 }

@@ -20,7 +20,7 @@ struct rope {
 
 int rope_init(struct rope *r, const struct hparams *hp, int context, struct error *e);
 /* Bytes that rope_init would allocate. */
-size_t rope_needs(const struct hparams *hp, int context);
+size_t rope_footprint(const struct hparams *hp, int context);
 void rope_release(struct rope *r);
 /* Which table a sequence of so many tokens takes. */
 enum rope_variant rope_choose(const struct rope *r, int tokens);

@@ -14,7 +14,7 @@
 
 enum engine_state { ENGINE_LOADING, ENGINE_IDLE, ENGINE_PREFILL, ENGINE_DECODE, ENGINE_STOPPED };
 
-struct plan_figures {            /* every plan used in this session */
+struct plan_metrics {            /* every plan used in this session */
     char name[64];
     uint64_t tokens, decode_ns;
     double mean_tok_s, median_tok_s, sd_tok_s, q1_tok_s, q3_tok_s;
@@ -65,7 +65,7 @@ struct telemetry {
     bool bandwidth_on;           /* the bandwidth semaphore: at work, bytes it let pass, time jobs waited for it */
     uint64_t bandwidth_taken, bandwidth_waited_ns;
     int n_plans;
-    struct plan_figures plans[TELEMETRY_PLANS];
+    struct plan_metrics plans[TELEMETRY_PLANS];
     /* experts: arrays of n_layers * n_experts, layer-major, allocated once with the snapshot */
     int n_layers, n_experts, n_experts_used;
     uint32_t *answer, *session;  /* tokens routed there: this answer (its prefill apart), whole session with prefill */

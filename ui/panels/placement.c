@@ -87,7 +87,7 @@ static void header(struct canvas *c, struct rect r, const struct ui_model *m, in
     }
 }
 
-static double gpu_share(const struct plan_figures *f)
+static double gpu_share(const struct plan_metrics *f)
 {
     double all = 0, other = 0;
     int i;
@@ -100,7 +100,7 @@ static double gpu_share(const struct plan_figures *f)
 }
 
 /* What a plan that was used gave, in columns from x on as far as there is room. */
-static void row_figures(struct canvas *c, int x, int y, int room, const struct ui_model *m, const struct plan_figures *f, bool current)
+static void row_figures(struct canvas *c, int x, int y, int room, const struct ui_model *m, const struct plan_metrics *f, bool current)
 {
     const struct theme *t = &m->theme;
     struct style dim = theme_style(t, ROLE_STYLE_DIM);

@@ -204,7 +204,7 @@ static int lay_out(struct cpu_device *d, const struct device_config *c, struct e
     return kv_layout(d, e);
 }
 
-int cpu_device_needs(const struct device_config *c, uint64_t *kv_bytes, uint64_t *scratch_bytes, struct error *e)
+int cpu_device_footprint(const struct device_config *c, uint64_t *kv_bytes, uint64_t *scratch_bytes, struct error *e)
 {
     struct cpu_device *d = mem_alloc(1, sizeof *d);
     struct arena arena = {0};

@@ -1,4 +1,4 @@
-/* The survey: sizes, abilities, measured costs with a device whose jobs take known times, the verdict file. */
+/* The cost model: sizes, abilities, measured costs with a device whose jobs take known times, the verdict file. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/placement/residency.h"
@@ -122,17 +122,17 @@ static void setup(void)
 
 START_TEST(sizes_and_abilities)
 {
-    struct survey *s;
+    struct cost_model *s;
     struct planner_input *in;
 
     layers[2].k.type = DTYPE_F16;
     experts[1][2].up.type = DTYPE_F16;
     devs[1].base.info.memory = 10000;
-    ck_assert_int_eq(survey_new(&s, &model, 16, KV_F16, KV_F32, NULL), 0);
-    in = survey_input(s);
+    ck_assert_int_eq(cost_model_new(&s, &model, 16, KV_F16, KV_F32, NULL), 0);
+    in = cost_model_input(s);
     ck_assert_int_eq(in->n_devices, 1);
     ck_assert_int_eq(in->target, 0);
-    survey_device(s, 1, devices[1]);
+    cost_model_device(s, 1, devices[1]);
     ck_assert_int_eq(in->n_devices, 2);
     ck_assert_int_eq(in->target, 1);
     ck_assert_uint_eq(in->attention_bytes[0], 400 + 16 * (64 * 2 + 64 * 4));
@@ -144,19 +144,19 @@ START_TEST(sizes_and_abilities)
         ck_assert_int_eq(in->devices[1].attention_can[l], l != 2);
     for (int i = 0; i < LAYERS * EXPERTS; i++)
         ck_assert_int_eq(in->devices[1].experts_can[i], i != 5);
-    survey_lost(s, 1);
+    cost_model_lost(s, 1);
     ck_assert_int_eq(in->devices[1].attention_can[0], 0);
     ck_assert_uint_eq(in->devices[1].budget, 0);
-    survey_free(s);
-    survey_free(NULL);
+    cost_model_free(s);
+    cost_model_free(NULL);
 }
 END_TEST
 
 START_TEST(kv_row_sizes)
 {
-    ck_assert_uint_eq(survey_kv_row_bytes(&model.hp, KV_F32, KV_F32), 512);
-    ck_assert_uint_eq(survey_kv_row_bytes(&model.hp, KV_F16, KV_F16), 256);
-    ck_assert_uint_eq(survey_kv_row_bytes(&model.hp, KV_Q8_0, KV_Q8_0), 2 * 2 * 34);
+    ck_assert_uint_eq(cost_model_kv_row_bytes(&model.hp, KV_F32, KV_F32), 512);
+    ck_assert_uint_eq(cost_model_kv_row_bytes(&model.hp, KV_F16, KV_F16), 256);
+    ck_assert_uint_eq(cost_model_kv_row_bytes(&model.hp, KV_Q8_0, KV_Q8_0), 2 * 2 * 34);
 }
 END_TEST
 
@@ -168,16 +168,16 @@ static void about(double got, double want)
 
 START_TEST(costs_are_measured)
 {
-    struct survey *s;
+    struct cost_model *s;
     struct planner_input *in;
     struct error e = {0};
     struct plan *cpu = plan_new("cpu", LAYERS, EXPERTS);
 
-    survey_new(&s, &model, 16, KV_F16, KV_F16, NULL);
-    survey_device(s, 1, devices[1]);
-    in = survey_input(s);
+    cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    cost_model_device(s, 1, devices[1]);
+    in = cost_model_input(s);
     in->devices[0].head_ns = 123;                /* known already: not measured again */
-    ck_assert_msg(survey_measure(s, devices, 2, 5, cpu, cpu, &e) == 0, "%s", e.text);
+    ck_assert_msg(cost_model_measure(s, devices, 2, 5, cpu, cpu, &e) == 0, "%s", e.text);
     about(in->devices[0].attention_ns, 400000);
     about(in->devices[0].expert_ns, 300000);
     ck_assert(in->devices[0].head_ns == 123);
@@ -188,67 +188,67 @@ START_TEST(costs_are_measured)
     ck_assert_int_eq(devs[1].resident, 0);
     ck_assert_int_eq(devs[0].puts, 0);
     plan_free(cpu);
-    survey_free(s);
+    cost_model_free(s);
 }
 END_TEST
 
 START_TEST(blocks_of_the_plan_are_left_alone)
 {
-    struct survey *s;
+    struct cost_model *s;
     struct plan *gpu = plan_new("gpu", LAYERS, EXPERTS);
 
     memset(gpu->attention, 1, LAYERS);
     memset(gpu->experts, 1, LAYERS * EXPERTS);
     gpu->head = 1;
-    survey_new(&s, &model, 16, KV_F16, KV_F16, NULL);
-    survey_device(s, 1, devices[1]);
-    ck_assert_int_eq(survey_measure(s, devices, 2, 5, gpu, NULL, NULL), 0);
+    cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    cost_model_device(s, 1, devices[1]);
+    ck_assert_int_eq(cost_model_measure(s, devices, 2, 5, gpu, NULL, NULL), 0);
     ck_assert_int_eq(devs[1].puts, 0);
     ck_assert_int_eq(devs[1].resident, 0);
     plan_free(gpu);
-    survey_free(s);
+    cost_model_free(s);
 }
 END_TEST
 
 START_TEST(a_full_context_leaves_attention_out)
 {
-    struct survey *s;
+    struct cost_model *s;
 
-    survey_new(&s, &model, 16, KV_F16, KV_F16, NULL);
-    survey_device(s, 1, devices[1]);
-    ck_assert_int_eq(survey_measure(s, devices, 2, 16, NULL, NULL, NULL), 0);
-    ck_assert(survey_input(s)->devices[1].attention_ns == 0);
-    ck_assert(survey_input(s)->devices[1].expert_ns > 0);
-    survey_free(s);
+    cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    cost_model_device(s, 1, devices[1]);
+    ck_assert_int_eq(cost_model_measure(s, devices, 2, 16, NULL, NULL, NULL), 0);
+    ck_assert(cost_model_input(s)->devices[1].attention_ns == 0);
+    ck_assert(cost_model_input(s)->devices[1].expert_ns > 0);
+    cost_model_free(s);
 }
 END_TEST
 
 /* The same figures in pieces between tokens; given up in the middle it leaves nothing behind. */
 START_TEST(a_measurement_in_pieces)
 {
-    struct survey *s;
+    struct cost_model *s;
     struct planner_input *in;
     struct error e = {0};
     struct plan *cpu = plan_new("cpu", LAYERS, EXPERTS);
     int pieces = 0, rc;
 
     for (int stop = 0; stop < 40; stop += 3) {
-        survey_new(&s, &model, 16, KV_F16, KV_F16, NULL);
-        survey_device(s, 1, devices[1]);
+        cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+        cost_model_device(s, 1, devices[1]);
         for (int i = 0; i < stop; i++)
-            ck_assert_int_eq(survey_measure_step(s, devices, 2, 5, cpu, cpu, 1, &e), 0);
-        survey_measure_stop(s);
+            ck_assert_int_eq(cost_model_measure_step(s, devices, 2, 5, cpu, cpu, 1, &e), 0);
+        cost_model_measure_stop(s);
         ck_assert_int_eq(devs[1].resident, 0);
-        survey_free(s);
+        cost_model_free(s);
     }
-    survey_new(&s, &model, 16, KV_F16, KV_F16, NULL);
-    survey_device(s, 1, devices[1]);
-    in = survey_input(s);
-    while ((rc = survey_measure_step(s, devices, 2, 5, cpu, cpu, 1, &e)) == 0) {
+    cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    cost_model_device(s, 1, devices[1]);
+    in = cost_model_input(s);
+    while ((rc = cost_model_measure_step(s, devices, 2, 5, cpu, cpu, 1, &e)) == 0) {
         int calls = devs[0].calls + devs[1].calls;
 
         pieces++;
-        rc = survey_measure_step(s, devices, 2, 5, cpu, cpu, 1, &e);
+        rc = cost_model_measure_step(s, devices, 2, 5, cpu, cpu, 1, &e);
         ck_assert_int_le(devs[0].calls + devs[1].calls - calls, 2);      /* a job and its wait, or a chunk */
         if (rc)
             break;
@@ -261,24 +261,24 @@ START_TEST(a_measurement_in_pieces)
     about(in->devices[1].head_ns, 600000);
     ck_assert_int_eq(devs[1].resident, 0);
     plan_free(cpu);
-    survey_free(s);
+    cost_model_free(s);
 }
 END_TEST
 
 START_TEST(every_call_may_fail)
 {
     for (int n = 0; n < 200; n += 3) {
-        struct survey *s;
+        struct cost_model *s;
         struct error e = {0};
         int rc;
 
         setup();
         devs[0].attention = devs[0].expert = devs[0].head = devs[1].attention = devs[1].expert = devs[1].head = devs[1].handoff = 0;
         devs[1].fail_at = n;
-        survey_new(&s, &model, 16, KV_F16, KV_F16, NULL);
-        survey_device(s, 1, devices[1]);
-        rc = survey_measure(s, devices, 2, 5, NULL, NULL, &e);
-        survey_free(s);
+        cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+        cost_model_device(s, 1, devices[1]);
+        rc = cost_model_measure(s, devices, 2, 5, NULL, NULL, &e);
+        cost_model_free(s);
         if (rc == 0)
             break;
         ck_assert_int_eq(rc, ERR_DEVICE);
@@ -290,37 +290,37 @@ END_TEST
 
 START_TEST(verdicts_are_kept_by_model_device_and_driver)
 {
-    struct survey *s;
+    struct cost_model *s;
     struct error e = {0};
     char dir[300];
 
     snprintf(dir, sizeof dir, "%s/cache", support_tmpdir());
-    survey_new(&s, &model, 16, KV_F16, KV_F16, NULL);
-    survey_device(s, 1, devices[1]);
-    ck_assert_int_eq(survey_verdict_load(s, dir, devices[1]), 0);
-    ck_assert_ptr_null(survey_input(s)->verdict);
-    ck_assert_msg(survey_verdict_store(s, dir, devices[1], "hot:600M", -0.25, &e) == 0, "%s", e.text);
-    survey_free(s);
-    survey_new(&s, &model, 16, KV_F16, KV_F16, NULL);
-    survey_device(s, 1, devices[1]);
-    ck_assert_int_eq(survey_verdict_load(s, dir, devices[1]), 1);
-    ck_assert_str_eq(survey_input(s)->verdict, "hot:600M");
-    ck_assert(survey_input(s)->verdict_loss == -0.25);
+    cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    cost_model_device(s, 1, devices[1]);
+    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1]), 0);
+    ck_assert_ptr_null(cost_model_input(s)->verdict);
+    ck_assert_msg(cost_model_verdict_store(s, dir, devices[1], "hot:600M", -0.25, &e) == 0, "%s", e.text);
+    cost_model_free(s);
+    cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
+    cost_model_device(s, 1, devices[1]);
+    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1]), 1);
+    ck_assert_str_eq(cost_model_input(s)->verdict, "hot:600M");
+    ck_assert(cost_model_input(s)->verdict_loss == -0.25);
     strcpy(devs[1].base.info.driver, "1.1");
-    ck_assert_int_eq(survey_verdict_load(s, dir, devices[1]), 0);
+    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1]), 0);
     strcpy(devs[1].base.info.driver, "1.0");
     model.hash = 43;
-    ck_assert_int_eq(survey_verdict_load(s, dir, devices[1]), 0);
-    ck_assert_int_eq(survey_verdict_load(s, NULL, devices[1]), 0);
-    ck_assert_int_eq(survey_verdict_store(s, "/nonexistent/x", devices[1], "cpu", 0, &e), ERR_IO);
-    survey_free(s);
+    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1]), 0);
+    ck_assert_int_eq(cost_model_verdict_load(s, NULL, devices[1]), 0);
+    ck_assert_int_eq(cost_model_verdict_store(s, "/nonexistent/x", devices[1], "cpu", 0, &e), ERR_IO);
+    cost_model_free(s);
 }
 END_TEST
 
 static Suite *suite(void)
 {
-    Suite *s = suite_create("survey");
-    TCase *t = tcase_create("survey");
+    Suite *s = suite_create("cost_model");
+    TCase *t = tcase_create("cost_model");
 
     tcase_add_checked_fixture(t, setup, NULL);
     tcase_add_test(t, sizes_and_abilities);
