@@ -1,6 +1,6 @@
 /* The packed layout of the quantised formats besides Q8_0 and Q4_0 (those: engine/layout/matrix.h), and what their kernels ask of it.
- * A group of w rows takes as many bytes as in the file. Its columns are cut into units (one block of the file's format), one after the other;
- * a unit is a head and then 1 or 8 blocks of 32 columns. Row r's part of each piece:
+ * A group of w rows takes as many bytes as in the file. Its columns are cut into superblocks (one block of the file's format), one after the other;
+ * a superblock is a head and then 1 or 8 blocks of 32 columns. Row r's part of each piece:
  *     d, m       w x F16        scale; minimum (Q4_K, Q5_K: the scale of the minima)
  *     factors    3 x w words    Q4_K, Q5_K: the 12 bytes of 6-bit factors as in the file, word k of row r at k * w + r
  *     halves     4 x w words    Q6_K: the 16 scales, four a word
@@ -8,7 +8,7 @@
  *     high2      2 x w words    Q6_K, bits 4 and 5: word h, byte j, bits 2f, 2f+1 belong to element 16h + 4f + j
  *     payload    4 x w words    as Q4_0 (engine/layout/matrix.h): word k, low nibbles elements 4k.., high nibbles elements 16+4k..
  *
- *     type     head                       each block of 32     units of
+ *     type     head                       each block of 32     blocks
  *     Q4_1     d m                        payload              1
  *     Q5_0     d                          high payload         1
  *     Q5_1     d m                        high payload         1
@@ -24,7 +24,7 @@
 
 #include <stdbool.h>
 
-/* dtype, name in functions, blocks a unit, bytes of head and of a block per row */
+/* dtype, name in functions, blocks a superblock, bytes of head and of a block per row */
 #define FORMATS(X) \
     X(DTYPE_Q4_1,   q4_1,   1,  4, 16) \
     X(DTYPE_Q5_0,   q5_0,   1,  2, 20) \
