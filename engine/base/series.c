@@ -38,7 +38,7 @@ int series_add(struct series *s, double value)
     return 0;
 }
 
-static int compare(const void *a, const void *b)
+int series_compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
 
@@ -64,7 +64,7 @@ void series_summarise_sorted(double *values, size_t n, struct series_figures *ou
     memset(out, 0, sizeof *out);
     if (!n)
         return;
-    qsort(values, n, sizeof *values, compare);
+    qsort(values, n, sizeof *values, series_compare);
     out->n = n;
     out->min = values[0];
     out->max = values[n - 1];

@@ -24,6 +24,8 @@ int series_add(struct series *s, double value);              /* 0, or -1: no mem
 int series_summarise(const struct series *s, struct series_figures *out);
 /* The same for an array of the caller's, which comes back sorted. Allocates nothing. */
 void series_summarise_sorted(double *values, size_t n, struct series_figures *out);
+/* Of two doubles, for qsort: rising. */
+int series_compare(const void *a, const void *b);
 /* Percentile 0..100 of sorted values, linear between neighbours. */
 double series_percentile(const double *sorted, size_t n, double percent);
 /* Every "beyond the noise" of the program is one of these two; of two sets that are alike each calls at most this share different. */

@@ -5,6 +5,7 @@
 #include "engine/base/cache.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/base/series.h"
 #include "engine/placement/residency.h"
 
 #include <stdio.h>
@@ -229,13 +230,6 @@ static void take_away(const struct cost_model *s, const struct bench *b)
             b->ops->block_drop(b->dev, id);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static int run_job(const struct cost_model *s, struct bench *b, int layer)
 {
     struct attention_job a = {.layer = layer, .rows = 1, .pos = b->kv_len, .x = b->x, .y = b->y};
@@ -307,7 +301,7 @@ static void stage_end(const struct cost_model *s, struct bench *b, struct planne
     int used = used_of(s);
     double ns;
 
-    qsort(b->t, REPEATS, sizeof *b->t, by_value);
+    qsort(b->t, REPEATS, sizeof *b->t, series_compare);
     ns = b->t[REPEATS / 2];
     if (b->stage == ONE_EXPERT) {
         b->one = ns;

@@ -97,6 +97,57 @@ int engine_settle(struct engine *g, struct error *e)
     return model_check(g->model, e);
 }
 
+/* What computes, once the model is there. */
+static int open_parts(struct engine *g, const struct engine_config *c, struct error *e)
+{
+    const struct hparams *hp = &g->model->hp;
+    int rc;
+
+    if ((rc = go_on(g, e)) < 0 || (rc = load_tokenizer(g, e)) < 0 || (rc = check_config(g, e)) < 0)
+        return rc;
+    if ((rc = rope_init(&g->rope, hp, g->info.context, e)) < 0 || (rc = go_on(g, e)) < 0)
+        return rc;
+    if ((rc = open_cpu(g, e)) < 0 || (rc = go_on(g, e)) < 0)
+        return rc;
+    if ((rc = kv_init(&g->kv, g->model, g->slots, c->kv_k, c->kv_v, e)) < 0)
+        return rc;
+    if ((rc = forward_init(&g->forward, g->model, g->slots, &g->kv, g->info.ubatch, e)) < 0)
+        return rc;
+    g->forward.hooks = (struct forward_hooks){.before_layer = session_hooks_layer,
+                                              .notice = session_hooks_notice,
+                                              .device_lost = place_device_lost, .ctx = g};
+    g->forward.trace = &g->trace;
+    g->forward.defer = c->defer_experts;
+    return sampler_init(&g->sampler, hp->n_vocab, &c->sampling, e);
+}
+
+/* The session's memory. */
+static int take_session(struct engine *g, struct error *e)
+{
+    const struct hparams *hp = &g->model->hp;
+
+    g->tokens = mem_alloc((size_t)g->info.context, sizeof *g->tokens);
+    g->logits = mem_alloc((size_t)hp->n_vocab, sizeof *g->logits);
+    g->plans = mem_alloc(TELEMETRY_PLANS, sizeof *g->plans);
+    if (g->tokens && g->logits && g->plans &&
+        telemetry_init(&g->t, hp->n_layers, hp->n_experts, hp->n_experts_used) == 0 &&
+        history_init(g) == 0 && trace_init(&g->timeline, TELEMETRY_SPANS) == 0)
+        return 0;
+    return error_set(e, ERR_MEMORY, "no memory for a session of %d tokens", g->info.context);
+}
+
+/* The placement asked for at the start. */
+static int place_first(struct engine *g, const struct engine_config *c, struct error *e)
+{
+    int rc;
+
+    if ((rc = go_on(g, e)) < 0 || (rc = place_init(g, e)) < 0)
+        return rc;
+    if ((rc = place_now(g, c->placement ? c->placement : "cpu", e)) < 0)
+        return rc;
+    return c->placement_script ? engine_script_set(g, c->placement_script, e) : 0;
+}
+
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e)
 {
     struct engine *g = mem_alloc(1, sizeof *g);
@@ -133,30 +184,15 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
         goto out;
     o.width = cpu_pack_width();
     o.n_threads = g->info.n_threads;
-    if ((rc = model_load(&g->model, c->model_path, &o, e)) < 0 || (rc = go_on(g, e)) < 0 || (rc = load_tokenizer(g, e)) < 0 || (rc = check_config(g, e)) < 0 ||
-        (rc = rope_init(&g->rope, &g->model->hp, g->info.context, e)) < 0 || (rc = go_on(g, e)) < 0 || (rc = open_cpu(g, e)) < 0 || (rc = go_on(g, e)) < 0 ||
-        (rc = kv_init(&g->kv, g->model, g->slots, c->kv_k, c->kv_v, e)) < 0 ||
-        (rc = forward_init(&g->forward, g->model, g->slots, &g->kv, g->info.ubatch, e)) < 0 ||
-        (rc = sampler_init(&g->sampler, g->model->hp.n_vocab, &c->sampling, e)) < 0)
+    if ((rc = model_load(&g->model, c->model_path, &o, e)) < 0 || (rc = open_parts(g, c, e)) < 0 ||
+        (rc = take_session(g, e)) < 0)
         goto out;
-    g->forward.hooks = (struct forward_hooks){.before_layer = session_hooks_layer, .notice = session_hooks_notice, .device_lost = place_device_lost, .ctx = g};
-    g->forward.trace = &g->trace;
-    g->forward.defer = c->defer_experts;
-    g->tokens = mem_alloc((size_t)g->info.context, sizeof *g->tokens);
-    g->logits = mem_alloc((size_t)g->model->hp.n_vocab, sizeof *g->logits);
-    g->plans = mem_alloc(TELEMETRY_PLANS, sizeof *g->plans);
-    if (!g->tokens || !g->logits || !g->plans || telemetry_init(&g->t, g->model->hp.n_layers, g->model->hp.n_experts, g->model->hp.n_experts_used) < 0 || history_init(g) < 0 ||
-        trace_init(&g->timeline, TELEMETRY_SPANS) < 0) {
-        rc = error_set(e, ERR_MEMORY, "no memory for a session of %d tokens", g->info.context);
-        goto out;
-    }
     g->info.model = g->model;
     g->info.tokenizer = g->tokenizer;
     g->info.chat = g->chat;
     g->info.kernels = cpu_kernels_name();
     metrics_init(g);
-    if ((rc = go_on(g, e)) < 0 || (rc = place_init(g, e)) < 0 || (rc = place_now(g, c->placement ? c->placement : "cpu", e)) < 0 ||
-        (c->placement_script && (rc = engine_script_set(g, c->placement_script, e)) < 0))
+    if ((rc = place_first(g, c, e)) < 0)
         goto out;
     rc = engine_settle(g, e);            /* at the start nobody waits for a token: the plan is in force before the first one */
     if (rc == 0 && c->opened && (rc = go_on(g, e)) == 0)

@@ -2,6 +2,7 @@
 #include "engine/device/cpu/shape_table.h"
 #include "engine/base/cache.h"
 #include "engine/base/mem.h"
+#include "engine/base/series.h"
 #include "engine/base/pool.h"
 
 #include <math.h>
@@ -106,13 +107,6 @@ void tune_shapes(const struct model *m, int heads_per_task, struct tune *out)
     add_shape(out, &m->head, 2 * CPU_UNIT);
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* log(small_batch / large_batch) at one count without the two extreme pairs: what is left of an interruption. */
 static void ratio(const double *small_batch, const double *large_batch, double *mean, double *variance)
 {
@@ -120,7 +114,7 @@ static void ratio(const double *small_batch, const double *large_batch, double *
 
     for (int i = 0; i < TUNE_PAIRS; i++)
         r[i] = log(small_batch[i] / large_batch[i]);
-    qsort(r, TUNE_PAIRS, sizeof *r, compare);
+    qsort(r, TUNE_PAIRS, sizeof *r, series_compare);
     *mean = *variance = 0;
     for (int i = 1; i < TUNE_PAIRS - 1; i++)
         *mean += r[i] / (TUNE_PAIRS - 2);
