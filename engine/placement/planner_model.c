@@ -297,64 +297,100 @@ static void improve(const struct planner_input *in, const double *usage, struct 
     }
 }
 
-int planner_fill_balanced(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
-{
-    const double *usage = planner_usage(in);
-    int per_layer = 4 * (in->n_experts + 1), n = in->n_layers + 1, *order = planner_cells_by_use(in, usage);
-    struct choice *all = mem_alloc((size_t)n, sizeof *all * (size_t)per_layer);
-    struct menu *menus = mem_alloc((size_t)n, sizeof *menus);
-    uint8_t *place = mem_alloc((size_t)in->n_experts, 1);
-    int *rank = mem_alloc((size_t)n, sizeof *rank * (size_t)(in->n_experts ? in->n_experts : 1)), *have = mem_alloc((size_t)n, sizeof *have);
-    const struct planner_device *target = &in->devices[in->target];
-    uint64_t limit = s->size < target->budget ? s->size : target->budget;
-    int rc = order && all && menus && place && rank && have ? 0 : ERR_MEMORY;
+/* The target's experts of each layer, most used first. */
+struct ranking {
+    int *rank, *have;            /* (n_layers, n_experts); how many of a layer's */
+};
 
-    if (rc < 0)
-        goto out;
-    /* the device's experts of each layer, most used first */
+static void rank_experts(const struct planner_input *in, const int *order, struct ranking *r)
+{
     for (int i = 0; i < in->n_layers * in->n_experts; i++) {
         int l = order[i] / in->n_experts, x = order[i] % in->n_experts;
 
         if (planner_can_expert(in, in->target, l, x))
-            rank[l * in->n_experts + have[l]++] = x;
+            r->rank[l * in->n_experts + r->have[l]++] = x;
     }
-    for (int l = 0; l < in->n_layers; l++) {
-        struct menu *m = &menus[l];
+}
 
-        m->choices = all + (size_t)l * (size_t)per_layer;
-        for (int i = 0; i < (planner_can_attention(in, in->target, l) ? 4 : 2); i++) {
-            int a = i / 2;
-            bool least = i % 2;
-            uint64_t bytes = a ? in->attention_bytes[l] : 0;
+/* The expert that is the k-th to move, from the most or from the least used on. */
+static int kth_expert(const struct planner_input *in, const struct ranking *r, int layer, bool least,
+                      int k)
+{
+    return r->rank[layer * in->n_experts + (least ? r->have[layer] - 1 - k : k)];
+}
 
-            memset(place, 0, (size_t)in->n_experts);
-            for (int k = 0; k <= have[l]; k++) {
-                if (k) {
-                    int x = rank[l * in->n_experts + (least ? have[l] - k : k - 1)];
+/* Attention here or there, and the 0, 1, 2 ... most or least used experts on the target. place: scratch. */
+static void layer_menu(const struct planner_input *in, const double *usage, const struct ranking *r,
+                       int l, uint8_t *place, struct menu *m)
+{
+    for (int i = 0; i < (planner_can_attention(in, in->target, l) ? 4 : 2); i++) {
+        int a = i / 2;
+        bool least = i % 2;
+        uint64_t bytes = a ? in->attention_bytes[l] : 0;
 
-                    place[x] = (uint8_t)in->target;
-                    bytes += in->expert_bytes[l * in->n_experts + x];
-                }
-                m->choices[m->n++] = (struct choice){bytes, layer_ns(in, usage, l, a ? in->target : 0, place), a, k, least};
+        memset(place, 0, (size_t)in->n_experts);
+        for (int k = 0; k <= r->have[l]; k++) {
+            if (k) {
+                int x = kth_expert(in, r, l, least, k - 1);
+
+                place[x] = (uint8_t)in->target;
+                bytes += in->expert_bytes[l * in->n_experts + x];
             }
+            m->choices[m->n++] = (struct choice){
+                bytes, layer_ns(in, usage, l, a ? in->target : 0, place), a, k, least};
         }
-        hull(m);
     }
-    menus[in->n_layers].choices = all + (size_t)in->n_layers * (size_t)per_layer;
-    menus[in->n_layers].choices[0] = (struct choice){.ns = head_ns(in, 0)};
-    menus[in->n_layers].n = 1;
-    if (target->head_can)
-        menus[in->n_layers].choices[menus[in->n_layers].n++] = (struct choice){in->head_bytes, head_ns(in, in->target), 1, 0, false};
-    hull(&menus[in->n_layers]);
-    choose(menus, n, limit);
+    hull(m);
+}
+
+static void head_menu(const struct planner_input *in, struct menu *m)
+{
+    m->choices[m->n++] = (struct choice){.ns = head_ns(in, 0)};
+    if (in->devices[in->target].head_can)
+        m->choices[m->n++] = (struct choice){in->head_bytes, head_ns(in, in->target), 1, 0, false};
+    hull(m);
+}
+
+/* What was chosen of the menus becomes the plan. */
+static void take_choices(const struct planner_input *in, const struct ranking *r,
+                         const struct menu *menus, struct plan *p)
+{
+    uint8_t target = (uint8_t)in->target;
+
     for (int l = 0; l < in->n_layers; l++) {
         const struct choice *c = now(&menus[l]);
 
-        p->attention[l] = (uint8_t)(c->attention ? in->target : 0);
+        p->attention[l] = c->attention ? target : 0;
         for (int k = 0; k < c->experts; k++)
-            p->experts[l * in->n_experts + rank[l * in->n_experts + (c->least ? have[l] - 1 - k : k)]] = (uint8_t)in->target;
+            p->experts[l * in->n_experts + kth_expert(in, r, l, c->least, k)] = target;
     }
-    p->head = (uint8_t)(now(&menus[in->n_layers])->attention ? in->target : 0);
+    p->head = now(&menus[in->n_layers])->attention ? target : 0;
+}
+
+int planner_fill_balanced(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
+{
+    const double *usage = planner_usage(in);
+    size_t per_layer = 4 * ((size_t)in->n_experts + 1), n = (size_t)in->n_layers + 1;
+    int *order = planner_cells_by_use(in, usage);
+    struct choice *all = mem_alloc(n, sizeof *all * per_layer);
+    struct menu *menus = mem_alloc(n, sizeof *menus);
+    uint8_t *place = mem_alloc((size_t)in->n_experts, 1);
+    struct ranking r = {mem_alloc(n, sizeof *r.rank * (size_t)(in->n_experts ? in->n_experts : 1)),
+                        mem_alloc(n, sizeof *r.have)};
+    const struct planner_device *target = &in->devices[in->target];
+    uint64_t limit = s->size < target->budget ? s->size : target->budget;
+    int rc = order && all && menus && place && r.rank && r.have ? 0 : ERR_MEMORY;
+
+    if (rc < 0)
+        goto out;
+    rank_experts(in, order, &r);
+    for (size_t l = 0; l < n; l++)
+        menus[l].choices = all + l * per_layer;
+    for (int l = 0; l < in->n_layers; l++)
+        layer_menu(in, usage, &r, l, place, &menus[l]);
+    head_menu(in, &menus[in->n_layers]);
+    choose(menus, (int)n, limit);
+    take_choices(in, &r, menus, p);
     if (limit != PLANNER_NO_LIMIT)
         limit -= planner_bytes(in, p, in->target);
     improve(in, usage, p, limit);
@@ -366,7 +402,7 @@ out:
     mem_free(all);
     mem_free(menus);
     mem_free(place);
-    mem_free(rank);
-    mem_free(have);
+    mem_free(r.rank);
+    mem_free(r.have);
     return rc;
 }
