@@ -1,5 +1,5 @@
 # moetop: one non-recursive Makefile. Build trees never mix: build/release, build/debug, build/asan, build/tsan.
-# Knobs: MODE=release|debug|asan|tsan  CC  CFLAGS  PREFIX  DESTDIR  V=1
+# Knobs: MODE=release|debug|asan|tsan|clang  CC  CFLAGS  PREFIX  DESTDIR  V=1; `make help` lists what can be made.
 MODE    ?= release
 PREFIX  ?= /usr/local
 CC      ?= cc
@@ -9,19 +9,23 @@ VERSION := 0.1.0
 # The one list of packages (Debian names); the README and .ci/run call `make deps`.
 PACKAGES := gcc make pkg-config libncurses-dev libreadline-dev libyaml-dev libdnnl-dev \
   ocl-icd-opencl-dev opencl-headers libclblast-dev pocl-opencl-icd libhwloc-dev check \
-  libjansson-dev libutf8proc-dev tmux man-db
+  libjansson-dev libutf8proc-dev tmux man-db clang
 
 LIBS := -ldnnl -lgomp -lclblast -lOpenCL -lyaml -lreadline -lncursesw -ltinfo -ljansson -lutf8proc \
   -lhwloc -lpthread -lm
 # Bits are part of the contract (engine/device/numerics.h): no contraction, no fast-math.
 BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -DCL_TARGET_OPENCL_VERSION=120 -DMOETOP_VERSION='"$(VERSION)"' \
-  -DMOETOP_PREFIX='"$(PREFIX)"' -I. -I$(B)/gen -Wall -Wextra -Wvla -Wshadow -Wno-unused-parameter \
+  -DMOETOP_PREFIX='"$(PREFIX)"' -I. -I$(B)/gen -Wall -Wextra -Wvla -Wshadow \
+  -Wmissing-prototypes -Wstrict-prototypes -Wno-unused-parameter \
   -ffp-contract=off -fno-math-errno -fopenmp-simd -MMD -MP
 # Hardening is for the program that is installed; the kernels' own arrays are of fixed sizes and pass nobody's text.
 HARDENING      := -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection -fcf-protection -fPIE
-CFLAGS_release := -O2 -g $(HARDENING)
-CFLAGS_debug   := -O1 -g -DMOETOP_DEBUG
+# Asserts hold headers' contracts against our own mistakes; they are compiled into every mode but the release.
+CFLAGS_release := -O2 -g -DNDEBUG $(HARDENING)
+CFLAGS_debug   := -O1 -g -Werror -DMOETOP_DEBUG
 CFLAGS_asan    := -O1 -g -DMOETOP_DEBUG -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+# A second compiler reads the whole program in `make test`; what it warns of is an error.
+CFLAGS_clang   := -O0 -Werror
 CFLAGS_fuzz    := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 CFLAGS_tsan    := -O1 -g -DMOETOP_DEBUG -fno-omit-frame-pointer -fsanitize=thread
 LDFLAGS_release := -pie -Wl,-z,relro,-z,now
@@ -44,7 +48,7 @@ FUZZSRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ    := $(FUZZSRC:tests/fuzz/%.c=$(B)/fuzz/%)
 TESTLIB := $(B)/tests/support.o $(B)/tests/tiny_model.o $(B)/tests/golden.o $(B)/tests/fake_device.o
 
-.PHONY: all test tests check fuzz fuzz-replay fuzz-run tsan-run deps docs install uninstall clean golden .FORCE
+.PHONY: all help lint format test tests check fuzz fuzz-replay fuzz-run tsan-run deps docs install uninstall clean golden .FORCE
 # ./moetop is the release program; other modes leave theirs in build/MODE/moetop.
 all: $(if $(filter release,$(MODE)),moetop,$(B)/moetop)
 
@@ -128,11 +132,40 @@ check: $(TESTS) $(B)/moetop
 # Suites in which threads meet: those that TSan must see.
 TSAN_SUITES := $(filter check_chat check_worker check_ring check_pool check_cpu_device check_engine,$(notdir $(TESTS)))
 test: moetop
+	$(Q)$(MAKE) MODE=clang CC=clang build/clang/moetop
 	$(Q)$(MAKE) MODE=release check
 	$(Q)$(MAKE) MODE=asan check
 	$(Q)$(if $(TSAN_SUITES),$(MAKE) MODE=tsan SUITES="$(TSAN_SUITES)" tsan-run)
 tsan-run: $(addprefix $(B)/tests/,$(SUITES)) $(B)/moetop
 	$(Q)sh tests/run.sh $(B) $(SUITES)
+
+# What a reviewer would say first, in seconds: columns, stray blanks, layers and circles, printed documents.
+COLUMNS := 100
+lint: build/release/moetop build/release/tests/check_layering build/release/tests/check_docs
+	$(Q)git ls-files '*.c' '*.h' '*.inc' '*.cl' | xargs awk -v most=$(COLUMNS) '{ n = $$0; gsub(/[\200-\277]/, "", n) } \
+	  length(n) > most { print FILENAME ":" FNR ": " length(n) " columns"; bad = 1 } END { exit bad }'
+	$(Q)! git ls-files '*.c' '*.h' '*.inc' '*.def' '*.cl' Makefile | xargs grep -nE '[ 	]+$$' /dev/null
+	$(Q)sh tests/run.sh build/release check_layering check_docs
+format:
+	clang-format -i $$(git ls-files '*.c' '*.h' '*.inc')
+# For editors and language servers: the commands as this Makefile gives them.
+compile_commands.json: Makefile $(SRC)
+	$(Q)$(MAKE) -s -B -n MODE=$(MODE) $(OBJ) | awk -v dir="$(CURDIR)" 'BEGIN { print "[" } / -c -o / { \
+	  gsub(/\\/, "\\\\"); gsub(/"/, "\\\""); printf "%s{\"directory\": \"%s\", \"file\": \"%s\", \"command\": \"%s\"}", sep, dir, $$NF, $$0; sep = ",\n" } \
+	  END { print "\n]" }' >$@
+help:
+	@printf '%s\n' \
+	  'make            ./moetop, the release program (MODE=debug, asan, tsan: build/MODE/moetop)' \
+	  'make deps       install the Debian packages it needs' \
+	  'make test       the whole gate: release, a clang build, ASan+UBSan, TSan; make check: one MODE' \
+	  'make lint       columns, layers, circles, printed documents: seconds' \
+	  'make docs       print manual pages and default configuration from the tables' \
+	  'make format     clang-format over the C files' \
+	  'make golden     golden numbers of DIRS="FOLDER ..."' \
+	  'make fuzz       libFuzzer over the parsers, FUZZ_SECONDS each (CC=clang)' \
+	  'make install    PREFIX, DESTDIR; make uninstall' \
+	  'make compile_commands.json    for editors' \
+	  'sh tests/run.sh build/release check_engine    one suite'
 
 # Documents printed from the tables; the results are committed and tests/check_docs.c compares them.
 docs: build/release/moetop

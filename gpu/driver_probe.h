@@ -1,7 +1,7 @@
 /* Drivers are other people's code in this process: each is tried in a process of its own before it is loaded here, so that one which crashes
  * or hangs cannot take the program along. Any thread (a mutex inside). */
-#ifndef GPU_GUARD_H
-#define GPU_GUARD_H
+#ifndef GPU_DRIVER_PROBE_H
+#define GPU_DRIVER_PROBE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -31,7 +31,8 @@ static void each_source(const char *folder, void (*fn)(const char *path, const c
             continue;
         if (S_ISDIR(st.st_mode)) {
             each_source(below, fn);
-        } else if (dot && (!strcmp(dot, ".c") || !strcmp(dot, ".h") || !strcmp(dot, ".def"))) {
+        } else if (dot && (!strcmp(dot, ".c") || !strcmp(dot, ".h") || !strcmp(dot, ".def") ||
+                           !strcmp(dot, ".inc"))) {
             char *text = calloc(1, (size_t)st.st_size + 1);
             FILE *f = fopen(full, "r");
 
@@ -140,6 +141,134 @@ START_TEST(dependencies_point_down)
     each_source("ui", check_includes);
     each_source("app", check_includes);
     ck_assert_int_gt(n_includes, 50);        /* the test reads something */
+}
+END_TEST
+
+/* Folders from the lowest to the highest: what stands behind may include what stands before it, never the other way round. */
+static const char *const engine_order[] = {
+    "engine/base/", "engine/file/", "engine/layout/", "engine/model/", "engine/text/",
+    "engine/device/", "engine/placement/", "engine/run/", NULL,
+};
+static const char *const app_order[] = {
+    "app/common/", "app/options/", "app/setup/", "app/placement/", "app/bench/", "app/chat/",
+    "app/headless/", "app/", NULL,
+};
+
+/* The floor of a path in an order, -1: on none of its floors. */
+static int floor_of(const char *const *order, const char *path)
+{
+    for (int i = 0; order[i]; i++)
+        if (starts(path, order[i]))
+            return i;
+    return -1;
+}
+
+static bool climbs(const char *const *order, const char *path, const char *include)
+{
+    int from = floor_of(order, path), to = floor_of(order, include);
+
+    return from >= 0 && to > from;
+}
+
+static void check_floors(const char *path, const char *text)
+{
+    for (const char *p = text; (p = strstr(p, "#include \"")); ) {
+        char include[256];
+
+        p += strlen("#include \"");
+        snprintf(include, sizeof include, "%.*s", (int)strcspn(p, "\"\n"), p);
+        ck_assert_msg(!climbs(engine_order, path, include) && !climbs(app_order, path, include),
+                      "%s includes %s: this arrow climbs", path, include);
+        ck_assert_msg(!starts(include, "engine/convert/") || !starts(path, "engine/") ||
+                          starts(path, "engine/convert/"),
+                      "%s includes %s: nothing in the engine needs what converts", path, include);
+    }
+}
+
+START_TEST(floors_are_kept)
+{
+    each_source("engine", check_floors);
+    each_source("app", check_floors);
+    ck_assert(climbs(engine_order, "engine/file/x.c", "engine/device/device.h"));
+    ck_assert(!climbs(engine_order, "engine/run/x.c", "engine/device/device.h"));
+    ck_assert(climbs(app_order, "app/common/x.c", "app/modes.h"));
+}
+END_TEST
+
+/* ---- circles ---- */
+
+#define NODES 800
+
+/* What includes what: units (x.c and x.h are one), or the folders they stand in. */
+static struct graph {
+    bool folders;
+    char name[NODES][96];
+    int n, next[NODES][64], n_next[NODES];
+    int state[NODES];            /* 0: not seen, 1: on the way, 2: done */
+} graph;
+
+static int node_of(const char *path)
+{
+    char name[96];
+    const char *end = strrchr(path, graph.folders ? '/' : '.');
+    bool unit = end && (graph.folders || !strcmp(end, ".c") || !strcmp(end, ".h"));
+
+    snprintf(name, sizeof name, "%.*s", (int)(unit ? end - path : (ptrdiff_t)strlen(path)), path);
+    for (int i = 0; i < graph.n; i++)
+        if (!strcmp(graph.name[i], name))
+            return i;
+    ck_assert_int_lt(graph.n, NODES);
+    strcpy(graph.name[graph.n], name);
+    return graph.n++;
+}
+
+static void add_arrows(const char *path, const char *text)
+{
+    int from = node_of(path);
+
+    for (const char *p = text; (p = strstr(p, "#include \"")); ) {
+        char include[256];
+        int to, i = 0;
+
+        p += strlen("#include \"");
+        snprintf(include, sizeof include, "%.*s", (int)strcspn(p, "\"\n"), p);
+        if (!strchr(include, '/') || (to = node_of(include)) == from)
+            continue;
+        while (i < graph.n_next[from] && graph.next[from][i] != to)
+            i++;
+        if (i == graph.n_next[from]) {
+            ck_assert_int_lt(i, 64);
+            graph.next[from][graph.n_next[from]++] = to;
+        }
+    }
+}
+
+static void follow(int node)
+{
+    graph.state[node] = 1;
+    for (int i = 0; i < graph.n_next[node]; i++) {
+        int to = graph.next[node][i];
+
+        ck_assert_msg(graph.state[to] != 1, "a circle: %s includes %s, which leads back to it",
+                      graph.name[node], graph.name[to]);
+        if (!graph.state[to])
+            follow(to);
+    }
+    graph.state[node] = 2;
+}
+
+START_TEST(there_is_no_circle)
+{
+    static const char *const roots[] = {"engine", "gpu", "ui", "app"};
+
+    memset(&graph, 0, sizeof graph);
+    graph.folders = _i;
+    for (size_t i = 0; i < sizeof roots / sizeof *roots; i++)
+        each_source(roots[i], add_arrows);
+    ck_assert_int_gt(graph.n, _i ? 15 : 150);
+    for (int i = 0; i < graph.n; i++)
+        if (!graph.state[i])
+            follow(i);
 }
 END_TEST
 
@@ -281,6 +410,8 @@ static Suite *suite(void)
 
     tcase_add_test(t, the_reader_reads_c);
     tcase_add_test(t, dependencies_point_down);
+    tcase_add_test(t, floors_are_kept);
+    tcase_add_loop_test(t, there_is_no_circle, 0, 2);
     tcase_add_test(t, one_file_knows_the_back_ends);
     tcase_add_test(t, curses_is_included_once);
     tcase_add_test(t, below_app_nobody_prints_exits_or_reads_the_environment);

@@ -1,8 +1,8 @@
 /* The input line: readline's editing, history, searching and the user's inputrc, without its drawing. Readline is one per process, so this
  * is too. Bytes go in, text and cursor come out, and nobody here waits or writes to the terminal. Open it before the terminal (readline
  * asks terminfo for things of its own). UI thread. */
-#ifndef UI_INPUT_H
-#define UI_INPUT_H
+#ifndef UI_INPUT_LINE_H
+#define UI_INPUT_LINE_H
 
 #include "engine/base/error.h"
 #include "ui/key_decoder.h"

@@ -1,7 +1,7 @@
 /* From the bytes a terminal sends to keys, pastes and wheel turns. A small machine without a terminal or a clock: sequences may arrive split
  * at any byte; a paste is one event however many reads it took; an unknown sequence is dropped, never typed. Owner: whoever holds the struct. */
-#ifndef UI_DECODE_H
-#define UI_DECODE_H
+#ifndef UI_KEY_DECODER_H
+#define UI_KEY_DECODER_H
 
 #include <stdbool.h>
 #include <stddef.h>

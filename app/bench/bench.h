@@ -1,6 +1,6 @@
 /* --bench: measuring speed honestly. Main thread. */
-#ifndef APP_BENCH_H
-#define APP_BENCH_H
+#ifndef APP_BENCH_BENCH_H
+#define APP_BENCH_BENCH_H
 
 #include "app/options/options.h"
 

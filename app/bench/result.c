@@ -198,7 +198,8 @@ static void put_markdown(FILE *f, const struct bench_result *r, const struct ser
     else if (r->share > 0)
         snprintf(roof, sizeof roof, "%.0f %%", 100 * r->share);
     snprintf(arm, sizeof arm, "%.60s", r->placement);
-    snprintf(routing, sizeof routing, r->routing_imposed ? "routing imposed: %s" : "", r->routing);
+    snprintf(routing, sizeof routing, "%s%s", r->routing_imposed ? "routing imposed: " : "",
+             r->routing_imposed ? r->routing : "");
     fprintf(f, "| %-30s | %6.2f GiB | %8.2f B | %-10s | %7d | %-16s | %15s | %10.2f ± %.2f | %11s | %s%s%s%s%s%s |\n", model,
             (double)r->model_size / (1024.0 * 1024 * 1024), (double)r->model_n_params * 1e-9, r->backends, r->n_threads, arm, test, rates->mean,
             rates->sd, roof, r->arm, r->arm[0] && (r->remark[0] || routing[0]) ? "; " : "", routing, routing[0] && r->remark[0] ? "; " : "", r->remark,

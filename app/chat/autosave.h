@@ -1,8 +1,8 @@
 /* The file of a chat: the transcript, written anew after every turn, and beside it FILE.part, to which the text of a running answer is
  * appended as it comes, so that not even a kill loses what was shown. The transcript's own format is in transcript.h; what is wrong is
  * said by the caller. Thread: the UI thread. */
-#ifndef APP_CHAT_FILE_H
-#define APP_CHAT_FILE_H
+#ifndef APP_CHAT_AUTOSAVE_H
+#define APP_CHAT_AUTOSAVE_H
 
 #include "app/common/transcript.h"
 

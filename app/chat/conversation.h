@@ -2,8 +2,8 @@
  * drive one and show what its hooks tell them. Owns the transcript and its file (autosave.h): it is written after every turn, what streams
  * is kept beside it at once, and closing writes it a last time, so nothing that was shown is lost. Thread: the UI thread (hooks are called from
  * conversation_pump and conversation_submit). */
-#ifndef APP_CONVERSATION_H
-#define APP_CONVERSATION_H
+#ifndef APP_CHAT_CONVERSATION_H
+#define APP_CHAT_CONVERSATION_H
 
 #include "app/options/options.h"
 #include "app/setup/run_stats.h"

@@ -1,7 +1,7 @@
 /* What happens when the program dies of a signal: terminal restored, one line on standard error, the log on disk. And when a library meets the
  * end of memory that it would not survive. */
-#ifndef APP_CRASH_H
-#define APP_CRASH_H
+#ifndef APP_COMMON_CRASH_H
+#define APP_COMMON_CRASH_H
 
 /* Once, at the start of main, before any thread. */
 void crash_install(void);

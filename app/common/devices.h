@@ -1,7 +1,7 @@
 /* The back ends this program was built with: the one list, in order of preference, the CPU last. Immutable; any thread. What stands here is
  * app/devices.c, the one file that includes a back end: every room may ask for a device, none but that file knows whose it is. */
-#ifndef APP_DEVICES_H
-#define APP_DEVICES_H
+#ifndef APP_COMMON_DEVICES_H
+#define APP_COMMON_DEVICES_H
 
 #include "engine/device/device.h"
 

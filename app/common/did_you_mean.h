@@ -1,6 +1,6 @@
 /* "Did you mean …?": the word of a list nearest to a misspelled one. Pure functions, any thread. */
-#ifndef APP_NEAREST_H
-#define APP_NEAREST_H
+#ifndef APP_COMMON_DID_YOU_MEAN_H
+#define APP_COMMON_DID_YOU_MEAN_H
 
 #include <stddef.h>
 

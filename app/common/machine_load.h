@@ -1,6 +1,6 @@
 /* What the machine did while a test ran: memory, processor, disk; and whether something else disturbed it. Main thread. */
-#ifndef APP_BENCH_LOAD_H
-#define APP_BENCH_LOAD_H
+#ifndef APP_COMMON_MACHINE_LOAD_H
+#define APP_COMMON_MACHINE_LOAD_H
 
 #include "app/common/system_sample.h"
 

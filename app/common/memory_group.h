@@ -1,7 +1,7 @@
 /* The memory a control group leaves to this process, of version 1 (a folder of its own for memory) or 2 (one tree for everything), or of
  * both where they are mixed. Any thread; nothing is allocated. */
-#ifndef APP_MEMORY_GROUP_H
-#define APP_MEMORY_GROUP_H
+#ifndef APP_COMMON_MEMORY_GROUP_H
+#define APP_COMMON_MEMORY_GROUP_H
 
 #include <stdint.h>
 

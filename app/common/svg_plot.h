@@ -1,6 +1,6 @@
 /* SVG pictures of measurements: bars with their spread for series, a map for the use of experts. Pure: values in, text out. Main thread. */
-#ifndef APP_PLOT_H
-#define APP_PLOT_H
+#ifndef APP_COMMON_SVG_PLOT_H
+#define APP_COMMON_SVG_PLOT_H
 
 #include "engine/base/error.h"
 #include "engine/base/series.h"

@@ -1,7 +1,7 @@
 /* What the machine does: samples of /proc and /sys. Any one thread at a time (the chat: UI thread, twice a second; headless: start and
  * end). A sample allocates nothing. A sensor that is missing is not zero: floats are NAN, counts SYSTEM_UNKNOWN. */
-#ifndef APP_SYSTEM_H
-#define APP_SYSTEM_H
+#ifndef APP_COMMON_SYSTEM_SAMPLE_H
+#define APP_COMMON_SYSTEM_SAMPLE_H
 
 #include "engine/base/error.h"
 

@@ -1,8 +1,8 @@
 /* Conversations as files: JSON with the messages, what is known of each answer, and the settings of the chat.
  * Owner: the UI thread. A file is replaced as a whole (temporary file, fsync, rename), so a crash or a full disk leaves the state of the
  * last save. What is read back is hostile like any file: sizes, types and texts are checked. */
-#ifndef APP_TRANSCRIPT_H
-#define APP_TRANSCRIPT_H
+#ifndef APP_COMMON_TRANSCRIPT_H
+#define APP_COMMON_TRANSCRIPT_H
 
 #include "engine/base/error.h"
 #include "engine/base/message.h"

@@ -1,6 +1,6 @@
 /* --batch FILE|-: every line of the input is answered, JSON Lines out, in order. Main thread, synchronous engine. */
-#ifndef APP_BATCH_H
-#define APP_BATCH_H
+#ifndef APP_HEADLESS_BATCH_H
+#define APP_HEADLESS_BATCH_H
 
 #include "app/options/options.h"
 #include "engine/run/messages.h"

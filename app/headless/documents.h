@@ -1,7 +1,7 @@
 /* Everything printed from the tables: --help, --print-config, configs/default.yaml, the manual pages, completions.
  * Main thread; they write to a stream and keep nothing. `make docs` writes the committed ones, tests/check_docs.c compares them. */
-#ifndef APP_DOCUMENTS_H
-#define APP_DOCUMENTS_H
+#ifndef APP_HEADLESS_DOCUMENTS_H
+#define APP_HEADLESS_DOCUMENTS_H
 
 #include "app/options/options.h"
 

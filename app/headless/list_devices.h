@@ -1,6 +1,6 @@
 /* --list-devices: what could compute here, whether it may be trusted, and how fast it is. Main thread. */
-#ifndef APP_LIST_DEVICES_H
-#define APP_LIST_DEVICES_H
+#ifndef APP_HEADLESS_LIST_DEVICES_H
+#define APP_HEADLESS_LIST_DEVICES_H
 
 #include "app/options/options.h"
 

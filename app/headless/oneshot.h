@@ -1,6 +1,6 @@
 /* moetop -p TEXT / -f FILE: one answer on standard output. See oneshot.c. */
-#ifndef APP_ONESHOT_H
-#define APP_ONESHOT_H
+#ifndef APP_HEADLESS_ONESHOT_H
+#define APP_HEADLESS_ONESHOT_H
 
 #include "app/options/options.h"
 

@@ -1,6 +1,6 @@
 /* `moetop --quantize TYPE IN OUT`: a model rounded to another type, as a GGUF file. Main thread. */
-#ifndef APP_QUANTIZE_H
-#define APP_QUANTIZE_H
+#ifndef APP_HEADLESS_QUANTIZE_H
+#define APP_HEADLESS_QUANTIZE_H
 
 #include "app/options/options.h"
 

@@ -1,6 +1,6 @@
 /* --tokenize and --detokenize: standard input to ids and back, with nothing of a model but its tokenizer. Main thread. */
-#ifndef APP_TOKENIZE_H
-#define APP_TOKENIZE_H
+#ifndef APP_HEADLESS_TOKENIZE_H
+#define APP_HEADLESS_TOKENIZE_H
 
 #include "app/options/options.h"
 

@@ -1,8 +1,8 @@
 /* Configuration files: YAML with one key an option (its long name), read with libyaml. Main thread.
  * Every complaint is "file:line:column: …" and names the remedy. A file is data: it is bounded in size, aliases are references and
  * never expanded, and nothing nests. */
-#ifndef APP_CONFIG_H
-#define APP_CONFIG_H
+#ifndef APP_OPTIONS_CONFIG_H
+#define APP_OPTIONS_CONFIG_H
 
 #include "app/options/options.h"
 

@@ -9,8 +9,8 @@
  *
  * Precedence: flag > environment > configuration file > the model's own settings > default. Every value remembers where it came
  * from, and a weaker source never overwrites a stronger one, so the sources may be read in any order. */
-#ifndef APP_OPTIONS_H
-#define APP_OPTIONS_H
+#ifndef APP_OPTIONS_OPTIONS_H
+#define APP_OPTIONS_OPTIONS_H
 
 #include "engine/base/error.h"
 #include "engine/text/chat_formats.h"

@@ -1,8 +1,8 @@
 /* Comparing placements on one text: the same tokens under every plan, in short blocks by turns, so that the machine's moods meet all plans alike;
  * and the proof that the plan does not change the text: every logit of every plan is compared, as bits where the weights are quantised.
  * Thread: the engine's (headless: the main thread). */
-#ifndef APP_COMPARE_H
-#define APP_COMPARE_H
+#ifndef APP_PLACEMENT_COMPARE_H
+#define APP_PLACEMENT_COMPARE_H
 
 #include "app/common/machine_load.h"
 #include "app/common/report_format.h"

@@ -1,6 +1,6 @@
 /* Expert profiles from real text, and what they suggest. Thread: the engine's (headless: the main thread). */
-#ifndef APP_PROFILE_H
-#define APP_PROFILE_H
+#ifndef APP_PLACEMENT_PROFILE_H
+#define APP_PLACEMENT_PROFILE_H
 
 #include "app/options/options.h"
 #include "app/setup/profile_file.h"

@@ -1,7 +1,7 @@
 /* What may stand behind an option, for Tab in a chat and in a shell: the words of its row, and for texts the tables they are looked up in
  * (strategies, plan files, themes, back ends, types of --quantize). Main (UI) thread. */
-#ifndef APP_VALUES_H
-#define APP_VALUES_H
+#ifndef APP_SETUP_COMPLETION_VALUES_H
+#define APP_SETUP_COMPLETION_VALUES_H
 
 #include "app/options/options.h"
 

@@ -1,7 +1,7 @@
 /* What the modes share: from options to the engine's own structs. Whoever passes the options is their owner: the main thread (the UI
  * thread of a chat). */
-#ifndef APP_APP_H
-#define APP_APP_H
+#ifndef APP_SETUP_ENGINE_OPTIONS_H
+#define APP_SETUP_ENGINE_OPTIONS_H
 
 #include "app/options/options.h"
 #include "app/setup/resolve.h"

@@ -1,7 +1,7 @@
 /* Will it fit? The exact needs of a model at chosen settings against what is free, before a weight byte is read. Any thread but
  * for fit_require, which prints: the main thread. */
-#ifndef APP_FIT_H
-#define APP_FIT_H
+#ifndef APP_SETUP_FIT_H
+#define APP_SETUP_FIT_H
 
 #include "engine/placement/planner.h"
 #include "engine/run/engine.h"

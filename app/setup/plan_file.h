@@ -6,8 +6,8 @@
  * Layers and experts: all, 5, 3-7, first 4, last 4, first 50%, last 25%, and lists of these with commas. Devices: cpu, gpu (the one
  * strategies use), or a name of --list-devices. `stream: yes` in a rule of experts: their weights pass through the device when a token asks
  * for them, instead of lying there. `shape: 32x16` (layers x experts; optional) refuses the file for another model. */
-#ifndef APP_PLAN_FILE_H
-#define APP_PLAN_FILE_H
+#ifndef APP_SETUP_PLAN_FILE_H
+#define APP_SETUP_PLAN_FILE_H
 
 #include "engine/base/error.h"
 #include "engine/placement/plan.h"

@@ -1,7 +1,7 @@
 /* Expert profiles on disk: JSON with the model's hash, so that counts are never used for another model or quantisation; and llama.cpp's
  * imatrix GGUF files, which hold counts too. Any thread: nothing is kept. */
-#ifndef APP_PROFILE_FILE_H
-#define APP_PROFILE_FILE_H
+#ifndef APP_SETUP_PROFILE_FILE_H
+#define APP_SETUP_PROFILE_FILE_H
 
 #include "engine/base/error.h"
 #include "engine/placement/usage.h"

@@ -1,6 +1,6 @@
 /* Settings that are allowed and hardly meant. Any thread that may read the options. */
-#ifndef APP_REMARKS_H
-#define APP_REMARKS_H
+#ifndef APP_SETUP_REMARKS_H
+#define APP_SETUP_REMARKS_H
 
 #include "app/options/options.h"
 #include "engine/run/engine.h"

@@ -1,7 +1,7 @@
 /* --place and /place: from what the user typed to a plan. Thread: place_opened, place_apply and what measures run on the thread that opened the
  * engine (the worker's in a chat); place_resolve and place_save on any thread. */
-#ifndef APP_PLACE_H
-#define APP_PLACE_H
+#ifndef APP_SETUP_RESOLVE_H
+#define APP_SETUP_RESOLVE_H
 
 #include "app/options/options.h"
 #include "app/setup/plan_file.h"

@@ -1,6 +1,6 @@
 /* One message of a conversation. Plain data. */
-#ifndef ENGINE_MODEL_MESSAGE_H
-#define ENGINE_MODEL_MESSAGE_H
+#ifndef ENGINE_BASE_MESSAGE_H
+#define ENGINE_BASE_MESSAGE_H
 
 enum role { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT };
 

@@ -1,8 +1,8 @@
 /* Writing a model as GGUF, rounded to another type: what --quantize does. The calling thread and a pool of its own.
  * The router, norms, biases and rope factors stay F32; the head is at least Q6_K. Rows that a type's block does not divide fall back (Q4_K to Q5_0, Q6_K to Q8_0, then
  * F16). Metadata of a GGUF source is carried over, that of a Hugging Face folder translated, its tokenizer included. */
-#ifndef ENGINE_MODEL_EXPORT_H
-#define ENGINE_MODEL_EXPORT_H
+#ifndef ENGINE_CONVERT_EXPORT_H
+#define ENGINE_CONVERT_EXPORT_H
 
 #include "engine/base/error.h"
 #include "engine/file/dtype.h"

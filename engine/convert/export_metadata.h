@@ -1,6 +1,6 @@
 /* Inside engine/model only: the metadata of an exported file. */
-#ifndef ENGINE_MODEL_EXPORT_METADATA_H
-#define ENGINE_MODEL_EXPORT_METADATA_H
+#ifndef ENGINE_CONVERT_EXPORT_METADATA_H
+#define ENGINE_CONVERT_EXPORT_METADATA_H
 
 #include "engine/file/gguf_write.h"
 #include "engine/model/family.h"

@@ -1,6 +1,6 @@
 /* Inside engine/file only: what the formats share, and the vtable behind weights.h. Thread: see weights.h. */
-#ifndef ENGINE_FILE_FORMAT_H
-#define ENGINE_FILE_FORMAT_H
+#ifndef ENGINE_FILE_READER_H
+#define ENGINE_FILE_READER_H
 
 #include "engine/base/mapping.h"
 #include "engine/file/tensor.h"

@@ -1,7 +1,7 @@
 /* Rows' words interleaved, four rows at a time: word k of row r goes to to[k * step + 4 * r]. Packing is bound by such moves; four words of four
  * rows are a transposition in registers (SSE2, part of x86-64), a fifth of the time of moving words one by one. */
-#ifndef ENGINE_DEVICE_CPU_INTERLEAVE_H
-#define ENGINE_DEVICE_CPU_INTERLEAVE_H
+#ifndef ENGINE_LAYOUT_INTERLEAVE_H
+#define ENGINE_LAYOUT_INTERLEAVE_H
 
 #include <stddef.h>
 #include <stdint.h>

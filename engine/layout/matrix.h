@@ -11,8 +11,8 @@
  * Data is 64-byte aligned (mem_pages). Further types: engine/layout/format.h.
  * Owner: the model. Immutable after load: any thread. The one thing that changes is `raw`: while it is not NULL the rows lie in the mapped file as
  * GGUF has them, data is not filled yet, and only the CPU device can multiply (engine/model/load.h). Whoever reads data calls model_settle first. */
-#ifndef ENGINE_MODEL_MATRIX_H
-#define ENGINE_MODEL_MATRIX_H
+#ifndef ENGINE_LAYOUT_MATRIX_H
+#define ENGINE_LAYOUT_MATRIX_H
 
 #include "engine/file/dtype.h"
 

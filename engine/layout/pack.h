@@ -3,8 +3,8 @@
  *
  * A "group" is `width` rows (8 or 16); with width 0 the result is row-major and a group is one row. Quantised types need cols to be a
  * multiple of their block (pack_bytes returns 0 otherwise). */
-#ifndef ENGINE_DEVICE_CPU_PACK_H
-#define ENGINE_DEVICE_CPU_PACK_H
+#ifndef ENGINE_LAYOUT_PACK_H
+#define ENGINE_LAYOUT_PACK_H
 
 #include "engine/file/dtype.h"
 

@@ -1,8 +1,8 @@
 /* Rounding rows to the types of files: what --quantize writes. Pure functions, any thread, no allocation.
  * F16, BF16, Q8_0 and Q4_0 are ggml's reference rounding, bit by bit; Q4_1, Q5_0 and Q5_1 and the K types search for the scales (and minima)
  * with the least squared error, weighted by the magnitude of the elements. The formats are exact either way: any reader reads them. */
-#ifndef ENGINE_MODEL_QUANTISE_H
-#define ENGINE_MODEL_QUANTISE_H
+#ifndef ENGINE_LAYOUT_QUANTIZE_H
+#define ENGINE_LAYOUT_QUANTIZE_H
 
 #include "engine/file/dtype.h"
 

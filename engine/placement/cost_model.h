@@ -1,7 +1,7 @@
 /* What planners need to know about a model and the devices at hand: block sizes, what each device can run and hold, what its jobs cost, and
  * the stored verdict of auto. Owner: the engine; benchmarks and suggestions make their own. Engine thread only (it runs jobs). */
-#ifndef ENGINE_PLACEMENT_SURVEY_H
-#define ENGINE_PLACEMENT_SURVEY_H
+#ifndef ENGINE_PLACEMENT_COST_MODEL_H
+#define ENGINE_PLACEMENT_COST_MODEL_H
 
 #include "engine/device/device.h"
 #include "engine/placement/planner.h"

@@ -1,8 +1,8 @@
 /* The chat formats that moetop knows by name, as templates: those of --chat-template. The names are llama.cpp's, the formats those of the models'
  * own files (tests/golden/templates/formats.json has what those make of a conversation). The first one also stands in for a model without a template.
  * Plain data; any thread. */
-#ifndef ENGINE_MODEL_CHAT_FORMATS_H
-#define ENGINE_MODEL_CHAT_FORMATS_H
+#ifndef ENGINE_TEXT_CHAT_FORMATS_H
+#define ENGINE_TEXT_CHAT_FORMATS_H
 
 /* name, template */
 #define CHAT_FORMATS(X) \

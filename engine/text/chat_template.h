@@ -2,8 +2,8 @@
  * what the user gave instead: a Jinja subset is executed. A template that is wrong or asks for more is an error; where a model has none, Phi's format
  * is used and a notice says so.
  * The frame's special tokens are encoded as such; message contents are encoded without special tokens. Any thread; the template is immutable. */
-#ifndef ENGINE_MODEL_CHAT_TEMPLATE_H
-#define ENGINE_MODEL_CHAT_TEMPLATE_H
+#ifndef ENGINE_TEXT_CHAT_TEMPLATE_H
+#define ENGINE_TEXT_CHAT_TEMPLATE_H
 
 #include "engine/text/jinja/jinja.h"
 #include "engine/base/message.h"

@@ -1,7 +1,7 @@
 /* Tokenizer: SentencePiece-style BPE with byte fallback, from tokenizer.json or GGUF. Owner: the engine. Immutable after load: any thread.
  * Added tokens follow their strip rules (lstrip, rstrip, single_word, normalized). */
-#ifndef ENGINE_MODEL_TOKENIZER_H
-#define ENGINE_MODEL_TOKENIZER_H
+#ifndef ENGINE_TEXT_TOKENIZER_H
+#define ENGINE_TEXT_TOKENIZER_H
 
 #include "engine/base/error.h"
 #include "engine/file/weights.h"

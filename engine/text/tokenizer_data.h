@@ -1,7 +1,7 @@
 /* What a loaded tokenizer is made of: filled by tokenizer_load.c, read by tokenizer.c and detokenizer.c, included by nobody
  * else. Both sources end in the same tables, so that one encoder serves tokenizer.json and GGUF. */
-#ifndef ENGINE_MODEL_TOKENIZER_DATA_H
-#define ENGINE_MODEL_TOKENIZER_DATA_H
+#ifndef ENGINE_TEXT_TOKENIZER_DATA_H
+#define ENGINE_TEXT_TOKENIZER_DATA_H
 
 #include "engine/base/error.h"
 

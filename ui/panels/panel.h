@@ -1,8 +1,8 @@
 /* A panel is constant data and a few functions: one file ui/panels/NAME.c, one entry of ui/panels/panels.def. It draws inside the rectangle
  * it is given (the title row is drawn for it), reads the model, and changes only what the user looks at: what is shared in the model (the
  * map's layer, the mode), what is its own (cursor, scroll) in its private state. UI thread. */
-#ifndef UI_PANEL_H
-#define UI_PANEL_H
+#ifndef UI_PANELS_PANEL_H
+#define UI_PANELS_PANEL_H
 
 #include "ui/canvas.h"
 #include "ui/keys.h"

@@ -1,6 +1,6 @@
 /* The whole picture from the model, and what keys do to what the user looks at. Draws on a canvas only. UI thread. */
-#ifndef UI_SCREEN_H
-#define UI_SCREEN_H
+#ifndef UI_SCREEN_SCREEN_H
+#define UI_SCREEN_SCREEN_H
 
 #include "ui/model.h"
 #include "ui/keys.h"

@@ -1,6 +1,6 @@
 /* The slash commands: one table that runs, completes and prints them. Thread: the UI thread. */
-#ifndef APP_CHAT_COMMANDS_H
-#define APP_CHAT_COMMANDS_H
+#ifndef APP_CHAT_COMMANDS_COMMANDS_H
+#define APP_CHAT_COMMANDS_COMMANDS_H
 
 #include "app/chat/conversation.h"
 

@@ -1,6 +1,6 @@
 /* Between the files of the slash commands: what they share, and each command's function for the table. Thread: the UI thread. */
-#ifndef APP_CHAT_COMMANDS_OWN_H
-#define APP_CHAT_COMMANDS_OWN_H
+#ifndef APP_CHAT_COMMANDS_INTERNAL_H
+#define APP_CHAT_COMMANDS_INTERNAL_H
 
 #include "app/chat/conversation.h"
 #include "engine/base/strbuf.h"

@@ -1,7 +1,7 @@
 /* The parts of the chat on the screen: app/chat/screen/screen.c owns it and loops, app/chat/screen/show.c shows what the conversation tells, app/chat/screen/keys.c does
  * what the user asks, app/chat/screen/machine.c samples the machine. All of it belongs to the UI thread. */
-#ifndef APP_CHAT_PARTS_H
-#define APP_CHAT_PARTS_H
+#ifndef APP_CHAT_SCREEN_INTERNAL_H
+#define APP_CHAT_SCREEN_INTERNAL_H
 
 #include "app/chat/conversation.h"
 #include "engine/run/roofline.h"

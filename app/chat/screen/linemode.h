@@ -1,6 +1,6 @@
 /* The chat line by line: TERM=dumb, --plain, --screen-reader, no terminal. See linemode.c. */
-#ifndef APP_LINEMODE_H
-#define APP_LINEMODE_H
+#ifndef APP_CHAT_SCREEN_LINEMODE_H
+#define APP_CHAT_SCREEN_LINEMODE_H
 
 #include "app/options/options.h"
 

@@ -1,6 +1,6 @@
 /* The chat on the screen. */
-#ifndef APP_CHAT_H
-#define APP_CHAT_H
+#ifndef APP_CHAT_SCREEN_SCREEN_H
+#define APP_CHAT_SCREEN_SCREEN_H
 
 #include "app/options/options.h"
 

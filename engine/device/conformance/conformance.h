@@ -2,8 +2,8 @@
  * and slot it has as the engine would, and compares what comes back with the numeric contract
  * (reference.h): to the bit for quantised weights, within a rounding for float ones. Small models,
  * please: the reference is scalar and plain. Engine thread; allocates and waits. */
-#ifndef ENGINE_DEVICE_CONFORMANCE_H
-#define ENGINE_DEVICE_CONFORMANCE_H
+#ifndef ENGINE_DEVICE_CONFORMANCE_CONFORMANCE_H
+#define ENGINE_DEVICE_CONFORMANCE_CONFORMANCE_H
 
 #include "engine/device/device.h"
 

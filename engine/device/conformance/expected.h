@@ -1,7 +1,7 @@
 /* What each job of the device contract must give: the jobs of device.h computed by reference.h, row
  * by row. Private to this folder; any thread. */
-#ifndef ENGINE_DEVICE_EXPECTED_H
-#define ENGINE_DEVICE_EXPECTED_H
+#ifndef ENGINE_DEVICE_CONFORMANCE_EXPECTED_H
+#define ENGINE_DEVICE_CONFORMANCE_EXPECTED_H
 
 #include "engine/device/conformance/reference.h"
 

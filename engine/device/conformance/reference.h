@@ -1,8 +1,8 @@
 /* The numeric contract (engine/device/numerics.h) as plain code over host memory: what the
  * conformance suite and the self-tests of back ends compare with. Slow and simple; any thread.
  * Quantised products are those of the scalar kernels, which are rule 2 written down. */
-#ifndef ENGINE_DEVICE_REFERENCE_H
-#define ENGINE_DEVICE_REFERENCE_H
+#ifndef ENGINE_DEVICE_CONFORMANCE_REFERENCE_H
+#define ENGINE_DEVICE_CONFORMANCE_REFERENCE_H
 
 #include "engine/device/device.h"
 

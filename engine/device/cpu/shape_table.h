@@ -7,8 +7,8 @@
  * shapes is opened for the first time, before its first token; it counts only once it is stored, and what is stored is never measured anew unasked.
  *
  * Pure functions but for tune_read and tune_write; any thread. */
-#ifndef ENGINE_DEVICE_CPU_TUNE_H
-#define ENGINE_DEVICE_CPU_TUNE_H
+#ifndef ENGINE_DEVICE_CPU_SHAPE_TABLE_H
+#define ENGINE_DEVICE_CPU_SHAPE_TABLE_H
 
 #include "engine/base/error.h"
 #include "engine/model/model.h"

@@ -2,8 +2,8 @@
  * (operators.c), evaluation (eval.c), filters, tests and functions (builtin.c), methods (method.c), what these do to
  * text (text.c). Both the tree and a rendering live in an arena that is freed whole, so failure may simply jump out: there is nothing
  * to undo, and an interpreter with a check after every step would hide its own sense. */
-#ifndef ENGINE_MODEL_JINJA_DATA_H
-#define ENGINE_MODEL_JINJA_DATA_H
+#ifndef ENGINE_TEXT_JINJA_DATA_H
+#define ENGINE_TEXT_JINJA_DATA_H
 
 #include "engine/text/jinja/jinja.h"
 

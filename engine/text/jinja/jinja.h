@@ -4,8 +4,8 @@
  * A template is foreign code: steps, memory, depth and output are bounded, there is no way out of the values it is given.
  * Every string carries a mask, one byte per byte of text: what came from a message stays known as such through concatenation, slices,
  * trim and the rest, so that the caller can tell the frame from what people typed. Parsed templates are immutable: any thread. */
-#ifndef ENGINE_MODEL_JINJA_H
-#define ENGINE_MODEL_JINJA_H
+#ifndef ENGINE_TEXT_JINJA_JINJA_H
+#define ENGINE_TEXT_JINJA_JINJA_H
 
 #include "engine/base/error.h"
 #include "engine/base/strbuf.h"

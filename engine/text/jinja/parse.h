@@ -1,6 +1,6 @@
 /* Between the two halves of the parser: statements (parse.c) and what stands inside {% %} and {{ }} (expression.c). One thread. */
-#ifndef ENGINE_MODEL_JINJA_PARSE_H
-#define ENGINE_MODEL_JINJA_PARSE_H
+#ifndef ENGINE_TEXT_JINJA_PARSE_H
+#define ENGINE_TEXT_JINJA_PARSE_H
 
 #include "engine/text/jinja/data.h"
 

@@ -1,7 +1,7 @@
 /* Dot products of the quantised formats besides Q8_0 and Q4_0, one file per instruction set. Their packed layout: engine/layout/format.h.
  * Pure functions: any thread. */
-#ifndef ENGINE_DEVICE_CPU_FORMATS_H
-#define ENGINE_DEVICE_CPU_FORMATS_H
+#ifndef ENGINE_DEVICE_CPU_KERNELS_FORMATS_H
+#define ENGINE_DEVICE_CPU_KERNELS_FORMATS_H
 
 #include "engine/device/cpu/kernels/kernels.h"
 #include "engine/layout/format.h"

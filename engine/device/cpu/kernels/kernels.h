@@ -4,8 +4,8 @@
  *
  * Quantised activations are rows of `struct act_block`; several rows (tokens) that meet the same weights stand in a panel: block b of
  * token t at panel[b * nt + t], nt <= KERNEL_TILE. A single row is a panel of one. */
-#ifndef ENGINE_DEVICE_CPU_KERNELS_H
-#define ENGINE_DEVICE_CPU_KERNELS_H
+#ifndef ENGINE_DEVICE_CPU_KERNELS_KERNELS_H
+#define ENGINE_DEVICE_CPU_KERNELS_KERNELS_H
 
 #include "engine/base/error.h"
 #include "engine/device/kv_type.h"

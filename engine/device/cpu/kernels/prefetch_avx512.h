@@ -2,8 +2,8 @@
  * Every line is prefetched twice: far ahead into the second-level cache, near ahead into the first. On a Xeon whose read bandwidth a core is bound by
  * the lines it has under way, this reads 18 GB/s where either distance alone reads 14 to 16; four kilobytes and more ahead are too far.
  * Requests are best spread over a block's multiplications: a handful at once fills the queue of the first-level cache. */
-#ifndef ENGINE_DEVICE_CPU_PREFETCH_AVX512_H
-#define ENGINE_DEVICE_CPU_PREFETCH_AVX512_H
+#ifndef ENGINE_DEVICE_CPU_KERNELS_PREFETCH_AVX512_H
+#define ENGINE_DEVICE_CPU_KERNELS_PREFETCH_AVX512_H
 
 #include "engine/device/cpu/kernels/prefetch.h"
 

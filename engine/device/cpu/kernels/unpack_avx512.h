@@ -1,8 +1,8 @@
 /* What AVX-512 kernels read from the packed formats (formats.h; Q8_0 and Q4_0: engine/layout/matrix.h): scales, factors and codes of 16 rows, one a
  * lane. Included by the files compiled with AVX-512's flags: formats_avx512.c multiplies what it gets in vector registers, kernels_amx_avx512.c
  * hands it to the matrix superblock. */
-#ifndef ENGINE_DEVICE_CPU_UNPACK_AVX512_H
-#define ENGINE_DEVICE_CPU_UNPACK_AVX512_H
+#ifndef ENGINE_DEVICE_CPU_KERNELS_UNPACK_AVX512_H
+#define ENGINE_DEVICE_CPU_KERNELS_UNPACK_AVX512_H
 
 #include "engine/device/cpu/kernels/formats.h"
 #include "engine/file/blocks.h"

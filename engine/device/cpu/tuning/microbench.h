@@ -1,7 +1,7 @@
 /* What this machine can do and what the kernels make of it: read bandwidth, compute peaks, and each kernel and shape against them.
  * Called by one thread at a time (--bench, the speed panel's roofline); takes its own memory and threads for the call. */
-#ifndef ENGINE_DEVICE_CPU_MICROBENCH_H
-#define ENGINE_DEVICE_CPU_MICROBENCH_H
+#ifndef ENGINE_DEVICE_CPU_TUNING_MICROBENCH_H
+#define ENGINE_DEVICE_CPU_TUNING_MICROBENCH_H
 
 #include "engine/base/error.h"
 
