@@ -14,7 +14,10 @@ const struct device_ops *const device_backends[] = {&opencl_device_ops, &cpu_dev
 
 void devices_guard(const char *cache_dir, bool again)
 {
-    struct driver_probe p = {.program = "/proc/self/exe", .vendors = getenv("OCL_ICD_VENDORS"), .cache_dir = cache_dir, .again = again};
+    struct driver_probe p = {.program = "/proc/self/exe",
+                             .vendors = getenv("OCL_ICD_VENDORS"),
+                             .cache_dir = cache_dir,
+                             .again = again};
 
     driver_probe_set(&p);
 }
@@ -32,7 +35,8 @@ int devices_check(const char *selector, struct error *e)
 
     if (strcmp(selector, "none") == 0)
         return 0;
-    for (const struct device_ops *const *b = device_backends; b[1]; b++) {       /* the last one is the CPU */
+    /* the last one is the CPU */
+    for (const struct device_ops *const *b = device_backends; b[1]; b++) {
         size_t len = strlen((*b)->name);
         int n;
 
@@ -46,7 +50,9 @@ int devices_check(const char *selector, struct error *e)
         if (n <= 0)
             return 0;
     }
-    return error_set(e, ERR_USAGE, "there is no device %s; --list-devices names them, none means the CPU alone", selector);
+    return error_set(e, ERR_USAGE,
+                     "there is no device %s; --list-devices names them, none means the CPU alone",
+                     selector);
 }
 
 struct utilisation *devices_watch_new(const char *root)
@@ -59,7 +65,8 @@ void devices_watch_free(struct utilisation *u)
     utilisation_free(u);
 }
 
-void devices_watch_read(struct utilisation *u, float *use, float *mhz, float *temperature, char *why, size_t why_size)
+void devices_watch_read(struct utilisation *u, float *use, float *mhz, float *temperature,
+                        char *why, size_t why_size)
 {
     utilisation_read(u, use, mhz, temperature, why, why_size);
 }

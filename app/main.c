@@ -1,4 +1,5 @@
-/* Entry point: options from every source, then one mode. The only place that turns an error into a line and an exit code. */
+/* Entry point: options from every source, then one mode. The only place that turns an error into a
+ * line and an exit code. */
 #include "app/bench/args.h"
 #include "app/options/config.h"
 #include "app/common/crash.h"
@@ -31,10 +32,12 @@ static int read_foreign(struct options *o, struct error *e)
 
     if (!accessible || !*accessible || !strcmp(accessible, "0"))
         return 0;
-    return options_set(o, &option_table[OPTION_ID_screen_reader], "true", ORIGIN_ENVIRONMENT, "ACCESSIBLE", e);
+    return options_set(o, &option_table[OPTION_ID_screen_reader], "true", ORIGIN_ENVIRONMENT,
+                       "ACCESSIBLE", e);
 }
 
-/* A variable of our prefix that sets nothing: its owner believes it does. One line each, with the nearest name that would. */
+/* A variable of our prefix that sets nothing: its owner believes it does. One line each, with the
+ * nearest name that would. */
 static void warn_of_unused(void)
 {
     for (char **v = environ; *v; v++) {
@@ -51,9 +54,11 @@ static void warn_of_unused(void)
         option = n < sizeof name ? options_find(name) : NULL;
         if (option && strcmp(option->name, name) == 0 && option->place & OPTION_FILE)
             continue;
-        at = snprintf(text, sizeof text, "the variable %.*s is not used", n < sizeof name ? (int)n : (int)sizeof name, *v);
+        at = snprintf(text, sizeof text, "the variable %.*s is not used",
+                      n < sizeof name ? (int)n : (int)sizeof name, *v);
         if (option && !(option->place & OPTION_FILE)) {
-            snprintf(text + at, sizeof text - (size_t)at, ": --%s stands on the command line only", option->name);
+            snprintf(text + at, sizeof text - (size_t)at, ": --%s stands on the command line only",
+                     option->name);
         } else if (option || (option = options_nearest(name, OPTION_FILE))) {
             option_variable(option, wanted, sizeof wanted);
             snprintf(text + at, sizeof text - (size_t)at, "; did you mean %s?", wanted);
@@ -73,13 +78,15 @@ static int read_options(struct options *o, int argc, char **argv, struct error *
 
     if ((rc = options_init(o, e)) < 0 || (rc = options_parse(o, argc, argv, e)) < 0)
         return rc;
-    if (o->help || o->version || o->completion || o->print_man)  /* these must work with a broken configuration too */
+    /* these must work with a broken configuration too */
+    if (o->help || o->version || o->completion || o->print_man)
         return 0;
-    if ((rc = options_environment(o, environ, e)) < 0 || (rc = read_foreign(o, e)) < 0 || (rc = config_read_all(o, e)) < 0)
+    if ((rc = options_environment(o, environ, e)) < 0 || (rc = read_foreign(o, e)) < 0 ||
+        (rc = config_read_all(o, e)) < 0)
         return rc;
     warn_of_unused();
     if (paths_model(o->model, model, sizeof model, &ignored) < 0)
-        return 0;                /* a mode that needs the model says so itself */
+        return 0; /* a mode that needs the model says so itself */
     return config_read_model(o, model, e);
 }
 
@@ -91,7 +98,8 @@ static int flush_stdout(struct error *e)
     return output_failed(NULL, errno, e);
 }
 
-/* --log-file: every line as it comes, behind those of earlier runs, so that a crash or a kill loses none. */
+/* --log-file: every line as it comes, behind those of earlier runs, so that a crash or a kill loses
+ * none. */
 static int log_open(const struct options *o, int *fd, struct error *e)
 {
     *fd = -1;
@@ -115,8 +123,9 @@ static void log_close(const struct options *o, int fd)
         close(fd);
 }
 
-/* A caller may close the first three descriptors; the next file opened would then be one of them, and what is printed would land in it.
- * Standard input is empty then and diagnostics are nobody's; standard output is opened for reading, so that an answer that is lost fails. */
+/* A caller may close the first three descriptors; the next file opened would then be one of them,
+ * and what is printed would land in it. Standard input is empty then and diagnostics are nobody's;
+ * standard output is opened for reading, so that an answer that is lost fails. */
 static void fill_descriptors(void)
 {
     static const int modes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
@@ -133,10 +142,11 @@ int main(int argc, char **argv)
     int rc, log_fd = -1;
 
     fill_descriptors();
-    signal(SIGXFSZ, SIG_IGN);    /* past the limit of ulimit -f, writing says EFBIG, and the mode says so in a line */
+    /* past the limit of ulimit -f, writing says EFBIG, and the mode says so in a line */
+    signal(SIGXFSZ, SIG_IGN);
     devices_child(argc, argv);
     setlocale(LC_ALL, "");
-    setlocale(LC_NUMERIC, "C");  /* 0.5 is 0.5 in files and flags, whatever the country */
+    setlocale(LC_NUMERIC, "C"); /* 0.5 is 0.5 in files and flags, whatever the country */
     crash_install();
     crash_guard_libraries();
     bench_respell(argc, argv);

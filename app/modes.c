@@ -20,22 +20,70 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-static bool help_wanted(const struct options *o) { return o->help; }
-static bool version_wanted(const struct options *o) { return o->version; }
-static bool print_config_wanted(const struct options *o) { return o->print_config; }
-static bool completion_wanted(const struct options *o) { return o->completion; }
-static bool print_man_wanted(const struct options *o) { return o->print_man; }
-static bool place_help_wanted(const struct options *o) { return o->place && strcmp(o->place, "help") == 0; }
-static bool list_devices_wanted(const struct options *o) { return o->list_devices; }
-static bool batch_wanted(const struct options *o) { return o->batch; }
-static bool print_prompt_wanted(const struct options *o) { return o->print_prompt; }
-static bool tokenize_wanted(const struct options *o) { return o->tokenize; }
-static bool detokenize_wanted(const struct options *o) { return o->detokenize; }
-static bool bench_wanted(const struct options *o) { return o->bench || o->microbench; }
-static bool compare_wanted(const struct options *o) { return o->compare; }
-static bool profile_wanted(const struct options *o) { return o->profile_experts; }
-static bool suggest_wanted(const struct options *o) { return o->suggest; }
-static bool always(const struct options *o) { return true; }
+static bool help_wanted(const struct options *o)
+{
+    return o->help;
+}
+static bool version_wanted(const struct options *o)
+{
+    return o->version;
+}
+static bool print_config_wanted(const struct options *o)
+{
+    return o->print_config;
+}
+static bool completion_wanted(const struct options *o)
+{
+    return o->completion;
+}
+static bool print_man_wanted(const struct options *o)
+{
+    return o->print_man;
+}
+static bool place_help_wanted(const struct options *o)
+{
+    return o->place && strcmp(o->place, "help") == 0;
+}
+static bool list_devices_wanted(const struct options *o)
+{
+    return o->list_devices;
+}
+static bool batch_wanted(const struct options *o)
+{
+    return o->batch;
+}
+static bool print_prompt_wanted(const struct options *o)
+{
+    return o->print_prompt;
+}
+static bool tokenize_wanted(const struct options *o)
+{
+    return o->tokenize;
+}
+static bool detokenize_wanted(const struct options *o)
+{
+    return o->detokenize;
+}
+static bool bench_wanted(const struct options *o)
+{
+    return o->bench || o->microbench;
+}
+static bool compare_wanted(const struct options *o)
+{
+    return o->compare;
+}
+static bool profile_wanted(const struct options *o)
+{
+    return o->profile_experts;
+}
+static bool suggest_wanted(const struct options *o)
+{
+    return o->suggest;
+}
+static bool always(const struct options *o)
+{
+    return true;
+}
 
 static int help_run(struct options *o, struct error *e)
 {
@@ -93,9 +141,11 @@ static const struct mode modes[] = {
     {"print-config", "print every setting and its origin", print_config_wanted, print_config_run},
     {"completion", "print a completion script", completion_wanted, completion_run},
     {"print-man", "print a manual page", print_man_wanted, print_man_run},
-    {"list-devices", "list, test and measure the compute devices", list_devices_wanted, list_devices_run},
+    {"list-devices", "list, test and measure the compute devices", list_devices_wanted,
+     list_devices_run},
     {"place-help", "list the placement strategies", place_help_wanted, place_help_run},
-    {"print-prompt", "print the prompt as the model would get it", print_prompt_wanted, print_prompt_run},
+    {"print-prompt", "print the prompt as the model would get it", print_prompt_wanted,
+     print_prompt_run},
     {"batch", "answer the lines of a file", batch_wanted, batch_run},
     {"tokenize", "print the ids of a text", tokenize_wanted, tokenize_run},
     {"detokenize", "print the text of ids", detokenize_wanted, detokenize_run},

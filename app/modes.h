@@ -1,5 +1,6 @@
-/* What moetop can do in one run: the explicit list, first match wins, the chat last. A mode is one file of app/, one row in
- * app/modes.c, and the flag in app/options/options.def that asks for it. Main thread. */
+/* What moetop can do in one run: the explicit list, first match wins, the chat last. A mode is one
+ * file of app/, one row in app/modes.c, and the flag in app/options/options.def that asks for it.
+ * Main thread. */
 #ifndef APP_MODES_H
 #define APP_MODES_H
 
@@ -8,8 +9,8 @@
 struct mode {
     const char *name, *summary;
     bool (*wanted)(const struct options *o);
-    /* 0, or a negative code with the line to print on standard error; the process exits with error_exit_code(). stdout is the
-     * answer alone. */
+    /* 0, or a negative code with the line to print on standard error; the process exits with
+     * error_exit_code(). stdout is the answer alone. */
     int (*run)(struct options *o, struct error *e);
 };
 

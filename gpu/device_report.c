@@ -1,5 +1,6 @@
-/* The report on a device without a model of the user's: every kernel and CLBlast on weights made here, in the shapes of Phi-tiny, then a few
- * rates. Main thread (--list-devices). The verdict on CLBlast stays on disk, so that a device that is a CPU may use it afterwards. */
+/* The report on a device without a model of the user's: every kernel and CLBlast on weights made
+ * here, in the shapes of Phi-tiny, then a few rates. Main thread (--list-devices). The verdict on
+ * CLBlast stays on disk, so that a device that is a CPU may use it afterwards. */
 #include "gpu/blas.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -20,19 +21,24 @@
 static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_F32, DTYPE_F16, DTYPE_BF16};
 #define N_TYPES (int)(sizeof types / sizeof types[0])
 
-struct report_model {                    /* a model of one layer a type */
+struct report_model { /* a model of one layer a type */
     struct model model;
     struct layer_weights layers[N_TYPES];
     struct expert_weights experts[N_TYPES][EXPERTS];
     float *pool, *norm, *cos, *sin;
-    struct { void *data; size_t bytes; } owned[N_TYPES * 8];
+    struct {
+        void *data;
+        size_t bytes;
+    } owned[N_TYPES * 8];
     int n_owned;
     bool failed;
 };
 
-static void make_matrix(struct report_model *m, struct matrix *out, enum dtype type, int rows, int cols)
+static void make_matrix(struct report_model *m, struct matrix *out, enum dtype type, int rows,
+                        int cols)
 {
-    *out = (struct matrix){.type = type, .rows = rows, .cols = cols, .width = pack_width(type, cpu_pack_width())};
+    *out = (struct matrix){
+        .type = type, .rows = rows, .cols = cols, .width = pack_width(type, cpu_pack_width())};
     out->bytes = pack_bytes(type, rows, cols, out->width);
     if (type == DTYPE_F32) {
         out->data = m->pool;
@@ -44,7 +50,8 @@ static void make_matrix(struct report_model *m, struct matrix *out, enum dtype t
         m->failed = true;
         return;
     }
-    pack_rows(data, type, out->width, m->pool, DTYPE_F32, rows, cols, 0, pack_groups(rows, out->width));
+    pack_rows(data, type, out->width, m->pool, DTYPE_F32, rows, cols, 0,
+              pack_groups(rows, out->width));
     out->data = data;
     m->owned[m->n_owned].data = data;
     m->owned[m->n_owned++].bytes = out->bytes;
@@ -77,8 +84,18 @@ struct report_model *report_model_new(void)
     }
     for (int i = 0; i < HIDDEN; i++)
         m->norm[i] = 1.0f + m->pool[i];
-    m->model.hp = (struct hparams){.n_layers = N_TYPES, .hidden = HIDDEN, .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .n_vocab = HIDDEN,
-                                   .n_experts = EXPERTS, .n_experts_used = 2, .expert_ffn = FFN, .context_max = 512, .rope_dims = DIM, .norm_eps = 1e-5f,
+    m->model.hp = (struct hparams){.n_layers = N_TYPES,
+                                   .hidden = HIDDEN,
+                                   .n_heads = HEADS,
+                                   .n_kv_heads = KV_HEADS,
+                                   .head_dim = DIM,
+                                   .n_vocab = HIDDEN,
+                                   .n_experts = EXPERTS,
+                                   .n_experts_used = 2,
+                                   .expert_ffn = FFN,
+                                   .context_max = 512,
+                                   .rope_dims = DIM,
+                                   .norm_eps = 1e-5f,
                                    .router_jitter = 0.01f};
     m->model.layers = m->layers;
     m->model.output_norm = (struct norm_weights){m->norm, NULL};
@@ -107,7 +124,8 @@ struct report_model *report_model_new(void)
 }
 
 /* Best of some rounds of one product; 0 when it fails. */
-static uint64_t time_product(struct device *d, const struct part *p, cl_mem x, cl_mem y, int rows, int rounds, bool blas)
+static uint64_t time_product(struct device *d, const struct part *p, cl_mem x, cl_mem y, int rows,
+                             int rounds, bool blas)
 {
     struct output o = {p, y};
     uint64_t best = UINT64_MAX;
@@ -116,7 +134,8 @@ static uint64_t time_product(struct device *d, const struct part *p, cl_mem x, c
     for (int i = 0; i < rounds; i++) {
         uint64_t start = clock_now(), ns;
 
-        if ((blas ? blas_multiply(d, x, rows, p, y, false, &e) : jobs_multiply_own(d, x, &d->hq, rows, &o, 1, false, &e)) < 0 ||
+        if ((blas ? blas_multiply(d, x, rows, p, y, false, &e)
+                  : jobs_multiply_own(d, x, &d->hq, rows, &o, 1, false, &e)) < 0 ||
             clFinish(d->queue) != CL_SUCCESS)
             return 0;
         ns = clock_now() - start;
@@ -128,7 +147,9 @@ static uint64_t time_product(struct device *d, const struct part *p, cl_mem x, c
 
 static void measure(struct device *d, const struct report_model *m, struct device_report *out)
 {
-    size_t bytes = READ_BYTES, limit = d->target.info.max_alloc < d->target.info.memory / 8 ? d->target.info.max_alloc : d->target.info.memory / 8;
+    size_t bytes = READ_BYTES, limit = d->target.info.max_alloc < d->target.info.memory / 8
+                                           ? d->target.info.max_alloc
+                                           : d->target.info.memory / 8;
     struct matrix big = m->layers[0].q;
     struct part p = {.m = &big};
     cl_mem y = NULL;
@@ -150,7 +171,8 @@ static void measure(struct device *d, const struct report_model *m, struct devic
             for (int i = 0; i < 4; i++) {
                 uint64_t start = clock_now();
 
-                if (clEnqueueWriteBuffer(d->queue, p.mem, CL_TRUE, 0, 32u << 20, host, 0, NULL, NULL) != CL_SUCCESS)
+                if (clEnqueueWriteBuffer(d->queue, p.mem, CL_TRUE, 0, 32u << 20, host, 0, NULL,
+                                         NULL) != CL_SUCCESS)
                     break;
                 ns = clock_now() - start;
                 best = ns < best ? ns : best;
@@ -168,7 +190,8 @@ static void measure(struct device *d, const struct report_model *m, struct devic
 
         if (!d->type[q->type].usable || memory_buffer(d, q->bytes, &one.mem, "measuring", &e) < 0)
             continue;
-        if (memory_upload(d, one.mem, q->data, q->bytes, &e) == 0 && (ns = time_product(d, &one, d->h, d->q, ROWS, 4, false))) {
+        if (memory_upload(d, one.mem, q->data, q->bytes, &e) == 0 &&
+            (ns = time_product(d, &one, d->h, d->q, ROWS, 4, false))) {
             if (t)
                 out->f32_rate = work * 1e9 / (double)ns;
             else
@@ -182,7 +205,9 @@ static void measure(struct device *d, const struct report_model *m, struct devic
 
 static void describe(struct device *d, struct device_report *out)
 {
-    static const char *const verdicts[] = {"not tested", "right and faster: used", "right, but slower than our own kernels: not used", "wrong values: not used"};
+    static const char *const verdicts[] = {"not tested", "right and faster: used",
+                                           "right, but slower than our own kernels: not used",
+                                           "wrong values: not used"};
     size_t n = 0;
 
     out->supported[0] = '\0';
@@ -192,7 +217,11 @@ static void describe(struct device *d, struct device_report *out)
 
         for (int t = 0; t < N_TYPES; t++)
             if (kernel_set_supports(d, (enum block_kind)k, types[t])) {
-                n += (size_t)snprintf(out->supported + n, sizeof out->supported - n, "%s%s%s%s", any ? " " : n ? "; " : "", any ? "" : kinds[k], any ? "" : " ",
+                n += (size_t)snprintf(out->supported + n, sizeof out->supported - n, "%s%s%s%s",
+                                      any ? " "
+                                      : n ? "; "
+                                          : "",
+                                      any ? "" : kinds[k], any ? "" : " ",
                                       dtype_info(types[t])->word);
                 any = true;
                 if (n >= sizeof out->supported)
@@ -203,14 +232,20 @@ static void describe(struct device *d, struct device_report *out)
         snprintf(out->supported, sizeof out->supported, "nothing");
     snprintf(out->selftest, sizeof out->selftest, "%s", d->verdict);
     if (d->blas.gain > 0)
-        snprintf(out->library, sizeof out->library, "CLBlast: %s (%.2f times our speed)", verdicts[d->blas.verdict], d->blas.gain);
+        snprintf(out->library, sizeof out->library, "CLBlast: %s (%.2f times our speed)",
+                 verdicts[d->blas.verdict], d->blas.gain);
     else
         snprintf(out->library, sizeof out->library, "CLBlast: %s", verdicts[d->blas.verdict]);
 }
 
 struct device_config report_model_config(const struct report_model *m)
 {
-    return (struct device_config){.model = &m->model, .n_threads = 1, .max_rows = ROWS, .context = 512, .kv_k = KV_F16, .kv_v = KV_F16};
+    return (struct device_config){.model = &m->model,
+                                  .n_threads = 1,
+                                  .max_rows = ROWS,
+                                  .context = 512,
+                                  .kv_k = KV_F16,
+                                  .kv_v = KV_F16};
 }
 
 void device_report_fill(struct device *d, const struct report_model *m, struct device_report *out)

@@ -1,5 +1,6 @@
-/* See driver_probe.h. One child a driver, so that the bad one can be named; the loader is pointed at a folder with the good ones alone. What was
- * found is kept by the driver's file, size and time: a new version is tried again. */
+/* See driver_probe.h. One child a driver, so that the bad one can be named; the loader is pointed
+ * at a folder with the good ones alone. What was found is kept by the driver's file, size and time:
+ * a new version is tried again. */
 #include "gpu/driver_probe.h"
 #include "engine/base/cache.h"
 #include "engine/base/clock.h"
@@ -26,16 +27,17 @@
 #include <unistd.h>
 
 #define DRIVERS_MAX 16
-#define TOUCHED 16384            /* values a device computes for a start */
-#define WRONG_VALUES 17          /* the child's exit code */
-#define PATIENCE 30              /* seconds: a slow compiler on a busy machine is no broken driver */
+#define TOUCHED 16384   /* values a device computes for a start */
+#define WRONG_VALUES 17 /* the child's exit code */
+/* seconds: a slow compiler on a busy machine is no broken driver */
+#define PATIENCE 30
 
 extern char **environ;
 
 struct driver {
-    char icd[PATH_MAX];          /* its file in the vendors' folder */
-    char library[256];           /* what that names */
-    char fault[128];             /* empty: good */
+    char icd[PATH_MAX]; /* its file in the vendors' folder */
+    char library[256];  /* what that names */
+    char fault[128];    /* empty: good */
 };
 
 static struct {
@@ -50,7 +52,8 @@ void driver_probe_set(const struct driver_probe *p)
 {
     pthread_mutex_lock(&probe.lock);
     snprintf(probe.program, sizeof probe.program, "%s", p->program);
-    snprintf(probe.vendors, sizeof probe.vendors, "%s", p->vendors && *p->vendors ? p->vendors : "/etc/OpenCL/vendors");
+    snprintf(probe.vendors, sizeof probe.vendors, "%s",
+             p->vendors && *p->vendors ? p->vendors : "/etc/OpenCL/vendors");
     snprintf(probe.cache, sizeof probe.cache, "%s", p->cache_dir ? p->cache_dir : "");
     probe.seconds = p->seconds ? p->seconds : PATIENCE;
     probe.again = p->again;
@@ -60,14 +63,19 @@ void driver_probe_set(const struct driver_probe *p)
     pthread_mutex_unlock(&probe.lock);
 }
 
-/* The child: everything a driver does at its first use, in little, and the way every job goes: copy, kernel, copy, none of them awaited.
- * False: what came back is wrong. A device that refuses something is no fault: opening it will say so. */
+/* The child: everything a driver does at its first use, in little, and the way every job goes:
+ * copy, kernel, copy, none of them awaited. False: what came back is wrong. A device that refuses
+ * something is no fault: opening it will say so. */
 static bool touch_device(cl_device_id id)
 {
-    static const char *const source = "__kernel void touch(__global const int *x, __global int *y) { int i = get_global_id(0); y[i] = x[i] * 3 + 1; }";
+    static const char *const source = "__kernel void touch(__global const int *x, __global int *y) "
+                                      "{ int i = get_global_id(0); y[i] = x[i] * 3 + 1; }";
     cl_context context = clCreateContext(NULL, 1, &id, NULL, NULL, NULL);
-    cl_command_queue queue = context ? clCreateCommandQueue(context, id, CL_QUEUE_PROFILING_ENABLE, NULL) : NULL;
-    cl_program program = queue ? clCreateProgramWithSource(context, 1, (const char **)(uintptr_t)&source, NULL, NULL) : NULL;
+    cl_command_queue queue =
+        context ? clCreateCommandQueue(context, id, CL_QUEUE_PROFILING_ENABLE, NULL) : NULL;
+    cl_program program =
+        queue ? clCreateProgramWithSource(context, 1, (const char **)(uintptr_t)&source, NULL, NULL)
+              : NULL;
     static int x[TOUCHED], y[TOUCHED];
     cl_mem in = program ? clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof x, NULL, NULL) : NULL;
     cl_mem out = in ? clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof y, NULL, NULL) : NULL;
@@ -85,11 +93,15 @@ static bool touch_device(cl_device_id id)
             x[i] = round * 1000 + i;
             y[i] = 0;
         }
-        if (clSetKernelArg(kernel, 0, sizeof in, &in) != CL_SUCCESS || clSetKernelArg(kernel, 1, sizeof out, &out) != CL_SUCCESS ||
-            clEnqueueWriteBuffer(queue, in, CL_FALSE, 0, sizeof x, x, 0, NULL, &ev[0]) != CL_SUCCESS ||
-            clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &n, NULL, 0, NULL, &ev[1]) != CL_SUCCESS ||
-            clEnqueueReadBuffer(queue, out, CL_FALSE, 0, sizeof y, y, 0, NULL, &ev[2]) != CL_SUCCESS || clFlush(queue) != CL_SUCCESS ||
-            clFinish(queue) != CL_SUCCESS)
+        if (clSetKernelArg(kernel, 0, sizeof in, &in) != CL_SUCCESS ||
+            clSetKernelArg(kernel, 1, sizeof out, &out) != CL_SUCCESS ||
+            clEnqueueWriteBuffer(queue, in, CL_FALSE, 0, sizeof x, x, 0, NULL, &ev[0]) !=
+                CL_SUCCESS ||
+            clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &n, NULL, 0, NULL, &ev[1]) !=
+                CL_SUCCESS ||
+            clEnqueueReadBuffer(queue, out, CL_FALSE, 0, sizeof y, y, 0, NULL, &ev[2]) !=
+                CL_SUCCESS ||
+            clFlush(queue) != CL_SUCCESS || clFinish(queue) != CL_SUCCESS)
             return true;
         for (int i = 0; i < 3; i++)
             clReleaseEvent(ev[i]);
@@ -130,7 +142,8 @@ static bool add_driver(struct driver *d, const char *path)
 
     memset(d, 0, sizeof *d);
     snprintf(d->icd, sizeof d->icd, "%s", path);
-    if (n < 4 || strcmp(path + n - 4, ".icd") != 0) {      /* loaders take a library's path as well */
+    /* loaders take a library's path as well */
+    if (n < 4 || strcmp(path + n - 4, ".icd") != 0) {
         snprintf(d->library, sizeof d->library, "%.255s", path);
         return strstr(path, ".so") != NULL && access(path, R_OK) == 0;
     }
@@ -156,7 +169,8 @@ static int find_drivers(struct driver *list)
         size_t len = strlen(entry->d_name);
 
         if (len > 4 && strcmp(entry->d_name + len - 4, ".icd") == 0 &&
-            snprintf(path, sizeof path, "%s/%s", probe.vendors, entry->d_name) < (int)sizeof path && add_driver(&list[n], path))
+            snprintf(path, sizeof path, "%s/%s", probe.vendors, entry->d_name) < (int)sizeof path &&
+            add_driver(&list[n], path))
             n++;
     }
     closedir(dir);
@@ -166,17 +180,26 @@ static int find_drivers(struct driver *list)
 /* Where the verdict on a driver is kept; empty: nowhere. */
 static void verdict_path(const struct driver *d, char *out, size_t size)
 {
-    static const char *const folders[] = {"", "/usr/lib/x86_64-linux-gnu/", "/usr/lib/aarch64-linux-gnu/", "/usr/lib64/", "/usr/lib/", "/usr/local/lib/"};
-    uint64_t h = hash_bytes(hash_bytes(HASH_START, d->icd, strlen(d->icd)), d->library, strlen(d->library));
+    static const char *const folders[] = {"",
+                                          "/usr/lib/x86_64-linux-gnu/",
+                                          "/usr/lib/aarch64-linux-gnu/",
+                                          "/usr/lib64/",
+                                          "/usr/lib/",
+                                          "/usr/local/lib/"};
+    uint64_t h = hash_bytes(hash_bytes(HASH_START, d->icd, strlen(d->icd)), d->library,
+                            strlen(d->library));
     char path[PATH_MAX];
     struct stat st;
 
     for (size_t i = d->library[0] != '/'; i < sizeof folders / sizeof folders[0]; i++)
-        if (snprintf(path, sizeof path, "%s%s", folders[i], d->library) < (int)sizeof path && stat(path, &st) == 0) {
-            h = hash_bytes(hash_bytes(h, &st.st_mtim, sizeof st.st_mtim), &st.st_size, sizeof st.st_size);
+        if (snprintf(path, sizeof path, "%s%s", folders[i], d->library) < (int)sizeof path &&
+            stat(path, &st) == 0) {
+            h = hash_bytes(hash_bytes(h, &st.st_mtim, sizeof st.st_mtim), &st.st_size,
+                           sizeof st.st_size);
             break;
         }
-    if (!probe.cache[0] || snprintf(out, size, "%s/opencl-driver-%016llx.verdict", probe.cache, (unsigned long long)h) >= (int)size)
+    if (!probe.cache[0] || snprintf(out, size, "%s/opencl-driver-%016llx.verdict", probe.cache,
+                                    (unsigned long long)h) >= (int)size)
         out[0] = '\0';
 }
 
@@ -208,9 +231,11 @@ static void verdict_write(const char *path, const struct driver *d)
 /* A folder that holds these drivers and no others. */
 static int make_folder(char *folder, size_t size, const struct driver *list, int n)
 {
-    bool kept = probe.cache[0] && cache_check(probe.cache, NULL) == 0 && access(probe.cache, W_OK) == 0;
+    bool kept = probe.cache[0] && cache_check(probe.cache, NULL) == 0 &&
+                access(probe.cache, W_OK) == 0;
 
-    if (snprintf(folder, size, "%s/opencl-XXXXXX", kept ? probe.cache : P_tmpdir) >= (int)size || !mkdtemp(folder))
+    if (snprintf(folder, size, "%s/opencl-XXXXXX", kept ? probe.cache : P_tmpdir) >= (int)size ||
+        !mkdtemp(folder))
         return -1;
     for (int i = 0; i < n; i++) {
         char path[PATH_MAX + 32];
@@ -240,7 +265,8 @@ static void remove_folder(const char *folder)
 
 static pid_t start_child(const char *folder, int *alive)
 {
-    char vendors[PATH_MAX + 32], *argv[] = {probe.program, (char *)(uintptr_t)DRIVER_PROBE_CHILD, NULL}, **env;
+    char vendors[PATH_MAX + 32],
+        *argv[] = {probe.program, (char *)(uintptr_t)DRIVER_PROBE_CHILD, NULL}, **env;
     posix_spawn_file_actions_t files;
     int pipes[2], n = 0, rc;
     pid_t pid;
@@ -269,7 +295,7 @@ static pid_t start_child(const char *folder, int *alive)
         close(pipes[0]);
         return -1;
     }
-    *alive = pipes[0];           /* readable or closed: the child has ended */
+    *alive = pipes[0]; /* readable or closed: the child has ended */
     return pid;
 }
 
@@ -292,7 +318,7 @@ static int try_driver(struct driver *d)
             continue;
         ssize_t got = read(alive, drop, sizeof drop);
 
-        late = got > 0 || (got < 0 && errno == EINTR);     /* else its end of the pipe is closed */
+        late = got > 0 || (got < 0 && errno == EINTR); /* else its end of the pipe is closed */
     }
     if (late)
         kill(pid, SIGKILL);
@@ -303,11 +329,14 @@ static int try_driver(struct driver *d)
     if (late)
         snprintf(d->fault, sizeof d->fault, "did not answer within %d s", probe.seconds);
     else if (WIFSIGNALED(status))
-        snprintf(d->fault, sizeof d->fault, "crashed when it was tried (%s)", strsignal(WTERMSIG(status)));
+        snprintf(d->fault, sizeof d->fault, "crashed when it was tried (%s)",
+                 strsignal(WTERMSIG(status)));
     else if (WEXITSTATUS(status) == WRONG_VALUES)
-        snprintf(d->fault, sizeof d->fault, "computes wrong values where copies and kernels follow each other");
+        snprintf(d->fault, sizeof d->fault,
+                 "computes wrong values where copies and kernels follow each other");
     else if (WEXITSTATUS(status) != 0)
-        snprintf(d->fault, sizeof d->fault, "ended the process that tried it (exit code %d)", WEXITSTATUS(status));
+        snprintf(d->fault, sizeof d->fault, "ended the process that tried it (exit code %d)",
+                 WEXITSTATUS(status));
     return 0;
 }
 
@@ -343,8 +372,10 @@ void driver_probe_run(char *out, size_t size)
             if (!list[i].fault[0])
                 continue;
             if (at < sizeof probe.note)
-                at += (size_t)snprintf(probe.note + at, sizeof probe.note - at, "%sthe OpenCL driver %.120s (%.120s) %s and is left out", bad ? "; " : "",
-                                       list[i].library, list[i].icd, list[i].fault);
+                at += (size_t)snprintf(probe.note + at, sizeof probe.note - at,
+                                       "%sthe OpenCL driver %.120s (%.120s) %s and is left out",
+                                       bad ? "; " : "", list[i].library, list[i].icd,
+                                       list[i].fault);
             bad++;
         }
         if (bad)

@@ -1,6 +1,8 @@
-/* Experts that pass through the device: two buffers, each as large as the model's largest expert. Engine thread; nothing here waits for the
- * device (but where said), all order between the queues is by events: a copy waits for the last kernel that used its buffer, a kernel for
- * its copy. So the copy of one expert overlaps the computing of another, and what the next layer will probably ask for overlaps this one. */
+/* Experts that pass through the device: two buffers, each as large as the model's largest expert.
+ * Engine thread; nothing here waits for the device (but where said), all order between the queues
+ * is by events: a copy waits for the last kernel that used its buffer, a kernel for its copy. So
+ * the copy of one expert overlaps the computing of another, and what the next layer will probably
+ * ask for overlaps this one. */
 #include "gpu/internal.h"
 #include "engine/base/mem.h"
 
@@ -18,8 +20,12 @@ static void count_time(struct device *d, struct swap_slot *s)
 {
     cl_ulong a = 0, b = 0;
 
-    if (s->begun && s->ready && clGetEventProfilingInfo(s->begun, CL_PROFILING_COMMAND_START, sizeof a, &a, NULL) == CL_SUCCESS &&
-        clGetEventProfilingInfo(s->ready, CL_PROFILING_COMMAND_END, sizeof b, &b, NULL) == CL_SUCCESS && b > a)
+    if (s->begun && s->ready &&
+        clGetEventProfilingInfo(s->begun, CL_PROFILING_COMMAND_START, sizeof a, &a, NULL) ==
+            CL_SUCCESS &&
+        clGetEventProfilingInfo(s->ready, CL_PROFILING_COMMAND_END, sizeof b, &b, NULL) ==
+            CL_SUCCESS &&
+        b > a)
         d->stats.transfer_ns += b - a;
     event_drop(&s->begun);
     event_drop(&s->ready);
@@ -69,11 +75,13 @@ int expert_swap_set(struct device *d, bool on, struct error *e)
     if (d->swap.items)
         return 0;
     for (int i = 0; i < m->hp.n_layers * m->hp.n_experts; i++) {
-        const struct expert_weights *x = &m->layers[i / m->hp.n_experts].experts[i % m->hp.n_experts];
+        const struct expert_weights *x =
+            &m->layers[i / m->hp.n_experts].experts[i % m->hp.n_experts];
         const struct matrix *w[3] = {&x->gate, &x->up, &x->down};
 
         if (!memory_expert_alike(x))
-            return error_set(e, ERR_DEVICE, "OpenCL %s: no kernels for an expert of %s, %s and %s", d->target.info.name, dtype_info(x->gate.type)->word,
+            return error_set(e, ERR_DEVICE, "OpenCL %s: no kernels for an expert of %s, %s and %s",
+                             d->target.info.name, dtype_info(x->gate.type)->word,
                              dtype_info(x->up.type)->word, dtype_info(x->down.type)->word);
         for (int k = 0; k < 3; k++)
             bytes[k] = w[k]->bytes > bytes[k] ? w[k]->bytes : bytes[k];
@@ -111,8 +119,11 @@ static int fill(struct device *d, struct swap_slot *s, int layer, int expert, st
     s->guessed = false;
     for (int k = 0; k < 3 && rc == CL_SUCCESS; k++) {
         if (!cl_injected(&rc))
-            rc = clEnqueueWriteBuffer(d->upload, s->block.part[k].mem, CL_FALSE, 0, w[k]->bytes, w[k]->data, after && k == 0, after && k == 0 ? &after : NULL,
-                                      k == 0 ? &s->begun : k == 2 ? &s->ready : NULL);
+            rc = clEnqueueWriteBuffer(d->upload, s->block.part[k].mem, CL_FALSE, 0, w[k]->bytes,
+                                      w[k]->data, after && k == 0, after && k == 0 ? &after : NULL,
+                                      k == 0   ? &s->begun
+                                      : k == 2 ? &s->ready
+                                               : NULL);
         s->block.part[k].m = w[k];
         d->stats.uploaded_bytes += w[k]->bytes;
         d->stats.streamed_bytes += w[k]->bytes;
@@ -170,7 +181,7 @@ int expert_swap_begin(struct device *d, int layer, struct error *e)
 
     for (int i = 0; i < DEVICE_STREAM; i++)
         t->slot[i].wanted = false;
-    for (int i = 0; i < t->n; i++) {             /* what lies in a slot already comes first */
+    for (int i = 0; i < t->n; i++) { /* what lies in a slot already comes first */
         struct swap_slot *s = slot_of(d, layer, t->items[i].expert);
         struct swap_item item = t->items[i];
 
@@ -192,7 +203,8 @@ struct block *expert_swap_take(struct device *d, int layer, int expert, struct e
     cl_int rc = CL_SUCCESS;
 
     if (!s) {
-        error_set(e, ERR_DEVICE, "OpenCL %s: an expert of layer %d did not come through", d->target.info.name, layer);
+        error_set(e, ERR_DEVICE, "OpenCL %s: an expert of layer %d did not come through",
+                  d->target.info.name, layer);
         return NULL;
     }
     if (s->ready && !cl_injected(&rc))
@@ -209,7 +221,7 @@ int expert_swap_done(struct device *d, int layer, int expert, struct error *e)
     if (!cl_injected(&rc))
         rc = clEnqueueMarkerWithWaitList(d->queue, 0, NULL, &s->used);
     if (rc == CL_SUCCESS)
-        rc = clFlush(d->queue);          /* the other queue will wait for it */
+        rc = clFlush(d->queue); /* the other queue will wait for it */
     if (cl_check(d, rc, "marking an expert", e) < 0)
         return ERR_DEVICE;
     s->wanted = false;
@@ -233,8 +245,10 @@ void expert_swap_prefetch(struct device *d, int layer, const int *experts, int n
     for (int i = 0; i < n; i++) {
         struct swap_slot *s;
 
-        if (memory_block(d, (struct block_id){BLOCK_EXPERT, layer, experts[i]})->state == BLOCK_RESIDENT || slot_of(d, layer, experts[i]) ||
-            !(s = slot_free(d)) || fill(d, s, layer, experts[i], &ignored) < 0)
+        if (memory_block(d, (struct block_id){BLOCK_EXPERT, layer, experts[i]})->state ==
+                BLOCK_RESIDENT ||
+            slot_of(d, layer, experts[i]) || !(s = slot_free(d)) ||
+            fill(d, s, layer, experts[i], &ignored) < 0)
             continue;
         s->wanted = s->guessed = true;
         d->stats.prefetched++;

@@ -1,5 +1,6 @@
-/* Private to gpu/: the device, its buffers and programs, and the helpers that turn OpenCL codes into our errors.
- * One in-order queue computes; a second one uploads weights, so that copies overlap kernels. */
+/* Private to gpu/: the device, its buffers and programs, and the helpers that turn OpenCL codes
+ * into our errors. One in-order queue computes; a second one uploads weights, so that copies
+ * overlap kernels. */
 #ifndef GPU_INTERNAL_H
 #define GPU_INTERNAL_H
 
@@ -10,14 +11,15 @@
 
 #include <stdint.h>
 
-#define BANK 16                  /* experts bound to one launch (quant.cl, float.cl) */
-#define TILE 8                   /* tokens of a tile where there are many */
-#define PARTS 4                  /* matrices of a block at most */
-#define JOBS 32                  /* jobs whose events are kept until wait */
+#define BANK 16 /* experts bound to one launch (quant.cl, float.cl) */
+#define TILE 8  /* tokens of a tile where there are many */
+#define PARTS 4 /* matrices of a block at most */
+#define JOBS 32 /* jobs whose events are kept until wait */
 #define STAGING_HALF (4u << 20)
 #define CORE_ITEMS 32
 #define HEAD_ROWS 32             /* rows of logits computed at once */
-#define ATTEND_BYTES (32u << 20) /* partial sums of attention at once, unless one row needs more */
+#define ATTEND_BYTES (32u << 20) /* partial sums of attention at once, unless one row needs more \
+                                  */
 
 /* What was found out about one OpenCL device before opening it. */
 struct cl_target {
@@ -26,32 +28,49 @@ struct cl_target {
     struct device_info info;
     char platform_name[96], platform_version[96];
     bool has_dot8, has_fp16, has_spir_local;
-    cl_uint align;               /* bytes */
+    cl_uint align; /* bytes */
 };
 
-/* Fills targets (usable or not, real GPUs before CPU-type devices); returns how many; why gets a line when something is missing (or, with
- * some devices found, when a driver was left out). */
+/* Fills targets (usable or not, real GPUs before CPU-type devices); returns how many; why gets a
+ * line when something is missing (or, with some devices found, when a driver was left out). */
 int platform_list(struct cl_target *out, int max, char *why, size_t why_size);
-/* "opencl:1", "opencl", "1" or NULL (first usable); ERR_DEVICE with the list's reason, ERR_USAGE when there is no such device. */
-int platform_choose(struct cl_target *out, const char *selector, char *why, size_t why_size, struct error *e);
-const char *opencl_word(cl_int code);                 /* "CL_OUT_OF_RESOURCES" */
+/* "opencl:1", "opencl", "1" or NULL (first usable); ERR_DEVICE with the list's reason, ERR_USAGE
+ * when there is no such device. */
+int platform_choose(struct cl_target *out, const char *selector, char *why, size_t why_size,
+                    struct error *e);
+const char *opencl_word(cl_int code); /* "CL_OUT_OF_RESOURCES" */
 
 /* Kernels of one element type: [0] one token a tile, [1] TILE tokens. */
 struct type_kernels {
-    bool wanted, usable;         /* in the model; compiled */
-    bool matmul_wrong, expert_wrong;     /* found by the self-test */
+    bool wanted, usable;             /* in the model; compiled */
+    bool matmul_wrong, expert_wrong; /* found by the self-test */
     cl_program program[2];
     cl_kernel matmul[2], gate_up[2], down[2];
 };
 
-enum core_kernel { CORE_NORM, CORE_QUANTISE, CORE_ROPE, CORE_ATTEND, CORE_MERGE, CORE_ROUTE, CORE_GROUP, CORE_COMBINE, CORE_KV,
-                   CORE_EXPAND, CORE_BIAS, CORE_GATHER, CORE_SCATTER, CORE_SILU, CORE_COUNT };
+enum core_kernel {
+    CORE_NORM,
+    CORE_QUANTISE,
+    CORE_ROPE,
+    CORE_ATTEND,
+    CORE_MERGE,
+    CORE_ROUTE,
+    CORE_GROUP,
+    CORE_COMBINE,
+    CORE_KV,
+    CORE_EXPAND,
+    CORE_BIAS,
+    CORE_GATHER,
+    CORE_SCATTER,
+    CORE_SILU,
+    CORE_COUNT
+};
 
-struct part {                    /* a matrix on the device */
+struct part { /* a matrix on the device */
     const struct matrix *m;
     cl_mem mem, bias;
-    size_t done;                 /* bytes uploaded */
-    bool shared;                 /* host memory used in place */
+    size_t done; /* bytes uploaded */
+    bool shared; /* host memory used in place */
 };
 
 enum block_state { BLOCK_ABSENT, BLOCK_LOADING, BLOCK_RESIDENT };
@@ -60,56 +79,59 @@ struct block {
     enum block_state state;
     int n_parts, at;
     struct part part[PARTS];
-    cl_mem norm_w, norm_b;       /* attention norm; final norm for the head */
-    cl_mem expert_norm_w, expert_norm_b, router;     /* attention blocks: what the routing of the layer needs */
-    cl_mem k, v;                 /* KV cache of the layer */
+    cl_mem norm_w, norm_b; /* attention norm; final norm for the head */
+    /* attention blocks: what the routing of the layer needs */
+    cl_mem expert_norm_w, expert_norm_b, router;
+    cl_mem k, v; /* KV cache of the layer */
     size_t weight_bytes, kv_bytes;
 };
 
-struct swap_slot {             /* expert_swap.c */
-    struct block block;          /* its buffers, and the matrices that lie in them */
-    int layer, expert;           /* -1: nothing */
+struct swap_slot {      /* expert_swap.c */
+    struct block block; /* its buffers, and the matrices that lie in them */
+    int layer, expert;  /* -1: nothing */
     uint64_t stamp;
-    bool wanted, guessed;        /* by the job being launched; copied on a guess and not asked for yet */
+    /* by the job being launched; copied on a guess and not asked for yet */
+    bool wanted, guessed;
     cl_event begun, ready, used; /* first and last copy; the last kernel that reads it */
 };
 
-struct swap_item {             /* an expert of the job being launched that passes through */
+struct swap_item { /* an expert of the job being launched that passes through */
     int expert, group, tile, end, entry;
 };
 
 struct expert_swap {
     struct swap_slot slot[DEVICE_STREAM];
-    struct swap_item *items;   /* n_experts; NULL: off */
-    int n, next;                 /* items of this job; the next one to copy */
+    struct swap_item *items; /* n_experts; NULL: off */
+    int n, next;             /* items of this job; the next one to copy */
     uint64_t clock;
 };
 
-struct rows_q {                  /* quantised rows: values, scales, sums */
+struct rows_q { /* quantised rows: values, scales, sums */
     cl_mem q, d, s;
 };
 
 /* As core.cl, float.cl and quant.cl read them. */
-struct tile {                    /* entries first .. first+count-1 of the expert at a place of its bank */
+/* entries first .. first+count-1 of the expert at a place of its bank */
+struct tile {
     cl_int first, count, place, unused;
 };
 
-struct entry {                   /* row of h, row of out */
+struct entry { /* row of h, row of out */
     cl_int row, to;
 };
 
 struct job_record {
-    cl_event first, last;        /* kernels */
+    cl_event first, last; /* kernels */
     cl_event copy[4];
     int n_copies;
 };
 
 enum blas_verdict { BLAS_UNKNOWN, BLAS_USED, BLAS_SLOWER, BLAS_WRONG };
 
-struct blas {                    /* blas.h */
+struct blas { /* blas.h */
     bool use;
     enum blas_verdict verdict;
-    double gain;                 /* own time / CLBlast's; 0: not measured in this run */
+    double gain; /* own time / CLBlast's; 0: not measured in this run */
     cl_mem x, gate, up, tile;
 };
 
@@ -119,32 +141,34 @@ struct device {
     cl_context context;
     cl_command_queue queue, upload;
     bool wide, dot8, share, lost;
-    int tile;                    /* TILE, or what a test wants */
-    int width, padded_experts, stride;               /* stride: context rounded up to 16 */
+    int tile;                          /* TILE, or what a test wants */
+    int width, padded_experts, stride; /* stride: context rounded up to 16 */
     cl_program core_program;
     cl_kernel core[CORE_COUNT];
     bool core_usable, attention_usable;
-    char verdict[400];           /* of the self-test, in words */
+    char verdict[400]; /* of the self-test, in words */
     struct type_kernels type[DTYPE_COUNT];
     struct block *attention, *experts, head;
     /* scratch, all for max_rows rows */
-    cl_mem none, x, h, q, k, v, qr, heads_out, y, part, scores, chosen, chosen_weights, tiles, entries, mid, out, logits, kv_rows;
+    cl_mem none, x, h, q, k, v, qr, heads_out, y, part, scores, chosen, chosen_weights, tiles,
+        entries, mid, out, logits, kv_rows;
     cl_mem all_chosen, all_weights, rope_cos, rope_sin;
     struct rows_q hq, oq, mq;
     size_t part_bytes;
     bool rope_ready;
-    struct tile *tile_table;     /* host side of tiles and entries */
+    struct tile *tile_table; /* host side of tiles and entries */
     struct entry *entry_table;
     int max_tiles;
-    bool table_busy;             /* a job in flight still reads the tables */
+    bool table_busy; /* a job in flight still reads the tables */
     /* outputs of experts that wait() deals out */
     float *results, *scatter_to;
     int *scatter_at, scatter_n, scatter_rows;
     struct blas blas;
     struct expert_swap swap;
-    int *host_chosen, *host_row, *host_slot;     /* choices read back where the host must see them */
+    /* choices read back where the host must see them */
+    int *host_chosen, *host_row, *host_slot;
     struct expert_group *host_groups;
-    float score_scale;           /* 1/sqrt(head_dim) */
+    float score_scale; /* 1/sqrt(head_dim) */
     /* upload */
     cl_mem staging;
     void *staging_map;
@@ -164,28 +188,38 @@ int cl_check(struct device *d, cl_int code, const char *what, struct error *e);
 void log_line(struct device *d, const char *line);
 
 /* kernel_set.c: which kernels the model's element types need, and which of them can be used */
-void kernel_set_choose(struct device *d);                  /* before building: wanted types, width of the rows' interleaving */
+/* before building: wanted types, width of the rows' interleaving */
+void kernel_set_choose(struct device *d);
 int kernel_set_build(struct device *d, struct error *e);
 void kernel_set_release(struct device *d);
-void kernel_set_options(const struct device *d, char *out, size_t size);     /* the compiler's, that all programs share */
+/* the compiler's, that all programs share */
+void kernel_set_options(const struct device *d, char *out, size_t size);
 bool kernel_set_supports(const struct device *d, enum block_kind kind, enum dtype type);
 
 /* program.c: kernel_file "core", "float" or "quant"; what: for the progress line */
-int program_build(struct device *d, const char *kernel_file, const char *what, const char *options, cl_program *out, struct error *e);
-int program_kernel(struct device *d, cl_program p, const char *name, cl_kernel *out, struct error *e);
-uint64_t program_fingerprint(const struct cl_target *t);   /* driver, device and all sources */
+int program_build(struct device *d, const char *kernel_file, const char *what, const char *options,
+                  cl_program *out, struct error *e);
+int program_kernel(struct device *d, cl_program p, const char *name, cl_kernel *out,
+                   struct error *e);
+uint64_t program_fingerprint(const struct cl_target *t); /* driver, device and all sources */
 
 /* memory.c */
-size_t memory_kv_bytes(enum kv_type type, int n);          /* n values of one token, n a multiple of 32 with Q8_0 */
-/* Whether our kernels can run an expert: gate and up of one type, quantised exactly where down is. */
+/* n values of one token, n a multiple of 32 with Q8_0 */
+size_t memory_kv_bytes(enum kv_type type, int n);
+/* Whether our kernels can run an expert: gate and up of one type, quantised exactly where down is.
+ */
 bool memory_expert_alike(const struct expert_weights *x);
 int memory_buffer(struct device *d, size_t bytes, cl_mem *out, const char *what, struct error *e);
-int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, struct error *e);     /* blocking, small */
+/* blocking, small */
+int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, struct error *e);
 void memory_release(cl_mem *mem);
-int memory_router(struct device *d, cl_mem *out, const float *router, struct error *e);   /* transposed and padded */
-int memory_open(struct device *d, struct error *e);        /* scratch and staging */
-/* Adds to out what memory_open, memory_put of these blocks and expert_swap_set would take; d need not be open, only configured. */
-void memory_footprint(struct device *d, const struct block_id *blocks, int n_blocks, struct device_stats *out);
+/* transposed and padded */
+int memory_router(struct device *d, cl_mem *out, const float *router, struct error *e);
+int memory_open(struct device *d, struct error *e); /* scratch and staging */
+/* Adds to out what memory_open, memory_put of these blocks and expert_swap_set would take; d need
+ * not be open, only configured. */
+void memory_footprint(struct device *d, const struct block_id *blocks, int n_blocks,
+                      struct device_stats *out);
 void memory_close(struct device *d);
 struct block *memory_block(struct device *d, struct block_id id);
 int memory_put(struct device *d, struct block_id id, size_t max_bytes, struct error *e);
@@ -193,33 +227,44 @@ void memory_drop(struct device *d, struct block_id id);
 
 /* expert_swap.c */
 int expert_swap_set(struct device *d, bool on, struct error *e);
-void expert_swap_forget(struct device *d);                      /* after a failure: nothing lies in the slots; waits for copies */
-/* d->swap.items (n of them) are a layer's experts that pass through: sorts those that are there already to the front and begins to copy. */
+/* after a failure: nothing lies in the slots; waits for copies */
+void expert_swap_forget(struct device *d);
+/* d->swap.items (n of them) are a layer's experts that pass through: sorts those that are there
+ * already to the front and begins to copy. */
 int expert_swap_begin(struct device *d, int layer, struct error *e);
-/* Then one item after the other: its block, which the kernels enqueued from now on may read; done: they are enqueued. */
+/* Then one item after the other: its block, which the kernels enqueued from now on may read; done:
+ * they are enqueued. */
 struct block *expert_swap_take(struct device *d, int layer, int expert, struct error *e);
 int expert_swap_done(struct device *d, int layer, int expert, struct error *e);
 void expert_swap_prefetch(struct device *d, int layer, const int *experts, int n);
 
 /* launch.c */
 int job_begin(struct device *d, struct error *e);
-int job_end(struct device *d, struct error *e);            /* flushes */
-int job_harvest(struct device *d, struct error *e);        /* waits for everything and adds up the times */
+int job_end(struct device *d, struct error *e); /* flushes */
+/* waits for everything and adds up the times */
+int job_harvest(struct device *d, struct error *e);
 void job_forget(struct device *d);
 /* format: m cl_mem, i int, f float; then the values */
 int launch_args(struct device *d, cl_kernel k, int first, struct error *e, const char *format, ...);
-int launch(struct device *d, cl_kernel k, const char *name, int dims, const size_t *global, const size_t *local, struct error *e);
-/* One of core.cl's: x is filled up to whole groups of `local` work-items, CORE_ITEMS in the kernels that stand alone. */
-int launch_core(struct device *d, enum core_kernel k, const char *name, size_t x, size_t y, size_t z, size_t local,
+int launch(struct device *d, cl_kernel k, const char *name, int dims, const size_t *global,
+           const size_t *local, struct error *e);
+/* One of core.cl's: x is filled up to whole groups of `local` work-items, CORE_ITEMS in the kernels
+ * that stand alone. */
+int launch_core(struct device *d, enum core_kernel k, const char *name, size_t x, size_t y,
+                size_t z, size_t local, struct error *e);
+/* an event of a kernel that a library launched */
+void launch_keep(struct device *d, cl_event ev);
+int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, size_t bytes,
+                 struct error *e);
+int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t bytes,
                 struct error *e);
-void launch_keep(struct device *d, cl_event ev);           /* an event of a kernel that a library launched */
-int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, size_t bytes, struct error *e);
-int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t bytes, struct error *e);
 
-/* selftest.c: fills core_usable, attention_usable and the *_wrong of the types; key: driver, programs and model */
+/* selftest.c: fills core_usable, attention_usable and the *_wrong of the types; key: driver,
+ * programs and model */
 int selftest(struct device *d, uint64_t key, struct error *e);
 
-/* device_report.c: weights made for the report, how a device is opened with them, and what can be said of it then. NULL: out of memory. */
+/* device_report.c: weights made for the report, how a device is opened with them, and what can be
+ * said of it then. NULL: out of memory. */
 struct report_model;
 struct report_model *report_model_new(void);
 void report_model_free(struct report_model *m);
@@ -231,11 +276,16 @@ struct output {
     const struct part *part;
     cl_mem y;
 };
-/* y = W x + bias for up to three matrices of one type and one input. add: y += . _own: by our kernels in any case. */
-int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int rows, const struct output *out, int n, bool add, struct error *e);
-int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows, const struct output *out, int n, bool add, struct error *e);
-/* Tiles first .. end-1 of the experts in bank, already in d->tiles and d->entries; from h to out. */
-int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, int first, int end, int many, struct error *e);
+/* y = W x + bias for up to three matrices of one type and one input. add: y += . _own: by our
+ * kernels in any case. */
+int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
+                      const struct output *out, int n, bool add, struct error *e);
+int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
+                  const struct output *out, int n, bool add, struct error *e);
+/* Tiles first .. end-1 of the experts in bank, already in d->tiles and d->entries; from h to out.
+ */
+int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, int first, int end,
+                      int many, struct error *e);
 int jobs_attention(struct device *d, const struct attention_job *j, struct error *e);
 int jobs_experts(struct device *d, const struct experts_job *j, struct error *e);
 int jobs_head(struct device *d, const struct head_job *j, struct error *e);

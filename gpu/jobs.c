@@ -1,11 +1,12 @@
-/* The jobs of the device contract as sequences of kernels. Engine thread; nothing here allocates or waits, except where said.
- * Launches of one layer with one token: norm, q+k+v, rotary+cache, attention, merge, output, norm, routing, gate+up, down, combine. */
+/* The jobs of the device contract as sequences of kernels. Engine thread; nothing here allocates or
+ * waits, except where said. Launches of one layer with one token: norm, q+k+v, rotary+cache,
+ * attention, merge, output, norm, routing, gate+up, down, combine. */
 #include "gpu/blas.h"
 #include "gpu/internal.h"
 
 #include <string.h>
 
-#define BANKS 64                 /* launches of one experts job */
+#define BANKS 64 /* launches of one experts job */
 
 static size_t up(size_t n, size_t step)
 {
@@ -18,13 +19,15 @@ static int norm_rows(struct device *d, cl_mem x, cl_mem w, cl_mem b, int rows, s
     const struct hparams *hp = &d->base.config.model->hp;
     size_t items = d->wide ? 1 : 64;
 
-    if (launch_args(d, d->core[CORE_NORM], 0, e, "mmmmmmmiffi", x, w, b, d->h, d->hq.q, d->hq.d, d->hq.s, hp->hidden,
-                    (double)(1.0f / (float)hp->hidden), (double)hp->norm_eps, b ? 1 : 0) < 0)
+    if (launch_args(d, d->core[CORE_NORM], 0, e, "mmmmmmmiffi", x, w, b, d->h, d->hq.q, d->hq.d,
+                    d->hq.s, hp->hidden, (double)(1.0f / (float)hp->hidden), (double)hp->norm_eps,
+                    b ? 1 : 0) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_NORM, "norm", (size_t)rows * items, 1, 1, items, e);
 }
 
-int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int rows, const struct output *out, int n, bool add, struct error *e)
+int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
+                      const struct output *out, int n, bool add, struct error *e)
 {
     const struct matrix *m = out[0].part->m;
     const struct type_kernels *t = &d->type[m->type];
@@ -32,13 +35,15 @@ int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int r
     cl_kernel k = t->matmul[many];
     size_t tiles = many ? up((size_t)rows, (size_t)d->tile) / (size_t)d->tile : 1, groups = 0;
 
-    if (dtype_is_quantised(m->type) ? launch_args(d, k, 0, e, "mmmii", xq->q, xq->d, xq->s, m->cols, rows) < 0
-                           : launch_args(d, k, 0, e, "mii", x, m->cols, rows) < 0)
+    if (dtype_is_quantised(m->type)
+            ? launch_args(d, k, 0, e, "mmmii", xq->q, xq->d, xq->s, m->cols, rows) < 0
+            : launch_args(d, k, 0, e, "mii", x, m->cols, rows) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < 3; i++) {
         const struct part *p = i < n ? out[i].part : NULL;
 
-        if (launch_args(d, k, at + 4 * i, e, "mmmi", p ? p->mem : NULL, p ? p->bias : NULL, p ? out[i].y : NULL, p ? p->m->rows : 0) < 0)
+        if (launch_args(d, k, at + 4 * i, e, "mmmi", p ? p->mem : NULL, p ? p->bias : NULL,
+                        p ? out[i].y : NULL, p ? p->m->rows : 0) < 0)
             return ERR_DEVICE;
         if (p) {
             size_t step = dtype_is_quantised(m->type) ? (size_t)d->width : 4;
@@ -59,12 +64,15 @@ int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int r
 
         return launch(d, k, "matmul", 2, global, local, e);
     }
-    size_t w = (size_t)d->width, global[2] = {(many && d->tile > 1 ? up(tiles, 4) / 4 : tiles) * w, groups * 4}, local[2] = {w, 4};
+    size_t w = (size_t)d->width,
+           global[2] = {(many && d->tile > 1 ? up(tiles, 4) / 4 : tiles) * w, groups * 4},
+           local[2] = {w, 4};
 
     return launch(d, k, "matmul", 2, global, local, e);
 }
 
-int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows, const struct output *out, int n, bool add, struct error *e)
+int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
+                  const struct output *out, int n, bool add, struct error *e)
 {
     if (!blas_wants(d, out[0].part->m->type, rows))
         return jobs_multiply_own(d, x, xq, rows, out, n, add, e);
@@ -75,18 +83,23 @@ int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
 }
 
 /* The attention block from x to y (add: y is the residual stream itself). */
-static int attention_block(struct device *d, struct block *b, int rows, int pos, cl_mem y, bool add, struct error *e)
+static int attention_block(struct device *d, struct block *b, int rows, int pos, cl_mem y, bool add,
+                           struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
-    struct output qkv[3] = {{&b->part[0], d->q}, {&b->part[1], d->k}, {&b->part[2], d->v}}, o = {&b->part[3], y};
+    struct output qkv[3] = {{&b->part[0], d->q}, {&b->part[1], d->k}, {&b->part[2], d->v}},
+                  o = {&b->part[3], y};
     int dim = hp->head_dim, heads = hp->n_heads, window = hp->sliding_window;
-    int first = window && pos - window + 1 > 0 ? (pos - window + 1) / 256 : 0, last = (pos + rows - 1) / 256;
-    size_t row_bytes = (size_t)heads * (size_t)(last - first + 1) * (size_t)(dim + 2) * 4, items = d->wide ? 1 : 64;
+    int first = window && pos - window + 1 > 0 ? (pos - window + 1) / 256 : 0,
+        last = (pos + rows - 1) / 256;
+    size_t row_bytes = (size_t)heads * (size_t)(last - first + 1) * (size_t)(dim + 2) * 4,
+           items = d->wide ? 1 : 64;
     int step = (int)(d->part_bytes / row_bytes);
 
     if (norm_rows(d, d->x, b->norm_w, b->norm_b, rows, e) < 0)
         return ERR_DEVICE;
-    if (qkv[0].part->m->type == qkv[1].part->m->type && qkv[0].part->m->type == qkv[2].part->m->type) {
+    if (qkv[0].part->m->type == qkv[1].part->m->type &&
+        qkv[0].part->m->type == qkv[2].part->m->type) {
         if (jobs_multiply(d, d->h, &d->hq, rows, qkv, 3, false, e) < 0)
             return ERR_DEVICE;
     } else {
@@ -94,31 +107,39 @@ static int attention_block(struct device *d, struct block *b, int rows, int pos,
             if (jobs_multiply(d, d->h, &d->hq, rows, &qkv[i], 1, false, e) < 0)
                 return ERR_DEVICE;
     }
-    if (launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiif", d->q, d->k, d->v, d->qr, b->k, b->v, d->rope_cos, d->rope_sin, heads,
-                    hp->n_kv_heads, dim, hp->rope_dims, pos, d->stride, (double)d->score_scale) < 0 ||
-        launch_core(d, CORE_ROPE, "rope", (size_t)dim, (size_t)(heads + 2 * hp->n_kv_heads), (size_t)rows, CORE_ITEMS, e) < 0)
+    if (launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiif", d->q, d->k, d->v, d->qr, b->k,
+                    b->v, d->rope_cos, d->rope_sin, heads, hp->n_kv_heads, dim, hp->rope_dims, pos,
+                    d->stride, (double)d->score_scale) < 0 ||
+        launch_core(d, CORE_ROPE, "rope", (size_t)dim, (size_t)(heads + 2 * hp->n_kv_heads),
+                    (size_t)rows, CORE_ITEMS, e) < 0)
         return ERR_DEVICE;
     for (int row = 0; row < rows; row += step) {
         int n = rows - row < step ? rows - row : step;
 
-        if (launch_args(d, d->core[CORE_ATTEND], 0, e, "mmmmiiiiiiiii", d->qr, b->k, b->v, d->part, heads, hp->n_kv_heads, dim, pos, row,
-                        window, d->stride, first, last - first + 1) < 0 ||
-            launch_core(d, CORE_ATTEND, "attend", (size_t)(last - first + 1) * items, (size_t)heads, (size_t)n, items, e) < 0 ||
-            launch_args(d, d->core[CORE_MERGE], 0, e, "mmmmmiiiiiiii", d->part, d->heads_out, d->oq.q, d->oq.d, d->oq.s, heads, dim, pos,
-                        row, n, window, first, last - first + 1) < 0 ||
-            launch_core(d, CORE_MERGE, "attend_merge", (size_t)(heads * dim / 32), (size_t)n, 1, CORE_ITEMS, e) < 0)
+        if (launch_args(d, d->core[CORE_ATTEND], 0, e, "mmmmiiiiiiiii", d->qr, b->k, b->v, d->part,
+                        heads, hp->n_kv_heads, dim, pos, row, window, d->stride, first,
+                        last - first + 1) < 0 ||
+            launch_core(d, CORE_ATTEND, "attend", (size_t)(last - first + 1) * items, (size_t)heads,
+                        (size_t)n, items, e) < 0 ||
+            launch_args(d, d->core[CORE_MERGE], 0, e, "mmmmmiiiiiiii", d->part, d->heads_out,
+                        d->oq.q, d->oq.d, d->oq.s, heads, dim, pos, row, n, window, first,
+                        last - first + 1) < 0 ||
+            launch_core(d, CORE_MERGE, "attend_merge", (size_t)(heads * dim / 32), (size_t)n, 1,
+                        CORE_ITEMS, e) < 0)
             return ERR_DEVICE;
     }
     return jobs_multiply(d, d->heads_out, &d->oq, rows, &o, 1, add, e);
 }
 
-static struct block *resident(struct device *d, enum block_kind kind, int layer, int expert, struct error *e)
+static struct block *resident(struct device *d, enum block_kind kind, int layer, int expert,
+                              struct error *e)
 {
     struct block *b = memory_block(d, (struct block_id){kind, layer, expert});
 
     if (b->state == BLOCK_RESIDENT)
         return b;
-    error_set(e, ERR_DEVICE, "OpenCL %s: layer %d is asked for a block that is not there", d->target.info.name, layer);
+    error_set(e, ERR_DEVICE, "OpenCL %s: layer %d is asked for a block that is not there",
+              d->target.info.name, layer);
     return NULL;
 }
 
@@ -129,45 +150,55 @@ int jobs_attention(struct device *d, const struct attention_job *j, struct error
     size_t bytes = (size_t)j->rows * (size_t)hp->hidden * 4;
 
     if (!b || job_begin(d, e) < 0 || launch_write(d, d->x, 0, j->x, bytes, e) < 0 ||
-        attention_block(d, b, j->rows, j->pos, d->y, false, e) < 0 || launch_read(d, d->y, 0, j->y, bytes, e) < 0)
+        attention_block(d, b, j->rows, j->pos, d->y, false, e) < 0 ||
+        launch_read(d, d->y, 0, j->y, bytes, e) < 0)
         return ERR_DEVICE;
     return job_end(d, e);
 }
 
-int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, int first, int end, int many, struct error *e)
+int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, int first, int end,
+                      int many, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
-    const struct type_kernels *tg = &d->type[bank[0]->part[0].m->type], *td = &d->type[bank[0]->part[2].m->type];
+    const struct type_kernels *tg = &d->type[bank[0]->part[0].m->type],
+                              *td = &d->type[bank[0]->part[2].m->type];
     bool quant = dtype_is_quantised(bank[0]->part[0].m->type);
     cl_kernel g = tg->gate_up[many], dn = td->down[many];
     size_t n = (size_t)(end - first), ffn = (size_t)hp->expert_ffn, width = (size_t)d->width;
     int at = quant ? 12 : 8;
 
-    if (quant ? launch_args(d, g, 0, e, "mmmmmmmmiiii", d->hq.q, d->hq.d, d->hq.s, d->mq.q, d->mq.d, d->mq.s, d->tiles, d->entries, first,
-                            end, hp->hidden, hp->expert_ffn) < 0
-              : launch_args(d, g, 0, e, "mmmmiiii", d->h, d->mid, d->tiles, d->entries, first, end, hp->hidden, hp->expert_ffn) < 0)
+    if (quant
+            ? launch_args(d, g, 0, e, "mmmmmmmmiiii", d->hq.q, d->hq.d, d->hq.s, d->mq.q, d->mq.d,
+                          d->mq.s, d->tiles, d->entries, first, end, hp->hidden, hp->expert_ffn) < 0
+            : launch_args(d, g, 0, e, "mmmmiiii", d->h, d->mid, d->tiles, d->entries, first, end,
+                          hp->hidden, hp->expert_ffn) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < BANK; i++) {
         struct block *b = bank[i < n_bank ? i : 0];
 
-        if (launch_args(d, g, at + i, e, "m", b->part[0].mem) < 0 || launch_args(d, g, at + BANK + i, e, "m", b->part[1].mem) < 0)
+        if (launch_args(d, g, at + i, e, "m", b->part[0].mem) < 0 ||
+            launch_args(d, g, at + BANK + i, e, "m", b->part[1].mem) < 0)
             return ERR_DEVICE;
     }
     if (!quant || d->wide) {
-        size_t items = d->wide ? 1 : 64, step = quant ? 32 : 4, global[2] = {n * items, up(ffn, step) / step}, local[2] = {items, 1};
+        size_t items = d->wide ? 1 : 64, step = quant ? 32 : 4,
+               global[2] = {n * items, up(ffn, step) / step}, local[2] = {items, 1};
 
         if (launch(d, g, "gate_up", 2, global, local, e) < 0)
             return ERR_DEVICE;
     } else {
-        size_t y = many && d->tile > 1 ? 2 : 4, global[2] = {(many && d->tile > 1 ? up(n, 2) / 2 : n) * 32, ffn / 32 * y}, local[2] = {32, y};
+        size_t y = many && d->tile > 1 ? 2 : 4,
+               global[2] = {(many && d->tile > 1 ? up(n, 2) / 2 : n) * 32, ffn / 32 * y},
+               local[2] = {32, y};
 
         if (launch(d, g, "gate_up", 2, global, local, e) < 0)
             return ERR_DEVICE;
     }
     at = quant ? 10 : 8;
-    if (quant ? launch_args(d, dn, 0, e, "mmmmmmiiii", d->mq.q, d->mq.d, d->mq.s, d->tiles, d->entries, d->out, first, end, hp->expert_ffn,
-                            hp->hidden) < 0
-              : launch_args(d, dn, 0, e, "mmmmiiii", d->mid, d->tiles, d->entries, d->out, first, end, hp->expert_ffn, hp->hidden) < 0)
+    if (quant ? launch_args(d, dn, 0, e, "mmmmmmiiii", d->mq.q, d->mq.d, d->mq.s, d->tiles,
+                            d->entries, d->out, first, end, hp->expert_ffn, hp->hidden) < 0
+              : launch_args(d, dn, 0, e, "mmmmiiii", d->mid, d->tiles, d->entries, d->out, first,
+                            end, hp->expert_ffn, hp->hidden) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < BANK; i++)
         if (launch_args(d, dn, at + i, e, "m", bank[i < n_bank ? i : 0]->part[2].mem) < 0)
@@ -178,7 +209,9 @@ int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, i
 
         return launch(d, dn, "down", 2, global, local, e);
     }
-    size_t global[2] = {(many && d->tile > 1 ? up(n, 4) / 4 : n) * width, up((size_t)hp->hidden, width) / width * 4}, local[2] = {width, 4};
+    size_t global[2] = {(many && d->tile > 1 ? up(n, 4) / 4 : n) * width,
+                        up((size_t)hp->hidden, width) / width * 4},
+           local[2] = {width, 4};
 
     return launch(d, dn, "down", 2, global, local, e);
 }
@@ -188,9 +221,11 @@ static bool same_types(const struct block *a, const struct block *b)
     return a->part[0].m->type == b->part[0].m->type && a->part[2].m->type == b->part[2].m->type;
 }
 
-/* Rows of out come back where the host wants them: in one piece when this device computed all of them, row by row for one token, else
- * through a buffer of ours that is dealt out when the host waits. */
-static int read_outputs(struct device *d, const struct experts_job *j, int entries, bool compact, struct error *e)
+/* Rows of out come back where the host wants them: in one piece when this device computed all of
+ * them, row by row for one token, else through a buffer of ours that is dealt out when the host
+ * waits. */
+static int read_outputs(struct device *d, const struct experts_job *j, int entries, bool compact,
+                        struct error *e)
 {
     size_t row = (size_t)d->base.config.model->hp.hidden * 4;
     int all = j->rows * d->base.config.model->hp.n_experts_used;
@@ -212,16 +247,21 @@ static int read_outputs(struct device *d, const struct experts_job *j, int entri
     return launch_read(d, d->out, 0, d->results, (size_t)entries * row, e);
 }
 
-/* ---- Experts: rows of groups become entries, entries tiles, tiles of up to BANK experts one launch ---- */
+/* ---- Experts: rows of groups become entries, entries tiles, tiles of up to BANK experts one
+ * launch ---- */
 
-/* How an experts job is cut into launches. Entry n is the n-th row of the groups in order; its output goes to row n of out (compact) or to
- * slot * rows + row, which d->scatter_at keeps either way. */
+/* How an experts job is cut into launches. Entry n is the n-th row of the groups in order; its
+ * output goes to row n of out (compact) or to slot * rows + row, which d->scatter_at keeps either
+ * way. */
 struct schedule {
-    const struct experts_job *job;       /* h and out are of no interest here */
+    const struct experts_job *job; /* h and out are of no interest here */
     bool compact;
-    int many, step;                      /* kernels for many tokens; tokens of a tile */
+    int many, step; /* kernels for many tokens; tokens of a tile */
     int n_entries, n_tiles, n_banks;
-    struct { int group, tile; } bank[BANKS + 1];         /* where the k-th launch begins; one behind the last ends it */
+    /* where the k-th launch begins; one behind the last ends it */
+    struct {
+        int group, tile;
+    } bank[BANKS + 1];
 };
 
 static struct block *expert_block(struct device *d, const struct schedule *s, int expert)
@@ -229,7 +269,8 @@ static struct block *expert_block(struct device *d, const struct schedule *s, in
     return memory_block(d, (struct block_id){BLOCK_EXPERT, s->job->layer, expert});
 }
 
-static void schedule_begin(const struct device *d, struct schedule *s, const struct experts_job *j, bool compact)
+static void schedule_begin(const struct device *d, struct schedule *s, const struct experts_job *j,
+                           bool compact)
 {
     *s = (struct schedule){.job = j, .compact = compact};
     for (int g = 0; g < j->n_groups; g++)
@@ -253,10 +294,12 @@ static void add_entries(struct device *d, struct schedule *s, const struct exper
 static void add_tiles(struct device *d, struct schedule *s, int first, int count, int place)
 {
     for (int i = 0; i < count; i += s->step)
-        d->tile_table[s->n_tiles++] = (struct tile){first + i, count - i < s->step ? count - i : s->step, place, 0};
+        d->tile_table[s->n_tiles++] =
+            (struct tile){first + i, count - i < s->step ? count - i : s->step, place, 0};
 }
 
-/* Every group's entries, and the tiles of the experts that lie here and are ours to multiply; those that pass through are noted. */
+/* Every group's entries, and the tiles of the experts that lie here and are ours to multiply; those
+ * that pass through are noted. */
 static int schedule_groups(struct device *d, struct schedule *s, struct error *e)
 {
     const struct experts_job *j = s->job;
@@ -271,14 +314,17 @@ static int schedule_groups(struct device *d, struct schedule *s, struct error *e
         if (b->state != BLOCK_RESIDENT) {
             if (!d->swap.items)
                 return resident(d, BLOCK_EXPERT, j->layer, x->expert, e) ? 0 : ERR_DEVICE;
-            d->swap.items[d->swap.n++] = (struct swap_item){.expert = x->expert, .group = g, .entry = first};
+            d->swap.items[d->swap.n++] =
+                (struct swap_item){.expert = x->expert, .group = g, .entry = first};
         }
         add_entries(d, s, x);
         if (b->state != BLOCK_RESIDENT || blas_wants(d, b->part[0].m->type, x->count))
             continue;
-        if (s->n_banks == 0 || g - s->bank[s->n_banks - 1].group >= BANK || !same_types(b, previous)) {
+        if (s->n_banks == 0 || g - s->bank[s->n_banks - 1].group >= BANK ||
+            !same_types(b, previous)) {
             if (s->n_banks == BANKS)
-                return error_set(e, ERR_DEVICE, "OpenCL %s: more than %d experts in one job", d->target.info.name, BANKS * BANK);
+                return error_set(e, ERR_DEVICE, "OpenCL %s: more than %d experts in one job",
+                                 d->target.info.name, BANKS * BANK);
             s->bank[s->n_banks].group = g;
             s->bank[s->n_banks++].tile = s->n_tiles;
         }
@@ -308,9 +354,11 @@ static void schedule_swapped(struct device *d, struct schedule *s)
 
 static int schedule_upload(struct device *d, const struct schedule *s, struct error *e)
 {
-    if (s->n_tiles && launch_write(d, d->tiles, 0, d->tile_table, (size_t)s->n_tiles * sizeof *d->tile_table, e) < 0)
+    if (s->n_tiles && launch_write(d, d->tiles, 0, d->tile_table,
+                                   (size_t)s->n_tiles * sizeof *d->tile_table, e) < 0)
         return ERR_DEVICE;
-    return launch_write(d, d->entries, 0, d->entry_table, (size_t)s->n_entries * sizeof *d->entry_table, e);
+    return launch_write(d, d->entries, 0, d->entry_table,
+                        (size_t)s->n_entries * sizeof *d->entry_table, e);
 }
 
 static int run_banks(struct device *d, const struct schedule *s, struct error *e)
@@ -321,7 +369,8 @@ static int run_banks(struct device *d, const struct schedule *s, struct error *e
 
         for (int g = s->bank[k].group; g < s->bank[k + 1].group && n_bank < BANK; g++)
             bank[n_bank++] = expert_block(d, s, s->job->groups[g].expert);
-        if (jobs_expert_tiles(d, bank, n_bank, s->bank[k].tile, s->bank[k + 1].tile, s->many, e) < 0)
+        if (jobs_expert_tiles(d, bank, n_bank, s->bank[k].tile, s->bank[k + 1].tile, s->many, e) <
+            0)
             return ERR_DEVICE;
     }
     return 0;
@@ -348,7 +397,7 @@ static int run_swapped(struct device *d, const struct schedule *s, struct error 
     for (int i = 0; i < d->swap.n; i++) {
         const struct swap_item *t = &d->swap.items[i];
         struct block *b = expert_swap_take(d, j->layer, t->expert, e);
-        int rc = !b ? ERR_DEVICE
+        int rc = !b                 ? ERR_DEVICE
                  : t->end > t->tile ? jobs_expert_tiles(d, &b, 1, t->tile, t->end, s->many, e)
                                     : blas_expert(d, b, t->entry, j->groups[t->group].count, e);
 
@@ -388,8 +437,10 @@ int jobs_experts(struct device *d, const struct experts_job *j, struct error *e)
     if (n == 0)
         return 0;
     compact = n != j->rows * hp->n_experts_used && n > 4;
-    if (job_begin(d, e) < 0 || launch_write(d, d->h, 0, j->h, (size_t)j->rows * (size_t)hp->hidden * 4, e) < 0 ||
-        launch_args(d, d->core[CORE_QUANTISE], 0, e, "mmmmi", d->h, d->hq.q, d->hq.d, d->hq.s, blocks) < 0 ||
+    if (job_begin(d, e) < 0 ||
+        launch_write(d, d->h, 0, j->h, (size_t)j->rows * (size_t)hp->hidden * 4, e) < 0 ||
+        launch_args(d, d->core[CORE_QUANTISE], 0, e, "mmmmi", d->h, d->hq.q, d->hq.d, d->hq.s,
+                    blocks) < 0 ||
         launch_core(d, CORE_QUANTISE, "quantise", (size_t)blocks, 1, 1, CORE_ITEMS, e) < 0 ||
         run_groups(d, j, compact, e) < 0 || read_outputs(d, j, n, compact, e) < 0)
         return ERR_DEVICE;
@@ -408,15 +459,19 @@ int jobs_head(struct device *d, const struct head_job *j, struct error *e)
     for (int row = 0; row < j->rows; row += step) {
         int n = j->rows - row < step ? j->rows - row : step;
 
-        if (launch_write(d, d->x, 0, j->x + (size_t)row * (size_t)hp->hidden, (size_t)n * (size_t)hp->hidden * 4, e) < 0 ||
-            norm_rows(d, d->x, b->norm_w, b->norm_b, n, e) < 0 || jobs_multiply(d, d->h, &d->hq, n, &o, 1, false, e) < 0 ||
-            launch_read(d, d->logits, 0, j->logits + (size_t)row * (size_t)hp->n_vocab, (size_t)n * (size_t)hp->n_vocab * 4, e) < 0)
+        if (launch_write(d, d->x, 0, j->x + (size_t)row * (size_t)hp->hidden,
+                         (size_t)n * (size_t)hp->hidden * 4, e) < 0 ||
+            norm_rows(d, d->x, b->norm_w, b->norm_b, n, e) < 0 ||
+            jobs_multiply(d, d->h, &d->hq, n, &o, 1, false, e) < 0 ||
+            launch_read(d, d->logits, 0, j->logits + (size_t)row * (size_t)hp->n_vocab,
+                        (size_t)n * (size_t)hp->n_vocab * 4, e) < 0)
             return ERR_DEVICE;
     }
     return job_end(d, e);
 }
 
-/* The experts of a layer where the host must know the choices: more than one bank holds, or GEMMs whose sizes are arguments of a library. */
+/* The experts of a layer where the host must know the choices: more than one bank holds, or GEMMs
+ * whose sizes are arguments of a library. */
 static int layer_experts_by_host(struct device *d, int layer, int rows, int base, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
@@ -424,7 +479,8 @@ static int layer_experts_by_host(struct device *d, int layer, int rows, int base
     cl_int rc = CL_SUCCESS;
 
     if (!cl_injected(&rc))
-        rc = clEnqueueReadBuffer(d->queue, d->all_chosen, CL_TRUE, (size_t)base * 4, (size_t)entries * 4, d->host_chosen, 0, NULL, NULL);
+        rc = clEnqueueReadBuffer(d->queue, d->all_chosen, CL_TRUE, (size_t)base * 4,
+                                 (size_t)entries * 4, d->host_chosen, 0, NULL, NULL);
     if (cl_check(d, rc, "reading the routing", e) < 0)
         return ERR_DEVICE;
     for (int x = 0; x < hp->n_experts; x++) {
@@ -438,24 +494,31 @@ static int layer_experts_by_host(struct device *d, int layer, int rows, int base
         if (n > first)
             d->host_groups[n_groups++] = (struct expert_group){x, first, n - first};
     }
-    struct experts_job j = {.layer = layer, .rows = rows, .n_groups = n_groups, .groups = d->host_groups, .row = d->host_row, .slot = d->host_slot};
+    struct experts_job j = {.layer = layer,
+                            .rows = rows,
+                            .n_groups = n_groups,
+                            .groups = d->host_groups,
+                            .row = d->host_row,
+                            .slot = d->host_slot};
 
     return run_groups(d, &j, false, e);
 }
 
-/* The same without a word from the host: sixteen experts are bound, the device groups its rows itself. */
+/* The same without a word from the host: sixteen experts are bound, the device groups its rows
+ * itself. */
 static int layer_experts(struct device *d, int layer, int rows, int base, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     int used = hp->n_experts_used, many = rows > 1, entries = rows * used;
-    int n_tiles = many ? entries / d->tile + (hp->n_experts < entries ? hp->n_experts : entries) : used;
+    int n_tiles = many ? entries / d->tile + (hp->n_experts < entries ? hp->n_experts : entries)
+                       : used;
     struct block *bank[BANK];
 
     for (int x = 0; x < hp->n_experts; x++)
         if (!(bank[x] = resident(d, BLOCK_EXPERT, layer, x, e)))
             return ERR_DEVICE;
-    if (many && (launch_args(d, d->core[CORE_GROUP], 0, e, "mmmiiiiii", d->all_chosen, d->tiles, d->entries, rows, used, hp->n_experts, base,
-                             d->tile, n_tiles) < 0 ||
+    if (many && (launch_args(d, d->core[CORE_GROUP], 0, e, "mmmiiiiii", d->all_chosen, d->tiles,
+                             d->entries, rows, used, hp->n_experts, base, d->tile, n_tiles) < 0 ||
                  launch_core(d, CORE_GROUP, "group_rows", 16, 1, 1, 16, e) < 0))
         return ERR_DEVICE;
     return jobs_expert_tiles(d, bank, hp->n_experts, 0, n_tiles, many, e);
@@ -482,21 +545,28 @@ static int whole_layer(struct device *d, int layer, int rows, int pos, int base,
     bool by_host = !alike(d, layer) || blas_wants(d, type, rows * used / hp->n_experts + 1);
     size_t items = d->wide ? 1 : 64;
 
-    if (!a || attention_block(d, a, rows, pos, d->x, true, e) < 0 || norm_rows(d, d->x, a->expert_norm_w, a->expert_norm_b, rows, e) < 0 ||
-        launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmiiiiifi", d->h, a->router, d->scores, d->all_chosen, d->all_weights, d->tiles,
-                    d->entries, base, hp->hidden, hp->n_experts, d->padded_experts, used, (double)hp->router_jitter, rows == 1 && !by_host) < 0 ||
+    if (!a || attention_block(d, a, rows, pos, d->x, true, e) < 0 ||
+        norm_rows(d, d->x, a->expert_norm_w, a->expert_norm_b, rows, e) < 0 ||
+        launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmiiiiifi", d->h, a->router, d->scores,
+                    d->all_chosen, d->all_weights, d->tiles, d->entries, base, hp->hidden,
+                    hp->n_experts, d->padded_experts, used, (double)hp->router_jitter,
+                    rows == 1 && !by_host) < 0 ||
         launch_core(d, CORE_ROUTE, "route", (size_t)rows * items, 1, 1, items, e) < 0 ||
-        (by_host ? layer_experts_by_host(d, layer, rows, base, e) : layer_experts(d, layer, rows, base, e)) < 0 ||
-        launch_args(d, d->core[CORE_COMBINE], 0, e, "mmmiiii", d->out, d->all_weights, d->x, base, rows, used, hp->hidden) < 0)
+        (by_host ? layer_experts_by_host(d, layer, rows, base, e)
+                 : layer_experts(d, layer, rows, base, e)) < 0 ||
+        launch_args(d, d->core[CORE_COMBINE], 0, e, "mmmiiii", d->out, d->all_weights, d->x, base,
+                    rows, used, hp->hidden) < 0)
         return ERR_DEVICE;
-    return launch_core(d, CORE_COMBINE, "combine", (size_t)rows * (size_t)hp->hidden, 1, 1, CORE_ITEMS, e);
+    return launch_core(d, CORE_COMBINE, "combine", (size_t)rows * (size_t)hp->hidden, 1, 1,
+                       CORE_ITEMS, e);
 }
 
 int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     int per_layer = j->rows * hp->n_experts_used;
-    size_t bytes = (size_t)j->rows * (size_t)hp->hidden * 4, choices = (size_t)(j->last - j->first) * (size_t)per_layer * 4;
+    size_t bytes = (size_t)j->rows * (size_t)hp->hidden * 4,
+           choices = (size_t)(j->last - j->first) * (size_t)per_layer * 4;
 
     if (job_begin(d, e) < 0 || launch_write(d, d->x, 0, j->x, bytes, e) < 0)
         return ERR_DEVICE;
@@ -504,7 +574,8 @@ int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
         if (whole_layer(d, l, j->rows, j->pos, (l - j->first) * per_layer, e) < 0)
             return ERR_DEVICE;
     }
-    if (launch_read(d, d->x, 0, j->x, bytes, e) < 0 || launch_read(d, d->all_chosen, 0, j->experts, choices, e) < 0 ||
+    if (launch_read(d, d->x, 0, j->x, bytes, e) < 0 ||
+        launch_read(d, d->all_chosen, 0, j->experts, choices, e) < 0 ||
         launch_read(d, d->all_weights, 0, j->weights, choices, e) < 0)
         return ERR_DEVICE;
     return job_end(d, e);
@@ -524,11 +595,15 @@ int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
         int count = m->count - at < step ? m->count - at : step;
         char *data = (char *)m->data + (size_t)at * row;
 
-        if (job_begin(d, e) < 0 || (m->write && launch_write(d, d->kv_rows, 0, data, (size_t)count * row, e) < 0) ||
-            launch_args(d, d->core[CORE_KV], 0, e, "mmmiiiiii", b->k, b->v, d->kv_rows, hp->n_kv_heads, hp->head_dim, m->pos + at, count,
-                        d->stride, m->write ? 1 : 0) < 0 ||
-            launch_core(d, CORE_KV, "kv_copy", (size_t)(2 * n), (size_t)count, 1, CORE_ITEMS, e) < 0 ||
-            (!m->write && launch_read(d, d->kv_rows, 0, data, (size_t)count * row, e) < 0) || job_end(d, e) < 0 || job_harvest(d, e) < 0)
+        if (job_begin(d, e) < 0 ||
+            (m->write && launch_write(d, d->kv_rows, 0, data, (size_t)count * row, e) < 0) ||
+            launch_args(d, d->core[CORE_KV], 0, e, "mmmiiiiii", b->k, b->v, d->kv_rows,
+                        hp->n_kv_heads, hp->head_dim, m->pos + at, count, d->stride,
+                        m->write ? 1 : 0) < 0 ||
+            launch_core(d, CORE_KV, "kv_copy", (size_t)(2 * n), (size_t)count, 1, CORE_ITEMS, e) <
+                0 ||
+            (!m->write && launch_read(d, d->kv_rows, 0, data, (size_t)count * row, e) < 0) ||
+            job_end(d, e) < 0 || job_harvest(d, e) < 0)
             return ERR_DEVICE;
     }
     return 0;

@@ -1,5 +1,6 @@
-/* The kernels of a device: which element types of the model they are built for, how, and what may be used of them after the self-test
- * (selftest.c), which takes only what needs a wrong kernel out of use. Engine thread, inside open. */
+/* The kernels of a device: which element types of the model they are built for, how, and what may
+ * be used of them after the self-test (selftest.c), which takes only what needs a wrong kernel out
+ * of use. Engine thread, inside open. */
 #include "gpu/internal.h"
 
 #include <stdio.h>
@@ -37,8 +38,9 @@ void kernel_set_choose(struct device *d)
 }
 
 /* Quantised types as formats.cl numbers them. */
-static const int formats[DTYPE_COUNT] = {[DTYPE_Q8_0] = 1, [DTYPE_Q4_0] = 2, [DTYPE_Q4_1] = 3, [DTYPE_Q5_0] = 4, [DTYPE_Q5_1] = 5,
-                                         [DTYPE_IQ4_NL] = 6, [DTYPE_Q4_K] = 7, [DTYPE_Q5_K] = 8, [DTYPE_Q6_K] = 9};
+static const int formats[DTYPE_COUNT] = {
+    [DTYPE_Q8_0] = 1,   [DTYPE_Q4_0] = 2, [DTYPE_Q4_1] = 3, [DTYPE_Q5_0] = 4, [DTYPE_Q5_1] = 5,
+    [DTYPE_IQ4_NL] = 6, [DTYPE_Q4_K] = 7, [DTYPE_Q5_K] = 8, [DTYPE_Q6_K] = 9};
 
 static bool has_kernels(enum dtype t)
 {
@@ -47,7 +49,8 @@ static bool has_kernels(enum dtype t)
 
 void kernel_set_options(const struct device *d, char *out, size_t size)
 {
-    snprintf(out, size, "-cl-std=CL1.2 -DWIDE=%d -DDOT8=%d%s", d->wide, d->dot8, d->dot8 && !d->target.has_dot8 ? " -DDOT8_EMULATED=1" : "");
+    snprintf(out, size, "-cl-std=CL1.2 -DWIDE=%d -DDOT8=%d%s", d->wide, d->dot8,
+             d->dot8 && !d->target.has_dot8 ? " -DDOT8_EMULATED=1" : "");
 }
 
 /* KV_Q8_0 has blocks of 32 dimensions. */
@@ -58,15 +61,18 @@ static bool cache_supported(const struct device *d, enum kv_type type)
 
 static int build_core(struct device *d, struct error *e)
 {
-    static const char *const names[CORE_COUNT] = {"norm", "quantise", "rope", "attend", "attend_merge", "route", "group_rows", "combine",
-                                                  "kv_copy", "expand", "add_bias", "gather", "scatter", "silu_mul"};
+    static const char *const names[CORE_COUNT] = {
+        "norm",    "quantise", "rope",   "attend",   "attend_merge", "route",   "group_rows",
+        "combine", "kv_copy",  "expand", "add_bias", "gather",       "scatter", "silu_mul"};
     const struct device_config *c = &d->base.config;
     char text[256];
     size_t n;
 
     kernel_set_options(d, text, sizeof text);
     n = strlen(text);
-    snprintf(text + n, sizeof text - n, " -DKV_K=%d -DKV_V=%d", cache_supported(d, c->kv_k) ? (int)c->kv_k : 0, cache_supported(d, c->kv_v) ? (int)c->kv_v : 0);
+    snprintf(text + n, sizeof text - n, " -DKV_K=%d -DKV_V=%d",
+             cache_supported(d, c->kv_k) ? (int)c->kv_k : 0,
+             cache_supported(d, c->kv_v) ? (int)c->kv_v : 0);
     if (program_build(d, "core", "norm, attention and routing", text, &d->core_program, e) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < CORE_COUNT; i++)
@@ -87,12 +93,15 @@ static int build_type(struct device *d, enum dtype type, struct error *e)
     for (int many = 0; many < 2; many++) {
         bool quant = dtype_is_quantised(type);
 
-        snprintf(what, sizeof what, "%s kernels, %s", dtype_info(type)->word, many ? "many tokens" : "one token");
+        snprintf(what, sizeof what, "%s kernels, %s", dtype_info(type)->word,
+                 many ? "many tokens" : "one token");
 
         if (quant)
-            snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DWIDTH=%d -DFORMAT=%d", many ? d->tile : 1, d->width, formats[type]);
+            snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DWIDTH=%d -DFORMAT=%d",
+                     many ? d->tile : 1, d->width, formats[type]);
         else
-            snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DF16=%d -DBF16=%d", many ? d->tile : 1, type == DTYPE_F16, type == DTYPE_BF16);
+            snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DF16=%d -DBF16=%d",
+                     many ? d->tile : 1, type == DTYPE_F16, type == DTYPE_BF16);
         if (program_build(d, quant ? "quant" : "float", what, text, &t->program[many], e) < 0 ||
             program_kernel(d, t->program[many], "matmul", &t->matmul[many], e) < 0 ||
             program_kernel(d, t->program[many], "gate_up", &t->gate_up[many], e) < 0 ||
@@ -132,7 +141,8 @@ int kernel_set_build(struct device *d, struct error *e)
 {
     struct error why;
 
-    if (d->dot8 && build_core(d, &why) < 0) {        /* some drivers name the extension and cannot compile it */
+    /* some drivers name the extension and cannot compile it */
+    if (d->dot8 && build_core(d, &why) < 0) {
         log_line(d, why.text);
         kernel_set_release(d);
         d->dot8 = false;
@@ -143,7 +153,7 @@ int kernel_set_build(struct device *d, struct error *e)
         if (d->type[t].wanted && has_kernels(t) && build_type(d, t, &why) < 0) {
             if (d->lost)
                 return error_set(e, ERR_DEVICE, "%s", why.text);
-            log_line(d, why.text);    /* blocks of this type stay with the CPU */
+            log_line(d, why.text); /* blocks of this type stay with the CPU */
         }
     return 0;
 }

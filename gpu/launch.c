@@ -1,5 +1,6 @@
-/* Commands of a job: arguments, launches, copies, and the events that tell how long the device worked.
- * Engine thread. A job keeps the events of its first and last kernel and of its copies; they are read when the host waits anyway. */
+/* Commands of a job: arguments, launches, copies, and the events that tell how long the device
+ * worked. Engine thread. A job keeps the events of its first and last kernel and of its copies;
+ * they are read when the host waits anyway. */
 #include "gpu/internal.h"
 #include "engine/base/clock.h"
 
@@ -10,10 +11,12 @@ int cl_check(struct device *d, cl_int code, const char *what, struct error *e)
 {
     if (code == CL_SUCCESS)
         return 0;
-    if (code == CL_DEVICE_NOT_AVAILABLE || code == CL_INVALID_CONTEXT || code == CL_INVALID_COMMAND_QUEUE)
+    if (code == CL_DEVICE_NOT_AVAILABLE || code == CL_INVALID_CONTEXT ||
+        code == CL_INVALID_COMMAND_QUEUE)
         d->lost = true;
     d->stats.failures++;
-    return error_set(e, ERR_DEVICE, "OpenCL %s: %s failed: %s", d->target.info.name, what, opencl_word(code));
+    return error_set(e, ERR_DEVICE, "OpenCL %s: %s failed: %s", d->target.info.name, what,
+                     opencl_word(code));
 }
 
 void log_line(struct device *d, const char *line)
@@ -58,12 +61,14 @@ static void event_release(cl_event *ev)
     *ev = NULL;
 }
 
-/* Negative when the command ended with an error (a device lost in the middle shows here on some drivers). */
+/* Negative when the command ended with an error (a device lost in the middle shows here on some
+ * drivers). */
 static cl_int event_status(cl_event ev)
 {
     cl_int status = CL_COMPLETE;
 
-    if (ev && clGetEventInfo(ev, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL) != CL_SUCCESS)
+    if (ev && clGetEventInfo(ev, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL) !=
+                  CL_SUCCESS)
         status = CL_OUT_OF_RESOURCES;
     return status;
 }
@@ -89,7 +94,8 @@ static void scatter(struct device *d)
     size_t hidden = (size_t)d->base.config.model->hp.hidden;
 
     for (int i = 0; i < d->scatter_n; i++)
-        memcpy(d->scatter_to + (size_t)d->scatter_at[i] * hidden, d->results + (size_t)i * hidden, hidden * sizeof(float));
+        memcpy(d->scatter_to + (size_t)d->scatter_at[i] * hidden, d->results + (size_t)i * hidden,
+               hidden * sizeof(float));
     d->scatter_n = 0;
 }
 
@@ -105,7 +111,8 @@ int job_harvest(struct device *d, struct error *e)
     d->stats.wait_ns += clock_now() - start;
     for (int i = 0; i < d->n_jobs && rc == CL_SUCCESS; i++) {
         struct job_record *r = &d->job[i];
-        uint64_t a = event_time(r->first, CL_PROFILING_COMMAND_START), b = event_time(r->last, CL_PROFILING_COMMAND_END);
+        uint64_t a = event_time(r->first, CL_PROFILING_COMMAND_START),
+                 b = event_time(r->last, CL_PROFILING_COMMAND_END);
 
         if (event_status(r->first) < 0 || event_status(r->last) < 0)
             failed = event_status(r->last) < 0 ? event_status(r->last) : event_status(r->first);
@@ -172,7 +179,8 @@ void launch_keep(struct device *d, cl_event ev)
     d->current->last = ev;
 }
 
-int launch(struct device *d, cl_kernel k, const char *name, int dims, const size_t *global, const size_t *local, struct error *e)
+int launch(struct device *d, cl_kernel k, const char *name, int dims, const size_t *global,
+           const size_t *local, struct error *e)
 {
     cl_event ev = NULL;
     cl_int rc = CL_SUCCESS;
@@ -185,7 +193,8 @@ int launch(struct device *d, cl_kernel k, const char *name, int dims, const size
     return 0;
 }
 
-int launch_core(struct device *d, enum core_kernel k, const char *name, size_t x, size_t y, size_t z, size_t local, struct error *e)
+int launch_core(struct device *d, enum core_kernel k, const char *name, size_t x, size_t y,
+                size_t z, size_t local, struct error *e)
 {
     const size_t global[3] = {(x + local - 1) / local * local, y, z}, items[3] = {local, 1, 1};
 
@@ -194,13 +203,15 @@ int launch_core(struct device *d, enum core_kernel k, const char *name, size_t x
 
 static void keep_copy(struct device *d, cl_event ev)
 {
-    if (d->current && d->current->n_copies < (int)(sizeof d->current->copy / sizeof d->current->copy[0]))
+    if (d->current &&
+        d->current->n_copies < (int)(sizeof d->current->copy / sizeof d->current->copy[0]))
         d->current->copy[d->current->n_copies++] = ev;
     else
         event_release(&ev);
 }
 
-int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, size_t bytes, struct error *e)
+int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, size_t bytes,
+                 struct error *e)
 {
     cl_event ev = NULL;
     cl_int rc = CL_SUCCESS;
@@ -214,7 +225,8 @@ int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, 
     return 0;
 }
 
-int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t bytes, struct error *e)
+int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t bytes,
+                struct error *e)
 {
     cl_event ev = NULL;
     cl_int rc = CL_SUCCESS;

@@ -1,6 +1,7 @@
-/* What lies on the device: scratch (taken once at open), blocks of weights with their KV cache, and the way weights get there.
- * Engine thread. Where host and device share memory a matrix is used in place; elsewhere it is copied through two pinned halves on a
- * queue of its own, so that copies overlap kernels. One allocation per matrix, below the device's largest. */
+/* What lies on the device: scratch (taken once at open), blocks of weights with their KV cache, and
+ * the way weights get there. Engine thread. Where host and device share memory a matrix is used in
+ * place; elsewhere it is copied through two pinned halves on a queue of its own, so that copies
+ * overlap kernels. One allocation per matrix, below the device's largest. */
 #include "gpu/internal.h"
 #include "engine/base/mem.h"
 
@@ -17,7 +18,8 @@ size_t memory_kv_bytes(enum kv_type type, int n)
 
 bool memory_expert_alike(const struct expert_weights *x)
 {
-    return x->gate.type == x->up.type && dtype_is_quantised(x->gate.type) == dtype_is_quantised(x->down.type);
+    return x->gate.type == x->up.type &&
+           dtype_is_quantised(x->gate.type) == dtype_is_quantised(x->down.type);
 }
 
 int memory_buffer(struct device *d, size_t bytes, cl_mem *out, const char *what, struct error *e)
@@ -28,15 +30,17 @@ int memory_buffer(struct device *d, size_t bytes, cl_mem *out, const char *what,
     if (bytes == 0)
         bytes = 64;
     if (bytes > d->target.info.max_alloc)
-        return error_set(e, ERR_DEVICE, "OpenCL %s: %s needs %zu MiB in one piece, the device allows %llu MiB", d->target.info.name, what,
-                         bytes >> 20, (unsigned long long)d->target.info.max_alloc >> 20);
+        return error_set(e, ERR_DEVICE,
+                         "OpenCL %s: %s needs %zu MiB in one piece, the device allows %llu MiB",
+                         d->target.info.name, what, bytes >> 20,
+                         (unsigned long long)d->target.info.max_alloc >> 20);
     if (!cl_injected(&rc))
         *out = clCreateBuffer(d->context, CL_MEM_READ_WRITE, bytes, NULL, &rc);
     if (rc != CL_SUCCESS) {
         *out = NULL;
         d->stats.failures++;
-        return error_set(e, ERR_DEVICE, "OpenCL %s: no memory for %s (%zu KiB): %s", d->target.info.name, what, (bytes + 1023) >> 10,
-                         opencl_word(rc));
+        return error_set(e, ERR_DEVICE, "OpenCL %s: no memory for %s (%zu KiB): %s",
+                         d->target.info.name, what, (bytes + 1023) >> 10, opencl_word(rc));
     }
     return 0;
 }
@@ -68,27 +72,57 @@ struct scratch_item {
 static int scratch_list(struct device *d, struct scratch_item *list)
 {
     const struct hparams *hp = &d->base.config.model->hp;
-    size_t rows = (size_t)d->base.config.max_rows, hidden = (size_t)hp->hidden, heads = (size_t)hp->n_heads * (size_t)hp->head_dim;
-    size_t kv = (size_t)hp->n_kv_heads * (size_t)hp->head_dim, used = (size_t)hp->n_experts_used, ffn = (size_t)hp->expert_ffn;
-    size_t chunks = (size_t)(d->stride + 255) / 256, row_part = (size_t)hp->n_heads * chunks * (size_t)(hp->head_dim + 2) * 4;
-    size_t head_rows = rows < HEAD_ROWS ? rows : HEAD_ROWS, layers = (size_t)hp->n_layers, rope = (size_t)d->stride * (size_t)hp->rope_dims / 2 * 4;
+    size_t rows = (size_t)d->base.config.max_rows, hidden = (size_t)hp->hidden,
+           heads = (size_t)hp->n_heads * (size_t)hp->head_dim;
+    size_t kv = (size_t)hp->n_kv_heads * (size_t)hp->head_dim, used = (size_t)hp->n_experts_used,
+           ffn = (size_t)hp->expert_ffn;
+    size_t chunks = (size_t)(d->stride + 255) / 256,
+           row_part = (size_t)hp->n_heads * chunks * (size_t)(hp->head_dim + 2) * 4;
+    size_t head_rows = rows < HEAD_ROWS ? rows : HEAD_ROWS, layers = (size_t)hp->n_layers,
+           rope = (size_t)d->stride * (size_t)hp->rope_dims / 2 * 4;
     size_t act = d->dot8 ? 1 : 4, mid = rows * used * ffn;
 
     d->part_bytes = row_part * rows;
     if (d->part_bytes > ATTEND_BYTES)
         d->part_bytes = row_part > ATTEND_BYTES ? row_part : ATTEND_BYTES;
     d->max_tiles = (int)(rows * used) + hp->n_experts;
-#define ITEM(member, size) {offsetof(struct device, member), size}
+#define ITEM(member, size)                    \
+    {                                         \
+        offsetof(struct device, member), size \
+    }
     const struct scratch_item all[] = {
-        ITEM(none, 64), ITEM(x, rows * hidden * 4), ITEM(h, rows * hidden * 4), ITEM(q, rows * heads * 4), ITEM(k, rows * kv * 4), ITEM(v, rows * kv * 4),
-        ITEM(qr, rows * heads * 4), ITEM(heads_out, rows * heads * 4), ITEM(y, rows * hidden * 4), ITEM(part, d->part_bytes),
-        ITEM(scores, rows * (size_t)hp->n_experts * 4), ITEM(chosen, rows * used * 4), ITEM(chosen_weights, rows * used * 4),
-        ITEM(tiles, (size_t)d->max_tiles * 16), ITEM(entries, rows * used * 8), ITEM(mid, mid * 4), ITEM(out, used * rows * hidden * 4),
-        ITEM(logits, head_rows * (size_t)hp->n_vocab * 4), ITEM(kv_rows, rows * kv * 2 * 4), ITEM(all_chosen, layers * rows * used * 4),
-        ITEM(all_weights, layers * rows * used * 4), ITEM(rope_cos, rope), ITEM(rope_sin, rope),
-        ITEM(hq.q, rows * hidden * act), ITEM(hq.d, rows * hidden / 8), ITEM(hq.s, rows * hidden / 8),
-        ITEM(oq.q, rows * heads * act), ITEM(oq.d, rows * heads / 8), ITEM(oq.s, rows * heads / 8),
-        ITEM(mq.q, mid * act), ITEM(mq.d, mid / 8), ITEM(mq.s, mid / 8),
+        ITEM(none, 64),
+        ITEM(x, rows * hidden * 4),
+        ITEM(h, rows * hidden * 4),
+        ITEM(q, rows * heads * 4),
+        ITEM(k, rows * kv * 4),
+        ITEM(v, rows * kv * 4),
+        ITEM(qr, rows * heads * 4),
+        ITEM(heads_out, rows * heads * 4),
+        ITEM(y, rows * hidden * 4),
+        ITEM(part, d->part_bytes),
+        ITEM(scores, rows * (size_t)hp->n_experts * 4),
+        ITEM(chosen, rows * used * 4),
+        ITEM(chosen_weights, rows * used * 4),
+        ITEM(tiles, (size_t)d->max_tiles * 16),
+        ITEM(entries, rows * used * 8),
+        ITEM(mid, mid * 4),
+        ITEM(out, used * rows * hidden * 4),
+        ITEM(logits, head_rows * (size_t)hp->n_vocab * 4),
+        ITEM(kv_rows, rows * kv * 2 * 4),
+        ITEM(all_chosen, layers * rows * used * 4),
+        ITEM(all_weights, layers * rows * used * 4),
+        ITEM(rope_cos, rope),
+        ITEM(rope_sin, rope),
+        ITEM(hq.q, rows * hidden * act),
+        ITEM(hq.d, rows * hidden / 8),
+        ITEM(hq.s, rows * hidden / 8),
+        ITEM(oq.q, rows * heads * act),
+        ITEM(oq.d, rows * heads / 8),
+        ITEM(oq.s, rows * heads / 8),
+        ITEM(mq.q, mid * act),
+        ITEM(mq.d, mid / 8),
+        ITEM(mq.s, mid / 8),
     };
 #undef ITEM
     _Static_assert(sizeof all / sizeof all[0] <= SCRATCH_MAX, "SCRATCH_MAX");
@@ -104,7 +138,8 @@ static cl_mem *scratch_place(struct device *d, const struct scratch_item *item)
 int memory_open(struct device *d, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
-    size_t rows = (size_t)d->base.config.max_rows, used = (size_t)hp->n_experts_used, layers = (size_t)hp->n_layers;
+    size_t rows = (size_t)d->base.config.max_rows, used = (size_t)hp->n_experts_used,
+           layers = (size_t)hp->n_layers;
     struct scratch_item list[SCRATCH_MAX];
     cl_int rc = CL_SUCCESS;
     int n = scratch_list(d, list);
@@ -116,8 +151,10 @@ int memory_open(struct device *d, struct error *e)
     }
     if (!(d->tile_table = mem_alloc((size_t)d->max_tiles, sizeof *d->tile_table)) ||
         !(d->entry_table = mem_alloc(rows * used, sizeof *d->entry_table)) ||
-        !(d->scatter_at = mem_alloc(rows * used, sizeof(int))) || !(d->results = mem_pages(rows * used * (size_t)hp->hidden * 4)) ||
-        !(d->host_chosen = mem_alloc(rows * used, sizeof(int))) || !(d->host_row = mem_alloc(rows * used, sizeof(int))) ||
+        !(d->scatter_at = mem_alloc(rows * used, sizeof(int))) ||
+        !(d->results = mem_pages(rows * used * (size_t)hp->hidden * 4)) ||
+        !(d->host_chosen = mem_alloc(rows * used, sizeof(int))) ||
+        !(d->host_row = mem_alloc(rows * used, sizeof(int))) ||
         !(d->host_slot = mem_alloc(rows * used, sizeof(int))) ||
         !(d->host_groups = mem_alloc((size_t)hp->n_experts, sizeof *d->host_groups)) ||
         !(d->attention = mem_alloc(layers, sizeof *d->attention)) ||
@@ -126,11 +163,14 @@ int memory_open(struct device *d, struct error *e)
     if (d->share)
         return 0;
     if (!cl_injected(&rc))
-        d->staging = clCreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, 2 * STAGING_HALF, NULL, &rc);
+        d->staging = clCreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR,
+                                    2 * STAGING_HALF, NULL, &rc);
     if (cl_check(d, rc, "pinned staging memory", e) < 0)
         return ERR_DEVICE;
     if (!cl_injected(&rc))
-        d->staging_map = clEnqueueMapBuffer(d->upload, d->staging, CL_TRUE, CL_MAP_WRITE | CL_MAP_READ, 0, 2 * STAGING_HALF, 0, NULL, NULL, &rc);
+        d->staging_map = clEnqueueMapBuffer(d->upload, d->staging, CL_TRUE,
+                                            CL_MAP_WRITE | CL_MAP_READ, 0, 2 * STAGING_HALF, 0,
+                                            NULL, NULL, &rc);
     d->stats.staging_bytes = 2 * STAGING_HALF;
     return cl_check(d, rc, "mapping the staging memory", e);
 }
@@ -163,9 +203,11 @@ static size_t block_weight_bytes(const struct device *d, struct block_id id)
     if (id.kind == BLOCK_HEAD)
         return matrix_bytes(&m->head) + norm_bytes(&m->output_norm, hidden);
     if (id.kind == BLOCK_EXPERT)
-        return matrix_bytes(&l->experts[id.expert].gate) + matrix_bytes(&l->experts[id.expert].up) + matrix_bytes(&l->experts[id.expert].down);
-    return matrix_bytes(&l->q) + matrix_bytes(&l->k) + matrix_bytes(&l->v) + matrix_bytes(&l->o) + norm_bytes(&l->attention_norm, hidden) +
-           norm_bytes(&l->expert_norm, hidden) + (size_t)hidden * (size_t)d->padded_experts * 4;
+        return matrix_bytes(&l->experts[id.expert].gate) + matrix_bytes(&l->experts[id.expert].up) +
+               matrix_bytes(&l->experts[id.expert].down);
+    return matrix_bytes(&l->q) + matrix_bytes(&l->k) + matrix_bytes(&l->v) + matrix_bytes(&l->o) +
+           norm_bytes(&l->attention_norm, hidden) + norm_bytes(&l->expert_norm, hidden) +
+           (size_t)hidden * (size_t)d->padded_experts * 4;
 }
 
 /* Packed matrices begin on pages, those mapped from a file rarely do. */
@@ -186,11 +228,15 @@ static size_t shared_bytes(const struct device *d, struct block_id id)
         n = x ? 3 : 4;
     }
     for (int i = 0; i < n && d->share; i++)
-        bytes += list[i]->bytes <= d->target.info.max_alloc && (list[i]->width || d->target.info.is_cpu_type) ? list[i]->bytes : 0;
+        bytes += list[i]->bytes <= d->target.info.max_alloc &&
+                         (list[i]->width || d->target.info.is_cpu_type)
+                     ? list[i]->bytes
+                     : 0;
     return bytes;
 }
 
-void memory_footprint(struct device *d, const struct block_id *blocks, int n_blocks, struct device_stats *out)
+void memory_footprint(struct device *d, const struct block_id *blocks, int n_blocks,
+                      struct device_stats *out)
 {
     const struct model *m = d->base.config.model;
     struct scratch_item list[SCRATCH_MAX];
@@ -206,7 +252,8 @@ void memory_footprint(struct device *d, const struct block_id *blocks, int n_blo
         out->kv_bytes += blocks[i].kind == BLOCK_ATTENTION ? layer_kv_bytes(d) : 0;
     }
     for (int i = 0; i < m->hp.n_layers * m->hp.n_experts; i++) {
-        const struct expert_weights *x = &m->layers[i / m->hp.n_experts].experts[i % m->hp.n_experts];
+        const struct expert_weights *x =
+            &m->layers[i / m->hp.n_experts].experts[i % m->hp.n_experts];
         const size_t bytes[3] = {x->gate.bytes, x->up.bytes, x->down.bytes};
 
         for (int k = 0; k < 3; k++)
@@ -220,12 +267,9 @@ struct block *memory_block(struct device *d, struct block_id id)
     const struct hparams *hp = &d->base.config.model->hp;
 
     switch (id.kind) {
-    case BLOCK_ATTENTION:
-        return &d->attention[id.layer];
-    case BLOCK_EXPERT:
-        return &d->experts[id.layer * hp->n_experts + id.expert];
-    default:
-        return &d->head;
+    case BLOCK_ATTENTION: return &d->attention[id.layer];
+    case BLOCK_EXPERT: return &d->experts[id.layer * hp->n_experts + id.expert];
+    default: return &d->head;
     }
 }
 
@@ -271,7 +315,8 @@ static int small(struct device *d, cl_mem *out, const float *data, size_t n, str
     return memory_upload(d, *out, data, n * 4, e);
 }
 
-/* The router as (column, padded experts): neighbouring work-items then read neighbouring experts. */
+/* The router as (column, padded experts): neighbouring work-items then read neighbouring experts.
+ */
 int memory_router(struct device *d, cl_mem *out, const float *router, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
@@ -283,7 +328,8 @@ int memory_router(struct device *d, cl_mem *out, const float *router, struct err
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for a router");
     for (int x = 0; x < hp->n_experts; x++)
         for (int c = 0; c < hp->hidden; c++)
-            t[(size_t)c * (size_t)d->padded_experts + (size_t)x] = router[(size_t)x * (size_t)hp->hidden + (size_t)c];
+            t[(size_t)c * (size_t)d->padded_experts + (size_t)x] =
+                router[(size_t)x * (size_t)hp->hidden + (size_t)c];
     rc = small(d, out, t, n, e);
     mem_free(t);
     return rc;
@@ -301,19 +347,22 @@ static bool shareable(const struct device *d, const struct matrix *m)
     return at % PAGE == 0;
 }
 
-static int part_begin(struct device *d, struct block *b, enum block_kind kind, const struct matrix *m, struct error *e)
+static int part_begin(struct device *d, struct block *b, enum block_kind kind,
+                      const struct matrix *m, struct error *e)
 {
     struct part *p = &b->part[b->n_parts];
     cl_int rc = CL_SUCCESS;
 
     if (!kernel_set_supports(d, kind, m->type))
-        return error_set(e, ERR_DEVICE, "OpenCL %s: no kernels for %s weights of this kind", d->target.info.name, dtype_info(m->type)->word);
+        return error_set(e, ERR_DEVICE, "OpenCL %s: no kernels for %s weights of this kind",
+                         d->target.info.name, dtype_info(m->type)->word);
 
     b->n_parts++;
     p->m = m;
     if (m->bytes <= d->target.info.max_alloc && shareable(d, m)) {
-        if (!cl_injected(&rc))   /* drivers want whole cache lines; matrices are padded to them */
-            p->mem = clCreateBuffer(d->context, CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR, (m->bytes + 63) / 64 * 64, (void *)(uintptr_t)m->data, &rc);
+        if (!cl_injected(&rc)) /* drivers want whole cache lines; matrices are padded to them */
+            p->mem = clCreateBuffer(d->context, CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR,
+                                    (m->bytes + 63) / 64 * 64, (void *)(uintptr_t)m->data, &rc);
         if (rc == CL_SUCCESS) {
             p->shared = true;
             p->done = m->bytes;
@@ -339,7 +388,8 @@ static int block_begin(struct device *d, struct block *b, struct block_id id, st
     b->weight_bytes = block_weight_bytes(d, id);
     d->stats.weight_bytes += b->weight_bytes;
     if (id.kind == BLOCK_HEAD) {
-        if (small(d, &b->norm_w, m->output_norm.weight, hidden, e) < 0 || small(d, &b->norm_b, m->output_norm.bias, hidden, e) < 0)
+        if (small(d, &b->norm_w, m->output_norm.weight, hidden, e) < 0 ||
+            small(d, &b->norm_b, m->output_norm.bias, hidden, e) < 0)
             return ERR_DEVICE;
         return part_begin(d, b, id.kind, &m->head, e);
     }
@@ -347,25 +397,30 @@ static int block_begin(struct device *d, struct block *b, struct block_id id, st
         const struct expert_weights *x = &l->experts[id.expert];
 
         if (!memory_expert_alike(x))
-            return error_set(e, ERR_DEVICE, "OpenCL %s: no kernels for an expert of %s, %s and %s", d->target.info.name, dtype_info(x->gate.type)->word,
+            return error_set(e, ERR_DEVICE, "OpenCL %s: no kernels for an expert of %s, %s and %s",
+                             d->target.info.name, dtype_info(x->gate.type)->word,
                              dtype_info(x->up.type)->word, dtype_info(x->down.type)->word);
         if (part_begin(d, b, id.kind, &x->gate, e) < 0 || part_begin(d, b, id.kind, &x->up, e) < 0)
             return ERR_DEVICE;
         return part_begin(d, b, id.kind, &x->down, e);
     }
     int kv = hp->n_kv_heads * hp->head_dim;
-    size_t k_bytes = memory_kv_bytes(d->base.config.kv_k, kv) * (size_t)d->stride, v_bytes = memory_kv_bytes(d->base.config.kv_v, kv) * (size_t)d->stride;
+    size_t k_bytes = memory_kv_bytes(d->base.config.kv_k, kv) * (size_t)d->stride,
+           v_bytes = memory_kv_bytes(d->base.config.kv_v, kv) * (size_t)d->stride;
 
-    if (small(d, &b->norm_w, l->attention_norm.weight, hidden, e) < 0 || small(d, &b->norm_b, l->attention_norm.bias, hidden, e) < 0 ||
+    if (small(d, &b->norm_w, l->attention_norm.weight, hidden, e) < 0 ||
+        small(d, &b->norm_b, l->attention_norm.bias, hidden, e) < 0 ||
         small(d, &b->expert_norm_w, l->expert_norm.weight, hidden, e) < 0 ||
-        small(d, &b->expert_norm_b, l->expert_norm.bias, hidden, e) < 0 || memory_router(d, &b->router, l->router, e) < 0 ||
+        small(d, &b->expert_norm_b, l->expert_norm.bias, hidden, e) < 0 ||
+        memory_router(d, &b->router, l->router, e) < 0 ||
         memory_buffer(d, k_bytes, &b->k, "the KV cache", e) < 0)
         return ERR_DEVICE;
     b->kv_bytes = layer_kv_bytes(d);
     d->stats.kv_bytes += b->kv_bytes;
     if (memory_buffer(d, v_bytes, &b->v, "the KV cache", e) < 0)
         return ERR_DEVICE;
-    if (part_begin(d, b, id.kind, &l->q, e) < 0 || part_begin(d, b, id.kind, &l->k, e) < 0 || part_begin(d, b, id.kind, &l->v, e) < 0)
+    if (part_begin(d, b, id.kind, &l->q, e) < 0 || part_begin(d, b, id.kind, &l->k, e) < 0 ||
+        part_begin(d, b, id.kind, &l->v, e) < 0)
         return ERR_DEVICE;
     return part_begin(d, b, id.kind, &l->o, e);
 }
@@ -377,9 +432,10 @@ static int copy_piece(struct device *d, struct part *p, size_t bytes, struct err
     size_t offset = (size_t)half * STAGING_HALF;
     cl_int rc = CL_SUCCESS;
 
-    if (!d->staging_map) {       /* shared memory, but this matrix could not be used in place */
+    if (!d->staging_map) { /* shared memory, but this matrix could not be used in place */
         if (!cl_injected(&rc))
-            rc = clEnqueueWriteBuffer(d->upload, p->mem, CL_TRUE, p->done, bytes, (const char *)p->m->data + p->done, 0, NULL, NULL);
+            rc = clEnqueueWriteBuffer(d->upload, p->mem, CL_TRUE, p->done, bytes,
+                                      (const char *)p->m->data + p->done, 0, NULL, NULL);
     } else {
         if (d->staging_event[half]) {
             rc = clWaitForEvents(1, &d->staging_event[half]);
@@ -388,7 +444,8 @@ static int copy_piece(struct device *d, struct part *p, size_t bytes, struct err
         }
         memcpy((char *)d->staging_map + offset, (const char *)p->m->data + p->done, bytes);
         if (rc == CL_SUCCESS && !cl_injected(&rc))
-            rc = clEnqueueWriteBuffer(d->upload, p->mem, CL_FALSE, p->done, bytes, (char *)d->staging_map + offset, 0, NULL,
+            rc = clEnqueueWriteBuffer(d->upload, p->mem, CL_FALSE, p->done, bytes,
+                                      (char *)d->staging_map + offset, 0, NULL,
                                       &d->staging_event[half]);
         if (rc == CL_SUCCESS)
             rc = clFlush(d->upload);
@@ -427,7 +484,7 @@ int memory_put(struct device *d, struct block_id id, size_t max_bytes, struct er
         left -= bytes;
     }
     if (left == 0 && d->staging_map)
-        return 0;                /* the last piece travels while the next token is computed */
+        return 0; /* the last piece travels while the next token is computed */
     if (d->staging_map && !cl_injected(&rc))
         rc = clFinish(d->upload);
     if (cl_check(d, rc, "uploading weights", e) < 0)
@@ -464,7 +521,8 @@ void memory_close(struct device *d)
         clFinish(d->upload);
     }
     memory_release(&d->staging);
-    mem_pages_free(d->results, (size_t)d->base.config.max_rows * (size_t)hp->n_experts_used * (size_t)hp->hidden * 4);
+    mem_pages_free(d->results, (size_t)d->base.config.max_rows * (size_t)hp->n_experts_used *
+                                   (size_t)hp->hidden * 4);
     mem_free(d->scatter_at);
     mem_free(d->host_chosen);
     mem_free(d->host_row);

@@ -1,4 +1,5 @@
-/* The OpenCL device: opening and the table of the device contract. Engine thread. A device opens whole or not at all. */
+/* The OpenCL device: opening and the table of the device contract. Engine thread. A device opens
+ * whole or not at all. */
 #include "gpu/blas.h"
 #include "gpu/internal.h"
 #include "gpu/opencl.h"
@@ -46,9 +47,11 @@ static void device_close(struct device *d)
 
 static int device_rope_set(struct device *d, const float *cos, const float *sin, struct error *e)
 {
-    size_t bytes = (size_t)d->base.config.context * (size_t)d->base.config.model->hp.rope_dims / 2 * 4;
+    size_t bytes = (size_t)d->base.config.context * (size_t)d->base.config.model->hp.rope_dims / 2 *
+                   4;
 
-    if (job_harvest(d, e) < 0 || memory_upload(d, d->rope_cos, cos, bytes, e) < 0 || memory_upload(d, d->rope_sin, sin, bytes, e) < 0)
+    if (job_harvest(d, e) < 0 || memory_upload(d, d->rope_cos, cos, bytes, e) < 0 ||
+        memory_upload(d, d->rope_sin, sin, bytes, e) < 0)
         return ERR_DEVICE;
     d->rope_ready = true;
     return 0;
@@ -66,8 +69,10 @@ static uint64_t test_key(const struct device *d)
     if (opencl_tuning()->broken)
         h = hash_bytes(h, opencl_tuning()->broken, strlen(opencl_tuning()->broken));
     h = hash_bytes(h, text, strlen(text));
-    const int parts[] = {hp->hidden, hp->n_heads, hp->n_kv_heads, hp->head_dim, hp->expert_ffn, hp->n_experts, hp->n_experts_used, hp->rope_dims,
-                         hp->sliding_window, c->kv_k, c->kv_v, d->width, d->tile, c->max_rows > 1, c->context < 275};
+    const int parts[] = {
+        hp->hidden,    hp->n_heads,        hp->n_kv_heads, hp->head_dim,       hp->expert_ffn,
+        hp->n_experts, hp->n_experts_used, hp->rope_dims,  hp->sliding_window, c->kv_k,
+        c->kv_v,       d->width,           d->tile,        c->max_rows > 1,    c->context < 275};
 
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         h = hash_add(h, (uint64_t)(unsigned)parts[i]);
@@ -76,8 +81,10 @@ static uint64_t test_key(const struct device *d)
     return h;
 }
 
-/* Everything about the device that does not need a context: which one, and how its kernels will be shaped. */
-static int configure(struct device *d, const struct device_config *c, char *why, size_t why_size, struct error *e)
+/* Everything about the device that does not need a context: which one, and how its kernels will be
+ * shaped. */
+static int configure(struct device *d, const struct device_config *c, char *why, size_t why_size,
+                     struct error *e)
 {
     const struct hparams *hp = &c->model->hp;
 
@@ -87,8 +94,9 @@ static int configure(struct device *d, const struct device_config *c, char *why,
         return e ? e->code : ERR_DEVICE;
     d->base.info = d->target.info;
     /* Mesa's drivers spread work-items over vector lanes themselves and choke on wide vectors. */
-    d->wide = opencl_tuning()->shape ? opencl_tuning()->shape == 2
-                                      : d->target.info.is_cpu_type && strcmp(d->target.platform_name, "rusticl") != 0;
+    d->wide = opencl_tuning()->shape
+                  ? opencl_tuning()->shape == 2
+                  : d->target.info.is_cpu_type && strcmp(d->target.platform_name, "rusticl") != 0;
     d->dot8 = (d->target.has_dot8 || opencl_tuning()->dot8) && !d->wide;
     d->share = d->target.info.unified && !opencl_tuning()->copy;
     d->tile = opencl_tuning()->tile ? opencl_tuning()->tile : TILE;
@@ -99,13 +107,15 @@ static int configure(struct device *d, const struct device_config *c, char *why,
     return 0;
 }
 
-/* CLBlast's verdict on a device that is a CPU is asked for by --list-devices, with another model: it is one for all. */
+/* CLBlast's verdict on a device that is a CPU is asked for by --list-devices, with another model:
+ * it is one for all. */
 static uint64_t blas_key(const struct device *d)
 {
     return d->target.info.is_cpu_type ? program_fingerprint(&d->target) : test_key(d);
 }
 
-static int device_footprint(const struct device_config *c, const struct block_id *blocks, int n_blocks, struct device_stats *out, struct error *e)
+static int device_footprint(const struct device_config *c, const struct block_id *blocks,
+                            int n_blocks, struct device_stats *out, struct error *e)
 {
     struct device *d = mem_alloc(1, sizeof *d);
     char why[512];
@@ -137,10 +147,13 @@ static int device_open(struct device **out, const struct device_config *c, struc
         return e ? e->code : ERR_DEVICE;
     }
     if (why[0])
-        log_line(d, why);             /* a driver was left out */
-    if (hp->hidden % 32 || hp->n_heads * hp->head_dim % 32 || hp->head_dim % 8 || hp->expert_ffn % 32) {
-        error_set(e, ERR_DEVICE, "OpenCL: the kernels need sizes that are multiples of 32 (hidden %d, heads %d x %d, experts %d)", hp->hidden,
-                  hp->n_heads, hp->head_dim, hp->expert_ffn);
+        log_line(d, why); /* a driver was left out */
+    if (hp->hidden % 32 || hp->n_heads * hp->head_dim % 32 || hp->head_dim % 8 ||
+        hp->expert_ffn % 32) {
+        error_set(e, ERR_DEVICE,
+                  "OpenCL: the kernels need sizes that are multiples of 32 (hidden %d, heads %d x "
+                  "%d, experts %d)",
+                  hp->hidden, hp->n_heads, hp->head_dim, hp->expert_ffn);
         goto fail;
     }
     if (!cl_injected(&rc))
@@ -213,8 +226,9 @@ static void stats(const struct device *d, struct device_stats *out)
     *out = d->stats;
 }
 
-static int report(const char *selector, const char *cache_dir, void (*log)(void *ctx, const char *line), void *log_ctx, struct device_report *out,
-                  struct error *e)
+static int report(const char *selector, const char *cache_dir,
+                  void (*log)(void *ctx, const char *line), void *log_ctx,
+                  struct device_report *out, struct error *e)
 {
     struct opencl_tuning before = *opencl_tuning(), with_blas = before;
     struct report_model *m = report_model_new();
@@ -244,7 +258,8 @@ static int report(const char *selector, const char *cache_dir, void (*log)(void 
 
 const struct device_ops opencl_device_ops = {
     .name = "opencl",
-    .summary = "any OpenCL 1.2 device: attention, experts and head, quantised weights to the same bits as the CPU",
+    .summary = "any OpenCL 1.2 device: attention, experts and head, quantised weights to the same "
+               "bits as the CPU",
     .probe = probe,
     .open = device_open,
     .close = device_close,

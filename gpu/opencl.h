@@ -1,5 +1,6 @@
-/* The OpenCL back end: one entry of the device contract (engine/device/device.h) for any OpenCL 1.2+ device with full profile.
- * Thread: the engine's, as the contract says; drivers use threads of their own inside. */
+/* The OpenCL back end: one entry of the device contract (engine/device/device.h) for any
+ * OpenCL 1.2+ device with full profile. Thread: the engine's, as the contract says; drivers use
+ * threads of their own inside. */
 #ifndef GPU_OPENCL_H
 #define GPU_OPENCL_H
 

@@ -1,5 +1,7 @@
-/* Finding OpenCL devices: platforms, devices, and one clear line why there is none. Called from the engine thread (probe, open) and by
- * --list-devices. Every answer of a driver is checked: a platform may be broken, empty or closed to this user and still must not hurt. */
+/* Finding OpenCL devices: platforms, devices, and one clear line why there is none. Called from the
+ * engine thread (probe, open) and by
+ * --list-devices. Every answer of a driver is checked: a platform may be broken, empty or closed to
+ * this user and still must not hurt. */
 #include "gpu/driver_probe.h"
 #include "gpu/internal.h"
 #include "engine/base/mem.h"
@@ -15,17 +17,41 @@
 
 const char *opencl_word(cl_int code)
 {
-    static const struct { cl_int code; const char *word; } words[] = {
-        {-1, "CL_DEVICE_NOT_FOUND"}, {-2, "CL_DEVICE_NOT_AVAILABLE"}, {-3, "CL_COMPILER_NOT_AVAILABLE"},
-        {-4, "CL_MEM_OBJECT_ALLOCATION_FAILURE"}, {-5, "CL_OUT_OF_RESOURCES"}, {-6, "CL_OUT_OF_HOST_MEMORY"},
-        {-7, "CL_PROFILING_INFO_NOT_AVAILABLE"}, {-11, "CL_BUILD_PROGRAM_FAILURE"}, {-12, "CL_MAP_FAILURE"},
-        {-14, "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST"}, {-30, "CL_INVALID_VALUE"}, {-33, "CL_INVALID_DEVICE"},
-        {-34, "CL_INVALID_CONTEXT"}, {-36, "CL_INVALID_COMMAND_QUEUE"}, {-37, "CL_INVALID_HOST_PTR"}, {-38, "CL_INVALID_MEM_OBJECT"},
-        {-42, "CL_INVALID_BINARY"}, {-43, "CL_INVALID_BUILD_OPTIONS"}, {-44, "CL_INVALID_PROGRAM"},
-        {-45, "CL_INVALID_PROGRAM_EXECUTABLE"}, {-46, "CL_INVALID_KERNEL_NAME"}, {-48, "CL_INVALID_KERNEL"},
-        {-51, "CL_INVALID_ARG_SIZE"}, {-52, "CL_INVALID_KERNEL_ARGS"}, {-54, "CL_INVALID_WORK_GROUP_SIZE"},
-        {-55, "CL_INVALID_WORK_ITEM_SIZE"}, {-58, "CL_INVALID_EVENT"}, {-59, "CL_INVALID_OPERATION"},
-        {-61, "CL_INVALID_BUFFER_SIZE"}, {-63, "CL_INVALID_GLOBAL_WORK_SIZE"}, {-1001, "CL_PLATFORM_NOT_FOUND_KHR"},
+    static const struct {
+        cl_int code;
+        const char *word;
+    } words[] = {
+        {-1, "CL_DEVICE_NOT_FOUND"},
+        {-2, "CL_DEVICE_NOT_AVAILABLE"},
+        {-3, "CL_COMPILER_NOT_AVAILABLE"},
+        {-4, "CL_MEM_OBJECT_ALLOCATION_FAILURE"},
+        {-5, "CL_OUT_OF_RESOURCES"},
+        {-6, "CL_OUT_OF_HOST_MEMORY"},
+        {-7, "CL_PROFILING_INFO_NOT_AVAILABLE"},
+        {-11, "CL_BUILD_PROGRAM_FAILURE"},
+        {-12, "CL_MAP_FAILURE"},
+        {-14, "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST"},
+        {-30, "CL_INVALID_VALUE"},
+        {-33, "CL_INVALID_DEVICE"},
+        {-34, "CL_INVALID_CONTEXT"},
+        {-36, "CL_INVALID_COMMAND_QUEUE"},
+        {-37, "CL_INVALID_HOST_PTR"},
+        {-38, "CL_INVALID_MEM_OBJECT"},
+        {-42, "CL_INVALID_BINARY"},
+        {-43, "CL_INVALID_BUILD_OPTIONS"},
+        {-44, "CL_INVALID_PROGRAM"},
+        {-45, "CL_INVALID_PROGRAM_EXECUTABLE"},
+        {-46, "CL_INVALID_KERNEL_NAME"},
+        {-48, "CL_INVALID_KERNEL"},
+        {-51, "CL_INVALID_ARG_SIZE"},
+        {-52, "CL_INVALID_KERNEL_ARGS"},
+        {-54, "CL_INVALID_WORK_GROUP_SIZE"},
+        {-55, "CL_INVALID_WORK_ITEM_SIZE"},
+        {-58, "CL_INVALID_EVENT"},
+        {-59, "CL_INVALID_OPERATION"},
+        {-61, "CL_INVALID_BUFFER_SIZE"},
+        {-63, "CL_INVALID_GLOBAL_WORK_SIZE"},
+        {-1001, "CL_PLATFORM_NOT_FOUND_KHR"},
     };
     static _Thread_local char other[32];
 
@@ -52,7 +78,8 @@ static void device_text(cl_device_id d, cl_device_info what, char *out, size_t s
     char *text;
 
     out[0] = '\0';
-    if (clGetDeviceInfo(d, what, 0, NULL, &n) != CL_SUCCESS || n == 0 || n > 1u << 20 || !(text = mem_alloc(n + 1, 1)))
+    if (clGetDeviceInfo(d, what, 0, NULL, &n) != CL_SUCCESS || n == 0 || n > 1u << 20 ||
+        !(text = mem_alloc(n + 1, 1)))
         return;
     if (clGetDeviceInfo(d, what, n, text, NULL) == CL_SUCCESS) {
         const char *start = text;
@@ -86,13 +113,17 @@ static void judge(struct cl_target *t)
     device_text(t->id, CL_DEVICE_VERSION, version, sizeof version);
     device_text(t->id, CL_DEVICE_PROFILE, profile, sizeof profile);
     if (!device_number(t->id, CL_DEVICE_AVAILABLE, 4))
-        snprintf(t->info.why_not, sizeof t->info.why_not, "the driver says the device is not available");
+        snprintf(t->info.why_not, sizeof t->info.why_not,
+                 "the driver says the device is not available");
     else if (!device_number(t->id, CL_DEVICE_COMPILER_AVAILABLE, 4))
-        snprintf(t->info.why_not, sizeof t->info.why_not, "the driver has no compiler for OpenCL C");
+        snprintf(t->info.why_not, sizeof t->info.why_not,
+                 "the driver has no compiler for OpenCL C");
     else if (sscanf(version, "OpenCL %d.%d", &major, &minor) != 2 || major * 10 + minor < 12)
-        snprintf(t->info.why_not, sizeof t->info.why_not, "%.40s: 1.2 or newer is needed", version[0] ? version : "no version told");
+        snprintf(t->info.why_not, sizeof t->info.why_not, "%.40s: 1.2 or newer is needed",
+                 version[0] ? version : "no version told");
     else if (strcmp(profile, "FULL_PROFILE") != 0)
-        snprintf(t->info.why_not, sizeof t->info.why_not, "%.40s: the full profile is needed for exact arithmetic", profile);
+        snprintf(t->info.why_not, sizeof t->info.why_not,
+                 "%.40s: the full profile is needed for exact arithmetic", profile);
     else if (!device_number(t->id, CL_DEVICE_ENDIAN_LITTLE, 4))
         snprintf(t->info.why_not, sizeof t->info.why_not, "big-endian devices are not supported");
     else if (device_number(t->id, CL_DEVICE_MAX_WORK_GROUP_SIZE, 8) < 128)
@@ -117,7 +148,8 @@ static void describe(struct cl_target *t)
     t->info.memory = device_number(t->id, CL_DEVICE_GLOBAL_MEM_SIZE, 8);
     t->info.max_alloc = device_number(t->id, CL_DEVICE_MAX_MEM_ALLOC_SIZE, 8);
     t->align = (cl_uint)device_number(t->id, CL_DEVICE_MEM_BASE_ADDR_ALIGN, 4) / 8;
-    if (clGetDeviceInfo(t->id, CL_DEVICE_EXTENSIONS, 0, NULL, &n) == CL_SUCCESS && n < 1u << 20 && (extensions = mem_alloc(n + 1, 1))) {
+    if (clGetDeviceInfo(t->id, CL_DEVICE_EXTENSIONS, 0, NULL, &n) == CL_SUCCESS && n < 1u << 20 &&
+        (extensions = mem_alloc(n + 1, 1))) {
         if (clGetDeviceInfo(t->id, CL_DEVICE_EXTENSIONS, n, extensions, NULL) == CL_SUCCESS) {
             t->has_dot8 = strstr(extensions, "cl_khr_integer_dot_product") != NULL;
             t->has_fp16 = strstr(extensions, "cl_khr_fp16") != NULL;
@@ -127,7 +159,8 @@ static void describe(struct cl_target *t)
     judge(t);
 }
 
-/* A line about GPUs the kernel driver shows and this user may not open, the usual reason for an empty list. */
+/* A line about GPUs the kernel driver shows and this user may not open, the usual reason for an
+ * empty list. */
 static bool closed_render_node(char *why, size_t size)
 {
     glob_t g;
@@ -137,7 +170,9 @@ static bool closed_render_node(char *why, size_t size)
         return false;
     for (size_t i = 0; i < g.gl_pathc && !closed; i++)
         if (access(g.gl_pathv[i], R_OK | W_OK) != 0) {
-            snprintf(why, size, "no permission for %s: add yourself to its group (sudo usermod -aG render $USER) and log in again",
+            snprintf(why, size,
+                     "no permission for %s: add yourself to its group (sudo usermod -aG render "
+                     "$USER) and log in again",
                      g.gl_pathv[i]);
             closed = true;
         }
@@ -148,7 +183,8 @@ static bool closed_render_node(char *why, size_t size)
 static int by_rank(const void *a, const void *b)
 {
     const struct cl_target *x = a, *y = b;
-    int rx = (x->info.why_not[0] ? 2 : 0) + x->info.is_cpu_type, ry = (y->info.why_not[0] ? 2 : 0) + y->info.is_cpu_type;
+    int rx = (x->info.why_not[0] ? 2 : 0) + x->info.is_cpu_type,
+        ry = (y->info.why_not[0] ? 2 : 0) + y->info.is_cpu_type;
 
     return rx - ry;
 }
@@ -165,7 +201,9 @@ int platform_list(struct cl_target *out, int max, char *why, size_t why_size)
     rc = clGetPlatformIDs(MAX_PLATFORMS, platforms, &n_platforms);
     if (rc != CL_SUCCESS || n_platforms == 0) {
         if (!why[0] && !closed_render_node(why, why_size))
-            snprintf(why, why_size, "no OpenCL platform: install a driver for your GPU (intel-opencl-icd, mesa-opencl-icd, "
+            snprintf(why, why_size,
+                     "no OpenCL platform: install a driver for your GPU (intel-opencl-icd, "
+                     "mesa-opencl-icd, "
                      "pocl-opencl-icd) or check /etc/OpenCL/vendors");
         return 0;
     }
@@ -187,8 +225,10 @@ int platform_list(struct cl_target *out, int max, char *why, size_t why_size)
             memset(t, 0, sizeof *t);
             t->platform = platforms[p];
             t->id = devices[i];
-            platform_text(platforms[p], CL_PLATFORM_NAME, t->platform_name, sizeof t->platform_name);
-            platform_text(platforms[p], CL_PLATFORM_VERSION, t->platform_version, sizeof t->platform_version);
+            platform_text(platforms[p], CL_PLATFORM_NAME, t->platform_name,
+                          sizeof t->platform_name);
+            platform_text(platforms[p], CL_PLATFORM_VERSION, t->platform_version,
+                          sizeof t->platform_version);
             describe(t);
         }
     }
@@ -203,12 +243,14 @@ int platform_list(struct cl_target *out, int max, char *why, size_t why_size)
     for (int i = 0; i < n; i++)
         snprintf(out[i].info.selector, sizeof out[i].info.selector, "opencl:%d", i);
     if (n == 0 && !why[0] && !closed_render_node(why, why_size))
-        snprintf(why, why_size, "OpenCL platform \"%s\"%s has no device: is the GPU's driver loaded?", empty_name,
+        snprintf(why, why_size,
+                 "OpenCL platform \"%s\"%s has no device: is the GPU's driver loaded?", empty_name,
                  empty > 1 ? " (and others)" : "");
     return n;
 }
 
-int platform_choose(struct cl_target *out, const char *selector, char *why, size_t why_size, struct error *e)
+int platform_choose(struct cl_target *out, const char *selector, char *why, size_t why_size,
+                    struct error *e)
 {
     struct cl_target list[DEVICE_MAX * 2];
     const char *number = selector;
@@ -223,10 +265,13 @@ int platform_choose(struct cl_target *out, const char *selector, char *why, size
     if (number && *number) {
         index = strtol(number, &end, 10);
         if (*end || index < 0 || index >= n)
-            return error_set(e, ERR_USAGE, "%s: no such OpenCL device (there %s %d, see --list-devices)", selector, n == 1 ? "is" : "are", n);
+            return error_set(e, ERR_USAGE,
+                             "%s: no such OpenCL device (there %s %d, see --list-devices)",
+                             selector, n == 1 ? "is" : "are", n);
     }
     *out = list[index];
     if (out->info.why_not[0])
-        return error_set(e, ERR_DEVICE, "OpenCL device %s (%s): %s", out->info.selector, out->info.name, out->info.why_not);
+        return error_set(e, ERR_DEVICE, "OpenCL device %s (%s): %s", out->info.selector,
+                         out->info.name, out->info.why_not);
     return 0;
 }

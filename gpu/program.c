@@ -1,5 +1,6 @@
-/* OpenCL programs: the sources embedded in the executable, compiled once per driver, device and source and kept on disk.
- * Engine thread. A cache file that is short, damaged or refused by the driver is simply compiled again. */
+/* OpenCL programs: the sources embedded in the executable, compiled once per driver, device and
+ * source and kept on disk. Engine thread. A cache file that is short, damaged or refused by the
+ * driver is simply compiled again. */
 #include "gpu/internal.h"
 #include "engine/base/cache.h"
 #include "engine/base/clock.h"
@@ -10,13 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct { const char *name, *text; } sources[] = {
+static const struct {
+    const char *name, *text;
+} sources[] = {
 #include "kernels.inc"
 };
 
 #define PROGRAM_MOST ((size_t)256 << 20)
 
-/* In front of a binary. The sum tells damage; that the file is this user's own is what lets it be loaded (engine/base/cache.h). */
+/* In front of a binary. The sum tells damage; that the file is this user's own is what lets it be
+ * loaded (engine/base/cache.h). */
 struct cache_header {
     char magic[8];
     uint64_t key, bytes, sum;
@@ -49,21 +53,24 @@ uint64_t program_fingerprint(const struct cl_target *t)
     return h;
 }
 
-/* PoCL keeps what it compiled, and asked for a program's binary it compiles every kernel once more, for work-groups of any size. Its programs
- * are built from source each time; a file without a binary notes that it has done so before. */
+/* PoCL keeps what it compiled, and asked for a program's binary it compiles every kernel once more,
+ * for work-groups of any size. Its programs are built from source each time; a file without a
+ * binary notes that it has done so before. */
 static bool keeps_its_own(const struct device *d)
 {
     return strcmp(d->target.platform_name, "Portable Computing Language") == 0;
 }
 
-/* What an earlier run kept, checked against damage: false when there is nothing, or not of this key. data: mem_free, behind the header. */
+/* What an earlier run kept, checked against damage: false when there is nothing, or not of this
+ * key. data: mem_free, behind the header. */
 static bool read_kept(const char *path, uint64_t key, char **data, struct cache_header *head)
 {
     size_t n;
 
     if (cache_read(path, PROGRAM_MOST, data, &n, NULL) == 0 && *data && n >= sizeof *head) {
         memcpy(head, *data, sizeof *head);
-        if (memcmp(head->magic, "MOETOPCL", 8) == 0 && head->key == key && n - sizeof *head == head->bytes &&
+        if (memcmp(head->magic, "MOETOPCL", 8) == 0 && head->key == key &&
+            n - sizeof *head == head->bytes &&
             hash_bytes(key, *data + sizeof *head, head->bytes) == head->sum)
             return true;
     }
@@ -94,7 +101,8 @@ static cl_program from_cache(struct device *d, const char *path, uint64_t key)
     size_t bytes = head.bytes;
     const unsigned char *binary = (const unsigned char *)data + sizeof head;
     p = clCreateProgramWithBinary(d->context, 1, &d->target.id, &bytes, &binary, &status, &rc);
-    if (!p || rc != CL_SUCCESS || status != CL_SUCCESS || clBuildProgram(p, 1, &d->target.id, "", NULL, NULL) != CL_SUCCESS) {
+    if (!p || rc != CL_SUCCESS || status != CL_SUCCESS ||
+        clBuildProgram(p, 1, &d->target.id, "", NULL, NULL) != CL_SUCCESS) {
         if (p)
             clReleaseProgram(p);
         p = NULL;
@@ -111,12 +119,15 @@ static void to_cache(struct device *d, cl_program p, const char *path, uint64_t 
     unsigned char *data, *binary;
     bool note = keeps_its_own(d);
 
-    if (!note && (clGetProgramInfo(p, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) != CL_SUCCESS || bytes == 0))
+    if (!note &&
+        (clGetProgramInfo(p, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) != CL_SUCCESS ||
+         bytes == 0))
         return;
     if (!(data = mem_alloc(sizeof head + bytes, 1)))
         return;
     binary = data + sizeof head;
-    if (note || clGetProgramInfo(p, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL) == CL_SUCCESS) {
+    if (note ||
+        clGetProgramInfo(p, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL) == CL_SUCCESS) {
         head.bytes = bytes;
         head.sum = hash_bytes(key, binary, bytes);
         memcpy(data, &head, sizeof head);
@@ -132,7 +143,8 @@ static void build_log(struct device *d, cl_program p, char *out, size_t size)
     char *log, *line;
 
     snprintf(out, size, "no log");
-    if (clGetProgramBuildInfo(p, d->target.id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n) != CL_SUCCESS || n < 2 || !(log = mem_alloc(n + 1, 1)))
+    if (clGetProgramBuildInfo(p, d->target.id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n) != CL_SUCCESS ||
+        n < 2 || !(log = mem_alloc(n + 1, 1)))
         return;
     if (clGetProgramBuildInfo(p, d->target.id, CL_PROGRAM_BUILD_LOG, n, log, NULL) == CL_SUCCESS) {
         line = strstr(log, "error");
@@ -142,7 +154,8 @@ static void build_log(struct device *d, cl_program p, char *out, size_t size)
     mem_free(log);
 }
 
-int program_build(struct device *d, const char *file, const char *what, const char *given, cl_program *out, struct error *e)
+int program_build(struct device *d, const char *file, const char *what, const char *given,
+                  cl_program *out, struct error *e)
 {
     char options[400], broken[64];
     const struct device_config *c = &d->base.config;
@@ -156,20 +169,24 @@ int program_build(struct device *d, const char *file, const char *what, const ch
         text[1] = source("formats");
         text[2] = source("quant");
     }
-    snprintf(broken, sizeof broken, "BROKEN_%.40s", opencl_tuning()->broken ? opencl_tuning()->broken : "");
-    snprintf(options, sizeof options, "%s%s%s", given, broken[7] && strstr(source(file), broken) ? " -D" : "",
+    snprintf(broken, sizeof broken, "BROKEN_%.40s",
+             opencl_tuning()->broken ? opencl_tuning()->broken : "");
+    snprintf(options, sizeof options, "%s%s%s", given,
+             broken[7] && strstr(source(file), broken) ? " -D" : "",
              broken[7] && strstr(source(file), broken) ? broken : "");
     key = hash_text(hash_text(program_fingerprint(&d->target), file), options);
     *out = NULL;
     path[0] = '\0';
-    if (c->cache_dir && snprintf(path, sizeof path, "%s/opencl-%s-%016llx.bin", c->cache_dir, file, (unsigned long long)key) >= (int)sizeof path)
+    if (c->cache_dir && snprintf(path, sizeof path, "%s/opencl-%s-%016llx.bin", c->cache_dir, file,
+                                 (unsigned long long)key) >= (int)sizeof path)
         path[0] = '\0';
     if (keeps_its_own(d))
         known = path[0] && was_compiled(path, key);
     else if (path[0] && !cl_injected(&rc) && (*out = from_cache(d, path, key)))
         return 0;
     if (c->log && !known) {
-        snprintf(log, sizeof log, "OpenCL: compiling %s for %.100s (once per driver)", what, d->target.info.name);
+        snprintf(log, sizeof log, "OpenCL: compiling %s for %.100s (once per driver)", what,
+                 d->target.info.name);
         c->log(c->log_ctx, log);
     }
     if (!cl_injected(&rc))
@@ -182,18 +199,21 @@ int program_build(struct device *d, const char *file, const char *what, const ch
         build_log(d, *out, log, sizeof log);
         clReleaseProgram(*out);
         *out = NULL;
-        return error_set(e, ERR_DEVICE, "OpenCL %s: the driver cannot compile %s (%s): %s", d->target.info.name, what, opencl_word(rc), log);
+        return error_set(e, ERR_DEVICE, "OpenCL %s: the driver cannot compile %s (%s): %s",
+                         d->target.info.name, what, opencl_word(rc), log);
     }
     if (path[0] && !known)
         to_cache(d, *out, path, key);
     if (c->log && clock_now() - start > 10 * CLOCK_SECOND) {
-        snprintf(log, sizeof log, "OpenCL: compiling %s took %.1f s", what, clock_seconds(clock_now() - start));
+        snprintf(log, sizeof log, "OpenCL: compiling %s took %.1f s", what,
+                 clock_seconds(clock_now() - start));
         c->log(c->log_ctx, log);
     }
     return 0;
 }
 
-int program_kernel(struct device *d, cl_program p, const char *name, cl_kernel *out, struct error *e)
+int program_kernel(struct device *d, cl_program p, const char *name, cl_kernel *out,
+                   struct error *e)
 {
     cl_int rc = CL_SUCCESS;
 

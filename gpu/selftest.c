@@ -1,6 +1,7 @@
-/* Every kernel against the reference of the numeric contract (engine/device/numerics.h), on the shapes and weights of the model, at the
- * first use of a driver; drivers do miscompute. The verdict is kept beside the compiled programs. Engine thread, inside open: this may
- * allocate and wait. A wrong kernel takes out of use what needs it, and is named in the log. */
+/* Every kernel against the reference of the numeric contract (engine/device/numerics.h), on the
+ * shapes and weights of the model, at the first use of a driver; drivers do miscompute. The verdict
+ * is kept beside the compiled programs. Engine thread, inside open: this may allocate and wait. A
+ * wrong kernel takes out of use what needs it, and is named in the log. */
 #include "gpu/selftest.h"
 #include "engine/base/cache.h"
 #include "engine/base/clock.h"
@@ -21,7 +22,8 @@ static bool is_wrong(const struct verdict *v, const char *name)
     return false;
 }
 
-/* A matrix of a type that meets rows of the residual stream's width, and an expert that has it anywhere. */
+/* A matrix of a type that meets rows of the residual stream's width, and an expert that has it
+ * anywhere. */
 static const struct matrix *find_matrix(const struct model *m, enum dtype type)
 {
     for (int l = 0; l < m->hp.n_layers; l++) {
@@ -54,14 +56,18 @@ static int run_all(struct selftest *b)
 
     bool q8_cache = d->base.config.kv_k == KV_Q8_0 || d->base.config.kv_v == KV_Q8_0;
 
-    if (selftest_norm(b) < 0 || ((!q8_cache || m->hp.head_dim % 32 == 0) && selftest_attention(b) < 0) || selftest_route(b) < 0)
+    if (selftest_norm(b) < 0 ||
+        ((!q8_cache || m->hp.head_dim % 32 == 0) && selftest_attention(b) < 0) ||
+        selftest_route(b) < 0)
         return ERR_DEVICE;
     for (int t = 0; t < DTYPE_COUNT; t++)
         for (int many = 0; many < 2 && d->type[t].usable; many++) {
             const struct matrix *mat = find_matrix(m, t);
             const struct expert_weights *x = find_expert(m, t);
 
-            if ((mat && selftest_matmul(b, mat, many) < 0) || (x && d->type[x->gate.type].usable && d->type[x->down.type].usable && selftest_expert(b, x, many) < 0))
+            if ((mat && selftest_matmul(b, mat, many) < 0) ||
+                (x && d->type[x->gate.type].usable && d->type[x->down.type].usable &&
+                 selftest_expert(b, x, many) < 0))
                 return ERR_DEVICE;
         }
     return 0;
@@ -98,7 +104,8 @@ static void verdict_write(const char *path, const struct verdict *v)
         strbuf_printf(&b, "wrong %s\n", v->wrong[i]);
     strbuf_puts(&b, "end\n");
     if (!b.failed)
-        cache_write(path, b.data, b.len, NULL);      /* failing only means that the test is repeated */
+        /* failing only means that the test is repeated */
+        cache_write(path, b.data, b.len, NULL);
     strbuf_release(&b);
 }
 
@@ -110,15 +117,20 @@ static void apply(struct device *d, const struct verdict *v)
 
     snprintf(d->verdict, sizeof d->verdict, "every kernel right");
     for (int i = 0; i < v->n && n < sizeof d->verdict; i++)
-        n += (size_t)snprintf(d->verdict + n, sizeof d->verdict - n, "%s%s", i ? "; " : "wrong: ", v->wrong[i]);
+        n += (size_t)snprintf(d->verdict + n, sizeof d->verdict - n, "%s%s",
+                              i ? "; " : "wrong: ", v->wrong[i]);
     for (int i = 0; i < v->n && c->log; i++) {
-        snprintf(line, sizeof line, "OpenCL: kernel \"%s\" computes wrong values on %.60s (%.60s); the CPU does that work", v->wrong[i],
-                 d->target.info.name, d->target.info.driver);
+        snprintf(
+            line, sizeof line,
+            "OpenCL: kernel \"%s\" computes wrong values on %.60s (%.60s); the CPU does that work",
+            v->wrong[i], d->target.info.name, d->target.info.driver);
         c->log(c->log_ctx, line);
     }
-    d->core_usable = d->core_usable && !is_wrong(v, "queue") && !is_wrong(v, "norm") && !is_wrong(v, "quantise");
+    d->core_usable = d->core_usable && !is_wrong(v, "queue") && !is_wrong(v, "norm") &&
+                     !is_wrong(v, "quantise");
     /* Layers run fused where attention is here, so routing kernels count for it too. */
-    d->attention_usable = !is_wrong(v, "rope") && !is_wrong(v, "attend") && !is_wrong(v, "kv_copy") && !is_wrong(v, "route") &&
+    d->attention_usable = !is_wrong(v, "rope") && !is_wrong(v, "attend") &&
+                          !is_wrong(v, "kv_copy") && !is_wrong(v, "route") &&
                           !is_wrong(v, "group_rows") && !is_wrong(v, "combine");
     for (int t = 0; t < DTYPE_COUNT; t++)
         for (int many = 0; many < 2; many++) {
@@ -148,12 +160,15 @@ int selftest(struct device *d, uint64_t key, struct error *e)
     snprintf(d->verdict, sizeof d->verdict, "not tested");
     if (opencl_tuning()->no_selftest)
         return 0;
-    if (c->cache_dir && snprintf(path, sizeof path, "%s/opencl-%016llx.verdict", c->cache_dir, (unsigned long long)key) >= (int)sizeof path)
+    if (c->cache_dir && snprintf(path, sizeof path, "%s/opencl-%016llx.verdict", c->cache_dir,
+                                 (unsigned long long)key) >= (int)sizeof path)
         path[0] = '\0';
     if (!path[0] || !verdict_read(path, &v)) {
         v.n = 0;
         if (c->log) {
-            snprintf(line, sizeof line, "OpenCL: testing the kernels on %.120s (once per driver and model)", d->target.info.name);
+            snprintf(line, sizeof line,
+                     "OpenCL: testing the kernels on %.120s (once per driver and model)",
+                     d->target.info.name);
             c->log(c->log_ctx, line);
         }
         if (run_all(&b) < 0)
@@ -161,7 +176,8 @@ int selftest(struct device *d, uint64_t key, struct error *e)
         if (path[0])
             verdict_write(path, &v);
         if (c->log) {
-            snprintf(line, sizeof line, "OpenCL: self-test took %.1f s, %d kernel%s wrong", clock_seconds(clock_now() - start), v.n, v.n == 1 ? "" : "s");
+            snprintf(line, sizeof line, "OpenCL: self-test took %.1f s, %d kernel%s wrong",
+                     clock_seconds(clock_now() - start), v.n, v.n == 1 ? "" : "s");
             c->log(c->log_ctx, line);
         }
     }

@@ -1,4 +1,5 @@
-/* The self-test's parts (selftest.c): what they share. Private to gpu/; engine thread, inside open: these may allocate and wait. */
+/* The self-test's parts (selftest.c): what they share. Private to gpu/; engine thread, inside open:
+ * these may allocate and wait. */
 #ifndef GPU_SELFTEST_H
 #define GPU_SELFTEST_H
 
@@ -8,7 +9,7 @@
 
 struct verdict {
     int n;
-    char wrong[SELFTEST_WRONG_MAX][48];   /* kernel names */
+    char wrong[SELFTEST_WRONG_MAX][48]; /* kernel names */
 };
 
 struct selftest {
@@ -19,21 +20,28 @@ struct selftest {
 };
 
 /* selftest_tools.c */
-float selftest_uniform(struct selftest *b);                                     /* -1 .. 1 */
-float *selftest_randoms(struct selftest *b, size_t n, float scale);             /* NULL: out of memory */
+float selftest_uniform(struct selftest *b); /* -1 .. 1 */
+/* NULL: out of memory */
+float *selftest_randoms(struct selftest *b, size_t n, float scale);
 void selftest_wrong(struct selftest *b, const char *name);
 /* Blocking copies. */
 int selftest_put(struct selftest *b, cl_mem mem, const void *data, size_t bytes);
 int selftest_get(struct selftest *b, cl_mem mem, size_t offset, void *data, size_t bytes);
-int selftest_core(struct selftest *b, enum core_kernel k, const char *name, size_t x, size_t y, size_t z, size_t local);
+int selftest_core(struct selftest *b, enum core_kernel k, const char *name, size_t x, size_t y,
+                  size_t z, size_t local);
 /* Quantised rows on the device against rule 1 of x; *same becomes false where they differ. */
-int selftest_same_quantised(struct selftest *b, const struct rows_q *q, const float *x, int rows, int cols, bool *same);
+int selftest_same_quantised(struct selftest *b, const struct rows_q *q, const float *x, int rows,
+                            int cols, bool *same);
 
-/* Each runs its kernels on shapes of the model and names those that are wrong; negative only when the device fails. */
-int selftest_norm(struct selftest *b);                                          /* selftest_core.c */
+/* Each runs its kernels on shapes of the model and names those that are wrong; negative only when
+ * the device fails. */
+/* selftest_core.c */
+int selftest_norm(struct selftest *b);
 int selftest_route(struct selftest *b);
-int selftest_attention(struct selftest *b);                                     /* selftest_attention.c */
-int selftest_matmul(struct selftest *b, const struct matrix *m, int many);      /* selftest_matrix.c */
+/* selftest_attention.c */
+int selftest_attention(struct selftest *b);
+/* selftest_matrix.c */
+int selftest_matmul(struct selftest *b, const struct matrix *m, int many);
 int selftest_expert(struct selftest *b, const struct expert_weights *x, int many);
 void selftest_name(char *out, size_t size, const char *kernel, enum dtype type, int many);
 

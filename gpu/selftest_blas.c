@@ -1,5 +1,5 @@
-/* Whether CLBlast is right and worth it on this driver, device and model; the verdict is kept on disk (blas.h). Engine thread, inside open:
- * this may allocate and wait. */
+/* Whether CLBlast is right and worth it on this driver, device and model; the verdict is kept on
+ * disk (blas.h). Engine thread, inside open: this may allocate and wait. */
 #include "gpu/blas.h"
 #include "engine/base/cache.h"
 #include "engine/base/clock.h"
@@ -10,8 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One matrix: CLBlast against our own kernel, whose values the self-test has judged; both timed, best of three. */
-static int test_matrix(struct device *d, const struct matrix *m, bool *right, uint64_t *own_ns, uint64_t *blas_ns, struct error *e)
+/* One matrix: CLBlast against our own kernel, whose values the self-test has judged; both timed,
+ * best of three. */
+static int test_matrix(struct device *d, const struct matrix *m, bool *right, uint64_t *own_ns,
+                       uint64_t *blas_ns, struct error *e)
 {
     int rows = d->base.config.max_rows < 64 ? d->base.config.max_rows : 64, rc = ERR_DEVICE;
     size_t n_x = (size_t)rows * (size_t)m->cols, n_y = (size_t)rows * (size_t)m->rows;
@@ -31,8 +33,10 @@ static int test_matrix(struct device *d, const struct matrix *m, bool *right, ui
         seed = seed * 1664525u + 1013904223u;
         x[i] = (float)(int)(seed >> 8) / 8388608.0f - 1.0f;
     }
-    if (memory_buffer(d, m->bytes, &p.mem, "the self-test", e) < 0 || memory_buffer(d, n_x * 4, &mx, "the self-test", e) < 0 ||
-        memory_buffer(d, n_y * 4, &my, "the self-test", e) < 0 || memory_upload(d, p.mem, m->data, m->bytes, e) < 0 ||
+    if (memory_buffer(d, m->bytes, &p.mem, "the self-test", e) < 0 ||
+        memory_buffer(d, n_x * 4, &mx, "the self-test", e) < 0 ||
+        memory_buffer(d, n_y * 4, &my, "the self-test", e) < 0 ||
+        memory_upload(d, p.mem, m->data, m->bytes, e) < 0 ||
         memory_upload(d, mx, x, n_x * 4, e) < 0)
         goto out;
     for (int round = 0; round < 4; round++)
@@ -40,14 +44,18 @@ static int test_matrix(struct device *d, const struct matrix *m, bool *right, ui
             struct output o = {&p, my};
             uint64_t start = clock_now(), ns;
 
-            if (blas ? blas_multiply(d, mx, rows, &p, my, false, e) < 0 : jobs_multiply_own(d, mx, &d->hq, rows, &o, 1, false, e) < 0)
+            if (blas ? blas_multiply(d, mx, rows, &p, my, false, e) < 0
+                     : jobs_multiply_own(d, mx, &d->hq, rows, &o, 1, false, e) < 0)
                 goto out;
             if (cl_check(d, clFinish(d->queue), "clFinish", e) < 0)
                 goto out;
             ns = clock_now() - start;
-            if (round && ns < best[blas])        /* the first round compiles */
+            if (round && ns < best[blas]) /* the first round compiles */
                 best[blas] = ns;
-            if (round == 3 && cl_check(d, clEnqueueReadBuffer(d->queue, my, CL_TRUE, 0, n_y * 4, blas ? got : own, 0, NULL, NULL), "self-test", e) < 0)
+            if (round == 3 && cl_check(d,
+                                       clEnqueueReadBuffer(d->queue, my, CL_TRUE, 0, n_y * 4,
+                                                           blas ? got : own, 0, NULL, NULL),
+                                       "self-test", e) < 0)
                 goto out;
         }
     *own_ns += best[0];
@@ -93,15 +101,18 @@ static bool concerned(const struct device *d)
     return any && d->base.config.max_rows >= BLAS_ROWS;
 }
 
-/* The verdict kept from before, "" where there is none; path: its file, "" where nothing is kept. */
-static void kept(const struct device *d, uint64_t key, char *path, size_t path_size, char *word, int word_size)
+/* The verdict kept from before, "" where there is none; path: its file, "" where nothing is kept.
+ */
+static void kept(const struct device *d, uint64_t key, char *path, size_t path_size, char *word,
+                 int word_size)
 {
     const char *dir = d->base.config.cache_dir;
     char *text;
     size_t n;
 
     word[0] = path[0] = '\0';
-    if (!dir || snprintf(path, path_size, "%s/opencl-blas-%016llx.verdict", dir, (unsigned long long)key) >= (int)path_size) {
+    if (!dir || snprintf(path, path_size, "%s/opencl-blas-%016llx.verdict", dir,
+                         (unsigned long long)key) >= (int)path_size) {
         path[0] = '\0';
         return;
     }
@@ -128,9 +139,12 @@ int blas_open(struct device *d, uint64_t key, bool test, struct error *e)
     if (!concerned(d) || !d->core_usable)
         return 0;
     kept(d, key, path, sizeof path, word, sizeof word);
-    if (!test && (strcmp(word, "use\n") == 0 || strcmp(word, "slower\n") == 0 || strcmp(word, "wrong\n") == 0)) {
+    if (!test && (strcmp(word, "use\n") == 0 || strcmp(word, "slower\n") == 0 ||
+                  strcmp(word, "wrong\n") == 0)) {
         if (strcmp(word, "wrong\n") == 0) {
-            snprintf(line, sizeof line, "OpenCL: CLBlast Sgemm computes wrong values on %.100s; own kernels are used", d->target.info.name);
+            snprintf(line, sizeof line,
+                     "OpenCL: CLBlast Sgemm computes wrong values on %.100s; own kernels are used",
+                     d->target.info.name);
             log_line(d, line);
         }
         d->blas.verdict = word[0] == 'u' ? BLAS_USED : word[0] == 's' ? BLAS_SLOWER : BLAS_WRONG;
@@ -139,7 +153,9 @@ int blas_open(struct device *d, uint64_t key, bool test, struct error *e)
     }
     if (!test && d->target.info.is_cpu_type)
         return 0;
-    snprintf(line, sizeof line, "OpenCL: compiling and testing CLBlast on %.120s (once per driver and model)", d->target.info.name);
+    snprintf(line, sizeof line,
+             "OpenCL: compiling and testing CLBlast on %.120s (once per driver and model)",
+             d->target.info.name);
     log_line(d, line);
     if (blas_buffers(d, e) < 0)
         return ERR_DEVICE;
@@ -156,15 +172,22 @@ int blas_open(struct device *d, uint64_t key, bool test, struct error *e)
     }
     d->blas.verdict = !right ? BLAS_WRONG : blas < own ? BLAS_USED : BLAS_SLOWER;
     d->blas.gain = blas ? (double)own / (double)blas : 0;
-    d->blas.use = d->blas.verdict == BLAS_USED || (d->blas.verdict == BLAS_SLOWER && opencl_tuning()->blas == 2);
-    snprintf(word, sizeof word, "%s\n", d->blas.verdict == BLAS_USED ? "use" : d->blas.verdict == BLAS_WRONG ? "wrong" : "slower");
+    d->blas.use = d->blas.verdict == BLAS_USED ||
+                  (d->blas.verdict == BLAS_SLOWER && opencl_tuning()->blas == 2);
+    snprintf(word, sizeof word, "%s\n",
+             d->blas.verdict == BLAS_USED    ? "use"
+             : d->blas.verdict == BLAS_WRONG ? "wrong"
+                                             : "slower");
     if (path[0])
         cache_write(path, word, strlen(word), NULL);
     if (d->blas.verdict == BLAS_WRONG)
-        snprintf(line, sizeof line, "OpenCL: CLBlast Sgemm computes wrong values on %.100s; own kernels are used", d->target.info.name);
+        snprintf(line, sizeof line,
+                 "OpenCL: CLBlast Sgemm computes wrong values on %.100s; own kernels are used",
+                 d->target.info.name);
     else
-        snprintf(line, sizeof line, "OpenCL: CLBlast is right here and %.2f times as fast as our own kernels; %s used", d->blas.gain,
-                 d->blas.use ? "it is" : "those are");
+        snprintf(line, sizeof line,
+                 "OpenCL: CLBlast is right here and %.2f times as fast as our own kernels; %s used",
+                 d->blas.gain, d->blas.use ? "it is" : "those are");
     log_line(d, line);
     if (!d->blas.use)
         blas_close(d);

@@ -1,5 +1,6 @@
-/* See utilisation.h. Formats: Documentation/gpu/drm-usage-stats.rst of Linux. A file descriptor may be a copy of another one, so clients are
- * counted once by drm-client-id; the busiest engine speaks for the device, since engines work side by side. */
+/* See utilisation.h. Formats: Documentation/gpu/drm-usage-stats.rst of Linux. A file descriptor may
+ * be a copy of another one, so clients are counted once by drm-client-id; the busiest engine speaks
+ * for the device, since engines work side by side. */
 #include "gpu/utilisation.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -18,9 +19,10 @@
 
 struct engine_use {
     char name[24];
-    uint64_t busy;               /* ns, or cycles of xe; summed over clients */
-    uint64_t total;              /* cycles passed (xe), the largest of the clients; 0: busy is in ns */
-    uint64_t capacity;           /* engines of this class */
+    uint64_t busy; /* ns, or cycles of xe; summed over clients */
+    /* cycles passed (xe), the largest of the clients; 0: busy is in ns */
+    uint64_t total;
+    uint64_t capacity; /* engines of this class */
 };
 
 struct reading {
@@ -34,7 +36,7 @@ struct reading {
 struct utilisation {
     char root[256];
     struct reading last;
-    char card[600];              /* sysfs folder of the device; empty: not sought yet */
+    char card[600]; /* sysfs folder of the device; empty: not sought yet */
 };
 
 struct utilisation *utilisation_new(const char *root)
@@ -78,7 +80,8 @@ static struct engine_use *engine_named(struct reading *r, const char *name, size
     return &r->engine[r->n++];
 }
 
-static bool field(const char *line, const char *prefix, const char **name, size_t *name_len, const char **value)
+static bool field(const char *line, const char *prefix, const char **name, size_t *name_len,
+                  const char **value)
 {
     size_t n = strlen(prefix);
     const char *colon;
@@ -122,7 +125,7 @@ static void read_client(struct reading *r, char *text, uint64_t *seen)
         if (seen[i] == client)
             return;
     if (r->clients == MAX_CLIENTS || (r->clients && strcmp(r->device, device) != 0))
-        return;                  /* one device is told: the first that this process uses */
+        return; /* one device is told: the first that this process uses */
     seen[r->clients++] = client;
     snprintf(r->device, sizeof r->device, "%s", device);
     snprintf(r->driver, sizeof r->driver, "%s", driver);
@@ -140,7 +143,8 @@ static void read_client(struct reading *r, char *text, uint64_t *seen)
 
             if ((e = engine_named(r, name, n)))
                 e->total = total > e->total ? total : e->total;
-        } else if (field(line, "drm-cycles-", &name, &n, &value) || field(line, "drm-engine-", &name, &n, &value)) {
+        } else if (field(line, "drm-cycles-", &name, &n, &value) ||
+                   field(line, "drm-engine-", &name, &n, &value)) {
             if ((e = engine_named(r, name, n)))
                 e->busy += strtoull(value, NULL, 10);
         }
@@ -161,7 +165,8 @@ static void read_clients(const struct utilisation *u, struct reading *r)
     if (!(dir = opendir(path)))
         return;
     while ((f = readdir(dir))) {
-        if (f->d_name[0] == '.' || snprintf(path, sizeof path, "%s/proc/self/fdinfo/%s", u->root, f->d_name) >= (int)sizeof path)
+        if (f->d_name[0] == '.' || snprintf(path, sizeof path, "%s/proc/self/fdinfo/%s", u->root,
+                                            f->d_name) >= (int)sizeof path)
             continue;
         if (read_text(path, text, sizeof text) && strstr(text, "drm-client-id:"))
             read_client(r, text, seen);
@@ -184,7 +189,8 @@ static void find_card(struct utilisation *u, const char *device)
 
         if (strncmp(f->d_name, "card", 4) != 0 || strchr(f->d_name, '-'))
             continue;
-        if (snprintf(path, sizeof path, "%s/sys/class/drm/%s/device", u->root, f->d_name) >= (int)sizeof path)
+        if (snprintf(path, sizeof path, "%s/sys/class/drm/%s/device", u->root, f->d_name) >=
+            (int)sizeof path)
             continue;
         n = readlink(path, target, sizeof target - 1);
         target[n > 0 ? n : 0] = '\0';
@@ -235,7 +241,9 @@ static float temperature_of(const struct utilisation *u)
     if (!u->card[0] || !(dir = opendir(path)))
         return NAN;
     while ((f = readdir(dir))) {
-        if (strncmp(f->d_name, "hwmon", 5) != 0 || snprintf(path, sizeof path, "%.500s/device/hwmon/%.60s/temp1_input", u->card, f->d_name) >= (int)sizeof path)
+        if (strncmp(f->d_name, "hwmon", 5) != 0 ||
+            snprintf(path, sizeof path, "%.500s/device/hwmon/%.60s/temp1_input", u->card,
+                     f->d_name) >= (int)sizeof path)
             continue;
         if (read_text(path, text, sizeof text))
             best = (float)atof(text) * 1e-3f;
@@ -244,9 +252,12 @@ static float temperature_of(const struct utilisation *u)
     return best;
 }
 
-void utilisation_read(struct utilisation *u, float *use, float *mhz, float *temperature, char *why, size_t why_size)
+void utilisation_read(struct utilisation *u, float *use, float *mhz, float *temperature, char *why,
+                      size_t why_size)
 {
-    static const char *const clocks[] = {"gt_act_freq_mhz", "gt/gt0/rps_act_freq_mhz", "device/tile0/gt0/freq0/act_freq", "gt_cur_freq_mhz", NULL};
+    static const char *const clocks[] = {"gt_act_freq_mhz", "gt/gt0/rps_act_freq_mhz",
+                                         "device/tile0/gt0/freq0/act_freq", "gt_cur_freq_mhz",
+                                         NULL};
     struct reading now;
     uint64_t passed;
 
@@ -261,9 +272,11 @@ void utilisation_read(struct utilisation *u, float *use, float *mhz, float *temp
     why[0] = '\0';
     passed = now.time_ns - u->last.time_ns;
     if (now.clients == 0)
-        snprintf(why, why_size, "the driver reports no GPU client of this process in /proc/self/fdinfo");
+        snprintf(why, why_size,
+                 "the driver reports no GPU client of this process in /proc/self/fdinfo");
     else if (now.n == 0)
-        snprintf(why, why_size, "the %s driver reports no engine times", now.driver[0] ? now.driver : "kernel's");
+        snprintf(why, why_size, "the %s driver reports no engine times",
+                 now.driver[0] ? now.driver : "kernel's");
     else if (!u->last.time_ns || !u->last.clients || passed == 0)
         snprintf(why, why_size, "measuring");
     else

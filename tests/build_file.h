@@ -1,6 +1,7 @@
-/* Small model files made by the tests: a byte buffer, GGUF and safetensors writers, and one tiny model under every naming.
- * Static functions in a header, because each suite is one program. Weights depend only on what they are (role, layer, expert), so that
- * files of different namings hold the same model. */
+/* Small model files made by the tests: a byte buffer, GGUF and safetensors writers, and one tiny
+ * model under every naming. Static functions in a header, because each suite is one program.
+ * Weights depend only on what they are (role, layer, expert), so that files of different namings
+ * hold the same model. */
 #ifndef TESTS_BUILD_FILE_H
 #define TESTS_BUILD_FILE_H
 
@@ -28,8 +29,14 @@ static inline void put(struct bytes *b, const void *p, size_t n)
     b->size += n;
 }
 
-static inline void put_u32(struct bytes *b, uint32_t v) { put(b, &v, 4); }
-static inline void put_u64(struct bytes *b, uint64_t v) { put(b, &v, 8); }
+static inline void put_u32(struct bytes *b, uint32_t v)
+{
+    put(b, &v, 4);
+}
+static inline void put_u64(struct bytes *b, uint64_t v)
+{
+    put(b, &v, 8);
+}
 
 static inline void put_string(struct bytes *b, const char *s)
 {
@@ -37,7 +44,8 @@ static inline void put_string(struct bytes *b, const char *s)
     put(b, s, strlen(s));
 }
 
-static inline void put_text(struct bytes *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static inline void put_text(struct bytes *b, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 static inline void put_text(struct bytes *b, const char *format, ...)
 {
     char text[512];
@@ -75,7 +83,7 @@ struct made_tensor {
 struct made_file {
     struct made_tensor t[512];
     int n;
-    struct bytes meta;          /* GGUF entries */
+    struct bytes meta; /* GGUF entries */
     int n_meta;
 };
 
@@ -111,7 +119,8 @@ static inline void meta_string(struct made_file *m, const char *key, const char 
 }
 
 /* data: bytes taken over by copying; NULL: zeros. Dimensions that are 0 do not count. */
-static inline struct made_tensor *made_add(struct made_file *m, const char *name, enum dtype type, int64_t d0, int64_t d1, int64_t d2, const void *data)
+static inline struct made_tensor *made_add(struct made_file *m, const char *name, enum dtype type,
+                                           int64_t d0, int64_t d1, int64_t d2, const void *data)
 {
     struct made_tensor *t = &m->t[m->n++];
     int64_t dims[3] = {d0, d1, d2}, n = 1;
@@ -165,7 +174,8 @@ static inline struct bytes made_safetensors(const struct made_file *m, int first
 
     put_text(&h, "{\"__metadata__\":{\"format\":\"pt\"}");
     for (int i = first; i < last; i++) {
-        put_text(&h, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", m->t[i].name, dtype_info(m->t[i].type)->safetensors);
+        put_text(&h, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", m->t[i].name,
+                 dtype_info(m->t[i].type)->safetensors);
         for (int d = 0; d < m->t[i].n_dims; d++)
             put_text(&h, "%s%lld", d ? "," : "", (long long)m->t[i].dims[d]);
         put_text(&h, "],\"data_offsets\":[%zu,%zu]}", at, at + m->t[i].bytes);
@@ -182,14 +192,25 @@ static inline struct bytes made_safetensors(const struct made_file *m, int first
     return b;
 }
 
-/* The tiny model: heads * head size (64) is not the hidden size (32), and the vocabulary (50) is no multiple of any row group. */
-enum { TINY_LAYERS = 2, TINY_HIDDEN = 32, TINY_HEADS = 4, TINY_KV = 2, TINY_HEAD = 16, TINY_EXPERTS = 4, TINY_FFN = 64, TINY_VOCAB = 50 };
+/* The tiny model: heads * head size (64) is not the hidden size (32), and the vocabulary (50) is no
+ * multiple of any row group. */
+enum {
+    TINY_LAYERS = 2,
+    TINY_HIDDEN = 32,
+    TINY_HEADS = 4,
+    TINY_KV = 2,
+    TINY_HEAD = 16,
+    TINY_EXPERTS = 4,
+    TINY_FFN = 64,
+    TINY_VOCAB = 50
+};
 
 enum naming { HF_EXPERTS, HF_FUSED, GGUF_STACKED, GGUF_OLD, NAMINGS };
 
 static inline float made_value(int what, int layer, int expert, int64_t i)
 {
-    uint32_t x = (uint32_t)(what * 7919 + layer * 104729 + expert * 1299709 + (int)i * 31337 + 12345);
+    uint32_t x = (uint32_t)(what * 7919 + layer * 104729 + expert * 1299709 + (int)i * 31337 +
+                            12345);
 
     x ^= x >> 15;
     x *= 0x2c1b3c6du;
@@ -209,7 +230,8 @@ static inline void made_fill(struct bytes *b, int what, int layer, int expert, i
     }
 }
 
-static inline void made_weights(struct made_file *m, const char *name, int what, int layer, int expert, int64_t d0, int64_t d1)
+static inline void made_weights(struct made_file *m, const char *name, int what, int layer,
+                                int expert, int64_t d0, int64_t d1)
 {
     struct bytes b = {0};
 
@@ -218,11 +240,34 @@ static inline void made_weights(struct made_file *m, const char *name, int what,
     free(b.data);
 }
 
-enum { W_EMBED, W_NORM, W_NORM_B, W_HEAD, W_HEAD_B, W_AN, W_AN_B, W_EN, W_EN_B, W_Q, W_QB, W_K, W_KB, W_V, W_VB, W_O, W_OB, W_ROUTER, W_GATE, W_UP, W_DOWN };
+enum {
+    W_EMBED,
+    W_NORM,
+    W_NORM_B,
+    W_HEAD,
+    W_HEAD_B,
+    W_AN,
+    W_AN_B,
+    W_EN,
+    W_EN_B,
+    W_Q,
+    W_QB,
+    W_K,
+    W_KB,
+    W_V,
+    W_VB,
+    W_O,
+    W_OB,
+    W_ROUTER,
+    W_GATE,
+    W_UP,
+    W_DOWN
+};
 
 static inline void made_attention(struct made_file *m, enum naming naming, const char *p, int l)
 {
-    int q = TINY_HEADS * TINY_HEAD, kv = TINY_KV * TINY_HEAD, rows[3] = {q, kv, kv}, what[3] = {W_Q, W_K, W_V};
+    int q = TINY_HEADS * TINY_HEAD, kv = TINY_KV * TINY_HEAD, rows[3] = {q, kv, kv},
+        what[3] = {W_Q, W_K, W_V};
     const char *hf[3] = {"q", "k", "v"};
     struct bytes w = {0}, b = {0};
     char name[160];
@@ -232,9 +277,12 @@ static inline void made_attention(struct made_file *m, enum naming naming, const
         made_fill(&b, what[i] + 1, l, 0, rows[i]);
         if (naming == GGUF_OLD)
             continue;
-        snprintf(name, sizeof name, naming >= GGUF_STACKED ? "%sattn_%s.weight" : "%sself_attn.%s_proj.weight", p, hf[i]);
+        snprintf(name, sizeof name,
+                 naming >= GGUF_STACKED ? "%sattn_%s.weight" : "%sself_attn.%s_proj.weight", p,
+                 hf[i]);
         made_weights(m, name, what[i], l, 0, rows[i], TINY_HIDDEN);
-        snprintf(name, sizeof name, naming >= GGUF_STACKED ? "%sattn_%s.bias" : "%sself_attn.%s_proj.bias", p, hf[i]);
+        snprintf(name, sizeof name,
+                 naming >= GGUF_STACKED ? "%sattn_%s.bias" : "%sself_attn.%s_proj.bias", p, hf[i]);
         made_weights(m, name, what[i] + 1, l, 0, rows[i], 0);
     }
     if (naming == GGUF_OLD) {
@@ -243,9 +291,11 @@ static inline void made_attention(struct made_file *m, enum naming naming, const
         snprintf(name, sizeof name, "%sattn_qkv.bias", p);
         made_add(m, name, DTYPE_F32, q + 2 * kv, 0, 0, b.data);
     }
-    snprintf(name, sizeof name, naming >= GGUF_STACKED ? "%sattn_output.weight" : "%sself_attn.o_proj.weight", p);
+    snprintf(name, sizeof name,
+             naming >= GGUF_STACKED ? "%sattn_output.weight" : "%sself_attn.o_proj.weight", p);
     made_weights(m, name, W_O, l, 0, TINY_HIDDEN, q);
-    snprintf(name, sizeof name, naming >= GGUF_STACKED ? "%sattn_output.bias" : "%sself_attn.o_proj.bias", p);
+    snprintf(name, sizeof name,
+             naming >= GGUF_STACKED ? "%sattn_output.bias" : "%sself_attn.o_proj.bias", p);
     made_weights(m, name, W_OB, l, 0, TINY_HIDDEN, 0);
     free(w.data);
     free(b.data);
@@ -268,7 +318,8 @@ static inline void made_experts(struct made_file *m, enum naming naming, const c
 
             for (int i = 0; i < 3; i++) {
                 if (naming == HF_EXPERTS)
-                    snprintf(name, sizeof name, "%sblock_sparse_moe.experts.%d.%s.weight", p, x, hf[i]);
+                    snprintf(name, sizeof name, "%sblock_sparse_moe.experts.%d.%s.weight", p, x,
+                             hf[i]);
                 else
                     snprintf(name, sizeof name, "%sffn_%s.%d.weight", p, old[i], x);
                 made_weights(m, name, W_GATE + i, l, x, i < 2 ? F : D, i < 2 ? D : F);
@@ -300,24 +351,34 @@ static inline struct made_file *made_model(enum naming naming)
     int gguf = naming >= GGUF_STACKED;
     char p[64], name[160];
 
-    made_weights(m, gguf ? "token_embd.weight" : "model.embed_tokens.weight", W_EMBED, 0, 0, TINY_VOCAB, TINY_HIDDEN);
+    made_weights(m, gguf ? "token_embd.weight" : "model.embed_tokens.weight", W_EMBED, 0, 0,
+                 TINY_VOCAB, TINY_HIDDEN);
     for (int l = 0; l < TINY_LAYERS; l++) {
         snprintf(p, sizeof p, gguf ? "blk.%d." : "model.layers.%d.", l);
         for (int i = 0; i < 4; i++) {
-            snprintf(name, sizeof name, "%s%s.%s", p, gguf ? i < 2 ? "attn_norm" : "ffn_norm" : i < 2 ? "input_layernorm" : "post_attention_layernorm",
+            snprintf(name, sizeof name, "%s%s.%s", p,
+                     gguf    ? i < 2 ? "attn_norm" : "ffn_norm"
+                     : i < 2 ? "input_layernorm"
+                             : "post_attention_layernorm",
                      i & 1 ? "bias" : "weight");
             made_weights(m, name, W_AN + i, l, 0, TINY_HIDDEN, 0);
         }
         made_attention(m, naming, p, l);
-        snprintf(name, sizeof name, "%s%s", p, gguf ? "ffn_gate_inp.weight" : naming == HF_FUSED ? "mlp.router.weight" : "block_sparse_moe.gate.weight");
+        snprintf(name, sizeof name, "%s%s", p,
+                 gguf                 ? "ffn_gate_inp.weight"
+                 : naming == HF_FUSED ? "mlp.router.weight"
+                                      : "block_sparse_moe.gate.weight");
         made_weights(m, name, W_ROUTER, l, 0, TINY_EXPERTS, TINY_HIDDEN);
         made_experts(m, naming, p, l);
     }
-    made_weights(m, gguf ? "output_norm.weight" : "model.norm.weight", W_NORM, 0, 0, TINY_HIDDEN, 0);
+    made_weights(m, gguf ? "output_norm.weight" : "model.norm.weight", W_NORM, 0, 0, TINY_HIDDEN,
+                 0);
     made_weights(m, gguf ? "output_norm.bias" : "model.norm.bias", W_NORM_B, 0, 0, TINY_HIDDEN, 0);
-    made_weights(m, gguf ? "output.weight" : "lm_head.weight", W_HEAD, 0, 0, TINY_VOCAB, TINY_HIDDEN);
+    made_weights(m, gguf ? "output.weight" : "lm_head.weight", W_HEAD, 0, 0, TINY_VOCAB,
+                 TINY_HIDDEN);
     made_weights(m, gguf ? "output.bias" : "lm_head.bias", W_HEAD_B, 0, 0, TINY_VOCAB, 0);
-    if (gguf) {     /* as real Phi-tiny files: no key_length, and a rope dimension that is not the head's */
+    /* as real Phi-tiny files: no key_length, and a rope dimension that is not the head's */
+    if (gguf) {
         meta_string(m, "general.architecture", "phimoe");
         meta_string(m, "general.name", "tiny\x1b[31m");
         meta_u32(m, "phimoe.block_count", TINY_LAYERS);
@@ -332,8 +393,10 @@ static inline struct made_file *made_model(enum naming naming)
 }
 
 static const char made_config[] =
-    "{\"architectures\":[\"PhiMoEForCausalLM\"],\"model_type\":\"phimoe\",\"hidden_size\":32,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
-    "\"num_hidden_layers\":2,\"num_local_experts\":4,\"num_experts_per_tok\":2,\"intermediate_size\":64,\"vocab_size\":50,\"rms_norm_eps\":1e-05,"
+    "{\"architectures\":[\"PhiMoEForCausalLM\"],\"model_type\":\"phimoe\",\"hidden_size\":32,\"num_"
+    "attention_heads\":4,\"num_key_value_heads\":2,"
+    "\"num_hidden_layers\":2,\"num_local_experts\":4,\"num_experts_per_tok\":2,\"intermediate_"
+    "size\":64,\"vocab_size\":50,\"rms_norm_eps\":1e-05,"
     "\"rope_theta\":10000.0,\"max_position_embeddings\":128,\"eos_token_id\":[7,9]}";
 
 #endif

@@ -1,4 +1,5 @@
-/* auto: measured beside a session, a device that wins and one that loses, the message, the stored verdict, and what an interruption leaves. */
+/* auto: measured beside a session, a device that wins and one that loses, the message, the stored
+ * verdict, and what an interruption leaves. */
 #include "app/placement/auto.h"
 #include "app/setup/resolve.h"
 #include "engine/run/engine.h"
@@ -24,8 +25,15 @@ static int hear(void *ctx, struct event *ev)
 
 static struct engine *open_demo(const char *cache, const char *placement)
 {
-    struct engine_config c = {.context = 256, .n_threads = 1, .ubatch = 16, .kv_k = KV_F16, .kv_v = KV_F16, .convert = -1, .backends = backends,
-                              .placement = placement, .cache_dir = cache};
+    struct engine_config c = {.context = 256,
+                              .n_threads = 1,
+                              .ubatch = 16,
+                              .kv_k = KV_F16,
+                              .kv_v = KV_F16,
+                              .convert = -1,
+                              .backends = backends,
+                              .placement = placement,
+                              .cache_dir = cache};
     char path[4200];
     struct engine *g = NULL;
     struct error e = {0};
@@ -84,7 +92,8 @@ static uint64_t counted(struct engine *g)
     return sum;
 }
 
-/* Measured beside other programs a win can drown in the noise, and auto is right to say so: measured anew, in a cache of its own. */
+/* Measured beside other programs a win can drown in the noise, and auto is right to say so:
+ * measured anew, in a cache of its own. */
 #define ATTEMPTS 6
 
 static void judge(bool faster)
@@ -96,21 +105,24 @@ static void judge(bool faster)
     long calls;
 
     fake_device_control(&(struct fake_control){.instant = faster, .delay_us = faster ? 0 : 400});
-    for (int attempt = 0; attempt < ATTEMPTS && (!g || strcmp(engine_telemetry(g)->plan, expected) != 0); attempt++) {
+    for (int attempt = 0;
+         attempt < ATTEMPTS && (!g || strcmp(engine_telemetry(g)->plan, expected) != 0);
+         attempt++) {
         char name[40];
 
         engine_close(g);
         snprintf(name, sizeof name, "%s-%d", faster ? "fast" : "slow", attempt);
         cache = cache_of(name);
         g = open_demo(cache, NULL);
-        ck_assert(!place_auto_due(g, NULL));         /* nobody asked, no GPU was used */
+        ck_assert(!place_auto_due(g, NULL)); /* nobody asked, no GPU was used */
         ck_assert(place_auto_due(g, "auto"));
         counts = fill(g);
         ck_assert_msg(place_auto(g, true, &e) == 0, "%s", e.text);
     }
     printf("%s\n", notice);
     ck_assert_str_eq(engine_telemetry(g)->plan, expected);
-    ck_assert_ptr_nonnull(strstr(notice, faster ? "% faster here than the CPU alone: gpu" : "% slower here; everything stays on the CPU"));
+    ck_assert_ptr_nonnull(strstr(notice, faster ? "% faster here than the CPU alone: gpu"
+                                                : "% slower here; everything stays on the CPU"));
     ck_assert_ptr_nonnull(strstr(notice, "fake:0 (Fake)"));
     ck_assert_int_gt(progress, 10);
     ck_assert_int_eq(verdicts(cache), 1);

@@ -18,7 +18,7 @@ static struct bandwidth make(enum bandwidth_mode mode)
 {
     struct bandwidth b;
 
-    bandwidth_init(&b, mode, 1e9);               /* a byte a nanosecond */
+    bandwidth_init(&b, mode, 1e9); /* a byte a nanosecond */
     b.now = now;
     b.sleep = sleep_for;
     b.burst_ns = 1000;
@@ -59,7 +59,7 @@ START_TEST(two_devices_share)
     uint64_t first = bandwidth_take(&b, 50000), second = bandwidth_take(&b, 10);
 
     ck_assert_uint_eq(first, 0);
-    ck_assert_uint_eq(second, 49000);            /* the first one's bytes, less the burst */
+    ck_assert_uint_eq(second, 49000); /* the first one's bytes, less the burst */
 }
 END_TEST
 
@@ -83,7 +83,8 @@ END_TEST
 
 START_TEST(auto_is_on_only_where_it_gains)
 {
-    double fast[] = {10, 10.1, 9.9, 10, 10.2, 10}, slow[] = {12, 12.1, 11.9, 12, 12.2, 12}, noisy[] = {5, 20, 9, 14, 10, 13};
+    double fast[] = {10, 10.1, 9.9, 10, 10.2, 10}, slow[] = {12, 12.1, 11.9, 12, 12.2, 12},
+           noisy[] = {5, 20, 9, 14, 10, 13};
     struct bandwidth b = make(BANDWIDTH_AUTO);
 
     bandwidth_decide(&b, fast, slow, 6);

@@ -1,4 +1,5 @@
-/* --batch: the reading of lines by itself, then the real program on the bundled model: order, keys, resuming after kills, exit codes. */
+/* --batch: the reading of lines by itself, then the real program on the bundled model: order, keys,
+ * resuming after kills, exit codes. */
 #include "app/headless/batch.h"
 #include "engine/base/mem.h"
 #include "engine/run/sampler.h"
@@ -20,24 +21,51 @@
 static int read_line(struct batch_line *line, const char *text, struct error *e)
 {
     static char *stops[] = {(char *)"END"};
-    struct turn defaults = {.sampling = sampling_default(), .max_tokens = 99, .stops = stops, .n_stops = 1};
+    struct turn defaults = {
+        .sampling = sampling_default(), .max_tokens = 99, .stops = stops, .n_stops = 1};
 
     return batch_line_read(line, text, strlen(text), &defaults, "Be kind.", e);
 }
 
-static const struct { const char *text, *says; } wrong[] = {
-    {"{", "not valid JSON"}, {"{}", "'prompt' or 'messages' is missing"}, {"{\"prompt\": \"a\"} x", "not valid JSON"}, {"{\"prompt\": 1}", "'prompt' must be"},
-    {"{\"prompt\": \"a\", \"prompt\": \"b\"}", "duplicate"}, {"{\"prompt\": \"a\", \"temprature\": 1}", "did you mean 'temperature'"},
-    {"{\"prompt\": \"a\", \"zzz\": 1}", "unknown key 'zzz'"}, {"{\"prompt\": \"a\", \"messages\": []}", "exclude each other"}, {"{\"messages\": []}", "at least one"},
-    {"{\"messages\": {}}", "list"}, {"{\"messages\": [\"a\"]}", "message 1 is no object"}, {"{\"messages\": [{\"role\": \"user\"}]}", "message 1: 'content'"},
-    {"{\"messages\": [{\"role\": \"bot\", \"content\": \"a\"}]}", "message 1: 'role'"}, {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"name\": \"b\"}]}", "message 1: unknown key 'name'"},
+static const struct {
+    const char *text, *says;
+} wrong[] = {
+    {"{", "not valid JSON"},
+    {"{}", "'prompt' or 'messages' is missing"},
+    {"{\"prompt\": \"a\"} x", "not valid JSON"},
+    {"{\"prompt\": 1}", "'prompt' must be"},
+    {"{\"prompt\": \"a\", \"prompt\": \"b\"}", "duplicate"},
+    {"{\"prompt\": \"a\", \"temprature\": 1}", "did you mean 'temperature'"},
+    {"{\"prompt\": \"a\", \"zzz\": 1}", "unknown key 'zzz'"},
+    {"{\"prompt\": \"a\", \"messages\": []}", "exclude each other"},
+    {"{\"messages\": []}", "at least one"},
+    {"{\"messages\": {}}", "list"},
+    {"{\"messages\": [\"a\"]}", "message 1 is no object"},
+    {"{\"messages\": [{\"role\": \"user\"}]}", "message 1: 'content'"},
+    {"{\"messages\": [{\"role\": \"bot\", \"content\": \"a\"}]}", "message 1: 'role'"},
+    {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"name\": \"b\"}]}",
+     "message 1: unknown key 'name'"},
     {"{\"messages\": [{\"role\": \"system\", \"content\": \"a\"}]}", "ends with a system message"},
-    {"{\"messages\": [{\"role\": \"system\", \"content\": \"a\"}, {\"role\": \"user\", \"content\": \"b\"}], \"system\": \"c\"}", "exclude each other"},
-    {"{\"prompt\": \"a\", \"system\": 4}", "'system' must be"}, {"{\"prompt\": \"a\", \"raw\": 1}", "'raw' must be"}, {"{\"prompt\": \"a\", \"raw\": true, \"system\": \"b\"}", "'system' has no place"},
-    {"{\"prompt\": \"a\", \"max_tokens\": -2}", "'max_tokens'"}, {"{\"prompt\": \"a\", \"max_tokens\": 1.5}", "'max_tokens'"}, {"{\"prompt\": \"a\", \"top_k\": 99999999999}", "'top_k'"},
-    {"{\"prompt\": \"a\", \"temperature\": \"hot\"}", "'temperature' must be a number"}, {"{\"prompt\": \"a\", \"temperature\": -1}", "temperature is -1"}, {"{\"prompt\": \"a\", \"top_p\": 1.5}", "top_p is 1.5"},
-    {"{\"prompt\": \"a\", \"min_p\": 2}", "min_p is 2"}, {"{\"prompt\": \"a\", \"repeat_penalty\": 0}", "repeat_penalty is 0"}, {"{\"prompt\": \"a\", \"seed\": -2}", "'seed'"}, {"{\"prompt\": \"a\", \"seed\": 1.5}", "'seed'"},
-    {"{\"prompt\": \"a\", \"stop\": 5}", "'stop'"}, {"{\"prompt\": \"a\", \"stop\": [\"x\", \"\"]}", "'stop'"}, {"{\"prompt\": \"a\", \"id\": []}", "'id' must be"}, {"{\"prompt\": \"a\\u0000b\"}", ""},
+    {"{\"messages\": [{\"role\": \"system\", \"content\": \"a\"}, {\"role\": \"user\", "
+     "\"content\": \"b\"}], \"system\": \"c\"}",
+     "exclude each other"},
+    {"{\"prompt\": \"a\", \"system\": 4}", "'system' must be"},
+    {"{\"prompt\": \"a\", \"raw\": 1}", "'raw' must be"},
+    {"{\"prompt\": \"a\", \"raw\": true, \"system\": \"b\"}", "'system' has no place"},
+    {"{\"prompt\": \"a\", \"max_tokens\": -2}", "'max_tokens'"},
+    {"{\"prompt\": \"a\", \"max_tokens\": 1.5}", "'max_tokens'"},
+    {"{\"prompt\": \"a\", \"top_k\": 99999999999}", "'top_k'"},
+    {"{\"prompt\": \"a\", \"temperature\": \"hot\"}", "'temperature' must be a number"},
+    {"{\"prompt\": \"a\", \"temperature\": -1}", "temperature is -1"},
+    {"{\"prompt\": \"a\", \"top_p\": 1.5}", "top_p is 1.5"},
+    {"{\"prompt\": \"a\", \"min_p\": 2}", "min_p is 2"},
+    {"{\"prompt\": \"a\", \"repeat_penalty\": 0}", "repeat_penalty is 0"},
+    {"{\"prompt\": \"a\", \"seed\": -2}", "'seed'"},
+    {"{\"prompt\": \"a\", \"seed\": 1.5}", "'seed'"},
+    {"{\"prompt\": \"a\", \"stop\": 5}", "'stop'"},
+    {"{\"prompt\": \"a\", \"stop\": [\"x\", \"\"]}", "'stop'"},
+    {"{\"prompt\": \"a\", \"id\": []}", "'id' must be"},
+    {"{\"prompt\": \"a\\u0000b\"}", ""},
     {"a\xff", "not UTF-8"},
 };
 
@@ -58,21 +86,35 @@ START_TEST(lines_say_what_they_mean)
     struct error e = {0};
 
     ck_assert_int_eq(read_line(&l, "  {plain, because of the blanks", &e), 0);
-    ck_assert(l.turn.n_messages == 2 && l.turn.messages[0].role == ROLE_SYSTEM && l.turn.max_tokens == 99 && l.turn.n_stops == 1);
+    ck_assert(l.turn.n_messages == 2 && l.turn.messages[0].role == ROLE_SYSTEM &&
+              l.turn.max_tokens == 99 && l.turn.n_stops == 1);
     ck_assert_str_eq(l.turn.messages[1].text, "  {plain, because of the blanks");
     batch_line_release(&l);
 
-    ck_assert_int_eq(read_line(&l, "{\"id\": \"x\", \"prompt\": \"p\", \"system\": \"\", \"max_tokens\": 5, \"temperature\": 0.5, \"top_p\": 0.25, \"top_k\": 7,"
-                                   "\"min_p\": 0.125, \"repeat_penalty\": 1.5, \"seed\": 11, \"stop\": [\"a\", \"b\"]}", &e), 0);
+    ck_assert_int_eq(
+        read_line(
+            &l,
+            "{\"id\": \"x\", \"prompt\": \"p\", \"system\": \"\", \"max_tokens\": 5, "
+            "\"temperature\": 0.5, \"top_p\": 0.25, \"top_k\": 7,"
+            "\"min_p\": 0.125, \"repeat_penalty\": 1.5, \"seed\": 11, \"stop\": [\"a\", \"b\"]}",
+            &e),
+        0);
     ck_assert_str_eq(l.id, "\"x\"");
-    ck_assert(l.turn.n_messages == 1 && l.turn.max_tokens == 5 && l.turn.n_stops == 2 && l.turn.sampling.seed == 11 && l.turn.sampling.top_k == 7);
-    ck_assert(l.turn.sampling.temperature == 0.5f && l.turn.sampling.top_p == 0.25f && l.turn.sampling.min_p == 0.125f && l.turn.sampling.repeat_penalty == 1.5f);
+    ck_assert(l.turn.n_messages == 1 && l.turn.max_tokens == 5 && l.turn.n_stops == 2 &&
+              l.turn.sampling.seed == 11 && l.turn.sampling.top_k == 7);
+    ck_assert(l.turn.sampling.temperature == 0.5f && l.turn.sampling.top_p == 0.25f &&
+              l.turn.sampling.min_p == 0.125f && l.turn.sampling.repeat_penalty == 1.5f);
     batch_line_release(&l);
 
-    ck_assert_int_eq(read_line(&l, "{\"id\": 12, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}],"
-                                   " \"temperature\": null, \"stop\": \"q\"}", &e), 0);
+    ck_assert_int_eq(read_line(&l,
+                               "{\"id\": 12, \"messages\": [{\"role\": \"user\", \"content\": "
+                               "\"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}],"
+                               " \"temperature\": null, \"stop\": \"q\"}",
+                               &e),
+                     0);
     ck_assert_str_eq(l.id, "12");
-    ck_assert(l.turn.n_messages == 3 && l.turn.continue_last && l.turn.n_stops == 1 && l.turn.sampling.temperature == sampling_default().temperature);
+    ck_assert(l.turn.n_messages == 3 && l.turn.continue_last && l.turn.n_stops == 1 &&
+              l.turn.sampling.temperature == sampling_default().temperature);
     ck_assert_str_eq(l.turn.messages[0].text, "Be kind.");
     ck_assert_str_eq(l.turn.stops[0], "q");
     batch_line_release(&l);
@@ -85,7 +127,8 @@ END_TEST
 
 START_TEST(every_allocation_may_fail)
 {
-    static const char text[] = "{\"id\": 1, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"stop\": [\"x\", \"y\"]}";
+    static const char text[] = "{\"id\": 1, \"messages\": [{\"role\": \"user\", \"content\": "
+                               "\"a\"}], \"stop\": [\"x\", \"y\"]}";
     int status = -1;
 
     for (long k = 0; status < 0; k++) {
@@ -126,7 +169,8 @@ static const char *program(void)
     if (build && build[0] == '/')
         snprintf(path, sizeof path, "%s/moetop", build);
     else
-        snprintf(path, sizeof path, "%s/%s/moetop", support_root(), build ? build : "build/release");
+        snprintf(path, sizeof path, "%s/%s/moetop", support_root(),
+                 build ? build : "build/release");
     return path;
 }
 
@@ -194,10 +238,12 @@ static void same_answers(const json_t *a, const json_t *b)
 {
     ck_assert_uint_eq(json_array_size(a), json_array_size(b));
     for (size_t i = 0; i < json_array_size(a); i++) {
-        static const char *const keys[] = {"index", "id", "text", "stop_reason", "prompt_tokens", "completion_tokens", "error"};
+        static const char *const keys[] = {
+            "index", "id", "text", "stop_reason", "prompt_tokens", "completion_tokens", "error"};
 
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
-            json_t *x = json_object_get(json_array_get(a, i), keys[k]), *y = json_object_get(json_array_get(b, i), keys[k]);
+            json_t *x = json_object_get(json_array_get(a, i), keys[k]),
+                   *y = json_object_get(json_array_get(b, i), keys[k]);
 
             ck_assert_msg((!x && !y) || json_equal(x, y), "line %zu, %s", i, keys[k]);
         }
@@ -206,12 +252,16 @@ static void same_answers(const json_t *a, const json_t *b)
 
 START_TEST(answers_in_order_one_for_every_line)
 {
-    static const char *const keys[] = {"ttft_ms", "prefill_ms", "decode_ms", "prefill_tok_s", "decode_tok_s"};
+    static const char *const keys[] = {"ttft_ms", "prefill_ms", "decode_ms", "prefill_tok_s",
+                                       "decode_tok_s"};
     json_t *out, *o, *timings;
     char *plain;
 
-    write_file("in", "\xef\xbb\xbf{\"id\": \"a\", \"prompt\": \"Tell me a story.\", \"max_tokens\": 12}\r\n"
-                     "Tell me a story.\r\n{\"id\": 3, \"promt\": \"x\"}\n\n{oops\n{\"prompt\": \"Once upon a\", \"raw\": true, \"stop\": \"there\"}\nlast, without an end");
+    write_file(
+        "in",
+        "\xef\xbb\xbf{\"id\": \"a\", \"prompt\": \"Tell me a story.\", \"max_tokens\": 12}\r\n"
+        "Tell me a story.\r\n{\"id\": 3, \"promt\": \"x\"}\n\n{oops\n{\"prompt\": \"Once upon a\", "
+        "\"raw\": true, \"stop\": \"there\"}\nlast, without an end");
     ck_assert_int_eq(run("--batch - --temp 0 -n 8"), 1);
     out = lines_of("out");
     ck_assert_uint_eq(json_array_size(out), 7);
@@ -221,8 +271,10 @@ START_TEST(answers_in_order_one_for_every_line)
         ck_assert_ptr_nonnull(json_object_get(o, "id"));
         ck_assert_int_eq(json_object_get(o, "error") != NULL, i == 2 || i == 4);
         if (json_object_get(o, "error")) {
-            ck_assert_str_eq(json_string_value(json_object_get(json_object_get(o, "error"), "code")), "input");
-            ck_assert_ptr_nonnull(json_string_value(json_object_get(json_object_get(o, "error"), "message")));
+            ck_assert_str_eq(
+                json_string_value(json_object_get(json_object_get(o, "error"), "code")), "input");
+            ck_assert_ptr_nonnull(
+                json_string_value(json_object_get(json_object_get(o, "error"), "message")));
             ck_assert_uint_eq(json_object_size(o), 4);
             continue;
         }
@@ -230,7 +282,8 @@ START_TEST(answers_in_order_one_for_every_line)
         timings = json_object_get(o, "timings");
         ck_assert_uint_eq(json_object_size(timings), 5);
         for (size_t k = 0; k < 5; k++)
-            ck_assert_msg(json_number_value(json_object_get(timings, keys[k])) > 0, "%s of line %zu", keys[k], i);
+            ck_assert_msg(json_number_value(json_object_get(timings, keys[k])) > 0,
+                          "%s of line %zu", keys[k], i);
     }
     o = json_array_get(out, 0);
     ck_assert_str_eq(json_string_value(json_object_get(o, "id")), "a");
@@ -253,20 +306,25 @@ START_TEST(answers_in_order_one_for_every_line)
 }
 END_TEST
 
-/* What a terminal would obey leaves neither in an answer nor in an id or a complaint; JSON readers see it as it was. */
+/* What a terminal would obey leaves neither in an answer nor in an id or a complaint; JSON readers
+ * see it as it was. */
 START_TEST(output_is_safe_to_show)
 {
     json_t *out;
     char *raw;
 
-    write_file("in", "{\"id\": \"a\\u009b31m\\u202e\\u007f\\u001b\\ud83d\\ude42\\udb40\\udc41\", \"prompt\": \"Hi\"}\n{\"x\xc2\x9b\": 1}\n");
+    write_file("in", "{\"id\": \"a\\u009b31m\\u202e\\u007f\\u001b\\ud83d\\ude42\\udb40\\udc41\", "
+                     "\"prompt\": \"Hi\"}\n{\"x\xc2\x9b\": 1}\n");
     ck_assert_int_eq(run("--batch - -n 2"), 1);
     raw = read_file("out");
-    ck_assert(!strstr(raw, "\xc2\x9b") && !strstr(raw, "\xe2\x80\xae") && !strchr(raw, 0x7f) && !strchr(raw, 0x1b));
+    ck_assert(!strstr(raw, "\xc2\x9b") && !strstr(raw, "\xe2\x80\xae") && !strchr(raw, 0x7f) &&
+              !strchr(raw, 0x1b));
     ck_assert_ptr_nonnull(strstr(raw, "\xf0\x9f\x99\x82"));
     free(raw);
     out = lines_of("out");
-    ck_assert_str_eq(json_string_value(json_object_get(json_array_get(out, 0), "id")), "a\xc2\x9b" "31m\xe2\x80\xae\x7f\x1b\xf0\x9f\x99\x82\xf3\xa0\x81\x81");
+    ck_assert_str_eq(json_string_value(json_object_get(json_array_get(out, 0), "id")),
+                     "a\xc2\x9b"
+                     "31m\xe2\x80\xae\x7f\x1b\xf0\x9f\x99\x82\xf3\xa0\x81\x81");
     json_decref(out);
 }
 END_TEST
@@ -275,10 +333,16 @@ START_TEST(same_seed_same_text_wherever_the_line_stands)
 {
     json_t *a, *b;
 
-    write_file("in", "{\"prompt\": \"A story, please.\", \"seed\": 5, \"temperature\": 1.2}\n{\"prompt\": \"Hello\"}\n{\"prompt\": \"A story, please.\", \"seed\": 6, \"temperature\": 1.2}\n");
+    write_file(
+        "in",
+        "{\"prompt\": \"A story, please.\", \"seed\": 5, \"temperature\": 1.2}\n{\"prompt\": "
+        "\"Hello\"}\n{\"prompt\": \"A story, please.\", \"seed\": 6, \"temperature\": 1.2}\n");
     ck_assert_int_eq(run("--batch - -n 16 -s 1"), 0);
     a = lines_of("out");
-    write_file("in", "{\"prompt\": \"A story, please.\", \"seed\": 6, \"temperature\": 1.2}\n{\"prompt\": \"Hello\"}\n{\"prompt\": \"A story, please.\", \"seed\": 5, \"temperature\": 1.2}\n");
+    write_file(
+        "in",
+        "{\"prompt\": \"A story, please.\", \"seed\": 6, \"temperature\": 1.2}\n{\"prompt\": "
+        "\"Hello\"}\n{\"prompt\": \"A story, please.\", \"seed\": 5, \"temperature\": 1.2}\n");
     ck_assert_int_eq(run("--batch - -n 16 -s 1 -t 2"), 0);
     b = lines_of("out");
     ck_assert_str_eq(text_of(a, 0), text_of(b, 2));
@@ -301,12 +365,15 @@ START_TEST(cached_tokens_are_told)
     out = lines_of("out");
     first = json_integer_value(json_object_get(json_array_get(out, 0), "cached_tokens"));
     o = json_array_get(out, 1);
-    computed = json_integer_value(json_object_get(o, "prompt_tokens")) - json_integer_value(json_object_get(o, "cached_tokens"));
+    computed = json_integer_value(json_object_get(o, "prompt_tokens")) -
+               json_integer_value(json_object_get(o, "cached_tokens"));
     ck_assert_int_eq(first, 0);
-    ck_assert_int_eq(computed, 1);                               /* the last token's logits are needed */
+    /* the last token's logits are needed */
+    ck_assert_int_eq(computed, 1);
     timings = json_object_get(o, "timings");
-    ck_assert_double_eq_tol(json_number_value(json_object_get(timings, "prefill_tok_s")),
-                            1e3 * (double)computed / json_number_value(json_object_get(timings, "prefill_ms")), 0.01);
+    ck_assert_double_eq_tol(
+        json_number_value(json_object_get(timings, "prefill_tok_s")),
+        1e3 * (double)computed / json_number_value(json_object_get(timings, "prefill_ms")), 0.01);
     json_decref(out);
 }
 END_TEST
@@ -318,7 +385,8 @@ START_TEST(figures_of_the_whole_run)
     char *text;
 
     write_file("in", "Hello\n{}\nTell me a story.\n");
-    ck_assert_int_eq(run("--batch - -n 9 --temp 0 --ignore-eos --stats --stats-json figures.json"), 1);
+    ck_assert_int_eq(run("--batch - -n 9 --temp 0 --ignore-eos --stats --stats-json figures.json"),
+                     1);
     out = lines_of("out");
     for (size_t i = 0; i < 3; i++) {
         made += json_integer_value(json_object_get(json_array_get(out, i), "completion_tokens"));
@@ -340,24 +408,29 @@ START_TEST(figures_of_the_whole_run)
 }
 END_TEST
 
-/* A float model that says the same prompt twice computes its last token alone the second time, and all of it together the first time. */
+/* A float model that says the same prompt twice computes its last token alone the second time, and
+ * all of it together the first time. */
 START_TEST(float_text_is_the_same_whatever_the_cache_holds)
 {
     static const char *const options[] = {"", "-ub 1", "-ub 7 -t 1", "--exact", "--exact -ub 5"};
-    const char *in = "{\"prompt\": \"A long story about the sea, a ship and a cat, please.\", \"seed\": 1}\n"
-                     "{\"prompt\": \"A long story about the sea, a ship and a cat, please.\", \"seed\": 1}\n"
-                     "{\"prompt\": \"A long story about the sea, a ship and a dog, please.\", \"seed\": 1}\n"
-                     "{\"prompt\": \"A long story about the sea, a ship and a cat, please.\", \"seed\": 1}\n";
+    const char *in =
+        "{\"prompt\": \"A long story about the sea, a ship and a cat, please.\", \"seed\": 1}\n"
+        "{\"prompt\": \"A long story about the sea, a ship and a cat, please.\", \"seed\": 1}\n"
+        "{\"prompt\": \"A long story about the sea, a ship and a dog, please.\", \"seed\": 1}\n"
+        "{\"prompt\": \"A long story about the sea, a ship and a cat, please.\", \"seed\": 1}\n";
     char args[600], *first[2] = {NULL};
 
     write_file("in", in);
-    snprintf(args, sizeof args, "--quantize bf16 '%s/configs/models/tiny-storyteller-Q8_0.gguf' model.gguf", support_root());
+    snprintf(args, sizeof args,
+             "--quantize bf16 '%s/configs/models/tiny-storyteller-Q8_0.gguf' model.gguf",
+             support_root());
     ck_assert_int_eq(run(args), 0);
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         bool exact = strstr(options[i], "exact") != NULL;
         json_t *out;
 
-        snprintf(args, sizeof args, "-m model.gguf --batch - -n 150 --temp 1 --ignore-eos %s", options[i]);
+        snprintf(args, sizeof args, "-m model.gguf --batch - -n 150 --temp 1 --ignore-eos %s",
+                 options[i]);
         ck_assert_int_eq(run(args), 0);
         out = lines_of("out");
         ck_assert_uint_eq(json_array_size(out), 4);
@@ -366,7 +439,8 @@ START_TEST(float_text_is_the_same_whatever_the_cache_holds)
         ck_assert_str_ne(text_of(out, 0), text_of(out, 2));
         if (!first[exact])
             first[exact] = strdup(text_of(out, 0));
-        ck_assert_msg(strcmp(first[exact], text_of(out, 0)) == 0, "%s: %s, not %s", options[i], text_of(out, 0), first[exact]);
+        ck_assert_msg(strcmp(first[exact], text_of(out, 0)) == 0, "%s: %s, not %s", options[i],
+                      text_of(out, 0), first[exact]);
         json_decref(out);
     }
     free(first[0]), free(first[1]);
@@ -381,23 +455,30 @@ START_TEST(expert_counts_add_up)
     write_file("in", "Hello\nHello\n");
     ck_assert_int_eq(run("--batch - -n 6 --temp 0 --batch-experts"), 0);
     out = lines_of("out");
-    json_array_foreach(out, i, o) {
-        json_int_t prompt = json_integer_value(json_object_get(o, "prompt_tokens")), made = json_integer_value(json_object_get(o, "completion_tokens"));
+    json_array_foreach(out, i, o)
+    {
+        json_int_t prompt = json_integer_value(json_object_get(o, "prompt_tokens")),
+                   made = json_integer_value(json_object_get(o, "completion_tokens"));
 
         ck_assert_uint_eq(json_array_size(json_object_get(o, "experts")), 8);
-        json_array_foreach(json_object_get(o, "experts"), l, row) {
+        json_array_foreach(json_object_get(o, "experts"), l, row)
+        {
             json_int_t all = 0, of_prompt = 0;
 
             ck_assert_uint_eq(json_array_size(row), 16);
-            json_array_foreach(row, k, x) {
+            json_array_foreach(row, k, x)
+            {
                 all += json_integer_value(x);
-                of_prompt += json_integer_value(json_array_get(json_array_get(json_object_get(o, "experts_prompt"), l), k));
+                of_prompt += json_integer_value(
+                    json_array_get(json_array_get(json_object_get(o, "experts_prompt"), l), k));
             }
-            ck_assert_int_eq(of_prompt, 2 * prompt);             /* two experts a token; the newest token is not computed yet */
+            /* two experts a token; the newest token is not computed yet */
+            ck_assert_int_eq(of_prompt, 2 * prompt);
             ck_assert_int_eq(all, 2 * (prompt + made - 1));
         }
     }
-    ck_assert(json_equal(json_object_get(json_array_get(out, 0), "experts"), json_object_get(json_array_get(out, 1), "experts")));
+    ck_assert(json_equal(json_object_get(json_array_get(out, 0), "experts"),
+                         json_object_get(json_array_get(out, 1), "experts")));
     json_decref(out);
 }
 END_TEST
@@ -423,7 +504,8 @@ START_TEST(every_line_is_flushed)
     f = fdopen(from[0], "r");
     for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(write(to[1], "Hi\n", 3), 3);
-        ck_assert_ptr_nonnull(fgets(line, sizeof line, f));      /* would hang if it were kept back */
+        /* would hang if it were kept back */
+        ck_assert_ptr_nonnull(fgets(line, sizeof line, f));
         ck_assert_ptr_nonnull(strstr(line, "\"stop_reason\""));
     }
     close(to[1]);
@@ -434,17 +516,19 @@ START_TEST(every_line_is_flushed)
 }
 END_TEST
 
-/* Starts a batch of `in` into the file `name` and ends it with a signal once it holds `lines` lines. */
+/* Starts a batch of `in` into the file `name` and ends it with a signal once it holds `lines`
+ * lines. */
 static int run_and_kill(const char *name, int lines, int number, bool resume)
 {
-    const char *exe = program();             /* looked for from the present folder */
+    const char *exe = program(); /* looked for from the present folder */
     int status = 0;
     pid_t child = fork();
 
     if (child == 0) {
         if (chdir(dir) < 0 || !freopen("in", "r", stdin) || !freopen("err", "w", stderr))
             _exit(126);
-        execl(exe, "moetop", "--batch", "-", "-n", "24", "-s", "3", "--output", name, resume ? "--resume" : NULL, NULL);
+        execl(exe, "moetop", "--batch", "-", "-n", "24", "-s", "3", "--output", name,
+              resume ? "--resume" : NULL, NULL);
         _exit(127);
     }
     for (int wait = 0; wait < 60000; wait++) {
@@ -468,7 +552,9 @@ static void many_lines(void)
     char text[8192] = "";
 
     for (int i = 0; i < 40; i++)
-        snprintf(text + strlen(text), sizeof text - strlen(text), i % 9 == 4 ? "{\"bad\": %d}\n" : "{\"id\": %d, \"prompt\": \"Tell me a story.\"}\n", i);
+        snprintf(
+            text + strlen(text), sizeof text - strlen(text),
+            i % 9 == 4 ? "{\"bad\": %d}\n" : "{\"id\": %d, \"prompt\": \"Tell me a story.\"}\n", i);
     write_file("in", text);
 }
 
@@ -484,7 +570,8 @@ START_TEST(resume_after_kills_loses_and_repeats_nothing)
     ck_assert_uint_eq(json_array_size(whole), 40);
     kills += WIFSIGNALED(run_and_kill("torn", 3, SIGKILL, false)) != 0;
     for (int n = 9; n < 40; n += 12) {
-        f = fopen(at("torn"), "a");                      /* as if the kill had hit in the middle of a write */
+        /* as if the kill had hit in the middle of a write */
+        f = fopen(at("torn"), "a");
         fputs("{\"index\":5,\"text\":\"half a li", f);
         fclose(f);
         kills += WIFSIGNALED(run_and_kill("torn", n, SIGKILL, true)) != 0;
@@ -509,7 +596,8 @@ START_TEST(resume_after_kills_loses_and_repeats_nothing)
 }
 END_TEST
 
-/* A line changed, put in or taken out since the first run: named, and the answers that are there stay as they are. */
+/* A line changed, put in or taken out since the first run: named, and the answers that are there
+ * stay as they are. */
 /* A model with a token for the byte 0 may say it: what was written is read again. */
 START_TEST(resume_reads_a_nul)
 {
@@ -520,7 +608,8 @@ START_TEST(resume_reads_a_nul)
     text = read_file("nul");
     ck_assert_ptr_nonnull(from = strstr(text, "\"text\":\""));
     from += strlen("\"text\":\"");
-    snprintf(line, sizeof line, "%.*sa\\u0000b%.*s\n", (int)(from - text), text, (int)strcspn(from, "\n"), from);
+    snprintf(line, sizeof line, "%.*sa\\u0000b%.*s\n", (int)(from - text), text,
+             (int)strcspn(from, "\n"), from);
     write_file("nul", line);
     free(text);
     ck_assert_int_eq(run("--batch - -n 2 -s 3 --output nul --resume"), 0);
@@ -533,7 +622,9 @@ END_TEST
 START_TEST(resume_refuses_another_input)
 {
     static const char first[] = "One.\n{\"id\": 7, \"prompt\": \"Two.\"}\nThree.\n";
-    static const char *const others[] = {"One.\n{\"id\": 7, \"prompt\": \"Two!\"}\nThree.\n", "One.\nThree.\n", "One.\n\n{\"id\": 7, \"prompt\": \"Two.\"}\nThree.\n"};
+    static const char *const others[] = {"One.\n{\"id\": 7, \"prompt\": \"Two!\"}\nThree.\n",
+                                         "One.\nThree.\n",
+                                         "One.\n\n{\"id\": 7, \"prompt\": \"Two.\"}\nThree.\n"};
     char *before, *after, *err;
 
     write_file("in", first);
@@ -542,12 +633,15 @@ START_TEST(resume_refuses_another_input)
     write_file("in", others[_i]);
     ck_assert_int_eq(run("--batch - -n 2 -s 3 --output kept --resume"), 2);
     err = read_file("err");
-    ck_assert_msg(strstr(err, "line 2 of the input is not the one that") && strstr(err, "leave it out to begin anew"), "%s", err);
+    ck_assert_msg(strstr(err, "line 2 of the input is not the one that") &&
+                      strstr(err, "leave it out to begin anew"),
+                  "%s", err);
     after = read_file("kept");
     ck_assert_str_eq(before, after);
     free(after);
     free(err);
-    /* the lines answered are the same and more follow; line ends of another system count for nothing */
+    /* the lines answered are the same and more follow; line ends of another system count for
+     * nothing */
     write_file("in", "One.\r\n{\"id\": 7, \"prompt\": \"Two.\"}\r\nThree.\r\nFour.\r\n");
     ck_assert_int_eq(run("--batch - -n 2 -s 3 --output kept --resume"), 0);
     after = read_file("kept");
@@ -568,8 +662,10 @@ START_TEST(interrupt_keeps_whole_lines)
     many_lines();
     status = run_and_kill("cut", 4, numbers[_i], false);
     out = lines_of("cut");
-    if (json_array_size(out) < 40) {                     /* else it was too fast to be hit */
-        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 130, "status %x after %zu lines: %s", status, json_array_size(out), read_file("err"));
+    if (json_array_size(out) < 40) { /* else it was too fast to be hit */
+        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 130,
+                      "status %x after %zu lines: %s", status, json_array_size(out),
+                      read_file("err"));
         err = read_file("err");
         ck_assert_msg(strstr(err, "--resume"), "%s", err);
         free(err);
@@ -581,11 +677,21 @@ END_TEST
 
 START_TEST(exit_codes_and_refusals)
 {
-    static const struct { const char *args, *says; int code; } cases[] = {
-        {"--batch nowhere.jsonl", "nowhere.jsonl", 5}, {"--batch .", "folder", 5}, {"--batch - --resume", "--output", 2}, {"--batch - -p x", "-p", 2},
-        {"--batch in --output in", "same file", 2}, {"--batch - --output foreign --resume", "line 1 is not the answer", 2},
-        {"--batch - --output ahead --resume", "has only 1 lines", 2}, {"--batch - --output /dev/full", "/dev/full", 5}, {"--batch - --output no/such/folder", "no/such/folder", 5},
-        {"--batch - -m nothing.gguf", "nothing.gguf", 3}, {"--batch - --output /dev/null --resume", "regular file", 2},
+    static const struct {
+        const char *args, *says;
+        int code;
+    } cases[] = {
+        {"--batch nowhere.jsonl", "nowhere.jsonl", 5},
+        {"--batch .", "folder", 5},
+        {"--batch - --resume", "--output", 2},
+        {"--batch - -p x", "-p", 2},
+        {"--batch in --output in", "same file", 2},
+        {"--batch - --output foreign --resume", "line 1 is not the answer", 2},
+        {"--batch - --output ahead --resume", "has only 1 lines", 2},
+        {"--batch - --output /dev/full", "/dev/full", 5},
+        {"--batch - --output no/such/folder", "no/such/folder", 5},
+        {"--batch - -m nothing.gguf", "nothing.gguf", 3},
+        {"--batch - --output /dev/null --resume", "regular file", 2},
     };
     char *err;
 
@@ -633,11 +739,12 @@ START_TEST(bar_on_a_terminal_only)
     waitpid(child, &status, 0);
     close(master);
     ck_assert_int_eq(WEXITSTATUS(status), 1);
-    ck_assert_msg(strstr(seen, "batch 0 of 3 [") && strstr(seen, "1 of 3 lines failed"), "%s", seen);
+    ck_assert_msg(strstr(seen, "batch 0 of 3 [") && strstr(seen, "1 of 3 lines failed"), "%s",
+                  seen);
     out = read_file("out");
     ck_assert(!strstr(out, "batch") && out[0] == '{');
     free(out);
-    ck_assert_int_eq(run("--batch -"), 1);               /* standard error is a file */
+    ck_assert_int_eq(run("--batch -"), 1); /* standard error is a file */
     out = read_file("err");
     ck_assert_ptr_null(strstr(out, "batch 0"));
     free(out);

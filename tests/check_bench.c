@@ -1,4 +1,5 @@
-/* The benchmark's pure parts: its command line, its five formats, comparing two reports, pictures. */
+/* The benchmark's pure parts: its command line, its five formats, comparing two reports, pictures.
+ */
 #include "app/bench/args.h"
 #include "app/common/machine_load.h"
 #include "app/bench/result.h"
@@ -28,10 +29,13 @@ static const struct {
     const char *text;
     int n, values[6];
 } lists[] = {
-    {"512", 1, {512}}, {"0", 1, {0}}, {"1,2,4", 3, {1, 2, 4}}, {"1-4", 4, {1, 2, 3, 4}}, {"1-8+3", 3, {1, 4, 7}}, {"1-16*2", 5, {1, 2, 4, 8, 16}},
+    {"512", 1, {512}},        {"0", 1, {0}},           {"1,2,4", 3, {1, 2, 4}},
+    {"1-4", 4, {1, 2, 3, 4}}, {"1-8+3", 3, {1, 4, 7}}, {"1-16*2", 5, {1, 2, 4, 8, 16}},
     {"7,2-3", 3, {7, 2, 3}},
 };
-static const char *const bad_lists[] = {"", "x", "1,", ",1", "4-1", "1-8*1", "0-8*2", "1-8+0", "1.5", "-3", "99999999999", "1;2", "1-100000"};
+static const char *const bad_lists[] = {"",        "x",     "1,",  ",1", "4-1",         "1-8*1",
+                                        "0-8*2",   "1-8+0", "1.5", "-3", "99999999999", "1;2",
+                                        "1-100000"};
 
 START_TEST(numbers_and_ranges)
 {
@@ -82,7 +86,8 @@ END_TEST
 
 START_TEST(spellings_of_llama_bench)
 {
-    char *argv[] = {"moetop", "-p", "512", "--bench", "-pg", "1,2", "-o", "json", "-m", "x", "-n", "0", "--no-warmup"};
+    char *argv[] = {"moetop", "-p", "512", "--bench", "-pg", "1,2",        "-o",
+                    "json",   "-m", "x",   "-n",      "0",   "--no-warmup"};
     char *chat[] = {"moetop", "-p", "hello", "-n", "3"};
     struct options o;
     struct error e = {0};
@@ -128,7 +133,8 @@ START_TEST(arms_are_cut)
     size_t n;
     struct error e = {0};
 
-    ck_assert_int_eq(bench_arms("-t 1; -t  2 --place 'hot:1 M' -m \"a;b\";--x a\\ b;", &arms, &n, &e), 0);
+    ck_assert_int_eq(
+        bench_arms("-t 1; -t  2 --place 'hot:1 M' -m \"a;b\";--x a\\ b;", &arms, &n, &e), 0);
     ck_assert_uint_eq(n, 3);
     ck_assert_str_eq(arms[0][0], "-t");
     ck_assert_str_eq(arms[0][1], "1");
@@ -139,7 +145,8 @@ START_TEST(arms_are_cut)
     ck_assert_str_eq(arms[2][1], "a b");
     ck_assert_ptr_null(arms[2][2]);
     mem_free(arms);
-    ck_assert_int_eq(bench_arms("-t 1;;-t 2", &arms, &n, &e), 0);       /* an empty arm: the options as they are */
+    /* an empty arm: the options as they are */
+    ck_assert_int_eq(bench_arms("-t 1;;-t 2", &arms, &n, &e), 0);
     ck_assert_uint_eq(n, 3);
     ck_assert_ptr_null(arms[1][0]);
     mem_free(arms);
@@ -206,9 +213,13 @@ static char *written(enum report_format format, struct bench_result *r, int n)
 }
 
 /* Column names as llama-bench (b9931's sources) prints them, in its order. */
-static const char theirs[] = "build_commit,build_number,cpu_info,gpu_info,backends,model_filename,model_type,model_size,model_n_params,n_batch,n_ubatch,"
-    "n_threads,cpu_mask,cpu_strict,poll,type_k,type_v,n_gpu_layers,n_cpu_moe,split_mode,main_gpu,no_kv_offload,flash_attn,devices,tensor_split,"
-    "tensor_buft_overrides,load_mode,lazy_mode,embeddings,no_op_offload,no_host,repack,fit_target,fit_min_ctx,n_prompt,n_gen,n_depth,test_time,"
+static const char theirs[] =
+    "build_commit,build_number,cpu_info,gpu_info,backends,model_filename,model_type,model_size,"
+    "model_n_params,n_batch,n_ubatch,"
+    "n_threads,cpu_mask,cpu_strict,poll,type_k,type_v,n_gpu_layers,n_cpu_moe,split_mode,main_gpu,"
+    "no_kv_offload,flash_attn,devices,tensor_split,"
+    "tensor_buft_overrides,load_mode,lazy_mode,embeddings,no_op_offload,no_host,repack,fit_target,"
+    "fit_min_ctx,n_prompt,n_gen,n_depth,test_time,"
     "avg_ns,stddev_ns,avg_ts,stddev_ts,";
 
 START_TEST(csv_begins_with_their_columns)
@@ -251,12 +262,14 @@ START_TEST(json_is_an_array_with_their_names_and_figures)
         snprintf(name, sizeof name, "%.*s", (int)strcspn(p, ","), p);
         ck_assert_msg(json_object_get(o, name) != NULL, "%s is missing", name);
     }
-    ck_assert(fabs(json_real_value(json_object_get(o, "avg_ts")) - (512 / 0.98 + 512 / 0.99 + 512 + 512 / 1.01 + 512 / 1.02) / 5) < 1e-3);
+    ck_assert(fabs(json_real_value(json_object_get(o, "avg_ts")) -
+                   (512 / 0.98 + 512 / 0.99 + 512 + 512 / 1.01 + 512 / 1.02) / 5) < 1e-3);
     ck_assert_int_eq(json_integer_value(json_object_get(o, "avg_ns")), 1000000000);
     ck_assert_int_eq(json_integer_value(json_object_get(o, "stddev_ns")), 15811388);
     ck_assert(fabs(json_real_value(json_object_get(o, "median_ts")) - 512) < 1e-6);
     ck_assert_uint_eq(json_array_size(json_object_get(o, "samples_ns")), 5);
-    ck_assert(fabs(json_real_value(json_array_get(json_object_get(o, "samples_ts"), 2)) - 512) < 1e-6);
+    ck_assert(fabs(json_real_value(json_array_get(json_object_get(o, "samples_ts"), 2)) - 512) <
+              1e-6);
     ck_assert(json_is_null(json_object_get(o, "cpu_mhz")));
     ck_assert(json_is_false(json_object_get(o, "embeddings")));
     o = json_array_get(root, 1);
@@ -289,7 +302,9 @@ START_TEST(jsonl_sql_and_markdown)
     json_decref(o);
     free(text);
     text = written(REPORT_SQL, &r, 1);
-    ck_assert_ptr_nonnull(strstr(text, "CREATE TABLE IF NOT EXISTS llama_bench (\n  build_commit TEXT,\n  build_number INTEGER,"));
+    ck_assert_ptr_nonnull(strstr(
+        text,
+        "CREATE TABLE IF NOT EXISTS llama_bench (\n  build_commit TEXT,\n  build_number INTEGER,"));
     ck_assert_ptr_nonnull(strstr(text, "''c''"));
     ck_assert_ptr_nonnull(strstr(text, ");\n"));
     free(text);
@@ -333,8 +348,8 @@ START_TEST(reports_are_compared)
     ck_assert_msg(bench_read(&a, &n_a, report("a.json", text), &e) == 0, "%s", e.text);
     free(text);
     for (int i = 0; i < 5; i++) {
-        r[0].ns.values[i] /= 2;             /* twice as fast */
-        r[1].ns.values[i] *= 1.01;          /* inside the noise */
+        r[0].ns.values[i] /= 2;    /* twice as fast */
+        r[1].ns.values[i] *= 1.01; /* inside the noise */
     }
     text = written(REPORT_JSON, r, 2);
     ck_assert_msg(bench_read(&b, &n_b, report("b.json", text), &e) == 0, "%s", e.text);
@@ -362,8 +377,12 @@ END_TEST
 static const struct {
     const char *text, *says;
 } bad_reports[] = {
-    {"", "line"}, {"{}", "not a benchmark report"}, {"[1]", "result 1"}, {"[{\"n_prompt\": 5}]", "no samples_ns"},
-    {"[{\"n_gen\": -5, \"samples_ns\": [1]}]", "result 1"}, {"[{\"n_prompt\": 5, \"samples_ns\": [1]}, {}]", "result 2"},
+    {"", "line"},
+    {"{}", "not a benchmark report"},
+    {"[1]", "result 1"},
+    {"[{\"n_prompt\": 5}]", "no samples_ns"},
+    {"[{\"n_gen\": -5, \"samples_ns\": [1]}]", "result 1"},
+    {"[{\"n_prompt\": 5, \"samples_ns\": [1]}, {}]", "result 2"},
 };
 
 START_TEST(bad_reports_are_named)
@@ -390,8 +409,9 @@ static char *output_of(const char *arguments, int *status)
     size_t n = 0, got;
     FILE *p;
 
-    snprintf(command, sizeof command, "XDG_CACHE_HOME=%s %s%s%s/moetop %s", support_tmpdir(), build && *build == '/' ? "" : support_root(),
-             build && *build == '/' ? "" : "/", build ? build : "build/release", arguments);
+    snprintf(command, sizeof command, "XDG_CACHE_HOME=%s %s%s%s/moetop %s", support_tmpdir(),
+             build && *build == '/' ? "" : support_root(), build && *build == '/' ? "" : "/",
+             build ? build : "build/release", arguments);
     p = popen(command, "r");
     ck_assert_ptr_nonnull(p);
     while ((got = fread(text + n, 1, (1 << 20) - 1 - n, p)) > 0)
@@ -403,7 +423,10 @@ static char *output_of(const char *arguments, int *status)
 START_TEST(a_run_reports_what_it_measured)
 {
     int status;
-    char *text = output_of("--bench -p 16 -n 6 -pg 8,4 -d 0,20 -r 3 -o json --arms '-t 1;-t 1 --place gpu' --device none 2>/dev/null", &status), report_path[300], arguments[700];
+    char *text = output_of("--bench -p 16 -n 6 -pg 8,4 -d 0,20 -r 3 -o json --arms '-t 1;-t 1 "
+                           "--place gpu' --device none 2>/dev/null",
+                           &status),
+         report_path[300], arguments[700];
     json_t *root = json_loads(text, 0, NULL), *o;
     size_t i;
     FILE *f;
@@ -411,7 +434,8 @@ START_TEST(a_run_reports_what_it_measured)
     ck_assert_int_eq(status, 0);
     ck_assert_msg(root != NULL, "%s", text);
     ck_assert_uint_eq(json_array_size(root), 2 * 3 * 2);
-    json_array_foreach(root, i, o) {
+    json_array_foreach(root, i, o)
+    {
         ck_assert_uint_eq(json_array_size(json_object_get(o, "samples_ns")), 3);
         ck_assert(json_real_value(json_object_get(o, "avg_ts")) > 0);
         ck_assert_int_eq(json_integer_value(json_object_get(o, "n_threads")), 1);
@@ -444,7 +468,10 @@ END_TEST
 START_TEST(an_arm_means_what_its_label_says)
 {
     int status;
-    char *text = output_of("--bench -p 4 -n 0 -r 1 -t 2 -o json --arms '-t 1;-ub 4' --device none 2>/dev/null", &status), path[300], arguments[900];
+    char *text = output_of(
+             "--bench -p 4 -n 0 -r 1 -t 2 -o json --arms '-t 1;-ub 4' --device none 2>/dev/null",
+             &status),
+         path[300], arguments[900];
     json_t *root = json_loads(text, 0, NULL);
     FILE *f;
 
@@ -461,24 +488,30 @@ START_TEST(an_arm_means_what_its_label_says)
     fclose(f);
     free(text);
     /* both sides of a comparison in one drawing, and a side that is not there */
-    snprintf(arguments, sizeof arguments, "--bench-compare %s %s --plot %s/both.svg && grep -o '>pp4 [AB] -t 1<' %s/both.svg", path, path, support_tmpdir(), support_tmpdir());
+    snprintf(arguments, sizeof arguments,
+             "--bench-compare %s %s --plot %s/both.svg && grep -o '>pp4 [AB] -t 1<' %s/both.svg",
+             path, path, support_tmpdir(), support_tmpdir());
     text = output_of(arguments, &status);
     ck_assert_int_eq(status, 0);
     ck_assert_msg(strstr(text, ">pp4 A -t 1<") && strstr(text, ">pp4 B -t 1<"), "%s", text);
     free(text);
-    snprintf(arguments, sizeof arguments, "--bench-compare %s %s/nowhere.json 2>&1", path, support_tmpdir());
+    snprintf(arguments, sizeof arguments, "--bench-compare %s %s/nowhere.json 2>&1", path,
+             support_tmpdir());
     text = output_of(arguments, &status);
     ck_assert_int_eq(WEXITSTATUS(status), 5);
-    ck_assert_msg(strstr(text, "nowhere.json: No such file") && !strstr(text, "line -1"), "%s", text);
+    ck_assert_msg(strstr(text, "nowhere.json: No such file") && !strstr(text, "line -1"), "%s",
+                  text);
     free(text);
-    text = output_of("--bench -p 4 -n 0 -r 1 -t 1,2 --arms '-t 1;-t 2' --device none 2>&1", &status);
+    text = output_of("--bench -p 4 -n 0 -r 1 -t 1,2 --arms '-t 1;-t 2' --device none 2>&1",
+                     &status);
     ck_assert_int_eq(WEXITSTATUS(status), 2);
     ck_assert_msg(strstr(text, "give one of them"), "%s", text);
     free(text);
 }
 END_TEST
 
-/* Three and three that lie far apart: neither the test nor their order proves it, and "none" would be a lie. */
+/* Three and three that lie far apart: neither the test nor their order proves it, and "none" would
+ * be a lie. */
 START_TEST(too_few_runs_are_called_so)
 {
     static const double fast[] = {900, 2400, 7000}, slow[] = {110, 113, 118};
@@ -492,7 +525,8 @@ START_TEST(too_few_runs_are_called_so)
     ck_assert(series_summarise(&a, &x) == 0 && series_summarise(&b, &y) == 0);
     ck_assert_str_eq(bench_verdict(&x, &y), "too few runs");
     ck_assert_str_eq(bench_verdict(&x, &x), "none");
-    series_add(&a, 120);                                     /* four and four: by chance once in 35 times */
+    /* four and four: by chance once in 35 times */
+    series_add(&a, 120);
     series_add(&b, 5000);
     ck_assert(series_summarise(&a, &x) == 0 && series_summarise(&b, &y) == 0);
     ck_assert_str_eq(bench_verdict(&x, &y), "too few runs");
@@ -518,13 +552,15 @@ START_TEST(a_prompt_suite_reports_turns)
     f = fopen(path, "w");
     fputs("# two prompts\nHello there.\n\nTell me about the sea.\n", f);
     fclose(f);
-    snprintf(arguments, sizeof arguments, "--bench --bench-prompts %s -n 5 -r 2 -t 1 -o json 2>&1 >/dev/null", path);
+    snprintf(arguments, sizeof arguments,
+             "--bench --bench-prompts %s -n 5 -r 2 -t 1 -o json 2>&1 >/dev/null", path);
     text = output_of(arguments, &status);
     ck_assert_int_eq(status, 0);
     ck_assert_ptr_nonnull(strstr(text, "time to first token"));
     ck_assert_ptr_nonnull(strstr(text, "(4 runs)"));
     free(text);
-    snprintf(arguments, sizeof arguments, "--bench --bench-prompts %s -n 5 -r 2 -t 1 -o json 2>/dev/null", path);
+    snprintf(arguments, sizeof arguments,
+             "--bench --bench-prompts %s -n 5 -r 2 -t 1 -o json 2>/dev/null", path);
     text = output_of(arguments, &status);
     root = json_loads(text, 0, NULL);
     ck_assert_msg(root != NULL, "%s", text);
@@ -541,8 +577,15 @@ END_TEST
 
 START_TEST(wrong_use_is_refused)
 {
-    static const char *const bad[] = {"--bench -p x", "--bench -p 0 -n 0", "--bench --arms '-t'", "--bench --arms '--nonsense'", "--bench --bench-text /nonexistent",
-                                      "--bench-compare a.json", "--compare nonsense", "--suggest x.json", "--bench --bench-prompts /nonexistent"};
+    static const char *const bad[] = {"--bench -p x",
+                                      "--bench -p 0 -n 0",
+                                      "--bench --arms '-t'",
+                                      "--bench --arms '--nonsense'",
+                                      "--bench --bench-text /nonexistent",
+                                      "--bench-compare a.json",
+                                      "--compare nonsense",
+                                      "--suggest x.json",
+                                      "--bench --bench-prompts /nonexistent"};
     static const int exits[] = {2, 2, 2, 2, 5, 2, 2, 2, 5};
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -552,7 +595,8 @@ START_TEST(wrong_use_is_refused)
 
         snprintf(arguments, sizeof arguments, "%s 2>&1", bad[i]);
         text = output_of(arguments, &status);
-        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == exits[i], "%s: exit %d, %s", bad[i], WEXITSTATUS(status), text);
+        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == exits[i], "%s: exit %d, %s",
+                      bad[i], WEXITSTATUS(status), text);
         ck_assert_ptr_nonnull(strstr(text, "moetop: "));
         free(text);
     }
@@ -576,7 +620,8 @@ static void well_formed(const char *s)
             ck_assert_int_gt(depth, 0);
             n = strcspn(p + 2, ">");
             depth--;
-            ck_assert_msg(strncmp(stack[depth], p + 2, n) == 0, "</%.*s> closes <%s>", (int)n, p + 2, stack[depth]);
+            ck_assert_msg(strncmp(stack[depth], p + 2, n) == 0, "</%.*s> closes <%s>", (int)n,
+                          p + 2, stack[depth]);
         } else if (end[-1] != '/') {
             ck_assert_int_lt(depth, 32);
             snprintf(stack[depth++], 16, "%.*s", (int)n, p + 1);
@@ -591,7 +636,8 @@ START_TEST(pictures_are_well_formed)
 {
     double values[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, zeros[12] = {0};
     uint8_t dots[12] = {1, 0, 1};
-    struct plot_bar bars[2] = {{"a <b> & \"c\"", "85 %", {5, 30, 34, 32, 32, 33, 1}, 40}, {"empty", NULL, {0}, 0}};
+    struct plot_bar bars[2] = {{"a <b> & \"c\"", "85 %", {5, 30, 34, 32, 32, 33, 1}, 40},
+                               {"empty", NULL, {0}, 0}};
     struct plot_point points[3] = {{0, 10}, {8, 30}, {16, 20}};
     char *d[6], path[400], *all;
     struct error e = {0};
@@ -627,7 +673,8 @@ START_TEST(pictures_are_well_formed)
 }
 END_TEST
 
-/* Share of the first place that the most used expert of a layer has, and whether every row names distinct experts. */
+/* Share of the first place that the most used expert of a layer has, and whether every row names
+ * distinct experts. */
 static double favourite(enum bench_routing kind, int n_experts, int used)
 {
     struct imposed_routing r, again;
@@ -637,7 +684,8 @@ static double favourite(enum bench_routing kind, int n_experts, int used)
     ck_assert_int_eq(bench_routing_init(&r, kind, 3, n_experts, used, 7, &e), 0);
     ck_assert_int_eq(bench_routing_init(&again, kind, 3, n_experts, used, 7, &e), 0);
     rows = r.period;
-    ck_assert_int_eq(memcmp(r.experts, again.experts, (size_t)(3 * rows * used) * sizeof *r.experts), 0);
+    ck_assert_int_eq(
+        memcmp(r.experts, again.experts, (size_t)(3 * rows * used) * sizeof *r.experts), 0);
     for (int l = 0; l < 3; l++) {
         int count[64] = {0};
 
@@ -668,27 +716,36 @@ START_TEST(imposed_routing_is_what_it_is_called)
     ck_assert(fabs(favourite(ROUTING_UNIFORM, 16, 2) - 1 / 16.0) < 0.03);
     ck_assert(fabs(favourite(ROUTING_ZIPF, 16, 2) - 1 / h16) < 0.05);
     ck_assert(favourite(ROUTING_SINGLE, 16, 2) == 1);
-    ck_assert(favourite(ROUTING_UNIFORM, 4, 4) > 0.2);           /* as many as there are: any order, none twice */
+    /* as many as there are: any order, none twice */
+    ck_assert(favourite(ROUTING_UNIFORM, 4, 4) > 0.2);
 }
 END_TEST
 
 START_TEST(what_disturbs_a_run)
 {
-    static const struct { struct machine_load l; const char *why; } cases[] = {
+    static const struct {
+        struct machine_load l;
+        const char *why;
+    } cases[] = {
         {{.repetitions = 3, .seconds = 2, .others_s = 0.1}, NULL},
         {{.repetitions = 3, .seconds = 2, .others_s = 0.6}, "other processes used 0.30 CPUs"},
-        {{.repetitions = 3, .seconds = 0.02, .others_s = 0.03}, NULL},       /* a tick each: says nothing */
-        {{.repetitions = 3, .n_cores = 2, .seconds = 0.02, .cpu_s = 0.03, .delay_s = 0.005}, "waited 0.25 s a second for a CPU"},
-        {{.repetitions = 3, .n_cores = 2, .seconds = 0.02, .cpu_s = 0.04, .delay_s = 0.005}, NULL},  /* more threads of its own than CPUs */
+        /* a tick each: says nothing */
+        {{.repetitions = 3, .seconds = 0.02, .others_s = 0.03}, NULL},
+        {{.repetitions = 3, .n_cores = 2, .seconds = 0.02, .cpu_s = 0.03, .delay_s = 0.005},
+         "waited 0.25 s a second for a CPU"},
+        /* more threads of its own than CPUs */
+        {{.repetitions = 3, .n_cores = 2, .seconds = 0.02, .cpu_s = 0.04, .delay_s = 0.005}, NULL},
         {{.repetitions = 3, .seconds = 2, .mhz_most = 4000, .mhz_least = 3900}, NULL},
-        {{.repetitions = 3, .seconds = 2, .mhz_most = 4000, .mhz_least = 2400}, "the clock fell from 4000 to 2400 MHz"},
+        {{.repetitions = 3, .seconds = 2, .mhz_most = 4000, .mhz_least = 2400},
+         "the clock fell from 4000 to 2400 MHz"},
         {{.repetitions = 0}, NULL},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char why[100] = "";
 
-        ck_assert_int_eq(machine_load_disturbed(&cases[i].l, why, sizeof why), cases[i].why != NULL);
+        ck_assert_int_eq(machine_load_disturbed(&cases[i].l, why, sizeof why),
+                         cases[i].why != NULL);
         ck_assert_msg(!cases[i].why || strstr(why, cases[i].why), "%s", why);
     }
 }
@@ -712,7 +769,8 @@ static Suite *suite(void)
     tcase_add_test(t, json_is_an_array_with_their_names_and_figures);
     tcase_add_test(t, jsonl_sql_and_markdown);
     tcase_add_test(t, reports_are_compared);
-    tcase_add_loop_test(t, bad_reports_are_named, 0, (int)(sizeof bad_reports / sizeof *bad_reports));
+    tcase_add_loop_test(t, bad_reports_are_named, 0,
+                        (int)(sizeof bad_reports / sizeof *bad_reports));
     tcase_add_test(t, pictures_are_well_formed);
     tcase_add_test(t, a_run_reports_what_it_measured);
     tcase_add_test(t, an_arm_means_what_its_label_says);

@@ -51,12 +51,12 @@ START_TEST(wide_cells)
     canvas_init(&c, 6, 1);
     ck_assert_int_eq(canvas_text(&c, 0, 0, STYLE_PLAIN, "世界a"), 5);
     assert_shows(&c, "世界a\n");
-    canvas_put(&c, 1, 0, STYLE_PLAIN, 'x');         /* the right half: the left half cannot stay */
+    canvas_put(&c, 1, 0, STYLE_PLAIN, 'x'); /* the right half: the left half cannot stay */
     assert_shows(&c, " x界a\n");
     canvas_put(&c, 2, 0, STYLE_PLAIN, 'y');
     assert_shows(&c, " xy a\n");
     canvas_clear(&c);
-    canvas_text(&c, 5, 0, STYLE_PLAIN, "世");        /* would stick out */
+    canvas_text(&c, 5, 0, STYLE_PLAIN, "世"); /* would stick out */
     assert_shows(&c, "\n");
     canvas_text(&c, 0, 0, STYLE_PLAIN, "👨‍👩‍👧e\xcc\x81🇩🇪");
     ck_assert_int_eq(canvas_at(&c, 0, 0)->width, 2);
@@ -80,7 +80,8 @@ START_TEST(fit_and_right)
 }
 END_TEST
 
-/* Whatever the bytes: no control character, no C1, no bidi control comes out, and everything that comes out is whole UTF-8. */
+/* Whatever the bytes: no control character, no C1, no bidi control comes out, and everything that
+ * comes out is whole UTF-8. */
 static void assert_harmless(const char *text, size_t len)
 {
     struct canvas c;
@@ -94,8 +95,10 @@ static void assert_harmless(const char *text, size_t len)
         ck_assert_msg(*p >= 0x20 || *p == '\n', "control byte %02x", *p);
         ck_assert_msg(*p != 0x7f, "DEL");
         ck_assert_msg(!(p[0] == 0xc2 && p[1] < 0xa0), "C1");
-        ck_assert_msg(!(p[0] == 0xe2 && p[1] == 0x80 && p[2] >= 0xaa && p[2] <= 0xae), "bidi override");
-        ck_assert_msg(!(p[0] == 0xe2 && p[1] == 0x81 && p[2] >= 0xa6 && p[2] <= 0xa9), "bidi isolate");
+        ck_assert_msg(!(p[0] == 0xe2 && p[1] == 0x80 && p[2] >= 0xaa && p[2] <= 0xae),
+                      "bidi override");
+        ck_assert_msg(!(p[0] == 0xe2 && p[1] == 0x81 && p[2] >= 0xa6 && p[2] <= 0xa9),
+                      "bidi isolate");
     }
     free(out);
     canvas_release(&c);
@@ -104,8 +107,20 @@ static void assert_harmless(const char *text, size_t len)
 START_TEST(hostile_text)
 {
     static const char *const texts[] = {
-        "\033[2J\033]52;c;aGFoYQ==\007x", "\xc2\x9b" "31mred", "a\xe2\x80\xae" "b\xe2\x81\xa6", "\xff\xfe\x80\xc0\xaf", "\xed\xa0\x80",
-        "e\xe2\x80\xae\xcc\x81", "\x7f\x01\x02\r\v\f", "\xf4\x90\x80\x80", "\xef\xbb\xbf" "bom", "a\xcc", "\xf0\x9f\x91",
+        "\033[2J\033]52;c;aGFoYQ==\007x",
+        "\xc2\x9b"
+        "31mred",
+        "a\xe2\x80\xae"
+        "b\xe2\x81\xa6",
+        "\xff\xfe\x80\xc0\xaf",
+        "\xed\xa0\x80",
+        "e\xe2\x80\xae\xcc\x81",
+        "\x7f\x01\x02\r\v\f",
+        "\xf4\x90\x80\x80",
+        "\xef\xbb\xbf"
+        "bom",
+        "a\xcc",
+        "\xf0\x9f\x91",
     };
     char zalgo[2002] = "Z", random[257];
     size_t i, j;
@@ -126,13 +141,16 @@ END_TEST
 
 START_TEST(widths_agree)
 {
-    static const char *const texts[] = {"plain", "世界", "👨‍👩‍👧‍👦", "e\xcc\x81", "\t", "🏳️‍🌈x", "\xe2\x80\x8b", "한국어", "ﷺ"};
+    static const char *const texts[] = {"plain",        "世界",   "👨‍👩‍👧‍👦",
+                                        "e\xcc\x81",    "\t",     "🏳️‍🌈x",
+                                        "\xe2\x80\x8b", "한국어", "ﷺ"};
     struct canvas c;
     size_t i;
 
     canvas_init(&c, 80, 1);
     for (i = 0; i < sizeof texts / sizeof texts[0]; i++)
-        ck_assert_int_eq(canvas_text(&c, 0, 0, STYLE_PLAIN, texts[i]), glyph_text_width(texts[i], strlen(texts[i])));
+        ck_assert_int_eq(canvas_text(&c, 0, 0, STYLE_PLAIN, texts[i]),
+                         glyph_text_width(texts[i], strlen(texts[i])));
     canvas_release(&c);
 }
 END_TEST
@@ -144,8 +162,12 @@ START_TEST(ascii_keeps_the_places)
     int x;
 
     ck_assert_int_eq(canvas_init(&c, 12, 2), 0);
-    canvas_text(&c, 0, 0, STYLE_PLAIN, "\xe4\xb8\x96" "a\xe2\x94\x80\xe2\x96\x88\xe2\xa3\xbf\xc3\xa9");      /* 世a─█⣿é */
-    canvas_text(&c, 0, 1, STYLE_PLAIN, "\xf0\x9f\x91\xa8\xe2\x80\x8d\xf0\x9f\x91\xa9.");                     /* a family, and a dot */
+    /* 世a─█⣿é */
+    canvas_text(&c, 0, 0, STYLE_PLAIN,
+                "\xe4\xb8\x96"
+                "a\xe2\x94\x80\xe2\x96\x88\xe2\xa3\xbf\xc3\xa9");
+    /* a family, and a dot */
+    canvas_text(&c, 0, 1, STYLE_PLAIN, "\xf0\x9f\x91\xa8\xe2\x80\x8d\xf0\x9f\x91\xa9.");
     ascii_canvas(&c);
     for (x = 0; x < 12; x++) {
         const struct cell *cell = canvas_at(&c, x, 0);

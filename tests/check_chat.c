@@ -1,6 +1,8 @@
-/* The program as people talk to it, scripted through a pseudo terminal, line by line and on the screen: settings typed while the model
- * loads and while it answers, work asked for and given up, quitting at awkward moments. Meant for TSan (the terminal's thread, the engine's and those
- * that compute meet here as nowhere else); under any build no run may hang, crash or end with a wrong status. */
+/* The program as people talk to it, scripted through a pseudo terminal, line by line and on the
+ * screen: settings typed while the model loads and while it answers, work asked for and given up,
+ * quitting at awkward moments. Meant for TSan (the terminal's thread, the engine's and those that
+ * compute meet here as nowhere else); under any build no run may hang, crash or end with a wrong
+ * status. */
 #include "app/chat/autosave.h"
 #include "engine/base/clock.h"
 #include "tests/support.h"
@@ -17,7 +19,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#define PATIENCE (60 * CLOCK_SECOND)     /* a sanitizer on a busy machine; a hang is for ever */
+#define PATIENCE (60 * CLOCK_SECOND) /* a sanitizer on a busy machine; a hang is for ever */
 
 static const char *program(void)
 {
@@ -68,7 +70,8 @@ static struct talk *begin(const char *home, const char *term, const char *const 
     return &t;
 }
 
-/* Takes what has come, for at most so many milliseconds; a terminal whose program ended reads as an error. */
+/* Takes what has come, for at most so many milliseconds; a terminal whose program ended reads as an
+ * error. */
 static void take(struct talk *t, int ms)
 {
     struct pollfd p = {.fd = t->fd, .events = POLLIN};
@@ -76,7 +79,8 @@ static void take(struct talk *t, int ms)
 
     if (t->over || poll(&p, 1, ms) <= 0)
         return;
-    if (t->n > sizeof t->out - 8192) {                           /* pictures: the newest are enough */
+    /* pictures: the newest are enough */
+    if (t->n > sizeof t->out - 8192) {
         memmove(t->out, t->out + t->n / 2, t->n - t->n / 2);
         t->n -= t->n / 2;
         t->seen = 0;
@@ -142,23 +146,30 @@ static void ended(struct talk *t, int code)
         take(t, 1000);
     close(t->fd);
     ck_assert_msg(done == t->pid, "it had to be killed; there was:\n%s", newest(t));
-    ck_assert_msg(!strstr(t->out, "Sanitizer") && !strstr(t->out, "runtime error:"), "%s", newest(t));
+    ck_assert_msg(!strstr(t->out, "Sanitizer") && !strstr(t->out, "runtime error:"), "%s",
+                  newest(t));
     if (code == 130 && WIFSIGNALED(t->status) && WTERMSIG(t->status) != SIGKILL)
-        return;                          /* it came before main had begun */
-    ck_assert_msg(WIFEXITED(t->status) && WEXITSTATUS(t->status) == code, "status %x, not exit %d; there was:\n%s", t->status, code, newest(t));
+        return; /* it came before main had begun */
+    ck_assert_msg(WIFEXITED(t->status) && WEXITSTATUS(t->status) == code,
+                  "status %x, not exit %d; there was:\n%s", t->status, code, newest(t));
 }
 
-static const char *const plain[] = {"--plain", "--place", "balanced", NULL}, *const screen[] = {"--place", "balanced", NULL};
+static const char *const plain[] = {"--plain", "--place", "balanced", NULL}, *const screen[] = {
+                                                                                 "--place",
+                                                                                 "balanced", NULL};
 
-/* Everything is typed before the program has read a byte: the first of it is taken up while the model loads. */
+/* Everything is typed before the program has read a byte: the first of it is taken up while the
+ * model loads. */
 START_TEST(settings_while_it_loads)
 {
     struct talk *t = begin(support_tmpdir(), "dumb", plain);
 
-    say(t, "/set place cpu\n/set temp 0.5\n/place half\n/set pace 200\n/set seed 7\n/set theme mono\n/show\n");
+    say(t, "/set place cpu\n/set temp 0.5\n/place half\n/set pace 200\n/set seed 7\n/set theme "
+           "mono\n/show\n");
     see(t, "the model is still loading");
     see(t, "temp is 0.5 now");
-    while (!strstr(t->out + t->seen, "> ") && !t->over) {        /* all the while: somewhere in there the engine's thread looks */
+    /* all the while: somewhere in there the engine's thread looks */
+    while (!strstr(t->out + t->seen, "> ") && !t->over) {
         say(t, "/set place half\n/set place cpu\n");
         take(t, 4);
     }
@@ -166,7 +177,7 @@ START_TEST(settings_while_it_loads)
     see(t, "moetop: ");
     say(t, "/quit\n");
     ended(t, 0);
-    ck_assert_ptr_null(strstr(t->out, "place is cpu"));          /* it was not */
+    ck_assert_ptr_null(strstr(t->out, "place is cpu")); /* it was not */
 }
 END_TEST
 
@@ -177,7 +188,8 @@ START_TEST(settings_while_it_answers)
     see(t, "> ");
     say(t, "Tell me a story.\n");
     see(t, "moetop: ");
-    say(t, "/set temp 0.7\n/set place cpu\n/set top-k 3\n/set pace 100\n/place half\n/set min-p 0.1\n/expert 0:1\n");
+    say(t, "/set temp 0.7\n/set place cpu\n/set top-k 3\n/set pace 100\n/place half\n/set min-p "
+           "0.1\n/expert 0:1\n");
     see(t, "min-p is 0.1 now");
     say(t, "/set pace off\n");
     see(t, "> ");
@@ -214,13 +226,14 @@ START_TEST(the_screen_while_it_loads_and_answers)
 {
     struct talk *t = begin(support_tmpdir(), "xterm-256color", screen);
 
-    see(t, "\033[?1049h");              /* opening the screen drops what was typed before */
+    see(t, "\033[?1049h"); /* opening the screen drops what was typed before */
     say(t, "/set place cpu\r/set temp 0.5\r/set theme mono\r");
     pause_for(t, 100);
     say(t, "Tell me a story.\r");
     pause_for(t, 1500);
     say(t, "/set temp 0.7\r/set place half\r/set theme dark\r/set pace 50\r");
-    say(t, "\033[15~\033[17~\033[17~");                           /* F5, F6: panels and placements */
+    /* F5, F6: panels and placements */
+    say(t, "\033[15~\033[17~\033[17~");
     pause_for(t, 500);
     say(t, "\033");
     pause_for(t, 200);
@@ -242,15 +255,17 @@ static const struct {
     int signal, code;
     bool screen;
 } leavings[] = {
-    {"/quit\n", 0, 0, false}, {NULL, SIGINT, 130, false}, {NULL, SIGTERM, 130, false}, {"\004", 0, 0, false},
-    {"/quit\r", 0, 0, true}, {"\003\003", 0, 0, true}, {"\004", 0, 0, true}, {NULL, SIGTERM, 130, true},
+    {"/quit\n", 0, 0, false}, {NULL, SIGINT, 130, false}, {NULL, SIGTERM, 130, false},
+    {"\004", 0, 0, false},    {"/quit\r", 0, 0, true},    {"\003\003", 0, 0, true},
+    {"\004", 0, 0, true},     {NULL, SIGTERM, 130, true},
 };
 
 START_TEST(leaving_while_it_loads)
 {
-    struct talk *t = begin(support_tmpdir(), leavings[_i].screen ? "xterm-256color" : "dumb", leavings[_i].screen ? screen : plain);
+    struct talk *t = begin(support_tmpdir(), leavings[_i].screen ? "xterm-256color" : "dumb",
+                           leavings[_i].screen ? screen : plain);
 
-    if (leavings[_i].screen)             /* opening the screen drops what was typed before */
+    if (leavings[_i].screen) /* opening the screen drops what was typed before */
         see(t, "\033[?1049h");
     if (leavings[_i].typed)
         say(t, leavings[_i].typed);
@@ -281,7 +296,7 @@ START_TEST(chats_of_one_second_keep_their_own_files)
         transcript_init(&t);
         ck_assert_int_ge(transcript_append(&t, ROLE_USER, i ? "two" : "one", &e), 0);
         ck_assert_msg(autosave_write(&f[i], &t, &e) >= 0, "%s", e.text);
-        ck_assert_msg(autosave_write(&f[i], &t, &e) >= 0, "%s", e.text);         /* its own again */
+        ck_assert_msg(autosave_write(&f[i], &t, &e) >= 0, "%s", e.text); /* its own again */
         transcript_release(&t);
     }
     for (int i = 0; i < 3; i++) {

@@ -1,4 +1,5 @@
-/* The real binary, as a shell sees it: exit codes, what stands on standard output and nothing else, and what is said when things go wrong. */
+/* The real binary, as a shell sees it: exit codes, what stands on standard output and nothing else,
+ * and what is said when things go wrong. */
 #include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
@@ -55,8 +56,11 @@ static int run(const char *command)
 
     snprintf(o, sizeof o, "%s/out", support_tmpdir());
     snprintf(r, sizeof r, "%s/err", support_tmpdir());
-    snprintf(line, sizeof line, "cd / && M='%s'; T='%s'; export TMPDIR=$T XDG_CONFIG_HOME=$T/none XDG_STATE_HOME=$T/state XDG_CACHE_HOME=$T/cache "
-             "ASAN_OPTIONS=detect_leaks=1; ( %s ) >%s 2>%s </dev/null", binary, support_tmpdir(), command, o, r);
+    snprintf(line, sizeof line,
+             "cd / && M='%s'; T='%s'; export TMPDIR=$T XDG_CONFIG_HOME=$T/none "
+             "XDG_STATE_HOME=$T/state XDG_CACHE_HOME=$T/cache "
+             "ASAN_OPTIONS=detect_leaks=1; ( %s ) >%s 2>%s </dev/null",
+             binary, support_tmpdir(), command, o, r);
     status = system(line);
     read_back(o, out, sizeof out);
     read_back(r, err, sizeof err);
@@ -67,7 +71,8 @@ static void expect(const char *command, int code)
 {
     int got = run(command);
 
-    ck_assert_msg(got == code, "%s: exit status %d instead of %d\nstdout: %.300s\nstderr: %.600s", command, got, code, out, err);
+    ck_assert_msg(got == code, "%s: exit status %d instead of %d\nstdout: %.300s\nstderr: %.600s",
+                  command, got, code, out, err);
 }
 
 /* One line on stderr that begins with the program's name. */
@@ -75,11 +80,16 @@ static void expect_line(const char *command, int code, const char *says)
 {
     expect(command, code);
     ck_assert_msg(!strncmp(err, "moetop: ", 8) && strstr(err, says), "%s: %s", command, err);
-    ck_assert_msg(strchr(err, '\n') == err + strlen(err) - 1, "%s: more than one line: %s", command, err);
+    ck_assert_msg(strchr(err, '\n') == err + strlen(err) - 1, "%s: more than one line: %s", command,
+                  err);
     ck_assert_msg(!*out, "%s: stdout is not empty: %s", command, out);
 }
 
-static const struct { const char *command; int code; const char *says; } failures[] = {
+static const struct {
+    const char *command;
+    int code;
+    const char *says;
+} failures[] = {
     {"$M --nonsense", 2, "unknown option --nonsense"},
     {"$M --tmp 1", 2, "did you mean --temp?"},
     {"$M --top-p 3 -p x", 2, "between 0 and 1"},
@@ -102,17 +112,26 @@ static const struct { const char *command; int code; const char *says; } failure
     {"$M --color maybe -p hi", 2, "--color: 'maybe' is none of auto, always, never"},
     {"$M -dev nosuch -p hi", 2, "there is no device nosuch; --list-devices names them"},
     {"$M -dev nosuch --plain", 2, "there is no device nosuch; --list-devices names them"},
-    {"mkfifo $T/f 2>/dev/null; timeout 60 $M -p x --config $T/f", 2, "a pipe; a configuration file is expected"},
-    {"mkdir -p $T/none/moetop; mkfifo $T/none/moetop/config.yaml 2>/dev/null; timeout 60 $M -p x; s=$?; rm $T/none/moetop/config.yaml; exit $s", 2,
+    {"mkfifo $T/f 2>/dev/null; timeout 60 $M -p x --config $T/f", 2,
      "a pipe; a configuration file is expected"},
-    {"mkfifo $T/f.yaml 2>/dev/null; timeout 60 $M -p x --place $T/f.yaml", 2, "a pipe; a placement is expected"},
-    {"mkfifo $T/f 2>/dev/null; timeout 60 $M -p x --profile $T/f --place hot", 1, "a pipe; a profile is expected"},
-    {"mkfifo $T/f 2>/dev/null; timeout 60 $M --bench -p 2 -n 0 --bench-text $T/f", 5, "a pipe; a text for measuring is expected"},
-    {"mkfifo $T/f 2>/dev/null; timeout 60 $M --bench-compare $T/f $T/f", 1, "a pipe; a benchmark report is expected"},
+    {"mkdir -p $T/none/moetop; mkfifo $T/none/moetop/config.yaml 2>/dev/null; timeout 60 $M -p x; "
+     "s=$?; rm $T/none/moetop/config.yaml; exit $s",
+     2, "a pipe; a configuration file is expected"},
+    {"mkfifo $T/f.yaml 2>/dev/null; timeout 60 $M -p x --place $T/f.yaml", 2,
+     "a pipe; a placement is expected"},
+    {"mkfifo $T/f 2>/dev/null; timeout 60 $M -p x --profile $T/f --place hot", 1,
+     "a pipe; a profile is expected"},
+    {"mkfifo $T/f 2>/dev/null; timeout 60 $M --bench -p 2 -n 0 --bench-text $T/f", 5,
+     "a pipe; a text for measuring is expected"},
+    {"mkfifo $T/f 2>/dev/null; timeout 60 $M --bench-compare $T/f $T/f", 1,
+     "a pipe; a benchmark report is expected"},
     {"mkfifo $T/f 2>/dev/null; timeout 60 $M -p x --log-file $T/f", 5, "a pipe that nobody reads"},
-    {"mkfifo $T/f 2>/dev/null; timeout 60 $M -p x -n 0 --stats-json $T/f", 5, "a pipe that nobody reads"},
-    {"mkfifo $T/f 2>/dev/null; timeout 60 $M -p x -n 0 --trace $T/f", 5, "a pipe that nobody reads"},
-    {"mkfifo $T/f 2>/dev/null; echo x | timeout 60 $M --batch - -n 0 -o $T/f", 5, "a pipe that nobody reads"},
+    {"mkfifo $T/f 2>/dev/null; timeout 60 $M -p x -n 0 --stats-json $T/f", 5,
+     "a pipe that nobody reads"},
+    {"mkfifo $T/f 2>/dev/null; timeout 60 $M -p x -n 0 --trace $T/f", 5,
+     "a pipe that nobody reads"},
+    {"mkfifo $T/f 2>/dev/null; echo x | timeout 60 $M --batch - -n 0 -o $T/f", 5,
+     "a pipe that nobody reads"},
 };
 
 START_TEST(failures_have_their_codes_and_one_line)
@@ -121,22 +140,28 @@ START_TEST(failures_have_their_codes_and_one_line)
 }
 END_TEST
 
-/* Pipes that are documented go on working: what is read as a prompt or a batch, and what somebody reads from. */
+/* Pipes that are documented go on working: what is read as a prompt or a batch, and what somebody
+ * reads from. */
 START_TEST(pipes_that_belong_there)
 {
     expect("mkfifo $T/p; echo hi >$T/p & timeout 60 $M -f $T/p -n 3 -s 3", 0);
     ck_assert(*out);
     expect("echo hi >$T/p & timeout 60 $M --batch $T/p -n 3 -s 3", 0);
     ck_assert(strstr(out, "\"index\":0"));
-    expect("cat $T/p >$T/got & timeout 60 $M -p hi -n 3 --stats-json $T/p; s=$?; wait; grep -q tok_s $T/got && exit $s", 0);
-    expect("cat $T/p >$T/got & echo hi | timeout 60 $M --batch - -n 3 -o $T/p; s=$?; wait; grep -q index $T/got && exit $s", 0);
+    expect("cat $T/p >$T/got & timeout 60 $M -p hi -n 3 --stats-json $T/p; s=$?; wait; grep -q "
+           "tok_s $T/got && exit $s",
+           0);
+    expect("cat $T/p >$T/got & echo hi | timeout 60 $M --batch - -n 3 -o $T/p; s=$?; wait; grep -q "
+           "index $T/got && exit $s",
+           0);
     expect("$M -p hi -n 3 --stats-json /dev/stderr", 0);
     ck_assert(strstr(err, "tok_s"));
     expect("$M --config /dev/null -p hi -n 3", 0);
 }
 END_TEST
 
-/* A caller that closes the first descriptors: nothing lands in files that happen to be opened next, and an answer that is lost is an error. */
+/* A caller that closes the first descriptors: nothing lands in files that happen to be opened next,
+ * and an answer that is lost is an error. */
 START_TEST(closed_descriptors)
 {
     expect("printf '{\"prompt\":\"hi\"}\\n' | $M --batch - -n 2 -o $T/closed 2>&-", 0);
@@ -169,7 +194,8 @@ END_TEST
 START_TEST(a_cache_folder_of_everybody)
 {
     expect("mkdir $T/open; chmod 777 $T/open; $M -p hi -n 3 --cache-dir $T/open", 0);
-    ck_assert_msg(strstr(err, "/open is writable by others") && strstr(err, "chmod go-w"), "%s", err);
+    ck_assert_msg(strstr(err, "/open is writable by others") && strstr(err, "chmod go-w"), "%s",
+                  err);
     ck_assert_msg(strchr(err, '\n') == err + strlen(err) - 1, "%s", err);
     expect("ls -A $T/open", 0);
     ck_assert_str_eq(out, "");
@@ -178,10 +204,26 @@ END_TEST
 
 /* ---- weights that are no numbers ---- */
 
-static const char *const poisoned[] = {"token_embd.weight", "output.weight", "output_norm.weight", "output_norm.bias", "output.bias", "blk.0.attn_norm.weight",
-    "blk.1.attn_norm.bias", "blk.1.attn_q.weight", "blk.1.attn_q.bias", "blk.0.attn_k.weight", "blk.1.attn_v.weight", "blk.0.attn_output.weight", "blk.0.attn_output.bias", "blk.0.ffn_norm.weight",
-    "blk.1.ffn_norm.bias", "blk.1.ffn_gate_inp.weight", "blk.0.ffn_gate_exps.weight", "blk.1.ffn_up_exps.weight", "blk.0.ffn_down_exps.weight"};
-static const uint16_t no_numbers[] = {0x7e00, 0x7c00, 0xfc00};       /* F16: NaN, the infinities */
+static const char *const poisoned[] = {"token_embd.weight",
+                                       "output.weight",
+                                       "output_norm.weight",
+                                       "output_norm.bias",
+                                       "output.bias",
+                                       "blk.0.attn_norm.weight",
+                                       "blk.1.attn_norm.bias",
+                                       "blk.1.attn_q.weight",
+                                       "blk.1.attn_q.bias",
+                                       "blk.0.attn_k.weight",
+                                       "blk.1.attn_v.weight",
+                                       "blk.0.attn_output.weight",
+                                       "blk.0.attn_output.bias",
+                                       "blk.0.ffn_norm.weight",
+                                       "blk.1.ffn_norm.bias",
+                                       "blk.1.ffn_gate_inp.weight",
+                                       "blk.0.ffn_gate_exps.weight",
+                                       "blk.1.ffn_up_exps.weight",
+                                       "blk.0.ffn_down_exps.weight"};
+static const uint16_t no_numbers[] = {0x7e00, 0x7c00, 0xfc00}; /* F16: NaN, the infinities */
 #define POISONS (int)(sizeof poisoned / sizeof *poisoned * sizeof no_numbers / sizeof *no_numbers)
 
 START_TEST(weights_that_are_no_numbers)
@@ -195,12 +237,14 @@ START_TEST(weights_that_are_no_numbers)
     ck_assert_str_eq(out, "");
     if (_i % 3)
         return;
-    if (_i) {                            /* while loading: no line of a batch is begun */
+    if (_i) { /* while loading: no line of a batch is begun */
         expect_line("printf 'hi\\nho\\n' | $M -m $T/poison.gguf --batch - -n 4", 3, says);
         expect("echo hi | $M -m $T/poison.gguf --plain -n 4", 3);
-    } else {                             /* embeddings are read when they are used */
+    } else { /* embeddings are read when they are used */
         expect("printf 'hi\\nho\\n' | $M -m $T/poison.gguf --batch - -n 4", 1);
-        ck_assert_msg(strstr(out, "\"index\":1") && strstr(out, "\"code\":\"value\"") && strstr(out, says), "%s", out);
+        ck_assert_msg(strstr(out, "\"index\":1") && strstr(out, "\"code\":\"value\"") &&
+                          strstr(out, says),
+                      "%s", out);
         expect("echo hi | $M -m $T/poison.gguf --plain -n 4", 0);
     }
     ck_assert_msg(strstr(err, says) || !_i, "%s", err);
@@ -217,25 +261,34 @@ START_TEST(the_release_program_is_hardened)
         return;
     }
     expect("readelf -hlW $M", 0);
-    ck_assert_msg(strstr(out, "DYN") && strstr(out, "GNU_RELRO"), "neither at a random place nor its tables read-only: %.300s", out);
-    expect("readelf -lW $M | grep GNU_STACK | grep RWE", 1);        /* no code on the stack */
+    ck_assert_msg(strstr(out, "DYN") && strstr(out, "GNU_RELRO"),
+                  "neither at a random place nor its tables read-only: %.300s", out);
+    expect("readelf -lW $M | grep GNU_STACK | grep RWE", 1); /* no code on the stack */
     expect("readelf -dW $M", 0);
-    ck_assert_msg(strstr(out, "BIND_NOW") && !strstr(out, "RPATH") && !strstr(out, "RUNPATH"), "%s", out);
-    expect("readelf -sW --dyn-syms $M | grep -c -e __stack_chk_fail -e __snprintf_chk -e __memcpy_chk", 0);
+    ck_assert_msg(strstr(out, "BIND_NOW") && !strstr(out, "RPATH") && !strstr(out, "RUNPATH"), "%s",
+                  out);
+    expect(
+        "readelf -sW --dyn-syms $M | grep -c -e __stack_chk_fail -e __snprintf_chk -e __memcpy_chk",
+        0);
     ck_assert_msg(atoi(out) >= 3, "%s", out);
 }
 END_TEST
 
-/* Everybody can read what root installs, whatever root's umask is; and MODE names what make builds. */
+/* Everybody can read what root installs, whatever root's umask is; and MODE names what make builds.
+ */
 START_TEST(make_does_what_it_says)
 {
     char command[PATH_MAX + 300];
 
-    snprintf(command, sizeof command, "unset MAKEFLAGS MAKELEVEL MFLAGS; make -n -C '%s' MODE=asan", support_root());
+    snprintf(command, sizeof command, "unset MAKEFLAGS MAKELEVEL MFLAGS; make -n -C '%s' MODE=asan",
+             support_root());
     expect(command, 0);
     ck_assert_msg(!strstr(out, "build/release/"), "%.500s", out);
-    snprintf(command, sizeof command, "unset MAKEFLAGS MAKELEVEL MFLAGS; cp $M $T/moetop; umask 077; "
-             "make -s -C '%s' install DESTDIR=$T/root PROGRAM=$T/moetop BUILT=$T && ! find $T/root ! -perm -444 | grep .", support_root());
+    snprintf(command, sizeof command,
+             "unset MAKEFLAGS MAKELEVEL MFLAGS; cp $M $T/moetop; umask 077; "
+             "make -s -C '%s' install DESTDIR=$T/root PROGRAM=$T/moetop BUILT=$T && ! find $T/root "
+             "! -perm -444 | grep .",
+             support_root());
     expect(command, 0);
     expect("find $T/root -name '*moetop*' -type f | grep -c -e completions -e site-functions", 0);
     ck_assert_str_eq(out, "3\n");
@@ -247,8 +300,11 @@ START_TEST(quantize_does_not_replace_what_it_reads)
 {
     char command[600];
 
-    snprintf(command, sizeof command, "cp '%s/configs/models/tiny-storyteller-Q8_0.gguf' $T/same.gguf; ln -sf same.gguf $T/link.gguf; cp $T/same.gguf $T/before.gguf; "
-             "$M --quantize q4_0 $T/same.gguf $T/link.gguf", support_root());
+    snprintf(command, sizeof command,
+             "cp '%s/configs/models/tiny-storyteller-Q8_0.gguf' $T/same.gguf; ln -sf same.gguf "
+             "$T/link.gguf; cp $T/same.gguf $T/before.gguf; "
+             "$M --quantize q4_0 $T/same.gguf $T/link.gguf",
+             support_root());
     expect(command, 2);
     ck_assert_msg(strstr(err, "is what is read"), "%s", err);
     expect("cmp $T/same.gguf $T/before.gguf", 0);
@@ -270,8 +326,11 @@ START_TEST(help_version_and_tables_work_without_anything)
     expect("MOETOP_TOPK=3 $M --print-config", 0);
     ck_assert_msg(strstr(err, "MOETOP_TOPK is not used; did you mean MOETOP_TOP_K?"), "%s", err);
     expect("MOETOP_TEMPERATURE=3 MOETOP_PROMPT=x MOETOP_ZEBRA=1 $M --print-config", 0);
-    ck_assert_msg(strstr(err, "MOETOP_TEMPERATURE is not used; did you mean MOETOP_TEMP?"), "%s", err);
-    ck_assert_msg(strstr(err, "MOETOP_PROMPT is not used: --prompt stands on the command line only"), "%s", err);
+    ck_assert_msg(strstr(err, "MOETOP_TEMPERATURE is not used; did you mean MOETOP_TEMP?"), "%s",
+                  err);
+    ck_assert_msg(strstr(err,
+                         "MOETOP_PROMPT is not used: --prompt stands on the command line only"),
+                  "%s", err);
     ck_assert_msg(strstr(err, "MOETOP_ZEBRA is not used; moetop(1) lists"), "%s", err);
     expect("MOETOP_TEMP=1 $M --print-config", 0);
     ck_assert_str_eq(err, "");
@@ -307,14 +366,19 @@ START_TEST(the_answer_and_nothing_else)
     ck_assert_int_eq(weight_file_open(&f, model, true, &e), 0);
     ck_assert_int_eq(tokenizer_load(&t, f, &e), 0);
     ck_assert_int_eq(tokenizer_decode(t, list, n, true, &expected, NULL, &e), 0);
-    prompt = mem_string(json_string_value(json_walk(root, "greedy_chat.messages[0].content") ? json_walk(root, "greedy_chat.messages[0].content")
-                        : json_object_get(json_array_get(json_walk(root, "greedy_chat.messages"), 0), "content")));
+    prompt = mem_string(json_string_value(
+        json_walk(root, "greedy_chat.messages[0].content")
+            ? json_walk(root, "greedy_chat.messages[0].content")
+            : json_object_get(json_array_get(json_walk(root, "greedy_chat.messages"), 0),
+                              "content")));
     ck_assert_ptr_nonnull(prompt);
-    /* The golden text comes from BF16 weights: Q8_0 agrees for a while. The two runs of ours must agree with each other wholly. */
+    /* The golden text comes from BF16 weights: Q8_0 agrees for a while. The two runs of ours must
+     * agree with each other wholly. */
     snprintf(command, sizeof command, "$M -p '%s' --temp 0 -n %d", prompt, n);
     expect(command, 0);
     ck_assert_msg(!*err, "stderr: %s", err);
-    ck_assert_msg(strlen(out) > 200 && !strncmp(out, expected, 30), "%.200s\n%.200s", out, expected);
+    ck_assert_msg(strlen(out) > 200 && !strncmp(out, expected, 30), "%.200s\n%.200s", out,
+                  expected);
     snprintf(text, sizeof text, "%s", out);
     snprintf(path, sizeof path, "%s/prompt.txt", support_tmpdir());
     ck_assert_int_eq(file_replace(path, prompt, strlen(prompt), &e), 0);
@@ -363,7 +427,8 @@ START_TEST(stats_of_one_answer)
     json_t *root;
 
     expect("$M -p hello -n 20 --ignore-eos --stats --stats-json $T/s.json", 0);
-    ck_assert_msg(strstr(err, "20 generated") && strstr(err, "tokens/s") && strstr(err, "evenness"), "%s", err);
+    ck_assert_msg(strstr(err, "20 generated") && strstr(err, "tokens/s") && strstr(err, "evenness"),
+                  "%s", err);
     ck_assert(!strstr(out, "tokens/s"));
     snprintf(text, sizeof text, "%s/s.json", support_tmpdir());
     read_back(text, text, sizeof text);
@@ -385,7 +450,8 @@ START_TEST(fit_table_and_refusal)
         return;
     }
     expect("$M -p x -c 16000000 -ctk f32 -ctv f32", 4);
-    ck_assert_msg(strstr(err, "KV cache") && strstr(err, "it fits with") && strstr(err, "--force"), "%s", err);
+    ck_assert_msg(strstr(err, "KV cache") && strstr(err, "it fits with") && strstr(err, "--force"),
+                  "%s", err);
     ck_assert_str_eq(out, "");
 }
 END_TEST
@@ -393,12 +459,17 @@ END_TEST
 /* Ctrl-C in the middle: 130, and what was printed stays. */
 START_TEST(an_interrupted_answer_stays)
 {
-    expect("$M -p 'Tell me a long story.' --ignore-eos -n 900 --pace 50 --temp 0 & p=$!; while ! [ -s $T/out ] && kill -0 $p; do sleep 0.05; done; sleep 0.3; kill -INT $p; "
-           "wait $p", 130);
+    expect("$M -p 'Tell me a long story.' --ignore-eos -n 900 --pace 50 --temp 0 & p=$!; while ! [ "
+           "-s $T/out ] && kill -0 $p; do sleep 0.05; done; sleep 0.3; kill -INT $p; "
+           "wait $p",
+           130);
     ck_assert_int_gt((int)strlen(out), 0);
     ck_assert_msg(strstr(err, "interrupted"), "%s", err);
-    /* while the prompt is still being read: opening the fifo for writing waits for its reader, who handles signals by then */
-    expect("mkfifo $T/fifo; $M -f $T/fifo & p=$!; exec 3>$T/fifo; sleep 0.2; kill -TERM $p; sleep 0.5; exec 3>&-; wait $p", 130);
+    /* while the prompt is still being read: opening the fifo for writing waits for its reader, who
+     * handles signals by then */
+    expect("mkfifo $T/fifo; $M -f $T/fifo & p=$!; exec 3>$T/fifo; sleep 0.2; kill -TERM $p; sleep "
+           "0.5; exec 3>&-; wait $p",
+           130);
     ck_assert_str_eq(out, "");
 }
 END_TEST
@@ -411,7 +482,9 @@ START_TEST(a_reader_that_leaves)
     read_back(out, out, sizeof out);
     ck_assert_str_eq(out, "141\n");
     ck_assert_str_eq(err, "");
-    expect("{ printf 'Hello\\n' | $M --pace off --ignore-eos -n 300; echo $? >$T/code; } | head -c 20", 0);
+    expect(
+        "{ printf 'Hello\\n' | $M --pace off --ignore-eos -n 300; echo $? >$T/code; } | head -c 20",
+        0);
     ck_assert_str_eq(err, "");
     snprintf(out, sizeof out, "%s/code", support_tmpdir());
     read_back(out, out, sizeof out);
@@ -419,17 +492,24 @@ START_TEST(a_reader_that_leaves)
 }
 END_TEST
 
-/* The model file vanishes while it is used: the mapping keeps it; shrunk, it is an error and no crash. */
+/* The model file vanishes while it is used: the mapping keeps it; shrunk, it is an error and no
+ * crash. */
 START_TEST(a_model_that_vanishes_or_shrinks)
 {
     char copy[PATH_MAX + 128];
 
-    snprintf(copy, sizeof copy, "cp '%s/configs/models/tiny-storyteller-Q8_0.gguf' $T/m.gguf; $M -m $T/m.gguf -p hi -n 40 --ignore-eos --pace 80 & p=$!; "
-             "while ! [ -s $T/out ] && kill -0 $p; do sleep 0.05; done; rm -f $T/m.gguf; wait $p", support_root());
+    snprintf(copy, sizeof copy,
+             "cp '%s/configs/models/tiny-storyteller-Q8_0.gguf' $T/m.gguf; $M -m $T/m.gguf -p hi "
+             "-n 40 --ignore-eos --pace 80 & p=$!; "
+             "while ! [ -s $T/out ] && kill -0 $p; do sleep 0.05; done; rm -f $T/m.gguf; wait $p",
+             support_root());
     expect(copy, 0);
     ck_assert_int_gt((int)strlen(out), 20);
-    snprintf(copy, sizeof copy, "cp '%s/configs/models/tiny-storyteller-Q8_0.gguf' $T/m.gguf; $M -m $T/m.gguf -p hi -n 80 --ignore-eos --pace 80 & p=$!; "
-             "while ! [ -s $T/out ] && kill -0 $p; do sleep 0.05; done; : >$T/m.gguf; wait $p", support_root());
+    snprintf(copy, sizeof copy,
+             "cp '%s/configs/models/tiny-storyteller-Q8_0.gguf' $T/m.gguf; $M -m $T/m.gguf -p hi "
+             "-n 80 --ignore-eos --pace 80 & p=$!; "
+             "while ! [ -s $T/out ] && kill -0 $p; do sleep 0.05; done; : >$T/m.gguf; wait $p",
+             support_root());
     expect(copy, 5);
     ck_assert_msg(strstr(err, "m.gguf"), "%s", err);
 }
@@ -440,12 +520,17 @@ START_TEST(the_bundled_model_is_found)
 {
     char command[PATH_MAX * 3];
 
-    snprintf(command, sizeof command, "mkdir -p $T/p/bin $T/p/share/moetop/models && cp $M $T/p/bin/ && cp '%s/configs/models/tiny-storyteller-Q8_0.gguf' "
-             "$T/p/share/moetop/models/ && cd $T && PATH=$T/p/bin:$PATH moetop -p hi -n 3", support_root());
+    snprintf(command, sizeof command,
+             "mkdir -p $T/p/bin $T/p/share/moetop/models && cp $M $T/p/bin/ && cp "
+             "'%s/configs/models/tiny-storyteller-Q8_0.gguf' "
+             "$T/p/share/moetop/models/ && cd $T && PATH=$T/p/bin:$PATH moetop -p hi -n 3",
+             support_root());
     expect(command, 0);
-    expect("mkdir -p $T/tree && cp $M $T/tree/ && ln -sfn $T/p/share/moetop $T/tree/configs && $T/tree/moetop -p hi -n 3", 0);
+    expect("mkdir -p $T/tree && cp $M $T/tree/ && ln -sfn $T/p/share/moetop $T/tree/configs && "
+           "$T/tree/moetop -p hi -n 3",
+           0);
     if (access(MOETOP_PREFIX "/share/moetop", F_OK) == 0)
-        return;                  /* an installed moetop lends its model */
+        return; /* an installed moetop lends its model */
     expect("mkdir -p $T/alone/bin && cp $M $T/alone/bin/ && $T/alone/bin/moetop -p hi -n 3", 3);
     ck_assert_msg(strstr(err, "-m") && strstr(err, "share/moetop"), "%s", err);
 }
@@ -453,7 +538,8 @@ END_TEST
 
 START_TEST(without_opencl_one_line_says_so_and_the_cpu_answers)
 {
-    expect_line("OCL_ICD_VENDORS=/nonexistent $M -p Hello --temp 0 -n 3 --place gpu >$T/answer", 0, "no OpenCL platform");
+    expect_line("OCL_ICD_VENDORS=/nonexistent $M -p Hello --temp 0 -n 3 --place gpu >$T/answer", 0,
+                "no OpenCL platform");
     expect("$M -p Hello --temp 0 -n 3 >$T/plain; [ -s $T/answer ] && cmp $T/answer $T/plain", 0);
 }
 END_TEST
@@ -466,7 +552,9 @@ START_TEST(a_device_that_is_not_there_is_named)
         printf("SKIPPED: no OpenCL driver answers here\n");
         return;
     }
-    ck_assert_msg(code == 2 && strstr(err, "there is no device opencl:99; --list-devices names them"), "%d: %s", code, err);
+    ck_assert_msg(code == 2 &&
+                      strstr(err, "there is no device opencl:99; --list-devices names them"),
+                  "%d: %s", code, err);
 }
 END_TEST
 
@@ -481,16 +569,21 @@ END_TEST
 
 START_TEST(messages_from_a_pipe)
 {
-    expect("printf 'Hello\n/show temp\n\"\"\"Tell me\na story.\"\"\"\nHi' | $M -n 12 --temp 0 --pace off", 0);
+    expect("printf 'Hello\n/show temp\n\"\"\"Tell me\na story.\"\"\"\nHi' | $M -n 12 --temp 0 "
+           "--pace off",
+           0);
     ck_assert_msg(strstr(out, "temp ") && !strchr(out, 27), "%s", out);
     expect("printf 'Hello' | $M --pace off -m /no/such/model.gguf", 3);
-    expect("! ls $T/state/moetop/chats/*.json; printf 'Hello\n/save\n' | $M -n 12 --pace off 2>$T/said && grep -q 'saved in .*/chats/' $T/said && ls $T/state/moetop/chats/*.json", 0);
+    expect("! ls $T/state/moetop/chats/*.json; printf 'Hello\n/save\n' | $M -n 12 --pace off "
+           "2>$T/said && grep -q 'saved in .*/chats/' $T/said && ls $T/state/moetop/chats/*.json",
+           0);
     expect("$M </dev/null", 0);
     ck_assert_str_eq(out, "");
     expect("printf 'Hello\n' | $M -n 300 --ignore-eos --pace off >/dev/full", 5);
     ck_assert_msg(strstr(err, "No space left"), "%s", err);
     expect("printf 'Hello\n' | $M --screen-reader -n 8 --pace off", 0);
-    ck_assert_msg(!strncmp(out, "Screen reader mode, set by flag --screen-reader.", 48) && strstr(out, "\nAssistant:\n") && strstr(out, "End of answer. "),
+    ck_assert_msg(!strncmp(out, "Screen reader mode, set by flag --screen-reader.", 48) &&
+                      strstr(out, "\nAssistant:\n") && strstr(out, "End of answer. "),
                   "%s", out);
 }
 END_TEST
@@ -542,7 +635,8 @@ static void session_await(struct session *s, const char *text)
             out[s->n] = 0;
         }
     }
-    ck_assert_msg(strstr(out, text) != NULL, "'%s' never came; so far: %.2000s", text, s->n > 2000 ? out + s->n - 2000 : out);
+    ck_assert_msg(strstr(out, text) != NULL, "'%s' never came; so far: %.2000s", text,
+                  s->n > 2000 ? out + s->n - 2000 : out);
 }
 
 /* Forgets what came so far, then types. */
@@ -569,8 +663,10 @@ START_TEST(line_mode_on_a_terminal)
 {
     struct session s;
 
-    session_open(&s, _i ? "xterm-256color" : "dumb", _i ? (const char *const []){"--plain", "--pace", "off", "-n", "12", "--temp", "0", NULL}
-                                                        : (const char *const []){"--pace", "off", "-n", "12", "--temp", "0", NULL});
+    session_open(&s, _i ? "xterm-256color" : "dumb",
+                 _i ? (const char *const[]){"--plain", "--pace", "off", "-n", "12", "--temp", "0",
+                                            NULL}
+                    : (const char *const[]){"--pace", "off", "-n", "12", "--temp", "0", NULL});
     session_await(&s, "> ");
     session_type(&s, "Hello\n");
     session_await(&s, "moetop: ");
@@ -581,7 +677,7 @@ START_TEST(line_mode_on_a_terminal)
     ck_assert_msg(!strchr(out, 27), "an escape: %s", out);
     session_type(&s, "typed");
     session_await(&s, "typed");
-    session_type(&s, "\003");                    /* drops the line */
+    session_type(&s, "\003"); /* drops the line */
     session_await(&s, "\n> ");
     session_type(&s, "\003");
     session_await(&s, "once more quits");
@@ -596,13 +692,16 @@ START_TEST(line_mode_on_a_terminal)
 }
 END_TEST
 
-/* Esc gives an edited message back, nothing is cut; a Ctrl-C counts as the second one only when nothing came between. */
+/* Esc gives an edited message back, nothing is cut; a Ctrl-C counts as the second one only when
+ * nothing came between. */
 START_TEST(the_screen_undoes_nothing_unasked)
 {
     struct session s;
     char command[600];
 
-    session_open(&s, "xterm-256color", (const char *const []){"--pace", "off", "-n", "12", "--temp", "0", "--ignore-eos", NULL});
+    session_open(&s, "xterm-256color",
+                 (const char *const[]){"--pace", "off", "-n", "12", "--temp", "0", "--ignore-eos",
+                                       NULL});
     session_await(&s, "say something");
     session_type(&s, "Hello\r");
     session_await(&s, "length");
@@ -614,11 +713,12 @@ START_TEST(the_screen_undoes_nothing_unasked)
     session_await(&s, "again quits");
     session_type(&s, "x");
     session_await(&s, "x");
-    session_type(&s, "\003\003");                /* drops the line; is a first one again */
+    session_type(&s, "\003\003"); /* drops the line; is a first one again */
     session_await(&s, "again quits");
     session_type(&s, "\003");
     ck_assert_int_eq(session_end(&s), 0);
-    snprintf(command, sizeof command, "[ $(grep -c '\"role\"' '%s'/state/moetop/chats/*.json) = 2 ]", support_tmpdir());
+    snprintf(command, sizeof command,
+             "[ $(grep -c '\"role\"' '%s'/state/moetop/chats/*.json) = 2 ]", support_tmpdir());
     ck_assert_int_eq(system(command), 0);
 }
 END_TEST
@@ -629,25 +729,33 @@ START_TEST(a_terminal_that_goes_away)
     struct session s;
     char command[600];
 
-    session_open(&s, "dumb", (const char *const []){"--pace", "50", "-n", "900", "--ignore-eos", "--temp", "0", NULL});
+    session_open(&s, "dumb",
+                 (const char *const[]){"--pace", "50", "-n", "900", "--ignore-eos", "--temp", "0",
+                                       NULL});
     session_await(&s, "> ");
     session_type(&s, "Tell me a story about a fox.\n");
     session_await(&s, "upon");
-    close(s.fd);                 /* SIGHUP */
+    close(s.fd); /* SIGHUP */
     ck_assert_int_eq(waitpid(s.pid, NULL, 0), s.pid);
-    snprintf(command, sizeof command, "grep -q 'upon' '%s'/state/moetop/chats/*.json", support_tmpdir());
+    snprintf(command, sizeof command, "grep -q 'upon' '%s'/state/moetop/chats/*.json",
+             support_tmpdir());
     ck_assert_int_eq(system(command), 0);
 }
 END_TEST
 
-/* A crash is said in one line, the details are on disk, and the signal is still what the process died of. */
+/* A crash is said in one line, the details are on disk, and the signal is still what the process
+ * died of. */
 START_TEST(a_crash_leaves_a_trace)
 {
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
     support_skip("sanitizers report crashes themselves");
 #else
-    expect("$M -p hi -n 900 --ignore-eos --pace 50 & p=$!; while ! [ -s $T/out ] && kill -0 $p; do sleep 0.05; done; kill -SEGV $p; wait $p", 128 + SIGSEGV);
-    ck_assert_msg(strstr(err, "moetop: crashed (segmentation fault); details are in ") && strstr(err, "/state/moetop/crash.log\n"), "%s", err);
+    expect("$M -p hi -n 900 --ignore-eos --pace 50 & p=$!; while ! [ -s $T/out ] && kill -0 $p; do "
+           "sleep 0.05; done; kill -SEGV $p; wait $p",
+           128 + SIGSEGV);
+    ck_assert_msg(strstr(err, "moetop: crashed (segmentation fault); details are in ") &&
+                      strstr(err, "/state/moetop/crash.log\n"),
+                  "%s", err);
     expect("grep -q 'segmentation fault' $T/state/moetop/crash.log", 0);
 #endif
 }
@@ -660,7 +768,8 @@ static Suite *suite(void)
 
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, find_binary, NULL);
-    tcase_add_loop_test(t, failures_have_their_codes_and_one_line, 0, sizeof failures / sizeof *failures);
+    tcase_add_loop_test(t, failures_have_their_codes_and_one_line, 0,
+                        sizeof failures / sizeof *failures);
     tcase_add_test(t, help_version_and_tables_work_without_anything);
     tcase_add_test(t, pipes_that_belong_there);
     tcase_add_test(t, closed_descriptors);

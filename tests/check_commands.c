@@ -1,4 +1,5 @@
-/* The chat's commands on a conversation with the bundled model: what they say, what they write, and that nothing is lost by them. */
+/* The chat's commands on a conversation with the bundled model: what they say, what they write, and
+ * that nothing is lost by them. */
 #include "app/chat/commands/commands.h"
 #include "app/chat/conversation.h"
 #include "engine/base/mem.h"
@@ -17,9 +18,9 @@
 struct talk {
     struct options o;
     struct conversation *c;
-    struct strbuf said;          /* every line of the program, each with a line end */
-    struct strbuf edited;        /* what /edit put into the input line */
-    struct strbuf copied;        /* what /copy gave to the clipboard */
+    struct strbuf said;   /* every line of the program, each with a line end */
+    struct strbuf edited; /* what /edit put into the input line */
+    struct strbuf copied; /* what /copy gave to the clipboard */
     int changed, plans;
 };
 
@@ -76,9 +77,15 @@ static void pump(struct talk *t)
 /* In a folder and a home of its own. more: options after the usual ones, NULL-terminated. */
 static void talk_open(struct talk *t, const char *const *more)
 {
-    struct conversation_hooks hooks = {.ctx = t, .event = hear_event, .say = hear, .added = hear_nothing, .changed = hear_changed, .edit = hear_edit,
-                                        .copy = hear_copy};
-    char *argv[24] = {"moetop", "-t", "1", "--tune", "off", "--pace", "off", "-n", "6", "--temp", "0", "--place", "cpu"};
+    struct conversation_hooks hooks = {.ctx = t,
+                                       .event = hear_event,
+                                       .say = hear,
+                                       .added = hear_nothing,
+                                       .changed = hear_changed,
+                                       .edit = hear_edit,
+                                       .copy = hear_copy};
+    char *argv[24] = {"moetop", "-t", "1",      "--tune", "off",     "--pace", "off",
+                      "-n",     "6",  "--temp", "0",      "--place", "cpu"};
     char model[4096];
     struct error e = {0};
     int argc = 13;
@@ -92,8 +99,10 @@ static void talk_open(struct talk *t, const char *const *more)
     setenv("XDG_STATE_HOME", support_tmpdir(), 1);
     setenv("XDG_CONFIG_HOME", support_tmpdir(), 1);
     setenv("XDG_CACHE_HOME", support_tmpdir(), 1);
-    setenv("OCL_ICD_VENDORS", "/nonexistent", 1);                /* plans have their names without a device too */
-    ck_assert_msg(options_init(&t->o, &e) == 0 && options_parse(&t->o, argc, argv, &e) == 0, "%s", e.text);
+    /* plans have their names without a device too */
+    setenv("OCL_ICD_VENDORS", "/nonexistent", 1);
+    ck_assert_msg(options_init(&t->o, &e) == 0 && options_parse(&t->o, argc, argv, &e) == 0, "%s",
+                  e.text);
     ck_assert_msg(conversation_open(&t->c, &t->o, &hooks, &e) == 0, "%s", e.text);
     ck_assert_int_eq(chdir(support_tmpdir()), 0);
     while (!conversation_ready(t->c))
@@ -111,7 +120,8 @@ static void talk_close(struct talk *t)
     strbuf_release(&t->copied);
 }
 
-/* Types a line and waits until nothing is going on any more; what the program says to it is t->said. */
+/* Types a line and waits until nothing is going on any more; what the program says to it is
+ * t->said. */
 static const char *type(struct talk *t, const char *line)
 {
     strbuf_clear(&t->said);
@@ -135,7 +145,8 @@ static void expect_later(struct talk *t, const char *line, const char *says)
     type(t, line);
     for (int i = 0; i < 100 && !(t->said.data && strstr(t->said.data, says)); i++)
         pump(t);
-    ck_assert_msg(t->said.data && strstr(t->said.data, says), "%s: '%s' instead of '%s'", line, t->said.data, says);
+    ck_assert_msg(t->said.data && strstr(t->said.data, says), "%s: '%s' instead of '%s'", line,
+                  t->said.data, says);
 }
 
 static const struct transcript *chat(const struct talk *t)
@@ -165,7 +176,8 @@ static const char *file_text(const char *name)
 
 static void file_begins(const char *name, const char *begin)
 {
-    ck_assert_msg(strncmp(file_text(name), begin, strlen(begin)) == 0, "%s: %.80s", name, file_text(name));
+    ck_assert_msg(strncmp(file_text(name), begin, strlen(begin)) == 0, "%s: %.80s", name,
+                  file_text(name));
 }
 
 /* ---- /save ---- */
@@ -187,7 +199,8 @@ START_TEST(save_replaces_no_file_of_others)
         expect(&t, line, "saved in ");
         file_begins(names[i], i ? "{" : "# Conversation of ");
     }
-    put_file("request.json", "{\"messages\": [], \"precious\": 1}");     /* reads as a chat that says nothing, but no chat of ours */
+    /* reads as a chat that says nothing, but no chat of ours */
+    put_file("request.json", "{\"messages\": [], \"precious\": 1}");
     expect(&t, "/save request.json", "/save! replaces it");
     ck_assert_ptr_nonnull(strstr(file_text("request.json"), "precious"));
     ck_assert_int_eq(symlink("nowhere", "link.md"), 0);
@@ -213,7 +226,7 @@ START_TEST(save_goes_on_with_its_own_copies)
     ck_assert_ptr_nonnull(strstr(file_text("a.md"), "more"));
     expect(&t, "/save a.json", "saved in a.json");
     type(&t, "/undo");
-    expect(&t, "/save a.json", "saved in a.json");               /* nobody touched it since */
+    expect(&t, "/save a.json", "saved in a.json"); /* nobody touched it since */
     put_file("a.md", "edited by hand\n");
     expect(&t, "/save a.md", "/save! replaces it");
     type(&t, "/clear");
@@ -222,10 +235,12 @@ START_TEST(save_goes_on_with_its_own_copies)
     expect(&t, "/save a.json", "/save! replaces it");
     type(&t, "/load fox");
     type(&t, "more");
-    expect(&t, "/save fox", "saved in ");                        /* it says all that the file says, and more */
+    /* it says all that the file says, and more */
+    expect(&t, "/save fox", "saved in ");
     type(&t, "/load fox");
     type(&t, "/undo");
-    expect(&t, "/save fox", "/save! replaces it");               /* that would lose the last message */
+    /* that would lose the last message */
+    expect(&t, "/save fox", "/save! replaces it");
     talk_close(&t);
 }
 END_TEST
@@ -245,7 +260,7 @@ START_TEST(a_name_with_an_ending_is_a_file_here)
     expect(&t, "/save st2.json", "saved in st2.json");
     file_begins("st2.json", "{");
     put_file("fox", "no chat");
-    expect(&t, "/save fox", "/moetop/chats/fox.json");           /* whatever lies here */
+    expect(&t, "/save fox", "/moetop/chats/fox.json"); /* whatever lies here */
     file_begins("fox", "no chat");
     type(&t, "/clear");
     expect(&t, "/load st2.json", "");
@@ -276,7 +291,9 @@ START_TEST(copies_carry_nothing_that_acts)
     struct talk t;
 
     talk_open(&t, NULL);
-    put_file("hostile.json", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", \"content\": "
+    put_file("hostile.json",
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", "
+             "\"content\": "
              "\"a\\u001b[?1049hb\\u0007\\tc\\nd\\u202e\\n```\\nls\\u001b[201~\\n```\"}]}");
     type(&t, "/load hostile.json");
     expect(&t, "/copy", "given to the terminal's clipboard");
@@ -284,7 +301,8 @@ START_TEST(copies_carry_nothing_that_acts)
     expect(&t, "/copy code", "3 bytes given");
     ck_assert_str_eq(t.copied.data, "ls\n");
     type(&t, "/copy all");
-    ck_assert(!strchr(t.copied.data, 27) && !strchr(t.copied.data, 7) && strstr(t.copied.data, "ab\tc\nd"));
+    ck_assert(!strchr(t.copied.data, 27) && !strchr(t.copied.data, 7) &&
+              strstr(t.copied.data, "ab\tc\nd"));
     talk_close(&t);
 }
 END_TEST
@@ -310,7 +328,7 @@ START_TEST(an_edit_cuts_when_it_is_sent)
     snprintf(answer, sizeof answer, "%s", chat(&t)->entries[3].text);
     expect(&t, "/edit", "Ctrl-C leaves everything as it is");
     ck_assert_str_eq(t.edited.data, "two");
-    same_chat(&t, 4, answer);                                    /* nothing yet */
+    same_chat(&t, 4, answer); /* nothing yet */
     ck_assert(conversation_edit_end(t.c));
     type(&t, "three");
     ck_assert_uint_eq(chat(&t)->n, 6);
@@ -319,13 +337,15 @@ START_TEST(an_edit_cuts_when_it_is_sent)
     ck_assert_uint_eq(chat(&t)->n, 6);
     ck_assert_str_eq(chat(&t)->entries[4].text, "drei");
     type(&t, "/edit");
-    type(&t, "/undo");                                           /* what was edited is gone: the next message is a new one */
+    /* what was edited is gone: the next message is a new one */
+    type(&t, "/undo");
     type(&t, "four");
     ck_assert_uint_eq(chat(&t)->n, 6);
     ck_assert_str_eq(chat(&t)->entries[2].text, "two");
     ck_assert_str_eq(chat(&t)->entries[4].text, "four");
     type(&t, "/edit");
-    talk_close(&t);                                              /* and at the end everything is in the file */
+    /* and at the end everything is in the file */
+    talk_close(&t);
 }
 END_TEST
 
@@ -334,7 +354,7 @@ START_TEST(a_finished_answer_has_nothing_to_continue)
     struct talk t;
     struct transcript_entry *x;
 
-    talk_open(&t, (const char *const []){"-n", "400", NULL});
+    talk_open(&t, (const char *const[]){"-n", "400", NULL});
     type(&t, "hi");
     x = &chat(&t)->entries[1];
     ck_assert_str_eq(x->stop, "stop");
@@ -350,7 +370,7 @@ START_TEST(a_continued_answer_is_measured_whole)
 {
     struct talk t;
 
-    talk_open(&t, (const char *const []){"-n", "5", "--ignore-eos", NULL});
+    talk_open(&t, (const char *const[]){"-n", "5", "--ignore-eos", NULL});
     type(&t, "Tell me a story.");
     ck_assert_int_eq(chat(&t)->entries[1].tokens, 5);
     chat(&t)->entries[1].seconds = 100;
@@ -366,18 +386,22 @@ START_TEST(an_answer_names_every_plan_it_ran_under)
     struct talk t;
     const struct transcript_entry *x;
 
-    talk_open(&t, (const char *const []){"-n", "12", "--ignore-eos", "--place-script", "3:hot,5:cpu,8:balanced", NULL});
+    talk_open(&t, (const char *const[]){"-n", "12", "--ignore-eos", "--place-script",
+                                        "3:hot,5:cpu,8:balanced", NULL});
     type(&t, "Tell me a story.");
     x = &chat(&t)->entries[1];
     ck_assert_str_eq(x->plan, "cpu+hot+balanced");
     ck_assert_uint_eq(x->n_plans, 4);
-    ck_assert(x->plans[0].first_token == 1 && x->plans[1].first_token == 4 && x->plans[2].first_token == 6 && x->plans[3].first_token == 9);
+    ck_assert(x->plans[0].first_token == 1 && x->plans[1].first_token == 4 &&
+              x->plans[2].first_token == 6 && x->plans[3].first_token == 9);
     expect(&t, "/save plans.json", "saved");
     type(&t, "/load plans.json");
     x = &chat(&t)->entries[1];
     ck_assert_str_eq(x->plan, "cpu+hot+balanced");
-    ck_assert(x->n_plans == 4 && x->plans[3].first_token == 9 && strcmp(x->plans[2].name, "cpu") == 0);
-    type(&t, "again");                                           /* one plan from its first token on */
+    ck_assert(x->n_plans == 4 && x->plans[3].first_token == 9 &&
+              strcmp(x->plans[2].name, "cpu") == 0);
+    /* one plan from its first token on */
+    type(&t, "again");
     ck_assert_str_eq(chat(&t)->entries[3].plan, "balanced");
     ck_assert_uint_eq(chat(&t)->entries[3].n_plans, 1);
     talk_close(&t);
@@ -388,7 +412,7 @@ START_TEST(a_paced_answer_says_so)
 {
     struct talk t;
 
-    talk_open(&t, (const char *const []){"--pace", "2", "-n", "3", "--ignore-eos", NULL});
+    talk_open(&t, (const char *const[]){"--pace", "2", "-n", "3", "--ignore-eos", NULL});
     type(&t, "hi");
     ck_assert(chat(&t)->entries[1].paced && chat(&t)->entries[1].tok_s > 0);
     type(&t, "/save p.json");
@@ -429,7 +453,7 @@ START_TEST(commands_say_what_they_did)
     expect_later(&t, "/place balanced", "the placement is balanced now");
     expect_later(&t, "/set place cpu", "the placement is cpu now");
     expect(&t, "/place nowhere", "nowhere");
-    ck_assert_ptr_null(strstr(type(&t, "/help"), "F1"));         /* there are no keys here */
+    ck_assert_ptr_null(strstr(type(&t, "/help"), "F1")); /* there are no keys here */
     talk_close(&t);
 }
 END_TEST
@@ -443,7 +467,8 @@ START_TEST(help_is_aligned)
 
     talk_open(&t, NULL);
     type(&t, "/help");
-    for (line = strtok_r(t.said.data, "\n", &rest); line && line[0] == '/'; line = strtok_r(NULL, "\n", &rest), n++) {
+    for (line = strtok_r(t.said.data, "\n", &rest); line && line[0] == '/';
+         line = strtok_r(NULL, "\n", &rest), n++) {
         const char *gap = strstr(line, "  ");
 
         ck_assert_ptr_nonnull(gap);
@@ -458,10 +483,12 @@ START_TEST(settings_are_looked_at_before_they_are_kept)
 {
     struct talk t;
 
-    talk_open(&t, (const char *const []){"-c", "4096", NULL});
-    ck_assert_ptr_nonnull(strstr(t.said.data, "longer than the 1024 that the model was trained with"));
+    talk_open(&t, (const char *const[]){"-c", "4096", NULL});
+    ck_assert_ptr_nonnull(
+        strstr(t.said.data, "longer than the 1024 that the model was trained with"));
     expect(&t, "/set theme nosuch", "there is no theme nosuch; there are ");
-    ck_assert(strstr(t.said.data, "dark") && strstr(t.said.data, "light") && strstr(t.said.data, "contrast"));
+    ck_assert(strstr(t.said.data, "dark") && strstr(t.said.data, "light") &&
+              strstr(t.said.data, "contrast"));
     ck_assert_ptr_null(strstr(t.said.data, "theme is nosuch"));
     ck_assert_ptr_null(strstr(type(&t, "/show theme"), "nosuch"));
     expect(&t, "/set theme light", "theme is light now");
@@ -472,7 +499,8 @@ START_TEST(settings_are_looked_at_before_they_are_kept)
 }
 END_TEST
 
-/* The rows of /profile fit the chat's pane on 80 columns, and /experts counts what the map counts. */
+/* The rows of /profile fit the chat's pane on 80 columns, and /experts counts what the map counts.
+ */
 START_TEST(tables_fit_and_agree)
 {
     struct talk t;
@@ -488,10 +516,13 @@ START_TEST(tables_fit_and_agree)
             ck_assert_msg(utf8_width(line, strlen(line)) <= 46, "%s", line);
             rows++;
         }
-    ck_assert_int_eq(rows, 9);                                   /* the heading and 8 layers */
+    ck_assert_int_eq(rows, 9); /* the heading and 8 layers */
     expect(&t, "/experts L0/E3", "(even 6.2)");
-    ck_assert_int_eq(sscanf(t.said.data, "layer 0, expert 3: chosen by %d of %d tokens in the cache: %d of the layer's %d choices", &n, &tokens, &chosen,
-                            &choices), 4);
+    ck_assert_int_eq(sscanf(t.said.data,
+                            "layer 0, expert 3: chosen by %d of %d tokens in the cache: %d of the "
+                            "layer's %d choices",
+                            &n, &tokens, &chosen, &choices),
+                     4);
     ck_assert(n == chosen && choices == 2 * tokens);
     talk_close(&t);
 }
@@ -512,10 +543,11 @@ START_TEST(the_list_of_chats_is_short_and_numbered)
     ck_assert_ptr_nonnull(strstr(t.said.data, "  1  20"));
     ck_assert_ptr_nonnull(strstr(t.said.data, "fox: first words"));
     ck_assert_ptr_nonnull(strstr(t.said.data, "\u2026\n"));
-    ck_assert_ptr_null(strstr(t.said.data, "second"));           /* this chat is here already */
+    ck_assert_ptr_null(strstr(t.said.data, "second")); /* this chat is here already */
     expect(&t, "/load 2", "2 is loaded: 2 messages");
     ck_assert_ptr_nonnull(strstr(chat(&t)->entries[0].text, "first words"));
-    expect(&t, "/load 1", "1 is loaded: 2 messages");            /* the list that was shown still holds */
+    /* the list that was shown still holds */
+    expect(&t, "/load 1", "1 is loaded: 2 messages");
     expect(&t, "/load 9", "there is no chat number 9");
     expect(&t, "/save 3", "a number is a place in the list");
     talk_close(&t);

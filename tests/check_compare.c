@@ -1,4 +1,5 @@
-/* Comparing placements: lists and sweeps, a run of the demo model over the CPU and the fake device, a device that is wrong by one bit. */
+/* Comparing placements: lists and sweeps, a run of the demo model over the CPU and the fake device,
+ * a device that is wrong by one bit. */
 #include "app/bench/result.h"
 #include "app/placement/compare.h"
 #include "engine/base/divergence.h"
@@ -20,14 +21,28 @@ static const struct {
     {"layers:0..3", "layers:0 layers:1 layers:2 layers:3"},
     {"layers:0..32+16", "layers:0 layers:16 layers:32"},
     {"layers:first:0..2,cpu", "layers:first:0 layers:first:1 layers:first:2 cpu"},
-    {"experts:1..16", "experts:1 experts:3 experts:5 experts:7 experts:9 experts:11 experts:13 experts:15 experts:16"},
+    {"experts:1..16", "experts:1 experts:3 experts:5 experts:7 experts:9 experts:11 experts:13 "
+                      "experts:15 experts:16"},
     {"hot:0..4M+2M", "hot:0 hot:2M hot:4M"},
     {"memory:1G..2G+1G", "memory:1024M memory:2048M"},
     {"hot:0..1.5M+768K", "hot:0 hot:786432 hot:1.5M"},
     {"half", "half"},
     {"cpu,experts-gpu+defer:1", "cpu experts-gpu"},
 };
-static const char *const bad[] = {"", ",", "cpu,", ",cpu", "fast", "cpu,,gpu", "layers:3..1", "layers..3", "hot:a..b", "layers:0..3+0", "layers:0..100+1", "balanced:1M..x", "gpu+defer:0", "gpu+defer:x"};
+static const char *const bad[] = {"",
+                                  ",",
+                                  "cpu,",
+                                  ",cpu",
+                                  "fast",
+                                  "cpu,,gpu",
+                                  "layers:3..1",
+                                  "layers..3",
+                                  "hot:a..b",
+                                  "layers:0..3+0",
+                                  "layers:0..100+1",
+                                  "balanced:1M..x",
+                                  "gpu+defer:0",
+                                  "gpu+defer:x"};
 
 START_TEST(divergence_is_of_the_distributions)
 {
@@ -36,7 +51,8 @@ START_TEST(divergence_is_of_the_distributions)
 
     ck_assert_double_eq_tol(divergence_kl(even, shifted, 2, &changed), 0, 1e-12);
     ck_assert(!changed);
-    ck_assert_double_eq_tol(divergence_kl(even, odds, 2, &changed), 0.5 * log(0.5 / 0.75) + 0.5 * log(0.5 / 0.25), 1e-7);
+    ck_assert_double_eq_tol(divergence_kl(even, odds, 2, &changed),
+                            0.5 * log(0.5 / 0.75) + 0.5 * log(0.5 / 0.25), 1e-7);
     ck_assert(!changed);
     divergence_kl(odds, (const float[2]){0, 1}, 2, &changed);
     ck_assert(changed);
@@ -73,7 +89,13 @@ END_TEST
 
 static struct engine *open_demo(const struct device_ops *const *backends)
 {
-    struct engine_config c = {.context = 128, .n_threads = 1, .ubatch = 16, .kv_k = KV_F16, .kv_v = KV_F16, .convert = -1, .backends = backends};
+    struct engine_config c = {.context = 128,
+                              .n_threads = 1,
+                              .ubatch = 16,
+                              .kv_k = KV_F16,
+                              .kv_v = KV_F16,
+                              .convert = -1,
+                              .backends = backends};
     char path[4200];
     struct engine *g = NULL;
     struct error e = {0};
@@ -93,7 +115,8 @@ static void run(struct compare *c, struct engine *g, const char *list, int n_gen
 
     memset(c, 0, sizeof *c);
     ck_assert_msg(compare_parse(c, list, &e) == 0, "%s", e.text);
-    ck_assert_msg(compare_prompt(c, g, prompt, 12, n_gen, repeats, NULL, NULL, &e) == 0, "%s", e.text);
+    ck_assert_msg(compare_prompt(c, g, prompt, 12, n_gen, repeats, NULL, NULL, &e) == 0, "%s",
+                  e.text);
 }
 
 START_TEST(plans_by_turns_give_the_same_bits)
@@ -112,9 +135,10 @@ START_TEST(plans_by_turns_give_the_same_bits)
     for (size_t i = 0; i < c.n; i++) {
         struct compare_plan *p = &c.plans[i];
 
-        ck_assert_msg(p->same_bits && p->same_tokens, "%s differs by %g", p->spec, p->worst_difference);
+        ck_assert_msg(p->same_bits && p->same_tokens, "%s differs by %g", p->spec,
+                      p->worst_difference);
         ck_assert_uint_eq(p->prefill.n, 2);
-        ck_assert_uint_eq(p->decode.n, 6);           /* blocks of 8, 8, 4, twice */
+        ck_assert_uint_eq(p->decode.n, 6); /* blocks of 8, 8, 4, twice */
         ck_assert_uint_eq(p->ratio.n, 6);
     }
     ck_assert(!c.plans[0].on_device && c.plans[1].on_device && c.plans[3].on_device);
@@ -130,7 +154,8 @@ START_TEST(plans_by_turns_give_the_same_bits)
     root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     ck_assert_msg(root != NULL, "%s", text);
     ck_assert_uint_eq(json_array_size(json_object_get(root, "placements")), 7);
-    ck_assert(json_is_true(json_object_get(json_array_get(json_object_get(root, "placements"), 1), "same_bits")));
+    ck_assert(json_is_true(
+        json_object_get(json_array_get(json_object_get(root, "placements"), 1), "same_bits")));
     json_decref(root);
     free(text);
     compare_release(&c);
@@ -171,7 +196,8 @@ END_TEST
 /* Late experts change the text and say by how much; the exact plans beside them stay exact. */
 START_TEST(deferred_experts_are_lossy_and_counted)
 {
-    static const struct device_ops *const backends[] = {&fake_device_plain_ops, &cpu_device_ops, NULL};
+    static const struct device_ops *const backends[] = {&fake_device_plain_ops, &cpu_device_ops,
+                                                        NULL};
     struct engine *g = open_demo(backends);
     struct compare c;
 
@@ -179,16 +205,19 @@ START_TEST(deferred_experts_are_lossy_and_counted)
     ck_assert_str_eq(c.plans[1].name, "attention-gpu+defer:1");
     ck_assert(!c.plans[1].same_bits && c.plans[1].kl > 0 && c.plans[1].kl / (double)c.tokens < 2);
     ck_assert(c.plans[2].same_bits && c.plans[4].same_bits);
-    ck_assert(c.plans[3].same_bits && c.plans[3].kl == 0);      /* nothing to overlap with: nothing is deferred */
+    /* nothing to overlap with: nothing is deferred */
+    ck_assert(c.plans[3].same_bits && c.plans[3].kl == 0);
     compare_release(&c);
     engine_close(g);
 }
 END_TEST
 
-/* A device failing at any call while experts are late costs the text nothing more than the loss itself. */
+/* A device failing at any call while experts are late costs the text nothing more than the loss
+ * itself. */
 START_TEST(failures_while_experts_are_late)
 {
-    static const struct device_ops *const backends[] = {&fake_device_plain_ops, &cpu_device_ops, NULL};
+    static const struct device_ops *const backends[] = {&fake_device_plain_ops, &cpu_device_ops,
+                                                        NULL};
 
     for (long n = 1; n < 400; n += 23) {
         struct engine *g = open_demo(backends);
@@ -238,7 +267,8 @@ START_TEST(stopping_restores_the_plan)
     struct error e = {0};
 
     compare_parse(&c, "gpu,cpu", &e);
-    ck_assert_int_eq(compare_prompt(&c, g, prompt, 12, 16, 1, stop_at_once, NULL, &e), ERR_CANCELLED);
+    ck_assert_int_eq(compare_prompt(&c, g, prompt, 12, 16, 1, stop_at_once, NULL, &e),
+                     ERR_CANCELLED);
     ck_assert_str_eq(engine_plan(g)->name, "cpu");
     compare_release(&c);
     engine_close(g);
@@ -247,9 +277,12 @@ END_TEST
 
 START_TEST(noise_is_called_noise)
 {
-    struct compare_plan plans[3] = {{.name = "cpu", .on_device = false}, {.name = "a", .on_device = true}, {.name = "b", .on_device = true}};
+    struct compare_plan plans[3] = {{.name = "cpu", .on_device = false},
+                                    {.name = "a", .on_device = true},
+                                    {.name = "b", .on_device = true}};
     struct compare c = {.plans = plans, .n = 3};
-    static const double noisy[] = {0.3, -0.28, 0.1, -0.12, 0.05, -0.04}, faster[] = {0.22, 0.24, 0.23, 0.22, 0.21, 0.25};
+    static const double noisy[] = {0.3, -0.28, 0.1, -0.12, 0.05, -0.04},
+                        faster[] = {0.22, 0.24, 0.23, 0.22, 0.21, 0.25};
     char text[200];
     bool differs;
 
@@ -269,7 +302,7 @@ START_TEST(noise_is_called_noise)
     series_clear(&plans[2].ratio);
     for (int i = 0; i < 3; i++)
         series_add(&plans[2].ratio, faster[i]);
-    compare_ratio(&c, 2, &differs);                 /* three blocks prove nothing */
+    compare_ratio(&c, 2, &differs); /* three blocks prove nothing */
     ck_assert(!differs);
     for (int i = 0; i < 3; i++)
         series_release(&plans[i].ratio);
@@ -281,7 +314,7 @@ enum noise { NOISE_EVEN, NOISE_SKEWED, NOISE_SLOW, NOISE_KINDS };
 
 struct machine {
     uint64_t seed;
-    double drift;                /* NOISE_SLOW: a mood that lasts some ten blocks */
+    double drift; /* NOISE_SLOW: a mood that lasts some ten blocks */
     enum noise kind;
 };
 
@@ -302,15 +335,18 @@ static double block_rate(struct machine *m)
     m->drift = 0.9 * m->drift + 0.1 * normal(m);
     switch (m->kind) {
     case NOISE_EVEN: return 0.05 * normal(m);
-    case NOISE_SKEWED: return -0.02 * fabs(normal(m)) - (uniform(m) < 0.15 ? uniform(m) : 0);   /* others come and go */
+    /* others come and go */
+    case NOISE_SKEWED: return -0.02 * fabs(normal(m)) - (uniform(m) < 0.15 ? uniform(m) : 0);
     default: return 0.03 * normal(m) + m->drift;
     }
 }
 
-/* How often two plans of which one is exp(gain) times as fast are called different, n blocks each. */
+/* How often two plans of which one is exp(gain) times as fast are called different, n blocks each.
+ */
 static double called_different(enum noise kind, int n, double gain)
 {
-    struct compare_plan plans[2] = {{.name = "a", .on_device = true}, {.name = "b", .on_device = true}};
+    struct compare_plan plans[2] = {{.name = "a", .on_device = true},
+                                    {.name = "b", .on_device = true}};
     struct compare c = {.plans = plans, .n = 2};
     struct machine m = {.seed = 11, .kind = kind};
     enum { RUNS = 4000 };
@@ -322,7 +358,8 @@ static double called_different(enum noise kind, int n, double gain)
         series_clear(&plans[0].ratio);
         series_clear(&plans[1].ratio);
         for (int i = 0; i < n; i++) {
-            double first = block_rate(&m), second = block_rate(&m) + 0.03;   /* what comes second finds warm caches */
+            /* what comes second finds warm caches */
+            double first = block_rate(&m), second = block_rate(&m) + 0.03;
 
             series_add(&plans[0].ratio, 0);
             series_add(&plans[1].ratio, gain + (i % 2 ? first - second : second - first));
@@ -344,7 +381,8 @@ START_TEST(a_plan_is_not_told_from_itself)
             double share = called_different((enum noise)kind, blocks[i], 0);
 
             printf("noise %d, %d blocks: %.1f %% called different\n", kind, blocks[i], 100 * share);
-            ck_assert_msg(share < 1.5 * SERIES_LEVEL, "noise %d, %d blocks: %.1f %%", kind, blocks[i], 100 * share);
+            ck_assert_msg(share < 1.5 * SERIES_LEVEL, "noise %d, %d blocks: %.1f %%", kind,
+                          blocks[i], 100 * share);
         }
 }
 END_TEST
@@ -360,7 +398,8 @@ START_TEST(differences_are_found)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double share = called_different(NOISE_EVEN, cases[i].blocks, cases[i].gain);
 
-        printf("%d blocks, %.0f %% faster: %.0f %% found\n", cases[i].blocks, 100 * cases[i].gain, 100 * share);
+        printf("%d blocks, %.0f %% faster: %.0f %% found\n", cases[i].blocks, 100 * cases[i].gain,
+               100 * share);
         ck_assert_msg(share >= cases[i].least, "%d blocks: %.0f %%", cases[i].blocks, 100 * share);
     }
 }

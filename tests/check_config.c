@@ -38,8 +38,11 @@ START_TEST(values_of_every_kind)
 {
     char where[200];
 
-    ck_assert_msg(read_text("# settings\ntemp: 0.25\ntop-k: 5\nignore-eos: yes\ncolor: \"never\"\nstop: [one, \"two: three\"]\n"
-                            "seed: 7\nmodel: /m/x.gguf\nsystem-prompt: |\n  be kind\n  be brief\npace:\nthreads: ~\nmin-p: off\n") == 0, "%s", e.text);
+    ck_assert_msg(read_text("# settings\ntemp: 0.25\ntop-k: 5\nignore-eos: yes\ncolor: "
+                            "\"never\"\nstop: [one, \"two: three\"]\n"
+                            "seed: 7\nmodel: /m/x.gguf\nsystem-prompt: |\n  be kind\n  be "
+                            "brief\npace:\nthreads: ~\nmin-p: off\n") == 0,
+                  "%s", e.text);
     ck_assert_double_eq(o.temp, 0.25);
     ck_assert_int_eq(o.top_k, 5);
     ck_assert(o.ignore_eos);
@@ -65,14 +68,17 @@ END_TEST
 
 START_TEST(empty_files_are_fine)
 {
-    static const char *const texts[] = {"", "\n\n", "# nothing\n", "---\n", "~", "null\n", "{}", "%YAML 1.1\n---\n..."};
+    static const char *const texts[] = {"",  "\n\n",   "# nothing\n", "---\n",
+                                        "~", "null\n", "{}",          "%YAML 1.1\n---\n..."};
 
     ck_assert_msg(read_text(texts[_i]) == 0, "%d: %s", _i, e.text);
 }
 END_TEST
 
 /* line:column and the remedy */
-static const struct { const char *text, *says; } wrong[] = {
+static const struct {
+    const char *text, *says;
+} wrong[] = {
     {"temp: 1\ntopp: 1\n", "f.yaml:2:1: unknown key 'topp'; did you mean 'top-p'?"},
     {"temp: 1\n  \ntop-p: 3\n", "f.yaml:3:8: top-p: 3 is out of range; it must be between 0 and 1"},
     {"temp: 1\ntop-k: 2\ntemp: 1\n", "f.yaml:3:1: 'temp' is given twice; the first is in line 1"},
@@ -109,13 +115,14 @@ END_TEST
 /* Nine levels of nine aliases each would be 10^9 texts if they were expanded. */
 START_TEST(an_alias_bomb_stays_small)
 {
-    char text[2048] = "a: &a [\"lol\",\"lol\",\"lol\",\"lol\",\"lol\",\"lol\",\"lol\",\"lol\",\"lol\"]\n";
+    char text[2048] =
+        "a: &a [\"lol\",\"lol\",\"lol\",\"lol\",\"lol\",\"lol\",\"lol\",\"lol\",\"lol\"]\n";
 
     for (char c = 'b'; c <= 'i'; c++) {
         char line[120];
 
-        snprintf(line, sizeof line, "%c: &%c [*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c]\n", c, c, c - 1, c - 1, c - 1, c - 1, c - 1, c - 1,
-                 c - 1, c - 1, c - 1);
+        snprintf(line, sizeof line, "%c: &%c [*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c]\n", c, c, c - 1,
+                 c - 1, c - 1, c - 1, c - 1, c - 1, c - 1, c - 1, c - 1);
         strcat(text, line);
     }
     strcat(text, "stop: *i\n");
@@ -162,11 +169,15 @@ START_TEST(places_and_their_order)
     const char *dir = support_tmpdir();
     char path[256], dirs[600];
 
-    for (const char *const *p = (const char *const []){"home/moetop", "first/moetop", "second/moetop", NULL}; *p; p++) {
+    for (const char *const *p =
+             (const char *const[]){"home/moetop", "first/moetop", "second/moetop", NULL};
+         *p; p++) {
         snprintf(path, sizeof path, "%s/%s", dir, *p);
         ck_assert_int_eq(file_make_folders(path, &e), 0);
         strcat(path, "/config.yaml");
-        write_file(path, **p == 'h' ? "temp: 1\n" : **p == 'f' ? "temp: 2\ntop-k: 2\n" : "temp: 3\ntop-k: 3\nmin-p: 0.3\n");
+        write_file(path, **p == 'h'   ? "temp: 1\n"
+                         : **p == 'f' ? "temp: 2\ntop-k: 2\n"
+                                      : "temp: 3\ntop-k: 3\nmin-p: 0.3\n");
     }
     snprintf(path, sizeof path, "%s/home", dir);
     snprintf(dirs, sizeof dirs, "%s/first:relative:%s/second", dir, dir);
@@ -181,7 +192,8 @@ START_TEST(places_and_their_order)
     write_file(path, "top-k: 9\n");
     options_release(&o);
     options_init(&o, &e);
-    ck_assert_int_eq(options_set(&o, &option_table[OPTION_ID_config], path, ORIGIN_FLAG, "--config", &e), 0);
+    ck_assert_int_eq(
+        options_set(&o, &option_table[OPTION_ID_config], path, ORIGIN_FLAG, "--config", &e), 0);
     ck_assert_int_eq(config_read_all(&o, &e), 0);
     ck_assert_double_eq(o.temp, 0.8);
     ck_assert_int_eq(o.top_k, 9);
@@ -197,7 +209,8 @@ START_TEST(settings_beside_a_model)
     snprintf(path, sizeof path, "%s/m.yaml", dir);
     write_file(model, "");
     write_file(path, "pace: 40\ntemp: 0.1\n");
-    ck_assert_int_eq(options_set(&o, &option_table[OPTION_ID_temp], "0.9", ORIGIN_CONFIG, NULL, &e), 0);
+    ck_assert_int_eq(options_set(&o, &option_table[OPTION_ID_temp], "0.9", ORIGIN_CONFIG, NULL, &e),
+                     0);
     ck_assert_msg(config_read_model(&o, model, &e) == 0, "%s", e.text);
     ck_assert_double_eq(o.pace, 40);
     ck_assert_double_eq(o.temp, 0.9);
@@ -226,9 +239,12 @@ START_TEST(default_yaml_is_the_default)
 
         option_value(&fresh, p, before, sizeof before);
         option_value(&o, p, after, sizeof after);
-        ck_assert_msg(!strcmp(before, after), "%s: %s in default.yaml, %s in the table", p->name, after, before);
-        if (p->place & OPTION_FILE && p->type != OPTION_TEXT && p->type != OPTION_PATH && p->type != OPTION_LIST)
-            ck_assert_msg(o.origin[i].from == ORIGIN_CONFIG, "%s is missing in default.yaml", p->name);
+        ck_assert_msg(!strcmp(before, after), "%s: %s in default.yaml, %s in the table", p->name,
+                      after, before);
+        if (p->place & OPTION_FILE && p->type != OPTION_TEXT && p->type != OPTION_PATH &&
+            p->type != OPTION_LIST)
+            ck_assert_msg(o.origin[i].from == ORIGIN_CONFIG, "%s is missing in default.yaml",
+                          p->name);
     }
     options_release(&fresh);
 }
@@ -242,11 +258,14 @@ START_TEST(printed_configuration_reads_back)
     size_t n;
     FILE *f = open_memstream(&text, &n);
 
-    ck_assert_int_eq(read_text("temp: 0.3\nstop: [\"a\\\"b\", \"\\n\\e[0m\"]\nsystem-prompt: \"q: 'x' #y\"\nmodel: \"~/m\"\nseed: 99\npace: 3.5\n"), 0);
+    ck_assert_int_eq(read_text("temp: 0.3\nstop: [\"a\\\"b\", \"\\n\\e[0m\"]\nsystem-prompt: \"q: "
+                               "'x' #y\"\nmodel: \"~/m\"\nseed: 99\npace: 3.5\n"),
+                     0);
     documents_config(&o, f);
     fclose(f);
     ck_assert_int_eq(options_init(&again, &e), 0);
-    ck_assert_msg(config_parse(&again, text, n, "printed", ORIGIN_CONFIG, OPTION_FILE, &e) == 0, "%s\n%s", e.text, text);
+    ck_assert_msg(config_parse(&again, text, n, "printed", ORIGIN_CONFIG, OPTION_FILE, &e) == 0,
+                  "%s\n%s", e.text, text);
     for (int i = 0; i < OPTION_COUNT; i++) {
         option_value(&o, &option_table[i], a, sizeof a);
         option_value(&again, &option_table[i], b, sizeof b);

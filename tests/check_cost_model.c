@@ -1,4 +1,5 @@
-/* The cost model: sizes, abilities, measured costs with a device whose jobs take known times, the verdict file. */
+/* The cost model: sizes, abilities, measured costs with a device whose jobs take known times, the
+ * verdict file. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/placement/residency.h"
@@ -84,14 +85,26 @@ static bool supports(const struct device *d, enum block_kind kind, enum dtype ty
     return type != DTYPE_F16;
 }
 
-static const struct device_ops ops = {.name = "timed", .block_put = put, .block_drop = drop, .attention = attention, .experts = run_experts,
-                                      .head = head, .wait = wait_for, .supports = supports};
+static const struct device_ops ops = {.name = "timed",
+                                      .block_put = put,
+                                      .block_drop = drop,
+                                      .attention = attention,
+                                      .experts = run_experts,
+                                      .head = head,
+                                      .wait = wait_for,
+                                      .supports = supports};
 
 static void setup(void)
 {
     memset(&model, 0, sizeof model);
     memset(devs, 0, sizeof devs);
-    model.hp = (struct hparams){.n_layers = LAYERS, .n_experts = EXPERTS, .n_experts_used = 2, .hidden = 64, .n_vocab = 100, .n_kv_heads = 2, .head_dim = 32};
+    model.hp = (struct hparams){.n_layers = LAYERS,
+                                .n_experts = EXPERTS,
+                                .n_experts_used = 2,
+                                .hidden = 64,
+                                .n_vocab = 100,
+                                .n_kv_heads = 2,
+                                .head_dim = 32};
     model.layers = layers;
     model.head.bytes = 7000;
     model.hash = 42;
@@ -163,7 +176,8 @@ END_TEST
 static void about(double got, double want)
 {
     /* wide: the machine may be busy; wrong units or a lost division are far outside */
-    ck_assert_msg(got > want * 0.5 - 50000 && got < want * 2 + 300000, "%g ns measured, %g were spent", got, want);
+    ck_assert_msg(got > want * 0.5 - 50000 && got < want * 2 + 300000,
+                  "%g ns measured, %g were spent", got, want);
 }
 
 START_TEST(costs_are_measured)
@@ -176,14 +190,15 @@ START_TEST(costs_are_measured)
     cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
     cost_model_device(s, 1, devices[1]);
     in = cost_model_input(s);
-    in->devices[0].head_ns = 123;                /* known already: not measured again */
+    in->devices[0].head_ns = 123; /* known already: not measured again */
     ck_assert_msg(cost_model_measure(s, devices, 2, 5, cpu, cpu, &e) == 0, "%s", e.text);
     about(in->devices[0].attention_ns, 400000);
     about(in->devices[0].expert_ns, 300000);
     ck_assert(in->devices[0].head_ns == 123);
     about(in->devices[1].expert_ns, 100000);
     about(in->devices[1].handoff_ns, 500000);
-    about(in->devices[1].attention_ns, 350000);  /* 200000 + 500000 is less than twice the handoff: half */
+    /* 200000 + 500000 is less than twice the handoff: half */
+    about(in->devices[1].attention_ns, 350000);
     about(in->devices[1].head_ns, 600000);
     ck_assert_int_eq(devs[1].resident, 0);
     ck_assert_int_eq(devs[0].puts, 0);
@@ -249,7 +264,8 @@ START_TEST(a_measurement_in_pieces)
 
         pieces++;
         rc = cost_model_measure_step(s, devices, 2, 5, cpu, cpu, 1, &e);
-        ck_assert_int_le(devs[0].calls + devs[1].calls - calls, 2);      /* a job and its wait, or a chunk */
+        /* a job and its wait, or a chunk */
+        ck_assert_int_le(devs[0].calls + devs[1].calls - calls, 2);
         if (rc)
             break;
     }
@@ -273,7 +289,8 @@ START_TEST(every_call_may_fail)
         int rc;
 
         setup();
-        devs[0].attention = devs[0].expert = devs[0].head = devs[1].attention = devs[1].expert = devs[1].head = devs[1].handoff = 0;
+        devs[0].attention = devs[0].expert = devs[0].head = devs[1].attention = devs[1].expert =
+            devs[1].head = devs[1].handoff = 0;
         devs[1].fail_at = n;
         cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
         cost_model_device(s, 1, devices[1]);
@@ -299,7 +316,8 @@ START_TEST(verdicts_are_kept_by_model_device_and_driver)
     cost_model_device(s, 1, devices[1]);
     ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1]), 0);
     ck_assert_ptr_null(cost_model_input(s)->verdict);
-    ck_assert_msg(cost_model_verdict_store(s, dir, devices[1], "hot:600M", -0.25, &e) == 0, "%s", e.text);
+    ck_assert_msg(cost_model_verdict_store(s, dir, devices[1], "hot:600M", -0.25, &e) == 0, "%s",
+                  e.text);
     cost_model_free(s);
     cost_model_new(&s, &model, 16, KV_F16, KV_F16, NULL);
     cost_model_device(s, 1, devices[1]);
@@ -312,7 +330,8 @@ START_TEST(verdicts_are_kept_by_model_device_and_driver)
     model.hash = 43;
     ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1]), 0);
     ck_assert_int_eq(cost_model_verdict_load(s, NULL, devices[1]), 0);
-    ck_assert_int_eq(cost_model_verdict_store(s, "/nonexistent/x", devices[1], "cpu", 0, &e), ERR_IO);
+    ck_assert_int_eq(cost_model_verdict_store(s, "/nonexistent/x", devices[1], "cpu", 0, &e),
+                     ERR_IO);
     cost_model_free(s);
 }
 END_TEST

@@ -1,5 +1,6 @@
-/* The CPU device as a whole: against a plain forward pass in double, and against itself bit by bit, whatever the threads, the chunking,
- * the kernel set, the packing width, and whether layers run as single jobs or in one region. */
+/* The CPU device as a whole: against a plain forward pass in double, and against itself bit by bit,
+ * whatever the threads, the chunking, the kernel set, the packing width, and whether layers run as
+ * single jobs or in one region. */
 #include "engine/device/cpu/cpu.h"
 #include "engine/device/cpu/kernels/kernels.h"
 #include "engine/device/device.h"
@@ -22,24 +23,40 @@
 struct setup {
     struct tiny_shape shape;
     enum kv_type kv;
-    int threads, chunk, jobs;       /* jobs: single jobs instead of layers */
+    int threads, chunk, jobs; /* jobs: single jobs instead of layers */
     const char *kernels;
-    bool exact;                     /* activations are not rounded for BF16 weights */
-    bool by_unit;                   /* tasks as on a machine with several memory nodes */
-    enum { UNDISTURBED, STOPPED, TAKEN_OFF } others;        /* what other processes do to the threads */
+    bool exact;   /* activations are not rounded for BF16 weights */
+    bool by_unit; /* tasks as on a machine with several memory nodes */
+    /* what other processes do to the threads */
+    enum { UNDISTURBED, STOPPED, TAKEN_OFF } others;
 };
 
-static const struct tiny_shape base_shape = {.layers = 2, .hidden = 64, .heads = 4, .kv_heads = 2, .head_dim = 32, .ffn = 96, .experts = 6, .vocab = 77,
-                                             .context = 640, .type = DTYPE_F32, .width = 8, .bias = 1, .seed = 7};
+static const struct tiny_shape base_shape = {.layers = 2,
+                                             .hidden = 64,
+                                             .heads = 4,
+                                             .kv_heads = 2,
+                                             .head_dim = 32,
+                                             .ffn = 96,
+                                             .experts = 6,
+                                             .vocab = 77,
+                                             .context = 640,
+                                             .type = DTYPE_F32,
+                                             .width = 8,
+                                             .bias = 1,
+                                             .seed = 7};
 
 /* Single jobs, as the forward pass drives several devices. */
-static void run_jobs(const struct device_ops *ops, struct device *dev, const struct hparams *hp, int layer, int rows, int pos, float *x)
+static void run_jobs(const struct device_ops *ops, struct device *dev, const struct hparams *hp,
+                     int layer, int rows, int pos, float *x)
 {
     size_t hidden = (size_t)hp->hidden;
     int used = hp->n_experts_used, n = 0, n_groups = 0;
-    float *y = calloc((size_t)rows * hidden, 4), *h = calloc((size_t)rows * hidden, 4), *out = calloc((size_t)(rows * used) * hidden, 4);
+    float *y = calloc((size_t)rows * hidden, 4), *h = calloc((size_t)rows * hidden, 4),
+          *out = calloc((size_t)(rows * used) * hidden, 4);
     float *weights = calloc((size_t)(rows * used), 4);
-    int *experts = calloc((size_t)(rows * used), sizeof(int)), *row = calloc((size_t)(rows * used), sizeof(int)), *slot = calloc((size_t)(rows * used), sizeof(int));
+    int *experts = calloc((size_t)(rows * used), sizeof(int)),
+        *row = calloc((size_t)(rows * used), sizeof(int)),
+        *slot = calloc((size_t)(rows * used), sizeof(int));
     struct expert_group *groups = calloc((size_t)hp->n_experts, sizeof *groups);
     struct error e;
 
@@ -72,7 +89,8 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
     free(y), free(h), free(out), free(weights), free(experts), free(row), free(slot), free(groups);
 }
 
-/* Other processes, as a thread meets them: it stands still, wherever it is. `still` is a whole stop in a thread that had nothing to do; else a moment. */
+/* Other processes, as a thread meets them: it stands still, wherever it is. `still` is a whole stop
+ * in a thread that had nothing to do; else a moment. */
 static atomic_int still, standing;
 
 static void stand(int signal)
@@ -144,9 +162,17 @@ static float *forward(const struct setup *s, int n)
 {
     struct tiny_model *t = tiny_model_new(&s->shape);
     const struct hparams *hp = &t->model.hp;
-    struct device_config c = {.model = &t->model, .n_threads = s->threads, .max_rows = s->chunk, .context = s->shape.context, .kv_k = s->kv, .kv_v = s->kv,
-                              .exact = s->exact, .rope_cos = t->rope_cos, .rope_sin = t->rope_sin};
-    float *logits = calloc((size_t)n * (size_t)hp->n_vocab, 4), *x = calloc((size_t)n * (size_t)hp->hidden, 4);
+    struct device_config c = {.model = &t->model,
+                              .n_threads = s->threads,
+                              .max_rows = s->chunk,
+                              .context = s->shape.context,
+                              .kv_k = s->kv,
+                              .kv_v = s->kv,
+                              .exact = s->exact,
+                              .rope_cos = t->rope_cos,
+                              .rope_sin = t->rope_sin};
+    float *logits = calloc((size_t)n * (size_t)hp->n_vocab, 4),
+          *x = calloc((size_t)n * (size_t)hp->hidden, 4);
     int *experts = calloc((size_t)(hp->n_layers * n * 2), sizeof(int));
     float *weights = calloc((size_t)(hp->n_layers * n * 2), 4);
     unsigned seed = 99;
@@ -189,7 +215,7 @@ static float *forward(const struct setup *s, int n)
     return logits;
 }
 
-static bool plain_rounds;            /* what meets BF16 weights */
+static bool plain_rounds; /* what meets BF16 weights */
 
 static double *mul(const struct matrix *m, const double *x)
 {
@@ -197,7 +223,8 @@ static double *mul(const struct matrix *m, const double *x)
 
     for (int r = 0; r < m->rows; r++) {
         for (int c = 0; c < m->cols; c++)
-            y[r] += (double)tiny_weight(m, r, c) * (plain_rounds ? (double)num_from_bf16(num_to_bf16((float)x[c])) : x[c]);
+            y[r] += (double)tiny_weight(m, r, c) *
+                    (plain_rounds ? (double)num_from_bf16(num_to_bf16((float)x[c])) : x[c]);
         if (m->bias)
             y[r] += (double)m->bias[r];
     }
@@ -233,7 +260,8 @@ static float *plain_forward(const struct tiny_shape *s, int n)
     struct tiny_model *t = tiny_model_new(s);
     const struct hparams *hp = &t->model.hp;
     int H = hp->hidden, hd = hp->head_dim;
-    double *x = calloc((size_t)(n * H), sizeof *x), **k = calloc((size_t)n, sizeof *k), **v = calloc((size_t)n, sizeof *v);
+    double *x = calloc((size_t)(n * H), sizeof *x), **k = calloc((size_t)n, sizeof *k),
+           **v = calloc((size_t)n, sizeof *v);
     float *logits = calloc((size_t)(n * hp->n_vocab), 4);
     unsigned seed = 99;
 
@@ -243,7 +271,8 @@ static float *plain_forward(const struct tiny_shape *s, int n)
         const struct layer_weights *w = &t->model.layers[l];
 
         for (int p = 0; p < n; p++) {
-            double *h = layer_norm(&w->attention_norm, x + p * H, H), *q = mul(&w->q, h), *o = calloc((size_t)(hp->n_heads * hd), sizeof *o), *y;
+            double *h = layer_norm(&w->attention_norm, x + p * H, H), *q = mul(&w->q, h),
+                   *o = calloc((size_t)(hp->n_heads * hd), sizeof *o), *y;
 
             k[p] = mul(&w->k, h);
             v[p] = mul(&w->v, h);
@@ -252,7 +281,9 @@ static float *plain_forward(const struct tiny_shape *s, int n)
             for (int i = 0; i < hp->n_kv_heads; i++)
                 rotate(k[p] + i * hd, hd, hp->rope_dims, p);
             for (int i = 0; i < hp->n_heads; i++) {
-                int kv = i / (hp->n_heads / hp->n_kv_heads), lo = hp->sliding_window && p >= hp->sliding_window ? p - hp->sliding_window + 1 : 0;
+                int kv = i / (hp->n_heads / hp->n_kv_heads),
+                    lo = hp->sliding_window && p >= hp->sliding_window ? p - hp->sliding_window + 1
+                                                                       : 0;
                 double sum = 0, *a = calloc((size_t)n, sizeof *a), max = -1e30;
 
                 for (int j = lo; j <= p; j++) {
@@ -329,14 +360,19 @@ static void check_against_plain(struct setup s, int n, double tolerance)
     float *got = forward(&s, n), *want = plain_forward(&s.shape, n);
     double worst = largest(got, want, (size_t)n * (size_t)s.shape.vocab);
 
-    ck_assert_msg(worst <= tolerance, "type %d, kv %d, kernels %s: off by %g", (int)s.shape.type, (int)s.kv, s.kernels ? s.kernels : "best", worst);
+    ck_assert_msg(worst <= tolerance, "type %d, kv %d, kernels %s: off by %g", (int)s.shape.type,
+                  (int)s.kv, s.kernels ? s.kernels : "best", worst);
     free(got), free(want);
 }
 
 START_TEST(test_float_model)
 {
     for (int i = 0; kernels_at(i); i++) {
-        struct setup s = {.shape = base_shape, .kv = KV_F32, .threads = 2, .chunk = 16, .kernels = kernels_at(i)->name};
+        struct setup s = {.shape = base_shape,
+                          .kv = KV_F32,
+                          .threads = 2,
+                          .chunk = 16,
+                          .kernels = kernels_at(i)->name};
 
         check_against_plain(s, TOKENS, 2e-5);
         s.shape.type = DTYPE_F16;
@@ -346,7 +382,7 @@ START_TEST(test_float_model)
         check_against_plain(s, TOKENS, 2e-5);
         s.exact = false;
         plain_rounds = true;
-        check_against_plain(s, TOKENS, 2e-2);       /* near a tie a number rounds the other way */
+        check_against_plain(s, TOKENS, 2e-2); /* near a tie a number rounds the other way */
         plain_rounds = false;
         s.shape.type = DTYPE_F32;
         s.shape.window = 12;
@@ -360,7 +396,8 @@ START_TEST(test_float_model)
 }
 END_TEST
 
-/* Longer than a chunk of values, so that merging is met by both ways of attending; a head count that is no power of two. */
+/* Longer than a chunk of values, so that merging is met by both ways of attending; a head count
+ * that is no power of two. */
 START_TEST(test_long_context)
 {
     struct setup s = {.shape = base_shape, .kv = KV_F32, .threads = 3, .chunk = 40};
@@ -377,21 +414,32 @@ END_TEST
 /* Every variation of how the work is cut must leave the bits of the first. */
 static void check_same_bits_exact(struct tiny_shape shape, enum kv_type kv, int n, bool exact)
 {
-    struct setup first = {.shape = shape, .kv = kv, .threads = 1, .chunk = 1, .kernels = "scalar", .exact = exact};
+    struct setup first = {
+        .shape = shape, .kv = kv, .threads = 1, .chunk = 1, .kernels = "scalar", .exact = exact};
     float *want = forward(&first, n);
 
     for (size_t i = 0; i < (size_t)n * (size_t)shape.vocab; i++)
         ck_assert(isfinite(want[i]));
     for (int k = 0; kernels_at(k); k++)
         for (int v = 0; v < 7; v++) {
-            static const int chunks[] = {1, 7, 16, 40, 13, 3, 1}, threads[] = {2, 1, 3, 2, 1, 2, 3}, jobs[] = {0, 1, 0, 1, 0, 1, 0}, widths[] = {8, 16, 16, 8, 8, 16, 16};
-            struct setup s = {.shape = shape, .kv = kv, .threads = threads[v], .chunk = chunks[v], .jobs = jobs[v], .kernels = kernels_at(k)->name, .exact = exact, .by_unit = v == 6};
+            static const int chunks[] = {1, 7, 16, 40, 13, 3, 1}, threads[] = {2, 1, 3, 2, 1, 2, 3},
+                             jobs[] = {0, 1, 0, 1, 0, 1, 0}, widths[] = {8, 16, 16, 8, 8, 16, 16};
+            struct setup s = {.shape = shape,
+                              .kv = kv,
+                              .threads = threads[v],
+                              .chunk = chunks[v],
+                              .jobs = jobs[v],
+                              .kernels = kernels_at(k)->name,
+                              .exact = exact,
+                              .by_unit = v == 6};
             float *got;
 
             s.shape.width = widths[v];
             got = forward(&s, n);
-            ck_assert_msg(memcmp(got, want, (size_t)n * (size_t)shape.vocab * 4) == 0, "kernels %s, %d threads, chunks of %d, %s, width %d: off by %g",
-                          s.kernels, s.threads, s.chunk, s.jobs ? "jobs" : "layers", s.shape.width, largest(got, want, (size_t)n * (size_t)shape.vocab));
+            ck_assert_msg(memcmp(got, want, (size_t)n * (size_t)shape.vocab * 4) == 0,
+                          "kernels %s, %d threads, chunks of %d, %s, width %d: off by %g",
+                          s.kernels, s.threads, s.chunk, s.jobs ? "jobs" : "layers", s.shape.width,
+                          largest(got, want, (size_t)n * (size_t)shape.vocab));
             free(got);
         }
     free(want);
@@ -416,9 +464,13 @@ START_TEST(test_same_bits)
 }
 END_TEST
 
-static const struct { enum dtype type; bool exact; } float_kinds[] = {{DTYPE_F32, false}, {DTYPE_F16, false}, {DTYPE_BF16, false}, {DTYPE_BF16, true}};
+static const struct {
+    enum dtype type;
+    bool exact;
+} float_kinds[] = {{DTYPE_F32, false}, {DTYPE_F16, false}, {DTYPE_BF16, false}, {DTYPE_BF16, true}};
 
-/* Rule 11: one row and many, whole tiles of rows and tokens and ragged ones, columns that end within a step of the kernels. */
+/* Rule 11: one row and many, whole tiles of rows and tokens and ragged ones, columns that end
+ * within a step of the kernels. */
 START_TEST(test_same_bits_float)
 {
     struct tiny_shape s = base_shape;
@@ -433,11 +485,16 @@ START_TEST(test_same_bits_float)
 }
 END_TEST
 
-/* More columns than one block of the kernels holds, and a prompt longer than one panel of tokens: all at once, and token by token. */
+/* More columns than one block of the kernels holds, and a prompt longer than one panel of tokens:
+ * all at once, and token by token. */
 START_TEST(test_same_bits_float_large)
 {
     enum { N = 130 };
-    struct setup s = {.shape = base_shape, .kv = KV_F32, .threads = 2, .chunk = N, .exact = float_kinds[_i].exact};
+    struct setup s = {.shape = base_shape,
+                      .kv = KV_F32,
+                      .threads = 2,
+                      .chunk = N,
+                      .exact = float_kinds[_i].exact};
     float *want, *got;
 
     s.shape.type = float_kinds[_i].type;
@@ -450,7 +507,8 @@ START_TEST(test_same_bits_float_large)
         s.chunk = chunk;
         s.threads = 3;
         got = forward(&s, N);
-        ck_assert_msg(memcmp(got, want, (size_t)N * (size_t)s.shape.vocab * 4) == 0, "chunks of %d: off by %g", chunk,
+        ck_assert_msg(memcmp(got, want, (size_t)N * (size_t)s.shape.vocab * 4) == 0,
+                      "chunks of %d: off by %g", chunk,
                       largest(got, want, (size_t)N * (size_t)s.shape.vocab));
         free(got);
     }
@@ -458,8 +516,8 @@ START_TEST(test_same_bits_float_large)
 }
 END_TEST
 
-/* A thread that another process keeps from its core holds up no job, and one that loses it anywhere, again and again, changes no bit: prompts and
- * single tokens, layers and single jobs. */
+/* A thread that another process keeps from its core holds up no job, and one that loses it
+ * anywhere, again and again, changes no bit: prompts and single tokens, layers and single jobs. */
 START_TEST(test_same_bits_disturbed)
 {
     struct setup s = {.shape = base_shape, .kv = KV_F16, .threads = 1, .chunk = TOKENS};
@@ -478,8 +536,10 @@ START_TEST(test_same_bits_disturbed)
         s.jobs = v % 2;
         for (s.others = STOPPED; s.others <= TAKEN_OFF; s.others++) {
             got = forward(&s, TOKENS);
-            ck_assert_msg(memcmp(got, want, (size_t)TOKENS * (size_t)s.shape.vocab * 4) == 0, "%d threads, chunks of %d, %s, %s", s.threads, s.chunk,
-                          s.jobs ? "jobs" : "layers", s.others == STOPPED ? "stopped" : "taken off");
+            ck_assert_msg(memcmp(got, want, (size_t)TOKENS * (size_t)s.shape.vocab * 4) == 0,
+                          "%d threads, chunks of %d, %s, %s", s.threads, s.chunk,
+                          s.jobs ? "jobs" : "layers",
+                          s.others == STOPPED ? "stopped" : "taken off");
             free(got);
         }
     }
@@ -517,7 +577,8 @@ START_TEST(test_same_bits_long)
 }
 END_TEST
 
-/* The quantised model stays near the same weights in double: a root mean square, since a routing decision may tip over. */
+/* The quantised model stays near the same weights in double: a root mean square, since a routing
+ * decision may tip over. */
 START_TEST(test_quantised_model)
 {
     struct setup s = {.shape = base_shape, .kv = KV_F16, .threads = 2, .chunk = 16};
@@ -539,7 +600,8 @@ START_TEST(test_quantised_model)
 }
 END_TEST
 
-/* `n` windows of a machine on which all threads get `all` done and fewer `few`, while `waiting` threads wait where all compute. */
+/* `n` windows of a machine on which all threads get `all` done and fewer `few`, while `waiting`
+ * threads wait where all compute. */
 static void windows(struct crowd *c, uint64_t *now, int n, double all, double few, int waiting)
 {
     for (int i = 0; i < n; i++) {
@@ -550,7 +612,8 @@ static void windows(struct crowd *c, uint64_t *now, int n, double all, double fe
     }
 }
 
-/* How many threads compute beside others: nothing is tried while nobody waits, the better number stays, and all come back when the others go. */
+/* How many threads compute beside others: nothing is tried while nobody waits, the better number
+ * stays, and all come back when the others go. */
 START_TEST(test_crowd)
 {
     struct crowd c;
@@ -561,18 +624,20 @@ START_TEST(test_crowd)
     ck_assert_int_eq(c.use, 8);
     windows(&c, &now, CROWD_SEEN - 1, 1, 9, 3);
     windows(&c, &now, 1, 1, 9, 0);
-    windows(&c, &now, CROWD_SEEN - 1, 1, 9, 3);             /* once in a while is no crowd */
+    windows(&c, &now, CROWD_SEEN - 1, 1, 9, 3); /* once in a while is no crowd */
     ck_assert_int_eq(c.use, 8);
     windows(&c, &now, 1 + CROWD_SETTLE + CROWD_MEASURE, 1, 2, 3);
     ck_assert_int_eq(c.use, 5);
     ck_assert_int_eq(c.state, CROWD_HELD);
-    windows(&c, &now, 1000, 1, 2, 3);                       /* tried anew, kept each time */
+    windows(&c, &now, 1000, 1, 2, 3); /* tried anew, kept each time */
     ck_assert_int_eq(c.fewer, 5);
     windows(&c, &now, (int)(CROWD_HOLD_MOST / CROWD_WINDOW) + 1, 2, 1, 0);
-    ck_assert_int_eq(c.use, 8);                             /* the others are gone: seen at the next trial at the latest */
+    /* the others are gone: seen at the next trial at the latest */
+    ck_assert_int_eq(c.use, 8);
     ck_assert_int_eq(c.state, CROWD_QUIET);
     windows(&c, &now, CROWD_SEEN + CROWD_SETTLE + CROWD_MEASURE, 2, 1, 8);
-    ck_assert_int_eq(c.use, 8);                             /* all of them are wanted, fewer were slower */
+    /* all of them are wanted, fewer were slower */
+    ck_assert_int_eq(c.use, 8);
     ck_assert_int_eq(c.fewer, 4);
     ck_assert_int_eq(c.state, CROWD_HELD);
     crowd_init(&c, 2);
@@ -608,8 +673,14 @@ START_TEST(test_kv_moves)
     for (int kv = 0; kv < 3; kv++) {
         struct tiny_model *t = tiny_model_new(&base_shape);
         const struct hparams *hp = &t->model.hp;
-        struct device_config c = {.model = &t->model, .n_threads = 2, .max_rows = 20, .context = 64, .kv_k = (enum kv_type)kv, .kv_v = (enum kv_type)kv,
-                                  .rope_cos = t->rope_cos, .rope_sin = t->rope_sin};
+        struct device_config c = {.model = &t->model,
+                                  .n_threads = 2,
+                                  .max_rows = 20,
+                                  .context = 64,
+                                  .kv_k = (enum kv_type)kv,
+                                  .kv_v = (enum kv_type)kv,
+                                  .rope_cos = t->rope_cos,
+                                  .rope_sin = t->rope_sin};
         static const size_t bytes[] = {128, 64, 34};
         size_t token = bytes[kv] * 2 * (size_t)hp->n_kv_heads;
         unsigned char *a = calloc(20, token), *b = calloc(20, token);
@@ -623,7 +694,8 @@ START_TEST(test_kv_moves)
         ck_assert_int_eq(cpu_device_ops.open(&one, &c, &e), 0);
         ck_assert_int_eq(cpu_device_ops.open(&two, &c, &e), 0);
         struct attention_job job = {1, 20, 0, x, y}, next = {1, 1, 20, x, z};
-        struct kv_move read = {1, 0, 20, a, false}, write = {1, 0, 20, a, true}, back = {1, 3, 17, b, false}, bad = {1, 60, 5, a, false};
+        struct kv_move read = {1, 0, 20, a, false}, write = {1, 0, 20, a, true},
+                       back = {1, 3, 17, b, false}, bad = {1, 60, 5, a, false};
 
         ck_assert_int_eq(cpu_device_ops.attention(one, &job, &e), 0);
         ck_assert_int_eq(cpu_device_ops.kv_rows(one, &read, &e), 0);
@@ -646,7 +718,12 @@ END_TEST
 START_TEST(test_refusals)
 {
     struct tiny_model *t = tiny_model_new(&base_shape);
-    struct device_config c = {.model = &t->model, .n_threads = 1, .max_rows = 4, .context = 32, .kv_k = KV_F16, .kv_v = KV_F16};
+    struct device_config c = {.model = &t->model,
+                              .n_threads = 1,
+                              .max_rows = 4,
+                              .context = 32,
+                              .kv_k = KV_F16,
+                              .kv_v = KV_F16};
     float x[8 * 64] = {0}, y[8 * 64];
     struct device_stats stats;
     struct device *d;
@@ -655,7 +732,8 @@ START_TEST(test_refusals)
     ck_assert_int_eq(cpu_device_ops.open(&d, &c, &e), 0);
     struct attention_job job = {0, 1, 0, x, y};
 
-    ck_assert_int_eq(cpu_device_ops.attention(d, &job, &e), ERR_DEVICE);        /* no rotary table yet */
+    /* no rotary table yet */
+    ck_assert_int_eq(cpu_device_ops.attention(d, &job, &e), ERR_DEVICE);
     ck_assert_int_eq(cpu_device_ops.rope_set(d, t->rope_cos, t->rope_sin, &e), 0);
     ck_assert_int_eq(cpu_device_ops.attention(d, &job, &e), 0);
     job.rows = 5;
@@ -683,8 +761,10 @@ static Suite *suite(void)
     tcase_add_test(t, test_float_model);
     tcase_add_test(t, test_long_context);
     tcase_add_test(t, test_same_bits);
-    tcase_add_loop_test(t, test_same_bits_float, 0, (int)(sizeof float_kinds / sizeof *float_kinds));
-    tcase_add_loop_test(t, test_same_bits_float_large, 0, (int)(sizeof float_kinds / sizeof *float_kinds));
+    tcase_add_loop_test(t, test_same_bits_float, 0,
+                        (int)(sizeof float_kinds / sizeof *float_kinds));
+    tcase_add_loop_test(t, test_same_bits_float_large, 0,
+                        (int)(sizeof float_kinds / sizeof *float_kinds));
     tcase_add_test(t, test_same_bits_disturbed);
     tcase_add_test(t, test_crowd);
     tcase_add_test(t, test_crowd_job);

@@ -1,4 +1,5 @@
-/* The documents against the tables: committed pages are what the tables print, and they render without complaint. */
+/* The documents against the tables: committed pages are what the tables print, and they render
+ * without complaint. */
 #include "app/headless/documents.h"
 #include "app/modes.h"
 #include "engine/placement/planner.h"
@@ -33,7 +34,9 @@ static void same(const char *committed, const char *printed)
 
     while (text[at] && text[at] == printed[at])
         line += text[at++] == '\n';
-    ck_assert_msg(!text[at] && !printed[at], "%s differs from the tables in line %zu: run `make docs` and commit the result", committed, line);
+    ck_assert_msg(!text[at] && !printed[at],
+                  "%s differs from the tables in line %zu: run `make docs` and commit the result",
+                  committed, line);
     free(text);
 }
 
@@ -76,13 +79,16 @@ START_TEST(manual_has_every_option_variable_key_and_exit_code)
         size_t at = (size_t)snprintf(needle, sizeof needle, "\\-\\-");
 
         for (const char *p = o->name; *p; p++)
-            at += (size_t)snprintf(needle + at, sizeof needle - at, "%s%c", *p == '-' ? "\\" : "", *p);
+            at += (size_t)snprintf(needle + at, sizeof needle - at, "%s%c", *p == '-' ? "\\" : "",
+                                   *p);
         ck_assert_msg(strstr(page, needle), "--%s is not in moetop.1", o->name);
-        ck_assert_msg(!(o->place & OPTION_FILE) || strstr(settings, needle + 4), "%s is not in moetop.yaml.5", o->name);
+        ck_assert_msg(!(o->place & OPTION_FILE) || strstr(settings, needle + 4),
+                      "%s is not in moetop.yaml.5", o->name);
         option_variable(o, needle, sizeof needle);
-        ck_assert_msg(!(o->place & OPTION_FILE) || strstr(page, needle), "%s is not in moetop.1", needle);
+        ck_assert_msg(!(o->place & OPTION_FILE) || strstr(page, needle), "%s is not in moetop.1",
+                      needle);
     }
-#define X(name, exit_code, word, text) \
+#define X(name, exit_code, word, text)                       \
     snprintf(needle, sizeof needle, "\n.B %d\n", exit_code); \
     ck_assert_msg(strstr(page, needle), "exit status %d is not in moetop.1", exit_code);
     ERROR_TABLE(X)
@@ -118,7 +124,9 @@ START_TEST(manual_pages_render_without_warnings)
         support_skip("groff is not installed");
         return;
     }
-    snprintf(command, sizeof command, "said=$(groff -man -ww -Kutf8 -Tutf8 '%s/man/%s' 2>&1 >/dev/null); echo \"$said\" >&2; test -z \"$said\"",
+    snprintf(command, sizeof command,
+             "said=$(groff -man -ww -Kutf8 -Tutf8 '%s/man/%s' 2>&1 >/dev/null); echo \"$said\" "
+             ">&2; test -z \"$said\"",
              support_root(), pages[_i]);
     ck_assert_msg(system(command) == 0, "groff complains about man/%s", pages[_i]);
 }
@@ -135,7 +143,8 @@ START_TEST(completions_know_every_flag_and_parse)
         documents_completion((enum documents_shell)shell, f);
         fclose(f);
         for (int i = 0; i < OPTION_COUNT; i++) {
-            snprintf(flag, sizeof flag, shell == SHELL_FISH ? "-l %s" : "--%s", option_table[i].name);
+            snprintf(flag, sizeof flag, shell == SHELL_FISH ? "-l %s" : "--%s",
+                     option_table[i].name);
             ck_assert_msg(strstr(text, flag), "%s", flag);
         }
         if (shell == SHELL_BASH) {
@@ -144,9 +153,12 @@ START_TEST(completions_know_every_flag_and_parse)
             fputs(text, f);
             fclose(f);
             /* what a user would get after `moetop --col` and after `moetop --color ` */
-            snprintf(command, sizeof command, "bash -c 'source %s; COMP_WORDS=(moetop --col); COMP_CWORD=1; _moetop; "
-                     "[[ ${COMPREPLY[0]} == --color ]] || exit 1; COMP_WORDS=(moetop --color \"\"); COMP_CWORD=2; _moetop; "
-                     "[[ ${COMPREPLY[*]} == \"auto always never\" ]]'", path);
+            snprintf(command, sizeof command,
+                     "bash -c 'source %s; COMP_WORDS=(moetop --col); COMP_CWORD=1; _moetop; "
+                     "[[ ${COMPREPLY[0]} == --color ]] || exit 1; COMP_WORDS=(moetop --color "
+                     "\"\"); COMP_CWORD=2; _moetop; "
+                     "[[ ${COMPREPLY[*]} == \"auto always never\" ]]'",
+                     path);
             ck_assert_int_eq(system(command), 0);
         }
         free(text);
@@ -164,13 +176,30 @@ static void completion_file(enum documents_shell shell, const char *name, char *
     fclose(f);
 }
 
-/* Lines as typed so far, and what Tab must offer among others: values from the tables of strategies, themes, types and words. */
-static const struct { const char *line, *offers; } tabs[] = {
-    {"moetop --place ", "balanced"}, {"moetop --place ", "stripes"}, {"moetop --place lay", "layers:"}, {"moetop --place me", "memory:"},
-    {"moetop --place mei", "meins"}, {"moetop --place pla", "plan.yaml"}, {"moetop --compare cpu,att", "cpu,attention-gpu"}, {"moetop --theme ", "contrast"},
-    {"moetop --kernels avx", "avxvnni"}, {"moetop -ctk ", "q8_0"}, {"moetop --bench -ctk f16,q", "f16,q8_0"}, {"moetop --bench -o ", "jsonl"},
-    {"moetop -o pla", "plan.yaml"}, {"moetop --quantize ", "q4_k_m"}, {"moetop --quantize q4_0 pla", "plan.yaml"},
-    {"moetop --quantize q4_0 in pla", "plan.yaml"}, {"moetop --device ", "opencl:0"}, {"moetop --routing z", "zipf"}, {"moetop --bench-compare pla", "plan.yaml"},
+/* Lines as typed so far, and what Tab must offer among others: values from the tables of
+ * strategies, themes, types and words. */
+static const struct {
+    const char *line, *offers;
+} tabs[] = {
+    {"moetop --place ", "balanced"},
+    {"moetop --place ", "stripes"},
+    {"moetop --place lay", "layers:"},
+    {"moetop --place me", "memory:"},
+    {"moetop --place mei", "meins"},
+    {"moetop --place pla", "plan.yaml"},
+    {"moetop --compare cpu,att", "cpu,attention-gpu"},
+    {"moetop --theme ", "contrast"},
+    {"moetop --kernels avx", "avxvnni"},
+    {"moetop -ctk ", "q8_0"},
+    {"moetop --bench -ctk f16,q", "f16,q8_0"},
+    {"moetop --bench -o ", "jsonl"},
+    {"moetop -o pla", "plan.yaml"},
+    {"moetop --quantize ", "q4_k_m"},
+    {"moetop --quantize q4_0 pla", "plan.yaml"},
+    {"moetop --quantize q4_0 in pla", "plan.yaml"},
+    {"moetop --device ", "opencl:0"},
+    {"moetop --routing z", "zipf"},
+    {"moetop --bench-compare pla", "plan.yaml"},
 };
 
 static bool offered(const char *command, const char *wanted)
@@ -191,7 +220,9 @@ START_TEST(values_are_completed_from_the_tables)
     static const char *const shells[] = {[SHELL_BASH] = "bash", [SHELL_FISH] = "fish"};
     char path[256], own[300], command[1400];
 
-    snprintf(command, sizeof command, "cd %s && mkdir -p moetop/placements && touch moetop/placements/meins.yaml plan.yaml", support_tmpdir());
+    snprintf(command, sizeof command,
+             "cd %s && mkdir -p moetop/placements && touch moetop/placements/meins.yaml plan.yaml",
+             support_tmpdir());
     ck_assert_int_eq(system(command), 0);
     snprintf(own, sizeof own, "cd %s && XDG_CONFIG_HOME=$PWD", support_tmpdir());
     if (shells[_i]) {
@@ -199,16 +230,23 @@ START_TEST(values_are_completed_from_the_tables)
         if (system(command))
             return;
     }
-    completion_file((enum documents_shell)_i, _i == SHELL_ZSH ? "_moetop" : "completion", path, sizeof path);
+    completion_file((enum documents_shell)_i, _i == SHELL_ZSH ? "_moetop" : "completion", path,
+                    sizeof path);
     for (size_t k = 0; _i == SHELL_BASH && k < sizeof tabs / sizeof *tabs; k++) {
         snprintf(command, sizeof command,
-                 "%s bash -c 'compopt() { :; }; source %s; read -ra COMP_WORDS <<<\"%s\"; [[ \"%s\" == *\" \" ]] && COMP_WORDS+=(\"\"); "
-                 "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _moetop; printf \"%%s\\n\" \"${COMPREPLY[@]}\"'", own, path, tabs[k].line, tabs[k].line);
-        ck_assert_msg(offered(command, tabs[k].offers), "bash: '%s' does not offer %s", tabs[k].line, tabs[k].offers);
+                 "%s bash -c 'compopt() { :; }; source %s; read -ra COMP_WORDS <<<\"%s\"; [[ "
+                 "\"%s\" == *\" \" ]] && COMP_WORDS+=(\"\"); "
+                 "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _moetop; printf \"%%s\\n\" "
+                 "\"${COMPREPLY[@]}\"'",
+                 own, path, tabs[k].line, tabs[k].line);
+        ck_assert_msg(offered(command, tabs[k].offers), "bash: '%s' does not offer %s",
+                      tabs[k].line, tabs[k].offers);
     }
     for (size_t k = 0; _i == SHELL_FISH && k < sizeof tabs / sizeof *tabs; k++) {
-        snprintf(command, sizeof command, "%s HOME=$PWD fish -c 'source %s; complete -C \"%s\"'", own, path, tabs[k].line);
-        ck_assert_msg(offered(command, tabs[k].offers), "fish: '%s' does not offer %s", tabs[k].line, tabs[k].offers);
+        snprintf(command, sizeof command, "%s HOME=$PWD fish -c 'source %s; complete -C \"%s\"'",
+                 own, path, tabs[k].line);
+        ck_assert_msg(offered(command, tabs[k].offers), "fish: '%s' does not offer %s",
+                      tabs[k].line, tabs[k].offers);
     }
     if (_i == SHELL_ZSH && system("command -v zsh >/dev/null") == 0) {
         snprintf(command, sizeof command, "zsh -n %s", path);
@@ -217,7 +255,8 @@ START_TEST(values_are_completed_from_the_tables)
 }
 END_TEST
 
-/* Every option that takes one of some words, in every shell; and nothing of the tables is left out. */
+/* Every option that takes one of some words, in every shell; and nothing of the tables is left out.
+ */
 START_TEST(completions_hold_every_word)
 {
     for (int shell = SHELL_BASH; shell <= SHELL_FISH; shell++) {
@@ -228,10 +267,13 @@ START_TEST(completions_hold_every_word)
         documents_completion((enum documents_shell)shell, f);
         fclose(f);
         for (int i = 0; i < OPTION_COUNT; i++)
-            for (int k = 0; option_table[i].type == OPTION_WORD && option_word(&option_table[i], k, word, sizeof word); k++)
+            for (int k = 0; option_table[i].type == OPTION_WORD &&
+                            option_word(&option_table[i], k, word, sizeof word);
+                 k++)
                 ck_assert_msg(strstr(text, word), "%s of --%s", word, option_table[i].name);
         for (int i = 0; i < n_planners; i++) {
-            snprintf(word, sizeof word, "%.*s", (int)strcspn(planners[i].syntax, "[:"), planners[i].syntax);
+            snprintf(word, sizeof word, "%.*s", (int)strcspn(planners[i].syntax, "[:"),
+                     planners[i].syntax);
             ck_assert_msg(strstr(text, word), "%s of --place", word);
         }
         free(text);
@@ -241,13 +283,30 @@ END_TEST
 
 START_TEST(every_mode_is_reached)
 {
-    static const struct { const char *mode; char *args[4]; } ways[] = {
-        {"help", {"--help"}}, {"version", {"--version"}}, {"print-config", {"--print-config"}}, {"completion", {"--completion", "zsh"}},
-        {"print-man", {"--print-man", "man/moetop.1.in"}}, {"list-devices", {"--list-devices"}}, {"place-help", {"--place", "help"}},
-        {"batch", {"--batch", "lines.jsonl"}}, {"tokenize", {"--tokenize"}}, {"detokenize", {"--detokenize"}}, {"print-prompt", {"--print-prompt", "-p", "Hi"}}, {"fit", {"--fit"}},
-        {"compare", {"--compare", "cpu,gpu"}}, {"profile-experts", {"--profile-experts", "text.txt"}}, {"suggest", {"--suggest", "profile.json"}},
-        {"bench", {"--bench"}}, {"bench", {"--microbench"}}, {"one-shot", {"-p", "Hi"}}, {"print-prompt", {"--print-prompt", "-p", "Hi"}}, {"quantize", {"--quantize", "q8_0", "in.gguf", "out.gguf"}},
-        {"chat", {"--temp", "0"}}};
+    static const struct {
+        const char *mode;
+        char *args[4];
+    } ways[] = {{"help", {"--help"}},
+                {"version", {"--version"}},
+                {"print-config", {"--print-config"}},
+                {"completion", {"--completion", "zsh"}},
+                {"print-man", {"--print-man", "man/moetop.1.in"}},
+                {"list-devices", {"--list-devices"}},
+                {"place-help", {"--place", "help"}},
+                {"batch", {"--batch", "lines.jsonl"}},
+                {"tokenize", {"--tokenize"}},
+                {"detokenize", {"--detokenize"}},
+                {"print-prompt", {"--print-prompt", "-p", "Hi"}},
+                {"fit", {"--fit"}},
+                {"compare", {"--compare", "cpu,gpu"}},
+                {"profile-experts", {"--profile-experts", "text.txt"}},
+                {"suggest", {"--suggest", "profile.json"}},
+                {"bench", {"--bench"}},
+                {"bench", {"--microbench"}},
+                {"one-shot", {"-p", "Hi"}},
+                {"print-prompt", {"--print-prompt", "-p", "Hi"}},
+                {"quantize", {"--quantize", "q8_0", "in.gguf", "out.gguf"}},
+                {"chat", {"--temp", "0"}}};
     static struct options o;
     struct error e;
 

@@ -1,4 +1,5 @@
-/* Element types: the table, and dequantisation of golden blocks (made with the gguf Python package from random bytes) bit by bit. */
+/* Element types: the table, and dequantisation of golden blocks (made with the gguf Python package
+ * from random bytes) bit by bit. */
 #include "engine/file/blocks.h"
 #include "engine/file/dtype.h"
 #include "engine/layout/pack.h"
@@ -30,7 +31,8 @@ END_TEST
 
 START_TEST(golden_blocks)
 {
-    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_IQ4_NL};
+    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0,  DTYPE_Q5_1,
+                                       DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_IQ4_NL};
 
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         const struct dtype_info *d = dtype_info(types[i]);
@@ -54,9 +56,11 @@ START_TEST(golden_blocks)
         ck_assert_uint_eq(fread(want, sizeof *want, n, f), n);
         fclose(f);
         ck_assert(row_readable(types[i]));
-        row_to_f32(types[i], blocks + 1, (int64_t)n, got);      /* odd address: any alignment is allowed */
+        /* odd address: any alignment is allowed */
+        row_to_f32(types[i], blocks + 1, (int64_t)n, got);
         for (size_t k = 0; k < n; k++)
-            ck_assert_msg(memcmp(&got[k], &want[k], 4) == 0, "%s: element %zu is %a, not %a", d->word, k, (double)got[k], (double)want[k]);
+            ck_assert_msg(memcmp(&got[k], &want[k], 4) == 0, "%s: element %zu is %a, not %a",
+                          d->word, k, (double)got[k], (double)want[k]);
         free(blocks);
         free(want);
         free(got);
@@ -64,7 +68,8 @@ START_TEST(golden_blocks)
 }
 END_TEST
 
-/* Scales decide: the same verdict as that of the values, for random blocks and for those with one odd scale. */
+/* Scales decide: the same verdict as that of the values, for random blocks and for those with one
+ * odd scale. */
 START_TEST(finite_blocks)
 {
     static const uint16_t odd[] = {0x7c00, 0xfc00, 0x7e00, 0x7f80, 0xff80, 0x7bff, 0x7f7f, 0};
@@ -83,18 +88,23 @@ START_TEST(finite_blocks)
             bool finite = true, said;
 
             for (int k = 0; k < count * d->bytes; k++)
-                blocks[k] = (uint8_t)(rand_r(&seed) & 0x3f);      /* F16, BF16 and F32 of such bytes are finite */
-            at = rand_r(&seed) % count * d->bytes + (i % 3 == 0 ? d->bytes - 2 : i % 3 == 1 ? 0 : 2);
+                /* F16, BF16 and F32 of such bytes are finite */
+                blocks[k] = (uint8_t)(rand_r(&seed) & 0x3f);
+            at = rand_r(&seed) % count * d->bytes + (i % 3 == 0   ? d->bytes - 2
+                                                     : i % 3 == 1 ? 0
+                                                                  : 2);
             if (at + 2 <= count * d->bytes)
                 memcpy(blocks + at, &odd[rand_r(&seed) % 8], 2);
             row_to_f32((enum dtype)type, blocks, (int64_t)count * d->block, x);
             for (int k = 0; k < count * d->block; k++)
                 finite = finite && isfinite(x[k]);
             said = blocks_finite((enum dtype)type, blocks, (size_t)(count * d->bytes));
-            ck_assert_msg(said == finite, "%s: %d blocks, %04x at %d", d->word, count, (unsigned)(blocks[at] | blocks[at + 1] << 8), at);
+            ck_assert_msg(said == finite, "%s: %d blocks, %04x at %d", d->word, count,
+                          (unsigned)(blocks[at] | blocks[at + 1] << 8), at);
             verdicts[said]++;
         }
-        ck_assert_msg(verdicts[0] > 1000 && verdicts[1] > 1000, "%s: %d and %d", d->word, verdicts[0], verdicts[1]);
+        ck_assert_msg(verdicts[0] > 1000 && verdicts[1] > 1000, "%s: %d and %d", d->word,
+                      verdicts[0], verdicts[1]);
     }
 }
 END_TEST

@@ -1,4 +1,5 @@
-/* The synchronous engine on the demo model: turns, prefix reuse, stops, cancel, overflow, pacing, telemetry, and what must not change the text. */
+/* The synchronous engine on the demo model: turns, prefix reuse, stops, cancel, overflow, pacing,
+ * telemetry, and what must not change the text. */
 #include "engine/base/clock.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
@@ -14,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Under ThreadSanitizer everything takes twenty times as long: fewer rounds of what the other builds do in full. */
+/* Under ThreadSanitizer everything takes twenty times as long: fewer rounds of what the other
+ * builds do in full. */
 #ifdef __SANITIZE_THREAD__
 #define SLOW 1
 #else
@@ -31,7 +33,12 @@ static struct engine_config demo_config(void)
     static char path[4200];
 
     snprintf(path, sizeof path, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
-    return (struct engine_config){.model_path = path, .context = 512, .n_threads = 2, .kv_k = KV_F16, .kv_v = KV_F16, .convert = -1};
+    return (struct engine_config){.model_path = path,
+                                  .context = 512,
+                                  .n_threads = 2,
+                                  .kv_k = KV_F16,
+                                  .kv_v = KV_F16,
+                                  .convert = -1};
 }
 
 static struct engine *open_with(const struct engine_config *c)
@@ -51,7 +58,8 @@ static struct engine *open_demo(void)
     return open_with(&c);
 }
 
-/* Weights that are still in the file, being packed, and packed: the same bits, in prompts and in decoding, with every kernel set. */
+/* Weights that are still in the file, being packed, and packed: the same bits, in prompts and in
+ * decoding, with every kernel set. */
 START_TEST(answers_before_the_weights_are_packed)
 {
     static const char *const sets[] = {NULL, "scalar"};
@@ -95,7 +103,7 @@ START_TEST(answers_before_the_weights_are_packed)
         ck_assert(model_packed(engine_info(late)->model, &done, &total));
         ck_assert_uint_gt(total, 0);
         engine_close(late);
-        late = open_with(&c);                   /* closed before anything was packed */
+        late = open_with(&c); /* closed before anything was packed */
         model_hold(engine_info(late)->model, 60000);
         engine_close(late);
         engine_close(eager);
@@ -112,7 +120,7 @@ struct heard {
     int tokens, started, prefills, notices, done, plans;
     uint64_t prefill_done;
     char notice[700];
-    int cancel_after;            /* tokens; 0: never */
+    int cancel_after; /* tokens; 0: never */
     bool cancel_in_prefill;
     struct engine *engine;
     struct turn_done_event last;
@@ -123,9 +131,7 @@ static int hear(void *ctx, struct event *ev)
     struct heard *h = ctx;
 
     switch (ev->kind) {
-    case EVENT_TURN_STARTED:
-        h->started++;
-        break;
+    case EVENT_TURN_STARTED: h->started++; break;
     case EVENT_PREFILL:
         ck_assert_uint_ge(ev->progress.done, h->prefill_done);
         h->prefill_done = ev->progress.done;
@@ -141,22 +147,20 @@ static int hear(void *ctx, struct event *ev)
         h->notices++;
         snprintf(h->notice, sizeof h->notice, "%s", ev->text);
         break;
-    case EVENT_PLAN:
-        h->plans++;
-        break;
+    case EVENT_PLAN: h->plans++; break;
     case EVENT_TURN_DONE:
         h->done++;
         h->last = ev->done_turn;
         break;
-    default:
-        ck_abort_msg("event %d in a turn", ev->kind);
+    default: ck_abort_msg("event %d in a turn", ev->kind);
     }
     return 0;
 }
 
 static struct turn turn_of(struct message *m, size_t n, int max_tokens)
 {
-    return (struct turn){.messages = m, .n_messages = n, .sampling = greedy(), .max_tokens = max_tokens};
+    return (struct turn){
+        .messages = m, .n_messages = n, .sampling = greedy(), .max_tokens = max_tokens};
 }
 
 static struct turn_done_event run(struct engine *g, const struct turn *t, struct heard *h)
@@ -184,7 +188,8 @@ static struct heard *fresh(void)
 START_TEST(a_turn_answers)
 {
     struct engine *g = open_demo();
-    struct message m[] = {{ROLE_USER, "Tell me a story about a little robot who is afraid of the dark."}};
+    struct message m[] = {
+        {ROLE_USER, "Tell me a story about a little robot who is afraid of the dark."}};
     struct turn t = turn_of(m, 1, -1);
     struct heard *h = fresh();
     struct turn_done_event done = run(g, &t, h);
@@ -193,7 +198,7 @@ START_TEST(a_turn_answers)
 
     printf("%s\n[%s, %d tokens]\n", h->text, stop_reason_word(done.reason), done.completion_tokens);
     ck_assert_int_eq(done.reason, STOP_TOKEN);
-    ck_assert_int_eq(done.prompt_tokens, 18);            /* as in the golden chat */
+    ck_assert_int_eq(done.prompt_tokens, 18); /* as in the golden chat */
     ck_assert_int_gt(done.completion_tokens, 50);
     ck_assert_int_eq(h->tokens, done.completion_tokens);
     ck_assert_int_eq(h->started, 1);
@@ -207,7 +212,9 @@ START_TEST(a_turn_answers)
     ck_assert_int_eq(s->prompt_tokens, 18);
     ck_assert_int_eq(s->context_used, engine_session_tokens(g, NULL));
     ck_assert_int_eq(s->context_used, 18 + done.completion_tokens);
-    ck_assert_double_eq_tol(s->decode_tok_s, (done.completion_tokens - 1) * 1e9 / (double)done.decode_ns, 1e-6 * s->decode_tok_s);
+    ck_assert_double_eq_tol(s->decode_tok_s,
+                            (done.completion_tokens - 1) * 1e9 / (double)done.decode_ns,
+                            1e-6 * s->decode_tok_s);
     for (int i = 0; i < s->n_layers * s->n_experts; i++)
         sum += s->session[i];
     ck_assert_uint_eq(sum, (uint64_t)s->context_used * (uint64_t)s->n_layers * 2u);
@@ -229,14 +236,17 @@ END_TEST
 START_TEST(the_next_turn_keeps_the_prefix)
 {
     struct engine *g = open_demo();
-    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}, {ROLE_ASSISTANT, NULL}, {ROLE_USER, "Tell me another story about a bear."}};
+    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."},
+                          {ROLE_ASSISTANT, NULL},
+                          {ROLE_USER, "Tell me another story about a bear."}};
     struct turn t = turn_of(m, 1, 60);
     struct heard *h = fresh();
     struct turn_done_event done = run(g, &t, h);
     char *answer = strdup(h->text), *second;
     int used = engine_session_tokens(g, NULL);
 
-    t.sampling.temperature = 0.9f;       /* a sampled answer is not always what the tokenizer would make of its text */
+    /* a sampled answer is not always what the tokenizer would make of its text */
+    t.sampling.temperature = 0.9f;
     m[1].text = answer;
     t.n_messages = 3;
     done = run(g, &t, h);
@@ -271,9 +281,11 @@ START_TEST(sampled_answers_are_found_again)
         struct turn_done_event done;
 
         m[2 * i] = (struct message){ROLE_USER, "Once more, please!"};
-        t.sampling = (struct sampling){.temperature = 2.5f, .top_p = 1.0f, .repeat_penalty = 1.0f, .seed = (uint64_t)i};
+        t.sampling = (struct sampling){
+            .temperature = 2.5f, .top_p = 1.0f, .repeat_penalty = 1.0f, .seed = (uint64_t)i};
         done = run(g, &t, h);
-        ck_assert_msg(done.cached_tokens >= before, "turn %d: %d of %d tokens were cached", i, done.cached_tokens, before);
+        ck_assert_msg(done.cached_tokens >= before, "turn %d: %d of %d tokens were cached", i,
+                      done.cached_tokens, before);
         answers[i] = strdup(h->text);
         m[2 * i + 1] = (struct message){ROLE_ASSISTANT, answers[i]};
     }
@@ -411,25 +423,30 @@ START_TEST(oldest_turns_are_dropped)
 
     c.context = 256;
     g = open_with(&c);
-    ck_assert_int_eq(chat_template_encode(engine_info(g)->chat, m, 1, true, NULL, &head, &n_head, starts, &e), 0);
+    ck_assert_int_eq(chat_template_encode(engine_info(g)->chat, m, 1, true, NULL, &head, &n_head,
+                                          starts, &e),
+                     0);
     n_head = starts[1];
     for (; turns < 14; turns++) {
         struct turn_done_event done;
 
-        m[n++] = (struct message){ROLE_USER, "Tell me a story about a fox and a bear and a little red bird, please."};
+        m[n++] = (struct message){
+            ROLE_USER, "Tell me a story about a fox and a bear and a little red bird, please."};
         t = turn_of(m, (size_t)n, 24);
         done = run(g, &t, h);
         ck_assert_int_ge(done.dropped_turns, dropped ? 1 : 0);
-        with_cache += done.dropped_turns && done.dropped_turns == dropped && done.cached_tokens > n_head;
+        with_cache += done.dropped_turns && done.dropped_turns == dropped &&
+                      done.cached_tokens > n_head;
         dropped = done.dropped_turns;
         ck_assert_int_le(engine_session_tokens(g, &ids), 256);
-        ck_assert_int_eq(memcmp(ids, head, (size_t)n_head * sizeof *head), 0);       /* the system message stays */
+        /* the system message stays */
+        ck_assert_int_eq(memcmp(ids, head, (size_t)n_head * sizeof *head), 0);
         ck_assert_int_gt(done.completion_tokens, 0);
         answers[turns] = strdup(h->text);
         m[n++] = (struct message){ROLE_ASSISTANT, answers[turns]};
     }
     ck_assert_int_gt(dropped, 3);
-    ck_assert_int_gt(with_cache, 2);     /* not every turn is prefilled anew */
+    ck_assert_int_gt(with_cache, 2); /* not every turn is prefilled anew */
     ck_assert_int_gt(h->notices, 0);
     ck_assert_ptr_nonnull(strstr(h->notice, "oldest turn"));
     for (int i = 0; i < turns; i++)
@@ -450,12 +467,14 @@ START_TEST(raw_text_is_continued)
     int *ids, n;
 
     t.raw = true;
-    ck_assert_int_eq(tokenizer_encode(engine_info(g)->tokenizer, m[0].text, strlen(m[0].text), true, &ids, &n, &e), 0);
+    ck_assert_int_eq(tokenizer_encode(engine_info(g)->tokenizer, m[0].text, strlen(m[0].text), true,
+                                      &ids, &n, &e),
+                     0);
     done = run(g, &t, h);
     printf("raw: %s\n", h->text);
     ck_assert_int_ge(done.prompt_tokens, n);
     ck_assert_int_le(done.prompt_tokens, n + 1);
-    ck_assert_int_eq(h->text[0], ' ');           /* a word goes on after a space */
+    ck_assert_int_eq(h->text[0], ' '); /* a word goes on after a space */
     mem_free(ids);
     engine_close(g);
 }
@@ -494,7 +513,7 @@ START_TEST(a_template_that_says_nothing)
     g = open_with(&c);
     ck_assert_int_eq(engine_turn(g, &t, hear, h, &done, &e), ERR_MODEL);
     ck_assert_msg(strstr(e.text, "template"), "%s", e.text);
-    t.raw = true;                                /* without it the model still answers */
+    t.raw = true; /* without it the model still answers */
     ck_assert_int_eq(engine_turn(g, &t, hear, h, &done, &e), 0);
     engine_close(g);
 }
@@ -502,8 +521,12 @@ END_TEST
 
 START_TEST(same_seed_same_text)
 {
-    static const struct { const char *kernels; int threads, ubatch; } ways[] = {{NULL, 2, 512}, {"scalar", 1, 5}, {"avx2", 2, 1}, {"avx512", 1, 16}, {NULL, 1, 3}};
-    struct message m[] = {{ROLE_SYSTEM, "You tell short stories."}, {ROLE_USER, "Tell me a story about a fox."}};
+    static const struct {
+        const char *kernels;
+        int threads, ubatch;
+    } ways[] = {{NULL, 2, 512}, {"scalar", 1, 5}, {"avx2", 2, 1}, {"avx512", 1, 16}, {NULL, 1, 3}};
+    struct message m[] = {{ROLE_SYSTEM, "You tell short stories."},
+                          {ROLE_USER, "Tell me a story about a fox."}};
     char *first = NULL, *other = NULL;
 
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i += SLOW ? 4 : 1) {
@@ -516,7 +539,13 @@ START_TEST(same_seed_same_text)
         c.kernels = ways[i].kernels;
         c.n_threads = ways[i].threads;
         c.ubatch = ways[i].ubatch;
-        t.sampling = (struct sampling){.temperature = 0.9f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1.1f, .repeat_last_n = 64, .seed = 42};
+        t.sampling = (struct sampling){.temperature = 0.9f,
+                                       .top_k = 40,
+                                       .top_p = 0.95f,
+                                       .min_p = 0.05f,
+                                       .repeat_penalty = 1.1f,
+                                       .repeat_last_n = 64,
+                                       .seed = 42};
         if (engine_open(&g, &c, &e) < 0) {
             ck_assert_int_eq(e.code, ERR_USAGE);
             printf("not on this CPU: %s\n", e.text);
@@ -540,7 +569,8 @@ START_TEST(same_seed_same_text)
 }
 END_TEST
 
-/* One forward step's worth of pauses: 30 tokens at 200 a second take 145 ms or more, and no rate knows of it. */
+/* One forward step's worth of pauses: 30 tokens at 200 a second take 145 ms or more, and no rate
+ * knows of it. */
 START_TEST(pacing_slows_the_answer_not_the_rate)
 {
     struct engine *g = open_demo();
@@ -577,7 +607,7 @@ START_TEST(a_pause_can_be_cancelled)
     struct turn_done_event done;
     uint64_t start = clock_now();
 
-    engine_pace_set(g, 0.05);            /* a token every 20 s */
+    engine_pace_set(g, 0.05); /* a token every 20 s */
     ck_assert_int_eq(engine_turn(g, &t, cancel_soon, g, &done, NULL), 0);
     ck_assert_int_eq(done.reason, STOP_CANCELLED);
     ck_assert_int_eq(done.completion_tokens, 1);
@@ -635,7 +665,7 @@ START_TEST(a_trace_tells_where_time_went)
     engine_session_clear(g);
     ck_assert_int_eq(engine_trace_start(g, 10000, &e), 0);
     run(g, &t, h);
-    ck_assert_str_eq(h->text, untraced);         /* job by job or fused: the same text */
+    ck_assert_str_eq(h->text, untraced); /* job by job or fused: the same text */
     ck_assert_int_eq(engine_trace_start(g, 0, &e), 0);
     for (size_t i = 0; i < engine_trace(g)->n; i++)
         kinds[engine_trace(g)->entries[i].kind]++;
@@ -676,17 +706,22 @@ static void compare_routing(void *ctx, const struct routing *r)
     for (int l = 0; l < r->n_layers; l++)
         for (int row = 0; row < r->rows; row++)
             for (int i = 0; i < r->used; i++)
-                c->wrong += r->experts[(l * r->rows + row) * r->used + i] !=
-                            c->want->experts[(l * c->want->period + (r->pos + row) % c->want->period) * r->used + i];
+                c->wrong +=
+                    r->experts[(l * r->rows + row) * r->used + i] !=
+                    c->want->experts[(l * c->want->period + (r->pos + row) % c->want->period) *
+                                         r->used +
+                                     i];
 }
 
-/* A benchmark may impose the choice of experts: in every kind of pass, and without a trace once it is off. */
+/* A benchmark may impose the choice of experts: in every kind of pass, and without a trace once it
+ * is off. */
 START_TEST(routing_can_be_imposed)
 {
     struct engine *g = open_demo();
     const struct hparams *hp = &engine_info(g)->model->hp;
     size_t n_vocab = (size_t)hp->n_vocab, row = (size_t)hp->n_experts_used;
-    float *plain = mem_alloc(n_vocab, sizeof *plain), *imposed = mem_alloc(n_vocab, sizeof *imposed);
+    float *plain = mem_alloc(n_vocab, sizeof *plain),
+          *imposed = mem_alloc(n_vocab, sizeof *imposed);
     uint16_t *table = mem_alloc((size_t)hp->n_layers * 5 * row, sizeof *table);
     struct imposed_routing r = {5, table};
     struct chosen c = {.want = &r};
@@ -700,7 +735,7 @@ START_TEST(routing_can_be_imposed)
     ck_assert_int_eq(engine_eval(g, ids, 24, plain, false, &e), 0);
     engine_routing_impose(g, &r);
     engine_observe(g, compare_routing, &c);
-    for (int traced = 0; traced < 2; traced++) {         /* traced: every block a job of its own */
+    for (int traced = 0; traced < 2; traced++) { /* traced: every block a job of its own */
         engine_session_clear(g);
         ck_assert_int_eq(engine_trace_start(g, traced ? 4096 : 0, &e), 0);
         ck_assert_int_eq(engine_eval(g, ids, 16, NULL, false, &e), 0);
@@ -745,14 +780,16 @@ START_TEST(who_chose_an_expert)
     /* the first token was traced: every block of it, in order, inside the token's time */
     ck_assert_int_eq(s->n_spans, 4 * s->n_layers + 2);
     for (int i = 1; i < s->n_spans; i++)
-        ck_assert_uint_ge(s->spans[i].start_us + 1, s->spans[i - 1].start_us + s->spans[i - 1].duration_us);
+        ck_assert_uint_ge(s->spans[i].start_us + 1,
+                          s->spans[i - 1].start_us + s->spans[i - 1].duration_us);
     engine_timeline_set(g, false);
     ck_assert_int_eq(s->n_spans, 0);
     engine_close(g);
 }
 END_TEST
 
-/* Every allocation of opening fails once: an error each time, nothing leaks (ASan sees), and then it works. */
+/* Every allocation of opening fails once: an error each time, nothing leaks (ASan sees), and then
+ * it works. */
 START_TEST(opening_survives_every_failed_allocation)
 {
     struct engine_config c = demo_config();
@@ -770,7 +807,7 @@ START_TEST(opening_survives_every_failed_allocation)
         ck_assert_ptr_null(g);
         ck_assert_int_ne(e.text[0], 0);
         if (n >= 40 || SLOW)
-            step = 97;           /* the tokenizer's thousands are all alike */
+            step = 97; /* the tokenizer's thousands are all alike */
     }
     mem_fail_after(-1);
     printf("opened after %ld allocations\n", n);
@@ -779,11 +816,13 @@ START_TEST(opening_survives_every_failed_allocation)
 }
 END_TEST
 
-/* The same for a turn: it fails with a clear error or says what it always says, and the session stays of use. */
+/* The same for a turn: it fails with a clear error or says what it always says, and the session
+ * stays of use. */
 START_TEST(a_turn_survives_every_failed_allocation)
 {
     struct engine *g = open_demo();
-    struct message m[] = {{ROLE_SYSTEM, "You tell stories."}, {ROLE_USER, "Tell me a story about a fox."}};
+    struct message m[] = {{ROLE_SYSTEM, "You tell stories."},
+                          {ROLE_USER, "Tell me a story about a fox."}};
     char *stops[] = {"never in there"};
     struct turn t = turn_of(m, 2, 12);
     struct heard *h = fresh();
@@ -808,7 +847,7 @@ START_TEST(a_turn_survives_every_failed_allocation)
             ck_assert_str_eq(h->text, want);
             if (!failed || n > 5000)
                 break;
-            failed = 0;          /* twice in a row without a failure: nothing is left to fail */
+            failed = 0; /* twice in a row without a failure: nothing is left to fail */
             continue;
         }
         ck_assert_int_eq(rc, ERR_MEMORY);
@@ -823,7 +862,8 @@ START_TEST(a_turn_survives_every_failed_allocation)
 }
 END_TEST
 
-/* Giving up at any moment that opening asks: always the same error, nothing left behind (asan), and never an engine. */
+/* Giving up at any moment that opening asks: always the same error, nothing left behind (asan), and
+ * never an engine. */
 static atomic_int asked, patience;
 
 static bool out_of_patience(void *ctx)
@@ -840,8 +880,15 @@ static int eval_once(void *ctx, struct engine *g, struct error *e)
 
 START_TEST(opening_can_be_given_up_anywhere)
 {
-    struct engine_config c = {.model_path = support_path("golden/phimoe/phimoe-16x-bf16"), .context = 64, .n_threads = 2, .kv_k = KV_F16, .kv_v = KV_F16,
-                              .convert = DTYPE_Q8_0, .no_tokenizer = true, .stop = out_of_patience, .opened = eval_once};
+    struct engine_config c = {.model_path = support_path("golden/phimoe/phimoe-16x-bf16"),
+                              .context = 64,
+                              .n_threads = 2,
+                              .kv_k = KV_F16,
+                              .kv_v = KV_F16,
+                              .convert = DTYPE_Q8_0,
+                              .no_tokenizer = true,
+                              .stop = out_of_patience,
+                              .opened = eval_once};
     struct error e = {0};
     struct engine *g = NULL;
     int rc = -1, n = 0;
@@ -853,8 +900,8 @@ START_TEST(opening_can_be_given_up_anywhere)
         ck_assert_msg(rc == 0 || (rc == ERR_CANCELLED && !g), "%d: %s", rc, e.text);
     }
     ck_assert_int_eq(rc, 0);
-    ck_assert_int_gt(n, 8);              /* pieces, stages, layers */
-    ck_assert_int_eq(eval_once(NULL, g, &e), 0);                 /* an open engine asks no more */
+    ck_assert_int_gt(n, 8);                      /* pieces, stages, layers */
+    ck_assert_int_eq(eval_once(NULL, g, &e), 0); /* an open engine asks no more */
     engine_close(g);
 }
 END_TEST

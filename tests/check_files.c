@@ -1,4 +1,5 @@
-/* engine/base/file and engine/base/cache: what is read waits for nobody, what is kept for later can be trusted. */
+/* engine/base/file and engine/base/cache: what is read waits for nobody, what is kept for later can
+ * be trusted. */
 #include "engine/base/cache.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
@@ -137,13 +138,14 @@ START_TEST(a_cache_keeps_what_it_is_given)
     size_t n;
 
     rmdir(folder);
-    ck_assert_int_eq(cache_read(at("v"), 100, &got, &n, &e), 0);        /* neither the folder nor the file */
+    /* neither the folder nor the file */
+    ck_assert_int_eq(cache_read(at("v"), 100, &got, &n, &e), 0);
     ck_assert_ptr_null(got);
     ck_assert_int_eq(cache_write(path, "good\n", 5, &e), 0);
     expect_kept("v", "good\n");
     ck_assert_int_eq(cache_write(path, "better\n", 7, &e), 0);
     expect_kept("v", "better\n");
-    ck_assert_int_eq(entries(), 1);      /* no temporary stays */
+    ck_assert_int_eq(entries(), 1); /* no temporary stays */
     ck_assert(stat(folder, &st) == 0 && (st.st_mode & 0777) == 0700);
     ck_assert(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600);
     ck_assert_int_eq(cache_read(path, 3, &got, &n, &e), ERR_INPUT);
@@ -180,7 +182,7 @@ START_TEST(a_cache_trusts_its_owner_alone)
     chmod(folder, 0755);
     expect_kept("v", "good\n");
     if (geteuid() != 0)
-        return;                          /* only root can give files away */
+        return; /* only root can give files away */
     ck_assert_int_eq(chown(at("v"), 12345, 12345), 0);
     expect_untrusted("v", "remove it");
     ck_assert_int_eq(chown(folder, 12345, 12345), 0);

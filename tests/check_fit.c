@@ -1,5 +1,5 @@
-/* app/fit against the engine itself: what the table says is what opening takes, to the byte; and what it
- * needs is the peak of a run. */
+/* app/fit against the engine itself: what the table says is what opening takes, to the byte; and
+ * what it needs is the peak of a run. */
 #include "app/common/devices.h"
 #include "app/setup/fit.h"
 #include "app/setup/resolve.h"
@@ -24,7 +24,11 @@ static const char *demo_model(void)
     return path;
 }
 
-static const struct { const char *model; int context, ubatch, threads, convert; enum kv_type k, v; } cases[] = {
+static const struct {
+    const char *model;
+    int context, ubatch, threads, convert;
+    enum kv_type k, v;
+} cases[] = {
     {NULL, 0, 0, 1, -1, KV_F16, KV_F16},
     {NULL, 100, 7, 2, -1, KV_F32, KV_F16},
     {NULL, 4096, 64, 3, -1, KV_F16, KV_F32},
@@ -37,9 +41,14 @@ static const struct { const char *model; int context, ubatch, threads, convert; 
 START_TEST(the_table_is_what_opening_takes)
 {
     struct engine_config c = {
-        .model_path = cases[_i].model ? support_path(cases[_i].model) : demo_model(), .context = cases[_i].context,
-        .ubatch = cases[_i].ubatch, .n_threads = cases[_i].threads, .kv_k = cases[_i].k, .kv_v = cases[_i].v,
-        .convert = cases[_i].convert, .no_tokenizer = true,
+        .model_path = cases[_i].model ? support_path(cases[_i].model) : demo_model(),
+        .context = cases[_i].context,
+        .ubatch = cases[_i].ubatch,
+        .n_threads = cases[_i].threads,
+        .kv_k = cases[_i].k,
+        .kv_v = cases[_i].v,
+        .convert = cases[_i].convert,
+        .no_tokenizer = true,
     };
     const struct telemetry *t;
     struct engine *g;
@@ -54,7 +63,8 @@ START_TEST(the_table_is_what_opening_takes)
     ck_assert_uint_eq(f.scratch, t->scratch_bytes);
     ck_assert_uint_eq(f.weights.packed, t->weights_packed);
     ck_assert_uint_eq(f.weights.mapped, t->weights_mapped);
-    ck_assert_uint_eq(f.weights.attention + f.weights.experts + f.weights.router_norms + f.weights.embeddings + f.weights.head,
+    ck_assert_uint_eq(f.weights.attention + f.weights.experts + f.weights.router_norms +
+                          f.weights.embeddings + f.weights.head,
                       f.weights.packed + f.weights.mapped);
     ck_assert_uint_eq(f.total, f.weights.packed + f.weights.mapped + f.kv + f.scratch + f.program);
     ck_assert_uint_gt(f.program, 1 << 20);
@@ -62,10 +72,16 @@ START_TEST(the_table_is_what_opening_takes)
 }
 END_TEST
 
-/* A context of sixteen million tokens fits no machine: refused, with a context that does fit and the flag that overrides. */
+/* A context of sixteen million tokens fits no machine: refused, with a context that does fit and
+ * the flag that overrides. */
 START_TEST(too_much_is_refused_with_a_remedy_that_works)
 {
-    struct engine_config c = {.model_path = demo_model(), .context = 1 << 24, .kv_k = KV_F32, .kv_v = KV_F32, .convert = -1, .n_threads = 1};
+    struct engine_config c = {.model_path = demo_model(),
+                              .context = 1 << 24,
+                              .kv_k = KV_F32,
+                              .kv_v = KV_F32,
+                              .convert = -1,
+                              .n_threads = 1};
     char remedy[96], *at;
     uint64_t available;
     struct fit f;
@@ -87,7 +103,8 @@ START_TEST(too_much_is_refused_with_a_remedy_that_works)
     ck_assert_int_ge(c.context, 512);
     available = f.available;
     ck_assert_int_eq(fit_measure(&c, &f, &e), 0);
-    f.available = available;    /* what was free when it was suggested: other programs come and go */
+    /* what was free when it was suggested: other programs come and go */
+    f.available = available;
     ck_assert(fit_fits(&f));
 }
 END_TEST
@@ -95,8 +112,19 @@ END_TEST
 START_TEST(the_table_prints_every_row)
 {
     struct engine_config c = {.model_path = demo_model(), .convert = -1};
-    char *text, *rows[] = {"attention weights", "expert weights", "routers and norms", "embeddings", "output head", "weights together",
-                           "KV cache", "scratch", "this program", "needed", "free", "tiny-storyteller", "q8_0"};
+    char *text, *rows[] = {"attention weights",
+                           "expert weights",
+                           "routers and norms",
+                           "embeddings",
+                           "output head",
+                           "weights together",
+                           "KV cache",
+                           "scratch",
+                           "this program",
+                           "needed",
+                           "free",
+                           "tiny-storyteller",
+                           "q8_0"};
     size_t n;
     FILE *out = open_memstream(&text, &n);
     struct fit f;
@@ -110,16 +138,31 @@ START_TEST(the_table_prints_every_row)
 }
 END_TEST
 
-/* The device's rows against what the device then holds, to the byte; also for plan files, and for a device that shares no memory. */
+/* The device's rows against what the device then holds, to the byte; also for plan files, and for a
+ * device that shares no memory. */
 START_TEST(the_devices_share_is_what_it_holds)
 {
-    static const struct { const char *place; bool own_memory, q8_cache; } plans[] = {
-        {"gpu", false, false}, {"layers:3", false, true}, {"experts:5", true, false}, {"attention-gpu", false, false}, {"configs/placements/half.yaml", true, true},
-        {"configs/placements/attention.yaml", false, false}, {"stream:3M", false, false}};
+    static const struct {
+        const char *place;
+        bool own_memory, q8_cache;
+    } plans[] = {{"gpu", false, false},
+                 {"layers:3", false, true},
+                 {"experts:5", true, false},
+                 {"attention-gpu", false, false},
+                 {"configs/placements/half.yaml", true, true},
+                 {"configs/placements/attention.yaml", false, false},
+                 {"stream:3M", false, false}};
     struct opencl_tuning tuning = {.copy = plans[_i].own_memory};
     enum kv_type kv = plans[_i].q8_cache ? KV_Q8_0 : KV_F16;
-    struct engine_config c = {.model_path = demo_model(), .convert = -1, .n_threads = 1, .ubatch = 37, .context = 200, .kv_k = kv, .kv_v = kv,
-                              .backends = device_backends, .device_selector = "opencl:0"};
+    struct engine_config c = {.model_path = demo_model(),
+                              .convert = -1,
+                              .n_threads = 1,
+                              .ubatch = 37,
+                              .context = 200,
+                              .kv_k = kv,
+                              .kv_v = kv,
+                              .backends = device_backends,
+                              .device_selector = "opencl:0"};
     struct device_stats want, got;
     const struct telemetry *t;
     struct plan *plan = NULL;
@@ -127,7 +170,8 @@ START_TEST(the_devices_share_is_what_it_holds)
     char place[4400];
     struct fit f;
 
-    snprintf(place, sizeof place, "%s%s%s", strchr(plans[_i].place, '/') ? support_root() : "", strchr(plans[_i].place, '/') ? "/" : "", plans[_i].place);
+    snprintf(place, sizeof place, "%s%s%s", strchr(plans[_i].place, '/') ? support_root() : "",
+             strchr(plans[_i].place, '/') ? "/" : "", plans[_i].place);
     opencl_tune(&tuning);
     ck_assert_int_eq(fit_measure(&c, &f, &e), 0);
     ck_assert_msg(fit_measure_device(&c, place, &f, &e) == 0, "%s", e.text);
@@ -137,7 +181,9 @@ START_TEST(the_devices_share_is_what_it_holds)
     }
     ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
     ck_assert_msg(place_resolve(place, engine_info(g), &plan, &e) >= 0, "%s", e.text);
-    ck_assert_msg((plan ? engine_plan_set(g, plan, &e) : engine_place(g, place, &e)) == 0 && engine_settle(g, &e) == 0, "%s", e.text);
+    ck_assert_msg((plan ? engine_plan_set(g, plan, &e) : engine_place(g, place, &e)) == 0 &&
+                      engine_settle(g, &e) == 0,
+                  "%s", e.text);
     t = engine_telemetry(g);
     ck_assert_int_eq(t->n_devices, 2);
     got = t->devices[1];
@@ -149,7 +195,8 @@ START_TEST(the_devices_share_is_what_it_holds)
     ck_assert_uint_eq(got.scratch_bytes, want.scratch_bytes);
     ck_assert_uint_eq(got.staging_bytes, want.staging_bytes);
     ck_assert_uint_eq(got.stream_bytes, want.stream_bytes);
-    ck_assert_uint_eq(f.device_bytes, got.weight_bytes + got.kv_bytes + got.scratch_bytes + got.staging_bytes + got.stream_bytes);
+    ck_assert_uint_eq(f.device_bytes, got.weight_bytes + got.kv_bytes + got.scratch_bytes +
+                                          got.staging_bytes + got.stream_bytes);
     ck_assert_int_eq(got.staging_bytes > 0, plans[_i].own_memory);
     engine_close(g);
     opencl_tune(NULL);
@@ -163,7 +210,8 @@ static const char *program(void)
     static char path[4200];
     const char *build = getenv("CHECK_BUILD");
 
-    snprintf(path, sizeof path, "%s/%s/moetop", build && build[0] == '/' ? "" : support_root(), build ? build : "build/release");
+    snprintf(path, sizeof path, "%s/%s/moetop", build && build[0] == '/' ? "" : support_root(),
+             build ? build : "build/release");
     return path;
 }
 
@@ -190,15 +238,20 @@ static void write_prompt(const char *path, int tokens)
 
     ck_assert_ptr_nonnull(f);
     for (int i = 0; i < tokens / 10; i++)
-        fputs("Tell me a story about a brave fox. ", f);      /* nine tokens */
+        fputs("Tell me a story about a brave fox. ", f); /* nine tokens */
     fclose(f);
 }
 
-/* Where 5 % is less: a huge page (2 MiB) that is begun with packed weights while the file's pages of the same weights are still there, and,
- * measured below 2 MiB for every model, code that only computing touches, the engine's small tables and the stacks of threads. */
-#define FIT_FLOOR 4.0            /* MiB */
+/* Where 5 % is less: a huge page (2 MiB) that is begun with packed weights while the file's pages
+ * of the same weights are still there, and, measured below 2 MiB for every model, code that only
+ * computing touches, the engine's small tables and the stacks of threads. */
+#define FIT_FLOOR 4.0 /* MiB */
 
-static const struct { bool folder; const char *settings; int context; } peaks[] = {
+static const struct {
+    bool folder;
+    const char *settings;
+    int context;
+} peaks[] = {
     {false, "-c 2048", 2048},
     {false, "-c 512 -ub 64", 512},
     {false, "-c 1024 -ub 1024 -ctk f32 -ctv f32", 1024},
@@ -226,18 +279,22 @@ START_TEST(needed_is_the_peak)
     snprintf(run, sizeof run, "'%s' -m '%s' -t 2 %s", program(), model, peaks[_i].settings);
     snprintf(command, sizeof command, "%s --fit", run);
     needed = figure_of(command, "  needed");
-    snprintf(command, sizeof command, "%s -f %s -n %d --ignore-eos --temp 0 --stats-json %s.json >%s.out 2>&1; cat %s.json %s.out", run, prompt,
-             peaks[_i].context / 50, prompt, prompt, prompt, prompt);
+    snprintf(command, sizeof command,
+             "%s -f %s -n %d --ignore-eos --temp 0 --stats-json %s.json >%s.out 2>&1; cat %s.json "
+             "%s.out",
+             run, prompt, peaks[_i].context / 50, prompt, prompt, prompt, prompt);
     peak = figure_of(command, "\"peak_rss_bytes\":") / (1 << 20);
-    printf("%s %s: needed %.1f MiB, peak %.1f MiB (%+.1f %%)\n", peaks[_i].folder ? "BF16" : "Q8_0", peaks[_i].settings, needed, peak,
-           100 * (needed / peak - 1));
+    printf("%s %s: needed %.1f MiB, peak %.1f MiB (%+.1f %%)\n", peaks[_i].folder ? "BF16" : "Q8_0",
+           peaks[_i].settings, needed, peak, 100 * (needed / peak - 1));
     ck_assert_double_le(fabs(needed - peak), fmax(0.05 * peak, FIT_FLOOR));
 }
 END_TEST
 
 START_TEST(what_onednn_takes_is_not_passed_over)
 {
-    struct engine_config c = {.model_path = support_path("golden/phimoe/phimoe-16x-bf16"), .convert = -1, .float_library = true};
+    struct engine_config c = {.model_path = support_path("golden/phimoe/phimoe-16x-bf16"),
+                              .convert = -1,
+                              .float_library = true};
     char *text;
     size_t n;
     FILE *out = open_memstream(&text, &n);
@@ -251,7 +308,7 @@ START_TEST(what_onednn_takes_is_not_passed_over)
     free(text);
     c.model_path = demo_model();
     ck_assert_int_eq(fit_measure(&c, &f, &e), 0);
-    ck_assert(!f.library);                       /* quantised weights never meet it */
+    ck_assert(!f.library); /* quantised weights never meet it */
 }
 END_TEST
 

@@ -1,5 +1,6 @@
-/* Q4_1, Q5_0, Q5_1, IQ4_NL, Q4_K, Q5_K, Q6_K: packing and dot products. The scalar kernel against numbers read field by field from the file's
- * blocks (engine/file/blocks.c), the vector kernels against the scalar one, as bits. */
+/* Q4_1, Q5_0, Q5_1, IQ4_NL, Q4_K, Q5_K, Q6_K: packing and dot products. The scalar kernel against
+ * numbers read field by field from the file's blocks (engine/file/blocks.c), the vector kernels
+ * against the scalar one, as bits. */
 #include "engine/device/cpu/kernels/formats.h"
 #include "engine/layout/pack.h"
 #include "engine/file/blocks.h"
@@ -9,10 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS 37             /* two groups of 16 and a ragged one */
+#define ROWS 37 /* two groups of 16 and a ragged one */
 #define COLS_MAX (256 * 9)
 
-static const enum dtype types[] = {DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+static const enum dtype types[] = {DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_IQ4_NL,
+                                   DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
 static unsigned seed = 99;
 
 static unsigned below(unsigned n)
@@ -21,7 +23,8 @@ static unsigned below(unsigned n)
     return (seed >> 8) % n;
 }
 
-/* Random rows of a type; every bit pattern of codes and factors, ordinary halves for d and m, now and then extreme ones. */
+/* Random rows of a type; every bit pattern of codes and factors, ordinary halves for d and m, now
+ * and then extreme ones. */
 static void random_rows(enum dtype type, uint8_t *rows, int cols)
 {
     const struct dtype_info *d = dtype_info(type);
@@ -46,13 +49,15 @@ static void random_panel(const struct kernels *k, struct act_block *panel, int c
 
     for (int t = 0; t < nt; t++) {
         for (int i = 0; i < cols; i++)
-            x[i] = ((float)below(2001) - 1000.0f) * 1e-3f * (below(20) ? 1.0f : 10.0f) * (i / 32 % 7 == 3 ? 0.0f : 1.0f);
+            x[i] = ((float)below(2001) - 1000.0f) * 1e-3f * (below(20) ? 1.0f : 10.0f) *
+                   (i / 32 % 7 == 3 ? 0.0f : 1.0f);
         k->quantise(x, cols, panel + t, nt);
     }
 }
 
 /* Rule 2 straight from the fields of the file's blocks. */
-static float plain_dot(enum dtype type, const uint8_t *rows, int cols, int row, const struct act_block *panel, int nt, int t)
+static float plain_dot(enum dtype type, const uint8_t *rows, int cols, int row,
+                       const struct act_block *panel, int nt, int t)
 {
     const uint8_t *p = rows + (size_t)row * dtype_row_bytes(type, cols);
     int n = cols / 32;
@@ -68,13 +73,18 @@ static float plain_dot(enum dtype type, const uint8_t *rows, int cols, int row, 
 
             blocks_fields(type, p, b, &f);
             for (int c = 0; c < 32; c++) {
-                int w = type == DTYPE_IQ4_NL ? blocks_iq4_values[f.code[c]] : f.code[c] - (type == DTYPE_Q5_0 ? 16 : type == DTYPE_Q6_K ? 32 : 0);
+                int w = type == DTYPE_IQ4_NL ? blocks_iq4_values[f.code[c]]
+                                             : f.code[c] - (type == DTYPE_Q5_0   ? 16
+                                                            : type == DTYPE_Q6_K ? 32
+                                                                                 : 0);
 
                 s[c / 16] += w * a->q[c];
             }
             d = num_from_f16(f.d) * (k ? (float)f.scale : 1.0f);
             m = k ? -(num_from_f16(f.m) * (float)f.min) : num_from_f16(f.m);
-            q[i] = fmaf((float)(type == DTYPE_Q6_K ? s[0] * f.half[0] + s[1] * f.half[1] : s[0] + s[1]), d * a->d, q[i]);
+            q[i] = fmaf((float)(type == DTYPE_Q6_K ? s[0] * f.half[0] + s[1] * f.half[1]
+                                                   : s[0] + s[1]),
+                        d * a->d, q[i]);
             if (format_has_min(type))
                 q[i] = fmaf((float)a->sum, m * a->d, q[i]);
         }
@@ -85,10 +95,12 @@ static float plain_dot(enum dtype type, const uint8_t *rows, int cols, int row, 
 static void same(const char *set, enum dtype type, const float *got, const float *want, int n)
 {
     if (memcmp(got, want, (size_t)n * sizeof *got) == 0)
-        return;             /* the checks below are slow by the million */
+        return; /* the checks below are slow by the million */
     for (int i = 0; i < n; i++)
-        ck_assert_msg(num_bits(got[i]) == num_bits(want[i]) || (got[i] != got[i] && want[i] != want[i]), "%s %s: %d: %a, not %a", set, dtype_info(type)->word, i,
-                      (double)got[i], (double)want[i]);
+        ck_assert_msg(num_bits(got[i]) == num_bits(want[i]) ||
+                          (got[i] != got[i] && want[i] != want[i]),
+                      "%s %s: %d: %a, not %a", set, dtype_info(type)->word, i, (double)got[i],
+                      (double)want[i]);
 }
 
 START_TEST(dots)
@@ -99,8 +111,10 @@ START_TEST(dots)
     static float want[KERNEL_TILE * 20], got[KERNEL_TILE * 20];
 
     for (int round = 0; round < 60; round++) {
-        int width = round & 1 ? 16 : 8, block = dtype_info(type)->block, nt = 1 + (int)below(round % 25 ? 24 : KERNEL_TILE), stride = width + (int)below(4);
-        int cols = block * (1 + (int)below(block == 256 ? 9 : 30)), groups = pack_groups(ROWS, width);
+        int width = round & 1 ? 16 : 8, block = dtype_info(type)->block,
+            nt = 1 + (int)below(round % 25 ? 24 : KERNEL_TILE), stride = width + (int)below(4);
+        int cols = block * (1 + (int)below(block == 256 ? 9 : 30)),
+            groups = pack_groups(ROWS, width);
         size_t group_bytes = dtype_row_bytes(type, cols) * (size_t)width;
 
         random_rows(type, rows, cols);
@@ -111,16 +125,20 @@ START_TEST(dots)
         random_panel(&kernels_scalar, panel, cols, nt);
         for (int g = 0; g < groups; g++) {
             memset(want, 0, sizeof want);
-            kernels_scalar.dot[type](packed + (size_t)g * group_bytes, 1, width, cols, panel, nt, want, stride);
+            kernels_scalar.dot[type](packed + (size_t)g * group_bytes, 1, width, cols, panel, nt,
+                                     want, stride);
             for (int t = 0; t < nt; t++)
                 for (int r = 0; r < width; r++) {
-                    float plain = g * width + r < ROWS ? plain_dot(type, rows, cols, g * width + r, panel, nt, t) : 0.0f;
+                    float plain = g * width + r < ROWS
+                                      ? plain_dot(type, rows, cols, g * width + r, panel, nt, t)
+                                      : 0.0f;
 
                     same("scalar", type, &want[t * stride + r], &plain, 1);
                 }
             for (int i = 1; kernels_at(i); i++) {
                 memset(got, 0, sizeof got);
-                kernels_at(i)->dot[type](packed + (size_t)g * group_bytes, 1, width, cols, panel, nt, got, stride);
+                kernels_at(i)->dot[type](packed + (size_t)g * group_bytes, 1, width, cols, panel,
+                                         nt, got, stride);
                 same(kernels_at(i)->name, type, got, want, KERNEL_TILE * 20);
             }
         }
@@ -151,7 +169,8 @@ START_TEST(means_what_it_says)
             sum += p;
             size += fabs(p);
         }
-        ck_assert_msg(fabs(sum - (double)out[r]) <= 1e-5 * size + 1e-12, "%s row %d: %g, not %g", dtype_info(type)->word, r, (double)out[r], sum);
+        ck_assert_msg(fabs(sum - (double)out[r]) <= 1e-5 * size + 1e-12, "%s row %d: %g, not %g",
+                      dtype_info(type)->word, r, (double)out[r], sum);
     }
 }
 END_TEST

@@ -1,5 +1,6 @@
-/* The kernels for one token (struct kernels.gemv, gemv_float): row groups side by side, wherever they lie, against the reference group by group, as bits.
- * Where reading goes on is a hint: any address must do. */
+/* The kernels for one token (struct kernels.gemv, gemv_float): row groups side by side, wherever
+ * they lie, against the reference group by group, as bits. Where reading goes on is a hint: any
+ * address must do. */
 #include "engine/device/cpu/kernels/formats.h"
 #include "engine/layout/pack.h"
 #include "tests/support.h"
@@ -11,7 +12,8 @@
 #define COLS_MAX 4096
 #define GROUPS 6
 
-static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+static const enum dtype types[] = {DTYPE_Q8_0,   DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
+                                   DTYPE_IQ4_NL, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
 static unsigned seed = 4711;
 
 static int below(int n)
@@ -23,7 +25,8 @@ static int below(int n)
 /* Every pattern of codes and factors; scales and minima are ordinary numbers. */
 static void random_groups(enum dtype type, uint8_t *p, size_t bytes, int width)
 {
-    size_t unit = (size_t)(format_head(type) + format_blocks(type) * format_block_bytes(type)) * (size_t)width;
+    size_t unit = (size_t)(format_head(type) + format_blocks(type) * format_block_bytes(type)) *
+                  (size_t)width;
 
     for (size_t i = 0; i < bytes; i++)
         p[i] = (uint8_t)below(256);
@@ -36,14 +39,17 @@ static void random_groups(enum dtype type, uint8_t *p, size_t bytes, int width)
 }
 
 /* Another way from group to group in every round, and hints of all kinds. */
-static struct kernel_gemv any_streams(const uint8_t *memory, size_t group_bytes, float out[KERNEL_GEMV_GROUPS][NUM_LANES], int *group)
+static struct kernel_gemv any_streams(const uint8_t *memory, size_t group_bytes,
+                                      float out[KERNEL_GEMV_GROUPS][NUM_LANES], int *group)
 {
     struct kernel_gemv s = {.n = 1 + below(KERNEL_GEMV_GROUPS)};
 
     for (int i = 0; i < KERNEL_GEMV_GROUPS; i++) {
         group[i] = below(GROUPS);
         s.at[i] = memory + (size_t)group[i] * group_bytes;
-        s.next[i] = below(3) ? memory + (size_t)below(GROUPS) * group_bytes : below(2) ? NULL : (const uint8_t *)16;
+        s.next[i] = below(3)   ? memory + (size_t)below(GROUPS) * group_bytes
+                    : below(2) ? NULL
+                               : (const uint8_t *)16;
         s.out[i] = out[i];
     }
     return s;
@@ -61,7 +67,9 @@ START_TEST(quantised)
     for (int set = 1; kernels_at(set); set++)
         for (int round = 0; round < 60 && kernels_at(set)->gemv[type]; round++) {
             const struct kernels *k = kernels_at(set);
-            int cols = round % 4 ? block * (1 + below((round % 2 ? 1000 : COLS_MAX) / block)) : COLS_MAX, group[KERNEL_GEMV_GROUPS];
+            int cols = round % 4 ? block * (1 + below((round % 2 ? 1000 : COLS_MAX) / block))
+                                 : COLS_MAX,
+                group[KERNEL_GEMV_GROUPS];
             size_t bytes = dtype_row_bytes(type, cols) * (size_t)k->width;
             float want[NUM_LANES], got[KERNEL_GEMV_GROUPS][NUM_LANES];
             struct kernel_gemv s;
@@ -78,8 +86,10 @@ START_TEST(quantised)
                 if (i < s.n)
                     kernels_scalar.dot[type](s.at[i], 1, k->width, cols, act, 1, want, NUM_LANES);
                 for (int r = 0; r < NUM_LANES; r++)
-                    ck_assert_msg(num_bits(got[i][r]) == num_bits(want[r]), "%s %s, %d columns: stream %d of %d, row %d is %a, not %a", k->name,
-                                  dtype_info(type)->word, cols, i, s.n, r, (double)got[i][r], (double)want[r]);
+                    ck_assert_msg(num_bits(got[i][r]) == num_bits(want[r]),
+                                  "%s %s, %d columns: stream %d of %d, row %d is %a, not %a",
+                                  k->name, dtype_info(type)->word, cols, i, s.n, r,
+                                  (double)got[i][r], (double)want[r]);
             }
             tried++;
         }
@@ -89,7 +99,8 @@ START_TEST(quantised)
 }
 END_TEST
 
-/* Rule 11: every set's two ways to multiply against the reference; which of them runs depends on the number of rows. */
+/* Rule 11: every set's two ways to multiply against the reference; which of them runs depends on
+ * the number of rows. */
 START_TEST(floats)
 {
     static const enum dtype kinds[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
@@ -116,15 +127,20 @@ START_TEST(floats)
                 x[c] = tiny_random(&seed);
             s = any_streams(memory, bytes, got, row);
             k->float_input(bf16, x, cols, cols, 1, panel);
-            row_alone = memcpy(malloc((size_t)cols * 4), x, (size_t)cols * 4);         /* a sanitizer sees what is read beyond it */
+            /* a sanitizer sees what is read beyond it */
+            row_alone = memcpy(malloc((size_t)cols * 4), x, (size_t)cols * 4);
             k->gemv_float(type, bf16, &s, cols, bf16 ? panel : row_alone);
             free(row_alone);
             for (int i = 0; i < s.n; i++) {
                 k->dot_float(type, bf16, s.at[i], bytes, 1, cols, panel, 1, &want, 1);
-                ck_assert_msg(num_bits(got[i][0]) == num_bits(want), "%s %s, %d columns: %a, not %a", k->name, dtype_info(type)->word, cols, (double)got[i][0], (double)want);
+                ck_assert_msg(num_bits(got[i][0]) == num_bits(want),
+                              "%s %s, %d columns: %a, not %a", k->name, dtype_info(type)->word,
+                              cols, (double)got[i][0], (double)want);
                 kernels_scalar.float_input(bf16, x, cols, cols, 1, scalar);
                 kernels_scalar.dot_float(type, bf16, s.at[i], bytes, 1, cols, scalar, 1, &want, 1);
-                ck_assert_msg(num_bits(got[i][0]) == num_bits(want), "%s %s, %d columns: %a, not %a", k->name, dtype_info(type)->word, cols, (double)got[i][0], (double)want);
+                ck_assert_msg(num_bits(got[i][0]) == num_bits(want),
+                              "%s %s, %d columns: %a, not %a", k->name, dtype_info(type)->word,
+                              cols, (double)got[i][0], (double)want);
             }
         }
 }

@@ -1,4 +1,5 @@
-/* GGUF files: good ones read right, damaged ones refused with one clear line each. Run under ASan and UBSan by `make test`. */
+/* GGUF files: good ones read right, damaged ones refused with one clear line each. Run under ASan
+ * and UBSan by `make test`. */
 #include "engine/file/weights.h"
 #include "tests/build_file.h"
 #include "tests/support.h"
@@ -34,7 +35,11 @@ static struct bytes sample(void)
         snprintf(key, sizeof key, "type.%u", t);
         put_string(&m.meta, key);
         put_u32(&m.meta, t);
-        put(&m.meta, t == 6 ? (void *)&f32 : t == 12 ? (void *)&f64 : (void *)&minus_two, scalars[t]);
+        put(&m.meta,
+            t == 6    ? (void *)&f32
+            : t == 12 ? (void *)&f64
+                      : (void *)&minus_two,
+            scalars[t]);
         m.n_meta++;
     }
     put_string(&m.meta, "words");
@@ -69,9 +74,11 @@ static void refuse(const struct bytes *b, const char *name, int code, const char
     struct error e = {0};
 
     ck_assert_int_eq(save(b, in_tmp(name)), 0);
-    ck_assert_msg(weight_file_open(&f, path, false, &e) == code, "%s: code %d, wanted %d: %s", text, e.code, code, e.text);
+    ck_assert_msg(weight_file_open(&f, path, false, &e) == code, "%s: code %d, wanted %d: %s", text,
+                  e.code, code, e.text);
     ck_assert_ptr_null(f);
-    ck_assert_msg(strstr(e.text, text) && strstr(e.text, name), "'%s' does not mention '%s'", e.text, text);
+    ck_assert_msg(strstr(e.text, text) && strstr(e.text, name), "'%s' does not mention '%s'",
+                  e.text, text);
 }
 
 START_TEST(reads_everything)
@@ -98,7 +105,8 @@ START_TEST(reads_everything)
     ck_assert_ptr_null(weight_file_find(f, "d"));
     for (int i = 0; i < 13; i++) {
         char key[32];
-        static const int64_t want[13] = {254, -2, 65534, -2, 4294967294, -2, 0, 1, 0, 0, INT64_MAX, -2, 0};
+        static const int64_t want[13] = {254, -2, 65534, -2,        4294967294, -2, 0,
+                                         1,   0,  0,     INT64_MAX, -2,         0};
 
         snprintf(key, sizeof key, "type.%d", i);
         v = weight_file_meta(f, key);
@@ -107,7 +115,8 @@ START_TEST(reads_everything)
         else if (i == 6 || i == 12)
             ck_assert(v.type == META_FLOAT && v.f == (i == 6 ? -1.5 : 2.5));
         else
-            ck_assert_msg(v.type == (i == 7 ? META_BOOL : META_INT) && v.i == want[i], "type %d: %lld", i, (long long)v.i);
+            ck_assert_msg(v.type == (i == 7 ? META_BOOL : META_INT) && v.i == want[i],
+                          "type %d: %lld", i, (long long)v.i);
     }
     v = weight_file_meta(f, "words");
     ck_assert(v.type == META_ARRAY && v.len == 3);
@@ -121,7 +130,8 @@ START_TEST(reads_everything)
 }
 END_TEST
 
-/* Cut anywhere, the file is refused: there is no byte whose loss goes unnoticed (the padding after the last tensor apart). */
+/* Cut anywhere, the file is refused: there is no byte whose loss goes unnoticed (the padding after
+ * the last tensor apart). */
 START_TEST(truncated_everywhere)
 {
     struct bytes b = sample();
@@ -135,7 +145,8 @@ START_TEST(truncated_everywhere)
 
         ck_assert_int_eq(truncate(path, (off_t)n), 0);
         rc = weight_file_open(&f, path, false, &e);
-        ck_assert_msg(rc == ERR_MODEL && strstr(e.text, "cut.gguf"), "%zu of %zu bytes: %d %s", n, whole, rc, e.text);
+        ck_assert_msg(rc == ERR_MODEL && strstr(e.text, "cut.gguf"), "%zu of %zu bytes: %d %s", n,
+                      whole, rc, e.text);
     }
     free(b.data);
 }
@@ -152,14 +163,21 @@ static void patch(struct bytes *b, const char *after, size_t skip, const void *v
 
 START_TEST(damaged_headers)
 {
-    struct { const char *after; size_t skip; uint64_t value; size_t bytes; const char *says; } cases[] = {
+    struct {
+        const char *after;
+        size_t skip;
+        uint64_t value;
+        size_t bytes;
+        const char *says;
+    } cases[] = {
         {"GGUF", 0, 1, 4, "version 1"},
         {"GGUF", 0, 9, 4, "version 9"},
         {"GGUF", 0, 0x03000000, 4, "big-endian"},
         {"GGUF", 4, UINT64_MAX, 8, "tensors"},
         {"GGUF", 4, 1 << 20, 8, "tensors"},
         {"GGUF", 12, UINT64_MAX, 8, "metadata entries"},
-        {"GGUF", 12, 5, 8, ""},                                   /* the rest of the metadata is read as tensors */
+        /* the rest of the metadata is read as tensors */
+        {"GGUF", 12, 5, 8, ""},
         {"general.alignment", 4, 0, 4, "power of two"},
         {"general.alignment", 4, 48, 4, "power of two"},
         {"general.architecture", 0, 99, 4, "unknown type 99"},
@@ -168,8 +186,9 @@ START_TEST(damaged_headers)
         {"words", 4, 77, 4, "unknown type 77"},
         {"words", 8, UINT64_MAX, 8, "claims"},
         {"words", 8, 1u << 30, 8, "claims"},
-        {"words", 4, 9, 4, ""},                                   /* an array of arrays whose inner types are nonsense */
-        {"numbers", 8, UINT64_MAX / 4 + 2, 8, "claims"},          /* count * 4 overflows */
+        /* an array of arrays whose inner types are nonsense */
+        {"words", 4, 9, 4, ""},
+        {"numbers", 8, UINT64_MAX / 4 + 2, 8, "claims"}, /* count * 4 overflows */
         {"b.weight", 0, 0, 4, "dimensions"},
         {"b.weight", 0, 5, 4, "dimensions"},
         {"b.weight", 0, UINT32_MAX, 4, "dimensions"},
@@ -220,7 +239,7 @@ START_TEST(duplicates_and_surplus)
     free(m.t[1].data);
     made_release(&m);
 
-    memset(&m, 0, sizeof m);        /* a vocabulary file: fine for the tokenizer, no model */
+    memset(&m, 0, sizeof m); /* a vocabulary file: fine for the tokenizer, no model */
     meta_string(&m, "general.architecture", "phimoe");
     b = made_gguf(&m);
     refuse(&b, "vocab.gguf", ERR_MODEL, "no tensors");
@@ -291,7 +310,7 @@ START_TEST(split_sets)
 
     for (int i = 0; i < 3; i++)
         save_part(i, 3, i, i == 0 ? "a" : i == 1 ? "b" : "c");
-    for (int i = 1; i <= 3; i++) {      /* any part may be named */
+    for (int i = 1; i <= 3; i++) { /* any part may be named */
         char name[64];
 
         snprintf(name, sizeof name, "m-%05d-of-00003.gguf", i);
@@ -300,12 +319,13 @@ START_TEST(split_sets)
         ck_assert_ptr_nonnull(weight_file_find(f, "c"));
         weight_file_close(f);
     }
-    ck_assert_msg(weight_file_open(&f, support_tmpdir(), false, &e) == 0, "%s", e.text);      /* so may the folder */
+    /* so may the folder */
+    ck_assert_msg(weight_file_open(&f, support_tmpdir(), false, &e) == 0, "%s", e.text);
     weight_file_close(f);
-    save_part(2, 3, 1, "c");            /* a part that says it is another */
+    save_part(2, 3, 1, "c"); /* a part that says it is another */
     ck_assert_int_eq(weight_file_open(&f, in_tmp("m-00001-of-00003.gguf"), false, &e), ERR_MODEL);
     ck_assert_ptr_nonnull(strstr(e.text, "part 2"));
-    save_part(2, 3, 2, "b");            /* a tensor in two parts */
+    save_part(2, 3, 2, "b"); /* a tensor in two parts */
     ck_assert_int_eq(weight_file_open(&f, path, false, &e), ERR_MODEL);
     ck_assert_ptr_nonnull(strstr(e.text, "twice"));
     unlink(in_tmp("m-00003-of-00003.gguf"));

@@ -84,24 +84,28 @@ START_TEST(editing)
     expect("hello wrld", 10);
     type("\033[D\033[D\033[Do");
     expect("hello world", 8);
-    type("\001X\005!");                             /* Ctrl-A, Ctrl-E */
+    type("\001X\005!"); /* Ctrl-A, Ctrl-E */
     expect("Xhello world!", 13);
-    type("\027");                                   /* Ctrl-W */
+    type("\027"); /* Ctrl-W */
     expect("Xhello ", 7);
-    type("\033b\033d");                             /* Alt-b, Alt-d */
+    type("\033b\033d"); /* Alt-b, Alt-d */
     expect(" ", 0);
-    type("\005\xe4\xb8\x96\xe7\x95\x8c\177");       /* wide characters, backspace takes a whole one */
+    /* wide characters, backspace takes a whole one */
+    type("\005\xe4\xb8\x96\xe7\x95\x8c\177");
     expect(" \xe4\xb8\x96", 4);
     expect_line("\r", " \xe4\xb8\x96");
 }
 END_TEST
 
-/* Readline typed the tail of a sequence it did not know: "~" for F12, "D" for Shift-Left. Insert quoted the next key where inputrc says so. */
+/* Readline typed the tail of a sequence it did not know: "~" for F12, "D" for Shift-Left. Insert
+ * quoted the next key where inputrc says so. */
 START_TEST(unknown_keys_type_nothing)
 {
     static const char *const keys[] = {
-        "\033[23~", "\033[24~", "\033[1;2D", "\033[1;2C", "\033[1;2R", "\033[1;6D", "\033[5;2~", "\033[6;5~", "\033[5;3~", "\033[15;2~",
-        "\033[15;5~", "\033[15;3~", "\033[2~", "\033O2P", "\033[25~", "\033[5$", "\033[97;5u", "\033[1;5P", "\033[E",
+        "\033[23~",   "\033[24~",   "\033[1;2D", "\033[1;2C", "\033[1;2R",
+        "\033[1;6D",  "\033[5;2~",  "\033[6;5~", "\033[5;3~", "\033[15;2~",
+        "\033[15;5~", "\033[15;3~", "\033[2~",   "\033O2P",   "\033[25~",
+        "\033[5$",    "\033[97;5u", "\033[1;5P", "\033[E",
     };
     char file[] = "/tmp/moetop-inputrc-XXXXXX";
     int fd = mkstemp(file);
@@ -115,7 +119,7 @@ START_TEST(unknown_keys_type_nothing)
         type(keys[i]);
         type("c");
         expect("abc", 3);
-        type("\025");                                           /* Ctrl-U does what it does */
+        type("\025"); /* Ctrl-U does what it does */
         expect("", 0);
         close_line();
     }
@@ -130,7 +134,8 @@ START_TEST(several_rows)
     expect("one\ntwo\nthree", 13);
     type("\033[A");
     expect("one\ntwo\nthree", 7);
-    type("\033[A\033[A");                           /* from the first row: the history, which is empty */
+    /* from the first row: the history, which is empty */
+    type("\033[A\033[A");
     type("\033[B");
     expect("one\ntwo\nthree", 7);
     expect_line("\r", "one\ntwo\nthree");
@@ -138,16 +143,17 @@ START_TEST(several_rows)
     expect_line("\"\"\"\r", "first\nsecond");
     ck_assert_int_eq(type("a \\\rb"), INPUT_NOTHING);
     expect_line("\r", "a \nb");
-    ck_assert_int_eq(type("x\033\ry\033[13;2uz"), INPUT_NOTHING);    /* Alt-Enter, Shift-Enter */
+    ck_assert_int_eq(type("x\033\ry\033[13;2uz"), INPUT_NOTHING); /* Alt-Enter, Shift-Enter */
     expect_line("\r", "x\ny\nz");
 }
 END_TEST
 
 START_TEST(paste_is_one_message)
 {
-    ck_assert_int_eq(type("\033[200~first\r\nsecond\033[31m red\tx\001\r\n\033[201~"), INPUT_NOTHING);
+    ck_assert_int_eq(type("\033[200~first\r\nsecond\033[31m red\tx\001\r\n\033[201~"),
+                     INPUT_NOTHING);
     expect("first\nsecond red\tx\n", 19);
-    type("\037");                                   /* Ctrl-_: the paste is undone as one */
+    type("\037"); /* Ctrl-_: the paste is undone as one */
     expect("", 0);
 }
 END_TEST
@@ -161,13 +167,13 @@ START_TEST(history)
     expect("gamma", 5);
     type("\033[A");
     expect("beta\nbeta", 9);
-    type("\033[A");                                 /* first within the rows */
+    type("\033[A"); /* first within the rows */
     expect("beta\nbeta", 4);
     type("\033[A");
     expect("alpha", 5);
     type("\033[B\033[B\033[B");
     expect("draft", 5);
-    type("\025\022al");                             /* Ctrl-U, Ctrl-R */
+    type("\025\022al"); /* Ctrl-U, Ctrl-R */
     ck_assert(input_busy());
     ck_assert_ptr_nonnull(strstr(input_prompt("> "), "al"));
     expect_line("\r", "alpha");
@@ -187,7 +193,8 @@ START_TEST(history_across_runs)
     input_open(&o, &e);
     expect_line("kept\r", "kept");
     expect_line("two\nrows\r", "two\nrows");
-    input_close();                                  /* the file was written at once, closing adds nothing */
+    /* the file was written at once, closing adds nothing */
+    input_close();
     input_open(&o, &e);
     type("\033[A");
     expect("two\nrows", 8);
@@ -221,9 +228,24 @@ END_TEST
 START_TEST(random_keys)
 {
     static const char *const keys[] = {
-        "a", " ", "b\xc3\xa9", "\xe4\xb8\x96", "\r", "\t", "\n", "\001", "\005", "\027", "\025", "\013", "\031", "\177", "\004", "\022a", "\007",
-        "\033[A", "\033[B", "\033[C", "\033[D", "\033[H", "\033[F", "\033[3~", "\033b", "\033f", "\033d", "\037", "\024", "\030\005", "\"\"\"",
-        "\\", "/", "\033[200~x\ny\033[201~", "\033\r",
+        "a",         " ",
+        "b\xc3\xa9", "\xe4\xb8\x96",
+        "\r",        "\t",
+        "\n",        "\001",
+        "\005",      "\027",
+        "\025",      "\013",
+        "\031",      "\177",
+        "\004",      "\022a",
+        "\007",      "\033[A",
+        "\033[B",    "\033[C",
+        "\033[D",    "\033[H",
+        "\033[F",    "\033[3~",
+        "\033b",     "\033f",
+        "\033d",     "\037",
+        "\024",      "\030\005",
+        "\"\"\"",    "\\",
+        "/",         "\033[200~x\ny\033[201~",
+        "\033\r",
     };
     int round;
 
@@ -234,10 +256,12 @@ START_TEST(random_keys)
 }
 END_TEST
 
-/* Whatever bytes come, in whatever mode of editing: nothing crashes, and the cursor stays inside the text. */
+/* Whatever bytes come, in whatever mode of editing: nothing crashes, and the cursor stays inside
+ * the text. */
 START_TEST(random_bytes)
 {
-    const char *many = getenv("CHECK_SEEDS");                   /* "FROM TO": a longer hunt, by hand */
+    /* "FROM TO": a longer hunt, by hand */
+    const char *many = getenv("CHECK_SEEDS");
     int seed = _i, last = _i, round;
 
     if (many && sscanf(many, "%d %d", &seed, &last) != 2)
@@ -256,7 +280,7 @@ START_TEST(random_bytes)
                 state ^= state >> 7;
                 state ^= state << 17;
                 bytes[i] = (char)(state >> 32);
-                if (seed % 2 && state % 5)                       /* mostly controls and escapes */
+                if (seed % 2 && state % 5) /* mostly controls and escapes */
                     bytes[i] = (char)(state % 3 == 0 ? 0x1b : (state >> 40) % 0x20);
                 if (!bytes[i])
                     bytes[i] = 1;
@@ -266,7 +290,8 @@ START_TEST(random_bytes)
             if (type(bytes) == INPUT_LINE)
                 mem_free(input_take());
             input_text(&len, &cursor);
-            ck_assert_msg(cursor <= len, "seed %d, round %d: cursor %zu of %zu", seed, round, cursor, len);
+            ck_assert_msg(cursor <= len, "seed %d, round %d: cursor %zu of %zu", seed, round,
+                          cursor, len);
             if (state % 97 == 0)
                 input_set("set\nfrom outside");
             if (len > 4000)

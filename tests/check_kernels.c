@@ -1,4 +1,5 @@
-/* Every kernel of every set against the scalar reference, as bits: random shapes, ragged rows, hostile values. NaN counts as equal to NaN. */
+/* Every kernel of every set against the scalar reference, as bits: random shapes, ragged rows,
+ * hostile values. NaN counts as equal to NaN. */
 #include "engine/device/cpu/kernels/kernels.h"
 #include "engine/layout/pack.h"
 #include "tests/support.h"
@@ -16,10 +17,12 @@ static int below(int n)
     return (int)((seed >> 8) % (unsigned)n);
 }
 
-/* Mostly ordinary numbers; with hostile > 0 also zeros, infinities, NaN, subnormals and very large ones. */
+/* Mostly ordinary numbers; with hostile > 0 also zeros, infinities, NaN, subnormals and very large
+ * ones. */
 static float number(int hostile)
 {
-    static const float odd[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-45f, -1e-40f, 1e-21f, 3e38f, -3e38f, 1.0f, 65504.0f, 1e-8f, 127.0f};
+    static const float odd[] = {0.0f,   -0.0f, INFINITY, -INFINITY, NAN,      1e-45f, -1e-40f,
+                                1e-21f, 3e38f, -3e38f,   1.0f,      65504.0f, 1e-8f,  127.0f};
 
     if (hostile && below(100) < hostile)
         return odd[below((int)(sizeof odd / sizeof *odd))];
@@ -35,13 +38,15 @@ static void fill(float *x, int n, int hostile)
 static void same(const char *set, const char *what, const float *got, const float *want, int n)
 {
     if (memcmp(got, want, (size_t)n * sizeof *got) == 0)
-        return;             /* the checks below are slow by the million */
+        return; /* the checks below are slow by the million */
     for (int i = 0; i < n; i++)
-        ck_assert_msg(num_bits(got[i]) == num_bits(want[i]) || (got[i] != got[i] && want[i] != want[i]), "%s %s: element %d of %d is %a, not %a", set, what, i, n,
-                      (double)got[i], (double)want[i]);
+        ck_assert_msg(num_bits(got[i]) == num_bits(want[i]) ||
+                          (got[i] != got[i] && want[i] != want[i]),
+                      "%s %s: element %d of %d is %a, not %a", set, what, i, n, (double)got[i],
+                      (double)want[i]);
 }
 
-#define EACH_SET(k) \
+#define EACH_SET(k)                                                      \
     for (const struct kernels *k, *const *end_ = NULL; !end_; end_ = &k) \
         for (int i_ = 1; (k = kernels_at(i_)) != NULL; i_++)
 
@@ -51,22 +56,23 @@ START_TEST(test_quantise)
     static struct act_block want[40 * 3], got[40 * 3];
 
     EACH_SET(k)
-        for (int round = 0; round < 400; round++) {
-            int n = (1 + below(round % 8 ? 8 : 40)) * 32, stride = 1 + below(3);
+    for (int round = 0; round < 400; round++) {
+        int n = (1 + below(round % 8 ? 8 : 40)) * 32, stride = 1 + below(3);
 
-            fill(x, n, round % 4 ? 0 : 10);
-            if (round % 7 == 0)
-                for (int i = 0; i < n; i++)
-                    x[i] *= round % 2 ? 1e-19f : 1e-38f;
-            if (round % 11 == 0)
-                for (int i = 0; i < n; i++)
-                    x[i] = (float)(below(511) - 255) * 0.5f;        /* halves: ties of the rounding */
-            memset(want, 0, sizeof want);
-            memset(got, 0, sizeof got);
-            kernels_scalar.quantise(x, n, want, stride);
-            k->quantise(x, n, got, stride);
-            ck_assert_mem_eq(got, want, sizeof want);
-        }
+        fill(x, n, round % 4 ? 0 : 10);
+        if (round % 7 == 0)
+            for (int i = 0; i < n; i++)
+                x[i] *= round % 2 ? 1e-19f : 1e-38f;
+        if (round % 11 == 0)
+            for (int i = 0; i < n; i++)
+                /* halves: ties of the rounding */
+                x[i] = (float)(below(511) - 255) * 0.5f;
+        memset(want, 0, sizeof want);
+        memset(got, 0, sizeof got);
+        kernels_scalar.quantise(x, n, want, stride);
+        k->quantise(x, n, got, stride);
+        ck_assert_mem_eq(got, want, sizeof want);
+    }
 }
 END_TEST
 
@@ -79,7 +85,8 @@ static void random_group(enum dtype type, uint8_t *group, int width, int blocks,
         for (int i = 0; i < bytes; i++)
             group[i] = (uint8_t)below(256);
         for (int r = 0; r < width; r++) {
-            uint16_t h = hostile && below(8) == 0 ? (uint16_t)below(65536) : num_to_f16(tiny_random(&seed) * 0.1f);
+            uint16_t h = hostile && below(8) == 0 ? (uint16_t)below(65536)
+                                                  : num_to_f16(tiny_random(&seed) * 0.1f);
 
             memcpy(group + 2 * r, &h, 2);
         }
@@ -97,22 +104,25 @@ START_TEST(test_dot)
     float x[40 * 32];
 
     EACH_SET(k)
-        for (int round = 0; round < 500; round++) {
-            enum dtype type = types[round & 1];
-            int width = round & 2 ? 16 : 8, blocks = 1 + below(round & 4 ? 40 : 5), nt = 1 + below(round & 8 ? 3 : round % 25 ? 24 : KERNEL_TILE);
-            int groups = 1 + below(blocks < 6 ? 5 : 2), stride = groups * width + below(4);
+    for (int round = 0; round < 500; round++) {
+        enum dtype type = types[round & 1];
+        int width = round & 2 ? 16 : 8, blocks = 1 + below(round & 4 ? 40 : 5),
+            nt = 1 + below(round & 8    ? 3
+                           : round % 25 ? 24
+                                        : KERNEL_TILE);
+        int groups = 1 + below(blocks < 6 ? 5 : 2), stride = groups * width + below(4);
 
-            random_group(type, group, width, blocks * groups, round % 5 == 0);
-            for (int t = 0; t < nt; t++) {
-                fill(x, blocks * 32, round % 3 == 0 ? 2 : 0);
-                kernels_scalar.quantise(x, blocks * 32, panel + t, nt);
-            }
-            memset(want, 0, sizeof want);
-            memset(got, 0, sizeof got);
-            kernels_scalar.dot[type](group, groups, width, blocks * 32, panel, nt, want, stride);
-            k->dot[type](group, groups, width, blocks * 32, panel, nt, got, stride);
-            same(k->name, dtype_info(type)->word, got, want, KERNEL_TILE * 90);
+        random_group(type, group, width, blocks * groups, round % 5 == 0);
+        for (int t = 0; t < nt; t++) {
+            fill(x, blocks * 32, round % 3 == 0 ? 2 : 0);
+            kernels_scalar.quantise(x, blocks * 32, panel + t, nt);
         }
+        memset(want, 0, sizeof want);
+        memset(got, 0, sizeof got);
+        kernels_scalar.dot[type](group, groups, width, blocks * 32, panel, nt, want, stride);
+        k->dot[type](group, groups, width, blocks * 32, panel, nt, got, stride);
+        same(k->name, dtype_info(type)->word, got, want, KERNEL_TILE * 90);
+    }
 }
 END_TEST
 
@@ -126,25 +136,27 @@ START_TEST(test_dot_raw)
     float x[20 * 32];
 
     EACH_SET(k)
-        for (int round = 0; round < 200; round++) {
-            enum dtype type = types[round & 1];
-            int blocks = 1 + below(20), nt = 1 + below(KERNEL_RAW_TOKENS), groups = 1 + below(3), stride = groups * 16 + below(2), at = below(3);
+    for (int round = 0; round < 200; round++) {
+        enum dtype type = types[round & 1];
+        int blocks = 1 + below(20), nt = 1 + below(KERNEL_RAW_TOKENS), groups = 1 + below(3),
+            stride = groups * 16 + below(2), at = below(3);
 
-            if (!k->dot_raw[type])
-                continue;
-            for (int r = 0; r < groups * 16; r++)
-                random_group(type, rows + at + (size_t)(r * blocks * dtype_info(type)->bytes), 1, blocks, round % 5 == 0);
-            pack_rows(packed, type, 16, rows + at, type, groups * 16, blocks * 32, 0, groups);
-            for (int t = 0; t < nt; t++) {
-                fill(x, blocks * 32, round % 3 == 0 ? 2 : 0);
-                kernels_scalar.quantise(x, blocks * 32, panel + t, nt);
-            }
-            memset(want, 0, sizeof want);
-            memset(got, 0, sizeof got);
-            kernels_scalar.dot[type](packed, groups, 16, blocks * 32, panel, nt, want, stride);
-            k->dot_raw[type](rows + at, groups, blocks * 32, panel, nt, got, stride);
-            same(k->name, dtype_info(type)->word, got, want, KERNEL_RAW_TOKENS * 50);
+        if (!k->dot_raw[type])
+            continue;
+        for (int r = 0; r < groups * 16; r++)
+            random_group(type, rows + at + (size_t)(r * blocks * dtype_info(type)->bytes), 1,
+                         blocks, round % 5 == 0);
+        pack_rows(packed, type, 16, rows + at, type, groups * 16, blocks * 32, 0, groups);
+        for (int t = 0; t < nt; t++) {
+            fill(x, blocks * 32, round % 3 == 0 ? 2 : 0);
+            kernels_scalar.quantise(x, blocks * 32, panel + t, nt);
         }
+        memset(want, 0, sizeof want);
+        memset(got, 0, sizeof got);
+        kernels_scalar.dot[type](packed, groups, 16, blocks * 32, panel, nt, want, stride);
+        k->dot_raw[type](rows + at, groups, blocks * 32, panel, nt, got, stride);
+        same(k->name, dtype_info(type)->word, got, want, KERNEL_RAW_TOKENS * 50);
+    }
 }
 END_TEST
 
@@ -153,34 +165,35 @@ START_TEST(test_rows)
     static float x[4096], y[4096], w[4096], b[4096], want[4096], got[4096];
 
     EACH_SET(k)
-        for (int round = 0; round < 120; round++) {
-            int n = 16 * (1 + below(20)) + (round % 6 == 0 ? below(16) : 0), hostile = round % 5 == 0 ? 5 : 0, half = below(n / 2), used = 1 + below(3);
-            float scale = round & 1 ? 1.0f : 0.088f, weights[3] = {0.7f, 0.2f, 0.05f};
+    for (int round = 0; round < 120; round++) {
+        int n = 16 * (1 + below(20)) + (round % 6 == 0 ? below(16) : 0),
+            hostile = round % 5 == 0 ? 5 : 0, half = below(n / 2), used = 1 + below(3);
+        float scale = round & 1 ? 1.0f : 0.088f, weights[3] = {0.7f, 0.2f, 0.05f};
 
-            fill(x, 4096, hostile), fill(y, 4096, hostile), fill(w, 4096, 0), fill(b, 4096, 0);
-            kernels_scalar.norm(x, n, w, round & 2 ? b : NULL, 1.0f / (float)n, 1e-5f, want);
-            k->norm(x, n, w, round & 2 ? b : NULL, 1.0f / (float)n, 1e-5f, got);
-            same(k->name, "norm", got, want, n);
-            for (int i = 0; i < n; i++)
-                x[i] *= round & 4 ? 1.0f : 3.0f;
-            kernels_scalar.silu_mul(x, y, n, want);
-            k->silu_mul(x, y, n, got);
-            same(k->name, "silu", got, want, n);
-            memcpy(want, x, sizeof want), memcpy(got, x, sizeof got);
-            kernels_scalar.rotary(want, n, half, w, b, scale);
-            k->rotary(got, n, half, w, b, scale);
-            same(k->name, "rotary", got, want, n);
-            memcpy(want, x, sizeof want), memcpy(got, x, sizeof got);
-            kernels_scalar.add(want, y, n);
-            k->add(got, y, n);
-            same(k->name, "add", got, want, n);
-            kernels_scalar.combine(x, y, 700, weights, used, n, want);
-            k->combine(x, y, 700, weights, used, n, got);
-            same(k->name, "combine", got, want, n);
-            kernels_scalar.router(w, 1 + (n < 100), n < 120 ? n : 120, x, want);
-            k->router(w, 1 + (n < 100), n < 120 ? n : 120, x, got);
-            same(k->name, "router", got, want, 16 * (1 + (n < 100)));
-        }
+        fill(x, 4096, hostile), fill(y, 4096, hostile), fill(w, 4096, 0), fill(b, 4096, 0);
+        kernels_scalar.norm(x, n, w, round & 2 ? b : NULL, 1.0f / (float)n, 1e-5f, want);
+        k->norm(x, n, w, round & 2 ? b : NULL, 1.0f / (float)n, 1e-5f, got);
+        same(k->name, "norm", got, want, n);
+        for (int i = 0; i < n; i++)
+            x[i] *= round & 4 ? 1.0f : 3.0f;
+        kernels_scalar.silu_mul(x, y, n, want);
+        k->silu_mul(x, y, n, got);
+        same(k->name, "silu", got, want, n);
+        memcpy(want, x, sizeof want), memcpy(got, x, sizeof got);
+        kernels_scalar.rotary(want, n, half, w, b, scale);
+        k->rotary(got, n, half, w, b, scale);
+        same(k->name, "rotary", got, want, n);
+        memcpy(want, x, sizeof want), memcpy(got, x, sizeof got);
+        kernels_scalar.add(want, y, n);
+        k->add(got, y, n);
+        same(k->name, "add", got, want, n);
+        kernels_scalar.combine(x, y, 700, weights, used, n, want);
+        k->combine(x, y, 700, weights, used, n, got);
+        same(k->name, "combine", got, want, n);
+        kernels_scalar.router(w, 1 + (n < 100), n < 120 ? n : 120, x, want);
+        k->router(w, 1 + (n < 100), n < 120 ? n : 120, x, got);
+        same(k->name, "router", got, want, 16 * (1 + (n < 100)));
+    }
 }
 END_TEST
 
@@ -191,15 +204,19 @@ START_TEST(test_f16)
 
     for (int i = 0; i < 65536; i++) {
         x[2 * i] = num_from_f16((uint16_t)i);
-        x[2 * i + 1] = x[2 * i] + x[2 * i] * (below(2) ? 4.8828125e-4f : 3e-4f);       /* ties and others */
+        /* ties and others */
+        x[2 * i + 1] = x[2 * i] + x[2 * i] * (below(2) ? 4.8828125e-4f : 3e-4f);
     }
-    EACH_SET(k) {
+    EACH_SET(k)
+    {
         kernels_scalar.to_f16(x, 65536 * 2, want);
         k->to_f16(x, 65536 * 2, got);
         for (int i = 0; i < 65536 * 2; i++)
-            ck_assert_msg(got[i] == want[i] || x[i] != x[i], "%s: %a becomes %04x, not %04x", k->name, (double)x[i], got[i], want[i]);
+            ck_assert_msg(got[i] == want[i] || x[i] != x[i], "%s: %a becomes %04x, not %04x",
+                          k->name, (double)x[i], got[i], want[i]);
     }
-    EACH_SET(k) {
+    EACH_SET(k)
+    {
         kernels_scalar.to_bf16(x, 65536 * 2, want);
         k->to_bf16(x, 65536 * 2, got);
         ck_assert_mem_eq(got, want, sizeof want);
@@ -214,62 +231,72 @@ START_TEST(test_attention)
 {
     static uint8_t cache[NUM_CHUNK * 256 * 4];
     static uint8_t keys[NUM_CHUNK * 256 * 4];
-    static float q[KERNEL_QUERIES * 256], p[KERNEL_QUERIES * NUM_CHUNK], want[KERNEL_QUERIES * NUM_CHUNK], got[KERNEL_QUERIES * NUM_CHUNK], x[256];
+    static float q[KERNEL_QUERIES * 256], p[KERNEL_QUERIES * NUM_CHUNK],
+        want[KERNEL_QUERIES * NUM_CHUNK], got[KERNEL_QUERIES * NUM_CHUNK], x[256];
 
     EACH_SET(k)
-        for (int round = 0; round < 200; round++) {
-            int kv = round % 3, hd = round % 4 == 0 ? 128 : kv == KV_Q8_0 ? 32 * (1 + below(6)) : 4 * (1 + below(50)), nq = 1 + below(round % 2 ? 4 : KERNEL_QUERIES);
-            int n = 16 * (1 + below(16)), count = 1 + below(n), some = below(count + 1);
-            size_t row = kv == KV_F32 ? (size_t)hd * 4 : kv == KV_F16 ? (size_t)hd * 2 : (size_t)hd / 32 * 34, all = KERNEL_QUERIES * NUM_CHUNK;
-            float m1, m2, s1, s2;
+    for (int round = 0; round < 200; round++) {
+        int kv = round % 3,
+            hd = round % 4 == 0  ? 128
+                 : kv == KV_Q8_0 ? 32 * (1 + below(6))
+                                 : 4 * (1 + below(50)),
+            nq = 1 + below(round % 2 ? 4 : KERNEL_QUERIES);
+        int n = 16 * (1 + below(16)), count = 1 + below(n), some = below(count + 1);
+        size_t row = kv == KV_F32   ? (size_t)hd * 4
+                     : kv == KV_F16 ? (size_t)hd * 2
+                                    : (size_t)hd / 32 * 34,
+               all = KERNEL_QUERIES * NUM_CHUNK;
+        float m1, m2, s1, s2;
 
-            fill(q, KERNEL_QUERIES * 256, 0);
-            for (int t = 0; t < n; t++) {
-                uint8_t block[34 * 8];
+        fill(q, KERNEL_QUERIES * 256, 0);
+        for (int t = 0; t < n; t++) {
+            uint8_t block[34 * 8];
 
-                fill(x, hd, round % 10 == 0 ? 2 : 0);
-                if (kv == KV_F32)
-                    memcpy(cache + (size_t)t * row, x, row);
-                else if (kv == KV_F16)
-                    kernels_scalar.to_f16(x, hd, (uint16_t *)(void *)(cache + (size_t)t * row));
-                else
-                    row_from_f32(DTYPE_Q8_0, x, hd, block);
-                for (int b = 0; kv == KV_Q8_0 && b < hd / 32; b++) {
-                    memcpy(cache + (size_t)t * row + 2 * b, block + 34 * b, 2);
-                    memcpy(cache + (size_t)t * row + hd / 32 * 2 + 32 * b, block + 34 * b + 2, 32);
-                }
+            fill(x, hd, round % 10 == 0 ? 2 : 0);
+            if (kv == KV_F32)
+                memcpy(cache + (size_t)t * row, x, row);
+            else if (kv == KV_F16)
+                kernels_scalar.to_f16(x, hd, (uint16_t *)(void *)(cache + (size_t)t * row));
+            else
+                row_from_f32(DTYPE_Q8_0, x, hd, block);
+            for (int b = 0; kv == KV_Q8_0 && b < hd / 32; b++) {
+                memcpy(cache + (size_t)t * row + 2 * b, block + 34 * b, 2);
+                memcpy(cache + (size_t)t * row + hd / 32 * 2 + 32 * b, block + 34 * b + 2, 32);
             }
-            memset(want, 0, sizeof want), memset(got, 0, sizeof got);
-            /* as keys: any bytes of the right count are keys; as values: rows */
-            memcpy(keys, cache, (size_t)n * row);
-            for (int b = 0; kv == KV_Q8_0 && b < n / 16; b++)
-                random_group(DTYPE_Q8_0, keys + (size_t)b * 16 * row, 16, hd / 32, 0);
-            kernels_scalar.scores[kv](keys, n / 16, hd, q, nq, want, keys);
-            k->scores[kv](keys, n / 16, hd, q, nq, got, keys);
-            same(k->name, "scores", got, want, (int)all);
-            fill(p, (int)all, 0);
-            for (int i = 0; i < 3; i++)
-                p[below(n)] = -INFINITY;
-            p[below(n)] = 1.5f;
-            memcpy(want, p, sizeof p), memcpy(got, p, sizeof p);
-            kernels_scalar.softmax(want, n, &m1, &s1);
-            k->softmax(got, n, &m2, &s2);
-            same(k->name, "softmax", got, want, n);
-            same(k->name, "softmax max", &m2, &m1, 1);
-            same(k->name, "softmax sum", &s2, &s1, 1);
-            for (int i = 0; i < (int)all; i++)
-                p[i] = p[i] == p[i] && p[i] > -1e30f ? p[i] : 0.25f;
-            memset(want, 0, sizeof want), memset(got, 0, sizeof got);
-            kernels_scalar.values[kv](cache, hd, p, nq, count, false, want, NUM_CHUNK, cache);
-            k->values[kv](cache, hd, p, nq, some, false, got, NUM_CHUNK, cache);            /* in two parts: the same sums */
-            k->values[kv](cache + (size_t)some * row, hd, p + some, nq, count - some, true, got, NUM_CHUNK, cache);
-            same(k->name, "values", got, want, (int)all);
-            float max[3] = {1.0f, -INFINITY, below(2) ? 0.5f : 90.0f}, sum[3] = {3.0f, 0.0f, 1.0f};
-
-            kernels_scalar.merge(q, 256, max, sum, 3, hd, want);
-            k->merge(q, 256, max, sum, 3, hd, got);
-            same(k->name, "merge", got, want, hd);
         }
+        memset(want, 0, sizeof want), memset(got, 0, sizeof got);
+        /* as keys: any bytes of the right count are keys; as values: rows */
+        memcpy(keys, cache, (size_t)n * row);
+        for (int b = 0; kv == KV_Q8_0 && b < n / 16; b++)
+            random_group(DTYPE_Q8_0, keys + (size_t)b * 16 * row, 16, hd / 32, 0);
+        kernels_scalar.scores[kv](keys, n / 16, hd, q, nq, want, keys);
+        k->scores[kv](keys, n / 16, hd, q, nq, got, keys);
+        same(k->name, "scores", got, want, (int)all);
+        fill(p, (int)all, 0);
+        for (int i = 0; i < 3; i++)
+            p[below(n)] = -INFINITY;
+        p[below(n)] = 1.5f;
+        memcpy(want, p, sizeof p), memcpy(got, p, sizeof p);
+        kernels_scalar.softmax(want, n, &m1, &s1);
+        k->softmax(got, n, &m2, &s2);
+        same(k->name, "softmax", got, want, n);
+        same(k->name, "softmax max", &m2, &m1, 1);
+        same(k->name, "softmax sum", &s2, &s1, 1);
+        for (int i = 0; i < (int)all; i++)
+            p[i] = p[i] == p[i] && p[i] > -1e30f ? p[i] : 0.25f;
+        memset(want, 0, sizeof want), memset(got, 0, sizeof got);
+        kernels_scalar.values[kv](cache, hd, p, nq, count, false, want, NUM_CHUNK, cache);
+        /* in two parts: the same sums */
+        k->values[kv](cache, hd, p, nq, some, false, got, NUM_CHUNK, cache);
+        k->values[kv](cache + (size_t)some * row, hd, p + some, nq, count - some, true, got,
+                      NUM_CHUNK, cache);
+        same(k->name, "values", got, want, (int)all);
+        float max[3] = {1.0f, -INFINITY, below(2) ? 0.5f : 90.0f}, sum[3] = {3.0f, 0.0f, 1.0f};
+
+        kernels_scalar.merge(q, 256, max, sum, 3, hd, want);
+        k->merge(q, 256, max, sum, 3, hd, got);
+        same(k->name, "merge", got, want, hd);
+    }
 }
 END_TEST
 
@@ -280,24 +307,25 @@ START_TEST(test_float_weights)
     static float x[99 * 2104], w[2104], panel[96 * 2112], want[96 * 40], got[96 * 40];
 
     EACH_SET(k)
-        for (int round = 0; round < 96; round++) {
-            enum dtype type = types[round % 3];
-            bool bf16 = type == DTYPE_BF16 && round % 2, large = round % 16 == 0;
-            int cols = 1 + below(large ? 2099 : 299), n_rows = 1 + below(39), nt = 1 + below(large ? KERNEL_FLOAT_TOKENS : 8);
-            size_t row = dtype_row_bytes(type, cols);
+    for (int round = 0; round < 96; round++) {
+        enum dtype type = types[round % 3];
+        bool bf16 = type == DTYPE_BF16 && round % 2, large = round % 16 == 0;
+        int cols = 1 + below(large ? 2099 : 299), n_rows = 1 + below(39),
+            nt = 1 + below(large ? KERNEL_FLOAT_TOKENS : 8);
+        size_t row = dtype_row_bytes(type, cols);
 
-            fill(x, nt * 2104, 0);
-            for (int r = 0; r < n_rows; r++) {
-                fill(w, cols, 0);
-                row_from_f32(type, w, cols, rows + (size_t)r * row);
-            }
-            kernels_scalar.float_input(bf16, x, 2104, cols, nt, panel);
-            kernels_scalar.dot_float(type, bf16, rows, row, n_rows, cols, panel, nt, want, 40);
-            k->float_input(bf16, x, 2104, cols, nt, panel);
-            k->dot_float(type, bf16, rows, row, n_rows, cols, panel, nt, got, 40);
-            for (int t = 0; t < nt; t++)
-                same(k->name, dtype_info(type)->word, got + t * 40, want + t * 40, n_rows);
+        fill(x, nt * 2104, 0);
+        for (int r = 0; r < n_rows; r++) {
+            fill(w, cols, 0);
+            row_from_f32(type, w, cols, rows + (size_t)r * row);
         }
+        kernels_scalar.float_input(bf16, x, 2104, cols, nt, panel);
+        kernels_scalar.dot_float(type, bf16, rows, row, n_rows, cols, panel, nt, want, 40);
+        k->float_input(bf16, x, 2104, cols, nt, panel);
+        k->dot_float(type, bf16, rows, row, n_rows, cols, panel, nt, got, 40);
+        for (int t = 0; t < nt; t++)
+            same(k->name, dtype_info(type)->word, got + t * 40, want + t * 40, n_rows);
+    }
 }
 END_TEST
 
@@ -321,17 +349,21 @@ START_TEST(test_pack)
             for (int g = pack_groups(20, width) - 1; g >= 0; g--)
                 pack_rows(converted, types[i], width, x, DTYPE_F32, 20, 64, g, 1);
             ck_assert_mem_eq(packed, converted, bytes);
-            struct matrix m = {.type = types[i], .rows = 20, .cols = 64, .width = width, .data = packed};
+            struct matrix m = {
+                .type = types[i], .rows = 20, .cols = 64, .width = width, .data = packed};
 
             for (int r = 0; r < 20; r++) {
                 row_to_f32(types[i], file + (size_t)r * row, 64, back);
                 for (int c = 0; c < 64; c++) {
-                    float w = tiny_weight(&m, r, c), step = types[i] == DTYPE_Q8_0 ? 1.0f / 127.0f : 1.0f / 8.0f, top = 0.0f;
+                    float w = tiny_weight(&m, r, c),
+                          step = types[i] == DTYPE_Q8_0 ? 1.0f / 127.0f : 1.0f / 8.0f, top = 0.0f;
 
                     ck_assert(w == back[c]);
                     for (int b = c / 32 * 32; b < c / 32 * 32 + 32; b++)
                         top = fmaxf(top, fabsf(x[r * 64 + b]));
-                    ck_assert_msg(fabsf(w - x[r * 64 + c]) <= top * step * 1.01f, "row %d, column %d: %g becomes %g", r, c, (double)x[r * 64 + c], (double)w);
+                    ck_assert_msg(fabsf(w - x[r * 64 + c]) <= top * step * 1.01f,
+                                  "row %d, column %d: %g becomes %g", r, c, (double)x[r * 64 + c],
+                                  (double)w);
                 }
             }
         }
@@ -340,10 +372,12 @@ START_TEST(test_pack)
 }
 END_TEST
 
-/* Known answers: Q8_0 rounds halves away from zero, Q4_0's largest element becomes -8 whatever its sign. */
+/* Known answers: Q8_0 rounds halves away from zero, Q4_0's largest element becomes -8 whatever its
+ * sign. */
 START_TEST(test_quantise_known)
 {
-    float x[32] = {127.0f, -127.0f, 0.5f, -0.5f, 1.5f, 2.5f}, y[32] = {-8.0f, 7.0f, 1.0f, -1.0f, 0.49f, -0.51f};
+    float x[32] = {127.0f, -127.0f, 0.5f, -0.5f, 1.5f, 2.5f},
+          y[32] = {-8.0f, 7.0f, 1.0f, -1.0f, 0.49f, -0.51f};
     uint8_t q8[34], q4[18];
     uint16_t h;
 

@@ -57,7 +57,8 @@ END_TEST
 
 START_TEST(split_anywhere)
 {
-    static const char *const all[] = {"\033[1;5H", "\033[200~one\r\ntwo\033[x\033[201~", "\xe4\xb8\x96", "\033OQ", "\033[<64;10;5M"};
+    static const char *const all[] = {"\033[1;5H", "\033[200~one\r\ntwo\033[x\033[201~",
+                                      "\xe4\xb8\x96", "\033OQ", "\033[<64;10;5M"};
     size_t i, at;
 
     for (i = 0; i < sizeof all / sizeof all[0]; i++)
@@ -85,7 +86,8 @@ START_TEST(mouse)
 {
     struct input_event ev;
 
-    decode_push(&d, "\033[<64;10;5M\033[<65;1;1M\033[<0;3;4M\033[<0;3;4m", strlen("\033[<64;10;5M\033[<65;1;1M\033[<0;3;4M\033[<0;3;4m"));
+    decode_push(&d, "\033[<64;10;5M\033[<65;1;1M\033[<0;3;4M\033[<0;3;4m",
+                strlen("\033[<64;10;5M\033[<65;1;1M\033[<0;3;4M\033[<0;3;4m"));
     ck_assert_int_eq(decode_next(&d, false, &ev), 1);
     ck_assert_int_eq(ev.kind, INPUT_WHEEL);
     ck_assert_int_lt(ev.amount, 0);
@@ -100,8 +102,15 @@ END_TEST
 
 START_TEST(unknown_sequences_vanish)
 {
-    static const char answers[] = "\033]11;rgb:ffff/ffff/ffff\033\\" "a\033P1$r0m\033\\" "b\033]4;1;x\a" "c\033_Gi=1\033\\" "d"
-                                  "\033[5$" "e\033O5P" "f\033Oa" "z";
+    static const char answers[] = "\033]11;rgb:ffff/ffff/ffff\033\\"
+                                  "a\033P1$r0m\033\\"
+                                  "b\033]4;1;x\a"
+                                  "c\033_Gi=1\033\\"
+                                  "d"
+                                  "\033[5$"
+                                  "e\033O5P"
+                                  "f\033Oa"
+                                  "z";
     struct input_event ev;
 
     decode_push(&d, "\033[?1;2c\033[97;98;99qx", 19);
@@ -110,13 +119,14 @@ START_TEST(unknown_sequences_vanish)
     ck_assert_int_eq(decode_next(&d, true, &ev), 0);
     decode_push(&d, answers, sizeof answers - 1);
     for (const char *want = "abcdefz"; *want; want++) {
-        do                                           /* keys of rxvt and old xterm are keys, not text */
+        /* keys of rxvt and old xterm are keys, not text */
+        do
             ck_assert_int_eq(decode_next(&d, false, &ev), 1);
         while (ev.key >= 0x200000);
         ck_assert_msg(ev.key == (unsigned char)*want, "%c instead of %c", (int)ev.key, *want);
     }
     ck_assert_int_eq(decode_next(&d, true, &ev), 0);
-    decode_push(&d, "\033[1;", 4);                   /* half a sequence that never ends */
+    decode_push(&d, "\033[1;", 4); /* half a sequence that never ends */
     ck_assert_int_eq(decode_next(&d, true, &ev), 0);
     expect_key("y", 'y', 0, false);
 }
@@ -161,7 +171,9 @@ START_TEST(random_bytes)
         int n = 1 + rand() % (int)sizeof bytes;
 
         for (i = 0; i < n; i++)
-            bytes[i] = rand() % 3 == 0 ? 0x1b : rand() % 3 == 0 ? '[' : (unsigned char)(rand() >> 7);
+            bytes[i] = rand() % 3 == 0   ? 0x1b
+                       : rand() % 3 == 0 ? '['
+                                         : (unsigned char)(rand() >> 7);
         decode_push(&d, bytes, (size_t)n);
         while (decode_next(&d, round % 2, &ev) == 1)
             ck_assert_int_ge(ev.n_bytes, 0);
@@ -184,7 +196,8 @@ START_TEST(table)
             ck_assert_int_eq(index, t[i].index);
         }
         for (j = 0; j < i; j++)
-            ck_assert_msg(!t[i].key || t[i].key != t[j].key || t[i].mods != t[j].mods || t[i].context != t[j].context,
+            ck_assert_msg(!t[i].key || t[i].key != t[j].key || t[i].mods != t[j].mods ||
+                              t[i].context != t[j].context,
                           "%s is bound twice", t[i].label ? t[i].label : "?");
     }
     ck_assert_int_eq(keys_lookup(KEYS_CHAT, 'z', 0, &index), ACTION_NONE);
@@ -212,8 +225,10 @@ START_TEST(documents)
     for (i = 0; i < n; i++)
         if (t[i].help)
             ck_assert_msg(strstr(help, t[i].help) != NULL, "the help lacks: %s", t[i].help);
-    for (i = 0; i < panel_toggles(); i++)                        /* every panel is named where its key is, in the order of the keys */
-        ck_assert_msg(strstr(help, panels[i]->name) != NULL, "the help lacks the panel %s", panels[i]->name);
+    /* every panel is named where its key is, in the order of the keys */
+    for (i = 0; i < panel_toggles(); i++)
+        ck_assert_msg(strstr(help, panels[i]->name) != NULL, "the help lacks the panel %s",
+                      panels[i]->name);
     ck_assert_ptr_nonnull(strstr(man, ".SH KEYS"));
     ck_assert_ptr_nonnull(strstr(man, "Ctrl\\-C"));
     free(help);

@@ -1,5 +1,6 @@
-/* The rules about who may know whom, read from the sources themselves: dependencies point down, one file speaks curses, nobody
- * below app/ prints, exits or reads the environment, and memory comes from engine/base/mem.c. */
+/* The rules about who may know whom, read from the sources themselves: dependencies point down, one
+ * file speaks curses, nobody below app/ prints, exits or reads the environment, and memory comes
+ * from engine/base/mem.c. */
 #include "tests/support.h"
 
 #include <dirent.h>
@@ -45,7 +46,8 @@ static void each_source(const char *folder, void (*fn)(const char *path, const c
     closedir(dir);
 }
 
-/* Comments and the insides of strings and characters become spaces, so that words in them count for nothing. In place. */
+/* Comments and the insides of strings and characters become spaces, so that words in them count for
+ * nothing. In place. */
 static void blank_text(char *p)
 {
     while (*p) {
@@ -89,8 +91,10 @@ static bool starts(const char *s, const char *with)
 static bool ui_may_see(const char *include)
 {
     static const char *const allowed[] = {
-        "engine/base/", "engine/model/hparams.h", "engine/base/message.h", "engine/placement/plan.h", "engine/run/telemetry.h",
-        "engine/run/messages.h", "engine/run/trace.h",
+        "engine/base/",           "engine/model/hparams.h",
+        "engine/base/message.h",  "engine/placement/plan.h",
+        "engine/run/telemetry.h", "engine/run/messages.h",
+        "engine/run/trace.h",
     };
 
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
@@ -101,7 +105,8 @@ static bool ui_may_see(const char *include)
 
 static bool gpu_may_see(const char *include)
 {
-    return starts(include, "engine/base/") || starts(include, "engine/device/") || starts(include, "engine/layout/") || starts(include, "engine/model/") ||
+    return starts(include, "engine/base/") || starts(include, "engine/device/") ||
+           starts(include, "engine/layout/") || starts(include, "engine/model/") ||
            starts(include, "engine/file/");
 }
 
@@ -120,17 +125,19 @@ static int n_includes;
 
 static void check_includes(const char *path, const char *text)
 {
-    for (const char *p = text; (p = strstr(p, "#include \"")); ) {
+    for (const char *p = text; (p = strstr(p, "#include \""));) {
         char include[256];
 
         p += strlen("#include \"");
         snprintf(include, sizeof include, "%.*s", (int)strcspn(p, "\"\n"), p);
         if (!strchr(include, '/') && strstr(include, ".inc"))
-            continue;            /* generated tables */
+            continue; /* generated tables */
         n_includes++;
-        ck_assert_msg(starts(include, "app/") || starts(include, "ui/") || starts(include, "gpu/") || starts(include, "engine/"),
+        ck_assert_msg(starts(include, "app/") || starts(include, "ui/") ||
+                          starts(include, "gpu/") || starts(include, "engine/"),
                       "%s includes \"%s\": includes are rooted in the repository", path, include);
-        ck_assert_msg(allowed(path, include), "%s includes %s: this arrow points up", path, include);
+        ck_assert_msg(allowed(path, include), "%s includes %s: this arrow points up", path,
+                      include);
     }
 }
 
@@ -140,18 +147,20 @@ START_TEST(dependencies_point_down)
     each_source("gpu", check_includes);
     each_source("ui", check_includes);
     each_source("app", check_includes);
-    ck_assert_int_gt(n_includes, 50);        /* the test reads something */
+    ck_assert_int_gt(n_includes, 50); /* the test reads something */
 }
 END_TEST
 
-/* Folders from the lowest to the highest: what stands behind may include what stands before it, never the other way round. */
+/* Folders from the lowest to the highest: what stands behind may include what stands before it,
+ * never the other way round. */
 static const char *const engine_order[] = {
-    "engine/base/", "engine/file/", "engine/layout/", "engine/model/", "engine/text/",
-    "engine/device/", "engine/placement/", "engine/run/", NULL,
+    "engine/base/",      "engine/file/", "engine/layout/",
+    "engine/model/",     "engine/text/", "engine/device/",
+    "engine/placement/", "engine/run/",  NULL,
 };
 static const char *const app_order[] = {
-    "app/common/", "app/options/", "app/setup/", "app/placement/", "app/bench/", "app/chat/",
-    "app/headless/", "app/", NULL,
+    "app/common/",   "app/options/", "app/setup/", "app/placement/", "app/bench/", "app/chat/",
+    "app/headless/", "app/",         NULL,
 };
 
 /* The floor of a path in an order, -1: on none of its floors. */
@@ -172,7 +181,7 @@ static bool climbs(const char *const *order, const char *path, const char *inclu
 
 static void check_floors(const char *path, const char *text)
 {
-    for (const char *p = text; (p = strstr(p, "#include \"")); ) {
+    for (const char *p = text; (p = strstr(p, "#include \""));) {
         char include[256];
 
         p += strlen("#include \"");
@@ -204,7 +213,7 @@ static struct graph {
     bool folders;
     char name[NODES][96];
     int n, next[NODES][64], n_next[NODES];
-    int state[NODES];            /* 0: not seen, 1: on the way, 2: done */
+    int state[NODES]; /* 0: not seen, 1: on the way, 2: done */
 } graph;
 
 static int node_of(const char *path)
@@ -226,7 +235,7 @@ static void add_arrows(const char *path, const char *text)
 {
     int from = node_of(path);
 
-    for (const char *p = text; (p = strstr(p, "#include \"")); ) {
+    for (const char *p = text; (p = strstr(p, "#include \""));) {
         char include[256];
         int to, i = 0;
 
@@ -286,8 +295,8 @@ static void note_backend(const char *path, const char *text)
 START_TEST(one_file_knows_the_back_ends)
 {
     each_source("app", note_backend);
-    ck_assert_msg(n_backends <= 1 && (!n_backends || !strcmp(backend_user, "app/devices.c")), "%d files of app/ include gpu/, one is %s",
-                  n_backends, backend_user);
+    ck_assert_msg(n_backends <= 1 && (!n_backends || !strcmp(backend_user, "app/devices.c")),
+                  "%d files of app/ include gpu/, one is %s", n_backends, backend_user);
 }
 END_TEST
 
@@ -313,7 +322,8 @@ END_TEST
 
 /* ---- calls ---- */
 
-/* Whether text calls name(...): the whole identifier, not a member, not a declaration of ours that merely ends alike. */
+/* Whether text calls name(...): the whole identifier, not a member, not a declaration of ours that
+ * merely ends alike. */
 static const char *calls(const char *text, const char *name)
 {
     size_t n = strlen(name);
@@ -322,8 +332,9 @@ static const char *calls(const char *text, const char *name)
         char before = p == text ? ' ' : p[-1];
         const char *after = p + n + strspn(p + n, " ");
 
-        if (*after != '(' || before == '_' || before == '.' || before == '>' || (before >= '0' && before <= '9') ||
-            (before >= 'a' && before <= 'z') || (before >= 'A' && before <= 'Z'))
+        if (*after != '(' || before == '_' || before == '.' || before == '>' ||
+            (before >= '0' && before <= '9') || (before >= 'a' && before <= 'z') ||
+            (before >= 'A' && before <= 'Z'))
             continue;
         return p;
     }
@@ -343,13 +354,15 @@ static void refuse(const char *path, const char *text, const char *const *names)
 static void check_quiet(const char *path, const char *text)
 {
     static const char *const names[] = {
-        "printf", "puts", "putchar", "perror", "exit", "_exit", "quick_exit", "getenv", "secure_getenv", "system", "popen", NULL,
+        "printf",     "puts",   "putchar",       "perror", "exit",  "_exit",
+        "quick_exit", "getenv", "secure_getenv", "system", "popen", NULL,
     };
 
     refuse(path, text, names);
 }
 
-/* What ends the process or speaks to the user lives in app/. The guard of mem.c may abort: that is an assertion. */
+/* What ends the process or speaks to the user lives in app/. The guard of mem.c may abort: that is
+ * an assertion. */
 START_TEST(below_app_nobody_prints_exits_or_reads_the_environment)
 {
     each_source("engine", check_quiet);
@@ -360,8 +373,9 @@ END_TEST
 
 static void check_memory(const char *path, const char *text)
 {
-    static const char *const names[] = {"malloc", "calloc", "realloc", "strdup", "strndup", "asprintf", "vasprintf", "aligned_alloc",
-                                        "posix_memalign", "reallocarray", NULL};
+    static const char *const names[] = {
+        "malloc",    "calloc",        "realloc",        "strdup",       "strndup", "asprintf",
+        "vasprintf", "aligned_alloc", "posix_memalign", "reallocarray", NULL};
 
     if (strcmp(path, "engine/base/mem.c"))
         refuse(path, text, names);
@@ -379,12 +393,15 @@ END_TEST
 /* The test's own reading of C, or the rules above would pass for the wrong reason. */
 START_TEST(the_reader_reads_c)
 {
-    char text[] = "/* malloc(1) */ x = \"malloc(2)\"; // malloc(3)\nmy_malloc(4); a->malloc(5); c = '\"'; malloc (6);";
+    char text[] = "/* malloc(1) */ x = \"malloc(2)\"; // malloc(3)\nmy_malloc(4); a->malloc(5); c "
+                  "= '\"'; malloc (6);";
 
     blank_text(text);
     ck_assert_ptr_eq(calls(text, "malloc"), strstr(text, "malloc (6)"));
     ck_assert_ptr_null(calls(text, "free"));
-    ck_assert(!allowed("engine/run/x.c", "ui/canvas.h") && !allowed("ui/x.c", "engine/run/engine.h") && !allowed("gpu/x.c", "app/setup/engine_options.h"));
+    ck_assert(!allowed("engine/run/x.c", "ui/canvas.h") &&
+              !allowed("ui/x.c", "engine/run/engine.h") &&
+              !allowed("gpu/x.c", "app/setup/engine_options.h"));
 }
 END_TEST
 

@@ -7,8 +7,9 @@
 static void request_default(struct layout_request *r, int w, int h)
 {
     static const struct layout_panel panels[] = {
-        {true, 3, 4, 0, 4, 0, 0, 0, false},   {true, 3, 4, 0, 0, 0, 3, 0, false}, {true, 2, 4, 0, 8, 0, 4, 0, false},
-        {true, 4, 18, 3, 34, 18, 1, 1, true}, {true, 2, 5, 0, 12, 0, 2, 0, false}, {true, 3, 8, 2, 0, 0, LAYOUT_LUXURY, 1, false},
+        {true, 3, 4, 0, 4, 0, 0, 0, false},  {true, 3, 4, 0, 0, 0, 3, 0, false},
+        {true, 2, 4, 0, 8, 0, 4, 0, false},  {true, 4, 18, 3, 34, 18, 1, 1, true},
+        {true, 2, 5, 0, 12, 0, 2, 0, false}, {true, 3, 8, 2, 0, 0, LAYOUT_LUXURY, 1, false},
     };
 
     memset(r, 0, sizeof *r);
@@ -45,27 +46,32 @@ static void assert_sound(const struct layout_request *q)
         n = add(all, n, l.panels[i]);
     ck_assert_int_gt(n, 0);
     for (i = 0; i < n; i++) {
-        if (all[i].x < 0 || all[i].y < 0 || all[i].x + all[i].w > q->w || all[i].y + all[i].h > q->h)
-            ck_abort_msg("%dx%d: rectangle %d,%d %dx%d sticks out", q->w, q->h, all[i].x, all[i].y, all[i].w, all[i].h);
+        if (all[i].x < 0 || all[i].y < 0 || all[i].x + all[i].w > q->w ||
+            all[i].y + all[i].h > q->h)
+            ck_abort_msg("%dx%d: rectangle %d,%d %dx%d sticks out", q->w, q->h, all[i].x, all[i].y,
+                         all[i].w, all[i].h);
         for (j = 0; j < i; j++) {
             struct rect both = rect_intersect(all[i], all[j]);
 
             if (both.w && both.h)
-                ck_abort_msg("%dx%d: %d,%d %dx%d overlaps %d,%d %dx%d", q->w, q->h, all[i].x, all[i].y, all[i].w, all[i].h, all[j].x,
-                             all[j].y, all[j].w, all[j].h);
+                ck_abort_msg("%dx%d: %d,%d %dx%d overlaps %d,%d %dx%d", q->w, q->h, all[i].x,
+                             all[i].y, all[i].w, all[i].h, all[j].x, all[j].y, all[j].w, all[j].h);
         }
     }
     if (q->zoom < 0 && l.mode >= LAYOUT_TABS)
-        ck_assert_msg(l.chat.w * 10 >= q->w * 6, "%dx%d: the chat has %d columns", q->w, q->h, l.chat.w);
+        ck_assert_msg(l.chat.w * 10 >= q->w * 6, "%dx%d: the chat has %d columns", q->w, q->h,
+                      l.chat.w);
     if (q->zoom < 0 && q->focus < 0)
         ck_assert_msg(l.chat.w > 0 && (l.chat.h > 0 || q->h == 1), "%dx%d: no chat", q->w, q->h);
     if (q->focus >= 0 && l.mode >= LAYOUT_LINE && q->zoom < 0)
-        ck_assert_msg(l.panels[q->focus].h > 0 || !q->panels[q->focus].open, "%dx%d: the focused panel is not shown", q->w, q->h);
+        ck_assert_msg(l.panels[q->focus].h > 0 || !q->panels[q->focus].open,
+                      "%dx%d: the focused panel is not shown", q->w, q->h);
     ck_assert_int_ge(l.input.h, 1);
     /* Rows a panel has no use for go to another one. */
     for (i = 0; i < q->n_panels && q->zoom < 0; i++)
         if (q->panels[i].step && l.mode >= LAYOUT_TABS && l.panels[i].h > 1 + q->panels[i].step)
-            ck_assert_msg(l.panels[i].h == 1 + q->panels[i].most, "%dx%d: panel %d has %d rows", q->w, q->h, i, l.panels[i].h);
+            ck_assert_msg(l.panels[i].h == 1 + q->panels[i].most, "%dx%d: panel %d has %d rows",
+                          q->w, q->h, i, l.panels[i].h);
 }
 
 START_TEST(every_size)
@@ -112,8 +118,9 @@ START_TEST(promised_shapes)
     layout_make(&l, &r);
     ck_assert_int_eq(l.mode, LAYOUT_COLUMN);
     ck_assert_int_ge(l.chat.w, 72);
-    ck_assert_int_eq(l.panels[3].h, 19);                         /* the map has all its rows, */
-    ck_assert(l.panels[5].h > 0 || l.tabs.h > 0);                /* and what does not fit beside it is named */
+    ck_assert_int_eq(l.panels[3].h, 19); /* the map has all its rows, */
+    /* and what does not fit beside it is named */
+    ck_assert(l.panels[5].h > 0 || l.tabs.h > 0);
     request_default(&r, 200, 60);
     layout_make(&l, &r);
     ck_assert_int_eq(l.mode, LAYOUT_TWO);

@@ -1,4 +1,5 @@
-/* Loading models: hyperparameters, every naming of the tensors, strict binding, conversion, cancelling. */
+/* Loading models: hyperparameters, every naming of the tensors, strict binding, conversion,
+ * cancelling. */
 #include "engine/base/mem.h"
 #include "engine/layout/pack.h"
 #include "engine/model/model.h"
@@ -32,7 +33,8 @@ static const char *write_made(const struct made_file *m, enum naming naming)
 {
     struct bytes b = naming >= GGUF_STACKED ? made_gguf(m) : made_safetensors(m, 0, m->n), c = {0};
 
-    ck_assert_int_eq(save(&b, in_tmp(naming >= GGUF_STACKED ? "made.gguf" : "model.safetensors")), 0);
+    ck_assert_int_eq(save(&b, in_tmp(naming >= GGUF_STACKED ? "made.gguf" : "model.safetensors")),
+                     0);
     free(b.data);
     if (naming >= GGUF_STACKED)
         return path;
@@ -48,13 +50,20 @@ static void refuse(const struct made_file *m, enum naming naming, const char *sa
     struct error e = {0};
     int rc = model_load(&out, write_made(m, naming), &plain, &e);
 
-    ck_assert_msg(rc == ERR_MODEL && strstr(e.text, says), "%d '%s', wanted '%s'", rc, e.text, says);
+    ck_assert_msg(rc == ERR_MODEL && strstr(e.text, says), "%d '%s', wanted '%s'", rc, e.text,
+                  says);
     ck_assert_ptr_null(out);
 }
 
 START_TEST(golden_checkpoints)
 {
-    static const struct { const char *name; int layers, hidden, heads, kv, head, vocab, experts, ffn, window, original; double jitter; bool ab, hb; enum dtype type; } cases[] = {
+    static const struct {
+        const char *name;
+        int layers, hidden, heads, kv, head, vocab, experts, ffn, window, original;
+        double jitter;
+        bool ab, hb;
+        enum dtype type;
+    } cases[] = {
         {"phimoe-16x-bf16", 4, 64, 8, 2, 8, 320, 16, 96, 0, 0, 0.2, false, false, DTYPE_BF16},
         {"phimoe-longrope-f32", 2, 64, 4, 2, 16, 256, 4, 32, 0, 48, 0.01, true, false, DTYPE_F32},
         {"phimoe-quirk-f32", 3, 128, 4, 2, 16, 512, 8, 64, 0, 0, 0.01, true, true, DTYPE_F32},
@@ -85,15 +94,19 @@ START_TEST(golden_checkpoints)
         ck_assert_int_eq(hp->sliding_window, cases[i].window);
         ck_assert_int_eq(hp->original_context, cases[i].original);
         ck_assert(hp->router_jitter == (float)cases[i].jitter);
-        ck_assert(hp->attention_bias == cases[i].ab && hp->head_bias == cases[i].hb && !hp->tied_embeddings);
+        ck_assert(hp->attention_bias == cases[i].ab && hp->head_bias == cases[i].hb &&
+                  !hp->tied_embeddings);
         ck_assert(hp->norm_eps == 1e-5f && hp->rope_theta == 10000.0f);
         ck_assert(hp->n_stops == 1 && hp->stops[0] == 2 && hp->bos == 1);
-        ck_assert((m->head.bias != NULL) == cases[i].hb && (m->layers[0].o.bias != NULL) == cases[i].ab);
+        ck_assert((m->head.bias != NULL) == cases[i].hb &&
+                  (m->layers[0].o.bias != NULL) == cases[i].ab);
         ck_assert(m->output_norm.bias != NULL && m->layers[0].attention_norm.bias != NULL);
-        ck_assert(m->layers[1].experts[3].down.rows == cases[i].hidden && m->layers[1].experts[3].down.cols == cases[i].ffn);
+        ck_assert(m->layers[1].experts[3].down.rows == cases[i].hidden &&
+                  m->layers[1].experts[3].down.cols == cases[i].ffn);
         if (cases[i].original) {
             ck_assert(hp->short_mscale == 1.1f && hp->long_mscale == 1.2f);
-            ck_assert(hp->short_factor[7] == 1.8f && hp->long_factor[0] == 1.0f && hp->long_factor[7] == 11.0f);
+            ck_assert(hp->short_factor[7] == 1.8f && hp->long_factor[0] == 1.0f &&
+                      hp->long_factor[7] == 11.0f);
         } else {
             ck_assert(!hp->short_factor && !hp->long_factor);
         }
@@ -119,10 +132,18 @@ static void check_made(const struct model *m)
     ck_assert_int_eq(hp->stops[0], 7);
     for (int l = 0; l < TINY_LAYERS; l++) {
         const struct layer_weights *w = &m->layers[l];
-        const struct { const struct matrix *m; int what, expert; } list[] = {
-            {&w->q, W_Q, 0}, {&w->k, W_K, 0}, {&w->v, W_V, 0}, {&w->o, W_O, 0},
-            {&w->experts[0].gate, W_GATE, 0}, {&w->experts[3].gate, W_GATE, 3}, {&w->experts[1].up, W_UP, 1},
-            {&w->experts[2].down, W_DOWN, 2}, {&w->experts[3].down, W_DOWN, 3}};
+        const struct {
+            const struct matrix *m;
+            int what, expert;
+        } list[] = {{&w->q, W_Q, 0},
+                    {&w->k, W_K, 0},
+                    {&w->v, W_V, 0},
+                    {&w->o, W_O, 0},
+                    {&w->experts[0].gate, W_GATE, 0},
+                    {&w->experts[3].gate, W_GATE, 3},
+                    {&w->experts[1].up, W_UP, 1},
+                    {&w->experts[2].down, W_DOWN, 2},
+                    {&w->experts[3].down, W_DOWN, 3}};
 
         for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
             const struct matrix *x = list[i].m;
@@ -140,8 +161,10 @@ static void check_made(const struct model *m)
         for (int j = 0; j < TINY_EXPERTS * TINY_HIDDEN; j++)
             ck_assert(w->router[j] == made_value(W_ROUTER, l, 0, j));
         for (int j = 0; j < TINY_HIDDEN; j++) {
-            ck_assert(w->attention_norm.weight[j] == made_value(W_AN, l, 0, j) && w->attention_norm.bias[j] == made_value(W_AN_B, l, 0, j));
-            ck_assert(w->expert_norm.weight[j] == made_value(W_EN, l, 0, j) && w->expert_norm.bias[j] == made_value(W_EN_B, l, 0, j));
+            ck_assert(w->attention_norm.weight[j] == made_value(W_AN, l, 0, j) &&
+                      w->attention_norm.bias[j] == made_value(W_AN_B, l, 0, j));
+            ck_assert(w->expert_norm.weight[j] == made_value(W_EN, l, 0, j) &&
+                      w->expert_norm.bias[j] == made_value(W_EN_B, l, 0, j));
         }
     }
     for (int id = 0; id < TINY_VOCAB; id++) {
@@ -160,7 +183,8 @@ START_TEST(every_naming)
 
         check_made(m);
         if (naming >= GGUF_STACKED)
-            ck_assert_msg(!strchr(m->name, 0x1b) && strstr(m->name, "tiny"), "a name with an escape sequence: %s", m->name);
+            ck_assert_msg(!strchr(m->name, 0x1b) && strstr(m->name, "tiny"),
+                          "a name with an escape sequence: %s", m->name);
         model_free(m);
         made_release(made);
         free(made);
@@ -213,7 +237,7 @@ START_TEST(strict_binding)
     snprintf(m->t[i].name, sizeof m->t[i].name, "blk.1.something.weight");
     refuse(m, GGUF_STACKED, "tensor blk.1.ffn_up_exps.weight is missing");
     m->t[i] = saved;
-    m->t[i].dims[1] = TINY_FFN * 2;     /* same bytes, another shape */
+    m->t[i].dims[1] = TINY_FFN * 2; /* same bytes, another shape */
     m->t[i].dims[2] = TINY_HIDDEN / 2;
     refuse(m, GGUF_STACKED, "has the shape (4, 128, 16); the model needs (4, 64, 32)");
     m->t[i] = saved;
@@ -223,7 +247,7 @@ START_TEST(strict_binding)
     made_add(m, "rope_freqs.weight", DTYPE_F32, TINY_HEAD / 2, 0, 0, NULL);
     model_free(load(write_made(m, GGUF_STACKED), &plain));
     free(m->t[--m->n].data);
-    m->t[q].dims[0] = 48;               /* rows no head size divides, o says otherwise */
+    m->t[q].dims[0] = 48; /* rows no head size divides, o says otherwise */
     m->t[q].bytes = 48 * 32 * 4;
     refuse(m, GGUF_STACKED, "blk.0.attn_q.weight has the shape (48, 32)");
     m->t[q].dims[0] = 64;
@@ -240,7 +264,11 @@ END_TEST
 
 START_TEST(metadata_lies)
 {
-    static const struct { const char *key; uint32_t v; const char *says; } cases[] = {
+    static const struct {
+        const char *key;
+        uint32_t v;
+        const char *says;
+    } cases[] = {
         {"phimoe.expert_count", 5, "the number of experts is 5 by the metadata, 4 by the shape"},
         {"phimoe.expert_count", 0, "make sense"},
         {"phimoe.expert_count", 100000, "make sense"},
@@ -290,7 +318,7 @@ START_TEST(longrope_in_gguf)
     meta_u32(made, "phimoe.rope.scaling.original_context_length", 64);
     meta_u32(made, "phimoe.context_length", 128);
     m = load(write_made(made, GGUF_STACKED), &plain);
-    ck_assert_int_eq(m->hp.original_context, 0);       /* no factors: plain */
+    ck_assert_int_eq(m->hp.original_context, 0); /* no factors: plain */
     model_free(m);
     made_add(made, "rope_factors_long.weight", DTYPE_F32, TINY_HEAD / 2, 0, 0, f);
     refuse(made, GGUF_STACKED, "short and long");
@@ -318,17 +346,19 @@ START_TEST(tied_embeddings)
     struct made_file *made = made_model(GGUF_STACKED);
     struct model *m;
 
-    free(made->t[--made->n].data);      /* output.bias */
-    free(made->t[--made->n].data);      /* output.weight */
+    free(made->t[--made->n].data); /* output.bias */
+    free(made->t[--made->n].data); /* output.weight */
     m = load(write_made(made, GGUF_STACKED), &plain);
-    ck_assert(m->hp.tied_embeddings && m->head.rows == TINY_VOCAB && memcmp(m->head.data, m->embeddings.data, m->head.bytes) == 0);
+    ck_assert(m->hp.tied_embeddings && m->head.rows == TINY_VOCAB &&
+              memcmp(m->head.data, m->embeddings.data, m->head.bytes) == 0);
     model_free(m);
     made_release(made);
     free(made);
 }
 END_TEST
 
-/* Float weights lie in memory of their own where there is room for twice the file, else in the file: the same numbers. */
+/* Float weights lie in memory of their own where there is room for twice the file, else in the
+ * file: the same numbers. */
 START_TEST(float_weights_copied)
 {
     struct made_file *made = made_model(GGUF_STACKED);
@@ -353,7 +383,8 @@ START_TEST(float_weights_copied)
     for (int l = 0; l < mapped->hp.n_layers; l++) {
         const struct matrix *a = &mapped->layers[l].q, *b = &copied->layers[l].q;
 
-        ck_assert(a->type == DTYPE_F32 && a->data != b->data && a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0);
+        ck_assert(a->type == DTYPE_F32 && a->data != b->data && a->bytes == b->bytes &&
+                  memcmp(a->data, b->data, a->bytes) == 0);
     }
     model_free(copied);
     model_free(mapped);
@@ -362,7 +393,8 @@ START_TEST(float_weights_copied)
 }
 END_TEST
 
-/* What is packed behind the scenes, or stays in the file: the model answers until a value that is no number is found. */
+/* What is packed behind the scenes, or stays in the file: the model answers until a value that is
+ * no number is found. */
 static void found_behind(const char *from, const char *tensor, bool mapped)
 {
     struct model_options o = plain;
@@ -472,7 +504,8 @@ START_TEST(conversion)
             ck_assert_int_eq(x->type, to[i]);
             ck_assert_int_eq(m->type, to[i]);
             made_fill(&w, W_UP, 1, 2, TINY_FFN * TINY_HIDDEN);
-            pack_rows(want, x->type, x->width, w.data, DTYPE_F32, x->rows, x->cols, 0, pack_groups(x->rows, x->width));
+            pack_rows(want, x->type, x->width, w.data, DTYPE_F32, x->rows, x->cols, 0,
+                      pack_groups(x->rows, x->width));
             ck_assert_int_eq(memcmp(want, x->data, x->bytes), 0);
             model_free(m);
             free(w.data);
@@ -504,12 +537,16 @@ START_TEST(inspect_counts_like_loading)
     ck_assert_uint_eq(mem_pages_total(), before);
     loaded = load(at, &o);
     ck_assert_uint_eq(m->packed_bytes, loaded->packed_bytes);
-    ck_assert_uint_eq(needs.packed + needs.mapped, needs.attention + needs.experts + needs.router_norms + needs.embeddings + needs.head);
-    ck_assert(mem_pages_total() - before >= loaded->packed_bytes && mem_pages_total() - before < loaded->packed_bytes + 4096);
+    ck_assert_uint_eq(needs.packed + needs.mapped, needs.attention + needs.experts +
+                                                       needs.router_norms + needs.embeddings +
+                                                       needs.head);
+    ck_assert(mem_pages_total() - before >= loaded->packed_bytes &&
+              mem_pages_total() - before < loaded->packed_bytes + 4096);
     model_free(m);
     model_free(loaded);
     ck_assert_uint_eq(mem_pages_total(), before);
-    /* Told at the end at least: too late to cancel. A machine that kept the load waiting is told before, and then it ends. */
+    /* Told at the end at least: too late to cancel. A machine that kept the load waiting is told
+     * before, and then it ends. */
     o.progress = cancel;
     o.progress_ctx = &calls;
     rc = model_load(&loaded, at, &o, &e);

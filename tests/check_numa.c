@@ -1,5 +1,6 @@
-/* Several memory nodes, on machines that hwloc is told about: which node's memory each slice of which matrix belongs into, that the threads which read
- * it in decoding stand there, and that a thread helps its own node's threads first. */
+/* Several memory nodes, on machines that hwloc is told about: which node's memory each slice of
+ * which matrix belongs into, that the threads which read it in decoding stand there, and that a
+ * thread helps its own node's threads first. */
 #include "engine/base/pool.h"
 #include "engine/base/topology.h"
 #include "engine/device/cpu/cpu.h"
@@ -10,14 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BASE ((const char *)0x40000000)         /* nobody looks at the weights */
+#define BASE ((const char *)0x40000000) /* nobody looks at the weights */
 #define PAGE 4096
 #define SLICES 4000
 
-static const char *const machines[] = {"node:2 core:4 pu:2", "node:2 core:1 pu:1", "node:4 core:3 pu:1", "pack:2 node:2 core:8 pu:2", "node:1 core:8 pu:1"};
+static const char *const machines[] = {"node:2 core:4 pu:2", "node:2 core:1 pu:1",
+                                       "node:4 core:3 pu:1", "pack:2 node:2 core:8 pu:2",
+                                       "node:1 core:8 pu:1"};
 enum { MACHINES = (int)(sizeof machines / sizeof *machines) };
 
-/* Phi-tiny's shape in Q4_0, 2 layers of 3 experts: interleaved by 16 rows, one matrix behind the other from BASE + 64 on. */
+/* Phi-tiny's shape in Q4_0, 2 layers of 3 experts: interleaved by 16 rows, one matrix behind the
+ * other from BASE + 64 on. */
 struct fake {
     struct model model;
     struct layer_weights layers[2];
@@ -77,13 +81,15 @@ static const struct topology_slice *slice_of(const struct topology_slice *s, int
 }
 
 /* Gate and up: tasks of both experts' same rows follow each other. */
-static void check_gate(const struct matrix *w, const int *node, int n, const struct topology_slice *s, int n_slices)
+static void check_gate(const struct matrix *w, const int *node, int n,
+                       const struct topology_slice *s, int n_slices)
 {
     enum { USED = 2, UNITS = 14 };
 
     for (int task = 0; task < USED * UNITS; task++) {
         struct gate_task g = gate_task(true, task, UNITS, USED);
-        size_t row = w->bytes / (size_t)w->rows, at = (size_t)((const char *)w->data - BASE) + row * (size_t)(g.unit * 32 + 16);
+        size_t row = w->bytes / (size_t)w->rows,
+               at = (size_t)((const char *)w->data - BASE) + row * (size_t)(g.unit * 32 + 16);
         int t = 0;
         bool border = false;
 
@@ -95,15 +101,18 @@ static void check_gate(const struct matrix *w, const int *node, int n, const str
     }
 }
 
-/* Rows of w that decoding hands out as tasks `first` .. of a phase of `total` tasks of `per` rows, `chunk` of them at a time: the page in the middle of each
- * task's rows lies on the node of the thread that takes it first. Tasks beside the border between two nodes may lie on either side. */
-static void check_matrix(const struct matrix *w, int first, int total, int per, int chunk, const int *node, int n, const struct topology_slice *s, int n_slices)
+/* Rows of w that decoding hands out as tasks `first` .. of a phase of `total` tasks of `per` rows,
+ * `chunk` of them at a time: the page in the middle of each task's rows lies on the node of the
+ * thread that takes it first. Tasks beside the border between two nodes may lie on either side. */
+static void check_matrix(const struct matrix *w, int first, int total, int per, int chunk,
+                         const int *node, int n, const struct topology_slice *s, int n_slices)
 {
     int tasks = (w->rows + per - 1) / per, seen = 0;
 
     for (int i = 0; i < tasks; i++) {
         int t = 0, border = 0, rows = w->rows - i * per < per ? w->rows - i * per : per;
-        size_t row = w->bytes / (size_t)((w->rows + 15) / 16 * 16), at = (size_t)((const char *)w->data - BASE) + row * (size_t)(i * per + rows / 2);
+        size_t row = w->bytes / (size_t)((w->rows + 15) / 16 * 16),
+               at = (size_t)((const char *)w->data - BASE) + row * (size_t)(i * per + rows / 2);
         const struct topology_slice *p = slice_of(s, n_slices, at);
 
         while (part(total, chunk, t + 1, n) <= first + i)
@@ -113,7 +122,10 @@ static void check_matrix(const struct matrix *w, int first, int total, int per, 
         ck_assert_ptr_nonnull(p);
         if (border)
             continue;
-        ck_assert_msg(p->node == node[t], "rows from %d of %d x %d lie on node %d; thread %d of %d on node %d reads them", i * per, w->rows, w->cols, p->node, t, n, node[t]);
+        ck_assert_msg(
+            p->node == node[t],
+            "rows from %d of %d x %d lie on node %d; thread %d of %d on node %d reads them",
+            i * per, w->rows, w->cols, p->node, t, n, node[t]);
         seen++;
     }
     ck_assert(seen > 0 || tasks < 4 * n);
@@ -127,7 +139,8 @@ START_TEST(test_slices)
 
     fake_model(&f);
     for (int threads = 1; threads <= 32; threads++) {
-        int n = topology_assign_synthetic(machines[_i], threads, cpus, node), n_slices = numa_slices(&f.model, BASE, f.bytes, node, n, s, SLICES), nodes = 1;
+        int n = topology_assign_synthetic(machines[_i], threads, cpus, node),
+            n_slices = numa_slices(&f.model, BASE, f.bytes, node, n, s, SLICES), nodes = 1;
         size_t on[64] = {0}, all = 0;
 
         for (int t = 1; t < n; t++)
@@ -142,12 +155,14 @@ START_TEST(test_slices)
             ck_assert_uint_eq(s[i].bytes % PAGE, 0);
             ck_assert_uint_gt(s[i].bytes, 0);
             ck_assert_uint_le(s[i].offset + s[i].bytes, (f.bytes + PAGE - 1) / PAGE * PAGE);
-            ck_assert(i == 0 || s[i].offset == s[i - 1].offset + s[i - 1].bytes);        /* no page twice, none left out */
+            /* no page twice, none left out */
+            ck_assert(i == 0 || s[i].offset == s[i - 1].offset + s[i - 1].bytes);
             ck_assert(i == 0 || s[i].node != s[i - 1].node);
             on[s[i].node] += s[i].bytes;
             all += s[i].bytes;
         }
-        for (int t = 0; t < n; t++) {                    /* each node holds what its share of the threads reads */
+        /* each node holds what its share of the threads reads */
+        for (int t = 0; t < n; t++) {
             int same = 0;
 
             for (int k = 0; k < n; k++)
@@ -168,7 +183,8 @@ START_TEST(test_slices)
             }
         }
         check_matrix(&f.model.head, 0, 501, 64, 1, node, n, s, n_slices);
-        ck_assert_int_eq(numa_slices(&f.model, BASE, f.bytes, node, n, s, 3), -1);       /* too many for the caller */
+        /* too many for the caller */
+        ck_assert_int_eq(numa_slices(&f.model, BASE, f.bytes, node, n, s, 3), -1);
     }
 }
 END_TEST
@@ -187,7 +203,8 @@ START_TEST(test_bytes)
     ck_assert_int_gt(n, 4);
     ck_assert_uint_eq(s[0].offset, 0);
     ck_assert_int_eq(s[0].node, 0);
-    border = (64 + 1536 * row + PAGE / 2) / PAGE * PAGE;         /* 3072 rows of q, k and v: the first 12 of q's 16 heads */
+    /* 3072 rows of q, k and v: the first 12 of q's 16 heads */
+    border = (64 + 1536 * row + PAGE / 2) / PAGE * PAGE;
     ck_assert_uint_eq(s[0].bytes, border);
     ck_assert_int_eq(s[1].node, 1);
     ck_assert_uint_eq(s[1].offset + s[1].bytes, (64 + 3072 * row + PAGE / 2) / PAGE * PAGE);
@@ -216,7 +233,8 @@ START_TEST(test_victims)
                 ck_assert(!seen[v]);
                 seen[v] = true;
                 left |= node[v] != node[tid];
-                ck_assert(!left || node[v] != node[tid]);        /* gone from its node, it does not come back */
+                /* gone from its node, it does not come back */
+                ck_assert(!left || node[v] != node[tid]);
                 count++;
             }
             ck_assert_int_eq(count, n);
@@ -254,7 +272,8 @@ static void alone(void *ctx, int tid, int n)
 START_TEST(test_own_node_first)
 {
     static const int node[] = {0, 1, 1, 2}, one[] = {0, 0, 0, 0};
-    static const int by_node[] = {20, 25, 10, 15, 30, 35, 0, 5}, around[] = {20, 25, 30, 35, 0, 5, 10, 15};
+    static const int by_node[] = {20, 25, 10, 15, 30, 35, 0, 5},
+                     around[] = {20, 25, 30, 35, 0, 5, 10, 15};
     struct error e;
 
     for (int several = 0; several < 2; several++) {
@@ -282,7 +301,7 @@ START_TEST(test_bind_here)
     ck_assert_int_eq(p[4 * PAGE - 1], 7);
     free(p);
     fake_model(&f);
-    numa_bind(&f.model, NULL, 0, 1000000);       /* nothing, and no crash */
+    numa_bind(&f.model, NULL, 0, 1000000); /* nothing, and no crash */
 }
 END_TEST
 

@@ -1,4 +1,5 @@
-/* The numeric contract itself: the approximations against libm, exact conversions over their whole range, and the routing table. */
+/* The numeric contract itself: the approximations against libm, exact conversions over their whole
+ * range, and the routing table. */
 #include "engine/device/numerics.h"
 #include "tests/support.h"
 
@@ -21,7 +22,8 @@ START_TEST(test_recip)
 
     for (uint32_t u = 0x04000000u; u < 0x7b000000u; u += 4999) {
         float x = num_float(u);
-        double w = ulps(num_recip(x), 1.0 / (double)x), r = ulps(num_rsqrt(x), 1.0 / sqrt((double)x));
+        double w = ulps(num_recip(x), 1.0 / (double)x),
+               r = ulps(num_rsqrt(x), 1.0 / sqrt((double)x));
 
         worst = w > worst ? w : worst;
         worst_r = r > worst_r ? r : worst_r;
@@ -54,7 +56,9 @@ START_TEST(test_silu)
     for (double x = -30.0; x <= 30.0; x += 0.0011) {
         double want = (double)(float)x / (1.0 + exp(-(double)(float)x));
 
-        ck_assert_msg(fabs((double)num_silu((float)x) - want) <= 4e-7 * (fabs(want) + 1e-30) + 1e-12, "silu(%g)", x);
+        ck_assert_msg(fabs((double)num_silu((float)x) - want) <=
+                          4e-7 * (fabs(want) + 1e-30) + 1e-12,
+                      "silu(%g)", x);
     }
     ck_assert(num_silu(0.0f) == 0.0f);
     ck_assert(isfinite(num_silu(-3e38f)) && num_silu(3e38f) == 3e38f);
@@ -78,7 +82,8 @@ START_TEST(test_halves)
         ck_assert_int_eq(num_to_f16(x), (int)i);
         /* between two halves: the nearer, ties to even */
         if (e < 31 && !(i & 0x8000)) {
-            double next = e == 30 && m == 1023 ? 65536.0 : (double)num_from_f16((uint16_t)(i + 1)), middle = (want + next) / 2;
+            double next = e == 30 && m == 1023 ? 65536.0 : (double)num_from_f16((uint16_t)(i + 1)),
+                   middle = (want + next) / 2;
 
             ck_assert_int_eq(num_to_f16((float)middle), (int)(i & 1 ? i + 1 : i));
             ck_assert_int_eq(num_to_f16(nextafterf((float)middle, 0.0f)), (int)i);
@@ -112,7 +117,8 @@ START_TEST(test_quantise)
             ck_assert_int_le(abs(q[i]), 127);
             total += q[i];
             if (d > 0)
-                ck_assert_msg(fabs((double)q[i] * (double)d - (double)x[i]) <= (double)d * 0.5001, "%g becomes %g", (double)x[i], (double)q[i] * (double)d);
+                ck_assert_msg(fabs((double)q[i] * (double)d - (double)x[i]) <= (double)d * 0.5001,
+                              "%g becomes %g", (double)x[i], (double)q[i] * (double)d);
         }
         ck_assert_int_eq(total, sum);
         if (amax > 1e-15f)
@@ -137,7 +143,7 @@ START_TEST(test_dot_and_fold)
     ck_assert(num_dot(a, b, 10) == 9217.0f);
     ck_assert(num_dot(a, b, 1) == 1.0f && num_dot(a, b, 0) == 0.0f);
     for (int i = 0; i < 16; i++)
-        lanes[i] = i == 3 ? 1e8f : i == 11 ? -1e8f : 1.0f;       /* lane 3 meets lane 11 first */
+        lanes[i] = i == 3 ? 1e8f : i == 11 ? -1e8f : 1.0f; /* lane 3 meets lane 11 first */
     ck_assert(num_fold(lanes) == 14.0f);
 }
 END_TEST
@@ -146,22 +152,30 @@ END_TEST
 START_TEST(test_router_table)
 {
     json_error_t error;
-    json_t *root = json_load_file(support_path("golden/phimoe/router.json"), 0, &error), *cases = json_is_array(root) ? root : json_object_get(root, "cases"), *c;
+    json_t *root = json_load_file(support_path("golden/phimoe/router.json"), 0, &error),
+           *cases = json_is_array(root) ? root : json_object_get(root, "cases"), *c;
     size_t i;
 
-    ck_assert_msg(json_is_array(cases) && json_array_size(cases) > 0, "router.json: %s", error.text);
-    json_array_foreach(cases, i, c) {
-        json_t *s = json_object_get(c, "scores"), *experts = json_object_get(c, "experts"), *weights = json_object_get(c, "weights");
+    ck_assert_msg(json_is_array(cases) && json_array_size(cases) > 0, "router.json: %s",
+                  error.text);
+    json_array_foreach(cases, i, c)
+    {
+        json_t *s = json_object_get(c, "scores"), *experts = json_object_get(c, "experts"),
+               *weights = json_object_get(c, "weights");
         float scores[512], got[8];
         int n = (int)json_array_size(s), k = (int)json_array_size(experts), chosen[8];
 
         ck_assert(n > 0 && n <= 512 && k > 0 && k <= 8);
         for (int j = 0; j < n; j++)
             scores[j] = (float)json_number_value(json_array_get(s, (size_t)j));
-        num_sparsemixer(scores, n, (float)json_number_value(json_object_get(c, "jitter")), k, chosen, got);
+        num_sparsemixer(scores, n, (float)json_number_value(json_object_get(c, "jitter")), k,
+                        chosen, got);
         for (int j = 0; j < k; j++) {
-            ck_assert_msg(chosen[j] == json_integer_value(json_array_get(experts, (size_t)j)), "case %zu: expert %d", i, j);
-            ck_assert_msg(fabs((double)got[j] - json_number_value(json_array_get(weights, (size_t)j))) < 1e-6, "case %zu: weight %d is %g", i, j, (double)got[j]);
+            ck_assert_msg(chosen[j] == json_integer_value(json_array_get(experts, (size_t)j)),
+                          "case %zu: expert %d", i, j);
+            ck_assert_msg(fabs((double)got[j] -
+                               json_number_value(json_array_get(weights, (size_t)j))) < 1e-6,
+                          "case %zu: weight %d is %g", i, j, (double)got[j]);
         }
     }
     json_decref(root);

@@ -1,5 +1,6 @@
-/* Float products through oneDNN against the scalar reference: F32 to rounding, BF16 exactly what BF16 inputs allow, many shapes, several
- * threads at once; and a whole BF16 model on the device against the same model in double. */
+/* Float products through oneDNN against the scalar reference: F32 to rounding, BF16 exactly what
+ * BF16 inputs allow, many shapes, several threads at once; and a whole BF16 model on the device
+ * against the same model in double. */
 #include "engine/base/pool.h"
 #include "engine/device/cpu/kernels/kernels.h"
 #include "engine/device/device.h"
@@ -44,7 +45,8 @@ static void teardown(void)
     library = NULL;
 }
 
-/* Both inputs are BF16 numbers, so F32 and BF16 products differ from the exact one by the rounding of sums only. */
+/* Both inputs are BF16 numbers, so F32 and BF16 products differ from the exact one by the rounding
+ * of sums only. */
 static int check(int tid, bool bf16, int rows, int cols, int tokens)
 {
     static const ptrdiff_t stride = ROWS + 3;
@@ -52,20 +54,23 @@ static int check(int tid, bool bf16, int rows, int cols, int tokens)
     int wrong = 0;
 
     if (bf16) {
-        uint16_t *packed = calloc((size_t)(rows * cols), 2), *px = calloc((size_t)(tokens * cols), 2);
+        uint16_t *packed = calloc((size_t)(rows * cols), 2),
+                 *px = calloc((size_t)(tokens * cols), 2);
 
         for (int r = 0; r < rows; r++)
             memcpy(packed + r * cols, wb + r * COLS, (size_t)cols * 2);
         for (int t = 0; t < tokens; t++)
             memcpy(px + t * cols, xb + t * COLS, (size_t)cols * 2);
-        wrong |= onednn_multiply(library, tid, true, packed, rows, cols, px, cols, tokens, got, stride) != 0;
+        wrong |= onednn_multiply(library, tid, true, packed, rows, cols, px, cols, tokens, got,
+                                 stride) != 0;
         free(packed), free(px);
     } else {
         float *packed = calloc((size_t)(rows * cols), 4);
 
         for (int r = 0; r < rows; r++)
             memcpy(packed + r * cols, w + r * COLS, (size_t)cols * 4);
-        wrong |= onednn_multiply(library, tid, false, packed, rows, cols, x, COLS + 8, tokens, got, stride) != 0;
+        wrong |= onednn_multiply(library, tid, false, packed, rows, cols, x, COLS + 8, tokens, got,
+                                 stride) != 0;
         free(packed);
     }
     for (int t = 0; t < tokens && !wrong; t++)
@@ -74,7 +79,8 @@ static int check(int tid, bool bf16, int rows, int cols, int tokens)
 
             for (int c = 0; c < cols && r < rows; c++)
                 want += (double)w[r * COLS + c] * (double)x[t * (COLS + 8) + c];
-            wrong |= !(fabs((double)got[t * stride + r] - want) <= 1e-4);       /* lanes beyond the rows stay untouched: 0 */
+            /* lanes beyond the rows stay untouched: 0 */
+            wrong |= !(fabs((double)got[t * stride + r] - want) <= 1e-4);
         }
     free(got);
     return wrong;
@@ -89,14 +95,17 @@ START_TEST(test_shapes)
             for (int k = 0; k < 3; k++)
                 for (int t = 0; t < 4; t++)
                     for (int again = 0; again < 2; again++)
-                        ck_assert_msg(!check(0, b, rows[i], cols[k], tokens[t]), "%s, %d rows, %d columns, %d tokens", b ? "bf16" : "f32", rows[i], cols[k], tokens[t]);
+                        ck_assert_msg(!check(0, b, rows[i], cols[k], tokens[t]),
+                                      "%s, %d rows, %d columns, %d tokens", b ? "bf16" : "f32",
+                                      rows[i], cols[k], tokens[t]);
 }
 END_TEST
 
 static void many(void *ctx, int tid, int n)
 {
     for (int i = 0; i < 40; i++)
-        bad[tid] |= check(tid, onednn_has_bf16() && i & 1, 16 + i % 3 * 16, 96, 1 + (i * 7 + tid) % 50);
+        bad[tid] |= check(tid, onednn_has_bf16() && i & 1, 16 + i % 3 * 16, 96,
+                          1 + (i * 7 + tid) % 50);
 }
 
 START_TEST(test_threads)
@@ -120,16 +129,34 @@ START_TEST(test_many_shapes)
 }
 END_TEST
 
-/* One chunk of a float model, through the library that the user chose, against token by token, which uses our own kernels: they add in another order.
- * Near a tie of rounding, BF16 activations then differ by a step. */
-static const struct { enum dtype type; bool exact; double tolerance; } models[] = {
-    {DTYPE_BF16, false, 2e-2}, {DTYPE_BF16, true, 1e-5}, {DTYPE_F16, false, 1e-5}, {DTYPE_F32, false, 1e-5},
+/* One chunk of a float model, through the library that the user chose, against token by token,
+ * which uses our own kernels: they add in another order. Near a tie of rounding, BF16 activations
+ * then differ by a step. */
+static const struct {
+    enum dtype type;
+    bool exact;
+    double tolerance;
+} models[] = {
+    {DTYPE_BF16, false, 2e-2},
+    {DTYPE_BF16, true, 1e-5},
+    {DTYPE_F16, false, 1e-5},
+    {DTYPE_F32, false, 1e-5},
 };
 
 START_TEST(test_model)
 {
-    struct tiny_shape shape = {.layers = 2, .hidden = 64, .heads = 4, .kv_heads = 2, .head_dim = 32, .ffn = 96, .experts = 4, .vocab = 50, .context = 64,
-                               .type = models[_i].type, .bias = 1, .seed = 11};
+    struct tiny_shape shape = {.layers = 2,
+                               .hidden = 64,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .head_dim = 32,
+                               .ffn = 96,
+                               .experts = 4,
+                               .vocab = 50,
+                               .context = 64,
+                               .type = models[_i].type,
+                               .bias = 1,
+                               .seed = 11};
     struct tiny_model *t = tiny_model_new(&shape);
     float a[40 * 64], b[40 * 64];
     int experts[2 * 40 * 2];
@@ -140,14 +167,23 @@ START_TEST(test_model)
     for (int i = 0; i < 40 * 64; i++)
         a[i] = b[i] = tiny_random(&seed);
     for (int pass = 0; pass < 2; pass++) {
-        struct device_config c = {.model = &t->model, .n_threads = 2, .max_rows = 40, .context = 64, .kv_k = KV_F32, .kv_v = KV_F32, .exact = models[_i].exact, .float_library = true, .rope_cos = t->rope_cos,
+        struct device_config c = {.model = &t->model,
+                                  .n_threads = 2,
+                                  .max_rows = 40,
+                                  .context = 64,
+                                  .kv_k = KV_F32,
+                                  .kv_v = KV_F32,
+                                  .exact = models[_i].exact,
+                                  .float_library = true,
+                                  .rope_cos = t->rope_cos,
                                   .rope_sin = t->rope_sin};
         struct device *d;
         struct error e;
 
         ck_assert_int_eq(cpu_device_ops.open(&d, &c, &e), 0);
         for (int pos = 0; pos < 40; pos += pass ? 1 : 40) {
-            struct layers_job j = {0, 2, pass ? 1 : 40, pos, (pass ? b : a) + pos * 64, experts, weights, NULL};
+            struct layers_job j = {0,       2,       pass ? 1 : 40, pos, (pass ? b : a) + pos * 64,
+                                   experts, weights, NULL};
 
             ck_assert_int_eq(cpu_device_ops.layers(d, &j, &e), 0);
         }
@@ -157,7 +193,8 @@ START_TEST(test_model)
         diff += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
         size += (double)b[i] * (double)b[i];
     }
-    ck_assert_msg(sqrt(diff / size) < models[_i].tolerance, "off by %g of the size", sqrt(diff / size));
+    ck_assert_msg(sqrt(diff / size) < models[_i].tolerance, "off by %g of the size",
+                  sqrt(diff / size));
     if (models[_i].type != DTYPE_BF16 || models[_i].exact || onednn_has_bf16())
         ck_assert_msg(diff > 0, "the library was never used");
     tiny_model_free(t);

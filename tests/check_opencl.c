@@ -1,6 +1,8 @@
-/* The OpenCL device against the CPU device, bit by bit for quantised weights and within a tolerance for float ones, in both shapes of the
- * kernels (vectors for CPU-type devices, one work-item a row for GPUs), whatever the chunking and whether layers run fused or as single
- * jobs. Runs on the first OpenCL device there is (PoCL in CI); CHECK_OPENCL names another ("opencl:1"). Skips where there is none. */
+/* The OpenCL device against the CPU device, bit by bit for quantised weights and within a tolerance
+ * for float ones, in both shapes of the kernels (vectors for CPU-type devices, one work-item a row
+ * for GPUs), whatever the chunking and whether layers run fused or as single jobs. Runs on the
+ * first OpenCL device there is (PoCL in CI); CHECK_OPENCL names another ("opencl:1"). Skips where
+ * there is none. */
 #include "gpu/driver_probe.h"
 #include "gpu/opencl.h"
 #include "gpu/tuning.h"
@@ -16,16 +18,27 @@
 
 #define TOKENS 40
 
-static char cache_dir[256];      /* shared by all tests of a run: programs are compiled once */
+static char cache_dir[256]; /* shared by all tests of a run: programs are compiled once */
 
 struct setup {
     struct tiny_shape shape;
     enum kv_type kv;
-    int chunk, jobs;             /* jobs: single jobs instead of layers */
+    int chunk, jobs; /* jobs: single jobs instead of layers */
 };
 
-static const struct tiny_shape base_shape = {.layers = 2, .hidden = 64, .heads = 4, .kv_heads = 2, .head_dim = 32, .ffn = 96, .experts = 6, .vocab = 77,
-                                             .context = 640, .type = DTYPE_Q8_0, .width = 16, .bias = 1, .seed = 7};
+static const struct tiny_shape base_shape = {.layers = 2,
+                                             .hidden = 64,
+                                             .heads = 4,
+                                             .kv_heads = 2,
+                                             .head_dim = 32,
+                                             .ffn = 96,
+                                             .experts = 6,
+                                             .vocab = 77,
+                                             .context = 640,
+                                             .type = DTYPE_Q8_0,
+                                             .width = 16,
+                                             .bias = 1,
+                                             .seed = 7};
 
 static void quiet(void *ctx, const char *line)
 {
@@ -39,12 +52,14 @@ static const char *selector(void)
     return getenv("CHECK_OPENCL");
 }
 
-/* The device of these tests can be used, in this shape of kernels (Mesa's drivers need minutes to compile wide vectors). */
+/* The device of these tests can be used, in this shape of kernels (Mesa's drivers need minutes to
+ * compile wide vectors). */
 static bool have_device(int shape)
 {
     struct device_info info[DEVICE_MAX];
     char why[256];
-    int n = opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why), at = selector() ? atoi(selector() + 7) : 0;
+    int n = opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why),
+        at = selector() ? atoi(selector() + 7) : 0;
     struct opencl_tuning t = {.shape = shape};
 
     if (n <= at || info[at].why_not[0]) {
@@ -61,8 +76,17 @@ static bool have_device(int shape)
 
 static struct device_config config(const struct tiny_model *t, const struct setup *s)
 {
-    return (struct device_config){.model = &t->model, .n_threads = 1, .max_rows = s->chunk, .context = s->shape.context, .kv_k = s->kv, .kv_v = s->kv,
-                                  .exact = true, .selector = selector(), .cache_dir = cache_dir, .rope_cos = t->rope_cos, .rope_sin = t->rope_sin,
+    return (struct device_config){.model = &t->model,
+                                  .n_threads = 1,
+                                  .max_rows = s->chunk,
+                                  .context = s->shape.context,
+                                  .kv_k = s->kv,
+                                  .kv_v = s->kv,
+                                  .exact = true,
+                                  .selector = selector(),
+                                  .cache_dir = cache_dir,
+                                  .rope_cos = t->rope_cos,
+                                  .rope_sin = t->rope_sin,
                                   .log = quiet};
 }
 
@@ -84,16 +108,20 @@ static void put_all(const struct device_ops *ops, struct device *d, const struct
     ck_assert_msg(rc == 1, "%s", e.text);
 }
 
-/* Single jobs, as the forward pass drives several devices: what a back end has not, the CPU does. split: every split-th expert is
- * computed by the CPU at the same time (0: all by dev; negative: the first -split, so that the last ones of a layer are on the device). */
-static void run_jobs(const struct device_ops *ops, struct device *dev, struct device *cpu, const struct hparams *hp, int layer, int rows, int pos,
-                     int split, float *x)
+/* Single jobs, as the forward pass drives several devices: what a back end has not, the CPU does.
+ * split: every split-th expert is computed by the CPU at the same time (0: all by dev; negative:
+ * the first -split, so that the last ones of a layer are on the device). */
+static void run_jobs(const struct device_ops *ops, struct device *dev, struct device *cpu,
+                     const struct hparams *hp, int layer, int rows, int pos, int split, float *x)
 {
     size_t hidden = (size_t)hp->hidden;
     int used = hp->n_experts_used, n = 0, n_groups[2] = {0, 0};
-    float *y = calloc((size_t)rows * hidden, 4), *h = calloc((size_t)rows * hidden, 4), *out = calloc((size_t)(rows * used) * hidden, 4);
+    float *y = calloc((size_t)rows * hidden, 4), *h = calloc((size_t)rows * hidden, 4),
+          *out = calloc((size_t)(rows * used) * hidden, 4);
     float *weights = calloc((size_t)(rows * used), 4);
-    int *experts = calloc((size_t)(rows * used), sizeof(int)), *row = calloc((size_t)(rows * used), sizeof(int)), *slot = calloc((size_t)(rows * used), sizeof(int));
+    int *experts = calloc((size_t)(rows * used), sizeof(int)),
+        *row = calloc((size_t)(rows * used), sizeof(int)),
+        *slot = calloc((size_t)(rows * used), sizeof(int));
     struct expert_group *groups = calloc((size_t)hp->n_experts * 2, sizeof *groups);
     struct error e;
     struct attention_job a = {layer, rows, pos, x, y};
@@ -114,9 +142,11 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, struct de
                 slot[n++] = i % used;
             }
         if (n > first)
-            groups[to * hp->n_experts + n_groups[to]++] = (struct expert_group){ex, first, n - first};
+            groups[to * hp->n_experts + n_groups[to]++] = (struct expert_group){ex, first,
+                                                                                n - first};
     }
-    struct experts_job j = {layer, rows, h, n_groups[0], groups, row, slot, out}, host = {layer, rows, h, n_groups[1], groups + hp->n_experts, row, slot, out};
+    struct experts_job j = {layer, rows, h, n_groups[0], groups, row, slot, out},
+                       host = {layer, rows, h, n_groups[1], groups + hp->n_experts, row, slot, out};
 
     ck_assert_msg(!n_groups[0] || ops->experts(dev, &j, &e) == 0, "%s", e.text);
     if (n_groups[1])
@@ -134,7 +164,8 @@ static float *forward(const struct device_ops *ops, const struct setup *s, int n
     struct tiny_model *t = tiny_model_new(&s->shape);
     const struct hparams *hp = &t->model.hp;
     struct device_config c = config(t, s);
-    float *logits = calloc((size_t)n * (size_t)hp->n_vocab, 4), *x = calloc((size_t)n * (size_t)hp->hidden, 4);
+    float *logits = calloc((size_t)n * (size_t)hp->n_vocab, 4),
+          *x = calloc((size_t)n * (size_t)hp->hidden, 4);
     int *experts = calloc((size_t)(hp->n_layers * n * 2), sizeof(int));
     float *weights = calloc((size_t)(hp->n_layers * n * 2), 4);
     unsigned seed = 99;
@@ -200,15 +231,19 @@ static void check_against_cpu(struct tiny_shape shape, enum kv_type kv, int n, d
         s.jobs = jobs[v];
         got = forward(&opencl_device_ops, &s, n, splits[v]);
         if (tolerance == 0)
-            ck_assert_msg(memcmp(got, want, count * 4) == 0, "chunks of %d, %s: off by %g (type %d)", s.chunk, s.jobs ? "jobs" : "layers", largest(got, want, count), (int)shape.type);
+            ck_assert_msg(memcmp(got, want, count * 4) == 0,
+                          "chunks of %d, %s: off by %g (type %d)", s.chunk,
+                          s.jobs ? "jobs" : "layers", largest(got, want, count), (int)shape.type);
         else
-            ck_assert_msg(largest(got, want, count) <= tolerance, "chunks of %d, %s: off by %g (type %d)", s.chunk, s.jobs ? "jobs" : "layers", largest(got, want, count), (int)shape.type);
+            ck_assert_msg(largest(got, want, count) <= tolerance,
+                          "chunks of %d, %s: off by %g (type %d)", s.chunk,
+                          s.jobs ? "jobs" : "layers", largest(got, want, count), (int)shape.type);
         free(got);
     }
     free(want);
 }
 
-static const int shapes[] = {2, 1};      /* vectors, work-items */
+static const int shapes[] = {2, 1}; /* vectors, work-items */
 
 START_TEST(test_q8_0)
 {
@@ -236,7 +271,8 @@ START_TEST(test_q4_0_window)
 }
 END_TEST
 
-/* Several chunks of keys, a window that begins in the middle of one, heads that are no power of two. */
+/* Several chunks of keys, a window that begins in the middle of one, heads that are no power of
+ * two. */
 START_TEST(test_long_context)
 {
     struct tiny_shape s = base_shape;
@@ -251,22 +287,33 @@ START_TEST(test_long_context)
         one.shape.window = window;
         want = forward(&cpu_device_ops, &one, 600, 0);
         got = forward(&opencl_device_ops, &one, 600, 0);
-        ck_assert_msg(memcmp(got, want, (size_t)600 * (size_t)s.vocab * 4) == 0, "window %d: off by %g", window, largest(got, want, (size_t)600 * (size_t)s.vocab));
+        ck_assert_msg(memcmp(got, want, (size_t)600 * (size_t)s.vocab * 4) == 0,
+                      "window %d: off by %g", window,
+                      largest(got, want, (size_t)600 * (size_t)s.vocab));
         free(want), free(got);
     }
 }
 END_TEST
 
-/* Every quantised format of a GGUF file, both interleave widths, one token and many; blocks of 256 columns want wider matrices. In the
- * work-item shape by turns with the integer dot product, emulated where the device has none: its arithmetic is the same then. Every
- * combination costs seconds of compiling, so shapes and widths go by turns, and tiles are small: what a format means is one piece of code
- * for all of them (formats.cl), and Q8_0 and Q4_0 have tests with whole tiles. */
-static const enum dtype formats[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+/* Every quantised format of a GGUF file, both interleave widths, one token and many; blocks of 256
+ * columns want wider matrices. In the work-item shape by turns with the integer dot product,
+ * emulated where the device has none: its arithmetic is the same then. Every combination costs
+ * seconds of compiling, so shapes and widths go by turns, and tiles are small: what a format means
+ * is one piece of code for all of them (formats.cl), and Q8_0 and Q4_0 have tests with whole tiles.
+ */
+static const enum dtype formats[] = {DTYPE_Q8_0,   DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
+                                     DTYPE_IQ4_NL, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
 #define FORMATS (int)(sizeof formats / sizeof formats[0])
 
 START_TEST(test_formats)
 {
-    const struct { int shape, width; bool dot8; int tile; } kinds[] = {{2, _i % 2 ? 16 : 8, false, formats[_i] == DTYPE_Q6_K || formats[_i] == DTYPE_Q4_K ? 2 : 1}, {1, _i % 2 ? 8 : 16, _i / 2 % 2, 1}};
+    const struct {
+        int shape, width;
+        bool dot8;
+        int tile;
+    } kinds[] = {{2, _i % 2 ? 16 : 8, false,
+                  formats[_i] == DTYPE_Q6_K || formats[_i] == DTYPE_Q4_K ? 2 : 1},
+                 {1, _i % 2 ? 8 : 16, _i / 2 % 2, 1}};
     struct tiny_shape s = base_shape;
     struct setup set;
     float *want;
@@ -279,7 +326,10 @@ START_TEST(test_formats)
     s.experts = 2;
     s.type = formats[_i];
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-        struct opencl_tuning t = {.shape = kinds[k].shape, .dot8 = kinds[k].dot8, .no_selftest = true, .tile = kinds[k].tile};
+        struct opencl_tuning t = {.shape = kinds[k].shape,
+                                  .dot8 = kinds[k].dot8,
+                                  .no_selftest = true,
+                                  .tile = kinds[k].tile};
 
         if (!have_device(kinds[k].shape))
             continue;
@@ -292,8 +342,10 @@ START_TEST(test_formats)
         for (int v = 0; v < 2; v++) {
             float *got = forward(&opencl_device_ops, &set, 12, 0);
 
-            ck_assert_msg(memcmp(got, want, (size_t)(12 * s.vocab) * 4) == 0, "%s, width %d, shape %d, dot8 %d, chunks of %d: off by %g", dtype_info(s.type)->word,
-                          s.width, kinds[k].shape, kinds[k].dot8, set.chunk, largest(got, want, (size_t)(12 * s.vocab)));
+            ck_assert_msg(memcmp(got, want, (size_t)(12 * s.vocab) * 4) == 0,
+                          "%s, width %d, shape %d, dot8 %d, chunks of %d: off by %g",
+                          dtype_info(s.type)->word, s.width, kinds[k].shape, kinds[k].dot8,
+                          set.chunk, largest(got, want, (size_t)(12 * s.vocab)));
             free(got);
             set.chunk = 1;
         }
@@ -317,13 +369,15 @@ START_TEST(test_q8_0_cache)
     one.shape.window = 200;
     want = forward(&cpu_device_ops, &one, 300, 0);
     got = forward(&opencl_device_ops, &one, 300, 0);
-    ck_assert_msg(memcmp(got, want, (size_t)300 * (size_t)s.vocab * 4) == 0, "off by %g", largest(got, want, (size_t)300 * (size_t)s.vocab));
+    ck_assert_msg(memcmp(got, want, (size_t)300 * (size_t)s.vocab * 4) == 0, "off by %g",
+                  largest(got, want, (size_t)300 * (size_t)s.vocab));
     free(want), free(got);
 }
 END_TEST
 
-/* The last experts of a layer on the device, the first ones on the CPU: entries that the device computes then begin in the middle of the
- * job's list. One token, few, many: outputs come back row by row, or compact. */
+/* The last experts of a layer on the device, the first ones on the CPU: entries that the device
+ * computes then begin in the middle of the job's list. One token, few, many: outputs come back row
+ * by row, or compact. */
 START_TEST(test_last_experts)
 {
     static const int chunks[] = {1, 2, 3, 16, 40}, firsts[] = {-1, -4, -5};
@@ -340,16 +394,18 @@ START_TEST(test_last_experts)
 
             s.chunk = chunks[k];
             got = forward(&opencl_device_ops, &s, TOKENS, firsts[f]);
-            ck_assert_msg(memcmp(got, want, count * 4) == 0, "first %d of 6 experts by the CPU, chunks of %d: off by %g", -firsts[f], s.chunk,
-                          largest(got, want, count));
+            ck_assert_msg(memcmp(got, want, count * 4) == 0,
+                          "first %d of 6 experts by the CPU, chunks of %d: off by %g", -firsts[f],
+                          s.chunk, largest(got, want, count));
             free(got);
         }
     free(want);
 }
 END_TEST
 
-/* Where memory is shared every matrix is used in place and only norms, biases and routers are copied; where it is not, every byte passes
- * through the pinned halves while the device computes with what is there already. The books agree with both, and with `footprint`. */
+/* Where memory is shared every matrix is used in place and only norms, biases and routers are
+ * copied; where it is not, every byte passes through the pinned halves while the device computes
+ * with what is there already. The books agree with both, and with `footprint`. */
 START_TEST(test_shared_and_own_memory)
 {
     struct opencl_tuning tuning = {.copy = _i};
@@ -375,7 +431,8 @@ START_TEST(test_shared_and_own_memory)
         matrices += w->q.bytes + w->k.bytes + w->v.bytes + w->o.bytes;
         for (int k = 0; k < 6; k++) {
             ids[n++] = (struct block_id){BLOCK_EXPERT, l, k};
-            matrices += w->experts[k].gate.bytes + w->experts[k].up.bytes + w->experts[k].down.bytes;
+            matrices += w->experts[k].gate.bytes + w->experts[k].up.bytes +
+                        w->experts[k].down.bytes;
         }
     }
     ids[n++] = (struct block_id){BLOCK_HEAD, 0, 0};
@@ -393,11 +450,13 @@ START_TEST(test_shared_and_own_memory)
 
     ck_assert_int_eq(cpu_device_ops.attention(cpu, &host, &e), 0);
     ck_assert_int_eq(cpu_device_ops.wait(cpu, &e), 0);
-    for (int rc; resident < n;) {                /* each job in flight is met by pieces of the next blocks */
+    /* each job in flight is met by pieces of the next blocks */
+    for (int rc; resident < n;) {
         if (resident > 0)
             ck_assert_msg(opencl_device_ops.attention(d, &job, &e) == 0, "%s", e.text);
         for (int k = 0; k < 5 && resident < n; k++, pieces++) {
-            ck_assert_msg((rc = opencl_device_ops.block_put(d, ids[resident], 3000, &e)) >= 0, "%s", e.text);
+            ck_assert_msg((rc = opencl_device_ops.block_put(d, ids[resident], 3000, &e)) >= 0, "%s",
+                          e.text);
             resident += rc;
         }
         ck_assert_msg(opencl_device_ops.wait(d, &e) == 0, "%s", e.text);
@@ -414,15 +473,24 @@ START_TEST(test_shared_and_own_memory)
     ck_assert_uint_eq(now.shared_bytes, _i ? 0 : matrices);
     uint64_t jobs = now.jobs - open.jobs;
 
-    ck_assert_uint_eq(now.uploaded_bytes - open.uploaded_bytes, now.weight_bytes - now.shared_bytes + jobs * sizeof x);
+    ck_assert_uint_eq(now.uploaded_bytes - open.uploaded_bytes,
+                      now.weight_bytes - now.shared_bytes + jobs * sizeof x);
     ck_assert_uint_eq(now.scratch_bytes, open.scratch_bytes);
-    /* Layers that lie wholly on the device: eleven kernels each for a token, and nothing but the stream and the choices passes to and fro. */
+    /* Layers that lie wholly on the device: eleven kernels each for a token, and nothing but the
+     * stream and the choices passes to and fro. */
     uint64_t launches = opencl_launches(d), up = now.uploaded_bytes, down = now.downloaded_bytes;
     int experts[4];
     float weights[4];
-    struct layers_job run = {.first = 0, .last = 2, .rows = 1, .pos = 16, .x = z, .experts = experts, .weights = weights};
+    struct layers_job run = {.first = 0,
+                             .last = 2,
+                             .rows = 1,
+                             .pos = 16,
+                             .x = z,
+                             .experts = experts,
+                             .weights = weights};
 
-    ck_assert_msg(opencl_device_ops.layers(d, &run, &e) == 0 && opencl_device_ops.wait(d, &e) == 0, "%s", e.text);
+    ck_assert_msg(opencl_device_ops.layers(d, &run, &e) == 0 && opencl_device_ops.wait(d, &e) == 0,
+                  "%s", e.text);
     opencl_device_ops.stats(d, &now);
     ck_assert_uint_eq(opencl_launches(d) - launches, 2 * 11);
     ck_assert_uint_eq(now.uploaded_bytes - up, 64 * 4);
@@ -486,8 +554,10 @@ static void remember(void *ctx, const char *line)
         snprintf(last_log, sizeof last_log, "%s", line);
 }
 
-/* Opened with one kernel miscompiled: what needs it must be refused, the rest kept, and the kernel named, also from the cached verdict. */
-static void check_broken(const char *kernel, enum dtype type, bool attention, bool experts, bool head)
+/* Opened with one kernel miscompiled: what needs it must be refused, the rest kept, and the kernel
+ * named, also from the cached verdict. */
+static void check_broken(const char *kernel, enum dtype type, bool attention, bool experts,
+                         bool head)
 {
     struct opencl_tuning tuning = {.broken = kernel, .tile = 1};
     struct tiny_shape s = small_shape();
@@ -506,11 +576,15 @@ static void check_broken(const char *kernel, enum dtype type, bool attention, bo
 
         last_log[0] = '\0';
         ck_assert_msg(opencl_device_ops.open(&d, &c, &e) == 0, "%s", e.text);
-        ck_assert_msg(opencl_device_ops.supports(d, BLOCK_ATTENTION, type) == attention, "%s: attention", kernel);
-        ck_assert_msg(opencl_device_ops.supports(d, BLOCK_EXPERT, type) == experts, "%s: experts", kernel);
+        ck_assert_msg(opencl_device_ops.supports(d, BLOCK_ATTENTION, type) == attention,
+                      "%s: attention", kernel);
+        ck_assert_msg(opencl_device_ops.supports(d, BLOCK_EXPERT, type) == experts, "%s: experts",
+                      kernel);
         ck_assert_msg(opencl_device_ops.supports(d, BLOCK_HEAD, type) == head, "%s: head", kernel);
         if (strcmp(kernel, "none") != 0)
-            ck_assert_msg(strstr(last_log, strncmp(kernel, "attend", 6) == 0 ? "attend" : kernel) != NULL, "%s: log says \"%s\"", kernel, last_log);
+            ck_assert_msg(strstr(last_log, strncmp(kernel, "attend", 6) == 0 ? "attend" : kernel) !=
+                              NULL,
+                          "%s: log says \"%s\"", kernel, last_log);
         opencl_device_ops.close(d);
     }
     tiny_model_free(t);
@@ -540,7 +614,9 @@ START_TEST(test_damaged_cache)
         return;
     want = forward(&opencl_device_ops, &set, 4, 0);
     snprintf(before, sizeof before, "%.180s/damaged", cache_dir);
-    snprintf(command, sizeof command, "mkdir -p %s && cp %s/*.bin %s/*.verdict %s/ && cd %s && for f in *; do head -c 100 $f > t; printf garbage >> t; mv t $f; done",
+    snprintf(command, sizeof command,
+             "mkdir -p %s && cp %s/*.bin %s/*.verdict %s/ && cd %s && for f in *; do head -c 100 "
+             "$f > t; printf garbage >> t; mv t $f; done",
              before, cache_dir, cache_dir, before, before);
     ck_assert_int_eq(system(command), 0);
     snprintf(cache_dir, sizeof cache_dir, "%s", before);
@@ -550,8 +626,8 @@ START_TEST(test_damaged_cache)
 }
 END_TEST
 
-/* Every OpenCL call fails once, then for good: open and jobs give an error with a text, nothing crashes, and a device that failed once
- * computes the right numbers when asked again. */
+/* Every OpenCL call fails once, then for good: open and jobs give an error with a text, nothing
+ * crashes, and a device that failed once computes the right numbers when asked again. */
 START_TEST(test_failures)
 {
     struct setup set = {small_shape(), KV_F16, 16, 0};
@@ -576,19 +652,27 @@ START_TEST(test_failures)
             int rc = 1;
 
             for (int k = -1; k < t->model.hp.n_experts && rc == 1; k++)
-                while ((rc = opencl_device_ops.block_put(d, (struct block_id){k < 0 ? BLOCK_ATTENTION : BLOCK_EXPERT, 0, k < 0 ? 0 : k}, 4096, &e)) == 0)
+                while ((rc = opencl_device_ops.block_put(d,
+                                                         (struct block_id){k < 0 ? BLOCK_ATTENTION
+                                                                                 : BLOCK_EXPERT,
+                                                                           0, k < 0 ? 0 : k},
+                                                         4096, &e)) == 0)
                     ;
             memcpy(y, x, sizeof x);
-            if (rc == 1 && opencl_device_ops.layers(d, &j, &e) == 0 && opencl_device_ops.wait(d, &e) == 0) {
+            if (rc == 1 && opencl_device_ops.layers(d, &j, &e) == 0 &&
+                opencl_device_ops.wait(d, &e) == 0) {
                 if (n < 0)
                     memcpy(want, y, sizeof y);
                 ck_assert_mem_eq(y, want, sizeof y);
                 ends += n >= 0;
             } else {
                 failed = true;
-                if (rc == 1 && !lost) {          /* the driver refused once: the second try is whole */
+                /* the driver refused once: the second try is whole */
+                if (rc == 1 && !lost) {
                     memcpy(y, x, sizeof x);
-                    ck_assert_msg(opencl_device_ops.layers(d, &j, &e) == 0 && opencl_device_ops.wait(d, &e) == 0, "call %ld: %s", n, e.text);
+                    ck_assert_msg(opencl_device_ops.layers(d, &j, &e) == 0 &&
+                                      opencl_device_ops.wait(d, &e) == 0,
+                                  "call %ld: %s", n, e.text);
                     ck_assert_mem_eq(y, want, sizeof y);
                 }
             }
@@ -597,7 +681,8 @@ START_TEST(test_failures)
             ck_assert_ptr_null(d);
         }
         if (failed)
-            ck_assert_msg(e.code < 0 && strstr(e.text, "OpenCL"), "call %ld: code %d, \"%s\"", n, e.code, e.text);
+            ck_assert_msg(e.code < 0 && strstr(e.text, "OpenCL"), "call %ld: code %d, \"%s\"", n,
+                          e.code, e.text);
         opencl_fail_after(-1, false);
         opencl_device_ops.close(d);
         ck_assert_int_lt(n, 3000);
@@ -606,7 +691,8 @@ START_TEST(test_failures)
 }
 END_TEST
 
-/* Prompts of float models by CLBlast: near the CPU's numbers; found out when it is wrong, and replaced by our own kernels. */
+/* Prompts of float models by CLBlast: near the CPU's numbers; found out when it is wrong, and
+ * replaced by our own kernels. */
 START_TEST(test_clblast)
 {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
@@ -619,7 +705,7 @@ START_TEST(test_clblast)
         float *want, *got;
 
         set.shape.type = types[i];
-        set.shape.experts = 2;           /* so that both get enough rows */
+        set.shape.experts = 2; /* so that both get enough rows */
         want = forward(&cpu_device_ops, &set, TOKENS, 0);
         for (int wrong = 0; wrong < (i ? 1 : 2); wrong++) {
             double worst;
@@ -627,7 +713,8 @@ START_TEST(test_clblast)
             opencl_tune(wrong ? &broken : &right);
             got = forward(&opencl_device_ops, &set, TOKENS, 0);
             worst = largest(got, want, (size_t)TOKENS * (size_t)set.shape.vocab);
-            ck_assert_msg(worst <= 2e-5, "type %d%s: off by %g", (int)types[i], wrong ? ", wrong Sgemm" : "", worst);
+            ck_assert_msg(worst <= 2e-5, "type %d%s: off by %g", (int)types[i],
+                          wrong ? ", wrong Sgemm" : "", worst);
             free(got);
         }
         free(want);
@@ -635,7 +722,8 @@ START_TEST(test_clblast)
 }
 END_TEST
 
-/* KV rows go to the CPU device and come back; memory returns to what it was when blocks are dropped. */
+/* KV rows go to the CPU device and come back; memory returns to what it was when blocks are
+ * dropped. */
 START_TEST(test_kv_and_memory)
 {
     for (int kv = 0; kv < 3; kv++) {
@@ -659,7 +747,8 @@ START_TEST(test_kv_and_memory)
         opencl_device_ops.stats(gpu, &before);
         put_all(&opencl_device_ops, gpu, &t->model.hp);
         struct attention_job job = {0, 20, 0, x, y}, next = {0, 1, 20, x, z};
-        struct kv_move read = {0, 0, 20, a, false}, write = {0, 0, 20, a, true}, back = {0, 3, 17, b, false};
+        struct kv_move read = {0, 0, 20, a, false}, write = {0, 0, 20, a, true},
+                       back = {0, 3, 17, b, false};
 
         ck_assert_int_eq(cpu_device_ops.attention(cpu, &job, &e), 0);
         ck_assert_int_eq(cpu_device_ops.kv_rows(cpu, &read, &e), 0);
@@ -674,14 +763,16 @@ START_TEST(test_kv_and_memory)
         opencl_device_ops.stats(gpu, &after);
         ck_assert_uint_gt(after.kv_bytes, 0);
         for (int k = -1; k < t->model.hp.n_experts; k++)
-            opencl_device_ops.block_drop(gpu, (struct block_id){k < 0 ? BLOCK_ATTENTION : BLOCK_EXPERT, 0, k < 0 ? 0 : k});
+            opencl_device_ops.block_drop(
+                gpu, (struct block_id){k < 0 ? BLOCK_ATTENTION : BLOCK_EXPERT, 0, k < 0 ? 0 : k});
         opencl_device_ops.block_drop(gpu, (struct block_id){BLOCK_HEAD, 0, 0});
         opencl_device_ops.stats(gpu, &after);
         ck_assert_uint_eq(after.weight_bytes, before.weight_bytes);
         ck_assert_uint_eq(after.shared_bytes, before.shared_bytes);
         ck_assert_uint_eq(after.kv_bytes, before.kv_bytes);
         ck_assert_uint_eq(after.scratch_bytes, before.scratch_bytes);
-        ck_assert_int_lt(opencl_device_ops.attention(gpu, &next, &e), 0);    /* not there any more: an error, no crash */
+        /* not there any more: an error, no crash */
+        ck_assert_int_lt(opencl_device_ops.attention(gpu, &next, &e), 0);
         opencl_device_ops.close(gpu);
         cpu_device_ops.close(cpu);
         free(a), free(b);
@@ -708,13 +799,15 @@ START_TEST(test_selection)
     c.selector = selector();
     ck_assert_int_eq(opencl_device_ops.open(&d, &c, &e), 0);
     ck_assert(opencl_device_ops.supports(d, BLOCK_ATTENTION, DTYPE_Q8_0));
-    ck_assert(!opencl_device_ops.supports(d, BLOCK_EXPERT, DTYPE_Q5_0));     /* the model has none, so nothing was compiled */
+    /* the model has none, so nothing was compiled */
+    ck_assert(!opencl_device_ops.supports(d, BLOCK_EXPERT, DTYPE_Q5_0));
     opencl_device_ops.close(d);
     tiny_model_free(t);
 }
 END_TEST
 
-/* No platform, an empty platform list: one clear line and no device (a process of its own, since loaders remember). */
+/* No platform, an empty platform list: one clear line and no device (a process of its own, since
+ * loaders remember). */
 START_TEST(test_no_platform)
 {
     struct device_info info[2];
@@ -734,9 +827,11 @@ static void make_vendors(char *folder, size_t size, const char *broken, bool own
     FILE *f;
 
     snprintf(folder, size, "%.200s/vendors-%s", support_tmpdir(), broken);
-    snprintf(path, sizeof path, "mkdir -p %s%s%s", folder, own ? " && cp /etc/OpenCL/vendors/*.icd " : "", own ? folder : "");
+    snprintf(path, sizeof path, "mkdir -p %s%s%s", folder,
+             own ? " && cp /etc/OpenCL/vendors/*.icd " : "", own ? folder : "");
     ck_assert_int_eq(system(path), 0);
-    snprintf(library, sizeof library, "%s/%s/tests/icd_%s.so", support_root(), getenv("CHECK_BUILD") ? getenv("CHECK_BUILD") : "build/release", broken);
+    snprintf(library, sizeof library, "%s/%s/tests/icd_%s.so", support_root(),
+             getenv("CHECK_BUILD") ? getenv("CHECK_BUILD") : "build/release", broken);
     ck_assert_msg(access(library, R_OK) == 0, "%s is not built", library);
     snprintf(path, sizeof path, "%s/%s.icd", folder, broken);
     ck_assert_ptr_nonnull(f = fopen(path, "w"));
@@ -744,32 +839,39 @@ static void make_vendors(char *folder, size_t size, const char *broken, bool own
     fclose(f);
 }
 
-/* A driver that crashes takes only the child along: it is named, the others are used, and the second time it is remembered. */
+/* A driver that crashes takes only the child along: it is named, the others are used, and the
+ * second time it is remembered. */
 START_TEST(test_crashing_driver)
 {
     struct device_info info[DEVICE_MAX];
     char folder[300], why[512];
-    struct driver_probe p = {.program = "/proc/self/exe", .vendors = folder, .cache_dir = cache_dir, .seconds = 100};
-    bool any = have_device(0);   /* in this process the loader's list is fixed by this: what follows shows in the notes */
+    struct driver_probe p = {
+        .program = "/proc/self/exe", .vendors = folder, .cache_dir = cache_dir, .seconds = 100};
+    /* in this process the loader's list is fixed by this: what follows shows in the notes */
+    bool any = have_device(0);
 
     for (int again = 0; again < 2; again++) {
         make_vendors(folder, sizeof folder, "crash", any);
         if (again)
-            p.program = "/nonexistent";      /* nothing can be tried, so what is known was kept */
+            p.program = "/nonexistent"; /* nothing can be tried, so what is known was kept */
         driver_probe_set(&p);
         opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why);
-        ck_assert_msg(strstr(why, "icd_crash.so") && strstr(why, "crashed") && strstr(why, "left out"), "\"%s\"", why);
+        ck_assert_msg(strstr(why, "icd_crash.so") && strstr(why, "crashed") &&
+                          strstr(why, "left out"),
+                      "\"%s\"", why);
         ck_assert(strstr(why, "pocl") == NULL);
     }
 }
 END_TEST
 
-/* The same seen by a process that has not used OpenCL yet: the good driver is there, the bad one is not loaded. */
+/* The same seen by a process that has not used OpenCL yet: the good driver is there, the bad one is
+ * not loaded. */
 START_TEST(test_good_driver_beside_a_bad_one)
 {
     struct device_info info[DEVICE_MAX];
     char folder[300], why[512];
-    struct driver_probe p = {.program = "/proc/self/exe", .vendors = folder, .cache_dir = cache_dir, .seconds = 100};
+    struct driver_probe p = {
+        .program = "/proc/self/exe", .vendors = folder, .cache_dir = cache_dir, .seconds = 100};
     int n;
 
     if (access("/etc/OpenCL/vendors/pocl.icd", R_OK) != 0)
@@ -791,7 +893,8 @@ START_TEST(test_hanging_driver)
     make_vendors(folder, sizeof folder, "hang", false);
     driver_probe_set(&p);
     ck_assert_int_eq(opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why), 0);
-    ck_assert_msg(strstr(why, "icd_hang.so") && strstr(why, "did not answer within 1 s"), "\"%s\"", why);
+    ck_assert_msg(strstr(why, "icd_hang.so") && strstr(why, "did not answer within 1 s"), "\"%s\"",
+                  why);
 }
 END_TEST
 

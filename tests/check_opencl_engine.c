@@ -1,5 +1,6 @@
-/* The engine with an OpenCL device beside the CPU: any plan and any switching between tokens leaves text and logits as they are, and a
- * device that goes away in the middle of an answer costs nothing but a notice. Skips where there is no OpenCL device. */
+/* The engine with an OpenCL device beside the CPU: any plan and any switching between tokens leaves
+ * text and logits as they are, and a device that goes away in the middle of an answer costs nothing
+ * but a notice. Skips where there is no OpenCL device. */
 #include "engine/run/engine.h"
 #include "gpu/opencl.h"
 #include "gpu/tuning.h"
@@ -35,9 +36,21 @@ static void hear_log(void *ctx, const char *line)
 
 static struct engine *open_model(const char *path, int convert, enum kv_type kv)
 {
-    struct engine_config c = {.model_path = path, .context = 512, .n_threads = 2, .ubatch = 32, .batch = 64, .kv_k = kv, .kv_v = kv, .convert = convert,
-                              
-                              .exact = true, .no_tokenizer = true, .backends = backends, .device_selector = getenv("CHECK_OPENCL"), .cache_dir = cache_dir, .log = hear_log};
+    struct engine_config c = {.model_path = path,
+                              .context = 512,
+                              .n_threads = 2,
+                              .ubatch = 32,
+                              .batch = 64,
+                              .kv_k = kv,
+                              .kv_v = kv,
+                              .convert = convert,
+
+                              .exact = true,
+                              .no_tokenizer = true,
+                              .backends = backends,
+                              .device_selector = getenv("CHECK_OPENCL"),
+                              .cache_dir = cache_dir,
+                              .log = hear_log};
     struct engine *g = NULL;
     struct error e = {0};
 
@@ -65,7 +78,7 @@ static void place(struct engine *g, const char *spec)
 struct heard {
     char text[32768];
     size_t len;
-    int tokens, lose_at;         /* lose_at: after so many tokens the device is gone */
+    int tokens, lose_at; /* lose_at: after so many tokens the device is gone */
     long countdown;
 };
 
@@ -90,8 +103,15 @@ static void answer(struct engine *g, const char *prompt, int n, float temperatur
 {
     char text[256];
     struct message m = {ROLE_USER, text};
-    struct turn t = {.messages = &m, .n_messages = 1, .raw = true, .max_tokens = n, .ignore_eos = true,
-                     .sampling = {.temperature = temperature, .top_p = 1.0f, .repeat_penalty = 1.0f, .seed = 11}};
+    struct turn t = {.messages = &m,
+                     .n_messages = 1,
+                     .raw = true,
+                     .max_tokens = n,
+                     .ignore_eos = true,
+                     .sampling = {.temperature = temperature,
+                                  .top_p = 1.0f,
+                                  .repeat_penalty = 1.0f,
+                                  .seed = 11}};
     struct turn_done_event done;
     struct error e = {0};
 
@@ -112,7 +132,10 @@ static uint64_t device_jobs(struct engine *g)
 
 START_TEST(every_plan_same_text)
 {
-    static const char *const plans[] = {"gpu", "layers:3", "layers:first:2", "experts:7", "attention-gpu", "experts-gpu", "hot:2M", "memory:3M", "stream:3M", "stream:2600K", "balanced"};
+    static const char *const plans[] = {"gpu",          "layers:3",      "layers:first:2",
+                                        "experts:7",    "attention-gpu", "experts-gpu",
+                                        "hot:2M",       "memory:3M",     "stream:3M",
+                                        "stream:2600K", "balanced"};
     static struct heard want, got;
     struct engine *g;
 
@@ -127,14 +150,16 @@ START_TEST(every_plan_same_text)
         jobs = device_jobs(g);
         engine_session_clear(g);
         answer(g, "Once upon a time there was a dragon who", 60, 0.8f, &got);
-        ck_assert_msg(strcmp(got.text, want.text) == 0, "plan %s: \"%s\" instead of \"%s\"", plans[i], got.text, want.text);
+        ck_assert_msg(strcmp(got.text, want.text) == 0, "plan %s: \"%s\" instead of \"%s\"",
+                      plans[i], got.text, want.text);
         if (strcmp(plans[i], "balanced") != 0)
             ck_assert_msg(device_jobs(g) > jobs, "%s: nothing ran on the device", plans[i]);
         if (strncmp(plans[i], "stream", 6) == 0) {
             const struct device_stats *d = &engine_telemetry(g)->devices[1];
 
-            printf("%s: %llu copies, %llu MiB, %llu guessed, %llu of them right\n", plans[i], (unsigned long long)d->streamed,
-                   (unsigned long long)d->streamed_bytes >> 20, (unsigned long long)d->prefetched, (unsigned long long)d->prefetch_hits);
+            printf("%s: %llu copies, %llu MiB, %llu guessed, %llu of them right\n", plans[i],
+                   (unsigned long long)d->streamed, (unsigned long long)d->streamed_bytes >> 20,
+                   (unsigned long long)d->prefetched, (unsigned long long)d->prefetch_hits);
             ck_assert_uint_gt(d->prefetch_hits, 0);
             ck_assert_uint_gt(d->streamed, d->prefetched);
             ck_assert_uint_gt(d->stream_bytes, 0);
@@ -146,7 +171,8 @@ END_TEST
 
 START_TEST(switching_keeps_the_text)
 {
-    struct opencl_tuning tuning = {.copy = _i};  /* 1: as with a device that has memory of its own */
+    /* 1: as with a device that has memory of its own */
+    struct opencl_tuning tuning = {.copy = _i};
     static struct heard want, got;
     struct error e = {0};
     struct engine *g;
@@ -160,7 +186,12 @@ START_TEST(switching_keeps_the_text)
     engine_session_clear(g);
     place(g, "cpu");
     weights = engine_telemetry(g)->devices[0].weight_bytes;
-    ck_assert_int_eq(engine_script_set(g, "5:gpu,20:hot:3M,31:balanced,44:cpu,50:stream:3M,57:layers:4,70:experts-gpu,90:attention-gpu,110:gpu,130:cpu,150:experts:3,170:gpu,190:cpu", &e), 0);
+    ck_assert_int_eq(
+        engine_script_set(g,
+                          "5:gpu,20:hot:3M,31:balanced,44:cpu,50:stream:3M,57:layers:4,70:experts-"
+                          "gpu,90:attention-gpu,110:gpu,130:cpu,150:experts:3,170:gpu,190:cpu",
+                          &e),
+        0);
     answer(g, "The little fox", 200, 0.0f, &got);
     ck_assert_str_eq(got.text, want.text);
     ck_assert_uint_gt(device_jobs(g), 100);
@@ -174,7 +205,8 @@ START_TEST(switching_keeps_the_text)
 }
 END_TEST
 
-/* Random plans, one between every two chunks: every attention block, expert and the head anywhere. */
+/* Random plans, one between every two chunks: every attention block, expert and the head anywhere.
+ */
 static void random_plan(struct engine *g, unsigned *seed)
 {
     const struct hparams *hp = &engine_info(g)->model->hp;
@@ -202,15 +234,19 @@ static float *logits_of(struct engine *g, const int *ids, int n, int chunk, unsi
 
         if (seed)
             random_plan(g, &seed);
-        ck_assert_msg(engine_eval(g, ids + at, rows, logits + (size_t)at * (size_t)engine_info(g)->model->hp.n_vocab, true, &e) == 0, "%s", e.text);
+        ck_assert_msg(engine_eval(g, ids + at, rows,
+                                  logits + (size_t)at * (size_t)engine_info(g)->model->hp.n_vocab,
+                                  true, &e) == 0,
+                      "%s", e.text);
     }
     return logits;
 }
 
-static const char *const checkpoints[] = {"phimoe-quirk-f32", "phimoe-16x-bf16", "phimoe-window-f32", "phimoe-longrope-f32"};
+static const char *const checkpoints[] = {"phimoe-quirk-f32", "phimoe-16x-bf16",
+                                          "phimoe-window-f32", "phimoe-longrope-f32"};
 
-/* The golden checkpoints: float as they are (logits within 1e-4 of the golden numbers, as on the CPU), then packed as Q8_0 and Q4_0 (the
- * same bits as the CPU). */
+/* The golden checkpoints: float as they are (logits within 1e-4 of the golden numbers, as on the
+ * CPU), then packed as Q8_0 and Q4_0 (the same bits as the CPU). */
 START_TEST(checkpoints_match)
 {
     static const int types[] = {-1, DTYPE_Q8_0, DTYPE_Q4_0};
@@ -230,22 +266,28 @@ START_TEST(checkpoints_match)
 
         for (int v = 0; v < 3; v++) {
             static const int chunks[] = {64, 7, 1};
-            bool whole = strstr(checkpoints[_i], "longrope") != NULL;    /* its prompt must be seen at once */
+            /* its prompt must be seen at once */
+            bool whole = strstr(checkpoints[_i], "longrope") != NULL;
             float *got;
             double worst = 0, far = 0;
 
             place(g, "gpu");
-            got = logits_of(g, golden.input_ids, n, whole ? n : chunks[v], v ? 77u + (unsigned)v : 0);
+            got = logits_of(g, golden.input_ids, n, whole ? n : chunks[v],
+                            v ? 77u + (unsigned)v : 0);
             for (int i = 0; i < n * vocab; i++) {
-                double a = fabs((double)got[i] - (double)cpu[i]), b = fabs((double)got[i] - (double)golden.logits[i]);
+                double a = fabs((double)got[i] - (double)cpu[i]),
+                       b = fabs((double)got[i] - (double)golden.logits[i]);
 
                 worst = a > worst || a != a ? a : worst;
                 far = b > far || b != b ? b : far;
             }
             if (types[k] < 0)
-                ck_assert_msg(far <= GOLDEN_TOLERANCE && worst <= 1e-4, "%s: %g from the golden logits, %g from the CPU", checkpoints[_i], far, worst);
+                ck_assert_msg(far <= GOLDEN_TOLERANCE && worst <= 1e-4,
+                              "%s: %g from the golden logits, %g from the CPU", checkpoints[_i],
+                              far, worst);
             else
-                ck_assert_msg(worst == 0 && memcmp(got, cpu, (size_t)(n * vocab) * 4) == 0, "%s as type %d, chunks of %d: off by %g", checkpoints[_i], types[k],
+                ck_assert_msg(worst == 0 && memcmp(got, cpu, (size_t)(n * vocab) * 4) == 0,
+                              "%s as type %d, chunks of %d: off by %g", checkpoints[_i], types[k],
                               chunks[v], worst);
             free(got);
         }
@@ -256,7 +298,8 @@ START_TEST(checkpoints_match)
 }
 END_TEST
 
-/* The device fails at the n-th call after a token and every one after it: the text goes on to its end, and a line says why. */
+/* The device fails at the n-th call after a token and every one after it: the text goes on to its
+ * end, and a line says why. */
 START_TEST(losing_the_device)
 {
     static const long after[] = {0, 1, 2, 3, 7, 20, 33, 150};
@@ -277,22 +320,35 @@ START_TEST(losing_the_device)
         got.countdown = after[i];
         answer(g, "One day", 30, 0.0f, &got);
         ck_assert_str_eq(got.text, want.text);
-        ck_assert_msg(strstr(notices, "OpenCL") && strstr(notices, "CPU"), "plan %s, call %ld: notices \"%s\"", plans[i % 4], after[i], notices);
+        ck_assert_msg(strstr(notices, "OpenCL") && strstr(notices, "CPU"),
+                      "plan %s, call %ld: notices \"%s\"", plans[i % 4], after[i], notices);
         opencl_fail_after(-1, false);
         engine_close(g);
     }
 }
 END_TEST
 
-/* OpenCL calls all over a short run fail, by turns once or for good (check_opencl fails literally every one of a device's, check_switch every one
- * of the contract's; here each run opens a device, which costs PoCL a tenth of a second): opening, compiling, uploading, launching, copying, waiting. The model is
- * so small that a run takes milliseconds; the logits must be the CPU's to the last bit, and somebody must have been told. */
+/* OpenCL calls all over a short run fail, by turns once or for good (check_opencl fails literally
+ * every one of a device's, check_switch every one of the contract's; here each run opens a device,
+ * which costs PoCL a tenth of a second): opening, compiling, uploading, launching, copying,
+ * waiting. The model is so small that a run takes milliseconds; the logits must be the CPU's to the
+ * last bit, and somebody must have been told. */
 static float *greedy(const struct device_ops *const *list, const char *placement)
 {
     enum { PROMPT = 5, NEW = 2, VOCAB = 256 };
-    struct engine_config c = {.model_path = support_path("golden/phimoe/phimoe-window-f32"), .context = 64, .n_threads = 1, .ubatch = 8, .kv_k = KV_F16,
-                              .kv_v = KV_F16, .convert = DTYPE_Q8_0, .no_tokenizer = true, .backends = list, .placement = placement, .device_selector = "opencl:0",
-                              .cache_dir = cache_dir, .log = hear_log};
+    struct engine_config c = {.model_path = support_path("golden/phimoe/phimoe-window-f32"),
+                              .context = 64,
+                              .n_threads = 1,
+                              .ubatch = 8,
+                              .kv_k = KV_F16,
+                              .kv_v = KV_F16,
+                              .convert = DTYPE_Q8_0,
+                              .no_tokenizer = true,
+                              .backends = list,
+                              .placement = placement,
+                              .device_selector = "opencl:0",
+                              .cache_dir = cache_dir,
+                              .log = hear_log};
     struct engine *g = NULL;
     struct error e = {0};
     int ids[PROMPT] = {3, 14, 15, 92, 65}, next;
@@ -306,7 +362,8 @@ static float *greedy(const struct device_ops *const *list, const char *placement
         next = 0;
         for (int i = 1; i < VOCAB; i++)
             next = logits[t * VOCAB + i] > logits[t * VOCAB + next] ? i : next;
-        ck_assert_msg(engine_eval(g, &next, 1, logits + (t + 1) * VOCAB, false, &e) == 0, "%s", e.text);
+        ck_assert_msg(engine_eval(g, &next, 1, logits + (t + 1) * VOCAB, false, &e) == 0, "%s",
+                      e.text);
     }
     engine_close(g);
     return logits;
@@ -322,7 +379,8 @@ START_TEST(calls_all_over_fail)
     if (!have_device())
         return;
     want = greedy(NULL, NULL);
-    free(greedy(backends, plan));                /* compiles and tests, which is not what fails here */
+    /* compiles and tests, which is not what fails here */
+    free(greedy(backends, plan));
     opencl_fail_after(-1, false);
     got = greedy(backends, plan);
     total = opencl_calls();
@@ -334,15 +392,19 @@ START_TEST(calls_all_over_fail)
         opencl_fail_after(n, lost);
         got = greedy(backends, plan);
         opencl_fail_after(-1, false);
-        ck_assert_msg(memcmp(got, want, 3 * 256 * sizeof *want) == 0, "%s: call %ld of %ld failed%s: other logits; %s", plan, n, total, lost ? " for good" : "", notices);
+        ck_assert_msg(memcmp(got, want, 3 * 256 * sizeof *want) == 0,
+                      "%s: call %ld of %ld failed%s: other logits; %s", plan, n, total,
+                      lost ? " for good" : "", notices);
         if (!strstr(notices, "OpenCL")) {
             ck_assert_msg(!lost, "%s: nobody was told that call %ld failed", plan, n);
             untold++;
         }
         free(got);
     }
-    ck_assert_int_le(untold, 33);        /* a matrix that may not be used in place is copied instead: no more than there are matrices */
-    printf("%s: every seventh of %ld OpenCL calls failed, %ld without a word\n", plan, total, untold);
+    /* a matrix that may not be used in place is copied instead: no more than there are matrices */
+    ck_assert_int_le(untold, 33);
+    printf("%s: every seventh of %ld OpenCL calls failed, %ld without a word\n", plan, total,
+           untold);
     free(want);
 }
 END_TEST

@@ -44,14 +44,18 @@ START_TEST(defaults_round_trip)
         char value[256];
 
         option_value(&o, p, value, sizeof value);
-        ck_assert_msg(!strcmp(value, *p->fallback ? p->fallback : p->type == OPTION_FLAG ? "false" : value), "%s: default %s reads as %s",
-                      p->name, p->fallback, value);
+        ck_assert_msg(!strcmp(value, *p->fallback             ? p->fallback
+                                     : p->type == OPTION_FLAG ? "false"
+                                                              : value),
+                      "%s: default %s reads as %s", p->name, p->fallback, value);
         if (p->type == OPTION_INT || p->type == OPTION_REAL)
             ck_assert_msg(p->min < p->max, "%s has an empty range", p->name);
         if (p->type != OPTION_TEXT && p->type != OPTION_PATH && p->type != OPTION_LIST)
             ck_assert_msg(*p->fallback, "%s needs a default", p->name);
-        ck_assert_msg((*p->argument == 0) == (p->type == OPTION_FLAG), "%s: argument name", p->name);
-        ck_assert_msg(p->help[strlen(p->help) - 1] != '.', "%s: the help ends with a full stop", p->name);
+        ck_assert_msg((*p->argument == 0) == (p->type == OPTION_FLAG), "%s: argument name",
+                      p->name);
+        ck_assert_msg(p->help[strlen(p->help) - 1] != '.', "%s: the help ends with a full stop",
+                      p->name);
     }
 }
 END_TEST
@@ -78,9 +82,12 @@ END_TEST
 
 START_TEST(llama_spellings)
 {
-    ck_assert_int_eq(parse("-m model.gguf -p hi -n 12 -c 512 -b 64 -ub 32 -t 3 -s 42 --temp 0.5 --top-k 7 --top-p 0.9 --min-p 0.1 "
-                           "--repeat-penalty 1.1 --repeat-last-n 32 -sys be_kind --color never -ctk f32 -ctv f16 --ignore-eos -e "
-                           "-r END -r STOP"), 0);
+    ck_assert_int_eq(parse("-m model.gguf -p hi -n 12 -c 512 -b 64 -ub 32 -t 3 -s 42 --temp 0.5 "
+                           "--top-k 7 --top-p 0.9 --min-p 0.1 "
+                           "--repeat-penalty 1.1 --repeat-last-n 32 -sys be_kind --color never "
+                           "-ctk f32 -ctv f16 --ignore-eos -e "
+                           "-r END -r STOP"),
+                     0);
     ck_assert_str_eq(o.model, "model.gguf");
     ck_assert_str_eq(o.prompt, "hi");
     ck_assert_int_eq(o.n_predict, 12);
@@ -106,10 +113,12 @@ END_TEST
 
 START_TEST(equals_negatives_and_implied_words)
 {
-    ck_assert_int_eq(parse("--n-predict=-1 --predict 5 -n -1 --temp=0 --color --raw --no-raw --pace off --threads auto"), 0);
+    ck_assert_int_eq(parse("--n-predict=-1 --predict 5 -n -1 --temp=0 --color --raw --no-raw "
+                           "--pace off --threads auto"),
+                     0);
     ck_assert_int_eq(o.n_predict, -1);
     ck_assert_double_eq(o.temp, 0);
-    ck_assert_int_eq(o.color, 1);            /* always */
+    ck_assert_int_eq(o.color, 1); /* always */
     ck_assert(!o.raw);
     ck_assert_double_eq(o.pace, 0);
     ck_assert_int_eq(parse("--color never --escape=on --prompt= --seed -1"), 0);
@@ -120,7 +129,9 @@ START_TEST(equals_negatives_and_implied_words)
 }
 END_TEST
 
-static const struct { const char *line, *says; } wrong[] = {
+static const struct {
+    const char *line, *says;
+} wrong[] = {
     {"--tmp 1", "did you mean --temp?"},
     {"--top_k 1", "did you mean --top-k?"},
     {"--promt x", "did you mean --prompt?"},
@@ -157,9 +168,13 @@ END_TEST
 /* Whatever the order in which the sources are read, the strongest one wins and says so. */
 START_TEST(precedence_in_every_order)
 {
-    static const struct { enum option_origin from; const char *value, *where; } sources[] = {
-        {ORIGIN_MODEL, "1", "model.yaml:1"}, {ORIGIN_SITE, "2", "site.yaml:1"}, {ORIGIN_CONFIG, "3", "config.yaml:1"},
-        {ORIGIN_ENVIRONMENT, "4", "MOETOP_TOP_K"}, {ORIGIN_FLAG, "5", "--top-k"}, {ORIGIN_CHAT, "6", NULL},
+    static const struct {
+        enum option_origin from;
+        const char *value, *where;
+    } sources[] = {
+        {ORIGIN_MODEL, "1", "model.yaml:1"},   {ORIGIN_SITE, "2", "site.yaml:1"},
+        {ORIGIN_CONFIG, "3", "config.yaml:1"}, {ORIGIN_ENVIRONMENT, "4", "MOETOP_TOP_K"},
+        {ORIGIN_FLAG, "5", "--top-k"},         {ORIGIN_CHAT, "6", NULL},
     };
     enum { N = sizeof sources / sizeof *sources };
     const struct option *top_k = options_find("top-k");
@@ -176,12 +191,15 @@ START_TEST(precedence_in_every_order)
 
                 if (!(subset >> s & 1))
                     continue;
-                ck_assert_int_eq(options_set(&o, top_k, sources[s].value, sources[s].from, sources[s].where, &e), 0);
+                ck_assert_int_eq(options_set(&o, top_k, sources[s].value, sources[s].from,
+                                             sources[s].where, &e),
+                                 0);
                 strongest = s > strongest ? s : strongest;
             }
             ck_assert_int_eq(o.top_k, strongest + 1);
             option_origin_text(&o, top_k, text, sizeof text);
-            ck_assert_msg(!sources[strongest].where || strstr(text, sources[strongest].where), "%s", text);
+            ck_assert_msg(!sources[strongest].where || strstr(text, sources[strongest].where), "%s",
+                          text);
         }
 }
 END_TEST
@@ -216,22 +234,32 @@ END_TEST
 
 START_TEST(variables)
 {
-    char *given[] = {"HOME=/x", "MOETOP_TOP_K=3", "MOETOP_TOP_K_=4", "MOETOP_ROOT=/r", "MOETOP_HELP=1", "MOETOP_RAW=1",
-                           "MOETOP_MODEL=m=n.gguf", NULL};
+    char *given[] = {"HOME=/x",       "MOETOP_TOP_K=3", "MOETOP_TOP_K_=4",       "MOETOP_ROOT=/r",
+                     "MOETOP_HELP=1", "MOETOP_RAW=1",   "MOETOP_MODEL=m=n.gguf", NULL};
     char *bad[] = {"MOETOP_TEMP=warm", NULL};
 
     ck_assert_int_eq(options_environment(&o, given, &e), 0);
     ck_assert_int_eq(o.top_k, 3);
-    ck_assert(!o.help && !o.raw);            /* what to do in one run is no setting */
+    ck_assert(!o.help && !o.raw); /* what to do in one run is no setting */
     ck_assert_str_eq(o.model, "m=n.gguf");
     ck_assert_int_eq(options_environment(&o, bad, &e), ERR_USAGE);
     ck_assert(strstr(e.text, "MOETOP_TEMP"));
 }
 END_TEST
 
-static const struct { const char *text; uint64_t bytes; } sizes[] = {
-    {"0", 0}, {"4096", 4096}, {"4K", 4096}, {"600M", 600ull << 20}, {"1.5G", 3ull << 29}, {"2GiB", 2ull << 30}, {"2gb", 2ull << 30},
-    {"1T", 1ull << 40}, {"12B", 12},
+static const struct {
+    const char *text;
+    uint64_t bytes;
+} sizes[] = {
+    {"0", 0},
+    {"4096", 4096},
+    {"4K", 4096},
+    {"600M", 600ull << 20},
+    {"1.5G", 3ull << 29},
+    {"2GiB", 2ull << 30},
+    {"2gb", 2ull << 30},
+    {"1T", 1ull << 40},
+    {"12B", 12},
 };
 static const char *const no_sizes[] = {"", "M", "-1", "1X", "1MM", " 1", "nan", "1e30", "inf"};
 
@@ -257,7 +285,10 @@ START_TEST(nearest)
     ck_assert_int_eq(nearest_word("promptt", words, 5), 3);
     ck_assert_int_eq(nearest_word("zebra", words, 5), -1);
     ck_assert_int_eq(nearest_word("", words, 5), -1);
-    ck_assert_int_eq(nearest_word("an-extremely-long-word-that-is-longer-than-the-table-of-distances-can-hold", words, 5), -1);
+    ck_assert_int_eq(
+        nearest_word("an-extremely-long-word-that-is-longer-than-the-table-of-distances-can-hold",
+                     words, 5),
+        -1);
 }
 END_TEST
 

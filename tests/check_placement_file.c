@@ -1,4 +1,5 @@
-/* Plans as YAML: what is read, what is refused and where, writing and reading back, the files that come with the program. */
+/* Plans as YAML: what is read, what is refused and where, writing and reading back, the files that
+ * come with the program. */
 #include "app/setup/plan_file.h"
 #include "engine/base/mem.h"
 #include "tests/support.h"
@@ -24,17 +25,20 @@ static struct plan *good(const char *text)
 static void attention_is(const struct plan *p, const char *digits)
 {
     for (int l = 0; l < p->n_layers; l++)
-        ck_assert_msg(p->attention[l] == digits[l] - '0', "attention of layer %d is on %d", l, p->attention[l]);
+        ck_assert_msg(p->attention[l] == digits[l] - '0', "attention of layer %d is on %d", l,
+                      p->attention[l]);
 }
 
 START_TEST(selections)
 {
-    struct plan *p = good("attention:\n  - {layers: last 25%, device: gpu}\n  - {layers: '0, 2-3', device: opencl:1}\n");
+    struct plan *p = good("attention:\n  - {layers: last 25%, device: gpu}\n  - {layers: '0, 2-3', "
+                          "device: opencl:1}\n");
 
     attention_is(p, "20220011");
     ck_assert_str_eq(p->name, "f.yaml");
     plan_free(p);
-    p = good("name: mine\nattention: [{layers: all, device: gpu}, {layers: [first 2, 5, 6-7], device: cpu}]\nhead: opencl:1");
+    p = good("name: mine\nattention: [{layers: all, device: gpu}, {layers: [first 2, 5, 6-7], "
+             "device: cpu}]\nhead: opencl:1");
     attention_is(p, "00111000");
     ck_assert_str_eq(p->name, "mine");
     ck_assert_int_eq(p->head, 2);
@@ -50,7 +54,8 @@ END_TEST
 
 START_TEST(experts_of_layers)
 {
-    struct plan *p = good("shape: 8x4\nexperts:\n  - {layers: 1-2, experts: \"0,3\", device: gpu}\n  - {experts: last 1, device: opencl:1}\nattention:\n");
+    struct plan *p = good("shape: 8x4\nexperts:\n  - {layers: 1-2, experts: \"0,3\", device: "
+                          "gpu}\n  - {experts: last 1, device: opencl:1}\nattention:\n");
 
     for (int l = 0; l < 8; l++)
         for (int x = 0; x < 4; x++)
@@ -71,15 +76,19 @@ static const struct {
     {"head: [gpu]", "f.yaml:1:7: device:"},
     {"head: cuda:0", "f.yaml:1:7: device: 'cuda:0' is not here"},
     {"name: [x]", "f.yaml:1:7: name:"},
-    {"shape: 9x4", "f.yaml:1:8: shape: this plan is for 9 layers of 4 experts; the model has 8 of 4"},
+    {"shape: 9x4",
+     "f.yaml:1:8: shape: this plan is for 9 layers of 4 experts; the model has 8 of 4"},
     {"shape: big", "f.yaml:1:8: shape: 'big'"},
     {"attention: gpu", "f.yaml:1:12: a list of rules"},
     {"attention:\n  - gpu", "f.yaml:2:5: a rule is {layers"},
     {"attention:\n  - {layers: 3}", "f.yaml:2:5: this rule names no device"},
-    {"attention:\n  - {layers: 3, expert: 2, device: gpu}", "f.yaml:2:17: 'expert' is no key of a rule"},
-    {"attention:\n  - {layers: 3, experts: 2, device: gpu}", "f.yaml:2:17: 'experts' is no key of a rule"},
+    {"attention:\n  - {layers: 3, expert: 2, device: gpu}",
+     "f.yaml:2:17: 'expert' is no key of a rule"},
+    {"attention:\n  - {layers: 3, experts: 2, device: gpu}",
+     "f.yaml:2:17: 'experts' is no key of a rule"},
     {"attention:\n  - {layers: 3, layers: 2, device: gpu}", "f.yaml:2:17: 'layers' is given twice"},
-    {"attention:\n  - {layers: 8, device: gpu}", "f.yaml:2:14: layers: there is no number 8; this model has 0-7"},
+    {"attention:\n  - {layers: 8, device: gpu}",
+     "f.yaml:2:14: layers: there is no number 8; this model has 0-7"},
     {"attention:\n  - {layers: last 9, device: gpu}", "there is no number 8"},
     {"attention:\n  - {layers: 5-2, device: gpu}", "is no selection"},
     {"attention:\n  - {layers: '3,', device: gpu}", "is no selection"},
@@ -88,7 +97,8 @@ static const struct {
     {"attention:\n  - {layers: {a: b}, device: gpu}", "is no selection"},
     {"attention:\n  - {layers: [[1]], device: gpu}", "a number or a range"},
     {"attention:\n  - {layers: 99999999999999999999, device: gpu}", "is no selection"},
-    {"experts:\n  - {experts: 4, device: gpu}", "f.yaml:2:15: experts: there is no number 4; this model has 0-3"},
+    {"experts:\n  - {experts: 4, device: gpu}",
+     "f.yaml:2:15: experts: there is no number 4; this model has 0-3"},
     {"experts:\n  - {stream: perhaps, device: gpu}", "f.yaml:2:14: stream: write yes or no"},
     {"experts:\n  - {stream: yes, device: cpu}", "f.yaml:2:14: stream: the CPU has all experts"},
     {"attention:\n  - {stream: yes, device: gpu}", "f.yaml:2:6: 'stream' is no key of a rule"},
@@ -101,7 +111,8 @@ START_TEST(refusals_name_their_place)
     struct plan *p = (struct plan *)1;
     struct error e = {0};
 
-    ck_assert_int_eq(plan_file_parse(&p, bad[_i].text, strlen(bad[_i].text), "f.yaml", &shape, &e), ERR_USAGE);
+    ck_assert_int_eq(plan_file_parse(&p, bad[_i].text, strlen(bad[_i].text), "f.yaml", &shape, &e),
+                     ERR_USAGE);
     ck_assert_ptr_null(p);
     ck_assert_msg(strstr(e.text, bad[_i].says) != NULL, "%s\ngives: %s", bad[_i].text, e.text);
 }
@@ -231,7 +242,8 @@ END_TEST
 
 START_TEST(allocations_may_fail)
 {
-    const char *text = "name: a\nattention: [{layers: 1, device: gpu}]\nexperts: [{layers: 2, device: gpu}]\n";
+    const char *text =
+        "name: a\nattention: [{layers: 1, device: gpu}]\nexperts: [{layers: 2, device: gpu}]\n";
 
     for (long n = 0; n < 10; n++) {
         struct plan *p;

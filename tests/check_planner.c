@@ -1,4 +1,5 @@
-/* Every strategy on many made-up machines and models: valid, within the budget, the same twice; what each promises; the spec parser. */
+/* Every strategy on many made-up machines and models: valid, within the budget, the same twice;
+ * what each promises; the spec parser. */
 #include "engine/base/mem.h"
 #include "engine/placement/planner.h"
 #include "tests/support.h"
@@ -71,8 +72,31 @@ static void world_init(struct world *w, unsigned seed)
 }
 
 static const char *const specs[] = {
-    "cpu", "gpu", "layers:0", "layers:2", "layers:99", "layers:first:1", "layers:first:99", "experts:0", "experts:3", "experts:99", "hot", "hot:1K", "hot:0",
-    "memory:2K", "memory:1G", "attention-gpu", "experts-gpu", "balanced", "balanced:1K", "dynamic", "dynamic:1K", "auto", "stream", "stream:1K", "stream:4K",
+    "cpu",
+    "gpu",
+    "layers:0",
+    "layers:2",
+    "layers:99",
+    "layers:first:1",
+    "layers:first:99",
+    "experts:0",
+    "experts:3",
+    "experts:99",
+    "hot",
+    "hot:1K",
+    "hot:0",
+    "memory:2K",
+    "memory:1G",
+    "attention-gpu",
+    "experts-gpu",
+    "balanced",
+    "balanced:1K",
+    "dynamic",
+    "dynamic:1K",
+    "auto",
+    "stream",
+    "stream:1K",
+    "stream:4K",
 };
 #define N_SPECS ((int)(sizeof specs / sizeof *specs))
 
@@ -113,7 +137,8 @@ START_TEST(every_plan_is_valid_within_budget_and_repeatable)
             limit = d == w.in.target ? w.in.devices[d].budget : 0;
             if (d == w.in.target && s.size < limit)
                 limit = s.size;
-            ck_assert_msg(used <= limit, "%s, seed %u: %lu bytes on device %d, %lu allowed", specs[_i], seed, (unsigned long)used, d, (unsigned long)limit);
+            ck_assert_msg(used <= limit, "%s, seed %u: %lu bytes on device %d, %lu allowed",
+                          specs[_i], seed, (unsigned long)used, d, (unsigned long)limit);
         }
         if (strcmp(specs[_i], "auto") != 0)
             ck_assert_str_eq(p->name, specs[_i]);
@@ -128,15 +153,23 @@ END_TEST
 static void plain(struct world *w)
 {
     memset(w, 0, sizeof *w);
-    w->in = (struct planner_input){.n_layers = 4, .n_experts = 8, .n_experts_used = 2, .n_devices = 2, .target = 1, .head_bytes = 500,
-                                   .attention_bytes = w->attention_bytes, .expert_bytes = w->expert_bytes, .usage = w->usage};
+    w->in = (struct planner_input){.n_layers = 4,
+                                   .n_experts = 8,
+                                   .n_experts_used = 2,
+                                   .n_devices = 2,
+                                   .target = 1,
+                                   .head_bytes = 500,
+                                   .attention_bytes = w->attention_bytes,
+                                   .expert_bytes = w->expert_bytes,
+                                   .usage = w->usage};
     for (int i = 0; i < 4; i++)
         w->attention_bytes[i] = 1000;
     for (int i = 0; i < 32; i++) {
         w->expert_bytes[i] = 100;
         w->usage[i] = (i * 7) % 32;
     }
-    w->in.devices[1] = (struct planner_device){.name = "opencl:0", .budget = PLANNER_NO_LIMIT, .head_can = true};
+    w->in.devices[1] =
+        (struct planner_device){.name = "opencl:0", .budget = PLANNER_NO_LIMIT, .head_can = true};
 }
 
 static int count_attention(const struct plan *p)
@@ -199,7 +232,8 @@ START_TEST(strategies_do_what_they_say)
     ck_assert_int_eq(count_attention(p), 0);
     plan_free(p);
 
-    /* attention and head lie there with two experts; the others pass through the buffers, which count */
+    /* attention and head lie there with two experts; the others pass through the buffers, which
+     * count */
     w.in.devices[1].streams = true;
     w.in.devices[1].stream_bytes = 200;
     p = run(&w.in, "stream:4900", note);
@@ -213,7 +247,7 @@ START_TEST(strategies_do_what_they_say)
     }
     ck_assert_ptr_nonnull(strstr(note, "30 of 32 experts"));
     plan_free(p);
-    p = run(&w.in, "stream", note);              /* all of it fits: nothing passes */
+    p = run(&w.in, "stream", note); /* all of it fits: nothing passes */
     ck_assert_int_eq(count_experts(p), 32);
     ck_assert_ptr_null(memchr(p->streamed, 1, 32));
     ck_assert_str_eq(note, "");
@@ -260,7 +294,7 @@ START_TEST(hot_takes_the_most_used)
     ck_assert(planner_hit_rate(&w.in, p) > 10.0 / 32);
     plan_free(p);
 
-    w.in.usage = NULL;                       /* nothing known: says so and takes the last layers' */
+    w.in.usage = NULL; /* nothing known: says so and takes the last layers' */
     p = run(&w.in, "hot:1000", note);
     ck_assert_int_eq(count_experts(p), 10);
     ck_assert_int_eq(plan_expert(p, 3, 0), 1);
@@ -277,7 +311,7 @@ START_TEST(memory_takes_attention_first)
     struct plan *p;
 
     plain(&w);
-    p = run(&w.in, "memory:4700", note);     /* 4 x 1000, head 500, 2 x 100 */
+    p = run(&w.in, "memory:4700", note); /* 4 x 1000, head 500, 2 x 100 */
     ck_assert_int_eq(count_attention(p), 4);
     ck_assert_int_eq(p->head, 1);
     ck_assert_int_eq(count_experts(p), 2);
@@ -303,7 +337,7 @@ START_TEST(notes_say_what_stayed)
     ck_assert_ptr_nonnull(strstr(note, "do not fit opencl:0"));
     plan_free(p);
     w.in.devices[1].budget = PLANNER_NO_LIMIT;
-    w.in.devices[1].experts_can = w.experts_can;       /* none */
+    w.in.devices[1].experts_can = w.experts_can; /* none */
     p = run(&w.in, "gpu", note);
     ck_assert_ptr_nonnull(strstr(note, "cannot run"));
     ck_assert_int_eq(count_experts(p), 0);
@@ -320,7 +354,8 @@ START_TEST(notes_say_what_stayed)
 }
 END_TEST
 
-/* The least time over every split of every layer, by trying them all (2 layers of 3 experts: 2^9 plans). */
+/* The least time over every split of every layer, by trying them all (2 layers of 3 experts: 2^9
+ * plans). */
 static double brute_force(const struct planner_input *in, uint64_t limit)
 {
     struct plan *p = plan_new("try", in->n_layers, in->n_experts);
@@ -392,7 +427,8 @@ START_TEST(balanced_beats_every_other_split)
             plan_free(p);
         }
     }
-    printf("within a budget: %d of %d optimal, the worst %.1f %% longer\n", exact, tried, 100 * (worst - 1));
+    printf("within a budget: %d of %d optimal, the worst %.1f %% longer\n", exact, tried,
+           100 * (worst - 1));
     ck_assert_msg(exact * 10 >= tried * 8, "only %d of %d optimal", exact, tried);
     ck_assert_msg(worst < 1.15, "%g", worst);
 }
@@ -405,7 +441,8 @@ START_TEST(balanced_keeps_off_a_slow_gpu_and_uses_a_fast_one)
     struct plan *p;
 
     plain(&w);
-    w.in.devices[0] = (struct planner_device){.attention_ns = 1000, .expert_ns = 500, .head_ns = 2000};
+    w.in.devices[0] =
+        (struct planner_device){.attention_ns = 1000, .expert_ns = 500, .head_ns = 2000};
     w.in.devices[1].attention_ns = w.in.devices[1].expert_ns = w.in.devices[1].head_ns = 50000;
     p = run(&w.in, "balanced", note);
     ck_assert_int_eq(count_attention(p) + count_experts(p) + p->head, 0);
@@ -414,7 +451,8 @@ START_TEST(balanced_keeps_off_a_slow_gpu_and_uses_a_fast_one)
     p = run(&w.in, "balanced", note);
     ck_assert_int_eq(count_attention(p), 4);
     ck_assert_int_eq(p->head, 1);
-    ck_assert_int_eq(count_experts(p), 31);              /* one is never used: moving it would gain nothing */
+    /* one is never used: moving it would gain nothing */
+    ck_assert_int_eq(count_experts(p), 31);
     plan_free(p);
     /* equal speed, no handoff: working at once is the win, so each layer is split */
     w.in.devices[1].attention_ns = 1000;
@@ -437,7 +475,8 @@ START_TEST(model_of_a_token_by_hand)
     w.in.n_experts = 2;
     w.in.n_experts_used = 2;
     w.in.usage = NULL;
-    w.in.devices[0] = (struct planner_device){.attention_ns = 1000, .expert_ns = 100, .head_ns = 50};
+    w.in.devices[0] =
+        (struct planner_device){.attention_ns = 1000, .expert_ns = 100, .head_ns = 50};
     w.in.devices[1].attention_ns = 10;
     w.in.devices[1].expert_ns = 10;
     w.in.devices[1].head_ns = 5;
@@ -446,7 +485,8 @@ START_TEST(model_of_a_token_by_hand)
     ck_assert(fabs(planner_token_ns(&w.in, p) - (1000 + 200 + 50)) < 1e-9);
     p->experts[1] = 1;
     /* shares 1/2: both here 1/4 (200), one each 1/2 (100 beside 11), both there 1/4 (21) */
-    ck_assert(fabs(planner_token_ns(&w.in, p) - (1000 + 0.25 * 200 + 0.5 * 100 + 0.25 * 21 + 50)) < 1e-9);
+    ck_assert(fabs(planner_token_ns(&w.in, p) - (1000 + 0.25 * 200 + 0.5 * 100 + 0.25 * 21 + 50)) <
+              1e-9);
     p->experts[0] = p->attention[0] = p->head = 1;
     ck_assert(fabs(planner_token_ns(&w.in, p) - (11 + 21 + 6)) < 1e-9);
     w.in.devices[1].fuses_layers = true;
@@ -467,7 +507,7 @@ START_TEST(dynamic_follows_use_without_flapping)
     for (int i = 0; i < 32; i++)
         w.usage[i] = i;
     p = run(&w.in, "dynamic", note);
-    ck_assert_int_eq(count_experts(p), 2);               /* the move budget */
+    ck_assert_int_eq(count_experts(p), 2); /* the move budget */
     ck_assert(p->experts[31] && p->experts[30]);
     for (int i = 0; i < 4; i++) {
         w.in.current = p;
@@ -478,10 +518,11 @@ START_TEST(dynamic_follows_use_without_flapping)
     ck_assert_int_eq(count_experts(p), 5);
     ck_assert(p->experts[27] && p->experts[28] && p->experts[29]);
     w.in.current = p;
-    q = run(&w.in, "dynamic", note);                     /* settled */
+    q = run(&w.in, "dynamic", note); /* settled */
     ck_assert(plan_equal(p, q));
     plan_free(q);
-    w.usage[0] = 33;                                     /* hotter than the coldest inside (27), but not by a quarter */
+    /* hotter than the coldest inside (27), but not by a quarter */
+    w.usage[0] = 33;
     q = run(&w.in, "dynamic", note);
     ck_assert(plan_equal(p, q));
     plan_free(q);
@@ -519,7 +560,8 @@ START_TEST(dynamic_moves_at_most_its_budget)
                     moved += w.expert_bytes[i];
                     n++;
                 }
-            ck_assert_msg(moved <= 300 || n == 1, "seed %u: %lu bytes in one step", seed, (unsigned long)moved);
+            ck_assert_msg(moved <= 300 || n == 1, "seed %u: %lu bytes in one step", seed,
+                          (unsigned long)moved);
             plan_free(p);
             p = q;
             w.usage[next_random((unsigned)(w.in.n_layers * w.in.n_experts))] += next_random(2000);
@@ -577,11 +619,31 @@ END_TEST
 static const struct {
     const char *spec, *says;
 } bad_specs[] = {
-    {"", "empty"}, {"fast", "no such strategy"}, {"layers", "layers:N"}, {"layers:", "layers:N"}, {"layers:-1", "layers:N"}, {"layers:x", "layers:N"},
-    {"layers:first:", "layers:N"}, {"layers:first", "layers:N"}, {"layers:3x", "layers:N"}, {"layers:99999999999", "layers:N"}, {"experts", "experts:N"}, {"experts:1.5", "experts:N"},
-    {"hot:", "no size"}, {"hot:lots", "no size"}, {"memory", "give a size"}, {"memory:-1", "no size"}, {"cpu:1", "nothing after a colon"}, {"gpu:", "nothing after a colon"},
-    {"balanced:x", "no size"}, {"CPU", "no such strategy"}, {"hot600M", "no such strategy"},
-    {"hot:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "too long"},
+    {"", "empty"},
+    {"fast", "no such strategy"},
+    {"layers", "layers:N"},
+    {"layers:", "layers:N"},
+    {"layers:-1", "layers:N"},
+    {"layers:x", "layers:N"},
+    {"layers:first:", "layers:N"},
+    {"layers:first", "layers:N"},
+    {"layers:3x", "layers:N"},
+    {"layers:99999999999", "layers:N"},
+    {"experts", "experts:N"},
+    {"experts:1.5", "experts:N"},
+    {"hot:", "no size"},
+    {"hot:lots", "no size"},
+    {"memory", "give a size"},
+    {"memory:-1", "no size"},
+    {"cpu:1", "nothing after a colon"},
+    {"gpu:", "nothing after a colon"},
+    {"balanced:x", "no size"},
+    {"CPU", "no such strategy"},
+    {"hot600M", "no such strategy"},
+    {"hot:"
+     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+     "aaaaaaa",
+     "too long"},
 };
 
 START_TEST(bad_specs_are_named)
@@ -590,7 +652,8 @@ START_TEST(bad_specs_are_named)
     struct error e = {0};
 
     ck_assert_int_eq(planner_parse(&s, bad_specs[_i].spec, &e), ERR_USAGE);
-    ck_assert_msg(strstr(e.text, bad_specs[_i].says) != NULL, "'%s' gives: %s", bad_specs[_i].spec, e.text);
+    ck_assert_msg(strstr(e.text, bad_specs[_i].says) != NULL, "'%s' gives: %s", bad_specs[_i].spec,
+                  e.text);
 }
 END_TEST
 
@@ -601,7 +664,8 @@ START_TEST(unknown_name_lists_all)
 
     planner_parse(&s, "x", &e);
     for (int i = 0; i < n_planners; i++)
-        ck_assert_msg(strstr(e.text, planners[i].syntax) != NULL, "%s is missing in: %s", planners[i].syntax, e.text);
+        ck_assert_msg(strstr(e.text, planners[i].syntax) != NULL, "%s is missing in: %s",
+                      planners[i].syntax, e.text);
 }
 END_TEST
 
@@ -667,7 +731,16 @@ START_TEST(scripts_parse)
 }
 END_TEST
 
-static const char *const bad_scripts[] = {"20", "20:", ":gpu", "x:gpu", "20:gpu,", "20:gpu,,30:cpu", "30:gpu,20:cpu", "20:gpu,20:cpu", "-1:gpu", "1:a,2:a,3:a,4:a,5:a"};
+static const char *const bad_scripts[] = {"20",
+                                          "20:",
+                                          ":gpu",
+                                          "x:gpu",
+                                          "20:gpu,",
+                                          "20:gpu,,30:cpu",
+                                          "30:gpu,20:cpu",
+                                          "20:gpu,20:cpu",
+                                          "-1:gpu",
+                                          "1:a,2:a,3:a,4:a,5:a"};
 
 START_TEST(bad_scripts_are_named)
 {
@@ -732,7 +805,8 @@ static Suite *suite(void)
     tcase_add_test(t, every_planner_can_be_named);
     tcase_add_test(t, check_finds_bad_plans);
     tcase_add_test(t, scripts_parse);
-    tcase_add_loop_test(t, bad_scripts_are_named, 0, (int)(sizeof bad_scripts / sizeof *bad_scripts));
+    tcase_add_loop_test(t, bad_scripts_are_named, 0,
+                        (int)(sizeof bad_scripts / sizeof *bad_scripts));
     tcase_add_test(t, every_allocation_may_fail);
     suite_add_tcase(s, t);
     return s;

@@ -1,4 +1,5 @@
-/* Thread pool and topology: every run reaches every thread, barriers order memory, shares hand out each index once. */
+/* Thread pool and topology: every run reaches every thread, barriers order memory, shares hand out
+ * each index once. */
 #include "engine/base/pool.h"
 #include "engine/base/topology.h"
 #include "tests/support.h"
@@ -13,7 +14,8 @@ struct ring_work {
     unsigned char taken[1000];
 };
 
-/* Each round every thread writes its cell; after the barrier it must see all others' values of the same round. */
+/* Each round every thread writes its cell; after the barrier it must see all others' values of the
+ * same round. */
 static void ring_rounds(void *ctx, int tid, int n)
 {
     struct ring_work *w = ctx;
@@ -77,10 +79,12 @@ END_TEST
 
 struct elastic_work {
     struct pool *pool;
-    int first[PHASES][40], late;       /* what each task made: its index plus the sum of the phase before */
+    /* what each task made: its index plus the sum of the phase before */
+    int first[PHASES][40], late;
 };
 
-/* Every task reads all results of the phase before; thread `late` sleeps with a task in hand now and then, and before it comes at all. */
+/* Every task reads all results of the phase before; thread `late` sleeps with a task in hand now
+ * and then, and before it comes at all. */
 static void elastic_phases(void *ctx, int tid, int n)
 {
     struct elastic_work *w = ctx;
@@ -120,9 +124,10 @@ START_TEST(test_elastic)
                 int total = p % 3 == 2 ? 1 : p % 5 == 4 ? 0 : 40;
 
                 for (int i = 0; i < 40; i++)
-                    ck_assert_int_eq(w.first[p][i], i < total ? (p ? w.first[p - 1][i] : 0) + 1 : 0);
+                    ck_assert_int_eq(w.first[p][i],
+                                     i < total ? (p ? w.first[p - 1][i] : 0) + 1 : 0);
             }
-            if (round % 10 == 9) {              /* both kinds of runs on one pool */
+            if (round % 10 == 9) { /* both kinds of runs on one pool */
                 struct ring_work ring = {.pool = w.pool, .rounds = 3};
 
                 pool_run(w.pool, ring_rounds, &ring);
@@ -200,7 +205,8 @@ START_TEST(test_topology)
     for (int i = 0; i < 8; i++)
         ck_assert_int_eq(cpus[i], 2 * i);
     ck_assert_int_eq(topology_from_synthetic("nonsense:", cpus, 64, &nodes), -1);
-    /* threads of a machine with two nodes: each its share, neighbours together, first cores first */
+    /* threads of a machine with two nodes: each its share, neighbours together, first cores first
+     */
     for (int n = 1; n <= 9; n++) {
         int want = n < 8 ? n : 8, on[2] = {0, 0}, node[64];
 
@@ -213,7 +219,7 @@ START_TEST(test_topology)
         }
         ck_assert_int_eq(on[0], (want + 1) / 2);
     }
-    {   /* nodes of unequal size, cores in any order */
+    { /* nodes of unequal size, cores in any order */
         static const int node[] = {1, 0, 0, 0, 1, 0}, three[] = {0, 1, 2}, four[] = {0, 1, 2, 3};
         int core[6];
 

@@ -1,5 +1,5 @@
-/* Expert use: counts and figures by hand, profiles written and read back, other models refused, imatrix files;
- * what a file is read as. */
+/* Expert use: counts and figures by hand, profiles written and read back, other models refused,
+ * imatrix files; what a file is read as. */
 #include "app/placement/profile.h"
 #include "app/setup/profile_file.h"
 #include "engine/base/mem.h"
@@ -17,7 +17,8 @@ static const float ones[64] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
 START_TEST(figures_by_hand)
 {
-    /* 2 layers, 4 experts, 2 used, tokens (0,1) (1,2) (1,2) (3,0) in layer 0; always (0,1) in layer 1 */
+    /* 2 layers, 4 experts, 2 used, tokens (0,1) (1,2) (1,2) (3,0) in layer 0; always (0,1) in layer
+     * 1 */
     static const int experts[] = {0, 1, 1, 2, 1, 2, 3, 0, 0, 1, 0, 1, 0, 1, 0, 1};
     struct usage u;
     struct usage_layer a, b;
@@ -30,12 +31,14 @@ START_TEST(figures_by_hand)
     ck_assert(u.count[4] == 4 && u.count[5] == 4 && u.count[6] == 0);
     a = usage_layer(&u, 0);
     b = usage_layer(&u, 1);
-    ck_assert(fabs(a.entropy - (-2 * 0.25 * log2(0.25) - 0.375 * log2(0.375) - 0.125 * log2(0.125))) < 1e-9);
+    ck_assert(fabs(a.entropy -
+                   (-2 * 0.25 * log2(0.25) - 0.375 * log2(0.375) - 0.125 * log2(0.125))) < 1e-9);
     ck_assert(fabs(a.imbalance - 1.5) < 1e-9);
     ck_assert(fabs(a.unused) < 1e-9);
     ck_assert(fabs(a.overlap - (1 + 2 + 0) / 6.0) < 1e-9);
     ck_assert(fabs(a.overlap_chance - (0.25 + 0.5625 + 0.25 + 0.0625) / 2) < 1e-9);
-    ck_assert(fabs(b.entropy - 1) < 1e-9 && fabs(b.entropy_share - 0.5) < 1e-9 && fabs(b.unused - 0.5) < 1e-9);
+    ck_assert(fabs(b.entropy - 1) < 1e-9 && fabs(b.entropy_share - 0.5) < 1e-9 &&
+              fabs(b.unused - 0.5) < 1e-9);
     ck_assert(fabs(b.overlap - 1) < 1e-9 && fabs(b.overlap_chance - 1) < 1e-9);
     ck_assert(fabs(b.below - (2 + 1 + 1 + 1) / 8.0) < 1e-9);
     ck_assert(fabs(b.below_chance - (0.5 * 1 + 0.75 * 1) / 2) < 1e-9);
@@ -76,10 +79,11 @@ START_TEST(chunks_count_like_one_pass)
     for (int l = 0; l < 2; l++) {
         struct usage_layer a = usage_layer(&whole, l), b = usage_layer(&parts, l);
 
-        ck_assert(fabs(a.overlap - b.overlap) < 1e-12 && fabs(a.below - b.below) < 1e-12 && fabs(a.entropy - b.entropy) < 1e-12);
+        ck_assert(fabs(a.overlap - b.overlap) < 1e-12 && fabs(a.below - b.below) < 1e-12 &&
+                  fabs(a.entropy - b.entropy) < 1e-12);
     }
     ck_assert(fabs(usage_likeness(&whole, &parts) - 1) < 1e-12);
-    usage_add(&parts, 1, 0, all, w);                 /* a new text does not follow the old one */
+    usage_add(&parts, 1, 0, all, w); /* a new text does not follow the old one */
     ck_assert_uint_eq(parts.follow, 29);
     usage_release(&whole);
     usage_release(&parts);
@@ -118,7 +122,11 @@ static const char *file(const char *name, const void *data, size_t n)
 static char *sample_json(double expert_ns)
 {
     static const int experts[] = {0, 1, 1, 2, 1, 2, 3, 0, 0, 1, 0, 1, 0, 1, 0, 1};
-    struct profile_facts facts = {.model = "tiny \"q\"", .type = "q8_0", .hash = 0xfedcba9876543210u, .source = "a\\b\n", .n_devices = 1};
+    struct profile_facts facts = {.model = "tiny \"q\"",
+                                  .type = "q8_0",
+                                  .hash = 0xfedcba9876543210u,
+                                  .source = "a\\b\n",
+                                  .n_devices = 1};
     double each[8] = {1000, 2000};
     struct usage u;
     char *text;
@@ -157,7 +165,8 @@ START_TEST(profiles_read_back)
     ck_assert_int_eq(profile_check(&u, &facts, path, "m", 0xfedcba9876543210u, 2, 4, 2, &e), 0);
     ck_assert_int_eq(profile_check(&u, &facts, path, "m", 1, 2, 4, 2, &e), ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(e.text, "another model or quantisation"));
-    ck_assert_int_eq(profile_check(&u, &facts, path, "m", 0xfedcba9876543210u, 3, 4, 2, &e), ERR_INPUT);
+    ck_assert_int_eq(profile_check(&u, &facts, path, "m", 0xfedcba9876543210u, 3, 4, 2, &e),
+                     ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(e.text, "3 of 4"));
     usage_release(&u);
     profile_facts_release(&facts);
@@ -175,7 +184,8 @@ START_TEST(damaged_profiles_are_refused)
 
     for (size_t cut = 0; cut < n; cut += 13)
         ck_assert_int_lt(profile_read(&u, &facts, file("cut.json", text, cut), &e), 0);
-    for (size_t i = 0; i < n; i++) {                 /* any digit or bracket changed: an error or numbers, never a crash */
+    /* any digit or bracket changed: an error or numbers, never a crash */
+    for (size_t i = 0; i < n; i++) {
         char kept = text[i];
 
         if (!strchr("0123456789[]{}:,", kept))
@@ -204,8 +214,14 @@ static void put(const void *p, size_t n)
     gguf_n += n;
 }
 
-static void put_u32(uint32_t v) { put(&v, 4); }
-static void put_u64(uint64_t v) { put(&v, 8); }
+static void put_u32(uint32_t v)
+{
+    put(&v, 4);
+}
+static void put_u64(uint64_t v)
+{
+    put(&v, 8);
+}
 
 static void put_name(const char *s)
 {
@@ -251,7 +267,8 @@ START_TEST(imatrix_counts_are_read)
     struct error e = {0};
 
     make_imatrix("counts");
-    ck_assert_msg(profile_read(&u, &facts, file("imatrix.gguf", gguf, gguf_n), &e) == 0, "%s", e.text);
+    ck_assert_msg(profile_read(&u, &facts, file("imatrix.gguf", gguf, gguf_n), &e) == 0, "%s",
+                  e.text);
     ck_assert_int_eq(u.n_layers, 2);
     ck_assert_int_eq(u.n_experts, 4);
     ck_assert(u.count[0] == 10 && u.count[1] == 0 && u.count[2] == 30 && u.count[7] == 7);
@@ -359,7 +376,8 @@ END_TEST
 
 static struct engine *open_demo(void)
 {
-    struct engine_config c = {.context = 64, .n_threads = 1, .ubatch = 16, .kv_k = KV_F16, .kv_v = KV_F16, .convert = -1};
+    struct engine_config c = {
+        .context = 64, .n_threads = 1, .ubatch = 16, .kv_k = KV_F16, .kv_v = KV_F16, .convert = -1};
     char path[4200];
     struct engine *g = NULL;
     struct error e = {0};
@@ -385,7 +403,7 @@ START_TEST(a_text_is_counted_and_timed)
     usage_init(&u, hp->n_layers, hp->n_experts, hp->n_experts_used, NULL);
     ck_assert_msg(profile_text(g, ids, 150, &u, NULL, NULL, &e) == 0, "%s", e.text);
     ck_assert_uint_eq(u.tokens, 150);
-    ck_assert_uint_eq(u.follow, 63 + 63 + 21);       /* three windows of 64 */
+    ck_assert_uint_eq(u.follow, 63 + 63 + 21); /* three windows of 64 */
     for (int l = 0; l < hp->n_layers; l++) {
         double calls = 0;
 
@@ -408,10 +426,11 @@ END_TEST
 
 /* ---- what a file is read as ---- */
 
-static const char chat_json[] =
-    "{\"moetop_chat\": 1, \"messages\": [{\"role\": \"user\", \"content\": \"Tell me about <|end|> and the sea.\"},\n"
-    " {\"role\": \"assistant\", \"content\": \"It is wide.\"}]}";
-static const char chat_text[] = "<|user|>\nTell me about the sea.<|end|>\n<|assistant|>\nIt is wide.<|end|>\n";
+static const char chat_json[] = "{\"moetop_chat\": 1, \"messages\": [{\"role\": \"user\", "
+                                "\"content\": \"Tell me about <|end|> and the sea.\"},\n"
+                                " {\"role\": \"assistant\", \"content\": \"It is wide.\"}]}";
+static const char chat_text[] =
+    "<|user|>\nTell me about the sea.<|end|>\n<|assistant|>\nIt is wide.<|end|>\n";
 
 static int tokens_named(const int *ids, int n, const struct engine *g, const char *piece)
 {
@@ -425,23 +444,29 @@ static int tokens_named(const int *ids, int n, const struct engine *g, const cha
 
 START_TEST(a_chat_is_read_as_the_chat_reads_it)
 {
-    static const struct message turns[] = {{ROLE_USER, (char *)"Tell me about <|end|> and the sea."}, {ROLE_ASSISTANT, (char *)"It is wide."}};
+    static const struct message turns[] = {{ROLE_USER,
+                                            (char *)"Tell me about <|end|> and the sea."},
+                                           {ROLE_ASSISTANT, (char *)"It is wide."}};
     struct engine *g = open_demo();
     struct profile_text_read chat, marked, plain;
     struct error e = {0};
     int *ids, n;
 
-    ck_assert_msg(profile_tokens(g, chat_json, strlen(chat_json), "c", false, &chat, &e) == 0, "%s", e.text);
-    ck_assert_int_eq(chat_template_encode(engine_info(g)->chat, turns, 2, false, NULL, &ids, &n, NULL, &e), 0);
+    ck_assert_msg(profile_tokens(g, chat_json, strlen(chat_json), "c", false, &chat, &e) == 0, "%s",
+                  e.text);
+    ck_assert_int_eq(
+        chat_template_encode(engine_info(g)->chat, turns, 2, false, NULL, &ids, &n, NULL, &e), 0);
     ck_assert_int_eq(chat.n, n);
     ck_assert_mem_eq(chat.ids, ids, (size_t)n * sizeof *ids);
-    ck_assert_int_eq(tokens_named(chat.ids, chat.n, g, "<|end|>"), 2);          /* the frame's, none of what was typed */
+    /* the frame's, none of what was typed */
+    ck_assert_int_eq(tokens_named(chat.ids, chat.n, g, "<|end|>"), 2);
     ck_assert_ptr_nonnull(strstr(chat.said, "read as a chat of 2 messages"));
     ck_assert_int_eq(profile_tokens(g, chat_text, strlen(chat_text), "t", true, &marked, &e), 0);
     ck_assert_int_eq(profile_tokens(g, chat_text, strlen(chat_text), "t", false, &plain, &e), 0);
     ck_assert_int_eq(tokens_named(marked.ids, marked.n, g, "<|end|>"), 2);
     ck_assert_int_eq(tokens_named(plain.ids, plain.n, g, "<|end|>"), 0);
-    ck_assert_int_gt(plain.n, marked.n + 4 * 3);                                /* four markers, in pieces */
+    /* four markers, in pieces */
+    ck_assert_int_gt(plain.n, marked.n + 4 * 3);
     ck_assert_ptr_nonnull(strstr(marked.said, "with special tokens"));
     ck_assert_ptr_nonnull(strstr(plain.said, "as plain text"));
     mem_free(ids);
@@ -454,19 +479,24 @@ END_TEST
 
 START_TEST(only_a_chat_is_read_as_one)
 {
-    static const char *const texts[] = {"{\"messages\": 3}", "[1, 2]", "{\"messages\": [", "{ int x; }", "\"messages\""};
-    static const char *const damaged[] = {"{\"messages\": []}", "{\"messages\": [{\"role\": \"user\"}]}", "{\"messages\": [4]}"};
+    static const char *const texts[] = {"{\"messages\": 3}", "[1, 2]", "{\"messages\": [",
+                                        "{ int x; }", "\"messages\""};
+    static const char *const damaged[] = {
+        "{\"messages\": []}", "{\"messages\": [{\"role\": \"user\"}]}", "{\"messages\": [4]}"};
     struct engine *g = open_demo();
     struct profile_text_read read;
     struct error e = {0};
 
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        ck_assert_msg(profile_tokens(g, texts[i], strlen(texts[i]), "t", false, &read, &e) == 0, "%s", e.text);
+        ck_assert_msg(profile_tokens(g, texts[i], strlen(texts[i]), "t", false, &read, &e) == 0,
+                      "%s", e.text);
         ck_assert_int_eq(read.how, PROFILE_PLAIN);
         mem_free(read.ids);
     }
     for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
-        ck_assert_int_eq(profile_tokens(g, damaged[i], strlen(damaged[i]), "chat.json", false, &read, &e), ERR_INPUT);
+        ck_assert_int_eq(profile_tokens(g, damaged[i], strlen(damaged[i]), "chat.json", false,
+                                        &read, &e),
+                         ERR_INPUT);
         ck_assert_ptr_nonnull(strstr(e.text, "chat.json: "));
     }
     ck_assert_int_eq(profile_tokens(g, "", 0, "t", false, &read, &e), ERR_INPUT);
@@ -474,16 +504,25 @@ START_TEST(only_a_chat_is_read_as_one)
 }
 END_TEST
 
-/* Both options of the program, both kinds of file: the tokens counted, and the line that says which way. */
+/* Both options of the program, both kinds of file: the tokens counted, and the line that says which
+ * way. */
 START_TEST(the_program_says_which_way)
 {
-    static const struct { const char *args, *said; int tokens; } cases[] = {
-        {"--profile-experts '%s/chat.json'", "chat.json: read as a chat of 2 messages, with its chat markers: 22 tokens", 22},
+    static const struct {
+        const char *args, *said;
+        int tokens;
+    } cases[] = {
+        {"--profile-experts '%s/chat.json'",
+         "chat.json: read as a chat of 2 messages, with its chat markers: 22 tokens", 22},
         {"--profile-experts '%s/chat.txt'", "chat.txt: read as plain text: 39 tokens", 39},
-        {"--profile-experts '%s/chat.txt' --parse-special", "chat.txt: read as text with special tokens in it: 14 tokens", 14},
-        {"--suggest '%s/profile.json' --budget 8M --validate '%s/chat.json'", "chat.json: read as a chat", 0},
-        {"--suggest '%s/profile.json' --budget 8M --validate '%s/chat.txt'", "chat.txt: read as plain text", 0},
-        {"--suggest '%s/profile.json' --budget 8M --validate '%s/chat.txt' --parse-special", "chat.txt: read as text with special tokens", 0},
+        {"--profile-experts '%s/chat.txt' --parse-special",
+         "chat.txt: read as text with special tokens in it: 14 tokens", 14},
+        {"--suggest '%s/profile.json' --budget 8M --validate '%s/chat.json'",
+         "chat.json: read as a chat", 0},
+        {"--suggest '%s/profile.json' --budget 8M --validate '%s/chat.txt'",
+         "chat.txt: read as plain text", 0},
+        {"--suggest '%s/profile.json' --budget 8M --validate '%s/chat.txt' --parse-special",
+         "chat.txt: read as text with special tokens", 0},
     };
     const char *build = getenv("CHECK_BUILD"), *dir = support_tmpdir();
     char args[700], command[6000], out[8000];
@@ -497,8 +536,9 @@ START_TEST(the_program_says_which_way)
         size_t n;
 
         snprintf(args, sizeof args, cases[i].args, dir, dir);
-        snprintf(command, sizeof command, "'%s/%s/moetop' %s --output '%s/%s' 2>&1", build && build[0] == '/' ? "" : support_root(),
-                 build ? build : "build/release", args, dir, cases[i].tokens ? "profile.json" : "plan");
+        snprintf(command, sizeof command, "'%s/%s/moetop' %s --output '%s/%s' 2>&1",
+                 build && build[0] == '/' ? "" : support_root(), build ? build : "build/release",
+                 args, dir, cases[i].tokens ? "profile.json" : "plan");
         p = popen(command, "r");
         ck_assert_ptr_nonnull(p);
         n = fread(out, 1, sizeof out - 1, p);
@@ -509,7 +549,9 @@ START_TEST(the_program_says_which_way)
         snprintf(command, sizeof command, "%s/profile.json", dir);
         ck_assert_int_eq(profile_read(&u, &facts, command, NULL), 0);
         ck_assert_uint_eq(u.tokens, (unsigned)cases[i].tokens);
-        ck_assert_str_eq(facts.read_as, i == 0 ? "chat" : i == 1 ? "text" : "text with special tokens");
+        ck_assert_str_eq(facts.read_as, i == 0   ? "chat"
+                                        : i == 1 ? "text"
+                                                 : "text with special tokens");
         usage_release(&u);
         profile_facts_release(&facts);
     }

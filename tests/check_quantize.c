@@ -1,5 +1,5 @@
-/* --quantize: what is written can be read (here, and by the gguf Python package where that is installed), holds what it should, and a run
- * that fails leaves nothing behind. */
+/* --quantize: what is written can be read (here, and by the gguf Python package where that is
+ * installed), holds what it should, and a run that fails leaves nothing behind. */
 #include "engine/layout/pack.h"
 #include "engine/file/blocks.h"
 #include "engine/convert/export.h"
@@ -23,7 +23,7 @@ static const struct model_options plain = {.convert = -1, .width = 8, .n_threads
 static char path[512];
 
 #if defined(__SANITIZE_ADDRESS__)
-#define SLACK 0.1           /* two texts only */
+#define SLACK 0.1 /* two texts only */
 #else
 #define SLACK 0.0
 #endif
@@ -47,12 +47,17 @@ static float noise(void)
     return s * 0.03f;
 }
 
-/* Relative error of each type on normal-like weights: no worse than what was measured when this was written, plus 2 %. */
+/* Relative error of each type on normal-like weights: no worse than what was measured when this was
+ * written, plus 2 %. */
 START_TEST(errors_of_types)
 {
-    static const struct { enum dtype type; double limit; } cases[] = {
-        {DTYPE_Q8_0, 0.0055}, {DTYPE_Q4_0, 0.088}, {DTYPE_Q4_1, 0.072}, {DTYPE_Q5_0, 0.042}, {DTYPE_Q5_1, 0.035},
-        {DTYPE_Q4_K, 0.073}, {DTYPE_Q5_K, 0.037}, {DTYPE_Q6_K, 0.018}, {DTYPE_F16, 0.0003}, {DTYPE_BF16, 0.003}};
+    static const struct {
+        enum dtype type;
+        double limit;
+    } cases[] = {{DTYPE_Q8_0, 0.0055}, {DTYPE_Q4_0, 0.088}, {DTYPE_Q4_1, 0.072},
+                 {DTYPE_Q5_0, 0.042},  {DTYPE_Q5_1, 0.035}, {DTYPE_Q4_K, 0.073},
+                 {DTYPE_Q5_K, 0.037},  {DTYPE_Q6_K, 0.018}, {DTYPE_F16, 0.0003},
+                 {DTYPE_BF16, 0.003}};
     enum { N = 256 * 200 };
     static float x[N], y[N];
     static uint8_t out[N * 4];
@@ -69,7 +74,8 @@ START_TEST(errors_of_types)
             squares += (double)x[i] * (double)x[i];
             errors += (double)(x[i] - y[i]) * (double)(x[i] - y[i]);
         }
-        ck_assert_msg(sqrt(errors / squares) < cases[k].limit, "%s: %.5f", dtype_info(cases[k].type)->word, sqrt(errors / squares));
+        ck_assert_msg(sqrt(errors / squares) < cases[k].limit, "%s: %.5f",
+                      dtype_info(cases[k].type)->word, sqrt(errors / squares));
     }
 }
 END_TEST
@@ -77,7 +83,8 @@ END_TEST
 /* Zeros, constants, one spike, huge, tiny and not finite values: finite results near the input. */
 START_TEST(odd_rows)
 {
-    static const enum dtype types[] = {DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+    static const enum dtype types[] = {DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
+                                       DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
     float x[256], y[256];
     uint8_t out[256];
 
@@ -86,8 +93,15 @@ START_TEST(odd_rows)
             float top = 0.0f;
 
             for (int i = 0; i < 256; i++) {
-                x[i] = kind == 0 ? 0.0f : kind == 1 ? 0.25f : kind == 2 ? -0.25f : kind == 3 ? (i == 77 ? 100.0f : 0.01f) : kind == 4 ? 1e-35f * (float)i :
-                       kind == 5 ? 30.0f * (float)(i - 128) : kind == 6 ? (i % 9 ? noise() : NAN) : kind == 7 ? (i % 9 ? noise() : INFINITY) : -1e-6f * (float)(i + 1);
+                x[i] = kind == 0   ? 0.0f
+                       : kind == 1 ? 0.25f
+                       : kind == 2 ? -0.25f
+                       : kind == 3 ? (i == 77 ? 100.0f : 0.01f)
+                       : kind == 4 ? 1e-35f * (float)i
+                       : kind == 5 ? 30.0f * (float)(i - 128)
+                       : kind == 6 ? (i % 9 ? noise() : NAN)
+                       : kind == 7 ? (i % 9 ? noise() : INFINITY)
+                                   : -1e-6f * (float)(i + 1);
                 if (isfinite(x[i]) && fabsf(x[i]) > top)
                     top = fabsf(x[i]);
             }
@@ -95,9 +109,11 @@ START_TEST(odd_rows)
             quantise_row(types[t], x, 256, out);
             row_to_f32(types[t], out, 256, y);
             for (int i = 0; i < 256; i++) {
-                ck_assert_msg(isfinite(y[i]), "%s kind %d: %g", dtype_info(types[t])->word, kind, (double)y[i]);
-                ck_assert_msg(!isfinite(x[i]) || fabsf(x[i] - y[i]) <= 0.13f * top + 1e-7f, "%s kind %d element %d: %g for %g", dtype_info(types[t])->word, kind, i,
-                              (double)y[i], (double)x[i]);
+                ck_assert_msg(isfinite(y[i]), "%s kind %d: %g", dtype_info(types[t])->word, kind,
+                              (double)y[i]);
+                ck_assert_msg(!isfinite(x[i]) || fabsf(x[i] - y[i]) <= 0.13f * top + 1e-7f,
+                              "%s kind %d element %d: %g for %g", dtype_info(types[t])->word, kind,
+                              i, (double)y[i], (double)x[i]);
             }
         }
 }
@@ -134,9 +150,11 @@ static void export(const char *in, const char *type, const char *out, struct exp
 
 static void same_matrix(const struct matrix *a, const struct matrix *b)
 {
-    ck_assert(a->type == b->type && a->rows == b->rows && a->cols == b->cols && a->bytes == b->bytes);
+    ck_assert(a->type == b->type && a->rows == b->rows && a->cols == b->cols &&
+              a->bytes == b->bytes);
     ck_assert_int_eq(memcmp(a->data, b->data, a->bytes), 0);
-    ck_assert(!a->bias == !b->bias && (!a->bias || memcmp(a->bias, b->bias, (size_t)a->rows * 4) == 0));
+    ck_assert(!a->bias == !b->bias &&
+              (!a->bias || memcmp(a->bias, b->bias, (size_t)a->rows * 4) == 0));
 }
 
 static void same_model(const struct model *a, const struct model *b)
@@ -145,13 +163,18 @@ static void same_model(const struct model *a, const struct model *b)
 
     ck_assert(!x.short_factor == !y.short_factor);
     if (x.short_factor)
-        ck_assert(memcmp(x.short_factor, y.short_factor, (size_t)x.rope_dims / 2 * 4) == 0 && memcmp(x.long_factor, y.long_factor, (size_t)x.rope_dims / 2 * 4) == 0);
+        ck_assert(memcmp(x.short_factor, y.short_factor, (size_t)x.rope_dims / 2 * 4) == 0 &&
+                  memcmp(x.long_factor, y.long_factor, (size_t)x.rope_dims / 2 * 4) == 0);
     x.short_factor = x.long_factor = y.short_factor = y.long_factor = NULL;
     ck_assert_int_eq(x.n_layers, y.n_layers);
-    ck_assert(x.hidden == y.hidden && x.n_heads == y.n_heads && x.n_kv_heads == y.n_kv_heads && x.head_dim == y.head_dim && x.n_vocab == y.n_vocab);
-    ck_assert(x.n_experts == y.n_experts && x.n_experts_used == y.n_experts_used && x.expert_ffn == y.expert_ffn && x.context_max == y.context_max);
-    ck_assert(x.rope_theta == y.rope_theta && x.norm_eps == y.norm_eps && x.router_jitter == y.router_jitter && x.sliding_window == y.sliding_window);
-    ck_assert(x.original_context == y.original_context && x.short_mscale == y.short_mscale && x.long_mscale == y.long_mscale);
+    ck_assert(x.hidden == y.hidden && x.n_heads == y.n_heads && x.n_kv_heads == y.n_kv_heads &&
+              x.head_dim == y.head_dim && x.n_vocab == y.n_vocab);
+    ck_assert(x.n_experts == y.n_experts && x.n_experts_used == y.n_experts_used &&
+              x.expert_ffn == y.expert_ffn && x.context_max == y.context_max);
+    ck_assert(x.rope_theta == y.rope_theta && x.norm_eps == y.norm_eps &&
+              x.router_jitter == y.router_jitter && x.sliding_window == y.sliding_window);
+    ck_assert(x.original_context == y.original_context && x.short_mscale == y.short_mscale &&
+              x.long_mscale == y.long_mscale);
     for (int l = 0; l < x.n_layers; l++) {
         const struct layer_weights *p = &a->layers[l], *q = &b->layers[l];
 
@@ -159,7 +182,8 @@ static void same_model(const struct model *a, const struct model *b)
         same_matrix(&p->k, &q->k);
         same_matrix(&p->v, &q->v);
         same_matrix(&p->o, &q->o);
-        ck_assert_int_eq(memcmp(p->router, q->router, (size_t)x.n_experts * (size_t)x.hidden * 4), 0);
+        ck_assert_int_eq(memcmp(p->router, q->router, (size_t)x.n_experts * (size_t)x.hidden * 4),
+                         0);
         for (int i = 0; i < x.n_experts; i++) {
             same_matrix(&p->experts[i].gate, &q->experts[i].gate);
             same_matrix(&p->experts[i].up, &q->experts[i].up);
@@ -178,10 +202,14 @@ static struct model *load(const char *at)
     return m;
 }
 
-/* Written in its own type, a checkpoint comes back as it was: every weight, every hyperparameter. */
+/* Written in its own type, a checkpoint comes back as it was: every weight, every hyperparameter.
+ */
 START_TEST(lossless_round_trip)
 {
-    static const char *const names[][2] = {{"phimoe-16x-bf16", "bf16"}, {"phimoe-longrope-f32", "f32"}, {"phimoe-quirk-f32", "f32"}, {"phimoe-window-f32", "f32"}};
+    static const char *const names[][2] = {{"phimoe-16x-bf16", "bf16"},
+                                           {"phimoe-longrope-f32", "f32"},
+                                           {"phimoe-quirk-f32", "f32"},
+                                           {"phimoe-window-f32", "f32"}};
 
     for (size_t i = 0; i < 4; i++) {
         char in[128];
@@ -198,7 +226,7 @@ START_TEST(lossless_round_trip)
             ck_assert(r.kinds[k].relative == 0.0 && r.kinds[k].from == r.kinds[k].to);
         model_free(a);
         model_free(b);
-        export(path, names[i][1], path, &r);        /* onto itself, its metadata carried over */
+        export(path, names[i][1], path, &r); /* onto itself, its metadata carried over */
         a = load(support_path(in));
         b = load(path);
         same_model(a, b);
@@ -210,7 +238,8 @@ END_TEST
 
 START_TEST(fallbacks)
 {
-    struct made_file *made = made_model(GGUF_STACKED);      /* 32 and 64 columns: no 256 divides them */
+    /* 32 and 64 columns: no 256 divides them */
+    struct made_file *made = made_model(GGUF_STACKED);
     struct bytes b = made_gguf(made);
     struct export_report r;
     struct model *m;
@@ -222,9 +251,13 @@ START_TEST(fallbacks)
         snprintf(out, sizeof out, "%s/out.gguf", support_tmpdir());
         export(path, export_type_at(i)->word, out, &r);
         m = load(out);
-        ck_assert_msg(!strcmp(export_type_at(i)->word, "q6_k") ? m->type == DTYPE_Q8_0 : !strcmp(export_type_at(i)->word, "q4_k_m") ?
-                      m->layers[0].q.type == DTYPE_Q5_0 && m->head.type == DTYPE_Q8_0 : !strcmp(export_type_at(i)->word, "q5_k") ? m->type == DTYPE_Q5_1 :
-                      m->type == export_type_at(i)->base, "%s became %s", export_type_at(i)->word, dtype_info(m->type)->word);
+        ck_assert_msg(!strcmp(export_type_at(i)->word, "q6_k") ? m->type == DTYPE_Q8_0
+                      : !strcmp(export_type_at(i)->word, "q4_k_m")
+                          ? m->layers[0].q.type == DTYPE_Q5_0 && m->head.type == DTYPE_Q8_0
+                      : !strcmp(export_type_at(i)->word, "q5_k")
+                          ? m->type == DTYPE_Q5_1
+                          : m->type == export_type_at(i)->base,
+                      "%s became %s", export_type_at(i)->word, dtype_info(m->type)->word);
         ck_assert_int_eq(m->hp.stops[0], 7);
         model_free(m);
     }
@@ -237,30 +270,54 @@ END_TEST
 /* What llama-quantize (llama.cpp's src/llama-quant.cpp) chooses for these shapes. */
 START_TEST(mixes_are_llama_quantizes)
 {
-    static const struct { enum dtype base; bool medium; int experts; bool tied; enum tensor_role role; int layer, cols; enum dtype type; } cases[] = {
-        {DTYPE_Q4_0, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K}, {DTYPE_Q4_1, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
-        {DTYPE_Q5_0, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K}, {DTYPE_Q5_1, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
-        {DTYPE_Q5_K, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K}, {DTYPE_Q6_K, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
-        {DTYPE_Q4_K, true, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K}, {DTYPE_Q8_0, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q8_0},
-        {DTYPE_BF16, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_BF16}, {DTYPE_F32, false, 8, true, TENSOR_V, 0, 4096, DTYPE_F32},
-        {DTYPE_Q4_0, false, 16, false, TENSOR_HEAD, 0, 96, DTYPE_Q8_0}, {DTYPE_Q4_K, true, 16, false, TENSOR_HEAD, 0, 96, DTYPE_Q8_0},
+    static const struct {
+        enum dtype base;
+        bool medium;
+        int experts;
+        bool tied;
+        enum tensor_role role;
+        int layer, cols;
+        enum dtype type;
+    } cases[] = {
+        {DTYPE_Q4_0, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q4_1, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q5_0, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q5_1, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q5_K, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q6_K, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q4_K, true, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q8_0, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_Q8_0},
+        {DTYPE_BF16, false, 16, false, TENSOR_HEAD, 0, 4096, DTYPE_BF16},
+        {DTYPE_F32, false, 8, true, TENSOR_V, 0, 4096, DTYPE_F32},
+        {DTYPE_Q4_0, false, 16, false, TENSOR_HEAD, 0, 96, DTYPE_Q8_0},
+        {DTYPE_Q4_K, true, 16, false, TENSOR_HEAD, 0, 96, DTYPE_Q8_0},
         {DTYPE_Q4_0, false, 16, false, TENSOR_HEAD, 0, 8, DTYPE_F16},
-        {DTYPE_Q4_0, false, 16, false, TENSOR_EMBEDDINGS, 0, 4096, DTYPE_Q4_0}, {DTYPE_Q4_0, false, 16, true, TENSOR_EMBEDDINGS, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q4_0, false, 16, false, TENSOR_EMBEDDINGS, 0, 4096, DTYPE_Q4_0},
+        {DTYPE_Q4_0, false, 16, true, TENSOR_EMBEDDINGS, 0, 4096, DTYPE_Q6_K},
         {DTYPE_Q4_0, false, 16, true, TENSOR_EMBEDDINGS, 0, 96, DTYPE_Q8_0},
-        {DTYPE_Q4_0, false, 16, false, TENSOR_V, 0, 4096, DTYPE_Q4_0}, {DTYPE_Q4_0, false, 8, false, TENSOR_V, 0, 4096, DTYPE_Q8_0},
-        {DTYPE_Q5_1, false, 8, false, TENSOR_K, 0, 4096, DTYPE_Q8_0}, {DTYPE_Q4_0, false, 8, false, TENSOR_Q, 0, 4096, DTYPE_Q4_0},
-        {DTYPE_Q4_0, false, 8, false, TENSOR_O, 0, 4096, DTYPE_Q4_0}, {DTYPE_Q4_K, true, 8, false, TENSOR_O, 0, 4096, DTYPE_Q5_K},
-        {DTYPE_Q4_K, true, 8, false, TENSOR_V, 0, 4096, DTYPE_Q8_0}, {DTYPE_Q4_K, true, 16, false, TENSOR_V, 0, 4096, DTYPE_Q6_K},
-        {DTYPE_Q4_K, true, 16, false, TENSOR_V, 4, 4096, DTYPE_Q4_K}, {DTYPE_Q4_K, true, 16, false, TENSOR_DOWNS, 6, 4096, DTYPE_Q6_K},
-        {DTYPE_Q4_K, true, 16, false, TENSOR_DOWNS, 4, 96, DTYPE_Q5_0}, {DTYPE_Q5_K, false, 16, false, TENSOR_DOWNS, 0, 96, DTYPE_Q5_1},
+        {DTYPE_Q4_0, false, 16, false, TENSOR_V, 0, 4096, DTYPE_Q4_0},
+        {DTYPE_Q4_0, false, 8, false, TENSOR_V, 0, 4096, DTYPE_Q8_0},
+        {DTYPE_Q5_1, false, 8, false, TENSOR_K, 0, 4096, DTYPE_Q8_0},
+        {DTYPE_Q4_0, false, 8, false, TENSOR_Q, 0, 4096, DTYPE_Q4_0},
+        {DTYPE_Q4_0, false, 8, false, TENSOR_O, 0, 4096, DTYPE_Q4_0},
+        {DTYPE_Q4_K, true, 8, false, TENSOR_O, 0, 4096, DTYPE_Q5_K},
+        {DTYPE_Q4_K, true, 8, false, TENSOR_V, 0, 4096, DTYPE_Q8_0},
+        {DTYPE_Q4_K, true, 16, false, TENSOR_V, 0, 4096, DTYPE_Q6_K},
+        {DTYPE_Q4_K, true, 16, false, TENSOR_V, 4, 4096, DTYPE_Q4_K},
+        {DTYPE_Q4_K, true, 16, false, TENSOR_DOWNS, 6, 4096, DTYPE_Q6_K},
+        {DTYPE_Q4_K, true, 16, false, TENSOR_DOWNS, 4, 96, DTYPE_Q5_0},
+        {DTYPE_Q5_K, false, 16, false, TENSOR_DOWNS, 0, 96, DTYPE_Q5_1},
         {DTYPE_Q4_0, false, 16, false, TENSOR_GATES, 0, 4096, DTYPE_Q4_0},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct hparams hp = {.n_layers = 32, .n_experts = cases[i].experts, .tied_embeddings = cases[i].tied};
-        enum dtype got = mix_type((struct mix){cases[i].base, cases[i].medium}, &hp, cases[i].role, cases[i].layer, cases[i].cols);
+        struct hparams hp = {
+            .n_layers = 32, .n_experts = cases[i].experts, .tied_embeddings = cases[i].tied};
+        enum dtype got = mix_type((struct mix){cases[i].base, cases[i].medium}, &hp, cases[i].role,
+                                  cases[i].layer, cases[i].cols);
 
-        ck_assert_msg(got == cases[i].type, "case %zu: %s, not %s", i, dtype_info(got)->word, dtype_info(cases[i].type)->word);
+        ck_assert_msg(got == cases[i].type, "case %zu: %s, not %s", i, dtype_info(got)->word,
+                      dtype_info(cases[i].type)->word);
     }
 }
 END_TEST
@@ -275,7 +332,8 @@ START_TEST(loading_converts_to_the_same)
     bool shown = false;
     struct error e = {0};
 
-    export(support_path("../configs/models/tiny-storyteller-Q8_0.gguf"), "bf16", in_tmp("floats.gguf"), &r);
+    export(support_path("../configs/models/tiny-storyteller-Q8_0.gguf"), "bf16",
+           in_tmp("floats.gguf"), &r);
     snprintf(floats, sizeof floats, "%s", path);
     export(floats, "q4_0", in_tmp("small.gguf"), &r);
     for (int i = 0; i < r.n_kinds; i++)
@@ -318,7 +376,8 @@ static int die(void *ctx, uint64_t done, uint64_t total)
     return done > total / 2 ? raise(SIGKILL) : 0;
 }
 
-/* kill -9 in the middle: no name was ever taken, and the old file stands. (Where the file system has no nameless files a .part stays.) */
+/* kill -9 in the middle: no name was ever taken, and the old file stands. (Where the file system
+ * has no nameless files a .part stays.) */
 START_TEST(a_kill_leaves_nothing)
 {
     struct export_options o = {.type = export_type_find("q8_0"), .n_threads = 1, .progress = die};
@@ -350,7 +409,8 @@ START_TEST(a_kill_leaves_nothing)
     ck_assert_str_eq(old, "old");
     fclose(f);
     o.progress = NULL;
-    ck_assert_msg(model_export(in, path, &o, &r, &e) == 0, "%s", e.text);        /* and it takes the old one's place */
+    /* and it takes the old one's place */
+    ck_assert_msg(model_export(in, path, &o, &r, &e) == 0, "%s", e.text);
     ck_assert_int_eq(entries(), before);
     model_free(load(path));
 }
@@ -358,7 +418,8 @@ END_TEST
 
 START_TEST(nothing_half_written)
 {
-    struct export_options o = {.type = export_type_find("q8_0"), .n_threads = 1, .progress = cancel};
+    struct export_options o = {
+        .type = export_type_find("q8_0"), .n_threads = 1, .progress = cancel};
     const char *in = support_path("golden/phimoe/phimoe-quirk-f32");
     struct rlimit limit = {100000, 100000};
     struct export_report r;
@@ -373,7 +434,7 @@ START_TEST(nothing_half_written)
     ck_assert_int_eq(model_export(in, support_tmpdir(), &o, &r, &e), ERR_IO);
     ck_assert_ptr_nonnull(strstr(e.text, "not a regular file"));
     ck_assert_int_eq(entries(), before);
-    signal(SIGXFSZ, SIG_IGN);           /* as a full disk: no file beyond 100 kB */
+    signal(SIGXFSZ, SIG_IGN); /* as a full disk: no file beyond 100 kB */
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     ck_assert_int_eq(model_export(in, in_tmp("x.gguf"), &o, &r, &e), ERR_IO);
     ck_assert_msg(strstr(e.text, "x.gguf"), "%s", e.text);
@@ -385,11 +446,18 @@ END_TEST
 static double likelihood(const char *model)
 {
 #if defined(__SANITIZE_ADDRESS__)
-    enum { TEXTS = 2, VOCAB = 4096 };       /* enough to run the code; the numbers are for the release build */
+    /* enough to run the code; the numbers are for the release build */
+    enum { TEXTS = 2, VOCAB = 4096 };
 #else
     enum { TEXTS = 8, VOCAB = 4096 };
 #endif
-    struct engine_config c = {.model_path = model, .n_threads = 2, .batch = 1024, .ubatch = 512, .kv_k = KV_F16, .kv_v = KV_F16, .convert = -1};
+    struct engine_config c = {.model_path = model,
+                              .n_threads = 2,
+                              .batch = 1024,
+                              .ubatch = 512,
+                              .kv_k = KV_F16,
+                              .kv_v = KV_F16,
+                              .convert = -1};
     json_t *root = json_load_file(support_path("golden/demo/perplexity.json"), 0, NULL);
     float *logits = malloc((size_t)1024 * VOCAB * sizeof *logits);
     struct engine *g;
@@ -399,7 +467,8 @@ static double likelihood(const char *model)
     ck_assert_ptr_nonnull(root);
     ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
     for (int k = 0; k < TEXTS; k++) {
-        const json_t *list = json_object_get(json_array_get(json_object_get(root, "texts"), (size_t)k), "ids");
+        const json_t *list =
+            json_object_get(json_array_get(json_object_get(root, "texts"), (size_t)k), "ids");
         int n = (int)json_array_size(list), ids[1024];
 
         ck_assert(n > 20 && n <= 1024);
@@ -424,11 +493,15 @@ static double likelihood(const char *model)
     return sum;
 }
 
-/* The demo model rounded to every type still tells its stories about as well. Types with fewer bits lose more. */
+/* The demo model rounded to every type still tells its stories about as well. Types with fewer bits
+ * lose more. */
 START_TEST(demo_stays_itself)
 {
-    static const struct { const char *type; double limit; } cases[] = {{"q8_0", 0.001}, {"q6_k", 0.02}, {"q5_k", 0.03}, {"q5_1", 0.03}, {"q5_0", 0.03}, {"q4_k_m", 0.03},
-                                                                       {"q4_1", 0.04}, {"q4_0", 0.05}};
+    static const struct {
+        const char *type;
+        double limit;
+    } cases[] = {{"q8_0", 0.001}, {"q6_k", 0.02},   {"q5_k", 0.03}, {"q5_1", 0.03},
+                 {"q5_0", 0.03},  {"q4_k_m", 0.03}, {"q4_1", 0.04}, {"q4_0", 0.05}};
     const char *in = support_demo();
     double base;
 
@@ -441,7 +514,8 @@ START_TEST(demo_stays_itself)
         ck_assert(r.tokenizer);
         x = likelihood(path);
         printf("%s: %.4f of %.4f (%+.2f %%)\n", cases[i].type, x, base, 100.0 * (x / base - 1.0));
-        ck_assert_msg(x / base - 1.0 < cases[i].limit + SLACK && x / base - 1.0 > -0.05 - SLACK, "%s: %.4f of %.4f", cases[i].type, x, base);
+        ck_assert_msg(x / base - 1.0 < cases[i].limit + SLACK && x / base - 1.0 > -0.05 - SLACK,
+                      "%s: %.4f of %.4f", cases[i].type, x, base);
     }
 }
 END_TEST
@@ -449,7 +523,8 @@ END_TEST
 /* The package that defines the format reads the files and finds the same numbers in them. */
 START_TEST(python_package_reads_it)
 {
-    const char *script = support_path("quantize_check.py"), *in = support_shared("demo/tiny-storyteller");
+    const char *script = support_path("quantize_check.py"),
+               *in = support_shared("demo/tiny-storyteller");
     static const char *const types[] = {"q4_k_m", "q6_k", "q8_0", "q4_0", "bf16"};
 
     if (!in)
@@ -463,7 +538,8 @@ START_TEST(python_package_reads_it)
         struct export_report r;
 
         export(in, types[i], in_tmp("py.gguf"), &r);
-        snprintf(command, sizeof command, "python3 '%s' '%s' '%s' '%s'", script, path, in, types[i]);
+        snprintf(command, sizeof command, "python3 '%s' '%s' '%s' '%s'", script, path, in,
+                 types[i]);
         ck_assert_msg(system(command) == 0, "%s", command);
     }
 }

@@ -1,5 +1,5 @@
-/* Residency with made-up devices that only keep books: what is in force is always resident, steps are bounded, every failure leaves
- * consistent plans, memory returns to what it was. */
+/* Residency with made-up devices that only keep books: what is in force is always resident, steps
+ * are bounded, every failure leaves consistent plans, memory returns to what it was. */
 #include "engine/base/mem.h"
 #include "engine/placement/residency.h"
 #include "tests/support.h"
@@ -17,11 +17,11 @@
 /* A device that keeps books only. */
 struct book {
     struct device_base base;
-    size_t have[BLOCKS];         /* bytes of each block that were put */
+    size_t have[BLOCKS]; /* bytes of each block that were put */
     bool resident[BLOCKS];
     uint64_t uploaded;
-    int calls, fail_at;          /* fail_at: the call (from 0) that is refused; -1: none */
-    int fails;                   /* how many calls from there on are refused */
+    int calls, fail_at; /* fail_at: the call (from 0) that is refused; -1: none */
+    int fails;          /* how many calls from there on are refused */
 };
 
 static struct model model;
@@ -32,7 +32,9 @@ static struct device *devices[3];
 
 static int index_of(struct block_id id)
 {
-    return id.kind == BLOCK_ATTENTION ? id.layer : id.kind == BLOCK_EXPERT ? LAYERS + id.layer * EXPERTS + id.expert : BLOCKS - 1;
+    return id.kind == BLOCK_ATTENTION ? id.layer
+           : id.kind == BLOCK_EXPERT  ? LAYERS + id.layer * EXPERTS + id.expert
+                                      : BLOCKS - 1;
 }
 
 static int book_put(struct device *d, struct block_id id, size_t max, struct error *e)
@@ -76,7 +78,11 @@ static void book_stats(const struct device *d, struct device_stats *out)
     *out = (struct device_stats){.uploaded_bytes = ((const struct book *)d)->uploaded};
 }
 
-static const struct device_ops book_ops = {.name = "book", .block_put = book_put, .block_drop = book_drop, .supports = book_supports, .stats = book_stats};
+static const struct device_ops book_ops = {.name = "book",
+                                           .block_put = book_put,
+                                           .block_drop = book_drop,
+                                           .supports = book_supports,
+                                           .stats = book_stats};
 
 /* The engine's side: rows[layer][device] valid rows of kv_len. */
 struct rows {
@@ -87,10 +93,12 @@ struct rows {
 
 #define ROW_BYTES 4096
 
-static int rows_step(void *ctx, int layer, int device, uint64_t max, uint64_t *spent, struct error *e)
+static int rows_step(void *ctx, int layer, int device, uint64_t max, uint64_t *spent,
+                     struct error *e)
 {
     struct rows *k = ctx;
-    int n = (int)(max / ROW_BYTES) ? (int)(max / ROW_BYTES) : 1, missing = k->len - k->have[layer][device];
+    int n = (int)(max / ROW_BYTES) ? (int)(max / ROW_BYTES) : 1,
+        missing = k->len - k->have[layer][device];
 
     if (k->steps++ == k->fail_at)
         return error_set(e, ERR_DEVICE, "copy failed");
@@ -162,9 +170,11 @@ static int place(const struct plan *p, int i)
 static void check_consistent(const struct plan *p)
 {
     for (int i = 0; i < BLOCKS; i++)
-        ck_assert_msg(place(p, i) == 0 || books[place(p, i)].resident[i], "block %d runs on device %d, which does not hold it", i, place(p, i));
+        ck_assert_msg(place(p, i) == 0 || books[place(p, i)].resident[i],
+                      "block %d runs on device %d, which does not hold it", i, place(p, i));
     for (int l = 0; l < LAYERS; l++)
-        ck_assert_msg(rows.have[l][p->attention[l]] == rows.len, "layer %d: rows are missing where its attention runs", l);
+        ck_assert_msg(rows.have[l][p->attention[l]] == rows.len,
+                      "layer %d: rows are missing where its attention runs", l);
 }
 
 /* A token: the rows of every layer grow where the attention runs. */
@@ -234,7 +244,9 @@ START_TEST(everything_moves_in_bounded_steps_and_back)
     for (int i = 0; i < 10; i++)
         token();
     ck_assert_int_eq(residency_want(r, cpu, &e), 0);
-    for (steps = 0; (rc = residency_step(r, rows.in_force, &kv, (struct residency_budget){64 << 10, 0}, &e)) == 0; steps++) {
+    for (steps = 0; (rc = residency_step(r, rows.in_force, &kv,
+                                         (struct residency_budget){64 << 10, 0}, &e)) == 0;
+         steps++) {
         check_consistent(rows.in_force);
         token();
         ck_assert_int_lt(steps, 100);
@@ -267,7 +279,11 @@ START_TEST(plans_may_change_at_any_step)
                 p = random_plan(&state, 3);
                 ck_assert_int_eq(residency_want(r, p, &e), 0);
             }
-            ck_assert_int_ge(residency_step(r, rows.in_force, &kv, (struct residency_budget){1 + (uint64_t)rand_r(&state) % (8 * MIB), 0}, &e), 0);
+            ck_assert_int_ge(residency_step(r, rows.in_force, &kv,
+                                            (struct residency_budget){
+                                                1 + (uint64_t)rand_r(&state) % (8 * MIB), 0},
+                                            &e),
+                             0);
             check_consistent(rows.in_force);
         }
         while (residency_step(r, rows.in_force, &kv, (struct residency_budget){0}, &e) == 0)
@@ -286,7 +302,8 @@ START_TEST(plans_may_change_at_any_step)
 }
 END_TEST
 
-/* The n-th upload of device 1 refused, for every n: the text's plan stays consistent, an error is told once, the rest goes on. */
+/* The n-th upload of device 1 refused, for every n: the text's plan stays consistent, an error is
+ * told once, the rest goes on. */
 START_TEST(every_upload_may_be_refused)
 {
     struct plan *gpu = plan_new("gpu", LAYERS, EXPERTS), *cpu = plan_new("cpu", LAYERS, EXPERTS);
@@ -366,7 +383,8 @@ START_TEST(every_row_copy_may_fail)
         for (int way = 0; way < 2; way++) {
             residency_want(r, way ? cpu : gpu, NULL);
             for (int i = 0; i < 400; i++) {
-                int rc = residency_step(r, rows.in_force, &kv, (struct residency_budget){MIB, 0}, NULL);
+                int rc = residency_step(r, rows.in_force, &kv, (struct residency_budget){MIB, 0},
+                                        NULL);
 
                 failures += rc < 0;
                 check_consistent(rows.in_force);
@@ -447,7 +465,9 @@ START_TEST(where_memory_is_shared_only_time_bounds)
     books[1].base.info.unified = true;
     residency_new(&r, &model, devices, 2, NULL);
     residency_want(r, gpu, NULL);
-    ck_assert_int_eq(residency_step(r, rows.in_force, &kv, (struct residency_budget){0, 1}, NULL), 0);   /* a nanosecond: one piece */
+    /* a nanosecond: one piece */
+    ck_assert_int_eq(residency_step(r, rows.in_force, &kv, (struct residency_budget){0, 1}, NULL),
+                     0);
     ck_assert_int_eq(residency_status(r, rows.in_force).pending, CELLS - 1);
     residency_free(r);
     plan_free(gpu);
@@ -456,7 +476,8 @@ END_TEST
 
 START_TEST(support_is_asked_for_every_matrix)
 {
-    struct block_id attention = {BLOCK_ATTENTION, 1, 0}, expert = {BLOCK_EXPERT, 1, 2}, head = {BLOCK_HEAD, 0, 0};
+    struct block_id attention = {BLOCK_ATTENTION, 1, 0}, expert = {BLOCK_EXPERT, 1, 2},
+                    head = {BLOCK_HEAD, 0, 0};
 
     ck_assert(residency_supports(devices[1], &model, attention));
     layers[1].v.type = DTYPE_F16;

@@ -1,4 +1,5 @@
-/* The queues and clocks between threads: nothing lost, nothing torn, one wake-up for many signals. Meant for TSan too. */
+/* The queues and clocks between threads: nothing lost, nothing torn, one wake-up for many signals.
+ * Meant for TSan too. */
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
@@ -65,7 +66,8 @@ START_TEST(ring_keeps_every_element_in_order)
     ck_assert_int_eq(wake_init(&b.wake, &e), 0);
     ck_assert_int_eq(pthread_create(&t, NULL, produce, &b), 0);
     while (next < MANY) {
-        ck_assert_int_eq(wake_wait(&b.wake, 20 * (int64_t)CLOCK_SECOND), 1);   /* a lost wake-up would end here */
+        /* a lost wake-up would end here */
+        ck_assert_int_eq(wake_wait(&b.wake, 20 * (int64_t)CLOCK_SECOND), 1);
         wakes++;
         wake_clear(&b.wake);
         while (ring_pop(&b.ring, &i)) {
@@ -124,10 +126,11 @@ START_TEST(ring_without_memory_refuses_and_recovers)
             break;
     }
     ck_assert_uint_eq(n, 2 * RING_SEGMENT);
-    while (seen <= RING_SEGMENT && ring_pop(&r, &i))             /* the reader catches up; there is still no memory */
+    /* the reader catches up; there is still no memory */
+    while (seen <= RING_SEGMENT && ring_pop(&r, &i))
         ck_assert_uint_eq(i.n, seen++);
     i = item_of(n);
-    ck_assert_int_eq(ring_push(&r, &i), 0);      /* the refused one, again */
+    ck_assert_int_eq(ring_push(&r, &i), 0); /* the refused one, again */
     mem_fail_after(-1);
     while (ring_pop(&r, &i))
         ck_assert_uint_eq(i.n, seen++);
@@ -147,7 +150,7 @@ START_TEST(wake_coalesces)
     for (int i = 0; i < 1000; i++)
         wake_signal(&w);
     ck_assert_int_eq(read(w.fd, &count, sizeof count), sizeof count);
-    ck_assert_uint_eq(count, 1);                 /* one write for all of them */
+    ck_assert_uint_eq(count, 1); /* one write for all of them */
     wake_clear(&w);
     ck_assert_int_eq(wake_wait(&w, 1000), 0);
     wake_signal(&w);
@@ -218,7 +221,8 @@ START_TEST(log_keeps_the_newest_lines)
     memcpy(longer + LOG_TEXT - 2, "\303\244", 3);
     log_write(LOG_LEVEL_INFO, "%s", longer);
     ck_assert_int_eq(log_next(log_newest() - 1, &l), 1);
-    ck_assert_int_eq(l.text[strlen(l.text) - 1], 'x');      /* the two-byte letter did not fit: gone whole */
+    /* the two-byte letter did not fit: gone whole */
+    ck_assert_int_eq(l.text[strlen(l.text) - 1], 'x');
     pthread_create(&a, NULL, write_lines, "a");
     pthread_create(&b, NULL, write_lines, "b");
     pthread_join(a, NULL);
@@ -253,7 +257,7 @@ START_TEST(log_follower_gets_every_line)
         int who;
 
         if (!strstr(line, "line "))
-            continue;                                            /* those kept from before */
+            continue; /* those kept from before */
         who = line[strlen(line) - 2] == 'b';
         ck_assert_msg(line[4] == '-' && line[10] == 'T' && line[23] == 'Z', "%s", line);
         snprintf(expected, sizeof expected, " info line %d of %c\n", n[who]++, who ? 'b' : 'a');
@@ -291,18 +295,21 @@ START_TEST(series_figures_are_right)
     ck_assert_double_eq_tol(f.median, 50.5, 1e-9);
     ck_assert_double_eq_tol(f.p95, 95.05, 1e-9);
     ck_assert_double_eq_tol(f.sd, sqrt(100.0 * 101.0 / 12.0), 1e-9);
-    ck_assert_double_eq_tol(s.values[0], 100, 1e-12);            /* the series itself stays in order */
+    /* the series itself stays in order */
+    ck_assert_double_eq_tol(s.values[0], 100, 1e-12);
     series_summarise_sorted(few, 3, &g);
     ck_assert_double_eq_tol(g.median, 3, 1e-12);
     ck_assert_double_eq_tol(g.sd, 2, 1e-12);
     ck_assert(series_differ(&f, &g));
     g = f;
     g.mean += 0.1;
-    ck_assert(!series_differ(&f, &g));                       /* far inside the noise */
-    series_summarise_sorted(hiccup, 5, &f);                  /* as measured: one sample that met another program */
+    ck_assert(!series_differ(&f, &g)); /* far inside the noise */
+    /* as measured: one sample that met another program */
+    series_summarise_sorted(hiccup, 5, &f);
     series_summarise_sorted(steady, 5, &g);
     ck_assert(series_differ(&f, &g) && series_differ(&g, &f));
-    series_summarise_sorted(hiccup, 3, &f);                  /* three against three lie apart once in ten times */
+    /* three against three lie apart once in ten times */
+    series_summarise_sorted(hiccup, 3, &f);
     series_summarise_sorted(hiccup + 2, 3, &g);
     ck_assert(!series_differ(&f, &g));
     series_release(&s);

@@ -14,7 +14,13 @@ static struct layer_weights layers[2];
 static struct model make_model(void)
 {
     static const float bias[1];
-    struct model m = {.layers = layers, .hp = {.n_layers = 2, .n_experts = 4, .n_experts_used = 2, .hidden = 10, .n_kv_heads = 1, .head_dim = 32}};
+    struct model m = {.layers = layers,
+                      .hp = {.n_layers = 2,
+                             .n_experts = 4,
+                             .n_experts_used = 2,
+                             .hidden = 10,
+                             .n_kv_heads = 1,
+                             .head_dim = 32}};
 
     m.head = (struct matrix){.bytes = 5000, .rows = 50, .cols = 10};
     m.output_norm.bias = bias;
@@ -23,7 +29,8 @@ static struct model make_model(void)
         layers[l].k = layers[l].v = (struct matrix){.bytes = 100, .rows = 10, .cols = 10};
         layers[l].experts = experts[l];
         for (int x = 0; x < 4; x++)
-            experts[l][x].gate = experts[l][x].up = experts[l][x].down = (struct matrix){.bytes = 70, .rows = 7, .cols = 10};
+            experts[l][x].gate = experts[l][x].up = experts[l][x].down =
+                (struct matrix){.bytes = 70, .rows = 7, .cols = 10};
     }
     return m;
 }
@@ -51,7 +58,8 @@ START_TEST(bytes_by_hand)
     }
     ck_assert(fabs(r.operations - 2 * (500 + 2 * (600 + 200 + 40) + 2 * 2 * 210)) < 1e-9);
     ck_assert(fabs(roofline_tokens_per_second(&r, 10, 24000) - 2) < 1e-12);
-    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 24000, false, text, sizeof text), "62 % of memory speed");
+    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 24000, false, text, sizeof text),
+                     "62 % of memory speed");
     ck_assert_str_eq(roofline_text(&r, 10, 1.24, 24000, true, text, sizeof text), "in cache");
     ck_assert_str_eq(roofline_text(&r, 10, 1.24, 0, false, text, sizeof text), "");
     r.window = 4;
@@ -69,7 +77,8 @@ END_TEST
 
 START_TEST(given_memory_is_read_and_too_little_is_refused)
 {
-    size_t n = (size_t)4 * membw_cache_bytes() > (size_t)64 << 20 ? (size_t)4 * membw_cache_bytes() : (size_t)64 << 20;
+    size_t n = (size_t)4 * membw_cache_bytes() > (size_t)64 << 20 ? (size_t)4 * membw_cache_bytes()
+                                                                  : (size_t)64 << 20;
     char *p, small[256] = {0};
 
     ck_assert(membw_read(small, sizeof small, 1, 5) == 0);

@@ -1,4 +1,5 @@
-/* safetensors files and Hugging Face folders: good ones read right, damaged ones refused with one clear line each. */
+/* safetensors files and Hugging Face folders: good ones read right, damaged ones refused with one
+ * clear line each. */
 #include "engine/file/weights.h"
 #include "tests/build_file.h"
 #include "tests/support.h"
@@ -41,12 +42,17 @@ static void refuse(const char *at, int code, const char *says)
     struct error e = {0};
     int rc = weight_file_open(&f, at, false, &e);
 
-    ck_assert_msg(rc == code && strstr(e.text, says), "%s: %d '%s', wanted %d '%s'", at, rc, e.text, code, says);
+    ck_assert_msg(rc == code && strstr(e.text, says), "%s: %d '%s', wanted %d '%s'", at, rc, e.text,
+                  code, says);
 }
 
 START_TEST(damaged_headers)
 {
-    static const struct { const char *header; size_t data; const char *says; } cases[] = {
+    static const struct {
+        const char *header;
+        size_t data;
+        const char *says;
+    } cases[] = {
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 15, "truncated"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 17, "appended"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,12]}}", 16, "span 12"},
@@ -61,13 +67,23 @@ START_TEST(damaged_headers)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-4],\"data_offsets\":[0,16]}}", 16, "positive"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, "positive"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4.5],\"data_offsets\":[0,16]}}", 16, "integer"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,16]}}", 16, "overflow"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807,2,2],\"data_offsets\":[0,16]}}", 16, "overflow"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,16]}}", 16, "JSON"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,4],\"data_offsets\":[0,16]}}", 16, "5 dimensions"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[16,32]}}", 32, "duplicate"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[8,24]}}", 24, "overlap"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16, "overlap"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,16]}}",
+         16, "overflow"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807,2,2],\"data_offsets\":[0,16]}}",
+         16, "overflow"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,16]}}", 16,
+         "JSON"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,4],\"data_offsets\":[0,16]}}", 16,
+         "5 dimensions"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"a\":{\"dtype\":"
+         "\"F32\",\"shape\":[4],\"data_offsets\":[16,32]}}",
+         32, "duplicate"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"b\":{\"dtype\":"
+         "\"F32\",\"shape\":[4],\"data_offsets\":[8,24]}}",
+         24, "overlap"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"b\":{\"dtype\":"
+         "\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
+         16, "overlap"},
         {"{\"a\":{\"dtype\":\"F32\"", 0, "JSON"},
         {"{\"a\xff\":1}", 0, "JSON"},
     };
@@ -154,9 +170,16 @@ static void write_shards(const char *index)
 
 START_TEST(shards)
 {
-    static const struct { const char *index; int code; const char *says; } cases[] = {
-        {"{\"weight_map\":{\"a\":\"m-1.safetensors\",\"b\":\"m-1.safetensors\",\"c\":\"m-1.safetensors\"}}", ERR_MODEL, "tensor c is said to be in"},
-        {"{\"weight_map\":{\"a\":\"m-1.safetensors\",\"d\":\"m-2.safetensors\"}}", ERR_MODEL, "tensor d"},
+    static const struct {
+        const char *index;
+        int code;
+        const char *says;
+    } cases[] = {
+        {"{\"weight_map\":{\"a\":\"m-1.safetensors\",\"b\":\"m-1.safetensors\",\"c\":\"m-1."
+         "safetensors\"}}",
+         ERR_MODEL, "tensor c is said to be in"},
+        {"{\"weight_map\":{\"a\":\"m-1.safetensors\",\"d\":\"m-2.safetensors\"}}", ERR_MODEL,
+         "tensor d"},
         {"{\"weight_map\":{\"a\":\"../m-1.safetensors\"}}", ERR_MODEL, "same folder"},
         {"{\"weight_map\":{\"a\":\"/etc/x.safetensors\"}}", ERR_MODEL, "same folder"},
         {"{\"weight_map\":{\"a\":\"sub/m-1.safetensors\"}}", ERR_MODEL, "same folder"},
@@ -173,7 +196,8 @@ START_TEST(shards)
     struct weight_file *f;
     struct error e = {0};
 
-    write_shards("{\"metadata\":{},\"weight_map\":{\"a\":\"m-1.safetensors\",\"b\":\"m-1.safetensors\",\"c\":\"m-2.safetensors\"}}");
+    write_shards("{\"metadata\":{},\"weight_map\":{\"a\":\"m-1.safetensors\",\"b\":\"m-1."
+                 "safetensors\",\"c\":\"m-2.safetensors\"}}");
     ck_assert_msg(weight_file_open(&f, support_tmpdir(), false, &e) == 0, "%s", e.text);
     ck_assert_uint_eq(weight_file_count(f), 3);
     ck_assert_ptr_nonnull(weight_file_find(f, "c"));
@@ -207,9 +231,10 @@ START_TEST(folders)
 
     refuse(dir, ERR_MODEL, "holds no model");
     refuse("/nonexistent/model", ERR_IO, "cannot open");
-    write_text("config.json", "{\"hidden_size\": 32, \"rope_scaling\": {\"f\": [1.5, 2]}, \"n\": null, \"t\": true, \"s\": \"x\"}");
+    write_text("config.json", "{\"hidden_size\": 32, \"rope_scaling\": {\"f\": [1.5, 2]}, \"n\": "
+                              "null, \"t\": true, \"s\": \"x\"}");
     write_text("tokenizer.json", "{}");
-    ck_assert_msg(weight_file_open(&f, dir, true, &e) == 0, "%s", e.text);     /* tokenizer only */
+    ck_assert_msg(weight_file_open(&f, dir, true, &e) == 0, "%s", e.text); /* tokenizer only */
     ck_assert_uint_eq(weight_file_count(f), 0);
     ck_assert_ptr_nonnull(weight_file_aux(f, "tokenizer.json", &bytes));
     ck_assert_uint_eq(bytes, 2);
@@ -224,10 +249,12 @@ START_TEST(folders)
     weight_file_close(f);
     ck_assert_msg(weight_file_open(&f, in_tmp("tokenizer.json"), true, &e) == 0, "%s", e.text);
     weight_file_close(f);
-    write_header("one.safetensors", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
+    write_header("one.safetensors",
+                 "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
     ck_assert_msg(weight_file_open(&f, dir, false, &e) == 0, "%s", e.text);
     weight_file_close(f);
-    write_header("two.safetensors", "{\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
+    write_header("two.safetensors",
+                 "{\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
     refuse(dir, ERR_MODEL, "several");
     write_text("config.json", "{\"hidden_size\": 32,}");
     refuse(dir, ERR_MODEL, "config.json: not valid JSON: line 1");

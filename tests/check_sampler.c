@@ -1,4 +1,5 @@
-/* The sampler chain against a plain reimplementation that sorts everything, against known frequencies, and for determinism. */
+/* The sampler chain against a plain reimplementation that sorts everything, against known
+ * frequencies, and for determinism. */
 #include "engine/base/mem.h"
 #include "engine/device/numerics.h"
 #include "engine/run/sampler.h"
@@ -23,7 +24,8 @@ static struct sampling values(float temperature, int k, float p, float min_p, fl
     return (struct sampling){temperature, k, p, min_p, penalty, 64, 42};
 }
 
-static int pick(const struct sampling *v, const float *logits, int n, const int *recent, size_t n_recent, struct sampler_draw *p)
+static int pick(const struct sampling *v, const float *logits, int n, const int *recent,
+                size_t n_recent, struct sampler_draw *p)
 {
     struct sampler s;
     struct error e;
@@ -57,20 +59,22 @@ START_TEST(greedy_takes_the_best_and_the_lowest_of_equals)
 }
 END_TEST
 
-/* Greedy, one survivor of the cuts, a penalty, no cut at all: what the model held of a token stays the same. */
+/* Greedy, one survivor of the cuts, a penalty, no cut at all: what the model held of a token stays
+ * the same. */
 START_TEST(the_model_s_own_probability_is_told)
 {
     static const struct sampling ways[] = {
-        {0, 40, 0.95f, 0.05f, 1, 0, 1}, {0.8f, 1, 1, 0, 1, 0, 1}, {2, 0, 0, 0, 1, 0, 1}, {0.1f, 0, 1, 0.999f, 1, 0, 1}, {0, 0, 1, 0, 3, 64, 1},
+        {0, 40, 0.95f, 0.05f, 1, 0, 1}, {0.8f, 1, 1, 0, 1, 0, 1}, {2, 0, 0, 0, 1, 0, 1},
+        {0.1f, 0, 1, 0.999f, 1, 0, 1},  {0, 0, 1, 0, 3, 64, 1},
     };
-    enum { MANY = 1003 };        /* no multiple of any block */
+    enum { MANY = 1003 }; /* no multiple of any block */
     float logits[MANY];
     int recent[] = {7, 9};
 
     lcg = 11;
     for (int i = 0; i < MANY; i++)
         logits[i] = 3.0f * noise();
-    logits[MANY - 1] = 4.0f;     /* the best is the last */
+    logits[MANY - 1] = 4.0f; /* the best is the last */
     logits[500] = NAN;
     logits[501] = -INFINITY;
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
@@ -109,7 +113,10 @@ START_TEST(penalty_counts_each_recent_token_once)
 }
 END_TEST
 
-struct slow { double l, p; int id; };
+struct slow {
+    double l, p;
+    int id;
+};
 
 static int slow_order(const void *a, const void *b)
 {
@@ -118,7 +125,8 @@ static int slow_order(const void *a, const void *b)
     return x->l != y->l ? (x->l < y->l ? 1 : -1) : x->id - y->id;
 }
 
-/* The ids that may be drawn, by sorting everything in double. Returns how many; p gets their probabilities. */
+/* The ids that may be drawn, by sorting everything in double. Returns how many; p gets their
+ * probabilities. */
 static int slow_chain(const struct sampling *v, const float *logits, int n, struct slow *c)
 {
     double sum = 0, reached = 0, max;
@@ -149,13 +157,20 @@ static int slow_chain(const struct sampling *v, const float *logits, int n, stru
     return n;
 }
 
-/* Over many draws exactly the right ids come, about as often as they should; what is told is the model's own probability and how many
- * candidates the cuts left. */
+/* Over many draws exactly the right ids come, about as often as they should; what is told is the
+ * model's own probability and how many candidates the cuts left. */
 START_TEST(chain_draws_what_it_should)
 {
     static const struct sampling chains[] = {
-        {0.8f, 40, 0.95f, 0.05f, 1, 64, 1}, {1, 0, 1, 0, 1, 0, 2}, {1, 0, 0.9f, 0, 1, 0, 3}, {2, 0, 1, 0.1f, 1, 0, 4},
-        {0.5f, 5, 1, 0, 1, 0, 5}, {1, 1, 1, 0, 1, 0, 6}, {1, 0, 0, 0, 1, 0, 7}, {0.1f, N, 0.999f, 0, 1, 0, 8}, {1.5f, 300, 0.99f, 0.001f, 1, 0, 9},
+        {0.8f, 40, 0.95f, 0.05f, 1, 64, 1},
+        {1, 0, 1, 0, 1, 0, 2},
+        {1, 0, 0.9f, 0, 1, 0, 3},
+        {2, 0, 1, 0.1f, 1, 0, 4},
+        {0.5f, 5, 1, 0, 1, 0, 5},
+        {1, 1, 1, 0, 1, 0, 6},
+        {1, 0, 0, 0, 1, 0, 7},
+        {0.1f, N, 0.999f, 0, 1, 0, 8},
+        {1.5f, 300, 0.99f, 0.001f, 1, 0, 9},
     };
     const struct sampling *v = &chains[_i];
     enum { DRAWS = 20000 };
@@ -184,16 +199,19 @@ START_TEST(chain_draws_what_it_should)
     for (int k = 0; k < n; k++) {
         double expect = may[k].p * DRAWS, sd = sqrt(expect * (1 - may[k].p)) + 1;
 
-        ck_assert_msg(fabs(counts[k] - expect) < 5 * sd, "id %d came %d times, not about %.0f", may[k].id, counts[k], expect);
+        ck_assert_msg(fabs(counts[k] - expect) < 5 * sd, "id %d came %d times, not about %.0f",
+                      may[k].id, counts[k], expect);
     }
     sampler_release(&s);
 }
 END_TEST
 
-/* The draws themselves are part of the program's promise ("same seed, same text"): these ids must never change. */
+/* The draws themselves are part of the program's promise ("same seed, same text"): these ids must
+ * never change. */
 START_TEST(same_seed_same_ids_for_ever)
 {
-    static const int golden[] = {137, 331, 51, 202, 437, 371, 361, 367, 3, 198, 114, 233, 266, 496, 354, 256, 283, 378, 339, 441, 183, 350, 315, 471};
+    static const int golden[] = {137, 331, 51,  202, 437, 371, 361, 367, 3,   198, 114, 233,
+                                 266, 496, 354, 256, 283, 378, 339, 441, 183, 350, 315, 471};
     struct sampling v = values(0.8f, 40, 0.95f, 0.05f, 1.1f);
     float logits[N];
     int recent[64], n = 0;
@@ -241,8 +259,9 @@ START_TEST(new_values_keep_the_generator)
     ck_assert_int_eq(sampler_init(&a, N, &v, &e), 0);
     ck_assert_int_eq(sampler_init(&b, N, &v, &e), 0);
     for (int i = 0; i < 10; i++) {
-        sampler_set(&b, i & 1 ? &v : &hot);      /* flat logits: temperature changes nothing */
-        ck_assert_int_eq(sampler_sample(&a, logits, NULL, 0, NULL), sampler_sample(&b, logits, NULL, 0, NULL));
+        sampler_set(&b, i & 1 ? &v : &hot); /* flat logits: temperature changes nothing */
+        ck_assert_int_eq(sampler_sample(&a, logits, NULL, 0, NULL),
+                         sampler_sample(&b, logits, NULL, 0, NULL));
     }
     hot.seed = 1;
     sampler_set(&b, &hot);
@@ -255,10 +274,11 @@ END_TEST
 START_TEST(hostile_logits)
 {
     static const float rows[][4] = {
-        {NAN, NAN, NAN, NAN}, {-INFINITY, -INFINITY, -INFINITY, -INFINITY}, {INFINITY, 0, INFINITY, 1}, {-INFINITY, 1, NAN, -INFINITY},
-        {3e38f, -3e38f, 3e38f, 0}, {-3e38f, -3e38f, -3e38f, -3e38f},
+        {NAN, NAN, NAN, NAN},       {-INFINITY, -INFINITY, -INFINITY, -INFINITY},
+        {INFINITY, 0, INFINITY, 1}, {-INFINITY, 1, NAN, -INFINITY},
+        {3e38f, -3e38f, 3e38f, 0},  {-3e38f, -3e38f, -3e38f, -3e38f},
     };
-    static const int allowed[] = {1, 1, 1, 2, 5, 15};        /* bits */
+    static const int allowed[] = {1, 1, 1, 2, 5, 15}; /* bits */
     static const float temperatures[] = {0, 1, 1e-6f, 1e6f};
 
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
@@ -271,7 +291,8 @@ START_TEST(hostile_logits)
                 v.seed = (uint64_t)seed;
                 v.repeat_penalty = r < 4 ? 1.1f : 1.0f;
                 id = pick(&v, rows[r], 4, recent, 4, &p);
-                ck_assert(id >= 0 && id < 4 && p.probability >= 0 && p.probability <= 1 && p.candidates >= 1 && p.candidates <= 4);
+                ck_assert(id >= 0 && id < 4 && p.probability >= 0 && p.probability <= 1 &&
+                          p.candidates >= 1 && p.candidates <= 4);
                 ck_assert_msg(allowed[r] >> id & 1, "row %zu gave %d", r, id);
             }
 }
@@ -293,7 +314,8 @@ START_TEST(sampling_allocates_nothing)
     for (int i = 0; i < 100; i++)
         sampler_sample(&s, logits, recent, 3, &(struct sampler_draw){0});
     mem_guard_disarm();
-    ck_assert_ptr_null(mem_alloc(1, 1));         /* the failure is still waiting: nobody allocated */
+    /* the failure is still waiting: nobody allocated */
+    ck_assert_ptr_null(mem_alloc(1, 1));
     mem_fail_after(-1);
     sampler_release(&s);
     for (long k = 0; k < 2; k++) {
@@ -306,9 +328,13 @@ END_TEST
 
 START_TEST(values_out_of_range_are_named)
 {
-    static const struct { struct sampling v; const char *says; } bad[] = {
-        {{-1, 0, 1, 0, 1, 0, 0}, "temperature"}, {{NAN, 0, 1, 0, 1, 0, 0}, "temperature"}, {{1, -1, 1, 0, 1, 0, 0}, "top_k"},
-        {{1, 0, 1.5f, 0, 1, 0, 0}, "top_p"}, {{1, 0, 1, -0.1f, 1, 0, 0}, "min_p"}, {{1, 0, 1, 0, 0, 0, 0}, "repeat_penalty"},
+    static const struct {
+        struct sampling v;
+        const char *says;
+    } bad[] = {
+        {{-1, 0, 1, 0, 1, 0, 0}, "temperature"},   {{NAN, 0, 1, 0, 1, 0, 0}, "temperature"},
+        {{1, -1, 1, 0, 1, 0, 0}, "top_k"},         {{1, 0, 1.5f, 0, 1, 0, 0}, "top_p"},
+        {{1, 0, 1, -0.1f, 1, 0, 0}, "min_p"},      {{1, 0, 1, 0, 0, 0, 0}, "repeat_penalty"},
         {{1, 0, 1, 0, 1, -2, 0}, "repeat_last_n"},
     };
     struct sampling good = sampling_default();
@@ -326,7 +352,11 @@ END_TEST
 
 #define LARGE 32000
 
-struct sorted { float logit, p; uint64_t w; int id; };
+struct sorted {
+    float logit, p;
+    uint64_t w;
+    int id;
+};
 
 static int best_first(const void *a, const void *b)
 {
@@ -359,7 +389,8 @@ static uint32_t pcg(uint64_t *state)
     return x >> turn | x << (-turn & 31);
 }
 
-static int by_sorting(const struct sampling *v, const float *logits, struct sorted *c, uint32_t random)
+static int by_sorting(const struct sampling *v, const float *logits, struct sorted *c,
+                      uint32_t random)
 {
     int n = LARGE, kept = 0;
     uint64_t sum, reached = 0, mark;
@@ -387,8 +418,13 @@ static int by_sorting(const struct sampling *v, const float *logits, struct sort
 START_TEST(a_vocabulary_is_cut_as_if_sorted)
 {
     static const struct sampling chains[] = {
-        {0.8f, 0, 0.95f, 0.05f, 1, 0, 9}, {0.8f, 0, 0.95f, 0, 1, 0, 9}, {2, 0, 0.999f, 0, 1, 0, 9}, {1, 0, 0.3f, 0, 1, 0, 9}, {0.8f, 40, 0.95f, 0.05f, 1, 0, 9},
-        {1.3f, 700, 0.9f, 0, 1, 0, 9}, {1, 0, 0, 0, 1, 0, 9},
+        {0.8f, 0, 0.95f, 0.05f, 1, 0, 9},
+        {0.8f, 0, 0.95f, 0, 1, 0, 9},
+        {2, 0, 0.999f, 0, 1, 0, 9},
+        {1, 0, 0.3f, 0, 1, 0, 9},
+        {0.8f, 40, 0.95f, 0.05f, 1, 0, 9},
+        {1.3f, 700, 0.9f, 0, 1, 0, 9},
+        {1, 0, 0, 0, 1, 0, 9},
     };
     const struct sampling *v = &chains[_i];
     float *logits = mem_alloc(LARGE, sizeof *logits);
@@ -406,12 +442,14 @@ START_TEST(a_vocabulary_is_cut_as_if_sorted)
         for (int i = 0; i < LARGE; i++) {
             float x = (noise() + noise() + noise() - 1.5f) * (round % 3 == 0 ? 1.0f : 9.0f);
 
-            logits[i] = round % 4 == 3 ? floorf(x) : round == 4 ? 0.0f : x;      /* many equal ones; nothing but equal ones */
+            /* many equal ones; nothing but equal ones */
+            logits[i] = round % 4 == 3 ? floorf(x) : round == 4 ? 0.0f : x;
         }
         if (round == 5)
             for (int i = 0; i < LARGE; i += 3)
                 logits[i] = -INFINITY;
-        ck_assert_int_eq(sampler_sample(&s, logits, NULL, 0, NULL), by_sorting(v, logits, c, pcg(&state)));
+        ck_assert_int_eq(sampler_sample(&s, logits, NULL, 0, NULL),
+                         by_sorting(v, logits, c, pcg(&state)));
     }
     sampler_release(&s);
     mem_free(logits);

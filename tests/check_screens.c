@@ -1,15 +1,15 @@
-/* Key scripts and recorded events on the canvas, compared with saved screens: tests/screens/NAME.script makes tests/screens/NAME.txt.
- * No terminal, no clock, no sleeps: the script says what time it is. After a wanted change of the picture:
- *     CHECK_SCREENS=write build/release/tests/check_screens        (then read the difference before committing it)
- * Script lines:
- *     size W H          depth 256|16|0        time MS (since the start)
- *     model NAME TYPE LAYERS EXPERTS USED     loading DONE TOTAL
- *     system CORES USE OWN RSS TOTAL AVAILABLE (shares in %, bytes as 2G)
- *     gpu NAME USE|- WHY…      user TEXT      answer      start PROMPT CACHED      prefill DONE TOTAL
- *     tokens N SEED     says TEXT             done REASON SECONDS     notice TEXT     error TEXT     place PLAN
- *     paced PLANS (the newest answer was)     forget (the chat was taken back)
- *     help (the keys)   wants PLAN        plan NAME TOKENS MEAN SD GPU%           moves N BYTES MOVED     keys KEY…       type TEXT      pace N     hot LAYER EXPERT DEVICE
- *     show [styles]     the screen goes into NAME.txt */
+/* Key scripts and recorded events on the canvas, compared with saved screens:
+ * tests/screens/NAME.script makes tests/screens/NAME.txt. No terminal, no clock, no sleeps: the
+ * script says what time it is. After a wanted change of the picture: CHECK_SCREENS=write
+ * build/release/tests/check_screens        (then read the difference before committing it) Script
+ * lines: size W H          depth 256|16|0        time MS (since the start) model NAME TYPE LAYERS
+ * EXPERTS USED     loading DONE TOTAL system CORES USE OWN RSS TOTAL AVAILABLE (shares in %, bytes
+ * as 2G) gpu NAME USE|- WHY…      user TEXT      answer      start PROMPT CACHED      prefill DONE
+ * TOTAL tokens N SEED     says TEXT             done REASON SECONDS     notice TEXT     error TEXT
+ * place PLAN paced PLANS (the newest answer was)     forget (the chat was taken back) help (the
+ * keys)   wants PLAN        plan NAME TOKENS MEAN SD GPU%           moves N BYTES MOVED     keys
+ * KEY…       type TEXT      pace N     hot LAYER EXPERT DEVICE show [styles]     the screen goes
+ * into NAME.txt */
 #include "tests/support.h"
 #include "ui/chatview.h"
 #include "ui/keys.h"
@@ -56,7 +56,8 @@ static void publish(struct player *p)
     ui_model_telemetry(&p->m, &p->t, p->now);
 }
 
-static void setup_model(struct player *p, const char *name, const char *type, int layers, int experts, int used)
+static void setup_model(struct player *p, const char *name, const char *type, int layers,
+                        int experts, int used)
 {
     size_t n = (size_t)layers * (size_t)experts;
 
@@ -90,7 +91,8 @@ static void setup_model(struct player *p, const char *name, const char *type, in
 
 static void make_tokens(struct player *p, int n, unsigned seed)
 {
-    static const char *const words[] = {" once", " upon", " a", " time", ",", " there", " lived", " fox", " named", " Lily", ".", " She"};
+    static const char *const words[] = {" once",  " upon", " a",     " time", ",", " there",
+                                        " lived", " fox",  " named", " Lily", ".", " She"};
     int i, l, s, e;
 
     p->seed = seed;
@@ -104,7 +106,8 @@ static void make_tokens(struct player *p, int n, unsigned seed)
         for (l = 0; l < p->t.n_layers; l++)
             for (s = 0; s < p->t.n_experts_used; s++) {
                 /* Some experts are liked more than others, each layer its own. */
-                int a = (int)(next(p) % (unsigned)p->t.n_experts), b = (int)(next(p) % (unsigned)p->t.n_experts);
+                int a = (int)(next(p) % (unsigned)p->t.n_experts),
+                    b = (int)(next(p) % (unsigned)p->t.n_experts);
                 int at;
 
                 e = (a < b ? a : b) + l * 5;
@@ -113,8 +116,10 @@ static void make_tokens(struct player *p, int n, unsigned seed)
                 p->t.session[at]++;
                 p->t.now[at] = p->t.now[at] * 0.957f + 1;
                 p->t.newest[at] = (uint8_t)(s + 1);
-                p->t.routes[p->t.session_generated_tokens % TELEMETRY_ROUTES * (uint64_t)(p->t.n_layers * p->t.n_experts_used) +
-                            (uint64_t)(l * p->t.n_experts_used + s)] = (uint16_t)(at % p->t.n_experts);
+                p->t.routes[p->t.session_generated_tokens % TELEMETRY_ROUTES *
+                                (uint64_t)(p->t.n_layers * p->t.n_experts_used) +
+                            (uint64_t)(l * p->t.n_experts_used + s)] = (uint16_t)(at %
+                                                                                  p->t.n_experts);
                 p->t.ran_on[at] = p->t.planned[at];
             }
         p->t.recent_us[p->t.recent_count++ % TELEMETRY_RECENT] = us;
@@ -125,8 +130,10 @@ static void make_tokens(struct player *p, int n, unsigned seed)
         if (!p->t.first_token_ns)
             p->t.first_token_ns = p->now;
         p->t.last_token_ns = p->now;
-        p->t.decode_tok_s = p->t.generated_tokens > 1 ?
-            (p->t.generated_tokens - 1) * 1e9 / (double)(p->t.last_token_ns - p->t.first_token_ns) : 0;
+        p->t.decode_tok_s = p->t.generated_tokens > 1
+                                ? (p->t.generated_tokens - 1) * 1e9 /
+                                      (double)(p->t.last_token_ns - p->t.first_token_ns)
+                                : 0;
         ev.token.id = (int)(next(p) % 4000);
         ev.token.probability = (float)(next(p) % 1000) / 1000;
         ev.token.candidates = 1 + ev.token.id % 3 * (ev.token.id % 40);
@@ -142,11 +149,35 @@ static void make_tokens(struct player *p, int n, unsigned seed)
 
 static void press(struct player *p, const char *name)
 {
-    static const struct { const char *name; const char *bytes; } keys[] = {
-        {"Tab", "\t"}, {"S-Tab", "\033[Z"}, {"Esc", "\033"}, {"Up", "\033[A"}, {"Down", "\033[B"}, {"Right", "\033[C"}, {"Left", "\033[D"},
-        {"PgUp", "\033[5~"}, {"PgDn", "\033[6~"}, {"Home", "\033[H"}, {"End", "\033[F"}, {"C-Home", "\033[1;5H"}, {"C-End", "\033[1;5F"},
-        {"F1", "\033OP"}, {"F2", "\033OQ"}, {"F3", "\033OR"}, {"F4", "\033OS"}, {"S-Up", "\033[1;2A"}, {"M-1", "\0331"}, {"M-4", "\0334"},
-        {"M-6", "\0336"}, {"z", "z"}, {"m", "m"}, {"M-x", "\033x"}, {"?", "?"},
+    static const struct {
+        const char *name;
+        const char *bytes;
+    } keys[] = {
+        {"Tab", "\t"},
+        {"S-Tab", "\033[Z"},
+        {"Esc", "\033"},
+        {"Up", "\033[A"},
+        {"Down", "\033[B"},
+        {"Right", "\033[C"},
+        {"Left", "\033[D"},
+        {"PgUp", "\033[5~"},
+        {"PgDn", "\033[6~"},
+        {"Home", "\033[H"},
+        {"End", "\033[F"},
+        {"C-Home", "\033[1;5H"},
+        {"C-End", "\033[1;5F"},
+        {"F1", "\033OP"},
+        {"F2", "\033OQ"},
+        {"F3", "\033OR"},
+        {"F4", "\033OS"},
+        {"S-Up", "\033[1;2A"},
+        {"M-1", "\0331"},
+        {"M-4", "\0334"},
+        {"M-6", "\0336"},
+        {"z", "z"},
+        {"m", "m"},
+        {"M-x", "\033x"},
+        {"?", "?"},
     };
     struct decode d;
     struct input_event ev;
@@ -173,7 +204,8 @@ static void line(struct player *p, char *s)
     struct ui_block *block;
 
     rest = rest ? rest + 1 : s + strlen(s);
-    if (sscanf(s, "%31s %63s %63s %63s %63s %63s %63s", word, a, b, c, d, e, f) < 1 || word[0] == '#')
+    if (sscanf(s, "%31s %63s %63s %63s %63s %63s %63s", word, a, b, c, d, e, f) < 1 ||
+        word[0] == '#')
         return;
     if (strcmp(word, "size") == 0) {
         ck_assert_int_eq(canvas_resize(&p->c, atoi(a), atoi(b)), 0);
@@ -185,7 +217,8 @@ static void line(struct player *p, char *s)
     } else if (strcmp(word, "model") == 0) {
         setup_model(p, a, b, atoi(c), atoi(d), atoi(e));
     } else if (strcmp(word, "loading") == 0) {
-        event(p, (struct event){.kind = EVENT_LOADING, .progress = {(uint64_t)size_of(a), (uint64_t)size_of(b)}});
+        event(p, (struct event){.kind = EVENT_LOADING,
+                                .progress = {(uint64_t)size_of(a), (uint64_t)size_of(b)}});
     } else if (strcmp(word, "system") == 0) {
         struct ui_system y = {.valid = true, .n_cores = atoi(a), .mhz = 3900, .temperature = NAN};
         int i;
@@ -225,30 +258,37 @@ static void line(struct player *p, char *s)
         p->t.prompt_tokens = atoi(a);
         p->t.prefill_tok_s = 431;
         p->t.context_used += atoi(a) - atoi(b);
-        event(p, (struct event){.kind = EVENT_TURN_STARTED, .progress = {strtoull(b, NULL, 10), strtoull(a, NULL, 10)}});
+        event(p, (struct event){.kind = EVENT_TURN_STARTED,
+                                .progress = {strtoull(b, NULL, 10), strtoull(a, NULL, 10)}});
         publish(p);
     } else if (strcmp(word, "prefill") == 0) {
-        event(p, (struct event){.kind = EVENT_PREFILL, .progress = {strtoull(a, NULL, 10), strtoull(b, NULL, 10)}});
+        event(p, (struct event){.kind = EVENT_PREFILL,
+                                .progress = {strtoull(a, NULL, 10), strtoull(b, NULL, 10)}});
     } else if (strcmp(word, "tokens") == 0) {
         make_tokens(p, atoi(a), (unsigned)atoi(b));
     } else if (strcmp(word, "says") == 0) {
         char *text = rest, *o = rest;
 
-        for (; *text; text++)                                    /* \n, \t, \a, \e as such */
-            *o++ = *text == '\\' && text[1] == 'n' ? (text++, '\n') : *text == '\\' && text[1] == 'e' ? (text++, '\033') :
-                   *text == '\\' && text[1] == 't' ? (text++, '\t') : *text == '\\' && text[1] == 'a' ? (text++, '\a') : *text;
+        for (; *text; text++) /* \n, \t, \a, \e as such */
+            *o++ = *text == '\\' && text[1] == 'n'   ? (text++, '\n')
+                   : *text == '\\' && text[1] == 'e' ? (text++, '\033')
+                   : *text == '\\' && text[1] == 't' ? (text++, '\t')
+                   : *text == '\\' && text[1] == 'a' ? (text++, '\a')
+                                                     : *text;
         ui_block_append(&p->m, &p->m.blocks[p->m.n_blocks - 1], rest, (size_t)(o - rest));
     } else if (strcmp(word, "done") == 0) {
         struct event ev = {.kind = EVENT_TURN_DONE};
 
-        ev.done_turn.reason = strcmp(a, "length") == 0 ? STOP_LENGTH : strcmp(a, "cancelled") == 0 ? STOP_CANCELLED : STOP_TOKEN;
+        ev.done_turn.reason = strcmp(a, "length") == 0      ? STOP_LENGTH
+                              : strcmp(a, "cancelled") == 0 ? STOP_CANCELLED
+                                                            : STOP_TOKEN;
         ev.done_turn.total_ns = (uint64_t)(atof(b) * 1e9);
         ev.done_turn.completion_tokens = p->t.generated_tokens;
         ev.done_turn.decode_ns = p->t.last_token_ns - p->t.first_token_ns;
         p->t.state = ENGINE_IDLE;
         publish(p);
         event(p, ev);
-    } else if (strcmp(word, "paced") == 0) {                      /* what the transcript knows of the newest answer */
+    } else if (strcmp(word, "paced") == 0) { /* what the transcript knows of the newest answer */
         struct ui_block *x = &p->m.blocks[p->m.n_blocks - 1];
 
         x->paced = true;
@@ -310,14 +350,16 @@ static void line(struct player *p, char *s)
         for (; k; k = strtok(NULL, " ")) {
             struct screen_input in = {"> ", p->typed, strlen(p->typed), strlen(p->typed), NULL};
 
-            screen_draw(&p->c, &p->m, &in);                      /* scrolling depends on what was last shown */
+            /* scrolling depends on what was last shown */
+            screen_draw(&p->c, &p->m, &in);
             press(p, k);
         }
     } else if (strcmp(word, "show") == 0) {
         struct screen_input in = {"> ", p->typed, strlen(p->typed), strlen(p->typed), NULL};
 
         screen_draw(&p->c, &p->m, &in);
-        fprintf(p->out, "── %dx%d, depth %d%s\n", p->c.w, p->c.h, (int)p->m.theme.depth, a[0] ? ", styles" : "");
+        fprintf(p->out, "── %dx%d, depth %d%s\n", p->c.w, p->c.h, (int)p->m.theme.depth,
+                a[0] ? ", styles" : "");
         canvas_print(&p->c, p->out, strcmp(a, "styles") == 0);
     } else {
         ck_abort_msg("script: %s?", s);
@@ -423,7 +465,8 @@ START_TEST(saved_screens)
                 p--;
                 q--;
             }
-            ck_abort_msg("%s, line %d:\n is     %.*s\n should %.*s", path, row, (int)strcspn(p, "\n"), p, (int)strcspn(q, "\n"), q);
+            ck_abort_msg("%s, line %d:\n is     %.*s\n should %.*s", path, row,
+                         (int)strcspn(p, "\n"), p, (int)strcspn(q, "\n"), q);
         }
         free(got);
         free(want);
@@ -441,9 +484,10 @@ START_TEST(panels_stay_inside)
     struct player p;
     FILE *null = fopen("/dev/null", "w");
     int panel, w, h, depth, x, y;
-    char model[] = "model phi-tiny-moe Q4_0 32 16 2", gpu[] = "gpu PoCL - this OpenCL device is the CPU itself", tokens[] = "tokens 40 3",
-         sys[] = "system 8 97 90 2400M 16G 9800M", answer[] = "answer", start[] = "start 10 0", plan[] = "plan hot:600M 300 112.4 0.9 38",
-         moves[] = "moves 3 12M 40M";
+    char model[] = "model phi-tiny-moe Q4_0 32 16 2",
+         gpu[] = "gpu PoCL - this OpenCL device is the CPU itself", tokens[] = "tokens 40 3",
+         sys[] = "system 8 97 90 2400M 16G 9800M", answer[] = "answer", start[] = "start 10 0",
+         plan[] = "plan hot:600M 300 112.4 0.9 38", moves[] = "moves 3 12M 40M";
 
     player_init(&p, null);
     canvas_resize(&p.c, 100, 50);
@@ -474,22 +518,27 @@ START_TEST(panels_stay_inside)
                     panels[panel]->draw(&p.c, r, &p.m, &v);
                     for (y = 0; y < 50; y++)
                         for (x = 0; x < 100; x++)
-                            if ((x < r.x || y < r.y || x >= r.x + r.w || y >= r.y + r.h) && canvas_at(&p.c, x, y)->ch != '#')
-                                ck_abort_msg("%s %dx%d touches %d,%d", panels[panel]->name, w, h, x, y);
+                            if ((x < r.x || y < r.y || x >= r.x + r.w || y >= r.y + r.h) &&
+                                canvas_at(&p.c, x, y)->ch != '#')
+                                ck_abort_msg("%s %dx%d touches %d,%d", panels[panel]->name, w, h, x,
+                                             y);
                 }
     player_release(&p);
     fclose(null);
 }
 END_TEST
 
-/* The whole screen at every size; nothing to compare with, but everything runs (under the sanitizers too). */
+/* The whole screen at every size; nothing to compare with, but everything runs (under the
+ * sanitizers too). */
 START_TEST(every_screen_size)
 {
     struct player p;
     FILE *null = fopen("/dev/null", "w");
     int w, h;
-    char model[] = "model phi-tiny-moe Q4_0 32 16 2", tokens[] = "tokens 40 3", sys[] = "system 8 97 90 2400M 16G 800M",
-         answer[] = "answer", start[] = "start 10 0", user[] = "user 世界 a \033[31mred\033[0m 👨‍👩‍👧 question that is rather long, so that it wraps";
+    char model[] = "model phi-tiny-moe Q4_0 32 16 2", tokens[] = "tokens 40 3",
+         sys[] = "system 8 97 90 2400M 16G 800M", answer[] = "answer", start[] = "start 10 0",
+         user[] = "user 世界 a \033[31mred\033[0m 👨‍👩‍👧 question that is rather long, so that "
+                  "it wraps";
 
     player_init(&p, null);
     line(&p, model);
@@ -515,8 +564,8 @@ START_TEST(every_screen_size)
 }
 END_TEST
 
-/* Letters mean something in a panel until a sentence follows; then they belong to it, and what they did is undone. A panel that was clicked
- * takes none. */
+/* Letters mean something in a panel until a sentence follows; then they belong to it, and what they
+ * did is undone. A panel that was clicked takes none. */
 START_TEST(a_sentence_is_never_eaten)
 {
     struct player p;
@@ -571,7 +620,8 @@ START_TEST(the_map_is_whole)
     static const int sizes[][2] = {{120, 40}, {140, 45}, {200, 60}, {250, 80}, {179, 60}};
     struct player p;
     FILE *null = fopen("/dev/null", "w");
-    char model[] = "model q4 Q4_0 32 16 2", gpu[] = "gpu Radeon-780M 35", plan[] = "plan cpu 300 98.2 1.1 0";
+    char model[] = "model q4 Q4_0 32 16 2", gpu[] = "gpu Radeon-780M 35",
+         plan[] = "plan cpu 300 98.2 1.1 0";
 
     player_init(&p, null);
     line(&p, model);
@@ -583,7 +633,8 @@ START_TEST(the_map_is_whole)
         canvas_resize(&p.c, sizes[i][0], sizes[i][1]);
         screen_draw(&p.c, &p.m, &in);
         map_whole(&p, sizes[i][0], sizes[i][1]);
-        p.m.theme.depth = THEME_MONO;                            /* glyphs carry one layer a line: there it folds */
+        /* glyphs carry one layer a line: there it folds */
+        p.m.theme.depth = THEME_MONO;
         screen_draw(&p.c, &p.m, &in);
         map_whole(&p, sizes[i][0], sizes[i][1]);
         p.m.theme.depth = THEME_256;
@@ -616,7 +667,8 @@ START_TEST(a_wanted_placement_is_seen)
 }
 END_TEST
 
-/* One look at the engine may come before many events of tokens that it counts already: none of them loses its experts. */
+/* One look at the engine may come before many events of tokens that it counts already: none of them
+ * loses its experts. */
 START_TEST(tokens_keep_their_experts)
 {
     struct player p;
@@ -632,7 +684,8 @@ START_TEST(tokens_keep_their_experts)
     p.t.session_generated_tokens = 200;
     publish(&p);
     for (uint64_t serial = 1; serial <= 200; serial++) {
-        event(&p, (struct event){.kind = EVENT_TOKEN, .token = {.id = 1, .serial = serial, .candidates = 1}});
+        event(&p, (struct event){.kind = EVENT_TOKEN,
+                                 .token = {.id = 1, .serial = serial, .candidates = 1}});
         ui_model_telemetry(&p.m, &p.t, p.now);
     }
     for (int i = 0; i < 200; i++)

@@ -12,7 +12,8 @@ START_TEST(in_tmux)
     char moetop[600], command[1400];
     int status;
 
-    snprintf(moetop, sizeof moetop, "%s/%s/moetop", support_root(), build ? build : "build/release");
+    snprintf(moetop, sizeof moetop, "%s/%s/moetop", support_root(),
+             build ? build : "build/release");
     if (access(moetop, X_OK) != 0) {
         support_skip("%s is not built", moetop);
         return;
@@ -21,8 +22,9 @@ START_TEST(in_tmux)
     fflush(stdout);
     status = system(command);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-        return;                                     /* it said why */
-    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the smoke test failed; its steps are above");
+        return; /* it said why */
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0,
+                  "the smoke test failed; its steps are above");
 }
 END_TEST
 

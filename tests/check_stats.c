@@ -1,4 +1,5 @@
-/* app/stats: the figures against a recount, the definition of the rates, and what the interpretation says. */
+/* app/stats: the figures against a recount, the definition of the rates, and what the
+ * interpretation says. */
 #include "app/setup/run_stats.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
@@ -21,12 +22,23 @@ static void teardown(void)
     stats_release(&s);
 }
 
-/* Decode rate = tokens after the first / time from first to last, over all turns; one-token turns say nothing of it. */
+/* Decode rate = tokens after the first / time from first to last, over all turns; one-token turns
+ * say nothing of it. */
 START_TEST(rates_follow_their_definition)
 {
-    struct turn_done_event a = {.reason = STOP_LENGTH, .prompt_tokens = 30, .cached_tokens = 10, .completion_tokens = 11, .ttft_ns = 5000000,
-                                .prefill_ns = 100000000, .decode_ns = 1000000000, .total_ns = 1100000000};
-    struct turn_done_event b = {.reason = STOP_TOKEN, .prompt_tokens = 5, .completion_tokens = 1, .ttft_ns = 7000000, .prefill_ns = 10000000,
+    struct turn_done_event a = {.reason = STOP_LENGTH,
+                                .prompt_tokens = 30,
+                                .cached_tokens = 10,
+                                .completion_tokens = 11,
+                                .ttft_ns = 5000000,
+                                .prefill_ns = 100000000,
+                                .decode_ns = 1000000000,
+                                .total_ns = 1100000000};
+    struct turn_done_event b = {.reason = STOP_TOKEN,
+                                .prompt_tokens = 5,
+                                .completion_tokens = 1,
+                                .ttft_ns = 7000000,
+                                .prefill_ns = 10000000,
                                 .total_ns = 10000000};
 
     stats_add_turn(&s, &a);
@@ -62,19 +74,24 @@ static const struct {
     uint64_t active, weights;
     bool in_cache, disturbed;
     double bandwidth;
-    double cpu_s, delay_s, others_s;     /* in a second of computing with 2 threads on 2 cores */
+    double cpu_s, delay_s, others_s; /* in a second of computing with 2 threads on 2 cores */
     const char *says;
 } cases[] = {
-    {600ull << 20, 2ull << 30, false, false, 20e9, 2, 0, 0, "Memory-bound"},     /* 30 tokens/s x 0.63 GB = 18.9 of 20 GB/s */
-    {600ull << 20, 2ull << 30, false, false, 80e9, 2, 0, 0, "Compute-bound"},    /* the same on a faster memory */
+    /* 30 tokens/s x 0.63 GB = 18.9 of 20 GB/s */
+    {600ull << 20, 2ull << 30, false, false, 20e9, 2, 0, 0, "Memory-bound"},
+    /* the same on a faster memory */
+    {600ull << 20, 2ull << 30, false, false, 80e9, 2, 0, 0, "Compute-bound"},
     {4 << 20, 16 << 20, true, false, 0, 2, 0, 0, "stays in the processor's cache (measured)"},
     {600ull << 20, 2ull << 30, false, false, 0, 2, 0, 0, "was not measured"},
     {600ull << 20, 2ull << 30, false, true, 20e9, 2, 0, 0, "beside other programs"},
     /* no processor: one cause, one answer, whatever the memory does */
-    {600ull << 20, 2ull << 30, false, true, 20e9, 0.65, 1.2, 1.3, "Starved: other processes used 1.3 of the 2 cores"},
-    {600ull << 20, 2ull << 30, false, true, 80e9, 0.65, 1.2, 1.3, "Starved: other processes used 1.3 of the 2 cores"},
+    {600ull << 20, 2ull << 30, false, true, 20e9, 0.65, 1.2, 1.3,
+     "Starved: other processes used 1.3 of the 2 cores"},
+    {600ull << 20, 2ull << 30, false, true, 80e9, 0.65, 1.2, 1.3,
+     "Starved: other processes used 1.3 of the 2 cores"},
     {4 << 20, 16 << 20, true, false, 0, 0.65, 1.2, 1.3, "waited 60 % of the time for a processor"},
-    {600ull << 20, 2ull << 30, false, true, 80e9, 0.65, 0, 1.3, "Starved"},      /* a kernel that does not tell delays */
+    /* a kernel that does not tell delays */
+    {600ull << 20, 2ull << 30, false, true, 80e9, 0.65, 0, 1.3, "Starved"},
     {600ull << 20, 2ull << 30, false, false, 80e9, 1, 0.9, 0.05, "a limit of the container"},
 };
 
@@ -86,8 +103,12 @@ START_TEST(interpretation)
     s.decode_ns = 1000000000;
     s.n_threads = 2;
     s.last->n_cores = 2;
-    s.load = (struct machine_load){.repetitions = 1, .n_cores = 2, .seconds = 1, .cpu_s = cases[_i].cpu_s,
-                                 .delay_s = cases[_i].delay_s, .others_s = cases[_i].others_s};
+    s.load = (struct machine_load){.repetitions = 1,
+                                   .n_cores = 2,
+                                   .seconds = 1,
+                                   .cpu_s = cases[_i].cpu_s,
+                                   .delay_s = cases[_i].delay_s,
+                                   .others_s = cases[_i].others_s};
     s.active_bytes = cases[_i].active;
     s.weights_packed = cases[_i].weights;
     s.in_cache = cases[_i].in_cache;
@@ -127,9 +148,14 @@ static json_t *at(json_t *root, const char *path)
 START_TEST(figures_of_a_real_answer)
 {
     static char model[4096];
-    struct engine_config c = {.model_path = model, .convert = -1, .n_threads = 1, .kv_k = KV_F16, .kv_v = KV_F16};
+    struct engine_config c = {
+        .model_path = model, .convert = -1, .n_threads = 1, .kv_k = KV_F16, .kv_v = KV_F16};
     struct message message = {ROLE_USER, "Tell me a story about a brave fox."};
-    struct turn t = {.messages = &message, .n_messages = 1, .max_tokens = 40, .ignore_eos = true, .sampling = {.top_p = 1, .repeat_penalty = 1}};
+    struct turn t = {.messages = &message,
+                     .n_messages = 1,
+                     .max_tokens = 40,
+                     .ignore_eos = true,
+                     .sampling = {.top_p = 1, .repeat_penalty = 1}};
     struct turn_done_event done;
     struct engine *g;
     char path[256], block[65536];
@@ -154,7 +180,8 @@ START_TEST(figures_of_a_real_answer)
 
         for (int x = 0; x < s.n_experts; x++)
             sum += s.experts[l * s.n_experts + x];
-        /* two experts a token; the last token of the answer was sampled and may not have been computed on */
+        /* two experts a token; the last token of the answer was sampled and may not have been
+         * computed on */
         ck_assert_uint_ge(sum, 2 * (s.prompt_tokens + s.generated_tokens - 1));
         ck_assert_uint_le(sum, 2 * (s.prompt_tokens + s.generated_tokens));
     }
@@ -166,10 +193,13 @@ START_TEST(figures_of_a_real_answer)
     root = json_read(block, n, path, &e);
     ck_assert_msg(root != NULL, "%s", e.text);
     ck_assert_int_eq(json_integer_value(at(root, "tokens.generated")), 40);
-    ck_assert_int_eq(json_integer_value(at(root, "tokens.total")), (json_int_t)(40 + s.prompt_tokens));
-    ck_assert_double_eq_tol(json_number_value(at(root, "time.decode_tok_s")), 39e3 / json_number_value(at(root, "time.decode_ms")), 0.5);
+    ck_assert_int_eq(json_integer_value(at(root, "tokens.total")),
+                     (json_int_t)(40 + s.prompt_tokens));
+    ck_assert_double_eq_tol(json_number_value(at(root, "time.decode_tok_s")),
+                            39e3 / json_number_value(at(root, "time.decode_ms")), 0.5);
     ck_assert_int_gt(json_integer_value(at(root, "memory.rss_bytes")), 1 << 20);
-    ck_assert_int_ge(json_integer_value(at(root, "memory.peak_rss_bytes")), json_integer_value(at(root, "memory.rss_bytes")));
+    ck_assert_int_ge(json_integer_value(at(root, "memory.peak_rss_bytes")),
+                     json_integer_value(at(root, "memory.rss_bytes")));
     ck_assert_double_gt(json_number_value(at(root, "memory.percent")), 0);
     ck_assert_int_gt(json_integer_value(at(root, "cpu.cores")), 0);
     at(root, "cpu.mhz");
@@ -191,7 +221,9 @@ START_TEST(a_file_that_cannot_be_written_is_said_early)
     struct stats late;
 
     ck_assert_int_eq(options_init(&o, &e), 0);
-    ck_assert_int_eq(options_set(&o, options_find("stats-json"), "/no/such/folder/s.json", ORIGIN_FLAG, NULL, &e), 0);
+    ck_assert_int_eq(options_set(&o, options_find("stats-json"), "/no/such/folder/s.json",
+                                 ORIGIN_FLAG, NULL, &e),
+                     0);
     ck_assert_int_eq(stats_open(&late, &o, &e), ERR_IO);
     ck_assert(strstr(e.text, "/no/such/folder/s.json"));
     stats_release(&late);

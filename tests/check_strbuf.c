@@ -22,7 +22,7 @@ START_TEST(grows_and_stays_terminated)
     text = strbuf_take(&b, &len);
     ck_assert(text && len == 15000 && !b.data && !b.len);
     mem_free(text);
-    text = strbuf_take(&b, &len);            /* nothing was put: still a string */
+    text = strbuf_take(&b, &len); /* nothing was put: still a string */
     ck_assert(text && len == 0 && text[0] == 0);
     mem_free(text);
 }
@@ -35,7 +35,7 @@ START_TEST(a_limit_sticks)
     strbuf_puts(&b, "12345");
     strbuf_puts(&b, "123456");
     ck_assert(b.failed && b.len == 5);
-    strbuf_putc(&b, 'x');                    /* not after a failure, though it would fit */
+    strbuf_putc(&b, 'x'); /* not after a failure, though it would fit */
     ck_assert_uint_eq(b.len, 5);
     ck_assert_ptr_null(strbuf_take(&b, NULL));
     ck_assert(!b.failed && b.limit == 10);

@@ -1,5 +1,6 @@
-/* Work moved between devices must not change the text: every plan, switches in the middle of an answer, and a device that fails at its n-th
- * call for every n. The second device is the fake one, whose arithmetic is the CPU's; whatever differs is the engine's doing. */
+/* Work moved between devices must not change the text: every plan, switches in the middle of an
+ * answer, and a device that fails at its n-th call for every n. The second device is the fake one,
+ * whose arithmetic is the CPU's; whatever differs is the engine's doing. */
 #include "engine/base/clock.h"
 #include "engine/run/engine.h"
 #include "tests/fake_device.h"
@@ -38,10 +39,18 @@ static int hear(void *ctx, struct event *ev)
     return 0;
 }
 
-static struct engine *open_demo(const struct device_ops *const *backends, const char *placement, const char *script)
+static struct engine *open_demo(const struct device_ops *const *backends, const char *placement,
+                                const char *script)
 {
-    struct engine_config c = {.context = 256, .n_threads = 1, .ubatch = 16, .kv_k = KV_F16, .kv_v = KV_F16, .convert = -1, .backends = backends,
-                              .placement = placement, .placement_script = script};
+    struct engine_config c = {.context = 256,
+                              .n_threads = 1,
+                              .ubatch = 16,
+                              .kv_k = KV_F16,
+                              .kv_v = KV_F16,
+                              .convert = -1,
+                              .backends = backends,
+                              .placement = placement,
+                              .placement_script = script};
     char path[4200];
     struct engine *g = NULL;
     struct error e = {0};
@@ -57,8 +66,16 @@ static struct turn story(struct message *m, int max_tokens)
 {
     m[0] = (struct message){ROLE_SYSTEM, "You tell short stories to small children."};
     m[1] = (struct message){ROLE_USER, "Tell me a story about a fox who wanted to fly."};
-    return (struct turn){.messages = m, .n_messages = 2, .max_tokens = max_tokens, .ignore_eos = true,
-                         .sampling = {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .repeat_penalty = 1.1f, .repeat_last_n = 64, .seed = 5}};
+    return (struct turn){.messages = m,
+                         .n_messages = 2,
+                         .max_tokens = max_tokens,
+                         .ignore_eos = true,
+                         .sampling = {.temperature = 0.8f,
+                                      .top_k = 40,
+                                      .top_p = 0.95f,
+                                      .repeat_penalty = 1.1f,
+                                      .repeat_last_n = 64,
+                                      .seed = 5}};
 }
 
 static void tell(struct engine *g, struct heard *h, int max_tokens)
@@ -86,8 +103,10 @@ static const char *reference(int max_tokens)
 
 START_TEST(every_plan_says_the_same)
 {
-    static const char *const plans[] = {"cpu", "gpu", "layers:3", "layers:first:2", "experts:5", "hot:4M", "memory:6M", "attention-gpu", "experts-gpu",
-                                        "stream:3M", "balanced", "dynamic", "auto"};
+    static const char *const plans[] = {"cpu",         "gpu",       "layers:3",  "layers:first:2",
+                                        "experts:5",   "hot:4M",    "memory:6M", "attention-gpu",
+                                        "experts-gpu", "stream:3M", "balanced",  "dynamic",
+                                        "auto"};
     const char *want = reference(40);
     static struct heard h;
 
@@ -110,7 +129,8 @@ START_TEST(every_plan_says_the_same)
                     ck_assert(t->ran_on[c] == 1 || t->ran_on[c] == PLAN_NO_DEVICE);
             if (!strcmp(plans[i], "cpu") || !strcmp(plans[i], "attention-gpu"))
                 ck_assert_uint_eq(on_device, 0);
-            ck_assert_msg(h.notices == 0 || strstr(h.notice, "when a token asks"), "%s: %s", plans[i], h.notice);
+            ck_assert_msg(h.notices == 0 || strstr(h.notice, "when a token asks"), "%s: %s",
+                          plans[i], h.notice);
             engine_close(g);
         }
 }
@@ -123,7 +143,9 @@ START_TEST(switches_do_not_change_the_text)
 
     fake_device_control(NULL);
     for (int k = 0; k < 2; k++) {
-        struct engine *g = open_demo(k ? plain : fused, "cpu", "3:gpu,9:cpu,14:hot:3M,20:attention-gpu,27:experts:3,33:balanced,41:layers:2,47:gpu,52:cpu,"
+        struct engine *g = open_demo(k ? plain : fused, "cpu",
+                                     "3:gpu,9:cpu,14:hot:3M,20:attention-gpu,27:experts:3,33:"
+                                     "balanced,41:layers:2,47:gpu,52:cpu,"
                                      "60:dynamic,90:memory:2M,100:experts-gpu,120:cpu");
         const struct telemetry *t = engine_telemetry(g);
         struct error e;
@@ -140,7 +162,7 @@ START_TEST(switches_do_not_change_the_text)
             ck_assert_uint_le(t->plans[i].stall_ns, t->stall_ns);
         ck_assert_int_eq(engine_settle(g, &e), 0);
         ck_assert_int_eq(t->moves_pending, 0);
-        ck_assert_uint_eq(t->devices[1].weight_bytes, 0);    /* memory is what it was */
+        ck_assert_uint_eq(t->devices[1].weight_bytes, 0); /* memory is what it was */
         ck_assert_uint_le(fake_device_largest_put(), (uint64_t)16 << 20);
         engine_close(g);
     }
@@ -170,7 +192,8 @@ START_TEST(a_conversation_moves)
 }
 END_TEST
 
-/* A device asked for in the middle of an answer opens beside it: the answer goes on, and only its going on lets the device open. */
+/* A device asked for in the middle of an answer opens beside it: the answer goes on, and only its
+ * going on lets the device open. */
 struct beside {
     struct engine *g;
     struct heard *h;
@@ -230,7 +253,8 @@ START_TEST(a_device_opens_beside_the_answer)
 }
 END_TEST
 
-static void fail_every_call(const struct device_ops *const *backends, const char *placement, const char *script, bool lost, int step)
+static void fail_every_call(const struct device_ops *const *backends, const char *placement,
+                            const char *script, bool lost, int step)
 {
     const char *want = reference(12);
     static struct heard h;
@@ -247,13 +271,15 @@ static void fail_every_call(const struct device_ops *const *backends, const char
         fake_device_control(&(struct fake_control){.fail_at = n, .lost = lost});
         g = open_demo(backends, placement, script);
         tell(g, &h, 12);
-        ck_assert_msg(strcmp(h.text, want) == 0, "%s: call %ld of %ld failed%s: %s | %s", placement, n, total, lost ? " for good" : "", h.text, h.notice);
+        ck_assert_msg(strcmp(h.text, want) == 0, "%s: call %ld of %ld failed%s: %s | %s", placement,
+                      n, total, lost ? " for good" : "", h.text, h.notice);
         noticed += h.notices > 0;
         tried++;
         engine_close(g);
     }
     fake_device_control(NULL);
-    printf("%s: %ld of %ld calls failed%s, %ld were told in the answer\n", placement, tried, total, lost ? " for good" : "", noticed);
+    printf("%s: %ld of %ld calls failed%s, %ld were told in the answer\n", placement, tried, total,
+           lost ? " for good" : "", noticed);
     ck_assert_int_gt(noticed, 0);
 }
 
@@ -270,8 +296,9 @@ START_TEST(the_text_survives_every_failure)
 }
 END_TEST
 
-/* The same for literally every call, with a model so small that each run takes milliseconds: a prompt and some greedy tokens, whose logits
- * must be those of the CPU to the last bit. It has no tokenizer, so this is the level below a turn. */
+/* The same for literally every call, with a model so small that each run takes milliseconds: a
+ * prompt and some greedy tokens, whose logits must be those of the CPU to the last bit. It has no
+ * tokenizer, so this is the level below a turn. */
 static int n_told;
 
 static void count_told(void *ctx, const char *line)
@@ -282,8 +309,17 @@ static void count_told(void *ctx, const char *line)
 static float *greedy(const struct device_ops *const *backends, const char *placement)
 {
     enum { PROMPT = 5, NEW = 4 };
-    struct engine_config c = {.model_path = support_path("golden/phimoe/phimoe-window-f32"), .context = 64, .n_threads = 1, .ubatch = 4, .kv_k = KV_F16,
-                              .kv_v = KV_F16, .convert = DTYPE_Q8_0, .no_tokenizer = true, .backends = backends, .placement = placement, .log = count_told};
+    struct engine_config c = {.model_path = support_path("golden/phimoe/phimoe-window-f32"),
+                              .context = 64,
+                              .n_threads = 1,
+                              .ubatch = 4,
+                              .kv_k = KV_F16,
+                              .kv_v = KV_F16,
+                              .convert = DTYPE_Q8_0,
+                              .no_tokenizer = true,
+                              .backends = backends,
+                              .placement = placement,
+                              .log = count_told};
     struct engine *g = NULL;
     struct error e = {0};
     int ids[PROMPT] = {3, 14, 15, 92, 65}, vocab, next;
@@ -308,8 +344,14 @@ static float *greedy(const struct device_ops *const *backends, const char *place
 
 START_TEST(literally_every_call)
 {
-    static const struct { const struct device_ops *const *backends; const char *placement; } cases[] = {
-        {fused, "gpu"}, {plain, "gpu"}, {plain, "experts-gpu"}, {fused, "attention-gpu"}, {fused, "stream:20K"}};
+    static const struct {
+        const struct device_ops *const *backends;
+        const char *placement;
+    } cases[] = {{fused, "gpu"},
+                 {plain, "gpu"},
+                 {plain, "experts-gpu"},
+                 {fused, "attention-gpu"},
+                 {fused, "stream:20K"}};
     const struct device_ops *const *backends = cases[_i / 2].backends;
     const char *placement = cases[_i / 2].placement;
     bool lost = _i & 1;
@@ -328,18 +370,21 @@ START_TEST(literally_every_call)
         n_told = 0;
         fake_device_control(&(struct fake_control){.fail_at = n, .lost = lost});
         got = greedy(backends, placement);
-        ck_assert_msg(memcmp(got, want, bytes) == 0, "%s: call %ld of %ld failed%s: other logits", placement, n, total, lost ? " for good" : "");
-        ck_assert_int_ge(fake_device_calls(), n);       /* the call was reached */
+        ck_assert_msg(memcmp(got, want, bytes) == 0, "%s: call %ld of %ld failed%s: other logits",
+                      placement, n, total, lost ? " for good" : "");
+        ck_assert_int_ge(fake_device_calls(), n); /* the call was reached */
         untold += n_told == 0;
         free(got);
     }
     fake_device_control(NULL);
     free(want);
-    printf("%s: each of %ld calls failed%s, %ld without a word\n", placement, total, lost ? " for good" : "", untold);
+    printf("%s: each of %ld calls failed%s, %ld without a word\n", placement, total,
+           lost ? " for good" : "", untold);
 }
 END_TEST
 
-/* Experts that pass through: each call finds its expert lying there, come by a guess, or copied for it; nothing else is copied. */
+/* Experts that pass through: each call finds its expert lying there, come by a guess, or copied for
+ * it; nothing else is copied. */
 START_TEST(experts_are_streamed)
 {
     const char *want = reference(60);
@@ -363,12 +408,15 @@ START_TEST(experts_are_streamed)
         ck_assert_str_eq(h.text, want);
         for (int c = 0; c < t->n_layers * t->n_experts; c++)
             calls += p->streamed[c] ? t->answer[c] : 0;
-        printf("%llu of %d experts pass through: %llu calls of the answer, %llu copies, %llu guessed, %llu of them right\n", (unsigned long long)passing,
-               t->n_layers * t->n_experts, (unsigned long long)calls, (unsigned long long)d->streamed, (unsigned long long)d->prefetched,
+        printf("%llu of %d experts pass through: %llu calls of the answer, %llu copies, %llu "
+               "guessed, %llu of them right\n",
+               (unsigned long long)passing, t->n_layers * t->n_experts, (unsigned long long)calls,
+               (unsigned long long)d->streamed, (unsigned long long)d->prefetched,
                (unsigned long long)d->prefetch_hits);
         ck_assert_uint_gt(d->prefetch_hits, d->prefetched / 4);
         ck_assert_uint_le(d->prefetch_hits, d->prefetched);
-        ck_assert_uint_ge(d->streamed - d->prefetched + d->prefetch_hits, calls);        /* the prompt's calls come on top */
+        /* the prompt's calls come on top */
+        ck_assert_uint_ge(d->streamed - d->prefetched + d->prefetch_hits, calls);
         ck_assert_uint_eq(d->streamed_bytes, d->streamed * (d->stream_bytes / DEVICE_STREAM));
         ck_assert_uint_le(d->weight_bytes + d->stream_bytes, (uint64_t)3 << 20);
         /* and back: nothing stays behind */
@@ -377,7 +425,9 @@ START_TEST(experts_are_streamed)
         ck_assert_uint_eq(d->stream_bytes + d->weight_bytes, 0);
         engine_close(g);
         /* in and out of it within an answer */
-        g = open_demo(k ? plain : fused, "cpu", "3:stream:3M,12:gpu,20:stream:2M,30:stream:4M,40:cpu,45:stream:3M,52:experts-gpu");
+        g = open_demo(
+            k ? plain : fused, "cpu",
+            "3:stream:3M,12:gpu,20:stream:2M,30:stream:4M,40:cpu,45:stream:3M,52:experts-gpu");
         tell(g, &h, 60);
         ck_assert_str_eq(h.text, want);
         ck_assert_int_eq(engine_settle(g, &e), 0);
@@ -417,8 +467,13 @@ END_TEST
 START_TEST(deferred_experts_show_their_loss)
 {
     static struct heard h;
-    static const struct { const char *placement; int defer; bool lossy; } cases[] = {
-        {"attention-gpu", 0, false}, {"attention-gpu", 1, true}, {"attention-gpu", 2, true}, {"cpu", 1, false}, {"gpu", 1, false}, {"experts-gpu", 1, false}};
+    static const struct {
+        const char *placement;
+        int defer;
+        bool lossy;
+    } cases[] = {{"attention-gpu", 0, false}, {"attention-gpu", 1, true},
+                 {"attention-gpu", 2, true},  {"cpu", 1, false},
+                 {"gpu", 1, false},           {"experts-gpu", 1, false}};
 
     fake_device_control(NULL);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -435,12 +490,14 @@ START_TEST(deferred_experts_show_their_loss)
         for (int k = 0; k < engine_telemetry(g)->n_layers * engine_telemetry(g)->n_experts; k++)
             counted += engine_telemetry(g)->session[k];
         ck_assert_msg(engine_defer_loss(g, n - 39, &loss, &e) == 0, "%s", e.text);
-        printf("%s, %d deferred: mean KL %.4g, largest %.4g, %d of %d tokens change\n", cases[i].placement, cases[i].defer, loss.mean_kl, loss.largest_kl,
-               loss.changed, loss.tokens);
+        printf("%s, %d deferred: mean KL %.4g, largest %.4g, %d of %d tokens change\n",
+               cases[i].placement, cases[i].defer, loss.mean_kl, loss.largest_kl, loss.changed,
+               loss.tokens);
         ck_assert_int_eq(loss.tokens, 39);
         ck_assert_int_eq(engine_session_tokens(g, NULL), n);
         ck_assert(isfinite(loss.mean_kl));
-        ck_assert_msg((loss.largest_kl > 1e-9) == cases[i].lossy, "%s: %g", cases[i].placement, loss.largest_kl);
+        ck_assert_msg((loss.largest_kl > 1e-9) == cases[i].lossy, "%s: %g", cases[i].placement,
+                      loss.largest_kl);
         if (!cases[i].lossy)
             ck_assert_int_eq(loss.changed, 0);
         for (int k = 0; k < engine_telemetry(g)->n_layers * engine_telemetry(g)->n_experts; k++)

@@ -29,22 +29,30 @@ static void put(const char *path, const char *text)
 static void machine(void)
 {
     snprintf(root, sizeof root, "%s/machine", support_tmpdir());
-    put("/proc/stat", "cpu  100 0 100 800 0 0 0 0 0 0\ncpu0 50 0 50 400 0 0 0 0\ncpu1 50 0 50 400 0 0 0 0\nintr 1\n");
-    put("/proc/cpuinfo", "processor : 0\nmodel name\t: Test CPU 9000\ncpu MHz\t\t: 2000.5\n\nprocessor : 1\ncpu MHz : 3000.5\n");
-    put("/proc/meminfo", "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\nSwapTotal: 50 kB\nSwapFree: 20 kB\n");
-    put("/proc/self/status", "Name:\tx\nVmHWM:\t  300 kB\nVmRSS:\t  200 kB\nRssFile:\t 60 kB\nVmSwap:\t 7 kB\n");
-    put("/proc/self/io", "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 4096\nwrite_bytes: 8192\n");
+    put("/proc/stat", "cpu  100 0 100 800 0 0 0 0 0 0\ncpu0 50 0 50 400 0 0 0 0\ncpu1 50 0 50 400 "
+                      "0 0 0 0\nintr 1\n");
+    put("/proc/cpuinfo", "processor : 0\nmodel name\t: Test CPU 9000\ncpu MHz\t\t: "
+                         "2000.5\n\nprocessor : 1\ncpu MHz : 3000.5\n");
+    put("/proc/meminfo", "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\nSwapTotal: 50 "
+                         "kB\nSwapFree: 20 kB\n");
+    put("/proc/self/status",
+        "Name:\tx\nVmHWM:\t  300 kB\nVmRSS:\t  200 kB\nRssFile:\t 60 kB\nVmSwap:\t 7 kB\n");
+    put("/proc/self/io",
+        "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 4096\nwrite_bytes: 8192\n");
     put("/proc/self/stat", "1 (a ) b) R 1 1 1 0 -1 4194560 100 0 17 0 1 2\n");
     put("/proc/self/cgroup", "0::/outer/inner\n");
     put("/sys/fs/cgroup/outer/memory.max", "500000\n");
     put("/sys/fs/cgroup/outer/inner/memory.max", "max\n");
-    put("/proc/diskstats", "   8 0 sda 10 0 80 5 20 0 160 9 0 1 1\n   8 1 sda1 10 0 80 5 20 0 160 9 0 1 1\n"
-                           " 259 0 nvme0n1 100 0 1 1 200 0 1 1 0 1 1\n 259 1 nvme0n1p1 7 0 1 1 7 0 1 1 0 1 1\n   7 0 loop0 9 0 9 9 9 0 9 9 0 9 9\n");
+    put("/proc/diskstats",
+        "   8 0 sda 10 0 80 5 20 0 160 9 0 1 1\n   8 1 sda1 10 0 80 5 20 0 160 9 0 1 1\n"
+        " 259 0 nvme0n1 100 0 1 1 200 0 1 1 0 1 1\n 259 1 nvme0n1p1 7 0 1 1 7 0 1 1 0 1 1\n   7 0 "
+        "loop0 9 0 9 9 9 0 9 9 0 9 9\n");
     put("/sys/class/hwmon/hwmon0/name", "nvme\n");
     put("/sys/class/hwmon/hwmon0/temp1_input", "30000\n");
     put("/sys/class/hwmon/hwmon1/name", "k10temp\n");
     put("/sys/class/hwmon/hwmon1/temp1_input", "61500\n");
-    put("/proc/self/task/11/stat", "11 (w x) R 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 0 0 0\n");
+    put("/proc/self/task/11/stat", "11 (w x) R 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 "
+                                   "0 0 0 0 0 0 0 0 0 1 0 0 0 0\n");
     put("/proc/self/task/11/schedstat", "1000000 5 6\n");
 }
 
@@ -58,7 +66,8 @@ START_TEST(every_sensor_is_read)
     ck_assert_str_eq(system_cpu_name(sys), "Test CPU 9000");
     system_read(sys, &s);
     ck_assert_int_eq(s.n_cores, 2);
-    ck_assert(isnan(s.system_use) && isnan(s.core_use[0]) && isnan(s.process_cores));   /* nothing to compare with yet */
+    /* nothing to compare with yet */
+    ck_assert(isnan(s.system_use) && isnan(s.core_use[0]) && isnan(s.process_cores));
     ck_assert_float_eq_tol(s.mhz, 2500.5f, 0.1f);
     ck_assert_float_eq_tol(s.core_mhz[1], 3000.5f, 0.1f);
     ck_assert_float_eq_tol(s.temperature, 61.5f, 0.01f);
@@ -74,17 +83,19 @@ START_TEST(every_sensor_is_read)
     ck_assert_uint_eq(s.read_bytes, 4096);
     ck_assert_uint_eq(s.write_calls, 4);
     ck_assert_uint_eq(s.major_faults, 17);
-    ck_assert_uint_eq(s.disk_reads, 110);        /* whole disks only */
+    ck_assert_uint_eq(s.disk_reads, 110); /* whole disks only */
     ck_assert_uint_eq(s.disk_writes, 220);
     /* 200 ticks on: core 0 busy for 75 of 100, core 1 idle */
-    put("/proc/stat", "cpu  175 0 100 925 0 0 0 0 0 0\ncpu0 125 0 50 425 0 0 0 0\ncpu1 50 0 50 500 0 0 0 0\nintr 1\n");
+    put("/proc/stat", "cpu  175 0 100 925 0 0 0 0 0 0\ncpu0 125 0 50 425 0 0 0 0\ncpu1 50 0 50 500 "
+                      "0 0 0 0\nintr 1\n");
     put("/proc/self/task/11/schedstat", "900000000000 5 6\n");
     system_read(sys, &s);
     ck_assert_float_eq_tol(s.system_use, 0.375f, 1e-4f);
     ck_assert_float_eq_tol(s.core_use[0], 0.75f, 1e-4f);
     ck_assert_float_eq_tol(s.core_use[1], 0, 1e-6f);
     ck_assert_float_eq_tol(s.core_process_use[0], 0, 1e-6f);
-    ck_assert_float_eq_tol(s.core_process_use[1], 1, 1e-6f);     /* a thread's core, at most whole */
+    /* a thread's core, at most whole */
+    ck_assert_float_eq_tol(s.core_process_use[1], 1, 1e-6f);
     system_free(sys);
 }
 END_TEST
@@ -98,34 +109,40 @@ static void expect_group(uint64_t limit, uint64_t left)
     ck_assert_uint_eq(g.left, left);
 }
 
-/* Version 1, as it looks from the host: the limit of a group above counts, and what its files in memory take can be had again. */
+/* Version 1, as it looks from the host: the limit of a group above counts, and what its files in
+ * memory take can be had again. */
 START_TEST(memory_groups_of_version_1)
 {
     snprintf(root, sizeof root, "%s/v1", support_tmpdir());
     put("/proc/self/cgroup", "12:cpuset,cpu:/x\n5:memory:/outer/inner\n1:name=systemd:/x\n0::/x\n");
-    put("/proc/self/mountinfo", "31 24 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+    put("/proc/self/mountinfo",
+        "31 24 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
         "36 24 0:30 / /sys/fs/cgroup/mem rw,nosuid shared:1 - cgroup cgroup rw,memory\n");
     put("/sys/fs/cgroup/mem/memory.limit_in_bytes", "9223372036854771712\n");
     put("/sys/fs/cgroup/mem/outer/memory.limit_in_bytes", "500000\n");
     put("/sys/fs/cgroup/mem/outer/memory.usage_in_bytes", "300000\n");
     put("/sys/fs/cgroup/mem/outer/memory.use_hierarchy", "1\n");
-    put("/sys/fs/cgroup/mem/outer/memory.stat", "cache 5\ntotal_inactive_file 100000\ntotal_active_file 50000\n");
+    put("/sys/fs/cgroup/mem/outer/memory.stat",
+        "cache 5\ntotal_inactive_file 100000\ntotal_active_file 50000\n");
     put("/sys/fs/cgroup/mem/outer/inner/memory.limit_in_bytes", "600000\n");
     put("/sys/fs/cgroup/mem/outer/inner/memory.usage_in_bytes", "100000\n");
     expect_group(500000, 350000);
-    put("/sys/fs/cgroup/mem/outer/memory.use_hierarchy", "0\n");          /* it counts its own processes alone */
+    /* it counts its own processes alone */
+    put("/sys/fs/cgroup/mem/outer/memory.use_hierarchy", "0\n");
     expect_group(600000, 500000);
     put("/sys/fs/cgroup/mem/outer/inner/memory.limit_in_bytes", "9223372036854771712\n");
     expect_group(SYSTEM_UNKNOWN, SYSTEM_UNKNOWN);
 }
 END_TEST
 
-/* In a container: the path is the host's, but only what is below it is mounted; or it lies outside of what can be seen. */
+/* In a container: the path is the host's, but only what is below it is mounted; or it lies outside
+ * of what can be seen. */
 START_TEST(memory_groups_in_a_container)
 {
     snprintf(root, sizeof root, "%s/container", support_tmpdir());
     put("/proc/self/cgroup", "5:memory:/docker/abc/job\n");
-    put("/proc/self/mountinfo", "36 24 0:30 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
+    put("/proc/self/mountinfo",
+        "36 24 0:30 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
     put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "400000\n");
     put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "390000\n");
     put("/sys/fs/cgroup/memory/memory.use_hierarchy", "1\n");
@@ -133,7 +150,7 @@ START_TEST(memory_groups_in_a_container)
     expect_group(300000, 10000);
     put("/proc/self/cgroup", "5:memory:/../elsewhere\n");
     expect_group(400000, 10000);
-    put("/proc/self/mountinfo", "");                         /* where it usually is */
+    put("/proc/self/mountinfo", ""); /* where it usually is */
     put("/proc/self/cgroup", "5:memory:/\n");
     expect_group(400000, 10000);
 }
@@ -149,7 +166,8 @@ START_TEST(memory_groups_of_version_2)
     put("/sys/fs/cgroup/unified/a/memory.stat", "anon 1\ninactive_file 30000\nactive_file 20000\n");
     put("/sys/fs/cgroup/unified/a/b/memory.max", "max\n");
     expect_group(800000, 150000);
-    put("/sys/fs/cgroup/memory/old/memory.limit_in_bytes", "700000\n");        /* both at once: the smaller counts */
+    /* both at once: the smaller counts */
+    put("/sys/fs/cgroup/memory/old/memory.limit_in_bytes", "700000\n");
     expect_group(700000, 150000);
 }
 END_TEST
@@ -164,8 +182,9 @@ START_TEST(missing_is_not_zero)
     system_read(sys, &s);
     ck_assert_int_eq(s.n_cores, 0);
     ck_assert(isnan(s.system_use) && isnan(s.mhz) && isnan(s.temperature));
-    ck_assert(s.rss == SYSTEM_UNKNOWN && s.memory_available == SYSTEM_UNKNOWN && s.swap_used == SYSTEM_UNKNOWN &&
-              s.memory_limit == SYSTEM_UNKNOWN && s.read_bytes == SYSTEM_UNKNOWN && s.major_faults == SYSTEM_UNKNOWN &&
+    ck_assert(s.rss == SYSTEM_UNKNOWN && s.memory_available == SYSTEM_UNKNOWN &&
+              s.swap_used == SYSTEM_UNKNOWN && s.memory_limit == SYSTEM_UNKNOWN &&
+              s.read_bytes == SYSTEM_UNKNOWN && s.major_faults == SYSTEM_UNKNOWN &&
               s.disk_reads == SYSTEM_UNKNOWN);
     ck_assert_str_eq(system_cpu_name(sys), "");
     system_free(sys);
@@ -208,7 +227,8 @@ static void *burn(void *until)
     return NULL;
 }
 
-/* This machine, against an independent account: the process's own CPU clock and getrusage-like figures of /proc. */
+/* This machine, against an independent account: the process's own CPU clock and getrusage-like
+ * figures of /proc. */
 START_TEST(this_machine_agrees_with_a_second_account)
 {
     static struct system_sample s;
@@ -240,7 +260,8 @@ START_TEST(this_machine_agrees_with_a_second_account)
     ck_assert_uint_ge(s.rss_peak, s.rss);
     for (int i = 0; i < s.n_cores; i++)
         cores += s.core_process_use[i];
-    ck_assert_double_ge(cores, 0.05);            /* the thread that is still alive is found on some core */
+    /* the thread that is still alive is found on some core */
+    ck_assert_double_ge(cores, 0.05);
     free(block);
     system_free(sys);
 }

@@ -1,5 +1,6 @@
-/* Chat templates: the reference's renderings and ids, jinja2's renderings of templates that use the whole subset, the mask between frame
- * and typed text, the fallback, and templates that mean harm. */
+/* Chat templates: the reference's renderings and ids, jinja2's renderings of templates that use the
+ * whole subset, the mask between frame and typed text, the fallback, and templates that mean harm.
+ */
 #include "engine/base/mem.h"
 #include "engine/file/weights.h"
 #include "engine/text/chat_formats.h"
@@ -20,10 +21,13 @@ static size_t read_messages(const json_t *list, struct message *m)
     json_t *o;
     size_t i;
 
-    json_array_foreach(list, i, o) {
+    json_array_foreach(list, i, o)
+    {
         const char *role = json_string_value(json_object_get(o, "role"));
 
-        m[i].role = strcmp(role, "system") == 0 ? ROLE_SYSTEM : strcmp(role, "user") == 0 ? ROLE_USER : ROLE_ASSISTANT;
+        m[i].role = strcmp(role, "system") == 0 ? ROLE_SYSTEM
+                    : strcmp(role, "user") == 0 ? ROLE_USER
+                                                : ROLE_ASSISTANT;
         m[i].text = (char *)json_string_value(json_object_get(o, "content"));
     }
     return json_array_size(list);
@@ -57,7 +61,8 @@ static void check_chats(const char *model, const char *cases)
     ck_assert_msg(chat_template_notice(c) == NULL, "%s", chat_template_notice(c));
     root = json_load_file(support_path(cases), JSON_ALLOW_NUL, &where);
     ck_assert_msg(root != NULL, "%s", where.text);
-    json_array_foreach(json_object_get(root, "chats"), i, o) {
+    json_array_foreach(json_object_get(root, "chats"), i, o)
+    {
         const json_t *want = json_object_get(o, "ids");
         struct message m[16];
         size_t n = read_messages(json_object_get(o, "messages"), m);
@@ -68,7 +73,8 @@ static void check_chats(const char *model, const char *cases)
         ck_assert_msg(chat_template_render(c, m, n, prompt, NULL, &text, &e) == 0, "%s", e.text);
         ck_assert_str_eq(text, json_string_value(json_object_get(o, "text")));
         mem_free(text);
-        ck_assert_msg(chat_template_encode(c, m, n, prompt, NULL, &ids, &n_ids, starts, &e) == 0, "%s", e.text);
+        ck_assert_msg(chat_template_encode(c, m, n, prompt, NULL, &ids, &n_ids, starts, &e) == 0,
+                      "%s", e.text);
         if (types_special(m, n)) {
             typed++;
             for (int k = 0; k < n_ids; k++)
@@ -84,7 +90,10 @@ static void check_chats(const char *model, const char *cases)
         for (size_t k = 0; k <= n; k++) {
             char role[32];
 
-            snprintf(role, sizeof role, "<|%s|>", k == n || m[k].role == ROLE_ASSISTANT ? "assistant" : m[k].role == ROLE_USER ? "user" : "system");
+            snprintf(role, sizeof role, "<|%s|>",
+                     k == n || m[k].role == ROLE_ASSISTANT ? "assistant"
+                     : m[k].role == ROLE_USER              ? "user"
+                                                           : "system");
             asked = tokenizer_find(t, role, strlen(role));
             if (k == n && !prompt)
                 ck_assert_int_eq(starts[k], n_ids);
@@ -119,9 +128,11 @@ START_TEST(chats_of_phi_tiny_moe)
 }
 END_TEST
 
-static const struct jinja_variable variables[] = {{"bos_token", "<s>", 3}, {"eos_token", "<|endoftext|>", 13}, {"unk_token", "<unk>", 5}};
+static const struct jinja_variable variables[] = {
+    {"bos_token", "<s>", 3}, {"eos_token", "<|endoftext|>", 13}, {"unk_token", "<unk>", 5}};
 
-static int render(const char *source, const struct message *m, size_t n, bool prompt, char **text, char **mask, struct error *e)
+static int render(const char *source, const struct message *m, size_t n, bool prompt, char **text,
+                  char **mask, struct error *e)
 {
     struct jinja *j;
     struct strbuf out = {0}, marks = {0};
@@ -130,7 +141,8 @@ static int render(const char *source, const struct message *m, size_t n, bool pr
     *text = *mask = NULL;
     if (status < 0)
         return status;
-    status = jinja_render(j, &(struct jinja_input){m, n, prompt, variables, 3, NULL}, &(struct jinja_output){&out, &marks, NULL}, e);
+    status = jinja_render(j, &(struct jinja_input){m, n, prompt, variables, 3, NULL},
+                          &(struct jinja_output){&out, &marks, NULL}, e);
     jinja_free(j);
     if (status == 0) {
         ck_assert_uint_eq(out.len, marks.len);
@@ -149,22 +161,30 @@ START_TEST(renders_as_jinja2_does)
     size_t i, raised = 0;
 
     ck_assert_msg(root != NULL, "%s", where.text);
-    json_array_foreach(json_object_get(root, "cases"), i, o) {
-        const char *name = json_string_value(json_object_get(o, "name")), *want = json_string_value(json_object_get(o, "text"));
-        const char *source = json_string_value(json_object_get(json_object_get(root, "templates"), name));
-        const json_t *list = json_array_get(json_object_get(root, "conversations"), (size_t)json_integer_value(json_object_get(o, "messages")));
+    json_array_foreach(json_object_get(root, "cases"), i, o)
+    {
+        const char *name = json_string_value(json_object_get(o, "name")),
+                   *want = json_string_value(json_object_get(o, "text"));
+        const char *source = json_string_value(
+            json_object_get(json_object_get(root, "templates"), name));
+        const json_t *list =
+            json_array_get(json_object_get(root, "conversations"),
+                           (size_t)json_integer_value(json_object_get(o, "messages")));
         struct message m[8];
         size_t n = read_messages(list, m);
         struct error e = {0};
         char *text, *mask;
-        int status = render(source, m, n, json_is_true(json_object_get(o, "add_generation_prompt")), &text, &mask, &e);
+        int status = render(source, m, n, json_is_true(json_object_get(o, "add_generation_prompt")),
+                            &text, &mask, &e);
 
         if (want) {
             ck_assert_msg(status == 0, "%s: %s", name, e.text);
-            ck_assert_msg(strcmp(text, want) == 0, "%s, case %zu:\n%s\n--- is not\n%s", name, i, text, want);
+            ck_assert_msg(strcmp(text, want) == 0, "%s, case %zu:\n%s\n--- is not\n%s", name, i,
+                          text, want);
         } else {
             ck_assert_int_eq(status, ERR_INPUT);
-            ck_assert_msg(strstr(e.text, "line 1: System role not supported") != NULL, "%s", e.text);
+            ck_assert_msg(strstr(e.text, "line 1: System role not supported") != NULL, "%s",
+                          e.text);
             raised++;
         }
         mem_free(text);
@@ -178,7 +198,9 @@ END_TEST
 /* Every built-in format says what the official template of its family does. */
 START_TEST(built_in_formats_are_the_official_ones)
 {
-    static const struct { const char *name, *text; } formats[] = {
+    static const struct {
+        const char *name, *text;
+    } formats[] = {
 #define X(name, text) {name, text},
         CHAT_FORMATS(X)
 #undef X
@@ -191,7 +213,8 @@ START_TEST(built_in_formats_are_the_official_ones)
     for (k = 0; k < sizeof formats / sizeof *formats; k++) {
         size_t compared = 0;
 
-        json_array_foreach(json_object_get(root, "formats"), i, o) {
+        json_array_foreach(json_object_get(root, "formats"), i, o)
+        {
             struct message m[8];
             size_t n = read_messages(json_object_get(o, "messages"), m);
             struct error e = {0};
@@ -199,7 +222,8 @@ START_TEST(built_in_formats_are_the_official_ones)
 
             if (strcmp(json_string_value(json_object_get(o, "name")), formats[k].name) != 0)
                 continue;
-            ck_assert_msg(render(formats[k].text, m, n, true, &text, &mask, &e) == 0, "%s: %s", formats[k].name, e.text);
+            ck_assert_msg(render(formats[k].text, m, n, true, &text, &mask, &e) == 0, "%s: %s",
+                          formats[k].name, e.text);
             ck_assert_str_eq(text, json_string_value(json_object_get(o, "text")));
             mem_free(text);
             mem_free(mask);
@@ -214,7 +238,9 @@ END_TEST
 /* The mask follows the text through everything a template may do with it. */
 START_TEST(mask_follows_typed_text)
 {
-    static const struct { const char *source, *text, *mask; } cases[] = {
+    static const struct {
+        const char *source, *text, *mask;
+    } cases[] = {
         {"[{{ messages[0].content }}]", "[ aB c ]", "0111111 0"},
         {"{{ messages[0].content | trim }}<|end|>", "aB c<|end|>", "11110000000"},
         {"{{ messages[0]['content'].strip() ~ 'x' }}", "aB cx", "11110"},
@@ -237,13 +263,15 @@ START_TEST(mask_follows_typed_text)
         struct error e = {0};
         char *text, *mask;
 
-        ck_assert_msg(render(cases[i].source, m, 2, false, &text, &mask, &e) == 0, "%s: %s", cases[i].source, e.text);
+        ck_assert_msg(render(cases[i].source, m, 2, false, &text, &mask, &e) == 0, "%s: %s",
+                      cases[i].source, e.text);
         if (i == 0)
             ck_assert_mem_eq(mask, "\0\1\1\1\1\1\1\0", 8);
         else {
             ck_assert_str_eq(text, cases[i].text);
             for (size_t k = 0; cases[i].mask[k]; k++)
-                ck_assert_msg(mask[k] == cases[i].mask[k] - '0', "%s: byte %zu has mask %d", cases[i].source, k, mask[k]);
+                ck_assert_msg(mask[k] == cases[i].mask[k] - '0', "%s: byte %zu has mask %d",
+                              cases[i].source, k, mask[k]);
         }
         mem_free(text);
         mem_free(mask);
@@ -251,13 +279,29 @@ START_TEST(mask_follows_typed_text)
 }
 END_TEST
 
-static const struct { const char *source, *says; } refused[] = {
-    {"{{ 'x }}", "line 1: a string without"}, {"\n\n{{ x | nofilter }}", "line 3: the filter 'nofilter'"}, {"{{ x is strange }}", "the test 'strange'"},
-    {"{% include 'a' %}", "'include' is not supported"}, {"{% if x %}", "has no endif"}, {"a\n{% for x in y %}\nb", "line 2: the statement that begins here has no endfor"},
-    {"{% for x y %}{% endfor %}", "'in' expected"}, {"{{ }}", "a name expected"}, {"{{", "ends inside"}, {"{# x", "comment without its end"},
-    {"{% endif %}", "'endif' is not supported here"}, {"{{ a b }}", "'}}' expected"}, {"{% break %}", "'break' is not supported here"},
-    {"{% raw %}", "raw without"}, {"{{ 1 < 2 < 3 }}", "chained"}, {"{% set 1 = 2 %}", "a name expected"}, {"{{ 99999999999999999999 }}", "too large"},
-    {"{% import 'os' as os %}", "'import' is not supported"}, {"{{ (((1 }}", "')' expected"}, {"{%", "a name expected"},
+static const struct {
+    const char *source, *says;
+} refused[] = {
+    {"{{ 'x }}", "line 1: a string without"},
+    {"\n\n{{ x | nofilter }}", "line 3: the filter 'nofilter'"},
+    {"{{ x is strange }}", "the test 'strange'"},
+    {"{% include 'a' %}", "'include' is not supported"},
+    {"{% if x %}", "has no endif"},
+    {"a\n{% for x in y %}\nb", "line 2: the statement that begins here has no endfor"},
+    {"{% for x y %}{% endfor %}", "'in' expected"},
+    {"{{ }}", "a name expected"},
+    {"{{", "ends inside"},
+    {"{# x", "comment without its end"},
+    {"{% endif %}", "'endif' is not supported here"},
+    {"{{ a b }}", "'}}' expected"},
+    {"{% break %}", "'break' is not supported here"},
+    {"{% raw %}", "raw without"},
+    {"{{ 1 < 2 < 3 }}", "chained"},
+    {"{% set 1 = 2 %}", "a name expected"},
+    {"{{ 99999999999999999999 }}", "too large"},
+    {"{% import 'os' as os %}", "'import' is not supported"},
+    {"{{ (((1 }}", "')' expected"},
+    {"{%", "a name expected"},
 };
 
 START_TEST(bad_templates_are_refused_with_their_line)
@@ -265,54 +309,100 @@ START_TEST(bad_templates_are_refused_with_their_line)
     struct jinja *j;
     struct error e = {0};
 
-    ck_assert_int_eq(jinja_parse(&j, refused[_i].source, strlen(refused[_i].source), &e), ERR_MODEL);
+    ck_assert_int_eq(jinja_parse(&j, refused[_i].source, strlen(refused[_i].source), &e),
+                     ERR_MODEL);
     ck_assert_ptr_null(j);
     ck_assert_msg(strstr(e.text, refused[_i].says) != NULL, "%s", e.text);
 }
 END_TEST
 
 /* s: a mebibyte of digits */
-#define LONG "{% set ns = namespace(s='1') %}{% for i in range(20) %}{% set ns.s = ns.s + ns.s %}{% endfor %}{% set s = ns.s %}"
+#define LONG                                                                                 \
+    "{% set ns = namespace(s='1') %}{% for i in range(20) %}{% set ns.s = ns.s + ns.s %}{% " \
+    "endfor %}{% set s = ns.s %}"
 
-static const struct { const char *source, *says; } failing[] = {
-    {"{{ nothing.at.all }}", "undefined"}, {"a\n{{ 'a' + 1 }}", "line 2: a string + an integer"}, {"{{ 1 // 0 }}", "division by zero"},
-    {"{{ messages() }}", "cannot be called"}, {"{{ 'a' < 1 }}", "cannot be ordered"}, {"{% for x in 5 %}{% endfor %}", "cannot be walked over"},
-    {"{{ raise_exception('no\x1b[31m') }}", "no\\e[31m"}, {"{{ '{}'.format() }}", "no value for '{}'"}, {"{{ 9223372036854775807 + 1 }}", "too large"},
-    {"{% set messages.x = 1 %}", "no namespace"}, {"{% for a, b in [[1]] %}{% endfor %}", "another number of names"}, {"{{ 'x' | map }}", "map needs"},
-    {"{{ [1][::0] }}", "step"}, {"{{ range(10000000) }}", "a million"}, {"{{ 'a'.split('') }}", "empty string"}, {"{{ 1 is in 2 }}", "'in' asks"},
+static const struct {
+    const char *source, *says;
+} failing[] = {
+    {"{{ nothing.at.all }}", "undefined"},
+    {"a\n{{ 'a' + 1 }}", "line 2: a string + an integer"},
+    {"{{ 1 // 0 }}", "division by zero"},
+    {"{{ messages() }}", "cannot be called"},
+    {"{{ 'a' < 1 }}", "cannot be ordered"},
+    {"{% for x in 5 %}{% endfor %}", "cannot be walked over"},
+    {"{{ raise_exception('no\x1b[31m') }}", "no\\e[31m"},
+    {"{{ '{}'.format() }}", "no value for '{}'"},
+    {"{{ 9223372036854775807 + 1 }}", "too large"},
+    {"{% set messages.x = 1 %}", "no namespace"},
+    {"{% for a, b in [[1]] %}{% endfor %}", "another number of names"},
+    {"{{ 'x' | map }}", "map needs"},
+    {"{{ [1][::0] }}", "step"},
+    {"{{ range(10000000) }}", "a million"},
+    {"{{ 'a'.split('') }}", "empty string"},
+    {"{{ 1 is in 2 }}", "'in' asks"},
     /* those that would not end, or not fit */
-    {"{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", "wanted"},
+    {"{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% "
+     "endfor %}",
+     "wanted"},
     {"{% for a in range(999999) %}{% for b in range(999999) %}{% endfor %}{% endfor %}", ""},
     {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "deep"},
     {"{{ 'x' * 9000000000000000000 }}", ""},
     {"{% set l = [1] %}{% for i in l %}{{ l.append(i) }}{% endfor %}", ""},
-    {"{% set l = [] %}{{ l.append(l) }}{{ l }}", "deep"}, {"{% set l = [] %}{{ l.append(l) }}{{ l | tojson }}", "deep"},
-    {"{{ 2 ** 9223372036854775807 }}", "too large"}, {"{{ 1 ** 9223372036854775807 }}", "too long"},
+    {"{% set l = [] %}{{ l.append(l) }}{{ l }}", "deep"},
+    {"{% set l = [] %}{{ l.append(l) }}{{ l | tojson }}", "deep"},
+    {"{{ 2 ** 9223372036854775807 }}", "too large"},
+    {"{{ 1 ** 9223372036854775807 }}", "too long"},
     /* receivers and arguments that are not what a method takes them for */
-    {"{{ {'index0': 0 - 1}.cycle('a', 'b') }}", "for loop"}, {"{{ {'index0': 'x'}.cycle('a') }}", "for loop"},
-    {"{{ dict(index0=-7).cycle(1, 2, 3, 4, 5, 6, 7) }}", "for loop"}, {"{% for i in [1] %}{{ loop.cycle() }}{% endfor %}", "for loop"},
-    {"{% for i in [1] %}{{ dict(loop).cycle(1) }}{% endfor %}", "for loop"}, {"{{ 'a'.find(1) }}", "find needs a string"},
-    {"{{ 'a'.strip(1) }}", "strip needs a string"}, {"{{ 'a'.split(1) }}", "split needs a string"}, {"{{ 'a'.split('a', 'b') }}", "split's limit"},
-    {"{{ 'a'.replace('a', 'b', 'c') }}", "replace's limit"}, {"{{ 'a'.startswith() }}", "startswith needs"}, {"{{ 'a'.removeprefix(none) }}", "removeprefix needs"},
-    {"{{ ['a'] | join(1) }}", "join needs a string"}, {"{{ 'x' | abs }}", "abs needs"}, {"{{ (0 - 9223372036854775807 - 1) | abs }}", "too large"},
-    {"{{ 'abc'['a':] }}", "slice's border"}, {"{{ [1][::'a'] }}", "slice's step"}, {"{{ 'a' | indent([]) }}", "indent's width"},
-    {"{{ '{'.format(1) }}", "single brace"}, {"{{ '}'.format(1) }}", "single brace"}, {"{{ '{1}'.format(1) }}", "no value"}, {"{{ '{x}'.format(y=1) }}", "no value"},
-    {"{{ '{0.a}'.format(1) }}", "no value"}, {"{{ '{:q}'.format(1) }}", "not supported"}, {"{{ '{:99999}'.format(1) }}", "larger than"}, {"{{ '{:.2f}'.format('a') }}", "does not fit"},
+    {"{{ {'index0': 0 - 1}.cycle('a', 'b') }}", "for loop"},
+    {"{{ {'index0': 'x'}.cycle('a') }}", "for loop"},
+    {"{{ dict(index0=-7).cycle(1, 2, 3, 4, 5, 6, 7) }}", "for loop"},
+    {"{% for i in [1] %}{{ loop.cycle() }}{% endfor %}", "for loop"},
+    {"{% for i in [1] %}{{ dict(loop).cycle(1) }}{% endfor %}", "for loop"},
+    {"{{ 'a'.find(1) }}", "find needs a string"},
+    {"{{ 'a'.strip(1) }}", "strip needs a string"},
+    {"{{ 'a'.split(1) }}", "split needs a string"},
+    {"{{ 'a'.split('a', 'b') }}", "split's limit"},
+    {"{{ 'a'.replace('a', 'b', 'c') }}", "replace's limit"},
+    {"{{ 'a'.startswith() }}", "startswith needs"},
+    {"{{ 'a'.removeprefix(none) }}", "removeprefix needs"},
+    {"{{ ['a'] | join(1) }}", "join needs a string"},
+    {"{{ 'x' | abs }}", "abs needs"},
+    {"{{ (0 - 9223372036854775807 - 1) | abs }}", "too large"},
+    {"{{ 'abc'['a':] }}", "slice's border"},
+    {"{{ [1][::'a'] }}", "slice's step"},
+    {"{{ 'a' | indent([]) }}", "indent's width"},
+    {"{{ '{'.format(1) }}", "single brace"},
+    {"{{ '}'.format(1) }}", "single brace"},
+    {"{{ '{1}'.format(1) }}", "no value"},
+    {"{{ '{x}'.format(y=1) }}", "no value"},
+    {"{{ '{0.a}'.format(1) }}", "no value"},
+    {"{{ '{:q}'.format(1) }}", "not supported"},
+    {"{{ '{:99999}'.format(1) }}", "larger than"},
+    {"{{ '{:.2f}'.format('a') }}", "does not fit"},
     /* loops over long values, each of which must be paid for */
     {LONG "{% for i in range(100000) %}{% if s.isdigit() %}{% endif %}{% endfor %}", "too long"},
     {LONG "{% for i in range(100000) %}{% if s.isalpha() %}{% endif %}{% endfor %}", "too long"},
-    {LONG "{% for i in range(100000) %}{% if s.startswith(s) %}{% endif %}{% endfor %}", "too long"},
+    {LONG "{% for i in range(100000) %}{% if s.startswith(s) %}{% endif %}{% endfor %}",
+     "too long"},
     {LONG "{% for i in range(100000) %}{% if s.endswith(s) %}{% endif %}{% endfor %}", "too long"},
     {LONG "{% for i in range(100000) %}{% if s.find('2') %}{% endif %}{% endfor %}", "too long"},
-    {LONG "{% set t = s + '2' %}{% for i in range(100000) %}{% if s.strip(t) %}{% endif %}{% endfor %}", "too long"},
+    {LONG
+     "{% set t = s + '2' %}{% for i in range(100000) %}{% if s.strip(t) %}{% endif %}{% endfor %}",
+     "too long"},
     {LONG "{% for i in range(100000) %}{% if s.split('2') %}{% endif %}{% endfor %}", "too long"},
-    {LONG "{% for i in range(100000) %}{% if s[1000000:1000001] %}{% endif %}{% endfor %}", "too long"},
+    {LONG "{% for i in range(100000) %}{% if s[1000000:1000001] %}{% endif %}{% endfor %}",
+     "too long"},
     {LONG "{% for i in range(100000) %}{% if s | length %}{% endif %}{% endfor %}", "too long"},
-    {LONG "{% set d = dict() %}{% set d = {s: 1} %}{% for i in range(100000) %}{% if d.get(s) %}{% endif %}{% endfor %}", "too long"},
+    {LONG "{% set d = dict() %}{% set d = {s: 1} %}{% for i in range(100000) %}{% if d.get(s) %}{% "
+          "endif %}{% endfor %}",
+     "too long"},
     {LONG "{% for i in range(100000) %}{% if '2' in s %}{% endif %}{% endfor %}", "too long"},
     {LONG "{% for i in range(100000) %}{% if s == s %}{% endif %}{% endfor %}", "too long"},
-    {"{% set l = range(50000) %}{% set m = range(50000) %}{% for i in range(50000) %}{% if l == m %}{% endif %}{% endfor %}", "too long"},
-    {"{% set l = range(100000) | reverse %}{{ l | sort | length }}", "too long"}, {"{% for i in range(1000000) %}{% set x = 0.1 | string %}{% endfor %}", ""},
+    {"{% set l = range(50000) %}{% set m = range(50000) %}{% for i in range(50000) %}{% if l == m "
+     "%}{% endif %}{% endfor %}",
+     "too long"},
+    {"{% set l = range(100000) | reverse %}{{ l | sort | length }}", "too long"},
+    {"{% for i in range(1000000) %}{% set x = 0.1 | string %}{% endfor %}", ""},
 };
 
 START_TEST(failures_and_hostile_templates_end)
@@ -323,10 +413,12 @@ START_TEST(failures_and_hostile_templates_end)
     struct message m = {ROLE_USER, hi};
 
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
-    ck_assert_msg(render(failing[_i].source, &m, 1, true, &text, &mask, &e) == ERR_INPUT, "%s: %s", failing[_i].source, text ? text : e.text);
+    ck_assert_msg(render(failing[_i].source, &m, 1, true, &text, &mask, &e) == ERR_INPUT, "%s: %s",
+                  failing[_i].source, text ? text : e.text);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
     ck_assert_msg(strstr(e.text, failing[_i].says) != NULL, "%s", e.text);
-    ck_assert_msg(b.tv_sec - a.tv_sec < 10, "%s took %ld s", failing[_i].source, (long)(b.tv_sec - a.tv_sec));
+    ck_assert_msg(b.tv_sec - a.tv_sec < 10, "%s took %ld s", failing[_i].source,
+                  (long)(b.tv_sec - a.tv_sec));
 }
 END_TEST
 
@@ -338,8 +430,11 @@ static bool asked_often(void *ctx)
 /* A template in the middle of whatever it does ends when it is asked to. */
 START_TEST(rendering_ends_when_asked)
 {
-    static const char *const sources[] = {"{% for a in range(999999) %}{% endfor %}", LONG "{% for i in range(99999) %}{% if s.isdigit() %}{% endif %}{% endfor %}",
-                                          "{{ range(100000) | sort | length }}", "{% set l = [1] %}{% for i in l %}{{ l.append(i) }}{% endfor %}"};
+    static const char *const sources[] = {
+        "{% for a in range(999999) %}{% endfor %}",
+        LONG "{% for i in range(99999) %}{% if s.isdigit() %}{% endif %}{% endfor %}",
+        "{{ range(100000) | sort | length }}",
+        "{% set l = [1] %}{% for i in l %}{{ l.append(i) }}{% endfor %}"};
 
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         int left = 3;
@@ -349,7 +444,9 @@ START_TEST(rendering_ends_when_asked)
         struct jinja *j;
 
         ck_assert_int_eq(jinja_parse(&j, sources[i], strlen(sources[i]), &e), 0);
-        ck_assert_int_eq(jinja_render(j, &(struct jinja_input){.stop = &stop}, &(struct jinja_output){.text = &out}, &e), ERR_CANCELLED);
+        ck_assert_int_eq(jinja_render(j, &(struct jinja_input){.stop = &stop},
+                                      &(struct jinja_output){.text = &out}, &e),
+                         ERR_CANCELLED);
         ck_assert_int_eq(left, 0);
         jinja_free(j);
         strbuf_release(&out);
@@ -368,7 +465,8 @@ static int asked_for(const struct chat_template *c, const struct tokenizer *t, s
 
     for (size_t i = 0; i < n; i++)
         m[i] = (struct message){i % 2 ? ROLE_ASSISTANT : ROLE_USER, one};
-    ck_assert_msg(chat_template_encode(c, m, n, true, &stop, &ids, &n_ids, starts, &e) == 0, "%s", e.text);
+    ck_assert_msg(chat_template_encode(c, m, n, true, &stop, &ids, &n_ids, starts, &e) == 0, "%s",
+                  e.text);
     for (size_t i = 0; i < n; i++) {
         const char *role = i % 2 ? "<|assistant|>" : "<|user|>";
 
@@ -404,17 +502,34 @@ END_TEST
 /* Python's answers, checked with Python. */
 START_TEST(methods_and_filters_as_in_python)
 {
-    static const struct { const char *source, *text; } cases[] = {
-        {"{{ '<{}>'.format('a') }}", "<a>"}, {"{{ '{1}{0}{{}}'.format('a', 2) }}", "2a{}"}, {"{{ '{x}-{y}'.format(x=1, y=none) }}", "1-None"},
-        {"{{ '[{:>4}|{:<4}|{:^4}|{:*^5}]'.format('a', 1, 'b', 'c') }}", "[   a|1   | b  |**c**]"}, {"{{ '{:05d}|{:.2f}|{:.1}'.format(-42, 1.005, 'xyz') }}", "-0042|1.00|x"},
-        {"{{ 'a,b,c'.rsplit(',', 1) | join('|') }}", "a,b|c"}, {"{{ ' a  b c '.split(none, 1) | join('|') }}", "a|b c "}, {"{{ ' a  b c '.rsplit(none, 1) | join('|') }}", " a  b|c"},
-        {"{{ 'a,b'.split(',', -9223372036854775807 - 1) | join('|') }}", "a|b"}, {"{{ 'aa'.replace('a', 'b', -9223372036854775807 - 1) }}", "bb"},
-        {"{{ 'ab'.replace('', '-') }}", "-a-b-"}, {"{{ '\xc3\xa9\xc3\xa8'.strip('\xc3\xa8') }}", "\xc3\xa9"}, {"{{ '\xe3\x80\x80x\xc2\xa0'.strip() }}", "x"},
-        {"{{ 'xxabxx'.strip('x') }}", "ab"}, {"{{ 'a\r\nb\nc\n'.splitlines() | join('|') }}", "a|b|c"}, {"{{ 'abab'.count('ab') }}", "2"},
-        {"{{ 'abc'.removeprefix('ab') + 'abc'.removesuffix('bc') }}", "ca"}, {"{{ [\"it's\", 'a\"b', 'c'] }}", "[\"it's\", 'a\"b', 'c']"},
-        {"{{ [1, 2] * 2 }}{{ 3 * 'a' }}", "[1, 2, 1, 2]aaa"}, {"{{ -3 | abs }}{{ '12' | int + 1 }}{{ '9007199254740993' | int }}", "3139007199254740993"},
-        {"{% for i in [1, 2, 3] %}{{ loop.cycle('a', 'b') }}{% endfor %}", "aba"}, {"{{ 'a\nb' | indent(2) }}{{ 'a\nb' | indent('>>', true) }}", "a\n  b>>a\n>>b"},
-        {"{{ 4 is divisibleby(-1) }}", "True"}, {"{{ '\\x41\\u00e9\\U0001f642\\101\\0\\q\\x4' | tojson }}", "\"A\xc3\xa9\xf0\x9f\x99\x82" "A\\u0000\\\\q\\\\x4\""},
+    static const struct {
+        const char *source, *text;
+    } cases[] = {
+        {"{{ '<{}>'.format('a') }}", "<a>"},
+        {"{{ '{1}{0}{{}}'.format('a', 2) }}", "2a{}"},
+        {"{{ '{x}-{y}'.format(x=1, y=none) }}", "1-None"},
+        {"{{ '[{:>4}|{:<4}|{:^4}|{:*^5}]'.format('a', 1, 'b', 'c') }}", "[   a|1   | b  |**c**]"},
+        {"{{ '{:05d}|{:.2f}|{:.1}'.format(-42, 1.005, 'xyz') }}", "-0042|1.00|x"},
+        {"{{ 'a,b,c'.rsplit(',', 1) | join('|') }}", "a,b|c"},
+        {"{{ ' a  b c '.split(none, 1) | join('|') }}", "a|b c "},
+        {"{{ ' a  b c '.rsplit(none, 1) | join('|') }}", " a  b|c"},
+        {"{{ 'a,b'.split(',', -9223372036854775807 - 1) | join('|') }}", "a|b"},
+        {"{{ 'aa'.replace('a', 'b', -9223372036854775807 - 1) }}", "bb"},
+        {"{{ 'ab'.replace('', '-') }}", "-a-b-"},
+        {"{{ '\xc3\xa9\xc3\xa8'.strip('\xc3\xa8') }}", "\xc3\xa9"},
+        {"{{ '\xe3\x80\x80x\xc2\xa0'.strip() }}", "x"},
+        {"{{ 'xxabxx'.strip('x') }}", "ab"},
+        {"{{ 'a\r\nb\nc\n'.splitlines() | join('|') }}", "a|b|c"},
+        {"{{ 'abab'.count('ab') }}", "2"},
+        {"{{ 'abc'.removeprefix('ab') + 'abc'.removesuffix('bc') }}", "ca"},
+        {"{{ [\"it's\", 'a\"b', 'c'] }}", "[\"it's\", 'a\"b', 'c']"},
+        {"{{ [1, 2] * 2 }}{{ 3 * 'a' }}", "[1, 2, 1, 2]aaa"},
+        {"{{ -3 | abs }}{{ '12' | int + 1 }}{{ '9007199254740993' | int }}", "3139007199254740993"},
+        {"{% for i in [1, 2, 3] %}{{ loop.cycle('a', 'b') }}{% endfor %}", "aba"},
+        {"{{ 'a\nb' | indent(2) }}{{ 'a\nb' | indent('>>', true) }}", "a\n  b>>a\n>>b"},
+        {"{{ 4 is divisibleby(-1) }}", "True"},
+        {"{{ '\\x41\\u00e9\\U0001f642\\101\\0\\q\\x4' | tojson }}", "\"A\xc3\xa9\xf0\x9f\x99\x82"
+                                                                    "A\\u0000\\\\q\\\\x4\""},
         {"a\r\nb\rc{% if true %}\r\nd{% endif %}{{ 'x\r\ny' }}", "a\nb\ncdx\ny"},
     };
 
@@ -422,7 +537,8 @@ START_TEST(methods_and_filters_as_in_python)
         struct error e = {0};
         char *text, *mask;
 
-        ck_assert_msg(render(cases[i].source, NULL, 0, false, &text, &mask, &e) == 0, "%s: %s", cases[i].source, e.text);
+        ck_assert_msg(render(cases[i].source, NULL, 0, false, &text, &mask, &e) == 0, "%s: %s",
+                      cases[i].source, e.text);
         ck_assert_str_eq(text, cases[i].text);
         mem_free(text);
         mem_free(mask);
@@ -432,7 +548,19 @@ END_TEST
 
 START_TEST(deep_nesting_is_refused_not_followed)
 {
-    static const char *const units[] = {"(", "[", "-", "not ", "{% if 1 %}", "{'a':", "x if x else ", "{% for a in b %}", "x|trim(", "a[", "a(", "{{", "{% if 1 %}{% elif 1 %}"};
+    static const char *const units[] = {"(",
+                                        "[",
+                                        "-",
+                                        "not ",
+                                        "{% if 1 %}",
+                                        "{'a':",
+                                        "x if x else ",
+                                        "{% for a in b %}",
+                                        "x|trim(",
+                                        "a[",
+                                        "a(",
+                                        "{{",
+                                        "{% if 1 %}{% elif 1 %}"};
 
     for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
         size_t n = strlen(units[u]), len = 4;
@@ -451,7 +579,8 @@ START_TEST(deep_nesting_is_refused_not_followed)
 }
 END_TEST
 
-/* A long chain parses in a loop but evaluates in depth: it must be refused, or work, but not overflow the stack. */
+/* A long chain parses in a loop but evaluates in depth: it must be refused, or work, but not
+ * overflow the stack. */
 START_TEST(long_chains_do_not_overflow)
 {
     static const char *const units[] = {"+1", "~1", "|trim", ".a", "[0]", " and 1", " is defined"};
@@ -468,7 +597,9 @@ START_TEST(long_chains_do_not_overflow)
             memcpy(source + len, units[u], n);
         memcpy(source + len, " }}", 3);
         if (jinja_parse(&j, source, len + 3, &e) == 0)
-            ck_assert_int_lt(jinja_render(j, &(struct jinja_input){.add_generation_prompt = true}, &(struct jinja_output){.text = &out}, &e), 0);
+            ck_assert_int_lt(jinja_render(j, &(struct jinja_input){.add_generation_prompt = true},
+                                          &(struct jinja_output){.text = &out}, &e),
+                             0);
         jinja_free(j);
         strbuf_release(&out);
         free(source);
@@ -525,20 +656,30 @@ static void put_file(const char *dir, const char *name, const char *text)
     fclose(f);
 }
 
-static const struct { const char *config, *jinja, *text, *notice; } folders[] = {
-    {"{\"chat_template\": \"A{{ bos_token }}{{ messages[0].content }}\", \"bos_token\": {\"content\": \"<b>\"}}", NULL, "A<b>Hi", NULL},
-    {"{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"no\"}, {\"name\": \"default\", \"template\": \"yes\"}]}", NULL, "yes", NULL},
+static const struct {
+    const char *config, *jinja, *text, *notice;
+} folders[] = {
+    {"{\"chat_template\": \"A{{ bos_token }}{{ messages[0].content }}\", \"bos_token\": "
+     "{\"content\": \"<b>\"}}",
+     NULL, "A<b>Hi", NULL},
+    {"{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"no\"}, {\"name\": \"default\", "
+     "\"template\": \"yes\"}]}",
+     NULL, "yes", NULL},
     {"{\"chat_template\": \"A\"}", "B{{ eos_token }}", "B", NULL},
     {"{\"eos_token\": \"<e>\"}", "B{{ eos_token }}\n", "B<e>", NULL},
     {"{}", NULL, "<|user|>\nHi<|end|>\n<|assistant|>\n", "no chat template"},
     {NULL, NULL, "<|user|>\nHi<|end|>\n<|assistant|>\n", "no chat template"},
     {"[1]", NULL, "<|user|>\nHi<|end|>\n<|assistant|>\n", "no chat template"},
-    {"{\"chat_template\": \"{% if messages[0].role != 'system' %}{{ raise_exception('no') }}{% endif %}{{ messages[1].content }}\"}", NULL, NULL, "no"},
+    {"{\"chat_template\": \"{% if messages[0].role != 'system' %}{{ raise_exception('no') }}{% "
+     "endif %}{{ messages[1].content }}\"}",
+     NULL, NULL, "no"},
     {"{\"chat_template\": \"x\\n{{ y | strange }}\"}", NULL, NULL, "line 2: the filter 'strange'"},
-    {"{\"chat_template\": \"{{ tools.x.y }}\"}", NULL, NULL, "line 1: a member of something undefined"},
+    {"{\"chat_template\": \"{{ tools.x.y }}\"}", NULL, NULL,
+     "line 1: a member of something undefined"},
 };
 
-/* A template that cannot be used: an error that names the remedy, and nothing where the user chose another. */
+/* A template that cannot be used: an error that names the remedy, and nothing where the user chose
+ * another. */
 static void check_refused(const struct weight_file *f, const struct tokenizer *t, const char *says)
 {
     struct chat_template_options other = {.name = "chatml"}, none = {.name = "no such"};
@@ -547,7 +688,9 @@ static void check_refused(const struct weight_file *f, const struct tokenizer *t
 
     ck_assert_int_eq(chat_template_load(&c, f, t, NULL, &e), ERR_MODEL);
     ck_assert_ptr_null(c);
-    ck_assert_msg(strstr(e.text, says) && strstr(e.text, "the model's chat template") == e.text && strstr(e.text, "--chat-template NAME"), "%s", e.text);
+    ck_assert_msg(strstr(e.text, says) && strstr(e.text, "the model's chat template") == e.text &&
+                      strstr(e.text, "--chat-template NAME"),
+                  "%s", e.text);
     ck_assert_int_eq(chat_template_load(&c, f, t, &other, &e), 0);
     ck_assert_ptr_null(chat_template_notice(c));
     chat_template_free(c);
@@ -565,7 +708,8 @@ START_TEST(templates_of_folders)
     struct message m = {ROLE_USER, hi};
 
     put_file(dir, "config.json", "{\"model_type\": \"phimoe\"}");
-    put_file(dir, "tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}");
+    put_file(dir, "tokenizer.json",
+             "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}");
     if (folders[_i].config)
         put_file(dir, "tokenizer_config.json", folders[_i].config);
     if (folders[_i].jinja)
@@ -579,7 +723,7 @@ START_TEST(templates_of_folders)
         return;
     }
     ck_assert_msg(chat_template_load(&c, f, t, NULL, &e) == 0, "%s", e.text);
-    if (!folders[_i].text) {             /* it wants a system message */
+    if (!folders[_i].text) { /* it wants a system message */
         ck_assert_int_eq(chat_template_render(c, &m, 1, true, NULL, &text, &e), ERR_INPUT);
         chat_template_free(c);
         tokenizer_free(t);
@@ -589,7 +733,9 @@ START_TEST(templates_of_folders)
     ck_assert_int_eq(chat_template_render(c, &m, 1, true, NULL, &text, &e), 0);
     ck_assert_str_eq(text, folders[_i].text);
     if (folders[_i].notice)
-        ck_assert_msg(chat_template_notice(c) && strstr(chat_template_notice(c), folders[_i].notice), "%s", chat_template_notice(c));
+        ck_assert_msg(chat_template_notice(c) &&
+                          strstr(chat_template_notice(c), folders[_i].notice),
+                      "%s", chat_template_notice(c));
     else
         ck_assert_ptr_null(chat_template_notice(c));
     mem_free(text);
@@ -611,7 +757,8 @@ static Suite *suite(void)
     tcase_add_test(c, renders_as_jinja2_does);
     tcase_add_test(c, built_in_formats_are_the_official_ones);
     tcase_add_test(c, mask_follows_typed_text);
-    tcase_add_loop_test(c, bad_templates_are_refused_with_their_line, 0, sizeof refused / sizeof *refused);
+    tcase_add_loop_test(c, bad_templates_are_refused_with_their_line, 0,
+                        sizeof refused / sizeof *refused);
     tcase_add_loop_test(c, failures_and_hostile_templates_end, 0, sizeof failing / sizeof *failing);
     tcase_add_test(c, rendering_ends_when_asked);
     tcase_add_test(c, long_conversations_are_rendered_a_few_times);

@@ -1,4 +1,5 @@
-/* Themes: what can be read on the ground a theme is made for, what needs no theme, grounds as terminals tell them, eight colours. */
+/* Themes: what can be read on the ground a theme is made for, what needs no theme, grounds as
+ * terminals tell them, eight colours. */
 #include "app/setup/theme_file.h"
 #include "tests/support.h"
 #include "ui/theme.h"
@@ -10,14 +11,21 @@
 static void rgb_of(int colour, double rgb[3])
 {
     static const uint8_t sixteen[16][3] = {
-        {0, 0, 0}, {205, 0, 0}, {0, 205, 0}, {205, 205, 0}, {0, 0, 238}, {205, 0, 205}, {0, 205, 205}, {229, 229, 229},
-        {127, 127, 127}, {255, 0, 0}, {0, 255, 0}, {255, 255, 0}, {92, 92, 255}, {255, 0, 255}, {0, 255, 255}, {255, 255, 255},
+        {0, 0, 0},       {205, 0, 0},   {0, 205, 0},   {205, 205, 0},
+        {0, 0, 238},     {205, 0, 205}, {0, 205, 205}, {229, 229, 229},
+        {127, 127, 127}, {255, 0, 0},   {0, 255, 0},   {255, 255, 0},
+        {92, 92, 255},   {255, 0, 255}, {0, 255, 255}, {255, 255, 255},
     };
     static const uint8_t levels[6] = {0, 95, 135, 175, 215, 255};
 
     for (int i = 0; i < 3; i++)
-        rgb[i] = colour < 16 ? sixteen[colour][i] : colour >= 232 ? 8 + (colour - 232) * 10 :
-                 levels[(colour - 16) / (i == 0 ? 36 : i == 1 ? 6 : 1) % 6];
+        rgb[i] = colour < 16     ? sixteen[colour][i]
+                 : colour >= 232 ? 8 + (colour - 232) * 10
+                                 : levels[(colour - 16) /
+                                          (i == 0   ? 36
+                                           : i == 1 ? 6
+                                                    : 1) %
+                                          6];
 }
 
 /* WCAG 2: relative luminance, contrast 1 to 21. */
@@ -27,7 +35,8 @@ static double luminance(int colour)
 
     rgb_of(colour, rgb);
     for (int i = 0; i < 3; i++)
-        rgb[i] = rgb[i] / 255 <= 0.04045 ? rgb[i] / 255 / 12.92 : pow((rgb[i] / 255 + 0.055) / 1.055, 2.4);
+        rgb[i] = rgb[i] / 255 <= 0.04045 ? rgb[i] / 255 / 12.92
+                                         : pow((rgb[i] / 255 + 0.055) / 1.055, 2.4);
     return 0.2126 * rgb[0] + 0.7152 * rgb[1] + 0.0722 * rgb[2];
 }
 
@@ -38,10 +47,14 @@ static double contrast(int a, int b)
     return (fmax(x, y) + 0.05) / (fmin(x, y) + 0.05);
 }
 
-/* Text of every role but the rules between parts: 4.5 in 256 colours; the sixteen are the terminal's own, so 3 in xterm's. */
+/* Text of every role but the rules between parts: 4.5 in 256 colours; the sixteen are the
+ * terminal's own, so 3 in xterm's. */
 START_TEST(a_theme_can_be_read)
 {
-    static const struct { const char *name; int ground; } themes[] = {{"dark", 16}, {"light", 231}, {"contrast", 16}};
+    static const struct {
+        const char *name;
+        int ground;
+    } themes[] = {{"dark", 16}, {"light", 231}, {"contrast", 16}};
     struct theme t;
     struct error e;
     char path[600];
@@ -57,17 +70,19 @@ START_TEST(a_theme_can_be_read)
 
             if (s.fg < 0 || role == ROLE_STYLE_RULE)
                 continue;
-            ck_assert_msg(contrast(s.fg, ground) >= least, "%s, depth %d, %s: %d on %d has a contrast of %.2f", themes[_i].name, depth,
-                          theme_role_name(role), s.fg, ground, contrast(s.fg, ground));
+            ck_assert_msg(contrast(s.fg, ground) >= least,
+                          "%s, depth %d, %s: %d on %d has a contrast of %.2f", themes[_i].name,
+                          depth, theme_role_name(role), s.fg, ground, contrast(s.fg, ground));
         }
 }
 END_TEST
 
-/* What is said, what is typed and what is measured is in the terminal's own ink: nobody asked whether the ground is light. */
+/* What is said, what is typed and what is measured is in the terminal's own ink: nobody asked
+ * whether the ground is light. */
 START_TEST(the_design_without_a_theme_has_the_terminal_s_ink)
 {
-    static const enum theme_role own[] = {ROLE_STYLE_TEXT, ROLE_STYLE_USER_TEXT, ROLE_STYLE_FIGURE, ROLE_STYLE_TITLE, ROLE_STYLE_NEW,
-                                          ROLE_STYLE_INPUT};
+    static const enum theme_role own[] = {ROLE_STYLE_TEXT,  ROLE_STYLE_USER_TEXT, ROLE_STYLE_FIGURE,
+                                          ROLE_STYLE_TITLE, ROLE_STYLE_NEW,       ROLE_STYLE_INPUT};
     struct theme built_in, dark;
     struct error e;
     char path[600];
@@ -105,10 +120,29 @@ END_TEST
 
 START_TEST(grounds)
 {
-    static const struct { const char *text; int light; } said[] = {
-        {"rgb:ffff/ffff/ffff", 1}, {"rgb:0000/0000/0000", 0}, {"rgb:ff/ff/f0", 1}, {"rgb:1e1e/1e1e/2e2e", 0}, {"rgb:f/f/f", 1},
-        {"rgb:fdfd/f6f6/e3e3", 1}, {"rgba:ffff/ffff/ffff/ffff", 1}, {"rgb:0000/0000/ffff", 0}, {"rgb:", -1}, {"rgb:zz/zz/zz", -1},
-        {"", -1}, {"15;0", 0}, {"0;15", 1}, {"0;default;15", 1}, {"12;8", 0}, {"0;7", 1}, {"15;default", -1}, {"0;99", -1}, {"0;-1", -1},
+    static const struct {
+        const char *text;
+        int light;
+    } said[] = {
+        {"rgb:ffff/ffff/ffff", 1},
+        {"rgb:0000/0000/0000", 0},
+        {"rgb:ff/ff/f0", 1},
+        {"rgb:1e1e/1e1e/2e2e", 0},
+        {"rgb:f/f/f", 1},
+        {"rgb:fdfd/f6f6/e3e3", 1},
+        {"rgba:ffff/ffff/ffff/ffff", 1},
+        {"rgb:0000/0000/ffff", 0},
+        {"rgb:", -1},
+        {"rgb:zz/zz/zz", -1},
+        {"", -1},
+        {"15;0", 0},
+        {"0;15", 1},
+        {"0;default;15", 1},
+        {"12;8", 0},
+        {"0;7", 1},
+        {"15;default", -1},
+        {"0;99", -1},
+        {"0;-1", -1},
     };
 
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)

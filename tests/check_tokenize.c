@@ -7,7 +7,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* Runs `moetop ARGS` with input on standard input; out gets standard output (and its length), the result is the exit code. */
+/* Runs `moetop ARGS` with input on standard input; out gets standard output (and its length), the
+ * result is the exit code. */
 static int run(const char *args, const char *input, size_t n, char *out, size_t size, size_t *len)
 {
     const char *build = getenv("CHECK_BUILD"), *dir = support_tmpdir();
@@ -20,8 +21,9 @@ static int run(const char *args, const char *input, size_t n, char *out, size_t 
     ck_assert_ptr_nonnull(f);
     fwrite(input, 1, n, f);
     fclose(f);
-    snprintf(command, sizeof command, "'%s/%s/moetop' %s <'%s/in' >'%s/out' 2>'%s/err'", build && build[0] == '/' ? "" : support_root(),
-             build ? build : "build/release", args, dir, dir, dir);
+    snprintf(command, sizeof command, "'%s/%s/moetop' %s <'%s/in' >'%s/out' 2>'%s/err'",
+             build && build[0] == '/' ? "" : support_root(), build ? build : "build/release", args,
+             dir, dir, dir);
     status = system(command);
     snprintf(path, sizeof path, "%s/%s", dir, WEXITSTATUS(status) ? "err" : "out");
     f = fopen(path, "rb");
@@ -35,21 +37,27 @@ static int run(const char *args, const char *input, size_t n, char *out, size_t 
 START_TEST(golden_cases_through_the_program)
 {
     json_error_t where;
-    json_t *root = json_load_file(support_path("golden/demo/tokenizer-cases.json"), JSON_ALLOW_NUL, &where), *c;
+    json_t *root = json_load_file(support_path("golden/demo/tokenizer-cases.json"), JSON_ALLOW_NUL,
+                                  &where),
+           *c;
     char out[16384];
     size_t i, len;
 
     ck_assert_ptr_nonnull(root);
-    json_array_foreach(json_object_get(root, "cases"), i, c) {
+    json_array_foreach(json_object_get(root, "cases"), i, c)
+    {
         const json_t *text = json_object_get(c, "text");
         char *ids;
         json_t *got;
 
         if (i % 6)
             continue;
-        ck_assert_int_eq(run("--tokenize --parse-special", json_string_value(text), json_string_length(text), out, sizeof out, &len), 0);
+        ck_assert_int_eq(run("--tokenize --parse-special", json_string_value(text),
+                             json_string_length(text), out, sizeof out, &len),
+                         0);
         got = json_loads(out, 0, &where);
-        ck_assert_msg(json_equal(got, json_object_get(c, "ids")), "'%s': %s", json_string_value(text), out);
+        ck_assert_msg(json_equal(got, json_object_get(c, "ids")), "'%s': %s",
+                      json_string_value(text), out);
         ids = json_dumps(got, 0);
         ck_assert_int_eq(run("--detokenize", ids, strlen(ids), out, sizeof out, &len), 0);
         ck_assert_uint_eq(len, json_string_length(json_object_get(c, "decoded")));
@@ -84,17 +92,29 @@ END_TEST
 
 START_TEST(wrong_input_is_named)
 {
-    static const struct { const char *args, *input, *says; int code; } cases[] = {
-        {"--detokenize", "hello", "no JSON array", 1}, {"--detokenize", "{}", "no JSON array", 1}, {"--detokenize", "[1, \"a\"]", "element 1", 1},
-        {"--detokenize", "[4096]", "0 to 4095", 1}, {"--detokenize", "[-1]", "element 0", 1}, {"--detokenize", "[1] 2", "no JSON array", 1},
-        {"--detokenize", "", "no JSON array", 1}, {"--tokenize -m /nowhere", "x", "/nowhere", 3}, {"--tokenize -m /etc", "x", "/etc", 3},
+    static const struct {
+        const char *args, *input, *says;
+        int code;
+    } cases[] = {
+        {"--detokenize", "hello", "no JSON array", 1},
+        {"--detokenize", "{}", "no JSON array", 1},
+        {"--detokenize", "[1, \"a\"]", "element 1", 1},
+        {"--detokenize", "[4096]", "0 to 4095", 1},
+        {"--detokenize", "[-1]", "element 0", 1},
+        {"--detokenize", "[1] 2", "no JSON array", 1},
+        {"--detokenize", "", "no JSON array", 1},
+        {"--tokenize -m /nowhere", "x", "/nowhere", 3},
+        {"--tokenize -m /etc", "x", "/etc", 3},
     };
     char out[4096];
     size_t len;
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        ck_assert_msg(run(cases[i].args, cases[i].input, strlen(cases[i].input), out, sizeof out, &len) == cases[i].code, "%s: %s", cases[i].input, out);
-        ck_assert_msg(strstr(out, cases[i].says) && strchr(out, '\n') == out + len - 1, "%s: %s", cases[i].input, out);
+        ck_assert_msg(run(cases[i].args, cases[i].input, strlen(cases[i].input), out, sizeof out,
+                          &len) == cases[i].code,
+                      "%s: %s", cases[i].input, out);
+        ck_assert_msg(strstr(out, cases[i].says) && strchr(out, '\n') == out + len - 1, "%s: %s",
+                      cases[i].input, out);
     }
 }
 END_TEST
@@ -130,14 +150,24 @@ static void put_file(const char *name, const char *text)
 
 START_TEST(prompts_are_printed_as_rendered)
 {
-    static const struct { const char *args, *text; int code; } cases[] = {
+    static const struct {
+        const char *args, *text;
+        int code;
+    } cases[] = {
         {"--print-prompt -p Hi", "<|user|>\nHi<|end|>\n<|assistant|>\n", 0},
-        {"--print-prompt -p Hi -sys Go --chat-template chatml", "<|im_start|>system\nGo<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n", 0},
-        {"--print-prompt -p - --raw", "x <|end|>", 0}, {"--print-prompt", "give one of them", 2},
-        {"--print-prompt -p Hi --chat-template nonsense", "phi3, chatml", 2}, {"--print-prompt -p Hi --chat-template-file /etc", "/etc: not a regular file", 5},
-        {"--print-prompt -p Hi --chat-template-file '%s/good'", "[Hi]", 0}, {"--print-prompt -p Hi --chat-template-file '%s/bad'", "line 2: the filter 'strange'", 3},
+        {"--print-prompt -p Hi -sys Go --chat-template chatml",
+         "<|im_start|>system\nGo<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>"
+         "assistant\n",
+         0},
+        {"--print-prompt -p - --raw", "x <|end|>", 0},
+        {"--print-prompt", "give one of them", 2},
+        {"--print-prompt -p Hi --chat-template nonsense", "phi3, chatml", 2},
+        {"--print-prompt -p Hi --chat-template-file /etc", "/etc: not a regular file", 5},
+        {"--print-prompt -p Hi --chat-template-file '%s/good'", "[Hi]", 0},
+        {"--print-prompt -p Hi --chat-template-file '%s/bad'", "line 2: the filter 'strange'", 3},
         {"--print-prompt -p Hi --chat-template-file '%s/good' --chat-template phi3", "[Hi]", 0},
-        {"-p Hi -n 1 --chat-template-file '%s/bad'", "--chat-template NAME", 3}, {"-p Hi -n 1 --raw --chat-template-file '%s/bad'", "", 0},
+        {"-p Hi -n 1 --chat-template-file '%s/bad'", "--chat-template NAME", 3},
+        {"-p Hi -n 1 --raw --chat-template-file '%s/bad'", "", 0},
     };
     char args[1024], out[4096];
     size_t len;
@@ -146,7 +176,8 @@ START_TEST(prompts_are_printed_as_rendered)
     put_file("bad", "\n{{ x | strange }}");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(args, sizeof args, cases[i].args, support_tmpdir());
-        ck_assert_msg(run(args, "x <|end|>", 9, out, sizeof out, &len) == cases[i].code, "%s: %s", args, out);
+        ck_assert_msg(run(args, "x <|end|>", 9, out, sizeof out, &len) == cases[i].code, "%s: %s",
+                      args, out);
         if (cases[i].code || !cases[i].text[0])
             ck_assert_msg(strstr(out, cases[i].text) != NULL, "%s: %s", args, out);
         else

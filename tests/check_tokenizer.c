@@ -1,5 +1,6 @@
-/* The tokenizer against the reference library's ids: from tokenizer.json and from the GGUF inside the bundled model; hostile and
- * long texts; the streaming detokeniser; damaged tokenizer files; every allocation failing once. */
+/* The tokenizer against the reference library's ids: from tokenizer.json and from the GGUF inside
+ * the bundled model; hostile and long texts; the streaming detokeniser; damaged tokenizer files;
+ * every allocation failing once. */
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 #include "engine/file/weights.h"
@@ -37,15 +38,18 @@ static void close_it(struct fixture *x)
     weight_file_close(x->file);
 }
 
-static void check_ids(const struct tokenizer *t, const char *text, size_t len, bool special, const json_t *want)
+static void check_ids(const struct tokenizer *t, const char *text, size_t len, bool special,
+                      const json_t *want)
 {
     struct error e = {0};
     int *ids, n;
 
     ck_assert_msg(tokenizer_encode(t, text, len, special, &ids, &n, &e) == 0, "%s", e.text);
-    ck_assert_msg(n == (int)json_array_size(want), "'%s': %d ids, not %zu", text, n, json_array_size(want));
+    ck_assert_msg(n == (int)json_array_size(want), "'%s': %d ids, not %zu", text, n,
+                  json_array_size(want));
     for (int i = 0; i < n; i++)
-        ck_assert_msg(ids[i] == json_integer_value(json_array_get(want, (size_t)i)), "'%s': id %d is %d", text, i, ids[i]);
+        ck_assert_msg(ids[i] == json_integer_value(json_array_get(want, (size_t)i)),
+                      "'%s': id %d is %d", text, i, ids[i]);
     mem_free(ids);
 }
 
@@ -65,7 +69,8 @@ static void check_text(const struct tokenizer *t, const json_t *ids, bool skip, 
     mem_free(text);
     detokenizer_init(&d, t, skip);
     for (int i = 0; i <= n; i++) {
-        size_t k = i < n ? detokenizer_push(&d, list[i], piece, sizeof piece) : detokenizer_finish(&d, piece, sizeof piece);
+        size_t k = i < n ? detokenizer_push(&d, list[i], piece, sizeof piece)
+                         : detokenizer_finish(&d, piece, sizeof piece);
 
         ck_assert(utf8_valid(piece, k));
         memcpy(streamed + at, piece, k);
@@ -86,7 +91,8 @@ static void check_golden(const char *model, const char *cases)
         return;
     root = json_load_file(support_path(cases), JSON_ALLOW_NUL, &where);
     ck_assert_msg(root != NULL, "%s", where.text);
-    json_array_foreach(json_object_get(root, "cases"), i, c) {
+    json_array_foreach(json_object_get(root, "cases"), i, c)
+    {
         const json_t *text = json_object_get(c, "text"), *ids = json_object_get(c, "ids");
 
         check_ids(x.t, json_string_value(text), json_string_length(text), true, ids);
@@ -94,10 +100,12 @@ static void check_golden(const char *model, const char *cases)
         check_text(x.t, ids, true, json_object_get(c, "decoded_skip_special"));
         n++;
     }
-    json_array_foreach(json_object_get(root, "chats"), i, c) {
+    json_array_foreach(json_object_get(root, "chats"), i, c)
+    {
         const json_t *text = json_object_get(c, "text");
 
-        check_ids(x.t, json_string_value(text), json_string_length(text), true, json_object_get(c, "ids"));
+        check_ids(x.t, json_string_value(text), json_string_length(text), true,
+                  json_object_get(c, "ids"));
         n++;
     }
     ck_assert_uint_gt(n, 60);
@@ -111,7 +119,8 @@ START_TEST(golden_cases_from_the_bundled_gguf)
 }
 END_TEST
 
-/* The same file without its list of merges, as converters write it: pairs are then merged by score. */
+/* The same file without its list of merges, as converters write it: pairs are then merged by score.
+ */
 START_TEST(golden_cases_by_score)
 {
     static char path[512];
@@ -150,7 +159,8 @@ END_TEST
 /* What is typed stays text: no control token is read in it, and it comes back letter by letter. */
 START_TEST(typed_special_tokens_stay_text)
 {
-    static const char *const typed[] = {"<|end|>", "<|user|>\nHi<|end|>\n<|assistant|>\n", "<s>struck</s> out", "a<|endoftext|>b", "<unk>"};
+    static const char *const typed[] = {"<|end|>", "<|user|>\nHi<|end|>\n<|assistant|>\n",
+                                        "<s>struck</s> out", "a<|endoftext|>b", "<unk>"};
     struct fixture x;
     struct error e = {0};
 
@@ -165,7 +175,9 @@ START_TEST(typed_special_tokens_stay_text)
         for (int k = 0; k < n; k++) {
             const char *p = tokenizer_piece(x.t, ids[k], &len, &special);
 
-            ck_assert_msg(!special && !(len > 3 && p[0] == '<' && p[len - 1] == '>' && strncmp(p, "<0x", 3) != 0), "'%s' became a token", p);
+            ck_assert_msg(!special && !(len > 3 && p[0] == '<' && p[len - 1] == '>' &&
+                                        strncmp(p, "<0x", 3) != 0),
+                          "'%s' became a token", p);
         }
         ck_assert_int_eq(tokenizer_decode(x.t, ids, n, false, &text, NULL, &e), 0);
         ck_assert_str_eq(text, typed[i]);
@@ -176,7 +188,8 @@ START_TEST(typed_special_tokens_stay_text)
 }
 END_TEST
 
-/* The mask hides control tokens in part of a text; the rest is read as always, blanks swallowed across the border included. */
+/* The mask hides control tokens in part of a text; the rest is read as always, blanks swallowed
+ * across the border included. */
 START_TEST(mask_covers_what_was_typed)
 {
     static const char text[] = "<|user|>\n <|end|> x<|end|>\n<|assistant|>\n";
@@ -189,7 +202,9 @@ START_TEST(mask_covers_what_was_typed)
     memset(plain + 9, 1, 10);
     ck_assert(open_at(&x, support_path(DEMO)));
     end = tokenizer_find(x.t, "<|end|>", 7);
-    ck_assert_int_eq(tokenizer_encode_masked(x.t, text, sizeof text - 1, true, plain, &ids, &n, &offsets, &e), 0);
+    ck_assert_int_eq(tokenizer_encode_masked(x.t, text, sizeof text - 1, true, plain, &ids, &n,
+                                             &offsets, &e),
+                     0);
     for (int i = 0; i < n; i++)
         if (ids[i] == end) {
             found++;
@@ -219,7 +234,8 @@ START_TEST(every_byte_survives)
 
         for (size_t i = 0; i < sizeof in; i++) {
             seed = seed * 1664525u + 1013904223u;
-            in[i] = seed >> 31 ? "abc the <|end\xe2\x96\x80\xf0"[seed >> 24 & 15] : (char)(seed >> 16);
+            in[i] = seed >> 31 ? "abc the <|end\xe2\x96\x80\xf0"[seed >> 24 & 15]
+                               : (char)(seed >> 16);
         }
         ck_assert_int_eq(tokenizer_encode(x.t, in, sizeof in, false, &ids, &n, &e), 0);
         ck_assert_int_eq(tokenizer_decode(x.t, ids, n, false, &out, &len, &e), 0);
@@ -232,11 +248,24 @@ START_TEST(every_byte_survives)
 }
 END_TEST
 
-/* Tokens of one byte each: nothing comes out before a code point is whole, and broken ones become U+FFFD. */
+/* Tokens of one byte each: nothing comes out before a code point is whole, and broken ones become
+ * U+FFFD. */
 START_TEST(stream_holds_back_half_code_points)
 {
-    static const struct { const char *bytes, *shown; } cases[] = {
-        {"\xf0\x9f\x99\x82", "\U0001f642"}, {"\xf0\x9f" "a", "\ufffd" "a"}, {"\xff" "b", "\ufffd" "b"}, {"\xe2\x82", "\ufffd"}, {"\xc3\xa9\xc3", "é\ufffd"},
+    static const struct {
+        const char *bytes, *shown;
+    } cases[] = {
+        {"\xf0\x9f\x99\x82", "\U0001f642"},
+        {"\xf0\x9f"
+         "a",
+         "\ufffd"
+         "a"},
+        {"\xff"
+         "b",
+         "\ufffd"
+         "b"},
+        {"\xe2\x82", "\ufffd"},
+        {"\xc3\xa9\xc3", "é\ufffd"},
     };
     struct fixture x;
 
@@ -248,7 +277,8 @@ START_TEST(stream_holds_back_half_code_points)
         detokenizer_init(&d, x.t, true);
         for (const char *p = cases[c].bytes; *p; p++) {
             snprintf(name, sizeof name, "<0x%02X>", (unsigned char)*p);
-            ck_assert(utf8_valid(out, detokenizer_push(&d, tokenizer_find(x.t, name, 6), out, sizeof out)));
+            ck_assert(utf8_valid(out, detokenizer_push(&d, tokenizer_find(x.t, name, 6), out,
+                                                       sizeof out)));
             strcat(all, out);
         }
         detokenizer_finish(&d, out, sizeof out);
@@ -264,10 +294,12 @@ START_TEST(stream_holds_back_half_code_points)
         d.at_start = false;
         ck_assert_uint_eq(detokenizer_push(&d, -1, out, sizeof out), 0);
         ck_assert_uint_eq(detokenizer_push(&d, 1 << 30, out, sizeof out), 0);
-        ck_assert_uint_eq(detokenizer_push(&d, tokenizer_find(x.t, "\u2581the", 6), out, sizeof out), 4);
+        ck_assert_uint_eq(
+            detokenizer_push(&d, tokenizer_find(x.t, "\u2581the", 6), out, sizeof out), 4);
         ck_assert_str_eq(out, " the");
         detokenizer_init(&d, x.t, true);
-        ck_assert_uint_eq(detokenizer_push(&d, tokenizer_find(x.t, "\u2581the", 6), out, sizeof out), 3);
+        ck_assert_uint_eq(
+            detokenizer_push(&d, tokenizer_find(x.t, "\u2581the", 6), out, sizeof out), 3);
     }
     close_it(&x);
 }
@@ -281,7 +313,8 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A megabyte without a blank: quadratic merging would take minutes. 32 times the text may cost a few dozen times the time, not 1000. */
+/* A megabyte without a blank: quadratic merging would take minutes. 32 times the text may cost a
+ * few dozen times the time, not 1000. */
 START_TEST(long_text_costs_n_log_n)
 {
     static const char *const kinds[] = {"a", "ab", "\U0001f642", "he", "<|", " ", "\xff"};
@@ -300,14 +333,16 @@ START_TEST(long_text_costs_n_log_n)
             len += unit;
         }
         start = seconds();
-        ck_assert_int_eq(tokenizer_encode(x.t, text, len / 32 / unit * unit, true, &ids, &n, &e), 0);
+        ck_assert_int_eq(tokenizer_encode(x.t, text, len / 32 / unit * unit, true, &ids, &n, &e),
+                         0);
         mem_free(ids);
         few = seconds() - start;
         start = seconds();
         ck_assert_int_eq(tokenizer_encode(x.t, text, len, true, &ids, &n, &e), 0);
         mem_free(ids);
         many = seconds() - start;
-        ck_assert_msg(many < 3.0 + 200 * few, "'%s': %.3f s, a 32nd of it %.3f s", kinds[k], many, few);
+        ck_assert_msg(many < 3.0 + 200 * few, "'%s': %.3f s, a 32nd of it %.3f s", kinds[k], many,
+                      few);
     }
     free(text);
     close_it(&x);
@@ -336,23 +371,53 @@ static const char *write_folder(const char *json)
     return path;
 }
 
-#define VOCAB "\"vocab\": {\"<unk>\": 0, \"a\": 1, \"b\": 2, \"ab\": 3, \"\u2581\": 4, \"\u2581a\": 5, \"<\": 6, \"x\": 7, \">\": 8}"
-#define MODEL "\"model\": {\"type\": \"BPE\", \"unk_token\": \"<unk>\", \"fuse_unk\": true, " VOCAB ", \"merges\": [\"a b\", [\"\u2581\", \"a\"]]}"
+#define VOCAB                                                                                  \
+    "\"vocab\": {\"<unk>\": 0, \"a\": 1, \"b\": 2, \"ab\": 3, \"\u2581\": 4, \"\u2581a\": 5, " \
+    "\"<\": 6, \"x\": 7, \">\": 8}"
+#define MODEL                                                                             \
+    "\"model\": {\"type\": \"BPE\", \"unk_token\": \"<unk>\", \"fuse_unk\": true, " VOCAB \
+    ", \"merges\": [\"a b\", [\"\u2581\", \"a\"]]}"
 
-static const struct { const char *json, *text; int n, ids[12]; } made[] = {
+static const struct {
+    const char *json, *text;
+    int n, ids[12];
+} made[] = {
     /* no normalizer: unknown characters fuse; merges in both spellings */
     {"{" MODEL "}", "ab\u2581a??b", 4, {3, 5, 0, 2}},
     /* lstrip, single_word, and one that is normalised */
-    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"<x>\", \"lstrip\": true, \"special\": true}]," MODEL "}", "a  <x> a", 4, {1, 10, 0, 1}},
-    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"bb\", \"single_word\": true}]," MODEL "}", "bb-abb bb", 6, {10, 0, 3, 2, 0, 10}},
-    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"BB\", \"normalized\": true}], \"normalizer\": {\"type\": \"Lowercase\"}," MODEL "}", "aBbA", 3, {1, 10, 1}},
+    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"<x>\", \"lstrip\": true, \"special\": "
+     "true}]," MODEL "}",
+     "a  <x> a",
+     4,
+     {1, 10, 0, 1}},
+    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"bb\", \"single_word\": true}]," MODEL "}",
+     "bb-abb bb",
+     6,
+     {10, 0, 3, 2, 0, 10}},
+    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"BB\", \"normalized\": true}], "
+     "\"normalizer\": {\"type\": \"Lowercase\"}," MODEL "}",
+     "aBbA",
+     3,
+     {1, 10, 1}},
     /* longest match first */
-    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"<x\"}, {\"id\": 11, \"content\": \"<x>\"}]," MODEL "}", "<x><xa", 3, {11, 10, 1}},
+    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"<x\"}, {\"id\": 11, \"content\": "
+     "\"<x>\"}]," MODEL "}",
+     "<x><xa",
+     3,
+     {11, 10, 1}},
     /* Metaspace: first puts the dummy prefix only before the text, not after an added token */
-    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"<x>\"}], \"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\u2581\","
-     "\"prepend_scheme\": \"first\", \"split\": false}," MODEL "}", "a a<x>a", 4, {5, 5, 10, 1}},
-    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"<x>\"}], \"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\u2581\","
-     "\"prepend_scheme\": \"always\", \"split\": true}," MODEL "}", "a a<x>a", 4, {5, 5, 10, 5}},
+    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"<x>\"}], \"pre_tokenizer\": {\"type\": "
+     "\"Metaspace\", \"replacement\": \"\u2581\","
+     "\"prepend_scheme\": \"first\", \"split\": false}," MODEL "}",
+     "a a<x>a",
+     4,
+     {5, 5, 10, 1}},
+    {"{\"added_tokens\": [{\"id\": 10, \"content\": \"<x>\"}], \"pre_tokenizer\": {\"type\": "
+     "\"Metaspace\", \"replacement\": \"\u2581\","
+     "\"prepend_scheme\": \"always\", \"split\": true}," MODEL "}",
+     "a a<x>a",
+     4,
+     {5, 5, 10, 5}},
     {"{\"normalizer\": {\"type\": \"NFKC\"}," MODEL "}", "\uff41\uff42", 1, {3}},
 };
 
@@ -363,9 +428,11 @@ START_TEST(rules_of_tokenizer_json)
     int *ids, n;
 
     ck_assert(open_at(&x, write_folder(made[_i].json)));
-    ck_assert_int_eq(tokenizer_encode(x.t, made[_i].text, strlen(made[_i].text), true, &ids, &n, &e), 0);
+    ck_assert_int_eq(
+        tokenizer_encode(x.t, made[_i].text, strlen(made[_i].text), true, &ids, &n, &e), 0);
     for (int i = 0; i < n && i < 12; i++)
-        ck_assert_msg(ids[i] == made[_i].ids[i], "'%s': id %d is %d, not %d", made[_i].text, i, ids[i], made[_i].ids[i]);
+        ck_assert_msg(ids[i] == made[_i].ids[i], "'%s': id %d is %d, not %d", made[_i].text, i,
+                      ids[i], made[_i].ids[i]);
     ck_assert_int_eq(n, made[_i].n);
     mem_free(ids);
     close_it(&x);
@@ -396,19 +463,24 @@ START_TEST(one_id_for_many_texts)
 }
 END_TEST
 
-static const struct { const char *json, *says; } damaged[] = {
+static const struct {
+    const char *json, *says;
+} damaged[] = {
     {"", "tokenizer.json"},
     {"{\"model\": {\"type\": \"BPE\", ", "tokenizer.json:1:"},
     {"[]", "not supported"},
     {"{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}", "Unigram"},
     {"{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": []}}", "empty"},
     {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": -1}, \"merges\": []}}", "no valid id"},
-    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 99999999999}, \"merges\": []}}", "no valid id"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 99999999999}, \"merges\": []}}",
+     "no valid id"},
     {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": \"0\"}, \"merges\": []}}", "no valid id"},
     {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [\"a a\"]}}", "merge 0"},
     {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [\"a\"]}}", "merge 0"},
     {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [[1, 2]]}}", "merge 0"},
-    {"{\"added_tokens\": [{\"content\": \"x\"}], \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}", "added token 0"},
+    {"{\"added_tokens\": [{\"content\": \"x\"}], \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": "
+     "0}, \"merges\": []}}",
+     "added token 0"},
     {"{\"normalizer\": {\"type\": \"Precompiled\"}, " MODEL "}", "Precompiled"},
     {"{\"pre_tokenizer\": {\"type\": \"ByteLevel\"}, " MODEL "}", "ByteLevel"},
     {"{\"decoder\": {\"type\": \"WordPiece\"}, " MODEL "}", "WordPiece"},
@@ -420,7 +492,8 @@ START_TEST(damaged_files_are_refused)
     struct tokenizer *t;
     struct error e = {0};
 
-    ck_assert_msg(weight_file_open(&f, write_folder(damaged[_i].json), true, &e) == 0, "%s", e.text);
+    ck_assert_msg(weight_file_open(&f, write_folder(damaged[_i].json), true, &e) == 0, "%s",
+                  e.text);
     ck_assert_int_eq(tokenizer_load(&t, f, &e), ERR_MODEL);
     ck_assert_ptr_null(t);
     ck_assert_msg(strstr(e.text, damaged[_i].says) != NULL, "%s", e.text);
@@ -449,7 +522,8 @@ START_TEST(every_allocation_may_fail)
     status = -1;
     for (long k = 0; status < 0; k++) {
         mem_fail_after(k);
-        status = tokenizer_encode_masked(x.t, "aBb abab aBB", 12, true, plain, &ids, &n, &offsets, &e);
+        status = tokenizer_encode_masked(x.t, "aBb abab aBB", 12, true, plain, &ids, &n, &offsets,
+                                         &e);
         mem_fail_after(-1);
         ck_assert(status == 0 || status == ERR_MEMORY);
         ck_assert_int_lt(k, 10000);

@@ -1,4 +1,5 @@
-/* Saved conversations: round trips, exports, the folder of chats, damaged files, and saves that fail half-way. */
+/* Saved conversations: round trips, exports, the folder of chats, damaged files, and saves that
+ * fail half-way. */
 #include "app/common/transcript.h"
 #include "engine/base/mem.h"
 #include "tests/support.h"
@@ -11,7 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const char *const texts[] = {"Be kind.", "Größe? 你好 🙂\n\t<|end|> \"quoted\" \\", "", "answer\x1b[31m red\x1b]0;t\a \xe2\x80\xae"};
+static const char *const texts[] = {"Be kind.", "Größe? 你好 🙂\n\t<|end|> \"quoted\" \\", "",
+                                    "answer\x1b[31m red\x1b]0;t\a \xe2\x80\xae"};
 
 static void fill(struct transcript *t)
 {
@@ -22,7 +24,12 @@ static void fill(struct transcript *t)
     ck_assert_int_eq(transcript_set(t, "temp", "0.5", &e), 0);
     ck_assert_int_eq(transcript_set(t, "place", "hot:600M", &e), 0);
     for (int i = 0; i < 4; i++)
-        ck_assert_int_eq(transcript_append(t, i == 0 ? ROLE_SYSTEM : i == 3 ? ROLE_ASSISTANT : ROLE_USER, texts[i], &e), 0);
+        ck_assert_int_eq(transcript_append(t,
+                                           i == 0   ? ROLE_SYSTEM
+                                           : i == 3 ? ROLE_ASSISTANT
+                                                    : ROLE_USER,
+                                           texts[i], &e),
+                         0);
     strcpy(t->entries[3].plan, "hot");
     strcpy(t->entries[3].stop, "length");
     t->entries[3].tokens = 42;
@@ -65,7 +72,8 @@ START_TEST(a_saved_conversation_comes_back)
     ck_assert_str_eq(transcript_get(&u, "temp"), "0.5");
     ck_assert_str_eq(transcript_get(&u, "place"), "hot:600M");
     ck_assert_ptr_null(transcript_get(&u, "nothing"));
-    ck_assert(u.created == t.created && u.entries[3].tokens == 42 && u.entries[3].seconds == 1.25 && u.entries[3].tok_s == 33.5);
+    ck_assert(u.created == t.created && u.entries[3].tokens == 42 && u.entries[3].seconds == 1.25 &&
+              u.entries[3].tok_s == 33.5);
     ck_assert_str_eq(u.entries[3].plan, "hot");
     ck_assert_str_eq(u.entries[3].stop, "length");
     transcript_release(&t);
@@ -102,7 +110,8 @@ START_TEST(entries_and_settings_change)
 }
 END_TEST
 
-/* /system: one system message at the head, whatever the file held before; answers keep their figures. */
+/* /system: one system message at the head, whatever the file held before; answers keep their
+ * figures. */
 START_TEST(the_system_message_is_replaced)
 {
     struct transcript t;
@@ -139,13 +148,15 @@ START_TEST(exports_are_safe_to_show)
     fill(&t);
     ck_assert_int_eq(transcript_print(&t, f, &e), 0);
     fclose(f);
-    ck_assert_str_eq(text, "system:\nBe kind.\n\nyou:\nGröße? 你好 🙂\n\t<|end|> \"quoted\" \\\n\nyou:\n\n\nmoetop:\nanswer red \n");
+    ck_assert_str_eq(text, "system:\nBe kind.\n\nyou:\nGröße? 你好 🙂\n\t<|end|> \"quoted\" "
+                           "\\\n\nyou:\n\n\nmoetop:\nanswer red \n");
     free(text);
     f = open_memstream(&text, &n);
     ck_assert_int_eq(transcript_markdown(&t, f, &e), 0);
     fclose(f);
     ck_assert_ptr_nonnull(strstr(text, "\nModel: tiny.gguf\n\n## System\n\nBe kind.\n\n## You\n"));
-    ck_assert_ptr_nonnull(strstr(text, "## moetop\n\nanswer red \n\n*42 tokens, 33.5 tokens/s, placement hot, ended by length*\n"));
+    ck_assert_ptr_nonnull(strstr(text, "## moetop\n\nanswer red \n\n*42 tokens, 33.5 tokens/s, "
+                                       "placement hot, ended by length*\n"));
     ck_assert(!strchr(text, 0x1b) && !strchr(text, '\a'));
     free(text);
     f = fopen("/dev/full", "w");
@@ -155,11 +166,19 @@ START_TEST(exports_are_safe_to_show)
 }
 END_TEST
 
-static const struct { const char *text, *says; } damaged[] = {
-    {"", "chat.json"}, {"{", "chat.json"}, {"[]", "no \"messages\""}, {"{\"messages\": {}}", "no \"messages\""},
-    {"{\"messages\": [{\"role\": \"robot\", \"content\": \"x\"}]}", "message 1 has no role"}, {"{\"messages\": [{\"role\": \"user\"}]}", "message 1 has no content"},
-    {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, 7]}", "message 2 has no role"}, {"{\"moetop_chat\": 99, \"messages\": []}", "newer moetop"},
-    {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\\u0000b\"}]}", "chat.json"}, {"{\"messages\": [{\"role\": \"user\", \"content\": \"\xff\"}]}", "chat.json"},
+static const struct {
+    const char *text, *says;
+} damaged[] = {
+    {"", "chat.json"},
+    {"{", "chat.json"},
+    {"[]", "no \"messages\""},
+    {"{\"messages\": {}}", "no \"messages\""},
+    {"{\"messages\": [{\"role\": \"robot\", \"content\": \"x\"}]}", "message 1 has no role"},
+    {"{\"messages\": [{\"role\": \"user\"}]}", "message 1 has no content"},
+    {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, 7]}", "message 2 has no role"},
+    {"{\"moetop_chat\": 99, \"messages\": []}", "newer moetop"},
+    {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\\u0000b\"}]}", "chat.json"},
+    {"{\"messages\": [{\"role\": \"user\", \"content\": \"\xff\"}]}", "chat.json"},
 };
 
 START_TEST(damaged_files_leave_the_conversation_alone)
@@ -202,7 +221,7 @@ START_TEST(a_full_disk_keeps_the_old_file)
     memset(big, 'x', sizeof big);
     big[sizeof big - 1] = 0;
     ck_assert_int_eq(transcript_append(&t, ROLE_USER, big, &e), 0);
-    child = fork();                          /* the limit would hit Check's own files too */
+    child = fork(); /* the limit would hit Check's own files too */
     if (child == 0) {
         signal(SIGXFSZ, SIG_IGN);
         setrlimit(RLIMIT_FSIZE, &small);
@@ -239,7 +258,7 @@ START_TEST(chats_have_a_folder_and_a_list)
     ck_assert_int_eq(transcript_named_path("my chat", path, sizeof path, &e), 0);
     ck_assert_ptr_nonnull(strstr(path, "/moetop/chats/my chat.json"));
     ck_assert_int_eq(transcript_save(&t, path, &e), 0);
-    f = fopen(strcat(strcpy(other, path), ".json"), "w");        /* no conversation: left out */
+    f = fopen(strcat(strcpy(other, path), ".json"), "w"); /* no conversation: left out */
     fputs("{}", f);
     fclose(f);
     ck_assert_int_eq(transcript_list(&list, &n, &e), 0);
@@ -251,7 +270,8 @@ START_TEST(chats_have_a_folder_and_a_list)
     ck_assert_int_eq(transcript_named_path("./x.json", path, sizeof path, &e), 0);
     ck_assert_str_eq(path, "./x.json");
     ck_assert_int_eq(transcript_named_path("", path, sizeof path, &e), ERR_USAGE);
-    ck_assert_int_eq(transcript_named_path("..", path, sizeof path, &e) == 0 && strstr(path, "chats"), 0);
+    ck_assert_int_eq(
+        transcript_named_path("..", path, sizeof path, &e) == 0 && strstr(path, "chats"), 0);
     transcript_release(&t);
 }
 END_TEST
@@ -263,11 +283,16 @@ START_TEST(text_that_is_no_utf8_is_saved_readable)
     char path[512];
 
     transcript_init(&t);
-    ck_assert_int_eq(transcript_append(&t, ROLE_USER, "a\xff" "b\xe2\x82", &e), 0);
+    ck_assert_int_eq(transcript_append(&t, ROLE_USER,
+                                       "a\xff"
+                                       "b\xe2\x82",
+                                       &e),
+                     0);
     snprintf(path, sizeof path, "%s/chat.json", support_tmpdir());
     ck_assert_int_eq(transcript_save(&t, path, &e), 0);
     ck_assert_int_eq(transcript_load(&t, path, &e), 0);
-    ck_assert_str_eq(t.entries[0].text, "a\ufffd" "b\ufffd");
+    ck_assert_str_eq(t.entries[0].text, "a\ufffd"
+                                        "b\ufffd");
     transcript_release(&t);
 }
 END_TEST
@@ -281,7 +306,8 @@ static Suite *suite(void)
     tcase_add_test(c, entries_and_settings_change);
     tcase_add_test(c, the_system_message_is_replaced);
     tcase_add_test(c, exports_are_safe_to_show);
-    tcase_add_loop_test(c, damaged_files_leave_the_conversation_alone, 0, sizeof damaged / sizeof *damaged);
+    tcase_add_loop_test(c, damaged_files_leave_the_conversation_alone, 0,
+                        sizeof damaged / sizeof *damaged);
     tcase_add_test(c, a_full_disk_keeps_the_old_file);
     tcase_add_test(c, chats_have_a_folder_and_a_list);
     tcase_add_test(c, text_that_is_no_utf8_is_saved_readable);

@@ -1,4 +1,5 @@
-/* The tuning table: look-up, the choice among samples, its file whole and damaged, and that what it says cannot change the text of quantised weights. */
+/* The tuning table: look-up, the choice among samples, its file whole and damaged, and that what it
+ * says cannot change the text of quantised weights. */
 #include "engine/base/topology.h"
 #include "engine/device/cpu/kernels/kernels.h"
 #include "engine/device/cpu/shape_table.h"
@@ -23,7 +24,8 @@ START_TEST(test_lookup)
     ck_assert(tune_set(&t, (struct tune_entry){DTYPE_Q4_0, 128, 64, 48}));
     ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 32, 64, 24), 8);
     ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 128, 64, 24), 48);
-    ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 16, 64, 24), 8);          /* the last slice of a matrix */
+    /* the last slice of a matrix */
+    ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 16, 64, 24), 8);
     ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 100, 64, 24), 48);
     ck_assert_int_eq(tune_from(&t, DTYPE_Q4_0, 32, 96, 24), 24);
     ck_assert_int_eq(tune_from(&t, DTYPE_Q8_0, 32, 64, 24), 24);
@@ -39,16 +41,27 @@ END_TEST
 
 START_TEST(test_shapes)
 {
-    struct tiny_shape shape = {.layers = 2, .hidden = 256, .heads = 4, .kv_heads = 2, .head_dim = 32, .ffn = 96, .experts = 4, .vocab = 50, .context = 64, .type = DTYPE_Q4_0,
+    struct tiny_shape shape = {.layers = 2,
+                               .hidden = 256,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .head_dim = 32,
+                               .ffn = 96,
+                               .experts = 4,
+                               .vocab = 50,
+                               .context = 64,
+                               .type = DTYPE_Q4_0,
                                .seed = 11};
     struct tiny_model *m = tiny_model_new(&shape);
     struct tune t;
 
     tune_shapes(&m->model, 1, &t);
-    ck_assert_ptr_nonnull(tune_find(&t, DTYPE_Q4_0, 32, 256));           /* a head of q, k, v; 32 rows of gate and up */
-    ck_assert_ptr_nonnull(tune_find(&t, DTYPE_Q4_0, 128, 128));          /* o */
-    ck_assert_ptr_nonnull(tune_find(&t, DTYPE_Q4_0, 128, 96));           /* down */
-    ck_assert_ptr_nonnull(tune_find(&t, m->model.head.type, 50, 256));   /* head: fewer rows than a slice has */
+    /* a head of q, k, v; 32 rows of gate and up */
+    ck_assert_ptr_nonnull(tune_find(&t, DTYPE_Q4_0, 32, 256));
+    ck_assert_ptr_nonnull(tune_find(&t, DTYPE_Q4_0, 128, 128)); /* o */
+    ck_assert_ptr_nonnull(tune_find(&t, DTYPE_Q4_0, 128, 96));  /* down */
+    /* head: fewer rows than a slice has */
+    ck_assert_ptr_nonnull(tune_find(&t, m->model.head.type, 50, 256));
     ck_assert_int_eq(t.n, 4);
     tiny_model_free(m);
 }
@@ -57,7 +70,8 @@ END_TEST
 static const int counts[] = {8, 12, 16, 24, 32, 48, 64, 96, 128};
 enum { N = (int)(sizeof counts / sizeof *counts) };
 
-/* Samples in which `large_batch` takes ratio(count) of what `small_batch` does, each off by up to `noise`; one pair in two is hit by an interruption. */
+/* Samples in which `large_batch` takes ratio(count) of what `small_batch` does, each off by up to
+ * `noise`; one pair in two is hit by an interruption. */
 static int choose(double (*many_of)(int count), double noise, int otherwise)
 {
     double small_batch[N][TUNE_PAIRS], large_batch[N][TUNE_PAIRS];
@@ -66,42 +80,63 @@ static int choose(double (*many_of)(int count), double noise, int otherwise)
     for (int i = 0; i < N; i++)
         for (int p = 0; p < TUNE_PAIRS; p++) {
             small_batch[i][p] = 1000.0 * counts[i] * (1 + noise * (double)tiny_random(&seed));
-            large_batch[i][p] = 1000.0 * counts[i] * many_of(counts[i]) * (1 + noise * (double)tiny_random(&seed));
+            large_batch[i][p] = 1000.0 * counts[i] * many_of(counts[i]) *
+                                (1 + noise * (double)tiny_random(&seed));
             if (p == 3)
                 *(i & 1 ? &small_batch[i][p] : &large_batch[i][p]) *= 40;
         }
-    return tune_choose(counts, N, (const double (*)[TUNE_PAIRS])small_batch, (const double (*)[TUNE_PAIRS])large_batch, otherwise);
+    return tune_choose(counts, N, (const double(*)[TUNE_PAIRS])small_batch,
+                       (const double(*)[TUNE_PAIRS])large_batch, otherwise);
 }
 
-static double crosses_at_40(int n) { return n < 40 ? 1.3 : 0.8; }
-static double always(int n) { return 0.7; }
-static double never(int n) { return 1.4; }
-static double same(int n) { return 1.0; }
-static double a_little(int n) { return n < 40 ? 1.02 : 0.98; }
+static double crosses_at_40(int n)
+{
+    return n < 40 ? 1.3 : 0.8;
+}
+static double always(int n)
+{
+    return 0.7;
+}
+static double never(int n)
+{
+    return 1.4;
+}
+static double same(int n)
+{
+    return 1.0;
+}
+static double a_little(int n)
+{
+    return n < 40 ? 1.02 : 0.98;
+}
 
 START_TEST(test_choose)
 {
     ck_assert_int_eq(choose(crosses_at_40, 0.02, 24), 48);
     ck_assert_int_eq(choose(crosses_at_40, 0.02, 96), 48);
     ck_assert_int_eq(choose(crosses_at_40, 0.02, 48), 48);
-    ck_assert_int_eq(choose(crosses_at_40, 0.02, 40), 40);               /* already between the two counts: the same choice, not a new one */
+    /* already between the two counts: the same choice, not a new one */
+    ck_assert_int_eq(choose(crosses_at_40, 0.02, 40), 40);
     ck_assert_int_eq(choose(always, 0.02, 24), 8);
     ck_assert_int_eq(choose(never, 0.02, 24), TUNE_NEVER);
     ck_assert_int_eq(choose(same, 0.02, 24), 24);
     ck_assert_int_eq(choose(same, 0.3, 24), 24);
-    ck_assert_int_eq(choose(a_little, 0.001, 24), 24);                   /* real, but not worth it */
+    /* real, but not worth it */
+    ck_assert_int_eq(choose(a_little, 0.001, 24), 24);
 }
 END_TEST
 
 START_TEST(test_faster)
 {
-    static const double plain[] = {100, 101, 99, 100, 102, 98, 100}, hit[] = {90, 91, 89, 4000, 92, 88, 90}, close[] = {97, 98, 96, 97, 99, 95, 97},
+    static const double plain[] = {100, 101, 99, 100, 102, 98, 100},
+                        hit[] = {90, 91, 89, 4000, 92, 88, 90},
+                        close[] = {97, 98, 96, 97, 99, 95, 97},
                         wild[] = {60, 150, 70, 140, 65, 145, 60};
 
-    ck_assert(tune_faster(plain, hit));          /* one interruption does not hide it */
+    ck_assert(tune_faster(plain, hit)); /* one interruption does not hide it */
     ck_assert(!tune_faster(hit, plain));
-    ck_assert(!tune_faster(plain, close));       /* 3 % is not worth it */
-    ck_assert(!tune_faster(plain, wild));        /* nor is what may be chance */
+    ck_assert(!tune_faster(plain, close)); /* 3 % is not worth it */
+    ck_assert(!tune_faster(plain, wild));  /* nor is what may be chance */
     ck_assert(!tune_faster(plain, plain));
 }
 END_TEST
@@ -119,21 +154,27 @@ START_TEST(test_text)
     tune_decode_set(&t, (struct tune_decode){DTYPE_Q4_K, 16, 11});
     tune_decode_set(&t, (struct tune_decode){DTYPE_Q4_K, 16, 12});
     n = tune_text(&t, key, text, sizeof text);
-    ck_assert_str_eq(text, "a machine\nq4_0 128 4096 48\nbf16 32 448 2\nq6_k 64 2048 never\ndecode q4_k 16 12\n");
+    ck_assert_str_eq(
+        text,
+        "a machine\nq4_0 128 4096 48\nbf16 32 448 2\nq6_k 64 2048 never\ndecode q4_k 16 12\n");
     ck_assert_int_eq(tune_parse(&back, key, text, n, &e), 0);
     ck_assert_int_eq(back.n, 3);
     ck_assert_int_eq(tune_decode(&back, DTYPE_Q4_K, 16), 12);
     ck_assert_int_eq(tune_decode(&back, DTYPE_Q4_K, 8), 0);
     ck_assert_int_eq(tune_decode(&back, DTYPE_Q4_0, 16), 0);
     for (int i = 0; i < 3; i++)
-        ck_assert_int_eq(tune_from(&back, t.entry[i].type, t.entry[i].rows, t.entry[i].cols, 0), t.entry[i].from);
-    ck_assert_uint_eq(tune_text(&t, key, text, 30), 0);                  /* no room: nothing rather than half */
+        ck_assert_int_eq(tune_from(&back, t.entry[i].type, t.entry[i].rows, t.entry[i].cols, 0),
+                         t.entry[i].from);
+    /* no room: nothing rather than half */
+    ck_assert_uint_eq(tune_text(&t, key, text, 30), 0);
     n = tune_text(&t, key, text, sizeof text);
-    ck_assert_int_eq(tune_parse(&back, "a machin", text, n, &e), 0);     /* another machine's: no error, and nothing of it counts */
+    /* another machine's: no error, and nothing of it counts */
+    ck_assert_int_eq(tune_parse(&back, "a machin", text, n, &e), 0);
     ck_assert_int_eq(back.n, 0);
     ck_assert_int_eq(tune_parse(&back, "another", text, n, &e), 0);
     ck_assert_int_eq(back.n, 0);
-    for (size_t cut = sizeof key; cut < n; cut++)                        /* cut short: a whole number of lines, or refused */
+    /* cut short: a whole number of lines, or refused */
+    for (size_t cut = sizeof key; cut < n; cut++)
         if (text[cut - 1] != '\n') {
             ck_assert_int_eq(tune_parse(&back, key, text, cut, &e), ERR_INPUT);
             ck_assert_int_eq(back.n, 0);
@@ -144,9 +185,27 @@ END_TEST
 START_TEST(test_hostile)
 {
     static const char *const lines[] = {
-        "q4_0 128 4096", "q4_0 128 4096 48 x", "q9_9 128 4096 48", "q4_0 -128 4096 48", "q4_0 128 0 48", "q4_0 128 4096 1", "q4_0 128 4096 100000",
-        "q4_0 128 4096 -5", "q4_0 128 4096 99999999999999999999", "q4_0 99999999999 4096 48", "q4_0 128 4096 4x", "q4_0 128 4096 always", "decode q4_0 4 5", "decode q4_0 4 0", "decode q4_0 4", "decode q4_0 100000 1", "decode x 4 2", "", "\x1b[2J",
-        "q4_0 128 4096 48                                                                                                                ",
+        "q4_0 128 4096",
+        "q4_0 128 4096 48 x",
+        "q9_9 128 4096 48",
+        "q4_0 -128 4096 48",
+        "q4_0 128 0 48",
+        "q4_0 128 4096 1",
+        "q4_0 128 4096 100000",
+        "q4_0 128 4096 -5",
+        "q4_0 128 4096 99999999999999999999",
+        "q4_0 99999999999 4096 48",
+        "q4_0 128 4096 4x",
+        "q4_0 128 4096 always",
+        "decode q4_0 4 5",
+        "decode q4_0 4 0",
+        "decode q4_0 4",
+        "decode q4_0 100000 1",
+        "decode x 4 2",
+        "",
+        "\x1b[2J",
+        "q4_0 128 4096 48                                                                          "
+        "                                      ",
     };
     struct tune t;
     struct error e;
@@ -154,7 +213,8 @@ START_TEST(test_hostile)
 
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         snprintf(text, sizeof text, "a machine\nq8_0 32 64 8\n%s\n", lines[i]);
-        ck_assert_msg(tune_parse(&t, key, text, strlen(text), &e) == ERR_INPUT, "taken: '%s'", lines[i]);
+        ck_assert_msg(tune_parse(&t, key, text, strlen(text), &e) == ERR_INPUT, "taken: '%s'",
+                      lines[i]);
         ck_assert_int_eq(t.n, 0);
         ck_assert_ptr_nonnull(strstr(e.text, "line 3"));
     }
@@ -174,7 +234,7 @@ START_TEST(test_file)
     FILE *f;
 
     snprintf(path, sizeof path, "%s/table", support_tmpdir());
-    ck_assert_int_eq(tune_read(&back, path, key, &e), 0);                /* none yet */
+    ck_assert_int_eq(tune_read(&back, path, key, &e), 0); /* none yet */
     ck_assert_int_eq(back.n, 0);
     ck_assert_int_eq(tune_write(&t, path, key, &e), 0);
     ck_assert_int_eq(tune_read(&back, path, key, &e), 0);
@@ -185,7 +245,8 @@ START_TEST(test_file)
     fclose(f);
     ck_assert_int_eq(tune_read(&back, path, key, &e), ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(e.text, path));
-    ck_assert_int_eq(tune_read(&back, support_tmpdir(), key, &e), ERR_IO);       /* a folder in its place */
+    /* a folder in its place */
+    ck_assert_int_eq(tune_read(&back, support_tmpdir(), key, &e), ERR_IO);
     snprintf(path, sizeof path, "%s/none/below/table", support_tmpdir());
     ck_assert_int_eq(tune_write(&t, path, key, &e), ERR_IO);
 }
@@ -193,11 +254,22 @@ END_TEST
 
 #define TOKENS 40
 
-/* The device with this folder: what two layers make of some rows; how many shapes `tune` measured. */
-static int run(struct tiny_model *m, const char *folder, enum device_tune tune, float *x, char *said)
+/* The device with this folder: what two layers make of some rows; how many shapes `tune` measured.
+ */
+static int run(struct tiny_model *m, const char *folder, enum device_tune tune, float *x,
+               char *said)
 {
-    struct device_config c = {.model = &m->model, .n_threads = 2, .max_rows = TOKENS, .context = 64, .kv_k = KV_F32, .kv_v = KV_F32, .rope_cos = m->rope_cos,
-                              .rope_sin = m->rope_sin, .cache_dir = folder, .tune = tune, .float_library = true};
+    struct device_config c = {.model = &m->model,
+                              .n_threads = 2,
+                              .max_rows = TOKENS,
+                              .context = 64,
+                              .kv_k = KV_F32,
+                              .kv_v = KV_F32,
+                              .rope_cos = m->rope_cos,
+                              .rope_sin = m->rope_sin,
+                              .cache_dir = folder,
+                              .tune = tune,
+                              .float_library = true};
     struct layers_job j = {.first = 0, .last = 2, .rows = TOKENS, .x = x};
     int experts[2 * TOKENS * 2], n = 0, more;
     float weights[2 * TOKENS * 2];
@@ -211,7 +283,8 @@ static int run(struct tiny_model *m, const char *folder, enum device_tune tune, 
     j.weights = weights;
     *said = 0;
     ck_assert_msg(cpu_device_ops.open(&d, &c, &e) == 0, "%s", e.text);
-    while ((more = cpu_device_ops.tune(d, -1)) > 0)                      /* on a busy machine it gives up after a while, and goes on here */
+    /* on a busy machine it gives up after a while, and goes on here */
+    while ((more = cpu_device_ops.tune(d, -1)) > 0)
         n += more;
     for (int i = 0; i < TOKENS * 256; i++)
         x[i] = tiny_random(&seed);
@@ -262,7 +335,16 @@ static const enum dtype types[] = {DTYPE_Q4_0, DTYPE_Q8_0, DTYPE_Q6_K, DTYPE_Q4_
 /* Either kernel for every shape, measured or built in: the same bits. */
 START_TEST(test_same_bits)
 {
-    struct tiny_shape shape = {.layers = 2, .hidden = 256, .heads = 4, .kv_heads = 2, .head_dim = 64, .ffn = 256, .experts = 4, .vocab = 50, .context = 64, .type = types[_i],
+    struct tiny_shape shape = {.layers = 2,
+                               .hidden = 256,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .head_dim = 64,
+                               .ffn = 256,
+                               .experts = 4,
+                               .vocab = 50,
+                               .context = 64,
+                               .type = types[_i],
                                .width = cpu_pack_width(),
                                .seed = 11};
     static float built_in[TOKENS * 256], x[TOKENS * 256];
@@ -271,7 +353,7 @@ START_TEST(test_same_bits)
     int n;
 
     snprintf(folder, sizeof folder, "%s/bits%d", support_tmpdir(), _i);
-    ck_assert_int_eq(run(m, NULL, DEVICE_TUNE_ON, built_in, said), 0);   /* nowhere to keep it */
+    ck_assert_int_eq(run(m, NULL, DEVICE_TUNE_ON, built_in, said), 0); /* nowhere to keep it */
     ck_assert_int_eq(run(m, folder, DEVICE_TUNE_OFF, x, said), 0);
     ck_assert_str_eq(table_of(folder), "");
     n = run(m, folder, DEVICE_TUNE_ON, x, said);
@@ -287,7 +369,7 @@ START_TEST(test_same_bits)
         ck_assert_int_eq(run(m, folder, DEVICE_TUNE_ON, x, said), n);
         ck_assert_ptr_nonnull(strstr(said, "line 2 is no measured threshold"));
         ck_assert_mem_eq(x, built_in, sizeof x);
-        ck_assert_int_eq(run(m, folder, DEVICE_TUNE_ON, x, said), 0);    /* it was replaced */
+        ck_assert_int_eq(run(m, folder, DEVICE_TUNE_ON, x, said), 0); /* it was replaced */
         ck_assert_str_eq(said, "");
         ck_assert_int_eq(run(m, folder, DEVICE_TUNE_AGAIN, x, said), n);
     }
@@ -304,10 +386,20 @@ static void read_all(const char *path, char *out, size_t size)
     fclose(f);
 }
 
-/* Float weights: chosen before the first token, once; what the file says is what runs, so that a second run cannot differ from the first. */
+/* Float weights: chosen before the first token, once; what the file says is what runs, so that a
+ * second run cannot differ from the first. */
 START_TEST(test_float)
 {
-    struct tiny_shape shape = {.layers = 2, .hidden = 256, .heads = 4, .kv_heads = 2, .head_dim = 64, .ffn = 96, .experts = 4, .vocab = 50, .context = 64, .type = DTYPE_BF16,
+    struct tiny_shape shape = {.layers = 2,
+                               .hidden = 256,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .head_dim = 64,
+                               .ffn = 96,
+                               .experts = 4,
+                               .vocab = 50,
+                               .context = 64,
+                               .type = DTYPE_BF16,
                                .seed = 11};
     static float first[TOKENS * 256], x[TOKENS * 256], own[TOKENS * 256], library[TOKENS * 256];
     struct tiny_model *m = tiny_model_new(&shape);
@@ -315,7 +407,7 @@ START_TEST(test_float)
 
     snprintf(folder, sizeof folder, "%s/float", support_tmpdir());
     ck_assert_int_eq(run(m, folder, DEVICE_TUNE_ON, first, said), 0);
-    if (!table_of(folder)[0]) {          /* no library here */
+    if (!table_of(folder)[0]) { /* no library here */
         tiny_model_free(m);
         return;
     }
@@ -331,18 +423,36 @@ START_TEST(test_float)
     run(m, folder, DEVICE_TUNE_ON, own, said);
     rewrite(table_of(folder), "2");
     run(m, folder, DEVICE_TUNE_ON, library, said);
-    ck_assert(memcmp(own, library, sizeof own) != 0);                    /* the file was obeyed */
+    ck_assert(memcmp(own, library, sizeof own) != 0); /* the file was obeyed */
     tiny_model_free(m);
 }
 END_TEST
 
-/* Fewer threads may decode only where nobody asked for a number; what is found is kept, and the text stays. */
+/* Fewer threads may decode only where nobody asked for a number; what is found is kept, and the
+ * text stays. */
 START_TEST(test_decode)
 {
-    struct tiny_shape shape = {.layers = 5, .hidden = 256, .heads = 4, .kv_heads = 2, .head_dim = 64, .ffn = 96, .experts = 4, .vocab = 50, .context = 64, .type = DTYPE_Q8_0,
-                               .width = cpu_pack_width(), .seed = 11};
+    struct tiny_shape shape = {.layers = 5,
+                               .hidden = 256,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .head_dim = 64,
+                               .ffn = 96,
+                               .experts = 4,
+                               .vocab = 50,
+                               .context = 64,
+                               .type = DTYPE_Q8_0,
+                               .width = cpu_pack_width(),
+                               .seed = 11};
     struct tiny_model *m = tiny_model_new(&shape);
-    struct device_config c = {.model = &m->model, .n_threads = 3, .max_rows = 4, .context = 64, .kv_k = KV_F32, .kv_v = KV_F32, .rope_cos = m->rope_cos, .rope_sin = m->rope_sin};
+    struct device_config c = {.model = &m->model,
+                              .n_threads = 3,
+                              .max_rows = 4,
+                              .context = 64,
+                              .kv_k = KV_F32,
+                              .kv_v = KV_F32,
+                              .rope_cos = m->rope_cos,
+                              .rope_sin = m->rope_sin};
     char folder[500], text[4000];
     float x[2][256];
     int experts[5 * 2];
@@ -359,16 +469,24 @@ START_TEST(test_decode)
 
         c.fewer_threads = !asked;
         ck_assert_int_eq(cpu_device_ops.open(&d, &c, &e), 0);
-        while (cpu_device_ops.tune(d, -1) > 0)                           /* the shapes; no position, no decoding */
+        /* the shapes; no position, no decoding */
+        while (cpu_device_ops.tune(d, -1) > 0)
             ;
         for (int pos = 0; pos < 8; pos++) {
-            struct layers_job j = {.first = 0, .last = 5, .rows = 1, .pos = pos, .x = x[asked], .experts = experts, .weights = weights};
+            struct layers_job j = {.first = 0,
+                                   .last = 5,
+                                   .rows = 1,
+                                   .pos = pos,
+                                   .x = x[asked],
+                                   .experts = experts,
+                                   .weights = weights};
             unsigned seed = (unsigned)pos;
 
             cpu_device_ops.stats(d, &before);
             measured += cpu_device_ops.tune(d, pos);
             cpu_device_ops.stats(d, &after);
-            ck_assert_uint_eq(before.jobs, after.jobs);                  /* measuring is no work done */
+            /* measuring is no work done */
+            ck_assert_uint_eq(before.jobs, after.jobs);
             for (int i = 0; i < 256; i++)
                 x[asked][i] = tiny_random(&seed);
             ck_assert_int_eq(cpu_device_ops.layers(d, &j, &e), 0);
@@ -384,16 +502,26 @@ START_TEST(test_decode)
     read_all(table_of(folder), text, sizeof text);
     ck_assert_ptr_nonnull(strstr(text, "\ndecode q8_0 3 "));
     ck_assert_int_eq(cpu_device_ops.open(&d, &c, &e), 0);
-    ck_assert_int_eq(cpu_device_ops.tune(d, 0), 0);                      /* known from the file */
+    ck_assert_int_eq(cpu_device_ops.tune(d, 0), 0); /* known from the file */
     cpu_device_ops.close(d);
     tiny_model_free(m);
 }
 END_TEST
 
-/* A folder that cannot be written to: float weights keep the built-in choice, since no later run could repeat another one; and one line says so. */
+/* A folder that cannot be written to: float weights keep the built-in choice, since no later run
+ * could repeat another one; and one line says so. */
 START_TEST(test_unkept)
 {
-    struct tiny_shape shape = {.layers = 2, .hidden = 256, .heads = 4, .kv_heads = 2, .head_dim = 64, .ffn = 96, .experts = 4, .vocab = 50, .context = 64, .type = DTYPE_BF16,
+    struct tiny_shape shape = {.layers = 2,
+                               .hidden = 256,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .head_dim = 64,
+                               .ffn = 96,
+                               .experts = 4,
+                               .vocab = 50,
+                               .context = 64,
+                               .type = DTYPE_BF16,
                                .seed = 11};
     static float built_in[TOKENS * 256], x[TOKENS * 256];
     struct tiny_model *m = tiny_model_new(&shape);

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is expected of one scalar value; false at the first thing that is not so. Check's own asserts write a record each: millions of them
- * took longer than the decoding. */
+/* What is expected of one scalar value; false at the first thing that is not so. Check's own
+ * asserts write a record each: millions of them took longer than the decoding. */
 static bool decodes(uint32_t cp)
 {
     char s[4];
@@ -14,10 +14,13 @@ static bool decodes(uint32_t cp)
     bool valid;
     size_t n = utf8_encode(cp, s);
 
-    if (utf8_decode_strict(s, n, &back, &valid) != n || !valid || back != cp || utf8_incomplete(s, n) != 0)
+    if (utf8_decode_strict(s, n, &back, &valid) != n || !valid || back != cp ||
+        utf8_incomplete(s, n) != 0)
         return false;
-    for (size_t k = 1; k < n; k++)   /* cut short: never valid, always advances, and known as unfinished */
-        if (utf8_decode_strict(s, k, &back, &valid) != k || valid || back != UTF8_REPLACEMENT || utf8_incomplete(s, k) != k)
+    /* cut short: never valid, always advances, and known as unfinished */
+    for (size_t k = 1; k < n; k++)
+        if (utf8_decode_strict(s, k, &back, &valid) != k || valid || back != UTF8_REPLACEMENT ||
+            utf8_incomplete(s, k) != k)
             return false;
     return true;
 }
@@ -30,9 +33,25 @@ START_TEST(decodes_every_scalar_value)
 }
 END_TEST
 
-static const struct { const char *text; size_t n, first; } malformed[] = {
-    {"\x80", 1, 1}, {"\xc0\xaf", 2, 1}, {"\xc1\xbf", 2, 1}, {"\xe0\x80\xaf", 3, 1}, {"\xed\xa0\x80", 3, 1}, {"\xf4\x90\x80\x80", 4, 1},
-    {"\xf5\x80\x80\x80", 4, 1}, {"\xff", 1, 1}, {"\xe1\x80" "a", 3, 2}, {"\xf0\x9f\x98" "a", 4, 3}, {"\xc3(", 2, 1},
+static const struct {
+    const char *text;
+    size_t n, first;
+} malformed[] = {
+    {"\x80", 1, 1},
+    {"\xc0\xaf", 2, 1},
+    {"\xc1\xbf", 2, 1},
+    {"\xe0\x80\xaf", 3, 1},
+    {"\xed\xa0\x80", 3, 1},
+    {"\xf4\x90\x80\x80", 4, 1},
+    {"\xf5\x80\x80\x80", 4, 1},
+    {"\xff", 1, 1},
+    {"\xe1\x80"
+     "a",
+     3, 2},
+    {"\xf0\x9f\x98"
+     "a",
+     4, 3},
+    {"\xc3(", 2, 1},
 };
 
 START_TEST(malformed_parts_are_maximal)
@@ -40,7 +59,8 @@ START_TEST(malformed_parts_are_maximal)
     uint32_t cp;
     bool valid;
 
-    ck_assert_uint_eq(utf8_decode_strict(malformed[_i].text, malformed[_i].n, &cp, &valid), malformed[_i].first);
+    ck_assert_uint_eq(utf8_decode_strict(malformed[_i].text, malformed[_i].n, &cp, &valid),
+                      malformed[_i].first);
     ck_assert(!valid);
     ck_assert(!utf8_valid(malformed[_i].text, malformed[_i].n));
 }
@@ -56,16 +76,28 @@ START_TEST(encode_replaces_what_is_no_scalar)
     ck_assert(utf8_valid("", 0) && utf8_valid("a\0b", 3));
     ck_assert_uint_eq(utf8_incomplete("", 0), 0);
     ck_assert_uint_eq(utf8_incomplete("a\x80", 2), 0);
-    ck_assert_uint_eq(utf8_incomplete("\xe0\x80", 2), 0);      /* overlong: nothing can complete it */
+    /* overlong: nothing can complete it */
+    ck_assert_uint_eq(utf8_incomplete("\xe0\x80", 2), 0);
     ck_assert_uint_eq(utf8_incomplete("ab\xf0\x9f", 4), 2);
 }
 END_TEST
 
-static const struct { const char *text; size_t bytes; int width; } clusters[] = {
-    {"a", 1, 1}, {"e\u0301x", 3, 1}, {"你好", 3, 2}, {"\U0001f642!", 4, 2},
+static const struct {
+    const char *text;
+    size_t bytes;
+    int width;
+} clusters[] = {
+    {"a", 1, 1},
+    {"e\u0301x", 3, 1},
+    {"你好", 3, 2},
+    {"\U0001f642!", 4, 2},
     {"\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466 family", 25, 2},
-    {"\U0001f1e9\U0001f1ea\U0001f1eb\U0001f1f7", 8, 2}, {"\u2764\ufe0f.", 6, 2}, {"\r\nx", 2, 0}, {"\x1b[m", 1, 0}, {"\u200bx", 3, 0},
-    {"\u1100\u1161\u11a8z", 9, 2},      /* conjoining jamo */
+    {"\U0001f1e9\U0001f1ea\U0001f1eb\U0001f1f7", 8, 2},
+    {"\u2764\ufe0f.", 6, 2},
+    {"\r\nx", 2, 0},
+    {"\x1b[m", 1, 0},
+    {"\u200bx", 3, 0},
+    {"\u1100\u1161\u11a8z", 9, 2}, /* conjoining jamo */
 };
 
 START_TEST(clusters_and_their_width)
@@ -95,7 +127,9 @@ END_TEST
 
 START_TEST(cursor_steps_agree_both_ways)
 {
-    static const char *const texts[] = {"ab\n\ncd\r\ne\u0301\U0001f1e9\U0001f1ea\U0001f1eb\U0001f1f7", "\n", "\r\n\r\n", "你\xff好", ""};
+    static const char *const texts[] = {
+        "ab\n\ncd\r\ne\u0301\U0001f1e9\U0001f1ea\U0001f1eb\U0001f1f7", "\n", "\r\n\r\n", "你\xff好",
+        ""};
 
     for (size_t t = 0; t < sizeof texts / sizeof *texts; t++) {
         const char *s = texts[t];
@@ -111,15 +145,25 @@ START_TEST(cursor_steps_agree_both_ways)
 }
 END_TEST
 
-static const struct { const char *in; unsigned keep; const char *escaped, *stripped; } hostile[] = {
+static const struct {
+    const char *in;
+    unsigned keep;
+    const char *escaped, *stripped;
+} hostile[] = {
     {"plain ü 你", 0, "plain ü 你", "plain ü 你"},
     {"a\x1b[31mred\x1b[0m", 0, "a\\e[31mred\\e[0m", "ared"},
-    {"a\xc2\x9b" "31mred", 0, "a\\x9b31mred", "ared"},
+    {"a\xc2\x9b"
+     "31mred",
+     0, "a\\x9b31mred", "ared"},
     {"\x1b]0;title\x07x", 0, "\\e]0;title\\x07x", "x"},
     {"\x1b]52;c;AAAA\x1b\\x", 0, "\\e]52;c;AAAA\\e\\x", "x"},
-    {"\xc2\x9d" "52;c;A\xc2\x9cx", 0, "\\x9d52;c;A\\x9cx", "x"},
+    {"\xc2\x9d"
+     "52;c;A\xc2\x9cx",
+     0, "\\x9d52;c;A\\x9cx", "x"},
     {"\x1bP1;2q#0\x1b\\x", 0, "\\eP1;2q#0\\e\\x", "x"},
-    {"\x1b(Bx\x1b" "cy\x1b", 0, "\\e(Bx\\ecy\\e", "xy"},
+    {"\x1b(Bx\x1b"
+     "cy\x1b",
+     0, "\\e(Bx\\ecy\\e", "xy"},
     {"\x1b]unfinished\nnext", UTF8_KEEP_NEWLINE, "\\e]unfinished\nnext", "\nnext"},
     {"\x1b[12\nnext", UTF8_KEEP_NEWLINE, "\\e[12\nnext", "\nnext"},
     {"a\tb\r\nc\rd", UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB, "a\tb\\r\nc\\rd", "a\tb\nc\nd"},
@@ -136,14 +180,17 @@ START_TEST(hostile_text_becomes_safe)
     char out[256];
     const char *in = hostile[_i].in;
 
-    ck_assert_uint_eq(utf8_escape(out, sizeof out, in, strlen(in), hostile[_i].keep), strlen(hostile[_i].escaped));
+    ck_assert_uint_eq(utf8_escape(out, sizeof out, in, strlen(in), hostile[_i].keep),
+                      strlen(hostile[_i].escaped));
     ck_assert_str_eq(out, hostile[_i].escaped);
-    ck_assert_uint_eq(utf8_strip(out, sizeof out, in, strlen(in), hostile[_i].keep), strlen(hostile[_i].stripped));
+    ck_assert_uint_eq(utf8_strip(out, sizeof out, in, strlen(in), hostile[_i].keep),
+                      strlen(hostile[_i].stripped));
     ck_assert_str_eq(out, hostile[_i].stripped);
 }
 END_TEST
 
-/* Every result, at every buffer size, is valid UTF-8 without anything unsafe, and a prefix of the whole one. */
+/* Every result, at every buffer size, is valid UTF-8 without anything unsafe, and a prefix of the
+ * whole one. */
 START_TEST(any_bytes_any_size)
 {
     unsigned x = 1;
@@ -152,10 +199,12 @@ START_TEST(any_bytes_any_size)
     for (int round = 0; round < 2000; round++) {
         for (size_t i = 0; i < sizeof in; i++) {
             x = x * 1664525u + 1013904223u;
-            in[i] = x >> 31 ? "\x1b[]P\\\xc2\x9b\xe2\x80\xae;m\n\r\xf0"[x >> 8 & 15] : (char)(x >> 16);
+            in[i] = x >> 31 ? "\x1b[]P\\\xc2\x9b\xe2\x80\xae;m\n\r\xf0"[x >> 8 & 15]
+                            : (char)(x >> 16);
         }
         for (int f = 0; f < 2; f++) {
-            size_t (*fn)(char *, size_t, const char *, size_t, unsigned) = f ? utf8_strip : utf8_escape;
+            size_t (*fn)(char *, size_t, const char *, size_t, unsigned) = f ? utf8_strip
+                                                                             : utf8_escape;
             size_t n = fn(whole, sizeof whole, in, sizeof in, 0), size = x >> 12 & 127, len;
 
             ck_assert_uint_lt(n, sizeof whole);

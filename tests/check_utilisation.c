@@ -1,4 +1,5 @@
-/* GPU utilisation from made-up /proc and /sys folders of the three kernel drivers: shares, clients counted once, frequency, temperature, reasons. */
+/* GPU utilisation from made-up /proc and /sys folders of the three kernel drivers: shares, clients
+ * counted once, frequency, temperature, reasons. */
 #include "gpu/utilisation.h"
 #include "tests/support.h"
 
@@ -51,7 +52,8 @@ static void pause_ms(long ms)
     nanosleep(&t, NULL);
 }
 
-static void read_twice(const char *path, const char *before, const char *after, float *use, float *mhz, float *temperature, char *why)
+static void read_twice(const char *path, const char *before, const char *after, float *use,
+                       float *mhz, float *temperature, char *why)
 {
     struct utilisation *u = utilisation_new(root);
 
@@ -76,9 +78,12 @@ START_TEST(test_i915)
     card("pci0000:00/0000:00:02.0");
     put("sys/class/drm/card1/gt_act_freq_mhz", "1150\n");
     put("proc/self/fdinfo/3", "pos:\t0\nflags:\t02\n");
-    for (int i = 0; i < 2; i++) {            /* the same client behind two descriptors: counted once */
-        const char *text = i ? "drm-driver:\ti915\ndrm-client-id:\t7\ndrm-pdev:\t0000:00:02.0\ndrm-engine-render:\t10000000 ns\ndrm-engine-copy:\t10 ns\n"
-                             : "drm-driver:\ti915\ndrm-client-id:\t7\ndrm-pdev:\t0000:00:02.0\ndrm-engine-render:\t0 ns\ndrm-engine-copy:\t0 ns\n";
+    /* the same client behind two descriptors: counted once */
+    for (int i = 0; i < 2; i++) {
+        const char *text = i ? "drm-driver:\ti915\ndrm-client-id:\t7\ndrm-pdev:\t0000:00:02.0\ndrm-"
+                               "engine-render:\t10000000 ns\ndrm-engine-copy:\t10 ns\n"
+                             : "drm-driver:\ti915\ndrm-client-id:\t7\ndrm-pdev:\t0000:00:02.0\ndrm-"
+                               "engine-render:\t0 ns\ndrm-engine-copy:\t0 ns\n";
 
         put("proc/self/fdinfo/7", text);
         put("proc/self/fdinfo/8", text);
@@ -104,12 +109,17 @@ START_TEST(test_xe_cycles)
     fresh();
     card("pci0000:00/0000:00:02.0");
     put("sys/class/drm/card1/gt/gt0/rps_act_freq_mhz", "900\n");
-    /* two clients share one clock: their cycles add up, the total is not doubled; two compute engines */
-    put("proc/self/fdinfo/4", "drm-driver: xe\ndrm-client-id: 1\ndrm-pdev: 0000:00:02.0\ndrm-cycles-ccs: 100\ndrm-total-cycles-ccs: 1000\ndrm-engine-capacity-ccs: 2\n");
+    /* two clients share one clock: their cycles add up, the total is not doubled; two compute
+     * engines */
+    put("proc/self/fdinfo/4",
+        "drm-driver: xe\ndrm-client-id: 1\ndrm-pdev: 0000:00:02.0\ndrm-cycles-ccs: "
+        "100\ndrm-total-cycles-ccs: 1000\ndrm-engine-capacity-ccs: 2\n");
     read_twice("proc/self/fdinfo/5",
-               "drm-driver: xe\ndrm-client-id: 2\ndrm-pdev: 0000:00:02.0\ndrm-cycles-ccs: 200\ndrm-total-cycles-ccs: 1000\ndrm-engine-capacity-ccs: 2\n",
-               "drm-driver: xe\ndrm-client-id: 2\ndrm-pdev: 0000:00:02.0\ndrm-cycles-ccs: 800\ndrm-total-cycles-ccs: 2000\ndrm-engine-capacity-ccs: 2\n", &use, &mhz,
-               &temperature, why);
+               "drm-driver: xe\ndrm-client-id: 2\ndrm-pdev: 0000:00:02.0\ndrm-cycles-ccs: "
+               "200\ndrm-total-cycles-ccs: 1000\ndrm-engine-capacity-ccs: 2\n",
+               "drm-driver: xe\ndrm-client-id: 2\ndrm-pdev: 0000:00:02.0\ndrm-cycles-ccs: "
+               "800\ndrm-total-cycles-ccs: 2000\ndrm-engine-capacity-ccs: 2\n",
+               &use, &mhz, &temperature, why);
     ck_assert_float_eq_tol(use, 0.3f, 1e-6f);
     ck_assert_float_eq(mhz, 900);
     ck_assert_str_eq(why, "");
@@ -124,8 +134,12 @@ START_TEST(test_amdgpu)
     fresh();
     put("sys/class/drm/card1/device/pp_dpm_sclk", "0: 800Mhz\n1: 2700Mhz *\n");
     put("sys/class/drm/card1/device/hwmon/hwmon3/temp1_input", "61000\n");
-    read_twice("proc/self/fdinfo/9", "drm-driver:\tamdgpu\ndrm-client-id:\t3\ndrm-engine-gfx:\t100 ns\ndrm-engine-compute:\t0 ns\n",
-               "drm-driver:\tamdgpu\ndrm-client-id:\t3\ndrm-engine-gfx:\t110 ns\ndrm-engine-compute:\t9000000000 ns\n", &use, &mhz, &temperature, why);
+    read_twice("proc/self/fdinfo/9",
+               "drm-driver:\tamdgpu\ndrm-client-id:\t3\ndrm-engine-gfx:\t100 "
+               "ns\ndrm-engine-compute:\t0 ns\n",
+               "drm-driver:\tamdgpu\ndrm-client-id:\t3\ndrm-engine-gfx:\t110 "
+               "ns\ndrm-engine-compute:\t9000000000 ns\n",
+               &use, &mhz, &temperature, why);
     ck_assert_float_eq(use, 1);
     ck_assert_float_eq(mhz, 2700);
     ck_assert_float_eq_tol(temperature, 61, 1e-3f);
@@ -141,7 +155,8 @@ START_TEST(test_reasons)
     read_twice(NULL, NULL, NULL, &use, &mhz, &temperature, why);
     ck_assert(isnan(use) && isnan(mhz) && isnan(temperature));
     ck_assert_ptr_nonnull(strstr(why, "/proc/self/fdinfo"));
-    read_twice("proc/self/fdinfo/9", "drm-driver:\tnouveau\ndrm-client-id:\t3\n", "drm-driver:\tnouveau\ndrm-client-id:\t3\n", &use, &mhz, &temperature, why);
+    read_twice("proc/self/fdinfo/9", "drm-driver:\tnouveau\ndrm-client-id:\t3\n",
+               "drm-driver:\tnouveau\ndrm-client-id:\t3\n", &use, &mhz, &temperature, why);
     ck_assert(isnan(use));
     ck_assert_ptr_nonnull(strstr(why, "nouveau"));
 }
@@ -150,15 +165,19 @@ END_TEST
 /* Whatever the files hold, nothing breaks. */
 START_TEST(test_garbage)
 {
-    static const char *const texts[] = {"drm-client-id:\n", "drm-client-id: 99999999999999999999999\ndrm-engine-: x\ndrm-cycles-", "drm-engine-a:1\n:\n\ndrm-client-id:1",
-                                        "drm-client-id: 1\ndrm-engine-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: 5\ndrm-total-cycles-b: 0\n"};
+    static const char *const texts[] = {
+        "drm-client-id:\n", "drm-client-id: 99999999999999999999999\ndrm-engine-: x\ndrm-cycles-",
+        "drm-engine-a:1\n:\n\ndrm-client-id:1",
+        "drm-client-id: 1\ndrm-engine-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: "
+        "5\ndrm-total-cycles-b: 0\n"};
     float use, mhz, temperature;
     char why[200];
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         fresh();
         put("sys/class/drm/card1/device/pp_dpm_sclk", "*");
-        read_twice("proc/self/fdinfo/9", texts[i], texts[(i + 1) % 4], &use, &mhz, &temperature, why);
+        read_twice("proc/self/fdinfo/9", texts[i], texts[(i + 1) % 4], &use, &mhz, &temperature,
+                   why);
         ck_assert(isnan(use) || (use >= 0 && use <= 1));
     }
 }

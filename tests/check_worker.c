@@ -1,4 +1,5 @@
-/* The engine thread as the UI meets it: commands down, events and telemetry up, cancel and shutdown at any moment. Meant for TSan. */
+/* The engine thread as the UI meets it: commands down, events and telemetry up, cancel and shutdown
+ * at any moment. Meant for TSan. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/model/model.h"
@@ -16,7 +17,12 @@ static struct engine_config demo_config(void)
     static char path[4200];
 
     snprintf(path, sizeof path, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
-    return (struct engine_config){.model_path = path, .context = 512, .n_threads = 2, .kv_k = KV_F16, .kv_v = KV_F16, .convert = -1};
+    return (struct engine_config){.model_path = path,
+                                  .context = 512,
+                                  .n_threads = 2,
+                                  .kv_k = KV_F16,
+                                  .kv_v = KV_F16,
+                                  .convert = -1};
 }
 
 /* What came up the ring so far. */
@@ -47,12 +53,18 @@ static void note(struct seen *s, struct event *ev)
         memcpy(s->text + s->len, ev->token.text, ev->token.len + 1u);
         s->len += ev->token.len;
         break;
-    case EVENT_TURN_DONE: s->done++; s->last = ev->done_turn; break;
+    case EVENT_TURN_DONE:
+        s->done++;
+        s->last = ev->done_turn;
+        break;
     case EVENT_PLAN: s->plans++; break;
     case EVENT_NOTICE: s->notices++; break;
     case EVENT_PROGRESS: break;
     case EVENT_REPORT: s->reports++; break;
-    case EVENT_ERROR: s->errors++; snprintf(s->error, sizeof s->error, "%s", ev->text); break;
+    case EVENT_ERROR:
+        s->errors++;
+        snprintf(s->error, sizeof s->error, "%s", ev->text);
+        break;
     case EVENT_STOPPED: s->stopped++; break;
     }
     event_release(ev);
@@ -116,7 +128,8 @@ static void send_place(struct worker *w, const char *spec)
     ck_assert_int_eq(worker_send(w, &c, NULL), 0);
 }
 
-/* Who asks for a placement hears which one is in force then, also when what was asked for cannot be: the screen marks it until then. */
+/* Who asks for a placement hears which one is in force then, also when what was asked for cannot
+ * be: the screen marks it until then. */
 START_TEST(a_placement_that_fails_is_answered)
 {
     struct engine_config c = demo_config();
@@ -182,7 +195,9 @@ START_TEST(busy_turns_are_refused_other_commands_taken)
     struct engine_config c = demo_config();
     struct worker *w;
     struct seen *s = fresh();
-    struct command sampling = {.kind = COMMAND_SAMPLING, .sampling = {.temperature = 0.5f, .top_p = 1.0f, .repeat_penalty = 1.0f, .seed = 7}};
+    struct command sampling = {
+        .kind = COMMAND_SAMPLING,
+        .sampling = {.temperature = 0.5f, .top_p = 1.0f, .repeat_penalty = 1.0f, .seed = 7}};
     struct command plan = {.kind = COMMAND_PLAN}, expert = {.kind = COMMAND_EXPERT};
     struct command busy;
     struct error e = {0};
@@ -196,10 +211,11 @@ START_TEST(busy_turns_are_refused_other_commands_taken)
     ck_assert_ptr_nonnull(strstr(e.text, "under way"));
     wait_for(w, s, &s->tokens, 5);
     ck_assert_int_eq(worker_send(w, &sampling, NULL), 0);
-    plan.plan = plan_new("mine", worker_info(w)->model->hp.n_layers, worker_info(w)->model->hp.n_experts);
+    plan.plan = plan_new("mine", worker_info(w)->model->hp.n_layers,
+                         worker_info(w)->model->hp.n_experts);
     ck_assert_int_eq(worker_send(w, &plan, NULL), 0);
     wait_for(w, s, &s->plans, 1);
-    wait_for(w, s, &s->tokens, s->tokens + 2);       /* telemetry follows with the next token */
+    wait_for(w, s, &s->tokens, s->tokens + 2); /* telemetry follows with the next token */
     ck_assert_str_eq(worker_telemetry(w)->plan, "mine");
     send_place(w, "cpu");
     wait_for(w, s, &s->plans, 2);
@@ -233,7 +249,7 @@ START_TEST(cancel_ends_the_turn_it_meets)
     for (int i = 0; i < 12; i++) {
         int tokens = s->tokens;
 
-        worker_cancel(w);                /* nothing runs: must not hit the next turn */
+        worker_cancel(w); /* nothing runs: must not hit the next turn */
         ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 450), 0);
         if (i % 3 == 1)
             wait_for(w, s, &s->started, i + 1);
@@ -263,14 +279,15 @@ START_TEST(stopping_at_any_moment)
 
         s = fresh();
         if (i >= 2)
-            clock_sleep((uint64_t)(i - 1) * 3 * CLOCK_MILLI);        /* while loading */
+            clock_sleep((uint64_t)(i - 1) * 3 * CLOCK_MILLI); /* while loading */
         if (i >= 6) {
             wait_for(w, s, &s->ready, 1);
             ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 450), 0);
         }
         if (i >= 8)
             wait_for(w, s, &s->tokens, i);
-        worker_stop(w);                  /* undrained events and unread commands go with it (ASan sees) */
+        /* undrained events and unread commands go with it (ASan sees) */
+        worker_stop(w);
     }
 }
 END_TEST
@@ -284,7 +301,7 @@ START_TEST(nothing_is_lost_while_nobody_reads)
 
     wait_for(w, s, &s->ready, 1);
     ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 450), 0);
-    do {                                 /* only telemetry is looked at until it is over */
+    do { /* only telemetry is looked at until it is over */
         clock_sleep(2 * CLOCK_MILLI);
         t = worker_telemetry(w);
         ck_assert_int_le(t->generated_tokens, 450);
@@ -374,7 +391,8 @@ START_TEST(quit_as_a_command)
     wait_for(w, s, &s->stopped, 1);
     ck_assert_int_eq(s->done, 1);
     ck_assert_int_eq(s->last.reason, STOP_CANCELLED);
-    ck_assert_int_eq(worker_info(w)->model->hp.n_experts, 16);       /* the model is there until worker_stop */
+    /* the model is there until worker_stop */
+    ck_assert_int_eq(worker_info(w)->model->hp.n_experts, 16);
     worker_stop(w);
 }
 END_TEST
@@ -392,7 +410,8 @@ static void copy_file(const char *from, const char *to)
     ck_assert_int_eq(fclose(out), 0);
 }
 
-/* The file shrinks under a running engine: weights that were repacked live on, mapped ones (embeddings) are lost. An error, no crash. */
+/* The file shrinks under a running engine: weights that were repacked live on, mapped ones
+ * (embeddings) are lost. An error, no crash. */
 START_TEST(a_model_that_shrinks)
 {
     struct engine_config c = demo_config();
@@ -408,10 +427,12 @@ START_TEST(a_model_that_shrinks)
     ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 10), 0);
     wait_for(w, s, &s->done, 1);
     ck_assert_int_eq(truncate(path, 4096), 0);
-    ck_assert_int_eq(send_turn(w, "Write about giraffes, elephants, and seventeen other animals of the zoo", 50), 0);
+    ck_assert_int_eq(
+        send_turn(w, "Write about giraffes, elephants, and seventeen other animals of the zoo", 50),
+        0);
     wait_for(w, s, &s->errors, 1);
     ck_assert_ptr_nonnull(strstr(s->error, "model.gguf"));
-    ck_assert_int_eq(send_turn(w, "Hello?", 5), 0);      /* the thread lives and says it again */
+    ck_assert_int_eq(send_turn(w, "Hello?", 5), 0); /* the thread lives and says it again */
     wait_for(w, s, &s->errors, 2);
     worker_stop(w);
 }

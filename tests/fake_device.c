@@ -13,10 +13,15 @@
 struct fake {
     struct device_base base;
     struct device *inner;
-    uint64_t *put;               /* bytes of each block that are there: layers, then layers * experts, then the head */
-    struct experts_job pending;  /* done when waited for */
+    /* bytes of each block that are there: layers, then layers * experts, then the head */
+    uint64_t *put;
+    struct experts_job pending; /* done when waited for */
     bool has_pending, streams;
-    struct { int layer, expert; bool guessed, wanted; uint64_t stamp; } slot[DEVICE_STREAM];
+    struct {
+        int layer, expert;
+        bool guessed, wanted;
+        uint64_t stamp;
+    } slot[DEVICE_STREAM];
     struct device_stats stats;
 };
 
@@ -79,12 +84,9 @@ static size_t block_of(const struct fake *f, struct block_id id)
     const struct hparams *hp = &f->base.config.model->hp;
 
     switch (id.kind) {
-    case BLOCK_ATTENTION:
-        return (size_t)id.layer;
-    case BLOCK_EXPERT:
-        return (size_t)(hp->n_layers + id.layer * hp->n_experts + id.expert);
-    case BLOCK_HEAD:
-        break;
+    case BLOCK_ATTENTION: return (size_t)id.layer;
+    case BLOCK_EXPERT: return (size_t)(hp->n_layers + id.layer * hp->n_experts + id.expert);
+    case BLOCK_HEAD: break;
     }
     return (size_t)(hp->n_layers + hp->n_layers * hp->n_experts);
 }
@@ -94,13 +96,15 @@ static uint64_t whole(const struct fake *f, struct block_id id)
     return residency_block_bytes(f->base.config.model, id);
 }
 
-static int resident(const struct fake *f, enum block_kind kind, int layer, int expert, struct error *e)
+static int resident(const struct fake *f, enum block_kind kind, int layer, int expert,
+                    struct error *e)
 {
     struct block_id id = {kind, layer, expert};
 
     if (f->put[block_of(f, id)] >= whole(f, id))
         return 0;
-    return error_set(e, ERR_DEVICE, "fake device: block %d of layer %d, expert %d is not here", kind, layer, expert);
+    return error_set(e, ERR_DEVICE, "fake device: block %d of layer %d, expert %d is not here",
+                     kind, layer, expert);
 }
 
 static void fake_close(struct device *d)
@@ -113,7 +117,8 @@ static void fake_close(struct device *d)
     mem_free(f);
 }
 
-static int open_as(struct device **out, const struct device_config *c, const struct device_ops *ops, struct error *e)
+static int open_as(struct device **out, const struct device_config *c, const struct device_ops *ops,
+                   struct error *e)
 {
     struct fake *f = mem_alloc(1, sizeof *f);
     struct device_config inner = *c;
@@ -136,7 +141,8 @@ static int open_as(struct device **out, const struct device_config *c, const str
     f->base.config = *c;
     fake_probe(&f->base.info, 1, NULL, 0);
     f->put = mem_alloc((size_t)(hp->n_layers + hp->n_layers * hp->n_experts + 1), sizeof *f->put);
-    rc = f->put ? cpu_device_ops.open(&f->inner, &inner, e) : error_set(e, ERR_MEMORY, "no memory for a fake device");
+    rc = f->put ? cpu_device_ops.open(&f->inner, &inner, e)
+                : error_set(e, ERR_MEMORY, "no memory for a fake device");
     if (rc < 0) {
         fake_close((struct device *)f);
         return rc;
@@ -169,7 +175,8 @@ static int fake_put(struct device *d, struct block_id id, size_t max_bytes, stru
     if (rc < 0)
         return rc;
     if (control.memory && f->stats.weight_bytes + want - *have > control.memory)
-        return error_set(e, ERR_MEMORY, "fake device: no room for block %d of layer %d", id.kind, id.layer);
+        return error_set(e, ERR_MEMORY, "fake device: no room for block %d of layer %d", id.kind,
+                         id.layer);
     if (max_bytes && step > max_bytes)
         step = max_bytes;
     largest = step > largest ? step : largest;
@@ -179,7 +186,8 @@ static int fake_put(struct device *d, struct block_id id, size_t max_bytes, stru
     return *have >= want;
 }
 
-/* The cached keys of a dropped attention block become NaN, so that whoever uses them without bringing them back is found out. */
+/* The cached keys of a dropped attention block become NaN, so that whoever uses them without
+ * bringing them back is found out. */
 static void forget_rows(struct fake *f, int layer)
 {
     const struct device_config *c = &f->base.config;
@@ -211,7 +219,8 @@ static uint64_t largest_expert(const struct fake *f)
     uint64_t most = 0;
 
     for (int i = 0; i < hp->n_layers * hp->n_experts; i++) {
-        uint64_t b = whole(f, (struct block_id){BLOCK_EXPERT, i / hp->n_experts, i % hp->n_experts});
+        uint64_t b = whole(f,
+                           (struct block_id){BLOCK_EXPERT, i / hp->n_experts, i % hp->n_experts});
 
         most = b > most ? b : most;
     }
@@ -236,7 +245,8 @@ static int fake_stream(struct device *d, bool on, struct error *e)
     return 0;
 }
 
-/* Where an expert lies, or comes to lie in the slot filled longest ago that is not wanted; -1: no slot. */
+/* Where an expert lies, or comes to lie in the slot filled longest ago that is not wanted; -1: no
+ * slot. */
 static int pass_through(struct fake *f, int layer, int expert, bool guess)
 {
     int at = -1;
@@ -303,7 +313,9 @@ static int fake_experts(struct device *d, const struct experts_job *j, struct er
     for (int i = 0; i < DEVICE_STREAM; i++)
         f->slot[i].wanted = false;
     for (int i = 0; i < j->n_groups && rc == 0; i++)
-        if (f->put[block_of(f, (struct block_id){BLOCK_EXPERT, j->layer, j->groups[i].expert})] == 0 && f->streams)
+        if (f->put[block_of(f, (struct block_id){BLOCK_EXPERT, j->layer, j->groups[i].expert})] ==
+                0 &&
+            f->streams)
             pass_through(f, j->layer, j->groups[i].expert, false);
         else
             rc = resident(f, BLOCK_EXPERT, j->layer, j->groups[i].expert, e);
@@ -311,7 +323,8 @@ static int fake_experts(struct device *d, const struct experts_job *j, struct er
         return rc;
     if (control.instant)
         return 0;
-    if (f->has_pending && (rc = cpu_device_ops.experts(f->inner, &f->pending, e)) < 0)       /* one job in flight is enough */
+    /* one job in flight is enough */
+    if (f->has_pending && (rc = cpu_device_ops.experts(f->inner, &f->pending, e)) < 0)
         return rc;
     f->pending = *j;
     f->has_pending = true;
@@ -345,13 +358,16 @@ static int fake_layers(struct device *d, const struct layers_job *j, struct erro
     }
     if (rc == 0)
         rc = may_fail(f, "layers", e);
-    if (rc < 0) {                        /* half-way: the residual stream is spoilt */
+    if (rc < 0) { /* half-way: the residual stream is spoilt */
         memset(j->x, 0xff, (size_t)hp->hidden * sizeof *j->x);
         return rc;
     }
     f->stats.jobs++;
-    if (control.instant)                 /* routing is read as it stands: expert 0 */
-        return memset(j->experts, 0, (size_t)(j->last - j->first) * (size_t)(j->rows * hp->n_experts_used) * sizeof *j->experts), 0;
+    if (control.instant) /* routing is read as it stands: expert 0 */
+        return memset(j->experts, 0,
+                      (size_t)(j->last - j->first) * (size_t)(j->rows * hp->n_experts_used) *
+                          sizeof *j->experts),
+               0;
     return cpu_device_ops.layers(f->inner, j, e);
 }
 
@@ -374,7 +390,8 @@ static int fake_kv_rows(struct device *d, const struct kv_move *m, struct error 
     return rc < 0 ? rc : cpu_device_ops.kv_rows(f->inner, m, e);
 }
 
-static int fake_rope_set(struct device *d, const float *cosines, const float *sines, struct error *e)
+static int fake_rope_set(struct device *d, const float *cosines, const float *sines,
+                         struct error *e)
 {
     return cpu_device_ops.rope_set(((struct fake *)d)->inner, cosines, sines, e);
 }
@@ -384,10 +401,12 @@ static void fake_stats(const struct device *d, struct device_stats *out)
     *out = ((const struct fake *)d)->stats;
 }
 
-#define COMMON \
-    .name = "fake", .summary = "fails on demand", .probe = fake_probe, .close = fake_close, .supports = fake_supports, .block_put = fake_put, \
-    .block_drop = fake_drop, .attention = fake_attention, .experts = fake_experts, .head = fake_head, .wait = fake_wait, \
-    .stream = fake_stream, .prefetch = fake_prefetch, .kv_rows = fake_kv_rows, .rope_set = fake_rope_set, .stats = fake_stats
+#define COMMON                                                                                  \
+    .name = "fake", .summary = "fails on demand", .probe = fake_probe, .close = fake_close,     \
+    .supports = fake_supports, .block_put = fake_put, .block_drop = fake_drop,                  \
+    .attention = fake_attention, .experts = fake_experts, .head = fake_head, .wait = fake_wait, \
+    .stream = fake_stream, .prefetch = fake_prefetch, .kv_rows = fake_kv_rows,                  \
+    .rope_set = fake_rope_set, .stats = fake_stats
 
 const struct device_ops fake_device_ops = {COMMON, .open = fake_open, .layers = fake_layers};
 const struct device_ops fake_device_plain_ops = {COMMON, .open = fake_plain_open};

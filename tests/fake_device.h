@@ -1,25 +1,26 @@
-/* A device for the tests: the CPU's arithmetic behind the contract of a device that has memory of its own. It insists that blocks are
- * resident before they are used and loses their cached keys when they are dropped, does asynchronous jobs only when waited for, and
- * fails on demand. */
+/* A device for the tests: the CPU's arithmetic behind the contract of a device that has memory of
+ * its own. It insists that blocks are resident before they are used and loses their cached keys
+ * when they are dropped, does asynchronous jobs only when waited for, and fails on demand. */
 #ifndef TESTS_FAKE_DEVICE_H
 #define TESTS_FAKE_DEVICE_H
 
 #include "engine/device/device.h"
 
-extern const struct device_ops fake_device_ops, fake_device_plain_ops;      /* with and without the layers slot */
+/* with and without the layers slot */
+extern const struct device_ops fake_device_ops, fake_device_plain_ops;
 
 struct fake_control {
-    long fail_at;                /* this call (1, 2, ...) fails; 0: none */
-    bool lost;                   /* and every one after it */
-    unsigned delay_us;           /* every job takes so much longer */
-    uint64_t memory;             /* bytes of blocks it takes; 0: no limit */
-    bool instant;                /* jobs are done without computing: for timing alone */
-    bool hold_open;              /* opening waits for fake_device_let_open */
+    long fail_at;      /* this call (1, 2, ...) fails; 0: none */
+    bool lost;         /* and every one after it */
+    unsigned delay_us; /* every job takes so much longer */
+    uint64_t memory;   /* bytes of blocks it takes; 0: no limit */
+    bool instant;      /* jobs are done without computing: for timing alone */
+    bool hold_open;    /* opening waits for fake_device_let_open */
 };
 /* Applies to every fake device from now on; counts start at 0. */
 void fake_device_control(const struct fake_control *c);
 void fake_device_let_open(void);
-long fake_device_calls(void);            /* calls that could have failed so far */
-uint64_t fake_device_largest_put(void);  /* most bytes one block_put moved */
+long fake_device_calls(void);           /* calls that could have failed so far */
+uint64_t fake_device_largest_put(void); /* most bytes one block_put moved */
 
 #endif

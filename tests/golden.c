@@ -9,10 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const void *tensor(const struct golden *g, const json_t *header, const char *name, const char *type, int *dims)
+static const void *tensor(const struct golden *g, const json_t *header, const char *name,
+                          const char *type, int *dims)
 {
     uint64_t data;
-    const json_t *t = json_object_get(header, name), *shape = json_object_get(t, "shape"), *at = json_object_get(t, "data_offsets");
+    const json_t *t = json_object_get(header, name), *shape = json_object_get(t, "shape"),
+                 *at = json_object_get(t, "data_offsets");
     const char *dtype = json_string_value(json_object_get(t, "dtype"));
     size_t first, end, want = 4;
 
@@ -21,7 +23,8 @@ static const void *tensor(const struct golden *g, const json_t *header, const ch
     if (!dtype || strcmp(dtype, type) != 0)
         return NULL;
     for (size_t i = 0; i < 3; i++)
-        dims[i] = i < json_array_size(shape) ? (int)json_integer_value(json_array_get(shape, i)) : 1;
+        dims[i] = i < json_array_size(shape) ? (int)json_integer_value(json_array_get(shape, i))
+                                             : 1;
     for (size_t i = 0; i < 3; i++)
         want *= (size_t)dims[i];
     first = (size_t)json_integer_value(json_array_get(at, 0));
@@ -92,10 +95,18 @@ int golden_argmax(const float *logits, int n)
     return best;
 }
 
-int golden_engine(struct engine **out, const char *model, int n_threads, int convert, bool exact, struct error *e)
+int golden_engine(struct engine **out, const char *model, int n_threads, int convert, bool exact,
+                  struct error *e)
 {
-    struct engine_config c = {.model_path = model, .context = 512, .n_threads = n_threads, .ubatch = 128, .kv_k = KV_F32, .kv_v = KV_F32,
-                              .convert = convert, .exact = exact, .no_tokenizer = true};
+    struct engine_config c = {.model_path = model,
+                              .context = 512,
+                              .n_threads = n_threads,
+                              .ubatch = 128,
+                              .kv_k = KV_F32,
+                              .kv_v = KV_F32,
+                              .convert = convert,
+                              .exact = exact,
+                              .no_tokenizer = true};
 
     return engine_open(out, &c, e);
 }
@@ -107,7 +118,7 @@ static double difference(const float *a, const float *b, size_t n)
     for (size_t i = 0; i < n; i++) {
         double d = fabs((double)a[i] - (double)b[i]);
 
-        if (!(d <= worst))               /* a NaN is the worst of all */
+        if (!(d <= worst)) /* a NaN is the worst of all */
             worst = d == d ? d : INFINITY;
     }
     return worst;
@@ -126,23 +137,27 @@ static void check_routing(void *ctx, const struct routing *r)
     for (int l = 0; l < r->n_layers; l++)
         for (int row = 0; row < r->rows; row++)
             for (int k = 0; k < r->used && r->pos + row < g->n; k++) {
-                int mine = (l * r->rows + row) * r->used + k, theirs = (l * g->n + r->pos + row) * g->used + k;
+                int mine = (l * r->rows + row) * r->used + k,
+                    theirs = (l * g->n + r->pos + row) * g->used + k;
 
-                if (r->n_layers != g->n_layers || r->used != g->used || r->experts[mine] != g->experts[theirs] ||
+                if (r->n_layers != g->n_layers || r->used != g->used ||
+                    r->experts[mine] != g->experts[theirs] ||
                     !(fabsf(r->weights[mine] - g->weights[theirs]) <= 1e-4f))
                     s->agrees = false;
             }
 }
 
 /* Evaluates n ids in chunks and returns the largest difference from want. */
-static int run(struct engine *g, const int *ids, int n, int chunk, const float *want, int n_vocab, double *worst, struct error *e)
+static int run(struct engine *g, const int *ids, int n, int chunk, const float *want, int n_vocab,
+               double *worst, struct error *e)
 {
     float *logits = malloc((size_t)n * (size_t)n_vocab * sizeof *logits);
     double d;
     int rc;
 
     engine_session_clear(g);
-    rc = logits ? engine_eval_chunked(g, ids, n, chunk, logits, true, e) : error_set(e, ERR_MEMORY, "no memory for logits");
+    rc = logits ? engine_eval_chunked(g, ids, n, chunk, logits, true, e)
+                : error_set(e, ERR_MEMORY, "no memory for logits");
     if (rc == 0) {
         d = difference(logits, want, (size_t)n * (size_t)n_vocab);
         *worst = d > *worst ? d : *worst;
@@ -151,8 +166,10 @@ static int run(struct engine *g, const int *ids, int n, int chunk, const float *
     return rc;
 }
 
-/* One evaluation per token, so that nothing but the cache carries what came before. Compared from position `first` on. */
-static int step(struct engine *g, const int *ids, int from, int first, int n, const float *want, int n_vocab, double *worst, struct error *e)
+/* One evaluation per token, so that nothing but the cache carries what came before. Compared from
+ * position `first` on. */
+static int step(struct engine *g, const int *ids, int from, int first, int n, const float *want,
+                int n_vocab, double *worst, struct error *e)
 {
     float *logits = malloc((size_t)n_vocab * sizeof *logits);
     int rc = logits ? 0 : error_set(e, ERR_MEMORY, "no memory for logits");
@@ -168,10 +185,12 @@ static int step(struct engine *g, const int *ids, int from, int first, int n, co
     return rc;
 }
 
-int golden_compare(struct engine *g, const struct golden *golden, struct golden_result *out, struct error *e)
+int golden_compare(struct engine *g, const struct golden *golden, struct golden_result *out,
+                   struct error *e)
 {
     static const int chunks[] = {1, 7, 16};
-    /* Where the sequence crosses into long rotary factors, its short part has golden numbers of its own. */
+    /* Where the sequence crosses into long rotary factors, its short part has golden numbers of its
+     * own. */
     const float *part = golden->short_logits ? golden->short_logits : golden->logits;
     int n_part = golden->short_logits ? golden->n_short : golden->n, n_vocab = golden->n_vocab, rc;
     struct routed routed = {.golden = golden, .agrees = true};
@@ -179,7 +198,8 @@ int golden_compare(struct engine *g, const struct golden *golden, struct golden_
 
     *out = (struct golden_result){.has_greedy = golden->greedy != NULL, .greedy_agrees = true};
     if (engine_info(g)->model->hp.n_vocab != n_vocab)
-        return error_set(e, ERR_INPUT, "the golden data is of a vocabulary of %d, the model has %d", n_vocab, engine_info(g)->model->hp.n_vocab);
+        return error_set(e, ERR_INPUT, "the golden data is of a vocabulary of %d, the model has %d",
+                         n_vocab, engine_info(g)->model->hp.n_vocab);
     if (golden->experts)
         engine_observe(g, check_routing, &routed);
     rc = run(g, golden->input_ids, golden->n, golden->n, golden->logits, n_vocab, &out->whole, e);
@@ -187,22 +207,27 @@ int golden_compare(struct engine *g, const struct golden *golden, struct golden_
     out->routing_agrees = routed.agrees;
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks && rc == 0; i++) {
         rc = run(g, golden->input_ids, n_part, chunks[i], part, n_vocab, &out->chunked, e);
-        if (rc == 0 && golden->short_logits)     /* a prompt known to be long takes the long factors from its first chunk on */
-            rc = run(g, golden->input_ids, golden->n, chunks[i], golden->logits, n_vocab, &out->chunked, e);
+        /* a prompt known to be long takes the long factors from its first chunk on */
+        if (rc == 0 && golden->short_logits)
+            rc = run(g, golden->input_ids, golden->n, chunks[i], golden->logits, n_vocab,
+                     &out->chunked, e);
     }
     if (rc < 0)
         return rc;
     engine_session_clear(g);
     if ((rc = step(g, golden->input_ids, 0, 0, n_part, part, n_vocab, &out->stepped, e)) < 0)
         return rc;
-    if (golden->short_logits && (rc = step(g, golden->input_ids, n_part, engine_info(g)->model->hp.original_context, golden->n, golden->logits, n_vocab,
-                                           &out->stepped, e)) < 0)
-        return rc;                       /* across the border everything is computed again, with the long factors */
+    if (golden->short_logits &&
+        (rc = step(g, golden->input_ids, n_part, engine_info(g)->model->hp.original_context,
+                   golden->n, golden->logits, n_vocab, &out->stepped, e)) < 0)
+        /* across the border everything is computed again, with the long factors */
+        return rc;
     if (!golden->greedy)
         return 0;
     logits = malloc((size_t)n_vocab * sizeof *logits);
     engine_session_clear(g);
-    rc = logits ? engine_eval(g, golden->input_ids, golden->n, logits, false, e) : error_set(e, ERR_MEMORY, "no memory for logits");
+    rc = logits ? engine_eval(g, golden->input_ids, golden->n, logits, false, e)
+                : error_set(e, ERR_MEMORY, "no memory for logits");
     for (int i = 0; i < golden->n_greedy && rc == 0; i++) {
         int id = golden_argmax(logits, n_vocab);
 

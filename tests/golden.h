@@ -1,5 +1,5 @@
-/* Golden data (see the data's README): reading golden.safetensors without the program's own readers, and the comparison with an engine that
- * both the test suite and the golden tool make. */
+/* Golden data (see the data's README): reading golden.safetensors without the program's own
+ * readers, and the comparison with an engine that both the test suite and the golden tool make. */
 #ifndef TESTS_GOLDEN_H
 #define TESTS_GOLDEN_H
 
@@ -9,16 +9,16 @@
 #include <stddef.h>
 
 struct golden {
-    char *bytes;                 /* the file */
+    char *bytes; /* the file */
     size_t size;
-    int n, n_vocab;              /* prompt tokens, vocabulary */
+    int n, n_vocab; /* prompt tokens, vocabulary */
     const int *input_ids;
-    const float *logits;         /* (n, n_vocab) */
-    const int *greedy;           /* n_greedy ids, or NULL */
+    const float *logits; /* (n, n_vocab) */
+    const int *greedy;   /* n_greedy ids, or NULL */
     int n_greedy;
-    const float *short_logits;   /* (n_short, n_vocab), or NULL */
+    const float *short_logits; /* (n_short, n_vocab), or NULL */
     int n_short;
-    const int *experts;          /* (n_layers, n, used), or NULL */
+    const int *experts; /* (n_layers, n, used), or NULL */
     const float *weights;
     int n_layers, used;
 };
@@ -28,17 +28,22 @@ int golden_open(struct golden *g, const char *path, char *why, size_t why_size);
 void golden_close(struct golden *g);
 
 struct golden_result {
-    double whole, chunked, stepped;      /* largest absolute difference of a logit: at once, in chunks of 1, 7 and 16, token by token */
+    /* largest absolute difference of a logit: at once, in chunks of 1, 7 and 16, token by token */
+    double whole, chunked, stepped;
     bool has_greedy, greedy_agrees;
-    bool routing_agrees;                 /* the same experts, weights within 1e-4; true where the file has none */
+    /* the same experts, weights within 1e-4; true where the file has none */
+    bool routing_agrees;
 };
 
 #define GOLDEN_TOLERANCE 1e-4
 
-/* The engine as the golden numbers want it: float weights multiplied in F32, F32 cache. ERR_ codes as engine_open. */
-int golden_engine(struct engine **out, const char *model, int n_threads, int convert, bool exact, struct error *e);
+/* The engine as the golden numbers want it: float weights multiplied in F32, F32 cache. ERR_ codes
+ * as engine_open. */
+int golden_engine(struct engine **out, const char *model, int n_threads, int convert, bool exact,
+                  struct error *e);
 /* Runs every comparison; ERR_ codes of the engine. */
-int golden_compare(struct engine *g, const struct golden *golden, struct golden_result *out, struct error *e);
+int golden_compare(struct engine *g, const struct golden *golden, struct golden_result *out,
+                   struct error *e);
 int golden_argmax(const float *logits, int n);
 
 #endif

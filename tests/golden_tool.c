@@ -1,5 +1,6 @@
-/* make golden DIRS="…": checks folders of the layout of tests/golden/phimoe (config.json, model.safetensors, golden.safetensors). One line a
- * folder; exits 1 when a logit differs by more than 1e-4, when greedy text or routing differ, or when a folder cannot be read. */
+/* make golden DIRS="…": checks folders of the layout of tests/golden/phimoe (config.json,
+ * model.safetensors, golden.safetensors). One line a folder; exits 1 when a logit differs by more
+ * than 1e-4, when greedy text or routing differ, or when a folder cannot be read. */
 #include "tests/golden.h"
 
 #include <limits.h>
@@ -27,15 +28,21 @@ int main(int argc, char **argv)
             failed = 1;
             continue;
         }
-        if (golden_engine(&g, argv[i], 0, -1, true, &e) < 0 || golden_compare(g, &golden, &r, &e) < 0) {
+        if (golden_engine(&g, argv[i], 0, -1, true, &e) < 0 ||
+            golden_compare(g, &golden, &r, &e) < 0) {
             printf("%s: FAILED: %s\n", argv[i], e.text);
             failed = 1;
         } else {
             worst = r.whole > r.chunked ? r.whole : r.chunked;
             worst = r.stepped > worst ? r.stepped : worst;
-            printf("%s: largest logit difference %.3g (whole %.3g, chunks of 1, 7, 16 %.3g, token by token %.3g), greedy %s, routing %s%s\n", argv[i], worst,
-                   r.whole, r.chunked, r.stepped, !r.has_greedy ? "not given" : r.greedy_agrees ? "agrees" : "DIFFERS",
-                   r.routing_agrees ? "agrees" : "DIFFERS", worst <= GOLDEN_TOLERANCE ? "" : ": FAILED, beyond 1e-4");
+            printf("%s: largest logit difference %.3g (whole %.3g, chunks of 1, 7, 16 %.3g, token "
+                   "by token %.3g), greedy %s, routing %s%s\n",
+                   argv[i], worst, r.whole, r.chunked, r.stepped,
+                   !r.has_greedy     ? "not given"
+                   : r.greedy_agrees ? "agrees"
+                                     : "DIFFERS",
+                   r.routing_agrees ? "agrees" : "DIFFERS",
+                   worst <= GOLDEN_TOLERANCE ? "" : ": FAILED, beyond 1e-4");
             failed |= !(worst <= GOLDEN_TOLERANCE) || !r.greedy_agrees || !r.routing_agrees;
         }
         engine_close(g);

@@ -1,5 +1,6 @@
-/* An OpenCL driver that is broken on purpose, as an ICD loader sees it: with FAULT_crash it dies when it is asked for its platforms, with
- * FAULT_hang it never answers. tests/check_opencl.c lets the loader find it. */
+/* An OpenCL driver that is broken on purpose, as an ICD loader sees it: with FAULT_crash it dies
+ * when it is asked for its platforms, with FAULT_hang it never answers. tests/check_opencl.c lets
+ * the loader find it. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <unistd.h>

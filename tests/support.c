@@ -75,10 +75,12 @@ const char *support_shared(const char *below_data)
 
 const char *support_demo(void)
 {
-    static char path[PATH_MAX + 512];        /* for good: a test may ask for many other paths meanwhile */
+    /* for good: a test may ask for many other paths meanwhile */
+    static char path[PATH_MAX + 512];
 
     if (!path[0])
-        snprintf(path, sizeof path, "%s", support_path("../configs/models/tiny-storyteller-Q8_0.gguf"));
+        snprintf(path, sizeof path, "%s",
+                 support_path("../configs/models/tiny-storyteller-Q8_0.gguf"));
     return path;
 }
 

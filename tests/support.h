@@ -11,17 +11,23 @@ int support_run(Suite *s);
 const char *support_root(void);
 /* Path below tests/ in a static ring of buffers: support_path("golden/x"). */
 const char *support_path(const char *below_tests);
-/* The model that the program ships: what a test needs a real model for can be had from it in every clone. */
+/* The model that the program ships: what a test needs a real model for can be had from it in every
+ * clone. */
 const char *support_demo(void);
-/* Says why a test that returns now has asserted nothing: run.sh counts these lines as skipped, not as passed. One call a test. */
+/* Says why a test that returns now has asserted nothing: run.sh counts these lines as skipped, not
+ * as passed. One call a test. */
 void support_skip(const char *why, ...) __attribute__((format(printf, 1, 2)));
-/* Says what a suite really met where that depends on the machine (instruction sets, devices): run.sh shows the line beside the suite's. */
+/* Says what a suite really met where that depends on the machine (instruction sets, devices):
+ * run.sh shows the line beside the suite's. */
 void support_ran(const char *what, ...) __attribute__((format(printf, 1, 2)));
-/* support_ran: the instruction sets this CPU can run, which are those that kernel suites compare. */
+/* support_ran: the instruction sets this CPU can run, which are those that kernel suites compare.
+ */
 void support_kernel_sets(void);
-/* A file of the shared data folder that may not be copied here; NULL when absent, the skip is said then: the test only returns. */
+/* A file of the shared data folder that may not be copied here; NULL when absent, the skip is said
+ * then: the test only returns. */
 const char *support_shared(const char *below_data);
-/* A copy of a GGUF model of F32 and Q8_0 in which every value of a tensor is a NaN or an infinity, said as F16. */
+/* A copy of a GGUF model of F32 and Q8_0 in which every value of a tensor is a NaN or an infinity,
+ * said as F16. */
 void support_poison(const char *model, const char *tensor, uint16_t half, const char *copy);
 /* A fresh directory, removed at exit. */
 const char *support_tmpdir(void);

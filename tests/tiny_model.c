@@ -23,7 +23,8 @@ static void *keep(struct tiny_model *t, size_t bytes)
     return t->blocks[t->n_blocks++] = p;
 }
 
-static float *random_floats(struct tiny_model *t, size_t n, float scale, float offset, unsigned *seed)
+static float *random_floats(struct tiny_model *t, size_t n, float scale, float offset,
+                            unsigned *seed)
 {
     float *x = keep(t, n * sizeof *x);
 
@@ -32,34 +33,46 @@ static float *random_floats(struct tiny_model *t, size_t n, float scale, float o
     return x;
 }
 
-/* Random blocks of a format that nothing here quantises to: every pattern of codes and factors, scales that keep the values within +-limit. */
+/* Random blocks of a format that nothing here quantises to: every pattern of codes and factors,
+ * scales that keep the values within +-limit. */
 static void random_blocks(uint8_t *p, enum dtype type, size_t n, float limit, unsigned *seed)
 {
-    static const float largest[DTYPE_COUNT] = {[DTYPE_Q4_1] = 8, [DTYPE_Q5_0] = 16, [DTYPE_Q5_1] = 16, [DTYPE_IQ4_NL] = 127, [DTYPE_Q4_K] = 15 * 63,
-                                               [DTYPE_Q5_K] = 31 * 63, [DTYPE_Q6_K] = 32 * 128};
+    static const float largest[DTYPE_COUNT] = {
+        [DTYPE_Q4_1] = 8,       [DTYPE_Q5_0] = 16,      [DTYPE_Q5_1] = 16,
+        [DTYPE_IQ4_NL] = 127,   [DTYPE_Q4_K] = 15 * 63, [DTYPE_Q5_K] = 31 * 63,
+        [DTYPE_Q6_K] = 32 * 128};
     int bytes = dtype_info(type)->bytes, at = type == DTYPE_Q6_K ? 208 : 0;
 
     for (; n; n--, p += bytes) {
-        float d = limit / largest[type] * (0.6f + 0.4f * tiny_random(seed)), m = type == DTYPE_Q4_K || type == DTYPE_Q5_K ? limit / 63 * 0.5f : -8 * d;
+        float d = limit / largest[type] * (0.6f + 0.4f * tiny_random(seed)),
+              m = type == DTYPE_Q4_K || type == DTYPE_Q5_K ? limit / 63 * 0.5f : -8 * d;
         uint16_t h[2] = {num_to_f16(tiny_random(seed) < 0 ? -d : d), num_to_f16(m)};
 
         for (int i = 0; i < bytes; i++)
             p[i] = (uint8_t)(int)(128.0f + 127.9f * tiny_random(seed));
-        memcpy(p + at, h, type == DTYPE_Q4_1 || type == DTYPE_Q5_1 || type == DTYPE_Q4_K || type == DTYPE_Q5_K ? 4 : 2);
+        memcpy(p + at, h,
+               type == DTYPE_Q4_1 || type == DTYPE_Q5_1 || type == DTYPE_Q4_K || type == DTYPE_Q5_K
+                   ? 4
+                   : 2);
     }
 }
 
-static struct matrix random_matrix(struct tiny_model *t, const struct tiny_shape *s, int rows, int cols, int bias, unsigned *seed)
+static struct matrix random_matrix(struct tiny_model *t, const struct tiny_shape *s, int rows,
+                                   int cols, int bias, unsigned *seed)
 {
-    float limit = 1.7f / sqrtf((float)cols), *x = random_floats(t, (size_t)rows * (size_t)cols, limit, 0.0f, seed);
+    float limit = 1.7f / sqrtf((float)cols),
+          *x = random_floats(t, (size_t)rows * (size_t)cols, limit, 0.0f, seed);
     enum dtype from = row_writable(s->type) ? DTYPE_F32 : s->type;
-    struct matrix m = {.type = s->type, .rows = rows, .cols = cols, .width = pack_width(s->type, s->width)};
+    struct matrix m = {
+        .type = s->type, .rows = rows, .cols = cols, .width = pack_width(s->type, s->width)};
     void *data;
 
     m.bytes = pack_bytes(s->type, rows, cols, m.width);
     data = keep(t, m.bytes);
     if (from != DTYPE_F32)
-        random_blocks((uint8_t *)x, s->type, (size_t)rows * (size_t)cols / (size_t)dtype_info(s->type)->block, limit, seed);
+        random_blocks((uint8_t *)x, s->type,
+                      (size_t)rows * (size_t)cols / (size_t)dtype_info(s->type)->block, limit,
+                      seed);
     pack_rows(data, s->type, m.width, x, from, rows, cols, 0, pack_groups(rows, m.width));
     m.data = data;
     m.bias = bias ? random_floats(t, (size_t)rows, 0.2f, 0.0f, seed) : NULL;
@@ -68,7 +81,8 @@ static struct matrix random_matrix(struct tiny_model *t, const struct tiny_shape
 
 static struct norm_weights random_norm(struct tiny_model *t, int n, unsigned *seed)
 {
-    struct norm_weights w = {random_floats(t, (size_t)n, 0.2f, 1.0f, seed), random_floats(t, (size_t)n, 0.1f, 0.0f, seed)};
+    struct norm_weights w = {random_floats(t, (size_t)n, 0.2f, 1.0f, seed),
+                             random_floats(t, (size_t)n, 0.1f, 0.0f, seed)};
 
     return w;
 }
@@ -82,10 +96,24 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
     if (!t)
         abort();
     hp = &t->model.hp;
-    *hp = (struct hparams){.n_layers = s->layers, .hidden = s->hidden, .n_heads = s->heads, .n_kv_heads = s->kv_heads, .head_dim = s->head_dim,
-                           .n_vocab = s->vocab, .n_experts = s->experts, .n_experts_used = 2, .expert_ffn = s->ffn, .context_max = s->context,
-                           .rope_dims = s->rope_dims ? s->rope_dims : s->head_dim, .rope_theta = 10000.0f, .norm_eps = 1e-5f, .router_jitter = 0.1f,
-                           .sliding_window = s->window, .router = ROUTER_SPARSEMIXER, .attention_bias = s->bias, .head_bias = s->bias};
+    *hp = (struct hparams){.n_layers = s->layers,
+                           .hidden = s->hidden,
+                           .n_heads = s->heads,
+                           .n_kv_heads = s->kv_heads,
+                           .head_dim = s->head_dim,
+                           .n_vocab = s->vocab,
+                           .n_experts = s->experts,
+                           .n_experts_used = 2,
+                           .expert_ffn = s->ffn,
+                           .context_max = s->context,
+                           .rope_dims = s->rope_dims ? s->rope_dims : s->head_dim,
+                           .rope_theta = 10000.0f,
+                           .norm_eps = 1e-5f,
+                           .router_jitter = 0.1f,
+                           .sliding_window = s->window,
+                           .router = ROUTER_SPARSEMIXER,
+                           .attention_bias = s->bias,
+                           .head_bias = s->bias};
     t->model.family = "phimoe";
     t->model.type = s->type;
     t->model.layers = keep(t, (size_t)s->layers * sizeof *t->model.layers);
@@ -98,7 +126,8 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
         w->k = random_matrix(t, s, s->kv_heads * s->head_dim, s->hidden, s->bias, &seed);
         w->v = random_matrix(t, s, s->kv_heads * s->head_dim, s->hidden, s->bias, &seed);
         w->o = random_matrix(t, s, s->hidden, s->heads * s->head_dim, s->bias, &seed);
-        w->router = random_floats(t, (size_t)s->experts * (size_t)s->hidden, 2.0f / sqrtf((float)s->hidden), 0.0f, &seed);
+        w->router = random_floats(t, (size_t)s->experts * (size_t)s->hidden,
+                                  2.0f / sqrtf((float)s->hidden), 0.0f, &seed);
         w->experts = keep(t, (size_t)s->experts * sizeof *w->experts);
         for (int e = 0; e < s->experts; e++) {
             w->experts[e].gate = random_matrix(t, s, s->ffn, s->hidden, 0, &seed);
@@ -137,7 +166,8 @@ float tiny_weight(const struct matrix *m, int row, int col)
         uint16_t h;
         int v;
 
-        p += ((size_t)(row / m->width) * (size_t)(m->cols / 32) + (size_t)(col / 32)) * (size_t)(bytes * m->width);
+        p += ((size_t)(row / m->width) * (size_t)(m->cols / 32) + (size_t)(col / 32)) *
+             (size_t)(bytes * m->width);
         memcpy(&h, p + 2 * r, 2);
         p += 2 * m->width;
         if (m->type == DTYPE_Q8_0)
@@ -146,6 +176,9 @@ float tiny_weight(const struct matrix *m, int row, int col)
             v = (p[4 * (c % 16 / 4 * m->width + r) + c % 4] >> (c < 16 ? 0 : 4) & 15) - 8;
         return (float)v * num_from_f16(h);
     }
-    row_to_f32(m->type, p + (size_t)row * dtype_row_bytes(m->type, m->cols) + (size_t)col * (size_t)dtype_info(m->type)->bytes, 1, &x);
+    row_to_f32(m->type,
+               p + (size_t)row * dtype_row_bytes(m->type, m->cols) +
+                   (size_t)col * (size_t)dtype_info(m->type)->bytes,
+               1, &x);
     return x;
 }

@@ -1,4 +1,5 @@
-/* A small random model made in memory, for tests of devices: no file, no tokenizer. Weights of one type, packed at a given width. */
+/* A small random model made in memory, for tests of devices: no file, no tokenizer. Weights of one
+ * type, packed at a given width. */
 #ifndef TESTS_TINY_MODEL_H
 #define TESTS_TINY_MODEL_H
 
@@ -6,15 +7,15 @@
 
 struct tiny_shape {
     int layers, hidden, heads, kv_heads, head_dim, ffn, experts, vocab, rope_dims, window, context;
-    enum dtype type;            /* of all matrices */
-    int width;                  /* packing of quantised ones */
-    int bias;                   /* attention and head bias */
+    enum dtype type; /* of all matrices */
+    int width;       /* packing of quantised ones */
+    int bias;        /* attention and head bias */
     unsigned seed;
 };
 
 struct tiny_model {
     struct model model;
-    float *rope_cos, *rope_sin;         /* (context, rope_dims / 2) */
+    float *rope_cos, *rope_sin; /* (context, rope_dims / 2) */
     void *blocks[4096];
     int n_blocks;
 };

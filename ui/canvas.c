@@ -55,7 +55,8 @@ void canvas_clear(struct canvas *c)
 struct rect rect_intersect(struct rect a, struct rect b)
 {
     int x0 = a.x > b.x ? a.x : b.x, y0 = a.y > b.y ? a.y : b.y;
-    int x1 = a.x + a.w < b.x + b.w ? a.x + a.w : b.x + b.w, y1 = a.y + a.h < b.y + b.h ? a.y + a.h : b.y + b.h;
+    int x1 = a.x + a.w < b.x + b.w ? a.x + a.w : b.x + b.w,
+        y1 = a.y + a.h < b.y + b.h ? a.y + a.h : b.y + b.h;
 
     return (struct rect){x0, y0, x1 > x0 ? x1 - x0 : 0, y1 > y0 ? y1 - y0 : 0};
 }
@@ -75,7 +76,8 @@ void canvas_clip_set(struct canvas *c, struct rect r)
 
 static bool inside(const struct canvas *c, int x, int y)
 {
-    return x >= c->clip.x && y >= c->clip.y && x < c->clip.x + c->clip.w && y < c->clip.y + c->clip.h;
+    return x >= c->clip.x && y >= c->clip.y && x < c->clip.x + c->clip.w &&
+           y < c->clip.y + c->clip.h;
 }
 
 /* A cell that is overwritten may have been half of a wide one: its other half becomes a space. */
@@ -133,7 +135,8 @@ static int glyph_draw(struct canvas *c, int x, int y, struct style s, const stru
             v.width = 1;
         cell_set(c, x + 1, y, blank);
         cell_set(c, x, y, v);
-        c->cells[(size_t)y * (size_t)c->w + (size_t)x + 1] = (struct cell){v.width == 2 ? 0 : ' ', s, v.width == 2 ? 0 : 1};
+        c->cells[(size_t)y * (size_t)c->w + (size_t)x + 1] = (struct cell){v.width == 2 ? 0 : ' ',
+                                                                           s, v.width == 2 ? 0 : 1};
     } else if (width == 2) {
         /* Half of it would stick out: neither half is drawn. */
         if (inside(c, x, y))
@@ -259,9 +262,11 @@ int canvas_cell_text(const struct canvas *c, const struct cell *cell, char *out)
     return n;
 }
 
-bool canvas_cell_equal(const struct canvas *a, const struct cell *p, const struct canvas *b, const struct cell *q)
+bool canvas_cell_equal(const struct canvas *a, const struct cell *p, const struct canvas *b,
+                       const struct cell *q)
 {
-    if (p->width != q->width || p->style.fg != q->style.fg || p->style.bg != q->style.bg || p->style.attrs != q->style.attrs)
+    if (p->width != q->width || p->style.fg != q->style.fg || p->style.bg != q->style.bg ||
+        p->style.attrs != q->style.attrs)
         return false;
     if ((p->ch & CELL_POOL) && (q->ch & CELL_POOL))
         return strcmp(a->pool + (p->ch & ~CELL_POOL), b->pool + (q->ch & ~CELL_POOL)) == 0;
@@ -308,5 +313,6 @@ void canvas_print(const struct canvas *c, FILE *f, bool styles)
         fputs("\n", f);
     }
     for (i = 1; styles && i < n; i++)
-        fprintf(f, "%c fg %d bg %d attrs %d\n", legend_letter(seen, &n, seen[i]), seen[i].fg, seen[i].bg, seen[i].attrs);
+        fprintf(f, "%c fg %d bg %d attrs %d\n", legend_letter(seen, &n, seen[i]), seen[i].fg,
+                seen[i].bg, seen[i].attrs);
 }

@@ -1,5 +1,6 @@
-/* See chatview.h. A source line becomes a row of glyphs with a look each (markers of bold and code already gone), which is then cut at
- * blanks, or anywhere between wide characters, or wherever the width ends. */
+/* See chatview.h. A source line becomes a row of glyphs with a look each (markers of bold and code
+ * already gone), which is then cut at blanks, or anywhere between wide characters, or wherever the
+ * width ends. */
 #include "ui/chatview.h"
 #include "engine/base/mem.h"
 #include "ui/draw.h"
@@ -8,18 +9,20 @@
 #include <stdio.h>
 #include <string.h>
 
-#define READABLE 112              /* columns: the eye does not find its way back from longer lines */
+/* columns: the eye does not find its way back from longer lines */
+#define READABLE 112
 
 enum look { LOOK_TEXT, LOOK_BOLD, LOOK_CODE, LOOK_HEADING, LOOK_DIM };
 enum line_kind { LINE_TEXT, LINE_CODE, LINE_FENCE, LINE_QUOTE };
 
-struct item {                    /* a glyph of a source line */
+struct item { /* a glyph of a source line */
     uint32_t offset;
     uint8_t bytes, width, look;
     bool blank;
 };
 
-/* Of the line being wrapped; kept between calls, freed never: one for the UI thread, as large as the longest line. */
+/* Of the line being wrapped; kept between calls, freed never: one for the UI thread, as large as
+ * the longest line. */
 static struct item *items;
 static size_t n_items, room_items;
 
@@ -34,8 +37,9 @@ static bool item_add(uint32_t offset, const struct glyph *g, enum look look)
         items = p;
         room_items = room;
     }
-    items[n_items++] = (struct item){offset, (uint8_t)(g->bytes < 255 ? g->bytes : 255), (uint8_t)(g->kind == GLYPH_TAB ? 4 : g->width),
-                                     (uint8_t)look, g->kind == GLYPH_TAB || g->ch == ' '};
+    items[n_items++] = (struct item){offset, (uint8_t)(g->bytes < 255 ? g->bytes : 255),
+                                     (uint8_t)(g->kind == GLYPH_TAB ? 4 : g->width), (uint8_t)look,
+                                     g->kind == GLYPH_TAB || g->ch == ' '};
     return true;
 }
 
@@ -50,7 +54,10 @@ static struct wrap_line *line_add(struct wrap *w, uint32_t offset, int indent, e
         w->lines = p;
         w->room_lines = room;
     }
-    w->lines[w->n_lines] = (struct wrap_line){.first = (uint32_t)w->n_runs, .offset = offset, .indent = (uint16_t)indent, .kind = (uint8_t)kind};
+    w->lines[w->n_lines] = (struct wrap_line){.first = (uint32_t)w->n_runs,
+                                              .offset = offset,
+                                              .indent = (uint16_t)indent,
+                                              .kind = (uint8_t)kind};
     return &w->lines[w->n_lines++];
 }
 
@@ -77,7 +84,8 @@ static bool run_add(struct wrap *w, struct wrap_line *l, const struct item *i)
 }
 
 /* Cuts items[] into lines of width cells; the first is indented by first, the others by rest. */
-static bool items_cut(struct wrap *w, uint32_t offset, int width, int first, int rest, uint8_t bullet, enum line_kind kind)
+static bool items_cut(struct wrap *w, uint32_t offset, int width, int first, int rest,
+                      uint8_t bullet, enum line_kind kind)
 {
     size_t at = 0;
     bool once = true;
@@ -93,11 +101,14 @@ static bool items_cut(struct wrap *w, uint32_t offset, int width, int first, int
         while (end < n_items && used + items[end].width <= room) {
             used += items[end].width;
             end++;
-            if (end < n_items && (items[end - 1].blank || (items[end].width == 2 && !items[end].blank) || items[end - 1].width == 2))
+            if (end < n_items &&
+                (items[end - 1].blank || (items[end].width == 2 && !items[end].blank) ||
+                 items[end - 1].width == 2))
                 stop = end;
         }
         if (end == at && end < n_items)
-            end++;                                               /* wider than the pane: it is clipped, never looped on */
+            /* wider than the pane: it is clipped, never looped on */
+            end++;
         else if (end < n_items && kind != LINE_CODE && !items[end].blank && stop > at)
             end = stop;
         l = line_add(w, at < n_items ? items[at].offset : offset, indent, kind);
@@ -109,7 +120,8 @@ static bool items_cut(struct wrap *w, uint32_t offset, int width, int first, int
                 return false;
         at = end;
         while (kind != LINE_CODE && at < n_items && items[at].blank)
-            at++;                                                /* blanks at a cut belong to nobody */
+            /* blanks at a cut belong to nobody */
+            at++;
         once = false;
     } while (at < n_items);
     return true;
@@ -126,8 +138,10 @@ static bool closes(const char *s, size_t from, size_t len, const char *mark, siz
     return false;
 }
 
-/* Glyphs of the paragraph text[from .. end) with bold and code marks taken out. open: more may follow. */
-static bool items_inline(const char *text, size_t from, size_t end, bool open, enum look base, bool markdown)
+/* Glyphs of the paragraph text[from .. end) with bold and code marks taken out. open: more may
+ * follow. */
+static bool items_inline(const char *text, size_t from, size_t end, bool open, enum look base,
+                         bool markdown)
 {
     bool bold = false, code = false;
     size_t i = from;
@@ -137,7 +151,8 @@ static bool items_inline(const char *text, size_t from, size_t end, bool open, e
         struct glyph g;
 
         if (markdown && !code && text[i] == '*' && i + 1 < end && text[i + 1] == '*') {
-            bool opens = !bold && i + 2 < end && text[i + 2] != ' ' && text[i + 2] != '*' && (open || closes(text, i + 2, end, "**", 2));
+            bool opens = !bold && i + 2 < end && text[i + 2] != ' ' && text[i + 2] != '*' &&
+                         (open || closes(text, i + 2, end, "**", 2));
 
             if (bold || opens) {
                 bold = !bold;
@@ -145,13 +160,18 @@ static bool items_inline(const char *text, size_t from, size_t end, bool open, e
                 continue;
             }
         }
-        if (markdown && text[i] == '`' && (code || ((i + 1 < end && text[i + 1] != '`') && (open || closes(text, i + 1, end, "`", 1))))) {
+        if (markdown && text[i] == '`' &&
+            (code ||
+             ((i + 1 < end && text[i + 1] != '`') && (open || closes(text, i + 1, end, "`", 1))))) {
             code = !code;
             i++;
             continue;
         }
         g = glyph_next(text + i, end - i);
-        if (g.kind != GLYPH_NEWLINE && !item_add((uint32_t)i, &g, code ? LOOK_CODE : bold ? LOOK_BOLD : base))
+        if (g.kind != GLYPH_NEWLINE && !item_add((uint32_t)i, &g,
+                                                 code   ? LOOK_CODE
+                                                 : bold ? LOOK_BOLD
+                                                        : base))
             return false;
         i += (size_t)g.bytes;
     }
@@ -167,7 +187,8 @@ static bool fence(const char *s, size_t n)
     return n - i >= 3 && memcmp(s + i, "```", 3) == 0;
 }
 
-/* Length of a list marker with the blanks around it, 0: none. *bullet: it is a sign, not a number. */
+/* Length of a list marker with the blanks around it, 0: none. *bullet: it is a sign, not a number.
+ */
 static size_t list_marker(const char *s, size_t n, bool *bullet)
 {
     size_t i = 0, digits = 0;
@@ -187,7 +208,8 @@ static size_t list_marker(const char *s, size_t n, bool *bullet)
     return i < n && s[i] == ' ' ? i + 1 : 0;
 }
 
-/* Tables of the program: what does not fit goes on below the last column that begins in the left part. */
+/* Tables of the program: what does not fit goes on below the last column that begins in the left
+ * part. */
 static int table_indent(const char *s, size_t n, int width)
 {
     int at = 2;
@@ -217,22 +239,28 @@ static bool source_line(struct ui_block *b, size_t from, size_t end, bool open, 
         while (skip < n && (s[skip] == ' ' || s[skip] == '`'))
             skip++;
         if (!w->in_code)
-            return true;                                         /* the closing fence takes no line */
-        return items_inline(b->text, from + skip, end, open, LOOK_DIM, false) && items_cut(w, (uint32_t)from, width, 1, 1, 0, LINE_FENCE);
+            /* the closing fence takes no line */
+            return true;
+        return items_inline(b->text, from + skip, end, open, LOOK_DIM, false) &&
+               items_cut(w, (uint32_t)from, width, 1, 1, 0, LINE_FENCE);
     }
     if (w->in_code)
-        return items_inline(b->text, from, end, open, LOOK_CODE, false) && items_cut(w, (uint32_t)from, width, 1, 1, 0, LINE_CODE);
+        return items_inline(b->text, from, end, open, LOOK_CODE, false) &&
+               items_cut(w, (uint32_t)from, width, 1, 1, 0, LINE_CODE);
     while (markdown && level < n && level < 6 && s[level] == '#')
         level++;
     if (level && level < n && s[level] == ' ')
-        return items_inline(b->text, from + level + 1, end, open, LOOK_HEADING, true) && items_cut(w, (uint32_t)from, width, 0, 0, 0, LINE_TEXT);
+        return items_inline(b->text, from + level + 1, end, open, LOOK_HEADING, true) &&
+               items_cut(w, (uint32_t)from, width, 0, 0, 0, LINE_TEXT);
     if (markdown && n >= 2 && s[0] == '>' && s[1] == ' ')
-        return items_inline(b->text, from + 2, end, open, LOOK_DIM, true) && items_cut(w, (uint32_t)from, width, 2, 2, 0, LINE_QUOTE);
+        return items_inline(b->text, from + 2, end, open, LOOK_DIM, true) &&
+               items_cut(w, (uint32_t)from, width, 2, 2, 0, LINE_QUOTE);
     marker = markdown ? list_marker(s, n, &bullet) : 0;
     if (marker && bullet) {
         indent = (int)marker;
         return items_inline(b->text, from + marker, end, open, LOOK_TEXT, true) &&
-               items_cut(w, (uint32_t)from, width, indent, indent, (uint8_t)(indent - 1), LINE_TEXT);
+               items_cut(w, (uint32_t)from, width, indent, indent, (uint8_t)(indent - 1),
+                         LINE_TEXT);
     }
     return items_inline(b->text, from, end, open, LOOK_TEXT, markdown) &&
            items_cut(w, (uint32_t)from, width, 0, marker ? (int)marker : 0, 0, LINE_TEXT);
@@ -292,17 +320,22 @@ static int block_rows(struct ui_model *m, size_t i, int width)
     chatview_wrap(b, width);
     rows = (int)b->wrap.n_lines + has_header(b);
     if (b->kind == UI_ASSISTANT && b->open && b->len == 0)
-        rows = 2;                                                /* header and the line of progress */
+        /* header and the line of progress */
+        rows = 2;
     /* Lines of the program that follow each other stand together. */
-    if ((b->kind == UI_NOTICE || b->kind == UI_TROUBLE) && i + 1 < m->n_blocks && m->blocks[i + 1].kind == b->kind)
+    if ((b->kind == UI_NOTICE || b->kind == UI_TROUBLE) && i + 1 < m->n_blocks &&
+        m->blocks[i + 1].kind == b->kind)
         return rows;
     return rows + 1;
 }
 
 static struct style look_style(const struct theme *t, const struct ui_block *b, enum look look)
 {
-    enum theme_role base = b->kind == UI_USER ? ROLE_STYLE_USER_TEXT : b->kind == UI_NOTICE ? ROLE_STYLE_NOTICE :
-                           b->kind == UI_TROUBLE ? ROLE_STYLE_TROUBLE : b->kind == UI_SYSTEM ? ROLE_STYLE_DIM : ROLE_STYLE_TEXT;
+    enum theme_role base = b->kind == UI_USER      ? ROLE_STYLE_USER_TEXT
+                           : b->kind == UI_NOTICE  ? ROLE_STYLE_NOTICE
+                           : b->kind == UI_TROUBLE ? ROLE_STYLE_TROUBLE
+                           : b->kind == UI_SYSTEM  ? ROLE_STYLE_DIM
+                                                   : ROLE_STYLE_TEXT;
     struct style s = theme_style(t, base);
 
     if (look == LOOK_BOLD)
@@ -323,8 +356,8 @@ static size_t part_add(char *out, size_t n, size_t size, const char *part)
     return n + (size_t)more < size ? n + (size_t)more : size - 1;
 }
 
-/* "cpu · 128 tokens · 4.3 s (paced) · computes 2504 tok/s · stopped"; higher forms leave out more from the left. A rate that time and tokens
- * do not give says whose it is. */
+/* "cpu · 128 tokens · 4.3 s (paced) · computes 2504 tok/s · stopped"; higher forms leave out more
+ * from the left. A rate that time and tokens do not give says whose it is. */
 static void answer_text(const struct ui_block *b, int form, char *out, size_t size)
 {
     char part[64] = "";
@@ -342,17 +375,22 @@ static void answer_text(const struct ui_block *b, int form, char *out, size_t si
         n = part_add(out, n, size, part);
     }
     if (form < 2 && b->tok_s > 0) {
-        snprintf(part, sizeof part, "%s%.*f tok/s", b->paced ? "computes " : "", b->tok_s < 100 ? 1 : 0, b->tok_s);
+        snprintf(part, sizeof part, "%s%.*f tok/s", b->paced ? "computes " : "",
+                 b->tok_s < 100 ? 1 : 0, b->tok_s);
         n = part_add(out, n, size, part);
     }
     if (b->stop != STOP_NONE && b->stop != STOP_TOKEN && b->stop != STOP_STRING)
         part_add(out, n, size, draw_stop_word(b->stop));
 }
 
-static void header_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m, const struct ui_block *b)
+static void header_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m,
+                        const struct ui_block *b)
 {
-    static const char *const names[] = {[UI_USER] = "you", [UI_ASSISTANT] = "moetop", [UI_SYSTEM] = "system"};
-    enum theme_role role = b->kind == UI_USER ? ROLE_STYLE_USER : b->kind == UI_ASSISTANT ? ROLE_STYLE_ASSISTANT : ROLE_STYLE_DIM;
+    static const char *const names[] = {
+        [UI_USER] = "you", [UI_ASSISTANT] = "moetop", [UI_SYSTEM] = "system"};
+    enum theme_role role = b->kind == UI_USER        ? ROLE_STYLE_USER
+                           : b->kind == UI_ASSISTANT ? ROLE_STYLE_ASSISTANT
+                                                     : ROLE_STYLE_DIM;
     char line[160] = "";
     int used = canvas_text(c, x, y, theme_style(&m->theme, role), names[b->kind]) - x;
 
@@ -360,7 +398,7 @@ static void header_draw(struct canvas *c, int x, int y, int width, const struct 
         return;
     if (b->open)
         snprintf(line, sizeof line, "%s", m->live.plan);
-    for (int form = 0; form < 4; form++) {                       /* the longest that fits */
+    for (int form = 0; form < 4; form++) { /* the longest that fits */
         if (!b->open)
             answer_text(b, form, line, sizeof line);
         if (glyph_text_width(line, strlen(line)) + used + 2 > width)
@@ -370,7 +408,8 @@ static void header_draw(struct canvas *c, int x, int y, int width, const struct 
     }
 }
 
-static void line_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m, const struct ui_block *b, const struct wrap_line *l)
+static void line_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m,
+                      const struct ui_block *b, const struct wrap_line *l)
 {
     const struct theme *t = &m->theme;
     int at = x + l->indent;
@@ -397,7 +436,8 @@ static void line_draw(struct canvas *c, int x, int y, int width, const struct ui
             }
         at = canvas_text_n(c, at, y, look, s + from, r->len - from);
     }
-    if (b->open && b->kind == UI_ASSISTANT && l == &b->wrap.lines[b->wrap.n_lines - 1] && at < x + width)
+    if (b->open && b->kind == UI_ASSISTANT && l == &b->wrap.lines[b->wrap.n_lines - 1] &&
+        at < x + width)
         canvas_put(c, at, y, theme_style(t, ROLE_STYLE_ASSISTANT), 0x258c);
 }
 
@@ -411,11 +451,12 @@ static void progress_draw(struct canvas *c, int x, int y, int width, const struc
         canvas_text(c, x, y, dim, "…");
         return;
     }
-    snprintf(text, sizeof text, "reading %d of %d tokens ", (int)m->progress_done, (int)m->progress_total);
+    snprintf(text, sizeof text, "reading %d of %d tokens ", (int)m->progress_done,
+             (int)m->progress_total);
     at = canvas_text(c, x, y, dim, text);
     bar = x + width - at;
-    draw_bar(c, at, y, bar > 30 ? 30 : bar, (double)m->progress_done / (double)m->progress_total, theme_style(&m->theme, ROLE_STYLE_GRAPH),
-             theme_style(&m->theme, ROLE_STYLE_RULE));
+    draw_bar(c, at, y, bar > 30 ? 30 : bar, (double)m->progress_done / (double)m->progress_total,
+             theme_style(&m->theme, ROLE_STYLE_GRAPH), theme_style(&m->theme, ROLE_STYLE_RULE));
 }
 
 /* Absolute row of the anchor. */
@@ -428,7 +469,7 @@ static int anchor_row(struct ui_model *m, int width)
     for (i = 0; (int)i < m->anchor_block && i < m->n_blocks; i++)
         row += block_rows(m, i, width);
     if (i >= m->n_blocks || m->anchor_offset == UINT32_MAX)
-        return row;                                              /* the header */
+        return row; /* the header */
     b = &m->blocks[i];
     for (k = 0; k + 1 < b->wrap.n_lines && b->wrap.lines[k + 1].offset <= m->anchor_offset; k++)
         ;
@@ -447,8 +488,11 @@ static void anchor_set(struct ui_model *m, int row, int width)
             int k = row - has_header(b);
 
             m->anchor_block = (int)i;
-            m->anchor_offset = k < 0 || !b->wrap.n_lines ? UINT32_MAX :
-                               b->wrap.lines[(size_t)k < b->wrap.n_lines ? (size_t)k : b->wrap.n_lines - 1].offset;
+            m->anchor_offset =
+                k < 0 || !b->wrap.n_lines
+                    ? UINT32_MAX
+                    : b->wrap.lines[(size_t)k < b->wrap.n_lines ? (size_t)k : b->wrap.n_lines - 1]
+                          .offset;
             return;
         }
         row -= rows;
@@ -456,7 +500,8 @@ static void anchor_set(struct ui_model *m, int row, int width)
     m->anchor_block = -1;
 }
 
-/* Where blocks stand in the pane: cells from its left edge to the bar beside a block and to its text, and the width of that. */
+/* Where blocks stand in the pane: cells from its left edge to the bar beside a block and to its
+ * text, and the width of that. */
 struct pane {
     int bar, text, width;
 };
@@ -471,7 +516,8 @@ static struct pane pane_make(int w)
 }
 
 /* Row k of a block, on row y of the screen. */
-static void row_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m, const struct ui_block *b, int k)
+static void row_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m,
+                     const struct ui_block *b, int k)
 {
     int line = k - has_header(b);
 
@@ -483,8 +529,10 @@ static void row_draw(struct canvas *c, int x, int y, int width, const struct ui_
         line_draw(c, x, y, width, m, b, &b->wrap.lines[line]);
 }
 
-/* A block of so many rows whose first one would stand on row y of the screen; rows above and below the pane are left out. */
-static void block_draw(struct canvas *c, struct rect r, const struct pane *p, const struct ui_model *m, const struct ui_block *b, int y, int rows)
+/* A block of so many rows whose first one would stand on row y of the screen; rows above and below
+ * the pane are left out. */
+static void block_draw(struct canvas *c, struct rect r, const struct pane *p,
+                       const struct ui_model *m, const struct ui_block *b, int y, int rows)
 {
     int body = (int)b->wrap.n_lines + has_header(b);
     bool bar = p->bar && (b->kind == UI_USER || b->kind == UI_OUTPUT);
@@ -497,7 +545,8 @@ static void block_draw(struct canvas *c, struct rect r, const struct pane *p, co
     }
 }
 
-/* First row shown of `total`; an anchor that has come to the end is dropped: the newest is followed again. */
+/* First row shown of `total`; an anchor that has come to the end is dropped: the newest is followed
+ * again. */
 static int top_row(struct ui_model *m, int total, int shown, int width)
 {
     int top = total - shown, at;
@@ -527,7 +576,8 @@ void chatview_draw(struct canvas *c, struct rect r, struct ui_model *m)
     for (i = 0; i < m->n_blocks; i++)
         total += block_rows(m, i, p.width);
     if (total > 0)
-        total--;                                                 /* the blank row of the last block */
+        /* the blank row of the last block */
+        total--;
     m->chat_lines = total;
     m->chat_rows = r.h;
     top = top_row(m, total, r.h, p.width);
@@ -542,7 +592,8 @@ void chatview_draw(struct canvas *c, struct rect r, struct ui_model *m)
         char text[48];
 
         snprintf(text, sizeof text, " ↓ %d more ", total - top - r.h);
-        canvas_text_right(c, r.x + r.w - 1, r.y + r.h - 1, theme_style(&m->theme, ROLE_STYLE_SELECT), text);
+        canvas_text_right(c, r.x + r.w - 1, r.y + r.h - 1,
+                          theme_style(&m->theme, ROLE_STYLE_SELECT), text);
     }
     canvas_clip_set(c, before);
 }

@@ -1,5 +1,6 @@
-/* The chat pane: blocks wrapped by grapheme cluster, light markdown, scrollback that stays where it is while text arrives. Wrapping is kept
- * with each block and redone only from the last finished source line, so a long answer costs no more than a short one. UI thread. */
+/* The chat pane: blocks wrapped by grapheme cluster, light markdown, scrollback that stays where it
+ * is while text arrives. Wrapping is kept with each block and redone only from the last finished
+ * source line, so a long answer costs no more than a short one. UI thread. */
 #ifndef UI_CHATVIEW_H
 #define UI_CHATVIEW_H
 
@@ -10,7 +11,8 @@ void chatview_draw(struct canvas *c, struct rect r, struct ui_model *m);
 void chatview_scroll(struct ui_model *m, int rows);
 void chatview_scroll_top(struct ui_model *m);
 void chatview_scroll_end(struct ui_model *m);
-void chatview_scroll_to_last(struct ui_model *m);    /* the head of the newest block at the top, where that leaves no empty rows */
+/* the head of the newest block at the top, where that leaves no empty rows */
+void chatview_scroll_to_last(struct ui_model *m);
 /* Wraps a block for a width (cells); tests. 0 or ERR_MEMORY. */
 int chatview_wrap(struct ui_block *b, int width);
 

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-void draw_bar(struct canvas *c, int x, int y, int width, double share, struct style s, struct style back)
+void draw_bar(struct canvas *c, int x, int y, int width, double share, struct style s,
+              struct style back)
 {
     int eighths, i;
 
@@ -28,14 +29,18 @@ void draw_bar(struct canvas *c, int x, int y, int width, double share, struct st
     }
 }
 
-void draw_line(struct canvas *c, int x, int y, int width, double share, struct style s, struct style back)
+void draw_line(struct canvas *c, int x, int y, int width, double share, struct style s,
+               struct style back)
 {
     int halves, i;
 
     share = isnan(share) || share < 0 ? 0 : share > 1 ? 1 : share;
     halves = (int)(share * width * 2 + 0.5);
     for (i = 0; i < width; i++)
-        canvas_put(c, x + i, y, halves > i * 2 ? s : back, halves >= i * 2 + 2 ? 0x2501 : halves == i * 2 + 1 ? 0x2578 : 0x2500);
+        canvas_put(c, x + i, y, halves > i * 2 ? s : back,
+                   halves >= i * 2 + 2   ? 0x2501
+                   : halves == i * 2 + 1 ? 0x2578
+                                         : 0x2500);
 }
 
 double draw_history_max(const struct ui_history *h, int newest)
@@ -51,7 +56,8 @@ double draw_history_max(const struct ui_history *h, int newest)
     return max;
 }
 
-void draw_graph(struct canvas *c, struct rect r, const struct ui_history *h, double top, struct style s)
+void draw_graph(struct canvas *c, struct rect r, const struct ui_history *h, double top,
+                struct style s)
 {
     /* Braille dots by column (left, right) and row from the bottom. */
     static const uint8_t dots[2][4] = {{0x40, 0x04, 0x02, 0x01}, {0x80, 0x20, 0x10, 0x08}};
@@ -65,7 +71,8 @@ void draw_graph(struct canvas *c, struct rect r, const struct ui_history *h, dou
 
             if ((uint64_t)back >= h->count || back >= UI_HISTORY || top <= 0)
                 continue;
-            heights[half] = (int)(h->values[(h->count - 1 - (uint64_t)back) % UI_HISTORY] / top * rows + 0.5);
+            heights[half] =
+                (int)(h->values[(h->count - 1 - (uint64_t)back) % UI_HISTORY] / top * rows + 0.5);
             if (heights[half] < 1)
                 heights[half] = 1;
         }
@@ -93,7 +100,7 @@ uint32_t draw_spinner(unsigned step, bool ascii)
 {
     static const uint8_t dots[] = {0x0b, 0x19, 0x39, 0x38, 0x3c, 0x34, 0x26, 0x27, 0x07, 0x0f};
 
-    return ascii ? (uint32_t)"|/-\\"[step % 4] : 0x2800u + dots[step % sizeof dots];
+    return ascii ? (uint32_t) "|/-\\"[step % 4] : 0x2800u + dots[step % sizeof dots];
 }
 
 const char *draw_size(char out[16], double bytes, bool brief)
@@ -106,7 +113,11 @@ const char *draw_size(char out[16], double bytes, bool brief)
         bytes /= 1024;
         u++;
     }
-    snprintf(out, 16, "%.*f%s%s", u == 0 || bytes >= 99.95 ? 0 : bytes >= 9.995 ? 1 : 2, bytes, brief ? "" : " ", brief ? letters[u] : units[u]);
+    snprintf(out, 16, "%.*f%s%s",
+             u == 0 || bytes >= 99.95 ? 0
+             : bytes >= 9.995         ? 1
+                                      : 2,
+             bytes, brief ? "" : " ", brief ? letters[u] : units[u]);
     return out;
 }
 
@@ -115,7 +126,11 @@ const char *draw_rate(char out[16], double per_second)
     if (!(per_second > 0))
         snprintf(out, 16, "–");
     else
-        snprintf(out, 16, "%.*f", per_second >= 999.95 ? 0 : per_second >= 9.995 ? 1 : 2, per_second);
+        snprintf(out, 16, "%.*f",
+                 per_second >= 999.95  ? 0
+                 : per_second >= 9.995 ? 1
+                                       : 2,
+                 per_second);
     return out;
 }
 

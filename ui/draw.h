@@ -1,4 +1,5 @@
-/* What panels share: bars, graphs of dots, sizes and rates as people read them. Draws on a canvas, keeps nothing. UI thread. */
+/* What panels share: bars, graphs of dots, sizes and rates as people read them. Draws on a canvas,
+ * keeps nothing. UI thread. */
 #ifndef UI_DRAW_H
 #define UI_DRAW_H
 
@@ -8,21 +9,30 @@
 
 struct ui_history;
 
-/* A bar of width cells filled to share (0 .. 1, NAN: empty) in eighths of a cell; `back` is the ground, 0 ramps none. */
-void draw_bar(struct canvas *c, int x, int y, int width, double share, struct style s, struct style back);
-/* The same as a thin line, in halves of a cell: for many rows below each other, where bars would make a wall. */
-void draw_line(struct canvas *c, int x, int y, int width, double share, struct style s, struct style back);
-/* Newest values at the right, two a cell, scaled 0 .. top; dots where the terminal's font has Braille. */
-void draw_graph(struct canvas *c, struct rect r, const struct ui_history *h, double top, struct style s);
+/* A bar of width cells filled to share (0 .. 1, NAN: empty) in eighths of a cell; `back` is the
+ * ground, 0 ramps none. */
+void draw_bar(struct canvas *c, int x, int y, int width, double share, struct style s,
+              struct style back);
+/* The same as a thin line, in halves of a cell: for many rows below each other, where bars would
+ * make a wall. */
+void draw_line(struct canvas *c, int x, int y, int width, double share, struct style s,
+               struct style back);
+/* Newest values at the right, two a cell, scaled 0 .. top; dots where the terminal's font has
+ * Braille. */
+void draw_graph(struct canvas *c, struct rect r, const struct ui_history *h, double top,
+                struct style s);
 double draw_history_max(const struct ui_history *h, int newest);
 /* One vertical bar of a cell: 0 .. 1. */
 uint32_t draw_level(double share);
-uint32_t draw_spinner(unsigned step, bool ascii);                /* one cell: something is under way */
+/* one cell: something is under way */
+uint32_t draw_spinner(unsigned step, bool ascii);
 
 /* "412 B", "2.06 GiB", "0.12 GiB" -> always three significant digits; short: "2.06G". */
 const char *draw_size(char out[16], double bytes, bool brief);
-const char *draw_rate(char out[16], double per_second);          /* "112.4", "8.31", "12 430"; "–" for 0 */
-const char *draw_count(char out[24], uint64_t n);                /* thousands apart: "12 430" */
-const char *draw_stop_word(enum stop_reason r);                  /* "stopped by you", "length reached", … */
+/* "112.4", "8.31", "12 430"; "–" for 0 */
+const char *draw_rate(char out[16], double per_second);
+const char *draw_count(char out[24], uint64_t n); /* thousands apart: "12 430" */
+/* "stopped by you", "length reached", … */
+const char *draw_stop_word(enum stop_reason r);
 
 #endif

@@ -1,11 +1,12 @@
-/* See glyph.h. Clusters and widths are those of engine/base/utf8.h: the C library's wcwidth knows single code points only and counts a
- * family emoji as eight cells. */
+/* See glyph.h. Clusters and widths are those of engine/base/utf8.h: the C library's wcwidth knows
+ * single code points only and counts a family emoji as eight cells. */
 #include "ui/glyph.h"
 #include "engine/base/utf8.h"
 
 #include <stdbool.h>
 
-/* Code points of the cluster up to the first that must not reach a terminal: a bidi control extends a cluster for Unicode, here it ends it. */
+/* Code points of the cluster up to the first that must not reach a terminal: a bidi control extends
+ * a cluster for Unicode, here it ends it. */
 static size_t safe_part(const char *s, size_t len, int *points)
 {
     size_t at = 0;

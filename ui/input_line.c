@@ -1,5 +1,5 @@
-/* See input_line.h. Readline's callback interface is fed from a queue of our own: it never sees the terminal, so it cannot write to it, block on
- * it, or change its modes. */
+/* See input_line.h. Readline's callback interface is fed from a queue of our own: it never sees the
+ * terminal, so it cannot write to it, block on it, or change its modes. */
 #include "ui/input_line.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
@@ -17,9 +17,9 @@ static struct {
     FILE *null_in, *null_out;
     unsigned char queue[512];
     int head, tail;
-    char *line;                  /* accepted, mem_* */
+    char *line; /* accepted, mem_* */
     bool accepted, editor, installed;
-    char *matches;               /* mem_* */
+    char *matches; /* mem_* */
 } in;
 
 static int queue_getc(FILE *f)
@@ -42,7 +42,8 @@ static void no_prep(int meta)
     (void)meta;
 }
 
-/* Called while readline holds no line: between lines it keeps undo lists in the entries, and an addition would mix them up. */
+/* Called while readline holds no line: between lines it keeps undo lists in the entries, and an
+ * addition would mix them up. */
 static void history_keep(const char *text)
 {
     HIST_ENTRY *last = history_length > 0 ? history_get(history_base + history_length - 1) : NULL;
@@ -55,8 +56,9 @@ static void history_keep(const char *text)
         write_history(in.history_file);
 }
 
-/* Readline 8.2 lets an edited entry and the line it saved share one undo list, and frees the latter before the next line: without this the
- * entry's pointer would dangle. Edits of earlier lines are then final, as they look. */
+/* Readline 8.2 lets an edited entry and the line it saved share one undo list, and frees the latter
+ * before the next line: without this the entry's pointer would dangle. Edits of earlier lines are
+ * then final, as they look. */
 static void forget_undo(void)
 {
     HIST_ENTRY **all = history_list();
@@ -96,16 +98,21 @@ static int key_editor(int count, int key)
 
 static char **complete(const char *text, int start, int end)
 {
-    char **found = in.options.complete ? in.options.complete(in.options.ctx, rl_line_buffer, start, end) : NULL, **out;
+    char **found = in.options.complete
+                       ? in.options.complete(in.options.ctx, rl_line_buffer, start, end)
+                       : NULL,
+         **out;
     size_t n = 0, i, common;
 
     (void)text;
-    rl_attempted_completion_over = 1;                            /* never file names where none belong */
+    /* never file names where none belong */
+    rl_attempted_completion_over = 1;
     if (!found)
         return NULL;
     while (found[n])
         n++;
-    out = n ? mem_alloc(n + 2, sizeof *out) : NULL;              /* readline frees these: mem_* is the C library's heap */
+    /* readline frees these: mem_* is the C library's heap */
+    out = n ? mem_alloc(n + 2, sizeof *out) : NULL;
     if (out) {
         common = strlen(found[0]);
         for (i = 1; i < n; i++) {
@@ -135,7 +142,10 @@ static void show_matches(char **matches, int n, int longest)
     in.matches = mem_alloc(room, 1);
     per_row = per_row < 1 ? 1 : per_row;
     for (i = 1; in.matches && i <= n; i++)
-        at += (size_t)snprintf(in.matches + at, room - at, "%-*s%s", longest, matches[i], i == n ? "" : i % per_row ? "  " : "\n");
+        at += (size_t)snprintf(in.matches + at, room - at, "%-*s%s", longest, matches[i],
+                               i == n        ? ""
+                               : i % per_row ? "  "
+                                             : "\n");
 }
 
 static void install(void)
@@ -172,7 +182,7 @@ int input_open(const struct input_options *o, struct error *e)
     rl_completer_word_break_characters = " \n";
     rl_completion_append_character = ' ';
     rl_initialize();
-    rl_set_screen_size(100, 10000);                              /* nothing to wrap: we draw */
+    rl_set_screen_size(100, 10000); /* nothing to wrap: we draw */
     rl_variable_bind("enable-bracketed-paste", "off");
     rl_variable_bind("horizontal-scroll-mode", "off");
     rl_variable_bind("bell-style", "none");
@@ -185,14 +195,16 @@ int input_open(const struct input_options *o, struct error *e)
     rl_bind_keyseq("\\e\\C-m", key_newline);
     rl_bind_keyseq("\\e\\C-j", key_newline);
     rl_bind_keyseq("\\C-x\\C-e", key_editor);
-    /* Alt-digits show and hide panels here; in readline 8.2 numeric arguments under the callback interface can crash besides. */
+    /* Alt-digits show and hide panels here; in readline 8.2 numeric arguments under the callback
+     * interface can crash besides. */
     for (c = '0'; c <= '9'; c++)
         rl_bind_key_in_map(c, NULL, emacs_meta_keymap);
     rl_bind_key_in_map('-', NULL, emacs_meta_keymap);
     using_history();
     stifle_history(HISTORY_MOST);
     history_comment_char = '#';
-    history_write_timestamps = 1;                                /* with them a message of several lines stays one entry */
+    /* with them a message of several lines stays one entry */
+    history_write_timestamps = 1;
     if (o->history_file) {
         in.history_file = mem_string(o->history_file);
         read_history(in.history_file);
@@ -235,11 +247,13 @@ static void feed(const char *bytes, int n)
     in.tail = n;
     while (in.head < in.tail && !in.accepted)
         rl_callback_read_char();
-    if (rl_point > rl_end)                                       /* after some mixtures of searching and undoing */
+    /* after some mixtures of searching and undoing */
+    if (rl_point > rl_end)
         rl_point = rl_end;
 }
 
-/* What a search itself takes: characters, and the controls that extend, repeat, shorten or end it. */
+/* What a search itself takes: characters, and the controls that extend, repeat, shorten or end it.
+ */
 static bool search_key(const char *bytes, int n)
 {
     unsigned char c = (unsigned char)bytes[0];
@@ -253,21 +267,25 @@ static bool search_key(const char *bytes, int n)
 static void settle(void)
 {
     if (RL_ISSTATE(RL_STATE_ISEARCH))
-        feed("\n", 1);                                           /* takes what was found */
+        feed("\n", 1); /* takes what was found */
     if (input_busy())
-        feed("\a", 1);                                           /* the user's isearch-terminators lack Ctrl-J, or another state */
+        /* the user's isearch-terminators lack Ctrl-J, or another state */
+        feed("\a", 1);
 }
 
-/* A key that ends a search by being something else is pushed back inside readline 8.2, which takes it up in a nested call and, when it is
- * a prefix (Ctrl-X, Esc), stumbles over its own state. So the search is ended first, and the key comes by the ordinary way. */
+/* A key that ends a search by being something else is pushed back inside readline 8.2, which takes
+ * it up in a nested call and, when it is a prefix (Ctrl-X, Esc), stumbles over its own state. So
+ * the search is ended first, and the key comes by the ordinary way. */
 static void search_end(const char *bytes, int n)
 {
     if (!RL_ISSTATE(RL_STATE_ISEARCH))
         return;
     if (!search_key(bytes, n)) {
         settle();
-    } else if (n == 1 && (bytes[0] == '\022' || bytes[0] == '\023') && (strstr(rl_display_prompt, "reverse") != NULL) != (bytes[0] == '\022')) {
-        /* The other way: where a search has failed, readline goes on at a place behind the end of a shorter line. A new search for the same. */
+    } else if (n == 1 && (bytes[0] == '\022' || bytes[0] == '\023') &&
+               (strstr(rl_display_prompt, "reverse") != NULL) != (bytes[0] == '\022')) {
+        /* The other way: where a search has failed, readline goes on at a place behind the end of a
+         * shorter line. A new search for the same. */
         settle();
         feed(bytes, 1);
     }
@@ -286,7 +304,8 @@ static void insert_clean(const char *text, size_t len)
     mem_free(clean);
 }
 
-/* In a message of several rows the arrows move between its rows, and only from the first and the last one into the history. */
+/* In a message of several rows the arrows move between its rows, and only from the first and the
+ * last one into the history. */
 static bool arrow(bool up)
 {
     int start = rl_point, column, other, width;
@@ -317,7 +336,8 @@ static bool arrow(bool up)
     return true;
 }
 
-/* Readline types the tail of a sequence that it has no binding for; and Insert quotes the next key in some systems' inputrc. */
+/* Readline types the tail of a sequence that it has no binding for; and Insert quotes the next key
+ * in some systems' inputrc. */
 static bool means_something(const struct input_event *ev)
 {
     rl_command_func_t *f;
@@ -341,7 +361,8 @@ enum input_result input_key(const struct input_event *ev)
     }
     if (ev->kind != INPUT_KEY)
         return INPUT_NOTHING;
-    if ((ev->key == KEY_UP || ev->key == KEY_DOWN) && !ev->mods && !input_busy() && arrow(ev->key == KEY_UP))
+    if ((ev->key == KEY_UP || ev->key == KEY_DOWN) && !ev->mods && !input_busy() &&
+        arrow(ev->key == KEY_UP))
         return INPUT_NOTHING;
     if (ev->key == '\r' && (ev->mods & (KEY_SHIFT | KEY_ALT))) {
         rl_insert_text("\n");
@@ -438,7 +459,8 @@ bool input_empty(void)
 
 bool input_busy(void)
 {
-    return RL_ISSTATE(RL_STATE_ISEARCH | RL_STATE_NSEARCH | RL_STATE_MULTIKEY | RL_STATE_NUMERICARG) != 0;
+    return RL_ISSTATE(RL_STATE_ISEARCH | RL_STATE_NSEARCH | RL_STATE_MULTIKEY |
+                      RL_STATE_NUMERICARG) != 0;
 }
 
 bool input_wants_escape(void)

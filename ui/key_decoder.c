@@ -1,4 +1,5 @@
-/* See key_decoder.h. Sequences are those of xterm and what imitates it, of rxvt, of the Linux console, and of the kitty protocol's CSI u. */
+/* See key_decoder.h. Sequences are those of xterm and what imitates it, of rxvt, of the Linux
+ * console, and of the kitty protocol's CSI u. */
 #include "ui/key_decoder.h"
 #include "engine/base/error.h"
 #include "engine/base/mem.h"
@@ -64,10 +65,14 @@ static int key(struct decode *d, struct input_event *out, size_t n, uint32_t cod
 
 static uint32_t tilde_key(int number)
 {
-    static const struct { int number; uint32_t key; } map[] = {
-        {1, KEY_HOME}, {2, KEY_INSERT}, {3, KEY_DELETE}, {4, KEY_END}, {5, KEY_PAGE_UP}, {6, KEY_PAGE_DOWN}, {7, KEY_HOME}, {8, KEY_END},
-        {11, KEY_F1}, {12, KEY_F2}, {13, KEY_F3}, {14, KEY_F4}, {15, KEY_F5}, {17, KEY_F6}, {18, KEY_F7}, {19, KEY_F8}, {20, KEY_F9},
-        {21, KEY_F10}, {23, KEY_F11}, {24, KEY_F12},
+    static const struct {
+        int number;
+        uint32_t key;
+    } map[] = {
+        {1, KEY_HOME},      {2, KEY_INSERT}, {3, KEY_DELETE}, {4, KEY_END},  {5, KEY_PAGE_UP},
+        {6, KEY_PAGE_DOWN}, {7, KEY_HOME},   {8, KEY_END},    {11, KEY_F1},  {12, KEY_F2},
+        {13, KEY_F3},       {14, KEY_F4},    {15, KEY_F5},    {17, KEY_F6},  {18, KEY_F7},
+        {19, KEY_F8},       {20, KEY_F9},    {21, KEY_F10},   {23, KEY_F11}, {24, KEY_F12},
     };
     size_t i;
 
@@ -95,7 +100,8 @@ static uint32_t letter_key(unsigned char c)
     }
 }
 
-/* buffer[at] is '[' after Esc (and perhaps another Esc). Returns -1: incomplete, 0: consumed without an event, 1: event. */
+/* buffer[at] is '[' after Esc (and perhaps another Esc). Returns -1: incomplete, 0: consumed
+ * without an event, 1: event. */
 static int csi(struct decode *d, size_t at, unsigned mods, struct input_event *out)
 {
     const unsigned char *b = d->buffer;
@@ -104,7 +110,7 @@ static int csi(struct decode *d, size_t at, unsigned mods, struct input_event *o
     unsigned char final;
     uint32_t code = 0;
 
-    if (i < d->used && b[i] == '[') {                            /* Linux console: ESC [ [ A */
+    if (i < d->used && b[i] == '[') { /* Linux console: ESC [ [ A */
         if (i + 1 >= d->used)
             return -1;
         if (b[i + 1] >= 'A' && b[i + 1] <= 'E')
@@ -112,7 +118,8 @@ static int csi(struct decode *d, size_t at, unsigned mods, struct input_event *o
         consume(d, i + 2);
         return 0;
     }
-    while (i < d->used && b[i] >= 0x20 && b[i] < 0x40 && i < at + 40 && !(b[i] == '$' && b[at + 1] != '?' && params[0] && n == 0)) {
+    while (i < d->used && b[i] >= 0x20 && b[i] < 0x40 && i < at + 40 &&
+           !(b[i] == '$' && b[at + 1] != '?' && params[0] && n == 0)) {
         if (b[i] >= '0' && b[i] <= '9') {
             if (n < 4 && params[n] < 100000)
                 params[n] = params[n] * 10 + (b[i] - '0');
@@ -124,7 +131,7 @@ static int csi(struct decode *d, size_t at, unsigned mods, struct input_event *o
     if (i >= d->used)
         return -1;
     final = b[i++];
-    if (final == '$' && params[0])                               /* rxvt: Shift and a key */
+    if (final == '$' && params[0]) /* rxvt: Shift and a key */
         final = '~', mods |= KEY_SHIFT;
     if (final < 0x40 || final > 0x7e) {
         consume(d, i);
@@ -169,7 +176,8 @@ static int csi(struct decode *d, size_t at, unsigned mods, struct input_event *o
     return key(d, out, i, code, mods);
 }
 
-/* Moves paste bytes over; returns 1 when the end mark has come. Half an end mark stays in the buffer. */
+/* Moves paste bytes over; returns 1 when the end mark has come. Half an end mark stays in the
+ * buffer. */
 static int paste_collect(struct decode *d, struct input_event *out)
 {
     size_t i = 0, mark = sizeof paste_end - 1, take = d->used;
@@ -212,12 +220,13 @@ static int paste_collect(struct decode *d, struct input_event *out)
     return 1;
 }
 
-/* Bytes of an answer of the terminal that ends with BEL or Esc \ (OSC, DCS, APC), as far as their begin can be told from Alt and a letter; 0: it
- * is none, SIZE_MAX: its end has not come. */
+/* Bytes of an answer of the terminal that ends with BEL or Esc \ (OSC, DCS, APC), as far as their
+ * begin can be told from Alt and a letter; 0: it is none, SIZE_MAX: its end has not come. */
 static size_t string_sequence(const unsigned char *b, size_t n)
 {
-    bool begins = n >= 3 && ((b[1] == ']' && b[2] >= '0' && b[2] <= '9') || (b[1] == 'P' && b[2] && strchr("01>!$", b[2])) ||
-                             (b[1] == '_' && b[2] == 'G'));
+    bool begins = n >= 3 &&
+                  ((b[1] == ']' && b[2] >= '0' && b[2] <= '9') ||
+                   (b[1] == 'P' && b[2] && strchr("01>!$", b[2])) || (b[1] == '_' && b[2] == 'G'));
 
     for (size_t i = 3; begins && i < n; i++) {
         if (b[i] == '\a')
@@ -251,7 +260,8 @@ static int step(struct decode *d, bool late, struct input_event *out)
     }
     if (d->used == 1)
         return late ? key(d, out, 1, 0x1b, 0) : -1;
-    if (b[1] == 0x1b) {                                          /* Esc Esc [ A: Alt and an arrow; Esc Esc: Esc twice */
+    /* Esc Esc [ A: Alt and an arrow; Esc Esc: Esc twice */
+    if (b[1] == 0x1b) {
         if (d->used == 2 && !late)
             return -1;
         if (d->used == 2 || (b[2] != '[' && b[2] != 'O'))
@@ -266,12 +276,14 @@ static int step(struct decode *d, bool late, struct input_event *out)
         if (at + 1 >= d->used)
             return -1;
         need = at + 1;
-        if (b[need] >= '1' && b[need] <= '8')                    /* ESC O 2 P: with a modifier */
+        if (b[need] >= '1' && b[need] <= '8') /* ESC O 2 P: with a modifier */
             need++;
         if (need >= d->used)
             return -1;
         if (letter_key(b[need]))
-            return key(d, out, need + 1, letter_key(b[need]), (need > at + 1 ? (unsigned)(b[need - 1] - '1') & 7 : 0) | (at == 2 ? KEY_ALT : 0));
+            return key(d, out, need + 1, letter_key(b[need]),
+                       (need > at + 1 ? (unsigned)(b[need - 1] - '1') & 7 : 0) |
+                           (at == 2 ? KEY_ALT : 0));
         consume(d, need + 1);
         return 0;
     }
@@ -295,11 +307,12 @@ int decode_next(struct decode *d, bool late, struct input_event *out)
         if (rc > 0)
             return 1;
         if (rc == 0 && d->pasting && d->used && d->buffer[0] == 0x1b)
-            return 0;                                            /* half an end mark */
+            return 0; /* half an end mark */
         if (rc < 0) {
             if (!late)
                 return 0;
-            d->used = 0;                                         /* half a sequence that will not end */
+            /* half a sequence that will not end */
+            d->used = 0;
         }
     }
     return 0;

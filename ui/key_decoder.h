@@ -1,5 +1,6 @@
-/* From the bytes a terminal sends to keys, pastes and wheel turns. A small machine without a terminal or a clock: sequences may arrive split
- * at any byte; a paste is one event however many reads it took; an unknown sequence is dropped, never typed. Owner: whoever holds the struct. */
+/* From the bytes a terminal sends to keys, pastes and wheel turns. A small machine without a
+ * terminal or a clock: sequences may arrive split at any byte; a paste is one event however many
+ * reads it took; an unknown sequence is dropped, never typed. Owner: whoever holds the struct. */
 #ifndef UI_KEY_DECODER_H
 #define UI_KEY_DECODER_H
 
@@ -11,20 +12,42 @@ enum { KEY_SHIFT = 1, KEY_ALT = 2, KEY_CTRL = 4 };
 
 /* Characters are their code point (control characters included, 0x1b is the Esc key); the rest: */
 enum {
-    KEY_UP = 0x200000, KEY_DOWN, KEY_LEFT, KEY_RIGHT, KEY_HOME, KEY_END, KEY_PAGE_UP, KEY_PAGE_DOWN, KEY_INSERT, KEY_DELETE, KEY_BACKTAB,
-    KEY_F1, KEY_F2, KEY_F3, KEY_F4, KEY_F5, KEY_F6, KEY_F7, KEY_F8, KEY_F9, KEY_F10, KEY_F11, KEY_F12,
+    KEY_UP = 0x200000,
+    KEY_DOWN,
+    KEY_LEFT,
+    KEY_RIGHT,
+    KEY_HOME,
+    KEY_END,
+    KEY_PAGE_UP,
+    KEY_PAGE_DOWN,
+    KEY_INSERT,
+    KEY_DELETE,
+    KEY_BACKTAB,
+    KEY_F1,
+    KEY_F2,
+    KEY_F3,
+    KEY_F4,
+    KEY_F5,
+    KEY_F6,
+    KEY_F7,
+    KEY_F8,
+    KEY_F9,
+    KEY_F10,
+    KEY_F11,
+    KEY_F12,
 };
 
 enum input_kind { INPUT_KEY, INPUT_PASTE, INPUT_WHEEL, INPUT_CLICK };
 
 struct input_event {
     enum input_kind kind;
-    uint32_t key;                /* INPUT_KEY */
+    uint32_t key; /* INPUT_KEY */
     unsigned mods;
-    char bytes[32];              /* as they came: what readline gets when nobody else wants the key */
+    /* as they came: what readline gets when nobody else wants the key */
+    char bytes[32];
     int n_bytes;
-    int x, y, amount;            /* INPUT_WHEEL: cell and rows (up: negative); INPUT_CLICK: cell */
-    char *paste;                 /* INPUT_PASTE: valid until the next call; line ends are \n */
+    int x, y, amount; /* INPUT_WHEEL: cell and rows (up: negative); INPUT_CLICK: cell */
+    char *paste;      /* INPUT_PASTE: valid until the next call; line ends are \n */
     size_t paste_len;
 };
 
@@ -33,15 +56,17 @@ struct decode {
     size_t used, size;
     char *paste;
     size_t paste_used, paste_size;
-    bool pasting, paste_return;  /* in a paste; its newest byte was \r */
+    bool pasting, paste_return; /* in a paste; its newest byte was \r */
 };
 
 void decode_init(struct decode *d);
 void decode_release(struct decode *d);
 /* 0 or ERR_MEMORY (the bytes are dropped). */
 int decode_push(struct decode *d, const void *bytes, size_t n);
-/* 1: *out filled; 0: nothing complete. late: no byte came for a while, so a lone Esc is the Esc key and half a sequence is dropped. */
+/* 1: *out filled; 0: nothing complete. late: no byte came for a while, so a lone Esc is the Esc key
+ * and half a sequence is dropped. */
 int decode_next(struct decode *d, bool late, struct input_event *out);
-bool decode_waiting(const struct decode *d);     /* something incomplete is held (not a paste): ask again, late */
+/* something incomplete is held (not a paste): ask again, late */
+bool decode_waiting(const struct decode *d);
 
 #endif

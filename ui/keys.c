@@ -1,33 +1,45 @@
-/* See keys.h. In a chat plain letters are text, so what belongs to the dashboard sits on function keys, Alt-digits and in the focus of a panel. */
+/* See keys.h. In a chat plain letters are text, so what belongs to the dashboard sits on function
+ * keys, Alt-digits and in the focus of a panel. */
 #include "ui/keys.h"
 
 #include <stddef.h>
 
-#define CTRL(c) ((c) & 0x1f)
+#define CTRL(c) ((c)&0x1f)
 
-const char *const keys_plans[KEYS_PLANS] = {"cpu", "gpu", "hot", "balanced", "dynamic", "attention-gpu"};
+const char *const keys_plans[KEYS_PLANS] = {"cpu",      "gpu",     "hot",
+                                            "balanced", "dynamic", "attention-gpu"};
 
 static const struct key_binding table[] = {
     {KEYS_CHAT, '\r', 0, ACTION_SEND, 0, "Enter", "send the message, or run the command"},
-    {KEYS_CHAT, '\n', 0, ACTION_LINE, 0, "Ctrl-J", "begin a new line in the message; so do Alt-Enter and text between \"\"\" and \"\"\""},
+    {KEYS_CHAT, '\n', 0, ACTION_LINE, 0, "Ctrl-J",
+     "begin a new line in the message; so do Alt-Enter and text between \"\"\" and \"\"\""},
     {KEYS_CHAT, 0x1b, 0, ACTION_STOP, 0, "Esc", "stop the answer; take back a waiting message"},
-    {KEYS_CHAT, CTRL('c'), 0, ACTION_INTERRUPT, 0, "Ctrl-C", "stop the answer, or clear the line; on an empty line asks, twice quits"},
+    {KEYS_CHAT, CTRL('c'), 0, ACTION_INTERRUPT, 0, "Ctrl-C",
+     "stop the answer, or clear the line; on an empty line asks, twice quits"},
     {KEYS_CHAT, CTRL('d'), 0, ACTION_END_OF_INPUT, 0, "Ctrl-D", "on an empty line: quit"},
-    {KEYS_CHAT, '\t', 0, ACTION_FOCUS_NEXT, 0, "Tab", "complete a command or its value; on an empty line: give the keys to a panel"},
-    {KEYS_CHAT, KEY_BACKTAB, 0, ACTION_FOCUS_PREVIOUS, 0, "Shift-Tab", "give the keys to the last panel"},
-    {KEYS_CHAT, 0, 0, ACTION_LINE, 0, "Up, Down", "earlier and later messages; in a message of several lines: its lines"},
+    {KEYS_CHAT, '\t', 0, ACTION_FOCUS_NEXT, 0, "Tab",
+     "complete a command or its value; on an empty line: give the keys to a panel"},
+    {KEYS_CHAT, KEY_BACKTAB, 0, ACTION_FOCUS_PREVIOUS, 0, "Shift-Tab",
+     "give the keys to the last panel"},
+    {KEYS_CHAT, 0, 0, ACTION_LINE, 0, "Up, Down",
+     "earlier and later messages; in a message of several lines: its lines"},
     {KEYS_CHAT, 0, 0, ACTION_LINE, 0, "Ctrl-R", "search the earlier messages"},
     {KEYS_CHAT, 0, 0, ACTION_LINE, 0, "Ctrl-X Ctrl-E", "write the message in $VISUAL or $EDITOR"},
-    {KEYS_CHAT, KEY_PAGE_UP, 0, ACTION_SCROLL_UP, 0, "PgUp, PgDn", "scroll the chat by a page; the mouse wheel scrolls it by lines"},
+    {KEYS_CHAT, KEY_PAGE_UP, 0, ACTION_SCROLL_UP, 0, "PgUp, PgDn",
+     "scroll the chat by a page; the mouse wheel scrolls it by lines"},
     {KEYS_CHAT, KEY_PAGE_DOWN, 0, ACTION_SCROLL_DOWN, 0, NULL, NULL},
-    {KEYS_CHAT, KEY_UP, KEY_SHIFT, ACTION_SCROLL_LINE_UP, 0, "Shift-Up, -Down", "scroll the chat by a line"},
+    {KEYS_CHAT, KEY_UP, KEY_SHIFT, ACTION_SCROLL_LINE_UP, 0, "Shift-Up, -Down",
+     "scroll the chat by a line"},
     {KEYS_CHAT, KEY_DOWN, KEY_SHIFT, ACTION_SCROLL_LINE_DOWN, 0, NULL, NULL},
-    {KEYS_CHAT, KEY_HOME, KEY_CTRL, ACTION_SCROLL_TOP, 0, "Ctrl-Home, -End", "to the first line of the chat; to the newest"},
+    {KEYS_CHAT, KEY_HOME, KEY_CTRL, ACTION_SCROLL_TOP, 0, "Ctrl-Home, -End",
+     "to the first line of the chat; to the newest"},
     {KEYS_CHAT, KEY_END, KEY_CTRL, ACTION_SCROLL_END, 0, NULL, NULL},
     {KEYS_CHAT, KEY_F1, 0, ACTION_HELP, 0, "F1", "show or hide the help"},
     {KEYS_CHAT, KEY_F2, 0, ACTION_PACE, 0, "F2", "run free, or at the pace of reading again"},
-    {KEYS_CHAT, KEY_F3, 0, ACTION_HEAT_MODE, 0, "F3", "map of the experts: this answer, the session, now"},
-    {KEYS_CHAT, KEY_F4, 0, ACTION_ZOOM_EXPERTS, 0, "F4", "the map of the experts on the whole screen, and back"},
+    {KEYS_CHAT, KEY_F3, 0, ACTION_HEAT_MODE, 0, "F3",
+     "map of the experts: this answer, the session, now"},
+    {KEYS_CHAT, KEY_F4, 0, ACTION_ZOOM_EXPERTS, 0, "F4",
+     "the map of the experts on the whole screen, and back"},
     {KEYS_CHAT, KEY_F5, 0, ACTION_PLACE, 0, "F5 to F10", "placement at once"},
     {KEYS_CHAT, KEY_F6, 0, ACTION_PLACE, 1, NULL, NULL},
     {KEYS_CHAT, KEY_F7, 0, ACTION_PLACE, 2, NULL, NULL},
@@ -48,8 +60,11 @@ static const struct key_binding table[] = {
 
     {KEYS_PANEL, '\t', 0, ACTION_FOCUS_NEXT, 0, "Tab, Shift-Tab", "the next panel, the one before"},
     {KEYS_PANEL, KEY_BACKTAB, 0, ACTION_FOCUS_PREVIOUS, 0, NULL, NULL},
-    {KEYS_PANEL, 0x1b, 0, ACTION_FOCUS_LEAVE, 0, "Esc", "back to the input line; typing goes there too, and takes along letters that a panel took within a second"},
-    {KEYS_PANEL, KEY_UP, 0, ACTION_UP, 0, "arrows", "move the cursor: a cell of the map, a plan, a token"},
+    {KEYS_PANEL, 0x1b, 0, ACTION_FOCUS_LEAVE, 0, "Esc",
+     "back to the input line; typing goes there too, and takes along letters that a panel took "
+     "within a second"},
+    {KEYS_PANEL, KEY_UP, 0, ACTION_UP, 0, "arrows",
+     "move the cursor: a cell of the map, a plan, a token"},
     {KEYS_PANEL, KEY_DOWN, 0, ACTION_DOWN, 0, NULL, NULL},
     {KEYS_PANEL, KEY_LEFT, 0, ACTION_LEFT, 0, NULL, NULL},
     {KEYS_PANEL, KEY_RIGHT, 0, ACTION_RIGHT, 0, NULL, NULL},
@@ -57,7 +72,8 @@ static const struct key_binding table[] = {
     {KEYS_PANEL, KEY_PAGE_DOWN, 0, ACTION_PAGE_DOWN, 0, NULL, NULL},
     {KEYS_PANEL, KEY_HOME, 0, ACTION_FIRST, 0, "Home, End", "to the first, to the last"},
     {KEYS_PANEL, KEY_END, 0, ACTION_LAST, 0, NULL, NULL},
-    {KEYS_PANEL, '\r', 0, ACTION_CHOOSE, 0, "Enter", "placement: switch to the plan under the cursor"},
+    {KEYS_PANEL, '\r', 0, ACTION_CHOOSE, 0, "Enter",
+     "placement: switch to the plan under the cursor"},
     {KEYS_PANEL, 'z', 0, ACTION_ZOOM, 0, "z", "the panel on the whole screen, and back"},
     {KEYS_PANEL, 'm', 0, ACTION_MODE, 0, "m", "experts: this answer, the session, now"},
     {KEYS_PANEL, 'x', KEY_ALT, ACTION_HIDE, 0, "Alt-x", "hide the panel"},
@@ -76,11 +92,13 @@ enum action keys_lookup(enum key_context context, uint32_t key, unsigned mods, i
 
     *index = 0;
     for (i = 0; i < sizeof table / sizeof table[0]; i++)
-        if (table[i].context == context && table[i].key == key && table[i].key && table[i].mods == mods) {
+        if (table[i].context == context && table[i].key == key && table[i].key &&
+            table[i].mods == mods) {
             *index = table[i].index;
             return table[i].action;
         }
-    /* What is not a panel's own works as in the chat: scrolling, function keys, quitting. Characters do not. */
+    /* What is not a panel's own works as in the chat: scrolling, function keys, quitting.
+     * Characters do not. */
     if (context == KEYS_PANEL && (key >= 0x200000 || key < 0x20 || (mods & KEY_ALT)))
         return keys_lookup(KEYS_CHAT, key, mods, index);
     return ACTION_NONE;

@@ -1,5 +1,5 @@
-/* Every key and what it does: one table that the program obeys; ui/screen/key_help.h prints the help screen and the manual from it.
- * Immutable; any thread. */
+/* Every key and what it does: one table that the program obeys; ui/screen/key_help.h prints the
+ * help screen and the manual from it. Immutable; any thread. */
 #ifndef UI_KEYS_H
 #define UI_KEYS_H
 
@@ -8,32 +8,59 @@
 #include <stdint.h>
 
 enum key_context {
-    KEYS_CHAT,                   /* the input line has the keys */
-    KEYS_PANEL,                  /* a panel has them */
+    KEYS_CHAT,  /* the input line has the keys */
+    KEYS_PANEL, /* a panel has them */
 };
 
 enum action {
     ACTION_NONE,
-    ACTION_LINE,                 /* the input line's own affair */
-    ACTION_SEND, ACTION_STOP, ACTION_INTERRUPT, ACTION_END_OF_INPUT, ACTION_REDRAW, ACTION_SUSPEND,
-    ACTION_SCROLL_UP, ACTION_SCROLL_DOWN, ACTION_SCROLL_LINE_UP, ACTION_SCROLL_LINE_DOWN, ACTION_SCROLL_TOP, ACTION_SCROLL_END,
-    ACTION_HELP, ACTION_PACE, ACTION_HEAT_MODE, ACTION_ZOOM_EXPERTS,
-    ACTION_PLACE,                /* index: of keys_plans */
-    ACTION_TOGGLE,               /* index: of the panel */
+    ACTION_LINE, /* the input line's own affair */
+    ACTION_SEND,
+    ACTION_STOP,
+    ACTION_INTERRUPT,
+    ACTION_END_OF_INPUT,
+    ACTION_REDRAW,
+    ACTION_SUSPEND,
+    ACTION_SCROLL_UP,
+    ACTION_SCROLL_DOWN,
+    ACTION_SCROLL_LINE_UP,
+    ACTION_SCROLL_LINE_DOWN,
+    ACTION_SCROLL_TOP,
+    ACTION_SCROLL_END,
+    ACTION_HELP,
+    ACTION_PACE,
+    ACTION_HEAT_MODE,
+    ACTION_ZOOM_EXPERTS,
+    ACTION_PLACE,  /* index: of keys_plans */
+    ACTION_TOGGLE, /* index: of the panel */
     ACTION_QUIT,
-    ACTION_FOCUS_NEXT, ACTION_FOCUS_PREVIOUS, ACTION_FOCUS_LEAVE,
-    ACTION_ZOOM, ACTION_HIDE, ACTION_EXPLAIN, ACTION_MODE, ACTION_CHOOSE,
-    ACTION_UP, ACTION_DOWN, ACTION_LEFT, ACTION_RIGHT, ACTION_FIRST, ACTION_LAST, ACTION_PAGE_UP, ACTION_PAGE_DOWN,
+    ACTION_FOCUS_NEXT,
+    ACTION_FOCUS_PREVIOUS,
+    ACTION_FOCUS_LEAVE,
+    ACTION_ZOOM,
+    ACTION_HIDE,
+    ACTION_EXPLAIN,
+    ACTION_MODE,
+    ACTION_CHOOSE,
+    ACTION_UP,
+    ACTION_DOWN,
+    ACTION_LEFT,
+    ACTION_RIGHT,
+    ACTION_FIRST,
+    ACTION_LAST,
+    ACTION_PAGE_UP,
+    ACTION_PAGE_DOWN,
 };
 
 struct key_binding {
     enum key_context context;
-    uint32_t key;                /* 0: a row for the documents only */
+    uint32_t key; /* 0: a row for the documents only */
     unsigned mods;
     enum action action;
-    int index;                   /* which of its kind the action means; 0 where it has none */
-    const char *label;           /* "Ctrl-C"; NULL: the same as the row before, another spelling */
-    const char *help;            /* one sentence without a full stop; what an index may mean is added in print */
+    int index;         /* which of its kind the action means; 0 where it has none */
+    const char *label; /* "Ctrl-C"; NULL: the same as the row before, another spelling */
+    /* one sentence without a full stop; what an index may mean is added in print */
+    const char *help;
 };
 
 /* The plans of F5 to F10, in the spelling of /place. */

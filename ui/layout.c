@@ -11,9 +11,10 @@ static int clamp(int v, int low, int high)
 /* The panels of one column while they share its rows. */
 struct column {
     const struct layout_request *r;
-    int order[LAYOUT_PANELS], n;         /* who is served first: the focused one, then by priority */
-    int rows[LAYOUT_PANELS];             /* of each panel, title row included; 0: not shown */
-    int most[LAYOUT_PANELS];             /* never more than these */
+    /* who is served first: the focused one, then by priority */
+    int order[LAYOUT_PANELS], n;
+    int rows[LAYOUT_PANELS]; /* of each panel, title row included; 0: not shown */
+    int most[LAYOUT_PANELS]; /* never more than these */
     int used, height;
 };
 
@@ -82,9 +83,11 @@ static void rows_need(struct column *k)
     for (int i = 0; i < k->n; i++) {
         int need = rows_needed(panel_at(k, i));
 
-        if (i == 0 && need > k->height)          /* the first one is shown as far as there is room, however little */
+        /* the first one is shown as far as there is room, however little */
+        if (i == 0 && need > k->height)
             need = k->height;
-        if (need < 1 || k->used + need > k->height || (is_luxury(k, i) && wanted + need > k->height))
+        if (need < 1 || k->used + need > k->height ||
+            (is_luxury(k, i) && wanted + need > k->height))
             continue;
         wanted += rows_wanted(panel_at(k, i));
         k->rows[k->order[i]] = need;
@@ -92,7 +95,8 @@ static void rows_need(struct column *k)
     }
 }
 
-/* Raises who is shown to what it wants, limit at the most; whole: only those that have it before the others. */
+/* Raises who is shown to what it wants, limit at the most; whole: only those that have it before
+ * the others. */
 static void rows_want(struct column *k, int limit, bool whole)
 {
     for (int i = 0; i < k->n; i++) {
@@ -116,7 +120,8 @@ static int rows_grow_once(struct column *k, int weight)
 
         if (!k->rows[p] || !grow)
             continue;
-        more = clamp((left * grow + weight - 1) / weight, 0, k->most[p] > k->rows[p] ? k->most[p] - k->rows[p] : 0);
+        more = clamp((left * grow + weight - 1) / weight, 0,
+                     k->most[p] > k->rows[p] ? k->most[p] - k->rows[p] : 0);
         more = clamp(more, 0, k->height - k->used);
         k->rows[p] += more;
         k->used += more;
@@ -149,8 +154,10 @@ static void rows_step(struct column *k)
     }
 }
 
-/* Panels of one column share its rows: first who is shown at all (by priority), then what each wants, then what is left over. */
-static void column_share(struct layout *out, const struct layout_request *r, struct rect area, const bool *member, bool tabs_allowed)
+/* Panels of one column share its rows: first who is shown at all (by priority), then what each
+ * wants, then what is left over. */
+static void column_share(struct layout *out, const struct layout_request *r, struct rect area,
+                         const bool *member, bool tabs_allowed)
 {
     struct column k = column_order(r, member, area.h);
     int y = area.y;
@@ -173,7 +180,8 @@ static void column_share(struct layout *out, const struct layout_request *r, str
     }
 }
 
-static void panels_place(struct layout *out, const struct layout_request *r, int body_y, int body_h, int *chat_w)
+static void panels_place(struct layout *out, const struct layout_request *r, int body_y, int body_h,
+                         int *chat_w)
 {
     bool first[LAYOUT_PANELS] = {false}, second[LAYOUT_PANELS] = {false};
     int i, n_first = 0, n_second = 0, width;
@@ -192,7 +200,8 @@ static void panels_place(struct layout *out, const struct layout_request *r, int
     if (!n_first && !n_second)
         return;
     if (out->mode == LAYOUT_TWO && n_first && n_second) {
-        int both = r->w * 40 / 100 - 2, a = clamp(both * 38 / 78, 10, 56), b = clamp(both - a, 10, 60);
+        int both = r->w * 40 / 100 - 2, a = clamp(both * 38 / 78, 10, 56),
+            b = clamp(both - a, 10, 60);
 
         *chat_w = r->w - a - b - 2;
         out->rule[0] = (struct rect){*chat_w, body_y, 1, body_h};
@@ -211,7 +220,11 @@ static void panels_place(struct layout *out, const struct layout_request *r, int
 
 enum layout_mode layout_mode(int w, int h)
 {
-    return w < 20 || h < 5 ? LAYOUT_TEXT : w < 60 ? LAYOUT_LINE : w < 100 ? LAYOUT_TABS : w >= 180 && h >= 45 ? LAYOUT_TWO : LAYOUT_COLUMN;
+    return w < 20 || h < 5       ? LAYOUT_TEXT
+           : w < 60              ? LAYOUT_LINE
+           : w < 100             ? LAYOUT_TABS
+           : w >= 180 && h >= 45 ? LAYOUT_TWO
+                                 : LAYOUT_COLUMN;
 }
 
 void layout_make(struct layout *out, const struct layout_request *r)
@@ -223,11 +236,13 @@ void layout_make(struct layout *out, const struct layout_request *r)
     out->mode = layout_mode(w, h);
     if (out->mode == LAYOUT_TEXT) {
         out->chat = (struct rect){0, 0, w, h - 1};
-        out->input = (struct rect){0, h - 1, w, 1};              /* one row: what is typed, which Enter would send unseen */
+        /* one row: what is typed, which Enter would send unseen */
+        out->input = (struct rect){0, h - 1, w, 1};
         return;
     }
     out->title = (struct rect){0, 0, w, 1};
-    body_y = h >= 10 && out->mode != LAYOUT_LINE ? 2 : 1;        /* a rule below the title where rows are plenty */
+    /* a rule below the title where rows are plenty */
+    body_y = h >= 10 && out->mode != LAYOUT_LINE ? 2 : 1;
     input_rows = clamp(r->input_rows, 1, h >= 12 ? h / 3 : 1);
 
     if (out->mode == LAYOUT_LINE && alone < 0 && r->focus >= 0 && r->focus < r->n_panels)

@@ -1,51 +1,60 @@
-/* Where everything stands: a pure function from the size of the screen (and what is open) to rectangles. No state, any thread; tested for
- * every size from 1x1 to 250x80. The chat keeps at least 60 % of the width wherever panels stand beside it. */
+/* Where everything stands: a pure function from the size of the screen (and what is open) to
+ * rectangles. No state, any thread; tested for every size from 1x1 to 250x80. The chat keeps at
+ * least 60 % of the width wherever panels stand beside it. */
 #ifndef UI_LAYOUT_H
 #define UI_LAYOUT_H
 
 #include "ui/canvas.h"
 
 #define LAYOUT_PANELS 12
-#define LAYOUT_WHOLE 60          /* percent */
-#define LAYOUT_LUXURY 6          /* from this priority on a panel waits until the others have all the rows they want */
+#define LAYOUT_WHOLE 60 /* percent */
+/* from this priority on a panel waits until the others have all the rows they want */
+#define LAYOUT_LUXURY 6
 
 enum layout_mode {
-    LAYOUT_TEXT,                 /* below 20x5: the text above the input line, which has the only row of one */
-    LAYOUT_LINE,                 /* below 60 columns: a status line; a focused panel takes the chat's place */
-    LAYOUT_TABS,                 /* below 100: one narrow column, what does not fit waits behind tabs */
+    /* below 20x5: the text above the input line, which has the only row of one */
+    LAYOUT_TEXT,
+    /* below 60 columns: a status line; a focused panel takes the chat's place */
+    LAYOUT_LINE,
+    /* below 100: one narrow column, what does not fit waits behind tabs */
+    LAYOUT_TABS,
     LAYOUT_COLUMN,
-    LAYOUT_TWO,                  /* from 180x45: two columns */
+    LAYOUT_TWO, /* from 180x45: two columns */
 };
 
 struct layout_panel {
     bool open;
-    int min, want;               /* rows below the title row */
-    int grow;                    /* share of the rows that are left; 0: none */
-    int most;                    /* never more rows than this; 0: no limit */
-    int step;                    /* rows between this and most are of no use to it: it takes most or this; 0: all are */
-    int priority;                /* smaller stays longer when rows are short */
-    int column;                  /* 0 or 1 where there are two */
-    bool whole;                  /* has what it wants before the others do, up to LAYOUT_WHOLE of the column: it is cut where rows are missing */
+    int min, want; /* rows below the title row */
+    int grow;      /* share of the rows that are left; 0: none */
+    int most;      /* never more rows than this; 0: no limit */
+    /* rows between this and most are of no use to it: it takes most or this; 0: all are */
+    int step;
+    int priority; /* smaller stays longer when rows are short */
+    int column;   /* 0 or 1 where there are two */
+    /* has what it wants before the others do, up to LAYOUT_WHOLE of the column: it is cut where
+     * rows are missing */
+    bool whole;
 };
 
 struct layout_request {
     int w, h;
     int n_panels;
     struct layout_panel panels[LAYOUT_PANELS];
-    int focus;                   /* index of the focused panel, -1: the input line */
-    int zoom;                    /* index of the panel that has the screen, -1: none */
-    int input_rows;              /* rows the input line would like */
+    int focus;      /* index of the focused panel, -1: the input line */
+    int zoom;       /* index of the panel that has the screen, -1: none */
+    int input_rows; /* rows the input line would like */
 };
 
 struct layout {
     enum layout_mode mode;
-    struct rect title;           /* one row at the top; h 0 in LAYOUT_TEXT */
+    struct rect title; /* one row at the top; h 0 in LAYOUT_TEXT */
     struct rect chat;
-    struct rect rule[2];         /* vertical rules, left of each panel column; w 0: none */
-    struct rect input_rule;      /* h 0: none */
-    struct rect input;           /* h 0: none */
-    struct rect tabs;            /* names of the panels, when not all open ones are shown; h 0: none */
-    struct rect panels[LAYOUT_PANELS];   /* title row included; h 0: not shown */
+    struct rect rule[2];    /* vertical rules, left of each panel column; w 0: none */
+    struct rect input_rule; /* h 0: none */
+    struct rect input;      /* h 0: none */
+    /* names of the panels, when not all open ones are shown; h 0: none */
+    struct rect tabs;
+    struct rect panels[LAYOUT_PANELS]; /* title row included; h 0: not shown */
 };
 
 enum layout_mode layout_mode(int w, int h);

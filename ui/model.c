@@ -17,7 +17,8 @@ int ui_model_init(struct ui_model *m)
     m->anchor_block = -1;
     m->focus = m->zoom = -1;
     m->shown.ttft_s = -1;
-    for (int i = 0; i < DEVICE_MAX; i++)                         /* not known before the first sample */
+    /* not known before the first sample */
+    for (int i = 0; i < DEVICE_MAX; i++)
         m->devices[i].use = m->devices[i].mhz = m->devices[i].temperature = NAN;
     m->loading = true;
     m->dirty = true;
@@ -71,9 +72,10 @@ int ui_model_ready(struct ui_model *m, int n_layers, int n_experts, int n_used)
     m->live.planned = mem_alloc(n, 1);
     m->live.newest = mem_alloc(n, 1);
     m->light = mem_alloc(n, 1);
-    m->token_experts = mem_alloc((size_t)UI_TOKENS * (size_t)(m->token_width ? m->token_width : 1), sizeof *m->token_experts);
-    if (!m->live.answer || !m->live.session || !m->live.now || !m->live.ran_on || !m->live.planned || !m->live.newest || !m->light ||
-        !m->token_experts) {
+    m->token_experts = mem_alloc((size_t)UI_TOKENS * (size_t)(m->token_width ? m->token_width : 1),
+                                 sizeof *m->token_experts);
+    if (!m->live.answer || !m->live.session || !m->live.now || !m->live.ran_on ||
+        !m->live.planned || !m->live.newest || !m->light || !m->token_experts) {
         telemetry_arrays_free(m);
         return ERR_MEMORY;
     }
@@ -172,7 +174,7 @@ static void token_note(struct ui_model *m, const struct token_event *t)
     struct ui_token *k;
     size_t n = t->len < sizeof k->text - 1 ? t->len : sizeof k->text - 1;
 
-    if (t->id < 0)               /* text that was held back, not a token */
+    if (t->id < 0) /* text that was held back, not a token */
         return;
     k = &m->tokens[m->n_tokens++ % UI_TOKENS];
     memset(k, 0, sizeof *k);
@@ -219,7 +221,7 @@ static struct ui_block *answer_close(struct ui_model *m, enum stop_reason why)
 
     if (b) {
         b->open = false;
-        b->wrap.width = 0;       /* unclosed marks mean themselves now */
+        b->wrap.width = 0; /* unclosed marks mean themselves now */
         b->stop = why;
     }
     return b;
@@ -284,8 +286,7 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
         if (ev->text)
             ui_model_note(m, now, "%s", ev->text);
         break;
-    case EVENT_REPORT:           /* told as the output of the command that asked */
-        break;
+    case EVENT_REPORT: /* told as the output of the command that asked */ break;
     case EVENT_ERROR: engine_failed(m, ev->text); break;
     case EVENT_STOPPED:
         m->stopped = true;
@@ -308,7 +309,8 @@ static void light_up(struct ui_model *m, const struct telemetry *t, uint64_t now
             m->light[i] = UI_LIGHT;
             any = true;
         } else if (new_token && m->light[i] > 1) {
-            m->light[i] = 1;                                     /* only one token is the newest, however fast they come */
+            /* only one token is the newest, however fast they come */
+            m->light[i] = 1;
         }
     }
     if (any)
@@ -316,10 +318,12 @@ static void light_up(struct ui_model *m, const struct telemetry *t, uint64_t now
     m->lit_tokens = t->recent_count;
 }
 
-/* The experts of every token that came since the last look, as far back as the telemetry keeps them. */
+/* The experts of every token that came since the last look, as far back as the telemetry keeps
+ * them. */
 static void token_experts_note(struct ui_model *m, const struct telemetry *t)
 {
-    uint64_t kept = m->n_tokens < UI_TOKENS ? m->n_tokens : UI_TOKENS, made = t->session_generated_tokens, i;
+    uint64_t kept = m->n_tokens < UI_TOKENS ? m->n_tokens : UI_TOKENS,
+             made = t->session_generated_tokens, i;
 
     for (i = 0; i < kept; i++) {
         uint64_t at = (m->n_tokens - 1 - i) % UI_TOKENS;
@@ -328,8 +332,10 @@ static void token_experts_note(struct ui_model *m, const struct telemetry *t)
         if (k->has_experts || !k->serial || k->serial + TELEMETRY_ROUTES <= made)
             break;
         if (k->serial > made)
-            continue;                                            /* its event was quicker than the telemetry */
-        memcpy(m->token_experts + at * (uint64_t)m->token_width, t->routes + (k->serial - 1) % TELEMETRY_ROUTES * (uint64_t)m->token_width,
+            /* its event was quicker than the telemetry */
+            continue;
+        memcpy(m->token_experts + at * (uint64_t)m->token_width,
+               t->routes + (k->serial - 1) % TELEMETRY_ROUTES * (uint64_t)m->token_width,
                (size_t)m->token_width * sizeof *m->token_experts);
         k->has_experts = true;
     }
@@ -359,7 +365,8 @@ void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t 
 
     if (t->serial == m->live.serial && t->serial) {
         if (n && t->n_layers * t->n_experts == m->n_cells)
-            token_experts_note(m, t);                            /* events of tokens that this state knew already */
+            /* events of tokens that this state knew already */
+            token_experts_note(m, t);
         return;
     }
     if (t->n_layers * t->n_experts != m->n_cells || !n) {
@@ -378,7 +385,8 @@ void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t 
     m->live.newest = memcpy(mine.newest, t->newest, n);
     if (m->forgotten)
         answer_forget(m);
-    m->live.routes = NULL;                                       /* the engine's; what is of use is taken over next */
+    /* the engine's; what is of use is taken over next */
+    m->live.routes = NULL;
     token_experts_note(m, t);
     m->dirty = true;
 }
@@ -428,7 +436,8 @@ static void settle(struct ui_model *m)
     }
 }
 
-/* One bar of the history: the rate at which the tokens since the last sample were computed (waiting for the pace left out). */
+/* One bar of the history: the rate at which the tokens since the last sample were computed (waiting
+ * for the pace left out). */
 static void sample(struct ui_model *m)
 {
     const struct telemetry *t = &m->live;
@@ -440,7 +449,10 @@ static void sample(struct ui_model *m)
         us += t->recent_us[(t->recent_count - 1 - i) % TELEMETRY_RECENT];
     m->sample_last = t->recent_count;
     if (t->state == ENGINE_DECODE || n)
-        history_add(&m->decode, us ? (double)n * 1e6 / (double)us : m->decode.count ? m->decode.values[(m->decode.count - 1) % UI_HISTORY] : 0);
+        history_add(&m->decode, us ? (double)n * 1e6 / (double)us
+                                : m->decode.count
+                                    ? m->decode.values[(m->decode.count - 1) % UI_HISTORY]
+                                    : 0);
     if (t->state == ENGINE_PREFILL)
         history_add(&m->prefill, t->prefill_tok_s);
 }
@@ -500,7 +512,9 @@ double ui_heat(const struct ui_model *m, int layer, int expert, double *layer_to
     double total = 0, value = 0;
 
     for (e = 0; e < m->live.n_experts; e++) {
-        double v = m->heat == HEAT_ANSWER ? m->live.answer[at + e] : m->heat == HEAT_SESSION ? m->live.session[at + e] : (double)m->live.now[at + e];
+        double v = m->heat == HEAT_ANSWER    ? m->live.answer[at + e]
+                   : m->heat == HEAT_SESSION ? m->live.session[at + e]
+                                             : (double)m->live.now[at + e];
 
         total += v;
         if (e == expert)
@@ -524,7 +538,8 @@ bool ui_cell_on_gpu(const struct ui_model *m, int layer, int expert)
     return device > 0;
 }
 
-static int plan_row_add(struct ui_plan_row *out, int n, int max, const char *name, int figures, int key)
+static int plan_row_add(struct ui_plan_row *out, int n, int max, const char *name, int figures,
+                        int key)
 {
     for (int i = 0; i < n; i++)
         if (strcmp(out[i].name, name) == 0) {

@@ -1,6 +1,8 @@
-/* What the screen shows, as plain data: the chat as blocks, the newest telemetry, a sample of the system, settings, and what the user
- * looks at. Events, telemetry and samples go in, panels read; nothing here draws, waits or asks for the time. Owner and thread: the UI
- * thread. Figures that people read settle twice a second (shown); what moves (text, heat, histories) reads the newest state (live). */
+/* What the screen shows, as plain data: the chat as blocks, the newest telemetry, a sample of the
+ * system, settings, and what the user looks at. Events, telemetry and samples go in, panels read;
+ * nothing here draws, waits or asks for the time. Owner and thread: the UI thread. Figures that
+ * people read settle twice a second (shown); what moves (text, heat, histories) reads the newest
+ * state (live). */
 #ifndef UI_MODEL_H
 #define UI_MODEL_H
 
@@ -11,37 +13,39 @@
 #include "ui/theme.h"
 
 #define UI_HISTORY 512
-#define UI_TOKENS 512            /* newest tokens kept for the token view */
+#define UI_TOKENS 512 /* newest tokens kept for the token view */
 #define UI_CORES 256
 #define UI_NAME 128
-#define UI_SETTLE_NS 500000000ull    /* figures change twice a second */
-#define UI_SAMPLE_NS 250000000ull    /* histories grow four times a second */
-#define UI_FADE_NS 150000000ull      /* one step of the newest token's light */
-#define UI_TAKEN_NS 1000000000ull    /* a letter after a letter that a panel took: both were typed */
-#define UI_SPIN_NS 100000000ull      /* a step of the mark that something is under way */
-#define UI_LIGHT (THEME_FADE + 1)    /* steps of it: colours of their own, then the heat's, brighter */
+#define UI_SETTLE_NS 500000000ull /* figures change twice a second */
+#define UI_SAMPLE_NS 250000000ull /* histories grow four times a second */
+#define UI_FADE_NS 150000000ull   /* one step of the newest token's light */
+/* a letter after a letter that a panel took: both were typed */
+#define UI_TAKEN_NS 1000000000ull
+#define UI_SPIN_NS 100000000ull /* a step of the mark that something is under way */
+/* steps of it: colours of their own, then the heat's, brighter */
+#define UI_LIGHT (THEME_FADE + 1)
 
 enum ui_block_kind { UI_USER, UI_ASSISTANT, UI_SYSTEM, UI_NOTICE, UI_TROUBLE, UI_OUTPUT };
 
 /* Lines of a block at some width; filled and used by ui/chatview.c. */
 struct wrap_run {
-    uint32_t offset, len;        /* bytes of the block's text */
+    uint32_t offset, len; /* bytes of the block's text */
     uint8_t look;
 };
 struct wrap_line {
-    uint32_t first, n;           /* runs */
-    uint32_t offset;             /* of the source, for anchors */
+    uint32_t first, n; /* runs */
+    uint32_t offset;   /* of the source, for anchors */
     uint16_t indent;
     uint8_t kind, bullet;
 };
 struct wrap {
-    int width;                   /* 0: never made */
-    size_t done;                 /* bytes wrapped: up to here nothing changes any more */
+    int width;   /* 0: never made */
+    size_t done; /* bytes wrapped: up to here nothing changes any more */
     bool whole, in_code, mark_code;
     struct wrap_run *runs;
     struct wrap_line *lines;
     size_t n_runs, room_runs, n_lines, room_lines;
-    size_t mark_runs, mark_lines;    /* how many belong to the bytes before done */
+    size_t mark_runs, mark_lines; /* how many belong to the bytes before done */
 };
 
 /* One block of the chat: a message, or lines of the program. */
@@ -49,29 +53,29 @@ struct ui_block {
     enum ui_block_kind kind;
     char *text;
     size_t len, size;
-    bool open;                   /* text still arrives */
+    bool open; /* text still arrives */
     /* The line over an answer. */
     char plan[64];
-    double seconds, tok_s;       /* wall clock; rate of the computing */
-    bool paced;                  /* seconds holds time that was only waited */
+    double seconds, tok_s; /* wall clock; rate of the computing */
+    bool paced;            /* seconds holds time that was only waited */
     int tokens;
-    enum stop_reason stop;       /* STOP_NONE while it runs */
+    enum stop_reason stop; /* STOP_NONE while it runs */
     struct wrap wrap;
 };
 
 struct ui_history {
     float values[UI_HISTORY];
-    uint64_t count;              /* newest at (count - 1) % UI_HISTORY */
+    uint64_t count; /* newest at (count - 1) % UI_HISTORY */
 };
 
 struct ui_token {
     char text[32];
     int id;
-    float probability;           /* the model's own */
-    int candidates;              /* left to draw from after the cuts */
-    uint32_t us;                 /* computing time */
-    bool has_experts;            /* its row in ui_model.token_experts is filled */
-    uint64_t serial;             /* see struct token_event */
+    float probability; /* the model's own */
+    int candidates;    /* left to draw from after the cuts */
+    uint32_t us;       /* computing time */
+    bool has_experts;  /* its row in ui_model.token_experts is filled */
+    uint64_t serial;   /* see struct token_event */
 };
 
 /* One sample of the machine; floats are NAN and counts UINT64_MAX where nothing is known. */
@@ -86,17 +90,18 @@ struct ui_system {
 /* Utilisation of a device that is not the CPU. */
 struct ui_device {
     char name[UI_NAME];
-    bool is_gpu;                 /* takes the second accent; a CPU-type OpenCL device does too: it is another device */
-    float use;                   /* 0 .. 1, NAN: see why */
-    float mhz, temperature;      /* NAN: unknown */
-    char why[UI_NAME];           /* why use is not known */
+    /* takes the second accent; a CPU-type OpenCL device does too: it is another device */
+    bool is_gpu;
+    float use;              /* 0 .. 1, NAN: see why */
+    float mhz, temperature; /* NAN: unknown */
+    char why[UI_NAME];      /* why use is not known */
 };
 
 struct ui_metrics {
     enum engine_state state;
-    double decode_tok_s, prefill_tok_s;     /* 0: none yet */
-    double ttft_s;                          /* negative: none yet */
-    double p50_ms, p95_ms, max_ms;          /* of the newest tokens; 0: none */
+    double decode_tok_s, prefill_tok_s; /* 0: none yet */
+    double ttft_s;                      /* negative: none yet */
+    double p50_ms, p95_ms, max_ms;      /* of the newest tokens; 0: none */
     int generated, prompt, cached;
     uint64_t session_generated;
 };
@@ -107,8 +112,8 @@ enum heat_mode { HEAT_ANSWER, HEAT_SESSION, HEAT_NOW, HEAT_MODES };
 #define UI_PLANS (TELEMETRY_PLANS + 8)
 struct ui_plan_row {
     char name[64];
-    int figures;                 /* index in live.plans, -1: not used yet */
-    int key;                     /* function key that takes it; 0: none */
+    int figures; /* index in live.plans, -1: not used yet */
+    int key;     /* function key that takes it; 0: none */
 };
 
 struct ui_model {
@@ -116,64 +121,70 @@ struct ui_model {
     /* chat */
     struct ui_block *blocks;
     size_t n_blocks, room_blocks;
-    int anchor_block;            /* top line shown, -1: follow the newest */
+    int anchor_block; /* top line shown, -1: follow the newest */
     uint32_t anchor_offset;
-    int chat_lines, chat_rows;   /* of the last drawing: all lines, rows of the pane, */
-    int chat_width;              /* and the width it was wrapped for */
-    bool chat_below;             /* lines below the last row */
+    int chat_lines, chat_rows; /* of the last drawing: all lines, rows of the pane, */
+    int chat_width;            /* and the width it was wrapped for */
+    bool chat_below;           /* lines below the last row */
     /* engine */
     char model_name[UI_NAME], model_type[24], kernels[24];
     bool ready, running, stopped;
-    enum stop_reason last_stop;  /* of the newest answer; STOP_NONE: none yet */
+    enum stop_reason last_stop; /* of the newest answer; STOP_NONE: none yet */
     bool loading;
-    uint64_t progress_done, progress_total;     /* loading: bytes; prefill: tokens */
+    uint64_t progress_done, progress_total; /* loading: bytes; prefill: tokens */
     bool prefilling;
-    char waiting[256];           /* first line of a message that waits for its turn; empty: none */
-    char note[160];              /* a line in place of the hint below the input, until note_until */
+    char waiting[256]; /* first line of a message that waits for its turn; empty: none */
+    char note[160];    /* a line in place of the hint below the input, until note_until */
     uint64_t note_until;
-    char wanted_plan[64];        /* asked for and not in force yet; empty: none */
+    char wanted_plan[64]; /* asked for and not in force yet; empty: none */
     unsigned spin;
     uint64_t spin_at;
-    double pace;                 /* tokens a second, 0: runs free */
-    double bytes_per_token;      /* weights read for a token; 0: unknown */
-    char memory_share[32];       /* "62 % of memory speed", "in cache"; "": unknown */
-    struct telemetry live;       /* arrays of its own, see n_cells */
+    double pace;            /* tokens a second, 0: runs free */
+    double bytes_per_token; /* weights read for a token; 0: unknown */
+    char memory_share[32];  /* "62 % of memory speed", "in cache"; "": unknown */
+    struct telemetry live;  /* arrays of its own, see n_cells */
     int n_cells;
-    uint8_t *light;              /* per cell: steps of light left */
-    uint64_t light_at;           /* when the light steps next */
-    uint64_t lit_tokens;         /* recent_count of the token that is lit */
+    uint8_t *light;      /* per cell: steps of light left */
+    uint64_t light_at;   /* when the light steps next */
+    uint64_t lit_tokens; /* recent_count of the token that is lit */
     struct ui_metrics shown;
     struct ui_system system;
     struct ui_device devices[DEVICE_MAX];
     struct ui_history decode, prefill;
     uint64_t settle_at, sample_at, sample_tokens, sample_prefilled, sample_last;
     struct ui_token tokens[UI_TOKENS];
-    uint64_t n_tokens;           /* ever; newest at (n - 1) % UI_TOKENS */
-    unsigned token_lists;        /* how often the list of tokens began anew */
-    uint16_t *token_experts;     /* (UI_TOKENS, n_layers * used): expert by layer and slot */
+    uint64_t n_tokens;       /* ever; newest at (n - 1) % UI_TOKENS */
+    unsigned token_lists;    /* how often the list of tokens began anew */
+    uint16_t *token_experts; /* (UI_TOKENS, n_layers * used): expert by layer and slot */
     int token_width;
     /* what the user looks at */
-    uint32_t open_panels;        /* bit by index in panels[] */
-    void *panel_state[LAYOUT_PANELS];    /* each panel's own, by index: made by panels_init, freed with the model */
-    int focus, zoom;             /* panel index, -1 */
-    bool explain;                /* `?`: the focused panel explains its figures */
-    int explain_top;             /* first row of that shown */
-    bool letters;                /* the focus was given by a key: letters are the panel's */
-    struct {                     /* letters it took in a row, and what they changed: they may have begun a sentence */
+    uint32_t open_panels; /* bit by index in panels[] */
+    /* each panel's own, by index: made by panels_init, freed with the model */
+    void *panel_state[LAYOUT_PANELS];
+    int focus, zoom; /* panel index, -1 */
+    bool explain;    /* `?`: the focused panel explains its figures */
+    int explain_top; /* first row of that shown */
+    bool letters;    /* the focus was given by a key: letters are the panel's */
+    /* letters it took in a row, and what they changed: they may have begun a sentence */
+    struct {
         char text[8];
         int n;
         uint64_t at;
         enum heat_mode heat;
     } taken;
     enum heat_mode heat;
-    int cursor_layer;            /* under the map's cursor: the tokens' experts are those of this layer */
-    bool timeline_shown;         /* the last drawing showed the timeline of a token: the engine is asked to trace one now and then */
-    const char *help_text;       /* lines of the help panel, owned by the caller */
-    bool forgotten;              /* the newest answer computed is not in the chat any more; until the next one begins */
-    bool dirty;                  /* something changed since the last frame */
+    /* under the map's cursor: the tokens' experts are those of this layer */
+    int cursor_layer;
+    /* the last drawing showed the timeline of a token: the engine is asked to trace one now and
+     * then */
+    bool timeline_shown;
+    const char *help_text; /* lines of the help panel, owned by the caller */
+    /* the newest answer computed is not in the chat any more; until the next one begins */
+    bool forgotten;
+    bool dirty; /* something changed since the last frame */
 };
 
-int ui_model_init(struct ui_model *m);                       /* 0 or ERR_MEMORY */
+int ui_model_init(struct ui_model *m); /* 0 or ERR_MEMORY */
 void ui_model_release(struct ui_model *m);
 /* The model is loaded: sizes of the heat map. */
 int ui_model_ready(struct ui_model *m, int n_layers, int n_experts, int n_used);
@@ -182,13 +193,15 @@ int ui_model_ready(struct ui_model *m, int n_layers, int n_experts, int n_used);
 struct ui_block *ui_block_add(struct ui_model *m, enum ui_block_kind kind, const char *text);
 int ui_block_append(struct ui_model *m, struct ui_block *b, const char *text, size_t len);
 void ui_block_truncate(struct ui_model *m, size_t n_blocks);
-struct ui_block *ui_block_answer(struct ui_model *m);        /* the answer that is being written, or NULL */
+/* the answer that is being written, or NULL */
+struct ui_block *ui_block_answer(struct ui_model *m);
 
 /* Takes no ownership. now: CLOCK_MONOTONIC in nanoseconds, as everywhere. */
 void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now);
 void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t now);
 void ui_model_system(struct ui_model *m, const struct ui_system *s);
-/* The newest answer is gone from the chat (taken back, another chat was read): nothing of it is shown as this answer's. */
+/* The newest answer is gone from the chat (taken back, another chat was read): nothing of it is
+ * shown as this answer's. */
 void ui_model_forget(struct ui_model *m);
 /* A placement was asked for; it is marked until the engine says which one is in force. */
 void ui_model_placing(struct ui_model *m, const char *plan, uint64_t now);
@@ -196,7 +209,8 @@ void ui_model_placing(struct ui_model *m, const char *plan, uint64_t now);
 void ui_model_tick(struct ui_model *m, uint64_t now);
 /* When the picture changes next by itself; UINT64_MAX: not. */
 uint64_t ui_model_next(const struct ui_model *m);
-void ui_model_note(struct ui_model *m, uint64_t now, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void ui_model_note(struct ui_model *m, uint64_t now, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Value of a cell in the present mode, and the sum of its layer. */
 double ui_heat(const struct ui_model *m, int layer, int expert, double *layer_total);

@@ -1,5 +1,6 @@
-/* The terminal: shows a canvas, reads keys, is left as it was found. The one implementation is ui/terminal_curses.c, the only file that knows
- * curses; nothing of it shows here. Thread: the UI thread, one terminal at a time; terminal_emergency_restore is for signal handlers. */
+/* The terminal: shows a canvas, reads keys, is left as it was found. The one implementation is
+ * ui/terminal_curses.c, the only file that knows curses; nothing of it shows here. Thread: the UI
+ * thread, one terminal at a time; terminal_emergency_restore is for signal handlers. */
 #ifndef UI_TERMINAL_H
 #define UI_TERMINAL_H
 
@@ -11,33 +12,44 @@
 struct terminal;
 
 struct terminal_options {
-    const char *type;            /* TERM */
-    bool colour;                 /* false: no colours whatever the terminal can */
-    bool utf8;                   /* the locale says so; else the terminal is asked */
-    bool ask_ground;             /* whether it is light (terminal_light) */
-    const char *ground;          /* COLORFGBG, what to believe where it does not answer; may be NULL */
-    bool mouse;                  /* report the wheel and clicks (selecting text then needs Shift) */
+    const char *type; /* TERM */
+    bool colour;      /* false: no colours whatever the terminal can */
+    bool utf8;        /* the locale says so; else the terminal is asked */
+    bool ask_ground;  /* whether it is light (terminal_light) */
+    /* COLORFGBG, what to believe where it does not answer; may be NULL */
+    const char *ground;
+    bool mouse; /* report the wheel and clicks (selecting text then needs Shift) */
 };
 
-/* Alternate screen, raw mode, bracketed paste. ERR_USAGE: this terminal cannot address its cursor (the caller takes line mode). */
-int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct terminal_options *o, struct error *e);
-void terminal_close(struct terminal *t);                 /* restores; accepts NULL */
+/* Alternate screen, raw mode, bracketed paste. ERR_USAGE: this terminal cannot address its cursor
+ * (the caller takes line mode). */
+int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct terminal_options *o,
+                  struct error *e);
+void terminal_close(struct terminal *t); /* restores; accepts NULL */
 enum theme_depth terminal_depth(const struct terminal *t);
-bool terminal_light(const struct terminal *t);           /* dark ink belongs on it; false where nobody knows */
-bool terminal_utf8(const struct terminal *t);            /* false: the frames must be ASCII (ui/ascii.h) */
+/* dark ink belongs on it; false where nobody knows */
+bool terminal_light(const struct terminal *t);
+/* false: the frames must be ASCII (ui/ascii.h) */
+bool terminal_utf8(const struct terminal *t);
 void terminal_size(const struct terminal *t, int *w, int *h);
-void terminal_resized(struct terminal *t);               /* after SIGWINCH: asks for the new size */
-void terminal_draw(struct terminal *t, const struct canvas *c);     /* writes what differs from the frame before */
-void terminal_redraw(struct terminal *t);                /* the next frame is drawn whole */
-int terminal_read(struct terminal *t);                   /* reads what is there; 0, or ERR_IO: the terminal is gone */
-int terminal_next(struct terminal *t, bool late, struct input_event *out);     /* see decode_next */
+void terminal_resized(struct terminal *t); /* after SIGWINCH: asks for the new size */
+/* writes what differs from the frame before */
+void terminal_draw(struct terminal *t, const struct canvas *c);
+void terminal_redraw(struct terminal *t); /* the next frame is drawn whole */
+/* reads what is there; 0, or ERR_IO: the terminal is gone */
+int terminal_read(struct terminal *t);
+int terminal_next(struct terminal *t, bool late, struct input_event *out); /* see decode_next */
 bool terminal_waiting(const struct terminal *t);
 void terminal_mouse(struct terminal *t, bool on);
-void terminal_suspend(struct terminal *t);               /* back to the shell's screen (before SIGSTOP, an editor, a crash report) */
+/* back to the shell's screen (before SIGSTOP, an editor, a crash report) */
+void terminal_suspend(struct terminal *t);
 void terminal_resume(struct terminal *t);
-void terminal_copy(struct terminal *t, const char *text, size_t len);          /* to the clipboard, by OSC 52 */
-uint64_t terminal_bytes(const struct terminal *t);       /* written so far by us, curses apart (tests) */
+/* to the clipboard, by OSC 52 */
+void terminal_copy(struct terminal *t, const char *text, size_t len);
+/* written so far by us, curses apart (tests) */
+uint64_t terminal_bytes(const struct terminal *t);
 
-void terminal_emergency_restore(void);               /* async-signal-safe; does nothing when no terminal is open */
+/* async-signal-safe; does nothing when no terminal is open */
+void terminal_emergency_restore(void);
 
 #endif

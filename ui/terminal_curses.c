@@ -1,7 +1,8 @@
-/* See terminal.h. Curses owns the modes, the colours and the difference of frames. What it cannot do is a cluster that the C library's wcwidth
- * measures differently from the screen (families of emoji, flags, variation selectors): curses is given blanks there, and after each update
- * the rest of such a row is written by hand with the cursor placed anew behind every such cluster, so nothing shifts whatever the
- * terminal makes of it. Nothing outside this file includes curses. */
+/* See terminal.h. Curses owns the modes, the colours and the difference of frames. What it cannot
+ * do is a cluster that the C library's wcwidth measures differently from the screen (families of
+ * emoji, flags, variation selectors): curses is given blanks there, and after each update the rest
+ * of such a row is written by hand with the cursor placed anew behind every such cluster, so
+ * nothing shifts whatever the terminal makes of it. Nothing outside this file includes curses. */
 #include "ui/terminal.h"
 #include "engine/base/mem.h"
 #include "ui/glyph.h"
@@ -19,8 +20,8 @@
 #include <unistd.h>
 #include <wchar.h>
 
-#define ANSWER_MS 300            /* a terminal at the other end of a slow line */
-#define COLOUR_CODES 257         /* the terminal's own (-1), and 256 */
+#define ANSWER_MS 300    /* a terminal at the other end of a slow line */
+#define COLOUR_CODES 257 /* the terminal's own (-1), and 256 */
 
 struct terminal {
     SCREEN *screen;
@@ -28,18 +29,19 @@ struct terminal {
     int in_fd, out_fd;
     struct termios saved;
     enum theme_depth depth;
-    bool eight;                  /* 8 colours: bright ones are bold */
+    bool eight; /* 8 colours: bright ones are bold */
     bool mouse, raw_ok, first;
     bool utf8, light;
     int w, h;
-    struct canvas front;         /* the frame on the screen */
-    bool *odd_rows;              /* rows with clusters curses cannot draw */
+    struct canvas front; /* the frame on the screen */
+    bool *odd_rows;      /* rows with clusters curses cannot draw */
     struct decode decode;
-    char *buffer;                /* bytes written by hand, one write a frame */
+    char *buffer; /* bytes written by hand, one write a frame */
     size_t used, size;
     uint64_t written;
     bool suspended;
-    uint16_t pairs[COLOUR_CODES][COLOUR_CODES];      /* 1 + pair of a foreground on a background; 0: not asked for yet */
+    /* 1 + pair of a foreground on a background; 0: not asked for yet */
+    uint16_t pairs[COLOUR_CODES][COLOUR_CODES];
 };
 
 /* What a signal handler needs: made at open, constant while set. */
@@ -51,7 +53,7 @@ static struct {
     struct termios saved;
 } emergency;
 
-static struct terminal *current;     /* curses itself is one per process */
+static struct terminal *current; /* curses itself is one per process */
 
 static int buffer_char(int c)
 {
@@ -111,7 +113,8 @@ static void modes(struct terminal *t, bool on)
 
 static void emergency_arm(struct terminal *t)
 {
-    const char *parts[] = {t->raw_ok ? "\033[?2026l\033[?2004l\033[?1006l\033[?1000l" : "", exit_attribute_mode, exit_ca_mode, cursor_normal, "\r"};
+    const char *parts[] = {t->raw_ok ? "\033[?2026l\033[?2004l\033[?1006l\033[?1000l" : "",
+                           exit_attribute_mode, exit_ca_mode, cursor_normal, "\r"};
     size_t i;
 
     emergency.armed = 0;
@@ -120,7 +123,8 @@ static void emergency_arm(struct terminal *t)
         const char *p = parts[i];
 
         for (; p && *p && emergency.len < sizeof emergency.text; p++) {
-            if (p[0] == '$' && p[1] == '<') {                    /* padding is for terminals of another age */
+            /* padding is for terminals of another age */
+            if (p[0] == '$' && p[1] == '<') {
                 while (*p && *p != '>')
                     p++;
                 if (!*p)
@@ -183,9 +187,11 @@ static void answer_take(char *bytes, size_t *used, char *at, char *end)
     *used -= (size_t)(end - at);
 }
 
-/* Writes a question and reads until `take` has found the answer in what came (and taken it out); ANSWER_MS without a byte means no. What was
- * typed meanwhile is kept. The terminal is not yet curses'. */
-static void ask(struct terminal *t, const char *question, bool (*take)(char *bytes, size_t *used, void *out), void *out)
+/* Writes a question and reads until `take` has found the answer in what came (and taken it out);
+ * ANSWER_MS without a byte means no. What was typed meanwhile is kept. The terminal is not yet
+ * curses'. */
+static void ask(struct terminal *t, const char *question,
+                bool (*take)(char *bytes, size_t *used, void *out), void *out)
 {
     struct termios raw_mode = t->saved;
     struct pollfd p = {t->in_fd, POLLIN, 0};
@@ -194,7 +200,8 @@ static void ask(struct terminal *t, const char *question, bool (*take)(char *byt
     bool answered = false;
 
     cfmakeraw(&raw_mode);
-    if (tcsetattr(t->out_fd, TCSADRAIN, &raw_mode) < 0 || write(t->out_fd, question, strlen(question)) != (ssize_t)strlen(question))
+    if (tcsetattr(t->out_fd, TCSADRAIN, &raw_mode) < 0 ||
+        write(t->out_fd, question, strlen(question)) != (ssize_t)strlen(question))
         return;
     while (!answered && used + 1 < sizeof bytes && poll(&p, 1, ANSWER_MS) == 1) {
         ssize_t n = read(t->in_fd, bytes + used, sizeof bytes - 1 - used);
@@ -225,7 +232,8 @@ static bool take_column(char *bytes, size_t *used, void *out)
     return false;
 }
 
-/* A letter of two bytes moves the cursor by one where UTF-8 is understood, by two elsewhere; no answer means no. */
+/* A letter of two bytes moves the cursor by one where UTF-8 is understood, by two elsewhere; no
+ * answer means no. */
 static bool utf8_asked(struct terminal *t)
 {
     int column = 0;
@@ -234,12 +242,14 @@ static bool utf8_asked(struct terminal *t)
     return write(t->out_fd, "\r  \r", 4) == 4 && column == 2;
 }
 
-/* The ground's colour (OSC 11), and what every terminal answers after it (DA1), so that nobody waits for one that keeps silent. */
+/* The ground's colour (OSC 11), and what every terminal answers after it (DA1), so that nobody
+ * waits for one that keeps silent. */
 static bool take_ground(char *bytes, size_t *used, void *out)
 {
     char *colour = strstr(bytes, "\033]11;"), *end, *attributes = bytes;
 
-    while ((attributes = strstr(attributes, "\033[?")) && attributes[strspn(attributes + 3, "0123456789;") + 3] != 'c')
+    while ((attributes = strstr(attributes, "\033[?")) &&
+           attributes[strspn(attributes + 3, "0123456789;") + 3] != 'c')
         attributes++;
     if (!attributes)
         return false;
@@ -264,7 +274,8 @@ static bool ground_asked(struct terminal *t, const struct terminal_options *o)
     return light > 0;
 }
 
-int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct terminal_options *o, struct error *e)
+int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct terminal_options *o,
+                  struct error *e)
 {
     const char *type = o->type;
     struct terminal *t = mem_alloc(1, sizeof *t);
@@ -276,18 +287,25 @@ int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct ter
     decode_init(&t->decode);
     if (tcgetattr(out_fd, &t->saved) < 0 || !isatty(in_fd)) {
         mem_free(t);
-        return error_set(e, ERR_USAGE, "no terminal: standard input and output must be one for the chat screen; use --plain");
+        return error_set(
+            e, ERR_USAGE,
+            "no terminal: standard input and output must be one for the chat screen; use --plain");
     }
     /* DEC private modes are harmless where unknown, but only on terminals that parse them. */
-    t->raw_ok = type && strncmp(type, "linux", 5) != 0 && strncmp(type, "vt52", 4) != 0 && strncmp(type, "dumb", 4) != 0;
-    t->utf8 = o->utf8 || (type && strncmp(type, "vt52", 4) != 0 && strncmp(type, "dumb", 4) != 0 && utf8_asked(t));
+    t->raw_ok = type && strncmp(type, "linux", 5) != 0 && strncmp(type, "vt52", 4) != 0 &&
+                strncmp(type, "dumb", 4) != 0;
+    t->utf8 = o->utf8 || (type && strncmp(type, "vt52", 4) != 0 && strncmp(type, "dumb", 4) != 0 &&
+                          utf8_asked(t));
     t->light = o->colour && o->ask_ground && ground_asked(t, o);
     t->in = fdopen(dup(in_fd), "r");
     t->out = fdopen(dup(out_fd), "w");
     current = t;
     t->screen = t->in && t->out && type && *type ? newterm(type, t->out, t->in) : NULL;
     if (!t->screen || !cursor_address) {
-        error_set(e, ERR_USAGE, "the terminal type \"%s\" is not known or cannot place its cursor; use --plain, or set TERM", type ? type : "");
+        error_set(e, ERR_USAGE,
+                  "the terminal type \"%s\" is not known or cannot place its cursor; use --plain, "
+                  "or set TERM",
+                  type ? type : "");
         terminal_close(t);
         return ERR_USAGE;
     }
@@ -301,7 +319,9 @@ int terminal_open(struct terminal **out, int in_fd, int out_fd, const struct ter
     if (o->colour && has_colors() && start_color() == OK) {
         use_default_colors();
         t->eight = COLORS < 16;
-        t->depth = COLORS >= 256 && COLOR_PAIRS >= 1024 ? THEME_256 : COLORS >= 8 ? THEME_16 : THEME_MONO;
+        t->depth = COLORS >= 256 && COLOR_PAIRS >= 1024 ? THEME_256
+                   : COLORS >= 8                        ? THEME_16
+                                                        : THEME_MONO;
     }
     t->mouse = o->mouse;
     size_ask(t);
@@ -391,11 +411,14 @@ static void colours(const struct terminal *t, struct style s, int *fg, int *bg, 
         s = theme_of_eight(s);
     *fg = s.fg;
     *bg = s.bg;
-    *attrs = (s.attrs & STYLE_BOLD ? A_BOLD : 0) | (s.attrs & STYLE_DIM ? A_DIM : 0) | (s.attrs & STYLE_ITALIC ? A_ITALIC : 0) |
-             (s.attrs & STYLE_UNDERLINE ? A_UNDERLINE : 0) | (s.attrs & STYLE_REVERSE ? A_REVERSE : 0);
+    *attrs = (s.attrs & STYLE_BOLD ? A_BOLD : 0) | (s.attrs & STYLE_DIM ? A_DIM : 0) |
+             (s.attrs & STYLE_ITALIC ? A_ITALIC : 0) |
+             (s.attrs & STYLE_UNDERLINE ? A_UNDERLINE : 0) |
+             (s.attrs & STYLE_REVERSE ? A_REVERSE : 0);
     if (t->depth == THEME_MONO)
         *fg = *bg = -1;
-    if (*fg >= COLORS)                                           /* a theme may ask for more than there is */
+    /* a theme may ask for more than there is */
+    if (*fg >= COLORS)
         *fg = -1;
     if (*bg >= COLORS)
         *bg = -1;
@@ -407,7 +430,8 @@ static bool curses_can(const struct cell *c)
     return !(c->ch & CELL_POOL) && (c->ch < 0x7f || wcwidth((wchar_t)c->ch) == (int)c->width);
 }
 
-/* alloc_pair searches a tree; a picture has few pairs, and they repeat. Curses takes pairs back only when it runs out of them. */
+/* alloc_pair searches a tree; a picture has few pairs, and they repeat. Curses takes pairs back
+ * only when it runs out of them. */
 static int pair_of(struct terminal *t, int fg, int bg)
 {
     uint16_t *known = &t->pairs[fg + 1][bg + 1];
@@ -471,7 +495,8 @@ static void row_by_hand(struct terminal *t, const struct canvas *c, int y)
         bool can = curses_can(cell);
 
         if (cell->width == 0 || (!placed && can && !styled))
-            continue;                                            /* before the first odd one: curses has drawn it */
+            /* before the first odd one: curses has drawn it */
+            continue;
         if (!placed)
             buffer_capability(tiparm(cursor_address, y, x));
         placed = true;
@@ -481,7 +506,8 @@ static void row_by_hand(struct terminal *t, const struct canvas *c, int y)
         styled = true;
         buffer_text(text, (size_t)canvas_cell_text(c, cell, text));
         if (!can)
-            placed = false;                                      /* who knows where the cursor is now */
+            /* who knows where the cursor is now */
+            placed = false;
     }
     if (styled)
         buffer_capability(exit_attribute_mode);
@@ -512,15 +538,18 @@ void terminal_draw(struct terminal *t, const struct canvas *c)
             cell_to_curses(t, now, x, y);
             changed = true;
         }
-        /* A row that had an odd cluster is repainted whole: curses does not know what lies there. */
+        /* A row that had an odd cluster is repainted whole: curses does not know what lies there.
+         */
         if (changed && t->odd_rows[y])
             wredrawln(stdscr, y, 1);
         t->odd_rows[y] = odd;
         by_hand = by_hand || (odd && changed);
         if (changed && odd)
-            t->front.cells[(size_t)y * (size_t)t->front.w].width = 99;       /* marks the row for the second pass */
+            /* marks the row for the second pass */
+            t->front.cells[(size_t)y * (size_t)t->front.w].width = 99;
     }
-    if (t->raw_ok && by_hand) {                                  /* what takes two writes becomes one picture, where the terminal can */
+    /* what takes two writes becomes one picture, where the terminal can */
+    if (t->raw_ok && by_hand) {
         buffer_text("\033[?2026h", 8);
         buffer_flush(t);
     }

@@ -1,5 +1,6 @@
-/* See theme.h. The heat ramps rise evenly in lightness, so a picture of the screen in grey, or an eye that does not tell red from green,
- * reads them too; the CPU's goes through blue, the GPU's through orange. */
+/* See theme.h. The heat ramps rise evenly in lightness, so a picture of the screen in grey, or an
+ * eye that does not tell red from green, reads them too; the CPU's goes through blue, the GPU's
+ * through orange. */
 #include "ui/theme.h"
 
 #include <stdio.h>
@@ -7,12 +8,14 @@
 #include <string.h>
 
 static const char *const colour_names[16] = {
-    "black", "red", "green", "yellow", "blue", "magenta", "cyan", "white",
-    "bright-black", "bright-red", "bright-green", "bright-yellow", "bright-blue", "bright-magenta", "bright-cyan", "bright-white",
+    "black",        "red",           "green",       "yellow",         "blue",
+    "magenta",      "cyan",          "white",       "bright-black",   "bright-red",
+    "bright-green", "bright-yellow", "bright-blue", "bright-magenta", "bright-cyan",
+    "bright-white",
 };
 
 static const struct {
-    const char *name, *design[3], *meaning;      /* design by depth */
+    const char *name, *design[3], *meaning; /* design by depth */
 } roles[THEME_ROLE_COUNT] = {
 #define X(role, word, c256, c16, c0, text) [role] = {word, {c0, c16, c256}, text},
     THEME_ROLES(X)
@@ -24,8 +27,12 @@ static const struct {
     int steps;
     int16_t design[3][THEME_RAMP];
 } ramps[] = {
-    {"ramp-cpu", THEME_RAMP, {{-1}, {0, 0, 4, 4, 12, 12, 14, 14, 15}, {233, 17, 18, 25, 32, 39, 80, 122, 159}}},
-    {"ramp-gpu", THEME_RAMP, {{-1}, {0, 0, 1, 1, 3, 3, 11, 11, 15}, {233, 52, 94, 130, 166, 208, 214, 221, 229}}},
+    {"ramp-cpu",
+     THEME_RAMP,
+     {{-1}, {0, 0, 4, 4, 12, 12, 14, 14, 15}, {233, 17, 18, 25, 32, 39, 80, 122, 159}}},
+    {"ramp-gpu",
+     THEME_RAMP,
+     {{-1}, {0, 0, 1, 1, 3, 3, 11, 11, 15}, {233, 52, 94, 130, 166, 208, 214, 221, 229}}},
     {"fade", THEME_FADE, {{-1}, {15, 7}, {231, 189}}},
 };
 
@@ -53,8 +60,12 @@ static int parse_colour(const char *word, int16_t *out)
 
 int theme_parse_style(const char *text, struct style *out)
 {
-    static const struct { const char *name; uint16_t bit; } attrs[] = {
-        {"bold", STYLE_BOLD}, {"dim", STYLE_DIM}, {"italic", STYLE_ITALIC}, {"underline", STYLE_UNDERLINE}, {"reverse", STYLE_REVERSE},
+    static const struct {
+        const char *name;
+        uint16_t bit;
+    } attrs[] = {
+        {"bold", STYLE_BOLD},           {"dim", STYLE_DIM},         {"italic", STYLE_ITALIC},
+        {"underline", STYLE_UNDERLINE}, {"reverse", STYLE_REVERSE},
     };
     struct style s = STYLE_PLAIN;
     bool background = false;
@@ -103,7 +114,8 @@ void theme_init(struct theme *t)
         for (i = 0; i < THEME_ROLE_COUNT; i++)
             theme_parse_style(roles[i].design[depth], &t->roles[i][depth]);
         for (r = 0; r < sizeof ramps / sizeof ramps[0]; r++)
-            memcpy(ramp_of(t, r, (enum theme_depth)depth), ramps[r].design[depth], sizeof(int16_t) * (size_t)ramps[r].steps);
+            memcpy(ramp_of(t, r, (enum theme_depth)depth), ramps[r].design[depth],
+                   sizeof(int16_t) * (size_t)ramps[r].steps);
     }
 }
 
@@ -165,7 +177,7 @@ int theme_ground_is_light(const char *text)
 
     if (sscanf(text, "rgb:%n%4x%n/%4x/%4x", &n[0], &c[0], &n[1], &c[1], &c[2]) == 3 ||
         sscanf(text, "rgba:%n%4x%n/%4x/%4x", &n[0], &c[0], &n[1], &c[1], &c[2]) == 3) {
-        double most = (double)((1ul << 4 * (n[1] - n[0])) - 1);  /* one to four digits a part */
+        double most = (double)((1ul << 4 * (n[1] - n[0])) - 1); /* one to four digits a part */
 
         return (0.299 * c[0] + 0.587 * c[1] + 0.114 * c[2]) / most > 0.5;
     }

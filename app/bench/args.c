@@ -13,11 +13,26 @@
 static const struct {
     const char *theirs, *ours;
 } spellings[] = {
-    {"-p", "--bench-prompt"}, {"--n-prompt", "--bench-prompt"}, {"-n", "--bench-gen"}, {"--n-gen", "--bench-gen"}, {"-pg", "--bench-pg"},
-    {"-d", "--bench-depth"}, {"--n-depth", "--bench-depth"}, {"-r", "--bench-repetitions"}, {"--repetitions", "--bench-repetitions"},
-    {"-t", "--bench-threads"}, {"--threads", "--bench-threads"}, {"-ub", "--bench-ubatch"}, {"--ubatch-size", "--bench-ubatch"},
-    {"-ctk", "--bench-ctk"}, {"--cache-type-k", "--bench-ctk"}, {"-ctv", "--bench-ctv"}, {"--cache-type-v", "--bench-ctv"},
-    {"-o", "--bench-format"}, {"--output", "--bench-format"}, {"--no-warmup", "--no-bench-warmup"},
+    {"-p", "--bench-prompt"},
+    {"--n-prompt", "--bench-prompt"},
+    {"-n", "--bench-gen"},
+    {"--n-gen", "--bench-gen"},
+    {"-pg", "--bench-pg"},
+    {"-d", "--bench-depth"},
+    {"--n-depth", "--bench-depth"},
+    {"-r", "--bench-repetitions"},
+    {"--repetitions", "--bench-repetitions"},
+    {"-t", "--bench-threads"},
+    {"--threads", "--bench-threads"},
+    {"-ub", "--bench-ubatch"},
+    {"--ubatch-size", "--bench-ubatch"},
+    {"-ctk", "--bench-ctk"},
+    {"--cache-type-k", "--bench-ctk"},
+    {"-ctv", "--bench-ctv"},
+    {"--cache-type-v", "--bench-ctv"},
+    {"-o", "--bench-format"},
+    {"--output", "--bench-format"},
+    {"--no-warmup", "--no-bench-warmup"},
 };
 
 const char *bench_spelling(int i, const char **ours)
@@ -48,9 +63,11 @@ void bench_respell(int argc, char **argv)
         comparing |= strcmp(argv[i], "--compare") == 0 || strncmp(argv[i], "--compare=", 10) == 0;
     }
     for (int i = 1; i < argc; i++) {
-        /* --bench-compare takes two files: three arguments become two flags of one value each and --bench */
+        /* --bench-compare takes two files: three arguments become two flags of one value each and
+         * --bench */
         if (strcmp(argv[i], "--bench-compare") == 0 && i + 2 < argc && argv[i + 2][0] != '-') {
-            char *first = joined("--bench-compare=", argv[i + 1]), *second = joined("--bench-compare=", argv[i + 2]);
+            char *first = joined("--bench-compare=", argv[i + 1]),
+                 *second = joined("--bench-compare=", argv[i + 2]);
 
             if (!first || !second)
                 return;
@@ -60,7 +77,8 @@ void bench_respell(int argc, char **argv)
             i += 2;
             continue;
         }
-        /* a comparison takes its prompt and length as a chat does, but repeats and prints as a benchmark */
+        /* a comparison takes its prompt and length as a chat does, but repeats and prints as a
+         * benchmark */
         if (!asked && comparing && (strcmp(argv[i], "-r") == 0 || strcmp(argv[i], "-o") == 0))
             argv[i] = (char *)(argv[i][1] == 'r' ? "--bench-repetitions" : "--bench-format");
         if (!asked)
@@ -131,7 +149,8 @@ static int add_range(struct numbers *out, const char **p)
     return rc;
 }
 
-static int read_list(const struct option_list *list, const char *flag, bool pairs, int **values, size_t *n, struct error *e)
+static int read_list(const struct option_list *list, const char *flag, bool pairs, int **values,
+                     size_t *n, struct error *e)
 {
     struct numbers out = {0};
     int rc = 0;
@@ -151,9 +170,14 @@ static int read_list(const struct option_list *list, const char *flag, bool pair
         }
         if (rc == -2)
             rc = error_set(e, ERR_MEMORY, "out of memory for %s", flag);
-        else if (rc < 0 || *p || (pairs && ((out.n - before) % 2 || !out.values[before] || !out.values[before + 1])))
-            rc = error_set(e, ERR_USAGE, pairs ? "%s: '%s': write PROMPT,GENERATED, for example 512,128" :
-                           "%s: '%s': write numbers with commas, or first-last, first-last+step, first-last*factor", flag, list->items[i]);
+        else if (rc < 0 || *p ||
+                 (pairs &&
+                  ((out.n - before) % 2 || !out.values[before] || !out.values[before + 1])))
+            rc = error_set(e, ERR_USAGE,
+                           pairs ? "%s: '%s': write PROMPT,GENERATED, for example 512,128"
+                                 : "%s: '%s': write numbers with commas, or first-last, "
+                                   "first-last+step, first-last*factor",
+                           flag, list->items[i]);
     }
     if (rc < 0) {
         mem_free(out.values);
@@ -164,12 +188,14 @@ static int read_list(const struct option_list *list, const char *flag, bool pair
     return 0;
 }
 
-int bench_numbers(const struct option_list *list, const char *flag, int **out, size_t *n, struct error *e)
+int bench_numbers(const struct option_list *list, const char *flag, int **out, size_t *n,
+                  struct error *e)
 {
     return read_list(list, flag, false, out, n, e);
 }
 
-int bench_pairs(const struct option_list *list, const char *flag, int **out, size_t *n, struct error *e)
+int bench_pairs(const struct option_list *list, const char *flag, int **out, size_t *n,
+                struct error *e)
 {
     return read_list(list, flag, true, out, n, e);
 }
@@ -186,7 +212,8 @@ int bench_arms(const char *text, char ****arms, size_t *n, struct error *e)
     *n = 0;
     for (const char *p = text; *p; p++)
         most_arms += *p == ';';
-    block = mem_alloc(1, most_arms * sizeof *list + (most_words + most_arms) * sizeof *words + len + most_words + 1);
+    block = mem_alloc(1, most_arms * sizeof *list + (most_words + most_arms) * sizeof *words + len +
+                             most_words + 1);
     if (!block)
         return error_set(e, ERR_MEMORY, "out of memory for --arms");
     list = (char ***)(void *)block;
@@ -220,7 +247,7 @@ int bench_arms(const char *text, char ****arms, size_t *n, struct error *e)
         in_word = false;
         if (!*p || *p == ';') {
             *words++ = NULL;
-            if (!(empty && !*p && *n > 0))       /* "a;b;" has two arms */
+            if (!(empty && !*p && *n > 0)) /* "a;b;" has two arms */
                 ++*n;
             empty = true;
             if (!*p)
@@ -243,10 +270,12 @@ int bench_options_copy(struct options *to, const struct options *from, struct er
         if (!option_is_set(from, (enum option_id)i))
             continue;
         if (o->type == OPTION_LIST) {
-            const struct option_list *list = (const struct option_list *)(const void *)((const char *)from + o->offset);
+            const struct option_list *list =
+                (const struct option_list *)(const void *)((const char *)from + o->offset);
 
             for (size_t k = 0; k < list->n && rc >= 0; k++)
-                rc = options_set(to, o, list->items[k], from->origin[i].from, from->origin[i].where, e);
+                rc = options_set(to, o, list->items[k], from->origin[i].from, from->origin[i].where,
+                                 e);
             continue;
         }
         if (option_value(from, o, value, sizeof value) < (int)sizeof value)

@@ -1,5 +1,6 @@
-/* The arms of a benchmark: sets of options measured by turns, from --arms and from llama-bench's lists of values, and the engines behind them.
- * Main thread. Each arm owns a whole copy of the options, so that an arm can be anything the command line can say. */
+/* The arms of a benchmark: sets of options measured by turns, from --arms and from llama-bench's
+ * lists of values, and the engines behind them. Main thread. Each arm owns a whole copy of the
+ * options, so that an arm can be anything the command line can say. */
 #include "app/setup/engine_options.h"
 #include "app/bench/internal.h"
 #include "app/bench/args.h"
@@ -10,12 +11,14 @@
 #include <string.h>
 #include <unistd.h>
 
-static int arm_option(struct bench_arm *a, enum option_id id, const char *value, const char *flag, struct error *e)
+static int arm_option(struct bench_arm *a, enum option_id id, const char *value, const char *flag,
+                      struct error *e)
 {
     size_t n = strlen(a->label);
 
     snprintf(a->label + n, sizeof a->label - n, "%s%s %s", n ? " " : "", flag, value);
-    return options_set(&a->o, &option_table[id], value, ORIGIN_CHAT, flag, e);      /* strongest: it is what this arm is about */
+    /* strongest: it is what this arm is about */
+    return options_set(&a->o, &option_table[id], value, ORIGIN_CHAT, flag, e);
 }
 
 static int arm_words(struct bench_arm *a, char **words, struct error *e)
@@ -41,7 +44,8 @@ struct dimension {
     bool numbers;
 };
 
-static int dimension_values(const struct dimension *d, char (**values)[16], size_t *n, struct error *e)
+static int dimension_values(const struct dimension *d, char (**values)[16], size_t *n,
+                            struct error *e)
 {
     int *numbers = NULL, rc = 0;
 
@@ -73,7 +77,7 @@ static int dimension_values(const struct dimension *d, char (**values)[16], size
 /* Multiplies the arms there are by the values of a dimension. */
 static int multiply_arms(struct bench *b, const struct dimension *d, struct error *e)
 {
-    char (*values)[16];
+    char(*values)[16];
     size_t n, old = b->n_arms;
     struct bench_arm *more;
     int rc = dimension_values(d, &values, &n, e);
@@ -86,14 +90,17 @@ static int multiply_arms(struct bench *b, const struct dimension *d, struct erro
     for (size_t i = 0; i < old * n && rc == 0; i++) {
         struct bench_arm *from = &b->arms[i / n];
         /* --arms says it: that goes before what all arms share */
-        bool own = from->o.origin[d->id].from == ORIGIN_FLAG && b->o->origin[d->id].from != ORIGIN_FLAG;
+        bool own = from->o.origin[d->id].from == ORIGIN_FLAG &&
+                   b->o->origin[d->id].from != ORIGIN_FLAG;
 
         rc = bench_options_copy(&more[i].o, &from->o, e);
         if (rc < 0)
             break;
         memcpy(more[i].label, from->label, sizeof from->label);
         if (own && n > 1)
-            rc = error_set(e, ERR_USAGE, "--arms and %s both say what %s is to be compared; give one of them", d->flag, d->flag);
+            rc = error_set(e, ERR_USAGE,
+                           "--arms and %s both say what %s is to be compared; give one of them",
+                           d->flag, d->flag);
         else if (own)
             rc = 0;
         else if (n > 1)
@@ -120,8 +127,10 @@ static int multiply_arms(struct bench *b, const struct dimension *d, struct erro
 int bench_arms_make(struct bench *b, const struct options *o, struct error *e)
 {
     const struct dimension dimensions[] = {
-        {OPTION_ID_threads, "-t", &o->bench_threads, true}, {OPTION_ID_ubatch_size, "-ub", &o->bench_ubatch, true},
-        {OPTION_ID_cache_type_k, "-ctk", &o->bench_ctk, false}, {OPTION_ID_cache_type_v, "-ctv", &o->bench_ctv, false},
+        {OPTION_ID_threads, "-t", &o->bench_threads, true},
+        {OPTION_ID_ubatch_size, "-ub", &o->bench_ubatch, true},
+        {OPTION_ID_cache_type_k, "-ctk", &o->bench_ctk, false},
+        {OPTION_ID_cache_type_v, "-ctv", &o->bench_ctv, false},
     };
     char ***words = NULL;
     size_t n = 1;
@@ -161,10 +170,12 @@ static bool same_engine(const struct options *a, const struct options *b)
     return true;
 }
 
-/* Notices of the engine (a device that is not there, a block refused) belong to what is measured. */
+/* Notices of the engine (a device that is not there, a block refused) belong to what is measured.
+ */
 static void put_notice(void *ctx, const char *line)
 {
-    static char last[700];               /* the engines of several arms say the same: once is enough */
+    /* the engines of several arms say the same: once is enough */
+    static char last[700];
 
     if (strncmp(last, line, sizeof last - 1) == 0)
         return;
@@ -172,7 +183,8 @@ static void put_notice(void *ctx, const char *line)
     fprintf(stderr, "moetop: %s\n", line);
 }
 
-/* What an arm counts, and its imposed routing: the same table in every run, and for every arm of a kind. */
+/* What an arm counts, and its imposed routing: the same table in every run, and for every arm of a
+ * kind. */
 static int arm_routing(struct bench_arm *a, struct error *e)
 {
     const struct hparams *hp = &engine_info(a->g)->model->hp;
@@ -180,7 +192,8 @@ static int arm_routing(struct bench_arm *a, struct error *e)
     int rc = usage_init(&a->usage, hp->n_layers, hp->n_experts, hp->n_experts_used, e);
 
     if (rc == 0 && kind >= ROUTING_UNIFORM)
-        rc = bench_routing_init(&a->imposed, kind, hp->n_layers, hp->n_experts, hp->n_experts_used, 1, e);
+        rc = bench_routing_init(&a->imposed, kind, hp->n_layers, hp->n_experts, hp->n_experts_used,
+                                1, e);
     return rc;
 }
 
@@ -201,12 +214,13 @@ int bench_arms_open(struct bench *b, int context, struct error *e)
         if (!a->g) {
             if (a->o.ctx_size < context) {
                 snprintf(text, sizeof text, "%d", context);
-                if ((rc = options_set(&a->o, &option_table[OPTION_ID_ctx_size], text, ORIGIN_CHAT, NULL, e)) < 0)
+                if ((rc = options_set(&a->o, &option_table[OPTION_ID_ctx_size], text, ORIGIN_CHAT,
+                                      NULL, e)) < 0)
                     return rc;
             }
             rc = engine_setup_prepare(&a->o, &s, isatty(STDERR_FILENO), e);
             if (rc == 0) {
-                s.config.opened = NULL;      /* every test puts its own placement in force */
+                s.config.opened = NULL; /* every test puts its own placement in force */
                 if (!s.config.log)
                     s.config.log = put_notice;
                 rc = engine_open(&a->g, &s.config, e);
@@ -219,7 +233,8 @@ int bench_arms_open(struct bench *b, int context, struct error *e)
         if (rc == 0)
             rc = arm_routing(a, e);
         if (rc == 0)
-            roofline_init(&a->roofline, engine_info(a->g)->model, (enum kv_type)a->o.cache_type_k, (enum kv_type)a->o.cache_type_v);
+            roofline_init(&a->roofline, engine_info(a->g)->model, (enum kv_type)a->o.cache_type_k,
+                          (enum kv_type)a->o.cache_type_v);
         if (rc == 0 && a->owns_engine)
             a->in_cache = membw_cached(a->roofline.all_weights, engine_info(a->g)->n_threads);
         if (rc < 0 && a->label[0])

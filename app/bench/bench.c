@@ -1,6 +1,7 @@
-/* The mode --bench: which tests and arms there are, in what order they run, what is printed. Main thread.
- * Arms take turns within each test, one repetition each, so that whatever the machine does meanwhile meets all of them alike; a
- * difference that the repetitions' own noise could explain is called none. */
+/* The mode --bench: which tests and arms there are, in what order they run, what is printed. Main
+ * thread. Arms take turns within each test, one repetition each, so that whatever the machine does
+ * meanwhile meets all of them alike; a difference that the repetitions' own noise could explain is
+ * called none. */
 #include "app/bench/bench.h"
 
 #include "app/bench/args.h"
@@ -49,9 +50,11 @@ static int add_test(struct run *r, int prompt, int gen, int depth, struct error 
 static int make_tests(struct run *r, const struct options *o, struct error *e)
 {
     static char *p512[] = {"512"}, *n128[] = {"128"}, *d0[] = {"0"};
-    const struct option_list prompts = o->bench_prompt.n ? o->bench_prompt : (struct option_list){p512, 1};
+    const struct option_list prompts = o->bench_prompt.n ? o->bench_prompt
+                                                         : (struct option_list){p512, 1};
     const struct option_list gens = o->bench_gen.n ? o->bench_gen : (struct option_list){n128, 1};
-    const struct option_list depths = o->bench_depth.n ? o->bench_depth : (struct option_list){d0, 1};
+    const struct option_list depths = o->bench_depth.n ? o->bench_depth
+                                                       : (struct option_list){d0, 1};
     int *p = NULL, *g = NULL, *pg = NULL, *d = NULL, rc;
     size_t n_p, n_g, n_pg = 0, n_d;
 
@@ -75,7 +78,8 @@ static int make_tests(struct run *r, const struct options *o, struct error *e)
     mem_free(pg);
     mem_free(d);
     if (rc == 0 && !r->n_tests)
-        return error_set(e, ERR_USAGE, "--bench: nothing to measure; give -p or -n something above 0");
+        return error_set(e, ERR_USAGE,
+                         "--bench: nothing to measure; give -p or -n something above 0");
     return rc;
 }
 
@@ -84,7 +88,8 @@ static double bandwidth(const struct bench_arm *a)
     return membw_read(NULL, 0, engine_info(a->g)->n_threads, MEMBW_MS);
 }
 
-/* A decode rate means something only beside the memory's speed of the moment: the warning that goes with a swinging one. */
+/* A decode rate means something only beside the memory's speed of the moment: the warning that goes
+ * with a swinging one. */
 static void finish_result(struct bench_result *r)
 {
     struct series_figures f;
@@ -94,15 +99,18 @@ static void finish_result(struct bench_result *r)
     if (r->roofline_ts > 0 && !r->in_cache)
         r->share = f.median / r->roofline_ts;
     if (r->bandwidth_before > 0 && r->bandwidth_after > 0 && !r->remark[0] &&
-        (r->bandwidth_before > 1.25 * r->bandwidth_after || r->bandwidth_after > 1.25 * r->bandwidth_before))
-        snprintf(r->remark, sizeof r->remark, "the memory's speed changed from %.1f to %.1f GB/s", r->bandwidth_before * 1e-9,
-                 r->bandwidth_after * 1e-9);
+        (r->bandwidth_before > 1.25 * r->bandwidth_after ||
+         r->bandwidth_after > 1.25 * r->bandwidth_before))
+        snprintf(r->remark, sizeof r->remark, "the memory's speed changed from %.1f to %.1f GB/s",
+                 r->bandwidth_before * 1e-9, r->bandwidth_after * 1e-9);
 }
 
-static int run_test(struct run *r, const struct bench_test *t, const struct options *o, struct error *e)
+static int run_test(struct run *r, const struct bench_test *t, const struct options *o,
+                    struct error *e)
 {
     struct bench *b = &r->b;
-    struct bench_result *more = mem_resize(r->results, r->n_results + b->n_arms, sizeof *more), *mine;
+    struct bench_result *more = mem_resize(r->results, r->n_results + b->n_arms, sizeof *more),
+                        *mine;
     bool memory_bound = t->n_gen || bench_is_batch(t);
     double ns, before[64] = {0};
     int rc = 0;
@@ -133,7 +141,8 @@ static int run_test(struct run *r, const struct bench_test *t, const struct opti
         }
     for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
         rc = bench_place(&b->arms[i], e);
-        bench_describe(b, i, t, before[i % 64], memory_bound ? bandwidth(&b->arms[i]) : 0, &mine[i]);
+        bench_describe(b, i, t, before[i % 64], memory_bound ? bandwidth(&b->arms[i]) : 0,
+                       &mine[i]);
         finish_result(&mine[i]);
     }
     return rc;
@@ -155,7 +164,8 @@ static void arms_line(FILE *f, const struct bench_result *a, const struct bench_
     if (strcmp(verdict, "none") == 0)
         fprintf(f, "and '%s': no difference beyond the noise", a->arm);
     else if (strcmp(verdict, "too few runs") == 0)
-        fprintf(f, "and '%s' lie apart, but too few runs (%zu) cannot tell it from chance: -r 5", a->arm, x.n < y.n ? x.n : y.n);
+        fprintf(f, "and '%s' lie apart, but too few runs (%zu) cannot tell it from chance: -r 5",
+                a->arm, x.n < y.n ? x.n : y.n);
     else
         fprintf(f, "is %.2f times as fast as '%s'", x.median > 0 ? y.median / x.median : 0, a->arm);
     fprintf(f, " (medians %.2f and %.2f tokens/s)\n", y.median, x.median);
@@ -183,7 +193,8 @@ static int write_report(const struct run *r, const char *path, struct error *e)
 static int draw(const struct run *r, const char *path, struct error *e)
 {
     struct plot_bar *bars = mem_alloc(r->n_results ? r->n_results : 1, sizeof *bars);
-    char (*labels)[300] = mem_alloc(r->n_results ? r->n_results : 1, sizeof *labels), (*notes)[40] = mem_alloc(r->n_results ? r->n_results : 1, sizeof *notes);
+    char(*labels)[300] = mem_alloc(r->n_results ? r->n_results : 1, sizeof *labels),
+    (*notes)[40] = mem_alloc(r->n_results ? r->n_results : 1, sizeof *notes);
     char *drawings[2] = {NULL, NULL}, test[128];
     const struct usage *u = r->b.n_arms ? &r->b.arms[0].usage : NULL;
     int rc = ERR_MEMORY;
@@ -195,12 +206,16 @@ static int draw(const struct run *r, const char *path, struct error *e)
         snprintf(labels[i], sizeof labels[i], "%s %s", test, x->arm[0] ? x->arm : x->placement);
         if (x->share > 0)
             snprintf(notes[i], sizeof notes[i], "%.0f %% of roof", 100 * x->share);
-        bars[i] = (struct plot_bar){.label = labels[i], .note = notes[i], .limit = x->in_cache ? 0 : x->roofline_ts};
+        bars[i] = (struct plot_bar){
+            .label = labels[i], .note = notes[i], .limit = x->in_cache ? 0 : x->roofline_ts};
         bench_result_rates(x, &bars[i].figures);
     }
     if (bars && labels && notes) {
-        drawings[0] = plot_bars("Speed: median, spread and roofline", "tokens/s", bars, r->n_results);
-        drawings[1] = u && u->tokens ? plot_map("Expert calls of the warm-up, first arm", u->count, NULL, u->n_layers, u->n_experts) : NULL;
+        drawings[0] = plot_bars("Speed: median, spread and roofline", "tokens/s", bars,
+                                r->n_results);
+        drawings[1] = u && u->tokens ? plot_map("Expert calls of the warm-up, first arm", u->count,
+                                                NULL, u->n_layers, u->n_experts)
+                                     : NULL;
         rc = drawings[0] ? plot_write(path, drawings, drawings[1] ? 2 : 1, e) : ERR_MEMORY;
     }
     if (rc == ERR_MEMORY)
@@ -251,19 +266,24 @@ static int prepare(struct run *r, struct options *o, struct error *e)
         return error_set(e, ERR_MEMORY, "out of memory for the benchmark");
     for (size_t i = 1; i < b->n_arms; i++)
         if (engine_info(b->arms[i].g)->model->hp.n_vocab != info->model->hp.n_vocab)
-            return error_set(e, ERR_USAGE, "--arms: the models have different vocabularies; measure them apart and use --bench-compare");
+            return error_set(e, ERR_USAGE,
+                             "--arms: the models have different vocabularies; measure them apart "
+                             "and use --bench-compare");
     for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
         enum bench_routing routing = (enum bench_routing)b->arms[i].o.routing;
 
-        /* imposed routing needs no text of sense: a model without a tokenizer is measured with random tokens then */
-        if (!b->text && (routing == ROUTING_TEXT || (routing >= ROUTING_UNIFORM && info->tokenizer)))
+        /* imposed routing needs no text of sense: a model without a tokenizer is measured with
+         * random tokens then */
+        if (!b->text &&
+            (routing == ROUTING_TEXT || (routing >= ROUTING_UNIFORM && info->tokenizer)))
             rc = test_text_ids(o->bench_text, info->tokenizer, &b->text, &b->n_text, e);
     }
     return rc;
 }
 
 /* Both reports in one drawing, each row with a letter before it. */
-static int draw_both(struct bench_result *const r[2], const size_t n[2], const char *path, struct error *e)
+static int draw_both(struct bench_result *const r[2], const size_t n[2], const char *path,
+                     struct error *e)
 {
     struct run both = {.n_results = n[0] + n[1]};
     int rc;
@@ -275,7 +295,7 @@ static int draw_both(struct bench_result *const r[2], const size_t n[2], const c
         struct bench_result *x = &both.results[i];
         char arm[104];
 
-        *x = i < n[0] ? r[0][i] : r[1][i - n[0]];            /* borrows the samples */
+        *x = i < n[0] ? r[0][i] : r[1][i - n[0]]; /* borrows the samples */
         snprintf(arm, sizeof arm, "%.100s", x->arm);
         snprintf(x->arm, sizeof x->arm, "%c%s%s", i < n[0] ? 'A' : 'B', arm[0] ? " " : "", arm);
     }
@@ -291,7 +311,8 @@ static int compare_files(const struct options *o, struct error *e)
     int rc = 0;
 
     if (o->bench_compare.n != 2)
-        return error_set(e, ERR_USAGE, "--bench-compare takes two files: --bench-compare A.json B.json");
+        return error_set(e, ERR_USAGE,
+                         "--bench-compare takes two files: --bench-compare A.json B.json");
     for (int i = 0; i < 2 && rc == 0; i++)
         rc = bench_read(&r[i], &n[i], o->bench_compare.items[i], e);
     if (rc == 0 && bench_compare(stdout, r[0], n[0], r[1], n[1]) == 0)
@@ -338,8 +359,9 @@ static void warn_disturbed(const struct run *r)
             worst = i;
         }
     if (n)
-        fprintf(stderr, "moetop: warning: %zu of %zu results: %s; measure again on a quiet machine\n", n, r->n_results,
-                r->results[worst].remark);
+        fprintf(stderr,
+                "moetop: warning: %zu of %zu results: %s; measure again on a quiet machine\n", n,
+                r->n_results, r->results[worst].remark);
 }
 
 int bench_mode_run(struct options *o, struct error *e)
@@ -350,14 +372,17 @@ int bench_mode_run(struct options *o, struct error *e)
     if (o->bench_compare.n)
         return compare_files(o, e);
     if (o->microbench)
-        return o->plot ? error_set(e, ERR_USAGE, "--plot draws tests; --microbench prints a table only") : bench_micro(o, e);
+        return o->plot
+                   ? error_set(e, ERR_USAGE, "--plot draws tests; --microbench prints a table only")
+                   : bench_micro(o, e);
     rc = make_tests(&r, o, e);
     if (rc == 0 && o->bench_prompts)
         r.context = o->ctx_size > 0 ? o->ctx_size : 4096;
     if (rc == 0)
         rc = prepare(&r, o, e);
     if (rc == 0 && o->bench_prompts)
-        rc = bench_suite(&r.b, o->bench_prompts, r.tests[r.n_tests - 1].n_gen, &r.results, &r.n_results, e);
+        rc = bench_suite(&r.b, o->bench_prompts, r.tests[r.n_tests - 1].n_gen, &r.results,
+                         &r.n_results, e);
     else if (rc == 0)
         rc = run_tests(&r, o, e);
     if (rc == 0)

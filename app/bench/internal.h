@@ -1,5 +1,6 @@
-/* What the files of --bench share. bench.c decides what is measured and prints; arms.c makes the arms; run.c runs one test;
- * suite.c runs whole turns; micro.c single kernels. Main thread; the engine is used directly, without its worker. */
+/* What the files of --bench share. bench.c decides what is measured and prints; arms.c makes the
+ * arms; run.c runs one test; suite.c runs whole turns; micro.c single kernels. Main thread; the
+ * engine is used directly, without its worker. */
 #ifndef APP_BENCH_INTERNAL_H
 #define APP_BENCH_INTERNAL_H
 
@@ -12,20 +13,23 @@
 #include "engine/run/engine.h"
 #include "engine/run/roofline.h"
 
-#define BENCH_BATCH 16                   /* a prompt of so many tokens is still bound by memory: its bytes are counted, and what part of the memory's speed it reaches */
+/* a prompt of so many tokens is still bound by memory: its bytes are counted, and what part of the
+ * memory's speed it reaches */
+#define BENCH_BATCH 16
 
-/* One set of options under test; arms that differ in placement and routing alone share an engine. */
+/* One set of options under test; arms that differ in placement and routing alone share an engine.
+ */
 struct bench_arm {
     struct options o;
     char label[128];
     struct engine *g;
-    struct plan *plan;                   /* what --place answered the first time */
-    struct imposed_routing imposed;      /* experts NULL: the router chooses */
-    struct usage usage;                  /* of the newest warm-up, */
-    uint64_t read_bytes;                 /* and what its tokens read, head and all */
+    struct plan *plan;              /* what --place answered the first time */
+    struct imposed_routing imposed; /* experts NULL: the router chooses */
+    struct usage usage;             /* of the newest warm-up, */
+    uint64_t read_bytes;            /* and what its tokens read, head and all */
     bool owns_engine;
     struct roofline roofline;
-    bool in_cache;               /* all its weights come out of the cache (membw_cached) */
+    bool in_cache; /* all its weights come out of the cache (membw_cached) */
 };
 
 struct bench_test {
@@ -44,12 +48,12 @@ struct bench {
     struct bench_arm *arms;
     size_t n_arms;
     struct system *system;
-    int *text, n_text;                   /* ids of the text, or NULL: none of the arms needs one */
+    int *text, n_text; /* ids of the text, or NULL: none of the arms needs one */
     float *logits;
-    bool counting;                       /* a warm-up, whose use of the experts is kept */
+    bool counting; /* a warm-up, whose use of the experts is kept */
     /* of the test in progress, per arm */
     struct series *token_ms;
-    struct system_sample before;         /* at the begin of the repetition that runs */
+    struct system_sample before; /* at the begin of the repetition that runs */
     struct machine_load *load;
 };
 
@@ -59,18 +63,21 @@ int bench_arms_make(struct bench *b, const struct options *o, struct error *e);
 int bench_arms_open(struct bench *b, int context, struct error *e);
 void bench_arms_release(struct bench *b);
 
-/* Runs one repetition of a test on an arm: *ns gets its time; counted: tokens' times and the load are kept. The plan of the arm is in force
- * before the clock starts. */
-int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned seed, bool counted, double *ns, struct error *e);
+/* Runs one repetition of a test on an arm: *ns gets its time; counted: tokens' times and the load
+ * are kept. The plan of the arm is in force before the clock starts. */
+int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned seed, bool counted,
+               double *ns, struct error *e);
 /* Fills what a result says beside its samples. */
-void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, double before, double after, struct bench_result *r);
+void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, double before,
+                    double after, struct bench_result *r);
 /* Makes the arm's placement, and its routing, the one in force. */
 int bench_place(struct bench_arm *a, struct error *e);
 /* An observer (engine_observe) that counts into the struct usage ctx. */
 void bench_count_routing(void *ctx, const struct routing *r);
 
 /* Whole turns over the prompts of a file. Results are appended to *r. */
-int bench_suite(struct bench *b, const char *file, int n_gen, struct bench_result **r, size_t *n, struct error *e);
+int bench_suite(struct bench *b, const char *file, int n_gen, struct bench_result **r, size_t *n,
+                struct error *e);
 
 /* --microbench. */
 int bench_micro(const struct options *o, struct error *e);

@@ -1,5 +1,6 @@
-/* --microbench: each kernel and shape of the model against what this machine can do. Main thread. One thread is measured: it is the steady case,
- * and the share of the peak is what a kernel can be blamed for. */
+/* --microbench: each kernel and shape of the model against what this machine can do. Main thread.
+ * One thread is measured: it is the steady case, and the share of the peak is what a kernel can be
+ * blamed for. */
 #include "app/bench/internal.h"
 #include "app/common/paths.h"
 #include "engine/base/mem.h"
@@ -15,7 +16,7 @@
 
 #define MICRO_MAX 300
 #define READ_MS 400
-#define CACHED 1.15              /* times the memory's speed: it cannot have come from there */
+#define CACHED 1.15 /* times the memory's speed: it cannot have come from there */
 #define CHOICES_MAX 64
 
 /* What fits the second-level cache is there from the run before. */
@@ -31,11 +32,14 @@ static void print_choices(const struct options *o, const struct model *model)
 {
     struct microbench_choice c[CHOICES_MAX];
     const char *folder = o->tune == DEVICE_TUNE_OFF ? NULL : paths_cache(o->cache_dir);
-    int threads = topology_default_threads(), decode, n = cpu_choices(model, folder, o->exact, o->float_gemm, threads, c, CHOICES_MAX, &decode);
+    int threads = topology_default_threads(), decode,
+        n = cpu_choices(model, folder, o->exact, o->float_gemm, threads, c, CHOICES_MAX, &decode);
 
     printf("\nWhich kernels multiply a slice of weight rows, by the tokens that meet it:\n\n");
-    printf("| %-8s | %6s x %-6s | %-16s | %-24s | %-8s |\n", "weights", "rows", "cols", "few tokens", "many tokens", "chosen");
-    printf("| -------- | --------------: | ---------------- | ------------------------ | -------- |\n");
+    printf("| %-8s | %6s x %-6s | %-16s | %-24s | %-8s |\n", "weights", "rows", "cols",
+           "few tokens", "many tokens", "chosen");
+    printf("| -------- | --------------: | ---------------- | ------------------------ | -------- "
+           "|\n");
     for (int i = 0; i < n; i++) {
         char many[40] = "the same";
 
@@ -43,24 +47,29 @@ static void print_choices(const struct options *o, const struct model *model)
             snprintf(many, sizeof many, "%s: never faster", c[i].large_batch);
         else if (c[i].large_batch)
             snprintf(many, sizeof many, "%s from %d", c[i].large_batch, c[i].from);
-        printf("| %-8s | %6d x %-6d | %-16s | %-24s | %-8s |\n", dtype_info(c[i].type)->word, c[i].rows, c[i].cols, c[i].small_batch, many,
+        printf("| %-8s | %6d x %-6d | %-16s | %-24s | %-8s |\n", dtype_info(c[i].type)->word,
+               c[i].rows, c[i].cols, c[i].small_batch, many,
                c[i].measured ? "measured" : "built in");
     }
     if (o->threads > 0)
         printf("\n-t asks for %d thread%s.\n", o->threads, o->threads == 1 ? "" : "s");
     else
-        printf("\nPrompts are read by %d thread%s, one a physical core; tokens are decoded by %d (%s).\n", threads, threads == 1 ? "" : "s", decode ? decode : threads,
+        printf("\nPrompts are read by %d thread%s, one a physical core; tokens are decoded by %d "
+               "(%s).\n",
+               threads, threads == 1 ? "" : "s", decode ? decode : threads,
                decode ? "measured" : "not measured yet");
 }
 
 static int measure(const struct options *o, struct error *e)
 {
     struct microbench_result *m = mem_alloc(MICRO_MAX, sizeof *m);
-    double read = fmax(membw_read(NULL, 0, 1, READ_MS), cpu_read_bandwidth(1)), f32 = cpu_peak_f32(1), int8 = cpu_peak_int8(1), cache = second_level();
+    double read = fmax(membw_read(NULL, 0, 1, READ_MS), cpu_read_bandwidth(1)),
+           f32 = cpu_peak_f32(1), int8 = cpu_peak_int8(1), cache = second_level();
     struct model_options options = {.convert = -1, .width = cpu_pack_width(), .n_threads = 1};
     struct model *model = NULL;
     char path[4096];
-    int n, rc = m ? paths_model(o->model, path, sizeof path, e) : error_set(e, ERR_MEMORY, "out of memory for the microbenchmark");
+    int n, rc = m ? paths_model(o->model, path, sizeof path, e)
+                  : error_set(e, ERR_MEMORY, "out of memory for the microbenchmark");
 
     if (rc == 0)
         rc = model_inspect(&model, path, &options, NULL, e);
@@ -70,20 +79,27 @@ static int measure(const struct options *o, struct error *e)
     if (rc < 0)
         goto out;
     rc = 0;
-    printf("One thread, %s kernels. Memory reads %.1f GB/s; peaks: %.0f GFLOP/s in F32, %.0f Gop/s in int8%s.\n\n", cpu_kernels_name(), read * 1e-9,
-           f32 * 1e-9, int8 * 1e-9, strcmp(cpu_kernels_name(), "amx") == 0 ? " (vectors; tiles could do more)" : "");
-    printf("| %-22s | %6s x %-6s | %6s | %10s | %8s | %10s | %8s |\n", "kernel", "rows", "cols", "tokens", "GB/s", "of read", "Gop/s", "of peak");
-    printf("| ---------------------- | --------------: | -----: | ---------: | -------: | ---------: | -------: |\n");
+    printf("One thread, %s kernels. Memory reads %.1f GB/s; peaks: %.0f GFLOP/s in F32, %.0f Gop/s "
+           "in int8%s.\n\n",
+           cpu_kernels_name(), read * 1e-9, f32 * 1e-9, int8 * 1e-9,
+           strcmp(cpu_kernels_name(), "amx") == 0 ? " (vectors; tiles could do more)" : "");
+    printf("| %-22s | %6s x %-6s | %6s | %10s | %8s | %10s | %8s |\n", "kernel", "rows", "cols",
+           "tokens", "GB/s", "of read", "Gop/s", "of peak");
+    printf("| ---------------------- | --------------: | -----: | ---------: | -------: | "
+           "---------: | -------: |\n");
     for (int i = 0; i < n; i++) {
-        double gb = m[i].seconds > 0 ? m[i].bytes / m[i].seconds : 0, op = m[i].seconds > 0 ? m[i].ops / m[i].seconds : 0, peak = m[i].integer ? int8 : f32;
+        double gb = m[i].seconds > 0 ? m[i].bytes / m[i].seconds : 0,
+               op = m[i].seconds > 0 ? m[i].ops / m[i].seconds : 0,
+               peak = m[i].integer ? int8 : f32;
         char share[16];
 
         if (m[i].bytes <= cache || gb > CACHED * read)
             snprintf(share, sizeof share, "cached");
         else
             snprintf(share, sizeof share, "%.0f %%", read > 0 ? 100 * gb / read : 0);
-        printf("| %-22s | %6d x %-6d | %6d | %10.1f | %8s | %10.1f | %6.0f %% |\n", m[i].kernel, m[i].rows, m[i].cols, m[i].tokens, gb * 1e-9, share,
-               op * 1e-9, peak > 0 ? 100 * op / peak : 0);
+        printf("| %-22s | %6d x %-6d | %6d | %10.1f | %8s | %10.1f | %6.0f %% |\n", m[i].kernel,
+               m[i].rows, m[i].cols, m[i].tokens, gb * 1e-9, share, op * 1e-9,
+               peak > 0 ? 100 * op / peak : 0);
     }
     print_choices(o, model);
 out:

@@ -10,32 +10,91 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEST_COLUMNS 30          /* of a test's name in a table */
+#define TEST_COLUMNS 30 /* of a test's name in a table */
 
 enum column_type { TEXT, INT, REAL, BOOL };
 
-/* type, name, value from r and f (figures of the rates) and t (of the times). Constants are what holds for moetop: one file, mapped, no
- * tensor split. The order of llama-bench's own comes first and must stay. */
-#define COLUMNS(X) \
-    X(TEXT, build_commit, r->version) X(INT, build_number, 0) X(TEXT, cpu_info, r->cpu_info) X(TEXT, gpu_info, r->gpu_info) \
-    X(TEXT, backends, r->backends) X(TEXT, model_filename, r->model_filename) X(TEXT, model_type, r->model_type) \
-    X(INT, model_size, r->model_size) X(INT, model_n_params, r->model_n_params) X(INT, n_batch, r->n_batch) X(INT, n_ubatch, r->n_ubatch) \
-    X(INT, n_threads, r->n_threads) X(TEXT, cpu_mask, "0x0") X(BOOL, cpu_strict, 0) X(INT, poll, 50) X(TEXT, type_k, r->type_k) \
-    X(TEXT, type_v, r->type_v) X(INT, n_gpu_layers, r->n_gpu_layers) X(INT, n_cpu_moe, 0) X(TEXT, split_mode, "layer") X(INT, main_gpu, 0) \
-    X(BOOL, no_kv_offload, 0) X(INT, flash_attn, 1) X(TEXT, devices, r->devices) X(TEXT, tensor_split, "0.00") \
-    X(TEXT, tensor_buft_overrides, "none") X(TEXT, load_mode, "mmap") X(TEXT, lazy_mode, "off") X(BOOL, embeddings, 0) \
-    X(INT, no_op_offload, 0) X(BOOL, no_host, 0) X(BOOL, repack, 1) X(INT, fit_target, 0) X(INT, fit_min_ctx, 0) \
-    X(INT, n_prompt, r->n_prompt) X(INT, n_gen, r->n_gen) X(INT, n_depth, r->n_depth) X(TEXT, test_time, r->test_time) \
-    X(INT, avg_ns, t->mean) X(INT, stddev_ns, t->sd) X(REAL, avg_ts, f->mean) X(REAL, stddev_ts, f->sd) \
-    X(TEXT, engine, "moetop") X(TEXT, version, r->version) X(TEXT, arm, r->arm) X(TEXT, placement, r->placement) X(TEXT, kernels, r->kernels) \
-    X(TEXT, routing, r->routing) X(BOOL, routing_imposed, r->routing_imposed) X(TEXT, test, r->test) X(REAL, median_ts, f->median) X(REAL, min_ts, f->min) X(REAL, max_ts, f->max) \
-    X(REAL, token_p50_ms, r->token_p50_ms) X(REAL, token_p95_ms, r->token_p95_ms) X(REAL, ttft_ms, r->ttft_ms) \
-    X(REAL, bandwidth_before, r->bandwidth_before) X(REAL, bandwidth_after, r->bandwidth_after) X(INT, token_bytes, r->token_bytes) \
-    X(REAL, roofline_ts, r->roofline_ts) X(REAL, roofline_share, r->share) X(BOOL, in_cache, r->in_cache) X(INT, rss, r->rss) \
-    X(INT, rss_peak, r->rss_peak) X(REAL, cpu_use, r->cpu_use) X(REAL, others_cpu_use, r->others_use) X(REAL, cpu_mhz, r->mhz) \
-    X(INT, disk_read_bytes, r->read_bytes) X(INT, disk_write_bytes, r->write_bytes) X(INT, disk_read_calls, r->read_calls) \
-    X(INT, disk_write_calls, r->write_calls) X(REAL, experts_seen, r->experts_seen) X(REAL, experts_imbalance, r->experts_imbalance) \
-    X(BOOL, disturbed, r->disturbed) X(TEXT, remark, r->remark)
+/* type, name, value from r and f (figures of the rates) and t (of the times). Constants are what
+ * holds for moetop: one file, mapped, no tensor split. The order of llama-bench's own comes first
+ * and must stay. */
+/* clang-format off */
+#define COLUMNS(X)                                   \
+    X(TEXT, build_commit, r->version)                \
+    X(INT, build_number, 0)                          \
+    X(TEXT, cpu_info, r->cpu_info)                   \
+    X(TEXT, gpu_info, r->gpu_info)                   \
+    X(TEXT, backends, r->backends)                   \
+    X(TEXT, model_filename, r->model_filename)       \
+    X(TEXT, model_type, r->model_type)               \
+    X(INT, model_size, r->model_size)                \
+    X(INT, model_n_params, r->model_n_params)        \
+    X(INT, n_batch, r->n_batch)                      \
+    X(INT, n_ubatch, r->n_ubatch)                    \
+    X(INT, n_threads, r->n_threads)                  \
+    X(TEXT, cpu_mask, "0x0")                         \
+    X(BOOL, cpu_strict, 0)                           \
+    X(INT, poll, 50)                                 \
+    X(TEXT, type_k, r->type_k)                       \
+    X(TEXT, type_v, r->type_v)                       \
+    X(INT, n_gpu_layers, r->n_gpu_layers)            \
+    X(INT, n_cpu_moe, 0)                             \
+    X(TEXT, split_mode, "layer")                     \
+    X(INT, main_gpu, 0)                              \
+    X(BOOL, no_kv_offload, 0)                        \
+    X(INT, flash_attn, 1)                            \
+    X(TEXT, devices, r->devices)                     \
+    X(TEXT, tensor_split, "0.00")                    \
+    X(TEXT, tensor_buft_overrides, "none")           \
+    X(TEXT, load_mode, "mmap")                       \
+    X(TEXT, lazy_mode, "off")                        \
+    X(BOOL, embeddings, 0)                           \
+    X(INT, no_op_offload, 0)                         \
+    X(BOOL, no_host, 0)                              \
+    X(BOOL, repack, 1)                               \
+    X(INT, fit_target, 0)                            \
+    X(INT, fit_min_ctx, 0)                           \
+    X(INT, n_prompt, r->n_prompt)                    \
+    X(INT, n_gen, r->n_gen)                          \
+    X(INT, n_depth, r->n_depth)                      \
+    X(TEXT, test_time, r->test_time)                 \
+    X(INT, avg_ns, t->mean)                          \
+    X(INT, stddev_ns, t->sd)                         \
+    X(REAL, avg_ts, f->mean)                         \
+    X(REAL, stddev_ts, f->sd)                        \
+    X(TEXT, engine, "moetop")                        \
+    X(TEXT, version, r->version)                     \
+    X(TEXT, arm, r->arm)                             \
+    X(TEXT, placement, r->placement)                 \
+    X(TEXT, kernels, r->kernels)                     \
+    X(TEXT, routing, r->routing)                     \
+    X(BOOL, routing_imposed, r->routing_imposed)     \
+    X(TEXT, test, r->test)                           \
+    X(REAL, median_ts, f->median)                    \
+    X(REAL, min_ts, f->min)                          \
+    X(REAL, max_ts, f->max)                          \
+    X(REAL, token_p50_ms, r->token_p50_ms)           \
+    X(REAL, token_p95_ms, r->token_p95_ms)           \
+    X(REAL, ttft_ms, r->ttft_ms)                     \
+    X(REAL, bandwidth_before, r->bandwidth_before)   \
+    X(REAL, bandwidth_after, r->bandwidth_after)     \
+    X(INT, token_bytes, r->token_bytes)              \
+    X(REAL, roofline_ts, r->roofline_ts)             \
+    X(REAL, roofline_share, r->share)                \
+    X(BOOL, in_cache, r->in_cache)                   \
+    X(INT, rss, r->rss)                              \
+    X(INT, rss_peak, r->rss_peak)                    \
+    X(REAL, cpu_use, r->cpu_use)                     \
+    X(REAL, others_cpu_use, r->others_use)           \
+    X(REAL, cpu_mhz, r->mhz)                         \
+    X(INT, disk_read_bytes, r->read_bytes)           \
+    X(INT, disk_write_bytes, r->write_bytes)         \
+    X(INT, disk_read_calls, r->read_calls)           \
+    X(INT, disk_write_calls, r->write_calls)         \
+    X(REAL, experts_seen, r->experts_seen)           \
+    X(REAL, experts_imbalance, r->experts_imbalance) \
+    X(BOOL, disturbed, r->disturbed)                 \
+    X(TEXT, remark, r->remark)
+/* clang-format on */
 
 struct column {
     enum column_type type;
@@ -46,8 +105,10 @@ struct column {
 #define COUNT(...) +1
 enum { N_COLUMNS = 0 COLUMNS(COUNT) };
 
-/* A column's value: text for TEXT, a number else. One function, so that every format shows the same. */
-static void columns_of(const struct bench_result *r, const struct series_figures *t, const struct series_figures *f, struct column out[N_COLUMNS])
+/* A column's value: text for TEXT, a number else. One function, so that every format shows the
+ * same. */
+static void columns_of(const struct bench_result *r, const struct series_figures *t,
+                       const struct series_figures *f, struct column out[N_COLUMNS])
 {
     int i = 0;
 
@@ -55,7 +116,8 @@ static void columns_of(const struct bench_result *r, const struct series_figures
 #define AS_INT(v) .number = (double)(v)
 #define AS_REAL(v) .number = (v)
 #define AS_BOOL(v) .number = (v)
-#define X(kind, column_name, v) out[i++] = (struct column){.type = kind, .name = #column_name, AS_##kind(v)};
+#define X(kind, column_name, v) \
+    out[i++] = (struct column){.type = kind, .name = #column_name, AS_##kind(v)};
     COLUMNS(X)
 #undef X
 }
@@ -76,7 +138,8 @@ int bench_result_rates(const struct bench_result *r, struct series_figures *out)
     int rc = 0;
 
     for (size_t i = 0; i < r->ns.n && rc == 0; i++)
-        rc = series_add(&rates, r->ns.values[i] > 0 ? 1e9 * bench_result_tokens(r) / r->ns.values[i] : 0);
+        rc = series_add(&rates,
+                        r->ns.values[i] > 0 ? 1e9 * bench_result_tokens(r) / r->ns.values[i] : 0);
     if (rc == 0)
         rc = series_summarise(&rates, out);
     if (rc < 0)
@@ -93,8 +156,9 @@ void bench_test_name(const struct bench_result *r, char *out, size_t size)
         snprintf(out, size, "%s", r->test);
         return;
     }
-    n = r->n_prompt && r->n_gen ? snprintf(out, size, "pp%d+tg%d", r->n_prompt, r->n_gen) :
-        r->n_gen ? snprintf(out, size, "tg%d", r->n_gen) : snprintf(out, size, "pp%d", r->n_prompt);
+    n = r->n_prompt && r->n_gen ? snprintf(out, size, "pp%d+tg%d", r->n_prompt, r->n_gen)
+        : r->n_gen              ? snprintf(out, size, "tg%d", r->n_gen)
+                                : snprintf(out, size, "pp%d", r->n_prompt);
     if (r->n_depth && n >= 0 && (size_t)n < size)
         snprintf(out + n, size - (size_t)n, " @ d%d", r->n_depth);
 }
@@ -141,18 +205,21 @@ static void put_quoted(FILE *f, const struct column *c, char quote)
     fputc(quote, f);
 }
 
-static void put_samples(FILE *f, const struct bench_result *r, const char *separator, const char *gap)
+static void put_samples(FILE *f, const struct bench_result *r, const char *separator,
+                        const char *gap)
 {
     fprintf(f, "\"samples_ns\": [");
     for (size_t i = 0; i < r->ns.n; i++)
         fprintf(f, "%s%.0f", i ? ", " : gap, r->ns.values[i]);
     fprintf(f, "%s],%s\"samples_ts\": [", gap, separator);
     for (size_t i = 0; i < r->ns.n; i++)
-        fprintf(f, "%s%.6f", i ? ", " : gap, r->ns.values[i] > 0 ? 1e9 * bench_result_tokens(r) / r->ns.values[i] : 0);
+        fprintf(f, "%s%.6f", i ? ", " : gap,
+                r->ns.values[i] > 0 ? 1e9 * bench_result_tokens(r) / r->ns.values[i] : 0);
     fprintf(f, "%s]", gap);
 }
 
-static const char *const sql_types[] = {[TEXT] = "TEXT", [INT] = "INTEGER", [REAL] = "REAL", [BOOL] = "INTEGER"};
+static const char *const sql_types[] = {
+    [TEXT] = "TEXT", [INT] = "INTEGER", [REAL] = "REAL", [BOOL] = "INTEGER"};
 
 void bench_write_begin(FILE *f, enum report_format format)
 {
@@ -163,26 +230,26 @@ void bench_write_begin(FILE *f, enum report_format format)
     columns_of(&empty, &none, &none, c);
     switch (format) {
     case REPORT_MD:
-        fprintf(f, "| %-30s | %10s | %10s | %-10s | %7s | %-16s | %15s | %20s | %10s | %s |\n", "model", "size", "params", "backend", "threads",
-                "placement", "test", "t/s", "of roofline", "remark");
-        fprintf(f, "| ------------------------------ | ---------: | ---------: | ---------- | ------: | ---------------- | --------------: | "
+        fprintf(f, "| %-30s | %10s | %10s | %-10s | %7s | %-16s | %15s | %20s | %10s | %s |\n",
+                "model", "size", "params", "backend", "threads", "placement", "test", "t/s",
+                "of roofline", "remark");
+        fprintf(f, "| ------------------------------ | ---------: | ---------: | ---------- | "
+                   "------: | ---------------- | --------------: | "
                    "-------------------: | ----------: | --- |\n");
         break;
     case REPORT_CSV:
         for (int i = 0; i < N_COLUMNS; i++)
             fprintf(f, "%s%s", c[i].name, i < N_COLUMNS - 1 ? "," : "\n");
         break;
-    case REPORT_JSON:
-        fputs("[\n", f);
-        break;
+    case REPORT_JSON: fputs("[\n", f); break;
     case REPORT_SQL:
         fputs("CREATE TABLE IF NOT EXISTS llama_bench (\n", f);
         for (int i = 0; i < N_COLUMNS; i++)
-            fprintf(f, "  %s %s%s\n", c[i].name, sql_types[c[i].type], i < N_COLUMNS - 1 ? "," : "");
+            fprintf(f, "  %s %s%s\n", c[i].name, sql_types[c[i].type],
+                    i < N_COLUMNS - 1 ? "," : "");
         fputs(");\n\n", f);
         break;
-    case REPORT_JSONL:
-        break;
+    case REPORT_JSONL: break;
     }
 }
 
@@ -191,7 +258,8 @@ static void put_markdown(FILE *f, const struct bench_result *r, const struct ser
     char name[128], test[128], model[200], roof[24] = "", arm[96], routing[48];
 
     bench_test_name(r, name, sizeof name);
-    utf8_strip(test, sizeof test, name, utf8_fit(name, strlen(name), TEST_COLUMNS, NULL), 0);     /* a prompt, whole in the other formats */
+    /* a prompt, whole in the other formats */
+    utf8_strip(test, sizeof test, name, utf8_fit(name, strlen(name), TEST_COLUMNS, NULL), 0);
     snprintf(model, sizeof model, "%s", r->model_type);
     if (r->in_cache)
         snprintf(roof, sizeof roof, "in cache");
@@ -200,9 +268,13 @@ static void put_markdown(FILE *f, const struct bench_result *r, const struct ser
     snprintf(arm, sizeof arm, "%.60s", r->placement);
     snprintf(routing, sizeof routing, "%s%s", r->routing_imposed ? "routing imposed: " : "",
              r->routing_imposed ? r->routing : "");
-    fprintf(f, "| %-30s | %6.2f GiB | %8.2f B | %-10s | %7d | %-16s | %15s | %10.2f ± %.2f | %11s | %s%s%s%s%s%s |\n", model,
-            (double)r->model_size / (1024.0 * 1024 * 1024), (double)r->model_n_params * 1e-9, r->backends, r->n_threads, arm, test, rates->mean,
-            rates->sd, roof, r->arm, r->arm[0] && (r->remark[0] || routing[0]) ? "; " : "", routing, routing[0] && r->remark[0] ? "; " : "", r->remark,
+    fprintf(f,
+            "| %-30s | %6.2f GiB | %8.2f B | %-10s | %7d | %-16s | %15s | %10.2f ± %.2f | %11s | "
+            "%s%s%s%s%s%s |\n",
+            model, (double)r->model_size / (1024.0 * 1024 * 1024), (double)r->model_n_params * 1e-9,
+            r->backends, r->n_threads, arm, test, rates->mean, rates->sd, roof, r->arm,
+            r->arm[0] && (r->remark[0] || routing[0]) ? "; " : "", routing,
+            routing[0] && r->remark[0] ? "; " : "", r->remark,
             r->disturbed && !r->remark[0] ? "disturbed" : "");
 }
 
@@ -215,9 +287,7 @@ void bench_write_row(FILE *f, enum report_format format, const struct bench_resu
     bench_result_rates(r, &rates);
     columns_of(r, &times, &rates, c);
     switch (format) {
-    case REPORT_MD:
-        put_markdown(f, r, &rates);
-        break;
+    case REPORT_MD: put_markdown(f, r, &rates); break;
     case REPORT_CSV:
         for (int i = 0; i < N_COLUMNS; i++) {
             put_quoted(f, &c[i], '"');
@@ -310,9 +380,9 @@ static int read_result(const json_t *o, struct bench_result *r)
     r->routing_imposed = read_number(o, "routing_imposed") != 0;
     if (!json_is_array(samples) || bench_result_tokens(r) <= 0)
         return ERR_INPUT;
-    json_array_foreach(samples, i, v)
-        if (json_number_value(v) > 0 && series_add(&r->ns, json_number_value(v)) < 0)
-            return ERR_MEMORY;
+    json_array_foreach(samples, i,
+                       v) if (json_number_value(v) > 0 &&
+                              series_add(&r->ns, json_number_value(v)) < 0) return ERR_MEMORY;
     return 0;
 }
 
@@ -328,14 +398,19 @@ int bench_read(struct bench_result **out, size_t *n, const char *path, struct er
         return rc;
     list = json_is_array(root) ? root : json_object_get(root, "results");
     if (!json_is_array(list))
-        rc = error_set(e, ERR_INPUT, "%s: not a benchmark report (an array of results is expected)", path);
+        rc = error_set(e, ERR_INPUT, "%s: not a benchmark report (an array of results is expected)",
+                       path);
     else if (!(*out = mem_alloc(json_array_size(list), sizeof **out)))
         rc = error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
     for (size_t i = 0; rc == 0 && i < json_array_size(list); i++) {
         rc = read_result(json_array_get(list, i), &(*out)[i]);
         *n = i + 1;
         if (rc < 0)
-            error_set(e, rc, rc == ERR_MEMORY ? "out of memory for '%s'" : "%s: result %zu has no samples_ns, or no n_prompt and n_gen", path, i + 1);
+            error_set(e, rc,
+                      rc == ERR_MEMORY
+                          ? "out of memory for '%s'"
+                          : "%s: result %zu has no samples_ns, or no n_prompt and n_gen",
+                      path, i + 1);
     }
     json_decref(root);
     if (rc < 0) {
@@ -350,13 +425,15 @@ int bench_read(struct bench_result **out, size_t *n, const char *path, struct er
 
 static bool same_test(const struct bench_result *a, const struct bench_result *b)
 {
-    return a->n_prompt == b->n_prompt && a->n_gen == b->n_gen && a->n_depth == b->n_depth && strcmp(a->test, b->test) == 0;
+    return a->n_prompt == b->n_prompt && a->n_gen == b->n_gen && a->n_depth == b->n_depth &&
+           strcmp(a->test, b->test) == 0;
 }
 
 /* How alike what is not the test is: among several candidates the closest partner is taken. */
 static int likeness(const struct bench_result *a, const struct bench_result *b)
 {
-    return 16 * (strcmp(a->routing, b->routing) == 0) + 8 * (strcmp(a->arm, b->arm) == 0) + 4 * (a->n_threads == b->n_threads) + 2 * (strcmp(a->model_type, b->model_type) == 0) +
+    return 16 * (strcmp(a->routing, b->routing) == 0) + 8 * (strcmp(a->arm, b->arm) == 0) +
+           4 * (a->n_threads == b->n_threads) + 2 * (strcmp(a->model_type, b->model_type) == 0) +
            (strcmp(a->placement, b->placement) == 0);
 }
 
@@ -366,14 +443,17 @@ static void put_setting(char *out, size_t size, const char *a, const char *b)
     size_t n = strlen(out);
 
     if (a[0] || b[0])
-        snprintf(out + n, size - n, "%s%.60s%s%.60s", n ? ", " : "", a, strcmp(a, b) ? " -> " : "", strcmp(a, b) ? b : "");
+        snprintf(out + n, size - n, "%s%.60s%s%.60s", n ? ", " : "", a, strcmp(a, b) ? " -> " : "",
+                 strcmp(a, b) ? b : "");
 }
 
 /* The arm, or the number of threads; then whatever else differs between the two. */
-static void settings(const struct bench_result *a, const struct bench_result *b, char *out, size_t size)
+static void settings(const struct bench_result *a, const struct bench_result *b, char *out,
+                     size_t size)
 {
-    const char *pairs[][2] = {{a->model_type, b->model_type}, {a->kernels, b->kernels}, {a->placement, b->placement}, {a->routing, b->routing},
-                              {a->type_k, b->type_k}, {a->type_v, b->type_v}};
+    const char *pairs[][2] = {{a->model_type, b->model_type}, {a->kernels, b->kernels},
+                              {a->placement, b->placement},   {a->routing, b->routing},
+                              {a->type_k, b->type_k},         {a->type_v, b->type_v}};
     char x[16], y[16];
 
     out[0] = 0;
@@ -394,7 +474,8 @@ const char *bench_verdict(const struct series_figures *a, const struct series_fi
     return a->max < b->min || b->max < a->min ? "too few runs" : "none";
 }
 
-int bench_compare(FILE *f, const struct bench_result *a, size_t n_a, const struct bench_result *b, size_t n_b)
+int bench_compare(FILE *f, const struct bench_result *a, size_t n_a, const struct bench_result *b,
+                  size_t n_b)
 {
     int found = 0;
 
@@ -404,24 +485,28 @@ int bench_compare(FILE *f, const struct bench_result *a, size_t n_a, const struc
         char name[128], test[128], arm[256];
 
         for (size_t j = 0; j < n_b; j++)
-            if (same_test(&a[i], &b[j]) && (!best || likeness(&a[i], &b[j]) > likeness(&a[i], best)))
+            if (same_test(&a[i], &b[j]) &&
+                (!best || likeness(&a[i], &b[j]) > likeness(&a[i], best)))
                 best = &b[j];
         if (!best)
             continue;
         if (!found++)
-            fprintf(f, "| %-22s | %-24s | %20s | %20s | %7s | %-14s |\n"
-                       "| ---------------------- | ------------------------ | -------------------: | -------------------: | ------: | -------------- |\n",
+            fprintf(f,
+                    "| %-22s | %-24s | %20s | %20s | %7s | %-14s |\n"
+                    "| ---------------------- | ------------------------ | -------------------: | "
+                    "-------------------: | ------: | -------------- |\n",
                     "test", "arm", "A t/s", "B t/s", "B / A", "difference");
         bench_result_rates(&a[i], &x);
         bench_result_rates(best, &y);
         bench_test_name(&a[i], name, sizeof name);
         utf8_strip(test, sizeof test, name, utf8_fit(name, strlen(name), TEST_COLUMNS, NULL), 0);
         settings(&a[i], best, arm, sizeof arm);
-        fprintf(f, "| %-22s | %-24s | %10.2f ± %7.2f | %10.2f ± %7.2f | %6.3fx | %s%s |\n", test, arm, x.median, x.sd, y.median, y.sd,
-                x.median > 0 ? y.median / x.median : 0, bench_verdict(&x, &y),
-                a[i].disturbed || best->disturbed ? ", disturbed" : "");
+        fprintf(f, "| %-22s | %-24s | %10.2f ± %7.2f | %10.2f ± %7.2f | %6.3fx | %s%s |\n", test,
+                arm, x.median, x.sd, y.median, y.sd, x.median > 0 ? y.median / x.median : 0,
+                bench_verdict(&x, &y), a[i].disturbed || best->disturbed ? ", disturbed" : "");
     }
     if (found)
-        fprintf(f, "\nDifferences at 98 %%, by Welch's t-test or because all runs of one lie above all of the other; what cannot be told from noise is called none.\n");
+        fprintf(f, "\nDifferences at 98 %%, by Welch's t-test or because all runs of one lie above "
+                   "all of the other; what cannot be told from noise is called none.\n");
     return found;
 }

@@ -1,5 +1,6 @@
-/* One measured test and how it is written down. The first columns are llama-bench's, name by name, so that scripts made for its CSV, JSON
- * and SQL read ours; what only moetop knows follows them. One table makes all five formats and the reader. Main thread. */
+/* One measured test and how it is written down. The first columns are llama-bench's, name by name,
+ * so that scripts made for its CSV, JSON and SQL read ours; what only moetop knows follows them.
+ * One table makes all five formats and the reader. Main thread. */
 #ifndef APP_BENCH_RESULT_H
 #define APP_BENCH_RESULT_H
 
@@ -16,30 +17,33 @@ struct bench_result {
     uint64_t model_size, model_n_params;
     int n_batch, n_ubatch, n_threads;
     char type_k[8], type_v[8];
-    int n_gpu_layers;                    /* layers with their attention on a device */
+    int n_gpu_layers; /* layers with their attention on a device */
     char devices[128];
     int n_prompt, n_gen, n_depth;
-    char test_time[24];                  /* ISO 8601, UTC */
+    char test_time[24]; /* ISO 8601, UTC */
     /* what follows llama-bench's columns */
     char version[16], arm[128], placement[64], kernels[16], routing[16], test[96];
-    double median_ts, p05_ts, p95_ts;    /* of the repetitions */
-    double token_p50_ms, token_p95_ms;   /* single tokens; 0: none generated */
-    double ttft_ms;                      /* prompt suite: to the first token; 0: not measured */
-    double bandwidth_before, bandwidth_after;    /* bytes a second */
-    double roofline_ts, share;           /* decode and small batches: most this memory allows, and the part reached; 0: does not apply */
-    uint64_t token_bytes;                /* read for one token; of a batch: for all of them, divided by their number */
+    double median_ts, p05_ts, p95_ts;  /* of the repetitions */
+    double token_p50_ms, token_p95_ms; /* single tokens; 0: none generated */
+    double ttft_ms;                    /* prompt suite: to the first token; 0: not measured */
+    double bandwidth_before, bandwidth_after; /* bytes a second */
+    /* decode and small batches: most this memory allows, and the part reached; 0: does not apply */
+    double roofline_ts, share;
+    /* read for one token; of a batch: for all of them, divided by their number */
+    uint64_t token_bytes;
     bool in_cache;
     uint64_t rss, rss_peak;
-    double cpu_use, others_use, mhz;     /* CPUs' worth of this process, of all others; NAN: unknown */
+    /* CPUs' worth of this process, of all others; NAN: unknown */
+    double cpu_use, others_use, mhz;
     uint64_t read_bytes, write_bytes, read_calls, write_calls;
-    double experts_seen, experts_imbalance;      /* share of all experts used; most used over mean, mean of the layers; 0: not counted */
-    bool routing_imposed;                /* the experts were not the router's choice */
-    bool disturbed;                      /* others took the machine, or the clock fell */
+    /* share of all experts used; most used over mean, mean of the layers; 0: not counted */
+    double experts_seen, experts_imbalance;
+    bool routing_imposed; /* the experts were not the router's choice */
+    bool disturbed;       /* others took the machine, or the clock fell */
     char remark[200];
     /* samples: of n_prompt + n_gen tokens each */
     struct series ns;
 };
-
 
 void bench_result_release(struct bench_result *r);
 /* Tokens of one sample. */
@@ -47,17 +51,21 @@ int bench_result_tokens(const struct bench_result *r);
 /* Rates (tokens a second) of the samples, as mean, sd, median. */
 int bench_result_rates(const struct bench_result *r, struct series_figures *out);
 
-/* A whole report: header, one row a result, end. Results may be written as they come: begin, row..., end. */
+/* A whole report: header, one row a result, end. Results may be written as they come: begin,
+ * row..., end. */
 void bench_write_begin(FILE *f, enum report_format format);
 void bench_write_row(FILE *f, enum report_format format, const struct bench_result *r, int index);
 void bench_write_end(FILE *f, enum report_format format, int rows);
 
-/* Results read back from a JSON report (ours or llama-bench's: columns it lacks stay empty). *out is mem_* memory, released one by one.
- * ERR_IO, ERR_INPUT naming the file. */
+/* Results read back from a JSON report (ours or llama-bench's: columns it lacks stay empty). *out
+ * is mem_* memory, released one by one. ERR_IO, ERR_INPUT naming the file. */
 int bench_read(struct bench_result **out, size_t *n, const char *path, struct error *e);
-/* Table of two reports, test by test: rates, ratio, and whether the difference is beyond the noise. Returns how many tests both have. */
-int bench_compare(FILE *f, const struct bench_result *a, size_t n_a, const struct bench_result *b, size_t n_b);
-/* "A is faster", "B is faster", "none" (inside the noise), "too few runs" (they lie apart, but so few do so by chance). */
+/* Table of two reports, test by test: rates, ratio, and whether the difference is beyond the noise.
+ * Returns how many tests both have. */
+int bench_compare(FILE *f, const struct bench_result *a, size_t n_a, const struct bench_result *b,
+                  size_t n_b);
+/* "A is faster", "B is faster", "none" (inside the noise), "too few runs" (they lie apart, but so
+ * few do so by chance). */
 const char *bench_verdict(const struct series_figures *a, const struct series_figures *b);
 /* "pp512", "tg128 @ d1024", "pp512+tg128" */
 void bench_test_name(const struct bench_result *r, char *out, size_t size);

@@ -1,10 +1,11 @@
-/* See routing.h. A table instead of a generator in the engine: nothing is drawn while the clock runs, every device and chunk size sees
- * the same choice, and the engine's part stays one look-up. */
+/* See routing.h. A table instead of a generator in the engine: nothing is drawn while the clock
+ * runs, every device and chunk size sees the same choice, and the engine's part stays one look-up.
+ */
 #include "app/bench/routing.h"
 
 #include "engine/base/mem.h"
 
-#define PERIOD 1024              /* positions until the table repeats */
+#define PERIOD 1024 /* positions until the table repeats */
 
 const char *const bench_routing_words[] = {"text", "random", "uniform", "zipf", "single"};
 
@@ -38,7 +39,8 @@ static double weight_of(enum bench_routing kind, int rank)
 }
 
 /* `used` ranks out of n, without return. taken: n flags, all false before and after. */
-static void draw_ranks(enum bench_routing kind, int n, int used, uint64_t *state, bool *taken, int *ranks)
+static void draw_ranks(enum bench_routing kind, int n, int used, uint64_t *state, bool *taken,
+                       int *ranks)
 {
     for (int i = 0; i < used; i++) {
         double left = 0, mark;
@@ -59,12 +61,15 @@ static void draw_ranks(enum bench_routing kind, int n, int used, uint64_t *state
         taken[ranks[i]] = false;
 }
 
-int bench_routing_init(struct imposed_routing *out, enum bench_routing kind, int n_layers, int n_experts, int used, unsigned seed, struct error *e)
+int bench_routing_init(struct imposed_routing *out, enum bench_routing kind, int n_layers,
+                       int n_experts, int used, unsigned seed, struct error *e)
 {
     int period = kind == ROUTING_SINGLE ? 1 : PERIOD;
-    uint16_t *table = mem_alloc((size_t)n_layers * (size_t)period * (size_t)used, sizeof *table), *order = mem_alloc((size_t)n_experts, sizeof *order);
+    uint16_t *table = mem_alloc((size_t)n_layers * (size_t)period * (size_t)used, sizeof *table),
+             *order = mem_alloc((size_t)n_experts, sizeof *order);
     bool *taken = mem_alloc((size_t)n_experts, sizeof *taken);
-    int *ranks = mem_alloc((size_t)used, sizeof *ranks), rc = table && order && taken && ranks ? 0 : ERR_MEMORY;
+    int *ranks = mem_alloc((size_t)used, sizeof *ranks),
+        rc = table && order && taken && ranks ? 0 : ERR_MEMORY;
     uint64_t state = seed;
 
     for (int l = 0; l < n_layers && rc == 0; l++) {

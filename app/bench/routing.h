@@ -1,5 +1,6 @@
-/* Synthetic routing for --routing uniform, zipf and single: which experts every position gets instead of the router's choice. The tokens are
- * those of the text; how much of the model a step touches is then known by construction. Pure; the table is the caller's. */
+/* Synthetic routing for --routing uniform, zipf and single: which experts every position gets
+ * instead of the router's choice. The tokens are those of the text; how much of the model a step
+ * touches is then known by construction. Pure; the table is the caller's. */
 #ifndef APP_BENCH_ROUTING_H
 #define APP_BENCH_ROUTING_H
 
@@ -11,9 +12,11 @@ enum bench_routing { ROUTING_TEXT, ROUTING_RANDOM, ROUTING_UNIFORM, ROUTING_ZIPF
 
 extern const char *const bench_routing_words[];
 
-/* Fills out for n_layers layers; seed: the same table every time. uniform: distinct experts, each as likely; zipf: drawn without return, the
- * r-th expert of a layer's own order with weight 1 / r; single: the same experts for every token of a layer. */
-int bench_routing_init(struct imposed_routing *out, enum bench_routing kind, int n_layers, int n_experts, int used, unsigned seed, struct error *e);
+/* Fills out for n_layers layers; seed: the same table every time. uniform: distinct experts, each
+ * as likely; zipf: drawn without return, the r-th expert of a layer's own order with weight 1 / r;
+ * single: the same experts for every token of a layer. */
+int bench_routing_init(struct imposed_routing *out, enum bench_routing kind, int n_layers,
+                       int n_experts, int used, unsigned seed, struct error *e);
 void bench_routing_release(struct imposed_routing *r);
 
 #endif

@@ -1,5 +1,6 @@
-/* Runs the tests of --bench and describes their circumstances. Main thread. The clock runs around the engine's calls alone: no tokenising, no
- * sampling, as llama-bench does it; filling the depth is not counted, and the KV rows of a depth are kept between repetitions. */
+/* Runs the tests of --bench and describes their circumstances. Main thread. The clock runs around
+ * the engine's calls alone: no tokenising, no sampling, as llama-bench does it; filling the depth
+ * is not counted, and the KV rows of a depth are kept between repetitions. */
 #include "app/bench/internal.h"
 #include "app/setup/resolve.h"
 #include "app/common/signals.h"
@@ -26,12 +27,14 @@ int bench_place(struct bench_arm *a, struct error *e)
     engine_routing_impose(a->g, a->imposed.experts ? &a->imposed : NULL);
     if (!a->plan) {
         rc = place_apply(a->g, text, e);
-        /* asked once: the counts grow while measuring; but a strategy that follows them is left to itself */
+        /* asked once: the counts grow while measuring; but a strategy that follows them is left to
+         * itself */
         if (rc == 0 && !(planner_parse(&spec, text, NULL) == 0 && spec.planner->replans))
             a->plan = plan_copy(engine_plan(a->g));
         return rc;
     }
-    if (plan_equal(a->plan, engine_plan(a->g)) && strcmp(a->plan->name, engine_plan(a->g)->name) == 0)
+    if (plan_equal(a->plan, engine_plan(a->g)) &&
+        strcmp(a->plan->name, engine_plan(a->g)->name) == 0)
         return 0;
     again = plan_copy(a->plan);
     if (!again)
@@ -51,10 +54,12 @@ static void count_batch(void *ctx, const struct routing *r)
     struct bench_arm *a = ctx;
 
     bench_count_routing(&a->usage, r);
-    a->read_bytes += roofline_rows_bytes(&a->roofline, engine_info(a->g)->model, r->experts, r->rows, r->pos);
+    a->read_bytes += roofline_rows_bytes(&a->roofline, engine_info(a->g)->model, r->experts,
+                                         r->rows, r->pos);
 }
 
-/* Token i of repetition `seed`: the text, wrapped around, or random. One token repeated would light the same experts every time. */
+/* Token i of repetition `seed`: the text, wrapped around, or random. One token repeated would light
+ * the same experts every time. */
 static int token_at(const struct bench *b, const struct bench_arm *a, int i, unsigned seed)
 {
     uint64_t h = ((uint64_t)seed << 32 | (unsigned)i) * 0x9e3779b97f4a7c15u;
@@ -65,7 +70,8 @@ static int token_at(const struct bench *b, const struct bench_arm *a, int i, uns
     return (int)((h ^ h >> 32) % (uint64_t)engine_info(a->g)->model->hp.n_vocab);
 }
 
-static int eval(const struct bench *b, const struct bench_arm *a, int from, int n, unsigned seed, bool head, struct error *e)
+static int eval(const struct bench *b, const struct bench_arm *a, int from, int n, unsigned seed,
+                bool head, struct error *e)
 {
     int *ids = mem_alloc((size_t)n, sizeof *ids), rc;
 
@@ -78,7 +84,8 @@ static int eval(const struct bench *b, const struct bench_arm *a, int from, int 
     return rc;
 }
 
-int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned seed, bool counted, double *ns, struct error *e)
+int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned seed, bool counted,
+               double *ns, struct error *e)
 {
     struct bench_arm *a = &b->arms[arm];
     struct engine *g = a->g;
@@ -89,11 +96,12 @@ int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned
     /* the depth is the same text in every repetition: what is there already stays */
     engine_session_rewind(g, t->n_depth);
     if (rc == 0 && engine_session_tokens(g, &have) < t->n_depth)
-        rc = eval(b, a, engine_session_tokens(g, &have), t->n_depth - engine_session_tokens(g, &have), 0, false, e);
+        rc = eval(b, a, engine_session_tokens(g, &have),
+                  t->n_depth - engine_session_tokens(g, &have), 0, false, e);
     if (rc < 0)
         return rc;
     if (b->counting) {
-        a->read_bytes = a->roofline.head;       /* a prompt's last token alone */
+        a->read_bytes = a->roofline.head; /* a prompt's last token alone */
         engine_observe(g, count_batch, a);
     }
     if (counted)
@@ -106,7 +114,8 @@ int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned
         int id = token_at(b, a, t->n_depth + t->n_prompt + i, seed);
 
         rc = engine_eval(g, &id, 1, b->logits, false, e);
-        if (counted && rc == 0 && series_add(&b->token_ms[arm], (double)(clock_now() - one) * 1e-6) < 0)
+        if (counted && rc == 0 &&
+            series_add(&b->token_ms[arm], (double)(clock_now() - one) * 1e-6) < 0)
             rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
     }
     *ns = (double)(clock_now() - start);
@@ -128,7 +137,8 @@ static void describe_model(const struct engine_info *info, struct bench_result *
     snprintf(type, sizeof type, "%s", dtype_info(m->type)->word);
     for (n = 0; type[n]; n++)
         type[n] = (char)(type[n] >= 'a' && type[n] <= 'z' ? type[n] - 32 : type[n]);
-    snprintf(r->model_type, sizeof r->model_type, "%s %.2fB %s", m->family, (double)m->n_params * 1e-9, type);
+    snprintf(r->model_type, sizeof r->model_type, "%s %.2fB %s", m->family,
+             (double)m->n_params * 1e-9, type);
     snprintf(r->model_filename, sizeof r->model_filename, "%s", weight_file_path(m->file));
     r->model_size = weight_file_bytes(m->file);
     r->model_n_params = (uint64_t)m->n_params;
@@ -178,7 +188,8 @@ static void describe_load(const struct machine_load *l, struct bench_result *r)
         snprintf(r->remark, sizeof r->remark, "%s", why);
 }
 
-void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, double before, double after, struct bench_result *r)
+void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, double before,
+                    double after, struct bench_result *r)
 {
     struct bench_arm *a = &b->arms[arm];
     const struct engine_info *info = engine_info(a->g);
@@ -192,8 +203,10 @@ void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, dou
     snprintf(r->cpu_info, sizeof r->cpu_info, "%.90s", system_cpu_name(b->system));
     describe_model(info, r);
     snprintf(r->backends, sizeof r->backends, "%s", info->n_devices > 1 ? "CPU,OpenCL" : "CPU");
-    snprintf(r->gpu_info, sizeof r->gpu_info, "%.120s", info->n_devices > 1 ? info->devices[1].name : "");
-    snprintf(r->devices, sizeof r->devices, "%s", info->n_devices > 1 ? info->devices[1].selector : "auto");
+    snprintf(r->gpu_info, sizeof r->gpu_info, "%.120s",
+             info->n_devices > 1 ? info->devices[1].name : "");
+    snprintf(r->devices, sizeof r->devices, "%s",
+             info->n_devices > 1 ? info->devices[1].selector : "auto");
     r->n_batch = a->o.batch_size;
     r->n_ubatch = a->o.ubatch_size;
     r->n_threads = info->n_threads;
@@ -232,7 +245,8 @@ void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, dou
     }
     for (size_t i = 0; i < b->n_arms; i++)
         if (engine_info(b->arms[i].g)->n_devices > 1)
-            b->load[arm].delay_s = 0;    /* a driver's own threads may wait for ours: that tells nothing of others */
+            /* a driver's own threads may wait for ours: that tells nothing of others */
+            b->load[arm].delay_s = 0;
     describe_load(&b->load[arm], r);
     describe_use(&a->usage, r);
 }

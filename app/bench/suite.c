@@ -1,5 +1,6 @@
-/* --bench-prompts: whole turns, as a user has them, over a file of prompts: time to the first token, prefill and decode apart. Main thread.
- * Greedy and past the end-of-answer token, so that every run of a prompt computes the same tokens. */
+/* --bench-prompts: whole turns, as a user has them, over a file of prompts: time to the first
+ * token, prefill and decode apart. Main thread. Greedy and past the end-of-answer token, so that
+ * every run of a prompt computes the same tokens. */
 #include "app/bench/internal.h"
 #include "app/common/paths.h"
 #include "app/common/signals.h"
@@ -15,7 +16,7 @@
 #define ARMS_MOST 64
 
 struct turn_figures {
-    struct series *token_ms;             /* NULL: a warm-up */
+    struct series *token_ms; /* NULL: a warm-up */
     struct error *e;
     int rc;
 };
@@ -27,7 +28,7 @@ struct suite {
     int n_gen;
     struct bench_result **results;
     size_t *n;
-    struct series *ttft, *prefill, *decode;      /* per arm, all prompts: ms, tokens/s, tokens/s */
+    struct series *ttft, *prefill, *decode; /* per arm, all prompts: ms, tokens/s, tokens/s */
 };
 
 static int on_event(void *ctx, struct event *ev)
@@ -40,11 +41,16 @@ static int on_event(void *ctx, struct event *ev)
     return f->rc < 0 || signals_last();
 }
 
-static int one_turn(struct suite *s, size_t arm, const char *prompt, struct series *token_ms, struct turn_done_event *done, struct error *e)
+static int one_turn(struct suite *s, size_t arm, const char *prompt, struct series *token_ms,
+                    struct turn_done_event *done, struct error *e)
 {
     struct engine *g = s->b->arms[arm].g;
     struct message m = {ROLE_USER, (char *)prompt};
-    struct turn t = {.messages = &m, .n_messages = 1, .raw = !engine_info(g)->chat, .max_tokens = s->n_gen, .ignore_eos = true,
+    struct turn t = {.messages = &m,
+                     .n_messages = 1,
+                     .raw = !engine_info(g)->chat,
+                     .max_tokens = s->n_gen,
+                     .ignore_eos = true,
                      .sampling = {.temperature = 0, .top_p = 1, .repeat_penalty = 1}};
     struct turn_figures f = {.token_ms = token_ms, .e = e};
     int rc = bench_place(&s->b->arms[arm], e);
@@ -65,7 +71,8 @@ static int add_sample(struct series *s, double v, struct error *e)
     return series_add(s, v) < 0 ? error_set(e, ERR_MEMORY, "out of memory for the samples") : 0;
 }
 
-/* Makes room for a prompt's results: a pair an arm, reading it and answering. *first: the first of them. */
+/* Makes room for a prompt's results: a pair an arm, reading it and answering. *first: the first of
+ * them. */
 static int add_results(struct suite *s, size_t *first, struct error *e)
 {
     struct bench *b = s->b;
@@ -101,8 +108,8 @@ static int warm_up(struct suite *s, size_t arm, const char *prompt, struct error
 }
 
 /* One run of a prompt on an arm, into its pair of results and the arm's series. */
-static int measure_turn(struct suite *s, size_t arm, const char *prompt, struct bench_result pair[2], struct series *ttft,
-                        struct error *e)
+static int measure_turn(struct suite *s, size_t arm, const char *prompt,
+                        struct bench_result pair[2], struct series *ttft, struct error *e)
 {
     struct bench *b = s->b;
     struct bench_result *read = &pair[0], *answer = &pair[1];
@@ -131,8 +138,8 @@ static int measure_turn(struct suite *s, size_t arm, const char *prompt, struct 
 }
 
 /* Describes and prints an arm's pair, whose first result is number `index` of the report. */
-static void write_pair(struct suite *s, size_t arm, const char *prompt, struct bench_result pair[2], const struct series *ttft,
-                       int index)
+static void write_pair(struct suite *s, size_t arm, const char *prompt, struct bench_result pair[2],
+                       const struct series *ttft, int index)
 {
     for (int k = 0; k < 2; k++) {
         struct bench_result *r = &pair[k];
@@ -141,8 +148,9 @@ static void write_pair(struct suite *s, size_t arm, const char *prompt, struct b
 
         bench_describe(s->b, arm, &t, 0, 0, r);
         if (!k)
-            r->token_p50_ms = r->token_p95_ms = 0;       /* reading has no single tokens */
-        snprintf(r->test, sizeof r->test, "%s %.*s", k ? "tg" : "pp", (int)utf8_fit(prompt, strlen(prompt), 60, NULL), prompt);
+            r->token_p50_ms = r->token_p95_ms = 0; /* reading has no single tokens */
+        snprintf(r->test, sizeof r->test, "%s %.*s", k ? "tg" : "pp",
+                 (int)utf8_fit(prompt, strlen(prompt), 60, NULL), prompt);
         if (series_summarise(ttft, &f) == 0 && !k)
             r->ttft_ms = f.median;
         bench_result_rates(r, &f);
@@ -178,10 +186,12 @@ static void put_figures(FILE *f, const char *what, const char *unit, const struc
     struct series_figures v;
 
     if (series_summarise(s, &v) == 0 && v.n)
-        fprintf(f, "  %-22s median %10.2f, mean %10.2f ± %8.2f, p95 %10.2f %s (%zu runs)\n", what, v.median, v.mean, v.sd, v.p95, unit, v.n);
+        fprintf(f, "  %-22s median %10.2f, mean %10.2f ± %8.2f, p95 %10.2f %s (%zu runs)\n", what,
+                v.median, v.mean, v.sd, v.p95, unit, v.n);
 }
 
-/* Memory, processor, disk and experts over all prompts of an arm: the newest, the most, the sums. */
+/* Memory, processor, disk and experts over all prompts of an arm: the newest, the most, the sums.
+ */
 static void put_machine(FILE *f, const struct suite *s, size_t arm)
 {
     char rss[16], peak[16], read[16], written[16];
@@ -190,7 +200,8 @@ static void put_machine(FILE *f, const struct suite *s, size_t arm)
     size_t rows = 0, answers = 0;
 
     for (size_t i = arm * 2; i + 1 < *s->n; i += 2 * s->b->n_arms) {
-        const struct bench_result *r = &(*s->results)[i], *answer = r + 1;       /* both stand for the same turns */
+        /* both stand for the same turns */
+        const struct bench_result *r = &(*s->results)[i], *answer = r + 1;
 
         now = r->rss;
         most = r->rss_peak > most ? r->rss_peak : most;
@@ -211,15 +222,19 @@ static void put_machine(FILE *f, const struct suite *s, size_t arm)
     if (!rows)
         return;
     if (answers)
-        fprintf(f, "  %-22s p50 %.2f ms (mean of the prompts), p95 %.2f ms (the worst prompt)\n", "token time", p50 / (double)answers, p95);
-    fprintf(f, "  %-22s %s now, %s at most\n", "memory", size_format(now, rss, sizeof rss), size_format(most, peak, sizeof peak));
+        fprintf(f, "  %-22s p50 %.2f ms (mean of the prompts), p95 %.2f ms (the worst prompt)\n",
+                "token time", p50 / (double)answers, p95);
+    fprintf(f, "  %-22s %s now, %s at most\n", "memory", size_format(now, rss, sizeof rss),
+            size_format(most, peak, sizeof peak));
     fprintf(f, "  %-22s %.2f CPUs", "processor", use / (double)rows);
     if (!isnan(mhz))
         fprintf(f, ", at least %.0f MHz", mhz);
-    fprintf(f, "\n  %-22s %s read in %llu calls, %s written in %llu\n", "disk", size_format(in, read, sizeof read), (unsigned long long)reads,
+    fprintf(f, "\n  %-22s %s read in %llu calls, %s written in %llu\n", "disk",
+            size_format(in, read, sizeof read), (unsigned long long)reads,
             size_format(out, written, sizeof written), (unsigned long long)writes);
     if (seen > 0)
-        fprintf(f, "  %-22s %.0f %% of all were used by a prompt and its answer\n", "experts", 100 * seen / (double)rows);
+        fprintf(f, "  %-22s %.0f %% of all were used by a prompt and its answer\n", "experts",
+                100 * seen / (double)rows);
 }
 
 static void put_summary(const struct suite *s)
@@ -234,8 +249,12 @@ static void put_summary(const struct suite *s)
         put_figures(stderr, "prefill", "tokens/s", &s->prefill[i]);
         put_figures(stderr, "decode", "tokens/s", &s->decode[i]);
         put_machine(stderr, s, i);
-        if (i && series_summarise(&s->decode[0], &a) == 0 && series_summarise(&s->decode[i], &z) == 0)
-            fprintf(stderr, series_differ(&a, &z) ? "  decode: %.2f times '%s'\n" : "  decode: no difference beyond the noise (%.2f times '%s')\n",
+        if (i && series_summarise(&s->decode[0], &a) == 0 &&
+            series_summarise(&s->decode[i], &z) == 0)
+            fprintf(stderr,
+                    series_differ(&a, &z)
+                        ? "  decode: %.2f times '%s'\n"
+                        : "  decode: no difference beyond the noise (%.2f times '%s')\n",
                     a.median > 0 ? z.median / a.median : 0, b->arms[0].label);
     }
 }
@@ -264,7 +283,8 @@ static int run_lines(struct suite *s, char *text, struct error *e)
     return rc;
 }
 
-int bench_suite(struct bench *b, const char *file, int n_gen, struct bench_result **r, size_t *n, struct error *e)
+int bench_suite(struct bench *b, const char *file, int n_gen, struct bench_result **r, size_t *n,
+                struct error *e)
 {
     struct suite s = {.b = b, .file = file, .n_gen = n_gen > 0 ? n_gen : 128, .results = r, .n = n};
     struct series *all = mem_alloc(3 * b->n_arms, sizeof *all);

@@ -1,5 +1,5 @@
-/* See autosave.h. A part is a file that only grows: one write for all that was not kept yet costs a token next to nothing, and whatever
- * instant a kill chooses, what was shown is whole. */
+/* See autosave.h. A part is a file that only grows: one write for all that was not kept yet costs a
+ * token next to nothing, and whatever instant a kill chooses, what was shown is whole. */
 #include "app/chat/autosave.h"
 
 #include "engine/base/file.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PART_MOST (16u << 20)    /* bytes of a part that are read back */
+#define PART_MOST (16u << 20) /* bytes of a part that are read back */
 
 static void part_name(char *out, size_t size, const char *path)
 {
@@ -53,14 +53,15 @@ void autosave_release(struct autosave *f, bool done)
         unlink(f->part);
 }
 
-/* Two programs that start in the same second choose the same free name: it is whose who makes the file, the other takes the next. */
+/* Two programs that start in the same second choose the same free name: it is whose who makes the
+ * file, the other takes the next. */
 static int claim(struct autosave *f, struct error *e)
 {
     int rc = 0, fd;
 
     while (!f->claimed && rc == 0 && f->path[0]) {
         fd = open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        f->claimed = fd >= 0 || errno != EEXIST;         /* what else is wrong, saving says */
+        f->claimed = fd >= 0 || errno != EEXIST; /* what else is wrong, saving says */
         if (fd >= 0)
             close(fd);
         else if (!f->claimed)
@@ -78,7 +79,7 @@ int autosave_write(struct autosave *f, const struct transcript *t, struct error 
     while (i < t->n && t->entries[i].role == ROLE_SYSTEM)
         i++;
     if (i == t->n && !f->claimed)
-        return 0;                        /* nothing was said: no file for it */
+        return 0; /* nothing was said: no file for it */
     if (claim(f, e) < 0)
         return e ? e->code : ERR_IO;
     return transcript_save(t, f->path, e);
@@ -119,7 +120,7 @@ int autosave_part_write(struct autosave *f, const char *text, size_t len, struct
         if (n > 0) {
             f->kept += (size_t)n;
         } else if (n == 0 || why != EINTR) {
-            f->part_failed = true;       /* what is there stays; the turn's save tries again */
+            f->part_failed = true; /* what is there stays; the turn's save tries again */
             part_close(f);
             return error_set(e, ERR_IO, "the answer cannot be kept on disk: %s", strerror(why));
         }
@@ -145,7 +146,8 @@ void autosave_recover(struct transcript *t, const char *path)
         else
             rc = transcript_append(t, ROLE_ASSISTANT, text, &e);
         if (rc >= 0)
-            snprintf(t->entries[t->n - 1].stop, sizeof t->entries[0].stop, "%s", stop_reason_word(STOP_CANCELLED));
+            snprintf(t->entries[t->n - 1].stop, sizeof t->entries[0].stop, "%s",
+                     stop_reason_word(STOP_CANCELLED));
     }
     mem_free(text);
 }

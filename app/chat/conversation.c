@@ -18,33 +18,38 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PACED_SHARE 0.05         /* an answer is called paced when it waited for more than this share of its time */
-#define PACE_DEFAULT 40.0        /* what F2 goes back to when no pace was configured: about as fast as one reads */
+/* an answer is called paced when it waited for more than this share of its time */
+#define PACED_SHARE 0.05
+/* what F2 goes back to when no pace was configured: about as fast as one reads */
+#define PACE_DEFAULT 40.0
 
 struct conversation {
     struct options *options;
     struct conversation_hooks hooks;
-    struct engine_setup setup;   /* what the engine thread reads: nobody changes it from the worker's start to its end */
+    /* what the engine thread reads: nobody changes it from the worker's start to its end */
+    struct engine_setup setup;
     struct worker *worker;
     struct transcript transcript;
     struct autosave autosave;
-    struct chat_exports exports; /* of this chat */
-    struct transcript_info *chats;   /* as listed last, n_chats; owned */
+    struct chat_exports exports;   /* of this chat */
+    struct transcript_info *chats; /* as listed last, n_chats; owned */
     size_t n_chats;
-    bool save_said;              /* trouble with saving is said once */
+    bool save_said; /* trouble with saving is said once */
     bool ready, busy, over, worker_gone;
-    bool auto_asked, auto_wanted, auto_done, measuring;  /* placements are to be measured after an answer; that is being done */
-    int calls;                   /* conversation_call's that have not reported yet */
-    struct strbuf answer;        /* text of the running answer */
-    int answered;                /* its tokens so far, with those that were there before /continue */
-    bool paced;                  /* a pace held it up */
-    char plan[64];               /* in force */
-    bool place_told;             /* the next placement in force is told: a command asked for it */
-    bool editing;                /* the next message takes the place of the last one */
+    /* placements are to be measured after an answer; that is being done */
+    bool auto_asked, auto_wanted, auto_done, measuring;
+    int calls;            /* conversation_call's that have not reported yet */
+    struct strbuf answer; /* text of the running answer */
+    /* its tokens so far, with those that were there before /continue */
+    int answered;
+    bool paced;      /* a pace held it up */
+    char plan[64];   /* in force */
+    bool place_told; /* the next placement in force is told: a command asked for it */
+    bool editing;    /* the next message takes the place of the last one */
     char *waiting;
     double pace, pace_asked;
     struct stats stats;
-    struct error failure;        /* what should become the exit code */
+    struct error failure; /* what should become the exit code */
 };
 
 void conversation_say(struct conversation *c, enum conversation_say kind, const char *format, ...)
@@ -85,7 +90,8 @@ void conversation_keep(struct conversation *c)
     begin_file(c);
 }
 
-int conversation_chats(struct conversation *c, bool fresh, const struct transcript_info **out, size_t *n, struct error *e)
+int conversation_chats(struct conversation *c, bool fresh, const struct transcript_info **out,
+                       size_t *n, struct error *e)
 {
     size_t kept = 0;
     int rc = 0;
@@ -98,7 +104,8 @@ int conversation_chats(struct conversation *c, bool fresh, const struct transcri
         for (size_t i = 0; i < c->n_chats; i++) {
             size_t len = strlen(c->chats[i].name);
 
-            if (!own || strncmp(own + 1, c->chats[i].name, len) != 0 || strcmp(own + 1 + len, ".json") != 0)
+            if (!own || strncmp(own + 1, c->chats[i].name, len) != 0 ||
+                strcmp(own + 1 + len, ".json") != 0)
                 c->chats[kept++] = c->chats[i];
         }
         c->n_chats = kept;
@@ -159,7 +166,8 @@ static void pace_send(struct conversation *c)
     notify_worker(c, (struct command){.kind = COMMAND_PACE, .number = c->pace});
 }
 
-int conversation_open(struct conversation **out, struct options *o, const struct conversation_hooks *hooks, struct error *e)
+int conversation_open(struct conversation **out, struct options *o,
+                      const struct conversation_hooks *hooks, struct error *e)
 {
     struct conversation *c = mem_alloc(1, sizeof *c);
     char *text = NULL;
@@ -173,8 +181,10 @@ int conversation_open(struct conversation **out, struct options *o, const struct
     autosave_init(&c->autosave);
     transcript_init(&c->transcript);
     c->pace = c->pace_asked = pace_from_options(o, true);
-    if ((rc = prompt_system(o, &text, e)) >= 0 && (rc = transcript_system(&c->transcript, text, e)) >= 0 &&
-        (rc = engine_setup_prepare(o, &c->setup, false, e)) >= 0 && (rc = stats_open(&c->stats, o, e)) >= 0)
+    if ((rc = prompt_system(o, &text, e)) >= 0 &&
+        (rc = transcript_system(&c->transcript, text, e)) >= 0 &&
+        (rc = engine_setup_prepare(o, &c->setup, false, e)) >= 0 &&
+        (rc = stats_open(&c->stats, o, e)) >= 0)
         rc = transcript_model(&c->transcript, c->setup.model_path, e);
     mem_free(text);
     c->setup.config.pace = c->pace;
@@ -203,10 +213,12 @@ int conversation_close(struct conversation *c, struct error *e)
     worker_stop(c->worker);
     c->worker = NULL;
     engine_setup_release(&c->setup);
-    if (c->busy && c->transcript.n) {                            /* what had been shown of the last answer */
+    /* what had been shown of the last answer */
+    if (c->busy && c->transcript.n) {
         struct transcript_entry *last = &c->transcript.entries[c->transcript.n - 1];
 
-        transcript_text(&c->transcript, c->transcript.n - 1, c->answer.data ? c->answer.data : "", e);
+        transcript_text(&c->transcript, c->transcript.n - 1, c->answer.data ? c->answer.data : "",
+                        e);
         snprintf(last->stop, sizeof last->stop, "%s", stop_reason_word(STOP_CANCELLED));
     }
     rc = conversation_save(c, e);
@@ -238,10 +250,12 @@ static void answer_ended(struct conversation *c, enum stop_reason stop)
         return;
     c->busy = false;
     if (c->answer.failed)
-        conversation_say(c, SAY_TROUBLE, "out of memory: what is kept of this answer is not all of it");
+        conversation_say(c, SAY_TROUBLE,
+                         "out of memory: what is kept of this answer is not all of it");
     if (!c->transcript.n)
         return;
-    if (transcript_text(&c->transcript, c->transcript.n - 1, c->answer.data ? c->answer.data : "", &e) < 0)
+    if (transcript_text(&c->transcript, c->transcript.n - 1, c->answer.data ? c->answer.data : "",
+                        &e) < 0)
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
     last = &c->transcript.entries[c->transcript.n - 1];
     snprintf(last->stop, sizeof last->stop, "%s", stop_reason_word(stop));
@@ -253,7 +267,8 @@ static void answer_placed(struct conversation *c)
 {
     struct error e = {0};
 
-    if (c->busy && c->transcript.n && c->plan[0] && transcript_placed(&c->transcript, c->transcript.n - 1, c->plan, c->answered + 1, &e) < 0)
+    if (c->busy && c->transcript.n && c->plan[0] &&
+        transcript_placed(&c->transcript, c->transcript.n - 1, c->plan, c->answered + 1, &e) < 0)
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
 }
 
@@ -261,13 +276,16 @@ static void answer_placed(struct conversation *c)
 static void answer_measured(struct conversation *c, const struct turn_done_event *d)
 {
     struct transcript_entry *last = &c->transcript.entries[c->transcript.n - 1];
-    double before = last->tok_s > 0 ? last->tokens / last->tok_s : 0, now = clock_seconds(d->decode_ns);
+    double before = last->tok_s > 0 ? last->tokens / last->tok_s : 0,
+           now = clock_seconds(d->decode_ns);
     double waited = clock_seconds(d->total_ns) - clock_seconds(d->prefill_ns) - now;
     int steps = d->completion_tokens > 1 ? d->completion_tokens - 1 : 0;
 
     last->paced |= c->paced && waited > PACED_SHARE * clock_seconds(d->total_ns);
     last->seconds += clock_seconds(d->total_ns);
-    last->tok_s = before + now > 0 && steps ? ((before > 0 ? last->tokens : 0) + steps) / (before + now) : last->tok_s;
+    last->tok_s = before + now > 0 && steps
+                      ? ((before > 0 ? last->tokens : 0) + steps) / (before + now)
+                      : last->tok_s;
     last->tokens += d->completion_tokens;
 }
 
@@ -329,7 +347,8 @@ static void on_event(struct conversation *c, const struct event *ev)
         stats_add_turn(&c->stats, &ev->done_turn);
         if (c->busy && c->transcript.n)
             answer_measured(c, &ev->done_turn);
-        log_write(LOG_LEVEL_INFO, "answer: %d tokens in %.3f s, %s", ev->done_turn.completion_tokens, clock_seconds(ev->done_turn.total_ns),
+        log_write(LOG_LEVEL_INFO, "answer: %d tokens in %.3f s, %s",
+                  ev->done_turn.completion_tokens, clock_seconds(ev->done_turn.total_ns),
                   stop_reason_word(ev->done_turn.reason));
         answer_ended(c, ev->done_turn.reason);
         break;
@@ -343,7 +362,8 @@ static void on_event(struct conversation *c, const struct event *ev)
         break;
     case EVENT_ERROR:
         if (!c->ready && !c->failure.code)
-            error_set(&c->failure, ev->failure.code < 0 ? ev->failure.code : ERR_MODEL, "%s", ev->text ? ev->text : "the model cannot be read");
+            error_set(&c->failure, ev->failure.code < 0 ? ev->failure.code : ERR_MODEL, "%s",
+                      ev->text ? ev->text : "the model cannot be read");
         answer_ended(c, STOP_ERROR);
         break;
     case EVENT_REPORT:
@@ -357,8 +377,7 @@ static void on_event(struct conversation *c, const struct event *ev)
         c->calls = 0;
         c->worker_gone = true;
         break;
-    default:
-        break;
+    default: break;
     }
 }
 
@@ -408,7 +427,7 @@ int conversation_answer(struct conversation *c, bool go_on)
 
 static int do_auto(void *ctx, struct engine *g, char **text, struct error *e)
 {
-    const char *place = ctx;             /* "auto" when that was asked for */
+    const char *place = ctx; /* "auto" when that was asked for */
 
     if (!place_auto_due(g, place))
         return 0;
@@ -416,7 +435,8 @@ static int do_auto(void *ctx, struct engine *g, char **text, struct error *e)
     return place_auto(g, strcmp(place, "auto") == 0, e);
 }
 
-/* Once, when auto was asked for or a real GPU is used for the first time; never before an answer has been given. */
+/* Once, when auto was asked for or a real GPU is used for the first time; never before an answer
+ * has been given. */
 static void measure_after(struct conversation *c)
 {
     const struct engine_info *info = conversation_info(c);
@@ -446,7 +466,8 @@ static int message_send(struct conversation *c, const char *text)
     struct error e = {0};
 
     edit_cut(c);
-    if (c->measuring) {                  /* it gets out of the way, and is tried again after this answer */
+    /* it gets out of the way, and is tried again after this answer */
+    if (c->measuring) {
         worker_cancel(c->worker);
         c->auto_done = false;
     }
@@ -494,7 +515,8 @@ int conversation_submit(struct conversation *c, const char *text)
     }
     if (c->busy || !c->ready) {
         if (c->waiting) {
-            conversation_say(c, SAY_NOTICE, "one message is waiting already; %s takes it back", c->hooks.keys ? "Esc" : "Ctrl-C");
+            conversation_say(c, SAY_NOTICE, "one message is waiting already; %s takes it back",
+                             c->hooks.keys ? "Esc" : "Ctrl-C");
             return -1;
         }
         if ((c->waiting = mem_string(text)))
@@ -571,7 +593,9 @@ int conversation_expert(struct conversation *c, int layer, int expert)
     return command_send(c, &k);
 }
 
-int conversation_call(struct conversation *c, int (*fn)(void *ctx, struct engine *g, char **text, struct error *e), void *ctx, void (*release)(void *ctx))
+int conversation_call(struct conversation *c,
+                      int (*fn)(void *ctx, struct engine *g, char **text, struct error *e),
+                      void *ctx, void (*release)(void *ctx))
 {
     struct command k = {.kind = COMMAND_CALL, .call = {fn, release, ctx}};
     int rc = command_send(c, &k);
@@ -620,7 +644,7 @@ int conversation_place_told(struct conversation *c, const char *spec)
     c->place_told = true;
     if ((rc = conversation_place(c, spec)) < 0)
         c->place_told = false;
-    else if (!c->hooks.keys)             /* the screen shows what it waits for */
+    else if (!c->hooks.keys) /* the screen shows what it waits for */
         conversation_say(c, SAY_NOTICE, "switching the placement to %s ...", spec);
     return rc;
 }
@@ -651,7 +675,7 @@ void conversation_apply(struct conversation *c, const struct option *option)
         if (c->pace > 0)
             c->pace_asked = c->pace;
         pace_send(c);
-    } else if (id != OPTION_ID_place) {  /* that one was asked for before it was set */
+    } else if (id != OPTION_ID_place) { /* that one was asked for before it was set */
         sampling_send(c);
     }
     if (c->hooks.set)
@@ -663,7 +687,9 @@ void conversation_edit(struct conversation *c)
     size_t at = transcript_last(&c->transcript, ROLE_USER);
 
     c->editing = true;
-    conversation_say(c, SAY_NOTICE, "Enter sends it in place of your last message; Ctrl-C leaves everything as it is");
+    conversation_say(
+        c, SAY_NOTICE,
+        "Enter sends it in place of your last message; Ctrl-C leaves everything as it is");
     c->hooks.edit(c->hooks.ctx, c->transcript.entries[at].text);
 }
 
@@ -717,7 +743,8 @@ int conversation_load(struct conversation *c, const char *path, struct error *e)
         return rc;
     c->editing = false;
     autosave_recover(&c->transcript, path);
-    begin_file(c);                                                /* going on leaves the file that was read as it is */
+    /* going on leaves the file that was read as it is */
+    begin_file(c);
     transcript_changed(c);
     return 0;
 }

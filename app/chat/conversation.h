@@ -1,7 +1,8 @@
-/* A chat without a screen: the worker, the transcript and the settings. The screen (app/chat/screen/screen.c) and line mode both
- * drive one and show what its hooks tell them. Owns the transcript and its file (autosave.h): it is written after every turn, what streams
- * is kept beside it at once, and closing writes it a last time, so nothing that was shown is lost. Thread: the UI thread (hooks are called from
- * conversation_pump and conversation_submit). */
+/* A chat without a screen: the worker, the transcript and the settings. The screen
+ * (app/chat/screen/screen.c) and line mode both drive one and show what its hooks tell them. Owns
+ * the transcript and its file (autosave.h): it is written after every turn, what streams is kept
+ * beside it at once, and closing writes it a last time, so nothing that was shown is lost. Thread:
+ * the UI thread (hooks are called from conversation_pump and conversation_submit). */
 #ifndef APP_CHAT_CONVERSATION_H
 #define APP_CHAT_CONVERSATION_H
 
@@ -30,65 +31,95 @@ struct conversation_hooks {
     bool (*copy)(void *ctx, const char *text, size_t len);
     /* An option was changed by /set: theme, mouse and the like are the shower's affair. */
     void (*set)(void *ctx, const struct option *option);
-    /* A placement was asked for: the engine will tell which one is in force then (EVENT_PLAN), be it the one before. */
+    /* A placement was asked for: the engine will tell which one is in force then (EVENT_PLAN), be
+     * it the one before. */
     void (*placing)(void *ctx, const char *plan);
-    bool unkept;                 /* the input is a pipe: no file in the folder of chats, unless /save asks for it */
-    bool keys;                   /* there are keys and panels: Esc stops, F1 helps; else only Ctrl-C does anything */
+    /* the input is a pipe: no file in the folder of chats, unless /save asks for it */
+    bool unkept;
+    /* there are keys and panels: Esc stops, F1 helps; else only Ctrl-C does anything */
+    bool keys;
 };
 
-/* Starts the worker; the model is loaded in the background. o outlives the conversation and is changed by /set. */
-int conversation_open(struct conversation **out, struct options *o, const struct conversation_hooks *hooks, struct error *e);
-/* Stops the worker, saves. The error is the first of the session that should become the exit code (the model could not be read …), or the
- * save's. */
+/* Starts the worker; the model is loaded in the background. o outlives the conversation and is
+ * changed by /set. */
+int conversation_open(struct conversation **out, struct options *o,
+                      const struct conversation_hooks *hooks, struct error *e);
+/* Stops the worker, saves. The error is the first of the session that should become the exit code
+ * (the model could not be read …), or the save's. */
 int conversation_close(struct conversation *c, struct error *e);
 
-int conversation_fd(const struct conversation *c);           /* poll for reading, then conversation_pump */
+/* poll for reading, then conversation_pump */
+int conversation_fd(const struct conversation *c);
 void conversation_pump(struct conversation *c);
-/* A message. While an answer runs it waits for its turn. 0; -1: refused (said why), the text stays with the caller. */
+/* A message. While an answer runs it waits for its turn. 0; -1: refused (said why), the text stays
+ * with the caller. */
 int conversation_submit(struct conversation *c, const char *text);
-void conversation_stop(struct conversation *c);              /* the answer ends after the present token; async-signal-safe */
-bool conversation_busy(const struct conversation *c);        /* an answer is being written */
-bool conversation_working(const struct conversation *c);     /* busy, or a call has not reported yet */
-bool conversation_ready(const struct conversation *c);       /* the model is loaded */
-bool conversation_over(const struct conversation *c);        /* /quit, or the worker has gone */
-const char *conversation_waiting(const struct conversation *c);      /* the message that waits, NULL: none */
-char *conversation_unqueue(struct conversation *c);          /* takes it back, mem_* memory */
+/* the answer ends after the present token; async-signal-safe */
+void conversation_stop(struct conversation *c);
+bool conversation_busy(const struct conversation *c); /* an answer is being written */
+/* busy, or a call has not reported yet */
+bool conversation_working(const struct conversation *c);
+bool conversation_ready(const struct conversation *c); /* the model is loaded */
+bool conversation_over(const struct conversation *c);  /* /quit, or the worker has gone */
+/* the message that waits, NULL: none */
+const char *conversation_waiting(const struct conversation *c);
+char *conversation_unqueue(struct conversation *c); /* takes it back, mem_* memory */
 
-int conversation_expert(struct conversation *c, int layer, int expert);     /* which tokens chose it; the answer comes as output */
-/* Runs fn on the engine's thread when no answer is being written; its text comes as output. release(ctx) is always called. 0, or -1 (said why). */
-int conversation_call(struct conversation *c, int (*fn)(void *ctx, struct engine *g, char **text, struct error *e), void *ctx, void (*release)(void *ctx));
-int conversation_place(struct conversation *c, const char *spec);    /* strategy or plan file; says what is wrong */
-void conversation_timeline(struct conversation *c, bool on);  /* trace one token a second into the telemetry */
-void conversation_pace_toggle(struct conversation *c);       /* free, or the configured pace (40 when none) */
-double conversation_pace(const struct conversation *c);      /* in force, 0: free */
+/* which tokens chose it; the answer comes as output */
+int conversation_expert(struct conversation *c, int layer, int expert);
+/* Runs fn on the engine's thread when no answer is being written; its text comes as output.
+ * release(ctx) is always called. 0, or -1 (said why). */
+int conversation_call(struct conversation *c,
+                      int (*fn)(void *ctx, struct engine *g, char **text, struct error *e),
+                      void *ctx, void (*release)(void *ctx));
+/* strategy or plan file; says what is wrong */
+int conversation_place(struct conversation *c, const char *spec);
+/* trace one token a second into the telemetry */
+void conversation_timeline(struct conversation *c, bool on);
+/* free, or the configured pace (40 when none) */
+void conversation_pace_toggle(struct conversation *c);
+double conversation_pace(const struct conversation *c); /* in force, 0: free */
 
 const struct transcript *conversation_transcript(const struct conversation *c);
-const struct telemetry *conversation_telemetry(struct conversation *c);      /* see worker_telemetry */
-const struct engine_info *conversation_info(const struct conversation *c);   /* NULL before the model is loaded */
-const struct stats *conversation_stats(struct conversation *c);              /* as of now; NULL before the model is loaded */
+/* see worker_telemetry */
+const struct telemetry *conversation_telemetry(struct conversation *c);
+/* NULL before the model is loaded */
+const struct engine_info *conversation_info(const struct conversation *c);
+/* as of now; NULL before the model is loaded */
+const struct stats *conversation_stats(struct conversation *c);
 struct options *conversation_options(struct conversation *c);
 const char *conversation_path(const struct conversation *c); /* of the transcript file; "": none */
 int conversation_save(struct conversation *c, struct error *e);
-int conversation_export(struct conversation *c, const char *path, bool replace, struct error *e);    /* see chat_export */
+/* see chat_export */
+int conversation_export(struct conversation *c, const char *path, bool replace, struct error *e);
 
-/* /edit: the last message is in the input line; what is sent next takes its place and that of all behind it. Nothing is cut before. */
+/* /edit: the last message is in the input line; what is sent next takes its place and that of all
+ * behind it. Nothing is cut before. */
 void conversation_edit(struct conversation *c);
-bool conversation_edit_end(struct conversation *c);          /* all stays as it was (said so); false: nothing was being edited */
+/* all stays as it was (said so); false: nothing was being edited */
+bool conversation_edit_end(struct conversation *c);
 
 /* For app/chat/commands. */
-void conversation_say(struct conversation *c, enum conversation_say kind, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void conversation_say(struct conversation *c, enum conversation_say kind, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 void conversation_quit(struct conversation *c);
-int conversation_answer(struct conversation *c, bool go_on); /* answers the transcript as it stands; go_on: continues its last answer */
-int conversation_truncate(struct conversation *c, size_t n); /* keeps the first n entries */
-int conversation_system(struct conversation *c, const char *text);   /* NULL or empty: none */
+/* answers the transcript as it stands; go_on: continues its last answer */
+int conversation_answer(struct conversation *c, bool go_on);
+int conversation_truncate(struct conversation *c, size_t n);       /* keeps the first n entries */
+int conversation_system(struct conversation *c, const char *text); /* NULL or empty: none */
 int conversation_load(struct conversation *c, const char *path, struct error *e);
-/* The saved chats but this one, as transcript_list; the conversation's until it is asked anew. fresh: read anew, else as /load listed them last. */
-int conversation_chats(struct conversation *c, bool fresh, const struct transcript_info **out, size_t *n, struct error *e);
+/* The saved chats but this one, as transcript_list; the conversation's until it is asked anew.
+ * fresh: read anew, else as /load listed them last. */
+int conversation_chats(struct conversation *c, bool fresh, const struct transcript_info **out,
+                       size_t *n, struct error *e);
 /* A chat that was not to be kept is from now on. */
 void conversation_keep(struct conversation *c);
-int conversation_place_told(struct conversation *c, const char *spec);       /* conversation_place, told in the chat when it is in force */
-void conversation_new(struct conversation *c);               /* a fresh transcript in a file of its own */
-void conversation_apply(struct conversation *c, const struct option *option);        /* after options_set */
+/* conversation_place, told in the chat when it is in force */
+int conversation_place_told(struct conversation *c, const char *spec);
+/* a fresh transcript in a file of its own */
+void conversation_new(struct conversation *c);
+/* after options_set */
+void conversation_apply(struct conversation *c, const struct option *option);
 const struct conversation_hooks *conversation_hooks(const struct conversation *c);
 
 #endif

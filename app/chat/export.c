@@ -1,4 +1,5 @@
-/* See export.h. A new name is claimed with O_EXCL before anything is written, so that no file can slip in between. */
+/* See export.h. A new name is claimed with O_EXCL before anything is written, so that no file can
+ * slip in between. */
 #include "app/chat/export.h"
 
 #include "engine/base/file.h"
@@ -17,8 +18,8 @@ static struct export_mark mark_of(const struct stat *st)
 
 static bool same_mark(const struct export_mark *a, const struct export_mark *b)
 {
-    return a->device == b->device && a->inode == b->inode && a->size == b->size && a->changed.tv_sec == b->changed.tv_sec &&
-           a->changed.tv_nsec == b->changed.tv_nsec;
+    return a->device == b->device && a->inode == b->inode && a->size == b->size &&
+           a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
 }
 
 static bool was_written(const struct chat_exports *x, const struct stat *st)
@@ -40,13 +41,15 @@ static bool is_beginning(const struct transcript *t, const char *path)
     transcript_init(&old);
     same = transcript_load(&old, path, NULL) == 0 && old.format > 0 && old.n <= t->n;
     for (size_t i = 0; same && i < old.n; i++)
-        same = old.entries[i].role == t->entries[i].role && strcmp(old.entries[i].text, t->entries[i].text) == 0;
+        same = old.entries[i].role == t->entries[i].role &&
+               strcmp(old.entries[i].text, t->entries[i].text) == 0;
     transcript_release(&old);
     return same;
 }
 
 /* 1: the name was free and is ours now, 0: what stands there may go. */
-static int claim(const struct chat_exports *x, const struct transcript *t, const char *path, bool replace, struct error *e)
+static int claim(const struct chat_exports *x, const struct transcript *t, const char *path,
+                 bool replace, struct error *e)
 {
     int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
     struct stat st;
@@ -62,11 +65,13 @@ static int claim(const struct chat_exports *x, const struct transcript *t, const
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return error_set(e, ERR_USAGE, "%s is no file; choose another name", path);
     if (!replace && (stat(path, &st) < 0 || (!was_written(x, &st) && !is_beginning(t, path))))
-        return error_set(e, ERR_USAGE, "%s exists and is no copy of this chat; /save! replaces it", path);
+        return error_set(e, ERR_USAGE, "%s exists and is no copy of this chat; /save! replaces it",
+                         path);
     return 0;
 }
 
-int chat_export(struct chat_exports *x, const struct transcript *t, const char *path, bool replace, struct error *e)
+int chat_export(struct chat_exports *x, const struct transcript *t, const char *path, bool replace,
+                struct error *e)
 {
     char *text;
     size_t n;
@@ -78,7 +83,7 @@ int chat_export(struct chat_exports *x, const struct transcript *t, const char *
     fresh = rc = claim(x, t, path, replace, e);
     if (rc >= 0)
         rc = file_replace(path, text, n, e);
-    free(text);                          /* a stream's or jansson's own */
+    free(text); /* a stream's or jansson's own */
     if (rc < 0 && fresh == 1)
         unlink(path);
     if (rc == 0 && stat(path, &st) == 0)

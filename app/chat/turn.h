@@ -6,8 +6,10 @@
 #include "app/options/options.h"
 #include "engine/run/engine.h"
 
-/* The turn that answers a transcript, whose last entry is the answer: still empty, or (go_on) to be continued. turn is zero before and owns what
- * it gets, also when that was not enough (ERR_MEMORY). */
-int turn_make(const struct options *o, const struct transcript *t, bool go_on, struct turn *turn, struct error *e);
+/* The turn that answers a transcript, whose last entry is the answer: still empty, or (go_on) to be
+ * continued. turn is zero before and owns what it gets, also when that was not enough (ERR_MEMORY).
+ */
+int turn_make(const struct options *o, const struct transcript *t, bool go_on, struct turn *turn,
+              struct error *e);
 
 #endif

@@ -1,6 +1,7 @@
-/* Crash handler. Installed by the main thread, run by whichever thread the signal hits, on a stack of its own; everything it calls
- * is async-signal-safe (backtrace is loaded beforehand, which is when it allocates).
- * Afterwards the signal is raised again with its default action, so core dumps and exit statuses are what they would have been. */
+/* Crash handler. Installed by the main thread, run by whichever thread the signal hits, on a stack
+ * of its own; everything it calls is async-signal-safe (backtrace is loaded beforehand, which is
+ * when it allocates). Afterwards the signal is raised again with its default action, so core dumps
+ * and exit statuses are what they would have been. */
 #include "app/common/crash.h"
 
 #include "app/common/paths.h"
@@ -33,18 +34,18 @@ static void write_text(int fd, const char *text)
 {
     ssize_t put = write(fd, text, strlen(text));
 
-    (void)put;                   /* nothing can be done about it here */
+    (void)put; /* nothing can be done about it here */
 }
 
 static const char *name_of(int number)
 {
     switch (number) {
     case SIGSEGV: return "segmentation fault";
-    case SIGBUS:  return "bus error";
-    case SIGILL:  return "illegal instruction";
-    case SIGFPE:  return "arithmetic fault";
+    case SIGBUS: return "bus error";
+    case SIGILL: return "illegal instruction";
+    case SIGFPE: return "arithmetic fault";
     case SIGABRT: return "failed assertion";
-    default:      return "signal";
+    default: return "signal";
     }
 }
 
@@ -83,7 +84,8 @@ static int write_log(int number, const char *address)
     if (!*path)
         return -1;
     make_folder();
-    if ((fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600)) < 0)
+    if ((fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+                   0600)) < 0)
         return -1;
     write_text(fd, "moetop " MOETOP_VERSION ": ");
     write_text(fd, name_of(number));
@@ -102,7 +104,8 @@ static void on_crash(int number, siginfo_t *info, void *context)
     char address[24];
 
     signal(number, SIG_DFL);
-    if (atomic_flag_test_and_set(&entered)) {    /* a crash while reporting one, or of a second thread */
+    /* a crash while reporting one, or of a second thread */
+    if (atomic_flag_test_and_set(&entered)) {
         raise(number);
         return;
     }
@@ -144,10 +147,12 @@ void crash_install(void)
         strcat(path, "/crash.log");
     }
     atexit(terminal_emergency_restore);
-#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__    /* their own reports say more */
+/* their own reports say more */
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
     {
         static const int numbers[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
-        struct sigaction a = {.sa_sigaction = on_crash, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+        struct sigaction a = {.sa_sigaction = on_crash,
+                              .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
         stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
         void *warm[1];
 

@@ -10,7 +10,8 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Damerau-Levenshtein distance (adjacent letters swapped count once); words cut at LONGEST letters. */
+/* Damerau-Levenshtein distance (adjacent letters swapped count once); words cut at LONGEST letters.
+ */
 static size_t distance(const char *a, size_t na, const char *b, size_t nb)
 {
     size_t row[3][LONGEST + 1];
@@ -22,7 +23,8 @@ static size_t distance(const char *a, size_t na, const char *b, size_t nb)
 
         now[0] = i;
         for (size_t j = 1; j <= nb; j++) {
-            now[j] = least(least(last[j] + 1, now[j - 1] + 1), last[j - 1] + (a[i - 1] != b[j - 1]));
+            now[j] = least(least(last[j] + 1, now[j - 1] + 1),
+                           last[j - 1] + (a[i - 1] != b[j - 1]));
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
                 now[j] = least(now[j], before[j - 2] + 1);
         }

@@ -4,11 +4,13 @@
 #include <math.h>
 #include <stdio.h>
 
-#define OTHERS_LIMIT 0.08        /* CPUs' worth of other processes that a quiet run allows */
-#define TICK 0.01                /* the system's times come in ticks: so much a repetition may be an error of reading them */
-#define DELAY_LIMIT 0.03         /* of the time, waiting for a CPU */
-#define BUSY 0.95                /* of all CPUs: this process has them, and its threads wait for each other */
-#define MHZ_LIMIT 0.85           /* of the highest frequency seen */
+#define OTHERS_LIMIT 0.08 /* CPUs' worth of other processes that a quiet run allows */
+/* the system's times come in ticks: so much a repetition may be an error of reading them */
+#define TICK 0.01
+#define DELAY_LIMIT 0.03 /* of the time, waiting for a CPU */
+/* of all CPUs: this process has them, and its threads wait for each other */
+#define BUSY 0.95
+#define MHZ_LIMIT 0.85 /* of the highest frequency seen */
 
 /* Peak memory counts from here: what measuring the memory took is no business of the model's. */
 static void forget_peak(void)
@@ -24,12 +26,13 @@ static void forget_peak(void)
 void machine_load_begin(struct system *s, struct system_sample *before)
 {
     forget_peak();
-    system_read(s, before);          /* shares are told since the sample before */
+    system_read(s, before); /* shares are told since the sample before */
 }
 
 static uint64_t grown(uint64_t before, uint64_t after)
 {
-    return before == SYSTEM_UNKNOWN || after == SYSTEM_UNKNOWN || after < before ? 0 : after - before;
+    return before == SYSTEM_UNKNOWN || after == SYSTEM_UNKNOWN || after < before ? 0
+                                                                                 : after - before;
 }
 
 void machine_load_end(struct system *s, const struct system_sample *before, struct machine_load *l)
@@ -67,10 +70,13 @@ bool machine_load_disturbed(const struct machine_load *l, char *why, size_t size
         return false;
     if (l->others_s > OTHERS_LIMIT * l->seconds + TICK * l->repetitions)
         snprintf(why, size, "disturbed: other processes used %.2f CPUs", l->others_s / l->seconds);
-    else if (l->delay_s > DELAY_LIMIT * l->seconds && l->cpu_s < BUSY * l->n_cores * l->seconds)    /* else for one of its own */
-        snprintf(why, size, "disturbed: threads waited %.2f s a second for a CPU", l->delay_s / l->seconds);
+    /* else for one of its own */
+    else if (l->delay_s > DELAY_LIMIT * l->seconds && l->cpu_s < BUSY * l->n_cores * l->seconds)
+        snprintf(why, size, "disturbed: threads waited %.2f s a second for a CPU",
+                 l->delay_s / l->seconds);
     else if (l->mhz_least > 0 && l->mhz_least < MHZ_LIMIT * l->mhz_most)
-        snprintf(why, size, "disturbed: the clock fell from %.0f to %.0f MHz", l->mhz_most, l->mhz_least);
+        snprintf(why, size, "disturbed: the clock fell from %.0f to %.0f MHz", l->mhz_most,
+                 l->mhz_least);
     else
         return false;
     return true;

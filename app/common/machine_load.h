@@ -1,4 +1,5 @@
-/* What the machine did while a test ran: memory, processor, disk; and whether something else disturbed it. Main thread. */
+/* What the machine did while a test ran: memory, processor, disk; and whether something else
+ * disturbed it. Main thread. */
 #ifndef APP_COMMON_MACHINE_LOAD_H
 #define APP_COMMON_MACHINE_LOAD_H
 
@@ -11,9 +12,10 @@
 /* Sums over the counted repetitions; all zero at first. */
 struct machine_load {
     int repetitions, n_cores;
-    double seconds, cpu_s, others_s;     /* CPU seconds of this process and of all others */
-    double delay_s;                      /* this process's threads, ready to run, waited so long for a CPU */
-    double mhz_most, mhz_least;          /* 0: unknown */
+    double seconds, cpu_s, others_s; /* CPU seconds of this process and of all others */
+    /* this process's threads, ready to run, waited so long for a CPU */
+    double delay_s;
+    double mhz_most, mhz_least; /* 0: unknown */
     uint64_t read_bytes, write_bytes, read_calls, write_calls, rss, rss_peak;
 };
 

@@ -1,5 +1,6 @@
-/* See memory_group.h. Where the trees are mounted comes from mountinfo: in a container the mount shows only the part below its own group,
- * while /proc/self/cgroup may name the path on the host. */
+/* See memory_group.h. Where the trees are mounted comes from mountinfo: in a container the mount
+ * shows only the part below its own group, while /proc/self/cgroup may name the path on the host.
+ */
 #include "app/common/memory_group.h"
 
 #include <fcntl.h>
@@ -10,7 +11,8 @@
 #include <unistd.h>
 
 #define PATH_ROOM 1024
-#define NO_LIMIT ((uint64_t)1 << 62)    /* version 1 writes the largest number of pages for "none" */
+/* version 1 writes the largest number of pages for "none" */
+#define NO_LIMIT ((uint64_t)1 << 62)
 
 /* What the versions call the same things. */
 struct tree {
@@ -18,12 +20,24 @@ struct tree {
 };
 
 static const struct tree trees[] = {
-    {"cgroup2", NULL, "/sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file ", "active_file "}, NULL},
-    {"cgroup", "memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-     {"total_inactive_file ", "total_active_file "}, "memory.use_hierarchy"},
+    {"cgroup2",
+     NULL,
+     "/sys/fs/cgroup",
+     "memory.max",
+     "memory.current",
+     {"inactive_file ", "active_file "},
+     NULL},
+    {"cgroup",
+     "memory",
+     "/sys/fs/cgroup/memory",
+     "memory.limit_in_bytes",
+     "memory.usage_in_bytes",
+     {"total_inactive_file ", "total_active_file "},
+     "memory.use_hierarchy"},
 };
 
-static bool read_text(const char *root, const char *folder, const char *name, char *text, size_t size)
+static bool read_text(const char *root, const char *folder, const char *name, char *text,
+                      size_t size)
 {
     char path[3 * PATH_ROOM];
     ssize_t got;
@@ -58,19 +72,23 @@ static bool has_word(const char *list, size_t len, const char *word)
     size_t n = strlen(word);
 
     for (const char *p = list; p + n <= list + len; p++)
-        if (!strncmp(p, word, n) && (p == list || p[-1] == ',') && (p + n == list + len || p[n] == ','))
+        if (!strncmp(p, word, n) && (p == list || p[-1] == ',') &&
+            (p + n == list + len || p[n] == ','))
             return true;
     return false;
 }
 
-/* This process's group in a tree: of the line "0::PATH", or "N:CONTROLLERS:PATH" with the one asked for. */
+/* This process's group in a tree: of the line "0::PATH", or "N:CONTROLLERS:PATH" with the one asked
+ * for. */
 static bool find_group(const char *text, const struct tree *t, char *group, size_t size)
 {
     for (const char *p = text; *p; p += *p == '\n') {
         size_t len = strcspn(p, "\n");
-        const char *names = memchr(p, ':', len), *path = names ? memchr(names + 1, ':', len - (size_t)(names + 1 - p)) : NULL;
+        const char *names = memchr(p, ':', len),
+                   *path = names ? memchr(names + 1, ':', len - (size_t)(names + 1 - p)) : NULL;
 
-        if (path && (t->option ? has_word(names + 1, (size_t)(path - names - 1), t->option) : path == names + 1)) {
+        if (path && (t->option ? has_word(names + 1, (size_t)(path - names - 1), t->option)
+                               : path == names + 1)) {
             snprintf(group, size, "%.*s", (int)(p + len - path - 1), path + 1);
             return true;
         }
@@ -90,7 +108,8 @@ static void find_mount(const char *text, const struct tree *t, char *point, char
 
         snprintf(line, sizeof line, "%.*s", (int)len, p);
         p += len;
-        if ((rest = strstr(line, " - ")) && sscanf(line, "%*s %*s %*s %1023s %1023s", of, at) == 2 &&
+        if ((rest = strstr(line, " - ")) &&
+            sscanf(line, "%*s %*s %*s %1023s %1023s", of, at) == 2 &&
             sscanf(rest, " - %31s %*s %255s", type, options) == 2 && !strcmp(type, t->type) &&
             (!t->option || has_word(options, strlen(options), t->option))) {
             snprintf(point, size, "%s", at);
@@ -113,9 +132,11 @@ static uint64_t cache_bytes(const char *root, const char *folder, const struct t
     return sum;
 }
 
-static void take_level(const char *root, const char *folder, const struct tree *t, struct memory_group *out)
+static void take_level(const char *root, const char *folder, const struct tree *t,
+                       struct memory_group *out)
 {
-    uint64_t limit = read_number(root, folder, t->limit), used = read_number(root, folder, t->usage), cache, left;
+    uint64_t limit = read_number(root, folder, t->limit),
+             used = read_number(root, folder, t->usage), cache, left;
 
     if (limit >= NO_LIMIT)
         return;
@@ -130,7 +151,8 @@ static void take_level(const char *root, const char *folder, const struct tree *
         out->left = left;
 }
 
-static void read_tree(const char *root, const char *groups, const char *mounts, const struct tree *t, struct memory_group *out)
+static void read_tree(const char *root, const char *groups, const char *mounts,
+                      const struct tree *t, struct memory_group *out)
 {
     char group[PATH_ROOM], point[PATH_ROOM], top[PATH_ROOM], folder[2 * PATH_ROOM], *below, *slash;
     size_t n;
@@ -139,12 +161,15 @@ static void read_tree(const char *root, const char *groups, const char *mounts, 
         return;
     find_mount(mounts, t, point, top, sizeof point);
     n = strcmp(top, "/") ? strlen(top) : 0;
-    /* A path outside what is mounted is one of the host: the mount point is all that can be seen of it. */
-    below = !strncmp(group, top, n) && (group[n] == '/' || !group[n]) && !strstr(group, "/..") ? group + n : group + strlen(group);
+    /* A path outside what is mounted is one of the host: the mount point is all that can be seen of
+     * it. */
+    below = !strncmp(group, top, n) && (group[n] == '/' || !group[n]) && !strstr(group, "/..")
+                ? group + n
+                : group + strlen(group);
     snprintf(folder, sizeof folder, "%s%s", point, strcmp(below, "/") ? below : "");
     for (bool own = true;; own = false) {
         if (!own && t->shared && read_number(root, folder, t->shared) == 0)
-            return;                      /* this one does not count what its children use */
+            return; /* this one does not count what its children use */
         take_level(root, folder, t, out);
         slash = strrchr(folder, '/');
         if (strlen(folder) <= strlen(point) || !slash)

@@ -1,15 +1,19 @@
-/* The memory a control group leaves to this process, of version 1 (a folder of its own for memory) or 2 (one tree for everything), or of
- * both where they are mixed. Any thread; nothing is allocated. */
+/* The memory a control group leaves to this process, of version 1 (a folder of its own for memory)
+ * or 2 (one tree for everything), or of both where they are mixed. Any thread; nothing is
+ * allocated. */
 #ifndef APP_COMMON_MEMORY_GROUP_H
 #define APP_COMMON_MEMORY_GROUP_H
 
 #include <stdint.h>
 
-#define MEMORY_GROUP_UNKNOWN UINT64_MAX     /* as SYSTEM_UNKNOWN of system_sample.h */
+#define MEMORY_GROUP_UNKNOWN UINT64_MAX /* as SYSTEM_UNKNOWN of system_sample.h */
 
 struct memory_group {
-    uint64_t limit;              /* bytes: the smallest on the way up to the root; MEMORY_GROUP_UNKNOWN: none */
-    uint64_t left;               /* bytes: the least that any of these groups still gives, its file cache counted as free; MEMORY_GROUP_UNKNOWN: not told */
+    /* bytes: the smallest on the way up to the root; MEMORY_GROUP_UNKNOWN: none */
+    uint64_t limit;
+    /* bytes: the least that any of these groups still gives, its file cache counted as free;
+     * MEMORY_GROUP_UNKNOWN: not told */
+    uint64_t left;
 };
 
 /* root: "" for this machine; a folder that holds proc/ and sys/ for tests. */

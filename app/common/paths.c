@@ -1,5 +1,6 @@
-/* Where the program's own files are: beside the executable in a source tree, under share/moetop when installed. Main thread.
- * The place is derived from /proc/self/exe first, so that a tree or an installed prefix may be moved as a whole. */
+/* Where the program's own files are: beside the executable in a source tree, under share/moetop
+ * when installed. Main thread. The place is derived from /proc/self/exe first, so that a tree or an
+ * installed prefix may be moved as a whole. */
 #include "app/common/paths.h"
 
 #include "engine/base/cache.h"
@@ -21,10 +22,13 @@
 static const char *candidate(int i, const char *exe_dir, char *out, size_t size)
 {
     switch (i) {
-    case 0: snprintf(out, size, "%s/configs", exe_dir); break;             /* ./moetop */
-    case 1: snprintf(out, size, "%s/../../configs", exe_dir); break;       /* build/MODE/moetop, build/MODE/tests */
+    case 0:
+        snprintf(out, size, "%s/configs", exe_dir);
+        break; /* ./moetop */
+    /* build/MODE/moetop, build/MODE/tests */
+    case 1: snprintf(out, size, "%s/../../configs", exe_dir); break;
     case 2: snprintf(out, size, "%s/../../../configs", exe_dir); break;
-    case 3: snprintf(out, size, "%s/../share/moetop", exe_dir); break;     /* PREFIX/bin/moetop */
+    case 3: snprintf(out, size, "%s/../share/moetop", exe_dir); break; /* PREFIX/bin/moetop */
     case 4: snprintf(out, size, "%s/share/moetop", MOETOP_PREFIX); break;
     default: return NULL;
     }
@@ -40,13 +44,16 @@ int paths_data(const char *below, char *out, size_t size, struct error *e)
     if ((slash = strrchr(exe, '/')))
         *slash = 0;
     for (int i = 0; candidate(i, exe, dir, sizeof dir); i++) {
-        if (snprintf(full, sizeof full, "%s/%s", dir, below) >= (int)sizeof full || access(full, R_OK) < 0)
+        if (snprintf(full, sizeof full, "%s/%s", dir, below) >= (int)sizeof full ||
+            access(full, R_OK) < 0)
             continue;
         if (snprintf(out, size, "%s", full) >= (int)size)
             break;
         return 0;
     }
-    return error_set(e, ERR_IO, "%s is neither beside %s/moetop nor under %s/share/moetop; reinstall moetop", below, exe, MOETOP_PREFIX);
+    return error_set(e, ERR_IO,
+                     "%s is neither beside %s/moetop nor under %s/share/moetop; reinstall moetop",
+                     below, exe, MOETOP_PREFIX);
 }
 
 int paths_model(const char *given, char *out, size_t size, struct error *e)
@@ -55,7 +62,8 @@ int paths_model(const char *given, char *out, size_t size, struct error *e)
 
     if (!given) {
         if (paths_data(BUNDLED_MODEL, out, size, &why) < 0)
-            return error_set(e, ERR_MODEL, "the bundled model: %s, or name a model with -m", why.text);
+            return error_set(e, ERR_MODEL, "the bundled model: %s, or name a model with -m",
+                             why.text);
         return 0;
     }
     if (!*given)
@@ -69,8 +77,13 @@ int paths_model(const char *given, char *out, size_t size, struct error *e)
 
 void paths_home(const char *kind, char *out, size_t size)
 {
-    static const struct { const char *kind, *below; } homes[] = {
-        {"CONFIG", ".config"}, {"STATE", ".local/state"}, {"CACHE", ".cache"}, {"DATA", ".local/share"},
+    static const struct {
+        const char *kind, *below;
+    } homes[] = {
+        {"CONFIG", ".config"},
+        {"STATE", ".local/state"},
+        {"CACHE", ".cache"},
+        {"DATA", ".local/share"},
     };
     char variable[32];
     const char *given, *home = getenv("HOME");
@@ -130,6 +143,6 @@ void paths_history(char *out, size_t size)
     if (!folder[0] || file_make_folders(folder, NULL) < 0)
         return;
     snprintf(out, size, "%s/history", folder);
-    if (stat(out, &st) == 0 && !S_ISREG(st.st_mode))     /* readline would wait for a pipe */
+    if (stat(out, &st) == 0 && !S_ISREG(st.st_mode)) /* readline would wait for a pipe */
         out[0] = 0;
 }

@@ -1,6 +1,7 @@
-/* Interruption by signal. The handler only notes the number and cancels the engine (one atomic store each); everything that
- * takes time happens where signals_last() is polled. A second SIGINT ends the process at once: a user who presses Ctrl-C twice
- * means it, whatever the program is stuck in. */
+/* Interruption by signal. The handler only notes the number and cancels the engine (one atomic
+ * store each); everything that takes time happens where signals_last() is polled. A second SIGINT
+ * ends the process at once: a user who presses Ctrl-C twice means it, whatever the program is stuck
+ * in. */
 #include "app/common/signals.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 
 static _Atomic(struct engine *) engine;
 static atomic_int last;
-static bool output_gone;         /* the main thread's */
+static bool output_gone; /* the main thread's */
 
 static void on_signal(int number)
 {
@@ -26,15 +27,17 @@ static void on_signal(int number)
 void signals_catch(struct engine *g)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction a = {.sa_handler = on_signal};      /* no SA_RESTART: a read of standard input ends */
+    /* no SA_RESTART: a read of standard input ends */
+    struct sigaction a = {.sa_handler = on_signal};
 
     atomic_store(&engine, g);
     sigemptyset(&a.sa_mask);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         sigaction(numbers[i], &a, NULL);
     a.sa_handler = SIG_IGN;
-    sigaction(SIGPIPE, &a, NULL);            /* writing says EPIPE, and the mode ends: output_failed */
-    if (g && atomic_load(&last))             /* it came while the model was loading */
+    /* writing says EPIPE, and the mode ends: output_failed */
+    sigaction(SIGPIPE, &a, NULL);
+    if (g && atomic_load(&last)) /* it came while the model was loading */
         engine_cancel(g);
 }
 
@@ -44,7 +47,8 @@ int output_failed(const char *what, int why, struct error *e)
         output_gone = true;
         return error_set(e, ERR_IO, "%s", "");
     }
-    return error_set(e, ERR_IO, "cannot write %s%sto standard output: %s", what ? what : "", what ? " " : "", strerror(why));
+    return error_set(e, ERR_IO, "cannot write %s%sto standard output: %s", what ? what : "",
+                     what ? " " : "", strerror(why));
 }
 
 bool output_is_gone(void)

@@ -1,19 +1,22 @@
-/* Signals that end a run, and a standard output that can no longer be written. signals_last: any thread; the rest: main thread. */
+/* Signals that end a run, and a standard output that can no longer be written. signals_last: any
+ * thread; the rest: main thread. */
 #ifndef APP_COMMON_SIGNALS_H
 #define APP_COMMON_SIGNALS_H
 
 #include "engine/base/error.h"
 #include "engine/run/engine.h"
 
-/* Catches SIGINT, SIGTERM and SIGHUP; the engine given (may be NULL) is cancelled from the handler. */
+/* Catches SIGINT, SIGTERM and SIGHUP; the engine given (may be NULL) is cancelled from the handler.
+ */
 void signals_catch(struct engine *g);
 /* The number of the last one since signals_catch, 0: none. Modes poll it between tokens. */
 int signals_last(void);
 
-/* Standard output could not be written for the reason `why` (an errno): ERR_IO. what: "the answer", or NULL. When its reader has gone there is
- * nothing to say: the text is empty, and output_is_gone tells main to exit as tools do that the signal ends. */
+/* Standard output could not be written for the reason `why` (an errno): ERR_IO. what: "the answer",
+ * or NULL. When its reader has gone there is nothing to say: the text is empty, and output_is_gone
+ * tells main to exit as tools do that the signal ends. */
 int output_failed(const char *what, int why, struct error *e);
 bool output_is_gone(void);
-#define OUTPUT_EXIT_GONE 141     /* 128 + SIGPIPE */
+#define OUTPUT_EXIT_GONE 141 /* 128 + SIGPIPE */
 
 #endif

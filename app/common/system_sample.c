@@ -1,6 +1,6 @@
 /* Sampling of /proc and /sys. One thread at a time, nothing allocated after system_new.
- * Small files are read whole into one buffer and picked apart by their own labels, so that a kernel that adds, drops or reorders
- * lines costs a sensor and never a wrong number. */
+ * Small files are read whole into one buffer and picked apart by their own labels, so that a kernel
+ * that adds, drops or reorders lines costs a sensor and never a wrong number. */
 #include "app/common/system_sample.h"
 
 #include "app/common/memory_group.h"
@@ -19,21 +19,21 @@
 struct thread_time {
     int tid;
     uint64_t ns;
-    uint32_t seen;               /* sample number: threads that ended fall out */
+    uint32_t seen; /* sample number: threads that ended fall out */
 };
 
 struct system {
     char root[512];
     char cpu_name[96];
-    char temperature_path[600];  /* empty: no sensor found */
-    bool scaling;                /* cpufreq files exist */
+    char temperature_path[600]; /* empty: no sensor found */
+    bool scaling;               /* cpufreq files exist */
     long tick_ns, page;
     uint32_t samples;
     uint64_t last_time, last_cpu;
-    uint64_t busy[SYSTEM_CORES + 1], total[SYSTEM_CORES + 1];   /* last entry: all */
+    uint64_t busy[SYSTEM_CORES + 1], total[SYSTEM_CORES + 1]; /* last entry: all */
     int n_threads;
     struct thread_time threads[THREADS];
-    char text[64 * 1024];        /* the file being read */
+    char text[64 * 1024]; /* the file being read */
 };
 
 /* Reads ROOT/path into s->text; 0 bytes when it cannot be read. */
@@ -113,14 +113,16 @@ static void find_temperature(struct system *s)
         s->text[strcspn(s->text, "\n")] = 0;
         for (size_t c = 0; c < sizeof chips / sizeof *chips; c++)
             if (!strcmp(s->text, chips[c])) {
-                snprintf(s->temperature_path, sizeof s->temperature_path, "/sys/class/hwmon/hwmon%d/temp1_input", i);
+                snprintf(s->temperature_path, sizeof s->temperature_path,
+                         "/sys/class/hwmon/hwmon%d/temp1_input", i);
                 return;
             }
     }
     for (int i = 0; i < 32; i++) {
         snprintf(path, sizeof path, "/sys/class/thermal/thermal_zone%d/type", i);
         if (slurp(s, path) && !strncmp(s->text, "x86_pkg_temp", 12)) {
-            snprintf(s->temperature_path, sizeof s->temperature_path, "/sys/class/thermal/thermal_zone%d/temp", i);
+            snprintf(s->temperature_path, sizeof s->temperature_path,
+                     "/sys/class/thermal/thermal_zone%d/temp", i);
             return;
         }
     }
@@ -153,13 +155,15 @@ const char *system_cpu_name(const struct system *s)
 
 /* ---- CPU ---- */
 
-/* One "cpuN ..." line of /proc/stat: share busy since the last sample. Idle and iowait are not busy; guest time is inside user. */
+/* One "cpuN ..." line of /proc/stat: share busy since the last sample. Idle and iowait are not
+ * busy; guest time is inside user. */
 static float cpu_line(struct system *s, const char *numbers, int slot)
 {
     unsigned long long v[8] = {0};
     uint64_t total = 0, busy;
     float share = NAN;
-    int n = sscanf(numbers, "%llu %llu %llu %llu %llu %llu %llu %llu", v, v + 1, v + 2, v + 3, v + 4, v + 5, v + 6, v + 7);
+    int n = sscanf(numbers, "%llu %llu %llu %llu %llu %llu %llu %llu", v, v + 1, v + 2, v + 3,
+                   v + 4, v + 5, v + 6, v + 7);
 
     if (n < 4)
         return NAN;
@@ -168,7 +172,9 @@ static float cpu_line(struct system *s, const char *numbers, int slot)
     busy = total - v[3] - v[4];
     /* idle and iowait may step back by a tick on some kernels */
     if (s->samples && total > s->total[slot])
-        share = busy > s->busy[slot] ? (float)(busy - s->busy[slot]) / (float)(total - s->total[slot]) : 0;
+        share = busy > s->busy[slot]
+                    ? (float)(busy - s->busy[slot]) / (float)(total - s->total[slot])
+                    : 0;
     s->total[slot] = total;
     s->busy[slot] = busy;
     return share > 1 ? 1 : share;
@@ -208,7 +214,8 @@ static void read_frequency(struct system *s, struct system_sample *out)
         for (int i = 0; i < out->n_cores && i < SYSTEM_CORES; i++) {
             char path[80];
 
-            snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", i);
+            snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq",
+                     i);
             out->core_mhz[i] = number_file(s, path) / 1000;
         }
     } else {
@@ -245,7 +252,8 @@ static struct thread_time *thread_slot(struct system *s, int tid)
     return &s->threads[s->n_threads++];
 }
 
-/* CPU time of one thread, how long it waited for a CPU (SYSTEM_UNKNOWN: not told), and the core it ran on last. */
+/* CPU time of one thread, how long it waited for a CPU (SYSTEM_UNKNOWN: not told), and the core it
+ * ran on last. */
 static bool thread_stat(struct system *s, int tid, uint64_t *ns, uint64_t *delay, int *core)
 {
     char path[64], *p, *next;
@@ -270,7 +278,7 @@ static bool thread_stat(struct system *s, int tid, uint64_t *ns, uint64_t *delay
     snprintf(path, sizeof path, "/proc/self/task/%d/schedstat", tid);
     told = slurp(s, path) ? sscanf(s->text, "%llu %llu", &run, &waited) : 0;
     if (told >= 1 && run)
-        *ns = run;               /* nanoseconds instead of ticks */
+        *ns = run; /* nanoseconds instead of ticks */
     *delay = told == 2 && run ? waited : SYSTEM_UNKNOWN;
     return true;
 }
@@ -306,7 +314,7 @@ static void read_threads(struct system *s, struct system_sample *out, uint64_t e
     closedir(dir);
     for (int i = 0; i < out->n_cores && i < SYSTEM_CORES; i++)
         if (out->core_process_use[i] > 1)
-            out->core_process_use[i] = 1;   /* a thread that moved brought its time along */
+            out->core_process_use[i] = 1; /* a thread that moved brought its time along */
 }
 
 /* ---- memory and disk ---- */
@@ -327,7 +335,9 @@ static void read_memory(struct system *s, struct system_sample *out)
     out->memory_available = kilobytes(s, "MemAvailable:");
     out->swap_total = kilobytes(s, "SwapTotal:");
     swap_free = kilobytes(s, "SwapFree:");
-    out->swap_used = out->swap_total == SYSTEM_UNKNOWN || swap_free > out->swap_total ? SYSTEM_UNKNOWN : out->swap_total - swap_free;
+    out->swap_used = out->swap_total == SYSTEM_UNKNOWN || swap_free > out->swap_total
+                         ? SYSTEM_UNKNOWN
+                         : out->swap_total - swap_free;
     memory_group_read(s->root, &group);
     out->memory_limit = group.limit;
     out->memory_left = group.left;
@@ -337,12 +347,13 @@ static bool is_partition_or_virtual(const char *name)
 {
     size_t n = strlen(name);
 
-    if (!strncmp(name, "loop", 4) || !strncmp(name, "ram", 3) || !strncmp(name, "dm-", 3) || !strncmp(name, "md", 2) ||
-        !strncmp(name, "zram", 4))
+    if (!strncmp(name, "loop", 4) || !strncmp(name, "ram", 3) || !strncmp(name, "dm-", 3) ||
+        !strncmp(name, "md", 2) || !strncmp(name, "zram", 4))
         return true;
     if (!strncmp(name, "nvme", 4) || !strncmp(name, "mmcblk", 6))
         return strrchr(name + 4, 'p') != NULL;
-    return n && name[n - 1] >= '0' && name[n - 1] <= '9' && (name[0] == 's' || name[0] == 'v' || name[0] == 'h') && name[1] == 'd';
+    return n && name[n - 1] >= '0' && name[n - 1] <= '9' &&
+           (name[0] == 's' || name[0] == 'v' || name[0] == 'h') && name[1] == 'd';
 }
 
 static void read_disk(struct system *s, struct system_sample *out)
@@ -364,7 +375,8 @@ static void read_disk(struct system *s, struct system_sample *out)
     if (!slurp(s, "/proc/diskstats"))
         return;
     for (p = s->text; *p; p += *p == '\n') {
-        if (sscanf(p, " %*d %*d %63s %llu %*u %*u %*u %llu", name, &reads, &writes) == 3 && !is_partition_or_virtual(name)) {
+        if (sscanf(p, " %*d %*d %63s %llu %*u %*u %*u %llu", name, &reads, &writes) == 3 &&
+            !is_partition_or_virtual(name)) {
             if (out->disk_reads == SYSTEM_UNKNOWN)
                 out->disk_reads = out->disk_writes = 0;
             out->disk_reads += reads;
@@ -391,7 +403,9 @@ void system_read(struct system *s, struct system_sample *out)
     out->time_ns = clock_ns(CLOCK_MONOTONIC);
     out->cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     elapsed = out->time_ns - s->last_time;
-    out->process_cores = s->samples && elapsed ? (float)((double)(out->cpu_ns - s->last_cpu) / (double)elapsed) : NAN;
+    out->process_cores = s->samples && elapsed
+                             ? (float)((double)(out->cpu_ns - s->last_cpu) / (double)elapsed)
+                             : NAN;
     read_cpu(s, out);
     read_frequency(s, out);
     read_threads(s, out, elapsed);

@@ -93,7 +93,8 @@ static void plan_names(struct transcript_entry *x)
     }
 }
 
-int transcript_placed(struct transcript *t, size_t i, const char *plan, int first_token, struct error *e)
+int transcript_placed(struct transcript *t, size_t i, const char *plan, int first_token,
+                      struct error *e)
 {
     struct transcript_entry *x = &t->entries[i];
     struct transcript_plan *more;
@@ -180,7 +181,8 @@ int transcript_set(struct transcript *t, const char *key, const char *value, str
         t->settings[i].value = copy;
         if (!value) {
             mem_free(t->settings[i].key);
-            memmove(&t->settings[i], &t->settings[i + 1], (--t->n_settings - i) * sizeof *t->settings);
+            memmove(&t->settings[i], &t->settings[i + 1],
+                    (--t->n_settings - i) * sizeof *t->settings);
         }
         return 0;
     }
@@ -206,7 +208,8 @@ const char *transcript_get(const struct transcript *t, const char *key)
     return i < t->n_settings ? t->settings[i].value : NULL;
 }
 
-int transcript_messages(const struct transcript *t, struct message **out, size_t *n, struct error *e)
+int transcript_messages(const struct transcript *t, struct message **out, size_t *n,
+                        struct error *e)
 {
     struct message *m = mem_alloc(t->n, sizeof *m);
 

@@ -1,6 +1,7 @@
-/* Conversations as files: JSON with the messages, what is known of each answer, and the settings of the chat.
- * Owner: the UI thread. A file is replaced as a whole (temporary file, fsync, rename), so a crash or a full disk leaves the state of the
- * last save. What is read back is hostile like any file: sizes, types and texts are checked. */
+/* Conversations as files: JSON with the messages, what is known of each answer, and the settings of
+ * the chat. Owner: the UI thread. A file is replaced as a whole (temporary file, fsync, rename), so
+ * a crash or a full disk leaves the state of the last save. What is read back is hostile like any
+ * file: sizes, types and texts are checked. */
 #ifndef APP_COMMON_TRANSCRIPT_H
 #define APP_COMMON_TRANSCRIPT_H
 
@@ -14,17 +15,19 @@
 
 struct transcript_plan {
     char name[64];
-    int first_token;             /* computed under it, from 1; that of the next plan too: this one only read from the prompt */
+    /* computed under it, from 1; that of the next plan too: this one only read from the prompt */
+    int first_token;
 };
 
 struct transcript_entry {
     enum role role;
-    char *text;                  /* UTF-8, owned */
-    char plan[64], stop[16];     /* of an answer: its placements ("cpu", "cpu+gpu") and stop word; "" unknown */
-    struct transcript_plan *plans;   /* in order, owned; none: only their names are known */
+    char *text; /* UTF-8, owned */
+    /* of an answer: its placements ("cpu", "cpu+gpu") and stop word; "" unknown */
+    char plan[64], stop[16];
+    struct transcript_plan *plans; /* in order, owned; none: only their names are known */
     size_t n_plans;
-    double seconds, tok_s;       /* wall clock; rate of the computing; 0: unknown */
-    bool paced;                  /* seconds holds time that was only waited */
+    double seconds, tok_s; /* wall clock; rate of the computing; 0: unknown */
+    bool paced;            /* seconds holds time that was only waited */
     int tokens;
 };
 
@@ -35,57 +38,73 @@ struct transcript_setting {
 struct transcript {
     struct transcript_entry *entries;
     size_t n, size;
-    char *model;                 /* path or name, NULL: unknown */
-    int64_t created;             /* seconds since 1970; set by init, kept by load */
-    struct transcript_setting *settings;     /* in the order they were first set */
+    char *model;                         /* path or name, NULL: unknown */
+    int64_t created;                     /* seconds since 1970; set by init, kept by load */
+    struct transcript_setting *settings; /* in the order they were first set */
     size_t n_settings;
-    int format;                  /* of the file it was read from; 0: of none, or of another program's */
+    /* of the file it was read from; 0: of none, or of another program's */
+    int format;
 };
 
 void transcript_init(struct transcript *t);
 void transcript_release(struct transcript *t);
-int transcript_append(struct transcript *t, enum role role, const char *text, struct error *e);    /* copies; the plain fields are zero */
-int transcript_text(struct transcript *t, size_t i, const char *text, struct error *e);            /* replaces the text of an entry */
-/* From its token first_token (counted from 1) on, answer i was computed under this placement. ERR_MEMORY: as before. */
-int transcript_placed(struct transcript *t, size_t i, const char *plan, int first_token, struct error *e);
+/* copies; the plain fields are zero */
+int transcript_append(struct transcript *t, enum role role, const char *text, struct error *e);
+/* replaces the text of an entry */
+int transcript_text(struct transcript *t, size_t i, const char *text, struct error *e);
+/* From its token first_token (counted from 1) on, answer i was computed under this placement.
+ * ERR_MEMORY: as before. */
+int transcript_placed(struct transcript *t, size_t i, const char *plan, int first_token,
+                      struct error *e);
 void transcript_truncate(struct transcript *t, size_t n);
-/* The one system message, at the head; NULL or empty: none. On ERR_MEMORY everything is as before. */
+/* The one system message, at the head; NULL or empty: none. On ERR_MEMORY everything is as before.
+ */
 int transcript_system(struct transcript *t, const char *text, struct error *e);
-size_t transcript_last(const struct transcript *t, enum role role);                                /* index of the last entry of a role; n: none */
+/* index of the last entry of a role; n: none */
+size_t transcript_last(const struct transcript *t, enum role role);
 int transcript_model(struct transcript *t, const char *model, struct error *e);
 /* value NULL removes it. Values are what /set would take. */
 int transcript_set(struct transcript *t, const char *key, const char *value, struct error *e);
-const char *transcript_get(const struct transcript *t, const char *key);                           /* NULL: not set */
+/* NULL: not set */
+const char *transcript_get(const struct transcript *t, const char *key);
 /* Copies for a turn: mem_* array and texts. */
-int transcript_messages(const struct transcript *t, struct message **out, size_t *n, struct error *e);
+int transcript_messages(const struct transcript *t, struct message **out, size_t *n,
+                        struct error *e);
 
 /* Atomic; makes the folder. ERR_IO. A new file is readable by its owner only. */
 int transcript_save(const struct transcript *t, const char *path, struct error *e);
-/* Replaces *t (initialised) when everything is right; else *t is as before. ERR_IO, ERR_INPUT (not a conversation), ERR_MEMORY. */
+/* Replaces *t (initialised) when everything is right; else *t is as before. ERR_IO, ERR_INPUT (not
+ * a conversation), ERR_MEMORY. */
 int transcript_load(struct transcript *t, const char *path, struct error *e);
 /* The same from the text of such a file; name is told in errors. */
-int transcript_read(struct transcript *t, const char *text, size_t n, const char *name, struct error *e);
-bool transcript_recognised(const char *text, size_t n);      /* JSON with an array "messages", so meant as a conversation */
+int transcript_read(struct transcript *t, const char *text, size_t n, const char *name,
+                    struct error *e);
+/* JSON with an array "messages", so meant as a conversation */
+bool transcript_recognised(const char *text, size_t n);
 /* A new name under $XDG_STATE_HOME/moetop/chats. ERR_IO when there is no home. */
 int transcript_default_path(char *out, size_t size, struct error *e);
-/* What a user means by /load NAME or /save NAME: a name with a slash and one that ends in .md or .json is a path; any other is that of a
- * chat, NAME.json in the folder of chats, which is made when it is missing. ERR_USAGE, ERR_IO. */
+/* What a user means by /load NAME or /save NAME: a name with a slash and one that ends in .md or
+ * .json is a path; any other is that of a chat, NAME.json in the folder of chats, which is made
+ * when it is missing. ERR_USAGE, ERR_IO. */
 int transcript_named_path(const char *name, char *out, size_t size, struct error *e);
 
 struct transcript_info {
-    char name[96];               /* without folder and .json: what transcript_named_path takes */
-    char title[96];              /* beginning of the first user message, one line, safe to show */
-    int64_t changed;             /* seconds since 1970 */
-    size_t n;                    /* messages */
+    char name[96];   /* without folder and .json: what transcript_named_path takes */
+    char title[96];  /* beginning of the first user message, one line, safe to show */
+    int64_t changed; /* seconds since 1970 */
+    size_t n;        /* messages */
 };
 /* The saved chats, newest first, at most 200; unreadable files are left out. mem_* array. */
 int transcript_list(struct transcript_info **out, size_t *n, struct error *e);
 
-/* For people: "you:" and "moetop:" headings, control characters and escape sequences removed. ERR_IO. */
+/* For people: "you:" and "moetop:" headings, control characters and escape sequences removed.
+ * ERR_IO. */
 int transcript_print(const struct transcript *t, FILE *f, struct error *e);
 /* The same as Markdown with a heading, and a line about each answer. */
 int transcript_markdown(const struct transcript *t, FILE *f, struct error *e);
-/* What a file named path would hold: Markdown when it ends in .md, else the JSON of transcript_save. *text is malloc'ed. ERR_MEMORY. */
-int transcript_as(const struct transcript *t, const char *path, char **text, size_t *n, struct error *e);
+/* What a file named path would hold: Markdown when it ends in .md, else the JSON of
+ * transcript_save. *text is malloc'ed. ERR_MEMORY. */
+int transcript_as(const struct transcript *t, const char *path, char **text, size_t *n,
+                  struct error *e);
 
 #endif

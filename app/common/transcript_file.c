@@ -1,4 +1,5 @@
-/* Conversations as files: JSON in and out, the folder of chats, text and Markdown for people. UI thread. */
+/* Conversations as files: JSON in and out, the folder of chats, text and Markdown for people. UI
+ * thread. */
 #include "app/common/transcript.h"
 
 #include "app/common/paths.h"
@@ -18,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FORMAT 1                 /* "moetop_chat" of the files written */
+#define FORMAT 1 /* "moetop_chat" of the files written */
 #define BYTES_MAX ((size_t)256 << 20)
 #define LIST_MAX 200
 
@@ -116,7 +117,8 @@ static bool ends_in(const char *name, const char *end)
     return n > m && strcmp(name + n - m, end) == 0;
 }
 
-int transcript_as(const struct transcript *t, const char *path, char **text, size_t *n, struct error *e)
+int transcript_as(const struct transcript *t, const char *path, char **text, size_t *n,
+                  struct error *e)
 {
     int rc;
     FILE *f;
@@ -150,12 +152,13 @@ int transcript_save(const struct transcript *t, const char *path, struct error *
         *slash = 0;
         rc = file_make_folders(folder, e);
     }
-    /* A conversation is private: file_replace keeps the mode of what is there, so a new file is made first. */
+    /* A conversation is private: file_replace keeps the mode of what is there, so a new file is
+     * made first. */
     if (rc == 0 && (fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600)) >= 0)
         close(fd);
     if (rc == 0)
         rc = file_replace(path, text, strlen(text), e);
-    free(text);                          /* jansson's own */
+    free(text); /* jansson's own */
     return rc;
 }
 
@@ -178,21 +181,24 @@ static int read_plans(struct transcript *t, const json_t *list, struct error *e)
         name[0] = 0;
         copy_word(name, sizeof name, json_object_get(o, "plan"));
         if (name[0])
-            rc = transcript_placed(t, t->n - 1, name, first > 0 && first <= INT_MAX ? (int)first : 1, e);
+            rc = transcript_placed(t, t->n - 1, name,
+                                   first > 0 && first <= INT_MAX ? (int)first : 1, e);
     }
     return rc;
 }
 
 static int read_entry(struct transcript *t, const json_t *o, size_t i, struct error *e)
 {
-    const char *role = json_string_value(json_object_get(o, "role")), *text = json_string_value(json_object_get(o, "content"));
+    const char *role = json_string_value(json_object_get(o, "role")),
+               *text = json_string_value(json_object_get(o, "content"));
     struct transcript_entry *x;
     int which = 0, rc;
 
     while (role && which < 3 && strcmp(role, role_words[which]) != 0)
         which++;
     if (!role || which == 3)
-        return error_set(e, ERR_INPUT, "message %zu has no role (system, user or assistant)", i + 1);
+        return error_set(e, ERR_INPUT, "message %zu has no role (system, user or assistant)",
+                         i + 1);
     if (!text)
         return error_set(e, ERR_INPUT, "message %zu has no content", i + 1);
     rc = transcript_append(t, (enum role)which, text, e);
@@ -203,7 +209,8 @@ static int read_entry(struct transcript *t, const json_t *o, size_t i, struct er
     copy_word(x->stop, sizeof x->stop, json_object_get(o, "stop"));
     x->seconds = json_number_value(json_object_get(o, "seconds"));
     x->tok_s = json_number_value(json_object_get(o, "tok_s"));
-    if (json_integer_value(json_object_get(o, "tokens")) > 0 && json_integer_value(json_object_get(o, "tokens")) <= INT_MAX)
+    if (json_integer_value(json_object_get(o, "tokens")) > 0 &&
+        json_integer_value(json_object_get(o, "tokens")) <= INT_MAX)
         x->tokens = (int)json_integer_value(json_object_get(o, "tokens"));
     x->paced = json_is_true(json_object_get(o, "paced"));
     return read_plans(t, json_object_get(o, "plans"), e);
@@ -211,7 +218,8 @@ static int read_entry(struct transcript *t, const json_t *o, size_t i, struct er
 
 static int read_root(struct transcript *t, json_t *root, struct error *e)
 {
-    json_t *list = json_object_get(root, "messages"), *settings = json_object_get(root, "settings"), *v;
+    json_t *list = json_object_get(root, "messages"), *settings = json_object_get(root, "settings"),
+           *v;
     const char *key, *created = json_string_value(json_object_get(root, "created"));
     struct tm tm = {0};
     size_t i;
@@ -220,13 +228,15 @@ static int read_root(struct transcript *t, json_t *root, struct error *e)
     if (!json_is_array(list))
         return error_set(e, ERR_INPUT, "not a saved conversation (no \"messages\")");
     if (json_integer_value(json_object_get(root, "moetop_chat")) > FORMAT)
-        return error_set(e, ERR_INPUT, "written by a newer moetop; format %d is understood", FORMAT);
+        return error_set(e, ERR_INPUT, "written by a newer moetop; format %d is understood",
+                         FORMAT);
     t->format = json_integer_value(json_object_get(root, "moetop_chat")) == FORMAT ? FORMAT : 0;
     if (created && strptime(created, "%Y-%m-%dT%H:%M:%SZ", &tm))
         t->created = (int64_t)timegm(&tm);
     if (json_is_string(json_object_get(root, "model")))
         rc = transcript_model(t, json_string_value(json_object_get(root, "model")), e);
-    json_object_foreach(settings, key, v) {
+    json_object_foreach(settings, key, v)
+    {
         if (rc == 0 && json_is_string(v))
             rc = transcript_set(t, key, json_string_value(v), e);
     }
@@ -257,7 +267,8 @@ int transcript_load(struct transcript *t, const char *path, struct error *e)
     return rc;
 }
 
-int transcript_read(struct transcript *t, const char *text, size_t n, const char *name, struct error *e)
+int transcript_read(struct transcript *t, const char *text, size_t n, const char *name,
+                    struct error *e)
 {
     struct transcript fresh;
     struct error why = {0};
@@ -285,7 +296,8 @@ static int chats_folder(char *out, size_t size, struct error *e)
 
     paths_home("STATE", home, sizeof home);
     if (!home[0])
-        return error_set(e, ERR_IO, "no place to save conversations: neither XDG_STATE_HOME nor HOME is set");
+        return error_set(e, ERR_IO,
+                         "no place to save conversations: neither XDG_STATE_HOME nor HOME is set");
     if (snprintf(out, size, "%s/chats", home) >= (int)size)
         return error_set(e, ERR_IO, "the name of the folder for conversations is too long");
     return 0;
@@ -369,7 +381,8 @@ int transcript_list(struct transcript_info **out, size_t *n, struct error *e)
     while (dir && (d = readdir(dir))) {
         size_t len = strlen(d->d_name);
 
-        if (d->d_name[0] == '.' || len < 6 || len - 5 >= sizeof list->name || strcmp(d->d_name + len - 5, ".json") != 0)
+        if (d->d_name[0] == '.' || len < 6 || len - 5 >= sizeof list->name ||
+            strcmp(d->d_name + len - 5, ".json") != 0)
             continue;
         snprintf(path, sizeof path, "%s/%s", folder, d->d_name);
         if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
@@ -417,7 +430,8 @@ int transcript_list(struct transcript_info **out, size_t *n, struct error *e)
 
 static void put_safe(const char *text, FILE *f)
 {
-    size_t n = strlen(text), size = utf8_strip(NULL, 0, text, n, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB) + 1;
+    size_t n = strlen(text),
+           size = utf8_strip(NULL, 0, text, n, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB) + 1;
     char *out = mem_alloc(size, 1);
 
     if (!out)

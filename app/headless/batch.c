@@ -1,6 +1,7 @@
-/* The batch: reads lines, answers them one after the other, writes one line for each and flushes it. Main thread, synchronous engine.
- * A line of output is one write, so a kill leaves whole lines and at most one torn one, which --resume cuts off: what is in the file is
- * answered, what is not is not. */
+/* The batch: reads lines, answers them one after the other, writes one line for each and flushes
+ * it. Main thread, synchronous engine. A line of output is one write, so a kill leaves whole lines
+ * and at most one torn one, which --resume cuts off: what is in the file is answered, what is not
+ * is not. */
 #include "app/headless/batch.h"
 
 #include "app/setup/engine_options.h"
@@ -32,17 +33,17 @@ struct batch {
     const struct options *o;
     struct engine *engine;
     FILE *in;
-    int out;                     /* file descriptor */
+    int out; /* file descriptor */
     const char *out_name;
     struct turn defaults;
     char *system;
-    size_t index, failed, total;         /* total 0: unknown */
+    size_t index, failed, total; /* total 0: unknown */
     size_t done_before;          /* lines that a resumed file holds */
     uint64_t *digests;           /* (done_before) of the lines they answer; 0: not told */
     /* the line in work */
     struct strbuf text;
-    uint64_t *counts, *prompt_counts;    /* (layers, experts), with --batch-experts */
-    struct stats stats;          /* over all lines of this run */
+    uint64_t *counts, *prompt_counts; /* (layers, experts), with --batch-experts */
+    struct stats stats;               /* over all lines of this run */
     /* progress */
     bool bar, drawn;
     uint64_t started, drawn_at, tokens;
@@ -154,7 +155,8 @@ static json_t *count_table(const struct batch *b, const uint64_t *counts)
 
 static void put_answer(struct batch *b, json_t *o, const struct turn_done_event *d)
 {
-    json_t *timings = json_object(), *text = json_stringn(b->text.data ? b->text.data : "", b->text.len);
+    json_t *timings = json_object(),
+           *text = json_stringn(b->text.data ? b->text.data : "", b->text.len);
     int computed = d->prompt_tokens - d->cached_tokens;
 
     json_object_set_new(o, "text", text ? text : json_string(""));
@@ -162,7 +164,8 @@ static void put_answer(struct batch *b, json_t *o, const struct turn_done_event 
     json_object_set_new(o, "prompt_tokens", json_integer(d->prompt_tokens));
     json_object_set_new(o, "cached_tokens", json_integer(d->cached_tokens));
     json_object_set_new(o, "completion_tokens", json_integer(d->completion_tokens));
-    json_object_set_new(timings, "ttft_ms", d->completion_tokens ? milliseconds(d->ttft_ns) : json_null());
+    json_object_set_new(timings, "ttft_ms",
+                        d->completion_tokens ? milliseconds(d->ttft_ns) : json_null());
     json_object_set_new(timings, "prefill_ms", milliseconds(d->prefill_ns));
     json_object_set_new(timings, "decode_ms", milliseconds(d->decode_ns));
     json_object_set_new(timings, "prefill_tok_s", rate(computed, d->prefill_ns));
@@ -174,7 +177,8 @@ static void put_answer(struct batch *b, json_t *o, const struct turn_done_event 
     }
 }
 
-/* The answer of one line into o. Negative: the line failed; what ends the whole batch is told apart by is_fatal(). */
+/* The answer of one line into o. Negative: the line failed; what ends the whole batch is told apart
+ * by is_fatal(). */
 static int answer(struct batch *b, const struct turn *t, json_t *o, struct error *e)
 {
     struct turn_done_event done = {0};
@@ -187,9 +191,9 @@ static int answer(struct batch *b, const struct turn *t, json_t *o, struct error
 
         memset(b->counts, 0, bytes);
         memset(b->prompt_counts, 0, bytes);
-        engine_session_clear(b->engine);         /* so that the prompt is counted whole */
+        engine_session_clear(b->engine); /* so that the prompt is counted whole */
     }
-    if (b->o->stats || b->o->stats_json)     /* sampling costs a short line's time */
+    if (b->o->stats || b->o->stats_json) /* sampling costs a short line's time */
         stats_begin_turn(&b->stats);
     rc = engine_turn(b->engine, t, on_event, b, &done, e);
     stats_add_turn(&b->stats, &done);
@@ -218,7 +222,8 @@ static uint64_t digest(const char *text, size_t n)
     return h ? h : 1;
 }
 
-/* What a terminal would obey (C1, bidirectional controls; jansson escapes only C0) is written as \uXXXX: the same text to a reader of JSON. */
+/* What a terminal would obey (C1, bidirectional controls; jansson escapes only C0) is written as
+ * \uXXXX: the same text to a reader of JSON. */
 static void escape_unsafe(struct strbuf *out, const char *json, size_t n)
 {
     size_t from = 0, len;
@@ -255,9 +260,11 @@ static int write_line(struct batch *b, json_t *o, struct error *e)
         if (put > 0)
             at += (size_t)put;
         else if (put < 0 && errno != EINTR)
-            rc = b->out == STDOUT_FILENO ? output_failed(NULL, errno, e) : error_set(e, ERR_IO, "cannot write to %s: %s", b->out_name, strerror(errno));
+            rc = b->out == STDOUT_FILENO
+                     ? output_failed(NULL, errno, e)
+                     : error_set(e, ERR_IO, "cannot write to %s: %s", b->out_name, strerror(errno));
     }
-    free(json);                          /* jansson's own */
+    free(json); /* jansson's own */
     strbuf_release(&line);
     return rc;
 }
@@ -307,7 +314,8 @@ struct reader {
     bool too_long, first;
 };
 
-/* Next line without its end; what is beyond the limit is read and dropped. 1: got one, 0: the end. */
+/* Next line without its end; what is beyond the limit is read and dropped. 1: got one, 0: the end.
+ */
 static int next_line(struct batch *b, struct reader *r, struct error *e)
 {
     int c = 0;
@@ -337,10 +345,11 @@ static int next_line(struct batch *b, struct reader *r, struct error *e)
     r->too_long = r->too_long || r->n > LINE_MAX_BYTES;
     if (r->n && r->line[r->n - 1] == '\r')
         r->n--;
-    if (r->first && r->n >= 3 && memcmp(r->line, "\xef\xbb\xbf", 3) == 0) {      /* byte order mark */
+    /* byte order mark */
+    if (r->first && r->n >= 3 && memcmp(r->line, "\xef\xbb\xbf", 3) == 0) {
         memmove(r->line, r->line + 3, r->n -= 3);
         if (c == EOF && !r->n)
-            return 0;            /* nothing but the mark: an empty file */
+            return 0; /* nothing but the mark: an empty file */
     }
     r->first = false;
     return 1;
@@ -383,7 +392,7 @@ static int keep_digest(struct batch *b, size_t line, const json_t *answer, struc
 {
     const char *input = json_string_value(json_object_get(answer, "input"));
 
-    if ((line & (line - 1)) == 0) {      /* room for the next power of two */
+    if ((line & (line - 1)) == 0) { /* room for the next power of two */
         uint64_t *more = mem_resize(b->digests, line ? 2 * line : 1, sizeof *more);
 
         if (!more)
@@ -394,15 +403,19 @@ static int keep_digest(struct batch *b, size_t line, const json_t *answer, struc
     return 0;
 }
 
-/* The line that an earlier run answered must be the one that stands there now: answers to two inputs in one file would fit neither. */
+/* The line that an earlier run answered must be the one that stands there now: answers to two
+ * inputs in one file would fit neither. */
 static int check_same_line(struct batch *b, const char *text, size_t n, struct error *e)
 {
     uint64_t was = b->digests[b->index];
 
     if (!was || was == digest(text, n))
         return 0;
-    return error_set(e, ERR_USAGE, "line %zu of the input is not the one that %s answers there; give --resume the input of that run, or leave it "
-                     "out to begin anew", b->index + 1, b->out_name);
+    return error_set(e, ERR_USAGE,
+                     "line %zu of the input is not the one that %s answers there; give --resume "
+                     "the input of that run, or leave it "
+                     "out to begin anew",
+                     b->index + 1, b->out_name);
 }
 
 /* Whole lines that an earlier run left: counted, checked, and the torn one behind them cut off. */
@@ -420,8 +433,11 @@ static int take_up(struct batch *b, struct error *e)
     while (rc == 0 && (n = getline(&line, &size, f)) > 0 && line[n - 1] == '\n') {
         json_t *o = json_read_own(line, (size_t)n, "", NULL), *index = json_object_get(o, "index");
 
-        if (!json_is_integer(index) || json_integer_value(index) != (json_int_t)lines || (!json_object_get(o, "text") && !json_object_get(o, "error")))
-            rc = error_set(e, ERR_USAGE, "%s: line %zu is not the answer to line %zu of a batch; --resume needs the file of the run that was cut short",
+        if (!json_is_integer(index) || json_integer_value(index) != (json_int_t)lines ||
+            (!json_object_get(o, "text") && !json_object_get(o, "error")))
+            rc = error_set(e, ERR_USAGE,
+                           "%s: line %zu is not the answer to line %zu of a batch; --resume needs "
+                           "the file of the run that was cut short",
                            b->out_name, lines + 1, lines + 1);
         if (rc == 0)
             rc = keep_digest(b, lines, o, e);
@@ -434,7 +450,7 @@ static int take_up(struct batch *b, struct error *e)
         rc = error_set(e, ERR_IO, "%s: %s", b->out_name, strerror(errno));
     if (rc == 0 && (ftruncate(b->out, end) < 0 || lseek(b->out, end, SEEK_SET) < 0))
         rc = error_set(e, ERR_IO, "%s: %s", b->out_name, strerror(errno));
-    free(line);                          /* getline's own */
+    free(line); /* getline's own */
     fclose(f);
     b->done_before = lines;
     return rc;
@@ -452,7 +468,8 @@ static int open_output(struct batch *b, struct error *e)
     b->out_name = b->o->output;
     if (stat(b->out_name, &out) == 0 && !S_ISREG(out.st_mode))
         b->out = file_open_write(b->out_name, 0, 0, e);
-    else if ((b->out = open(b->out_name, O_RDWR | O_CREAT | O_CLOEXEC, 0666)) < 0)      /* --resume reads it */
+    /* --resume reads it */
+    else if ((b->out = open(b->out_name, O_RDWR | O_CREAT | O_CLOEXEC, 0666)) < 0)
         error_set(e, ERR_IO, "%s: %s", b->out_name, strerror(errno));
     if (b->out < 0)
         return ERR_IO;
@@ -461,12 +478,15 @@ static int open_output(struct batch *b, struct error *e)
     if (fstat(fileno(b->in), &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
         return error_set(e, ERR_USAGE, "--batch and --output name the same file, %s", b->out_name);
     if (!S_ISREG(out.st_mode))
-        return b->o->resume ? error_set(e, ERR_USAGE, "--resume needs a regular file; %s is none", b->out_name) : 0;
+        return b->o->resume ? error_set(e, ERR_USAGE, "--resume needs a regular file; %s is none",
+                                        b->out_name)
+                            : 0;
     if (flock(b->out, LOCK_EX | LOCK_NB) < 0)
         return error_set(e, ERR_IO, "another batch is writing to %s", b->out_name);
     if (b->o->resume)
         return take_up(b, e);
-    return ftruncate(b->out, 0) == 0 ? 0 : error_set(e, ERR_IO, "%s: %s", b->out_name, strerror(errno));
+    return ftruncate(b->out, 0) == 0 ? 0
+                                     : error_set(e, ERR_IO, "%s: %s", b->out_name, strerror(errno));
 }
 
 /* ---- the mode ---- */
@@ -495,13 +515,14 @@ static int run_lines(struct batch *b, struct error *e)
     int rc;
 
     while ((rc = next_line(b, &r, e)) > 0) {
-        if (b->index < b->done_before) {         /* answered already */
+        if (b->index < b->done_before) { /* answered already */
             if ((rc = check_same_line(b, r.line ? r.line : "", r.n, e)) < 0)
                 break;
             b->index++;
             continue;
         }
-        sampling_from_options(b->o, &b->defaults.sampling);       /* --seed -1: a new one for every line */
+        /* --seed -1: a new one for every line */
+        sampling_from_options(b->o, &b->defaults.sampling);
         if (!b->engine && (rc = start_engine(b, e)) < 0)
             break;
         draw_bar(b, false);
@@ -512,19 +533,23 @@ static int run_lines(struct batch *b, struct error *e)
     clear_bar(b);
     mem_free(r.line);
     if (rc == ERR_CANCELLED && b->engine)
-        error_set(e, rc, "interrupted after %zu lines%s", b->index, b->o->output ? "; the same command with --resume goes on there" : "");
+        error_set(e, rc, "interrupted after %zu lines%s", b->index,
+                  b->o->output ? "; the same command with --resume goes on there" : "");
     else if (rc < 0 && b->engine && is_fatal(rc))
         error_prefix(e, "line %zu", b->index + 1);
     if (rc == 0 && b->index < b->done_before)
-        rc = error_set(e, ERR_USAGE, "%s holds %zu answers, but the input has only %zu lines; is it the input of that run?", b->out_name,
-                       b->done_before, b->index);
+        rc = error_set(
+            e, ERR_USAGE,
+            "%s holds %zu answers, but the input has only %zu lines; is it the input of that run?",
+            b->out_name, b->done_before, b->index);
     return rc;
 }
 
 static int check_options(const struct options *o, struct error *e)
 {
     if (o->prompt || o->file)
-        return error_set(e, ERR_USAGE, "--batch brings its own prompts; %s has no place beside it", o->prompt ? "-p" : "-f");
+        return error_set(e, ERR_USAGE, "--batch brings its own prompts; %s has no place beside it",
+                         o->prompt ? "-p" : "-f");
     if (o->resume && !o->output)
         return error_set(e, ERR_USAGE, "--resume goes on in a file: name it with --output");
     return 0;
@@ -536,14 +561,16 @@ static int tell_stats(struct batch *b, int rc, struct error *e)
     struct error own = {0};
     int told;
 
-    stats_take(&b->stats, b->engine ? engine_info(b->engine) : NULL, b->engine ? engine_telemetry(b->engine) : NULL);
+    stats_take(&b->stats, b->engine ? engine_info(b->engine) : NULL,
+               b->engine ? engine_telemetry(b->engine) : NULL);
     if (b->engine) {
         signals_catch(NULL);
         engine_close(b->engine);
         b->engine = NULL;
     }
     if (b->o->stats || b->o->stats_json)
-        stats_measure(&b->stats);        /* the buffer for it would count as memory that the model needs */
+        /* the buffer for it would count as memory that the model needs */
+        stats_measure(&b->stats);
     told = stats_finish(&b->stats, b->o, stderr, &own);
     if (told < 0 && rc >= 0) {
         *e = own;
@@ -559,15 +586,21 @@ int batch_run(struct options *o, struct error *e)
 
     signals_catch(NULL);
     b.started = clock_now();
-    b.defaults = (struct turn){.raw = o->raw, .max_tokens = o->n_predict, .ignore_eos = o->ignore_eos, .stops = o->stop.items, .n_stops = o->stop.n};
-    if ((rc = check_options(o, e)) < 0 || (rc = stats_open(&b.stats, o, e)) < 0 || (rc = prompt_system(o, &b.system, e)) < 0 || (rc = open_input(&b, e)) < 0 ||
+    b.defaults = (struct turn){.raw = o->raw,
+                               .max_tokens = o->n_predict,
+                               .ignore_eos = o->ignore_eos,
+                               .stops = o->stop.items,
+                               .n_stops = o->stop.n};
+    if ((rc = check_options(o, e)) < 0 || (rc = stats_open(&b.stats, o, e)) < 0 ||
+        (rc = prompt_system(o, &b.system, e)) < 0 || (rc = open_input(&b, e)) < 0 ||
         (rc = open_output(&b, e)) < 0)
         goto out;
     rc = run_lines(&b, e);
     if (b.out != STDOUT_FILENO && fsync(b.out) < 0 && errno != EINVAL && errno != EROFS && rc == 0)
         rc = error_set(e, ERR_IO, "%s: %s", b.out_name, strerror(errno));
     if (rc == 0 && b.failed)
-        rc = error_set(e, ERR_INPUT, "%zu of %zu lines failed; their \"error\" says why", b.failed, b.index);
+        rc = error_set(e, ERR_INPUT, "%zu of %zu lines failed; their \"error\" says why", b.failed,
+                       b.index);
     rc = tell_stats(&b, rc, e);
 out:
     if (b.engine) {

@@ -1,5 +1,5 @@
-/* One line of a batch: JSON with checked keys, or a plain prompt. Main thread. Strict: a key that is misspelled would silently change
- * what is measured, so it is an error with the nearest name. */
+/* One line of a batch: JSON with checked keys, or a plain prompt. Main thread. Strict: a key that
+ * is misspelled would silently change what is measured, so it is an error with the nearest name. */
 #include "app/headless/batch.h"
 
 #include "app/common/did_you_mean.h"
@@ -13,8 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const keys[] = {"id", "prompt", "messages", "system", "raw", "max_tokens", "temperature", "top_p", "top_k", "min_p",
-                                   "repeat_penalty", "seed", "stop"};
+static const char *const keys[] = {"id",    "prompt",     "messages",       "system",
+                                   "raw",   "max_tokens", "temperature",    "top_p",
+                                   "top_k", "min_p",      "repeat_penalty", "seed",
+                                   "stop"};
 static const char *const roles[] = {"system", "user", "assistant"};
 
 static int no_memory(struct error *e)
@@ -30,12 +32,14 @@ static const json_t *get(const json_t *o, const char *key)
     return json_is_null(v) ? NULL : v;
 }
 
-static int check_keys(json_t *o, const char *const *known, size_t n, const char *what, struct error *e)
+static int check_keys(json_t *o, const char *const *known, size_t n, const char *what,
+                      struct error *e)
 {
     const char *key;
     json_t *v;
 
-    json_object_foreach(o, key, v) {
+    json_object_foreach(o, key, v)
+    {
         size_t i = 0;
         int near;
 
@@ -45,7 +49,8 @@ static int check_keys(json_t *o, const char *const *known, size_t n, const char 
             continue;
         near = nearest_word(key, known, n);
         return near < 0 ? error_set(e, ERR_INPUT, "%sunknown key '%.60s'", what, key)
-                        : error_set(e, ERR_INPUT, "%sunknown key '%.60s'; did you mean '%s'?", what, key, known[near]);
+                        : error_set(e, ERR_INPUT, "%sunknown key '%.60s'; did you mean '%s'?", what,
+                                    key, known[near]);
     }
     return 0;
 }
@@ -92,7 +97,9 @@ static int read_messages(struct turn *t, const json_t *o, const char *system, st
     int rc = 0;
 
     if (!prompt == !list)
-        return error_set(e, ERR_INPUT, prompt ? "'prompt' and 'messages' exclude each other" : "'prompt' or 'messages' is missing");
+        return error_set(e, ERR_INPUT,
+                         prompt ? "'prompt' and 'messages' exclude each other"
+                                : "'prompt' or 'messages' is missing");
     if (prompt && !json_is_string(prompt))
         return error_set(e, ERR_INPUT, "'prompt' must be a string");
     if (list && (!json_is_array(list) || !n))
@@ -100,14 +107,18 @@ static int read_messages(struct turn *t, const json_t *o, const char *system, st
     if (own && !json_is_string(own))
         return error_set(e, ERR_INPUT, "'system' must be a string");
     if (t->raw && (list || own))
-        return error_set(e, ERR_INPUT, "'raw' continues a 'prompt' as it stands; '%s' has no place there", list ? "messages" : "system");
+        return error_set(e, ERR_INPUT,
+                         "'raw' continues a 'prompt' as it stands; '%s' has no place there",
+                         list ? "messages" : "system");
     t->messages = mem_alloc(n + 1, sizeof *t->messages);
     if (!t->messages)
         return no_memory(e);
     first_is_system = list && json_is_string(json_object_get(json_array_get(list, 0), "role")) &&
-                      strcmp(json_string_value(json_object_get(json_array_get(list, 0), "role")), "system") == 0;
+                      strcmp(json_string_value(json_object_get(json_array_get(list, 0), "role")),
+                             "system") == 0;
     if (own && first_is_system)
-        return error_set(e, ERR_INPUT, "'system' and a first message of role system exclude each other");
+        return error_set(e, ERR_INPUT,
+                         "'system' and a first message of role system exclude each other");
     if (own && json_string_length(own))
         rc = add_message(t, ROLE_SYSTEM, json_string_value(own), json_string_length(own), e);
     else if (!own && system && *system && !t->raw && !first_is_system)
@@ -117,7 +128,8 @@ static int read_messages(struct turn *t, const json_t *o, const char *system, st
     for (size_t i = 0; list && i < n && rc == 0; i++)
         rc = read_message(t, json_array_get(list, i), i, e);
     if (rc == 0 && t->messages[t->n_messages - 1].role == ROLE_SYSTEM)
-        return error_set(e, ERR_INPUT, "the conversation ends with a system message; nobody asks for an answer");
+        return error_set(e, ERR_INPUT,
+                         "the conversation ends with a system message; nobody asks for an answer");
     t->continue_last = rc == 0 && t->messages[t->n_messages - 1].role == ROLE_ASSISTANT;
     return rc;
 }
@@ -152,9 +164,12 @@ static int read_sampling(struct turn *t, const json_t *o, struct error *e)
     const json_t *seed = get(o, "seed");
     int rc;
 
-    if ((rc = read_int(o, "max_tokens", -1, &t->max_tokens, e)) < 0 || (rc = read_int(o, "top_k", 0, &s->top_k, e)) < 0 ||
-        (rc = read_real(o, "temperature", &s->temperature, e)) < 0 || (rc = read_real(o, "top_p", &s->top_p, e)) < 0 ||
-        (rc = read_real(o, "min_p", &s->min_p, e)) < 0 || (rc = read_real(o, "repeat_penalty", &s->repeat_penalty, e)) < 0)
+    if ((rc = read_int(o, "max_tokens", -1, &t->max_tokens, e)) < 0 ||
+        (rc = read_int(o, "top_k", 0, &s->top_k, e)) < 0 ||
+        (rc = read_real(o, "temperature", &s->temperature, e)) < 0 ||
+        (rc = read_real(o, "top_p", &s->top_p, e)) < 0 ||
+        (rc = read_real(o, "min_p", &s->min_p, e)) < 0 ||
+        (rc = read_real(o, "repeat_penalty", &s->repeat_penalty, e)) < 0)
         return rc;
     if (seed && (!json_is_integer(seed) || json_integer_value(seed) < -1))
         return error_set(e, ERR_INPUT, "'seed' must be a whole number from 0 (or -1: a new one)");
@@ -183,8 +198,10 @@ static int read_stops(struct batch_line *line, const json_t *o, struct error *e)
     for (size_t i = 0; i < n; i++) {
         const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
 
-        if (!json_is_string(s) || !json_string_length(s) || strlen(json_string_value(s)) != json_string_length(s))
-            return error_set(e, ERR_INPUT, "'stop' must be a string or a list of strings, none empty");
+        if (!json_is_string(s) || !json_string_length(s) ||
+            strlen(json_string_value(s)) != json_string_length(s))
+            return error_set(e, ERR_INPUT,
+                             "'stop' must be a string or a list of strings, none empty");
         if (!(stops[t->n_stops] = mem_string(json_string_value(s))))
             return no_memory(e);
         t->n_stops++;
@@ -209,13 +226,14 @@ static int read_object(struct batch_line *line, json_t *o, const char *system, s
     if (raw)
         t->raw = json_is_true(raw);
     else if (get(o, "messages") || get(o, "system"))
-        t->raw = false;                  /* --raw is for plain prompts */
+        t->raw = false; /* --raw is for plain prompts */
     if ((rc = read_messages(t, o, system, e)) < 0 || (rc = read_sampling(t, o, e)) < 0)
         return rc;
     return read_stops(line, o, e);
 }
 
-int batch_line_read(struct batch_line *line, const char *text, size_t n, const struct turn *defaults, const char *system, struct error *e)
+int batch_line_read(struct batch_line *line, const char *text, size_t n,
+                    const struct turn *defaults, const char *system, struct error *e)
 {
     struct turn *t = &line->turn;
     struct error why = {0};
@@ -238,7 +256,8 @@ int batch_line_read(struct batch_line *line, const char *text, size_t n, const s
     t->messages = mem_alloc(2, sizeof *t->messages);
     if (!t->messages)
         return no_memory(e);
-    if (system && *system && !t->raw && (rc = add_message(t, ROLE_SYSTEM, system, strlen(system), e)) < 0)
+    if (system && *system && !t->raw &&
+        (rc = add_message(t, ROLE_SYSTEM, system, strlen(system), e)) < 0)
         return rc;
     return add_message(t, ROLE_USER, text, n, e);
 }
@@ -252,6 +271,6 @@ void batch_line_release(struct batch_line *line)
         mem_free(line->turn.stops[i]);
     if (line->own_stops)
         mem_free(line->turn.stops);
-    free(line->id);                      /* jansson's own */
+    free(line->id); /* jansson's own */
     *line = (struct batch_line){0};
 }

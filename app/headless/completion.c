@@ -7,7 +7,8 @@
 #include <string.h>
 
 /* Calls fn for every spelling as typed: "--temp", "-n", ... */
-static void each_spelling(const struct option *option, void (*fn)(FILE *f, const char *spelling), FILE *f)
+static void each_spelling(const struct option *option, void (*fn)(FILE *f, const char *spelling),
+                          FILE *f)
 {
     char text[80];
 
@@ -22,9 +23,10 @@ static void each_spelling(const struct option *option, void (*fn)(FILE *f, const
     }
 }
 
-/* The values that a script offers. Those in the user's own folder are looked up when Tab is pressed. */
+/* The values that a script offers. Those in the user's own folder are looked up when Tab is
+ * pressed. */
 struct values {
-    char words[2048];            /* with a space behind each */
+    char words[2048]; /* with a space behind each */
     int flags;
     const char *folder;
 };
@@ -93,10 +95,13 @@ static void bash_values(FILE *f, const struct option *option)
         if (v.flags & VALUES_COMMAS)
             fputs("compopt -o nospace; [[ $cur == *,* ]] && before=${cur%,*},; ", f);
         fputs("COMPREPLY=($(compgen -P \"$before\" -W \"$words\" -- \"${cur##*,}\")); "
-              "[[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *: ]] && compopt -o nospace; ", f);
+              "[[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *: ]] && compopt -o nospace; ",
+              f);
     }
     if (v.flags & VALUES_FILES)
-        fputs("(( ${#COMPREPLY[@]} )) || compopt -o filenames; COMPREPLY+=($(compgen -f -- \"$cur\")); ", f);
+        fputs("(( ${#COMPREPLY[@]} )) || compopt -o filenames; COMPREPLY+=($(compgen -f -- "
+              "\"$cur\")); ",
+              f);
     fputs("return;;\n", f);
 }
 
@@ -106,7 +111,10 @@ static void bash_spellings(FILE *f)
 
     for (int i = 0; i < OPTION_COUNT; i++)
         for (int k = 2; k <= values_taken(&option_table[i]); k++)
-            fprintf(f, "  (( COMP_CWORD > %d )) && [[ ${COMP_WORDS[COMP_CWORD-%d]} == --%s ]] && prev=--output\n", k, k, option_table[i].name);
+            fprintf(f,
+                    "  (( COMP_CWORD > %d )) && [[ ${COMP_WORDS[COMP_CWORD-%d]} == --%s ]] && "
+                    "prev=--output\n",
+                    k, k, option_table[i].name);
     fputs("  [[ \" ${COMP_WORDS[*]} \" == *' --bench '* ]] && case $prev in\n", f);
     for (int i = 0; (theirs = bench_spelling(i, &ours)); i++)
         fprintf(f, "    %s) prev=%s;;\n", theirs, ours);
@@ -125,7 +133,9 @@ static void bash(FILE *f)
           "_moetop() {\n"
           "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words before=\n"
           "  COMPREPLY=()\n"
-          "  if [[ $cur == = ]]; then cur=; elif [[ $prev == = ]]; then prev=${COMP_WORDS[COMP_CWORD-2]}; fi\n", f);
+          "  if [[ $cur == = ]]; then cur=; elif [[ $prev == = ]]; then "
+          "prev=${COMP_WORDS[COMP_CWORD-2]}; fi\n",
+          f);
     bash_spellings(f);
     fputs("  case $prev in\n", f);
     for (int i = 0; i < OPTION_COUNT; i++)
@@ -166,7 +176,11 @@ static void zsh_values(FILE *f, const struct option *option)
     values_of(option, &v);
     helped = v.folder || v.flags & VALUES_COMMAS || strchr(v.words, ':');
     if (helped)
-        fprintf(f, "{_moetop_values %s %s ", v.flags & VALUES_COMMAS ? "-c" : v.flags & VALUES_FILES ? "-f" : "--", v.folder ? v.folder : "-");
+        fprintf(f, "{_moetop_values %s %s ",
+                v.flags & VALUES_COMMAS  ? "-c"
+                : v.flags & VALUES_FILES ? "-f"
+                                         : "--",
+                v.folder ? v.folder : "-");
     if (*v.words) {
         fputs(helped ? "" : "(", f);
         zsh_text(f, v.words);
@@ -182,12 +196,14 @@ static void zsh_helpers(FILE *f)
 {
     const char *theirs, *ours;
 
-    fputs("_moetop_values() {\n"         /* kind, folder of the user's own, words: those that end with a colon take no blank */
+    /* kind, folder of the user's own, words: those that end with a colon take no blank */
+    fputs("_moetop_values() {\n"
           "  local kind=$1 folder=$2\n"
           "  shift 2\n"
           "  local -a all open whole\n"
           "  all=($@)\n"
-          "  [[ $folder == - ]] || all+=(${XDG_CONFIG_HOME:-$HOME/.config}/moetop/$folder/*.yaml(N:t:r))\n"
+          "  [[ $folder == - ]] || "
+          "all+=(${XDG_CONFIG_HOME:-$HOME/.config}/moetop/$folder/*.yaml(N:t:r))\n"
           "  if [[ $kind == -c ]]; then compset -P '*,'; compadd -S '' -a all; return; fi\n"
           "  open=(${(M)all:#*:})\n"
           "  whole=(${all:#*:})\n"
@@ -196,7 +212,8 @@ static void zsh_helpers(FILE *f)
           "  [[ $kind == -f ]] && _files\n"
           "}\n"
           "if (( $words[(I)--bench] )); then\n"
-          "  case $words[CURRENT-1] in\n", f);
+          "  case $words[CURRENT-1] in\n",
+          f);
     for (int i = 0; (theirs = bench_spelling(i, &ours)); i++)
         fprintf(f, "    %s) words[CURRENT-1]=%s;;\n", theirs, ours);
     fputs("  esac\nfi\n", f);
@@ -213,7 +230,7 @@ static void zsh(FILE *f)
 
         fputs("  ", f);
         if (o->type == OPTION_LIST) {
-            fputs("'*'", f);     /* may be repeated */
+            fputs("'*'", f); /* may be repeated */
         } else if (*p) {
             fputs("'(", f);
             each_spelling(o, spaced, f);
@@ -224,7 +241,8 @@ static void zsh(FILE *f)
         while (*p) {
             size_t n = strcspn(p, " ");
 
-            fprintf(f, ",%s%.*s%s", strncmp(p, "-?", n) ? "" : "'", (int)n, p, strncmp(p, "-?", n) ? "" : "'");
+            fprintf(f, ",%s%.*s%s", strncmp(p, "-?", n) ? "" : "'", (int)n, p,
+                    strncmp(p, "-?", n) ? "" : "'");
             p += n + (p[n] == ' ');
         }
         fprintf(f, "%s'[", *o->others ? "}" : "");
@@ -268,7 +286,8 @@ static void fish_values(FILE *f, const struct option *option)
     fputs(commas ? ")'" : "'", f);
 }
 
-/* With --bench llama-bench's spellings mean other options, and what follows an option of several values is files. */
+/* With --bench llama-bench's spellings mean other options, and what follows an option of several
+ * values is files. */
 static void fish_exceptions(FILE *f)
 {
     const char *theirs, *ours;
@@ -296,7 +315,8 @@ static void fish(FILE *f)
           "  test -n \"$home\"; or set home ~/.config\n"
           "  for f in $home/moetop/$argv[1]/*.yaml; basename $f .yaml; end\n"
           "end\n"
-          "complete -c moetop -f\n", f);
+          "complete -c moetop -f\n",
+          f);
     for (int i = 0; i < OPTION_COUNT; i++) {
         const struct option *o = &option_table[i];
 

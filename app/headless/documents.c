@@ -1,6 +1,6 @@
-/* --help, --print-config and configs/default.yaml. Main thread. The texts come from the option table alone, so they cannot disagree with the parser. */
+/* --help, --print-config and configs/default.yaml. Main thread. The texts come from the option
+ * table alone, so they cannot disagree with the parser. */
 #include "app/headless/documents.h"
-
 
 #include <string.h>
 
@@ -69,9 +69,12 @@ static void help_row(FILE *f, const struct option *option, int width)
 
 void documents_help(FILE *f, int width)
 {
-    fprintf(f, "moetop %s: chat with a mixture-of-experts language model and watch its experts work\n\n"
-               "Usage: moetop [OPTION...]             chat with the bundled model, or the one of -m\n"
-               "       moetop -p TEXT [OPTION...]     print one answer\n", MOETOP_VERSION);
+    fprintf(
+        f,
+        "moetop %s: chat with a mixture-of-experts language model and watch its experts work\n\n"
+        "Usage: moetop [OPTION...]             chat with the bundled model, or the one of -m\n"
+        "       moetop -p TEXT [OPTION...]     print one answer\n",
+        MOETOP_VERSION);
     for (int g = 0; g < GROUP_COUNT; g++) {
         bool any = false;
 
@@ -84,7 +87,8 @@ void documents_help(FILE *f, int width)
             help_row(f, &option_table[i], width);
         }
     }
-    fprintf(f, "\nEvery option with a value may also stand in the environment (--top-k: MOETOP_TOP_K) and, under its long name, in\n"
+    fprintf(f, "\nEvery option with a value may also stand in the environment (--top-k: "
+               "MOETOP_TOP_K) and, under its long name, in\n"
                "~/.config/moetop/config.yaml. See moetop(1) and moetop.yaml(5).\n");
 }
 
@@ -182,7 +186,9 @@ static void default_row(FILE *f, const struct options *o, const struct option *o
     size_t at = 0;
     char variable[64];
 
-    snprintf(words, sizeof words, "%c%s.", option->help[0] >= 'a' && option->help[0] <= 'z' ? option->help[0] - 32 : option->help[0],
+    snprintf(words, sizeof words, "%c%s.",
+             option->help[0] >= 'a' && option->help[0] <= 'z' ? option->help[0] - 32
+                                                              : option->help[0],
              option->help + 1);
     yaml_comment(f, words);
     if (*option->more)
@@ -198,11 +204,12 @@ static void default_row(FILE *f, const struct options *o, const struct option *o
     if (at) {
         fprintf(f, "# %s.\n", words);
     } else if (option->type == OPTION_INT || option->type == OPTION_REAL) {
-        fprintf(f, "# A number from %.10g to %.10g%s%s.\n", option->min, option->max, *option->words ? ", or " : "", option->words);
+        fprintf(f, "# A number from %.10g to %.10g%s%s.\n", option->min, option->max,
+                *option->words ? ", or " : "", option->words);
     }
     option_variable(option, variable, sizeof variable);
-    fprintf(f, "# Flag --%s, environment %s%s.\n", option->name, variable, (option->place & OPTION_MODEL) == OPTION_MODEL
-            ? ", allowed beside a model" : "");
+    fprintf(f, "# Flag --%s, environment %s%s.\n", option->name, variable,
+            (option->place & OPTION_MODEL) == OPTION_MODEL ? ", allowed beside a model" : "");
     yaml_row(f, o, option);
     fputs("\n\n", f);
 }
@@ -214,13 +221,17 @@ int documents_default_config(FILE *f, struct error *e)
 
     if (rc < 0)
         return rc;
-    fputs("# Every setting of moetop at its default. Copy what you want to change to ~/.config/moetop/config.yaml; see moetop.yaml(5).\n"
-          "# Printed from the option table (make docs): change app/options/options.def, not this file.\n", f);
+    fputs("# Every setting of moetop at its default. Copy what you want to change to "
+          "~/.config/moetop/config.yaml; see moetop.yaml(5).\n"
+          "# Printed from the option table (make docs): change app/options/options.def, not this "
+          "file.\n",
+          f);
     for (int g = 0; g < GROUP_COUNT; g++) {
         bool any = false;
 
         for (int i = 0; i < OPTION_COUNT; i++) {
-            if (option_table[i].group != (enum option_group)g || !(option_table[i].place & OPTION_FILE))
+            if (option_table[i].group != (enum option_group)g ||
+                !(option_table[i].place & OPTION_FILE))
                 continue;
             if (!any)
                 fprintf(f, "\n# ---- %s ----\n\n", option_group_heading((enum option_group)g));

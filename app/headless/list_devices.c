@@ -1,5 +1,5 @@
-/* --list-devices. A device that cannot be used is listed with the reason; one that is there is tested and measured, since the figures of a
- * data sheet say little about a driver. */
+/* --list-devices. A device that cannot be used is listed with the reason; one that is there is
+ * tested and measured, since the figures of a data sheet say little about a driver. */
 #include "app/headless/list_devices.h"
 
 #include "app/common/devices.h"
@@ -39,17 +39,20 @@ static void list_cpu(const struct device_info *info, int threads)
     row("can run", "everything");
 }
 
-static void list_one(const struct device_ops *ops, const struct device_info *info, const char *cache)
+static void list_one(const struct device_ops *ops, const struct device_info *info,
+                     const char *cache)
 {
     char text[300], memory[32], alloc[32];
     struct device_report report;
     struct error e = {0};
 
-    printf("%s: %s%s\n", info->selector[0] ? info->selector : ops->name, info->name, info->is_cpu_type ? " (really the CPU: used only when named)" : "");
+    printf("%s: %s%s\n", info->selector[0] ? info->selector : ops->name, info->name,
+           info->is_cpu_type ? " (really the CPU: used only when named)" : "");
     row("driver", info->driver);
     size_format(info->memory, memory, sizeof memory);
     size_format(info->max_alloc, alloc, sizeof alloc);
-    snprintf(text, sizeof text, "%s, at most %s in one piece, %s", memory, alloc, info->unified ? "shared with the host" : "its own");
+    snprintf(text, sizeof text, "%s, at most %s in one piece, %s", memory, alloc,
+             info->unified ? "shared with the host" : "its own");
     row("memory", text);
     if (info->why_not[0]) {
         row("cannot be used", info->why_not);

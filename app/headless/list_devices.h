@@ -1,4 +1,5 @@
-/* --list-devices: what could compute here, whether it may be trusted, and how fast it is. Main thread. */
+/* --list-devices: what could compute here, whether it may be trusted, and how fast it is. Main
+ * thread. */
 #ifndef APP_HEADLESS_LIST_DEVICES_H
 #define APP_HEADLESS_LIST_DEVICES_H
 

@@ -1,5 +1,6 @@
-/* Manual pages: hand-written prose with markers, and the tables that take the markers' places. Main thread.
- * Templates rather than one big printf: prose stays prose, and a marker that no table answers to is an error of the build. */
+/* Manual pages: hand-written prose with markers, and the tables that take the markers' places. Main
+ * thread. Templates rather than one big printf: prose stays prose, and a marker that no table
+ * answers to is an error of the build. */
 #include "app/headless/documents.h"
 
 #include "app/chat/commands/commands.h"
@@ -19,14 +20,14 @@ static void roff(FILE *f, const char *text)
         fputs("\\&", f);
     for (; *text; text++)
         switch (*text) {
-        case '-':  fputs("\\-", f); break;
+        case '-': fputs("\\-", f); break;
         case '\\': fputs("\\e", f); break;
-        case '~':  fputs("\\(ti", f); break;
-        case '^':  fputs("\\(ha", f); break;
-        case '"':  fputs("\\(dq", f); break;
+        case '~': fputs("\\(ti", f); break;
+        case '^': fputs("\\(ha", f); break;
+        case '"': fputs("\\(dq", f); break;
         case '\'': fputs("\\(aq", f); break;
-        case '`':  fputs((bold = !bold) ? "\\fB" : "\\fR", f); break;
-        default:   fputc(*text, f);
+        case '`': fputs((bold = !bold) ? "\\fB" : "\\fR", f); break;
+        default: fputc(*text, f);
         }
 }
 
@@ -118,8 +119,11 @@ static void print_variables(FILE *f)
 static void print_settings(FILE *f)
 {
     static const char *const kinds[] = {
-        [OPTION_FLAG] = "true or false", [OPTION_INT] = "whole number", [OPTION_REAL] = "number", [OPTION_SEED] = "whole number",
-        [OPTION_SIZE] = "size", [OPTION_WORD] = "word", [OPTION_TEXT] = "text", [OPTION_PATH] = "file name", [OPTION_LIST] = "list of texts",
+        [OPTION_FLAG] = "true or false", [OPTION_INT] = "whole number",
+        [OPTION_REAL] = "number",        [OPTION_SEED] = "whole number",
+        [OPTION_SIZE] = "size",          [OPTION_WORD] = "word",
+        [OPTION_TEXT] = "text",          [OPTION_PATH] = "file name",
+        [OPTION_LIST] = "list of texts",
     };
 
     for (int g = 0; g < GROUP_COUNT; g++) {
@@ -135,11 +139,12 @@ static void print_settings(FILE *f)
             any = true;
             fputs(".TP\n\\fB", f);
             roff(f, o->name);
-            fprintf(f, "\\fR (%s%s)\n", kinds[o->type], (o->place & OPTION_MODEL) == OPTION_MODEL ? "; also beside a model" : "");
+            fprintf(f, "\\fR (%s%s)\n", kinds[o->type],
+                    (o->place & OPTION_MODEL) == OPTION_MODEL ? "; also beside a model" : "");
             sentence(f, o->help);
             if (o->type == OPTION_INT || o->type == OPTION_REAL)
-                fprintf(f, "From %s%.10g to %.10g%s%s.\n", o->min < 0 ? "\\-" : "", o->min < 0 ? -o->min : o->min, o->max,
-                        *o->words ? ", or " : "", o->words);
+                fprintf(f, "From %s%.10g to %.10g%s%s.\n", o->min < 0 ? "\\-" : "",
+                        o->min < 0 ? -o->min : o->min, o->max, *o->words ? ", or " : "", o->words);
             domain(f, o);
         }
     }
@@ -148,7 +153,10 @@ static void print_settings(FILE *f)
 /* One paragraph an exit status; codes that share one share the paragraph. */
 static void print_exit(FILE *f)
 {
-    static const struct { int code; const char *meaning; } rows[] = {
+    static const struct {
+        int code;
+        const char *meaning;
+    } rows[] = {
 #define X(name, exit_code, word, text) {exit_code, text},
         ERROR_TABLE(X)
 #undef X

@@ -1,5 +1,5 @@
-/* moetop -p TEXT: one answer on standard output and nothing else there. Main thread, synchronous engine.
- * Every piece is flushed as it comes, so what was shown stays whatever ends the run. */
+/* moetop -p TEXT: one answer on standard output and nothing else there. Main thread, synchronous
+ * engine. Every piece is flushed as it comes, so what was shown stays whatever ends the run. */
 #include "app/headless/oneshot.h"
 
 #include "app/setup/engine_options.h"
@@ -21,7 +21,7 @@ struct answer {
     struct engine *engine;
     bool tty, started, line_open;
     struct turn_done_event done;
-    int write_errno;             /* of the first write that failed; 0: none */
+    int write_errno; /* of the first write that failed; 0: none */
 };
 
 bool oneshot_wanted(const struct options *o)
@@ -29,7 +29,8 @@ bool oneshot_wanted(const struct options *o)
     return o->prompt || o->file;
 }
 
-/* Model output is foreign text: on a terminal its control characters are made visible, in a file it is left as it is. */
+/* Model output is foreign text: on a terminal its control characters are made visible, in a file it
+ * is left as it is. */
 static int put(struct answer *a, const char *text, size_t n)
 {
     char safe[1024];
@@ -63,14 +64,19 @@ static void release_turn(struct turn *t)
 }
 
 /* The turn that the options ask for; messages must have room for two. Its stops are those of o. */
-static int make_turn(const struct options *o, struct turn *t, struct message *messages, struct error *e)
+static int make_turn(const struct options *o, struct turn *t, struct message *messages,
+                     struct error *e)
 {
     char *text;
     int rc;
 
     *t = (struct turn){
-        .messages = messages, .raw = o->raw, .max_tokens = o->n_predict, .ignore_eos = o->ignore_eos,
-        .stops = o->stop.items, .n_stops = o->stop.n,
+        .messages = messages,
+        .raw = o->raw,
+        .max_tokens = o->n_predict,
+        .ignore_eos = o->ignore_eos,
+        .stops = o->stop.items,
+        .n_stops = o->stop.n,
     };
     sampling_from_options(o, &t->sampling);
     if (!o->raw) {
@@ -85,7 +91,8 @@ static int make_turn(const struct options *o, struct turn *t, struct message *me
     return 0;
 }
 
-static int answer_once(const struct options *o, struct answer *a, struct turn *t, struct stats *stats, struct error *e)
+static int answer_once(const struct options *o, struct answer *a, struct turn *t,
+                       struct stats *stats, struct error *e)
 {
     struct turn_done_event done = {0};
     int rc;
@@ -104,7 +111,9 @@ static int answer_once(const struct options *o, struct answer *a, struct turn *t
     if (signals_last() || done.reason == STOP_CANCELLED)
         return error_set(e, ERR_CANCELLED, "interrupted");
     if (done.reason == STOP_CONTEXT)
-        fprintf(stderr, "moetop: the answer ends here because the context of %d tokens is full; -c sets a larger one\n",
+        fprintf(stderr,
+                "moetop: the answer ends here because the context of %d tokens is full; -c sets a "
+                "larger one\n",
                 engine_info(a->engine)->context);
     return 0;
 }
@@ -119,12 +128,15 @@ static int tell_loss(struct engine *g, const struct turn_done_event *done, struc
         return 0;
     if ((rc = engine_defer_loss(g, done->prompt_tokens, &loss, e)) < 0)
         return rc;
-    fprintf(stderr, "moetop: deferred experts: mean KL divergence %.3g nats a token (largest %.3g) from the exact run, %d of %d tokens would differ\n",
+    fprintf(stderr,
+            "moetop: deferred experts: mean KL divergence %.3g nats a token (largest %.3g) from "
+            "the exact run, %d of %d tokens would differ\n",
             loss.mean_kl, loss.largest_kl, loss.changed, loss.tokens);
     return 0;
 }
 
-/* The answer is out: now, not before it, what the GPU is worth may be measured for the next time. */
+/* The answer is out: now, not before it, what the GPU is worth may be measured for the next time.
+ */
 static void measure_after(const struct options *o, struct answer *a)
 {
     struct error e = {0};
@@ -138,7 +150,7 @@ static void measure_after(const struct options *o, struct answer *a)
         fprintf(stderr, "moetop: auto: %s\n", e.text);
 }
 
-#define TRACE_SPANS ((size_t)1 << 20)    /* 24 MiB; some 8000 tokens of 32 layers */
+#define TRACE_SPANS ((size_t)1 << 20) /* 24 MiB; some 8000 tokens of 32 layers */
 
 static const char *device_name(void *ctx, int device)
 {
@@ -157,7 +169,8 @@ static int write_trace(struct engine *g, const char *path, struct error *e)
     rc = file_replace(path, text, n, e);
     mem_free(text);
     if (rc == 0 && t->dropped)
-        fprintf(stderr, "moetop: the trace is full: %zu further spans are not in %s\n", t->dropped, path);
+        fprintf(stderr, "moetop: the trace is full: %zu further spans are not in %s\n", t->dropped,
+                path);
     return rc;
 }
 
@@ -188,7 +201,8 @@ int oneshot_run(struct options *o, struct error *e)
     engine_close(a.engine);
     a.engine = NULL;
     if ((o->stats || o->stats_json) && rc >= 0)
-        stats_measure(&stats);           /* the buffer for it would count as memory that the model needs */
+        /* the buffer for it would count as memory that the model needs */
+        stats_measure(&stats);
     /* Figures of an interrupted answer are figures too. */
     if ((stats_rc = stats_finish(&stats, o, stderr, rc < 0 ? NULL : e)) < 0 && rc >= 0)
         rc = stats_rc;

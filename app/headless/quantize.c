@@ -1,5 +1,5 @@
-/* --quantize: arguments, a progress bar on stderr when it is a terminal, the table of errors on stdout. Main thread; interrupted by signals,
- * it leaves nothing behind. */
+/* --quantize: arguments, a progress bar on stderr when it is a terminal, the table of errors on
+ * stdout. Main thread; interrupted by signals, it leaves nothing behind. */
 #include "app/headless/quantize.h"
 
 #include "app/common/signals.h"
@@ -27,7 +27,8 @@ static int find_type(const char *word, const struct export_type **out, struct er
     if ((*out = export_type_find(word)))
         return 0;
     for (int i = 0; export_type_at(i); i++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", export_type_at(i)->word);
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
+                 export_type_at(i)->word);
     return error_set(e, ERR_USAGE, "--quantize: no type '%.40s'; there are %s", word, known);
 }
 
@@ -35,10 +36,12 @@ static int draw(void *ctx, uint64_t done, uint64_t total)
 {
     uint64_t begun = *(uint64_t *)ctx, now = clock_now();
     int width = 30, filled = total ? (int)(done * (uint64_t)width / total) : 0;
-    double part = total ? (double)done / (double)total : 1.0, left = part > 0.0 ? clock_seconds(now - begun) * (1.0 - part) / part : 0.0;
+    double part = total ? (double)done / (double)total : 1.0,
+           left = part > 0.0 ? clock_seconds(now - begun) * (1.0 - part) / part : 0.0;
 
     if (isatty(STDERR_FILENO)) {
-        fprintf(stderr, "\r[%.*s%*s] %3.0f %%  %.0f M/s  %.0f s left ", filled, "##############################", width - filled, "", 100.0 * part,
+        fprintf(stderr, "\r[%.*s%*s] %3.0f %%  %.0f M/s  %.0f s left ", filled,
+                "##############################", width - filled, "", 100.0 * part,
                 clock_rate((double)done, now - begun) * 1e-6, left);
         if (done == total)
             fputs("\r\033[K", stderr);
@@ -47,15 +50,18 @@ static int draw(void *ctx, uint64_t done, uint64_t total)
     return signals_last() != 0;
 }
 
-static void print_report(const struct export_report *r, const char *in, const char *out, double seconds)
+static void print_report(const struct export_report *r, const char *in, const char *out,
+                         double seconds)
 {
     char a[24], b[24], names[2][400];
 
-    printf("%-16s %-7s %-7s %12s %10s %10s %11s\n", "tensors", "from", "to", "elements", "size", "rel. error", "largest");
+    printf("%-16s %-7s %-7s %12s %10s %10s %11s\n", "tensors", "from", "to", "elements", "size",
+           "rel. error", "largest");
     for (int i = 0; i < r->n_kinds; i++) {
         const struct export_kind *k = &r->kinds[i];
 
-        printf("%-16s %-7s %-7s %12llu %10s ", k->name, dtype_info(k->from)->word, dtype_info(k->to)->word, (unsigned long long)k->elements,
+        printf("%-16s %-7s %-7s %12llu %10s ", k->name, dtype_info(k->from)->word,
+               dtype_info(k->to)->word, (unsigned long long)k->elements,
                size_format(k->bytes, a, sizeof a));
         if (k->from == k->to)
             printf("%10s %11s\n", "copied", "");
@@ -64,7 +70,8 @@ static void print_report(const struct export_report *r, const char *in, const ch
     }
     utf8_escape(names[0], sizeof names[0], in, strlen(in), 0);
     utf8_escape(names[1], sizeof names[1], out, strlen(out), 0);
-    printf("%s (%s) -> %s (%s) in %.1f s%s\n", names[0], size_format(r->bytes_in, a, sizeof a), names[1], size_format(r->bytes_out, b, sizeof b), seconds,
+    printf("%s (%s) -> %s (%s) in %.1f s%s\n", names[0], size_format(r->bytes_in, a, sizeof a),
+           names[1], size_format(r->bytes_out, b, sizeof b), seconds,
            r->tokenizer ? "" : "; no tokenizer was found: the file holds the weights alone");
 }
 
@@ -86,11 +93,15 @@ int quantize_run(struct options *o, struct error *e)
 
     r = &report;
     if (o->quantize.n != 3)
-        return error_set(e, ERR_USAGE, "--quantize needs a type, a model and the file to write: --quantize TYPE IN OUT");
+        return error_set(
+            e, ERR_USAGE,
+            "--quantize needs a type, a model and the file to write: --quantize TYPE IN OUT");
     if ((rc = find_type(o->quantize.items[0], &x.type, e)))
         return rc;
     if (same_file(o->quantize.items[1], o->quantize.items[2]))
-        return error_set(e, ERR_USAGE, "--quantize: %s is what is read; give the file to write another name", o->quantize.items[2]);
+        return error_set(e, ERR_USAGE,
+                         "--quantize: %s is what is read; give the file to write another name",
+                         o->quantize.items[2]);
     x.n_threads = o->threads > 0 ? o->threads : topology_default_threads();
     x.progress_ctx = &begun;
     signals_catch(NULL);
@@ -101,7 +112,8 @@ int quantize_run(struct options *o, struct error *e)
     }
     for (int i = 0; i < r->n_kinds; i++)
         if (dtype_is_quantised(r->kinds[i].from) && r->kinds[i].from != r->kinds[i].to) {
-            fprintf(stderr, "moetop: the model was quantised before; rounding it again loses more than rounding the original once\n");
+            fprintf(stderr, "moetop: the model was quantised before; rounding it again loses more "
+                            "than rounding the original once\n");
             break;
         }
     print_report(r, o->quantize.items[1], o->quantize.items[2], clock_seconds(clock_now() - begun));

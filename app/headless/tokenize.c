@@ -1,6 +1,7 @@
-/* --tokenize: text on standard input, its ids as one JSON array on standard output. --detokenize: the reverse. --print-prompt: -p as the
- * chat template renders it. Main thread.
- * Every byte counts: NULs and malformed UTF-8 go in and come back as they were, and no line end is dropped or added to text. */
+/* --tokenize: text on standard input, its ids as one JSON array on standard output. --detokenize:
+ * the reverse. --print-prompt: -p as the chat template renders it. Main thread. Every byte counts:
+ * NULs and malformed UTF-8 go in and come back as they were, and no line end is dropped or added to
+ * text. */
 #include "app/headless/tokenize.h"
 
 #include "app/setup/engine_options.h"
@@ -42,7 +43,8 @@ static int read_input(struct strbuf *b, struct error *e)
 }
 
 /* -m may name a GGUF, a folder, or a JSON file of a folder (tokenizer.json). */
-static int open_tokenizer(const struct options *o, struct weight_file **f, struct tokenizer **t, struct error *e)
+static int open_tokenizer(const struct options *o, struct weight_file **f, struct tokenizer **t,
+                          struct error *e)
 {
     char path[PATH_MAX], *slash;
     size_t n;
@@ -64,7 +66,8 @@ static int open_tokenizer(const struct options *o, struct weight_file **f, struc
     return status < 0 ? status : tokenizer_load(t, *f, e);
 }
 
-/* A terminal gets control characters in a form that it does not obey; a file or pipe every byte as it is. */
+/* A terminal gets control characters in a form that it does not obey; a file or pipe every byte as
+ * it is. */
 static int write_output(const char *data, size_t n, struct error *e)
 {
     struct strbuf safe = {0};
@@ -76,7 +79,9 @@ static int write_output(const char *data, size_t n, struct error *e)
         if (!strbuf_reserve(&safe, size))
             return error_set(e, ERR_MEMORY, "out of memory for the text");
         utf8_escape(safe.data, size + 1, data, n, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
-        status = fwrite(safe.data, 1, size, stdout) == size && fflush(stdout) == 0 ? 0 : output_failed(NULL, errno, e);
+        status = fwrite(safe.data, 1, size, stdout) == size && fflush(stdout) == 0
+                     ? 0
+                     : output_failed(NULL, errno, e);
         strbuf_release(&safe);
         return status;
     }
@@ -93,7 +98,8 @@ static int read_messages(const struct options *o, struct message *m, size_t *n, 
 
     *n = 0;
     if (!o->prompt && !o->file)
-        return error_set(e, ERR_USAGE, "--print-prompt prints the prompt of -p or -f; give one of them");
+        return error_set(e, ERR_USAGE,
+                         "--print-prompt prints the prompt of -p or -f; give one of them");
     if ((status = prompt_system(o, &text, e)) < 0)
         return status;
     if (text)
@@ -109,12 +115,14 @@ static bool signalled(void *ctx)
 }
 
 /* text: mem_* */
-static int render_messages(const struct options *o, const struct weight_file *f, const struct tokenizer *t, const struct message *m, size_t n,
+static int render_messages(const struct options *o, const struct weight_file *f,
+                           const struct tokenizer *t, const struct message *m, size_t n,
                            char **text, struct error *e)
 {
     char name[32];
     struct jinja_stop stop = {signalled, NULL};
-    struct chat_template_options chosen = {chat_template_word(o, name, sizeof name), o->chat_template_file, &stop};
+    struct chat_template_options chosen = {chat_template_word(o, name, sizeof name),
+                                           o->chat_template_file, &stop};
     struct chat_template *c;
     int status = chat_template_load(&c, f, t, &chosen, e);
 
@@ -140,7 +148,8 @@ int print_prompt_run(struct options *o, struct error *e)
     status = read_messages(o, m, &n, e);
     if (status == 0 && o->raw)
         status = write_output(m[n - 1].text, strlen(m[n - 1].text), e);
-    else if (status == 0 && (status = open_tokenizer(o, &f, &t, e)) == 0 && (status = render_messages(o, f, t, m, n, &text, e)) == 0)
+    else if (status == 0 && (status = open_tokenizer(o, &f, &t, e)) == 0 &&
+             (status = render_messages(o, f, t, m, n, &text, e)) == 0)
         status = write_output(text, strlen(text), e);
     mem_free(text);
     while (n)
@@ -166,7 +175,8 @@ int tokenize_run(struct options *o, struct error *e)
         for (int i = 0; i < n; i++)
             strbuf_printf(&out, i ? ", %d" : "%d", ids[i]);
         strbuf_puts(&out, "]\n");
-        status = out.failed ? error_set(e, ERR_MEMORY, "out of memory for %d ids", n) : write_output(out.data, out.len, e);
+        status = out.failed ? error_set(e, ERR_MEMORY, "out of memory for %d ids", n)
+                            : write_output(out.data, out.len, e);
     }
     mem_free(ids);
     strbuf_release(&in);
@@ -177,7 +187,8 @@ int tokenize_run(struct options *o, struct error *e)
 }
 
 /* One JSON array of ids. */
-static int read_ids(const struct strbuf *in, const struct tokenizer *t, int **ids, int *n, struct error *e)
+static int read_ids(const struct strbuf *in, const struct tokenizer *t, int **ids, int *n,
+                    struct error *e)
 {
     struct error why = {0};
     json_t *root = json_read(in->data, in->len, "read", &why), *v;
@@ -186,7 +197,9 @@ static int read_ids(const struct strbuf *in, const struct tokenizer *t, int **id
 
     *ids = NULL;
     if (!root || !json_is_array(root) || count > INT_MAX) {
-        status = error_set(e, ERR_INPUT, "standard input is no JSON array of ids, such as [1, 2, 3]%s%s", root ? "" : ": ", why.text);
+        status = error_set(e, ERR_INPUT,
+                           "standard input is no JSON array of ids, such as [1, 2, 3]%s%s",
+                           root ? "" : ": ", why.text);
         goto out;
     }
     *ids = mem_alloc(count, sizeof **ids);
@@ -194,11 +207,14 @@ static int read_ids(const struct strbuf *in, const struct tokenizer *t, int **id
         status = error_set(e, ERR_MEMORY, "out of memory for %zu ids", count);
     for (i = 0; i < count && status == 0; i++) {
         v = json_array_get(root, i);
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= tokenizer_size(t) ||
+        if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+            json_integer_value(v) >= tokenizer_size(t) ||
             !tokenizer_piece(t, (int)json_integer_value(v), NULL, NULL)) {
             char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
 
-            status = error_set(e, ERR_INPUT, "element %zu, %.60s, is no id of this tokenizer (0 to %d)", i, text ? text : "?", tokenizer_size(t) - 1);
+            status = error_set(e, ERR_INPUT,
+                               "element %zu, %.60s, is no id of this tokenizer (0 to %d)", i,
+                               text ? text : "?", tokenizer_size(t) - 1);
             free(text);
         } else
             (*ids)[i] = (int)json_integer_value(v);

@@ -1,4 +1,5 @@
-/* --tokenize and --detokenize: standard input to ids and back, with nothing of a model but its tokenizer. Main thread. */
+/* --tokenize and --detokenize: standard input to ids and back, with nothing of a model but its
+ * tokenizer. Main thread. */
 #ifndef APP_HEADLESS_TOKENIZE_H
 #define APP_HEADLESS_TOKENIZE_H
 
@@ -6,6 +7,6 @@
 
 int tokenize_run(struct options *o, struct error *e);
 int detokenize_run(struct options *o, struct error *e);
-int print_prompt_run(struct options *o, struct error *e);      /* --print-prompt */
+int print_prompt_run(struct options *o, struct error *e); /* --print-prompt */
 
 #endif

@@ -1,6 +1,7 @@
 /* YAML to options. Main thread.
- * The document is loaded as libyaml's node table: an alias there is a number, so a "billion laughs" file stays as small as it is
- * on disk, and since only one level is ever looked at there is no recursion to exhaust. */
+ * The document is loaded as libyaml's node table: an alias there is a number, so a "billion laughs"
+ * file stays as small as it is on disk, and since only one level is ever looked at there is no
+ * recursion to exhaust. */
 #include "app/options/config.h"
 
 #include "app/common/paths.h"
@@ -16,18 +17,19 @@
 #include <unistd.h>
 #include <yaml.h>
 
-#define DEPTH_MAX 16             /* deeper than anything a settings file could mean */
+#define DEPTH_MAX 16 /* deeper than anything a settings file could mean */
 
 struct reading {
     struct options *o;
     const char *name;
     enum option_origin from;
     int place;
-    int line_of[OPTION_COUNT];   /* where a key stood first; 0: not yet */
+    int line_of[OPTION_COUNT]; /* where a key stood first; 0: not yet */
     struct error *e;
 };
 
-static int complain(const struct reading *r, yaml_mark_t at, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static int complain(const struct reading *r, yaml_mark_t at, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 static int complain(const struct reading *r, yaml_mark_t at, const char *format, ...)
 {
@@ -49,7 +51,8 @@ static bool is_null(const yaml_node_t *n)
 {
     const char *v = scalar(n);
 
-    return n->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && (!*v || !strcmp(v, "~") || !strcasecmp(v, "null"));
+    return n->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           (!*v || !strcmp(v, "~") || !strcasecmp(v, "null"));
 }
 
 static int set_one(struct reading *r, const struct option *option, const yaml_node_t *value)
@@ -67,11 +70,13 @@ static int set_one(struct reading *r, const struct option *option, const yaml_no
     return options_note_origin(r->o, option, r->from, where, r->e);
 }
 
-static int set_list(struct reading *r, const struct option *option, yaml_document_t *d, const yaml_node_t *list)
+static int set_list(struct reading *r, const struct option *option, yaml_document_t *d,
+                    const yaml_node_t *list)
 {
     int rc = 0;
 
-    for (yaml_node_item_t *i = list->data.sequence.items.start; rc >= 0 && i < list->data.sequence.items.top; i++)
+    for (yaml_node_item_t *i = list->data.sequence.items.start;
+         rc >= 0 && i < list->data.sequence.items.top; i++)
         rc = set_one(r, option, yaml_document_get_node(d, *i));
     return rc;
 }
@@ -81,18 +86,24 @@ static int unknown_key(const struct reading *r, const yaml_node_t *key)
     const struct option *near, *known = options_find(scalar(key));
 
     if (known && *scalar(key) != '-' && (known->place & r->place) == r->place)
-        return complain(r, key->start_mark, "'%s' is written %s in this file", scalar(key), known->name);
+        return complain(r, key->start_mark, "'%s' is written %s in this file", scalar(key),
+                        known->name);
     if (known && (known->place & OPTION_FILE))
-        return complain(r, key->start_mark, "'%s' cannot be set beside a model; put it into config.yaml", scalar(key));
+        return complain(r, key->start_mark,
+                        "'%s' cannot be set beside a model; put it into config.yaml", scalar(key));
     if (known)
-        return complain(r, key->start_mark, "'%s' can only be given on the command line", scalar(key));
+        return complain(r, key->start_mark, "'%s' can only be given on the command line",
+                        scalar(key));
     near = options_nearest(scalar(key), r->place);
     if (near)
-        return complain(r, key->start_mark, "unknown key '%s'; did you mean '%s'?", scalar(key), near->name);
-    return complain(r, key->start_mark, "unknown key '%s'; moetop --print-config lists them", scalar(key));
+        return complain(r, key->start_mark, "unknown key '%s'; did you mean '%s'?", scalar(key),
+                        near->name);
+    return complain(r, key->start_mark, "unknown key '%s'; moetop --print-config lists them",
+                    scalar(key));
 }
 
-static int set_pair(struct reading *r, yaml_document_t *d, const yaml_node_t *key, const yaml_node_t *value)
+static int set_pair(struct reading *r, yaml_document_t *d, const yaml_node_t *key,
+                    const yaml_node_t *value)
 {
     const struct option *option;
     size_t id;
@@ -104,16 +115,18 @@ static int set_pair(struct reading *r, yaml_document_t *d, const yaml_node_t *ke
         return unknown_key(r, key);
     id = (size_t)(option - option_table);
     if (r->line_of[id])
-        return complain(r, key->start_mark, "'%s' is given twice; the first is in line %d", option->name, r->line_of[id]);
+        return complain(r, key->start_mark, "'%s' is given twice; the first is in line %d",
+                        option->name, r->line_of[id]);
     r->line_of[id] = (int)key->start_mark.line + 1;
     if (value->type == YAML_SCALAR_NODE && is_null(value))
-        return 0;                /* as if it were not there */
+        return 0; /* as if it were not there */
     if (value->type == YAML_SEQUENCE_NODE && option->type == OPTION_LIST)
         return set_list(r, option, d, value);
     if (value->type == YAML_SEQUENCE_NODE)
         return complain(r, value->start_mark, "%s: takes one value, not a list", option->name);
     if (value->type == YAML_MAPPING_NODE)
-        return complain(r, value->start_mark, "%s: takes one value, not keys of its own", option->name);
+        return complain(r, value->start_mark, "%s: takes one value, not keys of its own",
+                        option->name);
     return set_one(r, option, value);
 }
 
@@ -123,10 +136,11 @@ static int set_all(struct reading *r, yaml_document_t *d)
     int rc = 0;
 
     if (root->type == YAML_SCALAR_NODE && is_null(root))
-        return 0;                /* a file of comments */
+        return 0; /* a file of comments */
     if (root->type != YAML_MAPPING_NODE)
         return complain(r, root->start_mark, "lines of 'key: value' are expected");
-    for (yaml_node_pair_t *p = root->data.mapping.pairs.start; rc >= 0 && p < root->data.mapping.pairs.top; p++)
+    for (yaml_node_pair_t *p = root->data.mapping.pairs.start;
+         rc >= 0 && p < root->data.mapping.pairs.top; p++)
         rc = set_pair(r, d, yaml_document_get_node(d, p->key), yaml_document_get_node(d, p->value));
     return rc;
 }
@@ -138,11 +152,15 @@ static int syntax(const struct reading *r, const yaml_parser_t *p)
     if (p->error == YAML_MEMORY_ERROR)
         return error_set(r->e, ERR_MEMORY, "%s: out of memory", r->name);
     if (p->error == YAML_READER_ERROR)
-        return error_set(r->e, ERR_USAGE, "%s: byte %zu: %s; the file must be UTF-8 text", r->name, p->problem_offset, p->problem);
-    return complain(r, at, "%s%s%s; indent with spaces, and quote a text that holds : # [ or {", p->problem ? p->problem : "not valid YAML", p->context ? " " : "", p->context ? p->context : "");
+        return error_set(r->e, ERR_USAGE, "%s: byte %zu: %s; the file must be UTF-8 text", r->name,
+                         p->problem_offset, p->problem);
+    return complain(r, at, "%s%s%s; indent with spaces, and quote a text that holds : # [ or {",
+                    p->problem ? p->problem : "not valid YAML", p->context ? " " : "",
+                    p->context ? p->context : "");
 }
 
-/* First pass: depth alone. The loader's cost grows with the square of the nesting, so a file of a million brackets would hang it. */
+/* First pass: depth alone. The loader's cost grows with the square of the nesting, so a file of a
+ * million brackets would hang it. */
 static int check_depth(const struct reading *r, const char *text, size_t n)
 {
     yaml_parser_t parser;
@@ -163,7 +181,8 @@ static int check_depth(const struct reading *r, const char *text, size_t n)
         else if (event.type == YAML_SEQUENCE_END_EVENT || event.type == YAML_MAPPING_END_EVENT)
             depth--;
         if (depth > DEPTH_MAX)
-            rc = complain(r, event.start_mark, "nested too deeply; lines of 'key: value' are expected");
+            rc = complain(r, event.start_mark,
+                          "nested too deeply; lines of 'key: value' are expected");
         end = event.type == YAML_STREAM_END_EVENT;
         yaml_event_delete(&event);
     }
@@ -171,7 +190,8 @@ static int check_depth(const struct reading *r, const char *text, size_t n)
     return rc;
 }
 
-int config_parse(struct options *o, const char *text, size_t n, const char *name, enum option_origin from, int place, struct error *e)
+int config_parse(struct options *o, const char *text, size_t n, const char *name,
+                 enum option_origin from, int place, struct error *e)
 {
     struct reading r = {.o = o, .name = name, .from = from, .place = place, .e = e};
     yaml_parser_t parser;
@@ -192,7 +212,8 @@ int config_parse(struct options *o, const char *text, size_t n, const char *name
         }
         end = !yaml_document_get_root_node(&d);
         if (!end && documents)
-            rc = complain(&r, yaml_document_get_root_node(&d)->start_mark, "only one document is allowed in this file");
+            rc = complain(&r, yaml_document_get_root_node(&d)->start_mark,
+                          "only one document is allowed in this file");
         else if (!end)
             rc = set_all(&r, &d);
         yaml_document_delete(&d);
@@ -216,11 +237,12 @@ static int read_file(const char *path, char **text, size_t *n, struct error *e)
     if (rc != ERR_IO)
         return rc;
     if (e)
-        e->code = ERR_USAGE;     /* an unreadable configuration is a wrong one */
+        e->code = ERR_USAGE; /* an unreadable configuration is a wrong one */
     return ERR_USAGE;
 }
 
-int config_read(struct options *o, const char *path, enum option_origin from, int place, bool must_exist, struct error *e)
+int config_read(struct options *o, const char *path, enum option_origin from, int place,
+                bool must_exist, struct error *e)
 {
     size_t n = 0;
     char *text;
@@ -251,7 +273,8 @@ int config_read_all(struct options *o, struct error *e)
 
         while (start && dirs[start - 1] != ':')
             start--;
-        if (dirs[start] == '/' && snprintf(path, sizeof path, "%.*s/moetop/config.yaml", (int)(n - start), dirs + start) < (int)sizeof path)
+        if (dirs[start] == '/' && snprintf(path, sizeof path, "%.*s/moetop/config.yaml",
+                                           (int)(n - start), dirs + start) < (int)sizeof path)
             rc = config_read(o, path, ORIGIN_SITE, OPTION_FILE, false, e);
         n = start ? start - 1 : 0;
     }
@@ -269,7 +292,7 @@ int config_read_model(struct options *o, const char *model_path, struct error *e
     struct stat st;
 
     if (stat(model_path, &st) < 0)
-        return 0;                /* the loader will say so, better */
+        return 0; /* the loader will say so, better */
     if (S_ISDIR(st.st_mode))
         snprintf(path, sizeof path, "%s/moetop.yaml", model_path);
     else if (n > 5 && !strcmp(model_path + n - 5, ".gguf"))

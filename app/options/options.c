@@ -1,6 +1,6 @@
-/* The option table at work: defaults, parsing, precedence, printing. Main thread; the table itself is constant.
- * One function (options_set) turns text into a value, whatever the source, so that a flag, a variable and a key of a file accept
- * exactly the same spellings. */
+/* The option table at work: defaults, parsing, precedence, printing. Main thread; the table itself
+ * is constant. One function (options_set) turns text into a value, whatever the source, so that a
+ * flag, a variable and a key of a file accept exactly the same spellings. */
 #include "app/options/options.h"
 
 #include "app/common/did_you_mean.h"
@@ -16,8 +16,19 @@
 
 const struct option option_table[OPTION_COUNT] = {
 #define OPTION(field, t, g, p, n, o, a, d, lo, hi, w, h, m) \
-    [OPTION_ID_##field] = {.name = n, .others = o, .argument = a, .fallback = d, .min = lo, .max = hi, .words = w, .help = h, \
-                           .more = m, .type = OPTION_##t, .group = GROUP_##g, .place = p, .offset = offsetof(struct options, field)},
+    [OPTION_ID_##field] = {.name = n,                       \
+                           .others = o,                     \
+                           .argument = a,                   \
+                           .fallback = d,                   \
+                           .min = lo,                       \
+                           .max = hi,                       \
+                           .words = w,                      \
+                           .help = h,                       \
+                           .more = m,                       \
+                           .type = OPTION_##t,              \
+                           .group = GROUP_##g,              \
+                           .place = p,                      \
+                           .offset = offsetof(struct options, field)},
 #include "app/options/options.def"
 #undef OPTION
 };
@@ -45,7 +56,8 @@ static void *field_of(const struct options *o, const struct option *option)
 
 /* ---- words ---- */
 
-/* The i-th word of "auto|always*|never" as start and length, the mark left out; NULL past the end. */
+/* The i-th word of "auto|always*|never" as start and length, the mark left out; NULL past the end.
+ */
 static const char *word_at(const char *words, int i, size_t *n, bool *marked)
 {
     const char *p = words;
@@ -127,7 +139,8 @@ int option_parse_size(const char *text, uint64_t *out, struct error *e)
 
 static int parse_flag(const char *text, bool *out, struct error *e)
 {
-    static const char *const yes[] = {"true", "yes", "on", "1"}, *const no[] = {"false", "no", "off", "0"};
+    static const char *const yes[] = {"true", "yes", "on", "1"}, *const no[] = {"false", "no",
+                                                                                "off", "0"};
 
     for (size_t i = 0; i < 4; i++) {
         if (!strcasecmp(text, yes[i]))
@@ -140,7 +153,8 @@ static int parse_flag(const char *text, bool *out, struct error *e)
 
 static int out_of_range(const struct option *option, const char *text, struct error *e)
 {
-    return error_set(e, ERR_USAGE, "%s is out of range; it must be between %.10g and %.10g", text, option->min, option->max);
+    return error_set(e, ERR_USAGE, "%s is out of range; it must be between %.10g and %.10g", text,
+                     option->min, option->max);
 }
 
 static int parse_real(const struct option *option, const char *text, double *out, struct error *e)
@@ -151,7 +165,8 @@ static int parse_real(const struct option *option, const char *text, double *out
         return *out = 0, 0;
     *out = strtod(text, &end);
     if (end == text || *end || isspace((unsigned char)*text) || !isfinite(*out))
-        return error_set(e, ERR_USAGE, "'%s' is no number%s%s", text, *option->words ? " and not " : "", option->words);
+        return error_set(e, ERR_USAGE, "'%s' is no number%s%s", text,
+                         *option->words ? " and not " : "", option->words);
     if (*out < option->min || *out > option->max)
         return out_of_range(option, text, e);
     return 0;
@@ -167,7 +182,8 @@ static int parse_int(const struct option *option, const char *text, int *out, st
     errno = 0;
     v = strtol(text, &end, 10);
     if (end == text || *end || isspace((unsigned char)*text))
-        return error_set(e, ERR_USAGE, "'%s' is no whole number%s%s", text, *option->words ? " and not " : "", option->words);
+        return error_set(e, ERR_USAGE, "'%s' is no whole number%s%s", text,
+                         *option->words ? " and not " : "", option->words);
     if (errno || (double)v < option->min || (double)v > option->max)
         return out_of_range(option, text, e);
     *out = (int)v;
@@ -183,7 +199,10 @@ static int parse_seed(const char *text, uint64_t *out, struct error *e)
     errno = 0;
     *out = strtoull(text, &end, 10);
     if (!isdigit((unsigned char)*text) || *end || errno || *out == OPTION_SEED_RANDOM)
-        return error_set(e, ERR_USAGE, "'%s' is no seed; write 0 to 18446744073709551614, or -1 for a new one each time", text);
+        return error_set(
+            e, ERR_USAGE,
+            "'%s' is no seed; write 0 to 18446744073709551614, or -1 for a new one each time",
+            text);
     return 0;
 }
 
@@ -243,7 +262,7 @@ static int store(const struct option *option, void *field, const char *value, st
 {
     switch (option->type) {
     case OPTION_FLAG: return parse_flag(value, field, e);
-    case OPTION_INT:  return parse_int(option, value, field, e);
+    case OPTION_INT: return parse_int(option, value, field, e);
     case OPTION_REAL: return parse_real(option, value, field, e);
     case OPTION_SEED: return parse_seed(value, field, e);
     case OPTION_SIZE: return option_parse_size(value, field, e);
@@ -263,18 +282,23 @@ static int store(const struct option *option, void *field, const char *value, st
     return 0;
 }
 
-/* Bytes of the field where a refused value could have left something; 0 for texts, which are replaced at the end. */
+/* Bytes of the field where a refused value could have left something; 0 for texts, which are
+ * replaced at the end. */
 static size_t scalar_width(enum option_type type)
 {
     switch (type) {
     case OPTION_FLAG: return sizeof(bool);
-    case OPTION_INT: case OPTION_WORD: return sizeof(int);
-    case OPTION_REAL: case OPTION_SEED: case OPTION_SIZE: return sizeof(uint64_t);
+    case OPTION_INT:
+    case OPTION_WORD: return sizeof(int);
+    case OPTION_REAL:
+    case OPTION_SEED:
+    case OPTION_SIZE: return sizeof(uint64_t);
     default: return 0;
     }
 }
 
-int options_note_origin(struct options *o, const struct option *option, enum option_origin from, const char *where, struct error *e)
+int options_note_origin(struct options *o, const struct option *option, enum option_origin from,
+                        const char *where, struct error *e)
 {
     size_t id = option_id_of(option);
     char *place = where ? mem_string(where) : NULL;
@@ -291,8 +315,8 @@ int options_note_origin(struct options *o, const struct option *option, enum opt
     return 0;
 }
 
-int options_set(struct options *o, const struct option *option, const char *value, enum option_origin from, const char *where,
-                struct error *e)
+int options_set(struct options *o, const struct option *option, const char *value,
+                enum option_origin from, const char *where, struct error *e)
 {
     size_t id = option_id_of(option);
     uint64_t kept;
@@ -319,7 +343,9 @@ int options_init(struct options *o, struct error *e)
 
     memset(o, 0, sizeof *o);
     for (size_t i = 0; i < OPTION_COUNT; i++)
-        if (*option_table[i].fallback && (rc = store(&option_table[i], field_of(o, &option_table[i]), option_table[i].fallback, e)) < 0) {
+        if (*option_table[i].fallback &&
+            (rc = store(&option_table[i], field_of(o, &option_table[i]), option_table[i].fallback,
+                        e)) < 0) {
             options_release(o);
             return rc;
         }
@@ -349,7 +375,8 @@ static bool spelled(const struct option *option, const char *name, size_t n)
     while (*p) {
         size_t len = strcspn(p, " "), dashes = strspn(p, "-");
 
-        if ((len == n && !strncmp(p, name, n)) || (*name != '-' && len - dashes == n && !strncmp(p + dashes, name, n)))
+        if ((len == n && !strncmp(p, name, n)) ||
+            (*name != '-' && len - dashes == n && !strncmp(p + dashes, name, n)))
             return true;
         p += len + (p[len] == ' ');
     }
@@ -416,7 +443,8 @@ static int stray_argument(const char *argument, struct error *e)
     size_t n = strlen(argument);
 
     if (n > 5 && !strcmp(argument + n - 5, ".gguf"))
-        return error_set(e, ERR_USAGE, "unexpected argument '%s'; a model is given with -m", argument);
+        return error_set(e, ERR_USAGE, "unexpected argument '%s'; a model is given with -m",
+                         argument);
     return error_set(e, ERR_USAGE, "unexpected argument '%s'; a prompt is given with -p", argument);
 }
 
@@ -432,14 +460,16 @@ static const struct option *negated(const char *argument)
 }
 
 /* A LIST whose argument has several words ("TYPE IN OUT") takes as many values at a time. */
-static int take_values(struct options *o, const struct option *option, int argc, char *const *argv, int *i, const char *where, struct error *e)
+static int take_values(struct options *o, const struct option *option, int argc, char *const *argv,
+                       int *i, const char *where, struct error *e)
 {
     int n = 1, rc = 0;
 
     for (const char *p = option->argument; *p; p++)
         n += *p == ' ';
     if (argc - *i - 1 < n)
-        return error_set(e, ERR_USAGE, "%s needs %d values: %s %s", where, n, where, option->argument);
+        return error_set(e, ERR_USAGE, "%s needs %d values: %s %s", where, n, where,
+                         option->argument);
     for (; n > 0 && rc >= 0; n--)
         rc = options_set(o, option, argv[++*i], ORIGIN_FLAG, where, e);
     return rc;
@@ -475,7 +505,8 @@ static int parse_one(struct options *o, int argc, char *const *argv, int *i, str
         return take_values(o, option, argc, argv, i, where, e);
     if (!value) {
         if (*i + 1 >= argc)
-            return error_set(e, ERR_USAGE, "%s needs a value: %s %s", where, where, option->argument);
+            return error_set(e, ERR_USAGE, "%s needs a value: %s %s", where, where,
+                             option->argument);
         value = argv[++*i];
     }
     return options_set(o, option, value, ORIGIN_FLAG, where, e);
@@ -507,7 +538,8 @@ int options_environment(struct options *o, char *const *environment, struct erro
         char variable[80], name[80];
         int rc;
 
-        if (strncmp(*environment, "MOETOP_", 7) || !equals || equals - *environment >= (long)sizeof variable)
+        if (strncmp(*environment, "MOETOP_", 7) || !equals ||
+            equals - *environment >= (long)sizeof variable)
             continue;
         snprintf(variable, sizeof variable, "%.*s", (int)(equals - *environment), *environment);
         snprintf(name, sizeof name, "%s", variable + 7);
@@ -532,7 +564,8 @@ static int list_value(const struct option_list *l, char *out, size_t size)
     if (size)
         *out = 0;
     for (size_t i = 0; i < l->n; i++)
-        at += (size_t)snprintf(at < size ? out + at : NULL, at < size ? size - at : 0, "%s%s", i ? ", " : "", l->items[i]);
+        at += (size_t)snprintf(at < size ? out + at : NULL, at < size ? size - at : 0, "%s%s",
+                               i ? ", " : "", l->items[i]);
     return (int)at;
 }
 
@@ -574,9 +607,7 @@ int option_value(const struct options *o, const struct option *option, char *out
         return snprintf(out, size, "%s", word);
     case OPTION_LIST: return list_value(f, out, size);
     case OPTION_TEXT:
-    case OPTION_PATH:
-        text = *(char *const *)f;
-        return snprintf(out, size, "%s", text ? text : "");
+    case OPTION_PATH: text = *(char *const *)f; return snprintf(out, size, "%s", text ? text : "");
     }
     return 0;
 }
@@ -586,9 +617,11 @@ bool option_is_set(const struct options *o, enum option_id id)
     return o->origin[id].from != ORIGIN_DEFAULT;
 }
 
-void option_origin_text(const struct options *o, const struct option *option, char *out, size_t size)
+void option_origin_text(const struct options *o, const struct option *option, char *out,
+                        size_t size)
 {
-    static const char *const words[] = {"default", "model settings", "site file", "file", "environment", "flag", "chat"};
+    static const char *const words[] = {"default",     "model settings", "site file", "file",
+                                        "environment", "flag",           "chat"};
     size_t id = option_id_of(option);
     const char *where = o->origin[id].where;
 

@@ -1,14 +1,17 @@
-/* The options of moetop: one row each in app/options/options.def, from which the parser, --help, the man pages, the shell completion,
- * the configuration file, the environment and --print-config are made.
- * Thread: the main thread fills them before anything else starts; afterwards only the UI thread changes them (/set).
+/* The options of moetop: one row each in app/options/options.def, from which the parser, --help,
+ * the man pages, the shell completion, the configuration file, the environment and --print-config
+ * are made. Thread: the main thread fills them before anything else starts; afterwards only the UI
+ * thread changes them (/set).
  *
- * TO ADD A FLAG write one row in app/options/options.def, in the group where --help should show it. Nothing else: the typed field in
- * struct options, the environment variable MOETOP_<NAME>, the key of config.yaml and all documents follow from it
- * (run `make docs` so that the committed man pages and completions agree; tests/check_docs.c insists).
- * To add a MODE (something moetop does instead of chatting) write the row of its flag and one row in app/modes.c.
+ * TO ADD A FLAG write one row in app/options/options.def, in the group where --help should show it.
+ * Nothing else: the typed field in struct options, the environment variable MOETOP_<NAME>, the key
+ * of config.yaml and all documents follow from it (run `make docs` so that the committed man pages
+ * and completions agree; tests/check_docs.c insists). To add a MODE (something moetop does instead
+ * of chatting) write the row of its flag and one row in app/modes.c.
  *
- * Precedence: flag > environment > configuration file > the model's own settings > default. Every value remembers where it came
- * from, and a weaker source never overwrites a stronger one, so the sources may be read in any order. */
+ * Precedence: flag > environment > configuration file > the model's own settings > default. Every
+ * value remembers where it came from, and a weaker source never overwrites a stronger one, so the
+ * sources may be read in any order. */
 #ifndef APP_OPTIONS_OPTIONS_H
 #define APP_OPTIONS_OPTIONS_H
 
@@ -24,40 +27,45 @@
  * FLAG  --name, --no-name; in files and the environment true/false, yes/no, on/off, 1/0
  * INT, REAL  a number within min..max; SEED: 0 .. 2^64-1, or -1 for a new one each time
  * SIZE  bytes: 4096, 600M, 1.5G (binary units)
- * WORD  one of the words ("auto|always|never"); the field is the word's index; a word marked * stands for the flag alone
- * TEXT  any text; PATH: a file or folder, ~/ is the home directory; NULL when not given
- * LIST  texts; the flag may be repeated; in files a sequence. An argument of several words ("TYPE IN OUT") takes as many values */
-#define OPTION_TYPES(X) \
-    X(FLAG, bool) \
-    X(INT,  int) \
-    X(REAL, double) \
-    X(SEED, uint64_t) \
-    X(SIZE, uint64_t) \
-    X(WORD, int) \
-    X(TEXT, char *) \
-    X(PATH, char *) \
+ * WORD  one of the words ("auto|always|never"); the field is the word's index; a word marked *
+ * stands for the flag alone TEXT  any text; PATH: a file or folder, ~/ is the home directory; NULL
+ * when not given LIST  texts; the flag may be repeated; in files a sequence. An argument of several
+ * words ("TYPE IN OUT") takes as many values */
+/* clang-format off */
+#define OPTION_TYPES(X)         \
+    X(FLAG, bool)               \
+    X(INT,  int)                \
+    X(REAL, double)             \
+    X(SEED, uint64_t)           \
+    X(SIZE, uint64_t)           \
+    X(WORD, int)                \
+    X(TEXT, char *)             \
+    X(PATH, char *)             \
     X(LIST, struct option_list)
+/* clang-format on */
 
 /* Order and headings of --help and the man page. */
-#define OPTION_GROUPS(X) \
-    X(ANSWER,    "What to answer") \
-    X(MODEL,     "Model and engine") \
-    X(SAMPLING,  "Sampling") \
+/* clang-format off */
+#define OPTION_GROUPS(X)                  \
+    X(ANSWER,    "What to answer")        \
+    X(MODEL,     "Model and engine")      \
+    X(SAMPLING,  "Sampling")              \
     X(PLACEMENT, "Devices and placement") \
-    X(SCREEN,    "Screen") \
-    X(HEADLESS,  "Without a screen") \
-    X(MEASURE,   "Measuring") \
-    X(TOOLS,     "Tools") \
+    X(SCREEN,    "Screen")                \
+    X(HEADLESS,  "Without a screen")      \
+    X(MEASURE,   "Measuring")             \
+    X(TOOLS,     "Tools")                 \
     X(PROGRAM,   "Program")
+/* clang-format on */
 
 #define OPTION_SEED_RANDOM UINT64_MAX
 
 /* Where an option may stand besides the command line (bits). */
 enum {
-    OPTION_LINE  = 0,            /* nowhere else: what to do in this run */
-    OPTION_FILE  = 1,            /* configuration file and environment */
-    OPTION_MODEL = 2 | OPTION_FILE,  /* also in the settings file beside a model */
-    OPTION_LIVE  = 4,            /* /set changes it in a chat */
+    OPTION_LINE = 0,                /* nowhere else: what to do in this run */
+    OPTION_FILE = 1,                /* configuration file and environment */
+    OPTION_MODEL = 2 | OPTION_FILE, /* also in the settings file beside a model */
+    OPTION_LIVE = 4,                /* /set changes it in a chat */
 };
 
 struct option_list {
@@ -75,11 +83,19 @@ enum option_group {
 #define X(group, heading) GROUP_##group,
     OPTION_GROUPS(X)
 #undef X
-    GROUP_COUNT
+        GROUP_COUNT
 };
 
 /* Weakest first. */
-enum option_origin { ORIGIN_DEFAULT, ORIGIN_MODEL, ORIGIN_SITE, ORIGIN_CONFIG, ORIGIN_ENVIRONMENT, ORIGIN_FLAG, ORIGIN_CHAT };
+enum option_origin {
+    ORIGIN_DEFAULT,
+    ORIGIN_MODEL,
+    ORIGIN_SITE,
+    ORIGIN_CONFIG,
+    ORIGIN_ENVIRONMENT,
+    ORIGIN_FLAG,
+    ORIGIN_CHAT
+};
 
 #define OPTION_C_FLAG bool
 #define OPTION_C_INT int
@@ -105,22 +121,26 @@ struct options {
 #undef OPTION
     struct {
         enum option_origin from;
-        char *where;             /* "--temp", "MOETOP_TEMP", "/etc/xdg/moetop/config.yaml:3"; NULL: default */
+        /* "--temp", "MOETOP_TEMP", "/etc/xdg/moetop/config.yaml:3"; NULL: default */
+        char *where;
     } origin[OPTION_COUNT];
 };
 
 struct option {
-    const char *name;            /* canonical: the long flag without dashes, and the key in files */
-    const char *others;          /* further spellings as typed, separated by spaces: "-n --predict" */
-    const char *argument;        /* "N", "FILE"; empty for FLAG */
-    const char *fallback;        /* the default as one would write it; empty: not set */
-    double min, max;             /* INT, REAL, SIZE, SEED */
-    const char *words;           /* WORD: its values; INT, REAL: a word for 0 ("off", "auto"); TEXT: values to complete, or empty */
-    const char *help;            /* one sentence, no full stop, for --help */
-    const char *more;            /* further sentences for the man page, or empty */
+    const char *name; /* canonical: the long flag without dashes, and the key in files */
+    /* further spellings as typed, separated by spaces: "-n --predict" */
+    const char *others;
+    const char *argument; /* "N", "FILE"; empty for FLAG */
+    const char *fallback; /* the default as one would write it; empty: not set */
+    double min, max;      /* INT, REAL, SIZE, SEED */
+    /* WORD: its values; INT, REAL: a word for 0 ("off", "auto"); TEXT: values to complete, or empty
+     */
+    const char *words;
+    const char *help; /* one sentence, no full stop, for --help */
+    const char *more; /* further sentences for the man page, or empty */
     enum option_type type;
     enum option_group group;
-    int place;                   /* OPTION_FILE, ... */
+    int place; /* OPTION_FILE, ... */
     size_t offset;
 };
 
@@ -135,23 +155,29 @@ void options_release(struct options *o);
 int options_parse(struct options *o, int argc, char *const *argv, struct error *e);
 /* MOETOP_… variables; others of that prefix are passed over: app/main.c tells their owner. */
 int options_environment(struct options *o, char *const *environment, struct error *e);
-/* One value from one source; ignored (0) where a stronger source has spoken. `where` names the source in errors and --print-config.
- * LIST: the first call of a source empties what weaker ones had put there; later calls append. */
-int options_set(struct options *o, const struct option *option, const char *value, enum option_origin from, const char *where,
-                struct error *e);
-/* Only names the source of a value that options_set took (0 where a stronger one had spoken). ERR_MEMORY. */
-int options_note_origin(struct options *o, const struct option *option, enum option_origin from, const char *where, struct error *e);
+/* One value from one source; ignored (0) where a stronger source has spoken. `where` names the
+ * source in errors and --print-config. LIST: the first call of a source empties what weaker ones
+ * had put there; later calls append. */
+int options_set(struct options *o, const struct option *option, const char *value,
+                enum option_origin from, const char *where, struct error *e);
+/* Only names the source of a value that options_set took (0 where a stronger one had spoken).
+ * ERR_MEMORY. */
+int options_note_origin(struct options *o, const struct option *option, enum option_origin from,
+                        const char *where, struct error *e);
 
 /* By canonical name, with or without leading dashes, or any other spelling; NULL: none. */
 const struct option *options_find(const char *name);
-/* Best guess for a misspelled name among options that may stand at `place` (0: the command line); NULL: nothing near. */
+/* Best guess for a misspelled name among options that may stand at `place` (0: the command line);
+ * NULL: nothing near. */
 const struct option *options_nearest(const char *name, int place);
 
-/* The value as one would write it in a file; the number of characters it needs, like snprintf. LIST: items joined by ", ". */
+/* The value as one would write it in a file; the number of characters it needs, like snprintf.
+ * LIST: items joined by ", ". */
 int option_value(const struct options *o, const struct option *option, char *out, size_t size);
-bool option_is_set(const struct options *o, enum option_id id);     /* anything but its default */
+bool option_is_set(const struct options *o, enum option_id id); /* anything but its default */
 /* "default", "flag --temp", "environment MOETOP_TEMP", "file /…/config.yaml:3" */
-void option_origin_text(const struct options *o, const struct option *option, char *out, size_t size);
+void option_origin_text(const struct options *o, const struct option *option, char *out,
+                        size_t size);
 /* "MOETOP_TOP_K" */
 void option_variable(const struct option *option, char *out, size_t size);
 /* Reads 600M, 1.5G, 4096 (also used by the planners' arguments). ERR_USAGE. */

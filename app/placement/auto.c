@@ -1,6 +1,8 @@
-/* --place auto: "should this model use the GPU here?", answered by measuring. A few tokens under each candidate, one candidate after the other
- * in several rounds, so that whatever the machine does meets all alike; the GPU is taken only when it wins beyond the noise. The
- * verdict is kept by model, device and driver, so this happens once, and after an answer, so that nobody waits for it. Thread: the engine's. */
+/* --place auto: "should this model use the GPU here?", answered by measuring. A few tokens under
+ * each candidate, one candidate after the other in several rounds, so that whatever the machine
+ * does meets all alike; the GPU is taken only when it wins beyond the noise. The verdict is kept by
+ * model, device and driver, so this happens once, and after an answer, so that nobody waits for it.
+ * Thread: the engine's. */
 #include "app/placement/auto.h"
 
 #include "app/setup/resolve.h"
@@ -16,9 +18,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PROMPT 24                /* tokens in the context while measuring, at least */
-#define TOKENS 6                 /* measured tokens of a candidate a round */
-#define ROUNDS 6                 /* even: the candidates' order is turned around from one to the next */
+#define PROMPT 24 /* tokens in the context while measuring, at least */
+#define TOKENS 6  /* measured tokens of a candidate a round */
+/* even: the candidates' order is turned around from one to the next */
+#define ROUNDS 6
 
 static const char *const candidates[] = {"cpu", "gpu", "attention-gpu", "experts-gpu", "balanced"};
 enum { N_CANDIDATES = (int)(sizeof candidates / sizeof *candidates) };
@@ -42,7 +45,8 @@ static int measure(struct engine *g, const int *ids, int n, int from, double *ns
     return rc;
 }
 
-static int round_of(struct engine *g, const int *ids, int n, int from, int round, struct candidate c[N_CANDIDATES], struct error *e)
+static int round_of(struct engine *g, const int *ids, int n, int from, int round,
+                    struct candidate c[N_CANDIDATES], struct error *e)
 {
     int rc = 0;
 
@@ -51,11 +55,12 @@ static int round_of(struct engine *g, const int *ids, int n, int from, int round
         char line[120];
         double ns;
 
-        snprintf(line, sizeof line, "auto: measuring %s, round %d of %d (Esc stops it)", candidates[i], round + 2, ROUNDS + 1);
+        snprintf(line, sizeof line, "auto: measuring %s, round %d of %d (Esc stops it)",
+                 candidates[i], round + 2, ROUNDS + 1);
         engine_progress(g, line);
         rc = place_apply(g, candidates[i], e);
         c[i].used = plan_uses_devices(engine_plan(g));
-        if (rc == 0 && i && !c[i].used)          /* the CPU is there already */
+        if (rc == 0 && i && !c[i].used) /* the CPU is there already */
             continue;
         if (rc == 0)
             rc = measure(g, ids, n, from, &ns, e);
@@ -65,7 +70,8 @@ static int round_of(struct engine *g, const int *ids, int n, int from, int round
     return rc;
 }
 
-/* Is one beyond the noise faster than the CPU? Paired by rounds, as logarithms: one hiccup of the machine decides nothing. */
+/* Is one beyond the noise faster than the CPU? Paired by rounds, as logarithms: one hiccup of the
+ * machine decides nothing. */
 static bool faster(const struct candidate *cpu, const struct candidate *other)
 {
     double gain[ROUNDS], sum = 0;
@@ -93,9 +99,11 @@ static int winner_of(struct candidate c[N_CANDIDATES], double *loss)
 }
 
 /* Between two answers: what the session holds stays, and its counts do not grow. */
-static int measure_all(struct engine *g, const int *ids, int n, struct candidate c[N_CANDIDATES], struct error *e)
+static int measure_all(struct engine *g, const int *ids, int n, struct candidate c[N_CANDIDATES],
+                       struct error *e)
 {
-    int before = engine_session_tokens(g, NULL), room = engine_info(g)->context - TOKENS, from = before < room ? before : room, rc = 0;
+    int before = engine_session_tokens(g, NULL), room = engine_info(g)->context - TOKENS,
+        from = before < room ? before : room, rc = 0;
     struct plan *plan = plan_copy(engine_plan(g));
 
     if (!plan)
@@ -106,7 +114,7 @@ static int measure_all(struct engine *g, const int *ids, int n, struct candidate
         rc = engine_eval(g, ids, PROMPT - from, NULL, false, e);
         from = PROMPT;
     }
-    for (int round = -1; round < ROUNDS && rc == 0; round++)         /* the first round warms up */
+    for (int round = -1; round < ROUNDS && rc == 0; round++) /* the first round warms up */
         rc = round_of(g, ids, n, from, round, c, e);
     engine_session_rewind(g, before);
     if (engine_plan_set(g, plan, NULL) == 0)
@@ -140,8 +148,11 @@ int place_auto(struct engine *g, bool take, struct error *e)
         if (!take) {
             char line[300];
 
-            snprintf(line, sizeof line, "measured: with %s this model is %.0f %% %s than on the CPU alone; /place auto follows the measurement",
-                     in->devices[in->target].name ? in->devices[in->target].name : "the GPU", 100 * (loss < 0 ? -loss : loss), loss < 0 ? "faster" : "slower");
+            snprintf(line, sizeof line,
+                     "measured: with %s this model is %.0f %% %s than on the CPU alone; /place "
+                     "auto follows the measurement",
+                     in->devices[in->target].name ? in->devices[in->target].name : "the GPU",
+                     100 * (loss < 0 ? -loss : loss), loss < 0 ? "faster" : "slower");
             engine_tell(g, line);
         }
     }

@@ -31,7 +31,10 @@ static int add_plan(struct compare *c, const char *text, double x, struct error 
     if (strlen(spec) >= PLAN_NAME - 12)
         return error_set(e, ERR_USAGE, "--compare: '%.30s...' is too long", text);
     if (plus && (defer < 1 || defer > 64))
-        return error_set(e, ERR_USAGE, "--compare: '%s': write the number of experts that may be late, for example +defer:1", text);
+        return error_set(
+            e, ERR_USAGE,
+            "--compare: '%s': write the number of experts that may be late, for example +defer:1",
+            text);
     if (!plan_file_find(spec, path, sizeof path))
         rc = planner_parse(&parsed, spec, e);
     if (rc < 0)
@@ -55,7 +58,7 @@ static int add_plan(struct compare *c, const char *text, double x, struct error 
 static int add_range(struct compare *c, const char *item, const char *dots, struct error *e)
 {
     char from[64], to[64], *plus, spec[PLAN_NAME];
-    const char *colon = NULL;            /* the last one before the dots: layers:first:0..8 */
+    const char *colon = NULL; /* the last one before the dots: layers:first:0..8 */
     uint64_t a, b, step = 0;
     bool sizes;
 
@@ -63,13 +66,18 @@ static int add_range(struct compare *c, const char *item, const char *dots, stru
         colon = *p == ':' ? p : colon;
 
     if (!colon || dots - colon > 40 || strlen(dots) > 40)
-        return error_set(e, ERR_USAGE, "--compare: '%s': a range looks like layers:0..8, layers:0..32+4 or hot:0..600M", item);
+        return error_set(
+            e, ERR_USAGE,
+            "--compare: '%s': a range looks like layers:0..8, layers:0..32+4 or hot:0..600M", item);
     snprintf(from, sizeof from, "%.*s", (int)(dots - colon - 1), colon + 1);
     snprintf(to, sizeof to, "%s", dots + 2);
     if ((plus = strchr(to, '+')))
         *plus++ = 0;
-    if (size_parse(from, &a) < 0 || size_parse(to, &b) < 0 || a > b || (plus && (size_parse(plus, &step) < 0 || step == 0)))
-        return error_set(e, ERR_USAGE, "--compare: '%s': a range looks like layers:0..8, layers:0..32+4 or hot:0..600M", item);
+    if (size_parse(from, &a) < 0 || size_parse(to, &b) < 0 || a > b ||
+        (plus && (size_parse(plus, &step) < 0 || step == 0)))
+        return error_set(
+            e, ERR_USAGE,
+            "--compare: '%s': a range looks like layers:0..8, layers:0..32+4 or hot:0..600M", item);
     sizes = strncmp(item, "layers", 6) != 0 && strncmp(item, "experts:", 8) != 0;
     if (!step)
         step = b - a < RANGE_POINTS ? 1 : (b - a + RANGE_POINTS - 2) / (RANGE_POINTS - 1);
@@ -77,9 +85,11 @@ static int add_range(struct compare *c, const char *item, const char *dots, stru
     for (uint64_t v = a;; v = v + step < b ? v + step : b) {
         int rc;
 
-        snprintf(spec, sizeof spec, "%.*s%llu", (int)(colon - item + 1), item, (unsigned long long)v);
+        snprintf(spec, sizeof spec, "%.*s%llu", (int)(colon - item + 1), item,
+                 (unsigned long long)v);
         if (sizes && v >= 1 << 20)
-            snprintf(spec, sizeof spec, v % (1 << 20) ? "%.*s%.1fM" : "%.*s%.0fM", (int)(colon - item + 1), item, (double)v / (1 << 20));
+            snprintf(spec, sizeof spec, v % (1 << 20) ? "%.*s%.1fM" : "%.*s%.0fM",
+                     (int)(colon - item + 1), item, (double)v / (1 << 20));
         rc = add_plan(c, spec, sizes ? (double)v / (1 << 20) : (double)v, e);
         if (rc < 0 || v == b)
             return rc;
@@ -96,7 +106,9 @@ int compare_parse(struct compare *c, const char *list, struct error *e)
         const char *dots;
 
         if (n == 0 || n >= sizeof item)
-            return error_set(e, ERR_USAGE, "--compare: write placements with commas, for example cpu,gpu,hot:600M");
+            return error_set(
+                e, ERR_USAGE,
+                "--compare: write placements with commas, for example cpu,gpu,hot:600M");
         memcpy(item, list, n);
         item[n] = 0;
         dots = strstr(item, "..");
@@ -106,7 +118,8 @@ int compare_parse(struct compare *c, const char *list, struct error *e)
             return error_set(e, ERR_USAGE, "--compare: nothing after the last comma");
     }
     if (rc == 0 && c->n == 0)
-        return error_set(e, ERR_USAGE, "--compare: write placements with commas, for example cpu,gpu,hot:600M");
+        return error_set(e, ERR_USAGE,
+                         "--compare: write placements with commas, for example cpu,gpu,hot:600M");
     return rc;
 }
 
@@ -127,10 +140,11 @@ struct work {
     struct compare *c;
     struct engine *g;
     int n_vocab, n_gen;
-    int last;                    /* token of the prompt */
-    int *text;                   /* n_gen + 1 tokens: what the first plan says */
-    float *logits, *wanted;      /* (n_vocab), (1 + n_gen, n_vocab): the first plan's, after the prompt and after each token */
-    double ns[COMPARE_MAX];      /* of the block in progress under each plan */
+    int last;  /* token of the prompt */
+    int *text; /* n_gen + 1 tokens: what the first plan says */
+    /* (n_vocab), (1 + n_gen, n_vocab): the first plan's, after the prompt and after each token */
+    float *logits, *wanted;
+    double ns[COMPARE_MAX]; /* of the block in progress under each plan */
     struct error *e;
 };
 
@@ -151,7 +165,8 @@ static void devices_now(const struct engine *g, struct device_stats out[DEVICE_M
     memcpy(out, t->devices, sizeof t->devices);
 }
 
-static void charge(struct compare_plan *p, const struct device_stats *before, const struct device_stats *after, int n_devices, double tokens)
+static void charge(struct compare_plan *p, const struct device_stats *before,
+                   const struct device_stats *after, int n_devices, double tokens)
 {
     for (int d = 0; d < n_devices; d++) {
         p->share[d] += (double)(after[d].busy_ns - before[d].busy_ns);
@@ -176,14 +191,16 @@ static int apply(struct work *w, struct compare_plan *p, struct error *e)
         rc = place_apply(w->g, p->spec, e);
     }
     ms = (double)(clock_now() - start) * 1e-6;
-    /* asked once: the counts grow while comparing, and a plan that follows them would not be one plan; but for those meant to */
+    /* asked once: the counts grow while comparing, and a plan that follows them would not be one
+     * plan; but for those meant to */
     if (rc == 0 && !p->plan && !(planner_parse(&spec, p->spec, NULL) == 0 && spec.planner->replans))
         p->plan = plan_copy(engine_plan(w->g));
 
     p->moved_bytes += engine_telemetry(w->g)->moved_bytes - moved;
     p->switch_ms = p->switch_ms > 0 ? p->switch_ms + 0.2 * (ms - p->switch_ms) : ms;
     engine_defer_set(w->g, p->defer);
-    snprintf(p->name, sizeof p->name, p->defer ? "%.48s+defer:%d" : "%.48s", engine_plan(w->g)->name, p->defer);
+    snprintf(p->name, sizeof p->name, p->defer ? "%.48s+defer:%d" : "%.48s",
+             engine_plan(w->g)->name, p->defer);
     p->on_device = plan_uses_devices(engine_plan(w->g));
     return rc;
 }
@@ -198,7 +215,8 @@ static void check_logits(struct work *w, struct compare_plan *p, int at)
     p->same_bits = false;
     p->kl += divergence_kl(wanted, w->logits, w->n_vocab, &changed);
     for (int i = 0; i < w->n_vocab; i++)
-        p->worst_difference = fmax(p->worst_difference, fabs((double)wanted[i] - (double)w->logits[i]));
+        p->worst_difference = fmax(p->worst_difference,
+                                   fabs((double)wanted[i] - (double)w->logits[i]));
     if (changed) {
         p->same_tokens = false;
         p->changed++;
@@ -206,14 +224,16 @@ static void check_logits(struct work *w, struct compare_plan *p, int at)
 }
 
 /* Tokens from .. from+n-1 of the answer under one plan. */
-static int run_block(struct work *w, size_t plan, int start, int from, int n, bool counted, struct error *e)
+static int run_block(struct work *w, size_t plan, int start, int from, int n, bool counted,
+                     struct error *e)
 {
     struct compare_plan *p = &w->c->plans[plan];
     struct device_stats before[DEVICE_MAX], after[DEVICE_MAX];
     double ns = 0;
     int n_devices, rc = apply(w, p, e);
 
-    /* the token before once more, untimed: caches and clocks are as this plan leaves them, not as the one before did */
+    /* the token before once more, untimed: caches and clocks are as this plan leaves them, not as
+     * the one before did */
     engine_session_rewind(w->g, start + from - 1);
     if (rc == 0)
         rc = engine_eval(w->g, from ? &w->text[from - 1] : &w->last, 1, NULL, false, e);
@@ -225,13 +245,15 @@ static int run_block(struct work *w, size_t plan, int start, int from, int n, bo
         ns += (double)(clock_now() - t);
         if (rc < 0)
             break;
-        if (!p->defer)                   /* the first plan's too: all plans have the same work between two tokens */
+        /* the first plan's too: all plans have the same work between two tokens */
+        if (!p->defer)
             check_logits(w, p, i + 1);
     }
     if (rc < 0)
         return rc;
     devices_now(w->g, after, &n_devices);
-    if (p->defer) {                      /* the cached rows of a lossy block would go on into the others' next one: made anew */
+    /* the cached rows of a lossy block would go on into the others' next one: made anew */
+    if (p->defer) {
         engine_defer_set(w->g, 0);
         engine_session_rewind(w->g, start + from - 1);
         rc = engine_eval(w->g, from ? &w->text[from - 1] : &w->last, 1, NULL, false, e);
@@ -245,19 +267,22 @@ static int run_block(struct work *w, size_t plan, int start, int from, int n, bo
     charge(p, before, after, n_devices, n);
     w->c->n_devices = n_devices > w->c->n_devices ? n_devices : w->c->n_devices;
     w->ns[plan] = ns;
-    return series_add(&p->decode, clock_rate(n, (uint64_t)ns)) < 0 ? error_set(e, ERR_MEMORY, "out of memory for the samples") : 0;
+    return series_add(&p->decode, clock_rate(n, (uint64_t)ns)) < 0
+               ? error_set(e, ERR_MEMORY, "out of memory for the samples")
+               : 0;
 }
 
-/* Who is number i of a round: every second round is the mirror of the one before, so that of any two
- * plans each goes first as often and a drift of the machine cancels; each pair of rounds begins with
- * another plan. */
+/* Who is number i of a round: every second round is the mirror of the one before, so that of any
+ * two plans each goes first as often and a drift of the machine cancels; each pair of rounds begins
+ * with another plan. */
 static size_t turn(size_t i, unsigned round, size_t n)
 {
     return ((round % 2 ? n - 1 - i : i) + round / 2) % n;
 }
 
 /* One block under every plan. */
-static int run_round(struct work *w, int start, int from, int n, bool counted, int (*stop)(void *ctx), void *ctx, struct error *e)
+static int run_round(struct work *w, int start, int from, int n, bool counted,
+                     int (*stop)(void *ctx), void *ctx, struct error *e)
 {
     struct compare *c = w->c;
     int rc = 0;
@@ -292,7 +317,8 @@ static int loss_pass(struct work *w, size_t plan, int start, int n, struct error
 
 /* What all plans are to say, and its logits: by the first one, untimed, so that no plan is timed on
  * tokens that nobody has computed before. */
-static int say_text(struct work *w, const int *ids, int n, int (*stop)(void *ctx), void *ctx, struct error *e)
+static int say_text(struct work *w, const int *ids, int n, int (*stop)(void *ctx), void *ctx,
+                    struct error *e)
 {
     int rc = apply(w, &w->c->plans[0], e);
 
@@ -317,7 +343,8 @@ static int read_prompt(struct work *w, size_t plan, const int *ids, int n, struc
     int rc = apply(w, p, e);
     uint64_t start = 0;
 
-    for (int warm = w->c->prompts == 1 && !p->prefill.n; warm >= 0 && rc == 0; warm--) {     /* the first reading is not counted */
+    /* the first reading is not counted */
+    for (int warm = w->c->prompts == 1 && !p->prefill.n; warm >= 0 && rc == 0; warm--) {
         engine_session_clear(w->g);
         start = clock_now();
         rc = engine_eval(w->g, ids, n, w->logits, false, e);
@@ -330,18 +357,22 @@ static int read_prompt(struct work *w, size_t plan, const int *ids, int n, struc
 }
 
 /* The whole text under every plan, once. */
-static int repeat(struct work *w, int k, const int *ids, int n_ids, int (*stop)(void *ctx), void *ctx, struct error *e)
+static int repeat(struct work *w, int k, const int *ids, int n_ids, int (*stop)(void *ctx),
+                  void *ctx, struct error *e)
 {
     struct compare *c = w->c;
     int rc = 0;
 
     for (size_t i = 0; i < c->n && rc == 0; i++)
-        if ((rc = read_prompt(w, turn(i, (unsigned)k, c->n), ids, n_ids, e)) == 0 && stop && stop(ctx))
+        if ((rc = read_prompt(w, turn(i, (unsigned)k, c->n), ids, n_ids, e)) == 0 && stop &&
+            stop(ctx))
             rc = error_set(e, ERR_CANCELLED, "interrupted");
-    if (rc == 0)                         /* the change from reading to speaking is in nobody's rate */
+    /* the change from reading to speaking is in nobody's rate */
+    if (rc == 0)
         rc = run_round(w, n_ids, 0, w->n_gen < BLOCK ? w->n_gen : BLOCK, false, stop, ctx, e);
     for (int at = 0; at < w->n_gen && rc == 0; at += BLOCK)
-        rc = run_round(w, n_ids, at, w->n_gen - at < BLOCK ? w->n_gen - at : BLOCK, true, stop, ctx, e);
+        rc = run_round(w, n_ids, at, w->n_gen - at < BLOCK ? w->n_gen - at : BLOCK, true, stop, ctx,
+                       e);
     for (size_t i = 0; i < c->n && rc == 0; i++)
         if (c->plans[i].defer)
             rc = loss_pass(w, i, n_ids, w->n_gen, e);
@@ -349,11 +380,13 @@ static int repeat(struct work *w, int k, const int *ids, int n_ids, int (*stop)(
     return rc;
 }
 
-static int measure(struct work *w, const int *ids, int n_ids, int repeats, int (*stop)(void *ctx), void *ctx, struct error *e)
+static int measure(struct work *w, const int *ids, int n_ids, int repeats, int (*stop)(void *ctx),
+                   void *ctx, struct error *e)
 {
     struct system *machine = system_new("");
     struct system_sample *before = mem_alloc(1, sizeof *before);
-    int rc = machine && before ? say_text(w, ids, n_ids, stop, ctx, e) : error_set(e, ERR_MEMORY, "out of memory for the comparison");
+    int rc = machine && before ? say_text(w, ids, n_ids, stop, ctx, e)
+                               : error_set(e, ERR_MEMORY, "out of memory for the comparison");
 
     if (rc == 0)
         system_read(machine, before);
@@ -362,13 +395,15 @@ static int measure(struct work *w, const int *ids, int n_ids, int repeats, int (
     if (rc == 0)
         machine_load_end(machine, before, &w->c->load);
     if (engine_info(w->g)->n_devices > 1)
-        w->c->load.delay_s = 0;          /* a driver's own threads may wait for ours: that tells nothing of others */
+        /* a driver's own threads may wait for ours: that tells nothing of others */
+        w->c->load.delay_s = 0;
     system_free(machine);
     mem_free(before);
     return rc;
 }
 
-int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_ids, int n_gen, int repeats, int (*stop)(void *ctx), void *ctx, struct error *e)
+int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_ids, int n_gen,
+                   int repeats, int (*stop)(void *ctx), void *ctx, struct error *e)
 {
     const struct model *m = engine_info(g)->model;
     struct work w = {.c = c, .g = g, .n_vocab = m->hp.n_vocab, .n_gen = n_gen, .e = e};
@@ -376,7 +411,9 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
     int rc = 0;
 
     if (n_ids + n_gen > engine_info(g)->context)
-        return plan_free(before), error_set(e, ERR_CONTEXT, "--compare: %d tokens do not fit the context of %d (-c)", n_ids + n_gen, engine_info(g)->context);
+        return plan_free(before),
+               error_set(e, ERR_CONTEXT, "--compare: %d tokens do not fit the context of %d (-c)",
+                         n_ids + n_gen, engine_info(g)->context);
     c->exact = dtype_is_quantised(m->type);
     c->block = BLOCK;
     c->repeats = repeats;
@@ -391,7 +428,8 @@ int compare_prompt(struct compare *c, struct engine *g, const int *ids, int n_id
     if (rc == 0)
         rc = measure(&w, ids, n_ids, repeats, stop, ctx, e);
     for (int d = 0; d < c->n_devices && d < DEVICE_MAX; d++)
-        snprintf(c->devices[d], sizeof c->devices[d], "%s", d ? engine_info(g)->devices[d].selector : "cpu");
+        snprintf(c->devices[d], sizeof c->devices[d], "%s",
+                 d ? engine_info(g)->devices[d].selector : "cpu");
     engine_defer_set(g, 0);
     engine_session_clear(g);
     if (before) {
@@ -413,7 +451,7 @@ static bool plans_differ(const struct compare *c, size_t a, size_t b)
     bool differ;
 
     if (!c->plans[a].on_device && !c->plans[b].on_device)
-        return false;                    /* the same plan: all on the CPU */
+        return false; /* the same plan: all on the CPU */
     differences = mem_alloc(n ? n : 1, sizeof *differences);
     if (!differences)
         return false;
@@ -459,7 +497,8 @@ void compare_verdict(const struct compare *c, size_t plan, char *out, size_t siz
     else if (!differs)
         snprintf(out, size, "no difference beyond the noise");
     else
-        snprintf(out, size, r > 1 ? "%.0f %% faster than %s" : "%.0f %% slower than %s", 100 * fabs(r - 1), first->name);
+        snprintf(out, size, r > 1 ? "%.0f %% faster than %s" : "%.0f %% slower than %s",
+                 100 * fabs(r - 1), first->name);
     n = strlen(out);
     if (plan && n < size && compare_disturbed(c, why, sizeof why))
         snprintf(out + n, size - n, ", disturbed");
@@ -480,10 +519,13 @@ void compare_fastest(const struct compare *c, char *out, size_t size)
         snprintf(out, size, "Nothing was measured.");
         return;
     }
-    n = (size_t)snprintf(out, size, "%s: %s with %.1f tokens/s", c->range ? "The sweet spot" : "The fastest", c->plans[at].name, best.median);
+    n = (size_t)snprintf(out, size, "%s: %s with %.1f tokens/s",
+                         c->range ? "The sweet spot" : "The fastest", c->plans[at].name,
+                         best.median);
     for (size_t i = 0; i < c->n && n < size; i++)
         if (i != at && !plans_differ(c, i, at))
-            n += (size_t)snprintf(out + n, size - n, "%s%s", alike++ ? ", " : "; not to be told from it: ", c->plans[i].name);
+            n += (size_t)snprintf(out + n, size - n, "%s%s",
+                                  alike++ ? ", " : "; not to be told from it: ", c->plans[i].name);
     if (n < size)
         snprintf(out + n, size - n, ".");
 }

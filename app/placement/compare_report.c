@@ -1,4 +1,5 @@
-/* The mode --compare: prompts, the run, and its report as Markdown, CSV, JSON and picture. Main thread. */
+/* The mode --compare: prompts, the run, and its report as Markdown, CSV, JSON and picture. Main
+ * thread. */
 #include "app/setup/engine_options.h"
 #include "app/setup/test_text.h"
 #include "app/placement/compare.h"
@@ -14,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PROMPTS 3                /* of the program's own, when none is given */
+#define PROMPTS 3 /* of the program's own, when none is given */
 #define TOKENS 64
 
 static double sum_share(const struct compare *c, size_t plan)
@@ -34,7 +35,8 @@ static void shares(const struct compare *c, size_t plan, char *out, size_t size)
 
     out[0] = 0;
     for (int d = 0; d < c->n_devices && n < size && sum > 0; d++)
-        n += (size_t)snprintf(out + n, size - n, "%s%s %.0f %%", d ? ", " : "", c->devices[d], 100 * c->plans[plan].share[d] / sum);
+        n += (size_t)snprintf(out + n, size - n, "%s%s %.0f %%", d ? ", " : "", c->devices[d],
+                              100 * c->plans[plan].share[d] / sum);
 }
 
 /* Loss of a deferred plan a token. */
@@ -43,10 +45,12 @@ static double kl_of(const struct compare *c, const struct compare_plan *p)
     return c->tokens ? p->kl / (double)c->tokens : 0;
 }
 
-static const char *text_word(const struct compare *c, const struct compare_plan *p, char *lossy, size_t size)
+static const char *text_word(const struct compare *c, const struct compare_plan *p, char *lossy,
+                             size_t size)
 {
     if (p->defer) {
-        snprintf(lossy, size, "lossy: KL %.4f, %d of %llu tokens", kl_of(c, p), p->changed, (unsigned long long)c->tokens);
+        snprintf(lossy, size, "lossy: KL %.4f, %d of %llu tokens", kl_of(c, p), p->changed,
+                 (unsigned long long)c->tokens);
         return lossy;
     }
     return p->same_bits ? "same bits" : p->same_tokens ? "same text" : "DIFFERS";
@@ -59,9 +63,11 @@ static double per_token(const struct compare *c, double total)
 
 static void put_markdown(FILE *f, const struct compare *c)
 {
-    fprintf(f, "| %-21s | %20s | %20s | %-30s | %-24s | %9s | %9s | %10s | %9s | %-9s |\n", "placement", "prefill t/s", "decode t/s", "against the first",
-            "busy", "wait/tok", "copy/tok", "moved", "switch", "text");
-    fprintf(f, "| --------------------- | -------------------: | -------------------: | ------------------------------ | ------------------------ | "
+    fprintf(f, "| %-21s | %20s | %20s | %-30s | %-24s | %9s | %9s | %10s | %9s | %-9s |\n",
+            "placement", "prefill t/s", "decode t/s", "against the first", "busy", "wait/tok",
+            "copy/tok", "moved", "switch", "text");
+    fprintf(f, "| --------------------- | -------------------: | -------------------: | "
+               "------------------------------ | ------------------------ | "
                "--------: | --------: | ---------: | --------: | --------- |\n");
     for (size_t i = 0; i < c->n; i++) {
         const struct compare_plan *p = &c->plans[i];
@@ -72,8 +78,11 @@ static void put_markdown(FILE *f, const struct compare *c)
         series_summarise(&p->decode, &b);
         compare_verdict(c, i, verdict, sizeof verdict);
         shares(c, i, busy, sizeof busy);
-        fprintf(f, "| %-21s | %10.2f ± %7.2f | %10.2f ± %7.2f | %-30s | %-24s | %6.2f ms | %6.2f ms | %10s | %6.1f ms | %-9s |\n", p->name, a.median, a.sd,
-                b.median, b.sd, verdict, busy, per_token(c, p->wait_ms), per_token(c, p->transfer_ms), size_format(p->moved_bytes, moved, sizeof moved),
+        fprintf(f,
+                "| %-21s | %10.2f ± %7.2f | %10.2f ± %7.2f | %-30s | %-24s | %6.2f ms | %6.2f ms | "
+                "%10s | %6.1f ms | %-9s |\n",
+                p->name, a.median, a.sd, b.median, b.sd, verdict, busy, per_token(c, p->wait_ms),
+                per_token(c, p->transfer_ms), size_format(p->moved_bytes, moved, sizeof moved),
                 p->switch_ms, text_word(c, p, lossy, sizeof lossy));
     }
 }
@@ -82,8 +91,10 @@ static void put_csv(FILE *f, const struct compare *c)
 {
     char why[160];
 
-    fprintf(f, "placement,prefill_median_ts,prefill_sd_ts,decode_median_ts,decode_mean_ts,decode_sd_ts,blocks,ratio,differs,wait_ms_per_token,"
-               "transfer_ms_per_token,moved_bytes,switch_ms,same_tokens,same_bits,worst_difference,deferred,kl_per_token,changed_tokens,disturbed\n");
+    fprintf(f, "placement,prefill_median_ts,prefill_sd_ts,decode_median_ts,decode_mean_ts,decode_"
+               "sd_ts,blocks,ratio,differs,wait_ms_per_token,"
+               "transfer_ms_per_token,moved_bytes,switch_ms,same_tokens,same_bits,worst_difference,"
+               "deferred,kl_per_token,changed_tokens,disturbed\n");
     for (size_t i = 0; i < c->n; i++) {
         const struct compare_plan *p = &c->plans[i];
         struct series_figures a, b;
@@ -92,9 +103,14 @@ static void put_csv(FILE *f, const struct compare *c)
 
         series_summarise(&p->prefill, &a);
         series_summarise(&p->decode, &b);
-        fprintf(f, "\"%s\",%.4f,%.4f,%.4f,%.4f,%.4f,%zu,%.5f,%d,%.4f,%.4f,%llu,%.3f,%d,%d,%g,%d,%.6f,%d,%d\n", p->name, a.median, a.sd, b.median, b.mean, b.sd, b.n, ratio,
-                differs, per_token(c, p->wait_ms), per_token(c, p->transfer_ms), (unsigned long long)p->moved_bytes, p->switch_ms, p->same_tokens,
-                p->same_bits, p->worst_difference, p->defer, kl_of(c, p), p->changed, compare_disturbed(c, why, sizeof why));
+        fprintf(f,
+                "\"%s\",%.4f,%.4f,%.4f,%.4f,%.4f,%zu,%.5f,%d,%.4f,%.4f,%llu,%.3f,%d,%d,%g,%d,%.6f,%"
+                "d,%d\n",
+                p->name, a.median, a.sd, b.median, b.mean, b.sd, b.n, ratio, differs,
+                per_token(c, p->wait_ms), per_token(c, p->transfer_ms),
+                (unsigned long long)p->moved_bytes, p->switch_ms, p->same_tokens, p->same_bits,
+                p->worst_difference, p->defer, kl_of(c, p), p->changed,
+                compare_disturbed(c, why, sizeof why));
     }
 }
 
@@ -113,9 +129,12 @@ static void put_json(FILE *f, const struct compare *c)
 {
     char line[1000] = "";
 
-    fprintf(f, "{\"prompts\": %d, \"repeats\": %d, \"block_tokens\": %d, \"tokens\": %llu, \"quantised\": %s, "
-            "\"level\": %g, \"disturbed\": %s, \"remark\": ", c->prompts, c->repeats, c->block,
-            (unsigned long long)c->tokens, c->exact ? "true" : "false", SERIES_LEVEL,
+    fprintf(f,
+            "{\"prompts\": %d, \"repeats\": %d, \"block_tokens\": %d, \"tokens\": %llu, "
+            "\"quantised\": %s, "
+            "\"level\": %g, \"disturbed\": %s, \"remark\": ",
+            c->prompts, c->repeats, c->block, (unsigned long long)c->tokens,
+            c->exact ? "true" : "false", SERIES_LEVEL,
             compare_disturbed(c, line, sizeof line) ? "true" : "false");
     put_text(f, line);
     fputs(", \"placements\": [\n", f);
@@ -132,11 +151,15 @@ static void put_json(FILE *f, const struct compare *c)
         compare_verdict(c, i, verdict, sizeof verdict);
         fputs("  {\"placement\": ", f);
         put_text(f, p->name);
-        fprintf(f, ", \"prefill_ts\": {\"median\": %.4f, \"mean\": %.4f, \"sd\": %.4f}, \"decode_ts\": {\"median\": %.4f, \"mean\": %.4f, \"sd\": %.4f, "
-                   "\"samples\": [", a.median, a.mean, a.sd, b.median, b.mean, b.sd);
+        fprintf(f,
+                ", \"prefill_ts\": {\"median\": %.4f, \"mean\": %.4f, \"sd\": %.4f}, "
+                "\"decode_ts\": {\"median\": %.4f, \"mean\": %.4f, \"sd\": %.4f, "
+                "\"samples\": [",
+                a.median, a.mean, a.sd, b.median, b.mean, b.sd);
         for (size_t k = 0; k < p->decode.n; k++)
             fprintf(f, "%s%.4f", k ? ", " : "", p->decode.values[k]);
-        fprintf(f, "]}, \"ratio\": %.5f, \"differs\": %s, \"verdict\": ", ratio, differs ? "true" : "false");
+        fprintf(f, "]}, \"ratio\": %.5f, \"differs\": %s, \"verdict\": ", ratio,
+                differs ? "true" : "false");
         put_text(f, verdict);
         fputs(", \"busy_share\": {", f);
         for (int d = 0; d < c->n_devices; d++) {
@@ -144,10 +167,15 @@ static void put_json(FILE *f, const struct compare *c)
             put_text(f, c->devices[d]);
             fprintf(f, ": %.4f", sum > 0 ? p->share[d] / sum : 0);
         }
-        fprintf(f, "}, \"wait_ms_per_token\": %.4f, \"transfer_ms_per_token\": %.4f, \"moved_bytes\": %llu, \"switch_ms\": %.3f, \"same_tokens\": %s, "
-                   "\"same_bits\": %s, \"worst_difference\": %g, \"deferred\": %d, \"kl_per_token\": %.6f, \"changed_tokens\": %d}%s\n", per_token(c, p->wait_ms), per_token(c, p->transfer_ms),
-                (unsigned long long)p->moved_bytes, p->switch_ms, p->same_tokens ? "true" : "false", p->same_bits ? "true" : "false", p->worst_difference, p->defer, kl_of(c, p), p->changed,
-                i + 1 < c->n ? "," : "");
+        fprintf(f,
+                "}, \"wait_ms_per_token\": %.4f, \"transfer_ms_per_token\": %.4f, \"moved_bytes\": "
+                "%llu, \"switch_ms\": %.3f, \"same_tokens\": %s, "
+                "\"same_bits\": %s, \"worst_difference\": %g, \"deferred\": %d, \"kl_per_token\": "
+                "%.6f, \"changed_tokens\": %d}%s\n",
+                per_token(c, p->wait_ms), per_token(c, p->transfer_ms),
+                (unsigned long long)p->moved_bytes, p->switch_ms, p->same_tokens ? "true" : "false",
+                p->same_bits ? "true" : "false", p->worst_difference, p->defer, kl_of(c, p),
+                p->changed, i + 1 < c->n ? "," : "");
     }
     fputs("], \"summary\": ", f);
     compare_fastest(c, line, sizeof line);
@@ -180,9 +208,11 @@ static int draw(const struct compare *c, const char *path, struct error *e)
         if (c->range && (n == 0 || c->plans[i].x > points[n - 1].x))
             points[n++] = (struct plot_point){c->plans[i].x, bars[i].figures.median};
     }
-    drawing = n > 2 ? plot_curve("Decode speed over the sweep", "layers, experts or MiB", "tokens/s", points, n) :
-              plot_bars("Decode speed by placement", "tokens/s", bars, c->n);
-    rc = drawing ? plot_write(path, &drawing, 1, e) : error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
+    drawing = n > 2 ? plot_curve("Decode speed over the sweep", "layers, experts or MiB",
+                                 "tokens/s", points, n)
+                    : plot_bars("Decode speed by placement", "tokens/s", bars, c->n);
+    rc = drawing ? plot_write(path, &drawing, 1, e)
+                 : error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
     mem_free(drawing);
     return rc;
 }
@@ -193,7 +223,8 @@ static int stop(void *ctx)
 }
 
 /* The prompt as a user's turn, or as it stands where the model has no chat format. */
-static int encode(struct engine *g, const char *prompt, bool raw, int **ids, int *n, struct error *e)
+static int encode(struct engine *g, const char *prompt, bool raw, int **ids, int *n,
+                  struct error *e)
 {
     const struct engine_info *info = engine_info(g);
     struct message m = {ROLE_USER, (char *)prompt};
@@ -205,18 +236,21 @@ static int encode(struct engine *g, const char *prompt, bool raw, int **ids, int
     return chat_template_encode(info->chat, &m, 1, true, NULL, ids, n, NULL, e);
 }
 
-static int compare_text(struct compare *c, struct engine *g, const char *prompt, const struct options *o, struct error *e)
+static int compare_text(struct compare *c, struct engine *g, const char *prompt,
+                        const struct options *o, struct error *e)
 {
     int *ids = NULL, n = 0, rc = encode(g, prompt, o->raw, &ids, &n, e);
 
     if (rc == 0 && n > 0)
-        rc = compare_prompt(c, g, ids, n, o->n_predict > 0 ? o->n_predict : TOKENS, o->bench_repetitions, stop, NULL, e);
+        rc = compare_prompt(c, g, ids, n, o->n_predict > 0 ? o->n_predict : TOKENS,
+                            o->bench_repetitions, stop, NULL, e);
     mem_free(ids);
     return rc;
 }
 
 /* Lines of a file, the first `most` of them. */
-static int compare_lines(struct compare *c, struct engine *g, const char *path, int most, const struct options *o, struct error *e)
+static int compare_lines(struct compare *c, struct engine *g, const char *path, int most,
+                         const struct options *o, struct error *e)
 {
     char *text;
     size_t size;
@@ -261,8 +295,10 @@ static int judge_text(const struct compare *c, struct error *e)
 
     for (size_t i = 1; i < c->n; i++)
         if (!c->plans[i].defer && (c->exact ? !c->plans[i].same_bits : !c->plans[i].same_tokens))
-            return error_set(e, ERR_INPUT, "the text under '%s' is not that under '%s' (largest difference of a logit: %g)", c->plans[i].name,
-                             c->plans[0].name, c->plans[i].worst_difference);
+            return error_set(
+                e, ERR_INPUT,
+                "the text under '%s' is not that under '%s' (largest difference of a logit: %g)",
+                c->plans[i].name, c->plans[0].name, c->plans[i].worst_difference);
     if (c->n > 1) {
         compare_fastest(c, line, sizeof line);
         fprintf(stderr, "%s\n", line);
@@ -272,9 +308,13 @@ static int judge_text(const struct compare *c, struct error *e)
     for (size_t i = 0; i < c->n; i++)
         lossy += c->plans[i].defer > 0;
     if (c->n - lossy > 1)
-        fprintf(stderr, c->exact ? "Every logit of %llu tokens is the same, to the bit, under all %zu placements.\n" :
-                "The text of %llu tokens is the same under all %zu placements (float weights: within a tolerance, not to the bit).\n",
-                (unsigned long long)c->tokens, c->n - lossy);
+        fprintf(
+            stderr,
+            c->exact
+                ? "Every logit of %llu tokens is the same, to the bit, under all %zu placements.\n"
+                : "The text of %llu tokens is the same under all %zu placements (float weights: "
+                  "within a tolerance, not to the bit).\n",
+            (unsigned long long)c->tokens, c->n - lossy);
     return 0;
 }
 
@@ -282,10 +322,10 @@ int compare_mode_run(struct options *o, struct error *e)
 {
     struct compare c = {0};
     struct engine *g = NULL;
-    struct options plain = *o;           /* borrowed: only read */
+    struct options plain = *o; /* borrowed: only read */
     int rc = compare_parse(&c, o->compare, e);
 
-    plain.place = (char *)"cpu";         /* each plan is put in force by itself */
+    plain.place = (char *)"cpu"; /* each plan is put in force by itself */
     plain.place_script = NULL;
     if (rc == 0)
         rc = engine_setup_open(&plain, &g, e);

@@ -1,4 +1,5 @@
-/* The mode --profile-experts: counts, weights and times of experts over a text. Main thread; profile_text also serves /profile. */
+/* The mode --profile-experts: counts, weights and times of experts over a text. Main thread;
+ * profile_text also serves /profile. */
 #include "app/placement/profile.h"
 
 #include "app/setup/engine_options.h"
@@ -14,13 +15,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WINDOW 2048              /* tokens computed as one text */
+#define WINDOW 2048 /* tokens computed as one text */
 #define CHUNK PROFILE_CHUNK
-#define TIMED 48                 /* tokens whose expert calls are timed */
+#define TIMED 48 /* tokens whose expert calls are timed */
 
 struct counting {
     struct usage *u;
-    int *newest;                 /* (n_layers, n_used) of the newest token; NULL: not wanted */
+    int *newest; /* (n_layers, n_used) of the newest token; NULL: not wanted */
 };
 
 static void count(void *ctx, const struct routing *r)
@@ -30,11 +31,13 @@ static void count(void *ctx, const struct routing *r)
     if (c->u)
         usage_add(c->u, r->rows, r->pos, r->experts, r->weights);
     for (int l = 0; c->newest && l < r->n_layers; l++)
-        memcpy(c->newest + l * r->used, r->experts + ((size_t)l * (size_t)r->rows + (size_t)r->rows - 1) * (size_t)r->used,
+        memcpy(c->newest + l * r->used,
+               r->experts + ((size_t)l * (size_t)r->rows + (size_t)r->rows - 1) * (size_t)r->used,
                (size_t)r->used * sizeof(int));
 }
 
-int profile_text(struct engine *g, const int *ids, int n, struct usage *u, int (*stop)(void *ctx), void *ctx, struct error *e)
+int profile_text(struct engine *g, const int *ids, int n, struct usage *u, int (*stop)(void *ctx),
+                 void *ctx, struct error *e)
 {
     struct counting c = {.u = u};
     int window = engine_info(g)->context < WINDOW ? engine_info(g)->context : WINDOW, rc = 0;
@@ -56,7 +59,8 @@ int profile_text(struct engine *g, const int *ids, int n, struct usage *u, int (
 }
 
 /* A span of one layer's experts on a device is shared out evenly among the calls it held. */
-static void share_out(const struct trace *t, size_t from, const struct counting *c, const struct telemetry *now, double *sum, double *calls,
+static void share_out(const struct trace *t, size_t from, const struct counting *c,
+                      const struct telemetry *now, double *sum, double *calls,
                       double device_ns[PROFILE_DEVICES], double device_calls[PROFILE_DEVICES])
 {
     for (size_t i = from; i < t->n; i++) {
@@ -81,13 +85,16 @@ static void share_out(const struct trace *t, size_t from, const struct counting 
     }
 }
 
-int profile_times(struct engine *g, const int *ids, int n, struct profile_facts *facts, struct error *e)
+int profile_times(struct engine *g, const int *ids, int n, struct profile_facts *facts,
+                  struct error *e)
 {
     const struct hparams *hp = &engine_info(g)->model->hp;
     size_t cells = (size_t)hp->n_layers * (size_t)hp->n_experts;
     int tokens = n < TIMED ? n : TIMED, rc = 0;
-    double *sum = mem_alloc(cells, sizeof *sum), *calls = mem_alloc(cells, sizeof *calls), device_ns[PROFILE_DEVICES] = {0}, device_calls[PROFILE_DEVICES] = {0};
-    struct counting c = {.newest = mem_alloc((size_t)hp->n_layers * (size_t)hp->n_experts_used, sizeof(int))};
+    double *sum = mem_alloc(cells, sizeof *sum), *calls = mem_alloc(cells, sizeof *calls),
+           device_ns[PROFILE_DEVICES] = {0}, device_calls[PROFILE_DEVICES] = {0};
+    struct counting c = {
+        .newest = mem_alloc((size_t)hp->n_layers * (size_t)hp->n_experts_used, sizeof(int))};
 
     if (!sum || !calls || !c.newest)
         rc = error_set(e, ERR_MEMORY, "out of memory for the profile");
@@ -99,8 +106,9 @@ int profile_times(struct engine *g, const int *ids, int n, struct profile_facts 
         size_t from = engine_trace(g)->n;
 
         rc = engine_eval(g, ids + i, 1, NULL, false, e);
-        if (rc == 0 && i > 0)            /* the first token warms up */
-            share_out(engine_trace(g), from, &c, engine_telemetry(g), sum, calls, device_ns, device_calls);
+        if (rc == 0 && i > 0) /* the first token warms up */
+            share_out(engine_trace(g), from, &c, engine_telemetry(g), sum, calls, device_ns,
+                      device_calls);
     }
     engine_observe(g, NULL, NULL);
     engine_trace_start(g, 0, NULL);
@@ -119,7 +127,8 @@ int profile_times(struct engine *g, const int *ids, int n, struct profile_facts 
     return rc;
 }
 
-void profile_describe(const struct engine *g, const char *source, enum profile_reading how, struct profile_facts *facts)
+void profile_describe(const struct engine *g, const char *source, enum profile_reading how,
+                      struct profile_facts *facts)
 {
     const struct engine_info *info = engine_info(g);
 
@@ -131,7 +140,8 @@ void profile_describe(const struct engine *g, const char *source, enum profile_r
     facts->hash = info->model->hash;
     facts->n_devices = info->n_devices < PROFILE_DEVICES ? info->n_devices : PROFILE_DEVICES;
     for (int d = 0; d < facts->n_devices; d++)
-        snprintf(facts->devices[d].name, sizeof facts->devices[d].name, "%s", d ? info->devices[d].selector : "cpu");
+        snprintf(facts->devices[d].name, sizeof facts->devices[d].name, "%s",
+                 d ? info->devices[d].selector : "cpu");
 }
 
 void profile_sentence(const struct usage *u, const char *suggest, char *out, size_t size)
@@ -141,18 +151,27 @@ void profile_sentence(const struct usage *u, const char *suggest, char *out, siz
     if (!u->tokens)
         snprintf(out, size, "Nothing was counted yet.");
     else if (m.entropy_share > 0.97)
-        snprintf(out, size, "The use is even (%.1f %% of the possible entropy): there is no hot set here.", 100 * m.entropy_share);
+        snprintf(out, size,
+                 "The use is even (%.1f %% of the possible entropy): there is no hot set here.",
+                 100 * m.entropy_share);
     else if (m.entropy_share > 0.9)
-        snprintf(out, size, "Some experts are used more (the busiest %.1f times the mean), but no few of them carry the text.", m.imbalance);
+        snprintf(out, size,
+                 "Some experts are used more (the busiest %.1f times the mean), but no few of them "
+                 "carry the text.",
+                 m.imbalance);
     else
-        snprintf(out, size, "The use is uneven (%.0f %% of the possible entropy, the busiest expert %.1f times the mean): a hot set may pay; "
-                            "validate it on other text with %s.", 100 * m.entropy_share, m.imbalance, suggest);
+        snprintf(out, size,
+                 "The use is uneven (%.0f %% of the possible entropy, the busiest expert %.1f "
+                 "times the mean): a hot set may pay; "
+                 "validate it on other text with %s.",
+                 100 * m.entropy_share, m.imbalance, suggest);
 }
 
 static void put_row(FILE *f, const char *name, const struct usage_layer *s)
 {
-    fprintf(f, "%5s  %6.3f  %6.1f %%  %9.2f  %6.1f %%  %7.1f %% (%5.1f %%)", name, s->entropy, 100 * s->entropy_share, s->imbalance, 100 * s->unused,
-            100 * s->overlap, 100 * s->overlap_chance);
+    fprintf(f, "%5s  %6.3f  %6.1f %%  %9.2f  %6.1f %%  %7.1f %% (%5.1f %%)", name, s->entropy,
+            100 * s->entropy_share, s->imbalance, 100 * s->unused, 100 * s->overlap,
+            100 * s->overlap_chance);
     if (strcmp(name, "0") == 0)
         fprintf(f, "          –\n");
     else
@@ -164,8 +183,11 @@ void profile_print(FILE *f, const struct usage *u)
     struct usage_layer m = usage_mean(u);
     char text[300];
 
-    fprintf(f, "%llu tokens, %d layers of %d experts, %d a token\n", (unsigned long long)u->tokens, u->n_layers, u->n_experts, u->n_used);
-    fprintf(f, "layer  entropy  of max   busiest    unused   as the token before   as the layer below\n");
+    fprintf(f, "%llu tokens, %d layers of %d experts, %d a token\n", (unsigned long long)u->tokens,
+            u->n_layers, u->n_experts, u->n_used);
+    fprintf(
+        f,
+        "layer  entropy  of max   busiest    unused   as the token before   as the layer below\n");
     for (int l = 0; l < u->n_layers; l++) {
         struct usage_layer s = usage_layer(u, l);
         char name[16];
@@ -174,15 +196,18 @@ void profile_print(FILE *f, const struct usage *u)
         put_row(f, name, &s);
     }
     put_row(f, "mean", &m);
-    fprintf(f, "(busiest: the most used expert, times the mean; unused: experts that no token chose; last columns: how many of a token's experts\n"
-               " bear the same numbers as those of the token before, or of the layer below; in brackets what independent choices would give)\n");
+    fprintf(f, "(busiest: the most used expert, times the mean; unused: experts that no token "
+               "chose; last columns: how many of a token's experts\n"
+               " bear the same numbers as those of the token before, or of the layer below; in "
+               "brackets what independent choices would give)\n");
     profile_sentence(u, "--suggest", text, sizeof text);
     fprintf(f, "%s\n", text);
 }
 
 static void put_narrow_row(FILE *f, const char *name, const struct usage_layer *s)
 {
-    fprintf(f, "%5s  %4.0f %%  %7.2f  %4.0f %%  %4.0f %%", name, 100 * s->entropy_share, s->imbalance, 100 * s->unused, 100 * s->overlap);
+    fprintf(f, "%5s  %4.0f %%  %7.2f  %4.0f %%  %4.0f %%", name, 100 * s->entropy_share,
+            s->imbalance, 100 * s->unused, 100 * s->overlap);
     if (strcmp(name, "0") == 0)
         fprintf(f, "       –\n");
     else
@@ -194,7 +219,8 @@ void profile_print_narrow(FILE *f, const struct usage *u)
     struct usage_layer m = usage_mean(u);
     char text[300];
 
-    fprintf(f, "%llu tokens, %d layers of %d experts, %d a token\n", (unsigned long long)u->tokens, u->n_layers, u->n_experts, u->n_used);
+    fprintf(f, "%llu tokens, %d layers of %d experts, %d a token\n", (unsigned long long)u->tokens,
+            u->n_layers, u->n_experts, u->n_used);
     fprintf(f, "layer  of max  busiest  unused  before   below\n");
     for (int l = 0; l < u->n_layers; l++) {
         struct usage_layer s = usage_layer(u, l);
@@ -204,8 +230,11 @@ void profile_print_narrow(FILE *f, const struct usage *u)
         put_narrow_row(f, name, &s);
     }
     put_narrow_row(f, "mean", &m);
-    fprintf(f, "(of max: entropy; busiest: the most used expert, times the mean; unused: experts that no token chose; before, below: how many of a "
-               "token's experts bear the same numbers as those of the token before, of the layer below; chance alone: %.0f %% and %.0f %%)\n",
+    fprintf(f,
+            "(of max: entropy; busiest: the most used expert, times the mean; unused: experts that "
+            "no token chose; before, below: how many of a "
+            "token's experts bear the same numbers as those of the token before, of the layer "
+            "below; chance alone: %.0f %% and %.0f %%)\n",
             100 * m.overlap_chance, 100 * m.below_chance);
     profile_sentence(u, "/suggest", text, sizeof text);
     fprintf(f, "%s\n", text);
@@ -218,8 +247,10 @@ static int stop(void *ctx)
 
 static int draw(const struct usage *u, const struct plan *plan, const char *path, struct error *e)
 {
-    char *drawing = plot_map("Experts used by the text", u->count, plan ? plan->experts : NULL, u->n_layers, u->n_experts);
-    int rc = drawing ? plot_write(path, &drawing, 1, e) : error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
+    char *drawing = plot_map("Experts used by the text", u->count, plan ? plan->experts : NULL,
+                             u->n_layers, u->n_experts);
+    int rc = drawing ? plot_write(path, &drawing, 1, e)
+                     : error_set(e, ERR_MEMORY, "out of memory for '%s'", path);
 
     mem_free(drawing);
     return rc;

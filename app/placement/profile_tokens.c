@@ -1,4 +1,5 @@
-/* Files as the tokens that a profile counts: a saved chat is read as the chat reads it, other text as it stands. See profile.h. */
+/* Files as the tokens that a profile counts: a saved chat is read as the chat reads it, other text
+ * as it stands. See profile.h. */
 #include "app/placement/profile.h"
 
 #include "app/common/transcript.h"
@@ -10,7 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-int profile_chat_tokens(const struct engine *g, const struct message *m, size_t n, int **ids, int *n_ids, struct error *e)
+int profile_chat_tokens(const struct engine *g, const struct message *m, size_t n, int **ids,
+                        int *n_ids, struct error *e)
 {
     const struct engine_info *info = engine_info(g);
     struct strbuf b = {0};
@@ -24,14 +26,15 @@ int profile_chat_tokens(const struct engine *g, const struct message *m, size_t 
         strbuf_puts(&b, m[i].text);
         strbuf_puts(&b, "\n");
     }
-    rc = b.failed || !info->tokenizer ? error_set(e, ERR_MODEL, "the chat cannot be read as tokens") :
-         tokenizer_encode(info->tokenizer, b.data, b.len, false, ids, n_ids, e);
+    rc = b.failed || !info->tokenizer
+             ? error_set(e, ERR_MODEL, "the chat cannot be read as tokens")
+             : tokenizer_encode(info->tokenizer, b.data, b.len, false, ids, n_ids, e);
     strbuf_release(&b);
     return rc;
 }
 
-static int read_chat(const struct engine *g, const char *text, size_t size, const char *name, size_t *messages, int **ids, int *n,
-                     struct error *e)
+static int read_chat(const struct engine *g, const char *text, size_t size, const char *name,
+                     size_t *messages, int **ids, int *n, struct error *e)
 {
     struct transcript t;
     struct message *m = NULL;
@@ -56,15 +59,16 @@ static int read_chat(const struct engine *g, const char *text, size_t size, cons
 static void describe(enum profile_reading how, size_t messages, int n, char *out, size_t size)
 {
     if (how == PROFILE_CHAT)
-        snprintf(out, size, "read as a chat of %zu message%s, with its chat markers: %d tokens", messages, messages == 1 ? "" : "s", n);
+        snprintf(out, size, "read as a chat of %zu message%s, with its chat markers: %d tokens",
+                 messages, messages == 1 ? "" : "s", n);
     else if (how == PROFILE_MARKED)
         snprintf(out, size, "read as text with special tokens in it: %d tokens", n);
     else
         snprintf(out, size, "read as plain text: %d tokens", n);
 }
 
-int profile_tokens(const struct engine *g, const char *text, size_t size, const char *name, bool parse_special,
-                   struct profile_text_read *out, struct error *e)
+int profile_tokens(const struct engine *g, const char *text, size_t size, const char *name,
+                   bool parse_special, struct profile_text_read *out, struct error *e)
 {
     const struct tokenizer *t = engine_info(g)->tokenizer;
     size_t messages = 0;

@@ -1,6 +1,7 @@
 /* The mode --suggest: is there a hot set, and what is it worth on other text? Main thread.
- * A plan made from counts always looks good on the text it was made from; so it is judged on held-out text, against as many experts
- * spread evenly, and the answer may be that it is not worth it. */
+ * A plan made from counts always looks good on the text it was made from; so it is judged on
+ * held-out text, against as many experts spread evenly, and the answer may be that it is not worth
+ * it. */
 #include "app/setup/engine_options.h"
 #include "app/setup/test_text.h"
 #include "app/placement/profile.h"
@@ -19,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORTH 0.10               /* of the misses that an even spread leaves, a hot set must save at least this much */
+/* of the misses that an even spread leaves, a hot set must save at least this much */
+#define WORTH 0.10
 #define ROUNDS 6
 #define BLOCK 8
 
@@ -30,7 +32,8 @@ void suggestion_release(struct suggestion *s)
     s->plan = s->uniform = NULL;
 }
 
-/* Mean over the layers of the calls that meet a planned expert; layers without counts say nothing. */
+/* Mean over the layers of the calls that meet a planned expert; layers without counts say nothing.
+ */
 static double hit_rate(const struct plan *p, const struct usage *u)
 {
     double sum = 0, layers = 0;
@@ -56,27 +59,41 @@ static void verdict_make(struct suggestion *s)
 {
     double hit = s->hit_held_out >= 0 ? s->hit_held_out : s->hit_trained, left = 1 - s->hit_uniform;
     double saved = left > 1e-9 ? (hit - s->hit_uniform) / left : 0;
-    const char *text = s->hit_held_out >= 0 ? "held-out text" : "the profile's own text (validate it with --validate FILE)";
+    const char *text = s->hit_held_out >= 0
+                           ? "held-out text"
+                           : "the profile's own text (validate it with --validate FILE)";
 
     s->hot_set = saved >= WORTH && s->experts < s->all_experts;
     if (s->experts == 0)
         snprintf(s->verdict, sizeof s->verdict, "nothing fits in the budget");
     else if (s->experts == s->all_experts)
-        snprintf(s->verdict, sizeof s->verdict, "all experts fit in the budget; there is nothing to choose");
+        snprintf(s->verdict, sizeof s->verdict,
+                 "all experts fit in the budget; there is nothing to choose");
     else if (!s->hot_set)
-        snprintf(s->verdict, sizeof s->verdict, "no hot set here: on %s %.1f %% of the calls meet the chosen %.1f %% of the experts; any others would do as well",
+        snprintf(s->verdict, sizeof s->verdict,
+                 "no hot set here: on %s %.1f %% of the calls meet the chosen %.1f %% of the "
+                 "experts; any others would do as well",
                  text, 100 * hit, 100 * s->hit_uniform);
     else
-        snprintf(s->verdict, sizeof s->verdict, "a hot set: on %s %.1f %% of the calls meet the chosen %.1f %% of the experts (%.0f %% of the misses saved)",
+        snprintf(s->verdict, sizeof s->verdict,
+                 "a hot set: on %s %.1f %% of the calls meet the chosen %.1f %% of the experts "
+                 "(%.0f %% of the misses saved)",
                  text, 100 * hit, 100 * s->hit_uniform, 100 * saved);
 }
 
-int suggestion_make(struct suggestion *s, const struct usage *trained, const struct usage *held_out, const uint64_t *sizes, uint64_t budget, struct error *e)
+int suggestion_make(struct suggestion *s, const struct usage *trained, const struct usage *held_out,
+                    const uint64_t *sizes, uint64_t budget, struct error *e)
 {
     int cells = trained->n_layers * trained->n_experts, rc;
     uint64_t *none = mem_alloc((size_t)trained->n_layers, sizeof *none);
-    struct planner_input in = {.n_layers = trained->n_layers, .n_experts = trained->n_experts, .n_experts_used = trained->n_used, .n_devices = 2,
-                               .target = 1, .expert_bytes = sizes, .attention_bytes = none, .usage = trained->count};
+    struct planner_input in = {.n_layers = trained->n_layers,
+                               .n_experts = trained->n_experts,
+                               .n_experts_used = trained->n_used,
+                               .n_devices = 2,
+                               .target = 1,
+                               .expert_bytes = sizes,
+                               .attention_bytes = none,
+                               .usage = trained->count};
     struct planner_spec spec;
 
     memset(s, 0, sizeof *s);
@@ -101,7 +118,8 @@ int suggestion_make(struct suggestion *s, const struct usage *trained, const str
         }
     s->all_experts = cells;
     s->hit_uniform = cells ? (double)s->experts / cells : 0;
-    /* as many, dealt out over the layers and shifted from layer to layer, so that no expert number is preferred */
+    /* as many, dealt out over the layers and shifted from layer to layer, so that no expert number
+     * is preferred */
     for (int i = 0; i < s->experts; i++) {
         int l = i % in.n_layers, k = i / in.n_layers;
 
@@ -127,7 +145,8 @@ static int put_in_force(struct engine *g, const struct plan *p, struct error *e)
     return rc < 0 ? rc : engine_settle(g, e);
 }
 
-int suggestion_measure(struct suggestion *s, struct engine *g, const int *ids, int n, struct error *e)
+int suggestion_measure(struct suggestion *s, struct engine *g, const int *ids, int n,
+                       struct error *e)
 {
     const struct planner_input *in = engine_planner_input(g, true, true, false, e);
     double rate[2][64], gain[64];
@@ -136,11 +155,12 @@ int suggestion_measure(struct suggestion *s, struct engine *g, const int *ids, i
 
     if (!in)
         return ERR_DEVICE;
-    if (!in->target || !s->experts || n < (rounds + 1) * BLOCK || engine_info(g)->context < (rounds + 1) * BLOCK)
+    if (!in->target || !s->experts || n < (rounds + 1) * BLOCK ||
+        engine_info(g)->context < (rounds + 1) * BLOCK)
         return 0;
     engine_session_clear(g);
     for (int round = -1; round < rounds && rc == 0; round++)
-        for (int i = 0; i < 2 && rc == 0; i++) {     /* each goes first as often */
+        for (int i = 0; i < 2 && rc == 0; i++) { /* each goes first as often */
             int at = (round + 1) * BLOCK, k = i ^ (round & 1);
             uint64_t start;
 
@@ -163,7 +183,8 @@ int suggestion_measure(struct suggestion *s, struct engine *g, const int *ids, i
     s->rate_uniform = f[1].median;
     s->rate_differs = series_pairs_differ(gain, (size_t)rounds);
     if (s->hot_set && !s->rate_differs)
-        snprintf(s->verdict + strlen(s->verdict), sizeof s->verdict - strlen(s->verdict), "; but it is no faster here: the rates differ by less than their noise");
+        snprintf(s->verdict + strlen(s->verdict), sizeof s->verdict - strlen(s->verdict),
+                 "; but it is no faster here: the rates differ by less than their noise");
     return 0;
 }
 
@@ -171,18 +192,21 @@ static void report(FILE *f, const char *before, const struct suggestion *s)
 {
     char bytes[16];
 
-    fprintf(f, "%s%d of %d experts, %s\n", before, s->experts, s->all_experts, size_format(s->bytes, bytes, sizeof bytes));
+    fprintf(f, "%s%d of %d experts, %s\n", before, s->experts, s->all_experts,
+            size_format(s->bytes, bytes, sizeof bytes));
     fprintf(f, "%shit rate on the profile's text %.1f %%", before, 100 * s->hit_trained);
     if (s->hit_held_out >= 0)
-        fprintf(f, ", on held-out text %.1f %% (the texts' use is %.0f %% alike)", 100 * s->hit_held_out, 100 * s->likeness);
+        fprintf(f, ", on held-out text %.1f %% (the texts' use is %.0f %% alike)",
+                100 * s->hit_held_out, 100 * s->likeness);
     fprintf(f, "; any %d experts: %.1f %%\n", s->experts, 100 * s->hit_uniform);
     if (s->rate > 0)
-        fprintf(f, "%s%.2f tokens/s against %.2f with as many spread evenly%s\n", before, s->rate, s->rate_uniform,
-                s->rate_differs ? "" : " (no difference beyond the noise)");
+        fprintf(f, "%s%.2f tokens/s against %.2f with as many spread evenly%s\n", before, s->rate,
+                s->rate_uniform, s->rate_differs ? "" : " (no difference beyond the noise)");
     fprintf(f, "%s%s\n", before, s->verdict);
 }
 
-/* The plan on stdout or in a file, its report as comments above it: it can be given to --place as it is. */
+/* The plan on stdout or in a file, its report as comments above it: it can be given to --place as
+ * it is. */
 static int write_plan(const struct suggestion *s, const char *output, struct error *e)
 {
     static const char *const names[] = {"cpu", "gpu"};
@@ -218,7 +242,8 @@ static int stop(void *ctx)
 }
 
 /* Counts of the held-out text, and its tokens for the measuring. */
-static int validate(struct engine *g, const struct options *o, struct usage *u, struct profile_text_read *read, struct error *e)
+static int validate(struct engine *g, const struct options *o, struct usage *u,
+                    struct profile_text_read *read, struct error *e)
 {
     const struct hparams *hp = &engine_info(g)->model->hp;
     char *text = NULL;
@@ -244,7 +269,8 @@ int suggestion_sizes(const struct model *m, uint64_t **sizes, struct error *e)
         return error_set(e, ERR_MEMORY, "out of memory for the suggestion");
     for (int l = 0; l < hp->n_layers; l++)
         for (int x = 0; x < hp->n_experts; x++)
-            (*sizes)[l * hp->n_experts + x] = residency_block_bytes(m, (struct block_id){BLOCK_EXPERT, l, x});
+            (*sizes)[l * hp->n_experts + x] =
+                residency_block_bytes(m, (struct block_id){BLOCK_EXPERT, l, x});
     return 0;
 }
 
@@ -254,13 +280,15 @@ int suggest_mode_run(struct options *o, struct error *e)
     struct profile_facts facts = {0};
     struct suggestion s = {0};
     struct engine *g = NULL;
-    struct options plain = *o;           /* borrowed: only read */
+    struct options plain = *o; /* borrowed: only read */
     uint64_t *sizes = NULL;
     struct profile_text_read read = {0};
     int rc;
 
     if (!o->budget)
-        return error_set(e, ERR_USAGE, "--suggest needs --budget SIZE: how much the device may hold, for example --budget 600M");
+        return error_set(e, ERR_USAGE,
+                         "--suggest needs --budget SIZE: how much the device may hold, for example "
+                         "--budget 600M");
     rc = profile_read(&trained, &facts, o->suggest, e);
     plain.place = (char *)"cpu";
     plain.profile = NULL;
@@ -271,7 +299,8 @@ int suggest_mode_run(struct options *o, struct error *e)
         char name[200];
 
         snprintf(name, sizeof name, "%.150s, %s", m->name, dtype_info(m->type)->word);
-        rc = profile_check(&trained, &facts, o->suggest, name, m->hash, m->hp.n_layers, m->hp.n_experts, m->hp.n_experts_used, e);
+        rc = profile_check(&trained, &facts, o->suggest, name, m->hash, m->hp.n_layers,
+                           m->hp.n_experts, m->hp.n_experts_used, e);
         if (rc == 0)
             rc = suggestion_sizes(m, &sizes, e);
     }

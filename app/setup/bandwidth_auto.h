@@ -1,4 +1,5 @@
-/* --bandwidth: the semaphore's rate, and whether it gains anything here. Thread: whoever opens the engine. */
+/* --bandwidth: the semaphore's rate, and whether it gains anything here. Thread: whoever opens the
+ * engine. */
 #ifndef APP_SETUP_BANDWIDTH_AUTO_H
 #define APP_SETUP_BANDWIDTH_AUTO_H
 

@@ -33,7 +33,8 @@ static void add_strategies(add_fn *add, void *ctx)
         size_t n = strcspn(planners[i].syntax, "[:");
         char name[64];
 
-        snprintf(name, sizeof name, "%.*s", (int)n + (planners[i].syntax[n] == ':'), planners[i].syntax);
+        snprintf(name, sizeof name, "%.*s", (int)n + (planners[i].syntax[n] == ':'),
+                 planners[i].syntax);
         add(ctx, name);
     }
 }
@@ -43,7 +44,9 @@ static int is_yaml(const struct dirent *d)
     size_t n = strlen(d->d_name);
 
     return n > 5 && d->d_name[0] != '.' && strcmp(d->d_name + n - 5, ".yaml") == 0 &&
-           n == strspn(d->d_name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");    /* needs no quotes */
+           /* needs no quotes */
+           n == strspn(d->d_name,
+                       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
 }
 
 static void add_files(const char *folder, add_fn *add, void *ctx)
@@ -54,21 +57,24 @@ static void add_files(const char *folder, add_fn *add, void *ctx)
     for (int i = 0; i < n; i++) {
         found[i]->d_name[strlen(found[i]->d_name) - 5] = 0;
         add(ctx, found[i]->d_name);
-        free(found[i]);          /* the C library's own */
+        free(found[i]); /* the C library's own */
     }
     free(found);
 }
 
 const char *values_folder(const struct option *option)
 {
-    return is(option, OPTION_ID_place) || is(option, OPTION_ID_compare) ? "placements" : is(option, OPTION_ID_theme) ? "themes" : NULL;
+    return is(option, OPTION_ID_place) || is(option, OPTION_ID_compare) ? "placements"
+           : is(option, OPTION_ID_theme)                                ? "themes"
+                                                                        : NULL;
 }
 
 int values_each(const struct option *option, bool own, add_fn *add, void *ctx)
 {
     const char *kind = values_folder(option);
     char folder[PATH_MAX], below[PATH_MAX + 32];
-    bool files = option->type == OPTION_PATH || is(option, OPTION_ID_place) || is(option, OPTION_ID_theme) || is(option, OPTION_ID_bench_compare);
+    bool files = option->type == OPTION_PATH || is(option, OPTION_ID_place) ||
+                 is(option, OPTION_ID_theme) || is(option, OPTION_ID_bench_compare);
     int flags = files ? VALUES_FILES : 0;
 
     if (option->type == OPTION_WORD || (option->type == OPTION_TEXT && *option->words))
@@ -88,7 +94,7 @@ int values_each(const struct option *option, bool own, add_fn *add, void *ctx)
         add(ctx, "help");
     if (is(option, OPTION_ID_device)) {
         add(ctx, "none");
-        for (int i = 0; device_backends[i + 1]; i++) {           /* the last one is the CPU */
+        for (int i = 0; device_backends[i + 1]; i++) { /* the last one is the CPU */
             snprintf(below, sizeof below, "%s:0", device_backends[i]->name);
             add(ctx, below);
         }

@@ -1,6 +1,6 @@
-/* From options to the structs of the engine: what every mode that runs a model shares. The thread that owns the options; what it makes for
- * another thread holds copies.
- * Kept apart from the modes so that one-shot, batch, comparison and chat cannot differ in what an option means. */
+/* From options to the structs of the engine: what every mode that runs a model shares. The thread
+ * that owns the options; what it makes for another thread holds copies. Kept apart from the modes
+ * so that one-shot, batch, comparison and chat cannot differ in what an option means. */
 #include "app/setup/engine_options.h"
 
 #include "app/common/devices.h"
@@ -34,14 +34,19 @@ static uint64_t fresh_seed(void)
         clock_gettime(CLOCK_REALTIME, &t);
         seed = (uint64_t)t.tv_sec * 1000000007u ^ (uint64_t)t.tv_nsec << 20 ^ (uint64_t)getpid();
     }
-    return seed >> 32;           /* short enough to be read and typed back */
+    return seed >> 32; /* short enough to be read and typed back */
 }
 
 void sampling_from_options(const struct options *o, struct sampling *s)
 {
     *s = (struct sampling){
-        .temperature = (float)o->temp, .top_k = o->top_k, .top_p = (float)o->top_p, .min_p = (float)o->min_p,
-        .repeat_penalty = (float)o->repeat_penalty, .repeat_last_n = o->repeat_last_n, .seed = o->seed,
+        .temperature = (float)o->temp,
+        .top_k = o->top_k,
+        .top_p = (float)o->top_p,
+        .min_p = (float)o->min_p,
+        .repeat_penalty = (float)o->repeat_penalty,
+        .repeat_last_n = o->repeat_last_n,
+        .seed = o->seed,
     };
     if (o->seed == OPTION_SEED_RANDOM)
         s->seed = fresh_seed();
@@ -76,7 +81,8 @@ static int on_progress(void *ctx, uint64_t done, uint64_t total)
             fprintf(stderr, "\r%40s\r", "");
         p.shown = false;
     } else if (now - p.started > 300 * CLOCK_MILLI && now - p.drawn > 100 * CLOCK_MILLI && total) {
-        fprintf(stderr, "\rloading %3.0f %% of %.1f GiB ", 100.0 * (double)done / (double)total, (double)total / (1 << 30));
+        fprintf(stderr, "\rloading %3.0f %% of %.1f GiB ", 100.0 * (double)done / (double)total,
+                (double)total / (1 << 30));
         p.shown = true;
         p.drawn = now;
     }
@@ -100,19 +106,21 @@ static int conversion(const struct options *o)
     char word[16];
 
     option_word(&option_table[OPTION_ID_dtype], o->dtype, word, sizeof word);
-    return dtype_from_word(word);            /* -1 for "keep" */
+    return dtype_from_word(word); /* -1 for "keep" */
 }
 
-/* A first answer begins before the weights are packed; whatever measures, or needs another device at once, waits for them. */
+/* A first answer begins before the weights are packed; whatever measures, or needs another device
+ * at once, waits for them. */
 static bool answers_at_once(const struct options *o)
 {
-    return !o->bench && !o->microbench && !o->compare && !o->profile_experts && !o->suggest && !o->batch && !(o->place_script && *o->place_script) &&
-        (!o->place || !*o->place || strcmp(o->place, "cpu") == 0);
+    return !o->bench && !o->microbench && !o->compare && !o->profile_experts && !o->suggest &&
+           !o->batch && !(o->place_script && *o->place_script) &&
+           (!o->place || !*o->place || strcmp(o->place, "cpu") == 0);
 }
 
 const char *chat_template_word(const struct options *o, char *word, size_t size)
 {
-    if (!o->chat_template)               /* the first word: the model's own */
+    if (!o->chat_template) /* the first word: the model's own */
         return NULL;
     option_word(&option_table[OPTION_ID_chat_template], o->chat_template, word, size);
     return word;
@@ -128,12 +136,28 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
         return rc;
     option_word(&option_table[OPTION_ID_kernels], o->kernels, s->kernels, sizeof s->kernels);
     s->config = (struct engine_config){
-        .model_path = s->model_path, .context = o->ctx_size, .n_threads = o->threads, .batch = o->batch_size, .ubatch = o->ubatch_size,
-        .defer_experts = o->defer_experts, .kv_k = (enum kv_type)o->cache_type_k, .kv_v = (enum kv_type)o->cache_type_v,
-        .convert = conversion(o), .memory = available == UINT64_MAX ? 0 : available, .exact = o->exact, .float_library = o->float_gemm, .tune = (enum device_tune)o->tune,
-        .background = answers_at_once(o), .kernels = o->kernels ? s->kernels : NULL, .backends = device_backends,
-        .cache_dir = paths_cache(o->cache_dir), .chat_template = chat_template_word(o, s->chat_template, sizeof s->chat_template),
-        .chat_optional = o->raw || o->bench || o->microbench, .opened = place_opened, .opened_ctx = &s->request, .stop = on_stop,
+        .model_path = s->model_path,
+        .context = o->ctx_size,
+        .n_threads = o->threads,
+        .batch = o->batch_size,
+        .ubatch = o->ubatch_size,
+        .defer_experts = o->defer_experts,
+        .kv_k = (enum kv_type)o->cache_type_k,
+        .kv_v = (enum kv_type)o->cache_type_v,
+        .convert = conversion(o),
+        .memory = available == UINT64_MAX ? 0 : available,
+        .exact = o->exact,
+        .float_library = o->float_gemm,
+        .tune = (enum device_tune)o->tune,
+        .background = answers_at_once(o),
+        .kernels = o->kernels ? s->kernels : NULL,
+        .backends = device_backends,
+        .cache_dir = paths_cache(o->cache_dir),
+        .chat_template = chat_template_word(o, s->chat_template, sizeof s->chat_template),
+        .chat_optional = o->raw || o->bench || o->microbench,
+        .opened = place_opened,
+        .opened_ctx = &s->request,
+        .stop = on_stop,
     };
     s->device = mem_string(o->device);
     s->chat_template_file = mem_string(o->chat_template_file);
@@ -154,7 +178,8 @@ void engine_setup_release(struct engine_setup *s)
     s->device = s->chat_template_file = NULL;
 }
 
-int engine_setup_prepare(const struct options *o, struct engine_setup *s, bool progress, struct error *e)
+int engine_setup_prepare(const struct options *o, struct engine_setup *s, bool progress,
+                         struct error *e)
 {
     int rc = engine_setup_init(o, s, e);
 
@@ -164,7 +189,8 @@ int engine_setup_prepare(const struct options *o, struct engine_setup *s, bool p
         s->config.progress = on_progress;
         s->config.log = on_log;
     }
-    if ((o->device && (rc = devices_check(o->device, e)) < 0) || (rc = fit_require(&s->config, o->force, e)) < 0)
+    if ((o->device && (rc = devices_check(o->device, e)) < 0) ||
+        (rc = fit_require(&s->config, o->force, e)) < 0)
         engine_setup_release(s);
     return rc;
 }
@@ -178,9 +204,9 @@ int engine_setup_open(const struct options *o, struct engine **out, struct error
     if ((rc = engine_setup_prepare(o, &s, true, e)) < 0)
         return rc;
     rc = engine_open(out, &s.config, e);
-    if (rc == 0 && !s.config.background)     /* nobody waits for a first token */
+    if (rc == 0 && !s.config.background) /* nobody waits for a first token */
         engine_tune(*out);
-    engine_setup_release(&s);                /* the engine has copies of what it goes on needing */
+    engine_setup_release(&s); /* the engine has copies of what it goes on needing */
     if (rc < 0)
         return rc;
     engine_pace_set(*out, pace_from_options(o, false));

@@ -1,5 +1,5 @@
-/* What the modes share: from options to the engine's own structs. Whoever passes the options is their owner: the main thread (the UI
- * thread of a chat). */
+/* What the modes share: from options to the engine's own structs. Whoever passes the options is
+ * their owner: the main thread (the UI thread of a chat). */
 #ifndef APP_SETUP_ENGINE_OPTIONS_H
 #define APP_SETUP_ENGINE_OPTIONS_H
 
@@ -9,20 +9,23 @@
 
 #include <limits.h>
 
-/* The engine's settings and all that they point to: copies, so that nothing of the options is read once another thread opens the engine. It points
- * into itself: not to be moved, and released after the engine is closed (the worker stopped). */
+/* The engine's settings and all that they point to: copies, so that nothing of the options is read
+ * once another thread opens the engine. It points into itself: not to be moved, and released after
+ * the engine is closed (the worker stopped). */
 struct engine_setup {
     struct engine_config config;
-    struct placement_request request;              /* config.opened_ctx */
+    struct placement_request request; /* config.opened_ctx */
     char model_path[PATH_MAX], kernels[16], chat_template[32];
     char *device, *chat_template_file;
 };
 
-/* The options as the engine's settings; no model is looked at beyond its path. Nothing is to be released after a failure. */
+/* The options as the engine's settings; no model is looked at beyond its path. Nothing is to be
+ * released after a failure. */
 int engine_setup_init(const struct options *o, struct engine_setup *s, struct error *e);
-/* The same, and checks that the model exists and fits (ERR_FIT with the table printed to stderr; --force overrides). A progress line is drawn
- * on stderr when it is a tty and `progress` is set. */
-int engine_setup_prepare(const struct options *o, struct engine_setup *s, bool progress, struct error *e);
+/* The same, and checks that the model exists and fits (ERR_FIT with the table printed to stderr;
+ * --force overrides). A progress line is drawn on stderr when it is a tty and `progress` is set. */
+int engine_setup_prepare(const struct options *o, struct engine_setup *s, bool progress,
+                         struct error *e);
 void engine_setup_release(struct engine_setup *s);
 /* For the modes that run the engine without a worker: config, open, --place, pace. */
 int engine_setup_open(const struct options *o, struct engine **out, struct error *e);

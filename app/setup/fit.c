@@ -1,6 +1,7 @@
-/* The table of --fit and the refusal that rests on it. Any thread but for fit_require, which prints: the main thread.
- * The weights are counted by the loader itself (model_inspect) and the rest by the engine (engine_footprint): the two that will
- * allocate, so the table is exact and not an estimate that blocks what would have worked. */
+/* The table of --fit and the refusal that rests on it. Any thread but for fit_require, which
+ * prints: the main thread. The weights are counted by the loader itself (model_inspect) and the
+ * rest by the engine (engine_footprint): the two that will allocate, so the table is exact and not
+ * an estimate that blocks what would have worked. */
 #include "app/setup/fit.h"
 
 #include "app/setup/plan_file.h"
@@ -13,13 +14,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define CONTEXT_LEAST 512        /* a context below this is no remedy worth naming */
+#define CONTEXT_LEAST 512 /* a context below this is no remedy worth naming */
 
 /* program: what this process holds; 0: unknown. */
 static uint64_t free_now(uint64_t *program)
 {
     struct system *s = system_new("");
-    struct system_sample *now = mem_alloc(1, sizeof *now);       /* large for a stack */
+    struct system_sample *now = mem_alloc(1, sizeof *now); /* large for a stack */
     uint64_t free_bytes = UINT64_MAX;
 
     *program = 0;
@@ -32,7 +33,7 @@ static uint64_t free_now(uint64_t *program)
         uint64_t used = now->rss == SYSTEM_UNKNOWN ? 0 : now->rss;
         uint64_t left = now->memory_limit > used ? now->memory_limit - used : 0;
 
-        if (now->memory_left < left)      /* others live in the group as well */
+        if (now->memory_left < left) /* others live in the group as well */
             left = now->memory_left;
         if (left < free_bytes)
             free_bytes = left;
@@ -50,14 +51,15 @@ uint64_t fit_available(void)
     return free_now(&program);
 }
 
-/* What this process holds and what is free. A model's vocabulary may be larger than all the rest of the program, and nothing but loading
- * it tells its size: so it is loaded while that is read, for the table; for the verdict alone it is not worth the time. */
+/* What this process holds and what is free. A model's vocabulary may be larger than all the rest of
+ * the program, and nothing but loading it tells its size: so it is loaded while that is read, for
+ * the table; for the verdict alone it is not worth the time. */
 static void measure_program(const struct model *m, bool vocabulary, struct fit *out)
 {
     struct tokenizer *t = NULL;
 
     if (vocabulary)
-        tokenizer_load(&t, m->file, NULL);           /* a model without one: nothing to count */
+        tokenizer_load(&t, m->file, NULL); /* a model without one: nothing to count */
     out->available = free_now(&out->program);
     tokenizer_free(t);
 }
@@ -65,7 +67,8 @@ static void measure_program(const struct model *m, bool vocabulary, struct fit *
 /* vocabulary: see measure_program. */
 static int measure(const struct engine_config *c, bool vocabulary, struct fit *out, struct error *e)
 {
-    struct model_options mo = {.convert = c->convert, .memory = c->memory, .width = cpu_pack_width(), .n_threads = 1};
+    struct model_options mo = {
+        .convert = c->convert, .memory = c->memory, .width = cpu_pack_width(), .n_threads = 1};
     struct engine_footprint needs;
     struct model *m = NULL;
     int rc;
@@ -95,7 +98,8 @@ int fit_measure(const struct engine_config *c, struct fit *out, struct error *e)
     return measure(c, true, out, e);
 }
 
-/* The first usable device that the selector allows; a CPU-type one only when a placement asks, as when it is opened. NULL: none. */
+/* The first usable device that the selector allows; a CPU-type one only when a placement asks, as
+ * when it is opened. NULL: none. */
 static const struct device_ops *find_device(const struct engine_config *c, struct device_info *out)
 {
     struct device_info found[DEVICE_MAX];
@@ -105,7 +109,8 @@ static const struct device_ops *find_device(const struct engine_config *c, struc
         int n = (*b)->probe(found, DEVICE_MAX, why, sizeof why);
 
         for (int i = 0; i < n && i < DEVICE_MAX; i++) {
-            if (found[i].why_not[0] || (c->device_selector && strcmp(c->device_selector, found[i].selector)))
+            if (found[i].why_not[0] ||
+                (c->device_selector && strcmp(c->device_selector, found[i].selector)))
                 continue;
             *out = found[i];
             return *b;
@@ -136,11 +141,16 @@ static int count_blocks(const struct plan *p, struct block_id *out, bool *stream
     return n;
 }
 
-static int make_plan(const struct engine_config *c, const char *place, const struct model *m, const struct device_info *info, int context, struct plan **plan,
+static int make_plan(const struct engine_config *c, const char *place, const struct model *m,
+                     const struct device_info *info, int context, struct plan **plan,
                      char note[PLANNER_NOTE], struct error *e)
 {
     const char *names[] = {"cpu", info->selector};
-    const struct plan_shape shape = {.n_layers = m->hp.n_layers, .n_experts = m->hp.n_experts, .gpu = 1, .devices = names, .n_devices = 2};
+    const struct plan_shape shape = {.n_layers = m->hp.n_layers,
+                                     .n_experts = m->hp.n_experts,
+                                     .gpu = 1,
+                                     .devices = names,
+                                     .n_devices = 2};
     struct planner_spec spec;
     struct cost_model *costs = NULL;
     char path[4096];
@@ -148,7 +158,8 @@ static int make_plan(const struct engine_config *c, const char *place, const str
 
     if (plan_file_find(place, path, sizeof path))
         return plan_file_read(plan, path, &shape, e);
-    if ((rc = planner_parse(&spec, place, e)) < 0 || (rc = cost_model_new(&costs, m, context, c->kv_k, c->kv_v, e)) < 0)
+    if ((rc = planner_parse(&spec, place, e)) < 0 ||
+        (rc = cost_model_new(&costs, m, context, c->kv_k, c->kv_v, e)) < 0)
         return rc;
     cost_model_found(costs, 1, info);
     rc = planner_run(&spec, cost_model_input(costs), plan, note, e);
@@ -156,13 +167,22 @@ static int make_plan(const struct engine_config *c, const char *place, const str
     return rc;
 }
 
-int fit_measure_device(const struct engine_config *c, const char *place, struct fit *out, struct error *e)
+int fit_measure_device(const struct engine_config *c, const char *place, struct fit *out,
+                       struct error *e)
 {
-    struct model_options mo = {.convert = c->convert, .memory = c->memory, .width = cpu_pack_width(), .n_threads = 1};
+    struct model_options mo = {
+        .convert = c->convert, .memory = c->memory, .width = cpu_pack_width(), .n_threads = 1};
     struct device_info info;
     const struct device_ops *ops = find_device(c, &info);
-    struct device_config dc = {.index = 1, .n_threads = 1, .max_rows = out->ubatch, .context = out->context, .kv_k = c->kv_k, .kv_v = c->kv_v,
-                               .exact = c->exact, .selector = info.selector, .cache_dir = c->cache_dir};
+    struct device_config dc = {.index = 1,
+                               .n_threads = 1,
+                               .max_rows = out->ubatch,
+                               .context = out->context,
+                               .kv_k = c->kv_k,
+                               .kv_v = c->kv_v,
+                               .exact = c->exact,
+                               .selector = info.selector,
+                               .cache_dir = c->cache_dir};
     struct planner_spec spec;
     struct model_footprint ignored;
     struct block_id *blocks = NULL;
@@ -174,7 +194,8 @@ int fit_measure_device(const struct engine_config *c, const char *place, struct 
 
     if (!ops || !ops->footprint)
         return plan_file_find(place, path, sizeof path) ? 0 : planner_parse(&spec, place, e);
-    if ((rc = model_inspect(&m, c->model_path, &mo, &ignored, e)) < 0 || (rc = make_plan(c, place, m, &info, out->context, &plan, out->device_note, e)) < 0)
+    if ((rc = model_inspect(&m, c->model_path, &mo, &ignored, e)) < 0 ||
+        (rc = make_plan(c, place, m, &info, out->context, &plan, out->device_note, e)) < 0)
         goto out;
     blocks = mem_alloc((size_t)(plan->n_layers * (plan->n_experts + 1) + 1), sizeof *blocks);
     if (!blocks) {
@@ -182,12 +203,14 @@ int fit_measure_device(const struct engine_config *c, const char *place, struct 
         goto out;
     }
     dc.model = m;
-    if ((rc = ops->footprint(&dc, blocks, count_blocks(plan, blocks, &streams), &out->on_device, e)) < 0)
+    if ((rc = ops->footprint(&dc, blocks, count_blocks(plan, blocks, &streams), &out->on_device,
+                             e)) < 0)
         goto out;
     if (!streams)
         out->on_device.stream_bytes = 0;
     snprintf(out->device, sizeof out->device, "%s (%s)", info.selector, info.name);
-    out->device_bytes = out->on_device.weight_bytes + out->on_device.kv_bytes + out->on_device.scratch_bytes + out->on_device.staging_bytes +
+    out->device_bytes = out->on_device.weight_bytes + out->on_device.kv_bytes +
+                        out->on_device.scratch_bytes + out->on_device.staging_bytes +
                         out->on_device.stream_bytes;
     out->device_memory = info.memory;
     out->device_shares = info.unified;
@@ -213,7 +236,8 @@ bool fit_fits(const struct fit *f)
 
 static void row(FILE *out, const char *label, uint64_t bytes, const char *note)
 {
-    fprintf(out, "  %-26s %10.1f MiB%s%s\n", label, (double)bytes / (1 << 20), *note ? "   " : "", note);
+    fprintf(out, "  %-26s %10.1f MiB%s%s\n", label, (double)bytes / (1 << 20), *note ? "   " : "",
+            note);
 }
 
 void fit_print(const struct fit *f, FILE *out)
@@ -227,21 +251,24 @@ void fit_print(const struct fit *f, FILE *out)
     row(out, "routers and norms", w->router_norms, "");
     row(out, "embeddings", w->embeddings, "");
     row(out, "output head", w->head, "");
-    snprintf(note, sizeof note, "of it %.1f MiB repacked in memory, %.1f MiB used in the file", (double)w->packed / (1 << 20),
-             (double)w->mapped / (1 << 20));
+    snprintf(note, sizeof note, "of it %.1f MiB repacked in memory, %.1f MiB used in the file",
+             (double)w->packed / (1 << 20), (double)w->mapped / (1 << 20));
     row(out, "weights together", w->packed + w->mapped, note);
-    snprintf(note, sizeof note, "at a context of %d tokens (-c), trained for %d", f->context, f->context_max);
+    snprintf(note, sizeof note, "at a context of %d tokens (-c), trained for %d", f->context,
+             f->context_max);
     row(out, "KV cache", f->kv, note);
     snprintf(note, sizeof note, "at %d tokens a step (-ub)", f->ubatch);
     row(out, "scratch", f->scratch, note);
     row(out, "this program", f->program, "with its libraries and the vocabulary; held already");
     if (f->library)
-        fprintf(out, "  %-26s %10s       code and copies that it makes while prompts are read\n", "oneDNN", "not counted");
+        fprintf(out, "  %-26s %10s       code and copies that it makes while prompts are read\n",
+                "oneDNN", "not counted");
     if (f->device[0]) {
         const struct device_stats *d = &f->on_device;
 
         fprintf(out, "  on %s%s%s\n", f->device, *f->device_note ? ": " : "", f->device_note);
-        snprintf(note, sizeof note, "of it %.1f MiB are the host's memory, used in place", (double)d->shared_bytes / (1 << 20));
+        snprintf(note, sizeof note, "of it %.1f MiB are the host's memory, used in place",
+                 (double)d->shared_bytes / (1 << 20));
         row(out, "  weights", d->weight_bytes, d->shared_bytes ? note : "");
         row(out, "  KV cache", d->kv_bytes, "");
         row(out, "  scratch", d->scratch_bytes, "");
@@ -249,11 +276,13 @@ void fit_print(const struct fit *f, FILE *out)
             row(out, "  staging", d->staging_bytes, "pinned, for uploads");
         if (d->stream_bytes)
             row(out, "  passing experts", d->stream_bytes, "");
-        snprintf(note, sizeof note, "it has %.1f MiB%s%s", (double)f->device_memory / (1 << 20), f->device_shares ? ", shared with the host" : "",
+        snprintf(note, sizeof note, "it has %.1f MiB%s%s", (double)f->device_memory / (1 << 20),
+                 f->device_shares ? ", shared with the host" : "",
                  f->device_bytes > f->device_memory ? ": IT DOES NOT FIT" : "");
         row(out, "  together", f->device_bytes, note);
     }
-    row(out, "needed", f->total, f->device[0] && f->device_shares ? "the device's share included, weights once" : "");
+    row(out, "needed", f->total,
+        f->device[0] && f->device_shares ? "the device's share included, weights once" : "");
     if (f->available == UINT64_MAX)
         fprintf(out, "  %-26s %10s\n", "free", "unknown");
     else
@@ -303,7 +332,7 @@ void fit_suggest(const struct engine_config *c, const struct fit *f, char *out, 
 
         if (i) {
             if (dtype_is_quantised(f->type) || types[i] == (int)f->type)
-                continue;        /* only float weights are converted while loading */
+                continue; /* only float weights are converted while loading */
             snprintf(type, sizeof type, "--dtype %s ", dtype_info((enum dtype)types[i])->word);
             try.convert = types[i];
         }
@@ -331,10 +360,16 @@ int fit_refuse(const struct engine_config *c, const struct fit *f, struct error 
 
     fit_suggest(c, f, remedy, sizeof remedy);
     if (*remedy)
-        return error_set(e, ERR_FIT, "%s needs %.1f MiB more and %.1f MiB are free; it fits with %s, and --force loads it all the same",
-                         f->name, (double)still_needed(f) / (1 << 20), (double)f->available / (1 << 20), remedy);
-    return error_set(e, ERR_FIT, "%s needs %.1f MiB more and %.1f MiB are free; take a smaller model, or --force loads it all the same",
-                     f->name, (double)still_needed(f) / (1 << 20), (double)f->available / (1 << 20));
+        return error_set(e, ERR_FIT,
+                         "%s needs %.1f MiB more and %.1f MiB are free; it fits with %s, and "
+                         "--force loads it all the same",
+                         f->name, (double)still_needed(f) / (1 << 20),
+                         (double)f->available / (1 << 20), remedy);
+    return error_set(e, ERR_FIT,
+                     "%s needs %.1f MiB more and %.1f MiB are free; take a smaller model, or "
+                     "--force loads it all the same",
+                     f->name, (double)still_needed(f) / (1 << 20),
+                     (double)f->available / (1 << 20));
 }
 
 int fit_require(const struct engine_config *c, bool force, struct error *e)

@@ -1,4 +1,5 @@
-/* See plan_file.h. libyaml's node table keeps line and column of every value, so every complaint names its place. */
+/* See plan_file.h. libyaml's node table keeps line and column of every value, so every complaint
+ * names its place. */
 #include "app/setup/plan_file.h"
 
 #include "app/common/paths.h"
@@ -24,7 +25,8 @@ struct reading {
     struct error *e;
 };
 
-static int complain(const struct reading *r, const yaml_node_t *at, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static int complain(const struct reading *r, const yaml_node_t *at, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 static int complain(const struct reading *r, const yaml_node_t *at, const char *format, ...)
 {
@@ -34,7 +36,8 @@ static int complain(const struct reading *r, const yaml_node_t *at, const char *
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return error_set(r->e, ERR_USAGE, "%s:%zu:%zu: %s", r->name, at->start_mark.line + 1, at->start_mark.column + 1, text);
+    return error_set(r->e, ERR_USAGE, "%s:%zu:%zu: %s", r->name, at->start_mark.line + 1,
+                     at->start_mark.column + 1, text);
 }
 
 static yaml_node_t *node(struct reading *r, yaml_node_item_t i)
@@ -45,7 +48,8 @@ static yaml_node_t *node(struct reading *r, yaml_node_item_t i)
 /* NULL for anything but a scalar without zero bytes. */
 static const char *scalar(const yaml_node_t *n)
 {
-    if (n->type != YAML_SCALAR_NODE || strlen((const char *)n->data.scalar.value) != n->data.scalar.length)
+    if (n->type != YAML_SCALAR_NODE ||
+        strlen((const char *)n->data.scalar.value) != n->data.scalar.length)
         return NULL;
     return (const char *)n->data.scalar.value;
 }
@@ -73,7 +77,8 @@ static const char *skip(const char *p)
     return p;
 }
 
-/* One item of a selection: all, 5, 3-7, first 4, last 25%. Marks it in set (n flags). Returns the text after it, NULL: no such item. */
+/* One item of a selection: all, 5, 3-7, first 4, last 25%. Marks it in set (n flags). Returns the
+ * text after it, NULL: no such item. */
 static const char *select_item(const char *p, int n, uint8_t *set, int *beyond)
 {
     int from = 0, to = n - 1, count;
@@ -115,15 +120,19 @@ static const char *select_item(const char *p, int n, uint8_t *set, int *beyond)
 }
 
 /* A selection as text ("0,2-3") or as a YAML sequence of such texts. */
-static int select_node(struct reading *r, const yaml_node_t *value, const char *what, int n, uint8_t *set)
+static int select_node(struct reading *r, const yaml_node_t *value, const char *what, int n,
+                       uint8_t *set)
 {
     const char *text = scalar(value), *p = text;
     int beyond = -1;
 
     if (value->type == YAML_SEQUENCE_NODE) {
-        for (yaml_node_item_t *i = value->data.sequence.items.start; i < value->data.sequence.items.top; i++) {
+        for (yaml_node_item_t *i = value->data.sequence.items.start;
+             i < value->data.sequence.items.top; i++) {
             const yaml_node_t *item = node(r, *i);
-            int rc = item->type == YAML_SCALAR_NODE ? select_node(r, item, what, n, set) : complain(r, item, "%s: a number or a range is expected", what);
+            int rc = item->type == YAML_SCALAR_NODE
+                         ? select_node(r, item, what, n, set)
+                         : complain(r, item, "%s: a number or a range is expected", what);
 
             if (rc < 0)
                 return rc;
@@ -137,9 +146,13 @@ static int select_node(struct reading *r, const yaml_node_t *value, const char *
         p = p && *p == ',' ? p + 1 : NULL;
     }
     if (!p)
-        return complain(r, value, "%s: '%s' is no selection; write all, 5, 3-7, first 4, last 25%%, or several with commas", what, text ? text : "(this)");
+        return complain(r, value,
+                        "%s: '%s' is no selection; write all, 5, 3-7, first 4, last 25%%, or "
+                        "several with commas",
+                        what, text ? text : "(this)");
     if (beyond >= 0)
-        return complain(r, value, "%s: there is no number %d; this model has 0-%d", what, beyond, n - 1);
+        return complain(r, value, "%s: there is no number %d; this model has 0-%d", what, beyond,
+                        n - 1);
     return 0;
 }
 
@@ -162,7 +175,9 @@ static int device_node(struct reading *r, const yaml_node_t *value, int *device)
         }
     if (text && strcmp(text, "gpu") == 0)
         return complain(r, value, "device: there is no device beside the CPU here");
-    return complain(r, value, "device: '%s' is not here; write cpu, gpu, or a name that --list-devices shows", text ? text : "(this)");
+    return complain(r, value,
+                    "device: '%s' is not here; write cpu, gpu, or a name that --list-devices shows",
+                    text ? text : "(this)");
 }
 
 static int switch_node(struct reading *r, const yaml_node_t *value, bool *on)
@@ -170,7 +185,9 @@ static int switch_node(struct reading *r, const yaml_node_t *value, bool *on)
     const char *text = scalar(value);
 
     *on = text && (strcmp(text, "yes") == 0 || strcmp(text, "true") == 0);
-    return *on || (text && (strcmp(text, "no") == 0 || strcmp(text, "false") == 0)) ? 0 : complain(r, value, "stream: write yes or no");
+    return *on || (text && (strcmp(text, "no") == 0 || strcmp(text, "false") == 0))
+               ? 0
+               : complain(r, value, "stream: write yes or no");
 }
 
 struct rule {
@@ -181,16 +198,21 @@ static int read_rule(struct reading *r, const yaml_node_t *n, bool experts, stru
 {
     memset(rule, 0, sizeof *rule);
     if (n->type != YAML_MAPPING_NODE)
-        return complain(r, n, "a rule is {layers: ..., %sdevice: ...}", experts ? "experts: ..., " : "");
+        return complain(r, n, "a rule is {layers: ..., %sdevice: ...}",
+                        experts ? "experts: ..., " : "");
     for (yaml_node_pair_t *p = n->data.mapping.pairs.start; p < n->data.mapping.pairs.top; p++) {
         const yaml_node_t *key = node(r, p->key), *value = node(r, p->value);
         const char *name = scalar(key);
-        const yaml_node_t **slot = !name ? NULL : strcmp(name, "layers") == 0 ? &rule->layers : strcmp(name, "device") == 0 ? &rule->device :
-                                   experts && strcmp(name, "experts") == 0 ? &rule->experts :
-                                   experts && strcmp(name, "stream") == 0 ? &rule->stream : NULL;
+        const yaml_node_t **slot = !name                                     ? NULL
+                                   : strcmp(name, "layers") == 0             ? &rule->layers
+                                   : strcmp(name, "device") == 0             ? &rule->device
+                                   : experts && strcmp(name, "experts") == 0 ? &rule->experts
+                                   : experts && strcmp(name, "stream") == 0  ? &rule->stream
+                                                                             : NULL;
 
         if (!slot)
-            return complain(r, key, "'%s' is no key of a rule; there are layers, %sdevice%s", name ? name : "(this)", experts ? "experts, " : "",
+            return complain(r, key, "'%s' is no key of a rule; there are layers, %sdevice%s",
+                            name ? name : "(this)", experts ? "experts, " : "",
                             experts ? " and stream" : "");
         if (*slot)
             return complain(r, key, "'%s' is given twice", name);
@@ -202,7 +224,8 @@ static int read_rule(struct reading *r, const yaml_node_t *n, bool experts, stru
 static int read_rules(struct reading *r, const yaml_node_t *list, bool experts)
 {
     int layers = r->shape->n_layers, n_experts = r->shape->n_experts, rc = 0;
-    uint8_t *set = mem_alloc((size_t)layers + (size_t)n_experts, 1), *of_layer = set ? set + layers : NULL;
+    uint8_t *set = mem_alloc((size_t)layers + (size_t)n_experts, 1),
+            *of_layer = set ? set + layers : NULL;
 
     if (!set)
         return error_set(r->e, ERR_MEMORY, "out of memory for '%s'", r->name);
@@ -212,7 +235,8 @@ static int read_rules(struct reading *r, const yaml_node_t *list, bool experts)
         mem_free(set);
         return nothing && !*nothing ? 0 : complain(r, list, "a list of rules is expected here");
     }
-    for (yaml_node_item_t *i = list->data.sequence.items.start; rc == 0 && i < list->data.sequence.items.top; i++) {
+    for (yaml_node_item_t *i = list->data.sequence.items.start;
+         rc == 0 && i < list->data.sequence.items.top; i++) {
         struct rule rule;
         int device = 0;
         bool stream = false;
@@ -224,7 +248,9 @@ static int read_rules(struct reading *r, const yaml_node_t *list, bool experts)
         if (rc == 0 && rule.stream)
             rc = switch_node(r, rule.stream, &stream);
         if (rc == 0 && stream && device == 0)
-            rc = complain(r, rule.stream, "stream: the CPU has all experts; only those of another device can be streamed");
+            rc = complain(
+                r, rule.stream,
+                "stream: the CPU has all experts; only those of another device can be streamed");
         if (rc == 0 && rule.layers)
             rc = select_node(r, rule.layers, "layers", layers, set);
         else
@@ -253,10 +279,12 @@ static int read_shape(struct reading *r, const yaml_node_t *value)
     int layers, experts;
 
     if (!p || number(&p, &layers) < 0 || *p++ != 'x' || number(&p, &experts) < 0 || *p)
-        return complain(r, value, "shape: '%s': write layers x experts, for example 32x16", text ? text : "(this)");
+        return complain(r, value, "shape: '%s': write layers x experts, for example 32x16",
+                        text ? text : "(this)");
     if (layers != r->shape->n_layers || experts != r->shape->n_experts)
-        return complain(r, value, "shape: this plan is for %d layers of %d experts; the model has %d of %d", layers, experts, r->shape->n_layers,
-                        r->shape->n_experts);
+        return complain(r, value,
+                        "shape: this plan is for %d layers of %d experts; the model has %d of %d",
+                        layers, experts, r->shape->n_layers, r->shape->n_experts);
     return 0;
 }
 
@@ -268,7 +296,8 @@ static int read_top(struct reading *r, const yaml_node_t *top)
 
     if (top->type != YAML_MAPPING_NODE)
         return complain(r, top, "a plan has the keys name, shape, attention, experts, head");
-    for (yaml_node_pair_t *p = top->data.mapping.pairs.start; p < top->data.mapping.pairs.top && rc == 0; p++) {
+    for (yaml_node_pair_t *p = top->data.mapping.pairs.start;
+         p < top->data.mapping.pairs.top && rc == 0; p++) {
         const yaml_node_t *key = node(r, p->key), *value = node(r, p->value);
         const char *name = scalar(key);
         int k = 0;
@@ -276,7 +305,9 @@ static int read_top(struct reading *r, const yaml_node_t *top)
         while (k < 5 && !(name && strcmp(name, keys[k]) == 0))
             k++;
         if (k == 5)
-            return complain(r, key, "'%s' is no key of a plan; there are name, shape, attention, experts, head", name ? name : "(this)");
+            return complain(
+                r, key, "'%s' is no key of a plan; there are name, shape, attention, experts, head",
+                name ? name : "(this)");
         if (seen[k])
             return complain(r, key, "'%s' is given twice", name);
         seen[k] = true;
@@ -285,15 +316,19 @@ static int read_top(struct reading *r, const yaml_node_t *top)
                 return complain(r, value, "name: a short text is expected");
             snprintf(r->plan->name, sizeof r->plan->name, "%s", scalar(value));
         }
-        rc = k == 1 ? read_shape(r, value) : k == 2 ? read_rules(r, value, false) : k == 3 ? read_rules(r, value, true) :
-             k == 4 ? device_node(r, value, &device) : 0;
+        rc = k == 1   ? read_shape(r, value)
+             : k == 2 ? read_rules(r, value, false)
+             : k == 3 ? read_rules(r, value, true)
+             : k == 4 ? device_node(r, value, &device)
+                      : 0;
         if (k == 4 && rc == 0)
             r->plan->head = (uint8_t)device;
     }
     return rc;
 }
 
-/* First pass: depth alone. The loader's time grows with the square of the nesting, so a file of brackets would hang it. */
+/* First pass: depth alone. The loader's time grows with the square of the nesting, so a file of
+ * brackets would hang it. */
 static int check_depth(const char *text, size_t size, const char *name, struct error *e)
 {
     yaml_parser_t parser;
@@ -308,15 +343,17 @@ static int check_depth(const char *text, size_t size, const char *name, struct e
         depth += ev.type == YAML_SEQUENCE_START_EVENT || ev.type == YAML_MAPPING_START_EVENT;
         depth -= ev.type == YAML_SEQUENCE_END_EVENT || ev.type == YAML_MAPPING_END_EVENT;
         if (depth > DEPTH_MAX)
-            rc = error_set(e, ERR_USAGE, "%s:%zu:%zu: nested too deeply for a plan", name, ev.start_mark.line + 1, ev.start_mark.column + 1);
+            rc = error_set(e, ERR_USAGE, "%s:%zu:%zu: nested too deeply for a plan", name,
+                           ev.start_mark.line + 1, ev.start_mark.column + 1);
         end = ev.type == YAML_STREAM_END_EVENT;
         yaml_event_delete(&ev);
     }
     yaml_parser_delete(&parser);
-    return rc;                           /* what is no YAML at all, the loader says */
+    return rc; /* what is no YAML at all, the loader says */
 }
 
-int plan_file_parse(struct plan **out, const char *text, size_t size, const char *name, const struct plan_shape *shape, struct error *e)
+int plan_file_parse(struct plan **out, const char *text, size_t size, const char *name,
+                    const struct plan_shape *shape, struct error *e)
 {
     struct reading r = {.name = name, .shape = shape, .e = e};
     const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
@@ -331,7 +368,8 @@ int plan_file_parse(struct plan **out, const char *text, size_t size, const char
         return error_set(e, ERR_MEMORY, "out of memory for '%s'", name);
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
     if (!yaml_parser_load(&parser, &r.doc)) {
-        rc = error_set(e, ERR_USAGE, "%s:%zu:%zu: %s", name, parser.problem_mark.line + 1, parser.problem_mark.column + 1,
+        rc = error_set(e, ERR_USAGE, "%s:%zu:%zu: %s", name, parser.problem_mark.line + 1,
+                       parser.problem_mark.column + 1,
                        parser.problem ? parser.problem : "this is not YAML");
         yaml_parser_delete(&parser);
         return rc;
@@ -352,7 +390,8 @@ int plan_file_parse(struct plan **out, const char *text, size_t size, const char
     return 0;
 }
 
-int plan_file_read(struct plan **out, const char *path, const struct plan_shape *shape, struct error *e)
+int plan_file_read(struct plan **out, const char *path, const struct plan_shape *shape,
+                   struct error *e)
 {
     static const struct file_kind kind = {"placement", FILE_MAX, ERR_USAGE};
     char *text;
@@ -385,7 +424,8 @@ static void print_ranges(FILE *f, const uint8_t *set, int n)
     }
 }
 
-static void print_attention(FILE *f, const struct plan *p, const struct plan_shape *shape, uint8_t *set)
+static void print_attention(FILE *f, const struct plan *p, const struct plan_shape *shape,
+                            uint8_t *set)
 {
     for (int d = 1; d < shape->n_devices; d++) {
         int n = 0;
@@ -402,11 +442,13 @@ static void print_attention(FILE *f, const struct plan *p, const struct plan_sha
 
 static uint8_t belongs(const struct plan *p, int layer, int expert, int d, bool stream)
 {
-    return plan_expert(p, layer, expert) == d && p->streamed[layer * p->n_experts + expert] == stream;
+    return plan_expert(p, layer, expert) == d &&
+           p->streamed[layer * p->n_experts + expert] == stream;
 }
 
 /* Layers with the same experts on the device share a rule. */
-static void print_experts(FILE *f, const struct plan *p, const struct plan_shape *shape, int d, bool stream, uint8_t *set, uint8_t *of_layer)
+static void print_experts(FILE *f, const struct plan *p, const struct plan_shape *shape, int d,
+                          bool stream, uint8_t *set, uint8_t *of_layer)
 {
     for (int l = 0; l < p->n_layers; l++) {
         int n = 0;
@@ -426,7 +468,8 @@ static void print_experts(FILE *f, const struct plan *p, const struct plan_shape
         print_ranges(f, set, p->n_layers);
         fprintf(f, "\", experts: \"");
         print_ranges(f, of_layer, p->n_experts);
-        fprintf(f, "\", device: %s%s}\n", d == shape->gpu ? "gpu" : shape->devices[d], stream ? ", stream: yes" : "");
+        fprintf(f, "\", device: %s%s}\n", d == shape->gpu ? "gpu" : shape->devices[d],
+                stream ? ", stream: yes" : "");
     }
 }
 
@@ -443,7 +486,8 @@ static void print_name(FILE *f, const char *name)
     fputs("\"\n", f);
 }
 
-int plan_file_text(const struct plan *p, const struct plan_shape *shape, char **text, size_t *n, struct error *e)
+int plan_file_text(const struct plan *p, const struct plan_shape *shape, char **text, size_t *n,
+                   struct error *e)
 {
     uint8_t *set = mem_alloc((size_t)p->n_layers + (size_t)p->n_experts, 1);
     char *made = NULL;
@@ -471,7 +515,8 @@ int plan_file_text(const struct plan *p, const struct plan_shape *shape, char **
     return rc;
 }
 
-int plan_file_write(const struct plan *p, const char *path, const struct plan_shape *shape, struct error *e)
+int plan_file_write(const struct plan *p, const char *path, const struct plan_shape *shape,
+                    struct error *e)
 {
     char *text;
     size_t n;
@@ -495,12 +540,14 @@ bool plan_file_find(const char *text, char *path, size_t size)
     size_t n = strlen(text), name = strcspn(text, ":");
     char below[300], home[3000];
 
-    if (strchr(text, '/') || (n > 5 && strcmp(text + n - 5, ".yaml") == 0) || (n > 4 && strcmp(text + n - 4, ".yml") == 0))
+    if (strchr(text, '/') || (n > 5 && strcmp(text + n - 5, ".yaml") == 0) ||
+        (n > 4 && strcmp(text + n - 4, ".yml") == 0))
         return snprintf(path, size, "%s", text) < (int)size;
     if (planner_find(text, name) || text[name] || n > 200)
         return false;
     paths_home("CONFIG", home, sizeof home);
-    if (*home && snprintf(path, size, "%s/placements/%s.yaml", home, text) < (int)size && is_file(path))
+    if (*home && snprintf(path, size, "%s/placements/%s.yaml", home, text) < (int)size &&
+        is_file(path))
         return true;
     snprintf(below, sizeof below, "placements/%s.yaml", text);
     return paths_data(below, path, size, NULL) == 0;

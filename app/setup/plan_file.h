@@ -1,11 +1,11 @@
-/* Placement plans as YAML files: configs/placements/, `--place FILE`, /place save. Any thread: nothing is kept.
- * A file is a list of rules for attention and experts, applied in order to a plan that begins with everything on the CPU:
- *     attention: [{layers: last 50%, device: gpu}]
- *     experts:   [{layers: 0-7, experts: "0,2-3", device: gpu}]
- *     head: gpu
- * Layers and experts: all, 5, 3-7, first 4, last 4, first 50%, last 25%, and lists of these with commas. Devices: cpu, gpu (the one
- * strategies use), or a name of --list-devices. `stream: yes` in a rule of experts: their weights pass through the device when a token asks
- * for them, instead of lying there. `shape: 32x16` (layers x experts; optional) refuses the file for another model. */
+/* Placement plans as YAML files: configs/placements/, `--place FILE`, /place save. Any thread:
+ * nothing is kept. A file is a list of rules for attention and experts, applied in order to a plan
+ * that begins with everything on the CPU: attention: [{layers: last 50%, device: gpu}] experts:
+ * [{layers: 0-7, experts: "0,2-3", device: gpu}] head: gpu Layers and experts: all, 5, 3-7, first
+ * 4, last 4, first 50%, last 25%, and lists of these with commas. Devices: cpu, gpu (the one
+ * strategies use), or a name of --list-devices. `stream: yes` in a rule of experts: their weights
+ * pass through the device when a token asks for them, instead of lying there. `shape: 32x16`
+ * (layers x experts; optional) refuses the file for another model. */
 #ifndef APP_SETUP_PLAN_FILE_H
 #define APP_SETUP_PLAN_FILE_H
 
@@ -18,22 +18,28 @@
 /* What a file is validated against. */
 struct plan_shape {
     int n_layers, n_experts;
-    int gpu;                     /* the device "gpu" stands for; 0: there is none, and "gpu" is an error */
-    const char *const *devices;  /* selectors by index, devices[0] "cpu" */
+    /* the device "gpu" stands for; 0: there is none, and "gpu" is an error */
+    int gpu;
+    const char *const *devices; /* selectors by index, devices[0] "cpu" */
     int n_devices;
 };
 
 /* Errors: ERR_IO (cannot be read), ERR_USAGE with file:line:column. */
-int plan_file_read(struct plan **out, const char *path, const struct plan_shape *shape, struct error *e);
+int plan_file_read(struct plan **out, const char *path, const struct plan_shape *shape,
+                   struct error *e);
 /* The same from memory; name stands for the file in errors. */
-int plan_file_parse(struct plan **out, const char *text, size_t size, const char *name, const struct plan_shape *shape, struct error *e);
+int plan_file_parse(struct plan **out, const char *text, size_t size, const char *name,
+                    const struct plan_shape *shape, struct error *e);
 /* The file's text, mem_* memory. ERR_MEMORY. */
-int plan_file_text(const struct plan *p, const struct plan_shape *shape, char **text, size_t *n, struct error *e);
+int plan_file_text(const struct plan *p, const struct plan_shape *shape, char **text, size_t *n,
+                   struct error *e);
 /* Whole or not at all (written beside it, then renamed). */
-int plan_file_write(const struct plan *p, const char *path, const struct plan_shape *shape, struct error *e);
+int plan_file_write(const struct plan *p, const char *path, const struct plan_shape *shape,
+                    struct error *e);
 
-/* True when `text` names a plan file rather than a strategy: it has a slash or ends in .yaml or .yml, or it is no strategy's name and
- * there is such a file in the user's or the program's folder of placements; *path gets it then. */
+/* True when `text` names a plan file rather than a strategy: it has a slash or ends in .yaml or
+ * .yml, or it is no strategy's name and there is such a file in the user's or the program's folder
+ * of placements; *path gets it then. */
 bool plan_file_find(const char *text, char *path, size_t size);
 
 #endif

@@ -49,12 +49,17 @@ static void put_row(struct strbuf *b, const char *name, const double *v, int n, 
 
 static void put_figures(struct strbuf *b, const struct usage_layer *s)
 {
-    strbuf_printf(b, "\"entropy_bits\": %.4f, \"entropy_share\": %.4f, \"imbalance\": %.3f, \"unused\": %.4f, \"token_overlap\": %.4f, "
-                     "\"token_overlap_chance\": %.4f, \"layer_overlap\": %.4f, \"layer_overlap_chance\": %.4f",
-                  s->entropy, s->entropy_share, s->imbalance, s->unused, s->overlap, s->overlap_chance, s->below, s->below_chance);
+    strbuf_printf(
+        b,
+        "\"entropy_bits\": %.4f, \"entropy_share\": %.4f, \"imbalance\": %.3f, \"unused\": %.4f, "
+        "\"token_overlap\": %.4f, "
+        "\"token_overlap_chance\": %.4f, \"layer_overlap\": %.4f, \"layer_overlap_chance\": %.4f",
+        s->entropy, s->entropy_share, s->imbalance, s->unused, s->overlap, s->overlap_chance,
+        s->below, s->below_chance);
 }
 
-int profile_json(const struct usage *u, const struct profile_facts *facts, char **text, size_t *len, struct error *e)
+int profile_json(const struct usage *u, const struct profile_facts *facts, char **text, size_t *len,
+                 struct error *e)
 {
     struct strbuf b = {0};
     struct usage_layer mean = usage_mean(u);
@@ -63,7 +68,9 @@ int profile_json(const struct usage *u, const struct profile_facts *facts, char 
     put_text(&b, facts->model);
     strbuf_puts(&b, ", \"type\": ");
     put_text(&b, facts->type);
-    strbuf_printf(&b, ", \"hash\": \"%016llx\", \"layers\": %d, \"experts\": %d, \"experts_used\": %d},\n \"source\": ",
+    strbuf_printf(&b,
+                  ", \"hash\": \"%016llx\", \"layers\": %d, \"experts\": %d, \"experts_used\": "
+                  "%d},\n \"source\": ",
                   (unsigned long long)facts->hash, u->n_layers, u->n_experts, u->n_used);
     put_text(&b, facts->source);
     strbuf_puts(&b, ", \"read_as\": ");
@@ -86,7 +93,8 @@ int profile_json(const struct usage *u, const struct profile_facts *facts, char 
         if (facts->expert_ns) {
             strbuf_puts(&b, "     \"expert_us\": [");
             for (int x = 0; x < u->n_experts; x++)
-                strbuf_printf(&b, "%s%.3f", x ? ", " : "", facts->expert_ns[l * u->n_experts + x] * 1e-3);
+                strbuf_printf(&b, "%s%.3f", x ? ", " : "",
+                              facts->expert_ns[l * u->n_experts + x] * 1e-3);
             strbuf_puts(&b, "],\n");
         }
         strbuf_puts(&b, "     ");
@@ -106,7 +114,9 @@ static int int_of(const json_t *o, const char *key)
 {
     const json_t *v = json_object_get(o, key);
 
-    return json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) <= SHAPE_MAX ? (int)json_integer_value(v) : 0;
+    return json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) <= SHAPE_MAX
+               ? (int)json_integer_value(v)
+               : 0;
 }
 
 static int read_numbers(const json_t *a, double *out, int n)
@@ -130,17 +140,23 @@ static void copy_text(const json_t *o, const char *key, char *out, size_t size)
     snprintf(out, size, "%s", s ? s : "");
 }
 
-static int read_json(struct usage *u, struct profile_facts *facts, const char *path, struct error *e)
+static int read_json(struct usage *u, struct profile_facts *facts, const char *path,
+                     struct error *e)
 {
     json_t *root;
     int rc = json_read_file(&root, path, &kind, e);
-    const json_t *model = json_object_get(root, "model"), *layers = json_object_get(root, "layers"), *devices = json_object_get(root, "devices");
-    const char *format = json_string_value(json_object_get(root, "format")), *hash = json_string_value(json_object_get(model, "hash"));
+    const json_t *model = json_object_get(root, "model"), *layers = json_object_get(root, "layers"),
+                 *devices = json_object_get(root, "devices");
+    const char *format = json_string_value(json_object_get(root, "format")),
+               *hash = json_string_value(json_object_get(model, "hash"));
 
     if (rc < 0)
         return rc;
-    if (!format || strcmp(format, "moetop-profile") != 0 || json_integer_value(json_object_get(root, "version")) != 1 || !hash) {
-        rc = error_set(e, ERR_INPUT, "%s: not an expert profile of this program (make one with --profile-experts)", path);
+    if (!format || strcmp(format, "moetop-profile") != 0 ||
+        json_integer_value(json_object_get(root, "version")) != 1 || !hash) {
+        rc = error_set(
+            e, ERR_INPUT,
+            "%s: not an expert profile of this program (make one with --profile-experts)", path);
         goto out;
     }
     copy_text(model, "name", facts->model, sizeof facts->model);
@@ -149,25 +165,34 @@ static int read_json(struct usage *u, struct profile_facts *facts, const char *p
     copy_text(root, "read_as", facts->read_as, sizeof facts->read_as);
     facts->hash = strtoull(hash, NULL, 16);
     for (size_t d = 0; d < json_array_size(devices) && d < PROFILE_DEVICES; d++) {
-        copy_text(json_array_get(devices, d), "name", facts->devices[d].name, sizeof facts->devices[d].name);
-        facts->devices[d].expert_ns = json_number_value(json_object_get(json_array_get(devices, d), "expert_us")) * 1e3;
+        copy_text(json_array_get(devices, d), "name", facts->devices[d].name,
+                  sizeof facts->devices[d].name);
+        facts->devices[d].expert_ns =
+            json_number_value(json_object_get(json_array_get(devices, d), "expert_us")) * 1e3;
         facts->n_devices = (int)d + 1;
     }
     if (!int_of(model, "layers") || !int_of(model, "experts") || !int_of(model, "experts_used") ||
-        int_of(model, "experts_used") > int_of(model, "experts") || json_array_size(layers) != (size_t)int_of(model, "layers")) {
-        rc = error_set(e, ERR_INPUT, "%s: damaged: the sizes of the model are missing or do not fit the layers", path);
+        int_of(model, "experts_used") > int_of(model, "experts") ||
+        json_array_size(layers) != (size_t)int_of(model, "layers")) {
+        rc = error_set(e, ERR_INPUT,
+                       "%s: damaged: the sizes of the model are missing or do not fit the layers",
+                       path);
         goto out;
     }
-    rc = usage_init(u, int_of(model, "layers"), int_of(model, "experts"), int_of(model, "experts_used"), e);
+    rc = usage_init(u, int_of(model, "layers"), int_of(model, "experts"),
+                    int_of(model, "experts_used"), e);
     if (rc < 0)
         goto out;
     u->tokens = (uint64_t)json_integer_value(json_object_get(root, "tokens"));
     for (int l = 0; l < u->n_layers && rc == 0; l++) {
         const json_t *o = json_array_get(layers, (size_t)l);
 
-        if (read_numbers(json_object_get(o, "counts"), u->count + l * u->n_experts, u->n_experts) < 0 ||
-            read_numbers(json_object_get(o, "weights"), u->weight + l * u->n_experts, u->n_experts) < 0)
-            rc = error_set(e, ERR_INPUT, "%s: damaged: layer %d has no %d counts and weights", path, l, u->n_experts);
+        if (read_numbers(json_object_get(o, "counts"), u->count + l * u->n_experts, u->n_experts) <
+                0 ||
+            read_numbers(json_object_get(o, "weights"), u->weight + l * u->n_experts,
+                         u->n_experts) < 0)
+            rc = error_set(e, ERR_INPUT, "%s: damaged: layer %d has no %d counts and weights", path,
+                           l, u->n_experts);
     }
     if (rc < 0)
         usage_release(u);
@@ -181,13 +206,15 @@ static int counts_layer(const char *name)
 {
     int layer, end = 0;
 
-    if (sscanf(name, "blk.%d.ffn_gate_exps.weight.counts%n", &layer, &end) != 1 || !end || name[end] || layer < 0 || layer >= SHAPE_MAX)
+    if (sscanf(name, "blk.%d.ffn_gate_exps.weight.counts%n", &layer, &end) != 1 || !end ||
+        name[end] || layer < 0 || layer >= SHAPE_MAX)
         return -1;
     return layer;
 }
 
 /* counts: F32, one an expert; a token adds one to each expert it calls. */
-static int read_imatrix(struct usage *u, struct profile_facts *facts, const char *path, struct error *e)
+static int read_imatrix(struct usage *u, struct profile_facts *facts, const char *path,
+                        struct error *e)
 {
     struct weight_file *f;
     int layers = 0, experts = 0, rc = weight_file_open(&f, path, false, e);
@@ -205,7 +232,10 @@ static int read_imatrix(struct usage *u, struct profile_facts *facts, const char
         }
     }
     if (!layers || !experts)
-        rc = error_set(e, ERR_INPUT, "%s: no expert counts in it (an imatrix of a mixture-of-experts model has blk.N.ffn_gate_exps.weight.counts)", path);
+        rc = error_set(e, ERR_INPUT,
+                       "%s: no expert counts in it (an imatrix of a mixture-of-experts model has "
+                       "blk.N.ffn_gate_exps.weight.counts)",
+                       path);
     else
         rc = usage_init(u, layers, experts, 1, e);
     for (size_t i = 0; i < weight_file_count(f) && rc == 0; i++) {
@@ -216,7 +246,8 @@ static int read_imatrix(struct usage *u, struct profile_facts *facts, const char
             continue;
         if ((int)(t->bytes / 4) != experts) {
             usage_release(u);
-            rc = error_set(e, ERR_INPUT, "%s: layer %d has %zu experts, others %d", path, l, t->bytes / 4, experts);
+            rc = error_set(e, ERR_INPUT, "%s: layer %d has %zu experts, others %d", path, l,
+                           t->bytes / 4, experts);
             break;
         }
         for (int x = 0; x < experts; x++) {
@@ -233,7 +264,8 @@ static int read_imatrix(struct usage *u, struct profile_facts *facts, const char
             sum += u->count[l * experts + x];
         most = sum > most ? sum : most;
     }
-    u->tokens = rc == 0 ? (uint64_t)most : 0;            /* calls; tokens once n_used is known from the model */
+    /* calls; tokens once n_used is known from the model */
+    u->tokens = rc == 0 ? (uint64_t)most : 0;
     snprintf(facts->model, sizeof facts->model, "imatrix");
     snprintf(facts->source, sizeof facts->source, "%s", path);
     weight_file_close(f);
@@ -254,16 +286,22 @@ int profile_read(struct usage *u, struct profile_facts *facts, const char *path,
     return gguf ? read_imatrix(u, facts, path, e) : read_json(u, facts, path, e);
 }
 
-int profile_check(const struct usage *u, const struct profile_facts *facts, const char *path, const char *model, uint64_t hash, int n_layers,
-                  int n_experts, int n_used, struct error *e)
+int profile_check(const struct usage *u, const struct profile_facts *facts, const char *path,
+                  const char *model, uint64_t hash, int n_layers, int n_experts, int n_used,
+                  struct error *e)
 {
     if (u->n_layers != n_layers || u->n_experts != n_experts)
-        return error_set(e, ERR_INPUT, "%s: a profile of another model (%s: %d layers of %d experts); this one has %d of %d", path, facts->model, u->n_layers,
-                         u->n_experts, n_layers, n_experts);
+        return error_set(
+            e, ERR_INPUT,
+            "%s: a profile of another model (%s: %d layers of %d experts); this one has %d of %d",
+            path, facts->model, u->n_layers, u->n_experts, n_layers, n_experts);
     if (facts->hash && facts->hash != hash)
-        return error_set(e, ERR_INPUT, "%s: a profile of another model or quantisation (%s, %s); this is %s: make one with --profile-experts", path,
-                         facts->model, facts->type, model);
+        return error_set(e, ERR_INPUT,
+                         "%s: a profile of another model or quantisation (%s, %s); this is %s: "
+                         "make one with --profile-experts",
+                         path, facts->model, facts->type, model);
     if (facts->hash && u->n_used != n_used)
-        return error_set(e, ERR_INPUT, "%s: a profile with %d experts a token; this model uses %d", path, u->n_used, n_used);
+        return error_set(e, ERR_INPUT, "%s: a profile with %d experts a token; this model uses %d",
+                         path, u->n_used, n_used);
     return 0;
 }

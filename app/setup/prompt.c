@@ -19,19 +19,22 @@ static int read_text(const char *path, char **out, struct error *e)
     static const struct file_kind kind = {"prompt", PROMPT_BYTES_MAX, ERR_USAGE};
     bool standard = !strcmp(path, "-");
     const char *name = standard ? "standard input" : path;
-    int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC), rc;     /* waits for a pipe's writer */
+    /* waits for a pipe's writer */
+    int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC), rc;
     char *text;
     size_t n;
 
     if (fd < 0)
-        return errno == EINTR ? error_set(e, ERR_CANCELLED, "interrupted") : error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+        return errno == EINTR ? error_set(e, ERR_CANCELLED, "interrupted")
+                              : error_set(e, ERR_IO, "%s: %s", path, strerror(errno));
     rc = file_drain(fd, name, &kind, signals_last, &text, &n, e);
     if (!standard)
         close(fd);
     if (rc < 0)
         return rc;
     if (strlen(text) != n) {
-        rc = error_set(e, ERR_USAGE, "%s: byte %zu is zero; a text is expected", name, strlen(text) + 1);
+        rc = error_set(e, ERR_USAGE, "%s: byte %zu is zero; a text is expected", name,
+                       strlen(text) + 1);
         mem_free(text);
         return rc;
     }
@@ -77,7 +80,8 @@ int prompt_read(const struct options *o, char **out, struct error *e)
     *out = NULL;
     if (o->prompt && !strcmp(o->prompt, "-")) {
         if (o->file && !strcmp(o->file, "-"))
-            return error_set(e, ERR_USAGE, "-p - and -f - both ask for standard input; give one of them");
+            return error_set(e, ERR_USAGE,
+                             "-p - and -f - both ask for standard input; give one of them");
         rc = read_text("-", &text, e);
     } else if (o->prompt && !(text = mem_string(o->prompt))) {
         rc = error_set(e, ERR_MEMORY, "out of memory");
@@ -106,7 +110,8 @@ int prompt_system(const struct options *o, char **out, struct error *e)
     *out = NULL;
     /* Where both are given, the one from the stronger source counts. */
     if (o->system_prompt_file && *o->system_prompt_file &&
-        (!o->system_prompt || o->origin[OPTION_ID_system_prompt_file].from >= o->origin[OPTION_ID_system_prompt].from))
+        (!o->system_prompt ||
+         o->origin[OPTION_ID_system_prompt_file].from >= o->origin[OPTION_ID_system_prompt].from))
         return read_text(o->system_prompt_file, out, e);
     if (!o->system_prompt || !*o->system_prompt)
         return 0;

@@ -3,8 +3,8 @@
 
 #include <stdio.h>
 
-#define WARM 2.0                 /* temperature above which what is drawn is noise */
-#define HARSH 2.0                /* repeat-penalty above which no word comes twice */
+#define WARM 2.0  /* temperature above which what is drawn is noise */
+#define HARSH 2.0 /* repeat-penalty above which no word comes twice */
 
 bool remark_option(const struct options *o, const struct option *option, char *out, size_t size)
 {
@@ -17,25 +17,28 @@ bool remark_option(const struct options *o, const struct option *option, char *o
     case OPTION_ID_top_p:
         if (o->top_p > 0)
             return false;
-        snprintf(out, size, "top-p 0 always takes the most probable token, as temp 0 does; 1 keeps all");
+        snprintf(out, size,
+                 "top-p 0 always takes the most probable token, as temp 0 does; 1 keeps all");
         return true;
     case OPTION_ID_min_p:
         if (o->min_p < 1)
             return false;
-        snprintf(out, size, "min-p 1 always takes the most probable token, as temp 0 does; off keeps all");
+        snprintf(out, size,
+                 "min-p 1 always takes the most probable token, as temp 0 does; off keeps all");
         return true;
     case OPTION_ID_repeat_penalty:
         if (o->repeat_penalty >= 1 && o->repeat_penalty <= HARSH)
             return false;
         snprintf(out, size, "repeat-penalty %g %s; usual values are 1 to 1.3", o->repeat_penalty,
-                 o->repeat_penalty < 1 ? "rewards repetition" : "forbids nearly every word that occurred");
+                 o->repeat_penalty < 1 ? "rewards repetition"
+                                       : "forbids nearly every word that occurred");
         return true;
-    default:
-        return false;
+    default: return false;
     }
 }
 
-void remarks_each(const struct options *o, const struct engine_info *info, void (*line_fn)(void *ctx, const char *line), void *ctx)
+void remarks_each(const struct options *o, const struct engine_info *info,
+                  void (*line_fn)(void *ctx, const char *line), void *ctx)
 {
     int trained = info->model->hp.context_max;
     char line[240];
@@ -45,7 +48,10 @@ void remarks_each(const struct options *o, const struct engine_info *info, void 
             line_fn(ctx, line);
     if (trained <= 0 || info->context <= trained)
         return;
-    snprintf(line, sizeof line, "the context of %d tokens (-c) is longer than the %d that the model was trained with: what is said beyond them may make "
-             "no sense", info->context, trained);
+    snprintf(line, sizeof line,
+             "the context of %d tokens (-c) is longer than the %d that the model was trained with: "
+             "what is said beyond them may make "
+             "no sense",
+             info->context, trained);
     line_fn(ctx, line);
 }

@@ -8,6 +8,7 @@
 /* What is odd about the option's present value, as one line; false: nothing. */
 bool remark_option(const struct options *o, const struct option *option, char *out, size_t size);
 /* Tells every remark on the options, and on the context against what the model was trained with. */
-void remarks_each(const struct options *o, const struct engine_info *info, void (*line_fn)(void *ctx, const char *line), void *ctx);
+void remarks_each(const struct options *o, const struct engine_info *info,
+                  void (*line_fn)(void *ctx, const char *line), void *ctx);
 
 #endif

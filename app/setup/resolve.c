@@ -83,7 +83,8 @@ int place_help_run(struct options *o, struct error *e)
     return 0;
 }
 
-void place_shape(struct plan_shape *shape, const char *names[DEVICE_MAX], const struct engine_info *info)
+void place_shape(struct plan_shape *shape, const char *names[DEVICE_MAX],
+                 const struct engine_info *info)
 {
     const struct hparams *hp = &info->model->hp;
     int n = info->n_devices < DEVICE_MAX ? info->n_devices : DEVICE_MAX;
@@ -92,10 +93,15 @@ void place_shape(struct plan_shape *shape, const char *names[DEVICE_MAX], const 
     names[1] = "gpu";
     for (int i = 1; i < n; i++)
         names[i] = info->devices[i].selector;
-    *shape = (struct plan_shape){.n_layers = hp->n_layers, .n_experts = hp->n_experts, .gpu = 1, .devices = names, .n_devices = n > 2 ? n : 2};
+    *shape = (struct plan_shape){.n_layers = hp->n_layers,
+                                 .n_experts = hp->n_experts,
+                                 .gpu = 1,
+                                 .devices = names,
+                                 .n_devices = n > 2 ? n : 2};
 }
 
-int place_resolve(const char *text, const struct engine_info *info, struct plan **plan, struct error *e)
+int place_resolve(const char *text, const struct engine_info *info, struct plan **plan,
+                  struct error *e)
 {
     const char *names[DEVICE_MAX];
     struct planner_spec spec;
@@ -111,7 +117,8 @@ int place_resolve(const char *text, const struct engine_info *info, struct plan 
     return rc < 0 ? rc : 1;
 }
 
-int place_save(const struct plan *p, const char *name, const struct engine_info *info, char *path_out, size_t size, struct error *e)
+int place_save(const struct plan *p, const char *name, const struct engine_info *info,
+               char *path_out, size_t size, struct error *e)
 {
     const char *names[DEVICE_MAX];
     struct plan_shape shape;
@@ -127,7 +134,8 @@ int place_save(const struct plan *p, const char *name, const struct engine_info 
         snprintf(path, sizeof path, "%s%s", name, has_end ? "" : ".yaml");
     } else {
         if (planner_find(name, strcspn(name, ":")))
-            return error_set(e, ERR_USAGE, "/place save: '%s' is the name of a strategy; choose another", name);
+            return error_set(e, ERR_USAGE,
+                             "/place save: '%s' is the name of a strategy; choose another", name);
         paths_home("CONFIG", folder, sizeof folder - 16);
         if (!*folder)
             return error_set(e, ERR_IO, "/place save: there is no home directory; give a path");
@@ -158,11 +166,16 @@ int place_apply(struct engine *g, const char *text, struct error *e)
     return rc < 0 ? rc : engine_settle(g, e);
 }
 
-int placement_request_init(struct placement_request *w, const struct options *o, const char *cache_dir, struct error *e)
+int placement_request_init(struct placement_request *w, const struct options *o,
+                           const char *cache_dir, struct error *e)
 {
-    *w = (struct placement_request){.place = mem_string(o->place), .profile = mem_string(o->profile), .script = mem_string(o->place_script),
-                             .cache_dir = mem_string(cache_dir), .bandwidth = o->bandwidth};
-    if (!w->place == !o->place && !w->profile == !o->profile && !w->script == !o->place_script && !w->cache_dir == !cache_dir)
+    *w = (struct placement_request){.place = mem_string(o->place),
+                                    .profile = mem_string(o->profile),
+                                    .script = mem_string(o->place_script),
+                                    .cache_dir = mem_string(cache_dir),
+                                    .bandwidth = o->bandwidth};
+    if (!w->place == !o->place && !w->profile == !o->profile && !w->script == !o->place_script &&
+        !w->cache_dir == !cache_dir)
         return 0;
     placement_request_release(w);
     return error_set(e, ERR_MEMORY, "out of memory");
@@ -177,7 +190,8 @@ void placement_request_release(struct placement_request *w)
     *w = (struct placement_request){0};
 }
 
-/* Opening a driver takes longer than the first answer may: without any verdict in the cache, nothing is looked for. */
+/* Opening a driver takes longer than the first answer may: without any verdict in the cache,
+ * nothing is looked for. */
 static bool any_verdict(const char *cache_dir)
 {
     struct dirent *d;
@@ -204,7 +218,8 @@ static int apply_profile(struct engine *g, const char *path, struct error *e)
     if (rc < 0)
         return rc;
     snprintf(name, sizeof name, "%.150s, %s", m->name, dtype_info(m->type)->word);
-    rc = profile_check(&u, &facts, path, name, m->hash, hp->n_layers, hp->n_experts, hp->n_experts_used, e);
+    rc = profile_check(&u, &facts, path, name, m->hash, hp->n_layers, hp->n_experts,
+                       hp->n_experts_used, e);
     if (rc == 0)
         rc = engine_profile_set(g, u.count, e);
     usage_release(&u);

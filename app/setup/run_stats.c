@@ -1,5 +1,6 @@
 /* Figures of a run as a table and as JSON. Main (UI) thread.
- * One place computes each figure; table, JSON and the interpretation read the same struct, so they cannot tell different stories. */
+ * One place computes each figure; table, JSON and the interpretation read the same struct, so they
+ * cannot tell different stories. */
 #include "app/setup/run_stats.h"
 
 #include "engine/base/file.h"
@@ -18,7 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define STARVED 0.15             /* of the threads' time without a CPU, or of the CPUs in others' hands */
+/* of the threads' time without a CPU, or of the CPUs in others' hands */
+#define STARVED 0.15
 
 int stats_open(struct stats *s, const struct options *o, struct error *e)
 {
@@ -33,7 +35,8 @@ int stats_open(struct stats *s, const struct options *o, struct error *e)
         return error_set(e, ERR_MEMORY, "out of memory");
     system_read(s->system, s->first);
     *s->last = *s->first;
-    /* Said now, not after the run. A pipe is left alone: its reader would take the closing for the end. */
+    /* Said now, not after the run. A pipe is left alone: its reader would take the closing for the
+     * end. */
     if (o && o->stats_json && (stat(o->stats_json, &st) < 0 || !S_ISFIFO(st.st_mode))) {
         int fd = file_open_write(o->stats_json, O_CREAT | O_APPEND, 0666, e);
 
@@ -79,7 +82,7 @@ void stats_add_turn(struct stats *s, const struct turn_done_event *done)
 
 void stats_take(struct stats *s, const struct engine_info *info, const struct telemetry *t)
 {
-    struct roofline reads;               /* of the weights alone */
+    struct roofline reads; /* of the weights alone */
     size_t cells;
 
     system_read(s->system, s->last);
@@ -111,8 +114,9 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     s->stall_token_ns = t->stall_token_ns;
     memcpy(s->stall_plan, t->stall_plan, sizeof s->stall_plan);
     for (int d = 0; d < t->n_devices; d++)
-        snprintf(s->device_names[d], sizeof s->device_names[d], "%s%s%s", d ? info->devices[d].selector : "cpu",
-                 info->devices[d].name[0] ? " " : "", info->devices[d].name);
+        snprintf(s->device_names[d], sizeof s->device_names[d], "%s%s%s",
+                 d ? info->devices[d].selector : "cpu", info->devices[d].name[0] ? " " : "",
+                 info->devices[d].name);
     cells = (size_t)t->n_layers * (size_t)t->n_experts;
     if (!s->experts && cells)
         s->experts = mem_alloc(cells, sizeof *s->experts);
@@ -146,7 +150,9 @@ double stats_decode_rate(const struct stats *s)
 
 double stats_prefill_rate(const struct stats *s)
 {
-    return s->prompt_tokens > s->cached_tokens ? clock_rate((double)(s->prompt_tokens - s->cached_tokens), s->prefill_ns) : 0;
+    return s->prompt_tokens > s->cached_tokens
+               ? clock_rate((double)(s->prompt_tokens - s->cached_tokens), s->prefill_ns)
+               : 0;
 }
 
 static double wall_seconds(const struct stats *s)
@@ -154,7 +160,8 @@ static double wall_seconds(const struct stats *s)
     return clock_seconds(s->last->time_ns - s->first->time_ns);
 }
 
-/* CPUs' worth used on average while turns were computed; between the two samples when there was none. */
+/* CPUs' worth used on average while turns were computed; between the two samples when there was
+ * none. */
 static double cores_used(const struct stats *s)
 {
     double wall = wall_seconds(s);
@@ -173,7 +180,9 @@ static double known(uint64_t v)
 /* Growth of a counter since the start; NAN when the machine does not tell. */
 static double since(uint64_t first, uint64_t last)
 {
-    return first == SYSTEM_UNKNOWN || last == SYSTEM_UNKNOWN || last < first ? NAN : (double)(last - first);
+    return first == SYSTEM_UNKNOWN || last == SYSTEM_UNKNOWN || last < first
+               ? NAN
+               : (double)(last - first);
 }
 
 /* Share of this process of the machine's memory, 0 .. 1. */
@@ -213,8 +222,8 @@ static int most_used(const uint32_t *counts, int n, double *share)
 
 /* ---- what the figures mean ---- */
 
-/* Share of the turns' time that this program's threads were ready to run and had no CPU; 0 where the
- * kernel does not tell, or where a driver's threads may have waited for ours. */
+/* Share of the turns' time that this program's threads were ready to run and had no CPU; 0 where
+ * the kernel does not tell, or where a driver's threads may have waited for ours. */
 static double waited(const struct stats *s)
 {
     double time = s->load.seconds * (s->n_threads > 0 ? s->n_threads : 1);
@@ -233,8 +242,9 @@ static bool starved(const struct stats *s)
 {
     int cores = s->last->n_cores > 0 ? s->last->n_cores : 1;
 
-    return waited(s) > STARVED || (others_used(s) > STARVED * cores &&
-           others_used(s) + cores_used(s) > 0.9 * cores && cores_used(s) < 0.9 * s->n_threads);
+    return waited(s) > STARVED ||
+           (others_used(s) > STARVED * cores && others_used(s) + cores_used(s) > 0.9 * cores &&
+            cores_used(s) < 0.9 * s->n_threads);
 }
 
 static size_t interpret_starved(const struct stats *s, char *out, size_t size)
@@ -242,20 +252,27 @@ static size_t interpret_starved(const struct stats *s, char *out, size_t size)
     char share[48] = "";
 
     if (waited(s) > 0)
-        snprintf(share, sizeof share, " waited %.0f %% of the time for a processor and", 100 * waited(s));
+        snprintf(share, sizeof share, " waited %.0f %% of the time for a processor and",
+                 100 * waited(s));
     if (others_used(s) > STARVED)
-        return (size_t)snprintf(out, size, "Starved: other processes used %.1f of the %d cores; this one's %d threads%s got %.1f. "
-                                "The rate says nothing of this machine: run without them, or with fewer threads (-t).",
-                                others_used(s), s->last->n_cores, s->n_threads, share, cores_used(s));
-    return (size_t)snprintf(out, size, "Starved: this process's threads%s got %.1f of %d cores, though others used hardly any: "
-                            "a limit of the container, or more threads (-t, now %d) than it may use.", share, cores_used(s),
-                            s->last->n_cores, s->n_threads);
+        return (size_t)snprintf(
+            out, size,
+            "Starved: other processes used %.1f of the %d cores; this one's %d threads%s got %.1f. "
+            "The rate says nothing of this machine: run without them, or with fewer threads (-t).",
+            others_used(s), s->last->n_cores, s->n_threads, share, cores_used(s));
+    return (size_t)snprintf(
+        out, size,
+        "Starved: this process's threads%s got %.1f of %d cores, though others used hardly any: "
+        "a limit of the container, or more threads (-t, now %d) than it may use.",
+        share, cores_used(s), s->last->n_cores, s->n_threads);
 }
 
-/* Speed: what a token reads against what the machine can read is the question behind every decode rate. */
+/* Speed: what a token reads against what the machine can read is the question behind every decode
+ * rate. */
 static size_t interpret_speed(const struct stats *s, char *out, size_t size)
 {
-    double rate = stats_decode_rate(s), mib = (double)s->active_bytes / (1 << 20), speed = rate * (double)s->active_bytes;
+    double rate = stats_decode_rate(s), mib = (double)s->active_bytes / (1 << 20),
+           speed = rate * (double)s->active_bytes;
     double share = s->bandwidth > 0 ? speed / s->bandwidth : 0;
     const char *did = s->bandwidth_disturbed ? "did afterwards, beside other programs" : "can do";
 
@@ -264,45 +281,67 @@ static size_t interpret_speed(const struct stats *s, char *out, size_t size)
     if (starved(s))
         return interpret_starved(s, out, size);
     if (s->in_cache)
-        return (size_t)snprintf(out, size, "Compute-bound: the model stays in the processor's cache (measured), so faster or more cores would "
+        return (size_t)snprintf(out, size,
+                                "Compute-bound: the model stays in the processor's cache "
+                                "(measured), so faster or more cores would "
                                 "help, not faster memory.");
     if (s->bandwidth <= 0)
-        return (size_t)snprintf(out, size, "Each token reads %.0f MiB, %.1f GB/s at this rate; what the memory can do was not measured.", mib,
-                                speed / 1e9);
+        return (size_t)snprintf(out, size,
+                                "Each token reads %.0f MiB, %.1f GB/s at this rate; what the "
+                                "memory can do was not measured.",
+                                mib, speed / 1e9);
     if (share >= 0.5)
-        return (size_t)snprintf(out, size, "Memory-bound: each token reads %.0f MiB, which is %.0f %% of the %.1f GB/s that memory %s; %s, more "
-                                "threads than %d will hardly help.", mib, 100 * share, s->bandwidth / 1e9, did,
-                                strcmp(s->type, "q4_0") ? "a smaller type (q4_0) reads less" : "a shorter context reads less", s->n_threads);
-    return (size_t)snprintf(out, size, "Compute-bound: reading takes only %.0f %% of the %.1f GB/s that memory %s, with %.1f cores busy; more threads "
-                            "(-t, now %d) help, a smaller type less.", 100 * share, s->bandwidth / 1e9, did, cores_used(s), s->n_threads);
+        return (size_t)snprintf(out, size,
+                                "Memory-bound: each token reads %.0f MiB, which is %.0f %% of the "
+                                "%.1f GB/s that memory %s; %s, more "
+                                "threads than %d will hardly help.",
+                                mib, 100 * share, s->bandwidth / 1e9, did,
+                                strcmp(s->type, "q4_0") ? "a smaller type (q4_0) reads less"
+                                                        : "a shorter context reads less",
+                                s->n_threads);
+    return (size_t)snprintf(out, size,
+                            "Compute-bound: reading takes only %.0f %% of the %.1f GB/s that "
+                            "memory %s, with %.1f cores busy; more threads "
+                            "(-t, now %d) help, a smaller type less.",
+                            100 * share, s->bandwidth / 1e9, did, cores_used(s), s->n_threads);
 }
 
 static size_t interpret_memory(const struct stats *s, char *out, size_t size)
 {
     double total = known(s->last->memory_total), available = known(s->last->memory_available);
-    double swapped = known(s->last->process_swap), faults = since(s->first->major_faults, s->last->major_faults);
+    double swapped = known(s->last->process_swap),
+           faults = since(s->first->major_faults, s->last->major_faults);
 
     if (swapped > 0)
-        return (size_t)snprintf(out, size, " %.0f MiB of this process lie in swap: take a smaller type or context.", swapped / (1 << 20));
+        return (size_t)snprintf(
+            out, size, " %.0f MiB of this process lie in swap: take a smaller type or context.",
+            swapped / (1 << 20));
     if (available < 0.1 * total)
-        return (size_t)snprintf(out, size, " Only %.1f GiB of memory are left, so swapping is near: a smaller context (-c) or type would help.",
+        return (size_t)snprintf(out, size,
+                                " Only %.1f GiB of memory are left, so swapping is near: a smaller "
+                                "context (-c) or type would help.",
                                 available / (1 << 30));
     if (faults > 2000)
-        return (size_t)snprintf(out, size, " %.0f pages had to be read from the disk; a second run finds them in memory.", faults);
-    return (size_t)snprintf(out, size, " No risk of swapping: %.1f GiB are free.", available / (1 << 30));
+        return (size_t)snprintf(
+            out, size,
+            " %.0f pages had to be read from the disk; a second run finds them in memory.", faults);
+    return (size_t)snprintf(out, size, " No risk of swapping: %.1f GiB are free.",
+                            available / (1 << 30));
 }
 
 void stats_interpret(const struct stats *s, char *out, size_t size)
 {
     size_t at = interpret_speed(s, out, size);
 
-    if (at < size && !isnan(known(s->last->memory_total)) && !isnan(known(s->last->memory_available)))
+    if (at < size && !isnan(known(s->last->memory_total)) &&
+        !isnan(known(s->last->memory_available)))
         interpret_memory(s, out + at, size - at);
 }
 
 /* ---- the table ---- */
 
-static void row(FILE *f, const char *label, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void row(FILE *f, const char *label, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 static void row(FILE *f, const char *label, const char *format, ...)
 {
@@ -341,7 +380,8 @@ static void print_experts(const struct stats *s, FILE *f)
         if (isnan(even))
             row(f, label, "not used");
         else
-            row(f, label, "most used: expert %d with %.1f %%, evenness %.2f", best, 100 * share, even);
+            row(f, label, "most used: expert %d with %.1f %%, evenness %.2f", best, 100 * share,
+                even);
     }
 }
 
@@ -354,37 +394,49 @@ static void print_devices(const struct stats *s, FILE *f)
         const struct device_stats *v = &s->devices[d];
 
         utf8_escape(name, sizeof name, s->device_names[d], strlen(s->device_names[d]), 0);
-        row(f, name, "%.1f MiB weights, %.1f MiB KV; busy %.3f s, waited %.3f s, copied %.3f s; %llu failures", (double)v->weight_bytes / (1 << 20),
-            (double)v->kv_bytes / (1 << 20), clock_seconds(v->busy_ns), clock_seconds(v->wait_ns), clock_seconds(v->transfer_ns),
+        row(f, name,
+            "%.1f MiB weights, %.1f MiB KV; busy %.3f s, waited %.3f s, copied %.3f s; %llu "
+            "failures",
+            (double)v->weight_bytes / (1 << 20), (double)v->kv_bytes / (1 << 20),
+            clock_seconds(v->busy_ns), clock_seconds(v->wait_ns), clock_seconds(v->transfer_ns),
             (unsigned long long)v->failures);
     }
     for (int d = 1; d < s->n_devices; d++) {
         const struct device_stats *v = &s->devices[d];
 
         if (v->streamed)
-            row(f, "streamed", "%llu experts, %.1f MiB, through buffers of %.1f MiB; %llu of %llu copies begun on a guess were asked for",
-                (unsigned long long)v->streamed, (double)v->streamed_bytes / (1 << 20), (double)v->stream_bytes / (1 << 20),
-                (unsigned long long)v->prefetch_hits, (unsigned long long)v->prefetched);
+            row(f, "streamed",
+                "%llu experts, %.1f MiB, through buffers of %.1f MiB; %llu of %llu copies begun on "
+                "a guess were asked for",
+                (unsigned long long)v->streamed, (double)v->streamed_bytes / (1 << 20),
+                (double)v->stream_bytes / (1 << 20), (unsigned long long)v->prefetch_hits,
+                (unsigned long long)v->prefetched);
     }
     fprintf(f, "placements\n");
     for (int i = 0; i < s->n_plans && i < TELEMETRY_PLANS; i++) {
         const struct plan_metrics *p = &s->plans[i];
 
-        if (!p->tokens && !p->switches)          /* measured by the way, or never used */
+        if (!p->tokens && !p->switches) /* measured by the way, or never used */
             continue;
-        row(f, p->name, "%llu tokens, median %.1f tokens/s (quartiles %.1f to %.1f), mean %.1f", (unsigned long long)p->tokens, p->median_tok_s,
-            p->q1_tok_s, p->q3_tok_s, p->mean_tok_s);
+        row(f, p->name, "%llu tokens, median %.1f tokens/s (quartiles %.1f to %.1f), mean %.1f",
+            (unsigned long long)p->tokens, p->median_tok_s, p->q1_tok_s, p->q3_tok_s,
+            p->mean_tok_s);
         if (p->switches)
-            row(f, "", "switched to %llu time%s in an answer: %.1f tokens each until all blocks had moved, waits of %.2f ms at most",
-                (unsigned long long)p->switches, p->switches == 1 ? "" : "s", (double)p->switch_tokens / (double)p->switches, (double)p->stall_ns * 1e-6);
+            row(f, "",
+                "switched to %llu time%s in an answer: %.1f tokens each until all blocks had "
+                "moved, waits of %.2f ms at most",
+                (unsigned long long)p->switches, p->switches == 1 ? "" : "s",
+                (double)p->switch_tokens / (double)p->switches, (double)p->stall_ns * 1e-6);
     }
     if (s->bandwidth_on)
-        row(f, "bandwidth semaphore", "on: %.1f MiB passed it, jobs waited %.1f ms for it in all", (double)s->bandwidth_taken / (1 << 20),
-            (double)s->bandwidth_waited_ns * 1e-6);
+        row(f, "bandwidth semaphore", "on: %.1f MiB passed it, jobs waited %.1f ms for it in all",
+            (double)s->bandwidth_taken / (1 << 20), (double)s->bandwidth_waited_ns * 1e-6);
     if (s->moved_bytes)
         row(f, "moved", "%.1f MiB", (double)s->moved_bytes / (1 << 20));
     if (s->stall_ns && s->stall_token_ns)
-        row(f, "longest stall", "%.2f ms for a switch to %s: the time of %.2f tokens (%.2f ms each before it)", (double)s->stall_ns * 1e-6, s->stall_plan,
+        row(f, "longest stall",
+            "%.2f ms for a switch to %s: the time of %.2f tokens (%.2f ms each before it)",
+            (double)s->stall_ns * 1e-6, s->stall_plan,
             (double)s->stall_ns / (double)s->stall_token_ns, (double)s->stall_token_ns * 1e-6);
 }
 
@@ -394,20 +446,25 @@ void stats_print(const struct stats *s, FILE *f)
 
     utf8_escape(model, sizeof model, s->model, strlen(s->model), 0);
     fprintf(f, "model\n");
-    row(f, "name", "%s, %s, %s kernels, %d thread%s, plan %s", model, s->type, s->kernels, s->n_threads, s->n_threads == 1 ? "" : "s", s->plan);
+    row(f, "name", "%s, %s, %s kernels, %d thread%s, plan %s", model, s->type, s->kernels,
+        s->n_threads, s->n_threads == 1 ? "" : "s", s->plan);
     row(f, "context", "%d of %d tokens", s->context_used, s->context_size);
     fprintf(f, "speed\n");
-    row(f, "tokens", "%llu prompt (%llu from the cache) + %llu generated = %llu in %d turn%s", (unsigned long long)s->prompt_tokens,
-        (unsigned long long)s->cached_tokens, (unsigned long long)s->generated_tokens,
-        (unsigned long long)(s->prompt_tokens + s->generated_tokens), s->turns, s->turns == 1 ? "" : "s");
+    row(f, "tokens", "%llu prompt (%llu from the cache) + %llu generated = %llu in %d turn%s",
+        (unsigned long long)s->prompt_tokens, (unsigned long long)s->cached_tokens,
+        (unsigned long long)s->generated_tokens,
+        (unsigned long long)(s->prompt_tokens + s->generated_tokens), s->turns,
+        s->turns == 1 ? "" : "s");
     figure(f, "first token", s->turns ? clock_seconds(s->ttft_ns) * 1e3 : NAN, "%.1f", "ms");
-    figure(f, "prefill", stats_prefill_rate(s) > 0 ? stats_prefill_rate(s) : NAN, "%.1f", "tokens/s");
+    figure(f, "prefill", stats_prefill_rate(s) > 0 ? stats_prefill_rate(s) : NAN, "%.1f",
+           "tokens/s");
     figure(f, "decode", stats_decode_rate(s) > 0 ? stats_decode_rate(s) : NAN, "%.1f", "tokens/s");
-    row(f, "time", "%.3f s prefill + %.3f s decode, %.3f s in all", clock_seconds(s->prefill_ns), clock_seconds(s->decode_ns),
-        clock_seconds(s->total_ns));
+    row(f, "time", "%.3f s prefill + %.3f s decode, %.3f s in all", clock_seconds(s->prefill_ns),
+        clock_seconds(s->decode_ns), clock_seconds(s->total_ns));
     fprintf(f, "memory\n");
-    row(f, "model", "%.1f MiB in memory, %.1f MiB in the file, %.1f MiB KV, %.1f MiB scratch", (double)s->weights_packed / (1 << 20),
-        (double)s->weights_mapped / (1 << 20), (double)s->kv_bytes / (1 << 20), (double)s->scratch_bytes / (1 << 20));
+    row(f, "model", "%.1f MiB in memory, %.1f MiB in the file, %.1f MiB KV, %.1f MiB scratch",
+        (double)s->weights_packed / (1 << 20), (double)s->weights_mapped / (1 << 20),
+        (double)s->kv_bytes / (1 << 20), (double)s->scratch_bytes / (1 << 20));
     figure(f, "this process", known(s->last->rss) / (1 << 20), "%.1f", "MiB resident");
     figure(f, "at its peak", known(s->last->rss_peak) / (1 << 20), "%.1f", "MiB");
     figure(f, "of the machine", 100 * memory_share(s), "%.1f", "%");
@@ -415,7 +472,8 @@ void stats_print(const struct stats *s, FILE *f)
     if (s->n_devices > 1 || s->n_plans > 1)
         print_devices(s, f);
     fprintf(f, "processor\n");
-    row(f, "used", "%.2f of %d cores%s", cores_used(s), s->last->n_cores, s->load.seconds > 0 ? " while computing" : "");
+    row(f, "used", "%.2f of %d cores%s", cores_used(s), s->last->n_cores,
+        s->load.seconds > 0 ? " while computing" : "");
     if (s->load.seconds > 0)
         row(f, "others used", "%.2f of %d cores", others_used(s), s->last->n_cores);
     if (waited(s) > 0.005)
@@ -424,8 +482,10 @@ void stats_print(const struct stats *s, FILE *f)
     figure(f, "temperature", s->last->temperature, "%.0f", "°C");
     fprintf(f, "disk\n");
     figure(f, "read", since(s->first->read_bytes, s->last->read_bytes) / (1 << 20), "%.1f", "MiB");
-    figure(f, "written", since(s->first->write_bytes, s->last->write_bytes) / (1 << 20), "%.1f", "MiB");
-    fprintf(f, "system calls\n");       /* also to terminals and pipes: the disk has its own count */
+    figure(f, "written", since(s->first->write_bytes, s->last->write_bytes) / (1 << 20), "%.1f",
+           "MiB");
+    /* also to terminals and pipes: the disk has its own count */
+    fprintf(f, "system calls\n");
     figure(f, "to read", since(s->first->read_calls, s->last->read_calls), "%.0f", "");
     figure(f, "to write", since(s->first->write_calls, s->last->write_calls), "%.0f", "");
     if (s->experts)
@@ -458,8 +518,10 @@ static json_t *experts_json(const struct stats *s)
 
         for (int x = 0; x < s->n_experts; x++)
             json_array_append_new(row_json, json_integer(counts[x]));
-        json_array_append_new(layers, json_pack("{s:i, s:o, s:i, s:f, s:o}", "layer", l, "tokens", row_json, "most_used", best,
-                                                "most_used_share", share, "evenness", number(evenness(counts, s->n_experts))));
+        json_array_append_new(layers,
+                              json_pack("{s:i, s:o, s:i, s:f, s:o}", "layer", l, "tokens", row_json,
+                                        "most_used", best, "most_used_share", share, "evenness",
+                                        number(evenness(counts, s->n_experts))));
     }
     return layers;
 }
@@ -471,14 +533,18 @@ static json_t *devices_json(const struct stats *s)
     for (int d = 0; d < s->n_devices; d++) {
         const struct device_stats *v = &s->devices[d];
 
-        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", s->device_names[d], "weight_bytes",
-                                              (json_int_t)v->weight_bytes, "kv_bytes", (json_int_t)v->kv_bytes, "scratch_bytes",
-                                              (json_int_t)(v->scratch_bytes + v->staging_bytes), "busy_ms", (double)v->busy_ns / 1e6, "wait_ms",
-                                              (double)v->wait_ns / 1e6, "transfer_ms", (double)v->transfer_ns / 1e6, "jobs",
-                                              (json_int_t)v->jobs, "failures", (json_int_t)v->failures, "stream_buffer_bytes",
-                                              (json_int_t)v->stream_bytes, "streamed_experts", (json_int_t)v->streamed, "streamed_bytes",
-                                              (json_int_t)v->streamed_bytes, "prefetched_experts", (json_int_t)v->prefetched, "prefetch_hits",
-                                              (json_int_t)v->prefetch_hits));
+        json_array_append_new(
+            list,
+            json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+                      "name", s->device_names[d], "weight_bytes", (json_int_t)v->weight_bytes,
+                      "kv_bytes", (json_int_t)v->kv_bytes, "scratch_bytes",
+                      (json_int_t)(v->scratch_bytes + v->staging_bytes), "busy_ms",
+                      (double)v->busy_ns / 1e6, "wait_ms", (double)v->wait_ns / 1e6, "transfer_ms",
+                      (double)v->transfer_ns / 1e6, "jobs", (json_int_t)v->jobs, "failures",
+                      (json_int_t)v->failures, "stream_buffer_bytes", (json_int_t)v->stream_bytes,
+                      "streamed_experts", (json_int_t)v->streamed, "streamed_bytes",
+                      (json_int_t)v->streamed_bytes, "prefetched_experts",
+                      (json_int_t)v->prefetched, "prefetch_hits", (json_int_t)v->prefetch_hits));
     }
     return list;
 }
@@ -490,11 +556,14 @@ static json_t *plans_json(const struct stats *s)
     for (int i = 0; i < s->n_plans && i < TELEMETRY_PLANS; i++) {
         const struct plan_metrics *p = &s->plans[i];
 
-        json_array_append_new(list, json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f}", "name", p->name, "tokens",
-                                              (json_int_t)p->tokens, "decode_ms", (double)p->decode_ns / 1e6, "mean_tok_s", p->mean_tok_s,
-                                              "median_tok_s", p->median_tok_s, "sd_tok_s", p->sd_tok_s, "switches", (json_int_t)p->switches,
-                                              "switch_tokens", (json_int_t)p->switch_tokens, "longest_stall_ms", (double)p->stall_ns / 1e6,
-                                              "stall_ms", (double)p->stall_sum_ns / 1e6));
+        json_array_append_new(
+            list,
+            json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f}", "name", p->name,
+                      "tokens", (json_int_t)p->tokens, "decode_ms", (double)p->decode_ns / 1e6,
+                      "mean_tok_s", p->mean_tok_s, "median_tok_s", p->median_tok_s, "sd_tok_s",
+                      p->sd_tok_s, "switches", (json_int_t)p->switches, "switch_tokens",
+                      (json_int_t)p->switch_tokens, "longest_stall_ms", (double)p->stall_ns / 1e6,
+                      "stall_ms", (double)p->stall_sum_ns / 1e6));
     }
     return list;
 }
@@ -507,42 +576,65 @@ static json_t *to_json(const struct stats *s)
 
     stats_interpret(s, text, sizeof text);
     json_object_set_new(root, "moetop", json_string(MOETOP_VERSION));
-    json_object_set_new(root, "model", json_pack("{s:s, s:s, s:s, s:i, s:s, s:i, s:i}", "name", s->model, "type", s->type, "kernels",
-                                                 s->kernels, "threads", s->n_threads, "plan", s->plan, "context_used", s->context_used,
-                                                 "context_size", s->context_size));
+    json_object_set_new(root, "model",
+                        json_pack("{s:s, s:s, s:s, s:i, s:s, s:i, s:i}", "name", s->model, "type",
+                                  s->type, "kernels", s->kernels, "threads", s->n_threads, "plan",
+                                  s->plan, "context_used", s->context_used, "context_size",
+                                  s->context_size));
     json_object_set_new(root, "turns", json_integer(s->turns));
     json_object_set_new(root, "stop_reason", json_string(stop_reason_word(s->reason)));
-    json_object_set_new(root, "tokens", json_pack("{s:I, s:I, s:I, s:I}", "prompt", (json_int_t)s->prompt_tokens, "cached",
-                                                  (json_int_t)s->cached_tokens, "generated", (json_int_t)s->generated_tokens, "total",
-                                                  (json_int_t)(s->prompt_tokens + s->generated_tokens)));
-    json_object_set_new(root, "time", json_pack("{s:f, s:f, s:f, s:f, s:o, s:o}", "ttft_ms", (double)s->ttft_ns / 1e6, "prefill_ms",
-                                                (double)s->prefill_ns / 1e6, "decode_ms", (double)s->decode_ns / 1e6, "total_ms",
-                                                (double)s->total_ns / 1e6, "prefill_tok_s", number(prefill > 0 ? prefill : NAN),
-                                                "decode_tok_s", number(rate > 0 ? rate : NAN)));
-    json_object_set_new(root, "memory", json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-        "weights_packed_bytes", (json_int_t)s->weights_packed, "weights_mapped_bytes", (json_int_t)s->weights_mapped, "kv_bytes",
-        (json_int_t)s->kv_bytes, "scratch_bytes", (json_int_t)s->scratch_bytes,
-        "token_bytes", (json_int_t)s->active_bytes, "in_cache", s->in_cache, "read_disturbed", s->bandwidth_disturbed,
-        "read_bytes_per_second", number(s->bandwidth > 0 ? s->bandwidth : NAN), "rss_bytes", whole(known(s->last->rss)), "peak_rss_bytes",
-        whole(known(s->last->rss_peak)), "percent", number(100 * memory_share(s)), "total_bytes", whole(known(s->last->memory_total)),
-        "available_bytes", whole(known(s->last->memory_available)), "swap_bytes", whole(known(s->last->process_swap)), "major_faults",
-        whole(since(s->first->major_faults, s->last->major_faults))));
-    json_object_set_new(root, "cpu", json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:b, s:o, s:o}", "name", system_cpu_name(s->system), "cores",
-        s->last->n_cores, "cores_used", cores_used(s), "use_percent", s->last->n_cores ? 100 * cores_used(s) / s->last->n_cores : 0.0,
-        "others_cores_used", others_used(s), "waited_share", waited(s), "starved", starved(s),
-        "mhz", number(s->last->mhz), "temperature_c", number(s->last->temperature)));
-    json_object_set_new(root, "disk", json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}",
-        "read_bytes", whole(since(s->first->read_bytes, s->last->read_bytes)),
-        "written_bytes", whole(since(s->first->write_bytes, s->last->write_bytes)),
-        "read_calls", whole(since(s->first->read_calls, s->last->read_calls)),
-        "write_calls", whole(since(s->first->write_calls, s->last->write_calls)),
-        "system_read_operations", whole(since(s->first->disk_reads, s->last->disk_reads)),
-        "system_write_operations", whole(since(s->first->disk_writes, s->last->disk_writes))));
+    json_object_set_new(root, "tokens",
+                        json_pack("{s:I, s:I, s:I, s:I}", "prompt", (json_int_t)s->prompt_tokens,
+                                  "cached", (json_int_t)s->cached_tokens, "generated",
+                                  (json_int_t)s->generated_tokens, "total",
+                                  (json_int_t)(s->prompt_tokens + s->generated_tokens)));
+    json_object_set_new(root, "time",
+                        json_pack("{s:f, s:f, s:f, s:f, s:o, s:o}", "ttft_ms",
+                                  (double)s->ttft_ns / 1e6, "prefill_ms",
+                                  (double)s->prefill_ns / 1e6, "decode_ms",
+                                  (double)s->decode_ns / 1e6, "total_ms", (double)s->total_ns / 1e6,
+                                  "prefill_tok_s", number(prefill > 0 ? prefill : NAN),
+                                  "decode_tok_s", number(rate > 0 ? rate : NAN)));
+    json_object_set_new(
+        root, "memory",
+        json_pack(
+            "{s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+            "weights_packed_bytes", (json_int_t)s->weights_packed, "weights_mapped_bytes",
+            (json_int_t)s->weights_mapped, "kv_bytes", (json_int_t)s->kv_bytes, "scratch_bytes",
+            (json_int_t)s->scratch_bytes, "token_bytes", (json_int_t)s->active_bytes, "in_cache",
+            s->in_cache, "read_disturbed", s->bandwidth_disturbed, "read_bytes_per_second",
+            number(s->bandwidth > 0 ? s->bandwidth : NAN), "rss_bytes", whole(known(s->last->rss)),
+            "peak_rss_bytes", whole(known(s->last->rss_peak)), "percent",
+            number(100 * memory_share(s)), "total_bytes", whole(known(s->last->memory_total)),
+            "available_bytes", whole(known(s->last->memory_available)), "swap_bytes",
+            whole(known(s->last->process_swap)), "major_faults",
+            whole(since(s->first->major_faults, s->last->major_faults))));
+    json_object_set_new(root, "cpu",
+                        json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:b, s:o, s:o}", "name",
+                                  system_cpu_name(s->system), "cores", s->last->n_cores,
+                                  "cores_used", cores_used(s), "use_percent",
+                                  s->last->n_cores ? 100 * cores_used(s) / s->last->n_cores : 0.0,
+                                  "others_cores_used", others_used(s), "waited_share", waited(s),
+                                  "starved", starved(s), "mhz", number(s->last->mhz),
+                                  "temperature_c", number(s->last->temperature)));
+    json_object_set_new(
+        root, "disk",
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "read_bytes",
+                  whole(since(s->first->read_bytes, s->last->read_bytes)), "written_bytes",
+                  whole(since(s->first->write_bytes, s->last->write_bytes)), "read_calls",
+                  whole(since(s->first->read_calls, s->last->read_calls)), "write_calls",
+                  whole(since(s->first->write_calls, s->last->write_calls)),
+                  "system_read_operations", whole(since(s->first->disk_reads, s->last->disk_reads)),
+                  "system_write_operations",
+                  whole(since(s->first->disk_writes, s->last->disk_writes))));
     json_object_set_new(root, "devices", devices_json(s));
     json_object_set_new(root, "placements", plans_json(s));
-    json_object_set_new(root, "moves", json_pack("{s:I, s:f, s:o, s:s}", "bytes", (json_int_t)s->moved_bytes, "longest_stall_ms", (double)s->stall_ns / 1e6,
-                                                 "longest_stall_tokens", number(s->stall_token_ns ? (double)s->stall_ns / (double)s->stall_token_ns : NAN),
-                                                 "longest_stall_plan", s->stall_plan));
+    json_object_set_new(
+        root, "moves",
+        json_pack("{s:I, s:f, s:o, s:s}", "bytes", (json_int_t)s->moved_bytes, "longest_stall_ms",
+                  (double)s->stall_ns / 1e6, "longest_stall_tokens",
+                  number(s->stall_token_ns ? (double)s->stall_ns / (double)s->stall_token_ns : NAN),
+                  "longest_stall_plan", s->stall_plan));
     json_object_set_new(root, "experts", s->experts ? experts_json(s) : json_null());
     json_object_set_new(root, "interpretation", json_string(text));
     return root;
@@ -552,9 +644,10 @@ int stats_write_json(const struct stats *s, const char *path, struct error *e)
 {
     json_t *root = to_json(s);
     char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
-    int rc = text ? file_replace(path, text, strlen(text), e) : error_set(e, ERR_MEMORY, "%s: out of memory", path);
+    int rc = text ? file_replace(path, text, strlen(text), e)
+                  : error_set(e, ERR_MEMORY, "%s: out of memory", path);
 
-    free(text);                  /* jansson's own allocation */
+    free(text); /* jansson's own allocation */
     json_decref(root);
     return rc;
 }

@@ -1,5 +1,6 @@
-/* The figures of a run: --stats, --stats-json, /stats. Main (UI) thread. Collected from finished turns, the engine's telemetry and
- * two samples of the system, one at the start and one when asked. */
+/* The figures of a run: --stats, --stats-json, /stats. Main (UI) thread. Collected from finished
+ * turns, the engine's telemetry and two samples of the system, one at the start and one when asked.
+ */
 #ifndef APP_SETUP_RUN_STATS_H
 #define APP_SETUP_RUN_STATS_H
 
@@ -11,38 +12,42 @@
 struct stats {
     struct system *system;
     struct system_sample *first, *last;
-    struct system_sample *begun;         /* of the turn in work */
-    struct machine_load load;              /* what the machine did in the turns */
+    struct system_sample *begun; /* of the turn in work */
+    struct machine_load load;    /* what the machine did in the turns */
     /* turns */
     int turns;
     uint64_t prompt_tokens, cached_tokens, generated_tokens;
-    uint64_t later_tokens;               /* generated tokens after the first of their turn: what the decode rate counts */
-    uint64_t ttft_ns;                    /* of the newest turn */
+    /* generated tokens after the first of their turn: what the decode rate counts */
+    uint64_t later_tokens;
+    uint64_t ttft_ns; /* of the newest turn */
     uint64_t prefill_ns, decode_ns, total_ns;
-    enum stop_reason reason;             /* of the newest turn */
+    enum stop_reason reason; /* of the newest turn */
     /* the engine, as last seen */
     char model[128], type[16], kernels[16], plan[64];
     int n_threads, context_used, context_size;
     uint64_t weights_packed, weights_mapped, kv_bytes, scratch_bytes;
-    uint64_t active_bytes;               /* of weights and KV read for one token */
-    uint64_t all_weights;                /* bytes that a text may touch */
-    double bandwidth;                    /* bytes a second that memory was measured to read; 0: not measured */
-    bool bandwidth_disturbed;            /* measured beside other programs */
-    bool in_cache;                       /* the weights were measured to come out of the cache */
+    uint64_t active_bytes; /* of weights and KV read for one token */
+    uint64_t all_weights;  /* bytes that a text may touch */
+    /* bytes a second that memory was measured to read; 0: not measured */
+    double bandwidth;
+    bool bandwidth_disturbed; /* measured beside other programs */
+    bool in_cache;            /* the weights were measured to come out of the cache */
     int n_devices, n_plans;
     struct device_stats devices[DEVICE_MAX];
     char device_names[DEVICE_MAX][160];
     struct plan_metrics plans[TELEMETRY_PLANS];
-    bool bandwidth_on;                   /* the bandwidth semaphore */
+    bool bandwidth_on; /* the bandwidth semaphore */
     uint64_t bandwidth_taken, bandwidth_waited_ns;
-    uint64_t moved_bytes;                /* weights and KV copied by changes of the placement */
-    uint64_t stall_ns, stall_token_ns;   /* see telemetry */
+    uint64_t moved_bytes;              /* weights and KV copied by changes of the placement */
+    uint64_t stall_ns, stall_token_ns; /* see telemetry */
     char stall_plan[64];
     int n_layers, n_experts;
-    uint32_t *experts;                   /* (n_layers, n_experts): tokens routed there, whole session; owned */
+    /* (n_layers, n_experts): tokens routed there, whole session; owned */
+    uint32_t *experts;
 };
 
-/* Takes the first sample. o (may be NULL): a --stats-json file that cannot be written is an error now, before minutes of work. */
+/* Takes the first sample. o (may be NULL): a --stats-json file that cannot be written is an error
+ * now, before minutes of work. */
 int stats_open(struct stats *s, const struct options *o, struct error *e);
 void stats_release(struct stats *s);
 /* Around every turn: averages are over the turns, not over the time between them. */
@@ -51,10 +56,12 @@ void stats_add_turn(struct stats *s, const struct turn_done_event *done);
 /* Copies what the engine says of itself and takes the last sample; call again for newer figures. */
 void stats_take(struct stats *s, const struct engine_info *info, const struct telemetry *t);
 
-/* Measures the memory for the interpretation, and whether the weights come out of the cache (about a second); not while a model computes. */
+/* Measures the memory for the interpretation, and whether the weights come out of the cache (about
+ * a second); not while a model computes. */
 void stats_measure(struct stats *s);
 
-/* The table as text with its line of interpretation. Prints nothing that a terminal could take for a command. */
+/* The table as text with its line of interpretation. Prints nothing that a terminal could take for
+ * a command. */
 void stats_print(const struct stats *s, FILE *f);
 /* Just the interpretation: one or more sentences. */
 void stats_interpret(const struct stats *s, char *out, size_t size);
@@ -63,7 +70,7 @@ int stats_write_json(const struct stats *s, const char *path, struct error *e);
 /* At the end of a run: what o asks for. */
 int stats_finish(const struct stats *s, const struct options *o, FILE *text, struct error *e);
 
-double stats_decode_rate(const struct stats *s);     /* tokens a second; 0: not known */
+double stats_decode_rate(const struct stats *s); /* tokens a second; 0: not known */
 double stats_prefill_rate(const struct stats *s);
 
 #endif

@@ -1,4 +1,5 @@
-/* The texts that measuring runs on: a file's, or the prompts that come with the program. Any thread: nothing is kept. */
+/* The texts that measuring runs on: a file's, or the prompts that come with the program. Any
+ * thread: nothing is kept. */
 #ifndef APP_SETUP_TEST_TEXT_H
 #define APP_SETUP_TEST_TEXT_H
 

@@ -1,4 +1,5 @@
-/* See theme_file.h. A theme is a mapping of up to three mappings (256, 16, mono), each of role to style. */
+/* See theme_file.h. A theme is a mapping of up to three mappings (256, 16, mono), each of role to
+ * style. */
 #include "app/setup/theme_file.h"
 #include "app/setup/completion_values.h"
 #include "app/common/paths.h"
@@ -12,7 +13,7 @@
 #include <unistd.h>
 #include <yaml.h>
 
-#define THEME_MOST (256 << 10)   /* bytes of a file */
+#define THEME_MOST (256 << 10) /* bytes of a file */
 
 static void add_name(void *ctx, const char *name)
 {
@@ -24,7 +25,8 @@ static int unknown(const char *name, struct error *e)
     struct strbuf names = {0};
 
     values_each(&option_table[OPTION_ID_theme], true, add_name, &names);
-    error_set(e, ERR_USAGE, "there is no theme %s; there are %s, or a file", name, names.data ? names.data : "none");
+    error_set(e, ERR_USAGE, "there is no theme %s; there are %s, or a file", name,
+              names.data ? names.data : "none");
     strbuf_release(&names);
     return ERR_USAGE;
 }
@@ -47,14 +49,17 @@ static int find(const char *name, char *path, size_t size, struct error *e)
     return 0;
 }
 
-static int complain(struct error *e, const char *path, yaml_mark_t at, const char *what, const char *word)
+static int complain(struct error *e, const char *path, yaml_mark_t at, const char *what,
+                    const char *word)
 {
-    return error_set(e, ERR_USAGE, "%s:%zu:%zu: %s%s", path, at.line + 1, at.column + 1, what, word);
+    return error_set(e, ERR_USAGE, "%s:%zu:%zu: %s%s", path, at.line + 1, at.column + 1, what,
+                     word);
 }
 
 static int depth_of(const char *word, enum theme_depth *out)
 {
-    static const char *const words[] = {[THEME_MONO] = "mono", [THEME_16] = "16", [THEME_256] = "256"};
+    static const char *const words[] = {
+        [THEME_MONO] = "mono", [THEME_16] = "16", [THEME_256] = "256"};
     int i;
 
     for (i = 0; i < 3; i++)
@@ -83,7 +88,9 @@ static int read_events(yaml_parser_t *y, const char *path, struct theme *t, stru
             done = true;
         } else if (ev.type == YAML_MAPPING_START_EVENT) {
             if (++level > 2 || (level == 2 && !key[0]))
-                rc = complain(e, path, ev.start_mark, "a theme has depths (256, 16, mono) with roles and styles, nothing deeper", "");
+                rc = complain(
+                    e, path, ev.start_mark,
+                    "a theme has depths (256, 16, mono) with roles and styles, nothing deeper", "");
             key[0] = 0;
         } else if (ev.type == YAML_MAPPING_END_EVENT) {
             level--;
@@ -103,10 +110,13 @@ static int read_events(yaml_parser_t *y, const char *path, struct theme *t, stru
             if (set == -1)
                 rc = complain(e, path, ev.start_mark, "there is no role ", key);
             else if (set == -2)
-                rc = complain(e, path, ev.start_mark, "not a style (\"117 on 236 bold\", \"bright-cyan\", \"default\"): ", word);
+                rc = complain(e, path, ev.start_mark,
+                              "not a style (\"117 on 236 bold\", \"bright-cyan\", \"default\"): ",
+                              word);
             key[0] = 0;
         } else if (ev.type == YAML_SCALAR_EVENT) {
-            rc = complain(e, path, ev.start_mark, "a theme has depths (256, 16, mono), each with roles and styles", "");
+            rc = complain(e, path, ev.start_mark,
+                          "a theme has depths (256, 16, mono), each with roles and styles", "");
         }
         yaml_event_delete(&ev);
     }

@@ -19,14 +19,16 @@
 /* A path in its two parts. */
 struct place {
     char folder[PATH_MAX];
-    const char *name;            /* within the path */
+    const char *name; /* within the path */
 };
 
 static int place_of(struct place *p, const char *path, struct error *e)
 {
     const char *slash = strrchr(path, '/');
 
-    if (!slash || slash == path || !slash[1] || snprintf(p->folder, sizeof p->folder, "%.*s", (int)(slash - path), path) >= (int)sizeof p->folder)
+    if (!slash || slash == path || !slash[1] ||
+        snprintf(p->folder, sizeof p->folder, "%.*s", (int)(slash - path), path) >=
+            (int)sizeof p->folder)
         return error_set(e, ERR_IO, "%s: no file of a cache folder", path);
     p->name = slash + 1;
     return 0;
@@ -45,11 +47,18 @@ static int open_folder(const char *folder, struct error *e)
     int rc = 0;
 
     if (fd < 0 || fstat(fd, &st) < 0)
-        rc = error_set(e, ERR_IO, "the cache folder %s: %s; nothing is kept (--cache-dir DIR names another)", folder, strerror(errno));
+        rc = error_set(e, ERR_IO,
+                       "the cache folder %s: %s; nothing is kept (--cache-dir DIR names another)",
+                       folder, strerror(errno));
     else if (st.st_uid != geteuid())
-        rc = error_set(e, ERR_IO, "the cache folder %s belongs to another user and is not used; --cache-dir DIR names another", folder);
+        rc = error_set(e, ERR_IO,
+                       "the cache folder %s belongs to another user and is not used; --cache-dir "
+                       "DIR names another",
+                       folder);
     else if (st.st_mode & (S_IWGRP | S_IWOTH))
-        rc = error_set(e, ERR_IO, "the cache folder %s is writable by others and is not used; run chmod go-w on it, or name another with --cache-dir",
+        rc = error_set(e, ERR_IO,
+                       "the cache folder %s is writable by others and is not used; run chmod go-w "
+                       "on it, or name another with --cache-dir",
                        folder);
     if (rc < 0 && fd >= 0)
         close(fd);
@@ -60,14 +69,16 @@ int cache_check(const char *folder, struct error *e)
 {
     int fd;
 
-    mkdir(folder, 0700);         /* usually there; where it can be neither made nor opened, the latter says why */
+    /* usually there; where it can be neither made nor opened, the latter says why */
+    mkdir(folder, 0700);
     if ((fd = open_folder(folder, e)) < 0)
         return fd;
     close(fd);
     return 0;
 }
 
-static int read_trusted(int fd, const char *path, size_t most, char **text, size_t *n, struct error *e)
+static int read_trusted(int fd, const char *path, size_t most, char **text, size_t *n,
+                        struct error *e)
 {
     const struct file_kind kind = {"file of the cache", most, ERR_INPUT};
     struct stat st;
@@ -75,7 +86,8 @@ static int read_trusted(int fd, const char *path, size_t most, char **text, size
     if (fstat(fd, &st) < 0)
         return failed(e, path);
     if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_mode & (S_IWGRP | S_IWOTH))
-        return error_set(e, ERR_IO, "%s is no file of this user alone and is not used; remove it", path);
+        return error_set(e, ERR_IO, "%s is no file of this user alone and is not used; remove it",
+                         path);
     return file_drain(fd, path, &kind, NULL, text, n, e);
 }
 

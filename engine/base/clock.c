@@ -1,4 +1,5 @@
-/* See clock.h. CLOCK_MONOTONIC goes through the vDSO: a reading costs some 20 ns, cheap enough around every job. */
+/* See clock.h. CLOCK_MONOTONIC goes through the vDSO: a reading costs some 20 ns, cheap enough
+ * around every job. */
 #include "engine/base/clock.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* Monotonic time in nanoseconds, as every figure of the program uses it. Any thread; async-signal-safe. */
+/* Monotonic time in nanoseconds, as every figure of the program uses it. Any thread;
+ * async-signal-safe. */
 #ifndef ENGINE_BASE_CLOCK_H
 #define ENGINE_BASE_CLOCK_H
 
@@ -7,10 +8,10 @@
 #define CLOCK_SECOND 1000000000ull
 #define CLOCK_MILLI 1000000ull
 
-uint64_t clock_now(void);                    /* CLOCK_MONOTONIC */
-uint64_t clock_thread_cpu(void);             /* CPU time of this thread */
-uint64_t clock_process_cpu(void);            /* CPU time of all threads */
-void clock_sleep(uint64_t ns);               /* whole, also when signals arrive */
+uint64_t clock_now(void);         /* CLOCK_MONOTONIC */
+uint64_t clock_thread_cpu(void);  /* CPU time of this thread */
+uint64_t clock_process_cpu(void); /* CPU time of all threads */
+void clock_sleep(uint64_t ns);    /* whole, also when signals arrive */
 
 static inline double clock_seconds(uint64_t ns)
 {

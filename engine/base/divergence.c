@@ -27,5 +27,5 @@ double divergence_kl(const float *exact, const float *other, int n, bool *change
         kl += exp(p) * (p - ((double)other[i] - b));
     }
     *changed = best != best_other;
-    return kl > 0.0 ? kl : 0.0;          /* rounding */
+    return kl > 0.0 ? kl : 0.0; /* rounding */
 }

@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-/* Kullback-Leibler divergence of softmax(other) from softmax(exact), nats. *changed: their most probable tokens differ. */
+/* Kullback-Leibler divergence of softmax(other) from softmax(exact), nats. *changed: their most
+ * probable tokens differ. */
 double divergence_kl(const float *exact, const float *other, int n, bool *changed);
 
 #endif

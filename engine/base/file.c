@@ -27,7 +27,10 @@ static bool is_null_device(const struct stat *st)
 
 static const char *kind_word(mode_t mode)
 {
-    return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
+    return S_ISDIR(mode)    ? "a folder"
+           : S_ISFIFO(mode) ? "a pipe"
+           : S_ISSOCK(mode) ? "a socket"
+                            : "a device";
 }
 
 int file_open(const char *path, const struct file_kind *kind, struct error *e)
@@ -40,7 +43,8 @@ int file_open(const char *path, const struct file_kind *kind, struct error *e)
     if (fstat(fd, &st) < 0)
         rc = failed(e, path);
     else if (!S_ISREG(st.st_mode) && !is_null_device(&st))
-        rc = error_set(e, kind->refused, "%s: is %s; a %s is expected, which is a regular file", path, kind_word(st.st_mode), kind->what);
+        rc = error_set(e, kind->refused, "%s: is %s; a %s is expected, which is a regular file",
+                       path, kind_word(st.st_mode), kind->what);
     if (rc < 0)
         close(fd);
     return rc < 0 ? rc : fd;
@@ -50,8 +54,8 @@ static int too_large(const char *name, const struct file_kind *kind, struct erro
 {
     bool large = kind->most >= (size_t)1 << 20;
 
-    return error_set(e, kind->refused, "%s: larger than %zu %s; this is no %s", name, large ? kind->most >> 20 : kind->most, large ? "MiB" : "bytes",
-                     kind->what);
+    return error_set(e, kind->refused, "%s: larger than %zu %s; this is no %s", name,
+                     large ? kind->most >> 20 : kind->most, large ? "MiB" : "bytes", kind->what);
 }
 
 /* Room for one byte more than may come, so that what is too large shows, and for the zero. */
@@ -67,7 +71,8 @@ static int grow(char **text, size_t *room, const char *name, size_t most, struct
     return 0;
 }
 
-int file_drain(int fd, const char *name, const struct file_kind *kind, int (*interrupted)(void), char **text, size_t *n, struct error *e)
+int file_drain(int fd, const char *name, const struct file_kind *kind, int (*interrupted)(void),
+               char **text, size_t *n, struct error *e)
 {
     size_t room = 0;
     ssize_t got = 1;
@@ -98,7 +103,8 @@ int file_drain(int fd, const char *name, const struct file_kind *kind, int (*int
     return 0;
 }
 
-int file_read(const char *path, const struct file_kind *kind, char **text, size_t *n, struct error *e)
+int file_read(const char *path, const struct file_kind *kind, char **text, size_t *n,
+              struct error *e)
 {
     int fd = file_open(path, kind, e), rc;
 
@@ -164,7 +170,7 @@ int file_replace(const char *path, const void *data, size_t n, struct error *e)
 
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
         return write_directly(path, data, n, e);
-    if (!realpath(path, real))               /* not there yet: the name as given */
+    if (!realpath(path, real)) /* not there yet: the name as given */
         snprintf(real, sizeof real, "%s", path);
     else if (stat(real, &st) == 0 && S_ISDIR(st.st_mode))
         return errno = EISDIR, failed(e, path);
@@ -172,7 +178,8 @@ int file_replace(const char *path, const void *data, size_t n, struct error *e)
     if ((fd = mkostemp(temporary, O_CLOEXEC)) < 0)
         return failed(e, path);
     umask(mask = umask(077));
-    if (fchmod(fd, stat(real, &st) == 0 ? st.st_mode & 07777 : 0666 & ~mask) < 0 || file_write_all(fd, data, n) < 0 || fsync(fd) < 0)
+    if (fchmod(fd, stat(real, &st) == 0 ? st.st_mode & 07777 : 0666 & ~mask) < 0 ||
+        file_write_all(fd, data, n) < 0 || fsync(fd) < 0)
         rc = failed(e, path);
     if (close(fd) < 0 && rc == 0)
         rc = failed(e, path);

@@ -1,5 +1,6 @@
-/* The 16-bit floating-point formats of weights and caches: IEEE-754 binary16 (F16) and bfloat16 (BF16), to and from F32.
- * Plain integer code, the same bits everywhere; engine/device/numerics.h counts on them. Pure functions: any thread. */
+/* The 16-bit floating-point formats of weights and caches: IEEE-754 binary16 (F16) and bfloat16
+ * (BF16), to and from F32. Plain integer code, the same bits everywhere; engine/device/numerics.h
+ * counts on them. Pure functions: any thread. */
 #ifndef ENGINE_BASE_HALF_H
 #define ENGINE_BASE_HALF_H
 
@@ -25,9 +26,11 @@ static inline float num_from_f16(uint16_t h)
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 0x3ffu;
 
     if (e == 0)
-        return num_float(sign) + (sign ? -1.0f : 1.0f) * (float)m * 5.9604644775390625e-8f;   /* exact: m * 2^-24 */
+        /* exact: m * 2^-24 */
+        return num_float(sign) + (sign ? -1.0f : 1.0f) * (float)m * 5.9604644775390625e-8f;
     if (e == 31)
-        return num_float(sign | 0x7f800000u | m << 13 | (m ? 0x400000u : 0u));   /* NaN comes out quiet, as from vcvtph2ps */
+        /* NaN comes out quiet, as from vcvtph2ps */
+        return num_float(sign | 0x7f800000u | m << 13 | (m ? 0x400000u : 0u));
     return num_float(sign | (e + 112u) << 23 | m << 13);
 }
 
@@ -40,7 +43,8 @@ static inline uint16_t num_to_f16(float x)
         return (uint16_t)(sign | 0x7e00u);
     if (a >= 0x477ff000u)
         return (uint16_t)(sign | 0x7c00u);
-    if (a < 0x38800000u) {                       /* subnormal half: adding 0.5 aligns the last bit with 2^-24 */
+    /* subnormal half: adding 0.5 aligns the last bit with 2^-24 */
+    if (a < 0x38800000u) {
         r = num_bits(num_float(a) + 0.5f) - 0x3f000000u;
         return (uint16_t)(sign | r);
     }

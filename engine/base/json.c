@@ -5,13 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static json_t *parse(const void *data, size_t bytes, size_t more, const char *label, int code, struct error *e)
+static json_t *parse(const void *data, size_t bytes, size_t more, const char *label, int code,
+                     struct error *e)
 {
     json_error_t why;
     json_t *root = json_loadb(data, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | more, &why);
 
     if (!root)
-        error_set(e, code, "%s: not valid JSON: line %d, column %d: %s", label, why.line, why.column, why.text);
+        error_set(e, code, "%s: not valid JSON: line %d, column %d: %s", label, why.line,
+                  why.column, why.text);
     return root;
 }
 
@@ -48,7 +50,9 @@ const json_t *json_walk(const json_t *root, const char *path)
         memcpy(step, path, n);
         step[n] = 0;
         if (json_is_array(root))
-            root = n && strspn(step, "0123456789") == n ? json_array_get(root, strtoul(step, NULL, 10)) : NULL;
+            root = n && strspn(step, "0123456789") == n
+                       ? json_array_get(root, strtoul(step, NULL, 10))
+                       : NULL;
         else
             root = json_object_get(root, step);
         path += n;

@@ -1,4 +1,5 @@
-/* JSON in: jansson with one-line errors that name the document. Any thread. Depth (2048), duplicate keys and number ranges are checked. */
+/* JSON in: jansson with one-line errors that name the document. Any thread. Depth (2048), duplicate
+ * keys and number ranges are checked. */
 #ifndef ENGINE_BASE_JSON_H
 #define ENGINE_BASE_JSON_H
 
@@ -8,11 +9,14 @@
 #include <jansson.h>
 #include <stddef.h>
 
-/* The whole of data must be one JSON value. NULL: *e says where it is wrong (ERR_MODEL), with label in front. Free with json_decref. */
+/* The whole of data must be one JSON value. NULL: *e says where it is wrong (ERR_MODEL), with label
+ * in front. Free with json_decref. */
 json_t *json_read(const void *data, size_t bytes, const char *label, struct error *e);
-/* The same for what this program wrote itself: a model may have said a NUL, so a text may hold one (json_string_length counts it). */
+/* The same for what this program wrote itself: a model may have said a NUL, so a text may hold one
+ * (json_string_length counts it). */
 json_t *json_read_own(const void *data, size_t bytes, const char *label, struct error *e);
-/* A file of such a value. ERR_IO, ERR_MEMORY; kind->refused where it is no JSON or not of this kind. */
+/* A file of such a value. ERR_IO, ERR_MEMORY; kind->refused where it is no JSON or not of this
+ * kind. */
 int json_read_file(json_t **root, const char *path, const struct file_kind *kind, struct error *e);
 /* Value at a dotted path ("rope_scaling.short_factor", "eos_token_id.0"); NULL: none. Borrowed. */
 const json_t *json_walk(const json_t *root, const char *path);

@@ -37,7 +37,8 @@ static void follow(const struct log_line *line)
     }
     gmtime_r(&wall.tv_sec, &utc);
     n = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-    n += (size_t)snprintf(text + n, sizeof text - n, ".%03ldZ %s ", wall.tv_nsec / 1000000, log_level_word(line->level));
+    n += (size_t)snprintf(text + n, sizeof text - n, ".%03ldZ %s ", wall.tv_nsec / 1000000,
+                          log_level_word(line->level));
     n += (size_t)snprintf(text + n, sizeof text - n, "%s\n", line->text);
     for (at = 0; at < n; at += (size_t)put)
         if ((put = write(follower, text + at, n - at)) <= 0) {
@@ -63,7 +64,7 @@ void log_write(enum log_level level, const char *format, ...)
     va_start(args, format);
     length = vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
-    if (length >= (int)sizeof raw) {                 /* cut: not inside a code point */
+    if (length >= (int)sizeof raw) { /* cut: not inside a code point */
         size_t end = sizeof raw - 1;
 
         while (end && ((unsigned char)raw[end - 1] & 0xc0) == 0x80)

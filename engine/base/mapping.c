@@ -1,5 +1,5 @@
-/* File mappings and the SIGBUS guard. Any thread; the table is the one global of this file, because a signal handler has no argument
- * of ours: it can only find the mapping by address. */
+/* File mappings and the SIGBUS guard. Any thread; the table is the one global of this file, because
+ * a signal handler has no argument of ours: it can only find the mapping by address. */
 #include "engine/base/mapping.h"
 
 #include "engine/base/mem.h"
@@ -20,7 +20,8 @@
 
 #define PAGE 4096
 
-/* begin is published last and cleared first, so the handler never pairs it with another mapping's end. */
+/* begin is published last and cleared first, so the handler never pairs it with another mapping's
+ * end. */
 static struct {
     atomic_uintptr_t begin, end;
     atomic_int damaged, used;
@@ -40,8 +41,10 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
         if (!begin || at < begin || at >= end)
             continue;
         at &= ~(uintptr_t)(PAGE - 1);
-        /* mmap is a plain system call on Linux: safe here. All of the rest goes at once: it is lost as well. */
-        if (mmap((void *)at, end - at, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+        /* mmap is a plain system call on Linux: safe here. All of the rest goes at once: it is lost
+         * as well. */
+        if (mmap((void *)at, end - at, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+            MAP_FAILED)
             break;
         atomic_store(&guard[i].damaged, 1);
         errno = saved;
@@ -53,7 +56,8 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
     } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
         previous.sa_handler(sig);
     } else {
-        signal(SIGBUS, SIG_DFL);    /* the faulting instruction runs again and ends the process as it would have */
+        /* the faulting instruction runs again and ends the process as it would have */
+        signal(SIGBUS, SIG_DFL);
     }
 }
 
@@ -64,7 +68,8 @@ static int install(void)
     int rc = 0;
 
     pthread_mutex_lock(&install_lock);
-    if (sigaction(SIGBUS, NULL, &now) == 0 && !((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_sigbus)) {
+    if (sigaction(SIGBUS, NULL, &now) == 0 &&
+        !((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_sigbus)) {
         previous = now;
         ours.sa_sigaction = on_sigbus;
         ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
@@ -119,7 +124,8 @@ int mapping_open(struct mapping *m, const char *path, struct error *e)
     }
     p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED) {
-        rc = error_set(e, errno == ENOMEM ? ERR_MEMORY : ERR_IO, "%s: cannot map: %s", path, strerror(errno));
+        rc = error_set(e, errno == ENOMEM ? ERR_MEMORY : ERR_IO, "%s: cannot map: %s", path,
+                       strerror(errno));
         goto out;
     }
     /* The last page belongs to the mapping whole: beyond the end of the file it reads as zeros. */
@@ -151,8 +157,12 @@ void mapping_close(struct mapping *m)
 
 int mapping_check(const struct mapping *m, struct error *e)
 {
-    if (m->slot >= 0 && m->size && atomic_load_explicit(&guard[m->slot].damaged, memory_order_relaxed))
-        return error_set(e, ERR_IO, "%s: changed while it was read (truncated or a disk error); load the model again", m->path);
+    if (m->slot >= 0 && m->size &&
+        atomic_load_explicit(&guard[m->slot].damaged, memory_order_relaxed))
+        return error_set(
+            e, ERR_IO,
+            "%s: changed while it was read (truncated or a disk error); load the model again",
+            m->path);
     return 0;
 }
 
@@ -176,9 +186,11 @@ void mapping_ahead(const struct mapping *m, size_t offset, size_t bytes)
 
 void mapping_forget(const struct mapping *m, size_t offset, size_t bytes)
 {
-    size_t from = (offset + PAGE - 1) & ~(size_t)(PAGE - 1), to = (offset + bytes) & ~(size_t)(PAGE - 1);
+    size_t from = (offset + PAGE - 1) & ~(size_t)(PAGE - 1),
+           to = (offset + bytes) & ~(size_t)(PAGE - 1);
 
-    /* Never over pages the guard replaced: dropping those is harmless too (they are zeros), so no check is needed. */
+    /* Never over pages the guard replaced: dropping those is harmless too (they are zeros), so no
+     * check is needed. */
     if (m->slot >= 0 && offset <= m->size && bytes <= m->size - offset && to > from)
         madvise((void *)(uintptr_t)(m->data + from), to - from, MADV_DONTNEED);
 }

@@ -8,12 +8,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Libraries keep memory until the process ends (drivers' caches, readline's undo lists); only leaks of ours are to be reported. */
+/* Libraries keep memory until the process ends (drivers' caches, readline's undo lists); only leaks
+ * of ours are to be reported. */
 #if defined(__SANITIZE_ADDRESS__)
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
-    return "leak:libreadline\nleak:libpocl\nleak:libLLVM\nleak:libclang\nleak:libOpenCL\nleak:libclblast\nleak:libdnnl\n"
+    return "leak:libreadline\nleak:libpocl\nleak:libLLVM\nleak:libclang\nleak:libOpenCL\nleak:"
+           "libclblast\nleak:libdnnl\n"
            "leak:libRusticlOpenCL\nleak:libMesaOpenCL\nleak:libigdrcl\n";
 }
 #endif
@@ -33,15 +35,18 @@ static int may_allocate(void)
         abort();
     }
 #endif
-    if (atomic_load_explicit(&fail_countdown, memory_order_relaxed) >= 0 && atomic_fetch_sub(&fail_countdown, 1) == 0)
+    if (atomic_load_explicit(&fail_countdown, memory_order_relaxed) >= 0 &&
+        atomic_fetch_sub(&fail_countdown, 1) == 0)
         return 0;
     return 1;
 }
 
-/* Rows of activations lie a page or more apart: without huge pages every row is a miss of the address cache. */
+/* Rows of activations lie a page or more apart: without huge pages every row is a miss of the
+ * address cache. */
 static void want_huge(void *p, size_t bytes)
 {
-    uintptr_t begin = ((uintptr_t)p + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1), end = ((uintptr_t)p + bytes) & ~(HUGE_PAGE - 1);
+    uintptr_t begin = ((uintptr_t)p + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1),
+              end = ((uintptr_t)p + bytes) & ~(HUGE_PAGE - 1);
 
     if (end > begin)
         madvise((void *)begin, end - begin, MADV_HUGEPAGE);

@@ -1,27 +1,31 @@
 /* Memory of ours: every allocation of engine/, ui/, gpu/ and app/ goes through here.
- * Any thread. Failure returns NULL (mem_*) so that the caller can say what it was for; sizes are checked for overflow.
- * The guard: while armed on a thread, any mem_* call on it aborts with the place that armed it (builds with MOETOP_DEBUG
- * only; elsewhere it is free). It is armed around forward and sampling: computing a token allocates nothing.
- * mem_fail_after(n) makes the n-th allocation of the process fail (tests: 0, 1, 2, ... until success). */
+ * Any thread. Failure returns NULL (mem_*) so that the caller can say what it was for; sizes are
+ * checked for overflow. The guard: while armed on a thread, any mem_* call on it aborts with the
+ * place that armed it (builds with MOETOP_DEBUG only; elsewhere it is free). It is armed around
+ * forward and sampling: computing a token allocates nothing. mem_fail_after(n) makes the n-th
+ * allocation of the process fail (tests: 0, 1, 2, ... until success). */
 #ifndef ENGINE_BASE_MEM_H
 #define ENGINE_BASE_MEM_H
 
 #include <stddef.h>
 
-void *mem_alloc(size_t count, size_t size);             /* zeroed; count * size checked */
-void *mem_resize(void *old, size_t count, size_t size); /* not zeroed beyond the old size; old kept on failure */
-char *mem_string(const char *text);                     /* copy; NULL in gives NULL */
-char *mem_string_n(const char *text, size_t n);         /* copy of n bytes plus a terminating 0 */
-void mem_free(void *p);                                 /* accepts NULL */
+void *mem_alloc(size_t count, size_t size); /* zeroed; count * size checked */
+/* not zeroed beyond the old size; old kept on failure */
+void *mem_resize(void *old, size_t count, size_t size);
+char *mem_string(const char *text);             /* copy; NULL in gives NULL */
+char *mem_string_n(const char *text, size_t n); /* copy of n bytes plus a terminating 0 */
+void mem_free(void *p);                         /* accepts NULL */
 
-/* Page-backed memory for weights, KV and scratch: aligned to 2 MiB when that large (transparent huge pages asked for),
- * else to the page; zeroed; not counted against the guard's owner but counted in mem_pages_total(). */
+/* Page-backed memory for weights, KV and scratch: aligned to 2 MiB when that large (transparent
+ * huge pages asked for), else to the page; zeroed; not counted against the guard's owner but
+ * counted in mem_pages_total(). */
 void *mem_pages(size_t bytes);
 void mem_pages_free(void *p, size_t bytes);
-size_t mem_pages_total(void);                           /* bytes now held by mem_pages, whole process */
+/* bytes now held by mem_pages, whole process */
+size_t mem_pages_total(void);
 
-void mem_guard_arm(const char *what);                   /* this thread, nests */
+void mem_guard_arm(const char *what); /* this thread, nests */
 void mem_guard_disarm(void);
-void mem_fail_after(long n);                            /* -1: never (the default) */
+void mem_fail_after(long n); /* -1: never (the default) */
 
 #endif

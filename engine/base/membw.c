@@ -1,5 +1,5 @@
-/* See membw.h. Vectors of 16 bytes, which every machine at hand has: reading is bound by memory long before it is bound by the width of
- * a load. */
+/* See membw.h. Vectors of 16 bytes, which every machine at hand has: reading is bound by memory
+ * long before it is bound by the width of a load. */
 #include "engine/base/membw.h"
 
 #include "engine/base/clock.h"
@@ -11,23 +11,26 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PASSES 16                        /* of one pattern, at most */
+#define PASSES 16 /* of one pattern, at most */
 #define LEAST_BYTES ((size_t)64 << 20)
 #define MOST_BYTES ((size_t)1 << 30)
-#define ROUNDS 3                         /* of what may be cached and of memory, by turns */
+#define ROUNDS 3 /* of what may be cached and of memory, by turns */
 #define STEP 512
-#define AHEAD 4096                       /* bytes: one request a line */
-#define FAR 2880                         /* two requests a line, into the second-level cache and then the first: the fastest on some machines */
+#define AHEAD 4096 /* bytes: one request a line */
+/* two requests a line, into the second-level cache and then the first: the fastest on some machines
+ */
+#define FAR 2880
 #define NEAR 1152
-#define PATTERNS 4                       /* plain, asked for ahead, four streams, asked for at two distances */
+/* plain, asked for ahead, four streams, asked for at two distances */
+#define PATTERNS 4
 
 typedef long long lanes __attribute__((vector_size(16)));
 
 struct reading {
     const char *data;
-    size_t slice;                        /* bytes of each thread, a multiple of 4 * STEP */
+    size_t slice; /* bytes of each thread, a multiple of 4 * STEP */
     int pattern;
-    long long sum[POOL_MAX];             /* keeps the loads alive */
+    long long sum[POOL_MAX]; /* keeps the loads alive */
 };
 
 static inline lanes at(const char *p)
@@ -45,7 +48,8 @@ static inline __attribute__((always_inline)) void ask(const char *p, int pattern
     }
 }
 
-static inline __attribute__((always_inline)) long long read_line_by_line(const char *p, size_t n, const int pattern)
+static inline __attribute__((always_inline)) long long read_line_by_line(const char *p, size_t n,
+                                                                         const int pattern)
 {
     lanes a = {0}, b = a, c = a, d = a;
 
@@ -149,7 +153,7 @@ double membw_read(const void *data, size_t bytes, int n_threads, int millisecond
         bytes = own;
         if (!(buffer = mem_pages(own)))
             goto out;
-        memset(buffer, 1, own);          /* untouched pages are all the same zero page */
+        memset(buffer, 1, own); /* untouched pages are all the same zero page */
         data = buffer;
     }
     r->data = (const char *)(((uintptr_t)data + 63) & ~(uintptr_t)63);
@@ -200,12 +204,14 @@ bool membw_cached(uint64_t bytes, int n_threads)
     if (!bytes || bytes > membw_cache_bytes() || bytes > own / 2)
         return false;
     n = n < POOL_MAX ? n : POOL_MAX;
-    if (!(r = mem_alloc(1, sizeof *r)) || pool_new(&pool, n, true, NULL) < 0 || !(buffer = mem_pages(own)))
+    if (!(r = mem_alloc(1, sizeof *r)) || pool_new(&pool, n, true, NULL) < 0 ||
+        !(buffer = mem_pages(own)))
         goto out;
-    memset(buffer, 1, own);              /* untouched pages are all the same zero page */
+    memset(buffer, 1, own); /* untouched pages are all the same zero page */
     r->data = buffer;
     r->pattern = PATTERNS - 1;
-    for (int i = 0; i < ROUNDS; i++) {   /* the same volume each, so that a pause of the machine meets both alike */
+    /* the same volume each, so that a pause of the machine meets both alike */
+    for (int i = 0; i < ROUNDS; i++) {
         slow[i] = read_again(pool, r, own, own);
         read_again(pool, r, (size_t)bytes, 1);
         fast[i] = read_again(pool, r, (size_t)bytes, own);

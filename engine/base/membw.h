@@ -1,5 +1,6 @@
-/* How fast this machine reads memory right now: the speed of light of decoding. Owner: the caller. Any thread, one measurement at a time.
- * Other processes share the memory, so a figure is worth something only next to the run it is compared with. */
+/* How fast this machine reads memory right now: the speed of light of decoding. Owner: the caller.
+ * Any thread, one measurement at a time. Other processes share the memory, so a figure is worth
+ * something only next to the run it is compared with. */
 #ifndef ENGINE_BASE_MEMBW_H
 #define ENGINE_BASE_MEMBW_H
 
@@ -7,15 +8,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes a second that n_threads threads (0: one a physical core) together read, best of four access patterns (plain, prefetching,
- * four streams, prefetching at two distances), each its median pass; takes about `milliseconds`. data: memory to read (the weights themselves), or NULL: a
- * buffer of its own, four times the last-level cache, at most 1 GiB and a quarter of what is free. 0: no memory, or data too small to say anything. */
+/* Bytes a second that n_threads threads (0: one a physical core) together read, best of four access
+ * patterns (plain, prefetching, four streams, prefetching at two distances), each its median pass;
+ * takes about `milliseconds`. data: memory to read (the weights themselves), or NULL: a buffer of
+ * its own, four times the last-level cache, at most 1 GiB and a quarter of what is free. 0: no
+ * memory, or data too small to say anything. */
 double membw_read(const void *data, size_t bytes, int n_threads, int milliseconds);
-/* Last-level cache in bytes (of one package), 0: unknown. What the processor says of itself: a virtual
- * machine may have a small share of it. */
+/* Last-level cache in bytes (of one package), 0: unknown. What the processor says of itself: a
+ * virtual machine may have a small share of it. */
 uint64_t membw_cache_bytes(void);
-/* Whether so many bytes, read again and again, are read clearly faster than memory: measured beside it,
- * by turns. Takes some tenths of a second, unless more than the processor's cache is asked for: no. */
+/* Whether so many bytes, read again and again, are read clearly faster than memory: measured beside
+ * it, by turns. Takes some tenths of a second, unless more than the processor's cache is asked for:
+ * no. */
 bool membw_cached(uint64_t bytes, int n_threads);
 /* What counts as clearly faster. */
 bool membw_faster(double near, double far);

@@ -6,7 +6,7 @@ enum role { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT };
 
 struct message {
     enum role role;
-    char *text;                  /* UTF-8, owned by whoever holds the message */
+    char *text; /* UTF-8, owned by whoever holds the message */
 };
 
 #endif

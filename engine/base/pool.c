@@ -1,10 +1,11 @@
-/* The thread pool (pool.h). Waiting is on words (the epoch of runs, barriers, phases), each with a count of sleepers so that a hand-over
- * between threads that are all awake makes no system call.
+/* The thread pool (pool.h). Waiting is on words (the epoch of runs, barriers, phases), each with a
+ * count of sleepers so that a hand-over between threads that are all awake makes no system call.
  *
- * An elastic run waits for work, never for threads. Its state is words that carry the number of the phase they belong to, so that a
- * thread that slept through some phases finds nothing to take in them: each thread's `part` (phase, next index), `finished` (phase, tasks
- * done) and the gate `over` (last phase whose tasks are all done). `entry` counts the workers inside; a run that has been closed lets nobody in, and the
- * caller waits only for those who came. */
+ * An elastic run waits for work, never for threads. Its state is words that carry the number of the
+ * phase they belong to, so that a thread that slept through some phases finds nothing to take in
+ * them: each thread's `part` (phase, next index), `finished` (phase, tasks done) and the gate
+ * `over` (last phase whose tasks are all done). `entry` counts the workers inside; a run that has
+ * been closed lets nobody in, and the caller waits only for those who came. */
 #include "engine/base/pool.h"
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
@@ -21,12 +22,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SPIN_NS 60000           /* longer than a phase of decoding takes to even out, shorter than a scheduler tick */
-#define INDEX_BITS 24           /* tasks of a phase; the other 40 bits last for years of phases */
+/* longer than a phase of decoding takes to even out, shorter than a scheduler tick */
+#define SPIN_NS 60000
+#define INDEX_BITS 24 /* tasks of a phase; the other 40 bits last for years of phases */
 #define INDEX_MASK (((uint64_t)1 << INDEX_BITS) - 1)
 #define INSIDE ((uint64_t)0xffff)
-#define OPEN ((uint64_t)1 << 16)    /* whoever comes is let in */
-#define ALL ((uint64_t)1 << 17)     /* all are inside from the start, however late they come */
+#define OPEN ((uint64_t)1 << 16) /* whoever comes is let in */
+#define ALL ((uint64_t)1 << 17)  /* all are inside from the start, however late they come */
 #define EPOCH_SHIFT 18
 
 struct gate {
@@ -40,9 +42,10 @@ struct place {
     int total, taken, next, victim;
 };
 
-/* The chunks that a thread takes before anybody else's: the same rows of a matrix in every token. */
+/* The chunks that a thread takes before anybody else's: the same rows of a matrix in every token.
+ */
 struct part {
-    _Alignas(64) atomic_uint_fast64_t work;     /* phase << INDEX_BITS | next index */
+    _Alignas(64) atomic_uint_fast64_t work; /* phase << INDEX_BITS | next index */
 };
 
 struct worker_arg {
@@ -53,16 +56,17 @@ struct worker_arg {
 struct pool {
     struct gate start, done, phase, over;
     _Alignas(64) atomic_int arrived;
-    _Alignas(64) atomic_uint_fast64_t entry;        /* epoch << EPOCH_SHIFT | ALL, OPEN | how many workers are inside */
-    _Alignas(64) atomic_uint_fast64_t finished;     /* phase << INDEX_BITS | tasks done */
+    /* epoch << EPOCH_SHIFT | ALL, OPEN | how many workers are inside */
+    _Alignas(64) atomic_uint_fast64_t entry;
+    _Alignas(64) atomic_uint_fast64_t finished; /* phase << INDEX_BITS | tasks done */
     struct place place[POOL_MAX];
     struct part part[POOL_MAX];
     void (*fn)(void *ctx, int tid, int n);
     void *ctx;
-    atomic_bool stop;          /* read by threads that a run went by without */
-    atomic_int limit;          /* of threads in an elastic run */
+    atomic_bool stop; /* read by threads that a run went by without */
+    atomic_int limit; /* of threads in an elastic run */
     int n, created;
-    atomic_int schedstat[POOL_MAX];     /* file of each thread's times; -1: none */
+    atomic_int schedstat[POOL_MAX]; /* file of each thread's times; -1: none */
     bool pinned;
     cpu_set_t old_affinity;
     int node[POOL_MAX];
@@ -93,7 +97,8 @@ static void gate_reach(struct gate *g, unsigned until)
     int64_t limit = 0;
     unsigned now;
 
-    for (unsigned i = 1; (int)((now = atomic_load_explicit(&g->word, memory_order_acquire)) - until) < 0; i++) {
+    for (unsigned i = 1;
+         (int)((now = atomic_load_explicit(&g->word, memory_order_acquire)) - until) < 0; i++) {
         relax();
         if (i & 63)
             continue;
@@ -162,7 +167,7 @@ uint64_t pool_waited(const struct pool *p, int i)
     if (n <= 0)
         return 0;
     line[n] = 0;
-    strtoull(line, &next, 10);          /* the time it ran; then how long it waited */
+    strtoull(line, &next, 10); /* the time it ran; then how long it waited */
     return strtoull(next, NULL, 10);
 }
 
@@ -178,14 +183,15 @@ static void *worker_main(void *arg)
     atomic_store(&p->schedstat[a->tid], schedstat_open());
     for (;;) {
         gate_wait(&p->start, epoch);
-        epoch = atomic_load(&p->start.word);    /* runs that went by without this thread are forgotten */
+        /* runs that went by without this thread are forgotten */
+        epoch = atomic_load(&p->start.word);
         if (atomic_load(&p->stop))
             return NULL;
         if (!enter(p, a->tid, epoch))
             continue;
         p->fn(p->ctx, a->tid, p->n);
         if ((atomic_fetch_sub(&p->entry, 1) & (OPEN | INSIDE)) == 1)
-            gate_open(&p->done);                /* closed, and this was the last inside */
+            gate_open(&p->done); /* closed, and this was the last inside */
     }
 }
 
@@ -215,9 +221,10 @@ int pool_new(struct pool **out, int n, bool pin, struct error *e)
     for (int i = 1; i < n; i++)
         atomic_store(&p->schedstat[i], -1);
     atomic_store(&p->schedstat[0], schedstat_open());
-    if (pin && pthread_getaffinity_np(pthread_self(), sizeof p->old_affinity, &p->old_affinity) == 0) {
+    if (pin &&
+        pthread_getaffinity_np(pthread_self(), sizeof p->old_affinity, &p->old_affinity) == 0) {
         n_cpus = topology_core_cpus(cpus, n);
-        p->pinned = n_cpus >= n;         /* more threads than cores: the scheduler knows better */
+        p->pinned = n_cpus >= n; /* more threads than cores: the scheduler knows better */
     }
     if (p->pinned)
         topology_core_nodes(p->node, n);
@@ -228,7 +235,9 @@ int pool_new(struct pool **out, int n, bool pin, struct error *e)
         code = pthread_create(&p->threads[i], NULL, worker_main, &p->args[i]);
         if (code) {
             pool_free(p);
-            return error_set(e, ERR_MEMORY, "cannot start compute thread %d of %d: %s; use fewer threads (-t)", i + 1, n, strerror(code));
+            return error_set(e, ERR_MEMORY,
+                             "cannot start compute thread %d of %d: %s; use fewer threads (-t)",
+                             i + 1, n, strerror(code));
         }
         p->created++;
         if (p->pinned)
@@ -267,7 +276,8 @@ static void run(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx
 
     p->fn = fn;
     p->ctx = ctx;
-    atomic_store(&p->entry, entry_of(atomic_load(&p->start.word) + 1) | OPEN | (all ? ALL | (uint64_t)(p->n - 1) : 0));
+    atomic_store(&p->entry, entry_of(atomic_load(&p->start.word) + 1) | OPEN |
+                                (all ? ALL | (uint64_t)(p->n - 1) : 0));
     gate_open(&p->start);
     fn(ctx, 0, p->n);
     if (atomic_fetch_and(&p->entry, ~OPEN) & INSIDE)
@@ -322,8 +332,9 @@ int pool_part(const struct pool *p, int total, int chunk, int i)
     return at < total ? (int)at : total;
 }
 
-/* A word of an earlier phase stands for a part of which nothing was taken yet. One of a part that was not empty then cannot be older than a phase
- * that is over, so that a late thread never takes what is done. */
+/* A word of an earlier phase stands for a part of which nothing was taken yet. One of a part that
+ * was not empty then cannot be older than a phase that is over, so that a late thread never takes
+ * what is done. */
 static int take_from(struct pool *p, struct place *my, int i, int chunk)
 {
     int begin = pool_part(p, my->total, chunk, i), end = pool_part(p, my->total, chunk, i + 1), at;
@@ -337,7 +348,8 @@ static int take_from(struct pool *p, struct place *my, int i, int chunk)
         at = w >> INDEX_BITS == my->phase ? (int)(w & INDEX_MASK) : begin;
         if (at >= end)
             return -1;
-    } while (!atomic_compare_exchange_weak(&p->part[i].work, &w, my->phase << INDEX_BITS | (uint64_t)(at + chunk)));
+    } while (!atomic_compare_exchange_weak(&p->part[i].work, &w,
+                                           my->phase << INDEX_BITS | (uint64_t)(at + chunk)));
     return at;
 }
 
@@ -390,7 +402,8 @@ void pool_phase_close(struct pool *p, int tid)
         return;
     if (my->taken) {
         do
-            now = (f >> INDEX_BITS == my->phase ? f : my->phase << INDEX_BITS) + (uint64_t)my->taken;
+            now = (f >> INDEX_BITS == my->phase ? f : my->phase << INDEX_BITS) +
+                  (uint64_t)my->taken;
         while (!atomic_compare_exchange_weak(&p->finished, &f, now));
     }
     if (my->taken && (int)(now & INDEX_MASK) == my->total) {

@@ -1,4 +1,5 @@
-/* See ring.h. A segment belongs to the producer until it links the next one, from then on to the consumer, who frees it. */
+/* See ring.h. A segment belongs to the producer until it links the next one, from then on to the
+ * consumer, who frees it. */
 #include "engine/base/ring.h"
 
 #include "engine/base/mem.h"
@@ -6,7 +7,7 @@
 #include <string.h>
 
 struct ring_segment {
-    atomic_size_t filled;                       /* elements readable */
+    atomic_size_t filled; /* elements readable */
     _Atomic(struct ring_segment *) next;
     _Alignas(max_align_t) unsigned char data[];
 };

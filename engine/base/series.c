@@ -91,21 +91,22 @@ int series_summarise(const struct series *s, struct series_figures *out)
     return 0;
 }
 
-/* Two-sided quantile of Student's t at SERIES_LEVEL: the table up to 30 degrees of freedom, then its
- * usual expansion. */
+/* Two-sided quantile of Student's t at SERIES_LEVEL: the table up to 30 degrees of freedom, then
+ * its usual expansion. */
 static double student(double freedom)
 {
-    static const double table[] = {31.821, 6.965, 4.541, 3.747, 3.365, 3.143, 2.998, 2.896, 2.821, 2.764,
-                                   2.718, 2.681, 2.650, 2.624, 2.602, 2.583, 2.567, 2.552, 2.539, 2.528,
-                                   2.518, 2.508, 2.500, 2.492, 2.485, 2.479, 2.473, 2.467, 2.462, 2.457};
+    static const double table[] = {31.821, 6.965, 4.541, 3.747, 3.365, 3.143, 2.998, 2.896,
+                                   2.821,  2.764, 2.718, 2.681, 2.650, 2.624, 2.602, 2.583,
+                                   2.567,  2.552, 2.539, 2.528, 2.518, 2.508, 2.500, 2.492,
+                                   2.485,  2.479, 2.473, 2.467, 2.462, 2.457};
 
     if (freedom < 30.0)
         return table[freedom < 1.0 ? 0 : (size_t)freedom - 1];
     return 2.32635 + 3.7291 / freedom + 5.7197 / (freedom * freedom);
 }
 
-/* Whether a samples lie all on one side of b others by chance in no more than SERIES_LEVEL of cases:
- * 2 of all the ways to mix them. */
+/* Whether a samples lie all on one side of b others by chance in no more than SERIES_LEVEL of
+ * cases: 2 of all the ways to mix them. */
 static bool order_tells(size_t a, size_t b)
 {
     double ways = 1.0;

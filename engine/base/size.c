@@ -15,7 +15,8 @@ int size_parse(const char *text, uint64_t *out)
     double v;
     int shift = 0;
 
-    /* strtod also reads "inf", "0x1p3" and a sign: sizes start with a digit or a point and have no x */
+    /* strtod also reads "inf", "0x1p3" and a sign: sizes start with a digit or a point and have no
+     * x */
     if (!text || !strchr("0123456789.", *text) || !*text || strpbrk(text, "xXpP"))
         return -1;
     v = strtod(text, &end);
@@ -27,7 +28,8 @@ int size_parse(const char *text, uint64_t *out)
             end++;
             break;
         }
-    if (strcasecmp(end, "") != 0 && strcasecmp(end, "B") != 0 && !(shift && strcasecmp(end, "iB") == 0))
+    if (strcasecmp(end, "") != 0 && strcasecmp(end, "B") != 0 &&
+        !(shift && strcasecmp(end, "iB") == 0))
         return -1;
     v = ldexp(v, shift);
     if (!(v >= 0) || v >= 9.2e18)

@@ -1,13 +1,14 @@
-/* A triple buffer: one writer publishes whole states, one reader always finds the newest whole state, and neither waits. It deals in
- * slot numbers 0..2; the caller keeps an array of three objects. Why not a seqlock: readers of a plain struct under a seqlock race. */
+/* A triple buffer: one writer publishes whole states, one reader always finds the newest whole
+ * state, and neither waits. It deals in slot numbers 0..2; the caller keeps an array of three
+ * objects. Why not a seqlock: readers of a plain struct under a seqlock race. */
 #ifndef ENGINE_BASE_SNAPSHOT_H
 #define ENGINE_BASE_SNAPSHOT_H
 
 #include <stdatomic.h>
 
 struct snapshot {
-    atomic_uint middle;          /* slot in flight; SNAPSHOT_FRESH: not yet read */
-    unsigned write, read;        /* the writer's and the reader's own slots */
+    atomic_uint middle;   /* slot in flight; SNAPSHOT_FRESH: not yet read */
+    unsigned write, read; /* the writer's and the reader's own slots */
 };
 
 #define SNAPSHOT_FRESH 4u
@@ -27,10 +28,12 @@ static inline unsigned snapshot_write_slot(const struct snapshot *s)
 
 static inline void snapshot_publish(struct snapshot *s)
 {
-    s->write = atomic_exchange_explicit(&s->middle, s->write | SNAPSHOT_FRESH, memory_order_acq_rel) & 3u;
+    s->write =
+        atomic_exchange_explicit(&s->middle, s->write | SNAPSHOT_FRESH, memory_order_acq_rel) & 3u;
 }
 
-/* The slot with the newest state; the reader's until its next call. *fresh (may be NULL): whether it changed. */
+/* The slot with the newest state; the reader's until its next call. *fresh (may be NULL): whether
+ * it changed. */
 static inline unsigned snapshot_read_slot(struct snapshot *s, int *fresh)
 {
     int is_new = (atomic_load_explicit(&s->middle, memory_order_relaxed) & SNAPSHOT_FRESH) != 0;

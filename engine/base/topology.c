@@ -27,9 +27,12 @@ static int read_topology(hwloc_topology_t t, int *cpus, int *node_of, int max, i
 
         if (cpu < 0)
             continue;
-        node_of[n] = core->nodeset && hwloc_bitmap_first(core->nodeset) >= 0 ? hwloc_bitmap_first(core->nodeset) : 0;
+        node_of[n] = core->nodeset && hwloc_bitmap_first(core->nodeset) >= 0
+                         ? hwloc_bitmap_first(core->nodeset)
+                         : 0;
         cpus[n++] = cpu;
-        if (core->nodeset && hwloc_bitmap_first(core->nodeset) >= 0 && !hwloc_bitmap_isset(seen, hwloc_bitmap_first(core->nodeset))) {
+        if (core->nodeset && hwloc_bitmap_first(core->nodeset) >= 0 &&
+            !hwloc_bitmap_isset(seen, hwloc_bitmap_first(core->nodeset))) {
             hwloc_bitmap_set(seen, hwloc_bitmap_first(core->nodeset));
             (*nodes)++;
         }
@@ -97,7 +100,8 @@ void topology_assign(const int *node, int n_cores, int n_threads, int *core)
 
 int topology_assign_synthetic(const char *description, int n_threads, int *cpus, int *nodes)
 {
-    int cpu[CORES_MAX], node[CORES_MAX], core[CORES_MAX], n_nodes, n = read_synthetic(description, cpu, node, CORES_MAX, &n_nodes);
+    int cpu[CORES_MAX], node[CORES_MAX], core[CORES_MAX], n_nodes,
+        n = read_synthetic(description, cpu, node, CORES_MAX, &n_nodes);
 
     if (n < 0)
         return -1;
@@ -114,7 +118,8 @@ int topology_quota(const char *cpu_max)
 {
     long quota, period;
 
-    if (sscanf(cpu_max, "%ld %ld", &quota, &period) != 2 || quota <= 0 || period <= 0 || quota / period >= CORES_MAX)
+    if (sscanf(cpu_max, "%ld %ld", &quota, &period) != 2 || quota <= 0 || period <= 0 ||
+        quota / period >= CORES_MAX)
         return 0;
     return (int)((quota + period - 1) / period);
 }
@@ -187,8 +192,10 @@ void topology_interleave(void *p, size_t bytes)
     pthread_once(&once, read_machine);
     if (machine.nodes < 2 || hwloc_topology_init(&t) < 0)
         return;
-    if (hwloc_topology_load(t) == 0)         /* where the kernel refuses, pages stay with whoever touches them first */
-        hwloc_set_area_membind(t, p, bytes, hwloc_topology_get_topology_nodeset(t), HWLOC_MEMBIND_INTERLEAVE, HWLOC_MEMBIND_BYNODESET);
+    /* where the kernel refuses, pages stay with whoever touches them first */
+    if (hwloc_topology_load(t) == 0)
+        hwloc_set_area_membind(t, p, bytes, hwloc_topology_get_topology_nodeset(t),
+                               HWLOC_MEMBIND_INTERLEAVE, HWLOC_MEMBIND_BYNODESET);
     hwloc_topology_destroy(t);
 }
 
@@ -212,9 +219,11 @@ void topology_bind(void *p, const struct topology_slice *slices, int n)
     pthread_once(&once, read_machine);
     if (machine.nodes > 1 && set && hwloc_topology_init(&t) == 0) {
         if (hwloc_topology_load(t) == 0)
-            for (int i = 0; i < n; i++) {           /* not HWLOC_MEMBIND_STRICT: a full node is no reason to fail, or to swap */
+            /* not HWLOC_MEMBIND_STRICT: a full node is no reason to fail, or to swap */
+            for (int i = 0; i < n; i++) {
                 hwloc_bitmap_only(set, (unsigned)slices[i].node);
-                hwloc_set_area_membind(t, (char *)p + slices[i].offset, slices[i].bytes, set, HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_BYNODESET);
+                hwloc_set_area_membind(t, (char *)p + slices[i].offset, slices[i].bytes, set,
+                                       HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_BYNODESET);
             }
         hwloc_topology_destroy(t);
     }

@@ -1,5 +1,6 @@
-/* What the machine looks like to this process: physical cores it may use, their nodes, and the CPU share a container leaves it.
- * Read once with hwloc, on first use; immutable afterwards: any thread. */
+/* What the machine looks like to this process: physical cores it may use, their nodes, and the CPU
+ * share a container leaves it. Read once with hwloc, on first use; immutable afterwards: any
+ * thread. */
 #ifndef ENGINE_BASE_TOPOLOGY_H
 #define ENGINE_BASE_TOPOLOGY_H
 
@@ -7,32 +8,39 @@
 
 /* Physical cores this process may run on (affinity mask honoured); at least 1. */
 int topology_cores(void);
-/* Threads worth using by default: physical cores, or the container's CPU quota rounded up where that is less. */
+/* Threads worth using by default: physical cores, or the container's CPU quota rounded up where
+ * that is less. */
 int topology_default_threads(void);
-/* One logical CPU number for each of up to n threads: one a physical core, and on each node its share of them (topology_assign), since
- * every node brings its own memory channels; threads of one node stand together. Returns how many. */
+/* One logical CPU number for each of up to n threads: one a physical core, and on each node its
+ * share of them (topology_assign), since every node brings its own memory channels; threads of one
+ * node stand together. Returns how many. */
 int topology_core_cpus(int *cpus, int n);
 /* The node of each of those CPUs. */
 int topology_core_nodes(int *nodes, int n);
 /* NUMA nodes that have cores of ours; at least 1. */
 int topology_nodes(void);
-/* Spreads the pages of memory that nobody has touched yet evenly over the nodes: threads of all nodes read all weights, in whatever order they
- * come, so that every memory channel gives its part. Nothing to do on one node. */
+/* Spreads the pages of memory that nobody has touched yet evenly over the nodes: threads of all
+ * nodes read all weights, in whatever order they come, so that every memory channel gives its part.
+ * Nothing to do on one node. */
 void topology_interleave(void *p, size_t bytes);
-/* Asks for each slice's pages, which nobody has touched yet, on its node; where that is full they come from another one. Nothing to do on one node. */
+/* Asks for each slice's pages, which nobody has touched yet, on its node; where that is full they
+ * come from another one. Nothing to do on one node. */
 struct topology_slice {
-    size_t offset, bytes;       /* of p; whole pages */
+    size_t offset, bytes; /* of p; whole pages */
     int node;
 };
 void topology_bind(void *p, const struct topology_slice *slices, int n);
 
-/* Pure pieces, for the tests: the same answers from a synthetic description ("node:2 core:4 pu:2"), and from the text of a
- * cgroup's cpu.max ("200000 100000": 2; "max 100000": 0, no limit). The synthetic call returns -1 when hwloc refuses the text. */
+/* Pure pieces, for the tests: the same answers from a synthetic description ("node:2 core:4 pu:2"),
+ * and from the text of a cgroup's cpu.max ("200000 100000": 2; "max 100000": 0, no limit). The
+ * synthetic call returns -1 when hwloc refuses the text. */
 int topology_from_synthetic(const char *description, int *cpus, int max, int *nodes);
-/* node[i] of each of n_cores cores -> core[t] of each of n_threads <= n_cores threads: a node gets threads in proportion to its cores, the
- * rest going to the nodes that lose most by rounding, lower ones first. Threads of a node take its first cores. */
+/* node[i] of each of n_cores cores -> core[t] of each of n_threads <= n_cores threads: a node gets
+ * threads in proportion to its cores, the rest going to the nodes that lose most by rounding, lower
+ * ones first. Threads of a node take its first cores. */
 void topology_assign(const int *node, int n_cores, int n_threads, int *core);
-int topology_assign_synthetic(const char *description, int n_threads, int *cpus, int *nodes);   /* as topology_core_cpus would; node of each */
+/* as topology_core_cpus would; node of each */
+int topology_assign_synthetic(const char *description, int n_threads, int *cpus, int *nodes);
 int topology_quota(const char *cpu_max);
 
 #endif

@@ -1,5 +1,6 @@
-/* UTF-8 over utf8proc's tables. Pure functions, any thread. Decoding is our own: utf8proc's iterator reports an error without
- * saying how many bytes belong to it, and the maximal-subpart rule (Unicode 3.9, table 3-7) is what editors and browsers show. */
+/* UTF-8 over utf8proc's tables. Pure functions, any thread. Decoding is our own: utf8proc's
+ * iterator reports an error without saying how many bytes belong to it, and the maximal-subpart
+ * rule (Unicode 3.9, table 3-7) is what editors and browsers show. */
 #include "engine/base/utf8.h"
 
 #include <string.h>
@@ -25,7 +26,8 @@ size_t utf8_decode_strict(const char *s, size_t n, uint32_t *cp, bool *valid)
     if (c < 0xc2 || c > 0xf4)
         return 1;
     need = c < 0xe0 ? 1 : c < 0xf0 ? 2 : 3;
-    /* The second byte's range rules out overlong forms, surrogates and code points above U+10FFFF. */
+    /* The second byte's range rules out overlong forms, surrogates and code points above U+10FFFF.
+     */
     if (c == 0xe0)
         low = 0xa0;
     else if (c == 0xed)
@@ -107,7 +109,10 @@ size_t utf8_incomplete(const char *s, size_t n)
         if (c < 0xc0)
             continue;
         /* a lead byte: unfinished when everything so far fits and bytes are missing */
-        return need > back && utf8_decode_strict(s + n - back, back, &cp, &valid) == back && c >= 0xc2 && c <= 0xf4 ? back : 0;
+        return need > back && utf8_decode_strict(s + n - back, back, &cp, &valid) == back &&
+                       c >= 0xc2 && c <= 0xf4
+                   ? back
+                   : 0;
     }
     return 0;
 }
@@ -120,7 +125,8 @@ size_t utf8_cluster(const char *s, size_t n)
 
     while (at < n) {
         len = utf8_decode(s + at, n - at, &cp);
-        if (utf8proc_grapheme_break_stateful((utf8proc_int32_t)before, (utf8proc_int32_t)cp, &state))
+        if (utf8proc_grapheme_break_stateful((utf8proc_int32_t)before, (utf8proc_int32_t)cp,
+                                             &state))
             break;
         at += len;
         before = cp;
@@ -130,7 +136,9 @@ size_t utf8_cluster(const char *s, size_t n)
 
 int utf8_codepoint_width(uint32_t cp)
 {
-    int w = cp < 0x20 || (cp >= 0x7f && cp < 0xa0) ? 0 : cp < 0x7f ? 1 : utf8proc_charwidth((utf8proc_int32_t)cp);
+    int w = cp < 0x20 || (cp >= 0x7f && cp < 0xa0) ? 0
+            : cp < 0x7f                            ? 1
+                                                   : utf8proc_charwidth((utf8proc_int32_t)cp);
 
     return w < 0 ? 0 : w > 2 ? 2 : w;
 }
@@ -145,9 +153,9 @@ int utf8_cluster_width(const char *s, size_t n)
 
         i += utf8_decode(s + i, n - i, &cp);
         w = utf8_codepoint_width(cp);
-        if (cp == 0xfe0f && width == 1)      /* emoji presentation */
+        if (cp == 0xfe0f && width == 1) /* emoji presentation */
             w = 2;
-        if (cp >= 0x1f1e6 && cp <= 0x1f1ff)  /* a flag is two of them */
+        if (cp >= 0x1f1e6 && cp <= 0x1f1ff) /* a flag is two of them */
             w = ++flags;
         width = w > width ? w : width;
     }
@@ -190,7 +198,8 @@ size_t utf8_next(const char *s, size_t n, size_t at)
     return at >= n ? n : at + utf8_cluster(s + at, n - at);
 }
 
-/* Clusters can only be found forwards; starting at the line's beginning keeps this exact and short for an input line. */
+/* Clusters can only be found forwards; starting at the line's beginning keeps this exact and short
+ * for an input line. */
 size_t utf8_previous(const char *s, size_t n, size_t at)
 {
     size_t i = at > n ? n : at, last;
@@ -217,7 +226,8 @@ bool utf8_unsafe(uint32_t cp)
            (cp >= 0xfff9 && cp <= 0xfffb) || (cp >= 0xe0000 && cp <= 0xe007f);
 }
 
-/* Appends whole units only: once one does not fit, nothing more is written, while the needed size keeps counting. */
+/* Appends whole units only: once one does not fit, nothing more is written, while the needed size
+ * keeps counting. */
 struct sink {
     char *out;
     size_t size, written, needed;
@@ -300,8 +310,9 @@ size_t utf8_escape(char *out, size_t size, const char *s, size_t n, unsigned kee
     return sink_end(&k);
 }
 
-/* Bytes of the escape sequence that begins at s (ECMA-48 5.3, 5.4, 5.6), 0 when none does. An unfinished one ends with the text,
- * or, so that a lone introducer cannot swallow an answer, where a byte appears that the sequence cannot contain. */
+/* Bytes of the escape sequence that begins at s (ECMA-48 5.3, 5.4, 5.6), 0 when none does. An
+ * unfinished one ends with the text, or, so that a lone introducer cannot swallow an answer, where
+ * a byte appears that the sequence cannot contain. */
 static size_t sequence(const char *s, size_t n)
 {
     uint32_t cp;
@@ -312,7 +323,7 @@ static size_t sequence(const char *s, size_t n)
         if (i >= n)
             return i;
         kind = s[i];
-        if (kind >= 0x20 && kind <= 0x2f) {          /* nF: intermediates, one final */
+        if (kind >= 0x20 && kind <= 0x2f) { /* nF: intermediates, one final */
             while (i < n && s[i] >= 0x20 && s[i] <= 0x2f)
                 i++;
             return i < n && s[i] >= 0x30 && s[i] <= 0x7e ? i + 1 : i;

@@ -42,9 +42,11 @@ void wake_clear(struct wake *w)
     uint64_t count;
 
     if (read(w->fd, &count, sizeof count) < 0) {
-        /* EAGAIN: the flag is set but its write is still to come; it will wake us once more for nothing */
+        /* EAGAIN: the flag is set but its write is still to come; it will wake us once more for
+         * nothing */
     }
-    atomic_exchange(&w->set, 0);     /* an exchange: it synchronises with the producer whose signal it takes back */
+    /* an exchange: it synchronises with the producer whose signal it takes back */
+    atomic_exchange(&w->set, 0);
 }
 
 int wake_wait(struct wake *w, int64_t timeout_ns)

@@ -1,5 +1,6 @@
-/* Exporting: the list of tensors the new file will have, then each of them read, rounded and written in pieces. The pool rounds, the
- * calling thread writes; both are far from the disk's limit for the searched types, so they take turns instead of overlapping. */
+/* Exporting: the list of tensors the new file will have, then each of them read, rounded and
+ * written in pieces. The pool rounds, the calling thread writes; both are far from the disk's limit
+ * for the searched types, so they take turns instead of overlapping. */
 #include "engine/convert/export.h"
 
 #include "engine/base/clock.h"
@@ -17,8 +18,8 @@
 #include <string.h>
 #include <strings.h>
 
-#define PIECE ((size_t)16 << 20)        /* bytes of output rounded between two writes */
-#define SLOT 32                         /* rows a thread takes at a time */
+#define PIECE ((size_t)16 << 20) /* bytes of output rounded between two writes */
+#define SLOT 32                  /* rows a thread takes at a time */
 
 static const struct export_type types[] = {
     {"q8_0", "8 bits, all but lossless", DTYPE_Q8_0, false, 7},
@@ -52,15 +53,16 @@ struct part {
     char name[64];
     enum dtype type;
     int count;
-    const struct matrix *matrix;        /* the first; the others follow `stride` bytes apart */
+    const struct matrix *matrix; /* the first; the others follow `stride` bytes apart */
     size_t stride;
     const float *vector;
     int n_dims;
     int64_t dims[3];
-    int kind;                           /* of the report; -1: a vector */
+    int kind; /* of the report; -1: a vector */
 };
 
-struct export {
+struct export
+{
     const struct export_options *o;
     struct export_report *report;
     struct model *m;
@@ -84,7 +86,7 @@ struct rounding {
     struct tally {
         _Alignas(64) double squares, errors, largest;
     } tally[POOL_MAX];
-    float *scratch;                     /* two rows a thread */
+    float *scratch; /* two rows a thread */
 };
 
 static struct part *add_part(struct export *x, enum tensor_role role, int layer, bool bias)
@@ -108,11 +110,14 @@ static struct part *add_part(struct export *x, enum tensor_role role, int layer,
 static int kind_of(struct export *x, const char *tensor, enum dtype from, enum dtype to)
 {
     struct export_report *r = x->report;
-    const char *name = strncmp(tensor, "blk.", 4) == 0 && strchr(tensor + 4, '.') ? strchr(tensor + 4, '.') + 1 : tensor;
+    const char *name = strncmp(tensor, "blk.", 4) == 0 && strchr(tensor + 4, '.')
+                           ? strchr(tensor + 4, '.') + 1
+                           : tensor;
     int n = (int)strcspn(name, ".");
 
     for (int i = 0; i < r->n_kinds; i++)
-        if ((int)strlen(r->kinds[i].name) == n && strncmp(r->kinds[i].name, name, (size_t)n) == 0 && r->kinds[i].from == from && r->kinds[i].to == to)
+        if ((int)strlen(r->kinds[i].name) == n && strncmp(r->kinds[i].name, name, (size_t)n) == 0 &&
+            r->kinds[i].from == from && r->kinds[i].to == to)
             return i;
     if (r->n_kinds == EXPORT_KINDS)
         return EXPORT_KINDS - 1;
@@ -122,7 +127,8 @@ static int kind_of(struct export *x, const char *tensor, enum dtype from, enum d
     return r->n_kinds++;
 }
 
-static int add_vector(struct export *x, enum tensor_role role, int layer, bool bias, const float *v, int64_t d0, int64_t d1)
+static int add_vector(struct export *x, enum tensor_role role, int layer, bool bias, const float *v,
+                      int64_t d0, int64_t d1)
 {
     struct part *p = v ? add_part(x, role, layer, bias) : NULL;
 
@@ -138,13 +144,15 @@ static int add_vector(struct export *x, enum tensor_role role, int layer, bool b
     return 0;
 }
 
-static int add_matrix(struct export *x, enum tensor_role role, int layer, const struct matrix *m, int count, size_t stride)
+static int add_matrix(struct export *x, enum tensor_role role, int layer, const struct matrix *m,
+                      int count, size_t stride)
 {
     struct part *p = add_part(x, role, layer, false);
 
     if (!p)
         return -1;
-    p->type = mix_type((struct mix){x->o->type->base, x->o->type->mixed}, &x->m->hp, role, layer, m->cols);
+    p->type = mix_type((struct mix){x->o->type->base, x->o->type->mixed}, &x->m->hp, role, layer,
+                       m->cols);
     p->matrix = m;
     p->count = count;
     p->stride = stride;
@@ -157,9 +165,11 @@ static int add_matrix(struct export *x, enum tensor_role role, int layer, const 
     return m->bias ? add_vector(x, role, layer, true, m->bias, m->rows, 0) : 0;
 }
 
-static int add_norm(struct export *x, enum tensor_role role, int layer, const struct norm_weights *n)
+static int add_norm(struct export *x, enum tensor_role role, int layer,
+                    const struct norm_weights *n)
 {
-    return add_vector(x, role, layer, false, n->weight, x->m->hp.hidden, 0) || add_vector(x, role, layer, true, n->bias, x->m->hp.hidden, 0);
+    return add_vector(x, role, layer, false, n->weight, x->m->hp.hidden, 0) ||
+           add_vector(x, role, layer, true, n->bias, x->m->hp.hidden, 0);
 }
 
 static int list_parts(struct export *x, struct matrix *embeddings, struct error *e)
@@ -168,25 +178,37 @@ static int list_parts(struct export *x, struct matrix *embeddings, struct error 
     const struct hparams *hp = &m->hp;
     int bad;
 
-    *embeddings = (struct matrix){.type = m->embeddings.type, .rows = hp->n_vocab, .cols = hp->hidden, .data = m->embeddings.data};
+    *embeddings = (struct matrix){.type = m->embeddings.type,
+                                  .rows = hp->n_vocab,
+                                  .cols = hp->hidden,
+                                  .data = m->embeddings.data};
     bad = add_matrix(x, TENSOR_EMBEDDINGS, 0, embeddings, 1, 0);
     if (hp->short_factor)
         bad |= add_vector(x, TENSOR_ROPE_LONG, 0, false, hp->long_factor, hp->rope_dims / 2, 0) ||
                add_vector(x, TENSOR_ROPE_SHORT, 0, false, hp->short_factor, hp->rope_dims / 2, 0);
     for (int l = 0; l < hp->n_layers && !bad; l++) {
         const struct layer_weights *w = &m->layers[l];
-        const struct { enum tensor_role role; const struct matrix *m; int count; size_t stride; } list[] = {
-            {TENSOR_Q, &w->q, 1, 0}, {TENSOR_K, &w->k, 1, 0}, {TENSOR_V, &w->v, 1, 0}, {TENSOR_O, &w->o, 1, 0},
-            {TENSOR_GATES, &w->experts[0].gate, hp->n_experts, sizeof *w->experts},
-            {TENSOR_UPS, &w->experts[0].up, hp->n_experts, sizeof *w->experts},
-            {TENSOR_DOWNS, &w->experts[0].down, hp->n_experts, sizeof *w->experts}};
+        const struct {
+            enum tensor_role role;
+            const struct matrix *m;
+            int count;
+            size_t stride;
+        } list[] = {{TENSOR_Q, &w->q, 1, 0},
+                    {TENSOR_K, &w->k, 1, 0},
+                    {TENSOR_V, &w->v, 1, 0},
+                    {TENSOR_O, &w->o, 1, 0},
+                    {TENSOR_GATES, &w->experts[0].gate, hp->n_experts, sizeof *w->experts},
+                    {TENSOR_UPS, &w->experts[0].up, hp->n_experts, sizeof *w->experts},
+                    {TENSOR_DOWNS, &w->experts[0].down, hp->n_experts, sizeof *w->experts}};
 
-        bad = add_norm(x, TENSOR_ATTENTION_NORM, l, &w->attention_norm) || add_norm(x, TENSOR_EXPERT_NORM, l, &w->expert_norm) ||
+        bad = add_norm(x, TENSOR_ATTENTION_NORM, l, &w->attention_norm) ||
+              add_norm(x, TENSOR_EXPERT_NORM, l, &w->expert_norm) ||
               add_vector(x, TENSOR_ROUTER, l, false, w->router, hp->n_experts, hp->hidden);
         for (size_t i = 0; i < sizeof list / sizeof *list && !bad; i++)
             bad = add_matrix(x, list[i].role, l, list[i].m, list[i].count, list[i].stride);
     }
-    bad = bad || add_norm(x, TENSOR_OUTPUT_NORM, 0, &m->output_norm) || (!hp->tied_embeddings && add_matrix(x, TENSOR_HEAD, 0, &m->head, 1, 0));
+    bad = bad || add_norm(x, TENSOR_OUTPUT_NORM, 0, &m->output_norm) ||
+          (!hp->tied_embeddings && add_matrix(x, TENSOR_HEAD, 0, &m->head, 1, 0));
     return bad ? error_set(e, ERR_MEMORY, "out of memory for the list of tensors") : 0;
 }
 
@@ -194,7 +216,8 @@ static int list_parts(struct export *x, struct matrix *embeddings, struct error 
 static void round_row(struct rounding *r, int tid, int row)
 {
     const struct matrix *x = r->x;
-    size_t from_bytes = dtype_row_bytes(x->type, x->cols), to_bytes = dtype_row_bytes(r->to, x->cols);
+    size_t from_bytes = dtype_row_bytes(x->type, x->cols),
+           to_bytes = dtype_row_bytes(r->to, x->cols);
     const uint8_t *from = (const uint8_t *)x->data + (size_t)row * from_bytes;
     uint8_t *to = r->out + (size_t)(row - r->first) * to_bytes;
     float *a = r->scratch + (size_t)tid * 2 * (size_t)x->cols, *b = a + x->cols;
@@ -236,10 +259,13 @@ static int tell(struct export *x, struct error *e)
     if (!x->o->progress || (now - x->told < 100 * CLOCK_MILLI && x->done < x->total))
         return 0;
     x->told = now;
-    return x->o->progress(x->o->progress_ctx, x->done, x->total) ? error_set(e, ERR_CANCELLED, "interrupted; nothing was written") : 0;
+    return x->o->progress(x->o->progress_ctx, x->done, x->total)
+               ? error_set(e, ERR_CANCELLED, "interrupted; nothing was written")
+               : 0;
 }
 
-static int write_matrix(struct export *x, const struct part *p, const struct matrix *m, struct rounding *r, struct error *e)
+static int write_matrix(struct export *x, const struct part *p, const struct matrix *m,
+                        struct rounding *r, struct error *e)
 {
     struct export_kind *kind = &x->report->kinds[p->kind];
     size_t row = dtype_row_bytes(p->type, m->cols);
@@ -259,7 +285,8 @@ static int write_matrix(struct export *x, const struct part *p, const struct mat
         for (int t = 0; t < pool_threads(x->pool); t++) {
             x->squares[p->kind] += r->tally[t].squares;
             x->errors[p->kind] += r->tally[t].errors;
-            kind->largest = r->tally[t].largest > kind->largest ? r->tally[t].largest : kind->largest;
+            kind->largest = r->tally[t].largest > kind->largest ? r->tally[t].largest
+                                                                : kind->largest;
         }
         if ((rc = gguf_write_data(x->w, x->piece, (size_t)n * row, e)))
             return rc;
@@ -280,9 +307,13 @@ static int write_parts(struct export *x, struct rounding *r, struct error *e)
         const struct part *p = &x->parts[i];
 
         if (p->vector)
-            rc = gguf_write_data(x->w, p->vector, (size_t)(p->dims[0] * (p->n_dims > 1 ? p->dims[1] : 1)) * sizeof(float), e);
+            rc = gguf_write_data(
+                x->w, p->vector,
+                (size_t)(p->dims[0] * (p->n_dims > 1 ? p->dims[1] : 1)) * sizeof(float), e);
         for (int k = 0; !p->vector && k < p->count && !rc; k++)
-            rc = write_matrix(x, p, (const struct matrix *)((const char *)p->matrix + (size_t)k * p->stride), r, e);
+            rc = write_matrix(
+                x, p, (const struct matrix *)((const char *)p->matrix + (size_t)k * p->stride), r,
+                e);
     }
     return rc ? rc : weight_file_check(x->m->file, e);
 }
@@ -295,11 +326,13 @@ static int verify(struct export *x, struct error *e)
     struct model *m;
     int rc;
 
-    if ((rc = gguf_write_sync(x->w, e)) || (rc = model_inspect(&m, gguf_write_temporary(x->w), &o, &needs, e)))
+    if ((rc = gguf_write_sync(x->w, e)) ||
+        (rc = model_inspect(&m, gguf_write_temporary(x->w), &o, &needs, e)))
         return rc;
     x->report->bytes_out = weight_file_bytes(m->file);
     if (m->n_params != x->m->n_params)
-        rc = error_set(e, ERR_IO, "%s: what was written is not what was read", gguf_write_temporary(x->w));
+        rc = error_set(e, ERR_IO, "%s: what was written is not what was read",
+                       gguf_write_temporary(x->w));
     model_free(m);
     return rc;
 }
@@ -312,7 +345,8 @@ static int take_room(struct export *x, struct rounding *r, struct error *e)
         if (x->parts[i].matrix) {
             size_t row = dtype_row_bytes(x->parts[i].type, x->parts[i].matrix->cols);
 
-            widest = (size_t)x->parts[i].matrix->cols > widest ? (size_t)x->parts[i].matrix->cols : widest;
+            widest = (size_t)x->parts[i].matrix->cols > widest ? (size_t)x->parts[i].matrix->cols
+                                                               : widest;
             rows = row > rows ? row : rows;
         }
     x->piece = mem_alloc(PIECE + 2 * rows, 1);
@@ -320,7 +354,8 @@ static int take_room(struct export *x, struct rounding *r, struct error *e)
     return x->piece && r->scratch ? 0 : error_set(e, ERR_MEMORY, "out of memory for the rounding");
 }
 
-int model_export(const char *in, const char *out, const struct export_options *o, struct export_report *report, struct error *e)
+int model_export(const char *in, const char *out, const struct export_options *o,
+                 struct export_report *report, struct error *e)
 {
     struct export x = {.o = o, .report = report, .told = clock_now()};
     struct rounding *r = mem_alloc(1, sizeof *r);
@@ -330,14 +365,17 @@ int model_export(const char *in, const char *out, const struct export_options *o
     *report = (struct export_report){0};
     if (!r)
         return error_set(e, ERR_MEMORY, "out of memory for the rounding");
-    if ((rc = model_open_raw(&x.m, in, e)) || (rc = family_of(&x.family, x.m->file, e)) || (rc = list_parts(&x, &embeddings, e)) ||
-        (rc = pool_new(&x.pool, o->n_threads > 1 ? o->n_threads : 1, false, e)) || (rc = take_room(&x, r, e)) || (rc = gguf_write_open(&x.w, out, e)))
+    if ((rc = model_open_raw(&x.m, in, e)) || (rc = family_of(&x.family, x.m->file, e)) ||
+        (rc = list_parts(&x, &embeddings, e)) ||
+        (rc = pool_new(&x.pool, o->n_threads > 1 ? o->n_threads : 1, false, e)) ||
+        (rc = take_room(&x, r, e)) || (rc = gguf_write_open(&x.w, out, e)))
         goto out;
     report->bytes_in = weight_file_bytes(x.m->file);
     if ((rc = export_metadata(x.w, x.m, x.family, o->type->file_type, &report->tokenizer, e)))
         goto out;
     for (int i = 0; i < x.n_parts; i++)
-        gguf_write_tensor(x.w, x.parts[i].name, x.parts[i].type, x.parts[i].n_dims, x.parts[i].dims);
+        gguf_write_tensor(x.w, x.parts[i].name, x.parts[i].type, x.parts[i].n_dims,
+                          x.parts[i].dims);
     if ((rc = gguf_write_begin(x.w, e)) || (rc = write_parts(&x, r, e)) || (rc = verify(&x, e)))
         goto out;
     for (int i = 0; i < report->n_kinds; i++)

@@ -1,6 +1,8 @@
-/* Writing a model as GGUF, rounded to another type: what --quantize does. The calling thread and a pool of its own.
- * The router, norms, biases and rope factors stay F32; the head is at least Q6_K. Rows that a type's block does not divide fall back (Q4_K to Q5_0, Q6_K to Q8_0, then
- * F16). Metadata of a GGUF source is carried over, that of a Hugging Face folder translated, its tokenizer included. */
+/* Writing a model as GGUF, rounded to another type: what --quantize does. The calling thread and a
+ * pool of its own. The router, norms, biases and rope factors stay F32; the head is at least Q6_K.
+ * Rows that a type's block does not divide fall back (Q4_K to Q5_0, Q6_K to Q8_0, then F16).
+ * Metadata of a GGUF source is carried over, that of a Hugging Face folder translated, its
+ * tokenizer included. */
 #ifndef ENGINE_CONVERT_EXPORT_H
 #define ENGINE_CONVERT_EXPORT_H
 
@@ -14,28 +16,29 @@
 
 struct export_type {
     const char *word, *summary;
-    enum dtype base;            /* of most matrices */
-    bool mixed;                 /* as llama.cpp's _M mixes (engine/model/mix.h) */
-    int file_type;              /* general.file_type, ggml's number */
+    enum dtype base; /* of most matrices */
+    bool mixed;      /* as llama.cpp's _M mixes (engine/model/mix.h) */
+    int file_type;   /* general.file_type, ggml's number */
 };
 /* Entry i; NULL beyond the last. */
 const struct export_type *export_type_at(int i);
-const struct export_type *export_type_find(const char *word);      /* case does not matter; NULL: none */
+/* case does not matter; NULL: none */
+const struct export_type *export_type_find(const char *word);
 
 /* All matrices of one name and one pair of types. */
 struct export_kind {
-    char name[32];              /* "attn_q", "ffn_down_exps" */
+    char name[32]; /* "attn_q", "ffn_down_exps" */
     enum dtype from, to;
-    uint64_t elements, bytes;   /* bytes: written */
-    double relative;            /* root of the squared error over that of the squares */
-    double largest;             /* absolute */
+    uint64_t elements, bytes; /* bytes: written */
+    double relative;          /* root of the squared error over that of the squares */
+    double largest;           /* absolute */
 };
 
 struct export_report {
     int n_kinds;
     struct export_kind kinds[EXPORT_KINDS];
     uint64_t bytes_in, bytes_out;
-    bool tokenizer;             /* one was written */
+    bool tokenizer; /* one was written */
 };
 
 struct export_options {
@@ -47,6 +50,7 @@ struct export_options {
 };
 
 /* out is replaced as a whole or not at all. ERR_MODEL, ERR_IO, ERR_MEMORY, ERR_CANCELLED. */
-int model_export(const char *in, const char *out, const struct export_options *o, struct export_report *report, struct error *e);
+int model_export(const char *in, const char *out, const struct export_options *o,
+                 struct export_report *report, struct error *e);
 
 #endif

@@ -1,5 +1,6 @@
-/* Metadata of an exported file: a GGUF source's entries as they are (but those that the new types change), a Hugging Face folder's
- * translated: hyperparameters by the family's table, the tokenizer from tokenizer.json. Thread: the one that exports. */
+/* Metadata of an exported file: a GGUF source's entries as they are (but those that the new types
+ * change), a Hugging Face folder's translated: hyperparameters by the family's table, the tokenizer
+ * from tokenizer.json. Thread: the one that exports. */
 #include "engine/convert/export_metadata.h"
 
 #include "engine/base/json.h"
@@ -14,7 +15,9 @@ enum { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER, TOKEN_UNUSED,
 
 static bool replaced(const char *key, size_t bytes)
 {
-    static const char *const ours[] = {"general.file_type", "general.quantization_version", "general.alignment", "split.no", "split.count", "split.tensors.count"};
+    static const char *const ours[] = {"general.file_type", "general.quantization_version",
+                                       "general.alignment", "split.no",
+                                       "split.count",       "split.tensors.count"};
 
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         if (strlen(ours[i]) == bytes && memcmp(ours[i], key, bytes) == 0)
@@ -22,7 +25,8 @@ static bool replaced(const char *key, size_t bytes)
     return false;
 }
 
-static void put_field(struct gguf_writer *w, const struct family *family, const struct hparams *hp, size_t field)
+static void put_field(struct gguf_writer *w, const struct family *family, const struct hparams *hp,
+                      size_t field)
 {
     char key[128];
     bool is_float;
@@ -42,10 +46,13 @@ static void put_field(struct gguf_writer *w, const struct family *family, const 
 static void put_hparams(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
     static const size_t always[] = {
-        offsetof(struct hparams, n_layers), offsetof(struct hparams, hidden), offsetof(struct hparams, n_heads), offsetof(struct hparams, n_kv_heads),
-        offsetof(struct hparams, head_dim), offsetof(struct hparams, n_vocab), offsetof(struct hparams, n_experts), offsetof(struct hparams, n_experts_used),
-        offsetof(struct hparams, expert_ffn), offsetof(struct hparams, context_max), offsetof(struct hparams, rope_dims),
-        offsetof(struct hparams, rope_theta), offsetof(struct hparams, norm_eps), offsetof(struct hparams, router_jitter)};
+        offsetof(struct hparams, n_layers),   offsetof(struct hparams, hidden),
+        offsetof(struct hparams, n_heads),    offsetof(struct hparams, n_kv_heads),
+        offsetof(struct hparams, head_dim),   offsetof(struct hparams, n_vocab),
+        offsetof(struct hparams, n_experts),  offsetof(struct hparams, n_experts_used),
+        offsetof(struct hparams, expert_ffn), offsetof(struct hparams, context_max),
+        offsetof(struct hparams, rope_dims),  offsetof(struct hparams, rope_theta),
+        offsetof(struct hparams, norm_eps),   offsetof(struct hparams, router_jitter)};
     char key[128];
 
     gguf_put_string(w, "general.architecture", family->gguf[0], strlen(family->gguf[0]));
@@ -79,12 +86,13 @@ static bool is_byte(const char *text)
 
 struct vocabulary {
     int n;
-    const char **text;          /* NULL: an id no token has */
+    const char **text; /* NULL: an id no token has */
     size_t *bytes;
     uint8_t *kind;
 };
 
-static void place(struct vocabulary *v, const json_t *id, const char *text, size_t bytes, uint8_t kind)
+static void place(struct vocabulary *v, const json_t *id, const char *text, size_t bytes,
+                  uint8_t kind)
 {
     json_int_t i = json_integer_value(id);
 
@@ -97,17 +105,20 @@ static void place(struct vocabulary *v, const json_t *id, const char *text, size
 
 static void read_vocabulary(struct vocabulary *v, json_t *root)
 {
-    json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab"), *added = json_object_get(root, "added_tokens"), *value;
+    json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab"),
+           *added = json_object_get(root, "added_tokens"), *value;
     const char *unknown = json_string_value(json_object_get(model, "unk_token")), *text;
     size_t i;
 
     json_object_foreach(vocab, text, value)
         place(v, value, text, strlen(text), is_byte(text) ? TOKEN_BYTE : TOKEN_NORMAL);
-    json_array_foreach(added, i, value) {
+    json_array_foreach(added, i, value)
+    {
         const json_t *content = json_object_get(value, "content");
 
         if (json_is_string(content))
-            place(v, json_object_get(value, "id"), json_string_value(content), json_string_length(content),
+            place(v, json_object_get(value, "id"), json_string_value(content),
+                  json_string_length(content),
                   json_is_true(json_object_get(value, "special")) ? TOKEN_CONTROL : TOKEN_USER);
     }
     for (int k = 0; unknown && k < v->n; k++)
@@ -144,7 +155,8 @@ static void put_merges(struct gguf_writer *w, const json_t *merges)
     gguf_put_array(w, "tokenizer.ggml.merges", GGUF_STRING, json_array_size(merges));
     for (size_t i = 0; i < json_array_size(merges); i++) {
         const json_t *m = json_array_get(merges, i);
-        const char *a = json_string_value(json_array_get(m, 0)), *b = json_string_value(json_array_get(m, 1));
+        const char *a = json_string_value(json_array_get(m, 0)),
+                   *b = json_string_value(json_array_get(m, 1));
 
         if (json_is_string(m)) {
             gguf_add_string(w, json_string_value(m), json_string_length(m));
@@ -155,7 +167,8 @@ static void put_merges(struct gguf_writer *w, const json_t *merges)
     }
 }
 
-static void put_id(struct gguf_writer *w, const struct weight_file *f, const char *json, const char *key)
+static void put_id(struct gguf_writer *w, const struct weight_file *f, const char *json,
+                   const char *key)
 {
     struct meta_value v = weight_file_meta(f, json);
 
@@ -168,7 +181,8 @@ static void put_id(struct gguf_writer *w, const struct weight_file *f, const cha
 static void put_specials(struct gguf_writer *w, const struct model *m, const struct vocabulary *v)
 {
     const struct weight_file *f = m->file;
-    struct meta_value text = weight_file_meta(f, "tokenizer_config.json:chat_template"), flag = weight_file_meta(f, "tokenizer_config.json:add_bos_token");
+    struct meta_value text = weight_file_meta(f, "tokenizer_config.json:chat_template"),
+                      flag = weight_file_meta(f, "tokenizer_config.json:add_bos_token");
     size_t bytes;
     const void *file = weight_file_aux(f, "chat_template.jinja", &bytes);
 
@@ -206,14 +220,17 @@ static int put_tokenizer(struct gguf_writer *w, const struct model *m, bool *the
         return ERR_MODEL;
     type = json_string_value(json_object_get(json_object_get(root, "model"), "type"));
     if (!type || strcmp(type, "BPE")) {
-        rc = error_set(e, ERR_MODEL, "%s: tokenizer.json: the model '%.20s' is not supported; BPE is", weight_file_path(m->file), type ? type : "?");
+        rc = error_set(e, ERR_MODEL,
+                       "%s: tokenizer.json: the model '%.20s' is not supported; BPE is",
+                       weight_file_path(m->file), type ? type : "?");
         goto out;
     }
     v.text = mem_alloc(n, sizeof *v.text);
     v.bytes = mem_alloc(n, sizeof *v.bytes);
     v.kind = mem_alloc(n, 1);
     if (!v.text || !v.bytes || !v.kind) {
-        rc = error_set(e, ERR_MEMORY, "%s: out of memory for the vocabulary", weight_file_path(m->file));
+        rc = error_set(e, ERR_MEMORY, "%s: out of memory for the vocabulary",
+                       weight_file_path(m->file));
         goto out;
     }
     read_vocabulary(&v, root);
@@ -231,7 +248,8 @@ out:
     return rc;
 }
 
-int export_metadata(struct gguf_writer *w, const struct model *m, const struct family *family, int file_type, bool *tokenizer, struct error *e)
+int export_metadata(struct gguf_writer *w, const struct model *m, const struct family *family,
+                    int file_type, bool *tokenizer, struct error *e)
 {
     const char *key;
     const void *entry;

@@ -7,6 +7,7 @@
 #include "engine/model/model.h"
 
 /* Everything but the tensors. *tokenizer: whether there was one. */
-int export_metadata(struct gguf_writer *w, const struct model *m, const struct family *family, int file_type, bool *tokenizer, struct error *e);
+int export_metadata(struct gguf_writer *w, const struct model *m, const struct family *family,
+                    int file_type, bool *tokenizer, struct error *e);
 
 #endif

@@ -1,16 +1,19 @@
-/* The contract every back end fulfils. One back end is one `struct device_ops`; app/devices.c alone lists them, CPU last.
+/* The contract every back end fulfils. One back end is one `struct device_ops`; app/devices.c alone
+ * lists them, CPU last.
  *
- * Thread: all slots are called from the engine thread only (open/close too). A device may use threads of its own inside.
- * Jobs: attention, experts, head, route, combine, layers. A job may return before its work is done; its outputs are valid, and its
- * inputs free again, after wait(). Inputs and outputs are host memory (F32, row-major) unless said otherwise.
- * Failure: a negative code and a message; the caller reruns the job on the CPU device, reports it, and stops using the device
- * when it fails again. A failed job leaves its outputs undefined and its KV rows of this job unwritten or rewritable.
- * Numbers: quantised weights and everything around them follow engine/device/numerics.h to the bit.
+ * Thread: all slots are called from the engine thread only (open/close too). A device may use
+ * threads of its own inside. Jobs: attention, experts, head, route, combine, layers. A job may
+ * return before its work is done; its outputs are valid, and its inputs free again, after wait().
+ * Inputs and outputs are host memory (F32, row-major) unless said otherwise. Failure: a negative
+ * code and a message; the caller reruns the job on the CPU device, reports it, and stops using the
+ * device when it fails again. A failed job leaves its outputs undefined and its KV rows of this job
+ * unwritten or rewritable. Numbers: quantised weights and everything around them follow
+ * engine/device/numerics.h to the bit.
  *
- * Mandatory: probe, open, close, supports, block_put, block_drop, attention, experts, head, wait, kv_rows, stats.
- * Optional (NULL): route, combine (the CPU device has both), layers, rope_set, report, stream, prefetch, footprint, tune.
- * Emulated where NULL: layers by single jobs.
- * Computing allocates nothing of ours: scratch for max_rows rows is taken at open. */
+ * Mandatory: probe, open, close, supports, block_put, block_drop, attention, experts, head, wait,
+ * kv_rows, stats. Optional (NULL): route, combine (the CPU device has both), layers, rope_set,
+ * report, stream, prefetch, footprint, tune. Emulated where NULL: layers by single jobs. Computing
+ * allocates nothing of ours: scratch for max_rows rows is taken at open. */
 #ifndef ENGINE_DEVICE_DEVICE_H
 #define ENGINE_DEVICE_DEVICE_H
 
@@ -20,28 +23,32 @@
 
 #include <stdbool.h>
 
-#define DEVICE_MAX 8            /* devices of one engine, CPU included */
-#define DEVICE_STREAM 2         /* buffers for experts that do not lie on a device */
+#define DEVICE_MAX 8    /* devices of one engine, CPU included */
+#define DEVICE_STREAM 2 /* buffers for experts that do not lie on a device */
 
-struct device;                  /* private to the back end; first member: struct device_base */
+struct device; /* private to the back end; first member: struct device_base */
 
 /* Which kernel serves which shape: measured once and kept, the built-in choice, measured anew. */
 enum device_tune { DEVICE_TUNE_ON, DEVICE_TUNE_OFF, DEVICE_TUNE_AGAIN };
 
 struct device_config {
-    const struct model *model;  /* outlives the device */
-    int index;                  /* in the engine's list; 0: CPU */
-    int n_threads;              /* CPU: threads of the pool */
-    bool fewer_threads;         /* nobody asked for so many: fewer of them may decode, where that is measured to be faster */
-    int max_rows;               /* most rows (tokens) of one job: -ub */
-    int context;                /* KV positions to hold */
+    const struct model *model; /* outlives the device */
+    int index;                 /* in the engine's list; 0: CPU */
+    int n_threads;             /* CPU: threads of the pool */
+    /* nobody asked for so many: fewer of them may decode, where that is measured to be faster */
+    bool fewer_threads;
+    int max_rows; /* most rows (tokens) of one job: -ub */
+    int context;  /* KV positions to hold */
     enum kv_type kv_k, kv_v;
-    bool exact;                 /* float weights multiplied in F32 */
-    bool float_library;         /* CPU: oneDNN multiplies float weights with several tokens; their sums then depend on how many */
+    bool exact; /* float weights multiplied in F32 */
+    /* CPU: oneDNN multiplies float weights with several tokens; their sums then depend on how many
+     */
+    bool float_library;
     enum device_tune tune;
-    const char *selector;       /* "opencl:0": platform/device choice of the user, or NULL */
-    const char *cache_dir;      /* compiled programs, verdicts; NULL: none */
-    const float *rope_cos, *rope_sin;   /* (context, rope_dims/2), mscale folded in; NULL until rope_set */
+    const char *selector;  /* "opencl:0": platform/device choice of the user, or NULL */
+    const char *cache_dir; /* compiled programs, verdicts; NULL: none */
+    /* (context, rope_dims/2), mscale folded in; NULL until rope_set */
+    const float *rope_cos, *rope_sin;
     /* One line for the user (compiling, self-test verdicts, why not). May be NULL. */
     void (*log)(void *ctx, const char *line);
     void *log_ctx;
@@ -51,34 +58,37 @@ enum block_kind { BLOCK_ATTENTION, BLOCK_EXPERT, BLOCK_HEAD };
 
 struct block_id {
     enum block_kind kind;
-    int layer, expert;          /* expert: BLOCK_EXPERT only */
+    int layer, expert; /* expert: BLOCK_EXPERT only */
 };
 
-/* x: residual stream (rows, hidden). y: attention block's output WITHOUT the residual: o_proj(attn(norm(x))) + bias.
- * Row i stands at absolute position pos + i; KV rows pos .. pos+rows-1 are written, 0 .. pos+i read (window permitting). */
+/* x: residual stream (rows, hidden). y: attention block's output WITHOUT the residual:
+ * o_proj(attn(norm(x))) + bias. Row i stands at absolute position pos + i; KV rows pos ..
+ * pos+rows-1 are written, 0 .. pos+i read (window permitting). */
 struct attention_job {
     int layer, rows, pos;
     const float *x;
     float *y;
 };
 
-/* For measuring alone: experts imposed on every row in place of the router's choice, whose scores are computed all the same. A row at position
- * p of layer l gets experts[(l * period + p % period) * used ..], each with weight 1 / used. The caller's, constant while in use. Only the
- * CPU is given it: while it is on, the engine sends no layers job to another device. */
+/* For measuring alone: experts imposed on every row in place of the router's choice, whose scores
+ * are computed all the same. A row at position p of layer l gets experts[(l * period + p % period)
+ * * used ..], each with weight 1 / used. The caller's, constant while in use. Only the CPU is given
+ * it: while it is on, the engine sends no layers job to another device. */
 struct imposed_routing {
     int period;
-    const uint16_t *experts;    /* (n_layers, period, used), distinct within a row */
+    const uint16_t *experts; /* (n_layers, period, used), distinct within a row */
 };
 
-/* Optional fused step: h = norm(x) of the expert norm, scores, then experts and weights (rows, n_experts_used), expert 1 first. */
+/* Optional fused step: h = norm(x) of the expert norm, scores, then experts and weights (rows,
+ * n_experts_used), expert 1 first. */
 struct route_job {
     int layer, rows;
     const float *x;
-    float *h, *scores;          /* (rows, hidden), (rows, n_experts) */
+    float *h, *scores; /* (rows, hidden), (rows, n_experts) */
     int *experts;
     float *weights;
-    int pos;                    /* of row 0; of interest to imposed alone */
-    const struct imposed_routing *imposed;      /* NULL: the router's choice */
+    int pos;                               /* of row 0; of interest to imposed alone */
+    const struct imposed_routing *imposed; /* NULL: the router's choice */
 };
 
 /* Rows of one expert: entries first .. first+count-1 of experts_job.row / .slot. */
@@ -86,13 +96,14 @@ struct expert_group {
     int expert, first, count;
 };
 
-/* All experts that one device owes for one layer. Output of (row, slot) goes, unscaled, to out + (slot * rows + row) * hidden. */
+/* All experts that one device owes for one layer. Output of (row, slot) goes, unscaled, to out +
+ * (slot * rows + row) * hidden. */
 struct experts_job {
-    int layer, rows;            /* rows of h */
-    const float *h;             /* (rows, hidden), already normed */
+    int layer, rows; /* rows of h */
+    const float *h;  /* (rows, hidden), already normed */
     int n_groups;
     const struct expert_group *groups;
-    const int *row, *slot;      /* per entry: which row of h, which routing slot */
+    const int *row, *slot; /* per entry: which row of h, which routing slot */
     float *out;
 };
 
@@ -106,65 +117,76 @@ struct combine_job {
 /* Final norm and head for some rows: logits (rows, n_vocab). */
 struct head_job {
     int rows;
-    const float *x;             /* (rows, hidden) */
+    const float *x; /* (rows, hidden) */
     float *logits;
 };
 
-/* Whole layers first .. last-1, routing included, x updated in place; experts/weights of every layer reported for telemetry:
- * (last - first, rows, used). Only when the plan gives this device every block of those layers. */
+/* Whole layers first .. last-1, routing included, x updated in place; experts/weights of every
+ * layer reported for telemetry: (last - first, rows, used). Only when the plan gives this device
+ * every block of those layers. */
 struct layers_job {
     int first, last, rows, pos;
     float *x;
     int *experts;
     float *weights;
-    const struct imposed_routing *imposed;      /* NULL: the router's choice */
+    const struct imposed_routing *imposed; /* NULL: the router's choice */
 };
 
-/* KV rows of one layer in the exchange layout: for each token, n_kv_heads * head_dim values of K, then of V, in the cache types. */
+/* KV rows of one layer in the exchange layout: for each token, n_kv_heads * head_dim values of K,
+ * then of V, in the cache types. */
 struct kv_move {
     int layer, pos, count;
     void *data;
-    bool write;                 /* host -> device */
+    bool write; /* host -> device */
 };
 
 struct device_stats {
-    uint64_t weight_bytes, kv_bytes, scratch_bytes, staging_bytes;     /* weights: norms, routers and biases included */
-    uint64_t shared_bytes;                          /* the part of weight_bytes that is host memory used in place, not a copy */
-    uint64_t uploaded_bytes, downloaded_bytes;      /* since open */
-    uint64_t busy_ns, wait_ns, transfer_ns;         /* since open: kernels running, host waiting, copies */
+    /* weights: norms, routers and biases included */
+    uint64_t weight_bytes, kv_bytes, scratch_bytes, staging_bytes;
+    /* the part of weight_bytes that is host memory used in place, not a copy */
+    uint64_t shared_bytes;
+    uint64_t uploaded_bytes, downloaded_bytes; /* since open */
+    /* since open: kernels running, host waiting, copies */
+    uint64_t busy_ns, wait_ns, transfer_ns;
     uint64_t jobs, failures;
-    /* experts that pass through: the buffers they take, their copies since open (part of uploaded_bytes), how many of those were begun by
-     * prefetch, and how many of those were then asked for */
+    /* experts that pass through: the buffers they take, their copies since open (part of
+     * uploaded_bytes), how many of those were begun by prefetch, and how many of those were then
+     * asked for */
     uint64_t stream_bytes, streamed_bytes, streamed, prefetched, prefetch_hits;
 };
 
 /* What probe found. */
 struct device_info {
-    char name[128];             /* "AMD Radeon 780M" */
-    char selector[32];          /* "opencl:0" */
+    char name[128];    /* "AMD Radeon 780M" */
+    char selector[32]; /* "opencl:0" */
     char driver[128];
-    char why_not[256];          /* empty: usable; else one clear line */
-    bool is_cpu_type;           /* an OpenCL device that is really the CPU (PoCL) */
-    bool unified;               /* shares memory with the host */
+    char why_not[256]; /* empty: usable; else one clear line */
+    bool is_cpu_type;  /* an OpenCL device that is really the CPU (PoCL) */
+    bool unified;      /* shares memory with the host */
     uint64_t memory, max_alloc;
 };
 
-/* What was found out about a device, with weights made for it: for --list-devices. Rates are 0 where nothing was measured. */
+/* What was found out about a device, with weights made for it: for --list-devices. Rates are 0
+ * where nothing was measured. */
 struct device_report {
-    double read_rate, copy_rate;                    /* bytes/s: weights read by the decode kernel; host to device */
-    double q8_rate, f32_rate, library_rate;         /* operations/s of a prefill GEMM: Q8_0, F32 by own kernels, F32 by the library */
+    /* bytes/s: weights read by the decode kernel; host to device */
+    double read_rate, copy_rate;
+    /* operations/s of a prefill GEMM: Q8_0, F32 by own kernels, F32 by the library */
+    double q8_rate, f32_rate, library_rate;
     char supported[200], selftest[400], library[200];
 };
 
 struct device_ops {
-    const char *name;           /* "cpu", "opencl" */
-    const char *summary;        /* one line for --list-devices and the manual */
-    /* Fills up to max entries, returns how many exist (0 with why[0] set: none, and why). Never fails, never crashes on a broken driver. */
+    const char *name;    /* "cpu", "opencl" */
+    const char *summary; /* one line for --list-devices and the manual */
+    /* Fills up to max entries, returns how many exist (0 with why[0] set: none, and why). Never
+     * fails, never crashes on a broken driver. */
     int (*probe)(struct device_info *out, int max, char *why, size_t why_size);
     int (*open)(struct device **out, const struct device_config *c, struct error *e);
     void (*close)(struct device *d);
     bool (*supports)(const struct device *d, enum block_kind kind, enum dtype type);
-    /* Makes a block resident, at most max_bytes of upload a call. Returns 1: resident, 0: call again, negative: failed. */
+    /* Makes a block resident, at most max_bytes of upload a call. Returns 1: resident, 0: call
+     * again, negative: failed. */
     int (*block_put)(struct device *d, struct block_id id, size_t max_bytes, struct error *e);
     void (*block_drop)(struct device *d, struct block_id id);
     int (*attention)(struct device *d, const struct attention_job *j, struct error *e);
@@ -175,24 +197,33 @@ struct device_ops {
     int (*layers)(struct device *d, const struct layers_job *j, struct error *e);
     int (*wait)(struct device *d, struct error *e);
     int (*kv_rows)(struct device *d, const struct kv_move *m, struct error *e);
-    int (*rope_set)(struct device *d, const float *cos, const float *sin, struct error *e);   /* (context, rope_dims/2) */
+    /* (context, rope_dims/2) */
+    int (*rope_set)(struct device *d, const float *cos, const float *sin, struct error *e);
     void (*stats)(const struct device *d, struct device_stats *out);
-    /* Optional. Experts that do not fit: while on, an experts job may name ones that are not resident. They pass through DEVICE_STREAM buffers,
-     * each as large as the model's largest expert: one is filled while the other one's expert computes. on takes the buffers, off (no
+    /* Optional. Experts that do not fit: while on, an experts job may name ones that are not
+     * resident. They pass through DEVICE_STREAM buffers, each as large as the model's largest
+     * expert: one is filled while the other one's expert computes. on takes the buffers, off (no
      * job in flight) gives them back. */
     int (*stream)(struct device *d, bool on, struct error *e);
-    /* Optional, with stream: these experts of a layer, likeliest first, will probably be asked for next. Begins to copy them as far as buffers are
-     * not needed for the job in flight; never waits, never fails. */
+    /* Optional, with stream: these experts of a layer, likeliest first, will probably be asked for
+     * next. Begins to copy them as far as buffers are not needed for the job in flight; never
+     * waits, never fails. */
     void (*prefetch)(struct device *d, int layer, const int *experts, int n);
-    /* Optional: what open with c and then these blocks would take, to the byte, without opening: scratch, staging, weights, KV; stream_bytes: what
-     * `stream` would add; shared_bytes: the weights expected to be used in place. c->model may come from model_inspect; c->selector names the device. */
-    int (*footprint)(const struct device_config *c, const struct block_id *blocks, int n_blocks, struct device_stats *out, struct error *e);
-    /* Optional: measures which of its kernels serves which of the model's shapes, where that is not known yet and cannot change the text, and keeps
-     * it in cache_dir: some tenths of a second, once for a machine and a shape. Between answers. pos: a position whose KV rows may be scribbled on, or
-     * -1: nothing is decoded. Returns how many things were measured. */
+    /* Optional: what open with c and then these blocks would take, to the byte, without opening:
+     * scratch, staging, weights, KV; stream_bytes: what `stream` would add; shared_bytes: the
+     * weights expected to be used in place. c->model may come from model_inspect; c->selector names
+     * the device. */
+    int (*footprint)(const struct device_config *c, const struct block_id *blocks, int n_blocks,
+                     struct device_stats *out, struct error *e);
+    /* Optional: measures which of its kernels serves which of the model's shapes, where that is not
+     * known yet and cannot change the text, and keeps it in cache_dir: some tenths of a second,
+     * once for a machine and a shape. Between answers. pos: a position whose KV rows may be
+     * scribbled on, or -1: nothing is decoded. Returns how many things were measured. */
     int (*tune)(struct device *d, int pos);
-    /* Optional: opens one device without a model, tests its kernels and measures it: seconds, a minute when compilers must run. */
-    int (*report)(const char *selector, const char *cache_dir, void (*log)(void *ctx, const char *line), void *log_ctx,
+    /* Optional: opens one device without a model, tests its kernels and measures it: seconds, a
+     * minute when compilers must run. */
+    int (*report)(const char *selector, const char *cache_dir,
+                  void (*log)(void *ctx, const char *line), void *log_ctx,
                   struct device_report *out, struct error *e);
 };
 
@@ -202,13 +233,17 @@ struct device_base {
     struct device_info info;
 };
 
-/* The pieces of the CPU device that others need: how wide matrices must be packed on this machine, and which kernels run. */
+/* The pieces of the CPU device that others need: how wide matrices must be packed on this machine,
+ * and which kernels run. */
 extern const struct device_ops cpu_device_ops;
 /* Bytes that open would allocate for c (c->model may come from model_inspect). */
-int cpu_device_footprint(const struct device_config *c, uint64_t *kv_bytes, uint64_t *scratch_bytes, struct error *e);
-int cpu_pack_width(void);                   /* 16 with AVX-512, else 8 */
-bool cpu_reads_raw(enum dtype type);        /* decoding with unpacked weights of this type is about as fast */
-/* "scalar", "avx2", "avxvnni", "avx512", "amx": forces a kernel set before open (tests, --kernels); NULL: the best. ERR_USAGE when this CPU lacks it. */
+int cpu_device_footprint(const struct device_config *c, uint64_t *kv_bytes, uint64_t *scratch_bytes,
+                         struct error *e);
+int cpu_pack_width(void); /* 16 with AVX-512, else 8 */
+/* decoding with unpacked weights of this type is about as fast */
+bool cpu_reads_raw(enum dtype type);
+/* "scalar", "avx2", "avxvnni", "avx512", "amx": forces a kernel set before open (tests, --kernels);
+ * NULL: the best. ERR_USAGE when this CPU lacks it. */
 int cpu_kernels_select(const char *name, struct error *e);
 const char *cpu_kernels_name(void);
 

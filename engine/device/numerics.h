@@ -1,43 +1,55 @@
-/* The numeric contract: every kernel (scalar, AVX2, AVX-512, OpenCL; one row or many; any number of threads, any chunking) gives the
- * same bits for the operations below. This file is the reference; it is scalar C, compiled with -ffp-contract=off. "fma" is one
- * rounding; every other + - * is one IEEE-754 binary32 operation, round to nearest even. No division or square root is used on
- * this path (OpenCL 1.2 leaves them inexact): num_recip and num_rsqrt replace them. OpenCL code is compiled without any fast-math
- * option and with FP_CONTRACT OFF.
+/* The numeric contract: every kernel (scalar, AVX2, AVX-512, OpenCL; one row or many; any number of
+ * threads, any chunking) gives the same bits for the operations below. This file is the reference;
+ * it is scalar C, compiled with -ffp-contract=off. "fma" is one rounding; every other + - * is one
+ * IEEE-754 binary32 operation, round to nearest even. No division or square root is used on this
+ * path (OpenCL 1.2 leaves them inexact): num_recip and num_rsqrt replace them. OpenCL code is
+ * compiled without any fast-math option and with FP_CONTRACT OFF.
  *
- * 1. Activation quantisation (rows that meet a quantised weight): blocks of 32 columns. amax = max |x| of the block. If
- *    amax < 2^-64 (or is not finite) the block is d = 0, q = 0. Else d = amax * (1/127 as float), id = num_recip(d), q = rint(x * id)
- *    (nearest even), clamped to [-127, 127]. d stays F32. NaN and infinity: see num_quantise_block.
- * 2. Quantised dot product. Row r, n = cols/32 blocks. s_b = exact integer sum of w*a over block b. One block contributes
- *    acc = fma((float)s_b, dw_b * da_b, acc) where dw_b is the F16 scale as F32 (Q4_K, Q5_K: d * scale of the sub-block, which is exact). Q6_K: s_b = sc0*s0 + sc1*s1 with the two
- *    halves' sums and 8-bit scales, below 2^24. Types with a minimum (Q4_1, Q5_1; Q4_K, Q5_K: m_b = -(dmin * min), exact) then do
- *    acc = fma((float)sa_b, m_b * da_b, acc) with sa_b the integer sum of the block's activations (m_b negative where the format subtracts).
- *    Blocks are cut into four contiguous quarters, quarter i = blocks floor(i*n/4) .. floor((i+1)*n/4)-1, each summed upwards from +0;
- *    result (q0 + q1) + (q2 + q3), then + bias when there is one.
- * 3. Float dot product (router; also the scores q.k over head_dim): the same four quarters over single elements, fma per element.
- * 4. Sums over a vector (norms, softmax): 16 lanes, lane j adds elements j, j+16, ... upwards from +0, then lanes fold: for s = 8, 4, 2, 1:
- *    lane[j] += lane[j+s] for j < s.
- * 5. LayerNorm: mean = sum4(x) * inv_n (inv_n = 1.0f/n, computed on the host), v = sum4 with fma((x-mean),(x-mean),lane),
- *    r = num_rsqrt(fma(v, inv_n, eps)); y = fma((x-mean)*r, w, b), or ((x-mean)*r)*w without bias.
- * 6. Rotary: pairs (i, i+rot/2): y0 = fma(x0, c, -(x1*s)), y1 = fma(x1, c, x0*s); c, s from one host table (computed in double, mscale
- *    folded in, rounded once). Elements beyond rot are copied.
- * 7. Attention of one query head: q' = q * scale after rotary (scale = 1/sqrt(head_dim), host, rounded once); keys and values rounded to the
- *    cache type (F16: nearest even; Q8_0: num_kv_quantise_block, an element is then (float)q * d, exact); score_t by rule 3 on q' and k_t;
- *    Tokens lie in chunks of NUM_CHUNK by absolute position. Within chunk c, over its visible tokens: m_c = max score; p_t =
- *    num_exp(score_t - m_c); s_c = sum of p_t by rule 4 with lane = position mod 16; o_c[d]: acc = fma(p_t, v_t[d], acc) upwards from +0.
- *    Then m = max of m_c, f_c = num_exp(m_c - m), and over the chunks upwards from +0: sum = fma(s_c, f_c, sum), out_d =
- *    fma(o_c[d], f_c, out_d); result out_d * num_recip(sum). Tokens outside the window and chunks without a visible token are skipped.
+ * 1. Activation quantisation (rows that meet a quantised weight): blocks of 32 columns. amax = max
+ * |x| of the block. If amax < 2^-64 (or is not finite) the block is d = 0, q = 0. Else d = amax *
+ * (1/127 as float), id = num_recip(d), q = rint(x * id) (nearest even), clamped to [-127, 127]. d
+ * stays F32. NaN and infinity: see num_quantise_block.
+ * 2. Quantised dot product. Row r, n = cols/32 blocks. s_b = exact integer sum of w*a over block b.
+ * One block contributes acc = fma((float)s_b, dw_b * da_b, acc) where dw_b is the F16 scale as F32
+ * (Q4_K, Q5_K: d * scale of the sub-block, which is exact). Q6_K: s_b = sc0*s0 + sc1*s1 with the
+ * two halves' sums and 8-bit scales, below 2^24. Types with a minimum (Q4_1, Q5_1; Q4_K, Q5_K: m_b
+ * = -(dmin * min), exact) then do acc = fma((float)sa_b, m_b * da_b, acc) with sa_b the integer sum
+ * of the block's activations (m_b negative where the format subtracts). Blocks are cut into four
+ * contiguous quarters, quarter i = blocks floor(i*n/4) .. floor((i+1)*n/4)-1, each summed upwards
+ * from +0; result (q0 + q1) + (q2 + q3), then + bias when there is one.
+ * 3. Float dot product (router; also the scores q.k over head_dim): the same four quarters over
+ * single elements, fma per element.
+ * 4. Sums over a vector (norms, softmax): 16 lanes, lane j adds elements j, j+16, ... upwards from
+ * +0, then lanes fold: for s = 8, 4, 2, 1: lane[j] += lane[j+s] for j < s.
+ * 5. LayerNorm: mean = sum4(x) * inv_n (inv_n = 1.0f/n, computed on the host), v = sum4 with
+ * fma((x-mean),(x-mean),lane), r = num_rsqrt(fma(v, inv_n, eps)); y = fma((x-mean)*r, w, b), or
+ * ((x-mean)*r)*w without bias.
+ * 6. Rotary: pairs (i, i+rot/2): y0 = fma(x0, c, -(x1*s)), y1 = fma(x1, c, x0*s); c, s from one
+ * host table (computed in double, mscale folded in, rounded once). Elements beyond rot are copied.
+ * 7. Attention of one query head: q' = q * scale after rotary (scale = 1/sqrt(head_dim), host,
+ * rounded once); keys and values rounded to the cache type (F16: nearest even; Q8_0:
+ * num_kv_quantise_block, an element is then (float)q * d, exact); score_t by rule 3 on q' and k_t;
+ *    Tokens lie in chunks of NUM_CHUNK by absolute position. Within chunk c, over its visible
+ * tokens: m_c = max score; p_t = num_exp(score_t - m_c); s_c = sum of p_t by rule 4 with lane =
+ * position mod 16; o_c[d]: acc = fma(p_t, v_t[d], acc) upwards from +0. Then m = max of m_c, f_c =
+ * num_exp(m_c - m), and over the chunks upwards from +0: sum = fma(s_c, f_c, sum), out_d =
+ *    fma(o_c[d], f_c, out_d); result out_d * num_recip(sum). Tokens outside the window and chunks
+ * without a visible token are skipped.
  * 8. Expert: h = num_silu(gate) * up (gate and up by rule 2, quantised again by rule 1 for down).
- * 9. Combination: acc = w0*e0; acc = fma(w1, e1, acc) ... in routing order; x = x + acc. Attention residual: x = x + y.
+ * 9. Combination: acc = w0*e0; acc = fma(w1, e1, acc) ... in routing order; x = x + acc. Attention
+ * residual: x = x + y.
  * 10. Router weights: num_route (below), scores by rule 3 in F32.
  *
- * 11. Dot product of float weights (F32, F16, BF16; each is an F32 number exactly), on the CPU: every set of kernels, one row or many. Columns
- *    are filled up with zeros to a multiple of 32. 16 lanes, lane j: acc = fma(w, x, acc) over columns j, j+16, ... upwards from +0; then the fold of
- *    rule 4, then + bias. BF16 weights, unless --exact: x is rounded to BF16 (nearest even) first and columns go in pairs, lane j taking pairs j,
- *    j+16, ...: acc = fma(w[2p+1], x[2p+1], acc), then acc = fma(w[2p], x[2p], acc). That is what VDPBF16PS does; it takes and gives 0 for
- *    subnormal numbers, which other kernels keep.
- *    Outside the contract, with tolerances in the tests: OpenCL's float products, and oneDNN's where the user chose them (--float-gemm onednn),
- *    whose sums depend on the number of rows: there a token's bits depend on which others were computed with it.
- * Any thread; pure functions. */
+ * 11. Dot product of float weights (F32, F16, BF16; each is an F32 number exactly), on the CPU:
+ * every set of kernels, one row or many. Columns are filled up with zeros to a multiple of 32. 16
+ * lanes, lane j: acc = fma(w, x, acc) over columns j, j+16, ... upwards from +0; then the fold of
+ *    rule 4, then + bias. BF16 weights, unless --exact: x is rounded to BF16 (nearest even) first
+ * and columns go in pairs, lane j taking pairs j, j+16, ...: acc = fma(w[2p+1], x[2p+1], acc), then
+ * acc = fma(w[2p], x[2p], acc). That is what VDPBF16PS does; it takes and gives 0 for subnormal
+ * numbers, which other kernels keep. Outside the contract, with tolerances in the tests: OpenCL's
+ * float products, and oneDNN's where the user chose them (--float-gemm onednn), whose sums depend
+ * on the number of rows: there a token's bits depend on which others were computed with it. Any
+ * thread; pure functions. */
 #ifndef ENGINE_DEVICE_NUMERICS_H
 #define ENGINE_DEVICE_NUMERICS_H
 
@@ -47,11 +59,12 @@
 #include <stdint.h>
 #include <string.h>
 
-#define NUM_BLOCK 32     /* columns of an activation block */
-#define NUM_CHUNK 256    /* tokens of one partial sum of values */
-#define NUM_LANES 16     /* lanes of rule 4; tokens interleaved in the key cache */
+#define NUM_BLOCK 32  /* columns of an activation block */
+#define NUM_CHUNK 256 /* tokens of one partial sum of values */
+#define NUM_LANES 16  /* lanes of rule 4; tokens interleaved in the key cache */
 
-/* 1/x for normal x of either sign in 2^-120 .. 2^120: magic start, four Newton steps in fma (about 1 ulp). */
+/* 1/x for normal x of either sign in 2^-120 .. 2^120: magic start, four Newton steps in fma (about
+ * 1 ulp). */
 static inline float num_recip(float x)
 {
     float y = num_float((0x7ef311c7u - (num_bits(x) & 0x7fffffffu)) | (num_bits(x) & 0x80000000u));
@@ -71,13 +84,13 @@ static inline float num_rsqrt(float x)
     return y;
 }
 
-/* exp(x): x clamped to [-87, 88]; below -87 the result is 0. Cody-Waite, degree-6 polynomial (Cephes expf), about 1 ulp.
- * NaN gives NaN on no promise. */
+/* exp(x): x clamped to [-87, 88]; below -87 the result is 0. Cody-Waite, degree-6 polynomial
+ * (Cephes expf), about 1 ulp. NaN gives NaN on no promise. */
 static inline float num_exp(float x)
 {
-    const float magic = 12582912.0f;            /* 1.5 * 2^23: adds and takes away the fraction */
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adds and takes away the fraction */
     float c = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
-    float t = fmaf(c, 1.44269504088896341f, magic);   /* its low bits are the integer n */
+    float t = fmaf(c, 1.44269504088896341f, magic); /* its low bits are the integer n */
     float n = t - magic;
     float r = fmaf(n, -0.693359375f, c), p;
 
@@ -108,8 +121,9 @@ static inline float num_quantise_block(const float *x, int8_t *q, int32_t *sum)
     int32_t total = 0;
 
     for (int i = 0; i < NUM_BLOCK; i++)
-        amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;     /* a NaN never wins */
-    if (!(amax >= 5.42101086e-20f) || amax > 1e30f) {        /* 2^-64; beyond 1e30 the model has already diverged */
+        amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax; /* a NaN never wins */
+    /* 2^-64; beyond 1e30 the model has already diverged */
+    if (!(amax >= 5.42101086e-20f) || amax > 1e30f) {
         memset(q, 0, NUM_BLOCK);
         if (sum)
             *sum = 0;
@@ -121,7 +135,7 @@ static inline float num_quantise_block(const float *x, int8_t *q, int32_t *sum)
         float v = x[i] * id;
 
         v = v > 127.0f ? 127.0f : v < -127.0f ? -127.0f : v == v ? v : 0.0f;
-        v = (v + 12582912.0f) - 12582912.0f;                 /* rint, nearest even */
+        v = (v + 12582912.0f) - 12582912.0f; /* rint, nearest even */
         q[i] = (int8_t)v;
         total += q[i];
     }
@@ -130,8 +144,9 @@ static inline float num_quantise_block(const float *x, int8_t *q, int32_t *sum)
     return d;
 }
 
-/* Rule 7, Q8_0 cache: 32 elements along head_dim. As rule 1, with the scale stored as F16 (returned) and that rounded scale's reciprocal
- * taken; a block whose scale rounds to 0 or infinity is all zeros. */
+/* Rule 7, Q8_0 cache: 32 elements along head_dim. As rule 1, with the scale stored as F16
+ * (returned) and that rounded scale's reciprocal taken; a block whose scale rounds to 0 or infinity
+ * is all zeros. */
 static inline uint16_t num_kv_quantise_block(const float *x, int8_t *q)
 {
     float amax = 0.0f, id;
@@ -176,13 +191,16 @@ static inline float num_dot(const float *a, const float *b, int n)
     return (q[0] + q[1]) + (q[2] + q[3]);
 }
 
-/* Rule 10, SparseMixer as in the model's official code (modeling_slimmoe.py, sparsemixer(), inference; see also Liu et al. 2023,
- * arXiv:2310.00811): expert 1 is the argmax; its weight is the softmax over the scores that stay after masking those with
- * (max - s) / max(|s|, max) > 2*jitter; expert 2 the argmax of the rest, its weight from its own masked softmax (max and mask
- * from the rest, the factor clamped from below by the new maximum). Not renormalised. Ties: the lowest index. */
-static inline void num_sparsemixer(const float *scores, int n, float jitter, int k, int *experts, float *weights)
+/* Rule 10, SparseMixer as in the model's official code (modeling_slimmoe.py, sparsemixer(),
+ * inference; see also Liu et al. 2023, arXiv:2310.00811): expert 1 is the argmax; its weight is the
+ * softmax over the scores that stay after masking those with (max - s) / max(|s|, max) > 2*jitter;
+ * expert 2 the argmax of the rest, its weight from its own masked softmax (max and mask from the
+ * rest, the factor clamped from below by the new maximum). Not renormalised. Ties: the lowest
+ * index. */
+static inline void num_sparsemixer(const float *scores, int n, float jitter, int k, int *experts,
+                                   float *weights)
 {
-    uint64_t taken[8] = {0};     /* up to 512 experts */
+    uint64_t taken[8] = {0}; /* up to 512 experts */
     float limit = 2.0f * jitter;
 
     for (int slot = 0; slot < k; slot++) {
@@ -199,7 +217,8 @@ static inline void num_sparsemixer(const float *scores, int n, float jitter, int
 
             if (taken[e >> 6] >> (e & 63) & 1)
                 continue;
-            /* (max - s) / f > limit, without a division; f <= 0 only when every score is 0, where nothing is masked */
+            /* (max - s) / f > limit, without a division; f <= 0 only when every score is 0, where
+             * nothing is masked */
             if (e != best && max - scores[e] > limit * f)
                 continue;
             sum = sum + num_exp(scores[e] - max);

@@ -1,17 +1,25 @@
 /* Dequantisation (blocks.h). Formats after ggml-common.h and gguf-py/gguf/quants.py. Any thread.
- * Arithmetic is F32 with one rounding an operation in the order of the gguf package: the golden blocks in tests/ compare bits. */
+ * Arithmetic is F32 with one rounding an operation in the order of the gguf package: the golden
+ * blocks in tests/ compare bits. */
 #include "engine/file/blocks.h"
 
 #include "engine/base/half.h"
 
 #include <string.h>
 
-const int8_t blocks_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+const int8_t blocks_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                      1,    13,   25,  38,  53,  69,  89,  113};
 
 bool blocks_readable(enum dtype type)
 {
     switch (type) {
-    case DTYPE_Q4_1: case DTYPE_Q5_0: case DTYPE_Q5_1: case DTYPE_Q4_K: case DTYPE_Q5_K: case DTYPE_Q6_K: case DTYPE_IQ4_NL: return true;
+    case DTYPE_Q4_1:
+    case DTYPE_Q5_0:
+    case DTYPE_Q5_1:
+    case DTYPE_Q4_K:
+    case DTYPE_Q5_K:
+    case DTYPE_Q6_K:
+    case DTYPE_IQ4_NL: return true;
     default: return false;
     }
 }
@@ -66,7 +74,8 @@ static void q6_codes(const uint8_t *block, int j, struct block_fields *out)
     const uint8_t *low = block + j / 4 * 64 + (j & 1) * 32, *high = block + 128 + j / 4 * 32;
 
     for (int i = 0; i < 32; i++)
-        out->code[i] = (uint8_t)(((j & 2) ? low[i] >> 4 : low[i] & 15) | (high[i] >> (2 * (j & 3)) & 3) << 4);
+        out->code[i] = (uint8_t)(((j & 2) ? low[i] >> 4 : low[i] & 15) |
+                                 (high[i] >> (2 * (j & 3)) & 3) << 4);
     out->half[0] = (int8_t)block[192 + 2 * j];
     out->half[1] = (int8_t)block[192 + 2 * j + 1];
 }
@@ -74,7 +83,8 @@ static void q6_codes(const uint8_t *block, int j, struct block_fields *out)
 void blocks_fields(enum dtype type, const void *row, int64_t index, struct block_fields *out)
 {
     const struct dtype_info *info = dtype_info(type);
-    const uint8_t *p = (const uint8_t *)row + (size_t)(index * 32 / info->block) * (size_t)info->bytes;
+    const uint8_t *p = (const uint8_t *)row +
+                       (size_t)(index * 32 / info->block) * (size_t)info->bytes;
     int j = (int)(index & 7);
 
     memset(out, 0, sizeof *out);
@@ -117,8 +127,7 @@ void blocks_fields(enum dtype type, const void *row, int64_t index, struct block
         out->d = half_at(p + 208);
         q6_codes(p, j, out);
         break;
-    default:
-        break;
+    default: break;
     }
 }
 
@@ -157,9 +166,7 @@ void blocks_to_f32(enum dtype type, const void *row, int64_t n, float *out)
             for (int i = 0; i < 32; i++)
                 out[i] = d * (float)b.half[i / 16] * (float)(b.code[i] - 32);
             break;
-        default:
-            memset(out, 0, 32 * sizeof *out);
-            break;
+        default: memset(out, 0, 32 * sizeof *out); break;
         }
     }
 }
@@ -169,7 +176,7 @@ static bool halves_finite(const uint8_t *p, size_t n, uint16_t exponent)
 {
     uint16_t bad = 0;
 
-#pragma omp simd reduction(|:bad)
+#pragma omp simd reduction(| : bad)
     for (size_t i = 0; i < n; i++) {
         uint16_t bits;
 
@@ -183,7 +190,7 @@ static bool singles_finite(const uint8_t *p, size_t n)
 {
     uint32_t bad = 0;
 
-#pragma omp simd reduction(|:bad)
+#pragma omp simd reduction(| : bad)
     for (size_t i = 0; i < n; i++) {
         uint32_t bits;
 
@@ -212,10 +219,14 @@ bool blocks_finite(enum dtype type, const void *blocks, size_t bytes)
     case DTYPE_F32: return singles_finite(p, n);
     case DTYPE_F16: return halves_finite(p, n, 0x7c00);
     case DTYPE_BF16: return halves_finite(p, n, 0x7f80);
-    case DTYPE_Q8_0: case DTYPE_Q4_0: case DTYPE_Q5_0: case DTYPE_IQ4_NL:
-        return scales_finite(p, n, step, 0);
-    case DTYPE_Q4_1: case DTYPE_Q5_1: case DTYPE_Q4_K: case DTYPE_Q5_K:
-        return scales_finite(p, n, step, 2);
+    case DTYPE_Q8_0:
+    case DTYPE_Q4_0:
+    case DTYPE_Q5_0:
+    case DTYPE_IQ4_NL: return scales_finite(p, n, step, 0);
+    case DTYPE_Q4_1:
+    case DTYPE_Q5_1:
+    case DTYPE_Q4_K:
+    case DTYPE_Q5_K: return scales_finite(p, n, step, 2);
     case DTYPE_Q6_K: return scales_finite(p + 208, n, step, 0);
     default: return true;
     }

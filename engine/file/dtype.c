@@ -5,7 +5,9 @@
 #include <string.h>
 
 static const struct dtype_info table[DTYPE_COUNT] = {
-#define X(name, gguf_id, elements, bytes_, word_, st) [name] = {.word = word_, .safetensors = st, .gguf = gguf_id, .block = elements, .bytes = bytes_},
+#define X(name, gguf_id, elements, bytes_, word_, st) \
+    [name] = {                                        \
+        .word = word_, .safetensors = st, .gguf = gguf_id, .block = elements, .bytes = bytes_},
     DTYPE_TABLE(X)
 #undef X
 };

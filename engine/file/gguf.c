@@ -1,7 +1,8 @@
-/* GGUF v2 and v3, little-endian, one file or a split set (-00001-of-000NN.gguf). Thread: see weights.h.
- * Format: ggml/docs/gguf.md. Everything is read through a cursor whose first error sticks, so the parser has one check a record
- * instead of one a field, and nothing outside the mapping is ever touched. Values stay in the mapping; only string arrays (the
- * vocabulary) get an index of offsets, because their elements have no fixed size. */
+/* GGUF v2 and v3, little-endian, one file or a split set (-00001-of-000NN.gguf). Thread: see
+ * weights.h. Format: ggml/docs/gguf.md. Everything is read through a cursor whose first error
+ * sticks, so the parser has one check a record instead of one a field, and nothing outside the
+ * mapping is ever touched. Values stay in the mapping; only string arrays (the vocabulary) get an
+ * index of offsets, because their elements have no fixed size. */
 #include "engine/base/mem.h"
 #include "engine/file/reader.h"
 
@@ -13,10 +14,25 @@
 
 #define KV_MAX 65536
 #define KEY_MAX 65535
-#define NEST_MAX 4              /* arrays inside arrays */
+#define NEST_MAX 4 /* arrays inside arrays */
 #define ALIGNMENT_DEFAULT 32
 
-enum gguf_type { T_U8, T_I8, T_U16, T_I16, T_U32, T_I32, T_F32, T_BOOL, T_STRING, T_ARRAY, T_U64, T_I64, T_F64, T_COUNT };
+enum gguf_type {
+    T_U8,
+    T_I8,
+    T_U16,
+    T_I16,
+    T_U32,
+    T_I32,
+    T_F32,
+    T_BOOL,
+    T_STRING,
+    T_ARRAY,
+    T_U64,
+    T_I64,
+    T_F64,
+    T_COUNT
+};
 
 static const uint8_t scalar_bytes[T_COUNT] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
@@ -24,15 +40,15 @@ struct gguf_array {
     uint32_t type;
     uint64_t count;
     const uint8_t *data;
-    const uint8_t **at;         /* strings: where each begins (its length field) */
+    const uint8_t **at; /* strings: where each begins (its length field) */
 };
 
 struct kv {
-    const char *key;            /* not terminated */
+    const char *key; /* not terminated */
     size_t key_bytes;
     uint32_t type;
-    const uint8_t *value;       /* scalar or string (length field first) */
-    const uint8_t *end;         /* of the entry */
+    const uint8_t *value; /* scalar or string (length field first) */
+    const uint8_t *end;   /* of the entry */
     struct gguf_array array;
 };
 
@@ -49,10 +65,15 @@ struct cursor {
     int rc;
 };
 
-/* Names of the types of other quantisation families, so that the message says what the file holds. */
-static const struct { uint32_t id; const char *name; } foreign[] = {
-    {9, "q8_1"}, {10, "q2_k"}, {11, "q3_k"}, {15, "q8_k"}, {16, "iq2_xxs"}, {17, "iq2_xs"}, {18, "iq3_xxs"}, {19, "iq1_s"}, {21, "iq3_s"},
-    {22, "iq2_s"}, {23, "iq4_xs"}, {24, "i8"}, {25, "i16"}, {28, "f64"}, {29, "iq1_m"}, {34, "tq1_0"}, {35, "tq2_0"}, {39, "mxfp4"},
+/* Names of the types of other quantisation families, so that the message says what the file holds.
+ */
+static const struct {
+    uint32_t id;
+    const char *name;
+} foreign[] = {
+    {9, "q8_1"},     {10, "q2_k"},  {11, "q3_k"},  {15, "q8_k"},  {16, "iq2_xxs"}, {17, "iq2_xs"},
+    {18, "iq3_xxs"}, {19, "iq1_s"}, {21, "iq3_s"}, {22, "iq2_s"}, {23, "iq4_xs"},  {24, "i8"},
+    {25, "i16"},     {28, "f64"},   {29, "iq1_m"}, {34, "tq1_0"}, {35, "tq2_0"},   {39, "mxfp4"},
 };
 
 static int fail(struct cursor *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -76,7 +97,8 @@ static const uint8_t *take(struct cursor *c, uint64_t n, const char *what)
     const uint8_t *p = c->data + c->at;
 
     if (c->rc || n > c->size - c->at) {
-        fail(c, "truncated: %s at byte %zu needs %llu bytes, %zu are left", what, c->at, (unsigned long long)n, c->size - c->at);
+        fail(c, "truncated: %s at byte %zu needs %llu bytes, %zu are left", what, c->at,
+             (unsigned long long)n, c->size - c->at);
         return n <= sizeof zeros ? zeros : c->data;
     }
     c->at += (size_t)n;
@@ -105,7 +127,8 @@ static const char *take_string(struct cursor *c, size_t *bytes, uint64_t limit, 
 
     *bytes = 0;
     if (n > limit)
-        fail(c, "%s at byte %zu is %llu bytes long; at most %llu make sense", what, c->at - 8, (unsigned long long)n, (unsigned long long)limit);
+        fail(c, "%s at byte %zu is %llu bytes long; at most %llu make sense", what, c->at - 8,
+             (unsigned long long)n, (unsigned long long)limit);
     if (c->rc)
         return "";
     *bytes = (size_t)n;
@@ -116,15 +139,17 @@ static int skip_array(struct cursor *c, struct gguf_array *a, int depth)
 {
     uint32_t type = take_u32(c, "an array's type");
     uint64_t count = take_u64(c, "an array's length");
-    size_t least = type < T_COUNT && scalar_bytes[type] ? scalar_bytes[type] : type == T_STRING ? 8 : 12;
+    size_t least = type < T_COUNT && scalar_bytes[type] ? scalar_bytes[type]
+                   : type == T_STRING                   ? 8
+                                                        : 12;
 
     if (type >= T_COUNT)
         return fail(c, "an array at byte %zu has the unknown type %u", c->at - 12, type);
     if (depth > NEST_MAX)
         return fail(c, "arrays are nested deeper than %d at byte %zu", NEST_MAX, c->at);
     if (!c->rc && count > (c->size - c->at) / least)
-        return fail(c, "an array at byte %zu claims %llu elements; the file has room for %zu", c->at - 12, (unsigned long long)count,
-                    (c->size - c->at) / least);
+        return fail(c, "an array at byte %zu claims %llu elements; the file has room for %zu",
+                    c->at - 12, (unsigned long long)count, (c->size - c->at) / least);
     if (c->rc)
         return c->rc;
     if (a)
@@ -134,7 +159,8 @@ static int skip_array(struct cursor *c, struct gguf_array *a, int depth)
         return c->rc;
     }
     if (a && type == T_STRING && !(a->at = mem_alloc((size_t)count, sizeof *a->at)))
-        return c->rc = error_set(c->e, ERR_MEMORY, "%s: out of memory for an array of %llu strings", c->path, (unsigned long long)count);
+        return c->rc = error_set(c->e, ERR_MEMORY, "%s: out of memory for an array of %llu strings",
+                                 c->path, (unsigned long long)count);
     for (uint64_t i = 0; i < count && !c->rc; i++) {
         size_t bytes;
 
@@ -157,7 +183,8 @@ static int read_kv(struct cursor *c, struct kv *kv)
     if (c->rc)
         return c->rc;
     if (kv->type >= T_COUNT)
-        return fail(c, "metadata key %.*s has the unknown type %u", (int)(kv->key_bytes < 100 ? kv->key_bytes : 100), kv->key, kv->type);
+        return fail(c, "metadata key %.*s has the unknown type %u",
+                    (int)(kv->key_bytes < 100 ? kv->key_bytes : 100), kv->key, kv->type);
     kv->value = c->data + c->at;
     if (kv->type == T_ARRAY)
         return skip_array(c, &kv->array, 0);
@@ -181,7 +208,8 @@ static int read_metadata(struct cursor *c, struct gguf *g, uint64_t count)
 {
     if (count > KV_MAX || count > (c->size - c->at) / 13)
         return fail(c, "claims %llu metadata entries; %s", (unsigned long long)count,
-                    count > KV_MAX ? "more than 65536 make no sense" : "the file is too short for that");
+                    count > KV_MAX ? "more than 65536 make no sense"
+                                   : "the file is too short for that");
     if (!(g->kv = mem_alloc((size_t)count, sizeof *g->kv)))
         return c->rc = error_set(c->e, ERR_MEMORY, "%s: out of memory for the metadata", c->path);
     for (uint64_t i = 0; i < count; i++) {
@@ -193,7 +221,8 @@ static int read_metadata(struct cursor *c, struct gguf *g, uint64_t count)
     qsort(g->kv, g->n_kv, sizeof *g->kv, kv_order);
     for (size_t i = 1; i < g->n_kv; i++)
         if (kv_order(&g->kv[i - 1], &g->kv[i]) == 0)
-            return fail(c, "metadata key %.*s is there twice", (int)(g->kv[i].key_bytes < 100 ? g->kv[i].key_bytes : 100), g->kv[i].key);
+            return fail(c, "metadata key %.*s is there twice",
+                        (int)(g->kv[i].key_bytes < 100 ? g->kv[i].key_bytes : 100), g->kv[i].key);
     return 0;
 }
 
@@ -211,7 +240,8 @@ static struct meta_value value_of(uint32_t type, const uint8_t *p)
 
     if (type == T_STRING) {
         memcpy(&u, p, 8);
-        return (struct meta_value){.type = META_STRING, .s = (const char *)p + 8, .len = (size_t)u, .origin = WEIGHT_GGUF};
+        return (struct meta_value){
+            .type = META_STRING, .s = (const char *)p + 8, .len = (size_t)u, .origin = WEIGHT_GGUF};
     }
     if (type >= T_COUNT || !scalar_bytes[type])
         return (struct meta_value){0};
@@ -220,9 +250,22 @@ static struct meta_value value_of(uint32_t type, const uint8_t *p)
     case T_I8: v.i = (int8_t)u; break;
     case T_I16: v.i = (int16_t)u; break;
     case T_I32: v.i = (int32_t)u; break;
-    case T_BOOL: v.type = META_BOOL; v.i = u != 0; break;
-    case T_F32: { float f; uint32_t w = (uint32_t)u; memcpy(&f, &w, 4); v.f = (double)f; v.type = META_FLOAT; return v; }
-    case T_F64: memcpy(&v.f, &u, 8); v.type = META_FLOAT; return v;
+    case T_BOOL:
+        v.type = META_BOOL;
+        v.i = u != 0;
+        break;
+    case T_F32: {
+        float f;
+        uint32_t w = (uint32_t)u;
+        memcpy(&f, &w, 4);
+        v.f = (double)f;
+        v.type = META_FLOAT;
+        return v;
+    }
+    case T_F64:
+        memcpy(&v.f, &u, 8);
+        v.type = META_FLOAT;
+        return v;
     case T_U64: v.i = u > INT64_MAX ? INT64_MAX : (int64_t)u; break;
     default: v.i = (int64_t)u; break;
     }
@@ -235,7 +278,10 @@ static struct meta_value kv_value(const struct kv *kv)
     if (!kv)
         return (struct meta_value){0};
     if (kv->type == T_ARRAY)
-        return (struct meta_value){.type = META_ARRAY, .len = (size_t)kv->array.count, .array = &kv->array, .origin = WEIGHT_GGUF};
+        return (struct meta_value){.type = META_ARRAY,
+                                   .len = (size_t)kv->array.count,
+                                   .array = &kv->array,
+                                   .origin = WEIGHT_GGUF};
     return value_of(kv->type, kv->value);
 }
 
@@ -250,10 +296,13 @@ static struct meta_value gguf_meta_at(const struct meta_value *array, size_t i)
 
     if (a->type == T_STRING)
         return value_of(T_STRING, a->at[i]);
-    return value_of(a->type, a->type < T_COUNT && scalar_bytes[a->type] ? a->data + i * scalar_bytes[a->type] : NULL);
+    return value_of(a->type, a->type < T_COUNT && scalar_bytes[a->type]
+                                 ? a->data + i * scalar_bytes[a->type]
+                                 : NULL);
 }
 
-static bool gguf_entry(const struct weight_file *f, size_t i, const char **key, size_t *key_bytes, const void **entry, size_t *bytes)
+static bool gguf_entry(const struct weight_file *f, size_t i, const char **key, size_t *key_bytes,
+                       const void **entry, size_t *bytes)
 {
     const struct gguf *g = f->impl;
     const uint8_t *begin;
@@ -262,7 +311,7 @@ static bool gguf_entry(const struct weight_file *f, size_t i, const char **key, 
         return false;
     *key = g->kv[i].key;
     *key_bytes = g->kv[i].key_bytes;
-    begin = (const uint8_t *)g->kv[i].key - 8;      /* its length field */
+    begin = (const uint8_t *)g->kv[i].key - 8; /* its length field */
     *entry = begin;
     *bytes = (size_t)(g->kv[i].end - begin);
     return true;
@@ -282,7 +331,7 @@ struct entry {
     enum dtype type;
     int n_dims;
     int64_t dims[TENSOR_DIMS];
-    uint64_t offset;            /* in the data section */
+    uint64_t offset; /* in the data section */
     size_t bytes;
 };
 
@@ -301,7 +350,8 @@ static int read_entry(struct cursor *c, struct entry *t, uint64_t alignment)
     memcpy(name, t->name, t->name_bytes);
     name[t->name_bytes] = 0;
     if (t->n_dims < 1 || t->n_dims > TENSOR_DIMS)
-        return fail(c, "tensor %s has %u dimensions; 1 to %d are possible", name, (unsigned)t->n_dims, TENSOR_DIMS);
+        return fail(c, "tensor %s has %u dimensions; 1 to %d are possible", name,
+                    (unsigned)t->n_dims, TENSOR_DIMS);
     for (int i = t->n_dims - 1; i >= 0; i--) {
         uint64_t d = take_u64(c, "a tensor's dimensions");
 
@@ -312,24 +362,30 @@ static int read_entry(struct cursor *c, struct entry *t, uint64_t alignment)
     if (c->rc)
         return c->rc;
     if ((type = dtype_from_gguf(id)) < 0)
-        return fail(c, "tensor %s has the type %s (%u), which is not supported", name, foreign_name(id), id);
+        return fail(c, "tensor %s has the type %s (%u), which is not supported", name,
+                    foreign_name(id), id);
     t->type = (enum dtype)type;
     if (t->offset % alignment)
-        return fail(c, "tensor %s begins at offset %llu, which is no multiple of the alignment %llu", name, (unsigned long long)t->offset,
-                    (unsigned long long)alignment);
+        return fail(c,
+                    "tensor %s begins at offset %llu, which is no multiple of the alignment %llu",
+                    name, (unsigned long long)t->offset, (unsigned long long)alignment);
     return c->rc = file_shape_bytes(c->path, name, t->type, t->n_dims, t->dims, &t->bytes, c->e);
 }
 
-static int read_tensors(struct weight_file *f, int map, struct cursor *c, uint64_t count, uint64_t alignment)
+static int read_tensors(struct weight_file *f, int map, struct cursor *c, uint64_t count,
+                        uint64_t alignment)
 {
     struct entry *t = NULL;
     size_t data, room;
     uint64_t end = 0;
 
-    if (count > (c->size - c->at) / 32)     /* name length, one byte, dimension count, a dimension, type, offset: at least 33 */
-        return fail(c, "claims %llu tensors; the file is too short for that", (unsigned long long)count);
+    /* name length, one byte, dimension count, a dimension, type, offset: at least 33 */
+    if (count > (c->size - c->at) / 32)
+        return fail(c, "claims %llu tensors; the file is too short for that",
+                    (unsigned long long)count);
     if (!(t = mem_alloc((size_t)count, sizeof *t)))
-        return c->rc = error_set(c->e, ERR_MEMORY, "%s: out of memory for the tensor table", c->path);
+        return c->rc = error_set(c->e, ERR_MEMORY, "%s: out of memory for the tensor table",
+                                 c->path);
     for (uint64_t i = 0; i < count; i++)
         if (read_entry(c, &t[i], alignment))
             goto out;
@@ -339,18 +395,22 @@ static int read_tensors(struct weight_file *f, int map, struct cursor *c, uint64
         int name_bytes = (int)t[i].name_bytes;
 
         if (t[i].offset > room || t[i].bytes > room - t[i].offset) {
-            fail(c, "tensor %.*s needs %zu bytes at offset %llu, but the file ends %zu bytes into the data: truncated or damaged", name_bytes,
-                 t[i].name, t[i].bytes, (unsigned long long)t[i].offset, room);
+            fail(c,
+                 "tensor %.*s needs %zu bytes at offset %llu, but the file ends %zu bytes into the "
+                 "data: truncated or damaged",
+                 name_bytes, t[i].name, t[i].bytes, (unsigned long long)t[i].offset, room);
             goto out;
         }
-        if (file_tensor(f, map, t[i].name, t[i].name_bytes, t[i].type, t[i].n_dims, t[i].dims, data + (size_t)t[i].offset, t[i].bytes, c->e)) {
+        if (file_tensor(f, map, t[i].name, t[i].name_bytes, t[i].type, t[i].n_dims, t[i].dims,
+                        data + (size_t)t[i].offset, t[i].bytes, c->e)) {
             c->rc = ERR_MEMORY;
             goto out;
         }
         end = t[i].offset + t[i].bytes > end ? t[i].offset + t[i].bytes : end;
     }
     if (count && room - end >= alignment)
-        fail(c, "%llu bytes follow the last tensor: the header was cut or two files were joined", (unsigned long long)(room - end));
+        fail(c, "%llu bytes follow the last tensor: the header was cut or two files were joined",
+             (unsigned long long)(room - end));
 out:
     mem_free(t);
     return c->rc;
@@ -366,7 +426,8 @@ static void gguf_free(struct gguf *g)
     mem_free(g);
 }
 
-/* One file of a set, appended to f. *out gets its metadata (the caller's to free, also after an error). */
+/* One file of a set, appended to f. *out gets its metadata (the caller's to free, also after an
+ * error). */
 static int read_part(struct weight_file *f, const char *path, struct gguf **out, struct error *e)
 {
     int map = file_map(f, path, e);
@@ -406,7 +467,8 @@ static size_t split_name(const char *path, int *number, int *count)
     size_t n = strlen(path);
     const char *tail = path + n - 20;
 
-    if (n < 21 || tail[0] != '-' || strspn(tail + 1, "0123456789") != 5 || strncmp(tail + 6, "-of-", 4) || strspn(tail + 10, "0123456789") != 5)
+    if (n < 21 || tail[0] != '-' || strspn(tail + 1, "0123456789") != 5 ||
+        strncmp(tail + 6, "-of-", 4) || strspn(tail + 10, "0123456789") != 5)
         return 0;
     *number = atoi(tail + 1);
     *count = atoi(tail + 10);
@@ -420,7 +482,10 @@ static int read_split(struct weight_file *f, const char *path, int count, struct
     char part[PATH_MAX + 32];
 
     if (!prefix || named != count)
-        return error_set(e, ERR_MODEL, "%s: part of a model split into %d files, but not named NAME-0000N-of-%05d.gguf", path, count, count);
+        return error_set(
+            e, ERR_MODEL,
+            "%s: part of a model split into %d files, but not named NAME-0000N-of-%05d.gguf", path,
+            count, count);
     for (int i = 1; i < count; i++) {
         struct gguf *g = NULL;
         struct meta_value no;
@@ -433,8 +498,9 @@ static int read_split(struct weight_file *f, const char *path, int count, struct
         if (rc)
             return rc;
         if (no.type != META_INT || no.i != i)
-            return error_set(e, ERR_MODEL, "%s: its metadata says it is part %lld, its name part %d", part, no.type == META_INT ? (long long)no.i + 1 : 0,
-                             i + 1);
+            return error_set(e, ERR_MODEL,
+                             "%s: its metadata says it is part %lld, its name part %d", part,
+                             no.type == META_INT ? (long long)no.i + 1 : 0, i + 1);
     }
     return 0;
 }
@@ -458,18 +524,24 @@ static int gguf_open(struct weight_file *f, const char *path, bool tokenizer_onl
     no = kv_value(kv_find(g, "split.no"));
     if (count.type == META_INT && count.i > 1) {
         if (count.i > FILE_SHARDS_MAX)
-            return error_set(e, ERR_MODEL, "%s: claims to be split into %lld files; at most %d make sense", first, (long long)count.i, FILE_SHARDS_MAX);
+            return error_set(e, ERR_MODEL,
+                             "%s: claims to be split into %lld files; at most %d make sense", first,
+                             (long long)count.i, FILE_SHARDS_MAX);
         if (no.type == META_INT && no.i != 0)
-            return error_set(e, ERR_MODEL, "%s: part %lld of a split model; name its first part (NAME-00001-of-%05lld.gguf)", first, (long long)no.i + 1,
-                             (long long)count.i);
+            return error_set(
+                e, ERR_MODEL,
+                "%s: part %lld of a split model; name its first part (NAME-00001-of-%05lld.gguf)",
+                first, (long long)no.i + 1, (long long)count.i);
         if ((rc = read_split(f, first, (int)count.i, e)))
             return rc;
         tensors = kv_value(kv_find(g, "split.tensors.count"));
         if (tensors.type == META_INT && (uint64_t)tensors.i != f->n_tensors)
-            return error_set(e, ERR_MODEL, "%s: its parts hold %zu tensors, its metadata says %lld", first, f->n_tensors, (long long)tensors.i);
+            return error_set(e, ERR_MODEL, "%s: its parts hold %zu tensors, its metadata says %lld",
+                             first, f->n_tensors, (long long)tensors.i);
     }
     if (!f->n_tensors && !tokenizer_only)
-        return error_set(e, ERR_MODEL, "%s: holds no tensors, only metadata (a vocabulary file?)", first);
+        return error_set(e, ERR_MODEL, "%s: holds no tensors, only metadata (a vocabulary file?)",
+                         first);
     return 0;
 }
 
@@ -479,6 +551,11 @@ static void gguf_close(struct weight_file *f)
 }
 
 const struct format_ops format_gguf = {
-    .format = WEIGHT_GGUF, .name = "GGUF", .open = gguf_open, .close = gguf_close, .meta = gguf_meta, .meta_at = gguf_meta_at,
+    .format = WEIGHT_GGUF,
+    .name = "GGUF",
+    .open = gguf_open,
+    .close = gguf_close,
+    .meta = gguf_meta,
+    .meta_at = gguf_meta_at,
     .entry = gguf_entry,
 };

@@ -1,4 +1,5 @@
-/* See gguf_write.h. One thread. The head is built in memory (a vocabulary is a few MB), so that its counts need no patching afterwards. */
+/* See gguf_write.h. One thread. The head is built in memory (a vocabulary is a few MB), so that its
+ * counts need no patching afterwards. */
 #include "engine/file/gguf_write.h"
 
 #include "engine/base/mem.h"
@@ -25,13 +26,13 @@ struct bytes {
 struct gguf_writer {
     char path[PATH_MAX], temporary[PATH_MAX + 32];
     int fd;
-    bool named;                 /* temporary is a name in the folder, not only a descriptor's */
+    bool named; /* temporary is a name in the folder, not only a descriptor's */
     struct bytes metadata, tensors;
     uint64_t n_metadata, n_tensors;
-    size_t *sizes;              /* bytes of each tensor */
-    uint64_t offset;            /* of the next tensor to be named */
-    uint64_t now;               /* tensor being written */
-    size_t written;             /* of it */
+    size_t *sizes;   /* bytes of each tensor */
+    uint64_t offset; /* of the next tensor to be named */
+    uint64_t now;    /* tensor being written */
+    size_t written;  /* of it */
     struct error error;
 };
 
@@ -93,7 +94,7 @@ static int open_nameless(struct gguf_writer *w)
     if (w->fd >= 0 && access(w->temporary, R_OK) == 0)
         return 0;
     if (w->fd >= 0)
-        close(w->fd);                    /* no /proc: it could never get a name */
+        close(w->fd); /* no /proc: it could never get a name */
     return -1;
 }
 
@@ -116,7 +117,8 @@ int gguf_write_open(struct gguf_writer **out, const char *path, struct error *e)
     if (!w)
         return error_set(e, ERR_MEMORY, "%s: out of memory", path);
     w->fd = -1;
-    if (!realpath(path, w->path) && (size_t)snprintf(w->path, sizeof w->path, "%s", path) >= sizeof w->path) {
+    if (!realpath(path, w->path) &&
+        (size_t)snprintf(w->path, sizeof w->path, "%s", path) >= sizeof w->path) {
         mem_free(w);
         return error_set(e, ERR_IO, "%.64s…: the path is too long", path);
     }
@@ -195,10 +197,12 @@ void gguf_put_raw(struct gguf_writer *w, const void *entry, size_t bytes)
     w->n_metadata++;
 }
 
-void gguf_write_tensor(struct gguf_writer *w, const char *name, enum dtype type, int n_dims, const int64_t *dims)
+void gguf_write_tensor(struct gguf_writer *w, const char *name, enum dtype type, int n_dims,
+                       const int64_t *dims)
 {
     uint32_t n = (uint32_t)n_dims, id = (uint32_t)dtype_info(type)->gguf;
-    size_t bytes = dtype_row_bytes(type, dims[n_dims - 1]), *sizes = mem_resize(w->sizes, (size_t)w->n_tensors + 1, sizeof *sizes);
+    size_t bytes = dtype_row_bytes(type, dims[n_dims - 1]),
+           *sizes = mem_resize(w->sizes, (size_t)w->n_tensors + 1, sizeof *sizes);
 
     if (!sizes) {
         error_set(&w->error, ERR_MEMORY, "%s: out of memory for its tensors", w->path);
@@ -229,7 +233,8 @@ static int out(struct gguf_writer *w, const void *data, size_t bytes)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return error_set(&w->error, ERR_IO, "%s: cannot write: %s", w->path, strerror(n ? errno : ENOSPC));
+            return error_set(&w->error, ERR_IO, "%s: cannot write: %s", w->path,
+                             strerror(n ? errno : ENOSPC));
         p += n;
         bytes -= (size_t)n;
     }
@@ -259,10 +264,12 @@ int gguf_write_begin(struct gguf_writer *w, struct error *e)
 
     if (w->error.code)
         return report(w, e);
-    /* Room for everything now: a full disk is found before hours of work, not after. Some file systems cannot; then it is found later. */
+    /* Room for everything now: a full disk is found before hours of work, not after. Some file
+     * systems cannot; then it is found later. */
     full = posix_fallocate(w->fd, 0, (off_t)(head + ALIGNMENT + w->offset));
     if (full == ENOSPC || full == EFBIG || full == EDQUOT) {
-        error_set(&w->error, ERR_IO, "%s: no room for %s: %s", w->path, size_format(head + w->offset, room, sizeof room), strerror(full));
+        error_set(&w->error, ERR_IO, "%s: no room for %s: %s", w->path,
+                  size_format(head + w->offset, room, sizeof room), strerror(full));
         return report(w, e);
     }
     if (full == 0 && ftruncate(w->fd, 0)) {
@@ -300,7 +307,8 @@ int gguf_write_data(struct gguf_writer *w, const void *data, size_t bytes, struc
 int gguf_write_sync(struct gguf_writer *w, struct error *e)
 {
     if (!w->error.code && (w->now != w->n_tensors || w->written))
-        error_set(&w->error, ERR_IO, "%s: only %llu of %llu tensors were written", w->path, (unsigned long long)w->now, (unsigned long long)w->n_tensors);
+        error_set(&w->error, ERR_IO, "%s: only %llu of %llu tensors were written", w->path,
+                  (unsigned long long)w->now, (unsigned long long)w->n_tensors);
     if (!w->error.code && fsync(w->fd))
         error_set(&w->error, ERR_IO, "%s: cannot write: %s", w->path, strerror(errno));
     return report(w, e);

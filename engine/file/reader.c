@@ -1,4 +1,5 @@
-/* What all formats share while they read: mappings, the table of tensors, checked shapes. Thread: the one that opens the file. */
+/* What all formats share while they read: mappings, the table of tensors, checked shapes. Thread:
+ * the one that opens the file. */
 #include "engine/file/reader.h"
 
 #include "engine/base/mem.h"
@@ -17,8 +18,9 @@ int file_map(struct weight_file *f, const char *path, struct error *e)
     return rc ? rc : f->n_maps++;
 }
 
-int file_tensor(struct weight_file *f, int map, const char *name, size_t name_bytes, enum dtype type, int n_dims, const int64_t *dims,
-                size_t offset, size_t bytes, struct error *e)
+int file_tensor(struct weight_file *f, int map, const char *name, size_t name_bytes,
+                enum dtype type, int n_dims, const int64_t *dims, size_t offset, size_t bytes,
+                struct error *e)
 {
     struct stored_tensor *t;
 
@@ -31,7 +33,12 @@ int file_tensor(struct weight_file *f, int map, const char *name, size_t name_by
         f->tensor_room = room;
     }
     t = &f->tensors[f->n_tensors];
-    *t = (struct stored_tensor){.map = map, .view = {.index = (uint32_t)f->n_tensors, .type = type, .n_dims = n_dims, .data = f->maps[map].data + offset, .bytes = bytes}};
+    *t = (struct stored_tensor){.map = map,
+                                .view = {.index = (uint32_t)f->n_tensors,
+                                         .type = type,
+                                         .n_dims = n_dims,
+                                         .data = f->maps[map].data + offset,
+                                         .bytes = bytes}};
     memcpy(t->view.dims, dims, (size_t)n_dims * sizeof *dims);
     if (!(t->view.name = mem_string_n(name, name_bytes)))
         return error_set(e, ERR_MEMORY, "%s: out of memory for a tensor name", f->path);
@@ -40,7 +47,8 @@ int file_tensor(struct weight_file *f, int map, const char *name, size_t name_by
     return 0;
 }
 
-int file_shape_bytes(const char *path, const char *name, enum dtype type, int n_dims, const int64_t *dims, size_t *bytes, struct error *e)
+int file_shape_bytes(const char *path, const char *name, enum dtype type, int n_dims,
+                     const int64_t *dims, size_t *bytes, struct error *e)
 {
     const struct dtype_info *d = dtype_info(type);
     int64_t rows = 1, last = n_dims ? dims[n_dims - 1] : 1;
@@ -48,15 +56,20 @@ int file_shape_bytes(const char *path, const char *name, enum dtype type, int n_
 
     for (int i = 0; i < n_dims; i++)
         if (dims[i] < 1)
-            return error_set(e, ERR_MODEL, "%s: tensor %s: dimension %d is %lld; it must be positive", path, name, i, (long long)dims[i]);
+            return error_set(e, ERR_MODEL,
+                             "%s: tensor %s: dimension %d is %lld; it must be positive", path, name,
+                             i, (long long)dims[i]);
     for (int i = 0; i + 1 < n_dims; i++)
         if (__builtin_mul_overflow(rows, dims[i], &rows))
-            return error_set(e, ERR_MODEL, "%s: tensor %s: its dimensions overflow when multiplied", path, name);
+            return error_set(e, ERR_MODEL, "%s: tensor %s: its dimensions overflow when multiplied",
+                             path, name);
     if (last % d->block)
-        return error_set(e, ERR_MODEL, "%s: tensor %s: rows of %lld elements are no multiple of %s's block of %d", path, name,
-                         (long long)last, d->word, d->block);
+        return error_set(e, ERR_MODEL,
+                         "%s: tensor %s: rows of %lld elements are no multiple of %s's block of %d",
+                         path, name, (long long)last, d->word, d->block);
     row = dtype_row_bytes(type, last);
     if (!row || __builtin_mul_overflow(row, (size_t)rows, bytes) || *bytes > SIZE_MAX / 4)
-        return error_set(e, ERR_MODEL, "%s: tensor %s: its dimensions overflow when multiplied", path, name);
+        return error_set(e, ERR_MODEL, "%s: tensor %s: its dimensions overflow when multiplied",
+                         path, name);
     return 0;
 }

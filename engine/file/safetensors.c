@@ -1,6 +1,7 @@
-/* safetensors and the Hugging Face folder around it: one file or shards with an index, config.json and its companions.
- * Thread: see weights.h. Format: huggingface/safetensors README: u64 header length, JSON header, data; ranges contiguous to the end.
- * The companions are mapped and parsed at open because the object is immutable afterwards; they are small beside any weights. */
+/* safetensors and the Hugging Face folder around it: one file or shards with an index, config.json
+ * and its companions. Thread: see weights.h. Format: huggingface/safetensors README: u64 header
+ * length, JSON header, data; ranges contiguous to the end. The companions are mapped and parsed at
+ * open because the object is immutable afterwards; they are small beside any weights. */
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/file/reader.h"
@@ -11,14 +12,21 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HEADER_MAX ((uint64_t)100 << 20)    /* as the reference implementation */
+#define HEADER_MAX ((uint64_t)100 << 20) /* as the reference implementation */
 #define INDEX_FILE "model.safetensors.index.json"
 
-/* parsed: its values can be asked for with weight_file_meta("name:path"); config.json also without the prefix. */
-static const struct { const char *name; bool parsed; } companion[] = {
-    {"config.json", true}, {"generation_config.json", true}, {"tokenizer_config.json", true}, {"special_tokens_map.json", true},
-    {"added_tokens.json", true}, {"tokenizer.json", false}, {"chat_template.jinja", false}, {"chat_template.json", true},
-    {"tokenizer.model", false}, {"vocab.json", false}, {"merges.txt", false},
+/* parsed: its values can be asked for with weight_file_meta("name:path"); config.json also without
+ * the prefix. */
+static const struct {
+    const char *name;
+    bool parsed;
+} companion[] = {
+    {"config.json", true},           {"generation_config.json", true},
+    {"tokenizer_config.json", true}, {"special_tokens_map.json", true},
+    {"added_tokens.json", true},     {"tokenizer.json", false},
+    {"chat_template.jinja", false},  {"chat_template.json", true},
+    {"tokenizer.model", false},      {"vocab.json", false},
+    {"merges.txt", false},
 };
 #define COMPANIONS (sizeof companion / sizeof *companion)
 
@@ -29,47 +37,63 @@ struct folder {
 };
 
 /* One tensor of a header; its data begins data bytes into the file. */
-static int read_tensor(struct weight_file *f, int map, const char *name, const json_t *entry, size_t data, struct error *e)
+static int read_tensor(struct weight_file *f, int map, const char *name, const json_t *entry,
+                       size_t data, struct error *e)
 {
     const struct mapping *m = &f->maps[map];
-    const json_t *dtype = json_object_get(entry, "dtype"), *shape = json_object_get(entry, "shape"), *range = json_object_get(entry, "data_offsets");
+    const json_t *dtype = json_object_get(entry, "dtype"), *shape = json_object_get(entry, "shape"),
+                 *range = json_object_get(entry, "data_offsets");
     int64_t dims[TENSOR_DIMS], begin, end;
     size_t bytes, room = m->size - data, n_dims = json_array_size(shape);
     int type, rc;
 
     if (strlen(name) > FILE_NAME_MAX)
-        return error_set(e, ERR_MODEL, "%s: a tensor name is %zu bytes long; at most %d make sense", m->path, strlen(name), FILE_NAME_MAX);
+        return error_set(e, ERR_MODEL, "%s: a tensor name is %zu bytes long; at most %d make sense",
+                         m->path, strlen(name), FILE_NAME_MAX);
     if (!json_is_string(dtype) || !json_is_array(shape) || json_array_size(range) != 2)
-        return error_set(e, ERR_MODEL, "%s: tensor %s: dtype, shape or data_offsets missing or of the wrong kind", m->path, name);
+        return error_set(e, ERR_MODEL,
+                         "%s: tensor %s: dtype, shape or data_offsets missing or of the wrong kind",
+                         m->path, name);
     if ((type = dtype_from_safetensors(json_string_value(dtype))) < 0)
-        return error_set(e, ERR_MODEL, "%s: tensor %s has the type %.32s, which is not supported (F32, F16 and BF16 are)", m->path, name,
-                         json_string_value(dtype));
+        return error_set(
+            e, ERR_MODEL,
+            "%s: tensor %s has the type %.32s, which is not supported (F32, F16 and BF16 are)",
+            m->path, name, json_string_value(dtype));
     if (n_dims > TENSOR_DIMS)
-        return error_set(e, ERR_MODEL, "%s: tensor %s has %zu dimensions; at most %d are possible", m->path, name, n_dims, TENSOR_DIMS);
+        return error_set(e, ERR_MODEL, "%s: tensor %s has %zu dimensions; at most %d are possible",
+                         m->path, name, n_dims, TENSOR_DIMS);
     for (size_t i = 0; i < n_dims; i++) {
         const json_t *d = json_array_get(shape, i);
 
         if (!json_is_integer(d))
-            return error_set(e, ERR_MODEL, "%s: tensor %s: dimension %zu is not an integer", m->path, name, i);
+            return error_set(e, ERR_MODEL, "%s: tensor %s: dimension %zu is not an integer",
+                             m->path, name, i);
         dims[i] = json_integer_value(d);
     }
     if ((rc = file_shape_bytes(m->path, name, (enum dtype)type, (int)n_dims, dims, &bytes, e)))
         return rc;
     begin = json_integer_value(json_array_get(range, 0));
     end = json_integer_value(json_array_get(range, 1));
-    if (!json_is_integer(json_array_get(range, 0)) || !json_is_integer(json_array_get(range, 1)) || begin < 0 || end < begin)
-        return error_set(e, ERR_MODEL, "%s: tensor %s: data_offsets are not two rising integers", m->path, name);
+    if (!json_is_integer(json_array_get(range, 0)) || !json_is_integer(json_array_get(range, 1)) ||
+        begin < 0 || end < begin)
+        return error_set(e, ERR_MODEL, "%s: tensor %s: data_offsets are not two rising integers",
+                         m->path, name);
     if ((uint64_t)(end - begin) != bytes)
-        return error_set(e, ERR_MODEL, "%s: tensor %s: its shape needs %zu bytes, its data_offsets span %lld", m->path, name, bytes,
-                         (long long)(end - begin));
+        return error_set(e, ERR_MODEL,
+                         "%s: tensor %s: its shape needs %zu bytes, its data_offsets span %lld",
+                         m->path, name, bytes, (long long)(end - begin));
     if ((uint64_t)end > room)
-        return error_set(e, ERR_MODEL, "%s: tensor %s ends at byte %lld of the data, but the file holds %zu: truncated or damaged", m->path, name,
-                         (long long)end, room);
-    return file_tensor(f, map, name, strlen(name), (enum dtype)type, (int)n_dims, dims, data + (size_t)begin, bytes, e);
+        return error_set(e, ERR_MODEL,
+                         "%s: tensor %s ends at byte %lld of the data, but the file holds %zu: "
+                         "truncated or damaged",
+                         m->path, name, (long long)end, room);
+    return file_tensor(f, map, name, strlen(name), (enum dtype)type, (int)n_dims, dims,
+                       data + (size_t)begin, bytes, e);
 }
 
 /* shard: its name in the index, whose list then decides which tensors count; NULL: all. */
-static int read_file(struct weight_file *f, const char *path, const char *shard, const json_t *weight_map, struct error *e)
+static int read_file(struct weight_file *f, const char *path, const char *shard,
+                     const json_t *weight_map, struct error *e)
 {
     int map = file_map(f, path, e), rc = 0;
     const struct mapping *m;
@@ -84,13 +108,18 @@ static int read_file(struct weight_file *f, const char *path, const char *shard,
         return map;
     m = &f->maps[map];
     if (m->size < 8)
-        return error_set(e, ERR_MODEL, "%s: truncated: %zu bytes, and a safetensors file begins with 8", path, m->size);
+        return error_set(e, ERR_MODEL,
+                         "%s: truncated: %zu bytes, and a safetensors file begins with 8", path,
+                         m->size);
     memcpy(&n, m->data, 8);
     if (n > m->size - 8)
-        return error_set(e, ERR_MODEL, "%s: its header claims %llu bytes, the file holds %zu: truncated, or not a safetensors file", path,
-                         (unsigned long long)n, m->size - 8);
+        return error_set(e, ERR_MODEL,
+                         "%s: its header claims %llu bytes, the file holds %zu: truncated, or not "
+                         "a safetensors file",
+                         path, (unsigned long long)n, m->size - 8);
     if (n > HEADER_MAX)
-        return error_set(e, ERR_MODEL, "%s: a header of %llu bytes; at most %llu make sense", path, (unsigned long long)n, (unsigned long long)HEADER_MAX);
+        return error_set(e, ERR_MODEL, "%s: a header of %llu bytes; at most %llu make sense", path,
+                         (unsigned long long)n, (unsigned long long)HEADER_MAX);
     snprintf(label, sizeof label, "%s: header", path);
     if (!(header = json_read(m->data + 8, (size_t)n, label, e)))
         return ERR_MODEL;
@@ -98,7 +127,8 @@ static int read_file(struct weight_file *f, const char *path, const char *shard,
         rc = error_set(e, ERR_MODEL, "%s: its header is not a JSON object", path);
         goto out;
     }
-    json_object_foreach(header, name, entry) {
+    json_object_foreach(header, name, entry)
+    {
         const json_t *last = json_array_get(json_object_get(entry, "data_offsets"), 1);
 
         if (strcmp(name, "__metadata__") == 0)
@@ -114,8 +144,10 @@ static int read_file(struct weight_file *f, const char *path, const char *shard,
             goto out;
     }
     if ((uint64_t)end != m->size - 8 - n)
-        rc = error_set(e, ERR_MODEL, "%s: holds %llu bytes of data, its tensors end at %lld: truncated, damaged, or something was appended", path,
-                       (unsigned long long)(m->size - 8 - n), (long long)end);
+        rc = error_set(e, ERR_MODEL,
+                       "%s: holds %llu bytes of data, its tensors end at %lld: truncated, damaged, "
+                       "or something was appended",
+                       path, (unsigned long long)(m->size - 8 - n), (long long)end);
 out:
     json_decref(header);
     return rc;
@@ -125,7 +157,8 @@ static int safe_shard_name(const char *name)
 {
     size_t n = strlen(name);
 
-    return n > 12 && n < 256 && name[0] != '.' && !strchr(name, '/') && !strchr(name, '\\') && strcmp(name + n - 12, ".safetensors") == 0;
+    return n > 12 && n < 256 && name[0] != '.' && !strchr(name, '/') && !strchr(name, '\\') &&
+           strcmp(name + n - 12, ".safetensors") == 0;
 }
 
 static int read_shards(struct weight_file *f, const char *folder, struct folder *d, struct error *e)
@@ -145,15 +178,20 @@ static int read_shards(struct weight_file *f, const char *folder, struct folder 
         return ERR_MODEL;
     weight_map = json_object_get(d->index, "weight_map");
     if (!json_is_object(weight_map) || json_object_size(weight_map) == 0)
-        return error_set(e, ERR_MODEL, "%s: has no weight_map (an object of tensor names and file names)", path);
-    json_object_foreach(weight_map, name, shard) {
+        return error_set(e, ERR_MODEL,
+                         "%s: has no weight_map (an object of tensor names and file names)", path);
+    json_object_foreach(weight_map, name, shard)
+    {
         const char *file = json_string_value(shard);
         int i = 0;
 
         if (!file)
-            return error_set(e, ERR_MODEL, "%s: weight_map: the file of tensor %s is not a string", path, name);
+            return error_set(e, ERR_MODEL, "%s: weight_map: the file of tensor %s is not a string",
+                             path, name);
         if (!safe_shard_name(file))
-            return error_set(e, ERR_MODEL, "%s: weight_map: tensor %s is said to be in '%.100s'; only .safetensors files of the same folder are read",
+            return error_set(e, ERR_MODEL,
+                             "%s: weight_map: tensor %s is said to be in '%.100s'; only "
+                             ".safetensors files of the same folder are read",
                              path, name, file);
         while (i < n && strcmp(seen[i], file))
             i++;
@@ -170,10 +208,11 @@ static int read_shards(struct weight_file *f, const char *folder, struct folder 
     }
     if (f->n_tensors == json_object_size(weight_map))
         return 0;
-    for (size_t i = 0; i < f->n_tensors; i++)       /* what remains is what no shard had */
+    for (size_t i = 0; i < f->n_tensors; i++) /* what remains is what no shard had */
         json_object_del(weight_map, f->tensors[i].view.name);
     name = json_object_iter_key(json_object_iter(weight_map));
-    return error_set(e, ERR_MODEL, "%s/%s: tensor %s is said to be in %s, which does not hold it", folder, INDEX_FILE, name,
+    return error_set(e, ERR_MODEL, "%s/%s: tensor %s is said to be in %s, which does not hold it",
+                     folder, INDEX_FILE, name,
                      json_string_value(json_object_get(weight_map, name)));
 }
 
@@ -189,7 +228,8 @@ static int read_companions(struct folder *d, const char *folder, struct error *e
             continue;
         if ((rc = mapping_open(&d->file[i], path, e)))
             return rc;
-        if (companion[i].parsed && !(d->root[i] = json_read(d->file[i].data, d->file[i].size, path, e)))
+        if (companion[i].parsed &&
+            !(d->root[i] = json_read(d->file[i].data, d->file[i].size, path, e)))
             return ERR_MODEL;
     }
     return 0;
@@ -205,7 +245,8 @@ static int find_single(const char *folder, char *out, size_t size)
     while (d && (entry = readdir(d))) {
         size_t n = strlen(entry->d_name);
 
-        if (n > 12 && entry->d_name[0] != '.' && strcmp(entry->d_name + n - 12, ".safetensors") == 0) {
+        if (n > 12 && entry->d_name[0] != '.' &&
+            strcmp(entry->d_name + n - 12, ".safetensors") == 0) {
             found += found < 2;
             snprintf(out, size, "%s/%s", folder, entry->d_name);
         }
@@ -215,7 +256,8 @@ static int find_single(const char *folder, char *out, size_t size)
     return found;
 }
 
-static int read_folder(struct weight_file *f, const char *folder, struct folder *d, bool tokenizer_only, struct error *e)
+static int read_folder(struct weight_file *f, const char *folder, struct folder *d,
+                       bool tokenizer_only, struct error *e)
 {
     char path[PATH_MAX + 300];
     int found;
@@ -236,8 +278,12 @@ static int read_folder(struct weight_file *f, const char *folder, struct folder 
     if (found == 1)
         return read_file(f, path, NULL, NULL, e);
     if (found > 1)
-        return error_set(e, ERR_MODEL, "%s: several .safetensors files and no %s that says what is where", folder, INDEX_FILE);
-    return error_set(e, ERR_MODEL, "%s: holds no model (expected model.safetensors, %s, or one .gguf file)", folder, INDEX_FILE);
+        return error_set(e, ERR_MODEL,
+                         "%s: several .safetensors files and no %s that says what is where", folder,
+                         INDEX_FILE);
+    return error_set(e, ERR_MODEL,
+                     "%s: holds no model (expected model.safetensors, %s, or one .gguf file)",
+                     folder, INDEX_FILE);
 }
 
 static int hf_open(struct weight_file *f, const char *path, bool tokenizer_only, struct error *e)
@@ -253,7 +299,8 @@ static int hf_open(struct weight_file *f, const char *path, bool tokenizer_only,
         return error_set(e, ERR_MEMORY, "%s: out of memory", path);
     for (size_t i = 0; i < COMPANIONS; i++)
         d->file[i].slot = -1;
-    if (!is_file) {     /* content decided that this is safetensors: a file by another name, or a folder */
+    /* content decided that this is safetensors: a file by another name, or a folder */
+    if (!is_file) {
         probe = opendir(path);
         is_file = !probe;
         if (probe)
@@ -265,10 +312,12 @@ static int hf_open(struct weight_file *f, const char *path, bool tokenizer_only,
     if (!is_file)
         snprintf(folder, sizeof folder, "%s", path);
     else
-        snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1, slash ? path : ".");
+        snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
+                 slash ? path : ".");
     if ((rc = read_companions(d, folder, e)))
         return rc;
-    return is_file ? read_file(f, path, NULL, NULL, e) : read_folder(f, folder, d, tokenizer_only, e);
+    return is_file ? read_file(f, path, NULL, NULL, e)
+                   : read_folder(f, folder, d, tokenizer_only, e);
 }
 
 static void hf_close(struct weight_file *f)
@@ -289,12 +338,30 @@ static struct meta_value value_of(const json_t *j)
     struct meta_value v = {.origin = WEIGHT_SAFETENSORS};
 
     switch (j ? json_typeof(j) : JSON_NULL) {
-    case JSON_INTEGER: v.type = META_INT; v.i = json_integer_value(j); v.f = (double)v.i; break;
-    case JSON_REAL: v.type = META_FLOAT; v.f = json_real_value(j); break;
-    case JSON_TRUE: v.type = META_BOOL; v.i = 1; break;
+    case JSON_INTEGER:
+        v.type = META_INT;
+        v.i = json_integer_value(j);
+        v.f = (double)v.i;
+        break;
+    case JSON_REAL:
+        v.type = META_FLOAT;
+        v.f = json_real_value(j);
+        break;
+    case JSON_TRUE:
+        v.type = META_BOOL;
+        v.i = 1;
+        break;
     case JSON_FALSE: v.type = META_BOOL; break;
-    case JSON_STRING: v.type = META_STRING; v.s = json_string_value(j); v.len = json_string_length(j); break;
-    case JSON_ARRAY: v.type = META_ARRAY; v.len = json_array_size(j); v.array = j; break;
+    case JSON_STRING:
+        v.type = META_STRING;
+        v.s = json_string_value(j);
+        v.len = json_string_length(j);
+        break;
+    case JSON_ARRAY:
+        v.type = META_ARRAY;
+        v.len = json_array_size(j);
+        v.array = j;
+        break;
     default: break;
     }
     return v;
@@ -331,5 +398,11 @@ static const void *hf_aux(const struct weight_file *f, const char *name, size_t 
 }
 
 const struct format_ops format_safetensors = {
-    .format = WEIGHT_SAFETENSORS, .name = "safetensors", .open = hf_open, .close = hf_close, .meta = hf_meta, .meta_at = hf_meta_at, .aux = hf_aux,
+    .format = WEIGHT_SAFETENSORS,
+    .name = "safetensors",
+    .open = hf_open,
+    .close = hf_close,
+    .meta = hf_meta,
+    .meta_at = hf_meta_at,
+    .aux = hf_aux,
 };

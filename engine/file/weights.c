@@ -1,5 +1,6 @@
-/* Weight files: finding the format by content, and what all formats share (tensor table, overlap and duplicate checks, hash).
- * Thread: see weights.h. The formats fill one plain table, so that everything behind open is the same code for all of them. */
+/* Weight files: finding the format by content, and what all formats share (tensor table, overlap
+ * and duplicate checks, hash). Thread: see weights.h. The formats fill one plain table, so that
+ * everything behind open is the same code for all of them. */
 #include "engine/base/hash.h"
 #include "engine/file/weights.h"
 
@@ -24,7 +25,8 @@ static int by_name(const void *a, const void *b, void *table)
 
 static int by_place(const void *a, const void *b, void *table)
 {
-    const struct stored_tensor *x = (struct stored_tensor *)table + *(const uint32_t *)a, *y = (struct stored_tensor *)table + *(const uint32_t *)b;
+    const struct stored_tensor *x = (struct stored_tensor *)table + *(const uint32_t *)a,
+                               *y = (struct stored_tensor *)table + *(const uint32_t *)b;
 
     if (x->map != y->map)
         return x->map < y->map ? -1 : 1;
@@ -47,10 +49,12 @@ static int seal(struct weight_file *f, struct error *e)
         order[i] = f->by_name[i] = (uint32_t)i;
     qsort_r(f->by_name, n, sizeof *f->by_name, by_name, f->tensors);
     for (size_t i = 1; i < n; i++) {
-        const struct stored_tensor *a = &f->tensors[f->by_name[i - 1]], *b = &f->tensors[f->by_name[i]];
+        const struct stored_tensor *a = &f->tensors[f->by_name[i - 1]],
+                                   *b = &f->tensors[f->by_name[i]];
 
         if (strcmp(a->view.name, b->view.name) == 0) {
-            rc = error_set(e, ERR_MODEL, "%s: tensor %s is there twice", f->maps[b->map].path, b->view.name);
+            rc = error_set(e, ERR_MODEL, "%s: tensor %s is there twice", f->maps[b->map].path,
+                           b->view.name);
             goto out;
         }
     }
@@ -58,8 +62,10 @@ static int seal(struct weight_file *f, struct error *e)
     for (size_t i = 1; i < n; i++) {
         const struct stored_tensor *a = &f->tensors[order[i - 1]], *b = &f->tensors[order[i]];
 
-        if (a->map == b->map && (const uint8_t *)a->view.data + a->view.bytes > (const uint8_t *)b->view.data) {
-            rc = error_set(e, ERR_MODEL, "%s: tensors %s and %s overlap", f->maps[b->map].path, a->view.name, b->view.name);
+        if (a->map == b->map &&
+            (const uint8_t *)a->view.data + a->view.bytes > (const uint8_t *)b->view.data) {
+            rc = error_set(e, ERR_MODEL, "%s: tensors %s and %s overlap", f->maps[b->map].path,
+                           a->view.name, b->view.name);
             goto out;
         }
     }
@@ -68,7 +74,8 @@ out:
     return rc;
 }
 
-/* A folder that holds no safetensors but exactly one GGUF model (its first part, if split): that one. 0: nothing found. */
+/* A folder that holds no safetensors but exactly one GGUF model (its first part, if split): that
+ * one. 0: nothing found. */
 static int find_gguf(const char *folder, char *out, size_t size)
 {
     DIR *d = opendir(folder);
@@ -79,13 +86,16 @@ static int find_gguf(const char *folder, char *out, size_t size)
         return 0;
     while ((entry = readdir(d))) {
         size_t n = strlen(entry->d_name);
-        const char *part = n > 20 && strncmp(entry->d_name + n - 14, "-of-", 4) == 0 ? entry->d_name + n - 19 : NULL;
+        const char *part = n > 20 && strncmp(entry->d_name + n - 14, "-of-", 4) == 0
+                               ? entry->d_name + n - 19
+                               : NULL;
 
         if (n > 12 && strcmp(entry->d_name + n - 12, ".safetensors") == 0) {
             found = 0;
             break;
         }
-        if (n < 6 || entry->d_name[0] == '.' || strcmp(entry->d_name + n - 5, ".gguf") || (part && strncmp(part, "00001", 5)))
+        if (n < 6 || entry->d_name[0] == '.' || strcmp(entry->d_name + n - 5, ".gguf") ||
+            (part && strncmp(part, "00001", 5)))
             continue;
         found++;
         snprintf(out, size, "%s/%s", folder, entry->d_name);
@@ -94,7 +104,8 @@ static int find_gguf(const char *folder, char *out, size_t size)
     return found == 1;
 }
 
-static int choose(const char *path, bool tokenizer_only, char *real, size_t size, const struct format_ops **ops, struct error *e)
+static int choose(const char *path, bool tokenizer_only, char *real, size_t size,
+                  const struct format_ops **ops, struct error *e)
 {
     struct mapping m;
     struct stat st;
@@ -120,23 +131,31 @@ static int choose(const char *path, bool tokenizer_only, char *real, size_t size
     } else if (head[8] == '{' && memcmp(head + 4, "\0\0\0\0", 4) == 0) {
         *ops = &format_safetensors;
     } else if (head[0] == '{') {
-        char *slash = strrchr(real, '/');       /* config.json, tokenizer.json or the index: its folder is meant */
+        /* config.json, tokenizer.json or the index: its folder is meant */
+        char *slash = strrchr(real, '/');
 
         if (slash == real)
             slash++;
         snprintf(slash ? slash : real, slash ? 1 : size, "%s", slash ? "" : ".");
         *ops = &format_safetensors;
     } else if (memcmp(head, "FUGG", 4) == 0) {
-        return error_set(e, ERR_MODEL, "%s: a big-endian GGUF file; only little-endian ones are read", path);
+        return error_set(e, ERR_MODEL,
+                         "%s: a big-endian GGUF file; only little-endian ones are read", path);
     } else if (memcmp(head, "PK\3\4", 4) == 0) {
-        return error_set(e, ERR_MODEL, "%s: a PyTorch pickle (or zip) file; convert it to safetensors or GGUF: pickles can run code", path);
+        return error_set(e, ERR_MODEL,
+                         "%s: a PyTorch pickle (or zip) file; convert it to safetensors or GGUF: "
+                         "pickles can run code",
+                         path);
     } else {
-        return error_set(e, ERR_MODEL, "%s: neither a GGUF nor a safetensors file (the first bytes say otherwise)", path);
+        return error_set(
+            e, ERR_MODEL,
+            "%s: neither a GGUF nor a safetensors file (the first bytes say otherwise)", path);
     }
     return 0;
 }
 
-int weight_file_open(struct weight_file **out, const char *path, bool tokenizer_only, struct error *e)
+int weight_file_open(struct weight_file **out, const char *path, bool tokenizer_only,
+                     struct error *e)
 {
     struct weight_file *f;
     char real[PATH_MAX];
@@ -239,7 +258,8 @@ struct meta_value meta_at(const struct meta_value *array, size_t i)
     return (array->origin == WEIGHT_GGUF ? &format_gguf : &format_safetensors)->meta_at(array, i);
 }
 
-bool weight_file_entry(const struct weight_file *f, size_t i, const char **key, size_t *key_bytes, const void **entry, size_t *bytes)
+bool weight_file_entry(const struct weight_file *f, size_t i, const char **key, size_t *key_bytes,
+                       const void **entry, size_t *bytes)
 {
     return f->ops->entry && f->ops->entry(f, i, key, key_bytes, entry, bytes);
 }
@@ -261,7 +281,8 @@ int weight_file_check(const struct weight_file *f, struct error *e)
     return 0;
 }
 
-static const struct mapping *place_of(const struct weight_file *f, const struct tensor_view *t, size_t *offset)
+static const struct mapping *place_of(const struct weight_file *f, const struct tensor_view *t,
+                                      size_t *offset)
 {
     const struct mapping *m = &f->maps[((const struct stored_tensor *)t)->map];
 
@@ -269,7 +290,8 @@ static const struct mapping *place_of(const struct weight_file *f, const struct 
     return m;
 }
 
-void weight_file_want(const struct weight_file *f, const struct tensor_view *t, size_t offset, size_t bytes)
+void weight_file_want(const struct weight_file *f, const struct tensor_view *t, size_t offset,
+                      size_t bytes)
 {
     size_t at;
     const struct mapping *m = place_of(f, t, &at);
@@ -278,7 +300,8 @@ void weight_file_want(const struct weight_file *f, const struct tensor_view *t, 
         mapping_want(m, at + offset, bytes);
 }
 
-void weight_file_ahead(const struct weight_file *f, const struct tensor_view *t, size_t offset, size_t bytes)
+void weight_file_ahead(const struct weight_file *f, const struct tensor_view *t, size_t offset,
+                       size_t bytes)
 {
     size_t at;
     const struct mapping *m = place_of(f, t, &at);
@@ -287,7 +310,8 @@ void weight_file_ahead(const struct weight_file *f, const struct tensor_view *t,
         mapping_ahead(m, at + offset, bytes);
 }
 
-void weight_file_forget(const struct weight_file *f, const struct tensor_view *t, size_t offset, size_t bytes)
+void weight_file_forget(const struct weight_file *f, const struct tensor_view *t, size_t offset,
+                        size_t bytes)
 {
     size_t at;
     const struct mapping *m = place_of(f, t, &at);

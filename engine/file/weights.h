@@ -1,9 +1,10 @@
-/* Weight files behind one vtable, found by content: a Hugging Face folder (config.json + safetensors, sharded or not), a single
- * .safetensors beside a config.json, GGUF v2/v3 (one or many files). Memory-mapped read-only; every offset, count and string is
- * bounds-checked at open, so a view returned here can be read without further checks until weight_file_close.
- * Owner: the caller of open. After open the object is immutable: any thread may read. Errors: ERR_MODEL (damaged, unknown),
- * ERR_IO (cannot open/read). A file that shrinks after open raises SIGBUS: the guard of engine/base/mapping.h lets the reader finish on zeros,
- * and weight_file_check then says so. */
+/* Weight files behind one vtable, found by content: a Hugging Face folder (config.json +
+ * safetensors, sharded or not), a single .safetensors beside a config.json, GGUF v2/v3 (one or many
+ * files). Memory-mapped read-only; every offset, count and string is bounds-checked at open, so a
+ * view returned here can be read without further checks until weight_file_close. Owner: the caller
+ * of open. After open the object is immutable: any thread may read. Errors: ERR_MODEL (damaged,
+ * unknown), ERR_IO (cannot open/read). A file that shrinks after open raises SIGBUS: the guard of
+ * engine/base/mapping.h lets the reader finish on zeros, and weight_file_check then says so. */
 #ifndef ENGINE_FILE_WEIGHTS_H
 #define ENGINE_FILE_WEIGHTS_H
 
@@ -16,31 +17,44 @@
 
 struct weight_file;
 
-/* path: a file or folder. tokenizer_only: weights may be absent (a folder without safetensors opens with 0 tensors). */
-int weight_file_open(struct weight_file **out, const char *path, bool tokenizer_only, struct error *e);
+/* path: a file or folder. tokenizer_only: weights may be absent (a folder without safetensors opens
+ * with 0 tensors). */
+int weight_file_open(struct weight_file **out, const char *path, bool tokenizer_only,
+                     struct error *e);
 void weight_file_close(struct weight_file *f);
 
 enum weight_format weight_file_format(const struct weight_file *f);
 const char *weight_file_path(const struct weight_file *f);
-uint64_t weight_file_bytes(const struct weight_file *f);         /* sum of all tensors */
+uint64_t weight_file_bytes(const struct weight_file *f); /* sum of all tensors */
 size_t weight_file_count(const struct weight_file *f);
 const struct tensor_view *weight_file_at(const struct weight_file *f, size_t i);
-const struct tensor_view *weight_file_find(const struct weight_file *f, const char *name);   /* NULL: none */
-struct meta_value weight_file_meta(const struct weight_file *f, const char *key);            /* META_NONE: none */
+/* NULL: none */
+const struct tensor_view *weight_file_find(const struct weight_file *f, const char *name);
+/* META_NONE: none */
+struct meta_value weight_file_meta(const struct weight_file *f, const char *key);
 struct meta_value meta_at(const struct meta_value *array, size_t i);
-/* Metadata entry i of a GGUF file (sorted by key), whole and as it lies there: key, type, value. false: no such entry, or another format. */
-bool weight_file_entry(const struct weight_file *f, size_t i, const char **key, size_t *key_bytes, const void **entry, size_t *bytes);
-/* Whole auxiliary file of a folder (tokenizer.json …): mapped bytes, NULL when absent or not a folder. */
+/* Metadata entry i of a GGUF file (sorted by key), whole and as it lies there: key, type, value.
+ * false: no such entry, or another format. */
+bool weight_file_entry(const struct weight_file *f, size_t i, const char **key, size_t *key_bytes,
+                       const void **entry, size_t *bytes);
+/* Whole auxiliary file of a folder (tokenizer.json …): mapped bytes, NULL when absent or not a
+ * folder. */
 const void *weight_file_aux(const struct weight_file *f, const char *name, size_t *bytes);
-/* ERR_IO once a mapped file shrank under us: what was computed from it since then is worthless. One atomic load a file. */
+/* ERR_IO once a mapped file shrank under us: what was computed from it since then is worthless. One
+ * atomic load a file. */
 int weight_file_check(const struct weight_file *f, struct error *e);
 /* Reads a tensor's pages ahead (want) in one system call; bytes from offset on. */
-void weight_file_want(const struct weight_file *f, const struct tensor_view *t, size_t offset, size_t bytes);
+void weight_file_want(const struct weight_file *f, const struct tensor_view *t, size_t offset,
+                      size_t bytes);
 /* Starts reading them from the disk without waiting. */
-void weight_file_ahead(const struct weight_file *f, const struct tensor_view *t, size_t offset, size_t bytes);
-/* Gives the kernel leave to drop a tensor's pages (bytes from offset on) once they were repacked. */
-void weight_file_forget(const struct weight_file *f, const struct tensor_view *t, size_t offset, size_t bytes);
-/* 64-bit hash of names, shapes, types and sampled data: identifies a model in profiles, caches and sessions. */
+void weight_file_ahead(const struct weight_file *f, const struct tensor_view *t, size_t offset,
+                       size_t bytes);
+/* Gives the kernel leave to drop a tensor's pages (bytes from offset on) once they were repacked.
+ */
+void weight_file_forget(const struct weight_file *f, const struct tensor_view *t, size_t offset,
+                        size_t bytes);
+/* 64-bit hash of names, shapes, types and sampled data: identifies a model in profiles, caches and
+ * sessions. */
 uint64_t weight_file_hash(const struct weight_file *f);
 
 #endif

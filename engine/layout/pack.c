@@ -1,4 +1,5 @@
-/* Conversion and packing of weight rows (pack.h). Plain C: it runs once per load, at the speed of memory and page faults. */
+/* Conversion and packing of weight rows (pack.h). Plain C: it runs once per load, at the speed of
+ * memory and page faults. */
 #include "engine/layout/pack.h"
 #include "engine/layout/format.h"
 #include "engine/layout/interleave.h"
@@ -10,7 +11,8 @@
 
 bool pack_supported(enum dtype type)
 {
-    return type == DTYPE_Q8_0 || type == DTYPE_Q4_0 || type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16 || format_known(type);
+    return type == DTYPE_Q8_0 || type == DTYPE_Q4_0 || type == DTYPE_F32 || type == DTYPE_F16 ||
+           type == DTYPE_BF16 || format_known(type);
 }
 
 int pack_width(enum dtype type, int width)
@@ -27,12 +29,15 @@ size_t pack_bytes(enum dtype type, int rows, int cols, int width)
 {
     const struct dtype_info *d = dtype_info(type);
 
-    if (rows <= 0 || cols <= 0 || cols % d->block || !pack_supported(type) || (width != 0 && d->block == 1))
+    if (rows <= 0 || cols <= 0 || cols % d->block || !pack_supported(type) ||
+        (width != 0 && d->block == 1))
         return 0;
-    return (size_t)pack_groups(rows, width) * (size_t)(width ? width : 1) * (size_t)(cols / d->block) * (size_t)d->bytes;
+    return (size_t)pack_groups(rows, width) * (size_t)(width ? width : 1) *
+           (size_t)(cols / d->block) * (size_t)d->bytes;
 }
 
-/* ggml quantize_row_q8_0_ref: the scale is rounded after its reciprocal was taken, halves away from zero. */
+/* ggml quantize_row_q8_0_ref: the scale is rounded after its reciprocal was taken, halves away from
+ * zero. */
 static void quantise_q8_0(const float *x, uint8_t *block)
 {
     float amax = 0.0f, d, id;
@@ -47,7 +52,8 @@ static void quantise_q8_0(const float *x, uint8_t *block)
     for (int i = 0; i < 32; i++) {
         float v = roundf(x[i] * id);
 
-        block[2 + i] = (uint8_t)(int8_t)(v >= -128.0f && v <= 127.0f ? (int)v : 0);   /* only NaN and infinity fall outside */
+        /* only NaN and infinity fall outside */
+        block[2 + i] = (uint8_t)(int8_t)(v >= -128.0f && v <= 127.0f ? (int)v : 0);
     }
 }
 
@@ -68,7 +74,8 @@ static void quantise_q4_0(const float *x, uint8_t *block)
     memcpy(block, &h, 2);
     for (int i = 0; i < 16; i++) {
         float a = x[i] * id + 8.5f, b = x[16 + i] * id + 8.5f;
-        int lo = a > 0.0f ? a < 16.0f ? (int)a : 15 : 0, hi = b > 0.0f ? b < 16.0f ? (int)b : 15 : 0;
+        int lo = a > 0.0f ? a < 16.0f ? (int)a : 15 : 0,
+            hi = b > 0.0f ? b < 16.0f ? (int)b : 15 : 0;
 
         block[2 + i] = (uint8_t)(lo | hi << 4);
     }
@@ -81,7 +88,8 @@ bool row_readable(enum dtype type)
 
 bool row_writable(enum dtype type)
 {
-    return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16 || type == DTYPE_Q8_0 || type == DTYPE_Q4_0;
+    return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16 || type == DTYPE_Q8_0 ||
+           type == DTYPE_Q4_0;
 }
 
 void row_to_f32(enum dtype type, const void *row, int64_t n, float *out)
@@ -91,9 +99,7 @@ void row_to_f32(enum dtype type, const void *row, int64_t n, float *out)
     float d;
 
     switch (type) {
-    case DTYPE_F32:
-        memcpy(out, p, (size_t)n * 4);
-        break;
+    case DTYPE_F32: memcpy(out, p, (size_t)n * 4); break;
     case DTYPE_F16:
         for (int64_t i = 0; i < n; i++) {
             memcpy(&h, p + 2 * i, 2);
@@ -124,9 +130,7 @@ void row_to_f32(enum dtype type, const void *row, int64_t n, float *out)
             }
         }
         break;
-    default:
-        blocks_to_f32(type, row, n, out);
-        break;
+    default: blocks_to_f32(type, row, n, out); break;
     }
 }
 
@@ -136,9 +140,7 @@ void row_from_f32(enum dtype type, const float *x, int64_t n, void *row)
     uint16_t h;
 
     switch (type) {
-    case DTYPE_F32:
-        memcpy(p, x, (size_t)n * 4);
-        break;
+    case DTYPE_F32: memcpy(p, x, (size_t)n * 4); break;
     case DTYPE_F16:
         for (int64_t i = 0; i < n; i++) {
             h = num_to_f16(x[i]);
@@ -159,22 +161,24 @@ void row_from_f32(enum dtype type, const float *x, int64_t n, void *row)
         for (int64_t b = 0; b < n / 32; b++)
             quantise_q4_0(x + b * 32, p + b * 18);
         break;
-    default:
-        break;
+    default: break;
     }
 }
 
 /* One block of four rows into the interleaved block at `out`, as its rows r .. r+3. */
-static void place_blocks(enum dtype type, const uint8_t *const block[4], uint8_t *out, int width, int r)
+static void place_blocks(enum dtype type, const uint8_t *const block[4], uint8_t *out, int width,
+                         int r)
 {
     const uint8_t *payload[4] = {block[0] + 2, block[1] + 2, block[2] + 2, block[3] + 2};
 
     for (int i = 0; i < 4; i++)
         memcpy(out + 2 * (r + i), block[i], 2);
-    interleave4(payload, type == DTYPE_Q8_0 ? 8 : 4, type == DTYPE_Q8_0 ? 0x80 : 0, out + 2 * width + 4 * r, 4 * (size_t)width);
+    interleave4(payload, type == DTYPE_Q8_0 ? 8 : 4, type == DTYPE_Q8_0 ? 0x80 : 0,
+                out + 2 * width + 4 * r, 4 * (size_t)width);
 }
 
-static void pack_group(uint8_t *dst, enum dtype to, int width, const uint8_t *src, enum dtype from, int rows, int cols, int group)
+static void pack_group(uint8_t *dst, enum dtype to, int width, const uint8_t *src, enum dtype from,
+                       int rows, int cols, int group)
 {
     int block_bytes = dtype_info(to)->bytes, blocks = cols / 32;
     size_t src_row = dtype_row_bytes(from, cols), src_block = dtype_row_bytes(from, 32);
@@ -183,9 +187,14 @@ static void pack_group(uint8_t *dst, enum dtype to, int width, const uint8_t *sr
     float x[32];
 
     for (int b = 0; b < blocks; b++, dst += block_bytes * width) {
-        /* sixteen rows side by side are too many streams for the hardware: the group behind this one is asked for in a single one */
+        /* sixteen rows side by side are too many streams for the hardware: the group behind this
+         * one is asked for in a single one */
         for (size_t i = 0; i < src_block * (size_t)width; i += 64)
-            __builtin_prefetch(src + ((size_t)(group + 1) * (size_t)width * (size_t)blocks + (size_t)(b * width)) * src_block + i);
+            __builtin_prefetch(
+                src +
+                ((size_t)(group + 1) * (size_t)width * (size_t)blocks + (size_t)(b * width)) *
+                    src_block +
+                i);
         for (int r = 0; r < width; r += 4) {
             const uint8_t *block[4];
 
@@ -233,7 +242,8 @@ static void convert_row(uint8_t *dst, enum dtype to, const uint8_t *src, enum dt
     }
 }
 
-void pack_rows(void *dst, enum dtype to, int width, const void *src, enum dtype from, int rows, int cols, int first, int count)
+void pack_rows(void *dst, enum dtype to, int width, const void *src, enum dtype from, int rows,
+               int cols, int first, int count)
 {
     for (int g = first; g < first + count; g++) {
         uint8_t *at = (uint8_t *)dst + (size_t)g * (size_t)width * dtype_row_bytes(to, cols);

@@ -1,5 +1,6 @@
-/* Packing of the formats in format.h. Runs once per load, by many threads: word operations on whole rows of bits instead of the field by
- * field reading of engine/file/blocks.c, against which the tests compare it. */
+/* Packing of the formats in format.h. Runs once per load, by many threads: word operations on whole
+ * rows of bits instead of the field by field reading of engine/file/blocks.c, against which the
+ * tests compare it. */
 #include "engine/layout/format.h"
 #include "engine/layout/interleave.h"
 
@@ -9,7 +10,9 @@
 
 bool format_known(enum dtype type)
 {
-#define X(id, name, blocks, head, bytes) if (type == id) return true;
+#define X(id, name, blocks, head, bytes) \
+    if (type == id)                      \
+        return true;
     FORMATS(X)
 #undef X
     return false;
@@ -35,17 +38,20 @@ static uint64_t long_at(const uint8_t *p)
 static void put_high(uint8_t *to, int width, int r, const uint32_t bits[4])
 {
     for (int k = 0; k < 8; k++) {
-        uint16_t v = (uint16_t)((bits[0] >> 4 * k & 15) | (bits[1] >> 4 * k & 15) << 4 | (bits[2] >> 4 * k & 15) << 8 | (bits[3] >> 4 * k & 15) << 12);
+        uint16_t v = (uint16_t)((bits[0] >> 4 * k & 15) | (bits[1] >> 4 * k & 15) << 4 |
+                                (bits[2] >> 4 * k & 15) << 8 | (bits[3] >> 4 * k & 15) << 12);
 
         memcpy(to + k * width / 2 + r / 2, &v, 2);
     }
 }
 
-/* 32 elements whose codes are the low (shift 0) or high (shift 4) nibbles of 32 bytes: their payload. */
+/* 32 elements whose codes are the low (shift 0) or high (shift 4) nibbles of 32 bytes: their
+ * payload. */
 static void pair_nibbles(const uint8_t *q, int shift, uint8_t *payload)
 {
     for (int i = 0; i < 2; i++) {
-        uint64_t w = (long_at(q + 8 * i) >> shift & LOW8) | (long_at(q + 16 + 8 * i) >> shift & LOW8) << 4;
+        uint64_t w = (long_at(q + 8 * i) >> shift & LOW8) |
+                     (long_at(q + 16 + 8 * i) >> shift & LOW8) << 4;
 
         memcpy(payload + 8 * i, &w, 8);
     }
@@ -58,7 +64,9 @@ static uint32_t bit_plane(const uint8_t *bytes, int j)
 
 #if defined(__SSE2__)
     for (int h = 0; h < 2; h++)
-        bits |= (uint32_t)_mm_movemask_epi8(_mm_sll_epi64(_mm_loadu_si128((const void *)(bytes + 16 * h)), _mm_cvtsi32_si128(7 - j))) << 16 * h;
+        bits |= (uint32_t)_mm_movemask_epi8(_mm_sll_epi64(
+                    _mm_loadu_si128((const void *)(bytes + 16 * h)), _mm_cvtsi32_si128(7 - j)))
+                << 16 * h;
 #else
     for (int i = 0; i < 32; i++)
         bits |= (uint32_t)(bytes[i] >> j & 1) << i;
@@ -66,11 +74,14 @@ static uint32_t bit_plane(const uint8_t *bytes, int j)
     return bits;
 }
 
-/* Bits shift, shift+1 of 16 bytes: byte j of the result has those of bytes j, 4+j, 8+j, 12+j, upwards. */
+/* Bits shift, shift+1 of 16 bytes: byte j of the result has those of bytes j, 4+j, 8+j, 12+j,
+ * upwards. */
 static uint32_t bit_pairs(const uint8_t *bytes, int shift)
 {
 #if defined(__SSE2__)
-    __m128i x = _mm_and_si128(_mm_srl_epi16(_mm_loadu_si128((const void *)bytes), _mm_cvtsi32_si128(shift)), _mm_set1_epi8(3));
+    __m128i x = _mm_and_si128(_mm_srl_epi16(_mm_loadu_si128((const void *)bytes),
+                                            _mm_cvtsi32_si128(shift)),
+                              _mm_set1_epi8(3));
 
     x = _mm_mullo_epi16(x, _mm_setr_epi16(1, 1, 4, 4, 16, 16, 64, 64));
     x = _mm_or_si128(x, _mm_srli_si128(x, 8));
@@ -84,7 +95,8 @@ static uint32_t bit_pairs(const uint8_t *bytes, int shift)
 #endif
 }
 
-/* One block of the file of four rows, to rows r .. r+3 of the unit at `to`. Payloads are made row by row, then interleaved together. */
+/* One block of the file of four rows, to rows r .. r+3 of the unit at `to`. Payloads are made row
+ * by row, then interleaved together. */
 static void put_simple(enum dtype type, uint8_t *to, int width, int r, const uint8_t *const p[4])
 {
     const uint8_t *q[4];
@@ -120,7 +132,8 @@ static void put_k(enum dtype type, uint8_t *to, int width, int r, const uint8_t 
     for (int j = 0; j < 8; j++) {
         for (int i = 0; i < 4; i++) {
             high[i] = type == DTYPE_Q5_K ? bit_plane(p[i] + 16, j) : 0;
-            pair_nibbles(p[i] + (type == DTYPE_Q5_K ? 48 : 16) + j / 2 * 32, (j & 1) * 4, payload[i]);
+            pair_nibbles(p[i] + (type == DTYPE_Q5_K ? 48 : 16) + j / 2 * 32, (j & 1) * 4,
+                         payload[i]);
         }
         if (type == DTYPE_Q5_K) {
             put_high(to, width, r, high);
@@ -134,7 +147,8 @@ static void put_k(enum dtype type, uint8_t *to, int width, int r, const uint8_t 
 static void put_q6_k(uint8_t *to, int width, int r, const uint8_t *const p[4])
 {
     uint8_t payload[4][16];
-    const uint8_t *rows[4] = {payload[0], payload[1], payload[2], payload[3]}, *halves[4] = {p[0] + 192, p[1] + 192, p[2] + 192, p[3] + 192};
+    const uint8_t *rows[4] = {payload[0], payload[1], payload[2], payload[3]},
+                  *halves[4] = {p[0] + 192, p[1] + 192, p[2] + 192, p[3] + 192};
     size_t step = 4 * (size_t)width;
 
     for (int i = 0; i < 4; i++)
@@ -154,7 +168,8 @@ static void put_q6_k(uint8_t *to, int width, int r, const uint8_t *const p[4])
     }
 }
 
-void format_pack_group(void *dst, enum dtype type, int width, const void *src, int rows, int cols, int group)
+void format_pack_group(void *dst, enum dtype type, int width, const void *src, int rows, int cols,
+                       int group)
 {
     static const uint8_t zero[256];
     const struct dtype_info *d = dtype_info(type);
@@ -166,7 +181,11 @@ void format_pack_group(void *dst, enum dtype type, int width, const void *src, i
             const uint8_t *p[4];
 
             for (int i = 0; i < 4; i++)
-                p[i] = group * width + r + i < rows ? (const uint8_t *)src + ((size_t)(group * width + r + i) * (size_t)units + (size_t)u) * (size_t)d->bytes : zero;
+                p[i] = group * width + r + i < rows
+                           ? (const uint8_t *)src +
+                                 ((size_t)(group * width + r + i) * (size_t)units + (size_t)u) *
+                                     (size_t)d->bytes
+                           : zero;
             if (type == DTYPE_Q6_K)
                 put_q6_k(to, width, r, p);
             else if (format_blocks(type) == 8)

@@ -1,7 +1,9 @@
 /* Quantisation by search (quantize.h). Any thread.
- * Two problems are solved here. Symmetric: x ~ s * q with q in -h .. h-1. Affine: x ~ s * q - m with q in 0 .. top and m >= 0. Both try
- * some starting scales around the one that just covers the range, round, and solve for the best s (and m) under those codes in closed
- * form; the best of all tries wins. The two-level types then round the scales themselves and take the codes again under what is left. */
+ * Two problems are solved here. Symmetric: x ~ s * q with q in -h .. h-1. Affine: x ~ s * q - m
+ * with q in 0 .. top and m >= 0. Both try some starting scales around the one that just covers the
+ * range, round, and solve for the best s (and m) under those codes in closed form; the best of all
+ * tries wins. The two-level types then round the scales themselves and take the codes again under
+ * what is left. */
 #include "engine/layout/quantize.h"
 
 #include "engine/layout/pack.h"
@@ -13,7 +15,12 @@
 bool quantise_known(enum dtype type)
 {
     switch (type) {
-    case DTYPE_Q4_1: case DTYPE_Q5_0: case DTYPE_Q5_1: case DTYPE_Q4_K: case DTYPE_Q5_K: case DTYPE_Q6_K: return true;
+    case DTYPE_Q4_1:
+    case DTYPE_Q5_0:
+    case DTYPE_Q5_1:
+    case DTYPE_Q4_K:
+    case DTYPE_Q5_K:
+    case DTYPE_Q6_K: return true;
     default: return row_writable(type);
     }
 }
@@ -151,7 +158,7 @@ static void q6_k(const float *x, uint8_t *out)
     memset(out, 0, 210);
     put_half(out + 208, most / -128.0f);
     d = half_at(out + 208);
-    if (d == 0.0f) {        /* code 32 stands for zero */
+    if (d == 0.0f) { /* code 32 stands for zero */
         memset(out + 128, 0xaa, 64);
         return;
     }
@@ -161,7 +168,8 @@ static void q6_k(const float *x, uint8_t *out)
 
         out[192 + j] = (uint8_t)s;
         for (int i = 0; i < 16; i++) {
-            int at = j / 2, c = (unit != 0.0f ? nearest(x[16 * j + i] / unit, -32, 31) : 0) + 32, byte = j % 2 * 16 + i;
+            int at = j / 2, c = (unit != 0.0f ? nearest(x[16 * j + i] / unit, -32, 31) : 0) + 32,
+                byte = j % 2 * 16 + i;
 
             out[at / 4 * 64 + (at & 1) * 32 + byte] |= (uint8_t)((c & 15) << (at & 2 ? 4 : 0));
             out[128 + at / 4 * 32 + byte] |= (uint8_t)((c >> 4) << (2 * (at & 3)));

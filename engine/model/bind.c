@@ -1,6 +1,7 @@
-/* Strict binding: every tensor the family needs is there with the shape the hyperparameters ask for, and every tensor of the file is used.
- * Thread: the one that loads. It makes lists of jobs (bind.h) instead of loading at once: the order of loading, its threads and its
- * memory are then decided in one place, with everything known. */
+/* Strict binding: every tensor the family needs is there with the shape the hyperparameters ask
+ * for, and every tensor of the file is used. Thread: the one that loads. It makes lists of jobs
+ * (bind.h) instead of loading at once: the order of loading, its threads and its memory are then
+ * decided in one place, with everything known. */
 #include "engine/model/bind.h"
 
 #include "engine/base/mem.h"
@@ -11,11 +12,14 @@
 #include <string.h>
 
 #define ALIGN 64
-#define PAGE 4096                /* where packed matrices begin: devices that share the host's memory then use them in place */
+/* where packed matrices begin: devices that share the host's memory then use them in place */
+#define PAGE 4096
 
-static const struct tensor_view *want(struct binding *b, enum tensor_role role, int layer, int expert, struct error *e)
+static const struct tensor_view *want(struct binding *b, enum tensor_role role, int layer,
+                                      int expert, struct error *e)
 {
-    const struct tensor_view *t = family_tensor(b->family, b->model->file, role, layer, expert, false);
+    const struct tensor_view *t = family_tensor(b->family, b->model->file, role, layer, expert,
+                                                false);
     char name[128];
 
     if (t)
@@ -26,7 +30,8 @@ static const struct tensor_view *want(struct binding *b, enum tensor_role role, 
 }
 
 /* d0 × d1 × d2; 0: the tensor has that many dimensions less. */
-static int check_shape(struct binding *b, const struct tensor_view *t, int64_t d0, int64_t d1, int64_t d2, struct error *e)
+static int check_shape(struct binding *b, const struct tensor_view *t, int64_t d0, int64_t d1,
+                       int64_t d2, struct error *e)
 {
     int64_t wanted[3] = {d0, d1, d2};
     int n = d1 ? d2 ? 3 : 2 : 1, same = t->n_dims == n;
@@ -39,10 +44,13 @@ static int check_shape(struct binding *b, const struct tensor_view *t, int64_t d
         return 0;
     }
     for (int i = 0; i < t->n_dims; i++)
-        snprintf(has + strlen(has), sizeof has - strlen(has), "%s%lld", i ? ", " : "", (long long)t->dims[i]);
+        snprintf(has + strlen(has), sizeof has - strlen(has), "%s%lld", i ? ", " : "",
+                 (long long)t->dims[i]);
     for (int i = 0; i < n; i++)
-        snprintf(should + strlen(should), sizeof should - strlen(should), "%s%lld", i ? ", " : "", (long long)wanted[i]);
-    return error_set(e, ERR_MODEL, "%s: tensor %s has the shape (%s); the model needs (%s)", weight_file_path(b->model->file), t->name, has, should);
+        snprintf(should + strlen(should), sizeof should - strlen(should), "%s%lld", i ? ", " : "",
+                 (long long)wanted[i]);
+    return error_set(e, ERR_MODEL, "%s: tensor %s has the shape (%s); the model needs (%s)",
+                     weight_file_path(b->model->file), t->name, has, should);
 }
 
 /* Room in the one allocation of all weights; what padding takes counts as needed. */
@@ -56,7 +64,8 @@ static size_t reserve(struct binding *b, size_t *end, size_t bytes, size_t align
     return at;
 }
 
-/* Vectors first, in one piece: matrices may be packed long after them, and scattered vectors would fill their huge pages before that. */
+/* Vectors first, in one piece: matrices may be packed long after them, and scattered vectors would
+ * fill their huge pages before that. */
 static void join_arena(struct binding *b)
 {
     reserve(b, &b->arena, 0, PAGE);
@@ -66,27 +75,33 @@ static void join_arena(struct binding *b)
     b->arena += b->arena_matrices;
 }
 
-/* Float rows could be read where they are mapped, but in pages of 4 KiB, which reads a fifth slower than large ones do: they are copied where memory
- * has room for it. The file's own pages can be dropped then. */
+/* Float rows could be read where they are mapped, but in pages of 4 KiB, which reads a fifth slower
+ * than large ones do: they are copied where memory has room for it. The file's own pages can be
+ * dropped then. */
 static bool has_room(const struct binding *b)
 {
     return weight_file_bytes(b->model->file) <= b->options->memory / 2;
 }
 
-/* rows of t from row first on become *m. Without room for a copy float types stay mapped, unless a conversion or their alignment in the file
- * forbids it. */
-static int add_matrix(struct binding *b, struct matrix *m, enum tensor_role role, int layer, const struct tensor_view *t, int64_t first, int rows, int cols,
+/* rows of t from row first on become *m. Without room for a copy float types stay mapped, unless a
+ * conversion or their alignment in the file forbids it. */
+static int add_matrix(struct binding *b, struct matrix *m, enum tensor_role role, int layer,
+                      const struct tensor_view *t, int64_t first, int rows, int cols,
                       struct error *e)
 {
     const struct model_options *o = b->options;
     enum dtype type = t->type;
-    size_t from = (size_t)first * dtype_row_bytes(t->type, cols), unit = (size_t)dtype_info(t->type)->bytes;
+    size_t from = (size_t)first * dtype_row_bytes(t->type, cols),
+           unit = (size_t)dtype_info(t->type)->bytes;
     struct matrix_job *j;
 
     if (!row_readable(type) || type == DTYPE_I32 || type == DTYPE_I64)
-        return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s, which no kernel multiplies", weight_file_path(b->model->file), t->name, dtype_info(type)->word);
-    if (o->convert >= 0 && !dtype_is_quantised(type) && cols % dtype_info((enum dtype)o->convert)->block == 0)
-        type = mix_type((struct mix){.base = (enum dtype)o->convert}, &b->model->hp, role, layer, cols);
+        return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s, which no kernel multiplies",
+                         weight_file_path(b->model->file), t->name, dtype_info(type)->word);
+    if (o->convert >= 0 && !dtype_is_quantised(type) &&
+        cols % dtype_info((enum dtype)o->convert)->block == 0)
+        type = mix_type((struct mix){.base = (enum dtype)o->convert}, &b->model->hp, role, layer,
+                        cols);
     if (b->n_matrices == b->room_matrices) {
         size_t room = b->room_matrices ? 2 * b->room_matrices : 512;
 
@@ -95,13 +110,16 @@ static int add_matrix(struct binding *b, struct matrix *m, enum tensor_role role
         b->matrices = j;
         b->room_matrices = room;
     }
-    *m = (struct matrix){.type = type, .rows = rows, .cols = cols, .width = pack_width(type, o->width)};
+    *m = (struct matrix){
+        .type = type, .rows = rows, .cols = cols, .width = pack_width(type, o->width)};
     m->bytes = pack_bytes(type, rows, cols, m->width);
     if (!m->bytes)
-        return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s, which no kernel multiplies", weight_file_path(b->model->file), t->name, dtype_info(type)->word);
+        return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s, which no kernel multiplies",
+                         weight_file_path(b->model->file), t->name, dtype_info(type)->word);
     j = &b->matrices[b->n_matrices++];
     *j = (struct matrix_job){.matrix = m, .tensor = t, .from = from};
-    j->mapped = !has_room(b) && type == t->type && !dtype_is_quantised(type) && ((uintptr_t)t->data + from) % unit == 0;
+    j->mapped = !has_room(b) && type == t->type && !dtype_is_quantised(type) &&
+                ((uintptr_t)t->data + from) % unit == 0;
     if (!j->mapped) {
         j->to = reserve(b, &b->arena_matrices, m->bytes, PAGE);
     } else {
@@ -113,13 +131,16 @@ static int add_matrix(struct binding *b, struct matrix *m, enum tensor_role role
     return 0;
 }
 
-static int add_vector(struct binding *b, const float **vector, const struct tensor_view *t, int64_t from, int64_t count, struct error *e)
+static int add_vector(struct binding *b, const float **vector, const struct tensor_view *t,
+                      int64_t from, int64_t count, struct error *e)
 {
     struct vector_job *j;
 
-    if (!row_readable(t->type) || from % dtype_info(t->type)->block || count % dtype_info(t->type)->block)
-        return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s; F32, F16 or BF16 is needed here", weight_file_path(b->model->file), t->name,
-                         dtype_info(t->type)->word);
+    if (!row_readable(t->type) || from % dtype_info(t->type)->block ||
+        count % dtype_info(t->type)->block)
+        return error_set(e, ERR_MODEL,
+                         "%s: tensor %s has the type %s; F32, F16 or BF16 is needed here",
+                         weight_file_path(b->model->file), t->name, dtype_info(t->type)->word);
     if (b->n_vectors == b->room_vectors) {
         size_t room = b->room_vectors ? 2 * b->room_vectors : 256;
 
@@ -128,13 +149,15 @@ static int add_vector(struct binding *b, const float **vector, const struct tens
         b->vectors = j;
         b->room_vectors = room;
     }
-    b->vectors[b->n_vectors++] = (struct vector_job){vector, t, from, count, reserve(b, &b->arena, (size_t)count * sizeof(float), ALIGN)};
+    b->vectors[b->n_vectors++] = (struct vector_job){
+        vector, t, from, count, reserve(b, &b->arena, (size_t)count * sizeof(float), ALIGN)};
     b->model->n_params += count;
     return 0;
 }
 
 /* The bias beside a tensor, where there is one; rows first .. first+rows-1 of `all`. */
-static int add_bias(struct binding *b, const float **bias, enum tensor_role role, int layer, int first, int rows, int all, struct error *e)
+static int add_bias(struct binding *b, const float **bias, enum tensor_role role, int layer,
+                    int first, int rows, int all, struct error *e)
 {
     const struct tensor_view *t = family_tensor(b->family, b->model->file, role, layer, 0, true);
     int rc;
@@ -146,26 +169,30 @@ static int add_bias(struct binding *b, const float **bias, enum tensor_role role
     return add_vector(b, bias, t, first, rows, e);
 }
 
-static int bind_norm(struct binding *b, struct norm_weights *n, enum tensor_role role, int layer, struct error *e)
+static int bind_norm(struct binding *b, struct norm_weights *n, enum tensor_role role, int layer,
+                     struct error *e)
 {
     const struct tensor_view *t = want(b, role, layer, 0, e);
     int hidden = b->model->hp.hidden, rc;
 
     if (!t)
         return ERR_MODEL;
-    if ((rc = check_shape(b, t, hidden, 0, 0, e)) || (rc = add_vector(b, &n->weight, t, 0, hidden, e)))
+    if ((rc = check_shape(b, t, hidden, 0, 0, e)) ||
+        (rc = add_vector(b, &n->weight, t, 0, hidden, e)))
         return rc;
     return add_bias(b, &n->bias, role, layer, 0, hidden, hidden, e);
 }
 
-static int bind_plain(struct binding *b, struct matrix *m, enum tensor_role role, int layer, int rows, int cols, struct error *e)
+static int bind_plain(struct binding *b, struct matrix *m, enum tensor_role role, int layer,
+                      int rows, int cols, struct error *e)
 {
     const struct tensor_view *t = want(b, role, layer, 0, e);
     int rc;
 
     if (!t)
         return ERR_MODEL;
-    if ((rc = check_shape(b, t, rows, cols, 0, e)) || (rc = add_matrix(b, m, role, layer, t, 0, rows, cols, e)))
+    if ((rc = check_shape(b, t, rows, cols, 0, e)) ||
+        (rc = add_matrix(b, m, role, layer, t, 0, rows, cols, e)))
         return rc;
     return add_bias(b, &m->bias, role, layer, 0, rows, rows, e);
 }
@@ -173,10 +200,14 @@ static int bind_plain(struct binding *b, struct matrix *m, enum tensor_role role
 static int bind_attention(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     const struct hparams *hp = &b->model->hp;
-    const struct tensor_view *fused = family_tensor(b->family, b->model->file, TENSOR_QKV, layer, 0, false);
+    const struct tensor_view *fused = family_tensor(b->family, b->model->file, TENSOR_QKV, layer, 0,
+                                                    false);
     int q = hp->n_heads * hp->head_dim, kv = hp->n_kv_heads * hp->head_dim, rc;
-    struct { struct matrix *m; enum tensor_role role; int first, rows; } part[3] = {
-        {&w->q, TENSOR_Q, 0, q}, {&w->k, TENSOR_K, q, kv}, {&w->v, TENSOR_V, q + kv, kv}};
+    struct {
+        struct matrix *m;
+        enum tensor_role role;
+        int first, rows;
+    } part[3] = {{&w->q, TENSOR_Q, 0, q}, {&w->k, TENSOR_K, q, kv}, {&w->v, TENSOR_V, q + kv, kv}};
 
     if (fused && (rc = check_shape(b, fused, q + 2 * kv, hp->hidden, 0, e)))
         return rc;
@@ -186,19 +217,28 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
                 return rc;
             continue;
         }
-        if ((rc = add_matrix(b, part[i].m, part[i].role, layer, fused, part[i].first, part[i].rows, hp->hidden, e)) ||
-            (rc = add_bias(b, &part[i].m->bias, TENSOR_QKV, layer, part[i].first, part[i].rows, q + 2 * kv, e)))
+        if ((rc = add_matrix(b, part[i].m, part[i].role, layer, fused, part[i].first, part[i].rows,
+                             hp->hidden, e)) ||
+            (rc = add_bias(b, &part[i].m->bias, TENSOR_QKV, layer, part[i].first, part[i].rows,
+                           q + 2 * kv, e)))
             return rc;
     }
     return bind_plain(b, &w->o, TENSOR_O, layer, hp->hidden, q, e);
 }
 
-/* One of gate, up, down of every expert: a tensor each, one for all, or (gate and up) a fused one. */
-static int bind_kind(struct binding *b, struct layer_weights *w, int layer, enum tensor_role one, enum tensor_role all, size_t field, int rows, int cols, struct error *e)
+/* One of gate, up, down of every expert: a tensor each, one for all, or (gate and up) a fused one.
+ */
+static int bind_kind(struct binding *b, struct layer_weights *w, int layer, enum tensor_role one,
+                     enum tensor_role all, size_t field, int rows, int cols, struct error *e)
 {
     const struct hparams *hp = &b->model->hp;
-    const struct tensor_view *stacked = family_tensor(b->family, b->model->file, all, layer, 0, false), *t = stacked;
-    const struct tensor_view *fused = one == TENSOR_DOWN ? NULL : family_tensor(b->family, b->model->file, TENSOR_GATE_UPS, layer, 0, false);
+    const struct tensor_view *stacked = family_tensor(b->family, b->model->file, all, layer, 0,
+                                                      false),
+                             *t = stacked;
+    const struct tensor_view *fused = one == TENSOR_DOWN
+                                          ? NULL
+                                          : family_tensor(b->family, b->model->file,
+                                                          TENSOR_GATE_UPS, layer, 0, false);
     bool gguf = weight_file_format(b->model->file) == WEIGHT_GGUF;
     int rc;
 
@@ -214,8 +254,14 @@ static int bind_kind(struct binding *b, struct layer_weights *w, int layer, enum
             t = fused;
             first = 2 * first + (one == TENSOR_UP ? rows : 0);
         } else if (!stacked) {
-            /* With none of them there, the message names today's spelling: GGUF files have one tensor for all experts. */
-            if (!(t = want(b, x == 0 && gguf && !family_tensor(b->family, b->model->file, one, layer, 0, false) ? all : one, layer, x, e)))
+            /* With none of them there, the message names today's spelling: GGUF files have one
+             * tensor for all experts. */
+            if (!(t = want(b,
+                           x == 0 && gguf &&
+                                   !family_tensor(b->family, b->model->file, one, layer, 0, false)
+                               ? all
+                               : one,
+                           layer, x, e)))
                 return ERR_MODEL;
             if ((rc = check_shape(b, t, rows, cols, 0, e)))
                 return rc;
@@ -234,20 +280,25 @@ static int bind_layer(struct binding *b, struct layer_weights *w, int layer, str
     int rc;
 
     b->counted = &b->total.router_norms;
-    if ((rc = bind_norm(b, &w->attention_norm, TENSOR_ATTENTION_NORM, layer, e)) || (rc = bind_norm(b, &w->expert_norm, TENSOR_EXPERT_NORM, layer, e)))
+    if ((rc = bind_norm(b, &w->attention_norm, TENSOR_ATTENTION_NORM, layer, e)) ||
+        (rc = bind_norm(b, &w->expert_norm, TENSOR_EXPERT_NORM, layer, e)))
         return rc;
     if (!(t = want(b, TENSOR_ROUTER, layer, 0, e)))
         return ERR_MODEL;
-    if ((rc = check_shape(b, t, hp->n_experts, hp->hidden, 0, e)) || (rc = add_vector(b, &w->router, t, 0, (int64_t)hp->n_experts * hp->hidden, e)))
+    if ((rc = check_shape(b, t, hp->n_experts, hp->hidden, 0, e)) ||
+        (rc = add_vector(b, &w->router, t, 0, (int64_t)hp->n_experts * hp->hidden, e)))
         return rc;
     b->counted = &b->total.attention;
     if ((rc = bind_attention(b, w, layer, e)))
         return rc;
     b->counted = &b->total.experts;
-    if ((rc = bind_kind(b, w, layer, TENSOR_GATE, TENSOR_GATES, offsetof(struct expert_weights, gate), hp->expert_ffn, hp->hidden, e)) ||
-        (rc = bind_kind(b, w, layer, TENSOR_UP, TENSOR_UPS, offsetof(struct expert_weights, up), hp->expert_ffn, hp->hidden, e)))
+    if ((rc = bind_kind(b, w, layer, TENSOR_GATE, TENSOR_GATES,
+                        offsetof(struct expert_weights, gate), hp->expert_ffn, hp->hidden, e)) ||
+        (rc = bind_kind(b, w, layer, TENSOR_UP, TENSOR_UPS, offsetof(struct expert_weights, up),
+                        hp->expert_ffn, hp->hidden, e)))
         return rc;
-    return bind_kind(b, w, layer, TENSOR_DOWN, TENSOR_DOWNS, offsetof(struct expert_weights, down), hp->hidden, hp->expert_ffn, e);
+    return bind_kind(b, w, layer, TENSOR_DOWN, TENSOR_DOWNS, offsetof(struct expert_weights, down),
+                     hp->hidden, hp->expert_ffn, e);
 }
 
 static int bind_ends(struct binding *b, struct error *e)
@@ -261,7 +312,8 @@ static int bind_ends(struct binding *b, struct error *e)
     if ((rc = check_shape(b, t, m->hp.n_vocab, m->hp.hidden, 0, e)))
         return rc;
     if (!row_readable(t->type))
-        return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s, which is not supported", weight_file_path(m->file), t->name, dtype_info(t->type)->word);
+        return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s, which is not supported",
+                         weight_file_path(m->file), t->name, dtype_info(t->type)->word);
     m->embeddings = *t;
     b->total.embeddings = b->total.mapped = t->bytes;
     b->counted = &b->total.router_norms;
@@ -288,8 +340,10 @@ static int check_all_used(struct binding *b, struct error *e)
     }
     for (size_t i = 0; i < weight_file_count(f); i++)
         if (!b->used[i] && !family_ignores(b->family, weight_file_at(f, i)->name))
-            return error_set(e, ERR_MODEL, "%s: tensor %s is no part of a %s model of %d layers and %d experts", weight_file_path(f), weight_file_at(f, i)->name,
-                             b->family->name, b->model->hp.n_layers, b->model->hp.n_experts);
+            return error_set(e, ERR_MODEL,
+                             "%s: tensor %s is no part of a %s model of %d layers and %d experts",
+                             weight_file_path(f), weight_file_at(f, i)->name, b->family->name,
+                             b->model->hp.n_layers, b->model->hp.n_experts);
     return 0;
 }
 
@@ -315,9 +369,11 @@ int bind_model(struct binding *b, struct error *e)
             most = b->by_type[t];
             m->type = (enum dtype)t;
         }
-    /* Active: what a token multiplies. A look-up in the embeddings is none, so those count only where they are the head. */
+    /* Active: what a token multiplies. A look-up in the embeddings is none, so those count only
+     * where they are the head. */
     expert = (int64_t)3 * m->hp.hidden * m->hp.expert_ffn;
-    m->n_params_active = m->n_params - expert * (m->hp.n_experts - m->hp.n_experts_used) * m->hp.n_layers -
+    m->n_params_active = m->n_params -
+                         expert * (m->hp.n_experts - m->hp.n_experts_used) * m->hp.n_layers -
                          (m->hp.tied_embeddings ? 0 : (int64_t)m->hp.n_vocab * m->hp.hidden);
     return 0;
 }

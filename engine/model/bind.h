@@ -1,5 +1,6 @@
-/* Inside engine/model only: from an open file to a list of what must be copied, packed or left mapped, without reading a weight.
- * Thread: the one that loads. The list is made first and carried out later, so that --fit and loading count with the same code. */
+/* Inside engine/model only: from an open file to a list of what must be copied, packed or left
+ * mapped, without reading a weight. Thread: the one that loads. The list is made first and carried
+ * out later, so that --fit and loading count with the same code. */
 #ifndef ENGINE_MODEL_BIND_H
 #define ENGINE_MODEL_BIND_H
 
@@ -10,8 +11,8 @@
 struct matrix_job {
     struct matrix *matrix;
     const struct tensor_view *tensor;
-    size_t from;                /* byte offset of the first row in the tensor */
-    size_t to;                  /* byte offset in the arena; of no meaning when mapped */
+    size_t from; /* byte offset of the first row in the tensor */
+    size_t to;   /* byte offset in the arena; of no meaning when mapped */
     bool mapped;
 };
 
@@ -19,7 +20,7 @@ struct matrix_job {
 struct vector_job {
     const float **vector;
     const struct tensor_view *tensor;
-    int64_t from, count;        /* elements */
+    int64_t from, count; /* elements */
     size_t to;
 };
 
@@ -31,9 +32,10 @@ struct binding {
     size_t n_matrices, room_matrices;
     struct vector_job *vectors;
     size_t n_vectors, room_vectors;
-    uint8_t *used;              /* a byte per tensor of the file */
-    size_t arena, arena_matrices;   /* bytes the jobs need, every part aligned to 64: the vectors', and then all; the matrices' */
-    uint64_t *counted;          /* the part of total that jobs now count for */
+    uint8_t *used; /* a byte per tensor of the file */
+    /* bytes the jobs need, every part aligned to 64: the vectors', and then all; the matrices' */
+    size_t arena, arena_matrices;
+    uint64_t *counted; /* the part of total that jobs now count for */
     struct model_footprint total;
     uint64_t by_type[DTYPE_COUNT];
 };

@@ -18,7 +18,8 @@ static int spelled(const struct meta_value *v, const char *const *names)
 int family_of(const struct family **out, const struct weight_file *f, struct error *e)
 {
     int gguf = weight_file_format(f) == WEIGHT_GGUF;
-    struct meta_value v[2] = {weight_file_meta(f, gguf ? "general.architecture" : "architectures.0"), {0}};
+    struct meta_value v[2] = {
+        weight_file_meta(f, gguf ? "general.architecture" : "architectures.0"), {0}};
     char known[256] = "";
 
     if (!gguf) {
@@ -27,7 +28,10 @@ int family_of(const struct family **out, const struct weight_file *f, struct err
             size_t bytes;
 
             if (!weight_file_aux(f, "config.json", &bytes))
-                return error_set(e, ERR_MODEL, "%s: no config.json beside the weights; name the folder that has both", weight_file_path(f));
+                return error_set(
+                    e, ERR_MODEL,
+                    "%s: no config.json beside the weights; name the folder that has both",
+                    weight_file_path(f));
         }
     }
     for (const struct family *const *at = families; *at; at++) {
@@ -37,14 +41,16 @@ int family_of(const struct family **out, const struct weight_file *f, struct err
             *out = family;
             return 0;
         }
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", *known ? ", " : "", family->name);
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", *known ? ", " : "",
+                 family->name);
     }
     if (v[0].type != META_STRING)
         v[0] = v[1];
     if (v[0].type != META_STRING)
-        return error_set(e, ERR_MODEL, "%s: its metadata does not name an architecture (known: %s)", weight_file_path(f), known);
-    return error_set(e, ERR_MODEL, "%s: the architecture %.*s is not known (known: %s)", weight_file_path(f), (int)(v[0].len < 60 ? v[0].len : 60), v[0].s,
-                     known);
+        return error_set(e, ERR_MODEL, "%s: its metadata does not name an architecture (known: %s)",
+                         weight_file_path(f), known);
+    return error_set(e, ERR_MODEL, "%s: the architecture %.*s is not known (known: %s)",
+                     weight_file_path(f), (int)(v[0].len < 60 ? v[0].len : 60), v[0].s, known);
 }
 
 static void expand(const char *pattern, int layer, int expert, bool bias, char *out, size_t size)
@@ -65,7 +71,8 @@ static void expand(const char *pattern, int layer, int expert, bool bias, char *
         out[0] = 0;
 }
 
-static const char *const *spellings(const struct family *family, const struct weight_file *f, enum tensor_role role, bool bias)
+static const char *const *spellings(const struct family *family, const struct weight_file *f,
+                                    enum tensor_role role, bool bias)
 {
     static const char *const none[FAMILY_NAMES];
 
@@ -75,7 +82,8 @@ static const char *const *spellings(const struct family *family, const struct we
     return none;
 }
 
-const struct tensor_view *family_tensor(const struct family *family, const struct weight_file *f, enum tensor_role role, int layer, int expert, bool bias)
+const struct tensor_view *family_tensor(const struct family *family, const struct weight_file *f,
+                                        enum tensor_role role, int layer, int expert, bool bias)
 {
     const char *const *names = spellings(family, f, role, bias);
     char name[256];
@@ -90,14 +98,16 @@ const struct tensor_view *family_tensor(const struct family *family, const struc
     return NULL;
 }
 
-void family_tensor_name(const struct family *family, const struct weight_file *f, enum tensor_role role, int layer, int expert, char *out, size_t size)
+void family_tensor_name(const struct family *family, const struct weight_file *f,
+                        enum tensor_role role, int layer, int expert, char *out, size_t size)
 {
     const char *const *names = spellings(family, f, role, false);
 
     expand(names[0] ? names[0] : "?", layer, expert, false, out, size);
 }
 
-void family_gguf_name(const struct family *family, enum tensor_role role, int layer, bool bias, char *out, size_t size)
+void family_gguf_name(const struct family *family, enum tensor_role role, int layer, bool bias,
+                      char *out, size_t size)
 {
     *out = 0;
     for (const struct family_tensor *t = family->tensors; t->role != TENSOR_ROLES; t++)
@@ -105,7 +115,8 @@ void family_gguf_name(const struct family *family, enum tensor_role role, int la
             expand(t->gguf[0], layer, 0, bias, out, size);
 }
 
-bool family_gguf_key(const struct family *family, size_t field, char *out, size_t size, bool *is_float)
+bool family_gguf_key(const struct family *family, size_t field, char *out, size_t size,
+                     bool *is_float)
 {
     for (const struct family_key *k = family->keys; k->gguf[0] || k->json[0]; k++)
         if (k->field == field && k->gguf[0]) {

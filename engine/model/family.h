@@ -1,5 +1,6 @@
-/* Model families: what an architecture calls its sizes and tensors. A family is one table file under families/ and one entry of
- * the array there (registry.c); no code outside those knows a name that a file uses. Constant data: any thread. */
+/* Model families: what an architecture calls its sizes and tensors. A family is one table file
+ * under families/ and one entry of the array there (registry.c); no code outside those knows a name
+ * that a file uses. Constant data: any thread. */
 #ifndef ENGINE_MODEL_FAMILY_H
 #define ENGINE_MODEL_FAMILY_H
 
@@ -7,34 +8,45 @@
 #include "engine/file/weights.h"
 #include "engine/model/hparams.h"
 
-#define FAMILY_NAMES 4          /* spellings of one thing */
+#define FAMILY_NAMES 4 /* spellings of one thing */
 
 /* A size or constant of struct hparams. Fields of the other format are NULL. */
 struct family_key {
-    size_t field;               /* offsetof(struct hparams, …) */
+    size_t field; /* offsetof(struct hparams, …) */
     enum { KEY_INT, KEY_FLOAT } kind;
-    const char *gguf[FAMILY_NAMES];     /* without the "ARCH." in front */
-    const char *json[FAMILY_NAMES];     /* dotted paths in config.json */
-    double missing;             /* value where the metadata is silent; 0: to be inferred from tensor shapes, or an error */
-    double min, max;            /* what makes sense */
+    const char *gguf[FAMILY_NAMES]; /* without the "ARCH." in front */
+    const char *json[FAMILY_NAMES]; /* dotted paths in config.json */
+    /* value where the metadata is silent; 0: to be inferred from tensor shapes, or an error */
+    double missing;
+    double min, max; /* what makes sense */
 };
 
 enum tensor_role {
-    TENSOR_EMBEDDINGS,          /* (vocab, hidden) */
-    TENSOR_OUTPUT_NORM,         /* (hidden) */
-    TENSOR_HEAD,                /* (vocab, hidden); absent: the embeddings */
-    TENSOR_ROPE_SHORT, TENSOR_ROPE_LONG,    /* (rope_dims / 2) */
-    TENSOR_ATTENTION_NORM, TENSOR_EXPERT_NORM,
-    TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_O,
-    TENSOR_QKV,                 /* the three stacked by rows in this order */
-    TENSOR_ROUTER,              /* (experts, hidden) */
-    TENSOR_GATE, TENSOR_UP, TENSOR_DOWN,    /* of one expert: (ffn, hidden) twice, (hidden, ffn) */
-    TENSOR_GATES, TENSOR_UPS, TENSOR_DOWNS, /* all experts: one dimension more in front */
-    TENSOR_GATE_UPS,            /* (experts, 2 * ffn, hidden), gate first */
+    TENSOR_EMBEDDINGS,  /* (vocab, hidden) */
+    TENSOR_OUTPUT_NORM, /* (hidden) */
+    TENSOR_HEAD,        /* (vocab, hidden); absent: the embeddings */
+    TENSOR_ROPE_SHORT,
+    TENSOR_ROPE_LONG, /* (rope_dims / 2) */
+    TENSOR_ATTENTION_NORM,
+    TENSOR_EXPERT_NORM,
+    TENSOR_Q,
+    TENSOR_K,
+    TENSOR_V,
+    TENSOR_O,
+    TENSOR_QKV,    /* the three stacked by rows in this order */
+    TENSOR_ROUTER, /* (experts, hidden) */
+    TENSOR_GATE,
+    TENSOR_UP,
+    TENSOR_DOWN, /* of one expert: (ffn, hidden) twice, (hidden, ffn) */
+    TENSOR_GATES,
+    TENSOR_UPS,
+    TENSOR_DOWNS,    /* all experts: one dimension more in front */
+    TENSOR_GATE_UPS, /* (experts, 2 * ffn, hidden), gate first */
     TENSOR_ROLES
 };
 
-/* %l is the layer, %e the expert. A name that ends in ".weight" may have a ".bias" beside it where bias is set. */
+/* %l is the layer, %e the expert. A name that ends in ".weight" may have a ".bias" beside it where
+ * bias is set. */
 struct family_tensor {
     enum tensor_role role;
     bool bias;
@@ -43,29 +55,40 @@ struct family_tensor {
 
 struct family {
     const char *name;
-    const char *gguf[FAMILY_NAMES];         /* general.architecture */
-    const char *json[FAMILY_NAMES];         /* architectures[0] or model_type; case does not matter */
+    const char *gguf[FAMILY_NAMES]; /* general.architecture */
+    /* architectures[0] or model_type; case does not matter */
+    const char *json[FAMILY_NAMES];
     enum router_kind router;
-    const struct family_key *keys;          /* ends with an entry without names */
-    const struct family_tensor *tensors;    /* ends with role TENSOR_ROLES */
-    const char *rope_kind[FAMILY_NAMES], *rope_short[FAMILY_NAMES], *rope_long[FAMILY_NAMES];   /* config.json; GGUF has tensors */
-    const char *tied;                       /* config.json */
-    const char *const *ignored;             /* tensor names that carry nothing the engine needs ('*' at the end: a prefix); NULL-terminated */
-    const char *const *stops;               /* tokens that end a generation, beside those the files name; NULL-terminated */
+    const struct family_key *keys;       /* ends with an entry without names */
+    const struct family_tensor *tensors; /* ends with role TENSOR_ROLES */
+    /* config.json; GGUF has tensors */
+    const char *rope_kind[FAMILY_NAMES], *rope_short[FAMILY_NAMES], *rope_long[FAMILY_NAMES];
+    const char *tied; /* config.json */
+    /* tensor names that carry nothing the engine needs ('*' at the end: a prefix); NULL-terminated
+     */
+    const char *const *ignored;
+    /* tokens that end a generation, beside those the files name; NULL-terminated */
+    const char *const *stops;
 };
 
-extern const struct family *const families[];   /* families/registry.c; NULL-terminated */
+extern const struct family *const families[]; /* families/registry.c; NULL-terminated */
 
-/* The family of an open file by its metadata; ERR_MODEL names the architecture and those that are known. */
+/* The family of an open file by its metadata; ERR_MODEL names the architecture and those that are
+ * known. */
 int family_of(const struct family **out, const struct weight_file *f, struct error *e);
 /* The tensor of a role, by any of its spellings; NULL: none. */
-const struct tensor_view *family_tensor(const struct family *family, const struct weight_file *f, enum tensor_role role, int layer, int expert, bool bias);
+const struct tensor_view *family_tensor(const struct family *family, const struct weight_file *f,
+                                        enum tensor_role role, int layer, int expert, bool bias);
 /* How a message names a tensor that is missing: the first spelling of this file's format. */
-void family_tensor_name(const struct family *family, const struct weight_file *f, enum tensor_role role, int layer, int expert, char *out, size_t size);
+void family_tensor_name(const struct family *family, const struct weight_file *f,
+                        enum tensor_role role, int layer, int expert, char *out, size_t size);
 /* The first GGUF spelling, whatever the format of the file at hand; empty: none. */
-void family_gguf_name(const struct family *family, enum tensor_role role, int layer, bool bias, char *out, size_t size);
-/* "ARCH.NAME" of the field at this offset of struct hparams in GGUF metadata; false: the format has none for it. */
-bool family_gguf_key(const struct family *family, size_t field, char *out, size_t size, bool *is_float);
+void family_gguf_name(const struct family *family, enum tensor_role role, int layer, bool bias,
+                      char *out, size_t size);
+/* "ARCH.NAME" of the field at this offset of struct hparams in GGUF metadata; false: the format has
+ * none for it. */
+bool family_gguf_key(const struct family *family, size_t field, char *out, size_t size,
+                     bool *is_float);
 bool family_ignores(const struct family *family, const char *tensor);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "engine/file/blocks.h"
 
-#define CHUNK 4096               /* blocks looked at before stop() is asked again */
+#define CHUNK 4096 /* blocks looked at before stop() is asked again */
 
 bool values_finite(const float *x, int n)
 {
@@ -12,8 +12,11 @@ bool values_finite(const float *x, int n)
 
 int tensor_broken(const struct weight_file *f, const char *tensor, struct error *e)
 {
-    return error_set(e, ERR_VALUE, "%s: the tensor %s holds values that are no numbers (NaN or infinite): the file is damaged; "
-                     "download or convert it again", weight_file_path(f), tensor);
+    return error_set(e, ERR_VALUE,
+                     "%s: the tensor %s holds values that are no numbers (NaN or infinite): the "
+                     "file is damaged; "
+                     "download or convert it again",
+                     weight_file_path(f), tensor);
 }
 
 static bool tensor_finite(const struct tensor_view *t, bool (*stop)(void *ctx), void *ctx)

@@ -1,5 +1,6 @@
-/* Hyperparameters: metadata first, then the shapes of the tensors, which win where the metadata is silent and must agree where it is not.
- * Real Phi-tiny GGUF files need that: they lack key_length, and hidden / heads is not the head size. Thread: the one that loads. */
+/* Hyperparameters: metadata first, then the shapes of the tensors, which win where the metadata is
+ * silent and must agree where it is not. Real Phi-tiny GGUF files need that: they lack key_length,
+ * and hidden / heads is not the head size. Thread: the one that loads. */
 #include "engine/model/hparams_read.h"
 
 #include "engine/base/mem.h"
@@ -10,7 +11,9 @@
 #include <string.h>
 
 /* The first spelling that is there. name gets it. */
-static struct meta_value find_key(const struct family *family, const struct weight_file *f, const char *const *gguf, const char *const *json, char *name, size_t size)
+static struct meta_value find_key(const struct family *family, const struct weight_file *f,
+                                  const char *const *gguf, const char *const *json, char *name,
+                                  size_t size)
 {
     int is_gguf = weight_file_format(f) == WEIGHT_GGUF;
     const char *const *names = is_gguf ? gguf : json;
@@ -40,7 +43,8 @@ static struct meta_value only_value(struct meta_value v)
     return first;
 }
 
-static int read_keys(struct hparams *hp, const struct family *family, const struct weight_file *f, struct error *e)
+static int read_keys(struct hparams *hp, const struct family *family, const struct weight_file *f,
+                     struct error *e)
 {
     char name[128];
 
@@ -49,9 +53,12 @@ static int read_keys(struct hparams *hp, const struct family *family, const stru
         double x = v.type == META_NONE ? k->missing : v.f;
 
         if (v.type != META_NONE && v.type != META_INT && v.type != META_FLOAT)
-            return error_set(e, ERR_MODEL, "%s: metadata %s is not a number", weight_file_path(f), name);
-        if (v.type != META_NONE && !(x >= k->min && x <= k->max && (k->kind == KEY_FLOAT || x == floor(x))))
-            return error_set(e, ERR_MODEL, "%s: metadata %s is %g; %g to %g make sense", weight_file_path(f), name, x, k->min, k->max);
+            return error_set(e, ERR_MODEL, "%s: metadata %s is not a number", weight_file_path(f),
+                             name);
+        if (v.type != META_NONE &&
+            !(x >= k->min && x <= k->max && (k->kind == KEY_FLOAT || x == floor(x))))
+            return error_set(e, ERR_MODEL, "%s: metadata %s is %g; %g to %g make sense",
+                             weight_file_path(f), name, x, k->min, k->max);
         if (k->kind == KEY_INT)
             *(int *)((char *)hp + k->field) = (int)x;
         else
@@ -61,17 +68,21 @@ static int read_keys(struct hparams *hp, const struct family *family, const stru
 }
 
 /* A size the metadata gave must be the one that was measured; a silent one takes it. */
-static int settle(int *size, int64_t measured, const char *what, const char *where, const struct weight_file *f, struct error *e)
+static int settle(int *size, int64_t measured, const char *what, const char *where,
+                  const struct weight_file *f, struct error *e)
 {
     if (*size && *size != measured)
-        return error_set(e, ERR_MODEL, "%s: %s is %d by the metadata, %lld by the shape of %s", weight_file_path(f), what, *size, (long long)measured, where);
+        return error_set(e, ERR_MODEL, "%s: %s is %d by the metadata, %lld by the shape of %s",
+                         weight_file_path(f), what, *size, (long long)measured, where);
     if (measured < 1 || measured > 1 << 24)
-        return error_set(e, ERR_MODEL, "%s: %s is %lld by the shape of %s", weight_file_path(f), what, (long long)measured, where);
+        return error_set(e, ERR_MODEL, "%s: %s is %lld by the shape of %s", weight_file_path(f),
+                         what, (long long)measured, where);
     *size = (int)measured;
     return 0;
 }
 
-static int missing(const struct family *family, const struct weight_file *f, enum tensor_role role, struct error *e)
+static int missing(const struct family *family, const struct weight_file *f, enum tensor_role role,
+                   struct error *e)
 {
     char name[128];
 
@@ -79,10 +90,13 @@ static int missing(const struct family *family, const struct weight_file *f, enu
     return error_set(e, ERR_MODEL, "%s: tensor %s is missing", weight_file_path(f), name);
 }
 
-static int infer_heads(struct hparams *hp, const struct family *family, const struct weight_file *f, struct error *e)
+static int infer_heads(struct hparams *hp, const struct family *family, const struct weight_file *f,
+                       struct error *e)
 {
-    const struct tensor_view *o = family_tensor(family, f, TENSOR_O, 0, 0, false), *k = family_tensor(family, f, TENSOR_K, 0, 0, false);
-    const struct tensor_view *qkv = family_tensor(family, f, TENSOR_QKV, 0, 0, false), *kv = qkv ? qkv : k;
+    const struct tensor_view *o = family_tensor(family, f, TENSOR_O, 0, 0, false),
+                             *k = family_tensor(family, f, TENSOR_K, 0, 0, false);
+    const struct tensor_view *qkv = family_tensor(family, f, TENSOR_QKV, 0, 0, false),
+                             *kv = qkv ? qkv : k;
     int64_t q_rows, k_rows;
 
     if (!o || o->n_dims != 2)
@@ -92,38 +106,54 @@ static int infer_heads(struct hparams *hp, const struct family *family, const st
     q_rows = o->dims[1];
     k_rows = qkv ? (qkv->dims[0] - q_rows) / 2 : k->dims[0];
     if (!hp->n_heads && !hp->head_dim)
-        return error_set(e, ERR_MODEL, "%s: the metadata gives neither the number of attention heads nor their size", weight_file_path(f));
+        return error_set(
+            e, ERR_MODEL,
+            "%s: the metadata gives neither the number of attention heads nor their size",
+            weight_file_path(f));
     if (!hp->n_heads)
         hp->n_heads = (int)(q_rows / hp->head_dim);
     if (!hp->head_dim)
         hp->head_dim = (int)(q_rows / hp->n_heads);
-    if ((int64_t)hp->n_heads * hp->head_dim != q_rows || hp->n_heads < 1 || hp->head_dim < 2 || hp->head_dim % 2)
-        return error_set(e, ERR_MODEL, "%s: %d attention heads of %d do not make the %lld columns of %s", weight_file_path(f), hp->n_heads, hp->head_dim,
-                         (long long)q_rows, o->name);
+    if ((int64_t)hp->n_heads * hp->head_dim != q_rows || hp->n_heads < 1 || hp->head_dim < 2 ||
+        hp->head_dim % 2)
+        return error_set(e, ERR_MODEL,
+                         "%s: %d attention heads of %d do not make the %lld columns of %s",
+                         weight_file_path(f), hp->n_heads, hp->head_dim, (long long)q_rows,
+                         o->name);
     if (!hp->n_kv_heads)
         hp->n_kv_heads = (int)(k_rows / hp->head_dim);
-    if ((int64_t)hp->n_kv_heads * hp->head_dim != k_rows || hp->n_kv_heads < 1 || hp->n_heads % hp->n_kv_heads)
-        return error_set(e, ERR_MODEL, "%s: %d key-value heads of %d do not fit %d heads and the %lld rows of %s", weight_file_path(f), hp->n_kv_heads,
-                         hp->head_dim, hp->n_heads, (long long)k_rows, kv->name);
+    if ((int64_t)hp->n_kv_heads * hp->head_dim != k_rows || hp->n_kv_heads < 1 ||
+        hp->n_heads % hp->n_kv_heads)
+        return error_set(e, ERR_MODEL,
+                         "%s: %d key-value heads of %d do not fit %d heads and the %lld rows of %s",
+                         weight_file_path(f), hp->n_kv_heads, hp->head_dim, hp->n_heads,
+                         (long long)k_rows, kv->name);
     /* Converters that assume hidden / heads write a rope dimension larger than the head. */
     if (!hp->rope_dims || hp->rope_dims > hp->head_dim)
         hp->rope_dims = hp->head_dim;
     if (hp->rope_dims % 2)
-        return error_set(e, ERR_MODEL, "%s: %d rotated dimensions of a head; the number must be even", weight_file_path(f), hp->rope_dims);
+        return error_set(e, ERR_MODEL,
+                         "%s: %d rotated dimensions of a head; the number must be even",
+                         weight_file_path(f), hp->rope_dims);
     return 0;
 }
 
-static int infer_sizes(struct hparams *hp, const struct family *family, const struct weight_file *f, struct error *e)
+static int infer_sizes(struct hparams *hp, const struct family *family, const struct weight_file *f,
+                       struct error *e)
 {
-    const struct tensor_view *t = family_tensor(family, f, TENSOR_EMBEDDINGS, 0, 0, false), *one, *all;
+    const struct tensor_view *t = family_tensor(family, f, TENSOR_EMBEDDINGS, 0, 0, false), *one,
+                             *all;
     int rc;
 
     if (!t || t->n_dims != 2)
         return missing(family, f, TENSOR_EMBEDDINGS, e);
-    if ((rc = settle(&hp->hidden, t->dims[1], "the hidden size", t->name, f, e)) || (rc = settle(&hp->n_vocab, t->dims[0], "the vocabulary", t->name, f, e)))
+    if ((rc = settle(&hp->hidden, t->dims[1], "the hidden size", t->name, f, e)) ||
+        (rc = settle(&hp->n_vocab, t->dims[0], "the vocabulary", t->name, f, e)))
         return rc;
-    while (!hp->n_layers || family_tensor(family, f, TENSOR_ATTENTION_NORM, hp->n_layers, 0, false)) {
-        if (!family_tensor(family, f, TENSOR_ATTENTION_NORM, hp->n_layers, 0, false) || hp->n_layers >= 1024)
+    while (!hp->n_layers ||
+           family_tensor(family, f, TENSOR_ATTENTION_NORM, hp->n_layers, 0, false)) {
+        if (!family_tensor(family, f, TENSOR_ATTENTION_NORM, hp->n_layers, 0, false) ||
+            hp->n_layers >= 1024)
             return missing(family, f, TENSOR_ATTENTION_NORM, e);
         hp->n_layers++;
     }
@@ -135,17 +165,26 @@ static int infer_sizes(struct hparams *hp, const struct family *family, const st
     if ((rc = settle(&hp->n_experts, t->dims[0], "the number of experts", t->name, f, e)))
         return rc;
     if (hp->n_experts > 512 || hp->n_experts_used > hp->n_experts)
-        return error_set(e, ERR_MODEL, "%s: %d of %d experts a token; at most 512 experts are possible", weight_file_path(f), hp->n_experts_used, hp->n_experts);
+        return error_set(e, ERR_MODEL,
+                         "%s: %d of %d experts a token; at most 512 experts are possible",
+                         weight_file_path(f), hp->n_experts_used, hp->n_experts);
     one = family_tensor(family, f, TENSOR_GATE, 0, 0, false);
     all = family_tensor(family, f, TENSOR_GATES, 0, 0, false);
     t = one ? one : all ? all : family_tensor(family, f, TENSOR_GATE_UPS, 0, 0, false);
     if (!t || t->n_dims != (one ? 2 : 3))
-        return missing(family, f, weight_file_format(f) == WEIGHT_GGUF ? TENSOR_GATES : TENSOR_GATE, e);
-    return settle(&hp->expert_ffn, one ? t->dims[0] : all ? t->dims[1] : t->dims[1] / 2, "the width of an expert", t->name, f, e);
+        return missing(family, f, weight_file_format(f) == WEIGHT_GGUF ? TENSOR_GATES : TENSOR_GATE,
+                       e);
+    return settle(&hp->expert_ffn,
+                  one   ? t->dims[0]
+                  : all ? t->dims[1]
+                        : t->dims[1] / 2,
+                  "the width of an expert", t->name, f, e);
 }
 
 /* Reads n factors of either format into fresh memory; *out stays NULL where there are none. */
-static int read_factors(float **out, int n, const struct family *family, const struct weight_file *f, enum tensor_role role, const char *const *json, struct error *e)
+static int read_factors(float **out, int n, const struct family *family,
+                        const struct weight_file *f, enum tensor_role role, const char *const *json,
+                        struct error *e)
 {
     char name[128] = "";
     struct meta_value v = find_key(family, f, NULL, json, name, sizeof name);
@@ -155,7 +194,9 @@ static int read_factors(float **out, int n, const struct family *family, const s
     if (!t && v.type != META_ARRAY)
         return 0;
     if (t ? t->type != DTYPE_F32 || t->n_dims != 1 || t->dims[0] != n : v.len != (size_t)n)
-        return error_set(e, ERR_MODEL, "%s: %s must hold %d numbers, one for each pair of rotated dimensions", weight_file_path(f), t ? t->name : name, n);
+        return error_set(e, ERR_MODEL,
+                         "%s: %s must hold %d numbers, one for each pair of rotated dimensions",
+                         weight_file_path(f), t ? t->name : name, n);
     if (!(x = *out = mem_alloc((size_t)n, sizeof *x)))
         return error_set(e, ERR_MEMORY, "%s: out of memory", weight_file_path(f));
     for (int i = 0; i < n; i++) {
@@ -164,35 +205,47 @@ static int read_factors(float **out, int n, const struct family *family, const s
         else
             x[i] = (float)meta_at(&v, (size_t)i).f;
         if (!(x[i] > 0.0f) || !isfinite(x[i]))
-            return error_set(e, ERR_MODEL, "%s: %s holds %g; rope factors are positive numbers", weight_file_path(f), t ? t->name : name, (double)x[i]);
+            return error_set(e, ERR_MODEL, "%s: %s holds %g; rope factors are positive numbers",
+                             weight_file_path(f), t ? t->name : name, (double)x[i]);
     }
     return 0;
 }
 
-static int read_longrope(struct hparams *hp, const struct family *family, const struct weight_file *f, struct error *e)
+static int read_longrope(struct hparams *hp, const struct family *family,
+                         const struct weight_file *f, struct error *e)
 {
     char name[128] = "";
     struct meta_value kind = find_key(family, f, NULL, family->rope_kind, name, sizeof name);
     int n = hp->rope_dims / 2, rc;
     double ratio, scale;
 
-    if (kind.type == META_STRING && strcmp(kind.s, "longrope") && strcmp(kind.s, "su") && strcmp(kind.s, "default"))
-        return error_set(e, ERR_MODEL, "%s: %s is '%.40s'; only longrope is supported", weight_file_path(f), name, kind.s);
-    if ((rc = read_factors(&hp->short_factor, n, family, f, TENSOR_ROPE_SHORT, family->rope_short, e)) ||
+    if (kind.type == META_STRING && strcmp(kind.s, "longrope") && strcmp(kind.s, "su") &&
+        strcmp(kind.s, "default"))
+        return error_set(e, ERR_MODEL, "%s: %s is '%.40s'; only longrope is supported",
+                         weight_file_path(f), name, kind.s);
+    if ((rc = read_factors(&hp->short_factor, n, family, f, TENSOR_ROPE_SHORT, family->rope_short,
+                           e)) ||
         (rc = read_factors(&hp->long_factor, n, family, f, TENSOR_ROPE_LONG, family->rope_long, e)))
         return rc;
     if (!hp->short_factor != !hp->long_factor)
-        return error_set(e, ERR_MODEL, "%s: longrope needs short and long factors; only one of them is there", weight_file_path(f));
+        return error_set(e, ERR_MODEL,
+                         "%s: longrope needs short and long factors; only one of them is there",
+                         weight_file_path(f));
     if (!hp->short_factor) {
         hp->original_context = 0;
         hp->short_mscale = hp->long_mscale = 1.0f;
         return 0;
     }
     if (!hp->original_context)
-        return error_set(e, ERR_MODEL, "%s: longrope without the original context length (original_max_position_embeddings)", weight_file_path(f));
+        return error_set(
+            e, ERR_MODEL,
+            "%s: longrope without the original context length (original_max_position_embeddings)",
+            weight_file_path(f));
     /* The usual attention factor of longrope, where none is given. */
     ratio = (double)hp->context_max / hp->original_context;
-    scale = ratio <= 1.0 || hp->original_context < 2 ? 1.0 : sqrt(1.0 + log(ratio) / log(hp->original_context));
+    scale = ratio <= 1.0 || hp->original_context < 2
+                ? 1.0
+                : sqrt(1.0 + log(ratio) / log(hp->original_context));
     hp->short_mscale = hp->short_mscale > 0.0f ? hp->short_mscale : (float)scale;
     hp->long_mscale = hp->long_mscale > 0.0f ? hp->long_mscale : (float)scale;
     return 0;
@@ -218,7 +271,8 @@ static void add_stop(struct hparams *hp, const struct meta_value *v)
 }
 
 /* The id of a special token by its text, or META_NONE. */
-static struct meta_value token_id(const struct weight_file *f, const char *text, size_t len, int n_vocab)
+static struct meta_value token_id(const struct weight_file *f, const char *text, size_t len,
+                                  int n_vocab)
 {
     struct meta_value v, none = {0};
     char key[160];
@@ -248,11 +302,15 @@ static struct meta_value token_id(const struct weight_file *f, const char *text,
     return none;
 }
 
-static void read_tokens(struct hparams *hp, const struct family *family, const struct weight_file *f)
+static void read_tokens(struct hparams *hp, const struct family *family,
+                        const struct weight_file *f)
 {
-    static const char *const gguf_stops[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
+    static const char *const gguf_stops[] = {"tokenizer.ggml.eos_token_id",
+                                             "tokenizer.ggml.eot_token_id",
+                                             "tokenizer.ggml.eom_token_id",
                                              "tokenizer.ggml.eos_token_ids", NULL};
-    static const char *const json_stops[] = {"eos_token_id", "generation_config.json:eos_token_id", NULL};
+    static const char *const json_stops[] = {"eos_token_id", "generation_config.json:eos_token_id",
+                                             NULL};
     int gguf = weight_file_format(f) == WEIGHT_GGUF;
     struct meta_value v;
 
@@ -266,23 +324,28 @@ static void read_tokens(struct hparams *hp, const struct family *family, const s
     }
     v = weight_file_meta(f, gguf ? "tokenizer.ggml.bos_token_id" : "bos_token_id");
     hp->bos = v.type == META_INT && v.i >= 0 && v.i < hp->n_vocab ? (int)v.i : -1;
-    v = weight_file_meta(f, gguf ? "tokenizer.ggml.unknown_token_id" : "tokenizer_config.json:unk_token");
+    v = weight_file_meta(f, gguf ? "tokenizer.ggml.unknown_token_id"
+                                 : "tokenizer_config.json:unk_token");
     if (v.type == META_STRING)
         v = token_id(f, v.s, v.len, hp->n_vocab);
     hp->unk = v.type == META_INT && v.i >= 0 && v.i < hp->n_vocab ? (int)v.i : -1;
-    v = weight_file_meta(f, gguf ? "tokenizer.ggml.add_bos_token" : "tokenizer_config.json:add_bos_token");
+    v = weight_file_meta(f, gguf ? "tokenizer.ggml.add_bos_token"
+                                 : "tokenizer_config.json:add_bos_token");
     hp->add_bos = v.type == META_BOOL && v.i && hp->bos >= 0;
 }
 
-int hparams_read(struct hparams *hp, const struct family *family, const struct weight_file *f, struct error *e)
+int hparams_read(struct hparams *hp, const struct family *family, const struct weight_file *f,
+                 struct error *e)
 {
     struct meta_value tied = weight_file_meta(f, family->tied);
     int rc;
 
     *hp = (struct hparams){.router = family->router};
-    if ((rc = read_keys(hp, family, f, e)) || (rc = infer_sizes(hp, family, f, e)) || (rc = read_longrope(hp, family, f, e)))
+    if ((rc = read_keys(hp, family, f, e)) || (rc = infer_sizes(hp, family, f, e)) ||
+        (rc = read_longrope(hp, family, f, e)))
         return rc;
-    hp->attention_bias = family_tensor(family, f, TENSOR_Q, 0, 0, true) || family_tensor(family, f, TENSOR_QKV, 0, 0, true);
+    hp->attention_bias = family_tensor(family, f, TENSOR_Q, 0, 0, true) ||
+                         family_tensor(family, f, TENSOR_QKV, 0, 0, true);
     hp->head_bias = family_tensor(family, f, TENSOR_HEAD, 0, 0, true) != NULL;
     if (!family_tensor(family, f, TENSOR_HEAD, 0, 0, false)) {
         if (weight_file_format(f) != WEIGHT_GGUF && !(tied.type == META_BOOL && tied.i))

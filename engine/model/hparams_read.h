@@ -4,7 +4,9 @@
 
 #include "engine/model/family.h"
 
-/* hp from metadata and shapes; factor arrays are mem_alloc'ed, owned by the model. ERR_MODEL, ERR_MEMORY. */
-int hparams_read(struct hparams *hp, const struct family *family, const struct weight_file *f, struct error *e);
+/* hp from metadata and shapes; factor arrays are mem_alloc'ed, owned by the model. ERR_MODEL,
+ * ERR_MEMORY. */
+int hparams_read(struct hparams *hp, const struct family *family, const struct weight_file *f,
+                 struct error *e);
 
 #endif

@@ -1,15 +1,19 @@
 /* Packing by all threads, or behind the scenes.
- * All threads: the loading thread is thread 0 of a pool that lives as long as the load; pieces of a few MiB are taken by whoever
- * is free, so that threads of unequal speed end together. A piece maps its source pages with one system call, packs them while they
- * are warm, and gives them back: page faults cost more than the packing does, and the file's copy must not stay beside ours.
- * Behind the scenes: memory that nobody has touched yet costs several times what its bytes do (clearing, and in a virtual machine the host's
- * faults), so a first token that waits for a copy of the weights waits long. The mapped file is there at once, and the CPU device can
- * read it (matrix.raw), only slower. So load_weights returns with nothing packed, and threads of its own, fewer than compute, fill
- * the arena matrix by matrix; storing NULL into `raw` is all that tells. They keep still while somebody waits for a first token, and where
- * decoding hardly gains from packed weights (prompts do) they take only what time the computing threads leave. Before all that they map the
- * file's pages in bulk, for a fault costs ten times as much when a kernel runs into it.
- * Whoever packs a piece looks first whether its values are numbers: rounded activations swallow a NaN, and the text would only be wrong. What is
- * packed behind the scenes or stays mapped is looked at there, so that what is found may come with a later token; little is looked at at once. */
+ * All threads: the loading thread is thread 0 of a pool that lives as long as the load; pieces of a
+ * few MiB are taken by whoever is free, so that threads of unequal speed end together. A piece maps
+ * its source pages with one system call, packs them while they are warm, and gives them back: page
+ * faults cost more than the packing does, and the file's copy must not stay beside ours. Behind the
+ * scenes: memory that nobody has touched yet costs several times what its bytes do (clearing, and
+ * in a virtual machine the host's faults), so a first token that waits for a copy of the weights
+ * waits long. The mapped file is there at once, and the CPU device can read it (matrix.raw), only
+ * slower. So load_weights returns with nothing packed, and threads of its own, fewer than compute,
+ * fill the arena matrix by matrix; storing NULL into `raw` is all that tells. They keep still while
+ * somebody waits for a first token, and where decoding hardly gains from packed weights (prompts
+ * do) they take only what time the computing threads leave. Before all that they map the file's
+ * pages in bulk, for a fault costs ten times as much when a kernel runs into it. Whoever packs a
+ * piece looks first whether its values are numbers: rounded activations swallow a NaN, and the text
+ * would only be wrong. What is packed behind the scenes or stays mapped is looked at there, so that
+ * what is found may come with a later token; little is looked at at once. */
 #include "engine/model/load.h"
 
 #include "engine/base/clock.h"
@@ -28,42 +32,47 @@
 #include <time.h>
 #include <unistd.h>
 
-#define AHEAD 16                    /* pieces the disk reads in advance: populating pages alone asks for them a few at a time */
-#define PIECE ((size_t)4 << 20)     /* source bytes: large enough to amortise a system call, small enough to share out evenly */
+/* pieces the disk reads in advance: populating pages alone asks for them a few at a time */
+#define AHEAD 16
+/* source bytes: large enough to amortise a system call, small enough to share out evenly */
+#define PIECE ((size_t)4 << 20)
 
-#define PART ((size_t)128 << 10)    /* source bytes that are looked at and then packed, out of the cache */
+/* source bytes that are looked at and then packed, out of the cache */
+#define PART ((size_t)128 << 10)
 
 #define PACKERS 8
-#define FIRST_HOLD 300              /* milliseconds after loading: a prompt may be on its way */
+#define FIRST_HOLD 300 /* milliseconds after loading: a prompt may be on its way */
 
 struct piece {
     const struct matrix_job *job;
-    int first, count;               /* groups; mapped matrices: unused */
-    size_t offset, bytes;           /* of the source in its tensor */
+    int first, count;     /* groups; mapped matrices: unused */
+    size_t offset, bytes; /* of the source in its tensor */
 };
 
 struct load {
     const struct weight_file *file;
-    const struct model_options *options;        /* while loading only */
-    struct matrix_job *jobs;                    /* the binding's, taken over */
+    const struct model_options *options; /* while loading only */
+    struct matrix_job *jobs;             /* the binding's, taken over */
     size_t n_jobs;
-    atomic_int *left;                           /* pieces of each job that are still to be packed */
+    atomic_int *left; /* pieces of each job that are still to be packed */
     uint8_t *arena;
     struct piece *pieces;
     int n_pieces, room;
     struct pool_share share, mapping;
-    bool touching;                              /* what is mapped is read ahead now, and looked at behind the scenes */
-    bool slow;                                  /* decoding gains from packed weights */
-    uint8_t *rounding;                          /* pack_now's threads: see rounding_bytes */
+    /* what is mapped is read ahead now, and looked at behind the scenes */
+    bool touching;
+    bool slow;         /* decoding gains from packed weights */
+    uint8_t *rounding; /* pack_now's threads: see rounding_bytes */
     size_t rounding_bytes;
     atomic_uint_fast64_t done;
     atomic_int cancelled;
-    _Atomic(const struct tensor_view *) broken;     /* holds what is no number; NULL: nothing was found so far */
+    /* holds what is no number; NULL: nothing was found so far */
+    _Atomic(const struct tensor_view *) broken;
     uint64_t total, told;
     /* behind the scenes */
     pthread_t threads[PACKERS];
     int n_threads;
-    atomic_uint_fast64_t hold;                  /* until this time */
+    atomic_uint_fast64_t hold; /* until this time */
 };
 
 static int add_piece(struct load *l, struct piece p)
@@ -82,7 +91,8 @@ static int add_piece(struct load *l, struct piece p)
     return 0;
 }
 
-/* Matrices that are to be computed with before they are packed: only those whose bytes stay what they are. */
+/* Matrices that are to be computed with before they are packed: only those whose bytes stay what
+ * they are. */
 static bool is_late(const struct load *l, const struct matrix_job *j)
 {
     return l->options->background && !j->mapped && j->tensor->type == j->matrix->type;
@@ -97,7 +107,10 @@ static struct piece piece_of(const struct matrix_job *j, int first, int count)
 
     count = groups - first < count ? groups - first : count;
     end = (first + count) * width < m->rows ? (first + count) * width : m->rows;
-    return (struct piece){.job = j, .first = first, .count = count, .offset = j->from + (size_t)first * (size_t)width * row,
+    return (struct piece){.job = j,
+                          .first = first,
+                          .count = count,
+                          .offset = j->from + (size_t)first * (size_t)width * row,
                           .bytes = (size_t)(end - first * width) * row};
 }
 
@@ -105,7 +118,9 @@ static int groups_in(const struct matrix_job *j, size_t bytes)
 {
     const struct matrix *m = j->matrix;
 
-    return (int)(bytes / (dtype_row_bytes(j->tensor->type, m->cols) * (size_t)(m->width ? m->width : 1))) + 1;
+    return (int)(bytes /
+                 (dtype_row_bytes(j->tensor->type, m->cols) * (size_t)(m->width ? m->width : 1))) +
+           1;
 }
 
 static int cut(struct load *l, const struct matrix_job *j)
@@ -142,7 +157,8 @@ static void round_groups(const struct piece *p, uint8_t *to, uint8_t *scratch)
 {
     const struct matrix_job *j = p->job;
     const struct matrix *m = j->matrix;
-    size_t from_bytes = dtype_row_bytes(j->tensor->type, m->cols), bytes = dtype_row_bytes(m->type, m->cols);
+    size_t from_bytes = dtype_row_bytes(j->tensor->type, m->cols),
+           bytes = dtype_row_bytes(m->type, m->cols);
     float *row = (float *)(void *)scratch;
     uint8_t *rows = scratch + (size_t)m->cols * sizeof *row;
 
@@ -150,7 +166,10 @@ static void round_groups(const struct piece *p, uint8_t *to, uint8_t *scratch)
         int n = m->rows - g * m->width < m->width ? m->rows - g * m->width : m->width;
 
         for (int r = 0; r < n; r++) {
-            row_to_f32(j->tensor->type, (const uint8_t *)j->tensor->data + j->from + (size_t)(g * m->width + r) * from_bytes, m->cols, row);
+            row_to_f32(j->tensor->type,
+                       (const uint8_t *)j->tensor->data + j->from +
+                           (size_t)(g * m->width + r) * from_bytes,
+                       m->cols, row);
             quantise_row(m->type, row, m->cols, rows + (size_t)r * bytes);
         }
         pack_one(to + (size_t)g * (size_t)m->width * bytes, m->type, m->width, rows, n, m->cols, 0);
@@ -173,7 +192,8 @@ static void pack_part(struct load *l, const struct piece *p, uint8_t *scratch)
     if (is_rounded(j))
         round_groups(p, l->arena + j->to, scratch);
     else if (!j->mapped)
-        pack_rows(l->arena + j->to, m->type, m->width, (const uint8_t *)j->tensor->data + j->from, j->tensor->type, m->rows, m->cols, p->first, p->count);
+        pack_rows(l->arena + j->to, m->type, m->width, (const uint8_t *)j->tensor->data + j->from,
+                  j->tensor->type, m->rows, m->cols, p->first, p->count);
 }
 
 /* scratch: of this thread, for jobs that are rounded. */
@@ -207,7 +227,8 @@ static void run(void *ctx, int tid, int n)
     int i;
 
     (void)n;
-    while (!stopped(l) && !atomic_load(&l->broken) && (i = pool_share_take(&l->share, 1, l->n_pieces)) < l->n_pieces) {
+    while (!stopped(l) && !atomic_load(&l->broken) &&
+           (i = pool_share_take(&l->share, 1, l->n_pieces)) < l->n_pieces) {
         const struct piece *p = &l->pieces[i];
 
         pack_piece(l, p, l->rounding + (size_t)tid * l->rounding_bytes);
@@ -236,10 +257,13 @@ static void pack_behind(struct load *l)
         p = &l->pieces[i];
         j = p->job;
         pack_piece(l, p, NULL);
-        /* The last piece of a matrix: from here on it is read packed. Who is still reading the file's pages gets them back. */
+        /* The last piece of a matrix: from here on it is read packed. Who is still reading the
+         * file's pages gets them back. */
         if (atomic_fetch_sub(&l->left[j - l->jobs], 1) == 1 && !j->mapped) {
             atomic_store_explicit(&j->matrix->raw, NULL, memory_order_release);
-            weight_file_forget(l->file, j->tensor, j->from, (size_t)j->matrix->rows * dtype_row_bytes(j->tensor->type, j->matrix->cols));
+            weight_file_forget(l->file, j->tensor, j->from,
+                               (size_t)j->matrix->rows *
+                                   dtype_row_bytes(j->tensor->type, j->matrix->cols));
         }
     }
 }
@@ -250,10 +274,12 @@ static void *packer_main(void *arg)
     int i;
 
     pthread_setname_np(pthread_self(), "pack");
-    while (!atomic_load_explicit(&l->cancelled, memory_order_relaxed) && (i = pool_share_take(&l->mapping, 1, l->n_pieces)) < l->n_pieces)
-        weight_file_want(l->file, l->pieces[i].job->tensor, l->pieces[i].offset, l->pieces[i].bytes);
+    while (!atomic_load_explicit(&l->cancelled, memory_order_relaxed) &&
+           (i = pool_share_take(&l->mapping, 1, l->n_pieces)) < l->n_pieces)
+        weight_file_want(l->file, l->pieces[i].job->tensor, l->pieces[i].offset,
+                         l->pieces[i].bytes);
     if (!l->slow)
-        setpriority(PRIO_PROCESS, (id_t)gettid(), 19);      /* of this thread alone, in Linux */
+        setpriority(PRIO_PROCESS, (id_t)gettid(), 19); /* of this thread alone, in Linux */
     pack_behind(l);
     return NULL;
 }
@@ -280,7 +306,9 @@ void load_stop(struct load *l)
 void model_hold(const struct model *m, int milliseconds)
 {
     if (m->packing)
-        atomic_store_explicit(&m->packing->hold, milliseconds ? clock_now() + (uint64_t)milliseconds * CLOCK_MILLI : 0, memory_order_relaxed);
+        atomic_store_explicit(&m->packing->hold,
+                              milliseconds ? clock_now() + (uint64_t)milliseconds * CLOCK_MILLI : 0,
+                              memory_order_relaxed);
 }
 
 bool model_packed(const struct model *m, uint64_t *done, uint64_t *total)
@@ -311,7 +339,9 @@ void load_vectors(const struct binding *b, uint8_t *arena)
         const struct vector_job *v = &b->vectors[i];
         float *out = (float *)(arena + v->to);
 
-        row_to_f32(v->tensor->type, (const uint8_t *)v->tensor->data + dtype_row_bytes(v->tensor->type, v->from), v->count, out);
+        row_to_f32(v->tensor->type,
+                   (const uint8_t *)v->tensor->data + dtype_row_bytes(v->tensor->type, v->from),
+                   v->count, out);
         *v->vector = out;
     }
 }
@@ -325,7 +355,8 @@ static int cut_all(struct load *l, bool late)
 
     for (size_t i = 0; i < l->n_jobs; i++)
         mapped += l->jobs[i].mapped ? l->jobs[i].matrix->bytes : 0;
-    /* Reading mapped weights ahead saves the first token the faults; with more of them than memory it would only push them out again. */
+    /* Reading mapped weights ahead saves the first token the faults; with more of them than memory
+     * it would only push them out again. */
     touch = pages > 0 && mapped < (uint64_t)pages * 4096 / 10 * 8;
     l->n_pieces = 0;
     l->total = 0;
@@ -375,16 +406,19 @@ static int start_behind(struct load *l, struct model *m, struct error *e)
     if (!l->n_pieces)
         return 0;
     for (int i = 0; l->total <= l->options->looked_at_once && i < l->n_pieces && !stopped(l); i++) {
-        weight_file_want(l->file, l->pieces[i].job->tensor, l->pieces[i].offset, l->pieces[i].bytes);
+        weight_file_want(l->file, l->pieces[i].job->tensor, l->pieces[i].offset,
+                         l->pieces[i].bytes);
         look(l, &l->pieces[i]);
     }
     if ((rc = check_found(l, e)) < 0)
         return rc;
-    l->slow = dtype_is_quantised(m->type) && !(l->options->reads_raw && l->options->reads_raw(m->type));
+    l->slow = dtype_is_quantised(m->type) &&
+              !(l->options->reads_raw && l->options->reads_raw(m->type));
     pool_share_reset(&l->mapping);
     for (size_t i = 0; i < l->n_jobs; i++)
         if (is_late(l, &l->jobs[i]))
-            atomic_store(&l->jobs[i].matrix->raw, (const uint8_t *)l->jobs[i].tensor->data + l->jobs[i].from);
+            atomic_store(&l->jobs[i].matrix->raw,
+                         (const uint8_t *)l->jobs[i].tensor->data + l->jobs[i].from);
     atomic_store(&l->hold, clock_now() + FIRST_HOLD * CLOCK_MILLI);
     for (n = n < PACKERS ? n : PACKERS; l->n_threads < n; l->n_threads++)
         if (pthread_create(&l->threads[l->n_threads], NULL, packer_main, l))
@@ -403,7 +437,8 @@ static int take_rounding(struct load *l)
 
     for (size_t i = 0; i < l->n_jobs; i++) {
         const struct matrix *m = l->jobs[i].matrix;
-        size_t bytes = (size_t)m->cols * sizeof(float) + (size_t)m->width * dtype_row_bytes(m->type, m->cols);
+        size_t bytes = (size_t)m->cols * sizeof(float) +
+                       (size_t)m->width * dtype_row_bytes(m->type, m->cols);
 
         if (is_rounded(&l->jobs[i]) && bytes > l->rounding_bytes)
             l->rounding_bytes = (bytes + 63) / 64 * 64;
@@ -426,7 +461,8 @@ static int pack_now(struct load *l, const struct binding *b, struct error *e)
         pool_free(pool);
     }
     if (atomic_load(&l->cancelled))
-        return error_set(e, ERR_CANCELLED, "%s: loading was interrupted", weight_file_path(b->model->file));
+        return error_set(e, ERR_CANCELLED, "%s: loading was interrupted",
+                         weight_file_path(b->model->file));
     if ((rc = check_found(l, e)))
         return rc;
     if (o->progress)
@@ -452,8 +488,11 @@ int load_weights(struct binding *b, uint8_t *arena, struct error *e)
     b->matrices = NULL;
     b->n_matrices = b->room_matrices = 0;
     for (size_t i = 0; i < l->n_jobs; i++)
-        l->jobs[i].matrix->data = l->jobs[i].mapped ? (const uint8_t *)l->jobs[i].tensor->data + l->jobs[i].from : arena + l->jobs[i].to;
-    numa_bind(b->model, arena, b->arena, l->options->n_threads);         /* before the first byte is written */
+        l->jobs[i].matrix->data = l->jobs[i].mapped
+                                      ? (const uint8_t *)l->jobs[i].tensor->data + l->jobs[i].from
+                                      : arena + l->jobs[i].to;
+    /* before the first byte is written */
+    numa_bind(b->model, arena, b->arena, l->options->n_threads);
     load_vectors(b, arena);
     if ((rc = check_vectors(b, e)) == 0 && (rc = pack_now(l, b, e)) == 0)
         rc = start_behind(l, b->model, e);

@@ -4,7 +4,8 @@
 
 #include "engine/model/bind.h"
 
-/* Fills arena (b->arena bytes, 64-byte aligned) and sets the pointers of all matrices and vectors. ERR_IO, ERR_VALUE, ERR_MEMORY, ERR_CANCELLED. */
+/* Fills arena (b->arena bytes, 64-byte aligned) and sets the pointers of all matrices and vectors.
+ * ERR_IO, ERR_VALUE, ERR_MEMORY, ERR_CANCELLED. */
 int load_weights(struct binding *b, uint8_t *arena, struct error *e);
 /* Ends the threads that pack behind the scenes, finished or not. NULL: nothing to do. */
 void load_stop(struct load *l);

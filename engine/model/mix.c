@@ -18,8 +18,8 @@ static enum dtype head_type(enum dtype base, int cols)
     return base == DTYPE_Q8_0 || !divides(base, cols) ? DTYPE_Q8_0 : DTYPE_Q6_K;
 }
 
-static enum dtype wanted(struct mix mix, const struct hparams *hp, enum tensor_role role,
-                         int layer, int cols)
+static enum dtype wanted(struct mix mix, const struct hparams *hp, enum tensor_role role, int layer,
+                         int cols)
 {
     /* keys and values of models with 8 experts (Mixtral's shape) are small beside those */
     bool eight = hp->n_experts == 8, more = mix.medium && more_bits(layer, hp->n_layers);
@@ -30,7 +30,8 @@ static enum dtype wanted(struct mix mix, const struct hparams *hp, enum tensor_r
     case TENSOR_K: return eight ? DTYPE_Q8_0 : mix.base;
     case TENSOR_V: return eight ? DTYPE_Q8_0 : more ? DTYPE_Q6_K : mix.base;
     case TENSOR_O: return eight && mix.medium ? DTYPE_Q5_K : mix.base;
-    case TENSOR_DOWN: case TENSOR_DOWNS: return more ? DTYPE_Q6_K : mix.base;
+    case TENSOR_DOWN:
+    case TENSOR_DOWNS: return more ? DTYPE_Q6_K : mix.base;
     default: return mix.base;
     }
 }

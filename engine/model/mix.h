@@ -9,8 +9,8 @@
 #include <stdbool.h>
 
 struct mix {
-    enum dtype base;            /* of most matrices; a float type: of all */
-    bool medium;                /* the _M mixes: values and down projections of some layers Q6_K */
+    enum dtype base; /* of most matrices; a float type: of all */
+    bool medium;     /* the _M mixes: values and down projections of some layers Q6_K */
 };
 
 /* cols: of the matrix, for a block that does not divide them is replaced. */

@@ -1,6 +1,8 @@
-/* A loaded model: hyperparameters, tokenizer source and packed weights. Owner: the engine. Immutable after model_load: any thread reads.
- * Loading: open file -> family by architecture -> hparams (metadata, then tensor shapes) -> strict binding -> convert/repack by all
- * threads -> forget the mapped pages that were copied. Errors: ERR_MODEL, ERR_VALUE, ERR_IO, ERR_MEMORY, ERR_CANCELLED. */
+/* A loaded model: hyperparameters, tokenizer source and packed weights. Owner: the engine.
+ * Immutable after model_load: any thread reads. Loading: open file -> family by architecture ->
+ * hparams (metadata, then tensor shapes) -> strict binding -> convert/repack by all threads ->
+ * forget the mapped pages that were copied. Errors: ERR_MODEL, ERR_VALUE, ERR_IO, ERR_MEMORY,
+ * ERR_CANCELLED. */
 #ifndef ENGINE_MODEL_MODEL_H
 #define ENGINE_MODEL_MODEL_H
 
@@ -12,16 +14,17 @@
 #include <stdbool.h>
 
 struct norm_weights {
-    const float *weight, *bias;     /* hidden values; bias may be NULL */
+    const float *weight, *bias; /* hidden values; bias may be NULL */
 };
 
 struct expert_weights {
-    struct matrix gate, up, down;   /* (ffn, hidden), (ffn, hidden), (hidden, ffn) */
+    struct matrix gate, up, down; /* (ffn, hidden), (ffn, hidden), (hidden, ffn) */
 };
 
 struct layer_weights {
     struct norm_weights attention_norm, expert_norm;
-    struct matrix q, k, v;          /* (heads*head_dim, hidden), (kv_heads*head_dim, hidden) twice */
+    /* (heads*head_dim, hidden), (kv_heads*head_dim, hidden) twice */
+    struct matrix q, k, v;
     struct matrix o;                /* (hidden, heads*head_dim) */
     const float *router;            /* (n_experts, hidden), F32 row-major */
     struct expert_weights *experts; /* n_experts */
@@ -29,57 +32,76 @@ struct layer_weights {
 
 struct model {
     struct hparams hp;
-    const char *family;             /* "phimoe" */
-    char name[128];                 /* general.name or the folder's name; control characters removed */
-    enum dtype type;                /* that of most of the weights: what the status line shows */
-    uint64_t hash;                  /* weight_file_hash, mixed with a conversion (--dtype) */
-    struct weight_file *file;       /* stays open: embeddings and float weights are read from it */
-    struct tensor_view embeddings;  /* (n_vocab, hidden), any type; rows are dequantised on the host */
+    const char *family; /* "phimoe" */
+    /* general.name or the folder's name; control characters removed */
+    char name[128];
+    enum dtype type;          /* that of most of the weights: what the status line shows */
+    uint64_t hash;            /* weight_file_hash, mixed with a conversion (--dtype) */
+    struct weight_file *file; /* stays open: embeddings and float weights are read from it */
+    /* (n_vocab, hidden), any type; rows are dequantised on the host */
+    struct tensor_view embeddings;
     struct layer_weights *layers;
     struct norm_weights output_norm;
-    struct matrix head;             /* (n_vocab, hidden), with bias */
-    size_t packed_bytes, mapped_bytes;   /* weights in memory of ours / in the mapped file */
+    struct matrix head;                /* (n_vocab, hidden), with bias */
+    size_t packed_bytes, mapped_bytes; /* weights in memory of ours / in the mapped file */
     int64_t n_params, n_params_active;
-    struct arena *arena;            /* private: memory behind the matrices */
-    struct load *packing;           /* private: what packs them behind the scenes; NULL: everything is packed */
+    struct arena *arena; /* private: memory behind the matrices */
+    /* private: what packs them behind the scenes; NULL: everything is packed */
+    struct load *packing;
 };
 
 struct model_options {
-    int convert;                    /* enum dtype to convert float weights to while loading, -1: keep */
-    int width;                      /* row interleave of quantised matrices: 8 or 16 (cpu_pack_width()) */
+    /* enum dtype to convert float weights to while loading, -1: keep */
+    int convert;
+    /* row interleave of quantised matrices: 8 or 16 (cpu_pack_width()) */
+    int width;
     int n_threads;
-    uint64_t memory;                /* that may be used without swapping, bytes; 0: not known. Float weights are copied when it holds the file twice */
-    bool background;                /* matrices that keep their type are packed after model_load has returned: see matrix.raw */
-    uint64_t looked_at_once;        /* background: up to so many bytes are searched for what is no number before it returns */
-    bool (*reads_raw)(enum dtype type);     /* decoding meanwhile is about as fast with unpacked weights of this type; NULL: of none */
-    /* Called from the loading thread about 10 times a second: bytes done of total. Non-zero cancels. May be NULL. */
+    /* that may be used without swapping, bytes; 0: not known. Float weights are copied when it
+     * holds the file twice */
+    uint64_t memory;
+    /* matrices that keep their type are packed after model_load has returned: see matrix.raw */
+    bool background;
+    /* background: up to so many bytes are searched for what is no number before it returns */
+    uint64_t looked_at_once;
+    /* decoding meanwhile is about as fast with unpacked weights of this type; NULL: of none */
+    bool (*reads_raw)(enum dtype type);
+    /* Called from the loading thread about 10 times a second: bytes done of total. Non-zero
+     * cancels. May be NULL. */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
-    bool (*stop)(void *ctx);        /* asked by every loading thread before a piece: true cancels. May be NULL */
+    /* asked by every loading thread before a piece: true cancels. May be NULL */
+    bool (*stop)(void *ctx);
     void *progress_ctx;
 };
 
 /* What a load would take, without loading (for --fit). All in bytes. */
 struct model_footprint {
-    uint64_t attention, experts, router_norms, embeddings, head;   /* as they will lie in memory */
-    uint64_t packed, mapped;                                       /* the same, by where they lie */
+    uint64_t attention, experts, router_norms, embeddings, head; /* as they will lie in memory */
+    uint64_t packed, mapped;                                     /* the same, by where they lie */
 };
 
-int model_load(struct model **out, const char *path, const struct model_options *o, struct error *e);
-/* Metadata, shapes and binding only: hp, family, name, type and needs are filled, no weight byte is read. Norms and biases that exist are not
- * NULL, but must not be read. */
-int model_inspect(struct model **out, const char *path, const struct model_options *o, struct model_footprint *needs, struct error *e);
-/* For tools that rewrite weights: every matrix row-major (width 0) in the mapped file, of the file's own type; not for computing. */
+int model_load(struct model **out, const char *path, const struct model_options *o,
+               struct error *e);
+/* Metadata, shapes and binding only: hp, family, name, type and needs are filled, no weight byte is
+ * read. Norms and biases that exist are not NULL, but must not be read. */
+int model_inspect(struct model **out, const char *path, const struct model_options *o,
+                  struct model_footprint *needs, struct error *e);
+/* For tools that rewrite weights: every matrix row-major (width 0) in the mapped file, of the
+ * file's own type; not for computing. */
 int model_open_raw(struct model **out, const char *path, struct error *e);
 void model_free(struct model *m);
-/* Packing behind the scenes. hold: not before so many milliseconds have gone by (somebody waits for a token); 0: go on. packed: bytes done
- * of total, true when that is all. settle: returns when all is packed. Any thread; a model that was loaded without `background` is packed. */
+/* Packing behind the scenes. hold: not before so many milliseconds have gone by (somebody waits for
+ * a token); 0: go on. packed: bytes done of total, true when that is all. settle: returns when all
+ * is packed. Any thread; a model that was loaded without `background` is packed. */
 void model_hold(const struct model *m, int milliseconds);
 bool model_packed(const struct model *m, uint64_t *done, uint64_t *total);
 void model_settle(const struct model *m);
-/* What was found out about the file since it was loaded. ERR_IO: it shrank. ERR_VALUE: a tensor, named, holds a NaN or an infinity. All weights but the
- * embeddings are looked at by whoever packs them, and those that stay mapped beside; where they are too large for the memory, none of these. */
+/* What was found out about the file since it was loaded. ERR_IO: it shrank. ERR_VALUE: a tensor,
+ * named, holds a NaN or an infinity. All weights but the embeddings are looked at by whoever packs
+ * them, and those that stay mapped beside; where they are too large for the memory, none of these.
+ */
 int model_check(const struct model *m, struct error *e);
-/* One embedding row as F32 (hidden values). id must be in range. ERR_VALUE when it holds a NaN or an infinity. */
+/* One embedding row as F32 (hidden values). id must be in range. ERR_VALUE when it holds a NaN or
+ * an infinity. */
 int model_embed(const struct model *m, int id, float *out, struct error *e);
 
 #endif

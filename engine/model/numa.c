@@ -44,12 +44,14 @@ static void add_matrix(struct slices *s, const struct matrix *w, int before, int
     if (!groups || (const char *)w->data < s->base || at >= s->bytes)
         return;
     for (int t = 0; t < s->n_threads; t++) {
-        int64_t first = (int64_t)all * t / s->n_threads - before, end = (int64_t)all * (t + 1) / s->n_threads - before;
+        int64_t first = (int64_t)all * t / s->n_threads - before,
+                end = (int64_t)all * (t + 1) / s->n_threads - before;
 
         first = first < 0 ? 0 : first < w->rows ? first / width : groups;
         end = end < 0 ? 0 : end < w->rows ? end / width : groups;
         if (first < end)
-            add(s, at + w->bytes / (size_t)groups * (size_t)first, at + w->bytes / (size_t)groups * (size_t)end, s->node[t]);
+            add(s, at + w->bytes / (size_t)groups * (size_t)first,
+                at + w->bytes / (size_t)groups * (size_t)end, s->node[t]);
     }
 }
 
@@ -58,7 +60,8 @@ static void add_alone(struct slices *s, const struct matrix *w)
     add_matrix(s, w, 0, w->rows);
 }
 
-int numa_slices(const struct model *m, const void *base, size_t bytes, const int *node, int n_threads, struct topology_slice *out, int max)
+int numa_slices(const struct model *m, const void *base, size_t bytes, const int *node,
+                int n_threads, struct topology_slice *out, int max)
 {
     struct slices s = {base, bytes, node, n_threads, out, 0, max};
     bool several = false;

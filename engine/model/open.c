@@ -1,4 +1,5 @@
-/* Opening a model: the steps in order, and its memory. Thread: the one that loads; afterwards any thread reads. */
+/* Opening a model: the steps in order, and its memory. Thread: the one that loads; afterwards any
+ * thread reads. */
 #include "engine/model/model.h"
 
 #include "engine/base/mem.h"
@@ -14,7 +15,7 @@
 #include <string.h>
 
 struct arena {
-    uint8_t *data;              /* NULL after model_inspect */
+    uint8_t *data; /* NULL after model_inspect */
     size_t bytes;
 };
 
@@ -30,7 +31,7 @@ static void name_model(struct model *m)
     if (!realpath(weight_file_path(m->file), real))
         return;
     if (strrchr(p, '.') && (strcmp(strrchr(p, '.'), ".safetensors") == 0) && strrchr(p, '/'))
-        *strrchr(p, '/') = 0;       /* model.safetensors says nothing; its folder does */
+        *strrchr(p, '/') = 0; /* model.safetensors says nothing; its folder does */
     p = strrchr(real, '/') ? strrchr(real, '/') + 1 : real;
     utf8_strip(m->name, sizeof m->name, p, strlen(p), 0);
 }
@@ -56,7 +57,8 @@ static int prepare(struct model *m, struct binding *b, const char *path, struct 
 
     if (!(m->arena = mem_alloc(1, sizeof *m->arena)))
         return error_set(e, ERR_MEMORY, "%s: out of memory", path);
-    if ((rc = weight_file_open(&m->file, path, false, e)) || (rc = family_of(&b->family, m->file, e)) ||
+    if ((rc = weight_file_open(&m->file, path, false, e)) ||
+        (rc = family_of(&b->family, m->file, e)) ||
         (rc = hparams_read(&m->hp, b->family, m->file, e)) || (rc = make_layers(m, e)))
         return rc;
     m->family = b->family->name;
@@ -64,7 +66,8 @@ static int prepare(struct model *m, struct binding *b, const char *path, struct 
     return bind_model(b, e);
 }
 
-static int open_model(struct model **out, const char *path, const struct model_options *o, struct model_footprint *needs, bool load, struct error *e)
+static int open_model(struct model **out, const char *path, const struct model_options *o,
+                      struct model_footprint *needs, bool load, struct error *e)
 {
     struct model *m = mem_alloc(1, sizeof *m);
     struct binding b = {.model = m, .options = o};
@@ -74,7 +77,10 @@ static int open_model(struct model **out, const char *path, const struct model_o
     if (!m)
         return error_set(e, ERR_MEMORY, "%s: out of memory", path);
     if (o->convert >= 0 && !row_writable((enum dtype)o->convert)) {
-        rc = error_set(e, ERR_USAGE, "--dtype %s: weights are not converted to it while loading; --quantize makes a file of it", dtype_info((enum dtype)o->convert)->word);
+        rc = error_set(e, ERR_USAGE,
+                       "--dtype %s: weights are not converted to it while loading; --quantize "
+                       "makes a file of it",
+                       dtype_info((enum dtype)o->convert)->word);
         goto out;
     }
     if ((rc = prepare(m, &b, path, e)))
@@ -86,7 +92,7 @@ static int open_model(struct model **out, const char *path, const struct model_o
     if (!load) {
         static const float nothing;
 
-        for (size_t i = 0; i < b.n_vectors; i++)         /* which norms and biases there are */
+        for (size_t i = 0; i < b.n_vectors; i++) /* which norms and biases there are */
             *b.vectors[i].vector = &nothing;
         goto out;
     }
@@ -94,7 +100,8 @@ static int open_model(struct model **out, const char *path, const struct model_o
     if (o->convert >= 0)
         m->hash = (m->hash ^ (uint64_t)(o->convert + 1)) * 0x9e3779b97f4a7c15u;
     if (b.arena && !(m->arena->data = mem_pages(b.arena))) {
-        rc = error_set(e, ERR_MEMORY, "%s: %.1f GB of memory for the weights are not there", path, (double)b.arena / 1e9);
+        rc = error_set(e, ERR_MEMORY, "%s: %.1f GB of memory for the weights are not there", path,
+                       (double)b.arena / 1e9);
         goto out;
     }
     m->arena->bytes = b.arena;
@@ -121,7 +128,8 @@ int model_open_raw(struct model **out, const char *path, struct error *e)
         return error_set(e, ERR_MEMORY, "%s: out of memory", path);
     if ((rc = prepare(m, &b, path, e)))
         goto out;
-    /* Matrices stay in the file, so only the vectors need room; their offsets are those of the whole arena, whose other pages nobody touches. */
+    /* Matrices stay in the file, so only the vectors need room; their offsets are those of the
+     * whole arena, whose other pages nobody touches. */
     if (b.arena && !(m->arena->data = mem_pages(b.arena))) {
         rc = error_set(e, ERR_MEMORY, "%s: out of memory", path);
         goto out;
@@ -152,7 +160,8 @@ int model_load(struct model **out, const char *path, const struct model_options 
     return open_model(out, path, o, NULL, true, e);
 }
 
-int model_inspect(struct model **out, const char *path, const struct model_options *o, struct model_footprint *needs, struct error *e)
+int model_inspect(struct model **out, const char *path, const struct model_options *o,
+                  struct model_footprint *needs, struct error *e)
 {
     return open_model(out, path, o, needs, false, e);
 }
@@ -178,6 +187,7 @@ int model_embed(const struct model *m, int id, float *out, struct error *e)
 {
     size_t row = dtype_row_bytes(m->embeddings.type, m->hp.hidden);
 
-    row_to_f32(m->embeddings.type, (const uint8_t *)m->embeddings.data + (size_t)id * row, m->hp.hidden, out);
+    row_to_f32(m->embeddings.type, (const uint8_t *)m->embeddings.data + (size_t)id * row,
+               m->hp.hidden, out);
     return values_finite(out, m->hp.hidden) ? 0 : tensor_broken(m->file, m->embeddings.name, e);
 }

@@ -1,5 +1,6 @@
-/* See bandwidth.h. A bucket kept as one number: the moment its last token will have flowed in. Taking moves that moment on by the bytes'
- * time; who finds it further ahead than the burst allows, waits for the difference. One atomic word, so no lock orders the devices. */
+/* See bandwidth.h. A bucket kept as one number: the moment its last token will have flowed in.
+ * Taking moves that moment on by the bytes' time; who finds it further ahead than the burst allows,
+ * waits for the difference. One atomic word, so no lock orders the devices. */
 #include "engine/placement/bandwidth.h"
 
 #include "engine/base/clock.h"
@@ -34,7 +35,8 @@ uint64_t bandwidth_take(struct bandwidth *b, uint64_t bytes)
     due = atomic_load_explicit(&b->due_ns, memory_order_relaxed);
     do
         after = (due > now ? due : now) + (cost < MOST_NS ? cost : MOST_NS);
-    while (!atomic_compare_exchange_weak_explicit(&b->due_ns, &due, after, memory_order_relaxed, memory_order_relaxed));
+    while (!atomic_compare_exchange_weak_explicit(&b->due_ns, &due, after, memory_order_relaxed,
+                                                  memory_order_relaxed));
     /* what was due before these bytes must flow in first, but for the burst */
     wait = due > now + b->burst_ns ? due - now - b->burst_ns : 0;
     wait = wait < MOST_NS ? wait : MOST_NS;

@@ -1,4 +1,5 @@
-/* See cost_model.h. Engine thread. Measuring cycles through layers, so that the CPU's caches hold no more of the weights than they do in decode. */
+/* See cost_model.h. Engine thread. Measuring cycles through layers, so that the CPU's caches hold
+ * no more of the weights than they do in decode. */
 #include "engine/base/hash.h"
 #include "engine/placement/cost_model.h"
 
@@ -14,9 +15,9 @@
 
 #define REPEATS 9
 #define WARM_UPS 2
-#define GPU_BLOCKS 4             /* layers of which blocks are brought to a device for measuring */
-#define VERDICT_MOST 4096       /* bytes of a verdict of auto */
-#define KEEP_FREE 0.9            /* share of a device's memory that a plan may take */
+#define GPU_BLOCKS 4      /* layers of which blocks are brought to a device for measuring */
+#define VERDICT_MOST 4096 /* bytes of a verdict of auto */
+#define KEEP_FREE 0.9     /* share of a device's memory that a plan may take */
 
 struct cost_model {
     const struct model *model;
@@ -24,7 +25,7 @@ struct cost_model {
     uint64_t *attention_bytes, *expert_bytes;
     uint8_t *attention_can[DEVICE_MAX], *experts_can[DEVICE_MAX];
     char names[DEVICE_MAX][200], verdict[PLAN_NAME];
-    struct bench *bench;         /* a measurement on its way, or NULL */
+    struct bench *bench; /* a measurement on its way, or NULL */
 };
 
 size_t cost_model_kv_row_bytes(const struct hparams *hp, enum kv_type kv_k, enum kv_type kv_v)
@@ -38,11 +39,13 @@ size_t cost_model_kv_row_bytes(const struct hparams *hp, enum kv_type kv_k, enum
     return bytes;
 }
 
-int cost_model_new(struct cost_model **out, const struct model *m, int context, enum kv_type kv_k, enum kv_type kv_v, struct error *e)
+int cost_model_new(struct cost_model **out, const struct model *m, int context, enum kv_type kv_k,
+                   enum kv_type kv_v, struct error *e)
 {
     int layers = m->hp.n_layers, experts = m->hp.n_experts;
     struct cost_model *s = mem_alloc(1, sizeof *s);
-    uint64_t kv = cost_model_kv_row_bytes(&m->hp, kv_k, kv_v) * (uint64_t)(context > 0 ? context : 0);
+    uint64_t kv = cost_model_kv_row_bytes(&m->hp, kv_k, kv_v) *
+                  (uint64_t)(context > 0 ? context : 0);
 
     *out = NULL;
     if (s) {
@@ -55,15 +58,23 @@ int cost_model_new(struct cost_model **out, const struct model *m, int context, 
     }
     s->model = m;
     for (int l = 0; l < layers; l++) {
-        s->attention_bytes[l] = residency_block_bytes(m, (struct block_id){BLOCK_ATTENTION, l, 0}) + kv;
+        s->attention_bytes[l] = residency_block_bytes(m, (struct block_id){BLOCK_ATTENTION, l, 0}) +
+                                kv;
         for (int x = 0; x < experts; x++)
-            s->expert_bytes[l * experts + x] = residency_block_bytes(m, (struct block_id){BLOCK_EXPERT, l, x});
+            s->expert_bytes[l * experts + x] =
+                residency_block_bytes(m, (struct block_id){BLOCK_EXPERT, l, x});
     }
     s->input = (struct planner_input){
-        .n_layers = layers, .n_experts = experts, .n_experts_used = m->hp.n_experts_used, .n_devices = 1,
-        .attention_bytes = s->attention_bytes, .expert_bytes = s->expert_bytes, .head_bytes = residency_block_bytes(m, (struct block_id){BLOCK_HEAD, 0, 0}),
+        .n_layers = layers,
+        .n_experts = experts,
+        .n_experts_used = m->hp.n_experts_used,
+        .n_devices = 1,
+        .attention_bytes = s->attention_bytes,
+        .expert_bytes = s->expert_bytes,
+        .head_bytes = residency_block_bytes(m, (struct block_id){BLOCK_HEAD, 0, 0}),
     };
-    s->input.devices[0] = (struct planner_device){.name = "the CPU", .budget = PLANNER_NO_LIMIT, .head_can = true};
+    s->input.devices[0] =
+        (struct planner_device){.name = "the CPU", .budget = PLANNER_NO_LIMIT, .head_can = true};
     *out = s;
     return 0;
 }
@@ -89,7 +100,8 @@ static uint64_t stream_bytes(const struct model *m)
 
     for (int l = 0; l < m->hp.n_layers; l++)
         for (int x = 0; x < m->hp.n_experts; x++) {
-            const struct matrix *w[3] = {&m->layers[l].experts[x].gate, &m->layers[l].experts[x].up, &m->layers[l].experts[x].down};
+            const struct matrix *w[3] = {&m->layers[l].experts[x].gate, &m->layers[l].experts[x].up,
+                                         &m->layers[l].experts[x].down};
 
             for (int i = 0; i < 3; i++)
                 part[i] = w[i]->bytes > part[i] ? w[i]->bytes : part[i];
@@ -105,7 +117,12 @@ void cost_model_found(struct cost_model *s, int index, const struct device_info 
         s->input.n_devices = index + 1;
     snprintf(s->names[index], sizeof s->names[index], "%s (%s)", info->selector, info->name);
     s->input.devices[index] = (struct planner_device){
-        .name = s->names[index], .fuses_layers = true, .head_can = true, .streams = true, .stream_bytes = stream_bytes(s->model), .unified = info->unified,
+        .name = s->names[index],
+        .fuses_layers = true,
+        .head_can = true,
+        .streams = true,
+        .stream_bytes = stream_bytes(s->model),
+        .unified = info->unified,
         .budget = info->memory ? (uint64_t)((double)info->memory * KEEP_FREE) : PLANNER_NO_LIMIT,
     };
     if (!s->input.target)
@@ -122,25 +139,33 @@ void cost_model_device(struct cost_model *s, int index, const struct device *dev
         return;
     if (index >= s->input.n_devices)
         s->input.n_devices = index + 1;
-    snprintf(s->names[index], sizeof s->names[index], "%s (%s)", base->info.selector, base->info.name);
-    *d = (struct planner_device){.name = s->names[index], .fuses_layers = base->ops->layers != NULL, .streams = base->ops->stream != NULL,
-                                 .stream_bytes = stream_bytes(s->model), .unified = base->info.unified};
-    d->budget = base->info.memory ? (uint64_t)((double)base->info.memory * KEEP_FREE) : PLANNER_NO_LIMIT;
+    snprintf(s->names[index], sizeof s->names[index], "%s (%s)", base->info.selector,
+             base->info.name);
+    *d = (struct planner_device){.name = s->names[index],
+                                 .fuses_layers = base->ops->layers != NULL,
+                                 .streams = base->ops->stream != NULL,
+                                 .stream_bytes = stream_bytes(s->model),
+                                 .unified = base->info.unified};
+    d->budget = base->info.memory ? (uint64_t)((double)base->info.memory * KEEP_FREE)
+                                  : PLANNER_NO_LIMIT;
     if (!s->attention_can[index])
         s->attention_can[index] = mem_alloc((size_t)layers, 1);
     if (!s->experts_can[index])
         s->experts_can[index] = mem_alloc((size_t)layers * (size_t)experts, 1);
     d->attention_can = s->attention_can[index];
     d->experts_can = s->experts_can[index];
-    if (!d->attention_can || !d->experts_can) {          /* without the tables nothing can be promised */
+    /* without the tables nothing can be promised */
+    if (!d->attention_can || !d->experts_can) {
         d->budget = 0;
         return;
     }
     d->head_can = residency_supports(dev, s->model, (struct block_id){BLOCK_HEAD, 0, 0});
     for (int l = 0; l < layers; l++) {
-        s->attention_can[index][l] = residency_supports(dev, s->model, (struct block_id){BLOCK_ATTENTION, l, 0});
+        s->attention_can[index][l] = residency_supports(dev, s->model,
+                                                        (struct block_id){BLOCK_ATTENTION, l, 0});
         for (int x = 0; x < experts; x++)
-            s->experts_can[index][l * experts + x] = residency_supports(dev, s->model, (struct block_id){BLOCK_EXPERT, l, x});
+            s->experts_can[index][l * experts + x] =
+                residency_supports(dev, s->model, (struct block_id){BLOCK_EXPERT, l, x});
     }
     if (!s->input.target)
         s->input.target = index;
@@ -163,17 +188,18 @@ struct planner_input *cost_model_input(struct cost_model *s)
     return &s->input;
 }
 
-/* What jobs are measured, in this order on every device: one expert, all of a token's at once (the slope is an expert's time, the rest the
- * handoff), attention, head. */
+/* What jobs are measured, in this order on every device: one expert, all of a token's at once (the
+ * slope is an expert's time, the rest the handoff), attention, head. */
 enum stage { ONE_EXPERT, ALL_EXPERTS, ATTENTION, HEAD, STAGES };
 
-/* A measurement on its way: it goes on where it stopped, so that it can be spread over the pauses between tokens. */
+/* A measurement on its way: it goes on where it stopped, so that it can be spread over the pauses
+ * between tokens. */
 struct bench {
     struct device *dev;
     const struct device_ops *ops;
     int index, kv_len;
     enum stage stage;
-    bool begun;                  /* blocks of this stage are chosen */
+    bool begun; /* blocks of this stage are chosen */
     int first, layers, brought, sample;
     double t[REPEATS], one;
     const struct plan *plans[2];
@@ -195,7 +221,9 @@ static bool planned_there(const struct bench *b, struct block_id id, int n)
     for (int i = 0; i < n; i++) {
         const struct plan *p = b->plans[i];
 
-        if (p && (id.kind == BLOCK_HEAD ? p->head : id.kind == BLOCK_EXPERT ? plan_expert(p, id.layer, id.expert) : p->attention[id.layer]) == b->index)
+        if (p && (id.kind == BLOCK_HEAD     ? p->head
+                  : id.kind == BLOCK_EXPERT ? plan_expert(p, id.layer, id.expert)
+                                            : p->attention[id.layer]) == b->index)
             return true;
     }
     return false;
@@ -207,12 +235,8 @@ static bool block_of(const struct cost_model *s, const struct bench *b, int i, s
     int used = used_of(s);
 
     switch (b->stage) {
-    case ATTENTION:
-        *id = (struct block_id){BLOCK_ATTENTION, b->first + i, 0};
-        return i < b->layers;
-    case HEAD:
-        *id = (struct block_id){BLOCK_HEAD, 0, 0};
-        return i < 1;
+    case ATTENTION: *id = (struct block_id){BLOCK_ATTENTION, b->first + i, 0}; return i < b->layers;
+    case HEAD: *id = (struct block_id){BLOCK_HEAD, 0, 0}; return i < 1;
     default:
         *id = (struct block_id){BLOCK_EXPERT, b->first + i / used, i % used};
         return i < b->layers * used;
@@ -223,7 +247,8 @@ static void take_away(const struct cost_model *s, const struct bench *b)
 {
     struct block_id id;
 
-    if (!b->index || !b->begun || s->input.devices[b->index].budget == 0)        /* a device that was lost is not told */
+    /* a device that was lost is not told */
+    if (!b->index || !b->begun || s->input.devices[b->index].budget == 0)
         return;
     for (int i = 0; block_of(s, b, i, &id); i++)
         if (!planned_there(b, id, 2))
@@ -234,8 +259,14 @@ static int run_job(const struct cost_model *s, struct bench *b, int layer)
 {
     struct attention_job a = {.layer = layer, .rows = 1, .pos = b->kv_len, .x = b->x, .y = b->y};
     struct head_job h = {.rows = 1, .x = b->x, .logits = b->y};
-    struct experts_job x = {.layer = layer, .rows = 1, .h = b->x, .n_groups = b->stage == ONE_EXPERT ? 1 : used_of(s), .groups = b->groups, .row = b->row,
-                            .slot = b->slot, .out = b->y};
+    struct experts_job x = {.layer = layer,
+                            .rows = 1,
+                            .h = b->x,
+                            .n_groups = b->stage == ONE_EXPERT ? 1 : used_of(s),
+                            .groups = b->groups,
+                            .row = b->row,
+                            .slot = b->slot,
+                            .out = b->y};
     int rc;
 
     if (b->stage == ATTENTION) {
@@ -254,7 +285,8 @@ static int run_job(const struct cost_model *s, struct bench *b, int layer)
 }
 
 /* First run of layers (at most max) that the device can hold for the kind; 0 when none. */
-static int usable_layers(const struct cost_model *s, const struct bench *b, enum block_kind kind, int used, int max, int *first)
+static int usable_layers(const struct cost_model *s, const struct bench *b, enum block_kind kind,
+                         int used, int max, int *first)
 {
     int n = 0;
 
@@ -262,7 +294,8 @@ static int usable_layers(const struct cost_model *s, const struct bench *b, enum
         bool can = true;
 
         for (int x = 0; x < (kind == BLOCK_EXPERT ? used : 1); x++)
-            can = can && (b->index == 0 || residency_supports(b->dev, s->model, (struct block_id){kind, l, x}));
+            can = can && (b->index == 0 ||
+                          residency_supports(b->dev, s->model, (struct block_id){kind, l, x}));
         if (can && n++ == 0)
             *first = l;
         if (!can && n)
@@ -276,7 +309,7 @@ static bool stage_begin(const struct cost_model *s, struct bench *b, const struc
 {
     int max = b->index ? GPU_BLOCKS : s->input.n_layers;
 
-    if (b->stage != ALL_EXPERTS)                         /* those of the stage before */
+    if (b->stage != ALL_EXPERTS) /* those of the stage before */
         b->brought = 0;
     b->sample = -WARM_UPS;
     b->first = b->layers = 0;
@@ -286,9 +319,7 @@ static bool stage_begin(const struct cost_model *s, struct bench *b, const struc
         if (v->attention_ns <= 0 && b->kv_len >= 0)
             b->layers = usable_layers(s, b, BLOCK_ATTENTION, 1, max, &b->first);
         return b->layers > 0;
-    case HEAD:
-        b->layers = 1;
-        return v->head_ns <= 0 && v->head_can;
+    case HEAD: b->layers = 1; return v->head_ns <= 0 && v->head_can;
     default:
         if (v->expert_ns <= 0 && used_of(s))
             b->layers = usable_layers(s, b, BLOCK_EXPERT, used_of(s), max, &b->first);
@@ -309,13 +340,15 @@ static void stage_end(const struct cost_model *s, struct bench *b, struct planne
         /* t = handoff + calls * expert; noise may turn the slope around */
         v->expert_ns = used > 1 && ns > b->one ? (ns - b->one) / (used - 1) : ns / used;
         if (b->index == 0)
-            v->expert_ns = ns / used;                    /* launching is part of the CPU's work */
+            v->expert_ns = ns / used; /* launching is part of the CPU's work */
         else
             v->handoff_ns = b->one > v->expert_ns ? b->one - v->expert_ns : 0;
     } else {
-        *(b->stage == HEAD ? &v->head_ns : &v->attention_ns) = ns > 2 * v->handoff_ns ? ns - v->handoff_ns : ns / 2 + 1;
+        *(b->stage == HEAD ? &v->head_ns : &v->attention_ns) = ns > 2 * v->handoff_ns
+                                                                   ? ns - v->handoff_ns
+                                                                   : ns / 2 + 1;
     }
-    if (b->stage != ONE_EXPERT)                          /* the same experts serve the next stage */
+    if (b->stage != ONE_EXPERT) /* the same experts serve the next stage */
         take_away(s, b);
 }
 
@@ -379,8 +412,9 @@ void cost_model_measure_stop(struct cost_model *s)
     s->bench = NULL;
 }
 
-int cost_model_measure_step(struct cost_model *s, struct device *const *devices, int n_devices, int kv_len, const struct plan *in_force,
-                        const struct plan *wanted, uint64_t budget_ns, struct error *e)
+int cost_model_measure_step(struct cost_model *s, struct device *const *devices, int n_devices,
+                            int kv_len, const struct plan *in_force, const struct plan *wanted,
+                            uint64_t budget_ns, struct error *e)
 {
     uint64_t start = clock_now();
     struct bench *b;
@@ -392,7 +426,8 @@ int cost_model_measure_step(struct cost_model *s, struct device *const *devices,
     b->e = e;
     b->plans[0] = in_force;
     b->plans[1] = wanted;
-    for (; b->index < n_devices && b->index < s->input.n_devices; b->index++, b->stage = ONE_EXPERT, b->begun = false) {
+    for (; b->index < n_devices && b->index < s->input.n_devices;
+         b->index++, b->stage = ONE_EXPERT, b->begun = false) {
         const struct device_base *base = (const struct device_base *)devices[b->index];
         struct planner_device *v = &s->input.devices[b->index];
 
@@ -406,7 +441,7 @@ int cost_model_measure_step(struct cost_model *s, struct device *const *devices,
                 continue;
             do {
                 if (b->stage == ATTENTION && b->kv_len < 0)
-                    rc = 1;                              /* the context has filled up meanwhile */
+                    rc = 1; /* the context has filled up meanwhile */
                 else
                     rc = stage_piece(s, b, v);
                 if (rc < 0) {
@@ -422,15 +457,17 @@ int cost_model_measure_step(struct cost_model *s, struct device *const *devices,
     return 1;
 }
 
-int cost_model_measure(struct cost_model *s, struct device *const *devices, int n_devices, int kv_len, const struct plan *in_force, const struct plan *wanted,
-                   struct error *e)
+int cost_model_measure(struct cost_model *s, struct device *const *devices, int n_devices,
+                       int kv_len, const struct plan *in_force, const struct plan *wanted,
+                       struct error *e)
 {
     int rc = cost_model_measure_step(s, devices, n_devices, kv_len, in_force, wanted, 0, e);
 
     return rc < 0 ? rc : 0;
 }
 
-static void verdict_path(const struct cost_model *s, const char *cache_dir, const struct device *target, char *out, size_t size)
+static void verdict_path(const struct cost_model *s, const char *cache_dir,
+                         const struct device *target, char *out, size_t size)
 {
     const struct device_base *b = (const struct device_base *)target;
     uint64_t h = s->model->hash ^ HASH_START;
@@ -441,7 +478,8 @@ static void verdict_path(const struct cost_model *s, const char *cache_dir, cons
     snprintf(out, size, "%s/verdict-%016llx", cache_dir, (unsigned long long)h);
 }
 
-int cost_model_verdict_load(struct cost_model *s, const char *cache_dir, const struct device *target)
+int cost_model_verdict_load(struct cost_model *s, const char *cache_dir,
+                            const struct device *target)
 {
     char path[4096], spec[PLAN_NAME], *text;
     double loss;
@@ -463,7 +501,9 @@ int cost_model_verdict_load(struct cost_model *s, const char *cache_dir, const s
     return 1;
 }
 
-int cost_model_verdict_store(struct cost_model *s, const char *cache_dir, const struct device *target, const char *spec, double loss, struct error *e)
+int cost_model_verdict_store(struct cost_model *s, const char *cache_dir,
+                             const struct device *target, const char *spec, double loss,
+                             struct error *e)
 {
     char path[4096], text[VERDICT_MOST];
     int rc;
@@ -474,7 +514,8 @@ int cost_model_verdict_store(struct cost_model *s, const char *cache_dir, const 
     if (!cache_dir)
         return 0;
     verdict_path(s, cache_dir, target, path, sizeof path);
-    snprintf(text, sizeof text, "%s %.4f\n%s\n%s\n", spec, loss, s->model->name, s->names[s->input.target]);
+    snprintf(text, sizeof text, "%s %.4f\n%s\n%s\n", spec, loss, s->model->name,
+             s->names[s->input.target]);
     if ((rc = cache_write(path, text, strlen(text), e)) < 0 && e)
         error_set(e, rc, "%s; the verdict of auto is kept for this run only", e->text);
     return rc;

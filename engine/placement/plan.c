@@ -1,4 +1,5 @@
-/* Plans: making, copying and comparing them. Any thread; a plan is one allocation, so copying and freeing cannot half-succeed. */
+/* Plans: making, copying and comparing them. Any thread; a plan is one allocation, so copying and
+ * freeing cannot half-succeed. */
 #include "engine/placement/plan.h"
 
 #include "engine/base/mem.h"
@@ -9,7 +10,9 @@
 struct plan *plan_new(const char *name, int n_layers, int n_experts)
 {
     size_t cells = (size_t)n_layers * (size_t)n_experts;
-    struct plan *p = n_layers < 0 || n_experts < 0 ? NULL : mem_alloc(1, sizeof *p + (size_t)n_layers + 2 * cells);
+    struct plan *p = n_layers < 0 || n_experts < 0
+                         ? NULL
+                         : mem_alloc(1, sizeof *p + (size_t)n_layers + 2 * cells);
 
     if (!p)
         return NULL;

@@ -1,34 +1,40 @@
-/* A placement plan: which device runs each layer's attention block, each expert and the head. Immutable once made; shared by pointer.
- * Device 0 is always the CPU; device indices are those of the engine's device list (struct engine_info). Owner: whoever made it, freed
- * with plan_free; a plan handed to the engine belongs to the engine. Pure data: any thread. */
+/* A placement plan: which device runs each layer's attention block, each expert and the head.
+ * Immutable once made; shared by pointer. Device 0 is always the CPU; device indices are those of
+ * the engine's device list (struct engine_info). Owner: whoever made it, freed with plan_free; a
+ * plan handed to the engine belongs to the engine. Pure data: any thread. */
 #ifndef ENGINE_PLACEMENT_PLAN_H
 #define ENGINE_PLACEMENT_PLAN_H
 
 #include <stdint.h>
 
 #define PLAN_NAME 64
-#define PLAN_NO_DEVICE 255         /* where a device index may be missing */
+#define PLAN_NO_DEVICE 255 /* where a device index may be missing */
 
 struct plan {
-    char name[PLAN_NAME];          /* as the user spelled it: "cpu", "hot:600M", a file's name */
+    char name[PLAN_NAME]; /* as the user spelled it: "cpu", "hot:600M", a file's name */
     int n_layers, n_experts;
-    uint8_t *attention;            /* n_layers device indices */
-    uint8_t *experts;              /* n_layers * n_experts device indices, layer-major */
-    uint8_t *streamed;             /* the same shape, 1: its weights do not lie on its device but pass through it (device.h, stream) */
+    uint8_t *attention; /* n_layers device indices */
+    uint8_t *experts;   /* n_layers * n_experts device indices, layer-major */
+    /* the same shape, 1: its weights do not lie on its device but pass through it (device.h,
+     * stream) */
+    uint8_t *streamed;
     uint8_t head;
 };
 
-struct plan *plan_new(const char *name, int n_layers, int n_experts);   /* everything on device 0; NULL: no memory */
+/* everything on device 0; NULL: no memory */
+struct plan *plan_new(const char *name, int n_layers, int n_experts);
 struct plan *plan_copy(const struct plan *p);
 void plan_free(struct plan *p);
-int plan_equal(const struct plan *a, const struct plan *b);             /* ignores the name */
+int plan_equal(const struct plan *a, const struct plan *b); /* ignores the name */
 
-/* How many blocks lie elsewhere (or otherwise) in b than in a; out (may be NULL) says which kinds. Plans of different shape: -1. */
+/* How many blocks lie elsewhere (or otherwise) in b than in a; out (may be NULL) says which kinds.
+ * Plans of different shape: -1. */
 struct plan_difference {
     int attention, experts, head;
 };
 int plan_diff(const struct plan *a, const struct plan *b, struct plan_difference *out);
-int plan_uses_devices(const struct plan *p);                            /* anything beside the CPU? */
+/* anything beside the CPU? */
+int plan_uses_devices(const struct plan *p);
 
 static inline uint8_t plan_expert(const struct plan *p, int layer, int expert)
 {

@@ -1,5 +1,6 @@
-/* The spec parser and the checks on a plan. Pure functions, any thread. The table of strategies is in strategies.c, the strategies themselves
- * in planner_fill.c (those that fill a budget in some order) and planner_model.c (the cost model and what optimises it). */
+/* The spec parser and the checks on a plan. Pure functions, any thread. The table of strategies is
+ * in strategies.c, the strategies themselves in planner_fill.c (those that fill a budget in some
+ * order) and planner_model.c (the cost model and what optimises it). */
 #include "engine/placement/planner.h"
 
 #include "engine/base/mem.h"
@@ -59,16 +60,20 @@ int planner_parse(struct planner_spec *out, const char *spec, struct error *e)
     out->planner = planner_find(spec, len);
     if (!out->planner) {
         list_names(names, sizeof names);
-        return error_set(e, ERR_USAGE, "placement '%s': no such strategy; one of %s, or a plan file (*.yaml)", spec, names);
+        return error_set(e, ERR_USAGE,
+                         "placement '%s': no such strategy; one of %s, or a plan file (*.yaml)",
+                         spec, names);
     }
     if (out->planner->parse)
         return out->planner->parse(out, arguments, e);
     if (arguments)
-        return error_set(e, ERR_USAGE, "placement '%s': %s takes nothing after a colon", spec, out->planner->name);
+        return error_set(e, ERR_USAGE, "placement '%s': %s takes nothing after a colon", spec,
+                         out->planner->name);
     return 0;
 }
 
-int planner_run(const struct planner_spec *s, const struct planner_input *in, struct plan **out, char note[PLANNER_NOTE], struct error *e)
+int planner_run(const struct planner_spec *s, const struct planner_input *in, struct plan **out,
+                char note[PLANNER_NOTE], struct error *e)
 {
     char unused[PLANNER_NOTE];
     char *line = note ? note : unused;
@@ -80,7 +85,8 @@ int planner_run(const struct planner_spec *s, const struct planner_input *in, st
         return error_set(e, ERR_MEMORY, "out of memory for a placement plan");
     if (in->target <= 0 || in->target >= in->n_devices) {
         if (!s->planner->alone)
-            snprintf(line, PLANNER_NOTE, "%s: there is no device beside the CPU; everything stays on the CPU", s->text);
+            snprintf(line, PLANNER_NOTE,
+                     "%s: there is no device beside the CPU; everything stays on the CPU", s->text);
     } else if (s->planner->fill(s, in, p, line) < 0) {
         plan_free(p);
         return error_set(e, ERR_MEMORY, "out of memory while planning '%s'", s->text);
@@ -94,7 +100,8 @@ int planner_help(char *out, size_t size)
     size_t n = 0;
 
     for (int i = 0; i < n_planners; i++)
-        n += (size_t)snprintf(n < size ? out + n : NULL, n < size ? size - n : 0, "%-17s %s\n", planners[i].syntax, planners[i].help);
+        n += (size_t)snprintf(n < size ? out + n : NULL, n < size ? size - n : 0, "%-17s %s\n",
+                              planners[i].syntax, planners[i].help);
     return (int)n;
 }
 
@@ -135,28 +142,40 @@ static const char *device_name(const struct planner_input *in, int device)
 int planner_check(const struct planner_input *in, const struct plan *p, struct error *e)
 {
     if (p->n_layers != in->n_layers || p->n_experts != in->n_experts)
-        return error_set(e, ERR_USAGE, "plan '%s' is for %d layers of %d experts; this model has %d of %d", p->name, p->n_layers, p->n_experts,
-                         in->n_layers, in->n_experts);
+        return error_set(e, ERR_USAGE,
+                         "plan '%s' is for %d layers of %d experts; this model has %d of %d",
+                         p->name, p->n_layers, p->n_experts, in->n_layers, in->n_experts);
     for (int l = 0; l < in->n_layers; l++) {
         if (p->attention[l] >= in->n_devices)
-            return error_set(e, ERR_USAGE, "plan '%s': layer %d's attention is on device %d; there are %d", p->name, l, p->attention[l], in->n_devices);
+            return error_set(e, ERR_USAGE,
+                             "plan '%s': layer %d's attention is on device %d; there are %d",
+                             p->name, l, p->attention[l], in->n_devices);
         if (!planner_can_attention(in, p->attention[l], l))
-            return error_set(e, ERR_USAGE, "plan '%s': %s cannot run the attention of layer %d", p->name, device_name(in, p->attention[l]), l);
+            return error_set(e, ERR_USAGE, "plan '%s': %s cannot run the attention of layer %d",
+                             p->name, device_name(in, p->attention[l]), l);
         for (int x = 0; x < in->n_experts; x++) {
             int d = plan_expert(p, l, x);
 
             if (d >= in->n_devices)
-                return error_set(e, ERR_USAGE, "plan '%s': expert %d of layer %d is on device %d; there are %d", p->name, x, l, d, in->n_devices);
+                return error_set(e, ERR_USAGE,
+                                 "plan '%s': expert %d of layer %d is on device %d; there are %d",
+                                 p->name, x, l, d, in->n_devices);
             if (p->streamed[l * in->n_experts + x] && !in->devices[d].streams)
-                return error_set(e, ERR_USAGE, "plan '%s': experts cannot be streamed through %s (expert %d of layer %d)", p->name, device_name(in, d), x, l);
+                return error_set(
+                    e, ERR_USAGE,
+                    "plan '%s': experts cannot be streamed through %s (expert %d of layer %d)",
+                    p->name, device_name(in, d), x, l);
             if (!planner_can_expert(in, d, l, x))
-                return error_set(e, ERR_USAGE, "plan '%s': %s cannot run expert %d of layer %d", p->name, device_name(in, d), x, l);
+                return error_set(e, ERR_USAGE, "plan '%s': %s cannot run expert %d of layer %d",
+                                 p->name, device_name(in, d), x, l);
         }
     }
     if (p->head >= in->n_devices)
-        return error_set(e, ERR_USAGE, "plan '%s': the head is on device %d; there are %d", p->name, p->head, in->n_devices);
+        return error_set(e, ERR_USAGE, "plan '%s': the head is on device %d; there are %d", p->name,
+                         p->head, in->n_devices);
     if (p->head && !in->devices[p->head].head_can)
-        return error_set(e, ERR_USAGE, "plan '%s': %s cannot run the head", p->name, device_name(in, p->head));
+        return error_set(e, ERR_USAGE, "plan '%s': %s cannot run the head", p->name,
+                         device_name(in, p->head));
     return 0;
 }
 
@@ -179,12 +198,18 @@ int planner_script_parse(struct planner_step *out, int max, const char *script, 
         if (colon)
             *colon = 0;
         if (!colon || !colon[1] || planner_parse_number(item, &s->after) < 0)
-            return error_set(e, ERR_USAGE, "--place-script: '%.*s': write TOKENS:PLACEMENT, for example 20:gpu,45:hot,80:cpu", (int)len, script);
+            return error_set(
+                e, ERR_USAGE,
+                "--place-script: '%.*s': write TOKENS:PLACEMENT, for example 20:gpu,45:hot,80:cpu",
+                (int)len, script);
         if (strlen(colon + 1) >= sizeof s->spec)
             return error_set(e, ERR_USAGE, "--place-script: '%s' is too long", colon + 1);
         memcpy(s->spec, colon + 1, strlen(colon + 1) + 1);
         if (n && s->after <= s[-1].after)
-            return error_set(e, ERR_USAGE, "--place-script: the step at %d comes after the one at %d; steps must rise", s->after, s[-1].after);
+            return error_set(
+                e, ERR_USAGE,
+                "--place-script: the step at %d comes after the one at %d; steps must rise",
+                s->after, s[-1].after);
         n++;
         script += len;
         if (*script == ',' && !*++script)

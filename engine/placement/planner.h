@@ -1,9 +1,11 @@
-/* Placement strategies: one table of planners, each a pure function from plain data (use counts, measured costs, block sizes, budgets, what
- * each device can do) to a plan. No clock, no device call, no random number: the same input gives the same plan, so every strategy is
- * tested exhaustively. Any thread.
+/* Placement strategies: one table of planners, each a pure function from plain data (use counts,
+ * measured costs, block sizes, budgets, what each device can do) to a plan. No clock, no device
+ * call, no random number: the same input gives the same plan, so every strategy is tested
+ * exhaustively. Any thread.
  *
- * A spec is what the user types: "cpu", "layers:12", "layers:first:12", "hot:600M". Sizes are binary (4M = 4 * 2^20).
- * Every plan that comes out is valid: blocks a device cannot run, or that do not fit its budget, stay on the CPU, and the note says so. */
+ * A spec is what the user types: "cpu", "layers:12", "layers:first:12", "hot:600M". Sizes are
+ * binary (4M = 4 * 2^20). Every plan that comes out is valid: blocks a device cannot run, or that
+ * do not fit its budget, stay on the CPU, and the note says so. */
 #ifndef ENGINE_PLACEMENT_PLANNER_H
 #define ENGINE_PLACEMENT_PLANNER_H
 
@@ -18,60 +20,72 @@
 #define PLANNER_NOTE 200
 #define PLANNER_NO_LIMIT UINT64_MAX
 
-/* One device as a planner sees it. Costs are nanoseconds of one token (decode, one row); 0: not measured. */
+/* One device as a planner sees it. Costs are nanoseconds of one token (decode, one row); 0: not
+ * measured. */
 struct planner_device {
-    const char *name;            /* for notes: "opencl:0 (PoCL)"; may be NULL */
-    uint64_t budget;             /* bytes of weights and KV it may hold; PLANNER_NO_LIMIT. The CPU's is not looked at: it holds everything */
-    const uint8_t *attention_can;   /* n_layers, 1: this device runs the layer's attention; NULL: all */
-    const uint8_t *experts_can;     /* n_layers * n_experts; NULL: all */
+    const char *name; /* for notes: "opencl:0 (PoCL)"; may be NULL */
+    /* bytes of weights and KV it may hold; PLANNER_NO_LIMIT. The CPU's is not looked at: it holds
+     * everything */
+    uint64_t budget;
+    /* n_layers, 1: this device runs the layer's attention; NULL: all */
+    const uint8_t *attention_can;
+    const uint8_t *experts_can; /* n_layers * n_experts; NULL: all */
     bool head_can;
     double attention_ns, expert_ns, head_ns;
-    double handoff_ns;           /* what one job costs beyond its work: launch, transfer, wait */
-    bool streams;                /* experts that do not lie on it may pass through it ... */
-    uint64_t stream_bytes;       /* ... in buffers of so many bytes */
-    bool unified;                /* shares the host's memory */
-    bool fuses_layers;           /* a layer wholly on it pays one handoff instead of two */
+    double handoff_ns;     /* what one job costs beyond its work: launch, transfer, wait */
+    bool streams;          /* experts that do not lie on it may pass through it ... */
+    uint64_t stream_bytes; /* ... in buffers of so many bytes */
+    bool unified;          /* shares the host's memory */
+    bool fuses_layers;     /* a layer wholly on it pays one handoff instead of two */
 };
 
 struct planner_input {
     int n_layers, n_experts, n_experts_used;
-    int n_devices;               /* 1: the CPU alone */
-    int target;                  /* "the GPU": index of the device strategies move work to; 0 when there is none */
+    int n_devices; /* 1: the CPU alone */
+    /* "the GPU": index of the device strategies move work to; 0 when there is none */
+    int target;
     struct planner_device devices[PLANNER_DEVICES];
-    const uint64_t *attention_bytes;    /* n_layers: weights and KV at this context */
-    const uint64_t *expert_bytes;       /* n_layers * n_experts */
+    const uint64_t *attention_bytes; /* n_layers: weights and KV at this context */
+    const uint64_t *expert_bytes;    /* n_layers * n_experts */
     uint64_t head_bytes;
-    const double *usage;         /* n_layers * n_experts: how often each was chosen (profile or session); NULL or all 0: unknown */
-    const double *recent;        /* the same, decayed (dynamic); NULL: usage */
-    const struct plan *current;  /* the plan wanted so far (dynamic); NULL: everything on the CPU */
-    uint64_t move_bytes;         /* dynamic: upload at most this much per new plan; 0: no limit */
-    const char *verdict;         /* auto: spec that won the cached measurement; NULL: never measured */
-    double verdict_loss;         /* auto: what the best GPU plan lost of the CPU's tokens/s, 0.12 = 12 %; negative: gained */
+    /* n_layers * n_experts: how often each was chosen (profile or session); NULL or all 0: unknown
+     */
+    const double *usage;
+    const double *recent;       /* the same, decayed (dynamic); NULL: usage */
+    const struct plan *current; /* the plan wanted so far (dynamic); NULL: everything on the CPU */
+    uint64_t move_bytes;        /* dynamic: upload at most this much per new plan; 0: no limit */
+    /* auto: spec that won the cached measurement; NULL: never measured */
+    const char *verdict;
+    /* auto: what the best GPU plan lost of the CPU's tokens/s, 0.12 = 12 %; negative: gained */
+    double verdict_loss;
 };
 
 struct planner_spec;
 
 struct planner {
-    const char *name;            /* "hot" */
-    const char *syntax;          /* "hot[:SIZE]" */
-    const char *help;            /* one line, no full stop */
-    bool replans;                /* asked again while tokens are generated */
-    bool alone;                  /* at home on a machine without a device beside the CPU: nothing to tell */
-    int (*parse)(struct planner_spec *s, const char *arguments, struct error *e);   /* after the colon; NULL: takes none */
+    const char *name;   /* "hot" */
+    const char *syntax; /* "hot[:SIZE]" */
+    const char *help;   /* one line, no full stop */
+    bool replans;       /* asked again while tokens are generated */
+    /* at home on a machine without a device beside the CPU: nothing to tell */
+    bool alone;
+    /* after the colon; NULL: takes none */
+    int (*parse)(struct planner_spec *s, const char *arguments, struct error *e);
     /* p: everything on the CPU, to be filled. 0 or ERR_MEMORY. */
-    int (*fill)(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE]);
+    int (*fill)(const struct planner_spec *s, const struct planner_input *in, struct plan *p,
+                char note[PLANNER_NOTE]);
 };
 
 /* A parsed spec. Plain data. */
 struct planner_spec {
     const struct planner *planner;
-    char text[PLAN_NAME];        /* as typed */
-    int count;                   /* layers:N, experts:N */
-    bool first;                  /* layers:first:N */
-    uint64_t size;               /* SIZE; PLANNER_NO_LIMIT when left out */
+    char text[PLAN_NAME]; /* as typed */
+    int count;            /* layers:N, experts:N */
+    bool first;           /* layers:first:N */
+    uint64_t size;        /* SIZE; PLANNER_NO_LIMIT when left out */
 };
 
-extern const struct planner planners[];      /* strategies.c */
+extern const struct planner planners[]; /* strategies.c */
 extern const int n_planners;
 /* What strategies read after the colon: a number from 0 to 1000000. Negative: it is none. */
 int planner_parse_number(const char *text, int *out);
@@ -79,23 +93,30 @@ int planner_parse_number(const char *text, int *out);
 bool planner_can_attention(const struct planner_input *in, int device, int layer);
 bool planner_can_expert(const struct planner_input *in, int device, int layer, int expert);
 
-const struct planner *planner_find(const char *name, size_t len);     /* NULL: no such strategy */
+const struct planner *planner_find(const char *name, size_t len); /* NULL: no such strategy */
 /* ERR_USAGE names what is wrong and what would be right. */
 int planner_parse(struct planner_spec *out, const char *spec, struct error *e);
-/* A new plan, named as typed. note: empty, or one line worth telling (what stayed on the CPU, and why). ERR_MEMORY. */
-int planner_run(const struct planner_spec *s, const struct planner_input *in, struct plan **out, char note[PLANNER_NOTE], struct error *e);
-/* One line a strategy for `--place help` and /place: syntax, then help. Returns the length it needs, like snprintf. */
+/* A new plan, named as typed. note: empty, or one line worth telling (what stayed on the CPU, and
+ * why). ERR_MEMORY. */
+int planner_run(const struct planner_spec *s, const struct planner_input *in, struct plan **out,
+                char note[PLANNER_NOTE], struct error *e);
+/* One line a strategy for `--place help` and /place: syntax, then help. Returns the length it
+ * needs, like snprintf. */
 int planner_help(char *out, size_t size);
 
-/* Bytes of weights and KV that the plan puts on a device, and of the buffers through which others pass. */
+/* Bytes of weights and KV that the plan puts on a device, and of the buffers through which others
+ * pass. */
 uint64_t planner_bytes(const struct planner_input *in, const struct plan *p, int device);
-/* 0 when every device index exists and every block can run where it stands; else ERR_USAGE naming the first that cannot. */
+/* 0 when every device index exists and every block can run where it stands; else ERR_USAGE naming
+ * the first that cannot. */
 int planner_check(const struct planner_input *in, const struct plan *p, struct error *e);
-/* Modelled time of one decoded token, in ns: per layer attention, then the slower of host and device experts (which work at once),
- * the numbers on each being multinomial in the devices' shares of the use; then the head. A cost not measured is taken as the CPU's, and as
- * 1 ns a byte where that is missing too. */
+/* Modelled time of one decoded token, in ns: per layer attention, then the slower of host and
+ * device experts (which work at once), the numbers on each being multinomial in the devices' shares
+ * of the use; then the head. A cost not measured is taken as the CPU's, and as 1 ns a byte where
+ * that is missing too. */
 double planner_token_ns(const struct planner_input *in, const struct plan *p);
-/* Share of expert calls that meet their expert on a device other than the CPU, by the input's usage (uniform where unknown). */
+/* Share of expert calls that meet their expert on a device other than the CPU, by the input's usage
+ * (uniform where unknown). */
 double planner_hit_rate(const struct planner_input *in, const struct plan *p);
 
 /* "20:gpu,45:hot,80:cpu": after so many generated tokens, that spec. */

@@ -1,4 +1,5 @@
-/* Strategies that put blocks on the target device in some order until it is full. Pure functions, any thread. */
+/* Strategies that put blocks on the target device in some order until it is full. Pure functions,
+ * any thread. */
 #include "engine/placement/planner_fill.h"
 
 #include "engine/base/mem.h"
@@ -12,7 +13,8 @@ void filler_init(struct filler *f, const struct planner_input *in, struct plan *
 {
     uint64_t budget = in->devices[in->target].budget;
 
-    *f = (struct filler){.in = in, .p = p, .left = size < budget ? size : budget, .given = size < budget};
+    *f = (struct filler){
+        .in = in, .p = p, .left = size < budget ? size : budget, .given = size < budget};
 }
 
 static bool take(struct filler *f, bool can, uint64_t bytes)
@@ -59,17 +61,22 @@ bool filler_head(struct filler *f)
     return true;
 }
 
-void filler_note(const struct filler *f, const struct planner_spec *s, bool wanted_all, char note[PLANNER_NOTE])
+void filler_note(const struct filler *f, const struct planner_spec *s, bool wanted_all,
+                 char note[PLANNER_NOTE])
 {
     const char *name = f->in->devices[f->in->target].name;
     int total = f->placed + f->unable + f->full;
 
     if (f->unable)
-        snprintf(note, PLANNER_NOTE, "%s: %d of %d blocks are of a type that %s cannot run and stay on the CPU", s->text, f->unable, total,
-                 name ? name : "the device");
+        snprintf(note, PLANNER_NOTE,
+                 "%s: %d of %d blocks are of a type that %s cannot run and stay on the CPU",
+                 s->text, f->unable, total, name ? name : "the device");
     else if (f->full && (wanted_all || !f->placed))
-        snprintf(note, PLANNER_NOTE, "%s: %d of %d blocks do not fit %s and stay on the CPU", s->text, f->full, total,
-                 f->given ? "into this size" : name ? name : "the device");
+        snprintf(note, PLANNER_NOTE, "%s: %d of %d blocks do not fit %s and stay on the CPU",
+                 s->text, f->full, total,
+                 f->given ? "into this size"
+                 : name   ? name
+                          : "the device");
 }
 
 const double *planner_usage(const struct planner_input *in)
@@ -113,7 +120,8 @@ int *planner_cells_by_use(const struct planner_input *in, const double *usage)
         double use = usage ? usage[i] : 1.0;
 
         /* a NaN (a damaged profile) must not upset the order */
-        keys[i].density = use > 0 ? use / (in->expert_bytes[i] ? (double)in->expert_bytes[i] : 1.0) : 0;
+        keys[i].density = use > 0 ? use / (in->expert_bytes[i] ? (double)in->expert_bytes[i] : 1.0)
+                                  : 0;
         keys[i].layer = i / in->n_experts;
         keys[i].cell = i;
     }
@@ -126,7 +134,8 @@ int *planner_cells_by_use(const struct planner_input *in, const double *usage)
 
 static int fill_experts_by_use(struct filler *f)
 {
-    int cells = f->in->n_layers * f->in->n_experts, *order = planner_cells_by_use(f->in, planner_usage(f->in));
+    int cells = f->in->n_layers * f->in->n_experts,
+        *order = planner_cells_by_use(f->in, planner_usage(f->in));
 
     if (!order)
         return ERR_MEMORY;
@@ -136,12 +145,14 @@ static int fill_experts_by_use(struct filler *f)
     return 0;
 }
 
-int planner_fill_cpu(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
+int planner_fill_cpu(const struct planner_spec *s, const struct planner_input *in, struct plan *p,
+                     char note[PLANNER_NOTE])
 {
     return 0;
 }
 
-static int fill_everything(const struct planner_spec *s, const struct planner_input *in, struct plan *p, bool wanted_all, char *note)
+static int fill_everything(const struct planner_spec *s, const struct planner_input *in,
+                           struct plan *p, bool wanted_all, char *note)
 {
     struct filler f;
     int rc;
@@ -155,17 +166,20 @@ static int fill_everything(const struct planner_spec *s, const struct planner_in
     return rc;
 }
 
-int planner_fill_gpu(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
+int planner_fill_gpu(const struct planner_spec *s, const struct planner_input *in, struct plan *p,
+                     char note[PLANNER_NOTE])
 {
     return fill_everything(s, in, p, true, note);
 }
 
-int planner_fill_memory(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
+int planner_fill_memory(const struct planner_spec *s, const struct planner_input *in,
+                        struct plan *p, char note[PLANNER_NOTE])
 {
     return fill_everything(s, in, p, false, note);
 }
 
-int planner_fill_stream(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
+int planner_fill_stream(const struct planner_spec *s, const struct planner_input *in,
+                        struct plan *p, char note[PLANNER_NOTE])
 {
     const struct planner_device *d = &in->devices[in->target];
     const char *name = d->name ? d->name : "the device";
@@ -175,10 +189,11 @@ int planner_fill_stream(const struct planner_spec *s, const struct planner_input
     int rc = fill_everything(s, in, p, true, note);
 
     if (rc < 0 || !memchr(p->experts, 0, (size_t)cells))
-        return rc;                       /* all of it fits: nothing needs to pass */
+        return rc; /* all of it fits: nothing needs to pass */
     if (!d->streams || d->stream_bytes > limit) {
         snprintf(note, PLANNER_NOTE, "%s: %s; what does not fit stays on the CPU", s->text,
-                 d->streams ? "the buffers for streaming do not fit" : "experts cannot be streamed through this device");
+                 d->streams ? "the buffers for streaming do not fit"
+                            : "experts cannot be streamed through this device");
         return 0;
     }
     /* again, with room for the buffers */
@@ -192,17 +207,21 @@ int planner_fill_stream(const struct planner_spec *s, const struct planner_input
     if ((rc = fill_experts_by_use(&f)) < 0)
         return rc;
     for (int i = 0; i < cells; i++)
-        if (!p->experts[i] && planner_can_expert(in, in->target, i / in->n_experts, i % in->n_experts)) {
+        if (!p->experts[i] &&
+            planner_can_expert(in, in->target, i / in->n_experts, i % in->n_experts)) {
             p->experts[i] = (uint8_t)in->target;
             p->streamed[i] = 1;
             passing++;
         }
-    snprintf(note, PLANNER_NOTE, "%s: %d of %d experts do not fit and are copied to %s when a token asks for them%s", s->text, passing, cells, name,
+    snprintf(note, PLANNER_NOTE,
+             "%s: %d of %d experts do not fit and are copied to %s when a token asks for them%s",
+             s->text, passing, cells, name,
              d->unified ? " (which shares the host's memory: no gain)" : "");
     return 0;
 }
 
-int planner_fill_layers(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
+int planner_fill_layers(const struct planner_spec *s, const struct planner_input *in,
+                        struct plan *p, char note[PLANNER_NOTE])
 {
     int n = s->count < in->n_layers ? s->count : in->n_layers;
     struct filler f;
@@ -217,11 +236,13 @@ int planner_fill_layers(const struct planner_spec *s, const struct planner_input
     }
     filler_note(&f, s, true, note);
     if (!note[0] && s->count > in->n_layers)
-        snprintf(note, PLANNER_NOTE, "%s: the model has %d layers; all of them are on the GPU", s->text, in->n_layers);
+        snprintf(note, PLANNER_NOTE, "%s: the model has %d layers; all of them are on the GPU",
+                 s->text, in->n_layers);
     return 0;
 }
 
-int planner_fill_experts(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
+int planner_fill_experts(const struct planner_spec *s, const struct planner_input *in,
+                         struct plan *p, char note[PLANNER_NOTE])
 {
     int n = s->count < in->n_experts ? s->count : in->n_experts;
     struct filler f;
@@ -232,11 +253,14 @@ int planner_fill_experts(const struct planner_spec *s, const struct planner_inpu
             filler_expert(&f, l, x);
     filler_note(&f, s, true, note);
     if (!note[0] && s->count > in->n_experts)
-        snprintf(note, PLANNER_NOTE, "%s: the model has %d experts a layer; all of them are on the GPU", s->text, in->n_experts);
+        snprintf(note, PLANNER_NOTE,
+                 "%s: the model has %d experts a layer; all of them are on the GPU", s->text,
+                 in->n_experts);
     return 0;
 }
 
-int planner_fill_hot(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
+int planner_fill_hot(const struct planner_spec *s, const struct planner_input *in, struct plan *p,
+                     char note[PLANNER_NOTE])
 {
     struct filler f;
     int rc;
@@ -245,12 +269,15 @@ int planner_fill_hot(const struct planner_spec *s, const struct planner_input *i
     rc = fill_experts_by_use(&f);
     filler_note(&f, s, false, note);
     if (!note[0] && f.full && !planner_usage(in))
-        snprintf(note, PLANNER_NOTE, "%s: nothing is known yet about which experts are used; the last layers' were taken (try again after an answer, or give a --profile)",
+        snprintf(note, PLANNER_NOTE,
+                 "%s: nothing is known yet about which experts are used; the last layers' were "
+                 "taken (try again after an answer, or give a --profile)",
                  s->text);
     return rc;
 }
 
-int planner_fill_attention_gpu(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
+int planner_fill_attention_gpu(const struct planner_spec *s, const struct planner_input *in,
+                               struct plan *p, char note[PLANNER_NOTE])
 {
     struct filler f;
 
@@ -261,7 +288,8 @@ int planner_fill_attention_gpu(const struct planner_spec *s, const struct planne
     return 0;
 }
 
-int planner_fill_experts_gpu(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
+int planner_fill_experts_gpu(const struct planner_spec *s, const struct planner_input *in,
+                             struct plan *p, char note[PLANNER_NOTE])
 {
     struct filler f;
     int rc;
@@ -272,8 +300,9 @@ int planner_fill_experts_gpu(const struct planner_spec *s, const struct planner_
     return rc;
 }
 
-/* dynamic: an expert outside replaces the coldest one inside only when it is used a quarter more and at least half a (decayed) token more,
- * a byte: without that the two would change places at every plan. */
+/* dynamic: an expert outside replaces the coldest one inside only when it is used a quarter more
+ * and at least half a (decayed) token more, a byte: without that the two would change places at
+ * every plan. */
 #define DYNAMIC_GAIN 1.25
 #define DYNAMIC_STEP 0.5
 
@@ -318,11 +347,13 @@ static bool make_room(struct swap_state *w, int cell)
     return true;
 }
 
-int planner_fill_dynamic(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
+int planner_fill_dynamic(const struct planner_spec *s, const struct planner_input *in,
+                         struct plan *p, char note[PLANNER_NOTE])
 {
     int cells = in->n_layers * in->n_experts, *order;
     uint64_t budget = in->devices[in->target].budget, moved = 0;
-    struct swap_state w = {in, p, in->recent ? in->recent : in->usage, s->size < budget ? s->size : budget};
+    struct swap_state w = {in, p, in->recent ? in->recent : in->usage,
+                           s->size < budget ? s->size : budget};
 
     if (!w.use)
         return 0;
@@ -333,7 +364,8 @@ int planner_fill_dynamic(const struct planner_spec *s, const struct planner_inpu
     for (int i = 0; i < cells && in->current; i++) {
         int c = order[i];
 
-        if (in->current->experts[c] == in->target && planner_can_expert(in, in->target, c / in->n_experts, c % in->n_experts) &&
+        if (in->current->experts[c] == in->target &&
+            planner_can_expert(in, in->target, c / in->n_experts, c % in->n_experts) &&
             in->expert_bytes[c] <= w.left) {
             p->experts[c] = (uint8_t)in->target;
             w.left -= w.left == PLANNER_NO_LIMIT ? 0 : in->expert_bytes[c];
@@ -345,7 +377,8 @@ int planner_fill_dynamic(const struct planner_spec *s, const struct planner_inpu
 
         if (!(w.use[c] > 0) || (moved && in->move_bytes && moved + bytes > in->move_bytes))
             break;
-        if (p->experts[c] || !planner_can_expert(in, in->target, c / in->n_experts, c % in->n_experts))
+        if (p->experts[c] ||
+            !planner_can_expert(in, in->target, c / in->n_experts, c % in->n_experts))
             continue;
         if (bytes > w.left && !make_room(&w, c))
             break;
@@ -359,26 +392,36 @@ int planner_fill_dynamic(const struct planner_spec *s, const struct planner_inpu
     return 0;
 }
 
-int planner_fill_auto(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
+int planner_fill_auto(const struct planner_spec *s, const struct planner_input *in, struct plan *p,
+                      char note[PLANNER_NOTE])
 {
     struct planner_spec winner;
     int rc = 0;
 
     if (!in->verdict) {
-        snprintf(note, PLANNER_NOTE, "auto: nothing was measured yet for this model and device; everything stays on the CPU");
+        snprintf(note, PLANNER_NOTE,
+                 "auto: nothing was measured yet for this model and device; everything stays on "
+                 "the CPU");
         return 0;
     }
-    if (planner_parse(&winner, in->verdict, NULL) < 0 || winner.planner->fill == planner_fill_auto) {
-        snprintf(note, PLANNER_NOTE, "auto: the stored verdict '%.40s' is no strategy; everything stays on the CPU", in->verdict);
+    if (planner_parse(&winner, in->verdict, NULL) < 0 ||
+        winner.planner->fill == planner_fill_auto) {
+        snprintf(note, PLANNER_NOTE,
+                 "auto: the stored verdict '%.40s' is no strategy; everything stays on the CPU",
+                 in->verdict);
         return 0;
     }
     rc = winner.planner->fill(&winner, in, p, note);
     snprintf(p->name, sizeof p->name, "auto (%.40s)", in->verdict);
     if (winner.planner->fill != planner_fill_cpu && in->verdict_loss < 0 && !note[0])
-        snprintf(note, PLANNER_NOTE, "auto: %s makes this model %.0f %% faster here than the CPU alone: %.40s",
-                 in->devices[in->target].name ? in->devices[in->target].name : "the GPU", -100 * in->verdict_loss, in->verdict);
+        snprintf(note, PLANNER_NOTE,
+                 "auto: %s makes this model %.0f %% faster here than the CPU alone: %.40s",
+                 in->devices[in->target].name ? in->devices[in->target].name : "the GPU",
+                 -100 * in->verdict_loss, in->verdict);
     if (winner.planner->fill == planner_fill_cpu && in->verdict_loss > 0)
-        snprintf(note, PLANNER_NOTE, "auto: %s would make this model %.0f %% slower here; everything stays on the CPU",
-                 in->devices[in->target].name ? in->devices[in->target].name : "the GPU", 100 * in->verdict_loss);
+        snprintf(note, PLANNER_NOTE,
+                 "auto: %s would make this model %.0f %% slower here; everything stays on the CPU",
+                 in->devices[in->target].name ? in->devices[in->target].name : "the GPU",
+                 100 * in->verdict_loss);
     return rc;
 }

@@ -1,8 +1,10 @@
-/* The cost model of one decoded token and the strategy that minimises it. Pure functions, any thread.
- * A layer has few sensible splits (attention here or there, its k most or least used experts on the device), so each layer is a small menu of (bytes,
- * time); the best mix under a byte budget is then a multiple-choice knapsack, solved on the menus' convex hulls: the steps with the most
- * time saved a byte first. What the menus leave out (other mixtures of a layer's experts) is then looked for from there: single moves and
- * exchanges of two, as long as one shortens the token. */
+/* The cost model of one decoded token and the strategy that minimises it. Pure functions, any
+ * thread. A layer has few sensible splits (attention here or there, its k most or least used
+ * experts on the device), so each layer is a small menu of (bytes, time); the best mix under a byte
+ * budget is then a multiple-choice knapsack, solved on the menus' convex hulls: the steps with the
+ * most time saved a byte first. What the menus leave out (other mixtures of a layer's experts) is
+ * then looked for from there: single moves and exchanges of two, as long as one shortens the token.
+ */
 #include "engine/base/mem.h"
 #include "engine/placement/planner_fill.h"
 
@@ -10,18 +12,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUNDS 8                 /* of the search in a layer */
+#define ROUNDS 8 /* of the search in a layer */
 
 static double attention_ns(const struct planner_input *in, int device, int layer)
 {
-    double ns = in->devices[device].attention_ns > 0 ? in->devices[device].attention_ns : in->devices[0].attention_ns;
+    double ns = in->devices[device].attention_ns > 0 ? in->devices[device].attention_ns
+                                                     : in->devices[0].attention_ns;
 
     return ns > 0 ? ns : (double)in->attention_bytes[layer];
 }
 
 static double expert_ns(const struct planner_input *in, int device, int layer)
 {
-    double ns = in->devices[device].expert_ns > 0 ? in->devices[device].expert_ns : in->devices[0].expert_ns;
+    double ns = in->devices[device].expert_ns > 0 ? in->devices[device].expert_ns
+                                                  : in->devices[0].expert_ns;
     double sum = 0;
 
     if (ns > 0)
@@ -33,13 +37,16 @@ static double expert_ns(const struct planner_input *in, int device, int layer)
 
 static double head_ns(const struct planner_input *in, int device)
 {
-    double ns = in->devices[device].head_ns > 0 ? in->devices[device].head_ns : in->devices[0].head_ns;
+    double ns = in->devices[device].head_ns > 0 ? in->devices[device].head_ns
+                                                : in->devices[0].head_ns;
 
     return (ns > 0 ? ns : (double)in->head_bytes) + (device ? in->devices[device].handoff_ns : 0);
 }
 
-/* Expectation of the slowest device when `left` expert calls fall on devices d.. with the given shares. */
-static double experts_expectation(const struct planner_input *in, int layer, const double *share, int d, int left, double slowest)
+/* Expectation of the slowest device when `left` expert calls fall on devices d.. with the given
+ * shares. */
+static double experts_expectation(const struct planner_input *in, int layer, const double *share,
+                                  int d, int left, double slowest)
 {
     double sum = 0, p = 1, rest = 0;
     int last = 1;
@@ -65,13 +72,15 @@ static double experts_expectation(const struct planner_input *in, int layer, con
         for (int i = 0; i < left - k; i++)
             w *= 1 - p;
         if (w > 0)
-            sum += w * experts_expectation(in, layer, share, d + 1, left - k, t > slowest ? t : slowest);
+            sum += w * experts_expectation(in, layer, share, d + 1, left - k,
+                                           t > slowest ? t : slowest);
     }
     return sum;
 }
 
 /* Shares of a layer's expert calls by device, for experts placed as in `place`. */
-static void layer_shares(const struct planner_input *in, const double *usage, int layer, const uint8_t *place, double share[PLANNER_DEVICES])
+static void layer_shares(const struct planner_input *in, const double *usage, int layer,
+                         const uint8_t *place, double share[PLANNER_DEVICES])
 {
     double total = 0;
 
@@ -85,7 +94,7 @@ static void layer_shares(const struct planner_input *in, const double *usage, in
             total += u;
         }
     }
-    if (total <= 0) {                              /* a layer without counts: uniform */
+    if (total <= 0) { /* a layer without counts: uniform */
         for (int x = 0; x < in->n_experts; x++)
             share[place[x]] += 1.0 / in->n_experts;
         return;
@@ -94,7 +103,8 @@ static void layer_shares(const struct planner_input *in, const double *usage, in
         share[d] /= total;
 }
 
-static double layer_ns(const struct planner_input *in, const double *usage, int layer, int attention, const uint8_t *place)
+static double layer_ns(const struct planner_input *in, const double *usage, int layer,
+                       int attention, const uint8_t *place)
 {
     double share[PLANNER_DEVICES], t = attention_ns(in, attention, layer);
 
@@ -135,14 +145,14 @@ double planner_hit_rate(const struct planner_input *in, const struct plan *p)
 struct choice {
     uint64_t bytes;
     double ns;
-    int attention, experts;      /* how many of the most used experts are on the device */
-    bool least;                  /* the least used ones instead */
+    int attention, experts; /* how many of the most used experts are on the device */
+    bool least;             /* the least used ones instead */
 };
 
 struct menu {
-    struct choice *choices;      /* after hull(): rising bytes, falling time, falling gain a byte */
+    struct choice *choices; /* after hull(): rising bytes, falling time, falling gain a byte */
     int n, taken;
-    bool closed;                 /* its next step does not fit */
+    bool closed; /* its next step does not fit */
 };
 
 static int by_bytes(const void *a, const void *b)
@@ -170,7 +180,8 @@ static void hull(struct menu *m)
         while (n > 1) {
             const struct choice *a = &m->choices[n - 2], *b = &m->choices[n - 1];
 
-            if ((a->ns - b->ns) * (double)(c.bytes - b->bytes) > (b->ns - c.ns) * (double)(b->bytes - a->bytes))
+            if ((a->ns - b->ns) * (double)(c.bytes - b->bytes) >
+                (b->ns - c.ns) * (double)(b->bytes - a->bytes))
                 break;
             n--;
         }
@@ -197,7 +208,8 @@ static void choose(struct menu *menus, int n, uint64_t left)
         struct menu *best = NULL;
 
         for (int i = 0; i < n; i++)
-            if (!menus[i].closed && menus[i].taken + 1 < menus[i].n && (!best || gain(&menus[i]) > gain(best)))
+            if (!menus[i].closed && menus[i].taken + 1 < menus[i].n &&
+                (!best || gain(&menus[i]) > gain(best)))
                 best = &menus[i];
         if (!best)
             break;
@@ -216,11 +228,12 @@ struct spot {
     const double *usage;
     int layer;
     uint8_t *attention, *place;
-    uint64_t *left;              /* bytes free on the target */
+    uint64_t *left; /* bytes free on the target */
     double ns;
 };
 
-/* Keeps what the caller has changed when it is faster and fits (the bytes it takes, less those it frees); else says no. */
+/* Keeps what the caller has changed when it is faster and fits (the bytes it takes, less those it
+ * frees); else says no. */
 static bool keep(struct spot *s, uint64_t takes, uint64_t frees)
 {
     double ns = layer_ns(s->in, s->usage, s->layer, *s->attention, s->place);
@@ -279,7 +292,8 @@ static bool exchange(struct spot *s, int x, int y)
     return false;
 }
 
-static void improve(const struct planner_input *in, const double *usage, struct plan *p, uint64_t left)
+static void improve(const struct planner_input *in, const double *usage, struct plan *p,
+                    uint64_t left)
 {
     for (int l = 0; l < in->n_layers; l++) {
         struct spot s = {in, usage, l, &p->attention[l], p->experts + l * in->n_experts, &left, 0};
@@ -299,7 +313,7 @@ static void improve(const struct planner_input *in, const double *usage, struct 
 
 /* The target's experts of each layer, most used first. */
 struct ranking {
-    int *rank, *have;            /* (n_layers, n_experts); how many of a layer's */
+    int *rank, *have; /* (n_layers, n_experts); how many of a layer's */
 };
 
 static void rank_experts(const struct planner_input *in, const int *order, struct ranking *r)
@@ -313,13 +327,14 @@ static void rank_experts(const struct planner_input *in, const int *order, struc
 }
 
 /* The expert that is the k-th to move, from the most or from the least used on. */
-static int kth_expert(const struct planner_input *in, const struct ranking *r, int layer, bool least,
-                      int k)
+static int kth_expert(const struct planner_input *in, const struct ranking *r, int layer,
+                      bool least, int k)
 {
     return r->rank[layer * in->n_experts + (least ? r->have[layer] - 1 - k : k)];
 }
 
-/* Attention here or there, and the 0, 1, 2 ... most or least used experts on the target. place: scratch. */
+/* Attention here or there, and the 0, 1, 2 ... most or least used experts on the target. place:
+ * scratch. */
 static void layer_menu(const struct planner_input *in, const double *usage, const struct ranking *r,
                        int l, uint8_t *place, struct menu *m)
 {
@@ -367,7 +382,8 @@ static void take_choices(const struct planner_input *in, const struct ranking *r
     p->head = now(&menus[in->n_layers])->attention ? target : 0;
 }
 
-int planner_fill_balanced(const struct planner_spec *s, const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
+int planner_fill_balanced(const struct planner_spec *s, const struct planner_input *in,
+                          struct plan *p, char note[PLANNER_NOTE])
 {
     const double *usage = planner_usage(in);
     size_t per_layer = 4 * ((size_t)in->n_experts + 1), n = (size_t)in->n_layers + 1;

@@ -1,5 +1,5 @@
-/* See residency.h. Engine thread. Each step looks at every block anew (a few hundred), so a plan may change at any moment without a queue
- * of moves that would have to be unwound. */
+/* See residency.h. Engine thread. Each step looks at every block anew (a few hundred), so a plan
+ * may change at any moment without a queue of moves that would have to be unwound. */
 #include "engine/placement/residency.h"
 
 #include "engine/base/clock.h"
@@ -14,8 +14,9 @@ struct residency {
     struct device *const *devices;
     int n_devices, n_layers, n_experts, n_blocks;
     struct plan *want;
-    uint8_t *state;                      /* n_devices * n_blocks; device 0 unused */
-    uint64_t *partial;                   /* n_blocks: bytes already asked for of the block being uploaded */
+    uint8_t *state; /* n_devices * n_blocks; device 0 unused */
+    /* n_blocks: bytes already asked for of the block being uploaded */
+    uint64_t *partial;
     bool refused[DEVICE_MAX], lost[DEVICE_MAX], streaming[DEVICE_MAX];
     struct residency_status status;
 };
@@ -26,7 +27,8 @@ static struct block_id block_at(const struct residency *r, int i)
     if (i < r->n_layers)
         return (struct block_id){BLOCK_ATTENTION, i, 0};
     if (i < r->n_blocks - 1)
-        return (struct block_id){BLOCK_EXPERT, (i - r->n_layers) / r->n_experts, (i - r->n_layers) % r->n_experts};
+        return (struct block_id){BLOCK_EXPERT, (i - r->n_layers) / r->n_experts,
+                                 (i - r->n_layers) % r->n_experts};
     return (struct block_id){BLOCK_HEAD, 0, 0};
 }
 
@@ -34,7 +36,9 @@ static uint8_t *place_of(struct plan *p, int i)
 {
     int cells = p->n_layers * p->n_experts;
 
-    return i < p->n_layers ? &p->attention[i] : i < p->n_layers + cells ? &p->experts[i - p->n_layers] : &p->head;
+    return i < p->n_layers           ? &p->attention[i]
+           : i < p->n_layers + cells ? &p->experts[i - p->n_layers]
+                                     : &p->head;
 }
 
 static bool streamed(const struct residency *r, const struct plan *p, int i)
@@ -45,7 +49,8 @@ static bool streamed(const struct residency *r, const struct plan *p, int i)
 /* Does block i lie the same way in both? */
 static bool same_place(const struct residency *r, const struct plan *a, const struct plan *b, int i)
 {
-    return *place_of((struct plan *)a, i) == *place_of((struct plan *)b, i) && streamed(r, a, i) == streamed(r, b, i);
+    return *place_of((struct plan *)a, i) == *place_of((struct plan *)b, i) &&
+           streamed(r, a, i) == streamed(r, b, i);
 }
 
 static void set_place(const struct residency *r, struct plan *p, int i, int device, bool pass)
@@ -89,8 +94,9 @@ uint64_t residency_block_bytes(const struct model *m, struct block_id id)
     if (id.kind == BLOCK_EXPERT)
         return expert_bytes(&l->experts[id.expert]);
     /* with it goes what the routing of the layer needs, where the device holds the layer whole */
-    return matrix_bytes(&l->q) + matrix_bytes(&l->k) + matrix_bytes(&l->v) + matrix_bytes(&l->o) + norm_bytes(&m->hp, &l->attention_norm) +
-           norm_bytes(&m->hp, &l->expert_norm) + (l->router ? (uint64_t)m->hp.n_experts * (uint64_t)m->hp.hidden * sizeof(float) : 0);
+    return matrix_bytes(&l->q) + matrix_bytes(&l->k) + matrix_bytes(&l->v) + matrix_bytes(&l->o) +
+           norm_bytes(&m->hp, &l->attention_norm) + norm_bytes(&m->hp, &l->expert_norm) +
+           (l->router ? (uint64_t)m->hp.n_experts * (uint64_t)m->hp.hidden * sizeof(float) : 0);
 }
 
 bool residency_supports(const struct device *d, const struct model *m, struct block_id id)
@@ -103,14 +109,18 @@ bool residency_supports(const struct device *d, const struct model *m, struct bl
     if (id.kind == BLOCK_EXPERT) {
         const struct expert_weights *x = &l->experts[id.expert];
 
-        return ops->supports(d, BLOCK_EXPERT, x->gate.type) && ops->supports(d, BLOCK_EXPERT, x->up.type) &&
+        return ops->supports(d, BLOCK_EXPERT, x->gate.type) &&
+               ops->supports(d, BLOCK_EXPERT, x->up.type) &&
                ops->supports(d, BLOCK_EXPERT, x->down.type);
     }
-    return ops->supports(d, BLOCK_ATTENTION, l->q.type) && ops->supports(d, BLOCK_ATTENTION, l->k.type) &&
-           ops->supports(d, BLOCK_ATTENTION, l->v.type) && ops->supports(d, BLOCK_ATTENTION, l->o.type);
+    return ops->supports(d, BLOCK_ATTENTION, l->q.type) &&
+           ops->supports(d, BLOCK_ATTENTION, l->k.type) &&
+           ops->supports(d, BLOCK_ATTENTION, l->v.type) &&
+           ops->supports(d, BLOCK_ATTENTION, l->o.type);
 }
 
-int residency_new(struct residency **out, const struct model *model, struct device *const *devices, int n_devices, struct error *e)
+int residency_new(struct residency **out, const struct model *model, struct device *const *devices,
+                  int n_devices, struct error *e)
 {
     struct residency *r = mem_alloc(1, sizeof *r);
 
@@ -134,7 +144,8 @@ int residency_new(struct residency **out, const struct model *model, struct devi
     return 0;
 }
 
-/* Forgets the block on a device. The device itself is not told when it is lost: its driver may hang. */
+/* Forgets the block on a device. The device itself is not told when it is lost: its driver may
+ * hang. */
 static void drop(struct residency *r, int device, int i, const struct residency_kv *kv)
 {
     struct block_id id = block_at(r, i);
@@ -193,7 +204,7 @@ struct step {
     const struct residency_kv *kv;
     struct residency_budget budget;
     uint64_t start_ns, spent;
-    int worked;                          /* pieces of work done: the first is always allowed */
+    int worked; /* pieces of work done: the first is always allowed */
 };
 
 static bool may_go_on(const struct step *s)
@@ -242,8 +253,10 @@ static int refuse(struct step *s, int device, struct block_id id, struct error *
     if (e && e->code == 0)
         error_set(e, ERR_DEVICE, "no reason given");
     if (id.kind == BLOCK_HEAD)
-        return error_prefix(e, "%s did not take the head; the rest stays where it is", base(r, device)->info.selector);
-    return error_prefix(e, "%s did not take %s of layer %d; the rest stays where it is", base(r, device)->info.selector, kinds[id.kind], id.layer);
+        return error_prefix(e, "%s did not take the head; the rest stays where it is",
+                            base(r, device)->info.selector);
+    return error_prefix(e, "%s did not take %s of layer %d; the rest stays where it is",
+                        base(r, device)->info.selector, kinds[id.kind], id.layer);
 }
 
 static int move_rows(struct step *s, int layer, int device, struct error *e)
@@ -270,7 +283,8 @@ static int upload(struct step *s, int device, int i, struct error *e)
     int rc = *state_of(r, device, i) == RESIDENT;
 
     while (rc == 0 && may_go_on(s)) {
-        uint64_t max = piece(s), left = bytes > r->partial[i] ? bytes - r->partial[i] : 0, copied = left < max ? left : max;
+        uint64_t max = piece(s), left = bytes > r->partial[i] ? bytes - r->partial[i] : 0,
+                 copied = left < max ? left : max;
         struct device_stats before, after;
 
         base(r, device)->ops->stats(d, &before);
@@ -282,7 +296,8 @@ static int upload(struct step *s, int device, int i, struct error *e)
         if (rc == 1)
             copied = left;
         base(r, device)->ops->stats(d, &after);
-        /* where memory is shared nothing may have been copied at all: then only time limits the step */
+        /* where memory is shared nothing may have been copied at all: then only time limits the
+         * step */
         if (base(r, device)->info.unified && after.uploaded_bytes - before.uploaded_bytes < copied)
             copied = after.uploaded_bytes - before.uploaded_bytes;
         s->spent += copied;
@@ -304,7 +319,7 @@ static int go_home(struct step *s, struct error *e)
     for (int i = 0; i < r->n_blocks; i++) {
         int from = *place_of(s->in_force, i), to = *place_of(r->want, i), rc;
 
-        for (int d = 1; d < r->n_devices; d++)      /* begun for an earlier plan */
+        for (int d = 1; d < r->n_devices; d++) /* begun for an earlier plan */
             if (d != from && d != to)
                 drop(r, d, i, s->kv);
         if (from == 0 || to != 0)
@@ -314,9 +329,11 @@ static int go_home(struct step *s, struct error *e)
             continue;
         }
         rc = move_rows(s, i, 0, e);
-        if (rc < 0) {                                /* it still has the rows: it goes on computing them */
+        /* it still has the rows: it goes on computing them */
+        if (rc < 0) {
             *place_of(r->want, i) = (uint8_t)from;
-            return error_prefix(e, "%s: the attention of layer %d cannot come back", base(r, from)->info.selector, i);
+            return error_prefix(e, "%s: the attention of layer %d cannot come back",
+                                base(r, from)->info.selector, i);
         }
         if (rc == 1)
             switch_over(s, i);
@@ -331,8 +348,9 @@ static int stream_open(struct step *s, int device, struct error *e)
     int rc = 1;
 
     if (!r->streaming[device]) {
-        rc = base(r, device)->ops->stream ? base(r, device)->ops->stream(r->devices[device], true, e)
-                                          : error_set(e, ERR_DEVICE, "experts cannot be streamed through it");
+        rc = base(r, device)->ops->stream
+                 ? base(r, device)->ops->stream(r->devices[device], true, e)
+                 : error_set(e, ERR_DEVICE, "experts cannot be streamed through it");
         s->worked++;
         r->streaming[device] = rc == 0;
     }
@@ -362,7 +380,8 @@ static int go_out(struct step *s, int i, struct error *e)
     struct residency *r = s->r;
     int to = *place_of(r->want, i), rc;
 
-    if (to == 0 || same_place(r, r->want, s->in_force, i) || r->refused[to] || !r->devices[to] || !may_go_on(s))
+    if (to == 0 || same_place(r, r->want, s->in_force, i) || r->refused[to] || !r->devices[to] ||
+        !may_go_on(s))
         return 0;
     rc = streamed(r, r->want, i) ? stream_open(s, to, e) : upload(s, to, i, e);
     if (rc == 1 && i < r->n_layers)
@@ -372,14 +391,17 @@ static int go_out(struct step *s, int i, struct error *e)
     return rc < 0 ? refuse(s, to, block_at(r, i), e) : 0;
 }
 
-int residency_step(struct residency *r, struct plan *in_force, const struct residency_kv *kv, struct residency_budget budget, struct error *e)
+int residency_step(struct residency *r, struct plan *in_force, const struct residency_kv *kv,
+                   struct residency_budget budget, struct error *e)
 {
-    struct step s = {.r = r, .in_force = in_force, .kv = kv, .budget = budget, .start_ns = clock_now()};
+    struct step s = {
+        .r = r, .in_force = in_force, .kv = kv, .budget = budget, .start_ns = clock_now()};
     struct error local = {0};
     uint64_t took;
     int rc = go_home(&s, &local);
 
-    /* last layer first and each layer whole: a run of layers on one device soon needs no round trip */
+    /* last layer first and each layer whole: a run of layers on one device soon needs no round trip
+     */
     for (int l = r->n_layers - 1; l >= 0 && rc == 0; l--) {
         rc = go_out(&s, l, &local);
         for (int x = 0; x < r->n_experts && rc == 0; x++)

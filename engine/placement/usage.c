@@ -10,7 +10,8 @@ int usage_init(struct usage *u, int n_layers, int n_experts, int n_used, struct 
 {
     size_t layers = (size_t)n_layers, cells = layers * (size_t)n_experts;
 
-    *u = (struct usage){.n_layers = n_layers, .n_experts = n_experts, .n_used = n_used, .next_pos = -1};
+    *u = (struct usage){
+        .n_layers = n_layers, .n_experts = n_experts, .n_used = n_used, .next_pos = -1};
     u->count = mem_alloc(cells, sizeof *u->count);
     u->weight = mem_alloc(cells, sizeof *u->weight);
     u->same_as_before = mem_alloc(layers, sizeof *u->same_as_before);
@@ -62,7 +63,8 @@ void usage_add(struct usage *u, int rows, int pos, const int *experts, const flo
         bool follows = pos + r > 0 && u->next_pos == pos + r;
 
         for (int l = 0; l < u->n_layers; l++) {
-            const int *here = experts + ((size_t)l * (size_t)rows + (size_t)r) * (size_t)k, *below = here - (size_t)rows * (size_t)k;
+            const int *here = experts + ((size_t)l * (size_t)rows + (size_t)r) * (size_t)k,
+                      *below = here - (size_t)rows * (size_t)k;
             const float *w = weights + (here - experts);
 
             for (int i = 0; i < k; i++) {
@@ -97,7 +99,8 @@ struct usage_layer usage_layer(const struct usage *u, int layer)
     s.unused /= u->n_experts;
     s.imbalance = most * u->n_experts / calls;
     for (int x = 0; x < u->n_experts; x++) {
-        double p = c[x] / calls, in = c[x] / tokens;     /* share of the calls; how probably a token calls it */
+        /* share of the calls; how probably a token calls it */
+        double p = c[x] / calls, in = c[x] / tokens;
 
         s.entropy -= p > 0 ? p * log2(p) : 0;
         s.overlap_chance += in * in / k;
@@ -144,7 +147,8 @@ double usage_likeness(const struct usage *a, const struct usage *b)
             in_b += b->count[l * b->n_experts + x];
         }
         for (int x = 0; x < a->n_experts && in_a > 0 && in_b > 0; x++) {
-            double p = a->count[l * a->n_experts + x] / in_a, q = b->count[l * b->n_experts + x] / in_b;
+            double p = a->count[l * a->n_experts + x] / in_a,
+                   q = b->count[l * b->n_experts + x] / in_b;
 
             same += p < q ? p : q;
         }

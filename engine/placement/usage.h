@@ -1,5 +1,6 @@
-/* Which experts a text uses: counts per layer and what they say (is there a hot set? does one token foretell the next?). Plain data, filled
- * from the engine's routing observer; owner: the caller, one thread. Everything is about expert calls: a token makes n_used a layer. */
+/* Which experts a text uses: counts per layer and what they say (is there a hot set? does one token
+ * foretell the next?). Plain data, filled from the engine's routing observer; owner: the caller,
+ * one thread. Everything is about expert calls: a token makes n_used a layer. */
 #ifndef ENGINE_PLACEMENT_USAGE_H
 #define ENGINE_PLACEMENT_USAGE_H
 
@@ -11,31 +12,38 @@
 struct usage {
     int n_layers, n_experts, n_used;
     uint64_t tokens;
-    double *count, *weight;      /* (n_layers, n_experts): calls, and the sum of their routing weights */
-    double *same_as_before;      /* n_layers: calls whose expert the token before had called as well */
-    double *same_as_below;       /* n_layers: calls whose expert number was called in the layer below too */
-    uint64_t follow;             /* tokens that had one before them */
-    int *before, next_pos;       /* private: experts of the newest token (n_layers, n_used), position that would follow it */
+    /* (n_layers, n_experts): calls, and the sum of their routing weights */
+    double *count, *weight;
+    /* n_layers: calls whose expert the token before had called as well */
+    double *same_as_before;
+    /* n_layers: calls whose expert number was called in the layer below too */
+    double *same_as_below;
+    uint64_t follow; /* tokens that had one before them */
+    /* private: experts of the newest token (n_layers, n_used), position that would follow it */
+    int *before, next_pos;
 };
 
 struct usage_layer {
-    double entropy;              /* bits; log2(n_experts) when use is uniform */
-    double entropy_share;        /* of that maximum */
-    double imbalance;            /* most used over mean */
-    double unused;               /* share of experts never called */
-    double overlap, overlap_chance;      /* consecutive tokens: share of calls repeated; what independent tokens would give */
-    double below, below_chance;          /* the same for the layer below; 0 for layer 0 */
+    double entropy;       /* bits; log2(n_experts) when use is uniform */
+    double entropy_share; /* of that maximum */
+    double imbalance;     /* most used over mean */
+    double unused;        /* share of experts never called */
+    /* consecutive tokens: share of calls repeated; what independent tokens would give */
+    double overlap, overlap_chance;
+    double below, below_chance; /* the same for the layer below; 0 for layer 0 */
 };
 
 int usage_init(struct usage *u, int n_layers, int n_experts, int n_used, struct error *e);
 void usage_release(struct usage *u);
 void usage_clear(struct usage *u);
-/* Rows of one forward pass: experts and weights (n_layers, rows, n_used), the first row at position pos. */
+/* Rows of one forward pass: experts and weights (n_layers, rows, n_used), the first row at position
+ * pos. */
 void usage_add(struct usage *u, int rows, int pos, const int *experts, const float *weights);
 struct usage_layer usage_layer(const struct usage *u, int layer);
 /* Mean of all layers. */
 struct usage_layer usage_mean(const struct usage *u);
-/* Likeness of two texts' use: mean over the layers of the shares' common part (1: alike, 0: no expert in common). */
+/* Likeness of two texts' use: mean over the layers of the shares' common part (1: alike, 0: no
+ * expert in common). */
 double usage_likeness(const struct usage *a, const struct usage *b);
 
 #endif

@@ -1,5 +1,5 @@
-/* What an engine is opened with, and what it then says of itself that stays. Plain data; strings belong to the caller of engine_open,
- * which copies them. */
+/* What an engine is opened with, and what it then says of itself that stays. Plain data; strings
+ * belong to the caller of engine_open, which copies them. */
 #ifndef ENGINE_RUN_CONFIG_H
 #define ENGINE_RUN_CONFIG_H
 
@@ -16,62 +16,76 @@ struct chat_template;
 
 struct engine_config {
     const char *model_path;
-    int context;                 /* 0: the trained context, at most 4096 */
-    int n_threads;               /* 0: physical cores */
-    int batch, ubatch;           /* logical and physical prefill chunk */
+    int context;       /* 0: the trained context, at most 4096 */
+    int n_threads;     /* 0: physical cores */
+    int batch, ubatch; /* logical and physical prefill chunk */
     enum kv_type kv_k, kv_v;
-    int convert;                 /* enum dtype or -1 (--dtype) */
-    uint64_t memory;             /* what may be used without swapping, bytes; 0: not known (model_options.memory) */
-    bool exact, float_library;   /* see struct device_config */
+    int convert; /* enum dtype or -1 (--dtype) */
+    /* what may be used without swapping, bytes; 0: not known (model_options.memory) */
+    uint64_t memory;
+    bool exact, float_library; /* see struct device_config */
     enum device_tune tune;
-    bool background;             /* answer while the weights are still being packed (model_options.background); who measures calls model_settle */
-    const char *chat_template;   /* a built-in format (engine/text/chat_formats.h) instead of the model's template; NULL: the model's */
-    const char *chat_template_file;     /* the same from a file; NULL: none */
-    bool chat_optional;          /* a chat template that cannot be used is no error until a turn wants it */
-    bool no_tokenizer;           /* a model without one is no error: ids only (golden checks) */
-    const char *kernels;         /* NULL: best */
-    const struct device_ops *const *backends;   /* NULL-terminated, CPU last; NULL: CPU alone */
-    const char *device_selector; /* "opencl:0", "none", NULL: automatic */
+    /* answer while the weights are still being packed (model_options.background); who measures
+     * calls model_settle */
+    bool background;
+    /* a built-in format (engine/text/chat_formats.h) instead of the model's template; NULL: the
+     * model's */
+    const char *chat_template;
+    const char *chat_template_file; /* the same from a file; NULL: none */
+    /* a chat template that cannot be used is no error until a turn wants it */
+    bool chat_optional;
+    bool no_tokenizer;   /* a model without one is no error: ids only (golden checks) */
+    const char *kernels; /* NULL: best */
+    const struct device_ops *const *backends; /* NULL-terminated, CPU last; NULL: CPU alone */
+    const char *device_selector;              /* "opencl:0", "none", NULL: automatic */
     const char *cache_dir;
-    const char *placement;       /* planner spec; NULL: cpu. A plan from a file: engine_plan_set after opening */
-    const char *placement_script;   /* "20:gpu,45:cpu": after so many generated tokens; NULL: none */
-    int defer_experts;           /* lossy: experts a layer may deliver one layer late (see engine_defer_set); 0: none */
-    struct sampling sampling;    /* until a turn brings its own; all zero: greedy */
+    /* planner spec; NULL: cpu. A plan from a file: engine_plan_set after opening */
+    const char *placement;
+    /* "20:gpu,45:cpu": after so many generated tokens; NULL: none */
+    const char *placement_script;
+    /* lossy: experts a layer may deliver one layer late (see engine_defer_set); 0: none */
+    int defer_experts;
+    struct sampling sampling; /* until a turn brings its own; all zero: greedy */
     double pace;
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
-    /* Asked while the engine is being opened, often and from any of its threads: true ends that at the next piece of work with ERR_CANCELLED.
-     * Not after engine_open has returned. May be NULL. */
+    /* Asked while the engine is being opened, often and from any of its threads: true ends that at
+     * the next piece of work with ERR_CANCELLED. Not after engine_open has returned. May be NULL.
+     */
     bool (*stop)(void *ctx);
     void (*log)(void *ctx, const char *line);
     void *callback_ctx;
-    /* Called once at the end of engine_open, on the thread that opens (the worker's in a chat): what the application applies to a loaded
-     * engine before the first token (profile, plan file). A negative code fails the opening. May be NULL. */
+    /* Called once at the end of engine_open, on the thread that opens (the worker's in a chat):
+     * what the application applies to a loaded engine before the first token (profile, plan file).
+     * A negative code fails the opening. May be NULL. */
     int (*opened)(void *ctx, struct engine *g, struct error *e);
     void *opened_ctx;
 };
 
-/* Immutable after open: any thread. Devices beyond the CPU are opened when a placement first asks for one: entry i is there, and constant,
- * once telemetry's n_devices exceeds i; n_devices here is the engine thread's. */
+/* Immutable after open: any thread. Devices beyond the CPU are opened when a placement first asks
+ * for one: entry i is there, and constant, once telemetry's n_devices exceeds i; n_devices here is
+ * the engine thread's. */
 struct engine_info {
     const struct model *model;
-    const struct tokenizer *tokenizer;   /* NULL: none */
-    const struct chat_template *chat;    /* NULL: none */
+    const struct tokenizer *tokenizer; /* NULL: none */
+    const struct chat_template *chat;  /* NULL: none */
     int context, n_threads, ubatch;
     const char *kernels;
     int n_devices;
-    struct device_info devices[DEVICE_MAX];      /* 0: CPU */
+    struct device_info devices[DEVICE_MAX]; /* 0: CPU */
 };
 
-/* What engine_open would allocate beyond the weights, without allocating it. inspected: from model_inspect or model_load. */
+/* What engine_open would allocate beyond the weights, without allocating it. inspected: from
+ * model_inspect or model_load. */
 struct engine_footprint {
-    int context, ubatch, n_threads;      /* as engine_open would resolve them */
+    int context, ubatch, n_threads; /* as engine_open would resolve them */
     uint64_t kv_bytes, scratch_bytes;
 };
-/* Which experts the rows of a pass chose, for who observes (profiles, traces). Valid during the call. */
+/* Which experts the rows of a pass chose, for who observes (profiles, traces). Valid during the
+ * call. */
 struct routing {
     int rows, pos, n_layers, used;
-    const int *ids;              /* rows token ids */
-    const int *experts;          /* (n_layers, rows, used) */
+    const int *ids;     /* rows token ids */
+    const int *experts; /* (n_layers, rows, used) */
     const float *weights;
     bool prefill;
 };

@@ -1,5 +1,6 @@
-/* What deferring experts costs, measured: the same tokens computed exactly and with deferral, their distributions compared. Engine thread,
- * outside a turn. Lossy options exist here only with their loss beside them. */
+/* What deferring experts costs, measured: the same tokens computed exactly and with deferral, their
+ * distributions compared. Engine thread, outside a turn. Lossy options exist here only with their
+ * loss beside them. */
 #include "engine/base/divergence.h"
 #include "engine/base/mem.h"
 #include "engine/run/engine.h"
@@ -35,9 +36,10 @@ int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct
         goto out;
     }
     session_rewind(g, 0);
-    g->counted = INT_MAX;                /* figures of the session are not to grow by this */
+    g->counted = INT_MAX; /* figures of the session are not to grow by this */
     g->forward.defer = 0;
-    if ((rc = engine_eval(g, ids, from, NULL, false, e)) < 0 || (rc = engine_eval(g, ids + from, n, exact, true, e)) < 0)
+    if ((rc = engine_eval(g, ids, from, NULL, false, e)) < 0 ||
+        (rc = engine_eval(g, ids + from, n, exact, true, e)) < 0)
         goto out;
     session_rewind(g, from);
     g->counted = INT_MAX;
@@ -45,7 +47,8 @@ int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct
     for (int i = 0; i < n && rc == 0; i++)
         if ((rc = engine_eval(g, ids + from + i, 1, g->logits, false, e)) == 0) {
             bool changed;
-            double kl = divergence_kl(exact + (size_t)i * (size_t)n_vocab, g->logits, n_vocab, &changed);
+            double kl = divergence_kl(exact + (size_t)i * (size_t)n_vocab, g->logits, n_vocab,
+                                      &changed);
 
             out->mean_kl += kl / n;
             out->largest_kl = kl > out->largest_kl ? kl : out->largest_kl;

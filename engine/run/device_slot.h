@@ -1,4 +1,5 @@
-/* One device of the engine and what is known of it by now. Thread: the engine's. Owner: the engine, an array of DEVICE_MAX. */
+/* One device of the engine and what is known of it by now. Thread: the engine's. Owner: the engine,
+ * an array of DEVICE_MAX. */
 #ifndef ENGINE_RUN_DEVICE_SLOT_H
 #define ENGINE_RUN_DEVICE_SLOT_H
 
@@ -13,9 +14,12 @@ struct device_slot {
     struct device *device;
     struct device_info info;
     int failures;
-    bool lost;                   /* failed twice: gets no more jobs */
-    /* What single jobs took here in passes of one row, for planners: blocks computed, and in how many jobs. */
-    struct job_cost { uint64_t ns, blocks, jobs; } attention, expert, head;
+    bool lost; /* failed twice: gets no more jobs */
+    /* What single jobs took here in passes of one row, for planners: blocks computed, and in how
+     * many jobs. */
+    struct job_cost {
+        uint64_t ns, blocks, jobs;
+    } attention, expert, head;
 };
 
 #endif

@@ -1,5 +1,6 @@
-/* The devices beside the CPU: found, opened and taken in when a placement first asks for one. Engine thread, but devices_open: also the one
- * that opens them beside an answer (devices_async.c). */
+/* The devices beside the CPU: found, opened and taken in when a placement first asks for one.
+ * Engine thread, but devices_open: also the one that opens them beside an answer (devices_async.c).
+ */
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
@@ -8,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-int devices_open(struct engine *g, bool named, int first_index, enum rope_variant v, struct probed_device *out, int max, char *why, size_t why_size)
+int devices_open(struct engine *g, bool named, int first_index, enum rope_variant v,
+                 struct probed_device *out, int max, char *why, size_t why_size)
 {
     const char *selector = g->config.device_selector;
     int n_out = 0;
@@ -25,18 +27,30 @@ int devices_open(struct engine *g, bool named, int first_index, enum rope_varian
         n = (*list)->probe(found, DEVICE_MAX, none, sizeof none);
         if (n == 0 && none[0])
             snprintf(why, why_size, "%s: %s", (*list)->name, none);
-        for (int i = 0; i < n && i < DEVICE_MAX && n_out < max && first_index + n_out < DEVICE_MAX; i++) {
-            struct device_config c = {.model = g->model, .index = first_index + n_out, .n_threads = g->info.n_threads, .max_rows = g->info.ubatch,
-                                      .context = g->info.context, .kv_k = g->config.kv_k, .kv_v = g->config.kv_v, .exact = g->config.exact,
-                                      .selector = found[i].selector, .cache_dir = g->config.cache_dir, .rope_cos = g->rope.cos[v],
-                                      .rope_sin = g->rope.sin[v], .log = devices_async_log, .log_ctx = g};
+        for (int i = 0; i < n && i < DEVICE_MAX && n_out < max && first_index + n_out < DEVICE_MAX;
+             i++) {
+            struct device_config c = {.model = g->model,
+                                      .index = first_index + n_out,
+                                      .n_threads = g->info.n_threads,
+                                      .max_rows = g->info.ubatch,
+                                      .context = g->info.context,
+                                      .kv_k = g->config.kv_k,
+                                      .kv_v = g->config.kv_v,
+                                      .exact = g->config.exact,
+                                      .selector = found[i].selector,
+                                      .cache_dir = g->config.cache_dir,
+                                      .rope_cos = g->rope.cos[v],
+                                      .rope_sin = g->rope.sin[v],
+                                      .log = devices_async_log,
+                                      .log_ctx = g};
             struct error e = {0};
 
-            if (selector ? strcmp(selector, found[i].selector) != 0 : found[i].is_cpu_type && !named)
+            if (selector ? strcmp(selector, found[i].selector) != 0
+                         : found[i].is_cpu_type && !named)
                 continue;
-            if (engine_given_up(g))          /* a driver takes seconds */
+            if (engine_given_up(g)) /* a driver takes seconds */
                 return n_out;
-            model_settle(g->model);          /* other devices take packed weights only */
+            model_settle(g->model); /* other devices take packed weights only */
             out[n_out] = (struct probed_device){.ops = *list, .info = found[i]};
             if (found[i].why_not[0])
                 snprintf(why, why_size, "%s: %s", found[i].selector, found[i].why_not);
@@ -50,19 +64,22 @@ int devices_open(struct engine *g, bool named, int first_index, enum rope_varian
 }
 
 /* The devices of devices_open become the engine's. v: the rotary table they were given. */
-void devices_adopt(struct engine *g, struct probed_device *found, int n, enum rope_variant v, const char *why, bool named)
+void devices_adopt(struct engine *g, struct probed_device *found, int n, enum rope_variant v,
+                   const char *why, bool named)
 {
     for (int i = 0; i < n; i++) {
         struct device_slot *s = &g->slots[g->n_devices];
         struct error e = {0};
 
         if (v != g->variant && found[i].ops->rope_set &&
-            found[i].ops->rope_set(found[i].device, g->rope.cos[g->variant], g->rope.sin[g->variant], &e) < 0) {
+            found[i].ops->rope_set(found[i].device, g->rope.cos[g->variant],
+                                   g->rope.sin[g->variant], &e) < 0) {
             engine_notice(g, "%s: %s", found[i].info.selector, e.text);
             found[i].ops->close(found[i].device);
             continue;
         }
-        *s = (struct device_slot){.ops = found[i].ops, .device = found[i].device, .info = found[i].info};
+        *s = (struct device_slot){
+            .ops = found[i].ops, .device = found[i].device, .info = found[i].info};
         g->devices[g->n_devices] = s->device;
         g->info.devices[g->n_devices] = s->info;
         cost_model_device(g->cost_model, g->n_devices, s->device);
@@ -70,7 +87,10 @@ void devices_adopt(struct engine *g, struct probed_device *found, int n, enum ro
     }
     g->why_told = g->n_devices == 1 && named;
     if (g->why_told)
-        engine_notice(g, "%s: the CPU does all the work", why[0] ? why : g->config.device_selector ? g->config.device_selector : "no other device");
+        engine_notice(g, "%s: the CPU does all the work",
+                      why[0]                      ? why
+                      : g->config.device_selector ? g->config.device_selector
+                                                  : "no other device");
 }
 
 bool devices_seek(struct engine *g, bool named)
@@ -82,7 +102,8 @@ bool devices_seek(struct engine *g, bool named)
 
     if (g->devices_async && !devices_async_poll(g, !g->busy))
         return false;
-    if (g->devices_sought >= 1 + named || g->n_devices > 1 || !g->config.backends || (selector && strcmp(selector, "none") == 0))
+    if (g->devices_sought >= 1 + named || g->n_devices > 1 || !g->config.backends ||
+        (selector && strcmp(selector, "none") == 0))
         return true;
     g->devices_sought = 1 + named;
     if (g->busy && devices_async_start(g, named, NULL) == 0)

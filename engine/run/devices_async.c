@@ -1,6 +1,8 @@
-/* Devices opened beside an answer: the first plan that asks for a GPU in the middle of one would otherwise wait for drivers, compilers and the
- * self-test, seconds at worst. Two threads: the engine's, and the one that lives here while back ends are probed and devices opened. The
- * second touches nothing that changes; what it wants to say is queued, what it opened is taken in by the engine at a safe point. */
+/* Devices opened beside an answer: the first plan that asks for a GPU in the middle of one would
+ * otherwise wait for drivers, compilers and the self-test, seconds at worst. Two threads: the
+ * engine's, and the one that lives here while back ends are probed and devices opened. The second
+ * touches nothing that changes; what it wants to say is queued, what it opened is taken in by the
+ * engine at a safe point. */
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/run/engine.h"
@@ -16,7 +18,7 @@
 struct devices_async {
     struct engine *g;
     pthread_t thread;
-    pthread_mutex_t lock;        /* lines and n_lines */
+    pthread_mutex_t lock; /* lines and n_lines */
     char lines[LINES][LINE];
     int n_lines;
     atomic_bool done;
@@ -48,7 +50,8 @@ static void *open_beside(void *ctx)
     struct devices_async *o = ctx;
 
     this_thread = o;
-    o->n = devices_open(o->g, o->named, o->first, o->variant, o->found, DEVICE_MAX, o->why, sizeof o->why);
+    o->n = devices_open(o->g, o->named, o->first, o->variant, o->found, DEVICE_MAX, o->why,
+                        sizeof o->why);
     atomic_store(&o->done, true);
     return NULL;
 }

@@ -1,5 +1,6 @@
-/* The engine: opening, closing and the small calls; session.c, turn.c and placement.c do the work. One engine may be opened after another,
- * also several at a time (each has its own pool of threads). */
+/* The engine: opening, closing and the small calls; session.c, turn.c and placement.c do the work.
+ * One engine may be opened after another, also several at a time (each has its own pool of
+ * threads). */
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
@@ -10,12 +11,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TUNE_HOLD 300            /* milliseconds */
-#define LOOKED_AT_ONCE ((uint64_t)64 << 20)    /* bytes: some ten milliseconds of a load */
+#define TUNE_HOLD 300                       /* milliseconds */
+#define LOOKED_AT_ONCE ((uint64_t)64 << 20) /* bytes: some ten milliseconds of a load */
 
 static int go_on(const struct engine *g, struct error *e)
 {
-    return engine_given_up(g) ? error_set(e, ERR_CANCELLED, "%s: loading was interrupted", g->config.model_path) : 0;
+    return engine_given_up(g)
+               ? error_set(e, ERR_CANCELLED, "%s: loading was interrupted", g->config.model_path)
+               : 0;
 }
 
 static int check_config(struct engine *g, struct error *e)
@@ -36,9 +39,16 @@ static void log_line(void *ctx, const char *line)
 static int open_cpu(struct engine *g, struct error *e)
 {
     struct device_slot *s = &g->slots[0];
-    struct device_config c = {.model = g->model, .n_threads = g->info.n_threads, .max_rows = g->info.ubatch, .context = g->info.context,
-                              .kv_k = g->config.kv_k, .kv_v = g->config.kv_v, .exact = g->config.exact, .cache_dir = g->config.cache_dir,
-                              .rope_cos = g->rope.cos[ROPE_SHORT], .rope_sin = g->rope.sin[ROPE_SHORT]};
+    struct device_config c = {.model = g->model,
+                              .n_threads = g->info.n_threads,
+                              .max_rows = g->info.ubatch,
+                              .context = g->info.context,
+                              .kv_k = g->config.kv_k,
+                              .kv_v = g->config.kv_v,
+                              .exact = g->config.exact,
+                              .cache_dir = g->config.cache_dir,
+                              .rope_cos = g->rope.cos[ROPE_SHORT],
+                              .rope_sin = g->rope.sin[ROPE_SHORT]};
     const struct device_ops *ops = &cpu_device_ops;
     char why[8];
     int rc;
@@ -50,7 +60,7 @@ static int open_cpu(struct engine *g, struct error *e)
     c.log_ctx = g;
     for (const struct device_ops *const *b = g->config.backends; b && *b; b++)
         if (!b[1])
-            ops = *b;                    /* the last one computes what the others cannot */
+            ops = *b; /* the last one computes what the others cannot */
     ops->probe(&s->info, 1, why, sizeof why);
     if ((rc = ops->open(&s->device, &c, e)) < 0)
         return rc;
@@ -77,7 +87,7 @@ static int load_tokenizer(struct engine *g, struct error *e)
 
     if (rc == 0)
         rc = chat_template_load(&g->chat, g->model->file, g->tokenizer, &o, e);
-    g->config.chat_template = g->config.chat_template_file = NULL;       /* the caller's */
+    g->config.chat_template = g->config.chat_template_file = NULL; /* the caller's */
     if (rc == ERR_MODEL && g->tokenizer && g->config.chat_optional) {
         g->chat_error = *e;
         rc = 0;
@@ -115,7 +125,8 @@ static int open_parts(struct engine *g, const struct engine_config *c, struct er
         return rc;
     g->forward.hooks = (struct forward_hooks){.before_layer = session_hooks_layer,
                                               .notice = session_hooks_notice,
-                                              .device_lost = place_device_lost, .ctx = g};
+                                              .device_lost = place_device_lost,
+                                              .ctx = g};
     g->forward.trace = &g->trace;
     g->forward.defer = c->defer_experts;
     return sampler_init(&g->sampler, hp->n_vocab, &c->sampling, e);
@@ -151,9 +162,13 @@ static int place_first(struct engine *g, const struct engine_config *c, struct e
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e)
 {
     struct engine *g = mem_alloc(1, sizeof *g);
-    struct model_options o = {.convert = c->convert, .memory = c->memory, .background = c->background,
-                              .looked_at_once = LOOKED_AT_ONCE, .reads_raw = cpu_reads_raw,
-                              .progress = c->progress, .stop = c->stop,
+    struct model_options o = {.convert = c->convert,
+                              .memory = c->memory,
+                              .background = c->background,
+                              .looked_at_once = LOOKED_AT_ONCE,
+                              .reads_raw = cpu_reads_raw,
+                              .progress = c->progress,
+                              .stop = c->stop,
                               .progress_ctx = c->callback_ctx};
     struct error own = {0};
     int rc = 0;
@@ -176,7 +191,8 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
         rc = error_set(e, ERR_USAGE, "no model was named");
         goto out;
     }
-    if (!g->config.model_path || !g->config.device_selector != !c->device_selector || !g->config.cache_dir != !c->cache_dir) {
+    if (!g->config.model_path || !g->config.device_selector != !c->device_selector ||
+        !g->config.cache_dir != !c->cache_dir) {
         rc = error_set(e, ERR_MEMORY, "no memory for the engine");
         goto out;
     }
@@ -194,7 +210,8 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
     metrics_init(g);
     if ((rc = place_first(g, c, e)) < 0)
         goto out;
-    rc = engine_settle(g, e);            /* at the start nobody waits for a token: the plan is in force before the first one */
+    /* at the start nobody waits for a token: the plan is in force before the first one */
+    rc = engine_settle(g, e);
     if (rc == 0 && c->opened && (rc = go_on(g, e)) == 0)
         rc = c->opened(c->opened_ctx, g, e);
     if (rc == 0)
@@ -257,9 +274,12 @@ void engine_uncancel(struct engine *g)
 int engine_tune(struct engine *g)
 {
     uint64_t done, total;
-    int n = 0, pos = model_packed(g->model, &done, &total) && g->n_tokens < g->info.context && !plan_uses_devices(g->in_force) ? g->n_tokens : -1;
+    int n = 0, pos = model_packed(g->model, &done, &total) && g->n_tokens < g->info.context &&
+                             !plan_uses_devices(g->in_force)
+                         ? g->n_tokens
+                         : -1;
 
-    model_hold(g->model, TUNE_HOLD);                     /* the packers would be measured as well */
+    model_hold(g->model, TUNE_HOLD); /* the packers would be measured as well */
     for (int i = 0; i < g->n_devices; i++)
         if (g->slots[i].ops->tune && !g->slots[i].lost)
             n += g->slots[i].ops->tune(g->slots[i].device, pos);
@@ -283,7 +303,7 @@ void engine_counting_set(struct engine *g, bool on)
     if (!on && !g->uncounted)
         g->spec_before = g->spec;
     if (on && g->uncounted)
-        g->spec = g->spec_before;        /* a strategy that re-plans goes on doing so */
+        g->spec = g->spec_before; /* a strategy that re-plans goes on doing so */
     g->uncounted = !on;
     if (on) {
         g->counted = g->n_tokens;
@@ -303,7 +323,7 @@ void engine_session_clear(struct engine *g)
     size_t cells = (size_t)g->t.n_layers * (size_t)g->t.n_experts;
 
     session_rewind(g, 0);
-    if (g->uncounted)                    /* beside the session: its counts stay */
+    if (g->uncounted) /* beside the session: its counts stay */
         return;
     g->dropped_messages = 0;
     g->t.session_prompt_tokens = g->t.session_generated_tokens = 0;
@@ -321,7 +341,8 @@ void engine_session_rewind(struct engine *g, int n_tokens)
     metrics_refresh(g);
 }
 
-int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, float *logits, bool all_logits, struct error *e)
+int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, float *logits,
+                        bool all_logits, struct error *e)
 {
     struct error own = {0};
     bool was_busy = g->busy;
@@ -330,13 +351,15 @@ int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, floa
     g->busy = true;
     rc = session_extend(g, ids, n, chunk, logits, all_logits, false, e ? e : &own);
     g->busy = was_busy;
-    if (rc == ERR_CANCELLED)             /* this evaluation took the cancel; the next one starts anew */
+    /* this evaluation took the cancel; the next one starts anew */
+    if (rc == ERR_CANCELLED)
         atomic_store(&g->cancel, 0);
     metrics_refresh(g);
     return rc;
 }
 
-int engine_eval(struct engine *g, const int *ids, int n, float *logits, bool all_logits, struct error *e)
+int engine_eval(struct engine *g, const int *ids, int n, float *logits, bool all_logits,
+                struct error *e)
 {
     return engine_eval_chunked(g, ids, n, g->info.ubatch, logits, all_logits, e);
 }
@@ -361,7 +384,6 @@ void engine_events_set(struct engine *g, int (*on_event)(void *ctx, struct event
     g->on_event = on_event;
     g->event_ctx = ctx;
 }
-
 
 void engine_tick_set(struct engine *g, void (*tick)(void *ctx), void *ctx)
 {

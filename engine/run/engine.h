@@ -1,6 +1,7 @@
-/* The synchronous engine: a loaded model, its devices and one session. Used directly by batch, bench and tests; the worker
- * (engine/run/worker.h) wraps it in a thread for the chat. Thread: the one that opened it, except engine_cancel (any thread,
- * async-signal-safe) and engine_info/engine_telemetry as stated. */
+/* The synchronous engine: a loaded model, its devices and one session. Used directly by batch,
+ * bench and tests; the worker (engine/run/worker.h) wraps it in a thread for the chat. Thread: the
+ * one that opened it, except engine_cancel (any thread, async-signal-safe) and
+ * engine_info/engine_telemetry as stated. */
 #ifndef ENGINE_RUN_ENGINE_H
 #define ENGINE_RUN_ENGINE_H
 
@@ -16,91 +17,121 @@ struct engine;
 struct planner_input;
 struct trace;
 
-int engine_footprint(const struct engine_config *c, const struct model *inspected, struct engine_footprint *out, struct error *e);
+int engine_footprint(const struct engine_config *c, const struct model *inspected,
+                     struct engine_footprint *out, struct error *e);
 
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e);
 void engine_close(struct engine *g);
 const struct engine_info *engine_info(const struct engine *g);
-void engine_cancel(struct engine *g);            /* honoured between layers; cleared when a turn starts */
+/* honoured between layers; cleared when a turn starts */
+void engine_cancel(struct engine *g);
 
-/* When nobody waits: what the devices want to measure about their kernels (device_ops.tune). Returns shapes measured.
- * engine_idle_step does it after a turn. */
+/* When nobody waits: what the devices want to measure about their kernels (device_ops.tune).
+ * Returns shapes measured. engine_idle_step does it after a turn. */
 int engine_tune(struct engine *g);
 
 /* Tokens of the session as they lie in the KV cache. */
 int engine_session_tokens(const struct engine *g, const int **ids);
 void engine_session_clear(struct engine *g);
-void engine_session_rewind(struct engine *g, int n_tokens);      /* keeps the first n_tokens */
+void engine_session_rewind(struct engine *g, int n_tokens); /* keeps the first n_tokens */
 
-/* Appends ids to the session and computes them in chunks of ubatch. logits: NULL, or all_logits ? (n, n_vocab) : (1, n_vocab) of the
- * last. ERR_CONTEXT, ERR_CANCELLED (session then ends with a whole token), ERR_MEMORY. */
-int engine_eval(struct engine *g, const int *ids, int n, float *logits, bool all_logits, struct error *e);
+/* Appends ids to the session and computes them in chunks of ubatch. logits: NULL, or all_logits ?
+ * (n, n_vocab) : (1, n_vocab) of the last. ERR_CONTEXT, ERR_CANCELLED (session then ends with a
+ * whole token), ERR_MEMORY. */
+int engine_eval(struct engine *g, const int *ids, int n, float *logits, bool all_logits,
+                struct error *e);
 /* Same, the n rows being computed chunk by chunk of at most `chunk` rows (tests). */
-int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, float *logits, bool all_logits, struct error *e);
+int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, float *logits,
+                        bool all_logits, struct error *e);
 
-/* A whole turn: template, tokens, prefix reuse, overflow policy, prefill, decode loop. on_event gets TURN_STARTED, PREFILL, TOKEN,
- * NOTICE, PLAN and TURN_DONE; it returns non-zero to cancel. ev->text goes when the callback returns, unless it takes it (sets it NULL).
- * The turn stays the caller's. A cancelled turn is no error: done->reason says so. */
-int engine_turn(struct engine *g, const struct turn *t, int (*on_event)(void *ctx, struct event *ev), void *ctx,
+/* A whole turn: template, tokens, prefix reuse, overflow policy, prefill, decode loop. on_event
+ * gets TURN_STARTED, PREFILL, TOKEN, NOTICE, PLAN and TURN_DONE; it returns non-zero to cancel.
+ * ev->text goes when the callback returns, unless it takes it (sets it NULL). The turn stays the
+ * caller's. A cancelled turn is no error: done->reason says so. */
+int engine_turn(struct engine *g, const struct turn *t,
+                int (*on_event)(void *ctx, struct event *ev), void *ctx,
                 struct turn_done_event *done, struct error *e);
 
-void engine_sampling_set(struct engine *g, const struct sampling *s);    /* from the next token on; safe inside on_event */
-void engine_pace_set(struct engine *g, double tokens_per_second);        /* 0: off; safe inside on_event */
-int engine_plan_set(struct engine *g, struct plan *p, struct error *e);  /* takes p; safe inside on_event, takes effect at the safe point */
-int engine_place(struct engine *g, const char *spec, struct error *e);   /* planner spec; devices are opened when it asks for them */
-int engine_script_set(struct engine *g, const char *script, struct error *e);            /* --place-script */
-int engine_profile_set(struct engine *g, const double *counts, struct error *e);        /* (n_layers, n_experts), copied; planners use them instead
-                                                                                         * of the session's counts; NULL: those again */
+/* from the next token on; safe inside on_event */
+void engine_sampling_set(struct engine *g, const struct sampling *s);
+/* 0: off; safe inside on_event */
+void engine_pace_set(struct engine *g, double tokens_per_second);
+/* takes p; safe inside on_event, takes effect at the safe point */
+int engine_plan_set(struct engine *g, struct plan *p, struct error *e);
+/* planner spec; devices are opened when it asks for them */
+int engine_place(struct engine *g, const char *spec, struct error *e);
+/* --place-script */
+int engine_script_set(struct engine *g, const char *script, struct error *e);
+int engine_profile_set(struct engine *g, const double *counts,
+                       struct error *e); /* (n_layers, n_experts), copied; planners use them instead
+                                          * of the session's counts; NULL: those again */
 /* Goes on with moves until nothing is pending (outside a turn). */
 int engine_settle(struct engine *g, struct error *e);
-/* Takes NOTICE and PLAN events outside turns; a turn's own callback stands in for it while the turn runs. */
+/* Takes NOTICE and PLAN events outside turns; a turn's own callback stands in for it while the turn
+ * runs. */
 void engine_events_set(struct engine *g, int (*on_event)(void *ctx, struct event *ev), void *ctx);
-/* Lossy, explicitly: of a decoded token's experts on the CPU, up to n of least weight a layer arrive one layer later, so that they run while
- * another device computes the next attention. Without such a placement nothing is deferred. 0: exact. */
+/* Lossy, explicitly: of a decoded token's experts on the CPU, up to n of least weight a layer
+ * arrive one layer later, so that they run while another device computes the next attention.
+ * Without such a placement nothing is deferred. 0: exact. */
 void engine_defer_set(struct engine *g, int n);
-/* What that costs on the session as it stands, from position `from` on (at most 256 tokens): the mean Kullback-Leibler divergence of the next
- * token's distribution from the exact run's, in nats, and how many tokens greedy decoding would choose otherwise. The session is
- * computed anew, twice, and stays. Outside a turn. */
+/* What that costs on the session as it stands, from position `from` on (at most 256 tokens): the
+ * mean Kullback-Leibler divergence of the next token's distribution from the exact run's, in nats,
+ * and how many tokens greedy decoding would choose otherwise. The session is computed anew, twice,
+ * and stays. Outside a turn. */
 struct defer_loss {
     int tokens, changed;
     double mean_kl, largest_kl;
 };
 int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct error *e);
-bool engine_idle_step(struct engine *g);         /* between turns: goes on with moves; true: more are left */
-/* Called on the engine's thread after every token and about ten times a second in long work, telemetry being fresh. NULL: none. */
+/* between turns: goes on with moves; true: more are left */
+bool engine_idle_step(struct engine *g);
+/* Called on the engine's thread after every token and about ten times a second in long work,
+ * telemetry being fresh. NULL: none. */
 void engine_tick_set(struct engine *g, void (*tick)(void *ctx), void *ctx);
-/* Spans of everything computed from now on (engine/run/trace.h), at most `room`; 0: stop. The trace stays readable until the next call. */
+/* Spans of everything computed from now on (engine/run/trace.h), at most `room`; 0: stop. The trace
+ * stays readable until the next call. */
 int engine_trace_start(struct engine *g, size_t room, struct error *e);
 /* While on, one token a second is computed block by block and its spans stand in the telemetry. */
 void engine_timeline_set(struct engine *g, bool on);
 const struct trace *engine_trace(const struct engine *g);
 const struct plan *engine_plan(const struct engine *g);
-/* What planners are asked with: block sizes, budgets, abilities, measured costs, use so far. Opens the other devices when `open_devices`,
- * also those that are really the CPU when one was named; measures missing costs when `measure` (outside a turn). Valid until the
- * next call into the engine; target 0: there is only the CPU. NULL: e says why. */
-const struct planner_input *engine_planner_input(struct engine *g, bool open_devices, bool named, bool measure, struct error *e);
-/* The bandwidth semaphore (engine/placement/bandwidth.h); auto: inactive until bandwidth_decide. Between tokens. */
+/* What planners are asked with: block sizes, budgets, abilities, measured costs, use so far. Opens
+ * the other devices when `open_devices`, also those that are really the CPU when one was named;
+ * measures missing costs when `measure` (outside a turn). Valid until the next call into the
+ * engine; target 0: there is only the CPU. NULL: e says why. */
+const struct planner_input *engine_planner_input(struct engine *g, bool open_devices, bool named,
+                                                 bool measure, struct error *e);
+/* The bandwidth semaphore (engine/placement/bandwidth.h); auto: inactive until bandwidth_decide.
+ * Between tokens. */
 void engine_bandwidth_set(struct engine *g, enum bandwidth_mode mode, double bytes_per_second);
 struct bandwidth *engine_bandwidth(struct engine *g);
-/* Synthetic routing for benchmarks (see struct imposed_routing), until called with NULL. The text computed under it means nothing. */
+/* Synthetic routing for benchmarks (see struct imposed_routing), until called with NULL. The text
+ * computed under it means nothing. */
 void engine_routing_impose(struct engine *g, const struct imposed_routing *r);
-void engine_tell(struct engine *g, const char *line);    /* a NOTICE of the application's own */
-void engine_progress(struct engine *g, const char *line);    /* how far long work is: PROGRESS, a line that the next one replaces */
-/* Off: what is computed from now on happens beside the session: it counts neither in the use of experts nor as a plan's tokens, and clearing the
- * session clears no counts. On: tokens of the session are the caller's to restore; the plan's strategy is what it was. */
+void engine_tell(struct engine *g, const char *line); /* a NOTICE of the application's own */
+/* how far long work is: PROGRESS, a line that the next one replaces */
+void engine_progress(struct engine *g, const char *line);
+/* Off: what is computed from now on happens beside the session: it counts neither in the use of
+ * experts nor as a plan's tokens, and clearing the session clears no counts. On: tokens of the
+ * session are the caller's to restore; the plan's strategy is what it was. */
 void engine_counting_set(struct engine *g, bool on);
-void engine_uncancel(struct engine *g);          /* a cancel meant for work that is over */
-/* auto's verdict for this model and device, kept in cache_dir: spec won; the best plan with the device was slower by `loss` (0.12: 12 %). */
+void engine_uncancel(struct engine *g); /* a cancel meant for work that is over */
+/* auto's verdict for this model and device, kept in cache_dir: spec won; the best plan with the
+ * device was slower by `loss` (0.12: 12 %). */
 int engine_verdict_set(struct engine *g, const char *spec, double loss, struct error *e);
 
-const struct telemetry *engine_telemetry(const struct engine *g);        /* engine thread only */
+const struct telemetry *engine_telemetry(const struct engine *g); /* engine thread only */
 
-/* Positions of the session whose token chose this expert: fills at most max, returns how many there are. */
+/* Positions of the session whose token chose this expert: fills at most max, returns how many there
+ * are. */
 int engine_expert_tokens(const struct engine *g, int layer, int expert, int *positions, int max);
-/* The same as text for people: how many, the most frequent, the newest in their surroundings. mem_* memory. ERR_USAGE, ERR_MEMORY. */
-int engine_expert_report(const struct engine *g, int layer, int expert, char **text, struct error *e);
+/* The same as text for people: how many, the most frequent, the newest in their surroundings. mem_*
+ * memory. ERR_USAGE, ERR_MEMORY. */
+int engine_expert_report(const struct engine *g, int layer, int expert, char **text,
+                         struct error *e);
 
-/* One observer; NULL: none. Called between layers' end and the next token, on the engine's thread. */
+/* One observer; NULL: none. Called between layers' end and the next token, on the engine's thread.
+ */
 void engine_observe(struct engine *g, void (*fn)(void *ctx, const struct routing *r), void *ctx);
 
 #endif

@@ -1,29 +1,38 @@
-/* What an engine would take, computed from the same shapes that opening it uses. Any thread; nothing is allocated.
- * tests/check_fit.c opens engines and compares: the table of --fit is exact or the test fails. */
+/* What an engine would take, computed from the same shapes that opening it uses. Any thread;
+ * nothing is allocated. tests/check_fit.c opens engines and compares: the table of --fit is exact
+ * or the test fails. */
 #include "engine/base/topology.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
-int engine_resolve(const struct engine_config *c, const struct hparams *hp, struct engine_footprint *out, struct error *e)
+int engine_resolve(const struct engine_config *c, const struct hparams *hp,
+                   struct engine_footprint *out, struct error *e)
 {
     *out = (struct engine_footprint){0};
     out->n_threads = c->n_threads > 0 ? c->n_threads : topology_default_threads();
-    out->context = c->context ? c->context : hp->context_max < ENGINE_DEFAULT_CONTEXT ? hp->context_max : ENGINE_DEFAULT_CONTEXT;
+    out->context = c->context                                 ? c->context
+                   : hp->context_max < ENGINE_DEFAULT_CONTEXT ? hp->context_max
+                                                              : ENGINE_DEFAULT_CONTEXT;
     out->ubatch = c->ubatch ? c->ubatch : ENGINE_DEFAULT_UBATCH;
     if (c->batch && c->batch < out->ubatch)
         out->ubatch = c->batch;
     if (out->context < 1 || out->context > 1 << 24)
-        return error_set(e, ERR_USAGE, "a context of %d tokens is out of range (1 to %d)", out->context, 1 << 24);
+        return error_set(e, ERR_USAGE, "a context of %d tokens is out of range (1 to %d)",
+                         out->context, 1 << 24);
     if (out->ubatch < 1 || out->ubatch > 8192)
         return error_set(e, ERR_USAGE, "-ub %d is out of range (1 to 8192)", out->ubatch);
     if (out->ubatch > out->context)
         out->ubatch = out->context;
     if ((c->kv_k == KV_Q8_0 || c->kv_v == KV_Q8_0) && hp->head_dim % 32)
-        return error_set(e, ERR_USAGE, "a q8_0 cache needs heads of a multiple of 32 values, this model has %d: use f16", hp->head_dim);
+        return error_set(
+            e, ERR_USAGE,
+            "a q8_0 cache needs heads of a multiple of 32 values, this model has %d: use f16",
+            hp->head_dim);
     return 0;
 }
 
-int engine_footprint(const struct engine_config *c, const struct model *inspected, struct engine_footprint *out, struct error *e)
+int engine_footprint(const struct engine_config *c, const struct model *inspected,
+                     struct engine_footprint *out, struct error *e)
 {
     const struct hparams *hp = &inspected->hp;
     uint64_t device_scratch;
@@ -32,13 +41,20 @@ int engine_footprint(const struct engine_config *c, const struct model *inspecte
     if ((rc = engine_resolve(c, hp, out, e)) < 0)
         return rc;
     {
-        struct device_config d = {.model = inspected, .n_threads = out->n_threads, .max_rows = out->ubatch, .context = out->context,
-                                  .kv_k = c->kv_k, .kv_v = c->kv_v, .exact = c->exact, .float_library = c->float_library};
+        struct device_config d = {.model = inspected,
+                                  .n_threads = out->n_threads,
+                                  .max_rows = out->ubatch,
+                                  .context = out->context,
+                                  .kv_k = c->kv_k,
+                                  .kv_v = c->kv_v,
+                                  .exact = c->exact,
+                                  .float_library = c->float_library};
 
         if ((rc = cpu_device_footprint(&d, &out->kv_bytes, &device_scratch, e)) < 0)
             return rc;
     }
-    out->scratch_bytes = device_scratch + forward_footprint(hp, out->ubatch) + rope_footprint(hp, out->context) + history_footprint(hp, out->context)
-        + (size_t)hp->n_vocab * (sizeof(float) + sizeof(struct sampler_candidate));
+    out->scratch_bytes = device_scratch + forward_footprint(hp, out->ubatch) +
+                         rope_footprint(hp, out->context) + history_footprint(hp, out->context) +
+                         (size_t)hp->n_vocab * (sizeof(float) + sizeof(struct sampler_candidate));
     return 0;
 }

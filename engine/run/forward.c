@@ -1,6 +1,7 @@
 /* See forward.h. Runs on the engine's thread.
- * Shape: jobs of one layer are sent and awaited within that layer, so a failure always belongs to one known job and the inputs for its
- * second run are still there. Every operation here that touches numbers follows engine/device/numerics.h, rules 9 and 10. */
+ * Shape: jobs of one layer are sent and awaited within that layer, so a failure always belongs to
+ * one known job and the inputs for its second run are still there. Every operation here that
+ * touches numbers follows engine/device/numerics.h, rules 9 and 10. */
 #include "engine/run/forward.h"
 
 #include "engine/base/clock.h"
@@ -13,29 +14,33 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FUSED_ROWS 64            /* rows x layers of one fused job in prefill: cancel and progress come in between */
+/* rows x layers of one fused job in prefill: cancel and progress come in between */
+#define FUSED_ROWS 64
 
-/* What a pass of max_rows rows works in: taken at init, freed at the end, counted by forward_footprint. */
-#define BUFFERS(X) \
-    X(experts, z.layers * z.rows * z.used) \
-    X(weights, z.layers * z.rows * z.used) \
-    X(ran_on, z.layers * z.experts) \
-    X(x, z.rows * z.hidden) \
-    X(x_before, z.rows * z.hidden) \
-    X(y, z.rows * z.hidden) \
-    X(h, z.rows * z.hidden) \
-    X(scores, z.rows * z.experts) \
-    X(out, z.used * z.rows * z.hidden) \
+/* What a pass of max_rows rows works in: taken at init, freed at the end, counted by
+ * forward_footprint. */
+/* clang-format off */
+#define BUFFERS(X)                               \
+    X(experts, z.layers * z.rows * z.used)       \
+    X(weights, z.layers * z.rows * z.used)       \
+    X(ran_on, z.layers * z.experts)              \
+    X(x, z.rows * z.hidden)                      \
+    X(x_before, z.rows * z.hidden)               \
+    X(y, z.rows * z.hidden)                      \
+    X(h, z.rows * z.hidden)                      \
+    X(scores, z.rows * z.experts)                \
+    X(out, z.used * z.rows * z.hidden)           \
     X(deferred.out, FORWARD_DEFERRED * z.hidden) \
-    X(row, z.rows * z.used) \
-    X(slot, z.rows * z.used) \
-    X(first_entry, z.experts + 1) \
-    X(groups, DEVICE_MAX * z.experts) \
-    X(guess_h, z.hidden) \
-    X(guess_scores, z.experts) \
-    X(guess_weights, z.used) \
-    X(guess, z.used) \
+    X(row, z.rows * z.used)                      \
+    X(slot, z.rows * z.used)                     \
+    X(first_entry, z.experts + 1)                \
+    X(groups, DEVICE_MAX * z.experts)            \
+    X(guess_h, z.hidden)                         \
+    X(guess_scores, z.experts)                   \
+    X(guess_weights, z.used)                     \
+    X(guess, z.used)                             \
     X(fused_device, z.layers)
+/* clang-format on */
 
 struct sizes {
     size_t layers, rows, hidden, experts, used;
@@ -43,8 +48,10 @@ struct sizes {
 
 static struct sizes sizes_of(const struct hparams *hp, int max_rows)
 {
-    return (struct sizes){.layers = (size_t)hp->n_layers, .rows = (size_t)max_rows,
-                          .hidden = (size_t)hp->hidden, .experts = (size_t)hp->n_experts,
+    return (struct sizes){.layers = (size_t)hp->n_layers,
+                          .rows = (size_t)max_rows,
+                          .hidden = (size_t)hp->hidden,
+                          .experts = (size_t)hp->n_experts,
                           .used = (size_t)hp->n_experts_used};
 }
 
@@ -62,7 +69,7 @@ size_t forward_footprint(const struct hparams *hp, int max_rows)
 
 static bool take_buffers(struct forward *f, struct sizes z)
 {
-#define X(buffer, count) \
+#define X(buffer, count)                                    \
     if (!(f->buffer = mem_alloc(count, sizeof *f->buffer))) \
         return false;
     BUFFERS(X)
@@ -70,7 +77,8 @@ static bool take_buffers(struct forward *f, struct sizes z)
     return true;
 }
 
-int forward_init(struct forward *f, const struct model *m, struct device_slot *slots, struct kv *kv, int max_rows, struct error *e)
+int forward_init(struct forward *f, const struct model *m, struct device_slot *slots, struct kv *kv,
+                 int max_rows, struct error *e)
 {
     struct sizes z = sizes_of(&m->hp, max_rows);
 
@@ -82,7 +90,8 @@ int forward_init(struct forward *f, const struct model *m, struct device_slot *s
     f->scratch_bytes = forward_footprint(&m->hp, max_rows);
     if (!take_buffers(f, z)) {
         forward_release(f);
-        return error_set(e, ERR_MEMORY, "no memory for the activations of %d rows: try a smaller -ub", max_rows);
+        return error_set(e, ERR_MEMORY,
+                         "no memory for the activations of %d rows: try a smaller -ub", max_rows);
     }
     memset(f->ran_on, PLAN_NO_DEVICE, z.layers * z.experts);
     return 0;
@@ -106,12 +115,13 @@ void forward_placed(struct forward *f, const struct plan *p, int n_devices)
         for (int e = 0; e < p->n_experts && d != PLAN_NO_DEVICE; e++)
             if (plan_expert(p, l, e) != d || p->streamed[l * p->n_experts + e])
                 d = PLAN_NO_DEVICE;
-        f->fused_device[l] = (uint8_t)(d != PLAN_NO_DEVICE && f->slots[d].ops->layers ? d : PLAN_NO_DEVICE);
+        f->fused_device[l] =
+            (uint8_t)(d != PLAN_NO_DEVICE && f->slots[d].ops->layers ? d : PLAN_NO_DEVICE);
     }
 }
 
-/* After a device went out of use: its rows of the cache come home. Those that cannot be read any more are computed again: from resume_at
- * on, with whatever this pass has done so far. */
+/* After a device went out of use: its rows of the cache come home. Those that cannot be read any
+ * more are computed again: from resume_at on, with whatever this pass has done so far. */
 static int bring_home(struct forward *f, int device, struct error *e)
 {
     int resume = -1;
@@ -120,7 +130,8 @@ static int bring_home(struct forward *f, int device, struct error *e)
         int want = kv_valid(f->kv, l, device);
         struct error ignored;
 
-        if (want <= kv_valid(f->kv, l, 0) || kv_step(f->kv, l, 0, want, UINT64_MAX, NULL, &ignored) == 1)
+        if (want <= kv_valid(f->kv, l, 0) ||
+            kv_step(f->kv, l, 0, want, UINT64_MAX, NULL, &ignored) == 1)
             continue;
         if (resume < 0 || kv_valid(f->kv, l, 0) < resume)
             resume = kv_valid(f->kv, l, 0);
@@ -131,18 +142,19 @@ static int bring_home(struct forward *f, int device, struct error *e)
     return error_set(e, ERR_DEVICE, "a device failed and took cached keys with it");
 }
 
-/* A job of a device other than the CPU failed: says so, and takes the device out of use when it was not the first time. 0: run the job
- * on the CPU; ERR_DEVICE: go on from resume_at. */
+/* A job of a device other than the CPU failed: says so, and takes the device out of use when it was
+ * not the first time. 0: run the job on the CPU; ERR_DEVICE: go on from resume_at. */
 static int job_failed(struct forward *f, int device, const char *what, struct error *e)
 {
     struct device_slot *s = &f->slots[device];
     char line[700];
     int rc = 0;
 
-    mem_guard_disarm();          /* a failure is no token: saying so and moving home may allocate */
+    mem_guard_disarm(); /* a failure is no token: saying so and moving home may allocate */
     s->lost = s->failures++ > 0;
-    snprintf(line, sizeof line, "%s failed%s (%s: %s): the CPU %s; the text goes on", s->info.selector[0] ? s->info.selector : s->ops->name,
-             s->lost ? " again" : "", what, e->text, s->lost ? "takes over everything it did" : "computed this step instead");
+    snprintf(line, sizeof line, "%s failed%s (%s: %s): the CPU %s; the text goes on",
+             s->info.selector[0] ? s->info.selector : s->ops->name, s->lost ? " again" : "", what,
+             e->text, s->lost ? "takes over everything it did" : "computed this step instead");
     if (f->hooks.notice)
         f->hooks.notice(f->hooks.ctx, line);
     if (s->lost) {
@@ -154,12 +166,14 @@ static int job_failed(struct forward *f, int device, const char *what, struct er
     return rc;
 }
 
-/* The rows before pos of a layer, on a device. Where no device has them any more they are computed again. */
+/* The rows before pos of a layer, on a device. Where no device has them any more they are computed
+ * again. */
 static int kv_ensure(struct forward *f, int layer, int device, struct error *e)
 {
     int rc = 0;
 
-    if (kv_valid(f->kv, layer, device) < f->pos && (rc = kv_step(f->kv, layer, device, f->pos, UINT64_MAX, NULL, e)) < 0 && device == 0)
+    if (kv_valid(f->kv, layer, device) < f->pos &&
+        (rc = kv_step(f->kv, layer, device, f->pos, UINT64_MAX, NULL, e)) < 0 && device == 0)
         f->resume_at = kv_valid(f->kv, layer, 0);
     return rc < 0 ? ERR_DEVICE : 0;
 }
@@ -178,12 +192,19 @@ static void count_cost(struct forward *f, struct job_cost *c, uint64_t ns, int b
     }
 }
 
-/* The experts that the layer before still owes. Their input, f->h, stands until this layer's route. */
+/* The experts that the layer before still owes. Their input, f->h, stands until this layer's route.
+ */
 static int run_deferred(struct forward *f, struct error *e)
 {
     struct device_slot *cpu = &f->slots[0];
-    struct experts_job j = {.layer = f->deferred.layer, .rows = 1, .h = f->h, .n_groups = f->deferred.n, .groups = f->deferred.groups, .row = f->deferred.row,
-                            .slot = f->deferred.slot, .out = f->deferred.out};
+    struct experts_job j = {.layer = f->deferred.layer,
+                            .rows = 1,
+                            .h = f->h,
+                            .n_groups = f->deferred.n,
+                            .groups = f->deferred.groups,
+                            .row = f->deferred.row,
+                            .slot = f->deferred.slot,
+                            .out = f->deferred.out};
     uint64_t start = clock_now();
     int rc;
 
@@ -192,7 +213,7 @@ static int run_deferred(struct forward *f, struct error *e)
     rc = finish(cpu, cpu->ops->experts(cpu->device, &j, e), e);
     count_cost(f, &cpu->expert, clock_now() - start, j.n_groups);
     trace_span(f->trace, TRACE_EXPERTS, f->deferred.layer, 0, start, clock_now());
-    f->deferred.layer = -1;                  /* computed; still to be added */
+    f->deferred.layer = -1; /* computed; still to be added */
     return rc;
 }
 
@@ -202,19 +223,21 @@ static void add_deferred(struct forward *f)
 
     for (int i = 0; i < f->deferred.n; i++)
         for (int k = 0; k < hidden; k++)
-            f->x[k] = fmaf(f->deferred.weights[i], f->deferred.out[(size_t)i * (size_t)hidden + (size_t)k], f->x[k]);
+            f->x[k] = fmaf(f->deferred.weights[i],
+                           f->deferred.out[(size_t)i * (size_t)hidden + (size_t)k], f->x[k]);
     f->deferred.n = 0;
 }
 
-/* Takes the least-weighted experts of the CPU's groups out of this layer's work. Only where it buys something: the next layer's attention
- * runs on another device meanwhile. */
+/* Takes the least-weighted experts of the CPU's groups out of this layer's work. Only where it buys
+ * something: the next layer's attention runs on another device meanwhile. */
 static void choose_deferred(struct forward *f, int layer, const float *weights)
 {
     const struct hparams *hp = &f->model->hp;
-    struct expert_group *groups = f->groups;     /* the CPU's */
+    struct expert_group *groups = f->groups; /* the CPU's */
 
     f->deferred.n = 0;
-    if (!f->defer || f->rows != 1 || layer + 1 >= hp->n_layers || f->plan->attention[layer + 1] == 0 ||
+    if (!f->defer || f->rows != 1 || layer + 1 >= hp->n_layers ||
+        f->plan->attention[layer + 1] == 0 ||
         (f->fused_device[layer + 1] != PLAN_NO_DEVICE && !trace_active(f->trace)))
         return;
     while (f->deferred.n < f->defer && f->deferred.n < FORWARD_DEFERRED && f->n_groups[0] > 0) {
@@ -224,13 +247,16 @@ static void choose_deferred(struct forward *f, int layer, const float *weights)
             if (weights[f->slot[groups[i].first]] < weights[f->slot[groups[least].first]])
                 least = i;
         slot = f->slot[groups[least].first];
-        f->deferred.groups[f->deferred.n] = (struct expert_group){.expert = groups[least].expert, .first = f->deferred.n, .count = 1};
+        f->deferred.groups[f->deferred.n] = (struct expert_group){
+            .expert = groups[least].expert, .first = f->deferred.n, .count = 1};
         f->deferred.row[f->deferred.n] = 0;
         f->deferred.slot[f->deferred.n] = f->deferred.n;
         f->deferred.weights[f->deferred.n] = weights[slot];
         f->deferred.n++;
-        memset(f->out + (size_t)slot * (size_t)hp->hidden, 0, (size_t)hp->hidden * sizeof(float));   /* adds nothing to this layer's sum */
-        memmove(groups + least, groups + least + 1, (size_t)(--f->n_groups[0] - least) * sizeof *groups);
+        /* adds nothing to this layer's sum */
+        memset(f->out + (size_t)slot * (size_t)hp->hidden, 0, (size_t)hp->hidden * sizeof(float));
+        memmove(groups + least, groups + least + 1,
+                (size_t)(--f->n_groups[0] - least) * sizeof *groups);
     }
     f->deferred.layer = layer;
 }
@@ -269,7 +295,8 @@ static int run_attention(struct forward *f, int layer, bool on_cpu, struct error
     }
 }
 
-/* Counting sort of the (row, slot) pairs by expert, then one group per expert, listed under its device. */
+/* Counting sort of the (row, slot) pairs by expert, then one group per expert, listed under its
+ * device. */
 static void group_rows(struct forward *f, int layer)
 {
     int n = f->model->hp.n_experts, used = f->model->hp.n_experts_used;
@@ -285,7 +312,8 @@ static void group_rows(struct forward *f, int layer)
         f->first_entry[x + 1] += f->first_entry[x];
         if (!count)
             continue;
-        f->groups[d * n + f->n_groups[d]++] = (struct expert_group){.expert = x, .first = f->first_entry[x], .count = count};
+        f->groups[d * n + f->n_groups[d]++] =
+            (struct expert_group){.expert = x, .first = f->first_entry[x], .count = count};
         f->ran_on[layer * n + x] = (uint8_t)d;
     }
     for (int i = 0; i < f->rows * used; i++) {
@@ -298,8 +326,14 @@ static void group_rows(struct forward *f, int layer)
 
 static struct experts_job experts_of(struct forward *f, int layer, int d)
 {
-    return (struct experts_job){.layer = layer, .rows = f->rows, .h = f->h, .n_groups = f->n_groups[d], .groups = f->groups + d * f->model->hp.n_experts,
-                                .row = f->row, .slot = f->slot, .out = f->out};
+    return (struct experts_job){.layer = layer,
+                                .rows = f->rows,
+                                .h = f->h,
+                                .n_groups = f->n_groups[d],
+                                .groups = f->groups + d * f->model->hp.n_experts,
+                                .row = f->row,
+                                .slot = f->slot,
+                                .out = f->out};
 }
 
 static int cpu_experts(struct forward *f, int layer, int owed_by, struct error *e)
@@ -317,7 +351,8 @@ static int cpu_experts(struct forward *f, int layer, int owed_by, struct error *
     return rc;
 }
 
-/* Takes tokens for the weights a device is about to read from the memory it shares with the others. */
+/* Takes tokens for the weights a device is about to read from the memory it shares with the others.
+ */
 static void share_memory(struct forward *f, int layer, int d)
 {
     const struct expert_weights *w = f->model->layers[layer].experts;
@@ -331,13 +366,19 @@ static void share_memory(struct forward *f, int layer, int d)
     bandwidth_take(f->bandwidth, bytes);
 }
 
-/* Which experts the next layer will choose is guessed from the residual stream as it stands: what this layer's experts add to it seldom turns its
- * router around. Those that pass through a device are on their way there while this layer computes; a wrong guess costs a copy. */
+/* Which experts the next layer will choose is guessed from the residual stream as it stands: what
+ * this layer's experts add to it seldom turns its router around. Those that pass through a device
+ * are on their way there while this layer computes; a wrong guess costs a copy. */
 static void prefetch(struct forward *f, int layer)
 {
     const struct hparams *hp = &f->model->hp;
     struct device_slot *cpu = &f->slots[0];
-    struct route_job j = {.layer = layer + 1, .rows = 1, .x = f->x, .h = f->guess_h, .scores = f->guess_scores, .experts = f->guess,
+    struct route_job j = {.layer = layer + 1,
+                          .rows = 1,
+                          .x = f->x,
+                          .h = f->guess_h,
+                          .scores = f->guess_scores,
+                          .experts = f->guess,
                           .weights = f->guess_weights};
     const uint8_t *streamed = f->plan->streamed + (size_t)(layer + 1) * (size_t)hp->n_experts;
     uint64_t start = clock_now();
@@ -361,7 +402,7 @@ static void prefetch(struct forward *f, int layer)
 
 static int run_experts(struct forward *f, int layer, struct error *e)
 {
-    int state[DEVICE_MAX] = {0}, rc = 0;     /* 0: owes nothing, 1: at it, -1: failed */
+    int state[DEVICE_MAX] = {0}, rc = 0; /* 0: owes nothing, 1: at it, -1: failed */
     uint64_t start[DEVICE_MAX] = {0};
 
     for (int d = 1; d < f->n_devices && rc == 0; d++) {
@@ -388,14 +429,16 @@ static int run_experts(struct forward *f, int layer, struct error *e)
         struct error failed = {0};
         uint64_t end;
 
-        if (state[d] == 1 && s->ops->wait(s->device, &failed) < 0) {   /* also when something else went wrong: its inputs must be free */
+        /* also when something else went wrong: its inputs must be free */
+        if (state[d] == 1 && s->ops->wait(s->device, &failed) < 0) {
             state[d] = -1;
             if (rc == 0 && (rc = job_failed(f, d, "experts", &failed)) < 0 && e)
                 *e = failed;
         }
         if (state[d] == 1) {
             end = clock_now();
-            if (!f->n_groups[0])         /* else it may have been done before the CPU was: nobody knows when */
+            /* else it may have been done before the CPU was: nobody knows when */
+            if (!f->n_groups[0])
                 count_cost(f, &s->expert, end - start[d], f->n_groups[d]);
             trace_span(f->trace, TRACE_EXPERTS, layer, d, start[d], end);
         }
@@ -410,10 +453,17 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
     const struct hparams *hp = &f->model->hp;
     struct device_slot *cpu = &f->slots[0];
     size_t n = (size_t)f->rows * (size_t)hp->hidden, pairs = (size_t)(f->rows * hp->n_experts_used);
-    struct route_job route = {.layer = layer, .rows = f->rows, .pos = f->pos, .x = f->x, .h = f->h, .scores = f->scores,
-                              .experts = f->experts + (size_t)layer * pairs, .weights = f->weights + (size_t)layer * pairs,
+    struct route_job route = {.layer = layer,
+                              .rows = f->rows,
+                              .pos = f->pos,
+                              .x = f->x,
+                              .h = f->h,
+                              .scores = f->scores,
+                              .experts = f->experts + (size_t)layer * pairs,
+                              .weights = f->weights + (size_t)layer * pairs,
                               .imposed = f->imposed};
-    struct combine_job combine = {.rows = f->rows, .out = f->out, .weights = route.weights, .x = f->x};
+    struct combine_job combine = {
+        .rows = f->rows, .out = f->out, .weights = route.weights, .x = f->x};
     uint64_t start;
     int rc;
 
@@ -436,19 +486,27 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
     return rc;
 }
 
-/* Layers first .. last - 1 in one job of one device. The residual stream is kept aside for the case that the device fails half-way. */
+/* Layers first .. last - 1 in one job of one device. The residual stream is kept aside for the case
+ * that the device fails half-way. */
 static int run_fused(struct forward *f, int first, int last, struct error *e)
 {
     const struct hparams *hp = &f->model->hp;
-    size_t bytes = (size_t)f->rows * (size_t)hp->hidden * sizeof(float), pairs = (size_t)(f->rows * hp->n_experts_used);
+    size_t bytes = (size_t)f->rows * (size_t)hp->hidden * sizeof(float),
+           pairs = (size_t)(f->rows * hp->n_experts_used);
     int d = f->fused_device[first], rc = 0;
     struct device_slot *s = &f->slots[d];
-    struct layers_job j = {.first = first, .last = last, .rows = f->rows, .pos = f->pos, .x = f->x,
-                           .experts = f->experts + (size_t)first * pairs, .weights = f->weights + (size_t)first * pairs,
+    struct layers_job j = {.first = first,
+                           .last = last,
+                           .rows = f->rows,
+                           .pos = f->pos,
+                           .x = f->x,
+                           .experts = f->experts + (size_t)first * pairs,
+                           .weights = f->weights + (size_t)first * pairs,
                            .imposed = f->imposed};
     uint64_t start;
 
-    if (f->deferred.n) {                     /* the device whose attention they were deferred to is gone */
+    /* the device whose attention they were deferred to is gone */
+    if (f->deferred.n) {
         if ((rc = run_deferred(f, e)) < 0)
             return rc;
         add_deferred(f);
@@ -491,7 +549,9 @@ int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct er
     for (int i = 0; i < rows && rc == 0; i++)
         rc = model_embed(f->model, ids[i], f->x + (size_t)i * (size_t)hp->hidden, e);
     while (layer < hp->n_layers && rc == 0) {
-        int last = layer + 1, fused = rows == 1 ? hp->n_layers : rows < FUSED_ROWS ? FUSED_ROWS / rows : 1;
+        int last = layer + 1, fused = rows == 1           ? hp->n_layers
+                                      : rows < FUSED_ROWS ? FUSED_ROWS / rows
+                                                          : 1;
 
         if (f->hooks.before_layer) {
             mem_guard_disarm();
@@ -502,8 +562,10 @@ int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct er
                 break;
             }
         }
-        if (f->fused_device[layer] != PLAN_NO_DEVICE && !trace_active(f->trace) && !(f->imposed && f->fused_device[layer] != 0)) {
-            while (last < hp->n_layers && last - layer < fused && f->fused_device[last] == f->fused_device[layer])
+        if (f->fused_device[layer] != PLAN_NO_DEVICE && !trace_active(f->trace) &&
+            !(f->imposed && f->fused_device[layer] != 0)) {
+            while (last < hp->n_layers && last - layer < fused &&
+                   f->fused_device[last] == f->fused_device[layer])
                 last++;
             rc = run_fused(f, layer, last, e);
         } else {
@@ -517,7 +579,8 @@ int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct er
 
 int forward_head(struct forward *f, int first, int rows, float *logits, struct error *e)
 {
-    struct head_job j = {.rows = rows, .x = f->x + (size_t)first * (size_t)f->model->hp.hidden, .logits = logits};
+    struct head_job j = {
+        .rows = rows, .x = f->x + (size_t)first * (size_t)f->model->hp.hidden, .logits = logits};
     int d = f->plan->head, rc;
 
     mem_guard_arm("head");

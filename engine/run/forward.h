@@ -1,7 +1,8 @@
-/* One pass of some rows (tokens) through the layers, each block on the device that the placement in force names: attention, residual,
- * route on the host, rows grouped by expert, expert jobs to every device (asynchronous ones first, the CPU meanwhile), wait, combination
- * in routing order. A device that fails costs its job a second run on the CPU, never a token.
- * Thread: the engine's. Owner: the engine. Buffers are taken at init: a pass allocates nothing. */
+/* One pass of some rows (tokens) through the layers, each block on the device that the placement in
+ * force names: attention, residual, route on the host, rows grouped by expert, expert jobs to every
+ * device (asynchronous ones first, the CPU meanwhile), wait, combination in routing order. A device
+ * that fails costs its job a second run on the CPU, never a token. Thread: the engine's. Owner: the
+ * engine. Buffers are taken at init: a pass allocates nothing. */
 #ifndef ENGINE_RUN_FORWARD_H
 #define ENGINE_RUN_FORWARD_H
 
@@ -14,37 +15,43 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FORWARD_DEFERRED 16          /* experts a layer can defer */
+#define FORWARD_DEFERRED 16 /* experts a layer can defer */
 
 struct kv;
 struct trace;
 
 struct forward_hooks {
-    /* Before every layer, for cancel (non-zero ends the pass with ERR_CANCELLED) and progress; the guard is disarmed. */
+    /* Before every layer, for cancel (non-zero ends the pass with ERR_CANCELLED) and progress; the
+     * guard is disarmed. */
     int (*before_layer)(void *ctx, int layer);
     void (*notice)(void *ctx, const char *line);
-    /* A device failed for the second time: it is out of use. Takes its blocks out of the plan in force. */
+    /* A device failed for the second time: it is out of use. Takes its blocks out of the plan in
+     * force. */
     void (*device_lost)(void *ctx, int device);
     void *ctx;
 };
 
 struct forward {
     const struct model *model;
-    struct device_slot *slots;   /* n_devices of DEVICE_MAX, the engine's */
+    struct device_slot *slots; /* n_devices of DEVICE_MAX, the engine's */
     int n_devices, max_rows;
-    struct kv *kv;               /* the engine's */
+    struct kv *kv; /* the engine's */
     struct forward_hooks hooks;
-    struct trace *trace;         /* NULL: none */
-    const struct plan *plan;     /* in force; set by forward_placed */
-    struct bandwidth *bandwidth; /* asked before experts run beside a device that shares the memory; NULL: never */
-    const struct imposed_routing *imposed;      /* for measuring alone; NULL: the router chooses */
-    int resume_at;               /* after ERR_DEVICE: so many leading rows are still valid; compute the others again. -1: no use */
+    struct trace *trace;     /* NULL: none */
+    const struct plan *plan; /* in force; set by forward_placed */
+    /* asked before experts run beside a device that shares the memory; NULL: never */
+    struct bandwidth *bandwidth;
+    const struct imposed_routing *imposed; /* for measuring alone; NULL: the router chooses */
+    /* after ERR_DEVICE: so many leading rows are still valid; compute the others again. -1: no use
+     */
+    int resume_at;
 
     /* results of the newest pass */
     int rows, pos;
-    int *experts;                /* (n_layers, rows, used) */
+    int *experts; /* (n_layers, rows, used) */
     float *weights;
-    uint8_t *ran_on;             /* (n_layers, n_experts): device that ran the expert last; PLAN_NO_DEVICE: never */
+    /* (n_layers, n_experts): device that ran the expert last; PLAN_NO_DEVICE: never */
+    uint8_t *ran_on;
 
     /* activations, (max_rows, ...) */
     float *x, *x_before, *y, *h; /* hidden each; x_before: x as it was before a fused job */
@@ -54,32 +61,37 @@ struct forward {
     int *first_entry;            /* n_experts + 1: of each expert in row and slot */
     struct expert_group *groups; /* (DEVICE_MAX, n_experts) */
     int n_groups[DEVICE_MAX];
-    /* Deferred experts (lossy, off by default): of a single row's experts on the CPU, up to `defer` of least weight are computed while the next
-     * layer's attention runs on its device, and added after it. As in KTransformers' expert deferral. */
+    /* Deferred experts (lossy, off by default): of a single row's experts on the CPU, up to `defer`
+     * of least weight are computed while the next layer's attention runs on its device, and added
+     * after it. As in KTransformers' expert deferral. */
     int defer;
     struct {
         int n, layer, row[FORWARD_DEFERRED], slot[FORWARD_DEFERRED];
         struct expert_group groups[FORWARD_DEFERRED];
         float weights[FORWARD_DEFERRED], *out;
     } deferred;
-    /* The next layer's experts, guessed while this one's run: where some of them pass through a device, it begins to copy them. */
+    /* The next layer's experts, guessed while this one's run: where some of them pass through a
+     * device, it begins to copy them. */
     float *guess_h, *guess_scores, *guess_weights;
     int *guess;
-    uint8_t *fused_device;       /* per layer: the device that runs all of it by its layers slot, or
-                                    PLAN_NO_DEVICE */
+    uint8_t *fused_device; /* per layer: the device that runs all of it by its layers slot, or
+                              PLAN_NO_DEVICE */
     size_t scratch_bytes;
 };
 
-int forward_init(struct forward *f, const struct model *m, struct device_slot *slots, struct kv *kv, int max_rows, struct error *e);
+int forward_init(struct forward *f, const struct model *m, struct device_slot *slots, struct kv *kv,
+                 int max_rows, struct error *e);
 /* Bytes that forward_init would allocate. */
 size_t forward_footprint(const struct hparams *hp, int max_rows);
 void forward_release(struct forward *f);
-/* The plan for the next passes (kept by pointer), and how many slots are open; call it again whenever its contents changed. */
+/* The plan for the next passes (kept by pointer), and how many slots are open; call it again
+ * whenever its contents changed. */
 void forward_placed(struct forward *f, const struct plan *plan, int n_devices);
-/* The rows ids stand at pos .. pos + rows - 1. Rows of the cache that a layer's device lacks are fetched first. Leaves the residual stream
- * in f->x. ERR_CANCELLED, ERR_DEVICE (see resume_at). */
+/* The rows ids stand at pos .. pos + rows - 1. Rows of the cache that a layer's device lacks are
+ * fetched first. Leaves the residual stream in f->x. ERR_CANCELLED, ERR_DEVICE (see resume_at). */
 int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct error *e);
-/* Final norm and head of rows first .. first + rows - 1 of the newest pass. logits: (rows, n_vocab). */
+/* Final norm and head of rows first .. first + rows - 1 of the newest pass. logits: (rows,
+ * n_vocab). */
 int forward_head(struct forward *f, int first, int rows, float *logits, struct error *e);
 
 #endif

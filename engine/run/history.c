@@ -1,4 +1,5 @@
-/* Which token chose which experts: one small row per position of the session, for "who used this expert?". Engine thread; taken at open. */
+/* Which token chose which experts: one small row per position of the session, for "who used this
+ * expert?". Engine thread; taken at open. */
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 #include "engine/run/engine.h"
@@ -6,8 +7,8 @@
 
 #include <string.h>
 
-#define REPORT_TOKENS 12         /* newest ones shown in their text */
-#define REPORT_WORDS 8           /* most frequent ones */
+#define REPORT_TOKENS 12 /* newest ones shown in their text */
+#define REPORT_WORDS 8   /* most frequent ones */
 
 size_t history_footprint(const struct hparams *hp, int context)
 {
@@ -16,7 +17,8 @@ size_t history_footprint(const struct hparams *hp, int context)
 
 int history_init(struct engine *g)
 {
-    g->routed = mem_alloc(history_footprint(&g->model->hp, g->info.context) / sizeof *g->routed, sizeof *g->routed);
+    g->routed = mem_alloc(history_footprint(&g->model->hp, g->info.context) / sizeof *g->routed,
+                          sizeof *g->routed);
     return g->routed ? 0 : ERR_MEMORY;
 }
 
@@ -28,8 +30,11 @@ void history_write(struct engine *g)
     for (int row = 0; row < f->rows; row++)
         for (int l = 0; l < layers; l++)
             for (int s = 0; s < used; s++)
-                g->routed[((size_t)(f->pos + row) * (size_t)layers + (size_t)l) * (size_t)used + (size_t)s] =
-                    (uint16_t)f->experts[((size_t)l * (size_t)f->rows + (size_t)row) * (size_t)used + (size_t)s];
+                g->routed[((size_t)(f->pos + row) * (size_t)layers + (size_t)l) * (size_t)used +
+                          (size_t)s] =
+                    (uint16_t)
+                        f->experts[((size_t)l * (size_t)f->rows + (size_t)row) * (size_t)used +
+                                   (size_t)s];
 }
 
 int engine_expert_tokens(const struct engine *g, int layer, int expert, int *positions, int max)
@@ -40,7 +45,8 @@ int engine_expert_tokens(const struct engine *g, int layer, int expert, int *pos
         return 0;
     for (int p = 0; p < g->n_tokens; p++)
         for (int s = 0; s < used; s++)
-            if (g->routed[((size_t)p * (size_t)layers + (size_t)layer) * (size_t)used + (size_t)s] == expert) {
+            if (g->routed[((size_t)p * (size_t)layers + (size_t)layer) * (size_t)used +
+                          (size_t)s] == expert) {
                 if (n < max)
                     positions[n] = p;
                 n++;
@@ -58,7 +64,8 @@ static void put_tokens(const struct engine *g, struct strbuf *b, const int *ids,
     detokenizer_init(&d, g->tokenizer, false);
     d.at_start = false;
     for (int i = 0; i <= n; i++) {
-        size_t len = i < n ? detokenizer_push(&d, ids[i], piece, sizeof piece) : detokenizer_finish(&d, piece, sizeof piece);
+        size_t len = i < n ? detokenizer_push(&d, ids[i], piece, sizeof piece)
+                           : detokenizer_finish(&d, piece, sizeof piece);
 
         for (size_t k = 0; k < len; k++)
             if (piece[k] == '\n')
@@ -94,25 +101,32 @@ static void put_frequent(const struct engine *g, struct strbuf *b, const int *po
     mem_free(count);
 }
 
-int engine_expert_report(const struct engine *g, int layer, int expert, char **text, struct error *e)
+int engine_expert_report(const struct engine *g, int layer, int expert, char **text,
+                         struct error *e)
 {
     const struct hparams *hp = &g->model->hp;
     struct strbuf b = {0};
     int *positions, n;
 
     if (layer < 0 || layer >= hp->n_layers || expert < 0 || expert >= hp->n_experts)
-        return error_set(e, ERR_USAGE, "there is no expert %d in layer %d: the model has layers 0 to %d, experts 0 to %d", expert, layer, hp->n_layers - 1,
-                         hp->n_experts - 1);
+        return error_set(
+            e, ERR_USAGE,
+            "there is no expert %d in layer %d: the model has layers 0 to %d, experts 0 to %d",
+            expert, layer, hp->n_layers - 1, hp->n_experts - 1);
     if (!(positions = mem_alloc((size_t)g->n_tokens + 1, sizeof *positions)))
         return error_set(e, ERR_MEMORY, "no memory for a report");
     n = engine_expert_tokens(g, layer, expert, positions, g->n_tokens);
-    strbuf_printf(&b, "layer %d, expert %d: chosen by %d of %d tokens in the cache: %d of the layer's %d choices = %.1f %% (even %.1f)\n", layer, expert,
-                  n, g->n_tokens, n, g->n_tokens * hp->n_experts_used, g->n_tokens ? 100.0 * n / (g->n_tokens * hp->n_experts_used) : 0.0,
+    strbuf_printf(&b,
+                  "layer %d, expert %d: chosen by %d of %d tokens in the cache: %d of the layer's "
+                  "%d choices = %.1f %% (even %.1f)\n",
+                  layer, expert, n, g->n_tokens, n, g->n_tokens * hp->n_experts_used,
+                  g->n_tokens ? 100.0 * n / (g->n_tokens * hp->n_experts_used) : 0.0,
                   100.0 / hp->n_experts);
     if (n && g->tokenizer) {
         put_frequent(g, &b, positions, n);
         for (int i = n > REPORT_TOKENS ? n - REPORT_TOKENS : 0; i < n; i++) {
-            int p = positions[i], before = p > 5 ? p - 5 : 0, after = p + 6 < g->n_tokens ? p + 6 : g->n_tokens;
+            int p = positions[i], before = p > 5 ? p - 5 : 0,
+                after = p + 6 < g->n_tokens ? p + 6 : g->n_tokens;
 
             strbuf_printf(&b, "%6d  ", p);
             put_tokens(g, &b, g->tokens + before, p - before);

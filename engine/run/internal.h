@@ -1,4 +1,5 @@
-/* The engine's insides, shared by the files of engine/run alone. Thread: the engine's, but for cancel. */
+/* The engine's insides, shared by the files of engine/run alone. Thread: the engine's, but for
+ * cancel. */
 #ifndef ENGINE_RUN_INTERNAL_H
 #define ENGINE_RUN_INTERNAL_H
 
@@ -19,7 +20,7 @@
 
 #include <stdatomic.h>
 
-#define PLAN_WINDOW 512          /* newest token times kept per plan, for its median */
+#define PLAN_WINDOW 512 /* newest token times kept per plan, for its median */
 
 /* What one plan did: figures published, and the samples behind them. */
 struct plan_record {
@@ -28,7 +29,7 @@ struct plan_record {
 };
 
 struct engine {
-    struct engine_config config;         /* strings are copies */
+    struct engine_config config; /* strings are copies */
     struct engine_info info;
     struct model *model;
     struct tokenizer *tokenizer;
@@ -36,53 +37,65 @@ struct engine {
     struct device_slot slots[DEVICE_MAX];
     struct device *devices[DEVICE_MAX];
     int n_devices;
-    int devices_sought;                  /* the other back ends were asked: 1 for real ones, 2 also for those that are the CPU */
-    bool why_told;                       /* why there is no device was said just now: planners need not say it again */
+    /* the other back ends were asked: 1 for real ones, 2 also for those that are the CPU */
+    int devices_sought;
+    /* why there is no device was said just now: planners need not say it again */
+    bool why_told;
     struct rope rope;
     struct forward forward;
     struct sampler sampler;
-    float *logits;                       /* (1, n_vocab) of the newest token */
-    struct trace trace;                  /* asked for by engine_trace_start */
-    struct trace timeline;               /* of one token, for the telemetry */
+    float *logits;         /* (1, n_vocab) of the newest token */
+    struct trace trace;    /* asked for by engine_trace_start */
+    struct trace timeline; /* of one token, for the telemetry */
     bool timeline_wanted;
-    uint64_t timeline_ns;                /* when the newest one was taken */
+    uint64_t timeline_ns; /* when the newest one was taken */
 
     /* session: the tokens whose rows lie in the KV cache */
     int *tokens, n_tokens;
-    bool token_waits;                    /* tokens[n_tokens] was generated and shown, but not computed: an answer ended with it */
-    bool uncounted;                      /* engine_counting_set */
-    int counted;                         /* positions whose routing was counted; a recomputation counts nothing twice */
+    /* tokens[n_tokens] was generated and shown, but not computed: an answer ended with it */
+    bool token_waits;
+    bool uncounted; /* engine_counting_set */
+    /* positions whose routing was counted; a recomputation counts nothing twice */
+    int counted;
     enum rope_variant variant;
-    uint16_t *routed;                    /* (context, n_layers, used): experts each position chose */
-    int dropped_messages;                /* overflow policy: how many of the oldest messages this conversation leaves out */
+    /* (context, n_layers, used): experts each position chose */
+    uint16_t *routed;
+    /* overflow policy: how many of the oldest messages this conversation leaves out */
+    int dropped_messages;
 
     /* placement */
     struct kv kv;
-    struct plan *in_force;               /* what forward really uses; changes block by block */
+    struct plan *in_force; /* what forward really uses; changes block by block */
     struct residency *residency;
     struct bandwidth bandwidth;
     struct cost_model *cost_model;
-    struct planner_spec spec;            /* of the plan wanted; planner NULL: a plan made elsewhere */
-    struct planner_spec spec_before;     /* while nothing counts (engine_counting_set) */
-    uint64_t replan_at;                  /* generated tokens at which a strategy that re-plans is asked again */
-    bool tune_due;                       /* a turn has ended since the devices last measured their kernels */
-    double *usage, *recent;              /* n_layers * n_experts, for planners */
-    double *profile;                     /* counts taken instead of the session's, or NULL */
-    struct plan *wanted_plan;            /* waits for the safe point */
+    /* of the plan wanted; planner NULL: a plan made elsewhere */
+    struct planner_spec spec;
+    struct planner_spec spec_before; /* while nothing counts (engine_counting_set) */
+    /* generated tokens at which a strategy that re-plans is asked again */
+    uint64_t replan_at;
+    /* a turn has ended since the devices last measured their kernels */
+    bool tune_due;
+    double *usage, *recent;   /* n_layers * n_experts, for planners */
+    double *profile;          /* counts taken instead of the session's, or NULL */
+    struct plan *wanted_plan; /* waits for the safe point */
     char *wanted_spec;
-    bool announced;                      /* the plan in force was told */
-    struct devices_async *devices_async;             /* devices that a thread opens meanwhile; NULL: none */
+    bool announced; /* the plan in force was told */
+    /* devices that a thread opens meanwhile; NULL: none */
+    struct devices_async *devices_async;
     struct planner_step *script;
     int n_script, script_at;
 
     /* the turn */
     int (*on_event)(void *ctx, struct event *ev);
     void *event_ctx;
-    struct error chat_error;             /* why there is no chat template */
-    bool turn_cancelled;                 /* on_event said so */
-    bool busy;                           /* inside a turn or an evaluation: changes wait for the safe point */
-    int turn_tokens;                     /* generated in this turn */
-    int progress_start, progress_total;  /* of a prefill that reports: first position, end; total 0: none */
+    struct error chat_error; /* why there is no chat template */
+    bool turn_cancelled;     /* on_event said so */
+    /* inside a turn or an evaluation: changes wait for the safe point */
+    bool busy;
+    int turn_tokens; /* generated in this turn */
+    /* of a prefill that reports: first position, end; total 0: none */
+    int progress_start, progress_total;
     double pace;
     uint64_t pace_due_ns;
 
@@ -95,85 +108,107 @@ struct engine {
     void *observer_ctx;
 
     struct telemetry t;
-    struct plan_record *plans;           /* TELEMETRY_PLANS */
-    int plan_at;                         /* index of the plan now charged, -1: none */
+    struct plan_record *plans; /* TELEMETRY_PLANS */
+    int plan_at;               /* index of the plan now charged, -1: none */
     struct device_stats last_stats[DEVICE_MAX];
-    uint64_t metrics_ns;                 /* when medians were last computed */
+    uint64_t metrics_ns; /* when medians were last computed */
     uint64_t token_weight_bytes;
 };
 
 /* notice.c */
-void engine_notice(struct engine *g, const char *format, ...) __attribute__((format(printf, 2, 3)));   /* log, callback, NOTICE */
-int engine_emit(struct engine *g, struct event *ev);     /* to on_event; frees what it left; remembers a cancel */
+/* log, callback, NOTICE */
+void engine_notice(struct engine *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* to on_event; frees what it left; remembers a cancel */
+int engine_emit(struct engine *g, struct event *ev);
 bool engine_cancelled(struct engine *g);
-bool engine_given_up(const struct engine *g);    /* while it is being opened: engine_config.stop says so */
+/* while it is being opened: engine_config.stop says so */
+bool engine_given_up(const struct engine *g);
 
 /* session.c */
 /* Appends and computes; see engine_eval. decode: a token of the answer (counted as such). */
-int session_extend(struct engine *g, const int *ids, int n, int chunk, float *logits, bool all_logits, bool decode, struct error *e);
-int session_hooks_layer(void *ctx, int layer);       /* hooks of forward */
+int session_extend(struct engine *g, const int *ids, int n, int chunk, float *logits,
+                   bool all_logits, bool decode, struct error *e);
+int session_hooks_layer(void *ctx, int layer); /* hooks of forward */
 void session_hooks_notice(void *ctx, const char *line);
 void session_rewind(struct engine *g, int n_tokens);
 
 /* devices_async.c: devices opened beside an answer */
-/* Starts the thread: it asks the back ends and opens what it finds, as devices_seek does. ERR_MEMORY, ERR_IO: do it yourself. */
+/* Starts the thread: it asks the back ends and opens what it finds, as devices_seek does.
+ * ERR_MEMORY, ERR_IO: do it yourself. */
 int devices_async_start(struct engine *g, bool named, struct error *e);
-/* Tells what the thread has to say; once it is done, or always when `wait`, takes the devices in and ends it. true: none is under way. */
+/* Tells what the thread has to say; once it is done, or always when `wait`, takes the devices in
+ * and ends it. true: none is under way. */
 bool devices_async_poll(struct engine *g, bool wait);
-void devices_async_log(void *ctx, const char *line);           /* device_config.log: any of the two threads; ctx: the engine */
+/* device_config.log: any of the two threads; ctx: the engine */
+void devices_async_log(void *ctx, const char *line);
 
 /* devices.c */
 /* What was found of one back end's devices, and what became of opening them. */
 struct probed_device {
     const struct device_ops *ops;
     struct device_info info;
-    struct device *device;       /* NULL: not opened */
+    struct device *device; /* NULL: not opened */
 };
-/* Asks every back end but the CPU's and opens the devices that may be used; returns how many, at most max. why: one line where something
- * was wrong. Touches nothing of the engine that changes: any thread. */
-int devices_open(struct engine *g, bool named, int first_index, enum rope_variant v, struct probed_device *out, int max, char *why, size_t why_size);
-void devices_adopt(struct engine *g, struct probed_device *found, int n, enum rope_variant v, const char *why, bool named);
-/* Asks the other back ends once. named: a device that is really the CPU may be taken too (PoCL), because the user asked for a device. In the
- * middle of an answer a thread does it: false, ask again later. */
+/* Asks every back end but the CPU's and opens the devices that may be used; returns how many, at
+ * most max. why: one line where something was wrong. Touches nothing of the engine that changes:
+ * any thread. */
+int devices_open(struct engine *g, bool named, int first_index, enum rope_variant v,
+                 struct probed_device *out, int max, char *why, size_t why_size);
+void devices_adopt(struct engine *g, struct probed_device *found, int n, enum rope_variant v,
+                   const char *why, bool named);
+/* Asks the other back ends once. named: a device that is really the CPU may be taken too (PoCL),
+ * because the user asked for a device. In the middle of an answer a thread does it: false, ask
+ * again later. */
 bool devices_seek(struct engine *g, bool named);
 
 /* placement.c */
 int place_init(struct engine *g, struct error *e);
 void place_release(struct engine *g);
-int place_now(struct engine *g, const char *spec, struct error *e);      /* at a safe point */
+int place_now(struct engine *g, const char *spec, struct error *e); /* at a safe point */
 /* The safe point: what waits is applied, moves go on a step. */
 void place_safe_point(struct engine *g);
-bool place_pending(const struct engine *g);                              /* moves are left to do */
-bool place_waits(const struct engine *g);                                /* they are, or a wish is, or a device is being opened */
-void place_device_lost(void *ctx, int device);                           /* hook of forward */
+bool place_pending(const struct engine *g); /* moves are left to do */
+/* they are, or a wish is, or a device is being opened */
+bool place_waits(const struct engine *g);
+void place_device_lost(void *ctx, int device); /* hook of forward */
 
 /* prompt.c */
 /* The ids of a turn by template or raw, after the overflow policy. mem_* memory. */
-int prompt_build(struct engine *g, const struct turn *t, int **ids, int *n, int *dropped_turns, struct error *e);
+int prompt_build(struct engine *g, const struct turn *t, int **ids, int *n, int *dropped_turns,
+                 struct error *e);
 
 /* history.c */
 size_t history_footprint(const struct hparams *hp, int context);
 int history_init(struct engine *g);
-void history_write(struct engine *g);                    /* the newest pass */
+void history_write(struct engine *g); /* the newest pass */
 
 /* metrics.c: telemetry's numbers */
 void metrics_init(struct engine *g);
 void metrics_turn(struct engine *g, int prompt_tokens, int cached_tokens);
-void metrics_routed(struct engine *g, int first_row, bool decode);     /* the newest pass, rows from first_row on */
-void metrics_token(struct engine *g, uint64_t compute_ns);             /* a token of the answer was made */
-void metrics_plan(struct engine *g, const char *name);                 /* this plan is charged from now on */
-uint64_t metrics_token_ns(const struct engine *g);                     /* median of the newest tokens' computing time; 0: none yet */
-void metrics_switched(struct engine *g);                               /* that happened in the middle of an answer */
+/* the newest pass, rows from first_row on */
+void metrics_routed(struct engine *g, int first_row, bool decode);
+/* a token of the answer was made */
+void metrics_token(struct engine *g, uint64_t compute_ns);
+/* this plan is charged from now on */
+void metrics_plan(struct engine *g, const char *name);
+/* median of the newest tokens' computing time; 0: none yet */
+uint64_t metrics_token_ns(const struct engine *g);
+/* that happened in the middle of an answer */
+void metrics_switched(struct engine *g);
 /* The answer waited for plans and moves at a safe point; pending: more of them are to come. */
 void metrics_stall(struct engine *g, uint64_t ns, bool pending);
-/* Around one token of an answer: its spans go to the telemetry, where they are asked for and a second has passed. */
+/* Around one token of an answer: its spans go to the telemetry, where they are asked for and a
+ * second has passed. */
 void metrics_timeline_begin(struct engine *g, uint64_t now);
 void metrics_timeline_end(struct engine *g);
-void metrics_refresh(struct engine *g);                                /* memory, devices, placement, rates */
+/* memory, devices, placement, rates */
+void metrics_refresh(struct engine *g);
 
-/* footprint.c: context, chunk and threads as the configuration and the model give them. ERR_USAGE. */
+/* footprint.c: context, chunk and threads as the configuration and the model give them. ERR_USAGE.
+ */
 #define ENGINE_DEFAULT_CONTEXT 4096
 #define ENGINE_DEFAULT_UBATCH 512
-int engine_resolve(const struct engine_config *c, const struct hparams *hp, struct engine_footprint *out, struct error *e);
+int engine_resolve(const struct engine_config *c, const struct hparams *hp,
+                   struct engine_footprint *out, struct error *e);
 
 #endif

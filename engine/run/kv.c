@@ -7,9 +7,10 @@
 
 #include <string.h>
 
-#define STAGING_ROWS 64          /* a copy step */
+#define STAGING_ROWS 64 /* a copy step */
 
-int kv_init(struct kv *kv, const struct model *m, struct device_slot *slots, enum kv_type k, enum kv_type v, struct error *e)
+int kv_init(struct kv *kv, const struct model *m, struct device_slot *slots, enum kv_type k,
+            enum kv_type v, struct error *e)
 {
     memset(kv, 0, sizeof *kv);
     kv->slots = slots;
@@ -70,21 +71,25 @@ static int copy(const struct kv *kv, int device, struct kv_move *m, bool write, 
     return rc < 0 ? rc : s->ops->wait(s->device, e);
 }
 
-int kv_step(struct kv *kv, int layer, int device, int pos, uint64_t max_bytes, uint64_t *spent, struct error *e)
+int kv_step(struct kv *kv, int layer, int device, int pos, uint64_t max_bytes, uint64_t *spent,
+            struct error *e)
 {
     int *have = valid_at(kv, layer, device), source = -1, rc;
     uint64_t budget = max_bytes / kv->row_bytes > 0 ? max_bytes / kv->row_bytes : 1;
 
     while (*have < pos && budget) {
-        struct kv_move m = {.layer = layer, .pos = *have, .count = pos - *have, .data = kv->staging};
+        struct kv_move m = {
+            .layer = layer, .pos = *have, .count = pos - *have, .data = kv->staging};
 
         /* The device that has most of them; the CPU where it is as good as another. */
         source = -1;
         for (int d = 0; d < DEVICE_MAX; d++)
-            if (d != device && kv->slots[d].device && kv_valid(kv, layer, d) > *have && (source < 0 || kv_valid(kv, layer, d) > kv_valid(kv, layer, source)))
+            if (d != device && kv->slots[d].device && kv_valid(kv, layer, d) > *have &&
+                (source < 0 || kv_valid(kv, layer, d) > kv_valid(kv, layer, source)))
                 source = d;
         if (source < 0)
-            return error_set(e, ERR_DEVICE, "the cached keys of layer %d are on no device any more", layer);
+            return error_set(e, ERR_DEVICE, "the cached keys of layer %d are on no device any more",
+                             layer);
         if (m.count > kv_valid(kv, layer, source) - *have)
             m.count = kv_valid(kv, layer, source) - *have;
         if (m.count > STAGING_ROWS)
@@ -92,7 +97,7 @@ int kv_step(struct kv *kv, int layer, int device, int pos, uint64_t max_bytes, u
         if ((uint64_t)m.count > budget)
             m.count = (int)budget;
         if ((rc = copy(kv, source, &m, false, e)) < 0) {
-            *valid_at(kv, layer, source) = 0;        /* what cannot be read is not there */
+            *valid_at(kv, layer, source) = 0; /* what cannot be read is not there */
             continue;
         }
         if ((rc = copy(kv, device, &m, true, e)) < 0)

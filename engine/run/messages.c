@@ -7,7 +7,8 @@
 
 const char *stop_reason_word(enum stop_reason r)
 {
-    static const char *const words[] = {"none", "stop", "length", "cancelled", "context", "string", "error"};
+    static const char *const words[] = {"none",    "stop",   "length", "cancelled",
+                                        "context", "string", "error"};
 
     return (unsigned)r < sizeof words / sizeof *words ? words[r] : "unknown";
 }
@@ -26,9 +27,7 @@ void turn_release(struct turn *t)
 void command_release(struct command *c)
 {
     switch (c->kind) {
-    case COMMAND_TURN:
-        turn_release(&c->turn);
-        break;
+    case COMMAND_TURN: turn_release(&c->turn); break;
     case COMMAND_PLAN:
         plan_free(c->plan);
         c->plan = NULL;
@@ -48,8 +47,7 @@ void command_release(struct command *c)
     case COMMAND_EXPERT:
     case COMMAND_TIMELINE:
     case COMMAND_CLEAR:
-    case COMMAND_QUIT:
-        break;
+    case COMMAND_QUIT: break;
     }
 }
 

@@ -1,5 +1,6 @@
-/* Between the UI thread and the engine thread: commands down (a mailbox), events up (a ring with a coalesced eventfd). Plain data;
- * a pointer inside a message belongs to the receiver, who frees it with command_release / event_release. */
+/* Between the UI thread and the engine thread: commands down (a mailbox), events up (a ring with a
+ * coalesced eventfd). Plain data; a pointer inside a message belongs to the receiver, who frees it
+ * with command_release / event_release. */
 #ifndef ENGINE_RUN_MESSAGES_H
 #define ENGINE_RUN_MESSAGES_H
 
@@ -11,41 +12,55 @@
 #include <stdint.h>
 
 struct sampling {
-    float temperature;           /* 0: greedy */
-    int top_k;                   /* 0: off */
-    float top_p, min_p;          /* 1.0, 0.0: off */
-    float repeat_penalty;        /* 1.0: off */
-    int repeat_last_n;           /* tokens looked back; 0: off, -1: context */
+    float temperature;    /* 0: greedy */
+    int top_k;            /* 0: off */
+    float top_p, min_p;   /* 1.0, 0.0: off */
+    float repeat_penalty; /* 1.0: off */
+    int repeat_last_n;    /* tokens looked back; 0: off, -1: context */
     uint64_t seed;
 };
 
-enum stop_reason { STOP_NONE, STOP_TOKEN, STOP_LENGTH, STOP_CANCELLED, STOP_CONTEXT, STOP_STRING, STOP_ERROR };
-const char *stop_reason_word(enum stop_reason r);     /* "stop", "length", "cancelled", "context", "string", "error" */
+enum stop_reason {
+    STOP_NONE,
+    STOP_TOKEN,
+    STOP_LENGTH,
+    STOP_CANCELLED,
+    STOP_CONTEXT,
+    STOP_STRING,
+    STOP_ERROR
+};
+/* "stop", "length", "cancelled", "context", "string", "error" */
+const char *stop_reason_word(enum stop_reason r);
 
 /* One turn: the whole conversation; the engine reuses the KV of the longest common prefix. */
 struct turn {
     struct message *messages;
     size_t n_messages;
-    bool raw;                    /* messages[0].text is continued as it stands, no template */
-    bool continue_last;          /* the last message is an assistant's, to be continued */
+    bool raw;           /* messages[0].text is continued as it stands, no template */
+    bool continue_last; /* the last message is an assistant's, to be continued */
     struct sampling sampling;
-    int max_tokens;              /* -1: until it stops */
+    int max_tokens; /* -1: until it stops */
     bool ignore_eos;
-    bool probabilities;          /* tokens tell theirs, and how many candidates there were: a pass over the vocabulary each */
-    char **stops;                /* n_stops strings that end the answer, not shown */
+    /* tokens tell theirs, and how many candidates there were: a pass over the vocabulary each */
+    bool probabilities;
+    char **stops; /* n_stops strings that end the answer, not shown */
     size_t n_stops;
 };
 
 enum command_kind {
-    COMMAND_TURN,                /* .turn */
-    COMMAND_SAMPLING,            /* .sampling: from the next token on */
-    COMMAND_PLAN,                /* .plan: at the next safe point; ownership passes */
-    COMMAND_PLACE,               /* .text: planner spec ("hot:600M"), resolved by the engine against its counts */
-    COMMAND_PACE,                /* .number: tokens a second, 0: off */
-    COMMAND_EXPERT,              /* .expert: which tokens chose it; answered by EVENT_REPORT */
-    COMMAND_TIMELINE,            /* .number: 1: trace one token a second into the telemetry; 0: stop */
-    COMMAND_CALL,                /* .call: runs between turns on the engine's thread; ends with one EVENT_REPORT, text NULL when it has none */
-    COMMAND_CLEAR,               /* forget KV and session counts */
+    COMMAND_TURN,     /* .turn */
+    COMMAND_SAMPLING, /* .sampling: from the next token on */
+    COMMAND_PLAN,     /* .plan: at the next safe point; ownership passes */
+    /* .text: planner spec ("hot:600M"), resolved by the engine against its counts */
+    COMMAND_PLACE,
+    COMMAND_PACE,   /* .number: tokens a second, 0: off */
+    COMMAND_EXPERT, /* .expert: which tokens chose it; answered by EVENT_REPORT */
+    /* .number: 1: trace one token a second into the telemetry; 0: stop */
+    COMMAND_TIMELINE,
+    /* .call: runs between turns on the engine's thread; ends with one EVENT_REPORT, text NULL when
+       it has none */
+    COMMAND_CALL,
+    COMMAND_CLEAR, /* forget KV and session counts */
     COMMAND_QUIT,
 };
 
@@ -60,60 +75,76 @@ struct command {
         struct plan *plan;
         char *text;
         struct {
-            int (*fn)(void *ctx, struct engine *g, char **text, struct error *e);    /* *text: mem_* memory, or left NULL */
-            void (*release)(void *ctx);      /* may be NULL */
+            /* *text: mem_* memory, or left NULL */
+            int (*fn)(void *ctx, struct engine *g, char **text, struct error *e);
+            void (*release)(void *ctx); /* may be NULL */
             void *ctx;
         } call;
         double number;
-        struct { int layer, expert; } expert;
+        struct {
+            int layer, expert;
+        } expert;
     };
 };
 
 enum event_kind {
-    EVENT_LOADING,               /* .progress: bytes */
-    EVENT_READY,                 /* the model is loaded */
-    EVENT_TURN_STARTED,          /* .progress.total: prompt tokens, .done: of them cached */
-    EVENT_PREFILL,               /* .progress: tokens */
-    EVENT_TOKEN,                 /* .token */
-    EVENT_TURN_DONE,             /* .done_turn */
-    EVENT_PLAN,                  /* .text: name of the plan now in force; after each placement asked for, also one that failed */
-    EVENT_NOTICE,                /* .text: one line worth telling (turns dropped, device lost, fallback) */
-    EVENT_PROGRESS,              /* .text: how far long work between turns is; the next one replaces it */
-    EVENT_REPORT,                /* .text: lines that a command asked for */
-    EVENT_ERROR,                 /* .failure.code, .text; a turn in progress has ended */
-    EVENT_STOPPED,               /* the thread is gone */
+    EVENT_LOADING,      /* .progress: bytes */
+    EVENT_READY,        /* the model is loaded */
+    EVENT_TURN_STARTED, /* .progress.total: prompt tokens, .done: of them cached */
+    EVENT_PREFILL,      /* .progress: tokens */
+    EVENT_TOKEN,        /* .token */
+    EVENT_TURN_DONE,    /* .done_turn */
+    /* .text: name of the plan now in force; after each placement asked for, also one that failed */
+    EVENT_PLAN,
+    /* .text: one line worth telling (turns dropped, device lost, fallback) */
+    EVENT_NOTICE,
+    /* .text: how far long work between turns is; the next one replaces it */
+    EVENT_PROGRESS,
+    EVENT_REPORT,  /* .text: lines that a command asked for */
+    EVENT_ERROR,   /* .failure.code, .text; a turn in progress has ended */
+    EVENT_STOPPED, /* the thread is gone */
 };
 
 struct token_event {
-    int id;                      /* -1: no token, only text that was held back because it might have begun a stop string */
-    float probability;           /* where the turn asks: the model's own, softmax at temperature 1 over all tokens */
-    int candidates;              /* likewise: left to draw from by the sampler's cuts; greedy: 1 */
-    uint16_t len;                /* bytes of text that became complete with this token; more than fit follow in events with id -1 */
-    char text[64];               /* NUL-terminated */
+    /* -1: no token, only text that was held back because it might have begun a stop string */
+    int id;
+    /* where the turn asks: the model's own, softmax at temperature 1 over all tokens */
+    float probability;
+    int candidates; /* likewise: left to draw from by the sampler's cuts; greedy: 1 */
+    /* bytes of text that became complete with this token; more than fit follow in events with id -1
+     */
+    uint16_t len;
+    char text[64]; /* NUL-terminated */
     bool first;
     uint64_t compute_ns;
-    uint64_t serial;             /* 1, 2, 3 … in this session, as telemetry.session_generated_tokens counts; 0: no token */
+    /* 1, 2, 3 … in this session, as telemetry.session_generated_tokens counts; 0: no token */
+    uint64_t serial;
 };
 
 struct turn_done_event {
     enum stop_reason reason;
     int prompt_tokens, cached_tokens, completion_tokens;
-    int dropped_turns;           /* by the overflow policy */
+    int dropped_turns; /* by the overflow policy */
     uint64_t ttft_ns, prefill_ns, decode_ns, total_ns;
 };
 
 struct event {
     enum event_kind kind;
     union {
-        struct { uint64_t done, total; } progress;
+        struct {
+            uint64_t done, total;
+        } progress;
         struct token_event token;
         struct turn_done_event done_turn;
-        struct { int code; } failure;
+        struct {
+            int code;
+        } failure;
     };
-    char *text;                  /* owned, or NULL */
+    char *text; /* owned, or NULL */
 };
 
-void turn_release(struct turn *t);       /* frees messages, texts and stops (all mem_* memory), leaves zeros */
+/* frees messages, texts and stops (all mem_* memory), leaves zeros */
+void turn_release(struct turn *t);
 void command_release(struct command *c);
 void event_release(struct event *e);
 

@@ -1,5 +1,6 @@
-/* The numbers the engine reports about itself. Engine thread; everything is taken at init, so nothing here allocates.
- * Each figure has one source: counts from the routing that was computed, times from CLOCK_MONOTONIC around it, bytes from the devices. */
+/* The numbers the engine reports about itself. Engine thread; everything is taken at init, so
+ * nothing here allocates. Each figure has one source: counts from the routing that was computed,
+ * times from CLOCK_MONOTONIC around it, bytes from the devices. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
@@ -9,16 +10,17 @@
 #include <math.h>
 #include <string.h>
 
-#define HALF_LIFE 16.0           /* tokens: decay of `now` */
+#define HALF_LIFE 16.0 /* tokens: decay of `now` */
 #define MEDIAN_NS (250 * CLOCK_MILLI)
-#define STALL_TOKENS 15          /* newest tokens that a wait is measured by */
+#define STALL_TOKENS 15 /* newest tokens that a wait is measured by */
 
 static uint64_t expert_bytes(const struct expert_weights *w)
 {
     return w->gate.bytes + w->up.bytes + w->down.bytes;
 }
 
-/* What decoding one token reads of the weights: all of attention, router and head, the routed experts (at their mean size), one embedding row. */
+/* What decoding one token reads of the weights: all of attention, router and head, the routed
+ * experts (at their mean size), one embedding row. */
 static uint64_t active_bytes(const struct model *m)
 {
     const struct hparams *hp = &m->hp;
@@ -30,7 +32,8 @@ static uint64_t active_bytes(const struct model *m)
 
         for (int x = 0; x < hp->n_experts; x++)
             experts += expert_bytes(&w->experts[x]);
-        sum += w->q.bytes + w->k.bytes + w->v.bytes + w->o.bytes + (uint64_t)hp->n_experts * (uint64_t)hp->hidden * 4;
+        sum += w->q.bytes + w->k.bytes + w->v.bytes + w->o.bytes +
+               (uint64_t)hp->n_experts * (uint64_t)hp->hidden * 4;
         sum += experts * (uint64_t)hp->n_experts_used / (uint64_t)hp->n_experts;
     }
     return sum;
@@ -66,7 +69,8 @@ void metrics_routed(struct engine *g, int first_row, bool decode)
     struct telemetry *t = &g->t;
     int used = t->n_experts_used, cells = t->n_layers * t->n_experts;
     float fade = (float)pow(0.5, 1.0 / HALF_LIFE);
-    uint16_t *route = t->routes + t->session_generated_tokens % TELEMETRY_ROUTES * (uint64_t)(t->n_layers * used);
+    uint16_t *route = t->routes + t->session_generated_tokens % TELEMETRY_ROUTES *
+                                      (uint64_t)(t->n_layers * used);
 
     for (int row = first_row; row < f->rows; row++) {
         bool newest = row == f->rows - 1;
@@ -77,7 +81,9 @@ void metrics_routed(struct engine *g, int first_row, bool decode)
             memset(t->newest, 0, (size_t)cells);
         for (int l = 0; l < t->n_layers; l++)
             for (int s = 0; s < used; s++) {
-                int cell = l * t->n_experts + f->experts[((size_t)l * (size_t)f->rows + (size_t)row) * (size_t)used + (size_t)s];
+                int cell = l * t->n_experts +
+                           f->experts[((size_t)l * (size_t)f->rows + (size_t)row) * (size_t)used +
+                                      (size_t)s];
 
                 t->session[cell]++;
                 t->answer[cell] += decode;
@@ -135,16 +141,20 @@ static void charge_devices(struct engine *g)
         *before = *now;
     }
     for (int d = 0; p && d < DEVICE_MAX; d++)
-        p->share[d] = busy && d < g->n_devices ? (double)g->plans[g->plan_at].busy_ns[d] / (double)busy : 0.0;
+        p->share[d] = busy && d < g->n_devices
+                          ? (double)g->plans[g->plan_at].busy_ns[d] / (double)busy
+                          : 0.0;
     g->t.n_devices = g->n_devices;
-    g->t.scratch_bytes += g->forward.scratch_bytes + g->rope.bytes + history_footprint(&g->model->hp, g->info.context) +
-        (size_t)g->model->hp.n_vocab * (sizeof(float) + sizeof(struct sampler_candidate));
+    g->t.scratch_bytes += g->forward.scratch_bytes + g->rope.bytes +
+                          history_footprint(&g->model->hp, g->info.context) +
+                          (size_t)g->model->hp.n_vocab *
+                              (sizeof(float) + sizeof(struct sampler_candidate));
 }
 
 void metrics_plan(struct engine *g, const char *name)
 {
     charge_devices(g);
-    if (g->uncounted) {                  /* tried out, not used */
+    if (g->uncounted) { /* tried out, not used */
         g->plan_at = -1;
         return;
     }
@@ -163,7 +173,8 @@ void metrics_token(struct engine *g, uint64_t compute_ns)
         t->plans[g->plan_at].ttft_ns = t->first_token_ns - t->turn_start_ns;
     if (!compute_ns)
         return;
-    t->recent_us[t->recent_count++ % TELEMETRY_RECENT] = (uint32_t)(compute_ns / 1000 < UINT32_MAX ? compute_ns / 1000 : UINT32_MAX);
+    t->recent_us[t->recent_count++ % TELEMETRY_RECENT] =
+        (uint32_t)(compute_ns / 1000 < UINT32_MAX ? compute_ns / 1000 : UINT32_MAX);
     if (g->plan_at >= 0) {
         struct plan_metrics *p = &t->plans[g->plan_at];
 
@@ -208,7 +219,8 @@ void metrics_stall(struct engine *g, uint64_t ns, bool pending)
     memcpy(t->stall_plan, t->plan, sizeof t->stall_plan);
 }
 
-/* Mean over all tokens of the plan; median, quartiles and deviation of tokens/s over the newest PLAN_WINDOW ones. */
+/* Mean over all tokens of the plan; median, quartiles and deviation of tokens/s over the newest
+ * PLAN_WINDOW ones. */
 static void plan_rates(struct engine *g)
 {
     double sorted[PLAN_WINDOW];
@@ -249,9 +261,12 @@ void metrics_timeline_end(struct engine *g)
     g->forward.trace = &g->trace;
     g->t.n_spans = (int)t->n;
     for (size_t i = 0; i < t->n; i++)
-        g->t.spans[i] = (struct telemetry_span){.start_us = (uint32_t)((t->entries[i].start_ns - g->timeline_ns) / 1000),
-                                                .duration_us = (uint32_t)((t->entries[i].end_ns - t->entries[i].start_ns) / 1000),
-                                                .layer = t->entries[i].layer, .kind = t->entries[i].kind, .device = t->entries[i].device};
+        g->t.spans[i] = (struct telemetry_span){
+            .start_us = (uint32_t)((t->entries[i].start_ns - g->timeline_ns) / 1000),
+            .duration_us = (uint32_t)((t->entries[i].end_ns - t->entries[i].start_ns) / 1000),
+            .layer = t->entries[i].layer,
+            .kind = t->entries[i].kind,
+            .device = t->entries[i].device};
 }
 
 void metrics_refresh(struct engine *g)
@@ -266,12 +281,17 @@ void metrics_refresh(struct engine *g)
     charge_devices(g);
     t->serial++;
     t->context_used = g->n_tokens;
-    t->prefill_tok_s = clock_rate(t->prefilled_tokens, t->prefill_ns ? t->prefill_ns : t->turn_start_ns && t->prefilled_tokens ? now - t->turn_start_ns : 0);
-    t->decode_tok_s = t->generated_tokens > 1 ? clock_rate(t->generated_tokens - 1, t->decode_ns) : 0.0;
+    t->prefill_tok_s = clock_rate(t->prefilled_tokens, t->prefill_ns ? t->prefill_ns
+                                                       : t->turn_start_ns && t->prefilled_tokens
+                                                           ? now - t->turn_start_ns
+                                                           : 0);
+    t->decode_tok_s = t->generated_tokens > 1 ? clock_rate(t->generated_tokens - 1, t->decode_ns)
+                                              : 0.0;
     t->pace = g->pace;
     if (m->hp.sliding_window && seen > m->hp.sliding_window)
         seen = m->hp.sliding_window;
-    t->token_kv_bytes = g->info.context ? t->kv_bytes / (uint64_t)g->info.context * (uint64_t)seen : 0;
+    t->token_kv_bytes = g->info.context ? t->kv_bytes / (uint64_t)g->info.context * (uint64_t)seen
+                                        : 0;
     t->moves_pending = s.pending;
     t->moves_pending_bytes = s.pending_bytes;
     t->moved_bytes = s.moved_bytes;

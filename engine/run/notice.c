@@ -1,5 +1,5 @@
-/* What the engine says, and whether it is still wanted: events to whoever listens, lines to the log, cancelling as others ask for it.
- * Engine thread. */
+/* What the engine says, and whether it is still wanted: events to whoever listens, lines to the
+ * log, cancelling as others ask for it. Engine thread. */
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
@@ -43,7 +43,8 @@ bool engine_given_up(const struct engine *g)
 
 bool engine_cancelled(struct engine *g)
 {
-    return g->turn_cancelled || engine_given_up(g) || atomic_load_explicit(&g->cancel, memory_order_relaxed);
+    return g->turn_cancelled || engine_given_up(g) ||
+           atomic_load_explicit(&g->cancel, memory_order_relaxed);
 }
 
 void engine_progress(struct engine *g, const char *line)

@@ -1,5 +1,6 @@
-/* The engine's side of placement: turns a spec into a plan with what is known by now, asking for devices (devices.c) where it wants some,
- * and at the safe point moves blocks a step towards the plan wanted. Engine thread. */
+/* The engine's side of placement: turns a spec into a plan with what is known by now, asking for
+ * devices (devices.c) where it wants some, and at the safe point moves blocks a step towards the
+ * plan wanted. Engine thread. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/run/engine.h"
@@ -8,11 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STEP_BYTES ((uint64_t)16 << 20)      /* copied at most at one safe point of an answer ... */
-#define STEP_SHARE 2                         /* ... and for at most 1/2 of the time a token takes */
-#define STEP_LEAST 200000ull                 /* tiny models would move nothing at all */
-#define REPLAN_TOKENS 16                     /* between two questions to a strategy that re-plans */
-#define REPLAN_BYTES ((uint64_t)64 << 20)    /* it may move at a time */
+#define STEP_BYTES ((uint64_t)16 << 20)   /* copied at most at one safe point of an answer ... */
+#define STEP_SHARE 2                      /* ... and for at most 1/2 of the time a token takes */
+#define STEP_LEAST 200000ull              /* tiny models would move nothing at all */
+#define REPLAN_TOKENS 16                  /* between two questions to a strategy that re-plans */
+#define REPLAN_BYTES ((uint64_t)64 << 20) /* it may move at a time */
 
 static bool wants_device(const char *spec)
 {
@@ -61,13 +62,18 @@ static void plan_chosen(struct engine *g)
 /* What a safe point of an answer may cost. */
 static uint64_t step_ns(const struct engine *g)
 {
-    uint64_t token_ns = metrics_token_ns(g), newest = g->t.recent_count ? 1000ull * g->t.recent_us[(g->t.recent_count - 1) % TELEMETRY_RECENT] : 0;
+    uint64_t token_ns = metrics_token_ns(g),
+             newest = g->t.recent_count
+                          ? 1000ull * g->t.recent_us[(g->t.recent_count - 1) % TELEMETRY_RECENT]
+                          : 0;
 
-    token_ns = newest < token_ns ? newest : token_ns;    /* half-way between two plans tokens may be slow: no reason to wait longer */
+    /* half-way between two plans tokens may be slow: no reason to wait longer */
+    token_ns = newest < token_ns ? newest : token_ns;
     return token_ns / STEP_SHARE > STEP_LEAST ? token_ns / STEP_SHARE : STEP_LEAST;
 }
 
-static int run_planner(struct engine *g, const struct planner_spec *spec, bool tell, struct error *e)
+static int run_planner(struct engine *g, const struct planner_spec *spec, bool tell,
+                       struct error *e)
 {
     struct planner_input *in = cost_model_input(g->cost_model);
     char note[PLANNER_NOTE] = "";
@@ -77,7 +83,7 @@ static int run_planner(struct engine *g, const struct planner_spec *spec, bool t
     fill_input(g, in);
     if ((rc = planner_run(spec, in, &p, note, e)) < 0)
         return rc;
-    if (note[0] && tell && !g->why_told)     /* one line says it all */
+    if (note[0] && tell && !g->why_told) /* one line says it all */
         engine_notice(g, "%s", note);
     g->why_told = false;
     if (tell || !plan_equal(p, residency_wanted(g->residency)))
@@ -86,8 +92,8 @@ static int run_planner(struct engine *g, const struct planner_spec *spec, bool t
     return rc;
 }
 
-/* What a spec needs before it can become a plan: devices, auto's verdict, balanced's costs. 1: it is all there; 0: not yet, ask again at the
- * next safe point. */
+/* What a spec needs before it can become a plan: devices, auto's verdict, balanced's costs. 1: it
+ * is all there; 0: not yet, ask again at the next safe point. */
 static int place_ready(struct engine *g, const char *text, struct error *e)
 {
     bool balanced = strncmp(text, "balanced", 8) == 0;
@@ -100,14 +106,15 @@ static int place_ready(struct engine *g, const char *text, struct error *e)
         if (!devices_seek(g, false))
             return 0;
         if (g->n_devices > 1)
-            cost_model_verdict_load(g->cost_model, g->config.cache_dir, g->slots[cost_model_input(g->cost_model)->target].device);
+            cost_model_verdict_load(g->cost_model, g->config.cache_dir,
+                                    g->slots[cost_model_input(g->cost_model)->target].device);
     }
     if (!balanced || g->n_devices < 2) {
         cost_model_measure_stop(g->cost_model);
         return 1;
     }
-    rc = cost_model_measure_step(g->cost_model, g->devices, g->n_devices, g->n_tokens, g->in_force, residency_wanted(g->residency),
-                             g->busy ? step_ns(g) : 0, e);
+    rc = cost_model_measure_step(g->cost_model, g->devices, g->n_devices, g->n_tokens, g->in_force,
+                                 residency_wanted(g->residency), g->busy ? step_ns(g) : 0, e);
     return rc;
 }
 
@@ -156,7 +163,9 @@ static int set_plan(struct engine *g, struct plan *p, struct error *e)
     if (plan_diff(g->in_force, p, NULL) && !devices_seek(g, true))
         return 1;
     if ((home = take_home(g, p)))
-        engine_notice(g, "plan %s: %d blocks belong on a device that is not here; the CPU runs them", p->name, home);
+        engine_notice(g,
+                      "plan %s: %d blocks belong on a device that is not here; the CPU runs them",
+                      p->name, home);
     in = cost_model_input(g->cost_model);
     fill_input(g, in);
     if ((rc = planner_check(in, p, e)) < 0 || (rc = residency_want(g->residency, p, e)) < 0)
@@ -166,7 +175,8 @@ static int set_plan(struct engine *g, struct plan *p, struct error *e)
     return 0;
 }
 
-static int kv_step_hook(void *ctx, int layer, int device, uint64_t max_bytes, uint64_t *spent, struct error *e)
+static int kv_step_hook(void *ctx, int layer, int device, uint64_t max_bytes, uint64_t *spent,
+                        struct error *e)
 {
     struct engine *g = ctx;
 
@@ -195,7 +205,8 @@ static int apply_wanted(struct engine *g, struct error *e)
 
     if (g->devices_async)
         devices_async_poll(g, !g->busy);
-    if (g->script_at < g->n_script && (int)g->t.session_generated_tokens >= g->script[g->script_at].after) {
+    if (g->script_at < g->n_script &&
+        (int)g->t.session_generated_tokens >= g->script[g->script_at].after) {
         mem_free(g->wanted_spec);
         g->wanted_spec = mem_string(g->script[g->script_at++].spec);
     }
@@ -207,7 +218,8 @@ static int apply_wanted(struct engine *g, struct error *e)
         mem_free(g->wanted_spec);
         g->wanted_spec = NULL;
     }
-    if (g->spec.planner && g->spec.planner->replans && g->t.session_generated_tokens >= g->replan_at) {
+    if (g->spec.planner && g->spec.planner->replans &&
+        g->t.session_generated_tokens >= g->replan_at) {
         rc = run_planner(g, &g->spec, false, e);
         g->replan_at = g->t.session_generated_tokens + REPLAN_TOKENS;
     }
@@ -216,13 +228,15 @@ static int apply_wanted(struct engine *g, struct error *e)
 
 bool place_waits(const struct engine *g)
 {
-    return g->wanted_spec || g->wanted_plan || g->devices_async || !g->announced || place_pending(g);
+    return g->wanted_spec || g->wanted_plan || g->devices_async || !g->announced ||
+           place_pending(g);
 }
 
 void place_safe_point(struct engine *g)
 {
     const struct residency_kv kv = {.step = kv_step_hook, .dropped = kv_dropped_hook, .ctx = g};
-    struct residency_budget budget = {.bytes = g->busy ? STEP_BYTES : 0, .ns = g->busy ? step_ns(g) : 100 * CLOCK_MILLI};
+    struct residency_budget budget = {.bytes = g->busy ? STEP_BYTES : 0,
+                                      .ns = g->busy ? step_ns(g) : 100 * CLOCK_MILLI};
     uint64_t start = clock_now();
     bool waited = place_waits(g);
     struct error e = {0};
@@ -231,7 +245,7 @@ void place_safe_point(struct engine *g)
     waited |= place_waits(g);
     if (rc < 0) {
         engine_notice(g, "%s", e.text);
-        g->announced = false;            /* who asked is told what stays in force */
+        g->announced = false; /* who asked is told what stays in force */
     }
     rc = 0;
     if (g->n_devices > 1 || !g->announced) {
@@ -241,7 +255,8 @@ void place_safe_point(struct engine *g)
             engine_notice(g, "%s", e.text);
     }
     if (rc == 1 && !g->announced) {
-        struct event ev = {.kind = EVENT_PLAN, .text = mem_string(residency_wanted(g->residency)->name)};
+        struct event ev = {.kind = EVENT_PLAN,
+                           .text = mem_string(residency_wanted(g->residency)->name)};
 
         g->announced = true;
         engine_emit(g, &ev);
@@ -266,7 +281,8 @@ int place_init(struct engine *g, struct error *e)
     g->recent = mem_alloc(cells, sizeof *g->recent);
     if (!g->in_force || !g->usage || !g->recent)
         return error_set(e, ERR_MEMORY, "no memory for the placement");
-    if ((rc = cost_model_new(&g->cost_model, g->model, g->info.context, g->config.kv_k, g->config.kv_v, e)) < 0 ||
+    if ((rc = cost_model_new(&g->cost_model, g->model, g->info.context, g->config.kv_k,
+                             g->config.kv_v, e)) < 0 ||
         (rc = residency_new(&g->residency, g->model, g->devices, DEVICE_MAX, e)) < 0)
         return rc;
     cost_model_device(g->cost_model, 0, g->devices[0]);
@@ -299,7 +315,7 @@ int engine_place(struct engine *g, const char *spec, struct error *e)
         return rc;
     if (!(copy = mem_string(spec)))
         return error_set(e, ERR_MEMORY, "no memory for a placement");
-    plan_free(g->wanted_plan);           /* the newest wish counts */
+    plan_free(g->wanted_plan); /* the newest wish counts */
     g->wanted_plan = NULL;
     mem_free(g->wanted_spec);
     g->wanted_spec = copy;
@@ -311,8 +327,9 @@ int engine_plan_set(struct engine *g, struct plan *p, struct error *e)
     int rc;
 
     if (p->n_layers != g->model->hp.n_layers || p->n_experts != g->model->hp.n_experts) {
-        rc = error_set(e, ERR_USAGE, "the plan is for %d layers of %d experts, the model has %d of %d", p->n_layers, p->n_experts,
-                       g->model->hp.n_layers, g->model->hp.n_experts);
+        rc = error_set(e, ERR_USAGE,
+                       "the plan is for %d layers of %d experts, the model has %d of %d",
+                       p->n_layers, p->n_experts, g->model->hp.n_layers, g->model->hp.n_experts);
         g->announced = false;
         plan_free(p);
         return rc;
@@ -357,7 +374,8 @@ int engine_script_set(struct engine *g, const char *script, struct error *e)
         return error_set(e, ERR_MEMORY, "no memory for a placement script");
     memcpy(g->script, steps, (size_t)n * sizeof *steps);
     g->n_script = n;
-    /* a script says beforehand what will be asked for: open and measure it now, so that its steps are on time */
+    /* a script says beforehand what will be asked for: open and measure it now, so that its steps
+     * are on time */
     for (int i = 0; i < n && !g->busy; i++) {
         struct error why = {0};
 
@@ -372,14 +390,16 @@ const struct plan *engine_plan(const struct engine *g)
     return residency_wanted(g->residency);
 }
 
-const struct planner_input *engine_planner_input(struct engine *g, bool open_devices, bool named, bool measure, struct error *e)
+const struct planner_input *engine_planner_input(struct engine *g, bool open_devices, bool named,
+                                                 bool measure, struct error *e)
 {
     struct planner_input *in = cost_model_input(g->cost_model);
 
     if (open_devices)
         devices_seek(g, named);
     if (measure && g->n_devices > 1 &&
-        cost_model_measure(g->cost_model, g->devices, g->n_devices, g->n_tokens, g->in_force, residency_wanted(g->residency), e) < 0)
+        cost_model_measure(g->cost_model, g->devices, g->n_devices, g->n_tokens, g->in_force,
+                           residency_wanted(g->residency), e) < 0)
         return NULL;
     if (in->target && !in->verdict)
         cost_model_verdict_load(g->cost_model, g->config.cache_dir, g->slots[in->target].device);
@@ -391,7 +411,9 @@ int engine_verdict_set(struct engine *g, const char *spec, double loss, struct e
 {
     int target = cost_model_input(g->cost_model)->target;
 
-    return target ? cost_model_verdict_store(g->cost_model, g->config.cache_dir, g->slots[target].device, spec, loss, e) : 0;
+    return target ? cost_model_verdict_store(g->cost_model, g->config.cache_dir,
+                                             g->slots[target].device, spec, loss, e)
+                  : 0;
 }
 
 void engine_bandwidth_set(struct engine *g, enum bandwidth_mode mode, double bytes_per_second)

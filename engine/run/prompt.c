@@ -1,8 +1,10 @@
-/* From a turn to token ids: template, the answers as they were generated, and the overflow policy. Engine thread, before a turn's prefill.
- * The number of renderings does not grow with the conversation: one of all messages, one of what stays, and few corrections.
- * Overflow: when the conversation leaves less than a quarter of the context (or max_tokens, where that is less) for the answer, its oldest
- * turns are left out, the system message stays, and a notice says so. Once turns are left out, more go than are needed (down to half of the
- * context), so that the next turns find their prefix in the cache again. */
+/* From a turn to token ids: template, the answers as they were generated, and the overflow policy.
+ * Engine thread, before a turn's prefill. The number of renderings does not grow with the
+ * conversation: one of all messages, one of what stays, and few corrections. Overflow: when the
+ * conversation leaves less than a quarter of the context (or max_tokens, where that is less) for
+ * the answer, its oldest turns are left out, the system message stays, and a notice says so. Once
+ * turns are left out, more go than are needed (down to half of the context), so that the next turns
+ * find their prefix in the cache again. */
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/run/engine.h"
@@ -31,8 +33,9 @@ static int ids_append(struct ids *v, const int *from, int n, struct error *e)
     return 0;
 }
 
-/* How many session tokens from `at` on spell exactly this text; 0: they do not. What was generated and what the tokenizer makes of the same
- * text may differ; keeping the generated tokens keeps their KV rows. */
+/* How many session tokens from `at` on spell exactly this text; 0: they do not. What was generated
+ * and what the tokenizer makes of the same text may differ; keeping the generated tokens keeps
+ * their KV rows. */
 static int spelled(const struct engine *g, int at, const char *text)
 {
     size_t len = strlen(text), done = 0;
@@ -66,13 +69,16 @@ static bool follows_session(const struct engine *g, const struct ids *v)
 }
 
 /* One message's ids; an assistant's content that the session still holds is taken from there. */
-static int append_message(struct engine *g, struct ids *out, const struct message *m, const int *ids, int n, struct error *e)
+static int append_message(struct engine *g, struct ids *out, const struct message *m,
+                          const int *ids, int n, struct error *e)
 {
     int *content = NULL, n_content = 0, at, kept, rc;
 
-    if (m->role != ROLE_ASSISTANT || !m->text[0] || out->n >= g->n_tokens || !follows_session(g, out))
+    if (m->role != ROLE_ASSISTANT || !m->text[0] || out->n >= g->n_tokens ||
+        !follows_session(g, out))
         return ids_append(out, ids, n, e);
-    if ((rc = tokenizer_encode(g->tokenizer, m->text, strlen(m->text), false, &content, &n_content, e)) < 0)
+    if ((rc = tokenizer_encode(g->tokenizer, m->text, strlen(m->text), false, &content, &n_content,
+                               e)) < 0)
         return rc;
     at = find(ids, n, content, n_content);
     mem_free(content);
@@ -93,8 +99,10 @@ static bool cancelled(void *ctx)
     return engine_cancelled(ctx);
 }
 
-/* counts (n, may be NULL): how many of the ids each message takes; what follows the last message counts to none. */
-static int encode(struct engine *g, const struct message *m, size_t n, bool open_ended, struct ids *out, int *counts, struct error *e)
+/* counts (n, may be NULL): how many of the ids each message takes; what follows the last message
+ * counts to none. */
+static int encode(struct engine *g, const struct message *m, size_t n, bool open_ended,
+                  struct ids *out, int *counts, struct error *e)
 {
     struct jinja_stop stop = {cancelled, g};
     const char *last = open_ended ? m[n - 1].text : NULL;
@@ -111,8 +119,9 @@ static int encode(struct engine *g, const struct message *m, size_t n, bool open
     for (size_t i = 0; i < n && rc == 0; i++) {
         int before = out->n;
 
-        rc = engine_cancelled(g) ? error_set(e, ERR_CANCELLED, "cancelled") :
-             append_message(g, out, &m[i], ids + starts[i], starts[i + 1] - starts[i], e);
+        rc = engine_cancelled(g)
+                 ? error_set(e, ERR_CANCELLED, "cancelled")
+                 : append_message(g, out, &m[i], ids + starts[i], starts[i + 1] - starts[i], e);
         if (counts)
             counts[i] = out->n - before;
     }
@@ -153,7 +162,8 @@ static int encode_raw(struct engine *g, const struct turn *t, struct ids *out, s
     return rc;
 }
 
-/* The next larger number of messages to leave out: up to the next user message; -1: only the newest turn is left. */
+/* The next larger number of messages to leave out: up to the next user message; -1: only the newest
+ * turn is left. */
 static int drop_more(const struct turn *t, int drop)
 {
     size_t system = t->messages[0].role == ROLE_SYSTEM ? 1 : 0, last = t->n_messages;
@@ -180,10 +190,10 @@ static int count_turns(const struct turn *t, int drop)
 struct shortening {
     struct engine *g;
     const struct turn *turn;
-    struct message *kept;        /* (n_messages) */
-    int *counts;                 /* (n_messages) ids of each while all of them stood */
+    struct message *kept; /* (n_messages) */
+    int *counts;          /* (n_messages) ids of each while all of them stood */
     int total, drop;
-    struct ids out;              /* without `drop` messages */
+    struct ids out; /* without `drop` messages */
 };
 
 #define TRIES 6
@@ -211,7 +221,8 @@ static int estimate(const struct shortening *s, int drop)
     return n;
 }
 
-/* The fewest messages beyond `drop` without which at most `limit` ids should stay, or all but the newest turn. */
+/* The fewest messages beyond `drop` without which at most `limit` ids should stay, or all but the
+ * newest turn. */
 static int drop_for(const struct shortening *s, int drop, int limit)
 {
     size_t system = s->turn->messages[0].role == ROLE_SYSTEM ? 1 : 0;
@@ -226,8 +237,9 @@ static int drop_for(const struct shortening *s, int drop, int limit)
     return drop;
 }
 
-/* Leaves out as few turns as make the rest fit. What the estimate is wrong by (a template may write the system's text into the first user's)
- * is nearly the same wherever the conversation begins, so the second or third try is right. */
+/* Leaves out as few turns as make the rest fit. What the estimate is wrong by (a template may write
+ * the system's text into the first user's) is nearly the same wherever the conversation begins, so
+ * the second or third try is right. */
 static int shorten(struct shortening *s, int limit, struct error *e)
 {
     int fails = s->drop, fits = -1, wrong = s->out.n - estimate(s, s->drop), rc = 0, drop = -1;
@@ -243,7 +255,7 @@ static int shorten(struct shortening *s, int limit, struct error *e)
         else
             fails = drop;
     }
-    if (fits < 0)                        /* the newest turn alone */
+    if (fits < 0) /* the newest turn alone */
         fits = drop_for(s, fails, -1);
     return rc == 0 && s->drop != fits ? encode_without(s, fits, NULL, e) : rc;
 }
@@ -252,7 +264,8 @@ static int shorten(struct shortening *s, int limit, struct error *e)
 static int encode_within(struct shortening *s, int limit, struct error *e)
 {
     struct engine *g = s->g;
-    int context = g->info.context, before = g->dropped_messages, rc = encode_without(s, 0, s->counts, e);
+    int context = g->info.context, before = g->dropped_messages,
+        rc = encode_without(s, 0, s->counts, e);
 
     s->total = s->out.n;
     /* What was left out before stays out, while that is enough. */
@@ -265,7 +278,8 @@ static int encode_within(struct shortening *s, int limit, struct error *e)
     return rc;
 }
 
-int prompt_build(struct engine *g, const struct turn *t, int **ids, int *n, int *dropped_turns, struct error *e)
+int prompt_build(struct engine *g, const struct turn *t, int **ids, int *n, int *dropped_turns,
+                 struct error *e)
 {
     int context = g->info.context, room = context / 4, rc;
     struct shortening s = {.g = g, .turn = t};
@@ -286,13 +300,19 @@ int prompt_build(struct engine *g, const struct turn *t, int **ids, int *n, int 
     s.kept = mem_alloc(t->n_messages, sizeof *s.kept);
     s.counts = mem_alloc(t->n_messages, sizeof *s.counts);
     if (!s.kept || !s.counts)
-        rc = error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages", t->n_messages);
+        rc = error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages",
+                       t->n_messages);
     else
         rc = t->raw ? encode_raw(g, t, &s.out, e) : encode_within(&s, context - room, e);
-    if (rc == 0 && s.out.n == 0)         /* a damaged template may say nothing at all */
-        rc = error_set(e, ERR_MODEL, "the model's chat template makes no text of the conversation; --raw goes without it");
+    if (rc == 0 && s.out.n == 0) /* a damaged template may say nothing at all */
+        rc = error_set(
+            e, ERR_MODEL,
+            "the model's chat template makes no text of the conversation; --raw goes without it");
     if (rc == 0 && s.out.n >= context)
-        rc = error_set(e, ERR_CONTEXT, "the prompt has %d tokens, the context %d (-c): shorten it or enlarge the context", s.out.n, context);
+        rc = error_set(
+            e, ERR_CONTEXT,
+            "the prompt has %d tokens, the context %d (-c): shorten it or enlarge the context",
+            s.out.n, context);
     mem_free(s.kept);
     mem_free(s.counts);
     if (rc < 0) {
@@ -303,8 +323,10 @@ int prompt_build(struct engine *g, const struct turn *t, int **ids, int *n, int 
     *n = s.out.n;
     if (s.drop) {
         *dropped_turns = count_turns(t, s.drop);
-        engine_notice(g, "the conversation has outgrown the context of %d tokens: the model no longer sees its %d oldest turn%s", context,
-                      *dropped_turns, *dropped_turns == 1 ? "" : "s");
+        engine_notice(g,
+                      "the conversation has outgrown the context of %d tokens: the model no longer "
+                      "sees its %d oldest turn%s",
+                      context, *dropped_turns, *dropped_turns == 1 ? "" : "s");
     }
     return 0;
 }

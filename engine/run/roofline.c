@@ -23,7 +23,8 @@ void roofline_init(struct roofline *r, const struct model *m, enum kv_type kv_k,
         double in_experts = 0;
 
         r->attention += w->q.bytes + w->k.bytes + w->v.bytes + w->o.bytes;
-        active += weights_of(&w->q) + weights_of(&w->k) + weights_of(&w->v) + weights_of(&w->o) + (double)hp->n_experts * hp->hidden;
+        active += weights_of(&w->q) + weights_of(&w->k) + weights_of(&w->v) + weights_of(&w->o) +
+                  (double)hp->n_experts * hp->hidden;
         for (int x = 0; x < hp->n_experts; x++) {
             const struct expert_weights *e = &w->experts[x];
 
@@ -44,12 +45,15 @@ void roofline_init(struct roofline *r, const struct model *m, enum kv_type kv_k,
 
 uint64_t roofline_token_bytes(const struct roofline *r, int n_context)
 {
-    uint64_t seen = (uint64_t)(r->window && n_context > r->window ? r->window : n_context > 0 ? n_context : 0);
+    uint64_t seen = (uint64_t)(r->window && n_context > r->window ? r->window
+                               : n_context > 0                    ? n_context
+                                                                  : 0);
 
     return r->attention + r->experts + r->router_norms + r->head + seen * r->kv_row;
 }
 
-uint64_t roofline_rows_bytes(const struct roofline *r, const struct model *m, const int *experts, int rows, int pos)
+uint64_t roofline_rows_bytes(const struct roofline *r, const struct model *m, const int *experts,
+                             int rows, int pos)
 {
     int pairs = rows * m->hp.n_experts_used, seen = pos + rows;
     uint64_t bytes = r->attention + r->router_norms;
@@ -61,7 +65,7 @@ uint64_t roofline_rows_bytes(const struct roofline *r, const struct model *m, co
 
             while (experts[k] != experts[i])
                 k++;
-            if (k == i)                  /* nobody before chose it */
+            if (k == i) /* nobody before chose it */
                 bytes += e->gate.bytes + e->up.bytes + e->down.bytes;
         }
     if (r->window && seen > r->window + rows - 1)
@@ -76,7 +80,8 @@ double roofline_tokens_per_second(const struct roofline *r, int n_context, doubl
     return bytes && bandwidth > 0 ? bandwidth / (double)bytes : 0;
 }
 
-char *roofline_text(const struct roofline *r, int n_context, double tokens_per_second, double bandwidth, bool in_cache, char *out, size_t size)
+char *roofline_text(const struct roofline *r, int n_context, double tokens_per_second,
+                    double bandwidth, bool in_cache, char *out, size_t size)
 {
     double most = roofline_tokens_per_second(r, n_context, bandwidth);
 

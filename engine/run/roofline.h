@@ -1,28 +1,36 @@
-/* The speed of light of a model: what a decoded token must read, and how much of the memory's speed a rate reaches. Plain data and pure
- * functions: any thread. Every token reads all attention, the experts chosen (as many as the router takes), router, norms and head
- * once, one row of the embeddings, and the KV rows of its context; nothing can be faster than those bytes at the memory's read speed. */
+/* The speed of light of a model: what a decoded token must read, and how much of the memory's speed
+ * a rate reaches. Plain data and pure functions: any thread. Every token reads all attention, the
+ * experts chosen (as many as the router takes), router, norms and head once, one row of the
+ * embeddings, and the KV rows of its context; nothing can be faster than those bytes at the
+ * memory's read speed. */
 #ifndef ENGINE_RUN_ROOFLINE_H
 #define ENGINE_RUN_ROOFLINE_H
 
 #include "engine/device/device.h"
 
 struct roofline {
-    uint64_t attention, experts, router_norms, head;     /* bytes a token reads of each */
-    uint64_t kv_row;                                     /* K and V of one position, all layers */
-    uint64_t all_weights;                                /* everything a text may touch, all experts */
-    int window;                                          /* positions a token looks back; 0: all */
-    double operations;                                   /* a token's multiplications and additions (weights only) */
+    uint64_t attention, experts, router_norms, head; /* bytes a token reads of each */
+    uint64_t kv_row;                                 /* K and V of one position, all layers */
+    /* everything a text may touch, all experts */
+    uint64_t all_weights;
+    int window; /* positions a token looks back; 0: all */
+    /* a token's multiplications and additions (weights only) */
+    double operations;
 };
 
 void roofline_init(struct roofline *r, const struct model *m, enum kv_type kv_k, enum kv_type kv_v);
 /* Bytes a token reads that stands after n_context others. */
 uint64_t roofline_token_bytes(const struct roofline *r, int n_context);
-/* Bytes that `rows` tokens read which are computed together and stand after pos others, without the head: each expert that any of them chose once,
- * keys and values once. experts: (n_layers, rows, used). */
-uint64_t roofline_rows_bytes(const struct roofline *r, const struct model *m, const int *experts, int rows, int pos);
+/* Bytes that `rows` tokens read which are computed together and stand after pos others, without the
+ * head: each expert that any of them chose once, keys and values once. experts: (n_layers, rows,
+ * used). */
+uint64_t roofline_rows_bytes(const struct roofline *r, const struct model *m, const int *experts,
+                             int rows, int pos);
 /* Tokens a second at this read speed (bytes a second); 0 when it is unknown. */
 double roofline_tokens_per_second(const struct roofline *r, int n_context, double bandwidth);
-/* "62 % of memory speed"; "in cache" where the weights come out of it (membw_cached), so that memory does not bound; "" when nothing is known. Returns out. */
-char *roofline_text(const struct roofline *r, int n_context, double tokens_per_second, double bandwidth, bool in_cache, char *out, size_t size);
+/* "62 % of memory speed"; "in cache" where the weights come out of it (membw_cached), so that
+ * memory does not bound; "" when nothing is known. Returns out. */
+char *roofline_text(const struct roofline *r, int n_context, double tokens_per_second,
+                    double bandwidth, bool in_cache, char *out, size_t size);
 
 #endif

@@ -1,4 +1,5 @@
-/* See rope.h. Computed in double precision and rounded once: the angles of late positions are large. */
+/* See rope.h. Computed in double precision and rounded once: the angles of late positions are
+ * large. */
 #include "engine/run/rope.h"
 
 #include "engine/base/mem.h"
@@ -6,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-static void fill(float *cosines, float *sines, const struct hparams *hp, int context, const float *factors, double mscale)
+static void fill(float *cosines, float *sines, const struct hparams *hp, int context,
+                 const float *factors, double mscale)
 {
     int pairs = hp->rope_dims / 2;
 
@@ -28,7 +30,8 @@ static int variants_of(const struct hparams *hp, int context)
 
 size_t rope_footprint(const struct hparams *hp, int context)
 {
-    return 2 * (size_t)variants_of(hp, context) * (size_t)context * (size_t)(hp->rope_dims / 2) * sizeof(float);
+    return 2 * (size_t)variants_of(hp, context) * (size_t)context * (size_t)(hp->rope_dims / 2) *
+           sizeof(float);
 }
 
 int rope_init(struct rope *r, const struct hparams *hp, int context, struct error *e)
@@ -42,13 +45,18 @@ int rope_init(struct rope *r, const struct hparams *hp, int context, struct erro
     r->original_context = hp->original_context;
     for (int v = 0; v < variants; v++) {
         const float *factors = v == ROPE_LONG ? hp->long_factor : hp->short_factor;
-        double mscale = !hp->original_context ? 1.0 : v == ROPE_LONG ? hp->long_mscale : hp->short_mscale;
+        double mscale = !hp->original_context ? 1.0
+                        : v == ROPE_LONG      ? hp->long_mscale
+                                              : hp->short_mscale;
 
         r->cos[v] = mem_pages(n * sizeof(float));
         r->sin[v] = mem_pages(n * sizeof(float));
         if (!r->cos[v] || !r->sin[v]) {
             rope_release(r);
-            return error_set(e, ERR_MEMORY, "no memory for the rotary table of %d positions: try a smaller context (-c)", context);
+            return error_set(
+                e, ERR_MEMORY,
+                "no memory for the rotary table of %d positions: try a smaller context (-c)",
+                context);
         }
         r->bytes += 2 * n * sizeof(float);
         fill(r->cos[v], r->sin[v], hp, context, hp->original_context ? factors : NULL, mscale);

@@ -1,7 +1,9 @@
-/* The host's table of rotary cosines and sines: every device multiplies with these same values (numeric contract, rule 6).
- * Plain rotary embedding has one table. Longrope (Ding et al. 2024, arXiv:2402.13753; PhimoeRotaryEmbedding in the model's official
- * code) has two: sequences up to original_context use the short factors, longer ones the long factors for every position, so the keys
- * already cached do not fit a sequence that crosses the border. Owner: the engine; immutable after init. */
+/* The host's table of rotary cosines and sines: every device multiplies with these same values
+ * (numeric contract, rule 6). Plain rotary embedding has one table. Longrope (Ding et al. 2024,
+ * arXiv:2402.13753; PhimoeRotaryEmbedding in the model's official code) has two: sequences up to
+ * original_context use the short factors, longer ones the long factors for every position, so the
+ * keys already cached do not fit a sequence that crosses the border. Owner: the engine; immutable
+ * after init. */
 #ifndef ENGINE_RUN_ROPE_H
 #define ENGINE_RUN_ROPE_H
 
@@ -14,7 +16,8 @@ enum rope_variant { ROPE_SHORT, ROPE_LONG, ROPE_VARIANTS };
 
 struct rope {
     int context, pairs, original_context;
-    float *cos[ROPE_VARIANTS], *sin[ROPE_VARIANTS];  /* (context, pairs), mscale folded in; [ROPE_LONG] NULL where never needed */
+    /* (context, pairs), mscale folded in; [ROPE_LONG] NULL where never needed */
+    float *cos[ROPE_VARIANTS], *sin[ROPE_VARIANTS];
     size_t bytes;
 };
 

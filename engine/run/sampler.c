@@ -1,6 +1,7 @@
-/* The sampler chain. One thread, no allocation after init. Selection keeps a total order (logit, then the lower id), so whatever way the best
- * are found, their sequence is one and the same. Weights are summed as integers: no order of adding changes a sum, so that the place where
- * top-p cuts and the token that is drawn are found by buckets, and a vocabulary is never sorted. */
+/* The sampler chain. One thread, no allocation after init. Selection keeps a total order (logit,
+ * then the lower id), so whatever way the best are found, their sequence is one and the same.
+ * Weights are summed as integers: no order of adding changes a sum, so that the place where top-p
+ * cuts and the token that is drawn are found by buckets, and a vocabulary is never sorted. */
 #include "engine/run/sampler.h"
 
 #include "engine/base/mem.h"
@@ -9,20 +10,27 @@
 #include <math.h>
 #include <string.h>
 
-/* Below this distance from the best logit a token weighs less than 4e-11 of it: taken as nothing, which spares most of the exps. */
+/* Below this distance from the best logit a token weighs less than 4e-11 of it: taken as nothing,
+ * which spares most of the exps. */
 #define NEGLIGIBLE (-24.0f)
 #define EXPS 64
 #define BUCKETS 1024
 
 struct sampling sampling_default(void)
 {
-    return (struct sampling){.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1.0f, .repeat_last_n = 64};
+    return (struct sampling){.temperature = 0.8f,
+                             .top_k = 40,
+                             .top_p = 0.95f,
+                             .min_p = 0.05f,
+                             .repeat_penalty = 1.0f,
+                             .repeat_last_n = 64};
 }
 
 int sampling_check(const struct sampling *s, struct error *e)
 {
     if (!(s->temperature >= 0.0f && s->temperature <= 1e6f))
-        return error_set(e, ERR_USAGE, "temperature is %g; 0 (greedy) or more is possible", (double)s->temperature);
+        return error_set(e, ERR_USAGE, "temperature is %g; 0 (greedy) or more is possible",
+                         (double)s->temperature);
     if (s->top_k < 0)
         return error_set(e, ERR_USAGE, "top_k is %d; 0 (off) or more is possible", s->top_k);
     if (!(s->top_p >= 0.0f && s->top_p <= 1.0f))
@@ -30,9 +38,12 @@ int sampling_check(const struct sampling *s, struct error *e)
     if (!(s->min_p >= 0.0f && s->min_p <= 1.0f))
         return error_set(e, ERR_USAGE, "min_p is %g; 0 (off) to 1 is possible", (double)s->min_p);
     if (!(s->repeat_penalty > 0.0f && s->repeat_penalty <= 1e6f))
-        return error_set(e, ERR_USAGE, "repeat_penalty is %g; more than 0 is possible, 1 is off", (double)s->repeat_penalty);
+        return error_set(e, ERR_USAGE, "repeat_penalty is %g; more than 0 is possible, 1 is off",
+                         (double)s->repeat_penalty);
     if (s->repeat_last_n < -1)
-        return error_set(e, ERR_USAGE, "repeat_last_n is %d; -1 (the context), 0 (off) or more is possible", s->repeat_last_n);
+        return error_set(e, ERR_USAGE,
+                         "repeat_last_n is %d; -1 (the context), 0 (off) or more is possible",
+                         s->repeat_last_n);
     return 0;
 }
 
@@ -135,7 +146,7 @@ static bool mark_recent(struct sampler *s, const int *recent, size_t n_recent)
 
     if (s->sampling.repeat_penalty == 1.0f || last == 0 || n_recent == 0)
         return false;
-    if (++s->round == 0) {               /* wrapped: old marks could look new */
+    if (++s->round == 0) { /* wrapped: old marks could look new */
         memset(s->seen, 0, (size_t)s->n_vocab * sizeof *s->seen);
         s->round = 1;
     }
@@ -149,11 +160,13 @@ static bool mark_recent(struct sampler *s, const int *recent, size_t n_recent)
 static float adjusted(const struct sampler *s, float logit, bool penalty, int id)
 {
     if (penalty && s->seen[id] == s->round)
-        logit = logit > 0.0f ? logit / s->sampling.repeat_penalty : logit * s->sampling.repeat_penalty;
+        logit = logit > 0.0f ? logit / s->sampling.repeat_penalty
+                             : logit * s->sampling.repeat_penalty;
     return logit == logit ? logit : -INFINITY;
 }
 
-/* Fills the candidates: with top-k only the k best, best first (ids come in ascending order, so of equals the first stays); else all by id. */
+/* Fills the candidates: with top-k only the k best, best first (ids come in ascending order, so of
+ * equals the first stays); else all by id. */
 static int gather(struct sampler *s, const float *logits, bool penalty)
 {
     struct sampler_candidate *c = s->candidates;
@@ -164,7 +177,8 @@ static int gather(struct sampler *s, const float *logits, bool penalty)
     if (taken == n)
         return n;
     select_best(c, k, k);
-    for (int i = 0; i < k / 2; i++)      /* best first is the wrong way round for a heap whose root is the worst */
+    /* best first is the wrong way round for a heap whose root is the worst */
+    for (int i = 0; i < k / 2; i++)
         swap(&c[i], &c[k - 1 - i]);
     for (int i = k; i < n; i++) {
         float logit = adjusted(s, logits[i], penalty, i);
@@ -194,8 +208,8 @@ static int take_greedy(const struct sampler *s, const float *logits, bool penalt
     return best;
 }
 
-/* d becomes num_exp(d), or 0 where that is negligible. A block of a size known to the compiler: it then uses the widest vectors the function
- * may have. The bits are those of num_exp either way. */
+/* d becomes num_exp(d), or 0 where that is negligible. A block of a size known to the compiler: it
+ * then uses the widest vectors the function may have. The bits are those of num_exp either way. */
 static inline __attribute__((always_inline)) void exps(float *d)
 {
     for (int i = 0; i < EXPS; i++) {
@@ -282,7 +296,8 @@ static void add_exps_plain(double *lanes, const float *x, float max)
 }
 
 #ifdef __x86_64__
-__attribute__((target("avx2,fma"))) static void add_exps_avx2(double *lanes, const float *x, float max)
+__attribute__((target("avx2,fma"))) static void add_exps_avx2(double *lanes, const float *x,
+                                                              float max)
 {
     add_exps(lanes, x, max);
 }
@@ -296,7 +311,8 @@ static float softmax_of(const float *logits, int n, int id)
     double lanes[NUM_LANES] = {0}, sum = 0.0;
     int whole = n / EXPS * EXPS;
 
-    if (!(max > -INFINITY) || max == INFINITY)           /* nothing to choose from, or nothing comparable */
+    /* nothing to choose from, or nothing comparable */
+    if (!(max > -INFINITY) || max == INFINITY)
         return 1.0f;
 #ifdef __x86_64__
     if (has_avx2())
@@ -312,7 +328,8 @@ static float softmax_of(const float *logits, int n, int id)
     return (float)((double)num_exp(logits[id] - max) / sum);
 }
 
-/* A weight as an integer: p is at most 1, and 2^20 of them still fit in 63 bits. What counts at all (NEGLIGIBLE) is 180 units or more. */
+/* A weight as an integer: p is at most 1, and 2^20 of them still fit in 63 bits. What counts at all
+ * (NEGLIGIBLE) is 180 units or more. */
 static uint64_t units(const struct sampler_candidate *c)
 {
     return (uint64_t)(int64_t)((double)c->p * 0x1p42);
@@ -326,7 +343,7 @@ static uint64_t mark_in(struct sampler *s, uint64_t sum)
 
 /* Candidates by distance from the best logit: the best lie in the first buckets. */
 struct buckets {
-    uint64_t sums[BUCKETS], total;       /* units */
+    uint64_t sums[BUCKETS], total; /* units */
     float max, scale;
 };
 
@@ -365,8 +382,9 @@ static bool in_order(const struct sampler_candidate *c, int n)
     return true;
 }
 
-/* Brings the fewest best candidates whose weights reach `want` to the front and returns how many they are; the last of them in the order comes
- * last, those before it are in no order. Only the bucket where the sum gets there is sorted. The others are lost. */
+/* Brings the fewest best candidates whose weights reach `want` to the front and returns how many
+ * they are; the last of them in the order comes last, those before it are in no order. Only the
+ * bucket where the sum gets there is sorted. The others are lost. */
 static int cut(struct sampler *s, int n, const struct buckets *b, uint64_t want)
 {
     struct sampler_candidate *c = s->candidates, *here = s->bucket;
@@ -375,7 +393,8 @@ static int cut(struct sampler *s, int n, const struct buckets *b, uint64_t want)
 
     while (bucket < BUCKETS - 1 && reached + b->sums[bucket] < want)
         reached += b->sums[bucket++];
-    for (int i = 0; i < n; i++) {        /* without a branch: which way it goes cannot be foretold */
+    /* without a branch: which way it goes cannot be foretold */
+    for (int i = 0; i < n; i++) {
         int at = bucket_of(b, &c[i]);
 
         here[in] = c[i];
@@ -384,7 +403,8 @@ static int cut(struct sampler *s, int n, const struct buckets *b, uint64_t want)
         before += at < bucket;
     }
     memcpy(c + before, here, (size_t)in * sizeof *c);
-    for (int sorted = in_order(c + before, in) ? in : 0, i = 0; i < in; i++) {   /* equal ones are: they come by id */
+    /* equal ones are: they come by id */
+    for (int sorted = in_order(c + before, in) ? in : 0, i = 0; i < in; i++) {
         if (i == sorted) {
             sorted = sorted * 4 < 64 ? 64 : sorted * 4;
             sorted = sorted > in ? in : sorted;
@@ -431,7 +451,8 @@ static int draw_by_id(struct sampler *s, int n)
 }
 
 /* Takes a token; *left: the candidates it was drawn from. */
-static int take(struct sampler *s, const float *logits, const int *recent, size_t n_recent, int *left)
+static int take(struct sampler *s, const float *logits, const int *recent, size_t n_recent,
+                int *left)
 {
     const struct sampling *v = &s->sampling;
     struct sampler_candidate *c = s->candidates;
@@ -471,7 +492,8 @@ static int take(struct sampler *s, const float *logits, const int *recent, size_
     return c[taken].id;
 }
 
-int sampler_sample(struct sampler *s, const float *logits, const int *recent, size_t n_recent, struct sampler_draw *out)
+int sampler_sample(struct sampler *s, const float *logits, const int *recent, size_t n_recent,
+                   struct sampler_draw *out)
 {
     int left, id = take(s, logits, recent, n_recent, &left);
 

@@ -1,6 +1,6 @@
-/* The session: one line of tokens, the KV cache that belongs to it, and the safe point between them. Engine thread.
- * n_tokens counts whole tokens only: it moves when a chunk is done on every layer, so a cancel or a failure in the middle of a pass leaves
- * a consistent session behind. */
+/* The session: one line of tokens, the KV cache that belongs to it, and the safe point between
+ * them. Engine thread. n_tokens counts whole tokens only: it moves when a chunk is done on every
+ * layer, so a cancel or a failure in the middle of a pass leaves a consistent session behind. */
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
@@ -61,14 +61,21 @@ void session_hooks_notice(void *ctx, const char *line)
 static void observe(struct engine *g, const int *ids, bool prefill)
 {
     const struct forward *f = &g->forward;
-    struct routing r = {.rows = f->rows, .pos = f->pos, .n_layers = f->model->hp.n_layers, .used = f->model->hp.n_experts_used,
-                        .ids = ids, .experts = f->experts, .weights = f->weights, .prefill = prefill};
+    struct routing r = {.rows = f->rows,
+                        .pos = f->pos,
+                        .n_layers = f->model->hp.n_layers,
+                        .used = f->model->hp.n_experts_used,
+                        .ids = ids,
+                        .experts = f->experts,
+                        .weights = f->weights,
+                        .prefill = prefill};
 
     if (g->observer)
         g->observer(g->observer_ctx, &r);
 }
 
-/* The rotary table of a sequence this long; a change of table voids every cached key. Returns the first position to compute. */
+/* The rotary table of a sequence this long; a change of table voids every cached key. Returns the
+ * first position to compute. */
 static int choose_rope(struct engine *g, int start, int total, struct error *e)
 {
     enum rope_variant v = rope_choose(&g->rope, total);
@@ -77,7 +84,8 @@ static int choose_rope(struct engine *g, int start, int total, struct error *e)
         return start;
     for (int d = 0; d < g->n_devices; d++)
         if (g->slots[d].ops->rope_set && !g->slots[d].lost) {
-            int rc = g->slots[d].ops->rope_set(g->slots[d].device, g->rope.cos[v], g->rope.sin[v], e);
+            int rc = g->slots[d].ops->rope_set(g->slots[d].device, g->rope.cos[v], g->rope.sin[v],
+                                               e);
 
             if (rc < 0)
                 return rc;
@@ -85,12 +93,15 @@ static int choose_rope(struct engine *g, int start, int total, struct error *e)
     g->variant = v;
     kv_cut(&g->kv, 0);
     if (start)
-        log_write(LOG_LEVEL_INFO, "the text crosses %d tokens: its rotary factors change, %d tokens are computed again",
-                  g->rope.original_context, start);
+        log_write(
+            LOG_LEVEL_INFO,
+            "the text crosses %d tokens: its rotary factors change, %d tokens are computed again",
+            g->rope.original_context, start);
     return 0;
 }
 
-int session_extend(struct engine *g, const int *ids, int n, int chunk, float *logits, bool all_logits, bool decode, struct error *e)
+int session_extend(struct engine *g, const int *ids, int n, int chunk, float *logits,
+                   bool all_logits, bool decode, struct error *e)
 {
     struct forward *f = &g->forward;
     int start = g->n_tokens, total = start + n, at, rc = 0, tries = 0;
@@ -99,10 +110,12 @@ int session_extend(struct engine *g, const int *ids, int n, int chunk, float *lo
     if (n <= 0)
         return error_set(e, ERR_USAGE, "no tokens to compute");
     if (n > g->info.context - start)
-        return error_set(e, ERR_CONTEXT, "%d tokens do not fit into the context of %d (-c)", total, g->info.context);
+        return error_set(e, ERR_CONTEXT, "%d tokens do not fit into the context of %d (-c)", total,
+                         g->info.context);
     for (int i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= g->model->hp.n_vocab)
-            return error_set(e, ERR_USAGE, "token %d is not in the vocabulary of %d", ids[i], g->model->hp.n_vocab);
+            return error_set(e, ERR_USAGE, "token %d is not in the vocabulary of %d", ids[i],
+                             g->model->hp.n_vocab);
     if (chunk < 1 || chunk > f->max_rows)
         chunk = f->max_rows;
     g->token_waits = false;
@@ -149,7 +162,8 @@ int session_extend(struct engine *g, const int *ids, int n, int chunk, float *lo
             }
         }
     }
-    if (rc < 0) {                        /* rows that some layers wrote beyond the last whole token are void */
+    /* rows that some layers wrote beyond the last whole token are void */
+    if (rc < 0) {
         kv_cut(&g->kv, g->n_tokens);
         g->counted = g->counted < g->n_tokens ? g->counted : g->n_tokens;
     }

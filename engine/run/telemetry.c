@@ -1,4 +1,5 @@
-/* Storage of the telemetry. The arrays are taken once; copying allocates nothing, so a publication may happen inside a token. */
+/* Storage of the telemetry. The arrays are taken once; copying allocates nothing, so a publication
+ * may happen inside a token. */
 #include "engine/run/telemetry.h"
 
 #include "engine/base/mem.h"
@@ -21,7 +22,8 @@ int telemetry_init(struct telemetry *t, int n_layers, int n_experts, int n_used)
     t->planned = mem_alloc(cells, 1);
     t->newest = mem_alloc(cells, 1);
     t->routes = mem_alloc(TELEMETRY_ROUTES * (route ? route : 1), sizeof *t->routes);
-    if (!t->answer || !t->session || !t->now || !t->ran_on || !t->planned || !t->newest || !t->routes) {
+    if (!t->answer || !t->session || !t->now || !t->ran_on || !t->planned || !t->newest ||
+        !t->routes) {
         telemetry_release(t);
         return ERR_MEMORY;
     }
@@ -60,5 +62,7 @@ void telemetry_copy(struct telemetry *to, const struct telemetry *from)
     memcpy(to->ran_on, from->ran_on, cells);
     memcpy(to->planned, from->planned, cells);
     memcpy(to->newest, from->newest, cells);
-    memcpy(to->routes, from->routes, TELEMETRY_ROUTES * (size_t)from->n_layers * (size_t)from->n_experts_used * sizeof *to->routes);
+    memcpy(to->routes, from->routes,
+           TELEMETRY_ROUTES * (size_t)from->n_layers * (size_t)from->n_experts_used *
+               sizeof *to->routes);
 }

@@ -1,5 +1,6 @@
-/* What the engine reports about itself: plain data, copied through a triple buffer (engine/base/snapshot.h), so a reader always sees
- * one consistent state. Written by the engine thread between tokens; read by the UI thread. All times in nanoseconds of CLOCK_MONOTONIC. */
+/* What the engine reports about itself: plain data, copied through a triple buffer
+ * (engine/base/snapshot.h), so a reader always sees one consistent state. Written by the engine
+ * thread between tokens; read by the UI thread. All times in nanoseconds of CLOCK_MONOTONIC. */
 #ifndef ENGINE_RUN_TELEMETRY_H
 #define ENGINE_RUN_TELEMETRY_H
 
@@ -7,77 +8,91 @@
 
 #include <stdint.h>
 
-#define TELEMETRY_RECENT 128     /* newest token times kept */
-#define TELEMETRY_ROUTES 256     /* newest tokens whose experts are kept */
+#define TELEMETRY_RECENT 128 /* newest token times kept */
+#define TELEMETRY_ROUTES 256 /* newest tokens whose experts are kept */
 #define TELEMETRY_PLANS 16
-#define TELEMETRY_SPANS 320      /* blocks of one token's timeline; deeper models are cut */
+#define TELEMETRY_SPANS 320 /* blocks of one token's timeline; deeper models are cut */
 
 enum engine_state { ENGINE_LOADING, ENGINE_IDLE, ENGINE_PREFILL, ENGINE_DECODE, ENGINE_STOPPED };
 
-struct plan_metrics {            /* every plan used in this session */
+struct plan_metrics { /* every plan used in this session */
     char name[64];
     uint64_t tokens, decode_ns;
     double mean_tok_s, median_tok_s, sd_tok_s, q1_tok_s, q3_tok_s;
-    uint64_t ttft_ns;            /* of the newest turn begun under it; 0: none */
-    uint64_t wait_ns, transfer_ns;       /* total under this plan */
-    double share[DEVICE_MAX];    /* of the busy time, by device */
-    /* switching to it while an answer was generated: how often, the tokens generated until all its blocks had moved, and how long the answer
-     * waited for plans and moves between two tokens, at most and in all */
+    uint64_t ttft_ns;              /* of the newest turn begun under it; 0: none */
+    uint64_t wait_ns, transfer_ns; /* total under this plan */
+    double share[DEVICE_MAX];      /* of the busy time, by device */
+    /* switching to it while an answer was generated: how often, the tokens generated until all its
+     * blocks had moved, and how long the answer waited for plans and moves between two tokens, at
+     * most and in all */
     uint64_t switches, switch_tokens, stall_ns, stall_sum_ns;
 };
 
-/* One block of the timeline: kind is an enum trace_kind (engine/run/trace.h), layer n_layers: head and sampling. */
+/* One block of the timeline: kind is an enum trace_kind (engine/run/trace.h), layer n_layers: head
+ * and sampling. */
 struct telemetry_span {
-    uint32_t start_us, duration_us;      /* from the token's begin; duration at least 0 */
+    uint32_t start_us, duration_us; /* from the token's begin; duration at least 0 */
     int16_t layer;
     uint8_t kind, device;
 };
 
 struct telemetry {
     enum engine_state state;
-    uint64_t serial;             /* grows with every publication */
+    uint64_t serial; /* grows with every publication */
     /* this turn */
     int prompt_tokens, cached_tokens, prefilled_tokens, generated_tokens;
-    uint64_t turn_start_ns, first_token_ns, last_token_ns;   /* 0: not yet */
+    uint64_t turn_start_ns, first_token_ns, last_token_ns; /* 0: not yet */
     uint64_t prefill_ns, decode_ns;
-    uint64_t paused_ns;                                      /* of this turn: pauses of --pace, in no rate */
-    double prefill_tok_s, decode_tok_s;                      /* decode: (tokens - 1) / (last - first), pacing pauses taken out */
-    double pace;                                             /* tokens a second at most; 0: off */
-    uint32_t recent_us[TELEMETRY_RECENT];                    /* computing time of the newest tokens, ring */
-    uint64_t recent_count;                                   /* total ever; newest at (count - 1) % TELEMETRY_RECENT */
+    /* of this turn: pauses of --pace, in no rate */
+    uint64_t paused_ns;
+    /* decode: (tokens - 1) / (last - first), pacing pauses taken out */
+    double prefill_tok_s, decode_tok_s;
+    double pace; /* tokens a second at most; 0: off */
+    /* computing time of the newest tokens, ring */
+    uint32_t recent_us[TELEMETRY_RECENT];
+    /* total ever; newest at (count - 1) % TELEMETRY_RECENT */
+    uint64_t recent_count;
     /* session */
     int context_used, context_size;
     uint64_t session_prompt_tokens, session_generated_tokens;
-    /* timeline of the newest token that was traced (about one a second, while asked for); 0: none */
+    /* timeline of the newest token that was traced (about one a second, while asked for); 0: none
+     */
     int n_spans;
     struct telemetry_span spans[TELEMETRY_SPANS];
     /* memory */
     uint64_t weights_packed, weights_mapped, kv_bytes, scratch_bytes;
-    uint64_t token_weight_bytes, token_kv_bytes;             /* that one decoded token reads: routed experts only; KV at the present length */
+    /* that one decoded token reads: routed experts only; KV at the present length */
+    uint64_t token_weight_bytes, token_kv_bytes;
     int n_devices;
     struct device_stats devices[DEVICE_MAX];
     /* placement */
     char plan[64];
     int moves_pending;
     uint64_t moves_pending_bytes, moved_bytes;
-    uint64_t stall_ns, stall_token_ns;   /* the longest such wait of the session, and what a token took just before it (median); 0: none */
-    char stall_plan[64];                 /* the plan that was being put in force then */
-    bool bandwidth_on;           /* the bandwidth semaphore: at work, bytes it let pass, time jobs waited for it */
+    /* the longest such wait of the session, and what a token took just before it (median); 0: none
+     */
+    uint64_t stall_ns, stall_token_ns;
+    char stall_plan[64]; /* the plan that was being put in force then */
+    /* the bandwidth semaphore: at work, bytes it let pass, time jobs waited for it */
+    bool bandwidth_on;
     uint64_t bandwidth_taken, bandwidth_waited_ns;
     int n_plans;
     struct plan_metrics plans[TELEMETRY_PLANS];
     /* experts: arrays of n_layers * n_experts, layer-major, allocated once with the snapshot */
     int n_layers, n_experts, n_experts_used;
-    uint32_t *answer, *session;  /* tokens routed there: this answer (its prefill apart), whole session with prefill */
-    float *now;                  /* decayed use, newest token adds 1, half-life 16 tokens */
-    uint8_t *ran_on;             /* device that ran the expert last; PLAN_NO_DEVICE: never */
-    uint8_t *planned;            /* device the current plan gives it */
-    uint8_t *newest;             /* 1 + routing slot when the newest token chose it, else 0 */
-    uint16_t *routes;            /* (TELEMETRY_ROUTES, n_layers, n_experts_used): experts of the pass that made a token, in slot order; the token
-                                    with serial s (struct token_event) lies at (s - 1) % TELEMETRY_ROUTES; s up to session_generated_tokens */
+    /* tokens routed there: this answer (its prefill apart), whole session with prefill */
+    uint32_t *answer, *session;
+    float *now;       /* decayed use, newest token adds 1, half-life 16 tokens */
+    uint8_t *ran_on;  /* device that ran the expert last; PLAN_NO_DEVICE: never */
+    uint8_t *planned; /* device the current plan gives it */
+    uint8_t *newest;  /* 1 + routing slot when the newest token chose it, else 0 */
+    uint16_t *routes; /* (TELEMETRY_ROUTES, n_layers, n_experts_used): experts of the pass that made
+                         a token, in slot order; the token with serial s (struct token_event) lies
+                         at (s - 1) % TELEMETRY_ROUTES; s up to session_generated_tokens */
 };
 
-/* Takes the arrays, zeroed; ERR_MEMORY. Copying allocates nothing: both were made for the same shape. */
+/* Takes the arrays, zeroed; ERR_MEMORY. Copying allocates nothing: both were made for the same
+ * shape. */
 int telemetry_init(struct telemetry *t, int n_layers, int n_experts, int n_used);
 void telemetry_release(struct telemetry *t);
 void telemetry_copy(struct telemetry *to, const struct telemetry *from);

@@ -1,6 +1,6 @@
-/* One turn: prompt, reuse of the cached prefix, prefill in chunks, then token after token. Engine thread.
- * Everything between two tokens (events, pacing, new sampling values, plans) happens outside the computing; computing a token allocates
- * nothing. */
+/* One turn: prompt, reuse of the cached prefix, prefill in chunks, then token after token. Engine
+ * thread. Everything between two tokens (events, pacing, new sampling values, plans) happens
+ * outside the computing; computing a token allocates nothing. */
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
@@ -11,10 +11,13 @@
 #include <math.h>
 #include <string.h>
 
-#define FIRST_TOKEN_MS 500       /* packing keeps still so long for a first token; what takes longer is served better by packed weights */
-#define PIECE 1024               /* bytes one token may spell */
+/* packing keeps still so long for a first token; what takes longer is served better by packed
+ * weights */
+#define FIRST_TOKEN_MS 500
+#define PIECE 1024 /* bytes one token may spell */
 
-/* Text on its way out. What may be the beginning of a stop string is held back until it is decided. */
+/* Text on its way out. What may be the beginning of a stop string is held back until it is decided.
+ */
 struct stop_matcher {
     const struct turn *turn;
     char *held;
@@ -32,8 +35,10 @@ static int stop_matcher_init(struct stop_matcher *o, const struct turn *t)
     return o->held ? 0 : ERR_MEMORY;
 }
 
-/* Adds text; *free_bytes of held may go out now. True: a stop string is complete, *free_bytes end before it. */
-static bool stop_matcher_push(struct stop_matcher *o, const char *text, size_t len, size_t *free_bytes)
+/* Adds text; *free_bytes of held may go out now. True: a stop string is complete, *free_bytes end
+ * before it. */
+static bool stop_matcher_push(struct stop_matcher *o, const char *text, size_t len,
+                              size_t *free_bytes)
 {
     const struct turn *t = o->turn;
     size_t first = SIZE_MAX, keep = 0;
@@ -56,8 +61,10 @@ static bool stop_matcher_push(struct stop_matcher *o, const char *text, size_t l
     return first != SIZE_MAX;
 }
 
-/* Sends the first n held bytes as events: the first one is the token's, the rest carry text only. id -1 with no text sends nothing. */
-static void stop_matcher_send(struct engine *g, struct stop_matcher *o, size_t n, const struct token_event *token)
+/* Sends the first n held bytes as events: the first one is the token's, the rest carry text only.
+ * id -1 with no text sends nothing. */
+static void stop_matcher_send(struct engine *g, struct stop_matcher *o, size_t n,
+                              const struct token_event *token)
 {
     size_t at = 0;
     bool first = true;
@@ -68,7 +75,8 @@ static void stop_matcher_send(struct engine *g, struct stop_matcher *o, size_t n
 
         if (len > sizeof ev.token.text - 1) {
             len = sizeof ev.token.text - 1;
-            while (len > 1 && ((unsigned char)o->held[at + len] & 0xc0) == 0x80)     /* not inside a code point */
+            /* not inside a code point */
+            while (len > 1 && ((unsigned char)o->held[at + len] & 0xc0) == 0x80)
                 len--;
         }
         if (!first) {
@@ -100,7 +108,8 @@ static bool is_cancelled(void *g)
     return engine_cancelled(g);
 }
 
-/* Nothing can be chosen from what is no number; an answer that says nothing, or anything, would hide it. */
+/* Nothing can be chosen from what is no number; an answer that says nothing, or anything, would
+ * hide it. */
 static int check_logits(struct engine *g, struct error *e)
 {
     const char *tensor;
@@ -110,8 +119,11 @@ static int check_logits(struct engine *g, struct error *e)
     tensor = model_find_broken(g->model, is_cancelled, g);
     if (tensor)
         return tensor_broken(g->model->file, tensor, e);
-    return error_set(e, ERR_VALUE, "%s: the results overflow, though no weight is infinite: the model or its conversion is broken; try another file "
-                     "of it", weight_file_path(g->model->file));
+    return error_set(e, ERR_VALUE,
+                     "%s: the results overflow, though no weight is infinite: the model or its "
+                     "conversion is broken; try another file "
+                     "of it",
+                     weight_file_path(g->model->file));
 }
 
 static int sample(struct engine *g, bool ignore_eos, struct sampler_draw *draw)
@@ -131,7 +143,8 @@ static int sample(struct engine *g, bool ignore_eos, struct sampler_draw *draw)
     return id;
 }
 
-/* Waits until the next token is due. In slices, so that a cancel ends it at once and a new pace is seen. */
+/* Waits until the next token is due. In slices, so that a cancel ends it at once and a new pace is
+ * seen. */
 static void pace(struct engine *g)
 {
     uint64_t now = clock_now(), begun = now;
@@ -139,7 +152,7 @@ static void pace(struct engine *g)
     while (g->pace > 0.0 && g->pace_due_ns > now && !engine_cancelled(g)) {
         uint64_t left = g->pace_due_ns - now, most = (uint64_t)(1e9 / g->pace);
 
-        if (left > most)                 /* the pace was raised meanwhile */
+        if (left > most) /* the pace was raised meanwhile */
             left = most, g->pace_due_ns = now + most;
         wake_wait(&g->cancel_wake, (int64_t)(left < 50 * CLOCK_MILLI ? left : 50 * CLOCK_MILLI));
         now = clock_now();
@@ -150,7 +163,10 @@ static void pace(struct engine *g)
     }
     g->t.paused_ns += now - begun;
     if (g->pace > 0.0)
-        g->pace_due_ns = (g->pace_due_ns > now - begun && g->pace_due_ns <= now && now - g->pace_due_ns < CLOCK_SECOND ? g->pace_due_ns : now) +
+        g->pace_due_ns = (g->pace_due_ns > now - begun && g->pace_due_ns <= now &&
+                                  now - g->pace_due_ns < CLOCK_SECOND
+                              ? g->pace_due_ns
+                              : now) +
                          (uint64_t)(1e9 / g->pace);
 }
 
@@ -160,10 +176,12 @@ static int common_prefix(const struct engine *g, const int *ids, int n)
 
     while (i < n && i < g->n_tokens && ids[i] == g->tokens[i])
         i++;
-    return i < n ? i : n - 1;            /* the last token is computed in any case: its logits are needed */
+    /* the last token is computed in any case: its logits are needed */
+    return i < n ? i : n - 1;
 }
 
-static int prefill(struct engine *g, const int *ids, int n, struct turn_done_event *done, struct error *e)
+static int prefill(struct engine *g, const int *ids, int n, struct turn_done_event *done,
+                   struct error *e)
 {
     struct event ev = {.kind = EVENT_TURN_STARTED};
     uint64_t start = clock_now();
@@ -206,7 +224,8 @@ static void keep_waiting(struct engine *g, int id)
     }
 }
 
-static int decode(struct engine *g, const struct turn *t, struct stop_matcher *o, uint64_t turn_start, struct turn_done_event *done, struct error *e)
+static int decode(struct engine *g, const struct turn *t, struct stop_matcher *o,
+                  uint64_t turn_start, struct turn_done_event *done, struct error *e)
 {
     struct detokenizer d;
     uint64_t first = 0, last = 0, paused_before = 0, begin = clock_now();
@@ -216,7 +235,7 @@ static int decode(struct engine *g, const struct turn *t, struct stop_matcher *o
 
     detokenizer_init(&d, g->tokenizer, true);
     if (t->raw || t->continue_last)
-        d.at_start = false;              /* a text that goes on keeps its next space */
+        d.at_start = false; /* a text that goes on keeps its next space */
     g->t.state = ENGINE_DECODE;
     while (done->reason == STOP_NONE) {
         struct token_event token = {.first = done->completion_tokens == 0};
@@ -254,7 +273,8 @@ static int decode(struct engine *g, const struct turn *t, struct stop_matcher *o
         done->decode_ns = g->t.decode_ns = last - first - (g->t.paused_ns - paused_before);
         metrics_token(g, token.first ? 0 : token.compute_ns);
         token.serial = g->t.session_generated_tokens;
-        stopped = stop_matcher_push(o, piece, detokenizer_push(&d, token.id, piece, sizeof piece), &ready);
+        stopped = stop_matcher_push(o, piece, detokenizer_push(&d, token.id, piece, sizeof piece),
+                                    &ready);
         stop_matcher_send(g, o, ready, &token);
         begin = clock_now();
         if (stopped) {
@@ -295,7 +315,8 @@ static int decode(struct engine *g, const struct turn *t, struct stop_matcher *o
     return done->reason == STOP_ERROR ? rc : 0;
 }
 
-int engine_turn(struct engine *g, const struct turn *t, int (*on_event)(void *ctx, struct event *ev), void *ctx,
+int engine_turn(struct engine *g, const struct turn *t,
+                int (*on_event)(void *ctx, struct event *ev), void *ctx,
                 struct turn_done_event *done, struct error *e)
 {
     struct event ev = {.kind = EVENT_TURN_DONE};
@@ -329,7 +350,7 @@ int engine_turn(struct engine *g, const struct turn *t, int (*on_event)(void *ct
         place_safe_point(g);
     if (rc == 0 && (rc = prefill(g, ids, n, done, e)) == 0)
         rc = decode(g, t, &o, start, done, e);
-    if (rc == 0)                         /* what was found while the last token was computed */
+    if (rc == 0) /* what was found while the last token was computed */
         rc = model_check(g->model, e);
     if (rc == ERR_CANCELLED) {
         done->reason = STOP_CANCELLED;

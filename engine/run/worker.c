@@ -1,7 +1,8 @@
-/* See worker.h. The mailbox is a short queue under a mutex (commands are rare), events go up through the ring, telemetry through the triple
- * buffer. The thread sleeps on one wake-up: a command or the stop.
- * A turn is refused while one runs or waits, so the mailbox never holds two; everything else waits its turn, and what concerns the
- * answer under way (sampling, pace, plans) is taken at its next safe point. */
+/* See worker.h. The mailbox is a short queue under a mutex (commands are rare), events go up
+ * through the ring, telemetry through the triple buffer. The thread sleeps on one wake-up: a
+ * command or the stop. A turn is refused while one runs or waits, so the mailbox never holds two;
+ * everything else waits its turn, and what concerns the answer under way (sampling, pace, plans) is
+ * taken at its next safe point. */
 #include "engine/run/worker.h"
 
 #include "engine/base/clock.h"
@@ -22,31 +23,32 @@ struct mailbox_item {
 
 struct worker {
     pthread_t thread;
-    struct engine_config config;         /* strings are copies */
+    struct engine_config config; /* strings are copies */
 
-    pthread_mutex_t lock;                /* mailbox, turn_taken */
+    pthread_mutex_t lock; /* mailbox, turn_taken */
     struct mailbox_item *first, **last;
-    bool turn_taken;                     /* a turn waits or runs */
-    struct wake mailbox_wake;            /* commands, stop */
+    bool turn_taken;          /* a turn waits or runs */
+    struct wake mailbox_wake; /* commands, stop */
 
     struct ring events;
     struct wake event_wake;
 
     struct snapshot snapshot;
     struct telemetry slots[3];
-    bool telemetry_ready;                /* engine thread */
+    bool telemetry_ready; /* engine thread */
 
-    struct engine *engine;               /* engine thread; others through `shared` */
-    _Atomic(struct engine *) shared;     /* set once before READY; for info and cancel */
-    atomic_int cancel, quit;             /* quit: no further commands */
-    atomic_int stopping;                 /* worker_stop waits: the engine may go */
+    struct engine *engine;           /* engine thread; others through `shared` */
+    _Atomic(struct engine *) shared; /* set once before READY; for info and cancel */
+    atomic_int cancel, quit;         /* quit: no further commands */
+    atomic_int stopping;             /* worker_stop waits: the engine may go */
 };
 
 /* ---- engine thread ---- */
 
 static void send_event(struct worker *w, struct event *ev)
 {
-    /* No memory for a further segment: the reader is far behind; wait for it rather than lose a token. */
+    /* No memory for a further segment: the reader is far behind; wait for it rather than lose a
+     * token. */
     while (ring_push(&w->events, ev) < 0) {
         if (atomic_load(&w->quit)) {
             event_release(ev);
@@ -79,9 +81,11 @@ static struct mailbox_item *take_item(struct worker *w, bool during_turn)
     struct mailbox_item *l = NULL;
 
     pthread_mutex_lock(&w->lock);
-    /* During a turn only its own kind of command is taken; a CLEAR or a CALL waits until the end, and keeps its place before what follows it. */
-    if (w->first && !(during_turn && (w->first->command.kind == COMMAND_CLEAR || w->first->command.kind == COMMAND_TURN ||
-                                          w->first->command.kind == COMMAND_CALL))) {
+    /* During a turn only its own kind of command is taken; a CLEAR or a CALL waits until the end,
+     * and keeps its place before what follows it. */
+    if (w->first && !(during_turn && (w->first->command.kind == COMMAND_CLEAR ||
+                                      w->first->command.kind == COMMAND_TURN ||
+                                      w->first->command.kind == COMMAND_CALL))) {
         l = w->first;
         w->first = l->next;
         if (!w->first)
@@ -98,27 +102,19 @@ static void obey(struct worker *w, struct command *c)
     int rc = 0;
 
     switch (c->kind) {
-    case COMMAND_SAMPLING:
-        engine_sampling_set(w->engine, &c->sampling);
-        break;
-    case COMMAND_PACE:
-        engine_pace_set(w->engine, c->number);
-        break;
+    case COMMAND_SAMPLING: engine_sampling_set(w->engine, &c->sampling); break;
+    case COMMAND_PACE: engine_pace_set(w->engine, c->number); break;
     case COMMAND_PLAN:
         rc = engine_plan_set(w->engine, c->plan, &e);
         c->plan = NULL;
         break;
-    case COMMAND_PLACE:
-        rc = engine_place(w->engine, c->text, &e);
-        break;
+    case COMMAND_PLACE: rc = engine_place(w->engine, c->text, &e); break;
     case COMMAND_EXPERT:
         rc = engine_expert_report(w->engine, c->expert.layer, c->expert.expert, &text, &e);
         if (rc == 0)
             send_event(w, &(struct event){.kind = EVENT_REPORT, .text = text});
         break;
-    case COMMAND_TIMELINE:
-        engine_timeline_set(w->engine, c->number != 0.0);
-        break;
+    case COMMAND_TIMELINE: engine_timeline_set(w->engine, c->number != 0.0); break;
     case COMMAND_CALL:
         atomic_store(&w->cancel, 0);
         engine_uncancel(w->engine);
@@ -126,19 +122,16 @@ static void obey(struct worker *w, struct command *c)
         if (rc < 0)
             send_text(w, EVENT_NOTICE, 0, e.text);
         rc = 0;
-        send_event(w, &(struct event){.kind = EVENT_REPORT, .text = text});      /* always one: who asked may wait for it */
+        /* always one: who asked may wait for it */
+        send_event(w, &(struct event){.kind = EVENT_REPORT, .text = text});
         break;
-    case COMMAND_CLEAR:
-        engine_session_clear(w->engine);
-        break;
-    case COMMAND_QUIT:
-        atomic_store(&w->quit, 1);
-        break;
-    case COMMAND_TURN:
-        break;
+    case COMMAND_CLEAR: engine_session_clear(w->engine); break;
+    case COMMAND_QUIT: atomic_store(&w->quit, 1); break;
+    case COMMAND_TURN: break;
     }
     if (rc < 0)
-        send_text(w, EVENT_NOTICE, 0, e.text);       /* what was asked for is not done; a turn goes on */
+        /* what was asked for is not done; a turn goes on */
+        send_text(w, EVENT_NOTICE, 0, e.text);
 }
 
 /* Commands that came while a turn runs, and telemetry. */
@@ -161,7 +154,8 @@ static int on_event(void *ctx, struct event *ev)
 {
     struct worker *w = ctx;
 
-    if (ev->kind != EVENT_TURN_DONE) {   /* sent by run_turn: who reads it may send the next turn at once */
+    /* sent by run_turn: who reads it may send the next turn at once */
+    if (ev->kind != EVENT_TURN_DONE) {
         send_event(w, ev);
         ev->text = NULL;
     }
@@ -214,7 +208,7 @@ static void on_log(void *ctx, const char *line)
 {
     struct worker *w = ctx;
 
-    if (!atomic_load(&w->shared))        /* later ones come as events of the engine */
+    if (!atomic_load(&w->shared)) /* later ones come as events of the engine */
         send_text(w, EVENT_NOTICE, 0, line);
 }
 
@@ -231,7 +225,8 @@ static int open_engine(struct worker *w, struct error *e)
         return rc;
     info = engine_info(w->engine);
     for (int i = 0; i < 3; i++)
-        if (telemetry_init(&w->slots[i], info->model->hp.n_layers, info->model->hp.n_experts, info->model->hp.n_experts_used) < 0)
+        if (telemetry_init(&w->slots[i], info->model->hp.n_layers, info->model->hp.n_experts,
+                           info->model->hp.n_experts_used) < 0)
             return error_set(e, ERR_MEMORY, "no memory for telemetry");
     w->telemetry_ready = true;
     engine_tick_set(w->engine, on_tick, w);
@@ -265,7 +260,7 @@ static void *work(void *arg)
             mem_free(l);
             publish(w);
         } else if (engine_idle_step(w->engine)) {
-            publish(w);                  /* moves go on while nobody waits */
+            publish(w); /* moves go on while nobody waits */
         } else {
             publish(w);
             wake_wait(&w->mailbox_wake, -1);
@@ -273,11 +268,13 @@ static void *work(void *arg)
         }
     }
     send_event(w, &(struct event){.kind = EVENT_STOPPED});
-    while (!atomic_load(&w->stopping)) {         /* the UI may still look at the model until it stops us */
+    /* the UI may still look at the model until it stops us */
+    while (!atomic_load(&w->stopping)) {
         wake_wait(&w->mailbox_wake, -1);
         wake_clear(&w->mailbox_wake);
     }
-    engine_close(w->engine);                     /* devices are closed on the thread that opened them */
+    /* devices are closed on the thread that opened them */
+    engine_close(w->engine);
     return NULL;
 }
 
@@ -337,8 +334,10 @@ int worker_start(struct worker **out, const struct engine_config *c, struct erro
     w->config.placement_script = mem_string(c->placement_script);
     if ((rc = wake_init(&w->mailbox_wake, e)) < 0 || (rc = wake_init(&w->event_wake, e)) < 0)
         goto out;
-    if (ring_init(&w->events, sizeof(struct event)) < 0 || !w->config.model_path != !c->model_path || !w->config.kernels != !c->kernels ||
-        !w->config.device_selector != !c->device_selector || !w->config.cache_dir != !c->cache_dir || !w->config.placement != !c->placement ||
+    if (ring_init(&w->events, sizeof(struct event)) < 0 ||
+        !w->config.model_path != !c->model_path || !w->config.kernels != !c->kernels ||
+        !w->config.device_selector != !c->device_selector ||
+        !w->config.cache_dir != !c->cache_dir || !w->config.placement != !c->placement ||
         !w->config.placement_script != !c->placement_script) {
         rc = error_set(e, ERR_MEMORY, "no memory for the engine thread");
         goto out;
@@ -376,7 +375,7 @@ int worker_next_event(struct worker *w, struct event *out)
     if (ring_pop(&w->events, out))
         return 1;
     wake_clear(&w->event_wake);
-    return ring_pop(&w->events, out);    /* what came between the two looks */
+    return ring_pop(&w->events, out); /* what came between the two looks */
 }
 
 int worker_send(struct worker *w, struct command *c, struct error *e)
@@ -397,7 +396,7 @@ int worker_send(struct worker *w, struct command *c, struct error *e)
         w->last = &l->next;
         if (c->kind == COMMAND_TURN) {
             w->turn_taken = true;
-            atomic_store(&w->cancel, 0);         /* a cancel from now on is meant for this turn */
+            atomic_store(&w->cancel, 0); /* a cancel from now on is meant for this turn */
         }
     }
     pthread_mutex_unlock(&w->lock);
@@ -410,7 +409,7 @@ int worker_send(struct worker *w, struct command *c, struct error *e)
 
 void worker_cancel(struct worker *w)
 {
-    struct engine *g = atomic_load(&w->shared);      /* alive until worker_stop has joined */
+    struct engine *g = atomic_load(&w->shared); /* alive until worker_stop has joined */
 
     atomic_store(&w->cancel, 1);
     if (g)

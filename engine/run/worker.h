@@ -1,6 +1,7 @@
-/* The engine thread: owns engine, model, session, KV and devices. The UI thread sends commands, drains events when the eventfd is
- * readable, reads telemetry; nothing else is shared. Busy submissions are refused, not queued: worker_send of a TURN while one runs
- * returns ERR_USAGE. Shutdown: worker_stop cancels, joins and frees everything; the undrained events are released. */
+/* The engine thread: owns engine, model, session, KV and devices. The UI thread sends commands,
+ * drains events when the eventfd is readable, reads telemetry; nothing else is shared. Busy
+ * submissions are refused, not queued: worker_send of a TURN while one runs returns ERR_USAGE.
+ * Shutdown: worker_stop cancels, joins and frees everything; the undrained events are released. */
 #ifndef ENGINE_RUN_WORKER_H
 #define ENGINE_RUN_WORKER_H
 
@@ -8,14 +9,17 @@
 
 struct worker;
 
-/* Returns at once; the model is loaded on the thread: LOADING events, then READY or ERROR. Strings of c are copied. */
+/* Returns at once; the model is loaded on the thread: LOADING events, then READY or ERROR. Strings
+ * of c are copied. */
 int worker_start(struct worker **out, const struct engine_config *c, struct error *e);
 void worker_stop(struct worker *w);
-int worker_event_fd(const struct worker *w);                     /* poll for POLLIN, then drain */
-int worker_next_event(struct worker *w, struct event *out);      /* 1: filled, 0: none left (fd cleared first) */
-int worker_send(struct worker *w, struct command *c, struct error *e);   /* takes what c points to, also on failure */
-void worker_cancel(struct worker *w);                            /* any thread, async-signal-safe */
-const struct engine_info *worker_info(const struct worker *w);   /* NULL before READY */
+int worker_event_fd(const struct worker *w); /* poll for POLLIN, then drain */
+/* 1: filled, 0: none left (fd cleared first) */
+int worker_next_event(struct worker *w, struct event *out);
+/* takes what c points to, also on failure */
+int worker_send(struct worker *w, struct command *c, struct error *e);
+void worker_cancel(struct worker *w);                          /* any thread, async-signal-safe */
+const struct engine_info *worker_info(const struct worker *w); /* NULL before READY */
 /* Newest telemetry: pointer valid until the next call. UI thread. NULL before READY. */
 const struct telemetry *worker_telemetry(struct worker *w);
 

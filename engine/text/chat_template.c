@@ -1,6 +1,7 @@
-/* The chat format: finds the model's template, runs it, and encodes what comes out so that its frame is read with special tokens and
- * what people typed is not. The rendering's mask tells the two apart byte by byte, so the ids are exactly the reference's for ordinary
- * text (blanks that a special token swallows, the dummy prefix after it), whatever the template does with the contents.
+/* The chat format: finds the model's template, runs it, and encodes what comes out so that its
+ * frame is read with special tokens and what people typed is not. The rendering's mask tells the
+ * two apart byte by byte, so the ids are exactly the reference's for ordinary text (blanks that a
+ * special token swallows, the dummy prefix after it), whatever the template does with the contents.
  * Immutable after load: any thread. */
 #include "engine/text/chat_template.h"
 
@@ -31,7 +32,8 @@ struct chat_template {
     char notice[320];
 };
 
-static const char *const variable_names[VARIABLE_COUNT] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+static const char *const variable_names[VARIABLE_COUNT] = {"bos_token", "eos_token", "unk_token",
+                                                           "pad_token"};
 
 const char *chat_template_notice(const struct chat_template *c)
 {
@@ -52,7 +54,8 @@ static const char *template_of(const json_t *config)
     const json_t *v = json_object_get(config, "chat_template"), *each;
     size_t i;
 
-    json_array_foreach(v, i, each) {
+    json_array_foreach(v, i, each)
+    {
         const char *name = json_string_value(json_object_get(each, "name"));
 
         if (name && strcmp(name, "default") == 0)
@@ -71,7 +74,8 @@ static int set_token(struct chat_template *c, int which, const char *text, size_
 }
 
 /* The template's text, mem_*; NULL: none (or out of memory, told by *memory). */
-static char *find_in_folder(struct chat_template *c, const struct weight_file *f, bool *memory, struct error *why)
+static char *find_in_folder(struct chat_template *c, const struct weight_file *f, bool *memory,
+                            struct error *why)
 {
     size_t size, len = 0;
     const char *data = weight_file_aux(f, "chat_template.jinja", &size), *text = data;
@@ -105,8 +109,10 @@ static char *find_in_folder(struct chat_template *c, const struct weight_file *f
 
 static char *find_in_gguf(struct chat_template *c, const struct weight_file *f, bool *memory)
 {
-    static const char *const keys[VARIABLE_COUNT] = {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
-                                                     "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id"};
+    static const char *const keys[VARIABLE_COUNT] = {"tokenizer.ggml.bos_token_id",
+                                                     "tokenizer.ggml.eos_token_id",
+                                                     "tokenizer.ggml.unknown_token_id",
+                                                     "tokenizer.ggml.padding_token_id"};
     struct meta_value v;
     char *copy;
 
@@ -115,7 +121,9 @@ static char *find_in_gguf(struct chat_template *c, const struct weight_file *f, 
         const char *text;
 
         v = weight_file_meta(f, keys[i]);
-        text = v.type == META_INT && v.i >= 0 && v.i < 1 << 30 ? tokenizer_piece(c->tokenizer, (int)v.i, &len, NULL) : NULL;
+        text = v.type == META_INT && v.i >= 0 && v.i < 1 << 30
+                   ? tokenizer_piece(c->tokenizer, (int)v.i, &len, NULL)
+                   : NULL;
         if (text && set_token(c, i, text, len) < 0)
             *memory = true;
     }
@@ -127,7 +135,8 @@ static char *find_in_gguf(struct chat_template *c, const struct weight_file *f, 
     return copy;
 }
 
-/* A first rendering tells whether the template asks for something that is not there; some want a system message. */
+/* A first rendering tells whether the template asks for something that is not there; some want a
+ * system message. */
 static int try_out(const struct chat_template *c, const struct jinja_stop *stop, struct error *e)
 {
     char hello[] = "Hi", be[] = "Be kind.", *text;
@@ -144,8 +153,8 @@ static int try_out(const struct chat_template *c, const struct jinja_stop *stop,
 
 /* Where the template comes from: the user's file or word, or the model. */
 struct source {
-    char *text;                  /* mem_*; NULL: there is none */
-    const char *whose;           /* before "chat template" in errors */
+    char *text;        /* mem_*; NULL: there is none */
+    const char *whose; /* before "chat template" in errors */
 };
 
 static int find_format(struct source *s, const char *name, struct error *e)
@@ -165,24 +174,29 @@ static int find_in_file(struct source *s, const char *path, struct error *e)
     int status = mapping_open(&m, path, e);
 
     if (status == 0 && m.size > JINJA_TEMPLATE_MAX)
-        status = error_set(e, ERR_MODEL, "%s: %zu bytes long; at most 1 MiB of a chat template is read", path, m.size);
+        status = error_set(e, ERR_MODEL,
+                           "%s: %zu bytes long; at most 1 MiB of a chat template is read", path,
+                           m.size);
     if (status == 0) {
         s->text = mem_string_n((const char *)m.data, m.size);
         s->whose = "the given ";
-        status = s->text ? mapping_check(&m, e) : error_set(e, ERR_MEMORY, "out of memory for the chat template");
+        status = s->text ? mapping_check(&m, e)
+                         : error_set(e, ERR_MEMORY, "out of memory for the chat template");
     }
     mapping_close(&m);
     return status;
 }
 
 /* why: what is wrong with the model's, where that is known */
-static int find_source(struct chat_template *c, const struct weight_file *f, const struct chat_template_options *o, struct source *s,
-                       struct error *why, struct error *e)
+static int find_source(struct chat_template *c, const struct weight_file *f,
+                       const struct chat_template_options *o, struct source *s, struct error *why,
+                       struct error *e)
 {
     bool memory = false;
 
     s->whose = "the model's ";
-    s->text = weight_file_format(f) == WEIGHT_GGUF ? find_in_gguf(c, f, &memory) : find_in_folder(c, f, &memory, why);
+    s->text = weight_file_format(f) == WEIGHT_GGUF ? find_in_gguf(c, f, &memory)
+                                                   : find_in_folder(c, f, &memory, why);
     if (memory)
         return error_set(e, ERR_MEMORY, "out of memory for the chat template");
     if (!o || (!o->file && !o->name))
@@ -192,7 +206,8 @@ static int find_source(struct chat_template *c, const struct weight_file *f, con
     return o->file ? find_in_file(s, o->file, e) : find_format(s, o->name, e);
 }
 
-static int use(struct chat_template *c, const struct source *s, const struct jinja_stop *stop, struct error *e)
+static int use(struct chat_template *c, const struct source *s, const struct jinja_stop *stop,
+               struct error *e)
 {
     struct error why = {0};
     int status = jinja_parse(&c->jinja, s->text, strlen(s->text), &why);
@@ -205,11 +220,14 @@ static int use(struct chat_template *c, const struct source *s, const struct jin
         *e = why;
         return status;
     }
-    return error_set(e, ERR_MODEL, "%s%.300s (--chat-template NAME or --chat-template-file FILE gives another, --raw goes without)",
+    return error_set(e, ERR_MODEL,
+                     "%s%.300s (--chat-template NAME or --chat-template-file FILE gives another, "
+                     "--raw goes without)",
                      s->whose, why.text);
 }
 
-int chat_template_load(struct chat_template **out, const struct weight_file *f, const struct tokenizer *t, const struct chat_template_options *o,
+int chat_template_load(struct chat_template **out, const struct weight_file *f,
+                       const struct tokenizer *t, const struct chat_template_options *o,
                        struct error *e)
 {
     struct chat_template *c = mem_alloc(1, sizeof *c);
@@ -227,7 +245,8 @@ int chat_template_load(struct chat_template **out, const struct weight_file *f, 
     if (status == 0 && s.text)
         status = use(c, &s, o ? o->stop : NULL, e);
     else if (status == 0) {
-        snprintf(c->notice, sizeof c->notice, "the built-in Phi format is used, because the model has no chat template%s%.200s",
+        snprintf(c->notice, sizeof c->notice,
+                 "the built-in Phi format is used, because the model has no chat template%s%.200s",
                  why.code ? ": " : "", why.code ? why.text : "");
         status = jinja_parse(&c->jinja, formats[0].text, strlen(formats[0].text), e);
     }
@@ -250,7 +269,8 @@ void chat_template_free(struct chat_template *c)
     mem_free(c);
 }
 
-static int render(const struct chat_template *c, const struct message *m, size_t n, bool add_generation_prompt, const struct jinja_stop *stop,
+static int render(const struct chat_template *c, const struct message *m, size_t n,
+                  bool add_generation_prompt, const struct jinja_stop *stop,
                   const struct jinja_output *out, struct error *e)
 {
     struct jinja_input in = {m, n, add_generation_prompt, c->variables, VARIABLE_COUNT, stop};
@@ -258,11 +278,13 @@ static int render(const struct chat_template *c, const struct message *m, size_t
     return jinja_render(c->jinja, &in, out, e);
 }
 
-int chat_template_render(const struct chat_template *c, const struct message *m, size_t n, bool add_generation_prompt,
-                         const struct jinja_stop *stop, char **text, struct error *e)
+int chat_template_render(const struct chat_template *c, const struct message *m, size_t n,
+                         bool add_generation_prompt, const struct jinja_stop *stop, char **text,
+                         struct error *e)
 {
     struct strbuf b = {0};
-    int status = render(c, m, n, add_generation_prompt, stop, &(struct jinja_output){.text = &b}, e);
+    int status = render(c, m, n, add_generation_prompt, stop, &(struct jinja_output){.text = &b},
+                        e);
 
     *text = status == 0 ? strbuf_take(&b, NULL) : NULL;
     strbuf_release(&b);
@@ -271,8 +293,9 @@ int chat_template_render(const struct chat_template *c, const struct message *m,
     return status;
 }
 
-/* Where messages begin that the template's loop does not tell (SIZE_MAX): where the text of the one before ends. The mask counts modulo
- * 255, so the message that a byte belongs to is the next one of its number. */
+/* Where messages begin that the template's loop does not tell (SIZE_MAX): where the text of the one
+ * before ends. The mask counts modulo 255, so the message that a byte belongs to is the next one of
+ * its number. */
 static void begin_behind_texts(size_t *begins, size_t n, const struct strbuf *mask)
 {
     size_t i = 0, end = 0;
@@ -295,8 +318,10 @@ static void begin_behind_texts(size_t *begins, size_t n, const struct strbuf *ma
             begins[i + 1] = end;
 }
 
-/* Where the generation prompt begins: as far as the text agrees with the same one rendered without it. */
-static int find_end(const struct chat_template *c, const struct message *m, size_t n, const struct jinja_stop *stop, const struct strbuf *text,
+/* Where the generation prompt begins: as far as the text agrees with the same one rendered without
+ * it. */
+static int find_end(const struct chat_template *c, const struct message *m, size_t n,
+                    const struct jinja_stop *stop, const struct strbuf *text,
                     const struct strbuf *mask, size_t *end, struct error *e)
 {
     struct strbuf whole = {0};
@@ -307,7 +332,8 @@ static int find_end(const struct chat_template *c, const struct message *m, size
     if (status == 0)
         while (*end < whole.len && *end < text->len && whole.data[*end] == text->data[*end])
             ++*end;
-    else                                         /* no conversation without it: behind what was typed last */
+    /* no conversation without it: behind what was typed last */
+    else
         for (size_t k = 0; k < text->len; k++)
             if (mask->data[k])
                 *end = k + 1;
@@ -318,8 +344,10 @@ static int find_end(const struct chat_template *c, const struct message *m, size
     return status;
 }
 
-/* Offsets of the text to indices of the ids: the first id of the stretch that holds the border, so a border inside a special token is before it. */
-static void starts_of(int *starts, const size_t *begins, size_t n, const size_t *offsets, int n_ids, size_t text_len)
+/* Offsets of the text to indices of the ids: the first id of the stretch that holds the border, so
+ * a border inside a special token is before it. */
+static void starts_of(int *starts, const size_t *begins, size_t n, const size_t *offsets, int n_ids,
+                      size_t text_len)
 {
     int up = 0, at;
 
@@ -335,8 +363,9 @@ static void starts_of(int *starts, const size_t *begins, size_t n, const size_t 
     }
 }
 
-int chat_template_encode(const struct chat_template *c, const struct message *m, size_t n, bool add_generation_prompt,
-                         const struct jinja_stop *stop, int **ids, int *n_ids, int *starts, struct error *e)
+int chat_template_encode(const struct chat_template *c, const struct message *m, size_t n,
+                         bool add_generation_prompt, const struct jinja_stop *stop, int **ids,
+                         int *n_ids, int *starts, struct error *e)
 {
     struct strbuf text = {0}, mask = {0};
     size_t *offsets = NULL, *begins = starts ? mem_alloc(n + 1, sizeof *begins) : NULL;
@@ -347,9 +376,11 @@ int chat_template_encode(const struct chat_template *c, const struct message *m,
     if (starts && !begins)
         status = error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages", n);
     if (status == 0)
-        status = render(c, m, n, add_generation_prompt, stop, &(struct jinja_output){&text, &mask, begins}, e);
+        status = render(c, m, n, add_generation_prompt, stop,
+                        &(struct jinja_output){&text, &mask, begins}, e);
     if (status == 0)
-        status = tokenizer_encode_masked(c->tokenizer, text.data ? text.data : "", text.len, true, (unsigned char *)mask.data, ids, n_ids,
+        status = tokenizer_encode_masked(c->tokenizer, text.data ? text.data : "", text.len, true,
+                                         (unsigned char *)mask.data, ids, n_ids,
                                          starts ? &offsets : NULL, e);
     if (status == 0 && starts && add_generation_prompt)
         status = find_end(c, m, n, stop, &text, &mask, &begins[n], e);

@@ -1,7 +1,8 @@
-/* The chat format, taken from the model's own template (tokenizer_config.json, chat_template.jinja, GGUF tokenizer.chat_template) or from
- * what the user gave instead: a Jinja subset is executed. A template that is wrong or asks for more is an error; where a model has none, Phi's format
- * is used and a notice says so.
- * The frame's special tokens are encoded as such; message contents are encoded without special tokens. Any thread; the template is immutable. */
+/* The chat format, taken from the model's own template (tokenizer_config.json, chat_template.jinja,
+ * GGUF tokenizer.chat_template) or from what the user gave instead: a Jinja subset is executed. A
+ * template that is wrong or asks for more is an error; where a model has none, Phi's format is used
+ * and a notice says so. The frame's special tokens are encoded as such; message contents are
+ * encoded without special tokens. Any thread; the template is immutable. */
 #ifndef ENGINE_TEXT_CHAT_TEMPLATE_H
 #define ENGINE_TEXT_CHAT_TEMPLATE_H
 
@@ -13,23 +14,29 @@ struct chat_template;
 
 /* All may be NULL. */
 struct chat_template_options {
-    const char *name;                    /* a built-in format instead of the model's template (engine/text/chat_formats.h), */
-    const char *file;                    /* or a file's template; it goes before name */
-    const struct jinja_stop *stop;       /* who may end the first rendering */
+    /* a built-in format instead of the model's template (engine/text/chat_formats.h), */
+    const char *name;
+    const char *file;              /* or a file's template; it goes before name */
+    const struct jinja_stop *stop; /* who may end the first rendering */
 };
 
-/* ERR_MODEL: the template cannot be used, with the remedy; ERR_IO: the file; ERR_USAGE: the name; ERR_CANCELLED, ERR_MEMORY. o may be NULL. */
-int chat_template_load(struct chat_template **out, const struct weight_file *f, const struct tokenizer *t, const struct chat_template_options *o,
+/* ERR_MODEL: the template cannot be used, with the remedy; ERR_IO: the file; ERR_USAGE: the name;
+ * ERR_CANCELLED, ERR_MEMORY. o may be NULL. */
+int chat_template_load(struct chat_template **out, const struct weight_file *f,
+                       const struct tokenizer *t, const struct chat_template_options *o,
                        struct error *e);
 void chat_template_free(struct chat_template *c);
 /* NULL: the model's own template runs, or the one asked for; else one line: the model has none. */
 const char *chat_template_notice(const struct chat_template *c);
 /* Rendered text as the reference gives it (tests, --print-prompt). mem_* memory. */
-int chat_template_render(const struct chat_template *c, const struct message *m, size_t n, bool add_generation_prompt,
-                         const struct jinja_stop *stop, char **text, struct error *e);
-/* Ids: contents never become special tokens. starts (may be NULL): n + 1 offsets into ids where each message begins, then the
- * generation prompt; they cost one more rendering, whatever n is. stop: who may end it (NULL: nobody; ERR_CANCELLED). mem_* memory. */
-int chat_template_encode(const struct chat_template *c, const struct message *m, size_t n, bool add_generation_prompt,
-                         const struct jinja_stop *stop, int **ids, int *n_ids, int *starts, struct error *e);
+int chat_template_render(const struct chat_template *c, const struct message *m, size_t n,
+                         bool add_generation_prompt, const struct jinja_stop *stop, char **text,
+                         struct error *e);
+/* Ids: contents never become special tokens. starts (may be NULL): n + 1 offsets into ids where
+ * each message begins, then the generation prompt; they cost one more rendering, whatever n is.
+ * stop: who may end it (NULL: nobody; ERR_CANCELLED). mem_* memory. */
+int chat_template_encode(const struct chat_template *c, const struct message *m, size_t n,
+                         bool add_generation_prompt, const struct jinja_stop *stop, int **ids,
+                         int *n_ids, int *starts, struct error *e);
 
 #endif

@@ -1,5 +1,6 @@
-/* Ids to text, at once or as a stream. Any thread; a struct detokenizer belongs to one. The stream keeps back the bytes of an
- * unfinished code point (at most three), so that nothing half-written is ever shown. */
+/* Ids to text, at once or as a stream. Any thread; a struct detokenizer belongs to one. The stream
+ * keeps back the bytes of an unfinished code point (at most three), so that nothing half-written is
+ * ever shown. */
 #include "engine/text/tokenizer.h"
 
 #include "engine/base/mem.h"
@@ -9,8 +10,10 @@
 
 #include <string.h>
 
-/* The next stretch of a piece as it is written: *text, its length, and how far the piece was read. */
-static size_t stretch(const struct tokenizer *t, const struct piece *p, size_t at, const char **text, size_t *consumed)
+/* The next stretch of a piece as it is written: *text, its length, and how far the piece was read.
+ */
+static size_t stretch(const struct tokenizer *t, const struct piece *p, size_t at,
+                      const char **text, size_t *consumed)
 {
     const char *mark;
     size_t size = sizeof WORD_MARK - 1;
@@ -20,13 +23,16 @@ static size_t stretch(const struct tokenizer *t, const struct piece *p, size_t a
         *consumed = size;
         return 1;
     }
-    mark = t->decode_marks && p->len - at > 1 ? memmem(p->text + at + 1, p->len - at - 1, WORD_MARK, size) : NULL;
+    mark = t->decode_marks && p->len - at > 1
+               ? memmem(p->text + at + 1, p->len - at - 1, WORD_MARK, size)
+               : NULL;
     *text = p->text + at;
     *consumed = mark ? (size_t)(mark - *text) : p->len - at;
     return *consumed;
 }
 
-int tokenizer_decode(const struct tokenizer *t, const int *ids, int n, bool skip_special, char **text, size_t *len, struct error *e)
+int tokenizer_decode(const struct tokenizer *t, const int *ids, int n, bool skip_special,
+                     char **text, size_t *len, struct error *e)
 {
     struct strbuf b = {0};
     bool start = t->decode_strip;
@@ -58,11 +64,14 @@ int tokenizer_decode(const struct tokenizer *t, const int *ids, int n, bool skip
 
 void detokenizer_init(struct detokenizer *d, const struct tokenizer *t, bool skip_special)
 {
-    *d = (struct detokenizer){.tokenizer = t, .skip_special = skip_special, .at_start = t->decode_strip};
+    *d = (struct detokenizer){
+        .tokenizer = t, .skip_special = skip_special, .at_start = t->decode_strip};
 }
 
-/* Writes whole code points of pending + text; keeps the unfinished rest. Stops where out is full. */
-static size_t write_text(struct detokenizer *d, const char *text, size_t n, bool all, char *out, size_t room)
+/* Writes whole code points of pending + text; keeps the unfinished rest. Stops where out is full.
+ */
+static size_t write_text(struct detokenizer *d, const char *text, size_t n, bool all, char *out,
+                         size_t room)
 {
     size_t written = 0;
 
@@ -75,8 +84,9 @@ static size_t write_text(struct detokenizer *d, const char *text, size_t n, bool
             d->pending[d->n_pending++] = (unsigned char)text[i++];
         while (d->n_pending > 0) {
             len = utf8_decode_strict((char *)d->pending, (size_t)d->n_pending, &cp, &valid);
-            if (!valid && len == (size_t)d->n_pending && !all && utf8_incomplete((char *)d->pending, len) == len)
-                break;                   /* more bytes may complete it */
+            if (!valid && len == (size_t)d->n_pending && !all &&
+                utf8_incomplete((char *)d->pending, len) == len)
+                break; /* more bytes may complete it */
             if (written + 4 >= room) {
                 d->n_pending = 0;
                 return written;

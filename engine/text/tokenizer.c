@@ -1,7 +1,8 @@
 /* Text to ids. Immutable tables, any thread; every call has its own scratch.
- * Order of work, as in the reference library: added tokens are cut out of the raw text (leftmost, longest), what lies between is
- * normalised, cut again at normalised added tokens, and merged pair by pair. Merging takes the best pair from a heap: O(n log n)
- * for a megabyte without a blank, where the textbook loop would take O(n^2). */
+ * Order of work, as in the reference library: added tokens are cut out of the raw text (leftmost,
+ * longest), what lies between is normalised, cut again at normalised added tokens, and merged pair
+ * by pair. Merging takes the best pair from a heap: O(n log n) for a megabyte without a blank,
+ * where the textbook loop would take O(n^2). */
 #include "engine/base/hash.h"
 #include "engine/text/tokenizer.h"
 
@@ -13,16 +14,16 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define UNKNOWN (-1)             /* a symbol that is no piece */
+#define UNKNOWN (-1) /* a symbol that is no piece */
 
 struct symbol {
     int32_t prev, next, id;
-    uint32_t start, len;         /* len 0: merged into its left neighbour */
+    uint32_t start, len; /* len 0: merged into its left neighbour */
 };
 
 struct candidate {
-    uint64_t key;                /* rank, then position: the leftmost of equals first */
-    uint32_t size;               /* bytes of both halves: tells a stale entry */
+    uint64_t key;  /* rank, then position: the leftmost of equals first */
+    uint32_t size; /* bytes of both halves: tells a stale entry */
     int32_t id;
 };
 
@@ -189,7 +190,8 @@ static int consider(struct encoder *x, const char *text, int32_t left)
             return 0;
         rank = x->t->pieces[id].rank;
     }
-    return heap_push(x, (struct candidate){(uint64_t)(uint32_t)rank << 32 | (uint32_t)left, l->len + r->len, id});
+    return heap_push(x, (struct candidate){(uint64_t)(uint32_t)rank << 32 | (uint32_t)left,
+                                           l->len + r->len, id});
 }
 
 static int add_symbol(struct encoder *x, size_t *n, int32_t id, size_t start, size_t len)
@@ -203,7 +205,8 @@ static int add_symbol(struct encoder *x, size_t *n, int32_t id, size_t start, si
         x->symbols = s;
         x->symbols_size = size;
     }
-    x->symbols[*n] = (struct symbol){(int32_t)*n - 1, (int32_t)*n + 1, id, (uint32_t)start, (uint32_t)len};
+    x->symbols[*n] = (struct symbol){(int32_t)*n - 1, (int32_t)*n + 1, id, (uint32_t)start,
+                                     (uint32_t)len};
     ++*n;
     return 0;
 }
@@ -216,7 +219,8 @@ static bool has_bytes(const struct tokenizer *t, const char *text, size_t len)
     return t->byte_fallback;
 }
 
-/* One character becomes one symbol; an unknown one its bytes (a list of merges may join those; merging by score joins text). */
+/* One character becomes one symbol; an unknown one its bytes (a list of merges may join those;
+ * merging by score joins text). */
 static int split_characters(struct encoder *x, const char *text, size_t len, size_t *count)
 {
     size_t n = 0;
@@ -298,13 +302,15 @@ static int merge_run(struct encoder *x, const char *text, size_t len)
         r->len = 0;
         if (r->next >= 0)
             x->symbols[r->next].prev = at;
-        if ((l->prev >= 0 && (status = consider(x, text, l->prev)) < 0) || (status = consider(x, text, at)) < 0)
+        if ((l->prev >= 0 && (status = consider(x, text, l->prev)) < 0) ||
+            (status = consider(x, text, at)) < 0)
             return status;
     }
     return emit_symbols(x, text);
 }
 
-/* Normalised text. Where no piece reaches over a word mark, cutting there changes nothing and keeps the heap small. */
+/* Normalised text. Where no piece reaches over a word mark, cutting there changes nothing and keeps
+ * the heap small. */
 static int encode_normal(struct encoder *x, const char *text, size_t len)
 {
     size_t from = 0, mark = sizeof WORD_MARK - 1;
@@ -317,7 +323,8 @@ static int encode_normal(struct encoder *x, const char *text, size_t len)
             return push(x, id);
     }
     for (size_t i = 1; i + mark <= len && status == 0; i++)
-        if (text[i] == WORD_MARK[0] && !x->t->crosses[(unsigned char)text[i - 1]] && memcmp(text + i, WORD_MARK, mark) == 0) {
+        if (text[i] == WORD_MARK[0] && !x->t->crosses[(unsigned char)text[i - 1]] &&
+            memcmp(text + i, WORD_MARK, mark) == 0) {
             status = merge_run(x, text + from, i - from);
             from = i;
         }
@@ -337,7 +344,8 @@ static int pre_tokenize(struct encoder *x, const char *text, size_t len, size_t 
     marked = mem_alloc(len + 1, size);
     if (!marked)
         return error_set(x->e, ERR_MEMORY, "out of memory for %zu bytes of text", len);
-    prefix = x->t->metaspace == METASPACE_ALWAYS || (x->t->metaspace == METASPACE_FIRST && origin == 0);
+    prefix = x->t->metaspace == METASPACE_ALWAYS ||
+             (x->t->metaspace == METASPACE_FIRST && origin == 0);
     if (prefix && text[0] != ' ' && !(len >= size && memcmp(text, mark, size) == 0)) {
         memcpy(marked, mark, size);
         n = size;
@@ -363,15 +371,17 @@ static int pre_tokenize(struct encoder *x, const char *text, size_t len, size_t 
 /* White_Space and \w of the reference's regular expressions. */
 static bool is_blank(uint32_t cp)
 {
-    return (cp >= 9 && cp <= 13) || cp == 32 || cp == 0x85 || cp == 0xa0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) ||
-           cp == 0x2028 || cp == 0x2029 || cp == 0x202f || cp == 0x205f || cp == 0x3000;
+    return (cp >= 9 && cp <= 13) || cp == 32 || cp == 0x85 || cp == 0xa0 || cp == 0x1680 ||
+           (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 || cp == 0x202f ||
+           cp == 0x205f || cp == 0x3000;
 }
 
 static bool is_word(uint32_t cp)
 {
     utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
 
-    return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_NL) || c == UTF8PROC_CATEGORY_PC || cp == 0x200c || cp == 0x200d;
+    return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_NL) || c == UTF8PROC_CATEGORY_PC ||
+           cp == 0x200c || cp == 0x200d;
 }
 
 /* Code point that ends at s + n. */
@@ -416,14 +426,14 @@ static bool inside_word(const char *text, size_t len, size_t start, size_t stop)
 }
 
 /* Longest added token at text[i] that may be read there, -1 when none. */
-static int match(const struct encoder *x, const struct trie *tr, const char *text, const unsigned char *plain, size_t len, size_t i,
-                 size_t *stop)
+static int match(const struct encoder *x, const struct trie *tr, const char *text,
+                 const unsigned char *plain, size_t len, size_t i, size_t *stop)
 {
     int32_t node = tr->first[(unsigned char)text[i]];
     bool typed = false;
     int best = -1;
 
-    for (size_t j = i; node; ) {
+    for (size_t j = i; node;) {
         const struct trie_node *n = &tr->nodes[node];
 
         typed = typed || (plain && plain[j]);
@@ -434,23 +444,28 @@ static int match(const struct encoder *x, const struct trie *tr, const char *tex
         }
         if (j == len)
             break;
-        for (node = n->child; node && tr->nodes[node].byte != (unsigned char)text[j]; node = tr->nodes[node].sibling)
+        for (node = n->child; node && tr->nodes[node].byte != (unsigned char)text[j];
+             node = tr->nodes[node].sibling)
             ;
     }
     return best;
 }
 
-static int encode_raw(struct encoder *x, const char *text, const unsigned char *plain, size_t len, size_t origin);
+static int encode_raw(struct encoder *x, const char *text, const unsigned char *plain, size_t len,
+                      size_t origin);
 
 /* Cuts added tokens out; what lies between goes on to the next stage. */
-static int cut(struct encoder *x, bool normal, const char *text, const unsigned char *plain, size_t len, size_t origin)
+static int cut(struct encoder *x, bool normal, const char *text, const unsigned char *plain,
+               size_t len, size_t origin)
 {
     const struct trie *tr = normal ? &x->t->normal : &x->t->raw;
     size_t done = 0, i = 0, start, stop = 0;
     int status = 0;
 
     while (status == 0 && i <= len) {
-        int a = i < len && tr->first[(unsigned char)text[i]] ? match(x, tr, text, plain, len, i, &stop) : -1;
+        int a = i < len && tr->first[(unsigned char)text[i]]
+                    ? match(x, tr, text, plain, len, i, &stop)
+                    : -1;
         const struct added *token = a < 0 ? NULL : &x->t->added[a];
 
         if (token && token->single_word && inside_word(text, len, i, stop))
@@ -467,7 +482,8 @@ static int cut(struct encoder *x, bool normal, const char *text, const unsigned 
         if (start > done) {
             if (!normal) {
                 x->offset = done;
-                status = encode_raw(x, text + done, plain ? plain + done : NULL, start - done, done);
+                status = encode_raw(x, text + done, plain ? plain + done : NULL, start - done,
+                                    done);
             } else
                 status = pre_tokenize(x, text + done, start - done, origin + done);
         }
@@ -482,7 +498,8 @@ static int cut(struct encoder *x, bool normal, const char *text, const unsigned 
     return status;
 }
 
-static int encode_raw(struct encoder *x, const char *text, const unsigned char *plain, size_t len, size_t origin)
+static int encode_raw(struct encoder *x, const char *text, const unsigned char *plain, size_t len,
+                      size_t origin)
 {
     char *normal;
     unsigned char *mask;
@@ -500,10 +517,12 @@ static int encode_raw(struct encoder *x, const char *text, const unsigned char *
     return status;
 }
 
-int tokenizer_encode_masked(const struct tokenizer *t, const char *text, size_t len, bool parse_special, const unsigned char *plain,
-                            int **ids, int *n, size_t **offsets, struct error *e)
+int tokenizer_encode_masked(const struct tokenizer *t, const char *text, size_t len,
+                            bool parse_special, const unsigned char *plain, int **ids, int *n,
+                            size_t **offsets, struct error *e)
 {
-    struct encoder x = {.t = t, .parse_special = parse_special, .e = e, .want_offsets = offsets != NULL};
+    struct encoder x = {
+        .t = t, .parse_special = parse_special, .e = e, .want_offsets = offsets != NULL};
     int status;
 
     *ids = NULL;
@@ -512,7 +531,8 @@ int tokenizer_encode_masked(const struct tokenizer *t, const char *text, size_t 
         *offsets = NULL;
     /* positions inside a run are 31 bits, and a mark may triple the text */
     if (len > INT_MAX / 4)
-        return error_set(e, ERR_INPUT, "the text has %zu bytes; at most %d can be read at once", len, INT_MAX / 4);
+        return error_set(e, ERR_INPUT, "the text has %zu bytes; at most %d can be read at once",
+                         len, INT_MAX / 4);
     status = cut(&x, false, text, plain, len, 0);
     mem_free(x.symbols);
     mem_free(x.heap);
@@ -532,7 +552,8 @@ int tokenizer_encode_masked(const struct tokenizer *t, const char *text, size_t 
     return 0;
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, bool parse_special, int **ids, int *n, struct error *e)
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, bool parse_special,
+                     int **ids, int *n, struct error *e)
 {
     return tokenizer_encode_masked(t, text, len, parse_special, NULL, ids, n, NULL, e);
 }

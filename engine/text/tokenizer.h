@@ -1,5 +1,6 @@
-/* Tokenizer: SentencePiece-style BPE with byte fallback, from tokenizer.json or GGUF. Owner: the engine. Immutable after load: any thread.
- * Added tokens follow their strip rules (lstrip, rstrip, single_word, normalized). */
+/* Tokenizer: SentencePiece-style BPE with byte fallback, from tokenizer.json or GGUF. Owner: the
+ * engine. Immutable after load: any thread. Added tokens follow their strip rules (lstrip, rstrip,
+ * single_word, normalized). */
 #ifndef ENGINE_TEXT_TOKENIZER_H
 #define ENGINE_TEXT_TOKENIZER_H
 
@@ -14,25 +15,34 @@ struct tokenizer;
 int tokenizer_load(struct tokenizer **out, const struct weight_file *f, struct error *e);
 void tokenizer_free(struct tokenizer *t);
 int tokenizer_size(const struct tokenizer *t);
-/* Bytes of a token as stored ("▁the" -> "▁the"); special: an added control token. Points into the tokenizer. */
+/* Bytes of a token as stored ("▁the" -> "▁the"); special: an added control token. Points into the
+ * tokenizer. */
 const char *tokenizer_piece(const struct tokenizer *t, int id, size_t *len, bool *special);
-int tokenizer_find(const struct tokenizer *t, const char *piece, size_t len);    /* -1: none */
+int tokenizer_find(const struct tokenizer *t, const char *piece, size_t len); /* -1: none */
 
-/* Text (any bytes, NULs too) to ids; parse_special reads added special tokens in it. No BOS is added. *ids is mem_* memory, owned by the caller. */
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, bool parse_special, int **ids, int *n, struct error *e);
+/* Text (any bytes, NULs too) to ids; parse_special reads added special tokens in it. No BOS is
+ * added. *ids is mem_* memory, owned by the caller. */
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, bool parse_special,
+                     int **ids, int *n, struct error *e);
 
-/* Same with more said: plain (NULL, or len bytes) is non-zero where people's text stands, in which no control token is read even though
- * parse_special is set; everything else (merges and stripped blanks across the border) happens as in the whole text.
- * offsets (may be NULL) gets, for each id, where in text its stretch between added tokens begins. mem_* memory. */
-int tokenizer_encode_masked(const struct tokenizer *t, const char *text, size_t len, bool parse_special, const unsigned char *plain,
-                            int **ids, int *n, size_t **offsets, struct error *e);
-int tokenizer_bos(const struct tokenizer *t, bool *add);    /* -1: none; add: the model wants it before raw text */
+/* Same with more said: plain (NULL, or len bytes) is non-zero where people's text stands, in which
+ * no control token is read even though parse_special is set; everything else (merges and stripped
+ * blanks across the border) happens as in the whole text. offsets (may be NULL) gets, for each id,
+ * where in text its stretch between added tokens begins. mem_* memory. */
+int tokenizer_encode_masked(const struct tokenizer *t, const char *text, size_t len,
+                            bool parse_special, const unsigned char *plain, int **ids, int *n,
+                            size_t **offsets, struct error *e);
+/* -1: none; add: the model wants it before raw text */
+int tokenizer_bos(const struct tokenizer *t, bool *add);
 
-/* Ids to text, byte for byte (a byte token gives its byte, even where that is no UTF-8): whole string (mem_*, NUL-terminated, len may be NULL). skip_special leaves control tokens out. */
-int tokenizer_decode(const struct tokenizer *t, const int *ids, int n, bool skip_special, char **text, size_t *len, struct error *e);
+/* Ids to text, byte for byte (a byte token gives its byte, even where that is no UTF-8): whole
+ * string (mem_*, NUL-terminated, len may be NULL). skip_special leaves control tokens out. */
+int tokenizer_decode(const struct tokenizer *t, const int *ids, int n, bool skip_special,
+                     char **text, size_t *len, struct error *e);
 
-/* Streaming: concatenates to tokenizer_decode's text where that is UTF-8. The first space of a text is the tokenizer's own: set
- * at_start to false after init where the tokens continue a text. Bytes come out only as whole code points; a lone invalid byte comes out as U+FFFD. */
+/* Streaming: concatenates to tokenizer_decode's text where that is UTF-8. The first space of a text
+ * is the tokenizer's own: set at_start to false after init where the tokens continue a text. Bytes
+ * come out only as whole code points; a lone invalid byte comes out as U+FFFD. */
 struct detokenizer {
     const struct tokenizer *tokenizer;
     bool skip_special, at_start;
@@ -40,9 +50,10 @@ struct detokenizer {
     int n_pending;
 };
 void detokenizer_init(struct detokenizer *d, const struct tokenizer *t, bool skip_special);
-/* Writes at most size-1 bytes + NUL, returns the length; pieces longer than size are cut at a code point. No allocation.
- * size must be at least 16. */
+/* Writes at most size-1 bytes + NUL, returns the length; pieces longer than size are cut at a code
+ * point. No allocation. size must be at least 16. */
 size_t detokenizer_push(struct detokenizer *d, int id, char *out, size_t size);
-size_t detokenizer_finish(struct detokenizer *d, char *out, size_t size);        /* what is left, invalid bytes as U+FFFD */
+/* what is left, invalid bytes as U+FFFD */
+size_t detokenizer_finish(struct detokenizer *d, char *out, size_t size);
 
 #endif

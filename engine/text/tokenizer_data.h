@@ -1,5 +1,6 @@
-/* What a loaded tokenizer is made of: filled by tokenizer_load.c, read by tokenizer.c and detokenizer.c, included by nobody
- * else. Both sources end in the same tables, so that one encoder serves tokenizer.json and GGUF. */
+/* What a loaded tokenizer is made of: filled by tokenizer_load.c, read by tokenizer.c and
+ * detokenizer.c, included by nobody else. Both sources end in the same tables, so that one encoder
+ * serves tokenizer.json and GGUF. */
 #ifndef ENGINE_TEXT_TOKENIZER_DATA_H
 #define ENGINE_TEXT_TOKENIZER_DATA_H
 
@@ -10,45 +11,53 @@
 #include <stdint.h>
 
 #define TOKENIZER_MAX_IDS (1 << 22)
-#define WORD_MARK "\xe2\x96\x81"     /* U+2581, SentencePiece's visible space */
+#define WORD_MARK "\xe2\x96\x81" /* U+2581, SentencePiece's visible space */
 
 struct piece {
-    const char *text;            /* in the pool; NULL: no such id */
+    const char *text; /* in the pool; NULL: no such id */
     uint32_t len;
-    int32_t rank;                /* by score: lower merges first; INT32_MAX: never merged into */
-    int16_t byte;                /* of a byte-fallback token, else -1 */
-    bool in_model;               /* the encoder may produce it from text */
-    bool special;                /* left out by skip_special */
+    int32_t rank;  /* by score: lower merges first; INT32_MAX: never merged into */
+    int16_t byte;  /* of a byte-fallback token, else -1 */
+    bool in_model; /* the encoder may produce it from text */
+    bool special;  /* left out by skip_special */
 };
 
-struct added {                   /* a token read whole from the text */
+struct added { /* a token read whole from the text */
     int id;
     const char *text;
     uint32_t len;
     bool lstrip, rstrip, single_word, normalized;
-    bool control;                /* frame of a conversation: never read in what people type */
+    bool control; /* frame of a conversation: never read in what people type */
 };
 
 struct trie_node {
-    int32_t child, sibling, added;       /* 0, 0, -1: none; node 0 is the root */
+    int32_t child, sibling, added; /* 0, 0, -1: none; node 0 is the root */
     unsigned char byte;
 };
 
 struct trie {
     struct trie_node *nodes;
     int32_t n, capacity;
-    int32_t first[256];          /* the root's children by byte */
+    int32_t first[256]; /* the root's children by byte */
 };
 
-struct merge {                   /* open addressing; left < 0: free */
+struct merge { /* open addressing; left < 0: free */
     int32_t left, right, rank, id;
 };
 
-enum normalize_op { NORMALIZE_PREPEND, NORMALIZE_REPLACE, NORMALIZE_NFC, NORMALIZE_NFD, NORMALIZE_NFKC, NORMALIZE_NFKD, NORMALIZE_LOWER };
+enum normalize_op {
+    NORMALIZE_PREPEND,
+    NORMALIZE_REPLACE,
+    NORMALIZE_NFC,
+    NORMALIZE_NFD,
+    NORMALIZE_NFKC,
+    NORMALIZE_NFKD,
+    NORMALIZE_LOWER
+};
 
 struct normalize_step {
     enum normalize_op op;
-    const char *from, *to;       /* in the pool */
+    const char *from, *to; /* in the pool */
     size_t from_len, to_len;
 };
 
@@ -57,37 +66,42 @@ enum metaspace { METASPACE_NONE, METASPACE_NEVER, METASPACE_FIRST, METASPACE_ALW
 struct tokenizer {
     struct piece *pieces;
     int n_pieces;
-    char *pool;                  /* all text */
+    char *pool; /* all text */
     size_t pool_len, pool_size;
-    int32_t *index;              /* hash of piece texts to ids; -1: free */
+    int32_t *index; /* hash of piece texts to ids; -1: free */
     uint32_t index_mask;
-    struct merge *merges;        /* NULL: merged by score (SentencePiece) instead of by a list (BPE) */
+    /* NULL: merged by score (SentencePiece) instead of by a list (BPE) */
+    struct merge *merges;
     uint32_t merge_mask;
-    uint32_t longest;            /* bytes of the longest piece of the model */
-    int32_t byte_ids[256];       /* -1: none */
-    int unknown;                 /* -1: unknown characters vanish */
+    uint32_t longest;      /* bytes of the longest piece of the model */
+    int32_t byte_ids[256]; /* -1: none */
+    int unknown;           /* -1: unknown characters vanish */
     bool fuse_unknown, byte_fallback, ignore_merges;
-    bool crosses[256];           /* a piece has this byte before a word mark: text may not be cut there */
+    /* a piece has this byte before a word mark: text may not be cut there */
+    bool crosses[256];
 
     struct added *added;
     int n_added;
-    struct trie raw, normal;     /* matched before and after normalisation */
+    struct trie raw, normal; /* matched before and after normalisation */
     struct normalize_step *steps;
     int n_steps;
-    enum metaspace metaspace;    /* pre-tokenizer */
+    enum metaspace metaspace; /* pre-tokenizer */
     bool metaspace_split;
 
-    bool decode_marks;           /* word marks become spaces */
-    bool decode_strip;           /* the first space of a text is the dummy prefix */
+    bool decode_marks; /* word marks become spaces */
+    bool decode_strip; /* the first space of a text is the dummy prefix */
     int bos;
     bool add_bos;
 };
 
-int tokenizer_lookup(const struct tokenizer *t, const char *text, size_t len);   /* any id or -1 */
+int tokenizer_lookup(const struct tokenizer *t, const char *text, size_t len); /* any id or -1 */
 uint64_t tokenizer_hash(const char *text, size_t len);
-const struct merge *tokenizer_merge(const struct tokenizer *t, int left, int right);   /* NULL: none */
-/* Applies the normalizer; mask (NULL allowed, then *out_mask is NULL) goes along byte by byte. mem_* results. */
-int tokenizer_normalize(const struct tokenizer *t, const char *text, const unsigned char *mask, size_t len,
-                        char **out, unsigned char **out_mask, size_t *out_len, struct error *e);
+/* NULL: none */
+const struct merge *tokenizer_merge(const struct tokenizer *t, int left, int right);
+/* Applies the normalizer; mask (NULL allowed, then *out_mask is NULL) goes along byte by byte.
+ * mem_* results. */
+int tokenizer_normalize(const struct tokenizer *t, const char *text, const unsigned char *mask,
+                        size_t len, char **out, unsigned char **out_mask, size_t *out_len,
+                        struct error *e);
 
 #endif

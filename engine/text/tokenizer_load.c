@@ -1,6 +1,7 @@
-/* Loads a tokenizer: tokenizer.json of a folder (Hugging Face's layout) or the tokenizer.ggml.* keys of a GGUF. One thread; what it
- * makes is immutable. Everything read here is hostile: ids, counts and texts are checked before they index anything, and what we
- * cannot do exactly as the reference (other models, unknown normalizers) is refused rather than approximated. */
+/* Loads a tokenizer: tokenizer.json of a folder (Hugging Face's layout) or the tokenizer.ggml.*
+ * keys of a GGUF. One thread; what it makes is immutable. Everything read here is hostile: ids,
+ * counts and texts are checked before they index anything, and what we cannot do exactly as the
+ * reference (other models, unknown normalizers) is refused rather than approximated. */
 #include "engine/text/tokenizer.h"
 
 #include "engine/base/mem.h"
@@ -13,7 +14,8 @@
 #include <string.h>
 
 #define SOURCE "tokenizer.json"
-/* Tables are at most half full, where real vocabularies stay below a hundred steps; a file made to collide is refused, not waited for. */
+/* Tables are at most half full, where real vocabularies stay below a hundred steps; a file made to
+ * collide is refused, not waited for. */
 #define PROBES_MAX 2000
 
 static int no_memory(struct error *e)
@@ -34,7 +36,8 @@ static const char *keep_text(struct tokenizer *t, const char *text, size_t len)
     return at;
 }
 
-/* texts: how many will be set, which may be more than there are ids: the index must never fill up. */
+/* texts: how many will be set, which may be more than there are ids: the index must never fill up.
+ */
 static int make_tables(struct tokenizer *t, int n, size_t texts, size_t pool, struct error *e)
 {
     uint32_t size = 16;
@@ -83,7 +86,8 @@ static int set_piece(struct tokenizer *t, int id, const char *text, size_t len, 
     p->len = (uint32_t)len;
     p->rank = INT32_MAX;
     p->in_model = false;
-    for (uint32_t start = (uint32_t)tokenizer_hash(text, len), i = start; i - start < PROBES_MAX; i++) {
+    for (uint32_t start = (uint32_t)tokenizer_hash(text, len), i = start; i - start < PROBES_MAX;
+         i++) {
         int32_t *slot = &t->index[i & t->index_mask];
 
         if (*slot < 0) {
@@ -109,13 +113,15 @@ static int trie_add(struct trie *tr, const char *text, size_t len, int added, st
         if (!at) {
             if (tr->n + 1 >= tr->capacity) {
                 int32_t size = tr->capacity ? tr->capacity * 2 : 64;
-                struct trie_node *nodes = size > 0 ? mem_resize(tr->nodes, (size_t)size, sizeof *nodes) : NULL;
+                struct trie_node *nodes = size > 0
+                                              ? mem_resize(tr->nodes, (size_t)size, sizeof *nodes)
+                                              : NULL;
 
                 if (!nodes)
                     return no_memory(e);
                 tr->nodes = nodes;
                 tr->capacity = size;
-                tr->n = tr->n ? tr->n : 1;       /* 0 means none */
+                tr->n = tr->n ? tr->n : 1; /* 0 means none */
             }
             at = tr->n++;
             tr->nodes[at] = (struct trie_node){.added = -1, .byte = c};
@@ -133,7 +139,8 @@ static int trie_add(struct trie *tr, const char *text, size_t len, int added, st
     return 0;
 }
 
-/* Added tokens in order; normalised ones are looked for in normalised text, so their own text is normalised too. */
+/* Added tokens in order; normalised ones are looked for in normalised text, so their own text is
+ * normalised too. */
 static int make_tries(struct tokenizer *t, struct error *e)
 {
     for (int i = 0; i < t->n_added; i++) {
@@ -180,7 +187,7 @@ static void survey_pieces(struct tokenizer *t)
             if (memcmp(p->text + i, WORD_MARK, size) == 0)
                 t->crosses[(unsigned char)p->text[i - 1]] = true;
     }
-    if (t->merges)       /* pieces made of byte tokens do not show the bytes they cross */
+    if (t->merges) /* pieces made of byte tokens do not show the bytes they cross */
         for (uint32_t i = 0; i <= t->merge_mask; i++)
             if (t->merges[i].left >= 0 && t->pieces[t->merges[i].left].byte >= 0)
                 memset(t->crosses, true, sizeof t->crosses);
@@ -203,8 +210,10 @@ static int make_merges(struct tokenizer *t, size_t n, struct error *e)
     return 0;
 }
 
-/* A later entry of the same pair replaces the earlier one, as in the reference's map. False: a text is no token. */
-static bool add_merge(struct tokenizer *t, const char *a, size_t na, const char *b, size_t nb, int rank)
+/* A later entry of the same pair replaces the earlier one, as in the reference's map. False: a text
+ * is no token. */
+static bool add_merge(struct tokenizer *t, const char *a, size_t na, const char *b, size_t nb,
+                      int rank)
 {
     int left = tokenizer_lookup(t, a, na), right = tokenizer_lookup(t, b, nb), id;
     uint64_t h;
@@ -240,14 +249,17 @@ static const char *string_of(const json_t *o, const char *key)
     return s ? s : "";
 }
 
-static int add_step(struct tokenizer *t, enum normalize_op op, const char *from, const char *to, struct error *e)
+static int add_step(struct tokenizer *t, enum normalize_op op, const char *from, const char *to,
+                    struct error *e)
 {
     struct normalize_step *steps = mem_resize(t->steps, (size_t)t->n_steps + 1, sizeof *steps);
 
     if (!steps)
         return no_memory(e);
     t->steps = steps;
-    steps[t->n_steps] = (struct normalize_step){op, keep_text(t, from, strlen(from)), keep_text(t, to, strlen(to)), strlen(from), strlen(to)};
+    steps[t->n_steps] = (struct normalize_step){op, keep_text(t, from, strlen(from)),
+                                                keep_text(t, to, strlen(to)), strlen(from),
+                                                strlen(to)};
     if (!steps[t->n_steps].from || !steps[t->n_steps].to)
         return error_set(e, ERR_MODEL, SOURCE ": the normalizer is damaged");
     t->n_steps++;
@@ -256,8 +268,12 @@ static int add_step(struct tokenizer *t, enum normalize_op op, const char *from,
 
 static int read_normalizer(struct tokenizer *t, const json_t *o, int depth, struct error *e)
 {
-    static const struct { const char *name; enum normalize_op op; } forms[] = {
-        {"NFC", NORMALIZE_NFC}, {"NFD", NORMALIZE_NFD}, {"NFKC", NORMALIZE_NFKC}, {"NFKD", NORMALIZE_NFKD}, {"Lowercase", NORMALIZE_LOWER},
+    static const struct {
+        const char *name;
+        enum normalize_op op;
+    } forms[] = {
+        {"NFC", NORMALIZE_NFC},   {"NFD", NORMALIZE_NFD},         {"NFKC", NORMALIZE_NFKC},
+        {"NFKD", NORMALIZE_NFKD}, {"Lowercase", NORMALIZE_LOWER},
     };
     const char *type = string_of(o, "type"), *from;
     const json_t *each;
@@ -266,7 +282,8 @@ static int read_normalizer(struct tokenizer *t, const json_t *o, int depth, stru
     if (!o || json_is_null(o))
         return 0;
     if (strcmp(type, "Sequence") == 0 && depth < 8) {
-        json_array_foreach(json_object_get(o, "normalizers"), i, each) {
+        json_array_foreach(json_object_get(o, "normalizers"), i, each)
+        {
             int status = read_normalizer(t, each, depth + 1, e);
 
             if (status < 0)
@@ -292,11 +309,15 @@ static int read_pre_tokenizer(struct tokenizer *t, const json_t *o, struct error
     if (!o || json_is_null(o))
         return 0;
     if (strcmp(type, "Metaspace") != 0 || strcmp(string_of(o, "replacement"), WORD_MARK) != 0)
-        return error_set(e, ERR_MODEL, SOURCE ": the pre-tokenizer '%s' is not supported; the SentencePiece kind (Metaspace or none) is", type);
+        return error_set(e, ERR_MODEL,
+                         SOURCE ": the pre-tokenizer '%s' is not supported; the SentencePiece kind "
+                                "(Metaspace or none) is",
+                         type);
     t->metaspace = METASPACE_ALWAYS;
     if (strcmp(scheme, "first") == 0)
         t->metaspace = METASPACE_FIRST;
-    else if (strcmp(scheme, "never") == 0 || (!*scheme && json_is_false(json_object_get(o, "add_prefix_space"))))
+    else if (strcmp(scheme, "never") == 0 ||
+             (!*scheme && json_is_false(json_object_get(o, "add_prefix_space"))))
         t->metaspace = METASPACE_NEVER;
     t->metaspace_split = !json_is_false(json_object_get(o, "split"));
     return 0;
@@ -311,7 +332,8 @@ static int read_decoder(struct tokenizer *t, const json_t *o, int depth, struct 
     if (!o || json_is_null(o))
         return 0;
     if (strcmp(type, "Sequence") == 0 && depth < 8) {
-        json_array_foreach(json_object_get(o, "decoders"), i, each) {
+        json_array_foreach(json_object_get(o, "decoders"), i, each)
+        {
             int status = read_decoder(t, each, depth + 1, e);
 
             if (status < 0)
@@ -326,13 +348,15 @@ static int read_decoder(struct tokenizer *t, const json_t *o, int depth, struct 
         t->decode_strip = strcmp(string_of(o, "prepend_scheme"), "never") != 0;
         return 0;
     }
-    if (strcmp(type, "Replace") == 0 && strcmp(string_of(json_object_get(o, "pattern"), "String"), WORD_MARK) == 0 &&
+    if (strcmp(type, "Replace") == 0 &&
+        strcmp(string_of(json_object_get(o, "pattern"), "String"), WORD_MARK) == 0 &&
         strcmp(string_of(o, "content"), " ") == 0) {
         t->decode_marks = true;
         return 0;
     }
     if (strcmp(type, "Strip") == 0 && strcmp(string_of(o, "content"), " ") == 0 &&
-        json_integer_value(json_object_get(o, "start")) <= 1 && json_integer_value(json_object_get(o, "stop")) == 0) {
+        json_integer_value(json_object_get(o, "start")) <= 1 &&
+        json_integer_value(json_object_get(o, "stop")) == 0) {
         t->decode_strip = json_integer_value(json_object_get(o, "start")) == 1;
         return 0;
     }
@@ -348,7 +372,8 @@ static int measure(json_t *vocab, json_t *added, int *n, size_t *pool, struct er
     size_t i;
 
     *pool = 0;
-    json_object_foreach(vocab, key, value) {
+    json_object_foreach(vocab, key, value)
+    {
         json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
 
         if (id < 0 || id >= TOKENIZER_MAX_IDS)
@@ -356,11 +381,15 @@ static int measure(json_t *vocab, json_t *added, int *n, size_t *pool, struct er
         highest = id > highest ? id : highest;
         *pool += strlen(key) + 1;
     }
-    json_array_foreach(added, i, value) {
-        json_int_t id = json_is_integer(json_object_get(value, "id")) ? json_integer_value(json_object_get(value, "id")) : -1;
+    json_array_foreach(added, i, value)
+    {
+        json_int_t id = json_is_integer(json_object_get(value, "id"))
+                            ? json_integer_value(json_object_get(value, "id"))
+                            : -1;
 
         if (id < 0 || id >= TOKENIZER_MAX_IDS || !json_is_string(json_object_get(value, "content")))
-            return error_set(e, ERR_MODEL, SOURCE ": added token %zu has no valid id or content", i);
+            return error_set(e, ERR_MODEL, SOURCE ": added token %zu has no valid id or content",
+                             i);
         highest = id > highest ? id : highest;
         *pool += json_string_length(json_object_get(value, "content")) + 1;
     }
@@ -378,14 +407,16 @@ static int read_added(struct tokenizer *t, json_t *list, struct error *e)
     t->added = mem_alloc(json_array_size(list), sizeof *t->added);
     if (!t->added)
         return no_memory(e);
-    json_array_foreach(list, i, o) {
+    json_array_foreach(list, i, o)
+    {
         int id = (int)json_integer_value(json_object_get(o, "id")), status;
         const json_t *content = json_object_get(o, "content");
         const char *text = json_string_value(content);
         size_t len = json_string_length(content);
         struct added *a = &t->added[t->n_added];
 
-        if (!t->pieces[id].text || t->pieces[id].len != len || memcmp(t->pieces[id].text, text, len) != 0) {
+        if (!t->pieces[id].text || t->pieces[id].len != len ||
+            memcmp(t->pieces[id].text, text, len) != 0) {
             status = set_piece(t, id, text, len, e);
             if (status < 0)
                 return status;
@@ -394,9 +425,13 @@ static int read_added(struct tokenizer *t, json_t *list, struct error *e)
         if (len == 0)
             continue;
         *a = (struct added){
-            .id = id, .text = t->pieces[id].text, .len = t->pieces[id].len,
-            .lstrip = json_is_true(json_object_get(o, "lstrip")), .rstrip = json_is_true(json_object_get(o, "rstrip")),
-            .single_word = json_is_true(json_object_get(o, "single_word")), .normalized = json_is_true(json_object_get(o, "normalized")),
+            .id = id,
+            .text = t->pieces[id].text,
+            .len = t->pieces[id].len,
+            .lstrip = json_is_true(json_object_get(o, "lstrip")),
+            .rstrip = json_is_true(json_object_get(o, "rstrip")),
+            .single_word = json_is_true(json_object_get(o, "single_word")),
+            .normalized = json_is_true(json_object_get(o, "normalized")),
             .control = t->pieces[id].special || looks_like_control(text, len),
         };
         t->n_added++;
@@ -412,7 +447,8 @@ static int read_merges(struct tokenizer *t, const json_t *list, struct error *e)
 
     if (status < 0)
         return status;
-    json_array_foreach(list, i, m) {
+    json_array_foreach(list, i, m)
+    {
         const char *a, *b;
         size_t na, nb;
 
@@ -429,7 +465,8 @@ static int read_merges(struct tokenizer *t, const json_t *list, struct error *e)
             nb = b ? strlen(b) : 0;
         }
         if (!na || !nb || !add_merge(t, a, na, b, nb, (int)i))
-            return error_set(e, ERR_MODEL, SOURCE ": merge %zu does not join two tokens to a third", i);
+            return error_set(e, ERR_MODEL, SOURCE ": merge %zu does not join two tokens to a third",
+                             i);
     }
     return 0;
 }
@@ -437,7 +474,8 @@ static int read_merges(struct tokenizer *t, const json_t *list, struct error *e)
 /* Does the post-processor begin a single text with a special token? */
 static void read_bos(struct tokenizer *t, const json_t *post)
 {
-    const json_t *first = json_object_get(json_array_get(json_object_get(post, "single"), 0), "SpecialToken");
+    const json_t *first = json_object_get(json_array_get(json_object_get(post, "single"), 0),
+                                          "SpecialToken");
     const char *name = string_of(first, "id");
 
     t->add_bos = first != NULL;
@@ -457,17 +495,23 @@ static int load_json(struct tokenizer *t, const void *data, size_t size, struct 
     model = json_object_get(root, "model");
     vocab = json_object_get(model, "vocab");
     type = string_of(model, "type");
-    if (!json_is_object(vocab) || !json_is_array(json_object_get(model, "merges")) || (*type && strcmp(type, "BPE") != 0)) {
-        status = error_set(e, ERR_MODEL, SOURCE ": the model '%s' is not supported; BPE with a list of merges is", *type ? type : "?");
+    if (!json_is_object(vocab) || !json_is_array(json_object_get(model, "merges")) ||
+        (*type && strcmp(type, "BPE") != 0)) {
+        status = error_set(e, ERR_MODEL,
+                           SOURCE ": the model '%s' is not supported; BPE with a list of merges is",
+                           *type ? type : "?");
         goto out;
     }
     status = measure(vocab, json_object_get(root, "added_tokens"), &n, &pool, e);
     /* the normalizer's texts go into the same pool */
     if (status == 0)
-        status = make_tables(t, n, json_object_size(vocab) + json_array_size(json_object_get(root, "added_tokens")), pool + 4096, e);
+        status = make_tables(
+            t, n, json_object_size(vocab) + json_array_size(json_object_get(root, "added_tokens")),
+            pool + 4096, e);
     if (status < 0)
         goto out;
-    json_object_foreach(vocab, key, value) {
+    json_object_foreach(vocab, key, value)
+    {
         int id = (int)json_integer_value(value), byte;
 
         status = set_piece(t, id, key, strlen(key), e);
@@ -513,7 +557,8 @@ static int by_score(const void *a, const void *b)
     return x->score > y->score ? -1 : x->score < y->score ? 1 : 0;
 }
 
-/* Scores become ranks, so that both ways of merging compare integers; equal scores share one (then the leftmost pair wins). */
+/* Scores become ranks, so that both ways of merging compare integers; equal scores share one (then
+ * the leftmost pair wins). */
 static int rank_by_score(struct tokenizer *t, struct meta_value scores, struct error *e)
 {
     struct scored *order = mem_alloc((size_t)t->n_pieces, sizeof *order);
@@ -535,24 +580,30 @@ static int rank_by_score(struct tokenizer *t, struct meta_value scores, struct e
     return 0;
 }
 
-/* GGUF keeps no strip rules. In Phi's vocabularies (frame tokens <|user|>, <|assistant|>, <|end|>) every control token but these
- * three swallows the blanks after it, and so does </s>; llama.cpp sets the same. */
+/* GGUF keeps no strip rules. In Phi's vocabularies (frame tokens <|user|>, <|assistant|>, <|end|>)
+ * every control token but these three swallows the blanks after it, and so does </s>; llama.cpp
+ * sets the same. */
 static bool phi_strips(const struct tokenizer *t, const char *text, size_t len)
 {
-    if (tokenizer_lookup(t, "<|end|>", 7) < 0 || tokenizer_lookup(t, "<|assistant|>", 13) < 0 || tokenizer_lookup(t, "<|user|>", 8) < 0)
+    if (tokenizer_lookup(t, "<|end|>", 7) < 0 || tokenizer_lookup(t, "<|assistant|>", 13) < 0 ||
+        tokenizer_lookup(t, "<|user|>", 8) < 0)
         return false;
-    return !(len == 5 && memcmp(text, "<unk>", 5) == 0) && !(len == 3 && memcmp(text, "<s>", 3) == 0) &&
+    return !(len == 5 && memcmp(text, "<unk>", 5) == 0) &&
+           !(len == 3 && memcmp(text, "<s>", 3) == 0) &&
            !(len == 13 && memcmp(text, "<|endoftext|>", 13) == 0);
 }
 
-static int read_gguf_pieces(struct tokenizer *t, struct meta_value tokens, struct meta_value types, struct error *e)
+static int read_gguf_pieces(struct tokenizer *t, struct meta_value tokens, struct meta_value types,
+                            struct error *e)
 {
     t->added = mem_alloc(tokens.len, sizeof *t->added);
     if (!t->added)
         return no_memory(e);
     for (int id = 0; id < t->n_pieces; id++) {
         struct meta_value v = meta_at(&tokens, (size_t)id);
-        int64_t type = types.type == META_ARRAY && (size_t)id < types.len ? meta_at(&types, (size_t)id).i : GGUF_NORMAL;
+        int64_t type = types.type == META_ARRAY && (size_t)id < types.len
+                           ? meta_at(&types, (size_t)id).i
+                           : GGUF_NORMAL;
         struct piece *p = &t->pieces[id];
         int status = set_piece(t, id, v.s, v.len, e);
 
@@ -568,44 +619,57 @@ static int read_gguf_pieces(struct tokenizer *t, struct meta_value tokens, struc
             t->byte_fallback = true;
         }
         if ((p->special || type == GGUF_USER) && v.len)
-            t->added[t->n_added++] = (struct added){.id = id, .text = p->text, .len = p->len,
-                                                    .control = p->special || looks_like_control(v.s, v.len)};
+            t->added[t->n_added++] = (struct added){.id = id,
+                                                    .text = p->text,
+                                                    .len = p->len,
+                                                    .control = p->special ||
+                                                               looks_like_control(v.s, v.len)};
     }
     for (int i = 0; i < t->n_added; i++)
-        t->added[i].rstrip = t->added[i].control && phi_strips(t, t->added[i].text, t->added[i].len);
+        t->added[i].rstrip = t->added[i].control &&
+                             phi_strips(t, t->added[i].text, t->added[i].len);
     return 0;
 }
 
-/* A merge whose tokens are missing is passed over: converters write lists that belong to a larger vocabulary. */
+/* A merge whose tokens are missing is passed over: converters write lists that belong to a larger
+ * vocabulary. */
 static int read_gguf_merges(struct tokenizer *t, struct meta_value list, struct error *e)
 {
     int status = make_merges(t, list.len, e);
 
     for (size_t i = 0; status == 0 && i < list.len; i++) {
         struct meta_value m = meta_at(&list, i);
-        const char *space = m.type == META_STRING && m.len > 2 ? memchr(m.s + 1, ' ', m.len - 2) : NULL;
+        const char *space = m.type == META_STRING && m.len > 2 ? memchr(m.s + 1, ' ', m.len - 2)
+                                                               : NULL;
 
         if (space)
-            add_merge(t, m.s, (size_t)(space - m.s), space + 1, m.len - (size_t)(space - m.s) - 1, (int)i);
+            add_merge(t, m.s, (size_t)(space - m.s), space + 1, m.len - (size_t)(space - m.s) - 1,
+                      (int)i);
     }
     return status;
 }
 
 static int load_gguf(struct tokenizer *t, const struct weight_file *f, struct error *e)
 {
-    struct meta_value model = weight_file_meta(f, "tokenizer.ggml.model"), tokens = weight_file_meta(f, "tokenizer.ggml.tokens");
-    struct meta_value scores = weight_file_meta(f, "tokenizer.ggml.scores"), merges = weight_file_meta(f, "tokenizer.ggml.merges");
+    struct meta_value model = weight_file_meta(f, "tokenizer.ggml.model"),
+                      tokens = weight_file_meta(f, "tokenizer.ggml.tokens");
+    struct meta_value scores = weight_file_meta(f, "tokenizer.ggml.scores"),
+                      merges = weight_file_meta(f, "tokenizer.ggml.merges");
     struct meta_value v;
     size_t pool = 0;
     int status;
 
     if (model.type != META_STRING || tokens.type != META_ARRAY)
-        return error_set(e, ERR_MODEL, "%s: no tokenizer inside (tokenizer.ggml.tokens)", weight_file_path(f));
+        return error_set(e, ERR_MODEL, "%s: no tokenizer inside (tokenizer.ggml.tokens)",
+                         weight_file_path(f));
     if (model.len != 5 || memcmp(model.s, "llama", 5) != 0)
-        return error_set(e, ERR_MODEL, "%s: the tokenizer '%.*s' is not supported; the SentencePiece kind ('llama') is", weight_file_path(f),
-                         (int)(model.len < 40 ? model.len : 40), model.s);
+        return error_set(
+            e, ERR_MODEL,
+            "%s: the tokenizer '%.*s' is not supported; the SentencePiece kind ('llama') is",
+            weight_file_path(f), (int)(model.len < 40 ? model.len : 40), model.s);
     if (tokens.len == 0 || tokens.len > TOKENIZER_MAX_IDS)
-        return error_set(e, ERR_MODEL, "%s: the vocabulary has %zu tokens; 1 to %d are possible", weight_file_path(f), tokens.len, TOKENIZER_MAX_IDS);
+        return error_set(e, ERR_MODEL, "%s: the vocabulary has %zu tokens; 1 to %d are possible",
+                         weight_file_path(f), tokens.len, TOKENIZER_MAX_IDS);
     for (size_t i = 0; i < tokens.len; i++) {
         v = meta_at(&tokens, i);
         if (v.type != META_STRING || v.len > INT_MAX / 2)
@@ -616,7 +680,8 @@ static int load_gguf(struct tokenizer *t, const struct weight_file *f, struct er
     if (status == 0)
         status = read_gguf_pieces(t, tokens, weight_file_meta(f, "tokenizer.ggml.token_type"), e);
     if (status == 0)
-        status = merges.type == META_ARRAY && merges.len ? read_gguf_merges(t, merges, e) : rank_by_score(t, scores, e);
+        status = merges.type == META_ARRAY && merges.len ? read_gguf_merges(t, merges, e)
+                                                         : rank_by_score(t, scores, e);
     if (status < 0)
         return status;
     v = weight_file_meta(f, "tokenizer.ggml.unknown_token_id");
@@ -652,7 +717,10 @@ int tokenizer_load(struct tokenizer **out, const struct weight_file *f, struct e
         if (status < 0)
             error_prefix(e, "%s", weight_file_path(f));
     } else
-        status = error_set(e, ERR_MODEL, "%s: no " SOURCE " there, so text cannot be read; copy it from where the model came from", weight_file_path(f));
+        status = error_set(e, ERR_MODEL,
+                           "%s: no " SOURCE
+                           " there, so text cannot be read; copy it from where the model came from",
+                           weight_file_path(f));
     if (status == 0) {
         survey_pieces(t);
         status = make_tries(t, e);

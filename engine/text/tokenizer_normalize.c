@@ -1,5 +1,6 @@
-/* The normalizer of tokenizer.json, step by step over a buffer. Any thread. A mask byte travels with every text byte, so that what
- * people typed stays known as such through replacements; runs of one mask value are normalised on their own. */
+/* The normalizer of tokenizer.json, step by step over a buffer. Any thread. A mask byte travels
+ * with every text byte, so that what people typed stays known as such through replacements; runs of
+ * one mask value are normalised on their own. */
 #include "engine/text/tokenizer_data.h"
 
 #include "engine/base/mem.h"
@@ -41,7 +42,9 @@ static void replace(const struct normalize_step *s, const struct masked *in, str
     size_t n = in->text.len;
 
     for (size_t i = 0; i < n;) {
-        const char *hit = i + s->from_len <= n ? memmem(in->text.data + i, n - i, s->from, s->from_len) : NULL;
+        const char *hit = i + s->from_len <= n
+                              ? memmem(in->text.data + i, n - i, s->from, s->from_len)
+                              : NULL;
         size_t until = hit ? (size_t)(hit - in->text.data) : n;
 
         for (size_t j = i, k; j < until; j = k) {
@@ -58,7 +61,9 @@ static void replace(const struct normalize_step *s, const struct masked *in, str
 /* utf8proc refuses malformed text, so those bytes are passed by. */
 static void compose(enum normalize_op op, const struct masked *in, struct masked *out)
 {
-    utf8proc_option_t how = UTF8PROC_STABLE | (op == NORMALIZE_NFC || op == NORMALIZE_NFKC ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE);
+    utf8proc_option_t how = UTF8PROC_STABLE |
+                            (op == NORMALIZE_NFC || op == NORMALIZE_NFKC ? UTF8PROC_COMPOSE
+                                                                         : UTF8PROC_DECOMPOSE);
     size_t n = in->text.len;
 
     if (op == NORMALIZE_NFKC || op == NORMALIZE_NFKD)
@@ -87,21 +92,24 @@ static void compose(enum normalize_op op, const struct masked *in, struct masked
                 char c[4];
 
                 size = utf8_decode(in->text.data + k, j - k, &cp);
-                masked_put(out, c, utf8_encode((uint32_t)utf8proc_tolower((utf8proc_int32_t)cp), c), mask_at(in, i));
+                masked_put(out, c, utf8_encode((uint32_t)utf8proc_tolower((utf8proc_int32_t)cp), c),
+                           mask_at(in, i));
             }
             continue;
         }
-        len = utf8proc_map((const utf8proc_uint8_t *)in->text.data + i, (utf8proc_ssize_t)(j - i), &text, how);
+        len = utf8proc_map((const utf8proc_uint8_t *)in->text.data + i, (utf8proc_ssize_t)(j - i),
+                           &text, how);
         if (len < 0)
             out->text.failed = true;
         else
             masked_put(out, (char *)text, (size_t)len, mask_at(in, i));
-        free(text);                      /* utf8proc's own allocation */
+        free(text); /* utf8proc's own allocation */
     }
 }
 
-int tokenizer_normalize(const struct tokenizer *t, const char *text, const unsigned char *mask, size_t len,
-                        char **out, unsigned char **out_mask, size_t *out_len, struct error *e)
+int tokenizer_normalize(const struct tokenizer *t, const char *text, const unsigned char *mask,
+                        size_t len, char **out, unsigned char **out_mask, size_t *out_len,
+                        struct error *e)
 {
     struct masked m = {.use_mask = mask != NULL}, next;
 

@@ -1,15 +1,18 @@
-/* What every program begins with: shapes, and the functions of the numeric contract (engine/device/numerics.h), bit for bit.
+/* What every program begins with: shapes, and the functions of the numeric contract
+ * (engine/device/numerics.h), bit for bit.
  *
- * Defined by the host: WIDE (1 where one work-item computes several rows as a vector: devices that are CPUs; 0 where neighbouring
- * work-items compute neighbouring rows), DOT8 (1: activations are bytes, multiplied by the integer dot product of the device; 0: they are
- * small integers kept as floats, whose sums stay exact below 2^24). */
+ * Defined by the host: WIDE (1 where one work-item computes several rows as a vector: devices that
+ * are CPUs; 0 where neighbouring work-items compute neighbouring rows), DOT8 (1: activations are
+ * bytes, multiplied by the integer dot product of the device; 0: they are small integers kept as
+ * floats, whose sums stay exact below 2^24). */
 #pragma OPENCL FP_CONTRACT OFF
 
 #define CHUNK 256
 #define LANES 16
 
 #if DOT8
-#if DOT8_EMULATED                /* tests: the same arithmetic where the device has no such instruction */
+/* tests: the same arithmetic where the device has no such instruction */
+#if DOT8_EMULATED
 static inline int dot_4x8packed_ss_int(uint a, uint b)
 {
     char4 x = as_char4(a), y = as_char4(b);
@@ -28,37 +31,38 @@ typedef float act_t;
 #define VSTORE_ACT16 vstore16
 #endif
 
-#define NUM_FUNCTIONS(F, I, U, N) \
-static inline F num_recip##N(F x) \
-{ \
-    F y = as_##F(((U)(0x7ef311c7u) - (as_##U(x) & (U)(0x7fffffffu))) | (as_##U(x) & (U)(0x80000000u))); \
-    for (int i = 0; i < 4; i++) \
-        y = fma(y, fma(-x, y, (F)(1.0f)), y); \
-    return y; \
-} \
-static inline F num_exp##N(F x) \
-{ \
-    const F magic = (F)(12582912.0f); \
-    F c = fmin(fmax(x, (F)(-87.0f)), (F)(88.0f)); \
-    F t = fma(c, (F)(1.44269504088896341f), magic); \
-    F n = t - magic; \
-    F r = fma(n, (F)(-0.693359375f), c), p; \
-    r = fma(n, (F)(2.12194440e-4f), r); \
-    p = (F)(1.9875691500e-4f); \
-    p = fma(p, r, (F)(1.3981999507e-3f)); \
-    p = fma(p, r, (F)(8.3334519073e-3f)); \
-    p = fma(p, r, (F)(4.1665795894e-2f)); \
-    p = fma(p, r, (F)(1.6666665459e-1f)); \
-    p = fma(p, r, (F)(5.0000001201e-1f)); \
-    p = fma(p, r * r, r) + (F)(1.0f); \
-    p = p * as_##F((as_##U(t) + (U)(127u)) << (U)(23u)); \
-    return select(p, (F)(0.0f), x < (F)(-87.0f)); \
-} \
-static inline F num_silu##N(F x) \
-{ \
-    F c = fmin(fmax(-x, (F)(-80.0f)), (F)(80.0f)); \
-    return x * num_recip##N((F)(1.0f) + num_exp##N(c)); \
-}
+#define NUM_FUNCTIONS(F, I, U, N)                                          \
+    static inline F num_recip##N(F x)                                      \
+    {                                                                      \
+        F y = as_##F(((U)(0x7ef311c7u) - (as_##U(x) & (U)(0x7fffffffu))) | \
+                     (as_##U(x) & (U)(0x80000000u)));                      \
+        for (int i = 0; i < 4; i++)                                        \
+            y = fma(y, fma(-x, y, (F)(1.0f)), y);                          \
+        return y;                                                          \
+    }                                                                      \
+    static inline F num_exp##N(F x)                                        \
+    {                                                                      \
+        const F magic = (F)(12582912.0f);                                  \
+        F c = fmin(fmax(x, (F)(-87.0f)), (F)(88.0f));                      \
+        F t = fma(c, (F)(1.44269504088896341f), magic);                    \
+        F n = t - magic;                                                   \
+        F r = fma(n, (F)(-0.693359375f), c), p;                            \
+        r = fma(n, (F)(2.12194440e-4f), r);                                \
+        p = (F)(1.9875691500e-4f);                                         \
+        p = fma(p, r, (F)(1.3981999507e-3f));                              \
+        p = fma(p, r, (F)(8.3334519073e-3f));                              \
+        p = fma(p, r, (F)(4.1665795894e-2f));                              \
+        p = fma(p, r, (F)(1.6666665459e-1f));                              \
+        p = fma(p, r, (F)(5.0000001201e-1f));                              \
+        p = fma(p, r * r, r) + (F)(1.0f);                                  \
+        p = p * as_##F((as_##U(t) + (U)(127u)) << (U)(23u));               \
+        return select(p, (F)(0.0f), x < (F)(-87.0f));                      \
+    }                                                                      \
+    static inline F num_silu##N(F x)                                       \
+    {                                                                      \
+        F c = fmin(fmax(-x, (F)(-80.0f)), (F)(80.0f));                     \
+        return x * num_recip##N((F)(1.0f) + num_exp##N(c));                \
+    }
 
 NUM_FUNCTIONS(float, int, uint, 1)
 #if WIDE
@@ -128,7 +132,8 @@ static inline float16 rint_clamped(float16 v)
 }
 
 /* Rule 1, one block of 32: q, scale and the integer sum of q (as a float: exact). */
-static inline void quantise32(float16 x0, float16 x1, __global act_t *q, __global float *d, __global float *sum)
+static inline void quantise32(float16 x0, float16 x1, __global act_t *q, __global float *d,
+                              __global float *sum)
 {
     float amax = max16(fmax(fabs(x0), fabs(x1))), scale, id;
     float16 total;

@@ -1,6 +1,7 @@
-/* Everything between the matrices: norm, quantisation of rows, rotary embedding and KV cache, attention, routing, combination.
- * Rules as numbered in engine/device/numerics.h. Defined by the host beyond common.cl: KV_K, KV_V, the cache's types (0: F32, 1: F16,
- * 2: Q8_0, blocks of 32 dimensions as num_kv_quantise_block makes them). */
+/* Everything between the matrices: norm, quantisation of rows, rotary embedding and KV cache,
+ * attention, routing, combination. Rules as numbered in engine/device/numerics.h. Defined by the
+ * host beyond common.cl: KV_K, KV_V, the cache's types (0: F32, 1: F16, 2: Q8_0, blocks of 32
+ * dimensions as num_kv_quantise_block makes them). */
 
 #if WIDE
 #define NORM_ITEMS 1
@@ -9,20 +10,24 @@
 #define NORM_ITEMS 64
 #define ATTENTION_ITEMS 64
 #endif
-#define LINE 32                  /* work-items of a group where each stands alone */
+#define LINE 32 /* work-items of a group where each stands alone */
 
-/* Cache of one layer. K: per head, blocks of 16 tokens: (d, 16), or with Q8_0 per 32 dimensions 16 scales (F16), then (32, 16) bytes.
- * V: per head, token by token: dim values, or with Q8_0 blocks of a scale and 32 bytes. In bytes: */
+/* Cache of one layer. K: per head, blocks of 16 tokens: (d, 16), or with Q8_0 per 32 dimensions 16
+ * scales (F16), then (32, 16) bytes. V: per head, token by token: dim values, or with Q8_0 blocks
+ * of a scale and 32 bytes. In bytes: */
 #define Q8_BYTES 34
-#define KV_ROW(type, n) ((type) == 0 ? (size_t)(n) * 4 : (type) == 1 ? (size_t)(n) * 2 : (size_t)((n) / 32) * Q8_BYTES)
+#define KV_ROW(type, n) \
+    ((type) == 0 ? (size_t)(n)*4 : (type) == 1 ? (size_t)(n)*2 : (size_t)((n) / 32) * Q8_BYTES)
 #define K_BLOCK(dim) (KV_ROW(KV_K, dim) * 16)
 #define K_HEAD(stride, dim) ((size_t)(stride) / 16 * K_BLOCK(dim))
 #define V_ROW(dim) KV_ROW(KV_V, dim)
 
-/* Rule 5 and rule 1: one work-group a row. h gets the normed row, hq/hd/hs its quantised form. flags: 1 norm has a bias. */
-__kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1)))
-void norm(__global const float *x, __global const float *w, __global const float *b, __global float *h, __global act_t *hq,
-          __global float *hd, __global float *hs, int n, float inv_n, float eps, int flags)
+/* Rule 5 and rule 1: one work-group a row. h gets the normed row, hq/hd/hs its quantised form.
+ * flags: 1 norm has a bias. */
+__kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void norm(
+    __global const float *x, __global const float *w, __global const float *b, __global float *h,
+    __global act_t *hq, __global float *hd, __global float *hs, int n, float inv_n, float eps,
+    int flags)
 {
     size_t row = get_group_id(0);
     float mean, r;
@@ -72,7 +77,7 @@ void norm(__global const float *x, __global const float *w, __global const float
     r = num_rsqrt(fma(num_fold(vload16(0, lane)), inv_n, eps));
     int first = lid, step = NORM_ITEMS;
 #endif
-#ifdef BROKEN_norm               /* tests: one bit off, as a miscompiled kernel might be */
+#ifdef BROKEN_norm /* tests: one bit off, as a miscompiled kernel might be */
     r = r * 1.0000002f;
 #endif
     for (int k = first; k < n / 32; k += step) {
@@ -92,8 +97,8 @@ void norm(__global const float *x, __global const float *w, __global const float
 }
 
 /* Rule 1 for rows that come from the host: one work-item a block. */
-__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
-void quantise(__global const float *x, __global act_t *q, __global float *d, __global float *s, int blocks)
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void quantise(
+    __global const float *x, __global act_t *q, __global float *d, __global float *s, int blocks)
 {
     size_t k = get_global_id(0);
 
@@ -102,7 +107,8 @@ void quantise(__global const float *x, __global act_t *q, __global float *d, __g
 }
 
 #if KV_K == 2 || KV_V == 2
-/* Rule 7, Q8_0: 32 elements, one a work-item, all of them in line: the scale (F16) and element lid. */
+/* Rule 7, Q8_0: 32 elements, one a work-item, all of them in line: the scale (F16) and element lid.
+ */
 static inline ushort quantise_line(__local const float *line, int lid, char *q)
 {
     float amax = 0.0f, v;
@@ -121,24 +127,29 @@ static inline ushort quantise_line(__local const float *line, int lid, char *q)
 }
 #endif
 
-/* Rule 6 and the KV cache: one work-item an element of a head, heads in the order q, k, v. q is rotated and scaled in place of `q`
- * into `qr`. */
-__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
-void rope(__global const float *q, __global const float *k, __global const float *v, __global float *qr, __global uchar *kc,
-                   __global uchar *vc, __global const float *cs, __global const float *sn, int heads, int kv_heads, int dim, int rot,
-                   int pos, int stride, float scale)
+/* Rule 6 and the KV cache: one work-item an element of a head, heads in the order q, k, v. q is
+ * rotated and scaled in place of `q` into `qr`. */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
+    __global const float *q, __global const float *k, __global const float *v, __global float *qr,
+    __global uchar *kc, __global uchar *vc, __global const float *cs, __global const float *sn,
+    int heads, int kv_heads, int dim, int rot, int pos, int stride, float scale)
 {
-    int d = get_global_id(0), head = get_global_id(1), row = get_global_id(2), half_rot = rot / 2, token = pos + row;
-    int is_v = head >= heads + kv_heads, h = is_v ? head - heads - kv_heads : head < heads ? head : head - heads;
-    __global const float *in = is_v ? v + ((size_t)row * kv_heads + h) * dim : head < heads ? q + ((size_t)row * heads + h) * dim
-                                                                                            : k + ((size_t)row * kv_heads + h) * dim;
+    int d = get_global_id(0), head = get_global_id(1), row = get_global_id(2), half_rot = rot / 2,
+        token = pos + row;
+    int is_v = head >= heads + kv_heads, h = is_v           ? head - heads - kv_heads
+                                             : head < heads ? head
+                                                            : head - heads;
+    __global const float *in = is_v           ? v + ((size_t)row * kv_heads + h) * dim
+                               : head < heads ? q + ((size_t)row * heads + h) * dim
+                                              : k + ((size_t)row * kv_heads + h) * dim;
     float y = 0.0f;
 
     if (d < dim)
         y = in[d];
     if (!is_v && d < rot) {
         int i = d < half_rot ? d : d - half_rot;
-        float c = cs[(size_t)token * half_rot + i], s = sn[(size_t)token * half_rot + i], x0 = in[i], x1 = in[i + half_rot];
+        float c = cs[(size_t)token * half_rot + i], s = sn[(size_t)token * half_rot + i],
+              x0 = in[i], x1 = in[i + half_rot];
 
         if (d < half_rot) {
             float t = x1 * s;
@@ -191,10 +202,12 @@ void rope(__global const float *q, __global const float *k, __global const float
     }
 }
 
-/* Dimensions d of 16 keys, or of the key in lane `lane`, kc at their block; KEY_SCALE first wherever a block of 32 dimensions begins.
- * Values d .. d+7 of a token, vc at its row. */
+/* Dimensions d of 16 keys, or of the key in lane `lane`, kc at their block; KEY_SCALE first
+ * wherever a block of 32 dimensions begins. Values d .. d+7 of a token, vc at its row. */
 #if KV_K == 2
-#define KEY_SCALE(d, begin) if ((d) % 32 == 0 || (d) == (begin)) key_scale = KEY_SCALES
+#define KEY_SCALE(d, begin)              \
+    if ((d) % 32 == 0 || (d) == (begin)) \
+    key_scale = KEY_SCALES
 #define KEYS_AT (kc + d / 32 * (Q8_BYTES * 16))
 #if WIDE
 #define KEY_SCALES vload_half16(0, (__global const half *)KEYS_AT)
@@ -217,8 +230,12 @@ void rope(__global const float *q, __global const float *k, __global const float
 #endif
 #if KV_V == 2
 #define VALUE_BLOCK(p) ((p) + d / 32 * Q8_BYTES)
-#define VALUE(p) (convert_float(((__global const char *)VALUE_BLOCK(p))[2 + d % 32]) * vload_half(0, (__global const half *)VALUE_BLOCK(p)))
-#define VALUE8(p) (convert_float8(vload8(0, (__global const char *)VALUE_BLOCK(p) + 2 + d % 32)) * (float8)(vload_half(0, (__global const half *)VALUE_BLOCK(p))))
+#define VALUE(p)                                                          \
+    (convert_float(((__global const char *)VALUE_BLOCK(p))[2 + d % 32]) * \
+     vload_half(0, (__global const half *)VALUE_BLOCK(p)))
+#define VALUE8(p)                                                                    \
+    (convert_float8(vload8(0, (__global const char *)VALUE_BLOCK(p) + 2 + d % 32)) * \
+     (float8)(vload_half(0, (__global const half *)VALUE_BLOCK(p))))
 #elif KV_V == 1
 #define VALUE(p) vload_half(d, (__global const half *)(p))
 #define VALUE8(p) vload_half8(0, (__global const half *)(p) + d)
@@ -227,14 +244,17 @@ void rope(__global const float *q, __global const float *k, __global const float
 #define VALUE8(p) vload8(0, (__global const float *)(p) + d)
 #endif
 
-/* Rule 7, one chunk of one head of one row: part (row, head, chunk) gets dim values, then the chunk's maximum and sum.
- * Groups: (chunk from first_chunk, head, row from row0). */
-__kernel __attribute__((reqd_work_group_size(ATTENTION_ITEMS, 1, 1)))
-void attend(__global const float *qr, __global const uchar *keys, __global const uchar *values, __global float *part, int heads, int kv_heads,
-            int dim, int pos, int row0, int window, int stride, int first_chunk, int n_chunks)
+/* Rule 7, one chunk of one head of one row: part (row, head, chunk) gets dim values, then the
+ * chunk's maximum and sum. Groups: (chunk from first_chunk, head, row from row0). */
+__kernel __attribute__((reqd_work_group_size(ATTENTION_ITEMS, 1, 1))) void attend(
+    __global const float *qr, __global const uchar *keys, __global const uchar *values,
+    __global float *part, int heads, int kv_heads, int dim, int pos, int row0, int window,
+    int stride, int first_chunk, int n_chunks)
 {
-    int chunk = first_chunk + get_group_id(0), head = get_group_id(1), row = get_group_id(2), token = pos + row0 + row;
-    int begin = window && token - window + 1 > 0 ? token - window + 1 : 0, end = token + 1, base = chunk * CHUNK;
+    int chunk = first_chunk + get_group_id(0), head = get_group_id(1), row = get_group_id(2),
+        token = pos + row0 + row;
+    int begin = window && token - window + 1 > 0 ? token - window + 1 : 0, end = token + 1,
+        base = chunk * CHUNK;
 
     begin = max(begin, base);
     end = min(end, base + CHUNK);
@@ -289,7 +309,8 @@ void attend(__global const float *qr, __global const uchar *keys, __global const
     part[dim] = m;
     part[dim + 1] = num_fold(lanes);
 #else
-    /* A chunk without a visible token runs through: PoCL 3.1 miscompiles a return before a barrier, even a uniform one. */
+    /* A chunk without a visible token runs through: PoCL 3.1 miscompiles a return before a barrier,
+     * even a uniform one. */
     __local float p[CHUNK], lane[LANES], tops[ATTENTION_ITEMS];
     int lid = get_local_id(0);
     float top = -INFINITY;
@@ -351,10 +372,12 @@ void attend(__global const float *qr, __global const uchar *keys, __global const
 #endif
 }
 
-/* Rule 7, the chunks of each head added up, and rule 1 for the output projection: one work-item 32 columns of a row. */
-__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
-void attend_merge(__global const float *part, __global float *y, __global act_t *yq, __global float *yd, __global float *ys,
-                           int heads, int dim, int pos, int row0, int rows, int window, int first_chunk, int n_chunks)
+/* Rule 7, the chunks of each head added up, and rule 1 for the output projection: one work-item 32
+ * columns of a row. */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void attend_merge(
+    __global const float *part, __global float *y, __global act_t *yq, __global float *yd,
+    __global float *ys, int heads, int dim, int pos, int row0, int rows, int window,
+    int first_chunk, int n_chunks)
 {
     int block = get_global_id(0), row = get_global_id(1), columns = heads * dim, at_head = -1;
     float values[32], inv = 0.0f, m = 0.0f;
@@ -377,17 +400,20 @@ void attend_merge(__global const float *part, __global float *y, __global act_t 
             for (int c = c0; c <= c1; c++)
                 m = fmax(m, p[(size_t)c * (dim + 2) + dim]);
             for (int c = c0; c <= c1; c++)
-                sum = fma(p[(size_t)c * (dim + 2) + dim + 1], num_exp1(p[(size_t)c * (dim + 2) + dim] - m), sum);
+                sum = fma(p[(size_t)c * (dim + 2) + dim + 1],
+                          num_exp1(p[(size_t)c * (dim + 2) + dim] - m), sum);
             inv = num_recip1(sum);
         }
         for (int c = c0; c <= c1; c++)
-            acc = fma(p[(size_t)c * (dim + 2) + d], num_exp1(p[(size_t)c * (dim + 2) + dim] - m), acc);
+            acc = fma(p[(size_t)c * (dim + 2) + d], num_exp1(p[(size_t)c * (dim + 2) + dim] - m),
+                      acc);
 #ifdef BROKEN_attend_merge
         acc = acc * 1.0000002f;
 #endif
         values[i] = acc * inv;
     }
-    size_t at = (size_t)(row0 + row) * columns + 32 * block, k = (size_t)(row0 + row) * (columns / 32) + block;
+    size_t at = (size_t)(row0 + row) * columns + 32 * block,
+           k = (size_t)(row0 + row) * (columns / 32) + block;
     float16 v0 = vload16(0, values), v1 = vload16(1, values);
 
     vstore16(v0, 0, y + at);
@@ -395,17 +421,17 @@ void attend_merge(__global const float *part, __global float *y, __global act_t 
     quantise32(v0, v1, yq + at, yd + k, ys + k);
 }
 
-/* Rule 10: scores of one row against the transposed router (n, padded experts), then SparseMixer. One work-group a row.
- * flags 1: a single row, so the tiles of its experts are written here too. */
+/* Rule 10: scores of one row against the transposed router (n, padded experts), then SparseMixer.
+ * One work-group a row. flags 1: a single row, so the tiles of its experts are written here too. */
 #if WIDE
 #define ROUTE_ITEMS 1
 #else
 #define ROUTE_ITEMS 64
 #endif
-__kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1)))
-void route(__global const float *h, __global const float *router, __global float *scores, __global int *experts, __global float *weights,
-           __global int4 *tiles, __global int2 *entries, int base, int n, int n_experts, int padded, int used,
-           float jitter, int flags)
+__kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
+    __global const float *h, __global const float *router, __global float *scores,
+    __global int *experts, __global float *weights, __global int4 *tiles, __global int2 *entries,
+    int base, int n, int n_experts, int padded, int used, float jitter, int flags)
 {
     size_t row = get_group_id(0);
 
@@ -483,11 +509,12 @@ void route(__global const float *h, __global const float *router, __global float
     }
 }
 
-/* Rows grouped by expert (at most 16): entries (row, where its output goes), tiles (first entry, entries, expert) of at most `tile`
- * entries; tiles beyond the last are empty. One work-group, one work-item an expert. */
-__kernel __attribute__((reqd_work_group_size(16, 1, 1)))
-void group_rows(__global const int *experts, __global int4 *tiles, __global int2 *entries, int rows, int used, int n_experts, int base,
-                int tile, int max_tiles)
+/* Rows grouped by expert (at most 16): entries (row, where its output goes), tiles (first entry,
+ * entries, expert) of at most `tile` entries; tiles beyond the last are empty. One work-group, one
+ * work-item an expert. */
+__kernel __attribute__((reqd_work_group_size(16, 1, 1))) void group_rows(
+    __global const int *experts, __global int4 *tiles, __global int2 *entries, int rows, int used,
+    int n_experts, int base, int tile, int max_tiles)
 {
     __local int counts[16];
     int e = get_local_id(0), at = 0, t = 0, count = 0;
@@ -514,8 +541,9 @@ void group_rows(__global const int *experts, __global int4 *tiles, __global int2
 }
 
 /* Rule 9: x += w0*e0 + w1*e1 + ..., fused, in routing order. */
-__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
-void combine(__global const float *out, __global const float *weights, __global float *x, int base, int rows, int used, int n)
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void combine(
+    __global const float *out, __global const float *weights, __global float *x, int base, int rows,
+    int used, int n)
 {
     size_t i = get_global_id(0), row = i / n;
 
@@ -528,23 +556,31 @@ void combine(__global const float *out, __global const float *weights, __global 
     x[i] = x[i] + acc;
 }
 
-/* KV rows in the exchange layout (per token: K of all heads, then V, each head a row of dim values or of Q8_0 blocks) to and from the
- * cache: one work-item an element of a token; of a Q8_0 block the first moves the scale too. write: 1 into the cache. */
-__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
-void kv_copy(__global uchar *kc, __global uchar *vc, __global uchar *rows, int kv_heads, int dim, int pos, int count, int stride,
-                      int write)
+/* KV rows in the exchange layout (per token: K of all heads, then V, each head a row of dim values
+ * or of Q8_0 blocks) to and from the cache: one work-item an element of a token; of a Q8_0 block
+ * the first moves the scale too. write: 1 into the cache. */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void kv_copy(
+    __global uchar *kc, __global uchar *vc, __global uchar *rows, int kv_heads, int dim, int pos,
+    int count, int stride, int write)
 {
     int i = get_global_id(0), token = get_global_id(1), n = kv_heads * dim;
 
     if (i >= 2 * n || token >= count)
         return;
-    int is_v = i >= n, e = is_v ? i - n : i, head = e / dim, d = e % dim, t = pos + token, type = is_v ? KV_V : KV_K;
-    __global uchar *row = rows + (size_t)token * (KV_ROW(KV_K, n) + KV_ROW(KV_V, n)) + (is_v ? KV_ROW(KV_K, n) : 0) + KV_ROW(type, e);
-    __global uchar *cache = is_v ? vc + ((size_t)head * stride + t) * V_ROW(dim) : kc + (size_t)head * K_HEAD(stride, dim) + (size_t)(t / 16) * K_BLOCK(dim);
+    int is_v = i >= n, e = is_v ? i - n : i, head = e / dim, d = e % dim, t = pos + token,
+        type = is_v ? KV_V : KV_K;
+    __global uchar *row = rows + (size_t)token * (KV_ROW(KV_K, n) + KV_ROW(KV_V, n)) +
+                          (is_v ? KV_ROW(KV_K, n) : 0) + KV_ROW(type, e);
+    __global uchar *cache = is_v ? vc + ((size_t)head * stride + t) * V_ROW(dim)
+                                 : kc + (size_t)head * K_HEAD(stride, dim) +
+                                       (size_t)(t / 16) * K_BLOCK(dim);
 
-    if (type == 2) {             /* KV_ROW of the element is that of its block */
-        __global ushort *scale = (__global ushort *)(is_v ? cache + d / 32 * Q8_BYTES : cache + d / 32 * (Q8_BYTES * 16) + 2 * (t % 16));
-        __global uchar *code = is_v ? (__global uchar *)scale + 2 + d % 32 : cache + d / 32 * (Q8_BYTES * 16) + 32 + d % 32 * 16 + t % 16;
+    if (type == 2) { /* KV_ROW of the element is that of its block */
+        __global ushort *scale = (__global ushort *)(is_v ? cache + d / 32 * Q8_BYTES
+                                                          : cache + d / 32 * (Q8_BYTES * 16) +
+                                                                2 * (t % 16));
+        __global uchar *code = is_v ? (__global uchar *)scale + 2 + d % 32
+                                    : cache + d / 32 * (Q8_BYTES * 16) + 32 + d % 32 * 16 + t % 16;
 
         if (write) {
             *code = row[2 + d % 32];
@@ -572,18 +608,23 @@ void kv_copy(__global uchar *kc, __global uchar *vc, __global uchar *rows, int k
     }
 }
 
-/* Around the GEMMs of CLBlast (blas.c): weights of 16 bits as F32, a bias for every row, rows of an expert gathered and dealt out. */
-__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
-void expand(__global const ushort *w, __global float *out, int first, int count, int is_f16)
+/* Around the GEMMs of CLBlast (blas.c): weights of 16 bits as F32, a bias for every row, rows of an
+ * expert gathered and dealt out. */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void expand(__global const ushort *w,
+                                                                       __global float *out,
+                                                                       int first, int count,
+                                                                       int is_f16)
 {
     int i = get_global_id(0);
 
     if (i < count)
-        out[i] = is_f16 ? vload_half(first + i, (__global const half *)w) : as_float((uint)w[first + i] << 16);
+        out[i] = is_f16 ? vload_half(first + i, (__global const half *)w)
+                        : as_float((uint)w[first + i] << 16);
 }
 
-__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
-void add_bias(__global float *y, __global const float *bias, int n)
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void add_bias(__global float *y,
+                                                                         __global const float *bias,
+                                                                         int n)
 {
     int i = get_global_id(0);
 
@@ -591,26 +632,31 @@ void add_bias(__global float *y, __global const float *bias, int n)
         y[(size_t)get_global_id(1) * n + i] += bias[i];
 }
 
-__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
-void gather(__global const float *h, __global const int2 *entries, __global float *out, int first, int n)
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void gather(__global const float *h,
+                                                                       __global const int2 *entries,
+                                                                       __global float *out,
+                                                                       int first, int n)
 {
     int i = get_global_id(0);
 
     if (i < n)
-        out[(size_t)get_global_id(1) * n + i] = h[(size_t)entries[first + get_global_id(1)].x * n + i];
+        out[(size_t)get_global_id(1) * n + i] =
+            h[(size_t)entries[first + get_global_id(1)].x * n + i];
 }
 
-__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
-void scatter(__global const float *in, __global const int2 *entries, __global float *out, int first, int n)
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void scatter(
+    __global const float *in, __global const int2 *entries, __global float *out, int first, int n)
 {
     int i = get_global_id(0);
 
     if (i < n)
-        out[(size_t)entries[first + get_global_id(1)].y * n + i] = in[(size_t)get_global_id(1) * n + i];
+        out[(size_t)entries[first + get_global_id(1)].y * n + i] =
+            in[(size_t)get_global_id(1) * n + i];
 }
 
-__kernel __attribute__((reqd_work_group_size(LINE, 1, 1)))
-void silu_mul(__global float *gate, __global const float *up, int n)
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void silu_mul(__global float *gate,
+                                                                         __global const float *up,
+                                                                         int n)
 {
     int i = get_global_id(0);
 

@@ -1,6 +1,7 @@
-/* Float matrices (F32, F16, BF16; row-major as in the file) against F32 rows, accumulated in F32. Outside the numeric contract: the
- * order of the sums is whatever suits the device. One work-group computes ROWS rows of the matrix for TOKENS tokens.
- * Defined by the host beyond common.cl: F16 or BF16 (both 0: F32), TOKENS. */
+/* Float matrices (F32, F16, BF16; row-major as in the file) against F32 rows, accumulated in F32.
+ * Outside the numeric contract: the order of the sums is whatever suits the device. One work-group
+ * computes ROWS rows of the matrix for TOKENS tokens. Defined by the host beyond common.cl: F16 or
+ * BF16 (both 0: F32), TOKENS. */
 #define ROWS 4
 #if WIDE
 #define ITEMS 1
@@ -8,7 +9,8 @@ typedef float16 part_t;
 #define STEP 16
 #define LOAD_X(p) vload16(0, p)
 #if BF16
-#define LOAD_W(p, i) as_float16(convert_uint16(vload16(0, (__global const ushort *)(p) + (i))) << (uint16)(16u))
+#define LOAD_W(p, i) \
+    as_float16(convert_uint16(vload16(0, (__global const ushort *)(p) + (i))) << (uint16)(16u))
 #elif F16
 #define LOAD_W(p, i) vload_half16(0, (__global const half *)(p) + (i))
 #else
@@ -21,7 +23,8 @@ typedef float4 part_t;
 #define STEP 4
 #define LOAD_X(p) vload4(0, p)
 #if BF16
-#define LOAD_W(p, i) as_float4(convert_uint4(vload4(0, (__global const ushort *)(p) + (i))) << (uint4)(16u))
+#define LOAD_W(p, i) \
+    as_float4(convert_uint4(vload4(0, (__global const ushort *)(p) + (i))) << (uint4)(16u))
 #elif F16
 #define LOAD_W(p, i) vload_half4(0, (__global const half *)(p) + (i))
 #else
@@ -46,9 +49,10 @@ typedef float4 part_t;
 #endif
 #define RESULTS (ROWS * TOKENS)
 
-/* out[r * TOKENS + t] for ROWS rows of w (beyond `rows`: the last again) and TOKENS rows x, seen by the whole work-group. */
-static inline void dot_rows(__global const uchar *w, int row, int rows, int cols, __global const float *const *x, __local float *fold,
-                            SHARED float *out)
+/* out[r * TOKENS + t] for ROWS rows of w (beyond `rows`: the last again) and TOKENS rows x, seen by
+ * the whole work-group. */
+static inline void dot_rows(__global const uchar *w, int row, int rows, int cols,
+                            __global const float *const *x, __local float *fold, SHARED float *out)
 {
     part_t acc[ROWS][TOKENS];
     __global const uchar *p[ROWS];
@@ -93,7 +97,8 @@ static inline void dot_rows(__global const uchar *w, int row, int rows, int cols
     if (lid < RESULTS) {
         float s = 0.0f;
 
-        for (int i = 0; i < ITEMS; i++)     /* each item begins elsewhere, so that local memory banks do not clash */
+        /* each item begins elsewhere, so that local memory banks do not clash */
+        for (int i = 0; i < ITEMS; i++)
             s = s + fold[lid * ITEMS + (i + lid) % ITEMS];
         out[lid] = s;
     }
@@ -101,11 +106,11 @@ static inline void dot_rows(__global const uchar *w, int row, int rows, int cols
 #endif
 }
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void matmul(__global const float *a, int cols, int tokens,
-            __global const uchar *w0, __global const float *b0, __global float *y0, int rows0,
-            __global const uchar *w1, __global const float *b1, __global float *y1, int rows1,
-            __global const uchar *w2, __global const float *b2, __global float *y2, int rows2, int flags)
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void matmul(
+    __global const float *a, int cols, int tokens, __global const uchar *w0,
+    __global const float *b0, __global float *y0, int rows0, __global const uchar *w1,
+    __global const float *b1, __global float *y1, int rows1, __global const uchar *w2,
+    __global const float *b2, __global float *y2, int rows2, int flags)
 {
     int group = get_group_id(1), tile = get_group_id(0), rows = rows0, has_bias = flags & 1;
     int g0 = (rows0 + ROWS - 1) / ROWS, g1 = (rows1 + ROWS - 1) / ROWS;
@@ -133,7 +138,7 @@ void matmul(__global const float *a, int cols, int tokens,
         if (row < rows && token < tokens) {
             float v = has_bias ? out[i] + b[row] : out[i];
 
-#ifdef BROKEN_matmul             /* tests: as a miscompiled kernel might be */
+#ifdef BROKEN_matmul /* tests: as a miscompiled kernel might be */
             v = v * 1.01f;
 #endif
             y[at] = flags & 8 ? y[at] + v : v;
@@ -141,18 +146,22 @@ void matmul(__global const float *a, int cols, int tokens,
     }
 }
 
-#define BANK(n) __global const uchar *n##0, __global const uchar *n##1, __global const uchar *n##2, __global const uchar *n##3, \
-    __global const uchar *n##4, __global const uchar *n##5, __global const uchar *n##6, __global const uchar *n##7, \
-    __global const uchar *n##8, __global const uchar *n##9, __global const uchar *n##10, __global const uchar *n##11, \
-    __global const uchar *n##12, __global const uchar *n##13, __global const uchar *n##14, __global const uchar *n##15
-#define CHOOSE(i, n) ((i) < 8 ? ((i) < 4 ? ((i) < 2 ? ((i) < 1 ? n##0 : n##1) : ((i) < 3 ? n##2 : n##3)) \
-    : ((i) < 6 ? ((i) < 5 ? n##4 : n##5) : ((i) < 7 ? n##6 : n##7))) \
-    : ((i) < 12 ? ((i) < 10 ? ((i) < 9 ? n##8 : n##9) : ((i) < 11 ? n##10 : n##11)) \
-    : ((i) < 14 ? ((i) < 13 ? n##12 : n##13) : ((i) < 15 ? n##14 : n##15))))
+#define BANK(n)                                                                                \
+    __global const uchar *n##0, __global const uchar *n##1, __global const uchar *n##2,        \
+        __global const uchar *n##3, __global const uchar *n##4, __global const uchar *n##5,    \
+        __global const uchar *n##6, __global const uchar *n##7, __global const uchar *n##8,    \
+        __global const uchar *n##9, __global const uchar *n##10, __global const uchar *n##11,  \
+        __global const uchar *n##12, __global const uchar *n##13, __global const uchar *n##14, \
+        __global const uchar *n##15
+#define CHOOSE(i, n)                                                                         \
+    ((i) < 8 ? ((i) < 4 ? ((i) < 2 ? ((i) < 1 ? n##0 : n##1) : ((i) < 3 ? n##2 : n##3))      \
+                        : ((i) < 6 ? ((i) < 5 ? n##4 : n##5) : ((i) < 7 ? n##6 : n##7)))     \
+             : ((i) < 12 ? ((i) < 10 ? ((i) < 9 ? n##8 : n##9) : ((i) < 11 ? n##10 : n##11)) \
+                         : ((i) < 14 ? ((i) < 13 ? n##12 : n##13) : ((i) < 15 ? n##14 : n##15))))
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void gate_up(__global const float *a, __global float *m, __global const int4 *tiles, __global const int2 *entries, int first_tile,
-             int end_tile, int cols, int ffn, BANK(g), BANK(u))
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void gate_up(
+    __global const float *a, __global float *m, __global const int4 *tiles,
+    __global const int2 *entries, int first_tile, int end_tile, int cols, int ffn, BANK(g), BANK(u))
 {
     int group = get_group_id(1), tile = first_tile + get_group_id(0);
     int4 what = tile < end_tile ? tiles[tile] : (int4)(0, 0, 0, 0);
@@ -167,12 +176,13 @@ void gate_up(__global const float *a, __global float *m, __global const int4 *ti
     dot_rows(CHOOSE(what.z, u), group * ROWS, ffn, cols, x, FOLD_ARG, up);
     for (int i = get_local_id(0); i < RESULTS; i += ITEMS)
         if (group * ROWS + i / TOKENS < ffn && i % TOKENS < what.y)
-            m[(size_t)(what.x + i % TOKENS) * ffn + group * ROWS + i / TOKENS] = num_silu1(gate[i]) * up[i];
+            m[(size_t)(what.x + i % TOKENS) * ffn + group * ROWS + i / TOKENS] =
+                num_silu1(gate[i]) * up[i];
 }
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void down(__global const float *m, __global const int4 *tiles, __global const int2 *entries, __global float *out, int first_tile,
-          int end_tile, int ffn, int rows, BANK(d))
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void down(
+    __global const float *m, __global const int4 *tiles, __global const int2 *entries,
+    __global float *out, int first_tile, int end_tile, int ffn, int rows, BANK(d))
 {
     int group = get_group_id(1), tile = first_tile + get_group_id(0);
     int4 what = tile < end_tile ? tiles[tile] : (int4)(0, 0, 0, 0);

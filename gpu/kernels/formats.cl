@@ -1,7 +1,9 @@
-/* How quantised weights lie in memory and what their codes mean; quant.cl multiplies them. Layouts: engine/layout/matrix.h for Q8_0 and Q4_0,
- * engine/layout/format.h for the rest: units of PER blocks of 32 columns, each unit a head and then the blocks, WIDTH rows interleaved.
- * Every block becomes eight words of codes: words 0..3 (elements 0..15) and 4..7 (elements 16..31), four bytes a word.
- * Defined by the host beyond common.cl: WIDTH (rows interleaved, 8 or 16), FORMAT (one of the numbers here). */
+/* How quantised weights lie in memory and what their codes mean; quant.cl multiplies them. Layouts:
+ * engine/layout/matrix.h for Q8_0 and Q4_0, engine/layout/format.h for the rest: units of PER
+ * blocks of 32 columns, each unit a head and then the blocks, WIDTH rows interleaved. Every block
+ * becomes eight words of codes: words 0..3 (elements 0..15) and 4..7 (elements 16..31), four bytes
+ * a word. Defined by the host beyond common.cl: WIDTH (rows interleaved, 8 or 16), FORMAT (one of
+ * the numbers here). */
 #define Q8_0 1
 #define Q4_0 2
 #define Q4_1 3
@@ -12,9 +14,9 @@
 #define Q5_K 8
 #define Q6_K 9
 
-/* PER: blocks of a unit. HEAD, BLOCK: bytes of the head and of a block, per row. PAYLOAD: where the nibbles begin in a block.
- * ZERO: what the codes stand above their values. HIGH: fifth bits; MIN: a minimum a block; SCALES: 6-bit scales and minima a block;
- * HALVES: a scale for each 16 columns. */
+/* PER: blocks of a unit. HEAD, BLOCK: bytes of the head and of a block, per row. PAYLOAD: where the
+ * nibbles begin in a block. ZERO: what the codes stand above their values. HIGH: fifth bits; MIN: a
+ * minimum a block; SCALES: 6-bit scales and minima a block; HALVES: a scale for each 16 columns. */
 #if FORMAT >= Q4_K
 #define PER 8
 #else
@@ -59,7 +61,7 @@ typedef uint8 uvec;
 #else
 typedef float vec;
 typedef uint uvec;
-#define LOAD_WORDS(p, k) ((__global const uint *)(p))[(k) * WIDTH + lane]
+#define LOAD_WORDS(p, k) ((__global const uint *)(p))[(k)*WIDTH + lane]
 #define LOAD_SCALES(p) vload_half(lane, (__global const half *)(p))
 #define TO_FLOAT(u) convert_float(as_int(u))
 #define AS_FLOAT(u) as_float(u)
@@ -68,7 +70,8 @@ typedef uint uvec;
 #endif
 #define WORD(x) (uvec)(x##u)
 
-/* The integer dot product wants bytes with a sign; elsewhere codes are unsigned and ZERO is taken off once a block. */
+/* The integer dot product wants bytes with a sign; elsewhere codes are unsigned and ZERO is taken
+ * off once a block. */
 #if FORMAT == Q8_0 || FORMAT == IQ4_NL
 #define ZERO (DOT8 ? 0.0f : 128.0f)
 #elif FORMAT == Q4_0
@@ -78,7 +81,8 @@ typedef uint uvec;
 #else
 #define ZERO 0.0f
 #endif
-/* One code (a byte) as a float: 2^23 + code is exact, and so is what is left when 2^23 + 32 is taken away. */
+/* One code (a byte) as a float: 2^23 + code is exact, and so is what is left when 2^23 + 32 is
+ * taken away. */
 #if HALVES
 #define CODE(u) (AS_FLOAT((u) | WORD(0x4b000000)) - (vec)(8388640.0f))
 #else
@@ -95,7 +99,8 @@ static inline vec block_scale(__global const uchar *head, int j, int lane)
     if (j < 4)
         return d * TO_FLOAT(LOAD_WORDS(f, 0) >> (uvec)(8 * j) & WORD(63));
     j = 8 * (j - 4);
-    d = d * TO_FLOAT((LOAD_WORDS(f, 2) >> (uvec)(j) & WORD(15)) | (LOAD_WORDS(f, 0) >> (uvec)(j + 6) & WORD(3)) << WORD(4));
+    d = d * TO_FLOAT((LOAD_WORDS(f, 2) >> (uvec)(j)&WORD(15)) |
+                     (LOAD_WORDS(f, 0) >> (uvec)(j + 6) & WORD(3)) << WORD(4));
 #endif
     return d;
 }
@@ -110,7 +115,8 @@ static inline vec block_min(__global const uchar *head, int j, int lane)
     if (j < 4)
         return -(m * TO_FLOAT(LOAD_WORDS(f, 1) >> (uvec)(8 * j) & WORD(63)));
     j = 8 * (j - 4);
-    m = -(m * TO_FLOAT((LOAD_WORDS(f, 2) >> (uvec)(j + 4) & WORD(15)) | (LOAD_WORDS(f, 1) >> (uvec)(j + 6) & WORD(3)) << WORD(4)));
+    m = -(m * TO_FLOAT((LOAD_WORDS(f, 2) >> (uvec)(j + 4) & WORD(15)) |
+                       (LOAD_WORDS(f, 1) >> (uvec)(j + 6) & WORD(3)) << WORD(4)));
 #endif
     return m;
 }
@@ -153,7 +159,8 @@ static inline uvec high_bits(__global const uchar *block, int k, int lane)
 /* The format's sixteen values, plus 128, four a word. */
 static inline uvec iq4(uvec c)
 {
-    const uvec t0 = WORD(0x3f2d1801), t1 = WORD(0x766a5d4f), t2 = WORD(0xa6998d81), t3 = WORD(0xf1d9c5b5);
+    const uvec t0 = WORD(0x3f2d1801), t1 = WORD(0x766a5d4f), t2 = WORD(0xa6998d81),
+               t3 = WORD(0xf1d9c5b5);
     uvec m2 = (uvec)(0u) - (c >> WORD(2) & WORD(1)), m3 = (uvec)(0u) - (c >> WORD(3) & WORD(1));
     uvec low = t0 ^ ((t0 ^ t1) & m2), high = t2 ^ ((t2 ^ t3) & m2);
 
@@ -162,8 +169,8 @@ static inline uvec iq4(uvec c)
 
 static inline uvec iq4_word(uvec w)
 {
-    return iq4(w & WORD(15)) | iq4(w >> WORD(8) & WORD(15)) << WORD(8) | iq4(w >> WORD(16) & WORD(15)) << WORD(16) |
-           iq4(w >> WORD(24) & WORD(15)) << WORD(24);
+    return iq4(w & WORD(15)) | iq4(w >> WORD(8) & WORD(15)) << WORD(8) |
+           iq4(w >> WORD(16) & WORD(15)) << WORD(16) | iq4(w >> WORD(24) & WORD(15)) << WORD(24);
 }
 #endif
 
@@ -192,7 +199,7 @@ static inline void block_words(__global const uchar *block, int k, int lane, uve
 #if DOT8 && (FORMAT == Q8_0 || FORMAT == IQ4_NL)
     *lo = *lo ^ 0x80808080u;
     *hi = *hi ^ 0x80808080u;
-#elif DOT8 && HALVES             /* code - 32, the sign spread over the two highest bits */
+#elif DOT8 && HALVES /* code - 32, the sign spread over the two highest bits */
     *lo = *lo ^ 0x20202020u;
     *hi = *hi ^ 0x20202020u;
     *lo = *lo | (*lo & 0x20202020u) << 1 | (*lo & 0x20202020u) << 2;

@@ -1,9 +1,11 @@
-/* Quantised matrices against quantised rows, to the bit (rules 1, 2 and 8 of engine/device/numerics.h). The formats: formats.cl.
+/* Quantised matrices against quantised rows, to the bit (rules 1, 2 and 8 of
+ * engine/device/numerics.h). The formats: formats.cl.
  *
  * Sums inside a block are exact integers, computed in whichever arithmetic the device does best.
- * Work: WIDE: one work-item a group of WIDTH rows. Otherwise one work-item a row; where there is one token, four work-items a row, one
- * for each quarter. Reads of weights are coalesced either way: neighbouring work-items read neighbouring words.
- * Defined by the host beyond formats.cl: TOKENS (tokens of a tile: 1 or more). */
+ * Work: WIDE: one work-item a group of WIDTH rows. Otherwise one work-item a row; where there is
+ * one token, four work-items a row, one for each quarter. Reads of weights are coalesced either
+ * way: neighbouring work-items read neighbouring words. Defined by the host beyond formats.cl:
+ * TOKENS (tokens of a tile: 1 or more). */
 #if DOT8
 typedef int sum_t;
 #define SUM_TO_VEC(s) ((vec)((float)(s)))
@@ -29,7 +31,8 @@ static inline void add_word(sum_t *s, uvec word, __global const act_t *const *a,
             s[t] = fma(u, (vec)(a[t][at + j]), s[t]);
     }
 #else
-    vec u0 = CODE(word & 255u), u1 = CODE(word >> 8 & 255u), u2 = CODE(word >> 16 & 255u), u3 = CODE(word >> 24);
+    vec u0 = CODE(word & 255u), u1 = CODE(word >> 8 & 255u), u2 = CODE(word >> 16 & 255u),
+        u3 = CODE(word >> 24);
 
 #pragma unroll
     for (int t = 0; t < TOKENS; t++) {
@@ -40,9 +43,11 @@ static inline void add_word(sum_t *s, uvec word, __global const act_t *const *a,
 #endif
 }
 
-/* Blocks begin .. end-1 of WIDTH rows (or of row `lane`) against TOKENS rows of activations: one quarter, summed upwards. */
-static inline void quarter(__global const uchar *w, int begin, int end, __global const act_t *const *a, __global const float *const *ad,
-                    __global const float *const *as, int lane, vec *out)
+/* Blocks begin .. end-1 of WIDTH rows (or of row `lane`) against TOKENS rows of activations: one
+ * quarter, summed upwards. */
+static inline void quarter(__global const uchar *w, int begin, int end,
+                           __global const act_t *const *a, __global const float *const *ad,
+                           __global const float *const *as, int lane, vec *out)
 {
     vec acc[TOKENS];
 
@@ -50,7 +55,8 @@ static inline void quarter(__global const uchar *w, int begin, int end, __global
     for (int t = 0; t < TOKENS; t++)
         acc[t] = (vec)(0.0f);
     for (int b = begin; b < end; b++) {
-        __global const uchar *head = w + (size_t)(b / PER) * (UNIT * WIDTH), *block = head + (HEAD + b % PER * BLOCK) * WIDTH;
+        __global const uchar *head = w + (size_t)(b / PER) * (UNIT * WIDTH),
+                             *block = head + (HEAD + b % PER * BLOCK) * WIDTH;
         vec scale = block_scale(head, b % PER, lane);
         sum_t s[TOKENS];
 #if HALVES
@@ -98,9 +104,11 @@ static inline void quarter(__global const uchar *w, int begin, int end, __global
         out[t] = acc[t];
 }
 
-/* All four quarters of TOKENS tokens, rule 2. A loop, because compilers take four times as long over four copies. */
-static inline void dot_rows(__global const uchar *w, int n, __global const act_t *const *a, __global const float *const *ad,
-                     __global const float *const *as, int lane, vec *out)
+/* All four quarters of TOKENS tokens, rule 2. A loop, because compilers take four times as long
+ * over four copies. */
+static inline void dot_rows(__global const uchar *w, int n, __global const act_t *const *a,
+                            __global const float *const *ad, __global const float *const *as,
+                            int lane, vec *out)
 {
     vec q[TOKENS], odd[TOKENS];
 
@@ -121,7 +129,8 @@ static inline void dot_rows(__global const uchar *w, int n, __global const act_t
     }
 }
 
-/* Where a work-item stands. lid_y is the quarter (one token, not WIDE) or one of the tiles of its work-group. */
+/* Where a work-item stands. lid_y is the quarter (one token, not WIDE) or one of the tiles of its
+ * work-group. */
 #if WIDE
 #define ITEMS_X 1
 #define ITEMS_Y 1
@@ -138,14 +147,16 @@ static inline void dot_rows(__global const uchar *w, int n, __global const act_t
 #endif
 #endif
 
-static inline void store_row(__global float *y, __global const float *bias, int row, float v, int flags)
+static inline void store_row(__global float *y, __global const float *bias, int row, float v,
+                             int flags)
 {
     if (flags & 1)
         v = v + bias[row];
     y[row] = flags & 8 ? y[row] + v : v;
 }
 
-static inline void store_vec(__global float *y, __global const float *bias, int row, int rows, vec v, int flags)
+static inline void store_vec(__global float *y, __global const float *bias, int row, int rows,
+                             vec v, int flags)
 {
 #if WIDE
     float out[WIDTH];
@@ -163,13 +174,13 @@ static inline void store_vec(__global float *y, __global const float *bias, int 
 #endif
 }
 
-/* y = W x (+ bias) (+ y) for up to three matrices of the same columns, tokens rows of activations. Groups: (tiles, row groups).
- * flags: 1, 2, 4: the matrix has a bias; 8: add to y. */
-__kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1)))
-void matmul(__global const act_t *a, __global const float *ad, __global const float *as, int cols, int tokens,
-            __global const uchar *w0, __global const float *b0, __global float *y0, int rows0,
-            __global const uchar *w1, __global const float *b1, __global float *y1, int rows1,
-            __global const uchar *w2, __global const float *b2, __global float *y2, int rows2, int flags)
+/* y = W x (+ bias) (+ y) for up to three matrices of the same columns, tokens rows of activations.
+ * Groups: (tiles, row groups). flags: 1, 2, 4: the matrix has a bias; 8: add to y. */
+__kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void matmul(
+    __global const act_t *a, __global const float *ad, __global const float *as, int cols,
+    int tokens, __global const uchar *w0, __global const float *b0, __global float *y0, int rows0,
+    __global const uchar *w1, __global const float *b1, __global float *y1, int rows1,
+    __global const uchar *w2, __global const float *b2, __global float *y2, int rows2, int flags)
 {
     int group = MATMUL_GROUP, tile = MATMUL_TILE, lane = get_local_id(0), n = cols / 32;
     int g0 = (rows0 + WIDTH - 1) / WIDTH, g1 = (rows1 + WIDTH - 1) / WIDTH, rows = rows0;
@@ -214,23 +225,28 @@ void matmul(__global const act_t *a, __global const float *ad, __global const fl
         return;
     dot_rows(w, n, pa, pd, ps, lane, v);
 #endif
-#ifdef BROKEN_matmul             /* tests: one bit off, as a miscompiled kernel might be */
+#ifdef BROKEN_matmul /* tests: one bit off, as a miscompiled kernel might be */
     v[0] = v[0] * (vec)(1.0000002f);
 #endif
     for (int t = 0; t < TOKENS; t++)
         if (tile * TOKENS + t < tokens)
-            store_vec(y + (size_t)(tile * TOKENS + t) * rows, b, group * WIDTH + (WIDE ? 0 : lane), rows, v[t], flags);
+            store_vec(y + (size_t)(tile * TOKENS + t) * rows, b, group * WIDTH + (WIDE ? 0 : lane),
+                      rows, v[t], flags);
 }
 
 /* Experts: up to sixteen at a time are bound as a bank; a tile names its expert. */
-#define BANK(n) __global const uchar *n##0, __global const uchar *n##1, __global const uchar *n##2, __global const uchar *n##3, \
-    __global const uchar *n##4, __global const uchar *n##5, __global const uchar *n##6, __global const uchar *n##7, \
-    __global const uchar *n##8, __global const uchar *n##9, __global const uchar *n##10, __global const uchar *n##11, \
-    __global const uchar *n##12, __global const uchar *n##13, __global const uchar *n##14, __global const uchar *n##15
-#define CHOOSE(i, n) ((i) < 8 ? ((i) < 4 ? ((i) < 2 ? ((i) < 1 ? n##0 : n##1) : ((i) < 3 ? n##2 : n##3)) \
-    : ((i) < 6 ? ((i) < 5 ? n##4 : n##5) : ((i) < 7 ? n##6 : n##7))) \
-    : ((i) < 12 ? ((i) < 10 ? ((i) < 9 ? n##8 : n##9) : ((i) < 11 ? n##10 : n##11)) \
-    : ((i) < 14 ? ((i) < 13 ? n##12 : n##13) : ((i) < 15 ? n##14 : n##15))))
+#define BANK(n)                                                                                \
+    __global const uchar *n##0, __global const uchar *n##1, __global const uchar *n##2,        \
+        __global const uchar *n##3, __global const uchar *n##4, __global const uchar *n##5,    \
+        __global const uchar *n##6, __global const uchar *n##7, __global const uchar *n##8,    \
+        __global const uchar *n##9, __global const uchar *n##10, __global const uchar *n##11,  \
+        __global const uchar *n##12, __global const uchar *n##13, __global const uchar *n##14, \
+        __global const uchar *n##15
+#define CHOOSE(i, n)                                                                         \
+    ((i) < 8 ? ((i) < 4 ? ((i) < 2 ? ((i) < 1 ? n##0 : n##1) : ((i) < 3 ? n##2 : n##3))      \
+                        : ((i) < 6 ? ((i) < 5 ? n##4 : n##5) : ((i) < 7 ? n##6 : n##7)))     \
+             : ((i) < 12 ? ((i) < 10 ? ((i) < 9 ? n##8 : n##9) : ((i) < 11 ? n##10 : n##11)) \
+                         : ((i) < 14 ? ((i) < 13 ? n##12 : n##13) : ((i) < 15 ? n##14 : n##15))))
 
 #if WIDE
 #define GATE_X 1
@@ -244,8 +260,9 @@ void matmul(__global const act_t *a, __global const float *ad, __global const fl
 #endif
 
 /* Rows of gate and of up. A loop for the same reason. */
-static inline void both_rows(__global const uchar *wg, __global const uchar *wu, int n, __global const act_t *const *a, __global const float *const *ad,
-                     __global const float *const *as, int lane, vec *gate, vec *up)
+static inline void both_rows(__global const uchar *wg, __global const uchar *wu, int n,
+                             __global const act_t *const *a, __global const float *const *ad,
+                             __global const float *const *as, int lane, vec *gate, vec *up)
 {
 #pragma unroll 1
     for (int k = 0; k < 2; k++) {
@@ -262,12 +279,12 @@ static inline void both_rows(__global const uchar *wg, __global const uchar *wu,
     }
 }
 
-/* Rule 8: 32 rows of gate and up for the tokens of a tile, silu(gate) * up, quantised again: block `group` of entry's row of m.
- * Groups: (tiles, ffn / 32). */
-__kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1)))
-void gate_up(__global const act_t *a, __global const float *ad, __global const float *as, __global act_t *m, __global float *md,
-             __global float *ms, __global const int4 *tiles, __global const int2 *entries, int first_tile, int end_tile, int cols,
-             int ffn, BANK(g), BANK(u))
+/* Rule 8: 32 rows of gate and up for the tokens of a tile, silu(gate) * up, quantised again: block
+ * `group` of entry's row of m. Groups: (tiles, ffn / 32). */
+__kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
+    __global const act_t *a, __global const float *ad, __global const float *as, __global act_t *m,
+    __global float *md, __global float *ms, __global const int4 *tiles,
+    __global const int2 *entries, int first_tile, int end_tile, int cols, int ffn, BANK(g), BANK(u))
 {
     int group = get_group_id(1), n = cols / 32;
 #if WIDE || TOKENS == 1
@@ -307,7 +324,8 @@ void gate_up(__global const act_t *a, __global const float *ad, __global const f
 #if WIDTH == 16
         quantise32(h[t][0], h[t][1], m + block * 32, md + block, ms + block);
 #else
-        quantise32((float16)(h[t][0], h[t][1]), (float16)(h[t][2], h[t][3]), m + block * 32, md + block, ms + block);
+        quantise32((float16)(h[t][0], h[t][1]), (float16)(h[t][2], h[t][3]), m + block * 32,
+                   md + block, ms + block);
 #endif
     }
 #else
@@ -344,15 +362,18 @@ void gate_up(__global const act_t *a, __global const float *ad, __global const f
     if (x < what.y) {
         size_t block = (size_t)(what.x + x) * (ffn / 32) + group;
 
-        quantise32(vload16(0, h[y][x]), vload16(1, h[y][x]), m + block * 32, md + block, ms + block);
+        quantise32(vload16(0, h[y][x]), vload16(1, h[y][x]), m + block * 32, md + block,
+                   ms + block);
     }
 #endif
 }
 
-/* Down projection of the entries of a tile; the output of an entry goes to row entries[].y of out. Groups: (tiles, row groups). */
-__kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1)))
-void down(__global const act_t *m, __global const float *md, __global const float *ms, __global const int4 *tiles,
-          __global const int2 *entries, __global float *out, int first_tile, int end_tile, int ffn, int rows, BANK(d))
+/* Down projection of the entries of a tile; the output of an entry goes to row entries[].y of out.
+ * Groups: (tiles, row groups). */
+__kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void down(
+    __global const act_t *m, __global const float *md, __global const float *ms,
+    __global const int4 *tiles, __global const int2 *entries, __global float *out, int first_tile,
+    int end_tile, int ffn, int rows, BANK(d))
 {
     int group = MATMUL_GROUP, tile = first_tile + MATMUL_TILE, lane = get_local_id(0), n = ffn / 32;
     int4 what = tile < end_tile ? tiles[tile] : (int4)(0, 0, 0, 0);
@@ -388,5 +409,6 @@ void down(__global const act_t *m, __global const float *md, __global const floa
     v[0] = v[0] * (vec)(1.0000002f);
 #endif
     for (int t = 0; t < what.y; t++)
-        store_vec(out + (size_t)entries[what.x + t].y * rows, 0, group * WIDTH + (WIDE ? 0 : lane), rows, v[t], 0);
+        store_vec(out + (size_t)entries[what.x + t].y * rows, 0, group * WIDTH + (WIDE ? 0 : lane),
+                  rows, v[t], 0);
 }

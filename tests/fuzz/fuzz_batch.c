@@ -1,4 +1,5 @@
-/* Fuzz target: one line of a batch. It is a turn that can be run, or an error with a code and one safe line. */
+/* Fuzz target: one line of a batch. It is a turn that can be run, or an error with a code and one
+ * safe line. */
 #include "app/headless/batch.h"
 #include "engine/base/utf8.h"
 #include "engine/run/sampler.h"
@@ -21,8 +22,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct error e = {0};
 
     if (batch_line_read(&line, (const char *)data, size, &defaults, "Be kind.", &e) == 0) {
-        must(line.turn.n_messages > 0 && line.turn.max_tokens >= -1 && sampling_check(&line.turn.sampling, &e) == 0);
-        must(!line.turn.continue_last || line.turn.messages[line.turn.n_messages - 1].role == ROLE_ASSISTANT);
+        must(line.turn.n_messages > 0 && line.turn.max_tokens >= -1 &&
+             sampling_check(&line.turn.sampling, &e) == 0);
+        must(!line.turn.continue_last ||
+             line.turn.messages[line.turn.n_messages - 1].role == ROLE_ASSISTANT);
         must(!line.turn.raw || line.turn.n_messages == 1);
         for (size_t i = 0; i < line.turn.n_messages; i++)
             must(utf8_valid(line.turn.messages[i].text, strlen(line.turn.messages[i].text)));

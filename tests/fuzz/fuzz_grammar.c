@@ -1,7 +1,8 @@
-/* Fuzz target: chat templates that parse. The input is not a template but the choices by which one is written, so that every run gets past
- * the parser and to what values do to each other: every statement, operator, filter, test, method and function, mostly with receivers and
- * arguments of the right type, sometimes not, and with numbers at the ends of their ranges. When the input ends, a generator seeded by it
- * goes on choosing. SHOW=1 in the environment prints the templates. */
+/* Fuzz target: chat templates that parse. The input is not a template but the choices by which one
+ * is written, so that every run gets past the parser and to what values do to each other: every
+ * statement, operator, filter, test, method and function, mostly with receivers and arguments of
+ * the right type, sometimes not, and with numbers at the ends of their ranges. When the input ends,
+ * a generator seeded by it goes on choosing. SHOW=1 in the environment prints the templates. */
 #include "engine/text/jinja/jinja.h"
 
 #include <stdint.h>
@@ -33,21 +34,56 @@ static unsigned choose(struct writer *w, unsigned n)
 
 #define PICK(w, list) (list)[choose(w, sizeof(list) / sizeof *(list))]
 
-static const char *const names[] = {"a", "b", "ns", "m", "x", "messages", "loop", "bos_token", "tools", "nothing"};
+static const char *const names[] = {"a",        "b",    "ns",        "m",     "x",
+                                    "messages", "loop", "bos_token", "tools", "nothing"};
 static const char *const keys[] = {"index0", "index", "role", "content", "a", "length", "x"};
-static const char *const integers[] = {"0", "1", "-1", "2", "-7", "8", "255", "-256", "1000000", "-1000001", "9223372036854775807", "(0-9223372036854775807-1)"};
-static const char *const texts[] = {"''", "'a'", "' b\\n c '", "'{}'", "'{0:>9}{x:05d}'", "'\xc3\xa9\xe4\xbd\xa0'", "'\xff\xc3'", "'%Y %d'", "'-9'", "'1.5'", "'content'",
-                                    "messages[0].content", "messages[1]['content']"};
-static const char *const methods[] = {"strip", "lstrip", "rstrip", "upper", "lower", "title", "capitalize", "startswith", "endswith", "removeprefix", "removesuffix", "split",
-                                      "rsplit", "splitlines", "replace", "join", "find", "count", "isdigit", "isalpha", "isspace", "format"};
+static const char *const integers[] = {"0",
+                                       "1",
+                                       "-1",
+                                       "2",
+                                       "-7",
+                                       "8",
+                                       "255",
+                                       "-256",
+                                       "1000000",
+                                       "-1000001",
+                                       "9223372036854775807",
+                                       "(0-9223372036854775807-1)"};
+static const char *const texts[] = {"''",
+                                    "'a'",
+                                    "' b\\n c '",
+                                    "'{}'",
+                                    "'{0:>9}{x:05d}'",
+                                    "'\xc3\xa9\xe4\xbd\xa0'",
+                                    "'\xff\xc3'",
+                                    "'%Y %d'",
+                                    "'-9'",
+                                    "'1.5'",
+                                    "'content'",
+                                    "messages[0].content",
+                                    "messages[1]['content']"};
+static const char *const methods[] = {"strip",    "lstrip",       "rstrip",       "upper",
+                                      "lower",    "title",        "capitalize",   "startswith",
+                                      "endswith", "removeprefix", "removesuffix", "split",
+                                      "rsplit",   "splitlines",   "replace",      "join",
+                                      "find",     "count",        "isdigit",      "isalpha",
+                                      "isspace",  "format"};
 static const char *const dict_methods[] = {"items", "keys", "values", "get", "cycle"};
-static const char *const filters[] = {"trim", "upper", "lower", "capitalize", "title", "length", "count", "default", "d", "tojson", "first", "last", "join", "replace", "list",
-                                      "string", "int", "float", "abs", "reverse", "safe", "indent", "items", "dictsort", "map", "select", "reject", "selectattr", "rejectattr",
-                                      "unique", "sort"};
-static const char *const tests[] = {"defined", "undefined", "none", "string", "number", "integer", "float", "boolean", "mapping", "iterable", "sequence", "true", "false", "odd",
-                                    "even", "divisibleby", "equalto", "eq", "ne", "lt", "le", "gt", "ge", "in", "callable", "lower", "upper"};
-static const char *const operators[] = {"+", "-", "*", "/", "//", "%", "**", "~", "==", "!=", "<", "<=", ">", ">=", "in", "not in", "and", "or"};
-static const char *const words[] = {"attribute", "indent", "default", "width", "first", "boolean", "maxsplit", "reverse", "x"};
+static const char *const filters[] = {
+    "trim", "upper",  "lower",  "capitalize", "title",      "length",  "count", "default",
+    "d",    "tojson", "first",  "last",       "join",       "replace", "list",  "string",
+    "int",  "float",  "abs",    "reverse",    "safe",       "indent",  "items", "dictsort",
+    "map",  "select", "reject", "selectattr", "rejectattr", "unique",  "sort"};
+static const char *const tests[] = {"defined",     "undefined", "none",    "string",  "number",
+                                    "integer",     "float",     "boolean", "mapping", "iterable",
+                                    "sequence",    "true",      "false",   "odd",     "even",
+                                    "divisibleby", "equalto",   "eq",      "ne",      "lt",
+                                    "le",          "gt",        "ge",      "in",      "callable",
+                                    "lower",       "upper"};
+static const char *const operators[] = {"+",  "-", "*",  "/", "//", "%",  "**",     "~",   "==",
+                                        "!=", "<", "<=", ">", ">=", "in", "not in", "and", "or"};
+static const char *const words[] = {"attribute", "indent",   "default", "width", "first",
+                                    "boolean",   "maxsplit", "reverse", "x"};
 
 static void put(struct writer *w, const char *text)
 {
@@ -70,7 +106,7 @@ static void arguments(struct writer *w, enum kind likely)
             put(w, PICK(w, words));
             put(w, "=");
         }
-        if (choose(w, 8) == 0) {         /* what map, select and the like take */
+        if (choose(w, 8) == 0) { /* what map, select and the like take */
             put(w, "'");
             put(w, choose(w, 2) ? PICK(w, filters) : PICK(w, tests));
             put(w, "'");
@@ -89,7 +125,8 @@ static void postfix(struct writer *w, enum kind kind)
         if (choose(w, 2))
             arguments(w, TEXT);
         break;
-    case 1: case 2:
+    case 1:
+    case 2:
         put(w, "[");
         expression(w, choose(w, 2) ? INTEGER : TEXT);
         put(w, "]");
@@ -110,8 +147,11 @@ static void postfix(struct writer *w, enum kind kind)
         break;
     default:
         put(w, ".");
-        put(w, kind == TEXT ? PICK(w, methods) : kind == MAPPING ? PICK(w, dict_methods) : kind == LIST ? "append" :
-               choose(w, 2) ? PICK(w, methods) : PICK(w, dict_methods));
+        put(w, kind == TEXT      ? PICK(w, methods)
+               : kind == MAPPING ? PICK(w, dict_methods)
+               : kind == LIST    ? "append"
+               : choose(w, 2)    ? PICK(w, methods)
+                                 : PICK(w, dict_methods));
         arguments(w, choose(w, 2) ? TEXT : INTEGER);
     }
 }
@@ -169,7 +209,8 @@ static void expression(struct writer *w, enum kind kind)
     }
     w->depth++;
     switch (choose(w, 20)) {
-    case 4: case 5:
+    case 4:
+    case 5:
         put(w, "(");
         expression(w, kind);
         put(w, choose(w, 4) ? " is " : " is not ");
@@ -208,7 +249,7 @@ static void expression(struct writer *w, enum kind kind)
         break;
     default:
         if (kind == INTEGER)
-            put(w, "(");                 /* -1.find is no call of a method */
+            put(w, "("); /* -1.find is no call of a method */
         operand(w, kind);
         if (kind == INTEGER)
             put(w, ")");
@@ -223,7 +264,8 @@ static void body(struct writer *w, int depth);
 static void statement(struct writer *w, int depth)
 {
     switch (depth > 3 ? 0 : choose(w, 9)) {
-    case 0: case 1:
+    case 0:
+    case 1:
         put(w, choose(w, 3) ? "{{ " : "{{- ");
         expression(w, (enum kind)choose(w, ANY + 1));
         put(w, " }}");
@@ -246,14 +288,17 @@ static void statement(struct writer *w, int depth)
         }
         put(w, "{% endif %}\n");
         break;
-    case 4: case 5:
+    case 4:
+    case 5:
         put(w, choose(w, 3) ? "{% for x in " : "{%- for x, m in ");
         expression(w, choose(w, 4) ? LIST : (enum kind)choose(w, ANY + 1));
         put(w, choose(w, 4) ? " %}" : " if x is defined -%}");
         w->loops++;
         body(w, depth + 1);
         if (choose(w, 3) == 0)
-            put(w, choose(w, 2) ? "{{ loop.cycle('a', x) }}" : "{% if loop.last %}{% continue %}{% else %}{% break %}{% endif %}");
+            put(w, choose(w, 2)
+                       ? "{{ loop.cycle('a', x) }}"
+                       : "{% if loop.last %}{% continue %}{% else %}{% break %}{% endif %}");
         w->loops--;
         put(w, choose(w, 3) ? "{% endfor %}" : "{% else %}none{% endfor %}");
         break;
@@ -270,7 +315,8 @@ static void statement(struct writer *w, int depth)
     default:
         put(w, "{% set b %}");
         body(w, depth + 1);
-        put(w, "{% endset %}{# c #}{% raw %}{{ x }}{% endraw %}{% generation %}g{% endgeneration %}");
+        put(w,
+            "{% endset %}{# c #}{% raw %}{{ x }}{% endraw %}{% generation %}g{% endgeneration %}");
     }
 }
 
@@ -283,7 +329,8 @@ static void body(struct writer *w, int depth)
 static void run(const struct strbuf *source)
 {
     static char hello[] = " Hello <|end|> ", hi[] = "Hi, \xe4\xbd\xa0!\n", be[] = "Be kind.";
-    static const struct message m[] = {{ROLE_SYSTEM, be}, {ROLE_USER, hello}, {ROLE_ASSISTANT, hi}, {ROLE_USER, hi}};
+    static const struct message m[] = {
+        {ROLE_SYSTEM, be}, {ROLE_USER, hello}, {ROLE_ASSISTANT, hi}, {ROLE_USER, hi}};
     static const struct jinja_variable v[] = {{"bos_token", "<s>", 3}, {"eos_token", "</s>", 4}};
     struct strbuf text = {0}, mask = {0};
     size_t begins[4];
@@ -292,9 +339,11 @@ static void run(const struct strbuf *source)
 
     if (jinja_parse(&j, source->data, source->len, &e) < 0) {
         fprintf(stderr, "%s\n%s\n", source->data, e.text);
-        abort();                         /* what is written here has to parse */
+        abort(); /* what is written here has to parse */
     }
-    if (jinja_render(j, &(struct jinja_input){m, 4, true, v, 2, NULL}, &(struct jinja_output){&text, &mask, begins}, &e) == 0 && text.len != mask.len)
+    if (jinja_render(j, &(struct jinja_input){m, 4, true, v, 2, NULL},
+                     &(struct jinja_output){&text, &mask, begins}, &e) == 0 &&
+        text.len != mask.len)
         abort();
     for (size_t i = 0; i < mask.len; i++)
         if ((unsigned char)mask.data[i] > 4)

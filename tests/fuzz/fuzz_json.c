@@ -1,4 +1,5 @@
-/* Fuzz target: JSON documents and the paths into them. The first line is the path, the rest the document. */
+/* Fuzz target: JSON documents and the paths into them. The first line is the path, the rest the
+ * document. */
 #include "engine/base/json.h"
 
 #include <stdint.h>
@@ -18,7 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     n = n < sizeof path - 1 ? n : sizeof path - 1;
     memcpy(path, data, n);
     path[n] = 0;
-    if (!(root = json_read(line ? line + 1 : data, line ? size - (size_t)(line + 1 - data) : size, "input", &e))) {
+    if (!(root = json_read(line ? line + 1 : data, line ? size - (size_t)(line + 1 - data) : size,
+                           "input", &e))) {
         if (e.code != ERR_MODEL || !e.text[0] || strchr(e.text, '\n'))
             abort();
         return 0;

@@ -1,5 +1,6 @@
-/* Fuzz target: safetensors files. The input is the JSON header and the data; the length in front is put right unless the first byte asks
- * for it raw, because a fuzzer would spend its life on those eight bytes. */
+/* Fuzz target: safetensors files. The input is the JSON header and the data; the length in front is
+ * put right unless the first byte asks for it raw, because a fuzzer would spend its life on those
+ * eight bytes. */
 #include "tests/fuzz/weights_target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -17,7 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!copy)
         return 0;
     memcpy(copy, data, size);
-    for (size_t i = 8, depth = 0; i < size; i++) {      /* the end of the object, strings not understood */
+    /* the end of the object, strings not understood */
+    for (size_t i = 8, depth = 0; i < size; i++) {
         depth += data[i] == '{';
         if (data[i] == '}' && depth && --depth == 0) {
             end = i + 1 - 8;

@@ -1,4 +1,5 @@
-/* Fuzz target: chat templates. The input is a template; it is refused, or rendered within its bounds with a mask as long as its text. */
+/* Fuzz target: chat templates. The input is a template; it is refused, or rendered within its
+ * bounds with a mask as long as its text. */
 #include "engine/text/jinja/jinja.h"
 
 #include <stdint.h>
@@ -9,7 +10,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static char hello[] = " Hello <|end|> ", hi[] = "Hi, \xe4\xbd\xa0!\n", be[] = "Be kind.";
-    static const struct message m[] = {{ROLE_SYSTEM, be}, {ROLE_USER, hello}, {ROLE_ASSISTANT, hi}, {ROLE_USER, hi}};
+    static const struct message m[] = {
+        {ROLE_SYSTEM, be}, {ROLE_USER, hello}, {ROLE_ASSISTANT, hi}, {ROLE_USER, hi}};
     static const struct jinja_variable v[] = {{"bos_token", "<s>", 3}, {"eos_token", "</s>", 4}};
     struct strbuf text = {0}, mask = {0};
     size_t begins[4];
@@ -22,7 +24,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     for (size_t n = 0; n <= 4; n += 2)
-        if (jinja_render(j, &(struct jinja_input){m, n, n < 4, v, 2, NULL}, &(struct jinja_output){&text, &mask, begins}, &e) == 0 &&
+        if (jinja_render(j, &(struct jinja_input){m, n, n < 4, v, 2, NULL},
+                         &(struct jinja_output){&text, &mask, begins}, &e) == 0 &&
             text.len != mask.len)
             abort();
     strbuf_release(&text);

@@ -1,4 +1,5 @@
-/* Any bytes as a theme file: an error line or a theme whose every colour a terminal has, never a crash, a leak or a hang. */
+/* Any bytes as a theme file: an error line or a theme whose every colour a terminal has, never a
+ * crash, a leak or a hang. */
 #include "app/setup/theme_file.h"
 
 #include <stdint.h>

@@ -1,6 +1,7 @@
-/* Fuzz target: tokenizers. An input that starts with `{` is a tokenizer.json, one with `GGUF` a model file: both are loaded, with the chat
- * template, and tried on a text. Any other is a text for the bundled model's tokenizer, which must give it back byte for byte; its first
- * byte chooses whether special tokens are read. */
+/* Fuzz target: tokenizers. An input that starts with `{` is a tokenizer.json, one with `GGUF` a
+ * model file: both are loaded, with the chat template, and tried on a text. Any other is a text for
+ * the bundled model's tokenizer, which must give it back byte for byte; its first byte chooses
+ * whether special tokens are read. */
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 #include "engine/file/weights.h"
@@ -22,7 +23,8 @@ static void must(int ok)
         abort();
 }
 
-static void check_text(const struct tokenizer *t, const char *text, size_t size, bool special, bool exact)
+static void check_text(const struct tokenizer *t, const char *text, size_t size, bool special,
+                       bool exact)
 {
     struct error e = {0};
     struct detokenizer d;
@@ -50,7 +52,8 @@ static struct tokenizer *bundled(void)
     struct error e;
 
     if (!t)
-        must(weight_file_open(&f, "configs/models/tiny-storyteller-Q8_0.gguf", true, &e) == 0 && tokenizer_load(&t, f, &e) == 0);
+        must(weight_file_open(&f, "configs/models/tiny-storyteller-Q8_0.gguf", true, &e) == 0 &&
+             tokenizer_load(&t, f, &e) == 0);
     return t;
 }
 

@@ -1,4 +1,5 @@
-/* Fuzz target: UTF-8 in every direction. Whatever comes in, clusters advance and add up, and what is escaped or stripped is valid and safe. */
+/* Fuzz target: UTF-8 in every direction. Whatever comes in, clusters advance and add up, and what
+ * is escaped or stripped is valid and safe. */
 #include "engine/base/utf8.h"
 
 #include <stdlib.h>

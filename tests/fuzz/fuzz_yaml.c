@@ -12,7 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 
     if (options_init(&o, &e) < 0)
         return 0;
-    if (config_parse(&o, (const char *)data, n, "fuzz", ORIGIN_CONFIG, OPTION_FILE, &e) < 0 && !e.text[0])
+    if (config_parse(&o, (const char *)data, n, "fuzz", ORIGIN_CONFIG, OPTION_FILE, &e) < 0 &&
+        !e.text[0])
         abort();
     options_release(&o);
     return 0;

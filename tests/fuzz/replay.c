@@ -1,5 +1,6 @@
-/* The main of a fuzz target outside libFuzzer: runs every file of the folders (and the files) named, so that `make check` repeats what was
- * once found. Besides each file as it is: every prefix of the small ones and a few thousand single-byte changes, from a fixed generator. */
+/* The main of a fuzz target outside libFuzzer: runs every file of the folders (and the files)
+ * named, so that `make check` repeats what was once found. Besides each file as it is: every prefix
+ * of the small ones and a few thousand single-byte changes, from a fixed generator. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,7 +14,8 @@ static unsigned long runs;
 
 static void run(const uint8_t *data, size_t size)
 {
-    uint8_t *copy = malloc(size ? size : 1);    /* exactly as long as the input: ASan sees the first byte beyond */
+    /* exactly as long as the input: ASan sees the first byte beyond */
+    uint8_t *copy = malloc(size ? size : 1);
 
     memcpy(copy, data, size);
     LLVMFuzzerTestOneInput(copy, size);

@@ -1,4 +1,5 @@
-/* Shared by the fuzz targets of weight files: an input as a file in memory, everything that can be asked of it asked. */
+/* Shared by the fuzz targets of weight files: an input as a file in memory, everything that can be
+ * asked of it asked. */
 #ifndef TESTS_FUZZ_WEIGHTS_TARGET_H
 #define TESTS_FUZZ_WEIGHTS_TARGET_H
 
@@ -13,8 +14,14 @@
 
 static inline void ask(const struct weight_file *f)
 {
-    static const char *const keys[] = {"general.architecture", "tokenizer.ggml.tokens", "phimoe.block_count", "architectures", "rope_scaling.short_factor",
-                                       "generation_config.json:eos_token_id", "a.b.c.0", "tokenizer.ggml.scores"};
+    static const char *const keys[] = {"general.architecture",
+                                       "tokenizer.ggml.tokens",
+                                       "phimoe.block_count",
+                                       "architectures",
+                                       "rope_scaling.short_factor",
+                                       "generation_config.json:eos_token_id",
+                                       "a.b.c.0",
+                                       "tokenizer.ggml.scores"};
     volatile uint64_t sum = 0;
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
@@ -42,7 +49,8 @@ static inline void ask(const struct weight_file *f)
     sum += weight_file_hash(f);
 }
 
-/* Opening fails with a text, or everything can be read; and the model loader says the one or the other too. */
+/* Opening fails with a text, or everything can be read; and the model loader says the one or the
+ * other too. */
 static inline void open_input(const uint8_t *data, size_t size)
 {
     char path[64];

@@ -1,4 +1,5 @@
-/* Devices: how busy each is and what it holds. The CPU's bars show a core each: bright what this process uses, dim what others use. */
+/* Devices: how busy each is and what it holds. The CPU's bars show a core each: bright what this
+ * process uses, dim what others use. */
 #include "ui/draw.h"
 #include "ui/glyph.h"
 #include "ui/panels/panel.h"
@@ -16,7 +17,7 @@ static const char *const explain[] = {
     NULL,
 };
 
-#define LYING 9                  /* columns a core from which its bar lies */
+#define LYING 9 /* columns a core from which its bar lies */
 
 static int core_rows(const struct ui_model *m, int width)
 {
@@ -37,16 +38,19 @@ static int devices_most(const struct ui_model *m, int width)
     return devices_want(m, width) + 2;
 }
 
-static void devices_side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
+static void devices_side(const struct ui_model *m, const struct panel_view *v, char *out,
+                         size_t size)
 {
     if (m->system.valid && !isnan(m->system.process_cores))
         snprintf(out, size, "%.2f of %d cores", m->system.process_cores, m->system.n_cores);
 }
 
 /* One core as a lying bar: this process, and behind it all others. */
-static void core_meter(struct canvas *c, int x, int y, int width, double own, double all, const struct theme *t)
+static void core_meter(struct canvas *c, int x, int y, int width, double own, double all,
+                       const struct theme *t)
 {
-    struct style mine = theme_style(t, ROLE_STYLE_CPU), others = theme_style(t, ROLE_STYLE_DIM), ground = theme_style(t, ROLE_STYLE_RULE);
+    struct style mine = theme_style(t, ROLE_STYLE_CPU), others = theme_style(t, ROLE_STYLE_DIM),
+                 ground = theme_style(t, ROLE_STYLE_RULE);
     int own8 = (int)(own * width * 8 + 0.5), all8 = (int)(all * width * 8 + 0.5), i;
 
     for (i = 0; i < width; i++) {
@@ -73,11 +77,14 @@ static void cores(struct canvas *c, struct rect r, const struct ui_model *m)
 {
     const struct ui_system *s = &m->system;
     int per_row = r.w, i;
-    int wide = s->n_cores * 2 <= per_row ? 2 : 1, widest = s->n_cores > 0 ? (per_row + 1) / s->n_cores : 1;
+    int wide = s->n_cores * 2 <= per_row ? 2 : 1,
+        widest = s->n_cores > 0 ? (per_row + 1) / s->n_cores : 1;
 
-    if (widest >= LYING) {                                       /* few cores: room for more than eight steps */
+    /* few cores: room for more than eight steps */
+    if (widest >= LYING) {
         for (i = 0; i < s->n_cores; i++) {
-            double all = isnan(s->core_use[i]) ? 0 : s->core_use[i], own = isnan(s->core_process_use[i]) ? 0 : s->core_process_use[i];
+            double all = isnan(s->core_use[i]) ? 0 : s->core_use[i],
+                   own = isnan(s->core_process_use[i]) ? 0 : s->core_process_use[i];
 
             core_meter(c, r.x + i * widest, r.y, widest - 1, own, own > all ? own : all, &m->theme);
         }
@@ -88,8 +95,10 @@ static void cores(struct canvas *c, struct rect r, const struct ui_model *m)
     if (per_row < wide)
         return;
     for (i = 0; i < s->n_cores && i < UI_CORES; i++) {
-        int x = r.x + i * wide % (per_row / wide * wide), y = r.y + i * wide / (per_row / wide * wide), k;
-        double all = isnan(s->core_use[i]) ? 0 : s->core_use[i], own = isnan(s->core_process_use[i]) ? 0 : s->core_process_use[i];
+        int x = r.x + i * wide % (per_row / wide * wide),
+            y = r.y + i * wide / (per_row / wide * wide), k;
+        double all = isnan(s->core_use[i]) ? 0 : s->core_use[i],
+               own = isnan(s->core_process_use[i]) ? 0 : s->core_process_use[i];
         enum theme_role role = own * 2 >= all ? ROLE_STYLE_CPU : ROLE_STYLE_DIM;
 
         if (own > all)
@@ -97,7 +106,8 @@ static void cores(struct canvas *c, struct rect r, const struct ui_model *m)
         if (y >= r.y + r.h)
             break;
         for (k = 0; k < (wide > 1 ? wide - 1 : 1); k++)
-            canvas_put(c, x + k, y, theme_style(&m->theme, role), all < 0.0625 ? 0x2581 : draw_level(all));
+            canvas_put(c, x + k, y, theme_style(&m->theme, role),
+                       all < 0.0625 ? 0x2581 : draw_level(all));
     }
 }
 
@@ -105,11 +115,13 @@ static void holds(char *out, size_t size, const struct device_stats *d, int widt
 {
     char a[16];
 
-    snprintf(out, size, "holds %s", draw_size(a, (double)(d->weight_bytes + d->kv_bytes), width < 30));
+    snprintf(out, size, "holds %s",
+             draw_size(a, (double)(d->weight_bytes + d->kv_bytes), width < 30));
 }
 
 /* Where there is room before end; returns the column after it. */
-__attribute__((format(printf, 6, 0))) static int part(struct canvas *c, int x, int y, int end, struct style s, const char *format, double v)
+__attribute__((format(printf, 6, 0))) static int part(struct canvas *c, int x, int y, int end,
+                                                      struct style s, const char *format, double v)
 {
     char text[64];
 
@@ -133,8 +145,12 @@ static int cpu_draw(struct canvas *c, struct rect r, const struct ui_model *m)
     }
     cores(c, (struct rect){r.x + 5, r.y, r.w - 5, rows}, m);
     if (rows < r.h) {
-        snprintf(text, sizeof text, "%3.0f %%", isnan(s->process_cores) || !s->n_cores ? 0 : s->process_cores / (float)s->n_cores * 100);
-        x = canvas_text(c, r.x + 5, r.y + rows, theme_style(&m->theme, ROLE_STYLE_FIGURE), text) + 1;
+        snprintf(text, sizeof text, "%3.0f %%",
+                 isnan(s->process_cores) || !s->n_cores
+                     ? 0
+                     : s->process_cores / (float)s->n_cores * 100);
+        x = canvas_text(c, r.x + 5, r.y + rows, theme_style(&m->theme, ROLE_STYLE_FIGURE), text) +
+            1;
         end = r.x + r.w;
         if (r.w >= 40) {
             holds(text, sizeof text, &m->live.devices[0], r.w);
@@ -155,13 +171,16 @@ static int other_draw(struct canvas *c, struct rect r, const struct ui_model *m,
 {
     const struct ui_device *d = &m->devices[i];
     const struct device_stats *t = &m->live.devices[i];
-    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM), s = theme_style(&m->theme, ROLE_STYLE_GPU);
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM),
+                 s = theme_style(&m->theme, ROLE_STYLE_GPU);
     char text[200];
     int x;
 
-    canvas_text(c, r.x, r.y, s, m->live.n_devices > 2 ? (char[]){'g', 'p', 'u', (char)('0' + i), 0} : "gpu");
+    canvas_text(c, r.x, r.y, s,
+                m->live.n_devices > 2 ? (char[]){'g', 'p', 'u', (char)('0' + i), 0} : "gpu");
     if (isnan(d->use)) {
-        x = canvas_text(c, r.x + 5, r.y, theme_style(&m->theme, ROLE_STYLE_TEXT), d->why[0] ? "N/A" : "–");
+        x = canvas_text(c, r.x + 5, r.y, theme_style(&m->theme, ROLE_STYLE_TEXT),
+                        d->why[0] ? "N/A" : "–");
         snprintf(text, sizeof text, "%s", d->why);
         canvas_text_fit(c, x + 1, r.y, r.x + r.w - x - 1, dim, text);
     } else {
@@ -194,11 +213,13 @@ static int other_draw(struct canvas *c, struct rect r, const struct ui_model *m,
 
         snprintf(text + n, sizeof text - n, "  %s", d->name);
     }
-    canvas_text_fit(c, r.x + 5, r.y + 1, r.w - 5, t->failures ? theme_style(&m->theme, ROLE_STYLE_TROUBLE) : dim, text);
+    canvas_text_fit(c, r.x + 5, r.y + 1, r.w - 5,
+                    t->failures ? theme_style(&m->theme, ROLE_STYLE_TROUBLE) : dim, text);
     return 2;
 }
 
-static void devices_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
+static void devices_draw(struct canvas *c, struct rect r, struct ui_model *m,
+                         const struct panel_view *v)
 {
     int y = cpu_draw(c, r, m), i;
 
@@ -207,6 +228,15 @@ static void devices_draw(struct canvas *c, struct rect r, struct ui_model *m, co
 }
 
 const struct panel panel_devices = {
-    .name = "devices", .open = true,
-    .column = 0, .priority = 5, .min = 2, .grow = 0, .want = devices_want, .most = devices_most, .draw = devices_draw, .side = devices_side, .explain = explain,
+    .name = "devices",
+    .open = true,
+    .column = 0,
+    .priority = 5,
+    .min = 2,
+    .grow = 0,
+    .want = devices_want,
+    .most = devices_most,
+    .draw = devices_draw,
+    .side = devices_side,
+    .explain = explain,
 };

@@ -1,6 +1,7 @@
-/* Experts: the map, layers down and experts across. Heat is an expert's share of its layer's choices against the even share 1/n, on a log
- * scale with "even" in the middle of the ramp, so over- and under-use both show; never chosen is black. Half blocks carry two layers a line
- * where lines are short; without colours a glyph's density is the heat, and digits stand for the GPU. */
+/* Experts: the map, layers down and experts across. Heat is an expert's share of its layer's
+ * choices against the even share 1/n, on a log scale with "even" in the middle of the ramp, so
+ * over- and under-use both show; never chosen is black. Half blocks carry two layers a line where
+ * lines are short; without colours a glyph's density is the heat, and digits stand for the GPU. */
 #include "ui/draw.h"
 #include "ui/panels/panel.h"
 
@@ -10,15 +11,19 @@
 #include <string.h>
 
 static const char *const explain[] = {
-    "a cell: how often an expert was chosen, against the even share of its layer (middle of the ramp); each step is a factor 1.7",
-    "blue: runs on the CPU; orange: on the GPU. Without colours: . : - = + * # @ on the CPU, digits on the GPU",
+    "a cell: how often an expert was chosen, against the even share of its layer (middle of the "
+    "ramp); each step is a factor 1.7",
+    "blue: runs on the CPU; orange: on the GPU. Without colours: . : - = + * # @ on the CPU, "
+    "digits on the GPU",
     "bright: chosen by the newest token, or just arrived on another device",
-    "answer: this answer's tokens; session: all, your messages included; now: the newest tokens weigh most (half as much 16 tokens back)",
+    "answer: this answer's tokens; session: all, your messages included; now: the newest tokens "
+    "weigh most (half as much 16 tokens back)",
     "m changes the mode, arrows move the cursor, z shows counts, entropy (1: even) and the hottest",
     NULL,
 };
 
-static const char cpu_glyphs[THEME_RAMP + 1] = " .:-=+*#@", gpu_glyphs[THEME_RAMP + 1] = " 12345678";
+static const char cpu_glyphs[THEME_RAMP + 1] = " .:-=+*#@",
+                                          gpu_glyphs[THEME_RAMP + 1] = " 12345678";
 
 /* Glyphs instead of blocks: their density is the heat. */
 static bool glyphs(const struct theme *t)
@@ -27,13 +32,13 @@ static bool glyphs(const struct theme *t)
 }
 
 struct state {
-    int expert;                  /* the cursor's; its layer is the model's */
-    bool moved;                  /* somebody moved the cursor */
-    int top;                     /* first layer shown */
-    int first, shown;            /* layers of the last drawing */
+    int expert;       /* the cursor's; its layer is the model's */
+    bool moved;       /* somebody moved the cursor */
+    int top;          /* first layer shown */
+    int first, shown; /* layers of the last drawing */
 };
 
-#define DEEP 8                   /* from here on layers a map folds where rows are missing */
+#define DEEP 8 /* from here on layers a map folds where rows are missing */
 
 struct map {                     /* how the map lies in its rectangle */
     int x, cell_w, bin, columns; /* first cell's column, cells per bin, experts per bin, bins */
@@ -43,7 +48,9 @@ struct map {                     /* how the map lies in its rectangle */
 
 static double value(const struct ui_model *m, int at)
 {
-    return m->heat == HEAT_ANSWER ? m->live.answer[at] : m->heat == HEAT_SESSION ? m->live.session[at] : (double)m->live.now[at];
+    return m->heat == HEAT_ANSWER    ? m->live.answer[at]
+           : m->heat == HEAT_SESSION ? m->live.session[at]
+                                     : (double)m->live.now[at];
 }
 
 static double layer_total(const struct ui_model *m, int layer)
@@ -132,7 +139,8 @@ struct heat {
     bool gpu;
 };
 
-static struct heat bin_heat(const struct ui_model *m, int layer, int column, const struct map *p, double total)
+static struct heat bin_heat(const struct ui_model *m, int layer, int column, const struct map *p,
+                            double total)
 {
     struct heat h = {0};
     double sum = 0;
@@ -161,7 +169,8 @@ static int16_t heat_colour(const struct theme *t, struct heat h)
     return h.gpu ? t->ramp_gpu[t->depth][step] : t->ramp_cpu[t->depth][step];
 }
 
-static void line_draw(struct canvas *c, int x_label, const struct ui_model *m, const struct map *p, int y, int layer)
+static void line_draw(struct canvas *c, int x_label, const struct ui_model *m, const struct map *p,
+                      int y, int layer)
 {
     const struct theme *t = &m->theme;
     double total[2] = {layer < m->live.n_layers ? layer_total(m, layer) : 0, 0};
@@ -172,7 +181,8 @@ static void line_draw(struct canvas *c, int x_label, const struct ui_model *m, c
         return;
     if (p->per_line == 2 && layer + 1 < m->live.n_layers) {
         total[1] = layer_total(m, layer + 1);
-        snprintf(label, sizeof label, m->live.n_layers > 10 ? "%2d %-2d" : "%d %d", layer, layer + 1);
+        snprintf(label, sizeof label, m->live.n_layers > 10 ? "%2d %-2d" : "%d %d", layer,
+                 layer + 1);
     } else {
         snprintf(label, sizeof label, m->live.n_layers > 10 ? "%2d" : "%d", layer);
     }
@@ -197,12 +207,14 @@ static void line_draw(struct canvas *c, int x_label, const struct ui_model *m, c
 }
 
 /* On the line of `layer`, drawn before, when it is the cursor's. */
-static void cursor_draw(struct canvas *c, const struct ui_model *m, const struct map *p, int y, int layer, int expert)
+static void cursor_draw(struct canvas *c, const struct ui_model *m, const struct map *p, int y,
+                        int layer, int expert)
 {
     const struct theme *t = &m->theme;
     int x = p->x + expert / p->bin * p->cell_w, k;
 
-    if (layer >= m->live.n_layers || m->cursor_layer < layer || m->cursor_layer >= layer + p->per_line)
+    if (layer >= m->live.n_layers || m->cursor_layer < layer ||
+        m->cursor_layer >= layer + p->per_line)
         return;
     for (k = 0; k < (p->cell_w > 1 ? 2 : 1); k++) {
         const struct cell *cell = canvas_at(c, x + k, y);
@@ -215,7 +227,8 @@ static void cursor_draw(struct canvas *c, const struct ui_model *m, const struct
             s.attrs = STYLE_REVERSE;
             canvas_put(c, x + k, y, s, cell->ch == ' ' ? '.' : cell->ch);
         } else {
-            /* A frame of light around one half would hide the other: the cursor is a ring in the cell's own colour. */
+            /* A frame of light around one half would hide the other: the cursor is a ring in the
+             * cell's own colour. */
             s.bg = m->cursor_layer == layer || p->per_line == 1 ? cell->style.fg : cell->style.bg;
             canvas_put(c, x + k, y, s, p->cell_w > 1 ? (k ? ']' : '[') : 'o');
         }
@@ -244,7 +257,8 @@ static void hottest(const struct ui_model *m, int *layer, int *expert)
     }
 }
 
-static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m, const struct panel_view *v, int y)
+static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m,
+                      const struct panel_view *v, int y)
 {
     const struct state *s = v->state;
     int layer = m->cursor_layer, expert = s->expert, on;
@@ -259,18 +273,23 @@ static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     chosen = value(m, layer * m->live.n_experts + expert);
     on = ui_cell_on_gpu(m, layer, expert);
     if (total <= 0) {
-        canvas_text_fit(c, r.x, y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), "nothing chosen yet");
+        canvas_text_fit(c, r.x, y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM),
+                        "nothing chosen yet");
         return;
     }
     if (m->heat == HEAT_NOW)
-        snprintf(line, sizeof line, "L%d E%d %.1f %% now", layer, expert, total > 0 ? chosen / total * 100 : 0);
+        snprintf(line, sizeof line, "L%d E%d %.1f %% now", layer, expert,
+                 total > 0 ? chosen / total * 100 : 0);
     else if (r.w >= 40)
-        snprintf(line, sizeof line, "L%d E%d %s  %s of %s = %.1f %% (even %.1f)", layer, expert, on ? "gpu" : "cpu", draw_count(a, (uint64_t)chosen),
+        snprintf(line, sizeof line, "L%d E%d %s  %s of %s = %.1f %% (even %.1f)", layer, expert,
+                 on ? "gpu" : "cpu", draw_count(a, (uint64_t)chosen),
                  draw_count(b, (uint64_t)total), chosen / total * 100, 100.0 / m->live.n_experts);
     else
-        snprintf(line, sizeof line, "L%d E%d %s/%s %.1f %%", layer, expert, draw_count(a, (uint64_t)chosen), draw_count(b, (uint64_t)total),
+        snprintf(line, sizeof line, "L%d E%d %s/%s %.1f %%", layer, expert,
+                 draw_count(a, (uint64_t)chosen), draw_count(b, (uint64_t)total),
                  total > 0 ? chosen / total * 100 : 0);
-    canvas_text_fit(c, r.x, y, r.w, theme_style(&m->theme, v->focused ? ROLE_STYLE_TEXT : ROLE_STYLE_DIM), line);
+    canvas_text_fit(c, r.x, y, r.w,
+                    theme_style(&m->theme, v->focused ? ROLE_STYLE_TEXT : ROLE_STYLE_DIM), line);
 }
 
 static double entropy(const struct ui_model *m, int layer)
@@ -297,10 +316,14 @@ static int by_share(const void *a, const void *b)
 {
     const struct ranked *p = a, *q = b;
 
-    return p->share < q->share ? 1 : p->share > q->share ? -1 : p->layer != q->layer ? p->layer - q->layer : p->expert - q->expert;
+    return p->share < q->share    ? 1
+           : p->share > q->share  ? -1
+           : p->layer != q->layer ? p->layer - q->layer
+                                  : p->expert - q->expert;
 }
 
-/* The best (or worst) eight without a table of all: eight passes would be slower than one insertion. */
+/* The best (or worst) eight without a table of all: eight passes would be slower than one
+ * insertion. */
 static int rank(const struct ui_model *m, struct ranked *out, int max, bool cold)
 {
     int n = 0, l, e, i;
@@ -311,7 +334,8 @@ static int rank(const struct ui_model *m, struct ranked *out, int max, bool cold
         if (total <= 0)
             continue;
         for (e = 0; e < m->live.n_experts; e++) {
-            struct ranked k = {l, e, value(m, l * m->live.n_experts + e) / total, value(m, l * m->live.n_experts + e)};
+            struct ranked k = {l, e, value(m, l * m->live.n_experts + e) / total,
+                               value(m, l * m->live.n_experts + e)};
 
             if (n == max && (cold ? k.share >= out[n - 1].share : k.share <= out[n - 1].share))
                 continue;
@@ -326,7 +350,8 @@ static int rank(const struct ui_model *m, struct ranked *out, int max, bool cold
     return n;
 }
 
-static void rank_draw(struct canvas *c, struct rect r, const struct ui_model *m, const char *title, bool cold)
+static void rank_draw(struct canvas *c, struct rect r, const struct ui_model *m, const char *title,
+                      bool cold)
 {
     struct ranked list[8];
     struct rect before = canvas_clip(c, r);
@@ -335,8 +360,12 @@ static void rank_draw(struct canvas *c, struct rect r, const struct ui_model *m,
 
     canvas_text(c, r.x, r.y, theme_style(&m->theme, ROLE_STYLE_DIM), title);
     for (i = 0; i < n && i + 1 < r.h; i++)
-        canvas_printf(c, r.x, r.y + 1 + i, theme_style(&m->theme, ui_cell_on_gpu(m, list[i].layer, list[i].expert) ? ROLE_STYLE_GPU : ROLE_STYLE_CPU),
-                      "L%-3d E%-3d %7s  %5.2f %%", list[i].layer, list[i].expert, m->heat == HEAT_NOW ? "" : draw_count(a, (uint64_t)list[i].v),
+        canvas_printf(c, r.x, r.y + 1 + i,
+                      theme_style(&m->theme, ui_cell_on_gpu(m, list[i].layer, list[i].expert)
+                                                 ? ROLE_STYLE_GPU
+                                                 : ROLE_STYLE_CPU),
+                      "L%-3d E%-3d %7s  %5.2f %%", list[i].layer, list[i].expert,
+                      m->heat == HEAT_NOW ? "" : draw_count(a, (uint64_t)list[i].v),
                       list[i].share * 100);
     canvas_clip_set(c, before);
 }
@@ -348,32 +377,42 @@ static int16_t ink_on(int16_t colour, enum theme_depth depth)
     int light;
 
     if (colour < 16)
-        return colour < 0 ? -1 : colour == 0 || colour == 1 || colour == 4 || colour == 5 || colour == 8 ? 15 : 0;
+        return colour < 0                                                                ? -1
+               : colour == 0 || colour == 1 || colour == 4 || colour == 5 || colour == 8 ? 15
+                                                                                         : 0;
     if (colour >= 232)
         light = 8 + (colour - 232) * 10;
     else
-        light = (levels[(colour - 16) / 36] * 3 + levels[(colour - 16) / 6 % 6] * 6 + levels[(colour - 16) % 6]) / 10;
+        light = (levels[(colour - 16) / 36] * 3 + levels[(colour - 16) / 6 % 6] * 6 +
+                 levels[(colour - 16) % 6]) /
+                10;
     return depth == THEME_16 ? light > 110 ? 0 : 15 : light > 110 ? 16 : 231;
 }
 
 /* In w columns and no more, however large: 19.2, 19, 12k, 3M. */
 static void cell_number(char out[24], double v, int w, bool fraction)
 {
-    static const struct { double per; const char *unit; } forms[] = {{1, ""}, {1e3, "k"}, {1e6, "M"}, {1e9, "G"}};
+    static const struct {
+        double per;
+        const char *unit;
+    } forms[] = {{1, ""}, {1e3, "k"}, {1e6, "M"}, {1e9, "G"}};
 
     if (fraction && snprintf(out, 24, "%*.1f", w, v) <= w)
         return;
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
-        if (snprintf(out, 24, "%*.0f%s", w - (int)strlen(forms[i].unit), v / forms[i].per, forms[i].unit) <= w)
+        if (snprintf(out, 24, "%*.0f%s", w - (int)strlen(forms[i].unit), v / forms[i].per,
+                     forms[i].unit) <= w)
             return;
     out[0] = 0;
 }
 
 /* A cell of the zoomed map: its count on its heat, in the middle of its rows. */
-static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m, int layer, int expert, double total, bool cursor)
+static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m, int layer,
+                      int expert, double total, bool cursor)
 {
     const struct theme *t = &m->theme;
-    int at = layer * m->live.n_experts + expert, step = level(value(m, at), total, m->live.n_experts), on = ui_cell_on_gpu(m, layer, expert);
+    int at = layer * m->live.n_experts + expert,
+        step = level(value(m, at), total, m->live.n_experts), on = ui_cell_on_gpu(m, layer, expert);
     struct style s = STYLE_PLAIN;
     char number[24];
 
@@ -400,12 +439,13 @@ static void layers_shown(struct state *s, const struct ui_model *m, int first, i
     s->shown = first + n > m->live.n_layers ? m->live.n_layers - first : n;
 }
 
-/* How the zoomed map lies: a table of cells, the extremes beside it or below, two lines at the foot. */
+/* How the zoomed map lies: a table of cells, the extremes beside it or below, two lines at the
+ * foot. */
 struct zoom {
-    int cell_w, tall;            /* of a cell: columns, rows */
-    int side_w;                  /* columns of the extremes beside the table; 0: not there */
-    int rows;                    /* between the heading and the foot */
-    int top, shown;              /* first layer, layers */
+    int cell_w, tall; /* of a cell: columns, rows */
+    int side_w;       /* columns of the extremes beside the table; 0: not there */
+    int rows;         /* between the heading and the foot */
+    int top, shown;   /* first layer, layers */
 };
 
 static struct zoom zoom_make(const struct ui_model *m, struct rect r)
@@ -415,7 +455,7 @@ static struct zoom zoom_make(const struct ui_model *m, struct rect r)
 
     z.cell_w = (r.w - z.side_w - 14) / (n ? n : 1);
     z.cell_w = z.cell_w > 7 ? 7 : z.cell_w;
-    table = z.side_w ? z.rows : z.rows - 8;                      /* the extremes may come below */
+    table = z.side_w ? z.rows : z.rows - 8; /* the extremes may come below */
     z.tall = table >= layers * 3 ? 3 : table >= layers * 2 ? 2 : 1;
     if (m->theme.depth == THEME_MONO)
         z.tall = 1;
@@ -425,9 +465,11 @@ static struct zoom zoom_make(const struct ui_model *m, struct rect r)
 }
 
 /* A number in each cell, the entropy of each layer. */
-static void zoom_table(struct canvas *c, struct rect r, const struct ui_model *m, const struct zoom *z, int cursor_expert)
+static void zoom_table(struct canvas *c, struct rect r, const struct ui_model *m,
+                       const struct zoom *z, int cursor_expert)
 {
-    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM), text = theme_style(&m->theme, ROLE_STYLE_TEXT);
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM),
+                 text = theme_style(&m->theme, ROLE_STYLE_TEXT);
     int n = m->live.n_experts, behind = r.x + 7 + n * z->cell_w;
 
     canvas_text(c, r.x, r.y, dim, "layer");
@@ -440,15 +482,16 @@ static void zoom_table(struct canvas *c, struct rect r, const struct ui_model *m
 
         canvas_printf(c, r.x, middle, dim, "%4d", l);
         for (int e = 0; e < n; e++)
-            zoom_cell(c, (struct rect){r.x + 6 + e * z->cell_w, y, z->cell_w, z->tall}, m, l, e, total,
-                      l == m->cursor_layer && e == cursor_expert);
+            zoom_cell(c, (struct rect){r.x + 6 + e * z->cell_w, y, z->cell_w, z->tall}, m, l, e,
+                      total, l == m->cursor_layer && e == cursor_expert);
         if (total > 0)
             canvas_printf(c, behind, middle, text, "%.2f", entropy(m, l));
     }
 }
 
 /* Most and least chosen: beside the table, or below it where there is no room beside. */
-static void zoom_extremes(struct canvas *c, struct rect r, const struct ui_model *m, const struct zoom *z)
+static void zoom_extremes(struct canvas *c, struct rect r, const struct ui_model *m,
+                          const struct zoom *z)
 {
     int table = m->live.n_layers * z->tall;
     struct rect most, least;
@@ -479,12 +522,14 @@ static void zoom_sum(struct canvas *c, struct rect r, const struct ui_model *m)
             gpu += ui_cell_on_gpu(m, l, e) ? value(m, l * n + e) : 0;
             gpu_cells += ui_cell_on_gpu(m, l, e);
         }
-    snprintf(line, sizeof line, "gpu holds %d of %d experts and ran %.1f %% of %s choices", gpu_cells, n * layers,
-             all > 0 ? gpu / all * 100 : 0, m->heat == HEAT_NOW ? "the newest" : draw_count(a, (uint64_t)all));
+    snprintf(line, sizeof line, "gpu holds %d of %d experts and ran %.1f %% of %s choices",
+             gpu_cells, n * layers, all > 0 ? gpu / all * 100 : 0,
+             m->heat == HEAT_NOW ? "the newest" : draw_count(a, (uint64_t)all));
     canvas_text_fit(c, r.x, r.y + r.h - 2, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), line);
 }
 
-static void zoom_draw(struct canvas *c, struct rect r, const struct ui_model *m, const struct panel_view *v)
+static void zoom_draw(struct canvas *c, struct rect r, const struct ui_model *m,
+                      const struct panel_view *v)
 {
     struct zoom z = zoom_make(m, r);
     struct state *s = v->state;
@@ -509,7 +554,8 @@ static int experts_most(const struct ui_model *m, int width)
 /* Between the whole map at its densest and a line for each layer more rows are of no use. */
 static int experts_step(const struct ui_model *m, int width)
 {
-    return m->live.n_layers && least_rows(m, width) < m->live.n_layers + 2 ? least_rows(m, width) : 0;
+    return m->live.n_layers && least_rows(m, width) < m->live.n_layers + 2 ? least_rows(m, width)
+                                                                           : 0;
 }
 
 /* The cursor begins where the foot line already points. */
@@ -521,21 +567,25 @@ static void experts_focused(struct ui_model *m, const struct panel_view *v)
         hottest(m, &m->cursor_layer, &s->expert);
 }
 
-static void experts_side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
+static void experts_side(const struct ui_model *m, const struct panel_view *v, char *out,
+                         size_t size)
 {
     const struct state *s = v->state;
 
     if (m->n_cells && s->shown < m->live.n_layers)
-        snprintf(out, size, "L%d–%d of %d · %s", s->first, s->first + s->shown - 1, m->live.n_layers, ui_heat_word(m->heat));
+        snprintf(out, size, "L%d–%d of %d · %s", s->first, s->first + s->shown - 1,
+                 m->live.n_layers, ui_heat_word(m->heat));
     else
         snprintf(out, size, "%s", ui_heat_word(m->heat));
 }
 
 /* Numbers of the experts over the cells. */
-static void axis_draw(struct canvas *c, struct rect r, const struct ui_model *m, const struct map *p)
+static void axis_draw(struct canvas *c, struct rect r, const struct ui_model *m,
+                      const struct map *p)
 {
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
-    bool pairs = p->cell_w >= 2;                                 /* room for two digits at every second one */
+    /* room for two digits at every second one */
+    bool pairs = p->cell_w >= 2;
 
     if (p->bin > 1) {
         canvas_printf(c, p->x, r.y, dim, r.w >= 26 ? "%d experts a column" : "%d a cell", p->bin);
@@ -547,7 +597,8 @@ static void axis_draw(struct canvas *c, struct rect r, const struct ui_model *m,
 }
 
 /* The map in its columns: one, or two side by side where it folds. */
-static void map_draw(struct canvas *c, struct rect r, const struct ui_model *m, const struct panel_view *v)
+static void map_draw(struct canvas *c, struct rect r, const struct ui_model *m,
+                     const struct panel_view *v)
 {
     int foot = r.h >= 4, below;
     struct state *s = v->state;
@@ -573,10 +624,12 @@ static void map_draw(struct canvas *c, struct rect r, const struct ui_model *m, 
         foot_draw(c, r, m, v, below < r.y + r.h ? below : r.y + r.h - 1);
 }
 
-static void experts_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
+static void experts_draw(struct canvas *c, struct rect r, struct ui_model *m,
+                         const struct panel_view *v)
 {
     if (!m->n_cells)
-        canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), m->loading ? "when the model is loaded" : "no experts");
+        canvas_text_fit(c, r.x, r.y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM),
+                        m->loading ? "when the model is loaded" : "no experts");
     else if (v->zoomed && (r.w - 14) / m->live.n_experts >= 4 && r.h >= 8)
         zoom_draw(c, r, m, v);
     else
@@ -588,7 +641,8 @@ static bool experts_act(struct ui_model *m, const struct panel_view *v, enum act
     struct state *s = v->state;
     int l = m->cursor_layer, e = s->expert;
 
-    if (!s->moved && m->n_cells && (a == ACTION_UP || a == ACTION_DOWN || a == ACTION_LEFT || a == ACTION_RIGHT))
+    if (!s->moved && m->n_cells &&
+        (a == ACTION_UP || a == ACTION_DOWN || a == ACTION_LEFT || a == ACTION_RIGHT))
         hottest(m, &l, &e);
     switch (a) {
     case ACTION_UP: l--; break;
@@ -611,7 +665,22 @@ static bool experts_act(struct ui_model *m, const struct panel_view *v, enum act
 }
 
 const struct panel panel_experts = {
-    .name = "experts", .open = true,
-    .zoom = ACTION_ZOOM_EXPERTS, .state_size = sizeof(struct state), .column = 1, .priority = 2, .min = 4, .grow = 6, .want = experts_want, .most = experts_most, .step = experts_step, .draw = experts_draw, .side = experts_side,
-    .act = experts_act, .focused = experts_focused, .explain = explain, .keys = "arrows, m", .whole = true,
+    .name = "experts",
+    .open = true,
+    .zoom = ACTION_ZOOM_EXPERTS,
+    .state_size = sizeof(struct state),
+    .column = 1,
+    .priority = 2,
+    .min = 4,
+    .grow = 6,
+    .want = experts_want,
+    .most = experts_most,
+    .step = experts_step,
+    .draw = experts_draw,
+    .side = experts_side,
+    .act = experts_act,
+    .focused = experts_focused,
+    .explain = explain,
+    .keys = "arrows, m",
+    .whole = true,
 };

@@ -1,14 +1,15 @@
-/* Help: the keys from their table and the commands, as text that scrolls; explanations wrap in their column. */
+/* Help: the keys from their table and the commands, as text that scrolls; explanations wrap in
+ * their column. */
 #include "ui/glyph.h"
 #include "ui/panels/panel.h"
 
 #include <string.h>
 
-#define COLUMN 19                /* where the explanations begin */
+#define COLUMN 19 /* where the explanations begin */
 
 struct state {
-    int top;                     /* first row shown */
-    int rows, shown;             /* of the last drawing: all, and those of the pane */
+    int top;         /* first row shown */
+    int rows, shown; /* of the last drawing: all, and those of the pane */
 };
 
 /* Draws from row y on when c is given; returns the rows taken. The text is ASCII: ours. */
@@ -20,7 +21,8 @@ static int flow(struct canvas *c, struct rect r, const struct ui_model *m, int y
     while (*s) {
         size_t n = strcspn(s, "\n"), at = 0;
         bool row = n > COLUMN && s[0] == ' ' && s[2] != ' ';
-        struct style text = theme_style(&m->theme, s[0] && s[0] != ' ' ? ROLE_STYLE_HEADING : ROLE_STYLE_TEXT);
+        struct style text = theme_style(&m->theme,
+                                        s[0] && s[0] != ' ' ? ROLE_STYLE_HEADING : ROLE_STYLE_TEXT);
 
         if (row) {
             if (c && y >= r.y)
@@ -53,7 +55,8 @@ static int help_want(const struct ui_model *m, int width)
     return flow(NULL, (struct rect){0, 0, width, 1}, m, 0);
 }
 
-static void help_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
+static void help_draw(struct canvas *c, struct rect r, struct ui_model *m,
+                      const struct panel_view *v)
 {
     struct state *s = v->state;
     int most;
@@ -72,7 +75,8 @@ static void help_side(const struct ui_model *m, const struct panel_view *v, char
     int last = s->top + s->shown;
 
     if (s->rows > s->shown)
-        snprintf(out, size, "%d–%d of %d, PgUp PgDn · F1 or Esc closes", s->top + 1, last < s->rows ? last : s->rows, s->rows);
+        snprintf(out, size, "%d–%d of %d, PgUp PgDn · F1 or Esc closes", s->top + 1,
+                 last < s->rows ? last : s->rows, s->rows);
     else
         snprintf(out, size, "F1 or Esc closes");
 }
@@ -93,6 +97,17 @@ static bool help_act(struct ui_model *m, const struct panel_view *v, enum action
 }
 
 const struct panel panel_help = {
-    .name = "help", .overlay = true, .zoom = ACTION_HELP, .state_size = sizeof(struct state), .column = 1, .priority = 9, .min = 4, .grow = 1, .want = help_want,
-    .draw = help_draw, .side = help_side, .act = help_act, .keys = "arrows, PgUp, PgDn",
+    .name = "help",
+    .overlay = true,
+    .zoom = ACTION_HELP,
+    .state_size = sizeof(struct state),
+    .column = 1,
+    .priority = 9,
+    .min = 4,
+    .grow = 1,
+    .want = help_want,
+    .draw = help_draw,
+    .side = help_side,
+    .act = help_act,
+    .keys = "arrows, PgUp, PgDn",
 };

@@ -1,11 +1,13 @@
-/* Memory: what the model takes, by kind, what the process has resident, and what is left of the machine. Red beyond 90 %. */
+/* Memory: what the model takes, by kind, what the process has resident, and what is left of the
+ * machine. Red beyond 90 %. */
 #include "ui/draw.h"
 #include "ui/panels/panel.h"
 
 #include <stdio.h>
 
 static const char *const explain[] = {
-    "weights: packed in memory of ours, and mapped from the model file (given back when memory is short)",
+    "weights: packed in memory of ours, and mapped from the model file (given back when memory is "
+    "short)",
     "kv: keys and values of the conversation, for the whole context",
     "scratch: working space of the computation",
     "process: resident memory of this program (RSS), as top shows it",
@@ -19,8 +21,10 @@ static double device_sum(const struct ui_model *m, int what)
     int i;
 
     for (i = 1; i < m->live.n_devices && i < DEVICE_MAX; i++)
-        sum += (double)(what == 0 ? m->live.devices[i].weight_bytes : what == 1 ? m->live.devices[i].kv_bytes :
-                        m->live.devices[i].scratch_bytes + m->live.devices[i].staging_bytes);
+        sum += (double)(what == 0 ? m->live.devices[i].weight_bytes
+                        : what == 1
+                            ? m->live.devices[i].kv_bytes
+                            : m->live.devices[i].scratch_bytes + m->live.devices[i].staging_bytes);
     return sum;
 }
 
@@ -28,7 +32,9 @@ static double used_share(const struct ui_model *m)
 {
     const struct ui_system *s = &m->system;
 
-    return s->valid && s->memory_total && s->memory_total != UINT64_MAX ? 1.0 - (double)s->memory_available / (double)s->memory_total : 0;
+    return s->valid && s->memory_total && s->memory_total != UINT64_MAX
+               ? 1.0 - (double)s->memory_available / (double)s->memory_total
+               : 0;
 }
 
 static int memory_want(const struct ui_model *m, int width)
@@ -41,17 +47,19 @@ static int memory_most(const struct ui_model *m, int width)
     return 7;
 }
 
-static void memory_side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
+static void memory_side(const struct ui_model *m, const struct panel_view *v, char *out,
+                        size_t size)
 {
     char a[16], b[16];
 
     if (m->system.valid)
-        snprintf(out, size, "%s of %s", draw_size(a, (double)(m->system.memory_total - m->system.memory_available), false),
+        snprintf(out, size, "%s of %s",
+                 draw_size(a, (double)(m->system.memory_total - m->system.memory_available), false),
                  draw_size(b, (double)m->system.memory_total, false));
 }
 
-static void row(struct canvas *c, struct rect r, int y, const struct ui_model *m, const char *label, double bytes, double of, enum theme_role role,
-                const char *more)
+static void row(struct canvas *c, struct rect r, int y, const struct ui_model *m, const char *label,
+                double bytes, double of, enum theme_role role, const char *more)
 {
     char a[16];
     int x, width;
@@ -62,27 +70,35 @@ static void row(struct canvas *c, struct rect r, int y, const struct ui_model *m
     (void)x;
     x = r.x + (r.w < 30 ? 15 : 18);
     width = r.x + r.w - x;
-    if (width > 24) {                                            /* bars of one scale end at one place */
+    /* bars of one scale end at one place */
+    if (width > 24) {
         canvas_text_right(c, r.x + r.w, r.y + y, theme_style(&m->theme, ROLE_STYLE_DIM), more);
         width -= 16;
     }
-    draw_bar(c, x, r.y + y, width, of > 0 ? bytes / of : 0, theme_style(&m->theme, role), theme_style(&m->theme, ROLE_STYLE_RULE));
+    draw_bar(c, x, r.y + y, width, of > 0 ? bytes / of : 0, theme_style(&m->theme, role),
+             theme_style(&m->theme, ROLE_STYLE_RULE));
 }
 
-static void memory_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
+static void memory_draw(struct canvas *c, struct rect r, struct ui_model *m,
+                        const struct panel_view *v)
 {
     const struct telemetry *t = &m->live;
     const struct ui_system *s = &m->system;
-    double total = s->valid ? (double)s->memory_total : 0, weights = (double)(t->weights_packed + t->weights_mapped) + device_sum(m, 0), share = used_share(m);
+    double total = s->valid ? (double)s->memory_total : 0,
+           weights = (double)(t->weights_packed + t->weights_mapped) + device_sum(m, 0),
+           share = used_share(m);
     char text[64] = "", a[16];
     int y = 0;
 
     if (r.h >= 5) {
         if (t->weights_mapped)
-            snprintf(text, sizeof text, "%s mapped", draw_size(a, (double)t->weights_mapped, false));
+            snprintf(text, sizeof text, "%s mapped",
+                     draw_size(a, (double)t->weights_mapped, false));
         row(c, r, y++, m, "weights", weights, total, ROLE_STYLE_GRAPH, text);
-        row(c, r, y++, m, "kv", (double)t->kv_bytes + device_sum(m, 1), total, ROLE_STYLE_GRAPH, "");
-        row(c, r, y++, m, "scratch", (double)t->scratch_bytes + device_sum(m, 2), total, ROLE_STYLE_GRAPH, "");
+        row(c, r, y++, m, "kv", (double)t->kv_bytes + device_sum(m, 1), total, ROLE_STYLE_GRAPH,
+            "");
+        row(c, r, y++, m, "scratch", (double)t->scratch_bytes + device_sum(m, 2), total,
+            ROLE_STYLE_GRAPH, "");
     } else if (r.h >= 3) {
         row(c, r, y++, m, "weights", weights, total, ROLE_STYLE_GRAPH, "");
     }
@@ -93,7 +109,8 @@ static void memory_draw(struct canvas *c, struct rect r, struct ui_model *m, con
         snprintf(text, sizeof text, "peak %s", draw_size(a, (double)s->rss_peak, false));
     row(c, r, y++, m, "process", (double)s->rss, total, ROLE_STYLE_CPU, text);
     snprintf(text, sizeof text, "free %s", draw_size(a, (double)s->memory_available, false));
-    row(c, r, y++, m, "system", total * share, total, share > 0.9 ? ROLE_STYLE_TROUBLE : ROLE_STYLE_GRAPH, text);
+    row(c, r, y++, m, "system", total * share, total,
+        share > 0.9 ? ROLE_STYLE_TROUBLE : ROLE_STYLE_GRAPH, text);
     if (share > 0.9 && y < r.h) {
         snprintf(text, sizeof text, "%.0f %% in use: swapping is near", share * 100);
         canvas_text_fit(c, r.x, r.y + y, r.w, theme_style(&m->theme, ROLE_STYLE_TROUBLE), text);
@@ -101,6 +118,15 @@ static void memory_draw(struct canvas *c, struct rect r, struct ui_model *m, con
 }
 
 const struct panel panel_memory = {
-    .name = "memory", .open = true,
-    .column = 0, .priority = 4, .min = 2, .grow = 0, .want = memory_want, .most = memory_most, .draw = memory_draw, .side = memory_side, .explain = explain,
+    .name = "memory",
+    .open = true,
+    .column = 0,
+    .priority = 4,
+    .min = 2,
+    .grow = 0,
+    .want = memory_want,
+    .most = memory_most,
+    .draw = memory_draw,
+    .side = memory_side,
+    .explain = explain,
 };

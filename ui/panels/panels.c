@@ -47,15 +47,18 @@ int panels_init(struct ui_model *m)
 
 struct panel_view panel_view(const struct ui_model *m, int index)
 {
-    return (struct panel_view){.state = m->panel_state[index], .focused = m->focus == index, .zoomed = m->zoom == index};
+    return (struct panel_view){
+        .state = m->panel_state[index], .focused = m->focus == index, .zoomed = m->zoom == index};
 }
 
-int panel_figure(struct canvas *c, int x, int y, const struct ui_model *m, const char *label, int at, const char *figure, const char *unit)
+int panel_figure(struct canvas *c, int x, int y, const struct ui_model *m, const char *label,
+                 int at, const char *figure, const char *unit)
 {
     canvas_text(c, x, y, theme_style(&m->theme, ROLE_STYLE_DIM), label);
     x = canvas_text(c, x + at, y, theme_style(&m->theme, ROLE_STYLE_FIGURE), figure);
     if (x + 1 + (int)strlen(unit) > c->clip.x + c->clip.w && strchr(unit, '/'))
-        return canvas_text(c, x, y, theme_style(&m->theme, ROLE_STYLE_DIM), strchr(unit, '/'));      /* "728.1/s" */
+        /* "728.1/s" */
+        return canvas_text(c, x, y, theme_style(&m->theme, ROLE_STYLE_DIM), strchr(unit, '/'));
     if (unit[0])
         x = canvas_text(c, x + 1, y, theme_style(&m->theme, ROLE_STYLE_DIM), unit);
     return x;

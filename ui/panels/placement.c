@@ -1,5 +1,6 @@
-/* Placement: the plan in force, what is still on its way, and for every plan used in this session what it gave: tokens, rate with its
- * spread, share of the devices, and what the split costs. Plans not used yet wait below to be chosen. */
+/* Placement: the plan in force, what is still on its way, and for every plan used in this session
+ * what it gave: tokens, rate with its spread, share of the devices, and what the split costs. Plans
+ * not used yet wait below to be chosen. */
 #include "ui/draw.h"
 #include "ui/glyph.h"
 #include "ui/panels/panel.h"
@@ -8,20 +9,23 @@
 #include <string.h>
 
 static const char *const explain[] = {
-    "a line for each plan and its key: decode tokens a second, the median of its newest tokens; half of them lie between the quartiles",
+    "a line for each plan and its key: decode tokens a second, the median of its newest tokens; "
+    "half of them lie between the quartiles",
     "gpu: its share of the busy time; wait, copy: what the split costs a token",
     "moving: blocks still on their way to their device; the answer goes on meanwhile",
-    "streamed: experts copied for a token; guessed: of those begun early, how many were then asked for",
+    "streamed: experts copied for a token; guessed: of those begun early, how many were then asked "
+    "for",
     "Enter switches to the plan under the cursor; /place NAME takes any other",
     NULL,
 };
 
 struct state {
-    int cursor;                  /* row of the list of plans */
-    char chosen[64];             /* the name last asked for */
+    int cursor;      /* row of the list of plans */
+    char chosen[64]; /* the name last asked for */
 };
 
-/* Experts that pass through a device: all of them, and how many came by a right guess of the next layer's choice. */
+/* Experts that pass through a device: all of them, and how many came by a right guess of the next
+ * layer's choice. */
 static bool streaming(const struct ui_model *m, struct device_stats *sum)
 {
     *sum = (struct device_stats){0};
@@ -40,7 +44,8 @@ static int placement_want(const struct ui_model *m, int width)
     struct device_stats sum;
     int n = ui_plan_rows(m, rows, UI_PLANS);
 
-    return (n > 8 ? 8 : n) + 1 + (m->live.moves_pending > 0) + (m->wanted_plan[0] != 0) + streaming(m, &sum);
+    return (n > 8 ? 8 : n) + 1 + (m->live.moves_pending > 0) + (m->wanted_plan[0] != 0) +
+           streaming(m, &sum);
 }
 
 static int placement_most(const struct ui_model *m, int width)
@@ -51,7 +56,8 @@ static int placement_most(const struct ui_model *m, int width)
     return ui_plan_rows(m, rows, UI_PLANS) + 4 + streaming(m, &sum);
 }
 
-static void placement_side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
+static void placement_side(const struct ui_model *m, const struct panel_view *v, char *out,
+                           size_t size)
 {
     char a[16];
 
@@ -61,11 +67,20 @@ static void placement_side(const struct ui_model *m, const struct panel_view *v,
         snprintf(out, size, "%s", m->live.plan);
 }
 
-#define MARK_W 5                 /* "▸F10 " */
+#define MARK_W 5 /* "▸F10 " */
 /* Where columns end behind the name. */
-enum { QUARTILES_END = 17, GPU_END = 23, WAIT_END = 32, COPY_END = 40, TOKENS_END = 49, MEAN_END = 58, FIRST_END = 68 };
+enum {
+    QUARTILES_END = 17,
+    GPU_END = 23,
+    WAIT_END = 32,
+    COPY_END = 40,
+    TOKENS_END = 49,
+    MEAN_END = 58,
+    FIRST_END = 68
+};
 
-/* Columns by width: key and name, median rate, quartiles, gpu share, wait, copy, tokens, mean, ttft. */
+/* Columns by width: key and name, median rate, quartiles, gpu share, wait, copy, tokens, mean,
+ * ttft. */
 static void header(struct canvas *c, struct rect r, const struct ui_model *m, int name_w)
 {
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
@@ -100,14 +115,16 @@ static double gpu_share(const struct plan_metrics *f)
 }
 
 /* What a plan that was used gave, in columns from x on as far as there is room. */
-static void row_figures(struct canvas *c, int x, int y, int room, const struct ui_model *m, const struct plan_metrics *f, bool current)
+static void row_figures(struct canvas *c, int x, int y, int room, const struct ui_model *m,
+                        const struct plan_metrics *f, bool current)
 {
     const struct theme *t = &m->theme;
     struct style dim = theme_style(t, ROLE_STYLE_DIM);
     double share = gpu_share(f);
     char text[64], a[24];
 
-    canvas_text_right(c, x + 7, y, theme_style(t, current ? ROLE_STYLE_FIGURE : ROLE_STYLE_TEXT), draw_rate(a, f->median_tok_s));
+    canvas_text_right(c, x + 7, y, theme_style(t, current ? ROLE_STYLE_FIGURE : ROLE_STYLE_TEXT),
+                      draw_rate(a, f->median_tok_s));
     if (room >= QUARTILES_END && f->tokens > 3) {
         int digits = f->q3_tok_s >= 99.5 ? 0 : 1;
 
@@ -116,7 +133,8 @@ static void row_figures(struct canvas *c, int x, int y, int room, const struct u
     }
     if (room >= GPU_END) {
         snprintf(text, sizeof text, "%.0f %%", share * 100);
-        canvas_text_right(c, x + GPU_END, y, theme_style(t, share > 0 ? ROLE_STYLE_GPU : ROLE_STYLE_DIM), text);
+        canvas_text_right(c, x + GPU_END, y,
+                          theme_style(t, share > 0 ? ROLE_STYLE_GPU : ROLE_STYLE_DIM), text);
     }
     if (room >= COPY_END && f->tokens) {
         snprintf(text, sizeof text, "%.0f", (double)f->wait_ns / (double)f->tokens * 1e-3);
@@ -134,10 +152,12 @@ static void row_figures(struct canvas *c, int x, int y, int room, const struct u
     }
 }
 
-static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y, const struct ui_plan_row *p, int name_w, bool current, bool selected)
+static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y,
+                const struct ui_plan_row *p, int name_w, bool current, bool selected)
 {
     const struct theme *t = &m->theme;
-    struct style name = theme_style(t, current ? ROLE_STYLE_FIGURE : ROLE_STYLE_TEXT), dim = theme_style(t, ROLE_STYLE_DIM);
+    struct style name = theme_style(t, current ? ROLE_STYLE_FIGURE : ROLE_STYLE_TEXT),
+                 dim = theme_style(t, ROLE_STYLE_DIM);
     int x = r.x + MARK_W + name_w, room = r.w - MARK_W - name_w;
     bool wanted = strcmp(p->name, m->wanted_plan) == 0;
 
@@ -146,7 +166,8 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y
         canvas_fill(c, (struct rect){r.x, y, MARK_W + name_w, 1}, name, ' ');
     }
     if (current || wanted)
-        canvas_put(c, r.x, y, selected ? name : theme_style(t, ROLE_STYLE_FOCUS), wanted ? 0x25b9 : 0x25b8);
+        canvas_put(c, r.x, y, selected ? name : theme_style(t, ROLE_STYLE_FOCUS),
+                   wanted ? 0x25b9 : 0x25b8);
     if (p->key)
         canvas_printf(c, r.x + 1, y, selected ? name : dim, "F%d", p->key);
     canvas_text_fit(c, r.x + MARK_W, y, name_w, name, p->name);
@@ -156,11 +177,13 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, int y
         row_figures(c, x, y, room, m, &m->live.plans[p->figures], current);
 }
 
-static void placement_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
+static void placement_draw(struct canvas *c, struct rect r, struct ui_model *m,
+                           const struct panel_view *v)
 {
     const struct state *own = v->state;
     struct ui_plan_row rows[UI_PLANS];
-    int n = ui_plan_rows(m, rows, UI_PLANS), i, y = r.y, top, name_w = r.w >= 31 ? 14 : r.w - MARK_W - 7, room, current = 0;
+    int n = ui_plan_rows(m, rows, UI_PLANS), i, y = r.y, top,
+        name_w = r.w >= 31 ? 14 : r.w - MARK_W - 7, room, current = 0;
     char text[96], a[16];
     struct device_stats sum;
 
@@ -177,15 +200,18 @@ static void placement_draw(struct canvas *c, struct rect r, struct ui_model *m, 
         double done = (double)m->live.moved_bytes, all = done + (double)m->live.moves_pending_bytes;
         int x;
 
-        snprintf(text, sizeof text, "moving %d, %s ", m->live.moves_pending, draw_size(a, (double)m->live.moves_pending_bytes, true));
+        snprintf(text, sizeof text, "moving %d, %s ", m->live.moves_pending,
+                 draw_size(a, (double)m->live.moves_pending_bytes, true));
         x = canvas_text(c, r.x, y, theme_style(&m->theme, ROLE_STYLE_NEW), text);
-        draw_bar(c, x, y, r.x + r.w - x, all > 0 ? done / all : 0, theme_style(&m->theme, ROLE_STYLE_GPU), theme_style(&m->theme, ROLE_STYLE_RULE));
+        draw_bar(c, x, y, r.x + r.w - x, all > 0 ? done / all : 0,
+                 theme_style(&m->theme, ROLE_STYLE_GPU), theme_style(&m->theme, ROLE_STYLE_RULE));
         y++;
     }
     if (streaming(m, &sum) && y < r.y + r.h) {
         snprintf(text, sizeof text, "streamed %s", draw_size(a, (double)sum.streamed_bytes, true));
         if (sum.prefetched)
-            snprintf(text + strlen(text), sizeof text - strlen(text), ", %.0f %% guessed", 100.0 * (double)sum.prefetch_hits / (double)sum.prefetched);
+            snprintf(text + strlen(text), sizeof text - strlen(text), ", %.0f %% guessed",
+                     100.0 * (double)sum.prefetch_hits / (double)sum.prefetched);
         canvas_text_fit(c, r.x, y++, r.w, theme_style(&m->theme, ROLE_STYLE_GPU), text);
     }
     if (r.y + r.h - y > 2)
@@ -197,7 +223,8 @@ static void placement_draw(struct canvas *c, struct rect r, struct ui_model *m, 
     top = v->focused ? own->cursor : current;
     top = top >= room ? top - room + 1 : 0;
     for (i = top; i < n && y < r.y + r.h; i++, y++)
-        row(c, r, m, y, &rows[i], name_w, strcmp(rows[i].name, m->live.plan) == 0, v->focused && i == own->cursor);
+        row(c, r, m, y, &rows[i], name_w, strcmp(rows[i].name, m->live.plan) == 0,
+            v->focused && i == own->cursor);
 }
 
 static bool placement_act(struct ui_model *m, const struct panel_view *v, enum action a)
@@ -209,8 +236,10 @@ static bool placement_act(struct ui_model *m, const struct panel_view *v, enum a
     switch (a) {
     case ACTION_UP: at--; break;
     case ACTION_DOWN: at++; break;
-    case ACTION_FIRST: case ACTION_PAGE_UP: at = 0; break;
-    case ACTION_LAST: case ACTION_PAGE_DOWN: at = n - 1; break;
+    case ACTION_FIRST:
+    case ACTION_PAGE_UP: at = 0; break;
+    case ACTION_LAST:
+    case ACTION_PAGE_DOWN: at = n - 1; break;
     default: return false;
     }
     s->cursor = at >= n ? n - 1 : at < 0 ? 0 : at;
@@ -229,6 +258,19 @@ static const char *placement_plan(const struct ui_model *m, const struct panel_v
 }
 
 const struct panel panel_placement = {
-    .name = "placement", .open = true, .state_size = sizeof(struct state), .column = 0,
-    .priority = 3, .min = 2, .grow = 1, .want = placement_want, .most = placement_most, .draw = placement_draw, .side = placement_side, .act = placement_act, .plan = placement_plan, .explain = explain, .keys = "arrows, Enter",
+    .name = "placement",
+    .open = true,
+    .state_size = sizeof(struct state),
+    .column = 0,
+    .priority = 3,
+    .min = 2,
+    .grow = 1,
+    .want = placement_want,
+    .most = placement_most,
+    .draw = placement_draw,
+    .side = placement_side,
+    .act = placement_act,
+    .plan = placement_plan,
+    .explain = explain,
+    .keys = "arrows, Enter",
 };

@@ -1,5 +1,5 @@
-/* Speed: the rate of computing now and as a history, what came before the first token, and how even the tokens are. Rates are those of the
- * computing; waiting for the pace is not in them. */
+/* Speed: the rate of computing now and as a history, what came before the first token, and how even
+ * the tokens are. Rates are those of the computing; waiting for the pace is not in them. */
 #include "engine/run/trace.h"
 #include "ui/draw.h"
 #include "ui/glyph.h"
@@ -15,7 +15,8 @@ static const char *const explain[] = {
     "token: computing time of the newest 128 tokens; half took less than p50, 95 % less than p95",
     "the graph: four bars a second, newest at the right",
     "paced: at most so many tokens a second are shown; F2 runs free",
-    "with more room, or zoomed (z): where the time of one token goes, by device and layer, and how the times spread",
+    "with more room, or zoomed (z): where the time of one token goes, by device and layer, and how "
+    "the times spread",
     NULL,
 };
 
@@ -36,15 +37,18 @@ static void speed_side(const struct ui_model *m, const struct panel_view *v, cha
     else if (m->live.state == ENGINE_PREFILL)
         snprintf(out, size, "reading");
     else if (m->live.state == ENGINE_DECODE)
-        m->pace > 0 ? snprintf(out, size, "paced at %.4g/s", m->pace) : snprintf(out, size, "running free");
+        m->pace > 0 ? snprintf(out, size, "paced at %.4g/s", m->pace)
+                    : snprintf(out, size, "running free");
     else
         snprintf(out, size, "idle");
 }
 
-/* How the newest tokens' times spread: a bar for each eighth between the fastest and the slowest. */
+/* How the newest tokens' times spread: a bar for each eighth between the fastest and the slowest.
+ */
 static void spread(struct canvas *c, struct rect r, const struct ui_model *m)
 {
-    uint64_t n = m->live.recent_count < TELEMETRY_RECENT ? m->live.recent_count : TELEMETRY_RECENT, i;
+    uint64_t n = m->live.recent_count < TELEMETRY_RECENT ? m->live.recent_count : TELEMETRY_RECENT,
+             i;
     uint32_t low = UINT32_MAX, high = 0;
     int counts[64] = {0}, bins = r.w < 64 ? r.w : 64, top = 1, b;
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
@@ -56,7 +60,9 @@ static void spread(struct canvas *c, struct rect r, const struct ui_model *m)
         high = m->live.recent_us[i] > high ? m->live.recent_us[i] : high;
     }
     for (i = 0; i < n; i++) {
-        b = high > low ? (int)((uint64_t)(m->live.recent_us[i] - low) * (uint64_t)(bins - 1) / (high - low)) : 0;
+        b = high > low ? (int)((uint64_t)(m->live.recent_us[i] - low) * (uint64_t)(bins - 1) /
+                               (high - low))
+                       : 0;
         counts[b]++;
         top = counts[b] > top ? counts[b] : top;
     }
@@ -69,7 +75,10 @@ static void spread(struct canvas *c, struct rect r, const struct ui_model *m)
             double part = height - y;
 
             if (part > 0)
-                canvas_put(c, r.x + b, r.y + r.h - 2 - y, theme_style(&m->theme, ROLE_STYLE_GRAPH), draw_level(part > 1 ? 1 : part < 0.125 ? 0.125 : part));
+                canvas_put(c, r.x + b, r.y + r.h - 2 - y, theme_style(&m->theme, ROLE_STYLE_GRAPH),
+                           draw_level(part > 1       ? 1
+                                      : part < 0.125 ? 0.125
+                                                     : part));
         }
     }
     canvas_printf(c, r.x, r.y + r.h - 1, dim, "%.2f ms", low * 1e-3);
@@ -84,22 +93,29 @@ static void spread(struct canvas *c, struct rect r, const struct ui_model *m)
 /* Attention, routing and the rest have a texture, devices have the colour. */
 static uint32_t span_glyph(int kind)
 {
-    return kind == TRACE_ATTENTION ? 0x2593 : kind == TRACE_EXPERTS || kind == TRACE_LAYERS ? 0x2588 : kind == TRACE_HEAD ? 0x259a : 0x2591;
+    return kind == TRACE_ATTENTION                         ? 0x2593
+           : kind == TRACE_EXPERTS || kind == TRACE_LAYERS ? 0x2588
+           : kind == TRACE_HEAD                            ? 0x259a
+                                                           : 0x2591;
 }
 
-/* One token, traced about once a second while this is looked at: a lane for each device, then the time of each layer. Returns rows used. */
+/* One token, traced about once a second while this is looked at: a lane for each device, then the
+ * time of each layer. Returns rows used. */
 static int timeline(struct canvas *c, struct rect r, struct ui_model *m)
 {
     const struct telemetry *t = &m->live;
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
     uint32_t total = 1, most = 1, layer_us[256] = {0}, experts_us[256] = {0};
-    int lanes = t->n_devices > 0 ? t->n_devices : 1, lane_w = r.w - 5, begin = r.y, i, x, y, layers = t->n_layers < 256 ? t->n_layers : 256, rows;
+    int lanes = t->n_devices > 0 ? t->n_devices : 1, lane_w = r.w - 5, begin = r.y, i, x, y,
+        layers = t->n_layers < 256 ? t->n_layers : 256, rows;
 
     if (r.h < 3 || lane_w < 8)
         return 0;
     m->timeline_shown = true;
     if (!t->n_spans) {
-        canvas_text_fit(c, r.x, r.y, r.w, dim, r.w < 60 ? "a token's time: with the next answer" : "where the time of a token goes: shown with the next answer");
+        canvas_text_fit(c, r.x, r.y, r.w, dim,
+                        r.w < 60 ? "a token's time: with the next answer"
+                                 : "where the time of a token goes: shown with the next answer");
         return 1;
     }
     for (i = 0; i < t->n_spans; i++) {
@@ -113,38 +129,49 @@ static int timeline(struct canvas *c, struct rect r, struct ui_model *m)
         }
     }
     x = canvas_printf(c, r.x, r.y, dim, "one token, %.2f ms", total * 1e-3);
-    if (r.x + r.w - x < 42) {                                    /* the key to the textures takes a row of its own */
+    /* the key to the textures takes a row of its own */
+    if (r.x + r.w - x < 42) {
         r.y++;
         r.h--;
         x = r.x - 2;
     }
-    canvas_text_fit(c, x + 2, r.y, r.x + r.w - x - 2, dim, r.w < 40 ? "▓ attention █ experts ░ route ▚ head" : "▓ attention █ experts ░ routing ▚ head");
+    canvas_text_fit(c, x + 2, r.y, r.x + r.w - x - 2, dim,
+                    r.w < 40 ? "▓ attention █ experts ░ route ▚ head"
+                             : "▓ attention █ experts ░ routing ▚ head");
     for (i = 0; i < lanes && i + 1 < r.h; i++)
-        canvas_text(c, r.x, r.y + 1 + i, theme_style(&m->theme, i ? ROLE_STYLE_GPU : ROLE_STYLE_CPU), i ? "gpu" : "cpu");
+        canvas_text(c, r.x, r.y + 1 + i,
+                    theme_style(&m->theme, i ? ROLE_STYLE_GPU : ROLE_STYLE_CPU), i ? "gpu" : "cpu");
     for (i = 0; i < t->n_spans; i++) {
         const struct telemetry_span *s = &t->spans[i];
-        int from = (int)((uint64_t)s->start_us * (uint64_t)lane_w / total), to = (int)((uint64_t)(s->start_us + s->duration_us) * (uint64_t)lane_w / total);
+        int from = (int)((uint64_t)s->start_us * (uint64_t)lane_w / total),
+            to = (int)((uint64_t)(s->start_us + s->duration_us) * (uint64_t)lane_w / total);
 
         if (s->device >= lanes || 1 + s->device >= r.h)
             continue;
         for (x = from; x <= to && x < lane_w; x++)
-            canvas_put(c, r.x + 5 + x, r.y + 1 + s->device, theme_style(&m->theme, s->device ? ROLE_STYLE_GPU : ROLE_STYLE_CPU), span_glyph(s->kind));
+            canvas_put(c, r.x + 5 + x, r.y + 1 + s->device,
+                       theme_style(&m->theme, s->device ? ROLE_STYLE_GPU : ROLE_STYLE_CPU),
+                       span_glyph(s->kind));
     }
     y = 1 + lanes + 1;
     rows = r.h - y;
     for (i = 0; i < layers && i < rows; i++) {
-        int bar_w = r.w - 16, width = bar_w > 0 ? (int)((uint64_t)layer_us[i] * (uint64_t)bar_w / most) : 0;
-        int experts_w = layer_us[i] ? (int)((uint64_t)experts_us[i] * (uint64_t)width / layer_us[i]) : 0;
+        int bar_w = r.w - 16,
+            width = bar_w > 0 ? (int)((uint64_t)layer_us[i] * (uint64_t)bar_w / most) : 0;
+        int experts_w = layer_us[i] ? (int)((uint64_t)experts_us[i] * (uint64_t)width / layer_us[i])
+                                    : 0;
 
         canvas_printf(c, r.x, r.y + y + i, dim, "L%d", i);
         for (x = 0; x < width; x++)
-            canvas_put(c, r.x + 5 + x, r.y + y + i, theme_style(&m->theme, ROLE_STYLE_GRAPH), x < width - experts_w ? 0x2593 : 0x2588);
+            canvas_put(c, r.x + 5 + x, r.y + y + i, theme_style(&m->theme, ROLE_STYLE_GRAPH),
+                       x < width - experts_w ? 0x2593 : 0x2588);
         canvas_printf(c, r.x + r.w - 10, r.y + y + i, dim, "%7u µs", layer_us[i]);
     }
     return r.y - begin + y + (layers < rows ? layers : rows);
 }
 
-/* What stands at the right of the decode rate, from long to short; false: nothing to say in this form. */
+/* What stands at the right of the decode rate, from long to short; false: nothing to say in this
+ * form. */
 static bool speed_of_light(const struct ui_model *m, int form, char *out, size_t size)
 {
     char bytes[16];
@@ -153,10 +180,16 @@ static bool speed_of_light(const struct ui_model *m, int form, char *out, size_t
 
     draw_size(bytes, m->bytes_per_token * m->shown.decode_tok_s, false);
     switch (form) {
-    case 0: snprintf(out, size, "%s/s, %s", bytes, share); return m->bytes_per_token > 0 && share[0];
+    case 0:
+        snprintf(out, size, "%s/s, %s", bytes, share);
+        return m->bytes_per_token > 0 && share[0];
     case 1: snprintf(out, size, "%s", share); return share[0] != 0;
-    case 2: snprintf(out, size, "%.*s%% mem", percent, share); return share[0] && share[percent] == '%';
-    default: snprintf(out, size, "%s/s of weights", bytes); return m->bytes_per_token > 0 && !share[0];
+    case 2:
+        snprintf(out, size, "%.*s%% mem", percent, share);
+        return share[0] && share[percent] == '%';
+    default:
+        snprintf(out, size, "%s/s of weights", bytes);
+        return m->bytes_per_token > 0 && !share[0];
     }
 }
 
@@ -166,7 +199,9 @@ static void token_times(const struct ui_metrics *f, int width, char *out, size_t
     snprintf(out, size, "–");
     for (int form = 0; f->max_ms > 0 && form < 5; form++) {
         switch (form) {
-        case 0: snprintf(out, size, "p50 %.2f  p95 %.2f  max %.1f ms", f->p50_ms, f->p95_ms, f->max_ms); break;
+        case 0:
+            snprintf(out, size, "p50 %.2f  p95 %.2f  max %.1f ms", f->p50_ms, f->p95_ms, f->max_ms);
+            break;
         case 1: snprintf(out, size, "p50 %.2f  p95 %.2f ms", f->p50_ms, f->p95_ms); break;
         case 2: snprintf(out, size, "%.2f p95 %.2f ms", f->p50_ms, f->p95_ms); break;
         case 3: snprintf(out, size, "%.2f ms", f->p50_ms); break;
@@ -177,20 +212,23 @@ static void token_times(const struct ui_metrics *f, int width, char *out, size_t
     }
 }
 
-static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
+static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m,
+                       const struct panel_view *v)
 {
     const struct ui_metrics *f = &m->shown;
     char a[16], b[16], line[96];
-    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM), graph = theme_style(&m->theme, ROLE_STYLE_GRAPH);
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM),
+                 graph = theme_style(&m->theme, ROLE_STYLE_GRAPH);
     int wide = r.w >= 36, graph_rows = r.h - (wide ? 3 : 4), y = r.y, x;
     double top = draw_history_max(&m->decode, r.w * 2);
     int zoomed = r.h >= 16;
 
     x = panel_figure(c, r.x, y, m, "decode", 8, draw_rate(a, f->decode_tok_s), "tok/s");
-    for (int form = 0; form < 4 && f->decode_tok_s > 0; form++) {       /* the longest that fits */
+    for (int form = 0; form < 4 && f->decode_tok_s > 0; form++) { /* the longest that fits */
         int room = r.x + r.w - x - 1;
 
-        if (!speed_of_light(m, form, line, sizeof line) || glyph_text_width(line, strlen(line)) > room)
+        if (!speed_of_light(m, form, line, sizeof line) ||
+            glyph_text_width(line, strlen(line)) > room)
             continue;
         canvas_text_right(c, r.x + r.w, y, dim, line);
         break;
@@ -226,8 +264,10 @@ static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m, cons
     canvas_text(c, r.x, y, dim, "token");
     canvas_text_fit(c, r.x + 8, y, r.w - 8, theme_style(&m->theme, ROLE_STYLE_TEXT), line);
     if (zoomed) {
-        snprintf(line, sizeof line, r.w < 40 ? "answer %d · session %s tokens" : "this answer %d · this session %s tokens", f->generated,
-                 draw_count((char[24]){0}, f->session_generated));
+        snprintf(line, sizeof line,
+                 r.w < 40 ? "answer %d · session %s tokens"
+                          : "this answer %d · this session %s tokens",
+                 f->generated, draw_count((char[24]){0}, f->session_generated));
         canvas_text_fit(c, r.x, ++y, r.w, dim, line);
         y += 2;
         y += timeline(c, (struct rect){r.x, y, r.w, r.y + r.h - y}, m) + 1;
@@ -236,6 +276,16 @@ static void speed_draw(struct canvas *c, struct rect r, struct ui_model *m, cons
 }
 
 const struct panel panel_speed = {
-    .name = "speed", .open = true,
-    .column = 0, .priority = 1, .min = 2, .grow = 0, .grow_wide = 4, .want = speed_want, .most = speed_most, .draw = speed_draw, .side = speed_side, .explain = explain,
+    .name = "speed",
+    .open = true,
+    .column = 0,
+    .priority = 1,
+    .min = 2,
+    .grow = 0,
+    .grow_wide = 4,
+    .want = speed_want,
+    .most = speed_most,
+    .draw = speed_draw,
+    .side = speed_side,
+    .explain = explain,
 };

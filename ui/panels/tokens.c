@@ -1,4 +1,5 @@
-/* Tokens: each token of the answer, newest first, with its probability, its time and the experts of the layer the map's cursor is on. */
+/* Tokens: each token of the answer, newest first, with its probability, its time and the experts of
+ * the layer the map's cursor is on. */
 #include "ui/draw.h"
 #include "ui/glyph.h"
 #include "ui/panels/panel.h"
@@ -7,20 +8,22 @@
 #include <string.h>
 
 static const char *const explain[] = {
-    "p: how probable the model itself held the token, among all tokens, before temperature and cuts",
-    "left: how many tokens the cuts (top-k, top-p, min-p) left to draw from; only: no choice was left, however sure the model was",
+    "p: how probable the model itself held the token, among all tokens, before temperature and "
+    "cuts",
+    "left: how many tokens the cuts (top-k, top-p, min-p) left to draw from; only: no choice was "
+    "left, however sure the model was",
     "ms: computing time; experts: those of the layer under the map's cursor, the first one first",
     "a dot: more than 256 tokens came between two pictures, so its experts were not seen",
     NULL,
 };
 
 struct state {
-    int cursor;                  /* how many tokens are newer; 0 follows the newest */
-    uint64_t n_tokens;           /* of the model, when the cursor was set: it stays on its token */
-    unsigned list;               /* ui_model.token_lists then */
+    int cursor;        /* how many tokens are newer; 0 follows the newest */
+    uint64_t n_tokens; /* of the model, when the cursor was set: it stays on its token */
+    unsigned list;     /* ui_model.token_lists then */
 };
 
-#define P_W 6                    /* "100.0" */
+#define P_W 6 /* "100.0" */
 #define LEFT_W 6
 #define BAR_W 8
 #define MS_W 9
@@ -30,7 +33,8 @@ static int tokens_want(const struct ui_model *m, int width)
     return 10;
 }
 
-static void tokens_side(const struct ui_model *m, const struct panel_view *v, char *out, size_t size)
+static void tokens_side(const struct ui_model *m, const struct panel_view *v, char *out,
+                        size_t size)
 {
     if (m->live.n_layers)
         snprintf(out, size, "experts of layer %d", m->cursor_layer);
@@ -55,7 +59,8 @@ static void token_text(char *out, size_t size, const char *text)
 }
 
 struct columns {
-    int p, left, bar, ms, experts;       /* where each ends (p, left, ms) or begins (bar, experts); bar, ms: 0, not shown */
+    /* where each ends (p, left, ms) or begins (bar, experts); bar, ms: 0, not shown */
+    int p, left, bar, ms, experts;
     int text_w;
 };
 
@@ -74,7 +79,8 @@ static struct columns columns_make(struct rect r)
     return k;
 }
 
-static void heading(struct canvas *c, struct rect r, const struct ui_model *m, const struct columns *k)
+static void heading(struct canvas *c, struct rect r, const struct ui_model *m,
+                    const struct columns *k)
 {
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
 
@@ -89,7 +95,8 @@ static void heading(struct canvas *c, struct rect r, const struct ui_model *m, c
 /* The experts of the layer under the map's cursor. */
 static void experts(struct canvas *c, int x, int y, int end, const struct ui_model *m, uint64_t at)
 {
-    const uint16_t *row = m->token_experts + at * (uint64_t)m->token_width + (uint64_t)(m->cursor_layer * m->live.n_experts_used);
+    const uint16_t *row = m->token_experts + at * (uint64_t)m->token_width +
+                          (uint64_t)(m->cursor_layer * m->live.n_experts_used);
 
     for (int i = 0; i < m->live.n_experts_used; i++) {
         bool gpu = ui_cell_on_gpu(m, m->cursor_layer, row[i]);
@@ -100,11 +107,14 @@ static void experts(struct canvas *c, int x, int y, int end, const struct ui_mod
             canvas_put(c, x < end ? x : end - 1, y, theme_style(&m->theme, ROLE_STYLE_DIM), 0x2026);
             return;
         }
-        x = canvas_text(c, x, y, theme_style(&m->theme, gpu ? ROLE_STYLE_GPU : ROLE_STYLE_CPU), word) + 1;
+        x = canvas_text(c, x, y, theme_style(&m->theme, gpu ? ROLE_STYLE_GPU : ROLE_STYLE_CPU),
+                        word) +
+            1;
     }
 }
 
-/* Moves the cursor by the tokens that came since, so that it stays on its own as long as that is kept. */
+/* Moves the cursor by the tokens that came since, so that it stays on its own as long as that is
+ * kept. */
 static void cursor_follow(struct state *s, const struct ui_model *m)
 {
     uint64_t came = m->n_tokens - s->n_tokens, most = (uint64_t)(UI_TOKENS - 1 - s->cursor);
@@ -118,23 +128,27 @@ static void cursor_follow(struct state *s, const struct ui_model *m)
 }
 
 /* The token kept at `at`. */
-static void row(struct canvas *c, struct rect r, const struct ui_model *m, const struct columns *k, uint64_t at, bool newest, bool selected)
+static void row(struct canvas *c, struct rect r, const struct ui_model *m, const struct columns *k,
+                uint64_t at, bool newest, bool selected)
 {
     const struct theme *t = &m->theme;
     const struct ui_token *token = &m->tokens[at];
-    struct style s = theme_style(t, newest && m->running ? ROLE_STYLE_NEW : ROLE_STYLE_TEXT), dim = theme_style(t, ROLE_STYLE_DIM);
+    struct style s = theme_style(t, newest && m->running ? ROLE_STYLE_NEW : ROLE_STYLE_TEXT),
+                 dim = theme_style(t, ROLE_STYLE_DIM);
     char text[96];
 
     token_text(text, sizeof text, token->text[0] ? token->text : "·");
     if (selected)
-        canvas_fill(c, (struct rect){r.x, r.y, k->text_w, 1}, s = theme_style(t, ROLE_STYLE_SELECT), ' ');
+        canvas_fill(c, (struct rect){r.x, r.y, k->text_w, 1}, s = theme_style(t, ROLE_STYLE_SELECT),
+                    ' ');
     canvas_text_fit(c, r.x, r.y, k->text_w, s, text);
     snprintf(text, sizeof text, "%.1f", token->probability * 100);
     canvas_text_right(c, k->p, r.y, theme_style(t, ROLE_STYLE_FIGURE), text);
     snprintf(text, sizeof text, token->candidates == 1 ? "only" : "%d", token->candidates);
     canvas_text_right(c, k->left, r.y, dim, text);
     if (k->ms) {
-        draw_line(c, k->bar + 1, r.y, BAR_W, token->probability, theme_style(t, ROLE_STYLE_GRAPH), theme_style(t, ROLE_STYLE_RULE));
+        draw_line(c, k->bar + 1, r.y, BAR_W, token->probability, theme_style(t, ROLE_STYLE_GRAPH),
+                  theme_style(t, ROLE_STYLE_RULE));
         snprintf(text, sizeof text, "%.2f", token->us * 1e-3);
         canvas_text_right(c, k->ms, r.y, dim, text);
     }
@@ -144,7 +158,8 @@ static void row(struct canvas *c, struct rect r, const struct ui_model *m, const
         canvas_put(c, k->experts, r.y, dim, 0xb7);
 }
 
-static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct panel_view *v)
+static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m,
+                        const struct panel_view *v)
 {
     struct state *s = v->state;
     uint64_t kept = m->n_tokens < UI_TOKENS ? m->n_tokens : UI_TOKENS;
@@ -165,7 +180,8 @@ static void tokens_draw(struct canvas *c, struct rect r, struct ui_model *m, con
         s->cursor = (int)kept - 1;
     top = s->cursor >= r.h ? s->cursor - r.h + 1 : 0;
     for (int y = 0; y < r.h && (uint64_t)(top + y) < kept; y++)
-        row(c, (struct rect){r.x, r.y + y, r.w, 1}, m, &k, (m->n_tokens - 1 - (uint64_t)(top + y)) % UI_TOKENS, top + y == 0,
+        row(c, (struct rect){r.x, r.y + y, r.w, 1}, m, &k,
+            (m->n_tokens - 1 - (uint64_t)(top + y)) % UI_TOKENS, top + y == 0,
             v->focused && top + y == s->cursor);
 }
 
@@ -192,6 +208,17 @@ static bool tokens_act(struct ui_model *m, const struct panel_view *v, enum acti
 }
 
 const struct panel panel_tokens = {
-    .name = "tokens", .open = true, .state_size = sizeof(struct state), .column = 1, .priority = 6,
-    .min = 3, .grow = 2, .want = tokens_want, .draw = tokens_draw, .side = tokens_side, .act = tokens_act, .explain = explain, .keys = "arrows",
+    .name = "tokens",
+    .open = true,
+    .state_size = sizeof(struct state),
+    .column = 1,
+    .priority = 6,
+    .min = 3,
+    .grow = 2,
+    .want = tokens_want,
+    .draw = tokens_draw,
+    .side = tokens_side,
+    .act = tokens_act,
+    .explain = explain,
+    .keys = "arrows",
 };

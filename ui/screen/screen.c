@@ -19,10 +19,13 @@ int screen_init(struct ui_model *m)
     return panels_init(m);
 }
 
-/* Rows and cursor of the input text at a width; draws when c is given, from row `top` on. Newlines are real here. */
-static int input_flow(struct canvas *c, struct rect r, const struct ui_model *m, const struct screen_input *in, int top, int *cursor_x, int *cursor_y)
+/* Rows and cursor of the input text at a width; draws when c is given, from row `top` on. Newlines
+ * are real here. */
+static int input_flow(struct canvas *c, struct rect r, const struct ui_model *m,
+                      const struct screen_input *in, int top, int *cursor_x, int *cursor_y)
 {
-    int prompt_w = glyph_text_width(in->prompt, strlen(in->prompt)), width = r.w - prompt_w, x = 0, y = 0;
+    int prompt_w = glyph_text_width(in->prompt, strlen(in->prompt)), width = r.w - prompt_w, x = 0,
+        y = 0;
     struct style s = theme_style(&m->theme, ROLE_STYLE_INPUT);
     size_t at = 0;
 
@@ -38,7 +41,8 @@ static int input_flow(struct canvas *c, struct rect r, const struct ui_model *m,
         if (at == in->cursor) {
             *cursor_x = prompt_w + x;
             *cursor_y = y;
-            if (x >= width) {                                    /* behind the last cell: the next row */
+            /* behind the last cell: the next row */
+            if (x >= width) {
                 *cursor_x = prompt_w;
                 *cursor_y = y + 1;
             }
@@ -55,7 +59,8 @@ static int input_flow(struct canvas *c, struct rect r, const struct ui_model *m,
         }
         if (g.kind != GLYPH_NEWLINE) {
             if (c && y >= top && y - top < r.h)
-                canvas_text_n(c, r.x + prompt_w + x, r.y + y - top, s, in->text + at, (size_t)g.bytes);
+                canvas_text_n(c, r.x + prompt_w + x, r.y + y - top, s, in->text + at,
+                              (size_t)g.bytes);
             x += w;
         }
         at += (size_t)g.bytes;
@@ -79,15 +84,22 @@ static void hint_text(const struct ui_model *m, char *out, size_t size)
     const struct panel *p = m->focus >= 0 ? panels[m->focus] : NULL;
 
     if (p)
-        snprintf(out, size, "%s: %s%s%s%sEsc back", p->name, p->keys ? p->keys : "", p->keys ? ", " : "", m->letters ? "z, ?, " : "",
+        snprintf(out, size, "%s: %s%s%s%sEsc back", p->name, p->keys ? p->keys : "",
+                 p->keys ? ", " : "", m->letters ? "z, ?, " : "",
                  p->overlay ? "" : "Alt-x hides · ");
     else
-        snprintf(out, size, "%s", m->note[0] ? m->note : m->waiting[0] ? "" : m->stopped ? "the engine has stopped" :
-                 m->loading ? "you may type while the model is loading" : m->running ? "Esc stops the answer" :
-                 said_anything(m) ? "" : "say something, or /help");
+        snprintf(out, size, "%s",
+                 m->note[0]         ? m->note
+                 : m->waiting[0]    ? ""
+                 : m->stopped       ? "the engine has stopped"
+                 : m->loading       ? "you may type while the model is loading"
+                 : m->running       ? "Esc stops the answer"
+                 : said_anything(m) ? ""
+                                    : "say something, or /help");
 }
 
-static void input_draw(struct canvas *c, struct rect r, struct ui_model *m, const struct screen_input *in)
+static void input_draw(struct canvas *c, struct rect r, struct ui_model *m,
+                       const struct screen_input *in)
 {
     int cx, cy, rows, top;
     struct rect before = canvas_clip(c, r);
@@ -137,13 +149,18 @@ static void panel_title(struct canvas *c, struct rect r, const struct ui_model *
 
     canvas_fill(c, (struct rect){r.x, r.y, r.w, 1}, rule, 0x2500);
     x = canvas_text(c, r.x + 1, r.y, rule, " ");
-    x = canvas_text(c, x, r.y, theme_style(t, m->focus == index ? ROLE_STYLE_FOCUS : ROLE_STYLE_TITLE), panels[index]->name);
+    x = canvas_text(c, x, r.y,
+                    theme_style(t, m->focus == index ? ROLE_STYLE_FOCUS : ROLE_STYLE_TITLE),
+                    panels[index]->name);
     canvas_text(c, x, r.y, rule, " ");
     if (m->explain && m->focus == index)
-        snprintf(side, sizeof side, "? closes%s", panel_explain(NULL, inner(r), m, panels[index]) > r.h - 1 ? ", arrows scroll" : "");
+        snprintf(side, sizeof side, "? closes%s",
+                 panel_explain(NULL, inner(r), m, panels[index]) > r.h - 1 ? ", arrows scroll"
+                                                                           : "");
     else if (panels[index]->side)
         panels[index]->side(m, &v, side, sizeof side);
-    while (x + 5 + glyph_text_width(side, strlen(side)) >= end && (cut = last_part(side)))      /* what comes first matters most */
+    /* what comes first matters most */
+    while (x + 5 + glyph_text_width(side, strlen(side)) >= end && (cut = last_part(side)))
         *cut = 0;
     if (side[0] && x + 5 + glyph_text_width(side, strlen(side)) < end) {
         int from = canvas_text_right(c, end - 2, r.y, theme_style(t, ROLE_STYLE_DIM), side);
@@ -169,7 +186,8 @@ static void panel_draw(struct canvas *c, struct rect r, struct ui_model *m, int 
         panels[index]->draw(c, in, m, &v);
     }
     canvas_clip_set(c, clip);
-    panel_title(c, r, m, index);                                 /* may tell what was drawn: which layers, which lines */
+    /* may tell what was drawn: which layers, which lines */
+    panel_title(c, r, m, index);
     canvas_clip_set(c, before);
 }
 
@@ -184,7 +202,9 @@ static void state_text(const struct ui_model *m, char *out, size_t size)
     if (m->stopped)
         snprintf(out, size, "engine stopped");
     else if (m->running && m->prefilling)
-        snprintf(out, size, "reading %.0f %%", m->progress_total ? 100.0 * (double)m->progress_done / (double)m->progress_total : 0);
+        snprintf(out, size, "reading %.0f %%",
+                 m->progress_total ? 100.0 * (double)m->progress_done / (double)m->progress_total
+                                   : 0);
     else if (m->running)
         snprintf(out, size, "answering");
     else if (m->last_stop != STOP_NONE)
@@ -207,17 +227,21 @@ static void title_brief(struct canvas *c, struct rect r, const struct ui_model *
 
     if (!m->forgotten)
         snprintf(context, sizeof context, "%.0f %%", share * 100);
-    snprintf(text, sizeof text, "%s tok/s · %s · ctx %s · %s", draw_rate(rate, m->shown.decode_tok_s), m->live.plan[0] ? m->live.plan : "–",
-             context, m->system.valid ? draw_size(a, (double)m->system.rss, true) : "");
-    canvas_text_fit(c, 0, 0, r.w, theme_style(&m->theme, ROLE_STYLE_BAR), m->loading ? "loading" : text);
+    snprintf(text, sizeof text, "%s tok/s · %s · ctx %s · %s",
+             draw_rate(rate, m->shown.decode_tok_s), m->live.plan[0] ? m->live.plan : "–", context,
+             m->system.valid ? draw_size(a, (double)m->system.rss, true) : "");
+    canvas_text_fit(c, 0, 0, r.w, theme_style(&m->theme, ROLE_STYLE_BAR),
+                    m->loading ? "loading" : text);
 }
 
 /* Parts of the title from x on; each returns the column after it. */
-static int title_model(struct canvas *c, int x, int width, const struct ui_model *m, struct style bar, struct style dim)
+static int title_model(struct canvas *c, int x, int width, const struct ui_model *m,
+                       struct style bar, struct style dim)
 {
     char text[200];
 
-    snprintf(text, sizeof text, "%s%s%s", m->model_name, m->model_type[0] ? " " : "", m->model_type);
+    snprintf(text, sizeof text, "%s%s%s", m->model_name, m->model_type[0] ? " " : "",
+             m->model_type);
     x += canvas_text_fit(c, x, 0, width >= 100 ? 44 : 30, bar, text);
     if (!m->loading)
         return x;
@@ -226,7 +250,8 @@ static int title_model(struct canvas *c, int x, int width, const struct ui_model
     return canvas_text(c, x, 0, dim, text);
 }
 
-static int title_plan(struct canvas *c, int x, const struct ui_model *m, struct style bar, struct style dim)
+static int title_plan(struct canvas *c, int x, const struct ui_model *m, struct style bar,
+                      struct style dim)
 {
     struct style brand = theme_style(&m->theme, ROLE_STYLE_BRAND);
 
@@ -243,7 +268,8 @@ static int title_plan(struct canvas *c, int x, const struct ui_model *m, struct 
     return x;
 }
 
-static int title_context(struct canvas *c, int x, struct rect r, const struct ui_model *m, double share, struct style bar, struct style dim)
+static int title_context(struct canvas *c, int x, struct rect r, const struct ui_model *m,
+                         double share, struct style bar, struct style dim)
 {
     struct style fill = theme_style(&m->theme, share > 0.9 ? ROLE_STYLE_TROUBLE : ROLE_STYLE_GRAPH);
     int width = r.w >= 100 ? 10 : 5, end = r.x + r.w;
@@ -301,18 +327,25 @@ static void rules_draw(struct canvas *c, const struct layout *l, const struct ui
     if (l->input_rule.h) {
         canvas_fill(c, l->input_rule, rule, 0x2500);
         if (m->waiting[0]) {
-            int x = canvas_text(c, 1, l->input_rule.y, theme_style(&m->theme, ROLE_STYLE_NOTICE), " next: ");
+            int x = canvas_text(c, 1, l->input_rule.y, theme_style(&m->theme, ROLE_STYLE_NOTICE),
+                                " next: ");
 
-            x += canvas_text_fit(c, x, l->input_rule.y, l->input_rule.w - x - 2, theme_style(&m->theme, ROLE_STYLE_DIM), m->waiting);
+            x += canvas_text_fit(c, x, l->input_rule.y, l->input_rule.w - x - 2,
+                                 theme_style(&m->theme, ROLE_STYLE_DIM), m->waiting);
             canvas_text(c, x, l->input_rule.y, rule, " ");
         }
     }
     for (i = 0; i < 2; i++)
         for (y = l->rule[i].y; l->rule[i].w && y < l->rule[i].y + l->rule[i].h; y++) {
-            const struct cell *left = canvas_at(c, l->rule[i].x - 1, y), *right = canvas_at(c, l->rule[i].x + 1, y);
+            const struct cell *left = canvas_at(c, l->rule[i].x - 1, y),
+                              *right = canvas_at(c, l->rule[i].x + 1, y);
             bool from_left = left && left->ch == 0x2500, from_right = right && right->ch == 0x2500;
 
-            canvas_put(c, l->rule[i].x, y, rule, from_left && from_right ? 0x253c : from_left ? 0x2524 : from_right ? 0x251c : 0x2502);
+            canvas_put(c, l->rule[i].x, y, rule,
+                       from_left && from_right ? 0x253c
+                       : from_left             ? 0x2524
+                       : from_right            ? 0x251c
+                                               : 0x2502);
         }
 }
 
@@ -345,16 +378,20 @@ static void loading_draw(struct canvas *c, struct rect r, const struct ui_model 
         return;
     snprintf(text, sizeof text, "reading %s", m->model_name[0] ? m->model_name : "the model");
     canvas_text_fit(c, x, y - 1, width, theme_style(&m->theme, ROLE_STYLE_TEXT), text);
-    draw_bar(c, x, y, width, share, theme_style(&m->theme, ROLE_STYLE_GRAPH), theme_style(&m->theme, ROLE_STYLE_RULE));
+    draw_bar(c, x, y, width, share, theme_style(&m->theme, ROLE_STYLE_GRAPH),
+             theme_style(&m->theme, ROLE_STYLE_RULE));
     if (m->progress_total) {
-        snprintf(text, sizeof text, "%s of %s", draw_size(a, (double)m->progress_done, false), draw_size(b, (double)m->progress_total, false));
+        snprintf(text, sizeof text, "%s of %s", draw_size(a, (double)m->progress_done, false),
+                 draw_size(b, (double)m->progress_total, false));
         canvas_text_right(c, x + width, y + 1, theme_style(&m->theme, ROLE_STYLE_DIM), text);
     }
 }
 
-static void above_draw(struct canvas *c, const struct layout *l, const struct ui_model *m, const char *text)
+static void above_draw(struct canvas *c, const struct layout *l, const struct ui_model *m,
+                       const char *text)
 {
-    struct rect r = {l->input.x, (l->input_rule.h ? l->input_rule.y : l->input.y) - 1, l->input.w, 1};
+    struct rect r = {l->input.x, (l->input_rule.h ? l->input_rule.y : l->input.y) - 1, l->input.w,
+                     1};
     int lines = 1, i;
     const char *p;
     struct rect before;
@@ -378,7 +415,8 @@ static void above_draw(struct canvas *c, const struct layout *l, const struct ui
     canvas_clip_set(c, before);
 }
 
-static void request_make(struct layout_request *q, const struct ui_model *m, int w, int h, int input_rows)
+static void request_make(struct layout_request *q, const struct ui_model *m, int w, int h,
+                         int input_rows)
 {
     int i, column = w >= 180 ? w / 5 : w < 100 ? w * 34 / 100 : w * 38 / 100;
     bool two = layout_mode(w, h) == LAYOUT_TWO;
@@ -394,12 +432,19 @@ static void request_make(struct layout_request *q, const struct ui_model *m, int
         const struct panel *p = panels[i];
 
         q->panels[i] = (struct layout_panel){
-            .open = m->open_panels >> i & 1, .min = p->min, .want = p->want(m, column - 2),
-            .grow = two && p->grow_wide ? p->grow_wide : p->grow, .most = p->most ? p->most(m, column - 2) : 0,
-            .step = p->step ? p->step(m, column - 2) : 0, .priority = p->priority, .column = p->column, .whole = p->whole,
+            .open = m->open_panels >> i & 1,
+            .min = p->min,
+            .want = p->want(m, column - 2),
+            .grow = two && p->grow_wide ? p->grow_wide : p->grow,
+            .most = p->most ? p->most(m, column - 2) : 0,
+            .step = p->step ? p->step(m, column - 2) : 0,
+            .priority = p->priority,
+            .column = p->column,
+            .whole = p->whole,
         };
         if (m->explain && m->focus == i) {
-            q->panels[i].want = q->panels[i].most = panel_explain(NULL, (struct rect){0, 0, column - 2, 0}, m, p);
+            q->panels[i].want = q->panels[i].most =
+                panel_explain(NULL, (struct rect){0, 0, column - 2, 0}, m, p);
             q->panels[i].whole = true;
         }
     }
@@ -514,7 +559,8 @@ bool screen_letter(struct ui_model *m, char letter, uint64_t now)
 {
     if (!m->letters)
         return false;
-    if (m->taken.n == 0 || now - m->taken.at > UI_TAKEN_NS || m->taken.n == (int)sizeof m->taken.text) {
+    if (m->taken.n == 0 || now - m->taken.at > UI_TAKEN_NS ||
+        m->taken.n == (int)sizeof m->taken.text) {
         m->taken.n = 0;
         m->taken.heat = m->heat;
     }
@@ -541,9 +587,13 @@ int screen_typed(struct ui_model *m, uint64_t now, char out[8])
 /* An explanation that does not fit scrolls in the panel's place. */
 static bool explain_act(struct ui_model *m, enum action a)
 {
-    int step = a == ACTION_UP ? -1 : a == ACTION_DOWN ? 1 : a == ACTION_PAGE_UP ? -5 : a == ACTION_PAGE_DOWN ? 5 : 0;
+    int step = a == ACTION_UP          ? -1
+               : a == ACTION_DOWN      ? 1
+               : a == ACTION_PAGE_UP   ? -5
+               : a == ACTION_PAGE_DOWN ? 5
+                                       : 0;
 
-    m->explain_top += step;                                      /* drawing keeps it inside */
+    m->explain_top += step; /* drawing keeps it inside */
     return step != 0;
 }
 
@@ -587,18 +637,29 @@ enum action screen_act(struct ui_model *m, enum action a, int index)
         m->explain = !m->explain && panels[m->focus]->explain;
         m->explain_top = 0;
         return ACTION_NONE;
-    case ACTION_HEAT_MODE: case ACTION_MODE: m->heat = (m->heat + 1) % HEAT_MODES; return ACTION_NONE;
-    case ACTION_SCROLL_UP: chatview_scroll(m, m->chat_rows > 2 ? -(m->chat_rows - 2) : -1); return ACTION_NONE;
-    case ACTION_SCROLL_DOWN: chatview_scroll(m, m->chat_rows > 2 ? m->chat_rows - 2 : 1); return ACTION_NONE;
+    case ACTION_HEAT_MODE:
+    case ACTION_MODE: m->heat = (m->heat + 1) % HEAT_MODES; return ACTION_NONE;
+    case ACTION_SCROLL_UP:
+        chatview_scroll(m, m->chat_rows > 2 ? -(m->chat_rows - 2) : -1);
+        return ACTION_NONE;
+    case ACTION_SCROLL_DOWN:
+        chatview_scroll(m, m->chat_rows > 2 ? m->chat_rows - 2 : 1);
+        return ACTION_NONE;
     case ACTION_PAGE_UP: return screen_act(m, ACTION_SCROLL_UP, 0);
     case ACTION_PAGE_DOWN: return screen_act(m, ACTION_SCROLL_DOWN, 0);
-    case ACTION_SCROLL_LINE_UP: case ACTION_UP: chatview_scroll(m, -1); return ACTION_NONE;
-    case ACTION_SCROLL_LINE_DOWN: case ACTION_DOWN: chatview_scroll(m, 1); return ACTION_NONE;
-    case ACTION_SCROLL_TOP: case ACTION_FIRST: chatview_scroll_top(m); return ACTION_NONE;
-    case ACTION_SCROLL_END: case ACTION_LAST: chatview_scroll_end(m); return ACTION_NONE;
-    case ACTION_LEFT: case ACTION_RIGHT: return ACTION_NONE;
+    case ACTION_SCROLL_LINE_UP:
+    case ACTION_UP: chatview_scroll(m, -1); return ACTION_NONE;
+    case ACTION_SCROLL_LINE_DOWN:
+    case ACTION_DOWN: chatview_scroll(m, 1); return ACTION_NONE;
+    case ACTION_SCROLL_TOP:
+    case ACTION_FIRST: chatview_scroll_top(m); return ACTION_NONE;
+    case ACTION_SCROLL_END:
+    case ACTION_LAST: chatview_scroll_end(m); return ACTION_NONE;
+    case ACTION_LEFT:
+    case ACTION_RIGHT: return ACTION_NONE;
     case ACTION_TOGGLE:
-        if (index >= panel_toggles())                            /* no such panel: a key like any other */
+        /* no such panel: a key like any other */
+        if (index >= panel_toggles())
             return m->focus >= 0 ? ACTION_NONE : ACTION_LINE;
         panel_toggle(m, index);
         return ACTION_NONE;
@@ -621,7 +682,8 @@ void screen_click(struct ui_model *m, int w, int h, int x, int y)
         if (x >= r.x && x < r.x + r.w && y >= r.y && y < r.y + r.h)
             focus_give(m, i);
     }
-    m->letters = false;                                          /* by a click in passing: letters are still typed */
+    /* by a click in passing: letters are still typed */
+    m->letters = false;
     m->explain = false;
     m->dirty = true;
 }

@@ -62,7 +62,8 @@ int chat_busy(struct conversation *c)
 {
     if (!conversation_busy(c))
         return 0;
-    conversation_say(c, SAY_NOTICE, "not while an answer is being written; %s stops it", conversation_hooks(c)->keys ? "Esc" : "Ctrl-C");
+    conversation_say(c, SAY_NOTICE, "not while an answer is being written; %s stops it",
+                     conversation_hooks(c)->keys ? "Esc" : "Ctrl-C");
     return 1;
 }
 
@@ -84,7 +85,8 @@ static bool has_name(const struct chat_command *k, const char *name)
 /* The command with its arguments, padded to so many columns. */
 static const char *help_head(const struct chat_command *k, int columns, char *out, size_t size)
 {
-    int n = snprintf(out, size, "%s%s%s", k->name, k->arguments[0] ? " " : "", k->arguments), width = (int)utf8_width(out, (size_t)n);
+    int n = snprintf(out, size, "%s%s%s", k->name, k->arguments[0] ? " " : "", k->arguments),
+        width = (int)utf8_width(out, (size_t)n);
 
     snprintf(out + n, size - (size_t)n, "%*s", width < columns ? columns - width : 0, "");
     return out;
@@ -116,7 +118,8 @@ static int run_help(struct conversation *c, const char *arguments)
         return -1;
     }
     if (!word[0])
-        strbuf_printf(&b, "\nA message that begins with a slash: write two.%s\n", conversation_hooks(c)->keys ? " F1 shows the keys." : "");
+        strbuf_printf(&b, "\nA message that begins with a slash: write two.%s\n",
+                      conversation_hooks(c)->keys ? " F1 shows the keys." : "");
     return chat_output(c, &b);
 }
 
@@ -143,7 +146,8 @@ void chat_complete_values(const struct option *option, const char *word, char **
     values_each(option, true, add_value, &k);
 }
 
-static void complete_commands(struct conversation *c, const char *line, const char *word, char ***list, size_t *n)
+static void complete_commands(struct conversation *c, const char *line, const char *word,
+                              char ***list, size_t *n)
 {
     size_t i;
 
@@ -153,24 +157,41 @@ static void complete_commands(struct conversation *c, const char *line, const ch
 
 static const struct chat_command table[] = {
     {"/help", "/?", "[COMMAND]", "the commands, or what one does", run_help, complete_commands},
-    {"/set", "", "KEY VALUE", "change a setting: temp, top-p, pace off, theme light, …", chat_set, chat_complete_options},
-    {"/show", "", "[KEY]", "the model, the settings and where they come from; the system message", chat_show, chat_complete_show},
+    {"/set", "", "KEY VALUE", "change a setting: temp, top-p, pace off, theme light, …", chat_set,
+     chat_complete_options},
+    {"/show", "", "[KEY]", "the model, the settings and where they come from; the system message",
+     chat_show, chat_complete_show},
     {"/system", "", "[TEXT|none]", "set, show or drop the system message", chat_system, NULL},
     {"/regen", "/retry", "", "answer your last message anew", chat_regen, NULL},
     {"/continue", "", "", "let the last answer go on", chat_continue, NULL},
     {"/edit", "", "", "take your last message back into the input line", chat_edit, NULL},
     {"/undo", "", "", "drop your last message and its answer", chat_undo, NULL},
     {"/clear", "/new", "", "begin a new chat; the old one stays saved", chat_clear, NULL},
-    {"/save", "", "[NAME|FILE]", "save the chat now, or a copy: NAME among the chats, or a file FILE.json, FILE.md here", chat_save, NULL},
-    {"/save!", "", "NAME|FILE", "the same, and replace whatever file has that name", chat_save_over, NULL},
-    {"/load", "/list", "[N|NAME|FILE]", "read a saved chat, by its number, name or file; without one: list them", chat_load, chat_complete_chats},
-    {"/place", "", "[NAME|FILE]", "switch the placement at once; save NAME: keep the present one; without a name: list them", chat_place, chat_complete_place},
-    {"/compare", "", "A B …", "run your last message under these placements by turns and compare them", chat_compare, chat_complete_place},
-    {"/profile", "", "[FILE]", "which experts this chat uses, layer by layer; FILE: save it as a profile", chat_profile, NULL},
-    {"/suggest", "", "SIZE", "a plan of the experts this chat uses most, within SIZE, judged on its second half", chat_suggest, NULL},
-    {"/experts", "", "L/E", "which tokens of this chat chose an expert: /experts L17/E9", chat_experts, NULL},
+    {"/save", "", "[NAME|FILE]",
+     "save the chat now, or a copy: NAME among the chats, or a file FILE.json, FILE.md here",
+     chat_save, NULL},
+    {"/save!", "", "NAME|FILE", "the same, and replace whatever file has that name", chat_save_over,
+     NULL},
+    {"/load", "/list", "[N|NAME|FILE]",
+     "read a saved chat, by its number, name or file; without one: list them", chat_load,
+     chat_complete_chats},
+    {"/place", "", "[NAME|FILE]",
+     "switch the placement at once; save NAME: keep the present one; without a name: list them",
+     chat_place, chat_complete_place},
+    {"/compare", "", "A B …",
+     "run your last message under these placements by turns and compare them", chat_compare,
+     chat_complete_place},
+    {"/profile", "", "[FILE]",
+     "which experts this chat uses, layer by layer; FILE: save it as a profile", chat_profile,
+     NULL},
+    {"/suggest", "", "SIZE",
+     "a plan of the experts this chat uses most, within SIZE, judged on its second half",
+     chat_suggest, NULL},
+    {"/experts", "", "L/E", "which tokens of this chat chose an expert: /experts L17/E9",
+     chat_experts, NULL},
     {"/stats", "", "", "figures of this session", chat_stats, NULL},
-    {"/copy", "", "[code|all]", "copy the last answer, its last block of code, or the chat", chat_copy, chat_complete_copy},
+    {"/copy", "", "[code|all]", "copy the last answer, its last block of code, or the chat",
+     chat_copy, chat_complete_copy},
     {"/quit", "/exit /bye", "", "end; the chat is saved", chat_quit, NULL},
 };
 
@@ -210,8 +231,10 @@ int chat_command_run(struct conversation *c, const char *line)
             names[i] = table[i].name;
         snprintf(word, sizeof word, "%.*s", (int)strcspn(line, " \t\n"), line);
         near = nearest_word(word, names, table_size());
-        conversation_say(c, SAY_NOTICE, near >= 0 ? "there is no command %s; did you mean %s?" : "there is no command %s; /help lists them", word,
-                         near >= 0 ? names[near] : "");
+        conversation_say(c, SAY_NOTICE,
+                         near >= 0 ? "there is no command %s; did you mean %s?"
+                                   : "there is no command %s; /help lists them",
+                         word, near >= 0 ? names[near] : "");
         return -1;
     }
     arguments = mem_string(chat_blank(line + strcspn(line, " \t\n")));
@@ -267,7 +290,10 @@ void chat_commands_print_man(FILE *f)
 {
     size_t i;
 
-    fputs(".SH COMMANDS\nIn a chat a line that begins with a slash is a command; Tab completes it.\n", f);
+    fputs(
+        ".SH COMMANDS\nIn a chat a line that begins with a slash is a command; Tab completes it.\n",
+        f);
     for (i = 0; i < table_size(); i++)
-        fprintf(f, ".TP\n.B %s %s\n%s%s%s.\n", table[i].name, table[i].arguments, table[i].help, table[i].others[0] ? "; also " : "", table[i].others);
+        fprintf(f, ".TP\n.B %s %s\n%s%s%s.\n", table[i].name, table[i].arguments, table[i].help,
+                table[i].others[0] ? "; also " : "", table[i].others);
 }

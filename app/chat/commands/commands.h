@@ -7,25 +7,26 @@
 #include <stdio.h>
 
 struct chat_command {
-    const char *name;            /* with the slash */
-    const char *others;          /* further names, separated by blanks; "" none */
-    const char *arguments;       /* "KEY VALUE", "[FILE]" */
-    const char *help;            /* one sentence without a full stop */
+    const char *name;      /* with the slash */
+    const char *others;    /* further names, separated by blanks; "" none */
+    const char *arguments; /* "KEY VALUE", "[FILE]" */
+    const char *help;      /* one sentence without a full stop */
     /* arguments: without blanks around them, "" none. */
     int (*run)(struct conversation *c, const char *arguments);
     /* Appends completions of the last word to a NULL-terminated mem_* list; NULL: none. */
-    void (*complete)(struct conversation *c, const char *line, const char *word, char ***list, size_t *n);
+    void (*complete)(struct conversation *c, const char *line, const char *word, char ***list,
+                     size_t *n);
 };
 
 const struct chat_command *chat_commands(size_t *n);
-/* What was typed: a command when it begins with a slash (two slashes: a message that begins with one), else a message; as
- * conversation_submit. */
+/* What was typed: a command when it begins with a slash (two slashes: a message that begins with
+ * one), else a message; as conversation_submit. */
 int chat_submit(struct conversation *c, const char *text);
 /* Runs line (begins with a slash). Unknown: says so with the nearest name, -1. */
 int chat_command_run(struct conversation *c, const char *line);
 /* For ui/input_line.h's complete hook: completions of the word line[start .. end). */
 char **chat_command_complete(struct conversation *c, const char *line, int start, int end);
-void chat_commands_print_help(FILE *f);      /* two columns */
-void chat_commands_print_man(FILE *f);       /* the manual's COMMANDS section, roff */
+void chat_commands_print_help(FILE *f); /* two columns */
+void chat_commands_print_man(FILE *f);  /* the manual's COMMANDS section, roff */
 
 #endif

@@ -1,4 +1,5 @@
-/* The slash commands about the engine: /place, /stats, /experts; and /quit. Those that measure are in app/chat/commands/measure.c. */
+/* The slash commands about the engine: /place, /stats, /experts; and /quit. Those that measure are
+ * in app/chat/commands/measure.c. */
 #include "app/chat/commands/internal.h"
 
 #include "app/chat/commands/measure.h"
@@ -29,7 +30,8 @@ int chat_place(struct conversation *c, const char *arguments)
     return conversation_place_told(c, arguments);
 }
 
-void chat_complete_place(struct conversation *c, const char *line, const char *word, char ***list, size_t *n)
+void chat_complete_place(struct conversation *c, const char *line, const char *word, char ***list,
+                         size_t *n)
 {
     chat_complete_values(&option_table[OPTION_ID_place], word, list, n);
 }
@@ -71,7 +73,9 @@ int chat_experts(struct conversation *c, const char *arguments)
         if (sscanf(s, "%d%n", &expert, &end) == 1 && !*chat_blank(s + end))
             return conversation_expert(c, layer, expert);
     }
-    conversation_say(c, SAY_TROUBLE, "/experts L17/E9: which of this chat's tokens chose expert 9 of layer 17 (both counted from 0)");
+    conversation_say(c, SAY_TROUBLE,
+                     "/experts L17/E9: which of this chat's tokens chose expert 9 of layer 17 "
+                     "(both counted from 0)");
     return -1;
 }
 

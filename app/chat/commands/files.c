@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LISTED 30                /* chats that /load shows */
+#define LISTED 30 /* chats that /load shows */
 #define TITLE_COLUMNS 36u
 
 static int save(struct conversation *c, const char *name, bool replace)
@@ -25,7 +25,8 @@ static int save(struct conversation *c, const char *name, bool replace)
         rc = conversation_save(c, &e);
         snprintf(path, sizeof path, "%s", conversation_path(c));
     } else if (!name[strspn(name, "0123456789")]) {
-        rc = error_set(&e, ERR_USAGE, "a number is a place in the list of /load; choose another name");
+        rc = error_set(&e, ERR_USAGE,
+                       "a number is a place in the list of /load; choose another name");
     } else if ((rc = transcript_named_path(name, path, sizeof path, &e)) >= 0) {
         rc = conversation_export(c, path, replace, &e);
     }
@@ -34,7 +35,9 @@ static int save(struct conversation *c, const char *name, bool replace)
     else if (path[0] && access(path, F_OK) < 0)
         conversation_say(c, SAY_NOTICE, "nothing was said yet: there is nothing to save");
     else
-        conversation_say(c, SAY_NOTICE, path[0] ? "saved in %s" : "there is nowhere to save to; /save FILE%s", path);
+        conversation_say(c, SAY_NOTICE,
+                         path[0] ? "saved in %s" : "there is nowhere to save to; /save FILE%s",
+                         path);
     return rc < 0 ? -1 : 0;
 }
 
@@ -52,7 +55,8 @@ int chat_save_over(struct conversation *c, const char *arguments)
     return save(c, arguments, true);
 }
 
-/* "2026-11-22 14:02  the fox: Tell me a story about …": when it was used last, its name where somebody gave it one, how it begins. */
+/* "2026-11-22 14:02  the fox: Tell me a story about …": when it was used last, its name where
+ * somebody gave it one, how it begins. */
 static void list_line(struct strbuf *b, size_t number, const struct transcript_info *i)
 {
     char when[32], title[256];
@@ -63,7 +67,8 @@ static void list_line(struct strbuf *b, size_t number, const struct transcript_i
 
     localtime_r(&changed, &tm);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
-    snprintf(title, sizeof title, "%s%s%s", named ? i->name : "", named ? ": " : "", i->title[0] ? i->title : "(nothing said)");
+    snprintf(title, sizeof title, "%s%s%s", named ? i->name : "", named ? ": " : "",
+             i->title[0] ? i->title : "(nothing said)");
     if (utf8_width(title, strlen(title)) > TITLE_COLUMNS) {
         cut = utf8_fit(title, strlen(title), TITLE_COLUMNS - 1, NULL);
         snprintf(title + cut, sizeof title - cut, "\u2026");
@@ -89,7 +94,8 @@ static int list_chats(struct conversation *c)
 }
 
 /* A number is a place in the list, as it was shown last. */
-static int chosen_path(struct conversation *c, const char *name, char *path, size_t size, struct error *e)
+static int chosen_path(struct conversation *c, const char *name, char *path, size_t size,
+                       struct error *e)
 {
     const struct transcript_info *all;
     unsigned long at;
@@ -116,7 +122,8 @@ int chat_load(struct conversation *c, const char *arguments)
         return -1;
     if (!arguments[0])
         return list_chats(c);
-    if (chosen_path(c, arguments, path, sizeof path, &e) < 0 || conversation_load(c, path, &e) < 0) {
+    if (chosen_path(c, arguments, path, sizeof path, &e) < 0 ||
+        conversation_load(c, path, &e) < 0) {
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
         return -1;
     }
@@ -125,7 +132,8 @@ int chat_load(struct conversation *c, const char *arguments)
     return 0;
 }
 
-void chat_complete_chats(struct conversation *c, const char *line, const char *word, char ***list, size_t *n)
+void chat_complete_chats(struct conversation *c, const char *line, const char *word, char ***list,
+                         size_t *n)
 {
     struct transcript_info *all;
     struct error e;
@@ -170,7 +178,7 @@ int chat_copy(struct conversation *c, const char *arguments)
     }
     text = t->entries[at].text;
     len = strlen(text);
-    if (strcmp(arguments, "code") == 0) {                        /* the last block of code */
+    if (strcmp(arguments, "code") == 0) { /* the last block of code */
         for (from = NULL, to = strstr(text, "```"); to; to = strstr(to, "```")) {
             const char *end = strstr(to + 3, "```");
 
@@ -201,7 +209,8 @@ int chat_copy(struct conversation *c, const char *arguments)
     return 0;
 }
 
-void chat_complete_copy(struct conversation *c, const char *line, const char *word, char ***list, size_t *n)
+void chat_complete_copy(struct conversation *c, const char *line, const char *word, char ***list,
+                        size_t *n)
 {
     chat_completion_add(list, n, "code", word);
     chat_completion_add(list, n, "all", word);

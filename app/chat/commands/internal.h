@@ -1,19 +1,22 @@
-/* Between the files of the slash commands: what they share, and each command's function for the table. Thread: the UI thread. */
+/* Between the files of the slash commands: what they share, and each command's function for the
+ * table. Thread: the UI thread. */
 #ifndef APP_CHAT_COMMANDS_INTERNAL_H
 #define APP_CHAT_COMMANDS_INTERNAL_H
 
 #include "app/chat/conversation.h"
 #include "engine/base/strbuf.h"
 
-const char *chat_blank(const char *s);                       /* behind the blanks */
+const char *chat_blank(const char *s); /* behind the blanks */
 /* The first word of *s; *s moves behind it and the blanks. */
 void chat_word_take(const char **s, char *out, size_t size);
-int chat_output(struct conversation *c, struct strbuf *b);   /* the output of one command, told in one piece; releases b; 0 */
+/* the output of one command, told in one piece; releases b; 0 */
+int chat_output(struct conversation *c, struct strbuf *b);
 /* word joins the completions when it begins with begin. */
 void chat_completion_add(char ***list, size_t *n, const char *word, const char *begin);
 /* What the option's value may be. */
 void chat_complete_values(const struct option *option, const char *word, char ***list, size_t *n);
-int chat_busy(struct conversation *c);                       /* 1 and a word about it while an answer is being written */
+/* 1 and a word about it while an answer is being written */
+int chat_busy(struct conversation *c);
 
 /* As struct chat_command's run. */
 int chat_show(struct conversation *c, const char *arguments);
@@ -34,10 +37,15 @@ int chat_experts(struct conversation *c, const char *arguments);
 int chat_quit(struct conversation *c, const char *arguments);
 
 /* As struct chat_command's complete. */
-void chat_complete_options(struct conversation *c, const char *line, const char *word, char ***list, size_t *n);
-void chat_complete_show(struct conversation *c, const char *line, const char *word, char ***list, size_t *n);
-void chat_complete_chats(struct conversation *c, const char *line, const char *word, char ***list, size_t *n);
-void chat_complete_copy(struct conversation *c, const char *line, const char *word, char ***list, size_t *n);
-void chat_complete_place(struct conversation *c, const char *line, const char *word, char ***list, size_t *n);
+void chat_complete_options(struct conversation *c, const char *line, const char *word, char ***list,
+                           size_t *n);
+void chat_complete_show(struct conversation *c, const char *line, const char *word, char ***list,
+                        size_t *n);
+void chat_complete_chats(struct conversation *c, const char *line, const char *word, char ***list,
+                         size_t *n);
+void chat_complete_copy(struct conversation *c, const char *line, const char *word, char ***list,
+                        size_t *n);
+void chat_complete_place(struct conversation *c, const char *line, const char *word, char ***list,
+                         size_t *n);
 
 #endif

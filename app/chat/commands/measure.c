@@ -1,5 +1,5 @@
-/* See measure.h. The first half of each command (arguments) runs on the UI thread, the second on the engine's; what passes between them is
- * one struct that the worker frees. */
+/* See measure.h. The first half of each command (arguments) runs on the UI thread, the second on
+ * the engine's; what passes between them is one struct that the worker frees. */
 #include "app/chat/commands/measure.h"
 
 #include "app/placement/compare.h"
@@ -22,13 +22,13 @@
 #define REPEATS 2
 
 struct request {
-    struct engine *g;            /* set on the engine's thread */
+    struct engine *g; /* set on the engine's thread */
     uint64_t begun_ns, told_ns;
-    int done, total;             /* pieces of work, for the progress line */
+    int done, total; /* pieces of work, for the progress line */
     const char *what;
     struct compare compare;
     char *prompt, *path;
-    struct message *chat;        /* the whole of it: n_chat messages */
+    struct message *chat; /* the whole of it: n_chat messages */
     size_t n_chat;
     uint64_t budget;
 };
@@ -63,7 +63,8 @@ static int out_of_memory(struct conversation *c)
     return -1;
 }
 
-/* After each piece of work: how far it is and how long it will take. Cancelling is the engine's affair. */
+/* After each piece of work: how far it is and how long it will take. Cancelling is the engine's
+ * affair. */
 static int progress(void *ctx)
 {
     struct request *r = ctx;
@@ -76,7 +77,8 @@ static int progress(void *ctx)
         return 0;
     r->told_ns = now;
     left = clock_seconds(now - r->begun_ns) / r->done * (r->total - r->done);
-    snprintf(line, sizeof line, "%s: %.0f %%, about %.0f s left; Esc stops it", r->what, 100.0 * r->done / r->total, ceil(left));
+    snprintf(line, sizeof line, "%s: %.0f %%, about %.0f s left; Esc stops it", r->what,
+             100.0 * r->done / r->total, ceil(left));
     engine_progress(r->g, line);
     return 0;
 }
@@ -90,7 +92,8 @@ static void progress_begin(struct request *r, struct engine *g, const char *what
     r->begun_ns = r->told_ns = clock_now();
 }
 
-/* The session as it was before: whoever measures leaves no trace in it, neither tokens nor counts. */
+/* The session as it was before: whoever measures leaves no trace in it, neither tokens nor counts.
+ */
 struct held {
     int *ids, n;
 };
@@ -155,11 +158,13 @@ static int do_compare(void *ctx, struct engine *g, char **text, struct error *e)
     size_t size;
     FILE *f;
 
-    rc = info->chat ? chat_template_encode(info->chat, &m, 1, true, NULL, &ids, &n, NULL, e) :
-         info->tokenizer ? tokenizer_encode(info->tokenizer, r->prompt, strlen(r->prompt), false, &ids, &n, e) :
-         error_set(e, ERR_MODEL, "/compare needs a model with a tokenizer");
+    rc = info->chat ? chat_template_encode(info->chat, &m, 1, true, NULL, &ids, &n, NULL, e)
+         : info->tokenizer
+             ? tokenizer_encode(info->tokenizer, r->prompt, strlen(r->prompt), false, &ids, &n, e)
+             : error_set(e, ERR_MODEL, "/compare needs a model with a tokenizer");
     if (rc == 0 && (rc = hold(g, &held, e)) == 0)
-        progress_begin(r, g, "comparing", REPEATS * (int)c->n * (2 + TOKENS / COMPARE_BLOCK) + TOKENS / COMPARE_BLOCK);
+        progress_begin(r, g, "comparing",
+                       REPEATS * (int)c->n * (2 + TOKENS / COMPARE_BLOCK) + TOKENS / COMPARE_BLOCK);
     if (rc == 0)
         rc = compare_prompt(c, g, ids, n, TOKENS, REPEATS, progress, r, e);
     let_go(g, &held);
@@ -175,12 +180,17 @@ static int do_compare(void *ctx, struct engine *g, char **text, struct error *e)
         series_summarise(&p->decode, &decode);
         series_summarise(&p->prefill, &prefill);
         compare_verdict(c, i, verdict, sizeof verdict);
-        fprintf(f, "%-16s %8.1f ± %.1f tokens/s, prompt %.0f; %s; %s\n", p->name, decode.median, decode.sd, prefill.median, verdict,
-                p->defer ? "lossy" : p->same_bits ? "same bits" : p->same_tokens ? "same text" : "THE TEXT DIFFERS");
+        fprintf(f, "%-16s %8.1f ± %.1f tokens/s, prompt %.0f; %s; %s\n", p->name, decode.median,
+                decode.sd, prefill.median, verdict,
+                p->defer         ? "lossy"
+                : p->same_bits   ? "same bits"
+                : p->same_tokens ? "same text"
+                                 : "THE TEXT DIFFERS");
     }
     if (f) {
         compare_fastest(c, fastest, sizeof fastest);
-        fprintf(f, "%s\n%d tokens, in blocks of %d by turns, %d times", fastest, TOKENS, c->block, c->repeats);
+        fprintf(f, "%s\n%d tokens, in blocks of %d by turns, %d times", fastest, TOKENS, c->block,
+                c->repeats);
     }
     *text = taken(f, &made);
     return *text ? 0 : error_set(e, ERR_MEMORY, "out of memory");
@@ -217,18 +227,22 @@ int chat_compare(struct conversation *c, const char *arguments)
         if (t->entries[i - 1].role == ROLE_USER)
             r->prompt = mem_string(t->entries[i - 1].text);
     if (rc < 0 || !r->prompt) {
-        conversation_say(c, SAY_TROUBLE, "%s", rc < 0 ? e.text : "/compare runs your last message again: say something first");
+        conversation_say(c, SAY_TROUBLE, "%s",
+                         rc < 0 ? e.text
+                                : "/compare runs your last message again: say something first");
         release(r);
         return -1;
     }
-    conversation_say(c, SAY_NOTICE, "comparing %zu placements on your last message ...", r->compare.n);
+    conversation_say(c, SAY_NOTICE, "comparing %zu placements on your last message ...",
+                     r->compare.n);
     return conversation_call(c, do_compare, r, release);
 }
 
 /* ---- /profile and /suggest ---- */
 
 /* The chat as the model reads it. Not the session: that may hold less by now. */
-static int chat_tokens(const struct engine *g, const struct request *r, int **ids, int *n, struct error *e)
+static int chat_tokens(const struct engine *g, const struct request *r, int **ids, int *n,
+                       struct error *e)
 {
     *ids = NULL;
     *n = 0;
@@ -250,7 +264,8 @@ static struct request *request_new(struct conversation *c)
     for (size_t i = 0; r && i < t->n; i++) {
         struct message *m = &r->chat[r->n_chat];
 
-        *m = (struct message){t->entries[i].role, mem_string(t->entries[i].text ? t->entries[i].text : "")};
+        *m = (struct message){t->entries[i].role,
+                              mem_string(t->entries[i].text ? t->entries[i].text : "")};
         if (!m->text) {
             release(r);
             return NULL;
@@ -260,7 +275,8 @@ static struct request *request_new(struct conversation *c)
     return r;
 }
 
-static int count(struct request *r, struct engine *g, const int *ids, int n, struct usage *u, struct error *e)
+static int count(struct request *r, struct engine *g, const int *ids, int n, struct usage *u,
+                 struct error *e)
 {
     const struct hparams *hp = &engine_info(g)->model->hp;
     int rc = usage_init(u, hp->n_layers, hp->n_experts, hp->n_experts_used, e);
@@ -348,9 +364,11 @@ static int do_suggest(void *ctx, struct engine *g, char **text, struct error *e)
     if (rc == 0) {
         f = open_memstream(&made, &size);
         if (f) {
-            fprintf(f, "%d of %d experts, %s: %.1f %% of the calls of this chat's second half meet them (first half %.1f %%, any others %.1f %%)\n%s\n",
-                    s.experts, s.all_experts, size_format(s.bytes, bytes, sizeof bytes), 100 * s.hit_held_out, 100 * s.hit_trained, 100 * s.hit_uniform,
-                    s.verdict);
+            fprintf(f,
+                    "%d of %d experts, %s: %.1f %% of the calls of this chat's second half meet "
+                    "them (first half %.1f %%, any others %.1f %%)\n%s\n",
+                    s.experts, s.all_experts, size_format(s.bytes, bytes, sizeof bytes),
+                    100 * s.hit_held_out, 100 * s.hit_trained, 100 * s.hit_uniform, s.verdict);
             fprintf(f, "/place suggested puts it in force (%s)\n", path);
         }
         *text = taken(f, &made);
@@ -370,7 +388,8 @@ int chat_suggest(struct conversation *c, const char *arguments)
     if (!r)
         return out_of_memory(c);
     if (size_parse(arguments, &r->budget) < 0 || !r->budget) {
-        conversation_say(c, SAY_TROUBLE, "/suggest SIZE: how much the device may hold, for example /suggest 600M");
+        conversation_say(c, SAY_TROUBLE,
+                         "/suggest SIZE: how much the device may hold, for example /suggest 600M");
         release(r);
         return -1;
     }

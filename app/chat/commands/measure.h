@@ -1,4 +1,5 @@
-/* The slash commands that measure, and /place save: they run on the engine's thread between two answers; the chat stays usable. */
+/* The slash commands that measure, and /place save: they run on the engine's thread between two
+ * answers; the chat stays usable. */
 #ifndef APP_CHAT_COMMANDS_MEASURE_H
 #define APP_CHAT_COMMANDS_MEASURE_H
 

@@ -17,7 +17,7 @@ static void option_line(struct strbuf *b, const struct options *o, const struct 
     option_value(o, option, value, sizeof value);
     option_origin_text(o, option, from, sizeof from);
     for (const char *p = option->help; *p && n + 1 < sizeof help; p++)
-        if (*p != '`')                                           /* marks of the documents */
+        if (*p != '`') /* marks of the documents */
             help[n++] = *p;
     help[n] = 0;
     strbuf_printf(b, "%-15s %-6s  %s", option->name, value[0] ? value : "-", help);
@@ -26,7 +26,8 @@ static void option_line(struct strbuf *b, const struct options *o, const struct 
 
 static const char *parameters(uint64_t n, char *out, size_t size)
 {
-    snprintf(out, size, n >= 1000000000 ? "%.2f billion" : "%.2f million", (double)n * (n >= 1000000000 ? 1e-9 : 1e-6));
+    snprintf(out, size, n >= 1000000000 ? "%.2f billion" : "%.2f million",
+             (double)n * (n >= 1000000000 ? 1e-9 : 1e-6));
     return out;
 }
 
@@ -43,7 +44,9 @@ int chat_show(struct conversation *c, const char *arguments)
     if (word[0] && strcmp(word, "system") == 0) {
         const struct transcript *said = conversation_transcript(c);
 
-        strbuf_puts(&b, said->n && said->entries[0].role == ROLE_SYSTEM ? said->entries[0].text : "no system message; /system TEXT sets one");
+        strbuf_puts(&b, said->n && said->entries[0].role == ROLE_SYSTEM
+                            ? said->entries[0].text
+                            : "no system message; /system TEXT sets one");
         return chat_output(c, &b);
     }
     if (word[0]) {
@@ -51,8 +54,10 @@ int chat_show(struct conversation *c, const char *arguments)
 
         if (!option) {
             option = options_nearest(word, OPTION_LIVE);
-            conversation_say(c, SAY_NOTICE, option ? "there is no setting %s; did you mean %s?" : "there is no setting %s; /show lists them", word,
-                             option ? option->name : "");
+            conversation_say(c, SAY_NOTICE,
+                             option ? "there is no setting %s; did you mean %s?"
+                                    : "there is no setting %s; /show lists them",
+                             word, option ? option->name : "");
             return -1;
         }
         option_line(&b, o, option);
@@ -61,11 +66,16 @@ int chat_show(struct conversation *c, const char *arguments)
     if (info) {
         const struct hparams *h = &info->model->hp;
 
-        strbuf_printf(&b, "model            %s, %s, %s parameters, %s active\n", info->model->name, dtype_info(info->model->type)->word,
-                      parameters(info->model->n_params, all, sizeof all), parameters(info->model->n_params_active, active, sizeof active));
-        strbuf_printf(&b, "shape            %d layers × %d experts, %d chosen a token, hidden %d, expert %d\n", h->n_layers, h->n_experts, h->n_experts_used,
-                      h->hidden, h->expert_ffn);
-        strbuf_printf(&b, "engine           %d threads, %s kernels, context %d, chunks of %d\n", info->n_threads, info->kernels, info->context, info->ubatch);
+        strbuf_printf(&b, "model            %s, %s, %s parameters, %s active\n", info->model->name,
+                      dtype_info(info->model->type)->word,
+                      parameters(info->model->n_params, all, sizeof all),
+                      parameters(info->model->n_params_active, active, sizeof active));
+        strbuf_printf(
+            &b,
+            "shape            %d layers × %d experts, %d chosen a token, hidden %d, expert %d\n",
+            h->n_layers, h->n_experts, h->n_experts_used, h->hidden, h->expert_ffn);
+        strbuf_printf(&b, "engine           %d threads, %s kernels, context %d, chunks of %d\n",
+                      info->n_threads, info->kernels, info->context, info->ubatch);
         for (i = 0; t && i < (size_t)t->n_devices && i < DEVICE_MAX; i++) {
             size_format(t->devices[i].weight_bytes + t->devices[i].kv_bytes, size, sizeof size);
             strbuf_printf(&b, "device %zu         %s, holds %s\n", i, info->devices[i].name, size);
@@ -90,7 +100,8 @@ static int theme_check(const char *name, struct error *e)
     return theme_file_load(&scratch, name, e);
 }
 
-/* A placement is the engine's to take: it is asked first, so that the option never says what was only typed. */
+/* A placement is the engine's to take: it is asked first, so that the option never says what was
+ * only typed. */
 static int refused(struct conversation *c, const struct option *option, const char *value)
 {
     return option == &option_table[OPTION_ID_place] && conversation_place_told(c, value) < 0;
@@ -111,19 +122,26 @@ int chat_set(struct conversation *c, const char *arguments)
         const struct option *near = options_nearest(word, OPTION_LIVE);
 
         if (option)
-            conversation_say(c, SAY_NOTICE, "%s cannot be changed while the program runs; start it with --%s", option->name, option->name);
+            conversation_say(c, SAY_NOTICE,
+                             "%s cannot be changed while the program runs; start it with --%s",
+                             option->name, option->name);
         else
-            conversation_say(c, SAY_NOTICE, near ? "there is no setting %s; did you mean %s?" : "there is no setting %s; /show lists them", word, near ? near->name : "");
+            conversation_say(c, SAY_NOTICE,
+                             near ? "there is no setting %s; did you mean %s?"
+                                  : "there is no setting %s; /show lists them",
+                             word, near ? near->name : "");
         return -1;
     }
-    if (refused(c, option, arguments))                           /* it was said why */
+    if (refused(c, option, arguments)) /* it was said why */
         return -1;
-    if ((option == &option_table[OPTION_ID_theme] && theme_check(arguments, &e) < 0) || options_set(o, option, arguments, ORIGIN_CHAT, NULL, &e) < 0) {
+    if ((option == &option_table[OPTION_ID_theme] && theme_check(arguments, &e) < 0) ||
+        options_set(o, option, arguments, ORIGIN_CHAT, NULL, &e) < 0) {
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
         return -1;
     }
     option_value(o, option, value, sizeof value);
-    if (option != &option_table[OPTION_ID_place])                /* that is told when it is in force */
+    /* that is told when it is in force */
+    if (option != &option_table[OPTION_ID_place])
         conversation_say(c, SAY_NOTICE, "%s is %s now", option->name, value);
     if (remark_option(o, option, remark, sizeof remark))
         conversation_say(c, SAY_NOTICE, "%s", remark);
@@ -131,14 +149,16 @@ int chat_set(struct conversation *c, const char *arguments)
     return 0;
 }
 
-void chat_complete_options(struct conversation *c, const char *line, const char *word, char ***list, size_t *n)
+void chat_complete_options(struct conversation *c, const char *line, const char *word, char ***list,
+                           size_t *n)
 {
     const char *key = chat_blank(line + strcspn(line, " ")), *value = key + strcspn(key, " ");
     const struct option *option;
     char name[64];
     int i;
 
-    if (*value) {                                                /* the key stands there: its values */
+    /* the key stands there: its values */
+    if (*value) {
         snprintf(name, sizeof name, "%.*s", (int)(value - key), key);
         option = options_find(name);
         if (!option)
@@ -155,7 +175,8 @@ void chat_complete_options(struct conversation *c, const char *line, const char 
             chat_completion_add(list, n, option_table[i].name, word);
 }
 
-void chat_complete_show(struct conversation *c, const char *line, const char *word, char ***list, size_t *n)
+void chat_complete_show(struct conversation *c, const char *line, const char *word, char ***list,
+                        size_t *n)
 {
     if (strchr(chat_blank(line + strcspn(line, " ")), ' '))
         return;

@@ -15,7 +15,9 @@ int chat_system(struct conversation *c, const char *arguments)
         arguments = "";
     if (conversation_system(c, arguments) < 0)
         return -1;
-    conversation_say(c, SAY_NOTICE, arguments[0] ? "the system message holds from your next message on" : "no system message any more");
+    conversation_say(c, SAY_NOTICE,
+                     arguments[0] ? "the system message holds from your next message on"
+                                  : "no system message any more");
     return 0;
 }
 
@@ -25,9 +27,14 @@ static void tell_same(struct conversation *c)
     const struct options *o = conversation_options(c);
 
     if (o->temp == 0)
-        conversation_say(c, SAY_NOTICE, "temp is 0, so the same settings give the same answer; /set temp 0.8 varies it");
+        conversation_say(
+            c, SAY_NOTICE,
+            "temp is 0, so the same settings give the same answer; /set temp 0.8 varies it");
     else if (o->seed != OPTION_SEED_RANDOM)
-        conversation_say(c, SAY_NOTICE, "seed is %llu, so the same settings give the same answer; /set seed -1 varies it", (unsigned long long)o->seed);
+        conversation_say(
+            c, SAY_NOTICE,
+            "seed is %llu, so the same settings give the same answer; /set seed -1 varies it",
+            (unsigned long long)o->seed);
 }
 
 int chat_regen(struct conversation *c, const char *arguments)
@@ -56,7 +63,8 @@ int chat_continue(struct conversation *c, const char *arguments)
         conversation_say(c, SAY_NOTICE, "there is no answer to continue");
         return -1;
     }
-    if (strcmp(t->entries[t->n - 1].stop, stop_reason_word(STOP_TOKEN)) == 0 && !conversation_options(c)->ignore_eos) {
+    if (strcmp(t->entries[t->n - 1].stop, stop_reason_word(STOP_TOKEN)) == 0 &&
+        !conversation_options(c)->ignore_eos) {
         conversation_say(c, SAY_NOTICE, "the model had finished: there is nothing to add");
         return -1;
     }

@@ -1,5 +1,6 @@
-/* The parts of the chat on the screen: app/chat/screen/screen.c owns it and loops, app/chat/screen/show.c shows what the conversation tells, app/chat/screen/keys.c does
- * what the user asks, app/chat/screen/machine.c samples the machine. All of it belongs to the UI thread. */
+/* The parts of the chat on the screen: app/chat/screen/screen.c owns it and loops,
+ * app/chat/screen/show.c shows what the conversation tells, app/chat/screen/keys.c does what the
+ * user asks, app/chat/screen/machine.c samples the machine. All of it belongs to the UI thread. */
 #ifndef APP_CHAT_SCREEN_INTERNAL_H
 #define APP_CHAT_SCREEN_INTERNAL_H
 
@@ -30,34 +31,41 @@ struct chat {
     struct canvas canvas;
     struct terminal *terminal;
     struct system *system;
-    struct utilisation *watch;   /* of the GPU, by its kernel driver; NULL: no memory for it */
+    struct utilisation *watch; /* of the GPU, by its kernel driver; NULL: no memory for it */
     struct roofline roofline;
     bool has_roofline;
-    bool memory_due;             /* an answer was given since the memory's speed was measured */
-    uint64_t memory_at;          /* not before */
-    _Atomic int weights_cached;  /* 1: measured to come out of the cache, -1: not; 0: not measured; as memory_speed */
-    _Atomic double memory_speed; /* bytes a second that the computing threads can read; written by the engine's thread. 0: not measured */
+    bool memory_due;    /* an answer was given since the memory's speed was measured */
+    uint64_t memory_at; /* not before */
+    /* 1: measured to come out of the cache, -1: not; 0: not measured; as memory_speed */
+    _Atomic int weights_cached;
+    /* bytes a second that the computing threads can read; written by the engine's thread. 0: not
+     * measured */
+    _Atomic double memory_speed;
     char *help;
     int signal_fd;
     sigset_t old_mask;
-    uint64_t drawn_at;           /* the newest frame */
-    struct deadline frame;       /* the next one */
-    struct deadline pump;        /* events are taken up */
-    struct deadline panels;      /* the panels take up the engine's newest state */
-    struct deadline sample;      /* the machine is looked at */
+    uint64_t drawn_at;      /* the newest frame */
+    struct deadline frame;  /* the next one */
+    struct deadline pump;   /* events are taken up */
+    struct deadline panels; /* the panels take up the engine's newest state */
+    struct deadline sample; /* the machine is looked at */
     uint64_t quit_until;
     uint64_t busy_ns[DEVICE_MAX], busy_at;
     bool quit, gone, line_mode;
-    bool traced;                 /* the speed panel asked for timelines */
+    bool traced; /* the speed panel asked for timelines */
     int signal;
-    bool shown;                  /* something was said: the transcript is printed at the end */
+    bool shown; /* something was said: the transcript is printed at the end */
 };
 
 struct conversation_hooks chat_hooks(struct chat *s);
-void chat_say(void *ctx, enum conversation_say kind, const char *text);      /* a line of the program; ctx is the struct chat */
-void chat_theme_take(struct chat *s);                        /* the theme file of the options, if any */
-void chat_waiting_show(struct chat *s);                      /* the message that waits for its turn */
-void chat_keys(struct chat *s, bool late);                   /* all keys that are whole; late: nothing followed a lone Esc */
+/* a line of the program; ctx is the struct chat */
+void chat_say(void *ctx, enum conversation_say kind, const char *text);
+/* the theme file of the options, if any */
+void chat_theme_take(struct chat *s);
+/* the message that waits for its turn */
+void chat_waiting_show(struct chat *s);
+/* all keys that are whole; late: nothing followed a lone Esc */
+void chat_keys(struct chat *s, bool late);
 void chat_suspend(struct chat *s);
 void chat_machine_take(struct chat *s, uint64_t now);
 

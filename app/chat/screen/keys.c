@@ -1,4 +1,5 @@
-/* What the user does: keys and mouse become actions on the screen, the input line and the conversation; suspending; the editor. UI thread. */
+/* What the user does: keys and mouse become actions on the screen, the input line and the
+ * conversation; suspending; the editor. UI thread. */
 #include "app/chat/screen/internal.h"
 
 #include "app/chat/commands/commands.h"
@@ -18,14 +19,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define QUIT_NS (3 * CLOCK_SECOND)          /* the second Ctrl-C counts for so long */
+#define QUIT_NS (3 * CLOCK_SECOND) /* the second Ctrl-C counts for so long */
 
 /* ── suspending, the editor ── */
 
 void chat_suspend(struct chat *s)
 {
     terminal_suspend(s->terminal);
-    kill(0, SIGSTOP);                                            /* the whole job, as the shell expects; goes on here after fg */
+    /* the whole job, as the shell expects; goes on here after fg */
+    kill(0, SIGSTOP);
     terminal_resume(s->terminal);
     s->model.dirty = true;
 }
@@ -62,7 +64,8 @@ static void editor(struct chat *s)
     child = fork();
     if (child == 0) {
         sigprocmask(SIG_SETMASK, &s->old_mask, NULL);
-        snprintf(line, sizeof line, "%s %s", name, path);        /* EDITOR may hold arguments: "code --wait" */
+        /* EDITOR may hold arguments: "code --wait" */
+        snprintf(line, sizeof line, "%s %s", name, path);
         execl("/bin/sh", "sh", "-c", line, (char *)NULL);
         _exit(127);
     }
@@ -75,13 +78,15 @@ static void editor(struct chat *s)
         if (whole) {
             len = fread(whole, 1, (1 << 20) - 1, f);
             if (len && whole[len - 1] == '\n')
-                whole[len - 1] = 0;                              /* editors end files with a line end */
+                /* editors end files with a line end */
+                whole[len - 1] = 0;
             input_set(whole);
             mem_free(whole);
         }
         fclose(f);
     } else {
-        ui_model_note(&s->model, clock_now(), "%s gave nothing back; the line stays as it was", name);
+        ui_model_note(&s->model, clock_now(), "%s gave nothing back; the line stays as it was",
+                      name);
     }
     unlink(path);
     s->model.dirty = true;
@@ -93,7 +98,8 @@ void chat_waiting_show(struct chat *s)
 {
     const char *text = conversation_waiting(s->conversation);
 
-    snprintf(s->model.waiting, sizeof s->model.waiting, "%.*s", text ? (int)strcspn(text, "\n") : 0, text ? text : "");
+    snprintf(s->model.waiting, sizeof s->model.waiting, "%.*s", text ? (int)strcspn(text, "\n") : 0,
+             text ? text : "");
 }
 
 static void line_ready(struct chat *s)
@@ -165,7 +171,9 @@ static void act(struct chat *s, enum action a, int index, const struct input_eve
     case ACTION_PACE:
         conversation_pace_toggle(s->conversation);
         s->model.pace = conversation_pace(s->conversation);
-        ui_model_note(&s->model, clock_now(), s->model.pace > 0 ? "paced at %g tokens a second" : "running free", s->model.pace);
+        ui_model_note(&s->model, clock_now(),
+                      s->model.pace > 0 ? "paced at %g tokens a second" : "running free",
+                      s->model.pace);
         break;
     case ACTION_PLACE: conversation_place(s->conversation, keys_plans[index]); break;
     case ACTION_CHOOSE: {
@@ -199,7 +207,8 @@ static void typed(struct chat *s)
     int n = screen_typed(&s->model, clock_now(), taken);
 
     for (int i = 0; i < n; i++)
-        input_key(&(struct input_event){.kind = INPUT_KEY, .key = (unsigned char)taken[i], .bytes = {taken[i]}, .n_bytes = 1});
+        input_key(&(struct input_event){
+            .kind = INPUT_KEY, .key = (unsigned char)taken[i], .bytes = {taken[i]}, .n_bytes = 1});
 }
 
 static void key(struct chat *s, const struct input_event *ev)
@@ -210,14 +219,16 @@ static void key(struct chat *s, const struct input_event *ev)
 
     if (a != ACTION_INTERRUPT)
         disarm(s);
-    if (input_busy() && context == KEYS_CHAT && ev->key != '\r') {       /* a search or a prefix goes on */
+    /* a search or a prefix goes on */
+    if (input_busy() && context == KEYS_CHAT && ev->key != '\r') {
         if (input_key(ev) == INPUT_EDITOR)
             editor(s);
         return;
     }
     if (context == KEYS_PANEL && ev->key >= 0x20 && ev->key < 0x200000 && !ev->mods) {
-        if (a == ACTION_NONE || !input_empty() || !screen_letter(&s->model, (char)ev->key, clock_now())) {
-            typed(s);                                                    /* typing always works */
+        if (a == ACTION_NONE || !input_empty() ||
+            !screen_letter(&s->model, (char)ev->key, clock_now())) {
+            typed(s); /* typing always works */
             a = ACTION_LINE;
         }
     } else if (context == KEYS_PANEL) {
@@ -226,7 +237,8 @@ static void key(struct chat *s, const struct input_event *ev)
             return;
     }
     if (context == KEYS_CHAT && a == ACTION_FOCUS_NEXT && !input_empty())
-        a = ACTION_LINE;                                                 /* Tab in a line completes */
+        /* Tab in a line completes */
+        a = ACTION_LINE;
     act(s, a == ACTION_NONE ? ACTION_LINE : a, index, ev);
 }
 

@@ -1,7 +1,8 @@
-/* The chat without a screen. One thread: poll on standard input and the conversation's descriptor, readline by callbacks while it is
- * the user's turn, plain terminal while an answer streams (its lines are taken all the same: commands at once, a message for later).
- * Readline is told the terminal is dumb, so that neither it nor we ever write an escape sequence: what is printed can be piped,
- * logged, read aloud, or shown by a teletype. */
+/* The chat without a screen. One thread: poll on standard input and the conversation's descriptor,
+ * readline by callbacks while it is the user's turn, plain terminal while an answer streams (its
+ * lines are taken all the same: commands at once, a message for later). Readline is told the
+ * terminal is dumb, so that neither it nor we ever write an escape sequence: what is printed can be
+ * piped, logged, read aloud, or shown by a teletype. */
 #include "app/chat/screen/linemode.h"
 
 #include "app/chat/commands/commands.h"
@@ -29,22 +30,23 @@
 
 struct linemode {
     struct conversation *c;
-    bool tty;                    /* input and output are a terminal: readline and a prompt */
-    bool reader;                 /* --screen-reader */
-    bool prompting;              /* readline's handler is installed, the prompt is on the screen */
-    bool answering;              /* the answer's label was printed */
-    bool line_open;              /* the cursor is not at a line's start */
+    bool tty;       /* input and output are a terminal: readline and a prompt */
+    bool reader;    /* --screen-reader */
+    bool prompting; /* readline's handler is installed, the prompt is on the screen */
+    bool answering; /* the answer's label was printed */
+    bool line_open; /* the cursor is not at a line's start */
     bool end_of_input;
-    bool broken;                 /* standard output cannot be written */
-    bool no_memory;              /* what was typed could not be kept: going on would wait for what is lost */
+    bool broken; /* standard output cannot be written */
+    /* what was typed could not be kept: going on would wait for what is lost */
+    bool no_memory;
     int write_errno;
-    int interrupts;              /* Ctrl-C on an empty line, in a row */
-    struct strbuf sentence;      /* screen reader: text not yet printed */
-    struct strbuf block;         /* lines of a message inside """ or before a backslash */
+    int interrupts;         /* Ctrl-C on an empty line, in a row */
+    struct strbuf sentence; /* screen reader: text not yet printed */
+    struct strbuf block;    /* lines of a message inside """ or before a backslash */
     bool in_block;
-    bool submitting;             /* inside chat_submit: what is added was typed just now */
-    struct strbuf input;         /* bytes of a pipe, not yet a line */
-    char *preset;                /* /edit: what the next prompt begins with */
+    bool submitting;     /* inside chat_submit: what is added was typed just now */
+    struct strbuf input; /* bytes of a pipe, not yet a line */
+    char *preset;        /* /edit: what the next prompt begins with */
     char history[PATH_MAX + 16];
 };
 
@@ -62,8 +64,10 @@ static void put(struct linemode *m, const char *text, size_t n)
         size_t part = n - at < 256 ? n - at : 256, len;
 
         while (part > 1 && at + part < n && ((unsigned char)text[at + part] & 0xc0) == 0x80)
-            part--;              /* not inside a code point */
-        len = isatty(STDOUT_FILENO) ? utf8_escape(safe, sizeof safe, text + at, part, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB) : part;
+            part--; /* not inside a code point */
+        len = isatty(STDOUT_FILENO) ? utf8_escape(safe, sizeof safe, text + at, part,
+                                                  UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB)
+                                    : part;
         if (fwrite(isatty(STDOUT_FILENO) ? safe : text + at, 1, len, stdout) != len) {
             m->broken = true;
             m->write_errno = errno;
@@ -113,7 +117,8 @@ static size_t whole_sentences(const char *text, size_t n)
 
 static void flush_sentence(struct linemode *m, bool all)
 {
-    size_t n = all ? m->sentence.len : whole_sentences(m->sentence.data ? m->sentence.data : "", m->sentence.len);
+    size_t n = all ? m->sentence.len
+                   : whole_sentences(m->sentence.data ? m->sentence.data : "", m->sentence.len);
 
     if (!n)
         return;
@@ -121,7 +126,7 @@ static void flush_sentence(struct linemode *m, bool all)
     memmove(m->sentence.data, m->sentence.data + n, m->sentence.len - n + 1);
     m->sentence.len -= n;
     if (!all && m->line_open)
-        put(m, "\n", 1);         /* one sentence a line is what readers announce best */
+        put(m, "\n", 1); /* one sentence a line is what readers announce best */
     while (m->sentence.len && m->sentence.data[0] == ' ')
         memmove(m->sentence.data, m->sentence.data + 1, m->sentence.len--);
 }
@@ -157,9 +162,15 @@ static void answer_done(struct linemode *m, const struct turn_done_event *d)
         put(m, "\n", 1);
     m->answering = false;
     if (m->reader) {
-        snprintf(text, sizeof text, "End of answer. %d tokens in %.1f seconds%s %.0f tokens per second.%s", d->completion_tokens,
-                 clock_seconds(d->total_ns), paced ? " as paced; the computing makes" : ",", rate, d->reason == STOP_TOKEN ? "" : d->reason == STOP_LENGTH ? " It was cut at the length limit."
-                 : d->reason == STOP_CONTEXT ? " It was cut because the context is full." : d->reason == STOP_CANCELLED ? " It was stopped." : "");
+        snprintf(text, sizeof text,
+                 "End of answer. %d tokens in %.1f seconds%s %.0f tokens per second.%s",
+                 d->completion_tokens, clock_seconds(d->total_ns),
+                 paced ? " as paced; the computing makes" : ",", rate,
+                 d->reason == STOP_TOKEN       ? ""
+                 : d->reason == STOP_LENGTH    ? " It was cut at the length limit."
+                 : d->reason == STOP_CONTEXT   ? " It was cut because the context is full."
+                 : d->reason == STOP_CANCELLED ? " It was stopped."
+                                               : "");
         puts_line(m, text);
     } else if (m->tty && d->reason != STOP_TOKEN) {
         snprintf(text, sizeof text, "(%s)", stop_reason_word(d->reason));
@@ -175,7 +186,8 @@ static void say_beside(const struct linemode *m, enum conversation_say kind, con
     if (m->reader)
         fprintf(stderr, "%s%s\n", kind == SAY_TROUBLE ? "Trouble: " : "Note: ", safe);
     else
-        fprintf(stderr, m->tty && kind == SAY_NOTICE ? "(%s)\n" : "moetop: %s\n", safe);   /* before an answer it would look like one */
+        /* before an answer it would look like one */
+        fprintf(stderr, m->tty && kind == SAY_NOTICE ? "(%s)\n" : "moetop: %s\n", safe);
 }
 
 static void on_event(void *ctx, const struct event *ev)
@@ -183,30 +195,26 @@ static void on_event(void *ctx, const struct event *ev)
     struct linemode *m = ctx;
 
     switch (ev->kind) {
-    case EVENT_TOKEN:
-        token(m, &ev->token);
-        break;
-    case EVENT_TURN_DONE:
-        answer_done(m, &ev->done_turn);
-        break;
+    case EVENT_TOKEN: token(m, &ev->token); break;
+    case EVENT_TURN_DONE: answer_done(m, &ev->done_turn); break;
     case EVENT_READY:
         if (m->reader)
             puts_line(m, "The model is ready. Type a message and press Enter.");
         break;
-    case EVENT_ERROR:                /* of a turn; what ends the loading is the mode's own error */
+    case EVENT_ERROR: /* of a turn; what ends the loading is the mode's own error */
         if (conversation_ready(m->c)) {
             fresh_line(m);
             say_beside(m, SAY_TROUBLE, ev->text ? ev->text : "the answer failed");
         }
         break;
-    case EVENT_NOTICE:               /* a device failed, turns were dropped: beside the answer, which goes on where it was */
+    /* a device failed, turns were dropped: beside the answer, which goes on where it was */
+    case EVENT_NOTICE:
         if (ev->text && m->tty)
             fresh_line(m);
         if (ev->text)
             say_beside(m, SAY_NOTICE, ev->text);
         break;
-    default:
-        break;
+    default: break;
     }
 }
 
@@ -221,7 +229,8 @@ static void on_say(void *ctx, enum conversation_say kind, const char *text)
         say_beside(m, kind, text);
 }
 
-/* A message that waited is said again where its answer begins; one that was typed just now stands there already. */
+/* A message that waited is said again where its answer begins; one that was typed just now stands
+ * there already. */
 static void on_added(void *ctx, const struct transcript_entry *entry)
 {
     struct linemode *m = ctx;
@@ -247,7 +256,7 @@ static void on_edit(void *ctx, const char *text)
 
 static bool on_copy(void *ctx, const char *text, size_t len)
 {
-    return false;                /* the clipboard would take an escape sequence */
+    return false; /* the clipboard would take an escape sequence */
 }
 
 static void on_set(void *ctx, const struct option *option)
@@ -312,7 +321,7 @@ static void on_line(char *line)
     if (*line && !m->in_block)
         add_history(line);
     line_in(m, line);
-    free(line);                  /* readline's own allocation */
+    free(line); /* readline's own allocation */
 }
 
 static int insert_preset(void)
@@ -330,7 +339,10 @@ static void prompt(struct linemode *m)
     if (m->prompting || !m->tty || m->end_of_input)
         return;
     m->prompting = true;
-    rl_callback_handler_install(m->reader ? m->in_block || m->block.len ? "More: " : "You: " : m->in_block || m->block.len ? ". " : "> ", on_line);
+    rl_callback_handler_install(m->reader ? m->in_block || m->block.len ? "More: " : "You: "
+                                : m->in_block || m->block.len ? ". "
+                                                              : "> ",
+                                on_line);
     insert_preset();
     rl_redisplay();
 }
@@ -349,7 +361,8 @@ static void read_pipe(struct linemode *m)
         m->end_of_input = true;
 }
 
-/* The next line of the pipe, when it is its turn: messages are answered one after the other. False: there is none yet. */
+/* The next line of the pipe, when it is its turn: messages are answered one after the other. False:
+ * there is none yet. */
 static bool feed_pipe(struct linemode *m)
 {
     char *end = m->input.len ? memchr(m->input.data, '\n', m->input.len) : NULL;
@@ -368,7 +381,8 @@ static bool feed_pipe(struct linemode *m)
     m->input.len -= n + (end != NULL);
     line_in(m, line);
     mem_free(line);
-    if (m->end_of_input && !m->input.len && m->block.len) {      /* a block that was never closed is a message all the same */
+    /* a block that was never closed is a message all the same */
+    if (m->end_of_input && !m->input.len && m->block.len) {
         m->in_block = false;
         submit(m, m->block.data);
         strbuf_release(&m->block);
@@ -376,8 +390,9 @@ static bool feed_pipe(struct linemode *m)
     return true;
 }
 
-/* Lines typed while an answer streams: the terminal itself edits and echoes them. Commands run at once, a message waits for its turn, and
- * what is not yet a line when the answer ends is readline's: the kernel hands it over. */
+/* Lines typed while an answer streams: the terminal itself edits and echoes them. Commands run at
+ * once, a message waits for its turn, and what is not yet a line when the answer ends is
+ * readline's: the kernel hands it over. */
 static void read_typed(struct linemode *m)
 {
     char bytes[4096], *end;
@@ -396,7 +411,7 @@ static void read_typed(struct linemode *m)
 
         memmove(m->input.data, end + 1, m->input.len - len - 1);
         m->input.len -= len + 1;
-        m->line_open = false;                                    /* the echo of Enter */
+        m->line_open = false; /* the echo of Enter */
         if (line && *line && !m->in_block)
             add_history(line);
         if (line)
@@ -436,7 +451,7 @@ static int interrupt(struct linemode *m, struct error *e)
     if (conversation_working(m->c)) {
         char *waiting = conversation_unqueue(m->c);
 
-        if (waiting) {                                           /* back into the next prompt */
+        if (waiting) { /* back into the next prompt */
             mem_free(m->preset);
             m->preset = waiting;
         }
@@ -465,13 +480,15 @@ static int kept(const struct linemode *m, struct error *e)
 {
     if (!m->no_memory && !m->input.failed && !m->block.failed)
         return 0;
-    return error_set(e, ERR_MEMORY, "out of memory for what was typed; the chat is saved up to here");
+    return error_set(e, ERR_MEMORY,
+                     "out of memory for what was typed; the chat is saved up to here");
 }
 
 static int step(struct linemode *m, struct error *e)
 {
     bool busy = conversation_working(m->c) || !conversation_ready(m->c);
-    struct pollfd fds[2] = {{.fd = conversation_fd(m->c), .events = POLLIN}, {.fd = -1, .events = POLLIN}};
+    struct pollfd fds[2] = {{.fd = conversation_fd(m->c), .events = POLLIN},
+                            {.fd = -1, .events = POLLIN}};
     sigset_t none;
 
     if (!m->end_of_input && m->input.len < (1 << 20))
@@ -537,14 +554,23 @@ bool linemode_wanted(const struct options *o)
 {
     const char *term = getenv("TERM");
 
-    return o->plain || o->screen_reader || !term || !*term || !strcmp(term, "dumb") || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO);
+    return o->plain || o->screen_reader || !term || !*term || !strcmp(term, "dumb") ||
+           !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO);
 }
 
 int linemode_run(struct options *o, struct error *e)
 {
-    struct linemode m = {.tty = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO), .reader = o->screen_reader};
-    struct conversation_hooks hooks = {.ctx = &m, .event = on_event, .say = on_say, .added = on_added, .changed = on_changed, .edit = on_edit,
-                                        .copy = on_copy, .set = on_set, .unkept = !isatty(STDIN_FILENO)};
+    struct linemode m = {.tty = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO),
+                         .reader = o->screen_reader};
+    struct conversation_hooks hooks = {.ctx = &m,
+                                       .event = on_event,
+                                       .say = on_say,
+                                       .added = on_added,
+                                       .changed = on_changed,
+                                       .edit = on_edit,
+                                       .copy = on_copy,
+                                       .set = on_set,
+                                       .unkept = !isatty(STDIN_FILENO)};
     struct error closing = {0};
     sigset_t blocked, before;
     int rc, rc_close;
@@ -554,7 +580,8 @@ int linemode_run(struct options *o, struct error *e)
     announce(&m, o);
     if (m.tty)
         open_readline(&m);
-    /* Before the worker starts, whose threads inherit the mask: only the wait of this thread takes these signals. */
+    /* Before the worker starts, whose threads inherit the mask: only the wait of this thread takes
+     * these signals. */
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGINT);
     sigaddset(&blocked, SIGTERM);
@@ -565,10 +592,13 @@ int linemode_run(struct options *o, struct error *e)
         pthread_sigmask(SIG_SETMASK, &before, NULL);
         goto out;
     }
-    while (rc == 0 && !m.broken && !conversation_over(m.c) && !(m.end_of_input && !m.input.len && !conversation_working(m.c) && conversation_ready(m.c)))
+    while (
+        rc == 0 && !m.broken && !conversation_over(m.c) &&
+        !(m.end_of_input && !m.input.len && !conversation_working(m.c) && conversation_ready(m.c)))
         rc = step(&m, e);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    m.line_open = m.line_open || m.prompting;                    /* the shell begins on a line of its own */
+    /* the shell begins on a line of its own */
+    m.line_open = m.line_open || m.prompting;
     fresh_line(&m);
     rc_close = conversation_close(m.c, &closing);
     if (m.broken)

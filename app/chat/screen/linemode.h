@@ -4,7 +4,8 @@
 
 #include "app/options/options.h"
 
-/* No escape sequence is ever written. Standard input may be a pipe: one message a line, the end of input ends the chat. */
+/* No escape sequence is ever written. Standard input may be a pipe: one message a line, the end of
+ * input ends the chat. */
 int linemode_run(struct options *o, struct error *e);
 /* Whether this run's chat must go line by line: an option, TERM, or no terminal. */
 bool linemode_wanted(const struct options *o);

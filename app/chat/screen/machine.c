@@ -1,4 +1,5 @@
-/* The machine under the chat: a sample of the system and of each device into the picture's model, twice a second. UI thread. */
+/* The machine under the chat: a sample of the system and of each device into the picture's model,
+ * twice a second. UI thread. */
 #include "app/chat/screen/internal.h"
 
 #include "app/common/devices.h"
@@ -11,9 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MEMORY_MS 60             /* what a measurement takes, between two answers */
+#define MEMORY_MS 60 /* what a measurement takes, between two answers */
 #define MEMORY_PAUSE (30 * CLOCK_SECOND)
-#define MEMORY_FREE ((uint64_t)2 << 30)  /* it reads a buffer of 1 GiB at most */
+#define MEMORY_FREE ((uint64_t)2 << 30) /* it reads a buffer of 1 GiB at most */
 
 /* On the engine's thread, while it computes nothing. */
 static int measure_memory(void *ctx, struct engine *g, char **text, struct error *e)
@@ -23,14 +24,16 @@ static int measure_memory(void *ctx, struct engine *g, char **text, struct error
     (void)text;
     (void)e;
     if (!atomic_load(&s->weights_cached))
-        atomic_store(&s->weights_cached, membw_cached(s->roofline.all_weights, engine_info(g)->n_threads) ? 1 : -1);
+        atomic_store(&s->weights_cached,
+                     membw_cached(s->roofline.all_weights, engine_info(g)->n_threads) ? 1 : -1);
     if (atomic_load(&s->weights_cached) < 0)
         atomic_store(&s->memory_speed, membw_read(NULL, 0, engine_info(g)->n_threads, MEMORY_MS));
     return 0;
 }
 
-/* How far the newest rate is from the speed of light. The memory's speed is of the moment, so it is measured again from time to time, after an
- * answer; a model that lies in the cache needs none. Work on a device is not bounded by this memory. */
+/* How far the newest rate is from the speed of light. The memory's speed is of the moment, so it is
+ * measured again from time to time, after an answer; a model that lies in the cache needs none.
+ * Work on a device is not bounded by this memory. */
 static void take_memory_share(struct chat *s, uint64_t now, uint64_t available)
 {
     const struct telemetry *t = &s->model.live;
@@ -41,18 +44,20 @@ static void take_memory_share(struct chat *s, uint64_t now, uint64_t available)
         home = t->planned[i] == 0;
     if (!s->has_roofline || !home)
         return;
-    if (s->memory_due && !cached && now >= s->memory_at && available > MEMORY_FREE && !conversation_working(s->conversation) &&
-        !conversation_waiting(s->conversation) && conversation_call(s->conversation, measure_memory, s, NULL) == 0) {
+    if (s->memory_due && !cached && now >= s->memory_at && available > MEMORY_FREE &&
+        !conversation_working(s->conversation) && !conversation_waiting(s->conversation) &&
+        conversation_call(s->conversation, measure_memory, s, NULL) == 0) {
         s->memory_due = false;
         s->memory_at = now + MEMORY_PAUSE;
     }
-    roofline_text(&s->roofline, t->context_used, s->model.shown.decode_tok_s, atomic_load(&s->memory_speed), cached, s->model.memory_share,
+    roofline_text(&s->roofline, t->context_used, s->model.shown.decode_tok_s,
+                  atomic_load(&s->memory_speed), cached, s->model.memory_share,
                   sizeof s->model.memory_share);
 }
 
 void chat_machine_take(struct chat *s, uint64_t now)
 {
-    static struct system_sample sample;                          /* large; only this thread */
+    static struct system_sample sample; /* large; only this thread */
     struct ui_system u = {.valid = true};
     const struct telemetry *t = &s->model.live;
     int i;
@@ -60,7 +65,8 @@ void chat_machine_take(struct chat *s, uint64_t now)
     system_read(s->system, &sample);
     u.n_cores = sample.n_cores < UI_CORES ? sample.n_cores : UI_CORES;
     memcpy(u.core_use, sample.core_use, sizeof *u.core_use * (size_t)u.n_cores);
-    memcpy(u.core_process_use, sample.core_process_use, sizeof *u.core_process_use * (size_t)u.n_cores);
+    memcpy(u.core_process_use, sample.core_process_use,
+           sizeof *u.core_process_use * (size_t)u.n_cores);
     u.system_use = sample.system_use;
     u.process_cores = sample.process_cores;
     u.mhz = sample.mhz;
@@ -70,7 +76,8 @@ void chat_machine_take(struct chat *s, uint64_t now)
     u.memory_total = sample.memory_total;
     u.memory_available = sample.memory_available;
     if (sample.memory_limit != SYSTEM_UNKNOWN && sample.memory_limit < sample.memory_total) {
-        u.memory_total = sample.memory_limit;                    /* what may be had, not what is in the machine */
+        /* what may be had, not what is in the machine */
+        u.memory_total = sample.memory_limit;
         if (u.memory_available > u.memory_total)
             u.memory_available = u.memory_total > u.rss ? u.memory_total - u.rss : 0;
     }
@@ -92,7 +99,8 @@ void chat_machine_take(struct chat *s, uint64_t now)
             d->use = NAN;
             snprintf(d->why, sizeof d->why, "measured from the next answer on");
         }
-        /* A real GPU's kernel driver knows better than our own events, and more. A device that is the CPU has none. */
+        /* A real GPU's kernel driver knows better than our own events, and more. A device that is
+         * the CPU has none. */
         if (s->watch && i == 1 && info && !info->devices[i].is_cpu_type) {
             float use;
             char why[sizeof d->why];

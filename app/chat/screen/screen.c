@@ -1,7 +1,9 @@
-/* The chat on the screen: one loop over the terminal, the worker and signals. It owns the terminal and the picture's model; what is said
- * and answered belongs to the conversation. A picture is drawn at most twenty-five times a second and only when something changed, so a burst
- * of tokens costs one. While the engine runs free it has no time to give away, and every wake-up here stops one of its threads and with it
- * all the others: then text comes up fifteen times a second and the panels eight times, all in one wake-up. UI thread. */
+/* The chat on the screen: one loop over the terminal, the worker and signals. It owns the terminal
+ * and the picture's model; what is said and answered belongs to the conversation. A picture is
+ * drawn at most twenty-five times a second and only when something changed, so a burst of tokens
+ * costs one. While the engine runs free it has no time to give away, and every wake-up here stops
+ * one of its threads and with it all the others: then text comes up fifteen times a second and the
+ * panels eight times, all in one wake-up. UI thread. */
 #include "app/chat/screen/screen.h"
 #include "app/chat/commands/commands.h"
 #include "app/chat/screen/internal.h"
@@ -31,10 +33,12 @@
 #include <unistd.h>
 
 #define FRAME_NS (CLOCK_SECOND / 25)
-#define FRAME_FREE_NS (CLOCK_SECOND / 15)   /* of text while the engine runs free */
+#define FRAME_FREE_NS (CLOCK_SECOND / 15) /* of text while the engine runs free */
 #define PANELS_FREE_NS (CLOCK_SECOND / 8)
-#define PUMP_NS (10 * CLOCK_MILLI)          /* tokens are taken up at most a hundred times a second */
-#define ESCAPE_MS 50                        /* a lone Esc is the key when nothing follows for so long */
+/* tokens are taken up at most a hundred times a second */
+#define PUMP_NS (10 * CLOCK_MILLI)
+/* a lone Esc is the key when nothing follows for so long */
+#define ESCAPE_MS 50
 
 static char **hook_complete(void *ctx, const char *line, int start, int end)
 {
@@ -102,7 +106,8 @@ static int timeout_ms(const struct chat *s, uint64_t now, bool late)
     if (!due(&s->pump, now))
         next = sooner(next, &s->pump);
     if (runs_free(s) && next < s->frame.at)
-        next = s->frame.at;                                      /* graphs, lights and figures wait for the next picture */
+        /* graphs, lights and figures wait for the next picture */
+        next = s->frame.at;
     if (late && now + ESCAPE_MS * CLOCK_MILLI < next)
         return ESCAPE_MS;
     return next <= now ? 0 : (int)((next - now + CLOCK_MILLI - 1) / CLOCK_MILLI);
@@ -115,7 +120,7 @@ static void take_keys(struct chat *s, bool readable, bool late)
         if (terminal_read(s->terminal) < 0)
             s->gone = true;
         chat_keys(s, false);
-        s->frame.at = s->drawn_at + FRAME_NS;                    /* what is typed shows at once */
+        s->frame.at = s->drawn_at + FRAME_NS; /* what is typed shows at once */
     } else if (late) {
         chat_keys(s, true);
     }
@@ -156,7 +161,8 @@ static void loop(struct chat *s)
     while (!s->quit && !s->gone && !conversation_over(s->conversation)) {
         uint64_t now = clock_now();
         struct pollfd p[3] = {
-            {STDIN_FILENO, POLLIN, 0}, {s->signal_fd, POLLIN, 0},
+            {STDIN_FILENO, POLLIN, 0},
+            {s->signal_fd, POLLIN, 0},
             {due(&s->pump, now) ? conversation_fd(s->conversation) : -1, POLLIN, 0},
         };
         int rc = poll(p, 3, timeout_ms(s, now, waiting));
@@ -168,7 +174,8 @@ static void loop(struct chat *s)
             signals(s);
         take_keys(s, rc > 0 && p[0].revents, waiting);
         waiting = terminal_waiting(s->terminal);
-        if (due(&s->pump, now) && (p[2].fd < 0 || p[2].revents)) /* not looked at before its time: perhaps there is something */
+        /* not looked at before its time: perhaps there is something */
+        if (due(&s->pump, now) && (p[2].fd < 0 || p[2].revents))
             take_events(s, now);
         if (due(&s->sample, now))
             take_sample(s, now);
@@ -205,16 +212,23 @@ static char *help_make(void)
 /* Until the model says its own: the file's name. */
 static void model_name(struct chat *s)
 {
-    const char *path = conversation_transcript(s->conversation)->model, *slash = path ? strrchr(path, '/') : NULL;
+    const char *path = conversation_transcript(s->conversation)->model,
+               *slash = path ? strrchr(path, '/') : NULL;
 
-    snprintf(s->model.model_name, sizeof s->model.model_name, "%s", slash && slash[1] ? slash + 1 : path ? path : "");
+    snprintf(s->model.model_name, sizeof s->model.model_name, "%s",
+             slash && slash[1] ? slash + 1
+             : path            ? path
+                               : "");
 }
 
 static int open_all(struct chat *s, struct error *e)
 {
     const struct conversation_hooks hooks = chat_hooks(s);
-    struct terminal_options t = {.type = getenv("TERM"), .colour = colour_wanted(s->options), .mouse = s->options->mouse,
-                                 .ask_ground = !s->options->theme || !s->options->theme[0], .ground = getenv("COLORFGBG"),
+    struct terminal_options t = {.type = getenv("TERM"),
+                                 .colour = colour_wanted(s->options),
+                                 .mouse = s->options->mouse,
+                                 .ask_ground = !s->options->theme || !s->options->theme[0],
+                                 .ground = getenv("COLORFGBG"),
                                  .utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0};
     struct input_options i = {.complete = hook_complete, .ctx = s};
     char history[PATH_MAX];
@@ -224,10 +238,14 @@ static int open_all(struct chat *s, struct error *e)
     /* Cells are UTF-8; a C or Latin-1 locale would make curses and readline see bytes. */
     if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) {
         if (!setlocale(LC_CTYPE, "C.UTF-8"))
-            return error_set(e, ERR_USAGE, "the locale is not UTF-8 and there is no C.UTF-8; use --plain");
-        setenv("LC_ALL", "C.UTF-8", 1);                          /* readline asks the environment, and so does the editor */
+            return error_set(e, ERR_USAGE,
+                             "the locale is not UTF-8 and there is no C.UTF-8; use --plain");
+        /* readline asks the environment, and so does the editor */
+        setenv("LC_ALL", "C.UTF-8", 1);
     }
-    if (ui_model_init(&s->model) < 0 || canvas_init(&s->canvas, 80, 24) < 0 || !(s->system = system_new("")) || !(s->watch = devices_watch_new("")) || !(s->help = help_make()))
+    if (ui_model_init(&s->model) < 0 || canvas_init(&s->canvas, 80, 24) < 0 ||
+        !(s->system = system_new("")) || !(s->watch = devices_watch_new("")) ||
+        !(s->help = help_make()))
         return error_set(e, ERR_MEMORY, "out of memory for the screen");
     if (screen_init(&s->model) < 0)
         return error_set(e, ERR_MEMORY, "out of memory for the screen");
@@ -236,7 +254,8 @@ static int open_all(struct chat *s, struct error *e)
     i.history_file = history[0] ? history : NULL;
     if ((rc = input_open(&i, e)) < 0)
         return rc;
-    /* Before the worker starts: its threads inherit the mask, so every signal comes to the descriptor. */
+    /* Before the worker starts: its threads inherit the mask, so every signal comes to the
+     * descriptor. */
     sigemptyset(&mask);
     sigaddset(&mask, SIGWINCH);
     sigaddset(&mask, SIGTSTP);
@@ -248,7 +267,8 @@ static int open_all(struct chat *s, struct error *e)
     pthread_sigmask(SIG_BLOCK, &mask, &s->old_mask);
     s->signal_fd = signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC);
     signal(SIGPIPE, SIG_IGN);
-    /* What this complains about (a model that does not fit, with its table) must stand on the ordinary screen. */
+    /* What this complains about (a model that does not fit, with its table) must stand on the
+     * ordinary screen. */
     if ((rc = conversation_open(&s->conversation, s->options, &hooks, e)) < 0)
         return rc;
     if ((rc = terminal_open(&s->terminal, STDIN_FILENO, STDOUT_FILENO, &t, e)) < 0) {
@@ -264,7 +284,8 @@ static int open_all(struct chat *s, struct error *e)
     s->model.pace = conversation_pace(s->conversation);
     model_name(s);
     if (conversation_transcript(s->conversation)->n)
-        ui_block_add(&s->model, UI_SYSTEM, conversation_transcript(s->conversation)->entries[0].text);
+        ui_block_add(&s->model, UI_SYSTEM,
+                     conversation_transcript(s->conversation)->entries[0].text);
     return 0;
 }
 
@@ -283,7 +304,8 @@ int chat_run(struct options *o, struct error *e)
     if (rc >= 0)
         loop(s);
     terminal_close(s->terminal);
-    /* The alternate screen takes the text with it: it is given back where it can be scrolled and copied. */
+    /* The alternate screen takes the text with it: it is given back where it can be scrolled and
+     * copied. */
     if (s->conversation && s->shown && !s->gone && s->signal != SIGHUP) {
         struct error ignored;
 
@@ -308,7 +330,8 @@ int chat_run(struct options *o, struct error *e)
     }
     line_mode = s->line_mode;
     mem_free(s);
-    if (line_mode) {                                             /* this terminal cannot do it: line by line, then */
+    /* this terminal cannot do it: line by line, then */
+    if (line_mode) {
         fprintf(stderr, "moetop: %s; going on line by line\n", e->text);
         return linemode_run(o, e);
     }

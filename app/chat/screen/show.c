@@ -1,4 +1,5 @@
-/* What the conversation tells the screen: events and telemetry into the picture's model, messages into its blocks. UI thread. */
+/* What the conversation tells the screen: events and telemetry into the picture's model, messages
+ * into its blocks. UI thread. */
 #include "app/chat/screen/internal.h"
 
 #include "app/setup/theme_file.h"
@@ -42,7 +43,8 @@ static bool answer_stays(struct ui_model *m, const struct transcript *t)
         shown += m->blocks[i].kind == UI_USER || m->blocks[i].kind == UI_ASSISTANT;
     for (size_t i = 0; i < t->n; i++)
         said += t->entries[i].role != ROLE_SYSTEM;
-    return b && last && last->role == ROLE_ASSISTANT && shown == said && strcmp(b->text, last->text) == 0;
+    return b && last && last->role == ROLE_ASSISTANT && shown == said &&
+           strcmp(b->text, last->text) == 0;
 }
 
 static void hook_event(void *ctx, const struct event *ev)
@@ -60,11 +62,13 @@ static void hook_event(void *ctx, const struct event *ev)
             char *p;
 
             snprintf(s->model.model_name, sizeof s->model.model_name, "%s", info->model->name);
-            snprintf(s->model.model_type, sizeof s->model.model_type, "%s", dtype_info(info->model->type)->word);
+            snprintf(s->model.model_type, sizeof s->model.model_type, "%s",
+                     dtype_info(info->model->type)->word);
             for (p = s->model.model_type; *p; p++)
-                *p = (char)toupper((unsigned char)*p);           /* Q4_0, as files are named */
+                *p = (char)toupper((unsigned char)*p); /* Q4_0, as files are named */
             ui_model_ready(&s->model, h->n_layers, h->n_experts, h->n_experts_used);
-            roofline_init(&s->roofline, info->model, (enum kv_type)s->options->cache_type_k, (enum kv_type)s->options->cache_type_v);
+            roofline_init(&s->roofline, info->model, (enum kv_type)s->options->cache_type_k,
+                          (enum kv_type)s->options->cache_type_v);
             s->has_roofline = true;
             atomic_store(&s->weights_cached, 0);
         }
@@ -88,19 +92,29 @@ void chat_say(void *ctx, enum conversation_say kind, const char *text)
 {
     struct chat *s = ctx;
 
-    ui_block_add(&s->model, kind == SAY_OUTPUT ? UI_OUTPUT : kind == SAY_NOTICE ? UI_NOTICE : UI_TROUBLE, text);
+    ui_block_add(&s->model,
+                 kind == SAY_OUTPUT   ? UI_OUTPUT
+                 : kind == SAY_NOTICE ? UI_NOTICE
+                                      : UI_TROUBLE,
+                 text);
     chatview_scroll_end(&s->model);
     if (kind == SAY_OUTPUT && !s->model.running)
-        chatview_scroll_to_last(&s->model);                      /* what is longer than the pane is read from its head */
+        /* what is longer than the pane is read from its head */
+        chatview_scroll_to_last(&s->model);
 }
 
 static void hook_added(void *ctx, const struct transcript_entry *entry)
 {
     struct chat *s = ctx;
-    struct ui_block *b = entry->role == ROLE_ASSISTANT && entry->text[0] ? last_answer(&s->model) : NULL;
+    struct ui_block *b = entry->role == ROLE_ASSISTANT && entry->text[0] ? last_answer(&s->model)
+                                                                         : NULL;
 
     if (!b)
-        b = ui_block_add(&s->model, entry->role == ROLE_USER ? UI_USER : entry->role == ROLE_SYSTEM ? UI_SYSTEM : UI_ASSISTANT, entry->text);
+        b = ui_block_add(&s->model,
+                         entry->role == ROLE_USER     ? UI_USER
+                         : entry->role == ROLE_SYSTEM ? UI_SYSTEM
+                                                      : UI_ASSISTANT,
+                         entry->text);
     if (b && entry->role == ROLE_ASSISTANT) {
         b->open = true;
         b->stop = STOP_NONE;
@@ -131,7 +145,10 @@ static void hook_changed(void *ctx)
     ui_block_truncate(&s->model, 0);
     for (i = 0; i < t->n; i++) {
         const struct transcript_entry *from = &t->entries[i];
-        struct ui_block *b = ui_block_add(&s->model, from->role == ROLE_USER ? UI_USER : from->role == ROLE_SYSTEM ? UI_SYSTEM : UI_ASSISTANT,
+        struct ui_block *b = ui_block_add(&s->model,
+                                          from->role == ROLE_USER     ? UI_USER
+                                          : from->role == ROLE_SYSTEM ? UI_SYSTEM
+                                                                      : UI_ASSISTANT,
                                           from->text);
 
         if (!b)
@@ -157,7 +174,9 @@ static bool hook_copy(void *ctx, const char *text, size_t len)
 
 void chat_theme_take(struct chat *s)
 {
-    const char *name = s->options->theme && s->options->theme[0] ? s->options->theme : terminal_light(s->terminal) ? "light" : NULL;
+    const char *name = s->options->theme && s->options->theme[0] ? s->options->theme
+                       : terminal_light(s->terminal)             ? "light"
+                                                                 : NULL;
     struct error e = {0};
 
     if (name && theme_file_load(&s->model.theme, name, &e) < 0)
@@ -185,7 +204,15 @@ static void hook_set(void *ctx, const struct option *option)
 struct conversation_hooks chat_hooks(struct chat *s)
 {
     return (struct conversation_hooks){
-        .ctx = s, .event = hook_event, .say = chat_say, .added = hook_added, .changed = hook_changed, .edit = hook_edit, .copy = hook_copy,
-        .set = hook_set, .placing = hook_placing, .keys = true,
+        .ctx = s,
+        .event = hook_event,
+        .say = chat_say,
+        .added = hook_added,
+        .changed = hook_changed,
+        .edit = hook_edit,
+        .copy = hook_copy,
+        .set = hook_set,
+        .placing = hook_placing,
+        .keys = true,
     };
 }

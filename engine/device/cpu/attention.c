@@ -1,6 +1,8 @@
-/* The attention block: norm, QKV with rotary embedding and cache store, attention over chunks of the context, output projection.
- * Compute threads, all together (cpu.h). A task of the QKV phase is a whole head, so that the rotation of its pairs needs no phase of its own;
- * the query heads that share a key/value head are attended together, so that each key and value is loaded once for all of them. */
+/* The attention block: norm, QKV with rotary embedding and cache store, attention over chunks of
+ * the context, output projection. Compute threads, all together (cpu.h). A task of the QKV phase is
+ * a whole head, so that the rotation of its pairs needs no phase of its own; the query heads that
+ * share a key/value head are attended together, so that each key and value is loaded once for all
+ * of them. */
 #include "engine/device/cpu/cpu.h"
 
 #include <math.h>
@@ -8,36 +10,45 @@
 
 static bool needs_panels(const struct layer_weights *w)
 {
-    return dtype_is_quantised(w->q.type) || dtype_is_quantised(w->k.type) || dtype_is_quantised(w->v.type);
+    return dtype_is_quantised(w->q.type) || dtype_is_quantised(w->k.type) ||
+           dtype_is_quantised(w->v.type);
 }
 
 static bool needs_rows(const struct layer_weights *w)
 {
-    return !dtype_is_quantised(w->q.type) || !dtype_is_quantised(w->k.type) || !dtype_is_quantised(w->v.type);
+    return !dtype_is_quantised(w->q.type) || !dtype_is_quantised(w->k.type) ||
+           !dtype_is_quantised(w->v.type);
 }
 
-static void prepare_row(const struct cpu_device *d, const struct layer_weights *w, const float *x, float *row, struct act_block *panels, int rows, int t)
+static void prepare_row(const struct cpu_device *d, const struct layer_weights *w, const float *x,
+                        float *row, struct act_block *panels, int rows, int t)
 {
     int hidden = d->model->hp.hidden;
 
-    d->k->norm(x + (size_t)t * (size_t)hidden, hidden, w->attention_norm.weight, w->attention_norm.bias, 1.0f / (float)hidden, d->model->hp.norm_eps, row);
+    d->k->norm(x + (size_t)t * (size_t)hidden, hidden, w->attention_norm.weight,
+               w->attention_norm.bias, 1.0f / (float)hidden, d->model->hp.norm_eps, row);
     if (needs_panels(w))
         input_quantise(d, row, hidden, panels, rows, t);
 }
 
-/* Normed input of the QKV matrices. One row is prepared by every thread for itself, with its first task. */
-static struct input prepare(struct cpu_device *d, int tid, const struct layer_weights *w, int rows, const float *x)
+/* Normed input of the QKV matrices. One row is prepared by every thread for itself, with its first
+ * task. */
+static struct input prepare(struct cpu_device *d, int tid, const struct layer_weights *w, int rows,
+                            const float *x)
 {
     int hidden = d->model->hp.hidden;
     struct thread_scratch *s = &d->threads[tid];
 
     if (rows == 1)
-        return (struct input){.n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
+        return (struct input){
+            .n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
     phase_open(d, tid, rows);
     for (int t; (t = phase_take(d, tid, 1)) < rows;)
-        prepare_row(d, w, x, needs_rows(w) ? d->normed + (size_t)t * (size_t)hidden : s->row, d->act, rows, t);
+        prepare_row(d, w, x, needs_rows(w) ? d->normed + (size_t)t * (size_t)hidden : s->row,
+                    d->act, rows, t);
     phase_end(d, tid);
-    return (struct input){.n = rows, .cols = hidden, .panels = d->act, .rows = d->normed, .stride = hidden};
+    return (struct input){
+        .n = rows, .cols = hidden, .panels = d->act, .rows = d->normed, .stride = hidden};
 }
 
 /* Rows of a task of the output projection, and how many tasks there are. */
@@ -55,13 +66,14 @@ static void rotate(const struct cpu_device *d, float *x, int pos, float scale)
 {
     int half = d->model->hp.rope_dims / 2;
 
-    d->k->rotary(x, d->model->hp.head_dim, half, d->rope_cos + (size_t)pos * (size_t)half, d->rope_sin + (size_t)pos * (size_t)half, scale);
+    d->k->rotary(x, d->model->hp.head_dim, half, d->rope_cos + (size_t)pos * (size_t)half,
+                 d->rope_sin + (size_t)pos * (size_t)half, scale);
 }
 
 enum qkv_kind { QKV_QUERIES, QKV_KEYS, QKV_VALUES };
 
-/* A task of the QKV phase: one head of one of the matrices, or as many as fill whole groups of weight
- * rows where heads are narrower than those. */
+/* A task of the QKV phase: one head of one of the matrices, or as many as fill whole groups of
+ * weight rows where heads are narrower than those. */
 struct qkv_task {
     enum qkv_kind kind;
     const struct matrix *w;
@@ -87,8 +99,9 @@ static struct qkv_task qkv_task(const struct cpu_device *d, const struct layer_w
     const struct matrix *const matrices[] = {&w->q, &w->k, &w->v};
     const int begins[] = {0, q_tasks, q_tasks + kv_tasks};
     const int heads[] = {hp->n_heads, hp->n_kv_heads, hp->n_kv_heads};
-    enum qkv_kind kind = task < begins[QKV_KEYS] ? QKV_QUERIES :
-                         task < begins[QKV_VALUES] ? QKV_KEYS : QKV_VALUES;
+    enum qkv_kind kind = task < begins[QKV_KEYS]     ? QKV_QUERIES
+                         : task < begins[QKV_VALUES] ? QKV_KEYS
+                                                     : QKV_VALUES;
     int first = (task - begins[kind]) * d->heads_per_task;
 
     return (struct qkv_task){kind, matrices[kind], first,
@@ -133,7 +146,8 @@ static void qkv_finish(const struct cpu_device *d, int layer, const struct qkv_t
 }
 
 /* Queries go where all rows' lie, keys and values through the thread's tile into the cache. */
-static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct layer_weights *w, const struct input *in, int pos, const float *x)
+static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct layer_weights *w,
+                      const struct input *in, int pos, const float *x)
 {
     int hd = d->model->hp.head_dim, tasks = qkv_tasks(d), t0, t1;
     int total = tasks * token_blocks(d, in->n);
@@ -171,10 +185,11 @@ static void visible(const struct cpu_device *d, int p, int *lo, int *hi)
     *hi = p + 1;
 }
 
-/* Queries attended together: `rows` rows from absolute position pos, of each `heads` query heads of one key/value head, row by row. */
+/* Queries attended together: `rows` rows from absolute position pos, of each `heads` query heads of
+ * one key/value head, row by row. */
 struct queries {
     int layer, kv_head, pos, rows, heads;
-    const float *q;             /* (rows * heads, head_dim) */
+    const float *q; /* (rows * heads, head_dim) */
 };
 
 /* Results of a chunk, one a query. */
@@ -189,8 +204,10 @@ static int rows_together(int heads)
     return heads < KERNEL_QUERIES ? KERNEL_QUERIES / heads : 1;
 }
 
-/* The queries of rows r0 .. of a job, from query head `head`. Several rows' are copied: they lie a whole row of heads apart. */
-static const float *gather_queries(const struct cpu_device *d, struct thread_scratch *s, int r0, int rows, int head, int heads)
+/* The queries of rows r0 .. of a job, from query head `head`. Several rows' are copied: they lie a
+ * whole row of heads apart. */
+static const float *gather_queries(const struct cpu_device *d, struct thread_scratch *s, int r0,
+                                   int rows, int head, int heads)
 {
     size_t hd = (size_t)d->model->hp.head_dim, stride = (size_t)d->model->hp.n_heads * hd;
     const float *q = d->q + (size_t)r0 * stride + (size_t)head * hd;
@@ -198,30 +215,40 @@ static const float *gather_queries(const struct cpu_device *d, struct thread_scr
     if (rows == 1)
         return q;
     for (int r = 0; r < rows; r++)
-        memcpy(s->queries + (size_t)(r * heads) * hd, q + (size_t)r * stride, (size_t)heads * hd * sizeof *q);
+        memcpy(s->queries + (size_t)(r * heads) * hd, q + (size_t)r * stride,
+               (size_t)heads * hd * sizeof *q);
     return s->queries;
 }
 
-static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chunk, const struct queries *a, const struct partial *to, const void *next);
+static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chunk,
+                         const struct queries *a, const struct partial *to, const void *next);
 
 /* Rows that do not all see the chunk's first token: one after the other. */
-static void attend_apart(struct cpu_device *d, struct thread_scratch *s, int chunk, const struct queries *a, const struct partial *to, const void *next)
+static void attend_apart(struct cpu_device *d, struct thread_scratch *s, int chunk,
+                         const struct queries *a, const struct partial *to, const void *next)
 {
     for (int r = 0; r < a->rows; r++) {
         int first = r * a->heads;
-        struct queries one = {a->layer, a->kv_head, a->pos + r, 1, a->heads, a->q + (size_t)first * (size_t)d->model->hp.head_dim};
+        struct queries one = {a->layer,   a->kv_head,
+                              a->pos + r, 1,
+                              a->heads,   a->q + (size_t)first * (size_t)d->model->hp.head_dim};
 
-        attend_chunk(d, s, chunk, &one, &(struct partial){to->o + first * to->o_stride, to->max + first * to->m_stride, to->sum + first * to->m_stride,
-                                                          to->o_stride, to->m_stride}, next);
+        attend_chunk(d, s, chunk, &one,
+                     &(struct partial){to->o + first * to->o_stride, to->max + first * to->m_stride,
+                                       to->sum + first * to->m_stride, to->o_stride, to->m_stride},
+                     next);
     }
 }
 
-/* One chunk of the context: scores of all tokens that any row sees, weights, then values of the tokens that all rows see and of each row's
- * own last ones. */
-static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chunk, const struct queries *a, const struct partial *to, const void *next)
+/* One chunk of the context: scores of all tokens that any row sees, weights, then values of the
+ * tokens that all rows see and of each row's own last ones. */
+static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chunk,
+                         const struct queries *a, const struct partial *to, const void *next)
 {
-    int hd = d->model->hp.head_dim, nq = a->rows * a->heads, begin = chunk * NUM_CHUNK, end, common, from, n, lo, hi, first_hi;
-    const uint8_t *keys = kv_keys(d, a->layer, a->kv_head, chunk), *values = kv_values(d, a->layer, a->kv_head, chunk);
+    int hd = d->model->hp.head_dim, nq = a->rows * a->heads, begin = chunk * NUM_CHUNK, end, common,
+        from, n, lo, hi, first_hi;
+    const uint8_t *keys = kv_keys(d, a->layer, a->kv_head, chunk),
+                  *values = kv_values(d, a->layer, a->kv_head, chunk);
 
     visible(d, a->pos, &lo, &first_hi);
     visible(d, a->pos + a->rows - 1, &lo, &hi);
@@ -240,7 +267,8 @@ static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chu
     from = begin / NUM_LANES * NUM_LANES;
     n = (end - from + NUM_LANES - 1) / NUM_LANES * NUM_LANES;
     values += (size_t)(begin % NUM_CHUNK) * d->value_row;
-    d->k->scores[d->kv_k](keys + (size_t)(from % NUM_CHUNK / NUM_LANES) * d->key_block, n / NUM_LANES, hd, a->q, nq, s->scores, values);
+    d->k->scores[d->kv_k](keys + (size_t)(from % NUM_CHUNK / NUM_LANES) * d->key_block,
+                          n / NUM_LANES, hd, a->q, nq, s->scores, values);
     for (int i = 0; i < nq; i++) {
         float *p = s->scores + i * NUM_CHUNK;
 
@@ -250,58 +278,75 @@ static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chu
             p[t - from] = -INFINITY;
         d->k->softmax(p, n, to->max + i * to->m_stride, to->sum + i * to->m_stride);
     }
-    d->k->values[d->kv_v](values, hd, s->scores + (begin - from), nq, common - begin, false, to->o, to->o_stride, next);
+    d->k->values[d->kv_v](values, hd, s->scores + (begin - from), nq, common - begin, false, to->o,
+                          to->o_stride, next);
     values += (size_t)(common - begin) * d->value_row;
     for (int r = 1, i = a->heads; r < a->rows && common < end; r++, i += a->heads)
-        d->k->values[d->kv_v](values, hd, s->scores + i * NUM_CHUNK + (common - from), a->heads, min_int(end, first_hi + r) - common, true,
-                              to->o + i * to->o_stride, to->o_stride, values);
+        d->k->values[d->kv_v](values, hd, s->scores + i * NUM_CHUNK + (common - from), a->heads,
+                              min_int(end, first_hi + r) - common, true, to->o + i * to->o_stride,
+                              to->o_stride, values);
 }
 
-/* Where the chunk results of a few rows lie: those of the rows that share a key/value head next to each other. */
+/* Where the chunk results of a few rows lie: those of the rows that share a key/value head next to
+ * each other. */
 static size_t split_at(const struct cpu_device *d, int rows, int row, int head)
 {
     int group = d->model->hp.n_heads / d->model->hp.n_kv_heads;
 
-    return ((size_t)(head / group * rows + row) * (size_t)group + (size_t)(head % group)) * (size_t)d->chunks_max;
+    return ((size_t)(head / group * rows + row) * (size_t)group + (size_t)(head % group)) *
+           (size_t)d->chunks_max;
 }
 
-/* Few rows: tasks are (rows, chunk, key/value head), results go to the shared chunk buffers. Rows share a task, which reads keys and values
- * for all of them, unless that leaves threads without one. Heads inside, for a chunk's lie together: a step to another chunk costs misses of
- * the address cache. */
+/* Few rows: tasks are (rows, chunk, key/value head), results go to the shared chunk buffers. Rows
+ * share a task, which reads keys and values for all of them, unless that leaves threads without
+ * one. Heads inside, for a chunk's lie together: a step to another chunk costs misses of the
+ * address cache. */
 static void attend_split(struct cpu_device *d, int tid, int layer, int rows, int pos)
 {
     const struct hparams *hp = &d->model->hp;
-    int hd = hp->head_dim, group = hp->n_heads / hp->n_kv_heads, chunks = (pos + rows - 1) / NUM_CHUNK + 1;
-    int step = chunks * hp->n_kv_heads < 2 * d->n_threads ? 1 : rows_together(group), total = (rows + step - 1) / step * hp->n_kv_heads * chunks;
+    int hd = hp->head_dim, group = hp->n_heads / hp->n_kv_heads,
+        chunks = (pos + rows - 1) / NUM_CHUNK + 1;
+    int step = chunks * hp->n_kv_heads < 2 * d->n_threads ? 1 : rows_together(group),
+        total = (rows + step - 1) / step * hp->n_kv_heads * chunks;
     struct thread_scratch *s = &d->threads[tid];
 
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        int kvh = task % hp->n_kv_heads, chunk = task / hp->n_kv_heads % chunks, row = task / hp->n_kv_heads / chunks * step, n = min_int(step, rows - row);
-        const uint8_t *next = kvh + 1 < hp->n_kv_heads ? kv_keys(d, layer, kvh + 1, chunk) : kv_keys(d, layer, 0, chunk + 1 < chunks ? chunk + 1 : chunk);
+        int kvh = task % hp->n_kv_heads, chunk = task / hp->n_kv_heads % chunks,
+            row = task / hp->n_kv_heads / chunks * step, n = min_int(step, rows - row);
+        const uint8_t *next = kvh + 1 < hp->n_kv_heads
+                                  ? kv_keys(d, layer, kvh + 1, chunk)
+                                  : kv_keys(d, layer, 0, chunk + 1 < chunks ? chunk + 1 : chunk);
 
         for (int g = 0; g < group; g += KERNEL_QUERIES) {
             int head = kvh * group + g, heads = min_int(KERNEL_QUERIES, group - g);
             size_t at = split_at(d, rows, row, head) + (size_t)chunk;
-            struct queries a = {layer, kvh, pos + row, n, heads, gather_queries(d, s, row, n, head, heads)};
+            struct queries a = {layer, kvh,   pos + row,
+                                n,     heads, gather_queries(d, s, row, n, head, heads)};
 
-            attend_chunk(d, s, chunk, &a, &(struct partial){d->chunk_o + at * (size_t)hd, d->chunk_max + at, d->chunk_sum + at, (ptrdiff_t)d->chunks_max * hd,
-                                                            d->chunks_max}, next);
+            attend_chunk(d, s, chunk, &a,
+                         &(struct partial){d->chunk_o + at * (size_t)hd, d->chunk_max + at,
+                                           d->chunk_sum + at, (ptrdiff_t)d->chunks_max * hd,
+                                           d->chunks_max},
+                         next);
         }
     }
     phase_end(d, tid);
 }
 
-static void merge_split(const struct cpu_device *d, int rows, int row, int head, int chunks, float *out)
+static void merge_split(const struct cpu_device *d, int rows, int row, int head, int chunks,
+                        float *out)
 {
     int hd = d->model->hp.head_dim;
     size_t at = split_at(d, rows, row, head);
 
-    d->k->merge(d->chunk_o + at * (size_t)hd, hd, d->chunk_max + at, d->chunk_sum + at, chunks, hd, out);
+    d->k->merge(d->chunk_o + at * (size_t)hd, hd, d->chunk_max + at, d->chunk_sum + at, chunks, hd,
+                out);
 }
 
 /* One attended head of one row into the output projection's input. */
-static void hand_over(struct cpu_device *d, const struct matrix *o, int rows, int row, int head, const float *attended)
+static void hand_over(struct cpu_device *d, const struct matrix *o, int rows, int row, int head,
+                      const float *attended)
 {
     const struct hparams *hp = &d->model->hp;
     int hd = hp->head_dim;
@@ -309,35 +354,45 @@ static void hand_over(struct cpu_device *d, const struct matrix *o, int rows, in
     if (dtype_is_quantised(o->type) && hd % NUM_BLOCK == 0)
         input_quantise_part(d, attended, o->cols, head * hd, hd, d->act, rows, row);
     else
-        memcpy(d->attended + ((size_t)row * (size_t)hp->n_heads + (size_t)head) * (size_t)hd, attended, (size_t)hd * sizeof(float));
+        memcpy(d->attended + ((size_t)row * (size_t)hp->n_heads + (size_t)head) * (size_t)hd,
+               attended, (size_t)hd * sizeof(float));
 }
 
-/* Many rows: a task is some rows of one key/value head; chunks outside, rows inside, so that a chunk stays in cache. */
-static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct matrix *o, int rows, int pos)
+/* Many rows: a task is some rows of one key/value head; chunks outside, rows inside, so that a
+ * chunk stays in cache. */
+static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct matrix *o,
+                          int rows, int pos)
 {
     const struct hparams *hp = &d->model->hp;
-    int hd = hp->head_dim, group = hp->n_heads / hp->n_kv_heads, step = rows_together(group), blocks = (rows + step - 1) / step;
+    int hd = hp->head_dim, group = hp->n_heads / hp->n_kv_heads, step = rows_together(group),
+        blocks = (rows + step - 1) / step;
     struct thread_scratch *s = &d->threads[tid];
-    size_t lane = (size_t)d->chunks_max * (size_t)(hd + 2);             /* one query's chunks: o, then max, then sum */
+    /* one query's chunks: o, then max, then sum */
+    size_t lane = (size_t)d->chunks_max * (size_t)(hd + 2);
 
     phase_open(d, tid, blocks * hp->n_kv_heads);
     for (int task; (task = phase_take(d, tid, 1)) < blocks * hp->n_kv_heads;) {
-        int kvh = task % hp->n_kv_heads, r0 = (blocks - 1 - task / hp->n_kv_heads) * step, n = min_int(step, rows - r0);
+        int kvh = task % hp->n_kv_heads, r0 = (blocks - 1 - task / hp->n_kv_heads) * step,
+            n = min_int(step, rows - r0);
         int chunks = (pos + r0 + n - 1) / NUM_CHUNK + 1;
 
         for (int g = 0; g < group; g += KERNEL_QUERIES) {
             int head = kvh * group + g, heads = min_int(KERNEL_QUERIES, group - g);
-            struct queries a = {layer, kvh, pos + r0, n, heads, gather_queries(d, s, r0, n, head, heads)};
+            struct queries a = {layer, kvh,   pos + r0,
+                                n,     heads, gather_queries(d, s, r0, n, head, heads)};
             float *maxima = s->partial + (size_t)d->chunks_max * (size_t)hd;
 
             for (int chunk = 0; chunk < chunks; chunk++)
-                attend_chunk(d, s, chunk, &a, &(struct partial){s->partial + (size_t)chunk * (size_t)hd, maxima + chunk, maxima + d->chunks_max + chunk,
-                                                                (ptrdiff_t)lane, (ptrdiff_t)lane},
+                attend_chunk(d, s, chunk, &a,
+                             &(struct partial){s->partial + (size_t)chunk * (size_t)hd,
+                                               maxima + chunk, maxima + d->chunks_max + chunk,
+                                               (ptrdiff_t)lane, (ptrdiff_t)lane},
                              kv_keys(d, layer, kvh, chunk + 1 < chunks ? chunk + 1 : chunk));
             for (int i = 0; i < n * heads; i++) {
                 float *max = maxima + (size_t)i * lane;
 
-                d->k->merge(s->partial + (size_t)i * lane, hd, max, max + d->chunks_max, chunks, hd, s->row);
+                d->k->merge(s->partial + (size_t)i * lane, hd, max, max + d->chunks_max, chunks, hd,
+                            s->row);
                 hand_over(d, o, rows, r0 + i / heads, head + i % heads, s->row);
             }
         }
@@ -345,7 +400,8 @@ static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct
     phase_end(d, tid);
 }
 
-static void merge_row(struct cpu_device *d, struct thread_scratch *s, const struct matrix *o, int pos)
+static void merge_row(struct cpu_device *d, struct thread_scratch *s, const struct matrix *o,
+                      int pos)
 {
     int hd = d->model->hp.head_dim, chunks = pos / NUM_CHUNK + 1;
 
@@ -356,18 +412,21 @@ static void merge_row(struct cpu_device *d, struct thread_scratch *s, const stru
 }
 
 /* Input of the output projection: as prepare(). */
-static struct input attend(struct cpu_device *d, int tid, int layer, const struct matrix *o, int rows, int pos)
+static struct input attend(struct cpu_device *d, int tid, int layer, const struct matrix *o,
+                           int rows, int pos)
 {
     const struct hparams *hp = &d->model->hp;
     struct thread_scratch *s = &d->threads[tid];
-    struct input in = {.n = rows, .cols = o->cols, .panels = d->act, .rows = d->attended, .stride = o->cols};
+    struct input in = {
+        .n = rows, .cols = o->cols, .panels = d->act, .rows = d->attended, .stride = o->cols};
     int hd = hp->head_dim, chunks = (pos + rows - 1) / NUM_CHUNK + 1, total = rows * hp->n_heads;
 
     if (rows > CPU_SPLIT_ROWS) {
         attend_blocks(d, tid, layer, o, rows, pos);
     } else {
         attend_split(d, tid, layer, rows, pos);
-        if (rows == 1) {                    /* merged by every thread for itself, with its first task: merge_row */
+        /* merged by every thread for itself, with its first task: merge_row */
+        if (rows == 1) {
             in.rows = s->row;
             in.panels = s->act;
             return in;
@@ -388,10 +447,12 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
     return in;
 }
 
-void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int pos, const float *x, float *y, float *residual)
+void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int pos, const float *x,
+                      float *y, float *residual)
 {
     const struct layer_weights *w = &d->model->layers[layer];
-    int hidden = d->model->hp.hidden, wide = output_rows(rows), units = output_units(d, rows), total = units * token_blocks(d, rows), t0, t1;
+    int hidden = d->model->hp.hidden, wide = output_rows(rows), units = output_units(d, rows),
+        total = units * token_blocks(d, rows), t0, t1;
     struct input in = prepare(d, tid, w, rows, x);
     float *tile = d->threads[tid].tile;
     bool ready = rows > 1;
@@ -406,7 +467,9 @@ void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int po
             merge_row(d, &d->threads[tid], &w->o, pos);
         ready = true;
         if (rows == 1) {
-            gemv(d, tid, &w->o, r0, r1, &in, y ? y + r0 : tile, task + 1 < phase_part(d, total, 1, tid + 1) ? matrix_hint(&w->o, r1) : (struct prefetch_hint){0});
+            gemv(d, tid, &w->o, r0, r1, &in, y ? y + r0 : tile,
+                 task + 1 < phase_part(d, total, 1, tid + 1) ? matrix_hint(&w->o, r1)
+                                                             : (struct prefetch_hint){0});
             if (!y)
                 d->k->add(residual + r0, tile, r1 - r0);
             continue;
@@ -416,12 +479,14 @@ void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int po
             gemm(d, tid, &w->o, r0, r1, &in, t0, t1, y + (size_t)t0 * (size_t)hidden + r0, hidden);
             continue;
         }
-        for (int t = t0; t < t1; t++)           /* rows of the residual stream lie a page apart: ask for them before they are needed */
+        /* rows of the residual stream lie a page apart: ask for them before they are needed */
+        for (int t = t0; t < t1; t++)
             for (int i = r0; i < r1; i += 16)
                 __builtin_prefetch(residual + (size_t)t * (size_t)hidden + i, 1, 2);
         gemm(d, tid, &w->o, r0, r1, &in, t0, t1, tile, wide);
         for (int t = t0; t < t1; t++)
-            d->k->add(residual + (size_t)t * (size_t)hidden + r0, tile + (size_t)(t - t0) * (size_t)wide, r1 - r0);
+            d->k->add(residual + (size_t)t * (size_t)hidden + r0,
+                      tile + (size_t)(t - t0) * (size_t)wide, r1 - r0);
     }
     phase_end(d, tid);
 }

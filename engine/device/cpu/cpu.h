@@ -1,12 +1,16 @@
-/* The CPU device's inside: one struct and the phases that its jobs are made of. Private to engine/device/cpu.
+/* The CPU device's inside: one struct and the phases that its jobs are made of. Private to
+ * engine/device/cpu.
  *
- * Every job is one elastic run of the pool (pool.h): a token has some two hundred phases, and a thread that another process keeps from its core
- * must not hold up each of them. A phase is a function that whoever is there calls; it shares out its tasks between phase_open and phase_end, which
- * returns when all of them are done. So the `layers` job strings the same phases together without leaving the run. A thread reads what phases make
- * with a task in hand, never without: only then does it stand still. How many tasks a phase has must follow from the job alone.
+ * Every job is one elastic run of the pool (pool.h): a token has some two hundred phases, and a
+ * thread that another process keeps from its core must not hold up each of them. A phase is a
+ * function that whoever is there calls; it shares out its tasks between phase_open and phase_end,
+ * which returns when all of them are done. So the `layers` job strings the same phases together
+ * without leaving the run. A thread reads what phases make with a task in hand, never without: only
+ * then does it stand still. How many tasks a phase has must follow from the job alone.
  *
- * With one row, small serial steps (norm, quantisation, routing) are done by every thread for itself, with its first task: that costs no more time
- * than one thread doing it, and saves a phase. */
+ * With one row, small serial steps (norm, quantisation, routing) are done by every thread for
+ * itself, with its first task: that costs no more time than one thread doing it, and saves a phase.
+ */
 #ifndef ENGINE_DEVICE_CPU_CPU_H
 #define ENGINE_DEVICE_CPU_CPU_H
 
@@ -17,19 +21,26 @@
 #include "engine/device/device.h"
 #include "engine/device/onednn/onednn.h"
 
-#define CPU_SPLIT_ROWS 8        /* up to so many rows attention is split over chunks of the context as well */
-#define CPU_TOKEN_BLOCK 96      /* tokens whose quantised rows stay in the second-level cache; more where one panel takes more */
-#define CPU_TOKENS_MOST (2 * KERNEL_TILE)       /* of such a block, cut at panels */
-#define CPU_LIBRARY_TOKENS (2 * KERNEL_FLOAT_TOKENS)    /* BF16 tokens that fill a panel of floats */
-#define CPU_RAW_GROUPS 2        /* row groups of an unpacked matrix that are packed in passing at a time: they stay in the second-level cache */
-#define CPU_WIDEN 64            /* F16 rows (and BF16 ones when exact) made F32 at a time for oneDNN: they stay in the second-level cache */
-#define CPU_USED_MAX 16         /* experts a token may use */
+/* up to so many rows attention is split over chunks of the context as well */
+#define CPU_SPLIT_ROWS 8
+/* tokens whose quantised rows stay in the second-level cache; more where one panel takes more */
+#define CPU_TOKEN_BLOCK 96
+#define CPU_TOKENS_MOST (2 * KERNEL_TILE) /* of such a block, cut at panels */
+/* BF16 tokens that fill a panel of floats */
+#define CPU_LIBRARY_TOKENS (2 * KERNEL_FLOAT_TOKENS)
+/* row groups of an unpacked matrix that are packed in passing at a time: they stay in the
+ * second-level cache */
+#define CPU_RAW_GROUPS 2
+/* F16 rows (and BF16 ones when exact) made F32 at a time for oneDNN: they stay in the second-level
+ * cache */
+#define CPU_WIDEN 64
+#define CPU_USED_MAX 16 /* experts a token may use */
 
 /* The tokens that meet a matrix, in the forms its type needs. */
 struct input {
     int n, cols;
-    struct act_block *panels;   /* quantised weights */
-    float *rows;                /* float weights: (n, stride) */
+    struct act_block *panels; /* quantised weights */
+    float *rows;              /* float weights: (n, stride) */
     ptrdiff_t stride;
 };
 
@@ -37,23 +48,25 @@ struct input {
 enum panel_kind { PANEL_EXACT, PANEL_ROUNDED, PANEL_LIBRARY };
 
 struct thread_scratch {
-    struct act_block *act;      /* one row, the widest */
-    float *row;                 /* one row, the widest */
-    uint8_t *groups;            /* CPU_RAW_GROUPS of the widest matrix, packed in passing: see gemm_raw */
-    float *tile;                /* a task's results: CPU_TOKENS_MOST x its rows, at most (QKV heads,
-                                 * CPU_WIDE); then room for one row's of all its experts */
-    float *scores;              /* KERNEL_QUERIES x NUM_CHUNK */
-    float *queries;             /* KERNEL_QUERIES x head_dim */
-    float *partial;             /* attention chunks of some rows: see attention.c */
-    float *router;              /* scores of one row, padded to 16 */
+    struct act_block *act; /* one row, the widest */
+    float *row;            /* one row, the widest */
+    /* CPU_RAW_GROUPS of the widest matrix, packed in passing: see gemm_raw */
+    uint8_t *groups;
+    float *tile;    /* a task's results: CPU_TOKENS_MOST x its rows, at most (QKV heads,
+                     * CPU_WIDE); then room for one row's of all its experts */
+    float *scores;  /* KERNEL_QUERIES x NUM_CHUNK */
+    float *queries; /* KERNEL_QUERIES x head_dim */
+    float *partial; /* attention chunks of some rows: see attention.c */
+    float *router;  /* scores of one row, padded to 16 */
     int experts[CPU_USED_MAX];
     float weights[CPU_USED_MAX];
-    int phase;                  /* phases of this run so far */
-    float *panel;               /* a block of tokens as float kernels read it, kept for the tasks of a phase: */
+    int phase; /* phases of this run so far */
+    /* a block of tokens as float kernels read it, kept for the tasks of a phase: */
+    float *panel;
     const float *panel_of;
     int panel_phase, panel_count;
     enum panel_kind panel_kind;
-    float *widened;             /* oneDNN: CPU_WIDEN weight rows in F32 */
+    float *widened; /* oneDNN: CPU_WIDEN weight rows in F32 */
 };
 
 struct cpu_device {
@@ -61,48 +74,52 @@ struct cpu_device {
     const struct model *model;
     const struct kernels *k;
     struct pool *pool;
-    struct crowd reading, decoding;             /* how many threads run a job of several rows, of one */
+    /* how many threads run a job of several rows, of one */
+    struct crowd reading, decoding;
     int n_threads, max_rows, context, chunks_max;
     int router_groups;
-    int heads_per_task;         /* of the QKV phase */
-    bool by_unit;               /* gate and up of one row, see gate_task */
-    float **router;             /* per layer: [group][hidden][16] */
+    int heads_per_task; /* of the QKV phase */
+    bool by_unit;       /* gate and up of one row, see gate_task */
+    float **router;     /* per layer: [group][hidden][16] */
     const float *rope_cos, *rope_sin;
-    float scale;                /* of queries */
+    float scale; /* of queries */
     /* key/value cache, see kvcache.c */
     enum kv_type kv_k, kv_v;
-    size_t key_block, value_row, kv_tokens;             /* bytes: 16 tokens of keys, one token of values; tokens there is room for */
+    /* bytes: 16 tokens of keys, one token of values; tokens there is room for */
+    size_t key_block, value_row, kv_tokens;
     uint8_t *kv;
     size_t kv_bytes;
     /* scratch for max_rows rows */
     uint8_t *scratch;
     size_t scratch_bytes;
     struct thread_scratch *threads;
-    struct act_block *act;      /* max_rows * used rows of the widest input */
-    struct act_block *act_down; /* max_rows * used rows of expert_ffn */
-    float *normed;              /* max_rows x hidden */
-    float *gathered;            /* max_rows * used x hidden, float experts */
-    float *q;                   /* max_rows x heads * head_dim, scaled */
-    float *attended;            /* max_rows x heads * head_dim */
-    float *ffn;                 /* max_rows * used x expert_ffn, float experts */
-    float *out;                 /* used x max_rows x hidden */
-    float *chunk_o, *chunk_max, *chunk_sum;     /* CPU_SPLIT_ROWS x heads x chunks (x head_dim) */
+    struct act_block *act;                  /* max_rows * used rows of the widest input */
+    struct act_block *act_down;             /* max_rows * used rows of expert_ffn */
+    float *normed;                          /* max_rows x hidden */
+    float *gathered;                        /* max_rows * used x hidden, float experts */
+    float *q;                               /* max_rows x heads * head_dim, scaled */
+    float *attended;                        /* max_rows x heads * head_dim */
+    float *ffn;                             /* max_rows * used x expert_ffn, float experts */
+    float *out;                             /* used x max_rows x hidden */
+    float *chunk_o, *chunk_max, *chunk_sum; /* CPU_SPLIT_ROWS x heads x chunks (x head_dim) */
 
-    int one_experts[CPU_USED_MAX];              /* one row: the layer's routing, from whoever took the first task */
+    /* one row: the layer's routing, from whoever took the first task */
+    int one_experts[CPU_USED_MAX];
     float one_weights[CPU_USED_MAX];
-    int *entry_row, *entry_slot;                /* layers job: rows grouped by expert */
+    int *entry_row, *entry_slot; /* layers job: rows grouped by expert */
     struct expert_group *groups;
-    struct experts_job grouped;                 /* the layer's experts, from whoever grouped them */
-    bool has_quantised, has_float;              /* among the weights */
-    size_t group_bytes;                         /* of the widest quantised matrix */
-    struct onednn *library;                     /* NULL: float weights use our own kernels only, as they do unless the user chose otherwise */
-    bool bf16;                                  /* it multiplies BF16 */
-    struct tune tune;                           /* of this model's shapes, as far as measured */
-    const struct tune *thresholds;              /* that, or what is being measured */
+    struct experts_job grouped;    /* the layer's experts, from whoever grouped them */
+    bool has_quantised, has_float; /* among the weights */
+    size_t group_bytes;            /* of the widest quantised matrix */
+    /* NULL: float weights use our own kernels only, as they do unless the user chose otherwise */
+    struct onednn *library;
+    bool bf16;                     /* it multiplies BF16 */
+    struct tune tune;              /* of this model's shapes, as far as measured */
+    const struct tune *thresholds; /* that, or what is being measured */
     /* the job under way */
     const struct attention_job *attention_job;
     const struct experts_job *experts_job;
-    int entries;                                /* of its groups together */
+    int entries; /* of its groups together */
     const struct route_job *route_job;
     const struct combine_job *combine_job;
     const struct head_job *head_job;
@@ -110,7 +127,8 @@ struct cpu_device {
     struct device_stats stats;
 };
 
-/* Heads that one task of the QKV phase multiplies: weight rows come in groups of 8 or 16, so at most 16. */
+/* Heads that one task of the QKV phase multiplies: weight rows come in groups of 8 or 16, so at
+ * most 16. */
 static inline int heads_per_task(int head_dim)
 {
     int n = 1;
@@ -120,16 +138,18 @@ static inline int heads_per_task(int head_dim)
     return n;
 }
 
-/* A task of the phase that multiplies one row with gate and up of `used` experts: which of them, and which unit of rows. One expert after the other is
- * read fastest. With several memory nodes (by_unit) a thread must meet the same rows of whatever experts are chosen: those that lie in its node's memory
- * (engine/model/numa.h). */
+/* A task of the phase that multiplies one row with gate and up of `used` experts: which of them,
+ * and which unit of rows. One expert after the other is read fastest. With several memory nodes
+ * (by_unit) a thread must meet the same rows of whatever experts are chosen: those that lie in its
+ * node's memory (engine/model/numa.h). */
 struct gate_task {
     int slot, unit;
 };
 
 static inline struct gate_task gate_task(bool by_unit, int task, int units, int used)
 {
-    return by_unit ? (struct gate_task){task % used, task / used} : (struct gate_task){task / units, task % units};
+    return by_unit ? (struct gate_task){task % used, task / used}
+                   : (struct gate_task){task / units, task % units};
 }
 
 static inline int min_int(int a, int b)
@@ -138,13 +158,17 @@ static inline int min_int(int a, int b)
 }
 
 /* cpu_info.c */
-int cpu_probe(struct device_info *out, int max, char *why, size_t why_size);   /* device_ops.probe */
-bool cpu_uses_bf16(bool exact);                                 /* where oneDNN multiplies float weights */
+/* device_ops.probe */
+int cpu_probe(struct device_info *out, int max, char *why, size_t why_size);
+/* where oneDNN multiplies float weights */
+bool cpu_uses_bf16(bool exact);
 
 /* phases.c */
-/* Each thread takes tasks that follow one another, and others' only when it is done with its own: kernels that prefetch weights prefetch its own. */
+/* Each thread takes tasks that follow one another, and others' only when it is done with its own:
+ * kernels that prefetch weights prefetch its own. */
 void phase_open(struct cpu_device *d, int tid, int total);
-int phase_take(struct cpu_device *d, int tid, int chunk);       /* first index, or total; chunk is one number a phase */
+/* first index, or total; chunk is one number a phase */
+int phase_take(struct cpu_device *d, int tid, int chunk);
 void phase_end(struct cpu_device *d, int tid);
 /* Where the part of a phase begins that thread tid takes first; tid may be one past the last. */
 int phase_part(const struct cpu_device *d, int total, int chunk, int tid);
@@ -153,31 +177,36 @@ int phase_part(const struct cpu_device *d, int total, int chunk, int tid);
 /* Which panel token t of n lies in: its first token and size. Panels are as even as possible. */
 void panel_of(const struct cpu_device *d, int n, int t, int *first, int *count);
 /* Quantises x (cols) as token t of n. */
-void input_quantise(const struct cpu_device *d, const float *x, int cols, struct act_block *panels, int n, int t);
+void input_quantise(const struct cpu_device *d, const float *x, int cols, struct act_block *panels,
+                    int n, int t);
 /* The same from a row of blocks. */
-void input_copy(const struct cpu_device *d, const struct act_block *row, int cols, struct act_block *panels, int n, int t);
+void input_copy(const struct cpu_device *d, const struct act_block *row, int cols,
+                struct act_block *panels, int n, int t);
 /* Columns first .. first+count-1 (multiples of 32) only; x points at column `first`. */
-void input_quantise_part(const struct cpu_device *d, const float *x, int cols, int first, int count, struct act_block *panels, int n, int t);
-/* Whether activations are rounded to BF16 before they meet w; and token t as struct kernels.gemv_float reads it, valid until the thread multiplies
- * float weights with another one. */
+void input_quantise_part(const struct cpu_device *d, const float *x, int cols, int first, int count,
+                         struct act_block *panels, int n, int t);
+/* Whether activations are rounded to BF16 before they meet w; and token t as struct
+ * kernels.gemv_float reads it, valid until the thread multiplies float weights with another one. */
 bool float_rounds(const struct cpu_device *d, const struct matrix *w);
-const void *float_token(const struct cpu_device *d, int tid, const struct matrix *w, const struct input *in, int t);
-/* Rows r0 .. r1-1 (r0 a multiple of 16) of w for tokens t0 .. t1-1 (t0 a panel's first): out[(t - t0) * stride + (r - r0)], bias added. */
-void gemm(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out,
-              ptrdiff_t stride);
+const void *float_token(const struct cpu_device *d, int tid, const struct matrix *w,
+                        const struct input *in, int t);
+/* Rows r0 .. r1-1 (r0 a multiple of 16) of w for tokens t0 .. t1-1 (t0 a panel's first): out[(t -
+ * t0) * stride + (r - r0)], bias added. */
+void gemm(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
+          const struct input *in, int t0, int t1, float *out, ptrdiff_t stride);
 /* Token blocks: block i of n tokens begins at a panel. */
 int token_blocks(const struct cpu_device *d, int n);
 void token_block(const struct cpu_device *d, int n, int i, int *t0, int *t1);
 
-/* tuning/tune_shapes.c. open: at the end of opening; later: between answers, returns how many things
- * were measured. */
+/* tuning/tune_shapes.c. open: at the end of opening; later: between answers, returns how many
+ * things were measured. */
 void tuning_open(struct cpu_device *d);
 int tuning_later(struct cpu_device *d, int pos);
 /* tuning/tune_threads.c: how many threads decode fastest; 0: not measured */
 int tuning_decode(struct cpu_device *d, int pos);
 
-/* gemv.c: where weights lie that are read together: KERNEL_GEMV_GROUPS places, `step` bytes apart; at NULL:
- * unknown. */
+/* gemv.c: where weights lie that are read together: KERNEL_GEMV_GROUPS places, `step` bytes apart;
+ * at NULL: unknown. */
 struct prefetch_hint {
     const uint8_t *at;
     size_t step;
@@ -185,28 +214,38 @@ struct prefetch_hint {
 struct prefetch_hint matrix_hint(const struct matrix *w, int row);
 /* What thread tid reads first in a layer of a token; attention.c. */
 struct prefetch_hint attention_hint(const struct cpu_device *d, int tid, int layer);
-/* Rows r0 .. r1-1 (r0 a multiple of 16) times the one row of `in`, bias added; afterwards this thread reads at `next`. */
-void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, float *out, struct prefetch_hint next);
+/* Rows r0 .. r1-1 (r0 a multiple of 16) times the one row of `in`, bias added; afterwards this
+ * thread reads at `next`. */
+void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
+          const struct input *in, float *out, struct prefetch_hint next);
 
 /* kvcache.c */
 int kv_layout(struct cpu_device *d, struct error *e);
-int kv_take(struct cpu_device *d, struct error *e);         /* allocates what kv_layout laid out */
-uint8_t *kv_keys(const struct cpu_device *d, int layer, int head, int chunk);       /* of the chunk's first token */
+int kv_take(struct cpu_device *d, struct error *e); /* allocates what kv_layout laid out */
+/* of the chunk's first token */
+uint8_t *kv_keys(const struct cpu_device *d, int layer, int head, int chunk);
 uint8_t *kv_values(const struct cpu_device *d, int layer, int head, int chunk);
 void kv_store_key(const struct cpu_device *d, int layer, int head, int pos, const float *x);
 void kv_store_value(const struct cpu_device *d, int layer, int head, int pos, const float *x);
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e);
 
 /* attention.c: y = block's output, or x += it when y is NULL. */
-void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int pos, const float *x, float *y, float *residual);
-/* experts.c. out: (used, rows, hidden) unscaled. quantised: NULL, or the rows of h in blocks, each row's at the place of its floats, which
- * nobody reads then. entries: of all groups together, or more; *j is read with a task in hand. */
-void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, int entries, const struct act_block *quantised);
-/* The experts and weights of the row at position pos; imposed: NULL, or what replaces the router's choice. */
-void route_row(const struct cpu_device *d, int layer, int pos, const struct imposed_routing *imposed, const float *h, float *scores, int *experts,
+void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int pos, const float *x,
+                      float *y, float *residual);
+/* experts.c. out: (used, rows, hidden) unscaled. quantised: NULL, or the rows of h in blocks, each
+ * row's at the place of its floats, which nobody reads then. entries: of all groups together, or
+ * more; *j is read with a task in hand. */
+void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, int entries,
+                    const struct act_block *quantised);
+/* The experts and weights of the row at position pos; imposed: NULL, or what replaces the router's
+ * choice. */
+void route_row(const struct cpu_device *d, int layer, int pos,
+               const struct imposed_routing *imposed, const float *h, float *scores, int *experts,
                float *weights);
 /* One row through the expert half of a layer: norm, routing, experts, combination into x. */
-void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *experts, float *weights);
-void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float *x, int *experts, float *weights);
+void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *experts,
+                     float *weights);
+void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float *x, int *experts,
+                       float *weights);
 
 #endif

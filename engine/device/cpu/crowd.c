@@ -51,7 +51,7 @@ void crowd_judge(struct crowd *c, uint64_t now, double rate, int waiting)
 
     if (all) {
         c->seen = waiting > 0 ? c->seen + 1 : 0;
-        if (waiting == 0 && c->state != CROWD_QUIET)    /* the others are gone */
+        if (waiting == 0 && c->state != CROWD_QUIET) /* the others are gone */
             be_quiet(c);
         else if (waiting > 0 && c->state != CROWD_TRIAL)
             c->fewer = fewer_than(c->most, waiting);

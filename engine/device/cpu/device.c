@@ -1,5 +1,6 @@
-/* The CPU device: opening, scratch, jobs. Called by the engine thread; each job is one parallel region of the device's pool.
- * All scratch is one mapping taken at open, so computing allocates nothing. */
+/* The CPU device: opening, scratch, jobs. Called by the engine thread; each job is one parallel
+ * region of the device's pool. All scratch is one mapping taken at open, so computing allocates
+ * nothing. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
@@ -62,20 +63,26 @@ static size_t max_size(size_t a, size_t b)
 /* Tokens that are in their panel at once. */
 static size_t panel_rows(const struct cpu_device *d)
 {
-    return (size_t)(d->max_rows < KERNEL_FLOAT_TOKENS && !d->base.config.float_library ? d->max_rows : KERNEL_FLOAT_TOKENS);
+    return (size_t)(d->max_rows < KERNEL_FLOAT_TOKENS && !d->base.config.float_library
+                        ? d->max_rows
+                        : KERNEL_FLOAT_TOKENS);
 }
 
 static void lay_scratch(struct cpu_device *d, struct arena *c)
 {
     const struct hparams *hp = &d->model->hp;
-    size_t rows = (size_t)d->max_rows, used = (size_t)hp->n_experts_used, hidden = (size_t)hp->hidden, ffn = (size_t)hp->expert_ffn, hd = (size_t)hp->head_dim;
-    size_t heads = (size_t)hp->n_heads, wide = max_size(hidden, heads * hd), chunks = (size_t)d->chunks_max;
+    size_t rows = (size_t)d->max_rows, used = (size_t)hp->n_experts_used,
+           hidden = (size_t)hp->hidden, ffn = (size_t)hp->expert_ffn, hd = (size_t)hp->head_dim;
+    size_t heads = (size_t)hp->n_heads, wide = max_size(hidden, heads * hd),
+           chunks = (size_t)d->chunks_max;
     size_t tokens = CPU_TOKENS_MOST;
 
     d->threads = arena_take(c, (size_t)d->n_threads, sizeof *d->threads);
     d->router = arena_take(c, (size_t)hp->n_layers, sizeof *d->router);
     if (d->has_quantised) {
-        d->act = arena_take(c, max_size(rows * used * (hidden / NUM_BLOCK), rows * (wide / NUM_BLOCK)), sizeof *d->act);
+        d->act = arena_take(c,
+                            max_size(rows * used * (hidden / NUM_BLOCK), rows * (wide / NUM_BLOCK)),
+                            sizeof *d->act);
         d->act_down = arena_take(c, rows * used * (ffn / NUM_BLOCK), sizeof *d->act_down);
     }
     d->normed = arena_take(c, rows * hidden, sizeof(float));
@@ -103,14 +110,18 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
 
         s.act = arena_take(c, wide / NUM_BLOCK + 1, sizeof *s.act);
         s.row = arena_take(c, max_size(wide, ffn), sizeof(float));
-        s.tile = arena_take(c, tokens * max_size(hd * (size_t)d->heads_per_task, CPU_WIDE) + 4 * CPU_UNIT * used, sizeof(float));
+        s.tile = arena_take(
+            c, tokens * max_size(hd * (size_t)d->heads_per_task, CPU_WIDE) + 4 * CPU_UNIT * used,
+            sizeof(float));
         if (d->has_quantised)
             s.groups = arena_take(c, CPU_RAW_GROUPS, d->group_bytes);
         s.scores = arena_take(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
         s.queries = arena_take(c, KERNEL_QUERIES * hd, sizeof(float));
         s.partial = arena_take(c, KERNEL_QUERIES * chunks * (hd + 2), sizeof(float));
         if (d->has_float) {
-            s.panel = arena_take(c, panel_rows(d) * (size_t)kernel_float_cols((int)max_size(wide, ffn)), sizeof(float));
+            s.panel =
+                arena_take(c, panel_rows(d) * (size_t)kernel_float_cols((int)max_size(wide, ffn)),
+                           sizeof(float));
             if (d->base.config.float_library)
                 s.widened = arena_take(c, CPU_WIDEN * max_size(wide, ffn), sizeof(float));
         }
@@ -120,22 +131,28 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
     }
 }
 
-/* (n_experts, hidden) into groups of 16 experts, one a lane; lanes beyond the last expert are zero. */
+/* (n_experts, hidden) into groups of 16 experts, one a lane; lanes beyond the last expert are zero.
+ */
 static void pack_router(const struct cpu_device *d, const float *from, float *to)
 {
     const struct hparams *hp = &d->model->hp;
 
     for (int e = 0; e < hp->n_experts; e++)
         for (int c = 0; c < hp->hidden; c++)
-            to[((size_t)(e / NUM_LANES) * (size_t)hp->hidden + (size_t)c) * NUM_LANES + (size_t)(e % NUM_LANES)] = from[(size_t)e * (size_t)hp->hidden + (size_t)c];
+            to[((size_t)(e / NUM_LANES) * (size_t)hp->hidden + (size_t)c) * NUM_LANES +
+               (size_t)(e % NUM_LANES)] = from[(size_t)e * (size_t)hp->hidden + (size_t)c];
 }
 
-static int check_matrix(struct cpu_device *d, const struct matrix *w, const char *what, struct error *e)
+static int check_matrix(struct cpu_device *d, const struct matrix *w, const char *what,
+                        struct error *e)
 {
-    if (!pack_supported(w->type) || (dtype_is_quantised(w->type) && w->width != 8 && w->width != 16))
-        return error_set(e, ERR_MODEL, "the CPU device has no kernel for %s weights (%s)", dtype_info(w->type)->word, what);
+    if (!pack_supported(w->type) ||
+        (dtype_is_quantised(w->type) && w->width != 8 && w->width != 16))
+        return error_set(e, ERR_MODEL, "the CPU device has no kernel for %s weights (%s)",
+                         dtype_info(w->type)->word, what);
     if (dtype_is_quantised(w->type))
-        d->group_bytes = max_size(d->group_bytes, dtype_row_bytes(w->type, w->cols) * (size_t)w->width);
+        d->group_bytes = max_size(d->group_bytes,
+                                  dtype_row_bytes(w->type, w->cols) * (size_t)w->width);
     d->has_quantised |= dtype_is_quantised(w->type);
     d->has_float |= !dtype_is_quantised(w->type);
     return 0;
@@ -147,18 +164,22 @@ static int check_model(struct cpu_device *d, struct error *e)
     const struct hparams *hp = &m->hp;
     int code = check_matrix(d, &m->head, "head", e);
 
-    if (hp->head_dim > 1024 || hp->head_dim % 4 || hp->n_heads % hp->n_kv_heads || hp->n_experts_used > CPU_USED_MAX || hp->n_experts > 512)
-        return error_set(e, ERR_MODEL, "the CPU device cannot run this shape (heads of %d, %d experts, %d used)", hp->head_dim, hp->n_experts, hp->n_experts_used);
+    if (hp->head_dim > 1024 || hp->head_dim % 4 || hp->n_heads % hp->n_kv_heads ||
+        hp->n_experts_used > CPU_USED_MAX || hp->n_experts > 512)
+        return error_set(e, ERR_MODEL,
+                         "the CPU device cannot run this shape (heads of %d, %d experts, %d used)",
+                         hp->head_dim, hp->n_experts, hp->n_experts_used);
     for (int l = 0; l < hp->n_layers && !code; l++) {
         const struct layer_weights *w = &m->layers[l];
 
-        if ((code = check_matrix(d, &w->q, "q", e)) || (code = check_matrix(d, &w->k, "k", e)) || (code = check_matrix(d, &w->v, "v", e)) ||
-            (code = check_matrix(d, &w->o, "o", e)))
+        if ((code = check_matrix(d, &w->q, "q", e)) || (code = check_matrix(d, &w->k, "k", e)) ||
+            (code = check_matrix(d, &w->v, "v", e)) || (code = check_matrix(d, &w->o, "o", e)))
             break;
         for (int i = 0; i < hp->n_experts && !code; i++) {
             const struct expert_weights *x = &w->experts[i];
 
-            if (!(code = check_matrix(d, &x->gate, "gate", e)) && !(code = check_matrix(d, &x->up, "up", e)))
+            if (!(code = check_matrix(d, &x->gate, "gate", e)) &&
+                !(code = check_matrix(d, &x->up, "up", e)))
                 code = check_matrix(d, &x->down, "down", e);
         }
     }
@@ -204,7 +225,8 @@ static int lay_out(struct cpu_device *d, const struct device_config *c, struct e
     return kv_layout(d, e);
 }
 
-int cpu_device_footprint(const struct device_config *c, uint64_t *kv_bytes, uint64_t *scratch_bytes, struct error *e)
+int cpu_device_footprint(const struct device_config *c, uint64_t *kv_bytes, uint64_t *scratch_bytes,
+                         struct error *e)
 {
     struct cpu_device *d = mem_alloc(1, sizeof *d);
     struct arena arena = {0};
@@ -227,13 +249,15 @@ static void open_library(struct cpu_device *d)
     struct error e;
 
 #if defined(__SANITIZE_THREAD__)
-    return;                     /* the checker cannot see the library's locks */
+    return; /* the checker cannot see the library's locks */
 #endif
     if (!d->has_float || !c->float_library || d->k == &kernels_scalar)
         return;
     d->bf16 = cpu_uses_bf16(c->exact);
     if (onednn_new(&d->library, d->n_threads, &e) == 0)
-        snprintf(e.text, sizeof e.text, "oneDNN multiplies this model's float weights: its text may depend on what the KV cache holds, "
+        snprintf(e.text, sizeof e.text,
+                 "oneDNN multiplies this model's float weights: its text may depend on what the KV "
+                 "cache holds, "
                  "on -ub and on the order of a batch");
     if (c->log)
         c->log(c->log_ctx, e.text);
@@ -256,7 +280,9 @@ static int cpu_open(struct device **out, const struct device_config *c, struct e
     d->scratch_bytes = arena.used;
     d->scratch = mem_pages(arena.used);
     if (!d->scratch) {
-        code = error_set(e, ERR_MEMORY, "no memory for computing %d tokens at once (%.1f MiB); use a smaller -ub", d->max_rows, (double)arena.used / 1048576.0);
+        code = error_set(e, ERR_MEMORY,
+                         "no memory for computing %d tokens at once (%.1f MiB); use a smaller -ub",
+                         d->max_rows, (double)arena.used / 1048576.0);
         goto out;
     }
     arena = (struct arena){.base = d->scratch};
@@ -287,9 +313,10 @@ static bool cpu_supports(const struct device *device, enum block_kind kind, enum
     return pack_supported(type);
 }
 
-static int cpu_block_put(struct device *device, struct block_id id, size_t max_bytes, struct error *e)
+static int cpu_block_put(struct device *device, struct block_id id, size_t max_bytes,
+                         struct error *e)
 {
-    return 1;                   /* the model's own copy is the CPU's */
+    return 1; /* the model's own copy is the CPU's */
 }
 
 static void cpu_block_drop(struct device *device, struct block_id id)
@@ -299,14 +326,16 @@ static void cpu_block_drop(struct device *device, struct block_id id)
 static int check_rows(const struct cpu_device *d, int rows, struct error *e)
 {
     if (rows < 1 || rows > d->max_rows)
-        return error_set(e, ERR_DEVICE, "%d rows in one job; this device was opened for %d", rows, d->max_rows);
+        return error_set(e, ERR_DEVICE, "%d rows in one job; this device was opened for %d", rows,
+                         d->max_rows);
     return 0;
 }
 
 static int check_position(const struct cpu_device *d, int rows, int pos, struct error *e)
 {
     if (pos < 0 || rows > d->context - pos)
-        return error_set(e, ERR_CONTEXT, "positions %d to %d lie beyond the context of %d tokens", pos, pos + rows - 1, d->context);
+        return error_set(e, ERR_CONTEXT, "positions %d to %d lie beyond the context of %d tokens",
+                         pos, pos + rows - 1, d->context);
     if (!d->rope_cos || !d->rope_sin)
         return error_set(e, ERR_DEVICE, "the rotary table was not set");
     return check_rows(d, rows, e);
@@ -343,10 +372,13 @@ static void route_region(void *ctx, int tid, int n)
     for (int t; (t = phase_take(d, tid, 1)) < j->rows;) {
         float *h = j->h + (size_t)t * (size_t)hp->hidden, *scores = d->threads[tid].router;
 
-        d->k->norm(j->x + (size_t)t * (size_t)hp->hidden, hp->hidden, w->weight, w->bias, 1.0f / (float)hp->hidden, hp->norm_eps, h);
-        route_row(d, j->layer, j->pos + t, j->imposed, h, scores, j->experts + t * hp->n_experts_used, j->weights + t * hp->n_experts_used);
+        d->k->norm(j->x + (size_t)t * (size_t)hp->hidden, hp->hidden, w->weight, w->bias,
+                   1.0f / (float)hp->hidden, hp->norm_eps, h);
+        route_row(d, j->layer, j->pos + t, j->imposed, h, scores,
+                  j->experts + t * hp->n_experts_used, j->weights + t * hp->n_experts_used);
         if (j->scores)
-            memcpy(j->scores + (size_t)t * (size_t)hp->n_experts, scores, (size_t)hp->n_experts * sizeof *scores);
+            memcpy(j->scores + (size_t)t * (size_t)hp->n_experts, scores,
+                   (size_t)hp->n_experts * sizeof *scores);
     }
     phase_end(d, tid);
 }
@@ -377,11 +409,14 @@ static int cpu_experts(struct device *device, const struct experts_job *j, struc
 
     d->entries = 0;
     for (int g = 0; g < j->n_groups; g++) {
-        entries = entries > j->groups[g].first + j->groups[g].count ? entries : j->groups[g].first + j->groups[g].count;
+        entries = entries > j->groups[g].first + j->groups[g].count
+                      ? entries
+                      : j->groups[g].first + j->groups[g].count;
         d->entries += j->groups[g].count;
     }
     if (!code && entries > d->max_rows * d->model->hp.n_experts_used)
-        code = error_set(e, ERR_DEVICE, "%d expert rows in one job; this device was opened for %d", entries, d->max_rows * d->model->hp.n_experts_used);
+        code = error_set(e, ERR_DEVICE, "%d expert rows in one job; this device was opened for %d",
+                         entries, d->max_rows * d->model->hp.n_experts_used);
     if (code < 0)
         return code;
     d->experts_job = j;
@@ -399,7 +434,8 @@ static void combine_region(void *ctx, int tid, int n)
     for (int t; (t = phase_take(d, tid, 1)) < j->rows;) {
         float *row = j->x + (size_t)t * (size_t)hidden;
 
-        d->k->combine(row, j->out + (size_t)t * (size_t)hidden, (ptrdiff_t)j->rows * hidden, j->weights + t * used, used, hidden, row);
+        d->k->combine(row, j->out + (size_t)t * (size_t)hidden, (ptrdiff_t)j->rows * hidden,
+                      j->weights + t * used, used, hidden, row);
     }
     phase_end(d, tid);
 }
@@ -416,7 +452,8 @@ static int cpu_combine(struct device *device, const struct combine_job *j, struc
     return 0;
 }
 
-static void head_rows(struct cpu_device *d, int tid, const struct head_job *j, struct act_block *panels, float *rows)
+static void head_rows(struct cpu_device *d, int tid, const struct head_job *j,
+                      struct act_block *panels, float *rows)
 {
     const struct hparams *hp = &d->model->hp;
     int hidden = hp->hidden;
@@ -425,7 +462,8 @@ static void head_rows(struct cpu_device *d, int tid, const struct head_job *j, s
     for (int t; (t = phase_take(d, tid, 1)) < j->rows;) {
         float *row = rows + (size_t)t * (size_t)hidden;
 
-        d->k->norm(j->x + (size_t)t * (size_t)hidden, hidden, d->model->output_norm.weight, d->model->output_norm.bias, 1.0f / (float)hidden, hp->norm_eps, row);
+        d->k->norm(j->x + (size_t)t * (size_t)hidden, hidden, d->model->output_norm.weight,
+                   d->model->output_norm.bias, 1.0f / (float)hidden, hp->norm_eps, row);
         if (dtype_is_quantised(d->model->head.type))
             input_quantise(d, row, hidden, panels, j->rows, t);
     }
@@ -438,19 +476,26 @@ static void head_region(void *ctx, int tid, int n)
     const struct head_job *j = d->head_job;
     const struct hparams *hp = &d->model->hp;
     const struct matrix *w = &d->model->head;
-    int hidden = hp->hidden, units = (w->rows + 2 * CPU_UNIT - 1) / (2 * CPU_UNIT), total = units * token_blocks(d, j->rows), t0, t1;
+    int hidden = hp->hidden, units = (w->rows + 2 * CPU_UNIT - 1) / (2 * CPU_UNIT),
+        total = units * token_blocks(d, j->rows), t0, t1;
     struct thread_scratch *s = &d->threads[tid];
     bool one = j->rows == 1, ready = !one;
-    struct input in = {.n = j->rows, .cols = hidden, .panels = one ? s->act : d->act, .rows = one ? s->row : d->normed, .stride = hidden};
+    struct input in = {.n = j->rows,
+                       .cols = hidden,
+                       .panels = one ? s->act : d->act,
+                       .rows = one ? s->row : d->normed,
+                       .stride = hidden};
 
     if (!one)
         head_rows(d, tid, j, in.panels, in.rows);
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        int r0 = task % units * 2 * CPU_UNIT, r1 = r0 + 2 * CPU_UNIT < w->rows ? r0 + 2 * CPU_UNIT : w->rows;
+        int r0 = task % units * 2 * CPU_UNIT,
+            r1 = r0 + 2 * CPU_UNIT < w->rows ? r0 + 2 * CPU_UNIT : w->rows;
 
         if (!ready) {
-            d->k->norm(j->x, hidden, d->model->output_norm.weight, d->model->output_norm.bias, 1.0f / (float)hidden, hp->norm_eps, s->row);
+            d->k->norm(j->x, hidden, d->model->output_norm.weight, d->model->output_norm.bias,
+                       1.0f / (float)hidden, hp->norm_eps, s->row);
             if (dtype_is_quantised(w->type))
                 input_quantise(d, s->row, hidden, s->act, 1, 0);
             ready = true;
@@ -460,7 +505,8 @@ static void head_region(void *ctx, int tid, int n)
             continue;
         }
         token_block(d, j->rows, task / units, &t0, &t1);
-        gemm(d, tid, w, r0, r1, &in, t0, t1, j->logits + (size_t)t0 * (size_t)w->rows + r0, w->rows);
+        gemm(d, tid, w, r0, r1, &in, t0, t1, j->logits + (size_t)t0 * (size_t)w->rows + r0,
+             w->rows);
     }
     phase_end(d, tid);
 }
@@ -503,13 +549,16 @@ static int cpu_layers(struct device *device, const struct layers_job *j, struct 
     if (code < 0)
         return code;
     d->layers_job = j;
-    run(d, j->rows, (j->last - j->first) * (attention_work(d, j->rows) + experts_work(d, j->rows * d->model->hp.n_experts_used)), layers_region);
+    run(d, j->rows,
+        (j->last - j->first) *
+            (attention_work(d, j->rows) + experts_work(d, j->rows * d->model->hp.n_experts_used)),
+        layers_region);
     return 0;
 }
 
 static int cpu_wait(struct device *device, struct error *e)
 {
-    return 0;                   /* jobs are done when they return */
+    return 0; /* jobs are done when they return */
 }
 
 static int cpu_kv_rows(struct device *device, const struct kv_move *m, struct error *e)
@@ -517,7 +566,8 @@ static int cpu_kv_rows(struct device *device, const struct kv_move *m, struct er
     return kv_move_rows((struct cpu_device *)device, m, e);
 }
 
-static int cpu_rope_set(struct device *device, const float *cosines, const float *sines, struct error *e)
+static int cpu_rope_set(struct device *device, const float *cosines, const float *sines,
+                        struct error *e)
 {
     struct cpu_device *d = (struct cpu_device *)device;
 

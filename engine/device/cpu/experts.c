@@ -1,11 +1,12 @@
 /* Routing and experts. Compute threads, all together (cpu.h).
- * Gate, up, their product and its quantisation are one task of 32 rows: one activation block of the down projection. With one row (decoding)
- * all experts of the layer are in the same two phases, and the second adds the weighted results to the residual stream at once. */
+ * Gate, up, their product and its quantisation are one task of 32 rows: one activation block of the
+ * down projection. With one row (decoding) all experts of the layer are in the same two phases, and
+ * the second adds the weighted results to the residual stream at once. */
 #include "engine/device/cpu/cpu.h"
 
 #include <string.h>
 
-#define DOWN_UNITS 4            /* of CPU_UNIT rows: a task of the one-row down projection */
+#define DOWN_UNITS 4 /* of CPU_UNIT rows: a task of the one-row down projection */
 
 static const struct expert_weights *expert_of(const struct cpu_device *d, int layer, int expert)
 {
@@ -22,7 +23,8 @@ static bool gate_needs_rows(const struct expert_weights *w)
     return !dtype_is_quantised(w->gate.type) || !dtype_is_quantised(w->up.type);
 }
 
-void route_row(const struct cpu_device *d, int layer, int pos, const struct imposed_routing *imposed, const float *h, float *scores, int *experts,
+void route_row(const struct cpu_device *d, int layer, int pos,
+               const struct imposed_routing *imposed, const float *h, float *scores, int *experts,
                float *weights)
 {
     const struct hparams *hp = &d->model->hp;
@@ -32,18 +34,23 @@ void route_row(const struct cpu_device *d, int layer, int pos, const struct impo
     num_sparsemixer(scores, hp->n_experts, hp->router_jitter, used, experts, weights);
     if (imposed)
         for (int i = 0; i < used; i++) {
-            experts[i] = imposed->experts[(size_t)(layer * imposed->period + pos % imposed->period) * (size_t)used + (size_t)i];
+            experts[i] =
+                imposed->experts[(size_t)(layer * imposed->period + pos % imposed->period) *
+                                     (size_t)used +
+                                 (size_t)i];
             weights[i] = 1.0f / (float)used;
         }
 }
 
-/* 32 rows of gate and up for tokens t0 .. t1-1 of one expert; the result becomes block `unit` of the down projection's input. */
-static void gate_up(struct cpu_device *d, int tid, const struct expert_weights *w, int unit, const struct input *in, int t0, int t1,
-                    struct act_block *down, float *down_rows)
+/* 32 rows of gate and up for tokens t0 .. t1-1 of one expert; the result becomes block `unit` of
+ * the down projection's input. */
+static void gate_up(struct cpu_device *d, int tid, const struct expert_weights *w, int unit,
+                    const struct input *in, int t0, int t1, struct act_block *down,
+                    float *down_rows)
 {
     struct thread_scratch *s = &d->threads[tid];
     int ffn = d->model->hp.expert_ffn, r0 = unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
-    float *gate = s->tile, *up = s->tile + (CPU_TOKENS_MOST) * CPU_UNIT;
+    float *gate = s->tile, *up = s->tile + (CPU_TOKENS_MOST)*CPU_UNIT;
 
     gemm(d, tid, &w->gate, r0, r0 + n, in, t0, t1, gate, CPU_UNIT);
     gemm(d, tid, &w->up, r0, r0 + n, in, t0, t1, up, CPU_UNIT);
@@ -58,15 +65,18 @@ static void gate_up(struct cpu_device *d, int tid, const struct expert_weights *
     }
 }
 
-/* Groups that so many entries can make. Routing decides how many they do make, and a thread that comes late to a phase must know its size
- * without reading what a later layer may be writing: phases are as large as they can get, and tasks past the last group are empty. */
+/* Groups that so many entries can make. Routing decides how many they do make, and a thread that
+ * comes late to a phase must know its size without reading what a later layer may be writing:
+ * phases are as large as they can get, and tasks past the last group are empty. */
 static int groups_most(const struct cpu_device *d, int entries)
 {
     return min_int(entries, d->model->hp.n_experts);
 }
 
-/* Rows of h into each expert's own panels: of `quantised`, where the rows are that already, copies. */
-static void gather_phase(struct cpu_device *d, int tid, const struct experts_job *j, int entries, const struct act_block *quantised)
+/* Rows of h into each expert's own panels: of `quantised`, where the rows are that already, copies.
+ */
+static void gather_phase(struct cpu_device *d, int tid, const struct experts_job *j, int entries,
+                         const struct act_block *quantised)
 {
     int hidden = d->model->hp.hidden, total = groups_most(d, entries);
     size_t blocks = (size_t)(hidden / NUM_BLOCK);
@@ -74,27 +84,33 @@ static void gather_phase(struct cpu_device *d, int tid, const struct experts_job
     phase_open(d, tid, total);
     for (int g; (g = phase_take(d, tid, 1)) < total;) {
         const struct expert_group *group = &j->groups[g];
-        const struct expert_weights *w = g < j->n_groups ? expert_of(d, j->layer, group->expert) : NULL;
+        const struct expert_weights *w = g < j->n_groups ? expert_of(d, j->layer, group->expert)
+                                                         : NULL;
 
         for (int i = 0; w && i < group->count; i++) {
             size_t row = (size_t)j->row[group->first + i];
             const float *h = j->h + row * (size_t)hidden;
 
             if (quantised) {
-                input_copy(d, quantised + row * 2 * blocks, hidden, d->act + (size_t)group->first * blocks, group->count, i);
+                input_copy(d, quantised + row * 2 * blocks, hidden,
+                           d->act + (size_t)group->first * blocks, group->count, i);
                 continue;
             }
             if (gate_needs_panels(w))
-                input_quantise(d, h, hidden, d->act + (size_t)group->first * blocks, group->count, i);
+                input_quantise(d, h, hidden, d->act + (size_t)group->first * blocks, group->count,
+                               i);
             if (gate_needs_rows(w))
-                memcpy(d->gathered + (size_t)(group->first + i) * (size_t)hidden, h, (size_t)hidden * sizeof(float));
+                memcpy(d->gathered + (size_t)(group->first + i) * (size_t)hidden, h,
+                       (size_t)hidden * sizeof(float));
         }
     }
     phase_end(d, tid);
 }
 
-/* The task-th of all (expert, token block, unit) triples; units run fastest. Returns the group, -1 past the last one. */
-static int find_task(const struct cpu_device *d, const struct experts_job *j, int units, int task, int *unit, int *t0, int *t1)
+/* The task-th of all (expert, token block, unit) triples; units run fastest. Returns the group, -1
+ * past the last one. */
+static int find_task(const struct cpu_device *d, const struct experts_job *j, int units, int task,
+                     int *unit, int *t0, int *t1)
 {
     for (int g = 0; g < j->n_groups; g++) {
         int n = units * token_blocks(d, j->groups[g].count);
@@ -109,7 +125,8 @@ static int find_task(const struct cpu_device *d, const struct experts_job *j, in
     return -1;
 }
 
-/* Tasks that so many entries can make, see groups_most: a group's last block of tokens may hold but one. */
+/* Tasks that so many entries can make, see groups_most: a group's last block of tokens may hold but
+ * one. */
 static int tasks_most(const struct cpu_device *d, int entries, int units)
 {
     int groups = groups_most(d, entries);
@@ -117,10 +134,12 @@ static int tasks_most(const struct cpu_device *d, int entries, int units)
     return units * (groups + token_blocks(d, entries - groups + 1) - 1);
 }
 
-void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, int entries, const struct act_block *quantised)
+void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, int entries,
+                    const struct act_block *quantised)
 {
     const struct hparams *hp = &d->model->hp;
-    int hidden = hp->hidden, ffn = hp->expert_ffn, units = (ffn + CPU_UNIT - 1) / CPU_UNIT, unit, t0, t1;
+    int hidden = hp->hidden, ffn = hp->expert_ffn, units = (ffn + CPU_UNIT - 1) / CPU_UNIT, unit,
+        t0, t1;
     int down_units = (hidden + CPU_WIDE - 1) / CPU_WIDE, total = tasks_most(d, entries, units);
     struct thread_scratch *s = &d->threads[tid];
 
@@ -133,11 +152,14 @@ void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, 
             continue;
         const struct expert_group *group = &j->groups[g];
         size_t first = (size_t)group->first;
-        struct input in = {.n = group->count, .cols = hidden, .panels = d->act + first * (size_t)(hidden / NUM_BLOCK),
-                           .rows = d->gathered + first * (size_t)hidden, .stride = hidden};
+        struct input in = {.n = group->count,
+                           .cols = hidden,
+                           .panels = d->act + first * (size_t)(hidden / NUM_BLOCK),
+                           .rows = d->gathered + first * (size_t)hidden,
+                           .stride = hidden};
 
-        gate_up(d, tid, expert_of(d, j->layer, group->expert), unit, &in, t0, t1, d->act_down + first * (size_t)(ffn / NUM_BLOCK),
-                d->ffn + first * (size_t)ffn);
+        gate_up(d, tid, expert_of(d, j->layer, group->expert), unit, &in, t0, t1,
+                d->act_down + first * (size_t)(ffn / NUM_BLOCK), d->ffn + first * (size_t)ffn);
     }
     phase_end(d, tid);
     total = tasks_most(d, entries, down_units);
@@ -149,44 +171,56 @@ void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, 
             continue;
         const struct expert_group *group = &j->groups[g];
         size_t first = (size_t)group->first;
-        struct input in = {.n = group->count, .cols = ffn, .panels = d->act_down + first * (size_t)(ffn / NUM_BLOCK), .rows = d->ffn + first * (size_t)ffn,
+        struct input in = {.n = group->count,
+                           .cols = ffn,
+                           .panels = d->act_down + first * (size_t)(ffn / NUM_BLOCK),
+                           .rows = d->ffn + first * (size_t)ffn,
                            .stride = ffn};
         int r0 = unit * CPU_WIDE, r1 = min_int(r0 + CPU_WIDE, hidden);
 
-        gemm(d, tid, &expert_of(d, j->layer, group->expert)->down, r0, r1, &in, t0, t1, s->tile, CPU_WIDE);
+        gemm(d, tid, &expert_of(d, j->layer, group->expert)->down, r0, r1, &in, t0, t1, s->tile,
+             CPU_WIDE);
         for (int t = t0; t < t1; t++) {
-            size_t entry = first + (size_t)t, to = (size_t)j->slot[entry] * (size_t)j->rows + (size_t)j->row[entry];
+            size_t entry = first + (size_t)t,
+                   to = (size_t)j->slot[entry] * (size_t)j->rows + (size_t)j->row[entry];
 
-            memcpy(j->out + to * (size_t)hidden + r0, s->tile + (size_t)(t - t0) * CPU_WIDE, (size_t)(r1 - r0) * sizeof(float));
+            memcpy(j->out + to * (size_t)hidden + r0, s->tile + (size_t)(t - t0) * CPU_WIDE,
+                   (size_t)(r1 - r0) * sizeof(float));
         }
     }
     phase_end(d, tid);
 }
 
-/* One row's norm, routing and quantisation; the expert numbers and weights are this thread's until the layer's first task hands them on. */
+/* One row's norm, routing and quantisation; the expert numbers and weights are this thread's until
+ * the layer's first task hands them on. */
 static void route_one(struct cpu_device *d, struct thread_scratch *s, int layer, const float *x)
 {
     const struct hparams *hp = &d->model->hp;
     const struct layer_weights *l = &d->model->layers[layer];
     bool panels = false;
 
-    d->k->norm(x, hp->hidden, l->expert_norm.weight, l->expert_norm.bias, 1.0f / (float)hp->hidden, hp->norm_eps, s->row);
-    route_row(d, layer, d->layers_job->pos, d->layers_job->imposed, s->row, s->router, s->experts, s->weights);
+    d->k->norm(x, hp->hidden, l->expert_norm.weight, l->expert_norm.bias, 1.0f / (float)hp->hidden,
+               hp->norm_eps, s->row);
+    route_row(d, layer, d->layers_job->pos, d->layers_job->imposed, s->row, s->router, s->experts,
+              s->weights);
     for (int i = 0; i < hp->n_experts_used; i++)
         panels |= gate_needs_panels(expert_of(d, layer, s->experts[i]));
     if (panels)
         input_quantise(d, s->row, hp->hidden, s->act, 1, 0);
 }
 
-/* Where thread tid reads first in the down projections of a layer; their tasks are DOWN_UNITS units wide. */
-static struct prefetch_hint down_hint(const struct cpu_device *d, int tid, const struct expert_weights *first)
+/* Where thread tid reads first in the down projections of a layer; their tasks are DOWN_UNITS units
+ * wide. */
+static struct prefetch_hint down_hint(const struct cpu_device *d, int tid,
+                                      const struct expert_weights *first)
 {
     int units = (d->model->hp.hidden + CPU_UNIT - 1) / CPU_UNIT;
 
     return matrix_hint(&first->down, phase_part(d, units, DOWN_UNITS, tid) * CPU_UNIT);
 }
 
-static struct prefetch_hint gate_hint(const struct cpu_device *d, int tid, int layer, int task, int units)
+static struct prefetch_hint gate_hint(const struct cpu_device *d, int tid, int layer, int task,
+                                      int units)
 {
     const struct thread_scratch *s = &d->threads[tid];
     int used = d->model->hp.n_experts_used;
@@ -198,7 +232,8 @@ static struct prefetch_hint gate_hint(const struct cpu_device *d, int tid, int l
 }
 
 /* gate_up for one row. Gate and up together are four streams where both are of one type. */
-static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int units, const struct input *in, struct act_block *down, float *down_row)
+static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int units,
+                        const struct input *in, struct act_block *down, float *down_row)
 {
     struct thread_scratch *s = &d->threads[tid];
     struct gate_task t = gate_task(d->by_unit, task, units, d->model->hp.n_experts_used);
@@ -215,10 +250,12 @@ static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int 
         memcpy(down_row + r0, gate, (size_t)n * sizeof(float));
 }
 
-void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *experts, float *weights)
+void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *experts,
+                     float *weights)
 {
     const struct hparams *hp = &d->model->hp;
-    int hidden = hp->hidden, ffn = hp->expert_ffn, units = (ffn + CPU_UNIT - 1) / CPU_UNIT, used = hp->n_experts_used;
+    int hidden = hp->hidden, ffn = hp->expert_ffn, units = (ffn + CPU_UNIT - 1) / CPU_UNIT,
+        used = hp->n_experts_used;
     int down_units = (hidden + CPU_UNIT - 1) / CPU_UNIT, total = used * units;
     struct thread_scratch *s = &d->threads[tid];
     struct input in = {.n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
@@ -237,7 +274,8 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
             memcpy(experts, s->experts, (size_t)used * sizeof *experts);
             memcpy(weights, s->weights, (size_t)used * sizeof *weights);
         }
-        gate_up_row(d, tid, layer, task, units, &in, d->act_down + slot * (size_t)(ffn / NUM_BLOCK), d->ffn + slot * (size_t)ffn);
+        gate_up_row(d, tid, layer, task, units, &in, d->act_down + slot * (size_t)(ffn / NUM_BLOCK),
+                    d->ffn + slot * (size_t)ffn);
     }
     phase_end(d, tid);
     phase_open(d, tid, down_units);
@@ -245,20 +283,28 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
         int r0 = task * CPU_UNIT, r1 = min_int(r0 + DOWN_UNITS * CPU_UNIT, hidden), n = r1 - r0;
 
         for (int slot = 0; slot < used; slot++) {
-            struct input h = {.n = 1, .cols = ffn, .panels = d->act_down + (size_t)slot * (size_t)(ffn / NUM_BLOCK), .rows = d->ffn + (size_t)slot * (size_t)ffn,
+            struct input h = {.n = 1,
+                              .cols = ffn,
+                              .panels = d->act_down + (size_t)slot * (size_t)(ffn / NUM_BLOCK),
+                              .rows = d->ffn + (size_t)slot * (size_t)ffn,
                               .stride = ffn};
             bool last = slot + 1 == used;
-            struct prefetch_hint next = last && task + DOWN_UNITS >= phase_part(d, down_units, DOWN_UNITS, tid + 1) ? attention_hint(d, tid, layer + 1) :
-                               matrix_hint(&expert_of(d, layer, d->one_experts[last ? 0 : slot + 1])->down, last ? r1 : r0);
+            struct prefetch_hint next =
+                last && task + DOWN_UNITS >= phase_part(d, down_units, DOWN_UNITS, tid + 1)
+                    ? attention_hint(d, tid, layer + 1)
+                    : matrix_hint(&expert_of(d, layer, d->one_experts[last ? 0 : slot + 1])->down,
+                                  last ? r1 : r0);
 
-            gemv(d, tid, &expert_of(d, layer, d->one_experts[slot])->down, r0, r1, &h, s->tile + slot * DOWN_UNITS * CPU_UNIT, next);
+            gemv(d, tid, &expert_of(d, layer, d->one_experts[slot])->down, r0, r1, &h,
+                 s->tile + slot * DOWN_UNITS * CPU_UNIT, next);
         }
         d->k->combine(x + r0, s->tile, DOWN_UNITS * CPU_UNIT, d->one_weights, used, n, x + r0);
     }
     phase_end(d, tid);
 }
 
-/* Entries of each expert together, experts upwards, rows upwards within one: the layer's experts job. */
+/* Entries of each expert together, experts upwards, rows upwards within one: the layer's experts
+ * job. */
 static void group_entries(struct cpu_device *d, int layer, int rows, const int *experts)
 {
     const struct hparams *hp = &d->model->hp;
@@ -275,8 +321,14 @@ static void group_entries(struct cpu_device *d, int layer, int rows, const int *
         if (n > first)
             d->groups[n_groups++] = (struct expert_group){e, first, n - first};
     }
-    d->grouped = (struct experts_job){.layer = layer, .rows = rows, .h = d->normed, .n_groups = n_groups, .groups = d->groups, .row = d->entry_row,
-                                      .slot = d->entry_slot, .out = d->out};
+    d->grouped = (struct experts_job){.layer = layer,
+                                      .rows = rows,
+                                      .h = d->normed,
+                                      .n_groups = n_groups,
+                                      .groups = d->groups,
+                                      .row = d->entry_row,
+                                      .slot = d->entry_slot,
+                                      .out = d->out};
 }
 
 /* Whether no expert of a layer reads its rows as floats. */
@@ -288,10 +340,13 @@ static bool only_panels(const struct cpu_device *d, int layer)
     return true;
 }
 
-/* A row goes to several experts, so it is quantised once, as soon as it is normed, into the first half of the place of its floats. */
-_Static_assert(2 * sizeof(struct act_block) == NUM_BLOCK * sizeof(float), "a row's blocks take half the room of its floats");
+/* A row goes to several experts, so it is quantised once, as soon as it is normed, into the first
+ * half of the place of its floats. */
+_Static_assert(2 * sizeof(struct act_block) == NUM_BLOCK * sizeof(float),
+               "a row's blocks take half the room of its floats");
 
-void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float *x, int *experts, float *weights)
+void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float *x, int *experts,
+                       float *weights)
 {
     const struct hparams *hp = &d->model->hp;
     const struct layer_weights *l = &d->model->layers[layer];
@@ -300,10 +355,13 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
 
     phase_open(d, tid, rows);
     for (int t; (t = phase_take(d, tid, 1)) < rows;) {
-        float *place = d->normed + (size_t)t * (size_t)hidden, *h = panels ? d->threads[tid].row : place;
+        float *place = d->normed + (size_t)t * (size_t)hidden,
+              *h = panels ? d->threads[tid].row : place;
 
-        d->k->norm(x + (size_t)t * (size_t)hidden, hidden, l->expert_norm.weight, l->expert_norm.bias, 1.0f / (float)hidden, hp->norm_eps, h);
-        route_row(d, layer, d->layers_job->pos + t, d->layers_job->imposed, h, d->threads[tid].router, experts + t * used, weights + t * used);
+        d->k->norm(x + (size_t)t * (size_t)hidden, hidden, l->expert_norm.weight,
+                   l->expert_norm.bias, 1.0f / (float)hidden, hp->norm_eps, h);
+        route_row(d, layer, d->layers_job->pos + t, d->layers_job->imposed, h,
+                  d->threads[tid].router, experts + t * used, weights + t * used);
         if (panels)
             d->k->quantise(h, hidden, (struct act_block *)(void *)place, 1);
     }
@@ -312,13 +370,15 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
     while (phase_take(d, tid, 1) < 1)
         group_entries(d, layer, rows, experts);
     phase_end(d, tid);
-    experts_phases(d, tid, &d->grouped, rows * used, panels ? (const struct act_block *)(const void *)d->normed : NULL);
+    experts_phases(d, tid, &d->grouped, rows * used,
+                   panels ? (const struct act_block *)(const void *)d->normed : NULL);
     phase_open(d, tid, rows);
     for (int t; (t = phase_take(d, tid, 4)) < rows;)
         for (int i = t; i < min_int(t + 4, rows); i++) {
             float *row = x + (size_t)i * (size_t)hidden;
 
-            d->k->combine(row, d->out + (size_t)i * (size_t)hidden, (ptrdiff_t)rows * hidden, weights + i * used, used, hidden, row);
+            d->k->combine(row, d->out + (size_t)i * (size_t)hidden, (ptrdiff_t)rows * hidden,
+                          weights + i * used, used, hidden, row);
         }
     phase_end(d, tid);
 }

@@ -1,4 +1,5 @@
-/* Products of weight matrices with a set of tokens, for a range of rows: what one task of a phase does. Compute threads. */
+/* Products of weight matrices with a set of tokens, for a range of rows: what one task of a phase
+ * does. Compute threads. */
 #include "engine/device/cpu/cpu.h"
 #include "engine/layout/pack.h"
 
@@ -7,7 +8,8 @@
 /* In fours, since kernels take four tokens at a time. */
 void panel_of(const struct cpu_device *d, int n, int t, int *first, int *count)
 {
-    int fours = (n + 3) / 4, panels = (fours * 4 + d->k->tile - 1) / d->k->tile, size = fours / panels, larger = fours % panels, four = t / 4;
+    int fours = (n + 3) / 4, panels = (fours * 4 + d->k->tile - 1) / d->k->tile,
+        size = fours / panels, larger = fours % panels, four = t / 4;
 
     if (four < larger * (size + 1)) {
         *count = (size + 1) * 4;
@@ -20,20 +22,26 @@ void panel_of(const struct cpu_device *d, int n, int t, int *first, int *count)
         *count = n - *first;
 }
 
-void input_quantise_part(const struct cpu_device *d, const float *x, int cols, int first, int count, struct act_block *panels, int n, int t)
+void input_quantise_part(const struct cpu_device *d, const float *x, int cols, int first, int count,
+                         struct act_block *panels, int n, int t)
 {
     int t0, nt;
 
     panel_of(d, n, t, &t0, &nt);
-    d->k->quantise(x, count, panels + (ptrdiff_t)t0 * (cols / NUM_BLOCK) + (ptrdiff_t)(first / NUM_BLOCK) * nt + (t - t0), nt);
+    d->k->quantise(x, count,
+                   panels + (ptrdiff_t)t0 * (cols / NUM_BLOCK) +
+                       (ptrdiff_t)(first / NUM_BLOCK) * nt + (t - t0),
+                   nt);
 }
 
-void input_quantise(const struct cpu_device *d, const float *x, int cols, struct act_block *panels, int n, int t)
+void input_quantise(const struct cpu_device *d, const float *x, int cols, struct act_block *panels,
+                    int n, int t)
 {
     input_quantise_part(d, x, cols, 0, cols, panels, n, t);
 }
 
-void input_copy(const struct cpu_device *d, const struct act_block *row, int cols, struct act_block *panels, int n, int t)
+void input_copy(const struct cpu_device *d, const struct act_block *row, int cols,
+                struct act_block *panels, int n, int t)
 {
     int t0, nt;
 
@@ -67,21 +75,26 @@ void token_block(const struct cpu_device *d, int n, int i, int *t0, int *t1)
     }
 }
 
-static void add_bias(const struct cpu_device *d, const float *bias, int n, float *out, ptrdiff_t stride, int nt)
+static void add_bias(const struct cpu_device *d, const float *bias, int n, float *out,
+                     ptrdiff_t stride, int nt)
 {
     for (int t = 0; t < nt; t++)
         d->k->add(out + t * stride, bias, n);
 }
 
 /* The set whose products of so many tokens are the fastest; all give the same bits. */
-static const struct kernels *set_for(const struct cpu_device *d, const struct matrix *w, int rows, int tokens)
+static const struct kernels *set_for(const struct cpu_device *d, const struct matrix *w, int rows,
+                                     int tokens)
 {
-    return d->k->small_batch_set && tokens > 1 && tokens < tune_from(d->thresholds, w->type, rows, w->cols, d->k->small_batch_end) ? d->k->small_batch_set : d->k;
+    return d->k->small_batch_set && tokens > 1 &&
+                   tokens < tune_from(d->thresholds, w->type, rows, w->cols, d->k->small_batch_end)
+               ? d->k->small_batch_set
+               : d->k;
 }
 
 /* `groups` row groups at `weights`, n rows of them wanted, for the panels of tokens t0 .. t1-1. */
-static void gemm_groups(const struct cpu_device *d, const struct matrix *w, const uint8_t *weights, int n, const struct input *in, int t0, int t1,
-                            float *out, ptrdiff_t stride)
+static void gemm_groups(const struct cpu_device *d, const struct matrix *w, const uint8_t *weights,
+                        int n, const struct input *in, int t0, int t1, float *out, ptrdiff_t stride)
 {
     size_t group_bytes = dtype_row_bytes(w->type, w->cols) * (size_t)w->width;
     int blocks = w->cols / NUM_BLOCK, first, nt, whole = n / w->width, rest = n % w->width;
@@ -96,16 +109,19 @@ static void gemm_groups(const struct cpu_device *d, const struct matrix *w, cons
         k = set_for(d, w, n, nt);
         k->dot[w->type](weights, whole, w->width, w->cols, panel, nt, to, stride);
         if (rest) {
-            k->dot[w->type](weights + (size_t)whole * group_bytes, 1, w->width, w->cols, panel, nt, ragged, NUM_LANES);
+            k->dot[w->type](weights + (size_t)whole * group_bytes, 1, w->width, w->cols, panel, nt,
+                            ragged, NUM_LANES);
             for (int i = 0; i < nt; i++)
-                memcpy(to + i * stride + whole * w->width, ragged + i * NUM_LANES, (size_t)rest * sizeof(float));
+                memcpy(to + i * stride + whole * w->width, ragged + i * NUM_LANES,
+                       (size_t)rest * sizeof(float));
         }
     }
 }
 
 /* A matrix that nobody has packed yet: a few groups at a time are, into this thread's scratch. */
-static void gemm_raw(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *raw, int r0, int r1, const struct input *in, int t0,
-                         int t1, float *out, ptrdiff_t stride)
+static void gemm_raw(const struct cpu_device *d, int tid, const struct matrix *w,
+                     const uint8_t *raw, int r0, int r1, const struct input *in, int t0, int t1,
+                     float *out, ptrdiff_t stride)
 {
     uint8_t *groups = d->threads[tid].groups;
     size_t group_bytes = dtype_row_bytes(w->type, w->cols) * (size_t)w->width;
@@ -113,20 +129,23 @@ static void gemm_raw(const struct cpu_device *d, int tid, const struct matrix *w
     if (d->k->dot_raw[w->type] && in->n <= KERNEL_RAW_TOKENS && w->width == NUM_LANES) {
         int whole = (r1 - r0) / NUM_LANES;
 
-        d->k->dot_raw[w->type](raw + (size_t)r0 * dtype_row_bytes(w->type, w->cols), whole, w->cols, in->panels, in->n, out, stride);
+        d->k->dot_raw[w->type](raw + (size_t)r0 * dtype_row_bytes(w->type, w->cols), whole, w->cols,
+                               in->panels, in->n, out, stride);
         out += whole * NUM_LANES;
         r0 += whole * NUM_LANES;
     }
     for (int n; r0 < r1; r0 += n, out += n) {
         n = r1 - r0 < CPU_RAW_GROUPS * w->width ? r1 - r0 : CPU_RAW_GROUPS * w->width;
         for (int g = 0; g * w->width < n; g++)
-            pack_one(groups + (size_t)g * group_bytes, w->type, w->width, raw, w->rows, w->cols, r0 / w->width + g);
+            pack_one(groups + (size_t)g * group_bytes, w->type, w->width, raw, w->rows, w->cols,
+                     r0 / w->width + g);
         gemm_groups(d, w, groups, n, in, t0, t1, out, stride);
     }
 }
 
-static void gemm_quantised(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1,
-                               float *out, ptrdiff_t stride)
+static void gemm_quantised(const struct cpu_device *d, int tid, const struct matrix *w, int r0,
+                           int r1, const struct input *in, int t0, int t1, float *out,
+                           ptrdiff_t stride)
 {
     const uint8_t *raw = atomic_load_explicit(&w->raw, memory_order_acquire);
     size_t group_bytes = dtype_row_bytes(w->type, w->cols) * (size_t)w->width;
@@ -134,18 +153,23 @@ static void gemm_quantised(const struct cpu_device *d, int tid, const struct mat
     if (raw)
         gemm_raw(d, tid, w, raw, r0, r1, in, t0, t1, out, stride);
     else
-        gemm_groups(d, w, (const uint8_t *)w->data + (size_t)(r0 / w->width) * group_bytes, r1 - r0, in, t0, t1, out, stride);
+        gemm_groups(d, w, (const uint8_t *)w->data + (size_t)(r0 / w->width) * group_bytes, r1 - r0,
+                    in, t0, t1, out, stride);
 }
 
-/* n tokens from x on in the form their kernel reads; consecutive tasks of a phase meet the same block of tokens, so the last one is kept. */
-static const void *float_panel(const struct cpu_device *d, int tid, enum panel_kind kind, const float *x, ptrdiff_t stride, int cols, int n)
+/* n tokens from x on in the form their kernel reads; consecutive tasks of a phase meet the same
+ * block of tokens, so the last one is kept. */
+static const void *float_panel(const struct cpu_device *d, int tid, enum panel_kind kind,
+                               const float *x, ptrdiff_t stride, int cols, int n)
 {
     struct thread_scratch *s = &d->threads[tid];
 
-    if (s->panel_of != x || s->panel_phase != s->phase || s->panel_count != n || s->panel_kind != kind) {
+    if (s->panel_of != x || s->panel_phase != s->phase || s->panel_count != n ||
+        s->panel_kind != kind) {
         if (kind == PANEL_LIBRARY)
             for (int t = 0; t < n; t++)
-                d->k->to_bf16(x + t * stride, cols, (uint16_t *)(void *)s->panel + (ptrdiff_t)t * cols);
+                d->k->to_bf16(x + t * stride, cols,
+                              (uint16_t *)(void *)s->panel + (ptrdiff_t)t * cols);
         else
             d->k->float_input(kind == PANEL_ROUNDED, x, stride, cols, n, s->panel);
         s->panel_of = x;
@@ -161,7 +185,8 @@ bool float_rounds(const struct cpu_device *d, const struct matrix *w)
     return w->type == DTYPE_BF16 && !d->base.config.exact;
 }
 
-const void *float_token(const struct cpu_device *d, int tid, const struct matrix *w, const struct input *in, int t)
+const void *float_token(const struct cpu_device *d, int tid, const struct matrix *w,
+                        const struct input *in, int t)
 {
     const float *x = in->rows + t * in->stride;
 
@@ -169,8 +194,9 @@ const void *float_token(const struct cpu_device *d, int tid, const struct matrix
 }
 
 /* The program's own products: each row and token by itself, by rule 11, however many there are. */
-static void gemm_own(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const struct input *in, int t0,
-                         int t1, float *out, ptrdiff_t stride)
+static void gemm_own(const struct cpu_device *d, int tid, const struct matrix *w,
+                     const uint8_t *rows, int n_rows, const struct input *in, int t0, int t1,
+                     float *out, ptrdiff_t stride)
 {
     size_t row_bytes = dtype_row_bytes(w->type, w->cols);
     bool rounds = float_rounds(d, w);
@@ -180,19 +206,22 @@ static void gemm_own(const struct cpu_device *d, int tid, const struct matrix *w
         int first = t0 + (t1 - t0) * i / blocks, n = t0 + (t1 - t0) * (i + 1) / blocks - first;
 
         d->k->dot_float(w->type, rounds, rows, row_bytes, n_rows, w->cols,
-                        float_panel(d, tid, rounds ? PANEL_ROUNDED : PANEL_EXACT, in->rows + first * in->stride, in->stride, w->cols, n), n,
-                        out + (first - t0) * stride, stride);
+                        float_panel(d, tid, rounds ? PANEL_ROUNDED : PANEL_EXACT,
+                                    in->rows + first * in->stride, in->stride, w->cols, n),
+                        n, out + (first - t0) * stride, stride);
     }
 }
 
-static void gemm_one_token(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const struct input *in, int t,
-                         float *out)
+static void gemm_one_token(const struct cpu_device *d, int tid, const struct matrix *w,
+                           const uint8_t *rows, int n_rows, const struct input *in, int t,
+                           float *out)
 {
     size_t row_bytes = dtype_row_bytes(w->type, w->cols);
     const void *x = float_token(d, tid, w, in, t);
 
     for (int r = 0; r < n_rows; r += KERNEL_GEMV_GROUPS) {
-        struct kernel_gemv s = {.n = n_rows - r < KERNEL_GEMV_GROUPS ? n_rows - r : KERNEL_GEMV_GROUPS};
+        struct kernel_gemv s = {.n = n_rows - r < KERNEL_GEMV_GROUPS ? n_rows - r
+                                                                     : KERNEL_GEMV_GROUPS};
 
         for (int i = 0; i < s.n; i++) {
             s.at[i] = rows + (size_t)(r + i) * row_bytes;
@@ -203,10 +232,12 @@ static void gemm_one_token(const struct cpu_device *d, int tid, const struct mat
     }
 }
 
-/* Two-byte weights times F32 activations: oneDNN has no such product, so some rows at a time become F32. They are used for all tokens of the task,
- * which makes the conversion a few per cent of the work. false: nothing done. */
-static bool gemm_library_widened(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const float *x, ptrdiff_t x_stride,
-                            int tokens, float *out, ptrdiff_t stride)
+/* Two-byte weights times F32 activations: oneDNN has no such product, so some rows at a time become
+ * F32. They are used for all tokens of the task, which makes the conversion a few per cent of the
+ * work. false: nothing done. */
+static bool gemm_library_widened(const struct cpu_device *d, int tid, const struct matrix *w,
+                                 const uint8_t *rows, int n_rows, const float *x,
+                                 ptrdiff_t x_stride, int tokens, float *out, ptrdiff_t stride)
 {
     size_t row_bytes = dtype_row_bytes(w->type, w->cols);
     float *wide = d->threads[tid].widened;
@@ -214,45 +245,55 @@ static bool gemm_library_widened(const struct cpu_device *d, int tid, const stru
     for (int r = 0, n; r < n_rows; r += n) {
         n = n_rows - r < CPU_WIDEN ? n_rows - r : CPU_WIDEN;
         for (int i = 0; i < n; i++)
-            d->k->widen(w->type, rows + (size_t)(r + i) * row_bytes, w->cols, wide + (size_t)i * (size_t)w->cols);
-        if (onednn_multiply(d->library, tid, false, wide, n, w->cols, x, x_stride, tokens, out + r, stride) < 0)
+            d->k->widen(w->type, rows + (size_t)(r + i) * row_bytes, w->cols,
+                        wide + (size_t)i * (size_t)w->cols);
+        if (onednn_multiply(d->library, tid, false, wide, n, w->cols, x, x_stride, tokens, out + r,
+                            stride) < 0)
             return false;
     }
     return true;
 }
 
-static bool gemm_library_bf16(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const struct input *in, int t0, int t1,
-                         float *out, ptrdiff_t stride)
+static bool gemm_library_bf16(const struct cpu_device *d, int tid, const struct matrix *w,
+                              const uint8_t *rows, int n_rows, const struct input *in, int t0,
+                              int t1, float *out, ptrdiff_t stride)
 {
     for (int n; t0 < t1; t0 += n, out += n * stride) {
         n = t1 - t0 < CPU_LIBRARY_TOKENS ? t1 - t0 : CPU_LIBRARY_TOKENS;
         if (onednn_multiply(d->library, tid, true, rows, n_rows, w->cols,
-                            float_panel(d, tid, PANEL_LIBRARY, in->rows + t0 * in->stride, in->stride, w->cols, n), w->cols, n, out, stride) < 0)
+                            float_panel(d, tid, PANEL_LIBRARY, in->rows + t0 * in->stride,
+                                        in->stride, w->cols, n),
+                            w->cols, n, out, stride) < 0)
             return false;
     }
     return true;
 }
 
 /* Where the user chose it: its sums depend on how many tokens there are. */
-static bool gemm_library(const struct cpu_device *d, int tid, const struct matrix *w, const uint8_t *rows, int n_rows, const struct input *in, int t0,
-                             int t1, float *out, ptrdiff_t stride)
+static bool gemm_library(const struct cpu_device *d, int tid, const struct matrix *w,
+                         const uint8_t *rows, int n_rows, const struct input *in, int t0, int t1,
+                         float *out, ptrdiff_t stride)
 {
     const float *x = in->rows + t0 * in->stride;
 
-    if (!d->library || t1 - t0 < tune_from(d->thresholds, w->type, n_rows, w->cols, tune_default(w->type, d->k->small_batch_end, d->bf16)))
+    if (!d->library || t1 - t0 < tune_from(d->thresholds, w->type, n_rows, w->cols,
+                                           tune_default(w->type, d->k->small_batch_end, d->bf16)))
         return false;
     if (w->type == DTYPE_BF16 && d->bf16)
         return gemm_library_bf16(d, tid, w, rows, n_rows, in, t0, t1, out, stride);
     if (w->type == DTYPE_F32)
-        return ((uintptr_t)rows & 3) == 0 && onednn_multiply(d->library, tid, false, rows, n_rows, w->cols, x, in->stride, t1 - t0, out, stride) == 0;
+        return ((uintptr_t)rows & 3) == 0 &&
+               onednn_multiply(d->library, tid, false, rows, n_rows, w->cols, x, in->stride,
+                               t1 - t0, out, stride) == 0;
     return gemm_library_widened(d, tid, w, rows, n_rows, x, in->stride, t1 - t0, out, stride);
 }
 
-static void gemm_float(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out,
-                           ptrdiff_t stride)
+static void gemm_float(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
+                       const struct input *in, int t0, int t1, float *out, ptrdiff_t stride)
 {
     const uint8_t *raw = atomic_load_explicit(&w->raw, memory_order_acquire);
-    const uint8_t *rows = (raw ? raw : (const uint8_t *)w->data) + (size_t)r0 * dtype_row_bytes(w->type, w->cols);
+    const uint8_t *rows = (raw ? raw : (const uint8_t *)w->data) +
+                          (size_t)r0 * dtype_row_bytes(w->type, w->cols);
 
     if (t1 - t0 == 1)
         gemm_one_token(d, tid, w, rows, r1 - r0, in, t0, out);
@@ -260,8 +301,8 @@ static void gemm_float(const struct cpu_device *d, int tid, const struct matrix 
         gemm_own(d, tid, w, rows, r1 - r0, in, t0, t1, out, stride);
 }
 
-void gemm(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, int t0, int t1, float *out,
-              ptrdiff_t stride)
+void gemm(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
+          const struct input *in, int t0, int t1, float *out, ptrdiff_t stride)
 {
     if (r1 > w->rows)
         r1 = w->rows;

@@ -1,20 +1,24 @@
-/* Products of one token: decoding reads every weight for a single multiplication, so what counts is that memory is never without a request. Row groups
- * are read side by side (kernels.h), and whoever multiplies says where this thread reads next, so that the last lines of a task ask for
- * the first ones of its successor. Compute threads. */
+/* Products of one token: decoding reads every weight for a single multiplication, so what counts is
+ * that memory is never without a request. Row groups are read side by side (kernels.h), and whoever
+ * multiplies says where this thread reads next, so that the last lines of a task ask for the first
+ * ones of its successor. Compute threads. */
 #include "engine/device/cpu/cpu.h"
 
 #include <string.h>
 
 static struct prefetch_hint packed_at(const struct matrix *w, int row)
 {
-    size_t width = w->width ? (size_t)w->width : 1, step = dtype_row_bytes(w->type, w->cols) * width;
+    size_t width = w->width ? (size_t)w->width : 1,
+           step = dtype_row_bytes(w->type, w->cols) * width;
 
     return (struct prefetch_hint){(const uint8_t *)w->data + (size_t)row / width * step, step};
 }
 
 struct prefetch_hint matrix_hint(const struct matrix *w, int row)
 {
-    return row >= w->rows || atomic_load_explicit(&w->raw, memory_order_relaxed) ? (struct prefetch_hint){0} : packed_at(w, row);
+    return row >= w->rows || atomic_load_explicit(&w->raw, memory_order_relaxed)
+               ? (struct prefetch_hint){0}
+               : packed_at(w, row);
 }
 
 static bool has_gemv(const struct cpu_device *d, const struct matrix *w)
@@ -24,7 +28,8 @@ static bool has_gemv(const struct cpu_device *d, const struct matrix *w)
     return !dtype_is_quantised(w->type) || (d->k->gemv[w->type] && w->width == d->k->width);
 }
 
-void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1, const struct input *in, float *out, struct prefetch_hint next)
+void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
+          const struct input *in, float *out, struct prefetch_hint next)
 {
     int width = w->width ? w->width : 1, groups, rest;
     struct prefetch_hint from = packed_at(w, r0);
@@ -43,7 +48,8 @@ void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
     groups = (r1 - r0 + width - 1) / width;
     rest = (r1 - r0) % width;
     for (int g = 0, n; g < groups; g += n) {
-        struct kernel_gemv s = {.n = groups - g < KERNEL_GEMV_GROUPS ? groups - g : KERNEL_GEMV_GROUPS};
+        struct kernel_gemv s = {.n = groups - g < KERNEL_GEMV_GROUPS ? groups - g
+                                                                     : KERNEL_GEMV_GROUPS};
 
         n = s.n;
         for (int i = 0; i < n; i++) {
@@ -51,7 +57,9 @@ void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
             s.out[i] = rest && g + i + 1 == groups ? ragged : out + (g + i) * width;
         }
         for (int i = 0; i < KERNEL_GEMV_GROUPS; i++)
-            s.next[i] = g + n < groups ? from.at + (size_t)(g + n + i) * from.step : next.at ? next.at + (size_t)i * next.step : NULL;
+            s.next[i] = g + n < groups ? from.at + (size_t)(g + n + i) * from.step
+                        : next.at      ? next.at + (size_t)i * next.step
+                                       : NULL;
         if (w->width)
             d->k->gemv[w->type](&s, w->cols, in->panels);
         else

@@ -1,18 +1,22 @@
 /* The key/value cache of the CPU device: one mapping, untouched pages cost nothing.
- * Per NUM_CHUNK tokens and per layer: head by head, its keys, then its values; so a short context fills the beginning of the mapping and
- * nothing else, and attention reads a chunk in one stream. Keys of a head stand in blocks of 16 tokens, [head_dim][16], so that the scores of
- * 16 tokens come one a lane; values token by token (Q8_0: a token's scales, then its values). Written by compute threads (each its own head), moved by the engine thread. */
+ * Per NUM_CHUNK tokens and per layer: head by head, its keys, then its values; so a short context
+ * fills the beginning of the mapping and nothing else, and attention reads a chunk in one stream.
+ * Keys of a head stand in blocks of 16 tokens, [head_dim][16], so that the scores of 16 tokens come
+ * one a lane; values token by token (Q8_0: a token's scales, then its values). Written by compute
+ * threads (each its own head), moved by the engine thread. */
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
 #include "engine/device/cpu/cpu.h"
 
 #include <string.h>
 
-#define Q8_BYTES 34             /* 32 elements: F16 scale, int8 values */
+#define Q8_BYTES 34 /* 32 elements: F16 scale, int8 values */
 
 static size_t element_bytes(enum kv_type type, int n)
 {
-    return type == KV_F32 ? (size_t)n * 4 : type == KV_F16 ? (size_t)n * 2 : (size_t)(n / NUM_BLOCK) * Q8_BYTES;
+    return type == KV_F32   ? (size_t)n * 4
+           : type == KV_F16 ? (size_t)n * 2
+                            : (size_t)(n / NUM_BLOCK) * Q8_BYTES;
 }
 
 int kv_layout(struct cpu_device *d, struct error *e)
@@ -21,11 +25,15 @@ int kv_layout(struct cpu_device *d, struct error *e)
     size_t tokens = ((size_t)d->context + NUM_LANES - 1) / NUM_LANES * NUM_LANES;
 
     if ((d->kv_k == KV_Q8_0 || d->kv_v == KV_Q8_0) && hp->head_dim % NUM_BLOCK)
-        return error_set(e, ERR_USAGE, "a Q8_0 key/value cache needs heads of a multiple of 32, not %d; use -ctk f16 -ctv f16", hp->head_dim);
+        return error_set(
+            e, ERR_USAGE,
+            "a Q8_0 key/value cache needs heads of a multiple of 32, not %d; use -ctk f16 -ctv f16",
+            hp->head_dim);
     d->key_block = element_bytes(d->kv_k, hp->head_dim) * NUM_LANES;
     d->value_row = element_bytes(d->kv_v, hp->head_dim);
     d->kv_tokens = tokens;
-    d->kv_bytes = (d->key_block / NUM_LANES + d->value_row) * tokens * (size_t)hp->n_kv_heads * (size_t)hp->n_layers;
+    d->kv_bytes = (d->key_block / NUM_LANES + d->value_row) * tokens * (size_t)hp->n_kv_heads *
+                  (size_t)hp->n_layers;
     return 0;
 }
 
@@ -33,16 +41,20 @@ int kv_take(struct cpu_device *d, struct error *e)
 {
     d->kv = mem_pages(d->kv_bytes);
     if (!d->kv)
-        return error_set(e, ERR_MEMORY, "no memory for a key/value cache of %d tokens (%.1f MiB); use a smaller context (-c)", d->context,
-                         (double)d->kv_bytes / 1048576.0);
+        return error_set(
+            e, ERR_MEMORY,
+            "no memory for a key/value cache of %d tokens (%.1f MiB); use a smaller context (-c)",
+            d->context, (double)d->kv_bytes / 1048576.0);
     topology_interleave(d->kv, d->kv_bytes);
     return 0;
 }
 
-/* Where a layer's part of a chunk begins; *tokens: how many the chunk holds, the last one maybe fewer. */
+/* Where a layer's part of a chunk begins; *tokens: how many the chunk holds, the last one maybe
+ * fewer. */
 static uint8_t *chunk_of(const struct cpu_device *d, int layer, int chunk, size_t *tokens)
 {
-    size_t before = (size_t)chunk * NUM_CHUNK, token = (d->key_block / NUM_LANES + d->value_row) * (size_t)d->model->hp.n_kv_heads;
+    size_t before = (size_t)chunk * NUM_CHUNK,
+           token = (d->key_block / NUM_LANES + d->value_row) * (size_t)d->model->hp.n_kv_heads;
 
     *tokens = d->kv_tokens - before < NUM_CHUNK ? d->kv_tokens - before : NUM_CHUNK;
     return d->kv + token * (before * (size_t)d->model->hp.n_layers + *tokens * (size_t)layer);
@@ -61,10 +73,12 @@ uint8_t *kv_values(const struct cpu_device *d, int layer, int head, int chunk)
     size_t tokens;
     uint8_t *at = chunk_of(d, layer, chunk, &tokens);
 
-    return at + tokens * ((d->key_block / NUM_LANES + d->value_row) * (size_t)head + d->key_block / NUM_LANES);
+    return at + tokens * ((d->key_block / NUM_LANES + d->value_row) * (size_t)head +
+                          d->key_block / NUM_LANES);
 }
 
-/* A token's values from the exchange form (Q8_0: each block's scale before it) into the cache's (all scales first), or back. */
+/* A token's values from the exchange form (Q8_0: each block's scale before it) into the cache's
+ * (all scales first), or back. */
 static void value_row(const struct cpu_device *d, uint8_t *at, uint8_t *row, bool write)
 {
     int blocks = d->model->hp.head_dim / NUM_BLOCK;
@@ -87,10 +101,12 @@ static uint8_t *value_at(const struct cpu_device *d, int layer, int head, int po
 }
 
 /* A token's key from the row-major exchange form into its lane, or back. */
-static void key_lane(const struct cpu_device *d, int layer, int head, int pos, uint8_t *row, bool write)
+static void key_lane(const struct cpu_device *d, int layer, int head, int pos, uint8_t *row,
+                     bool write)
 {
     int n = d->model->hp.head_dim, lane = pos % NUM_LANES;
-    uint8_t *block = kv_keys(d, layer, head, pos / NUM_CHUNK) + (size_t)(pos % NUM_CHUNK / NUM_LANES) * d->key_block;
+    uint8_t *block = kv_keys(d, layer, head, pos / NUM_CHUNK) +
+                     (size_t)(pos % NUM_CHUNK / NUM_LANES) * d->key_block;
 
     if (d->kv_k == KV_Q8_0) {
         for (int b = 0; b < n / NUM_BLOCK; b++, block += Q8_BYTES * NUM_LANES, row += Q8_BYTES) {
@@ -108,10 +124,12 @@ static void key_lane(const struct cpu_device *d, int layer, int head, int pos, u
         }
     } else if (d->kv_k == KV_F16) {
         for (int i = 0; i < n; i++)
-            memcpy(write ? block + 2 * (i * NUM_LANES + lane) : row + 2 * i, write ? row + 2 * i : block + 2 * (i * NUM_LANES + lane), 2);
+            memcpy(write ? block + 2 * (i * NUM_LANES + lane) : row + 2 * i,
+                   write ? row + 2 * i : block + 2 * (i * NUM_LANES + lane), 2);
     } else {
         for (int i = 0; i < n; i++)
-            memcpy(write ? block + 4 * (i * NUM_LANES + lane) : row + 4 * i, write ? row + 4 * i : block + 4 * (i * NUM_LANES + lane), 4);
+            memcpy(write ? block + 4 * (i * NUM_LANES + lane) : row + 4 * i,
+                   write ? row + 4 * i : block + 4 * (i * NUM_LANES + lane), 4);
     }
 }
 
@@ -159,8 +177,10 @@ int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
     size_t key_row = element_bytes(d->kv_k, hp->head_dim);
     uint8_t *data = m->data;
 
-    if (m->layer < 0 || m->layer >= hp->n_layers || m->pos < 0 || m->count < 0 || m->count > d->context - m->pos)
-        return error_set(e, ERR_DEVICE, "key/value rows %d+%d of layer %d lie outside the cache", m->pos, m->count, m->layer);
+    if (m->layer < 0 || m->layer >= hp->n_layers || m->pos < 0 || m->count < 0 ||
+        m->count > d->context - m->pos)
+        return error_set(e, ERR_DEVICE, "key/value rows %d+%d of layer %d lie outside the cache",
+                         m->pos, m->count, m->layer);
     for (int t = m->pos; t < m->pos + m->count; t++) {
         for (int h = 0; h < hp->n_kv_heads; h++, data += key_row)
             key_lane(d, m->layer, h, t, data, m->write);

@@ -1,5 +1,5 @@
-/* Phases of a job (cpu.h): the pool shares out their tasks; a thread counts its own, so that what it keeps from one task to the
- * next is known to be of the same phase. Compute threads. */
+/* Phases of a job (cpu.h): the pool shares out their tasks; a thread counts its own, so that what
+ * it keeps from one task to the next is known to be of the same phase. Compute threads. */
 #include "engine/device/cpu/cpu.h"
 
 void phase_open(struct cpu_device *d, int tid, int total)

@@ -1,4 +1,5 @@
-/* The tuning table and its file (shape_table.h). A hundred lines at most, read once at open, so it is text that a user can read, delete or edit. */
+/* The tuning table and its file (shape_table.h). A hundred lines at most, read once at open, so it
+ * is text that a user can read, delete or edit. */
 #include "engine/device/cpu/shape_table.h"
 #include "engine/base/cache.h"
 #include "engine/base/mem.h"
@@ -11,11 +12,13 @@
 #include <string.h>
 
 #define FILE_MOST 65536
-#define GAIN 0.05               /* a threshold that gains less than this is not worth leaving the built-in one for */
+/* a threshold that gains less than this is not worth leaving the built-in one for */
+#define GAIN 0.05
 /* Tokens from which oneDNN, where it was chosen, multiplies if nothing was measured. */
 #define LIBRARY_FROM_BF16 6
 #define LIBRARY_FROM_F32 24
-#define STUDENT 2.78            /* 95 % for the five pairs that are left when the extremes are dropped */
+/* 95 % for the five pairs that are left when the extremes are dropped */
+#define STUDENT 2.78
 
 const struct tune_entry *tune_find(const struct tune *t, enum dtype type, int rows, int cols)
 {
@@ -32,7 +35,8 @@ int tune_from(const struct tune *t, enum dtype type, int rows, int cols, int oth
     for (int i = 0; i < t->n; i++) {
         const struct tune_entry *p = &t->entry[i];
 
-        if (p->type == type && p->cols == cols && (!best || abs(p->rows - rows) < abs(best->rows - rows)))
+        if (p->type == type && p->cols == cols &&
+            (!best || abs(p->rows - rows) < abs(best->rows - rows)))
             best = p;
     }
     return best ? best->from : otherwise;
@@ -107,8 +111,10 @@ void tune_shapes(const struct model *m, int heads_per_task, struct tune *out)
     add_shape(out, &m->head, 2 * CPU_UNIT);
 }
 
-/* log(small_batch / large_batch) at one count without the two extreme pairs: what is left of an interruption. */
-static void ratio(const double *small_batch, const double *large_batch, double *mean, double *variance)
+/* log(small_batch / large_batch) at one count without the two extreme pairs: what is left of an
+ * interruption. */
+static void ratio(const double *small_batch, const double *large_batch, double *mean,
+                  double *variance)
 {
     double r[TUNE_PAIRS];
 
@@ -135,14 +141,15 @@ bool tune_faster(const double a[TUNE_PAIRS], const double b[TUNE_PAIRS])
     return worth(mean, variance / (TUNE_PAIRS - 2));
 }
 
-int tune_choose(const int *count, int n, const double small_batch[][TUNE_PAIRS], const double large_batch[][TUNE_PAIRS], int otherwise)
+int tune_choose(const int *count, int n, const double small_batch[][TUNE_PAIRS],
+                const double large_batch[][TUNE_PAIRS], int otherwise)
 {
     double mean[TUNE_COUNTS], variance[TUNE_COUNTS], gain = 0, most = 0, sum = 0, noise = 0;
     int best = n, now = 0, lo, hi;
 
     for (int i = 0; i < n; i++)
         ratio(small_batch[i], large_batch[i], &mean[i], &variance[i]);
-    for (int i = n - 1; i >= 0; i--)            /* `large_batch` from count i on */
+    for (int i = n - 1; i >= 0; i--) /* `large_batch` from count i on */
         if ((gain += mean[i]) > most) {
             most = gain;
             best = i;
@@ -167,12 +174,16 @@ size_t tune_text(const struct tune *t, const char *key, char *out, size_t size)
     for (int i = 0; i < t->n && n < size; i++) {
         const struct tune_entry *p = &t->entry[i];
 
-        n += (size_t)snprintf(out + n, size - n, "%s %d %d ", dtype_info(p->type)->word, p->rows, p->cols);
+        n += (size_t)snprintf(out + n, size - n, "%s %d %d ", dtype_info(p->type)->word, p->rows,
+                              p->cols);
         if (n < size)
-            n += (size_t)(p->from >= TUNE_NEVER ? snprintf(out + n, size - n, "never\n") : snprintf(out + n, size - n, "%d\n", p->from));
+            n += (size_t)(p->from >= TUNE_NEVER ? snprintf(out + n, size - n, "never\n")
+                                                : snprintf(out + n, size - n, "%d\n", p->from));
     }
     for (int i = 0; i < t->n_decode && n < size; i++)
-        n += (size_t)snprintf(out + n, size - n, "decode %s %d %d\n", dtype_info(t->decode[i].type)->word, t->decode[i].threads, t->decode[i].use);
+        n += (size_t)snprintf(out + n, size - n, "decode %s %d %d\n",
+                              dtype_info(t->decode[i].type)->word, t->decode[i].threads,
+                              t->decode[i].use);
     return n < size ? n : 0;
 }
 
@@ -181,11 +192,13 @@ static int parse_line(const char *line, struct tune_entry *p)
     char type[16], from[16], rest;
     int word;
 
-    if (sscanf(line, "%15s %9d %9d %15s %c", type, &p->rows, &p->cols, from, &rest) != 4 || (word = dtype_from_word(type)) < 0)
+    if (sscanf(line, "%15s %9d %9d %15s %c", type, &p->rows, &p->cols, from, &rest) != 4 ||
+        (word = dtype_from_word(type)) < 0)
         return -1;
     p->type = (enum dtype)word;
     p->from = TUNE_NEVER;
-    if (strcmp(from, "never") != 0 && (strspn(from, "0123456789") != strlen(from) || strlen(from) > 5 || (p->from = atoi(from)) >= TUNE_NEVER))
+    if (strcmp(from, "never") != 0 && (strspn(from, "0123456789") != strlen(from) ||
+                                       strlen(from) > 5 || (p->from = atoi(from)) >= TUNE_NEVER))
         return -1;
     return p->rows < 1 || p->cols < 1 || p->from < 2 ? -1 : 0;
 }
@@ -200,7 +213,8 @@ static bool take_line(struct tune *t, const char *line)
 
     if (strncmp(line, "decode ", 7) != 0)
         return parse_line(line, &p) == 0 && tune_set(t, p);
-    if (sscanf(line, "decode %15s %9d %9d %c", type, &d.threads, &d.use, &rest) != 3 || (word = dtype_from_word(type)) < 0)
+    if (sscanf(line, "decode %15s %9d %9d %c", type, &d.threads, &d.use, &rest) != 3 ||
+        (word = dtype_from_word(type)) < 0)
         return false;
     d.type = (enum dtype)word;
     return d.use >= 1 && d.use <= d.threads && d.threads <= POOL_MAX && tune_decode_set(t, d);
@@ -213,7 +227,7 @@ int tune_parse(struct tune *t, const char *key, const char *text, size_t n, stru
 
     t->n = t->n_decode = 0;
     if (n < at || memcmp(text, key, at - 1) != 0 || text[at - 1] != '\n')
-        return 0;               /* another machine's, an older program's */
+        return 0; /* another machine's, an older program's */
     while (at < n) {
         const char *end = memchr(text + at, '\n', n - at);
         size_t length = end ? (size_t)(end - text) - at : 0;

@@ -1,4 +1,5 @@
-/* See onednn.h. A primitive is found by its shape in a small table per thread; data handles are set anew for each call. */
+/* See onednn.h. A primitive is found by its shape in a small table per thread; data handles are set
+ * anew for each call. */
 #include "engine/device/onednn/onednn.h"
 #include "engine/base/mem.h"
 
@@ -7,7 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ENTRIES 256             /* shapes a thread remembers; a power of two. Models have a handful, times the token counts in sixteens */
+/* shapes a thread remembers; a power of two. Models have a handful, times the token counts in
+ * sixteens */
+#define ENTRIES 256
 
 struct shape {
     int rows, cols, tokens;
@@ -64,11 +67,13 @@ static void entry_release(struct entry *p)
     *p = (struct entry){0};
 }
 
-/* The two generations of the C interface differ in who owns a memory descriptor and in how a primitive is described. */
+/* The two generations of the C interface differ in who owns a memory descriptor and in how a
+ * primitive is described. */
 #if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t description;
 #define GIVEN(d) (d)
-static dnnl_status_t describe(description *d, const dnnl_dims_t dims, dnnl_data_type_t type, const dnnl_dims_t strides)
+static dnnl_status_t describe(description *d, const dnnl_dims_t dims, dnnl_data_type_t type,
+                              const dnnl_dims_t strides)
 {
     return dnnl_memory_desc_create_with_strides(d, 2, dims, type, strides);
 }
@@ -79,14 +84,17 @@ static void undescribe(description *d)
         dnnl_memory_desc_destroy(*d);
 }
 
-static dnnl_status_t describe_product(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const description *x, const description *w, const description *out)
+static dnnl_status_t describe_product(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                      const description *x, const description *w,
+                                      const description *out)
 {
     return dnnl_matmul_primitive_desc_create(pd, engine, *x, *w, NULL, *out, NULL);
 }
 #else
 typedef dnnl_memory_desc_t description;
 #define GIVEN(d) (&(d))
-static dnnl_status_t describe(description *d, const dnnl_dims_t dims, dnnl_data_type_t type, const dnnl_dims_t strides)
+static dnnl_status_t describe(description *d, const dnnl_dims_t dims, dnnl_data_type_t type,
+                              const dnnl_dims_t strides)
 {
     return dnnl_memory_desc_init_by_strides(d, 2, dims, type, strides);
 }
@@ -95,19 +103,23 @@ static void undescribe(description *d)
 {
 }
 
-static dnnl_status_t describe_product(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const description *x, const description *w, const description *out)
+static dnnl_status_t describe_product(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                      const description *x, const description *w,
+                                      const description *out)
 {
     dnnl_matmul_desc_t product;
     dnnl_status_t status = dnnl_matmul_desc_init(&product, x, w, NULL, out);
 
-    return status == dnnl_success ? dnnl_primitive_desc_create(pd, &product, NULL, engine, NULL) : status;
+    return status == dnnl_success ? dnnl_primitive_desc_create(pd, &product, NULL, engine, NULL)
+                                  : status;
 }
 #endif
 
 static int entry_make(struct onednn *o, struct entry *p, const struct shape *s)
 {
     const dnnl_dims_t x_dims = {s->tokens, s->cols}, x_strides = {s->x_stride, 1};
-    const dnnl_dims_t w_dims = {s->cols, s->rows}, w_strides = {1, s->cols};            /* the file's rows are the columns of the product */
+    /* the file's rows are the columns of the product */
+    const dnnl_dims_t w_dims = {s->cols, s->rows}, w_strides = {1, s->cols};
     const dnnl_dims_t out_dims = {s->tokens, s->rows}, out_strides = {s->out_stride, 1};
     dnnl_data_type_t type = s->bf16 ? dnnl_bf16 : dnnl_f32;
     dnnl_primitive_desc_t pd = NULL;
@@ -118,9 +130,12 @@ static int entry_make(struct onednn *o, struct entry *p, const struct shape *s)
     memset(&w, 0, sizeof w);
     memset(&out, 0, sizeof out);
     p->shape = *s;
-    ok = describe(&x, x_dims, type, x_strides) == dnnl_success && describe(&w, w_dims, type, w_strides) == dnnl_success &&
-         describe(&out, out_dims, dnnl_f32, out_strides) == dnnl_success && describe_product(&pd, o->engine, &x, &w, &out) == dnnl_success &&
-         dnnl_primitive_create(&p->primitive, pd) == dnnl_success && dnnl_memory_create(&p->x, GIVEN(x), o->engine, DNNL_MEMORY_NONE) == dnnl_success &&
+    ok = describe(&x, x_dims, type, x_strides) == dnnl_success &&
+         describe(&w, w_dims, type, w_strides) == dnnl_success &&
+         describe(&out, out_dims, dnnl_f32, out_strides) == dnnl_success &&
+         describe_product(&pd, o->engine, &x, &w, &out) == dnnl_success &&
+         dnnl_primitive_create(&p->primitive, pd) == dnnl_success &&
+         dnnl_memory_create(&p->x, GIVEN(x), o->engine, DNNL_MEMORY_NONE) == dnnl_success &&
          dnnl_memory_create(&p->w, GIVEN(w), o->engine, DNNL_MEMORY_NONE) == dnnl_success &&
          dnnl_memory_create(&p->out, GIVEN(out), o->engine, DNNL_MEMORY_NONE) == dnnl_success;
     if (pd)
@@ -135,14 +150,16 @@ static int entry_make(struct onednn *o, struct entry *p, const struct shape *s)
 
 static bool same_shape(const struct shape *a, const struct shape *b)
 {
-    return a->rows == b->rows && a->cols == b->cols && a->tokens == b->tokens && a->x_stride == b->x_stride && a->out_stride == b->out_stride &&
-           a->bf16 == b->bf16;
+    return a->rows == b->rows && a->cols == b->cols && a->tokens == b->tokens &&
+           a->x_stride == b->x_stride && a->out_stride == b->out_stride && a->bf16 == b->bf16;
 }
 
-/* The entry of a shape, made when new; a full neighbourhood gives up its first. NULL: oneDNN refused. */
+/* The entry of a shape, made when new; a full neighbourhood gives up its first. NULL: oneDNN
+ * refused. */
 static struct entry *entry_find(struct onednn *o, struct lane *lane, const struct shape *s)
 {
-    unsigned hash = (unsigned)s->rows * 31u + (unsigned)s->cols * 7u + (unsigned)s->tokens * 131u + (unsigned)s->out_stride * 17u + (unsigned)s->bf16;
+    unsigned hash = (unsigned)s->rows * 31u + (unsigned)s->cols * 7u + (unsigned)s->tokens * 131u +
+                    (unsigned)s->out_stride * 17u + (unsigned)s->bf16;
     struct entry *p;
 
     for (unsigned i = 0; i < 8; i++) {
@@ -169,12 +186,18 @@ int onednn_new(struct onednn **out, int n_threads, struct error *e)
     o->n = n_threads;
     if (dnnl_engine_create(&o->engine, dnnl_cpu, 0) != dnnl_success) {
         onednn_free(o);
-        return error_set(e, ERR_DEVICE, "oneDNN %s does not run here; float weights use the program's own kernels", onednn_version());
+        return error_set(e, ERR_DEVICE,
+                         "oneDNN %s does not run here; float weights use the program's own kernels",
+                         onednn_version());
     }
     for (int i = 0; i < n_threads; i++)
-        if (dnnl_stream_create(&o->lanes[i].stream, o->engine, dnnl_stream_default_flags) != dnnl_success) {
+        if (dnnl_stream_create(&o->lanes[i].stream, o->engine, dnnl_stream_default_flags) !=
+            dnnl_success) {
             onednn_free(o);
-            return error_set(e, ERR_DEVICE, "oneDNN %s gives no stream; float weights use the program's own kernels", onednn_version());
+            return error_set(
+                e, ERR_DEVICE,
+                "oneDNN %s gives no stream; float weights use the program's own kernels",
+                onednn_version());
         }
     *out = o;
     return 0;
@@ -196,23 +219,28 @@ void onednn_free(struct onednn *o)
     mem_free(o);
 }
 
-int onednn_multiply(struct onednn *o, int tid, bool bf16, const void *w, int rows, int cols, const void *x, ptrdiff_t x_stride, int tokens, float *out,
-                    ptrdiff_t out_stride)
+int onednn_multiply(struct onednn *o, int tid, bool bf16, const void *w, int rows, int cols,
+                    const void *x, ptrdiff_t x_stride, int tokens, float *out, ptrdiff_t out_stride)
 {
     struct shape s = {rows, cols, tokens, x_stride, out_stride, bf16};
     struct lane *lane = &o->lanes[tid];
     struct entry *p;
 
     if (!lane->started) {
-        omp_set_num_threads(1);         /* of this thread: OpenMP keeps the number per thread */
+        omp_set_num_threads(1); /* of this thread: OpenMP keeps the number per thread */
         lane->started = true;
     }
     p = entry_find(o, lane, &s);
-    if (!p || dnnl_memory_set_data_handle(p->x, (void *)(uintptr_t)x) != dnnl_success || dnnl_memory_set_data_handle(p->w, (void *)(uintptr_t)w) != dnnl_success ||
+    if (!p || dnnl_memory_set_data_handle(p->x, (void *)(uintptr_t)x) != dnnl_success ||
+        dnnl_memory_set_data_handle(p->w, (void *)(uintptr_t)w) != dnnl_success ||
         dnnl_memory_set_data_handle(p->out, out) != dnnl_success)
         return ERR_DEVICE;
 
-    dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, p->x}, {DNNL_ARG_WEIGHTS, p->w}, {DNNL_ARG_DST, p->out}};
+    dnnl_exec_arg_t args[] = {
+        {DNNL_ARG_SRC, p->x}, {DNNL_ARG_WEIGHTS, p->w}, {DNNL_ARG_DST, p->out}};
 
-    return dnnl_primitive_execute(p->primitive, lane->stream, 3, args) == dnnl_success && dnnl_stream_wait(lane->stream) == dnnl_success ? 0 : ERR_DEVICE;
+    return dnnl_primitive_execute(p->primitive, lane->stream, 3, args) == dnnl_success &&
+                   dnnl_stream_wait(lane->stream) == dnnl_success
+               ? 0
+               : ERR_DEVICE;
 }

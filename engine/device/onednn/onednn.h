@@ -1,8 +1,10 @@
-/* Products of float weights with many tokens through oneDNN (2.6 and 3.x): the only file that knows its headers is onednn.c.
+/* Products of float weights with many tokens through oneDNN (2.6 and 3.x): the only file that knows
+ * its headers is onednn.c.
  *
- * oneDNN is called by each compute thread for its own slice of rows, with one OpenMP thread: its own parallel regions would spin against
- * our pool. Primitives are made once per shape and thread (oneDNN shares the generated code among them) and kept. It may allocate while
- * doing so; we do not. */
+ * oneDNN is called by each compute thread for its own slice of rows, with one OpenMP thread: its
+ * own parallel regions would spin against our pool. Primitives are made once per shape and thread
+ * (oneDNN shares the generated code among them) and kept. It may allocate while doing so; we do
+ * not. */
 #ifndef ENGINE_DEVICE_ONEDNN_ONEDNN_H
 #define ENGINE_DEVICE_ONEDNN_ONEDNN_H
 
@@ -14,15 +16,18 @@
 
 struct onednn;
 
-/* For threads 0 .. n_threads-1. ERR_DEVICE when the library refuses: the caller goes on without it. */
+/* For threads 0 .. n_threads-1. ERR_DEVICE when the library refuses: the caller goes on without it.
+ */
 int onednn_new(struct onednn **out, int n_threads, struct error *e);
 void onednn_free(struct onednn *o);
 /* Whether this CPU multiplies BF16 natively (AVX512_BF16 or AMX): without it, F32 is faster. */
 bool onednn_has_bf16(void);
-const char *onednn_version(void);       /* "2.6.3" */
-/* out[t * out_stride + r] = sum over c of w[r * cols + c] * x[t * x_stride + c], r < rows, t < tokens. bf16: w and x are BF16, else F32;
- * out is F32. Called by thread tid only with its own number. 0 or ERR_DEVICE (nothing written that counts). */
-int onednn_multiply(struct onednn *o, int tid, bool bf16, const void *w, int rows, int cols, const void *x, ptrdiff_t x_stride, int tokens, float *out,
+const char *onednn_version(void); /* "2.6.3" */
+/* out[t * out_stride + r] = sum over c of w[r * cols + c] * x[t * x_stride + c], r < rows, t <
+ * tokens. bf16: w and x are BF16, else F32; out is F32. Called by thread tid only with its own
+ * number. 0 or ERR_DEVICE (nothing written that counts). */
+int onednn_multiply(struct onednn *o, int tid, bool bf16, const void *w, int rows, int cols,
+                    const void *x, ptrdiff_t x_stride, int tokens, float *out,
                     ptrdiff_t out_stride);
 
 #endif

@@ -1,5 +1,6 @@
-/* The arena that a parsed template or a rendering lives in, with its limits, and text under construction in it. One thread an arena.
- * Failure jumps out: everything made goes with the arena. */
+/* The arena that a parsed template or a rendering lives in, with its limits, and text under
+ * construction in it. One thread an arena. Failure jumps out: everything made goes with the arena.
+ */
 #include "engine/text/jinja/data.h"
 
 #include "engine/base/mem.h"
@@ -8,7 +9,7 @@
 #include <stdio.h>
 
 #define CHUNK ((size_t)64 << 10)
-#define CHARGES_UNTIL_ASKED 4096     /* about a millisecond of ordinary steps */
+#define CHARGES_UNTIL_ASKED 4096 /* about a millisecond of ordinary steps */
 
 struct chunk {
     struct chunk *next;
@@ -86,7 +87,7 @@ bool str_equal(struct arena *a, struct str x, struct str y)
 {
     if (x.len != y.len)
         return false;
-    if (x.len >= 32)                 /* short ones cost no more than the step that asks */
+    if (x.len >= 32) /* short ones cost no more than the step that asks */
         jinja_charge(a, x.len);
     return x.len == 0 || memcmp(x.s, y.s, x.len) == 0;
 }
@@ -129,7 +130,8 @@ static void builder_grow(struct arena *a, struct builder *b, size_t extra, bool 
     }
 }
 
-void builder_text(struct arena *a, struct builder *b, const char *text, size_t n, unsigned char mask)
+void builder_text(struct arena *a, struct builder *b, const char *text, size_t n,
+                  unsigned char mask)
 {
     builder_grow(a, b, n, mask != 0);
     if (!n)

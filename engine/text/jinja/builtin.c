@@ -1,5 +1,5 @@
-/* Filters, tests and functions of the Jinja subset: one table each, looked up when a template is parsed. Masks go along with the text they
- * cover. One thread a rendering. */
+/* Filters, tests and functions of the Jinja subset: one table each, looked up when a template is
+ * parsed. Masks go along with the text they cover. One thread a rendering. */
 #include "engine/text/jinja/data.h"
 
 #include <errno.h>
@@ -9,9 +9,36 @@
 
 /* ---- tests ---- */
 
-#define TESTS(X) \
-    X(defined) X(undefined) X(none) X(string) X(number) X(integer) X(float) X(boolean) X(mapping) X(iterable) X(sequence) X(true) X(false) \
-    X(odd) X(even) X(divisibleby) X(equalto) X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(in) X(callable) X(lower) X(upper)
+/* clang-format off */
+#define TESTS(X)   \
+    X(defined)     \
+    X(undefined)   \
+    X(none)        \
+    X(string)      \
+    X(number)      \
+    X(integer)     \
+    X(float)       \
+    X(boolean)     \
+    X(mapping)     \
+    X(iterable)    \
+    X(sequence)    \
+    X(true)        \
+    X(false)       \
+    X(odd)         \
+    X(even)        \
+    X(divisibleby) \
+    X(equalto)     \
+    X(eq)          \
+    X(ne)          \
+    X(lt)          \
+    X(le)          \
+    X(gt)          \
+    X(ge)          \
+    X(in)          \
+    X(callable)    \
+    X(lower)       \
+    X(upper)
+/* clang-format on */
 
 enum {
 #define X(name) TEST_##name,
@@ -35,7 +62,8 @@ static int find_name(const char *const *names, size_t n, struct str name)
 
 int builtin_test(struct str name)
 {
-    return str_is(name, "==") ? TEST_eq : find_name(test_names, sizeof test_names / sizeof *test_names, name);
+    return str_is(name, "==") ? TEST_eq
+                              : find_name(test_names, sizeof test_names / sizeof *test_names, name);
 }
 
 bool test_call(struct arena *a, int test, struct value v, const struct arguments *args)
@@ -52,13 +80,17 @@ bool test_call(struct arena *a, int test, struct value v, const struct arguments
     case TEST_float: return v.type == V_FLOAT;
     case TEST_boolean: return v.type == V_BOOL;
     case TEST_mapping: return v.type == V_DICT;
-    case TEST_iterable: case TEST_sequence: return v.type == V_LIST || v.type == V_DICT || v.type == V_STRING;
+    case TEST_iterable:
+    case TEST_sequence: return v.type == V_LIST || v.type == V_DICT || v.type == V_STRING;
     case TEST_true: return v.type == V_BOOL && v.b;
     case TEST_false: return v.type == V_BOOL && !v.b;
     case TEST_odd: return v.type == V_INT && v.i % 2 != 0;
     case TEST_even: return v.type == V_INT && v.i % 2 == 0;
-    case TEST_divisibleby: return v.type == V_INT && other.type == V_INT && other.i != 0 && (other.i == -1 || v.i % other.i == 0);
-    case TEST_equalto: case TEST_eq: return value_equal(a, v, other);
+    case TEST_divisibleby:
+        return v.type == V_INT && other.type == V_INT && other.i != 0 &&
+               (other.i == -1 || v.i % other.i == 0);
+    case TEST_equalto:
+    case TEST_eq: return value_equal(a, v, other);
     case TEST_ne: return !value_equal(a, v, other);
     case TEST_lt: return value_compare(a, v, other) < 0;
     case TEST_le: return value_compare(a, v, other) <= 0;
@@ -66,18 +98,50 @@ bool test_call(struct arena *a, int test, struct value v, const struct arguments
     case TEST_ge: return value_compare(a, v, other) >= 0;
     case TEST_in: return value_contains(a, other, v);
     case TEST_callable: return v.type == V_MACRO || v.type == V_FUNCTION;
-    case TEST_lower: return v.type == V_STRING && str_equal(a, v.str, text_change_case(a, v.str, CASE_LOWER));
-    case TEST_upper: return v.type == V_STRING && str_equal(a, v.str, text_change_case(a, v.str, CASE_UPPER));
+    case TEST_lower:
+        return v.type == V_STRING && str_equal(a, v.str, text_change_case(a, v.str, CASE_LOWER));
+    case TEST_upper:
+        return v.type == V_STRING && str_equal(a, v.str, text_change_case(a, v.str, CASE_UPPER));
     }
     return false;
 }
 
 /* ---- filters ---- */
 
+/* clang-format off */
 #define FILTERS(X) \
-    X(trim) X(upper) X(lower) X(capitalize) X(title) X(length) X(count) X(default) X(d) X(tojson) X(first) X(last) X(join) X(replace) \
-    X(list) X(string) X(int) X(float) X(abs) X(reverse) X(safe) X(indent) X(items) X(dictsort) X(map) X(select) X(reject) \
-    X(selectattr) X(rejectattr) X(unique) X(sort)
+    X(trim)        \
+    X(upper)       \
+    X(lower)       \
+    X(capitalize)  \
+    X(title)       \
+    X(length)      \
+    X(count)       \
+    X(default)     \
+    X(d)           \
+    X(tojson)      \
+    X(first)       \
+    X(last)        \
+    X(join)        \
+    X(replace)     \
+    X(list)        \
+    X(string)      \
+    X(int)         \
+    X(float)       \
+    X(abs)         \
+    X(reverse)     \
+    X(safe)        \
+    X(indent)      \
+    X(items)       \
+    X(dictsort)    \
+    X(map)         \
+    X(select)      \
+    X(reject)      \
+    X(selectattr)  \
+    X(rejectattr)  \
+    X(unique)      \
+    X(sort)
+/* clang-format on */
 
 enum {
 #define X(name) FILTER_##name,
@@ -98,28 +162,33 @@ int builtin_filter(struct str name)
 
 static struct value member(struct arena *a, struct value v, struct value name)
 {
-    struct value *found = v.type == V_DICT && name.type == V_STRING ? dict_find(a, v.dict, name.str) : NULL;
+    struct value *found = v.type == V_DICT && name.type == V_STRING ? dict_find(a, v.dict, name.str)
+                                                                    : NULL;
 
     return found ? *found : (struct value){0};
 }
 
 /* select, reject, selectattr, rejectattr: [attribute,] [test, [argument]] */
-static struct value choose(struct arena *a, struct value v, const struct arguments *args, bool attribute, bool keep)
+static struct value choose(struct arena *a, struct value v, const struct arguments *args,
+                           bool attribute, bool keep)
 {
     struct list *in = value_items(a, value_true(v) ? v : list_new(a));
-    struct value out = list_new(a), test_name = arguments_get(args, attribute ? 1 : 0, NULL, value_none());
+    struct value out = list_new(a),
+                 test_name = arguments_get(args, attribute ? 1 : 0, NULL, value_none());
     struct arguments rest = {0};
     int test = -1;
 
     if (test_name.type == V_STRING) {
         test = builtin_test(test_name.str);
         if (test < 0)
-            jinja_fail(a, ERR_INPUT, "the test '%.*s' is not supported", (int)test_name.str.len, test_name.str.s);
+            jinja_fail(a, ERR_INPUT, "the test '%.*s' is not supported", (int)test_name.str.len,
+                       test_name.str.s);
     }
     if (args->n > (attribute ? 2 : 1))
         rest.v[rest.n++] = args->v[attribute ? 2 : 1];
     for (size_t i = 0; i < in->n; i++) {
-        struct value x = attribute ? member(a, in->v[i], arguments_get(args, 0, NULL, value_none())) : in->v[i];
+        struct value x = attribute ? member(a, in->v[i], arguments_get(args, 0, NULL, value_none()))
+                                   : in->v[i];
 
         jinja_charge(a, 0);
         if ((test < 0 ? value_true(x) : test_call(a, test, x, &rest)) == keep)
@@ -131,7 +200,8 @@ static struct value choose(struct arena *a, struct value v, const struct argumen
 static struct value map(struct arena *a, struct value v, const struct arguments *args)
 {
     struct list *in = value_items(a, value_true(v) ? v : list_new(a));
-    struct value out = list_new(a), attribute = arguments_get(args, 99, "attribute", value_none()), name = arguments_get(args, 0, NULL, value_none());
+    struct value out = list_new(a), attribute = arguments_get(args, 99, "attribute", value_none()),
+                 name = arguments_get(args, 0, NULL, value_none());
     struct arguments rest = {0};
     int filter = name.type == V_STRING ? builtin_filter(name.str) : -1;
 
@@ -140,13 +210,17 @@ static struct value map(struct arena *a, struct value v, const struct arguments 
     for (int i = 1; i < args->n; i++)
         rest.v[rest.n++] = args->v[i];
     for (size_t i = 0; i < in->n; i++)
-        list_put(a, out.list, attribute.type == V_STRING ? member(a, in->v[i], attribute) : filter_call(a, filter, in->v[i], &rest));
+        list_put(a, out.list,
+                 attribute.type == V_STRING ? member(a, in->v[i], attribute)
+                                            : filter_call(a, filter, in->v[i], &rest));
     return out;
 }
 
-static struct value to_number(struct arena *a, struct value v, bool integer, const struct arguments *args)
+static struct value to_number(struct arena *a, struct value v, bool integer,
+                              const struct arguments *args)
 {
-    struct value fallback = arguments_get(args, 0, "default", integer ? value_int(0) : (struct value){.type = V_FLOAT});
+    struct value fallback = arguments_get(args, 0, "default",
+                                          integer ? value_int(0) : (struct value){.type = V_FLOAT});
     char text[64], *end;
     long long whole;
     double d;
@@ -211,7 +285,8 @@ static struct value sorted(struct arena *a, struct value v, const struct argumen
     struct value *keys = jinja_alloc(a, l->n, sizeof *keys);
 
     for (size_t i = 0; i < l->n; i++) {
-        struct value item = l->v[i], key = attribute.type == V_STRING ? member(a, item, attribute) : item;
+        struct value item = l->v[i],
+                     key = attribute.type == V_STRING ? member(a, item, attribute) : item;
         size_t at = i;
 
         if (key.type == V_STRING && !exact)
@@ -238,7 +313,8 @@ static struct value indented(struct arena *a, struct value v, const struct argum
     bool blank = value_true(arguments_get(args, 2, "blank", value_bool(false)));
 
     if (by.type != V_STRING)
-        by = value_binary(a, OP_MUL, value_str(str_of(" ")), value_int(value_need_integer(a, by, 4, "indent's width")));
+        by = value_binary(a, OP_MUL, value_str(str_of(" ")),
+                          value_int(value_need_integer(a, by, 4, "indent's width")));
     return value_str(text_indent(a, value_text(a, v), by.str, first, blank));
 }
 
@@ -254,10 +330,14 @@ struct value filter_call(struct arena *a, int filter, struct value v, const stru
     case FILTER_lower: return value_str(text_change_case(a, value_text(a, v), CASE_LOWER));
     case FILTER_capitalize: return value_str(text_change_case(a, value_text(a, v), CASE_CAPITAL));
     case FILTER_title: return value_str(text_change_case(a, value_text(a, v), CASE_TITLE));
-    case FILTER_length: case FILTER_count: return value_int(value_length(a, v));
-    case FILTER_default: case FILTER_d:
+    case FILTER_length:
+    case FILTER_count: return value_int(value_length(a, v));
+    case FILTER_default:
+    case FILTER_d:
         out = arguments_get(args, 1, "boolean", value_bool(false));
-        return v.type == V_UNDEFINED || (value_true(out) && !value_true(v)) ? arguments_get(args, 0, "default_value", value_str(str_of(""))) : v;
+        return v.type == V_UNDEFINED || (value_true(out) && !value_true(v))
+                   ? arguments_get(args, 0, "default_value", value_str(str_of("")))
+                   : v;
     case FILTER_tojson:
         out = arguments_get(args, 99, "indent", args->n ? first : value_none());
         value_json(a, &b, v, out.type == V_INT && out.i > 0 && out.i <= 16 ? (int)out.i : 0, 0);
@@ -271,9 +351,13 @@ struct value filter_call(struct arena *a, int filter, struct value v, const stru
 
             v = map(a, v, &by);
         }
-        return value_str(text_join(a, value_items(a, v), first.type == V_UNDEFINED ? str_of("") : value_need_string(a, first, "join")));
+        return value_str(text_join(
+            a, value_items(a, v),
+            first.type == V_UNDEFINED ? str_of("") : value_need_string(a, first, "join")));
     case FILTER_replace:
-        return value_str(text_replace(a, value_text(a, v), value_need_string(a, first, "replace"), value_need_string(a, arguments_get(args, 1, NULL, first), "replace"), -1));
+        return value_str(
+            text_replace(a, value_text(a, v), value_need_string(a, first, "replace"),
+                         value_need_string(a, arguments_get(args, 1, NULL, first), "replace"), -1));
     case FILTER_list:
         out = list_new(a);
         if (v.type != V_LIST)
@@ -296,8 +380,7 @@ struct value filter_call(struct arena *a, int filter, struct value v, const stru
         return v;
     case FILTER_reverse: return reversed(a, v);
     case FILTER_safe: return v;
-    case FILTER_indent:
-        return indented(a, v, args);
+    case FILTER_indent: return indented(a, v, args);
     case FILTER_items: return value_pairs(a, v, false);
     case FILTER_dictsort: return value_pairs(a, v, true);
     case FILTER_map: return map(a, v, args);
@@ -347,7 +430,8 @@ struct value function_call(struct arena *a, int function, const struct arguments
 
         jinja_fail(a, ERR_INPUT, "%.*s", (int)(s.len < 200 ? s.len : 200), s.s);
     }
-    case FUNCTION_namespace: case FUNCTION_dict:
+    case FUNCTION_namespace:
+    case FUNCTION_dict:
         out = dict_new(a);
         for (size_t i = 0; v.type == V_DICT && i < v.dict->n; i++)
             dict_put_named(a, out.dict, v.dict->p[i].name, v.dict->p[i].value);

@@ -1,7 +1,8 @@
-/* Inside of the Jinja subset: syntax tree (parse.c, expression.c), arena (arena.c), values (value.c) and their operators
- * (operators.c), evaluation (eval.c), filters, tests and functions (builtin.c), methods (method.c), what these do to
- * text (text.c). Both the tree and a rendering live in an arena that is freed whole, so failure may simply jump out: there is nothing
- * to undo, and an interpreter with a check after every step would hide its own sense. */
+/* Inside of the Jinja subset: syntax tree (parse.c, expression.c), arena (arena.c), values
+ * (value.c) and their operators (operators.c), evaluation (eval.c), filters, tests and functions
+ * (builtin.c), methods (method.c), what these do to text (text.c). Both the tree and a rendering
+ * live in an arena that is freed whole, so failure may simply jump out: there is nothing to undo,
+ * and an interpreter with a check after every step would hide its own sense. */
 #ifndef ENGINE_TEXT_JINJA_DATA_H
 #define ENGINE_TEXT_JINJA_DATA_H
 
@@ -11,37 +12,53 @@
 #include <stdint.h>
 #include <string.h>
 
-#define JINJA_DEPTH 200          /* nesting of expressions, statements and macro calls */
+#define JINJA_DEPTH 200 /* nesting of expressions, statements and macro calls */
 
 struct chunk;
 
 struct arena {
     struct chunk *chunks;
     size_t used, limit;
-    uint64_t steps;              /* left to spend */
-    int line;                    /* where we are, for errors */
+    uint64_t steps; /* left to spend */
+    int line;       /* where we are, for errors */
     int depth;
     bool parsing;
-    unsigned charges;            /* so far: `stop` is asked now and then */
+    unsigned charges; /* so far: `stop` is asked now and then */
     const struct jinja_stop *stop;
     jmp_buf *jump;
     struct error *e;
 };
 
-_Noreturn void jinja_fail(struct arena *a, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+_Noreturn void jinja_fail(struct arena *a, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 void *jinja_alloc(struct arena *a, size_t count, size_t size);
-void jinja_charge(struct arena *a, size_t bytes);        /* one step and one more for every 32 bytes */
+/* one step and one more for every 32 bytes */
+void jinja_charge(struct arena *a, size_t bytes);
 void jinja_enter(struct arena *a);
-static inline void jinja_leave(struct arena *a) { a->depth--; }
+static inline void jinja_leave(struct arena *a)
+{
+    a->depth--;
+}
 void arena_release(struct arena *a);
 
 struct str {
     const char *s;
-    const unsigned char *mask;   /* NULL: all frame */
+    const unsigned char *mask; /* NULL: all frame */
     size_t len;
 };
 
-enum value_type { V_UNDEFINED, V_NONE, V_BOOL, V_INT, V_FLOAT, V_STRING, V_LIST, V_DICT, V_MACRO, V_FUNCTION };
+enum value_type {
+    V_UNDEFINED,
+    V_NONE,
+    V_BOOL,
+    V_INT,
+    V_FLOAT,
+    V_STRING,
+    V_LIST,
+    V_DICT,
+    V_MACRO,
+    V_FUNCTION
+};
 
 struct list;
 struct dict;
@@ -51,7 +68,7 @@ struct value {
     enum value_type type;
     union {
         bool b;
-        int64_t i;               /* V_INT; V_FUNCTION: which */
+        int64_t i; /* V_INT; V_FUNCTION: which */
         double d;
         struct str str;
         struct list *list;
@@ -66,28 +83,71 @@ struct list {
 };
 
 struct pair {
-    struct str key;              /* as text: what is compared */
-    struct value name;           /* as it was written: {1: 'a'} has an integer */
+    struct str key;    /* as text: what is compared */
+    struct value name; /* as it was written: {1: 'a'} has an integer */
     struct value value;
 };
 
 struct dict {
     struct pair *p;
     size_t n, size;
-    bool space;                  /* a namespace: its members can be set */
-    int64_t turn;                /* a for loop's own `loop`: 1 + how often it went round; 0: no such dict */
-    size_t message;              /* a message: 1 + its number; 0: none */
+    bool space; /* a namespace: its members can be set */
+    /* a for loop's own `loop`: 1 + how often it went round; 0: no such dict */
+    int64_t turn;
+    size_t message; /* a message: 1 + its number; 0: none */
 };
 
 enum node_kind {
-    N_TEXT, N_PRINT, N_IF, N_FOR, N_SET, N_SET_BLOCK, N_MACRO, N_BREAK, N_CONTINUE, N_GROUP,
-    N_LITERAL, N_NAME, N_LIST, N_DICT, N_GET, N_SLICE, N_CALL, N_FILTER, N_TEST, N_NOT, N_NEGATE, N_BINARY, N_AND, N_OR, N_CONDITION, N_ARGUMENT,
+    N_TEXT,
+    N_PRINT,
+    N_IF,
+    N_FOR,
+    N_SET,
+    N_SET_BLOCK,
+    N_MACRO,
+    N_BREAK,
+    N_CONTINUE,
+    N_GROUP,
+    N_LITERAL,
+    N_NAME,
+    N_LIST,
+    N_DICT,
+    N_GET,
+    N_SLICE,
+    N_CALL,
+    N_FILTER,
+    N_TEST,
+    N_NOT,
+    N_NEGATE,
+    N_BINARY,
+    N_AND,
+    N_OR,
+    N_CONDITION,
+    N_ARGUMENT,
 };
 
-enum binary { OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOOR, OP_MOD, OP_POW, OP_CONCAT, OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE, OP_IN, OP_NOT_IN };
+enum binary {
+    OP_ADD,
+    OP_SUB,
+    OP_MUL,
+    OP_DIV,
+    OP_FLOOR,
+    OP_MOD,
+    OP_POW,
+    OP_CONCAT,
+    OP_EQ,
+    OP_NE,
+    OP_LT,
+    OP_LE,
+    OP_GT,
+    OP_GE,
+    OP_IN,
+    OP_NOT_IN
+};
 
-/* a, b, c by kind: IF condition, then, else; FOR targets, iterable, body, d: filter, e: else; SET target, value; MACRO arguments, body;
- * GET object, index; SLICE object, from, to, d: step; CALL callee, arguments; FILTER and TEST operand, arguments; ARGUMENT value (name: keyword) */
+/* a, b, c by kind: IF condition, then, else; FOR targets, iterable, body, d: filter, e: else; SET
+ * target, value; MACRO arguments, body; GET object, index; SLICE object, from, to, d: step; CALL
+ * callee, arguments; FILTER and TEST operand, arguments; ARGUMENT value (name: keyword) */
 struct node {
     enum node_kind kind;
     int line, op;
@@ -110,66 +170,101 @@ struct builder {
 };
 
 void builder_put(struct arena *a, struct builder *b, struct str s);
-void builder_text(struct arena *a, struct builder *b, const char *text, size_t n, unsigned char mask);
+void builder_text(struct arena *a, struct builder *b, const char *text, size_t n,
+                  unsigned char mask);
 struct str builder_str(const struct builder *b);
 
-static inline struct str str_of(const char *s) { return (struct str){s, NULL, strlen(s)}; }
+static inline struct str str_of(const char *s)
+{
+    return (struct str){s, NULL, strlen(s)};
+}
 static inline struct str str_cut(struct str s, size_t from, size_t to)
 {
     return (struct str){s.s + from, s.mask ? s.mask + from : NULL, to - from};
 }
-static inline bool str_is(struct str s, const char *text) { return s.len == strlen(text) && memcmp(s.s, text, s.len) == 0; }
-bool str_equal(struct arena *a, struct str x, struct str y);         /* charges what it compares */
-size_t str_length(struct arena *a, struct str s);                    /* code points, because Python counts those */
+static inline bool str_is(struct str s, const char *text)
+{
+    return s.len == strlen(text) && memcmp(s.s, text, s.len) == 0;
+}
+bool str_equal(struct arena *a, struct str x, struct str y); /* charges what it compares */
+/* code points, because Python counts those */
+size_t str_length(struct arena *a, struct str s);
 
-static inline struct value value_none(void) { return (struct value){.type = V_NONE}; }
-static inline struct value value_bool(bool b) { return (struct value){.type = V_BOOL, .b = b}; }
-static inline struct value value_int(int64_t i) { return (struct value){.type = V_INT, .i = i}; }
-static inline struct value value_str(struct str s) { return (struct value){.type = V_STRING, .str = s}; }
+static inline struct value value_none(void)
+{
+    return (struct value){.type = V_NONE};
+}
+static inline struct value value_bool(bool b)
+{
+    return (struct value){.type = V_BOOL, .b = b};
+}
+static inline struct value value_int(int64_t i)
+{
+    return (struct value){.type = V_INT, .i = i};
+}
+static inline struct value value_str(struct str s)
+{
+    return (struct value){.type = V_STRING, .str = s};
+}
 
 struct value list_new(struct arena *a);
 void list_put(struct arena *a, struct list *l, struct value v);
 struct value dict_new(struct arena *a);
 void dict_put(struct arena *a, struct dict *d, struct str key, struct value v);
 void dict_put_named(struct arena *a, struct dict *d, struct value name, struct value v);
-struct value *dict_find(struct arena *a, const struct dict *d, struct str key);      /* NULL: none */
+/* NULL: none */
+struct value *dict_find(struct arena *a, const struct dict *d, struct str key);
 
 bool value_true(struct value v);
 bool value_equal(struct arena *a, struct value x, struct value y);
-int value_compare(struct arena *a, struct value x, struct value y);                  /* fails where Python would */
+/* fails where Python would */
+int value_compare(struct arena *a, struct value x, struct value y);
 bool value_contains(struct arena *a, struct value in, struct value x);
-struct str value_text(struct arena *a, struct value v);                              /* as {{ }} prints it */
+/* as {{ }} prints it */
+struct str value_text(struct arena *a, struct value v);
 void value_json(struct arena *a, struct builder *b, struct value v, int indent, int level);
 const char *value_kind(struct value v);
 /* What a for loop walks over: lists, keys of a dict, characters of a string. */
 struct list *value_items(struct arena *a, struct value v);
-struct value value_pairs(struct arena *a, struct value v, bool sorted);              /* a dict's items() */
+/* a dict's items() */
+struct value value_pairs(struct arena *a, struct value v, bool sorted);
 int64_t value_length(struct arena *a, struct value v);
-bool value_number(struct value v, double *d);                                        /* false: it is none */
+/* false: it is none */
+bool value_number(struct value v, double *d);
 
-/* o[key] and o.key; o[from:to:by], undefined ones at their defaults; x op y. They fail where Python would. */
+/* o[key] and o.key; o[from:to:by], undefined ones at their defaults; x op y. They fail where Python
+ * would. */
 struct value value_get(struct arena *a, struct value o, struct value key);
-struct value value_slice(struct arena *a, struct value o, struct value from, struct value to, struct value by);
+struct value value_slice(struct arena *a, struct value o, struct value from, struct value to,
+                         struct value by);
 struct value value_binary(struct arena *a, int op, struct value x, struct value y);
 
 struct arguments {
     struct value v[8];
     int n;
-    struct { struct str name; struct value v; } named[8];
+    struct {
+        struct str name;
+        struct value v;
+    } named[8];
     int n_named;
 };
 
-struct value arguments_get(const struct arguments *args, int i, const char *name, struct value fallback);     /* by place or name */
+/* by place or name */
+struct value arguments_get(const struct arguments *args, int i, const char *name,
+                           struct value fallback);
 /* These fail for anything else; undefined and none give the fallback. */
 struct str value_need_string(struct arena *a, struct value v, const char *what);
 int64_t value_need_integer(struct arena *a, struct value v, int64_t fallback, const char *what);
 
-/* text.c: as Python's methods of these names; strip: chars none for blanks; split: by none for runs of blanks; most < 0: no limit. */
+/* text.c: as Python's methods of these names; strip: chars none for blanks; split: by none for runs
+ * of blanks; most < 0: no limit. */
 enum letter_case { CASE_UPPER, CASE_LOWER, CASE_CAPITAL, CASE_TITLE };
 struct str text_strip(struct arena *a, struct str s, struct value chars, bool left, bool right);
 struct str text_change_case(struct arena *a, struct str s, enum letter_case how);
-struct str text_replace(struct arena *a, struct str s, struct str from, struct str to, int64_t most);
-struct value text_split(struct arena *a, struct str s, struct value by, int64_t most, bool from_right);
+struct str text_replace(struct arena *a, struct str s, struct str from, struct str to,
+                        int64_t most);
+struct value text_split(struct arena *a, struct str s, struct value by, int64_t most,
+                        bool from_right);
 struct value text_lines(struct arena *a, struct str s);
 bool text_all(struct arena *a, struct str s, bool (*is)(uint32_t code_point));
 bool text_blank(uint32_t code_point);
@@ -178,13 +273,15 @@ struct str text_join(struct arena *a, struct list *l, struct str between);
 struct str text_indent(struct arena *a, struct str s, struct str by, bool first, bool blank);
 struct str text_format(struct arena *a, struct str s, const struct arguments *args);
 
-/* -1: no such name (asked when parsing, so that a template that needs more is refused before it runs) */
+/* -1: no such name (asked when parsing, so that a template that needs more is refused before it
+ * runs) */
 int builtin_filter(struct str name);
 int builtin_test(struct str name);
 int builtin_function(struct str name);
 struct value filter_call(struct arena *a, int filter, struct value v, const struct arguments *args);
 bool test_call(struct arena *a, int test, struct value v, const struct arguments *args);
 struct value function_call(struct arena *a, int function, const struct arguments *args);
-struct value method_call(struct arena *a, struct value self, struct str name, const struct arguments *args);
+struct value method_call(struct arena *a, struct value self, struct str name,
+                         const struct arguments *args);
 
 #endif

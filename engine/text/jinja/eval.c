@@ -1,5 +1,5 @@
-/* Scopes and evaluation: statements, calls, macros, and the rendering as a whole. One thread a rendering; everything made lies in its arena and
- * goes with it. */
+/* Scopes and evaluation: statements, calls, macros, and the rendering as a whole. One thread a
+ * rendering; everything made lies in its arena and goes with it. */
 #include "engine/text/jinja/data.h"
 
 struct binding {
@@ -18,8 +18,8 @@ enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 struct run {
     struct arena *a;
     struct scope *root;
-    struct builder *out;         /* the rendering itself, as opposed to blocks and macros */
-    size_t *begins;              /* see jinja_output; NULL: nobody asks */
+    struct builder *out; /* the rendering itself, as opposed to blocks and macros */
+    size_t *begins;      /* see jinja_output; NULL: nobody asks */
 };
 
 static struct value evaluate(struct run *r, struct scope *s, const struct node *n);
@@ -71,14 +71,17 @@ static void collect(struct run *r, struct scope *s, const struct node *n, struct
     }
 }
 
-static struct value call_macro(struct run *r, const struct node *macro, const struct arguments *args)
+static struct value call_macro(struct run *r, const struct node *macro,
+                               const struct arguments *args)
 {
     struct scope inner = {.up = r->root};
     struct builder out = {0};
     int i = 0;
 
     for (const struct node *p = macro->a; p; p = p->next, i++) {
-        struct value v = i < args->n ? args->v[i] : p->a ? evaluate(r, &inner, p->a) : (struct value){0};
+        struct value v = i < args->n ? args->v[i]
+                         : p->a      ? evaluate(r, &inner, p->a)
+                                     : (struct value){0};
 
         for (int k = 0; k < args->n_named; k++)
             if (str_equal(r->a, args->named[k].name, p->name))
@@ -96,7 +99,9 @@ static struct value call(struct run *r, struct scope *s, const struct node *n)
 
     if (n->a->kind == N_GET && n->a->b->kind == N_LITERAL && n->a->b->literal.type == V_STRING) {
         struct value self = evaluate(r, s, n->a->a);
-        struct value *member = self.type == V_DICT ? dict_find(r->a, self.dict, n->a->b->literal.str) : NULL;
+        struct value *member = self.type == V_DICT
+                                   ? dict_find(r->a, self.dict, n->a->b->literal.str)
+                                   : NULL;
 
         collect(r, s, n->b, &args);
         r->a->line = n->line;
@@ -123,12 +128,8 @@ static struct value evaluate(struct run *r, struct scope *s, const struct node *
     jinja_enter(r->a);
     r->a->line = n->line;
     switch (n->kind) {
-    case N_LITERAL:
-        v = n->literal;
-        break;
-    case N_NAME:
-        v = look_up(r, s, n->name);
-        break;
+    case N_LITERAL: v = n->literal; break;
+    case N_NAME: v = look_up(r, s, n->name); break;
     case N_LIST:
         v = list_new(r->a);
         for (const struct node *i = n->a; i; i = i->next)
@@ -144,21 +145,21 @@ static struct value evaluate(struct run *r, struct scope *s, const struct node *
         v = value_get(r->a, x, evaluate(r, s, n->b));
         break;
     case N_SLICE: {
-        struct value from = n->b ? evaluate(r, s, n->b) : value_none(), to = n->c ? evaluate(r, s, n->c) : value_none();
+        struct value from = n->b ? evaluate(r, s, n->b) : value_none(),
+                     to = n->c ? evaluate(r, s, n->c) : value_none();
 
         x = evaluate(r, s, n->a);
         v = value_slice(r->a, x, from, to, n->d ? evaluate(r, s, n->d) : value_none());
         break;
     }
-    case N_CALL:
-        v = call(r, s, n);
-        break;
+    case N_CALL: v = call(r, s, n); break;
     case N_FILTER:
         x = evaluate(r, s, n->a);
         collect(r, s, n->b, &args);
         r->a->line = n->line;
         if (n->op < 0)
-            jinja_fail(r->a, ERR_INPUT, "the filter '%.*s' is not supported", (int)n->name.len, n->name.s);
+            jinja_fail(r->a, ERR_INPUT, "the filter '%.*s' is not supported", (int)n->name.len,
+                       n->name.s);
         v = filter_call(r->a, n->op, x, &args);
         break;
     case N_TEST:
@@ -166,22 +167,20 @@ static struct value evaluate(struct run *r, struct scope *s, const struct node *
         collect(r, s, n->b, &args);
         r->a->line = n->line;
         if (n->op < 0)
-            jinja_fail(r->a, ERR_INPUT, "the test '%.*s' is not supported", (int)n->name.len, n->name.s);
+            jinja_fail(r->a, ERR_INPUT, "the test '%.*s' is not supported", (int)n->name.len,
+                       n->name.s);
         v = value_bool(test_call(r->a, n->op, x, &args));
         break;
-    case N_NOT:
-        v = value_bool(!value_true(evaluate(r, s, n->a)));
-        break;
-    case N_NEGATE:
-        v = value_binary(r->a, OP_SUB, value_int(0), evaluate(r, s, n->a));
-        break;
+    case N_NOT: v = value_bool(!value_true(evaluate(r, s, n->a))); break;
+    case N_NEGATE: v = value_binary(r->a, OP_SUB, value_int(0), evaluate(r, s, n->a)); break;
     case N_BINARY:
         x = evaluate(r, s, n->a);
         v = evaluate(r, s, n->b);
         r->a->line = n->line;
         v = value_binary(r->a, n->op, x, v);
         break;
-    case N_AND: case N_OR:
+    case N_AND:
+    case N_OR:
         v = evaluate(r, s, n->a);
         if (value_true(v) == (n->kind == N_AND))
             v = evaluate(r, s, n->b);
@@ -192,8 +191,7 @@ static struct value evaluate(struct run *r, struct scope *s, const struct node *
         else if (n->c)
             v = evaluate(r, s, n->c);
         break;
-    default:
-        break;
+    default: break;
     }
     jinja_leave(r->a);
     return v;
@@ -242,7 +240,8 @@ static struct value loop_value(struct run *r, const struct list *l, size_t i)
     return v;
 }
 
-/* A loop that wrote this message's own text counts; one that wrote anything, while there is none better. */
+/* A loop that wrote this message's own text counts; one that wrote anything, while there is none
+ * better. */
 static void note_message(struct run *r, struct value item, size_t begin, const struct builder *out)
 {
     size_t i = item.type == V_DICT ? item.dict->message : 0, n = out->len - begin;
@@ -250,7 +249,8 @@ static void note_message(struct run *r, struct value item, size_t begin, const s
     if (!r->begins || out != r->out || !i || !n)
         return;
     jinja_charge(r->a, n);
-    if (r->begins[i - 1] == SIZE_MAX || (out->masked && memchr(out->mask + begin, 1 + (int)((i - 1) % 255), n)))
+    if (r->begins[i - 1] == SIZE_MAX ||
+        (out->masked && memchr(out->mask + begin, 1 + (int)((i - 1) % 255), n)))
         r->begins[i - 1] = begin;
 }
 
@@ -299,39 +299,20 @@ static enum flow execute(struct run *r, struct scope *s, const struct node *n, s
         jinja_charge(r->a, 0);
         r->a->line = n->line;
         switch (n->kind) {
-        case N_TEXT:
-            builder_put(r->a, out, n->literal.str);
-            break;
-        case N_PRINT:
-            builder_put(r->a, out, value_text(r->a, evaluate(r, s, n->a)));
-            break;
-        case N_IF:
-            flow = execute(r, s, value_true(evaluate(r, s, n->a)) ? n->b : n->c, out);
-            break;
-        case N_FOR:
-            execute_for(r, s, n, out);
-            break;
-        case N_SET:
-            assign(r, s, n->a, evaluate(r, s, n->b));
-            break;
+        case N_TEXT: builder_put(r->a, out, n->literal.str); break;
+        case N_PRINT: builder_put(r->a, out, value_text(r->a, evaluate(r, s, n->a))); break;
+        case N_IF: flow = execute(r, s, value_true(evaluate(r, s, n->a)) ? n->b : n->c, out); break;
+        case N_FOR: execute_for(r, s, n, out); break;
+        case N_SET: assign(r, s, n->a, evaluate(r, s, n->b)); break;
         case N_SET_BLOCK:
             execute(r, s, n->b, &block);
             assign(r, s, n->a, value_str(builder_str(&block)));
             break;
-        case N_MACRO:
-            bind_name(r, s, n->name, (struct value){.type = V_MACRO, .macro = n});
-            break;
-        case N_GROUP:
-            flow = execute(r, s, n->a, out);
-            break;
-        case N_BREAK:
-            flow = FLOW_BREAK;
-            break;
-        case N_CONTINUE:
-            flow = FLOW_CONTINUE;
-            break;
-        default:
-            break;
+        case N_MACRO: bind_name(r, s, n->name, (struct value){.type = V_MACRO, .macro = n}); break;
+        case N_GROUP: flow = execute(r, s, n->a, out); break;
+        case N_BREAK: flow = FLOW_BREAK; break;
+        case N_CONTINUE: flow = FLOW_CONTINUE; break;
+        default: break;
         }
     }
     jinja_leave(r->a);
@@ -370,7 +351,8 @@ static void bind_input(struct run *r, const struct jinja_input *in)
     }
 }
 
-int jinja_render(const struct jinja *j, const struct jinja_input *in, const struct jinja_output *to, struct error *e)
+int jinja_render(const struct jinja *j, const struct jinja_input *in, const struct jinja_output *to,
+                 struct error *e)
 {
     struct strbuf *text = to->text, *mask = to->mask;
     jmp_buf jump;

@@ -1,4 +1,5 @@
-/* Expressions of a template to syntax tree: a recursive descent over the characters themselves, by Python's precedence. One thread. */
+/* Expressions of a template to syntax tree: a recursive descent over the characters themselves, by
+ * Python's precedence. One thread. */
 #include "engine/text/jinja/parse.h"
 
 #include "engine/base/utf8.h"
@@ -41,7 +42,8 @@ bool parse_accept(struct parser *p, const char *text)
 void parse_expect(struct parser *p, const char *text)
 {
     if (!parse_accept(p, text))
-        jinja_fail(p->a, ERR_MODEL, "'%s' expected before '%.*s'", text, (int)(p->n - p->at < 12 ? p->n - p->at : 12), p->s + p->at);
+        jinja_fail(p->a, ERR_MODEL, "'%s' expected before '%.*s'", text,
+                   (int)(p->n - p->at < 12 ? p->n - p->at : 12), p->s + p->at);
 }
 
 static bool word_char(char c)
@@ -74,7 +76,8 @@ struct str parse_name(struct parser *p)
     struct str w = peek_word(p);
 
     if (w.len == 0)
-        jinja_fail(p->a, ERR_MODEL, "a name expected before '%.*s'", (int)(p->n - p->at < 12 ? p->n - p->at : 12), p->s + p->at);
+        jinja_fail(p->a, ERR_MODEL, "a name expected before '%.*s'",
+                   (int)(p->n - p->at < 12 ? p->n - p->at : 12), p->s + p->at);
     p->at += w.len;
     return w;
 }
@@ -157,8 +160,10 @@ static struct node *parse_number(struct parser *p)
     bool real = false;
     struct value v;
 
-    while (p->at < p->n && n + 1 < sizeof text && (isdigit((unsigned char)p->s[p->at]) || p->s[p->at] == '_' ||
-           (p->s[p->at] == '.' && !real && p->at + 1 < p->n && isdigit((unsigned char)p->s[p->at + 1])))) {
+    while (p->at < p->n && n + 1 < sizeof text &&
+           (isdigit((unsigned char)p->s[p->at]) || p->s[p->at] == '_' ||
+            (p->s[p->at] == '.' && !real && p->at + 1 < p->n &&
+             isdigit((unsigned char)p->s[p->at + 1])))) {
         real = real || p->s[p->at] == '.';
         if (p->s[p->at] != '_')
             text[n++] = p->s[p->at];
@@ -166,13 +171,15 @@ static struct node *parse_number(struct parser *p)
     }
     text[n] = 0;
     errno = 0;
-    v = real ? (struct value){.type = V_FLOAT, .d = strtod(text, NULL)} : value_int(strtoll(text, NULL, 10));
+    v = real ? (struct value){.type = V_FLOAT, .d = strtod(text, NULL)}
+             : value_int(strtoll(text, NULL, 10));
     if (errno)
         jinja_fail(p->a, ERR_MODEL, "the number %s is too large", text);
     return parse_literal(p, v);
 }
 
-/* Expressions up to a closing bracket, appended to list->a. True: there was a comma, so "(x,)" is a list. */
+/* Expressions up to a closing bracket, appended to list->a. True: there was a comma, so "(x,)" is a
+ * list. */
 static bool parse_items(struct parser *p, struct node *list, const char *close)
 {
     struct node **tail = &list->a;
@@ -225,7 +232,7 @@ static struct node *parse_primary(struct parser *p)
         jinja_fail(p->a, ERR_MODEL, "the template ends inside an expression");
     if (p->s[p->at] == '"' || p->s[p->at] == '\'') {
         n = parse_string(p);
-        while (looking_at(p, "\"") || looking_at(p, "'")) {          /* neighbours are one string */
+        while (looking_at(p, "\"") || looking_at(p, "'")) { /* neighbours are one string */
             struct builder b = {0};
 
             builder_put(p->a, &b, n->literal.str);
@@ -248,7 +255,7 @@ static struct node *parse_primary(struct parser *p)
     }
     if (parse_accept(p, "{")) {
         n = parse_node(p, N_DICT);
-        for (tail = &n->a; !parse_accept(p, "}"); ) {
+        for (tail = &n->a; !parse_accept(p, "}");) {
             *tail = parse_expression(p);
             parse_expect(p, ":");
             (*tail)->next = parse_expression(p);
@@ -302,7 +309,9 @@ static struct node *parse_postfix(struct parser *p, struct node *n)
             outer = parse_node(p, N_GET);
             outer->a = n;
             parse_blanks(p);
-            outer->b = p->at < p->n && isdigit((unsigned char)p->s[p->at]) ? parse_number(p) : parse_literal(p, value_str(parse_name(p)));
+            outer->b = p->at < p->n && isdigit((unsigned char)p->s[p->at])
+                           ? parse_number(p)
+                           : parse_literal(p, value_str(parse_name(p)));
         } else if (parse_accept(p, "[")) {
             outer = parse_index(p, n);
         } else if (parse_accept(p, "(")) {
@@ -330,7 +339,8 @@ static struct node *parse_filters(struct parser *p, struct node *n)
             outer->name = parse_name(p);
             outer->op = builtin_filter(outer->name);
             if (outer->op < 0 && !p->branches)
-                jinja_fail(p->a, ERR_MODEL, "the filter '%.*s' is not supported", (int)outer->name.len, outer->name.s);
+                jinja_fail(p->a, ERR_MODEL, "the filter '%.*s' is not supported",
+                           (int)outer->name.len, outer->name.s);
             if (parse_accept(p, "("))
                 outer->b = parse_arguments(p);
         } else if (parse_word(p, "is")) {
@@ -339,14 +349,17 @@ static struct node *parse_filters(struct parser *p, struct node *n)
             outer->name = parse_name(p);
             outer->op = builtin_test(outer->name);
             if (outer->op < 0 && !p->branches)
-                jinja_fail(p->a, ERR_MODEL, "the test '%.*s' is not supported", (int)outer->name.len, outer->name.s);
+                jinja_fail(p->a, ERR_MODEL, "the test '%.*s' is not supported",
+                           (int)outer->name.len, outer->name.s);
             w = peek_word(p);
             if (parse_accept(p, "("))
                 outer->b = parse_arguments(p);
-            else if (p->at < p->n && (p->s[p->at] == '\'' || p->s[p->at] == '"' || p->s[p->at] == '[' || isdigit((unsigned char)p->s[p->at]) ||
-                     (w.len && !str_is(w, "and") && !str_is(w, "or") && !str_is(w, "else") && !str_is(w, "if") && !str_is(w, "is") &&
-                      !str_is(w, "in") && !str_is(w, "not")))) {
-                outer->b = parse_node(p, N_ARGUMENT);                   /* "is divisibleby 2" */
+            else if (p->at < p->n && (p->s[p->at] == '\'' || p->s[p->at] == '"' ||
+                                      p->s[p->at] == '[' || isdigit((unsigned char)p->s[p->at]) ||
+                                      (w.len && !str_is(w, "and") && !str_is(w, "or") &&
+                                       !str_is(w, "else") && !str_is(w, "if") && !str_is(w, "is") &&
+                                       !str_is(w, "in") && !str_is(w, "not")))) {
+                outer->b = parse_node(p, N_ARGUMENT); /* "is divisibleby 2" */
                 outer->b->a = parse_unary(p, false);
             }
         } else
@@ -445,10 +458,14 @@ static struct node *parse_sum(struct parser *p)
     }
 }
 
-/* a < b < c means a < b and b < c; templates never chain, so a chain is refused rather than read wrongly. */
+/* a < b < c means a < b and b < c; templates never chain, so a chain is refused rather than read
+ * wrongly. */
 static struct node *parse_comparison(struct parser *p)
 {
-    static const struct { const char *text; int op; } ops[] = {
+    static const struct {
+        const char *text;
+        int op;
+    } ops[] = {
         {"==", OP_EQ}, {"!=", OP_NE}, {"<=", OP_LE}, {">=", OP_GE}, {"<", OP_LT}, {">", OP_GT},
     };
     struct node *n = parse_sum(p);

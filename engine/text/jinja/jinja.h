@@ -1,9 +1,11 @@
-/* The part of Jinja 2 that chat templates use, with Hugging Face's settings (trim_blocks, lstrip_blocks). Statements: if, for (else, if,
- * unpacking, break, continue), set (also blocks and namespaces), macro, generation, raw. Expressions: Python's literals, operators, slices,
+/* The part of Jinja 2 that chat templates use, with Hugging Face's settings (trim_blocks,
+ * lstrip_blocks). Statements: if, for (else, if, unpacking, break, continue), set (also blocks and
+ * namespaces), macro, generation, raw. Expressions: Python's literals, operators, slices,
  * conditional expressions, calls, the usual filters, tests and methods.
- * A template is foreign code: steps, memory, depth and output are bounded, there is no way out of the values it is given.
- * Every string carries a mask, one byte per byte of text: what came from a message stays known as such through concatenation, slices,
- * trim and the rest, so that the caller can tell the frame from what people typed. Parsed templates are immutable: any thread. */
+ * A template is foreign code: steps, memory, depth and output are bounded, there is no way out of
+ * the values it is given. Every string carries a mask, one byte per byte of text: what came from a
+ * message stays known as such through concatenation, slices, trim and the rest, so that the caller
+ * can tell the frame from what people typed. Parsed templates are immutable: any thread. */
 #ifndef ENGINE_TEXT_JINJA_JINJA_H
 #define ENGINE_TEXT_JINJA_JINJA_H
 
@@ -14,12 +16,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define JINJA_TEMPLATE_MAX ((size_t)1 << 20)      /* bytes */
+#define JINJA_TEMPLATE_MAX ((size_t)1 << 20) /* bytes */
 
 struct jinja;
 
 struct jinja_variable {
-    const char *name, *text;     /* text NULL: not defined */
+    const char *name, *text; /* text NULL: not defined */
     size_t len;
 };
 
@@ -29,7 +31,8 @@ struct jinja_stop {
     void *ctx;
 };
 
-/* What a rendering gets: messages, what the template finds by name, and who may end it (NULL: nobody). */
+/* What a rendering gets: messages, what the template finds by name, and who may end it (NULL:
+ * nobody). */
 struct jinja_input {
     const struct message *messages;
     size_t n_messages;
@@ -39,8 +42,9 @@ struct jinja_input {
     const struct jinja_stop *stop;
 };
 
-/* What it gives. mask (may be NULL): one byte for each byte of text, 0 for the frame, 1 + i % 255 for text of message i. begins (may be
- * NULL): n_messages offsets into text where the template's loop over the messages came to message i; SIZE_MAX: no such loop wrote it. */
+/* What it gives. mask (may be NULL): one byte for each byte of text, 0 for the frame, 1 + i % 255
+ * for text of message i. begins (may be NULL): n_messages offsets into text where the template's
+ * loop over the messages came to message i; SIZE_MAX: no such loop wrote it. */
 struct jinja_output {
     struct strbuf *text, *mask;
     size_t *begins;
@@ -49,7 +53,9 @@ struct jinja_output {
 /* ERR_MODEL with the line where the template is wrong or asks for what is not there. */
 int jinja_parse(struct jinja **out, const char *text, size_t len, struct error *e);
 void jinja_free(struct jinja *j);
-/* Appends to text and mask. ERR_INPUT: the template raised an exception or failed, with its line; ERR_CANCELLED; ERR_MEMORY. */
-int jinja_render(const struct jinja *j, const struct jinja_input *in, const struct jinja_output *out, struct error *e);
+/* Appends to text and mask. ERR_INPUT: the template raised an exception or failed, with its line;
+ * ERR_CANCELLED; ERR_MEMORY. */
+int jinja_render(const struct jinja *j, const struct jinja_input *in,
+                 const struct jinja_output *out, struct error *e);
 
 #endif

@@ -1,5 +1,6 @@
-/* Methods of strings, lists and mappings in the Jinja subset, one table for strings. A receiver's and every argument's type is checked before its value
- * is read: a template may call anything on anything. Masks go along with the text they cover. One thread a rendering. */
+/* Methods of strings, lists and mappings in the Jinja subset, one table for strings. A receiver's
+ * and every argument's type is checked before its value is read: a template may call anything on
+ * anything. Masks go along with the text they cover. One thread a rendering. */
 #include "engine/text/jinja/data.h"
 
 static struct value argument(const struct arguments *args, int i, const char *name)
@@ -42,14 +43,17 @@ static struct value capitalize(struct arena *a, struct str s, const struct argum
     return value_str(text_change_case(a, s, CASE_CAPITAL));
 }
 
-static bool has_at(struct arena *a, struct str s, struct value with, bool at_start, const char *what)
+static bool has_at(struct arena *a, struct str s, struct value with, bool at_start,
+                   const char *what)
 {
     struct str w = value_need_string(a, with, what);
 
-    return w.len <= s.len && str_equal(a, str_cut(s, at_start ? 0 : s.len - w.len, at_start ? w.len : s.len), w);
+    return w.len <= s.len &&
+           str_equal(a, str_cut(s, at_start ? 0 : s.len - w.len, at_start ? w.len : s.len), w);
 }
 
-static struct value has_end(struct arena *a, struct str s, struct value with, bool at_start, const char *what)
+static struct value has_end(struct arena *a, struct str s, struct value with, bool at_start,
+                            const char *what)
 {
     bool found = false;
 
@@ -76,24 +80,30 @@ static struct value removeprefix(struct arena *a, struct str s, const struct arg
 {
     struct value with = argument(args, 0, NULL);
 
-    return value_str(has_at(a, s, with, true, "removeprefix") ? str_cut(s, with.str.len, s.len) : s);
+    return value_str(has_at(a, s, with, true, "removeprefix") ? str_cut(s, with.str.len, s.len)
+                                                              : s);
 }
 
 static struct value removesuffix(struct arena *a, struct str s, const struct arguments *args)
 {
     struct value with = argument(args, 0, NULL);
 
-    return value_str(has_at(a, s, with, false, "removesuffix") ? str_cut(s, 0, s.len - with.str.len) : s);
+    return value_str(has_at(a, s, with, false, "removesuffix") ? str_cut(s, 0, s.len - with.str.len)
+                                                               : s);
 }
 
 static struct value split(struct arena *a, struct str s, const struct arguments *args)
 {
-    return text_split(a, s, argument(args, 0, "sep"), value_need_integer(a, argument(args, 1, "maxsplit"), -1, "split's limit"), false);
+    return text_split(a, s, argument(args, 0, "sep"),
+                      value_need_integer(a, argument(args, 1, "maxsplit"), -1, "split's limit"),
+                      false);
 }
 
 static struct value rsplit(struct arena *a, struct str s, const struct arguments *args)
 {
-    return text_split(a, s, argument(args, 0, "sep"), value_need_integer(a, argument(args, 1, "maxsplit"), -1, "rsplit's limit"), true);
+    return text_split(a, s, argument(args, 0, "sep"),
+                      value_need_integer(a, argument(args, 1, "maxsplit"), -1, "rsplit's limit"),
+                      true);
 }
 
 static struct value splitlines(struct arena *a, struct str s, const struct arguments *args)
@@ -103,9 +113,10 @@ static struct value splitlines(struct arena *a, struct str s, const struct argum
 
 static struct value replace(struct arena *a, struct str s, const struct arguments *args)
 {
-    return value_str(text_replace(a, s, value_need_string(a, argument(args, 0, NULL), "replace"),
-                                  value_need_string(a, argument(args, 1, NULL), "replace"),
-                                  value_need_integer(a, argument(args, 2, "count"), -1, "replace's limit")));
+    return value_str(
+        text_replace(a, s, value_need_string(a, argument(args, 0, NULL), "replace"),
+                     value_need_string(a, argument(args, 1, NULL), "replace"),
+                     value_need_integer(a, argument(args, 2, "count"), -1, "replace's limit")));
 }
 
 static struct value join(struct arena *a, struct str s, const struct arguments *args)
@@ -132,12 +143,23 @@ static struct value count(struct arena *a, struct str s, const struct arguments 
     return value_int((int64_t)text_split(a, s, value_str(what), -1, false).list->n - 1);
 }
 
-static bool is_digit(uint32_t c) { return c >= '0' && c <= '9'; }
+static bool is_digit(uint32_t c)
+{
+    return c >= '0' && c <= '9';
+}
 
-
-static struct value isdigit_(struct arena *a, struct str s, const struct arguments *args) { return value_bool(text_all(a, s, is_digit)); }
-static struct value isalpha_(struct arena *a, struct str s, const struct arguments *args) { return value_bool(text_all(a, s, text_letter)); }
-static struct value isspace_(struct arena *a, struct str s, const struct arguments *args) { return value_bool(text_all(a, s, text_blank)); }
+static struct value isdigit_(struct arena *a, struct str s, const struct arguments *args)
+{
+    return value_bool(text_all(a, s, is_digit));
+}
+static struct value isalpha_(struct arena *a, struct str s, const struct arguments *args)
+{
+    return value_bool(text_all(a, s, text_letter));
+}
+static struct value isspace_(struct arena *a, struct str s, const struct arguments *args)
+{
+    return value_bool(text_all(a, s, text_blank));
+}
 
 static struct value format(struct arena *a, struct str s, const struct arguments *args)
 {
@@ -148,19 +170,38 @@ static const struct {
     const char *name;
     struct value (*call)(struct arena *a, struct str s, const struct arguments *args);
 } string_methods[] = {
-    {"strip", strip}, {"lstrip", lstrip}, {"rstrip", rstrip}, {"upper", upper}, {"lower", lower}, {"title", title},
-    {"capitalize", capitalize}, {"startswith", startswith}, {"endswith", endswith}, {"removeprefix", removeprefix},
-    {"removesuffix", removesuffix}, {"split", split}, {"rsplit", rsplit}, {"splitlines", splitlines}, {"replace", replace},
-    {"join", join}, {"find", find}, {"count", count}, {"isdigit", isdigit_}, {"isalpha", isalpha_}, {"isspace", isspace_},
+    {"strip", strip},
+    {"lstrip", lstrip},
+    {"rstrip", rstrip},
+    {"upper", upper},
+    {"lower", lower},
+    {"title", title},
+    {"capitalize", capitalize},
+    {"startswith", startswith},
+    {"endswith", endswith},
+    {"removeprefix", removeprefix},
+    {"removesuffix", removesuffix},
+    {"split", split},
+    {"rsplit", rsplit},
+    {"splitlines", splitlines},
+    {"replace", replace},
+    {"join", join},
+    {"find", find},
+    {"count", count},
+    {"isdigit", isdigit_},
+    {"isalpha", isalpha_},
+    {"isspace", isspace_},
     {"format", format},
 };
 
-static struct value string_method(struct arena *a, struct str s, struct str name, const struct arguments *args)
+static struct value string_method(struct arena *a, struct str s, struct str name,
+                                  const struct arguments *args)
 {
     for (size_t i = 0; i < sizeof string_methods / sizeof *string_methods; i++)
         if (str_is(name, string_methods[i].name))
             return string_methods[i].call(a, s, args);
-    jinja_fail(a, ERR_INPUT, "the method '%.*s' of strings is not supported", (int)(name.len < 40 ? name.len : 40), name.s);
+    jinja_fail(a, ERR_INPUT, "the method '%.*s' of strings is not supported",
+               (int)(name.len < 40 ? name.len : 40), name.s);
 }
 
 /* loop.cycle(a, b, ...): the loop's own count, not what a mapping of that shape claims. */
@@ -171,7 +212,8 @@ static struct value cycle(struct arena *a, const struct dict *loop, const struct
     return args->v[(loop->turn - 1) % args->n];
 }
 
-static struct value dict_method(struct arena *a, struct value self, struct str name, const struct arguments *args)
+static struct value dict_method(struct arena *a, struct value self, struct str name,
+                                const struct arguments *args)
 {
     struct value out, *found, key = arguments_get(args, 0, NULL, value_none());
 
@@ -194,10 +236,12 @@ static struct value dict_method(struct arena *a, struct value self, struct str n
     }
     if (str_is(name, "cycle"))
         return cycle(a, self.dict, args);
-    jinja_fail(a, ERR_INPUT, "the method '%.*s' of mappings is not supported", (int)(name.len < 40 ? name.len : 40), name.s);
+    jinja_fail(a, ERR_INPUT, "the method '%.*s' of mappings is not supported",
+               (int)(name.len < 40 ? name.len : 40), name.s);
 }
 
-struct value method_call(struct arena *a, struct value self, struct str name, const struct arguments *args)
+struct value method_call(struct arena *a, struct value self, struct str name,
+                         const struct arguments *args)
 {
     jinja_charge(a, 0);
     if (self.type == V_STRING)
@@ -208,5 +252,6 @@ struct value method_call(struct arena *a, struct value self, struct str name, co
         list_put(a, self.list, args->v[0]);
         return value_none();
     }
-    jinja_fail(a, ERR_INPUT, "%s has no method '%.*s'", value_kind(self), (int)(name.len < 40 ? name.len : 40), name.s);
+    jinja_fail(a, ERR_INPUT, "%s has no method '%.*s'", value_kind(self),
+               (int)(name.len < 40 ? name.len : 40), name.s);
 }

@@ -1,5 +1,5 @@
-/* Operators of the Jinja subset: members, slices, arithmetic and comparison, as Python has them. Masks go along with the text they cover.
- * One thread a rendering. */
+/* Operators of the Jinja subset: members, slices, arithmetic and comparison, as Python has them.
+ * Masks go along with the text they cover. One thread a rendering. */
 #include "engine/text/jinja/data.h"
 
 #include <math.h>
@@ -37,12 +37,14 @@ struct value value_get(struct arena *a, struct value o, struct value key)
         if (i < 0 || i >= n)
             return (struct value){0};
         from = str_offset(a, o.str, (size_t)i);
-        return value_str(str_cut(o.str, from, from + str_offset(a, str_cut(o.str, from, o.str.len), 1)));
+        return value_str(
+            str_cut(o.str, from, from + str_offset(a, str_cut(o.str, from, o.str.len), 1)));
     }
     return (struct value){0};
 }
 
-static int64_t clamp_index(struct arena *a, struct value v, int64_t n, int64_t fallback, bool backwards)
+static int64_t clamp_index(struct arena *a, struct value v, int64_t n, int64_t fallback,
+                           bool backwards)
 {
     int64_t i;
 
@@ -55,7 +57,8 @@ static int64_t clamp_index(struct arena *a, struct value v, int64_t n, int64_t f
     return i < 0 ? 0 : i > n ? n : i;
 }
 
-struct value value_slice(struct arena *a, struct value o, struct value from, struct value to, struct value by)
+struct value value_slice(struct arena *a, struct value o, struct value from, struct value to,
+                         struct value by)
 {
     int64_t step = value_need_integer(a, by, 1, "a slice's step"), n, i, end;
     bool text = o.type == V_STRING;
@@ -157,10 +160,12 @@ static struct value arithmetic(struct arena *a, int op, struct value x, struct v
         x = y;
         y = swap;
     }
-    if (op == OP_MUL && (x.type == V_STRING || x.type == V_LIST) && (y.type == V_INT || y.type == V_BOOL))
+    if (op == OP_MUL && (x.type == V_STRING || x.type == V_LIST) &&
+        (y.type == V_INT || y.type == V_BOOL))
         return repeat(a, x, y.type == V_INT ? y.i : y.b);
     if (!value_number(x, &p) || !value_number(y, &q))
-        jinja_fail(a, ERR_INPUT, "%s %s %s is not possible", value_kind(x), signs[op], value_kind(y));
+        jinja_fail(a, ERR_INPUT, "%s %s %s is not possible", value_kind(x), signs[op],
+                   value_kind(y));
     if ((op == OP_DIV || op == OP_FLOOR || op == OP_MOD) && q == 0.0)
         jinja_fail(a, ERR_INPUT, "division by zero");
     if (x.type == V_FLOAT || y.type == V_FLOAT || op == OP_DIV || (op == OP_POW && q < 0)) {
@@ -181,7 +186,8 @@ static struct value arithmetic(struct arena *a, int op, struct value x, struct v
     case OP_ADD: over = __builtin_add_overflow(m, n, &i); break;
     case OP_SUB: over = __builtin_sub_overflow(m, n, &i); break;
     case OP_MUL: over = __builtin_mul_overflow(m, n, &i); break;
-    case OP_FLOOR: case OP_MOD:
+    case OP_FLOOR:
+    case OP_MOD:
         over = n == -1 && m == INT64_MIN;
         if (!over) {
             int64_t quotient = m / n, rest = m % n;

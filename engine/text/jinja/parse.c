@@ -1,11 +1,13 @@
-/* Template text and statements to syntax tree; expressions are in expression.c. One thread; the tree is immutable afterwards. */
+/* Template text and statements to syntax tree; expressions are in expression.c. One thread; the
+ * tree is immutable afterwards. */
 #include "engine/text/jinja/parse.h"
 
 #include "engine/base/mem.h"
 
 #include <ctype.h>
 
-static struct node *parse_body(struct parser *p, const char *stop_a, const char *stop_b, const char *stop_c, char *found);
+static struct node *parse_body(struct parser *p, const char *stop_a, const char *stop_b,
+                               const char *stop_c, char *found);
 
 /* "%}" or "}}" with its whitespace signs. */
 static void close_tag(struct parser *p, const char *close, bool block)
@@ -19,7 +21,8 @@ static void close_tag(struct parser *p, const char *close, bool block)
         block = false;
     }
     if (p->n - p->at < 2 || memcmp(p->s + p->at, close, 2) != 0)
-        jinja_fail(p->a, ERR_MODEL, "'%s' expected before '%.*s'", close, (int)(p->n - p->at < 12 ? p->n - p->at : 12), p->s + p->at);
+        jinja_fail(p->a, ERR_MODEL, "'%s' expected before '%.*s'", close,
+                   (int)(p->n - p->at < 12 ? p->n - p->at : 12), p->s + p->at);
     p->at += 2;
     p->block_before = block;
 }
@@ -71,7 +74,7 @@ static struct node *parse_for(struct parser *p)
     n->a = parse_targets(p);
     if (!parse_word(p, "in"))
         jinja_fail(p->a, ERR_MODEL, "'in' expected in a for");
-    n->b = parse_or(p);          /* "if" filters here */
+    n->b = parse_or(p); /* "if" filters here */
     if (parse_word(p, "if"))
         n->d = parse_expression(p);
     if (parse_word(p, "recursive"))
@@ -100,11 +103,11 @@ static struct node *parse_set(struct parser *p)
     }
     if (parse_accept(p, "=")) {
         n->b = parse_expression(p);
-        if (parse_accept(p, ",")) {                                        /* a, b = 1, 2 */
+        if (parse_accept(p, ",")) { /* a, b = 1, 2 */
             struct node *list = parse_node(p, N_LIST);
 
             list->a = n->b;
-            for (struct node **tail = &n->b->next; ; tail = &(*tail)->next) {
+            for (struct node **tail = &n->b->next;; tail = &(*tail)->next) {
                 *tail = parse_expression(p);
                 if (!parse_accept(p, ","))
                     break;
@@ -157,7 +160,7 @@ static struct node *parse_raw(struct parser *p)
 
     close_tag(p, "%}", true);
     start = p->at;
-    for (end = start; ; end++) {
+    for (end = start;; end++) {
         const char *tag = memmem(p->s + end, p->n - end, "{%", 2);
 
         if (!tag)
@@ -189,7 +192,8 @@ static struct node *parse_statement(struct parser *p, struct str word)
         return parse_macro(p);
     if (str_is(word, "raw"))
         return parse_raw(p);
-    if (str_is(word, "generation")) {            /* marks the assistant's words for training; nothing to do */
+    /* marks the assistant's words for training; nothing to do */
+    if (str_is(word, "generation")) {
         n = parse_node(p, N_GROUP);
         close_tag(p, "%}", true);
         n->a = parse_body(p, "endgeneration", NULL, NULL, found);
@@ -201,7 +205,8 @@ static struct node *parse_statement(struct parser *p, struct str word)
         close_tag(p, "%}", true);
         return n;
     }
-    jinja_fail(p->a, ERR_MODEL, "the statement '%.*s' is not supported here", (int)(word.len < 40 ? word.len : 40), word.s);
+    jinja_fail(p->a, ERR_MODEL, "the statement '%.*s' is not supported here",
+               (int)(word.len < 40 ? word.len : 40), word.s);
 }
 
 /* Plain text up to the next tag, with trim_blocks and lstrip_blocks. */
@@ -240,7 +245,8 @@ static struct node *parse_text(struct parser *p)
             if (line == 0 || p->s[line - 1] == '\n')
                 to = line > from ? line : from;
         }
-    } else if (to > from && p->s[to - 1] == '\n')        /* the file's last newline is not the template's */
+    } else if (to > from &&
+               p->s[to - 1] == '\n') /* the file's last newline is not the template's */
         to--;
     p->trim_next = p->block_before = false;
     n = parse_node(p, N_TEXT);
@@ -263,8 +269,10 @@ static void skip_comment(struct parser *p)
     p->at += 2;
 }
 
-/* Statements until one of the stop words (the whole template: none). found (16 bytes) gets which; its tag is open still. */
-static struct node *parse_body(struct parser *p, const char *stop_a, const char *stop_b, const char *stop_c, char *found)
+/* Statements until one of the stop words (the whole template: none). found (16 bytes) gets which;
+ * its tag is open still. */
+static struct node *parse_body(struct parser *p, const char *stop_a, const char *stop_b,
+                               const char *stop_c, char *found)
 {
     const char *stops[3] = {stop_a, stop_b, stop_c};
     struct node *first = NULL, **tail = &first;
@@ -345,7 +353,12 @@ int jinja_parse(struct jinja **out, const char *text, size_t len, struct error *
         mem_free(j);
         return error_set(e, ERR_MODEL, "chat template: %zu bytes long; at most 1 MiB is read", len);
     }
-    j->arena = (struct arena){.limit = (size_t)64 << 20, .steps = 50000000, .line = 1, .parsing = true, .jump = &jump, .e = e};
+    j->arena = (struct arena){.limit = (size_t)64 << 20,
+                              .steps = 50000000,
+                              .line = 1,
+                              .parsing = true,
+                              .jump = &jump,
+                              .e = e};
     if (setjmp(jump)) {
         jinja_free(j);
         return e ? e->code : ERR_MODEL;

@@ -1,4 +1,5 @@
-/* Between the two halves of the parser: statements (parse.c) and what stands inside {% %} and {{ }} (expression.c). One thread. */
+/* Between the two halves of the parser: statements (parse.c) and what stands inside {% %} and {{ }}
+ * (expression.c). One thread. */
 #ifndef ENGINE_TEXT_JINJA_PARSE_H
 #define ENGINE_TEXT_JINJA_PARSE_H
 
@@ -8,13 +9,14 @@ struct parser {
     struct arena *a;
     const char *s;
     size_t n, at;
-    bool trim_next;              /* "-%}": blanks after it vanish */
-    bool block_before;           /* a block or comment ended just here: trim_blocks */
+    bool trim_next;    /* "-%}": blanks after it vanish */
+    bool block_before; /* a block or comment ended just here: trim_blocks */
     int loops;
-    int branches;                /* inside an if: what is unknown there may never be reached */
+    int branches; /* inside an if: what is unknown there may never be reached */
 };
 
-/* Words and signs skip the blanks before them; parse_accept and parse_word take one if it is there, the others fail when it is not. */
+/* Words and signs skip the blanks before them; parse_accept and parse_word take one if it is there,
+ * the others fail when it is not. */
 struct node *parse_node(struct parser *p, enum node_kind kind);
 void parse_blanks(struct parser *p);
 bool parse_accept(struct parser *p, const char *text);

@@ -1,4 +1,5 @@
-/* What filters and methods of the Jinja subset do to text, and JSON of a value. Masks go along with the text they cover. One thread a rendering. */
+/* What filters and methods of the Jinja subset do to text, and JSON of a value. Masks go along with
+ * the text they cover. One thread a rendering. */
 #include "engine/text/jinja/data.h"
 
 #include "engine/base/utf8.h"
@@ -7,7 +8,8 @@
 #include <stdio.h>
 #include <utf8proc.h>
 
-struct value arguments_get(const struct arguments *args, int i, const char *name, struct value fallback)
+struct value arguments_get(const struct arguments *args, int i, const char *name,
+                           struct value fallback)
 {
     if (i < args->n)
         return args->v[i];
@@ -36,8 +38,9 @@ int64_t value_need_integer(struct arena *a, struct value v, int64_t fallback, co
 /* What Python's str.isspace() takes for a blank. */
 bool text_blank(uint32_t c)
 {
-    return c == ' ' || (c >= 9 && c <= 13) || (c >= 28 && c <= 31) || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
-           c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+    return c == ' ' || (c >= 9 && c <= 13) || (c >= 28 && c <= 31) || c == 0x85 || c == 0xa0 ||
+           c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
+           c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
 bool text_letter(uint32_t c)
@@ -54,7 +57,7 @@ bool text_all(struct arena *a, struct str s, bool (*is)(uint32_t code_point))
     uint32_t c;
 
     jinja_charge(a, 4 * s.len);
-    for (size_t i = 0; i < s.len && all; ) {
+    for (size_t i = 0; i < s.len && all;) {
         i += utf8_decode(s.s + i, s.len - i, &c);
         all = is(c);
     }
@@ -86,7 +89,9 @@ static bool stripped(struct arena *a, struct str one, struct str chars)
 /* Python's strip, by code points: of blanks, or of the given characters. */
 struct str text_strip(struct arena *a, struct str s, struct value chars, bool left, bool right)
 {
-    struct str set = chars.type == V_UNDEFINED || chars.type == V_NONE ? str_of("") : value_need_string(a, chars, "strip");
+    struct str set = chars.type == V_UNDEFINED || chars.type == V_NONE
+                         ? str_of("")
+                         : value_need_string(a, chars, "strip");
     size_t n;
     uint32_t c;
 
@@ -119,7 +124,8 @@ struct str text_change_case(struct arena *a, struct str s, enum letter_case how)
 
         n = utf8_decode_strict(s.s + i, s.len - i, &cp, &valid);
         if (valid) {
-            uint32_t c = (uint32_t)(upper ? utf8proc_toupper((utf8proc_int32_t)cp) : utf8proc_tolower((utf8proc_int32_t)cp));
+            uint32_t c = (uint32_t)(upper ? utf8proc_toupper((utf8proc_int32_t)cp)
+                                          : utf8proc_tolower((utf8proc_int32_t)cp));
 
             builder_text(a, &b, out, utf8_encode(c, out), s.mask ? s.mask[i] : 0);
         } else
@@ -147,7 +153,8 @@ struct str text_replace(struct arena *a, struct str s, struct str from, struct s
         i = next;
     }
     for (; most > 0; most--) {
-        const char *hit = s.len - i >= from.len ? memmem(s.s + i, s.len - i, from.s, from.len) : NULL;
+        const char *hit = s.len - i >= from.len ? memmem(s.s + i, s.len - i, from.s, from.len)
+                                                : NULL;
 
         jinja_charge(a, from.len);
         if (!hit)
@@ -186,7 +193,7 @@ static void split_blanks(struct arena *a, struct list *out, struct str s, int64_
         from = i;
         while (i < s.len && !blank_at(s, i, &next))
             i = next;
-        if (most-- == 0) {                       /* the rest as it stands */
+        if (most-- == 0) { /* the rest as it stands */
             put_part(a, out, s, from, s.len);
             return;
         }
@@ -205,7 +212,8 @@ static void split_blanks_right(struct arena *a, struct list *out, struct str s, 
             put_part(a, out, s, 0, s.len);
             return;
         }
-        while (rest.len && !stripped(a, str_cut(rest, rest.len - last_length(rest), rest.len), str_of("")))
+        while (rest.len &&
+               !stripped(a, str_cut(rest, rest.len - last_length(rest), rest.len), str_of("")))
             rest = str_cut(rest, 0, rest.len - last_length(rest));
         put_part(a, out, s, rest.len, s.len);
         s = rest;
@@ -234,7 +242,8 @@ static void reverse_list(struct list *l)
     }
 }
 
-struct value text_split(struct arena *a, struct str s, struct value by, int64_t most, bool from_right)
+struct value text_split(struct arena *a, struct str s, struct value by, int64_t most,
+                        bool from_right)
 {
     struct value out = list_new(a);
     struct str what;
@@ -308,7 +317,7 @@ struct str text_indent(struct arena *a, struct str s, struct str by, bool first,
         for (j = i; j < s.len && s.s[j] != '\n'; j++)
             ;
         j += j < s.len;
-        if (i && (blank || s.s[i] != '\n'))      /* empty lines stay empty unless asked */
+        if (i && (blank || s.s[i] != '\n')) /* empty lines stay empty unless asked */
             builder_put(a, &b, by);
         builder_put(a, &b, str_cut(s, i, j));
     }
@@ -320,8 +329,8 @@ struct str text_indent(struct arena *a, struct str s, struct str by, bool first,
 struct field {
     char fill[4];
     size_t fill_len;
-    char align, type;            /* 0: none given */
-    int64_t width, precision;    /* -1: none */
+    char align, type;         /* 0: none given */
+    int64_t width, precision; /* -1: none */
 };
 
 static int64_t format_number(struct arena *a, struct str s, size_t *at)
@@ -363,7 +372,8 @@ static struct field format_spec(struct arena *a, struct str spec)
     if (at < spec.len && strchr("sdf", spec.s[at]) && spec.s[at])
         f.type = spec.s[at++];
     if (at < spec.len)
-        jinja_fail(a, ERR_INPUT, "the format '%.*s' is not supported", (int)(spec.len < 40 ? spec.len : 40), spec.s);
+        jinja_fail(a, ERR_INPUT, "the format '%.*s' is not supported",
+                   (int)(spec.len < 40 ? spec.len : 40), spec.s);
     return f;
 }
 
@@ -378,10 +388,14 @@ static struct str format_plain(struct arena *a, struct value v, const struct fie
         if (!number || f->type != 'f' || f->precision > 60)
             jinja_fail(a, ERR_INPUT, "a format does not fit %s", value_kind(v));
         jinja_charge(a, sizeof text);
-        builder_text(a, &b, text, (size_t)snprintf(text, sizeof text, "%.*f", f->precision < 0 ? 6 : (int)f->precision, d), 0);
+        builder_text(a, &b, text,
+                     (size_t)snprintf(text, sizeof text, "%.*f",
+                                      f->precision < 0 ? 6 : (int)f->precision, d),
+                     0);
         return builder_str(&b);
     }
-    if ((f->type == 'd' && v.type != V_INT) || (f->type == 's' && v.type != V_STRING) || (f->precision >= 0 && v.type != V_STRING))
+    if ((f->type == 'd' && v.type != V_INT) || (f->type == 's' && v.type != V_STRING) ||
+        (f->precision >= 0 && v.type != V_STRING))
         jinja_fail(a, ERR_INPUT, "a format does not fit %s", value_kind(v));
     if (f->precision >= 0)
         return value_slice(a, v, value_none(), value_int(f->precision), value_none()).str;
@@ -398,7 +412,10 @@ static void put_field(struct arena *a, struct builder *b, struct value v, struct
     if (!f.align)
         f.align = value_number(v, &d) ? '>' : '<';
     sign = f.align == '=' && text.len && text.s[0] == '-';
-    before = pad <= 0 ? 0 : f.align == '^' ? pad / 2 : f.align == '<' || (f.align == '=' && v.type == V_STRING) ? 0 : pad;
+    before = pad <= 0                                                   ? 0
+             : f.align == '^'                                           ? pad / 2
+             : f.align == '<' || (f.align == '=' && v.type == V_STRING) ? 0
+                                                                        : pad;
     builder_put(a, b, str_cut(text, 0, (size_t)sign));
     for (int64_t i = 0; i < pad; i++) {
         if (i == before)
@@ -409,7 +426,8 @@ static void put_field(struct arena *a, struct builder *b, struct value v, struct
         builder_put(a, b, str_cut(text, (size_t)sign, text.len));
 }
 
-static struct value field_value(struct arena *a, struct str name, const struct arguments *args, int *next)
+static struct value field_value(struct arena *a, struct str name, const struct arguments *args,
+                                int *next)
 {
     size_t at = 0;
     int64_t i = format_number(a, name, &at);
@@ -423,11 +441,13 @@ static struct value field_value(struct arena *a, struct str name, const struct a
         i = -1;
     }
     if (i < 0 || i >= args->n)
-        jinja_fail(a, ERR_INPUT, "format has no value for '{%.*s}'", (int)(name.len < 40 ? name.len : 40), name.s);
+        jinja_fail(a, ERR_INPUT, "format has no value for '{%.*s}'",
+                   (int)(name.len < 40 ? name.len : 40), name.s);
     return args->v[i];
 }
 
-/* Python's str.format: {}, {0} and {name}, each with a format behind a colon. Members ({0.x}, {0[1]}) and conversions ({!r}) fail. */
+/* Python's str.format: {}, {0} and {name}, each with a format behind a colon. Members ({0.x},
+ * {0[1]}) and conversions ({!r}) fail. */
 struct str text_format(struct arena *a, struct str s, const struct arguments *args)
 {
     struct builder b = {0};
@@ -454,7 +474,8 @@ struct str text_format(struct arena *a, struct str s, const struct arguments *ar
             jinja_fail(a, ERR_INPUT, "a single brace in a format");
         for (colon = i + 1; colon < end && s.s[colon] != ':'; colon++)
             ;
-        put_field(a, &b, field_value(a, str_cut(s, i + 1, colon), args, &next), str_cut(s, colon < end ? colon + 1 : end, end));
+        put_field(a, &b, field_value(a, str_cut(s, i + 1, colon), args, &next),
+                  str_cut(s, colon < end ? colon + 1 : end, end));
         i = end;
     }
     return builder_str(&b);
@@ -475,8 +496,14 @@ void value_json(struct arena *a, struct builder *b, struct value v, int by, int 
         for (size_t i = 0; i < v.str.len; i++) {
             unsigned char c = (unsigned char)v.str.s[i], m = v.str.mask ? v.str.mask[i] : 0;
             char text[8];
-            const char *short_form = c == '"' ? "\\\"" : c == '\\' ? "\\\\" : c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" :
-                                     c == '\b' ? "\\b" : c == '\f' ? "\\f" : NULL;
+            const char *short_form = c == '"'    ? "\\\""
+                                     : c == '\\' ? "\\\\"
+                                     : c == '\n' ? "\\n"
+                                     : c == '\r' ? "\\r"
+                                     : c == '\t' ? "\\t"
+                                     : c == '\b' ? "\\b"
+                                     : c == '\f' ? "\\f"
+                                                 : NULL;
 
             if (short_form)
                 builder_text(a, b, short_form, 2, m);

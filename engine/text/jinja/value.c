@@ -1,4 +1,5 @@
-/* Values of the Jinja subset: lists, dicts, truth, equality and order as Python has them, and how each is printed. One thread a rendering. */
+/* Values of the Jinja subset: lists, dicts, truth, equality and order as Python has them, and how
+ * each is printed. One thread a rendering. */
 #include "engine/text/jinja/data.h"
 
 #include <math.h>
@@ -67,8 +68,9 @@ void dict_put_named(struct arena *a, struct dict *d, struct value name, struct v
 
 const char *value_kind(struct value v)
 {
-    static const char *const names[] = {"undefined", "none", "a boolean", "an integer", "a number", "a string", "a list", "a mapping", "a macro",
-                                        "a function"};
+    static const char *const names[] = {"undefined", "none",      "a boolean", "an integer",
+                                        "a number",  "a string",  "a list",    "a mapping",
+                                        "a macro",   "a function"};
 
     return names[v.type];
 }
@@ -76,21 +78,26 @@ const char *value_kind(struct value v)
 bool value_true(struct value v)
 {
     switch (v.type) {
-    case V_UNDEFINED: case V_NONE: return false;
+    case V_UNDEFINED:
+    case V_NONE: return false;
     case V_BOOL: return v.b;
     case V_INT: return v.i != 0;
     case V_FLOAT: return v.d != 0.0;
     case V_STRING: return v.str.len > 0;
     case V_LIST: return v.list->n > 0;
     case V_DICT: return v.dict->n > 0;
-    case V_MACRO: case V_FUNCTION: return true;
+    case V_MACRO:
+    case V_FUNCTION: return true;
     }
     return false;
 }
 
 bool value_number(struct value v, double *d)
 {
-    *d = v.type == V_INT ? (double)v.i : v.type == V_FLOAT ? v.d : v.type == V_BOOL ? (double)v.b : 0.0;
+    *d = v.type == V_INT     ? (double)v.i
+         : v.type == V_FLOAT ? v.d
+         : v.type == V_BOOL  ? (double)v.b
+                             : 0.0;
     return v.type == V_INT || v.type == V_FLOAT || v.type == V_BOOL;
 }
 
@@ -101,7 +108,9 @@ bool value_equal(struct arena *a, struct value x, struct value y)
 
     jinja_charge(a, 0);
     if (value_number(x, &p) && value_number(y, &q))
-        return x.type == V_FLOAT || y.type == V_FLOAT ? p == q : (x.type == V_INT ? x.i : x.b) == (y.type == V_INT ? y.i : y.b);
+        return x.type == V_FLOAT || y.type == V_FLOAT
+                   ? p == q
+                   : (x.type == V_INT ? x.i : x.b) == (y.type == V_INT ? y.i : y.b);
     if (x.type != y.type)
         return false;
     jinja_enter(a);
@@ -172,7 +181,7 @@ static struct str number_text(struct arena *a, double d)
     char text[40];
     struct builder b = {0};
 
-    jinja_charge(a, 17 * 32);            /* printed and read up to 17 times */
+    jinja_charge(a, 17 * 32); /* printed and read up to 17 times */
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, d);
         if (strtod(text, NULL) == d)
@@ -187,14 +196,19 @@ static struct str number_text(struct arena *a, double d)
 /* In single quotes, unless it holds some and no double ones. */
 static void put_string_repr(struct arena *a, struct builder *b, struct str s)
 {
-    char quote = s.len && memchr(s.s, '\'', s.len) && !memchr(s.s, '"', s.len) ? '"' : '\'', text[8];
+    char quote = s.len && memchr(s.s, '\'', s.len) && !memchr(s.s, '"', s.len) ? '"' : '\'',
+         text[8];
 
     builder_text(a, b, &quote, 1, 0);
     for (size_t i = 0; i < s.len; i++) {
         unsigned char c = (unsigned char)s.s[i], mask = s.mask ? s.mask[i] : 0;
-        int n = c == '\n' || c == '\r' || c == '\t' ? snprintf(text, sizeof text, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't') :
-                c == '\\' || c == (unsigned char)quote ? snprintf(text, sizeof text, "\\%c", c) :
-                c < 0x20 || c == 0x7f ? snprintf(text, sizeof text, "\\x%02x", c) : snprintf(text, sizeof text, "%c", c);
+        int n = c == '\n' || c == '\r' || c == '\t'      ? snprintf(text, sizeof text, "\\%c",
+                                                               c == '\n'   ? 'n'
+                                                                    : c == '\r' ? 'r'
+                                                                                : 't')
+                : c == '\\' || c == (unsigned char)quote ? snprintf(text, sizeof text, "\\%c", c)
+                : c < 0x20 || c == 0x7f                  ? snprintf(text, sizeof text, "\\x%02x", c)
+                                                         : snprintf(text, sizeof text, "%c", c);
 
         builder_text(a, b, text, (size_t)n, mask);
     }
@@ -244,10 +258,10 @@ struct str value_text(struct arena *a, struct value v)
         snprintf(text, sizeof text, "%lld", (long long)v.i);
         builder_text(a, &b, text, strlen(text), 0);
         return builder_str(&b);
-    case V_LIST: case V_DICT:
-        put_repr(a, &b, v);
-        return builder_str(&b);
-    case V_MACRO: case V_FUNCTION: return str_of("<macro>");
+    case V_LIST:
+    case V_DICT: put_repr(a, &b, v); return builder_str(&b);
+    case V_MACRO:
+    case V_FUNCTION: return str_of("<macro>");
     }
     return str_of("");
 }
@@ -288,7 +302,9 @@ struct value value_pairs(struct arena *a, struct value v, bool sorted)
         list_put(a, entry.list, v.dict->p[i].name);
         list_put(a, entry.list, v.dict->p[i].value);
         list_put(a, out.list, entry);
-        for (; sorted && at > 0 && value_compare(a, out.list->v[at - 1].list->v[0], entry.list->v[0]) > 0; at--)
+        for (; sorted && at > 0 &&
+               value_compare(a, out.list->v[at - 1].list->v[0], entry.list->v[0]) > 0;
+             at--)
             out.list->v[at] = out.list->v[at - 1];
         out.list->v[at] = entry;
     }

@@ -1,5 +1,6 @@
-/* AVX-512 dot products of the formats in formats.h: 16 rows, one a lane, as kernels_avx512.c does for Q8_0 and Q4_0. The unpacking of the
- * bits, the only part that differs, is done once for all tokens of a panel. */
+/* AVX-512 dot products of the formats in formats.h: 16 rows, one a lane, as kernels_avx512.c does
+ * for Q8_0 and Q4_0. The unpacking of the bits, the only part that differs, is done once for all
+ * tokens of a panel. */
 #include "engine/device/cpu/kernels/formats.h"
 
 #if defined(__AVX512VNNI__)
@@ -15,10 +16,11 @@ INLINE __m512i broadcast(const int8_t *p)
     return _mm512_set1_epi32(x);
 }
 
-/* Words from .. from+3 or all eight (`count`) of ng groups with nt tokens into integer sums that begin at `start` (one a token). The chains
- * of all nt * ng sums stand side by side, as in kernels_avx512.c. */
-INLINE void sums(const struct unpacked_block *b, const int ng, const struct act_block *a, const int nt, int from, const int count,
-                 __m512i s[][2])
+/* Words from .. from+3 or all eight (`count`) of ng groups with nt tokens into integer sums that
+ * begin at `start` (one a token). The chains of all nt * ng sums stand side by side, as in
+ * kernels_avx512.c. */
+INLINE void sums(const struct unpacked_block *b, const int ng, const struct act_block *a,
+                 const int nt, int from, const int count, __m512i s[][2])
 {
 #pragma GCC unroll 8
     for (int k = from; k < from + count; k++)
@@ -47,8 +49,10 @@ INLINE int block_share(enum dtype type)
     return format_block_bytes(type) * 16 + format_head(type) * 16 / format_blocks(type);
 }
 
-/* What a block's integer sum adds to a token's sum: scaled, and the block's minimum taken into account. */
-INLINE __m512 add_block(enum dtype type, const struct unpacked_block *b, __m512 f, const struct act_block *a, __m512 acc)
+/* What a block's integer sum adds to a token's sum: scaled, and the block's minimum taken into
+ * account. */
+INLINE __m512 add_block(enum dtype type, const struct unpacked_block *b, __m512 f,
+                        const struct act_block *a, __m512 acc)
 {
     __m512 d = _mm512_set1_ps(a->d);
 
@@ -61,7 +65,8 @@ INLINE __m512 add_block(enum dtype type, const struct unpacked_block *b, __m512 
 }
 
 /* One block, unpacked, for a few tokens. */
-INLINE void block_step(enum dtype type, const struct unpacked_block *b, const int ng, const struct act_block *a, const int nt, __m512 acc[][2])
+INLINE void block_step(enum dtype type, const struct unpacked_block *b, const int ng,
+                       const struct act_block *a, const int nt, __m512 acc[][2])
 {
     __m512i s[KERNEL_SMALL_BATCH][2];
     __m512 f[KERNEL_SMALL_BATCH][2];
@@ -69,14 +74,19 @@ INLINE void block_step(enum dtype type, const struct unpacked_block *b, const in
     for (int half = 0; half < (type == DTYPE_Q6_K ? 2 : 1); half++) {
         for (int t = 0; t < nt; t++)
             for (int g = 0; g < ng; g++)
-                s[t][g] = _mm512_set1_epi32(type == DTYPE_Q6_K ? -32 * (half ? a[t].sum - a[t].low : a[t].low) : start_of(type, &a[t]));
+                s[t][g] = _mm512_set1_epi32(type == DTYPE_Q6_K
+                                                ? -32 * (half ? a[t].sum - a[t].low : a[t].low)
+                                                : start_of(type, &a[t]));
         sums(b, ng, a, nt, 4 * half, type == DTYPE_Q6_K ? 4 : 8, s);
-        /* Q6_K: the halves' sums and their products with the scales are integers below 2^24, which F32 holds exactly. */
+        /* Q6_K: the halves' sums and their products with the scales are integers below 2^24, which
+         * F32 holds exactly. */
         for (int t = 0; t < nt; t++)
             for (int g = 0; g < ng; g++) {
                 __m512 x = _mm512_cvtepi32_ps(s[t][g]);
 
-                f[t][g] = type != DTYPE_Q6_K ? x : half ? _mm512_fmadd_ps(x, b[g].f1, f[t][g]) : _mm512_mul_ps(x, b[g].f0);
+                f[t][g] = type != DTYPE_Q6_K ? x
+                          : half             ? _mm512_fmadd_ps(x, b[g].f1, f[t][g])
+                                             : _mm512_mul_ps(x, b[g].f0);
             }
     }
     for (int t = 0; t < nt; t++)
@@ -84,8 +94,10 @@ INLINE void block_step(enum dtype type, const struct unpacked_block *b, const in
             acc[t][g] = add_block(type, &b[g], f[t][g], &a[t], acc[t][g]);
 }
 
-/* The same for up to KERNEL_SMALL_BATCH tokens of two groups, each pair of words unpacked where it is used; not for Q6_K. */
-INLINE void packed_step(enum dtype type, const uint8_t *data, size_t next, struct unpacked_block b[2], const struct act_block *a, const int nt,
+/* The same for up to KERNEL_SMALL_BATCH tokens of two groups, each pair of words unpacked where it
+ * is used; not for Q6_K. */
+INLINE void packed_step(enum dtype type, const uint8_t *data, size_t next,
+                        struct unpacked_block b[2], const struct act_block *a, const int nt,
                         const struct prefetch *ahead, const int bytes, __m512 acc[][2])
 {
     __m512i s[KERNEL_SMALL_BATCH][2];
@@ -121,8 +133,8 @@ INLINE void packed_step(enum dtype type, const uint8_t *data, size_t next, struc
             acc[t][g] = add_block(type, &b[g], _mm512_cvtepi32_ps(s[t][g]), &a[t], acc[t][g]);
 }
 
-/* Where reading stands in ng groups that lie `bytes` apart: at block j of a superblock, whose scales are
- * at hand. */
+/* Where reading stands in ng groups that lie `bytes` apart: at block j of a superblock, whose
+ * scales are at hand. */
 struct reader {
     const uint8_t *superblock;
     int j;
@@ -136,7 +148,8 @@ INLINE void reader_load(enum dtype type, struct reader *r, const int ng, size_t 
 }
 
 /* To block b of the groups. */
-INLINE void reader_seek(enum dtype type, struct reader *r, const uint8_t *group, const int ng, size_t bytes, int b)
+INLINE void reader_seek(enum dtype type, struct reader *r, const uint8_t *group, const int ng,
+                        size_t bytes, int b)
 {
     r->superblock = group + (size_t)(b / format_blocks(type)) * superblock_bytes(type);
     r->j = b % format_blocks(type);
@@ -158,9 +171,10 @@ INLINE void reader_step(enum dtype type, struct reader *r, const int ng, size_t 
     reader_load(type, r, ng, bytes);
 }
 
-/* Two groups by nt (a constant, at most KERNEL_SMALL_BATCH; 4 with Q6_K) tokens, whose sums stay in registers. */
-INLINE void dot_small_batch(enum dtype type, const uint8_t *group, int n, const struct act_block *a, const int nt,
-                            float *out, ptrdiff_t stride)
+/* Two groups by nt (a constant, at most KERNEL_SMALL_BATCH; 4 with Q6_K) tokens, whose sums stay in
+ * registers. */
+INLINE void dot_small_batch(enum dtype type, const uint8_t *group, int n, const struct act_block *a,
+                            const int nt, float *out, ptrdiff_t stride)
 {
     const int share = block_share(type);
     const size_t next = superblock_bytes(type) * (size_t)(n / format_blocks(type));
@@ -199,8 +213,8 @@ INLINE void dot_small_batch(enum dtype type, const uint8_t *group, int n, const 
 }
 
 /* A block, unpacked, for any number of tokens. */
-INLINE void block_tokens(enum dtype type, const struct unpacked_block *b, const int ng, const struct act_block *a, int nt,
-                         __m512 acc[][2])
+INLINE void block_tokens(enum dtype type, const struct unpacked_block *b, const int ng,
+                         const struct act_block *a, int nt, __m512 acc[][2])
 {
     int t = 0;
 
@@ -215,8 +229,8 @@ INLINE void block_tokens(enum dtype type, const struct unpacked_block *b, const 
 }
 
 /* ng (1 or 2) groups by any number of tokens, whose sums stay in the first-level cache. */
-INLINE void dot_panel(enum dtype type, const uint8_t *group, const int ng, int n, const struct act_block *a, int nt, float *out,
-                      ptrdiff_t stride)
+INLINE void dot_panel(enum dtype type, const uint8_t *group, const int ng, int n,
+                      const struct act_block *a, int nt, float *out, ptrdiff_t stride)
 {
     const int share = block_share(type);
     const size_t next = superblock_bytes(type) * (size_t)(n / format_blocks(type));
@@ -247,7 +261,8 @@ INLINE void dot_panel(enum dtype type, const uint8_t *group, const int ng, int n
 }
 
 /* Two groups. Q6_K unpacks before it multiplies, which leaves registers for four tokens. */
-INLINE void dot_pair(enum dtype type, const uint8_t *at, int n, const struct act_block *panel, int nt, float *out, ptrdiff_t stride)
+INLINE void dot_pair(enum dtype type, const uint8_t *at, int n, const struct act_block *panel,
+                     int nt, float *out, ptrdiff_t stride)
 {
     switch (type == DTYPE_Q6_K && nt > 4 ? 0 : nt) {
     case 1: dot_small_batch(type, at, n, panel, 1, out, stride); break;
@@ -260,7 +275,8 @@ INLINE void dot_pair(enum dtype type, const uint8_t *at, int n, const struct act
     }
 }
 
-INLINE void dot_any(enum dtype type, const uint8_t *at, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t stride)
+INLINE void dot_any(enum dtype type, const uint8_t *at, int groups, int cols,
+                    const struct act_block *panel, int nt, float *out, ptrdiff_t stride)
 {
     size_t bytes = dtype_row_bytes(type, cols) * 16;
     int n = cols / NUM_BLOCK;
@@ -271,12 +287,14 @@ INLINE void dot_any(enum dtype type, const uint8_t *at, int groups, int cols, co
         dot_panel(type, at, 1, n, panel, nt, out, stride);
 }
 
-#define X(type, name, blocks, head, bytes) \
-    void format_##name##_avx512(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride) \
-    { \
-        if (width == 16) \
-            dot_any(type, weights, groups, cols, panel, nt, out, out_stride); \
-        else \
+#define X(type, name, blocks, head, bytes)                                                  \
+    void format_##name##_avx512(const void *weights, int groups, int width, int cols,       \
+                                const struct act_block *panel, int nt, float *out,          \
+                                ptrdiff_t out_stride)                                       \
+    {                                                                                       \
+        if (width == 16)                                                                    \
+            dot_any(type, weights, groups, cols, panel, nt, out, out_stride);               \
+        else                                                                                \
             format_##name##_avx2(weights, groups, width, cols, panel, nt, out, out_stride); \
     }
 FORMATS(X)

@@ -1,4 +1,5 @@
-/* Scalar dot products of the formats in formats.h: the reference, written from numerics.h and the layout alone. */
+/* Scalar dot products of the formats in formats.h: the reference, written from numerics.h and the
+ * layout alone. */
 #include "engine/device/cpu/kernels/formats.h"
 #include "engine/file/blocks.h"
 
@@ -41,12 +42,15 @@ static void factors(const uint8_t *head, int width, int r, int j, int *scale, in
     *min = j < 4 ? s[4 + j] & 63 : s[4 + j] >> 4 | (s[j] >> 6) << 4;
 }
 
-static float add_block(enum dtype type, const uint8_t *group, int width, int b, int r, const struct act_block *a, float acc)
+static float add_block(enum dtype type, const uint8_t *group, int width, int b, int r,
+                       const struct act_block *a, float acc)
 {
     int per = format_blocks(type), head = format_head(type), j = b % per, scale, min;
-    const uint8_t *superblock = group + (size_t)(b / per) * (size_t)((head + per * format_block_bytes(type)) * width);
+    const uint8_t *superblock =
+        group + (size_t)(b / per) * (size_t)((head + per * format_block_bytes(type)) * width);
     const uint8_t *block = superblock + (head + j * format_block_bytes(type)) * width;
-    float d = num_from_f16(half_at(superblock + 2 * r)), m = format_has_min(type) ? num_from_f16(half_at(superblock + 2 * width + 2 * r)) : 0.0f;
+    float d = num_from_f16(half_at(superblock + 2 * r)),
+          m = format_has_min(type) ? num_from_f16(half_at(superblock + 2 * width + 2 * r)) : 0.0f;
     int32_t sum[2] = {0, 0}, s;
 
     for (int i = 0; i < NUM_BLOCK; i++)
@@ -58,7 +62,8 @@ static float add_block(enum dtype type, const uint8_t *group, int width, int b, 
         m = -(m * (float)min);
     }
     if (type == DTYPE_Q6_K) {
-        const int8_t *halves = (const int8_t *)superblock + 2 * width + 4 * (j / 2 * width + r) + j % 2 * 2;
+        const int8_t *halves = (const int8_t *)superblock + 2 * width + 4 * (j / 2 * width + r) +
+                               j % 2 * 2;
 
         s = sum[0] * halves[0] + sum[1] * halves[1];
     }
@@ -66,7 +71,8 @@ static float add_block(enum dtype type, const uint8_t *group, int width, int b, 
     return format_has_min(type) ? fmaf((float)a->sum, m * a->d, acc) : acc;
 }
 
-static void dot(enum dtype type, const void *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+static void dot(enum dtype type, const void *group, int width, int cols,
+                const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
     int n = cols / NUM_BLOCK;
 
@@ -83,13 +89,16 @@ static void dot(enum dtype type, const void *group, int width, int cols, const s
         }
 }
 
-#define X(type, name, blocks, head, bytes) \
-    void format_##name##_scalar(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride) \
-    { \
-        const uint8_t *group = weights; \
-\
-        for (int g = 0; g < groups; g++, group += dtype_row_bytes(type, cols) * (size_t)width, out += width) \
-            dot(type, group, width, cols, panel, nt, out, out_stride); \
+#define X(type, name, blocks, head, bytes)                                            \
+    void format_##name##_scalar(const void *weights, int groups, int width, int cols, \
+                                const struct act_block *panel, int nt, float *out,    \
+                                ptrdiff_t out_stride)                                 \
+    {                                                                                 \
+        const uint8_t *group = weights;                                               \
+                                                                                      \
+        for (int g = 0; g < groups;                                                   \
+             g++, group += dtype_row_bytes(type, cols) * (size_t)width, out += width) \
+            dot(type, group, width, cols, panel, nt, out, out_stride);                \
     }
 FORMATS(X)
 #undef X

@@ -1,17 +1,22 @@
-/* AVX-512 products of one token: decoding, which is bound by memory alone. Row groups stand side by side (kernels.h), since activations
- * that serve four groups are loaded once, and the weights leave the first-level cache to them that much longer.
+/* AVX-512 products of one token: decoding, which is bound by memory alone. Row groups stand side by
+ * side (kernels.h), since activations that serve four groups are loaded once, and the weights leave
+ * the first-level cache to them that much longer.
  *
- * One core keeps no more than some fifty lines under way, so every moment in which it asks for fewer is lost. Lines are asked for twice: far ahead into
- * the second-level cache and again, nearer, into the first; that reads a tenth faster than either alone, and asking twice for a line that two blocks
- * share does no harm. Where a group ends the prefetches go on in the next, so that it does not begin cold. The sums' bits are those of kernels_avx512.c:
- * integers are exact in any order. */
+ * One core keeps no more than some fifty lines under way, so every moment in which it asks for
+ * fewer is lost. Lines are asked for twice: far ahead into the second-level cache and again,
+ * nearer, into the first; that reads a tenth faster than either alone, and asking twice for a line
+ * that two blocks share does no harm. Where a group ends the prefetches go on in the next, so that
+ * it does not begin cold. The sums' bits are those of kernels_avx512.c: integers are exact in any
+ * order. */
 #include "engine/device/cpu/kernels/formats.h"
 
 #if defined(__AVX512VNNI__)
 #include "engine/device/cpu/kernels/prefetch.h"
 #include "engine/device/cpu/kernels/unpack_avx512.h"
 
-#define SHORT ((size_t)12 << 10)    /* groups with fewer bytes are read one after the other: four side by side would be over before they run */
+/* groups with fewer bytes are read one after the other: four side by side would be over before they
+ * run */
+#define SHORT ((size_t)12 << 10)
 
 INLINE __m512i four(const int8_t *p)
 {
@@ -21,11 +26,13 @@ INLINE __m512i four(const int8_t *p)
     return _mm512_set1_epi32(x);
 }
 
-/* The integer sum of a block: two chains, for a multiply-add takes five cycles. Formats of plain nibbles leave the high ones where they are, sixteen
- * times their value, which costs no shift a word. */
+/* The integer sum of a block: two chains, for a multiply-add takes five cycles. Formats of plain
+ * nibbles leave the high ones where they are, sixteen times their value, which costs no shift a
+ * word. */
 INLINE __m512i nibble_sum(const uint8_t *payload, const struct act_block *a, int start)
 {
-    __m512i low = _mm512_set1_epi32(start), high = _mm512_setzero_si512(), nibble = _mm512_set1_epi8(15);
+    __m512i low = _mm512_set1_epi32(start), high = _mm512_setzero_si512(),
+            nibble = _mm512_set1_epi8(15);
 
     for (int k = 0; k < 4; k++) {
         __m512i x = _mm512_loadu_si512(payload + 64 * k);
@@ -47,7 +54,8 @@ INLINE __m512i word_sum(const __m512i *w, const int8_t *q, const int words, int 
     return _mm512_add_epi32(even, odd);
 }
 
-INLINE __m512 block_step(enum dtype type, const uint8_t *data, const struct superblock_scales *sb, int j, const struct act_block *a, __m512 acc)
+INLINE __m512 block_step(enum dtype type, const uint8_t *data, const struct superblock_scales *sb,
+                         int j, const struct act_block *a, __m512 acc)
 {
     __m512 d = _mm512_set1_ps(a->d), f, scale = sb->d, min = sb->m;
     struct unpacked_block b;
@@ -64,9 +72,13 @@ INLINE __m512 block_step(enum dtype type, const uint8_t *data, const struct supe
         min = b.m;
         if (type == DTYPE_Q6_K) {
             f = _mm512_mul_ps(_mm512_cvtepi32_ps(word_sum(b.w, a->q, 4, -32 * a->low)), b.f0);
-            f = _mm512_fmadd_ps(_mm512_cvtepi32_ps(word_sum(b.w + 4, a->q + 16, 4, -32 * (a->sum - a->low))), b.f1, f);
+            f = _mm512_fmadd_ps(_mm512_cvtepi32_ps(
+                                    word_sum(b.w + 4, a->q + 16, 4, -32 * (a->sum - a->low))),
+                                b.f1, f);
         } else {
-            int start = type == DTYPE_Q8_0 || type == DTYPE_IQ4_NL ? a->m128 : type == DTYPE_Q5_0 ? 2 * a->m8 : 0;
+            int start = type == DTYPE_Q8_0 || type == DTYPE_IQ4_NL ? a->m128
+                        : type == DTYPE_Q5_0                       ? 2 * a->m8
+                                                                   : 0;
 
             f = _mm512_cvtepi32_ps(word_sum(b.w, a->q, 8, start));
         }
@@ -80,13 +92,18 @@ INLINE __m512 block_step(enum dtype type, const uint8_t *data, const struct supe
 }
 
 /* ns (a constant) groups of 16 rows from `at`; reading goes on at `next`. */
-INLINE void gemv_groups(enum dtype type, const uint8_t *const *at, const uint8_t *const *next, float *const *out, const int ns, int n, const struct act_block *a)
+INLINE void gemv_groups(enum dtype type, const uint8_t *const *at, const uint8_t *const *next,
+                        float *const *out, const int ns, int n, const struct act_block *a)
 {
     enum { FAR = PREFETCH_GEMV_FAR, NEAR = PREFETCH_GEMV_NEAR };
-    const int per = format_blocks(type), head_bytes = format_head(type) * 16, block_bytes = format_block_bytes(type) * 16, step = block_bytes + head_bytes / per;
-    const size_t superblock_bytes = (size_t)(head_bytes + per * block_bytes), total = superblock_bytes * (size_t)(n / per);
-    const size_t far_end = total > FAR ? total - FAR : 0, near_end = total > NEAR ? total - NEAR : 0;
-    uintptr_t here[KERNEL_GEMV_GROUPS], after[KERNEL_GEMV_GROUPS];     /* no pointers: a hint may lead anywhere */
+    const int per = format_blocks(type), head_bytes = format_head(type) * 16,
+              block_bytes = format_block_bytes(type) * 16, step = block_bytes + head_bytes / per;
+    const size_t superblock_bytes = (size_t)(head_bytes + per * block_bytes),
+                 total = superblock_bytes * (size_t)(n / per);
+    const size_t far_end = total > FAR ? total - FAR : 0,
+                 near_end = total > NEAR ? total - NEAR : 0;
+    /* no pointers: a hint may lead anywhere */
+    uintptr_t here[KERNEL_GEMV_GROUPS], after[KERNEL_GEMV_GROUPS];
     __m512 acc[KERNEL_GEMV_GROUPS], saved[2][KERNEL_GEMV_GROUPS];
     struct superblock_scales sb[KERNEL_GEMV_GROUPS];
     size_t pos = 0;
@@ -105,7 +122,8 @@ INLINE void gemv_groups(enum dtype type, const uint8_t *const *at, const uint8_t
             size_t data = pos + (j == 0 ? (size_t)head_bytes : 0);
 
             for (int s = 0; s < ns; s++) {
-                uintptr_t ahead = (pos >= far_end ? after : here)[s] + pos + FAR, soon = (pos >= near_end ? after : here)[s] + pos + NEAR;
+                uintptr_t ahead = (pos >= far_end ? after : here)[s] + pos + FAR,
+                          soon = (pos >= near_end ? after : here)[s] + pos + NEAR;
 
                 for (int i = 0; i < step; i += 64) {
                     _mm_prefetch((const char *)(ahead + (uintptr_t)i), _MM_HINT_T1);
@@ -124,12 +142,14 @@ INLINE void gemv_groups(enum dtype type, const uint8_t *const *at, const uint8_t
             else if (quarter == 1)
                 saved[0][s] = _mm512_add_ps(saved[0][s], acc[s]);
             else
-                _mm512_storeu_ps(out[s], _mm512_add_ps(saved[0][s], _mm512_add_ps(saved[1][s], acc[s])));
+                _mm512_storeu_ps(out[s],
+                                 _mm512_add_ps(saved[0][s], _mm512_add_ps(saved[1][s], acc[s])));
         }
     }
 }
 
-INLINE void gemv_any(enum dtype type, const struct kernel_gemv *s, int cols, const struct act_block *a)
+INLINE void gemv_any(enum dtype type, const struct kernel_gemv *s, int cols,
+                     const struct act_block *a)
 {
     int n = cols / NUM_BLOCK, i = 0;
 
@@ -147,10 +167,10 @@ INLINE void gemv_any(enum dtype type, const struct kernel_gemv *s, int cols, con
     }
 }
 
-#define X(type, name, blocks, head, bytes) \
+#define X(type, name, blocks, head, bytes)                                                      \
     void gemv_##name##_avx512(const struct kernel_gemv *s, int cols, const struct act_block *a) \
-    { \
-        gemv_any(type, s, cols, a); \
+    {                                                                                           \
+        gemv_any(type, s, cols, a);                                                             \
     }
 FORMATS(X)
 X(DTYPE_Q8_0, q8_0, , , )

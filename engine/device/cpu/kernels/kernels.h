@@ -1,9 +1,11 @@
-/* The table of kernels that the CPU device runs: one table per instruction set, all with the same bits (engine/device/numerics.h).
- * Pure functions: any thread, no allocation, no state. Pointers need no alignment beyond their element's unless stated; none of a
- * call's outputs may overlap its inputs unless stated.
+/* The table of kernels that the CPU device runs: one table per instruction set, all with the same
+ * bits (engine/device/numerics.h). Pure functions: any thread, no allocation, no state. Pointers
+ * need no alignment beyond their element's unless stated; none of a call's outputs may overlap its
+ * inputs unless stated.
  *
- * Quantised activations are rows of `struct act_block`; several rows (tokens) that meet the same weights stand in a panel: block b of
- * token t at panel[b * nt + t], nt <= KERNEL_TILE. A single row is a panel of one. */
+ * Quantised activations are rows of `struct act_block`; several rows (tokens) that meet the same
+ * weights stand in a panel: block b of token t at panel[b * nt + t], nt <= KERNEL_TILE. A single
+ * row is a panel of one. */
 #ifndef ENGINE_DEVICE_CPU_KERNELS_KERNELS_H
 #define ENGINE_DEVICE_CPU_KERNELS_KERNELS_H
 
@@ -16,26 +18,32 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KERNEL_TILE 128         /* most tokens of a panel */
-#define KERNEL_RAW_TOKENS 8     /* tokens of one call of dot_raw: with more, packing in passing costs less than reading rows again */
-#define KERNEL_FLOAT_TOKENS 96  /* tokens of one call of dot_float */
-#define KERNEL_SMALL_BATCH 6    /* tokens whose sums of two row groups fit into AVX-512's registers */
-#define KERNEL_QUERIES 36       /* queries of one call of scores / values: several tokens' that share a key/value head */
+#define KERNEL_TILE 128 /* most tokens of a panel */
+/* tokens of one call of dot_raw: with more, packing in passing costs less than reading rows again
+ */
+#define KERNEL_RAW_TOKENS 8
+#define KERNEL_FLOAT_TOKENS 96 /* tokens of one call of dot_float */
+/* tokens whose sums of two row groups fit into AVX-512's registers */
+#define KERNEL_SMALL_BATCH 6
+/* queries of one call of scores / values: several tokens' that share a key/value head */
+#define KERNEL_QUERIES 36
 
-/* 32 quantised activations (rule 1). The negated sums start the integer accumulators of weights stored as value + 8 and value + 128. */
+/* 32 quantised activations (rule 1). The negated sums start the integer accumulators of weights
+ * stored as value + 8 and value + 128. */
 struct act_block {
     float d;
     int32_t sum, m8, m128;
     int8_t q[NUM_BLOCK];
-    int32_t low;                /* sum of q[0..15]: Q6_K has a scale for each half */
-    float fsum;                 /* sum, for formats with a minimum */
-    int32_t pad[2];             /* a cache line: matrix units load the q of many tokens at once */
+    int32_t low;    /* sum of q[0..15]: Q6_K has a scale for each half */
+    float fsum;     /* sum, for formats with a minimum */
+    int32_t pad[2]; /* a cache line: matrix units load the q of many tokens at once */
 };
 
-#define KERNEL_GEMV_GROUPS 4    /* row groups that a token meets side by side */
+#define KERNEL_GEMV_GROUPS 4 /* row groups that a token meets side by side */
 
-/* What is read together, up to KERNEL_GEMV_GROUPS of it, and where reading goes on afterwards: a hint, NULL where nobody knows. The last groups of a
- * matrix may be fewer than their successors: next holds KERNEL_GEMV_GROUPS places. */
+/* What is read together, up to KERNEL_GEMV_GROUPS of it, and where reading goes on afterwards: a
+ * hint, NULL where nobody knows. The last groups of a matrix may be fewer than their successors:
+ * next holds KERNEL_GEMV_GROUPS places. */
 struct kernel_gemv {
     int n;
     const uint8_t *at[KERNEL_GEMV_GROUPS], *next[KERNEL_GEMV_GROUPS];
@@ -49,62 +57,87 @@ static inline int kernel_float_cols(int cols)
 }
 
 struct kernels {
-    const char *name;           /* "scalar", "avx2", "avxvnni", "avx512", "amx" */
-    int width;                  /* row interleave this set likes best */
-    /* NULL, or the set whose dot is faster with few tokens, of the same bits; and from how many on this
-     * one is, where nothing was measured (shape_table.h). */
+    const char *name; /* "scalar", "avx2", "avxvnni", "avx512", "amx" */
+    int width;        /* row interleave this set likes best */
+    /* NULL, or the set whose dot is faster with few tokens, of the same bits; and from how many on
+     * this one is, where nothing was measured (shape_table.h). */
     const struct kernels *small_batch_set;
     int small_batch_end;
-    int tile;                   /* tokens of a panel it likes best, at most KERNEL_TILE: what unpacked weights are used for at once */
+    /* tokens of a panel it likes best, at most KERNEL_TILE: what unpacked weights are used for at
+     * once */
+    int tile;
 
     /* Rule 1 for one row of cols (a multiple of 32): block b goes to out[b * stride]. */
     void (*quantise)(const float *x, int cols, struct act_block *out, int stride);
-    /* Rule 2 for `groups` row groups of `width` rows, one behind the other, and nt tokens: out[t * out_stride + row], all lanes written. */
-    void (*dot[DTYPE_COUNT])(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out,
+    /* Rule 2 for `groups` row groups of `width` rows, one behind the other, and nt tokens: out[t *
+     * out_stride + row], all lanes written. */
+    void (*dot[DTYPE_COUNT])(const void *weights, int groups, int width, int cols,
+                             const struct act_block *panel, int nt, float *out,
                              ptrdiff_t out_stride);
-    /* The same for 16 * groups rows as they lie in the file, one behind the other, and nt <= KERNEL_RAW_TOKENS. NULL where there is none. */
-    void (*dot_raw[DTYPE_COUNT])(const void *rows, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
-    /* Rule 2 for one token and groups of this set's width, wherever they lie: out[group][row], all lanes written. NULL where dot does as well. */
+    /* The same for 16 * groups rows as they lie in the file, one behind the other, and nt <=
+     * KERNEL_RAW_TOKENS. NULL where there is none. */
+    void (*dot_raw[DTYPE_COUNT])(const void *rows, int groups, int cols,
+                                 const struct act_block *panel, int nt, float *out,
+                                 ptrdiff_t out_stride);
+    /* Rule 2 for one token and groups of this set's width, wherever they lie: out[group][row], all
+     * lanes written. NULL where dot does as well. */
     void (*gemv[DTYPE_COUNT])(const struct kernel_gemv *s, int cols, const struct act_block *a);
-    /* Rule 11. Tokens in the form that dot_float and gemv_float of this set read: nt <= KERNEL_FLOAT_TOKENS rows of cols into a panel of
-     * nt * kernel_float_cols(cols) floats at most. bf16: rounded to BF16, for BF16 weights alone. */
-    void (*float_input)(bool bf16, const float *x, ptrdiff_t x_stride, int cols, int nt, void *panel);
+    /* Rule 11. Tokens in the form that dot_float and gemv_float of this set read: nt <=
+     * KERNEL_FLOAT_TOKENS rows of cols into a panel of nt * kernel_float_cols(cols) floats at most.
+     * bf16: rounded to BF16, for BF16 weights alone. */
+    void (*float_input)(bool bf16, const float *x, ptrdiff_t x_stride, int cols, int nt,
+                        void *panel);
     /* Float weights (F32, F16, BF16 rows, row_bytes apart) and a panel; any n_rows. */
-    void (*dot_float)(enum dtype type, bool bf16, const void *rows, size_t row_bytes, int n_rows, int cols, const void *panel, int nt, float *out,
-                      ptrdiff_t out_stride);
-    /* One token and up to KERNEL_GEMV_GROUPS rows: *out[row]. x: a panel of one, or where it is not rounded the row of cols itself. */
-    void (*gemv_float)(enum dtype type, bool bf16, const struct kernel_gemv *s, int cols, const void *x);
+    void (*dot_float)(enum dtype type, bool bf16, const void *rows, size_t row_bytes, int n_rows,
+                      int cols, const void *panel, int nt, float *out, ptrdiff_t out_stride);
+    /* One token and up to KERNEL_GEMV_GROUPS rows: *out[row]. x: a panel of one, or where it is not
+     * rounded the row of cols itself. */
+    void (*gemv_float)(enum dtype type, bool bf16, const struct kernel_gemv *s, int cols,
+                       const void *x);
     /* n elements of a float row (F16, BF16, F32) as F32. */
     void (*widen)(enum dtype type, const void *row, int n, float *out);
     /* Rule 5. b may be NULL. y may be x. n a multiple of 16. */
-    void (*norm)(const float *x, int n, const float *w, const float *b, float inv_n, float eps, float *y);
+    void (*norm)(const float *x, int n, const float *w, const float *b, float inv_n, float eps,
+                 float *y);
     /* Rule 8: out = silu(gate) * up; out may be either input. */
     void (*silu_mul)(const float *gate, const float *up, int n, float *out);
-    /* Rule 6 in place on one head, then everything times scale when scale is not 1. half = rope_dims / 2. */
-    void (*rotary)(float *x, int head_dim, int half, const float *cosines, const float *sines, float scale);
+    /* Rule 6 in place on one head, then everything times scale when scale is not 1. half =
+     * rope_dims / 2. */
+    void (*rotary)(float *x, int head_dim, int half, const float *cosines, const float *sines,
+                   float scale);
     /* Rule 3 against `groups` groups of 16 rows packed as [group][n][16]: scores[16 * groups]. */
     void (*router)(const float *packed, int groups, int n, const float *h, float *scores);
-    /* acc[i] = acc[i] + v[i]; and rule 9's out = x + (w0*e0, fma(w1,e1,.), ...), e_k = e + k * e_stride; out may be x. */
+    /* acc[i] = acc[i] + v[i]; and rule 9's out = x + (w0*e0, fma(w1,e1,.), ...), e_k = e + k *
+     * e_stride; out may be x. */
     void (*add)(float *acc, const float *v, int n);
-    void (*combine)(const float *x, const float *e, ptrdiff_t e_stride, const float *w, int used, int n, float *out);
+    void (*combine)(const float *x, const float *e, ptrdiff_t e_stride, const float *w, int used,
+                    int n, float *out);
 
     void (*to_f16)(const float *x, int n, uint16_t *out);
     void (*to_bf16)(const float *x, int n, uint16_t *out);
 
-    /* Attention (rule 7) of nq <= KERNEL_QUERIES queries, q (nq, head_dim), over `blocks` blocks of keys, one behind the other: out (nq, NUM_CHUNK).
-     * A block is 16 tokens: F32, F16: [head_dim][16]; Q8_0: per 32 dimensions 16 F16 scales, then [32][16] int8.
-     * next, here and below: what will be read after this call, fetched in passing; any address, for it is never read. */
-    void (*scores[3])(const void *keys, int blocks, int head_dim, const float *q, int nq, float *out, const void *next);
-    /* p: the scores of n tokens (a multiple of 16; a token that is not visible has -inf) become weights; max and sum as m_c, s_c. */
+    /* Attention (rule 7) of nq <= KERNEL_QUERIES queries, q (nq, head_dim), over `blocks` blocks of
+     * keys, one behind the other: out (nq, NUM_CHUNK). A block is 16 tokens: F32, F16:
+     * [head_dim][16]; Q8_0: per 32 dimensions 16 F16 scales, then [32][16] int8. next, here and
+     * below: what will be read after this call, fetched in passing; any address, for it is never
+     * read. */
+    void (*scores[3])(const void *keys, int blocks, int head_dim, const float *q, int nq,
+                      float *out, const void *next);
+    /* p: the scores of n tokens (a multiple of 16; a token that is not visible has -inf) become
+     * weights; max and sum as m_c, s_c. */
     void (*softmax)(float *p, int n, float *max, float *sum);
-    /* Values of count tokens, row-major (count, head_dim); Q8_0: a row is head_dim / 32 F16 scales, then head_dim int8. p (nq, NUM_CHUNK):
-     * out[query * out_stride + d], on top of what is there when `more`. */
-    void (*values[3])(const void *v, int head_dim, const float *p, int nq, int count, bool more, float *out, ptrdiff_t out_stride, const void *next);
-    /* Chunks of one query: o (n_chunks, o_stride), max and sum (n_chunks): out[head_dim]. A chunk with sum 0 is skipped by its max, -inf. */
-    void (*merge)(const float *o, ptrdiff_t o_stride, const float *max, const float *sum, int n_chunks, int head_dim, float *out);
+    /* Values of count tokens, row-major (count, head_dim); Q8_0: a row is head_dim / 32 F16 scales,
+     * then head_dim int8. p (nq, NUM_CHUNK): out[query * out_stride + d], on top of what is there
+     * when `more`. */
+    void (*values[3])(const void *v, int head_dim, const float *p, int nq, int count, bool more,
+                      float *out, ptrdiff_t out_stride, const void *next);
+    /* Chunks of one query: o (n_chunks, o_stride), max and sum (n_chunks): out[head_dim]. A chunk
+     * with sum 0 is skipped by its max, -inf. */
+    void (*merge)(const float *o, ptrdiff_t o_stride, const float *max, const float *sum,
+                  int n_chunks, int head_dim, float *out);
 
-    /* For measuring: reads n bytes (a multiple of 4096) and returns a sum of them; loops that do nothing but multiply and add, returning
-     * the operations done. */
+    /* For measuring: reads n bytes (a multiple of 4096) and returns a sum of them; loops that do
+     * nothing but multiply and add, returning the operations done. */
     uint64_t (*read)(const void *p, size_t n);
     double (*peak_f32)(void);
     double (*peak_int8)(void);
@@ -113,8 +146,10 @@ struct kernels {
 extern const struct kernels kernels_scalar;
 #if defined(__x86_64__)
 extern const struct kernels kernels_avx2, kernels_avxvnni, kernels_avx512;
-void raw_dot_q8_0_avx512(const void *rows, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
-void raw_dot_q4_0_avx512(const void *rows, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride);
+void raw_dot_q8_0_avx512(const void *rows, int groups, int cols, const struct act_block *panel,
+                         int nt, float *out, ptrdiff_t out_stride);
+void raw_dot_q4_0_avx512(const void *rows, int groups, int cols, const struct act_block *panel,
+                         int nt, float *out, ptrdiff_t out_stride);
 #endif
 
 /* The set in use (the best one of this CPU until kernels_select chose another). */

@@ -1,21 +1,25 @@
-/* AMX kernels (tile and int8): the AVX-512 set with the matrix unit for panels of several tokens, every quantised format. Integer sums are exact
- * in any order, so the bits are those of every other set. Compiled with AVX-512's flags; called only where select.c found the unit and got leave
- * to use it.
+/* AMX kernels (tile and int8): the AVX-512 set with the matrix unit for panels of several tokens,
+ * every quantised format. Integer sums are exact in any order, so the bits are those of every other
+ * set. Compiled with AVX-512's flags; called only where select.c found the unit and got leave to
+ * use it.
  *
- * A few blocks of some row groups are unpacked to signed bytes at a time, for all tokens of the panel. Then, up to 16 tokens of one group at a
- * time (16 float sums in registers), the unit multiplies one block of 32 columns while the vector unit scales and adds the one before. Each
- * product of a block must leave the tiles before the next, since each has a scale of its own: 16 rows stored, and three float operations a row
- * that find only one port open while tiles are in use. That, not the unit's multiplications, is what bounds these kernels. */
+ * A few blocks of some row groups are unpacked to signed bytes at a time, for all tokens of the
+ * panel. Then, up to 16 tokens of one group at a time (16 float sums in registers), the unit
+ * multiplies one block of 32 columns while the vector unit scales and adds the one before. Each
+ * product of a block must leave the tiles before the next, since each has a scale of its own: 16
+ * rows stored, and three float operations a row that find only one port open while tiles are in
+ * use. That, not the unit's multiplications, is what bounds these kernels. */
 #include "engine/device/cpu/kernels/formats.h"
 
 #if defined(__AVX512VNNI__)
 #include "engine/device/cpu/kernels/prefetch.h"
 #include "engine/device/cpu/kernels/unpack_avx512.h"
 
-#define TOKENS_LEAST 8          /* with fewer the vector kernels win */
+#define TOKENS_LEAST 8 /* with fewer the vector kernels win */
 #define TOKENS_MOST 16
 #define GROUPS_MOST 4
-#define PIECE 8                 /* blocks unpacked at a time: they and the tokens' blocks stay in the first-level cache */
+/* blocks unpacked at a time: they and the tokens' blocks stay in the first-level cache */
+#define PIECE 8
 
 struct tile_config {
     uint8_t palette, start_row, reserved[14];
@@ -23,7 +27,8 @@ struct tile_config {
     uint8_t rows[16];
 };
 
-/* What a block needs besides its product: nothing, a minimum, or (Q6_K) two products of 16 columns with a factor each. */
+/* What a block needs besides its product: nothing, a minimum, or (Q6_K) two products of 16 columns
+ * with a factor each. */
 enum kind { PLAIN, MINIMUM, HALVES };
 
 static inline enum kind kind_of(enum dtype type)
@@ -37,7 +42,8 @@ struct piece {
     _Alignas(64) float d[PIECE][16], m[PIECE][16], f[PIECE][2][16];
 };
 
-/* Tiles 0 .. 3: sums (tokens x 16 rows); 4, 5: activations (tokens x columns); 6, 7: weights (words x 16 rows). */
+/* Tiles 0 .. 3: sums (tokens x 16 rows); 4, 5: activations (tokens x columns); 6, 7: weights (words
+ * x 16 rows). */
 static void configure(enum kind kind, int tokens)
 {
     struct tile_config c = {.palette = 1};
@@ -51,33 +57,55 @@ static void configure(enum kind kind, int tokens)
 }
 
 /* One block times its tokens into sums, the even and the odd blocks by tiles of their own. */
-INLINE void multiply_block(const enum kind kind, int odd, const struct act_block *a, const int8_t *w)
+INLINE void multiply_block(const enum kind kind, int odd, const struct act_block *a,
+                           const int8_t *w)
 {
     if (kind == HALVES && odd)
         __asm__ volatile("tilezero %%tmm2\n\ttilezero %%tmm3\n\t"
-                         "tileloadd (%0,%2,1), %%tmm4\n\ttileloadd (%1,%2,1), %%tmm6\n\ttdpbssd %%tmm6, %%tmm4, %%tmm2\n\t"
-                         "tileloadd 16(%0,%2,1), %%tmm5\n\ttileloadd 256(%1,%2,1), %%tmm7\n\ttdpbssd %%tmm7, %%tmm5, %%tmm3"
-                         : : "r"(a->q), "r"(w), "r"((long)sizeof *a) : "memory");
+                         "tileloadd (%0,%2,1), %%tmm4\n\ttileloadd (%1,%2,1), %%tmm6\n\ttdpbssd "
+                         "%%tmm6, %%tmm4, %%tmm2\n\t"
+                         "tileloadd 16(%0,%2,1), %%tmm5\n\ttileloadd 256(%1,%2,1), "
+                         "%%tmm7\n\ttdpbssd %%tmm7, %%tmm5, %%tmm3"
+                         :
+                         : "r"(a->q), "r"(w), "r"((long)sizeof *a)
+                         : "memory");
     else if (kind == HALVES)
         __asm__ volatile("tilezero %%tmm0\n\ttilezero %%tmm1\n\t"
-                         "tileloadd (%0,%2,1), %%tmm4\n\ttileloadd (%1,%2,1), %%tmm6\n\ttdpbssd %%tmm6, %%tmm4, %%tmm0\n\t"
-                         "tileloadd 16(%0,%2,1), %%tmm5\n\ttileloadd 256(%1,%2,1), %%tmm7\n\ttdpbssd %%tmm7, %%tmm5, %%tmm1"
-                         : : "r"(a->q), "r"(w), "r"((long)sizeof *a) : "memory");
+                         "tileloadd (%0,%2,1), %%tmm4\n\ttileloadd (%1,%2,1), %%tmm6\n\ttdpbssd "
+                         "%%tmm6, %%tmm4, %%tmm0\n\t"
+                         "tileloadd 16(%0,%2,1), %%tmm5\n\ttileloadd 256(%1,%2,1), "
+                         "%%tmm7\n\ttdpbssd %%tmm7, %%tmm5, %%tmm1"
+                         :
+                         : "r"(a->q), "r"(w), "r"((long)sizeof *a)
+                         : "memory");
     else if (odd)
-        __asm__ volatile("tilezero %%tmm1\n\ttileloadd (%0,%2,1), %%tmm5\n\ttileloadd (%1,%2,1), %%tmm7\n\ttdpbssd %%tmm7, %%tmm5, %%tmm1"
-                         : : "r"(a->q), "r"(w), "r"((long)sizeof *a) : "memory");
+        __asm__ volatile("tilezero %%tmm1\n\ttileloadd (%0,%2,1), %%tmm5\n\ttileloadd (%1,%2,1), "
+                         "%%tmm7\n\ttdpbssd %%tmm7, %%tmm5, %%tmm1"
+                         :
+                         : "r"(a->q), "r"(w), "r"((long)sizeof *a)
+                         : "memory");
     else
-        __asm__ volatile("tilezero %%tmm0\n\ttileloadd (%0,%2,1), %%tmm4\n\ttileloadd (%1,%2,1), %%tmm6\n\ttdpbssd %%tmm6, %%tmm4, %%tmm0"
-                         : : "r"(a->q), "r"(w), "r"((long)sizeof *a) : "memory");
+        __asm__ volatile("tilezero %%tmm0\n\ttileloadd (%0,%2,1), %%tmm4\n\ttileloadd (%1,%2,1), "
+                         "%%tmm6\n\ttdpbssd %%tmm6, %%tmm4, %%tmm0"
+                         :
+                         : "r"(a->q), "r"(w), "r"((long)sizeof *a)
+                         : "memory");
 }
-_Static_assert(sizeof(struct act_block) == 64, "the asm above steps through activations and weight words alike");
+_Static_assert(sizeof(struct act_block) == 64,
+               "the asm above steps through activations and weight words alike");
 
 INLINE void store_sums(const enum kind kind, int odd, int32_t sums[2][TOKENS_MOST * 16])
 {
     if (kind == HALVES && odd)
-        __asm__ volatile("tilestored %%tmm2, (%0,%2,1)\n\ttilestored %%tmm3, (%1,%2,1)" : : "r"(sums[0]), "r"(sums[1]), "r"(64L) : "memory");
+        __asm__ volatile("tilestored %%tmm2, (%0,%2,1)\n\ttilestored %%tmm3, (%1,%2,1)"
+                         :
+                         : "r"(sums[0]), "r"(sums[1]), "r"(64L)
+                         : "memory");
     else if (kind == HALVES)
-        __asm__ volatile("tilestored %%tmm0, (%0,%2,1)\n\ttilestored %%tmm1, (%1,%2,1)" : : "r"(sums[0]), "r"(sums[1]), "r"(64L) : "memory");
+        __asm__ volatile("tilestored %%tmm0, (%0,%2,1)\n\ttilestored %%tmm1, (%1,%2,1)"
+                         :
+                         : "r"(sums[0]), "r"(sums[1]), "r"(64L)
+                         : "memory");
     else if (odd)
         __asm__ volatile("tilestored %%tmm1, (%0,%1,1)" : : "r"(sums[0]), "r"(64L) : "memory");
     else
@@ -85,26 +113,33 @@ INLINE void store_sums(const enum kind kind, int odd, int32_t sums[2][TOKENS_MOS
 }
 
 /* Sums of block i of a piece and m tokens into float accumulators. */
-INLINE void scale_and_add(const enum kind kind, const int32_t sums[2][TOKENS_MOST * 16], const struct piece *w, int i, const struct act_block *a, const int m,
+INLINE void scale_and_add(const enum kind kind, const int32_t sums[2][TOKENS_MOST * 16],
+                          const struct piece *w, int i, const struct act_block *a, const int m,
                           __m512 *acc)
 {
-    __m512 dw = _mm512_load_ps(w->d[i]), min = _mm512_load_ps(w->m[i]), f0 = _mm512_load_ps(w->f[i][0]), f1 = _mm512_load_ps(w->f[i][1]);
+    __m512 dw = _mm512_load_ps(w->d[i]), min = _mm512_load_ps(w->m[i]),
+           f0 = _mm512_load_ps(w->f[i][0]), f1 = _mm512_load_ps(w->f[i][1]);
 
 #pragma GCC unroll 16
     for (int t = 0; t < m; t++) {
-        __m512 d = _mm512_set1_ps(a[t].d), s = _mm512_cvtepi32_ps(_mm512_load_si512(sums[0] + 16 * t));
+        __m512 d = _mm512_set1_ps(a[t].d),
+               s = _mm512_cvtepi32_ps(_mm512_load_si512(sums[0] + 16 * t));
 
-        if (kind == HALVES)     /* exact: integers below 2^24 */
-            s = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sums[1] + 16 * t)), f1, _mm512_mul_ps(s, f0));
+        if (kind == HALVES) /* exact: integers below 2^24 */
+            s = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sums[1] + 16 * t)), f1,
+                                _mm512_mul_ps(s, f0));
         acc[t] = _mm512_fmadd_ps(s, _mm512_mul_ps(dw, d), acc[t]);
         if (kind == MINIMUM)
             acc[t] = _mm512_fmadd_ps(_mm512_set1_ps(a[t].fsum), _mm512_mul_ps(min, d), acc[t]);
     }
 }
 
-/* Sums of some groups and tokens: of the quarter under way, where it has more than one piece; of the first two; of the third. */
+/* Sums of some groups and tokens: of the quarter under way, where it has more than one piece; of
+ * the first two; of the third. */
 struct totals {
-    __m512 now[GROUPS_MOST][KERNEL_TILE + TOKENS_MOST], first[GROUPS_MOST][KERNEL_TILE + TOKENS_MOST], third[GROUPS_MOST][KERNEL_TILE + TOKENS_MOST];
+    __m512 now[GROUPS_MOST][KERNEL_TILE + TOKENS_MOST],
+        first[GROUPS_MOST][KERNEL_TILE + TOKENS_MOST],
+        third[GROUPS_MOST][KERNEL_TILE + TOKENS_MOST];
 };
 
 /* Which quarter a piece is part of, and whether it begins or ends it. */
@@ -122,14 +157,16 @@ struct run {
 };
 
 /* m sums of a quarter that ends: numerics.h, rule 2. */
-INLINE void end_quarter(const struct run *r, int quarter, const int m, const __m512 *acc, ptrdiff_t stride)
+INLINE void end_quarter(const struct run *r, int quarter, const int m, const __m512 *acc,
+                        ptrdiff_t stride)
 {
     __m512 *to = quarter == 2 ? r->third : r->first;
 
     if (quarter == 3) {
 #pragma GCC unroll 16
         for (int t = 0; t < m; t++)
-            _mm512_storeu_ps(r->out + t * stride, _mm512_add_ps(r->first[t], _mm512_add_ps(r->third[t], acc[t])));
+            _mm512_storeu_ps(r->out + t * stride,
+                             _mm512_add_ps(r->first[t], _mm512_add_ps(r->third[t], acc[t])));
     } else if (quarter == 1) {
 #pragma GCC unroll 16
         for (int t = 0; t < m; t++)
@@ -141,9 +178,11 @@ INLINE void end_quarter(const struct run *r, int quarter, const int m, const __m
     }
 }
 
-/* m tokens (a constant) of one piece. The first block's product is under way already, in the tiles of `odd`; the first of `next`, when there is
- * one, is begun before the last sums are waited for. Returns the next odd. */
-INLINE int piece_tokens(const enum kind kind, const struct run *r, const struct run *next, struct stage stage, int blocks, int nt, const int m, int odd,
+/* m tokens (a constant) of one piece. The first block's product is under way already, in the tiles
+ * of `odd`; the first of `next`, when there is one, is begun before the last sums are waited for.
+ * Returns the next odd. */
+INLINE int piece_tokens(const enum kind kind, const struct run *r, const struct run *next,
+                        struct stage stage, int blocks, int nt, const int m, int odd,
                         ptrdiff_t stride)
 {
     _Alignas(64) int32_t sums[2][2][TOKENS_MOST * 16];
@@ -180,29 +219,32 @@ INLINE int piece_tokens(const enum kind kind, const struct run *r, const struct 
 }
 
 /* Runs of m tokens each, one behind the other. */
-INLINE void runs_tokens(const enum kind kind, const struct run *r, int n, struct stage stage, int blocks, int nt, const int m, ptrdiff_t stride)
+INLINE void runs_tokens(const enum kind kind, const struct run *r, int n, struct stage stage,
+                        int blocks, int nt, const int m, ptrdiff_t stride)
 {
     int odd = 0;
 
     multiply_block(kind, odd, r->a, r->w->weights[0]);
     for (int i = 0; i < n; i++)
-        odd = piece_tokens(kind, &r[i], i + 1 < n ? &r[i + 1] : NULL, stage, blocks, nt, m, odd, stride);
+        odd = piece_tokens(kind, &r[i], i + 1 < n ? &r[i + 1] : NULL, stage, blocks, nt, m, odd,
+                           stride);
 }
 
-#define RUNS(name, kind) \
-    static void runs_##name(const struct run *r, int n, struct stage stage, int blocks, int nt, int m, ptrdiff_t stride) \
-    { \
-        switch (m) { \
-        case 8: runs_tokens(kind, r, n, stage, blocks, nt, 8, stride); break; \
-        case 9: runs_tokens(kind, r, n, stage, blocks, nt, 9, stride); break; \
-        case 10: runs_tokens(kind, r, n, stage, blocks, nt, 10, stride); break; \
-        case 11: runs_tokens(kind, r, n, stage, blocks, nt, 11, stride); break; \
-        case 12: runs_tokens(kind, r, n, stage, blocks, nt, 12, stride); break; \
-        case 13: runs_tokens(kind, r, n, stage, blocks, nt, 13, stride); break; \
-        case 14: runs_tokens(kind, r, n, stage, blocks, nt, 14, stride); break; \
-        case 15: runs_tokens(kind, r, n, stage, blocks, nt, 15, stride); break; \
-        case 16: runs_tokens(kind, r, n, stage, blocks, nt, 16, stride); break; \
-        } \
+#define RUNS(name, kind)                                                                        \
+    static void runs_##name(const struct run *r, int n, struct stage stage, int blocks, int nt, \
+                            int m, ptrdiff_t stride)                                            \
+    {                                                                                           \
+        switch (m) {                                                                            \
+        case 8: runs_tokens(kind, r, n, stage, blocks, nt, 8, stride); break;                   \
+        case 9: runs_tokens(kind, r, n, stage, blocks, nt, 9, stride); break;                   \
+        case 10: runs_tokens(kind, r, n, stage, blocks, nt, 10, stride); break;                 \
+        case 11: runs_tokens(kind, r, n, stage, blocks, nt, 11, stride); break;                 \
+        case 12: runs_tokens(kind, r, n, stage, blocks, nt, 12, stride); break;                 \
+        case 13: runs_tokens(kind, r, n, stage, blocks, nt, 13, stride); break;                 \
+        case 14: runs_tokens(kind, r, n, stage, blocks, nt, 14, stride); break;                 \
+        case 15: runs_tokens(kind, r, n, stage, blocks, nt, 15, stride); break;                 \
+        case 16: runs_tokens(kind, r, n, stage, blocks, nt, 16, stride); break;                 \
+        }                                                                                       \
     }
 RUNS(plain, PLAIN)
 RUNS(minimum, MINIMUM)
@@ -211,8 +253,10 @@ RUNS(halves, HALVES)
 /* Blocks first .. first+count-1 of a group. */
 INLINE void read_piece(enum dtype type, const uint8_t *group, int first, int count, struct piece *p)
 {
-    const int per = format_blocks(type), head_bytes = format_head(type) * 16, block_bytes = format_block_bytes(type) * 16;
-    const uint8_t *superblock = group + (size_t)(first / per) * (size_t)(head_bytes + per * block_bytes);
+    const int per = format_blocks(type), head_bytes = format_head(type) * 16,
+              block_bytes = format_block_bytes(type) * 16;
+    const uint8_t *superblock = group +
+                                (size_t)(first / per) * (size_t)(head_bytes + per * block_bytes);
     __m512i zero = _mm512_set1_epi8((char)format_zero(type));
     struct superblock_scales sb;
     struct unpacked_block b;
@@ -225,7 +269,8 @@ INLINE void read_piece(enum dtype type, const uint8_t *group, int first, int cou
             _mm_prefetch((const char *)data + PREFETCH_AMX_GEMM + k, _MM_HINT_T1);
         read_block(type, data, &sb, j, &b);
         for (int k = 0; k < 8; k++)
-            _mm512_store_si512(p->weights[i] + 64 * k, format_zero(type) ? _mm512_sub_epi8(b.w[k], zero) : b.w[k]);
+            _mm512_store_si512(p->weights[i] + 64 * k,
+                               format_zero(type) ? _mm512_sub_epi8(b.w[k], zero) : b.w[k]);
         _mm512_store_ps(p->d[i], b.d);
         if (type == DTYPE_Q4_K || type == DTYPE_Q5_K)
             _mm512_store_ps(p->m[i], _mm512_xor_ps(b.m, _mm512_set1_ps(-0.0f)));
@@ -243,9 +288,11 @@ INLINE void read_piece(enum dtype type, const uint8_t *group, int first, int cou
     }
 }
 
-/* Some row groups. Tokens are cut into equal sets of m; the last one is short, when they do not come out even, by reaching back over tokens of
- * the one before: their sums come out, and are stored, twice. */
-INLINE void dot_groups(enum dtype type, const uint8_t *group, int groups, int n, const struct act_block *panel, int nt, float *out, ptrdiff_t stride)
+/* Some row groups. Tokens are cut into equal sets of m; the last one is short, when they do not
+ * come out even, by reaching back over tokens of the one before: their sums come out, and are
+ * stored, twice. */
+INLINE void dot_groups(enum dtype type, const uint8_t *group, int groups, int n,
+                       const struct act_block *panel, int nt, float *out, ptrdiff_t stride)
 {
     const size_t bytes = dtype_row_bytes(type, n * NUM_BLOCK) * 16;
     const enum kind kind = kind_of(type);
@@ -257,8 +304,13 @@ INLINE void dot_groups(enum dtype type, const uint8_t *group, int groups, int n,
     configure(kind, m);
     for (int s = 0; s < sets; s++)
         for (int g = 0; g < groups; g++)
-            r[s * groups + g] = (struct run){&w[g], NULL, totals.now[g] + s * m, totals.first[g] + s * m, totals.third[g] + s * m,
-                                             out + (s < sets - 1 ? s * m : nt - m) * stride + 16 * g};
+            r[s * groups + g] = (struct run){&w[g],
+                                             NULL,
+                                             totals.now[g] + s * m,
+                                             totals.first[g] + s * m,
+                                             totals.third[g] + s * m,
+                                             out + (s < sets - 1 ? s * m : nt - m) * stride +
+                                                 16 * g};
     for (int q = 0; q < 4; q++) {
         int begin = (int)((int64_t)q * n / 4), end = (int)((int64_t)(q + 1) * n / 4);
 
@@ -270,20 +322,24 @@ INLINE void dot_groups(enum dtype type, const uint8_t *group, int groups, int n,
                 read_piece(type, group + (size_t)g * bytes, b0, blocks, &w[g]);
             for (int s = 0; s < sets; s++)
                 for (int g = 0; g < groups; g++)
-                    r[s * groups + g].a = panel + (ptrdiff_t)b0 * nt + (s < sets - 1 ? s * m : nt - m);
-            (kind == HALVES ? runs_halves : kind == MINIMUM ? runs_minimum : runs_plain)(r, sets * groups, stage, blocks, nt, m, stride);
+                    r[s * groups + g].a = panel + (ptrdiff_t)b0 * nt +
+                                          (s < sets - 1 ? s * m : nt - m);
+            (kind == HALVES    ? runs_halves
+             : kind == MINIMUM ? runs_minimum
+                               : runs_plain)(r, sets * groups, stage, blocks, nt, m, stride);
         }
     }
     __asm__ volatile("tilerelease");
 }
 
-INLINE void dot_any(enum dtype type, const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out,
-                    ptrdiff_t out_stride)
+INLINE void dot_any(enum dtype type, const void *weights, int groups, int width, int cols,
+                    const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
     size_t bytes = dtype_row_bytes(type, cols) * 16;
     const uint8_t *at = weights;
 
-    if (nt < TOKENS_LEAST || width != 16 || cols < 4 * NUM_BLOCK) {      /* every quarter has a block */
+    /* every quarter has a block */
+    if (nt < TOKENS_LEAST || width != 16 || cols < 4 * NUM_BLOCK) {
         kernels_avx512.dot[type](at, groups, width, cols, panel, nt, out, out_stride);
         return;
     }
@@ -293,10 +349,12 @@ INLINE void dot_any(enum dtype type, const void *weights, int groups, int width,
     }
 }
 
-#define DOT(type, name) \
-    void format_##name##_amx(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride) \
-    { \
-        dot_any(type, weights, groups, width, cols, panel, nt, out, out_stride); \
+#define DOT(type, name)                                                            \
+    void format_##name##_amx(const void *weights, int groups, int width, int cols, \
+                             const struct act_block *panel, int nt, float *out,    \
+                             ptrdiff_t out_stride)                                 \
+    {                                                                              \
+        dot_any(type, weights, groups, width, cols, panel, nt, out, out_stride);   \
     }
 #define X(type, name, blocks, head, bytes) DOT(type, name)
 FORMATS(X)

@@ -1,6 +1,7 @@
-/* AVX2 kernels (with FMA and F16C): 8 rows a lane set; groups of 16 rows are done as two halves. Compiled with its own flags; called only
- * where select.c found the instructions. kernels_avxvnni.c compiles this text a second time, where four products of bytes and their sum are
- * one instruction. */
+/* AVX2 kernels (with FMA and F16C): 8 rows a lane set; groups of 16 rows are done as two halves.
+ * Compiled with its own flags; called only where select.c found the instructions. kernels_avxvnni.c
+ * compiles this text a second time, where four products of bytes and their sum are one instruction.
+ */
 #include "engine/device/cpu/kernels/formats.h"
 
 #if defined(__AVX2__)
@@ -19,16 +20,46 @@
 
 typedef __m256 vf;
 
-static inline vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
-static inline void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
-static inline vf vf_set1(float x) { return _mm256_set1_ps(x); }
-static inline vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
-static inline vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
-static inline vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
-static inline vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
-static inline vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
-static inline vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
-static inline vf vf_neg(vf a) { return _mm256_xor_ps(a, _mm256_set1_ps(-0.0f)); }
+static inline vf vf_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+static inline void vf_store(float *p, vf x)
+{
+    _mm256_storeu_ps(p, x);
+}
+static inline vf vf_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+static inline vf vf_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+static inline vf vf_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
+static inline vf vf_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+static inline vf vf_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+static inline vf vf_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
+static inline vf vf_neg(vf a)
+{
+    return _mm256_xor_ps(a, _mm256_set1_ps(-0.0f));
+}
 
 static inline float vf_sum(vf a)
 {
@@ -41,7 +72,8 @@ static inline float vf_sum(vf a)
 /* 2^n from the low bits of t = n + magic. */
 static inline vf vf_exp_scale(vf t)
 {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(127)), 23));
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(127)), 23));
 }
 
 static inline vf vf_zero_below(vf y, vf x, float limit)
@@ -53,17 +85,38 @@ static inline vf vf_recip_start(vf x)
 {
     __m256i u = _mm256_castps_si256(x), sign = _mm256_set1_epi32((int)0x80000000u);
 
-    return _mm256_castsi256_ps(_mm256_or_si256(_mm256_sub_epi32(_mm256_set1_epi32(0x7ef311c7), _mm256_andnot_si256(sign, u)), _mm256_and_si256(u, sign)));
+    return _mm256_castsi256_ps(_mm256_or_si256(_mm256_sub_epi32(_mm256_set1_epi32(0x7ef311c7),
+                                                                _mm256_andnot_si256(sign, u)),
+                                               _mm256_and_si256(u, sign)));
 }
 
-static inline vf vf_from_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
-static inline vf vf_from_i8(const void *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p))); }
-static inline vf vf_from_bf16(const void *p) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16)); }
+static inline vf vf_from_f16(const void *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128(p));
+}
+static inline vf vf_from_i8(const void *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
+}
+static inline vf vf_from_bf16(const void *p)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
+}
 
 /* The odd and the even ones of 16 BF16 numbers. No instruction multiplies them in pairs. */
-static inline vf vf_from_odd(const void *p) { return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(p), _mm256_set1_epi32((int)0xffff0000u))); }
-static inline vf vf_from_even(const void *p) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(p), 16)); }
-static inline vf vf_pairs(vf w, vf x, vf sum) { return sum; }
+static inline vf vf_from_odd(const void *p)
+{
+    return _mm256_castsi256_ps(
+        _mm256_and_si256(_mm256_loadu_si256(p), _mm256_set1_epi32((int)0xffff0000u)));
+}
+static inline vf vf_from_even(const void *p)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(p), 16));
+}
+static inline vf vf_pairs(vf w, vf x, vf sum)
+{
+    return sum;
+}
 
 /* n F16 numbers as floats. */
 static inline void vec_halves(const void *p, int n, float *out)
@@ -98,7 +151,9 @@ static void to_f16(const float *x, int n, uint16_t *out)
     int i = 0;
 
     for (; i + 8 <= n; i += 8)
-        _mm_storeu_si128((void *)(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+        _mm_storeu_si128((void *)(out + i),
+                         _mm256_cvtps_ph(_mm256_loadu_ps(x + i),
+                                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
     kernels_scalar.to_f16(x + i, n - i, out + i);
 }
 
@@ -114,7 +169,8 @@ static inline int sum_epi32(__m256i v)
 
 static void quantise(const float *x, int cols, struct act_block *out, int stride)
 {
-    __m256 sign = _mm256_set1_ps(-0.0f), low = _mm256_set1_ps(-127.0f), top = _mm256_set1_ps(127.0f);
+    __m256 sign = _mm256_set1_ps(-0.0f), low = _mm256_set1_ps(-127.0f),
+           top = _mm256_set1_ps(127.0f);
     __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
 
     for (int b = 0; b < cols / NUM_BLOCK; b++, x += NUM_BLOCK, out += stride) {
@@ -135,7 +191,8 @@ static void quantise(const float *x, int cols, struct act_block *out, int stride
         d = amax * (1.0f / 127.0f);
         iv = _mm256_set1_ps(num_recip(d));
         for (int i = 0; i < 4; i++) {
-            __m256 y = _mm256_max_ps(low, _mm256_min_ps(top, _mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), iv)));
+            __m256 y = _mm256_max_ps(
+                low, _mm256_min_ps(top, _mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), iv)));
 
             q[i] = _mm256_cvtps_epi32(_mm256_and_ps(y, _mm256_cmp_ps(y, y, _CMP_ORD_Q)));
         }
@@ -158,7 +215,8 @@ static inline __m256i broadcast(const int8_t *p)
     return _mm256_set1_epi32(x);
 }
 
-/* The eight weight words of one block and eight rows: unsigned, but for Q8_0 without AVX-VNNI. `step`: bytes from a row's word to its next. */
+/* The eight weight words of one block and eight rows: unsigned, but for Q8_0 without AVX-VNNI.
+ * `step`: bytes from a row's word to its next. */
 INLINE void unpack(enum dtype type, const uint8_t *payload, int step, __m256i w[8])
 {
     if (type == DTYPE_Q8_0) {
@@ -192,7 +250,8 @@ INLINE __m256i block_sum(enum dtype type, const __m256i w[8], const struct act_b
     return s;
 }
 #else
-/* Pair sums stay below 2^15: 8 words * 2 * 15 * 127 for Q4_0; for Q8_0 one word's 2 * 128 * 127, so those are widened word by word. */
+/* Pair sums stay below 2^15: 8 words * 2 * 15 * 127 for Q4_0; for Q8_0 one word's 2 * 128 * 127, so
+ * those are widened word by word. */
 INLINE __m256i block_sum(enum dtype type, const __m256i w[8], const struct act_block *a)
 {
     __m256i ones = _mm256_set1_epi16(1), s;
@@ -200,7 +259,11 @@ INLINE __m256i block_sum(enum dtype type, const __m256i w[8], const struct act_b
     if (type == DTYPE_Q8_0) {
         s = _mm256_setzero_si256();
         for (int k = 0; k < 8; k++)
-            s = _mm256_add_epi32(s, _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(w[k]), _mm256_sign_epi8(broadcast(a->q + 4 * k), w[k])), ones));
+            s = _mm256_add_epi32(
+                s, _mm256_madd_epi16(
+                       _mm256_maddubs_epi16(_mm256_abs_epi8(w[k]),
+                                            _mm256_sign_epi8(broadcast(a->q + 4 * k), w[k])),
+                       ones));
         return s;
     }
     s = _mm256_maddubs_epi16(w[0], broadcast(a->q));
@@ -211,7 +274,8 @@ INLINE __m256i block_sum(enum dtype type, const __m256i w[8], const struct act_b
 
 #endif
 
-INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first, int n, const struct act_block *a, const int nt, float *out, ptrdiff_t stride)
+INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first, int n,
+                     const struct act_block *a, const int nt, float *out, ptrdiff_t stride)
 {
     const size_t bytes = (size_t)(type == DTYPE_Q8_0 ? 34 : 18) * (size_t)width;
     __m256 acc[KERNEL_TILE], saved[2][KERNEL_TILE];
@@ -230,7 +294,8 @@ INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first
                     _mm_prefetch((const char *)group + PREFETCH_AVX2_GEMM + i, _MM_HINT_T1);
             unpack(type, group + 2 * width + 4 * first, 4 * width, w);
             for (int t = 0; t < nt; t++)
-                acc[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(block_sum(type, w, a + t)), _mm256_mul_ps(dw, _mm256_set1_ps(a[t].d)), acc[t]);
+                acc[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(block_sum(type, w, a + t)),
+                                         _mm256_mul_ps(dw, _mm256_set1_ps(a[t].d)), acc[t]);
         }
         for (int t = 0; t < nt; t++) {
             if (quarter == 0 || quarter == 2)
@@ -238,15 +303,17 @@ INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first
             else if (quarter == 1)
                 saved[0][t] = _mm256_add_ps(saved[0][t], acc[t]);
             else
-                _mm256_storeu_ps(out + t * stride + first, _mm256_add_ps(saved[0][t], _mm256_add_ps(saved[1][t], acc[t])));
+                _mm256_storeu_ps(out + t * stride + first,
+                                 _mm256_add_ps(saved[0][t], _mm256_add_ps(saved[1][t], acc[t])));
         }
     }
 }
 
-INLINE void dot_any(enum dtype type, const uint8_t *group, int groups, int width, int cols, const struct act_block *panel, int nt, float *out,
-                    ptrdiff_t out_stride)
+INLINE void dot_any(enum dtype type, const uint8_t *group, int groups, int width, int cols,
+                    const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
-    for (int g = 0; g < groups; g++, group += dtype_row_bytes(type, cols) * (size_t)width, out += width)
+    for (int g = 0; g < groups;
+         g++, group += dtype_row_bytes(type, cols) * (size_t)width, out += width)
         for (int first = 0; first < width; first += 8) {
             if (nt == 1)
                 dot_half(type, group, width, first, cols / NUM_BLOCK, panel, 1, out, out_stride);
@@ -255,12 +322,14 @@ INLINE void dot_any(enum dtype type, const uint8_t *group, int groups, int width
         }
 }
 
-static void dot_q8_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+static void dot_q8_0(const void *weights, int groups, int width, int cols,
+                     const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
     dot_any(DTYPE_Q8_0, weights, groups, width, cols, panel, nt, out, out_stride);
 }
 
-static void dot_q4_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+static void dot_q4_0(const void *weights, int groups, int width, int cols,
+                     const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
     dot_any(DTYPE_Q4_0, weights, groups, width, cols, panel, nt, out, out_stride);
 }
@@ -278,7 +347,8 @@ static uint64_t read_all(const void *p, size_t n)
                 _mm_prefetch(at + i + 32 * k + PREFETCH_READ, _MM_HINT_T0);
             s[k] = _mm256_add_epi64(s[k], _mm256_loadu_si256((const void *)(at + i + 32 * k)));
         }
-    return (uint64_t)sum_epi32(_mm256_add_epi64(_mm256_add_epi64(s[0], s[1]), _mm256_add_epi64(s[2], s[3])));
+    return (uint64_t)sum_epi32(
+        _mm256_add_epi64(_mm256_add_epi64(s[0], s[1]), _mm256_add_epi64(s[2], s[3])));
 }
 
 #if defined(__AVXVNNI__)
@@ -300,7 +370,9 @@ static double peak_int8(void)
 }
 
 const struct kernels kernels_avxvnni = {
-    .name = "avxvnni", .width = 8, .tile = 24,
+    .name = "avxvnni",
+    .width = 8,
+    .tile = 24,
     .quantise = quantise,
     .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(avxvnni)},
     VECTOR_KERNELS,
@@ -309,14 +381,16 @@ const struct kernels kernels_avxvnni = {
 static double peak_int8(void)
 {
     volatile int seed = 3;
-    __m256i a[8], b = _mm256_set1_epi32(seed), c = _mm256_set1_epi32(seed + 1), ones = _mm256_set1_epi16((short)seed);
+    __m256i a[8], b = _mm256_set1_epi32(seed), c = _mm256_set1_epi32(seed + 1),
+                  ones = _mm256_set1_epi16((short)seed);
 
     for (int k = 0; k < 8; k++)
         a[k] = _mm256_set1_epi32(seed + k);
     for (int i = 0; i < 1 << 20; i++) {
 #pragma GCC unroll 8
         for (int k = 0; k < 8; k++) {
-            __asm__("" : "+x"(b));       /* for all the compiler knows another value: nothing is multiplied once for all */
+            /* for all the compiler knows another value: nothing is multiplied once for all */
+            __asm__("" : "+x"(b));
             a[k] = _mm256_add_epi32(a[k], _mm256_madd_epi16(_mm256_maddubs_epi16(c, b), ones));
         }
     }
@@ -326,7 +400,9 @@ static double peak_int8(void)
 }
 
 const struct kernels kernels_avx2 = {
-    .name = "avx2", .width = 8, .tile = 24,
+    .name = "avx2",
+    .width = 8,
+    .tile = 24,
     .quantise = quantise,
     .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(avx2)},
     VECTOR_KERNELS,

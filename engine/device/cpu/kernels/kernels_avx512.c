@@ -1,5 +1,5 @@
-/* AVX-512 kernels (F, BW, VL, DQ, VNNI): 16 rows a group, one row a lane, so that no sum ever crosses lanes. Compiled with its own flags;
- * called only where select.c found the instructions. */
+/* AVX-512 kernels (F, BW, VL, DQ, VNNI): 16 rows a group, one row a lane, so that no sum ever
+ * crosses lanes. Compiled with its own flags; called only where select.c found the instructions. */
 #include "engine/device/cpu/kernels/formats.h"
 
 #if defined(__AVX512VNNI__)
@@ -21,22 +21,56 @@
 
 typedef __m512 vf;
 
-static inline vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
-static inline void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
-static inline vf vf_set1(float x) { return _mm512_set1_ps(x); }
-static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
-static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
-static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
-static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
-static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
-static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
-static inline vf vf_neg(vf a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }
-static inline float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
+static inline vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+static inline void vf_store(float *p, vf x)
+{
+    _mm512_storeu_ps(p, x);
+}
+static inline vf vf_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+static inline vf vf_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+static inline vf vf_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+static inline vf vf_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+static inline vf vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+static inline vf vf_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
+static inline vf vf_neg(vf a)
+{
+    return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f));
+}
+static inline float vf_sum(vf a)
+{
+    return _mm512_reduce_add_ps(a);
+}
 
 /* 2^n from the low bits of t = n + magic. */
 static inline vf vf_exp_scale(vf t)
 {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(t), _mm512_set1_epi32(127)), 23));
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(t), _mm512_set1_epi32(127)), 23));
 }
 
 static inline vf vf_zero_below(vf y, vf x, float limit)
@@ -48,17 +82,39 @@ static inline vf vf_recip_start(vf x)
 {
     __m512i u = _mm512_castps_si512(x), sign = _mm512_set1_epi32((int)0x80000000u);
 
-    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_sub_epi32(_mm512_set1_epi32(0x7ef311c7), _mm512_andnot_si512(sign, u)), _mm512_and_si512(u, sign)));
+    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_sub_epi32(_mm512_set1_epi32(0x7ef311c7),
+                                                                _mm512_andnot_si512(sign, u)),
+                                               _mm512_and_si512(u, sign)));
 }
 
-static inline vf vf_from_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
-static inline vf vf_from_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))); }
-static inline vf vf_from_bf16(const void *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16)); }
+static inline vf vf_from_f16(const void *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
+}
+static inline vf vf_from_i8(const void *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
+}
+static inline vf vf_from_bf16(const void *p)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
+}
 
-/* The odd and the even ones of 32 BF16 numbers; two of each pair times two, the odd ones first (rule 11). */
-static inline vf vf_from_odd(const void *p) { return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000u))); }
-static inline vf vf_from_even(const void *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16)); }
-static inline vf vf_pairs(vf w, vf x, vf sum) { return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)x); }
+/* The odd and the even ones of 32 BF16 numbers; two of each pair times two, the odd ones first
+ * (rule 11). */
+static inline vf vf_from_odd(const void *p)
+{
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000u)));
+}
+static inline vf vf_from_even(const void *p)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
+}
+static inline vf vf_pairs(vf w, vf x, vf sum)
+{
+    return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)x);
+}
 
 /* n F16 numbers as floats. */
 static inline void vec_halves(const void *p, int n, float *out)
@@ -85,28 +141,32 @@ static inline float vf_fold(vf x)
     return fold8(_mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)));
 }
 
-static inline float vf_largest(vf x) { return _mm512_reduce_max_ps(x); }
+static inline float vf_largest(vf x)
+{
+    return _mm512_reduce_max_ps(x);
+}
 
 static void to_f16(const float *x, int n, uint16_t *out)
 {
     int i = 0;
 
     for (; i + 16 <= n; i += 16)
-        _mm256_storeu_si256((void *)(out + i), _mm512_cvtps_ph(_mm512_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+        _mm256_storeu_si256((void *)(out + i),
+                            _mm512_cvtps_ph(_mm512_loadu_ps(x + i),
+                                            _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
     kernels_scalar.to_f16(x + i, n - i, out + i);
 }
 
 #include "engine/device/cpu/kernels/vector.inc"
 
-/* Two vectors to be folded become one of half results: the quarters of each, then pairs within a quarter. */
+/* Two vectors to be folded become one of half results: the quarters of each, then pairs within a
+ * quarter. */
 #define FOLD_QUARTERS(op, a, b) \
     op(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee))
 #define FOLD_QUARTERS2(op, a, b) \
     op(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd))
-#define FOLD_PAIRS(op, a, b) \
-    op(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee))
-#define FOLD_PAIRS2(op, a, b) \
-    op(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd))
+#define FOLD_PAIRS(op, a, b) op(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee))
+#define FOLD_PAIRS2(op, a, b) op(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd))
 
 static inline __m512 add_integers(__m512 a, __m512 b)
 {
@@ -116,7 +176,8 @@ static inline __m512 add_integers(__m512 a, __m512 b)
 /* Element i of four vectors side by side, quarter q of out[j]: element 4q + j. */
 static inline void side_by_side(__m512i a, __m512i b, __m512i c, __m512i d, __m512i out[4])
 {
-    __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d), ab2 = _mm512_unpackhi_epi32(a, b), cd2 = _mm512_unpackhi_epi32(c, d);
+    __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d),
+            ab2 = _mm512_unpackhi_epi32(a, b), cd2 = _mm512_unpackhi_epi32(c, d);
 
     out[0] = _mm512_unpacklo_epi64(ab, cd);
     out[1] = _mm512_unpackhi_epi64(ab, cd);
@@ -125,13 +186,16 @@ static inline void side_by_side(__m512i a, __m512i b, __m512i c, __m512i d, __m5
 }
 
 /* Quarter i of four vectors into a place of each of the blocks 4i .. 4i + 3. */
-#define STORE_QUARTERS(i, v, place) \
-    for (int j = 0; j < 4; j++) \
-        _mm_storeu_si128((void *)&out[(4 * (i) + j) * stride].place, _mm512_extracti32x4_epi32((v)[j], i))
+#define STORE_QUARTERS(i, v, place)                              \
+    for (int j = 0; j < 4; j++)                                  \
+    _mm_storeu_si128((void *)&out[(4 * (i) + j) * stride].place, \
+                     _mm512_extracti32x4_epi32((v)[j], i))
 
-/* Rule 1 for 16 blocks, whose largest magnitudes and sums are folded together, one block a lane in the end: an eighth of the shuffles that one
- * block after the other would take. Blocks are paired so that lane i is block i. A block of a panel is a cache line of its own that is seldom
- * at hand, so it is written by three stores, not by one for each field: the buffer of stores in flight holds that many more blocks. */
+/* Rule 1 for 16 blocks, whose largest magnitudes and sums are folded together, one block a lane in
+ * the end: an eighth of the shuffles that one block after the other would take. Blocks are paired
+ * so that lane i is block i. A block of a panel is a cache line of its own that is seldom at hand,
+ * so it is written by three stores, not by one for each field: the buffer of stores in flight holds
+ * that many more blocks. */
 static void quantise16(const float *x, struct act_block *out, int stride)
 {
     const __m512i low = _mm512_set1_epi32(0x7fffffff);
@@ -141,22 +205,26 @@ static void quantise16(const float *x, struct act_block *out, int stride)
     __m512i lows, highs, sums, v[4];
     __mmask16 valid;
 
-    for (int b = 0; b < 16; b++) {       /* max(a, b) is b when a is NaN: a NaN never wins */
-        __m512 x0 = _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(_mm512_loadu_ps(x + 32 * b)), low));
-        __m512 x1 = _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(_mm512_loadu_ps(x + 32 * b + 16)), low));
+    for (int b = 0; b < 16; b++) { /* max(a, b) is b when a is NaN: a NaN never wins */
+        __m512 x0 = _mm512_castsi512_ps(
+            _mm512_and_si512(_mm512_castps_si512(_mm512_loadu_ps(x + 32 * b)), low));
+        __m512 x1 = _mm512_castsi512_ps(
+            _mm512_and_si512(_mm512_castps_si512(_mm512_loadu_ps(x + 32 * b + 16)), low));
 
         m[b] = _mm512_max_ps(x1, _mm512_max_ps(x0, _mm512_setzero_ps()));
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {        /* blocks i, 4 + i, 8 + i, 12 + i, one a quarter */
-        __m512 a = FOLD_QUARTERS(_mm512_max_ps, m[i], m[4 + i]), c = FOLD_QUARTERS(_mm512_max_ps, m[8 + i], m[12 + i]);
+    for (int i = 0; i < 4; i++) { /* blocks i, 4 + i, 8 + i, 12 + i, one a quarter */
+        __m512 a = FOLD_QUARTERS(_mm512_max_ps, m[i], m[4 + i]),
+               c = FOLD_QUARTERS(_mm512_max_ps, m[8 + i], m[12 + i]);
 
         m[i] = FOLD_QUARTERS2(_mm512_max_ps, a, c);
     }
     m[0] = FOLD_PAIRS(_mm512_max_ps, m[0], m[1]);
     m[2] = FOLD_PAIRS(_mm512_max_ps, m[2], m[3]);
     amax = FOLD_PAIRS2(_mm512_max_ps, m[0], m[2]);
-    valid = _mm512_cmp_ps_mask(amax, _mm512_set1_ps(5.42101086e-20f), _CMP_GE_OQ) & _mm512_cmp_ps_mask(amax, _mm512_set1_ps(1e30f), _CMP_LE_OQ);
+    valid = _mm512_cmp_ps_mask(amax, _mm512_set1_ps(5.42101086e-20f), _CMP_GE_OQ) &
+            _mm512_cmp_ps_mask(amax, _mm512_set1_ps(1e30f), _CMP_LE_OQ);
     d = _mm512_maskz_mul_ps(valid, amax, _mm512_set1_ps(1.0f / 127.0f));
     _mm512_storeu_ps(inverse, _mm512_maskz_mov_ps(valid, vec_recip(d)));
     for (int b = 0; b < 16; b++) {
@@ -164,21 +232,27 @@ static void quantise16(const float *x, struct act_block *out, int stride)
         __m128i bytes[2];
 
         for (int i = 0; i < 2; i++) {
-            __m512 y = _mm512_max_ps(bottom, _mm512_min_ps(top, _mm512_mul_ps(_mm512_loadu_ps(x + 32 * b + 16 * i), id)));
+            __m512 y = _mm512_max_ps(
+                bottom,
+                _mm512_min_ps(top, _mm512_mul_ps(_mm512_loadu_ps(x + 32 * b + 16 * i), id)));
             __m512i n = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(y, y, _CMP_ORD_Q), y);
 
             bytes[i] = _mm512_cvtepi32_epi8(n);
             q[i] = _mm512_castsi512_ps(n);
         }
-        _mm256_storeu_si256((void *)out[b * stride].q, _mm256_inserti128_si256(_mm256_castsi128_si256(bytes[0]), bytes[1], 1));
+        _mm256_storeu_si256((void *)out[b * stride].q,
+                            _mm256_inserti128_si256(_mm256_castsi128_si256(bytes[0]), bytes[1], 1));
         m[b] = FOLD_QUARTERS(add_integers, q[0], q[1]);
     }
-    /* Quarters of two folded blocks: low, high of the one, low, high of the other; the pairs are chosen so that the blocks come out in order. */
+    /* Quarters of two folded blocks: low, high of the one, low, high of the other; the pairs are
+     * chosen so that the blocks come out in order. */
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        __m512 a = FOLD_QUARTERS2(add_integers, m[i], m[4 + i]), c = FOLD_QUARTERS2(add_integers, m[8 + i], m[12 + i]);
+        __m512 a = FOLD_QUARTERS2(add_integers, m[i], m[4 + i]),
+               c = FOLD_QUARTERS2(add_integers, m[8 + i], m[12 + i]);
 
-        m[i] = _mm512_shuffle_f32x4(a, c, 0x88);         /* low halves of blocks i, 4 + i, 8 + i, 12 + i */
+        /* low halves of blocks i, 4 + i, 8 + i, 12 + i */
+        m[i] = _mm512_shuffle_f32x4(a, c, 0x88);
         m[4 + i] = _mm512_shuffle_f32x4(a, c, 0xdd);
     }
     m[0] = FOLD_PAIRS(add_integers, m[0], m[1]);
@@ -188,19 +262,22 @@ static void quantise16(const float *x, struct act_block *out, int stride)
     m[6] = FOLD_PAIRS(add_integers, m[6], m[7]);
     highs = _mm512_castps_si512(FOLD_PAIRS2(add_integers, m[4], m[6]));
     sums = _mm512_add_epi32(lows, highs);
-    side_by_side(_mm512_castps_si512(d), sums, _mm512_mullo_epi32(sums, _mm512_set1_epi32(-8)), _mm512_mullo_epi32(sums, _mm512_set1_epi32(-128)), v);
+    side_by_side(_mm512_castps_si512(d), sums, _mm512_mullo_epi32(sums, _mm512_set1_epi32(-8)),
+                 _mm512_mullo_epi32(sums, _mm512_set1_epi32(-128)), v);
     STORE_QUARTERS(0, v, d);
     STORE_QUARTERS(1, v, d);
     STORE_QUARTERS(2, v, d);
     STORE_QUARTERS(3, v, d);
-    side_by_side(lows, _mm512_castps_si512(_mm512_cvtepi32_ps(sums)), _mm512_setzero_si512(), _mm512_setzero_si512(), v);
+    side_by_side(lows, _mm512_castps_si512(_mm512_cvtepi32_ps(sums)), _mm512_setzero_si512(),
+                 _mm512_setzero_si512(), v);
     STORE_QUARTERS(0, v, low);
     STORE_QUARTERS(1, v, low);
     STORE_QUARTERS(2, v, low);
     STORE_QUARTERS(3, v, low);
 }
-_Static_assert(offsetof(struct act_block, m128) == 12 && offsetof(struct act_block, q) == 16 && offsetof(struct act_block, low) == 48 &&
-               offsetof(struct act_block, fsum) == 52, "a block is stored as three pieces");
+_Static_assert(offsetof(struct act_block, m128) == 12 && offsetof(struct act_block, q) == 16 &&
+                   offsetof(struct act_block, low) == 48 && offsetof(struct act_block, fsum) == 52,
+               "a block is stored as three pieces");
 
 static void quantise(const float *x, int cols, struct act_block *out, int stride)
 {
@@ -209,8 +286,10 @@ static void quantise(const float *x, int cols, struct act_block *out, int stride
     for (; cols >= 16 * NUM_BLOCK; cols -= 16 * NUM_BLOCK, x += 16 * NUM_BLOCK, out += 16 * stride)
         quantise16(x, out, stride);
     for (int b = 0; b < cols / NUM_BLOCK; b++, x += NUM_BLOCK, out += stride) {
-        __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16), zero = _mm512_setzero_ps(), v[2] = {x0, x1}, iv, top = _mm512_set1_ps(127.0f);
-        __m512 m = _mm512_max_ps(_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x0), low)), zero);
+        __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16), zero = _mm512_setzero_ps(),
+               v[2] = {x0, x1}, iv, top = _mm512_set1_ps(127.0f);
+        __m512 m = _mm512_max_ps(
+            _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x0), low)), zero);
         float amax, d;
         int sum = 0;
 
@@ -223,7 +302,8 @@ static void quantise(const float *x, int cols, struct act_block *out, int stride
         d = amax * (1.0f / 127.0f);
         iv = _mm512_set1_ps(num_recip(d));
         for (int i = 0; i < 2; i++) {
-            __m512 y = _mm512_max_ps(_mm512_set1_ps(-127.0f), _mm512_min_ps(top, _mm512_mul_ps(v[i], iv)));
+            __m512 y = _mm512_max_ps(_mm512_set1_ps(-127.0f),
+                                     _mm512_min_ps(top, _mm512_mul_ps(v[i], iv)));
             __m512i q = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(y, y, _CMP_ORD_Q), y);
 
             _mm_storeu_si128((void *)(out->q + 16 * i), _mm512_cvtepi32_epi8(q));
@@ -253,7 +333,8 @@ INLINE void unpack_two(enum dtype type, const uint8_t *payload, int k, __m512i *
     __m512i x = _mm512_loadu_si512(payload + 64 * k), nibble = _mm512_set1_epi8(15);
 
     *low = type == DTYPE_Q8_0 ? x : _mm512_and_si512(x, nibble);
-    *high = type == DTYPE_Q8_0 ? _mm512_loadu_si512(payload + 64 * (k + 4)) : _mm512_and_si512(_mm512_srli_epi16(x, 4), nibble);
+    *high = type == DTYPE_Q8_0 ? _mm512_loadu_si512(payload + 64 * (k + 4))
+                               : _mm512_and_si512(_mm512_srli_epi16(x, 4), nibble);
 }
 
 INLINE int32_t start_of(enum dtype type, const struct act_block *a)
@@ -266,9 +347,11 @@ INLINE size_t block_bytes(enum dtype type)
     return (size_t)(type == DTYPE_Q8_0 ? 34 : 18) * 16;
 }
 
-/* One block of ng groups for nt tokens (both constants) into their accumulators. The chains of all nt * ng integer sums stand side by side
- * in program order: a multiply-add takes five cycles, two start each cycle, and the scheduler is too small to find that many by itself. */
-INLINE void block_step(enum dtype type, __m512i w[2][8], const __m512 dw[2], const int ng, const struct act_block *a, const int nt, __m512 acc[][2])
+/* One block of ng groups for nt tokens (both constants) into their accumulators. The chains of all
+ * nt * ng integer sums stand side by side in program order: a multiply-add takes five cycles, two
+ * start each cycle, and the scheduler is too small to find that many by itself. */
+INLINE void block_step(enum dtype type, __m512i w[2][8], const __m512 dw[2], const int ng,
+                       const struct act_block *a, const int nt, __m512 acc[][2])
 {
     __m512i s[4][2];
 
@@ -288,13 +371,15 @@ INLINE void block_step(enum dtype type, __m512i w[2][8], const __m512 dw[2], con
         __m512 d = _mm512_set1_ps(a[t].d);
 
         for (int g = 0; g < ng; g++)
-            acc[t][g] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t][g]), _mm512_mul_ps(dw[g], d), acc[t][g]);
+            acc[t][g] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t][g]), _mm512_mul_ps(dw[g], d),
+                                        acc[t][g]);
     }
 }
 
-/* ng (1 or 2) groups by any number of tokens, whose sums stay in the first-level cache. Two groups share the broadcast activations, which
- * halves the loads. */
-INLINE void dot_panel(enum dtype type, const uint8_t *group, const int ng, int n, const struct act_block *a, int nt, float *out, ptrdiff_t stride)
+/* ng (1 or 2) groups by any number of tokens, whose sums stay in the first-level cache. Two groups
+ * share the broadcast activations, which halves the loads. */
+INLINE void dot_panel(enum dtype type, const uint8_t *group, const int ng, int n,
+                      const struct act_block *a, int nt, float *out, ptrdiff_t stride)
 {
     const size_t bytes = block_bytes(type), next = bytes * (size_t)n;
     __m512 acc[KERNEL_TILE][2], saved[KERNEL_TILE][2][2];
@@ -334,8 +419,10 @@ INLINE void dot_panel(enum dtype type, const uint8_t *group, const int ng, int n
     }
 }
 
-/* Two groups by nt (a constant, at most KERNEL_SMALL_BATCH) tokens: all sums in registers, each pair of weight words unpacked where it is used. */
-INLINE void dot_small_batch(enum dtype type, const uint8_t *group, int n, const struct act_block *a, const int nt, float *out, ptrdiff_t stride)
+/* Two groups by nt (a constant, at most KERNEL_SMALL_BATCH) tokens: all sums in registers, each
+ * pair of weight words unpacked where it is used. */
+INLINE void dot_small_batch(enum dtype type, const uint8_t *group, int n, const struct act_block *a,
+                            const int nt, float *out, ptrdiff_t stride)
 {
     const size_t bytes = block_bytes(type), next = bytes * (size_t)n;
     __m512 acc[KERNEL_SMALL_BATCH][2], saved[KERNEL_SMALL_BATCH][2][2];
@@ -348,7 +435,8 @@ INLINE void dot_small_batch(enum dtype type, const uint8_t *group, int n, const 
             acc[t][0] = acc[t][1] = _mm512_setzero_ps();
         for (; b < end; b++, group += bytes, a += nt) {
             struct prefetch ahead = prefetch_from(group, (size_t)(n - b) * bytes, next, 2);
-            __m512 dw[2] = {_mm512_cvtph_ps(_mm256_loadu_si256((const void *)group)), _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(group + next)))};
+            __m512 dw[2] = {_mm512_cvtph_ps(_mm256_loadu_si256((const void *)group)),
+                            _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(group + next)))};
             __m512i s[KERNEL_SMALL_BATCH][2];
 
 #pragma GCC unroll 6
@@ -380,8 +468,10 @@ INLINE void dot_small_batch(enum dtype type, const uint8_t *group, int n, const 
             for (int t = 0; t < nt; t++) {
                 __m512 d = _mm512_set1_ps(a[t].d);
 
-                acc[t][0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t][0]), _mm512_mul_ps(dw[0], d), acc[t][0]);
-                acc[t][1] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t][1]), _mm512_mul_ps(dw[1], d), acc[t][1]);
+                acc[t][0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t][0]), _mm512_mul_ps(dw[0], d),
+                                            acc[t][0]);
+                acc[t][1] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t][1]), _mm512_mul_ps(dw[1], d),
+                                            acc[t][1]);
             }
         }
 #pragma GCC unroll 6
@@ -390,8 +480,8 @@ INLINE void dot_small_batch(enum dtype type, const uint8_t *group, int n, const 
     }
 }
 
-INLINE void dot_any(enum dtype type, const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out,
-                    ptrdiff_t out_stride)
+INLINE void dot_any(enum dtype type, const void *weights, int groups, int width, int cols,
+                    const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
     const uint8_t *at = weights;
     size_t bytes = dtype_row_bytes(type, cols) * 16;
@@ -416,12 +506,14 @@ INLINE void dot_any(enum dtype type, const void *weights, int groups, int width,
         dot_panel(type, at, 1, n, panel, nt, out, out_stride);
 }
 
-static void dot_q8_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+static void dot_q8_0(const void *weights, int groups, int width, int cols,
+                     const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
     dot_any(DTYPE_Q8_0, weights, groups, width, cols, panel, nt, out, out_stride);
 }
 
-static void dot_q4_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+static void dot_q4_0(const void *weights, int groups, int width, int cols,
+                     const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
     dot_any(DTYPE_Q4_0, weights, groups, width, cols, panel, nt, out, out_stride);
 }
@@ -438,7 +530,8 @@ static uint64_t read_all(const void *p, size_t n)
             _mm_prefetch(at + i + 64 * k + PREFETCH_READ, _MM_HINT_T0);
             s[k] = _mm512_add_epi64(s[k], _mm512_loadu_si512(at + i + 64 * k));
         }
-    return (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_add_epi64(s[0], s[1]), _mm512_add_epi64(s[2], s[3])));
+    return (uint64_t)_mm512_reduce_add_epi64(
+        _mm512_add_epi64(_mm512_add_epi64(s[0], s[1]), _mm512_add_epi64(s[2], s[3])));
 }
 
 static double peak_int8(void)
@@ -459,7 +552,9 @@ static double peak_int8(void)
 }
 
 const struct kernels kernels_avx512 = {
-    .name = "avx512", .width = 16, .tile = 24,
+    .name = "avx512",
+    .width = 16,
+    .tile = 24,
     .quantise = quantise,
     .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(avx512)},
     .gemv = {FORMAT_GEMVS(avx512)},

@@ -1,5 +1,5 @@
-/* Scalar kernels: the reference that the vector sets are tested against, bit by bit. Written from numerics.h alone, for reading, not
- * for speed. */
+/* Scalar kernels: the reference that the vector sets are tested against, bit by bit. Written from
+ * numerics.h alone, for reading, not for speed. */
 #include "engine/device/cpu/kernels/formats.h"
 
 #include <string.h>
@@ -32,8 +32,9 @@ static int weight_q4_0(const uint8_t *payload, int width, int r, int i)
     return i < 16 ? byte & 15 : byte >> 4;
 }
 
-static void dot_quantised(const uint8_t *group, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride,
-                          size_t block_bytes, int offset, int (*weight)(const uint8_t *payload, int width, int r, int i))
+static void dot_quantised(const uint8_t *group, int width, int cols, const struct act_block *panel,
+                          int nt, float *out, ptrdiff_t out_stride, size_t block_bytes, int offset,
+                          int (*weight)(const uint8_t *payload, int width, int r, int i))
 {
     int n = cols / NUM_BLOCK;
 
@@ -59,18 +60,22 @@ static void dot_quantised(const uint8_t *group, int width, int cols, const struc
         }
 }
 
-static void dot_q8_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+static void dot_q8_0(const void *weights, int groups, int width, int cols,
+                     const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
     for (int g = 0; g < groups; g++)
-        dot_quantised((const uint8_t *)weights + (size_t)(g * width) * (size_t)(cols / NUM_BLOCK) * 34, width, cols, panel, nt, out + g * width,
-                      out_stride, 34, 128, weight_q8_0);
+        dot_quantised((const uint8_t *)weights +
+                          (size_t)(g * width) * (size_t)(cols / NUM_BLOCK) * 34,
+                      width, cols, panel, nt, out + g * width, out_stride, 34, 128, weight_q8_0);
 }
 
-static void dot_q4_0(const void *weights, int groups, int width, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+static void dot_q4_0(const void *weights, int groups, int width, int cols,
+                     const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
 {
     for (int g = 0; g < groups; g++)
-        dot_quantised((const uint8_t *)weights + (size_t)(g * width) * (size_t)(cols / NUM_BLOCK) * 18, width, cols, panel, nt, out + g * width,
-                      out_stride, 18, 8, weight_q4_0);
+        dot_quantised((const uint8_t *)weights +
+                          (size_t)(g * width) * (size_t)(cols / NUM_BLOCK) * 18,
+                      width, cols, panel, nt, out + g * width, out_stride, 18, 8, weight_q4_0);
 }
 
 static float element(enum dtype type, const uint8_t *row, int c)
@@ -103,7 +108,8 @@ static void widen(enum dtype type, const void *row, int n, float *out)
 }
 
 /* Tokens one behind the other, each filled up with zeros to whole steps of 32 columns. */
-static void float_input(bool bf16, const float *x, ptrdiff_t x_stride, int cols, int nt, void *panel)
+static void float_input(bool bf16, const float *x, ptrdiff_t x_stride, int cols, int nt,
+                        void *panel)
 {
     float *out = panel;
 
@@ -123,27 +129,31 @@ static float row_float(enum dtype type, bool bf16, const uint8_t *row, int cols,
     for (int i = 0; i < kernel_float_cols(cols); i++) {
         int c = bf16 ? i ^ 1 : i, lane = (bf16 ? c / 2 : c) % NUM_LANES;
 
-        lanes[lane] = fmaf(c < cols ? element(type, row, c) : 0.0f, c < cols ? x[c] : 0.0f, lanes[lane]);
+        lanes[lane] = fmaf(c < cols ? element(type, row, c) : 0.0f, c < cols ? x[c] : 0.0f,
+                           lanes[lane]);
     }
     return num_fold(lanes);
 }
 
-static void dot_float(enum dtype type, bool bf16, const void *rows, size_t row_bytes, int n_rows, int cols, const void *panel, int nt, float *out,
-                      ptrdiff_t out_stride)
+static void dot_float(enum dtype type, bool bf16, const void *rows, size_t row_bytes, int n_rows,
+                      int cols, const void *panel, int nt, float *out, ptrdiff_t out_stride)
 {
     for (int t = 0; t < nt; t++)
         for (int r = 0; r < n_rows; r++)
-            out[t * out_stride + r] = row_float(type, bf16, (const uint8_t *)rows + (size_t)r * row_bytes, cols,
-                                                (const float *)panel + (ptrdiff_t)t * kernel_float_cols(cols));
+            out[t * out_stride + r] =
+                row_float(type, bf16, (const uint8_t *)rows + (size_t)r * row_bytes, cols,
+                          (const float *)panel + (ptrdiff_t)t * kernel_float_cols(cols));
 }
 
-static void gemv_float(enum dtype type, bool bf16, const struct kernel_gemv *s, int cols, const void *x)
+static void gemv_float(enum dtype type, bool bf16, const struct kernel_gemv *s, int cols,
+                       const void *x)
 {
     for (int i = 0; i < s->n; i++)
         *s->out[i] = row_float(type, bf16, s->at[i], cols, x);
 }
 
-static void norm(const float *x, int n, const float *w, const float *b, float inv_n, float eps, float *y)
+static void norm(const float *x, int n, const float *w, const float *b, float inv_n, float eps,
+                 float *y)
 {
     float lanes[NUM_LANES] = {0}, mean, r;
 
@@ -164,7 +174,8 @@ static void silu_mul(const float *gate, const float *up, int n, float *out)
         out[i] = num_silu(gate[i]) * up[i];
 }
 
-static void rotary(float *x, int head_dim, int half, const float *cosines, const float *sines, float scale)
+static void rotary(float *x, int head_dim, int half, const float *cosines, const float *sines,
+                   float scale)
 {
     for (int i = 0; i < half; i++) {
         float a = x[i], b = x[i + half];
@@ -198,7 +209,8 @@ static void add(float *acc, const float *v, int n)
         acc[i] = acc[i] + v[i];
 }
 
-static void combine(const float *x, const float *e, ptrdiff_t e_stride, const float *w, int used, int n, float *out)
+static void combine(const float *x, const float *e, ptrdiff_t e_stride, const float *w, int used,
+                    int n, float *out)
 {
     for (int i = 0; i < n; i++) {
         float acc = w[0] * e[i];
@@ -239,12 +251,16 @@ static float key(enum kv_type type, const uint8_t *keys, int d, int token)
     return (float)(int8_t)keys[2 * NUM_LANES + d % NUM_BLOCK * NUM_LANES + token] * num_from_f16(h);
 }
 
-static void scores_any(enum kv_type type, const void *keys, int blocks, int head_dim, const float *q, int nq, float *out)
+static void scores_any(enum kv_type type, const void *keys, int blocks, int head_dim,
+                       const float *q, int nq, float *out)
 {
     const uint8_t *block = keys;
     float k[1024];
 
-    for (int b = 0; b < blocks; b++, block += (type == KV_F32 ? 64 : type == KV_F16 ? 32 : 17) * head_dim)
+    for (int b = 0; b < blocks; b++, block += (type == KV_F32   ? 64
+                                               : type == KV_F16 ? 32
+                                                                : 17) *
+                                              head_dim)
         for (int token = 0; token < NUM_LANES; token++) {
             for (int d = 0; d < head_dim; d++)
                 k[d] = key(type, block, d, token);
@@ -284,35 +300,42 @@ static float value(enum kv_type type, const uint8_t *v, int head_dim, int d)
     return (float)(int8_t)v[head_dim / NUM_BLOCK * 2 + d] * num_from_f16(h);
 }
 
-static void values_any(enum kv_type type, const void *v, int head_dim, const float *p, int nq, int count, bool more, float *out, ptrdiff_t out_stride)
+static void values_any(enum kv_type type, const void *v, int head_dim, const float *p, int nq,
+                       int count, bool more, float *out, ptrdiff_t out_stride)
 {
-    int row_bytes = type == KV_F32 ? head_dim * 4 : type == KV_F16 ? head_dim * 2 : head_dim / NUM_BLOCK * 34;
+    int row_bytes = type == KV_F32   ? head_dim * 4
+                    : type == KV_F16 ? head_dim * 2
+                                     : head_dim / NUM_BLOCK * 34;
 
     for (int i = 0; i < nq; i++)
         for (int d = 0; d < head_dim; d++) {
             float acc = more ? out[i * out_stride + d] : 0.0f;
 
             for (int t = 0; t < count; t++)
-                acc = fmaf(p[i * NUM_CHUNK + t], value(type, (const uint8_t *)v + (ptrdiff_t)t * row_bytes, head_dim, d), acc);
+                acc = fmaf(p[i * NUM_CHUNK + t],
+                           value(type, (const uint8_t *)v + (ptrdiff_t)t * row_bytes, head_dim, d),
+                           acc);
             out[i * out_stride + d] = acc;
         }
 }
 
-#define ATTENTION(word, type) \
-    static void scores_##word(const void *keys, int blocks, int head_dim, const float *q, int nq, float *out, const void *next) \
-    { \
-        scores_any(type, keys, blocks, head_dim, q, nq, out); \
-    } \
-    static void values_##word(const void *v, int head_dim, const float *p, int nq, int count, bool more, float *out, ptrdiff_t out_stride, \
-                              const void *next) \
-    { \
-        values_any(type, v, head_dim, p, nq, count, more, out, out_stride); \
+#define ATTENTION(word, type)                                                                     \
+    static void scores_##word(const void *keys, int blocks, int head_dim, const float *q, int nq, \
+                              float *out, const void *next)                                       \
+    {                                                                                             \
+        scores_any(type, keys, blocks, head_dim, q, nq, out);                                     \
+    }                                                                                             \
+    static void values_##word(const void *v, int head_dim, const float *p, int nq, int count,     \
+                              bool more, float *out, ptrdiff_t out_stride, const void *next)      \
+    {                                                                                             \
+        values_any(type, v, head_dim, p, nq, count, more, out, out_stride);                       \
     }
 ATTENTION(f32, KV_F32)
 ATTENTION(f16, KV_F16)
 ATTENTION(q8_0, KV_Q8_0)
 
-static void merge(const float *o, ptrdiff_t o_stride, const float *max, const float *sum, int n_chunks, int head_dim, float *out)
+static void merge(const float *o, ptrdiff_t o_stride, const float *max, const float *sum,
+                  int n_chunks, int head_dim, float *out)
 {
     float m = -INFINITY, total = 0.0f, r;
 
@@ -374,14 +397,28 @@ static double peak_int8(void)
 }
 
 const struct kernels kernels_scalar = {
-    .name = "scalar", .width = 8, .tile = 24,
+    .name = "scalar",
+    .width = 8,
+    .tile = 24,
     .quantise = quantise,
     .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(scalar)},
-    .float_input = float_input, .dot_float = dot_float, .gemv_float = gemv_float, .widen = widen,
-    .norm = norm, .silu_mul = silu_mul, .rotary = rotary, .router = router, .add = add, .combine = combine, .to_f16 = to_f16, .to_bf16 = to_bf16,
+    .float_input = float_input,
+    .dot_float = dot_float,
+    .gemv_float = gemv_float,
+    .widen = widen,
+    .norm = norm,
+    .silu_mul = silu_mul,
+    .rotary = rotary,
+    .router = router,
+    .add = add,
+    .combine = combine,
+    .to_f16 = to_f16,
+    .to_bf16 = to_bf16,
     .scores = {scores_f32, scores_f16, scores_q8_0},
     .softmax = softmax,
     .values = {values_f32, values_f16, values_q8_0},
     .merge = merge,
-    .read = read_all, .peak_f32 = peak_f32, .peak_int8 = peak_int8,
+    .read = read_all,
+    .peak_f32 = peak_f32,
+    .peak_int8 = peak_int8,
 };

@@ -1,6 +1,7 @@
-/* AVX-512 products with rows as they lie in the file: the weights of a model that was opened a moment ago are multiplied where they are mapped.
- * Sixteen rows are read side by side and transposed in registers into the words that the packed layout stores, so the sums, and with them the bits,
- * are those of kernels_avx512.c; for a few tokens reading from memory takes as long. */
+/* AVX-512 products with rows as they lie in the file: the weights of a model that was opened a
+ * moment ago are multiplied where they are mapped. Sixteen rows are read side by side and
+ * transposed in registers into the words that the packed layout stores, so the sums, and with them
+ * the bits, are those of kernels_avx512.c; for a few tokens reading from memory takes as long. */
 #include "engine/device/cpu/kernels/kernels.h"
 
 #if defined(__AVX512VNNI__)
@@ -22,8 +23,10 @@ INLINE __m512i four_rows(const uint8_t *p, size_t row)
 /* Words 0..3 of 16 bytes of each row, one row a lane. */
 INLINE void transpose4x4(const uint8_t *p, size_t row, __m512i w[4])
 {
-    __m512i a = four_rows(p, row), b = four_rows(p + row, row), c = four_rows(p + 2 * row, row), d = four_rows(p + 3 * row, row);
-    __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d), ab2 = _mm512_unpackhi_epi32(a, b), cd2 = _mm512_unpackhi_epi32(c, d);
+    __m512i a = four_rows(p, row), b = four_rows(p + row, row), c = four_rows(p + 2 * row, row),
+            d = four_rows(p + 3 * row, row);
+    __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d),
+            ab2 = _mm512_unpackhi_epi32(a, b), cd2 = _mm512_unpackhi_epi32(c, d);
 
     w[0] = _mm512_unpacklo_epi64(ab, cd);
     w[1] = _mm512_unpackhi_epi64(ab, cd);
@@ -60,10 +63,13 @@ INLINE __m512i broadcast(const int8_t *p)
 }
 
 /* 16 rows, nt (a constant) of the panel's tokens. */
-INLINE void rows16(enum dtype type, const uint8_t *rows, int n, const struct act_block *a, const int nt, int panel, float *out, ptrdiff_t stride)
+INLINE void rows16(enum dtype type, const uint8_t *rows, int n, const struct act_block *a,
+                   const int nt, int panel, float *out, ptrdiff_t stride)
 {
     const size_t block = type == DTYPE_Q8_0 ? 34 : 18, row = block * (size_t)n;
-    const __m512i at = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_epi32((int)row));
+    const __m512i at = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,
+                                                            12, 13, 14, 15),
+                                          _mm512_set1_epi32((int)row));
     const char *ahead = (const char *)rows + 16 * row;
     __m512 acc[4], saved[2][4];
 
@@ -72,11 +78,14 @@ INLINE void rows16(enum dtype type, const uint8_t *rows, int n, const struct act
 
         for (int t = 0; t < nt; t++)
             acc[t] = _mm512_setzero_ps();
-        for (int b = (int)((int64_t)quarter * n / 4); b < end; b++, rows += block, a += panel, ahead += 16 * block) {
-            __m512 dw = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_i32gather_epi32(at, (const void *)rows, 1)));
+        for (int b = (int)((int64_t)quarter * n / 4); b < end;
+             b++, rows += block, a += panel, ahead += 16 * block) {
+            __m512 dw = _mm512_cvtph_ps(
+                _mm512_cvtepi32_epi16(_mm512_i32gather_epi32(at, (const void *)rows, 1)));
             __m512i w[8], s[4];
 
-            /* Sixteen rows are too many streams for the hardware; the next sixteen are asked for in the order in which they lie. */
+            /* Sixteen rows are too many streams for the hardware; the next sixteen are asked for in
+             * the order in which they lie. */
             for (size_t i = 0; i < 16 * block; i += 64)
                 _mm_prefetch(ahead + i, _MM_HINT_T1);
             unpack(type, rows + 2, row, w);
@@ -87,7 +96,8 @@ INLINE void rows16(enum dtype type, const uint8_t *rows, int n, const struct act
                 for (int t = 0; t < nt; t++)
                     s[t] = _mm512_dpbusd_epi32(s[t], w[k], broadcast(a[t].q + 4 * k));
             for (int t = 0; t < nt; t++)
-                acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t]), _mm512_mul_ps(dw, _mm512_set1_ps(a[t].d)), acc[t]);
+                acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t]),
+                                         _mm512_mul_ps(dw, _mm512_set1_ps(a[t].d)), acc[t]);
         }
         for (int t = 0; t < nt; t++) {
             if (quarter == 0 || quarter == 2)
@@ -95,12 +105,14 @@ INLINE void rows16(enum dtype type, const uint8_t *rows, int n, const struct act
             else if (quarter == 1)
                 saved[0][t] = _mm512_add_ps(saved[0][t], acc[t]);
             else
-                _mm512_storeu_ps(out + t * stride, _mm512_add_ps(saved[0][t], _mm512_add_ps(saved[1][t], acc[t])));
+                _mm512_storeu_ps(out + t * stride,
+                                 _mm512_add_ps(saved[0][t], _mm512_add_ps(saved[1][t], acc[t])));
         }
     }
 }
 
-INLINE void raw_any(enum dtype type, const uint8_t *rows, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t stride)
+INLINE void raw_any(enum dtype type, const uint8_t *rows, int groups, int cols,
+                    const struct act_block *panel, int nt, float *out, ptrdiff_t stride)
 {
     int n = cols / NUM_BLOCK;
 
@@ -114,12 +126,14 @@ INLINE void raw_any(enum dtype type, const uint8_t *rows, int groups, int cols, 
             }
 }
 
-void raw_dot_q8_0_avx512(const void *rows, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+void raw_dot_q8_0_avx512(const void *rows, int groups, int cols, const struct act_block *panel,
+                         int nt, float *out, ptrdiff_t out_stride)
 {
     raw_any(DTYPE_Q8_0, rows, groups, cols, panel, nt, out, out_stride);
 }
 
-void raw_dot_q4_0_avx512(const void *rows, int groups, int cols, const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+void raw_dot_q4_0_avx512(const void *rows, int groups, int cols, const struct act_block *panel,
+                         int nt, float *out, ptrdiff_t out_stride)
 {
     raw_any(DTYPE_Q4_0, rows, groups, cols, panel, nt, out, out_stride);
 }

@@ -1,5 +1,5 @@
-/* Which kernel set runs: the best that this CPU has, or the one asked for. Chosen once, before models load (their packing width follows);
- * engine thread or start-up. */
+/* Which kernel set runs: the best that this CPU has, or the one asked for. Chosen once, before
+ * models load (their packing width follows); engine thread or start-up. */
 #include "engine/device/cpu/kernels/formats.h"
 
 #include <pthread.h>
@@ -38,27 +38,30 @@ static int has_avx_vnni(void)
 
 static int has_avx512(void)
 {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
 }
 #endif
 
 #if defined(__x86_64__)
-/* The processor has tiles and int8 products, the kernel saves their state, and lets this process use them (Linux asks for a request: the
- * state is 8 KiB a thread). */
+/* The processor has tiles and int8 products, the kernel saves their state, and lets this process
+ * use them (Linux asks for a request: the state is 8 KiB a thread). */
 static int has_amx(void)
 {
     unsigned a, b, c, d;
 
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 24 & 3) != 3 || !__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1))
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 24 & 3) != 3 ||
+        !__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1))
         return 0;
     __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
-    return (a >> 17 & 3) == 3 && syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
+    return (a >> 17 & 3) == 3 &&
+           syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
 }
 #endif
 
 static const struct kernels *sets[6] = {&kernels_scalar};
-static struct kernels amx;              /* the AVX-512 set with the matrix unit's products */
+static struct kernels amx; /* the AVX-512 set with the matrix unit's products */
 static int n_sets = 1;
 
 static void find_sets(void)
@@ -76,7 +79,11 @@ static void find_sets(void)
         amx.tile = KERNEL_TILE;
         amx.small_batch_set = &kernels_avx512;
         amx.small_batch_end = 24;
-        memcpy(amx.dot, (__typeof__(amx.dot)){[DTYPE_Q8_0] = format_q8_0_amx, [DTYPE_Q4_0] = format_q4_0_amx, FORMAT_DOTS(amx)}, sizeof amx.dot);
+        memcpy(
+            amx.dot,
+            (__typeof__(amx.dot)){
+                [DTYPE_Q8_0] = format_q8_0_amx, [DTYPE_Q4_0] = format_q4_0_amx, FORMAT_DOTS(amx)},
+            sizeof amx.dot);
         sets[n_sets++] = &amx;
     }
 #endif

@@ -1,5 +1,6 @@
-/* See microbench.h. Loops are written with the compiler's vector extension so that one text serves every instruction set; each figure is
- * the best of several runs, since a machine is only ever disturbed towards slower. */
+/* See microbench.h. Loops are written with the compiler's vector extension so that one text serves
+ * every instruction set; each figure is the best of several runs, since a machine is only ever
+ * disturbed towards slower. */
 #include "engine/device/cpu/tuning/microbench.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -16,7 +17,7 @@
 struct pass {
     struct pool *pool;
     char *buffer;
-    double (*peak)(void);               /* operations done */
+    double (*peak)(void); /* operations done */
     double best, ops[POOL_MAX];
     uint64_t sink[POOL_MAX];
 };
@@ -101,13 +102,17 @@ double cpu_peak_int8(int n_threads)
     return peak(kernels_active()->peak_int8, n_threads);
 }
 
-/* One product of a random matrix, as the device would run it: panels of the set's size, all row groups. */
+/* One product of a random matrix, as the device would run it: panels of the set's size, all row
+ * groups. */
 static int bench_dot(struct microbench_result *r, enum dtype type, int rows, int cols, int tokens)
 {
     const struct kernels *k = kernels_active();
-    int groups = pack_groups(rows, k->width), panels = (tokens + k->tile - 1) / k->tile, blocks = cols / NUM_BLOCK;
-    size_t bytes = pack_bytes(type, rows, cols, k->width), act = (size_t)tokens * (size_t)blocks * sizeof(struct act_block);
-    size_t out = (size_t)tokens * (size_t)groups * (size_t)k->width * sizeof(float), total = bytes + 64 + act + 64 + out;
+    int groups = pack_groups(rows, k->width), panels = (tokens + k->tile - 1) / k->tile,
+        blocks = cols / NUM_BLOCK;
+    size_t bytes = pack_bytes(type, rows, cols, k->width),
+           act = (size_t)tokens * (size_t)blocks * sizeof(struct act_block);
+    size_t out = (size_t)tokens * (size_t)groups * (size_t)k->width * sizeof(float),
+           total = bytes + 64 + act + 64 + out;
     uint8_t *memory = mem_pages(total), *panel;
     float *y;
 
@@ -117,7 +122,11 @@ static int bench_dot(struct microbench_result *r, enum dtype type, int rows, int
     y = (float *)(void *)(panel + (act + 63) / 64 * 64);
     memset(memory, 0x11, bytes);
     memset(panel, 0, act);
-    *r = (struct microbench_result){.rows = rows, .cols = cols, .tokens = tokens, .seconds = 1e30, .bytes = (double)bytes,
+    *r = (struct microbench_result){.rows = rows,
+                                    .cols = cols,
+                                    .tokens = tokens,
+                                    .seconds = 1e30,
+                                    .bytes = (double)bytes,
                                     .ops = 2.0 * (double)rows * (double)cols * (double)tokens};
     snprintf(r->kernel, sizeof r->kernel, "dot %s", dtype_info(type)->word);
     for (int pass = 0; pass < PASSES; pass++) {
@@ -125,10 +134,15 @@ static int bench_dot(struct microbench_result *r, enum dtype type, int rows, int
 
         for (int g = 0; g < groups; g += 8)
             for (int p = 0; p < panels; p++) {
-                int t0 = tokens * p / panels, t1 = tokens * (p + 1) / panels, count = groups - g < 8 ? groups - g : 8;
+                int t0 = tokens * p / panels, t1 = tokens * (p + 1) / panels,
+                    count = groups - g < 8 ? groups - g : 8;
 
-                k->dot[type](memory + (size_t)g * (bytes / (size_t)groups), count, k->width, cols, (struct act_block *)(void *)panel + (size_t)t0 * (size_t)blocks,
-                             t1 - t0, y + (size_t)t0 * (size_t)groups * (size_t)k->width + (size_t)g * (size_t)k->width, (ptrdiff_t)groups * k->width);
+                k->dot[type](memory + (size_t)g * (bytes / (size_t)groups), count, k->width, cols,
+                             (struct act_block *)(void *)panel + (size_t)t0 * (size_t)blocks,
+                             t1 - t0,
+                             y + (size_t)t0 * (size_t)groups * (size_t)k->width +
+                                 (size_t)g * (size_t)k->width,
+                             (ptrdiff_t)groups * k->width);
             }
         if (clock_seconds(clock_now() - start) < r->seconds)
             r->seconds = clock_seconds(clock_now() - start);
@@ -137,26 +151,40 @@ static int bench_dot(struct microbench_result *r, enum dtype type, int rows, int
     return 0;
 }
 
-/* What the small kernels are run on: one buffer each for what they read and write, large enough for all of them. */
+/* What the small kernels are run on: one buffer each for what they read and write, large enough for
+ * all of them. */
 struct small {
     const struct kernels *k;
-    float *x, *y, *w;            /* CONTEXT * 128 floats */
+    float *x, *y, *w; /* CONTEXT * 128 floats */
     uint16_t *h;
     int n;
 };
 
-#define CONTEXT 1024             /* tokens of a measured attention head */
+#define CONTEXT 1024 /* tokens of a measured attention head */
 #define HEAD 128
 
-static void run_norm(struct small *s) { s->k->norm(s->x, s->n, s->w, s->w, 1.0f / (float)s->n, 1e-5f, s->y); }
-static void run_silu(struct small *s) { s->k->silu_mul(s->x, s->w, s->n, s->y); }
-static void run_quantise(struct small *s) { s->k->quantise(s->x, s->n, (struct act_block *)(void *)s->y, 1); }
-static void run_router(struct small *s) { s->k->router(s->w, 1, s->n, s->x, s->y); }
+static void run_norm(struct small *s)
+{
+    s->k->norm(s->x, s->n, s->w, s->w, 1.0f / (float)s->n, 1e-5f, s->y);
+}
+static void run_silu(struct small *s)
+{
+    s->k->silu_mul(s->x, s->w, s->n, s->y);
+}
+static void run_quantise(struct small *s)
+{
+    s->k->quantise(s->x, s->n, (struct act_block *)(void *)s->y, 1);
+}
+static void run_router(struct small *s)
+{
+    s->k->router(s->w, 1, s->n, s->x, s->y);
+}
 
 static void run_scores(struct small *s)
 {
     for (int t = 0; t < CONTEXT; t += NUM_CHUNK)
-        s->k->scores[KV_F16](s->h + (size_t)t * HEAD, NUM_CHUNK / NUM_LANES, HEAD, s->x, 1, s->y + t, s->h);
+        s->k->scores[KV_F16](s->h + (size_t)t * HEAD, NUM_CHUNK / NUM_LANES, HEAD, s->x, 1,
+                             s->y + t, s->h);
 }
 
 static void run_softmax(struct small *s)
@@ -173,11 +201,13 @@ static void run_values(struct small *s)
 }
 
 /* Repeated within a pass: a single call is too short for the clock. */
-static void bench_small(struct microbench_result *r, struct small *s, const char *name, void (*run)(struct small *s), int rows, int cols, double bytes, double ops)
+static void bench_small(struct microbench_result *r, struct small *s, const char *name,
+                        void (*run)(struct small *s), int rows, int cols, double bytes, double ops)
 {
     enum { CALLS = 200 };
 
-    *r = (struct microbench_result){.rows = rows, .cols = cols, .tokens = 1, .seconds = 1e30, .bytes = bytes, .ops = ops};
+    *r = (struct microbench_result){
+        .rows = rows, .cols = cols, .tokens = 1, .seconds = 1e30, .bytes = bytes, .ops = ops};
     snprintf(r->kernel, sizeof r->kernel, "%s", name);
     for (int pass = 0; pass < PASSES; pass++) {
         uint64_t start = clock_now();
@@ -189,26 +219,41 @@ static void bench_small(struct microbench_result *r, struct small *s, const char
     }
 }
 
-/* Everything beside the matrices, cached as it is while a token is computed; the attention of one head over 1024 tokens. */
+/* Everything beside the matrices, cached as it is while a token is computed; the attention of one
+ * head over 1024 tokens. */
 static int bench_others(struct microbench_result *out, int max, int hidden, int ffn)
 {
     size_t n = (size_t)(NUM_LANES * hidden > CONTEXT * HEAD ? NUM_LANES * hidden : CONTEXT * HEAD);
-    struct small s = {.k = kernels_active(), .x = mem_alloc(n, sizeof(float)), .y = mem_alloc(n, sizeof(float)), .w = mem_alloc(n, sizeof(float)),
+    struct small s = {.k = kernels_active(),
+                      .x = mem_alloc(n, sizeof(float)),
+                      .y = mem_alloc(n, sizeof(float)),
+                      .w = mem_alloc(n, sizeof(float)),
                       .h = mem_alloc(n, sizeof(uint16_t))};
-    const struct { const char *name; void (*run)(struct small *s); int rows, cols; double bytes, ops; } all[] = {
-        {"norm", run_norm, 1, hidden, 8.0 * hidden, 7.0 * hidden}, {"quantise", run_quantise, 1, hidden, 4.0 * hidden, 3.0 * hidden},
-        {"router", run_router, NUM_LANES, hidden, 4.0 * NUM_LANES * hidden, 2.0 * NUM_LANES * hidden}, {"silu * up", run_silu, 1, ffn, 8.0 * ffn, 20.0 * ffn},
-        {"scores f16", run_scores, CONTEXT, HEAD, 2.0 * CONTEXT * HEAD, 2.0 * CONTEXT * HEAD}, {"softmax", run_softmax, 1, CONTEXT, 4.0 * CONTEXT, 18.0 * CONTEXT},
+    const struct {
+        const char *name;
+        void (*run)(struct small *s);
+        int rows, cols;
+        double bytes, ops;
+    } all[] = {
+        {"norm", run_norm, 1, hidden, 8.0 * hidden, 7.0 * hidden},
+        {"quantise", run_quantise, 1, hidden, 4.0 * hidden, 3.0 * hidden},
+        {"router", run_router, NUM_LANES, hidden, 4.0 * NUM_LANES * hidden,
+         2.0 * NUM_LANES * hidden},
+        {"silu * up", run_silu, 1, ffn, 8.0 * ffn, 20.0 * ffn},
+        {"scores f16", run_scores, CONTEXT, HEAD, 2.0 * CONTEXT * HEAD, 2.0 * CONTEXT * HEAD},
+        {"softmax", run_softmax, 1, CONTEXT, 4.0 * CONTEXT, 18.0 * CONTEXT},
         {"values f16", run_values, CONTEXT, HEAD, 2.0 * CONTEXT * HEAD, 2.0 * CONTEXT * HEAD},
     };
     int done = 0;
 
     for (size_t i = 0; s.x && s.y && s.w && s.h && i < n; i++)
         s.x[i] = s.w[i] = (float)(i % 7) * 0.1f;
-    for (size_t i = 0; s.x && s.y && s.w && s.h && i < sizeof all / sizeof *all && done < max; i++) {
+    for (size_t i = 0; s.x && s.y && s.w && s.h && i < sizeof all / sizeof *all && done < max;
+         i++) {
         s.n = all[i].cols;
         if (s.n % NUM_BLOCK == 0)
-            bench_small(&out[done++], &s, all[i].name, all[i].run, all[i].rows, all[i].cols, all[i].bytes, all[i].ops);
+            bench_small(&out[done++], &s, all[i].name, all[i].run, all[i].rows, all[i].cols,
+                        all[i].bytes, all[i].ops);
     }
     mem_free(s.x);
     mem_free(s.y);
@@ -221,20 +266,26 @@ static int bench_others(struct microbench_result *out, int max, int hidden, int 
 static int bench_float(struct microbench_result *r, enum dtype type, int rows, int cols, int tokens)
 {
     const struct kernels *k = kernels_active();
-    size_t row = dtype_row_bytes(type, cols), bytes = (size_t)rows * row, x = (size_t)tokens * (size_t)kernel_float_cols(cols) * sizeof(float),
+    size_t row = dtype_row_bytes(type, cols), bytes = (size_t)rows * row,
+           x = (size_t)tokens * (size_t)kernel_float_cols(cols) * sizeof(float),
            total = bytes + x + (size_t)tokens * (size_t)rows * sizeof(float);
     uint8_t *memory = mem_pages(total);
 
     if (!memory)
         return ERR_MEMORY;
-    *r = (struct microbench_result){.rows = rows, .cols = cols, .tokens = tokens, .seconds = 1e30, .bytes = (double)bytes,
+    *r = (struct microbench_result){.rows = rows,
+                                    .cols = cols,
+                                    .tokens = tokens,
+                                    .seconds = 1e30,
+                                    .bytes = (double)bytes,
                                     .ops = 2.0 * (double)rows * (double)cols * (double)tokens};
     snprintf(r->kernel, sizeof r->kernel, "dot %s", dtype_info(type)->word);
     memset(memory, 0, total);
     for (int pass = 0; pass < PASSES; pass++) {
         uint64_t start = clock_now();
 
-        k->dot_float(type, type == DTYPE_BF16, memory, row, rows, cols, memory + bytes, tokens, (float *)(void *)(memory + bytes + x), rows);
+        k->dot_float(type, type == DTYPE_BF16, memory, row, rows, cols, memory + bytes, tokens,
+                     (float *)(void *)(memory + bytes + x), rows);
         if (clock_seconds(clock_now() - start) < r->seconds)
             r->seconds = clock_seconds(clock_now() - start);
     }
@@ -242,10 +293,14 @@ static int bench_float(struct microbench_result *r, enum dtype type, int rows, i
     return 0;
 }
 
-int cpu_microbench(struct microbench_result *out, int max, int hidden, int expert_ffn, struct error *e)
+int cpu_microbench(struct microbench_result *out, int max, int hidden, int expert_ffn,
+                   struct error *e)
 {
-    const struct { int rows, cols, tokens; } shapes[] = {
-        {128, hidden, 1}, {8 * hidden, hidden, 1}, {expert_ffn, hidden, 2}, {expert_ffn, hidden, 3}, {expert_ffn, hidden, 12}, {expert_ffn, hidden, 24},
+    const struct {
+        int rows, cols, tokens;
+    } shapes[] = {
+        {128, hidden, 1},         {8 * hidden, hidden, 1},  {expert_ffn, hidden, 2},
+        {expert_ffn, hidden, 3},  {expert_ffn, hidden, 12}, {expert_ffn, hidden, 24},
         {hidden, expert_ffn, 24}, {hidden / 2, hidden, 96},
     };
     static const enum dtype floats[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
@@ -253,14 +308,17 @@ int cpu_microbench(struct microbench_result *out, int max, int hidden, int exper
 
     for (int type = 0; type < DTYPE_COUNT; type++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes && n < max && rc == 0; s++) {
-            if (!kernels_active()->dot[type] || shapes[s].cols % dtype_info((enum dtype)type)->block)
+            if (!kernels_active()->dot[type] ||
+                shapes[s].cols % dtype_info((enum dtype)type)->block)
                 continue;
-            rc = bench_dot(&out[n], (enum dtype)type, shapes[s].rows, shapes[s].cols, shapes[s].tokens);
+            rc = bench_dot(&out[n], (enum dtype)type, shapes[s].rows, shapes[s].cols,
+                           shapes[s].tokens);
             out[n++].integer = true;
         }
     for (size_t t = 0; t < sizeof floats / sizeof *floats; t++)
         for (size_t s = 0; s < 4 && n < max && rc == 0; s++)
-            rc = bench_float(&out[n++], floats[t], shapes[s].rows, shapes[s].cols, shapes[s].tokens);
+            rc = bench_float(&out[n++], floats[t], shapes[s].rows, shapes[s].cols,
+                             shapes[s].tokens);
     if (rc == 0 && (rc = bench_others(out + n, max - n, hidden, expert_ffn)) >= 0)
         n += rc;
     return rc < 0 ? error_set(e, ERR_MEMORY, "no memory for measuring the kernels") : n;

@@ -1,5 +1,6 @@
-/* What this machine can do and what the kernels make of it: read bandwidth, compute peaks, and each kernel and shape against them.
- * Called by one thread at a time (--bench, the speed panel's roofline); takes its own memory and threads for the call. */
+/* What this machine can do and what the kernels make of it: read bandwidth, compute peaks, and each
+ * kernel and shape against them. Called by one thread at a time (--bench, the speed panel's
+ * roofline); takes its own memory and threads for the call. */
 #ifndef ENGINE_DEVICE_CPU_TUNING_MICROBENCH_H
 #define ENGINE_DEVICE_CPU_TUNING_MICROBENCH_H
 
@@ -9,36 +10,43 @@
 
 #include <stdbool.h>
 
-/* Best of several passes over memory larger than most caches (256 MiB), by n_threads together: bytes a second; 0 without memory. Takes
- * about 0.2 s. On machines with a very large last-level cache this is partly its speed, as it is for a model's weights. */
+/* Best of several passes over memory larger than most caches (256 MiB), by n_threads together:
+ * bytes a second; 0 without memory. Takes about 0.2 s. On machines with a very large last-level
+ * cache this is partly its speed, as it is for a model's weights. */
 double cpu_read_bandwidth(int n_threads);
-/* Multiply-adds count two: operations a second of n_threads. int8: the widest integer dot product this CPU has. */
+/* Multiply-adds count two: operations a second of n_threads. int8: the widest integer dot product
+ * this CPU has. */
 double cpu_peak_f32(int n_threads);
 double cpu_peak_int8(int n_threads);
 
 struct microbench_result {
-    char kernel[24];            /* "dot q4_0", "norm", "scores f16" */
+    char kernel[24]; /* "dot q4_0", "norm", "scores f16" */
     int rows, cols, tokens;
-    double seconds;             /* best run */
-    bool integer;               /* its products are integers: the int8 peak applies */
-    double bytes, ops;          /* of one run: weights or cache read, multiply-adds times two */
+    double seconds;    /* best run */
+    bool integer;      /* its products are integers: the int8 peak applies */
+    double bytes, ops; /* of one run: weights or cache read, multiply-adds times two */
 };
 
-/* Every kernel of the active set on the shapes of a model with this hidden size and expert width, one thread, `cached` ones from a matrix
- * that fits the second-level cache. Fills at most max results and returns how many, or a negative code. */
-int cpu_microbench(struct microbench_result *out, int max, int hidden, int expert_ffn, struct error *e);
+/* Every kernel of the active set on the shapes of a model with this hidden size and expert width,
+ * one thread, `cached` ones from a matrix that fits the second-level cache. Fills at most max
+ * results and returns how many, or a negative code. */
+int cpu_microbench(struct microbench_result *out, int max, int hidden, int expert_ffn,
+                   struct error *e);
 
 /* Which kernel multiplies a slice of `rows` weight rows with how many tokens. */
 struct microbench_choice {
     enum dtype type;
     int rows, cols;
-    const char *small_batch, *large_batch;     /* "avx512", "amx", "oneDNN"; large_batch NULL: the other serves all */
-    int from;                   /* tokens from which `large_batch` does; TUNE_NEVER: never */
-    bool measured;              /* else the built-in threshold */
+    /* "avx512", "amx", "oneDNN"; large_batch NULL: the other serves all */
+    const char *small_batch, *large_batch;
+    int from;      /* tokens from which `large_batch` does; TUNE_NEVER: never */
+    bool measured; /* else the built-in threshold */
 };
 
-/* For every shape of the model (from model_inspect), as a CPU device opened with this cache folder would choose. How many, at most max.
- * decode: how many of n_threads were measured to decode fastest, 0: not measured. */
-int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool float_library, int n_threads, struct microbench_choice *out, int max, int *decode);
+/* For every shape of the model (from model_inspect), as a CPU device opened with this cache folder
+ * would choose. How many, at most max. decode: how many of n_threads were measured to decode
+ * fastest, 0: not measured. */
+int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool float_library,
+                int n_threads, struct microbench_choice *out, int max, int *decode);
 
 #endif

@@ -1,6 +1,8 @@
-/* Measuring the tuning table on an opened CPU device (shape_table.h says what it is for). Engine thread, no job under way: the device's own multiply runs with a
- * table of one entry that forces the one kernel or the other, on weights of no meaning, so that nothing depends on what is loaded or packed yet.
- * One thread: the others may be busy packing, and a threshold that holds for a core holds for all of them. */
+/* Measuring the tuning table on an opened CPU device (shape_table.h says what it is for). Engine
+ * thread, no job under way: the device's own multiply runs with a table of one entry that forces
+ * the one kernel or the other, on weights of no meaning, so that nothing depends on what is loaded
+ * or packed yet. One thread: the others may be busy packing, and a threshold that holds for a core
+ * holds for all of them. */
 #include "engine/base/hash.h"
 #include "engine/device/cpu/cpu.h"
 #include "engine/base/clock.h"
@@ -15,7 +17,7 @@
 #include <cpuid.h>
 #endif
 
-#define WEIGHTS ((size_t)16 << 20)      /* larger than second-level caches */
+#define WEIGHTS ((size_t)16 << 20) /* larger than second-level caches */
 #define LINE 64
 #define SAMPLE_NS 20000
 #define BUDGET_NS (150 * CLOCK_MILLI)
@@ -27,7 +29,7 @@ static const int counts_float[TUNE_COUNTS] = {3, 4, 6, 8, 10, 12, 16, 24, 32};
 struct trial {
     struct cpu_device *d;
     struct matrix w;
-    int rows, next;             /* of a slice; where the next one begins */
+    int rows, next; /* of a slice; where the next one begins */
     struct act_block *panel;
     float *x, *out;
 };
@@ -43,8 +45,8 @@ static bool has_choice(const struct cpu_device *d, enum dtype type)
     return dtype_is_quantised(type) ? d->k->small_batch_set != NULL : d->library != NULL;
 }
 
-/* Out of all caches: a prompt reads each slice from memory, and the kernels differ in how well they ask for it in time. Where the processor cannot,
- * the last-level cache may answer. */
+/* Out of all caches: a prompt reads each slice from memory, and the kernels differ in how well they
+ * ask for it in time. Where the processor cannot, the last-level cache may answer. */
 static void drop(const uint8_t *p, size_t bytes)
 {
 #if defined(__x86_64__)
@@ -61,7 +63,8 @@ static void drop(const uint8_t *p, size_t bytes)
 static uint64_t sample(struct trial *t, int n, int from, int repeat)
 {
     struct tune forced = {.n = 1, .entry = {{t->w.type, t->rows, t->w.cols, from}}};
-    struct input in = {.n = n, .cols = t->w.cols, .panels = t->panel, .rows = t->x, .stride = t->w.cols};
+    struct input in = {
+        .n = n, .cols = t->w.cols, .panels = t->panel, .rows = t->x, .stride = t->w.cols};
     const struct tune *old = t->d->thresholds;
     size_t row = dtype_row_bytes(t->w.type, t->w.cols);
     uint64_t start;
@@ -88,17 +91,19 @@ static int measure_shape(struct trial *t, int otherwise)
     for (int i = 0; i < TUNE_COUNTS; i++) {
         int repeat;
 
-        sample(t, count[i], 2, 1);              /* the library makes its code */
+        sample(t, count[i], 2, 1); /* the library makes its code */
         sample(t, count[i], TUNE_NEVER, 1);
         repeat = 1 + (int)(SAMPLE_NS / (sample(t, count[i], 2, 1) + 1));
         for (int p = 0; p < TUNE_PAIRS; p++)
             for (int k = 0; k < 2; k++) {
                 bool second = (k ^ p) & 1;
 
-                (second ? large_batch : small_batch)[i][p] = (double)sample(t, count[i], second ? 2 : TUNE_NEVER, repeat) + 1;
+                (second ? large_batch : small_batch)[i][p] =
+                    (double)sample(t, count[i], second ? 2 : TUNE_NEVER, repeat) + 1;
             }
     }
-    return tune_choose(count, TUNE_COUNTS, (const double (*)[TUNE_PAIRS])small_batch, (const double (*)[TUNE_PAIRS])large_batch, otherwise);
+    return tune_choose(count, TUNE_COUNTS, (const double(*)[TUNE_PAIRS])small_batch,
+                       (const double(*)[TUNE_PAIRS])large_batch, otherwise);
 }
 
 /* Thresholds of these shapes. What the time does not suffice for keeps `from` 0. */
@@ -113,16 +118,24 @@ static int measure(struct cpu_device *d, struct tune *shapes)
         cols = (size_t)shapes->entry[i].cols > cols ? (size_t)shapes->entry[i].cols : cols;
         rows = (size_t)shapes->entry[i].rows > rows ? (size_t)shapes->entry[i].rows : rows;
     }
-    used = WEIGHTS + KERNEL_TILE * (cols * sizeof(float) + cols / NUM_BLOCK * sizeof(struct act_block) + (rows + NUM_LANES) * sizeof(float));
+    used = WEIGHTS +
+           KERNEL_TILE * (cols * sizeof(float) + cols / NUM_BLOCK * sizeof(struct act_block) +
+                          (rows + NUM_LANES) * sizeof(float));
     if (!(memory = mem_pages(used)))
         return 0;
-    memset(memory, 0x11, WEIGHTS);              /* small normal numbers in every type */
+    memset(memory, 0x11, WEIGHTS); /* small normal numbers in every type */
     end = clock_now() + BUDGET_NS;
     for (int i = 0; i < shapes->n && clock_now() < end; i++) {
         struct tune_entry *p = &shapes->entry[i];
         size_t bytes = dtype_row_bytes(p->type, p->cols);
-        struct trial t = {.d = d, .w = {.type = p->type, .rows = (int)(WEIGHTS / bytes) / 16 * 16, .cols = p->cols,
-                                        .width = pack_width(p->type, d->k->width), .data = memory, .bytes = WEIGHTS}, .rows = p->rows};
+        struct trial t = {.d = d,
+                          .w = {.type = p->type,
+                                .rows = (int)(WEIGHTS / bytes) / 16 * 16,
+                                .cols = p->cols,
+                                .width = pack_width(p->type, d->k->width),
+                                .data = memory,
+                                .bytes = WEIGHTS},
+                          .rows = p->rows};
 
         t.panel = (struct act_block *)(void *)(memory + WEIGHTS);
         t.x = (float *)(void *)(t.panel + KERNEL_TILE * (cols / NUM_BLOCK));
@@ -154,19 +167,23 @@ static void make_key(const struct cpu_device *d, char *key)
 
     __get_cpuid(1, &signature, &b, &c, &dx);
 #endif
-    snprintf(key, TUNE_KEY, "moetop %s thresholds 1: %.127s (%x), %s, oneDNN %s%s", MOETOP_VERSION, d->base.info.name, signature, d->k->name, onednn_version(),
-             d->bf16 ? " in bf16" : "");
+    snprintf(key, TUNE_KEY, "moetop %s thresholds 1: %.127s (%x), %s, oneDNN %s%s", MOETOP_VERSION,
+             d->base.info.name, signature, d->k->name, onednn_version(), d->bf16 ? " in bf16" : "");
 }
 
 static bool make_path(const struct cpu_device *d, const char *key, char *path, size_t size)
 {
     uint64_t h = hash_bytes(HASH_START, key, strlen(key));
 
-    return d->base.config.cache_dir && snprintf(path, size, "%s/kernels-%016llx.tune", d->base.config.cache_dir, (unsigned long long)h) < (int)size;
+    return d->base.config.cache_dir &&
+           snprintf(path, size, "%s/kernels-%016llx.tune", d->base.config.cache_dir,
+                    (unsigned long long)h) < (int)size;
 }
 
-/* New thresholds into the file. Those that another process stored meanwhile count, unless they were to be measured anew. */
-static int keep(struct cpu_device *d, struct tune *fresh, const char *path, const char *key, struct error *e)
+/* New thresholds into the file. Those that another process stored meanwhile count, unless they were
+ * to be measured anew. */
+static int keep(struct cpu_device *d, struct tune *fresh, const char *path, const char *key,
+                struct error *e)
 {
     struct tune all;
 
@@ -199,16 +216,18 @@ static int add_missing(struct cpu_device *d, bool quantised)
     kept = make_path(d, key, path, sizeof path);
     tune_shapes(d->model, d->heads_per_task, &shapes);
     for (int i = 0; i < shapes.n; i++)
-        if (dtype_is_quantised(shapes.entry[i].type) == quantised && has_choice(d, shapes.entry[i].type) &&
+        if (dtype_is_quantised(shapes.entry[i].type) == quantised &&
+            has_choice(d, shapes.entry[i].type) &&
             !tune_find(&d->tune, shapes.entry[i].type, shapes.entry[i].rows, shapes.entry[i].cols))
             tune_set(&fresh, shapes.entry[i]);
     if (!fresh.n || !kept || !(done = measure(d, &fresh)))
         return 0;
-    for (int i = 0; i < fresh.n && !quantised; i++)         /* float shapes are decided for good */
+    for (int i = 0; i < fresh.n && !quantised; i++) /* float shapes are decided for good */
         if (!fresh.entry[i].from)
             fresh.entry[i].from = default_of(d, fresh.entry[i].type);
     if (keep(d, &fresh, path, key, &e) < 0) {
-        snprintf(line, sizeof line, "%s; which kernel is fastest for which shape will be measured again", e.text);
+        snprintf(line, sizeof line,
+                 "%s; which kernel is fastest for which shape will be measured again", e.text);
         tell(d, line);
         if (!quantised)
             return 0;
@@ -237,7 +256,8 @@ void tuning_open(struct cpu_device *d)
         }
         tune_shapes(d->model, d->heads_per_task, &shapes);
         for (int i = 0; i < shapes.n; i++) {
-            const struct tune_entry *p = tune_find(&stored, shapes.entry[i].type, shapes.entry[i].rows, shapes.entry[i].cols);
+            const struct tune_entry *p = tune_find(&stored, shapes.entry[i].type,
+                                                   shapes.entry[i].rows, shapes.entry[i].cols);
 
             if (p)
                 tune_set(&d->tune, *p);
@@ -252,7 +272,8 @@ void tuning_open(struct cpu_device *d)
 }
 
 /* A device that is not opened, as far as the table needs one. */
-int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool float_library, int n_threads, struct microbench_choice *out, int max, int *decode)
+int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool float_library,
+                int n_threads, struct microbench_choice *out, int max, int *decode)
 {
     struct cpu_device *d = mem_alloc(1, sizeof *d);
     struct tune shapes, stored = {0};
@@ -275,10 +296,12 @@ int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool f
     *decode = tune_decode(&stored, m->type, n_threads);
     n = shapes.n < max ? shapes.n : max;
     for (int i = 0; i < n; i++) {
-        const struct tune_entry *p = &shapes.entry[i], *kept = tune_find(&stored, p->type, p->rows, p->cols);
+        const struct tune_entry *p = &shapes.entry[i],
+                                *kept = tune_find(&stored, p->type, p->rows, p->cols);
         bool quantised = dtype_is_quantised(p->type);
 
-        out[i] = (struct microbench_choice){p->type, p->rows, p->cols, d->k->name, NULL, 0, kept != NULL};
+        out[i] = (struct microbench_choice){p->type, p->rows, p->cols,     d->k->name,
+                                            NULL,    0,       kept != NULL};
         if (quantised ? d->k->small_batch_set != NULL : float_library && d->k != &kernels_scalar) {
             out[i].small_batch = quantised ? d->k->small_batch_set->name : d->k->name;
             out[i].large_batch = quantised ? d->k->name : "oneDNN";
@@ -297,7 +320,8 @@ static int add_decode(struct cpu_device *d, int pos)
     struct error e;
 
     make_key(d, key);
-    if (tune_decode(&d->tune, d->model->type, d->n_threads) || !make_path(d, key, path, sizeof path) || !(fresh.decode[0].use = tuning_decode(d, pos)))
+    if (tune_decode(&d->tune, d->model->type, d->n_threads) ||
+        !make_path(d, key, path, sizeof path) || !(fresh.decode[0].use = tuning_decode(d, pos)))
         return 0;
     tune_decode_set(&d->tune, fresh.decode[0]);
     crowd_init(&d->decoding, fresh.decode[0].use);

@@ -1,12 +1,15 @@
-/* How many threads decode fastest (shape_table.h): as many as there are physical cores, unless fewer are measured to be faster by more than the noise; memory
- * can be busy with fewer, and on cores of two kinds or a busy machine the last ones may only be in the way. Prompts, which are bound by
- * computing, keep all of them. Engine thread, no job under way: some layers of a token at a time, by one number of threads after the other. */
+/* How many threads decode fastest (shape_table.h): as many as there are physical cores, unless
+ * fewer are measured to be faster by more than the noise; memory can be busy with fewer, and on
+ * cores of two kinds or a busy machine the last ones may only be in the way. Prompts, which are
+ * bound by computing, keep all of them. Engine thread, no job under way: some layers of a token at
+ * a time, by one number of threads after the other. */
 #include "engine/device/cpu/cpu.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
 
-#define LAYERS 4                /* of one sample: some milliseconds, and other weights than the sample before read */
+/* of one sample: some milliseconds, and other weights than the sample before read */
+#define LAYERS 4
 #define CANDIDATES 4
 #define BUDGET_NS (400 * CLOCK_MILLI)
 
@@ -53,18 +56,23 @@ int tuning_decode(struct cpu_device *d, int pos)
     float *memory;
 
     /* threads of one node stand together: the last ones of several nodes are a whole node's */
-    if (!d->base.config.fewer_threads || d->n_threads < 2 || topology_nodes() > 1 || pos < 0 || pos >= d->context || !d->rope_cos)
+    if (!d->base.config.fewer_threads || d->n_threads < 2 || topology_nodes() > 1 || pos < 0 ||
+        pos >= d->context || !d->rope_cos)
         return 0;
     if (!(memory = mem_alloc(2 * hidden + 2 * used, sizeof *memory)))
         return 0;
     n = add_candidate(list, n, d->n_threads - 1);
     n = add_candidate(list, n, (3 * d->n_threads + 3) / 4);
     n = add_candidate(list, n, (d->n_threads + 1) / 2);
-    m = (struct decode){{.rows = 1, .pos = pos, .x = memory, .weights = memory + 2 * hidden, .experts = (int *)(void *)(memory + 2 * hidden + used)},
+    m = (struct decode){{.rows = 1,
+                         .pos = pos,
+                         .x = memory,
+                         .weights = memory + 2 * hidden,
+                         .experts = (int *)(void *)(memory + 2 * hidden + used)},
                         memory + hidden};
     for (size_t i = 0; i < hidden; i++)
         m.start[i] = (float)((i * 2654435761u >> 7) % 2001) / 1000.0f - 1.0f;
-    for (; round <= TUNE_PAIRS && took && clock_now() < end; round++)         /* round 0 warms up */
+    for (; round <= TUNE_PAIRS && took && clock_now() < end; round++) /* round 0 warms up */
         for (int i = 0; i < n && took; i++) {
             took = sample(d, &m, list[i], round + 3 * i);
             if (round > 0)
