@@ -227,6 +227,30 @@ START_TEST(any_bytes_any_size)
 }
 END_TEST
 
+/* Six hundred marks on a letter, in pieces, and zero-width joiners: a few stay, other text all. */
+START_TEST(a_flood_of_marks_is_bounded)
+{
+    struct utf8_marks m = {0};
+    char piece[64], out[4096];
+    size_t n, total = 0;
+
+    strcpy(out, "a");
+    total = utf8_cap_marks(&m, out, 1);
+    for (int i = 0; i < 600; i++) {
+        strcpy(piece, i % 3 ? "\xcc\x81" : "\xe2\x80\x8d"); /* U+0301, U+200D */
+        n = utf8_cap_marks(&m, piece, strlen(piece));
+        memcpy(out + total, piece, n);
+        total += n;
+    }
+    ck_assert_uint_le(total, 1 + 3 * UTF8_MARKS_MOST);
+    ck_assert_uint_ge(total, 1 + 2 * UTF8_MARKS_MOST);
+    strcpy(piece, "b\xcc\x81\tc\n\xc3\xa9\xe6\x97\xa5");
+    n = strlen(piece);
+    ck_assert_uint_eq(utf8_cap_marks(&m, piece, n), n);
+    ck_assert_str_eq(piece, "b\xcc\x81\tc\n\xc3\xa9\xe6\x97\xa5");
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("utf8");
@@ -240,6 +264,7 @@ static Suite *suite(void)
     tcase_add_test(c, cursor_steps_agree_both_ways);
     tcase_add_loop_test(c, hostile_text_becomes_safe, 0, sizeof hostile / sizeof *hostile);
     tcase_add_test(c, any_bytes_any_size);
+    tcase_add_test(c, a_flood_of_marks_is_bounded);
     suite_add_tcase(s, c);
     return s;
 }

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 struct answer {
+    struct utf8_marks marks; /* of what went to the terminal */
     struct engine *engine;
     bool tty, started, line_open;
     struct turn_done_event done;
@@ -40,6 +41,7 @@ static int put(struct answer *a, const char *text, size_t n)
     a->line_open = text[n - 1] != '\n';
     if (a->tty) {
         n = utf8_escape(safe, sizeof safe, text, n, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
+        n = utf8_cap_marks(&a->marks, safe, n);
         text = safe;
     }
     if (fwrite(text, 1, n, stdout) == n && fflush(stdout) == 0)

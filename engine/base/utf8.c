@@ -310,6 +310,27 @@ size_t utf8_escape(char *out, size_t size, const char *s, size_t n, unsigned kee
     return sink_end(&k);
 }
 
+size_t utf8_cap_marks(struct utf8_marks *m, char *s, size_t n)
+{
+    size_t out = 0;
+
+    for (size_t i = 0; i < n;) {
+        uint32_t cp;
+        size_t len = utf8_decode(s + i, n - i, &cp);
+        bool mark = cp >= 0x20 && utf8_codepoint_width(cp) == 0;
+
+        m->run = mark ? m->run + 1 : 0;
+        if (m->run <= UTF8_MARKS_MOST) {
+            memmove(s + out, s + i, len);
+            out += len;
+        } else {
+            m->run = UTF8_MARKS_MOST + 1; /* no more need be counted */
+        }
+        i += len;
+    }
+    return out;
+}
+
 /* Bytes of the escape sequence that begins at s (ECMA-48 5.3, 5.4, 5.6), 0 when none does. An
  * unfinished one ends with the text, or, so that a lone introducer cannot swallow an answer, where
  * a byte appears that the sequence cannot contain. */

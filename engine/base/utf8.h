@@ -52,6 +52,14 @@ enum { UTF8_KEEP_NEWLINE = 1, UTF8_KEEP_TAB = 2 };
  * points are whole. Like snprintf: returns the bytes the whole result needs without its NUL, writes
  * at most size - 1 of them, never half a code point or half an escape. */
 size_t utf8_escape(char *out, size_t size, const char *s, size_t n, unsigned keep);
+/* A stream's combining marks and zero-width code points, counted since the newest visible one. */
+struct utf8_marks {
+    int run;
+};
+#define UTF8_MARKS_MOST 16 /* on one base character: more than any script writes */
+/* Takes those beyond UTF8_MARKS_MOST out of s, in place; returns what is left. Pieces of a stream
+ * may come one by one, provided code points are whole. A flood of them would bury a terminal. */
+size_t utf8_cap_marks(struct utf8_marks *m, char *s, size_t n);
 /* Same, but removes: whole escape sequences (CSI, OSC, DCS, SOS, PM, APC, two-byte; with ESC or C1
  * introducers) and unsafe code points vanish, malformed parts become U+FFFD, "\r\n" and lone "\r"
  * become "\n" when newlines are kept. */

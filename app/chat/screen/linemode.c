@@ -40,9 +40,11 @@ struct linemode {
     /* what was typed could not be kept: going on would wait for what is lost */
     bool no_memory;
     int write_errno;
-    int interrupts;         /* Ctrl-C on an empty line, in a row */
-    struct strbuf sentence; /* screen reader: text not yet printed */
-    struct strbuf block;    /* lines of a message inside """ or before a backslash */
+    bool tty_out;            /* standard output is a terminal: what goes there is made safe */
+    struct utf8_marks marks; /* of what went to the terminal */
+    int interrupts;          /* Ctrl-C on an empty line, in a row */
+    struct strbuf sentence;  /* screen reader: text not yet printed */
+    struct strbuf block;     /* lines of a message inside """ or before a backslash */
     bool in_block;
     bool submitting;     /* inside chat_submit: what is added was typed just now */
     struct strbuf input; /* bytes of a pipe, not yet a line */
@@ -60,15 +62,19 @@ static void put(struct linemode *m, const char *text, size_t n)
 {
     char safe[2048];
 
+    m->tty_out = isatty(STDOUT_FILENO);
     for (size_t at = 0; at < n && !m->broken;) {
         size_t part = n - at < 256 ? n - at : 256, len;
 
         while (part > 1 && at + part < n && ((unsigned char)text[at + part] & 0xc0) == 0x80)
             part--; /* not inside a code point */
-        len = isatty(STDOUT_FILENO) ? utf8_escape(safe, sizeof safe, text + at, part,
-                                                  UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB)
-                                    : part;
-        if (fwrite(isatty(STDOUT_FILENO) ? safe : text + at, 1, len, stdout) != len) {
+        len = part;
+        if (m->tty_out) {
+            len = utf8_escape(safe, sizeof safe, text + at, part,
+                              UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
+            len = utf8_cap_marks(&m->marks, safe, len);
+        }
+        if (fwrite(m->tty_out ? safe : text + at, 1, len, stdout) != len) {
             m->broken = true;
             m->write_errno = errno;
         }
