@@ -143,7 +143,7 @@ static void expect(struct talk *t, const char *line, const char *says)
 static void expect_later(struct talk *t, const char *line, const char *says)
 {
     type(t, line);
-    for (int i = 0; i < 100 && !(t->said.data && strstr(t->said.data, says)); i++)
+    for (int i = 0; i < 600 && !(t->said.data && strstr(t->said.data, says)); i++)
         pump(t);
     ck_assert_msg(t->said.data && strstr(t->said.data, says), "%s: '%s' instead of '%s'", line,
                   t->said.data, says);

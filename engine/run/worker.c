@@ -118,6 +118,8 @@ static void obey(struct worker *w, struct command *c)
     case COMMAND_CALL:
         atomic_store(&w->cancel, 0);
         engine_uncancel(w->engine);
+        if (atomic_load(&w->quit)) /* who leaves waits for no measurement */
+            engine_cancel(w->engine);
         rc = c->call.fn(c->call.ctx, w->engine, &text, &e);
         if (rc < 0)
             send_text(w, EVENT_NOTICE, 0, e.text);
