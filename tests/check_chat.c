@@ -19,7 +19,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#define PATIENCE (60 * CLOCK_SECOND) /* a sanitizer on a busy machine; a hang is for ever */
+#define PATIENCE (150 * CLOCK_SECOND) /* a sanitizer on a busy machine; a hang is for ever */
 
 static const char *program(void)
 {
