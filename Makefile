@@ -18,7 +18,7 @@ BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -DCL_TARGET_OPENCL_VERSION=120 -DMOETOP_VE
   -DMOETOP_PREFIX='"$(PREFIX)"' -I. -I$(B)/gen -Wall -Wextra -Wvla -Wshadow \
   -Wmissing-prototypes -Wstrict-prototypes -Wno-unused-parameter \
   -ffp-contract=off -fno-math-errno -fopenmp-simd -MMD -MP
-# Hardening is for the program that is installed; the kernels' own arrays are of fixed sizes and pass nobody's text.
+# Hardening is for the program that is installed; it covers the kernels too.
 HARDENING      := -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection -fcf-protection -fPIE
 # Asserts hold headers' contracts against our own mistakes; they are compiled into every mode but the release.
 CFLAGS_release := -O2 -g -DNDEBUG $(HARDENING)

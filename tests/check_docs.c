@@ -304,7 +304,6 @@ START_TEST(every_mode_is_reached)
                 {"bench", {"--bench"}},
                 {"bench", {"--microbench"}},
                 {"one-shot", {"-p", "Hi"}},
-                {"print-prompt", {"--print-prompt", "-p", "Hi"}},
                 {"quantize", {"--quantize", "q8_0", "in.gguf", "out.gguf"}},
                 {"chat", {"--temp", "0"}}};
     static struct options o;
