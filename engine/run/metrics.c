@@ -1,6 +1,6 @@
-/* The numbers the engine reports about itself. Engine thread; everything is taken at init, so
- * nothing here allocates. Each figure has one source: counts from the routing that was computed,
- * times from CLOCK_MONOTONIC around it, bytes from the devices. */
+/* The numbers the engine reports about itself, which the panels show. Engine thread; everything is
+ * taken at init, so nothing here allocates. Each figure has one source: counts from the routing
+ * that was computed, times from CLOCK_MONOTONIC around it, bytes from the devices. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/series.h"

@@ -1,6 +1,7 @@
 /* What the engine reports about itself: plain data, copied through a triple buffer
  * (engine/base/snapshot.h), so a reader always sees one consistent state. Written by the engine
- * thread between tokens; read by the UI thread. All times in nanoseconds of CLOCK_MONOTONIC. */
+ * thread between tokens (metrics.c measures and computes every number); read by the UI thread. All
+ * times in nanoseconds of CLOCK_MONOTONIC. */
 #ifndef ENGINE_RUN_TELEMETRY_H
 #define ENGINE_RUN_TELEMETRY_H
 
