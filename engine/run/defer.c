@@ -18,7 +18,8 @@ void engine_defer_set(struct engine *g, int n)
 
 int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct error *e)
 {
-    int total = g->n_tokens, defer = g->forward.defer, n_vocab = g->model->hp.n_vocab, n, rc = 0;
+    int total = g->session->n_tokens, defer = g->forward.defer, n_vocab = g->model->hp.n_vocab, n,
+        rc = 0;
     int *ids = mem_alloc((size_t)total + 1, sizeof *ids);
     float *exact = NULL;
 
@@ -29,26 +30,26 @@ int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct
         goto out;
     }
     if (ids)
-        memcpy(ids, g->tokens, (size_t)total * sizeof *ids);
+        memcpy(ids, g->session->tokens, (size_t)total * sizeof *ids);
     exact = mem_alloc((size_t)n * (size_t)n_vocab, sizeof *exact);
     if (!ids || !exact) {
         rc = error_set(e, ERR_MEMORY, "no memory to compare %d tokens", n);
         goto out;
     }
-    session_rewind(g, 0);
-    g->counted = INT_MAX; /* figures of the session are not to grow by this */
+    session_rewind(g->session, 0);
+    g->session->counted = INT_MAX; /* figures of the session are not to grow by this */
     g->forward.defer = 0;
     if ((rc = engine_eval(g, ids, from, NULL, false, e)) < 0 ||
         (rc = engine_eval(g, ids + from, n, exact, true, e)) < 0)
         goto out;
-    session_rewind(g, from);
-    g->counted = INT_MAX;
+    session_rewind(g->session, from);
+    g->session->counted = INT_MAX;
     g->forward.defer = defer;
     for (int i = 0; i < n && rc == 0; i++)
-        if ((rc = engine_eval(g, ids + from + i, 1, g->logits, false, e)) == 0) {
+        if ((rc = engine_eval(g, ids + from + i, 1, g->session->logits, false, e)) == 0) {
             bool changed;
-            double kl = divergence_kl(exact + (size_t)i * (size_t)n_vocab, g->logits, n_vocab,
-                                      &changed);
+            double kl = divergence_kl(exact + (size_t)i * (size_t)n_vocab, g->session->logits,
+                                      n_vocab, &changed);
 
             out->mean_kl += kl / n;
             out->largest_kl = kl > out->largest_kl ? kl : out->largest_kl;
@@ -59,7 +60,7 @@ int engine_defer_loss(struct engine *g, int from, struct defer_loss *out, struct
         rc = engine_eval(g, ids + from + n, total - from - n, NULL, false, e);
 out:
     g->forward.defer = defer;
-    g->counted = g->n_tokens;
+    g->session->counted = g->session->n_tokens;
     mem_free(ids);
     mem_free(exact);
     return rc;

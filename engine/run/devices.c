@@ -71,9 +71,9 @@ void devices_adopt(struct engine *g, struct probed_device *found, int n, enum ro
         struct device_slot *s = &g->slots[g->n_devices];
         struct error e = {0};
 
-        if (v != g->variant && found[i].ops->rope_set &&
-            found[i].ops->rope_set(found[i].device, g->rope.cos[g->variant],
-                                   g->rope.sin[g->variant], &e) < 0) {
+        if (v != g->session->variant && found[i].ops->rope_set &&
+            found[i].ops->rope_set(found[i].device, g->rope.cos[g->session->variant],
+                                   g->rope.sin[g->session->variant], &e) < 0) {
             engine_notice(g, "%s: %s", found[i].info.selector, e.text);
             found[i].ops->close(found[i].device);
             continue;
@@ -108,7 +108,8 @@ bool devices_seek(struct engine *g, bool named)
     g->devices_sought = 1 + named;
     if (g->busy && devices_async_start(g, named, NULL) == 0)
         return false;
-    n = devices_open(g, named, g->n_devices, g->variant, found, DEVICE_MAX, why, sizeof why);
-    devices_adopt(g, found, n, g->variant, why, named);
+    n = devices_open(g, named, g->n_devices, g->session->variant, found, DEVICE_MAX, why,
+                     sizeof why);
+    devices_adopt(g, found, n, g->session->variant, why, named);
     return true;
 }

@@ -64,7 +64,7 @@ int devices_async_start(struct engine *g, bool named, struct error *e)
         return error_set(e, ERR_MEMORY, "no memory for opening a device");
     o->g = g;
     o->named = named;
-    o->variant = g->variant;
+    o->variant = g->session->variant;
     o->first = g->n_devices;
     pthread_mutex_init(&o->lock, NULL);
     if (pthread_create(&o->thread, NULL, open_beside, o) != 0) {

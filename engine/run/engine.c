@@ -129,22 +129,19 @@ static int open_parts(struct engine *g, const struct engine_config *c, struct er
                                               .ctx = g};
     g->forward.trace = &g->trace;
     g->forward.defer = c->defer_experts;
-    return sampler_init(&g->sampler, hp->n_vocab, &c->sampling, e);
+    return 0;
 }
 
-/* The session's memory. */
+/* The chat's session, and what is told of it. */
 static int take_session(struct engine *g, struct error *e)
 {
     const struct hparams *hp = &g->model->hp;
 
-    g->tokens = mem_alloc((size_t)g->info.context, sizeof *g->tokens);
-    g->logits = mem_alloc((size_t)hp->n_vocab, sizeof *g->logits);
     g->plans = mem_alloc(TELEMETRY_PLANS, sizeof *g->plans);
-    if (g->tokens && g->logits && g->plans &&
-        telemetry_init(&g->t, hp->n_layers, hp->n_experts, hp->n_experts_used) == 0 &&
-        history_init(g) == 0 && trace_init(&g->timeline, TELEMETRY_SPANS) == 0)
-        return 0;
-    return error_set(e, ERR_MEMORY, "no memory for a session of %d tokens", g->info.context);
+    if (!g->plans || telemetry_init(&g->t, hp->n_layers, hp->n_experts, hp->n_experts_used) < 0 ||
+        trace_init(&g->timeline, TELEMETRY_SPANS) < 0)
+        return error_set(e, ERR_MEMORY, "no memory for telemetry");
+    return session_new(&g->session, g, e);
 }
 
 /* The placement asked for at the start. */
@@ -235,7 +232,7 @@ void engine_close(struct engine *g)
         g->slots[d].ops->close(g->slots[d].device);
     forward_release(&g->forward);
     kv_release(&g->kv);
-    sampler_release(&g->sampler);
+    session_free(g->session);
     trace_release(&g->trace);
     trace_release(&g->timeline);
     rope_release(&g->rope);
@@ -244,9 +241,6 @@ void engine_close(struct engine *g)
     model_free(g->model);
     telemetry_release(&g->t);
     wake_release(&g->cancel_wake);
-    mem_free(g->tokens);
-    mem_free(g->routed);
-    mem_free(g->logits);
     mem_free(g->plans);
     mem_free((char *)g->config.model_path);
     mem_free((char *)g->config.device_selector);
@@ -274,9 +268,10 @@ void engine_uncancel(struct engine *g)
 int engine_tune(struct engine *g)
 {
     uint64_t done, total;
-    int n = 0, pos = model_packed(g->model, &done, &total) && g->n_tokens < g->info.context &&
+    int n = 0, pos = model_packed(g->model, &done, &total) &&
+                             g->session->n_tokens < g->info.context &&
                              !plan_uses_devices(g->in_force)
-                         ? g->n_tokens
+                         ? g->session->n_tokens
                          : -1;
 
     model_hold(g->model, TUNE_HOLD); /* the packers would be measured as well */
@@ -306,7 +301,7 @@ void engine_counting_set(struct engine *g, bool on)
         g->spec = g->spec_before; /* a strategy that re-plans goes on doing so */
     g->uncounted = !on;
     if (on) {
-        g->counted = g->n_tokens;
+        g->session->counted = g->session->n_tokens;
         metrics_plan(g, residency_wanted(g->residency)->name);
     }
 }
@@ -314,18 +309,18 @@ void engine_counting_set(struct engine *g, bool on)
 int engine_session_tokens(const struct engine *g, const int **ids)
 {
     if (ids)
-        *ids = g->tokens;
-    return g->n_tokens;
+        *ids = g->session->tokens;
+    return g->session->n_tokens;
 }
 
 void engine_session_clear(struct engine *g)
 {
     size_t cells = (size_t)g->t.n_layers * (size_t)g->t.n_experts;
 
-    session_rewind(g, 0);
+    session_rewind(g->session, 0);
     if (g->uncounted) /* beside the session: its counts stay */
         return;
-    g->dropped_messages = 0;
+    g->session->dropped_messages = 0;
     g->t.session_prompt_tokens = g->t.session_generated_tokens = 0;
     g->replan_at = 0;
     memset(g->t.answer, 0, cells * sizeof *g->t.answer);
@@ -337,7 +332,7 @@ void engine_session_clear(struct engine *g)
 
 void engine_session_rewind(struct engine *g, int n_tokens)
 {
-    session_rewind(g, n_tokens);
+    session_rewind(g->session, n_tokens);
     metrics_refresh(g);
 }
 
@@ -349,7 +344,7 @@ int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, floa
     int rc;
 
     g->busy = true;
-    rc = session_extend(g, ids, n, chunk, logits, all_logits, false, e ? e : &own);
+    rc = session_extend(g->session, ids, n, chunk, logits, all_logits, false, e ? e : &own);
     g->busy = was_busy;
     /* this evaluation took the cancel; the next one starts anew */
     if (rc == ERR_CANCELLED)
@@ -366,7 +361,7 @@ int engine_eval(struct engine *g, const int *ids, int n, float *logits, bool all
 
 void engine_sampling_set(struct engine *g, const struct sampling *s)
 {
-    sampler_set(&g->sampler, s);
+    sampler_set(&g->session->sampler, s);
 }
 
 void engine_pace_set(struct engine *g, double tokens_per_second)

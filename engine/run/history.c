@@ -15,38 +15,40 @@ size_t history_footprint(const struct hparams *hp, int context)
     return (size_t)context * (size_t)hp->n_layers * (size_t)hp->n_experts_used * sizeof(uint16_t);
 }
 
-int history_init(struct engine *g)
+int history_init(struct session *s)
 {
-    g->routed = mem_alloc(history_footprint(&g->model->hp, g->info.context) / sizeof *g->routed,
-                          sizeof *g->routed);
-    return g->routed ? 0 : ERR_MEMORY;
+    const struct engine *g = s->engine;
+    s->routed = mem_alloc(history_footprint(&g->model->hp, g->info.context) / sizeof *s->routed,
+                          sizeof *s->routed);
+    return s->routed ? 0 : ERR_MEMORY;
 }
 
-void history_write(struct engine *g)
+void history_write(struct session *s)
 {
-    const struct forward *f = &g->forward;
+    const struct forward *f = &s->engine->forward;
     int layers = f->model->hp.n_layers, used = f->model->hp.n_experts_used;
 
     for (int row = 0; row < f->rows; row++)
         for (int l = 0; l < layers; l++)
-            for (int s = 0; s < used; s++)
-                g->routed[((size_t)(f->pos + row) * (size_t)layers + (size_t)l) * (size_t)used +
-                          (size_t)s] =
+            for (int k = 0; k < used; k++)
+                s->routed[((size_t)(f->pos + row) * (size_t)layers + (size_t)l) * (size_t)used +
+                          (size_t)k] =
                     (uint16_t)
                         f->experts[((size_t)l * (size_t)f->rows + (size_t)row) * (size_t)used +
-                                   (size_t)s];
+                                   (size_t)k];
 }
 
 int engine_expert_tokens(const struct engine *g, int layer, int expert, int *positions, int max)
 {
+    const struct session *s = g->session;
     int layers = g->model->hp.n_layers, used = g->model->hp.n_experts_used, n = 0;
 
     if (layer < 0 || layer >= layers || expert < 0 || expert >= g->model->hp.n_experts)
         return 0;
-    for (int p = 0; p < g->n_tokens; p++)
-        for (int s = 0; s < used; s++)
-            if (g->routed[((size_t)p * (size_t)layers + (size_t)layer) * (size_t)used +
-                          (size_t)s] == expert) {
+    for (int p = 0; p < s->n_tokens; p++)
+        for (int k = 0; k < used; k++)
+            if (s->routed[((size_t)p * (size_t)layers + (size_t)layer) * (size_t)used +
+                          (size_t)k] == expert) {
                 if (n < max)
                     positions[n] = p;
                 n++;
@@ -77,12 +79,13 @@ static void put_tokens(const struct engine *g, struct strbuf *b, const int *ids,
 
 static void put_frequent(const struct engine *g, struct strbuf *b, const int *positions, int n)
 {
+    const struct session *s = g->session;
     int *count = mem_alloc((size_t)g->model->hp.n_vocab, sizeof *count);
 
     if (!count)
         return;
     for (int i = 0; i < n; i++)
-        count[g->tokens[positions[i]]]++;
+        count[s->tokens[positions[i]]]++;
     strbuf_puts(b, "most often:");
     for (int k = 0; k < REPORT_WORDS; k++) {
         int best = 0;
@@ -105,6 +108,7 @@ int engine_expert_report(const struct engine *g, int layer, int expert, char **t
                          struct error *e)
 {
     const struct hparams *hp = &g->model->hp;
+    const struct session *s = g->session;
     struct strbuf b = {0};
     int *positions, n;
 
@@ -113,27 +117,27 @@ int engine_expert_report(const struct engine *g, int layer, int expert, char **t
             e, ERR_USAGE,
             "there is no expert %d in layer %d: the model has layers 0 to %d, experts 0 to %d",
             expert, layer, hp->n_layers - 1, hp->n_experts - 1);
-    if (!(positions = mem_alloc((size_t)g->n_tokens + 1, sizeof *positions)))
+    if (!(positions = mem_alloc((size_t)s->n_tokens + 1, sizeof *positions)))
         return error_set(e, ERR_MEMORY, "no memory for a report");
-    n = engine_expert_tokens(g, layer, expert, positions, g->n_tokens);
+    n = engine_expert_tokens(g, layer, expert, positions, s->n_tokens);
     strbuf_printf(&b,
                   "layer %d, expert %d: chosen by %d of %d tokens in the cache: %d of the layer's "
                   "%d choices = %.1f %% (even %.1f)\n",
-                  layer, expert, n, g->n_tokens, n, g->n_tokens * hp->n_experts_used,
-                  g->n_tokens ? 100.0 * n / (g->n_tokens * hp->n_experts_used) : 0.0,
+                  layer, expert, n, s->n_tokens, n, s->n_tokens * hp->n_experts_used,
+                  s->n_tokens ? 100.0 * n / (s->n_tokens * hp->n_experts_used) : 0.0,
                   100.0 / hp->n_experts);
     if (n && g->tokenizer) {
         put_frequent(g, &b, positions, n);
         for (int i = n > REPORT_TOKENS ? n - REPORT_TOKENS : 0; i < n; i++) {
             int p = positions[i], before = p > 5 ? p - 5 : 0,
-                after = p + 6 < g->n_tokens ? p + 6 : g->n_tokens;
+                after = p + 6 < s->n_tokens ? p + 6 : s->n_tokens;
 
             strbuf_printf(&b, "%6d  ", p);
-            put_tokens(g, &b, g->tokens + before, p - before);
+            put_tokens(g, &b, s->tokens + before, p - before);
             strbuf_puts(&b, "\xe2\x9f\xa6");
-            put_tokens(g, &b, g->tokens + p, 1);
+            put_tokens(g, &b, s->tokens + p, 1);
             strbuf_puts(&b, "\xe2\x9f\xa7");
-            put_tokens(g, &b, g->tokens + p + 1, after - p - 1);
+            put_tokens(g, &b, s->tokens + p + 1, after - p - 1);
             strbuf_putc(&b, '\n');
         }
     }

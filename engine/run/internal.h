@@ -28,6 +28,31 @@ struct plan_record {
     uint64_t busy_ns[DEVICE_MAX];
 };
 
+/* One line of tokens and what belongs to it alone: its rows in the devices' caches, its sampler,
+ * its newest logits, the turn under way. Sessions share the engine's model, devices and placement.
+ */
+struct session {
+    struct engine *engine;
+    /* (context) ids; the first n_tokens are computed: their rows lie in the KV cache */
+    int *tokens, n_tokens;
+    /* tokens[n_tokens] was generated and shown, but not computed: an answer ended with it */
+    bool token_waits;
+    /* positions whose routing was counted; a recomputation counts nothing twice */
+    int counted;
+    enum rope_variant variant;
+    /* (context, n_layers, used): experts each position chose */
+    uint16_t *routed;
+    /* overflow policy: how many of the oldest messages this conversation leaves out */
+    int dropped_messages;
+    struct sampler sampler;
+    float *logits; /* (1, n_vocab) of the newest token */
+
+    /* the turn */
+    bool turn_cancelled; /* on_event said so */
+    /* of a prefill that reports: first position, end; total 0: none */
+    int progress_start, progress_total;
+};
+
 struct engine {
     struct engine_config config; /* strings are copies */
     struct engine_info info;
@@ -43,25 +68,13 @@ struct engine {
     bool why_told;
     struct rope rope;
     struct forward forward;
-    struct sampler sampler;
-    float *logits;         /* (1, n_vocab) of the newest token */
-    struct trace trace;    /* asked for by engine_trace_start */
-    struct trace timeline; /* of one token, for the telemetry */
+    struct session *session; /* the chat's */
+    struct trace trace;      /* asked for by engine_trace_start */
+    struct trace timeline;   /* of one token, for the telemetry */
     bool timeline_wanted;
     uint64_t timeline_ns; /* when the newest one was taken */
 
-    /* session: the tokens whose rows lie in the KV cache */
-    int *tokens, n_tokens;
-    /* tokens[n_tokens] was generated and shown, but not computed: an answer ended with it */
-    bool token_waits;
     bool uncounted; /* engine_counting_set */
-    /* positions whose routing was counted; a recomputation counts nothing twice */
-    int counted;
-    enum rope_variant variant;
-    /* (context, n_layers, used): experts each position chose */
-    uint16_t *routed;
-    /* overflow policy: how many of the oldest messages this conversation leaves out */
-    int dropped_messages;
 
     /* placement */
     struct kv kv;
@@ -90,12 +103,8 @@ struct engine {
     int (*on_event)(void *ctx, struct event *ev);
     void *event_ctx;
     struct error chat_error; /* why there is no chat template */
-    bool turn_cancelled;     /* on_event said so */
     /* inside a turn or an evaluation: changes wait for the safe point */
     bool busy;
-    int turn_tokens; /* generated in this turn */
-    /* of a prefill that reports: first position, end; total 0: none */
-    int progress_start, progress_total;
     double pace;
     uint64_t pace_due_ns;
 
@@ -125,12 +134,14 @@ bool engine_cancelled(struct engine *g);
 bool engine_given_up(const struct engine *g);
 
 /* session.c */
+int session_new(struct session **out, struct engine *g, struct error *e);
+void session_free(struct session *s);
 /* Appends and computes; see engine_eval. decode: a token of the answer (counted as such). */
-int session_extend(struct engine *g, const int *ids, int n, int chunk, float *logits,
+int session_extend(struct session *s, const int *ids, int n, int chunk, float *logits,
                    bool all_logits, bool decode, struct error *e);
 int session_hooks_layer(void *ctx, int layer); /* hooks of forward */
 void session_hooks_notice(void *ctx, const char *line);
-void session_rewind(struct engine *g, int n_tokens);
+void session_rewind(struct session *s, int n_tokens);
 
 /* devices_async.c: devices opened beside an answer */
 /* Starts the thread: it asks the back ends and opens what it finds, as devices_seek does.
@@ -174,13 +185,13 @@ void place_device_lost(void *ctx, int device); /* hook of forward */
 
 /* prompt.c */
 /* The ids of a turn by template or raw, after the overflow policy. mem_* memory. */
-int prompt_build(struct engine *g, const struct turn *t, int **ids, int *n, int *dropped_turns,
-                 struct error *e);
+int prompt_build(struct session *session, const struct turn *t, int **ids, int *n,
+                 int *dropped_turns, struct error *e);
 
 /* history.c */
 size_t history_footprint(const struct hparams *hp, int context);
-int history_init(struct engine *g);
-void history_write(struct engine *g); /* the newest pass */
+int history_init(struct session *s);
+void history_write(struct session *s); /* the newest pass */
 
 /* metrics.c: telemetry's numbers */
 void metrics_init(struct engine *g);

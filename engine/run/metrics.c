@@ -276,11 +276,11 @@ void metrics_refresh(struct engine *g)
     const struct plan *wanted = residency_wanted(g->residency);
     struct residency_status s = residency_status(g->residency, g->in_force);
     uint64_t now = clock_now();
-    int seen = g->n_tokens;
+    int seen = g->session->n_tokens;
 
     charge_devices(g);
     t->serial++;
-    t->context_used = g->n_tokens;
+    t->context_used = g->session->n_tokens;
     t->prefill_tok_s = clock_rate(t->prefilled_tokens, t->prefill_ns ? t->prefill_ns
                                                        : t->turn_start_ns && t->prefilled_tokens
                                                            ? now - t->turn_start_ns

@@ -31,7 +31,7 @@ int engine_emit(struct engine *g, struct event *ev)
 
     event_release(ev);
     if (stop && g->busy)
-        g->turn_cancelled = true;
+        g->session->turn_cancelled = true;
     return stop;
 }
 
@@ -43,7 +43,7 @@ bool engine_given_up(const struct engine *g)
 
 bool engine_cancelled(struct engine *g)
 {
-    return g->turn_cancelled || engine_given_up(g) ||
+    return g->session->turn_cancelled || engine_given_up(g) ||
            atomic_load_explicit(&g->cancel, memory_order_relaxed);
 }
 

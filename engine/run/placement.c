@@ -113,8 +113,9 @@ static int place_ready(struct engine *g, const char *text, struct error *e)
         cost_model_measure_stop(g->cost_model);
         return 1;
     }
-    rc = cost_model_measure_step(g->cost_model, g->devices, g->n_devices, g->n_tokens, g->in_force,
-                                 residency_wanted(g->residency), g->busy ? step_ns(g) : 0, e);
+    rc = cost_model_measure_step(g->cost_model, g->devices, g->n_devices, g->session->n_tokens,
+                                 g->in_force, residency_wanted(g->residency),
+                                 g->busy ? step_ns(g) : 0, e);
     return rc;
 }
 
@@ -180,7 +181,7 @@ static int kv_step_hook(void *ctx, int layer, int device, uint64_t max_bytes, ui
 {
     struct engine *g = ctx;
 
-    return kv_step(&g->kv, layer, device, g->n_tokens, max_bytes, spent, e);
+    return kv_step(&g->kv, layer, device, g->session->n_tokens, max_bytes, spent, e);
 }
 
 static void kv_dropped_hook(void *ctx, int layer, int device)
@@ -398,8 +399,8 @@ const struct planner_input *engine_planner_input(struct engine *g, bool open_dev
     if (open_devices)
         devices_seek(g, named);
     if (measure && g->n_devices > 1 &&
-        cost_model_measure(g->cost_model, g->devices, g->n_devices, g->n_tokens, g->in_force,
-                           residency_wanted(g->residency), e) < 0)
+        cost_model_measure(g->cost_model, g->devices, g->n_devices, g->session->n_tokens,
+                           g->in_force, residency_wanted(g->residency), e) < 0)
         return NULL;
     if (in->target && !in->verdict)
         cost_model_verdict_load(g->cost_model, g->config.cache_dir, g->slots[in->target].device);

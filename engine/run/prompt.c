@@ -36,15 +36,15 @@ static int ids_append(struct ids *v, const int *from, int n, struct error *e)
 /* How many session tokens from `at` on spell exactly this text; 0: they do not. What was generated
  * and what the tokenizer makes of the same text may differ; keeping the generated tokens keeps
  * their KV rows. */
-static int spelled(const struct engine *g, int at, const char *text)
+static int spelled(const struct session *session, int at, const char *text)
 {
     size_t len = strlen(text), done = 0;
     struct detokenizer d;
     char piece[1024];
 
-    detokenizer_init(&d, g->tokenizer, true);
-    for (int i = at; i < g->n_tokens + (g->token_waits ? 1 : 0) && len; i++) {
-        size_t n = detokenizer_push(&d, g->tokens[i], piece, sizeof piece);
+    detokenizer_init(&d, session->engine->tokenizer, true);
+    for (int i = at; i < session->n_tokens + (session->token_waits ? 1 : 0) && len; i++) {
+        size_t n = detokenizer_push(&d, session->tokens[i], piece, sizeof piece);
 
         if (n > len - done || memcmp(text + done, piece, n) != 0)
             return 0;
@@ -63,21 +63,23 @@ static int find(const int *in, int n, const int *what, int m)
     return -1;
 }
 
-static bool follows_session(const struct engine *g, const struct ids *v)
+static bool follows_session(const struct session *session, const struct ids *v)
 {
-    return v->n <= g->n_tokens && memcmp(v->at, g->tokens, (size_t)v->n * sizeof *v->at) == 0;
+    return v->n <= session->n_tokens &&
+           memcmp(v->at, session->tokens, (size_t)v->n * sizeof *v->at) == 0;
 }
 
 /* One message's ids; an assistant's content that the session still holds is taken from there. */
-static int append_message(struct engine *g, struct ids *out, const struct message *m,
+static int append_message(struct session *session, struct ids *out, const struct message *m,
                           const int *ids, int n, struct error *e)
 {
+    const struct tokenizer *tokenizer = session->engine->tokenizer;
     int *content = NULL, n_content = 0, at, kept, rc;
 
-    if (m->role != ROLE_ASSISTANT || !m->text[0] || out->n >= g->n_tokens ||
-        !follows_session(g, out))
+    if (m->role != ROLE_ASSISTANT || !m->text[0] || out->n >= session->n_tokens ||
+        !follows_session(session, out))
         return ids_append(out, ids, n, e);
-    if ((rc = tokenizer_encode(g->tokenizer, m->text, strlen(m->text), false, &content, &n_content,
+    if ((rc = tokenizer_encode(tokenizer, m->text, strlen(m->text), false, &content, &n_content,
                                e)) < 0)
         return rc;
     at = find(ids, n, content, n_content);
@@ -86,10 +88,10 @@ static int append_message(struct engine *g, struct ids *out, const struct messag
         return ids_append(out, ids, n, e);
     if ((rc = ids_append(out, ids, at, e)) < 0)
         return rc;
-    kept = follows_session(g, out) ? spelled(g, out->n, m->text) : 0;
+    kept = follows_session(session, out) ? spelled(session, out->n, m->text) : 0;
     if (!kept)
         return ids_append(out, ids + at, n - at, e);
-    if ((rc = ids_append(out, g->tokens + out->n, kept, e)) < 0)
+    if ((rc = ids_append(out, session->tokens + out->n, kept, e)) < 0)
         return rc;
     return ids_append(out, ids + at + n_content, n - at - n_content, e);
 }
@@ -101,9 +103,10 @@ static bool cancelled(void *ctx)
 
 /* counts (n, may be NULL): how many of the ids each message takes; what follows the last message
  * counts to none. */
-static int encode(struct engine *g, const struct message *m, size_t n, bool open_ended,
+static int encode(struct session *session, const struct message *m, size_t n, bool open_ended,
                   struct ids *out, int *counts, struct error *e)
 {
+    struct engine *g = session->engine;
     struct jinja_stop stop = {cancelled, g};
     const char *last = open_ended ? m[n - 1].text : NULL;
     int *ids = NULL, n_ids = 0, *starts, rc, kept;
@@ -119,9 +122,9 @@ static int encode(struct engine *g, const struct message *m, size_t n, bool open
     for (size_t i = 0; i < n && rc == 0; i++) {
         int before = out->n;
 
-        rc = engine_cancelled(g)
-                 ? error_set(e, ERR_CANCELLED, "cancelled")
-                 : append_message(g, out, &m[i], ids + starts[i], starts[i + 1] - starts[i], e);
+        rc = engine_cancelled(g) ? error_set(e, ERR_CANCELLED, "cancelled")
+                                 : append_message(session, out, &m[i], ids + starts[i],
+                                                  starts[i + 1] - starts[i], e);
         if (counts)
             counts[i] = out->n - before;
     }
@@ -131,9 +134,11 @@ static int encode(struct engine *g, const struct message *m, size_t n, bool open
     mem_free(starts);
     if (rc < 0 || !last || !last[0])
         return rc;
-    kept = out->n < g->n_tokens && follows_session(g, out) ? spelled(g, out->n, last) : 0;
+    kept = out->n < session->n_tokens && follows_session(session, out)
+               ? spelled(session, out->n, last)
+               : 0;
     if (kept)
-        return ids_append(out, g->tokens + out->n, kept, e);
+        return ids_append(out, session->tokens + out->n, kept, e);
     if ((rc = tokenizer_encode(g->tokenizer, last, strlen(last), false, &ids, &n_ids, e)) == 0)
         rc = ids_append(out, ids, n_ids, e);
     mem_free(ids);
@@ -188,7 +193,7 @@ static int count_turns(const struct turn *t, int drop)
 
 /* A conversation that may have to be made shorter: by `drop` messages behind the system's. */
 struct shortening {
-    struct engine *g;
+    struct session *session;
     const struct turn *turn;
     struct message *kept; /* (n_messages) */
     int *counts;          /* (n_messages) ids of each while all of them stood */
@@ -207,7 +212,7 @@ static int encode_without(struct shortening *s, int drop, int *counts, struct er
         if (i < system || i >= system + (size_t)drop)
             s->kept[n++] = t->messages[i];
     s->drop = drop;
-    return encode(s->g, s->kept, n, t->continue_last, &s->out, counts, e);
+    return encode(s->session, s->kept, n, t->continue_last, &s->out, counts, e);
 }
 
 /* How many ids stay without `drop` messages, by what they took. */
@@ -263,8 +268,8 @@ static int shorten(struct shortening *s, int limit, struct error *e)
 /* limit: ids that leave room for an answer. */
 static int encode_within(struct shortening *s, int limit, struct error *e)
 {
-    struct engine *g = s->g;
-    int context = g->info.context, before = g->dropped_messages,
+    struct session *session = s->session;
+    int context = session->engine->info.context, before = session->dropped_messages,
         rc = encode_without(s, 0, s->counts, e);
 
     s->total = s->out.n;
@@ -274,15 +279,16 @@ static int encode_within(struct shortening *s, int limit, struct error *e)
     if (rc == 0 && s->out.n > limit)
         rc = shorten(s, limit < context / 2 ? limit : context / 2, e);
     if (rc == 0)
-        g->dropped_messages = s->drop;
+        session->dropped_messages = s->drop;
     return rc;
 }
 
-int prompt_build(struct engine *g, const struct turn *t, int **ids, int *n, int *dropped_turns,
-                 struct error *e)
+int prompt_build(struct session *session, const struct turn *t, int **ids, int *n,
+                 int *dropped_turns, struct error *e)
 {
+    struct engine *g = session->engine;
     int context = g->info.context, room = context / 4, rc;
-    struct shortening s = {.g = g, .turn = t};
+    struct shortening s = {.session = session, .turn = t};
 
     *dropped_turns = 0;
     if (!t->raw && g->chat_error.code) {

@@ -12,22 +12,57 @@
 #define TICK_NS (100 * CLOCK_MILLI)
 #define RETRIES (2 * DEVICE_MAX + 2)
 
-void session_rewind(struct engine *g, int n_tokens)
+int session_new(struct session **out, struct engine *g, struct error *e)
+{
+    struct session *s = mem_alloc(1, sizeof *s);
+    int rc;
+
+    *out = NULL;
+    if (!s)
+        return error_set(e, ERR_MEMORY, "no memory for a session");
+    s->engine = g;
+    s->tokens = mem_alloc((size_t)g->info.context, sizeof *s->tokens);
+    s->logits = mem_alloc((size_t)g->model->hp.n_vocab, sizeof *s->logits);
+    if (!s->tokens || !s->logits || history_init(s) < 0)
+        rc = error_set(e, ERR_MEMORY, "no memory for a session of %d tokens", g->info.context);
+    else
+        rc = sampler_init(&s->sampler, g->model->hp.n_vocab, &g->config.sampling, e);
+    if (rc < 0) {
+        session_free(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+void session_free(struct session *s)
+{
+    if (!s)
+        return;
+    sampler_release(&s->sampler);
+    mem_free(s->tokens);
+    mem_free(s->logits);
+    mem_free(s->routed);
+    mem_free(s);
+}
+
+void session_rewind(struct session *s, int n_tokens)
 {
     if (n_tokens < 0)
         n_tokens = 0;
-    if (n_tokens >= g->n_tokens)
+    if (n_tokens >= s->n_tokens)
         return;
-    g->token_waits = false;
-    g->n_tokens = n_tokens;
-    g->counted = g->counted < n_tokens ? g->counted : n_tokens;
-    kv_cut(&g->kv, n_tokens);
+    s->token_waits = false;
+    s->n_tokens = n_tokens;
+    s->counted = s->counted < n_tokens ? s->counted : n_tokens;
+    kv_cut(&s->engine->kv, n_tokens);
 }
 
 /* Between layers: cancel, and about ten times a second a sign of life. */
 int session_hooks_layer(void *ctx, int layer)
 {
     struct engine *g = ctx;
+    struct session *s = g->session;
     uint64_t now;
 
     if (engine_cancelled(g))
@@ -36,13 +71,13 @@ int session_hooks_layer(void *ctx, int layer)
     if (now - g->last_tick_ns < TICK_NS)
         return 0;
     g->last_tick_ns = now;
-    if (g->progress_total) {
+    if (s->progress_total) {
         int rows = g->forward.rows * layer / g->forward.model->hp.n_layers;
         struct event ev = {.kind = EVENT_PREFILL};
 
         ev.progress.done = (uint64_t)(g->forward.pos + rows);
-        ev.progress.total = (uint64_t)g->progress_total;
-        g->t.prefilled_tokens = g->forward.pos + rows - g->progress_start;
+        ev.progress.total = (uint64_t)s->progress_total;
+        g->t.prefilled_tokens = g->forward.pos + rows - s->progress_start;
         if (engine_emit(g, &ev))
             return 1;
     }
@@ -76,11 +111,12 @@ static void observe(struct engine *g, const int *ids, bool prefill)
 
 /* The rotary table of a sequence this long; a change of table voids every cached key. Returns the
  * first position to compute. */
-static int choose_rope(struct engine *g, int start, int total, struct error *e)
+static int choose_rope(struct session *s, int start, int total, struct error *e)
 {
+    struct engine *g = s->engine;
     enum rope_variant v = rope_choose(&g->rope, total);
 
-    if (v == g->variant)
+    if (v == s->variant)
         return start;
     for (int d = 0; d < g->n_devices; d++)
         if (g->slots[d].ops->rope_set && !g->slots[d].lost) {
@@ -90,7 +126,7 @@ static int choose_rope(struct engine *g, int start, int total, struct error *e)
             if (rc < 0)
                 return rc;
         }
-    g->variant = v;
+    s->variant = v;
     kv_cut(&g->kv, 0);
     if (start)
         log_write(
@@ -100,11 +136,12 @@ static int choose_rope(struct engine *g, int start, int total, struct error *e)
     return 0;
 }
 
-int session_extend(struct engine *g, const int *ids, int n, int chunk, float *logits,
+int session_extend(struct session *s, const int *ids, int n, int chunk, float *logits,
                    bool all_logits, bool decode, struct error *e)
 {
+    struct engine *g = s->engine;
     struct forward *f = &g->forward;
-    int start = g->n_tokens, total = start + n, at, rc = 0, tries = 0;
+    int start = s->n_tokens, total = start + n, at, rc = 0, tries = 0;
     size_t n_vocab = (size_t)g->model->hp.n_vocab;
 
     if (n <= 0)
@@ -118,18 +155,18 @@ int session_extend(struct engine *g, const int *ids, int n, int chunk, float *lo
                              g->model->hp.n_vocab);
     if (chunk < 1 || chunk > f->max_rows)
         chunk = f->max_rows;
-    g->token_waits = false;
-    memmove(g->tokens + start, ids, (size_t)n * sizeof *ids);
-    if ((at = choose_rope(g, start, total, e)) < 0)
+    s->token_waits = false;
+    memmove(s->tokens + start, ids, (size_t)n * sizeof *ids);
+    if ((at = choose_rope(s, start, total, e)) < 0)
         return at;
     while (at < total) {
         int end = at < start ? start : total, rows = end - at < chunk ? end - at : chunk;
         bool last = at + rows == total;
 
-        g->n_tokens = at;
+        s->n_tokens = at;
         forward_placed(f, g->in_force, g->n_devices);
         g->trace.token = at;
-        rc = forward_rows(f, g->tokens + at, rows, at, e);
+        rc = forward_rows(f, s->tokens + at, rows, at, e);
         if (rc == 0 && at >= start && logits && all_logits)
             rc = forward_head(f, 0, rows, logits + (size_t)(at - start) * n_vocab, e);
         else if (rc == 0 && last && logits)
@@ -140,18 +177,18 @@ int session_extend(struct engine *g, const int *ids, int n, int chunk, float *lo
         }
         if (rc < 0)
             break;
-        if (at + rows > g->counted) {
-            int first = g->counted > at ? g->counted - at : 0;
+        if (at + rows > s->counted) {
+            int first = s->counted > at ? s->counted - at : 0;
 
             if (!g->uncounted)
                 metrics_routed(g, first, decode);
             if (first == 0)
-                observe(g, g->tokens + at, !decode);
-            g->counted = at + rows;
-            history_write(g);
+                observe(g, s->tokens + at, !decode);
+            s->counted = at + rows;
+            history_write(s);
         }
         at += rows;
-        g->n_tokens = at;
+        s->n_tokens = at;
         if ((rc = model_check(g->model, e)) < 0)
             break;
         if (at < total) {
@@ -164,8 +201,8 @@ int session_extend(struct engine *g, const int *ids, int n, int chunk, float *lo
     }
     /* rows that some layers wrote beyond the last whole token are void */
     if (rc < 0) {
-        kv_cut(&g->kv, g->n_tokens);
-        g->counted = g->counted < g->n_tokens ? g->counted : g->n_tokens;
+        kv_cut(&g->kv, s->n_tokens);
+        s->counted = s->counted < s->n_tokens ? s->counted : s->n_tokens;
     }
     return rc;
 }

@@ -110,11 +110,12 @@ static bool is_cancelled(void *g)
 
 /* Nothing can be chosen from what is no number; an answer that says nothing, or anything, would
  * hide it. */
-static int check_logits(struct engine *g, struct error *e)
+static int check_logits(struct session *s, struct error *e)
 {
+    struct engine *g = s->engine;
     const char *tensor;
 
-    if (values_finite(g->logits, g->model->hp.n_vocab))
+    if (values_finite(s->logits, g->model->hp.n_vocab))
         return 0;
     tensor = model_find_broken(g->model, is_cancelled, g);
     if (tensor)
@@ -126,8 +127,9 @@ static int check_logits(struct engine *g, struct error *e)
                      weight_file_path(g->model->file));
 }
 
-static int sample(struct engine *g, bool ignore_eos, struct sampler_draw *draw)
+static int sample(struct session *s, bool ignore_eos, struct sampler_draw *draw)
 {
+    struct engine *g = s->engine;
     const struct hparams *hp = &g->model->hp;
     uint64_t start = clock_now();
     int id;
@@ -135,8 +137,8 @@ static int sample(struct engine *g, bool ignore_eos, struct sampler_draw *draw)
     mem_guard_arm("sampling");
     for (int i = 0; ignore_eos && i < hp->n_stops; i++)
         if (hp->stops[i] >= 0 && hp->stops[i] < hp->n_vocab)
-            g->logits[hp->stops[i]] = -INFINITY;
-    id = sampler_sample(&g->sampler, g->logits, g->tokens, (size_t)g->n_tokens, draw);
+            s->logits[hp->stops[i]] = -INFINITY;
+    id = sampler_sample(&s->sampler, s->logits, s->tokens, (size_t)s->n_tokens, draw);
     trace_span(g->forward.trace, TRACE_SAMPLE, hp->n_layers, 0, start, clock_now());
     mem_guard_disarm();
     metrics_timeline_end(g);
@@ -170,24 +172,25 @@ static void pace(struct engine *g)
                          (uint64_t)(1e9 / g->pace);
 }
 
-static int common_prefix(const struct engine *g, const int *ids, int n)
+static int common_prefix(const struct session *s, const int *ids, int n)
 {
     int i = 0;
 
-    while (i < n && i < g->n_tokens && ids[i] == g->tokens[i])
+    while (i < n && i < s->n_tokens && ids[i] == s->tokens[i])
         i++;
     /* the last token is computed in any case: its logits are needed */
     return i < n ? i : n - 1;
 }
 
-static int prefill(struct engine *g, const int *ids, int n, struct turn_done_event *done,
+static int prefill(struct session *s, const int *ids, int n, struct turn_done_event *done,
                    struct error *e)
 {
+    struct engine *g = s->engine;
     struct event ev = {.kind = EVENT_TURN_STARTED};
     uint64_t start = clock_now();
-    int cached = common_prefix(g, ids, n), rc = 0;
+    int cached = common_prefix(s, ids, n), rc = 0;
 
-    session_rewind(g, cached);
+    session_rewind(s, cached);
     done->prompt_tokens = n;
     done->cached_tokens = cached;
     metrics_turn(g, n, cached);
@@ -195,16 +198,16 @@ static int prefill(struct engine *g, const int *ids, int n, struct turn_done_eve
     ev.progress.done = (uint64_t)cached;
     if (engine_emit(g, &ev))
         return error_set(e, ERR_CANCELLED, "cancelled");
-    g->progress_start = cached;
-    g->progress_total = n;
+    s->progress_start = cached;
+    s->progress_total = n;
     g->t.state = ENGINE_PREFILL;
     model_hold(g->model, FIRST_TOKEN_MS);
-    rc = session_extend(g, ids + cached, n - cached, g->info.ubatch, g->logits, false, false, e);
+    rc = session_extend(s, ids + cached, n - cached, g->info.ubatch, s->logits, false, false, e);
     model_hold(g->model, 0);
-    g->progress_total = 0;
-    g->t.prefilled_tokens = g->n_tokens - cached;
+    s->progress_total = 0;
+    g->t.prefilled_tokens = s->n_tokens - cached;
     g->t.prefill_ns = done->prefill_ns = clock_now() - start;
-    g->t.session_prompt_tokens += (uint64_t)(g->n_tokens > cached ? g->n_tokens - cached : 0);
+    g->t.session_prompt_tokens += (uint64_t)(s->n_tokens > cached ? s->n_tokens - cached : 0);
     if (rc == 0) {
         ev = (struct event){.kind = EVENT_PREFILL};
         ev.progress.done = ev.progress.total = (uint64_t)n;
@@ -216,17 +219,18 @@ static int prefill(struct engine *g, const int *ids, int n, struct turn_done_eve
 }
 
 /* The answer ends with a token that was not computed; the next turn's prompt takes it from here. */
-static void keep_waiting(struct engine *g, int id)
+static void keep_waiting(struct session *s, int id)
 {
-    if (g->n_tokens < g->info.context) {
-        g->tokens[g->n_tokens] = id;
-        g->token_waits = true;
+    if (s->n_tokens < s->engine->info.context) {
+        s->tokens[s->n_tokens] = id;
+        s->token_waits = true;
     }
 }
 
-static int decode(struct engine *g, const struct turn *t, struct stop_matcher *o,
+static int decode(struct session *s, const struct turn *t, struct stop_matcher *o,
                   uint64_t turn_start, struct turn_done_event *done, struct error *e)
 {
+    struct engine *g = s->engine;
     struct detokenizer d;
     uint64_t first = 0, last = 0, paused_before = 0, begin = clock_now();
     char piece[PIECE];
@@ -246,11 +250,11 @@ static int decode(struct engine *g, const struct turn *t, struct stop_matcher *o
             done->reason = STOP_LENGTH;
             break;
         }
-        if ((rc = check_logits(g, e)) < 0) {
+        if ((rc = check_logits(s, e)) < 0) {
             done->reason = STOP_ERROR;
             break;
         }
-        token.id = sample(g, t->ignore_eos, t->probabilities ? &draw : NULL);
+        token.id = sample(s, t->ignore_eos, t->probabilities ? &draw : NULL);
         token.probability = draw.probability;
         token.candidates = draw.candidates;
         if (!t->ignore_eos && is_stop(g, token.id)) {
@@ -269,7 +273,7 @@ static int decode(struct engine *g, const struct turn *t, struct stop_matcher *o
             done->ttft_ns = last - turn_start;
         }
         g->t.last_token_ns = last;
-        g->turn_tokens = ++done->completion_tokens;
+        ++done->completion_tokens;
         done->decode_ns = g->t.decode_ns = last - first - (g->t.paused_ns - paused_before);
         metrics_token(g, token.first ? 0 : token.compute_ns);
         token.serial = g->t.session_generated_tokens;
@@ -281,12 +285,12 @@ static int decode(struct engine *g, const struct turn *t, struct stop_matcher *o
             done->reason = STOP_STRING;
             o->n = 0;
         } else if (engine_cancelled(g)) {
-            keep_waiting(g, token.id);
+            keep_waiting(s, token.id);
             done->reason = STOP_CANCELLED;
         } else if (t->max_tokens >= 0 && done->completion_tokens >= t->max_tokens) {
-            keep_waiting(g, token.id);
+            keep_waiting(s, token.id);
             done->reason = STOP_LENGTH;
-        } else if (g->n_tokens >= g->info.context) {
+        } else if (s->n_tokens >= g->info.context) {
             done->reason = STOP_CONTEXT;
         } else {
             place_safe_point(g);
@@ -296,9 +300,9 @@ static int decode(struct engine *g, const struct turn *t, struct stop_matcher *o
             }
             begin = clock_now();
             metrics_timeline_begin(g, begin);
-            rc = session_extend(g, &token.id, 1, 1, g->logits, false, true, e);
+            rc = session_extend(s, &token.id, 1, 1, s->logits, false, true, e);
             if (rc == ERR_CANCELLED) {
-                keep_waiting(g, token.id);
+                keep_waiting(s, token.id);
                 done->reason = STOP_CANCELLED;
             } else if (rc < 0) {
                 done->reason = STOP_ERROR;
@@ -319,6 +323,7 @@ int engine_turn(struct engine *g, const struct turn *t,
                 int (*on_event)(void *ctx, struct event *ev), void *ctx,
                 struct turn_done_event *done, struct error *e)
 {
+    struct session *s = g->session;
     struct event ev = {.kind = EVENT_TURN_DONE};
     int (*idle_event)(void *ctx, struct event *ev) = g->on_event;
     void *idle_ctx = g->event_ctx;
@@ -337,19 +342,18 @@ int engine_turn(struct engine *g, const struct turn *t,
     wake_clear(&g->cancel_wake);
     g->on_event = on_event;
     g->event_ctx = ctx;
-    g->turn_cancelled = false;
+    s->turn_cancelled = false;
     g->busy = true;
-    g->turn_tokens = 0;
     g->t.turn_start_ns = start;
-    sampler_set(&g->sampler, &t->sampling);
-    sampler_seed(&g->sampler, t->sampling.seed);
-    rc = prompt_build(g, t, &ids, &n, &done->dropped_turns, e);
+    sampler_set(&s->sampler, &t->sampling);
+    sampler_seed(&s->sampler, t->sampling.seed);
+    rc = prompt_build(s, t, &ids, &n, &done->dropped_turns, e);
     if (rc == 0 && stop_matcher_init(&o, t) < 0)
         rc = error_set(e, ERR_MEMORY, "no memory for the stop strings");
     if (rc == 0)
         place_safe_point(g);
-    if (rc == 0 && (rc = prefill(g, ids, n, done, e)) == 0)
-        rc = decode(g, t, &o, start, done, e);
+    if (rc == 0 && (rc = prefill(s, ids, n, done, e)) == 0)
+        rc = decode(s, t, &o, start, done, e);
     if (rc == 0) /* what was found while the last token was computed */
         rc = model_check(g->model, e);
     if (rc == ERR_CANCELLED) {
