@@ -2,13 +2,16 @@
  * that nothing is lost by them. */
 #include "app/chat/commands/commands.h"
 #include "app/chat/conversation.h"
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 #include "engine/base/utf8.h"
+#include "engine/run/engine.h"
 #include "tests/support.h"
 
 #include <dirent.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -139,14 +142,22 @@ static void expect(struct talk *t, const char *line, const char *says)
     ck_assert_msg(strstr(said, says) != NULL, "%s: '%s' instead of '%s'", line, said, says);
 }
 
+/* Waits until it has been said; the limit only ends a test that fails. */
+static void hear_out(struct talk *t, const char *says)
+{
+    uint64_t end = clock_now() + 60 * CLOCK_SECOND;
+
+    while (!(t->said.data && strstr(t->said.data, says)) && clock_now() < end)
+        pump(t);
+    ck_assert_msg(t->said.data && strstr(t->said.data, says), "'%s' instead of '%s'", t->said.data,
+                  says);
+}
+
 /* As expect, but it may come later than the line's own words. */
 static void expect_later(struct talk *t, const char *line, const char *says)
 {
     type(t, line);
-    for (int i = 0; i < 600 && !(t->said.data && strstr(t->said.data, says)); i++)
-        pump(t);
-    ck_assert_msg(t->said.data && strstr(t->said.data, says), "%s: '%s' instead of '%s'", line,
-                  t->said.data, says);
+    hear_out(t, says);
 }
 
 static const struct transcript *chat(const struct talk *t)
@@ -458,6 +469,39 @@ START_TEST(commands_say_what_they_did)
 }
 END_TEST
 
+/* The placement asked for is in force and told by then. */
+static int settle(void *ctx, struct engine *g, char **text, struct error *e)
+{
+    int rc = engine_settle(g, e);
+
+    atomic_store((atomic_bool *)ctx, true);
+    return rc;
+}
+
+/* The answer to one wish waits unread while the next one is sent: it is not taken for the next
+ * one's. */
+START_TEST(each_placement_asked_for_is_told)
+{
+    struct talk t;
+    atomic_bool settled = false;
+
+    talk_open(&t, NULL);
+    strbuf_clear(&t.said);
+    chat_submit(t.c, "/place hot");
+    ck_assert_int_eq(conversation_call(t.c, settle, &settled, NULL), 0);
+    while (!atomic_load(&settled))
+        clock_sleep(CLOCK_MILLI);
+    chat_submit(t.c, "/place balanced");
+    hear_out(&t, "the placement is balanced now");
+    ck_assert_ptr_nonnull(strstr(t.said.data, "the placement is hot now"));
+    /* two at once: at least the newest */
+    chat_submit(t.c, "/place hot");
+    chat_submit(t.c, "/place cpu");
+    hear_out(&t, "the placement is cpu now");
+    talk_close(&t);
+}
+END_TEST
+
 /* Every description begins in one column, whatever bytes stand before it. */
 START_TEST(help_is_aligned)
 {
@@ -572,6 +616,7 @@ static Suite *suite(void)
     tcase_add_test(c, a_paced_answer_says_so);
     tcase_add_test(c, regen_tells_why_nothing_changes);
     tcase_add_test(c, commands_say_what_they_did);
+    tcase_add_test(c, each_placement_asked_for_is_told);
     tcase_add_test(c, help_is_aligned);
     tcase_add_test(c, settings_are_looked_at_before_they_are_kept);
     tcase_add_test(c, tables_fit_and_agree);

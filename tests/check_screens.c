@@ -309,7 +309,7 @@ static void line(struct player *p, char *s)
         fclose(help);
         p->m.help_text = p->help;
     } else if (strcmp(word, "wants") == 0) {
-        ui_model_placing(&p->m, a, p->now);
+        ui_model_placing(&p->m, a, 0, p->now);
     } else if (strcmp(word, "place") == 0) {
         snprintf(p->t.plan, sizeof p->t.plan, "%s", a);
         event(p, (struct event){.kind = EVENT_PLAN, .text = a});
@@ -660,7 +660,10 @@ START_TEST(a_wanted_placement_is_seen)
     p.m.dirty = false;
     ui_model_tick(&p.m, p.now + UI_SPIN_NS);
     ck_assert(p.m.dirty && p.m.spin == 1);
-    ui_model_event(&p.m, &(struct event){.kind = EVENT_PLAN, .text = "cpu"}, p.now);
+    ui_model_placing(&p.m, "balanced", 2, p.now);
+    ui_model_event(&p.m, &(struct event){.kind = EVENT_PLAN, .text = "hot", .wishes = 1}, p.now);
+    ck_assert_str_eq(p.m.wanted_plan, "balanced"); /* what was asked for before it came first */
+    ui_model_event(&p.m, &(struct event){.kind = EVENT_PLAN, .text = "cpu", .wishes = 2}, p.now);
     ck_assert_int_eq(p.m.wanted_plan[0], 0);
     player_release(&p);
     fclose(null);

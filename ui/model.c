@@ -162,8 +162,9 @@ void ui_model_note(struct ui_model *m, uint64_t now, const char *format, ...)
     m->dirty = true;
 }
 
-void ui_model_placing(struct ui_model *m, const char *plan, uint64_t now)
+void ui_model_placing(struct ui_model *m, const char *plan, uint64_t wish, uint64_t now)
 {
+    m->wish = wish;
     snprintf(m->wanted_plan, sizeof m->wanted_plan, "%s", plan);
     m->spin_at = now + UI_SPIN_NS;
     m->dirty = true;
@@ -275,7 +276,8 @@ void ui_model_event(struct ui_model *m, const struct event *ev, uint64_t now)
         m->settle_at = now;
         break;
     case EVENT_PLAN:
-        m->wanted_plan[0] = 0;
+        if (ev->wishes >= m->wish) /* else an earlier one's: the newest is still under way */
+            m->wanted_plan[0] = 0;
         snprintf(m->live.plan, sizeof m->live.plan, "%s", ev->text ? ev->text : "");
         break;
     case EVENT_NOTICE:

@@ -137,6 +137,7 @@ struct ui_model {
     char note[160];    /* a line in place of the hint below the input, until note_until */
     uint64_t note_until;
     char wanted_plan[64]; /* asked for and not in force yet; empty: none */
+    uint64_t wish;        /* its number */
     unsigned spin;
     uint64_t spin_at;
     double pace;            /* tokens a second, 0: runs free */
@@ -203,8 +204,9 @@ void ui_model_system(struct ui_model *m, const struct ui_system *s);
 /* The newest answer is gone from the chat (taken back, another chat was read): nothing of it is
  * shown as this answer's. */
 void ui_model_forget(struct ui_model *m);
-/* A placement was asked for; it is marked until the engine says which one is in force. */
-void ui_model_placing(struct ui_model *m, const char *plan, uint64_t now);
+/* A placement was asked for, as wish number `wish`; it is marked until the engine says which one is
+ * in force after it (event.wishes). */
+void ui_model_placing(struct ui_model *m, const char *plan, uint64_t wish, uint64_t now);
 /* Time passes: figures settle, histories grow, light fades. */
 void ui_model_tick(struct ui_model *m, uint64_t now);
 /* When the picture changes next by itself; UINT64_MAX: not. */

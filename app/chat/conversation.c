@@ -44,8 +44,10 @@ struct conversation {
     int answered;
     bool paced;      /* a pace held it up */
     char plan[64];   /* in force */
-    bool place_told; /* the next placement in force is told: a command asked for it */
-    bool editing;    /* the next message takes the place of the last one */
+    /* placements asked for; of them the newest that is told when it is in force (a command asked);
+       how many were answered */
+    uint64_t places_sent, place_told, places_answered;
+    bool editing; /* the next message takes the place of the last one */
     char *waiting;
     double pace, pace_asked;
     struct stats stats;
@@ -322,6 +324,17 @@ static void put_answer(struct strbuf *answer, const char *text, size_t n)
     }
 }
 
+/* Each that a command asked for is told once, also where a later one is under way already. */
+static void placed(struct conversation *c, const struct event *ev)
+{
+    log_write(LOG_LEVEL_INFO, "placement: %s", ev->text ? ev->text : "");
+    snprintf(c->plan, sizeof c->plan, "%s", ev->text ? ev->text : "");
+    answer_placed(c);
+    if (ev->wishes > c->places_answered && c->place_told > c->places_answered)
+        conversation_say(c, SAY_NOTICE, "the placement is %s now", c->plan);
+    c->places_answered = ev->wishes;
+}
+
 static void on_event(struct conversation *c, const struct event *ev)
 {
     switch (ev->kind) {
@@ -352,14 +365,7 @@ static void on_event(struct conversation *c, const struct event *ev)
                   stop_reason_word(ev->done_turn.reason));
         answer_ended(c, ev->done_turn.reason);
         break;
-    case EVENT_PLAN:
-        log_write(LOG_LEVEL_INFO, "placement: %s", ev->text ? ev->text : "");
-        snprintf(c->plan, sizeof c->plan, "%s", ev->text ? ev->text : "");
-        answer_placed(c);
-        if (c->place_told)
-            conversation_say(c, SAY_NOTICE, "the placement is %s now", c->plan);
-        c->place_told = false;
-        break;
+    case EVENT_PLAN: placed(c, ev); break;
     case EVENT_ERROR:
         if (!c->ready && !c->failure.code)
             error_set(&c->failure, ev->failure.code < 0 ? ev->failure.code : ERR_MODEL, "%s",
@@ -631,22 +637,22 @@ int conversation_place(struct conversation *c, const char *spec)
             c->auto_done = false;
         }
     }
-    rc = command_send(c, &k);
-    if (rc == 0 && c->hooks.placing)
-        c->hooks.placing(c->hooks.ctx, name);
-    return rc;
+    if ((rc = command_send(c, &k)) < 0)
+        return rc;
+    c->places_sent++;
+    if (c->hooks.placing)
+        c->hooks.placing(c->hooks.ctx, name, c->places_sent);
+    return 0;
 }
 
 int conversation_place_told(struct conversation *c, const char *spec)
 {
-    int rc;
-
-    c->place_told = true;
-    if ((rc = conversation_place(c, spec)) < 0)
-        c->place_told = false;
-    else if (!c->hooks.keys) /* the screen shows what it waits for */
+    if (conversation_place(c, spec) < 0)
+        return -1;
+    c->place_told = c->places_sent;
+    if (!c->hooks.keys) /* the screen shows what it waits for */
         conversation_say(c, SAY_NOTICE, "switching the placement to %s ...", spec);
-    return rc;
+    return 0;
 }
 
 void conversation_timeline(struct conversation *c, bool on)

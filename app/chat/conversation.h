@@ -31,9 +31,9 @@ struct conversation_hooks {
     bool (*copy)(void *ctx, const char *text, size_t len);
     /* An option was changed by /set: theme, mouse and the like are the shower's affair. */
     void (*set)(void *ctx, const struct option *option);
-    /* A placement was asked for: the engine will tell which one is in force then (EVENT_PLAN), be
-     * it the one before. */
-    void (*placing)(void *ctx, const char *plan);
+    /* A placement was asked for, the conversation's wish number `wish`: the engine will tell which
+     * one is in force then (EVENT_PLAN whose .wishes reach it), be it the one before. */
+    void (*placing)(void *ctx, const char *plan, uint64_t wish);
     /* the input is a pipe: no file in the folder of chats, unless /save asks for it */
     bool unkept;
     /* there are keys and panels: Esc stops, F1 helps; else only Ctrl-C does anything */

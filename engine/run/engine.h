@@ -60,6 +60,8 @@ void engine_pace_set(struct engine *g, double tokens_per_second);
 int engine_plan_set(struct engine *g, struct plan *p, struct error *e);
 /* planner spec; devices are opened when it asks for them */
 int engine_place(struct engine *g, const char *spec, struct error *e);
+/* The newest of these two waits for its safe point or for devices that are being opened. */
+bool engine_place_waits(const struct engine *g);
 /* --place-script */
 int engine_script_set(struct engine *g, const char *script, struct error *e);
 int engine_profile_set(struct engine *g, const double *counts,

@@ -94,7 +94,9 @@ enum event_kind {
     EVENT_PREFILL,      /* .progress: tokens */
     EVENT_TOKEN,        /* .token */
     EVENT_TURN_DONE,    /* .done_turn */
-    /* .text: name of the plan now in force; after each placement asked for, also one that failed */
+    /* .text: name of the plan now in force; after each placement asked for, also one that failed.
+       .wishes: how many of the worker's COMMAND_PLAN and COMMAND_PLACE are decided by then, the
+       first ones sent: what a later one asked for is still to come */
     EVENT_PLAN,
     /* .text: one line worth telling (turns dropped, device lost, fallback) */
     EVENT_NOTICE,
@@ -139,6 +141,7 @@ struct event {
         struct {
             int code;
         } failure;
+        uint64_t wishes;
     };
     char *text; /* owned, or NULL */
 };

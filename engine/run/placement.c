@@ -304,23 +304,35 @@ void place_release(struct engine *g)
     mem_free(g->profile);
 }
 
+/* The newest wish counts: one that still waits, also from an answer that is over, goes. */
+static void wish_drop(struct engine *g)
+{
+    plan_free(g->wanted_plan);
+    g->wanted_plan = NULL;
+    mem_free(g->wanted_spec);
+    g->wanted_spec = NULL;
+}
+
 int engine_place(struct engine *g, const char *spec, struct error *e)
 {
     struct planner_spec parsed;
-    char *copy;
+    char *copy = NULL;
     int rc = g->busy ? planner_parse(&parsed, spec, e) : place_now(g, spec, e);
 
-    if (rc < 0)
+    if (rc >= 0 && g->busy && !(copy = mem_string(spec)))
+        rc = error_set(e, ERR_MEMORY, "no memory for a placement");
+    if (rc < 0) {
         g->announced = false;
-    if (rc < 0 || !g->busy)
         return rc;
-    if (!(copy = mem_string(spec)))
-        return error_set(e, ERR_MEMORY, "no memory for a placement");
-    plan_free(g->wanted_plan); /* the newest wish counts */
-    g->wanted_plan = NULL;
-    mem_free(g->wanted_spec);
+    }
+    wish_drop(g);
     g->wanted_spec = copy;
-    return 0;
+    return rc;
+}
+
+bool engine_place_waits(const struct engine *g)
+{
+    return g->wanted_spec || g->wanted_plan;
 }
 
 int engine_plan_set(struct engine *g, struct plan *p, struct error *e)
@@ -336,14 +348,14 @@ int engine_plan_set(struct engine *g, struct plan *p, struct error *e)
         return rc;
     }
     if (g->busy) {
-        mem_free(g->wanted_spec);
-        g->wanted_spec = NULL;
-        plan_free(g->wanted_plan);
+        wish_drop(g);
         g->wanted_plan = p;
         return 0;
     }
     if ((rc = set_plan(g, p, e)) < 0)
         g->announced = false;
+    else
+        wish_drop(g);
     plan_free(p);
     return rc;
 }

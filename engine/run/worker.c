@@ -36,6 +36,7 @@ struct worker {
     struct snapshot snapshot;
     struct telemetry slots[3];
     bool telemetry_ready; /* engine thread */
+    uint64_t wishes;      /* engine thread: COMMAND_PLAN and COMMAND_PLACE obeyed */
 
     struct engine *engine;           /* engine thread; others through `shared` */
     _Atomic(struct engine *) shared; /* set once before READY; for info and cancel */
@@ -105,10 +106,14 @@ static void obey(struct worker *w, struct command *c)
     case COMMAND_SAMPLING: engine_sampling_set(w->engine, &c->sampling); break;
     case COMMAND_PACE: engine_pace_set(w->engine, c->number); break;
     case COMMAND_PLAN:
+        w->wishes++;
         rc = engine_plan_set(w->engine, c->plan, &e);
         c->plan = NULL;
         break;
-    case COMMAND_PLACE: rc = engine_place(w->engine, c->text, &e); break;
+    case COMMAND_PLACE:
+        w->wishes++;
+        rc = engine_place(w->engine, c->text, &e);
+        break;
     case COMMAND_EXPERT:
         rc = engine_expert_report(w->engine, c->expert.layer, c->expert.expert, &text, &e);
         if (rc == 0)
@@ -152,23 +157,28 @@ static void on_tick(void *ctx)
     publish(w);
 }
 
+static void pass_event(struct worker *w, struct event *ev)
+{
+    if (ev->kind == EVENT_PLAN) /* a newer wish replaces one that waits: at most one does */
+        ev->wishes = w->wishes - engine_place_waits(w->engine);
+    send_event(w, ev);
+    ev->text = NULL;
+}
+
 static int on_event(void *ctx, struct event *ev)
 {
     struct worker *w = ctx;
 
     /* sent by run_turn: who reads it may send the next turn at once */
-    if (ev->kind != EVENT_TURN_DONE) {
-        send_event(w, ev);
-        ev->text = NULL;
-    }
+    if (ev->kind != EVENT_TURN_DONE)
+        pass_event(w, ev);
     return atomic_load(&w->cancel) || atomic_load(&w->quit);
 }
 
 /* Notices outside a turn (devices opened by a placement, plans now in force). */
 static int on_idle_event(void *ctx, struct event *ev)
 {
-    send_event(ctx, ev);
-    ev->text = NULL;
+    pass_event(ctx, ev);
     return 0;
 }
 

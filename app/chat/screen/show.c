@@ -184,9 +184,9 @@ void chat_theme_take(struct chat *s)
     s->model.dirty = true;
 }
 
-static void hook_placing(void *ctx, const char *plan)
+static void hook_placing(void *ctx, const char *plan, uint64_t wish)
 {
-    ui_model_placing(&((struct chat *)ctx)->model, plan, clock_now());
+    ui_model_placing(&((struct chat *)ctx)->model, plan, wish, clock_now());
 }
 
 static void hook_set(void *ctx, const struct option *option)
