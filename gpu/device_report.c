@@ -86,17 +86,18 @@ struct report_model *report_model_new(void)
         m->norm[i] = 1.0f + m->pool[i];
     m->model.hp = (struct hparams){.n_layers = N_TYPES,
                                    .hidden = HIDDEN,
-                                   .n_heads = HEADS,
-                                   .n_kv_heads = KV_HEADS,
-                                   .head_dim = DIM,
+                                   .common.mixer.heads = HEADS,
+                                   .common.mixer.kv_heads = KV_HEADS,
+                                   .common.mixer.key_dim = DIM,
                                    .n_vocab = HIDDEN,
-                                   .n_experts = EXPERTS,
-                                   .n_experts_used = 2,
-                                   .expert_ffn = FFN,
+                                   .common.ffn.experts = EXPERTS,
+                                   .common.ffn.used = 2,
+                                   .common.ffn.width = FFN,
                                    .context_max = 512,
-                                   .rope_dims = DIM,
-                                   .norm_eps = 1e-5f,
-                                   .router_jitter = 0.01f};
+                                   .common.mixer.rope_dims = DIM,
+                                   .common.norms.eps = 1e-5f,
+                                   .common.ffn.router.jitter = 0.01f};
+    hparams_count(&m->model.hp);
     m->model.layers = m->layers;
     m->model.output_norm = (struct norm_weights){m->norm, NULL};
     for (int t = 0; t < N_TYPES && !m->failed; t++) {

@@ -20,8 +20,8 @@ static int norm_rows(struct device *d, cl_mem x, cl_mem w, cl_mem b, int rows, s
     size_t items = d->wide ? 1 : 64;
 
     if (launch_args(d, d->core[CORE_NORM], 0, e, "mmmmmmmiffi", x, w, b, d->h, d->hq.q, d->hq.d,
-                    d->hq.s, hp->hidden, (double)(1.0f / (float)hp->hidden), (double)hp->norm_eps,
-                    b ? 1 : 0) < 0)
+                    d->hq.s, hp->hidden, (double)(1.0f / (float)hp->hidden),
+                    (double)hp->common.norms.eps, b ? 1 : 0) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_NORM, "norm", (size_t)rows * items, 1, 1, items, e);
 }
@@ -89,7 +89,8 @@ static int attention_block(struct device *d, struct block *b, int rows, int pos,
     const struct hparams *hp = &d->base.config.model->hp;
     struct output qkv[3] = {{&b->part[0], d->q}, {&b->part[1], d->k}, {&b->part[2], d->v}},
                   o = {&b->part[3], y};
-    int dim = hp->head_dim, heads = hp->n_heads, window = hp->sliding_window;
+    int dim = hp->common.mixer.key_dim, heads = hp->common.mixer.heads,
+        window = hp->common.mixer.window;
     int first = window && pos - window + 1 > 0 ? (pos - window + 1) / 256 : 0,
         last = (pos + rows - 1) / 256;
     size_t row_bytes = (size_t)heads * (size_t)(last - first + 1) * (size_t)(dim + 2) * 4,
@@ -108,16 +109,17 @@ static int attention_block(struct device *d, struct block *b, int rows, int pos,
                 return ERR_DEVICE;
     }
     if (launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiif", d->q, d->k, d->v, d->qr, b->k,
-                    b->v, d->rope_cos, d->rope_sin, heads, hp->n_kv_heads, dim, hp->rope_dims, pos,
-                    d->stride, (double)d->score_scale) < 0 ||
-        launch_core(d, CORE_ROPE, "rope", (size_t)dim, (size_t)(heads + 2 * hp->n_kv_heads),
-                    (size_t)rows, CORE_ITEMS, e) < 0)
+                    b->v, d->rope_cos, d->rope_sin, heads, hp->common.mixer.kv_heads, dim,
+                    hp->common.mixer.rope_dims, pos, d->stride, (double)d->score_scale) < 0 ||
+        launch_core(d, CORE_ROPE, "rope", (size_t)dim,
+                    (size_t)(heads + 2 * hp->common.mixer.kv_heads), (size_t)rows, CORE_ITEMS,
+                    e) < 0)
         return ERR_DEVICE;
     for (int row = 0; row < rows; row += step) {
         int n = rows - row < step ? rows - row : step;
 
         if (launch_args(d, d->core[CORE_ATTEND], 0, e, "mmmmiiiiiiiii", d->qr, b->k, b->v, d->part,
-                        heads, hp->n_kv_heads, dim, pos, row, window, d->stride, first,
+                        heads, hp->common.mixer.kv_heads, dim, pos, row, window, d->stride, first,
                         last - first + 1) < 0 ||
             launch_core(d, CORE_ATTEND, "attend", (size_t)(last - first + 1) * items, (size_t)heads,
                         (size_t)n, items, e) < 0 ||
@@ -164,14 +166,14 @@ int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, i
                               *td = &d->type[bank[0]->part[2].m->type];
     bool quant = dtype_is_quantised(bank[0]->part[0].m->type);
     cl_kernel g = tg->gate_up[many], dn = td->down[many];
-    size_t n = (size_t)(end - first), ffn = (size_t)hp->expert_ffn, width = (size_t)d->width;
+    size_t n = (size_t)(end - first), ffn = (size_t)hp->common.ffn.width, width = (size_t)d->width;
     int at = quant ? 12 : 8;
 
-    if (quant
-            ? launch_args(d, g, 0, e, "mmmmmmmmiiii", d->hq.q, d->hq.d, d->hq.s, d->mq.q, d->mq.d,
-                          d->mq.s, d->tiles, d->entries, first, end, hp->hidden, hp->expert_ffn) < 0
-            : launch_args(d, g, 0, e, "mmmmiiii", d->h, d->mid, d->tiles, d->entries, first, end,
-                          hp->hidden, hp->expert_ffn) < 0)
+    if (quant ? launch_args(d, g, 0, e, "mmmmmmmmiiii", d->hq.q, d->hq.d, d->hq.s, d->mq.q, d->mq.d,
+                            d->mq.s, d->tiles, d->entries, first, end, hp->hidden,
+                            hp->common.ffn.width) < 0
+              : launch_args(d, g, 0, e, "mmmmiiii", d->h, d->mid, d->tiles, d->entries, first, end,
+                            hp->hidden, hp->common.ffn.width) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < BANK; i++) {
         struct block *b = bank[i < n_bank ? i : 0];
@@ -196,9 +198,9 @@ int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, i
     }
     at = quant ? 10 : 8;
     if (quant ? launch_args(d, dn, 0, e, "mmmmmmiiii", d->mq.q, d->mq.d, d->mq.s, d->tiles,
-                            d->entries, d->out, first, end, hp->expert_ffn, hp->hidden) < 0
+                            d->entries, d->out, first, end, hp->common.ffn.width, hp->hidden) < 0
               : launch_args(d, dn, 0, e, "mmmmiiii", d->mid, d->tiles, d->entries, d->out, first,
-                            end, hp->expert_ffn, hp->hidden) < 0)
+                            end, hp->common.ffn.width, hp->hidden) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < BANK; i++)
         if (launch_args(d, dn, at + i, e, "m", bank[i < n_bank ? i : 0]->part[2].mem) < 0)
@@ -549,7 +551,7 @@ static int whole_layer(struct device *d, int layer, int rows, int pos, int base,
         norm_rows(d, d->x, a->expert_norm_w, a->expert_norm_b, rows, e) < 0 ||
         launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmiiiiifi", d->h, a->router, d->scores,
                     d->all_chosen, d->all_weights, d->tiles, d->entries, base, hp->hidden,
-                    hp->n_experts, d->padded_experts, used, (double)hp->router_jitter,
+                    hp->n_experts, d->padded_experts, used, (double)hp->common.ffn.router.jitter,
                     rows == 1 && !by_host) < 0 ||
         launch_core(d, CORE_ROUTE, "route", (size_t)rows * items, 1, 1, items, e) < 0 ||
         (by_host ? layer_experts_by_host(d, layer, rows, base, e)
@@ -586,7 +588,7 @@ int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     struct block *b = resident(d, BLOCK_ATTENTION, m->layer, 0, e);
-    int n = hp->n_kv_heads * hp->head_dim, step = d->base.config.max_rows;
+    int n = hp->common.mixer.kv_heads * hp->common.mixer.key_dim, step = d->base.config.max_rows;
     size_t row = memory_kv_bytes(d->base.config.kv_k, n) + memory_kv_bytes(d->base.config.kv_v, n);
 
     if (!b)
@@ -598,8 +600,8 @@ int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
         if (job_begin(d, e) < 0 ||
             (m->write && launch_write(d, d->kv_rows, 0, data, (size_t)count * row, e) < 0) ||
             launch_args(d, d->core[CORE_KV], 0, e, "mmmiiiiii", b->k, b->v, d->kv_rows,
-                        hp->n_kv_heads, hp->head_dim, m->pos + at, count, d->stride,
-                        m->write ? 1 : 0) < 0 ||
+                        hp->common.mixer.kv_heads, hp->common.mixer.key_dim, m->pos + at, count,
+                        d->stride, m->write ? 1 : 0) < 0 ||
             launch_core(d, CORE_KV, "kv_copy", (size_t)(2 * n), (size_t)count, 1, CORE_ITEMS, e) <
                 0 ||
             (!m->write && launch_read(d, d->kv_rows, 0, data, (size_t)count * row, e) < 0) ||

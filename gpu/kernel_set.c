@@ -56,7 +56,8 @@ void kernel_set_options(const struct device *d, char *out, size_t size)
 /* KV_Q8_0 has blocks of 32 dimensions. */
 static bool cache_supported(const struct device *d, enum kv_type type)
 {
-    return type == KV_F32 || type == KV_F16 || d->base.config.model->hp.head_dim % 32 == 0;
+    return type == KV_F32 || type == KV_F16 ||
+           d->base.config.model->hp.common.mixer.key_dim % 32 == 0;
 }
 
 static int build_core(struct device *d, struct error *e)

@@ -73,13 +73,14 @@ static int scratch_list(struct device *d, struct scratch_item *list)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     size_t rows = (size_t)d->base.config.max_rows, hidden = (size_t)hp->hidden,
-           heads = (size_t)hp->n_heads * (size_t)hp->head_dim;
-    size_t kv = (size_t)hp->n_kv_heads * (size_t)hp->head_dim, used = (size_t)hp->n_experts_used,
-           ffn = (size_t)hp->expert_ffn;
+           heads = (size_t)hp->common.mixer.heads * (size_t)hp->common.mixer.key_dim;
+    size_t kv = (size_t)hp->common.mixer.kv_heads * (size_t)hp->common.mixer.key_dim,
+           used = (size_t)hp->n_experts_used, ffn = (size_t)hp->common.ffn.width;
     size_t chunks = (size_t)(d->stride + 255) / 256,
-           row_part = (size_t)hp->n_heads * chunks * (size_t)(hp->head_dim + 2) * 4;
+           row_part = (size_t)hp->common.mixer.heads * chunks *
+                      (size_t)(hp->common.mixer.key_dim + 2) * 4;
     size_t head_rows = rows < HEAD_ROWS ? rows : HEAD_ROWS, layers = (size_t)hp->n_layers,
-           rope = (size_t)d->stride * (size_t)hp->rope_dims / 2 * 4;
+           rope = (size_t)d->stride * (size_t)hp->common.mixer.rope_dims / 2 * 4;
     size_t act = d->dot8 ? 1 : 4, mid = rows * used * ffn;
 
     d->part_bytes = row_part * rows;
@@ -188,7 +189,7 @@ static size_t matrix_bytes(const struct matrix *m)
 static size_t layer_kv_bytes(const struct device *d)
 {
     const struct device_config *c = &d->base.config;
-    int n = c->model->hp.n_kv_heads * c->model->hp.head_dim;
+    int n = c->model->hp.common.mixer.kv_heads * c->model->hp.common.mixer.key_dim;
 
     return (memory_kv_bytes(c->kv_k, n) + memory_kv_bytes(c->kv_v, n)) * (size_t)d->stride;
 }
@@ -404,7 +405,7 @@ static int block_begin(struct device *d, struct block *b, struct block_id id, st
             return ERR_DEVICE;
         return part_begin(d, b, id.kind, &x->down, e);
     }
-    int kv = hp->n_kv_heads * hp->head_dim;
+    int kv = hp->common.mixer.kv_heads * hp->common.mixer.key_dim;
     size_t k_bytes = memory_kv_bytes(d->base.config.kv_k, kv) * (size_t)d->stride,
            v_bytes = memory_kv_bytes(d->base.config.kv_v, kv) * (size_t)d->stride;
 

@@ -47,8 +47,8 @@ static void device_close(struct device *d)
 
 static int device_rope_set(struct device *d, const float *cos, const float *sin, struct error *e)
 {
-    size_t bytes = (size_t)d->base.config.context * (size_t)d->base.config.model->hp.rope_dims / 2 *
-                   4;
+    size_t bytes = (size_t)d->base.config.context *
+                   (size_t)d->base.config.model->hp.common.mixer.rope_dims / 2 * 4;
 
     if (job_harvest(d, e) < 0 || memory_upload(d, d->rope_cos, cos, bytes, e) < 0 ||
         memory_upload(d, d->rope_sin, sin, bytes, e) < 0)
@@ -69,10 +69,21 @@ static uint64_t test_key(const struct device *d)
     if (opencl_tuning()->broken)
         h = hash_bytes(h, opencl_tuning()->broken, strlen(opencl_tuning()->broken));
     h = hash_bytes(h, text, strlen(text));
-    const int parts[] = {
-        hp->hidden,    hp->n_heads,        hp->n_kv_heads, hp->head_dim,       hp->expert_ffn,
-        hp->n_experts, hp->n_experts_used, hp->rope_dims,  hp->sliding_window, c->kv_k,
-        c->kv_v,       d->width,           d->tile,        c->max_rows > 1,    c->context < 275};
+    const int parts[] = {hp->hidden,
+                         hp->common.mixer.heads,
+                         hp->common.mixer.kv_heads,
+                         hp->common.mixer.key_dim,
+                         hp->common.ffn.width,
+                         hp->n_experts,
+                         hp->n_experts_used,
+                         hp->common.mixer.rope_dims,
+                         hp->common.mixer.window,
+                         c->kv_k,
+                         c->kv_v,
+                         d->width,
+                         d->tile,
+                         c->max_rows > 1,
+                         c->context < 275};
 
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         h = hash_add(h, (uint64_t)(unsigned)parts[i]);
@@ -102,7 +113,7 @@ static int configure(struct device *d, const struct device_config *c, char *why,
     d->tile = opencl_tuning()->tile ? opencl_tuning()->tile : TILE;
     d->stride = (c->context + 15) / 16 * 16;
     d->padded_experts = (hp->n_experts + 15) / 16 * 16;
-    d->score_scale = 1.0f / sqrtf((float)hp->head_dim);
+    d->score_scale = 1.0f / sqrtf((float)hp->common.mixer.key_dim);
     kernel_set_choose(d);
     return 0;
 }
@@ -148,12 +159,13 @@ static int device_open(struct device **out, const struct device_config *c, struc
     }
     if (why[0])
         log_line(d, why); /* a driver was left out */
-    if (hp->hidden % 32 || hp->n_heads * hp->head_dim % 32 || hp->head_dim % 8 ||
-        hp->expert_ffn % 32) {
+    if (hp->hidden % 32 || hp->common.mixer.heads * hp->common.mixer.key_dim % 32 ||
+        hp->common.mixer.key_dim % 8 || hp->common.ffn.width % 32) {
         error_set(e, ERR_DEVICE,
                   "OpenCL: the kernels need sizes that are multiples of 32 (hidden %d, heads %d x "
                   "%d, experts %d)",
-                  hp->hidden, hp->n_heads, hp->head_dim, hp->expert_ffn);
+                  hp->hidden, hp->common.mixer.heads, hp->common.mixer.key_dim,
+                  hp->common.ffn.width);
         goto fail;
     }
     if (!cl_injected(&rc))

@@ -57,7 +57,7 @@ static int run_all(struct selftest *b)
     bool q8_cache = d->base.config.kv_k == KV_Q8_0 || d->base.config.kv_v == KV_Q8_0;
 
     if (selftest_norm(b) < 0 ||
-        ((!q8_cache || m->hp.head_dim % 32 == 0) && selftest_attention(b) < 0) ||
+        ((!q8_cache || m->hp.common.mixer.key_dim % 32 == 0) && selftest_attention(b) < 0) ||
         selftest_route(b) < 0)
         return ERR_DEVICE;
     for (int t = 0; t < DTYPE_COUNT; t++)

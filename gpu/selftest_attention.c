@@ -29,14 +29,14 @@ static int test_init(struct attention_test *t, struct selftest *b)
 {
     const struct device_config *c = &b->d->base.config;
     const struct hparams *hp = &c->model->hp;
-    int kv = hp->n_kv_heads * hp->head_dim;
+    int kv = hp->common.mixer.kv_heads * hp->common.mixer.key_dim;
     size_t table;
 
     *t = (struct attention_test){.b = b,
-                                 .dim = hp->head_dim,
-                                 .heads = hp->n_heads,
-                                 .kv_heads = hp->n_kv_heads,
-                                 .half = hp->rope_dims / 2};
+                                 .dim = hp->common.mixer.key_dim,
+                                 .heads = hp->common.mixer.heads,
+                                 .kv_heads = hp->common.mixer.kv_heads,
+                                 .half = hp->common.mixer.rope_dims / 2};
     t->rows = c->max_rows < ROWS_MOST ? c->max_rows : ROWS_MOST;
     t->tokens = c->context < TOKENS_MOST ? c->context : TOKENS_MOST;
     t->pos = t->tokens - t->rows;
@@ -155,7 +155,7 @@ static int test_rope_and_cache(struct attention_test *t)
 
     if (launch_args(d, d->core[CORE_ROPE], 0, t->b->e, "mmmmmmmmiiiiiif", d->q, d->k, d->v, d->qr,
                     t->mk, t->mv, d->rope_cos, d->rope_sin, t->heads, t->kv_heads, t->dim,
-                    hp->rope_dims, t->pos, d->stride, (double)d->score_scale) < 0 ||
+                    hp->common.mixer.rope_dims, t->pos, d->stride, (double)d->score_scale) < 0 ||
         selftest_core(t->b, CORE_ROPE, "rope", (size_t)t->dim, (size_t)(t->heads + 2 * t->kv_heads),
                       (size_t)t->rows, 32) < 0 ||
         selftest_get(t->b, d->qr, 0, t->got, query_count(t) * 4) < 0 ||
@@ -177,7 +177,7 @@ static int run_attend(struct attention_test *t)
 {
     struct selftest *b = t->b;
     struct device *d = b->d;
-    int window = d->base.config.model->hp.sliding_window, pos = t->pos;
+    int window = d->base.config.model->hp.common.mixer.window, pos = t->pos;
     int first = window && pos - window + 1 > 0 ? (pos - window + 1) / 256 : 0,
         n = (t->tokens - 1) / 256 - first + 1;
     size_t items = d->wide ? 1 : 64;
@@ -199,7 +199,7 @@ static int run_attend(struct attention_test *t)
 static int test_attend(struct attention_test *t)
 {
     struct device *d = t->b->d;
-    int window = d->base.config.model->hp.sliding_window;
+    int window = d->base.config.model->hp.common.mixer.window;
     float want[REFERENCE_DIM];
     bool right = true;
 

@@ -32,12 +32,12 @@ int selftest_norm(struct selftest *b)
     bool same = true;
 
     for (int r = 0; x && want && r < rows; r++)
-        reference_norm(x + (size_t)r * (size_t)n, w, n, m->hp.norm_eps,
+        reference_norm(x + (size_t)r * (size_t)n, w, n, m->hp.common.norms.eps,
                        want + (size_t)r * (size_t)n);
     if (!x || !want || !got || !first || upload(b, w->weight, (size_t)n, &mw) < 0 ||
         upload(b, w->bias, (size_t)n, &mb) < 0 || selftest_put(b, d->x, x, count * 4) < 0 ||
         launch_args(d, d->core[CORE_NORM], 0, b->e, "mmmmmmmiffi", d->x, mw, mb, d->h, d->hq.q,
-                    d->hq.d, d->hq.s, n, (double)(1.0f / (float)n), (double)m->hp.norm_eps,
+                    d->hq.d, d->hq.s, n, (double)(1.0f / (float)n), (double)m->hp.common.norms.eps,
                     mb ? 1 : 0) < 0 ||
         selftest_core(b, CORE_NORM, "norm", (size_t)rows * items, 1, 1, items) < 0 ||
         selftest_get(b, d->h, 0, got, count * 4) < 0 ||
@@ -58,7 +58,7 @@ int selftest_norm(struct selftest *b)
     memset(got, 0, count * 4);
     if (job_begin(d, b->e) < 0 || launch_write(d, d->x, 0, x, count * 4, b->e) < 0 ||
         launch_args(d, d->core[CORE_NORM], 0, b->e, "mmmmmmmiffi", d->x, mw, mb, d->h, d->hq.q,
-                    d->hq.d, d->hq.s, n, (double)(1.0f / (float)n), (double)m->hp.norm_eps,
+                    d->hq.d, d->hq.s, n, (double)(1.0f / (float)n), (double)m->hp.common.norms.eps,
                     mb ? 1 : 0) < 0 ||
         selftest_core(b, CORE_NORM, "norm", (size_t)rows * items, 1, 1, items) < 0 ||
         launch_read(d, d->h, 0, got, count * 4, b->e) < 0 || job_end(d, b->e) < 0 ||
@@ -104,7 +104,7 @@ int selftest_route(struct selftest *b)
         selftest_put(b, d->h, h, (size_t)(rows * n) * 4) < 0 ||
         launch_args(d, d->core[CORE_ROUTE], 0, b->e, "mmmmmmmiiiiifi", d->h, router, d->scores,
                     d->all_chosen, d->all_weights, d->tiles, d->entries, 0, n, hp->n_experts,
-                    d->padded_experts, used, (double)hp->router_jitter, 0) < 0 ||
+                    d->padded_experts, used, (double)hp->common.ffn.router.jitter, 0) < 0 ||
         selftest_core(b, CORE_ROUTE, "route", (size_t)rows * items, 1, 1, items) < 0 ||
         selftest_get(b, d->scores, 0, scores, (size_t)(rows * hp->n_experts) * 4) < 0 ||
         selftest_get(b, d->all_chosen, 0, experts, (size_t)count * 4) < 0 ||
@@ -116,7 +116,7 @@ int selftest_route(struct selftest *b)
         for (int e = 0; e < hp->n_experts; e++)
             s[e] = num_dot(m->layers[0].router + (size_t)e * (size_t)n, h + (size_t)r * (size_t)n,
                            n);
-        num_sparsemixer(s, hp->n_experts, hp->router_jitter, used, want + r * used,
+        num_sparsemixer(s, hp->n_experts, hp->common.ffn.router.jitter, used, want + r * used,
                         want_w + r * used);
     }
     if (memcmp(scores, scores + rows * hp->n_experts, (size_t)(rows * hp->n_experts) * 4) != 0 ||

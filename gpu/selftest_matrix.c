@@ -164,12 +164,12 @@ static int expert_init(struct expert_test *t, struct selftest *b, const struct e
                        int rows, int many)
 {
     const struct hparams *hp = &b->d->base.config.model->hp;
-    size_t widest = (size_t)(hp->expert_ffn > hp->hidden ? hp->expert_ffn : hp->hidden);
+    size_t widest = (size_t)(hp->common.ffn.width > hp->hidden ? hp->common.ffn.width : hp->hidden);
 
     *t = (struct expert_test){.b = b,
                               .m = {&x->gate, &x->up, &x->down},
                               .rows = rows,
-                              .ffn = hp->expert_ffn,
+                              .ffn = hp->common.ffn.width,
                               .hidden = hp->hidden,
                               .many = many,
                               .block = {.n_parts = 3}};

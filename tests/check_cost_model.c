@@ -99,12 +99,13 @@ static void setup(void)
     memset(&model, 0, sizeof model);
     memset(devs, 0, sizeof devs);
     model.hp = (struct hparams){.n_layers = LAYERS,
-                                .n_experts = EXPERTS,
-                                .n_experts_used = 2,
+                                .common.ffn.experts = EXPERTS,
+                                .common.ffn.used = 2,
                                 .hidden = 64,
                                 .n_vocab = 100,
-                                .n_kv_heads = 2,
-                                .head_dim = 32};
+                                .common.mixer.kv_heads = 2,
+                                .common.mixer.key_dim = 32};
+    hparams_count(&model.hp);
     model.layers = layers;
     model.head.bytes = 7000;
     model.hash = 42;

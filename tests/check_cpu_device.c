@@ -259,7 +259,7 @@ static float *plain_forward(const struct tiny_shape *s, int n)
 {
     struct tiny_model *t = tiny_model_new(s);
     const struct hparams *hp = &t->model.hp;
-    int H = hp->hidden, hd = hp->head_dim;
+    int H = hp->hidden, hd = hp->common.mixer.key_dim;
     double *x = calloc((size_t)(n * H), sizeof *x), **k = calloc((size_t)n, sizeof *k),
            **v = calloc((size_t)n, sizeof *v);
     float *logits = calloc((size_t)(n * hp->n_vocab), 4);
@@ -272,18 +272,19 @@ static float *plain_forward(const struct tiny_shape *s, int n)
 
         for (int p = 0; p < n; p++) {
             double *h = layer_norm(&w->attention_norm, x + p * H, H), *q = mul(&w->q, h),
-                   *o = calloc((size_t)(hp->n_heads * hd), sizeof *o), *y;
+                   *o = calloc((size_t)(hp->common.mixer.heads * hd), sizeof *o), *y;
 
             k[p] = mul(&w->k, h);
             v[p] = mul(&w->v, h);
-            for (int i = 0; i < hp->n_heads; i++)
-                rotate(q + i * hd, hd, hp->rope_dims, p);
-            for (int i = 0; i < hp->n_kv_heads; i++)
-                rotate(k[p] + i * hd, hd, hp->rope_dims, p);
-            for (int i = 0; i < hp->n_heads; i++) {
-                int kv = i / (hp->n_heads / hp->n_kv_heads),
-                    lo = hp->sliding_window && p >= hp->sliding_window ? p - hp->sliding_window + 1
-                                                                       : 0;
+            for (int i = 0; i < hp->common.mixer.heads; i++)
+                rotate(q + i * hd, hd, hp->common.mixer.rope_dims, p);
+            for (int i = 0; i < hp->common.mixer.kv_heads; i++)
+                rotate(k[p] + i * hd, hd, hp->common.mixer.rope_dims, p);
+            for (int i = 0; i < hp->common.mixer.heads; i++) {
+                int kv = i / (hp->common.mixer.heads / hp->common.mixer.kv_heads),
+                    lo = hp->common.mixer.window && p >= hp->common.mixer.window
+                             ? p - hp->common.mixer.window + 1
+                             : 0;
                 double sum = 0, *a = calloc((size_t)n, sizeof *a), max = -1e30;
 
                 for (int j = lo; j <= p; j++) {
@@ -314,12 +315,13 @@ static float *plain_forward(const struct tiny_shape *s, int n)
                     dot += (double)w->router[e * H + i] * h[i];
                 scores[e] = (float)dot;
             }
-            num_sparsemixer(scores, hp->n_experts, hp->router_jitter, 2, experts, weights);
+            num_sparsemixer(scores, hp->n_experts, hp->common.ffn.router.jitter, 2, experts,
+                            weights);
             for (int i = 0; i < 2; i++) {
                 const struct expert_weights *ew = &w->experts[experts[i]];
                 double *g = mul(&ew->gate, h), *u = mul(&ew->up, h), *e;
 
-                for (int f = 0; f < hp->expert_ffn; f++)
+                for (int f = 0; f < hp->common.ffn.width; f++)
                     g[f] = g[f] / (1 + exp(-g[f])) * u[f];
                 e = mul(&ew->down, g);
                 for (int c = 0; c < H; c++)
@@ -682,7 +684,7 @@ START_TEST(test_kv_moves)
                                   .rope_cos = t->rope_cos,
                                   .rope_sin = t->rope_sin};
         static const size_t bytes[] = {128, 64, 34};
-        size_t token = bytes[kv] * 2 * (size_t)hp->n_kv_heads;
+        size_t token = bytes[kv] * 2 * (size_t)hp->common.mixer.kv_heads;
         unsigned char *a = calloc(20, token), *b = calloc(20, token);
         float x[20 * 64], y[20 * 64], z[64], again[64];
         struct device *one, *two;

@@ -83,20 +83,20 @@ START_TEST(golden_checkpoints)
         ck_assert_int_eq(m->type, cases[i].type);
         ck_assert_int_eq(hp->n_layers, cases[i].layers);
         ck_assert_int_eq(hp->hidden, cases[i].hidden);
-        ck_assert_int_eq(hp->n_heads, cases[i].heads);
-        ck_assert_int_eq(hp->n_kv_heads, cases[i].kv);
-        ck_assert_int_eq(hp->head_dim, cases[i].head);
-        ck_assert_int_eq(hp->rope_dims, cases[i].head);
+        ck_assert_int_eq(hp->common.mixer.heads, cases[i].heads);
+        ck_assert_int_eq(hp->common.mixer.kv_heads, cases[i].kv);
+        ck_assert_int_eq(hp->common.mixer.key_dim, cases[i].head);
+        ck_assert_int_eq(hp->common.mixer.rope_dims, cases[i].head);
         ck_assert_int_eq(hp->n_vocab, cases[i].vocab);
         ck_assert_int_eq(hp->n_experts, cases[i].experts);
         ck_assert_int_eq(hp->n_experts_used, 2);
-        ck_assert_int_eq(hp->expert_ffn, cases[i].ffn);
-        ck_assert_int_eq(hp->sliding_window, cases[i].window);
+        ck_assert_int_eq(hp->common.ffn.width, cases[i].ffn);
+        ck_assert_int_eq(hp->common.mixer.window, cases[i].window);
         ck_assert_int_eq(hp->original_context, cases[i].original);
-        ck_assert(hp->router_jitter == (float)cases[i].jitter);
-        ck_assert(hp->attention_bias == cases[i].ab && hp->head_bias == cases[i].hb &&
+        ck_assert(hp->common.ffn.router.jitter == (float)cases[i].jitter);
+        ck_assert(hp->common.mixer.bias == cases[i].ab && hp->head_bias == cases[i].hb &&
                   !hp->tied_embeddings);
-        ck_assert(hp->norm_eps == 1e-5f && hp->rope_theta == 10000.0f);
+        ck_assert(hp->common.norms.eps == 1e-5f && hp->rope_theta == 10000.0f);
         ck_assert(hp->n_stops == 1 && hp->stops[0] == 2 && hp->bos == 1);
         ck_assert((m->head.bias != NULL) == cases[i].hb &&
                   (m->layers[0].o.bias != NULL) == cases[i].ab);
@@ -122,13 +122,13 @@ static void check_made(const struct model *m)
     float row[TINY_HIDDEN];
 
     ck_assert_int_eq(hp->n_layers, TINY_LAYERS);
-    ck_assert_int_eq(hp->head_dim, TINY_HEAD);
-    ck_assert_int_eq(hp->rope_dims, TINY_HEAD);
-    ck_assert_int_eq(hp->n_kv_heads, TINY_KV);
+    ck_assert_int_eq(hp->common.mixer.key_dim, TINY_HEAD);
+    ck_assert_int_eq(hp->common.mixer.rope_dims, TINY_HEAD);
+    ck_assert_int_eq(hp->common.mixer.kv_heads, TINY_KV);
     ck_assert_int_eq(hp->n_vocab, TINY_VOCAB);
     ck_assert_int_eq(hp->n_experts, TINY_EXPERTS);
-    ck_assert_int_eq(hp->expert_ffn, TINY_FFN);
-    ck_assert(hp->router_jitter == 0.01f);
+    ck_assert_int_eq(hp->common.ffn.width, TINY_FFN);
+    ck_assert(hp->common.ffn.router.jitter == 0.01f);
     ck_assert_int_eq(hp->stops[0], 7);
     for (int l = 0; l < TINY_LAYERS; l++) {
         const struct layer_weights *w = &m->layers[l];

@@ -45,7 +45,8 @@ static void fake_model(struct fake *f)
     memset(f, 0, sizeof *f);
     f->bytes = 64;
     f->model.hp.n_layers = 2;
-    f->model.hp.n_experts = 3;
+    f->model.hp.common.ffn.experts = 3;
+    hparams_count(&f->model.hp);
     f->model.layers = f->layers;
     for (int l = 0; l < 2; l++) {
         struct layer_weights *w = &f->layers[l];

@@ -163,16 +163,19 @@ static void same_model(const struct model *a, const struct model *b)
 
     ck_assert(!x.short_factor == !y.short_factor);
     if (x.short_factor)
-        ck_assert(memcmp(x.short_factor, y.short_factor, (size_t)x.rope_dims / 2 * 4) == 0 &&
-                  memcmp(x.long_factor, y.long_factor, (size_t)x.rope_dims / 2 * 4) == 0);
+        ck_assert(
+            memcmp(x.short_factor, y.short_factor, (size_t)x.common.mixer.rope_dims / 2 * 4) == 0 &&
+            memcmp(x.long_factor, y.long_factor, (size_t)x.common.mixer.rope_dims / 2 * 4) == 0);
     x.short_factor = x.long_factor = y.short_factor = y.long_factor = NULL;
     ck_assert_int_eq(x.n_layers, y.n_layers);
-    ck_assert(x.hidden == y.hidden && x.n_heads == y.n_heads && x.n_kv_heads == y.n_kv_heads &&
-              x.head_dim == y.head_dim && x.n_vocab == y.n_vocab);
+    ck_assert(x.hidden == y.hidden && x.common.mixer.heads == y.common.mixer.heads &&
+              x.common.mixer.kv_heads == y.common.mixer.kv_heads &&
+              x.common.mixer.key_dim == y.common.mixer.key_dim && x.n_vocab == y.n_vocab);
     ck_assert(x.n_experts == y.n_experts && x.n_experts_used == y.n_experts_used &&
-              x.expert_ffn == y.expert_ffn && x.context_max == y.context_max);
-    ck_assert(x.rope_theta == y.rope_theta && x.norm_eps == y.norm_eps &&
-              x.router_jitter == y.router_jitter && x.sliding_window == y.sliding_window);
+              x.common.ffn.width == y.common.ffn.width && x.context_max == y.context_max);
+    ck_assert(x.rope_theta == y.rope_theta && x.common.norms.eps == y.common.norms.eps &&
+              x.common.ffn.router.jitter == y.common.ffn.router.jitter &&
+              x.common.mixer.window == y.common.mixer.window);
     ck_assert(x.original_context == y.original_context && x.short_mscale == y.short_mscale &&
               x.long_mscale == y.long_mscale);
     for (int l = 0; l < x.n_layers; l++) {
@@ -311,8 +314,9 @@ START_TEST(mixes_are_llama_quantizes)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct hparams hp = {
-            .n_layers = 32, .n_experts = cases[i].experts, .tied_embeddings = cases[i].tied};
+        struct hparams hp = {.n_layers = 32,
+                             .common.ffn.experts = cases[i].experts,
+                             .tied_embeddings = cases[i].tied};
         enum dtype got = mix_type((struct mix){cases[i].base, cases[i].medium}, &hp, cases[i].role,
                                   cases[i].layer, cases[i].cols);
 

@@ -16,12 +16,13 @@ static struct model make_model(void)
     static const float bias[1];
     struct model m = {.layers = layers,
                       .hp = {.n_layers = 2,
-                             .n_experts = 4,
-                             .n_experts_used = 2,
+                             .common.ffn.experts = 4,
+                             .common.ffn.used = 2,
                              .hidden = 10,
-                             .n_kv_heads = 1,
-                             .head_dim = 32}};
+                             .common.mixer.kv_heads = 1,
+                             .common.mixer.key_dim = 32}};
 
+    hparams_count(&m.hp);
     m.head = (struct matrix){.bytes = 5000, .rows = 50, .cols = 10};
     m.output_norm.bias = bias;
     for (int l = 0; l < 2; l++) {

@@ -535,10 +535,13 @@ START_TEST(every_screen_size)
     struct player p;
     FILE *null = fopen("/dev/null", "w");
     int w, h;
-    char model[] = "model phi-tiny-moe Q4_0 32 16 2", tokens[] = "tokens 40 3",
-         sys[] = "system 8 97 90 2400M 16G 800M", answer[] = "answer", start[] = "start 10 0",
-         user[] = "user 世界 a \033[31mred\033[0m 👨‍👩‍👧 question that is rather long, so that "
-                  "it wraps";
+    char model
+        [] = "model phi-tiny-moe Q4_0 32 16 2",
+   tokens[] = "tokens 40 3", sys[] = "system 8 97 90 2400M 16G 800M", answer[] = "answer",
+   start[] = "start 10 0",
+   user[] =
+        "user 世界 a \033[31mred\033[0m 👨‍👩‍👧 question that is rather long, so that "
+        "it wraps";
 
     player_init(&p, null);
     line(&p, model);

@@ -98,22 +98,23 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
     hp = &t->model.hp;
     *hp = (struct hparams){.n_layers = s->layers,
                            .hidden = s->hidden,
-                           .n_heads = s->heads,
-                           .n_kv_heads = s->kv_heads,
-                           .head_dim = s->head_dim,
+                           .common.mixer.heads = s->heads,
+                           .common.mixer.kv_heads = s->kv_heads,
+                           .common.mixer.key_dim = s->head_dim,
                            .n_vocab = s->vocab,
-                           .n_experts = s->experts,
-                           .n_experts_used = 2,
-                           .expert_ffn = s->ffn,
+                           .common.ffn.experts = s->experts,
+                           .common.ffn.used = 2,
+                           .common.ffn.width = s->ffn,
                            .context_max = s->context,
-                           .rope_dims = s->rope_dims ? s->rope_dims : s->head_dim,
+                           .common.mixer.rope_dims = s->rope_dims ? s->rope_dims : s->head_dim,
                            .rope_theta = 10000.0f,
-                           .norm_eps = 1e-5f,
-                           .router_jitter = 0.1f,
-                           .sliding_window = s->window,
-                           .router = ROUTER_SPARSEMIXER,
-                           .attention_bias = s->bias,
+                           .common.norms.eps = 1e-5f,
+                           .common.ffn.router.jitter = 0.1f,
+                           .common.mixer.window = s->window,
+                           .common.ffn.router.kind = ROUTER_SPARSEMIXER,
+                           .common.mixer.bias = s->bias,
                            .head_bias = s->bias};
+    hparams_count(hp);
     t->model.family = "phimoe";
     t->model.type = s->type;
     t->model.layers = keep(t, (size_t)s->layers * sizeof *t->model.layers);
@@ -137,14 +138,14 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
     }
     t->model.output_norm = random_norm(t, s->hidden, &seed);
     t->model.head = random_matrix(t, s, s->vocab, s->hidden, s->bias, &seed);
-    t->rope_cos = keep(t, (size_t)s->context * (size_t)hp->rope_dims * 2);
-    t->rope_sin = keep(t, (size_t)s->context * (size_t)hp->rope_dims * 2);
+    t->rope_cos = keep(t, (size_t)s->context * (size_t)hp->common.mixer.rope_dims * 2);
+    t->rope_sin = keep(t, (size_t)s->context * (size_t)hp->common.mixer.rope_dims * 2);
     for (int p = 0; p < s->context; p++)
-        for (int i = 0; i < hp->rope_dims / 2; i++) {
-            double a = p * pow(10000.0, -2.0 * i / hp->rope_dims);
+        for (int i = 0; i < hp->common.mixer.rope_dims / 2; i++) {
+            double a = p * pow(10000.0, -2.0 * i / hp->common.mixer.rope_dims);
 
-            t->rope_cos[p * (hp->rope_dims / 2) + i] = (float)cos(a);
-            t->rope_sin[p * (hp->rope_dims / 2) + i] = (float)sin(a);
+            t->rope_cos[p * (hp->common.mixer.rope_dims / 2) + i] = (float)cos(a);
+            t->rope_sin[p * (hp->common.mixer.rope_dims / 2) + i] = (float)sin(a);
         }
     return t;
 }

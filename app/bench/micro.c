@@ -75,7 +75,7 @@ static int measure(const struct options *o, struct error *e)
         rc = model_inspect(&model, path, &options, NULL, e);
     if (rc < 0)
         goto out;
-    rc = n = cpu_microbench(m, MICRO_MAX, model->hp.hidden, model->hp.expert_ffn, e);
+    rc = n = cpu_microbench(m, MICRO_MAX, model->hp.hidden, model->hp.common.ffn.width, e);
     if (rc < 0)
         goto out;
     rc = 0;

@@ -184,8 +184,10 @@ static int list_parts(struct export *x, struct matrix *embeddings, struct error 
                                   .data = m->embeddings.data};
     bad = add_matrix(x, TENSOR_EMBEDDINGS, 0, embeddings, 1, 0);
     if (hp->short_factor)
-        bad |= add_vector(x, TENSOR_ROPE_LONG, 0, false, hp->long_factor, hp->rope_dims / 2, 0) ||
-               add_vector(x, TENSOR_ROPE_SHORT, 0, false, hp->short_factor, hp->rope_dims / 2, 0);
+        bad |= add_vector(x, TENSOR_ROPE_LONG, 0, false, hp->long_factor,
+                          hp->common.mixer.rope_dims / 2, 0) ||
+               add_vector(x, TENSOR_ROPE_SHORT, 0, false, hp->short_factor,
+                          hp->common.mixer.rope_dims / 2, 0);
     for (int l = 0; l < hp->n_layers && !bad; l++) {
         const struct layer_weights *w = &m->layers[l];
         const struct {

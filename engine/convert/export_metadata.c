@@ -45,14 +45,20 @@ static void put_field(struct gguf_writer *w, const struct family *family, const 
 
 static void put_hparams(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
-    static const size_t always[] = {
-        offsetof(struct hparams, n_layers),   offsetof(struct hparams, hidden),
-        offsetof(struct hparams, n_heads),    offsetof(struct hparams, n_kv_heads),
-        offsetof(struct hparams, head_dim),   offsetof(struct hparams, n_vocab),
-        offsetof(struct hparams, n_experts),  offsetof(struct hparams, n_experts_used),
-        offsetof(struct hparams, expert_ffn), offsetof(struct hparams, context_max),
-        offsetof(struct hparams, rope_dims),  offsetof(struct hparams, rope_theta),
-        offsetof(struct hparams, norm_eps),   offsetof(struct hparams, router_jitter)};
+    static const size_t always[] = {offsetof(struct hparams, n_layers),
+                                    offsetof(struct hparams, hidden),
+                                    offsetof(struct hparams, common.mixer.heads),
+                                    offsetof(struct hparams, common.mixer.kv_heads),
+                                    offsetof(struct hparams, common.mixer.key_dim),
+                                    offsetof(struct hparams, n_vocab),
+                                    offsetof(struct hparams, common.ffn.experts),
+                                    offsetof(struct hparams, common.ffn.used),
+                                    offsetof(struct hparams, common.ffn.width),
+                                    offsetof(struct hparams, context_max),
+                                    offsetof(struct hparams, common.mixer.rope_dims),
+                                    offsetof(struct hparams, rope_theta),
+                                    offsetof(struct hparams, common.norms.eps),
+                                    offsetof(struct hparams, common.ffn.router.jitter)};
     char key[128];
 
     gguf_put_string(w, "general.architecture", family->gguf[0], strlen(family->gguf[0]));
@@ -61,13 +67,13 @@ static void put_hparams(struct gguf_writer *w, const struct model *m, const stru
         put_field(w, family, &m->hp, always[i]);
     /* What other readers look for besides. */
     snprintf(key, sizeof key, "%s.feed_forward_length", family->gguf[0]);
-    gguf_put_u32(w, key, (uint32_t)m->hp.expert_ffn);
+    gguf_put_u32(w, key, (uint32_t)m->hp.common.ffn.width);
     snprintf(key, sizeof key, "%s.attention.value_length", family->gguf[0]);
-    gguf_put_u32(w, key, (uint32_t)m->hp.head_dim);
+    gguf_put_u32(w, key, (uint32_t)m->hp.common.mixer.key_dim);
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", family->gguf[0]);
-    gguf_put_f32(w, key, m->hp.norm_eps);
-    if (m->hp.sliding_window)
-        put_field(w, family, &m->hp, offsetof(struct hparams, sliding_window));
+    gguf_put_f32(w, key, m->hp.common.norms.eps);
+    if (m->hp.common.mixer.window)
+        put_field(w, family, &m->hp, offsetof(struct hparams, common.mixer.window));
     if (m->hp.original_context) {
         put_field(w, family, &m->hp, offsetof(struct hparams, original_context));
         put_field(w, family, &m->hp, offsetof(struct hparams, short_mscale));

@@ -202,7 +202,8 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
     const struct hparams *hp = &b->model->hp;
     const struct tensor_view *fused = family_tensor(b->family, b->model->file, TENSOR_QKV, layer, 0,
                                                     false);
-    int q = hp->n_heads * hp->head_dim, kv = hp->n_kv_heads * hp->head_dim, rc;
+    int q = hp->common.mixer.heads * hp->common.mixer.key_dim,
+        kv = hp->common.mixer.kv_heads * hp->common.mixer.key_dim, rc;
     struct {
         struct matrix *m;
         enum tensor_role role;
@@ -293,12 +294,13 @@ static int bind_layer(struct binding *b, struct layer_weights *w, int layer, str
         return rc;
     b->counted = &b->total.experts;
     if ((rc = bind_kind(b, w, layer, TENSOR_GATE, TENSOR_GATES,
-                        offsetof(struct expert_weights, gate), hp->expert_ffn, hp->hidden, e)) ||
+                        offsetof(struct expert_weights, gate), hp->common.ffn.width, hp->hidden,
+                        e)) ||
         (rc = bind_kind(b, w, layer, TENSOR_UP, TENSOR_UPS, offsetof(struct expert_weights, up),
-                        hp->expert_ffn, hp->hidden, e)))
+                        hp->common.ffn.width, hp->hidden, e)))
         return rc;
     return bind_kind(b, w, layer, TENSOR_DOWN, TENSOR_DOWNS, offsetof(struct expert_weights, down),
-                     hp->hidden, hp->expert_ffn, e);
+                     hp->hidden, hp->common.ffn.width, e);
 }
 
 static int bind_ends(struct binding *b, struct error *e)
@@ -371,7 +373,7 @@ int bind_model(struct binding *b, struct error *e)
         }
     /* Active: what a token multiplies. A look-up in the embeddings is none, so those count only
      * where they are the head. */
-    expert = (int64_t)3 * m->hp.hidden * m->hp.expert_ffn;
+    expert = (int64_t)3 * m->hp.hidden * m->hp.common.ffn.width;
     m->n_params_active = m->n_params -
                          expert * (m->hp.n_experts - m->hp.n_experts_used) * m->hp.n_layers -
                          (m->hp.tied_embeddings ? 0 : (int64_t)m->hp.n_vocab * m->hp.hidden);

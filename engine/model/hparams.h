@@ -3,25 +3,25 @@
 #ifndef ENGINE_MODEL_HPARAMS_H
 #define ENGINE_MODEL_HPARAMS_H
 
+#include "engine/model/shape.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
 #define HPARAMS_STOPS 16
 
-/* A family with another router adds its kind here together with the kernels that compute it. */
-enum router_kind { ROUTER_SPARSEMIXER };
-
 struct hparams {
-    int n_layers, hidden, n_heads, n_kv_heads, head_dim, n_vocab;
-    int n_experts, n_experts_used, expert_ffn;
+    int n_layers, hidden, n_vocab;
     int context_max; /* trained context */
-    int rope_dims;   /* rotated dimensions of a head (pairs i, i + rope_dims/2) */
+    /* What the metadata says of layers in general, and what each of them is, owned by the model;
+     * NULL: all are as `common` says (hparams_layer). */
+    struct layer_shape common, *layers;
+    /* The most that any layer has, shared experts and dense layers counted (shape_experts,
+     * shape_used): what lists of layers x experts and of chosen experts are sized by. Set by
+     * hparams_count. */
+    int n_experts, n_experts_used;
     float rope_theta;
-    float norm_eps;
-    float router_jitter;
-    int sliding_window; /* keys a query sees, itself included; 0: all */
-    enum router_kind router;
-    bool attention_bias, head_bias, tied_embeddings;
+    bool head_bias, tied_embeddings;
     /* longrope; original_context 0: plain rotary embedding. Factors: rope_dims/2 each, owned by the
      * model. */
     int original_context;
@@ -31,5 +31,22 @@ struct hparams {
     bool add_bos;
     int n_stops, stops[HPARAMS_STOPS]; /* end-of-generation ids */
 };
+
+static inline const struct layer_shape *hparams_layer(const struct hparams *hp, int layer)
+{
+    return hp->layers ? &hp->layers[layer] : &hp->common;
+}
+
+static inline void hparams_count(struct hparams *hp)
+{
+    hp->n_experts = hp->n_experts_used = 0;
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct layer_shape *s = hparams_layer(hp, l);
+
+        hp->n_experts = shape_experts(s) > hp->n_experts ? shape_experts(s) : hp->n_experts;
+        hp->n_experts_used = shape_used(s) > hp->n_experts_used ? shape_used(s)
+                                                                : hp->n_experts_used;
+    }
+}
 
 #endif

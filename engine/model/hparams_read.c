@@ -105,36 +105,36 @@ static int infer_heads(struct hparams *hp, const struct family *family, const st
         return missing(family, f, TENSOR_K, e);
     q_rows = o->dims[1];
     k_rows = qkv ? (qkv->dims[0] - q_rows) / 2 : k->dims[0];
-    if (!hp->n_heads && !hp->head_dim)
+    if (!hp->common.mixer.heads && !hp->common.mixer.key_dim)
         return error_set(
             e, ERR_MODEL,
             "%s: the metadata gives neither the number of attention heads nor their size",
             weight_file_path(f));
-    if (!hp->n_heads)
-        hp->n_heads = (int)(q_rows / hp->head_dim);
-    if (!hp->head_dim)
-        hp->head_dim = (int)(q_rows / hp->n_heads);
-    if ((int64_t)hp->n_heads * hp->head_dim != q_rows || hp->n_heads < 1 || hp->head_dim < 2 ||
-        hp->head_dim % 2)
+    if (!hp->common.mixer.heads)
+        hp->common.mixer.heads = (int)(q_rows / hp->common.mixer.key_dim);
+    if (!hp->common.mixer.key_dim)
+        hp->common.mixer.key_dim = (int)(q_rows / hp->common.mixer.heads);
+    if ((int64_t)hp->common.mixer.heads * hp->common.mixer.key_dim != q_rows ||
+        hp->common.mixer.heads < 1 || hp->common.mixer.key_dim < 2 || hp->common.mixer.key_dim % 2)
         return error_set(e, ERR_MODEL,
                          "%s: %d attention heads of %d do not make the %lld columns of %s",
-                         weight_file_path(f), hp->n_heads, hp->head_dim, (long long)q_rows,
-                         o->name);
-    if (!hp->n_kv_heads)
-        hp->n_kv_heads = (int)(k_rows / hp->head_dim);
-    if ((int64_t)hp->n_kv_heads * hp->head_dim != k_rows || hp->n_kv_heads < 1 ||
-        hp->n_heads % hp->n_kv_heads)
+                         weight_file_path(f), hp->common.mixer.heads, hp->common.mixer.key_dim,
+                         (long long)q_rows, o->name);
+    if (!hp->common.mixer.kv_heads)
+        hp->common.mixer.kv_heads = (int)(k_rows / hp->common.mixer.key_dim);
+    if ((int64_t)hp->common.mixer.kv_heads * hp->common.mixer.key_dim != k_rows ||
+        hp->common.mixer.kv_heads < 1 || hp->common.mixer.heads % hp->common.mixer.kv_heads)
         return error_set(e, ERR_MODEL,
                          "%s: %d key-value heads of %d do not fit %d heads and the %lld rows of %s",
-                         weight_file_path(f), hp->n_kv_heads, hp->head_dim, hp->n_heads,
-                         (long long)k_rows, kv->name);
+                         weight_file_path(f), hp->common.mixer.kv_heads, hp->common.mixer.key_dim,
+                         hp->common.mixer.heads, (long long)k_rows, kv->name);
     /* Converters that assume hidden / heads write a rope dimension larger than the head. */
-    if (!hp->rope_dims || hp->rope_dims > hp->head_dim)
-        hp->rope_dims = hp->head_dim;
-    if (hp->rope_dims % 2)
+    if (!hp->common.mixer.rope_dims || hp->common.mixer.rope_dims > hp->common.mixer.key_dim)
+        hp->common.mixer.rope_dims = hp->common.mixer.key_dim;
+    if (hp->common.mixer.rope_dims % 2)
         return error_set(e, ERR_MODEL,
                          "%s: %d rotated dimensions of a head; the number must be even",
-                         weight_file_path(f), hp->rope_dims);
+                         weight_file_path(f), hp->common.mixer.rope_dims);
     return 0;
 }
 
@@ -162,19 +162,19 @@ static int infer_sizes(struct hparams *hp, const struct family *family, const st
     t = family_tensor(family, f, TENSOR_ROUTER, 0, 0, false);
     if (!t || t->n_dims != 2)
         return missing(family, f, TENSOR_ROUTER, e);
-    if ((rc = settle(&hp->n_experts, t->dims[0], "the number of experts", t->name, f, e)))
+    if ((rc = settle(&hp->common.ffn.experts, t->dims[0], "the number of experts", t->name, f, e)))
         return rc;
-    if (hp->n_experts > 512 || hp->n_experts_used > hp->n_experts)
+    if (hp->common.ffn.experts > 512 || hp->common.ffn.used > hp->common.ffn.experts)
         return error_set(e, ERR_MODEL,
                          "%s: %d of %d experts a token; at most 512 experts are possible",
-                         weight_file_path(f), hp->n_experts_used, hp->n_experts);
+                         weight_file_path(f), hp->common.ffn.used, hp->common.ffn.experts);
     one = family_tensor(family, f, TENSOR_GATE, 0, 0, false);
     all = family_tensor(family, f, TENSOR_GATES, 0, 0, false);
     t = one ? one : all ? all : family_tensor(family, f, TENSOR_GATE_UPS, 0, 0, false);
     if (!t || t->n_dims != (one ? 2 : 3))
         return missing(family, f, weight_file_format(f) == WEIGHT_GGUF ? TENSOR_GATES : TENSOR_GATE,
                        e);
-    return settle(&hp->expert_ffn,
+    return settle(&hp->common.ffn.width,
                   one   ? t->dims[0]
                   : all ? t->dims[1]
                         : t->dims[1] / 2,
@@ -216,7 +216,7 @@ static int read_longrope(struct hparams *hp, const struct family *family,
 {
     char name[128] = "";
     struct meta_value kind = find_key(family, f, NULL, family->rope_kind, name, sizeof name);
-    int n = hp->rope_dims / 2, rc;
+    int n = hp->common.mixer.rope_dims / 2, rc;
     double ratio, scale;
 
     if (kind.type == META_STRING && strcmp(kind.s, "longrope") && strcmp(kind.s, "su") &&
@@ -340,12 +340,12 @@ int hparams_read(struct hparams *hp, const struct family *family, const struct w
     struct meta_value tied = weight_file_meta(f, family->tied);
     int rc;
 
-    *hp = (struct hparams){.router = family->router};
+    *hp = (struct hparams){.common.ffn.router.kind = family->router};
     if ((rc = read_keys(hp, family, f, e)) || (rc = infer_sizes(hp, family, f, e)) ||
         (rc = read_longrope(hp, family, f, e)))
         return rc;
-    hp->attention_bias = family_tensor(family, f, TENSOR_Q, 0, 0, true) ||
-                         family_tensor(family, f, TENSOR_QKV, 0, 0, true);
+    hp->common.mixer.bias = family_tensor(family, f, TENSOR_Q, 0, 0, true) ||
+                            family_tensor(family, f, TENSOR_QKV, 0, 0, true);
     hp->head_bias = family_tensor(family, f, TENSOR_HEAD, 0, 0, true) != NULL;
     if (!family_tensor(family, f, TENSOR_HEAD, 0, 0, false)) {
         if (weight_file_format(f) != WEIGHT_GGUF && !(tied.type == META_BOOL && tied.i))
@@ -353,5 +353,6 @@ int hparams_read(struct hparams *hp, const struct family *family, const struct w
         hp->tied_embeddings = true;
     }
     read_tokens(hp, family, f);
+    hparams_count(hp);
     return 0;
 }

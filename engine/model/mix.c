@@ -22,7 +22,7 @@ static enum dtype wanted(struct mix mix, const struct hparams *hp, enum tensor_r
                          int cols)
 {
     /* keys and values of models with 8 experts (Mixtral's shape) are small beside those */
-    bool eight = hp->n_experts == 8, more = mix.medium && more_bits(layer, hp->n_layers);
+    bool eight = hp->common.ffn.experts == 8, more = mix.medium && more_bits(layer, hp->n_layers);
 
     switch (role) {
     case TENSOR_HEAD: return head_type(mix.base, cols);

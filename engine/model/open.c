@@ -174,6 +174,7 @@ void model_free(struct model *m)
     if (m->layers)
         mem_free(m->layers[0].experts);
     mem_free(m->layers);
+    mem_free(m->hp.layers);
     mem_free(m->hp.short_factor);
     mem_free(m->hp.long_factor);
     if (m->arena)

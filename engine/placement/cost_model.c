@@ -30,7 +30,7 @@ struct cost_model {
 
 size_t cost_model_kv_row_bytes(const struct hparams *hp, enum kv_type kv_k, enum kv_type kv_v)
 {
-    size_t n = (size_t)hp->n_kv_heads * (size_t)hp->head_dim;
+    size_t n = (size_t)hp->common.mixer.kv_heads * (size_t)hp->common.mixer.key_dim;
     const enum kv_type types[] = {kv_k, kv_v};
     size_t bytes = 0;
 

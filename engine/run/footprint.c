@@ -23,11 +23,11 @@ int engine_resolve(const struct engine_config *c, const struct hparams *hp,
         return error_set(e, ERR_USAGE, "-ub %d is out of range (1 to 8192)", out->ubatch);
     if (out->ubatch > out->context)
         out->ubatch = out->context;
-    if ((c->kv_k == KV_Q8_0 || c->kv_v == KV_Q8_0) && hp->head_dim % 32)
+    if ((c->kv_k == KV_Q8_0 || c->kv_v == KV_Q8_0) && hp->common.mixer.key_dim % 32)
         return error_set(
             e, ERR_USAGE,
             "a q8_0 cache needs heads of a multiple of 32 values, this model has %d: use f16",
-            hp->head_dim);
+            hp->common.mixer.key_dim);
     return 0;
 }
 

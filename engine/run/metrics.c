@@ -288,8 +288,8 @@ void metrics_refresh(struct engine *g)
     t->decode_tok_s = t->generated_tokens > 1 ? clock_rate(t->generated_tokens - 1, t->decode_ns)
                                               : 0.0;
     t->pace = g->pace;
-    if (m->hp.sliding_window && seen > m->hp.sliding_window)
-        seen = m->hp.sliding_window;
+    if (m->hp.common.mixer.window && seen > m->hp.common.mixer.window)
+        seen = m->hp.common.mixer.window;
     t->token_kv_bytes = g->info.context ? t->kv_bytes / (uint64_t)g->info.context * (uint64_t)seen
                                         : 0;
     t->moves_pending = s.pending;

@@ -16,7 +16,7 @@ void roofline_init(struct roofline *r, const struct model *m, enum kv_type kv_k,
     uint64_t norm = (uint64_t)hp->hidden * (m->output_norm.bias ? 8 : 4);
     double active = weights_of(&m->head);
 
-    *r = (struct roofline){.head = m->head.bytes + norm, .window = hp->sliding_window};
+    *r = (struct roofline){.head = m->head.bytes + norm, .window = hp->common.mixer.window};
     for (int l = 0; l < hp->n_layers; l++) {
         const struct layer_weights *w = &m->layers[l];
         uint64_t experts = 0;

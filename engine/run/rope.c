@@ -10,11 +10,12 @@
 static void fill(float *cosines, float *sines, const struct hparams *hp, int context,
                  const float *factors, double mscale)
 {
-    int pairs = hp->rope_dims / 2;
+    int pairs = hp->common.mixer.rope_dims / 2;
 
     for (int i = 0; i < pairs; i++) {
         double factor = factors ? (double)factors[i] : 1.0;
-        double frequency = 1.0 / (factor * pow((double)hp->rope_theta, 2.0 * i / hp->rope_dims));
+        double frequency = 1.0 / (factor * pow((double)hp->rope_theta,
+                                               2.0 * i / hp->common.mixer.rope_dims));
 
         for (int p = 0; p < context; p++) {
             cosines[(size_t)p * (size_t)pairs + (size_t)i] = (float)(cos(p * frequency) * mscale);
@@ -30,18 +31,18 @@ static int variants_of(const struct hparams *hp, int context)
 
 size_t rope_footprint(const struct hparams *hp, int context)
 {
-    return 2 * (size_t)variants_of(hp, context) * (size_t)context * (size_t)(hp->rope_dims / 2) *
-           sizeof(float);
+    return 2 * (size_t)variants_of(hp, context) * (size_t)context *
+           (size_t)(hp->common.mixer.rope_dims / 2) * sizeof(float);
 }
 
 int rope_init(struct rope *r, const struct hparams *hp, int context, struct error *e)
 {
-    size_t n = (size_t)context * (size_t)(hp->rope_dims / 2);
+    size_t n = (size_t)context * (size_t)(hp->common.mixer.rope_dims / 2);
     int variants = variants_of(hp, context);
 
     memset(r, 0, sizeof *r);
     r->context = context;
-    r->pairs = hp->rope_dims / 2;
+    r->pairs = hp->common.mixer.rope_dims / 2;
     r->original_context = hp->original_context;
     for (int v = 0; v < variants; v++) {
         const float *factors = v == ROPE_LONG ? hp->long_factor : hp->short_factor;

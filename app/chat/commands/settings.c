@@ -73,7 +73,7 @@ int chat_show(struct conversation *c, const char *arguments)
         strbuf_printf(
             &b,
             "shape            %d layers × %d experts, %d chosen a token, hidden %d, expert %d\n",
-            h->n_layers, h->n_experts, h->n_experts_used, h->hidden, h->expert_ffn);
+            h->n_layers, h->n_experts, h->n_experts_used, h->hidden, h->common.ffn.width);
         strbuf_printf(&b, "engine           %d threads, %s kernels, context %d, chunks of %d\n",
                       info->n_threads, info->kernels, info->context, info->ubatch);
         for (i = 0; t && i < (size_t)t->n_devices && i < DEVICE_MAX; i++) {

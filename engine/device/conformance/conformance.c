@@ -128,9 +128,9 @@ static bool fill_cache(struct suite *s, int layer, int n)
 
     for (int t = 0; t < n; t++)
         for (int v = 0; v < 2; v++)
-            for (int i = 0; i < c->n; i += s->hp->head_dim) {
-                fill(s, s->x, (size_t)s->hp->head_dim);
-                reference_cache_set(c, t, v, i, s->x, s->hp->head_dim);
+            for (int i = 0; i < c->n; i += s->hp->common.mixer.key_dim) {
+                fill(s, s->x, (size_t)s->hp->common.mixer.key_dim);
+                reference_cache_set(c, t, v, i, s->x, s->hp->common.mixer.key_dim);
             }
     return held(s, CONFORMANCE_KV_ROWS, s->config->model->layers[layer].q.type,
                 s->ops->kv_rows(s->d, &move, &e) >= 0, e.text);

@@ -9,8 +9,8 @@
 int expected_init(struct expected *x, const struct device_config *c)
 {
     const struct hparams *hp = &c->model->hp;
-    size_t heads = (size_t)(hp->n_heads * hp->head_dim),
-           kv = (size_t)(hp->n_kv_heads * hp->head_dim);
+    size_t heads = (size_t)(hp->common.mixer.heads * hp->common.mixer.key_dim),
+           kv = (size_t)(hp->common.mixer.kv_heads * hp->common.mixer.key_dim);
     bool whole = true;
 
     *x = (struct expected){.config = c};
@@ -23,9 +23,9 @@ int expected_init(struct expected *x, const struct device_config *c)
     }
     x->h = mem_alloc((size_t)hp->hidden, sizeof *x->h);
     x->q = mem_alloc(heads, sizeof *x->q);
-    x->kv = mem_alloc(2 * kv + (size_t)hp->head_dim, sizeof *x->kv);
+    x->kv = mem_alloc(2 * kv + (size_t)hp->common.mixer.key_dim, sizeof *x->kv);
     x->heads = mem_alloc(heads, sizeof *x->heads);
-    x->mid = mem_alloc(2 * (size_t)hp->expert_ffn, sizeof *x->mid);
+    x->mid = mem_alloc(2 * (size_t)hp->common.ffn.width, sizeof *x->mid);
     x->queries = mem_alloc((size_t)c->max_rows * heads, sizeof *x->queries);
     return whole && x->cache && x->h && x->q && x->kv && x->heads && x->mid && x->queries
                ? 0
@@ -50,22 +50,23 @@ static int project(struct expected *x, const struct attention_job *j, int row)
 {
     const struct hparams *hp = &x->config->model->hp;
     const struct layer_weights *w = &x->config->model->layers[j->layer];
-    int dim = hp->head_dim, half = hp->rope_dims / 2, n = hp->n_kv_heads * dim, pos = j->pos + row;
+    int dim = hp->common.mixer.key_dim, half = hp->common.mixer.rope_dims / 2,
+        n = hp->common.mixer.kv_heads * dim, pos = j->pos + row;
     const float *cos = x->config->rope_cos + (size_t)pos * (size_t)half;
     const float *sin = x->config->rope_sin + (size_t)pos * (size_t)half;
     float *k = x->kv, *v = x->kv + n, *turned = v + n;
-    float *queries = x->queries + (size_t)row * (size_t)(hp->n_heads * dim);
+    float *queries = x->queries + (size_t)row * (size_t)(hp->common.mixer.heads * dim);
 
     reference_norm(j->x + (size_t)row * (size_t)hp->hidden, &w->attention_norm, hp->hidden,
-                   hp->norm_eps, x->h);
+                   hp->common.norms.eps, x->h);
     if (reference_multiply(&w->q, x->h, x->q) < 0 || reference_multiply(&w->k, x->h, k) < 0 ||
         reference_multiply(&w->v, x->h, v) < 0)
         return ERR_MEMORY;
-    for (int h = 0; h < hp->n_heads; h++)
-        reference_rotate(x->q + h * dim, dim, hp->rope_dims, cos, sin, 1.0f / sqrtf((float)dim),
-                         queries + h * dim);
-    for (int h = 0; h < hp->n_kv_heads; h++) {
-        reference_rotate(k + h * dim, dim, hp->rope_dims, cos, sin, 1.0f, turned);
+    for (int h = 0; h < hp->common.mixer.heads; h++)
+        reference_rotate(x->q + h * dim, dim, hp->common.mixer.rope_dims, cos, sin,
+                         1.0f / sqrtf((float)dim), queries + h * dim);
+    for (int h = 0; h < hp->common.mixer.kv_heads; h++) {
+        reference_rotate(k + h * dim, dim, hp->common.mixer.rope_dims, cos, sin, 1.0f, turned);
         reference_cache_set(&x->cache[j->layer], pos, 0, h * dim, turned, dim);
         reference_cache_set(&x->cache[j->layer], pos, 1, h * dim, v + h * dim, dim);
     }
@@ -75,17 +76,17 @@ static int project(struct expected *x, const struct attention_job *j, int row)
 int expected_attention(struct expected *x, const struct attention_job *j)
 {
     const struct hparams *hp = &x->config->model->hp;
-    int dim = hp->head_dim, group = hp->n_heads / hp->n_kv_heads;
+    int dim = hp->common.mixer.key_dim, group = hp->common.mixer.heads / hp->common.mixer.kv_heads;
 
     for (int r = 0; r < j->rows; r++)
         if (project(x, j, r) < 0)
             return ERR_MEMORY;
     for (int r = 0; r < j->rows; r++) {
-        const float *queries = x->queries + (size_t)r * (size_t)(hp->n_heads * dim);
+        const float *queries = x->queries + (size_t)r * (size_t)(hp->common.mixer.heads * dim);
 
-        for (int h = 0; h < hp->n_heads; h++)
+        for (int h = 0; h < hp->common.mixer.heads; h++)
             if (reference_attend(&x->cache[j->layer], queries + h * dim, h / group, dim, j->pos + r,
-                                 hp->sliding_window, x->heads + h * dim) < 0)
+                                 hp->common.mixer.window, x->heads + h * dim) < 0)
                 return ERR_MEMORY;
         if (reference_multiply(&x->config->model->layers[j->layer].o, x->heads,
                                j->y + (size_t)r * (size_t)hp->hidden) < 0)
@@ -103,10 +104,10 @@ int expected_route(struct expected *x, const struct route_job *j)
     for (int r = 0; r < j->rows; r++) {
         float *h = j->h + (size_t)r * n, *scores = j->scores + r * hp->n_experts;
 
-        reference_norm(j->x + (size_t)r * n, &w->expert_norm, hp->hidden, hp->norm_eps, h);
+        reference_norm(j->x + (size_t)r * n, &w->expert_norm, hp->hidden, hp->common.norms.eps, h);
         for (int e = 0; e < hp->n_experts; e++)
             scores[e] = num_dot(w->router + (size_t)e * n, h, hp->hidden);
-        num_sparsemixer(scores, hp->n_experts, hp->router_jitter, hp->n_experts_used,
+        num_sparsemixer(scores, hp->n_experts, hp->common.ffn.router.jitter, hp->n_experts_used,
                         j->experts + r * hp->n_experts_used, j->weights + r * hp->n_experts_used);
     }
     return 0;
@@ -116,7 +117,7 @@ int expected_experts(struct expected *x, const struct experts_job *j)
 {
     const struct hparams *hp = &x->config->model->hp;
     size_t n = (size_t)hp->hidden;
-    float *gate = x->mid, *up = x->mid + hp->expert_ffn;
+    float *gate = x->mid, *up = x->mid + hp->common.ffn.width;
 
     for (int g = 0; g < j->n_groups; g++) {
         const struct expert_weights *w =
@@ -127,7 +128,7 @@ int expected_experts(struct expected *x, const struct experts_job *j)
 
             if (reference_multiply(&w->gate, h, gate) < 0 || reference_multiply(&w->up, h, up) < 0)
                 return ERR_MEMORY;
-            for (int k = 0; k < hp->expert_ffn; k++)
+            for (int k = 0; k < hp->common.ffn.width; k++)
                 gate[k] = num_silu(gate[k]) * up[k];
             if (reference_multiply(&w->down, gate,
                                    j->out + (size_t)(j->slot[i] * j->rows + j->row[i]) * n) < 0)
@@ -154,7 +155,8 @@ int expected_head(struct expected *x, const struct head_job *j)
     size_t n = (size_t)m->hp.hidden;
 
     for (int r = 0; r < j->rows; r++) {
-        reference_norm(j->x + (size_t)r * n, &m->output_norm, m->hp.hidden, m->hp.norm_eps, x->h);
+        reference_norm(j->x + (size_t)r * n, &m->output_norm, m->hp.hidden, m->hp.common.norms.eps,
+                       x->h);
         if (reference_multiply(&m->head, x->h, j->logits + (size_t)r * (size_t)m->hp.n_vocab) < 0)
             return ERR_MEMORY;
     }

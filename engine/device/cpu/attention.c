@@ -26,7 +26,7 @@ static void prepare_row(const struct cpu_device *d, const struct layer_weights *
     int hidden = d->model->hp.hidden;
 
     d->k->norm(x + (size_t)t * (size_t)hidden, hidden, w->attention_norm.weight,
-               w->attention_norm.bias, 1.0f / (float)hidden, d->model->hp.norm_eps, row);
+               w->attention_norm.bias, 1.0f / (float)hidden, d->model->hp.common.norms.eps, row);
     if (needs_panels(w))
         input_quantise(d, row, hidden, panels, rows, t);
 }
@@ -64,10 +64,11 @@ static int output_units(const struct cpu_device *d, int rows)
 
 static void rotate(const struct cpu_device *d, float *x, int pos, float scale)
 {
-    int half = d->model->hp.rope_dims / 2;
+    int half = d->model->hp.common.mixer.rope_dims / 2;
 
-    d->k->rotary(x, d->model->hp.head_dim, half, d->rope_cos + (size_t)pos * (size_t)half,
-                 d->rope_sin + (size_t)pos * (size_t)half, scale);
+    d->k->rotary(x, d->model->hp.common.mixer.key_dim, half,
+                 d->rope_cos + (size_t)pos * (size_t)half, d->rope_sin + (size_t)pos * (size_t)half,
+                 scale);
 }
 
 enum qkv_kind { QKV_QUERIES, QKV_KEYS, QKV_VALUES };
@@ -88,17 +89,20 @@ static int head_tasks(const struct cpu_device *d, int heads)
 
 static int qkv_tasks(const struct cpu_device *d)
 {
-    return head_tasks(d, d->model->hp.n_heads) + 2 * head_tasks(d, d->model->hp.n_kv_heads);
+    return head_tasks(d, d->model->hp.common.mixer.heads) +
+           2 * head_tasks(d, d->model->hp.common.mixer.kv_heads);
 }
 
 /* The query heads' tasks come first, then the keys', then the values'. */
 static struct qkv_task qkv_task(const struct cpu_device *d, const struct layer_weights *w, int task)
 {
     const struct hparams *hp = &d->model->hp;
-    const int q_tasks = head_tasks(d, hp->n_heads), kv_tasks = head_tasks(d, hp->n_kv_heads);
+    const int q_tasks = head_tasks(d, hp->common.mixer.heads),
+              kv_tasks = head_tasks(d, hp->common.mixer.kv_heads);
     const struct matrix *const matrices[] = {&w->q, &w->k, &w->v};
     const int begins[] = {0, q_tasks, q_tasks + kv_tasks};
-    const int heads[] = {hp->n_heads, hp->n_kv_heads, hp->n_kv_heads};
+    const int heads[] = {hp->common.mixer.heads, hp->common.mixer.kv_heads,
+                         hp->common.mixer.kv_heads};
     enum qkv_kind kind = task < begins[QKV_KEYS]     ? QKV_QUERIES
                          : task < begins[QKV_VALUES] ? QKV_KEYS
                                                      : QKV_VALUES;
@@ -118,7 +122,7 @@ static struct prefetch_hint qkv_hint(const struct cpu_device *d, const struct la
     if (task >= phase_part(d, qkv_tasks(d), 1, tid + 1))
         return matrix_hint(&w->o, phase_part(d, output_units(d, 1), 1, tid) * output_rows(1));
     t = qkv_task(d, w, task);
-    return matrix_hint(t.w, t.first * d->model->hp.head_dim);
+    return matrix_hint(t.w, t.first * d->model->hp.common.mixer.key_dim);
 }
 
 struct prefetch_hint attention_hint(const struct cpu_device *d, int tid, int layer)
@@ -133,7 +137,7 @@ struct prefetch_hint attention_hint(const struct cpu_device *d, int tid, int lay
 static void qkv_finish(const struct cpu_device *d, int layer, const struct qkv_task *t, int pos,
                        float *heads)
 {
-    int hd = d->model->hp.head_dim;
+    int hd = d->model->hp.common.mixer.key_dim;
 
     for (int h = 0; h < t->heads; h++, heads += hd) {
         if (t->kind != QKV_VALUES)
@@ -149,7 +153,7 @@ static void qkv_finish(const struct cpu_device *d, int layer, const struct qkv_t
 static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct layer_weights *w,
                       const struct input *in, int pos, const float *x)
 {
-    int hd = d->model->hp.head_dim, tasks = qkv_tasks(d), t0, t1;
+    int hd = d->model->hp.common.mixer.key_dim, tasks = qkv_tasks(d), t0, t1;
     int total = tasks * token_blocks(d, in->n);
     bool ready = in->n > 1;
 
@@ -157,7 +161,8 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct lay
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
         struct qkv_task t = qkv_task(d, w, task % tasks);
         bool queries = t.kind == QKV_QUERIES;
-        ptrdiff_t stride = (ptrdiff_t)(queries ? d->model->hp.n_heads : d->heads_per_task) * hd;
+        ptrdiff_t stride =
+            (ptrdiff_t)(queries ? d->model->hp.common.mixer.heads : d->heads_per_task) * hd;
         int r0 = t.first * hd, r1 = r0 + t.heads * hd;
         float *out;
 
@@ -179,7 +184,7 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct lay
 /* Keys that the query at absolute position p sees: first and one past the last. */
 static void visible(const struct cpu_device *d, int p, int *lo, int *hi)
 {
-    int window = d->model->hp.sliding_window;
+    int window = d->model->hp.common.mixer.window;
 
     *lo = window > 0 && p >= window ? p - window + 1 : 0;
     *hi = p + 1;
@@ -209,7 +214,8 @@ static int rows_together(int heads)
 static const float *gather_queries(const struct cpu_device *d, struct thread_scratch *s, int r0,
                                    int rows, int head, int heads)
 {
-    size_t hd = (size_t)d->model->hp.head_dim, stride = (size_t)d->model->hp.n_heads * hd;
+    size_t hd = (size_t)d->model->hp.common.mixer.key_dim,
+           stride = (size_t)d->model->hp.common.mixer.heads * hd;
     const float *q = d->q + (size_t)r0 * stride + (size_t)head * hd;
 
     if (rows == 1)
@@ -229,9 +235,9 @@ static void attend_apart(struct cpu_device *d, struct thread_scratch *s, int chu
 {
     for (int r = 0; r < a->rows; r++) {
         int first = r * a->heads;
-        struct queries one = {a->layer,   a->kv_head,
-                              a->pos + r, 1,
-                              a->heads,   a->q + (size_t)first * (size_t)d->model->hp.head_dim};
+        struct queries one = {
+            a->layer, a->kv_head, a->pos + r,
+            1,        a->heads,   a->q + (size_t)first * (size_t)d->model->hp.common.mixer.key_dim};
 
         attend_chunk(d, s, chunk, &one,
                      &(struct partial){to->o + first * to->o_stride, to->max + first * to->m_stride,
@@ -245,8 +251,8 @@ static void attend_apart(struct cpu_device *d, struct thread_scratch *s, int chu
 static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chunk,
                          const struct queries *a, const struct partial *to, const void *next)
 {
-    int hd = d->model->hp.head_dim, nq = a->rows * a->heads, begin = chunk * NUM_CHUNK, end, common,
-        from, n, lo, hi, first_hi;
+    int hd = d->model->hp.common.mixer.key_dim, nq = a->rows * a->heads, begin = chunk * NUM_CHUNK,
+        end, common, from, n, lo, hi, first_hi;
     const uint8_t *keys = kv_keys(d, a->layer, a->kv_head, chunk),
                   *values = kv_values(d, a->layer, a->kv_head, chunk);
 
@@ -291,7 +297,7 @@ static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chu
  * each other. */
 static size_t split_at(const struct cpu_device *d, int rows, int row, int head)
 {
-    int group = d->model->hp.n_heads / d->model->hp.n_kv_heads;
+    int group = d->model->hp.common.mixer.heads / d->model->hp.common.mixer.kv_heads;
 
     return ((size_t)(head / group * rows + row) * (size_t)group + (size_t)(head % group)) *
            (size_t)d->chunks_max;
@@ -304,17 +310,18 @@ static size_t split_at(const struct cpu_device *d, int rows, int row, int head)
 static void attend_split(struct cpu_device *d, int tid, int layer, int rows, int pos)
 {
     const struct hparams *hp = &d->model->hp;
-    int hd = hp->head_dim, group = hp->n_heads / hp->n_kv_heads,
+    int hd = hp->common.mixer.key_dim, group = hp->common.mixer.heads / hp->common.mixer.kv_heads,
         chunks = (pos + rows - 1) / NUM_CHUNK + 1;
-    int step = chunks * hp->n_kv_heads < 2 * d->n_threads ? 1 : rows_together(group),
-        total = (rows + step - 1) / step * hp->n_kv_heads * chunks;
+    int step = chunks * hp->common.mixer.kv_heads < 2 * d->n_threads ? 1 : rows_together(group),
+        total = (rows + step - 1) / step * hp->common.mixer.kv_heads * chunks;
     struct thread_scratch *s = &d->threads[tid];
 
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        int kvh = task % hp->n_kv_heads, chunk = task / hp->n_kv_heads % chunks,
-            row = task / hp->n_kv_heads / chunks * step, n = min_int(step, rows - row);
-        const uint8_t *next = kvh + 1 < hp->n_kv_heads
+        int kvh = task % hp->common.mixer.kv_heads,
+            chunk = task / hp->common.mixer.kv_heads % chunks,
+            row = task / hp->common.mixer.kv_heads / chunks * step, n = min_int(step, rows - row);
+        const uint8_t *next = kvh + 1 < hp->common.mixer.kv_heads
                                   ? kv_keys(d, layer, kvh + 1, chunk)
                                   : kv_keys(d, layer, 0, chunk + 1 < chunks ? chunk + 1 : chunk);
 
@@ -337,7 +344,7 @@ static void attend_split(struct cpu_device *d, int tid, int layer, int rows, int
 static void merge_split(const struct cpu_device *d, int rows, int row, int head, int chunks,
                         float *out)
 {
-    int hd = d->model->hp.head_dim;
+    int hd = d->model->hp.common.mixer.key_dim;
     size_t at = split_at(d, rows, row, head);
 
     d->k->merge(d->chunk_o + at * (size_t)hd, hd, d->chunk_max + at, d->chunk_sum + at, chunks, hd,
@@ -349,12 +356,13 @@ static void hand_over(struct cpu_device *d, const struct matrix *o, int rows, in
                       const float *attended)
 {
     const struct hparams *hp = &d->model->hp;
-    int hd = hp->head_dim;
+    int hd = hp->common.mixer.key_dim;
 
     if (dtype_is_quantised(o->type) && hd % NUM_BLOCK == 0)
         input_quantise_part(d, attended, o->cols, head * hd, hd, d->act, rows, row);
     else
-        memcpy(d->attended + ((size_t)row * (size_t)hp->n_heads + (size_t)head) * (size_t)hd,
+        memcpy(d->attended +
+                   ((size_t)row * (size_t)hp->common.mixer.heads + (size_t)head) * (size_t)hd,
                attended, (size_t)hd * sizeof(float));
 }
 
@@ -364,15 +372,16 @@ static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct
                           int rows, int pos)
 {
     const struct hparams *hp = &d->model->hp;
-    int hd = hp->head_dim, group = hp->n_heads / hp->n_kv_heads, step = rows_together(group),
-        blocks = (rows + step - 1) / step;
+    int hd = hp->common.mixer.key_dim, group = hp->common.mixer.heads / hp->common.mixer.kv_heads,
+        step = rows_together(group), blocks = (rows + step - 1) / step;
     struct thread_scratch *s = &d->threads[tid];
     /* one query's chunks: o, then max, then sum */
     size_t lane = (size_t)d->chunks_max * (size_t)(hd + 2);
 
-    phase_open(d, tid, blocks * hp->n_kv_heads);
-    for (int task; (task = phase_take(d, tid, 1)) < blocks * hp->n_kv_heads;) {
-        int kvh = task % hp->n_kv_heads, r0 = (blocks - 1 - task / hp->n_kv_heads) * step,
+    phase_open(d, tid, blocks * hp->common.mixer.kv_heads);
+    for (int task; (task = phase_take(d, tid, 1)) < blocks * hp->common.mixer.kv_heads;) {
+        int kvh = task % hp->common.mixer.kv_heads,
+            r0 = (blocks - 1 - task / hp->common.mixer.kv_heads) * step,
             n = min_int(step, rows - r0);
         int chunks = (pos + r0 + n - 1) / NUM_CHUNK + 1;
 
@@ -403,9 +412,9 @@ static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct
 static void merge_row(struct cpu_device *d, struct thread_scratch *s, const struct matrix *o,
                       int pos)
 {
-    int hd = d->model->hp.head_dim, chunks = pos / NUM_CHUNK + 1;
+    int hd = d->model->hp.common.mixer.key_dim, chunks = pos / NUM_CHUNK + 1;
 
-    for (int h = 0; h < d->model->hp.n_heads; h++)
+    for (int h = 0; h < d->model->hp.common.mixer.heads; h++)
         merge_split(d, 1, 0, h, chunks, s->row + (size_t)h * (size_t)hd);
     if (dtype_is_quantised(o->type))
         input_quantise(d, s->row, o->cols, s->act, 1, 0);
@@ -419,7 +428,8 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
     struct thread_scratch *s = &d->threads[tid];
     struct input in = {
         .n = rows, .cols = o->cols, .panels = d->act, .rows = d->attended, .stride = o->cols};
-    int hd = hp->head_dim, chunks = (pos + rows - 1) / NUM_CHUNK + 1, total = rows * hp->n_heads;
+    int hd = hp->common.mixer.key_dim, chunks = (pos + rows - 1) / NUM_CHUNK + 1,
+        total = rows * hp->common.mixer.heads;
 
     if (rows > CPU_SPLIT_ROWS) {
         attend_blocks(d, tid, layer, o, rows, pos);
@@ -433,8 +443,10 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
         }
         phase_open(d, tid, total);
         for (int task; (task = phase_take(d, tid, 1)) < total;) {
-            merge_split(d, rows, task / hp->n_heads, task % hp->n_heads, chunks, s->row);
-            hand_over(d, o, rows, task / hp->n_heads, task % hp->n_heads, s->row);
+            merge_split(d, rows, task / hp->common.mixer.heads, task % hp->common.mixer.heads,
+                        chunks, s->row);
+            hand_over(d, o, rows, task / hp->common.mixer.heads, task % hp->common.mixer.heads,
+                      s->row);
         }
         phase_end(d, tid);
     }

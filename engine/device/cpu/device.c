@@ -33,12 +33,13 @@ static double attention_work(const struct cpu_device *d, int rows)
 {
     const struct hparams *hp = &d->model->hp;
 
-    return (double)rows * hp->hidden * hp->head_dim * 2 * (hp->n_heads + hp->n_kv_heads);
+    return (double)rows * hp->hidden * hp->common.mixer.key_dim * 2 *
+           (hp->common.mixer.heads + hp->common.mixer.kv_heads);
 }
 
 static double experts_work(const struct cpu_device *d, int entries)
 {
-    return (double)entries * d->model->hp.hidden * d->model->hp.expert_ffn * 3;
+    return (double)entries * d->model->hp.hidden * d->model->hp.common.ffn.width * 3;
 }
 
 /* Hands out pieces of the scratch mapping; with base NULL it only adds up. */
@@ -72,8 +73,9 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
 {
     const struct hparams *hp = &d->model->hp;
     size_t rows = (size_t)d->max_rows, used = (size_t)hp->n_experts_used,
-           hidden = (size_t)hp->hidden, ffn = (size_t)hp->expert_ffn, hd = (size_t)hp->head_dim;
-    size_t heads = (size_t)hp->n_heads, wide = max_size(hidden, heads * hd),
+           hidden = (size_t)hp->hidden, ffn = (size_t)hp->common.ffn.width,
+           hd = (size_t)hp->common.mixer.key_dim;
+    size_t heads = (size_t)hp->common.mixer.heads, wide = max_size(hidden, heads * hd),
            chunks = (size_t)d->chunks_max;
     size_t tokens = CPU_TOKENS_MOST;
 
@@ -164,11 +166,12 @@ static int check_model(struct cpu_device *d, struct error *e)
     const struct hparams *hp = &m->hp;
     int code = check_matrix(d, &m->head, "head", e);
 
-    if (hp->head_dim > 1024 || hp->head_dim % 4 || hp->n_heads % hp->n_kv_heads ||
-        hp->n_experts_used > CPU_USED_MAX || hp->n_experts > 512)
+    if (hp->common.mixer.key_dim > 1024 || hp->common.mixer.key_dim % 4 ||
+        hp->common.mixer.heads % hp->common.mixer.kv_heads || hp->n_experts_used > CPU_USED_MAX ||
+        hp->n_experts > 512)
         return error_set(e, ERR_MODEL,
                          "the CPU device cannot run this shape (heads of %d, %d experts, %d used)",
-                         hp->head_dim, hp->n_experts, hp->n_experts_used);
+                         hp->common.mixer.key_dim, hp->n_experts, hp->n_experts_used);
     for (int l = 0; l < hp->n_layers && !code; l++) {
         const struct layer_weights *w = &m->layers[l];
 
@@ -214,12 +217,12 @@ static int lay_out(struct cpu_device *d, const struct device_config *c, struct e
     d->chunks_max = (c->context + NUM_CHUNK - 1) / NUM_CHUNK;
     d->router_groups = (c->model->hp.n_experts + NUM_LANES - 1) / NUM_LANES;
     d->by_unit = topology_nodes() > 1;
-    d->heads_per_task = heads_per_task(c->model->hp.head_dim);
+    d->heads_per_task = heads_per_task(c->model->hp.common.mixer.key_dim);
     d->rope_cos = c->rope_cos;
     d->rope_sin = c->rope_sin;
     d->kv_k = c->kv_k;
     d->kv_v = c->kv_v;
-    d->scale = (float)(1.0 / sqrt((double)c->model->hp.head_dim));
+    d->scale = (float)(1.0 / sqrt((double)c->model->hp.common.mixer.key_dim));
     if ((code = check_model(d, e)) < 0)
         return code;
     return kv_layout(d, e);
@@ -373,7 +376,7 @@ static void route_region(void *ctx, int tid, int n)
         float *h = j->h + (size_t)t * (size_t)hp->hidden, *scores = d->threads[tid].router;
 
         d->k->norm(j->x + (size_t)t * (size_t)hp->hidden, hp->hidden, w->weight, w->bias,
-                   1.0f / (float)hp->hidden, hp->norm_eps, h);
+                   1.0f / (float)hp->hidden, hp->common.norms.eps, h);
         route_row(d, j->layer, j->pos + t, j->imposed, h, scores,
                   j->experts + t * hp->n_experts_used, j->weights + t * hp->n_experts_used);
         if (j->scores)
@@ -463,7 +466,7 @@ static void head_rows(struct cpu_device *d, int tid, const struct head_job *j,
         float *row = rows + (size_t)t * (size_t)hidden;
 
         d->k->norm(j->x + (size_t)t * (size_t)hidden, hidden, d->model->output_norm.weight,
-                   d->model->output_norm.bias, 1.0f / (float)hidden, hp->norm_eps, row);
+                   d->model->output_norm.bias, 1.0f / (float)hidden, hp->common.norms.eps, row);
         if (dtype_is_quantised(d->model->head.type))
             input_quantise(d, row, hidden, panels, j->rows, t);
     }
@@ -495,7 +498,7 @@ static void head_region(void *ctx, int tid, int n)
 
         if (!ready) {
             d->k->norm(j->x, hidden, d->model->output_norm.weight, d->model->output_norm.bias,
-                       1.0f / (float)hidden, hp->norm_eps, s->row);
+                       1.0f / (float)hidden, hp->common.norms.eps, s->row);
             if (dtype_is_quantised(w->type))
                 input_quantise(d, s->row, hidden, s->act, 1, 0);
             ready = true;

@@ -31,7 +31,7 @@ void route_row(const struct cpu_device *d, int layer, int pos,
     int used = hp->n_experts_used;
 
     d->k->router(d->router[layer], d->router_groups, hp->hidden, h, scores);
-    num_sparsemixer(scores, hp->n_experts, hp->router_jitter, used, experts, weights);
+    num_sparsemixer(scores, hp->n_experts, hp->common.ffn.router.jitter, used, experts, weights);
     if (imposed)
         for (int i = 0; i < used; i++) {
             experts[i] =
@@ -49,7 +49,7 @@ static void gate_up(struct cpu_device *d, int tid, const struct expert_weights *
                     float *down_rows)
 {
     struct thread_scratch *s = &d->threads[tid];
-    int ffn = d->model->hp.expert_ffn, r0 = unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
+    int ffn = d->model->hp.common.ffn.width, r0 = unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
     float *gate = s->tile, *up = s->tile + (CPU_TOKENS_MOST)*CPU_UNIT;
 
     gemm(d, tid, &w->gate, r0, r0 + n, in, t0, t1, gate, CPU_UNIT);
@@ -138,8 +138,8 @@ void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, 
                     const struct act_block *quantised)
 {
     const struct hparams *hp = &d->model->hp;
-    int hidden = hp->hidden, ffn = hp->expert_ffn, units = (ffn + CPU_UNIT - 1) / CPU_UNIT, unit,
-        t0, t1;
+    int hidden = hp->hidden, ffn = hp->common.ffn.width, units = (ffn + CPU_UNIT - 1) / CPU_UNIT,
+        unit, t0, t1;
     int down_units = (hidden + CPU_WIDE - 1) / CPU_WIDE, total = tasks_most(d, entries, units);
     struct thread_scratch *s = &d->threads[tid];
 
@@ -200,7 +200,7 @@ static void route_one(struct cpu_device *d, struct thread_scratch *s, int layer,
     bool panels = false;
 
     d->k->norm(x, hp->hidden, l->expert_norm.weight, l->expert_norm.bias, 1.0f / (float)hp->hidden,
-               hp->norm_eps, s->row);
+               hp->common.norms.eps, s->row);
     route_row(d, layer, d->layers_job->pos, d->layers_job->imposed, s->row, s->router, s->experts,
               s->weights);
     for (int i = 0; i < hp->n_experts_used; i++)
@@ -238,7 +238,8 @@ static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int 
     struct thread_scratch *s = &d->threads[tid];
     struct gate_task t = gate_task(d->by_unit, task, units, d->model->hp.n_experts_used);
     const struct expert_weights *w = expert_of(d, layer, s->experts[t.slot]);
-    int ffn = d->model->hp.expert_ffn, r0 = t.unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
+    int ffn = d->model->hp.common.ffn.width, r0 = t.unit * CPU_UNIT,
+        n = min_int(CPU_UNIT, ffn - r0);
     float *gate = s->tile, *up = s->tile + CPU_UNIT;
 
     gemv(d, tid, &w->gate, r0, r0 + n, in, gate, matrix_hint(&w->up, r0));
@@ -254,7 +255,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
                      float *weights)
 {
     const struct hparams *hp = &d->model->hp;
-    int hidden = hp->hidden, ffn = hp->expert_ffn, units = (ffn + CPU_UNIT - 1) / CPU_UNIT,
+    int hidden = hp->hidden, ffn = hp->common.ffn.width, units = (ffn + CPU_UNIT - 1) / CPU_UNIT,
         used = hp->n_experts_used;
     int down_units = (hidden + CPU_UNIT - 1) / CPU_UNIT, total = used * units;
     struct thread_scratch *s = &d->threads[tid];
@@ -359,7 +360,7 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
               *h = panels ? d->threads[tid].row : place;
 
         d->k->norm(x + (size_t)t * (size_t)hidden, hidden, l->expert_norm.weight,
-                   l->expert_norm.bias, 1.0f / (float)hidden, hp->norm_eps, h);
+                   l->expert_norm.bias, 1.0f / (float)hidden, hp->common.norms.eps, h);
         route_row(d, layer, d->layers_job->pos + t, d->layers_job->imposed, h,
                   d->threads[tid].router, experts + t * used, weights + t * used);
         if (panels)

@@ -24,16 +24,16 @@ int kv_layout(struct cpu_device *d, struct error *e)
     const struct hparams *hp = &d->model->hp;
     size_t tokens = ((size_t)d->context + NUM_LANES - 1) / NUM_LANES * NUM_LANES;
 
-    if ((d->kv_k == KV_Q8_0 || d->kv_v == KV_Q8_0) && hp->head_dim % NUM_BLOCK)
+    if ((d->kv_k == KV_Q8_0 || d->kv_v == KV_Q8_0) && hp->common.mixer.key_dim % NUM_BLOCK)
         return error_set(
             e, ERR_USAGE,
             "a Q8_0 key/value cache needs heads of a multiple of 32, not %d; use -ctk f16 -ctv f16",
-            hp->head_dim);
-    d->key_block = element_bytes(d->kv_k, hp->head_dim) * NUM_LANES;
-    d->value_row = element_bytes(d->kv_v, hp->head_dim);
+            hp->common.mixer.key_dim);
+    d->key_block = element_bytes(d->kv_k, hp->common.mixer.key_dim) * NUM_LANES;
+    d->value_row = element_bytes(d->kv_v, hp->common.mixer.key_dim);
     d->kv_tokens = tokens;
-    d->kv_bytes = (d->key_block / NUM_LANES + d->value_row) * tokens * (size_t)hp->n_kv_heads *
-                  (size_t)hp->n_layers;
+    d->kv_bytes = (d->key_block / NUM_LANES + d->value_row) * tokens *
+                  (size_t)hp->common.mixer.kv_heads * (size_t)hp->n_layers;
     return 0;
 }
 
@@ -53,8 +53,8 @@ int kv_take(struct cpu_device *d, struct error *e)
  * fewer. */
 static uint8_t *chunk_of(const struct cpu_device *d, int layer, int chunk, size_t *tokens)
 {
-    size_t before = (size_t)chunk * NUM_CHUNK,
-           token = (d->key_block / NUM_LANES + d->value_row) * (size_t)d->model->hp.n_kv_heads;
+    size_t before = (size_t)chunk * NUM_CHUNK, token = (d->key_block / NUM_LANES + d->value_row) *
+                                                       (size_t)d->model->hp.common.mixer.kv_heads;
 
     *tokens = d->kv_tokens - before < NUM_CHUNK ? d->kv_tokens - before : NUM_CHUNK;
     return d->kv + token * (before * (size_t)d->model->hp.n_layers + *tokens * (size_t)layer);
@@ -81,7 +81,7 @@ uint8_t *kv_values(const struct cpu_device *d, int layer, int head, int chunk)
  * (all scales first), or back. */
 static void value_row(const struct cpu_device *d, uint8_t *at, uint8_t *row, bool write)
 {
-    int blocks = d->model->hp.head_dim / NUM_BLOCK;
+    int blocks = d->model->hp.common.mixer.key_dim / NUM_BLOCK;
 
     if (d->kv_v != KV_Q8_0) {
         memcpy(write ? at : row, write ? row : at, d->value_row);
@@ -104,7 +104,7 @@ static uint8_t *value_at(const struct cpu_device *d, int layer, int head, int po
 static void key_lane(const struct cpu_device *d, int layer, int head, int pos, uint8_t *row,
                      bool write)
 {
-    int n = d->model->hp.head_dim, lane = pos % NUM_LANES;
+    int n = d->model->hp.common.mixer.key_dim, lane = pos % NUM_LANES;
     uint8_t *block = kv_keys(d, layer, head, pos / NUM_CHUNK) +
                      (size_t)(pos % NUM_CHUNK / NUM_LANES) * d->key_block;
 
@@ -136,7 +136,7 @@ static void key_lane(const struct cpu_device *d, int layer, int head, int pos, u
 /* x in the cache type, row-major. */
 static void round_row(const struct cpu_device *d, enum kv_type type, const float *x, uint8_t *row)
 {
-    int n = d->model->hp.head_dim;
+    int n = d->model->hp.common.mixer.key_dim;
 
     if (type == KV_F32) {
         memcpy(row, x, (size_t)n * 4);
@@ -174,7 +174,7 @@ void kv_store_value(const struct cpu_device *d, int layer, int head, int pos, co
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
 {
     const struct hparams *hp = &d->model->hp;
-    size_t key_row = element_bytes(d->kv_k, hp->head_dim);
+    size_t key_row = element_bytes(d->kv_k, hp->common.mixer.key_dim);
     uint8_t *data = m->data;
 
     if (m->layer < 0 || m->layer >= hp->n_layers || m->pos < 0 || m->count < 0 ||
@@ -182,9 +182,9 @@ int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
         return error_set(e, ERR_DEVICE, "key/value rows %d+%d of layer %d lie outside the cache",
                          m->pos, m->count, m->layer);
     for (int t = m->pos; t < m->pos + m->count; t++) {
-        for (int h = 0; h < hp->n_kv_heads; h++, data += key_row)
+        for (int h = 0; h < hp->common.mixer.kv_heads; h++, data += key_row)
             key_lane(d, m->layer, h, t, data, m->write);
-        for (int h = 0; h < hp->n_kv_heads; h++, data += d->value_row)
+        for (int h = 0; h < hp->common.mixer.kv_heads; h++, data += d->value_row)
             value_row(d, value_at(d, m->layer, h, t), data, m->write);
     }
     return 0;

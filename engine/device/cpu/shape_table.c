@@ -92,7 +92,7 @@ static void add_shape(struct tune *out, const struct matrix *w, int rows)
 /* As the phases of attention.c, experts.c and device.c cut them. */
 void tune_shapes(const struct model *m, int heads_per_task, struct tune *out)
 {
-    int head_rows = heads_per_task * m->hp.head_dim;
+    int head_rows = heads_per_task * m->hp.common.mixer.key_dim;
 
     out->n = out->n_decode = 0;
     for (int l = 0; l < m->hp.n_layers; l++) {

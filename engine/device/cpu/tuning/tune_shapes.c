@@ -286,7 +286,7 @@ int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool f
     d->k = kernels_active();
     d->base.config.cache_dir = cache_dir;
     cpu_probe(&d->base.info, 1, why, sizeof why);
-    tune_shapes(m, heads_per_task(m->hp.head_dim), &shapes);
+    tune_shapes(m, heads_per_task(m->hp.common.mixer.key_dim), &shapes);
     for (int i = 0; i < shapes.n; i++)
         d->has_float |= !dtype_is_quantised(shapes.entry[i].type);
     d->bf16 = d->has_float && float_library && d->k != &kernels_scalar && cpu_uses_bf16(exact);

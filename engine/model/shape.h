@@ -1,0 +1,126 @@
+/* What a layer is: a mixer (what lets tokens see one another), a feed-forward, and where norms
+ * stand. A family fills one shape a layer (families/); everything else asks the shape, never for a
+ * family's name. A kind that no kernel computes is refused when the model is opened
+ * (model_computable), never computed as something else. Plain data, immutable after load. */
+#ifndef ENGINE_MODEL_SHAPE_H
+#define ENGINE_MODEL_SHAPE_H
+
+#include <stdbool.h>
+
+enum mixer_kind {
+    MIXER_ATTENTION, /* softmax over keys, heads sharing them in groups */
+    MIXER_NONE,
+    MIXER_MLA,               /* attention over a latent row (DeepSeek-V2, arXiv:2405.04434) */
+    MIXER_SHORT_CONVOLUTION, /* gated, LFM2 */
+    MIXER_DELTA_NET,         /* gated delta rule, arXiv:2412.06464 */
+    MIXER_KIMI_DELTA,        /* the same with a decay a channel, arXiv:2510.26692 */
+    MIXER_LIGHTNING,         /* linear attention with a fixed decay a head, arXiv:2401.04658 */
+    MIXER_MAMBA2,            /* arXiv:2405.21060 */
+    MIXER_KINDS
+};
+
+/* How q and k are normed before they are rotated. */
+enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
+
+/* Rotary: pairs (i, i + dims/2), or (2i, 2i + 1); or none. */
+enum rope_pairing { ROPE_HALVES, ROPE_PAIRS, ROPE_NONE };
+
+struct mixer_shape {
+    enum mixer_kind kind;
+    int heads, kv_heads;
+    int key_dim, value_dim; /* of a head */
+    int rope_dims;          /* rotated ones of a head; 0: none */
+    enum rope_pairing rope;
+    int window; /* keys a query sees, itself included; 0: all */
+    float scale; /* of scores; 0: 1/sqrt(key_dim) */
+    bool bias;   /* q, k and v have one */
+    enum qk_norm qk_norm;
+    bool sinks;     /* a learned score a head that takes part in the softmax alone */
+    bool gated;     /* the output times sigmoid of a part of q's projection */
+    bool learned_positions; /* none are rotated: a table is added to the embeddings */
+    /* MLA */
+    int q_rank, kv_rank;
+    /* recurrent kinds: taps of the convolution, groups that share B and C (Mamba2), state width */
+    int taps, groups, state;
+};
+
+enum ffn_kind {
+    FFN_ROUTED,
+    FFN_DENSE,
+    FFN_NONE,
+    FFN_DENSE_AND_ROUTED, /* side by side, added */
+    FFN_KINDS
+};
+
+enum activation {
+    ACTIVATION_SILU, /* silu(gate) * up */
+    ACTIVATION_GELU, /* tanh form; gate * up */
+    ACTIVATION_CLAMPED_SWIGLU, /* gpt-oss */
+    ACTIVATION_RELU2,          /* relu(x)^2, without a gate */
+    ACTIVATION_RELU,           /* without a gate */
+    ACTIVATION_GELU_PLAIN,     /* tanh form, without a gate */
+    ACTIVATIONS
+};
+
+/* How scores become experts and weights (numerics.h, rule 10). */
+enum router_kind {
+    ROUTER_SPARSEMIXER,
+    ROUTER_SOFTMAX, /* softmax over all, the k largest; normalised: their weights sum to 1 */
+    ROUTER_SIGMOID, /* the same with sigmoid */
+    ROUTER_KINDS
+};
+
+struct router_shape {
+    enum router_kind kind;
+    float jitter; /* SparseMixer */
+    bool normalised;
+    float factor;            /* weights times this; 0: 1 */
+    bool choice_bias;        /* added to the scores for the choice alone */
+    int groups, groups_used; /* experts are chosen from the best groups; 0: from all */
+};
+
+/* What the shared expert's output is multiplied with. */
+enum shared_gate { SHARED_PLAIN, SHARED_SIGMOID };
+
+struct ffn_shape {
+    enum ffn_kind kind;
+    int experts, used; /* routed ones; 0 in a dense layer */
+    int shared;        /* experts that are always chosen, computed as one of shared_width; 0 or 1 */
+    int width, shared_width; /* of one routed expert; of the shared one or the dense layer */
+    enum shared_gate shared_gate;
+    enum activation activation;
+    bool bias; /* every matrix has one */
+    struct router_shape router;
+};
+
+enum norm_kind {
+    NORM_LAYER,
+    NORM_RMS,
+    NORM_RMS_ONE /* the stored weight is that much more than 1 */
+};
+
+struct norms_shape {
+    enum norm_kind kind;
+    float eps;
+    bool before, after; /* the operator; both: sandwich */
+};
+
+struct layer_shape {
+    struct mixer_shape mixer;
+    struct ffn_shape ffn;
+    struct norms_shape norms;
+};
+
+/* Blocks of experts that lie in a layer: the routed ones, then the shared one; a dense layer is one
+ * that is always chosen. And how many of them a token meets. */
+static inline int shape_experts(const struct layer_shape *s)
+{
+    return s->ffn.experts + s->ffn.shared;
+}
+
+static inline int shape_used(const struct layer_shape *s)
+{
+    return s->ffn.used + s->ffn.shared;
+}
+
+#endif
