@@ -616,6 +616,36 @@ START_TEST(a_pause_can_be_cancelled)
 }
 END_TEST
 
+static int cancel_by_event(void *ctx, struct event *ev)
+{
+    return ev->kind == EVENT_TOKEN;
+}
+
+/* A cancel ends one piece of work: that under way, or the next. */
+START_TEST(a_cancel_is_not_lost)
+{
+    struct engine *g = open_demo();
+    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
+    struct turn t = turn_of(m, 1, 3);
+    struct turn_done_event done;
+    int id = 100;
+
+    for (int raw = 0; raw < 2; raw++) {
+        t.raw = raw;
+        engine_cancel(g); /* before the turn began */
+        ck_assert_int_eq(engine_turn(g, &t, cancel_by_event, g, &done, NULL), 0);
+        ck_assert_int_eq(done.reason, STOP_CANCELLED);
+        ck_assert_int_eq(done.completion_tokens, 0);
+        ck_assert_int_eq(engine_turn(g, &t, cancel_by_event, g, &done, NULL), 0);
+        ck_assert_int_eq(done.reason, STOP_CANCELLED);
+        ck_assert_int_eq(done.completion_tokens, 1);
+        /* what comes next is not meant */
+        ck_assert_int_eq(engine_eval(g, &id, 1, NULL, false, NULL), 0);
+    }
+    engine_close(g);
+}
+END_TEST
+
 START_TEST(sessions_rewind_and_refuse)
 {
     struct engine *g = open_demo();
@@ -925,6 +955,7 @@ static Suite *suite(void)
     tcase_add_test(t, same_seed_same_text);
     tcase_add_test(t, pacing_slows_the_answer_not_the_rate);
     tcase_add_test(t, a_pause_can_be_cancelled);
+    tcase_add_test(t, a_cancel_is_not_lost);
     tcase_add_test(t, sessions_rewind_and_refuse);
     tcase_add_test(t, a_trace_tells_where_time_went);
     tcase_add_test(t, routing_can_be_imposed);

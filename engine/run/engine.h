@@ -23,7 +23,9 @@ int engine_footprint(const struct engine_config *c, const struct model *inspecte
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e);
 void engine_close(struct engine *g);
 const struct engine_info *engine_info(const struct engine *g);
-/* honoured between layers; cleared when a turn starts */
+/* Ends the turn or evaluation under way, or the next one: a cancel is never lost. Honoured between
+ * layers and between messages. It is spent at the end of a turn or by the evaluation that it ended;
+ * one that may have come too late is taken back with engine_uncancel. */
 void engine_cancel(struct engine *g);
 
 /* When nobody waits: what the devices want to measure about their kernels (device_ops.tune).

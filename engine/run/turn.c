@@ -338,11 +338,8 @@ int engine_turn(struct engine *g, const struct turn *t,
     if (!done)
         done = &local;
     memset(done, 0, sizeof *done);
-    atomic_store(&g->cancel, 0);
-    wake_clear(&g->cancel_wake);
     g->on_event = on_event;
     g->event_ctx = ctx;
-    s->turn_cancelled = false;
     g->busy = true;
     g->t.turn_start_ns = start;
     sampler_set(&s->sampler, &t->sampling);
@@ -373,6 +370,8 @@ int engine_turn(struct engine *g, const struct turn *t,
     g->event_ctx = idle_ctx;
     g->tune_due = true;
     g->busy = false;
+    s->turn_cancelled = false;
+    engine_uncancel(g);
     mem_free(ids);
     mem_free(o.held);
     return rc;

@@ -40,7 +40,9 @@ struct worker {
 
     struct engine *engine;           /* engine thread; others through `shared` */
     _Atomic(struct engine *) shared; /* set once before READY; for info and cancel */
-    atomic_int cancel, quit;         /* quit: no further commands */
+    /* TURN and CALL: how many were sent and are over, and the newest that was cancelled */
+    atomic_uint_fast64_t work_sent, work_over, work_cancelled;
+    atomic_int quit;                 /* no further commands */
     atomic_int stopping;             /* worker_stop waits: the engine may go */
 };
 
@@ -96,6 +98,28 @@ static struct mailbox_item *take_item(struct worker *w, bool during_turn)
     return l;
 }
 
+/* The turn or call that begins or is under way: a cancel may have come before it began. */
+static bool unwanted(struct worker *w)
+{
+    return atomic_load(&w->work_cancelled) > atomic_load(&w->work_over) || atomic_load(&w->quit);
+}
+
+static void work_begins(struct worker *w)
+{
+    engine_uncancel(w->engine); /* what was meant for work that is over */
+    if (unwanted(w))
+        engine_cancel(w->engine);
+}
+
+static void work_ends(struct worker *w, bool turn)
+{
+    pthread_mutex_lock(&w->lock);
+    if (turn)
+        w->turn_taken = false;
+    atomic_fetch_add(&w->work_over, 1);
+    pthread_mutex_unlock(&w->lock);
+}
+
 static void obey(struct worker *w, struct command *c)
 {
     struct error e = {0};
@@ -121,11 +145,9 @@ static void obey(struct worker *w, struct command *c)
         break;
     case COMMAND_TIMELINE: engine_timeline_set(w->engine, c->number != 0.0); break;
     case COMMAND_CALL:
-        atomic_store(&w->cancel, 0);
-        engine_uncancel(w->engine);
-        if (atomic_load(&w->quit)) /* who leaves waits for no measurement */
-            engine_cancel(w->engine);
+        work_begins(w);
         rc = c->call.fn(c->call.ctx, w->engine, &text, &e);
+        work_ends(w, false);
         if (rc < 0)
             send_text(w, EVENT_NOTICE, 0, e.text);
         rc = 0;
@@ -152,7 +174,7 @@ static void on_tick(void *ctx)
         command_release(&l->command);
         mem_free(l);
     }
-    if (atomic_load(&w->cancel) || atomic_load(&w->quit))
+    if (unwanted(w))
         engine_cancel(w->engine);
     publish(w);
 }
@@ -172,7 +194,7 @@ static int on_event(void *ctx, struct event *ev)
     /* sent by run_turn: who reads it may send the next turn at once */
     if (ev->kind != EVENT_TURN_DONE)
         pass_event(w, ev);
-    return atomic_load(&w->cancel) || atomic_load(&w->quit);
+    return unwanted(w);
 }
 
 /* Notices outside a turn (devices opened by a placement, plans now in force). */
@@ -186,11 +208,11 @@ static void run_turn(struct worker *w, const struct turn *t)
 {
     struct turn_done_event done;
     struct error e = {0};
-    int rc = engine_turn(w->engine, t, on_event, w, &done, &e);
+    int rc;
 
-    pthread_mutex_lock(&w->lock);
-    w->turn_taken = false;
-    pthread_mutex_unlock(&w->lock);
+    work_begins(w);
+    rc = engine_turn(w->engine, t, on_event, w, &done, &e);
+    work_ends(w, true);
     publish(w);
     if (rc < 0)
         send_text(w, EVENT_ERROR, e.code, e.text);
@@ -367,10 +389,13 @@ out:
 
 void worker_stop(struct worker *w)
 {
+    struct engine *g;
+
     if (!w)
         return;
     atomic_store(&w->quit, 1);
-    worker_cancel(w);
+    if ((g = atomic_load(&w->shared)))
+        engine_cancel(g);
     atomic_store(&w->stopping, 1);
     wake_signal(&w->mailbox_wake);
     pthread_join(w->thread, NULL);
@@ -406,10 +431,9 @@ int worker_send(struct worker *w, struct command *c, struct error *e)
         l->command = *c;
         *w->last = l;
         w->last = &l->next;
-        if (c->kind == COMMAND_TURN) {
-            w->turn_taken = true;
-            atomic_store(&w->cancel, 0); /* a cancel from now on is meant for this turn */
-        }
+        w->turn_taken |= c->kind == COMMAND_TURN;
+        if (c->kind == COMMAND_TURN || c->kind == COMMAND_CALL)
+            atomic_fetch_add(&w->work_sent, 1);
     }
     pthread_mutex_unlock(&w->lock);
     if (rc < 0)
@@ -422,8 +446,11 @@ int worker_send(struct worker *w, struct command *c, struct error *e)
 void worker_cancel(struct worker *w)
 {
     struct engine *g = atomic_load(&w->shared); /* alive until worker_stop has joined */
+    uint64_t over = atomic_load(&w->work_over);
 
-    atomic_store(&w->cancel, 1);
+    if (over >= atomic_load(&w->work_sent))
+        return;
+    atomic_store(&w->work_cancelled, over + 1);
     if (g)
         engine_cancel(g);
 }

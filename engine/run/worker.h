@@ -18,7 +18,9 @@ int worker_event_fd(const struct worker *w); /* poll for POLLIN, then drain */
 int worker_next_event(struct worker *w, struct event *out);
 /* takes what c points to, also on failure */
 int worker_send(struct worker *w, struct command *c, struct error *e);
-void worker_cancel(struct worker *w);                          /* any thread, async-signal-safe */
+/* The turn or call under way ends; one that was sent and has not begun (the model is loading) ends
+ * when it begins. What waits behind it stays. Any thread, async-signal-safe. */
+void worker_cancel(struct worker *w);
 const struct engine_info *worker_info(const struct worker *w); /* NULL before READY */
 /* Newest telemetry: pointer valid until the next call. UI thread. NULL before READY. */
 const struct telemetry *worker_telemetry(struct worker *w);
