@@ -438,7 +438,7 @@ START_TEST(rendering_ends_when_asked)
 
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         int left = 3;
-        struct jinja_stop stop = {asked_often, &left};
+        struct stop stop = {asked_often, &left};
         struct strbuf out = {0};
         struct error e = {0};
         struct jinja *j;
@@ -458,7 +458,7 @@ END_TEST
 static int asked_for(const struct chat_template *c, const struct tokenizer *t, size_t n)
 {
     int asked = 0, *ids, n_ids, *starts = calloc(n + 1, sizeof *starts);
-    struct jinja_stop stop = {asked_often, &asked};
+    struct stop stop = {asked_often, &asked};
     struct message *m = calloc(n, sizeof *m);
     struct error e = {0};
     char one[] = "x";

@@ -202,8 +202,8 @@ START_TEST(mask_covers_what_was_typed)
     memset(plain + 9, 1, 10);
     ck_assert(open_at(&x, support_path(DEMO)));
     end = tokenizer_find(x.t, "<|end|>", 7);
-    ck_assert_int_eq(tokenizer_encode_masked(x.t, text, sizeof text - 1, true, plain, &ids, &n,
-                                             &offsets, &e),
+    ck_assert_int_eq(tokenizer_encode_masked(x.t, text, sizeof text - 1, true, plain, NULL, &ids,
+                                             &n, &offsets, &e),
                      0);
     for (int i = 0; i < n; i++)
         if (ids[i] == end) {
@@ -312,6 +312,37 @@ static double seconds(void)
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
+
+static bool stops_at_third(void *ctx)
+{
+    return ++*(int *)ctx == 3;
+}
+
+/* Whoever waits for a long text to be read may change his mind: whatever it is made of. */
+START_TEST(long_text_can_be_interrupted)
+{
+    static const char *const kinds[] = {"a", " a", "\xff", "<|end|>"};
+    struct fixture x;
+    size_t size = 1 << 18;
+    char *text = malloc(size);
+
+    ck_assert(open_at(&x, support_path(DEMO)));
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        struct error e = {0};
+        int *ids, n, asked = 0;
+        struct stop stop = {stops_at_third, &asked};
+
+        for (size_t i = 0; i < size; i++)
+            text[i] = kinds[k][i % strlen(kinds[k])];
+        ck_assert_int_eq(
+            tokenizer_encode_masked(x.t, text, size, true, NULL, &stop, &ids, &n, NULL, &e),
+            ERR_CANCELLED);
+        ck_assert_int_eq(asked, 3);
+    }
+    free(text);
+    close_it(&x);
+}
+END_TEST
 
 /* A megabyte without a blank: quadratic merging would take minutes. 32 times the text may cost a
  * few dozen times the time, not 1000. */
@@ -522,8 +553,8 @@ START_TEST(every_allocation_may_fail)
     status = -1;
     for (long k = 0; status < 0; k++) {
         mem_fail_after(k);
-        status = tokenizer_encode_masked(x.t, "aBb abab aBB", 12, true, plain, &ids, &n, &offsets,
-                                         &e);
+        status = tokenizer_encode_masked(x.t, "aBb abab aBB", 12, true, plain, NULL, &ids, &n,
+                                         &offsets, &e);
         mem_fail_after(-1);
         ck_assert(status == 0 || status == ERR_MEMORY);
         ck_assert_int_lt(k, 10000);
@@ -549,6 +580,7 @@ static Suite *suite(void)
     tcase_add_test(c, every_byte_survives);
     tcase_add_test(c, stream_holds_back_half_code_points);
     tcase_add_test(c, long_text_costs_n_log_n);
+    tcase_add_test(c, long_text_can_be_interrupted);
     tcase_add_loop_test(c, rules_of_tokenizer_json, 0, sizeof made / sizeof *made);
     tcase_add_test(c, one_id_for_many_texts);
     tcase_add_loop_test(c, damaged_files_are_refused, 0, sizeof damaged / sizeof *damaged);

@@ -120,7 +120,7 @@ static int render_messages(const struct options *o, const struct weight_file *f,
                            char **text, struct error *e)
 {
     char name[32];
-    struct jinja_stop stop = {signalled, NULL};
+    struct stop stop = {signalled, NULL};
     struct chat_template_options chosen = {chat_template_word(o, name, sizeof name),
                                            o->chat_template_file, &stop};
     struct chat_template *c;
@@ -169,7 +169,8 @@ int tokenize_run(struct options *o, struct error *e)
     if (status == 0)
         status = read_input(&in, e);
     if (status == 0)
-        status = tokenizer_encode(t, in.data, in.len, o->parse_special, &ids, &n, e);
+        status = tokenizer_encode_masked(t, in.data, in.len, o->parse_special, NULL,
+                                         &(struct stop){signalled, NULL}, &ids, &n, NULL, e);
     if (status == 0) {
         strbuf_putc(&out, '[');
         for (int i = 0; i < n; i++)

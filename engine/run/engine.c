@@ -81,7 +81,7 @@ static bool loading_ended(void *ctx)
 
 static int load_tokenizer(struct engine *g, struct error *e)
 {
-    struct jinja_stop stop = {loading_ended, &g->config};
+    struct stop stop = {loading_ended, &g->config};
     struct chat_template_options o = {g->config.chat_template, g->config.chat_template_file, &stop};
     int rc = tokenizer_load(&g->tokenizer, g->model->file, e);
 

@@ -69,18 +69,28 @@ static bool follows_session(const struct session *session, const struct ids *v)
            memcmp(v->at, session->tokens, (size_t)v->n * sizeof *v->at) == 0;
 }
 
+static bool cancelled(void *ctx)
+{
+    return engine_cancelled(ctx);
+}
+
+static int encode_text(struct engine *g, const char *text, bool parse_special, int **ids, int *n,
+                       struct error *e)
+{
+    return tokenizer_encode_masked(g->tokenizer, text, strlen(text), parse_special, NULL,
+                                   &(struct stop){cancelled, g}, ids, n, NULL, e);
+}
+
 /* One message's ids; an assistant's content that the session still holds is taken from there. */
 static int append_message(struct session *session, struct ids *out, const struct message *m,
                           const int *ids, int n, struct error *e)
 {
-    const struct tokenizer *tokenizer = session->engine->tokenizer;
     int *content = NULL, n_content = 0, at, kept, rc;
 
     if (m->role != ROLE_ASSISTANT || !m->text[0] || out->n >= session->n_tokens ||
         !follows_session(session, out))
         return ids_append(out, ids, n, e);
-    if ((rc = tokenizer_encode(tokenizer, m->text, strlen(m->text), false, &content, &n_content,
-                               e)) < 0)
+    if ((rc = encode_text(session->engine, m->text, false, &content, &n_content, e)) < 0)
         return rc;
     at = find(ids, n, content, n_content);
     mem_free(content);
@@ -96,18 +106,13 @@ static int append_message(struct session *session, struct ids *out, const struct
     return ids_append(out, ids + at + n_content, n - at - n_content, e);
 }
 
-static bool cancelled(void *ctx)
-{
-    return engine_cancelled(ctx);
-}
-
 /* counts (n, may be NULL): how many of the ids each message takes; what follows the last message
  * counts to none. */
 static int encode(struct session *session, const struct message *m, size_t n, bool open_ended,
                   struct ids *out, int *counts, struct error *e)
 {
     struct engine *g = session->engine;
-    struct jinja_stop stop = {cancelled, g};
+    struct stop stop = {cancelled, g};
     const char *last = open_ended ? m[n - 1].text : NULL;
     int *ids = NULL, n_ids = 0, *starts, rc, kept;
 
@@ -139,7 +144,7 @@ static int encode(struct session *session, const struct message *m, size_t n, bo
                : 0;
     if (kept)
         return ids_append(out, session->tokens + out->n, kept, e);
-    if ((rc = tokenizer_encode(g->tokenizer, last, strlen(last), false, &ids, &n_ids, e)) == 0)
+    if ((rc = encode_text(g, last, false, &ids, &n_ids, e)) == 0)
         rc = ids_append(out, ids, n_ids, e);
     mem_free(ids);
     return rc;
@@ -154,9 +159,7 @@ static int encode_raw(struct engine *g, const struct turn *t, struct ids *out, s
     if (hp->add_bos && hp->bos >= 0)
         rc = ids_append(out, &hp->bos, 1, e);
     for (size_t i = 0; i < t->n_messages && rc == 0; i++) {
-        const char *text = t->messages[i].text;
-
-        rc = tokenizer_encode(g->tokenizer, text, strlen(text), true, &ids, &n, e);
+        rc = encode_text(g, t->messages[i].text, true, &ids, &n, e);
         if (rc == 0)
             rc = ids_append(out, ids, n, e);
         mem_free(ids);

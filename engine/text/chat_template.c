@@ -137,7 +137,7 @@ static char *find_in_gguf(struct chat_template *c, const struct weight_file *f, 
 
 /* A first rendering tells whether the template asks for something that is not there; some want a
  * system message. */
-static int try_out(const struct chat_template *c, const struct jinja_stop *stop, struct error *e)
+static int try_out(const struct chat_template *c, const struct stop *stop, struct error *e)
 {
     char hello[] = "Hi", be[] = "Be kind.", *text;
     struct message m[] = {{ROLE_SYSTEM, be}, {ROLE_USER, hello}};
@@ -206,7 +206,7 @@ static int find_source(struct chat_template *c, const struct weight_file *f,
     return o->file ? find_in_file(s, o->file, e) : find_format(s, o->name, e);
 }
 
-static int use(struct chat_template *c, const struct source *s, const struct jinja_stop *stop,
+static int use(struct chat_template *c, const struct source *s, const struct stop *stop,
                struct error *e)
 {
     struct error why = {0};
@@ -270,7 +270,7 @@ void chat_template_free(struct chat_template *c)
 }
 
 static int render(const struct chat_template *c, const struct message *m, size_t n,
-                  bool add_generation_prompt, const struct jinja_stop *stop,
+                  bool add_generation_prompt, const struct stop *stop,
                   const struct jinja_output *out, struct error *e)
 {
     struct jinja_input in = {m, n, add_generation_prompt, c->variables, VARIABLE_COUNT, stop};
@@ -279,7 +279,7 @@ static int render(const struct chat_template *c, const struct message *m, size_t
 }
 
 int chat_template_render(const struct chat_template *c, const struct message *m, size_t n,
-                         bool add_generation_prompt, const struct jinja_stop *stop, char **text,
+                         bool add_generation_prompt, const struct stop *stop, char **text,
                          struct error *e)
 {
     struct strbuf b = {0};
@@ -321,7 +321,7 @@ static void begin_behind_texts(size_t *begins, size_t n, const struct strbuf *ma
 /* Where the generation prompt begins: as far as the text agrees with the same one rendered without
  * it. */
 static int find_end(const struct chat_template *c, const struct message *m, size_t n,
-                    const struct jinja_stop *stop, const struct strbuf *text,
+                    const struct stop *stop, const struct strbuf *text,
                     const struct strbuf *mask, size_t *end, struct error *e)
 {
     struct strbuf whole = {0};
@@ -364,7 +364,7 @@ static void starts_of(int *starts, const size_t *begins, size_t n, const size_t 
 }
 
 int chat_template_encode(const struct chat_template *c, const struct message *m, size_t n,
-                         bool add_generation_prompt, const struct jinja_stop *stop, int **ids,
+                         bool add_generation_prompt, const struct stop *stop, int **ids,
                          int *n_ids, int *starts, struct error *e)
 {
     struct strbuf text = {0}, mask = {0};
@@ -380,7 +380,7 @@ int chat_template_encode(const struct chat_template *c, const struct message *m,
                         &(struct jinja_output){&text, &mask, begins}, e);
     if (status == 0)
         status = tokenizer_encode_masked(c->tokenizer, text.data ? text.data : "", text.len, true,
-                                         (unsigned char *)mask.data, ids, n_ids,
+                                         (unsigned char *)mask.data, stop, ids, n_ids,
                                          starts ? &offsets : NULL, e);
     if (status == 0 && starts && add_generation_prompt)
         status = find_end(c, m, n, stop, &text, &mask, &begins[n], e);

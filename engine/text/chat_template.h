@@ -17,7 +17,7 @@ struct chat_template_options {
     /* a built-in format instead of the model's template (engine/text/chat_formats.h), */
     const char *name;
     const char *file;              /* or a file's template; it goes before name */
-    const struct jinja_stop *stop; /* who may end the first rendering */
+    const struct stop *stop; /* who may end the first rendering */
 };
 
 /* ERR_MODEL: the template cannot be used, with the remedy; ERR_IO: the file; ERR_USAGE: the name;
@@ -30,13 +30,13 @@ void chat_template_free(struct chat_template *c);
 const char *chat_template_notice(const struct chat_template *c);
 /* Rendered text as the reference gives it (tests, --print-prompt). mem_* memory. */
 int chat_template_render(const struct chat_template *c, const struct message *m, size_t n,
-                         bool add_generation_prompt, const struct jinja_stop *stop, char **text,
+                         bool add_generation_prompt, const struct stop *stop, char **text,
                          struct error *e);
 /* Ids: contents never become special tokens. starts (may be NULL): n + 1 offsets into ids where
  * each message begins, then the generation prompt; they cost one more rendering, whatever n is.
  * stop: who may end it (NULL: nobody; ERR_CANCELLED). mem_* memory. */
 int chat_template_encode(const struct chat_template *c, const struct message *m, size_t n,
-                         bool add_generation_prompt, const struct jinja_stop *stop, int **ids,
+                         bool add_generation_prompt, const struct stop *stop, int **ids,
                          int *n_ids, int *starts, struct error *e);
 
 #endif

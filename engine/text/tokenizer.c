@@ -14,7 +14,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define UNKNOWN (-1) /* a symbol that is no piece */
+#define UNKNOWN (-1)     /* a symbol that is no piece */
+#define UNTIL_ASKED 4096 /* steps between two questions whether to go on */
 
 struct symbol {
     int32_t prev, next, id;
@@ -30,6 +31,8 @@ struct candidate {
 struct encoder {
     const struct tokenizer *t;
     bool parse_special;
+    const struct stop *stop;
+    unsigned steps;
     struct error *e;
     int *ids;
     size_t *offsets;
@@ -102,6 +105,14 @@ int tokenizer_bos(const struct tokenizer *t, bool *add)
     return t->bos;
 }
 
+/* Every character, merge and id is a step. */
+static int step(struct encoder *x)
+{
+    if (!x->stop || ++x->steps % UNTIL_ASKED || !x->stop->asked(x->stop->ctx))
+        return 0;
+    return error_set(x->e, ERR_CANCELLED, "cancelled");
+}
+
 static int push(struct encoder *x, int id)
 {
     if (x->n == x->capacity) {
@@ -123,7 +134,7 @@ static int push(struct encoder *x, int id)
     if (x->want_offsets)
         x->offsets[x->n] = x->offset;
     x->ids[x->n++] = id;
-    return 0;
+    return step(x);
 }
 
 static bool heap_before(const struct candidate *a, const struct candidate *b)
@@ -147,7 +158,7 @@ static int heap_push(struct encoder *x, struct candidate c)
     for (i = x->heap_len++; i > 0 && heap_before(&c, &x->heap[(i - 1) / 2]); i = (i - 1) / 2)
         x->heap[i] = x->heap[(i - 1) / 2];
     x->heap[i] = c;
-    return 0;
+    return step(x);
 }
 
 static struct candidate heap_pop(struct encoder *x)
@@ -208,7 +219,7 @@ static int add_symbol(struct encoder *x, size_t *n, int32_t id, size_t start, si
     x->symbols[*n] = (struct symbol){(int32_t)*n - 1, (int32_t)*n + 1, id, (uint32_t)start,
                                      (uint32_t)len};
     ++*n;
-    return 0;
+    return step(x);
 }
 
 static bool has_bytes(const struct tokenizer *t, const char *text, size_t len)
@@ -518,11 +529,14 @@ static int encode_raw(struct encoder *x, const char *text, const unsigned char *
 }
 
 int tokenizer_encode_masked(const struct tokenizer *t, const char *text, size_t len,
-                            bool parse_special, const unsigned char *plain, int **ids, int *n,
-                            size_t **offsets, struct error *e)
+                            bool parse_special, const unsigned char *plain, const struct stop *stop,
+                            int **ids, int *n, size_t **offsets, struct error *e)
 {
-    struct encoder x = {
-        .t = t, .parse_special = parse_special, .e = e, .want_offsets = offsets != NULL};
+    struct encoder x = {.t = t,
+                        .parse_special = parse_special,
+                        .stop = stop,
+                        .e = e,
+                        .want_offsets = offsets != NULL};
     int status;
 
     *ids = NULL;
@@ -555,5 +569,5 @@ int tokenizer_encode_masked(const struct tokenizer *t, const char *text, size_t 
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, bool parse_special,
                      int **ids, int *n, struct error *e)
 {
-    return tokenizer_encode_masked(t, text, len, parse_special, NULL, ids, n, NULL, e);
+    return tokenizer_encode_masked(t, text, len, parse_special, NULL, NULL, ids, n, NULL, e);
 }

@@ -5,6 +5,7 @@
 #define ENGINE_TEXT_TOKENIZER_H
 
 #include "engine/base/error.h"
+#include "engine/base/stop.h"
 #include "engine/file/weights.h"
 
 #include <stdbool.h>
@@ -28,10 +29,10 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, bo
 /* Same with more said: plain (NULL, or len bytes) is non-zero where people's text stands, in which
  * no control token is read even though parse_special is set; everything else (merges and stripped
  * blanks across the border) happens as in the whole text. offsets (may be NULL) gets, for each id,
- * where in text its stretch between added tokens begins. mem_* memory. */
+ * where in text its stretch between added tokens begins. mem_* memory. stop: may be NULL. */
 int tokenizer_encode_masked(const struct tokenizer *t, const char *text, size_t len,
-                            bool parse_special, const unsigned char *plain, int **ids, int *n,
-                            size_t **offsets, struct error *e);
+                            bool parse_special, const unsigned char *plain, const struct stop *stop,
+                            int **ids, int *n, size_t **offsets, struct error *e);
 /* -1: none; add: the model wants it before raw text */
 int tokenizer_bos(const struct tokenizer *t, bool *add);
 

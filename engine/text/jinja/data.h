@@ -24,7 +24,7 @@ struct arena {
     int depth;
     bool parsing;
     unsigned charges; /* so far: `stop` is asked now and then */
-    const struct jinja_stop *stop;
+    const struct stop *stop;
     jmp_buf *jump;
     struct error *e;
 };

@@ -12,6 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/base/strbuf.h"
 #include "engine/base/message.h"
+#include "engine/base/stop.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,12 +26,6 @@ struct jinja_variable {
     size_t len;
 };
 
-/* Who may end a rendering: asked every few thousand steps, on the thread that renders. */
-struct jinja_stop {
-    bool (*asked)(void *ctx);
-    void *ctx;
-};
-
 /* What a rendering gets: messages, what the template finds by name, and who may end it (NULL:
  * nobody). */
 struct jinja_input {
@@ -39,7 +34,7 @@ struct jinja_input {
     bool add_generation_prompt;
     const struct jinja_variable *variables;
     size_t n_variables;
-    const struct jinja_stop *stop;
+    const struct stop *stop;
 };
 
 /* What it gives. mask (may be NULL): one byte for each byte of text, 0 for the frame, 1 + i % 255
