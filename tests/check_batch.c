@@ -378,6 +378,41 @@ START_TEST(cached_tokens_are_told)
 }
 END_TEST
 
+static int count_in(const char *name, const char *what)
+{
+    char *text = read_file(name), *at = text;
+    int n = 0;
+
+    while ((at = strstr(at, what))) {
+        n++;
+        at += strlen(what);
+    }
+    free(text);
+    return n;
+}
+
+/* What the engine has to say of a line is said once, with the line, and once in the log. */
+START_TEST(a_notice_is_told_once)
+{
+    char line[4000] = "hi\n{\"messages\": [";
+
+    for (int i = 0; i < 20; i++)
+        snprintf(line + strlen(line), sizeof line - strlen(line),
+                 "{\"role\": \"user\", \"content\": \"Tell me a story about a fox %d\"}, "
+                 "{\"role\": \"assistant\", \"content\": \"No.\"}, ",
+                 i);
+    strcat(line, "{\"role\": \"user\", \"content\": \"Why?\"}]}\n");
+    write_file("in", line);
+    ck_assert_int_eq(run("--batch - -n 4 -c 128 --log-file log"), 0);
+    ck_assert_int_eq(count_in("err", "has outgrown the context"), 1);
+    ck_assert_int_eq(count_in("err", "line 2: the conversation has outgrown"), 1);
+    ck_assert_int_eq(count_in("log", "has outgrown the context"), 1);
+    ck_assert_int_eq(run("-p hi -n 4 --place gpu --device none --log-file log2"), 0);
+    ck_assert_int_eq(count_in("err", "everything stays on the CPU"), 1);
+    ck_assert_int_eq(count_in("log2", "everything stays on the CPU"), 1);
+}
+END_TEST
+
 START_TEST(figures_of_the_whole_run)
 {
     json_t *out, *figures, *tokens;
@@ -767,6 +802,7 @@ static Suite *suite(void)
     tcase_add_test(p, float_text_is_the_same_whatever_the_cache_holds);
     tcase_add_test(p, expert_counts_add_up);
     tcase_add_test(p, cached_tokens_are_told);
+    tcase_add_test(p, a_notice_is_told_once);
     tcase_add_test(p, figures_of_the_whole_run);
     tcase_add_test(p, every_line_is_flushed);
     tcase_add_test(p, resume_reads_a_nul);

@@ -107,8 +107,11 @@ static int on_event(void *ctx, struct event *ev)
         strbuf_put(&b->text, ev->token.text, ev->token.len);
         b->tokens += ev->token.id >= 0;
         draw_bar(b, false);
-    } else if (ev->kind == EVENT_NOTICE && ev->text)
+    } else if (ev->kind == EVENT_NOTICE && ev->text) {
         print_notice(b, ev->text);
+        mem_free(ev->text);
+        ev->text = NULL; /* told with its line, nowhere else */
+    }
     return signals_last() != 0 || b->text.failed;
 }
 

@@ -95,10 +95,16 @@ static bool on_stop(void *ctx)
     return signals_last() != 0;
 }
 
+/* What the engine says is in the log already. */
 static void on_log(void *ctx, const char *line)
 {
-    log_write(LOG_LEVEL_INFO, "%s", line);
     fprintf(stderr, "moetop: %s\n", line);
+}
+
+static void on_remark(void *ctx, const char *line)
+{
+    log_write(LOG_LEVEL_INFO, "%s", line);
+    on_log(ctx, line);
 }
 
 static int conversion(const struct options *o)
@@ -210,7 +216,7 @@ int engine_setup_open(const struct options *o, struct engine **out, struct error
     if (rc < 0)
         return rc;
     engine_pace_set(*out, pace_from_options(o, false));
-    remarks_each(o, engine_info(*out), on_log, NULL);
+    remarks_each(o, engine_info(*out), on_remark, NULL);
     signals_catch(*out);
     return 0;
 }

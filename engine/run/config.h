@@ -52,6 +52,7 @@ struct engine_config {
      * the next piece of work with ERR_CANCELLED. Not after engine_open has returned. May be NULL.
      */
     bool (*stop)(void *ctx);
+    /* notices that no listener of events takes */
     void (*log)(void *ctx, const char *line);
     void *callback_ctx;
     /* Called once at the end of engine_open, on the thread that opens (the worker's in a chat):

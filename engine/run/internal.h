@@ -125,7 +125,7 @@ struct engine {
 };
 
 /* notice.c */
-/* log, callback, NOTICE */
+/* To the log, and to on_event or, where that leaves it, to engine_config.log. */
 void engine_notice(struct engine *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* to on_event; frees what it left; remembers a cancel */
 int engine_emit(struct engine *g, struct event *ev);

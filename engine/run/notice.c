@@ -9,29 +9,40 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+static int hand_over(struct engine *g, struct event *ev)
+{
+    int stop = g->on_event(g->event_ctx, ev);
+
+    if (stop && g->busy)
+        g->session->turn_cancelled = true;
+    return stop;
+}
+
 void engine_notice(struct engine *g, const char *format, ...)
 {
     struct event ev = {.kind = EVENT_NOTICE};
     char line[700];
+    bool taken = false;
     va_list args;
 
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
     log_write(LOG_LEVEL_WARNING, "%s", line);
-    if (g->config.log)
+    if (g->on_event && (ev.text = mem_string(line))) {
+        hand_over(g, &ev);
+        taken = !ev.text;
+        event_release(&ev);
+    }
+    if (g->config.log && !taken)
         g->config.log(g->config.callback_ctx, line);
-    if (g->on_event && (ev.text = mem_string(line)))
-        engine_emit(g, &ev);
 }
 
 int engine_emit(struct engine *g, struct event *ev)
 {
-    int stop = g->on_event ? g->on_event(g->event_ctx, ev) : 0;
+    int stop = g->on_event ? hand_over(g, ev) : 0;
 
     event_release(ev);
-    if (stop && g->busy)
-        g->session->turn_cancelled = true;
     return stop;
 }
 
