@@ -64,7 +64,7 @@ static void close_slots(struct device *d)
 int expert_swap_set(struct device *d, bool on, struct error *e)
 {
     const struct model *m = d->base.config.model;
-    size_t bytes[3] = {0};
+    uint64_t bytes[3];
 
     if (!on) {
         if (!d->lost && d->queue)
@@ -74,18 +74,11 @@ int expert_swap_set(struct device *d, bool on, struct error *e)
     }
     if (d->swap.items)
         return 0;
-    for (int i = 0; i < m->hp.n_layers * m->hp.n_experts; i++) {
-        const struct expert_weights *x =
-            &m->layers[i / m->hp.n_experts].experts[i % m->hp.n_experts];
-        const struct matrix *w[3] = {&x->gate, &x->up, &x->down};
-
-        if (!memory_expert_alike(x))
-            return error_set(e, ERR_DEVICE, "OpenCL %s: no kernels for an expert of %s, %s and %s",
-                             d->target.info.name, dtype_info(x->gate.type)->word,
-                             dtype_info(x->up.type)->word, dtype_info(x->down.type)->word);
-        for (int k = 0; k < 3; k++)
-            bytes[k] = w[k]->bytes > bytes[k] ? w[k]->bytes : bytes[k];
-    }
+    for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);)
+        if (id.kind == BLOCK_EXPERT &&
+            memory_expert_check(d, &m->layers[id.layer].experts[id.expert], e) < 0)
+            return ERR_DEVICE;
+    model_largest_expert(m, bytes);
     d->swap.items = mem_alloc((size_t)m->hp.n_experts, sizeof *d->swap.items);
     if (!d->swap.items)
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for streaming experts");
@@ -109,24 +102,27 @@ int expert_swap_set(struct device *d, bool on, struct error *e)
 /* Begins to copy an expert into a slot, after the kernels that still read what lies there. */
 static int fill(struct device *d, struct swap_slot *s, int layer, int expert, struct error *e)
 {
-    const struct expert_weights *x = &d->base.config.model->layers[layer].experts[expert];
-    const struct matrix *w[3] = {&x->gate, &x->up, &x->down};
+    struct block_matrix w[BLOCK_MATRICES];
+    int n = model_block_matrices(d->base.config.model,
+                                 (struct block_id){BLOCK_EXPERT, layer, expert}, w);
     cl_event after = s->used;
     cl_int rc = CL_SUCCESS;
 
     count_time(d, s);
     s->layer = s->expert = -1;
     s->guessed = false;
-    for (int k = 0; k < 3 && rc == CL_SUCCESS; k++) {
+    for (int k = 0; k < n && rc == CL_SUCCESS; k++) {
+        const struct matrix *m = w[k].w;
+
         if (!cl_injected(&rc))
-            rc = clEnqueueWriteBuffer(d->upload, s->block.part[k].mem, CL_FALSE, 0, w[k]->bytes,
-                                      w[k]->data, after && k == 0, after && k == 0 ? &after : NULL,
-                                      k == 0   ? &s->begun
-                                      : k == 2 ? &s->ready
-                                               : NULL);
-        s->block.part[k].m = w[k];
-        d->stats.uploaded_bytes += w[k]->bytes;
-        d->stats.streamed_bytes += w[k]->bytes;
+            rc = clEnqueueWriteBuffer(d->upload, s->block.part[k].mem, CL_FALSE, 0, m->bytes,
+                                      m->data, after && k == 0, after && k == 0 ? &after : NULL,
+                                      k == 0       ? &s->begun
+                                      : k == n - 1 ? &s->ready
+                                                   : NULL);
+        s->block.part[k].m = m;
+        d->stats.uploaded_bytes += m->bytes;
+        d->stats.streamed_bytes += m->bytes;
     }
     if (rc == CL_SUCCESS)
         rc = clFlush(d->upload);

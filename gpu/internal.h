@@ -210,6 +210,8 @@ size_t memory_kv_bytes(enum kv_type type, int n);
 /* Whether our kernels can run an expert: gate and up of one type, quantised exactly where down is.
  */
 bool memory_expert_alike(const struct expert_weights *x);
+/* the same as an error: ERR_DEVICE */
+int memory_expert_check(struct device *d, const struct expert_weights *x, struct error *e);
 int memory_buffer(struct device *d, size_t bytes, cl_mem *out, const char *what, struct error *e);
 /* blocking, small */
 int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, struct error *e);

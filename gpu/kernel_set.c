@@ -8,7 +8,7 @@
 
 static void note_matrix(struct device *d, const struct matrix *m)
 {
-    if (m->rows && m->type < DTYPE_COUNT) {
+    if (m->type < DTYPE_COUNT) {
         d->type[m->type].wanted = true;
         if (m->width)
             d->width = m->width;
@@ -19,22 +19,12 @@ static void note_matrix(struct device *d, const struct matrix *m)
 void kernel_set_choose(struct device *d)
 {
     const struct model *m = d->base.config.model;
+    struct block_matrix list[BLOCK_MATRICES];
 
     d->width = 16;
-    note_matrix(d, &m->head);
-    for (int l = 0; l < m->hp.n_layers; l++) {
-        const struct layer_weights *w = &m->layers[l];
-
-        note_matrix(d, &w->q);
-        note_matrix(d, &w->k);
-        note_matrix(d, &w->v);
-        note_matrix(d, &w->o);
-        for (int x = 0; x < m->hp.n_experts; x++) {
-            note_matrix(d, &w->experts[x].gate);
-            note_matrix(d, &w->experts[x].up);
-            note_matrix(d, &w->experts[x].down);
-        }
-    }
+    for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);)
+        for (int i = 0, n = model_block_matrices(m, id, list); i < n; i++)
+            note_matrix(d, list[i].w);
 }
 
 /* Quantised types as formats.cl numbers them. */

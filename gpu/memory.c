@@ -22,6 +22,15 @@ bool memory_expert_alike(const struct expert_weights *x)
            dtype_is_quantised(x->gate.type) == dtype_is_quantised(x->down.type);
 }
 
+int memory_expert_check(struct device *d, const struct expert_weights *x, struct error *e)
+{
+    return memory_expert_alike(x)
+               ? 0
+               : error_set(e, ERR_DEVICE, "OpenCL %s: no kernels for an expert of %s, %s and %s",
+                           d->target.info.name, dtype_info(x->gate.type)->word,
+                           dtype_info(x->up.type)->word, dtype_info(x->down.type)->word);
+}
+
 int memory_buffer(struct device *d, size_t bytes, cl_mem *out, const char *what, struct error *e)
 {
     cl_int rc = CL_SUCCESS;
@@ -176,16 +185,6 @@ int memory_open(struct device *d, struct error *e)
     return cl_check(d, rc, "mapping the staging memory", e);
 }
 
-static size_t norm_bytes(const struct norm_weights *w, int n)
-{
-    return (size_t)n * 4 * ((w->weight != NULL) + (w->bias != NULL));
-}
-
-static size_t matrix_bytes(const struct matrix *m)
-{
-    return m->bytes + (m->bias ? (size_t)m->rows * 4 : 0);
-}
-
 static size_t layer_kv_bytes(const struct device *d)
 {
     const struct device_config *c = &d->base.config;
@@ -194,55 +193,40 @@ static size_t layer_kv_bytes(const struct device *d)
     return (memory_kv_bytes(c->kv_k, n) + memory_kv_bytes(c->kv_v, n)) * (size_t)d->stride;
 }
 
-/* What block_begin takes, and so what --fit shows. */
+/* What block_begin takes, and so what --fit shows: the router is padded here. */
 static size_t block_weight_bytes(const struct device *d, struct block_id id)
 {
     const struct model *m = d->base.config.model;
-    const struct layer_weights *l = &m->layers[id.layer];
-    int hidden = m->hp.hidden;
+    struct block_bytes b = model_block_parts(m, id);
 
-    if (id.kind == BLOCK_HEAD)
-        return matrix_bytes(&m->head) + norm_bytes(&m->output_norm, hidden);
-    if (id.kind == BLOCK_EXPERT)
-        return matrix_bytes(&l->experts[id.expert].gate) + matrix_bytes(&l->experts[id.expert].up) +
-               matrix_bytes(&l->experts[id.expert].down);
-    return matrix_bytes(&l->q) + matrix_bytes(&l->k) + matrix_bytes(&l->v) + matrix_bytes(&l->o) +
-           norm_bytes(&l->attention_norm, hidden) + norm_bytes(&l->expert_norm, hidden) +
-           (size_t)hidden * (size_t)d->padded_experts * 4;
+    if (b.router)
+        b.router = (size_t)m->hp.hidden * (size_t)d->padded_experts * 4;
+    return b.matrices + b.biases + b.norms + b.router;
 }
 
 /* Packed matrices begin on pages, those mapped from a file rarely do. */
 static size_t shared_bytes(const struct device *d, struct block_id id)
 {
-    const struct model *m = d->base.config.model;
-    const struct layer_weights *l = &m->layers[id.layer];
-    const struct expert_weights *x = id.kind == BLOCK_EXPERT ? &l->experts[id.expert] : NULL;
-    const struct matrix *list[4] = {&m->head};
+    struct block_matrix list[BLOCK_MATRICES];
+    int n = model_block_matrices(d->base.config.model, id, list);
     size_t bytes = 0;
-    int n = 1;
 
-    if (id.kind != BLOCK_HEAD) {
-        list[0] = x ? &x->gate : &l->q;
-        list[1] = x ? &x->up : &l->k;
-        list[2] = x ? &x->down : &l->v;
-        list[3] = &l->o;
-        n = x ? 3 : 4;
-    }
-    for (int i = 0; i < n && d->share; i++)
-        bytes += list[i]->bytes <= d->target.info.max_alloc &&
-                         (list[i]->width || d->target.info.is_cpu_type)
-                     ? list[i]->bytes
+    for (int i = 0; i < n && d->share; i++) {
+        const struct matrix *w = list[i].w;
+
+        bytes += w->bytes <= d->target.info.max_alloc && (w->width || d->target.info.is_cpu_type)
+                     ? w->bytes
                      : 0;
+    }
     return bytes;
 }
 
 void memory_footprint(struct device *d, const struct block_id *blocks, int n_blocks,
                       struct device_stats *out)
 {
-    const struct model *m = d->base.config.model;
     struct scratch_item list[SCRATCH_MAX];
     int n = scratch_list(d, list);
-    size_t largest[3] = {0};
+    uint64_t largest[3];
 
     for (int i = 0; i < n; i++)
         out->scratch_bytes += list[i].bytes;
@@ -252,14 +236,7 @@ void memory_footprint(struct device *d, const struct block_id *blocks, int n_blo
         out->shared_bytes += shared_bytes(d, blocks[i]);
         out->kv_bytes += blocks[i].kind == BLOCK_ATTENTION ? layer_kv_bytes(d) : 0;
     }
-    for (int i = 0; i < m->hp.n_layers * m->hp.n_experts; i++) {
-        const struct expert_weights *x =
-            &m->layers[i / m->hp.n_experts].experts[i % m->hp.n_experts];
-        const size_t bytes[3] = {x->gate.bytes, x->up.bytes, x->down.bytes};
-
-        for (int k = 0; k < 3; k++)
-            largest[k] = bytes[k] > largest[k] ? bytes[k] : largest[k];
-    }
+    model_largest_expert(d->base.config.model, largest);
     out->stream_bytes = DEVICE_STREAM * (largest[0] + largest[1] + largest[2]);
 }
 
@@ -378,52 +355,50 @@ static int part_begin(struct device *d, struct block *b, enum block_kind kind,
     return small(d, &p->bias, m->bias, (size_t)m->rows, e);
 }
 
-static int block_begin(struct device *d, struct block *b, struct block_id id, struct error *e)
+/* What an attention block has beside its matrices. */
+static int layer_begin(struct device *d, struct block *b, int layer, struct error *e)
 {
-    const struct model *m = d->base.config.model;
-    const struct hparams *hp = &m->hp;
-    const struct layer_weights *l = id.kind == BLOCK_HEAD ? NULL : &m->layers[id.layer];
-    size_t hidden = (size_t)hp->hidden;
-
-    b->state = BLOCK_LOADING;
-    b->weight_bytes = block_weight_bytes(d, id);
-    d->stats.weight_bytes += b->weight_bytes;
-    if (id.kind == BLOCK_HEAD) {
-        if (small(d, &b->norm_w, m->output_norm.weight, hidden, e) < 0 ||
-            small(d, &b->norm_b, m->output_norm.bias, hidden, e) < 0)
-            return ERR_DEVICE;
-        return part_begin(d, b, id.kind, &m->head, e);
-    }
-    if (id.kind == BLOCK_EXPERT) {
-        const struct expert_weights *x = &l->experts[id.expert];
-
-        if (!memory_expert_alike(x))
-            return error_set(e, ERR_DEVICE, "OpenCL %s: no kernels for an expert of %s, %s and %s",
-                             d->target.info.name, dtype_info(x->gate.type)->word,
-                             dtype_info(x->up.type)->word, dtype_info(x->down.type)->word);
-        if (part_begin(d, b, id.kind, &x->gate, e) < 0 || part_begin(d, b, id.kind, &x->up, e) < 0)
-            return ERR_DEVICE;
-        return part_begin(d, b, id.kind, &x->down, e);
-    }
+    const struct hparams *hp = &d->base.config.model->hp;
+    const struct layer_weights *l = &d->base.config.model->layers[layer];
     int kv = hp->common.mixer.kv_heads * hp->common.mixer.key_dim;
     size_t k_bytes = memory_kv_bytes(d->base.config.kv_k, kv) * (size_t)d->stride,
-           v_bytes = memory_kv_bytes(d->base.config.kv_v, kv) * (size_t)d->stride;
+           v_bytes = memory_kv_bytes(d->base.config.kv_v, kv) * (size_t)d->stride,
+           hidden = (size_t)hp->hidden;
 
     if (small(d, &b->norm_w, l->attention_norm.weight, hidden, e) < 0 ||
         small(d, &b->norm_b, l->attention_norm.bias, hidden, e) < 0 ||
         small(d, &b->expert_norm_w, l->expert_norm.weight, hidden, e) < 0 ||
         small(d, &b->expert_norm_b, l->expert_norm.bias, hidden, e) < 0 ||
-        memory_router(d, &b->router, l->router, e) < 0 ||
+        (l->router && memory_router(d, &b->router, l->router, e) < 0) ||
         memory_buffer(d, k_bytes, &b->k, "the KV cache", e) < 0)
         return ERR_DEVICE;
     b->kv_bytes = layer_kv_bytes(d);
     d->stats.kv_bytes += b->kv_bytes;
-    if (memory_buffer(d, v_bytes, &b->v, "the KV cache", e) < 0)
+    return memory_buffer(d, v_bytes, &b->v, "the KV cache", e);
+}
+
+static int block_begin(struct device *d, struct block *b, struct block_id id, struct error *e)
+{
+    const struct model *m = d->base.config.model;
+    struct block_matrix list[BLOCK_MATRICES];
+    int n = model_block_matrices(m, id, list), rc = 0;
+
+    b->state = BLOCK_LOADING;
+    b->weight_bytes = block_weight_bytes(d, id);
+    d->stats.weight_bytes += b->weight_bytes;
+    if (id.kind == BLOCK_HEAD) {
+        if (small(d, &b->norm_w, m->output_norm.weight, (size_t)m->hp.hidden, e) < 0 ||
+            small(d, &b->norm_b, m->output_norm.bias, (size_t)m->hp.hidden, e) < 0)
+            return ERR_DEVICE;
+    } else if (id.kind == BLOCK_EXPERT) {
+        if (memory_expert_check(d, &m->layers[id.layer].experts[id.expert], e) < 0)
+            return ERR_DEVICE;
+    } else if (layer_begin(d, b, id.layer, e) < 0) {
         return ERR_DEVICE;
-    if (part_begin(d, b, id.kind, &l->q, e) < 0 || part_begin(d, b, id.kind, &l->k, e) < 0 ||
-        part_begin(d, b, id.kind, &l->v, e) < 0)
-        return ERR_DEVICE;
-    return part_begin(d, b, id.kind, &l->o, e);
+    }
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = part_begin(d, b, id.kind, list[i].w, e);
+    return rc;
 }
 
 /* One piece through the next pinned half. */

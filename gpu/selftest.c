@@ -26,26 +26,26 @@ static bool is_wrong(const struct verdict *v, const char *name)
  * anywhere. */
 static const struct matrix *find_matrix(const struct model *m, enum dtype type)
 {
-    for (int l = 0; l < m->hp.n_layers; l++) {
-        const struct layer_weights *w = &m->layers[l];
-        const struct matrix *list[] = {&w->q, &w->k, &w->v, &w->o, &w->experts[0].gate};
+    struct block_matrix list[BLOCK_MATRICES];
 
-        for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
-            if (list[i]->type == type && list[i]->cols <= m->hp.hidden)
-                return list[i];
-    }
-    return m->head.type == type ? &m->head : NULL;
+    for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);)
+        for (int i = 0, n = model_block_matrices(m, id, list); i < n; i++)
+            if (list[i].w->type == type && list[i].w->cols <= m->hp.hidden)
+                return list[i].w;
+    return NULL;
 }
 
 static const struct expert_weights *find_expert(const struct model *m, enum dtype type)
 {
-    for (int l = 0; l < m->hp.n_layers; l++)
-        for (int x = 0; x < m->hp.n_experts; x++) {
-            const struct expert_weights *w = &m->layers[l].experts[x];
+    for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);) {
+        const struct expert_weights *w;
 
-            if ((w->gate.type == type || w->down.type == type) && memory_expert_alike(w))
-                return w;
-        }
+        if (id.kind != BLOCK_EXPERT)
+            continue;
+        w = &m->layers[id.layer].experts[id.expert];
+        if ((w->gate.type == type || w->down.type == type) && memory_expert_alike(w))
+            return w;
+    }
     return NULL;
 }
 

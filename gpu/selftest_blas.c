@@ -81,13 +81,13 @@ out:
 /* The which-th kind of float matrix, from the first layer that has it. */
 static const struct matrix *float_matrix(const struct model *m, int which)
 {
-    for (int i = 0; i < m->hp.n_layers; i++) {
-        const struct layer_weights *l = &m->layers[i];
-        const struct matrix *list[] = {&l->q, &l->o, &l->experts[0].gate, &l->experts[0].down};
+    static const enum matrix_part parts[] = {MATRIX_Q, MATRIX_O, MATRIX_GATE, MATRIX_DOWN};
+    struct block_matrix list[BLOCK_MATRICES];
 
-        if (!dtype_is_quantised(list[which]->type))
-            return list[which];
-    }
+    for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);)
+        for (int i = 0, n = model_block_matrices(m, id, list); i < n; i++)
+            if (list[i].part == parts[which] && !dtype_is_quantised(list[i].w->type))
+                return list[i].w;
     return NULL;
 }
 

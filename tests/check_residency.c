@@ -41,7 +41,7 @@ static int book_put(struct device *d, struct block_id id, size_t max, struct err
 {
     struct book *b = (struct book *)d;
     int i = index_of(id);
-    uint64_t bytes = residency_block_bytes(&model, id), left = bytes - b->have[i];
+    uint64_t bytes = model_block_bytes(&model, id), left = bytes - b->have[i];
 
     if (b->fail_at >= 0 && b->calls >= b->fail_at && b->calls < b->fail_at + b->fails) {
         b->calls++;
@@ -126,7 +126,8 @@ static void setup(void)
     memset(books, 0, sizeof books);
     memset(&rows, 0, sizeof rows);
     model.hp.n_layers = LAYERS;
-    model.hp.n_experts = EXPERTS;
+    model.hp.common.ffn.experts = EXPERTS;
+    hparams_count(&model.hp);
     model.layers = layers;
     model.head.bytes = 5 * MIB;
     for (int l = 0; l < LAYERS; l++) {

@@ -13,7 +13,8 @@ static struct layer_weights layers[2];
 
 static struct model make_model(void)
 {
-    static const float bias[1];
+    static const float value[1];
+    const struct norm_weights norm = {value, value};
     struct model m = {.layers = layers,
                       .hp = {.n_layers = 2,
                              .common.ffn.experts = 4,
@@ -24,10 +25,12 @@ static struct model make_model(void)
 
     hparams_count(&m.hp);
     m.head = (struct matrix){.bytes = 5000, .rows = 50, .cols = 10};
-    m.output_norm.bias = bias;
+    m.output_norm = norm;
     for (int l = 0; l < 2; l++) {
         layers[l].q = layers[l].o = (struct matrix){.bytes = 300, .rows = 30, .cols = 10};
         layers[l].k = layers[l].v = (struct matrix){.bytes = 100, .rows = 10, .cols = 10};
+        layers[l].attention_norm = layers[l].expert_norm = norm;
+        layers[l].router = value;
         layers[l].experts = experts[l];
         for (int x = 0; x < 4; x++)
             experts[l][x].gate = experts[l][x].up = experts[l][x].down =

@@ -93,7 +93,7 @@ static size_t block_of(const struct fake *f, struct block_id id)
 
 static uint64_t whole(const struct fake *f, struct block_id id)
 {
-    return residency_block_bytes(f->base.config.model, id);
+    return model_block_bytes(f->base.config.model, id);
 }
 
 static int resident(const struct fake *f, enum block_kind kind, int layer, int expert,

@@ -270,7 +270,7 @@ int suggestion_sizes(const struct model *m, uint64_t **sizes, struct error *e)
     for (int l = 0; l < hp->n_layers; l++)
         for (int x = 0; x < hp->n_experts; x++)
             (*sizes)[l * hp->n_experts + x] =
-                residency_block_bytes(m, (struct block_id){BLOCK_EXPERT, l, x});
+                model_block_bytes(m, (struct block_id){BLOCK_EXPERT, l, x});
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "engine/layout/pack.h"
 #include "engine/file/gguf_write.h"
 #include "engine/convert/export_metadata.h"
+#include "engine/model/block.h"
 #include "engine/model/mix.h"
 #include "engine/layout/quantize.h"
 
@@ -172,6 +173,24 @@ static int add_norm(struct export *x, enum tensor_role role, int layer,
            add_vector(x, role, layer, true, n->bias, x->m->hp.hidden, 0);
 }
 
+/* The matrices of a block, or those of `experts` blocks from this one on stacked part by part. */
+static int add_block(struct export *x, struct block_id id, int experts)
+{
+    static const enum tensor_role roles[MATRIX_PARTS] = {
+        [MATRIX_Q] = TENSOR_Q,          [MATRIX_K] = TENSOR_K,
+        [MATRIX_V] = TENSOR_V,          [MATRIX_O] = TENSOR_O,
+        [MATRIX_GATE] = TENSOR_GATES,   [MATRIX_UP] = TENSOR_UPS,
+        [MATRIX_DOWN] = TENSOR_DOWNS,   [MATRIX_HEAD] = TENSOR_HEAD,
+    };
+    struct block_matrix list[BLOCK_MATRICES];
+    size_t stride = id.kind == BLOCK_EXPERT ? sizeof(struct expert_weights) : 0;
+    int n = model_block_matrices(x->m, id, list), bad = 0;
+
+    for (int i = 0; i < n && !bad; i++)
+        bad = add_matrix(x, roles[list[i].part], id.layer, list[i].w, experts, stride);
+    return bad;
+}
+
 static int list_parts(struct export *x, struct matrix *embeddings, struct error *e)
 {
     const struct model *m = x->m;
@@ -190,27 +209,16 @@ static int list_parts(struct export *x, struct matrix *embeddings, struct error 
                           hp->common.mixer.rope_dims / 2, 0);
     for (int l = 0; l < hp->n_layers && !bad; l++) {
         const struct layer_weights *w = &m->layers[l];
-        const struct {
-            enum tensor_role role;
-            const struct matrix *m;
-            int count;
-            size_t stride;
-        } list[] = {{TENSOR_Q, &w->q, 1, 0},
-                    {TENSOR_K, &w->k, 1, 0},
-                    {TENSOR_V, &w->v, 1, 0},
-                    {TENSOR_O, &w->o, 1, 0},
-                    {TENSOR_GATES, &w->experts[0].gate, hp->n_experts, sizeof *w->experts},
-                    {TENSOR_UPS, &w->experts[0].up, hp->n_experts, sizeof *w->experts},
-                    {TENSOR_DOWNS, &w->experts[0].down, hp->n_experts, sizeof *w->experts}};
+        int experts = hparams_layer(hp, l)->ffn.experts;
 
         bad = add_norm(x, TENSOR_ATTENTION_NORM, l, &w->attention_norm) ||
               add_norm(x, TENSOR_EXPERT_NORM, l, &w->expert_norm) ||
-              add_vector(x, TENSOR_ROUTER, l, false, w->router, hp->n_experts, hp->hidden);
-        for (size_t i = 0; i < sizeof list / sizeof *list && !bad; i++)
-            bad = add_matrix(x, list[i].role, l, list[i].m, list[i].count, list[i].stride);
+              add_vector(x, TENSOR_ROUTER, l, false, w->router, experts, hp->hidden) ||
+              add_block(x, (struct block_id){BLOCK_ATTENTION, l, 0}, 1) ||
+              add_block(x, (struct block_id){BLOCK_EXPERT, l, 0}, experts);
     }
     bad = bad || add_norm(x, TENSOR_OUTPUT_NORM, 0, &m->output_norm) ||
-          (!hp->tied_embeddings && add_matrix(x, TENSOR_HEAD, 0, &m->head, 1, 0));
+          (!hp->tied_embeddings && add_block(x, (struct block_id){BLOCK_HEAD, 0, 0}, 1));
     return bad ? error_set(e, ERR_MEMORY, "out of memory for the list of tensors") : 0;
 }
 

@@ -19,7 +19,7 @@
 
 #include "engine/base/error.h"
 #include "engine/device/kv_type.h"
-#include "engine/model/model.h"
+#include "engine/model/block.h"
 
 #include <stdbool.h>
 
@@ -52,13 +52,6 @@ struct device_config {
     /* One line for the user (compiling, self-test verdicts, why not). May be NULL. */
     void (*log)(void *ctx, const char *line);
     void *log_ctx;
-};
-
-enum block_kind { BLOCK_ATTENTION, BLOCK_EXPERT, BLOCK_HEAD };
-
-struct block_id {
-    enum block_kind kind;
-    int layer, expert; /* expert: BLOCK_EXPERT only */
 };
 
 /* x: residual stream (rows, hidden). y: attention block's output WITHOUT the residual:

@@ -2,6 +2,7 @@
 #include "engine/model/numa.h"
 #include "engine/base/mem.h"
 #include "engine/base/pool.h"
+#include "engine/model/block.h"
 
 #define PAGE 4096
 
@@ -55,36 +56,43 @@ static void add_matrix(struct slices *s, const struct matrix *w, int before, int
     }
 }
 
-static void add_alone(struct slices *s, const struct matrix *w)
+/* q, k and v are one phase, every other matrix is one of its own. */
+static bool together(const struct block_matrix *b)
 {
-    add_matrix(s, w, 0, w->rows);
+    return b->part == MATRIX_Q || b->part == MATRIX_K || b->part == MATRIX_V;
+}
+
+static void add_block(struct slices *s, const struct block_matrix *list, int n)
+{
+    int all = 0, before = 0;
+
+    for (int i = 0; i < n; i++)
+        all += together(&list[i]) ? list[i].w->rows : 0;
+    for (int i = 0; i < n; i++) {
+        const struct matrix *w = list[i].w;
+
+        if (together(&list[i])) {
+            add_matrix(s, w, before, all);
+            before += w->rows;
+        } else {
+            add_matrix(s, w, 0, w->rows);
+        }
+    }
 }
 
 int numa_slices(const struct model *m, const void *base, size_t bytes, const int *node,
                 int n_threads, struct topology_slice *out, int max)
 {
     struct slices s = {base, bytes, node, n_threads, out, 0, max};
+    struct block_matrix list[BLOCK_MATRICES];
     bool several = false;
 
     for (int t = 1; t < n_threads; t++)
         several |= node[t] != node[0];
     if (!several)
         return 0;
-    for (int l = 0; l < m->hp.n_layers; l++) {
-        const struct layer_weights *w = &m->layers[l];
-        int all = w->q.rows + w->k.rows + w->v.rows;
-
-        add_matrix(&s, &w->q, 0, all);
-        add_matrix(&s, &w->k, w->q.rows, all);
-        add_matrix(&s, &w->v, w->q.rows + w->k.rows, all);
-        add_alone(&s, &w->o);
-        for (int x = 0; x < m->hp.n_experts; x++) {
-            add_alone(&s, &w->experts[x].gate);
-            add_alone(&s, &w->experts[x].up);
-            add_alone(&s, &w->experts[x].down);
-        }
-    }
-    add_alone(&s, &m->head);
+    for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);)
+        add_block(&s, list, model_block_matrices(m, id, list));
     return s.n;
 }
 

@@ -58,11 +58,11 @@ int cost_model_new(struct cost_model **out, const struct model *m, int context, 
     }
     s->model = m;
     for (int l = 0; l < layers; l++) {
-        s->attention_bytes[l] = residency_block_bytes(m, (struct block_id){BLOCK_ATTENTION, l, 0}) +
+        s->attention_bytes[l] = model_block_bytes(m, (struct block_id){BLOCK_ATTENTION, l, 0}) +
                                 kv;
         for (int x = 0; x < experts; x++)
             s->expert_bytes[l * experts + x] =
-                residency_block_bytes(m, (struct block_id){BLOCK_EXPERT, l, x});
+                model_block_bytes(m, (struct block_id){BLOCK_EXPERT, l, x});
     }
     s->input = (struct planner_input){
         .n_layers = layers,
@@ -71,7 +71,7 @@ int cost_model_new(struct cost_model **out, const struct model *m, int context, 
         .n_devices = 1,
         .attention_bytes = s->attention_bytes,
         .expert_bytes = s->expert_bytes,
-        .head_bytes = residency_block_bytes(m, (struct block_id){BLOCK_HEAD, 0, 0}),
+        .head_bytes = model_block_bytes(m, (struct block_id){BLOCK_HEAD, 0, 0}),
     };
     s->input.devices[0] =
         (struct planner_device){.name = "the CPU", .budget = PLANNER_NO_LIMIT, .head_can = true};
@@ -96,16 +96,9 @@ void cost_model_free(struct cost_model *s)
 /* The buffers that experts pass through. */
 static uint64_t stream_bytes(const struct model *m)
 {
-    uint64_t part[3] = {0};
+    uint64_t part[3];
 
-    for (int l = 0; l < m->hp.n_layers; l++)
-        for (int x = 0; x < m->hp.n_experts; x++) {
-            const struct matrix *w[3] = {&m->layers[l].experts[x].gate, &m->layers[l].experts[x].up,
-                                         &m->layers[l].experts[x].down};
-
-            for (int i = 0; i < 3; i++)
-                part[i] = w[i]->bytes > part[i] ? w[i]->bytes : part[i];
-        }
+    model_largest_expert(m, part);
     return DEVICE_STREAM * (part[0] + part[1] + part[2]);
 }
 

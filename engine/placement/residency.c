@@ -70,53 +70,17 @@ static const struct device_base *base(const struct residency *r, int device)
     return (const struct device_base *)r->devices[device];
 }
 
-static uint64_t matrix_bytes(const struct matrix *m)
-{
-    return m->bytes + (m->bias ? (uint64_t)m->rows * sizeof(float) : 0);
-}
-
-static uint64_t expert_bytes(const struct expert_weights *x)
-{
-    return matrix_bytes(&x->gate) + matrix_bytes(&x->up) + matrix_bytes(&x->down);
-}
-
-static uint64_t norm_bytes(const struct hparams *hp, const struct norm_weights *n)
-{
-    return (uint64_t)hp->hidden * sizeof(float) * ((n->weight != NULL) + (n->bias != NULL));
-}
-
-uint64_t residency_block_bytes(const struct model *m, struct block_id id)
-{
-    const struct layer_weights *l = &m->layers[id.layer];
-
-    if (id.kind == BLOCK_HEAD)
-        return matrix_bytes(&m->head) + norm_bytes(&m->hp, &m->output_norm);
-    if (id.kind == BLOCK_EXPERT)
-        return expert_bytes(&l->experts[id.expert]);
-    /* with it goes what the routing of the layer needs, where the device holds the layer whole */
-    return matrix_bytes(&l->q) + matrix_bytes(&l->k) + matrix_bytes(&l->v) + matrix_bytes(&l->o) +
-           norm_bytes(&m->hp, &l->attention_norm) + norm_bytes(&m->hp, &l->expert_norm) +
-           (l->router ? (uint64_t)m->hp.n_experts * (uint64_t)m->hp.hidden * sizeof(float) : 0);
-}
 
 bool residency_supports(const struct device *d, const struct model *m, struct block_id id)
 {
     const struct device_ops *ops = ((const struct device_base *)d)->ops;
-    const struct layer_weights *l = &m->layers[id.layer];
+    struct block_matrix list[BLOCK_MATRICES];
+    int n = model_block_matrices(m, id, list);
+    bool can = n > 0;
 
-    if (id.kind == BLOCK_HEAD)
-        return ops->supports(d, BLOCK_HEAD, m->head.type);
-    if (id.kind == BLOCK_EXPERT) {
-        const struct expert_weights *x = &l->experts[id.expert];
-
-        return ops->supports(d, BLOCK_EXPERT, x->gate.type) &&
-               ops->supports(d, BLOCK_EXPERT, x->up.type) &&
-               ops->supports(d, BLOCK_EXPERT, x->down.type);
-    }
-    return ops->supports(d, BLOCK_ATTENTION, l->q.type) &&
-           ops->supports(d, BLOCK_ATTENTION, l->k.type) &&
-           ops->supports(d, BLOCK_ATTENTION, l->v.type) &&
-           ops->supports(d, BLOCK_ATTENTION, l->o.type);
+    for (int i = 0; i < n; i++)
+        can = can && ops->supports(d, id.kind, list[i].w->type);
+    return can;
 }
 
 int residency_new(struct residency **out, const struct model *model, struct device *const *devices,
@@ -279,7 +243,7 @@ static int upload(struct step *s, int device, int i, struct error *e)
     struct residency *r = s->r;
     struct device *d = r->devices[device];
     struct block_id id = block_at(r, i);
-    uint64_t bytes = residency_block_bytes(r->model, id);
+    uint64_t bytes = model_block_bytes(r->model, id);
     int rc = *state_of(r, device, i) == RESIDENT;
 
     while (rc == 0 && may_go_on(s)) {
@@ -449,7 +413,7 @@ struct residency_status residency_status(const struct residency *r, const struct
             continue;
         s.pending++;
         if (to && !streamed(r, r->want, i) && *state_of(r, to, i) != RESIDENT) {
-            uint64_t bytes = residency_block_bytes(r->model, block_at(r, i));
+            uint64_t bytes = model_block_bytes(r->model, block_at(r, i));
 
             s.pending_bytes += bytes > r->partial[i] ? bytes - r->partial[i] : 0;
         }

@@ -70,9 +70,7 @@ int residency_step(struct residency *r, struct plan *in_force, const struct resi
 void residency_lost(struct residency *r, struct plan *in_force, int device);
 struct residency_status residency_status(const struct residency *r, const struct plan *in_force);
 
-/* Bytes of a block's weights, as a device would hold them. */
-uint64_t residency_block_bytes(const struct model *m, struct block_id id);
-/* Can the device run this block (every matrix of it)? */
+/* Is there such a block, and can the device run it (every matrix of it)? */
 bool residency_supports(const struct device *d, const struct model *m, struct block_id id);
 
 #endif

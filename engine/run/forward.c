@@ -355,14 +355,14 @@ static int cpu_experts(struct forward *f, int layer, int owed_by, struct error *
  */
 static void share_memory(struct forward *f, int layer, int d)
 {
-    const struct expert_weights *w = f->model->layers[layer].experts;
     const struct expert_group *g = f->groups + d * f->model->hp.n_experts;
     uint64_t bytes = 0;
 
     if (!f->bandwidth || !f->bandwidth->active)
         return;
     for (int i = 0; i < f->n_groups[d]; i++)
-        bytes += w[g[i].expert].gate.bytes + w[g[i].expert].up.bytes + w[g[i].expert].down.bytes;
+        bytes += model_block_parts(f->model, (struct block_id){BLOCK_EXPERT, layer, g[i].expert})
+                     .matrices;
     bandwidth_take(f->bandwidth, bytes);
 }
 

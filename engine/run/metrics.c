@@ -14,27 +14,17 @@
 #define MEDIAN_NS (250 * CLOCK_MILLI)
 #define STALL_TOKENS 15 /* newest tokens that a wait is measured by */
 
-static uint64_t expert_bytes(const struct expert_weights *w)
-{
-    return w->gate.bytes + w->up.bytes + w->down.bytes;
-}
-
 /* What decoding one token reads of the weights: all of attention, router and head, the routed
  * experts (at their mean size), one embedding row. */
 static uint64_t active_bytes(const struct model *m)
 {
-    const struct hparams *hp = &m->hp;
-    uint64_t sum = m->head.bytes + (uint64_t)hp->hidden * 4;
+    uint64_t sum = model_block_parts(m, (struct block_id){BLOCK_HEAD, 0, 0}).matrices +
+                   (uint64_t)m->hp.hidden * 4;
 
-    for (int l = 0; l < hp->n_layers; l++) {
-        const struct layer_weights *w = &m->layers[l];
-        uint64_t experts = 0;
+    for (int l = 0; l < m->hp.n_layers; l++) {
+        struct block_bytes b = model_block_parts(m, (struct block_id){BLOCK_ATTENTION, l, 0});
 
-        for (int x = 0; x < hp->n_experts; x++)
-            experts += expert_bytes(&w->experts[x]);
-        sum += w->q.bytes + w->k.bytes + w->v.bytes + w->o.bytes +
-               (uint64_t)hp->n_experts * (uint64_t)hp->hidden * 4;
-        sum += experts * (uint64_t)hp->n_experts_used / (uint64_t)hp->n_experts;
+        sum += b.matrices + b.router + model_token_experts(m, l);
     }
     return sum;
 }

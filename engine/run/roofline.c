@@ -5,40 +5,51 @@
 
 #include <stdio.h>
 
-static double weights_of(const struct matrix *m)
+static double weights_of(const struct model *m, struct block_id id)
 {
-    return (double)m->rows * (double)m->cols;
+    struct block_matrix list[BLOCK_MATRICES];
+    int n = model_block_matrices(m, id, list);
+    double sum = 0;
+
+    for (int i = 0; i < n; i++)
+        sum += (double)list[i].w->rows * (double)list[i].w->cols;
+    return sum;
+}
+
+/* Weights of a layer that a token is multiplied with: its mixer, its router, the experts met. */
+static double layer_weights_of(const struct model *m, int layer)
+{
+    const struct ffn_shape *f = &hparams_layer(&m->hp, layer)->ffn;
+    double routed = 0, sum = weights_of(m, (struct block_id){BLOCK_ATTENTION, layer, 0}) +
+                             (double)f->experts * m->hp.hidden;
+
+    for (int x = 0; x < f->experts + f->shared; x++)
+        *(x < f->experts ? &routed : &sum) +=
+            weights_of(m, (struct block_id){BLOCK_EXPERT, layer, x});
+    return sum + (f->experts ? routed * f->used / f->experts : 0);
 }
 
 void roofline_init(struct roofline *r, const struct model *m, enum kv_type kv_k, enum kv_type kv_v)
 {
     const struct hparams *hp = &m->hp;
-    uint64_t norm = (uint64_t)hp->hidden * (m->output_norm.bias ? 8 : 4);
-    double active = weights_of(&m->head);
+    double active = weights_of(m, (struct block_id){BLOCK_HEAD, 0, 0});
 
-    *r = (struct roofline){.head = m->head.bytes + norm, .window = hp->common.mixer.window};
-    for (int l = 0; l < hp->n_layers; l++) {
-        const struct layer_weights *w = &m->layers[l];
-        uint64_t experts = 0;
-        double in_experts = 0;
+    *r = (struct roofline){.window = hp->common.mixer.window};
+    for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);) {
+        struct block_bytes b = model_block_parts(m, id);
 
-        r->attention += w->q.bytes + w->k.bytes + w->v.bytes + w->o.bytes;
-        active += weights_of(&w->q) + weights_of(&w->k) + weights_of(&w->v) + weights_of(&w->o) +
-                  (double)hp->n_experts * hp->hidden;
-        for (int x = 0; x < hp->n_experts; x++) {
-            const struct expert_weights *e = &w->experts[x];
-
-            experts += e->gate.bytes + e->up.bytes + e->down.bytes;
-            in_experts += weights_of(&e->gate) + weights_of(&e->up) + weights_of(&e->down);
+        r->all_weights += b.matrices + b.norms + b.router;
+        if (id.kind == BLOCK_ATTENTION) {
+            r->attention += b.matrices;
+            r->router_norms += b.router + b.norms;
+        } else if (id.kind == BLOCK_HEAD) {
+            r->head = b.matrices + b.norms;
         }
-        r->all_weights += experts;
-        if (hp->n_experts) {
-            r->experts += experts * (uint64_t)hp->n_experts_used / (uint64_t)hp->n_experts;
-            active += in_experts * hp->n_experts_used / hp->n_experts;
-        }
-        r->router_norms += (uint64_t)hp->n_experts * (uint64_t)hp->hidden * 4 + 2 * norm;
     }
-    r->all_weights += r->attention + r->router_norms + r->head;
+    for (int l = 0; l < hp->n_layers; l++) {
+        r->experts += model_token_experts(m, l);
+        active += layer_weights_of(m, l);
+    }
     r->kv_row = cost_model_kv_row_bytes(hp, kv_k, kv_v) * (uint64_t)hp->n_layers;
     r->operations = 2 * active;
 }
@@ -60,13 +71,13 @@ uint64_t roofline_rows_bytes(const struct roofline *r, const struct model *m, co
 
     for (int l = 0; l < m->hp.n_layers; l++, experts += pairs)
         for (int i = 0; i < pairs; i++) {
-            const struct expert_weights *e = &m->layers[l].experts[experts[i]];
+            struct block_id id = {BLOCK_EXPERT, l, experts[i]};
             int k = 0;
 
             while (experts[k] != experts[i])
                 k++;
-            if (k == i) /* nobody before chose it */
-                bytes += e->gate.bytes + e->up.bytes + e->down.bytes;
+            if (k == i && experts[i] >= 0) /* nobody before chose it */
+                bytes += model_block_parts(m, id).matrices;
         }
     if (r->window && seen > r->window + rows - 1)
         seen = r->window + rows - 1;

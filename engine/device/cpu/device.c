@@ -164,7 +164,8 @@ static int check_model(struct cpu_device *d, struct error *e)
 {
     const struct model *m = d->model;
     const struct hparams *hp = &m->hp;
-    int code = check_matrix(d, &m->head, "head", e);
+    struct block_matrix list[BLOCK_MATRICES];
+    int code = 0;
 
     if (hp->common.mixer.key_dim > 1024 || hp->common.mixer.key_dim % 4 ||
         hp->common.mixer.heads % hp->common.mixer.kv_heads || hp->n_experts_used > CPU_USED_MAX ||
@@ -172,20 +173,9 @@ static int check_model(struct cpu_device *d, struct error *e)
         return error_set(e, ERR_MODEL,
                          "the CPU device cannot run this shape (heads of %d, %d experts, %d used)",
                          hp->common.mixer.key_dim, hp->n_experts, hp->n_experts_used);
-    for (int l = 0; l < hp->n_layers && !code; l++) {
-        const struct layer_weights *w = &m->layers[l];
-
-        if ((code = check_matrix(d, &w->q, "q", e)) || (code = check_matrix(d, &w->k, "k", e)) ||
-            (code = check_matrix(d, &w->v, "v", e)) || (code = check_matrix(d, &w->o, "o", e)))
-            break;
-        for (int i = 0; i < hp->n_experts && !code; i++) {
-            const struct expert_weights *x = &w->experts[i];
-
-            if (!(code = check_matrix(d, &x->gate, "gate", e)) &&
-                !(code = check_matrix(d, &x->up, "up", e)))
-                code = check_matrix(d, &x->down, "down", e);
-        }
-    }
+    for (struct block_id id = BLOCK_BEFORE; !code && model_block_next(m, &id);)
+        for (int i = 0, n = model_block_matrices(m, id, list); i < n && !code; i++)
+            code = check_matrix(d, list[i].w, matrix_part_name(list[i].part), e);
     return code;
 }
 

@@ -5,6 +5,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
 #include "engine/base/pool.h"
+#include "engine/model/block.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -93,22 +94,14 @@ static void add_shape(struct tune *out, const struct matrix *w, int rows)
 void tune_shapes(const struct model *m, int heads_per_task, struct tune *out)
 {
     int head_rows = heads_per_task * m->hp.common.mixer.key_dim;
+    const int rows[MATRIX_PARTS] = {head_rows, head_rows, head_rows, CPU_WIDE,
+                                    CPU_UNIT,  CPU_UNIT,  CPU_WIDE,  2 * CPU_UNIT};
+    struct block_matrix list[BLOCK_MATRICES];
 
     out->n = out->n_decode = 0;
-    for (int l = 0; l < m->hp.n_layers; l++) {
-        const struct layer_weights *w = &m->layers[l];
-
-        add_shape(out, &w->q, head_rows);
-        add_shape(out, &w->k, head_rows);
-        add_shape(out, &w->v, head_rows);
-        add_shape(out, &w->o, CPU_WIDE);
-        for (int x = 0; x < m->hp.n_experts; x++) {
-            add_shape(out, &w->experts[x].gate, CPU_UNIT);
-            add_shape(out, &w->experts[x].up, CPU_UNIT);
-            add_shape(out, &w->experts[x].down, CPU_WIDE);
-        }
-    }
-    add_shape(out, &m->head, 2 * CPU_UNIT);
+    for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);)
+        for (int i = 0, n = model_block_matrices(m, id, list); i < n; i++)
+            add_shape(out, list[i].w, rows[list[i].part]);
 }
 
 /* log(small_batch / large_batch) at one count without the two extreme pairs: what is left of an

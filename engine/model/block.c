@@ -1,0 +1,119 @@
+/* See block.h. */
+#include "engine/model/block.h"
+
+static int experts_in(const struct model *m, int layer)
+{
+    return shape_experts(hparams_layer(&m->hp, layer));
+}
+
+int model_block_matrices(const struct model *m, struct block_id id,
+                         struct block_matrix out[BLOCK_MATRICES])
+{
+    const struct layer_weights *l = id.kind == BLOCK_HEAD ? NULL : &m->layers[id.layer];
+    const struct expert_weights *x = NULL;
+    struct block_matrix all[BLOCK_MATRICES] = {{&m->head, MATRIX_HEAD}};
+    int n = 1, found = 0;
+
+    if (id.kind == BLOCK_EXPERT) {
+        if (id.expert >= experts_in(m, id.layer))
+            return 0;
+        x = &l->experts[id.expert];
+        all[0] = (struct block_matrix){&x->gate, MATRIX_GATE};
+        all[1] = (struct block_matrix){&x->up, MATRIX_UP};
+        all[2] = (struct block_matrix){&x->down, MATRIX_DOWN};
+        n = 3;
+    } else if (l) {
+        all[0] = (struct block_matrix){&l->q, MATRIX_Q};
+        all[1] = (struct block_matrix){&l->k, MATRIX_K};
+        all[2] = (struct block_matrix){&l->v, MATRIX_V};
+        all[3] = (struct block_matrix){&l->o, MATRIX_O};
+        n = 4;
+    }
+    for (int i = 0; i < n; i++)
+        if (all[i].w->bytes)
+            out[found++] = all[i];
+    return found;
+}
+
+const char *matrix_part_name(enum matrix_part part)
+{
+    static const char *const names[MATRIX_PARTS] = {"q",  "k",    "v",    "o", "gate",
+                                                    "up", "down", "head"};
+
+    return names[part];
+}
+
+static uint64_t norm_bytes(const struct model *m, const struct norm_weights *n)
+{
+    return (uint64_t)m->hp.hidden * sizeof(float) * ((n->weight != NULL) + (n->bias != NULL));
+}
+
+struct block_bytes model_block_parts(const struct model *m, struct block_id id)
+{
+    struct block_matrix list[BLOCK_MATRICES];
+    struct block_bytes b = {0};
+    int n = model_block_matrices(m, id, list);
+
+    for (int i = 0; i < n; i++) {
+        b.matrices += list[i].w->bytes;
+        b.biases += list[i].w->bias ? (uint64_t)list[i].w->rows * sizeof(float) : 0;
+    }
+    if (id.kind == BLOCK_HEAD) {
+        b.norms = norm_bytes(m, &m->output_norm);
+    } else if (id.kind == BLOCK_ATTENTION) {
+        const struct layer_weights *l = &m->layers[id.layer];
+
+        b.norms = norm_bytes(m, &l->attention_norm) + norm_bytes(m, &l->expert_norm);
+        b.router = l->router ? (uint64_t)hparams_layer(&m->hp, id.layer)->ffn.experts *
+                                   (uint64_t)m->hp.hidden * sizeof(float)
+                             : 0;
+    }
+    return b;
+}
+
+uint64_t model_block_bytes(const struct model *m, struct block_id id)
+{
+    struct block_bytes b = model_block_parts(m, id);
+
+    return b.matrices + b.biases + b.norms + b.router;
+}
+
+uint64_t model_token_experts(const struct model *m, int layer)
+{
+    const struct ffn_shape *f = &hparams_layer(&m->hp, layer)->ffn;
+    uint64_t routed = 0, shared = 0;
+
+    for (int x = 0; x < experts_in(m, layer); x++)
+        *(x < f->experts ? &routed : &shared) +=
+            model_block_parts(m, (struct block_id){BLOCK_EXPERT, layer, x}).matrices;
+    return (f->experts ? routed * (uint64_t)f->used / (uint64_t)f->experts : 0) + shared;
+}
+
+void model_largest_expert(const struct model *m, uint64_t bytes[3])
+{
+    struct block_matrix list[BLOCK_MATRICES];
+
+    bytes[0] = bytes[1] = bytes[2] = 0;
+    for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);)
+        for (int i = id.kind == BLOCK_EXPERT ? model_block_matrices(m, id, list) - 1 : -1; i >= 0;
+             i--) {
+            uint64_t *most = &bytes[list[i].part - MATRIX_GATE];
+
+            *most = list[i].w->bytes > *most ? list[i].w->bytes : *most;
+        }
+}
+
+bool model_block_next(const struct model *m, struct block_id *id)
+{
+    int expert = id->kind == BLOCK_EXPERT ? id->expert + 1 : 0;
+
+    if (id->kind == BLOCK_HEAD)
+        return false;
+    if (id->layer >= 0 && expert < experts_in(m, id->layer))
+        *id = (struct block_id){BLOCK_EXPERT, id->layer, expert};
+    else if (id->layer + 1 < m->hp.n_layers)
+        *id = (struct block_id){BLOCK_ATTENTION, id->layer + 1, 0};
+    else
+        *id = (struct block_id){BLOCK_HEAD, 0, 0};
+    return true;
+}

@@ -1,0 +1,68 @@
+/* The blocks a model is cut into for placement (a layer's attention, each of its experts, the head)
+ * and the one walker over a block's weights: whoever counts, copies, checks or moves weights asks
+ * here, so that a matrix that a new kind of layer brings is named in one place. Plain functions of
+ * an immutable model: any thread, nothing is allocated. */
+#ifndef ENGINE_MODEL_BLOCK_H
+#define ENGINE_MODEL_BLOCK_H
+
+#include "engine/model/model.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum block_kind { BLOCK_ATTENTION, BLOCK_EXPERT, BLOCK_HEAD };
+
+struct block_id {
+    enum block_kind kind;
+    int layer, expert; /* expert: BLOCK_EXPERT only */
+};
+
+enum matrix_part {
+    MATRIX_Q,
+    MATRIX_K,
+    MATRIX_V,
+    MATRIX_O,
+    MATRIX_GATE,
+    MATRIX_UP,
+    MATRIX_DOWN,
+    MATRIX_HEAD,
+    MATRIX_PARTS
+};
+
+#define BLOCK_MATRICES 4 /* of one block at most */
+
+/* One matrix of a block. An adapter (LoRA, arXiv:2106.09685) hangs on a (block, part): the product
+ * y = W x becomes y += s * B(A * x), in F32 after the product. None is loaded yet; whoever adds them
+ * keeps A, B and s in a table by that pair and hands them out here, beside w. */
+struct block_matrix {
+    const struct matrix *w;
+    enum matrix_part part;
+};
+
+/* The matrices of a block in the order of enum matrix_part, absent ones left out; returns how many.
+ * 0: the model has no such block (its layer has fewer experts, no mixer). */
+int model_block_matrices(const struct model *m, struct block_id id,
+                         struct block_matrix out[BLOCK_MATRICES]);
+const char *matrix_part_name(enum matrix_part part); /* "q", "gate", "head" */
+
+/* Bytes of a block's weights in memory, padding included. The norms and the router of a layer
+ * belong to its attention block, which a device that runs the whole layer needs with it; the final
+ * norm to the head. matrices: what a product reads, biases left out. */
+struct block_bytes {
+    uint64_t matrices, biases, norms, router;
+};
+struct block_bytes model_block_parts(const struct model *m, struct block_id id);
+/* All of them together: what the block takes where it lies. 0: there is no such block. */
+uint64_t model_block_bytes(const struct model *m, struct block_id id);
+/* Bytes of the matrices of the experts that one token meets in a layer, at the mean size of the
+ * routed ones; shared ones are always met. */
+uint64_t model_token_experts(const struct model *m, int layer);
+/* Bytes of the largest gate, up and down of any expert: what holds each of them in turn. */
+void model_largest_expert(const struct model *m, uint64_t bytes[3]);
+
+/* for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);): layer by layer the attention,
+ * then as many experts as this layer has; the head last. */
+#define BLOCK_BEFORE ((struct block_id){BLOCK_ATTENTION, -1, 0})
+bool model_block_next(const struct model *m, struct block_id *id);
+
+#endif
