@@ -76,6 +76,10 @@ struct part { /* a matrix on the device */
 
 enum block_state { BLOCK_ABSENT, BLOCK_LOADING, BLOCK_RESIDENT };
 
+struct kv_buffers {
+    cl_mem k, v;
+};
+
 struct block {
     enum block_state state;
     int n_parts, at;
@@ -83,7 +87,7 @@ struct block {
     cl_mem norm_w, norm_b; /* attention norm; final norm for the head */
     /* attention blocks: what the routing of the layer needs */
     cl_mem expert_norm_w, expert_norm_b, router;
-    cl_mem k, v; /* KV cache of the layer */
+    struct kv_buffers *kv; /* KV cache of the layer: of every session, device.kv_room of them */
     size_t weight_bytes, kv_bytes;
 };
 
@@ -153,10 +157,11 @@ struct device {
     /* scratch, all for max_rows rows */
     cl_mem none, x, h, q, k, v, qr, heads_out, y, part, scores, chosen, chosen_weights, tiles,
         entries, mid, out, logits, kv_rows;
-    cl_mem all_chosen, all_weights, rope_cos, rope_sin;
+    cl_mem all_chosen, all_weights, rope_cos[DEVICE_ROPES], rope_sin[DEVICE_ROPES];
     struct rows_q hq, oq, mq;
     size_t part_bytes;
-    bool rope_ready;
+    bool *kv_open; /* kv_room: which sessions have a state */
+    int kv_room;
     struct tile *tile_table; /* host side of tiles and entries */
     struct entry *entry_table;
     int max_tiles;
@@ -225,6 +230,8 @@ void memory_footprint(struct device *d, const struct block_id *blocks, int n_blo
                       struct device_stats *out);
 void memory_close(struct device *d);
 struct block *memory_block(struct device *d, struct block_id id);
+int memory_state_open(struct device *d, int session, struct error *e);
+void memory_state_close(struct device *d, int session);
 int memory_put(struct device *d, struct block_id id, size_t max_bytes, struct error *e);
 void memory_drop(struct device *d, struct block_id id);
 

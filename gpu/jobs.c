@@ -82,20 +82,78 @@ int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
     return 0;
 }
 
-/* The attention block from x to y (add: y is the residual stream itself). */
-static int attention_block(struct device *d, struct block *b, int rows, int pos, cl_mem y, bool add,
-                           struct error *e)
+/* A span's keys and values of a layer; NULL: its session has no state here. */
+static struct kv_buffers *span_kv(struct device *d, struct block *b, int session, struct error *e)
+{
+    if (session >= 0 && session < d->kv_room && b->kv[session].k)
+        return &b->kv[session];
+    error_set(e, ERR_DEVICE, "OpenCL %s: session %d is not open here", d->target.info.name,
+              session);
+    return NULL;
+}
+
+/* From q, k and v of a span, the job's rows from row0 on, to heads_out: rotation, cache, attention
+ * within its session. The kernels count positions from where the job's row 0 would stand. */
+static int attend_span(struct device *d, struct block *b, const struct span *s, int row0,
+                       struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
+    struct kv_buffers *kv = span_kv(d, b, s->session, e);
+    int dim = hp->common.mixer.key_dim, heads = hp->common.mixer.heads,
+        window = hp->common.mixer.window, pos = s->pos - row0;
+    int first = window && s->pos - window + 1 > 0 ? (s->pos - window + 1) / 256 : 0,
+        chunks = (s->pos + s->rows - 1) / 256 - first + 1;
+    size_t row_bytes = (size_t)heads * (size_t)chunks * (size_t)(dim + 2) * 4,
+           items = d->wide ? 1 : 64;
+    int step = (int)(d->part_bytes / row_bytes), end = row0 + s->rows;
+
+    if (!kv ||
+        launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiiif", d->q, d->k, d->v, d->qr, kv->k,
+                    kv->v, d->rope_cos[s->rope], d->rope_sin[s->rope], heads,
+                    hp->common.mixer.kv_heads, dim, hp->common.mixer.rope_dims, pos, row0,
+                    d->stride, (double)d->score_scale) < 0 ||
+        launch_core(d, CORE_ROPE, "rope", (size_t)dim,
+                    (size_t)(heads + 2 * hp->common.mixer.kv_heads), (size_t)s->rows, CORE_ITEMS,
+                    e) < 0)
+        return ERR_DEVICE;
+    for (int row = row0; row < end; row += step) {
+        int n = end - row < step ? end - row : step;
+
+        if (launch_args(d, d->core[CORE_ATTEND], 0, e, "mmmmiiiiiiiii", d->qr, kv->k, kv->v,
+                        d->part, heads, hp->common.mixer.kv_heads, dim, pos, row, window, d->stride,
+                        first, chunks) < 0 ||
+            launch_core(d, CORE_ATTEND, "attend", (size_t)chunks * items, (size_t)heads, (size_t)n,
+                        items, e) < 0 ||
+            launch_args(d, d->core[CORE_MERGE], 0, e, "mmmmmiiiiiiii", d->part, d->heads_out,
+                        d->oq.q, d->oq.d, d->oq.s, heads, dim, pos, row, n, window, first,
+                        chunks) < 0 ||
+            launch_core(d, CORE_MERGE, "attend_merge", (size_t)(heads * dim / 32), (size_t)n, 1,
+                        CORE_ITEMS, e) < 0)
+            return ERR_DEVICE;
+    }
+    return 0;
+}
+
+/* Whose rows a job's are; spans NULL: session 0's, from pos on. */
+struct spans {
+    const struct span *at;
+    int n, rows;
+    struct span one;
+};
+
+static struct spans spans_of(const struct span *spans, int n, int rows, int pos)
+{
+    return (struct spans){spans, n, rows, {.pos = pos, .rows = rows}};
+}
+
+/* The attention block from x to y (add: y is the residual stream itself). */
+static int attention_block(struct device *d, struct block *b, const struct spans *s, cl_mem y,
+                           bool add, struct error *e)
+{
     struct output qkv[3] = {{&b->part[0], d->q}, {&b->part[1], d->k}, {&b->part[2], d->v}},
                   o = {&b->part[3], y};
-    int dim = hp->common.mixer.key_dim, heads = hp->common.mixer.heads,
-        window = hp->common.mixer.window;
-    int first = window && pos - window + 1 > 0 ? (pos - window + 1) / 256 : 0,
-        last = (pos + rows - 1) / 256;
-    size_t row_bytes = (size_t)heads * (size_t)(last - first + 1) * (size_t)(dim + 2) * 4,
-           items = d->wide ? 1 : 64;
-    int step = (int)(d->part_bytes / row_bytes);
+    const struct span *span = s->at ? s->at : &s->one;
+    int n = s->at ? s->n : 1, rows = s->rows, row = 0;
 
     if (norm_rows(d, d->x, b->norm_w, b->norm_b, rows, e) < 0)
         return ERR_DEVICE;
@@ -108,28 +166,9 @@ static int attention_block(struct device *d, struct block *b, int rows, int pos,
             if (jobs_multiply(d, d->h, &d->hq, rows, &qkv[i], 1, false, e) < 0)
                 return ERR_DEVICE;
     }
-    if (launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiif", d->q, d->k, d->v, d->qr, b->k,
-                    b->v, d->rope_cos, d->rope_sin, heads, hp->common.mixer.kv_heads, dim,
-                    hp->common.mixer.rope_dims, pos, d->stride, (double)d->score_scale) < 0 ||
-        launch_core(d, CORE_ROPE, "rope", (size_t)dim,
-                    (size_t)(heads + 2 * hp->common.mixer.kv_heads), (size_t)rows, CORE_ITEMS,
-                    e) < 0)
-        return ERR_DEVICE;
-    for (int row = 0; row < rows; row += step) {
-        int n = rows - row < step ? rows - row : step;
-
-        if (launch_args(d, d->core[CORE_ATTEND], 0, e, "mmmmiiiiiiiii", d->qr, b->k, b->v, d->part,
-                        heads, hp->common.mixer.kv_heads, dim, pos, row, window, d->stride, first,
-                        last - first + 1) < 0 ||
-            launch_core(d, CORE_ATTEND, "attend", (size_t)(last - first + 1) * items, (size_t)heads,
-                        (size_t)n, items, e) < 0 ||
-            launch_args(d, d->core[CORE_MERGE], 0, e, "mmmmmiiiiiiii", d->part, d->heads_out,
-                        d->oq.q, d->oq.d, d->oq.s, heads, dim, pos, row, n, window, first,
-                        last - first + 1) < 0 ||
-            launch_core(d, CORE_MERGE, "attend_merge", (size_t)(heads * dim / 32), (size_t)n, 1,
-                        CORE_ITEMS, e) < 0)
+    for (int i = 0; i < n; row += span[i++].rows)
+        if (attend_span(d, b, &span[i], row, e) < 0)
             return ERR_DEVICE;
-    }
     return jobs_multiply(d, d->heads_out, &d->oq, rows, &o, 1, add, e);
 }
 
@@ -149,10 +188,11 @@ int jobs_attention(struct device *d, const struct attention_job *j, struct error
 {
     const struct hparams *hp = &d->base.config.model->hp;
     struct block *b = resident(d, BLOCK_ATTENTION, j->layer, 0, e);
+    struct spans spans = spans_of(j->spans, j->n_spans, j->rows, j->pos);
     size_t bytes = (size_t)j->rows * (size_t)hp->hidden * 4;
 
     if (!b || job_begin(d, e) < 0 || launch_write(d, d->x, 0, j->x, bytes, e) < 0 ||
-        attention_block(d, b, j->rows, j->pos, d->y, false, e) < 0 ||
+        attention_block(d, b, &spans, d->y, false, e) < 0 ||
         launch_read(d, d->y, 0, j->y, bytes, e) < 0)
         return ERR_DEVICE;
     return job_end(d, e);
@@ -538,16 +578,17 @@ static bool alike(struct device *d, int layer)
 }
 
 /* One layer from x to x; its choices go to place `base` of all_chosen and all_weights. */
-static int whole_layer(struct device *d, int layer, int rows, int pos, int base, struct error *e)
+static int whole_layer(struct device *d, int layer, const struct spans *spans, int base,
+                       struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     struct block *a = resident(d, BLOCK_ATTENTION, layer, 0, e);
     enum dtype type = d->base.config.model->layers[layer].experts[0].gate.type;
-    int used = hp->n_experts_used;
+    int used = hp->n_experts_used, rows = spans->rows;
     bool by_host = !alike(d, layer) || blas_wants(d, type, rows * used / hp->n_experts + 1);
     size_t items = d->wide ? 1 : 64;
 
-    if (!a || attention_block(d, a, rows, pos, d->x, true, e) < 0 ||
+    if (!a || attention_block(d, a, spans, d->x, true, e) < 0 ||
         norm_rows(d, d->x, a->expert_norm_w, a->expert_norm_b, rows, e) < 0 ||
         launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmiiiiifi", d->h, a->router, d->scores,
                     d->all_chosen, d->all_weights, d->tiles, d->entries, base, hp->hidden,
@@ -566,6 +607,7 @@ static int whole_layer(struct device *d, int layer, int rows, int pos, int base,
 int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
+    struct spans spans = spans_of(j->spans, j->n_spans, j->rows, j->pos);
     int per_layer = j->rows * hp->n_experts_used;
     size_t bytes = (size_t)j->rows * (size_t)hp->hidden * 4,
            choices = (size_t)(j->last - j->first) * (size_t)per_layer * 4;
@@ -573,7 +615,7 @@ int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
     if (job_begin(d, e) < 0 || launch_write(d, d->x, 0, j->x, bytes, e) < 0)
         return ERR_DEVICE;
     for (int l = j->first; l < j->last; l++) {
-        if (whole_layer(d, l, j->rows, j->pos, (l - j->first) * per_layer, e) < 0)
+        if (whole_layer(d, l, &spans, (l - j->first) * per_layer, e) < 0)
             return ERR_DEVICE;
     }
     if (launch_read(d, d->x, 0, j->x, bytes, e) < 0 ||
@@ -588,10 +630,11 @@ int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     struct block *b = resident(d, BLOCK_ATTENTION, m->layer, 0, e);
+    struct kv_buffers *kv = b ? span_kv(d, b, m->session, e) : NULL;
     int n = hp->common.mixer.kv_heads * hp->common.mixer.key_dim, step = d->base.config.max_rows;
     size_t row = memory_kv_bytes(d->base.config.kv_k, n) + memory_kv_bytes(d->base.config.kv_v, n);
 
-    if (!b)
+    if (!kv)
         return ERR_DEVICE;
     for (int at = 0; at < m->count; at += step) {
         int count = m->count - at < step ? m->count - at : step;
@@ -599,7 +642,7 @@ int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
 
         if (job_begin(d, e) < 0 ||
             (m->write && launch_write(d, d->kv_rows, 0, data, (size_t)count * row, e) < 0) ||
-            launch_args(d, d->core[CORE_KV], 0, e, "mmmiiiiii", b->k, b->v, d->kv_rows,
+            launch_args(d, d->core[CORE_KV], 0, e, "mmmiiiiii", kv->k, kv->v, d->kv_rows,
                         hp->common.mixer.kv_heads, hp->common.mixer.key_dim, m->pos + at, count,
                         d->stride, m->write ? 1 : 0) < 0 ||
             launch_core(d, CORE_KV, "kv_copy", (size_t)(2 * n), (size_t)count, 1, CORE_ITEMS, e) <

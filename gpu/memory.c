@@ -90,6 +90,7 @@ static int scratch_list(struct device *d, struct scratch_item *list)
                       (size_t)(hp->common.mixer.key_dim + 2) * 4;
     size_t head_rows = rows < HEAD_ROWS ? rows : HEAD_ROWS, layers = (size_t)hp->n_layers,
            rope = (size_t)d->stride * (size_t)hp->common.mixer.rope_dims / 2 * 4;
+    int ropes = d->base.config.rope_cos[1] ? 2 : d->base.config.ropes;
     size_t act = d->dot8 ? 1 : 4, mid = rows * used * ffn;
 
     d->part_bytes = row_part * rows;
@@ -122,8 +123,10 @@ static int scratch_list(struct device *d, struct scratch_item *list)
         ITEM(kv_rows, rows * kv * 2 * 4),
         ITEM(all_chosen, layers * rows * used * 4),
         ITEM(all_weights, layers * rows * used * 4),
-        ITEM(rope_cos, rope),
-        ITEM(rope_sin, rope),
+        ITEM(rope_cos[0], rope),
+        ITEM(rope_sin[0], rope),
+        ITEM(rope_cos[1], ropes > 1 ? rope : 0),
+        ITEM(rope_sin[1], ropes > 1 ? rope : 0),
         ITEM(hq.q, rows * hidden * act),
         ITEM(hq.d, rows * hidden / 8),
         ITEM(hq.s, rows * hidden / 8),
@@ -155,7 +158,8 @@ int memory_open(struct device *d, struct error *e)
     int n = scratch_list(d, list);
 
     for (int i = 0; i < n; i++) {
-        if (memory_buffer(d, list[i].bytes, scratch_place(d, &list[i]), "working memory", e) < 0)
+        if (list[i].bytes &&
+            memory_buffer(d, list[i].bytes, scratch_place(d, &list[i]), "working memory", e) < 0)
             return ERR_DEVICE;
         d->stats.scratch_bytes += list[i].bytes;
     }
@@ -167,9 +171,12 @@ int memory_open(struct device *d, struct error *e)
         !(d->host_row = mem_alloc(rows * used, sizeof(int))) ||
         !(d->host_slot = mem_alloc(rows * used, sizeof(int))) ||
         !(d->host_groups = mem_alloc((size_t)hp->n_experts, sizeof *d->host_groups)) ||
+        !(d->kv_open = mem_alloc(1, sizeof *d->kv_open)) ||
         !(d->attention = mem_alloc(layers, sizeof *d->attention)) ||
         !(d->experts = mem_alloc(layers * (size_t)hp->n_experts, sizeof *d->experts)))
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the block table");
+    d->kv_open[0] = true;
+    d->kv_room = 1;
     if (d->share)
         return 0;
     if (!cl_injected(&rc))
@@ -227,6 +234,7 @@ void memory_footprint(struct device *d, const struct block_id *blocks, int n_blo
     struct scratch_item list[SCRATCH_MAX];
     int n = scratch_list(d, list);
     uint64_t largest[3];
+    size_t sessions = d->base.config.sessions > 1 ? (size_t)d->base.config.sessions : 1;
 
     for (int i = 0; i < n; i++)
         out->scratch_bytes += list[i].bytes;
@@ -234,7 +242,7 @@ void memory_footprint(struct device *d, const struct block_id *blocks, int n_blo
     for (int i = 0; i < n_blocks; i++) {
         out->weight_bytes += block_weight_bytes(d, blocks[i]);
         out->shared_bytes += shared_bytes(d, blocks[i]);
-        out->kv_bytes += blocks[i].kind == BLOCK_ATTENTION ? layer_kv_bytes(d) : 0;
+        out->kv_bytes += blocks[i].kind == BLOCK_ATTENTION ? layer_kv_bytes(d) * sessions : 0;
     }
     model_largest_expert(d->base.config.model, largest);
     out->stream_bytes = DEVICE_STREAM * (largest[0] + largest[1] + largest[2]);
@@ -249,6 +257,93 @@ struct block *memory_block(struct device *d, struct block_id id)
     case BLOCK_EXPERT: return &d->experts[id.layer * hp->n_experts + id.expert];
     default: return &d->head;
     }
+}
+
+static void kv_release(struct kv_buffers *kv)
+{
+    memory_release(&kv->k);
+    memory_release(&kv->v);
+}
+
+/* One session's KV of an attention block. */
+static int kv_take(struct device *d, struct block *b, int session, struct error *e)
+{
+    const struct device_config *c = &d->base.config;
+    int n = c->model->hp.common.mixer.kv_heads * c->model->hp.common.mixer.key_dim;
+    struct kv_buffers *kv = &b->kv[session];
+
+    if (memory_buffer(d, memory_kv_bytes(c->kv_k, n) * (size_t)d->stride, &kv->k, "the KV cache",
+                      e) < 0 ||
+        memory_buffer(d, memory_kv_bytes(c->kv_v, n) * (size_t)d->stride, &kv->v, "the KV cache",
+                      e) < 0) {
+        kv_release(kv);
+        return ERR_DEVICE;
+    }
+    b->kv_bytes += layer_kv_bytes(d);
+    d->stats.kv_bytes += layer_kv_bytes(d);
+    return 0;
+}
+
+static void kv_give(struct device *d, struct block *b, int session)
+{
+    if (!b->kv || !b->kv[session].k)
+        return;
+    kv_release(&b->kv[session]);
+    b->kv_bytes -= layer_kv_bytes(d);
+    d->stats.kv_bytes -= layer_kv_bytes(d);
+}
+
+/* Room for sessions 0 .. n-1 in every table. */
+static int kv_tables(struct device *d, int n, struct error *e)
+{
+    bool *open = mem_resize(d->kv_open, (size_t)n, sizeof *open);
+
+    d->kv_open = open ? open : d->kv_open;
+    for (int l = 0; l < d->base.config.model->hp.n_layers && open; l++) {
+        struct block *b = &d->attention[l];
+        struct kv_buffers *kv = b->kv ? mem_resize(b->kv, (size_t)n, sizeof *kv) : NULL;
+
+        if (b->kv && !kv)
+            open = NULL;
+        if (kv) {
+            memset(kv + d->kv_room, 0, (size_t)(n - d->kv_room) * sizeof *kv);
+            b->kv = kv;
+        }
+    }
+    if (!open)
+        return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the table of sessions");
+    memset(open + d->kv_room, 0, (size_t)(n - d->kv_room) * sizeof *open);
+    d->kv_room = n;
+    return 0;
+}
+
+int memory_state_open(struct device *d, int session, struct error *e)
+{
+    int layers = d->base.config.model->hp.n_layers, rc = 0;
+
+    if (session < 0 || (session < d->kv_room && d->kv_open[session]))
+        return error_set(e, ERR_DEVICE, "OpenCL %s: session %d is open already",
+                         d->target.info.name, session);
+    if (session >= d->kv_room && (rc = kv_tables(d, session + 1, e)) < 0)
+        return rc;
+    for (int l = 0; l < layers && rc == 0; l++)
+        if (d->attention[l].kv)
+            rc = kv_take(d, &d->attention[l], session, e);
+    for (int l = 0; l < layers && rc < 0; l++)
+        kv_give(d, &d->attention[l], session);
+    d->kv_open[session] = rc == 0;
+    return rc;
+}
+
+void memory_state_close(struct device *d, int session)
+{
+    if (session < 0 || session >= d->kv_room || !d->kv_open[session])
+        return;
+    if (!d->lost)
+        clFinish(d->queue);
+    for (int l = 0; l < d->base.config.model->hp.n_layers; l++)
+        kv_give(d, &d->attention[l], session);
+    d->kv_open[session] = false;
 }
 
 static void block_release(struct device *d, struct block *b)
@@ -268,8 +363,9 @@ static void block_release(struct device *d, struct block *b)
     memory_release(&b->expert_norm_w);
     memory_release(&b->expert_norm_b);
     memory_release(&b->router);
-    memory_release(&b->k);
-    memory_release(&b->v);
+    for (int i = 0; b->kv && i < d->kv_room; i++)
+        kv_release(&b->kv[i]);
+    mem_free(b->kv);
     memset(b, 0, sizeof *b);
 }
 
@@ -360,21 +456,20 @@ static int layer_begin(struct device *d, struct block *b, int layer, struct erro
 {
     const struct hparams *hp = &d->base.config.model->hp;
     const struct layer_weights *l = &d->base.config.model->layers[layer];
-    int kv = hp->common.mixer.kv_heads * hp->common.mixer.key_dim;
-    size_t k_bytes = memory_kv_bytes(d->base.config.kv_k, kv) * (size_t)d->stride,
-           v_bytes = memory_kv_bytes(d->base.config.kv_v, kv) * (size_t)d->stride,
-           hidden = (size_t)hp->hidden;
+    size_t hidden = (size_t)hp->hidden;
+    int rc = 0;
 
     if (small(d, &b->norm_w, l->attention_norm.weight, hidden, e) < 0 ||
         small(d, &b->norm_b, l->attention_norm.bias, hidden, e) < 0 ||
         small(d, &b->expert_norm_w, l->expert_norm.weight, hidden, e) < 0 ||
         small(d, &b->expert_norm_b, l->expert_norm.bias, hidden, e) < 0 ||
-        (l->router && memory_router(d, &b->router, l->router, e) < 0) ||
-        memory_buffer(d, k_bytes, &b->k, "the KV cache", e) < 0)
+        (l->router && memory_router(d, &b->router, l->router, e) < 0))
         return ERR_DEVICE;
-    b->kv_bytes = layer_kv_bytes(d);
-    d->stats.kv_bytes += b->kv_bytes;
-    return memory_buffer(d, v_bytes, &b->v, "the KV cache", e);
+    if (!(b->kv = mem_alloc((size_t)d->kv_room, sizeof *b->kv)))
+        return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the table of sessions");
+    for (int i = 0; i < d->kv_room && rc == 0; i++)
+        rc = d->kv_open[i] ? kv_take(d, b, i, e) : 0;
+    return rc;
 }
 
 static int block_begin(struct device *d, struct block *b, struct block_id id, struct error *e)
@@ -506,6 +601,7 @@ void memory_close(struct device *d)
     mem_free(d->host_groups);
     mem_free(d->tile_table);
     mem_free(d->entry_table);
+    mem_free(d->kv_open);
     mem_free(d->attention);
     mem_free(d->experts);
 }

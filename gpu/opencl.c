@@ -45,15 +45,15 @@ static void device_close(struct device *d)
     mem_free(d);
 }
 
-static int device_rope_set(struct device *d, const float *cos, const float *sin, struct error *e)
+static int upload_ropes(struct device *d, struct error *e)
 {
-    size_t bytes = (size_t)d->base.config.context *
-                   (size_t)d->base.config.model->hp.common.mixer.rope_dims / 2 * 4;
+    const struct device_config *c = &d->base.config;
+    size_t bytes = (size_t)c->context * (size_t)c->model->hp.common.mixer.rope_dims / 2 * 4;
 
-    if (job_harvest(d, e) < 0 || memory_upload(d, d->rope_cos, cos, bytes, e) < 0 ||
-        memory_upload(d, d->rope_sin, sin, bytes, e) < 0)
-        return ERR_DEVICE;
-    d->rope_ready = true;
+    for (int i = 0; i < DEVICE_ROPES; i++)
+        if (c->rope_cos[i] && (memory_upload(d, d->rope_cos[i], c->rope_cos[i], bytes, e) < 0 ||
+                               memory_upload(d, d->rope_sin[i], c->rope_sin[i], bytes, e) < 0))
+            return ERR_DEVICE;
     return 0;
 }
 
@@ -179,9 +179,7 @@ static int device_open(struct device **out, const struct device_config *c, struc
     if (cl_check(d, rc, "clCreateCommandQueue", e) < 0)
         goto fail;
     if (kernel_set_build(d, e) < 0 || memory_open(d, e) < 0 || selftest(d, test_key(d), e) < 0 ||
-        blas_open(d, blas_key(d), opencl_tuning()->blas > 0, e) < 0)
-        goto fail;
-    if (c->rope_cos && c->rope_sin && device_rope_set(d, c->rope_cos, c->rope_sin, e) < 0)
+        blas_open(d, blas_key(d), opencl_tuning()->blas > 0, e) < 0 || upload_ropes(d, e) < 0)
         goto fail;
     *out = d;
     return 0;
@@ -275,6 +273,8 @@ const struct device_ops opencl_device_ops = {
     .probe = probe,
     .open = device_open,
     .close = device_close,
+    .state_open = memory_state_open,
+    .state_close = memory_state_close,
     .supports = kernel_set_supports,
     .block_put = memory_put,
     .block_drop = memory_drop,
@@ -284,7 +284,6 @@ const struct device_ops opencl_device_ops = {
     .layers = layers,
     .wait = wait_all,
     .kv_rows = kv_rows,
-    .rope_set = device_rope_set,
     .stats = stats,
     .stream = expert_swap_set,
     .prefetch = expert_swap_prefetch,

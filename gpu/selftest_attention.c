@@ -117,8 +117,8 @@ static int upload(struct attention_test *t)
         selftest_put(b, d->q, t->q, query_count(t) * 4) < 0 ||
         selftest_put(b, d->k, t->k, kv) < 0 || selftest_put(b, d->v, t->v, kv) < 0)
         return ERR_DEVICE;
-    if (t->half && (selftest_put(b, d->rope_cos, t->cos, table) < 0 ||
-                    selftest_put(b, d->rope_sin, t->sin, table) < 0))
+    if (t->half && (selftest_put(b, d->rope_cos[0], t->cos, table) < 0 ||
+                    selftest_put(b, d->rope_sin[0], t->sin, table) < 0))
         return ERR_DEVICE;
     return move_cache(t, t->cache.rows, true);
 }
@@ -153,9 +153,9 @@ static int test_rope_and_cache(struct attention_test *t)
            own = (size_t)t->rows * reference_cache_bytes(&t->cache);
     bool right;
 
-    if (launch_args(d, d->core[CORE_ROPE], 0, t->b->e, "mmmmmmmmiiiiiif", d->q, d->k, d->v, d->qr,
-                    t->mk, t->mv, d->rope_cos, d->rope_sin, t->heads, t->kv_heads, t->dim,
-                    hp->common.mixer.rope_dims, t->pos, d->stride, (double)d->score_scale) < 0 ||
+    if (launch_args(d, d->core[CORE_ROPE], 0, t->b->e, "mmmmmmmmiiiiiiif", d->q, d->k, d->v, d->qr,
+                    t->mk, t->mv, d->rope_cos[0], d->rope_sin[0], t->heads, t->kv_heads, t->dim,
+                    hp->common.mixer.rope_dims, t->pos, 0, d->stride, (double)d->score_scale) < 0 ||
         selftest_core(t->b, CORE_ROPE, "rope", (size_t)t->dim, (size_t)(t->heads + 2 * t->kv_heads),
                       (size_t)t->rows, 32) < 0 ||
         selftest_get(t->b, d->qr, 0, t->got, query_count(t) * 4) < 0 ||

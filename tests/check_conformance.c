@@ -46,8 +46,8 @@ static void run(const struct device_ops *ops, struct tiny_shape shape, enum kv_t
                               .exact = true,
                               .selector = ops == &opencl_device_ops ? getenv("CHECK_OPENCL") : NULL,
                               .cache_dir = support_tmpdir(),
-                              .rope_cos = t->rope_cos,
-                              .rope_sin = t->rope_sin};
+                              .rope_cos = {t->rope_cos},
+                              .rope_sin = {t->rope_sin}};
     struct error e = {0};
 
     ck_assert_msg(conformance_run(ops, &c, r, &e) == 0, "%s", e.text);

@@ -60,13 +60,20 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
     struct expert_group *groups = calloc((size_t)hp->n_experts, sizeof *groups);
     struct error e;
 
-    struct attention_job a = {layer, rows, pos, x, y};
+    struct attention_job a = {.layer = layer, .rows = rows, .pos = pos, .x = x, .y = y};
 
     ck_assert_int_eq(ops->attention(dev, &a, &e), 0);
     ck_assert_int_eq(ops->wait(dev, &e), 0);
     for (size_t i = 0; i < (size_t)rows * hidden; i++)
         x[i] = x[i] + y[i];
-    struct route_job r = {layer, rows, x, h, NULL, experts, weights, 0, NULL};
+    struct route_job r = {.layer = layer,
+                          .rows = rows,
+                          .x = x,
+                          .h = h,
+                          .scores = NULL,
+                          .experts = experts,
+                          .weights = weights,
+                          .pos = 0};
 
     ck_assert_int_eq(ops->route(dev, &r, &e), 0);
     for (int ex = 0; ex < hp->n_experts; ex++) {
@@ -169,8 +176,8 @@ static float *forward(const struct setup *s, int n)
                               .kv_k = s->kv,
                               .kv_v = s->kv,
                               .exact = s->exact,
-                              .rope_cos = t->rope_cos,
-                              .rope_sin = t->rope_sin};
+                              .rope_cos = {t->rope_cos},
+                              .rope_sin = {t->rope_sin}};
     float *logits = calloc((size_t)n * (size_t)hp->n_vocab, 4),
           *x = calloc((size_t)n * (size_t)hp->hidden, 4);
     int *experts = calloc((size_t)(hp->n_layers * n * 2), sizeof(int));
@@ -194,7 +201,13 @@ static float *forward(const struct setup *s, int n)
     for (int pos = 0; pos < n; pos += s->chunk) {
         int rows = n - pos < s->chunk ? n - pos : s->chunk;
         float *at = x + (size_t)pos * (size_t)hp->hidden;
-        struct layers_job l = {0, hp->n_layers, rows, pos, at, experts, weights, NULL};
+        struct layers_job l = {.first = 0,
+                               .last = hp->n_layers,
+                               .rows = rows,
+                               .pos = pos,
+                               .x = at,
+                               .experts = experts,
+                               .weights = weights};
         struct head_job h = {rows, at, logits + (size_t)pos * (size_t)hp->n_vocab};
 
         if (s->jobs)
@@ -681,8 +694,8 @@ START_TEST(test_kv_moves)
                                   .context = 64,
                                   .kv_k = (enum kv_type)kv,
                                   .kv_v = (enum kv_type)kv,
-                                  .rope_cos = t->rope_cos,
-                                  .rope_sin = t->rope_sin};
+                                  .rope_cos = {t->rope_cos},
+                                  .rope_sin = {t->rope_sin}};
         static const size_t bytes[] = {128, 64, 34};
         size_t token = bytes[kv] * 2 * (size_t)hp->common.mixer.kv_heads;
         unsigned char *a = calloc(20, token), *b = calloc(20, token);
@@ -695,9 +708,12 @@ START_TEST(test_kv_moves)
             x[i] = tiny_random(&seed);
         ck_assert_int_eq(cpu_device_ops.open(&one, &c, &e), 0);
         ck_assert_int_eq(cpu_device_ops.open(&two, &c, &e), 0);
-        struct attention_job job = {1, 20, 0, x, y}, next = {1, 1, 20, x, z};
-        struct kv_move read = {1, 0, 20, a, false}, write = {1, 0, 20, a, true},
-                       back = {1, 3, 17, b, false}, bad = {1, 60, 5, a, false};
+        struct attention_job job = {.layer = 1, .rows = 20, .pos = 0, .x = x, .y = y},
+                             next = {.layer = 1, .rows = 1, .pos = 20, .x = x, .y = z};
+        struct kv_move read = {.layer = 1, .pos = 0, .count = 20, .data = a, .write = false},
+                       write = {.layer = 1, .pos = 0, .count = 20, .data = a, .write = true},
+                       back = {.layer = 1, .pos = 3, .count = 17, .data = b, .write = false},
+                       bad = {.layer = 1, .pos = 60, .count = 5, .data = a, .write = false};
 
         ck_assert_int_eq(cpu_device_ops.attention(one, &job, &e), 0);
         ck_assert_int_eq(cpu_device_ops.kv_rows(one, &read, &e), 0);
@@ -732,11 +748,14 @@ START_TEST(test_refusals)
     struct error e;
 
     ck_assert_int_eq(cpu_device_ops.open(&d, &c, &e), 0);
-    struct attention_job job = {0, 1, 0, x, y};
+    struct attention_job job = {.layer = 0, .rows = 1, .pos = 0, .x = x, .y = y};
 
-    /* no rotary table yet */
+    /* no rotary table */
     ck_assert_int_eq(cpu_device_ops.attention(d, &job, &e), ERR_DEVICE);
-    ck_assert_int_eq(cpu_device_ops.rope_set(d, t->rope_cos, t->rope_sin, &e), 0);
+    cpu_device_ops.close(d);
+    c.rope_cos[0] = t->rope_cos;
+    c.rope_sin[0] = t->rope_sin;
+    ck_assert_int_eq(cpu_device_ops.open(&d, &c, &e), 0);
     ck_assert_int_eq(cpu_device_ops.attention(d, &job, &e), 0);
     job.rows = 5;
     ck_assert_int_eq(cpu_device_ops.attention(d, &job, &e), ERR_DEVICE);

@@ -737,7 +737,7 @@ static void compare_routing(void *ctx, const struct routing *r)
         for (int row = 0; row < r->rows; row++)
             for (int i = 0; i < r->used; i++)
                 c->wrong +=
-                    r->experts[(l * r->rows + row) * r->used + i] !=
+                    r->experts[(size_t)l * r->layer_stride + (size_t)(row * r->used + i)] !=
                     c->want->experts[(l * c->want->period + (r->pos + row) % c->want->period) *
                                          r->used +
                                      i];

@@ -175,15 +175,20 @@ START_TEST(test_model)
                                   .kv_v = KV_F32,
                                   .exact = models[_i].exact,
                                   .float_library = true,
-                                  .rope_cos = t->rope_cos,
-                                  .rope_sin = t->rope_sin};
+                                  .rope_cos = {t->rope_cos},
+                                  .rope_sin = {t->rope_sin}};
         struct device *d;
         struct error e;
 
         ck_assert_int_eq(cpu_device_ops.open(&d, &c, &e), 0);
         for (int pos = 0; pos < 40; pos += pass ? 1 : 40) {
-            struct layers_job j = {0,       2,       pass ? 1 : 40, pos, (pass ? b : a) + pos * 64,
-                                   experts, weights, NULL};
+            struct layers_job j = {.first = 0,
+                                   .last = 2,
+                                   .rows = pass ? 1 : 40,
+                                   .pos = pos,
+                                   .x = (pass ? b : a) + pos * 64,
+                                   .experts = experts,
+                                   .weights = weights};
 
             ck_assert_int_eq(cpu_device_ops.layers(d, &j, &e), 0);
         }

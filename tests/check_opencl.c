@@ -85,8 +85,8 @@ static struct device_config config(const struct tiny_model *t, const struct setu
                                   .exact = true,
                                   .selector = selector(),
                                   .cache_dir = cache_dir,
-                                  .rope_cos = t->rope_cos,
-                                  .rope_sin = t->rope_sin,
+                                  .rope_cos = {t->rope_cos},
+                                  .rope_sin = {t->rope_sin},
                                   .log = quiet};
 }
 
@@ -124,13 +124,20 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, struct de
         *slot = calloc((size_t)(rows * used), sizeof(int));
     struct expert_group *groups = calloc((size_t)hp->n_experts * 2, sizeof *groups);
     struct error e;
-    struct attention_job a = {layer, rows, pos, x, y};
+    struct attention_job a = {.layer = layer, .rows = rows, .pos = pos, .x = x, .y = y};
 
     ck_assert_msg(ops->attention(dev, &a, &e) == 0, "%s", e.text);
     ck_assert_msg(ops->wait(dev, &e) == 0, "%s", e.text);
     for (size_t i = 0; i < (size_t)rows * hidden; i++)
         x[i] = x[i] + y[i];
-    struct route_job r = {layer, rows, x, h, NULL, experts, weights, 0, NULL};
+    struct route_job r = {.layer = layer,
+                          .rows = rows,
+                          .x = x,
+                          .h = h,
+                          .scores = NULL,
+                          .experts = experts,
+                          .weights = weights,
+                          .pos = 0};
 
     ck_assert_int_eq(cpu_device_ops.route(cpu, &r, &e), 0);
     for (int ex = 0; ex < hp->n_experts; ex++) {
@@ -182,7 +189,13 @@ static float *forward(const struct device_ops *ops, const struct setup *s, int n
     for (int pos = 0; pos < n; pos += s->chunk) {
         int rows = n - pos < s->chunk ? n - pos : s->chunk;
         float *at = x + (size_t)pos * (size_t)hp->hidden;
-        struct layers_job l = {0, hp->n_layers, rows, pos, at, experts, weights, NULL};
+        struct layers_job l = {.first = 0,
+                               .last = hp->n_layers,
+                               .rows = rows,
+                               .pos = pos,
+                               .x = at,
+                               .experts = experts,
+                               .weights = weights};
         struct head_job h = {rows, at, logits + (size_t)pos * (size_t)hp->n_vocab};
 
         if (s->jobs)
@@ -446,7 +459,8 @@ START_TEST(test_shared_and_own_memory)
     ck_assert_uint_eq(open.scratch_bytes, want.scratch_bytes);
     ck_assert_uint_eq(open.staging_bytes, want.staging_bytes);
     ck_assert_int_eq(open.staging_bytes > 0, _i);
-    struct attention_job host = {0, 16, 0, x, z}, job = {0, 16, 0, x, y};
+    struct attention_job host = {.layer = 0, .rows = 16, .pos = 0, .x = x, .y = z},
+                         job = {.layer = 0, .rows = 16, .pos = 0, .x = x, .y = y};
 
     ck_assert_int_eq(cpu_device_ops.attention(cpu, &host, &e), 0);
     ck_assert_int_eq(cpu_device_ops.wait(cpu, &e), 0);
@@ -648,7 +662,13 @@ START_TEST(test_failures)
 
         opencl_fail_after(n, lost);
         if (opencl_device_ops.open(&d, &c, &e) == 0) {
-            struct layers_job j = {0, 1, 16, 0, y, experts, weights, NULL};
+            struct layers_job j = {.first = 0,
+                                   .last = 1,
+                                   .rows = 16,
+                                   .pos = 0,
+                                   .x = y,
+                                   .experts = experts,
+                                   .weights = weights};
             int rc = 1;
 
             for (int k = -1; k < t->model.hp.n_experts && rc == 1; k++)
@@ -746,9 +766,11 @@ START_TEST(test_kv_and_memory)
         ck_assert_int_eq(cpu_device_ops.open(&cpu, &c, &e), 0);
         opencl_device_ops.stats(gpu, &before);
         put_all(&opencl_device_ops, gpu, &t->model.hp);
-        struct attention_job job = {0, 20, 0, x, y}, next = {0, 1, 20, x, z};
-        struct kv_move read = {0, 0, 20, a, false}, write = {0, 0, 20, a, true},
-                       back = {0, 3, 17, b, false};
+        struct attention_job job = {.layer = 0, .rows = 20, .pos = 0, .x = x, .y = y},
+                             next = {.layer = 0, .rows = 1, .pos = 20, .x = x, .y = z};
+        struct kv_move read = {.layer = 0, .pos = 0, .count = 20, .data = a, .write = false},
+                       write = {.layer = 0, .pos = 0, .count = 20, .data = a, .write = true},
+                       back = {.layer = 0, .pos = 3, .count = 17, .data = b, .write = false};
 
         ck_assert_int_eq(cpu_device_ops.attention(cpu, &job, &e), 0);
         ck_assert_int_eq(cpu_device_ops.kv_rows(cpu, &read, &e), 0);

@@ -265,8 +265,8 @@ static int run(struct tiny_model *m, const char *folder, enum device_tune tune, 
                               .context = 64,
                               .kv_k = KV_F32,
                               .kv_v = KV_F32,
-                              .rope_cos = m->rope_cos,
-                              .rope_sin = m->rope_sin,
+                              .rope_cos = {m->rope_cos},
+                              .rope_sin = {m->rope_sin},
                               .cache_dir = folder,
                               .tune = tune,
                               .float_library = true};
@@ -451,8 +451,8 @@ START_TEST(test_decode)
                               .context = 64,
                               .kv_k = KV_F32,
                               .kv_v = KV_F32,
-                              .rope_cos = m->rope_cos,
-                              .rope_sin = m->rope_sin};
+                              .rope_cos = {m->rope_cos},
+                              .rope_sin = {m->rope_sin}};
     char folder[500], text[4000];
     float x[2][256];
     int experts[5 * 2];

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define FAKE_SESSIONS 16
+
 struct fake {
     struct device_base base;
     struct device *inner;
@@ -22,6 +24,7 @@ struct fake {
         bool guessed, wanted;
         uint64_t stamp;
     } slot[DEVICE_STREAM];
+    bool state_open[FAKE_SESSIONS];
     struct device_stats stats;
 };
 
@@ -138,6 +141,7 @@ static int open_as(struct device **out, const struct device_config *c, const str
         c->log(c->log_ctx, "fake device: opened");
     inner.n_threads = 1;
     f->base.ops = ops;
+    f->state_open[0] = true;
     f->base.config = *c;
     fake_probe(&f->base.info, 1, NULL, 0);
     f->put = mem_alloc((size_t)(hp->n_layers + hp->n_layers * hp->n_experts + 1), sizeof *f->put);
@@ -193,11 +197,15 @@ static void forget_rows(struct fake *f, int layer)
     const struct device_config *c = &f->base.config;
     size_t row = cost_model_kv_row_bytes(&c->model->hp, c->kv_k, c->kv_v);
     void *nan = mem_alloc((size_t)c->context, row);
-    struct kv_move m = {.layer = layer, .count = c->context, .data = nan, .write = true};
 
-    if (nan) {
+    if (nan)
         memset(nan, 0xff, (size_t)c->context * row);
-        cpu_device_ops.kv_rows(f->inner, &m, NULL);
+    for (int n = 0; nan && n < FAKE_SESSIONS; n++) {
+        struct kv_move m = {
+            .session = n, .layer = layer, .count = c->context, .data = nan, .write = true};
+
+        if (f->state_open[n])
+            cpu_device_ops.kv_rows(f->inner, &m, NULL);
     }
     mem_free(nan);
 }
@@ -390,10 +398,23 @@ static int fake_kv_rows(struct device *d, const struct kv_move *m, struct error 
     return rc < 0 ? rc : cpu_device_ops.kv_rows(f->inner, m, e);
 }
 
-static int fake_rope_set(struct device *d, const float *cosines, const float *sines,
-                         struct error *e)
+static int fake_state_open(struct device *d, int session, struct error *e)
 {
-    return cpu_device_ops.rope_set(((struct fake *)d)->inner, cosines, sines, e);
+    struct fake *f = (struct fake *)d;
+    int rc = session < FAKE_SESSIONS ? may_fail(f, "state_open", e)
+                                     : error_set(e, ERR_MEMORY, "fake device: too many sessions");
+
+    if (rc == 0 && (rc = cpu_device_ops.state_open(f->inner, session, e)) == 0)
+        f->state_open[session] = true;
+    return rc;
+}
+
+static void fake_state_close(struct device *d, int session)
+{
+    struct fake *f = (struct fake *)d;
+
+    cpu_device_ops.state_close(f->inner, session);
+    f->state_open[session] = false;
 }
 
 static void fake_stats(const struct device *d, struct device_stats *out)
@@ -406,7 +427,7 @@ static void fake_stats(const struct device *d, struct device_stats *out)
     .supports = fake_supports, .block_put = fake_put, .block_drop = fake_drop,                  \
     .attention = fake_attention, .experts = fake_experts, .head = fake_head, .wait = fake_wait, \
     .stream = fake_stream, .prefetch = fake_prefetch, .kv_rows = fake_kv_rows,                  \
-    .rope_set = fake_rope_set, .stats = fake_stats
+    .state_open = fake_state_open, .state_close = fake_state_close, .stats = fake_stats
 
 const struct device_ops fake_device_ops = {COMMON, .open = fake_open, .layers = fake_layers};
 const struct device_ops fake_device_plain_ops = {COMMON, .open = fake_plain_open};

@@ -122,7 +122,7 @@ static void on_routing(void *ctx, const struct routing *r)
 
     for (int layer = 0; layer < r->n_layers; layer++)
         for (int i = 0; i < r->rows * r->used; i++) {
-            int x = r->experts[(size_t)layer * (size_t)(r->rows * r->used) + (size_t)i];
+            int x = r->experts[(size_t)layer * r->layer_stride + (size_t)i];
 
             if (x < 0 || x >= experts)
                 continue;

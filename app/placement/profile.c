@@ -32,7 +32,7 @@ static void count(void *ctx, const struct routing *r)
         usage_add(c->u, r->rows, r->pos, r->experts, r->weights);
     for (int l = 0; c->newest && l < r->n_layers; l++)
         memcpy(c->newest + l * r->used,
-               r->experts + ((size_t)l * (size_t)r->rows + (size_t)r->rows - 1) * (size_t)r->used,
+               r->experts + (size_t)l * r->layer_stride + (size_t)((r->rows - 1) * r->used),
                (size_t)r->used * sizeof(int));
 }
 

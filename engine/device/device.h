@@ -10,10 +10,11 @@
  * unwritten or rewritable. Numbers: quantised weights and everything around them follow
  * engine/device/numerics.h to the bit.
  *
- * Mandatory: probe, open, close, supports, block_put, block_drop, attention, experts, head, wait,
- * kv_rows, stats. Optional (NULL): route, combine (the CPU device has both), layers, rope_set,
- * report, stream, prefetch, footprint, tune. Emulated where NULL: layers by single jobs. Computing
- * allocates nothing of ours: scratch for max_rows rows is taken at open. */
+ * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
+ * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine (the CPU device
+ * has both), layers, report, stream, prefetch, footprint, tune. Emulated where NULL: layers by
+ * single jobs. Computing allocates nothing of ours: scratch for max_rows rows is taken at open,
+ * what a session keeps at state_open. */
 #ifndef ENGINE_DEVICE_DEVICE_H
 #define ENGINE_DEVICE_DEVICE_H
 
@@ -25,6 +26,7 @@
 
 #define DEVICE_MAX 8    /* devices of one engine, CPU included */
 #define DEVICE_STREAM 2 /* buffers for experts that do not lie on a device */
+#define DEVICE_ROPES 2  /* rotary tables: every session uses one of them */
 
 struct device; /* private to the back end; first member: struct device_base */
 
@@ -38,7 +40,8 @@ struct device_config {
     /* nobody asked for so many: fewer of them may decode, where that is measured to be faster */
     bool fewer_threads;
     int max_rows; /* most rows (tokens) of one job: -ub */
-    int context;  /* KV positions to hold */
+    int context;  /* KV positions to hold for each session */
+    int sessions; /* for footprint alone: how many states will be open; 0: one */
     enum kv_type kv_k, kv_v;
     bool exact; /* float weights multiplied in F32 */
     /* CPU: oneDNN multiplies float weights with several tokens; their sums then depend on how many
@@ -47,20 +50,32 @@ struct device_config {
     enum device_tune tune;
     const char *selector;  /* "opencl:0": platform/device choice of the user, or NULL */
     const char *cache_dir; /* compiled programs, verdicts; NULL: none */
-    /* (context, rope_dims/2), mscale folded in; NULL until rope_set */
-    const float *rope_cos, *rope_sin;
+    /* rotary tables: (context, rope_dims/2), mscale folded in; as many as there are, the first ones
+     * not NULL. They outlive the device. ropes: how many, for footprint alone, which needs no
+     * tables; 0: one */
+    const float *rope_cos[DEVICE_ROPES], *rope_sin[DEVICE_ROPES];
+    int ropes;
     /* One line for the user (compiling, self-test verdicts, why not). May be NULL. */
     void (*log)(void *ctx, const char *line);
     void *log_ctx;
 };
 
-/* x: residual stream (rows, hidden). y: attention block's output WITHOUT the residual:
- * o_proj(attn(norm(x))) + bias. Row i stands at absolute position pos + i; KV rows pos ..
- * pos+rows-1 are written, 0 .. pos+i read (window permitting). */
+/* Rows of one session that stand together in a job: row i at absolute position pos + i. rope: which
+ * of the rotary tables. */
+struct span {
+    int session, pos, rows, rope;
+};
+
+/* x: residual stream (rows, hidden), the spans' rows one after the other. y: attention block's
+ * output WITHOUT the residual: o_proj(attn(norm(x))) + bias. Of a span's session KV rows pos ..
+ * pos+rows-1 are written, row i reads 0 .. pos+i (window permitting). A session has one span. spans
+ * NULL: all rows are session 0's, from pos on, by the first rotary table. */
 struct attention_job {
     int layer, rows, pos;
     const float *x;
     float *y;
+    const struct span *spans;
+    int n_spans;
 };
 
 /* For measuring alone: experts imposed on every row in place of the router's choice, whose scores
@@ -82,6 +97,8 @@ struct route_job {
     float *weights;
     int pos;                               /* of row 0; of interest to imposed alone */
     const struct imposed_routing *imposed; /* NULL: the router's choice */
+    const struct span *spans;              /* as in attention_job; of interest to imposed alone */
+    int n_spans;
 };
 
 /* Rows of one expert: entries first .. first+count-1 of experts_job.row / .slot. */
@@ -123,6 +140,8 @@ struct layers_job {
     int *experts;
     float *weights;
     const struct imposed_routing *imposed; /* NULL: the router's choice */
+    const struct span *spans;              /* as in attention_job */
+    int n_spans;
 };
 
 /* KV rows of one layer in the exchange layout: for each token, n_kv_heads * head_dim values of K,
@@ -131,6 +150,7 @@ struct kv_move {
     int layer, pos, count;
     void *data;
     bool write; /* host -> device */
+    int session;
 };
 
 struct device_stats {
@@ -177,6 +197,12 @@ struct device_ops {
     int (*probe)(struct device_info *out, int max, char *why, size_t why_size);
     int (*open)(struct device **out, const struct device_config *c, struct error *e);
     void (*close)(struct device *d);
+    /* What a session keeps between tokens, KV rows for `context` positions of every layer whose
+     * attention is or will be here. Numbers from 0 on, the lowest free one first; session 0's is
+     * open as long as the device. The only calls, beside those that put blocks, that allocate.
+     * ERR_MEMORY, ERR_DEVICE: it does not fit, and nothing is changed. Between jobs. */
+    int (*state_open)(struct device *d, int session, struct error *e);
+    void (*state_close)(struct device *d, int session);
     bool (*supports)(const struct device *d, enum block_kind kind, enum dtype type);
     /* Makes a block resident, at most max_bytes of upload a call. Returns 1: resident, 0: call
      * again, negative: failed. */
@@ -190,8 +216,6 @@ struct device_ops {
     int (*layers)(struct device *d, const struct layers_job *j, struct error *e);
     int (*wait)(struct device *d, struct error *e);
     int (*kv_rows)(struct device *d, const struct kv_move *m, struct error *e);
-    /* (context, rope_dims/2) */
-    int (*rope_set)(struct device *d, const float *cos, const float *sin, struct error *e);
     void (*stats)(const struct device *d, struct device_stats *out);
     /* Optional. Experts that do not fit: while on, an experts job may name ones that are not
      * resident. They pass through DEVICE_STREAM buffers, each as large as the model's largest

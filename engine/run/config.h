@@ -81,13 +81,18 @@ struct engine_footprint {
     int context, ubatch, n_threads; /* as engine_open would resolve them */
     uint64_t kv_bytes, scratch_bytes;
 };
-/* Which experts the rows of a pass chose, for who observes (profiles, traces). Valid during the
- * call. */
+struct session;
+
+/* Which experts the rows of a session chose in a pass, for who observes (profiles, traces). Valid
+ * during the call. */
 struct routing {
+    const struct session *session;
     int rows, pos, n_layers, used;
-    const int *ids;     /* rows token ids */
-    const int *experts; /* (n_layers, rows, used) */
+    const int *ids; /* rows token ids */
+    /* (n_layers, rows, used), layers `layer_stride` values apart */
+    const int *experts;
     const float *weights;
+    size_t layer_stride;
     bool prefill;
 };
 

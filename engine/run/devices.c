@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-int devices_open(struct engine *g, bool named, int first_index, enum rope_variant v,
-                 struct probed_device *out, int max, char *why, size_t why_size)
+int devices_open(struct engine *g, bool named, int first_index, struct probed_device *out, int max,
+                 char *why, size_t why_size)
 {
     const char *selector = g->config.device_selector;
     int n_out = 0;
@@ -39,8 +39,8 @@ int devices_open(struct engine *g, bool named, int first_index, enum rope_varian
                                       .exact = g->config.exact,
                                       .selector = found[i].selector,
                                       .cache_dir = g->config.cache_dir,
-                                      .rope_cos = g->rope.cos[v],
-                                      .rope_sin = g->rope.sin[v],
+                                      .rope_cos = {g->rope.cos[ROPE_SHORT], g->rope.cos[ROPE_LONG]},
+                                      .rope_sin = {g->rope.sin[ROPE_SHORT], g->rope.sin[ROPE_LONG]},
                                       .log = devices_async_log,
                                       .log_ctx = g};
             struct error e = {0};
@@ -63,17 +63,26 @@ int devices_open(struct engine *g, bool named, int first_index, enum rope_varian
     return n_out;
 }
 
-/* The devices of devices_open become the engine's. v: the rotary table they were given. */
-void devices_adopt(struct engine *g, struct probed_device *found, int n, enum rope_variant v,
-                   const char *why, bool named)
+/* A device opens with the state of session 0; here come the other ones. */
+static int open_states(const struct engine *g, const struct probed_device *p, struct error *e)
+{
+    int rc = 0;
+
+    for (int n = 1; n < g->n_sessions && rc == 0; n++)
+        if (g->sessions[n])
+            rc = p->ops->state_open(p->device, n, e);
+    return rc;
+}
+
+/* The devices of devices_open become the engine's. */
+void devices_adopt(struct engine *g, struct probed_device *found, int n, const char *why,
+                   bool named)
 {
     for (int i = 0; i < n; i++) {
         struct device_slot *s = &g->slots[g->n_devices];
         struct error e = {0};
 
-        if (v != g->session->variant && found[i].ops->rope_set &&
-            found[i].ops->rope_set(found[i].device, g->rope.cos[g->session->variant],
-                                   g->rope.sin[g->session->variant], &e) < 0) {
+        if (open_states(g, &found[i], &e) < 0) {
             engine_notice(g, "%s: %s", found[i].info.selector, e.text);
             found[i].ops->close(found[i].device);
             continue;
@@ -108,8 +117,7 @@ bool devices_seek(struct engine *g, bool named)
     g->devices_sought = 1 + named;
     if (g->busy && devices_async_start(g, named, NULL) == 0)
         return false;
-    n = devices_open(g, named, g->n_devices, g->session->variant, found, DEVICE_MAX, why,
-                     sizeof why);
-    devices_adopt(g, found, n, g->session->variant, why, named);
+    n = devices_open(g, named, g->n_devices, found, DEVICE_MAX, why, sizeof why);
+    devices_adopt(g, found, n, why, named);
     return true;
 }

@@ -23,7 +23,6 @@ struct devices_async {
     int n_lines;
     atomic_bool done;
     bool named;
-    enum rope_variant variant;
     int first, n;
     struct probed_device found[DEVICE_MAX];
     char why[512];
@@ -50,8 +49,7 @@ static void *open_beside(void *ctx)
     struct devices_async *o = ctx;
 
     this_thread = o;
-    o->n = devices_open(o->g, o->named, o->first, o->variant, o->found, DEVICE_MAX, o->why,
-                        sizeof o->why);
+    o->n = devices_open(o->g, o->named, o->first, o->found, DEVICE_MAX, o->why, sizeof o->why);
     atomic_store(&o->done, true);
     return NULL;
 }
@@ -64,7 +62,6 @@ int devices_async_start(struct engine *g, bool named, struct error *e)
         return error_set(e, ERR_MEMORY, "no memory for opening a device");
     o->g = g;
     o->named = named;
-    o->variant = g->session->variant;
     o->first = g->n_devices;
     pthread_mutex_init(&o->lock, NULL);
     if (pthread_create(&o->thread, NULL, open_beside, o) != 0) {
@@ -106,7 +103,7 @@ bool devices_async_poll(struct engine *g, bool wait)
     pthread_join(o->thread, NULL);
     say(o);
     g->devices_async = NULL;
-    devices_adopt(g, o->found, o->n, o->variant, o->why, o->named);
+    devices_adopt(g, o->found, o->n, o->why, o->named);
     pthread_mutex_destroy(&o->lock);
     mem_free(o);
     return true;

@@ -47,8 +47,8 @@ static int open_cpu(struct engine *g, struct error *e)
                               .kv_v = g->config.kv_v,
                               .exact = g->config.exact,
                               .cache_dir = g->config.cache_dir,
-                              .rope_cos = g->rope.cos[ROPE_SHORT],
-                              .rope_sin = g->rope.sin[ROPE_SHORT]};
+                              .rope_cos = {g->rope.cos[ROPE_SHORT], g->rope.cos[ROPE_LONG]},
+                              .rope_sin = {g->rope.sin[ROPE_SHORT], g->rope.sin[ROPE_LONG]}};
     const struct device_ops *ops = &cpu_device_ops;
     char why[8];
     int rc;
@@ -228,11 +228,17 @@ void engine_close(struct engine *g)
     if (!g)
         return;
     place_release(g);
+    for (int n = 0; n < g->n_sessions; n++)
+        session_free(g->sessions[n]);
     for (int d = g->n_devices - 1; d >= 0; d--)
         g->slots[d].ops->close(g->slots[d].device);
     forward_release(&g->forward);
     kv_release(&g->kv);
-    session_free(g->session);
+    mem_free(g->sessions);
+    mem_free(g->pass.spans);
+    mem_free(g->pass.ids);
+    mem_free(g->pass.wanted);
+    mem_free(g->pass.logits);
     trace_release(&g->trace);
     trace_release(&g->timeline);
     rope_release(&g->rope);

@@ -39,7 +39,9 @@
     X(guess_scores, z.experts)                   \
     X(guess_weights, z.used)                     \
     X(guess, z.used)                             \
-    X(fused_device, z.layers)
+    X(fused_device, z.layers)                    \
+    X(spans, z.rows)                             \
+    X(resume_at, z.rows)
 /* clang-format on */
 
 struct sizes {
@@ -120,26 +122,35 @@ void forward_placed(struct forward *f, const struct plan *p, int n_devices)
     }
 }
 
-/* After a device went out of use: its rows of the cache come home. Those that cannot be read any
- * more are computed again: from resume_at on, with whatever this pass has done so far. */
+/* Of a session only the first `rows` rows are left. Whether it is one of this pass; another one's
+ * are missed when its turn comes. */
+static bool resume_from(struct forward *f, int session, int rows)
+{
+    for (int i = 0; i < f->n_spans; i++)
+        if (f->spans[i].session == session) {
+            f->resume_at[i] = rows < f->resume_at[i] ? rows : f->resume_at[i];
+            return true;
+        }
+    return false;
+}
+
+/* After a device went out of use: every session's rows of the cache come home. Those that cannot be
+ * read any more are computed again: from resume_at on, with whatever this pass has done so far. */
 static int bring_home(struct forward *f, int device, struct error *e)
 {
-    int resume = -1;
+    int rc = 0;
 
-    for (int l = 0; l < f->model->hp.n_layers; l++) {
-        int want = kv_valid(f->kv, l, device);
-        struct error ignored;
+    for (int s = 0; s < f->kv->n_sessions; s++)
+        for (int l = 0; f->kv->valid[s] && l < f->model->hp.n_layers; l++) {
+            int want = kv_valid(f->kv, s, l, device);
+            struct error ignored;
 
-        if (want <= kv_valid(f->kv, l, 0) ||
-            kv_step(f->kv, l, 0, want, UINT64_MAX, NULL, &ignored) == 1)
-            continue;
-        if (resume < 0 || kv_valid(f->kv, l, 0) < resume)
-            resume = kv_valid(f->kv, l, 0);
-    }
-    if (resume < 0)
-        return 0;
-    f->resume_at = resume < f->pos ? resume : f->pos;
-    return error_set(e, ERR_DEVICE, "a device failed and took cached keys with it");
+            if (want > kv_valid(f->kv, s, l, 0) &&
+                kv_step(f->kv, s, l, 0, want, UINT64_MAX, NULL, &ignored) < 0)
+                rc |= resume_from(f, s, kv_valid(f->kv, s, l, 0));
+        }
+    f->resumes = rc;
+    return rc ? error_set(e, ERR_DEVICE, "a device failed and took cached keys with it") : 0;
 }
 
 /* A job of a device other than the CPU failed: says so, and takes the device out of use when it was
@@ -166,16 +177,29 @@ static int job_failed(struct forward *f, int device, const char *what, struct er
     return rc;
 }
 
-/* The rows before pos of a layer, on a device. Where no device has them any more they are computed
- * again. */
+/* The rows of a layer before those of this pass, on a device. Where no device has them any more
+ * they are computed again. */
 static int kv_ensure(struct forward *f, int layer, int device, struct error *e)
 {
     int rc = 0;
 
-    if (kv_valid(f->kv, layer, device) < f->pos &&
-        (rc = kv_step(f->kv, layer, device, f->pos, UINT64_MAX, NULL, e)) < 0 && device == 0)
-        f->resume_at = kv_valid(f->kv, layer, 0);
-    return rc < 0 ? ERR_DEVICE : 0;
+    for (int i = 0; i < f->n_spans; i++) {
+        const struct span *s = &f->spans[i];
+
+        if (kv_valid(f->kv, s->session, layer, device) >= s->pos ||
+            kv_step(f->kv, s->session, layer, device, s->pos, UINT64_MAX, NULL, e) >= 0)
+            continue;
+        rc = ERR_DEVICE;
+        if (device == 0)
+            f->resumes = resume_from(f, s->session, kv_valid(f->kv, s->session, layer, 0));
+    }
+    return rc;
+}
+
+static void rows_written(struct forward *f, int layer, int device)
+{
+    for (int i = 0; i < f->n_spans; i++)
+        kv_written(f->kv, f->spans[i].session, layer, device, f->spans[i].pos, f->spans[i].rows);
 }
 
 static int finish(struct device_slot *s, int rc, struct error *e)
@@ -263,7 +287,12 @@ static void choose_deferred(struct forward *f, int layer, const float *weights)
 
 static int run_attention(struct forward *f, int layer, bool on_cpu, struct error *e)
 {
-    struct attention_job j = {.layer = layer, .rows = f->rows, .pos = f->pos, .x = f->x, .y = f->y};
+    struct attention_job j = {.layer = layer,
+                              .rows = f->rows,
+                              .x = f->x,
+                              .y = f->y,
+                              .spans = f->spans,
+                              .n_spans = f->n_spans};
     int d = on_cpu ? 0 : f->plan->attention[layer];
 
     for (;; d = 0) {
@@ -287,7 +316,7 @@ static int run_attention(struct forward *f, int layer, bool on_cpu, struct error
             ns = clock_now() - start;
             count_cost(f, &s->attention, ns, 1);
             trace_span(f->trace, TRACE_ATTENTION, layer, d, start, start + ns);
-            kv_written(f->kv, layer, d, f->pos, f->rows);
+            rows_written(f, layer, d);
             return 0;
         }
         if (d == 0 || (rc = job_failed(f, d, "attention", e)) < 0)
@@ -455,7 +484,8 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
     size_t n = (size_t)f->rows * (size_t)hp->hidden, pairs = (size_t)(f->rows * hp->n_experts_used);
     struct route_job route = {.layer = layer,
                               .rows = f->rows,
-                              .pos = f->pos,
+                              .spans = f->spans,
+                              .n_spans = f->n_spans,
                               .x = f->x,
                               .h = f->h,
                               .scores = f->scores,
@@ -498,7 +528,8 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
     struct layers_job j = {.first = first,
                            .last = last,
                            .rows = f->rows,
-                           .pos = f->pos,
+                           .spans = f->spans,
+                           .n_spans = f->n_spans,
                            .x = f->x,
                            .experts = f->experts + (size_t)first * pairs,
                            .weights = f->weights + (size_t)first * pairs,
@@ -521,7 +552,7 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
     if (rc == 0) {
         trace_span(f->trace, TRACE_LAYERS, first, d, start, clock_now());
         for (int l = first; l < last; l++) {
-            kv_written(f->kv, l, d, f->pos, f->rows);
+            rows_written(f, l, d);
             for (size_t i = 0; i < pairs; i++)
                 f->ran_on[l * hp->n_experts + f->experts[(size_t)l * pairs + i]] = (uint8_t)d;
         }
@@ -535,19 +566,36 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
     return rc;
 }
 
-int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct error *e)
+/* The spans of this pass, their tokens embedded. */
+static int begin(struct forward *f, const struct span *spans, const int *const *ids, int n,
+                 struct error *e)
+{
+    size_t hidden = (size_t)f->model->hp.hidden;
+    int rc = 0;
+
+    f->rows = 0;
+    f->n_spans = n;
+    f->resumes = false;
+    f->deferred.n = 0;
+    for (int i = 0; i < n; f->rows += spans[i++].rows) {
+        assert(spans[i].rows > 0 && spans[i].rows <= f->max_rows - f->rows);
+        f->spans[i] = spans[i];
+        f->resume_at[i] = spans[i].pos;
+        for (int r = 0; r < spans[i].rows && rc == 0; r++)
+            rc = model_embed(f->model, ids[i][r], f->x + (size_t)(f->rows + r) * hidden, e);
+    }
+    return rc;
+}
+
+int forward_rows(struct forward *f, const struct span *spans, const int *const *ids, int n,
+                 struct error *e)
 {
     const struct hparams *hp = &f->model->hp;
-    int rc = 0, layer = 0;
+    int rc, rows, layer = 0;
 
-    assert(rows > 0 && rows <= f->max_rows);
-    f->rows = rows;
-    f->pos = pos;
-    f->resume_at = -1;
-    f->deferred.n = 0;
     mem_guard_arm("forward");
-    for (int i = 0; i < rows && rc == 0; i++)
-        rc = model_embed(f->model, ids[i], f->x + (size_t)i * (size_t)hp->hidden, e);
+    rc = begin(f, spans, ids, n, e);
+    rows = f->rows;
     while (layer < hp->n_layers && rc == 0) {
         int last = layer + 1, fused = rows == 1           ? hp->n_layers
                                       : rows < FUSED_ROWS ? FUSED_ROWS / rows
@@ -577,10 +625,9 @@ int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct er
     return rc;
 }
 
-int forward_head(struct forward *f, int first, int rows, float *logits, struct error *e)
+static int run_head(struct forward *f, const float *x, int rows, float *logits, struct error *e)
 {
-    struct head_job j = {
-        .rows = rows, .x = f->x + (size_t)first * (size_t)f->model->hp.hidden, .logits = logits};
+    struct head_job j = {.rows = rows, .x = x, .logits = logits};
     int d = f->plan->head, rc;
 
     mem_guard_arm("head");
@@ -600,4 +647,22 @@ int forward_head(struct forward *f, int first, int rows, float *logits, struct e
     }
     mem_guard_disarm();
     return rc;
+}
+
+int forward_head(struct forward *f, int first, int rows, float *logits, struct error *e)
+{
+    return run_head(f, f->x + (size_t)first * (size_t)f->model->hp.hidden, rows, logits, e);
+}
+
+int forward_head_last(struct forward *f, const int *spans, int n, float *logits, struct error *e)
+{
+    size_t hidden = (size_t)f->model->hp.hidden;
+
+    for (int i = 0, k = 0, row = 0; i < f->n_spans && k < n; i++) {
+        row += f->spans[i].rows;
+        if (spans[k] == i) /* y is free by now */
+            memcpy(f->y + (size_t)k++ * hidden, f->x + (size_t)(row - 1) * hidden,
+                   hidden * sizeof *f->y);
+    }
+    return run_head(f, f->y, n, logits, e);
 }

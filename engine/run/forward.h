@@ -1,8 +1,8 @@
-/* One pass of some rows (tokens) through the layers, each block on the device that the placement in
- * force names: attention, residual, route on the host, rows grouped by expert, expert jobs to every
- * device (asynchronous ones first, the CPU meanwhile), wait, combination in routing order. A device
- * that fails costs its job a second run on the CPU, never a token. Thread: the engine's. Owner: the
- * engine. Buffers are taken at init: a pass allocates nothing. */
+/* One pass of some rows (tokens) of some sessions through the layers, each block on the device that
+ * the placement in force names: attention, residual, route on the host, rows grouped by expert,
+ * expert jobs to every device (asynchronous ones first, the CPU meanwhile), wait, combination in
+ * routing order. A device that fails costs its job a second run on the CPU, never a token. Thread:
+ * the engine's. Owner: the engine. Buffers are taken at init: a pass allocates nothing. */
 #ifndef ENGINE_RUN_FORWARD_H
 #define ENGINE_RUN_FORWARD_H
 
@@ -42,12 +42,14 @@ struct forward {
     /* asked before experts run beside a device that shares the memory; NULL: never */
     struct bandwidth *bandwidth;
     const struct imposed_routing *imposed; /* for measuring alone; NULL: the router chooses */
-    /* after ERR_DEVICE: so many leading rows are still valid; compute the others again. -1: no use
-     */
-    int resume_at;
+    /* After ERR_DEVICE: whether computing again helps, and how many leading rows of each span's
+     * session are still valid. */
+    bool resumes;
+    int *resume_at; /* (max_rows) */
 
-    /* results of the newest pass */
-    int rows, pos;
+    /* the newest pass: its rows are those of its spans, one after the other; and its results */
+    struct span *spans; /* (max_rows) */
+    int n_spans, rows;
     int *experts; /* (n_layers, rows, used) */
     float *weights;
     /* (n_layers, n_experts): device that ran the expert last; PLAN_NO_DEVICE: never */
@@ -87,11 +89,15 @@ void forward_release(struct forward *f);
 /* The plan for the next passes (kept by pointer), and how many slots are open; call it again
  * whenever its contents changed. */
 void forward_placed(struct forward *f, const struct plan *plan, int n_devices);
-/* The rows ids stand at pos .. pos + rows - 1. Rows of the cache that a layer's device lacks are
- * fetched first. Leaves the residual stream in f->x. ERR_CANCELLED, ERR_DEVICE (see resume_at). */
-int forward_rows(struct forward *f, const int *ids, int rows, int pos, struct error *e);
+/* One pass of n spans (copied), ids[i] the tokens of span i, max_rows rows together at most. Rows
+ * of the cache that a layer's device lacks are fetched first. Leaves the residual stream in f->x.
+ * ERR_CANCELLED, ERR_DEVICE (see resumes). */
+int forward_rows(struct forward *f, const struct span *spans, const int *const *ids, int n,
+                 struct error *e);
 /* Final norm and head of rows first .. first + rows - 1 of the newest pass. logits: (rows,
  * n_vocab). */
 int forward_head(struct forward *f, int first, int rows, float *logits, struct error *e);
+/* Likewise, of the last rows of n of its spans. */
+int forward_head_last(struct forward *f, const int *spans, int n, float *logits, struct error *e);
 
 #endif

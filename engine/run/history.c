@@ -23,19 +23,19 @@ int history_init(struct session *s)
     return s->routed ? 0 : ERR_MEMORY;
 }
 
-void history_write(struct session *s)
+void history_write(struct session *s, const struct span *span, int row)
 {
     const struct forward *f = &s->engine->forward;
-    int layers = f->model->hp.n_layers, used = f->model->hp.n_experts_used;
+    size_t layers = (size_t)f->model->hp.n_layers, used = (size_t)f->model->hp.n_experts_used;
 
-    for (int row = 0; row < f->rows; row++)
-        for (int l = 0; l < layers; l++)
-            for (int k = 0; k < used; k++)
-                s->routed[((size_t)(f->pos + row) * (size_t)layers + (size_t)l) * (size_t)used +
-                          (size_t)k] =
-                    (uint16_t)
-                        f->experts[((size_t)l * (size_t)f->rows + (size_t)row) * (size_t)used +
-                                   (size_t)k];
+    for (int i = 0; i < span->rows; i++)
+        for (size_t l = 0; l < layers; l++) {
+            const int *from = f->experts + (l * (size_t)f->rows + (size_t)(row + i)) * used;
+            uint16_t *to = s->routed + ((size_t)(span->pos + i) * layers + l) * used;
+
+            for (size_t k = 0; k < used; k++)
+                to[k] = (uint16_t)from[k];
+        }
 }
 
 int engine_expert_tokens(const struct engine *g, int layer, int expert, int *positions, int max)

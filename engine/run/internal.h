@@ -33,6 +33,7 @@ struct plan_record {
  */
 struct session {
     struct engine *engine;
+    int number; /* on every device */
     /* (context) ids; the first n_tokens are computed: their rows lie in the KV cache */
     int *tokens, n_tokens;
     /* tokens[n_tokens] was generated and shown, but not computed: an answer ended with it */
@@ -53,6 +54,14 @@ struct session {
     int progress_start, progress_total;
 };
 
+/* What a pass is put together in: n_sessions of each. */
+struct pass {
+    struct span *spans;
+    const int **ids;
+    int *wanted;   /* spans whose logits are wanted */
+    float *logits; /* (n_sessions, n_vocab), with several sessions */
+};
+
 struct engine {
     struct engine_config config; /* strings are copies */
     struct engine_info info;
@@ -68,9 +77,12 @@ struct engine {
     bool why_told;
     struct rope rope;
     struct forward forward;
-    struct session *session; /* the chat's */
-    struct trace trace;      /* asked for by engine_trace_start */
-    struct trace timeline;   /* of one token, for the telemetry */
+    struct session *session;   /* the first one: the chat's */
+    struct session **sessions; /* n_sessions by number; NULL: free */
+    int n_sessions;
+    struct pass pass;
+    struct trace trace;    /* asked for by engine_trace_start */
+    struct trace timeline; /* of one token, for the telemetry */
     bool timeline_wanted;
     uint64_t timeline_ns; /* when the newest one was taken */
 
@@ -137,6 +149,22 @@ bool engine_given_up(const struct engine *g);
 int session_new(struct session **out, struct engine *g, struct error *e);
 void session_free(struct session *s);
 /* Appends and computes; see engine_eval. decode: a token of the answer (counted as such). */
+/* What a pass computes of one session: `rows` tokens from its n_tokens on. logits: NULL, or where
+ * those of the last row go; all_logits (in a pass of one session): of every row. decode: a token of
+ * the answer (counted as such). */
+struct pass_part {
+    struct session *session;
+    int rows;
+    float *logits;
+    bool all_logits, decode;
+};
+/* One pass; n_tokens of every session grows by its rows. ERR_DEVICE with *again: n_tokens is what
+ * is left of each; compute what is missing again. */
+int session_pass(struct engine *g, const struct pass_part *parts, int n, bool *again,
+                 struct error *e);
+/* ids stand behind the session's computed tokens, to be computed by passes; n_tokens is less than
+ * it was where the rotary table changes with the length. Returns the session's length then. */
+int session_append(struct session *s, const int *ids, int n, struct error *e);
 int session_extend(struct session *s, const int *ids, int n, int chunk, float *logits,
                    bool all_logits, bool decode, struct error *e);
 int session_hooks_layer(void *ctx, int layer); /* hooks of forward */
@@ -163,10 +191,10 @@ struct probed_device {
 /* Asks every back end but the CPU's and opens the devices that may be used; returns how many, at
  * most max. why: one line where something was wrong. Touches nothing of the engine that changes:
  * any thread. */
-int devices_open(struct engine *g, bool named, int first_index, enum rope_variant v,
-                 struct probed_device *out, int max, char *why, size_t why_size);
-void devices_adopt(struct engine *g, struct probed_device *found, int n, enum rope_variant v,
-                   const char *why, bool named);
+int devices_open(struct engine *g, bool named, int first_index, struct probed_device *out, int max,
+                 char *why, size_t why_size);
+void devices_adopt(struct engine *g, struct probed_device *found, int n, const char *why,
+                   bool named);
 /* Asks the other back ends once. named: a device that is really the CPU may be taken too (PoCL),
  * because the user asked for a device. In the middle of an answer a thread does it: false, ask
  * again later. */
@@ -191,13 +219,14 @@ int prompt_build(struct session *session, const struct turn *t, int **ids, int *
 /* history.c */
 size_t history_footprint(const struct hparams *hp, int context);
 int history_init(struct session *s);
-void history_write(struct session *s); /* the newest pass */
+/* a span of the newest pass, which began at its row `row` */
+void history_write(struct session *s, const struct span *span, int row);
 
 /* metrics.c: telemetry's numbers */
 void metrics_init(struct engine *g);
 void metrics_turn(struct engine *g, int prompt_tokens, int cached_tokens);
-/* the newest pass, rows from first_row on */
-void metrics_routed(struct engine *g, int first_row, bool decode);
+/* rows first_row .. end_row - 1 of the newest pass */
+void metrics_routed(struct engine *g, int first_row, int end_row, bool decode);
 /* a token of the answer was made */
 void metrics_token(struct engine *g, uint64_t compute_ns);
 /* this plan is charged from now on */

@@ -16,49 +16,72 @@ int kv_init(struct kv *kv, const struct model *m, struct device_slot *slots, enu
     kv->slots = slots;
     kv->n_layers = m->hp.n_layers;
     kv->row_bytes = cost_model_kv_row_bytes(&m->hp, k, v);
-    kv->valid = mem_alloc((size_t)DEVICE_MAX * (size_t)kv->n_layers, sizeof *kv->valid);
     kv->staging = mem_alloc(STAGING_ROWS, kv->row_bytes);
-    if (kv->valid && kv->staging)
-        return 0;
-    kv_release(kv);
-    return error_set(e, ERR_MEMORY, "no memory for the list of cached rows");
+    return kv->staging ? 0 : error_set(e, ERR_MEMORY, "no memory for rows on their way");
 }
 
 void kv_release(struct kv *kv)
 {
+    for (int s = 0; s < kv->n_sessions; s++)
+        mem_free(kv->valid[s]);
     mem_free(kv->valid);
     mem_free(kv->staging);
     memset(kv, 0, sizeof *kv);
 }
 
-static int *valid_at(struct kv *kv, int layer, int device)
+int kv_open(struct kv *kv, int session, struct error *e)
 {
-    return &kv->valid[device * kv->n_layers + layer];
+    int **list = session < kv->n_sessions
+                     ? kv->valid
+                     : mem_resize(kv->valid, (size_t)session + 1, sizeof *list);
+
+    for (; list && kv->n_sessions <= session; kv->n_sessions++)
+        list[kv->n_sessions] = NULL;
+    kv->valid = list ? list : kv->valid;
+    if (!list ||
+        !(list[session] = mem_alloc((size_t)DEVICE_MAX * (size_t)kv->n_layers, sizeof **list)))
+        return error_set(e, ERR_MEMORY, "no memory for the list of cached rows");
+    return 0;
 }
 
-int kv_valid(const struct kv *kv, int layer, int device)
+void kv_close(struct kv *kv, int session)
 {
-    return kv->valid[device * kv->n_layers + layer];
+    if (session >= kv->n_sessions)
+        return;
+    mem_free(kv->valid[session]);
+    kv->valid[session] = NULL;
 }
 
-void kv_cut(struct kv *kv, int pos)
+static int *valid_at(struct kv *kv, int session, int layer, int device)
+{
+    return &kv->valid[session][device * kv->n_layers + layer];
+}
+
+int kv_valid(const struct kv *kv, int session, int layer, int device)
+{
+    return kv->valid[session][device * kv->n_layers + layer];
+}
+
+void kv_cut(struct kv *kv, int session, int pos)
 {
     for (int i = 0; i < DEVICE_MAX * kv->n_layers; i++)
-        if (kv->valid[i] > pos)
-            kv->valid[i] = pos;
+        if (kv->valid[session][i] > pos)
+            kv->valid[session][i] = pos;
 }
 
-void kv_written(struct kv *kv, int layer, int device, int pos, int rows)
+void kv_written(struct kv *kv, int session, int layer, int device, int pos, int rows)
 {
     for (int d = 0; d < DEVICE_MAX; d++)
-        if (*valid_at(kv, layer, d) > pos)
-            *valid_at(kv, layer, d) = pos;
-    *valid_at(kv, layer, device) = pos + rows;
+        if (*valid_at(kv, session, layer, d) > pos)
+            *valid_at(kv, session, layer, d) = pos;
+    *valid_at(kv, session, layer, device) = pos + rows;
 }
 
 void kv_dropped(struct kv *kv, int layer, int device)
 {
-    *valid_at(kv, layer, device) = 0;
+    for (int s = 0; s < kv->n_sessions; s++)
+        if (kv->valid[s])
+            *valid_at(kv, s, layer, device) = 0;
 }
 
 static int copy(const struct kv *kv, int device, struct kv_move *m, bool write, struct error *e)
@@ -71,33 +94,37 @@ static int copy(const struct kv *kv, int device, struct kv_move *m, bool write, 
     return rc < 0 ? rc : s->ops->wait(s->device, e);
 }
 
-int kv_step(struct kv *kv, int layer, int device, int pos, uint64_t max_bytes, uint64_t *spent,
-            struct error *e)
+int kv_step(struct kv *kv, int session, int layer, int device, int pos, uint64_t max_bytes,
+            uint64_t *spent, struct error *e)
 {
-    int *have = valid_at(kv, layer, device), source = -1, rc;
+    int *have = valid_at(kv, session, layer, device), source = -1, rc;
     uint64_t budget = max_bytes / kv->row_bytes > 0 ? max_bytes / kv->row_bytes : 1;
 
     while (*have < pos && budget) {
-        struct kv_move m = {
-            .layer = layer, .pos = *have, .count = pos - *have, .data = kv->staging};
+        struct kv_move m = {.session = session,
+                            .layer = layer,
+                            .pos = *have,
+                            .count = pos - *have,
+                            .data = kv->staging};
 
         /* The device that has most of them; the CPU where it is as good as another. */
         source = -1;
         for (int d = 0; d < DEVICE_MAX; d++)
-            if (d != device && kv->slots[d].device && kv_valid(kv, layer, d) > *have &&
-                (source < 0 || kv_valid(kv, layer, d) > kv_valid(kv, layer, source)))
+            if (d != device && kv->slots[d].device && kv_valid(kv, session, layer, d) > *have &&
+                (source < 0 ||
+                 kv_valid(kv, session, layer, d) > kv_valid(kv, session, layer, source)))
                 source = d;
         if (source < 0)
             return error_set(e, ERR_DEVICE, "the cached keys of layer %d are on no device any more",
                              layer);
-        if (m.count > kv_valid(kv, layer, source) - *have)
-            m.count = kv_valid(kv, layer, source) - *have;
+        if (m.count > kv_valid(kv, session, layer, source) - *have)
+            m.count = kv_valid(kv, session, layer, source) - *have;
         if (m.count > STAGING_ROWS)
             m.count = STAGING_ROWS;
         if ((uint64_t)m.count > budget)
             m.count = (int)budget;
         if ((rc = copy(kv, source, &m, false, e)) < 0) {
-            *valid_at(kv, layer, source) = 0; /* what cannot be read is not there */
+            *valid_at(kv, session, layer, source) = 0; /* what cannot be read is not there */
             continue;
         }
         if ((rc = copy(kv, device, &m, true, e)) < 0)

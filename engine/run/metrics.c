@@ -53,7 +53,7 @@ void metrics_turn(struct engine *g, int prompt_tokens, int cached_tokens)
     memset(t->answer, 0, (size_t)(t->n_layers * t->n_experts) * sizeof *t->answer);
 }
 
-void metrics_routed(struct engine *g, int first_row, bool decode)
+void metrics_routed(struct engine *g, int first_row, int end_row, bool decode)
 {
     const struct forward *f = &g->forward;
     struct telemetry *t = &g->t;
@@ -62,8 +62,8 @@ void metrics_routed(struct engine *g, int first_row, bool decode)
     uint16_t *route = t->routes + t->session_generated_tokens % TELEMETRY_ROUTES *
                                       (uint64_t)(t->n_layers * used);
 
-    for (int row = first_row; row < f->rows; row++) {
-        bool newest = row == f->rows - 1;
+    for (int row = first_row; row < end_row; row++) {
+        bool newest = row == end_row - 1;
 
         for (int i = 0; i < cells; i++)
             t->now[i] *= fade;

@@ -176,12 +176,17 @@ static int set_plan(struct engine *g, struct plan *p, struct error *e)
     return 0;
 }
 
+/* A layer's attention changes device when the rows of every session are there. */
 static int kv_step_hook(void *ctx, int layer, int device, uint64_t max_bytes, uint64_t *spent,
                         struct error *e)
 {
     struct engine *g = ctx;
+    int rc = 1;
 
-    return kv_step(&g->kv, layer, device, g->session->n_tokens, max_bytes, spent, e);
+    for (int n = 0; n < g->n_sessions && rc == 1; n++)
+        if (g->sessions[n])
+            rc = kv_step(&g->kv, n, layer, device, g->sessions[n]->n_tokens, max_bytes, spent, e);
+    return rc;
 }
 
 static void kv_dropped_hook(void *ctx, int layer, int device)

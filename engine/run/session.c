@@ -12,6 +12,68 @@
 #define TICK_NS (100 * CLOCK_MILLI)
 #define RETRIES (2 * DEVICE_MAX + 2)
 
+/* Room for n sessions in what a pass is put together in. */
+static int pass_room(struct engine *g, int n, struct error *e)
+{
+    struct pass *p = &g->pass;
+    struct session **sessions = mem_resize(g->sessions, (size_t)n, sizeof *sessions);
+    struct span *spans = mem_resize(p->spans, (size_t)n, sizeof *spans);
+    const int **ids = mem_resize(p->ids, (size_t)n, sizeof *ids);
+    int *wanted = mem_resize(p->wanted, (size_t)n, sizeof *wanted);
+    float *logits = n > 1 ? mem_resize(p->logits, (size_t)n * (size_t)g->model->hp.n_vocab,
+                                       sizeof *logits)
+                          : NULL;
+
+    g->sessions = sessions ? sessions : g->sessions;
+    p->spans = spans ? spans : p->spans;
+    p->ids = ids ? ids : p->ids;
+    p->wanted = wanted ? wanted : p->wanted;
+    p->logits = logits ? logits : p->logits;
+    if (!sessions || !spans || !ids || !wanted || (n > 1 && !logits))
+        return error_set(e, ERR_MEMORY, "no memory for %d sessions", n);
+    while (g->n_sessions < n)
+        sessions[g->n_sessions++] = NULL;
+    return 0;
+}
+
+static void close_states(struct engine *g, int number, int n_devices)
+{
+    /* a device's first state is its own as long as it is open */
+    for (int d = 0; d < n_devices && number > 0; d++)
+        g->slots[d].ops->state_close(g->slots[d].device, number);
+}
+
+/* The lowest free number, and a state of that number on every device. */
+static int take_number(struct session *s, struct error *e)
+{
+    struct engine *g = s->engine;
+    int n = 0, rc;
+
+    while (n < g->n_sessions && g->sessions[n])
+        n++;
+    if ((n == g->n_sessions && (rc = pass_room(g, n + 1, e)) < 0) ||
+        (rc = kv_open(&g->kv, n, e)) < 0)
+        return rc;
+    for (int d = 0; d < g->n_devices && n > 0; d++)
+        if ((rc = g->slots[d].ops->state_open(g->slots[d].device, n, e)) < 0) {
+            close_states(g, n, d);
+            kv_close(&g->kv, n);
+            return rc;
+        }
+    s->number = n;
+    g->sessions[n] = s;
+    return 0;
+}
+
+static void give_number(struct session *s)
+{
+    struct engine *g = s->engine;
+
+    close_states(g, s->number, g->n_devices);
+    kv_close(&g->kv, s->number);
+    g->sessions[s->number] = NULL;
+}
+
 int session_new(struct session **out, struct engine *g, struct error *e)
 {
     struct session *s = mem_alloc(1, sizeof *s);
@@ -21,12 +83,15 @@ int session_new(struct session **out, struct engine *g, struct error *e)
     if (!s)
         return error_set(e, ERR_MEMORY, "no memory for a session");
     s->engine = g;
+    s->number = -1;
     s->tokens = mem_alloc((size_t)g->info.context, sizeof *s->tokens);
     s->logits = mem_alloc((size_t)g->model->hp.n_vocab, sizeof *s->logits);
     if (!s->tokens || !s->logits || history_init(s) < 0)
         rc = error_set(e, ERR_MEMORY, "no memory for a session of %d tokens", g->info.context);
     else
         rc = sampler_init(&s->sampler, g->model->hp.n_vocab, &g->config.sampling, e);
+    if (rc == 0)
+        rc = take_number(s, e);
     if (rc < 0) {
         session_free(s);
         return rc;
@@ -39,6 +104,8 @@ void session_free(struct session *s)
 {
     if (!s)
         return;
+    if (s->number >= 0)
+        give_number(s);
     sampler_release(&s->sampler);
     mem_free(s->tokens);
     mem_free(s->logits);
@@ -55,7 +122,7 @@ void session_rewind(struct session *s, int n_tokens)
     s->token_waits = false;
     s->n_tokens = n_tokens;
     s->counted = s->counted < n_tokens ? s->counted : n_tokens;
-    kv_cut(&s->engine->kv, n_tokens);
+    kv_cut(&s->engine->kv, s->number, n_tokens);
 }
 
 /* Between layers: cancel, and about ten times a second a sign of life. */
@@ -75,9 +142,9 @@ int session_hooks_layer(void *ctx, int layer)
         int rows = g->forward.rows * layer / g->forward.model->hp.n_layers;
         struct event ev = {.kind = EVENT_PREFILL};
 
-        ev.progress.done = (uint64_t)(g->forward.pos + rows);
+        ev.progress.done = (uint64_t)(s->n_tokens + rows);
         ev.progress.total = (uint64_t)s->progress_total;
-        g->t.prefilled_tokens = g->forward.pos + rows - s->progress_start;
+        g->t.prefilled_tokens = s->n_tokens + rows - s->progress_start;
         if (engine_emit(g, &ev))
             return 1;
     }
@@ -93,105 +160,173 @@ void session_hooks_notice(void *ctx, const char *line)
     engine_notice(ctx, "%s", line);
 }
 
-static void observe(struct engine *g, const int *ids, bool prefill)
+/* The routing of a span of the newest pass, its first row being the job's row `row`. */
+static void observe(struct session *s, const struct span *span, int row, bool prefill)
 {
+    const struct engine *g = s->engine;
     const struct forward *f = &g->forward;
-    struct routing r = {.rows = f->rows,
-                        .pos = f->pos,
+    size_t used = (size_t)f->model->hp.n_experts_used;
+    struct routing r = {.session = s,
+                        .rows = span->rows,
+                        .pos = span->pos,
                         .n_layers = f->model->hp.n_layers,
-                        .used = f->model->hp.n_experts_used,
-                        .ids = ids,
-                        .experts = f->experts,
-                        .weights = f->weights,
+                        .used = (int)used,
+                        .ids = s->tokens + span->pos,
+                        .layer_stride = (size_t)f->rows * used,
+                        .experts = f->experts + (size_t)row * used,
+                        .weights = f->weights + (size_t)row * used,
                         .prefill = prefill};
 
     if (g->observer)
         g->observer(g->observer_ctx, &r);
 }
 
-/* The rotary table of a sequence this long; a change of table voids every cached key. Returns the
- * first position to compute. */
-static int choose_rope(struct session *s, int start, int total, struct error *e)
+/* The rotary table of a sequence this long; a change of table voids every cached key of the
+ * session. Returns the first position to compute. */
+static int choose_rope(struct session *s, int start, int total)
 {
-    struct engine *g = s->engine;
-    enum rope_variant v = rope_choose(&g->rope, total);
+    enum rope_variant v = rope_choose(&s->engine->rope, total);
 
     if (v == s->variant)
         return start;
-    for (int d = 0; d < g->n_devices; d++)
-        if (g->slots[d].ops->rope_set && !g->slots[d].lost) {
-            int rc = g->slots[d].ops->rope_set(g->slots[d].device, g->rope.cos[v], g->rope.sin[v],
-                                               e);
-
-            if (rc < 0)
-                return rc;
-        }
     s->variant = v;
-    kv_cut(&g->kv, 0);
+    kv_cut(&s->engine->kv, s->number, 0);
     if (start)
         log_write(
             LOG_LEVEL_INFO,
             "the text crosses %d tokens: its rotary factors change, %d tokens are computed again",
-            g->rope.original_context, start);
+            s->engine->rope.original_context, start);
     return 0;
+}
+
+/* The logits that the parts of a pass ask for. */
+static int pass_heads(struct engine *g, const struct pass_part *parts, int n, struct error *e)
+{
+    size_t n_vocab = (size_t)g->model->hp.n_vocab;
+    int wanted = 0, rc;
+
+    if (n == 1 && parts->logits)
+        return parts->all_logits ? forward_head(&g->forward, 0, parts->rows, parts->logits, e)
+                                 : forward_head(&g->forward, parts->rows - 1, 1, parts->logits, e);
+    for (int i = 0; i < n; i++)
+        if (parts[i].logits)
+            g->pass.wanted[wanted++] = i;
+    if (!wanted)
+        return 0;
+    if ((rc = forward_head_last(&g->forward, g->pass.wanted, wanted, g->pass.logits, e)) < 0)
+        return rc;
+    for (int k = 0; k < wanted; k++)
+        memcpy(parts[g->pass.wanted[k]].logits, g->pass.logits + (size_t)k * n_vocab,
+               n_vocab * sizeof(float));
+    return 0;
+}
+
+/* What was computed is counted, once, and belongs to the session from now on. */
+static void pass_count(struct engine *g, const struct pass_part *p, const struct span *span,
+                       int row)
+{
+    struct session *s = p->session;
+    int end = span->pos + span->rows, first = s->counted > span->pos ? s->counted - span->pos : 0;
+
+    s->n_tokens = end;
+    if (end <= s->counted)
+        return;
+    if (!g->uncounted)
+        metrics_routed(g, row + first, row + span->rows, p->decode);
+    if (first == 0)
+        observe(s, span, row, !p->decode);
+    s->counted = end;
+    history_write(s, span, row);
+}
+
+int session_pass(struct engine *g, const struct pass_part *parts, int n, bool *again,
+                 struct error *e)
+{
+    struct forward *f = &g->forward;
+    int rc;
+
+    *again = false;
+    for (int i = 0; i < n; i++) {
+        struct session *s = parts[i].session;
+
+        g->pass.spans[i] = (struct span){s->number, s->n_tokens, parts[i].rows, (int)s->variant};
+        g->pass.ids[i] = s->tokens + s->n_tokens;
+    }
+    forward_placed(f, g->in_force, g->n_devices);
+    g->trace.token = parts->session->n_tokens;
+    if ((rc = forward_rows(f, g->pass.spans, g->pass.ids, n, e)) == 0)
+        rc = pass_heads(g, parts, n, e);
+    for (int i = 0, row = 0; i < n; row += parts[i++].rows) {
+        struct session *s = parts[i].session;
+
+        if (rc == 0)
+            pass_count(g, &parts[i], &g->pass.spans[i], row);
+        else if (rc == ERR_DEVICE && f->resumes && f->resume_at[i] < s->n_tokens)
+            s->n_tokens = f->resume_at[i];
+        /* rows that some layers wrote beyond the last whole token are void */
+        if (rc < 0)
+            kv_cut(&g->kv, s->number, s->n_tokens);
+    }
+    *again = rc == ERR_DEVICE && f->resumes;
+    return rc < 0 ? rc : model_check(g->model, e);
+}
+
+static int check_extension(const struct session *s, const int *ids, int n, struct error *e)
+{
+    const struct engine *g = s->engine;
+
+    if (n <= 0)
+        return error_set(e, ERR_USAGE, "no tokens to compute");
+    if (n > g->info.context - s->n_tokens)
+        return error_set(e, ERR_CONTEXT, "%d tokens do not fit into the context of %d (-c)",
+                         s->n_tokens + n, g->info.context);
+    for (int i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= g->model->hp.n_vocab)
+            return error_set(e, ERR_USAGE, "token %d is not in the vocabulary of %d", ids[i],
+                             g->model->hp.n_vocab);
+    return 0;
+}
+
+int session_append(struct session *s, const int *ids, int n, struct error *e)
+{
+    int start = s->n_tokens, rc = check_extension(s, ids, n, e);
+
+    if (rc < 0)
+        return rc;
+    s->token_waits = false;
+    memmove(s->tokens + start, ids, (size_t)n * sizeof *ids);
+    s->n_tokens = choose_rope(s, start, start + n);
+    return start + n;
 }
 
 int session_extend(struct session *s, const int *ids, int n, int chunk, float *logits,
                    bool all_logits, bool decode, struct error *e)
 {
     struct engine *g = s->engine;
-    struct forward *f = &g->forward;
-    int start = s->n_tokens, total = start + n, at, rc = 0, tries = 0;
+    int start = s->n_tokens, total = session_append(s, ids, n, e), rc = 0, tries = 0;
     size_t n_vocab = (size_t)g->model->hp.n_vocab;
 
-    if (n <= 0)
-        return error_set(e, ERR_USAGE, "no tokens to compute");
-    if (n > g->info.context - start)
-        return error_set(e, ERR_CONTEXT, "%d tokens do not fit into the context of %d (-c)", total,
-                         g->info.context);
-    for (int i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= g->model->hp.n_vocab)
-            return error_set(e, ERR_USAGE, "token %d is not in the vocabulary of %d", ids[i],
-                             g->model->hp.n_vocab);
-    if (chunk < 1 || chunk > f->max_rows)
-        chunk = f->max_rows;
-    s->token_waits = false;
-    memmove(s->tokens + start, ids, (size_t)n * sizeof *ids);
-    if ((at = choose_rope(s, start, total, e)) < 0)
-        return at;
-    while (at < total) {
-        int end = at < start ? start : total, rows = end - at < chunk ? end - at : chunk;
-        bool last = at + rows == total;
+    if (total < 0)
+        return total;
+    if (chunk < 1 || chunk > g->forward.max_rows)
+        chunk = g->forward.max_rows;
+    while (s->n_tokens < total) {
+        int at = s->n_tokens, end = at < start ? start : total,
+            rows = end - at < chunk ? end - at : chunk;
+        bool last = at + rows == total, again;
+        struct pass_part part = {.session = s, .rows = rows, .decode = decode};
 
-        s->n_tokens = at;
-        forward_placed(f, g->in_force, g->n_devices);
-        g->trace.token = at;
-        rc = forward_rows(f, s->tokens + at, rows, at, e);
-        if (rc == 0 && at >= start && logits && all_logits)
-            rc = forward_head(f, 0, rows, logits + (size_t)(at - start) * n_vocab, e);
-        else if (rc == 0 && last && logits)
-            rc = forward_head(f, rows - 1, 1, logits, e);
-        if (rc == ERR_DEVICE && f->resume_at >= 0 && tries++ < RETRIES) {
-            at = f->resume_at;
+        if (logits && all_logits && at >= start)
+            part.logits = logits + (size_t)(at - start) * n_vocab;
+        else if (logits && !all_logits && last)
+            part.logits = logits;
+        part.all_logits = all_logits;
+        rc = session_pass(g, &part, 1, &again, e);
+        if (again && tries++ < RETRIES)
             continue;
-        }
         if (rc < 0)
             break;
-        if (at + rows > s->counted) {
-            int first = s->counted > at ? s->counted - at : 0;
-
-            if (!g->uncounted)
-                metrics_routed(g, first, decode);
-            if (first == 0)
-                observe(g, s->tokens + at, !decode);
-            s->counted = at + rows;
-            history_write(s);
-        }
-        at += rows;
-        s->n_tokens = at;
-        if ((rc = model_check(g->model, e)) < 0)
-            break;
-        if (at < total) {
+        if (s->n_tokens < total) {
             place_safe_point(g);
             if (engine_cancelled(g)) {
                 rc = error_set(e, ERR_CANCELLED, "cancelled");
@@ -199,10 +334,7 @@ int session_extend(struct session *s, const int *ids, int n, int chunk, float *l
             }
         }
     }
-    /* rows that some layers wrote beyond the last whole token are void */
-    if (rc < 0) {
-        kv_cut(&g->kv, s->n_tokens);
+    if (rc < 0) /* what is left out of the session may be counted another time */
         s->counted = s->counted < s->n_tokens ? s->counted : s->n_tokens;
-    }
     return rc;
 }

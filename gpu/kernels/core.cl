@@ -128,14 +128,14 @@ static inline ushort quantise_line(__local const float *line, int lid, char *q)
 #endif
 
 /* Rule 6 and the KV cache: one work-item an element of a head, heads in the order q, k, v. q is
- * rotated and scaled in place of `q` into `qr`. */
+ * rotated and scaled in place of `q` into `qr`. Rows from row0 on; row 0 would stand at pos. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     __global const float *q, __global const float *k, __global const float *v, __global float *qr,
     __global uchar *kc, __global uchar *vc, __global const float *cs, __global const float *sn,
-    int heads, int kv_heads, int dim, int rot, int pos, int stride, float scale)
+    int heads, int kv_heads, int dim, int rot, int pos, int row0, int stride, float scale)
 {
-    int d = get_global_id(0), head = get_global_id(1), row = get_global_id(2), half_rot = rot / 2,
-        token = pos + row;
+    int d = get_global_id(0), head = get_global_id(1), row = row0 + get_global_id(2),
+        half_rot = rot / 2, token = pos + row;
     int is_v = head >= heads + kv_heads, h = is_v           ? head - heads - kv_heads
                                              : head < heads ? head
                                                             : head - heads;

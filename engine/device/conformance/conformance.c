@@ -123,7 +123,7 @@ static int fewer(int a, int b)
 static bool fill_cache(struct suite *s, int layer, int n)
 {
     struct reference_cache *c = &s->expected.cache[layer];
-    struct kv_move move = {layer, 0, n, c->rows, true};
+    struct kv_move move = {.layer = layer, .pos = 0, .count = n, .data = c->rows, .write = true};
     struct error e = {0};
 
     for (int t = 0; t < n; t++)
@@ -215,7 +215,9 @@ static void test_kv_rows(struct suite *s)
     size_t row = reference_cache_bytes(c);
     int n = fewer(s->config->context, 40), from = n / 3;
     char *back = mem_alloc((size_t)n, row);
-    struct kv_move all = {0, 0, n, back, false}, some = {0, from, n - from, back, false};
+    struct kv_move all = {.layer = 0, .pos = 0, .count = n, .data = back, .write = false},
+                   some = {
+                       .layer = 0, .pos = from, .count = n - from, .data = back, .write = false};
     struct error e = {0};
 
     if (back && fill_cache(s, 0, n)) {
@@ -235,8 +237,8 @@ static void test_kv_rows(struct suite *s)
 static int test_attention_at(struct suite *s, int layer, int rows, int pos)
 {
     enum dtype type = s->config->model->layers[layer].q.type;
-    struct attention_job job = {layer, rows, pos, s->x, s->got},
-                         want = {layer, rows, pos, s->x, s->want};
+    struct attention_job job = {.layer = layer, .rows = rows, .pos = pos, .x = s->x, .y = s->got},
+                         want = {.layer = layer, .rows = rows, .pos = pos, .x = s->x, .y = s->want};
     struct error e = {0};
     char what[64];
 
@@ -396,9 +398,20 @@ static int test_layers(struct suite *s)
     int layers = s->hp->n_layers, most = fewer(s->config->max_rows, s->config->context - 1);
 
     for (int pos = 0, rows = most; pos <= most; pos += most, rows = 1) {
-        struct layers_job job = {0, layers, rows, pos, s->got, s->experts, s->weights, NULL};
-        struct layers_job want = {0,   layers, rows, pos, s->want, s->want_experts, s->want_weights,
-                                  NULL};
+        struct layers_job job = {.first = 0,
+                                 .last = layers,
+                                 .rows = rows,
+                                 .pos = pos,
+                                 .x = s->got,
+                                 .experts = s->experts,
+                                 .weights = s->weights};
+        struct layers_job want = {.first = 0,
+                                  .last = layers,
+                                  .rows = rows,
+                                  .pos = pos,
+                                  .x = s->want,
+                                  .experts = s->want_experts,
+                                  .weights = s->want_weights};
         size_t n = row_count(s, rows), chosen = (size_t)(layers * rows * s->hp->n_experts_used);
         struct error e = {0};
 

@@ -52,8 +52,8 @@ static int project(struct expected *x, const struct attention_job *j, int row)
     const struct layer_weights *w = &x->config->model->layers[j->layer];
     int dim = hp->common.mixer.key_dim, half = hp->common.mixer.rope_dims / 2,
         n = hp->common.mixer.kv_heads * dim, pos = j->pos + row;
-    const float *cos = x->config->rope_cos + (size_t)pos * (size_t)half;
-    const float *sin = x->config->rope_sin + (size_t)pos * (size_t)half;
+    const float *cos = x->config->rope_cos[0] + (size_t)pos * (size_t)half;
+    const float *sin = x->config->rope_sin[0] + (size_t)pos * (size_t)half;
     float *k = x->kv, *v = x->kv + n, *turned = v + n;
     float *queries = x->queries + (size_t)row * (size_t)(hp->common.mixer.heads * dim);
 
@@ -171,7 +171,8 @@ static int one_layer(struct expected *x, const struct layers_job *j, int layer, 
     int used = hp->n_experts_used, n = j->rows * used, *slot = row + n, at = (layer - j->first) * n;
     size_t count = (size_t)j->rows * (size_t)hp->hidden;
     float *h = y + count, *out = h + count, *scores = out + (size_t)used * count;
-    struct attention_job attention = {layer, j->rows, j->pos, j->x, y};
+    struct attention_job attention = {
+        .layer = layer, .rows = j->rows, .pos = j->pos, .x = j->x, .y = y};
     struct route_job route = {.layer = layer,
                               .rows = j->rows,
                               .x = j->x,

@@ -62,13 +62,13 @@ static int output_units(const struct cpu_device *d, int rows)
     return (d->model->hp.hidden + output_rows(rows) - 1) / output_rows(rows);
 }
 
-static void rotate(const struct cpu_device *d, float *x, int pos, float scale)
+static void rotate(const struct cpu_device *d, const struct span_place *s, float *x, int pos,
+                   float scale)
 {
     int half = d->model->hp.common.mixer.rope_dims / 2;
 
-    d->k->rotary(x, d->model->hp.common.mixer.key_dim, half,
-                 d->rope_cos + (size_t)pos * (size_t)half, d->rope_sin + (size_t)pos * (size_t)half,
-                 scale);
+    d->k->rotary(x, d->model->hp.common.mixer.key_dim, half, s->cos + (size_t)pos * (size_t)half,
+                 s->sin + (size_t)pos * (size_t)half, scale);
 }
 
 enum qkv_kind { QKV_QUERIES, QKV_KEYS, QKV_VALUES };
@@ -132,26 +132,27 @@ struct prefetch_hint attention_hint(const struct cpu_device *d, int tid, int lay
     return qkv_hint(d, &d->model->layers[layer], tid, phase_part(d, qkv_tasks(d), 1, tid));
 }
 
-/* A task's heads of the row at position pos, as they come from the product: queries are rotated in
- * place, keys and values stored. */
-static void qkv_finish(const struct cpu_device *d, int layer, const struct qkv_task *t, int pos,
+/* A task's heads of a row, as they come from the product: queries are rotated in place, keys and
+ * values stored. */
+static void qkv_finish(const struct cpu_device *d, int layer, const struct qkv_task *t, int row,
                        float *heads)
 {
-    int hd = d->model->hp.common.mixer.key_dim;
+    const struct span_place *s = &d->spans[d->span_of[row]];
+    int hd = d->model->hp.common.mixer.key_dim, pos = s->pos + row - s->row;
 
     for (int h = 0; h < t->heads; h++, heads += hd) {
         if (t->kind != QKV_VALUES)
-            rotate(d, heads, pos, t->kind == QKV_QUERIES ? d->scale : 1.0f);
+            rotate(d, s, heads, pos, t->kind == QKV_QUERIES ? d->scale : 1.0f);
         if (t->kind == QKV_KEYS)
-            kv_store_key(d, layer, t->first + h, pos, heads);
+            kv_store_key(d, s->state, layer, t->first + h, pos, heads);
         else if (t->kind == QKV_VALUES)
-            kv_store_value(d, layer, t->first + h, pos, heads);
+            kv_store_value(d, s->state, layer, t->first + h, pos, heads);
     }
 }
 
 /* Queries go where all rows' lie, keys and values through the thread's tile into the cache. */
 static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct layer_weights *w,
-                      const struct input *in, int pos, const float *x)
+                      const struct input *in, const float *x)
 {
     int hd = d->model->hp.common.mixer.key_dim, tasks = qkv_tasks(d), t0, t1;
     int total = tasks * token_blocks(d, in->n);
@@ -176,7 +177,7 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct lay
         else
             gemm(d, tid, t.w, r0, r1, in, t0, t1, out, stride);
         for (int row = t0; row < t1; row++, out += stride)
-            qkv_finish(d, layer, &t, pos + row, out);
+            qkv_finish(d, layer, &t, row, out);
     }
     phase_end(d, tid);
 }
@@ -193,6 +194,7 @@ static void visible(const struct cpu_device *d, int p, int *lo, int *hi)
 /* Queries attended together: `rows` rows from absolute position pos, of each `heads` query heads of
  * one key/value head, row by row. */
 struct queries {
+    const struct kv_state *state;
     int layer, kv_head, pos, rows, heads;
     const float *q; /* (rows * heads, head_dim) */
 };
@@ -235,9 +237,13 @@ static void attend_apart(struct cpu_device *d, struct thread_scratch *s, int chu
 {
     for (int r = 0; r < a->rows; r++) {
         int first = r * a->heads;
-        struct queries one = {
-            a->layer, a->kv_head, a->pos + r,
-            1,        a->heads,   a->q + (size_t)first * (size_t)d->model->hp.common.mixer.key_dim};
+        struct queries one = {a->state,
+                              a->layer,
+                              a->kv_head,
+                              a->pos + r,
+                              1,
+                              a->heads,
+                              a->q + (size_t)first * (size_t)d->model->hp.common.mixer.key_dim};
 
         attend_chunk(d, s, chunk, &one,
                      &(struct partial){to->o + first * to->o_stride, to->max + first * to->m_stride,
@@ -253,8 +259,8 @@ static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chu
 {
     int hd = d->model->hp.common.mixer.key_dim, nq = a->rows * a->heads, begin = chunk * NUM_CHUNK,
         end, common, from, n, lo, hi, first_hi;
-    const uint8_t *keys = kv_keys(d, a->layer, a->kv_head, chunk),
-                  *values = kv_values(d, a->layer, a->kv_head, chunk);
+    const uint8_t *keys = kv_keys(d, a->state, a->layer, a->kv_head, chunk),
+                  *values = kv_values(d, a->state, a->layer, a->kv_head, chunk);
 
     visible(d, a->pos, &lo, &first_hi);
     visible(d, a->pos + a->rows - 1, &lo, &hi);
@@ -303,33 +309,86 @@ static size_t split_at(const struct cpu_device *d, int rows, int row, int head)
            (size_t)d->chunks_max;
 }
 
+/* Chunks up to the last position of a span. */
+static int span_chunks(const struct span_place *s)
+{
+    return (s->pos + s->rows - 1) / NUM_CHUNK + 1;
+}
+
+/* How the spans' attention is shared out: rows of a span that are attended together make a step;
+ * tasks are its steps, times chunks where it is split over those, times key/value heads. */
+struct span_share {
+    const struct span_place *span;
+    int step, steps, tasks;
+};
+
+static struct span_share share_of(const struct cpu_device *d, const struct span_place *s,
+                                  bool split)
+{
+    int kv_heads = d->model->hp.common.mixer.kv_heads, chunks = span_chunks(s),
+        step = split && chunks * kv_heads < 2 * d->n_threads
+                   ? 1
+                   : rows_together(d->model->hp.common.mixer.heads / kv_heads),
+        steps = (s->rows + step - 1) / step;
+
+    return (struct span_share){s, step, steps, steps * kv_heads * (split ? chunks : 1)};
+}
+
+static int all_tasks(const struct cpu_device *d, bool split)
+{
+    int n = 0;
+
+    for (int i = 0; i < d->n_spans; i++)
+        n += share_of(d, &d->spans[i], split).tasks;
+    return n;
+}
+
+/* The span that a task of the phase belongs to; *task becomes one of the span's. */
+static struct span_share share_at(const struct cpu_device *d, bool split, int *task)
+{
+    struct span_share s = share_of(d, d->spans, split);
+
+    while (*task >= s.tasks) {
+        *task -= s.tasks;
+        s = share_of(d, s.span + 1, split);
+    }
+    return s;
+}
+
 /* Few rows: tasks are (rows, chunk, key/value head), results go to the shared chunk buffers. Rows
  * share a task, which reads keys and values for all of them, unless that leaves threads without
  * one. Heads inside, for a chunk's lie together: a step to another chunk costs misses of the
  * address cache. */
-static void attend_split(struct cpu_device *d, int tid, int layer, int rows, int pos)
+static void attend_split(struct cpu_device *d, int tid, int layer, int rows)
 {
     const struct hparams *hp = &d->model->hp;
     int hd = hp->common.mixer.key_dim, group = hp->common.mixer.heads / hp->common.mixer.kv_heads,
-        chunks = (pos + rows - 1) / NUM_CHUNK + 1;
-    int step = chunks * hp->common.mixer.kv_heads < 2 * d->n_threads ? 1 : rows_together(group),
-        total = (rows + step - 1) / step * hp->common.mixer.kv_heads * chunks;
+        total = all_tasks(d, true);
     struct thread_scratch *s = &d->threads[tid];
 
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        int kvh = task % hp->common.mixer.kv_heads,
+        struct span_share share = share_at(d, true, &task);
+        const struct span_place *span = share.span;
+        int chunks = span_chunks(span), kvh = task % hp->common.mixer.kv_heads,
             chunk = task / hp->common.mixer.kv_heads % chunks,
-            row = task / hp->common.mixer.kv_heads / chunks * step, n = min_int(step, rows - row);
+            r0 = task / hp->common.mixer.kv_heads / chunks * share.step,
+            n = min_int(share.step, span->rows - r0), row = span->row + r0;
         const uint8_t *next = kvh + 1 < hp->common.mixer.kv_heads
-                                  ? kv_keys(d, layer, kvh + 1, chunk)
-                                  : kv_keys(d, layer, 0, chunk + 1 < chunks ? chunk + 1 : chunk);
+                                  ? kv_keys(d, span->state, layer, kvh + 1, chunk)
+                                  : kv_keys(d, span->state, layer, 0,
+                                            chunk + 1 < chunks ? chunk + 1 : chunk);
 
         for (int g = 0; g < group; g += KERNEL_QUERIES) {
             int head = kvh * group + g, heads = min_int(KERNEL_QUERIES, group - g);
             size_t at = split_at(d, rows, row, head) + (size_t)chunk;
-            struct queries a = {layer, kvh,   pos + row,
-                                n,     heads, gather_queries(d, s, row, n, head, heads)};
+            struct queries a = {span->state,
+                                layer,
+                                kvh,
+                                span->pos + r0,
+                                n,
+                                heads,
+                                gather_queries(d, s, row, n, head, heads)};
 
             attend_chunk(d, s, chunk, &a,
                          &(struct partial){d->chunk_o + at * (size_t)hd, d->chunk_max + at,
@@ -369,26 +428,33 @@ static void hand_over(struct cpu_device *d, const struct matrix *o, int rows, in
 /* Many rows: a task is some rows of one key/value head; chunks outside, rows inside, so that a
  * chunk stays in cache. */
 static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct matrix *o,
-                          int rows, int pos)
+                          int rows)
 {
     const struct hparams *hp = &d->model->hp;
     int hd = hp->common.mixer.key_dim, group = hp->common.mixer.heads / hp->common.mixer.kv_heads,
-        step = rows_together(group), blocks = (rows + step - 1) / step;
+        total = all_tasks(d, false);
     struct thread_scratch *s = &d->threads[tid];
     /* one query's chunks: o, then max, then sum */
     size_t lane = (size_t)d->chunks_max * (size_t)(hd + 2);
 
-    phase_open(d, tid, blocks * hp->common.mixer.kv_heads);
-    for (int task; (task = phase_take(d, tid, 1)) < blocks * hp->common.mixer.kv_heads;) {
+    phase_open(d, tid, total);
+    for (int task; (task = phase_take(d, tid, 1)) < total;) {
+        struct span_share share = share_at(d, false, &task);
+        const struct span_place *span = share.span;
         int kvh = task % hp->common.mixer.kv_heads,
-            r0 = (blocks - 1 - task / hp->common.mixer.kv_heads) * step,
-            n = min_int(step, rows - r0);
-        int chunks = (pos + r0 + n - 1) / NUM_CHUNK + 1;
+            r0 = (share.steps - 1 - task / hp->common.mixer.kv_heads) * share.step,
+            n = min_int(share.step, span->rows - r0), row = span->row + r0,
+            chunks = (span->pos + r0 + n - 1) / NUM_CHUNK + 1;
 
         for (int g = 0; g < group; g += KERNEL_QUERIES) {
             int head = kvh * group + g, heads = min_int(KERNEL_QUERIES, group - g);
-            struct queries a = {layer, kvh,   pos + r0,
-                                n,     heads, gather_queries(d, s, r0, n, head, heads)};
+            struct queries a = {span->state,
+                                layer,
+                                kvh,
+                                span->pos + r0,
+                                n,
+                                heads,
+                                gather_queries(d, s, row, n, head, heads)};
             float *maxima = s->partial + (size_t)d->chunks_max * (size_t)hd;
 
             for (int chunk = 0; chunk < chunks; chunk++)
@@ -396,23 +462,23 @@ static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct
                              &(struct partial){s->partial + (size_t)chunk * (size_t)hd,
                                                maxima + chunk, maxima + d->chunks_max + chunk,
                                                (ptrdiff_t)lane, (ptrdiff_t)lane},
-                             kv_keys(d, layer, kvh, chunk + 1 < chunks ? chunk + 1 : chunk));
+                             kv_keys(d, span->state, layer, kvh,
+                                     chunk + 1 < chunks ? chunk + 1 : chunk));
             for (int i = 0; i < n * heads; i++) {
                 float *max = maxima + (size_t)i * lane;
 
                 d->k->merge(s->partial + (size_t)i * lane, hd, max, max + d->chunks_max, chunks, hd,
                             s->row);
-                hand_over(d, o, rows, r0 + i / heads, head + i % heads, s->row);
+                hand_over(d, o, rows, row + i / heads, head + i % heads, s->row);
             }
         }
     }
     phase_end(d, tid);
 }
 
-static void merge_row(struct cpu_device *d, struct thread_scratch *s, const struct matrix *o,
-                      int pos)
+static void merge_row(struct cpu_device *d, struct thread_scratch *s, const struct matrix *o)
 {
-    int hd = d->model->hp.common.mixer.key_dim, chunks = pos / NUM_CHUNK + 1;
+    int hd = d->model->hp.common.mixer.key_dim, chunks = span_chunks(d->spans);
 
     for (int h = 0; h < d->model->hp.common.mixer.heads; h++)
         merge_split(d, 1, 0, h, chunks, s->row + (size_t)h * (size_t)hd);
@@ -422,19 +488,18 @@ static void merge_row(struct cpu_device *d, struct thread_scratch *s, const stru
 
 /* Input of the output projection: as prepare(). */
 static struct input attend(struct cpu_device *d, int tid, int layer, const struct matrix *o,
-                           int rows, int pos)
+                           int rows)
 {
     const struct hparams *hp = &d->model->hp;
     struct thread_scratch *s = &d->threads[tid];
     struct input in = {
         .n = rows, .cols = o->cols, .panels = d->act, .rows = d->attended, .stride = o->cols};
-    int hd = hp->common.mixer.key_dim, chunks = (pos + rows - 1) / NUM_CHUNK + 1,
-        total = rows * hp->common.mixer.heads;
+    int hd = hp->common.mixer.key_dim, total = rows * hp->common.mixer.heads;
 
     if (rows > CPU_SPLIT_ROWS) {
-        attend_blocks(d, tid, layer, o, rows, pos);
+        attend_blocks(d, tid, layer, o, rows);
     } else {
-        attend_split(d, tid, layer, rows, pos);
+        attend_split(d, tid, layer, rows);
         /* merged by every thread for itself, with its first task: merge_row */
         if (rows == 1) {
             in.rows = s->row;
@@ -443,10 +508,10 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
         }
         phase_open(d, tid, total);
         for (int task; (task = phase_take(d, tid, 1)) < total;) {
-            merge_split(d, rows, task / hp->common.mixer.heads, task % hp->common.mixer.heads,
-                        chunks, s->row);
-            hand_over(d, o, rows, task / hp->common.mixer.heads, task % hp->common.mixer.heads,
-                      s->row);
+            int row = task / hp->common.mixer.heads, head = task % hp->common.mixer.heads;
+
+            merge_split(d, rows, row, head, span_chunks(&d->spans[d->span_of[row]]), s->row);
+            hand_over(d, o, rows, row, head, s->row);
         }
         phase_end(d, tid);
     }
@@ -459,8 +524,8 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
     return in;
 }
 
-void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int pos, const float *x,
-                      float *y, float *residual)
+void attention_phases(struct cpu_device *d, int tid, int layer, int rows, const float *x, float *y,
+                      float *residual)
 {
     const struct layer_weights *w = &d->model->layers[layer];
     int hidden = d->model->hp.hidden, wide = output_rows(rows), units = output_units(d, rows),
@@ -469,14 +534,14 @@ void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int po
     float *tile = d->threads[tid].tile;
     bool ready = rows > 1;
 
-    qkv_phase(d, tid, layer, w, &in, pos, x);
-    in = attend(d, tid, layer, &w->o, rows, pos);
+    qkv_phase(d, tid, layer, w, &in, x);
+    in = attend(d, tid, layer, &w->o, rows);
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
         int r0 = task % units * wide, r1 = min_int(r0 + wide, hidden);
 
         if (!ready)
-            merge_row(d, &d->threads[tid], &w->o, pos);
+            merge_row(d, &d->threads[tid], &w->o);
         ready = true;
         if (rows == 1) {
             gemv(d, tid, &w->o, r0, r1, &in, y ? y + r0 : tile,

@@ -69,6 +69,30 @@ struct thread_scratch {
     float *widened; /* oneDNN: CPU_WIDEN weight rows in F32 */
 };
 
+/* What a session keeps: pages of the pool, one for NUM_CHUNK tokens of all layers, so that
+ * attention reads a chunk from a page; NULL where no row was written yet. pages NULL: not open. */
+struct kv_state {
+    uint8_t **pages; /* chunks_max */
+};
+
+/* All pages, whoever has them. It grows by a session's worth when more sessions are open than ever
+ * before, so that a page is always there when a job needs one; untouched ones cost nothing. */
+struct kv_pool {
+    struct kv_state *states; /* by number of the session */
+    int n_states;
+    uint8_t **segments; /* of chunks_max pages each */
+    int n_segments, n_open;
+    uint8_t **free; /* stack of n_free */
+    size_t n_free;
+};
+
+/* A span of the job under way; row: which of the job's rows is its first. */
+struct span_place {
+    const struct kv_state *state;
+    const float *cos, *sin;
+    int pos, rows, row;
+};
+
 struct cpu_device {
     struct device_base base;
     const struct model *model;
@@ -81,14 +105,13 @@ struct cpu_device {
     int heads_per_task; /* of the QKV phase */
     bool by_unit;       /* gate and up of one row, see gate_task */
     float **router;     /* per layer: [group][hidden][16] */
-    const float *rope_cos, *rope_sin;
-    float scale; /* of queries */
-    /* key/value cache, see kvcache.c */
+    float scale;        /* of queries */
+    /* key/value cache, see kvcache.c and kvpool.c */
     enum kv_type kv_k, kv_v;
-    /* bytes: 16 tokens of keys, one token of values; tokens there is room for */
-    size_t key_block, value_row, kv_tokens;
-    uint8_t *kv;
-    size_t kv_bytes;
+    /* bytes: 16 tokens of keys, one token of values, a page; tokens of a page; bytes that a session
+     * takes at most */
+    size_t key_block, value_row, page_bytes, page_tokens, kv_bytes;
+    struct kv_pool pool_kv;
     /* scratch for max_rows rows */
     uint8_t *scratch;
     size_t scratch_bytes;
@@ -124,6 +147,9 @@ struct cpu_device {
     const struct combine_job *combine_job;
     const struct head_job *head_job;
     const struct layers_job *layers_job;
+    /* max_rows of each; span_of: of every row of the job */
+    struct span_place *spans;
+    int n_spans, *span_of;
     struct device_stats stats;
 };
 
@@ -221,17 +247,36 @@ void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
 
 /* kvcache.c */
 int kv_layout(struct cpu_device *d, struct error *e);
-int kv_take(struct cpu_device *d, struct error *e); /* allocates what kv_layout laid out */
-/* of the chunk's first token */
-uint8_t *kv_keys(const struct cpu_device *d, int layer, int head, int chunk);
-uint8_t *kv_values(const struct cpu_device *d, int layer, int head, int chunk);
-void kv_store_key(const struct cpu_device *d, int layer, int head, int pos, const float *x);
-void kv_store_value(const struct cpu_device *d, int layer, int head, int pos, const float *x);
+/* of the chunk's first token; its page is there */
+uint8_t *kv_keys(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
+                 int chunk);
+uint8_t *kv_values(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
+                   int chunk);
+void kv_store_key(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
+                  int pos, const float *x);
+void kv_store_value(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
+                    int pos, const float *x);
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e);
 
-/* attention.c: y = block's output, or x += it when y is NULL. */
-void attention_phases(struct cpu_device *d, int tid, int layer, int rows, int pos, const float *x,
-                      float *y, float *residual);
+/* kvpool.c */
+int kv_state_open(struct cpu_device *d, int session, struct error *e);
+void kv_state_close(struct cpu_device *d, int session);
+void kv_pool_release(struct cpu_device *d);
+/* The state of a session that is open, with pages for positions 0 .. end - 1; NULL: ERR_DEVICE. */
+const struct kv_state *kv_state_reserve(struct cpu_device *d, int session, int end,
+                                        struct error *e);
+
+/* attention.c: of the spans of the job under way; y = block's output, or x += it when y is NULL. */
+void attention_phases(struct cpu_device *d, int tid, int layer, int rows, const float *x, float *y,
+                      float *residual);
+/* Where a row of the job under way stands. */
+static inline int row_position(const struct cpu_device *d, int row)
+{
+    const struct span_place *s = &d->spans[d->span_of[row]];
+
+    return s->pos + row - s->row;
+}
+
 /* experts.c. out: (used, rows, hidden) unscaled. quantised: NULL, or the rows of h in blocks, each
  * row's at the place of its floats, which nobody reads then. entries: of all groups together, or
  * more; *j is read with a task in hand. */

@@ -101,6 +101,8 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
     d->entry_row = arena_take(c, rows * used, sizeof(int));
     d->entry_slot = arena_take(c, rows * used, sizeof(int));
     d->groups = arena_take(c, (size_t)hp->n_experts, sizeof *d->groups);
+    d->spans = arena_take(c, rows, sizeof *d->spans);
+    d->span_of = arena_take(c, rows, sizeof *d->span_of);
     for (int l = 0; l < hp->n_layers; l++) {
         float *r = arena_take(c, (size_t)d->router_groups * NUM_LANES * hidden, sizeof(float));
 
@@ -187,7 +189,7 @@ static void cpu_close(struct device *device)
         return;
     pool_free(d->pool);
     onednn_free(d->library);
-    mem_pages_free(d->kv, d->kv_bytes);
+    kv_pool_release(d);
     mem_pages_free(d->scratch, d->scratch_bytes);
     mem_free(d);
 }
@@ -208,8 +210,6 @@ static int lay_out(struct cpu_device *d, const struct device_config *c, struct e
     d->router_groups = (c->model->hp.n_experts + NUM_LANES - 1) / NUM_LANES;
     d->by_unit = topology_nodes() > 1;
     d->heads_per_task = heads_per_task(c->model->hp.common.mixer.key_dim);
-    d->rope_cos = c->rope_cos;
-    d->rope_sin = c->rope_sin;
     d->kv_k = c->kv_k;
     d->kv_v = c->kv_v;
     d->scale = (float)(1.0 / sqrt((double)c->model->hp.common.mixer.key_dim));
@@ -229,7 +229,7 @@ int cpu_device_footprint(const struct device_config *c, uint64_t *kv_bytes, uint
         return error_set(e, ERR_MEMORY, "no memory for the CPU device");
     if ((code = lay_out(d, c, e)) == 0)
         lay_scratch(d, &arena);
-    *kv_bytes = d->kv_bytes;
+    *kv_bytes = d->kv_bytes * (size_t)(c->sessions > 1 ? c->sessions : 1);
     *scratch_bytes = arena.used;
     mem_free(d);
     return code;
@@ -267,7 +267,7 @@ static int cpu_open(struct device **out, const struct device_config *c, struct e
     if (!d)
         return error_set(e, ERR_MEMORY, "no memory for the CPU device");
     cpu_probe(&d->base.info, 1, why, sizeof why);
-    if ((code = lay_out(d, c, e)) < 0 || (code = kv_take(d, e)) < 0)
+    if ((code = lay_out(d, c, e)) < 0 || (code = kv_state_open(d, 0, e)) < 0)
         goto out;
     lay_scratch(d, &arena);
     d->scratch_bytes = arena.used;
@@ -295,7 +295,6 @@ out:
         return code;
     }
     d->stats.weight_bytes = c->model->packed_bytes + c->model->mapped_bytes;
-    d->stats.kv_bytes = d->kv_bytes;
     d->stats.scratch_bytes = d->scratch_bytes;
     *out = (struct device *)d;
     return 0;
@@ -324,14 +323,42 @@ static int check_rows(const struct cpu_device *d, int rows, struct error *e)
     return 0;
 }
 
-static int check_position(const struct cpu_device *d, int rows, int pos, struct error *e)
+static int place_span(struct cpu_device *d, const struct span *s, int row, struct error *e)
 {
-    if (pos < 0 || rows > d->context - pos)
+    const struct device_config *c = &d->base.config;
+    const struct kv_state *state;
+
+    if (s->pos < 0 || s->rows > d->context - s->pos)
         return error_set(e, ERR_CONTEXT, "positions %d to %d lie beyond the context of %d tokens",
-                         pos, pos + rows - 1, d->context);
-    if (!d->rope_cos || !d->rope_sin)
-        return error_set(e, ERR_DEVICE, "the rotary table was not set");
-    return check_rows(d, rows, e);
+                         s->pos, s->pos + s->rows - 1, d->context);
+    if (s->rope < 0 || s->rope >= DEVICE_ROPES || !c->rope_cos[s->rope] || !c->rope_sin[s->rope])
+        return error_set(e, ERR_DEVICE, "there is no rotary table %d", s->rope);
+    if (!(state = kv_state_reserve(d, s->session, s->pos + s->rows, e)))
+        return ERR_DEVICE;
+    for (int i = 0; i < s->rows; i++)
+        d->span_of[row + i] = d->n_spans;
+    d->spans[d->n_spans++] = (struct span_place){
+        state, c->rope_cos[s->rope], c->rope_sin[s->rope], s->pos, s->rows, row};
+    return 0;
+}
+
+/* Whose rows a job's are and where they stand. spans NULL: `rows` rows of session 0 from pos on. */
+static int place_rows(struct cpu_device *d, int rows, int pos, const struct span *spans, int n,
+                      struct error *e)
+{
+    const struct span one = {.pos = pos, .rows = rows};
+    int code = check_rows(d, rows, e), sum = 0;
+
+    if (!spans)
+        spans = &one, n = 1;
+    d->n_spans = 0;
+    for (int i = 0; i < n && !code; sum += spans[i++].rows)
+        code = spans[i].rows < 1 || spans[i].rows > rows - sum
+                   ? error_set(e, ERR_DEVICE, "the spans of a job are not its %d rows", rows)
+                   : place_span(d, &spans[i], sum, e);
+    if (!code && sum != rows)
+        code = error_set(e, ERR_DEVICE, "the spans of a job are not its %d rows", rows);
+    return code;
 }
 
 static void attention_region(void *ctx, int tid, int n)
@@ -339,13 +366,13 @@ static void attention_region(void *ctx, int tid, int n)
     struct cpu_device *d = ctx;
     const struct attention_job *j = d->attention_job;
 
-    attention_phases(d, tid, j->layer, j->rows, j->pos, j->x, j->y, NULL);
+    attention_phases(d, tid, j->layer, j->rows, j->x, j->y, NULL);
 }
 
 static int cpu_attention(struct device *device, const struct attention_job *j, struct error *e)
 {
     struct cpu_device *d = (struct cpu_device *)device;
-    int code = check_position(d, j->rows, j->pos, e);
+    int code = place_rows(d, j->rows, j->pos, j->spans, j->n_spans, e);
 
     if (code < 0)
         return code;
@@ -367,7 +394,7 @@ static void route_region(void *ctx, int tid, int n)
 
         d->k->norm(j->x + (size_t)t * (size_t)hp->hidden, hp->hidden, w->weight, w->bias,
                    1.0f / (float)hp->hidden, hp->common.norms.eps, h);
-        route_row(d, j->layer, j->pos + t, j->imposed, h, scores,
+        route_row(d, j->layer, j->imposed ? row_position(d, t) : 0, j->imposed, h, scores,
                   j->experts + t * hp->n_experts_used, j->weights + t * hp->n_experts_used);
         if (j->scores)
             memcpy(j->scores + (size_t)t * (size_t)hp->n_experts, scores,
@@ -379,7 +406,8 @@ static void route_region(void *ctx, int tid, int n)
 static int cpu_route(struct device *device, const struct route_job *j, struct error *e)
 {
     struct cpu_device *d = (struct cpu_device *)device;
-    int code = check_rows(d, j->rows, e);
+    int code = j->imposed ? place_rows(d, j->rows, j->pos, j->spans, j->n_spans, e)
+                          : check_rows(d, j->rows, e);
 
     if (code < 0)
         return code;
@@ -526,7 +554,7 @@ static void layers_region(void *ctx, int tid, int n)
         int *experts = j->experts + (size_t)(l - j->first) * (size_t)(j->rows * used);
         float *weights = j->weights + (size_t)(l - j->first) * (size_t)(j->rows * used);
 
-        attention_phases(d, tid, l, j->rows, j->pos, j->x, NULL, j->x);
+        attention_phases(d, tid, l, j->rows, j->x, NULL, j->x);
         if (j->rows == 1)
             experts_one_row(d, tid, l, j->x, experts, weights);
         else
@@ -537,7 +565,7 @@ static void layers_region(void *ctx, int tid, int n)
 static int cpu_layers(struct device *device, const struct layers_job *j, struct error *e)
 {
     struct cpu_device *d = (struct cpu_device *)device;
-    int code = check_position(d, j->rows, j->pos, e);
+    int code = place_rows(d, j->rows, j->pos, j->spans, j->n_spans, e);
 
     if (code < 0)
         return code;
@@ -559,14 +587,14 @@ static int cpu_kv_rows(struct device *device, const struct kv_move *m, struct er
     return kv_move_rows((struct cpu_device *)device, m, e);
 }
 
-static int cpu_rope_set(struct device *device, const float *cosines, const float *sines,
-                        struct error *e)
+static int cpu_state_open(struct device *device, int session, struct error *e)
 {
-    struct cpu_device *d = (struct cpu_device *)device;
+    return kv_state_open((struct cpu_device *)device, session, e);
+}
 
-    d->rope_cos = cosines;
-    d->rope_sin = sines;
-    return 0;
+static void cpu_state_close(struct device *device, int session)
+{
+    kv_state_close((struct cpu_device *)device, session);
 }
 
 static int cpu_tune(struct device *device, int pos)
@@ -585,6 +613,8 @@ const struct device_ops cpu_device_ops = {
     .probe = cpu_probe,
     .open = cpu_open,
     .close = cpu_close,
+    .state_open = cpu_state_open,
+    .state_close = cpu_state_close,
     .supports = cpu_supports,
     .block_put = cpu_block_put,
     .block_drop = cpu_block_drop,
@@ -596,7 +626,6 @@ const struct device_ops cpu_device_ops = {
     .layers = cpu_layers,
     .wait = cpu_wait,
     .kv_rows = cpu_kv_rows,
-    .rope_set = cpu_rope_set,
     .tune = cpu_tune,
     .stats = cpu_stats,
 };

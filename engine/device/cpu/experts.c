@@ -201,7 +201,7 @@ static void route_one(struct cpu_device *d, struct thread_scratch *s, int layer,
 
     d->k->norm(x, hp->hidden, l->expert_norm.weight, l->expert_norm.bias, 1.0f / (float)hp->hidden,
                hp->common.norms.eps, s->row);
-    route_row(d, layer, d->layers_job->pos, d->layers_job->imposed, s->row, s->router, s->experts,
+    route_row(d, layer, row_position(d, 0), d->layers_job->imposed, s->row, s->router, s->experts,
               s->weights);
     for (int i = 0; i < hp->n_experts_used; i++)
         panels |= gate_needs_panels(expert_of(d, layer, s->experts[i]));
@@ -361,8 +361,8 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
 
         d->k->norm(x + (size_t)t * (size_t)hidden, hidden, l->expert_norm.weight,
                    l->expert_norm.bias, 1.0f / (float)hidden, hp->common.norms.eps, h);
-        route_row(d, layer, d->layers_job->pos + t, d->layers_job->imposed, h,
-                  d->threads[tid].router, experts + t * used, weights + t * used);
+        route_row(d, layer, row_position(d, t), d->layers_job->imposed, h, d->threads[tid].router,
+                  experts + t * used, weights + t * used);
         if (panels)
             d->k->quantise(h, hidden, (struct act_block *)(void *)place, 1);
     }

@@ -1,11 +1,9 @@
-/* The key/value cache of the CPU device: one mapping, untouched pages cost nothing.
- * Per NUM_CHUNK tokens and per layer: head by head, its keys, then its values; so a short context
- * fills the beginning of the mapping and nothing else, and attention reads a chunk in one stream.
+/* The key/value cache of the CPU device: what lies in a page (kvpool.c).
+ * A page holds NUM_CHUNK tokens of a session. Per layer: head by head, its keys, then its values;
+ * so attention reads a chunk in one stream.
  * Keys of a head stand in blocks of 16 tokens, [head_dim][16], so that the scores of 16 tokens come
  * one a lane; values token by token (Q8_0: a token's scales, then its values). Written by compute
  * threads (each its own head), moved by the engine thread. */
-#include "engine/base/mem.h"
-#include "engine/base/topology.h"
 #include "engine/device/cpu/cpu.h"
 
 #include <string.h>
@@ -24,6 +22,7 @@ int kv_layout(struct cpu_device *d, struct error *e)
     const struct hparams *hp = &d->model->hp;
     size_t tokens = ((size_t)d->context + NUM_LANES - 1) / NUM_LANES * NUM_LANES;
 
+    tokens = tokens < NUM_CHUNK ? tokens : NUM_CHUNK;
     if ((d->kv_k == KV_Q8_0 || d->kv_v == KV_Q8_0) && hp->common.mixer.key_dim % NUM_BLOCK)
         return error_set(
             e, ERR_USAGE,
@@ -31,50 +30,25 @@ int kv_layout(struct cpu_device *d, struct error *e)
             hp->common.mixer.key_dim);
     d->key_block = element_bytes(d->kv_k, hp->common.mixer.key_dim) * NUM_LANES;
     d->value_row = element_bytes(d->kv_v, hp->common.mixer.key_dim);
-    d->kv_tokens = tokens;
-    d->kv_bytes = (d->key_block / NUM_LANES + d->value_row) * tokens *
-                  (size_t)hp->common.mixer.kv_heads * (size_t)hp->n_layers;
+    d->page_tokens = tokens;
+    d->page_bytes = (d->key_block / NUM_LANES + d->value_row) * tokens *
+                    (size_t)hp->common.mixer.kv_heads * (size_t)hp->n_layers;
+    d->kv_bytes = d->page_bytes * (size_t)d->chunks_max;
     return 0;
 }
 
-int kv_take(struct cpu_device *d, struct error *e)
+uint8_t *kv_keys(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
+                 int chunk)
 {
-    d->kv = mem_pages(d->kv_bytes);
-    if (!d->kv)
-        return error_set(
-            e, ERR_MEMORY,
-            "no memory for a key/value cache of %d tokens (%.1f MiB); use a smaller context (-c)",
-            d->context, (double)d->kv_bytes / 1048576.0);
-    topology_interleave(d->kv, d->kv_bytes);
-    return 0;
+    size_t heads = (size_t)d->model->hp.common.mixer.kv_heads * (size_t)layer + (size_t)head;
+
+    return s->pages[chunk] + (d->key_block / NUM_LANES + d->value_row) * d->page_tokens * heads;
 }
 
-/* Where a layer's part of a chunk begins; *tokens: how many the chunk holds, the last one maybe
- * fewer. */
-static uint8_t *chunk_of(const struct cpu_device *d, int layer, int chunk, size_t *tokens)
+uint8_t *kv_values(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
+                   int chunk)
 {
-    size_t before = (size_t)chunk * NUM_CHUNK, token = (d->key_block / NUM_LANES + d->value_row) *
-                                                       (size_t)d->model->hp.common.mixer.kv_heads;
-
-    *tokens = d->kv_tokens - before < NUM_CHUNK ? d->kv_tokens - before : NUM_CHUNK;
-    return d->kv + token * (before * (size_t)d->model->hp.n_layers + *tokens * (size_t)layer);
-}
-
-uint8_t *kv_keys(const struct cpu_device *d, int layer, int head, int chunk)
-{
-    size_t tokens;
-    uint8_t *at = chunk_of(d, layer, chunk, &tokens);
-
-    return at + (d->key_block / NUM_LANES + d->value_row) * tokens * (size_t)head;
-}
-
-uint8_t *kv_values(const struct cpu_device *d, int layer, int head, int chunk)
-{
-    size_t tokens;
-    uint8_t *at = chunk_of(d, layer, chunk, &tokens);
-
-    return at + tokens * ((d->key_block / NUM_LANES + d->value_row) * (size_t)head +
-                          d->key_block / NUM_LANES);
+    return kv_keys(d, s, layer, head, chunk) + d->key_block / NUM_LANES * d->page_tokens;
 }
 
 /* A token's values from the exchange form (Q8_0: each block's scale before it) into the cache's
@@ -95,17 +69,18 @@ static void value_row(const struct cpu_device *d, uint8_t *at, uint8_t *row, boo
     }
 }
 
-static uint8_t *value_at(const struct cpu_device *d, int layer, int head, int pos)
+static uint8_t *value_at(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
+                         int pos)
 {
-    return kv_values(d, layer, head, pos / NUM_CHUNK) + (size_t)(pos % NUM_CHUNK) * d->value_row;
+    return kv_values(d, s, layer, head, pos / NUM_CHUNK) + (size_t)(pos % NUM_CHUNK) * d->value_row;
 }
 
 /* A token's key from the row-major exchange form into its lane, or back. */
-static void key_lane(const struct cpu_device *d, int layer, int head, int pos, uint8_t *row,
-                     bool write)
+static void key_lane(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
+                     int pos, uint8_t *row, bool write)
 {
     int n = d->model->hp.common.mixer.key_dim, lane = pos % NUM_LANES;
-    uint8_t *block = kv_keys(d, layer, head, pos / NUM_CHUNK) +
+    uint8_t *block = kv_keys(d, s, layer, head, pos / NUM_CHUNK) +
                      (size_t)(pos % NUM_CHUNK / NUM_LANES) * d->key_block;
 
     if (d->kv_k == KV_Q8_0) {
@@ -151,41 +126,46 @@ static void round_row(const struct cpu_device *d, enum kv_type type, const float
     }
 }
 
-void kv_store_key(const struct cpu_device *d, int layer, int head, int pos, const float *x)
+void kv_store_key(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
+                  int pos, const float *x)
 {
     _Alignas(64) uint8_t row[1024 * 4];
 
     round_row(d, d->kv_k, x, row);
-    key_lane(d, layer, head, pos, row, true);
+    key_lane(d, s, layer, head, pos, row, true);
 }
 
-void kv_store_value(const struct cpu_device *d, int layer, int head, int pos, const float *x)
+void kv_store_value(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
+                    int pos, const float *x)
 {
     _Alignas(64) uint8_t row[1024 * 4];
 
     if (d->kv_v != KV_Q8_0) {
-        round_row(d, d->kv_v, x, value_at(d, layer, head, pos));
+        round_row(d, d->kv_v, x, value_at(d, s, layer, head, pos));
         return;
     }
     round_row(d, d->kv_v, x, row);
-    value_row(d, value_at(d, layer, head, pos), row, true);
+    value_row(d, value_at(d, s, layer, head, pos), row, true);
 }
 
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
 {
     const struct hparams *hp = &d->model->hp;
     size_t key_row = element_bytes(d->kv_k, hp->common.mixer.key_dim);
+    const struct kv_state *s;
     uint8_t *data = m->data;
 
     if (m->layer < 0 || m->layer >= hp->n_layers || m->pos < 0 || m->count < 0 ||
         m->count > d->context - m->pos)
         return error_set(e, ERR_DEVICE, "key/value rows %d+%d of layer %d lie outside the cache",
                          m->pos, m->count, m->layer);
+    if (!(s = kv_state_reserve(d, m->session, m->pos + m->count, e)))
+        return ERR_DEVICE;
     for (int t = m->pos; t < m->pos + m->count; t++) {
         for (int h = 0; h < hp->common.mixer.kv_heads; h++, data += key_row)
-            key_lane(d, m->layer, h, t, data, m->write);
+            key_lane(d, s, m->layer, h, t, data, m->write);
         for (int h = 0; h < hp->common.mixer.kv_heads; h++, data += d->value_row)
-            value_row(d, value_at(d, m->layer, h, t), data, m->write);
+            value_row(d, value_at(d, s, m->layer, h, t), data, m->write);
     }
     return 0;
 }
