@@ -342,21 +342,41 @@ void engine_session_rewind(struct engine *g, int n_tokens)
     metrics_refresh(g);
 }
 
-int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, float *logits,
+int engine_session_open(struct engine *g, struct session **out, struct error *e)
+{
+    struct error own = {0};
+
+    return session_new(out, g, e ? e : &own);
+}
+
+void engine_session_close(struct session *s)
+{
+    session_free(s);
+}
+
+int engine_session_eval(struct session *s, const int *ids, int n, int chunk, float *logits,
                         bool all_logits, struct error *e)
 {
+    struct engine *g = s->engine;
     struct error own = {0};
     bool was_busy = g->busy;
     int rc;
 
     g->busy = true;
-    rc = session_extend(g->session, ids, n, chunk, logits, all_logits, false, e ? e : &own);
+    rc = session_extend(s, ids, n, chunk > 0 ? chunk : g->info.ubatch, logits, all_logits, false,
+                        e ? e : &own);
     g->busy = was_busy;
     /* this evaluation took the cancel; the next one starts anew */
     if (rc == ERR_CANCELLED)
         atomic_store(&g->cancel, 0);
     metrics_refresh(g);
     return rc;
+}
+
+int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, float *logits,
+                        bool all_logits, struct error *e)
+{
+    return engine_session_eval(g->session, ids, n, chunk, logits, all_logits, e);
 }
 
 int engine_eval(struct engine *g, const int *ids, int n, float *logits, bool all_logits,

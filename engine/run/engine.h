@@ -14,6 +14,7 @@
 #include "engine/run/telemetry.h"
 
 struct engine;
+struct session;
 struct planner_input;
 struct trace;
 
@@ -44,6 +45,17 @@ int engine_eval(struct engine *g, const int *ids, int n, float *logits, bool all
                 struct error *e);
 /* Same, the n rows being computed chunk by chunk of at most `chunk` rows (tests). */
 int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, float *logits,
+                        bool all_logits, struct error *e);
+
+/* Further lines of tokens on the same model, devices and placement: each has a cache and a sampler
+ * of its own, and its bits are what they would be without the others. The engine's first session is
+ * the one that functions without a session mean. Opening takes memory for the whole context on
+ * every device; ERR_MEMORY, ERR_DEVICE: one more does not fit, and nothing is changed. Between
+ * passes; engine_close closes what is left. */
+int engine_session_open(struct engine *g, struct session **out, struct error *e);
+void engine_session_close(struct session *s); /* accepts NULL */
+/* As engine_eval_chunked, of this session; chunk 0: -ub. */
+int engine_session_eval(struct session *s, const int *ids, int n, int chunk, float *logits,
                         bool all_logits, struct error *e);
 
 /* A whole turn: template, tokens, prefix reuse, overflow policy, prefill, decode loop. on_event
