@@ -65,6 +65,9 @@ static int attention(struct device *d, const struct attention_job *j, struct err
 
 static int run_experts(struct device *d, const struct experts_job *j, struct error *e)
 {
+    for (int g = 0; g < j->n_groups; g++)
+        ck_assert(model_block_bytes(
+            &model, (struct block_id){BLOCK_EXPERT, j->layer, j->groups[g].expert}));
     return launch(d, ((struct timed *)d)->expert * (uint64_t)j->n_groups, e);
 }
 
@@ -163,6 +166,37 @@ START_TEST(sizes_and_abilities)
     ck_assert_uint_eq(in->devices[1].budget, 0);
     cost_model_free(s);
     cost_model_free(NULL);
+}
+END_TEST
+
+/* Layer 0 is dense: nothing there can be placed or measured but what it has. */
+START_TEST(layers_may_differ)
+{
+    struct layer_shape shapes[LAYERS];
+    struct cost_model *s;
+    struct planner_input *in;
+    struct error e = {0};
+
+    for (int l = 0; l < LAYERS; l++)
+        shapes[l] = model.hp.common;
+    shapes[0].ffn = (struct ffn_shape){.kind = FFN_DENSE, .shared = 1};
+    model.hp.layers = shapes;
+    hparams_count(&model.hp);
+    ck_assert_int_eq(cost_model_new(&s, &model, 16, KV_F16, KV_F16, &e), 0);
+    cost_model_device(s, 1, devices[1]);
+    in = cost_model_input(s);
+    ck_assert_int_eq(in->n_experts, EXPERTS);
+    ck_assert_int_eq(in->used[0], 1);
+    ck_assert_int_eq(in->used[1], 2);
+    for (int i = 0; i < LAYERS * EXPERTS; i++) {
+        bool has = i == 0 || i >= EXPERTS;
+
+        ck_assert_uint_eq(in->expert_bytes[i], has ? 30 : 0);
+        ck_assert_int_eq(in->devices[1].experts_can[i], has);
+    }
+    ck_assert_msg(cost_model_measure(s, devices, 2, 5, NULL, NULL, &e) == 0, "%s", e.text);
+    ck_assert(in->devices[0].expert_ns > 0 && in->devices[1].expert_ns > 0);
+    cost_model_free(s);
 }
 END_TEST
 
@@ -344,6 +378,7 @@ static Suite *suite(void)
 
     tcase_add_checked_fixture(t, setup, NULL);
     tcase_add_test(t, sizes_and_abilities);
+    tcase_add_test(t, layers_may_differ);
     tcase_add_test(t, kv_row_sizes);
     tcase_add_test(t, costs_are_measured);
     tcase_add_test(t, blocks_of_the_plan_are_left_alone);

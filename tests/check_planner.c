@@ -14,6 +14,7 @@
 struct world {
     struct planner_input in;
     uint64_t attention_bytes[32], expert_bytes[MAX_CELLS];
+    int used[32];
     double usage[MAX_CELLS];
     uint8_t attention_can[32], experts_can[MAX_CELLS];
 };
@@ -47,6 +48,16 @@ static void world_init(struct world *w, unsigned seed)
         w->expert_bytes[i] = seed % 3 ? 200 : 50 + next_random(300);
         w->usage[i] = seed % 5 ? (double)next_random(1000) : 0;
         w->experts_can[i] = next_random(8) > 0;
+    }
+    in->used = w->used;
+    for (int l = 0; l < in->n_layers; l++) { /* layers that differ: experts 0 .. has - 1 */
+        int has = seed % 4 ? in->n_experts : (int)next_random((unsigned)in->n_experts + 1);
+
+        w->used[l] = has < in->n_experts_used ? has : in->n_experts_used;
+        for (int x = has; x < in->n_experts; x++) {
+            w->expert_bytes[l * in->n_experts + x] = 0;
+            w->usage[l * in->n_experts + x] = 0;
+        }
     }
     in->head_bytes = next_random(2000);
     in->attention_bytes = w->attention_bytes;
@@ -143,6 +154,9 @@ START_TEST(every_plan_is_valid_within_budget_and_repeatable)
         if (strcmp(specs[_i], "auto") != 0)
             ck_assert_str_eq(p->name, specs[_i]);
         ck_assert(planner_token_ns(&w.in, p) >= 0);
+        for (int i = 0; i < w.in.n_layers * w.in.n_experts; i++)
+            ck_assert_msg(w.expert_bytes[i] || (!p->experts[i] && !p->streamed[i]),
+                          "%s, seed %u: an expert that is not there was placed", specs[_i], seed);
         plan_free(p);
         plan_free(q);
     }
@@ -172,6 +186,21 @@ static void plain(struct world *w)
         (struct planner_device){.name = "opencl:0", .budget = PLANNER_NO_LIMIT, .head_can = true};
 }
 
+/* The same with 8, 1 (dense), 3 and 8 experts. */
+static void uneven(struct world *w)
+{
+    static const int has[] = {8, 1, 3, 8};
+
+    plain(w);
+    w->in.used = w->used;
+    for (int l = 0; l < 4; l++) {
+        w->used[l] = has[l] < 2 ? has[l] : 2;
+        for (int x = has[l]; x < 8; x++)
+            w->expert_bytes[l * 8 + x] = 0;
+    }
+    w->in.usage = NULL;
+}
+
 static int count_attention(const struct plan *p)
 {
     int n = 0;
@@ -189,6 +218,51 @@ static int count_experts(const struct plan *p)
         n += p->experts[i] == 1;
     return n;
 }
+
+START_TEST(layers_with_fewer_experts)
+{
+    static const char *const all[] = {"gpu", "layers:4",    "experts:8",
+                                      "hot", "experts-gpu", "stream"};
+    struct world w;
+    char note[PLANNER_NOTE];
+    struct plan *p, *cpu;
+    struct error e = {0};
+
+    uneven(&w);
+    ck_assert_int_eq(planner_experts(&w.in), 20);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        p = run(&w.in, all[i], note);
+        ck_assert_int_eq(count_experts(p), 20);
+        ck_assert_str_eq(note, "");
+        ck_assert(fabs(planner_hit_rate(&w.in, p) - 1) < 1e-12);
+        plan_free(p);
+    }
+    /* 2 of 4 layers' experts */
+    p = run(&w.in, "layers:2", note);
+    ck_assert(fabs(planner_hit_rate(&w.in, p) - 0.5) < 1e-12);
+    /* four attentions, 2 + 1 + 2 + 2 experts (a byte is a nanosecond), the head */
+    cpu = run(&w.in, "cpu", note);
+    ck_assert(fabs(planner_token_ns(&w.in, cpu) - (4 * 1000 + 7 * 100 + 500)) < 1e-9);
+    cpu->experts[1 * 8 + 1] = 1;
+    ck_assert_int_eq(planner_check(&w.in, cpu, &e), ERR_USAGE);
+    plan_free(cpu);
+    plan_free(p);
+    /* 4500 for attention and head, 200 for the buffers, two experts */
+    w.in.devices[1].streams = true;
+    w.in.devices[1].stream_bytes = 200;
+    p = run(&w.in, "stream:4900", note);
+    ck_assert_int_eq(count_experts(p), 20);
+    ck_assert_ptr_nonnull(strstr(note, "18 of 20 experts"));
+    plan_free(p);
+    /* what does not fit is counted without those that are not there */
+    p = run(&w.in, "experts-gpu", note);
+    plan_free(p);
+    w.in.devices[1].budget = 150;
+    p = run(&w.in, "experts-gpu", note);
+    ck_assert_ptr_nonnull(strstr(note, "19 of 20 blocks do not fit"));
+    plan_free(p);
+}
+END_TEST
 
 START_TEST(strategies_do_what_they_say)
 {
@@ -789,6 +863,7 @@ static Suite *suite(void)
 
     tcase_add_loop_test(t, every_plan_is_valid_within_budget_and_repeatable, 0, N_SPECS);
     tcase_add_test(t, strategies_do_what_they_say);
+    tcase_add_test(t, layers_with_fewer_experts);
     tcase_add_test(t, hot_takes_the_most_used);
     tcase_add_test(t, memory_takes_attention_first);
     tcase_add_test(t, notes_say_what_stayed);

@@ -143,6 +143,55 @@ static char *sample_json(double expert_ns)
     return text;
 }
 
+/* Two routed experts of four and a shared one, a dense layer, two routed experts of three: only
+ * choices count, and what has none says nothing. */
+START_TEST(layers_may_differ)
+{
+    static const int experts[] = {0, 1, 4, 0, 2, 4, 0, -1, -1, 0, -1, -1, 1, 2, -1, 1, 2, -1};
+    struct layer_shape shapes[3] = {{.ffn = {.experts = 4, .used = 2, .shared = 1}},
+                                    {.ffn = {.kind = FFN_DENSE, .shared = 1}},
+                                    {.ffn = {.experts = 3, .used = 2}}};
+    struct hparams hp = {.n_layers = 3, .layers = shapes};
+    struct profile_facts facts = {.hash = 1};
+    struct usage u, back;
+    struct error e = {0};
+    struct usage_layer a, c, m;
+    char *text, *out = NULL;
+    size_t n;
+    FILE *f = open_memstream(&out, &n);
+
+    hparams_count(&hp);
+    ck_assert_int_eq(usage_model_init(&u, &hp, NULL), 0);
+    ck_assert(u.n_experts == 5 && u.n_used == 3);
+    usage_add(&u, 2, 0, experts, ones);
+    ck_assert(u.count[0] == 2 && u.count[4] == 2 && u.count[5] == 2 && u.count[6] == 0);
+    a = usage_layer(&u, 0);
+    c = usage_layer(&u, 2);
+    m = usage_mean(&u);
+    ck_assert(a.chooses && !usage_layer(&u, 1).chooses && c.chooses);
+    ck_assert(fabs(a.entropy - 1.5) < 1e-9 && fabs(a.entropy_share - 0.75) < 1e-9);
+    ck_assert(fabs(a.unused - 0.25) < 1e-9 && fabs(a.overlap - 0.5) < 1e-9);
+    ck_assert(fabs(c.entropy_share - 1 / log2(3)) < 1e-9 && fabs(c.overlap - 1) < 1e-9);
+    ck_assert(fabs(m.entropy_share - (0.75 + 1 / log2(3)) / 2) < 1e-9);
+    ck_assert(m.below == 0); /* no two neighbours choose */
+    ck_assert(fabs(usage_likeness(&u, &u) - 1) < 1e-9);
+    profile_print(f, &u);
+    fclose(f);
+    ck_assert_ptr_nonnull(strstr(out, "    1  no choice"));
+    free(out);
+    ck_assert_int_eq(profile_json(&u, &facts, &text, &n, NULL), 0);
+    ck_assert_msg(profile_read(&back, &facts, file("uneven.json", text, n), &e) == 0, "%s", e.text);
+    for (int l = 0; l < 3; l++) {
+        ck_assert_int_eq(back.routed[l], shapes[l].ffn.experts);
+        ck_assert_int_eq(back.called[l], shapes[l].ffn.used);
+    }
+    mem_free(text);
+    profile_facts_release(&facts);
+    usage_release(&back);
+    usage_release(&u);
+}
+END_TEST
+
 START_TEST(profiles_read_back)
 {
     char *text = sample_json(12345);
@@ -562,7 +611,7 @@ START_TEST(no_memory)
 {
     struct usage u;
 
-    for (long n = 0; n < 5; n++) {
+    for (long n = 0; n < 7; n++) {
         mem_fail_after(n);
         ck_assert_int_eq(usage_init(&u, 2, 4, 2, NULL), ERR_MEMORY);
         mem_fail_after(-1);
@@ -576,6 +625,7 @@ static Suite *suite(void)
     TCase *t = tcase_create("profile");
 
     tcase_add_test(t, figures_by_hand);
+    tcase_add_test(t, layers_may_differ);
     tcase_add_test(t, chunks_count_like_one_pass);
     tcase_add_test(t, likeness);
     tcase_add_test(t, profiles_read_back);

@@ -189,7 +189,7 @@ static int arm_routing(struct bench_arm *a, struct error *e)
 {
     const struct hparams *hp = &engine_info(a->g)->model->hp;
     enum bench_routing kind = (enum bench_routing)a->o.routing;
-    int rc = usage_init(&a->usage, hp->n_layers, hp->n_experts, hp->n_experts_used, e);
+    int rc = usage_model_init(&a->usage, hp, e);
 
     if (rc == 0 && kind >= ROUTING_UNIFORM)
         rc = bench_routing_init(&a->imposed, kind, hp->n_layers, hp->n_experts, hp->n_experts_used,

@@ -193,7 +193,10 @@ void profile_print(FILE *f, const struct usage *u)
         char name[16];
 
         snprintf(name, sizeof name, "%d", l);
-        put_row(f, name, &s);
+        if (u->routed[l] <= u->called[l])
+            fprintf(f, "%5s  no choice: a token meets all of it\n", name);
+        else
+            put_row(f, name, &s);
     }
     put_row(f, "mean", &m);
     fprintf(f, "(busiest: the most used expert, times the mean; unused: experts that no token "
@@ -227,7 +230,10 @@ void profile_print_narrow(FILE *f, const struct usage *u)
         char name[16];
 
         snprintf(name, sizeof name, "%d", l);
-        put_narrow_row(f, name, &s);
+        if (u->routed[l] <= u->called[l])
+            fprintf(f, "%5s  no choice: a token meets all of it\n", name);
+        else
+            put_narrow_row(f, name, &s);
     }
     put_narrow_row(f, "mean", &m);
     fprintf(f,
@@ -273,7 +279,7 @@ int profile_mode_run(struct options *o, struct error *e)
     if (rc == 0) {
         const struct hparams *hp = &engine_info(g)->model->hp;
 
-        rc = usage_init(&u, hp->n_layers, hp->n_experts, hp->n_experts_used, e);
+        rc = usage_model_init(&u, hp, e);
     }
     if (rc == 0)
         rc = profile_text(g, read.ids, read.n, &u, stop, NULL, e);

@@ -32,6 +32,34 @@ void suggestion_release(struct suggestion *s)
     s->plan = s->uniform = NULL;
 }
 
+/* Experts of a layer: those that have a size come first. */
+static int layer_experts(const uint64_t *sizes, const struct plan *p, int layer)
+{
+    int n = 0;
+
+    while (n < p->n_experts && sizes[layer * p->n_experts + n])
+        n++;
+    return n;
+}
+
+/* As many experts as the suggestion has, dealt out over the layers and shifted from layer to layer,
+ * so that no expert number is preferred. */
+static void deal_evenly(struct suggestion *s, const uint64_t *sizes)
+{
+    struct plan *p = s->uniform;
+    int left = s->experts;
+
+    for (int k = 0; left > 0; k++)
+        for (int l = 0; l < p->n_layers && left > 0; l++) {
+            int n = layer_experts(sizes, p, l);
+
+            if (k >= n)
+                continue;
+            p->experts[l * p->n_experts + (k + 5 * l) % n] = 1;
+            left--;
+        }
+}
+
 /* Mean over the layers of the calls that meet a planned expert; layers without counts say nothing.
  */
 static double hit_rate(const struct plan *p, const struct usage *u)
@@ -116,15 +144,9 @@ int suggestion_make(struct suggestion *s, const struct usage *trained, const str
             s->experts++;
             s->bytes += sizes[i];
         }
-    s->all_experts = cells;
-    s->hit_uniform = cells ? (double)s->experts / cells : 0;
-    /* as many, dealt out over the layers and shifted from layer to layer, so that no expert number
-     * is preferred */
-    for (int i = 0; i < s->experts; i++) {
-        int l = i % in.n_layers, k = i / in.n_layers;
-
-        s->uniform->experts[l * in.n_experts + (k + 5 * l) % in.n_experts] = 1;
-    }
+    s->all_experts = planner_experts(&in);
+    s->hit_uniform = s->all_experts ? (double)s->experts / s->all_experts : 0;
+    deal_evenly(s, sizes);
     s->hit_trained = hit_rate(s->plan, trained);
     if (held_out && held_out->tokens) {
         s->hit_held_out = hit_rate(s->plan, held_out);
@@ -253,7 +275,7 @@ static int validate(struct engine *g, const struct options *o, struct usage *u,
     if (rc == 0)
         rc = profile_tokens(g, text, size, o->validate, o->parse_special, read, e);
     if (rc == 0)
-        rc = usage_init(u, hp->n_layers, hp->n_experts, hp->n_experts_used, e);
+        rc = usage_model_init(u, hp, e);
     if (rc == 0)
         rc = profile_text(g, read->ids, read->n, u, stop, NULL, e);
     mem_free(text);
@@ -301,6 +323,8 @@ int suggest_mode_run(struct options *o, struct error *e)
         snprintf(name, sizeof name, "%.150s, %s", m->name, dtype_info(m->type)->word);
         rc = profile_check(&trained, &facts, o->suggest, name, m->hash, m->hp.n_layers,
                            m->hp.n_experts, m->hp.n_experts_used, e);
+        if (rc == 0)
+            usage_layers(&trained, &m->hp);
         if (rc == 0)
             rc = suggestion_sizes(m, &sizes, e);
     }

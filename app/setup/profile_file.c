@@ -88,6 +88,9 @@ int profile_json(const struct usage *u, const struct profile_facts *facts, char 
         struct usage_layer s = usage_layer(u, l);
 
         strbuf_printf(&b, "    {\"layer\": %d,\n", l);
+        if (u->routed[l] != u->n_experts || u->called[l] != u->n_used)
+            strbuf_printf(&b, "     \"routed\": %d, \"called\": %d,\n", u->routed[l],
+                          u->called[l]);
         put_row(&b, "counts", u->count + l * u->n_experts, u->n_experts, "%.0f");
         put_row(&b, "weights", u->weight + l * u->n_experts, u->n_experts, "%.4f");
         if (facts->expert_ns) {
@@ -131,6 +134,15 @@ static int read_numbers(const json_t *a, double *out, int n)
         out[i] = json_number_value(v);
     }
     return 0;
+}
+
+/* Where the layer differs from what the file says of the model. */
+static void read_routed(struct usage *u, int layer, const json_t *o)
+{
+    if (!json_object_get(o, "routed"))
+        return;
+    u->routed[layer] = int_of(o, "routed") < u->n_experts ? int_of(o, "routed") : u->n_experts;
+    u->called[layer] = int_of(o, "called") < u->n_used ? int_of(o, "called") : u->n_used;
 }
 
 static void copy_text(const json_t *o, const char *key, char *out, size_t size)
@@ -187,6 +199,7 @@ static int read_json(struct usage *u, struct profile_facts *facts, const char *p
     for (int l = 0; l < u->n_layers && rc == 0; l++) {
         const json_t *o = json_array_get(layers, (size_t)l);
 
+        read_routed(u, l, o);
         if (read_numbers(json_object_get(o, "counts"), u->count + l * u->n_experts, u->n_experts) <
                 0 ||
             read_numbers(json_object_get(o, "weights"), u->weight + l * u->n_experts,

@@ -23,6 +23,7 @@ struct cost_model {
     const struct model *model;
     struct planner_input input;
     uint64_t *attention_bytes, *expert_bytes;
+    int *used;
     uint8_t *attention_can[DEVICE_MAX], *experts_can[DEVICE_MAX];
     char names[DEVICE_MAX][200], verdict[PLAN_NAME];
     struct bench *bench; /* a measurement on its way, or NULL */
@@ -51,8 +52,9 @@ int cost_model_new(struct cost_model **out, const struct model *m, int context, 
     if (s) {
         s->attention_bytes = mem_alloc((size_t)layers, sizeof *s->attention_bytes);
         s->expert_bytes = mem_alloc((size_t)layers * (size_t)experts, sizeof *s->expert_bytes);
+        s->used = mem_alloc((size_t)layers, sizeof *s->used);
     }
-    if (!s || !s->attention_bytes || !s->expert_bytes) {
+    if (!s || !s->attention_bytes || !s->expert_bytes || !s->used) {
         cost_model_free(s);
         return error_set(e, ERR_MEMORY, "out of memory for the placement");
     }
@@ -60,6 +62,7 @@ int cost_model_new(struct cost_model **out, const struct model *m, int context, 
     for (int l = 0; l < layers; l++) {
         s->attention_bytes[l] = model_block_bytes(m, (struct block_id){BLOCK_ATTENTION, l, 0}) +
                                 kv;
+        s->used[l] = shape_used(hparams_layer(&m->hp, l));
         for (int x = 0; x < experts; x++)
             s->expert_bytes[l * experts + x] =
                 model_block_bytes(m, (struct block_id){BLOCK_EXPERT, l, x});
@@ -71,6 +74,7 @@ int cost_model_new(struct cost_model **out, const struct model *m, int context, 
         .n_devices = 1,
         .attention_bytes = s->attention_bytes,
         .expert_bytes = s->expert_bytes,
+        .used = s->used,
         .head_bytes = model_block_bytes(m, (struct block_id){BLOCK_HEAD, 0, 0}),
     };
     s->input.devices[0] =
@@ -86,6 +90,7 @@ void cost_model_free(struct cost_model *s)
     cost_model_measure_stop(s);
     mem_free(s->attention_bytes);
     mem_free(s->expert_bytes);
+    mem_free(s->used);
     for (int d = 0; d < DEVICE_MAX; d++) {
         mem_free(s->attention_can[d]);
         mem_free(s->experts_can[d]);
@@ -287,8 +292,9 @@ static int usable_layers(const struct cost_model *s, const struct bench *b, enum
         bool can = true;
 
         for (int x = 0; x < (kind == BLOCK_EXPERT ? used : 1); x++)
-            can = can && (b->index == 0 ||
-                          residency_supports(b->dev, s->model, (struct block_id){kind, l, x}));
+            can = can && (kind != BLOCK_EXPERT || planner_has_expert(&s->input, l, x)) &&
+                  (b->index == 0 ||
+                   residency_supports(b->dev, s->model, (struct block_id){kind, l, x}));
         if (can && n++ == 0)
             *first = l;
         if (!can && n)

@@ -131,7 +131,22 @@ bool planner_can_expert(const struct planner_input *in, int device, int layer, i
 {
     const struct planner_device *d = &in->devices[device];
 
-    return device == 0 || !d->experts_can || d->experts_can[layer * in->n_experts + expert];
+    return device == 0 || (planner_has_expert(in, layer, expert) &&
+                           (!d->experts_can || d->experts_can[layer * in->n_experts + expert]));
+}
+
+bool planner_has_expert(const struct planner_input *in, int layer, int expert)
+{
+    return in->expert_bytes[layer * in->n_experts + expert] > 0;
+}
+
+int planner_experts(const struct planner_input *in)
+{
+    int n = 0;
+
+    for (int i = 0; i < in->n_layers * in->n_experts; i++)
+        n += in->expert_bytes[i] > 0;
+    return n;
 }
 
 static const char *device_name(const struct planner_input *in, int device)

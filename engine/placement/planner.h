@@ -46,7 +46,10 @@ struct planner_input {
     int target;
     struct planner_device devices[PLANNER_DEVICES];
     const uint64_t *attention_bytes; /* n_layers: weights and KV at this context */
-    const uint64_t *expert_bytes;    /* n_layers * n_experts */
+    /* n_layers * n_experts; 0: the layer has no such expert, whose place is the CPU */
+    const uint64_t *expert_bytes;
+    /* n_layers: experts that a token meets in this layer; NULL: n_experts_used in each */
+    const int *used;
     uint64_t head_bytes;
     /* n_layers * n_experts: how often each was chosen (profile or session); NULL or all 0: unknown
      */
@@ -92,6 +95,9 @@ int planner_parse_number(const char *text, int *out);
 /* Whether the device can run this block, as the input says. */
 bool planner_can_attention(const struct planner_input *in, int device, int layer);
 bool planner_can_expert(const struct planner_input *in, int device, int layer, int expert);
+/* Whether the layer has it, and how many all layers have together. */
+bool planner_has_expert(const struct planner_input *in, int layer, int expert);
+int planner_experts(const struct planner_input *in);
 
 const struct planner *planner_find(const char *name, size_t len); /* NULL: no such strategy */
 /* ERR_USAGE names what is wrong and what would be right. */

@@ -47,6 +47,8 @@ bool filler_expert(struct filler *f, int layer, int expert)
 {
     int d = f->in->target, cell = layer * f->in->n_experts + expert;
 
+    if (!planner_has_expert(f->in, layer, expert))
+        return false; /* no block that stays behind either */
     if (!take(f, planner_can_expert(f->in, d, layer, expert), f->in->expert_bytes[cell]))
         return false;
     f->p->experts[cell] = (uint8_t)d;
@@ -183,12 +185,14 @@ int planner_fill_stream(const struct planner_spec *s, const struct planner_input
 {
     const struct planner_device *d = &in->devices[in->target];
     const char *name = d->name ? d->name : "the device";
-    int cells = in->n_layers * in->n_experts, passing = 0;
+    int cells = in->n_layers * in->n_experts, passing = 0, there = 0;
     uint64_t limit = s->size < d->budget ? s->size : d->budget;
     struct filler f;
     int rc = fill_everything(s, in, p, true, note);
 
-    if (rc < 0 || !memchr(p->experts, 0, (size_t)cells))
+    for (int i = 0; i < cells; i++)
+        there += p->experts[i] != 0;
+    if (rc < 0 || there == planner_experts(in))
         return rc; /* all of it fits: nothing needs to pass */
     if (!d->streams || d->stream_bytes > limit) {
         snprintf(note, PLANNER_NOTE, "%s: %s; what does not fit stays on the CPU", s->text,
@@ -215,7 +219,7 @@ int planner_fill_stream(const struct planner_spec *s, const struct planner_input
         }
     snprintf(note, PLANNER_NOTE,
              "%s: %d of %d experts do not fit and are copied to %s when a token asks for them%s",
-             s->text, passing, cells, name,
+             s->text, passing, planner_experts(in), name,
              d->unified ? " (which shares the host's memory: no gain)" : "");
     return 0;
 }

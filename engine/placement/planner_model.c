@@ -27,12 +27,15 @@ static double expert_ns(const struct planner_input *in, int device, int layer)
     double ns = in->devices[device].expert_ns > 0 ? in->devices[device].expert_ns
                                                   : in->devices[0].expert_ns;
     double sum = 0;
+    int n = 0;
 
     if (ns > 0)
         return ns;
-    for (int x = 0; x < in->n_experts; x++)
+    for (int x = 0; x < in->n_experts; x++) {
         sum += (double)in->expert_bytes[layer * in->n_experts + x];
-    return in->n_experts ? sum / in->n_experts : 0;
+        n += planner_has_expert(in, layer, x);
+    }
+    return n ? sum / n : 0;
 }
 
 static double head_ns(const struct planner_input *in, int device)
@@ -83,12 +86,15 @@ static void layer_shares(const struct planner_input *in, const double *usage, in
                          const uint8_t *place, double share[PLANNER_DEVICES])
 {
     double total = 0;
+    int n = 0;
 
     for (int d = 0; d < PLANNER_DEVICES; d++)
         share[d] = 0;
     for (int x = 0; x < in->n_experts; x++) {
-        double u = usage ? usage[layer * in->n_experts + x] : 1.0;
+        bool has = planner_has_expert(in, layer, x);
+        double u = usage ? usage[layer * in->n_experts + x] : has;
 
+        n += has;
         if (u > 0) {
             share[place[x]] += u;
             total += u;
@@ -96,7 +102,7 @@ static void layer_shares(const struct planner_input *in, const double *usage, in
     }
     if (total <= 0) { /* a layer without counts: uniform */
         for (int x = 0; x < in->n_experts; x++)
-            share[place[x]] += 1.0 / in->n_experts;
+            share[place[x]] += planner_has_expert(in, layer, x) ? 1.0 / n : 0;
         return;
     }
     for (int d = 0; d < PLANNER_DEVICES; d++)
@@ -111,7 +117,9 @@ static double layer_ns(const struct planner_input *in, const double *usage, int 
     layer_shares(in, usage, layer, place, share);
     if (attention)
         t += in->devices[attention].handoff_ns;
-    t += in->n_experts ? experts_expectation(in, layer, share, 0, in->n_experts_used, 0) : 0;
+    if (in->n_experts)
+        t += experts_expectation(in, layer, share, 0,
+                                 in->used ? in->used[layer] : in->n_experts_used, 0);
     if (attention && in->devices[attention].fuses_layers && share[attention] >= 1 - 1e-12)
         t -= in->devices[attention].handoff_ns;
     return t;

@@ -114,7 +114,9 @@ void forward_placed(struct forward *f, const struct plan *p, int n_devices)
     for (int l = 0; l < p->n_layers; l++) {
         int d = p->attention[l];
 
-        for (int e = 0; e < p->n_experts && d != PLAN_NO_DEVICE; e++)
+        int experts = shape_experts(hparams_layer(&f->model->hp, l));
+
+        for (int e = 0; e < experts && d != PLAN_NO_DEVICE; e++)
             if (plan_expert(p, l, e) != d || p->streamed[l * p->n_experts + e])
                 d = PLAN_NO_DEVICE;
         f->fused_device[l] =

@@ -138,7 +138,9 @@ int place_now(struct engine *g, const char *text, struct error *e)
     return 0;
 }
 
-/* Blocks that a plan puts on devices this engine does not have are the CPU's. Returns how many. */
+/* Blocks that a plan puts on devices this engine does not have are the CPU's; returns how many. So
+ * are those that the model does not have: a rule of a plan file speaks of all experts of its
+ * layers, however many they are. */
 static int take_home(const struct engine *g, struct plan *p)
 {
     int n = 0;
@@ -146,9 +148,15 @@ static int take_home(const struct engine *g, struct plan *p)
     for (int l = 0; l < p->n_layers; l++) {
         if (p->attention[l] >= g->n_devices)
             p->attention[l] = 0, n++;
-        for (int x = 0; x < p->n_experts; x++)
-            if (plan_expert(p, l, x) >= g->n_devices)
-                p->experts[l * p->n_experts + x] = 0, n++;
+        for (int x = 0; x < p->n_experts; x++) {
+            bool here = x < shape_experts(hparams_layer(&g->model->hp, l));
+
+            if (here && plan_expert(p, l, x) < g->n_devices)
+                continue;
+            p->experts[l * p->n_experts + x] = 0;
+            p->streamed[l * p->n_experts + x] = 0;
+            n += here;
+        }
     }
     if (p->head >= g->n_devices)
         p->head = 0, n++;

@@ -279,7 +279,7 @@ static int count(struct request *r, struct engine *g, const int *ids, int n, str
                  struct error *e)
 {
     const struct hparams *hp = &engine_info(g)->model->hp;
-    int rc = usage_init(u, hp->n_layers, hp->n_experts, hp->n_experts_used, e);
+    int rc = usage_model_init(u, hp, e);
 
     return rc < 0 ? rc : profile_text(g, ids, n, u, progress, r, e);
 }
