@@ -231,7 +231,7 @@ static void run(void *ctx, int tid, int n)
            (i = pool_share_take(&l->share, 1, l->n_pieces)) < l->n_pieces) {
         const struct piece *p = &l->pieces[i];
 
-        pack_piece(l, p, l->rounding + (size_t)tid * l->rounding_bytes);
+        pack_piece(l, p, l->rounding ? l->rounding + (size_t)tid * l->rounding_bytes : NULL);
         if (!p->job->mapped)
             weight_file_forget(l->file, p->job->tensor, p->offset, p->bytes);
         if (tid == 0)
