@@ -252,6 +252,47 @@ START_TEST(the_screen_while_it_loads_and_answers)
 }
 END_TEST
 
+static bool in_file(const char *path, const char *text)
+{
+    static char all[1 << 16];
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(all, 1, sizeof all - 1, f) : 0;
+
+    if (f)
+        fclose(f);
+    all[n] = 0;
+    return strstr(all, text) != NULL;
+}
+
+/* Two chats of one home: what was typed in either is in the history of both kinds, the moment it is
+ * sent. */
+START_TEST(two_chats_keep_one_history)
+{
+    static struct talk first;
+    const char *home = support_tmpdir();
+    struct talk *second;
+    char path[512];
+
+    snprintf(path, sizeof path, "%s/.local/state/moetop/history", home);
+    first = *begin(home, "dumb", plain);
+    see(&first, "> ");
+    second = begin(home, "dumb", plain);
+    see(second, "> ");
+    say(second, "/set temp 0.25\n");
+    see(second, "temp is 0.25 now");
+    ck_assert(in_file(path, "/set temp 0.25\n"));
+    say(&first, "/set temp 0.75\n");
+    see(&first, "temp is 0.75 now");
+    say(&first, "/quit\n");
+    ended(&first, 0);
+    kill(second->pid, SIGKILL); /* nothing is written at the end */
+    waitpid(second->pid, &second->status, 0);
+    close(second->fd);
+    ck_assert(in_file(path, "\n/set temp 0.25\n#") && in_file(path, "\n/set temp 0.75\n"));
+    ck_assert(!in_file(path, "##"));
+}
+END_TEST
+
 static const struct {
     const char *typed;
     int signal, code;
@@ -319,6 +360,7 @@ static Suite *suite(void)
     tcase_add_test(t, settings_while_it_answers);
     tcase_add_test(t, a_refused_placement_is_not_set);
     tcase_add_test(t, the_screen_while_it_loads_and_answers);
+    tcase_add_test(t, two_chats_keep_one_history);
     tcase_add_test(t, chats_of_one_second_keep_their_own_files);
     tcase_add_loop_test(t, leaving_while_it_loads, 0, (int)(sizeof leavings / sizeof *leavings));
     suite_add_tcase(s, t);

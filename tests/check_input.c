@@ -1,12 +1,14 @@
 /* The input line: readline behind a queue of bytes. */
 #include "engine/base/mem.h"
 #include "tests/support.h"
+#include "ui/input_history.h"
 #include "ui/input_line.h"
 
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct decode d;
@@ -182,6 +184,39 @@ START_TEST(history)
 }
 END_TEST
 
+/* Chats of one home write at the same time: every line stays whole. */
+START_TEST(one_history_many_writers)
+{
+    enum { CHATS = 4, LINES = 300 };
+    char path[300], line[64];
+    static char all[CHATS * LINES * 64];
+    pid_t pids[CHATS];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/together", support_tmpdir());
+    for (int k = 0; k < CHATS; k++) {
+        if ((pids[k] = fork()) == 0) {
+            input_history_open(path);
+            for (int i = 0; i < LINES; i++) {
+                snprintf(line, sizeof line, "chat %d says %d", k, i);
+                input_history_add(line);
+            }
+            _exit(0);
+        }
+    }
+    for (int k = 0; k < CHATS; k++)
+        waitpid(pids[k], NULL, 0);
+    ck_assert_ptr_nonnull(f = fopen(path, "r"));
+    all[fread(all, 1, sizeof all - 1, f)] = 0;
+    fclose(f);
+    for (int k = 0; k < CHATS; k++)
+        for (int i = 0; i < LINES; i++) {
+            snprintf(line, sizeof line, "\nchat %d says %d\n", k, i);
+            ck_assert_msg(strstr(all, line) != NULL, "'%s' is lost", line + 1);
+        }
+}
+END_TEST
+
 START_TEST(history_across_runs)
 {
     char path[200];
@@ -313,6 +348,7 @@ static Suite *suite(void)
     tcase_add_test(t, paste_is_one_message);
     tcase_add_test(t, history);
     tcase_add_test(t, history_across_runs);
+    tcase_add_test(t, one_history_many_writers);
     tcase_add_test(t, completion);
     tcase_add_test(t, editor_key);
     tcase_add_test(t, random_keys);

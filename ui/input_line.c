@@ -3,17 +3,15 @@
 #include "ui/input_line.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
+#include "ui/input_history.h"
 
 #include <stdio.h>
 #include <readline/history.h>
 #include <readline/readline.h>
 #include <string.h>
 
-#define HISTORY_MOST 2000
-
 static struct {
     struct input_options options;
-    char *history_file;
     FILE *null_in, *null_out;
     unsigned char queue[512];
     int head, tail;
@@ -42,20 +40,6 @@ static void no_prep(int meta)
     (void)meta;
 }
 
-/* Called while readline holds no line: between lines it keeps undo lists in the entries, and an
- * addition would mix them up. */
-static void history_keep(const char *text)
-{
-    HIST_ENTRY *last = history_length > 0 ? history_get(history_base + history_length - 1) : NULL;
-
-    if (!text[0] || (last && strcmp(last->line, text) == 0))
-        return;
-    add_history(text);
-    /* The file grows by each line as it is sent, so a crash loses none of them. */
-    if (in.history_file && append_history(1, in.history_file) != 0)
-        write_history(in.history_file);
-}
-
 /* Readline 8.2 lets an edited entry and the line it saved share one undo list, and frees the latter
  * before the next line: without this the entry's pointer would dangle. Edits of earlier lines are
  * then final, as they look. */
@@ -75,8 +59,10 @@ static void on_line(char *line)
     in.line = mem_string(line ? line : "");
     in.accepted = line != NULL;
     forget_undo();
+    /* while readline holds no line: between lines it keeps undo lists in the entries, and an
+     * addition would mix them up */
     if (line)
-        history_keep(line);
+        input_history_add(line);
     mem_free(line);
 }
 
@@ -200,15 +186,7 @@ int input_open(const struct input_options *o, struct error *e)
     for (c = '0'; c <= '9'; c++)
         rl_bind_key_in_map(c, NULL, emacs_meta_keymap);
     rl_bind_key_in_map('-', NULL, emacs_meta_keymap);
-    using_history();
-    stifle_history(HISTORY_MOST);
-    history_comment_char = '#';
-    /* with them a message of several lines stays one entry */
-    history_write_timestamps = 1;
-    if (o->history_file) {
-        in.history_file = mem_string(o->history_file);
-        read_history(in.history_file);
-    }
+    input_history_open(o->history_file);
     install();
     return 0;
 }
@@ -217,12 +195,11 @@ void input_close(void)
 {
     if (in.installed)
         rl_callback_handler_remove();
-    clear_history();
+    input_history_close();
     if (in.null_in)
         fclose(in.null_in);
     if (in.null_out)
         fclose(in.null_out);
-    mem_free(in.history_file);
     mem_free(in.line);
     mem_free(in.matches);
     rl_instream = rl_outstream = NULL;

@@ -26,7 +26,7 @@ enum input_result {
 };
 
 int input_open(const struct input_options *o, struct error *e);
-void input_close(void);                                    /* the history is written */
+void input_close(void);
 enum input_result input_key(const struct input_event *ev); /* keys and pastes */
 /* Enter: a line, or a new row inside """ or after a backslash */
 enum input_result input_enter(void);

@@ -14,19 +14,17 @@
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 #include "engine/base/utf8.h"
+#include "ui/input_history.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
-#include <readline/history.h>
 #include <readline/readline.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define HISTORY_LINES 1000
 
 struct linemode {
     struct conversation *c;
@@ -49,7 +47,6 @@ struct linemode {
     bool submitting;     /* inside chat_submit: what is added was typed just now */
     struct strbuf input; /* bytes of a pipe, not yet a line */
     char *preset;        /* /edit: what the next prompt begins with */
-    char history[PATH_MAX + 16];
 };
 
 /* Readline's callbacks carry no argument. */
@@ -324,8 +321,8 @@ static void on_line(char *line)
         m->end_of_input = true;
         return;
     }
-    if (*line && !m->in_block)
-        add_history(line);
+    if (!m->in_block)
+        input_history_add(line);
     line_in(m, line);
     free(line); /* readline's own allocation */
 }
@@ -418,8 +415,8 @@ static void read_typed(struct linemode *m)
         memmove(m->input.data, end + 1, m->input.len - len - 1);
         m->input.len -= len + 1;
         m->line_open = false; /* the echo of Enter */
-        if (line && *line && !m->in_block)
-            add_history(line);
+        if (line && !m->in_block)
+            input_history_add(line);
         if (line)
             line_in(m, line);
         m->no_memory |= !line;
@@ -527,8 +524,10 @@ static int step(struct linemode *m, struct error *e)
     return kept(m, e);
 }
 
-static void open_readline(struct linemode *m)
+static void open_readline(void)
 {
+    char history[PATH_MAX + 16];
+
     rl_readline_name = "moetop";
     rl_terminal_name = "dumb";
     rl_catch_signals = 0;
@@ -537,11 +536,8 @@ static void open_readline(struct linemode *m)
     rl_outstream = stdout;
     rl_initialize();
     rl_variable_bind("enable-bracketed-paste", "off");
-    using_history();
-    stifle_history(HISTORY_LINES);
-    paths_history(m->history, sizeof m->history);
-    if (*m->history)
-        read_history(m->history);
+    paths_history(history, sizeof history);
+    input_history_open(history);
 }
 
 static void announce(struct linemode *m, const struct options *o)
@@ -585,7 +581,7 @@ int linemode_run(struct options *o, struct error *e)
     take_signals();
     announce(&m, o);
     if (m.tty)
-        open_readline(&m);
+        open_readline();
     /* Before the worker starts, whose threads inherit the mask: only the wait of this thread takes
      * these signals. */
     sigemptyset(&blocked);
@@ -613,10 +609,9 @@ int linemode_run(struct options *o, struct error *e)
         *e = closing;
         rc = rc_close;
     }
-    if (*m.history)
-        write_history(m.history);
 out:
     unprompt(&m);
+    input_history_close();
     strbuf_release(&m.sentence);
     strbuf_release(&m.block);
     strbuf_release(&m.input);
