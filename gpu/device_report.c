@@ -4,6 +4,7 @@
 #include "gpu/blas.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/device/conformance/reference.h"
 #include "engine/layout/pack.h"
 
 #include <stdio.h>
@@ -78,10 +79,8 @@ struct report_model *report_model_new(void)
         report_model_free(m);
         return NULL;
     }
-    for (size_t i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        m->pool[i] = ((float)(int)(seed >> 8) / 8388608.0f - 1.0f) * 0.03f;
-    }
+    for (size_t i = 0; i < n; i++)
+        m->pool[i] = reference_random(&seed) * 0.03f;
     for (int i = 0; i < HIDDEN; i++)
         m->norm[i] = 1.0f + m->pool[i];
     m->model.hp = (struct hparams){.n_layers = N_TYPES,

@@ -210,8 +210,6 @@ int program_kernel(struct device *d, cl_program p, const char *name, cl_kernel *
 uint64_t program_fingerprint(const struct cl_target *t); /* driver, device and all sources */
 
 /* memory.c */
-/* n values of one token, n a multiple of 32 with Q8_0 */
-size_t memory_kv_bytes(enum kv_type type, int n);
 /* Whether our kernels can run an expert: gate and up of one type, quantised exactly where down is.
  */
 bool memory_expert_alike(const struct expert_weights *x);

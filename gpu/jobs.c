@@ -632,7 +632,7 @@ int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
     struct block *b = resident(d, BLOCK_ATTENTION, m->layer, 0, e);
     struct kv_buffers *kv = b ? span_kv(d, b, m->session, e) : NULL;
     int n = hp->common.mixer.kv_heads * hp->common.mixer.key_dim, step = d->base.config.max_rows;
-    size_t row = memory_kv_bytes(d->base.config.kv_k, n) + memory_kv_bytes(d->base.config.kv_v, n);
+    size_t row = kv_type_bytes(d->base.config.kv_k, n) + kv_type_bytes(d->base.config.kv_v, n);
 
     if (!kv)
         return ERR_DEVICE;

@@ -11,11 +11,6 @@
 
 #define PAGE 4096
 
-size_t memory_kv_bytes(enum kv_type type, int n)
-{
-    return type == KV_F32 ? (size_t)n * 4 : type == KV_F16 ? (size_t)n * 2 : (size_t)(n / 32) * 34;
-}
-
 bool memory_expert_alike(const struct expert_weights *x)
 {
     return x->gate.type == x->up.type &&
@@ -197,7 +192,7 @@ static size_t layer_kv_bytes(const struct device *d)
     const struct device_config *c = &d->base.config;
     int n = c->model->hp.common.mixer.kv_heads * c->model->hp.common.mixer.key_dim;
 
-    return (memory_kv_bytes(c->kv_k, n) + memory_kv_bytes(c->kv_v, n)) * (size_t)d->stride;
+    return (kv_type_bytes(c->kv_k, n) + kv_type_bytes(c->kv_v, n)) * (size_t)d->stride;
 }
 
 /* What block_begin takes, and so what --fit shows: the router is padded here. */
@@ -272,9 +267,9 @@ static int kv_take(struct device *d, struct block *b, int session, struct error 
     int n = c->model->hp.common.mixer.kv_heads * c->model->hp.common.mixer.key_dim;
     struct kv_buffers *kv = &b->kv[session];
 
-    if (memory_buffer(d, memory_kv_bytes(c->kv_k, n) * (size_t)d->stride, &kv->k, "the KV cache",
+    if (memory_buffer(d, kv_type_bytes(c->kv_k, n) * (size_t)d->stride, &kv->k, "the KV cache",
                       e) < 0 ||
-        memory_buffer(d, memory_kv_bytes(c->kv_v, n) * (size_t)d->stride, &kv->v, "the KV cache",
+        memory_buffer(d, kv_type_bytes(c->kv_v, n) * (size_t)d->stride, &kv->v, "the KV cache",
                       e) < 0) {
         kv_release(kv);
         return ERR_DEVICE;

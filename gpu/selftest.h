@@ -20,7 +20,6 @@ struct selftest {
 };
 
 /* selftest_tools.c */
-float selftest_uniform(struct selftest *b); /* -1 .. 1 */
 /* NULL: out of memory */
 float *selftest_randoms(struct selftest *b, size_t n, float scale);
 void selftest_wrong(struct selftest *b, const char *name);
@@ -29,6 +28,17 @@ int selftest_put(struct selftest *b, cl_mem mem, const void *data, size_t bytes)
 int selftest_get(struct selftest *b, cl_mem mem, size_t offset, void *data, size_t bytes);
 int selftest_core(struct selftest *b, enum core_kernel k, const char *name, size_t x, size_t y,
                   size_t z, size_t local);
+/* Quantised rows on the host as the device has them: bytes of n values (int8_t where it has dot8,
+ * else float), scales and sums of their blocks. */
+struct quantised_rows {
+    size_t n, bytes;
+    void *values;
+    float *scales, *sums; /* one piece */
+};
+/* ERR_MEMORY; release takes what a failed init left. */
+int selftest_quantised_init(struct quantised_rows *q, const struct selftest *b, size_t n);
+void selftest_quantised_release(struct quantised_rows *q);
+void selftest_quantise(struct quantised_rows *q, const float *x); /* rule 1 of n values */
 /* Quantised rows on the device against rule 1 of x; *same becomes false where they differ. */
 int selftest_same_quantised(struct selftest *b, const struct rows_q *q, const float *x, int rows,
                             int cols, bool *same);

@@ -78,7 +78,7 @@ static void fill_cache(struct attention_test *t)
         for (int v = 0; v < 2; v++)
             for (int h = 0; h < t->kv_heads; h++) {
                 for (int i = 0; i < t->dim; i++)
-                    x[i] = selftest_uniform(t->b) * 2.0f;
+                    x[i] = reference_random(&t->b->seed) * 2.0f;
                 reference_cache_set(&t->cache, token, v, h * t->dim, x, t->dim);
             }
 }
@@ -109,8 +109,8 @@ static int upload(struct attention_test *t)
     struct selftest *b = t->b;
     struct device *d = b->d;
     size_t kv = (size_t)(t->rows * t->cache.n) * 4, table = (size_t)(t->tokens * t->half) * 4;
-    size_t k_bytes = memory_kv_bytes(t->cache.type[0], t->cache.n) * (size_t)d->stride;
-    size_t v_bytes = memory_kv_bytes(t->cache.type[1], t->cache.n) * (size_t)d->stride;
+    size_t k_bytes = kv_type_bytes(t->cache.type[0], t->cache.n) * (size_t)d->stride;
+    size_t v_bytes = kv_type_bytes(t->cache.type[1], t->cache.n) * (size_t)d->stride;
 
     if (memory_buffer(d, k_bytes, &t->mk, "the self-test", b->e) < 0 ||
         memory_buffer(d, v_bytes, &t->mv, "the self-test", b->e) < 0 ||

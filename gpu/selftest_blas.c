@@ -4,7 +4,7 @@
 #include "engine/base/cache.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
-#include "engine/device/numerics.h"
+#include "engine/device/conformance/reference.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -29,10 +29,8 @@ static int test_matrix(struct device *d, const struct matrix *m, bool *right, ui
         error_set(e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
         goto out;
     }
-    for (size_t i = 0; i < n_x; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        x[i] = (float)(int)(seed >> 8) / 8388608.0f - 1.0f;
-    }
+    for (size_t i = 0; i < n_x; i++)
+        x[i] = reference_random(&seed);
     if (memory_buffer(d, m->bytes, &p.mem, "the self-test", e) < 0 ||
         memory_buffer(d, n_x * 4, &mx, "the self-test", e) < 0 ||
         memory_buffer(d, n_y * 4, &my, "the self-test", e) < 0 ||

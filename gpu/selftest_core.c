@@ -110,15 +110,9 @@ int selftest_route(struct selftest *b)
         selftest_get(b, d->all_chosen, 0, experts, (size_t)count * 4) < 0 ||
         selftest_get(b, d->all_weights, 0, weights, (size_t)count * 4) < 0)
         goto out;
-    for (int r = 0; r < rows; r++) {
-        float *s = scores + (rows + r) * hp->n_experts;
-
-        for (int e = 0; e < hp->n_experts; e++)
-            s[e] = num_dot(m->layers[0].router + (size_t)e * (size_t)n, h + (size_t)r * (size_t)n,
-                           n);
-        num_sparsemixer(s, hp->n_experts, hp->common.ffn.router.jitter, used, want + r * used,
-                        want_w + r * used);
-    }
+    for (int r = 0; r < rows; r++)
+        reference_route(hp, m->layers[0].router, h + (size_t)r * (size_t)n,
+                        scores + (rows + r) * hp->n_experts, want + r * used, want_w + r * used);
     if (memcmp(scores, scores + rows * hp->n_experts, (size_t)(rows * hp->n_experts) * 4) != 0 ||
         memcmp(experts, want, (size_t)count * 4) != 0 ||
         memcmp(weights, want_w, (size_t)count * 4) != 0)

@@ -5,6 +5,7 @@
 #include "engine/base/mem.h"
 #include "engine/device/conformance/reference.h"
 #include "engine/device/numerics.h"
+#include "engine/layout/pack.h"
 
 #include <math.h>
 #include <string.h>
@@ -12,45 +13,31 @@
 #define ROWS_M 64      /* rows of a matrix compared */
 #define TOKENS_MANY 11 /* a whole tile and a part of one */
 
-/* Row r of a float matrix against x, and the sum of magnitudes that the tolerance goes by. */
-static float float_dot(const struct matrix *m, int r, const float *x, double *size)
+/* The sum of a row's magnitudes, which the tolerance of a float product goes by. */
+static double magnitude(const struct matrix *m, int r, const float *x)
 {
-    const uint8_t *p = (const uint8_t *)m->data +
-                       (size_t)r * (size_t)m->cols * (size_t)dtype_info(m->type)->bytes;
+    size_t row = dtype_row_bytes(m->type, m->cols), element = dtype_row_bytes(m->type, 1);
+    const char *p = (const char *)m->data + (size_t)r * row;
+    float w[256];
     double sum = 0;
 
-    *size = 0;
-    for (int c = 0; c < m->cols; c++) {
-        uint16_t h;
-        float w;
-
-        if (m->type == DTYPE_F32) {
-            memcpy(&w, p + 4 * c, 4);
-        } else {
-            memcpy(&h, p + 2 * c, 2);
-            w = m->type == DTYPE_F16 ? num_from_f16(h) : num_from_bf16(h);
-        }
-        sum += (double)w * (double)x[c];
-        *size += fabs((double)w * (double)x[c]);
+    for (int c = 0, n; c < m->cols; c += n) {
+        n = m->cols - c < 256 ? m->cols - c : 256;
+        row_to_f32(m->type, p + (size_t)c * element, n, w);
+        for (int i = 0; i < n; i++)
+            sum += fabs((double)w[i] * (double)x[c + i]);
     }
-    return (float)sum;
+    return sum;
 }
 
 /* y = the matrix times one row. size: what near() wants, 0 for quantised. */
 static int reference(struct selftest *b, const struct matrix *m, const float *x, float *y,
                      double *size)
 {
-    struct matrix plain = *m;
-
-    plain.bias = NULL;
-    if (m->width) {
-        memset(size, 0, (size_t)m->rows * sizeof *size);
-        return reference_multiply(&plain, x, y) < 0
-                   ? error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test")
-                   : 0;
-    }
+    if (reference_multiply(m, x, y) < 0)
+        return error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
     for (int r = 0; r < m->rows; r++)
-        y[r] = float_dot(m, r, x, &size[r]);
+        size[r] = m->width ? 0 : magnitude(m, r, x);
     return 0;
 }
 
@@ -80,32 +67,21 @@ static int prefix(struct selftest *b, const struct matrix *m, int rows, struct m
 static float *make_inputs(struct selftest *b, int rows, int cols)
 {
     struct device *d = b->d;
-    size_t n = (size_t)rows * (size_t)cols, blocks = n / 32;
-    float *x = selftest_randoms(b, n, 2.0f), *scales = mem_alloc(blocks, 8),
-          *sums = scales ? scales + blocks : NULL;
-    char *values = mem_alloc(n, 4);
-    bool there = x && scales && values;
+    size_t n = (size_t)rows * (size_t)cols, blocks = n / 32 * sizeof(float);
+    float *x = selftest_randoms(b, n, 2.0f);
+    struct quantised_rows q;
+    bool there = selftest_quantised_init(&q, b, n) == 0 && x;
 
-    if (!there)
+    if (!x)
         error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
-    for (size_t k = 0; k < blocks && there; k++) {
-        int8_t q[32];
-        int32_t sum;
-
-        scales[k] = num_quantise_block(x + 32 * k, q, &sum);
-        sums[k] = (float)sum;
-        for (size_t i = 0; i < 32; i++) {
-            if (d->dot8)
-                values[32 * k + i] = q[i];
-            else
-                ((float *)(void *)values)[32 * k + i] = q[i];
-        }
+    if (there) {
+        selftest_quantise(&q, x);
+        there = selftest_put(b, d->hq.q, q.values, q.bytes) == 0 &&
+                selftest_put(b, d->hq.d, q.scales, blocks) == 0 &&
+                selftest_put(b, d->hq.s, q.sums, blocks) == 0 &&
+                selftest_put(b, d->h, x, n * sizeof *x) == 0;
     }
-    there = there && selftest_put(b, d->hq.q, values, n * (d->dot8 ? 1 : 4)) == 0 &&
-            selftest_put(b, d->hq.d, scales, blocks * 4) == 0 &&
-            selftest_put(b, d->hq.s, sums, blocks * 4) == 0 && selftest_put(b, d->h, x, n * 4) == 0;
-    mem_free(values);
-    mem_free(scales);
+    selftest_quantised_release(&q);
     if (!there) {
         mem_free(x);
         return NULL;
@@ -151,12 +127,12 @@ out:
 
 struct expert_test {
     struct selftest *b;
-    const struct matrix *m[3]; /* gate, up, down */
+    struct expert_weights w; /* of the model, without biases */
     int rows, ffn, hidden, many;
     struct block block; /* they on the device */
     struct entry entry[TOKENS_MANY];
     float *x, *mid, *got; /* inputs; what lies between; outputs of the device */
-    float *want, *up;     /* one row each */
+    float *want;          /* one row */
     double *size;         /* of a row */
 };
 
@@ -167,18 +143,18 @@ static int expert_init(struct expert_test *t, struct selftest *b, const struct e
     size_t widest = (size_t)(hp->common.ffn.width > hp->hidden ? hp->common.ffn.width : hp->hidden);
 
     *t = (struct expert_test){.b = b,
-                              .m = {&x->gate, &x->up, &x->down},
+                              .w = *x,
                               .rows = rows,
                               .ffn = hp->common.ffn.width,
                               .hidden = hp->hidden,
                               .many = many,
                               .block = {.n_parts = 3}};
+    t->w.gate.bias = t->w.up.bias = t->w.down.bias = NULL;
     t->mid = mem_alloc((size_t)(rows * t->ffn), sizeof *t->mid);
     t->got = mem_alloc((size_t)(rows * t->hidden), sizeof *t->got);
     t->want = mem_alloc(widest, sizeof *t->want);
-    t->up = mem_alloc(widest, sizeof *t->up);
     t->size = mem_alloc(widest, sizeof *t->size);
-    if (!t->mid || !t->got || !t->want || !t->up || !t->size)
+    if (!t->mid || !t->got || !t->want || !t->size)
         return error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
     return 0;
 }
@@ -191,7 +167,6 @@ static void expert_release(struct expert_test *t)
     mem_free(t->mid);
     mem_free(t->got);
     mem_free(t->want);
-    mem_free(t->up);
     mem_free(t->size);
 }
 
@@ -199,6 +174,7 @@ static int expert_run(struct expert_test *t)
 {
     struct selftest *b = t->b;
     struct device *d = b->d;
+    const struct matrix *m[3] = {&t->w.gate, &t->w.up, &t->w.down};
     struct block *bank[1] = {&t->block};
     struct tile tile[TOKENS_MANY];
     int n_tiles = 0, step = t->many ? d->tile : 1;
@@ -210,7 +186,7 @@ static int expert_run(struct expert_test *t)
     for (int i = 0; i < 3; i++) {
         struct part *p = &t->block.part[i];
 
-        p->m = t->m[i];
+        p->m = m[i];
         if (memory_buffer(d, p->m->bytes, &p->mem, "the self-test", b->e) < 0 ||
             selftest_put(b, p->mem, p->m->data, p->m->bytes) < 0)
             return ERR_DEVICE;
@@ -241,16 +217,10 @@ static int take_mid(struct expert_test *t, bool *right)
 
 static int gate_up_right(struct expert_test *t, bool *right)
 {
-    for (int i = 0; i < t->rows; i++) {
-        const float *x = t->x + t->entry[i].row * t->hidden;
-
-        if (reference(t->b, t->m[0], x, t->want, t->size) < 0 ||
-            reference(t->b, t->m[1], x, t->up, t->size) < 0)
-            return ERR_MEMORY;
-        for (int r = 0; r < t->ffn; r++)
-            t->mid[i * t->ffn + r] = num_silu(t->want[r]) * t->up[r];
-    }
-    return t->m[0]->width
+    for (int i = 0; i < t->rows; i++)
+        if (reference_gate_up(&t->w, t->x + t->entry[i].row * t->hidden, t->mid + i * t->ffn) < 0)
+            return error_set(t->b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
+    return t->w.gate.width
                ? selftest_same_quantised(t->b, &t->b->d->mq, t->mid, t->rows, t->ffn, right)
                : take_mid(t, right);
 }
@@ -258,7 +228,7 @@ static int gate_up_right(struct expert_test *t, bool *right)
 static int down_right(struct expert_test *t, bool *right)
 {
     for (int i = 0; i < t->rows; i++) {
-        if (reference(t->b, t->m[2], t->mid + i * t->ffn, t->want, t->size) < 0)
+        if (reference(t->b, &t->w.down, t->mid + i * t->ffn, t->want, t->size) < 0)
             return ERR_MEMORY;
         for (int r = 0; r < t->hidden; r++)
             *right = *right && near(t->got[i * t->hidden + r], t->want[r], t->size[r]);
@@ -294,8 +264,8 @@ int selftest_expert(struct selftest *b, const struct expert_weights *x, int many
     if (rc == 0 && gate_ok) /* else the inputs of down are not known */
         rc = down_right(&t, &down_ok);
     if (rc == 0) {
-        judge(&t, "gate_up", t.m[0], gate_ok);
-        judge(&t, "down", t.m[2], down_ok);
+        judge(&t, "gate_up", &t.w.gate, gate_ok);
+        judge(&t, "down", &t.w.down, down_ok);
     }
     expert_release(&t);
     return rc < 0 ? ERR_DEVICE : 0;

@@ -2,22 +2,18 @@
  */
 #include "gpu/selftest.h"
 #include "engine/base/mem.h"
+#include "engine/device/conformance/reference.h"
 #include "engine/device/numerics.h"
 
 #include <stdio.h>
-
-float selftest_uniform(struct selftest *b)
-{
-    b->seed = b->seed * 1664525u + 1013904223u;
-    return (float)(int)(b->seed >> 8) / 8388608.0f - 1.0f;
-}
+#include <string.h>
 
 float *selftest_randoms(struct selftest *b, size_t n, float scale)
 {
     float *x = mem_alloc(n, sizeof *x);
 
     for (size_t i = 0; x && i < n; i++)
-        x[i] = selftest_uniform(b) * scale;
+        x[i] = reference_random(&b->seed) * scale;
     return x;
 }
 
@@ -47,30 +43,77 @@ int selftest_core(struct selftest *b, enum core_kernel k, const char *name, size
     return launch_core(b->d, k, name, x, y, z, local, b->e);
 }
 
+int selftest_quantised_init(struct quantised_rows *q, const struct selftest *b, size_t n)
+{
+    *q = (struct quantised_rows){.n = n,
+                                 .bytes = n * (b->d->dot8 ? sizeof(int8_t) : sizeof(float))};
+    q->values = mem_alloc(n, sizeof(float));
+    q->scales = mem_alloc(n / 32, 2 * sizeof(float));
+    q->sums = q->scales ? q->scales + n / 32 : NULL;
+    return q->values && q->scales
+               ? 0
+               : error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
+}
+
+void selftest_quantised_release(struct quantised_rows *q)
+{
+    mem_free(q->values);
+    mem_free(q->scales);
+}
+
+/* A value of either form. */
+static float value_at(const struct quantised_rows *q, size_t i)
+{
+    return q->bytes == q->n ? (float)((const int8_t *)q->values)[i] : ((const float *)q->values)[i];
+}
+
+void selftest_quantise(struct quantised_rows *q, const float *x)
+{
+    for (size_t k = 0; k < q->n / 32; k++) {
+        int8_t values[32];
+        int32_t sum;
+
+        q->scales[k] = num_quantise_block(x + k * 32, values, &sum);
+        q->sums[k] = (float)sum;
+        for (size_t i = 0; i < 32; i++) {
+            if (q->bytes == q->n)
+                ((int8_t *)q->values)[k * 32 + i] = values[i];
+            else
+                ((float *)q->values)[k * 32 + i] = values[i];
+        }
+    }
+}
+
+static bool same_rows(const struct quantised_rows *a, const struct quantised_rows *b)
+{
+    bool same = memcmp(a->scales, b->scales, a->n / 32 * sizeof *a->scales) == 0;
+
+    for (size_t k = 0; k < a->n / 32; k++)
+        same = same && a->sums[k] == b->sums[k];
+    for (size_t i = 0; i < a->n; i++)
+        same = same && value_at(a, i) == value_at(b, i);
+    return same;
+}
+
 int selftest_same_quantised(struct selftest *b, const struct rows_q *q, const float *x, int rows,
                             int cols, bool *same)
 {
-    size_t n = (size_t)rows * (size_t)cols, blocks = n / 32;
-    char *got = mem_alloc(n, 4);
-    float *d = mem_alloc(blocks, 8), *s = d ? d + blocks : NULL;
-    int rc = got && d ? 0 : error_set(b->e, ERR_MEMORY, "out of memory");
+    size_t n = (size_t)rows * (size_t)cols, blocks = n / 32 * sizeof(float);
+    struct quantised_rows got = {0}, want = {0};
+    int rc = selftest_quantised_init(&got, b, n) < 0 || selftest_quantised_init(&want, b, n) < 0
+                 ? ERR_MEMORY
+                 : 0;
 
-    if (rc == 0 && (selftest_get(b, q->q, 0, got, n * (b->d->dot8 ? 1 : 4)) < 0 ||
-                    selftest_get(b, q->d, 0, d, blocks * 4) < 0 ||
-                    selftest_get(b, q->s, 0, s, blocks * 4) < 0))
+    if (rc == 0 && (selftest_get(b, q->q, 0, got.values, got.bytes) < 0 ||
+                    selftest_get(b, q->d, 0, got.scales, blocks) < 0 ||
+                    selftest_get(b, q->s, 0, got.sums, blocks) < 0))
         rc = ERR_DEVICE;
-    for (size_t k = 0; k < blocks && rc == 0; k++) {
-        int8_t want[32];
-        int32_t sum;
-        float scale = num_quantise_block(x + k * 32, want, &sum);
-
-        *same = *same && num_bits(scale) == num_bits(d[k]) && s[k] == (float)sum;
-        for (size_t i = 0; i < 32; i++)
-            *same = *same && (b->d->dot8 ? ((int8_t *)got)[k * 32 + i] == want[i]
-                                         : ((float *)got)[k * 32 + i] == (float)want[i]);
+    if (rc == 0) {
+        selftest_quantise(&want, x);
+        *same = *same && same_rows(&got, &want);
     }
-    mem_free(got);
-    mem_free(d);
+    selftest_quantised_release(&got);
+    selftest_quantised_release(&want);
     return rc;
 }
 

@@ -9,6 +9,7 @@
 #include "engine/base/series.h"
 #include "engine/placement/residency.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,13 +32,9 @@ struct cost_model {
 
 size_t cost_model_kv_row_bytes(const struct hparams *hp, enum kv_type kv_k, enum kv_type kv_v)
 {
-    size_t n = (size_t)hp->common.mixer.kv_heads * (size_t)hp->common.mixer.key_dim;
-    const enum kv_type types[] = {kv_k, kv_v};
-    size_t bytes = 0;
+    int n = hp->common.mixer.kv_heads * hp->common.mixer.key_dim;
 
-    for (int i = 0; i < 2; i++)
-        bytes += types[i] == KV_F32 ? 4 * n : types[i] == KV_F16 ? 2 * n : n / 32 * 34;
-    return bytes;
+    return kv_type_bytes(kv_k, n) + kv_type_bytes(kv_v, n);
 }
 
 int cost_model_new(struct cost_model **out, const struct model *m, int context, enum kv_type kv_k,
@@ -48,6 +45,7 @@ int cost_model_new(struct cost_model **out, const struct model *m, int context, 
     uint64_t kv = cost_model_kv_row_bytes(&m->hp, kv_k, kv_v) *
                   (uint64_t)(context > 0 ? context : 0);
 
+    assert(context > 0);
     *out = NULL;
     if (s) {
         s->attention_bytes = mem_alloc((size_t)layers, sizeof *s->attention_bytes);
@@ -60,12 +58,11 @@ int cost_model_new(struct cost_model **out, const struct model *m, int context, 
     }
     s->model = m;
     for (int l = 0; l < layers; l++) {
-        s->attention_bytes[l] = model_block_bytes(m, (struct block_id){BLOCK_ATTENTION, l, 0}) +
-                                kv;
+        s->attention_bytes[l] = model_block_bytes(m, (struct block_id){BLOCK_ATTENTION, l, 0}) + kv;
         s->used[l] = shape_used(hparams_layer(&m->hp, l));
         for (int x = 0; x < experts; x++)
-            s->expert_bytes[l * experts + x] =
-                model_block_bytes(m, (struct block_id){BLOCK_EXPERT, l, x});
+            s->expert_bytes[l * experts + x] = model_block_bytes(m, (struct block_id){BLOCK_EXPERT,
+                                                                                      l, x});
     }
     s->input = (struct planner_input){
         .n_layers = layers,
@@ -109,6 +106,7 @@ static uint64_t stream_bytes(const struct model *m)
 
 void cost_model_found(struct cost_model *s, int index, const struct device_info *info)
 {
+    assert(index > 0 && index < PLANNER_DEVICES);
     if (index <= 0 || index >= PLANNER_DEVICES)
         return;
     if (index >= s->input.n_devices)
@@ -133,6 +131,7 @@ void cost_model_device(struct cost_model *s, int index, const struct device *dev
     struct planner_device *d = &s->input.devices[index];
     int layers = s->input.n_layers, experts = s->input.n_experts;
 
+    assert(index >= 0 && index < PLANNER_DEVICES);
     if (index <= 0 || index >= PLANNER_DEVICES)
         return;
     if (index >= s->input.n_devices)
@@ -171,6 +170,7 @@ void cost_model_device(struct cost_model *s, int index, const struct device *dev
 
 void cost_model_lost(struct cost_model *s, int index)
 {
+    assert(index > 0 && index < PLANNER_DEVICES);
     if (index <= 0 || index >= s->input.n_devices)
         return;
     s->input.devices[index].budget = 0;
@@ -419,6 +419,7 @@ int cost_model_measure_step(struct cost_model *s, struct device *const *devices,
     struct bench *b;
     int rc;
 
+    assert(n_devices >= 1 && n_devices <= PLANNER_DEVICES && kv_len >= 0);
     if (!s->bench && (rc = bench_open(s, e)) < 0)
         return rc;
     b = s->bench;

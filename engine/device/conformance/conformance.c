@@ -97,16 +97,10 @@ static void compare(struct suite *s, enum conformance_job job, enum dtype type, 
 
 /* ---- Inputs ---- */
 
-static float uniform(struct suite *s)
-{
-    s->seed = s->seed * 1664525u + 1013904223u;
-    return (float)(int)(s->seed >> 8) / 8388608.0f - 1.0f;
-}
-
 static void fill(struct suite *s, float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        x[i] = uniform(s);
+        x[i] = reference_random(&s->seed);
 }
 
 static size_t row_count(const struct suite *s, int rows)

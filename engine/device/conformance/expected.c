@@ -25,7 +25,7 @@ int expected_init(struct expected *x, const struct device_config *c)
     x->q = mem_alloc(heads, sizeof *x->q);
     x->kv = mem_alloc(2 * kv + (size_t)hp->common.mixer.key_dim, sizeof *x->kv);
     x->heads = mem_alloc(heads, sizeof *x->heads);
-    x->mid = mem_alloc(2 * (size_t)hp->common.ffn.width, sizeof *x->mid);
+    x->mid = mem_alloc((size_t)hp->common.ffn.width, sizeof *x->mid);
     x->queries = mem_alloc((size_t)c->max_rows * heads, sizeof *x->queries);
     return whole && x->cache && x->h && x->q && x->kv && x->heads && x->mid && x->queries
                ? 0
@@ -102,12 +102,10 @@ int expected_route(struct expected *x, const struct route_job *j)
     size_t n = (size_t)hp->hidden;
 
     for (int r = 0; r < j->rows; r++) {
-        float *h = j->h + (size_t)r * n, *scores = j->scores + r * hp->n_experts;
+        float *h = j->h + (size_t)r * n;
 
         reference_norm(j->x + (size_t)r * n, &w->expert_norm, hp->hidden, hp->common.norms.eps, h);
-        for (int e = 0; e < hp->n_experts; e++)
-            scores[e] = num_dot(w->router + (size_t)e * n, h, hp->hidden);
-        num_sparsemixer(scores, hp->n_experts, hp->common.ffn.router.jitter, hp->n_experts_used,
+        reference_route(hp, w->router, h, j->scores + r * hp->n_experts,
                         j->experts + r * hp->n_experts_used, j->weights + r * hp->n_experts_used);
     }
     return 0;
@@ -117,7 +115,6 @@ int expected_experts(struct expected *x, const struct experts_job *j)
 {
     const struct hparams *hp = &x->config->model->hp;
     size_t n = (size_t)hp->hidden;
-    float *gate = x->mid, *up = x->mid + hp->common.ffn.width;
 
     for (int g = 0; g < j->n_groups; g++) {
         const struct expert_weights *w =
@@ -126,11 +123,8 @@ int expected_experts(struct expected *x, const struct experts_job *j)
         for (int i = j->groups[g].first; i < j->groups[g].first + j->groups[g].count; i++) {
             const float *h = j->h + (size_t)j->row[i] * n;
 
-            if (reference_multiply(&w->gate, h, gate) < 0 || reference_multiply(&w->up, h, up) < 0)
-                return ERR_MEMORY;
-            for (int k = 0; k < hp->common.ffn.width; k++)
-                gate[k] = num_silu(gate[k]) * up[k];
-            if (reference_multiply(&w->down, gate,
+            if (reference_gate_up(w, h, x->mid) < 0 ||
+                reference_multiply(&w->down, x->mid,
                                    j->out + (size_t)(j->slot[i] * j->rows + j->row[i]) * n) < 0)
                 return ERR_MEMORY;
         }

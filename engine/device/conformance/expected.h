@@ -8,7 +8,7 @@
 struct expected {
     const struct device_config *config;
     struct reference_cache *cache;   /* of each layer */
-    float *h, *q, *kv, *heads, *mid; /* one row each; kv: K, V, a rotated head; mid: gate, up */
+    float *h, *q, *kv, *heads, *mid; /* one row each; kv: K, V, a rotated head; mid: before down */
     float *queries;                  /* max_rows rows */
 };
 

@@ -7,6 +7,12 @@
 #include <math.h>
 #include <string.h>
 
+float reference_random(unsigned *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (float)(int)(*seed >> 8) / 8388608.0f - 1.0f;
+}
+
 void reference_norm(const float *x, const struct norm_weights *w, int n, float eps, float *y)
 {
     float lanes[NUM_LANES] = {0}, inv_n = 1.0f / (float)n, mean, r;
@@ -79,20 +85,37 @@ int reference_multiply(const struct matrix *m, const float *x, float *y)
     return rc;
 }
 
-size_t reference_kv_bytes(enum kv_type type, int n)
+int reference_gate_up(const struct expert_weights *w, const float *x, float *mid)
 {
-    return type == KV_F32 ? (size_t)n * 4 : type == KV_F16 ? (size_t)n * 2 : (size_t)(n / 32) * 34;
+    float *up = mem_alloc((size_t)w->up.rows, sizeof *up);
+    int rc = up ? reference_multiply(&w->gate, x, mid) : ERR_MEMORY;
+
+    if (rc == 0)
+        rc = reference_multiply(&w->up, x, up);
+    for (int i = 0; i < w->up.rows && rc == 0; i++)
+        mid[i] = num_silu(mid[i]) * up[i];
+    mem_free(up);
+    return rc;
+}
+
+void reference_route(const struct hparams *hp, const float *router, const float *h, float *scores,
+                     int *experts, float *weights)
+{
+    for (int e = 0; e < hp->n_experts; e++)
+        scores[e] = num_dot(router + (size_t)e * (size_t)hp->hidden, h, hp->hidden);
+    num_sparsemixer(scores, hp->n_experts, hp->common.ffn.router.jitter, hp->n_experts_used,
+                    experts, weights);
 }
 
 size_t reference_cache_bytes(const struct reference_cache *c)
 {
-    return reference_kv_bytes(c->type[0], c->n) + reference_kv_bytes(c->type[1], c->n);
+    return kv_type_bytes(c->type[0], c->n) + kv_type_bytes(c->type[1], c->n);
 }
 
 static char *cache_row(const struct reference_cache *c, int token, int v)
 {
     return c->rows + (size_t)token * reference_cache_bytes(c) +
-           (v ? reference_kv_bytes(c->type[0], c->n) : 0);
+           (v ? kv_type_bytes(c->type[0], c->n) : 0);
 }
 
 static float cached(const struct reference_cache *c, int token, int v, int i)

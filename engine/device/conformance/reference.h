@@ -6,6 +6,9 @@
 
 #include "engine/device/device.h"
 
+/* -1 .. 1, one after the other from a seed: inputs that are the same everywhere. */
+float reference_random(unsigned *seed);
+
 /* Rule 5. */
 void reference_norm(const float *x, const struct norm_weights *w, int n, float eps, float *y);
 /* Rule 6 for one head, then everything times scale. y may not be x. */
@@ -16,6 +19,11 @@ void reference_combine(const float *out, size_t slot_stride, const float *weight
                        float *x);
 /* Rules 2 and 11 (exact): y (m->rows) = m times one row, bias included. ERR_MEMORY. */
 int reference_multiply(const struct matrix *m, const float *x, float *y);
+/* Rule 8 without its last product: mid (rows of gate and up) from one row. ERR_MEMORY. */
+int reference_gate_up(const struct expert_weights *w, const float *x, float *mid);
+/* Rules 3 and 10 for one normed row: scores (n_experts), then experts and weights (used). */
+void reference_route(const struct hparams *hp, const float *router, const float *h, float *scores,
+                     int *experts, float *weights);
 
 /* Keys and values of one layer as kv_rows exchanges them: rounded to the cache types, token by
  * token. The caller's rows. */
@@ -25,7 +33,6 @@ struct reference_cache {
     char *rows;           /* tokens * reference_cache_bytes */
 };
 
-size_t reference_kv_bytes(enum kv_type type, int n); /* n values; whole blocks of 32 with Q8_0 */
 size_t reference_cache_bytes(const struct reference_cache *c); /* of one token */
 /* n values of K (v = 0) or V (1) from value i on; whole blocks of 32 with Q8_0. */
 void reference_cache_set(struct reference_cache *c, int token, int v, int i, const float *x, int n);

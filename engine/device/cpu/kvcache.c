@@ -6,16 +6,8 @@
  * threads (each its own head), moved by the engine thread. */
 #include "engine/device/cpu/cpu.h"
 
+#include <assert.h>
 #include <string.h>
-
-#define Q8_BYTES 34 /* 32 elements: F16 scale, int8 values */
-
-static size_t element_bytes(enum kv_type type, int n)
-{
-    return type == KV_F32   ? (size_t)n * 4
-           : type == KV_F16 ? (size_t)n * 2
-                            : (size_t)(n / NUM_BLOCK) * Q8_BYTES;
-}
 
 int kv_layout(struct cpu_device *d, struct error *e)
 {
@@ -28,8 +20,8 @@ int kv_layout(struct cpu_device *d, struct error *e)
             e, ERR_USAGE,
             "a Q8_0 key/value cache needs heads of a multiple of 32, not %d; use -ctk f16 -ctv f16",
             hp->common.mixer.key_dim);
-    d->key_block = element_bytes(d->kv_k, hp->common.mixer.key_dim) * NUM_LANES;
-    d->value_row = element_bytes(d->kv_v, hp->common.mixer.key_dim);
+    d->key_block = kv_type_bytes(d->kv_k, hp->common.mixer.key_dim) * NUM_LANES;
+    d->value_row = kv_type_bytes(d->kv_v, hp->common.mixer.key_dim);
     d->page_tokens = tokens;
     d->page_bytes = (d->key_block / NUM_LANES + d->value_row) * tokens *
                     (size_t)hp->common.mixer.kv_heads * (size_t)hp->n_layers;
@@ -42,6 +34,9 @@ uint8_t *kv_keys(const struct cpu_device *d, const struct kv_state *s, int layer
 {
     size_t heads = (size_t)d->model->hp.common.mixer.kv_heads * (size_t)layer + (size_t)head;
 
+    assert(layer >= 0 && layer < d->model->hp.n_layers);
+    assert(head >= 0 && head < d->model->hp.common.mixer.kv_heads);
+    assert(chunk >= 0 && chunk < d->chunks_max && s->pages[chunk]);
     return s->pages[chunk] + (d->key_block / NUM_LANES + d->value_row) * d->page_tokens * heads;
 }
 
@@ -61,7 +56,7 @@ static void value_row(const struct cpu_device *d, uint8_t *at, uint8_t *row, boo
         memcpy(write ? at : row, write ? row : at, d->value_row);
         return;
     }
-    for (int b = 0; b < blocks; b++, row += Q8_BYTES) {
+    for (int b = 0; b < blocks; b++, row += KV_Q8_0_BYTES) {
         uint8_t *scale = at + 2 * b, *q = at + 2 * blocks + b * NUM_BLOCK;
 
         memcpy(write ? scale : row, write ? row : scale, 2);
@@ -84,7 +79,8 @@ static void key_lane(const struct cpu_device *d, const struct kv_state *s, int l
                      (size_t)(pos % NUM_CHUNK / NUM_LANES) * d->key_block;
 
     if (d->kv_k == KV_Q8_0) {
-        for (int b = 0; b < n / NUM_BLOCK; b++, block += Q8_BYTES * NUM_LANES, row += Q8_BYTES) {
+        for (int b = 0; b < n / NUM_BLOCK;
+             b++, block += KV_Q8_0_BYTES * NUM_LANES, row += KV_Q8_0_BYTES) {
             uint8_t *q = block + 2 * NUM_LANES + lane;
 
             if (write) {
@@ -118,7 +114,7 @@ static void round_row(const struct cpu_device *d, enum kv_type type, const float
     } else if (type == KV_F16) {
         d->k->to_f16(x, n, (uint16_t *)(void *)row);
     } else {
-        for (int b = 0; b < n / NUM_BLOCK; b++, row += Q8_BYTES) {
+        for (int b = 0; b < n / NUM_BLOCK; b++, row += KV_Q8_0_BYTES) {
             uint16_t h = num_kv_quantise_block(x + b * NUM_BLOCK, (int8_t *)row + 2);
 
             memcpy(row, &h, 2);
@@ -131,6 +127,7 @@ void kv_store_key(const struct cpu_device *d, const struct kv_state *s, int laye
 {
     _Alignas(64) uint8_t row[1024 * 4];
 
+    assert(pos >= 0 && pos < d->context);
     round_row(d, d->kv_k, x, row);
     key_lane(d, s, layer, head, pos, row, true);
 }
@@ -140,6 +137,7 @@ void kv_store_value(const struct cpu_device *d, const struct kv_state *s, int la
 {
     _Alignas(64) uint8_t row[1024 * 4];
 
+    assert(pos >= 0 && pos < d->context);
     if (d->kv_v != KV_Q8_0) {
         round_row(d, d->kv_v, x, value_at(d, s, layer, head, pos));
         return;
@@ -151,7 +149,7 @@ void kv_store_value(const struct cpu_device *d, const struct kv_state *s, int la
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
 {
     const struct hparams *hp = &d->model->hp;
-    size_t key_row = element_bytes(d->kv_k, hp->common.mixer.key_dim);
+    size_t key_row = kv_type_bytes(d->kv_k, hp->common.mixer.key_dim);
     const struct kv_state *s;
     uint8_t *data = m->data;
 
