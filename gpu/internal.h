@@ -17,10 +17,9 @@
 #define JOBS 32 /* jobs whose events are kept until wait */
 #define STAGING_HALF (4u << 20)
 #define CORE_ITEMS 32
-#define HEAD_ROWS 32 /* rows of logits computed at once */
-#define ATTEND_BYTES                                                            \
-    (32u << 20) /* partial sums of attention at once, unless one row needs more \
-                 */
+#define HEAD_ROWS 32             /* rows of logits computed at once */
+#define ATTEND_BYTES (32u << 20) /* partial sums of attention at once, unless one row needs more \
+                                  */
 
 /* What was found out about one OpenCL device before opening it. */
 struct cl_target {

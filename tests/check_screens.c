@@ -62,7 +62,8 @@ static void setup_model(struct player *p, const char *name, const char *type, in
     size_t n = (size_t)layers * (size_t)experts;
 
     snprintf(p->m.model_name, sizeof p->m.model_name, "%s", name);
-    snprintf(p->m.model_type, sizeof p->m.model_type, "%s", type);
+    snprintf(p->m.model_type, sizeof p->m.model_type, "%.*s", (int)sizeof p->m.model_type - 1,
+             type);
     p->t.n_layers = layers;
     p->t.n_experts = experts;
     p->t.n_experts_used = used;

@@ -4,6 +4,7 @@
 #include "engine/base/mem.h"
 #include "ui/glyph.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -45,6 +46,7 @@ void canvas_clear(struct canvas *c)
 {
     int i, n = c->w * c->h;
 
+    assert(c->cells);
     for (i = 0; i < n; i++)
         c->cells[i] = blank;
     c->pool_used = 0;
@@ -71,6 +73,8 @@ struct rect canvas_clip(struct canvas *c, struct rect r)
 
 void canvas_clip_set(struct canvas *c, struct rect r)
 {
+    assert(r.x >= 0 && r.y >= 0 && r.w >= 0 && r.h >= 0);
+    assert(r.x + r.w <= c->w && r.y + r.h <= c->h);
     c->clip = r;
 }
 
@@ -85,6 +89,7 @@ static void cell_set(struct canvas *c, int x, int y, struct cell v)
 {
     struct cell *row = c->cells + (size_t)y * (size_t)c->w, *p = row + x;
 
+    assert(x >= 0 && x < c->w && y >= 0 && y < c->h);
     if (p->width == 0 && x > 0 && v.width != 0) {
         row[x - 1].ch = ' ';
         row[x - 1].width = 1;
@@ -151,6 +156,7 @@ static int glyph_draw(struct canvas *c, int x, int y, struct style s, const stru
 
 int canvas_text_n(struct canvas *c, int x, int y, struct style s, const char *text, size_t len)
 {
+    assert(text || len == 0);
     while (len) {
         struct glyph g = glyph_next(text, len);
 
@@ -211,6 +217,7 @@ int canvas_printf(struct canvas *c, int x, int y, struct style s, const char *fo
 
 void canvas_put(struct canvas *c, int x, int y, struct style s, uint32_t ch)
 {
+    assert(ch && !(ch & CELL_POOL));
     if (inside(c, x, y))
         cell_set(c, x, y, (struct cell){ch, s, 1});
 }
@@ -219,6 +226,7 @@ void canvas_fill(struct canvas *c, struct rect r, struct style s, uint32_t ch)
 {
     int x, y;
 
+    assert(ch && !(ch & CELL_POOL));
     r = rect_intersect(r, c->clip);
     for (y = r.y; y < r.y + r.h; y++)
         for (x = r.x; x < r.x + r.w; x++)
@@ -229,6 +237,7 @@ void canvas_style(struct canvas *c, struct rect r, struct style s)
 {
     int x, y;
 
+    assert(c->clip.x >= 0 && c->clip.y >= 0);
     r = rect_intersect(r, c->clip);
     for (y = r.y; y < r.y + r.h; y++)
         for (x = r.x; x < r.x + r.w; x++)
@@ -246,6 +255,7 @@ int canvas_cell_text(const struct canvas *c, const struct cell *cell, char *out)
 {
     int n = 0;
 
+    assert(!(cell->ch & CELL_POOL) || (cell->ch & ~CELL_POOL) < c->pool_used);
     if (cell->width == 0) {
         n = 0;
     } else if (cell->ch & CELL_POOL) {

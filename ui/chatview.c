@@ -6,6 +6,7 @@
 #include "ui/draw.h"
 #include "ui/glyph.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -271,6 +272,7 @@ int chatview_wrap(struct ui_block *b, int width)
     struct wrap *w = &b->wrap;
     size_t at, len = b->len;
 
+    assert(width > 0);
     if (width < 1)
         width = 1;
     if (w->width != width) {

@@ -2,6 +2,7 @@
 #include "ui/draw.h"
 #include "ui/model.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +12,7 @@ void draw_bar(struct canvas *c, int x, int y, int width, double share, struct st
 {
     int eighths, i;
 
+    assert(x >= 0 && y >= 0);
     if (width <= 0)
         return;
     share = isnan(share) || share < 0 ? 0 : share > 1 ? 1 : share;
@@ -48,6 +50,7 @@ double draw_history_max(const struct ui_history *h, int newest)
     double max = 0;
     int i;
 
+    assert(newest >= 0);
     for (i = 0; i < newest && (uint64_t)i < h->count && i < UI_HISTORY; i++) {
         double v = h->values[(h->count - 1 - (uint64_t)i) % UI_HISTORY];
 
@@ -59,6 +62,7 @@ double draw_history_max(const struct ui_history *h, int newest)
 void draw_graph(struct canvas *c, struct rect r, const struct ui_history *h, double top,
                 struct style s)
 {
+    assert(r.w >= 0 && r.h >= 0);
     /* Braille dots by column (left, right) and row from the bottom. */
     static const uint8_t dots[2][4] = {{0x40, 0x04, 0x02, 0x01}, {0x80, 0x20, 0x10, 0x08}};
     int x, y, half, level, rows = r.h * 4;

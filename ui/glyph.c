@@ -3,6 +3,7 @@
 #include "ui/glyph.h"
 #include "engine/base/utf8.h"
 
+#include <assert.h>
 #include <stdbool.h>
 
 /* Code points of the cluster up to the first that must not reach a terminal: a bidi control extends
@@ -32,6 +33,7 @@ struct glyph glyph_next(const char *s, size_t len)
     int points;
     size_t n;
 
+    assert(s && len > 0);
     /* Plain ASCII followed by ASCII can have no marks: nearly all text takes this way. */
     if (b >= 0x20 && b < 0x7f && (len == 1 || (unsigned char)s[1] < 0x80)) {
         g.ch = b;

@@ -5,6 +5,7 @@
 #include "engine/base/utf8.h"
 #include "ui/input_history.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <readline/history.h>
 #include <readline/readline.h>
@@ -144,6 +145,7 @@ int input_open(const struct input_options *o, struct error *e)
 {
     int c;
 
+    assert(!in.installed);
     memset(&in, 0, sizeof in);
     in.options = *o;
     in.null_in = fopen("/dev/null", "r");
@@ -327,6 +329,7 @@ static bool means_something(const struct input_event *ev)
 
 enum input_result input_key(const struct input_event *ev)
 {
+    assert(in.null_in);
     mem_free(in.matches);
     in.matches = NULL;
     if (ev->kind == INPUT_PASTE) {
@@ -363,6 +366,7 @@ static int quotes(const char *s)
 
 enum input_result input_enter(void)
 {
+    assert(in.null_in);
     mem_free(in.matches);
     in.matches = NULL;
     if (!input_busy() && quotes(rl_line_buffer) % 2) {
@@ -385,6 +389,7 @@ char *input_take(void)
     char *line = in.line;
     size_t n;
 
+    assert(in.null_in);
     in.line = NULL;
     in.accepted = false;
     if (!line)
@@ -408,6 +413,7 @@ char *input_take(void)
 
 void input_set(const char *text)
 {
+    assert(in.null_in);
     settle();
     rl_begin_undo_group();
     rl_delete_text(0, rl_end);
@@ -419,6 +425,7 @@ void input_set(const char *text)
 
 const char *input_text(size_t *len, size_t *cursor)
 {
+    assert(in.null_in);
     *len = rl_end > 0 ? (size_t)rl_end : 0;
     *cursor = rl_point > 0 ? (size_t)rl_point : 0;
     return rl_line_buffer ? rl_line_buffer : "";
@@ -426,6 +433,7 @@ const char *input_text(size_t *len, size_t *cursor)
 
 const char *input_prompt(const char *normal)
 {
+    assert(in.null_in);
     return rl_display_prompt && rl_display_prompt[0] ? rl_display_prompt : normal;
 }
 

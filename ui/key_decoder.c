@@ -5,6 +5,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define PASTE_MOST ((size_t)8 << 20)
@@ -25,6 +26,7 @@ void decode_release(struct decode *d)
 
 int decode_push(struct decode *d, const void *bytes, size_t n)
 {
+    assert((bytes || n == 0) && d->used <= d->size);
     if (d->used + n > d->size) {
         size_t size = (d->used + n) * 2 + 64;
         unsigned char *p = mem_resize(d->buffer, size, 1);
@@ -46,6 +48,7 @@ bool decode_waiting(const struct decode *d)
 
 static void consume(struct decode *d, size_t n)
 {
+    assert(n <= d->used);
     d->used -= n;
     memmove(d->buffer, d->buffer + n, d->used);
 }
@@ -300,6 +303,7 @@ static int step(struct decode *d, bool late, struct input_event *out)
 
 int decode_next(struct decode *d, bool late, struct input_event *out)
 {
+    assert(out && d->used <= d->size);
     memset(out, 0, sizeof *out);
     while (d->used) {
         int rc = d->pasting ? paste_collect(d, out) : step(d, late, out);

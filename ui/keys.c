@@ -2,6 +2,7 @@
  * keys, Alt-digits and in the focus of a panel. */
 #include "ui/keys.h"
 
+#include <assert.h>
 #include <stddef.h>
 
 #define CTRL(c) ((c)&0x1f)
@@ -90,6 +91,7 @@ enum action keys_lookup(enum key_context context, uint32_t key, unsigned mods, i
 {
     size_t i;
 
+    assert(index && (context == KEYS_CHAT || context == KEYS_PANEL));
     *index = 0;
     for (i = 0; i < sizeof table / sizeof table[0]; i++)
         if (table[i].context == context && table[i].key == key && table[i].key &&

@@ -1,6 +1,7 @@
 /* See layout.h. */
 #include "ui/layout.h"
 
+#include <assert.h>
 #include <string.h>
 
 static int clamp(int v, int low, int high)
@@ -232,6 +233,8 @@ void layout_make(struct layout *out, const struct layout_request *r)
     int w = r->w < 1 ? 1 : r->w, h = r->h < 1 ? 1 : r->h, chat_w = w, body_y, input_rows, y;
     int alone = r->zoom >= 0 && r->zoom < r->n_panels ? r->zoom : -1;
 
+    assert(r->n_panels >= 0 && r->n_panels <= LAYOUT_PANELS);
+    assert(r->focus >= -1 && r->focus < LAYOUT_PANELS && r->zoom >= -1 && r->zoom < LAYOUT_PANELS);
     memset(out, 0, sizeof *out);
     out->mode = layout_mode(w, h);
     if (out->mode == LAYOUT_TEXT) {

@@ -4,6 +4,7 @@
 #include "ui/glyph.h"
 #include "ui/keys.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -63,6 +64,7 @@ int ui_model_ready(struct ui_model *m, int n_layers, int n_experts, int n_used)
 {
     size_t n = (size_t)n_layers * (size_t)n_experts;
 
+    assert(n_layers > 0 && n_experts > 0 && n_used > 0);
     telemetry_arrays_free(m);
     m->token_width = n_layers * n_used;
     m->live.answer = mem_alloc(n, sizeof *m->live.answer);
@@ -92,6 +94,7 @@ struct ui_block *ui_block_add(struct ui_model *m, enum ui_block_kind kind, const
 {
     struct ui_block *b;
 
+    assert(text);
     if (m->n_blocks == m->room_blocks) {
         size_t room = m->room_blocks ? m->room_blocks * 2 : 16;
         struct ui_block *all = mem_resize(m->blocks, room, sizeof *all);
@@ -115,6 +118,8 @@ struct ui_block *ui_block_add(struct ui_model *m, enum ui_block_kind kind, const
 
 int ui_block_append(struct ui_model *m, struct ui_block *b, const char *text, size_t len)
 {
+    assert(b >= m->blocks && b < m->blocks + m->n_blocks);
+    assert(text || len == 0);
     if (b->len + len + 1 > b->size) {
         size_t size = (b->len + len + 1) * 2;
         char *p = mem_resize(b->text, size, 1);
@@ -365,6 +370,7 @@ void ui_model_telemetry(struct ui_model *m, const struct telemetry *t, uint64_t 
     struct telemetry mine = m->live;
     size_t n = (size_t)m->n_cells;
 
+    assert(t->n_layers > 0 && t->n_experts > 0);
     if (t->serial == m->live.serial && t->serial) {
         if (n && t->n_layers * t->n_experts == m->n_cells)
             /* events of tokens that this state knew already */
@@ -513,6 +519,7 @@ double ui_heat(const struct ui_model *m, int layer, int expert, double *layer_to
     int at = layer * m->live.n_experts, e;
     double total = 0, value = 0;
 
+    assert(layer >= 0 && layer < m->live.n_layers && expert >= 0 && expert < m->live.n_experts);
     for (e = 0; e < m->live.n_experts; e++) {
         double v = m->heat == HEAT_ANSWER    ? m->live.answer[at + e]
                    : m->heat == HEAT_SESSION ? m->live.session[at + e]
@@ -537,6 +544,7 @@ bool ui_cell_on_gpu(const struct ui_model *m, int layer, int expert)
     int at = layer * m->live.n_experts + expert;
     int device = m->live.ran_on[at] != PLAN_NO_DEVICE ? m->live.ran_on[at] : m->live.planned[at];
 
+    assert(layer >= 0 && layer < m->live.n_layers && expert >= 0 && expert < m->live.n_experts);
     return device > 0;
 }
 
@@ -560,6 +568,7 @@ int ui_plan_rows(const struct ui_model *m, struct ui_plan_row *out, int max)
 {
     int n = 0;
 
+    assert(out && max > 0);
     for (int i = 0; i < KEYS_PLANS; i++)
         n = plan_row_add(out, n, max, keys_plans[i], -1, KEYS_PLANS_FIRST + i);
     n = plan_row_add(out, n, max, m->wanted_plan, -1, 0);

@@ -3,6 +3,7 @@
  * through orange. */
 #include "ui/theme.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,6 +125,7 @@ int theme_assign(struct theme *t, const char *name, enum theme_depth depth, cons
     size_t r;
     int i;
 
+    assert(depth >= THEME_MONO && depth <= THEME_256);
     for (i = 0; i < THEME_ROLE_COUNT; i++)
         if (strcmp(name, roles[i].name) == 0) {
             struct style s;
@@ -188,15 +190,18 @@ int theme_ground_is_light(const char *text)
 
 struct style theme_style(const struct theme *t, enum theme_role role)
 {
+    assert(role < THEME_ROLE_COUNT && t->depth <= THEME_256);
     return t->roles[role][t->depth];
 }
 
 const char *theme_role_name(enum theme_role role)
 {
+    assert(role < THEME_ROLE_COUNT);
     return roles[role].name;
 }
 
 const char *theme_role_meaning(enum theme_role role)
 {
+    assert(role < THEME_ROLE_COUNT);
     return roles[role].meaning;
 }

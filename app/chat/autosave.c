@@ -6,6 +6,7 @@
 #include "engine/base/mem.h"
 #include "engine/run/messages.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -36,6 +37,7 @@ int autosave_name(struct autosave *f, struct error *e)
 {
     int rc = transcript_default_path(f->path, sizeof f->path, e);
 
+    assert(f->part_fd >= -1);
     part_close(f);
     f->part[0] = 0;
     f->claimed = false;
@@ -107,6 +109,8 @@ int autosave_part_write(struct autosave *f, const char *text, size_t len, struct
 {
     int why;
 
+    assert(text || len == 0);
+    assert(f->part_fd < 0 || f->part[0]);
     if (len <= f->kept)
         return 0;
     if (f->part_fd < 0 && f->part[0] && !f->part_failed) {

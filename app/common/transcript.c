@@ -4,6 +4,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -35,6 +36,7 @@ int transcript_append(struct transcript *t, enum role role, const char *text, st
 {
     char *copy;
 
+    assert(text);
     if (t->n == t->size) {
         size_t size = t->size ? t->size * 2 : 16;
         struct transcript_entry *entries = mem_resize(t->entries, size, sizeof *entries);
@@ -55,6 +57,7 @@ int transcript_text(struct transcript *t, size_t i, const char *text, struct err
 {
     char *copy = mem_string(text);
 
+    assert(i < t->n && text);
     if (!copy)
         return no_memory(e);
     mem_free(t->entries[i].text);
@@ -99,6 +102,7 @@ int transcript_placed(struct transcript *t, size_t i, const char *plan, int firs
     struct transcript_entry *x = &t->entries[i];
     struct transcript_plan *more;
 
+    assert(i < t->n && first_token > 0);
     if (x->n_plans && strcmp(x->plans[x->n_plans - 1].name, plan) == 0)
         return 0;
     if (!(more = mem_resize(x->plans, x->n_plans + 1, sizeof *more)))
@@ -174,6 +178,7 @@ int transcript_set(struct transcript *t, const char *key, const char *value, str
     struct transcript_setting *list;
     char *name, *copy = mem_string(value);
 
+    assert(key);
     if (value && !copy)
         return no_memory(e);
     if (i < t->n_settings) {

@@ -4,6 +4,7 @@
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -137,6 +138,7 @@ int cache_write(const char *path, const void *data, size_t n, struct error *e)
     struct place at;
     int dir, fd, rc = place_of(&at, path, e);
 
+    assert(data || n == 0);
     if (rc < 0 || (rc = cache_check(at.folder, e)) < 0)
         return rc;
     if ((dir = open_folder(at.folder, e)) < 0)

@@ -1,6 +1,7 @@
 /* See divergence.h. */
 #include "engine/base/divergence.h"
 
+#include <assert.h>
 #include <math.h>
 
 static double log_sum(const float *logits, int n, int *best)
@@ -21,6 +22,7 @@ double divergence_kl(const float *exact, const float *other, int n, bool *change
     int best, best_other;
     double a = log_sum(exact, n, &best), b = log_sum(other, n, &best_other), kl = 0.0;
 
+    assert(n > 0);
     for (int i = 0; i < n; i++) {
         double p = (double)exact[i] - a;
 

@@ -2,6 +2,7 @@
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -38,6 +39,7 @@ int file_open(const char *path, const struct file_kind *kind, struct error *e)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK), rc = 0;
     struct stat st;
 
+    assert(kind && kind->what && kind->refused < 0);
     if (fd < 0)
         return failed(e, path);
     if (fstat(fd, &st) < 0)
@@ -78,6 +80,7 @@ int file_drain(int fd, const char *name, const struct file_kind *kind, int (*int
     ssize_t got = 1;
     int rc = 0;
 
+    assert(fd >= 0 && kind && kind->refused < 0);
     *text = NULL;
     *n = 0;
     while (rc == 0 && got) {
@@ -135,6 +138,7 @@ int file_write_all(int fd, const void *data, size_t n)
 {
     const char *p = data;
 
+    assert(fd >= 0 && (data || n == 0));
     while (n) {
         ssize_t put = write(fd, p, n);
 

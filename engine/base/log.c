@@ -3,6 +3,7 @@
 
 #include "engine/base/clock.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -61,6 +62,7 @@ void log_write(enum log_level level, const char *format, ...)
     va_list args;
     int length;
 
+    assert(level >= LOG_LEVEL_DEBUG && level <= LOG_LEVEL_ERROR);
     va_start(args, format);
     length = vsnprintf(raw, sizeof raw, format, args);
     va_end(args);

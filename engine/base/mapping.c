@@ -4,6 +4,7 @@
 
 #include "engine/base/mem.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -157,6 +158,7 @@ void mapping_close(struct mapping *m)
 
 int mapping_check(const struct mapping *m, struct error *e)
 {
+    assert(m->data);
     if (m->slot >= 0 && m->size &&
         atomic_load_explicit(&guard[m->slot].damaged, memory_order_relaxed))
         return error_set(
@@ -170,6 +172,7 @@ void mapping_want(const struct mapping *m, size_t offset, size_t bytes)
 {
     size_t from = offset & ~(size_t)(PAGE - 1);
 
+    assert(m->data);
     if (m->slot < 0 || offset >= m->size || bytes > m->size - offset)
         return;
     if (madvise((void *)(uintptr_t)(m->data + from), offset + bytes - from, MADV_POPULATE_READ))
@@ -180,6 +183,7 @@ void mapping_ahead(const struct mapping *m, size_t offset, size_t bytes)
 {
     size_t from = offset & ~(size_t)(PAGE - 1);
 
+    assert(m->data);
     if (m->slot >= 0 && offset < m->size && bytes <= m->size - offset)
         madvise((void *)(uintptr_t)(m->data + from), offset + bytes - from, MADV_WILLNEED);
 }
@@ -189,6 +193,7 @@ void mapping_forget(const struct mapping *m, size_t offset, size_t bytes)
     size_t from = (offset + PAGE - 1) & ~(size_t)(PAGE - 1),
            to = (offset + bytes) & ~(size_t)(PAGE - 1);
 
+    assert(m->data);
     /* Never over pages the guard replaced: dropping those is harmless too (they are zeros), so no
      * check is needed. */
     if (m->slot >= 0 && offset <= m->size && bytes <= m->size - offset && to > from)

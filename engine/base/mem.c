@@ -1,6 +1,7 @@
 /* Allocation, the no-allocation guard and page-backed memory. Any thread. */
 #include "engine/base/mem.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -72,6 +73,7 @@ char *mem_string_n(const char *text, size_t n)
 {
     char *copy = n < SIZE_MAX ? mem_alloc(n + 1, 1) : NULL;
 
+    assert(text || n == 0);
     if (copy)
         memcpy(copy, text, n);
     return copy;
@@ -117,6 +119,7 @@ void mem_pages_free(void *p, size_t bytes)
 {
     size_t want = (bytes + 4095) & ~(size_t)4095;
 
+    assert(((uintptr_t)p & 4095) == 0);
     if (!p)
         return;
     if (!want)
@@ -132,16 +135,19 @@ size_t mem_pages_total(void)
 
 void mem_guard_arm(const char *what)
 {
+    assert(what);
     guard_depth++;
     guard_what = what;
 }
 
 void mem_guard_disarm(void)
 {
+    assert(guard_depth > 0);
     guard_depth--;
 }
 
 void mem_fail_after(long n)
 {
+    assert(n >= -1);
     atomic_store(&fail_countdown, n);
 }

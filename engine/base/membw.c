@@ -8,6 +8,7 @@
 #include "engine/base/series.h"
 #include "engine/base/topology.h"
 
+#include <assert.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -146,6 +147,7 @@ double membw_read(const void *data, size_t bytes, int n_threads, int millisecond
     void *buffer = NULL;
     double rate = 0;
 
+    assert(n_threads >= 0 && milliseconds > 0);
     n = n < POOL_MAX ? n : POOL_MAX;
     if (!r || pool_new(&pool, n, true, NULL) < 0)
         goto out;
@@ -201,6 +203,7 @@ bool membw_cached(uint64_t bytes, int n_threads)
     void *buffer = NULL;
     bool cached = false;
 
+    assert(n_threads >= 0);
     if (!bytes || bytes > membw_cache_bytes() || bytes > own / 2)
         return false;
     n = n < POOL_MAX ? n : POOL_MAX;

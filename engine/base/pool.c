@@ -8,8 +8,10 @@
  * been closed lets nobody in, and the caller waits only for those who came. */
 #include "engine/base/pool.h"
 #include "engine/base/mem.h"
+#include "engine/base/one_thread.h"
 #include "engine/base/topology.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -66,6 +68,7 @@ struct pool {
     atomic_bool stop; /* read by threads that a run went by without */
     atomic_int limit; /* of threads in an elastic run */
     int n, created;
+    struct one_thread owner;
     atomic_int schedstat[POOL_MAX]; /* file of each thread's times; -1: none */
     bool pinned;
     cpu_set_t old_affinity;
@@ -164,6 +167,7 @@ uint64_t pool_waited(const struct pool *p, int i)
     int fd = atomic_load_explicit(&p->schedstat[i], memory_order_acquire);
     ssize_t n = fd >= 0 ? pread(fd, line, sizeof line - 1, 0) : 0;
 
+    assert(i >= 0 && i < p->n);
     if (n <= 0)
         return 0;
     line[n] = 0;
@@ -253,6 +257,7 @@ void pool_free(struct pool *p)
 {
     if (!p)
         return;
+    assert(one_thread(&p->owner));
     atomic_store(&p->stop, true);
     gate_open(&p->start);
     for (int i = 1; i < p->created; i++)
@@ -293,6 +298,8 @@ static void even_phases(struct pool *p)
 
 void pool_run(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx)
 {
+    assert(one_thread(&p->owner));
+    assert(fn);
     even_phases(p);
     if (p->n == 1)
         fn(ctx, 0, 1);
@@ -302,6 +309,8 @@ void pool_run(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx)
 
 void pool_run_elastic(struct pool *p, void (*fn)(void *ctx, int tid, int n), void *ctx)
 {
+    assert(one_thread(&p->owner));
+    assert(fn);
     even_phases(p);
     if (p->n == 1)
         fn(ctx, 0, 1);
@@ -311,6 +320,7 @@ void pool_run_elastic(struct pool *p, void (*fn)(void *ctx, int tid, int n), voi
 
 void pool_elastic_limit(struct pool *p, int n)
 {
+    assert(one_thread(&p->owner));
     atomic_store(&p->limit, n < 1 ? 1 : n < p->n ? n : p->n);
 }
 
@@ -318,6 +328,8 @@ void pool_phase_open(struct pool *p, int tid, int total)
 {
     struct place *my = &p->place[tid];
 
+    assert(tid >= 0 && tid < p->n);
+    assert(total >= 0 && total < (1 << INDEX_BITS));
     my->phase++;
     my->total = total;
     my->taken = 0;
@@ -329,6 +341,8 @@ int pool_part(const struct pool *p, int total, int chunk, int i)
 {
     int64_t at = (((int64_t)total + chunk - 1) / chunk) * i / p->n * chunk;
 
+    assert(chunk > 0 && total >= 0);
+    assert(i >= 0 && i <= p->n);
     return at < total ? (int)at : total;
 }
 
@@ -357,6 +371,7 @@ int pool_next_victim(const int *node, int n, int tid, int victim)
 {
     int lo = tid, hi = tid + 1, next = victim + 1 < n ? victim + 1 : 0;
 
+    assert(tid >= 0 && tid < n && victim >= 0 && victim < n);
     while (lo > 0 && node[lo - 1] == node[tid])
         lo--;
     while (hi < n && node[hi] == node[tid])
@@ -372,6 +387,7 @@ int pool_next_victim(const int *node, int n, int tid, int victim)
 
 void pool_nodes_set(struct pool *p, const int *node)
 {
+    assert(one_thread(&p->owner));
     memcpy(p->node, node, (size_t)p->n * sizeof *node);
 }
 
@@ -380,6 +396,8 @@ int pool_phase_take(struct pool *p, int tid, int chunk)
     struct place *my = &p->place[tid];
     int at = my->next;
 
+    assert(tid >= 0 && tid < p->n && chunk > 0);
+    assert((int64_t)my->total + (int64_t)chunk * p->n < 1 << INDEX_BITS);
     if (p->n == 1) {
         my->next += chunk;
         return at < my->total ? at : my->total;
@@ -398,6 +416,8 @@ void pool_phase_close(struct pool *p, int tid)
     struct place *my = &p->place[tid];
     uint64_t f = atomic_load(&p->finished), now = 0;
 
+    assert(tid >= 0 && tid < p->n);
+    assert(my->taken <= my->total);
     if (p->n == 1 || my->total == 0)
         return;
     if (my->taken) {
@@ -418,6 +438,7 @@ void pool_barrier(struct pool *p, int tid)
 {
     unsigned seen = atomic_load_explicit(&p->phase.word, memory_order_acquire);
 
+    assert(tid >= 0 && tid < p->n);
     if (p->n == 1)
         return;
     if (atomic_fetch_add(&p->arrived, 1) == p->n - 1) {

@@ -4,6 +4,7 @@
 
 #include "engine/base/mem.h"
 
+#include <assert.h>
 #include <string.h>
 
 struct ring_segment {
@@ -19,6 +20,7 @@ static struct ring_segment *segment_new(const struct ring *r)
 
 int ring_init(struct ring *r, size_t element)
 {
+    assert(element > 0);
     memset(r, 0, sizeof *r);
     r->element = element;
     r->head = r->tail = segment_new(r);
@@ -46,6 +48,8 @@ int ring_push(struct ring *r, const void *element)
     struct ring_segment *s = r->tail;
     size_t n = atomic_load_explicit(&s->filled, memory_order_relaxed);
 
+    assert(one_thread(&r->producer));
+    assert(element && n <= RING_SEGMENT);
     if (n == RING_SEGMENT) {
         struct ring_segment *fresh = atomic_exchange(&r->spare, NULL);
 
@@ -70,6 +74,8 @@ int ring_pop(struct ring *r, void *element)
 {
     struct ring_segment *s = r->head;
 
+    assert(one_thread(&r->consumer));
+    assert(element && r->taken <= RING_SEGMENT);
     if (r->taken == RING_SEGMENT) {
         struct ring_segment *next = atomic_load_explicit(&s->next, memory_order_acquire);
 

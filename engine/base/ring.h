@@ -8,6 +8,8 @@
 #ifndef ENGINE_BASE_RING_H
 #define ENGINE_BASE_RING_H
 
+#include "engine/base/one_thread.h"
+
 #include <stdatomic.h>
 #include <stddef.h>
 
@@ -21,6 +23,7 @@ struct ring {
     struct ring_segment *head;            /* consumer's */
     size_t taken;                         /* consumer's: elements of head already popped */
     _Atomic(struct ring_segment *) spare; /* an empty segment on its way back */
+    struct one_thread producer, consumer; /* who pushes, who pops */
 };
 
 int ring_init(struct ring *r, size_t element); /* 0, or -1: no memory */

@@ -3,6 +3,7 @@
 
 #include "engine/base/mem.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@ void series_clear(struct series *s)
 
 int series_add(struct series *s, double value)
 {
+    assert(s->n <= s->room);
     if (s->n == s->room) {
         size_t room = s->room ? 2 * s->room : 64;
         double *more = mem_resize(s->values, room, sizeof *more);
@@ -50,6 +52,7 @@ double series_percentile(const double *sorted, size_t n, double percent)
     double at;
     size_t i;
 
+    assert(sorted || n == 0);
     if (!n)
         return 0.0;
     at = (double)(n - 1) * fmin(fmax(percent, 0.0), 100.0) / 100.0;
@@ -61,6 +64,7 @@ void series_summarise_sorted(double *values, size_t n, struct series_figures *ou
 {
     double squares = 0.0;
 
+    assert(values || n == 0);
     memset(out, 0, sizeof *out);
     if (!n)
         return;

@@ -1,6 +1,7 @@
 /* See size.h. */
 #include "engine/base/size.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +45,7 @@ char *size_format(uint64_t bytes, char *out, size_t n)
     double v = (double)bytes;
     int u = 0;
 
+    assert(n >= 16);
     while (v >= 1023.5 && u < 4) {
         v /= 1024;
         u++;

@@ -4,30 +4,35 @@
 #ifndef ENGINE_BASE_SNAPSHOT_H
 #define ENGINE_BASE_SNAPSHOT_H
 
+#include "engine/base/one_thread.h"
+
+#include <assert.h>
 #include <stdatomic.h>
 
 struct snapshot {
     atomic_uint middle;   /* slot in flight; SNAPSHOT_FRESH: not yet read */
     unsigned write, read; /* the writer's and the reader's own slots */
+    struct one_thread writer, reader;
 };
 
 #define SNAPSHOT_FRESH 4u
 
 static inline void snapshot_init(struct snapshot *s)
 {
+    *s = (struct snapshot){.write = 0, .read = 2};
     atomic_init(&s->middle, 1u);
-    s->write = 0;
-    s->read = 2;
 }
 
 /* The slot to fill; the writer's until snapshot_publish. */
-static inline unsigned snapshot_write_slot(const struct snapshot *s)
+static inline unsigned snapshot_write_slot(struct snapshot *s)
 {
+    assert(one_thread(&s->writer) && s->write < 3);
     return s->write;
 }
 
 static inline void snapshot_publish(struct snapshot *s)
 {
+    assert(one_thread(&s->writer));
     s->write =
         atomic_exchange_explicit(&s->middle, s->write | SNAPSHOT_FRESH, memory_order_acq_rel) & 3u;
 }
@@ -38,6 +43,7 @@ static inline unsigned snapshot_read_slot(struct snapshot *s, int *fresh)
 {
     int is_new = (atomic_load_explicit(&s->middle, memory_order_relaxed) & SNAPSHOT_FRESH) != 0;
 
+    assert(one_thread(&s->reader) && s->read < 3);
     if (is_new)
         s->read = atomic_exchange_explicit(&s->middle, s->read, memory_order_acq_rel) & 3u;
     if (fresh)

@@ -3,6 +3,7 @@
 
 #include "engine/base/mem.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@ bool strbuf_reserve(struct strbuf *b, size_t extra)
     size_t need = b->len + extra + 1, size;
     char *data;
 
+    assert(b->data ? b->len < b->capacity : b->len == 0 && b->capacity == 0);
     if (b->failed)
         return false;
     if (extra >= SIZE_MAX / 2 - b->len || (b->limit && b->len + extra > b->limit)) {
@@ -34,6 +36,7 @@ bool strbuf_reserve(struct strbuf *b, size_t extra)
 
 void strbuf_put(struct strbuf *b, const char *text, size_t n)
 {
+    assert(text || n == 0);
     if (!strbuf_reserve(b, n))
         return;
     if (n)

@@ -1,6 +1,7 @@
 /* See topology.h. hwloc knows more platforms and containers than /sys parsing of ours would. */
 #include "engine/base/topology.h"
 
+#include <assert.h>
 #include <hwloc.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -67,6 +68,8 @@ void topology_assign(const int *node, int n_cores, int n_threads, int *core)
 {
     int cores[CORES_MAX] = {0}, threads[CORES_MAX] = {0}, given = 0, t = 0, first = 0;
 
+    assert(n_cores > 0 && n_cores <= CORES_MAX);
+    assert(n_threads >= 0 && n_threads <= n_cores);
     /* nodes numbered by their first core */
     for (int c = 0; c < n_cores; c++)
         for (int k = 0; k <= c; k++)
@@ -177,6 +180,7 @@ int topology_core_cpus(int *cpus, int max)
 {
     int core[CORES_MAX], n;
 
+    assert(cpus && max >= 0);
     pthread_once(&once, read_machine);
     n = machine.n < max ? machine.n : max;
     topology_assign(machine.node, machine.n, n, core);
@@ -203,6 +207,7 @@ int topology_core_nodes(int *nodes, int max)
 {
     int core[CORES_MAX], n;
 
+    assert(nodes && max >= 0);
     pthread_once(&once, read_machine);
     n = machine.n < max ? machine.n : max;
     topology_assign(machine.node, machine.n, n, core);
@@ -216,6 +221,7 @@ void topology_bind(void *p, const struct topology_slice *slices, int n)
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
     hwloc_topology_t t;
 
+    assert(slices || n == 0);
     pthread_once(&once, read_machine);
     if (machine.nodes > 1 && set && hwloc_topology_init(&t) == 0) {
         if (hwloc_topology_load(t) == 0)

@@ -3,6 +3,7 @@
  * rule (Unicode 3.9, table 3-7) is what editors and browsers show. */
 #include "engine/base/utf8.h"
 
+#include <assert.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -293,6 +294,7 @@ size_t utf8_escape(char *out, size_t size, const char *s, size_t n, unsigned kee
 {
     struct sink k = {.out = out, .size = size};
 
+    assert(out || size == 0);
     for (size_t i = 0; i < n;) {
         uint32_t cp;
         bool valid;
@@ -314,6 +316,7 @@ size_t utf8_cap_marks(struct utf8_marks *m, char *s, size_t n)
 {
     size_t out = 0;
 
+    assert(m->run >= 0 && m->run <= UTF8_MARKS_MOST + 1);
     for (size_t i = 0; i < n;) {
         uint32_t cp;
         size_t len = utf8_decode(s + i, n - i, &cp);
@@ -380,6 +383,7 @@ size_t utf8_strip(char *out, size_t size, const char *s, size_t n, unsigned keep
 {
     struct sink k = {.out = out, .size = size};
 
+    assert(out || size == 0);
     for (size_t i = 0; i < n;) {
         uint32_t cp;
         bool valid;

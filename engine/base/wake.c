@@ -3,6 +3,7 @@
 
 #include "engine/base/clock.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -31,6 +32,7 @@ void wake_signal(struct wake *w)
     uint64_t one = 1;
     int saved = errno;
 
+    assert(w->fd >= 0);
     if (!atomic_exchange(&w->set, 1) && write(w->fd, &one, sizeof one) < 0) {
         /* EAGAIN only: the counter is full, so the reader is awake anyway */
     }
@@ -41,6 +43,7 @@ void wake_clear(struct wake *w)
 {
     uint64_t count;
 
+    assert(w->fd >= 0);
     if (read(w->fd, &count, sizeof count) < 0) {
         /* EAGAIN: the flag is set but its write is still to come; it will wake us once more for
          * nothing */
@@ -54,6 +57,7 @@ int wake_wait(struct wake *w, int64_t timeout_ns)
     uint64_t end = clock_now() + (uint64_t)(timeout_ns > 0 ? timeout_ns : 0);
     struct pollfd p = {.fd = w->fd, .events = POLLIN};
 
+    assert(w->fd >= 0);
     for (;;) {
         uint64_t now = clock_now(), left = end > now ? end - now : 0;
         struct timespec t = {(time_t)(left / CLOCK_SECOND), (long)(left % CLOCK_SECOND)};

@@ -5,6 +5,7 @@
 
 #include "engine/base/half.h"
 
+#include <assert.h>
 #include <string.h>
 
 const int8_t blocks_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
@@ -87,6 +88,7 @@ void blocks_fields(enum dtype type, const void *row, int64_t index, struct block
                        (size_t)(index * 32 / info->block) * (size_t)info->bytes;
     int j = (int)(index & 7);
 
+    assert(blocks_readable(type) && index >= 0);
     memset(out, 0, sizeof *out);
     switch (type) {
     case DTYPE_Q4_1:
@@ -135,6 +137,8 @@ void blocks_to_f32(enum dtype type, const void *row, int64_t n, float *out)
 {
     struct block_fields b;
 
+    assert(blocks_readable(type));
+    assert(n % dtype_info(type)->block == 0);
     for (int64_t k = 0; k < n / 32; k++, out += 32) {
         float d, m;
 
@@ -215,6 +219,7 @@ bool blocks_finite(enum dtype type, const void *blocks, size_t bytes)
     size_t step = (size_t)dtype_info(type)->bytes, n = bytes / step;
     const uint8_t *p = blocks;
 
+    assert(bytes % (size_t)dtype_info(type)->bytes == 0);
     switch (type) {
     case DTYPE_F32: return singles_finite(p, n);
     case DTYPE_F16: return halves_finite(p, n, 0x7c00);

@@ -1,6 +1,7 @@
 /* The dtype table read by name and number. Any thread. */
 #include "engine/file/dtype.h"
 
+#include <assert.h>
 #include <strings.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@ static const struct dtype_info table[DTYPE_COUNT] = {
 
 const struct dtype_info *dtype_info(enum dtype type)
 {
+    assert(type < DTYPE_COUNT);
     return &table[type];
 }
 
@@ -43,6 +45,7 @@ int dtype_from_safetensors(const char *name)
 
 int dtype_is_quantised(enum dtype type)
 {
+    assert(type < DTYPE_COUNT);
     return table[type].block > 1;
 }
 
@@ -50,6 +53,7 @@ size_t dtype_row_bytes(enum dtype type, int64_t cols)
 {
     const struct dtype_info *d = &table[type];
 
+    assert(type < DTYPE_COUNT);
     if (cols < 0 || cols % d->block || cols / d->block > (int64_t)(SIZE_MAX / 2 / (size_t)d->bytes))
         return 0;
     return (size_t)(cols / d->block) * (size_t)d->bytes;

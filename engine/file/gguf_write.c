@@ -4,7 +4,9 @@
 
 #include "engine/base/mem.h"
 #include "engine/base/size.h"
+#include "engine/file/tensor.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -171,6 +173,7 @@ void gguf_put_array(struct gguf_writer *w, const char *key, enum gguf_element ty
     uint32_t t = type;
     uint64_t n = count;
 
+    assert(type == GGUF_I32 || type == GGUF_F32 || type == GGUF_STRING);
     put_key(w, key, TYPE_ARRAY);
     put(w, &w->metadata, &t, 4);
     put(w, &w->metadata, &n, 8);
@@ -204,6 +207,7 @@ void gguf_write_tensor(struct gguf_writer *w, const char *name, enum dtype type,
     size_t bytes = dtype_row_bytes(type, dims[n_dims - 1]),
            *sizes = mem_resize(w->sizes, (size_t)w->n_tensors + 1, sizeof *sizes);
 
+    assert(n_dims >= 1 && n_dims <= TENSOR_DIMS);
     if (!sizes) {
         error_set(&w->error, ERR_MEMORY, "%s: out of memory for its tensors", w->path);
         return;
@@ -262,6 +266,7 @@ int gguf_write_begin(struct gguf_writer *w, struct error *e)
     char room[16];
     int full;
 
+    assert(w->now == 0 && w->written == 0);
     if (w->error.code)
         return report(w, e);
     /* Room for everything now: a full disk is found before hours of work, not after. Some file

@@ -7,6 +7,7 @@
 #include "engine/base/mem.h"
 #include "engine/file/reader.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -248,6 +249,7 @@ const struct tensor_view *weight_file_find(const struct weight_file *f, const ch
 
 struct meta_value weight_file_meta(const struct weight_file *f, const char *key)
 {
+    assert(f->ops && key);
     return f->ops->meta(f, key);
 }
 
@@ -296,6 +298,7 @@ void weight_file_want(const struct weight_file *f, const struct tensor_view *t, 
     size_t at;
     const struct mapping *m = place_of(f, t, &at);
 
+    assert(offset <= t->bytes && bytes <= t->bytes - offset);
     if (offset <= t->bytes && bytes <= t->bytes - offset && bytes)
         mapping_want(m, at + offset, bytes);
 }
@@ -306,6 +309,7 @@ void weight_file_ahead(const struct weight_file *f, const struct tensor_view *t,
     size_t at;
     const struct mapping *m = place_of(f, t, &at);
 
+    assert(offset <= t->bytes && bytes <= t->bytes - offset);
     if (offset <= t->bytes && bytes <= t->bytes - offset && bytes)
         mapping_ahead(m, at + offset, bytes);
 }
@@ -316,6 +320,7 @@ void weight_file_forget(const struct weight_file *f, const struct tensor_view *t
     size_t at;
     const struct mapping *m = place_of(f, t, &at);
 
+    assert(offset <= t->bytes && bytes <= t->bytes - offset);
     if (offset <= t->bytes && bytes <= t->bytes - offset)
         mapping_forget(m, at + offset, bytes);
 }

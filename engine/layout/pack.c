@@ -6,6 +6,7 @@
 #include "engine/base/half.h"
 #include "engine/file/blocks.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -17,11 +18,13 @@ bool pack_supported(enum dtype type)
 
 int pack_width(enum dtype type, int width)
 {
+    assert(width == 0 || width == 8 || width == 16);
     return dtype_info(type)->block > 1 ? width : 0;
 }
 
 int pack_groups(int rows, int width)
 {
+    assert(rows >= 0 && width >= 0);
     return width ? (rows + width - 1) / width : rows;
 }
 
@@ -98,6 +101,8 @@ void row_to_f32(enum dtype type, const void *row, int64_t n, float *out)
     uint16_t h;
     float d;
 
+    assert(row_readable(type));
+    assert(n >= 0 && n % dtype_info(type)->block == 0);
     switch (type) {
     case DTYPE_F32: memcpy(out, p, (size_t)n * 4); break;
     case DTYPE_F16:
@@ -139,6 +144,8 @@ void row_from_f32(enum dtype type, const float *x, int64_t n, void *row)
     uint8_t *p = row;
     uint16_t h;
 
+    assert(row_writable(type));
+    assert(n >= 0 && n % dtype_info(type)->block == 0);
     switch (type) {
     case DTYPE_F32: memcpy(p, x, (size_t)n * 4); break;
     case DTYPE_F16:
@@ -218,6 +225,8 @@ static void pack_group(uint8_t *dst, enum dtype to, int width, const uint8_t *sr
 
 void pack_one(void *dst, enum dtype type, int width, const void *src, int rows, int cols, int group)
 {
+    assert(pack_supported(type) && (width == 8 || width == 16));
+    assert(group >= 0 && group < pack_groups(rows, width));
     if (format_known(type))
         format_pack_group(dst, type, width, src, rows, cols, group);
     else
@@ -245,6 +254,9 @@ static void convert_row(uint8_t *dst, enum dtype to, const uint8_t *src, enum dt
 void pack_rows(void *dst, enum dtype to, int width, const void *src, enum dtype from, int rows,
                int cols, int first, int count)
 {
+    assert(pack_bytes(to, rows, cols, width) > 0);
+    assert(from == to || row_readable(from));
+    assert(first >= 0 && count >= 0 && first + count <= pack_groups(rows, width));
     for (int g = first; g < first + count; g++) {
         uint8_t *at = (uint8_t *)dst + (size_t)g * (size_t)width * dtype_row_bytes(to, cols);
 

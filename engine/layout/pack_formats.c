@@ -4,6 +4,7 @@
 #include "engine/layout/format.h"
 #include "engine/layout/interleave.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define LOW8 0x0f0f0f0f0f0f0f0full
@@ -176,6 +177,8 @@ void format_pack_group(void *dst, enum dtype type, int width, const void *src, i
     int units = cols / d->block;
     uint8_t *to = dst;
 
+    assert(format_known(type) && (width == 8 || width == 16));
+    assert(cols % dtype_info(type)->block == 0 && group * width < rows);
     for (int u = 0; u < units; u++, to += d->bytes * width)
         for (int r = 0; r < width; r += 4) {
             const uint8_t *p[4];

@@ -9,6 +9,7 @@
 #include "engine/layout/pack.h"
 #include "engine/base/half.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -183,6 +184,8 @@ void quantise_row(enum dtype type, const float *x, int64_t n, void *out)
     uint8_t *to = out;
     float clean[256];
 
+    assert(quantise_known(type));
+    assert(n >= 0 && n % dtype_info(type)->block == 0);
     if (row_writable(type)) {
         row_from_f32(type, x, n, out);
         return;

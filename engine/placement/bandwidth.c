@@ -6,6 +6,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/series.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -30,6 +31,7 @@ uint64_t bandwidth_take(struct bandwidth *b, uint64_t bytes)
 
     if (!b || !b->active || b->rate <= 0)
         return 0;
+    assert(b->now && b->sleep);
     cost = (uint64_t)((double)bytes / b->rate);
     now = b->now();
     due = atomic_load_explicit(&b->due_ns, memory_order_relaxed);
@@ -52,6 +54,7 @@ double bandwidth_gain(const double *with_ns, const double *without_ns, int n)
 {
     double gain[SAMPLES], sum = 0;
 
+    assert(n >= 0);
     n = n < SAMPLES ? n : SAMPLES;
     for (int i = 0; i < n; i++)
         sum += gain[i] = log(without_ns[i] / with_ns[i]);

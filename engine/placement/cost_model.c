@@ -45,7 +45,6 @@ int cost_model_new(struct cost_model **out, const struct model *m, int context, 
     uint64_t kv = cost_model_kv_row_bytes(&m->hp, kv_k, kv_v) *
                   (uint64_t)(context > 0 ? context : 0);
 
-    assert(context > 0);
     *out = NULL;
     if (s) {
         s->attention_bytes = mem_alloc((size_t)layers, sizeof *s->attention_bytes);
@@ -58,11 +57,12 @@ int cost_model_new(struct cost_model **out, const struct model *m, int context, 
     }
     s->model = m;
     for (int l = 0; l < layers; l++) {
-        s->attention_bytes[l] = model_block_bytes(m, (struct block_id){BLOCK_ATTENTION, l, 0}) + kv;
+        s->attention_bytes[l] = model_block_bytes(m, (struct block_id){BLOCK_ATTENTION, l, 0}) +
+                                kv;
         s->used[l] = shape_used(hparams_layer(&m->hp, l));
         for (int x = 0; x < experts; x++)
-            s->expert_bytes[l * experts + x] = model_block_bytes(m, (struct block_id){BLOCK_EXPERT,
-                                                                                      l, x});
+            s->expert_bytes[l * experts + x] =
+                model_block_bytes(m, (struct block_id){BLOCK_EXPERT, l, x});
     }
     s->input = (struct planner_input){
         .n_layers = layers,
@@ -106,7 +106,6 @@ static uint64_t stream_bytes(const struct model *m)
 
 void cost_model_found(struct cost_model *s, int index, const struct device_info *info)
 {
-    assert(index > 0 && index < PLANNER_DEVICES);
     if (index <= 0 || index >= PLANNER_DEVICES)
         return;
     if (index >= s->input.n_devices)
@@ -131,7 +130,6 @@ void cost_model_device(struct cost_model *s, int index, const struct device *dev
     struct planner_device *d = &s->input.devices[index];
     int layers = s->input.n_layers, experts = s->input.n_experts;
 
-    assert(index >= 0 && index < PLANNER_DEVICES);
     if (index <= 0 || index >= PLANNER_DEVICES)
         return;
     if (index >= s->input.n_devices)
@@ -170,7 +168,6 @@ void cost_model_device(struct cost_model *s, int index, const struct device *dev
 
 void cost_model_lost(struct cost_model *s, int index)
 {
-    assert(index > 0 && index < PLANNER_DEVICES);
     if (index <= 0 || index >= s->input.n_devices)
         return;
     s->input.devices[index].budget = 0;

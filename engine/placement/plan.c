@@ -4,6 +4,7 @@
 
 #include "engine/base/mem.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -70,6 +71,7 @@ int plan_uses_devices(const struct plan *p)
 {
     int any = p->head != 0;
 
+    assert(p);
     for (int i = 0; i < p->n_layers; i++)
         any |= p->attention[i] != 0;
     for (int i = 0; i < p->n_layers * p->n_experts; i++)

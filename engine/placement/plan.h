@@ -5,6 +5,7 @@
 #ifndef ENGINE_PLACEMENT_PLAN_H
 #define ENGINE_PLACEMENT_PLAN_H
 
+#include <assert.h>
 #include <stdint.h>
 
 #define PLAN_NAME 64
@@ -38,6 +39,7 @@ int plan_uses_devices(const struct plan *p);
 
 static inline uint8_t plan_expert(const struct plan *p, int layer, int expert)
 {
+    assert(layer >= 0 && layer < p->n_layers && expert >= 0 && expert < p->n_experts);
     return p->experts[layer * p->n_experts + expert];
 }
 

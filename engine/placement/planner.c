@@ -5,6 +5,7 @@
 
 #include "engine/base/mem.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,6 +80,9 @@ int planner_run(const struct planner_spec *s, const struct planner_input *in, st
     char *line = note ? note : unused;
     struct plan *p = plan_new(s->text, in->n_layers, in->n_experts);
 
+    assert(s->planner && s->planner->fill);
+    assert(in->n_devices >= 1 && in->n_devices <= PLANNER_DEVICES);
+    assert(in->target >= 0 && in->target < in->n_devices);
     *out = NULL;
     line[0] = 0;
     if (!p)
@@ -111,6 +115,7 @@ uint64_t planner_bytes(const struct planner_input *in, const struct plan *p, int
     uint64_t sum = p->head == device ? in->head_bytes : 0;
     bool passes = false;
 
+    assert(device >= 0 && device < in->n_devices);
     for (int i = 0; i < in->n_layers; i++)
         sum += p->attention[i] == device ? in->attention_bytes[i] : 0;
     for (int i = 0; i < cells; i++) {
@@ -124,6 +129,8 @@ bool planner_can_attention(const struct planner_input *in, int device, int layer
 {
     const struct planner_device *d = &in->devices[device];
 
+    assert(device >= 0 && device < in->n_devices);
+    assert(layer >= 0 && layer < in->n_layers);
     return device == 0 || !d->attention_can || d->attention_can[layer];
 }
 
@@ -131,12 +138,15 @@ bool planner_can_expert(const struct planner_input *in, int device, int layer, i
 {
     const struct planner_device *d = &in->devices[device];
 
+    assert(device >= 0 && device < in->n_devices);
     return device == 0 || (planner_has_expert(in, layer, expert) &&
                            (!d->experts_can || d->experts_can[layer * in->n_experts + expert]));
 }
 
 bool planner_has_expert(const struct planner_input *in, int layer, int expert)
 {
+    assert(layer >= 0 && layer < in->n_layers);
+    assert(expert >= 0 && expert < in->n_experts);
     return in->expert_bytes[layer * in->n_experts + expert] > 0;
 }
 
@@ -198,6 +208,7 @@ int planner_script_parse(struct planner_step *out, int max, const char *script, 
 {
     int n = 0;
 
+    assert(max >= 0);
     while (script && *script) {
         size_t len = strcspn(script, ",");
         char item[PLAN_NAME + 16], *colon;

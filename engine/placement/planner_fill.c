@@ -5,6 +5,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/size.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,7 @@ bool filler_attention(struct filler *f, int layer)
 {
     int d = f->in->target;
 
+    assert(layer >= 0 && layer < f->in->n_layers);
     if (!take(f, planner_can_attention(f->in, d, layer), f->in->attention_bytes[layer]))
         return false;
     f->p->attention[layer] = (uint8_t)d;
@@ -47,6 +49,8 @@ bool filler_expert(struct filler *f, int layer, int expert)
 {
     int d = f->in->target, cell = layer * f->in->n_experts + expert;
 
+    assert(layer >= 0 && layer < f->in->n_layers);
+    assert(expert >= 0 && expert < f->in->n_experts);
     if (!planner_has_expert(f->in, layer, expert))
         return false; /* no block that stays behind either */
     if (!take(f, planner_can_expert(f->in, d, layer, expert), f->in->expert_bytes[cell]))

@@ -8,6 +8,7 @@
 #include "engine/base/mem.h"
 #include "engine/placement/planner_fill.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,6 +131,7 @@ double planner_token_ns(const struct planner_input *in, const struct plan *p)
     const double *usage = planner_usage(in);
     double t = head_ns(in, p->head);
 
+    assert(p->n_layers == in->n_layers && p->n_experts == in->n_experts);
     for (int l = 0; l < in->n_layers; l++)
         t += layer_ns(in, usage, l, p->attention[l], p->experts + l * in->n_experts);
     return t;
@@ -140,6 +142,7 @@ double planner_hit_rate(const struct planner_input *in, const struct plan *p)
     const double *usage = planner_usage(in);
     double away = 0;
 
+    assert(p->n_layers == in->n_layers && p->n_experts == in->n_experts);
     for (int l = 0; l < in->n_layers; l++) {
         double share[PLANNER_DEVICES];
 

@@ -5,6 +5,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum state { ABSENT, PARTIAL, RESIDENT };
@@ -62,6 +63,7 @@ static void set_place(const struct residency *r, struct plan *p, int i, int devi
 
 static uint8_t *state_of(const struct residency *r, int device, int i)
 {
+    assert(device >= 0 && device < r->n_devices && i >= 0 && i < r->n_blocks);
     return &r->state[(size_t)device * (size_t)r->n_blocks + (size_t)i];
 }
 
@@ -88,6 +90,7 @@ int residency_new(struct residency **out, const struct model *model, struct devi
 {
     struct residency *r = mem_alloc(1, sizeof *r);
 
+    assert(n_devices >= 1 && n_devices <= DEVICE_MAX);
     *out = NULL;
     if (!r)
         return error_set(e, ERR_MEMORY, "out of memory for the placement");
@@ -144,6 +147,7 @@ int residency_want(struct residency *r, const struct plan *p, struct error *e)
 {
     struct plan *copy = plan_copy(p);
 
+    assert(p->n_layers == r->n_layers && p->n_experts == r->n_experts);
     if (!copy)
         return error_set(e, ERR_MEMORY, "out of memory for the placement");
     plan_free(r->want);
@@ -364,6 +368,7 @@ int residency_step(struct residency *r, struct plan *in_force, const struct resi
     uint64_t took;
     int rc = go_home(&s, &local);
 
+    assert(in_force->n_layers == r->n_layers && in_force->n_experts == r->n_experts);
     /* last layer first and each layer whole: a run of layers on one device soon needs no round trip
      */
     for (int l = r->n_layers - 1; l >= 0 && rc == 0; l--) {
@@ -390,6 +395,7 @@ int residency_step(struct residency *r, struct plan *in_force, const struct resi
 
 void residency_lost(struct residency *r, struct plan *in_force, int device)
 {
+    assert(in_force->n_layers == r->n_layers && in_force->n_experts == r->n_experts);
     if (device <= 0 || device >= r->n_devices)
         return;
     r->lost[device] = true;
@@ -406,6 +412,7 @@ struct residency_status residency_status(const struct residency *r, const struct
 {
     struct residency_status s = r->status;
 
+    assert(in_force->n_layers == r->n_layers && in_force->n_experts == r->n_experts);
     for (int i = 0; i < r->n_blocks; i++) {
         int to = *place_of(r->want, i);
 

@@ -3,6 +3,7 @@
 
 #include "engine/base/mem.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@ int usage_init(struct usage *u, int n_layers, int n_experts, int n_used, struct 
 {
     size_t layers = (size_t)n_layers, cells = layers * (size_t)n_experts;
 
+    assert(n_layers > 0 && n_experts > 0 && n_used > 0 && n_used <= n_experts);
     *u = (struct usage){
         .n_layers = n_layers, .n_experts = n_experts, .n_used = n_used, .next_pos = -1};
     u->count = mem_alloc(cells, sizeof *u->count);
@@ -33,6 +35,7 @@ int usage_init(struct usage *u, int n_layers, int n_experts, int n_used, struct 
 
 void usage_layers(struct usage *u, const struct hparams *hp)
 {
+    assert(u->n_layers == hp->n_layers);
     for (int l = 0; l < u->n_layers; l++) {
         u->routed[l] = hparams_layer(hp, l)->ffn.experts;
         u->called[l] = hparams_layer(hp, l)->ffn.used;
@@ -87,6 +90,7 @@ void usage_add(struct usage *u, int rows, int pos, const int *experts, const flo
 {
     int k = u->n_used;
 
+    assert(rows >= 0 && pos >= 0);
     for (int r = 0; r < rows; r++) {
         bool follows = pos + r > 0 && u->next_pos == pos + r;
 
@@ -98,6 +102,7 @@ void usage_add(struct usage *u, int rows, int pos, const int *experts, const flo
             for (int i = 0; i < k; i++) {
                 if (here[i] < 0) /* the layer has fewer than others */
                     continue;
+                assert(here[i] < u->n_experts);
                 u->count[l * u->n_experts + here[i]] += 1;
                 u->weight[l * u->n_experts + here[i]] += (double)w[i];
             }
@@ -121,6 +126,7 @@ struct usage_layer usage_layer(const struct usage *u, int layer)
     double calls = 0, most = 0, tokens = (double)u->tokens, k = u->called[layer];
     int experts = u->routed[layer];
 
+    assert(layer >= 0 && layer < u->n_layers);
     for (int x = 0; x < experts; x++) {
         calls += c[x];
         most = c[x] > most ? c[x] : most;

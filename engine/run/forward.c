@@ -84,6 +84,7 @@ int forward_init(struct forward *f, const struct model *m, struct device_slot *s
 {
     struct sizes z = sizes_of(&m->hp, max_rows);
 
+    assert(max_rows > 0);
     memset(f, 0, sizeof *f);
     f->model = m;
     f->slots = slots;
@@ -109,6 +110,8 @@ void forward_release(struct forward *f)
 
 void forward_placed(struct forward *f, const struct plan *p, int n_devices)
 {
+    assert(n_devices >= 1 && n_devices <= DEVICE_MAX);
+    assert(p->n_layers == f->model->hp.n_layers && p->n_experts == f->model->hp.n_experts);
     f->plan = p;
     f->n_devices = n_devices;
     for (int l = 0; l < p->n_layers; l++) {
@@ -595,6 +598,7 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
     const struct hparams *hp = &f->model->hp;
     int rc, rows, layer = 0;
 
+    assert(f->plan && n > 0);
     mem_guard_arm("forward");
     rc = begin(f, spans, ids, n, e);
     rows = f->rows;
@@ -653,6 +657,7 @@ static int run_head(struct forward *f, const float *x, int rows, float *logits, 
 
 int forward_head(struct forward *f, int first, int rows, float *logits, struct error *e)
 {
+    assert(first >= 0 && rows > 0 && first + rows <= f->rows);
     return run_head(f, f->x + (size_t)first * (size_t)f->model->hp.hidden, rows, logits, e);
 }
 
@@ -660,6 +665,7 @@ int forward_head_last(struct forward *f, const int *spans, int n, float *logits,
 {
     size_t hidden = (size_t)f->model->hp.hidden;
 
+    assert(n > 0 && n <= f->n_spans);
     for (int i = 0, k = 0, row = 0; i < f->n_spans && k < n; i++) {
         row += f->spans[i].rows;
         if (spans[k] == i) /* y is free by now */

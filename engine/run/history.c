@@ -5,6 +5,7 @@
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define REPORT_TOKENS 12 /* newest ones shown in their text */
@@ -28,6 +29,7 @@ void history_write(struct session *s, const struct span *span, int row)
     const struct forward *f = &s->engine->forward;
     size_t layers = (size_t)f->model->hp.n_layers, used = (size_t)f->model->hp.n_experts_used;
 
+    assert(span->pos >= 0 && span->pos + span->rows <= s->engine->info.context);
     for (int i = 0; i < span->rows; i++)
         for (size_t l = 0; l < layers; l++) {
             const int *from = f->experts + (l * (size_t)f->rows + (size_t)(row + i)) * used;

@@ -5,6 +5,7 @@
 #include "engine/placement/cost_model.h"
 #include "engine/run/device_slot.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define STAGING_ROWS 64 /* a copy step */
@@ -35,6 +36,7 @@ int kv_open(struct kv *kv, int session, struct error *e)
                      ? kv->valid
                      : mem_resize(kv->valid, (size_t)session + 1, sizeof *list);
 
+    assert(session >= 0 && (session >= kv->n_sessions || !kv->valid[session]));
     for (; list && kv->n_sessions <= session; kv->n_sessions++)
         list[kv->n_sessions] = NULL;
     kv->valid = list ? list : kv->valid;
@@ -46,6 +48,7 @@ int kv_open(struct kv *kv, int session, struct error *e)
 
 void kv_close(struct kv *kv, int session)
 {
+    assert(session >= 0);
     if (session >= kv->n_sessions)
         return;
     mem_free(kv->valid[session]);
@@ -59,11 +62,16 @@ static int *valid_at(struct kv *kv, int session, int layer, int device)
 
 int kv_valid(const struct kv *kv, int session, int layer, int device)
 {
+    assert(session >= 0 && session < kv->n_sessions && kv->valid[session]);
+    assert(layer >= 0 && layer < kv->n_layers);
+    assert(device >= 0 && device < DEVICE_MAX);
     return kv->valid[session][device * kv->n_layers + layer];
 }
 
 void kv_cut(struct kv *kv, int session, int pos)
 {
+    assert(session >= 0 && session < kv->n_sessions && kv->valid[session]);
+    assert(pos >= 0);
     for (int i = 0; i < DEVICE_MAX * kv->n_layers; i++)
         if (kv->valid[session][i] > pos)
             kv->valid[session][i] = pos;
@@ -71,6 +79,10 @@ void kv_cut(struct kv *kv, int session, int pos)
 
 void kv_written(struct kv *kv, int session, int layer, int device, int pos, int rows)
 {
+    assert(session >= 0 && session < kv->n_sessions && kv->valid[session]);
+    assert(pos >= 0 && rows > 0);
+    assert(layer >= 0 && layer < kv->n_layers);
+    assert(device >= 0 && device < DEVICE_MAX);
     for (int d = 0; d < DEVICE_MAX; d++)
         if (*valid_at(kv, session, layer, d) > pos)
             *valid_at(kv, session, layer, d) = pos;
@@ -79,6 +91,8 @@ void kv_written(struct kv *kv, int session, int layer, int device, int pos, int 
 
 void kv_dropped(struct kv *kv, int layer, int device)
 {
+    assert(layer >= 0 && layer < kv->n_layers);
+    assert(device >= 0 && device < DEVICE_MAX);
     for (int s = 0; s < kv->n_sessions; s++)
         if (kv->valid[s])
             *valid_at(kv, s, layer, device) = 0;
@@ -100,6 +114,8 @@ int kv_step(struct kv *kv, int session, int layer, int device, int pos, uint64_t
     int *have = valid_at(kv, session, layer, device), source = -1, rc;
     uint64_t budget = max_bytes / kv->row_bytes > 0 ? max_bytes / kv->row_bytes : 1;
 
+    assert(session >= 0 && session < kv->n_sessions && kv->valid[session]);
+    assert(kv->slots[device].device && pos >= 0);
     while (*have < pos && budget) {
         struct kv_move m = {.session = session,
                             .layer = layer,

@@ -3,6 +3,7 @@
 
 #include "engine/placement/cost_model.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 static double weights_of(const struct model *m, struct block_id id)
@@ -69,6 +70,7 @@ uint64_t roofline_rows_bytes(const struct roofline *r, const struct model *m, co
     int pairs = rows * m->hp.n_experts_used, seen = pos + rows;
     uint64_t bytes = r->attention + r->router_norms;
 
+    assert(rows > 0 && pos >= 0);
     for (int l = 0; l < m->hp.n_layers; l++, experts += pairs)
         for (int i = 0; i < pairs; i++) {
             struct block_id id = {BLOCK_EXPERT, l, experts[i]};
@@ -96,6 +98,7 @@ char *roofline_text(const struct roofline *r, int n_context, double tokens_per_s
 {
     double most = roofline_tokens_per_second(r, n_context, bandwidth);
 
+    assert(size > 0);
     out[0] = 0;
     if (in_cache)
         snprintf(out, size, "in cache");

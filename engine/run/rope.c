@@ -4,6 +4,7 @@
 
 #include "engine/base/mem.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -40,6 +41,7 @@ int rope_init(struct rope *r, const struct hparams *hp, int context, struct erro
     size_t n = (size_t)context * (size_t)(hp->common.mixer.rope_dims / 2);
     int variants = variants_of(hp, context);
 
+    assert(context > 0 && hp->common.mixer.rope_dims % 2 == 0);
     memset(r, 0, sizeof *r);
     r->context = context;
     r->pairs = hp->common.mixer.rope_dims / 2;
@@ -78,5 +80,6 @@ void rope_release(struct rope *r)
 
 enum rope_variant rope_choose(const struct rope *r, int tokens)
 {
+    assert(tokens >= 0);
     return r->cos[ROPE_LONG] && tokens > r->original_context ? ROPE_LONG : ROPE_SHORT;
 }

@@ -7,6 +7,7 @@
 #include "engine/base/mem.h"
 #include "engine/device/numerics.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -69,6 +70,7 @@ void sampler_seed(struct sampler *s, uint64_t seed)
 
 int sampler_init(struct sampler *s, int n_vocab, const struct sampling *values, struct error *e)
 {
+    assert(n_vocab > 0);
     *s = (struct sampler){.sampling = *values, .n_vocab = n_vocab};
     s->candidates = mem_alloc((size_t)n_vocab, sizeof *s->candidates);
     s->bucket = mem_alloc((size_t)n_vocab, sizeof *s->bucket);
@@ -93,6 +95,7 @@ void sampler_set(struct sampler *s, const struct sampling *values)
 {
     uint64_t seed = s->sampling.seed;
 
+    assert(s->n_vocab > 0);
     s->sampling = *values;
     if (values->seed != seed)
         sampler_seed(s, values->seed);
@@ -497,6 +500,7 @@ int sampler_sample(struct sampler *s, const float *logits, const int *recent, si
 {
     int left, id = take(s, logits, recent, n_recent, &left);
 
+    assert(s->n_vocab > 0 && logits && (recent || n_recent == 0));
     if (out)
         *out = (struct sampler_draw){softmax_of(logits, s->n_vocab, id), left};
     return id;

@@ -5,12 +5,14 @@
 #include "engine/base/mem.h"
 #include "engine/placement/plan.h"
 
+#include <assert.h>
 #include <string.h>
 
 int telemetry_init(struct telemetry *t, int n_layers, int n_experts, int n_used)
 {
     size_t cells = (size_t)n_layers * (size_t)n_experts, route = (size_t)n_layers * (size_t)n_used;
 
+    assert(n_layers > 0 && n_experts > 0 && n_used > 0);
     memset(t, 0, sizeof *t);
     t->n_layers = n_layers;
     t->n_experts = n_experts;
@@ -48,6 +50,9 @@ void telemetry_copy(struct telemetry *to, const struct telemetry *from)
     struct telemetry keep = *to;
     size_t cells = (size_t)from->n_layers * (size_t)from->n_experts;
 
+    assert(to != from && to->answer);
+    assert(to->n_layers == from->n_layers && to->n_experts == from->n_experts);
+    assert(to->n_experts_used == from->n_experts_used);
     *to = *from;
     to->answer = keep.answer;
     to->session = keep.session;

@@ -3,6 +3,7 @@
 
 #include "engine/base/mem.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,6 +24,8 @@ void trace_release(struct trace *t)
 void trace_add(struct trace *t, enum trace_kind kind, int layer, int device, uint64_t start,
                uint64_t end)
 {
+    assert(t->active && end >= start);
+    assert((unsigned)kind < TRACE_KINDS && layer >= 0 && device >= 0 && device <= UINT8_MAX);
     if (t->n == t->room) {
         t->dropped++;
         return;

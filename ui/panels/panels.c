@@ -2,6 +2,7 @@
 #include "ui/panels/panel.h"
 #include "engine/base/mem.h"
 
+#include <assert.h>
 #include <string.h>
 
 _Static_assert(PANEL_COUNT <= LAYOUT_PANELS, "room in the layout and the model");
@@ -47,6 +48,7 @@ int panels_init(struct ui_model *m)
 
 struct panel_view panel_view(const struct ui_model *m, int index)
 {
+    assert(index >= 0 && index < PANEL_COUNT);
     return (struct panel_view){
         .state = m->panel_state[index], .focused = m->focus == index, .zoomed = m->zoom == index};
 }

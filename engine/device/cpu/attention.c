@@ -5,6 +5,7 @@
  * of them. */
 #include "engine/device/cpu/cpu.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -127,6 +128,7 @@ static struct prefetch_hint qkv_hint(const struct cpu_device *d, const struct la
 
 struct prefetch_hint attention_hint(const struct cpu_device *d, int tid, int layer)
 {
+    assert(tid >= 0 && tid < d->n_threads);
     if (layer >= d->model->hp.n_layers)
         return (struct prefetch_hint){0};
     return qkv_hint(d, &d->model->layers[layer], tid, phase_part(d, qkv_tasks(d), 1, tid));
@@ -534,6 +536,8 @@ void attention_phases(struct cpu_device *d, int tid, int layer, int rows, const 
     float *tile = d->threads[tid].tile;
     bool ready = rows > 1;
 
+    assert(layer >= 0 && layer < d->model->hp.n_layers);
+    assert(rows > 0 && rows <= d->max_rows);
     qkv_phase(d, tid, layer, w, &in, x);
     in = attend(d, tid, layer, &w->o, rows);
     phase_open(d, tid, total);

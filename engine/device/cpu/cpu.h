@@ -216,8 +216,8 @@ void input_quantise_part(const struct cpu_device *d, const float *x, int cols, i
 bool float_rounds(const struct cpu_device *d, const struct matrix *w);
 const void *float_token(const struct cpu_device *d, int tid, const struct matrix *w,
                         const struct input *in, int t);
-/* Rows r0 .. r1-1 (r0 a multiple of 16) of w for tokens t0 .. t1-1 (t0 a panel's first): out[(t -
- * t0) * stride + (r - r0)], bias added. */
+/* Rows r0 .. r1-1 (r0 a multiple of 16 where w is quantised) of w for tokens t0 .. t1-1 (t0 a
+ * panel's first): out[(t - t0) * stride + (r - r0)], bias added. */
 void gemm(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
           const struct input *in, int t0, int t1, float *out, ptrdiff_t stride);
 /* Token blocks: block i of n tokens begins at a panel. */

@@ -1,10 +1,12 @@
 /* Threads beside other processes (crowd.h). */
 #include "engine/device/cpu/crowd.h"
 
+#include <assert.h>
 #include <string.h>
 
 void crowd_init(struct crowd *c, int threads)
 {
+    assert(threads > 0 && threads <= POOL_MAX);
     memset(c, 0, sizeof *c);
     c->most = c->use = threads;
     c->hold = CROWD_HOLD;
@@ -49,6 +51,7 @@ void crowd_judge(struct crowd *c, uint64_t now, double rate, int waiting)
 {
     bool all = c->use == c->most;
 
+    assert(c->use >= 1 && c->use <= c->most);
     if (all) {
         c->seen = waiting > 0 ? c->seen + 1 : 0;
         if (waiting == 0 && c->state != CROWD_QUIET) /* the others are gone */

@@ -7,6 +7,7 @@
 #include "engine/device/cpu/cpu.h"
 #include "engine/layout/pack.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -374,6 +375,7 @@ static int cpu_attention(struct device *device, const struct attention_job *j, s
     struct cpu_device *d = (struct cpu_device *)device;
     int code = place_rows(d, j->rows, j->pos, j->spans, j->n_spans, e);
 
+    assert(j->layer >= 0 && j->layer < d->model->hp.n_layers && j->rows > 0);
     if (code < 0)
         return code;
     d->attention_job = j;
@@ -409,6 +411,7 @@ static int cpu_route(struct device *device, const struct route_job *j, struct er
     int code = j->imposed ? place_rows(d, j->rows, j->pos, j->spans, j->n_spans, e)
                           : check_rows(d, j->rows, e);
 
+    assert(j->layer >= 0 && j->layer < d->model->hp.n_layers && j->rows > 0);
     if (code < 0)
         return code;
     d->route_job = j;
@@ -428,6 +431,7 @@ static int cpu_experts(struct device *device, const struct experts_job *j, struc
     struct cpu_device *d = (struct cpu_device *)device;
     int code = check_rows(d, j->rows, e), entries = 0;
 
+    assert(j->layer >= 0 && j->layer < d->model->hp.n_layers && j->rows > 0);
     d->entries = 0;
     for (int g = 0; g < j->n_groups; g++) {
         entries = entries > j->groups[g].first + j->groups[g].count
@@ -466,6 +470,7 @@ static int cpu_combine(struct device *device, const struct combine_job *j, struc
     struct cpu_device *d = (struct cpu_device *)device;
     int code = check_rows(d, j->rows, e);
 
+    assert(j->rows > 0 && j->x && j->out);
     if (code < 0)
         return code;
     d->combine_job = j;
@@ -537,6 +542,7 @@ static int cpu_head(struct device *device, const struct head_job *j, struct erro
     struct cpu_device *d = (struct cpu_device *)device;
     int code = check_rows(d, j->rows, e);
 
+    assert(j->rows > 0 && j->x && j->logits);
     if (code < 0)
         return code;
     d->head_job = j;
@@ -567,6 +573,7 @@ static int cpu_layers(struct device *device, const struct layers_job *j, struct 
     struct cpu_device *d = (struct cpu_device *)device;
     int code = place_rows(d, j->rows, j->pos, j->spans, j->n_spans, e);
 
+    assert(j->first >= 0 && j->first < j->last && j->last <= d->model->hp.n_layers);
     if (code < 0)
         return code;
     d->layers_job = j;

@@ -4,6 +4,7 @@
  * the second adds the weighted results to the residual stream at once. */
 #include "engine/device/cpu/cpu.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define DOWN_UNITS 4 /* of CPU_UNIT rows: a task of the one-row down projection */
@@ -30,6 +31,7 @@ void route_row(const struct cpu_device *d, int layer, int pos,
     const struct hparams *hp = &d->model->hp;
     int used = hp->n_experts_used;
 
+    assert(layer >= 0 && layer < d->model->hp.n_layers);
     d->k->router(d->router[layer], d->router_groups, hp->hidden, h, scores);
     num_sparsemixer(scores, hp->n_experts, hp->common.ffn.router.jitter, used, experts, weights);
     if (imposed)
@@ -262,6 +264,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
     struct input in = {.n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
     bool ready = false;
 
+    assert(layer >= 0 && layer < d->model->hp.n_layers);
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
         size_t slot = (size_t)gate_task(d->by_unit, task, units, used).slot;
@@ -354,6 +357,8 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
     int hidden = hp->hidden, used = hp->n_experts_used;
     bool panels = only_panels(d, layer);
 
+    assert(layer >= 0 && layer < d->model->hp.n_layers);
+    assert(rows > 1 && rows <= d->max_rows);
     phase_open(d, tid, rows);
     for (int t; (t = phase_take(d, tid, 1)) < rows;) {
         float *place = d->normed + (size_t)t * (size_t)hidden,

@@ -3,6 +3,7 @@
 #include "engine/device/cpu/cpu.h"
 #include "engine/layout/pack.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* In fours, since kernels take four tokens at a time. */
@@ -11,6 +12,7 @@ void panel_of(const struct cpu_device *d, int n, int t, int *first, int *count)
     int fours = (n + 3) / 4, panels = (fours * 4 + d->k->tile - 1) / d->k->tile,
         size = fours / panels, larger = fours % panels, four = t / 4;
 
+    assert(t >= 0 && t < n);
     if (four < larger * (size + 1)) {
         *count = (size + 1) * 4;
         *first = four / (size + 1) * *count;
@@ -27,6 +29,8 @@ void input_quantise_part(const struct cpu_device *d, const float *x, int cols, i
 {
     int t0, nt;
 
+    assert(count % NUM_BLOCK == 0 && first % NUM_BLOCK == 0);
+    assert(first >= 0 && first + count <= cols);
     panel_of(d, n, t, &t0, &nt);
     d->k->quantise(x, count,
                    panels + (ptrdiff_t)t0 * (cols / NUM_BLOCK) +
@@ -45,6 +49,7 @@ void input_copy(const struct cpu_device *d, const struct act_block *row, int col
 {
     int t0, nt;
 
+    assert(cols % NUM_BLOCK == 0);
     panel_of(d, n, t, &t0, &nt);
     panels += (ptrdiff_t)t0 * (cols / NUM_BLOCK) + (t - t0);
     for (int b = 0; b < cols / NUM_BLOCK; b++)
@@ -55,6 +60,7 @@ int token_blocks(const struct cpu_device *d, int n)
 {
     int most = d->k->tile > CPU_TOKEN_BLOCK ? d->k->tile : CPU_TOKEN_BLOCK;
 
+    assert(n > 0);
     return (n + most - 1) / most;
 }
 
@@ -63,6 +69,7 @@ void token_block(const struct cpu_device *d, int n, int i, int *t0, int *t1)
 {
     int blocks = token_blocks(d, n), first, count;
 
+    assert(i >= 0 && i < token_blocks(d, n));
     *t0 = 0;
     *t1 = n;
     if (i > 0) {
@@ -190,6 +197,7 @@ const void *float_token(const struct cpu_device *d, int tid, const struct matrix
 {
     const float *x = in->rows + t * in->stride;
 
+    assert(t >= 0 && t < in->n);
     return float_rounds(d, w) ? float_panel(d, tid, PANEL_ROUNDED, x, in->stride, w->cols, 1) : x;
 }
 
@@ -304,6 +312,8 @@ static void gemm_float(const struct cpu_device *d, int tid, const struct matrix 
 void gemm(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
           const struct input *in, int t0, int t1, float *out, ptrdiff_t stride)
 {
+    assert(r0 >= 0 && (r0 % NUM_LANES == 0 || !dtype_is_quantised(w->type)));
+    assert(t0 >= 0 && t0 <= t1 && t1 <= in->n);
     if (r1 > w->rows)
         r1 = w->rows;
     if (r0 >= r1)

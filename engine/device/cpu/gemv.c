@@ -4,6 +4,7 @@
  * ones of its successor. Compute threads. */
 #include "engine/device/cpu/cpu.h"
 
+#include <assert.h>
 #include <string.h>
 
 static struct prefetch_hint packed_at(const struct matrix *w, int row)
@@ -16,6 +17,7 @@ static struct prefetch_hint packed_at(const struct matrix *w, int row)
 
 struct prefetch_hint matrix_hint(const struct matrix *w, int row)
 {
+    assert(row >= 0);
     return row >= w->rows || atomic_load_explicit(&w->raw, memory_order_relaxed)
                ? (struct prefetch_hint){0}
                : packed_at(w, row);
@@ -36,6 +38,8 @@ void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
     float ragged[NUM_LANES];
     const void *x;
 
+    assert(r0 >= 0 && r0 % NUM_LANES == 0);
+    assert(in->cols == w->cols);
     if (r1 > w->rows)
         r1 = w->rows;
     if (r0 >= r1)

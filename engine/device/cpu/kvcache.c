@@ -128,6 +128,7 @@ void kv_store_key(const struct cpu_device *d, const struct kv_state *s, int laye
     _Alignas(64) uint8_t row[1024 * 4];
 
     assert(pos >= 0 && pos < d->context);
+    assert(pos >= 0 && pos < d->context);
     round_row(d, d->kv_k, x, row);
     key_lane(d, s, layer, head, pos, row, true);
 }
@@ -137,6 +138,7 @@ void kv_store_value(const struct cpu_device *d, const struct kv_state *s, int la
 {
     _Alignas(64) uint8_t row[1024 * 4];
 
+    assert(pos >= 0 && pos < d->context);
     assert(pos >= 0 && pos < d->context);
     if (d->kv_v != KV_Q8_0) {
         round_row(d, d->kv_v, x, value_at(d, s, layer, head, pos));

@@ -2,8 +2,11 @@
  * it keeps from one task to the next is known to be of the same phase. Compute threads. */
 #include "engine/device/cpu/cpu.h"
 
+#include <assert.h>
+
 void phase_open(struct cpu_device *d, int tid, int total)
 {
+    assert(tid >= 0 && tid < d->n_threads);
     d->threads[tid].phase++;
     pool_phase_open(d->pool, tid, total);
 }
@@ -15,6 +18,7 @@ int phase_take(struct cpu_device *d, int tid, int chunk)
 
 int phase_part(const struct cpu_device *d, int total, int chunk, int tid)
 {
+    assert(tid >= 0 && tid <= d->n_threads);
     return pool_part(d->pool, total, chunk, tid);
 }
 

@@ -7,6 +7,7 @@
 #include "engine/base/pool.h"
 #include "engine/model/block.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +48,7 @@ bool tune_set(struct tune *t, struct tune_entry entry)
 {
     struct tune_entry *old = (struct tune_entry *)tune_find(t, entry.type, entry.rows, entry.cols);
 
+    assert(entry.from == 0 || (entry.from >= 2 && entry.from <= TUNE_NEVER));
     if (!old && t->n == TUNE_MAX)
         return false;
     *(old ? old : &t->entry[t->n++]) = entry;
@@ -79,6 +81,7 @@ bool tune_decode_set(struct tune *t, struct tune_decode entry)
 {
     struct tune_decode *old = find_decode(t, entry.type, entry.threads);
 
+    assert(entry.use > 0 && entry.use <= entry.threads);
     if (!old && t->n_decode == TUNE_DECODE_MAX)
         return false;
     *(old ? old : &t->decode[t->n_decode++]) = entry;
@@ -98,6 +101,7 @@ void tune_shapes(const struct model *m, int heads_per_task, struct tune *out)
                                     CPU_UNIT,  CPU_UNIT,  CPU_WIDE,  2 * CPU_UNIT};
     struct block_matrix list[BLOCK_MATRICES];
 
+    assert(heads_per_task > 0);
     out->n = out->n_decode = 0;
     for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);)
         for (int i = 0, n = model_block_matrices(m, id, list); i < n; i++)
@@ -140,6 +144,7 @@ int tune_choose(const int *count, int n, const double small_batch[][TUNE_PAIRS],
     double mean[TUNE_COUNTS], variance[TUNE_COUNTS], gain = 0, most = 0, sum = 0, noise = 0;
     int best = n, now = 0, lo, hi;
 
+    assert(n > 0 && n <= TUNE_COUNTS);
     for (int i = 0; i < n; i++)
         ratio(small_batch[i], large_batch[i], &mean[i], &variance[i]);
     for (int i = n - 1; i >= 0; i--) /* `large_batch` from count i on */

@@ -1,0 +1,24 @@
+/* A contract that headers state in words, "one thread": kept as which thread came first, and looked
+ * at by asserts alone (builds without NDEBUG). Zeroed: nobody has come yet. Any thread. */
+#ifndef ENGINE_BASE_ONE_THREAD_H
+#define ENGINE_BASE_ONE_THREAD_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct one_thread {
+    _Atomic(unsigned long) who;
+};
+
+/* Whether the calling thread is the first that asked, or nobody asked before. */
+static inline bool one_thread(struct one_thread *t)
+{
+    unsigned long me = (unsigned long)pthread_self(), first = 0;
+
+    return atomic_compare_exchange_strong_explicit(&t->who, &first, me, memory_order_relaxed,
+                                                   memory_order_relaxed) ||
+           first == me;
+}
+
+#endif
