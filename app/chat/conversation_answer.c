@@ -1,0 +1,242 @@
+/* The answer under way in a conversation: messages in, the turn sent, text kept as it comes, and
+ * what is known of the answer at its end. UI thread. */
+#include "app/chat/internal.h"
+#include "app/chat/turn.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+/* an answer is called paced when it waited for more than this share of its time */
+#define PACED_SHARE 0.05
+
+void conversation_answer_ended(struct conversation *c, enum stop_reason stop)
+{
+    struct error e = {0};
+    struct transcript_entry *last;
+
+    if (!c->busy)
+        return;
+    c->busy = false;
+    if (c->answer.failed)
+        conversation_say(c, SAY_TROUBLE,
+                         "out of memory: what is kept of this answer is not all of it");
+    if (!c->transcript.n)
+        return;
+    if (transcript_text(&c->transcript, c->transcript.n - 1, c->answer.data ? c->answer.data : "",
+                        &e) < 0)
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+    last = &c->transcript.entries[c->transcript.n - 1];
+    snprintf(last->stop, sizeof last->stop, "%s", stop_reason_word(stop));
+    conversation_turn_save(c);
+}
+
+/* The newest answer is computed under the plan in force from its next token on. */
+void conversation_answer_placed(struct conversation *c)
+{
+    struct error e = {0};
+
+    if (c->busy && c->transcript.n && c->plan[0] &&
+        transcript_placed(&c->transcript, c->transcript.n - 1, c->plan, c->answered + 1, &e) < 0)
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+}
+
+/* What /continue adds is counted with what was there. */
+void conversation_answer_measured(struct conversation *c, const struct turn_done_event *d)
+{
+    struct transcript_entry *last = &c->transcript.entries[c->transcript.n - 1];
+    double before = last->tok_s > 0 ? last->tokens / last->tok_s : 0,
+           now = clock_seconds(d->decode_ns);
+    double waited = clock_seconds(d->total_ns) - clock_seconds(d->prefill_ns) - now;
+    int steps = d->completion_tokens > 1 ? d->completion_tokens - 1 : 0;
+
+    last->paced |= c->paced && waited > PACED_SHARE * clock_seconds(d->total_ns);
+    last->seconds += clock_seconds(d->total_ns);
+    last->tok_s = before + now > 0 && steps
+                      ? ((before > 0 ? last->tokens : 0) + steps) / (before + now)
+                      : last->tok_s;
+    last->tokens += d->completion_tokens;
+}
+
+/* A transcript holds C strings: what a model says after a NUL must not be lost with it. */
+static void put_answer(struct strbuf *answer, const char *text, size_t n)
+{
+    while (n) {
+        size_t part = strnlen(text, n);
+
+        strbuf_put(answer, text, part);
+        if (part < n) {
+            strbuf_puts(answer, "\xef\xbf\xbd");
+            part++;
+        }
+        text += part;
+        n -= part;
+    }
+}
+
+/* Text is on the disk before it is shown. */
+static void part_write(struct conversation *c)
+{
+    struct error e = {0};
+
+    if (!c->busy || autosave_part_write(&c->autosave, c->answer.data, c->answer.len, &e) == 0)
+        return;
+    if (!c->save_said)
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+    c->save_said = true;
+}
+
+/* Text of the answer came; on the disk before it is shown. */
+void conversation_answer_text(struct conversation *c, const char *text, size_t n)
+{
+    put_answer(&c->answer, text, n);
+    part_write(c);
+}
+
+static void entry_added(struct conversation *c)
+{
+    if (c->hooks.added)
+        c->hooks.added(c->hooks.ctx, &c->transcript.entries[c->transcript.n - 1]);
+}
+
+static int turn_send(struct conversation *c, bool go_on)
+{
+    struct command k = {.kind = COMMAND_TURN};
+    struct error e = {0};
+
+    if (turn_make(c->options, &c->transcript, go_on, &k.turn, &e) < 0) {
+        command_release(&k);
+    } else {
+        k.turn.probabilities = true;
+        if (worker_send(c->worker, &k, &e) == 0)
+            return 0;
+    }
+    conversation_say(c, SAY_TROUBLE, "%s", e.text);
+    return -1;
+}
+
+int conversation_answer(struct conversation *c, bool go_on)
+{
+    struct error e = {0};
+
+    assert(!c->busy && (!go_on || c->transcript.n > 0));
+    c->editing = false;
+    c->paced = c->pace > 0;
+    strbuf_clear(&c->answer);
+    if (go_on)
+        strbuf_puts(&c->answer, c->transcript.entries[c->transcript.n - 1].text);
+    else if (transcript_append(&c->transcript, ROLE_ASSISTANT, "", &e) < 0) {
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+        return -1;
+    }
+    if (turn_send(c, go_on) < 0) {
+        if (!go_on)
+            transcript_truncate(&c->transcript, c->transcript.n - 1);
+        return -1;
+    }
+    c->busy = true;
+    c->answered = c->transcript.entries[c->transcript.n - 1].tokens;
+    autosave_part_begin(&c->autosave);
+    part_write(c);
+    entry_added(c);
+    return 0;
+}
+
+/* What is edited and all behind it goes, now that something takes its place. */
+static void edit_cut(struct conversation *c)
+{
+    size_t at = transcript_last(&c->transcript, ROLE_USER);
+
+    if (c->editing && at < c->transcript.n)
+        conversation_truncate(c, at);
+    c->editing = false;
+}
+
+static int message_send(struct conversation *c, const char *text)
+{
+    struct error e = {0};
+
+    edit_cut(c);
+    /* it gets out of the way, and is tried again after this answer */
+    if (c->measuring) {
+        worker_cancel(c->worker);
+        c->auto_done = false;
+    }
+    if (transcript_append(&c->transcript, ROLE_USER, text, &e) < 0) {
+        conversation_say(c, SAY_TROUBLE, "%s", e.text);
+        return -1;
+    }
+    entry_added(c);
+    conversation_turn_save(c);
+    return conversation_answer(c, false);
+}
+
+void conversation_waiting_send(struct conversation *c)
+{
+    char *text = c->waiting;
+
+    if (!text || !c->ready || c->busy || c->worker_gone)
+        return;
+    c->waiting = NULL;
+    message_send(c, text);
+    mem_free(text);
+}
+
+int conversation_submit(struct conversation *c, const char *text)
+{
+    assert(text);
+    if (!text[strspn(text, " \t\n")])
+        return 0;
+    if (c->worker_gone || (c->failure.code && !c->ready)) {
+        conversation_say(c, SAY_TROUBLE, "there is no engine to answer; /quit ends");
+        return -1;
+    }
+    if (c->busy || !c->ready) {
+        if (c->waiting) {
+            conversation_say(c, SAY_NOTICE, "one message is waiting already; %s takes it back",
+                             c->hooks.keys ? "Esc" : "Ctrl-C");
+            return -1;
+        }
+        if ((c->waiting = mem_string(text)))
+            return 0;
+        conversation_say(c, SAY_TROUBLE, "out of memory: the message was not taken");
+        return -1;
+    }
+    return message_send(c, text);
+}
+
+const char *conversation_waiting(const struct conversation *c)
+{
+    return c->waiting;
+}
+
+char *conversation_unqueue(struct conversation *c)
+{
+    char *text = c->waiting;
+
+    c->waiting = NULL;
+    return text;
+}
+
+void conversation_edit(struct conversation *c)
+{
+    size_t at = transcript_last(&c->transcript, ROLE_USER);
+
+    assert(at < c->transcript.n && c->hooks.edit);
+    c->editing = true;
+    conversation_say(
+        c, SAY_NOTICE,
+        "Enter sends it in place of your last message; Ctrl-C leaves everything as it is");
+    c->hooks.edit(c->hooks.ctx, c->transcript.entries[at].text);
+}
+
+bool conversation_edit_end(struct conversation *c)
+{
+    if (!c->editing)
+        return false;
+    c->editing = false;
+    conversation_say(c, SAY_NOTICE, "your last message stays as it was");
+    return true;
+}

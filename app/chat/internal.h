@@ -1,0 +1,65 @@
+/* A conversation's insides, shared by the files of app/chat/conversation*.c alone. UI thread. */
+#ifndef APP_CHAT_INTERNAL_H
+#define APP_CHAT_INTERNAL_H
+
+#include "app/chat/autosave.h"
+#include "app/chat/conversation.h"
+#include "app/chat/export.h"
+#include "app/setup/engine_options.h"
+#include "app/setup/run_stats.h"
+#include "engine/base/strbuf.h"
+
+struct conversation {
+    struct options *options;
+    struct conversation_hooks hooks;
+    /* what the engine thread reads: nobody changes it from the worker's start to its end */
+    struct engine_setup setup;
+    struct worker *worker;
+    struct transcript transcript;
+    struct autosave autosave;
+    struct chat_exports exports;   /* of this chat */
+    struct transcript_info *chats; /* as listed last, n_chats; owned */
+    size_t n_chats;
+    bool save_said; /* trouble with saving is said once */
+    bool ready, busy, over, worker_gone;
+    /* placements are to be measured after an answer; that is being done */
+    bool auto_asked, auto_wanted, auto_done, measuring;
+    int calls;            /* conversation_call's that have not reported yet */
+    struct strbuf answer; /* text of the running answer */
+    /* its tokens so far, with those that were there before /continue */
+    int answered;
+    bool paced;    /* a pace held it up */
+    char plan[64]; /* in force */
+    /* placements asked for; of them the newest that is told when it is in force (a command asked);
+       how many were answered */
+    uint64_t places_sent, place_told, places_answered;
+    bool editing; /* the next message takes the place of the last one */
+    char *waiting;
+    double pace, pace_asked;
+    struct stats stats;
+    struct error failure; /* what should become the exit code */
+};
+
+/* conversation_file.c */
+/* A chat begins, or one that was read goes on: in a file of its own. */
+void conversation_file_begin(struct conversation *c);
+void conversation_turn_save(struct conversation *c); /* trouble is said once */
+/* Saves it; who shows it shows it anew. */
+void conversation_changed(struct conversation *c);
+
+/* conversation_answer.c */
+void conversation_answer_ended(struct conversation *c, enum stop_reason stop);
+void conversation_answer_placed(struct conversation *c);
+void conversation_answer_measured(struct conversation *c, const struct turn_done_event *d);
+void conversation_answer_text(struct conversation *c, const char *text, size_t n);
+/* The message that waits, if it may go now. */
+void conversation_waiting_send(struct conversation *c);
+
+/* conversation_engine.c */
+/* A worker that has gone need not hear it; one that could not be told is said. */
+void conversation_notify(struct conversation *c, struct command k);
+void conversation_placed(struct conversation *c, const struct event *ev); /* EVENT_PLAN */
+/* Measures what a GPU is worth, once, where that is due and nobody waits. */
+void conversation_measure_after(struct conversation *c);
+
+#endif
