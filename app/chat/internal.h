@@ -1,4 +1,4 @@
-/* A conversation's insides, shared by the files of app/chat/conversation*.c alone. UI thread. */
+/* A conversation's insides, shared by the files of app/chat/conversation_*.c alone. UI thread. */
 #ifndef APP_CHAT_INTERNAL_H
 #define APP_CHAT_INTERNAL_H
 

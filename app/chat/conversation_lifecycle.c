@@ -1,4 +1,4 @@
-/* See conversation.h: its beginning, its events and its end. */
+/* A conversation from its beginning over the events of its worker to its end (conversation.h). */
 #include "app/chat/internal.h"
 #include "app/setup/prompt.h"
 #include "app/setup/remarks.h"
