@@ -126,6 +126,211 @@ START_TEST(interleaved_over_opencl)
 }
 END_TEST
 
+#define STORIES 14
+#define AT_ONCE 8
+
+/* A story asked for: its prompt's length and the answer's differ from the others'. */
+struct story {
+    struct message message;
+    struct turn turn;
+    char prompt[2048], text[8192];
+    size_t n;
+    struct session *session;
+    bool over, failed, cancelled;
+};
+
+static const char *const heroes[] = {"a fox", "a tin soldier", "two snails", "the old clock"};
+
+static void write_story(struct story *s, int i)
+{
+    size_t n = 0;
+
+    memset(s, 0, sizeof *s);
+    for (int k = 0; k < 1 + i * i % 11 * 3; k++)
+        n += (size_t)snprintf(s->prompt + n, sizeof s->prompt - n, "Once there was %s who %s. ",
+                              heroes[(i + k) % 4], k % 2 ? "sang" : "wanted to fly");
+    s->message = (struct message){ROLE_USER, s->prompt};
+    s->turn = (struct turn){.messages = &s->message,
+                            .n_messages = 1,
+                            .max_tokens = 8 + i * 13 % 40,
+                            .ignore_eos = true,
+                            .sampling = {.temperature = 0.8f,
+                                         .top_k = 40,
+                                         .top_p = 0.95f,
+                                         .repeat_penalty = 1.1f,
+                                         .repeat_last_n = 64,
+                                         .seed = (uint64_t)i + 1}};
+}
+
+static int hear(void *ctx, struct event *ev)
+{
+    struct story *s = ctx;
+
+    if (ev->kind == EVENT_TOKEN) {
+        ck_assert_uint_lt(s->n + ev->token.len, sizeof s->text);
+        memcpy(s->text + s->n, ev->token.text, ev->token.len);
+        s->n += ev->token.len;
+    }
+    s->over |= ev->kind == EVENT_TURN_DONE || ev->kind == EVENT_ERROR;
+    s->failed |= ev->kind == EVENT_ERROR;
+    s->cancelled |= ev->kind == EVENT_TURN_DONE && ev->done_turn.reason == STOP_CANCELLED;
+    return 0;
+}
+
+/* What each story is when nobody else is there. */
+static const struct story *alone(void)
+{
+    static struct story want[STORIES];
+    struct engine *g = open_demo(NULL, NULL);
+    struct error e = {0};
+
+    for (int i = 0; i < STORIES; i++) {
+        write_story(&want[i], i);
+        engine_session_clear(g);
+        ck_assert_msg(engine_turn(g, &want[i].turn, hear, &want[i], NULL, &e) == 0, "%s", e.text);
+        ck_assert_uint_gt(want[i].n, 0);
+    }
+    engine_close(g);
+    return want;
+}
+
+struct crowd {
+    struct engine *g;
+    struct session *session[AT_ONCE];
+    struct story story[STORIES];
+    int begun, steps;
+};
+
+static void open_crowd(struct crowd *c, const struct device_ops *const *backends, const char *place)
+{
+    *c = (struct crowd){.g = open_demo(backends, place)};
+    for (int i = 0; i < AT_ONCE; i++)
+        c->session[i] = open_session(c->g);
+}
+
+static void begin_next(struct crowd *c, struct session *session)
+{
+    struct story *s = &c->story[c->begun];
+    struct error e = {0};
+
+    write_story(s, c->begun++);
+    s->session = session;
+    ck_assert_msg(engine_session_turn(session, &s->turn, hear, s, &e) == 0, "%s", e.text);
+}
+
+/* A pass; every third one a further story begins, on a session that is idle. */
+static bool step(struct crowd *c)
+{
+    bool more = engine_step(c->g);
+
+    for (int i = 0; i < AT_ONCE && c->steps % 3 == 0 && c->begun < STORIES; i++) {
+        bool idle = true;
+
+        for (int k = 0; k < c->begun; k++)
+            idle = idle && (c->story[k].session != c->session[i] || c->story[k].over);
+        if (idle) {
+            begin_next(c, c->session[i]);
+            more = true;
+            break;
+        }
+    }
+    c->steps++;
+    return more || c->begun < STORIES;
+}
+
+static void compare(const struct crowd *c, const struct story *want, int but)
+{
+    for (int i = 0; i < STORIES; i++) {
+        ck_assert_msg(c->story[i].over && !c->story[i].failed, "story %d", i);
+        if (i != but)
+            ck_assert_str_eq(c->story[i].text, want[i].text);
+    }
+}
+
+START_TEST(the_same_stories_in_a_crowd)
+{
+    const struct story *want = alone();
+    struct crowd c;
+
+    open_crowd(&c, NULL, NULL);
+    while (step(&c))
+        ck_assert_int_lt(c.steps, 10000);
+    compare(&c, want, -1);
+    engine_close(c.g);
+}
+END_TEST
+
+/* Prompts and answers going on, blocks and every session's rows move between devices. */
+static void switch_places(const struct device_ops *const *backends)
+{
+    static const char *const places[] = {"gpu", "cpu", "attention-gpu", "layers:3", "experts-gpu"};
+    const struct story *want = alone();
+    struct error e = {0};
+    struct crowd c;
+
+    open_crowd(&c, backends, "cpu");
+    while (step(&c))
+        if (c.steps % 9 == 5)
+            ck_assert_msg(engine_place(c.g, places[c.steps / 9 % 5], &e) >= 0, "%s", e.text);
+    compare(&c, want, -1);
+    engine_close(c.g);
+}
+
+START_TEST(the_same_stories_while_blocks_move)
+{
+    switch_places(with_fake);
+}
+END_TEST
+
+START_TEST(the_same_stories_over_opencl)
+{
+    switch_places(with_opencl);
+}
+END_TEST
+
+/* The device fails, first once, then for good, and takes cached rows of all sessions with it. */
+START_TEST(a_device_fails_under_all)
+{
+    static const long at[] = {40, 200, 700};
+    const struct story *want = alone();
+    struct crowd c;
+
+    open_crowd(&c, with_fake, "attention-gpu");
+    fake_device_control(&(struct fake_control){.fail_at = at[_i], .lost = _i > 0});
+    while (step(&c))
+        ck_assert_int_lt(c.steps, 10000);
+    compare(&c, want, -1);
+    engine_close(c.g);
+}
+END_TEST
+
+START_TEST(a_cancel_ends_one_story)
+{
+    const struct story *want = alone();
+    struct crowd c;
+
+    open_crowd(&c, NULL, NULL);
+    while (step(&c))
+        if (c.begun > 4 && c.story[4].n > 20 && !c.story[4].over)
+            engine_session_cancel(c.story[4].session);
+    compare(&c, want, 4);
+    ck_assert(c.story[4].cancelled);
+    ck_assert_uint_lt(c.story[4].n, want[4].n);
+    ck_assert_mem_eq(c.story[4].text, want[4].text, c.story[4].n);
+    /* a session that ends in the middle of its story disturbs nobody either */
+    c.begun = c.steps = 0;
+    for (int i = 0; i < 3; i++)
+        begin_next(&c, c.session[i]);
+    engine_step(c.g);
+    engine_session_close(c.session[1]);
+    while (engine_step(c.g))
+        ;
+    ck_assert_str_eq(c.story[0].text, want[0].text);
+    ck_assert_str_eq(c.story[2].text, want[2].text);
+    engine_close(c.g);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("sessions");
@@ -135,6 +340,11 @@ static Suite *suite(void)
     tcase_add_test(t, interleaved_on_the_cpu);
     tcase_add_loop_test(t, interleaved_over_devices, 0, 3);
     tcase_add_test(t, interleaved_over_opencl);
+    tcase_add_test(t, the_same_stories_in_a_crowd);
+    tcase_add_test(t, the_same_stories_while_blocks_move);
+    tcase_add_test(t, the_same_stories_over_opencl);
+    tcase_add_loop_test(t, a_device_fails_under_all, 0, 3);
+    tcase_add_test(t, a_cancel_ends_one_story);
     suite_add_tcase(s, t);
     return s;
 }

@@ -235,6 +235,7 @@ void engine_close(struct engine *g)
     forward_release(&g->forward);
     kv_release(&g->kv);
     mem_free(g->sessions);
+    mem_free(g->pass.parts);
     mem_free(g->pass.spans);
     mem_free(g->pass.ids);
     mem_free(g->pass.wanted);
@@ -349,6 +350,22 @@ int engine_session_open(struct engine *g, struct session **out, struct error *e)
     return session_new(out, g, e ? e : &own);
 }
 
+int engine_session_turn(struct session *s, const struct turn *t,
+                        int (*on_event)(void *ctx, struct event *ev), void *ctx, struct error *e)
+{
+    struct error own = {0};
+
+    if (turn_running(s))
+        return error_set(e, ERR_USAGE, "the session's answer is not over yet");
+    return turn_begin(s, t, on_event, ctx, e ? e : &own);
+}
+
+void engine_session_cancel(struct session *s)
+{
+    atomic_store(&s->cancel, 1);
+    wake_signal(&s->engine->cancel_wake);
+}
+
 void engine_session_close(struct session *s)
 {
     session_free(s);
@@ -363,7 +380,7 @@ int engine_session_eval(struct session *s, const int *ids, int n, int chunk, flo
     int rc;
 
     g->busy = true;
-    rc = session_extend(s, ids, n, chunk > 0 ? chunk : g->info.ubatch, logits, all_logits, false,
+    rc = session_extend(s, ids, n, chunk > 0 ? chunk : g->info.ubatch, logits, all_logits,
                         e ? e : &own);
     g->busy = was_busy;
     /* this evaluation took the cancel; the next one starts anew */

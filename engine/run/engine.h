@@ -54,6 +54,17 @@ int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, floa
  * passes; engine_close closes what is left. */
 int engine_session_open(struct engine *g, struct session **out, struct error *e);
 void engine_session_close(struct session *s); /* accepts NULL */
+/* Begins a turn on a session: renders, and lets the prompt wait for engine_step. t stays the
+ * caller's until the turn is over, which TURN_DONE or ERROR says, the last event of a turn that was
+ * begun; on_event as in engine_turn, its own notices aside: those go to engine_events_set. A
+ * session has one turn at a time. Between steps. */
+int engine_session_turn(struct session *s, const struct turn *t,
+                        int (*on_event)(void *ctx, struct event *ev), void *ctx, struct error *e);
+/* Ends the session's turn, and no other. Any thread. */
+void engine_session_cancel(struct session *s);
+/* One pass: the next token of every session that answers, and of the prompts that wait as much as
+ * keeps those from waiting long. Turns end inside it. false: there is nothing left to do. */
+bool engine_step(struct engine *g);
 /* As engine_eval_chunked, of this session; chunk 0: -ub. */
 int engine_session_eval(struct session *s, const int *ids, int n, int chunk, float *logits,
                         bool all_logits, struct error *e);

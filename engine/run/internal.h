@@ -28,6 +28,33 @@ struct plan_record {
     uint64_t busy_ns[DEVICE_MAX];
 };
 
+/* Text on its way out. What may be the beginning of a stop string is held back until it is decided.
+ */
+struct stop_matcher {
+    const struct turn *turn;
+    char *held;
+    size_t n, room;
+};
+
+/* The turn under way on a session: its prompt is computed in chunks, then a token is taken and
+ * computed with every pass. */
+struct turn_run {
+    const struct turn *turn; /* the caller's; NULL: none is under way */
+    int (*on_event)(void *ctx, struct event *ev);
+    void *event_ctx;
+    struct stop_matcher out;
+    struct detokenizer text;
+    int end;         /* tokens there are when what the turn waits for is computed */
+    bool answering;  /* the prompt is computed */
+    uint64_t served; /* rows computed, for fairness */
+    /* clock: the turn, its first token, the computing of the newest one */
+    uint64_t start, first, begin;
+    uint64_t paused_ns, paused_before; /* by pacing: in all, before the first token */
+    struct turn_done_event done;
+    int rc; /* how it ended */
+    struct error error;
+};
+
 /* One line of tokens and what belongs to it alone: its rows in the devices' caches, its sampler,
  * its newest logits, the turn under way. Sessions share the engine's model, devices and placement.
  */
@@ -48,18 +75,37 @@ struct session {
     struct sampler sampler;
     float *logits; /* (1, n_vocab) of the newest token */
 
-    /* the turn */
+    struct turn_run run;
     bool turn_cancelled; /* on_event said so */
-    /* of a prefill that reports: first position, end; total 0: none */
-    int progress_start, progress_total;
+    atomic_int cancel;   /* engine_session_cancel */
+};
+
+/* What a pass computes of one session: `rows` tokens from its n_tokens on. logits: NULL, or where
+ * those of the last row go; all_logits (in a pass of one session): of every row. decode: a token of
+ * the answer (counted as such). */
+struct pass_part {
+    struct session *session;
+    int rows;
+    float *logits;
+    bool all_logits, decode;
 };
 
 /* What a pass is put together in: n_sessions of each. */
 struct pass {
+    struct pass_part *parts;
+    int n; /* parts of the pass under way */
     struct span *spans;
     const int **ids;
     int *wanted;   /* spans whose logits are wanted */
     float *logits; /* (n_sessions, n_vocab), with several sessions */
+};
+
+/* scheduler.c: what every pass is made of */
+struct scheduler {
+    uint64_t decode_ns; /* of the newest pass in which nothing but answers grew */
+    double row_ns;      /* of a row of a prompt, beside those; 0: unknown */
+    int chunk;          /* rows of the newest chunk beside answers */
+    int failures;       /* passes in a row that a failing device has cost */
 };
 
 struct engine {
@@ -81,6 +127,8 @@ struct engine {
     struct session **sessions; /* n_sessions by number; NULL: free */
     int n_sessions;
     struct pass pass;
+    struct scheduler scheduler;
+    int n_running;         /* turns */
     struct trace trace;    /* asked for by engine_trace_start */
     struct trace timeline; /* of one token, for the telemetry */
     bool timeline_wanted;
@@ -149,24 +197,17 @@ bool engine_given_up(const struct engine *g);
 int session_new(struct session **out, struct engine *g, struct error *e);
 void session_free(struct session *s);
 /* Appends and computes; see engine_eval. decode: a token of the answer (counted as such). */
-/* What a pass computes of one session: `rows` tokens from its n_tokens on. logits: NULL, or where
- * those of the last row go; all_logits (in a pass of one session): of every row. decode: a token of
- * the answer (counted as such). */
-struct pass_part {
-    struct session *session;
-    int rows;
-    float *logits;
-    bool all_logits, decode;
-};
-/* One pass; n_tokens of every session grows by its rows. ERR_DEVICE with *again: n_tokens is what
- * is left of each; compute what is missing again. */
-int session_pass(struct engine *g, const struct pass_part *parts, int n, bool *again,
-                 struct error *e);
+/* One pass of the first n parts of g->pass; n_tokens of every session grows by its rows. ERR_DEVICE
+ * with *again: n_tokens is what is left of each; compute what is missing again. */
+int session_pass(struct engine *g, int n, bool *again, struct error *e);
 /* ids stand behind the session's computed tokens, to be computed by passes; n_tokens is less than
  * it was where the rotary table changes with the length. Returns the session's length then. */
 int session_append(struct session *s, const int *ids, int n, struct error *e);
 int session_extend(struct session *s, const int *ids, int n, int chunk, float *logits,
-                   bool all_logits, bool decode, struct error *e);
+                   bool all_logits, struct error *e);
+/* to the turn's on_event; frees what it left; remembers a cancel */
+int session_emit(struct session *s, struct event *ev);
+bool session_cancelled(struct session *s);
 int session_hooks_layer(void *ctx, int layer); /* hooks of forward */
 void session_hooks_notice(void *ctx, const char *line);
 void session_rewind(struct session *s, int n_tokens);
@@ -211,6 +252,17 @@ bool place_pending(const struct engine *g); /* moves are left to do */
 bool place_waits(const struct engine *g);
 void place_device_lost(void *ctx, int device); /* hook of forward */
 
+/* turn.c */
+/* Renders, cuts the session back to what the prompt shares with it, and lets its rest wait for
+ * passes. t stays the caller's, until turn_end. Negative: there is no turn. */
+int turn_begin(struct session *s, const struct turn *t,
+               int (*on_event)(void *ctx, struct event *ev), void *ctx, struct error *e);
+/* A pass has computed what the turn waited for, up to run.end: takes the next token. */
+void turn_step(struct session *s);
+/* rc: ERR_CANCELLED, or why else it cannot go on; 0: run.done says how it ended. */
+void turn_end(struct session *s, int rc, const struct error *e);
+bool turn_running(const struct session *s);
+
 /* prompt.c */
 /* The ids of a turn by template or raw, after the overflow policy. mem_* memory. */
 int prompt_build(struct session *session, const struct turn *t, int **ids, int *n,
@@ -227,8 +279,8 @@ void metrics_init(struct engine *g);
 void metrics_turn(struct engine *g, int prompt_tokens, int cached_tokens);
 /* rows first_row .. end_row - 1 of the newest pass */
 void metrics_routed(struct engine *g, int first_row, int end_row, bool decode);
-/* a token of the answer was made */
-void metrics_token(struct engine *g, uint64_t compute_ns);
+/* a token of an answer was made; told: of the turn that the telemetry tells of */
+void metrics_token(struct engine *g, bool told, uint64_t compute_ns);
 /* this plan is charged from now on */
 void metrics_plan(struct engine *g, const char *name);
 /* median of the newest tokens' computing time; 0: none yet */

@@ -153,13 +153,13 @@ void metrics_plan(struct engine *g, const char *name)
     memcpy(g->t.plan, name, strnlen(name, sizeof g->t.plan - 1));
 }
 
-void metrics_token(struct engine *g, uint64_t compute_ns)
+void metrics_token(struct engine *g, bool told, uint64_t compute_ns)
 {
     struct telemetry *t = &g->t;
 
-    t->generated_tokens++;
+    t->generated_tokens += told;
     t->session_generated_tokens++;
-    if (t->generated_tokens == 1 && g->plan_at >= 0)
+    if (told && t->generated_tokens == 1 && g->plan_at >= 0)
         t->plans[g->plan_at].ttft_ns = t->first_token_ns - t->turn_start_ns;
     if (!compute_ns)
         return;

@@ -54,8 +54,25 @@ bool engine_given_up(const struct engine *g)
 
 bool engine_cancelled(struct engine *g)
 {
-    return g->session->turn_cancelled || engine_given_up(g) ||
-           atomic_load_explicit(&g->cancel, memory_order_relaxed);
+    return session_cancelled(g->session);
+}
+
+int session_emit(struct session *s, struct event *ev)
+{
+    int stop = s->run.on_event ? s->run.on_event(s->run.event_ctx, ev) : 0;
+
+    event_release(ev);
+    s->turn_cancelled |= stop != 0;
+    return stop;
+}
+
+bool session_cancelled(struct session *s)
+{
+    struct engine *g = s->engine;
+
+    return s->turn_cancelled || engine_given_up(g) ||
+           atomic_load_explicit(&g->cancel, memory_order_relaxed) ||
+           atomic_load_explicit(&s->cancel, memory_order_relaxed);
 }
 
 void engine_progress(struct engine *g, const char *line)

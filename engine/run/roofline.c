@@ -25,8 +25,8 @@ static double layer_weights_of(const struct model *m, int layer)
                              (double)f->experts * m->hp.hidden;
 
     for (int x = 0; x < f->experts + f->shared; x++)
-        *(x < f->experts ? &routed : &sum) +=
-            weights_of(m, (struct block_id){BLOCK_EXPERT, layer, x});
+        *(x < f->experts ? &routed : &sum) += weights_of(m,
+                                                         (struct block_id){BLOCK_EXPERT, layer, x});
     return sum + (f->experts ? routed * f->used / f->experts : 0);
 }
 

@@ -17,6 +17,7 @@ static int pass_room(struct engine *g, int n, struct error *e)
 {
     struct pass *p = &g->pass;
     struct session **sessions = mem_resize(g->sessions, (size_t)n, sizeof *sessions);
+    struct pass_part *parts = mem_resize(p->parts, (size_t)n, sizeof *parts);
     struct span *spans = mem_resize(p->spans, (size_t)n, sizeof *spans);
     const int **ids = mem_resize(p->ids, (size_t)n, sizeof *ids);
     int *wanted = mem_resize(p->wanted, (size_t)n, sizeof *wanted);
@@ -25,11 +26,12 @@ static int pass_room(struct engine *g, int n, struct error *e)
                           : NULL;
 
     g->sessions = sessions ? sessions : g->sessions;
+    p->parts = parts ? parts : p->parts;
     p->spans = spans ? spans : p->spans;
     p->ids = ids ? ids : p->ids;
     p->wanted = wanted ? wanted : p->wanted;
     p->logits = logits ? logits : p->logits;
-    if (!sessions || !spans || !ids || !wanted || (n > 1 && !logits))
+    if (!sessions || !parts || !spans || !ids || !wanted || (n > 1 && !logits))
         return error_set(e, ERR_MEMORY, "no memory for %d sessions", n);
     while (g->n_sessions < n)
         sessions[g->n_sessions++] = NULL;
@@ -106,6 +108,9 @@ void session_free(struct session *s)
         return;
     if (s->number >= 0)
         give_number(s);
+    if (turn_running(s))
+        s->engine->busy = --s->engine->n_running > 0;
+    mem_free(s->run.out.held);
     sampler_release(&s->sampler);
     mem_free(s->tokens);
     mem_free(s->logits);
@@ -125,34 +130,51 @@ void session_rewind(struct session *s, int n_tokens)
     kv_cut(&s->engine->kv, s->number, n_tokens);
 }
 
+/* A pass ends before its time when nobody wants any of it. */
+static bool pass_cancelled(struct engine *g)
+{
+    for (int i = 0; i < g->pass.n; i++)
+        if (!session_cancelled(g->pass.parts[i].session))
+            return false;
+    return true;
+}
+
+/* How far a prompt is, the pass being at a layer. */
+static void tell_progress(const struct pass_part *p, int layer)
+{
+    struct session *s = p->session;
+    struct engine *g = s->engine;
+    int rows = p->rows * layer / g->model->hp.n_layers;
+    struct event ev = {.kind = EVENT_PREFILL};
+
+    if (!turn_running(s) || s->run.answering)
+        return;
+    ev.progress.done = (uint64_t)(s->n_tokens + rows);
+    ev.progress.total = (uint64_t)s->run.end;
+    if (s == g->session)
+        g->t.prefilled_tokens = s->n_tokens + rows - s->run.done.cached_tokens;
+    session_emit(s, &ev);
+}
+
 /* Between layers: cancel, and about ten times a second a sign of life. */
 int session_hooks_layer(void *ctx, int layer)
 {
     struct engine *g = ctx;
-    struct session *s = g->session;
     uint64_t now;
 
-    if (engine_cancelled(g))
+    if (pass_cancelled(g))
         return 1;
     now = clock_now();
     if (now - g->last_tick_ns < TICK_NS)
         return 0;
     g->last_tick_ns = now;
-    if (s->progress_total) {
-        int rows = g->forward.rows * layer / g->forward.model->hp.n_layers;
-        struct event ev = {.kind = EVENT_PREFILL};
-
-        ev.progress.done = (uint64_t)(s->n_tokens + rows);
-        ev.progress.total = (uint64_t)s->progress_total;
-        g->t.prefilled_tokens = s->n_tokens + rows - s->progress_start;
-        if (engine_emit(g, &ev))
-            return 1;
-    }
+    for (int i = 0; i < g->pass.n; i++)
+        tell_progress(&g->pass.parts[i], layer);
     if (g->tick) {
         metrics_refresh(g);
         g->tick(g->tick_ctx);
     }
-    return engine_cancelled(g);
+    return pass_cancelled(g);
 }
 
 void session_hooks_notice(void *ctx, const char *line)
@@ -200,8 +222,9 @@ static int choose_rope(struct session *s, int start, int total)
 }
 
 /* The logits that the parts of a pass ask for. */
-static int pass_heads(struct engine *g, const struct pass_part *parts, int n, struct error *e)
+static int pass_heads(struct engine *g, int n, struct error *e)
 {
+    const struct pass_part *parts = g->pass.parts;
     size_t n_vocab = (size_t)g->model->hp.n_vocab;
     int wanted = 0, rc;
 
@@ -239,13 +262,14 @@ static void pass_count(struct engine *g, const struct pass_part *p, const struct
     history_write(s, span, row);
 }
 
-int session_pass(struct engine *g, const struct pass_part *parts, int n, bool *again,
-                 struct error *e)
+int session_pass(struct engine *g, int n, bool *again, struct error *e)
 {
+    const struct pass_part *parts = g->pass.parts;
     struct forward *f = &g->forward;
     int rc;
 
     *again = false;
+    g->pass.n = n;
     for (int i = 0; i < n; i++) {
         struct session *s = parts[i].session;
 
@@ -255,7 +279,7 @@ int session_pass(struct engine *g, const struct pass_part *parts, int n, bool *a
     forward_placed(f, g->in_force, g->n_devices);
     g->trace.token = parts->session->n_tokens;
     if ((rc = forward_rows(f, g->pass.spans, g->pass.ids, n, e)) == 0)
-        rc = pass_heads(g, parts, n, e);
+        rc = pass_heads(g, n, e);
     for (int i = 0, row = 0; i < n; row += parts[i++].rows) {
         struct session *s = parts[i].session;
 
@@ -300,7 +324,7 @@ int session_append(struct session *s, const int *ids, int n, struct error *e)
 }
 
 int session_extend(struct session *s, const int *ids, int n, int chunk, float *logits,
-                   bool all_logits, bool decode, struct error *e)
+                   bool all_logits, struct error *e)
 {
     struct engine *g = s->engine;
     int start = s->n_tokens, total = session_append(s, ids, n, e), rc = 0, tries = 0;
@@ -314,21 +338,22 @@ int session_extend(struct session *s, const int *ids, int n, int chunk, float *l
         int at = s->n_tokens, end = at < start ? start : total,
             rows = end - at < chunk ? end - at : chunk;
         bool last = at + rows == total, again;
-        struct pass_part part = {.session = s, .rows = rows, .decode = decode};
+        struct pass_part *part = g->pass.parts;
+
+        *part = (struct pass_part){.session = s, .rows = rows, .all_logits = all_logits};
 
         if (logits && all_logits && at >= start)
-            part.logits = logits + (size_t)(at - start) * n_vocab;
+            part->logits = logits + (size_t)(at - start) * n_vocab;
         else if (logits && !all_logits && last)
-            part.logits = logits;
-        part.all_logits = all_logits;
-        rc = session_pass(g, &part, 1, &again, e);
+            part->logits = logits;
+        rc = session_pass(g, 1, &again, e);
         if (again && tries++ < RETRIES)
             continue;
         if (rc < 0)
             break;
         if (s->n_tokens < total) {
             place_safe_point(g);
-            if (engine_cancelled(g)) {
+            if (session_cancelled(s)) {
                 rc = error_set(e, ERR_CANCELLED, "cancelled");
                 break;
             }

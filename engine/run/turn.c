@@ -16,14 +16,6 @@
 #define FIRST_TOKEN_MS 500
 #define PIECE 1024 /* bytes one token may spell */
 
-/* Text on its way out. What may be the beginning of a stop string is held back until it is decided.
- */
-struct stop_matcher {
-    const struct turn *turn;
-    char *held;
-    size_t n, room;
-};
-
 static int stop_matcher_init(struct stop_matcher *o, const struct turn *t)
 {
     size_t longest = 0;
@@ -63,9 +55,9 @@ static bool stop_matcher_push(struct stop_matcher *o, const char *text, size_t l
 
 /* Sends the first n held bytes as events: the first one is the token's, the rest carry text only.
  * id -1 with no text sends nothing. */
-static void stop_matcher_send(struct engine *g, struct stop_matcher *o, size_t n,
-                              const struct token_event *token)
+static void stop_matcher_send(struct session *s, size_t n, const struct token_event *token)
 {
+    struct stop_matcher *o = &s->run.out;
     size_t at = 0;
     bool first = true;
 
@@ -87,7 +79,7 @@ static void stop_matcher_send(struct engine *g, struct stop_matcher *o, size_t n
         memcpy(ev.token.text, o->held + at, len);
         ev.token.text[len] = 0;
         ev.token.len = (uint16_t)len;
-        engine_emit(g, &ev);
+        session_emit(s, &ev);
         at += len;
         first = false;
     }
@@ -103,9 +95,9 @@ static bool is_stop(const struct engine *g, int id)
     return false;
 }
 
-static bool is_cancelled(void *g)
+static bool is_cancelled(void *s)
 {
-    return engine_cancelled(g);
+    return session_cancelled(s);
 }
 
 /* Nothing can be chosen from what is no number; an answer that says nothing, or anything, would
@@ -117,7 +109,7 @@ static int check_logits(struct session *s, struct error *e)
 
     if (values_finite(s->logits, g->model->hp.n_vocab))
         return 0;
-    tensor = model_find_broken(g->model, is_cancelled, g);
+    tensor = model_find_broken(g->model, is_cancelled, s);
     if (tensor)
         return tensor_broken(g->model->file, tensor, e);
     return error_set(e, ERR_VALUE,
@@ -146,12 +138,13 @@ static int sample(struct session *s, bool ignore_eos, struct sampler_draw *draw)
 }
 
 /* Waits until the next token is due. In slices, so that a cancel ends it at once and a new pace is
- * seen. */
-static void pace(struct engine *g)
+ * seen. Beside other turns nothing waits. */
+static void pace(struct session *s)
 {
+    struct engine *g = s->engine;
     uint64_t now = clock_now(), begun = now;
 
-    while (g->pace > 0.0 && g->pace_due_ns > now && !engine_cancelled(g)) {
+    while (g->pace > 0.0 && g->pace_due_ns > now && g->n_running == 1 && !session_cancelled(s)) {
         uint64_t left = g->pace_due_ns - now, most = (uint64_t)(1e9 / g->pace);
 
         if (left > most) /* the pace was raised meanwhile */
@@ -163,7 +156,9 @@ static void pace(struct engine *g)
             g->tick(g->tick_ctx);
         }
     }
-    g->t.paused_ns += now - begun;
+    s->run.paused_ns += now - begun;
+    if (s == g->session)
+        g->t.paused_ns = s->run.paused_ns;
     if (g->pace > 0.0)
         g->pace_due_ns = (g->pace_due_ns > now - begun && g->pace_due_ns <= now &&
                                   now - g->pace_due_ns < CLOCK_SECOND
@@ -182,141 +177,262 @@ static int common_prefix(const struct session *s, const int *ids, int n)
     return i < n ? i : n - 1;
 }
 
-static int prefill(struct session *s, const int *ids, int n, struct turn_done_event *done,
-                   struct error *e)
+bool turn_running(const struct session *s)
 {
-    struct engine *g = s->engine;
-    struct event ev = {.kind = EVENT_TURN_STARTED};
-    uint64_t start = clock_now();
-    int cached = common_prefix(s, ids, n), rc = 0;
+    return s->run.turn != NULL;
+}
 
+/* The prompt's ids wait for passes, behind what the session holds of them. */
+static int take_prompt(struct session *s, const int *ids, int n, struct error *e)
+{
+    struct event ev = {.kind = EVENT_TURN_STARTED};
+    struct engine *g = s->engine;
+    struct turn_run *r = &s->run;
+    int cached = common_prefix(s, ids, n), rc;
+
+    r->begin = clock_now();
     session_rewind(s, cached);
-    done->prompt_tokens = n;
-    done->cached_tokens = cached;
-    metrics_turn(g, n, cached);
+    r->done.prompt_tokens = n;
+    r->done.cached_tokens = cached;
+    if (s == g->session)
+        metrics_turn(g, n, cached);
     ev.progress.total = (uint64_t)n;
     ev.progress.done = (uint64_t)cached;
-    if (engine_emit(g, &ev))
+    if (session_emit(s, &ev))
         return error_set(e, ERR_CANCELLED, "cancelled");
-    s->progress_start = cached;
-    s->progress_total = n;
     g->t.state = ENGINE_PREFILL;
     model_hold(g->model, FIRST_TOKEN_MS);
-    rc = session_extend(s, ids + cached, n - cached, g->info.ubatch, s->logits, false, false, e);
-    model_hold(g->model, 0);
-    s->progress_total = 0;
-    g->t.prefilled_tokens = s->n_tokens - cached;
-    g->t.prefill_ns = done->prefill_ns = clock_now() - start;
-    g->t.session_prompt_tokens += (uint64_t)(s->n_tokens > cached ? s->n_tokens - cached : 0);
+    if ((rc = session_append(s, ids + cached, n - cached, e)) < 0)
+        return rc;
+    r->end = rc;
+    return 0;
+}
+
+int turn_begin(struct session *s, const struct turn *t,
+               int (*on_event)(void *ctx, struct event *ev), void *ctx, struct error *e)
+{
+    struct engine *g = s->engine;
+    struct turn_run *r = &s->run;
+    int *ids = NULL, n = 0, rc;
+
+    *r = (struct turn_run){.turn = t, .on_event = on_event, .event_ctx = ctx, .start = clock_now()};
+    g->busy = true;
+    g->n_running++;
+    if (s == g->session)
+        g->t.turn_start_ns = r->start;
+    sampler_set(&s->sampler, &t->sampling);
+    sampler_seed(&s->sampler, t->sampling.seed);
+    rc = prompt_build(s, t, &ids, &n, &r->done.dropped_turns, e);
+    if (rc == 0 && stop_matcher_init(&r->out, t) < 0)
+        rc = error_set(e, ERR_MEMORY, "no memory for the stop strings");
     if (rc == 0) {
-        ev = (struct event){.kind = EVENT_PREFILL};
-        ev.progress.done = ev.progress.total = (uint64_t)n;
-        engine_emit(g, &ev);
-        if (engine_cancelled(g))
-            rc = error_set(e, ERR_CANCELLED, "cancelled");
+        place_safe_point(g);
+        rc = take_prompt(s, ids, n, e);
     }
+    mem_free(ids);
+    if (rc < 0)
+        turn_end(s, rc, e);
     return rc;
 }
 
-/* The answer ends with a token that was not computed; the next turn's prompt takes it from here. */
-static void keep_waiting(struct session *s, int id)
+/* The prompt is computed, or given up. */
+static void end_prompt(struct session *s)
 {
-    if (s->n_tokens < s->engine->info.context) {
-        s->tokens[s->n_tokens] = id;
-        s->token_waits = true;
+    struct engine *g = s->engine;
+    struct turn_run *r = &s->run;
+    int cached = r->done.cached_tokens;
+
+    model_hold(g->model, 0);
+    r->done.prefill_ns = clock_now() - r->begin;
+    g->t.session_prompt_tokens += (uint64_t)(s->n_tokens > cached ? s->n_tokens - cached : 0);
+    if (s == g->session) {
+        g->t.prefilled_tokens = s->n_tokens - cached;
+        g->t.prefill_ns = r->done.prefill_ns;
     }
 }
 
-static int decode(struct session *s, const struct turn *t, struct stop_matcher *o,
-                  uint64_t turn_start, struct turn_done_event *done, struct error *e)
+/* From here on tokens are taken. */
+static void begin_answer(struct session *s)
+{
+    struct event ev = {.kind = EVENT_PREFILL};
+    struct engine *g = s->engine;
+    struct turn_run *r = &s->run;
+
+    end_prompt(s);
+    ev.progress.done = ev.progress.total = (uint64_t)r->end;
+    session_emit(s, &ev);
+    r->answering = true;
+    r->begin = clock_now();
+    detokenizer_init(&r->text, g->tokenizer, true);
+    if (r->turn->raw || r->turn->continue_last)
+        r->text.at_start = false; /* a text that goes on keeps its next space */
+    g->t.state = ENGINE_DECODE;
+}
+
+/* The clocks of a token that was taken just now. */
+static void count_token(struct session *s, struct token_event *token)
 {
     struct engine *g = s->engine;
-    struct detokenizer d;
-    uint64_t first = 0, last = 0, paused_before = 0, begin = clock_now();
+    struct turn_run *r = &s->run;
+    uint64_t now;
+
+    token->compute_ns = clock_now() - r->begin;
+    if (token->first && g->n_running == 1)
+        g->pace_due_ns = 0;
+    pace(s);
+    now = clock_now();
+    if (token->first) {
+        r->first = now;
+        r->paused_before = r->paused_ns;
+        r->done.ttft_ns = now - r->start;
+    }
+    r->done.completion_tokens++;
+    r->done.decode_ns = now - r->first - (r->paused_ns - r->paused_before);
+    if (s == g->session) {
+        g->t.first_token_ns = r->first;
+        g->t.last_token_ns = now;
+        g->t.decode_ns = r->done.decode_ns;
+    }
+    metrics_token(g, s == g->session, token->first ? 0 : token->compute_ns);
+    token->serial = g->t.session_generated_tokens;
+}
+
+/* Takes a token and sends its text; *id: that token. What ends the answer, STOP_NONE: nothing. */
+static enum stop_reason take_token(struct session *s, int *id)
+{
+    struct engine *g = s->engine;
+    struct turn_run *r = &s->run;
+    const struct turn *t = r->turn;
+    struct token_event token = {.first = r->done.completion_tokens == 0};
+    struct sampler_draw draw = {0};
     char piece[PIECE];
     size_t ready;
-    int rc = 0;
+    bool stopped;
 
-    detokenizer_init(&d, g->tokenizer, true);
-    if (t->raw || t->continue_last)
-        d.at_start = false; /* a text that goes on keeps its next space */
-    g->t.state = ENGINE_DECODE;
-    while (done->reason == STOP_NONE) {
-        struct token_event token = {.first = done->completion_tokens == 0};
-        struct sampler_draw draw = {0};
-        bool stopped;
+    *id = token.id = sample(s, t->ignore_eos, t->probabilities ? &draw : NULL);
+    token.probability = draw.probability;
+    token.candidates = draw.candidates;
+    if (!t->ignore_eos && is_stop(g, token.id))
+        return STOP_TOKEN;
+    count_token(s, &token);
+    stopped = stop_matcher_push(&r->out, piece,
+                                detokenizer_push(&r->text, token.id, piece, sizeof piece), &ready);
+    stop_matcher_send(s, ready, &token);
+    r->begin = clock_now();
+    if (stopped)
+        r->out.n = 0;
+    return stopped                                                            ? STOP_STRING
+           : session_cancelled(s)                                             ? STOP_CANCELLED
+           : t->max_tokens >= 0 && r->done.completion_tokens >= t->max_tokens ? STOP_LENGTH
+           : s->n_tokens >= g->info.context                                   ? STOP_CONTEXT
+                                                                              : STOP_NONE;
+}
 
-        if (t->max_tokens >= 0 && done->completion_tokens >= t->max_tokens) {
-            done->reason = STOP_LENGTH;
-            break;
-        }
-        if ((rc = check_logits(s, e)) < 0) {
-            done->reason = STOP_ERROR;
-            break;
-        }
-        token.id = sample(s, t->ignore_eos, t->probabilities ? &draw : NULL);
-        token.probability = draw.probability;
-        token.candidates = draw.candidates;
-        if (!t->ignore_eos && is_stop(g, token.id)) {
-            done->reason = STOP_TOKEN;
-            break;
-        }
-        token.compute_ns = clock_now() - begin;
-        if (token.first)
-            g->pace_due_ns = 0;
-        pace(g);
-        last = clock_now();
-        if (token.first) {
-            first = last;
-            paused_before = g->t.paused_ns;
-            g->t.first_token_ns = last;
-            done->ttft_ns = last - turn_start;
-        }
-        g->t.last_token_ns = last;
-        ++done->completion_tokens;
-        done->decode_ns = g->t.decode_ns = last - first - (g->t.paused_ns - paused_before);
-        metrics_token(g, token.first ? 0 : token.compute_ns);
-        token.serial = g->t.session_generated_tokens;
-        stopped = stop_matcher_push(o, piece, detokenizer_push(&d, token.id, piece, sizeof piece),
-                                    &ready);
-        stop_matcher_send(g, o, ready, &token);
-        begin = clock_now();
-        if (stopped) {
-            done->reason = STOP_STRING;
-            o->n = 0;
-        } else if (engine_cancelled(g)) {
-            keep_waiting(s, token.id);
-            done->reason = STOP_CANCELLED;
-        } else if (t->max_tokens >= 0 && done->completion_tokens >= t->max_tokens) {
-            keep_waiting(s, token.id);
-            done->reason = STOP_LENGTH;
-        } else if (s->n_tokens >= g->info.context) {
-            done->reason = STOP_CONTEXT;
-        } else {
-            place_safe_point(g);
-            if (g->tick) {
-                metrics_refresh(g);
-                g->tick(g->tick_ctx);
-            }
-            begin = clock_now();
-            metrics_timeline_begin(g, begin);
-            rc = session_extend(s, &token.id, 1, 1, s->logits, false, true, e);
-            if (rc == ERR_CANCELLED) {
-                keep_waiting(s, token.id);
-                done->reason = STOP_CANCELLED;
-            } else if (rc < 0) {
-                done->reason = STOP_ERROR;
-            }
-        }
+void turn_step(struct session *s)
+{
+    struct turn_run *r = &s->run;
+    struct error e = {0};
+    int id = -1, rc;
+
+    if (!r->answering)
+        begin_answer(s);
+    if (session_cancelled(s)) {
+        turn_end(s, ERR_CANCELLED, NULL);
+        return;
     }
-    if (done->reason != STOP_STRING) {
-        struct token_event rest = {.id = -1};
-
-        if (stop_matcher_push(o, piece, detokenizer_finish(&d, piece, sizeof piece), &ready))
-            o->n = ready;
-        stop_matcher_send(g, o, o->n, &rest);
+    if (r->turn->max_tokens >= 0 && r->done.completion_tokens >= r->turn->max_tokens)
+        r->done.reason = STOP_LENGTH;
+    else if ((rc = check_logits(s, &e)) < 0) {
+        turn_end(s, rc, &e);
+        return;
+    } else {
+        r->done.reason = take_token(s, &id);
     }
-    return done->reason == STOP_ERROR ? rc : 0;
+    /* The answer ends with a token that was not computed; the next turn's prompt takes it from
+     * here. */
+    if ((r->done.reason == STOP_LENGTH || r->done.reason == STOP_CANCELLED) && id >= 0 &&
+        s->n_tokens < s->engine->info.context) {
+        s->tokens[s->n_tokens] = id;
+        s->token_waits = true;
+    }
+    if (r->done.reason != STOP_NONE)
+        turn_end(s, 0, NULL);
+    else if ((rc = session_append(s, &id, 1, &e)) < 0)
+        turn_end(s, rc, &e);
+    else
+        r->end = rc;
+}
+
+/* Text that was held back for no reason. */
+static void send_rest(struct session *s)
+{
+    struct turn_run *r = &s->run;
+    struct token_event rest = {.id = -1};
+    char piece[PIECE];
+    size_t ready;
+
+    if (stop_matcher_push(&r->out, piece, detokenizer_finish(&r->text, piece, sizeof piece),
+                          &ready))
+        r->out.n = ready;
+    stop_matcher_send(s, r->out.n, &rest);
+}
+
+void turn_end(struct session *s, int rc, const struct error *e)
+{
+    struct engine *g = s->engine;
+    struct turn_run *r = &s->run;
+    struct event ev = {.kind = EVENT_TURN_DONE};
+
+    if (rc == ERR_CANCELLED && r->answering && r->end == s->n_tokens + 1)
+        s->token_waits = true; /* taken and shown, its computing was cancelled */
+    if (r->answering && r->done.reason != STOP_STRING)
+        send_rest(s);
+    if (!r->answering && r->end)
+        end_prompt(s);
+    if (rc == 0) { /* what was found while the last token was computed */
+        rc = model_check(g->model, &r->error);
+        e = rc < 0 ? &r->error : e;
+    }
+    if (rc == ERR_CANCELLED)
+        r->done.reason = STOP_CANCELLED;
+    else if (rc < 0)
+        r->done.reason = STOP_ERROR;
+    r->rc = rc == ERR_CANCELLED ? 0 : rc;
+    if (rc < 0 && e)
+        r->error = *e;
+    if (s->counted > s->n_tokens) /* what is left out of the session may be counted another time */
+        s->counted = s->n_tokens;
+    r->done.total_ns = clock_now() - r->start;
+    if (g->n_running == 1)
+        g->t.state = ENGINE_IDLE;
+    metrics_refresh(g);
+    r->turn = NULL;
+    mem_free(r->out.held);
+    r->out.held = NULL;
+    ev.done_turn = r->done;
+    if (r->rc < 0) {
+        ev = (struct event){.kind = EVENT_ERROR, .text = mem_string(r->error.text)};
+        ev.failure.code = r->rc;
+    }
+    session_emit(s, &ev);
+    g->n_running--;
+    g->busy = g->n_running > 0;
+    s->turn_cancelled = false;
+    atomic_store(&s->cancel, 0);
+    g->tune_due = true;
+}
+
+/* What a caller of engine_turn hears: an error is what it returns. */
+struct listener {
+    int (*on_event)(void *ctx, struct event *ev);
+    void *ctx;
+};
+
+static int listen(void *ctx, struct event *ev)
+{
+    const struct listener *l = ctx;
+
+    return ev->kind == EVENT_ERROR || !l->on_event ? 0 : l->on_event(l->ctx, ev);
 }
 
 int engine_turn(struct engine *g, const struct turn *t,
@@ -324,55 +440,22 @@ int engine_turn(struct engine *g, const struct turn *t,
                 struct turn_done_event *done, struct error *e)
 {
     struct session *s = g->session;
-    struct event ev = {.kind = EVENT_TURN_DONE};
     int (*idle_event)(void *ctx, struct event *ev) = g->on_event;
+    struct listener listener = {on_event, ctx};
     void *idle_ctx = g->event_ctx;
-    struct turn_done_event local;
-    struct stop_matcher o = {0};
     struct error own = {0};
-    uint64_t start = clock_now();
-    int *ids = NULL, n = 0, rc;
 
-    if (!e)
-        e = &own;
-    if (!done)
-        done = &local;
-    memset(done, 0, sizeof *done);
     g->on_event = on_event;
     g->event_ctx = ctx;
-    g->busy = true;
-    g->t.turn_start_ns = start;
-    sampler_set(&s->sampler, &t->sampling);
-    sampler_seed(&s->sampler, t->sampling.seed);
-    rc = prompt_build(s, t, &ids, &n, &done->dropped_turns, e);
-    if (rc == 0 && stop_matcher_init(&o, t) < 0)
-        rc = error_set(e, ERR_MEMORY, "no memory for the stop strings");
-    if (rc == 0)
-        place_safe_point(g);
-    if (rc == 0 && (rc = prefill(s, ids, n, done, e)) == 0)
-        rc = decode(s, t, &o, start, done, e);
-    if (rc == 0) /* what was found while the last token was computed */
-        rc = model_check(g->model, e);
-    if (rc == ERR_CANCELLED) {
-        done->reason = STOP_CANCELLED;
-        rc = 0;
-    }
-    done->total_ns = clock_now() - start;
-    g->t.state = ENGINE_IDLE;
-    metrics_refresh(g);
-    if (rc < 0) {
-        done->reason = STOP_ERROR;
-    } else {
-        ev.done_turn = *done;
-        engine_emit(g, &ev);
-    }
+    if (turn_begin(s, t, listen, &listener, e ? e : &own) == 0)
+        while (turn_running(s))
+            engine_step(g);
     g->on_event = idle_event;
     g->event_ctx = idle_ctx;
-    g->tune_due = true;
-    g->busy = false;
-    s->turn_cancelled = false;
+    if (done)
+        *done = s->run.done;
+    if (s->run.rc < 0 && e)
+        *e = s->run.error;
     engine_uncancel(g);
-    mem_free(ids);
-    mem_free(o.held);
-    return rc;
+    return s->run.rc;
 }

@@ -42,8 +42,8 @@ struct worker {
     _Atomic(struct engine *) shared; /* set once before READY; for info and cancel */
     /* TURN and CALL: how many were sent and are over, and the newest that was cancelled */
     atomic_uint_fast64_t work_sent, work_over, work_cancelled;
-    atomic_int quit;                 /* no further commands */
-    atomic_int stopping;             /* worker_stop waits: the engine may go */
+    atomic_int quit;     /* no further commands */
+    atomic_int stopping; /* worker_stop waits: the engine may go */
 };
 
 /* ---- engine thread ---- */

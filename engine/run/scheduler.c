@@ -1,0 +1,161 @@
+/* What every pass is made of: the next token of every session that answers, and chunks of prompts
+ * that wait. Engine thread. Beside answers a prompt takes no longer than they do, or than a tenth
+ * of a second; who has been served least comes first. Between passes is the safe point of all
+ * sessions: cancelled turns end, placement moves on. */
+#include "engine/base/clock.h"
+#include "engine/run/engine.h"
+#include "engine/run/internal.h"
+
+#define RETRIES (2 * DEVICE_MAX + 2)
+#define MIXED_NS                                                                     \
+    (100 * CLOCK_MILLI) /* a pass with a chunk beside answers, where those take less \
+                         */
+#define FIRST_CHUNK 16  /* beside answers, before anything was measured */
+
+static int waiting_rows(const struct session *s)
+{
+    return s->run.end - s->n_tokens;
+}
+
+/* Its next token waits for its pass; recomputing more than that is a prompt's work. */
+static bool answers(const struct session *s)
+{
+    return turn_running(s) && s->run.answering && waiting_rows(s) == 1;
+}
+
+static bool has_prompt(const struct session *s)
+{
+    return turn_running(s) && !answers(s);
+}
+
+/* The session served least of those that are not in the pass yet and that `wanted` takes. */
+static struct session *least_served(const struct engine *g, int n,
+                                    bool (*wanted)(const struct session *s))
+{
+    struct session *least = NULL;
+
+    for (int i = 0; i < g->n_sessions; i++) {
+        struct session *s = g->sessions[i];
+        bool taken = !s || !wanted(s);
+
+        for (int k = 0; k < n && !taken; k++)
+            taken = g->pass.parts[k].session == s;
+        if (!taken && (!least || s->run.served < least->run.served))
+            least = s;
+    }
+    return least;
+}
+
+static void add_part(struct engine *g, int n, struct session *s, int rows)
+{
+    bool last = rows == waiting_rows(s);
+
+    g->pass.parts[n] = (struct pass_part){
+        .session = s, .rows = rows, .logits = last ? s->logits : NULL, .decode = s->run.answering};
+}
+
+/* Rows of prompts that a pass beside answers may have. A chunk grows by no more than twice: what a
+ * row costs depends on how many there are. */
+static int rows_beside(const struct scheduler *c)
+{
+    uint64_t limit = 2 * c->decode_ns > MIXED_NS ? 2 * c->decode_ns : MIXED_NS;
+    double rows = c->row_ns > 0 ? (double)(limit - c->decode_ns) / c->row_ns : FIRST_CHUNK;
+    int most = 2 * c->chunk > FIRST_CHUNK ? 2 * c->chunk : FIRST_CHUNK;
+
+    return rows < 1 ? 1 : rows < most ? (int)rows : most;
+}
+
+/* The parts of the next pass; how many. answers: how many of them are answers' next tokens. */
+static int fill(struct engine *g, int *n_answers)
+{
+    int left = g->forward.max_rows, n = 0, room;
+    struct session *s;
+
+    for (; left > 0 && (s = least_served(g, n, answers)); left--)
+        add_part(g, n++, s, 1);
+    *n_answers = n;
+    room = n && rows_beside(&g->scheduler) < left ? rows_beside(&g->scheduler) : left;
+    while (room > 0 && (s = least_served(g, n, has_prompt))) {
+        int rows = waiting_rows(s) < room ? waiting_rows(s) : room;
+
+        add_part(g, n++, s, rows);
+        room -= rows;
+    }
+    return n;
+}
+
+/* What a pass took, for the size of later ones. */
+static void learn(struct engine *g, int n, int n_answers, uint64_t ns)
+{
+    struct scheduler *c = &g->scheduler;
+    int rows = 0;
+    double each;
+
+    for (int i = n_answers; i < n; i++)
+        rows += g->pass.parts[i].rows;
+    if (!rows) {
+        c->decode_ns = ns;
+        return;
+    }
+    if (!n_answers)
+        return;
+    c->chunk = rows;
+    each = (ns > c->decode_ns ? (double)(ns - c->decode_ns) : 0.0) / rows;
+    c->row_ns = c->row_ns > 0 ? 0.5 * (c->row_ns + each) : each;
+}
+
+/* Turns that nobody wants any more end, each by itself. */
+static void end_cancelled(struct engine *g)
+{
+    for (int i = 0; i < g->n_sessions; i++)
+        if (g->sessions[i] && turn_running(g->sessions[i]) && session_cancelled(g->sessions[i]))
+            turn_end(g->sessions[i], ERR_CANCELLED, NULL);
+}
+
+/* One pass; a device that fails may cost rows, which are computed again with the next ones. */
+static void run(struct engine *g, int n, int n_answers)
+{
+    struct pass_part *parts = g->pass.parts;
+    uint64_t start = clock_now();
+    struct error e = {0};
+    bool again;
+    int rc;
+
+    for (int i = 0; i < n; i++)
+        if (parts[i].session->run.answering)
+            parts[i].session->run.begin = start;
+    if (n_answers)
+        metrics_timeline_begin(g, start);
+    rc = session_pass(g, n, &again, &e);
+    if (rc == 0)
+        learn(g, n, n_answers, clock_now() - start);
+    g->scheduler.failures = again ? g->scheduler.failures + 1 : 0;
+    for (int i = 0; i < n; i++) {
+        struct session *s = parts[i].session;
+
+        s->run.served += (uint64_t)parts[i].rows;
+        if (rc == 0 && waiting_rows(s) == 0)
+            turn_step(s);
+        else if (rc < 0 && rc != ERR_CANCELLED && !(again && g->scheduler.failures < RETRIES))
+            turn_end(s, rc, &e);
+    }
+}
+
+bool engine_step(struct engine *g)
+{
+    int n, n_answers;
+
+    end_cancelled(g);
+    if ((n = fill(g, &n_answers)) == 0)
+        return false;
+    run(g, n, n_answers);
+    end_cancelled(g);
+    if (!g->n_running)
+        return false;
+    place_safe_point(g);
+    if (n_answers && g->tick) {
+        metrics_refresh(g);
+        g->tick(g->tick_ctx);
+    }
+    return g->n_running > 0;
+}
