@@ -90,7 +90,7 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
     struct experts_job j = {layer, rows, h, n_groups, groups, row, slot, out};
 
     ck_assert_int_eq(ops->experts(dev, &j, &e), 0);
-    struct combine_job c = {rows, out, weights, x};
+    struct combine_job c = {layer, rows, out, weights, x};
 
     ck_assert_int_eq(ops->combine(dev, &c, &e), 0);
     free(y), free(h), free(out), free(weights), free(experts), free(row), free(slot), free(groups);

@@ -50,7 +50,7 @@ static struct engine *open_engine(const char *model, int n_threads, int convert,
     struct engine *g = NULL;
     struct error e = {0};
 
-    if (golden_engine(&g, model, n_threads, convert, exact, &e) < 0)
+    if (golden_engine(&g, model, NULL, n_threads, convert, exact, &e) < 0)
         ck_abort_msg("%s", e.text);
     return g;
 }

@@ -174,6 +174,9 @@ START_TEST(test_rows)
         kernels_scalar.norm(x, n, w, round & 2 ? b : NULL, 1.0f / (float)n, 1e-5f, want);
         k->norm(x, n, w, round & 2 ? b : NULL, 1.0f / (float)n, 1e-5f, got);
         same(k->name, "norm", got, want, n);
+        kernels_scalar.rms_norm(x, n, w, 1.0f / (float)n, 1e-5f, want);
+        k->rms_norm(x, n, w, 1.0f / (float)n, 1e-5f, got);
+        same(k->name, "rms norm", got, want, n);
         for (int i = 0; i < n; i++)
             x[i] *= round & 4 ? 1.0f : 3.0f;
         kernels_scalar.silu_mul(x, y, n, want);
@@ -183,6 +186,9 @@ START_TEST(test_rows)
         kernels_scalar.rotary(want, n, half, w, b, scale);
         k->rotary(got, n, half, w, b, scale);
         same(k->name, "rotary", got, want, n);
+        kernels_scalar.rotary_pairs(want, n, half, w, b, scale);
+        k->rotary_pairs(got, n, half, w, b, scale);
+        same(k->name, "rotary of pairs", got, want, n);
         memcpy(want, x, sizeof want), memcpy(got, x, sizeof got);
         kernels_scalar.add(want, y, n);
         k->add(got, y, n);

@@ -182,6 +182,39 @@ START_TEST(test_router_table)
 }
 END_TEST
 
+/* Routers by hand. */
+START_TEST(test_route)
+{
+    const float scores[] = {0.0f, 2.0f, 1.0f, 2.0f, -1.0f, 0.5f}, bias[] = {0, 0, 0, -1, 0, 1};
+    struct router_shape r = {.kind = ROUTER_SOFTMAX};
+    double sum = 0.0;
+    int x[3];
+    float w[3];
+
+    for (int i = 0; i < 6; i++)
+        sum += exp(scores[i] - 2.0);
+    num_route(&r, scores, NULL, 6, 3, x, w);
+    ck_assert(x[0] == 1 && x[1] == 3 && x[2] == 2); /* ties: the lower index */
+    ck_assert(fabs(w[0] - 1.0 / sum) < 1e-6 && fabs(w[2] - exp(-1.0) / sum) < 1e-6);
+    r.normalised = true;
+    r.factor = 2.5f;
+    num_route(&r, scores, NULL, 6, 2, x, w);
+    ck_assert(fabsf(w[0] - 1.25f) < 1e-6f && fabsf(w[1] - 1.25f) < 1e-6f);
+    r = (struct router_shape){.kind = ROUTER_SIGMOID, .choice_bias = true};
+    num_route(&r, scores, bias, 6, 2, x, w);
+    ck_assert(x[0] == 5 && x[1] == 1);                      /* the bias chooses ... */
+    ck_assert(fabs(w[0] - 1.0 / (1.0 + exp(-0.5))) < 1e-6); /* ... and does not weigh */
+    /* groups of two: by the sum of two, biased; by the largest, unbiased */
+    r.groups = 3;
+    r.groups_used = 1;
+    num_route(&r, scores, bias, 6, 2, x, w);
+    ck_assert(x[0] == 5 && x[1] == 4);
+    r = (struct router_shape){.kind = ROUTER_SOFTMAX, .groups = 3, .groups_used = 2};
+    num_route(&r, scores, NULL, 6, 3, x, w);
+    ck_assert(x[0] == 1 && x[1] == 3 && x[2] == 2);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("numerics");
@@ -194,6 +227,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_quantise);
     tcase_add_test(t, test_dot_and_fold);
     tcase_add_test(t, test_router_table);
+    tcase_add_test(t, test_route);
     suite_add_tcase(s, t);
     return s;
 }

@@ -334,9 +334,9 @@ START_TEST(long_text_can_be_interrupted)
 
         for (size_t i = 0; i < size; i++)
             text[i] = kinds[k][i % strlen(kinds[k])];
-        ck_assert_int_eq(
-            tokenizer_encode_masked(x.t, text, size, true, NULL, &stop, &ids, &n, NULL, &e),
-            ERR_CANCELLED);
+        ck_assert_int_eq(tokenizer_encode_masked(x.t, text, size, true, NULL, &stop, &ids, &n, NULL,
+                                                 &e),
+                         ERR_CANCELLED);
         ck_assert_int_eq(asked, 3);
     }
     free(text);

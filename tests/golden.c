@@ -71,6 +71,7 @@ int golden_open(struct golden *g, const char *path, char *why, size_t why_size)
             g->n_layers = dims[0];
             g->used = dims[2];
             g->weights = tensor(g, header, "weights", "F32", dims);
+            g->moe_layers = tensor(g, header, "moe_layers", "I32", dims);
         }
     }
     json_decref(header);
@@ -95,10 +96,11 @@ int golden_argmax(const float *logits, int n)
     return best;
 }
 
-int golden_engine(struct engine **out, const char *model, int n_threads, int convert, bool exact,
-                  struct error *e)
+int golden_engine(struct engine **out, const char *model, const char *kernels, int n_threads,
+                  int convert, bool exact, struct error *e)
 {
     struct engine_config c = {.model_path = model,
+                              .kernels = kernels,
                               .context = 512,
                               .n_threads = n_threads,
                               .ubatch = 128,
@@ -129,22 +131,38 @@ struct routed {
     bool agrees;
 };
 
+/* Of one row: golden ones are ordered by weight, ours by choice; shared experts come after. */
+static bool same_choice(const struct golden *g, size_t theirs, const int *experts,
+                        const float *weights)
+{
+    for (int k = 0; k < g->used; k++) {
+        int i = 0;
+
+        while (i < g->used && experts[i] != g->experts[theirs + (size_t)k])
+            i++;
+        if (i == g->used || !(fabsf(weights[i] - g->weights[theirs + (size_t)k]) <= 1e-4f))
+            return false;
+    }
+    return true;
+}
+
 static void check_routing(void *ctx, const struct routing *r)
 {
     struct routed *s = ctx;
     const struct golden *g = s->golden;
 
-    for (int l = 0; l < r->n_layers; l++)
-        for (int row = 0; row < r->rows; row++)
-            for (int k = 0; k < r->used && r->pos + row < g->n; k++) {
-                int mine = (l * r->rows + row) * r->used + k,
-                    theirs = (l * g->n + r->pos + row) * g->used + k;
+    for (int l = 0; l < g->n_layers; l++) {
+        int layer = g->moe_layers ? g->moe_layers[l] : l;
 
-                if (r->n_layers != g->n_layers || r->used != g->used ||
-                    r->experts[mine] != g->experts[theirs] ||
-                    !(fabsf(r->weights[mine] - g->weights[theirs]) <= 1e-4f))
-                    s->agrees = false;
-            }
+        for (int row = 0; row < r->rows && r->pos + row < g->n; row++) {
+            size_t mine = ((size_t)layer * (size_t)r->rows + (size_t)row) * (size_t)r->used,
+                   theirs = (size_t)((l * g->n + r->pos + row) * g->used);
+
+            if (layer >= r->n_layers || r->used < g->used ||
+                !same_choice(g, theirs, r->experts + mine, r->weights + mine))
+                s->agrees = false;
+        }
+    }
 }
 
 /* Evaluates n ids in chunks and returns the largest difference from want. */

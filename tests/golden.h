@@ -18,8 +18,9 @@ struct golden {
     int n_greedy;
     const float *short_logits; /* (n_short, n_vocab), or NULL */
     int n_short;
-    const int *experts; /* (n_layers, n, used), or NULL */
+    const int *experts; /* (n_layers, n, used) of the routed layers, or NULL */
     const float *weights;
+    const int *moe_layers; /* which layers those are; NULL: all */
     int n_layers, used;
 };
 
@@ -31,16 +32,17 @@ struct golden_result {
     /* largest absolute difference of a logit: at once, in chunks of 1, 7 and 16, token by token */
     double whole, chunked, stepped;
     bool has_greedy, greedy_agrees;
-    /* the same experts, weights within 1e-4; true where the file has none */
+    /* the same experts, weights within 1e-4, in whatever order; true where the file has none */
     bool routing_agrees;
 };
 
 #define GOLDEN_TOLERANCE 1e-4
 
-/* The engine as the golden numbers want it: float weights multiplied in F32, F32 cache. ERR_ codes
+/* The engine as the golden numbers want it: float weights multiplied in F32, F32 cache. kernels:
+ * the set's name, NULL: the best. ERR_ codes
  * as engine_open. */
-int golden_engine(struct engine **out, const char *model, int n_threads, int convert, bool exact,
-                  struct error *e);
+int golden_engine(struct engine **out, const char *model, const char *kernels, int n_threads,
+                  int convert, bool exact, struct error *e);
 /* Runs every comparison; ERR_ codes of the engine. */
 int golden_compare(struct engine *g, const struct golden *golden, struct golden_result *out,
                    struct error *e);

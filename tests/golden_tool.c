@@ -28,7 +28,7 @@ int main(int argc, char **argv)
             failed = 1;
             continue;
         }
-        if (golden_engine(&g, argv[i], 0, -1, true, &e) < 0 ||
+        if (golden_engine(&g, argv[i], NULL, 0, -1, true, &e) < 0 ||
             golden_compare(g, &golden, &r, &e) < 0) {
             printf("%s: FAILED: %s\n", argv[i], e.text);
             failed = 1;

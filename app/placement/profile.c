@@ -71,11 +71,11 @@ static void share_out(const struct trace *t, size_t from, const struct counting 
         if (s->kind != TRACE_EXPERTS || s->device >= PROFILE_DEVICES)
             continue;
         for (int k = 0; k < now->n_experts_used; k++)
-            n += now->ran_on[s->layer * now->n_experts + chosen[k]] == s->device;
+            n += chosen[k] >= 0 && now->ran_on[s->layer * now->n_experts + chosen[k]] == s->device;
         for (int k = 0; k < now->n_experts_used && n; k++) {
             int cell = s->layer * now->n_experts + chosen[k];
 
-            if (now->ran_on[cell] != s->device)
+            if (chosen[k] < 0 || now->ran_on[cell] != s->device)
                 continue;
             sum[cell] += (double)(s->end_ns - s->start_ns) / n;
             calls[cell] += 1;

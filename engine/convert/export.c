@@ -177,10 +177,9 @@ static int add_norm(struct export *x, enum tensor_role role, int layer,
 static int add_block(struct export *x, struct block_id id, int experts)
 {
     static const enum tensor_role roles[MATRIX_PARTS] = {
-        [MATRIX_Q] = TENSOR_Q,          [MATRIX_K] = TENSOR_K,
-        [MATRIX_V] = TENSOR_V,          [MATRIX_O] = TENSOR_O,
-        [MATRIX_GATE] = TENSOR_GATES,   [MATRIX_UP] = TENSOR_UPS,
-        [MATRIX_DOWN] = TENSOR_DOWNS,   [MATRIX_HEAD] = TENSOR_HEAD,
+        [MATRIX_Q] = TENSOR_Q,        [MATRIX_K] = TENSOR_K,        [MATRIX_V] = TENSOR_V,
+        [MATRIX_O] = TENSOR_O,        [MATRIX_GATE] = TENSOR_GATES, [MATRIX_UP] = TENSOR_UPS,
+        [MATRIX_DOWN] = TENSOR_DOWNS, [MATRIX_HEAD] = TENSOR_HEAD,
     };
     struct block_matrix list[BLOCK_MATRICES];
     size_t stride = id.kind == BLOCK_EXPERT ? sizeof(struct expert_weights) : 0;
@@ -202,7 +201,7 @@ static int list_parts(struct export *x, struct matrix *embeddings, struct error 
                                   .cols = hp->hidden,
                                   .data = m->embeddings.data};
     bad = add_matrix(x, TENSOR_EMBEDDINGS, 0, embeddings, 1, 0);
-    if (hp->short_factor)
+    if (hp->original_context)
         bad |= add_vector(x, TENSOR_ROPE_LONG, 0, false, hp->long_factor,
                           hp->common.mixer.rope_dims / 2, 0) ||
                add_vector(x, TENSOR_ROPE_SHORT, 0, false, hp->short_factor,

@@ -88,7 +88,8 @@ struct imposed_routing {
 };
 
 /* Optional fused step: h = norm(x) of the expert norm, scores, then experts and weights (rows,
- * n_experts_used), expert 1 first. */
+ * n_experts_used): the chosen ones, expert 1 first, then the shared one; -1 and 0 in what is left
+ * of a row, where the layer has fewer of them than others (shape_used). */
 struct route_job {
     int layer, rows;
     const float *x;
@@ -119,8 +120,8 @@ struct experts_job {
 
 /* x = x + combine(expert outputs) by rule 9. */
 struct combine_job {
-    int rows;
-    const float *out, *weights; /* (used, rows, hidden), (rows, used) */
+    int layer, rows;
+    const float *out, *weights; /* (used, rows, hidden), (rows, n_experts_used) */
     float *x;
 };
 

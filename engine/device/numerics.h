@@ -23,9 +23,11 @@
  * +0, then lanes fold: for s = 8, 4, 2, 1: lane[j] += lane[j+s] for j < s.
  * 5. LayerNorm: mean = sum4(x) * inv_n (inv_n = 1.0f/n, computed on the host), v = sum4 with
  * fma((x-mean),(x-mean),lane), r = num_rsqrt(fma(v, inv_n, eps)); y = fma((x-mean)*r, w, b), or
- * ((x-mean)*r)*w without bias.
- * 6. Rotary: pairs (i, i+rot/2): y0 = fma(x0, c, -(x1*s)), y1 = fma(x1, c, x0*s); c, s from one
- * host table (computed in double, mscale folded in, rounded once). Elements beyond rot are copied.
+ * ((x-mean)*r)*w without bias. RMSNorm: v = sum4 with fma(x,x,lane), r as above; y = (x*r)*w; where
+ * the model means 1 + w, that sum is taken once, when the weights are loaded.
+ * 6. Rotary: pairs (i, i+rot/2), or (2i, 2i+1) where the model has it so: y0 = fma(x0, c, -(x1*s)),
+ * y1 = fma(x1, c, x0*s); c, s from one host table (computed in double, mscale folded in, rounded
+ * once). Elements beyond rot are copied.
  * 7. Attention of one query head: q' = q * scale after rotary (scale = 1/sqrt(head_dim), host,
  * rounded once); keys and values rounded to the cache type (F16: nearest even; Q8_0:
  * num_kv_quantise_block, an element is then (float)q * d, exact); score_t by rule 3 on q' and k_t;
@@ -38,7 +40,9 @@
  * 8. Expert: h = num_silu(gate) * up (gate and up by rule 2, quantised again by rule 1 for down).
  * 9. Combination: acc = w0*e0; acc = fma(w1, e1, acc) ... in routing order; x = x + acc. Attention
  * residual: x = x + y.
- * 10. Router weights: num_route (below), scores by rule 3 in F32.
+ * 10. Router weights: num_route (below), scores by rule 3 in F32. A shared expert stands behind the
+ * chosen ones, with the weight 1 or num_sigmoid of its own score by rule 3; a dense layer is one
+ * with the weight 1.
  *
  * 11. Dot product of float weights (F32, F16, BF16; each is an F32 number exactly), on the CPU:
  * every set of kernels, one row or many. Columns are filled up with zeros to a multiple of 32. 16
@@ -54,6 +58,7 @@
 #define ENGINE_DEVICE_NUMERICS_H
 
 #include "engine/base/half.h"
+#include "engine/model/shape.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -106,12 +111,18 @@ static inline float num_exp(float x)
     return x < -87.0f ? 0.0f : p;
 }
 
-/* x * sigmoid(x); the exponent is clamped to +-80 so that no value is subnormal. */
-static inline float num_silu(float x)
+/* 1 / (1 + exp(-x)); the exponent is clamped to +-80 so that no value is subnormal. */
+static inline float num_sigmoid(float x)
 {
     float c = -x < -80.0f ? -80.0f : -x > 80.0f ? 80.0f : -x;
 
-    return x * num_recip(1.0f + num_exp(c));
+    return num_recip(1.0f + num_exp(c));
+}
+
+/* x * sigmoid(x). */
+static inline float num_silu(float x)
+{
+    return x * num_sigmoid(x);
 }
 
 /* Rule 1, one block. Returns d; sum (may be NULL) gets the integer sum of q. */
@@ -227,6 +238,87 @@ static inline void num_sparsemixer(const float *scores, int n, float jitter, int
         weights[slot] = num_recip(sum);
         taken[best >> 6] |= (uint64_t)1 << (best & 63);
     }
+}
+
+#define NUM_EXPERTS 512 /* most of a router */
+
+/* The sum of a group's two largest values, of its largest one: what groups of experts are chosen by
+ * where choices are biased, where they are not (DeepSeek-V3, DeepSeek-V2: modeling_deepseek_v3.py,
+ * modeling_deepseek_v2.py). */
+static inline float num_group_score(const float *choice, int n, bool two)
+{
+    float first = choice[0], second = -INFINITY;
+
+    for (int e = 1; e < n; e++)
+        if (choice[e] > first) {
+            second = first;
+            first = choice[e];
+        } else if (choice[e] > second) {
+            second = choice[e];
+        }
+    return two && n > 1 ? first + second : first;
+}
+
+/* All but the best groups are out: -inf. Ties: the lower group. */
+static inline void num_choose_groups(const struct router_shape *r, float *choice, int n)
+{
+    float best[NUM_EXPERTS];
+    int size = n / r->groups;
+
+    for (int g = 0; g < r->groups; g++)
+        best[g] = num_group_score(choice + g * size, size, r->choice_bias);
+    for (int g = 0; g < r->groups; g++) {
+        int better = 0;
+
+        for (int o = 0; o < r->groups; o++)
+            better += best[o] > best[g] || (best[o] == best[g] && o < g);
+        for (int e = 0; better >= r->groups_used && e < size; e++)
+            choice[g * size + e] = -INFINITY;
+    }
+}
+
+/* Rule 10. scores (n) become k experts, the likeliest first, and their weights. Softmax: p_e =
+ * num_exp(s_e - max), over their sum, taken upwards; sigmoid: num_sigmoid(s_e). bias (n) or NULL is
+ * added for the choice alone. Normalised: over the sum of the chosen ones, in the order of choice.
+ * Ties: the lower index. */
+static inline void num_route(const struct router_shape *r, const float *scores, const float *bias,
+                             int n, int k, int *experts, float *weights)
+{
+    float p[NUM_EXPERTS], choice[NUM_EXPERTS], max = scores[0], sum = 0.0f, scale;
+    uint64_t taken[NUM_EXPERTS / 64] = {0};
+
+    if (r->kind == ROUTER_SPARSEMIXER) {
+        num_sparsemixer(scores, n, r->jitter, k, experts, weights);
+        return;
+    }
+    for (int e = 1; e < n; e++)
+        max = scores[e] > max ? scores[e] : max;
+    for (int e = 0; e < n; e++) {
+        p[e] = r->kind == ROUTER_SIGMOID ? num_sigmoid(scores[e]) : num_exp(scores[e] - max);
+        sum = sum + p[e];
+    }
+    scale = r->kind == ROUTER_SIGMOID ? 1.0f : num_recip(sum);
+    for (int e = 0; e < n; e++) {
+        p[e] = p[e] * scale;
+        choice[e] = bias ? p[e] + bias[e] : p[e];
+    }
+    if (r->groups > 1)
+        num_choose_groups(r, choice, n);
+    sum = 0.0f;
+    for (int slot = 0; slot < k; slot++) {
+        int best = -1;
+
+        for (int e = 0; e < n; e++)
+            if (!(taken[e >> 6] >> (e & 63) & 1) && (best < 0 || choice[e] > choice[best]))
+                best = e;
+        taken[best >> 6] |= (uint64_t)1 << (best & 63);
+        experts[slot] = best;
+        weights[slot] = p[best];
+        sum = sum + p[best];
+    }
+    scale = (r->normalised ? num_recip(sum) : 1.0f) * (r->factor != 0.0f ? r->factor : 1.0f);
+    for (int slot = 0; slot < k; slot++)
+        weights[slot] = weights[slot] * scale;
 }
 
 #endif

@@ -169,18 +169,25 @@ static int add_bias(struct binding *b, const float **bias, enum tensor_role role
     return add_vector(b, bias, t, first, rows, e);
 }
 
-static int bind_norm(struct binding *b, struct norm_weights *n, enum tensor_role role, int layer,
-                     struct error *e)
+static int bind_vector(struct binding *b, const float **vector, enum tensor_role role, int layer,
+                       int n, struct error *e)
 {
     const struct tensor_view *t = want(b, role, layer, 0, e);
-    int hidden = b->model->hp.hidden, rc;
+    int rc;
 
     if (!t)
         return ERR_MODEL;
-    if ((rc = check_shape(b, t, hidden, 0, 0, e)) ||
-        (rc = add_vector(b, &n->weight, t, 0, hidden, e)))
+    if ((rc = check_shape(b, t, n, 0, 0, e)))
         return rc;
-    return add_bias(b, &n->bias, role, layer, 0, hidden, hidden, e);
+    return add_vector(b, vector, t, 0, n, e);
+}
+
+static int bind_norm(struct binding *b, struct norm_weights *n, enum tensor_role role, int layer,
+                     struct error *e)
+{
+    int hidden = b->model->hp.hidden, rc = bind_vector(b, &n->weight, role, layer, hidden, e);
+
+    return rc ? rc : add_bias(b, &n->bias, role, layer, 0, hidden, hidden, e);
 }
 
 static int bind_plain(struct binding *b, struct matrix *m, enum tensor_role role, int layer,
@@ -200,10 +207,10 @@ static int bind_plain(struct binding *b, struct matrix *m, enum tensor_role role
 static int bind_attention(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     const struct hparams *hp = &b->model->hp;
+    const struct mixer_shape *a = &hparams_layer(hp, layer)->mixer;
     const struct tensor_view *fused = family_tensor(b->family, b->model->file, TENSOR_QKV, layer, 0,
                                                     false);
-    int q = hp->common.mixer.heads * hp->common.mixer.key_dim,
-        kv = hp->common.mixer.kv_heads * hp->common.mixer.key_dim, rc;
+    int q = a->heads * a->key_dim, kv = a->kv_heads * a->key_dim, rc;
     struct {
         struct matrix *m;
         enum tensor_role role;
@@ -224,6 +231,13 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
                            q + 2 * kv, e)))
             return rc;
     }
+    if (a->qk_norm != QK_NORM_NONE) {
+        bool whole = a->qk_norm == QK_NORM_WHOLE;
+
+        if ((rc = bind_vector(b, &w->q_norm, TENSOR_Q_NORM, layer, whole ? q : a->key_dim, e)) ||
+            (rc = bind_vector(b, &w->k_norm, TENSOR_K_NORM, layer, whole ? kv : a->key_dim, e)))
+            return rc;
+    }
     return bind_plain(b, &w->o, TENSOR_O, layer, hp->hidden, q, e);
 }
 
@@ -232,7 +246,7 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
 static int bind_kind(struct binding *b, struct layer_weights *w, int layer, enum tensor_role one,
                      enum tensor_role all, size_t field, int rows, int cols, struct error *e)
 {
-    const struct hparams *hp = &b->model->hp;
+    int experts = hparams_layer(&b->model->hp, layer)->ffn.experts;
     const struct tensor_view *stacked = family_tensor(b->family, b->model->file, all, layer, 0,
                                                       false),
                              *t = stacked;
@@ -243,11 +257,11 @@ static int bind_kind(struct binding *b, struct layer_weights *w, int layer, enum
     bool gguf = weight_file_format(b->model->file) == WEIGHT_GGUF;
     int rc;
 
-    if (stacked && (rc = check_shape(b, stacked, hp->n_experts, rows, cols, e)))
+    if (stacked && (rc = check_shape(b, stacked, experts, rows, cols, e)))
         return rc;
-    if (!stacked && fused && (rc = check_shape(b, fused, hp->n_experts, 2 * rows, cols, e)))
+    if (!stacked && fused && (rc = check_shape(b, fused, experts, 2 * rows, cols, e)))
         return rc;
-    for (int x = 0; x < hp->n_experts; x++) {
+    for (int x = 0; x < experts; x++) {
         struct matrix *m = (struct matrix *)((char *)&w->experts[x] + field);
         int64_t first = (int64_t)x * rows;
 
@@ -274,33 +288,84 @@ static int bind_kind(struct binding *b, struct layer_weights *w, int layer, enum
     return 0;
 }
 
+static int bind_expert(struct binding *b, struct expert_weights *w, int layer,
+                       enum tensor_role gate, enum tensor_role up, enum tensor_role down, int width,
+                       struct error *e)
+{
+    int hidden = b->model->hp.hidden, rc;
+
+    if ((rc = bind_plain(b, &w->gate, gate, layer, width, hidden, e)) ||
+        (rc = bind_plain(b, &w->up, up, layer, width, hidden, e)))
+        return rc;
+    return bind_plain(b, &w->down, down, layer, hidden, width, e);
+}
+
+/* The expert every token meets: the shared one behind the routed ones, or all of a dense layer. */
+static int bind_shared(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    const struct ffn_shape *s = &hparams_layer(&b->model->hp, layer)->ffn;
+    struct expert_weights *x = &w->experts[s->experts];
+
+    return s->kind == FFN_DENSE ? bind_expert(b, x, layer, TENSOR_DENSE_GATE, TENSOR_DENSE_UP,
+                                              TENSOR_DENSE_DOWN, s->shared_width, e)
+                                : bind_expert(b, x, layer, TENSOR_SHARED_GATE, TENSOR_SHARED_UP,
+                                              TENSOR_SHARED_DOWN, s->shared_width, e);
+}
+
+static int bind_experts(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    const struct ffn_shape *s = &hparams_layer(&b->model->hp, layer)->ffn;
+    int hidden = b->model->hp.hidden, rc;
+
+    if (s->experts &&
+        ((rc = bind_kind(b, w, layer, TENSOR_GATE, TENSOR_GATES,
+                         offsetof(struct expert_weights, gate), s->width, hidden, e)) ||
+         (rc = bind_kind(b, w, layer, TENSOR_UP, TENSOR_UPS, offsetof(struct expert_weights, up),
+                         s->width, hidden, e)) ||
+         (rc = bind_kind(b, w, layer, TENSOR_DOWN, TENSOR_DOWNS,
+                         offsetof(struct expert_weights, down), hidden, s->width, e))))
+        return rc;
+    return s->shared ? bind_shared(b, w, layer, e) : 0;
+}
+
+/* The scores of experts are computed in F32, whatever the file holds. */
+static int bind_router(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    const struct ffn_shape *s = &hparams_layer(&b->model->hp, layer)->ffn;
+    int hidden = b->model->hp.hidden, rc;
+    const struct tensor_view *t;
+
+    if (s->experts) {
+        if (!(t = want(b, TENSOR_ROUTER, layer, 0, e)))
+            return ERR_MODEL;
+        if ((rc = check_shape(b, t, s->experts, hidden, 0, e)) ||
+            (rc = add_vector(b, &w->router, t, 0, (int64_t)s->experts * hidden, e)))
+            return rc;
+    }
+    if (!s->shared || s->shared_gate != SHARED_SIGMOID)
+        return 0;
+    if (!(t = want(b, TENSOR_SHARED_ROUTER, layer, 0, e)))
+        return ERR_MODEL;
+    if ((rc = t->n_dims == 1 ? check_shape(b, t, hidden, 0, 0, e)
+                             : check_shape(b, t, 1, hidden, 0, e)))
+        return rc;
+    return add_vector(b, &w->shared_router, t, 0, hidden, e);
+}
+
 static int bind_layer(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
-    const struct hparams *hp = &b->model->hp;
-    const struct tensor_view *t;
     int rc;
 
     b->counted = &b->total.router_norms;
     if ((rc = bind_norm(b, &w->attention_norm, TENSOR_ATTENTION_NORM, layer, e)) ||
-        (rc = bind_norm(b, &w->expert_norm, TENSOR_EXPERT_NORM, layer, e)))
-        return rc;
-    if (!(t = want(b, TENSOR_ROUTER, layer, 0, e)))
-        return ERR_MODEL;
-    if ((rc = check_shape(b, t, hp->n_experts, hp->hidden, 0, e)) ||
-        (rc = add_vector(b, &w->router, t, 0, (int64_t)hp->n_experts * hp->hidden, e)))
+        (rc = bind_norm(b, &w->expert_norm, TENSOR_EXPERT_NORM, layer, e)) ||
+        (rc = bind_router(b, w, layer, e)))
         return rc;
     b->counted = &b->total.attention;
     if ((rc = bind_attention(b, w, layer, e)))
         return rc;
     b->counted = &b->total.experts;
-    if ((rc = bind_kind(b, w, layer, TENSOR_GATE, TENSOR_GATES,
-                        offsetof(struct expert_weights, gate), hp->common.ffn.width, hp->hidden,
-                        e)) ||
-        (rc = bind_kind(b, w, layer, TENSOR_UP, TENSOR_UPS, offsetof(struct expert_weights, up),
-                        hp->common.ffn.width, hp->hidden, e)))
-        return rc;
-    return bind_kind(b, w, layer, TENSOR_DOWN, TENSOR_DOWNS, offsetof(struct expert_weights, down),
-                     hp->hidden, hp->common.ffn.width, e);
+    return bind_experts(b, w, layer, e);
 }
 
 static int bind_ends(struct binding *b, struct error *e)
@@ -353,7 +418,6 @@ int bind_model(struct binding *b, struct error *e)
 {
     struct model *m = b->model;
     uint64_t most = 0;
-    int64_t expert;
     int rc;
 
     if (!(b->used = mem_alloc(weight_file_count(m->file), 1)))
@@ -373,10 +437,13 @@ int bind_model(struct binding *b, struct error *e)
         }
     /* Active: what a token multiplies. A look-up in the embeddings is none, so those count only
      * where they are the head. */
-    expert = (int64_t)3 * m->hp.hidden * m->hp.common.ffn.width;
     m->n_params_active = m->n_params -
-                         expert * (m->hp.n_experts - m->hp.n_experts_used) * m->hp.n_layers -
                          (m->hp.tied_embeddings ? 0 : (int64_t)m->hp.n_vocab * m->hp.hidden);
+    for (int l = 0; l < m->hp.n_layers; l++) {
+        const struct ffn_shape *s = &hparams_layer(&m->hp, l)->ffn;
+
+        m->n_params_active -= (int64_t)3 * m->hp.hidden * s->width * (s->experts - s->used);
+    }
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* Finding the family of a file, and the spelling of its tensor names. Any thread. */
 #include "engine/model/family.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -51,6 +52,24 @@ int family_of(const struct family **out, const struct weight_file *f, struct err
                          weight_file_path(f), known);
     return error_set(e, ERR_MODEL, "%s: the architecture %.*s is not known (known: %s)",
                      weight_file_path(f), (int)(v[0].len < 60 ? v[0].len : 60), v[0].s, known);
+}
+
+struct meta_value family_meta(const struct family *family, const struct weight_file *f,
+                              const char *const *gguf, const char *const *json, char *name,
+                              size_t size)
+{
+    int is_gguf = weight_file_format(f) == WEIGHT_GGUF;
+    const char *const *names = is_gguf ? gguf : json;
+
+    for (int i = 0; i < FAMILY_NAMES && names && names[i]; i++) {
+        struct meta_value v;
+
+        snprintf(name, size, is_gguf ? "%s.%s" : "%.0s%s", family->gguf[0], names[i]);
+        v = weight_file_meta(f, name);
+        if (v.type != META_NONE)
+            return v;
+    }
+    return (struct meta_value){0};
 }
 
 static void expand(const char *pattern, int layer, int expert, bool bias, char *out, size_t size)
@@ -129,11 +148,8 @@ bool family_gguf_key(const struct family *family, size_t field, char *out, size_
 
 bool family_ignores(const struct family *family, const char *tensor)
 {
-    for (const char *const *p = family->ignored; *p; p++) {
-        size_t n = strlen(*p);
-
-        if ((*p)[n - 1] == '*' ? strncmp(*p, tensor, n - 1) == 0 : strcmp(*p, tensor) == 0)
+    for (const char *const *p = family->ignored; *p; p++)
+        if (fnmatch(*p, tensor, 0) == 0)
             return true;
-    }
     return false;
 }

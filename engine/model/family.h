@@ -42,6 +42,16 @@ enum tensor_role {
     TENSOR_UPS,
     TENSOR_DOWNS,    /* all experts: one dimension more in front */
     TENSOR_GATE_UPS, /* (experts, 2 * ffn, hidden), gate first */
+    TENSOR_Q_NORM,
+    TENSOR_K_NORM, /* of a head (head_dim), or of all heads in one */
+    /* of the shared expert, and of a dense layer: (width, hidden) twice, (hidden, width) */
+    TENSOR_SHARED_GATE,
+    TENSOR_SHARED_UP,
+    TENSOR_SHARED_DOWN,
+    TENSOR_SHARED_ROUTER, /* (1, hidden) or (hidden) */
+    TENSOR_DENSE_GATE,
+    TENSOR_DENSE_UP,
+    TENSOR_DENSE_DOWN,
     TENSOR_ROLES
 };
 
@@ -58,14 +68,18 @@ struct family {
     const char *gguf[FAMILY_NAMES]; /* general.architecture */
     /* architectures[0] or model_type; case does not matter */
     const char *json[FAMILY_NAMES];
-    enum router_kind router;
-    const struct family_key *keys;       /* ends with an entry without names */
+    /* what the metadata does not say; the keys fill in the rest */
+    struct layer_shape shape;
+    enum rope_pairing gguf_rope;   /* in GGUF files, whose converter may have moved the rows */
+    const struct family_key *keys; /* ends with an entry without names */
     const struct family_tensor *tensors; /* ends with role TENSOR_ROLES */
     /* config.json; GGUF has tensors */
+    const char *normalised; /* config.json: whether the chosen experts' weights sum to 1 */
     const char *rope_kind[FAMILY_NAMES], *rope_short[FAMILY_NAMES], *rope_long[FAMILY_NAMES];
     const char *tied; /* config.json */
-    /* tensor names that carry nothing the engine needs ('*' at the end: a prefix); NULL-terminated
-     */
+    /* keys of config.json that mean a variant which is not computed; NULL-terminated, or NULL */
+    const char *const *unsupported;
+    /* tensor names that carry nothing the engine needs ('*': anything); NULL-terminated */
     const char *const *ignored;
     /* tokens that end a generation, beside those the files name; NULL-terminated */
     const char *const *stops;
@@ -85,6 +99,11 @@ void family_tensor_name(const struct family *family, const struct weight_file *f
 /* The first GGUF spelling, whatever the format of the file at hand; empty: none. */
 void family_gguf_name(const struct family *family, enum tensor_role role, int layer, bool bias,
                       char *out, size_t size);
+/* The first spelling of a key that the metadata has; name gets it. gguf, json: FAMILY_NAMES each,
+ * or NULL. META_NONE: none. */
+struct meta_value family_meta(const struct family *family, const struct weight_file *f,
+                              const char *const *gguf, const char *const *json, char *name,
+                              size_t size);
 /* "ARCH.NAME" of the field at this offset of struct hparams in GGUF metadata; false: the format has
  * none for it. */
 bool family_gguf_key(const struct family *family, size_t field, char *out, size_t size,

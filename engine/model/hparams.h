@@ -22,8 +22,9 @@ struct hparams {
     int n_experts, n_experts_used;
     float rope_theta;
     bool head_bias, tied_embeddings;
-    /* longrope; original_context 0: plain rotary embedding. Factors: rope_dims/2 each, owned by the
-     * model. */
+    /* Rotary frequencies are divided by short_factor (rope_dims/2, owned by the model, as the
+     * other; NULL: by 1), cosines and sines multiplied with short_mscale. Longrope has a second
+     * table, for sequences beyond original_context; 0: there is none. */
     int original_context;
     float *short_factor, *long_factor;
     float short_mscale, long_mscale;

@@ -10,25 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first spelling that is there. name gets it. */
-static struct meta_value find_key(const struct family *family, const struct weight_file *f,
-                                  const char *const *gguf, const char *const *json, char *name,
-                                  size_t size)
-{
-    int is_gguf = weight_file_format(f) == WEIGHT_GGUF;
-    const char *const *names = is_gguf ? gguf : json;
-
-    for (int i = 0; i < FAMILY_NAMES && names && names[i]; i++) {
-        struct meta_value v;
-
-        snprintf(name, size, is_gguf ? "%s.%s" : "%.0s%s", family->gguf[0], names[i]);
-        v = weight_file_meta(f, name);
-        if (v.type != META_NONE)
-            return v;
-    }
-    return (struct meta_value){0};
-}
-
 /* Some converters write one value per layer; all must be the same. */
 static struct meta_value only_value(struct meta_value v)
 {
@@ -49,7 +30,8 @@ static int read_keys(struct hparams *hp, const struct family *family, const stru
     char name[128];
 
     for (const struct family_key *k = family->keys; k->gguf[0] || k->json[0]; k++) {
-        struct meta_value v = only_value(find_key(family, f, k->gguf, k->json, name, sizeof name));
+        struct meta_value v = only_value(
+            family_meta(family, f, k->gguf, k->json, name, sizeof name));
         double x = v.type == META_NONE ? k->missing : v.f;
 
         if (v.type != META_NONE && v.type != META_INT && v.type != META_FLOAT)
@@ -82,11 +64,11 @@ static int settle(int *size, int64_t measured, const char *what, const char *whe
 }
 
 static int missing(const struct family *family, const struct weight_file *f, enum tensor_role role,
-                   struct error *e)
+                   int layer, struct error *e)
 {
     char name[128];
 
-    family_tensor_name(family, f, role, 0, 0, name, sizeof name);
+    family_tensor_name(family, f, role, layer, 0, name, sizeof name);
     return error_set(e, ERR_MODEL, "%s: tensor %s is missing", weight_file_path(f), name);
 }
 
@@ -100,9 +82,9 @@ static int infer_heads(struct hparams *hp, const struct family *family, const st
     int64_t q_rows, k_rows;
 
     if (!o || o->n_dims != 2)
-        return missing(family, f, TENSOR_O, e);
+        return missing(family, f, TENSOR_O, 0, e);
     if (!kv || kv->n_dims != 2)
-        return missing(family, f, TENSOR_K, e);
+        return missing(family, f, TENSOR_K, 0, e);
     q_rows = o->dims[1];
     k_rows = qkv ? (qkv->dims[0] - q_rows) / 2 : k->dims[0];
     if (!hp->common.mixer.heads && !hp->common.mixer.key_dim)
@@ -141,12 +123,11 @@ static int infer_heads(struct hparams *hp, const struct family *family, const st
 static int infer_sizes(struct hparams *hp, const struct family *family, const struct weight_file *f,
                        struct error *e)
 {
-    const struct tensor_view *t = family_tensor(family, f, TENSOR_EMBEDDINGS, 0, 0, false), *one,
-                             *all;
+    const struct tensor_view *t = family_tensor(family, f, TENSOR_EMBEDDINGS, 0, 0, false);
     int rc;
 
     if (!t || t->n_dims != 2)
-        return missing(family, f, TENSOR_EMBEDDINGS, e);
+        return missing(family, f, TENSOR_EMBEDDINGS, 0, e);
     if ((rc = settle(&hp->hidden, t->dims[1], "the hidden size", t->name, f, e)) ||
         (rc = settle(&hp->n_vocab, t->dims[0], "the vocabulary", t->name, f, e)))
         return rc;
@@ -154,101 +135,127 @@ static int infer_sizes(struct hparams *hp, const struct family *family, const st
            family_tensor(family, f, TENSOR_ATTENTION_NORM, hp->n_layers, 0, false)) {
         if (!family_tensor(family, f, TENSOR_ATTENTION_NORM, hp->n_layers, 0, false) ||
             hp->n_layers >= 1024)
-            return missing(family, f, TENSOR_ATTENTION_NORM, e);
+            return missing(family, f, TENSOR_ATTENTION_NORM, 0, e);
         hp->n_layers++;
     }
     if ((rc = infer_heads(hp, family, f, e)))
         return rc;
-    t = family_tensor(family, f, TENSOR_ROUTER, 0, 0, false);
-    if (!t || t->n_dims != 2)
-        return missing(family, f, TENSOR_ROUTER, e);
-    if ((rc = settle(&hp->common.ffn.experts, t->dims[0], "the number of experts", t->name, f, e)))
+    return 0;
+}
+
+/* The width of a routed expert by its tensors, in whichever of their forms. */
+static int64_t expert_width(const struct family *family, const struct weight_file *f, int layer,
+                            const char **where)
+{
+    static const struct {
+        enum tensor_role role;
+        int dims, at, parts;
+    } forms[] = {{TENSOR_GATE, 2, 0, 1}, {TENSOR_GATES, 3, 1, 1}, {TENSOR_GATE_UPS, 3, 1, 2}};
+
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        const struct tensor_view *t = family_tensor(family, f, forms[i].role, layer, 0, false);
+
+        if (t && t->n_dims == forms[i].dims) {
+            *where = t->name;
+            return t->dims[forms[i].at] / forms[i].parts;
+        }
+    }
+    return 0;
+}
+
+/* The width of a dense layer or of a shared expert; 0: there is none. */
+static int down_width(const struct family *family, const struct weight_file *f,
+                      enum tensor_role down, int layer)
+{
+    const struct tensor_view *t = family_tensor(family, f, down, layer, 0, false);
+
+    return t && t->n_dims == 2 && t->dims[1] > 0 && t->dims[1] <= 1 << 24 ? (int)t->dims[1] : 0;
+}
+
+/* A layer with a router is routed, with whatever shared expert it has; one without is dense. */
+static int read_ffn(struct ffn_shape *ffn, const struct ffn_shape *common,
+                    const struct family *family, const struct weight_file *f, int layer,
+                    struct error *e)
+{
+    const struct tensor_view *router = family_tensor(family, f, TENSOR_ROUTER, layer, 0, false);
+    const char *where = "";
+    int64_t width;
+    int rc;
+
+    *ffn = *common;
+    if (!router) {
+        ffn->shared_width = down_width(family, f, TENSOR_DENSE_DOWN, layer);
+        if (!ffn->shared_width)
+            return missing(family, f, TENSOR_ROUTER, layer, e);
+        ffn->kind = FFN_DENSE;
+        ffn->experts = ffn->used = ffn->width = 0;
+        ffn->shared = 1;
+        ffn->shared_gate = SHARED_PLAIN;
+        return 0;
+    }
+    if (router->n_dims != 2)
+        return missing(family, f, TENSOR_ROUTER, layer, e);
+    if ((rc = settle(&ffn->experts, router->dims[0], "the number of experts", router->name, f, e)))
         return rc;
-    if (hp->common.ffn.experts > 512 || hp->common.ffn.used > hp->common.ffn.experts)
+    if (ffn->experts > 512 || ffn->used > ffn->experts || ffn->used < 1)
         return error_set(e, ERR_MODEL,
                          "%s: %d of %d experts a token; at most 512 experts are possible",
-                         weight_file_path(f), hp->common.ffn.used, hp->common.ffn.experts);
-    one = family_tensor(family, f, TENSOR_GATE, 0, 0, false);
-    all = family_tensor(family, f, TENSOR_GATES, 0, 0, false);
-    t = one ? one : all ? all : family_tensor(family, f, TENSOR_GATE_UPS, 0, 0, false);
-    if (!t || t->n_dims != (one ? 2 : 3))
+                         weight_file_path(f), ffn->used, ffn->experts);
+    if (!(width = expert_width(family, f, layer, &where)))
         return missing(family, f, weight_file_format(f) == WEIGHT_GGUF ? TENSOR_GATES : TENSOR_GATE,
-                       e);
-    return settle(&hp->common.ffn.width,
-                  one   ? t->dims[0]
-                  : all ? t->dims[1]
-                        : t->dims[1] / 2,
-                  "the width of an expert", t->name, f, e);
-}
-
-/* Reads n factors of either format into fresh memory; *out stays NULL where there are none. */
-static int read_factors(float **out, int n, const struct family *family,
-                        const struct weight_file *f, enum tensor_role role, const char *const *json,
-                        struct error *e)
-{
-    char name[128] = "";
-    struct meta_value v = find_key(family, f, NULL, json, name, sizeof name);
-    const struct tensor_view *t = family_tensor(family, f, role, 0, 0, false);
-    float *x;
-
-    if (!t && v.type != META_ARRAY)
-        return 0;
-    if (t ? t->type != DTYPE_F32 || t->n_dims != 1 || t->dims[0] != n : v.len != (size_t)n)
-        return error_set(e, ERR_MODEL,
-                         "%s: %s must hold %d numbers, one for each pair of rotated dimensions",
-                         weight_file_path(f), t ? t->name : name, n);
-    if (!(x = *out = mem_alloc((size_t)n, sizeof *x)))
-        return error_set(e, ERR_MEMORY, "%s: out of memory", weight_file_path(f));
-    for (int i = 0; i < n; i++) {
-        if (t)
-            memcpy(&x[i], (const uint8_t *)t->data + 4 * (size_t)i, 4);
-        else
-            x[i] = (float)meta_at(&v, (size_t)i).f;
-        if (!(x[i] > 0.0f) || !isfinite(x[i]))
-            return error_set(e, ERR_MODEL, "%s: %s holds %g; rope factors are positive numbers",
-                             weight_file_path(f), t ? t->name : name, (double)x[i]);
-    }
-    return 0;
-}
-
-static int read_longrope(struct hparams *hp, const struct family *family,
-                         const struct weight_file *f, struct error *e)
-{
-    char name[128] = "";
-    struct meta_value kind = find_key(family, f, NULL, family->rope_kind, name, sizeof name);
-    int n = hp->common.mixer.rope_dims / 2, rc;
-    double ratio, scale;
-
-    if (kind.type == META_STRING && strcmp(kind.s, "longrope") && strcmp(kind.s, "su") &&
-        strcmp(kind.s, "default"))
-        return error_set(e, ERR_MODEL, "%s: %s is '%.40s'; only longrope is supported",
-                         weight_file_path(f), name, kind.s);
-    if ((rc = read_factors(&hp->short_factor, n, family, f, TENSOR_ROPE_SHORT, family->rope_short,
-                           e)) ||
-        (rc = read_factors(&hp->long_factor, n, family, f, TENSOR_ROPE_LONG, family->rope_long, e)))
+                       layer, e);
+    if ((rc = settle(&ffn->width, width, "the width of an expert", where, f, e)))
         return rc;
-    if (!hp->short_factor != !hp->long_factor)
-        return error_set(e, ERR_MODEL,
-                         "%s: longrope needs short and long factors; only one of them is there",
-                         weight_file_path(f));
-    if (!hp->short_factor) {
-        hp->original_context = 0;
-        hp->short_mscale = hp->long_mscale = 1.0f;
-        return 0;
-    }
-    if (!hp->original_context)
-        return error_set(
-            e, ERR_MODEL,
-            "%s: longrope without the original context length (original_max_position_embeddings)",
-            weight_file_path(f));
-    /* The usual attention factor of longrope, where none is given. */
-    ratio = (double)hp->context_max / hp->original_context;
-    scale = ratio <= 1.0 || hp->original_context < 2
-                ? 1.0
-                : sqrt(1.0 + log(ratio) / log(hp->original_context));
-    hp->short_mscale = hp->short_mscale > 0.0f ? hp->short_mscale : (float)scale;
-    hp->long_mscale = hp->long_mscale > 0.0f ? hp->long_mscale : (float)scale;
+    ffn->shared_width = down_width(family, f, TENSOR_SHARED_DOWN, layer);
+    ffn->shared = ffn->shared_width > 0;
     return 0;
+}
+
+/* What the layers are, one by one, by what the file holds of each. */
+static int read_layers(struct hparams *hp, const struct family *family, const struct weight_file *f,
+                       struct error *e)
+{
+    struct ffn_shape routed = {.kind = FFN_DENSE};
+    int rc;
+
+    if (!(hp->layers = mem_alloc((size_t)hp->n_layers, sizeof *hp->layers)))
+        return error_set(e, ERR_MEMORY, "%s: out of memory", weight_file_path(f));
+    for (int l = 0; l < hp->n_layers; l++) {
+        hp->layers[l] = hp->common;
+        if ((rc = read_ffn(&hp->layers[l].ffn, &hp->common.ffn, family, f, l, e)))
+            return rc;
+        if (routed.kind == FFN_DENSE)
+            routed = hp->layers[l].ffn;
+    }
+    hp->common.ffn = routed;
+    return 0;
+}
+
+/* Variants that a file's metadata may ask for and nobody computes. */
+static int check_supported(const struct family *family, const struct weight_file *f,
+                           struct error *e)
+{
+    for (const char *const *p = family->unsupported; p && *p; p++) {
+        struct meta_value v = weight_file_meta(f, *p);
+
+        if (v.type != META_NONE && !(v.type == META_BOOL && !v.i))
+            return error_set(e, ERR_MODEL,
+                             "%s: %s is set in its config.json, which is not computed",
+                             weight_file_path(f), *p);
+    }
+    return 0;
+}
+
+static void read_router(struct hparams *hp, const struct family *family,
+                        const struct weight_file *f)
+{
+    static const char *const gguf[FAMILY_NAMES] = {"expert_weights_norm"};
+    const char *const json[FAMILY_NAMES] = {family->normalised};
+    char name[128];
+    struct meta_value v = family_meta(family, f, gguf, json, name, sizeof name);
+
+    if (v.type == META_BOOL)
+        hp->common.ffn.router.normalised = v.i != 0;
 }
 
 static void add_stop(struct hparams *hp, const struct meta_value *v)
@@ -340,19 +347,24 @@ int hparams_read(struct hparams *hp, const struct family *family, const struct w
     struct meta_value tied = weight_file_meta(f, family->tied);
     int rc;
 
-    *hp = (struct hparams){.common.ffn.router.kind = family->router};
-    if ((rc = read_keys(hp, family, f, e)) || (rc = infer_sizes(hp, family, f, e)) ||
-        (rc = read_longrope(hp, family, f, e)))
+    *hp = (struct hparams){.common = family->shape};
+    if (weight_file_format(f) == WEIGHT_GGUF)
+        hp->common.mixer.rope = family->gguf_rope;
+    if ((rc = read_keys(hp, family, f, e)) || (rc = check_supported(family, f, e)) ||
+        (rc = infer_sizes(hp, family, f, e)) || (rc = rope_scaling_read(hp, family, f, e)))
         return rc;
+    read_router(hp, family, f);
     hp->common.mixer.bias = family_tensor(family, f, TENSOR_Q, 0, 0, true) ||
                             family_tensor(family, f, TENSOR_QKV, 0, 0, true);
     hp->head_bias = family_tensor(family, f, TENSOR_HEAD, 0, 0, true) != NULL;
     if (!family_tensor(family, f, TENSOR_HEAD, 0, 0, false)) {
         if (weight_file_format(f) != WEIGHT_GGUF && !(tied.type == META_BOOL && tied.i))
-            return missing(family, f, TENSOR_HEAD, e);
+            return missing(family, f, TENSOR_HEAD, 0, e);
         hp->tied_embeddings = true;
     }
     read_tokens(hp, family, f);
+    if ((rc = read_layers(hp, family, f, e)))
+        return rc;
     hparams_count(hp);
     return 0;
 }

@@ -8,5 +8,9 @@
  * ERR_MEMORY. */
 int hparams_read(struct hparams *hp, const struct family *family, const struct weight_file *f,
                  struct error *e);
+/* rope_scaling.c: short_factor and what belongs to it; hp's sizes are there. ERR_MODEL, ERR_MEMORY.
+ */
+int rope_scaling_read(struct hparams *hp, const struct family *family, const struct weight_file *f,
+                      struct error *e);
 
 #endif

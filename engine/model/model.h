@@ -18,16 +18,19 @@ struct norm_weights {
 };
 
 struct expert_weights {
-    struct matrix gate, up, down; /* (ffn, hidden), (ffn, hidden), (hidden, ffn) */
+    struct matrix gate, up, down; /* (width, hidden), (width, hidden), (hidden, width) */
 };
 
 struct layer_weights {
     struct norm_weights attention_norm, expert_norm;
     /* (heads*head_dim, hidden), (kv_heads*head_dim, hidden) twice */
     struct matrix q, k, v;
-    struct matrix o;                /* (hidden, heads*head_dim) */
-    const float *router;            /* (n_experts, hidden), F32 row-major */
-    struct expert_weights *experts; /* n_experts */
+    struct matrix o; /* (hidden, heads*head_dim) */
+    /* (head_dim) or (heads*head_dim) and (kv_heads*head_dim), see enum qk_norm; NULL: none */
+    const float *q_norm, *k_norm;
+    /* (routed experts, hidden), F32 row-major; NULL in a layer without any */
+    const float *router, *shared_router; /* (hidden): of SHARED_SIGMOID */
+    struct expert_weights *experts;      /* shape_experts: the shared one is the last */
 };
 
 struct model {

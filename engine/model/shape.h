@@ -31,12 +31,12 @@ struct mixer_shape {
     int key_dim, value_dim; /* of a head */
     int rope_dims;          /* rotated ones of a head; 0: none */
     enum rope_pairing rope;
-    int window; /* keys a query sees, itself included; 0: all */
+    int window;  /* keys a query sees, itself included; 0: all */
     float scale; /* of scores; 0: 1/sqrt(key_dim) */
     bool bias;   /* q, k and v have one */
     enum qk_norm qk_norm;
-    bool sinks;     /* a learned score a head that takes part in the softmax alone */
-    bool gated;     /* the output times sigmoid of a part of q's projection */
+    bool sinks;             /* a learned score a head that takes part in the softmax alone */
+    bool gated;             /* the output times sigmoid of a part of q's projection */
     bool learned_positions; /* none are rotated: a table is added to the embeddings */
     /* MLA */
     int q_rank, kv_rank;
@@ -53,8 +53,8 @@ enum ffn_kind {
 };
 
 enum activation {
-    ACTIVATION_SILU, /* silu(gate) * up */
-    ACTIVATION_GELU, /* tanh form; gate * up */
+    ACTIVATION_SILU,           /* silu(gate) * up */
+    ACTIVATION_GELU,           /* tanh form; gate * up */
     ACTIVATION_CLAMPED_SWIGLU, /* gpt-oss */
     ACTIVATION_RELU2,          /* relu(x)^2, without a gate */
     ACTIVATION_RELU,           /* without a gate */
@@ -110,6 +110,11 @@ struct layer_shape {
     struct ffn_shape ffn;
     struct norms_shape norms;
 };
+
+const char *shape_mixer_word(enum mixer_kind kind);
+const char *shape_ffn_word(enum ffn_kind kind);
+/* What of it no kernel computes yet, in words; NULL: all is. */
+const char *shape_unsupported(const struct layer_shape *s);
 
 /* Blocks of experts that lie in a layer: the routed ones, then the shared one; a dense layer is one
  * that is always chosen. And how many of them a token meets. */

@@ -107,8 +107,7 @@ void usage_add(struct usage *u, int rows, int pos, const int *experts, const flo
                 u->weight[l * u->n_experts + here[i]] += (double)w[i];
             }
             if (follows)
-                u->same_as_before[l] += common(here, u->called[l], u->before + l * k,
-                                               u->called[l]);
+                u->same_as_before[l] += common(here, u->called[l], u->before + l * k, u->called[l]);
             if (l)
                 u->same_as_below[l] += common(here, u->called[l], below, u->called[l - 1]);
             memcpy(u->before + l * k, here, (size_t)k * sizeof *here);

@@ -339,7 +339,8 @@ static void group_rows(struct forward *f, int layer)
     memset(f->first_entry, 0, (size_t)(n + 1) * sizeof *f->first_entry);
     memset(f->n_groups, 0, sizeof f->n_groups);
     for (int i = 0; i < f->rows * used; i++)
-        f->first_entry[chosen[i] + 1]++;
+        if (chosen[i] >= 0)
+            f->first_entry[chosen[i] + 1]++;
     for (int x = 0; x < n; x++) {
         int count = f->first_entry[x + 1], d = plan_expert(f->plan, layer, x);
 
@@ -351,8 +352,11 @@ static void group_rows(struct forward *f, int layer)
         f->ran_on[layer * n + x] = (uint8_t)d;
     }
     for (int i = 0; i < f->rows * used; i++) {
-        int at = f->first_entry[chosen[i]]++;
+        int at;
 
+        if (chosen[i] < 0)
+            continue;
+        at = f->first_entry[chosen[i]]++;
         f->row[at] = i / used;
         f->slot[at] = i % used;
     }
@@ -426,7 +430,8 @@ static void prefetch(struct forward *f, int layer)
         int list[DEVICE_STREAM], n = 0;
 
         for (int i = 0; i < hp->n_experts_used && n < DEVICE_STREAM; i++)
-            if (streamed[f->guess[i]] && plan_expert(f->plan, layer + 1, f->guess[i]) == d)
+            if (f->guess[i] >= 0 && streamed[f->guess[i]] &&
+                plan_expert(f->plan, layer + 1, f->guess[i]) == d)
                 list[n++] = f->guess[i];
         if (n && s->ops->prefetch && !s->lost)
             s->ops->prefetch(s->device, layer + 1, list, n);
@@ -498,7 +503,7 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
                               .weights = f->weights + (size_t)layer * pairs,
                               .imposed = f->imposed};
     struct combine_job combine = {
-        .rows = f->rows, .out = f->out, .weights = route.weights, .x = f->x};
+        .layer = layer, .rows = f->rows, .out = f->out, .weights = route.weights, .x = f->x};
     uint64_t start;
     int rc;
 
@@ -559,7 +564,8 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
         for (int l = first; l < last; l++) {
             rows_written(f, l, d);
             for (size_t i = 0; i < pairs; i++)
-                f->ran_on[l * hp->n_experts + f->experts[(size_t)l * pairs + i]] = (uint8_t)d;
+                if (f->experts[(size_t)l * pairs + i] >= 0)
+                    f->ran_on[l * hp->n_experts + f->experts[(size_t)l * pairs + i]] = (uint8_t)d;
         }
         return 0;
     }

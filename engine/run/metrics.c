@@ -71,17 +71,19 @@ void metrics_routed(struct engine *g, int first_row, int end_row, bool decode)
             memset(t->newest, 0, (size_t)cells);
         for (int l = 0; l < t->n_layers; l++)
             for (int s = 0; s < used; s++) {
-                int cell = l * t->n_experts +
-                           f->experts[((size_t)l * (size_t)f->rows + (size_t)row) * (size_t)used +
-                                      (size_t)s];
+                int expert = f->experts[((size_t)l * (size_t)f->rows + (size_t)row) * (size_t)used +
+                                        (size_t)s],
+                    cell = l * t->n_experts + expert;
 
+                if (newest)
+                    route[l * used + s] = (uint16_t)expert; /* TELEMETRY_NO_EXPERT: an empty slot */
+                if (expert < 0)
+                    continue;
                 t->session[cell]++;
                 t->answer[cell] += decode;
                 t->now[cell] += 1.0f;
-                if (newest) {
+                if (newest)
                     t->newest[cell] = (uint8_t)(1 + s);
-                    route[l * used + s] = (uint16_t)(cell - l * t->n_experts);
-                }
             }
     }
 }

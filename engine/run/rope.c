@@ -48,9 +48,7 @@ int rope_init(struct rope *r, const struct hparams *hp, int context, struct erro
     r->original_context = hp->original_context;
     for (int v = 0; v < variants; v++) {
         const float *factors = v == ROPE_LONG ? hp->long_factor : hp->short_factor;
-        double mscale = !hp->original_context ? 1.0
-                        : v == ROPE_LONG      ? hp->long_mscale
-                                              : hp->short_mscale;
+        double mscale = v == ROPE_LONG ? hp->long_mscale : hp->short_mscale;
 
         r->cos[v] = mem_pages(n * sizeof(float));
         r->sin[v] = mem_pages(n * sizeof(float));
@@ -62,7 +60,7 @@ int rope_init(struct rope *r, const struct hparams *hp, int context, struct erro
                 context);
         }
         r->bytes += 2 * n * sizeof(float);
-        fill(r->cos[v], r->sin[v], hp, context, hp->original_context ? factors : NULL, mscale);
+        fill(r->cos[v], r->sin[v], hp, context, factors, mscale);
     }
     return 0;
 }

@@ -87,6 +87,7 @@ struct telemetry {
     uint8_t *ran_on;  /* device that ran the expert last; PLAN_NO_DEVICE: never */
     uint8_t *planned; /* device the current plan gives it */
     uint8_t *newest;  /* 1 + routing slot when the newest token chose it, else 0 */
+#define TELEMETRY_NO_EXPERT 0xffff
     uint16_t *routes; /* (TELEMETRY_ROUTES, n_layers, n_experts_used): experts of the pass that made
                          a token, in slot order; the token with serial s (struct token_event) lies
                          at (s - 1) % TELEMETRY_ROUTES; s up to session_generated_tokens */

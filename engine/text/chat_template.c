@@ -321,8 +321,8 @@ static void begin_behind_texts(size_t *begins, size_t n, const struct strbuf *ma
 /* Where the generation prompt begins: as far as the text agrees with the same one rendered without
  * it. */
 static int find_end(const struct chat_template *c, const struct message *m, size_t n,
-                    const struct stop *stop, const struct strbuf *text,
-                    const struct strbuf *mask, size_t *end, struct error *e)
+                    const struct stop *stop, const struct strbuf *text, const struct strbuf *mask,
+                    size_t *end, struct error *e)
 {
     struct strbuf whole = {0};
     struct error why = {0};
@@ -364,8 +364,8 @@ static void starts_of(int *starts, const size_t *begins, size_t n, const size_t 
 }
 
 int chat_template_encode(const struct chat_template *c, const struct message *m, size_t n,
-                         bool add_generation_prompt, const struct stop *stop, int **ids,
-                         int *n_ids, int *starts, struct error *e)
+                         bool add_generation_prompt, const struct stop *stop, int **ids, int *n_ids,
+                         int *starts, struct error *e)
 {
     struct strbuf text = {0}, mask = {0};
     size_t *offsets = NULL, *begins = starts ? mem_alloc(n + 1, sizeof *begins) : NULL;

@@ -16,7 +16,7 @@ struct chat_template;
 struct chat_template_options {
     /* a built-in format instead of the model's template (engine/text/chat_formats.h), */
     const char *name;
-    const char *file;              /* or a file's template; it goes before name */
+    const char *file;        /* or a file's template; it goes before name */
     const struct stop *stop; /* who may end the first rendering */
 };
 
@@ -36,7 +36,7 @@ int chat_template_render(const struct chat_template *c, const struct message *m,
  * each message begins, then the generation prompt; they cost one more rendering, whatever n is.
  * stop: who may end it (NULL: nobody; ERR_CANCELLED). mem_* memory. */
 int chat_template_encode(const struct chat_template *c, const struct message *m, size_t n,
-                         bool add_generation_prompt, const struct stop *stop, int **ids,
-                         int *n_ids, int *starts, struct error *e);
+                         bool add_generation_prompt, const struct stop *stop, int **ids, int *n_ids,
+                         int *starts, struct error *e);
 
 #endif

@@ -99,9 +99,11 @@ static void experts(struct canvas *c, int x, int y, int end, const struct ui_mod
                           (uint64_t)(m->cursor_layer * m->live.n_experts_used);
 
     for (int i = 0; i < m->live.n_experts_used; i++) {
-        bool gpu = ui_cell_on_gpu(m, m->cursor_layer, row[i]);
+        bool gpu = row[i] != TELEMETRY_NO_EXPERT && ui_cell_on_gpu(m, m->cursor_layer, row[i]);
         char word[16];
 
+        if (row[i] == TELEMETRY_NO_EXPERT)
+            continue;
         snprintf(word, sizeof word, "E%d", row[i]);
         if (x + (int)strlen(word) > end) {
             canvas_put(c, x < end ? x : end - 1, y, theme_style(&m->theme, ROLE_STYLE_DIM), 0x2026);

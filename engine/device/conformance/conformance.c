@@ -354,8 +354,8 @@ static void test_combine(struct suite *s)
 {
     enum dtype type = s->config->model->layers[0].experts[0].gate.type;
     int rows = s->config->max_rows, used = s->hp->n_experts_used;
-    struct combine_job job = {rows, s->out, s->weights, s->got},
-                       want = {rows, s->out, s->weights, s->want};
+    struct combine_job job = {0, rows, s->out, s->weights, s->got},
+                       want = {0, rows, s->out, s->weights, s->want};
     struct error e = {0};
 
     fill(s, s->out, row_count(s, rows) * (size_t)used);

@@ -190,7 +190,7 @@ static int one_layer(struct expected *x, const struct layers_job *j, int layer, 
         if (expected_experts(x, &one) < 0)
             return ERR_MEMORY;
     }
-    expected_combine(x, &(struct combine_job){j->rows, out, route.weights, j->x});
+    expected_combine(x, &(struct combine_job){layer, j->rows, out, route.weights, j->x});
     return 0;
 }
 

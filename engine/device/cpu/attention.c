@@ -21,22 +21,23 @@ static bool needs_rows(const struct layer_weights *w)
            !dtype_is_quantised(w->v.type);
 }
 
-static void prepare_row(const struct cpu_device *d, const struct layer_weights *w, const float *x,
-                        float *row, struct act_block *panels, int rows, int t)
+static void prepare_row(const struct cpu_device *d, int layer, const float *x, float *row,
+                        struct act_block *panels, int rows, int t)
 {
+    const struct layer_weights *w = &d->model->layers[layer];
     int hidden = d->model->hp.hidden;
 
-    d->k->norm(x + (size_t)t * (size_t)hidden, hidden, w->attention_norm.weight,
-               w->attention_norm.bias, 1.0f / (float)hidden, d->model->hp.common.norms.eps, row);
+    norm_row(d, &shape_of(d, layer)->norms, &w->attention_norm, x + (size_t)t * (size_t)hidden,
+             row);
     if (needs_panels(w))
         input_quantise(d, row, hidden, panels, rows, t);
 }
 
 /* Normed input of the QKV matrices. One row is prepared by every thread for itself, with its first
  * task. */
-static struct input prepare(struct cpu_device *d, int tid, const struct layer_weights *w, int rows,
-                            const float *x)
+static struct input prepare(struct cpu_device *d, int tid, int layer, int rows, const float *x)
 {
+    const struct layer_weights *w = &d->model->layers[layer];
     int hidden = d->model->hp.hidden;
     struct thread_scratch *s = &d->threads[tid];
 
@@ -45,7 +46,7 @@ static struct input prepare(struct cpu_device *d, int tid, const struct layer_we
             .n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
     phase_open(d, tid, rows);
     for (int t; (t = phase_take(d, tid, 1)) < rows;)
-        prepare_row(d, w, x, needs_rows(w) ? d->normed + (size_t)t * (size_t)hidden : s->row,
+        prepare_row(d, layer, x, needs_rows(w) ? d->normed + (size_t)t * (size_t)hidden : s->row,
                     d->act, rows, t);
     phase_end(d, tid);
     return (struct input){
@@ -63,13 +64,23 @@ static int output_units(const struct cpu_device *d, int rows)
     return (d->model->hp.hidden + output_rows(rows) - 1) / output_rows(rows);
 }
 
-static void rotate(const struct cpu_device *d, const struct span_place *s, float *x, int pos,
-                   float scale)
+/* A head's q or k, normed where that is done by the head, rotated and scaled. norm: NULL, or its
+ * weights. */
+static void finish_head(const struct cpu_device *d, int layer, const struct span_place *at,
+                        float *x, int pos, const float *norm, bool query)
 {
-    int half = d->model->hp.common.mixer.rope_dims / 2;
+    const struct layer_shape *s = shape_of(d, layer);
+    const struct mixer_shape *a = &s->mixer;
+    int half = a->rope_dims / 2;
+    float scale = !query            ? 1.0f
+                  : a->scale > 0.0f ? a->scale
+                                    : (float)(1.0 / sqrt((double)a->key_dim));
 
-    d->k->rotary(x, d->model->hp.common.mixer.key_dim, half, s->cos + (size_t)pos * (size_t)half,
-                 s->sin + (size_t)pos * (size_t)half, scale);
+    if (norm && a->qk_norm == QK_NORM_HEAD)
+        d->k->rms_norm(x, a->key_dim, norm, 1.0f / (float)a->key_dim, s->norms.eps, x);
+    (a->rope == ROPE_PAIRS ? d->k->rotary_pairs : d->k->rotary)(
+        x, a->key_dim, half, at->cos + (size_t)pos * (size_t)half,
+        at->sin + (size_t)pos * (size_t)half, scale);
 }
 
 enum qkv_kind { QKV_QUERIES, QKV_KEYS, QKV_VALUES };
@@ -135,21 +146,56 @@ struct prefetch_hint attention_hint(const struct cpu_device *d, int tid, int lay
 }
 
 /* A task's heads of a row, as they come from the product: queries are rotated in place, keys and
- * values stored. */
-static void qkv_finish(const struct cpu_device *d, int layer, const struct qkv_task *t, int row,
+ * values stored. Where all heads are normed in one, keys wait beside the queries. */
+static void qkv_finish(struct cpu_device *d, int layer, const struct qkv_task *t, int row,
                        float *heads)
 {
     const struct span_place *s = &d->spans[d->span_of[row]];
-    int hd = d->model->hp.common.mixer.key_dim, pos = s->pos + row - s->row;
+    const struct layer_weights *w = &d->model->layers[layer];
+    const struct mixer_shape *a = &shape_of(d, layer)->mixer;
+    bool whole = a->qk_norm == QK_NORM_WHOLE;
+    int pos = s->pos + row - s->row;
 
-    for (int h = 0; h < t->heads; h++, heads += hd) {
-        if (t->kind != QKV_VALUES)
-            rotate(d, s, heads, pos, t->kind == QKV_QUERIES ? d->scale : 1.0f);
-        if (t->kind == QKV_KEYS)
-            kv_store_key(d, s->state, layer, t->first + h, pos, heads);
-        else if (t->kind == QKV_VALUES)
+    if (whole && t->kind == QKV_KEYS)
+        memcpy(d->keys +
+                   ((size_t)row * (size_t)a->kv_heads + (size_t)t->first) * (size_t)a->key_dim,
+               heads, (size_t)(t->heads * a->key_dim) * sizeof *heads);
+    for (int h = 0; h < t->heads; h++, heads += a->key_dim) {
+        if (t->kind == QKV_VALUES)
             kv_store_value(d, s->state, layer, t->first + h, pos, heads);
+        else if (!whole)
+            finish_head(d, layer, s, heads, pos, t->kind == QKV_QUERIES ? w->q_norm : w->k_norm,
+                        t->kind == QKV_QUERIES);
+        if (!whole && t->kind == QKV_KEYS)
+            kv_store_key(d, s->state, layer, t->first + h, pos, heads);
     }
+}
+
+/* QK_NORM_WHOLE: all heads of a row in one, then what qkv_finish left. */
+static void whole_norm_phase(struct cpu_device *d, int tid, int layer, int rows)
+{
+    const struct layer_weights *w = &d->model->layers[layer];
+    const struct layer_shape *s = shape_of(d, layer);
+    const struct mixer_shape *a = &s->mixer;
+    size_t n_q = (size_t)a->heads * (size_t)a->key_dim,
+           n_k = (size_t)a->kv_heads * (size_t)a->key_dim;
+
+    phase_open(d, tid, rows);
+    for (int t; (t = phase_take(d, tid, 1)) < rows;) {
+        const struct span_place *at = &d->spans[d->span_of[t]];
+        float *q = d->q + (size_t)t * n_q, *k = d->keys + (size_t)t * n_k;
+        int pos = at->pos + t - at->row;
+
+        d->k->rms_norm(q, (int)n_q, w->q_norm, 1.0f / (float)n_q, s->norms.eps, q);
+        d->k->rms_norm(k, (int)n_k, w->k_norm, 1.0f / (float)n_k, s->norms.eps, k);
+        for (int h = 0; h < a->heads; h++)
+            finish_head(d, layer, at, q + h * a->key_dim, pos, NULL, true);
+        for (int h = 0; h < a->kv_heads; h++, k += a->key_dim) {
+            finish_head(d, layer, at, k, pos, NULL, false);
+            kv_store_key(d, at->state, layer, h, pos, k);
+        }
+    }
+    phase_end(d, tid);
 }
 
 /* Queries go where all rows' lie, keys and values through the thread's tile into the cache. */
@@ -170,7 +216,7 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct lay
         float *out;
 
         if (!ready)
-            prepare_row(d, w, x, in->rows, in->panels, 1, 0);
+            prepare_row(d, layer, x, in->rows, in->panels, 1, 0);
         ready = true;
         token_block(d, in->n, task / tasks, &t0, &t1);
         out = queries ? d->q + t0 * stride + r0 : d->threads[tid].tile;
@@ -182,12 +228,14 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct lay
             qkv_finish(d, layer, &t, row, out);
     }
     phase_end(d, tid);
+    if (shape_of(d, layer)->mixer.qk_norm == QK_NORM_WHOLE)
+        whole_norm_phase(d, tid, layer, in->n);
 }
 
 /* Keys that the query at absolute position p sees: first and one past the last. */
-static void visible(const struct cpu_device *d, int p, int *lo, int *hi)
+static void visible(const struct cpu_device *d, int layer, int p, int *lo, int *hi)
 {
-    int window = d->model->hp.common.mixer.window;
+    int window = shape_of(d, layer)->mixer.window;
 
     *lo = window > 0 && p >= window ? p - window + 1 : 0;
     *hi = p + 1;
@@ -264,8 +312,8 @@ static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chu
     const uint8_t *keys = kv_keys(d, a->state, a->layer, a->kv_head, chunk),
                   *values = kv_values(d, a->state, a->layer, a->kv_head, chunk);
 
-    visible(d, a->pos, &lo, &first_hi);
-    visible(d, a->pos + a->rows - 1, &lo, &hi);
+    visible(d, a->layer, a->pos, &lo, &first_hi);
+    visible(d, a->layer, a->pos + a->rows - 1, &lo, &hi);
     if (a->rows > 1 && (lo > begin || first_hi <= begin)) {
         attend_apart(d, s, chunk, a, to, next);
         return;
@@ -532,7 +580,7 @@ void attention_phases(struct cpu_device *d, int tid, int layer, int rows, const 
     const struct layer_weights *w = &d->model->layers[layer];
     int hidden = d->model->hp.hidden, wide = output_rows(rows), units = output_units(d, rows),
         total = units * token_blocks(d, rows), t0, t1;
-    struct input in = prepare(d, tid, w, rows, x);
+    struct input in = prepare(d, tid, layer, rows, x);
     float *tile = d->threads[tid].tile;
     bool ready = rows > 1;
 

@@ -101,11 +101,11 @@ struct cpu_device {
     /* how many threads run a job of several rows, of one */
     struct crowd reading, decoding;
     int n_threads, max_rows, context, chunks_max;
-    int router_groups;
+    int widest_ffn;     /* of any expert, filled up to whole blocks */
     int heads_per_task; /* of the QKV phase */
     bool by_unit;       /* gate and up of one row, see gate_task */
-    float **router;     /* per layer: [group][hidden][16] */
-    float scale;        /* of queries */
+    /* per layer: [group][hidden][16]; the shared expert's row, where it has one, is the last */
+    float **router;
     /* key/value cache, see kvcache.c and kvpool.c */
     enum kv_type kv_k, kv_v;
     /* bytes: 16 tokens of keys, one token of values, a page; tokens of a page; bytes that a session
@@ -121,6 +121,7 @@ struct cpu_device {
     float *normed;                          /* max_rows x hidden */
     float *gathered;                        /* max_rows * used x hidden, float experts */
     float *q;                               /* max_rows x heads * head_dim, scaled */
+    float *keys;                            /* max_rows x kv_heads * head_dim: QK_NORM_WHOLE */
     float *attended;                        /* max_rows x heads * head_dim */
     float *ffn;                             /* max_rows * used x expert_ffn, float experts */
     float *out;                             /* used x max_rows x hidden */
@@ -172,10 +173,40 @@ struct gate_task {
     int slot, unit;
 };
 
+/* units: of a routed expert; the shared one, slot `used`, may have more or fewer. */
 static inline struct gate_task gate_task(bool by_unit, int task, int units, int used)
 {
+    if (task >= units * used)
+        return (struct gate_task){used, task - units * used};
     return by_unit ? (struct gate_task){task % used, task / used}
                    : (struct gate_task){task / units, task % units};
+}
+
+static inline const struct layer_shape *shape_of(const struct cpu_device *d, int layer)
+{
+    return hparams_layer(&d->model->hp, layer);
+}
+
+/* Rows of the router's matrix, and groups of 16 that they make. */
+static inline int router_rows(const struct ffn_shape *s)
+{
+    return s->experts + (s->shared && s->shared_gate == SHARED_SIGMOID);
+}
+
+static inline int router_groups(const struct ffn_shape *s)
+{
+    return (router_rows(s) + NUM_LANES - 1) / NUM_LANES;
+}
+
+static inline void norm_row(const struct cpu_device *d, const struct norms_shape *s,
+                            const struct norm_weights *w, const float *x, float *y)
+{
+    int n = d->model->hp.hidden;
+
+    if (s->kind == NORM_LAYER)
+        d->k->norm(x, n, w->weight, w->bias, 1.0f / (float)n, s->eps, y);
+    else
+        d->k->rms_norm(x, n, w->weight, 1.0f / (float)n, s->eps, y);
 }
 
 static inline int min_int(int a, int b)
@@ -280,10 +311,11 @@ static inline int row_position(const struct cpu_device *d, int row)
 /* experts.c. out: (used, rows, hidden) unscaled. quantised: NULL, or the rows of h in blocks, each
  * row's at the place of its floats, which nobody reads then. entries: of all groups together, or
  * more; *j is read with a task in hand. */
-void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, int entries,
-                    const struct act_block *quantised);
+void experts_phases(struct cpu_device *d, int tid, int layer, const struct experts_job *j,
+                    int entries, const struct act_block *quantised);
 /* The experts and weights of the row at position pos; imposed: NULL, or what replaces the router's
  * choice. */
+/* Slots beyond the layer's own get the expert -1. */
 void route_row(const struct cpu_device *d, int layer, int pos,
                const struct imposed_routing *imposed, const float *h, float *scores, int *experts,
                float *weights);

@@ -38,9 +38,13 @@ static double attention_work(const struct cpu_device *d, int rows)
            (hp->common.mixer.heads + hp->common.mixer.kv_heads);
 }
 
-static double experts_work(const struct cpu_device *d, int entries)
+/* entries of a layer's experts, of which a token has shape_used. */
+static double experts_work(const struct cpu_device *d, int layer, int entries)
 {
-    return (double)entries * d->model->hp.hidden * d->model->hp.common.ffn.width * 3;
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    double width = (double)s->used * s->width + (double)s->shared * s->shared_width;
+
+    return entries * (width / (s->used + s->shared)) * d->model->hp.hidden * 3;
 }
 
 /* Hands out pieces of the scratch mapping; with base NULL it only adds up. */
@@ -74,11 +78,12 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
 {
     const struct hparams *hp = &d->model->hp;
     size_t rows = (size_t)d->max_rows, used = (size_t)hp->n_experts_used,
-           hidden = (size_t)hp->hidden, ffn = (size_t)hp->common.ffn.width,
+           hidden = (size_t)hp->hidden, ffn = (size_t)d->widest_ffn,
            hd = (size_t)hp->common.mixer.key_dim;
     size_t heads = (size_t)hp->common.mixer.heads, wide = max_size(hidden, heads * hd),
            chunks = (size_t)d->chunks_max;
     size_t tokens = CPU_TOKENS_MOST;
+    bool whole = false;
 
     d->threads = arena_take(c, (size_t)d->n_threads, sizeof *d->threads);
     d->router = arena_take(c, (size_t)hp->n_layers, sizeof *d->router);
@@ -94,6 +99,10 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
         d->ffn = arena_take(c, rows * used * ffn, sizeof(float));
     }
     d->q = arena_take(c, rows * heads * hd, sizeof(float));
+    for (int l = 0; l < hp->n_layers; l++)
+        whole |= shape_of(d, l)->mixer.qk_norm == QK_NORM_WHOLE;
+    if (whole)
+        d->keys = arena_take(c, rows * (size_t)hp->common.mixer.kv_heads * hd, sizeof(float));
     d->attended = arena_take(c, rows * heads * hd, sizeof(float));
     d->out = arena_take(c, rows * used * hidden, sizeof(float));
     d->chunk_o = arena_take(c, CPU_SPLIT_ROWS * heads * chunks * hd, sizeof(float));
@@ -105,7 +114,8 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
     d->spans = arena_take(c, rows, sizeof *d->spans);
     d->span_of = arena_take(c, rows, sizeof *d->span_of);
     for (int l = 0; l < hp->n_layers; l++) {
-        float *r = arena_take(c, (size_t)d->router_groups * NUM_LANES * hidden, sizeof(float));
+        size_t groups = (size_t)router_groups(&shape_of(d, l)->ffn);
+        float *r = arena_take(c, groups * NUM_LANES * hidden, sizeof(float));
 
         if (c->base)
             d->router[l] = r;
@@ -130,22 +140,30 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
             if (d->base.config.float_library)
                 s.widened = arena_take(c, CPU_WIDEN * max_size(wide, ffn), sizeof(float));
         }
-        s.router = arena_take(c, (size_t)d->router_groups * NUM_LANES, sizeof(float));
+        s.router = arena_take(c, (size_t)hp->n_experts + 2 * NUM_LANES, sizeof(float));
         if (c->base)
             d->threads[i] = s;
     }
 }
 
-/* (n_experts, hidden) into groups of 16 experts, one a lane; lanes beyond the last expert are zero.
- */
-static void pack_router(const struct cpu_device *d, const float *from, float *to)
+/* Row e of the scores' matrix into groups of 16, one a lane; lanes beyond the last are zero. */
+static void pack_router_row(const float *from, int hidden, int e, float *to)
 {
-    const struct hparams *hp = &d->model->hp;
+    for (int c = 0; c < hidden; c++)
+        to[((size_t)(e / NUM_LANES) * (size_t)hidden + (size_t)c) * NUM_LANES +
+           (size_t)(e % NUM_LANES)] = from[c];
+}
 
-    for (int e = 0; e < hp->n_experts; e++)
-        for (int c = 0; c < hp->hidden; c++)
-            to[((size_t)(e / NUM_LANES) * (size_t)hp->hidden + (size_t)c) * NUM_LANES +
-               (size_t)(e % NUM_LANES)] = from[(size_t)e * (size_t)hp->hidden + (size_t)c];
+static void pack_router(const struct cpu_device *d, int layer, float *to)
+{
+    const struct layer_weights *w = &d->model->layers[layer];
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    int hidden = d->model->hp.hidden;
+
+    for (int e = 0; e < s->experts; e++)
+        pack_router_row(w->router + (size_t)e * (size_t)hidden, hidden, e, to);
+    if (router_rows(s) > s->experts)
+        pack_router_row(w->shared_router, hidden, s->experts, to);
 }
 
 static int check_matrix(struct cpu_device *d, const struct matrix *w, const char *what,
@@ -163,13 +181,29 @@ static int check_matrix(struct cpu_device *d, const struct matrix *w, const char
     return 0;
 }
 
+/* What no kernel here computes is refused, never computed as something else. */
+static int check_kinds(const struct hparams *hp, struct error *e)
+{
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct layer_shape *s = hparams_layer(hp, l);
+        const char *why = shape_unsupported(s);
+
+        if (why)
+            return error_set(e, ERR_MODEL, "layer %d has %s, which no kernel here computes", l,
+                             why);
+    }
+    return 0;
+}
+
 static int check_model(struct cpu_device *d, struct error *e)
 {
     const struct model *m = d->model;
     const struct hparams *hp = &m->hp;
     struct block_matrix list[BLOCK_MATRICES];
-    int code = 0;
+    int code = check_kinds(hp, e);
 
+    if (code < 0 || (code = check_matrix(d, &m->head, "head", e)) < 0)
+        return code;
     if (hp->common.mixer.key_dim > 1024 || hp->common.mixer.key_dim % 4 ||
         hp->common.mixer.heads % hp->common.mixer.kv_heads || hp->n_experts_used > CPU_USED_MAX ||
         hp->n_experts > 512)
@@ -208,12 +242,18 @@ static int lay_out(struct cpu_device *d, const struct device_config *c, struct e
     d->max_rows = c->max_rows > 0 ? c->max_rows : 1;
     d->context = c->context;
     d->chunks_max = (c->context + NUM_CHUNK - 1) / NUM_CHUNK;
-    d->router_groups = (c->model->hp.n_experts + NUM_LANES - 1) / NUM_LANES;
+    d->widest_ffn = 0;
+    for (int l = 0; l < c->model->hp.n_layers; l++) {
+        const struct ffn_shape *s = &hparams_layer(&c->model->hp, l)->ffn;
+        int width = s->width > s->shared_width ? s->width : s->shared_width;
+
+        d->widest_ffn = width > d->widest_ffn ? width : d->widest_ffn;
+    }
+    d->widest_ffn = (d->widest_ffn + NUM_BLOCK - 1) / NUM_BLOCK * NUM_BLOCK;
     d->by_unit = topology_nodes() > 1;
     d->heads_per_task = heads_per_task(c->model->hp.common.mixer.key_dim);
     d->kv_k = c->kv_k;
     d->kv_v = c->kv_v;
-    d->scale = (float)(1.0 / sqrt((double)c->model->hp.common.mixer.key_dim));
     if ((code = check_model(d, e)) < 0)
         return code;
     return kv_layout(d, e);
@@ -282,7 +322,7 @@ static int cpu_open(struct device **out, const struct device_config *c, struct e
     arena = (struct arena){.base = d->scratch};
     lay_scratch(d, &arena);
     for (int l = 0; l < c->model->hp.n_layers; l++)
-        pack_router(d, c->model->layers[l].router, d->router[l]);
+        pack_router(d, l, d->router[l]);
     code = pool_new(&d->pool, d->n_threads, true, e);
     if (!code) {
         crowd_init(&d->reading, d->n_threads);
@@ -388,19 +428,19 @@ static void route_region(void *ctx, int tid, int n)
     struct cpu_device *d = ctx;
     const struct route_job *j = d->route_job;
     const struct hparams *hp = &d->model->hp;
+    const struct layer_shape *shape = shape_of(d, j->layer);
     const struct norm_weights *w = &d->model->layers[j->layer].expert_norm;
 
     phase_open(d, tid, j->rows);
     for (int t; (t = phase_take(d, tid, 1)) < j->rows;) {
         float *h = j->h + (size_t)t * (size_t)hp->hidden, *scores = d->threads[tid].router;
 
-        d->k->norm(j->x + (size_t)t * (size_t)hp->hidden, hp->hidden, w->weight, w->bias,
-                   1.0f / (float)hp->hidden, hp->common.norms.eps, h);
+        norm_row(d, &shape->norms, w, j->x + (size_t)t * (size_t)hp->hidden, h);
         route_row(d, j->layer, j->imposed ? row_position(d, t) : 0, j->imposed, h, scores,
                   j->experts + t * hp->n_experts_used, j->weights + t * hp->n_experts_used);
         if (j->scores)
             memcpy(j->scores + (size_t)t * (size_t)hp->n_experts, scores,
-                   (size_t)hp->n_experts * sizeof *scores);
+                   (size_t)shape->ffn.experts * sizeof *scores);
     }
     phase_end(d, tid);
 }
@@ -423,7 +463,7 @@ static void experts_region(void *ctx, int tid, int n)
 {
     struct cpu_device *d = ctx;
 
-    experts_phases(d, tid, d->experts_job, d->entries, NULL);
+    experts_phases(d, tid, d->experts_job->layer, d->experts_job, d->entries, NULL);
 }
 
 static int cpu_experts(struct device *device, const struct experts_job *j, struct error *e)
@@ -445,7 +485,7 @@ static int cpu_experts(struct device *device, const struct experts_job *j, struc
     if (code < 0)
         return code;
     d->experts_job = j;
-    run(d, j->rows, experts_work(d, d->entries), experts_region);
+    run(d, j->rows, experts_work(d, j->layer, d->entries), experts_region);
     return 0;
 }
 
@@ -453,14 +493,15 @@ static void combine_region(void *ctx, int tid, int n)
 {
     struct cpu_device *d = ctx;
     const struct combine_job *j = d->combine_job;
-    int hidden = d->model->hp.hidden, used = d->model->hp.n_experts_used;
+    int hidden = d->model->hp.hidden, stride = d->model->hp.n_experts_used,
+        used = shape_used(shape_of(d, j->layer));
 
     phase_open(d, tid, j->rows);
     for (int t; (t = phase_take(d, tid, 1)) < j->rows;) {
         float *row = j->x + (size_t)t * (size_t)hidden;
 
         d->k->combine(row, j->out + (size_t)t * (size_t)hidden, (ptrdiff_t)j->rows * hidden,
-                      j->weights + t * used, used, hidden, row);
+                      j->weights + t * stride, used, hidden, row);
     }
     phase_end(d, tid);
 }
@@ -488,8 +529,8 @@ static void head_rows(struct cpu_device *d, int tid, const struct head_job *j,
     for (int t; (t = phase_take(d, tid, 1)) < j->rows;) {
         float *row = rows + (size_t)t * (size_t)hidden;
 
-        d->k->norm(j->x + (size_t)t * (size_t)hidden, hidden, d->model->output_norm.weight,
-                   d->model->output_norm.bias, 1.0f / (float)hidden, hp->common.norms.eps, row);
+        norm_row(d, &hp->common.norms, &d->model->output_norm, j->x + (size_t)t * (size_t)hidden,
+                 row);
         if (dtype_is_quantised(d->model->head.type))
             input_quantise(d, row, hidden, panels, j->rows, t);
     }
@@ -520,8 +561,7 @@ static void head_region(void *ctx, int tid, int n)
             r1 = r0 + 2 * CPU_UNIT < w->rows ? r0 + 2 * CPU_UNIT : w->rows;
 
         if (!ready) {
-            d->k->norm(j->x, hidden, d->model->output_norm.weight, d->model->output_norm.bias,
-                       1.0f / (float)hidden, hp->common.norms.eps, s->row);
+            norm_row(d, &hp->common.norms, &d->model->output_norm, j->x, s->row);
             if (dtype_is_quantised(w->type))
                 input_quantise(d, s->row, hidden, s->act, 1, 0);
             ready = true;
@@ -571,16 +611,17 @@ static void layers_region(void *ctx, int tid, int n)
 static int cpu_layers(struct device *device, const struct layers_job *j, struct error *e)
 {
     struct cpu_device *d = (struct cpu_device *)device;
+    double work = 0.0;
     int code = place_rows(d, j->rows, j->pos, j->spans, j->n_spans, e);
 
     assert(j->first >= 0 && j->first < j->last && j->last <= d->model->hp.n_layers);
     if (code < 0)
         return code;
+    for (int l = j->first; l < j->last; l++)
+        work += attention_work(d, j->rows) +
+                experts_work(d, l, j->rows * shape_used(shape_of(d, l)));
     d->layers_job = j;
-    run(d, j->rows,
-        (j->last - j->first) *
-            (attention_work(d, j->rows) + experts_work(d, j->rows * d->model->hp.n_experts_used)),
-        layers_region);
+    run(d, j->rows, work, layers_region);
     return 0;
 }
 

@@ -29,19 +29,36 @@ void route_row(const struct cpu_device *d, int layer, int pos,
                float *weights)
 {
     const struct hparams *hp = &d->model->hp;
-    int used = hp->n_experts_used;
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    int stride = hp->n_experts_used, n = s->used;
 
     assert(layer >= 0 && layer < d->model->hp.n_layers);
-    d->k->router(d->router[layer], d->router_groups, hp->hidden, h, scores);
-    num_sparsemixer(scores, hp->n_experts, hp->common.ffn.router.jitter, used, experts, weights);
+    if (router_rows(s))
+        d->k->router(d->router[layer], router_groups(s), hp->hidden, h, scores);
+    if (s->experts)
+        num_route(&s->router, scores, NULL, s->experts, n, experts, weights);
     if (imposed)
-        for (int i = 0; i < used; i++) {
+        for (int i = 0; i < n; i++) {
             experts[i] =
                 imposed->experts[(size_t)(layer * imposed->period + pos % imposed->period) *
-                                     (size_t)used +
+                                     (size_t)stride +
                                  (size_t)i];
-            weights[i] = 1.0f / (float)used;
+            weights[i] = 1.0f / (float)n;
         }
+    if (s->shared) {
+        experts[n] = s->experts;
+        weights[n++] = s->shared_gate == SHARED_SIGMOID ? num_sigmoid(scores[s->experts]) : 1.0f;
+    }
+    for (; n < stride; n++) {
+        experts[n] = -1;
+        weights[n] = 0.0f;
+    }
+}
+
+/* Units of CPU_UNIT rows of an expert's gate and up. */
+static int gate_units(const struct expert_weights *w)
+{
+    return (w->gate.rows + CPU_UNIT - 1) / CPU_UNIT;
 }
 
 /* 32 rows of gate and up for tokens t0 .. t1-1 of one expert; the result becomes block `unit` of
@@ -51,7 +68,7 @@ static void gate_up(struct cpu_device *d, int tid, const struct expert_weights *
                     float *down_rows)
 {
     struct thread_scratch *s = &d->threads[tid];
-    int ffn = d->model->hp.common.ffn.width, r0 = unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
+    int ffn = w->gate.rows, r0 = unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
     float *gate = s->tile, *up = s->tile + (CPU_TOKENS_MOST)*CPU_UNIT;
 
     gemm(d, tid, &w->gate, r0, r0 + n, in, t0, t1, gate, CPU_UNIT);
@@ -70,23 +87,23 @@ static void gate_up(struct cpu_device *d, int tid, const struct expert_weights *
 /* Groups that so many entries can make. Routing decides how many they do make, and a thread that
  * comes late to a phase must know its size without reading what a later layer may be writing:
  * phases are as large as they can get, and tasks past the last group are empty. */
-static int groups_most(const struct cpu_device *d, int entries)
+static int groups_most(const struct cpu_device *d, int layer, int entries)
 {
-    return min_int(entries, d->model->hp.n_experts);
+    return min_int(entries, shape_experts(shape_of(d, layer)));
 }
 
 /* Rows of h into each expert's own panels: of `quantised`, where the rows are that already, copies.
  */
-static void gather_phase(struct cpu_device *d, int tid, const struct experts_job *j, int entries,
-                         const struct act_block *quantised)
+static void gather_phase(struct cpu_device *d, int tid, int layer, const struct experts_job *j,
+                         int entries, const struct act_block *quantised)
 {
-    int hidden = d->model->hp.hidden, total = groups_most(d, entries);
+    int hidden = d->model->hp.hidden, total = groups_most(d, layer, entries);
     size_t blocks = (size_t)(hidden / NUM_BLOCK);
 
     phase_open(d, tid, total);
     for (int g; (g = phase_take(d, tid, 1)) < total;) {
         const struct expert_group *group = &j->groups[g];
-        const struct expert_weights *w = g < j->n_groups ? expert_of(d, j->layer, group->expert)
+        const struct expert_weights *w = g < j->n_groups ? expert_of(d, layer, group->expert)
                                                          : NULL;
 
         for (int i = 0; w && i < group->count; i++) {
@@ -109,13 +126,14 @@ static void gather_phase(struct cpu_device *d, int tid, const struct experts_job
     phase_end(d, tid);
 }
 
-/* The task-th of all (expert, token block, unit) triples; units run fastest. Returns the group, -1
- * past the last one. */
-static int find_task(const struct cpu_device *d, const struct experts_job *j, int units, int task,
+/* The task-th of all (expert, token block, unit) triples; units run fastest: as many as `wide` fill
+ * a row, 0: as the expert's gate has. Returns the group, -1 past the last one. */
+static int find_task(const struct cpu_device *d, const struct experts_job *j, int wide, int task,
                      int *unit, int *t0, int *t1)
 {
     for (int g = 0; g < j->n_groups; g++) {
-        int n = units * token_blocks(d, j->groups[g].count);
+        int units = wide ? wide : gate_units(expert_of(d, j->layer, j->groups[g].expert)),
+            n = units * token_blocks(d, j->groups[g].count);
 
         if (task < n) {
             *unit = task % units;
@@ -128,27 +146,32 @@ static int find_task(const struct cpu_device *d, const struct experts_job *j, in
 }
 
 /* Tasks that so many entries can make, see groups_most: a group's last block of tokens may hold but
- * one. */
-static int tasks_most(const struct cpu_device *d, int entries, int units)
+ * one. units: of a routed expert, of the shared one. */
+static int tasks_most(const struct cpu_device *d, int layer, int entries, int units,
+                      int shared_units)
 {
-    int groups = groups_most(d, entries);
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    int groups = min_int(entries, s->experts), routed = 0;
 
-    return units * (groups + token_blocks(d, entries - groups + 1) - 1);
+    if (groups)
+        routed = units * (groups + token_blocks(d, entries - groups + 1) - 1);
+    return routed + (s->shared ? shared_units * token_blocks(d, entries) : 0);
 }
 
-void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, int entries,
-                    const struct act_block *quantised)
+void experts_phases(struct cpu_device *d, int tid, int layer, const struct experts_job *j,
+                    int entries, const struct act_block *quantised)
 {
-    const struct hparams *hp = &d->model->hp;
-    int hidden = hp->hidden, ffn = hp->common.ffn.width, units = (ffn + CPU_UNIT - 1) / CPU_UNIT,
-        unit, t0, t1;
-    int down_units = (hidden + CPU_WIDE - 1) / CPU_WIDE, total = tasks_most(d, entries, units);
+    const struct ffn_shape *shape = &shape_of(d, layer)->ffn;
+    int hidden = d->model->hp.hidden, unit, t0, t1, down_units = (hidden + CPU_WIDE - 1) / CPU_WIDE,
+        total = tasks_most(d, layer, entries, (shape->width + CPU_UNIT - 1) / CPU_UNIT,
+                           (shape->shared_width + CPU_UNIT - 1) / CPU_UNIT);
+    size_t widest = (size_t)d->widest_ffn;
     struct thread_scratch *s = &d->threads[tid];
 
-    gather_phase(d, tid, j, entries, quantised);
+    gather_phase(d, tid, layer, j, entries, quantised);
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        int g = find_task(d, j, units, task, &unit, &t0, &t1);
+        int g = find_task(d, j, 0, task, &unit, &t0, &t1);
 
         if (g < 0)
             continue;
@@ -160,11 +183,11 @@ void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, 
                            .rows = d->gathered + first * (size_t)hidden,
                            .stride = hidden};
 
-        gate_up(d, tid, expert_of(d, j->layer, group->expert), unit, &in, t0, t1,
-                d->act_down + first * (size_t)(ffn / NUM_BLOCK), d->ffn + first * (size_t)ffn);
+        gate_up(d, tid, expert_of(d, layer, group->expert), unit, &in, t0, t1,
+                d->act_down + first * (widest / NUM_BLOCK), d->ffn + first * widest);
     }
     phase_end(d, tid);
-    total = tasks_most(d, entries, down_units);
+    total = tasks_most(d, layer, entries, down_units, down_units);
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
         int g = find_task(d, j, down_units, task, &unit, &t0, &t1);
@@ -173,15 +196,15 @@ void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, 
             continue;
         const struct expert_group *group = &j->groups[g];
         size_t first = (size_t)group->first;
+        const struct matrix *down = &expert_of(d, layer, group->expert)->down;
         struct input in = {.n = group->count,
-                           .cols = ffn,
-                           .panels = d->act_down + first * (size_t)(ffn / NUM_BLOCK),
-                           .rows = d->ffn + first * (size_t)ffn,
-                           .stride = ffn};
+                           .cols = down->cols,
+                           .panels = d->act_down + first * (widest / NUM_BLOCK),
+                           .rows = d->ffn + first * widest,
+                           .stride = down->cols};
         int r0 = unit * CPU_WIDE, r1 = min_int(r0 + CPU_WIDE, hidden);
 
-        gemm(d, tid, &expert_of(d, j->layer, group->expert)->down, r0, r1, &in, t0, t1, s->tile,
-             CPU_WIDE);
+        gemm(d, tid, down, r0, r1, &in, t0, t1, s->tile, CPU_WIDE);
         for (int t = t0; t < t1; t++) {
             size_t entry = first + (size_t)t,
                    to = (size_t)j->slot[entry] * (size_t)j->rows + (size_t)j->row[entry];
@@ -197,18 +220,16 @@ void experts_phases(struct cpu_device *d, int tid, const struct experts_job *j, 
  * the layer's first task hands them on. */
 static void route_one(struct cpu_device *d, struct thread_scratch *s, int layer, const float *x)
 {
-    const struct hparams *hp = &d->model->hp;
-    const struct layer_weights *l = &d->model->layers[layer];
+    const struct layer_shape *shape = shape_of(d, layer);
     bool panels = false;
 
-    d->k->norm(x, hp->hidden, l->expert_norm.weight, l->expert_norm.bias, 1.0f / (float)hp->hidden,
-               hp->common.norms.eps, s->row);
+    norm_row(d, &shape->norms, &d->model->layers[layer].expert_norm, x, s->row);
     route_row(d, layer, row_position(d, 0), d->layers_job->imposed, s->row, s->router, s->experts,
               s->weights);
-    for (int i = 0; i < hp->n_experts_used; i++)
+    for (int i = 0; i < shape_used(shape); i++)
         panels |= gate_needs_panels(expert_of(d, layer, s->experts[i]));
     if (panels)
-        input_quantise(d, s->row, hp->hidden, s->act, 1, 0);
+        input_quantise(d, s->row, d->model->hp.hidden, s->act, 1, 0);
 }
 
 /* Where thread tid reads first in the down projections of a layer; their tasks are DOWN_UNITS units
@@ -221,14 +242,20 @@ static struct prefetch_hint down_hint(const struct cpu_device *d, int tid,
     return matrix_hint(&first->down, phase_part(d, units, DOWN_UNITS, tid) * CPU_UNIT);
 }
 
+/* Tasks of the phase that multiplies one row with gate and up of a layer's experts. */
+static int gate_tasks(const struct ffn_shape *s, int units)
+{
+    return s->used * units + (s->shared ? (s->shared_width + CPU_UNIT - 1) / CPU_UNIT : 0);
+}
+
 static struct prefetch_hint gate_hint(const struct cpu_device *d, int tid, int layer, int task,
                                       int units)
 {
     const struct thread_scratch *s = &d->threads[tid];
-    int used = d->model->hp.n_experts_used;
-    struct gate_task t = gate_task(d->by_unit, task, units, used);
+    const struct ffn_shape *shape = &shape_of(d, layer)->ffn;
+    struct gate_task t = gate_task(d->by_unit, task, units, shape->used);
 
-    if (task >= phase_part(d, used * units, 1, tid + 1))
+    if (task >= phase_part(d, gate_tasks(shape, units), 1, tid + 1))
         return down_hint(d, tid, expert_of(d, layer, s->experts[0]));
     return matrix_hint(&expert_of(d, layer, s->experts[t.slot])->gate, t.unit * CPU_UNIT);
 }
@@ -238,10 +265,9 @@ static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int 
                         const struct input *in, struct act_block *down, float *down_row)
 {
     struct thread_scratch *s = &d->threads[tid];
-    struct gate_task t = gate_task(d->by_unit, task, units, d->model->hp.n_experts_used);
+    struct gate_task t = gate_task(d->by_unit, task, units, shape_of(d, layer)->ffn.used);
     const struct expert_weights *w = expert_of(d, layer, s->experts[t.slot]);
-    int ffn = d->model->hp.common.ffn.width, r0 = t.unit * CPU_UNIT,
-        n = min_int(CPU_UNIT, ffn - r0);
+    int ffn = w->gate.rows, r0 = t.unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
     float *gate = s->tile, *up = s->tile + CPU_UNIT;
 
     gemv(d, tid, &w->gate, r0, r0 + n, in, gate, matrix_hint(&w->up, r0));
@@ -256,10 +282,11 @@ static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int 
 void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *experts,
                      float *weights)
 {
-    const struct hparams *hp = &d->model->hp;
-    int hidden = hp->hidden, ffn = hp->common.ffn.width, units = (ffn + CPU_UNIT - 1) / CPU_UNIT,
-        used = hp->n_experts_used;
-    int down_units = (hidden + CPU_UNIT - 1) / CPU_UNIT, total = used * units;
+    const struct ffn_shape *shape = &shape_of(d, layer)->ffn;
+    int hidden = d->model->hp.hidden, units = (shape->width + CPU_UNIT - 1) / CPU_UNIT,
+        stride = d->model->hp.n_experts_used, used = shape->used + shape->shared;
+    int down_units = (hidden + CPU_UNIT - 1) / CPU_UNIT, total = gate_tasks(shape, units);
+    size_t widest = (size_t)d->widest_ffn;
     struct thread_scratch *s = &d->threads[tid];
     struct input in = {.n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
     bool ready = false;
@@ -267,7 +294,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
     assert(layer >= 0 && layer < d->model->hp.n_layers);
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        size_t slot = (size_t)gate_task(d->by_unit, task, units, used).slot;
+        size_t slot = (size_t)gate_task(d->by_unit, task, units, shape->used).slot;
 
         if (!ready)
             route_one(d, s, layer, x);
@@ -275,11 +302,11 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
         if (task == 0) {
             memcpy(d->one_experts, s->experts, (size_t)used * sizeof *experts);
             memcpy(d->one_weights, s->weights, (size_t)used * sizeof *weights);
-            memcpy(experts, s->experts, (size_t)used * sizeof *experts);
-            memcpy(weights, s->weights, (size_t)used * sizeof *weights);
+            memcpy(experts, s->experts, (size_t)stride * sizeof *experts);
+            memcpy(weights, s->weights, (size_t)stride * sizeof *weights);
         }
-        gate_up_row(d, tid, layer, task, units, &in, d->act_down + slot * (size_t)(ffn / NUM_BLOCK),
-                    d->ffn + slot * (size_t)ffn);
+        gate_up_row(d, tid, layer, task, units, &in, d->act_down + slot * (widest / NUM_BLOCK),
+                    d->ffn + slot * widest);
     }
     phase_end(d, tid);
     phase_open(d, tid, down_units);
@@ -287,11 +314,12 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
         int r0 = task * CPU_UNIT, r1 = min_int(r0 + DOWN_UNITS * CPU_UNIT, hidden), n = r1 - r0;
 
         for (int slot = 0; slot < used; slot++) {
+            const struct matrix *w = &expert_of(d, layer, d->one_experts[slot])->down;
             struct input h = {.n = 1,
-                              .cols = ffn,
-                              .panels = d->act_down + (size_t)slot * (size_t)(ffn / NUM_BLOCK),
-                              .rows = d->ffn + (size_t)slot * (size_t)ffn,
-                              .stride = ffn};
+                              .cols = w->cols,
+                              .panels = d->act_down + (size_t)slot * (widest / NUM_BLOCK),
+                              .rows = d->ffn + (size_t)slot * widest,
+                              .stride = w->cols};
             bool last = slot + 1 == used;
             struct prefetch_hint next =
                 last && task + DOWN_UNITS >= phase_part(d, down_units, DOWN_UNITS, tid + 1)
@@ -299,8 +327,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
                     : matrix_hint(&expert_of(d, layer, d->one_experts[last ? 0 : slot + 1])->down,
                                   last ? r1 : r0);
 
-            gemv(d, tid, &expert_of(d, layer, d->one_experts[slot])->down, r0, r1, &h,
-                 s->tile + slot * DOWN_UNITS * CPU_UNIT, next);
+            gemv(d, tid, w, r0, r1, &h, s->tile + slot * DOWN_UNITS * CPU_UNIT, next);
         }
         d->k->combine(x + r0, s->tile, DOWN_UNITS * CPU_UNIT, d->one_weights, used, n, x + r0);
     }
@@ -311,10 +338,9 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
  * job. */
 static void group_entries(struct cpu_device *d, int layer, int rows, const int *experts)
 {
-    const struct hparams *hp = &d->model->hp;
-    int used = hp->n_experts_used, n = 0, n_groups = 0;
+    int used = d->model->hp.n_experts_used, n = 0, n_groups = 0;
 
-    for (int e = 0; e < hp->n_experts; e++) {
+    for (int e = 0; e < shape_experts(shape_of(d, layer)); e++) {
         int first = n;
 
         for (int i = 0; i < rows * used; i++)
@@ -338,7 +364,7 @@ static void group_entries(struct cpu_device *d, int layer, int rows, const int *
 /* Whether no expert of a layer reads its rows as floats. */
 static bool only_panels(const struct cpu_device *d, int layer)
 {
-    for (int e = 0; e < d->model->hp.n_experts; e++)
+    for (int e = 0; e < shape_experts(shape_of(d, layer)); e++)
         if (gate_needs_rows(expert_of(d, layer, e)))
             return false;
     return true;
@@ -352,9 +378,10 @@ _Static_assert(2 * sizeof(struct act_block) == NUM_BLOCK * sizeof(float),
 void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float *x, int *experts,
                        float *weights)
 {
-    const struct hparams *hp = &d->model->hp;
+    const struct layer_shape *shape = shape_of(d, layer);
     const struct layer_weights *l = &d->model->layers[layer];
-    int hidden = hp->hidden, used = hp->n_experts_used;
+    int hidden = d->model->hp.hidden, stride = d->model->hp.n_experts_used,
+        used = shape_used(shape);
     bool panels = only_panels(d, layer);
 
     assert(layer >= 0 && layer < d->model->hp.n_layers);
@@ -364,10 +391,9 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
         float *place = d->normed + (size_t)t * (size_t)hidden,
               *h = panels ? d->threads[tid].row : place;
 
-        d->k->norm(x + (size_t)t * (size_t)hidden, hidden, l->expert_norm.weight,
-                   l->expert_norm.bias, 1.0f / (float)hidden, hp->common.norms.eps, h);
+        norm_row(d, &shape->norms, &l->expert_norm, x + (size_t)t * (size_t)hidden, h);
         route_row(d, layer, row_position(d, t), d->layers_job->imposed, h, d->threads[tid].router,
-                  experts + t * used, weights + t * used);
+                  experts + t * stride, weights + t * stride);
         if (panels)
             d->k->quantise(h, hidden, (struct act_block *)(void *)place, 1);
     }
@@ -376,7 +402,7 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
     while (phase_take(d, tid, 1) < 1)
         group_entries(d, layer, rows, experts);
     phase_end(d, tid);
-    experts_phases(d, tid, &d->grouped, rows * used,
+    experts_phases(d, tid, layer, &d->grouped, rows * used,
                    panels ? (const struct act_block *)(const void *)d->normed : NULL);
     phase_open(d, tid, rows);
     for (int t; (t = phase_take(d, tid, 4)) < rows;)
@@ -384,7 +410,7 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
             float *row = x + (size_t)i * (size_t)hidden;
 
             d->k->combine(row, d->out + (size_t)i * (size_t)hidden, (ptrdiff_t)rows * hidden,
-                          weights + i * used, used, hidden, row);
+                          weights + i * stride, used, hidden, row);
         }
     phase_end(d, tid);
 }

@@ -4,6 +4,9 @@
 
 #include "engine/model/family.h"
 
+extern const struct family family_llama, family_mixtral;
+extern const struct family family_olmoe;
 extern const struct family family_phimoe;
+extern const struct family family_qwen2_moe, family_qwen3, family_qwen3_moe;
 
 #endif

@@ -157,7 +157,7 @@ const struct family family_phimoe = {
     .name = "phimoe",
     .gguf = {"phimoe"},
     .json = {"PhiMoEForCausalLM", "PhimoeForCausalLM", "phimoe"},
-    .router = ROUTER_SPARSEMIXER,
+    .shape = {.ffn = {.router = {.kind = ROUTER_SPARSEMIXER}}, .norms = {.before = true}},
     .keys = keys,
     .tensors = tensors,
     .rope_kind = {"rope_scaling.type", "rope_scaling.rope_type", "rope_parameters.rope_type"},

@@ -3,4 +3,7 @@
 
 #include <stddef.h>
 
-const struct family *const families[] = {&family_phimoe, NULL};
+const struct family *const families[] = {&family_phimoe,    &family_llama,
+                                         &family_mixtral,   &family_olmoe,
+                                         &family_qwen2_moe, &family_qwen3,
+                                         &family_qwen3_moe, NULL};

@@ -99,12 +99,16 @@ struct kernels {
     /* Rule 5. b may be NULL. y may be x. n a multiple of 16. */
     void (*norm)(const float *x, int n, const float *w, const float *b, float inv_n, float eps,
                  float *y);
+    /* RMSNorm of rule 5; y may be x; any n, fastest with multiples of 16. */
+    void (*rms_norm)(const float *x, int n, const float *w, float inv_n, float eps, float *y);
     /* Rule 8: out = silu(gate) * up; out may be either input. */
     void (*silu_mul)(const float *gate, const float *up, int n, float *out);
     /* Rule 6 in place on one head, then everything times scale when scale is not 1. half =
-     * rope_dims / 2. */
+     * rope_dims / 2. rotary_pairs: of (2i, 2i + 1). */
     void (*rotary)(float *x, int head_dim, int half, const float *cosines, const float *sines,
                    float scale);
+    void (*rotary_pairs)(float *x, int head_dim, int half, const float *cosines, const float *sines,
+                         float scale);
     /* Rule 3 against `groups` groups of 16 rows packed as [group][n][16]: scores[16 * groups]. */
     void (*router)(const float *packed, int groups, int n, const float *h, float *scores);
     /* acc[i] = acc[i] + v[i]; and rule 9's out = x + (w0*e0, fma(w1,e1,.), ...), e_k = e + k *

@@ -168,6 +168,17 @@ static void norm(const float *x, int n, const float *w, const float *b, float in
         y[i] = b ? fmaf((x[i] - mean) * r, w[i], b[i]) : (x[i] - mean) * r * w[i];
 }
 
+static void rms_norm(const float *x, int n, const float *w, float inv_n, float eps, float *y)
+{
+    float lanes[NUM_LANES] = {0}, r;
+
+    for (int i = 0; i < n; i++)
+        lanes[i % NUM_LANES] = fmaf(x[i], x[i], lanes[i % NUM_LANES]);
+    r = num_rsqrt(fmaf(num_fold(lanes), inv_n, eps));
+    for (int i = 0; i < n; i++)
+        y[i] = x[i] * r * w[i];
+}
+
 static void silu_mul(const float *gate, const float *up, int n, float *out)
 {
     for (int i = 0; i < n; i++)
@@ -182,6 +193,20 @@ static void rotary(float *x, int head_dim, int half, const float *cosines, const
 
         x[i] = fmaf(a, cosines[i], -(b * sines[i]));
         x[i + half] = fmaf(b, cosines[i], a * sines[i]);
+    }
+    if (scale != 1.0f)
+        for (int i = 0; i < head_dim; i++)
+            x[i] *= scale;
+}
+
+static void rotary_pairs(float *x, int head_dim, int half, const float *cosines, const float *sines,
+                         float scale)
+{
+    for (int i = 0; i < half; i++) {
+        float a = x[2 * i], b = x[2 * i + 1];
+
+        x[2 * i] = fmaf(a, cosines[i], -(b * sines[i]));
+        x[2 * i + 1] = fmaf(b, cosines[i], a * sines[i]);
     }
     if (scale != 1.0f)
         for (int i = 0; i < head_dim; i++)
@@ -407,8 +432,10 @@ const struct kernels kernels_scalar = {
     .gemv_float = gemv_float,
     .widen = widen,
     .norm = norm,
+    .rms_norm = rms_norm,
     .silu_mul = silu_mul,
     .rotary = rotary,
+    .rotary_pairs = rotary_pairs,
     .router = router,
     .add = add,
     .combine = combine,

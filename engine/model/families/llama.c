@@ -1,0 +1,64 @@
+/* Families llama (Llama 2 and 3, and what is like them) and mixtral (the same with experts). Names
+ * after modeling_llama.py, modeling_mixtral.py (Hugging Face) and llama.cpp's
+ * gguf-py/gguf/constants.py, where both are "llama" and the converter has moved the rows of q and k
+ * so that pairs of neighbours are rotated. Constant data. */
+#include "engine/model/families/families.h"
+#include "engine/model/families/rows.h"
+
+/* clang-format off */
+static const struct family_key llama_keys[] = {
+    KEYS_COMMON,
+    KEYS_EXPERTS("intermediate_size"),
+    KEYS_END,
+};
+
+static const struct family_key mixtral_keys[] = {
+    KEYS_COMMON,
+    KEYS_EXPERTS("intermediate_size"),
+    {FIELD(common.mixer.window), KEY_INT, {"attention.sliding_window"}, {"sliding_window"}, 0, 0, 1 << 27},
+    KEYS_END,
+};
+
+static const struct family_tensor tensors[] = {
+    TENSORS_ENDS,
+    {TENSOR_ROPE_SHORT, false, {"rope_freqs.weight"}, {NULL}},
+    TENSORS_NORMS,
+    TENSORS_ATTENTION,
+    TENSORS_EXPERTS,
+    TENSORS_DENSE,
+    TENSORS_END,
+};
+/* clang-format on */
+
+static const char *const ignored[] = {"model.layers.*.self_attn.rotary_emb.inv_freq", NULL};
+static const char *const stops[] = {"<|eot_id|>", "<|eom_id|>", NULL};
+
+#define SHAPE                                                                  \
+    .shape = {.ffn = {.router = {.kind = ROUTER_SOFTMAX, .normalised = true}}, \
+              .norms = {.kind = NORM_RMS, .before = true}}
+
+const struct family family_llama = {
+    .name = "llama",
+    .gguf = {"llama"},
+    .json = {"LlamaForCausalLM", "llama"},
+    SHAPE,
+    .gguf_rope = ROPE_PAIRS,
+    .keys = llama_keys,
+    .tensors = tensors,
+    ROPE_NAMES,
+    .ignored = ignored,
+    .stops = stops,
+};
+
+const struct family family_mixtral = {
+    .name = "mixtral",
+    .gguf = {"llama"},
+    .json = {"MixtralForCausalLM", "mixtral"},
+    SHAPE,
+    .gguf_rope = ROPE_PAIRS,
+    .keys = mixtral_keys,
+    .tensors = tensors,
+    ROPE_NAMES,
+    .ignored = ignored,
+    .stops = stops,
+};

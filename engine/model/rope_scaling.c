@@ -1,0 +1,232 @@
+/* Stretched rotary embeddings: what divides the frequency of each rotated pair, and what cosines
+ * and sines are multiplied with, read or computed once (run/rope.c makes the table of it). Thread:
+ * the one that loads. Sources: modeling_rope_utils.py of Hugging Face transformers; Peng et al.
+ * 2023, arXiv:2309.00071 (YaRN); Ding et al. 2024, arXiv:2402.13753 (longrope). */
+#include "engine/model/hparams_read.h"
+
+#include "engine/base/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool meta_is(const struct meta_value *v, const char *word)
+{
+    return v->len == strlen(word) && memcmp(v->s, word, v->len) == 0;
+}
+
+/* Reads n factors of either format into fresh memory; *out stays NULL where there are none. */
+static int read_factors(float **out, int n, const struct family *family,
+                        const struct weight_file *f, enum tensor_role role, const char *const *json,
+                        struct error *e)
+{
+    char name[128] = "";
+    struct meta_value v = family_meta(family, f, NULL, json, name, sizeof name);
+    const struct tensor_view *t = family_tensor(family, f, role, 0, 0, false);
+    float *x;
+
+    if (!t && v.type != META_ARRAY)
+        return 0;
+    if (t ? t->type != DTYPE_F32 || t->n_dims != 1 || t->dims[0] != n : v.len != (size_t)n)
+        return error_set(e, ERR_MODEL,
+                         "%s: %s must hold %d numbers, one for each pair of rotated dimensions",
+                         weight_file_path(f), t ? t->name : name, n);
+    if (!(x = *out = mem_alloc((size_t)n, sizeof *x)))
+        return error_set(e, ERR_MEMORY, "%s: out of memory", weight_file_path(f));
+    for (int i = 0; i < n; i++) {
+        if (t)
+            memcpy(&x[i], (const uint8_t *)t->data + 4 * (size_t)i, 4);
+        else
+            x[i] = (float)meta_at(&v, (size_t)i).f;
+        if (!(x[i] > 0.0f) || !isfinite(x[i]))
+            return error_set(e, ERR_MODEL, "%s: %s holds %g; rope factors are positive numbers",
+                             weight_file_path(f), t ? t->name : name, (double)x[i]);
+    }
+    return 0;
+}
+
+static int read_longrope(struct hparams *hp, const struct family *family,
+                         const struct weight_file *f, struct error *e)
+{
+    int n = hp->common.mixer.rope_dims / 2, rc;
+    char long_name[128];
+    double ratio, scale;
+
+    if ((rc = read_factors(&hp->short_factor, n, family, f, TENSOR_ROPE_SHORT, family->rope_short,
+                           e)) ||
+        (rc = read_factors(&hp->long_factor, n, family, f, TENSOR_ROPE_LONG, family->rope_long, e)))
+        return rc;
+    family_gguf_name(family, TENSOR_ROPE_LONG, 0, false, long_name, sizeof long_name);
+    if (hp->short_factor && !long_name[0]) { /* of a family with one table: Llama 3 in GGUF */
+        hp->original_context = 0;
+        hp->short_mscale = hp->long_mscale = 1.0f;
+        return 0;
+    }
+    if (!hp->short_factor != !hp->long_factor)
+        return error_set(e, ERR_MODEL,
+                         "%s: longrope needs short and long factors; only one of them is there",
+                         weight_file_path(f));
+    if (!hp->short_factor) {
+        hp->original_context = 0;
+        hp->short_mscale = hp->long_mscale = 1.0f;
+        return 0;
+    }
+    if (!hp->original_context)
+        return error_set(
+            e, ERR_MODEL,
+            "%s: longrope without the original context length (original_max_position_embeddings)",
+            weight_file_path(f));
+    /* The usual attention factor of longrope, where none is given. */
+    ratio = (double)hp->context_max / hp->original_context;
+    scale = ratio <= 1.0 || hp->original_context < 2
+                ? 1.0
+                : sqrt(1.0 + log(ratio) / log(hp->original_context));
+    hp->short_mscale = hp->short_mscale > 0.0f ? hp->short_mscale : (float)scale;
+    hp->long_mscale = hp->long_mscale > 0.0f ? hp->long_mscale : (float)scale;
+    return 0;
+}
+
+/* A number of the scaling's description: config.json's name in either of its two places, or GGUF's
+ * under "rope.scaling.". */
+static double number(const struct family *family, const struct weight_file *f, const char *gguf,
+                     const char *json, double missing)
+{
+    static const char *const places[] = {"rope_scaling", "rope_parameters"};
+    char key[160];
+    struct meta_value v = {0};
+
+    if (weight_file_format(f) == WEIGHT_GGUF) {
+        snprintf(key, sizeof key, "%s.rope.scaling.%s", family->gguf[0], gguf ? gguf : "");
+        v = gguf ? weight_file_meta(f, key) : v;
+    }
+    for (int i = 0; i < 2 && weight_file_format(f) != WEIGHT_GGUF && v.type == META_NONE; i++) {
+        snprintf(key, sizeof key, "%s.%s", places[i], json);
+        v = weight_file_meta(f, key);
+    }
+    return v.type == META_INT || v.type == META_FLOAT ? v.f : v.type == META_BOOL ? v.i : missing;
+}
+
+struct scaling {
+    int dims; /* rotated ones of a head */
+    double theta, factor, original, fast, slow;
+    bool truncate;
+};
+
+static double wave_length(const struct scaling *s, int pair)
+{
+    return 2.0 * M_PI * pow(s->theta, 2.0 * pair / s->dims);
+}
+
+/* Long waves are stretched, short ones stay, those between are blended. fast, slow: how often a
+ * wave fits into the original context. */
+static double divisor_llama3(const struct scaling *s, int pair)
+{
+    double fits = s->original / wave_length(s, pair), stay = (fits - s->slow) / (s->fast - s->slow);
+
+    stay = stay < 0.0 ? 0.0 : stay > 1.0 ? 1.0 : stay;
+    return 1.0 / ((1.0 - stay) / s->factor + stay);
+}
+
+/* The pair that turns so often within the original context. */
+static double pair_of_turns(const struct scaling *s, double turns)
+{
+    return s->dims * log(s->original / (turns * 2.0 * M_PI)) / (2.0 * log(s->theta));
+}
+
+static double divisor_yarn(const struct scaling *s, int pair)
+{
+    double low = pair_of_turns(s, s->fast), high = pair_of_turns(s, s->slow), ramp;
+
+    if (s->truncate) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = low > 0.0 ? low : 0.0;
+    high = high < s->dims - 1 ? high : s->dims - 1;
+    if (low == high)
+        high += 0.001;
+    ramp = (pair - low) / (high - low);
+    ramp = ramp < 0.0 ? 0.0 : ramp > 1.0 ? 1.0 : ramp;
+    return 1.0 / (ramp / s->factor + (1.0 - ramp));
+}
+
+static double divisor_linear(const struct scaling *s, int pair)
+{
+    return s->factor;
+}
+
+/* What cosines and sines of YaRN are multiplied with. */
+static double yarn_scale(double factor, double mscale)
+{
+    return factor <= 1.0 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
+}
+
+static double yarn_attention(const struct family *family, const struct weight_file *f,
+                             double factor)
+{
+    double given = number(family, f, "attn_factor", "attention_factor", 0.0),
+           mscale = number(family, f, NULL, "mscale", 0.0),
+           all = number(family, f, NULL, "mscale_all_dim", 0.0);
+
+    if (given > 0.0 && weight_file_format(f) != WEIGHT_GGUF)
+        return given;
+    if (mscale != 0.0 && all != 0.0)
+        return yarn_scale(factor, mscale) / yarn_scale(factor, all);
+    return yarn_scale(factor, 1.0) * (given > 0.0 ? given : 1.0);
+}
+
+/* One table for all lengths. */
+static int read_stretched(struct hparams *hp, const struct family *family,
+                          const struct weight_file *f, const char *kind,
+                          double (*divisor)(const struct scaling *s, int pair), struct error *e)
+{
+    bool yarn = divisor == divisor_yarn;
+    struct scaling s = {
+        .dims = hp->common.mixer.rope_dims,
+        .theta = (double)hp->rope_theta,
+        .factor = number(family, f, "factor", "factor", 0.0),
+        .original = number(family, f, "original_context_length", "original_max_position_embeddings",
+                           hp->context_max),
+        .fast = yarn ? number(family, f, "yarn_beta_fast", "beta_fast", 32.0)
+                     : number(family, f, NULL, "high_freq_factor", 4.0),
+        .slow = yarn ? number(family, f, "yarn_beta_slow", "beta_slow", 1.0)
+                     : number(family, f, NULL, "low_freq_factor", 1.0),
+        .truncate = number(family, f, NULL, "truncate", 1.0) != 0.0,
+    };
+
+    if (!(s.factor >= 1.0) || !(s.original >= 1.0) || !(s.fast > s.slow) || !(s.slow > 0.0) ||
+        !isfinite(s.factor))
+        return error_set(e, ERR_MODEL,
+                         "%s: a rope scaling of %s by %g of %g tokens (%g, %g) makes no sense",
+                         weight_file_path(f), kind, s.factor, s.original, s.slow, s.fast);
+    if (!(hp->short_factor = mem_alloc((size_t)s.dims / 2, sizeof *hp->short_factor)))
+        return error_set(e, ERR_MEMORY, "%s: out of memory", weight_file_path(f));
+    for (int i = 0; i < s.dims / 2; i++)
+        hp->short_factor[i] = (float)divisor(&s, i);
+    hp->original_context = 0;
+    hp->short_mscale = hp->long_mscale = yarn ? (float)yarn_attention(family, f, s.factor) : 1.0f;
+    return 0;
+}
+
+int rope_scaling_read(struct hparams *hp, const struct family *family, const struct weight_file *f,
+                      struct error *e)
+{
+    static const struct {
+        const char *word;
+        double (*divisor)(const struct scaling *s, int pair);
+    } kinds[] = {{"llama3", divisor_llama3}, {"yarn", divisor_yarn}, {"linear", divisor_linear}};
+    static const char *const gguf[FAMILY_NAMES] = {"rope.scaling.type"};
+    char name[128] = "";
+    struct meta_value kind = family_meta(family, f, gguf, family->rope_kind, name, sizeof name);
+
+    if (hp->common.mixer.rope == ROPE_NONE || kind.type != META_STRING ||
+        meta_is(&kind, "longrope") || meta_is(&kind, "su") || meta_is(&kind, "default") ||
+        meta_is(&kind, "none"))
+        return read_longrope(hp, family, f, e);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (meta_is(&kind, kinds[i].word))
+            return read_stretched(hp, family, f, kinds[i].word, kinds[i].divisor, e);
+    return error_set(e, ERR_MODEL,
+                     "%s: %s is '%.40s'; longrope, llama3, yarn and linear are computed",
+                     weight_file_path(f), name, kind.s);
+}

@@ -1,0 +1,63 @@
+/* See shape.h: names of kinds, and which of them are computed. */
+#include "engine/model/shape.h"
+
+#include <stddef.h>
+
+/* clang-format off */
+static const struct {
+    const char *word;
+    bool computed;
+} mixers[MIXER_KINDS] = {
+    [MIXER_ATTENTION] = {"attention", true},
+    [MIXER_NONE] = {"no mixer", false},
+    [MIXER_MLA] = {"latent attention (MLA)", false},
+    [MIXER_SHORT_CONVOLUTION] = {"a short convolution", false},
+    [MIXER_DELTA_NET] = {"a gated delta net", false},
+    [MIXER_KIMI_DELTA] = {"Kimi delta attention", false},
+    [MIXER_LIGHTNING] = {"lightning attention", false},
+    [MIXER_MAMBA2] = {"a Mamba 2 mixer", false},
+}, ffns[FFN_KINDS] = {
+    [FFN_ROUTED] = {"routed experts", true},
+    [FFN_DENSE] = {"a dense feed-forward", true},
+    [FFN_NONE] = {"no feed-forward", false},
+    [FFN_DENSE_AND_ROUTED] = {"a dense feed-forward beside routed experts", false},
+}, activations[ACTIVATIONS] = {
+    [ACTIVATION_SILU] = {"SwiGLU", true},
+    [ACTIVATION_GELU] = {"gated GELU", false},
+    [ACTIVATION_CLAMPED_SWIGLU] = {"clamped SwiGLU", false},
+    [ACTIVATION_RELU2] = {"squared ReLU", false},
+    [ACTIVATION_RELU] = {"ReLU", false},
+    [ACTIVATION_GELU_PLAIN] = {"GELU", false},
+};
+/* clang-format on */
+
+const char *shape_mixer_word(enum mixer_kind kind)
+{
+    return mixers[kind].word;
+}
+
+const char *shape_ffn_word(enum ffn_kind kind)
+{
+    return ffns[kind].word;
+}
+
+const char *shape_unsupported(const struct layer_shape *s)
+{
+    if (!mixers[s->mixer.kind].computed)
+        return mixers[s->mixer.kind].word;
+    if (!ffns[s->ffn.kind].computed)
+        return ffns[s->ffn.kind].word;
+    if (!activations[s->ffn.activation].computed)
+        return activations[s->ffn.activation].word;
+    return s->mixer.value_dim && s->mixer.value_dim != s->mixer.key_dim
+               ? "values of another width than keys"
+           : s->mixer.sinks                ? "attention sinks"
+           : s->mixer.gated                ? "gated attention"
+           : s->mixer.learned_positions    ? "learned positions"
+           : s->mixer.rope == ROPE_NONE    ? "attention without positions"
+           : s->ffn.router.choice_bias     ? "a router with a bias of choice"
+           : s->ffn.bias                   ? "experts with biases"
+           : s->norms.after                ? "norms after its operators"
+           : s->norms.kind == NORM_RMS_ONE ? "norms of 1 + w"
+                                           : NULL;
+}
