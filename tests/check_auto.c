@@ -208,7 +208,7 @@ static Suite *suite(void)
     Suite *s = suite_create("auto");
     TCase *t = tcase_create("auto");
 
-    tcase_set_timeout(t, 60);
+    tcase_set_timeout(t, 240);
     tcase_add_test(t, a_device_that_wins);
     tcase_add_test(t, a_device_that_loses);
     tcase_add_test(t, first_use_is_measured);

@@ -766,7 +766,7 @@ static Suite *suite(void)
     Suite *s = suite_create("cli");
     TCase *t = tcase_create("cli");
 
-    tcase_set_timeout(t, 120);
+    tcase_set_timeout(t, 240);
     tcase_add_checked_fixture(t, find_binary, NULL);
     tcase_add_loop_test(t, failures_have_their_codes_and_one_line, 0,
                         sizeof failures / sizeof *failures);

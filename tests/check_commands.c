@@ -603,7 +603,7 @@ static Suite *suite(void)
     Suite *s = suite_create("commands");
     TCase *c = tcase_create("commands");
 
-    tcase_set_timeout(c, 120);
+    tcase_set_timeout(c, 240);
     tcase_add_test(c, save_replaces_no_file_of_others);
     tcase_add_test(c, save_goes_on_with_its_own_copies);
     tcase_add_test(c, a_name_with_an_ending_is_a_file_here);

@@ -370,11 +370,35 @@ static double largest(const float *a, const float *b, size_t n)
     return worst;
 }
 
+/* ThreadSanitizer looks at how threads share the work, which depends neither on the instruction set
+ * nor on what comes out: there the last set does, and nothing is computed again without threads.
+ * The other builds have it all. */
+#if defined(__SANITIZE_THREAD__)
+#define THREADS_ALONE true
+#else
+#define THREADS_ALONE false
+#endif
+
+static int first_set(void)
+{
+    int last = 0;
+
+    while (THREADS_ALONE && kernels_at(last + 1))
+        last++;
+    return last;
+}
+
 static void check_against_plain(struct setup s, int n, double tolerance)
 {
-    float *got = forward(&s, n), *want = plain_forward(&s.shape, n);
-    double worst = largest(got, want, (size_t)n * (size_t)s.shape.vocab);
+    float *got = forward(&s, n), *want;
+    double worst;
 
+    if (THREADS_ALONE) {
+        free(got);
+        return;
+    }
+    want = plain_forward(&s.shape, n);
+    worst = largest(got, want, (size_t)n * (size_t)s.shape.vocab);
     ck_assert_msg(worst <= tolerance, "type %d, kv %d, kernels %s: off by %g", (int)s.shape.type,
                   (int)s.kv, s.kernels ? s.kernels : "best", worst);
     free(got), free(want);
@@ -382,7 +406,7 @@ static void check_against_plain(struct setup s, int n, double tolerance)
 
 START_TEST(test_float_model)
 {
-    for (int i = 0; kernels_at(i); i++) {
+    for (int i = first_set(); kernels_at(i); i++) {
         struct setup s = {.shape = base_shape,
                           .kv = KV_F32,
                           .threads = 2,
@@ -435,7 +459,7 @@ static void check_same_bits_exact(struct tiny_shape shape, enum kv_type kv, int 
 
     for (size_t i = 0; i < (size_t)n * (size_t)shape.vocab; i++)
         ck_assert(isfinite(want[i]));
-    for (int k = 0; kernels_at(k); k++)
+    for (int k = first_set(); kernels_at(k); k++)
         for (int v = 0; v < 7; v++) {
             static const int chunks[] = {1, 7, 16, 40, 13, 3, 1}, threads[] = {2, 1, 3, 2, 1, 2, 3},
                              jobs[] = {0, 1, 0, 1, 0, 1, 0}, widths[] = {8, 16, 16, 8, 8, 16, 16};
@@ -778,7 +802,7 @@ static Suite *suite(void)
     Suite *s = suite_create("cpu_device");
     TCase *t = tcase_create("cpu_device");
 
-    tcase_set_timeout(t, 60);
+    tcase_set_timeout(t, 240);
     tcase_add_test(t, test_float_model);
     tcase_add_test(t, test_long_context);
     tcase_add_test(t, test_same_bits);

@@ -151,7 +151,7 @@ static Suite *suite(void)
     Suite *s = suite_create("streams");
     TCase *t = tcase_create("streams");
 
-    tcase_set_timeout(t, 60);
+    tcase_set_timeout(t, 240);
     tcase_add_loop_test(t, quantised, 0, (int)(sizeof types / sizeof *types));
     tcase_add_test(t, floats);
     suite_add_tcase(s, t);

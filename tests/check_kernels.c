@@ -408,7 +408,7 @@ static Suite *suite(void)
     Suite *s = suite_create("kernels");
     TCase *t = tcase_create("kernels");
 
-    tcase_set_timeout(t, 60);
+    tcase_set_timeout(t, 240);
     tcase_add_test(t, test_quantise);
     tcase_add_test(t, test_dot);
     tcase_add_test(t, test_dot_raw);

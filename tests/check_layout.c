@@ -141,7 +141,7 @@ static Suite *suite(void)
     Suite *s = suite_create("layout");
     TCase *t = tcase_create("layout");
 
-    tcase_set_timeout(t, 60);
+    tcase_set_timeout(t, 240);
     tcase_add_test(t, every_size);
     tcase_add_test(t, promised_shapes);
     suite_add_tcase(s, t);

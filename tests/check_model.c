@@ -587,7 +587,7 @@ static Suite *suite(void)
     Suite *s = suite_create("model");
     TCase *t = tcase_create("load");
 
-    tcase_set_timeout(t, 120);
+    tcase_set_timeout(t, 240);
     tcase_add_test(t, golden_checkpoints);
     tcase_add_test(t, every_naming);
     tcase_add_test(t, misaligned_floats_are_copied);

@@ -211,7 +211,7 @@ static Suite *suite(void)
     Suite *s = suite_create("onednn");
     TCase *t = tcase_create("onednn");
 
-    tcase_set_timeout(t, 60);
+    tcase_set_timeout(t, 240);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, test_shapes);
     tcase_add_test(t, test_threads);

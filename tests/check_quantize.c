@@ -554,7 +554,7 @@ static Suite *suite(void)
     Suite *s = suite_create("quantize");
     TCase *t = tcase_create("quantize");
 
-    tcase_set_timeout(t, 120);
+    tcase_set_timeout(t, 240);
     tcase_add_test(t, errors_of_types);
     tcase_add_test(t, odd_rows);
     tcase_add_test(t, both_searches_agree);

@@ -707,7 +707,7 @@ static Suite *suite(void)
     Suite *s = suite_create("screens");
     TCase *t = tcase_create("screens");
 
-    tcase_set_timeout(t, 120);
+    tcase_set_timeout(t, 240);
     tcase_add_test(t, saved_screens);
     tcase_add_test(t, panels_stay_inside);
     tcase_add_test(t, tokens_keep_their_experts);

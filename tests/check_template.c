@@ -750,7 +750,7 @@ static Suite *suite(void)
     Suite *s = suite_create("template");
     TCase *c = tcase_create("template");
 
-    tcase_set_timeout(c, 120);
+    tcase_set_timeout(c, 240);
     tcase_add_test(c, chats_of_the_bundled_model);
     tcase_add_test(c, chats_of_the_demo_folder);
     tcase_add_test(c, chats_of_phi_tiny_moe);

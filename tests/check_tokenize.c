@@ -191,7 +191,7 @@ static Suite *suite(void)
     Suite *s = suite_create("tokenize");
     TCase *c = tcase_create("tokenize");
 
-    tcase_set_timeout(c, 120);
+    tcase_set_timeout(c, 240);
     tcase_add_test(c, golden_cases_through_the_program);
     tcase_add_test(c, every_byte_counts);
     tcase_add_test(c, prompts_are_printed_as_rendered);

@@ -570,7 +570,7 @@ static Suite *suite(void)
     Suite *s = suite_create("tokenizer");
     TCase *c = tcase_create("tokenizer");
 
-    tcase_set_timeout(c, 120);
+    tcase_set_timeout(c, 240);
     tcase_add_test(c, golden_cases_from_the_bundled_gguf);
     tcase_add_test(c, golden_cases_by_score);
     tcase_add_test(c, golden_cases_from_the_demo_folder);

@@ -545,7 +545,7 @@ static Suite *suite(void)
     Suite *s = suite_create("tune");
     TCase *t = tcase_create("tune");
 
-    tcase_set_timeout(t, 60);
+    tcase_set_timeout(t, 240);
     tcase_add_test(t, test_lookup);
     tcase_add_test(t, test_shapes);
     tcase_add_test(t, test_choose);
