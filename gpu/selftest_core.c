@@ -77,85 +77,146 @@ out:
     return rc;
 }
 
-/* Routing, grouping and combination of a few rows. */
-int selftest_route(struct selftest *b)
+#define ROUTE_ROWS 5
+#define ROUTE_MOST 64 /* experts that the rows use together */
+
+/* Some rows and what the reference says of them: the kernels after routing are given that. */
+struct route_test {
+    struct selftest *b;
+    const struct hparams *hp;
+    int rows, used, count; /* count: of all rows together */
+    int want[ROUTE_MOST];
+    float weights[ROUTE_MOST];
+};
+
+static int no_memory(struct selftest *b)
 {
-    const struct model *m = b->d->base.config.model;
-    const struct hparams *hp = &m->hp;
+    return error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
+}
+
+/* The kernel's routing of rows h: scores to got, experts and weights; right: as the reference's. */
+static int run_route(struct route_test *t, const float *h, cl_mem *router, float *got, bool *right)
+{
+    struct selftest *b = t->b;
     struct device *d = b->d;
-    int n = hp->hidden, used = hp->n_experts_used,
-        rows = d->base.config.max_rows < 5 ? d->base.config.max_rows : 5, rc = ERR_DEVICE;
-    int count = rows * used, n_tiles = count + 1 < d->max_tiles ? count + 1 : d->max_tiles,
-        experts[64], want[64], tiles[4 * 80], entries[2 * 64], seen = 0;
+    const float *w = d->base.config.model->layers[0].router;
+    int n = t->hp->hidden, n_scores = t->rows * t->hp->n_experts, experts[ROUTE_MOST];
+    float weights[ROUTE_MOST], *want = got + n_scores;
     size_t items = d->wide ? 1 : 64;
-    float *h = selftest_randoms(b, (size_t)(rows * n), 1.0f),
-          *out = selftest_randoms(b, (size_t)(count * n), 1.0f),
-          *x = selftest_randoms(b, (size_t)(rows * n), 1.0f);
-    float *got = mem_alloc((size_t)(rows * n), 4),
-          *scores = mem_alloc((size_t)(rows * hp->n_experts) * 2, 4), weights[64], want_w[64];
+
+    if (memory_router(d, router, w, b->e) < 0 ||
+        selftest_put(b, d->h, h, (size_t)(t->rows * n) * 4) < 0 ||
+        launch_args(d, d->core[CORE_ROUTE], 0, b->e, "mmmmmmmiiiiifi", d->h, *router, d->scores,
+                    d->all_chosen, d->all_weights, d->tiles, d->entries, 0, n, t->hp->n_experts,
+                    d->padded_experts, t->used, (double)t->hp->common.ffn.router.jitter, 0) < 0 ||
+        selftest_core(b, CORE_ROUTE, "route", (size_t)t->rows * items, 1, 1, items) < 0 ||
+        selftest_get(b, d->scores, 0, got, (size_t)n_scores * 4) < 0 ||
+        selftest_get(b, d->all_chosen, 0, experts, (size_t)t->count * 4) < 0 ||
+        selftest_get(b, d->all_weights, 0, weights, (size_t)t->count * 4) < 0)
+        return ERR_DEVICE;
+    for (int r = 0; r < t->rows; r++)
+        reference_route(t->hp, w, h + (size_t)r * (size_t)n, want + r * t->hp->n_experts,
+                        t->want + r * t->used, t->weights + r * t->used);
+    *right = memcmp(got, want, (size_t)n_scores * 4) == 0 &&
+             memcmp(experts, t->want, (size_t)t->count * 4) == 0 &&
+             memcmp(weights, t->weights, (size_t)t->count * 4) == 0;
+    return 0;
+}
+
+static int test_route(struct route_test *t)
+{
+    float *h = selftest_randoms(t->b, (size_t)(t->rows * t->hp->hidden), 1.0f),
+          *scores = mem_alloc((size_t)(t->rows * t->hp->n_experts) * 2, sizeof *scores);
     cl_mem router = NULL;
-    bool ok = true;
+    bool right = false;
+    int rc = h && scores ? run_route(t, h, &router, scores, &right) : no_memory(t->b);
 
-    if (!h || !out || !x || !got || !scores || count > 64) {
-        error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
-        goto out;
-    }
-    if (memory_router(d, &router, m->layers[0].router, b->e) < 0 ||
-        selftest_put(b, d->h, h, (size_t)(rows * n) * 4) < 0 ||
-        launch_args(d, d->core[CORE_ROUTE], 0, b->e, "mmmmmmmiiiiifi", d->h, router, d->scores,
-                    d->all_chosen, d->all_weights, d->tiles, d->entries, 0, n, hp->n_experts,
-                    d->padded_experts, used, (double)hp->common.ffn.router.jitter, 0) < 0 ||
-        selftest_core(b, CORE_ROUTE, "route", (size_t)rows * items, 1, 1, items) < 0 ||
-        selftest_get(b, d->scores, 0, scores, (size_t)(rows * hp->n_experts) * 4) < 0 ||
-        selftest_get(b, d->all_chosen, 0, experts, (size_t)count * 4) < 0 ||
-        selftest_get(b, d->all_weights, 0, weights, (size_t)count * 4) < 0)
-        goto out;
-    for (int r = 0; r < rows; r++)
-        reference_route(hp, m->layers[0].router, h + (size_t)r * (size_t)n,
-                        scores + (rows + r) * hp->n_experts, want + r * used, want_w + r * used);
-    if (memcmp(scores, scores + rows * hp->n_experts, (size_t)(rows * hp->n_experts) * 4) != 0 ||
-        memcmp(experts, want, (size_t)count * 4) != 0 ||
-        memcmp(weights, want_w, (size_t)count * 4) != 0)
-        selftest_wrong(b, "route");
-    if (hp->n_experts <= BANK) {
-        if (selftest_put(b, d->all_chosen, want, (size_t)count * 4) < 0 ||
-            launch_args(d, d->core[CORE_GROUP], 0, b->e, "mmmiiiiii", d->all_chosen, d->tiles,
-                        d->entries, rows, used, hp->n_experts, 0, d->tile, n_tiles) < 0 ||
-            selftest_core(b, CORE_GROUP, "group_rows", 16, 1, 1, 16) < 0 ||
-            selftest_get(b, d->tiles, 0, tiles, (size_t)n_tiles * 16) < 0 ||
-            selftest_get(b, d->entries, 0, entries, (size_t)count * 8) < 0)
-            goto out;
-        for (int t = 0; t < n_tiles; t++)
-            for (int i = 0; i < tiles[4 * t + 1] && ok; i++, seen++) {
-                int at = tiles[4 * t] + i, row = at >= 0 && at < count ? entries[2 * at] : -1,
-                    to = row < 0 ? -1 : entries[2 * at + 1];
-
-                ok = row >= 0 && row < rows && to >= 0 && to < count && to % rows == row &&
-                     want[row * used + to / rows] == tiles[4 * t + 2];
-            }
-        if (!ok || seen != count)
-            selftest_wrong(b, "group_rows");
-    }
-    if (selftest_put(b, d->out, out, (size_t)(count * n) * 4) < 0 ||
-        selftest_put(b, d->all_weights, want_w, (size_t)count * 4) < 0 ||
-        selftest_put(b, d->x, x, (size_t)(rows * n) * 4) < 0 ||
-        launch_args(d, d->core[CORE_COMBINE], 0, b->e, "mmmiiii", d->out, d->all_weights, d->x, 0,
-                    rows, used, n) < 0 ||
-        selftest_core(b, CORE_COMBINE, "combine", (size_t)(rows * n), 1, 1, 32) < 0 ||
-        selftest_get(b, d->x, 0, got, (size_t)(rows * n) * 4) < 0)
-        goto out;
-    for (int r = 0; r < rows; r++)
-        reference_combine(out + r * n, (size_t)(rows * n), want_w + r * used, used, n, x + r * n);
-    ok = memcmp(got, x, (size_t)(rows * n) * 4) == 0;
-    if (!ok)
-        selftest_wrong(b, "combine");
-    rc = 0;
-out:
+    if (rc == 0 && !right)
+        selftest_wrong(t->b, "route");
     memory_release(&router);
     mem_free(h);
+    mem_free(scores);
+    return rc;
+}
+
+/* Every (row, slot) stands once in a tile of the expert that it chose. */
+static bool tiles_right(const struct route_test *t, const int *tiles, int n_tiles,
+                        const int *entries)
+{
+    int seen = 0;
+
+    for (int k = 0; k < n_tiles; k++)
+        for (int i = 0; i < tiles[4 * k + 1]; i++, seen++) {
+            int at = tiles[4 * k] + i, row = at >= 0 && at < t->count ? entries[2 * at] : -1,
+                to = row < 0 ? -1 : entries[2 * at + 1];
+
+            if (row < 0 || row >= t->rows || to < 0 || to >= t->count || to % t->rows != row ||
+                t->want[row * t->used + to / t->rows] != tiles[4 * k + 2])
+                return false;
+        }
+    return seen == t->count;
+}
+
+static int test_group(struct route_test *t)
+{
+    struct selftest *b = t->b;
+    struct device *d = b->d;
+    int n_tiles = t->count + 1 < d->max_tiles ? t->count + 1 : d->max_tiles,
+        tiles[4 * (ROUTE_MOST + 1)], entries[2 * ROUTE_MOST];
+
+    if (t->hp->n_experts > BANK)
+        return 0;
+    if (selftest_put(b, d->all_chosen, t->want, (size_t)t->count * 4) < 0 ||
+        launch_args(d, d->core[CORE_GROUP], 0, b->e, "mmmiiiiii", d->all_chosen, d->tiles,
+                    d->entries, t->rows, t->used, t->hp->n_experts, 0, d->tile, n_tiles) < 0 ||
+        selftest_core(b, CORE_GROUP, "group_rows", 16, 1, 1, 16) < 0 ||
+        selftest_get(b, d->tiles, 0, tiles, (size_t)n_tiles * 16) < 0 ||
+        selftest_get(b, d->entries, 0, entries, (size_t)t->count * 8) < 0)
+        return ERR_DEVICE;
+    if (!tiles_right(t, tiles, n_tiles, entries))
+        selftest_wrong(b, "group_rows");
+    return 0;
+}
+
+static int test_combine(struct route_test *t)
+{
+    struct selftest *b = t->b;
+    struct device *d = b->d;
+    int n = t->hp->hidden;
+    size_t values = (size_t)(t->rows * n), outputs = (size_t)(t->count * n);
+    float *out = selftest_randoms(b, outputs, 1.0f), *x = selftest_randoms(b, values, 1.0f),
+          *got = mem_alloc(values, sizeof *got);
+    int rc = out && x && got ? 0 : no_memory(b);
+
+    if (rc == 0 && (selftest_put(b, d->out, out, outputs * 4) < 0 ||
+                    selftest_put(b, d->all_weights, t->weights, (size_t)t->count * 4) < 0 ||
+                    selftest_put(b, d->x, x, values * 4) < 0 ||
+                    launch_args(d, d->core[CORE_COMBINE], 0, b->e, "mmmiiii", d->out,
+                                d->all_weights, d->x, 0, t->rows, t->used, n) < 0 ||
+                    selftest_core(b, CORE_COMBINE, "combine", values, 1, 1, 32) < 0 ||
+                    selftest_get(b, d->x, 0, got, values * 4) < 0))
+        rc = ERR_DEVICE;
+    for (int r = 0; r < t->rows && rc == 0; r++)
+        reference_combine(out + r * n, values, t->weights + r * t->used, t->used, n, x + r * n);
+    if (rc == 0 && memcmp(got, x, values * 4) != 0)
+        selftest_wrong(b, "combine");
     mem_free(out);
     mem_free(x);
     mem_free(got);
-    mem_free(scores);
     return rc;
+}
+
+/* Routing, grouping and combination of a few rows. */
+int selftest_route(struct selftest *b)
+{
+    const struct device_config *c = &b->d->base.config;
+    struct route_test t = {.b = b,
+                           .hp = &c->model->hp,
+                           .rows = c->max_rows < ROUTE_ROWS ? c->max_rows : ROUTE_ROWS,
+                           .used = c->model->hp.n_experts_used};
+
+    t.count = t.rows * t.used;
+    if (t.count > ROUTE_MOST)
+        return no_memory(b);
+    return test_route(&t) < 0 || test_group(&t) < 0 || test_combine(&t) < 0 ? ERR_DEVICE : 0;
 }
