@@ -9,8 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const folders[] = {"mixtral",   "olmoe", "qwen2_moe", "qwen2_moe-step2",
-                                      "qwen3_moe", "llama", "qwen3"};
+static const char *const folders[] = {"mixtral",   "olmoe",       "qwen2_moe", "qwen2_moe-step2",
+                                      "qwen3_moe", "llama",       "qwen3",     "granitemoe",
+                                      "glm4_moe",  "ernie4_5_moe"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {

@@ -40,6 +40,8 @@
  * 8. Expert: h = num_silu(gate) * up (gate and up by rule 2, quantised again by rule 1 for down).
  * 9. Combination: acc = w0*e0; acc = fma(w1, e1, acc) ... in routing order; x = x + acc. Attention
  * residual: x = x + y.
+ * Where a model scales what its operators add: y by the scale, each w by it, rounded, before that.
+ * Embeddings are multiplied with their scale, logits with 1/divisor, rounded once.
  * 10. Router weights: num_route (below), scores by rule 3 in F32. A shared expert stands behind the
  * chosen ones, with the weight 1 or num_sigmoid of its own score by rule 3; a dense layer is one
  * with the weight 1.

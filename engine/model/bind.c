@@ -342,6 +342,14 @@ static int bind_router(struct binding *b, struct layer_weights *w, int layer, st
             (rc = add_vector(b, &w->router, t, 0, (int64_t)s->experts * hidden, e)))
             return rc;
     }
+    if (s->experts && s->router.choice_bias) {
+        if (!(t = want(b, TENSOR_ROUTER_BIAS, layer, 0, e)))
+            return ERR_MODEL;
+        if ((rc = t->n_dims == 1 ? check_shape(b, t, s->experts, 0, 0, e)
+                                 : check_shape(b, t, 1, s->experts, 0, e)) ||
+            (rc = add_vector(b, &w->router_bias, t, 0, s->experts, e)))
+            return rc;
+    }
     if (!s->shared || s->shared_gate != SHARED_SIGMOID)
         return 0;
     if (!(t = want(b, TENSOR_SHARED_ROUTER, layer, 0, e)))
@@ -393,6 +401,16 @@ static int bind_ends(struct binding *b, struct error *e)
     return bind_plain(b, &m->head, TENSOR_HEAD, 0, m->hp.n_vocab, m->hp.hidden, e);
 }
 
+/* A tensor of a layer with a number that the model does not reach. */
+static bool behind_the_last(const struct binding *b, const char *name)
+{
+    int layer;
+
+    return (sscanf(name, "model.layers.%d.", &layer) == 1 ||
+            sscanf(name, "blk.%d.", &layer) == 1) &&
+           layer >= b->model->hp.n_layers;
+}
+
 /* An unknown tensor means a variant of the architecture that this program would compute wrongly. */
 static int check_all_used(struct binding *b, struct error *e)
 {
@@ -406,7 +424,8 @@ static int check_all_used(struct binding *b, struct error *e)
             b->used[t->index] = 1;
     }
     for (size_t i = 0; i < weight_file_count(f); i++)
-        if (!b->used[i] && !family_ignores(b->family, weight_file_at(f, i)->name))
+        if (!b->used[i] && !family_ignores(b->family, weight_file_at(f, i)->name) &&
+            !(b->family->extra_layers && behind_the_last(b, weight_file_at(f, i)->name)))
             return error_set(e, ERR_MODEL,
                              "%s: tensor %s is no part of a %s model of %d layers and %d experts",
                              weight_file_path(f), weight_file_at(f, i)->name, b->family->name,

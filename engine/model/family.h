@@ -49,6 +49,7 @@ enum tensor_role {
     TENSOR_SHARED_UP,
     TENSOR_SHARED_DOWN,
     TENSOR_SHARED_ROUTER, /* (1, hidden) or (hidden) */
+    TENSOR_ROUTER_BIAS,   /* (experts) or (1, experts): for the choice alone */
     TENSOR_DENSE_GATE,
     TENSOR_DENSE_UP,
     TENSOR_DENSE_DOWN,
@@ -74,6 +75,9 @@ struct family {
     const struct family_key *keys; /* ends with an entry without names */
     const struct family_tensor *tensors; /* ends with role TENSOR_ROLES */
     /* config.json; GGUF has tensors */
+    bool qk_norm_optional; /* some of its models have none: no tensors */
+    /* layers behind the last one that predict further tokens: nobody computes them */
+    bool extra_layers;
     const char *normalised; /* config.json: whether the chosen experts' weights sum to 1 */
     const char *rope_kind[FAMILY_NAMES], *rope_short[FAMILY_NAMES], *rope_long[FAMILY_NAMES];
     const char *tied; /* config.json */

@@ -21,6 +21,8 @@ struct hparams {
      * hparams_count. */
     int n_experts, n_experts_used;
     float rope_theta;
+    /* Embeddings and what each operator adds are multiplied, logits divided by these; 0: by 1 */
+    float embedding_scale, residual_scale, logit_divisor;
     bool head_bias, tied_embeddings;
     /* Rotary frequencies are divided by short_factor (rope_dims/2, owned by the model, as the
      * other; NULL: by 1), cosines and sines multiplied with short_mscale. Longrope has a second

@@ -72,6 +72,18 @@ static int missing(const struct family *family, const struct weight_file *f, enu
     return error_set(e, ERR_MODEL, "%s: tensor %s is missing", weight_file_path(f), name);
 }
 
+/* Rotated dimensions of a head where config.json gives them as a part of it. */
+static int partial_rotary(int head_dim, const struct family *family, const struct weight_file *f)
+{
+    static const char *const json[FAMILY_NAMES] = {"partial_rotary_factor",
+                                                   "rope_parameters.partial_rotary_factor"};
+    char name[128];
+    struct meta_value v = family_meta(family, f, NULL, json, name, sizeof name);
+    bool number = v.type == META_INT || v.type == META_FLOAT;
+
+    return number && v.f > 0.0 && v.f <= 1.0 ? (int)(head_dim * v.f) : 0;
+}
+
 static int infer_heads(struct hparams *hp, const struct family *family, const struct weight_file *f,
                        struct error *e)
 {
@@ -110,6 +122,8 @@ static int infer_heads(struct hparams *hp, const struct family *family, const st
                          "%s: %d key-value heads of %d do not fit %d heads and the %lld rows of %s",
                          weight_file_path(f), hp->common.mixer.kv_heads, hp->common.mixer.key_dim,
                          hp->common.mixer.heads, (long long)k_rows, kv->name);
+    if (!hp->common.mixer.rope_dims)
+        hp->common.mixer.rope_dims = partial_rotary(hp->common.mixer.key_dim, family, f);
     /* Converters that assume hidden / heads write a rope dimension larger than the head. */
     if (!hp->common.mixer.rope_dims || hp->common.mixer.rope_dims > hp->common.mixer.key_dim)
         hp->common.mixer.rope_dims = hp->common.mixer.key_dim;
@@ -118,6 +132,16 @@ static int infer_heads(struct hparams *hp, const struct family *family, const st
                          "%s: %d rotated dimensions of a head; the number must be even",
                          weight_file_path(f), hp->common.mixer.rope_dims);
     return 0;
+}
+
+/* GGUF counts the layers that predict further tokens among its blocks. */
+static int extra_layers(const struct family *family, const struct weight_file *f)
+{
+    static const char *const gguf[FAMILY_NAMES] = {"nextn_predict_layers"};
+    char name[128];
+    struct meta_value v = family_meta(family, f, gguf, NULL, name, sizeof name);
+
+    return v.type == META_INT && v.i > 0 && v.i < 64 ? (int)v.i : 0;
 }
 
 static int infer_sizes(struct hparams *hp, const struct family *family, const struct weight_file *f,
@@ -131,16 +155,18 @@ static int infer_sizes(struct hparams *hp, const struct family *family, const st
     if ((rc = settle(&hp->hidden, t->dims[1], "the hidden size", t->name, f, e)) ||
         (rc = settle(&hp->n_vocab, t->dims[0], "the vocabulary", t->name, f, e)))
         return rc;
+    if (family->extra_layers && hp->n_layers > extra_layers(family, f) &&
+        weight_file_format(f) == WEIGHT_GGUF)
+        hp->n_layers -= extra_layers(family, f);
     while (!hp->n_layers ||
-           family_tensor(family, f, TENSOR_ATTENTION_NORM, hp->n_layers, 0, false)) {
+           (!family->extra_layers &&
+            family_tensor(family, f, TENSOR_ATTENTION_NORM, hp->n_layers, 0, false))) {
         if (!family_tensor(family, f, TENSOR_ATTENTION_NORM, hp->n_layers, 0, false) ||
             hp->n_layers >= 1024)
             return missing(family, f, TENSOR_ATTENTION_NORM, 0, e);
         hp->n_layers++;
     }
-    if ((rc = infer_heads(hp, family, f, e)))
-        return rc;
-    return 0;
+    return infer_heads(hp, family, f, e);
 }
 
 /* The width of a routed expert by its tensors, in whichever of their forms. */
@@ -222,6 +248,8 @@ static int read_layers(struct hparams *hp, const struct family *family, const st
         return error_set(e, ERR_MEMORY, "%s: out of memory", weight_file_path(f));
     for (int l = 0; l < hp->n_layers; l++) {
         hp->layers[l] = hp->common;
+        if (family->qk_norm_optional && !family_tensor(family, f, TENSOR_Q_NORM, l, 0, false))
+            hp->layers[l].mixer.qk_norm = QK_NORM_NONE;
         if ((rc = read_ffn(&hp->layers[l].ffn, &hp->common.ffn, family, f, l, e)))
             return rc;
         if (routed.kind == FFN_DENSE)

@@ -30,6 +30,7 @@ struct layer_weights {
     const float *q_norm, *k_norm;
     /* (routed experts, hidden), F32 row-major; NULL in a layer without any */
     const float *router, *shared_router; /* (hidden): of SHARED_SIGMOID */
+    const float *router_bias;            /* (routed experts): of router_shape.choice_bias */
     struct expert_weights *experts;      /* shape_experts: the shared one is the last */
 };
 

@@ -190,5 +190,7 @@ int model_embed(const struct model *m, int id, float *out, struct error *e)
 
     row_to_f32(m->embeddings.type, (const uint8_t *)m->embeddings.data + (size_t)id * row,
                m->hp.hidden, out);
+    for (int i = 0; i < m->hp.hidden && m->hp.embedding_scale != 0.0f; i++)
+        out[i] *= m->hp.embedding_scale;
     return values_finite(out, m->hp.hidden) ? 0 : tensor_broken(m->file, m->embeddings.name, e);
 }

@@ -55,7 +55,6 @@ const char *shape_unsupported(const struct layer_shape *s)
            : s->mixer.gated                ? "gated attention"
            : s->mixer.learned_positions    ? "learned positions"
            : s->mixer.rope == ROPE_NONE    ? "attention without positions"
-           : s->ffn.router.choice_bias     ? "a router with a bias of choice"
            : s->ffn.bias                   ? "experts with biases"
            : s->norms.after                ? "norms after its operators"
            : s->norms.kind == NORM_RMS_ONE ? "norms of 1 + w"

@@ -637,6 +637,15 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
     return rc;
 }
 
+static void scale_logits(const struct hparams *hp, float *logits, int rows)
+{
+    float scale = hp->logit_divisor != 0.0f ? 1.0f / hp->logit_divisor : 1.0f;
+    size_t n = (size_t)rows * (size_t)hp->n_vocab;
+
+    for (size_t i = 0; i < n && scale != 1.0f; i++)
+        logits[i] *= scale;
+}
+
 static int run_head(struct forward *f, const float *x, int rows, float *logits, struct error *e)
 {
     struct head_job j = {.rows = rows, .x = x, .logits = logits};
@@ -652,6 +661,7 @@ static int run_head(struct forward *f, const float *x, int rows, float *logits, 
         if (rc == 0) {
             count_cost(f, &s->head, end - start, 1);
             trace_span(f->trace, TRACE_HEAD, f->model->hp.n_layers, d, start, end);
+            scale_logits(&f->model->hp, logits, rows);
             break;
         }
         if (d == 0 || (rc = job_failed(f, d, "head", e)) < 0)

@@ -574,6 +574,16 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
     return in;
 }
 
+/* n columns of some rows of the output projection, by what the model multiplies it with. */
+static void scale_output(const struct cpu_device *d, float *y, int n, int rows, ptrdiff_t stride)
+{
+    float scale = residual_scale(d);
+
+    for (int t = 0; t < rows && scale != 1.0f; t++)
+        for (int i = 0; i < n; i++)
+            y[t * stride + i] *= scale;
+}
+
 void attention_phases(struct cpu_device *d, int tid, int layer, int rows, const float *x, float *y,
                       float *residual)
 {
@@ -599,6 +609,7 @@ void attention_phases(struct cpu_device *d, int tid, int layer, int rows, const 
             gemv(d, tid, &w->o, r0, r1, &in, y ? y + r0 : tile,
                  task + 1 < phase_part(d, total, 1, tid + 1) ? matrix_hint(&w->o, r1)
                                                              : (struct prefetch_hint){0});
+            scale_output(d, y ? y + r0 : tile, r1 - r0, 1, hidden);
             if (!y)
                 d->k->add(residual + r0, tile, r1 - r0);
             continue;
@@ -606,6 +617,7 @@ void attention_phases(struct cpu_device *d, int tid, int layer, int rows, const 
         token_block(d, rows, task / units, &t0, &t1);
         if (y) {
             gemm(d, tid, &w->o, r0, r1, &in, t0, t1, y + (size_t)t0 * (size_t)hidden + r0, hidden);
+            scale_output(d, y + (size_t)t0 * (size_t)hidden + r0, r1 - r0, t1 - t0, hidden);
             continue;
         }
         /* rows of the residual stream lie a page apart: ask for them before they are needed */
@@ -613,6 +625,7 @@ void attention_phases(struct cpu_device *d, int tid, int layer, int rows, const 
             for (int i = r0; i < r1; i += 16)
                 __builtin_prefetch(residual + (size_t)t * (size_t)hidden + i, 1, 2);
         gemm(d, tid, &w->o, r0, r1, &in, t0, t1, tile, wide);
+        scale_output(d, tile, r1 - r0, t1 - t0, wide);
         for (int t = t0; t < t1; t++)
             d->k->add(residual + (size_t)t * (size_t)hidden + r0,
                       tile + (size_t)(t - t0) * (size_t)wide, r1 - r0);

@@ -209,6 +209,27 @@ static inline void norm_row(const struct cpu_device *d, const struct norms_shape
         d->k->rms_norm(x, n, w->weight, 1.0f / (float)n, s->eps, y);
 }
 
+/* What an operator adds to the residual stream is multiplied with this first. */
+static inline float residual_scale(const struct cpu_device *d)
+{
+    float scale = d->model->hp.residual_scale;
+
+    return scale != 0.0f ? scale : 1.0f;
+}
+
+/* A row's weights as they are combined with. */
+static inline const float *scaled_weights(const struct cpu_device *d, const float *weights,
+                                          int used, float *room)
+{
+    float scale = residual_scale(d);
+
+    if (scale == 1.0f)
+        return weights;
+    for (int i = 0; i < used; i++)
+        room[i] = weights[i] * scale;
+    return room;
+}
+
 static inline int min_int(int a, int b)
 {
     return a < b ? a : b;

@@ -495,13 +495,14 @@ static void combine_region(void *ctx, int tid, int n)
     const struct combine_job *j = d->combine_job;
     int hidden = d->model->hp.hidden, stride = d->model->hp.n_experts_used,
         used = shape_used(shape_of(d, j->layer));
+    float scaled[CPU_USED_MAX];
 
     phase_open(d, tid, j->rows);
     for (int t; (t = phase_take(d, tid, 1)) < j->rows;) {
         float *row = j->x + (size_t)t * (size_t)hidden;
 
         d->k->combine(row, j->out + (size_t)t * (size_t)hidden, (ptrdiff_t)j->rows * hidden,
-                      j->weights + t * stride, used, hidden, row);
+                      scaled_weights(d, j->weights + t * stride, used, scaled), used, hidden, row);
     }
     phase_end(d, tid);
 }

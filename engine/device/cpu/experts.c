@@ -36,7 +36,8 @@ void route_row(const struct cpu_device *d, int layer, int pos,
     if (router_rows(s))
         d->k->router(d->router[layer], router_groups(s), hp->hidden, h, scores);
     if (s->experts)
-        num_route(&s->router, scores, NULL, s->experts, n, experts, weights);
+        num_route(&s->router, scores, d->model->layers[layer].router_bias, s->experts, n, experts,
+                  weights);
     if (imposed)
         for (int i = 0; i < n; i++) {
             experts[i] =
@@ -289,6 +290,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
     size_t widest = (size_t)d->widest_ffn;
     struct thread_scratch *s = &d->threads[tid];
     struct input in = {.n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
+    float scaled[CPU_USED_MAX];
     bool ready = false;
 
     assert(layer >= 0 && layer < d->model->hp.n_layers);
@@ -329,7 +331,8 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
 
             gemv(d, tid, w, r0, r1, &h, s->tile + slot * DOWN_UNITS * CPU_UNIT, next);
         }
-        d->k->combine(x + r0, s->tile, DOWN_UNITS * CPU_UNIT, d->one_weights, used, n, x + r0);
+        d->k->combine(x + r0, s->tile, DOWN_UNITS * CPU_UNIT,
+                      scaled_weights(d, d->one_weights, used, scaled), used, n, x + r0);
     }
     phase_end(d, tid);
 }
@@ -383,6 +386,7 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
     int hidden = d->model->hp.hidden, stride = d->model->hp.n_experts_used,
         used = shape_used(shape);
     bool panels = only_panels(d, layer);
+    float scaled[CPU_USED_MAX];
 
     assert(layer >= 0 && layer < d->model->hp.n_layers);
     assert(rows > 1 && rows <= d->max_rows);
@@ -410,7 +414,7 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
             float *row = x + (size_t)i * (size_t)hidden;
 
             d->k->combine(row, d->out + (size_t)i * (size_t)hidden, (ptrdiff_t)rows * hidden,
-                          weights + i * stride, used, hidden, row);
+                          scaled_weights(d, weights + i * stride, used, scaled), used, hidden, row);
         }
     phase_end(d, tid);
 }

@@ -4,6 +4,9 @@
 
 #include "engine/model/family.h"
 
+extern const struct family family_ernie4_5_moe;
+extern const struct family family_glm4_moe;
+extern const struct family family_granitemoe;
 extern const struct family family_llama, family_mixtral;
 extern const struct family family_olmoe;
 extern const struct family family_phimoe;

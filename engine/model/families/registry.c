@@ -3,7 +3,14 @@
 
 #include <stddef.h>
 
-const struct family *const families[] = {&family_phimoe,    &family_llama,
-                                         &family_mixtral,   &family_olmoe,
-                                         &family_qwen2_moe, &family_qwen3,
-                                         &family_qwen3_moe, NULL};
+const struct family *const families[] = {&family_phimoe,
+                                         &family_llama,
+                                         &family_mixtral,
+                                         &family_olmoe,
+                                         &family_qwen2_moe,
+                                         &family_qwen3,
+                                         &family_qwen3_moe,
+                                         &family_ernie4_5_moe,
+                                         &family_glm4_moe,
+                                         &family_granitemoe,
+                                         NULL};

@@ -1,0 +1,49 @@
+/* Family glm4_moe: GLM-4.5. Names after modeling_glm4_moe.py (Hugging Face) and llama.cpp's
+ * gguf-py/gguf/constants.py. Sigmoid scores with a bias for the choice; the layers behind the last
+ * one predict further tokens and are not computed. Constant data. */
+#include "engine/model/families/families.h"
+#include "engine/model/families/rows.h"
+
+/* clang-format off */
+static const struct family_key keys[] = {
+    KEYS_COMMON,
+    KEYS_EXPERTS("moe_intermediate_size"),
+    {FIELD(common.ffn.router.factor), KEY_FLOAT, {"expert_weights_scale"}, {"routed_scaling_factor"}, 1.0, 1e-6, 1e6},
+    {FIELD(common.ffn.router.groups), KEY_INT, {"expert_group_count"}, {"n_group"}, 1, 1, 512},
+    {FIELD(common.ffn.router.groups_used), KEY_INT, {"expert_group_used_count"}, {"topk_group"}, 1, 1, 512},
+    KEYS_END,
+};
+
+static const struct family_tensor tensors[] = {
+    TENSORS_ENDS,
+    {TENSOR_ATTENTION_NORM, true, {"blk.%l.attn_norm.weight"}, {HF "input_layernorm.weight"}},
+    {TENSOR_EXPERT_NORM, true, {"blk.%l.post_attention_norm.weight", "blk.%l.ffn_norm.weight"}, {HF "post_attention_layernorm.weight"}},
+    TENSORS_ATTENTION,
+    TENSORS_QK_NORM,
+    TENSORS_EXPERTS,
+    {TENSOR_ROUTER_BIAS, false, {"blk.%l.exp_probs_b.bias"}, {HF "mlp.gate.e_score_correction_bias"}},
+    TENSORS_SHARED,
+    TENSORS_DENSE,
+    TENSORS_END,
+};
+/* clang-format on */
+
+static const char *const none[] = {NULL};
+static const char *const stops[] = {"<|endoftext|>", "<|user|>", "<|observation|>", NULL};
+
+const struct family family_glm4_moe = {
+    .name = "glm4_moe",
+    .gguf = {"glm4moe"},
+    .json = {"Glm4MoeForCausalLM", "glm4_moe"},
+    .shape = {.mixer = {.qk_norm = QK_NORM_HEAD},
+              .ffn = {.router = {.kind = ROUTER_SIGMOID, .normalised = true, .choice_bias = true}},
+              .norms = {.kind = NORM_RMS, .before = true}},
+    .qk_norm_optional = true,
+    .extra_layers = true,
+    .keys = keys,
+    .tensors = tensors,
+    .normalised = "norm_topk_prob",
+    ROPE_NAMES,
+    .ignored = none,
+    .stops = stops,
+};

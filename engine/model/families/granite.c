@@ -1,0 +1,51 @@
+/* Family granitemoe: IBM Granite 3 MoE. Names after modeling_granitemoe.py (Hugging Face) and
+ * llama.cpp's gguf-py/gguf/constants.py. Four multipliers: of embeddings, of scores, of what each
+ * operator adds, and under the logits. Constant data. */
+#include "engine/model/families/families.h"
+#include "engine/model/families/rows.h"
+
+/* clang-format off */
+static const struct family_key keys[] = {
+    KEYS_COMMON,
+    {FIELD(common.ffn.experts), KEY_INT, {"expert_count"}, {"num_local_experts"}, 0, 1, 512},
+    {FIELD(common.ffn.used), KEY_INT, {"expert_used_count"}, {"num_experts_per_tok"}, 0, 1, 16},
+    {FIELD(common.ffn.width), KEY_INT, {"expert_feed_forward_length", "feed_forward_length"}, {"intermediate_size"}, 0, 1, 1 << 20},
+    {FIELD(embedding_scale), KEY_FLOAT, {"embedding_scale"}, {"embedding_multiplier"}, 1.0, 1e-6, 1e6},
+    {FIELD(residual_scale), KEY_FLOAT, {"residual_scale"}, {"residual_multiplier"}, 1.0, 1e-6, 1e6},
+    {FIELD(logit_divisor), KEY_FLOAT, {"logit_scale"}, {"logits_scaling"}, 1.0, 1e-6, 1e6},
+    {FIELD(common.mixer.scale), KEY_FLOAT, {"attention.scale"}, {"attention_multiplier"}, 0.0, 1e-6, 1e6},
+    KEYS_END,
+};
+
+static const struct family_tensor tensors[] = {
+    TENSORS_ENDS,
+    TENSORS_NORMS,
+    TENSORS_ATTENTION,
+    {TENSOR_ROUTER, false, {"blk.%l.ffn_gate_inp.weight"}, {HF "block_sparse_moe.router.layer.weight"}},
+    {TENSOR_GATES, false, {"blk.%l.ffn_gate_exps.weight"}, {NULL}},
+    {TENSOR_UPS, false, {"blk.%l.ffn_up_exps.weight"}, {NULL}},
+    {TENSOR_GATE_UPS, false, {"blk.%l.ffn_gate_up_exps.weight"}, {HF "block_sparse_moe.input_linear.weight"}},
+    {TENSOR_DOWNS, false, {"blk.%l.ffn_down_exps.weight"}, {HF "block_sparse_moe.output_linear.weight"}},
+    {TENSOR_SHARED_GATE, false, {"blk.%l.ffn_gate_shexp.weight"}, {NULL}},
+    {TENSOR_SHARED_UP, false, {"blk.%l.ffn_up_shexp.weight"}, {NULL}},
+    {TENSOR_SHARED_DOWN, false, {"blk.%l.ffn_down_shexp.weight"}, {NULL}},
+    TENSORS_END,
+};
+/* clang-format on */
+
+static const char *const none[] = {NULL};
+static const char *const stops[] = {"<|end_of_text|>", NULL};
+
+const struct family family_granitemoe = {
+    .name = "granitemoe",
+    .gguf = {"granitemoe"},
+    .json = {"GraniteMoeForCausalLM", "granitemoe"},
+    .shape = {.ffn = {.router = {.kind = ROUTER_SOFTMAX, .normalised = true}},
+              .norms = {.kind = NORM_RMS, .before = true}},
+    .gguf_rope = ROPE_PAIRS,
+    .keys = keys,
+    .tensors = tensors,
+    ROPE_NAMES,
+    .ignored = none,
+    .stops = stops,
+};
