@@ -238,8 +238,11 @@ static void same_answers(const json_t *a, const json_t *b)
 {
     ck_assert_uint_eq(json_array_size(a), json_array_size(b));
     for (size_t i = 0; i < json_array_size(a); i++) {
-        static const char *const keys[] = {
-            "index", "id", "text", "stop_reason", "prompt_tokens", "completion_tokens", "error"};
+        static const char *const keys[] = {"index",         "id",
+                                           "text",          "stop_reason",
+                                           "prompt_tokens", "completion_tokens",
+                                           "error",         "experts",
+                                           "experts_prompt"};
 
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
             json_t *x = json_object_get(json_array_get(a, i), keys[k]),
@@ -531,7 +534,7 @@ START_TEST(every_line_is_flushed)
     if (child == 0) {
         dup2(to[0], 0);
         dup2(from[1], 1);
-        execl(program(), "moetop", "--batch", "-", "-n", "4", NULL);
+        execl(program(), "moetop", "--batch", "-", "-n", "4", "--parallel", _i ? "4" : "1", NULL);
         _exit(127);
     }
     close(to[0]);
@@ -562,8 +565,8 @@ static int run_and_kill(const char *name, int lines, int number, bool resume)
     if (child == 0) {
         if (chdir(dir) < 0 || !freopen("in", "r", stdin) || !freopen("err", "w", stderr))
             _exit(126);
-        execl(exe, "moetop", "--batch", "-", "-n", "24", "-s", "3", "--output", name,
-              resume ? "--resume" : NULL, NULL);
+        execl(exe, "moetop", "--batch", "-", "-n", "24", "-s", "3", "--output", name, "--parallel",
+              lines % 2 ? "4" : "1", resume ? "--resume" : NULL, NULL);
         _exit(127);
     }
     for (int wait = 0; wait < 60000; wait++) {
@@ -592,6 +595,31 @@ static void many_lines(void)
             i % 9 == 4 ? "{\"bad\": %d}\n" : "{\"id\": %d, \"prompt\": \"Tell me a story.\"}\n", i);
     write_file("in", text);
 }
+
+/* Texts, their order and what is said of lines that cannot be answered; also the counts of experts,
+ * which are each line's own. */
+START_TEST(side_by_side_is_as_one_after_the_other)
+{
+    static const char *const more[] = {"", " --batch-experts", " -c 200 -ub 8"};
+    char command[160];
+
+    many_lines();
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        json_t *one, *several;
+
+        snprintf(command, sizeof command, "--batch - -n 24 -s 3 --parallel 1%s", more[i]);
+        ck_assert_int_eq(run(command), 1);
+        one = lines_of("out");
+        ck_assert_uint_eq(json_array_size(one), 40);
+        snprintf(command, sizeof command, "--batch - -n 24 -s 3 -np 5%s", more[i]);
+        ck_assert_int_eq(run(command), 1);
+        several = lines_of("out");
+        same_answers(one, several);
+        json_decref(one);
+        json_decref(several);
+    }
+}
+END_TEST
 
 START_TEST(resume_after_kills_loses_and_repeats_nothing)
 {
@@ -719,6 +747,9 @@ START_TEST(exit_codes_and_refusals)
         {"--batch nowhere.jsonl", "nowhere.jsonl", 5},
         {"--batch .", "folder", 5},
         {"--batch - --resume", "--output", 2},
+        {"--batch - --parallel 2,3", "one number", 2},
+        {"--batch - --parallel 0", "from 1 to 256", 2},
+        {"--batch - -np many", "from 1 to 256", 2},
         {"--batch - -p x", "-p", 2},
         {"--batch in --output in", "same file", 2},
         {"--batch - --output foreign --resume", "line 1 is not the answer", 2},
@@ -804,7 +835,8 @@ static Suite *suite(void)
     tcase_add_test(p, cached_tokens_are_told);
     tcase_add_test(p, a_notice_is_told_once);
     tcase_add_test(p, figures_of_the_whole_run);
-    tcase_add_test(p, every_line_is_flushed);
+    tcase_add_loop_test(p, every_line_is_flushed, 0, 2);
+    tcase_add_test(p, side_by_side_is_as_one_after_the_other);
     tcase_add_test(p, resume_reads_a_nul);
     tcase_add_test(p, resume_after_kills_loses_and_repeats_nothing);
     tcase_add_loop_test(p, resume_refuses_another_input, 0, 3);

@@ -49,13 +49,18 @@ START_TEST(the_table_is_what_opening_takes)
         .kv_v = cases[_i].v,
         .convert = cases[_i].convert,
         .no_tokenizer = true,
+        .sessions = 1 + _i % 3,
     };
     const struct telemetry *t;
+    struct session *further;
     struct engine *g;
     struct fit f;
 
     ck_assert_msg(fit_measure(&c, &f, &e) == 0, "%s", e.text);
     ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    for (int i = 1; i < c.sessions; i++)
+        ck_assert_msg(engine_session_open(g, &further, &e) == 0, "%s", e.text);
+    engine_session_clear(g); /* and its figures are newly taken */
     t = engine_telemetry(g);
     ck_assert_int_eq(f.context, engine_info(g)->context);
     ck_assert_int_eq(f.ubatch, engine_info(g)->ubatch);

@@ -331,6 +331,26 @@ START_TEST(a_cancel_ends_one_story)
 }
 END_TEST
 
+/* A device that has no room for another session's rows gives layers back, one after the other. */
+START_TEST(layers_go_home_when_sessions_fill_a_device)
+{
+    const struct story *want = alone();
+    struct crowd c = {.g = open_demo(with_fake, "attention-gpu")};
+    int layers = engine_info(c.g)->model->hp.n_layers, there = 0;
+
+    fake_device_control(&(struct fake_control){.states = 3 * layers + 2});
+    for (int i = 0; i < AT_ONCE; i++)
+        c.session[i] = open_session(c.g);
+    for (int l = 0; l < layers; l++)
+        there += engine_plan(c.g)->attention[l] != 0;
+    ck_assert_int_eq(there, (3 * layers + 2) / (AT_ONCE + 1));
+    while (step(&c))
+        ck_assert_int_lt(c.steps, 10000);
+    compare(&c, want, -1);
+    engine_close(c.g);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("sessions");
@@ -345,6 +365,7 @@ static Suite *suite(void)
     tcase_add_test(t, the_same_stories_over_opencl);
     tcase_add_loop_test(t, a_device_fails_under_all, 0, 3);
     tcase_add_test(t, a_cancel_ends_one_story);
+    tcase_add_test(t, layers_go_home_when_sessions_fill_a_device);
     suite_add_tcase(s, t);
     return s;
 }

@@ -398,12 +398,26 @@ static int fake_kv_rows(struct device *d, const struct kv_move *m, struct error 
     return rc < 0 ? rc : cpu_device_ops.kv_rows(f->inner, m, e);
 }
 
+/* Attention blocks that are here, times the sessions there would be with `more`. */
+static int states_with(const struct fake *f, int more)
+{
+    int blocks = 0, sessions = more;
+
+    for (int l = 0; l < f->base.config.model->hp.n_layers; l++)
+        blocks += f->put[block_of(f, (struct block_id){BLOCK_ATTENTION, l, 0})] > 0;
+    for (int n = 0; n < FAKE_SESSIONS; n++)
+        sessions += f->state_open[n];
+    return blocks * sessions;
+}
+
 static int fake_state_open(struct device *d, int session, struct error *e)
 {
     struct fake *f = (struct fake *)d;
     int rc = session < FAKE_SESSIONS ? may_fail(f, "state_open", e)
                                      : error_set(e, ERR_MEMORY, "fake device: too many sessions");
 
+    if (rc == 0 && control.states && states_with(f, 1) > control.states)
+        rc = error_set(e, ERR_MEMORY, "fake device: no room for session %d", session);
     if (rc == 0 && (rc = cpu_device_ops.state_open(f->inner, session, e)) == 0)
         f->state_open[session] = true;
     return rc;

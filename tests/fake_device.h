@@ -15,6 +15,7 @@ struct fake_control {
     unsigned delay_us; /* every job takes so much longer */
     uint64_t memory;   /* bytes of blocks it takes; 0: no limit */
     bool instant;      /* jobs are done without computing: for timing alone */
+    int states;        /* attention blocks times sessions it has room for; 0: no limit */
     bool hold_open;    /* opening waits for fake_device_let_open */
 };
 /* Applies to every fake device from now on; counts start at 0. */

@@ -1,10 +1,12 @@
-/* The batch: reads lines, answers them one after the other, writes one line for each and flushes
- * it. Main thread, synchronous engine. A line of output is one write, so a kill leaves whole lines
- * and at most one torn one, which --resume cuts off: what is in the file is answered, what is not
- * is not. */
+/* The batch: reads lines, answers them, --parallel of them at a time, and writes one line for each
+ * in the order of the input. Main thread, synchronous engine. Answers that are done before an
+ * earlier one's wait for it, but no more than a few. A line of output is one write, so a kill
+ * leaves whole lines and at most one torn one, which --resume cuts off: what is in the file is
+ * answered, what is not is not. */
 #include "app/headless/batch.h"
 
 #include "app/setup/engine_options.h"
+#include "app/setup/parallel.h"
 #include "app/setup/run_stats.h"
 #include "app/common/signals.h"
 #include "app/setup/prompt.h"
@@ -20,6 +22,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -29,6 +32,25 @@
 
 #define LINE_MAX_BYTES ((size_t)64 << 20)
 
+#define AHEAD 4 /* lines begun before the oldest is answered, times --parallel */
+
+struct batch;
+
+/* A line under way: read, being answered, or answered and waiting for its turn to be written. */
+struct job {
+    struct batch *batch;
+    size_t index; /* of the line */
+    struct batch_line line;
+    json_t *o; /* what will be written */
+    struct strbuf text;
+    uint64_t *counts, *prompt_counts; /* (layers, experts), with --batch-experts */
+    struct session *session;          /* NULL: not being answered (any more) */
+    bool stepped;                     /* it was, when the pass began */
+    struct turn_done_event done;
+    int rc;
+    struct error why;
+};
+
 struct batch {
     const struct options *o;
     struct engine *engine;
@@ -37,13 +59,16 @@ struct batch {
     const char *out_name;
     struct turn defaults;
     char *system;
-    size_t index, failed, total; /* total 0: unknown */
-    size_t done_before;          /* lines that a resumed file holds */
-    uint64_t *digests;           /* (done_before) of the lines they answer; 0: not told */
-    /* the line in work */
-    struct strbuf text;
-    uint64_t *counts, *prompt_counts; /* (layers, experts), with --batch-experts */
-    struct stats stats;               /* over all lines of this run */
+    int parallel;
+    struct session **sessions; /* parallel of them, the engine's own first */
+    struct job *jobs;          /* a ring: line i in jobs[i % n_jobs] */
+    size_t n_jobs, running;
+    bool beginning; /* a turn is being rendered: notices are about the line read last */
+    /* lines read; answered and written, of which failed; total 0: unknown */
+    size_t read, index, failed, total;
+    size_t done_before; /* lines that a resumed file holds */
+    uint64_t *digests;  /* (done_before) of the lines they answer; 0: not told */
+    struct stats stats; /* over all lines of this run */
     /* progress */
     bool bar, drawn;
     uint64_t started, drawn_at, tokens;
@@ -94,40 +119,58 @@ static void print_notice(struct batch *b, const char *text)
 
     clear_bar(b);
     utf8_escape(safe, sizeof safe, text, strlen(text), 0);
-    fprintf(stderr, "moetop: line %zu: %s\n", b->index + 1, safe);
+    if (b->parallel == 1 || b->beginning)
+        fprintf(stderr, "moetop: line %zu: %s\n", b->parallel == 1 ? b->index + 1 : b->read, safe);
+    else
+        fprintf(stderr, "moetop: %s\n", safe);
 }
 
 /* ---- one answer ---- */
 
+static int on_notice(void *ctx, struct event *ev)
+{
+    if (ev->kind == EVENT_NOTICE && ev->text) {
+        print_notice(ctx, ev->text);
+        mem_free(ev->text); /* taken: it is told once */
+        ev->text = NULL;
+    }
+    return signals_last() != 0;
+}
+
 static int on_event(void *ctx, struct event *ev)
 {
-    struct batch *b = ctx;
+    struct job *j = ctx;
 
     if (ev->kind == EVENT_TOKEN) {
-        strbuf_put(&b->text, ev->token.text, ev->token.len);
-        b->tokens += ev->token.id >= 0;
-        draw_bar(b, false);
-    } else if (ev->kind == EVENT_NOTICE && ev->text) {
-        print_notice(b, ev->text);
-        mem_free(ev->text);
-        ev->text = NULL; /* told with its line, nowhere else */
+        strbuf_put(&j->text, ev->token.text, ev->token.len);
+        j->batch->tokens += ev->token.id >= 0;
+        draw_bar(j->batch, false);
+    } else if (ev->kind == EVENT_TURN_DONE) {
+        j->done = ev->done_turn;
+        j->session = NULL;
+    } else if (ev->kind == EVENT_ERROR) {
+        j->rc = error_set(&j->why, ev->failure.code, "%s", ev->text ? ev->text : "out of memory");
+        j->session = NULL;
     }
-    return signals_last() != 0 || b->text.failed;
+    return signals_last() != 0 || j->text.failed;
 }
 
 static void on_routing(void *ctx, const struct routing *r)
 {
     struct batch *b = ctx;
     int experts = engine_info(b->engine)->model->hp.n_experts;
+    struct job *j = b->jobs;
 
-    for (int layer = 0; layer < r->n_layers; layer++)
+    while (j < b->jobs + b->n_jobs && j->session != r->session)
+        j++;
+    for (int layer = 0; layer < r->n_layers && j < b->jobs + b->n_jobs; layer++)
         for (int i = 0; i < r->rows * r->used; i++) {
             int x = r->experts[(size_t)layer * r->layer_stride + (size_t)i];
 
             if (x < 0 || x >= experts)
                 continue;
-            b->counts[layer * experts + x]++;
-            b->prompt_counts[layer * experts + x] += r->prefill;
+            j->counts[layer * experts + x]++;
+            j->prompt_counts[layer * experts + x] += r->prefill;
         }
 }
 
@@ -156,57 +199,29 @@ static json_t *count_table(const struct batch *b, const uint64_t *counts)
     return table;
 }
 
-static void put_answer(struct batch *b, json_t *o, const struct turn_done_event *d)
+static void put_answer(struct job *j)
 {
     json_t *timings = json_object(),
-           *text = json_stringn(b->text.data ? b->text.data : "", b->text.len);
+           *text = json_stringn(j->text.data ? j->text.data : "", j->text.len);
+    const struct turn_done_event *d = &j->done;
     int computed = d->prompt_tokens - d->cached_tokens;
 
-    json_object_set_new(o, "text", text ? text : json_string(""));
-    json_object_set_new(o, "stop_reason", json_string(stop_reason_word(d->reason)));
-    json_object_set_new(o, "prompt_tokens", json_integer(d->prompt_tokens));
-    json_object_set_new(o, "cached_tokens", json_integer(d->cached_tokens));
-    json_object_set_new(o, "completion_tokens", json_integer(d->completion_tokens));
+    json_object_set_new(j->o, "text", text ? text : json_string(""));
+    json_object_set_new(j->o, "stop_reason", json_string(stop_reason_word(d->reason)));
+    json_object_set_new(j->o, "prompt_tokens", json_integer(d->prompt_tokens));
+    json_object_set_new(j->o, "cached_tokens", json_integer(d->cached_tokens));
+    json_object_set_new(j->o, "completion_tokens", json_integer(d->completion_tokens));
     json_object_set_new(timings, "ttft_ms",
                         d->completion_tokens ? milliseconds(d->ttft_ns) : json_null());
     json_object_set_new(timings, "prefill_ms", milliseconds(d->prefill_ns));
     json_object_set_new(timings, "decode_ms", milliseconds(d->decode_ns));
     json_object_set_new(timings, "prefill_tok_s", rate(computed, d->prefill_ns));
     json_object_set_new(timings, "decode_tok_s", rate(d->completion_tokens - 1, d->decode_ns));
-    json_object_set_new(o, "timings", timings);
-    if (b->counts) {
-        json_object_set_new(o, "experts", count_table(b, b->counts));
-        json_object_set_new(o, "experts_prompt", count_table(b, b->prompt_counts));
+    json_object_set_new(j->o, "timings", timings);
+    if (j->counts) {
+        json_object_set_new(j->o, "experts", count_table(j->batch, j->counts));
+        json_object_set_new(j->o, "experts_prompt", count_table(j->batch, j->prompt_counts));
     }
-}
-
-/* The answer of one line into o. Negative: the line failed; what ends the whole batch is told apart
- * by is_fatal(). */
-static int answer(struct batch *b, const struct turn *t, json_t *o, struct error *e)
-{
-    struct turn_done_event done = {0};
-    int rc;
-
-    strbuf_clear(&b->text);
-    if (b->counts) {
-        const struct hparams *hp = &engine_info(b->engine)->model->hp;
-        size_t bytes = (size_t)hp->n_layers * (size_t)hp->n_experts * sizeof *b->counts;
-
-        memset(b->counts, 0, bytes);
-        memset(b->prompt_counts, 0, bytes);
-        engine_session_clear(b->engine); /* so that the prompt is counted whole */
-    }
-    if (b->o->stats || b->o->stats_json) /* sampling costs a short line's time */
-        stats_begin_turn(&b->stats);
-    rc = engine_turn(b->engine, t, on_event, b, &done, e);
-    stats_add_turn(&b->stats, &done);
-    if (rc == 0 && b->text.failed)
-        rc = error_set(e, ERR_MEMORY, "out of memory for the answer");
-    if (rc == 0 && (signals_last() || done.reason == STOP_CANCELLED))
-        rc = error_set(e, ERR_CANCELLED, "interrupted");
-    if (rc == 0)
-        put_answer(b, o, &done);
-    return rc;
 }
 
 /* The model is gone or a signal came: no further line can be answered, and this one is not. */
@@ -272,41 +287,101 @@ static int write_line(struct batch *b, json_t *o, struct error *e)
     return rc;
 }
 
-static int do_line(struct batch *b, const char *text, size_t n, bool too_long, struct error *e)
+/* A turn is over: what became of it. */
+static void end_answer(struct job *j)
 {
-    struct error why = {0};
-    struct batch_line line = {0};
-    json_t *o = json_object(), *id, *failure;
-    char input[24];
-    int rc;
+    struct batch *b = j->batch;
 
+    b->running--;
+    stats_add_turn(&b->stats, &j->done);
+    if (j->rc == 0 && j->text.failed)
+        j->rc = error_set(&j->why, ERR_MEMORY, "out of memory for the answer");
+    if (j->rc == 0 && (signals_last() || j->done.reason == STOP_CANCELLED))
+        j->rc = error_set(&j->why, ERR_CANCELLED, "interrupted");
+    if (j->rc == 0)
+        put_answer(j);
+}
+
+/* Begins the answer of a line that was read. */
+static void begin_answer(struct job *j, struct session *s)
+{
+    struct batch *b = j->batch;
+    struct error shown_by_event;
+
+    if (j->counts) {
+        const struct hparams *hp = &engine_info(b->engine)->model->hp;
+        size_t bytes = (size_t)hp->n_layers * (size_t)hp->n_experts * sizeof *j->counts;
+
+        memset(j->counts, 0, bytes);
+        memset(j->prompt_counts, 0, bytes);
+        engine_session_forget(s); /* so that the prompt is counted whole */
+    }
+    if (!b->running && (b->o->stats || b->o->stats_json)) /* it costs a short line's time */
+        stats_begin_turn(&b->stats);
+    j->session = s;
+    b->running++;
+    b->beginning = true;
+    engine_session_turn(s, &j->line.turn, on_event, j, &shown_by_event);
+    b->beginning = false;
+    if (!j->session) /* it was over at once */
+        end_answer(j);
+}
+
+/* A line becomes a job; one that cannot be asked is over at once. */
+static void begin_job(struct batch *b, struct job *j, const char *text, size_t n, bool too_long,
+                      struct session *s)
+{
+    json_t *id;
+    char input[24];
+
+    j->batch = b;
+    j->index = b->read - 1;
+    j->o = json_object();
+    j->rc = 0;
+    j->done = (struct turn_done_event){0};
+    j->line = (struct batch_line){0};
+    strbuf_clear(&j->text);
     if (too_long)
-        rc = error_set(&why, ERR_INPUT, "the line is longer than %zu MiB", LINE_MAX_BYTES >> 20);
+        j->rc = error_set(&j->why, ERR_INPUT, "the line is longer than %zu MiB",
+                          LINE_MAX_BYTES >> 20);
     else
-        rc = batch_line_read(&line, text, n, &b->defaults, b->system, &why);
-    id = line.id ? json_loads(line.id, JSON_DECODE_ANY, NULL) : NULL;
-    json_object_set_new(o, "index", json_integer((json_int_t)b->index));
-    json_object_set_new(o, "id", id ? id : json_null());
+        j->rc = batch_line_read(&j->line, text, n, &b->defaults, b->system, &j->why);
+    id = j->line.id ? json_loads(j->line.id, JSON_DECODE_ANY, NULL) : NULL;
+    json_object_set_new(j->o, "index", json_integer((json_int_t)j->index));
+    json_object_set_new(j->o, "id", id ? id : json_null());
     snprintf(input, sizeof input, "%016llx", (unsigned long long)digest(text, n));
-    json_object_set_new(o, "input", json_string(input));
-    if (rc == 0)
-        rc = answer(b, &line.turn, o, &why);
+    json_object_set_new(j->o, "input", json_string(input));
+    if (j->rc == 0)
+        begin_answer(j, s);
+}
+
+/* The oldest line is answered: writes it. */
+static int finish_job(struct batch *b, struct job *j, struct error *e)
+{
+    json_t *failure;
+    int rc = j->rc;
+
     if (is_fatal(rc)) {
-        *e = why;
-        goto out;
+        *e = j->why;
+        return rc;
     }
     if (rc < 0) {
         b->failed++;
         failure = json_object();
         json_object_set_new(failure, "code", json_string(error_word(rc)));
-        json_object_set_new(failure, "message", json_string(why.text));
-        json_object_set_new(o, "error", failure);
+        json_object_set_new(failure, "message", json_string(j->why.text));
+        json_object_set_new(j->o, "error", failure);
     }
-    rc = write_line(b, o, e);
-out:
-    json_decref(o);
-    batch_line_release(&line);
+    if ((rc = write_line(b, j->o, e)) == 0)
+        b->index++;
     return rc;
+}
+
+static void job_release(struct job *j)
+{
+    json_decref(j->o);
+    j->o = NULL;
+    batch_line_release(&j->line);
 }
 
 /* ---- input ---- */
@@ -315,7 +390,35 @@ struct reader {
     char *line;
     size_t size, n;
     bool too_long, first;
+    char block[65536]; /* read, not yet looked at: at .. have - 1 */
+    size_t at, have;
+    int failed; /* errno */
 };
+
+/* EOF: the end, an error, or a signal. */
+static int next_char(struct batch *b, struct reader *r)
+{
+    ssize_t n = 0;
+
+    if (r->at < r->have)
+        return (unsigned char)r->block[r->at++];
+    while ((n = read(fileno(b->in), r->block, sizeof r->block)) < 0 && errno == EINTR &&
+           !signals_last())
+        ;
+    if (n < 0 && errno != EINTR)
+        r->failed = errno;
+    r->at = 0;
+    r->have = n > 0 ? (size_t)n : 0;
+    return n > 0 ? (unsigned char)r->block[r->at++] : EOF;
+}
+
+/* Whether a line can be read without waiting for whoever writes it, who may wait for an answer. */
+static bool line_ready(const struct batch *b, const struct reader *r)
+{
+    struct pollfd p = {.fd = fileno(b->in), .events = POLLIN};
+
+    return memchr(r->block + r->at, '\n', r->have - r->at) || poll(&p, 1, 0) > 0;
+}
 
 /* Next line without its end; what is beyond the limit is read and dropped. 1: got one, 0: the end.
  */
@@ -325,7 +428,7 @@ static int next_line(struct batch *b, struct reader *r, struct error *e)
 
     r->n = 0;
     r->too_long = false;
-    while ((c = getc_unlocked(b->in)) != EOF && c != '\n') {
+    while ((c = next_char(b, r)) != EOF && c != '\n') {
         if (r->n + 1 >= r->size && !r->too_long) {
             size_t size = r->size ? r->size * 2 : 4096;
             char *line = size <= LINE_MAX_BYTES * 2 ? mem_resize(r->line, size, 1) : NULL;
@@ -341,8 +444,8 @@ static int next_line(struct batch *b, struct reader *r, struct error *e)
     }
     if (signals_last())
         return error_set(e, ERR_CANCELLED, "interrupted");
-    if (ferror(b->in))
-        return error_set(e, ERR_IO, "cannot read %s: %s", b->o->batch, strerror(errno));
+    if (r->failed)
+        return error_set(e, ERR_IO, "cannot read %s: %s", b->o->batch, strerror(r->failed));
     if (c == EOF && !r->n && !r->too_long)
         return 0;
     r->too_long = r->too_long || r->n > LINE_MAX_BYTES;
@@ -374,6 +477,7 @@ static size_t count_lines(FILE *f)
             lines += !open;
         }
     rewind(f);
+    lseek(fileno(f), 0, SEEK_SET); /* lines are read from there */
     return lines + open;
 }
 
@@ -410,7 +514,7 @@ static int keep_digest(struct batch *b, size_t line, const json_t *answer, struc
  * inputs in one file would fit neither. */
 static int check_same_line(struct batch *b, const char *text, size_t n, struct error *e)
 {
-    uint64_t was = b->digests[b->index];
+    uint64_t was = b->digests[b->read];
 
     if (!was || was == digest(text, n))
         return 0;
@@ -418,7 +522,7 @@ static int check_same_line(struct batch *b, const char *text, size_t n, struct e
                      "line %zu of the input is not the one that %s answers there; give --resume "
                      "the input of that run, or leave it "
                      "out to begin anew",
-                     b->index + 1, b->out_name);
+                     b->read + 1, b->out_name);
 }
 
 /* Whole lines that an earlier run left: counted, checked, and the torn one behind them cut off. */
@@ -494,57 +598,162 @@ static int open_output(struct batch *b, struct error *e)
 
 /* ---- the mode ---- */
 
+static int count_experts(struct batch *b, struct error *e)
+{
+    const struct hparams *hp = &engine_info(b->engine)->model->hp;
+    size_t n = (size_t)hp->n_layers * (size_t)hp->n_experts;
+
+    for (size_t i = 0; i < b->n_jobs; i++) {
+        b->jobs[i].counts = mem_alloc(n, sizeof *b->jobs[i].counts);
+        b->jobs[i].prompt_counts = mem_alloc(n, sizeof *b->jobs[i].prompt_counts);
+        if (!b->jobs[i].counts || !b->jobs[i].prompt_counts)
+            return error_set(e, ERR_MEMORY, "out of memory for the counts of experts");
+    }
+    engine_observe(b->engine, on_routing, b);
+    return 0;
+}
+
 static int start_engine(struct batch *b, struct error *e)
 {
     int rc = engine_setup_open(b->o, &b->engine, e);
 
-    if (rc == 0 && b->o->batch_experts) {
-        const struct hparams *hp = &engine_info(b->engine)->model->hp;
-        size_t n = (size_t)hp->n_layers * (size_t)hp->n_experts;
-
-        b->counts = mem_alloc(n, sizeof *b->counts);
-        b->prompt_counts = mem_alloc(n, sizeof *b->prompt_counts);
-        if (!b->counts || !b->prompt_counts)
-            return error_set(e, ERR_MEMORY, "out of memory for the counts of experts");
-        engine_observe(b->engine, on_routing, b);
-    }
+    b->n_jobs = b->parallel > 1 ? AHEAD * (size_t)b->parallel : 1;
+    b->sessions = mem_alloc((size_t)b->parallel, sizeof *b->sessions);
+    b->jobs = mem_alloc(b->n_jobs, sizeof *b->jobs);
+    if (rc == 0 && (!b->sessions || !b->jobs))
+        rc = error_set(e, ERR_MEMORY, "out of memory for %d lines at a time", b->parallel);
+    if (rc < 0)
+        return rc;
+    b->sessions[0] = engine_session(b->engine);
+    for (int i = 1; i < b->parallel; i++)
+        if ((rc = engine_session_open(b->engine, &b->sessions[i], e)) < 0) {
+            error_prefix(e, "--parallel %d: only %d fit", b->parallel, i);
+            return rc;
+        }
+    if (b->o->batch_experts)
+        rc = count_experts(b, e);
+    engine_events_set(b->engine, on_notice, b);
     b->started = clock_now();
+    return rc;
+}
+
+static struct session *idle_session(const struct batch *b)
+{
+    for (int i = 0; i < b->parallel; i++) {
+        bool idle = true;
+
+        for (size_t k = 0; k < b->n_jobs && idle; k++)
+            idle = b->jobs[k].session != b->sessions[i];
+        if (idle)
+            return b->sessions[i];
+    }
+    return NULL;
+}
+
+/* May another line be begun? Before the engine is there only to find out that there is work. */
+static bool has_room(const struct batch *b)
+{
+    return !b->engine || (b->read - b->index < b->n_jobs && idle_session(b));
+}
+
+/* Reads a line and begins to answer it. 1: it did; 0: the end of the input. */
+static int take_line(struct batch *b, struct reader *r, struct error *e)
+{
+    int rc = next_line(b, r, e);
+
+    if (rc <= 0)
+        return rc;
+    if (b->read < b->done_before) { /* answered already */
+        if ((rc = check_same_line(b, r->line ? r->line : "", r->n, e)) < 0)
+            return rc;
+        b->read++;
+        b->index++;
+        return 1;
+    }
+    /* --seed -1: a new one for every line */
+    sampling_from_options(b->o, &b->defaults.sampling);
+    if (!b->engine && (rc = start_engine(b, e)) < 0)
+        return rc;
+    draw_bar(b, false);
+    b->read++;
+    begin_job(b, &b->jobs[(b->read - 1) % b->n_jobs], r->line ? r->line : "", r->n, r->too_long,
+              idle_session(b));
+    return 1;
+}
+
+/* Writes what is answered, in the order of the input. */
+static int write_answers(struct batch *b, struct error *e)
+{
+    int rc = 0;
+
+    while (rc == 0 && b->index < b->read) {
+        struct job *j = &b->jobs[b->index % b->n_jobs];
+
+        if (j->session)
+            break;
+        rc = finish_job(b, j, e);
+        job_release(j);
+    }
+    return rc;
+}
+
+/* One pass of all that are being answered; those that are over then are taken note of. */
+static void step(struct batch *b)
+{
+    for (size_t i = b->index; i < b->read; i++)
+        b->jobs[i % b->n_jobs].stepped = b->jobs[i % b->n_jobs].session != NULL;
+    engine_step(b->engine);
+    for (size_t i = b->index; i < b->read; i++) {
+        struct job *j = &b->jobs[i % b->n_jobs];
+
+        if (j->stepped && !j->session)
+            end_answer(j);
+    }
+}
+
+static int answer_lines(struct batch *b, struct reader *r, struct error *e)
+{
+    bool ended = false;
+    int rc = 0;
+
+    while (rc == 0 && !(ended && b->index == b->read)) {
+        bool waits = !ended && has_room(b);
+
+        if (waits && (!b->running || line_ready(b, r))) {
+            rc = take_line(b, r, e);
+            ended = rc == 0;
+            rc = rc < 0 ? rc : 0;
+        } else if (b->running) {
+            step(b);
+        }
+        if (rc == 0)
+            rc = write_answers(b, e);
+    }
     return rc;
 }
 
 static int run_lines(struct batch *b, struct error *e)
 {
-    struct reader r = {.first = true};
+    struct reader *r = mem_alloc(1, sizeof *r);
     int rc;
 
-    while ((rc = next_line(b, &r, e)) > 0) {
-        if (b->index < b->done_before) { /* answered already */
-            if ((rc = check_same_line(b, r.line ? r.line : "", r.n, e)) < 0)
-                break;
-            b->index++;
-            continue;
-        }
-        /* --seed -1: a new one for every line */
-        sampling_from_options(b->o, &b->defaults.sampling);
-        if (!b->engine && (rc = start_engine(b, e)) < 0)
-            break;
-        draw_bar(b, false);
-        if ((rc = do_line(b, r.line ? r.line : "", r.n, r.too_long, e)) < 0)
-            break;
-        b->index++;
-    }
+    if (!r)
+        return error_set(e, ERR_MEMORY, "out of memory for the input");
+    r->first = true;
+    rc = answer_lines(b, r, e);
     clear_bar(b);
-    mem_free(r.line);
+    mem_free(r->line);
+    mem_free(r);
     if (rc == ERR_CANCELLED && b->engine)
         error_set(e, rc, "interrupted after %zu lines%s", b->index,
                   b->o->output ? "; the same command with --resume goes on there" : "");
     else if (rc < 0 && b->engine && is_fatal(rc))
         error_prefix(e, "line %zu", b->index + 1);
-    if (rc == 0 && b->index < b->done_before)
+    if (rc == 0 && b->read < b->done_before)
         rc = error_set(
             e, ERR_USAGE,
             "%s holds %zu answers, but the input has only %zu lines; is it the input of that run?",
-            b->out_name, b->done_before, b->index);
+            b->out_name, b->done_before, b->read);
     return rc;
 }
 
@@ -553,6 +762,8 @@ static int check_options(const struct options *o, struct error *e)
     if (o->prompt || o->file)
         return error_set(e, ERR_USAGE, "--batch brings its own prompts; %s has no place beside it",
                          o->prompt ? "-p" : "-f");
+    if (o->parallel.n && parallel_count(o) > 1)
+        return error_set(e, ERR_USAGE, "--batch takes one number for --parallel");
     if (o->resume && !o->output)
         return error_set(e, ERR_USAGE, "--resume goes on in a file: name it with --output");
     return 0;
@@ -584,7 +795,8 @@ static int tell_stats(struct batch *b, int rc, struct error *e)
 
 int batch_run(struct options *o, struct error *e)
 {
-    struct batch b = {.o = o, .out = -1, .bar = isatty(STDERR_FILENO)};
+    struct batch b = {
+        .o = o, .out = -1, .bar = isatty(STDERR_FILENO), .parallel = parallel_most(o)};
     int rc;
 
     signals_catch(NULL);
@@ -617,8 +829,13 @@ out:
     stats_release(&b.stats);
     mem_free(b.system);
     mem_free(b.digests);
-    mem_free(b.counts);
-    mem_free(b.prompt_counts);
-    strbuf_release(&b.text);
+    for (size_t i = 0; i < b.n_jobs && b.jobs; i++) {
+        job_release(&b.jobs[i]);
+        strbuf_release(&b.jobs[i].text);
+        mem_free(b.jobs[i].counts);
+        mem_free(b.jobs[i].prompt_counts);
+    }
+    mem_free(b.jobs);
+    mem_free(b.sessions);
     return rc;
 }

@@ -1,6 +1,7 @@
 /* From options to the structs of the engine: what every mode that runs a model shares. The thread
  * that owns the options; what it makes for another thread holds copies. Kept apart from the modes
  * so that one-shot, batch, comparison and chat cannot differ in what an option means. */
+#include "app/setup/parallel.h"
 #include "app/setup/engine_options.h"
 
 #include "app/common/devices.h"
@@ -138,6 +139,8 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
     int rc;
 
     *s = (struct engine_setup){0};
+    if ((rc = parallel_check(o, e)) < 0)
+        return rc;
     if ((rc = paths_model(o->model, s->model_path, sizeof s->model_path, e)) < 0)
         return rc;
     option_word(&option_table[OPTION_ID_kernels], o->kernels, s->kernels, sizeof s->kernels);
@@ -145,6 +148,7 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
         .model_path = s->model_path,
         .context = o->ctx_size,
         .n_threads = o->threads,
+        .sessions = parallel_most(o),
         .batch = o->batch_size,
         .ubatch = o->ubatch_size,
         .defer_experts = o->defer_experts,

@@ -10,6 +10,7 @@
 #include "engine/model/model.h"
 #include "engine/text/tokenizer.h"
 #include "engine/placement/cost_model.h"
+#include "engine/run/rope.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -81,6 +82,7 @@ static int measure(const struct engine_config *c, bool vocabulary, struct fit *o
     out->kv = needs.kv_bytes;
     out->scratch = needs.scratch_bytes;
     out->context = needs.context;
+    out->sessions = c->sessions > 1 ? c->sessions : 1;
     out->ubatch = needs.ubatch;
     out->context_max = m->hp.context_max;
     out->type = m->type;
@@ -142,8 +144,8 @@ static int count_blocks(const struct plan *p, struct block_id *out, bool *stream
 }
 
 static int make_plan(const struct engine_config *c, const char *place, const struct model *m,
-                     const struct device_info *info, int context, struct plan **plan,
-                     char note[PLANNER_NOTE], struct error *e)
+                     const struct device_info *info, struct plan **plan, char note[PLANNER_NOTE],
+                     struct error *e)
 {
     const char *names[] = {"cpu", info->selector};
     const struct plan_shape shape = {.n_layers = m->hp.n_layers,
@@ -159,7 +161,7 @@ static int make_plan(const struct engine_config *c, const char *place, const str
     if (plan_file_find(place, path, sizeof path))
         return plan_file_read(plan, path, &shape, e);
     if ((rc = planner_parse(&spec, place, e)) < 0 ||
-        (rc = cost_model_new(&costs, m, context, c->kv_k, c->kv_v, e)) < 0)
+        (rc = cost_model_new(&costs, m, engine_positions(c, &m->hp), c->kv_k, c->kv_v, e)) < 0)
         return rc;
     cost_model_found(costs, 1, info);
     rc = planner_run(&spec, cost_model_input(costs), plan, note, e);
@@ -178,6 +180,7 @@ int fit_measure_device(const struct engine_config *c, const char *place, struct 
                                .n_threads = 1,
                                .max_rows = out->ubatch,
                                .context = out->context,
+                               .sessions = c->sessions,
                                .kv_k = c->kv_k,
                                .kv_v = c->kv_v,
                                .exact = c->exact,
@@ -195,7 +198,7 @@ int fit_measure_device(const struct engine_config *c, const char *place, struct 
     if (!ops || !ops->footprint)
         return plan_file_find(place, path, sizeof path) ? 0 : planner_parse(&spec, place, e);
     if ((rc = model_inspect(&m, c->model_path, &mo, &ignored, e)) < 0 ||
-        (rc = make_plan(c, place, m, &info, out->context, &plan, out->device_note, e)) < 0)
+        (rc = make_plan(c, place, m, &info, &plan, out->device_note, e)) < 0)
         goto out;
     blocks = mem_alloc((size_t)(plan->n_layers * (plan->n_experts + 1) + 1), sizeof *blocks);
     if (!blocks) {
@@ -203,6 +206,7 @@ int fit_measure_device(const struct engine_config *c, const char *place, struct 
         goto out;
     }
     dc.model = m;
+    dc.ropes = rope_variants(&m->hp, out->context);
     if ((rc = ops->footprint(&dc, blocks, count_blocks(plan, blocks, &streams), &out->on_device,
                              e)) < 0)
         goto out;
@@ -244,6 +248,7 @@ void fit_print(const struct fit *f, FILE *out)
 {
     const struct model_footprint *w = &f->weights;
     char note[160];
+    int n;
 
     fprintf(out, "%s, %s\n", f->name, dtype_info(f->type)->word);
     row(out, "attention weights", w->attention, "");
@@ -254,8 +259,10 @@ void fit_print(const struct fit *f, FILE *out)
     snprintf(note, sizeof note, "of it %.1f MiB repacked in memory, %.1f MiB used in the file",
              (double)w->packed / (1 << 20), (double)w->mapped / (1 << 20));
     row(out, "weights together", w->packed + w->mapped, note);
-    snprintf(note, sizeof note, "at a context of %d tokens (-c), trained for %d", f->context,
-             f->context_max);
+    n = snprintf(note, sizeof note, "at a context of %d tokens (-c), trained for %d", f->context,
+                 f->context_max);
+    if (f->sessions > 1)
+        snprintf(note + n, sizeof note - (size_t)n, "; %d times (--parallel)", f->sessions);
     row(out, "KV cache", f->kv, note);
     snprintf(note, sizeof note, "at %d tokens a step (-ub)", f->ubatch);
     row(out, "scratch", f->scratch, note);

@@ -15,7 +15,7 @@ struct fit {
     uint64_t program;
     uint64_t total;
     uint64_t available; /* memory that can be had without swapping; UINT64_MAX: unknown */
-    int context, ubatch, context_max;
+    int context, ubatch, context_max, sessions;
     enum dtype type;
     /* oneDNN takes memory of its own, which nobody can tell before (--float-gemm onednn) */
     bool library;

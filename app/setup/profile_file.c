@@ -89,8 +89,7 @@ int profile_json(const struct usage *u, const struct profile_facts *facts, char 
 
         strbuf_printf(&b, "    {\"layer\": %d,\n", l);
         if (u->routed[l] != u->n_experts || u->called[l] != u->n_used)
-            strbuf_printf(&b, "     \"routed\": %d, \"called\": %d,\n", u->routed[l],
-                          u->called[l]);
+            strbuf_printf(&b, "     \"routed\": %d, \"called\": %d,\n", u->routed[l], u->called[l]);
         put_row(&b, "counts", u->count + l * u->n_experts, u->n_experts, "%.0f");
         put_row(&b, "weights", u->weight + l * u->n_experts, u->n_experts, "%.4f");
         if (facts->expert_ns) {

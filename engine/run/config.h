@@ -16,7 +16,9 @@ struct chat_template;
 
 struct engine_config {
     const char *model_path;
-    int context;       /* 0: the trained context, at most 4096 */
+    int context; /* 0: the trained context, at most 4096 */
+    /* how many sessions will be open at a time, for the footprint and for planners; 0: one */
+    int sessions;
     int n_threads;     /* 0: physical cores */
     int batch, ubatch; /* logical and physical prefill chunk */
     enum kv_type kv_k, kv_v;

@@ -366,6 +366,16 @@ void engine_session_cancel(struct session *s)
     wake_signal(&s->engine->cancel_wake);
 }
 
+struct session *engine_session(struct engine *g)
+{
+    return g->session;
+}
+
+void engine_session_forget(struct session *s)
+{
+    session_rewind(s, 0);
+}
+
 void engine_session_close(struct session *s)
 {
     session_free(s);

@@ -21,6 +21,10 @@ struct trace;
 int engine_footprint(const struct engine_config *c, const struct model *inspected,
                      struct engine_footprint *out, struct error *e);
 
+/* KV positions that the sessions of c hold together, at most: what a layer's attention takes room
+ * for on a device. */
+int engine_positions(const struct engine_config *c, const struct hparams *hp);
+
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e);
 void engine_close(struct engine *g);
 const struct engine_info *engine_info(const struct engine *g);
@@ -47,13 +51,16 @@ int engine_eval(struct engine *g, const int *ids, int n, float *logits, bool all
 int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, float *logits,
                         bool all_logits, struct error *e);
 
+/* The one that functions without a session mean: the chat's. */
+struct session *engine_session(struct engine *g);
 /* Further lines of tokens on the same model, devices and placement: each has a cache and a sampler
- * of its own, and its bits are what they would be without the others. The engine's first session is
- * the one that functions without a session mean. Opening takes memory for the whole context on
- * every device; ERR_MEMORY, ERR_DEVICE: one more does not fit, and nothing is changed. Between
- * passes; engine_close closes what is left. */
+ * of its own, and its bits are what they would be without the others. Opening takes memory for the
+ * whole context on every device; ERR_MEMORY, ERR_DEVICE: one more does not fit, and nothing is
+ * changed. Between passes; engine_close closes what is left. */
 int engine_session_open(struct engine *g, struct session **out, struct error *e);
 void engine_session_close(struct session *s); /* accepts NULL */
+/* Its tokens are forgotten; what was counted stays. */
+void engine_session_forget(struct session *s);
 /* Begins a turn on a session: renders, and lets the prompt wait for engine_step. t stays the
  * caller's until the turn is over, which TURN_DONE or ERROR says, the last event of a turn that was
  * begun; on_event as in engine_turn, its own notices aside: those go to engine_events_set. A

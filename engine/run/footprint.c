@@ -5,6 +5,8 @@
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
+#include <limits.h>
+
 int engine_resolve(const struct engine_config *c, const struct hparams *hp,
                    struct engine_footprint *out, struct error *e)
 {
@@ -31,6 +33,25 @@ int engine_resolve(const struct engine_config *c, const struct hparams *hp,
     return 0;
 }
 
+size_t session_footprint(const struct hparams *hp, int context, int sessions)
+{
+    size_t n = sessions > 1 ? (size_t)sessions : 1, vocab = (size_t)hp->n_vocab;
+
+    return n * (history_footprint(hp, context) +
+                vocab * (sizeof(float) + sizeof(struct sampler_candidate))) +
+           (n > 1 ? n * vocab * sizeof(float) : 0);
+}
+
+int engine_positions(const struct engine_config *c, const struct hparams *hp)
+{
+    struct engine_footprint f;
+    struct error ignored;
+    int64_t n = engine_resolve(c, hp, &f, &ignored) < 0 ? 0 : f.context;
+
+    n *= c->sessions > 1 ? c->sessions : 1;
+    return n < INT_MAX ? (int)n : INT_MAX;
+}
+
 int engine_footprint(const struct engine_config *c, const struct model *inspected,
                      struct engine_footprint *out, struct error *e)
 {
@@ -45,6 +66,7 @@ int engine_footprint(const struct engine_config *c, const struct model *inspecte
                                   .n_threads = out->n_threads,
                                   .max_rows = out->ubatch,
                                   .context = out->context,
+                                  .sessions = c->sessions,
                                   .kv_k = c->kv_k,
                                   .kv_v = c->kv_v,
                                   .exact = c->exact,
@@ -54,7 +76,7 @@ int engine_footprint(const struct engine_config *c, const struct model *inspecte
             return rc;
     }
     out->scratch_bytes = device_scratch + forward_footprint(hp, out->ubatch) +
-                         rope_footprint(hp, out->context) + history_footprint(hp, out->context) +
-                         (size_t)hp->n_vocab * (sizeof(float) + sizeof(struct sampler_candidate));
+                         rope_footprint(hp, out->context) +
+                         session_footprint(hp, out->context, c->sessions);
     return 0;
 }

@@ -251,6 +251,9 @@ bool place_pending(const struct engine *g); /* moves are left to do */
 /* they are, or a wish is, or a device is being opened */
 bool place_waits(const struct engine *g);
 void place_device_lost(void *ctx, int device); /* hook of forward */
+/* A device has no room for what it is to keep: the attention of one of its layers becomes the
+ * CPU's, for all sessions, at once. 1: done, 0: it has none, negative: failed. */
+int place_give_back(struct engine *g, int device, struct error *e);
 
 /* turn.c */
 /* Renders, cuts the session back to what the prompt shares with it, and lets its rest wait for
@@ -300,6 +303,8 @@ void metrics_refresh(struct engine *g);
  */
 #define ENGINE_DEFAULT_CONTEXT 4096
 #define ENGINE_DEFAULT_UBATCH 512
+/* What so many sessions keep on the host beside their rows. */
+size_t session_footprint(const struct hparams *hp, int context, int sessions);
 int engine_resolve(const struct engine_config *c, const struct hparams *hp,
                    struct engine_footprint *out, struct error *e);
 

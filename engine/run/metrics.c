@@ -110,6 +110,15 @@ static int record_of(struct engine *g, const char *name)
     return at;
 }
 
+static int sessions_open(const struct engine *g)
+{
+    int n = 0;
+
+    for (int i = 0; i < g->n_sessions; i++)
+        n += g->sessions[i] != NULL;
+    return n;
+}
+
 /* What the devices did since the last look goes to the plan charged now. */
 static void charge_devices(struct engine *g)
 {
@@ -138,9 +147,7 @@ static void charge_devices(struct engine *g)
                           : 0.0;
     g->t.n_devices = g->n_devices;
     g->t.scratch_bytes += g->forward.scratch_bytes + g->rope.bytes +
-                          history_footprint(&g->model->hp, g->info.context) +
-                          (size_t)g->model->hp.n_vocab *
-                              (sizeof(float) + sizeof(struct sampler_candidate));
+                          session_footprint(&g->model->hp, g->info.context, sessions_open(g));
 }
 
 void metrics_plan(struct engine *g, const char *name)

@@ -204,6 +204,30 @@ static void kv_dropped_hook(void *ctx, int layer, int device)
     kv_dropped(&g->kv, layer, device);
 }
 
+int place_give_back(struct engine *g, int device, struct error *e)
+{
+    const struct residency_kv kv = {.step = kv_step_hook, .dropped = kv_dropped_hook, .ctx = g};
+    struct plan *p = plan_copy(residency_wanted(g->residency));
+    int layer, rc;
+
+    if (!p)
+        return error_set(e, ERR_MEMORY, "no memory for a plan");
+    layer = p->n_layers - 1;
+    while (layer >= 0 && p->attention[layer] != device)
+        layer--;
+    if (layer >= 0)
+        p->attention[layer] = 0;
+    rc = layer >= 0 ? residency_want(g->residency, p, e) : 0;
+    plan_free(p);
+    if (layer < 0 || rc < 0)
+        return rc;
+    while ((rc = residency_step(g->residency, g->in_force, &kv, (struct residency_budget){0}, e)) ==
+           0)
+        ;
+    forward_placed(&g->forward, g->in_force, g->n_devices);
+    return rc;
+}
+
 void place_device_lost(void *ctx, int device)
 {
     struct engine *g = ctx;
@@ -295,8 +319,8 @@ int place_init(struct engine *g, struct error *e)
     g->recent = mem_alloc(cells, sizeof *g->recent);
     if (!g->in_force || !g->usage || !g->recent)
         return error_set(e, ERR_MEMORY, "no memory for the placement");
-    if ((rc = cost_model_new(&g->cost_model, g->model, g->info.context, g->config.kv_k,
-                             g->config.kv_v, e)) < 0 ||
+    if ((rc = cost_model_new(&g->cost_model, g->model, engine_positions(&g->config, hp),
+                             g->config.kv_k, g->config.kv_v, e)) < 0 ||
         (rc = residency_new(&g->residency, g->model, g->devices, DEVICE_MAX, e)) < 0)
         return rc;
     cost_model_device(g->cost_model, 0, g->devices[0]);

@@ -25,21 +25,21 @@ static void fill(float *cosines, float *sines, const struct hparams *hp, int con
     }
 }
 
-static int variants_of(const struct hparams *hp, int context)
+int rope_variants(const struct hparams *hp, int context)
 {
     return hp->original_context && context > hp->original_context ? ROPE_VARIANTS : 1;
 }
 
 size_t rope_footprint(const struct hparams *hp, int context)
 {
-    return 2 * (size_t)variants_of(hp, context) * (size_t)context *
+    return 2 * (size_t)rope_variants(hp, context) * (size_t)context *
            (size_t)(hp->common.mixer.rope_dims / 2) * sizeof(float);
 }
 
 int rope_init(struct rope *r, const struct hparams *hp, int context, struct error *e)
 {
     size_t n = (size_t)context * (size_t)(hp->common.mixer.rope_dims / 2);
-    int variants = variants_of(hp, context);
+    int variants = rope_variants(hp, context);
 
     assert(context > 0 && hp->common.mixer.rope_dims % 2 == 0);
     memset(r, 0, sizeof *r);

@@ -22,6 +22,8 @@ struct rope {
 };
 
 int rope_init(struct rope *r, const struct hparams *hp, int context, struct error *e);
+/* How many tables a context of this length takes. */
+int rope_variants(const struct hparams *hp, int context);
 /* Bytes that rope_init would allocate. */
 size_t rope_footprint(const struct hparams *hp, int context);
 void rope_release(struct rope *r);

@@ -45,6 +45,24 @@ static void close_states(struct engine *g, int number, int n_devices)
         g->slots[d].ops->state_close(g->slots[d].device, number);
 }
 
+/* Where a device has no room for it, attention of its layers goes back to the CPU until it has. */
+static int open_state(struct engine *g, int device, int number, struct error *e)
+{
+    const struct device_slot *s = &g->slots[device];
+    int rc = s->ops->state_open(s->device, number, e), layers = 0;
+    struct error ignored;
+
+    for (; rc < 0 && device > 0 && place_give_back(g, device, &ignored) == 1; layers++)
+        rc = s->ops->state_open(s->device, number, e);
+    if (layers && rc == 0)
+        engine_notice(g,
+                      "%s has no room for the keys and values of another session: the attention of "
+                      "%d layer%s goes back to the CPU",
+                      s->info.selector[0] ? s->info.selector : s->ops->name, layers,
+                      layers == 1 ? "" : "s");
+    return rc;
+}
+
 /* The lowest free number, and a state of that number on every device. */
 static int take_number(struct session *s, struct error *e)
 {
@@ -57,7 +75,7 @@ static int take_number(struct session *s, struct error *e)
         (rc = kv_open(&g->kv, n, e)) < 0)
         return rc;
     for (int d = 0; d < g->n_devices && n > 0; d++)
-        if ((rc = g->slots[d].ops->state_open(g->slots[d].device, n, e)) < 0) {
+        if ((rc = open_state(g, d, n, e)) < 0) {
             close_states(g, n, d);
             kv_close(&g->kv, n);
             return rc;
