@@ -1,4 +1,4 @@
-/* AVX2 dot products of the formats in formats.h: eight rows, one a lane. Bytes are multiplied by
+/* AVX2 dot products of the quantised formats: eight rows, one a lane. Bytes are multiplied by
  * maddubs, whose 16-bit pair sums must not saturate: each format adds up as many words as its
  * largest code allows before widening. formats_avxvnni.c compiles this text a second time, with an
  * instruction that adds to 32 bits at once. */
@@ -34,9 +34,9 @@ INLINE void read_superblock_scales(enum dtype type, const uint8_t *superblock, i
                                    struct superblock_scales *sb)
 {
     sb->d = halves_at(superblock + 2 * first);
-    if (format_has_min(type))
+    if (format_of[type].minimum)
         sb->m = halves_at(superblock + 2 * width + 2 * first);
-    if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
+    if (format_of[type].factors) {
         const uint8_t *p = superblock + 4 * width + 4 * first;
         __m256i s = load(p), m = load(p + 4 * width), both = load(p + 8 * width);
         __m256i six = _mm256_set1_epi8(63), four = _mm256_set1_epi8(15), top = _mm256_set1_epi8(48);
@@ -48,7 +48,7 @@ INLINE void read_superblock_scales(enum dtype type, const uint8_t *superblock, i
         sb->mins[1] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(both, 4), four),
                                       _mm256_and_si256(_mm256_srli_epi16(m, 2), top));
     }
-    if (type == DTYPE_Q6_K)
+    if (format_of[type].halves)
         for (int k = 0; k < 4; k++)
             sb->halves[k] = load(superblock + 2 * width + 4 * (k * width + first));
 }
@@ -79,32 +79,47 @@ INLINE __m256i sixteens(const uint8_t *p)
     return _mm256_and_si256(_mm256_cmpeq_epi8(x, bit), _mm256_set1_epi8(16));
 }
 
-/* The eight words of a block: unsigned bytes; IQ4_NL's signed values where AVX-VNNI is missing. */
+/* Codes above 63 are multiplied as signed bytes where AVX-VNNI is missing: the pair sums of maddubs
+ * would saturate. */
+#if defined(__AVXVNNI__)
+#define SIGNED(type) false
+#else
+#define SIGNED(type) (format_largest(type) > 63)
+#endif
+
+/* The eight words of a block: unsigned bytes, or signed ones. */
 INLINE void unpack(enum dtype type, const uint8_t *block, int width, int first, __m256i w[8])
 {
-    const uint8_t *payload = block + (format_block_bytes(type) - 16) * width + 4 * first;
-    __m256i nibble = _mm256_set1_epi8(15);
+    const uint8_t *payload = block + format_payload(type) * width + 4 * first;
+    __m256i nibble = _mm256_set1_epi8(15), flip = _mm256_set1_epi8((char)0x80);
 
+    if (format_of[type].bits == 8) {
+        for (int k = 0; k < 8; k++) {
+            w[k] = load(payload + 4 * k * width);
+            if (SIGNED(type))
+                w[k] = _mm256_xor_si256(w[k], flip);
+        }
+        return;
+    }
     for (int k = 0; k < 4; k++) {
         __m256i x = load(payload + 4 * k * width);
 
         w[k] = _mm256_and_si256(x, nibble);
         w[4 + k] = _mm256_and_si256(_mm256_srli_epi16(x, 4), nibble);
     }
-    if (type == DTYPE_IQ4_NL) {
+    if (format_of[type].lookup) {
         __m256i table = _mm256_broadcastsi128_si256(
             _mm_loadu_si128((const void *)blocks_iq4_values));
 
-#if defined(__AVXVNNI__)
-        table = _mm256_xor_si256(table, _mm256_set1_epi8((char)0x80));
-#endif
+        if (!SIGNED(type))
+            table = _mm256_xor_si256(table, flip);
         for (int k = 0; k < 8; k++)
             w[k] = _mm256_shuffle_epi8(table, w[k]);
     }
-    if (format_has_high(type))
+    if (format_of[type].high == 1)
         for (int k = 0; k < 8; k++)
             w[k] = _mm256_or_si256(w[k], sixteens(block + k * width / 2 + first / 2));
-    if (type == DTYPE_Q6_K) {
+    if (format_of[type].high == 2) {
         __m256i top = _mm256_set1_epi8(48);
 
         for (int h = 0; h < 2; h++) {
@@ -130,7 +145,8 @@ INLINE __m256i broadcast(const int8_t *p)
 
 #if defined(__AVXVNNI__)
 /* Words from .. to-1 and a start. */
-INLINE __m256i sum_words(const __m256i w[8], const struct act_block *a, int from, int to, int start)
+INLINE __m256i sum_words(enum dtype type, const __m256i w[8], const struct act_block *a, int from,
+                         int to, int start)
 {
     __m256i total = _mm256_set1_epi32(start);
 
@@ -139,27 +155,26 @@ INLINE __m256i sum_words(const __m256i w[8], const struct act_block *a, int from
     return total;
 }
 
-INLINE __m256 block_sum(enum dtype type, const __m256i w[8], const struct act_block *a, __m256 f0,
-                        __m256 f1)
-{
-    if (type == DTYPE_Q6_K) {
-        __m256i s0 = sum_words(w, a, 0, 4, -32 * a->low),
-                s1 = sum_words(w, a, 4, 8, -32 * (a->sum - a->low));
-
-        return _mm256_fmadd_ps(_mm256_cvtepi32_ps(s1), f1,
-                               _mm256_mul_ps(_mm256_cvtepi32_ps(s0), f0));
-    }
-    return _mm256_cvtepi32_ps(sum_words(w, a, 0, 8,
-                                        type == DTYPE_IQ4_NL ? a->m128
-                                        : type == DTYPE_Q5_0 ? 2 * a->m8
-                                                             : 0));
-}
 #else
-/* Words from .. to-1, `step` of them added in 16 bits. */
-INLINE __m256i sum_words(const __m256i w[8], const struct act_block *a, int from, int to, int step)
+/* The same; as many words' pair sums are added in 16 bits as the largest code allows. */
+INLINE __m256i sum_words(enum dtype type, const __m256i w[8], const struct act_block *a, int from,
+                         int to, int start)
 {
+    const int most = INT16_MAX / (2 * 127 * format_largest(type)), step = most >= 8   ? 8
+                                                                          : most >= 4 ? 4
+                                                                          : most >= 2 ? 2
+                                                                                      : 1;
     __m256i total = _mm256_setzero_si256(), ones = _mm256_set1_epi16(1);
 
+    if (SIGNED(type)) {
+        for (int k = from; k < to; k++)
+            total = _mm256_add_epi32(
+                total, _mm256_madd_epi16(
+                           _mm256_maddubs_epi16(_mm256_abs_epi8(w[k]),
+                                                _mm256_sign_epi8(broadcast(a->q + 4 * k), w[k])),
+                           ones));
+        return total;
+    }
     for (int k = from; k < to; k += step) {
         __m256i s = _mm256_maddubs_epi16(w[k], broadcast(a->q + 4 * k));
 
@@ -167,46 +182,29 @@ INLINE __m256i sum_words(const __m256i w[8], const struct act_block *a, int from
             s = _mm256_add_epi16(s, _mm256_maddubs_epi16(w[k + i], broadcast(a->q + 4 * (k + i))));
         total = _mm256_add_epi32(total, _mm256_madd_epi16(s, ones));
     }
-    return total;
+    return format_of[type].zero ? _mm256_add_epi32(total, _mm256_set1_epi32(start)) : total;
 }
+#endif
 
 INLINE __m256 block_sum(enum dtype type, const __m256i w[8], const struct act_block *a, __m256 f0,
                         __m256 f1)
 {
-    __m256i s, ones = _mm256_set1_epi16(1);
+    const int zero = format_of[type].zero;
 
-    /* 2 words * 2 * 63 * 127 < 2^15; see formats_avx512.c for the exactness of the rest */
-    if (type == DTYPE_Q6_K) {
-        __m256i s0 = _mm256_sub_epi32(sum_words(w, a, 0, 4, 2), _mm256_set1_epi32(32 * a->low));
-        __m256i s1 = _mm256_sub_epi32(sum_words(w, a, 4, 8, 2),
-                                      _mm256_set1_epi32(32 * (a->sum - a->low)));
+    if (format_of[type].halves) { /* exact: see block_step of formats_avx512.c */
+        __m256i s0 = sum_words(type, w, a, 0, 4, -zero * a->low),
+                s1 = sum_words(type, w, a, 4, 8, -zero * (a->sum - a->low));
 
         return _mm256_fmadd_ps(_mm256_cvtepi32_ps(s1), f1,
                                _mm256_mul_ps(_mm256_cvtepi32_ps(s0), f0));
     }
-    if (type == DTYPE_IQ4_NL) {
-        s = _mm256_setzero_si256();
-        for (int k = 0; k < 8; k++)
-            s = _mm256_add_epi32(
-                s, _mm256_madd_epi16(
-                       _mm256_maddubs_epi16(_mm256_abs_epi8(w[k]),
-                                            _mm256_sign_epi8(broadcast(a->q + 4 * k), w[k])),
-                       ones));
-        return _mm256_cvtepi32_ps(s);
-    }
-    /* 4 * 2 * 31 * 127 and 8 * 2 * 15 * 127 < 2^15 */
-    s = sum_words(w, a, 0, 8, format_has_high(type) ? 4 : 8);
-    if (type == DTYPE_Q5_0)
-        s = _mm256_add_epi32(s, _mm256_set1_epi32(2 * a->m8));
-    return _mm256_cvtepi32_ps(s);
+    return _mm256_cvtepi32_ps(sum_words(type, w, a, 0, 8, format_sum_start(type, a)));
 }
-
-#endif
 
 INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first, int n,
                      const struct act_block *a, const int nt, float *out, ptrdiff_t stride)
 {
-    const int per = format_blocks(type), head_bytes = format_head(type) * width,
+    const int per = format_of[type].blocks, head_bytes = format_head(type) * width,
               block_bytes = format_block_bytes(type) * width;
     __m256 acc[KERNEL_TILE], saved[2][KERNEL_TILE];
     struct superblock_scales sb = {.d = _mm256_setzero_ps(), .m = _mm256_setzero_ps()};
@@ -227,14 +225,14 @@ INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first
             if (per == 1 || j == 0 || b == begin)
                 read_superblock_scales(type, superblock, width, first, &sb);
             dw = sb.d;
-            if (type == DTYPE_Q4_1 || type == DTYPE_Q5_1)
+            if (format_of[type].minimum > 0)
                 m = sb.m;
-            if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
+            if (format_of[type].factors) {
                 dw = _mm256_mul_ps(sb.d, byte_of(sb.scales[j / 4], j & 3));
                 m = _mm256_xor_ps(_mm256_mul_ps(sb.m, byte_of(sb.mins[j / 4], j & 3)),
                                   _mm256_set1_ps(-0.0f));
             }
-            if (type == DTYPE_Q6_K) {
+            if (format_of[type].halves) {
                 f0 = signed_byte_of(sb.halves[j / 2], j % 2 * 2);
                 f1 = signed_byte_of(sb.halves[j / 2], j % 2 * 2 + 1);
             }
@@ -247,7 +245,7 @@ INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first
 
                 acc[t] = _mm256_fmadd_ps(block_sum(type, w, a + t, f0, f1), _mm256_mul_ps(dw, da),
                                          acc[t]);
-                if (format_has_min(type))
+                if (format_of[type].minimum)
                     acc[t] = _mm256_fmadd_ps(_mm256_set1_ps((float)a[t].sum), _mm256_mul_ps(m, da),
                                              acc[t]);
             }
@@ -265,27 +263,26 @@ INLINE void dot_half(enum dtype type, const uint8_t *group, int width, int first
 }
 
 #if defined(__AVXVNNI__)
-#define FORMAT(name) format_##name##_avxvnni
+#define DOT(name) dot_##name##_avxvnni
 #else
-#define FORMAT(name) format_##name##_avx2
+#define DOT(name) dot_##name##_avx2
 #endif
-#define X(type, name, blocks, head, bytes)                                                     \
-    void FORMAT(name)(const void *weights, int groups, int width, int cols,                    \
-                      const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride) \
-    {                                                                                          \
-        const uint8_t *group = weights;                                                        \
-                                                                                               \
-        for (int g = 0; g < groups;                                                            \
-             g++, group += dtype_row_bytes(type, cols) * (size_t)width, out += width)          \
-            for (int first = 0; first < width; first += 8) {                                   \
-                if (nt == 1)                                                                   \
-                    dot_half(type, group, width, first, cols / NUM_BLOCK, panel, 1, out,       \
-                             out_stride);                                                      \
-                else                                                                           \
-                    dot_half(type, group, width, first, cols / NUM_BLOCK, panel, nt, out,      \
-                             out_stride);                                                      \
-            }                                                                                  \
+#define FORMAT(id, name, ...)                                                                   \
+    void DOT(name)(const void *weights, int groups, int width, int cols,                        \
+                   const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)     \
+    {                                                                                           \
+        const uint8_t *group = weights;                                                         \
+                                                                                                \
+        for (int g = 0; g < groups;                                                             \
+             g++, group += dtype_row_bytes(DTYPE_##id, cols) * (size_t)width, out += width)     \
+            for (int first = 0; first < width; first += 8) {                                    \
+                if (nt == 1)                                                                    \
+                    dot_half(DTYPE_##id, group, width, first, cols / NUM_BLOCK, panel, 1, out,  \
+                             out_stride);                                                       \
+                else                                                                            \
+                    dot_half(DTYPE_##id, group, width, first, cols / NUM_BLOCK, panel, nt, out, \
+                             out_stride);                                                       \
+            }                                                                                   \
     }
-FORMATS(X)
-#undef X
+#include "engine/file/formats.def"
 #endif

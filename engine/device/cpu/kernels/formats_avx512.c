@@ -1,6 +1,5 @@
-/* AVX-512 dot products of the formats in formats.h: 16 rows, one a lane, as kernels_avx512.c does
- * for Q8_0 and Q4_0. The unpacking of the bits, the only part that differs, is done once for all
- * tokens of a panel. */
+/* AVX-512 dot products of the quantised formats: 16 rows, one a lane. The unpacking of the bits,
+ * the only part that differs, is done once for all tokens of a panel. */
 #include "engine/device/cpu/kernels/formats.h"
 
 #if defined(__AVX512VNNI__)
@@ -33,20 +32,15 @@ INLINE void sums(const struct unpacked_block *b, const int ng, const struct act_
         }
 }
 
-INLINE int32_t start_of(enum dtype type, const struct act_block *a)
-{
-    return type == DTYPE_Q5_0 ? 2 * a->m8 : type == DTYPE_IQ4_NL ? a->m128 : 0;
-}
-
 /* Bytes of a superblock of 16 rows, and of a block's share of it, head included. */
 INLINE size_t superblock_bytes(enum dtype type)
 {
-    return (size_t)((format_head(type) + format_blocks(type) * format_block_bytes(type)) * 16);
+    return (size_t)(format_superblock(type) * 16);
 }
 
 INLINE int block_share(enum dtype type)
 {
-    return format_block_bytes(type) * 16 + format_head(type) * 16 / format_blocks(type);
+    return format_block_bytes(type) * 16 + format_head(type) * 16 / format_of[type].blocks;
 }
 
 /* What a block's integer sum adds to a token's sum: scaled, and the block's minimum taken into
@@ -57,9 +51,9 @@ INLINE __m512 add_block(enum dtype type, const struct unpacked_block *b, __m512 
     __m512 d = _mm512_set1_ps(a->d);
 
     acc = _mm512_fmadd_ps(f, _mm512_mul_ps(b->d, d), acc);
-    if (type == DTYPE_Q4_1 || type == DTYPE_Q5_1)
+    if (format_of[type].minimum > 0)
         acc = _mm512_fmadd_ps(_mm512_set1_ps(a->fsum), _mm512_mul_ps(b->m, d), acc);
-    if (type == DTYPE_Q4_K || type == DTYPE_Q5_K)
+    if (format_of[type].minimum < 0)
         acc = _mm512_fnmadd_ps(_mm512_set1_ps(a->fsum), _mm512_mul_ps(b->m, d), acc);
     return acc;
 }
@@ -71,22 +65,23 @@ INLINE void block_step(enum dtype type, const struct unpacked_block *b, const in
     __m512i s[KERNEL_SMALL_BATCH][2];
     __m512 f[KERNEL_SMALL_BATCH][2];
 
-    for (int half = 0; half < (type == DTYPE_Q6_K ? 2 : 1); half++) {
+    for (int half = 0; half < (format_of[type].halves ? 2 : 1); half++) {
         for (int t = 0; t < nt; t++)
             for (int g = 0; g < ng; g++)
-                s[t][g] = _mm512_set1_epi32(type == DTYPE_Q6_K
-                                                ? -32 * (half ? a[t].sum - a[t].low : a[t].low)
-                                                : start_of(type, &a[t]));
-        sums(b, ng, a, nt, 4 * half, type == DTYPE_Q6_K ? 4 : 8, s);
+                s[t][g] = _mm512_set1_epi32(format_of[type].halves
+                                                ? -format_of[type].zero *
+                                                      (half ? a[t].sum - a[t].low : a[t].low)
+                                                : format_sum_start(type, &a[t]));
+        sums(b, ng, a, nt, 4 * half, format_of[type].halves ? 4 : 8, s);
         /* Q6_K: the halves' sums and their products with the scales are integers below 2^24, which
          * F32 holds exactly. */
         for (int t = 0; t < nt; t++)
             for (int g = 0; g < ng; g++) {
                 __m512 x = _mm512_cvtepi32_ps(s[t][g]);
 
-                f[t][g] = type != DTYPE_Q6_K ? x
-                          : half             ? _mm512_fmadd_ps(x, b[g].f1, f[t][g])
-                                             : _mm512_mul_ps(x, b[g].f0);
+                f[t][g] = !format_of[type].halves ? x
+                          : half                  ? _mm512_fmadd_ps(x, b[g].f1, f[t][g])
+                                                  : _mm512_mul_ps(x, b[g].f0);
             }
     }
     for (int t = 0; t < nt; t++)
@@ -104,7 +99,7 @@ INLINE void packed_step(enum dtype type, const uint8_t *data, size_t next,
 
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++)
-        s[t][0] = s[t][1] = _mm512_set1_epi32(start_of(type, &a[t]));
+        s[t][0] = s[t][1] = _mm512_set1_epi32(format_sum_start(type, &a[t]));
 #pragma GCC unroll 4
     for (int k = 0; k < 4; k++) {
         __m512i low[2], high[2];
@@ -151,8 +146,8 @@ INLINE void reader_load(enum dtype type, struct reader *r, const int ng, size_t 
 INLINE void reader_seek(enum dtype type, struct reader *r, const uint8_t *group, const int ng,
                         size_t bytes, int b)
 {
-    r->superblock = group + (size_t)(b / format_blocks(type)) * superblock_bytes(type);
-    r->j = b % format_blocks(type);
+    r->superblock = group + (size_t)(b / format_of[type].blocks) * superblock_bytes(type);
+    r->j = b % format_of[type].blocks;
     reader_load(type, r, ng, bytes);
 }
 
@@ -164,7 +159,7 @@ INLINE const uint8_t *reader_data(enum dtype type, const struct reader *r)
 /* On to the next block, where one follows. */
 INLINE void reader_step(enum dtype type, struct reader *r, const int ng, size_t bytes, bool follows)
 {
-    if (++r->j < format_blocks(type) || !follows)
+    if (++r->j < format_of[type].blocks || !follows)
         return;
     r->j = 0;
     r->superblock += superblock_bytes(type);
@@ -177,7 +172,7 @@ INLINE void dot_small_batch(enum dtype type, const uint8_t *group, int n, const 
                             const int nt, float *out, ptrdiff_t stride)
 {
     const int share = block_share(type);
-    const size_t next = superblock_bytes(type) * (size_t)(n / format_blocks(type));
+    const size_t next = superblock_bytes(type) * (size_t)(n / format_of[type].blocks);
     __m512 acc[KERNEL_SMALL_BATCH][2], saved[KERNEL_SMALL_BATCH][2][2];
     struct reader r;
 
@@ -195,11 +190,11 @@ INLINE void dot_small_batch(enum dtype type, const uint8_t *group, int n, const 
 
             for (int g = 0; g < 2; g++) {
                 read_block_scales(type, &r.scales[g], r.j, &b[g]);
-                if (type == DTYPE_Q6_K)
+                if (format_of[type].halves)
                     unpack(type, data + (size_t)g * next, b[g].w);
             }
             reader_step(type, &r, 2, next, at + 1 < end);
-            if (type == DTYPE_Q6_K) {
+            if (format_of[type].halves) {
                 prefetch_part(&ahead, 2, share, 0, 1);
                 block_step(type, b, 2, a, nt, acc);
             } else {
@@ -233,7 +228,7 @@ INLINE void dot_panel(enum dtype type, const uint8_t *group, const int ng, int n
                       const struct act_block *a, int nt, float *out, ptrdiff_t stride)
 {
     const int share = block_share(type);
-    const size_t next = superblock_bytes(type) * (size_t)(n / format_blocks(type));
+    const size_t next = superblock_bytes(type) * (size_t)(n / format_of[type].blocks);
     __m512 acc[KERNEL_TILE][2], saved[KERNEL_TILE][2][2];
     struct reader r;
 
@@ -264,7 +259,7 @@ INLINE void dot_panel(enum dtype type, const uint8_t *group, const int ng, int n
 INLINE void dot_pair(enum dtype type, const uint8_t *at, int n, const struct act_block *panel,
                      int nt, float *out, ptrdiff_t stride)
 {
-    switch (type == DTYPE_Q6_K && nt > 4 ? 0 : nt) {
+    switch (format_of[type].halves && nt > 4 ? 0 : nt) {
     case 1: dot_small_batch(type, at, n, panel, 1, out, stride); break;
     case 2: dot_small_batch(type, at, n, panel, 2, out, stride); break;
     case 3: dot_small_batch(type, at, n, panel, 3, out, stride); break;
@@ -287,16 +282,15 @@ INLINE void dot_any(enum dtype type, const uint8_t *at, int groups, int cols,
         dot_panel(type, at, 1, n, panel, nt, out, stride);
 }
 
-#define X(type, name, blocks, head, bytes)                                                  \
-    void format_##name##_avx512(const void *weights, int groups, int width, int cols,       \
-                                const struct act_block *panel, int nt, float *out,          \
-                                ptrdiff_t out_stride)                                       \
-    {                                                                                       \
-        if (width == 16)                                                                    \
-            dot_any(type, weights, groups, cols, panel, nt, out, out_stride);               \
-        else                                                                                \
-            format_##name##_avx2(weights, groups, width, cols, panel, nt, out, out_stride); \
+#define FORMAT(id, name, ...)                                                            \
+    void dot_##name##_avx512(const void *weights, int groups, int width, int cols,       \
+                             const struct act_block *panel, int nt, float *out,          \
+                             ptrdiff_t out_stride)                                       \
+    {                                                                                    \
+        if (width == 16)                                                                 \
+            dot_any(DTYPE_##id, weights, groups, cols, panel, nt, out, out_stride);      \
+        else                                                                             \
+            dot_##name##_avx2(weights, groups, width, cols, panel, nt, out, out_stride); \
     }
-FORMATS(X)
-#undef X
+#include "engine/file/formats.def"
 #endif

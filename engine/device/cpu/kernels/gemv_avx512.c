@@ -26,6 +26,11 @@ INLINE __m512i four(const int8_t *p)
     return _mm512_set1_epi32(x);
 }
 
+INLINE bool is_plain_nibbles(enum dtype type)
+{
+    return format_of[type].bits == 4 && !format_of[type].high && !format_of[type].lookup;
+}
+
 /* The integer sum of a block: two chains, for a multiply-add takes five cycles. Formats of plain
  * nibbles leave the high ones where they are, sixteen times their value, which costs no shift a
  * word. */
@@ -57,37 +62,30 @@ INLINE __m512i word_sum(const __m512i *w, const int8_t *q, const int words, int 
 INLINE __m512 block_step(enum dtype type, const uint8_t *data, const struct superblock_scales *sb,
                          int j, const struct act_block *a, __m512 acc)
 {
-    __m512 d = _mm512_set1_ps(a->d), f, scale = sb->d, min = sb->m;
+    __m512 d = _mm512_set1_ps(a->d), f;
     struct unpacked_block b;
 
-    if (type == DTYPE_Q4_0 || type == DTYPE_Q4_1 || type == DTYPE_Q4_K) {
-        f = _mm512_cvtepi32_ps(nibble_sum(data, a, type == DTYPE_Q4_0 ? a->m8 : 0));
-        if (type == DTYPE_Q4_K) {
-            scale = _mm512_mul_ps(sb->d, byte_of(sb->scales[j / 4], j & 3));
-            min = _mm512_mul_ps(sb->m, byte_of(sb->mins[j / 4], j & 3));
-        }
+    read_block_scales(type, sb, j, &b);
+    if (is_plain_nibbles(type)) {
+        f = _mm512_cvtepi32_ps(nibble_sum(data, a, format_sum_start(type, a)));
     } else {
-        read_block(type, data, sb, j, &b);
-        scale = b.d;
-        min = b.m;
-        if (type == DTYPE_Q6_K) {
-            f = _mm512_mul_ps(_mm512_cvtepi32_ps(word_sum(b.w, a->q, 4, -32 * a->low)), b.f0);
+        unpack(type, data, b.w);
+        if (format_of[type].halves) {
+            const int zero = format_of[type].zero;
+
+            f = _mm512_mul_ps(_mm512_cvtepi32_ps(word_sum(b.w, a->q, 4, -zero * a->low)), b.f0);
             f = _mm512_fmadd_ps(_mm512_cvtepi32_ps(
-                                    word_sum(b.w + 4, a->q + 16, 4, -32 * (a->sum - a->low))),
+                                    word_sum(b.w + 4, a->q + 16, 4, -zero * (a->sum - a->low))),
                                 b.f1, f);
         } else {
-            int start = type == DTYPE_Q8_0 || type == DTYPE_IQ4_NL ? a->m128
-                        : type == DTYPE_Q5_0                       ? 2 * a->m8
-                                                                   : 0;
-
-            f = _mm512_cvtepi32_ps(word_sum(b.w, a->q, 8, start));
+            f = _mm512_cvtepi32_ps(word_sum(b.w, a->q, 8, format_sum_start(type, a)));
         }
     }
-    acc = _mm512_fmadd_ps(f, _mm512_mul_ps(scale, d), acc);
-    if (type == DTYPE_Q4_1 || type == DTYPE_Q5_1)
-        acc = _mm512_fmadd_ps(_mm512_set1_ps(a->fsum), _mm512_mul_ps(min, d), acc);
-    if (type == DTYPE_Q4_K || type == DTYPE_Q5_K)
-        acc = _mm512_fnmadd_ps(_mm512_set1_ps(a->fsum), _mm512_mul_ps(min, d), acc);
+    acc = _mm512_fmadd_ps(f, _mm512_mul_ps(b.d, d), acc);
+    if (format_of[type].minimum > 0)
+        acc = _mm512_fmadd_ps(_mm512_set1_ps(a->fsum), _mm512_mul_ps(b.m, d), acc);
+    if (format_of[type].minimum < 0)
+        acc = _mm512_fnmadd_ps(_mm512_set1_ps(a->fsum), _mm512_mul_ps(b.m, d), acc);
     return acc;
 }
 
@@ -96,7 +94,7 @@ INLINE void gemv_groups(enum dtype type, const uint8_t *const *at, const uint8_t
                         float *const *out, const int ns, int n, const struct act_block *a)
 {
     enum { FAR = PREFETCH_GEMV_FAR, NEAR = PREFETCH_GEMV_NEAR };
-    const int per = format_blocks(type), head_bytes = format_head(type) * 16,
+    const int per = format_of[type].blocks, head_bytes = format_head(type) * 16,
               block_bytes = format_block_bytes(type) * 16, step = block_bytes + head_bytes / per;
     const size_t superblock_bytes = (size_t)(head_bytes + per * block_bytes),
                  total = superblock_bytes * (size_t)(n / per);
@@ -167,13 +165,10 @@ INLINE void gemv_any(enum dtype type, const struct kernel_gemv *s, int cols,
     }
 }
 
-#define X(type, name, blocks, head, bytes)                                                      \
+#define FORMAT(id, name, ...)                                                                   \
     void gemv_##name##_avx512(const struct kernel_gemv *s, int cols, const struct act_block *a) \
     {                                                                                           \
-        gemv_any(type, s, cols, a);                                                             \
+        gemv_any(DTYPE_##id, s, cols, a);                                                       \
     }
-FORMATS(X)
-X(DTYPE_Q8_0, q8_0, , , )
-X(DTYPE_Q4_0, q4_0, , , )
-#undef X
+#include "engine/file/formats.def"
 #endif

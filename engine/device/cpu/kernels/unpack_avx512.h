@@ -1,7 +1,7 @@
-/* What AVX-512 kernels read from the packed formats (formats.h; Q8_0 and Q4_0:
- * engine/layout/matrix.h): scales, factors and codes of 16 rows, one a lane. Included by the files
- * compiled with AVX-512's flags: formats_avx512.c multiplies what it gets in vector registers,
- * kernels_amx_avx512.c hands it to the matrix superblock. */
+/* What AVX-512 kernels read from the packed formats (engine/layout/format.h): scales, factors and
+ * codes of 16 rows, one a lane. Included by the files compiled with AVX-512's flags:
+ * formats_avx512.c multiplies what it gets in vector registers, kernels_amx_avx512.c hands it to
+ * the matrix superblock. */
 #ifndef ENGINE_DEVICE_CPU_KERNELS_UNPACK_AVX512_H
 #define ENGINE_DEVICE_CPU_KERNELS_UNPACK_AVX512_H
 
@@ -29,9 +29,9 @@ INLINE void read_superblock_scales(enum dtype type, const uint8_t *superblock,
                                    struct superblock_scales *sb)
 {
     sb->d = halves_at(superblock);
-    if (format_has_min(type))
+    if (format_of[type].minimum)
         sb->m = halves_at(superblock + 32);
-    if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
+    if (format_of[type].factors) {
         __m512i s = _mm512_loadu_si512(superblock + 64), m = _mm512_loadu_si512(superblock + 128),
                 both = _mm512_loadu_si512(superblock + 192);
         __m512i six = _mm512_set1_epi8(63), four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(48);
@@ -43,7 +43,7 @@ INLINE void read_superblock_scales(enum dtype type, const uint8_t *superblock,
         sb->mins[1] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(both, 4), four),
                                       _mm512_and_si512(_mm512_srli_epi16(m, 2), top));
     }
-    if (type == DTYPE_Q6_K)
+    if (format_of[type].halves)
         for (int k = 0; k < 4; k++)
             sb->halves[k] = _mm512_loadu_si512(superblock + 32 + 64 * k);
 }
@@ -68,16 +68,21 @@ INLINE __m512 signed_byte_of(__m512i x, int j)
         _mm512_srai_epi32(_mm512_sll_epi32(x, _mm_cvtsi32_si128(24 - 8 * j)), 24));
 }
 
-/* Words k and k + 4 of a block (k < 4), not of Q6_K: the low and the high nibbles of the same
- * bytes. */
+/* Words k and k + 4 of a block (k < 4), not with two high bits: of nibbles the low and the high
+ * ones of the same bytes. */
 INLINE void unpack_two(enum dtype type, const uint8_t *block, int k, __m512i *low, __m512i *high)
 {
-    const uint8_t *payload = block + (format_block_bytes(type) - 16) * 16;
+    const uint8_t *payload = block + format_payload(type) * 16;
     __m512i x = _mm512_loadu_si512(payload + 64 * k), nibble = _mm512_set1_epi8(15);
 
+    if (format_of[type].bits == 8) {
+        *low = x;
+        *high = _mm512_loadu_si512(payload + 64 * (k + 4));
+        return;
+    }
     *low = _mm512_and_si512(x, nibble);
     *high = _mm512_and_si512(_mm512_srli_epi16(x, 4), nibble);
-    if (type == DTYPE_IQ4_NL) {
+    if (format_of[type].lookup) {
         __m512i table = _mm512_xor_si512(_mm512_broadcast_i32x4(
                                              _mm_loadu_si128((const void *)blocks_iq4_values)),
                                          _mm512_set1_epi8((char)0x80));
@@ -85,7 +90,7 @@ INLINE void unpack_two(enum dtype type, const uint8_t *block, int k, __m512i *lo
         *low = _mm512_shuffle_epi8(table, *low);
         *high = _mm512_shuffle_epi8(table, *high);
     }
-    if (format_has_high(type)) {
+    if (format_of[type].high == 1) {
         __mmask64 mask[2];
 
         memcpy(&mask[0], block + 8 * k, 8);
@@ -98,10 +103,10 @@ INLINE void unpack_two(enum dtype type, const uint8_t *block, int k, __m512i *lo
 /* The eight words of a block as unsigned bytes: format_zero() lies at zero. */
 INLINE void unpack(enum dtype type, const uint8_t *block, __m512i w[8])
 {
-    const uint8_t *payload = block + (format_block_bytes(type) - 16) * 16;
+    const uint8_t *payload = block + format_payload(type) * 16;
     __m512i nibble = _mm512_set1_epi8(15);
 
-    if (type == DTYPE_Q8_0) {
+    if (format_of[type].bits == 8) {
         for (int k = 0; k < 8; k++)
             w[k] = _mm512_loadu_si512(block + 64 * k);
         return;
@@ -112,7 +117,7 @@ INLINE void unpack(enum dtype type, const uint8_t *block, __m512i w[8])
         w[k] = _mm512_and_si512(x, nibble);
         w[4 + k] = _mm512_and_si512(_mm512_srli_epi16(x, 4), nibble);
     }
-    if (type == DTYPE_IQ4_NL) {
+    if (format_of[type].lookup) {
         __m512i table = _mm512_xor_si512(_mm512_broadcast_i32x4(
                                              _mm_loadu_si128((const void *)blocks_iq4_values)),
                                          _mm512_set1_epi8((char)0x80));
@@ -120,14 +125,14 @@ INLINE void unpack(enum dtype type, const uint8_t *block, __m512i w[8])
         for (int k = 0; k < 8; k++)
             w[k] = _mm512_shuffle_epi8(table, w[k]);
     }
-    if (format_has_high(type))
+    if (format_of[type].high == 1)
         for (int k = 0; k < 8; k++) {
             __mmask64 mask;
 
             memcpy(&mask, block + 8 * k, 8);
             w[k] = _mm512_mask_add_epi8(w[k], mask, w[k], _mm512_set1_epi8(16));
         }
-    if (type == DTYPE_Q6_K) {
+    if (format_of[type].high == 2) {
         __m512i top = _mm512_set1_epi8(48);
 
         for (int h = 0; h < 2; h++) {
@@ -153,13 +158,13 @@ INLINE void read_block_scales(enum dtype type, const struct superblock_scales *s
                               struct unpacked_block *b)
 {
     b->d = sb->d;
-    if (type == DTYPE_Q4_1 || type == DTYPE_Q5_1)
+    if (format_of[type].minimum > 0)
         b->m = sb->m;
-    if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
+    if (format_of[type].factors) {
         b->d = _mm512_mul_ps(sb->d, byte_of(sb->scales[j / 4], j & 3));
         b->m = _mm512_mul_ps(sb->m, byte_of(sb->mins[j / 4], j & 3)); /* subtracted below */
     }
-    if (type == DTYPE_Q6_K) {
+    if (format_of[type].halves) {
         b->f0 = signed_byte_of(sb->halves[j / 2], j % 2 * 2);
         b->f1 = signed_byte_of(sb->halves[j / 2], j % 2 * 2 + 1);
     }
