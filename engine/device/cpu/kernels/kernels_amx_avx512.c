@@ -9,11 +9,11 @@
  * product of a block must leave the tiles before the next, since each has a scale of its own: 16
  * rows stored, and three float operations a row that find only one port open while tiles are in
  * use. That, not the unit's multiplications, is what bounds these kernels. */
-#include "engine/device/cpu/kernels/formats.h"
-
 #if defined(__AVX512VNNI__)
 #include "engine/device/cpu/kernels/prefetch.h"
-#include "engine/device/cpu/kernels/unpack_avx512.h"
+#include "engine/device/cpu/kernels/vector_avx512.h"
+
+#include "engine/device/cpu/kernels/unpack.inc"
 
 #define TOKENS_LEAST 8 /* with fewer the vector kernels win */
 #define TOKENS_MOST 16
@@ -261,13 +261,14 @@ INLINE void read_piece(enum dtype type, const uint8_t *group, int first, int cou
     struct superblock_scales sb;
     struct unpacked_block b;
 
-    read_superblock_scales(type, superblock, &sb);
+    read_superblock_scales(type, superblock, VL, 0, &sb);
     for (int i = 0, j = first % per; i < count; i++) {
         const uint8_t *data = superblock + head_bytes + j * block_bytes;
 
         for (int k = 0; k < block_bytes + head_bytes / per; k += 64)
             _mm_prefetch((const char *)data + PREFETCH_AMX_GEMM + k, _MM_HINT_T1);
-        read_block(type, data, &sb, j, &b);
+        read_block_scales(type, &sb, j, &b);
+        unpack(type, data, VL, 0, b.w);
         for (int k = 0; k < 8; k++)
             _mm512_store_si512(p->weights[i] + 64 * k,
                                format_of[type].zero ? _mm512_sub_epi8(b.w[k], zero) : b.w[k]);
@@ -277,13 +278,13 @@ INLINE void read_piece(enum dtype type, const uint8_t *group, int first, int cou
         else if (format_of[type].minimum)
             _mm512_store_ps(p->m[i], b.m);
         if (format_of[type].halves) {
-            _mm512_store_ps(p->f[i][0], b.f0);
-            _mm512_store_ps(p->f[i][1], b.f1);
+            _mm512_store_ps(p->f[i][0], b.half[0]);
+            _mm512_store_ps(p->f[i][1], b.half[1]);
         }
         if (++j == per && i + 1 < count) {
             j = 0;
             superblock += head_bytes + per * block_bytes;
-            read_superblock_scales(type, superblock, &sb);
+            read_superblock_scales(type, superblock, VL, 0, &sb);
         }
     }
 }

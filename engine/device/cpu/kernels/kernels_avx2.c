@@ -5,10 +5,8 @@
 #include "engine/device/cpu/kernels/formats.h"
 
 #if defined(__AVX2__)
-#include <immintrin.h>
-#include <string.h>
+#include "engine/device/cpu/kernels/vector_avx2.h"
 
-#define VL 8
 #define QUERY_TILE_SMALL 4
 #define QUERY_TILE_SMALL_QUARTERS 1
 #define QUERY_TILE_SMALL_VECTORS 2
@@ -17,134 +15,6 @@
 #define QUERY_TILE_LARGE_VECTORS 2
 #define FLOAT_TOKENS 3
 #define FLOAT_NATIVE false
-
-typedef __m256 vf;
-
-static inline vf vf_load(const float *p)
-{
-    return _mm256_loadu_ps(p);
-}
-static inline void vf_store(float *p, vf x)
-{
-    _mm256_storeu_ps(p, x);
-}
-static inline vf vf_set1(float x)
-{
-    return _mm256_set1_ps(x);
-}
-static inline vf vf_add(vf a, vf b)
-{
-    return _mm256_add_ps(a, b);
-}
-static inline vf vf_sub(vf a, vf b)
-{
-    return _mm256_sub_ps(a, b);
-}
-static inline vf vf_mul(vf a, vf b)
-{
-    return _mm256_mul_ps(a, b);
-}
-static inline vf vf_fma(vf a, vf b, vf c)
-{
-    return _mm256_fmadd_ps(a, b, c);
-}
-static inline vf vf_max(vf a, vf b)
-{
-    return _mm256_max_ps(a, b);
-}
-static inline vf vf_min(vf a, vf b)
-{
-    return _mm256_min_ps(a, b);
-}
-static inline vf vf_neg(vf a)
-{
-    return _mm256_xor_ps(a, _mm256_set1_ps(-0.0f));
-}
-
-static inline float vf_sum(vf a)
-{
-    __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-
-    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
-    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
-}
-
-/* 2^n from the low bits of t = n + magic. */
-static inline vf vf_exp_scale(vf t)
-{
-    return _mm256_castsi256_ps(
-        _mm256_slli_epi32(_mm256_add_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(127)), 23));
-}
-
-static inline vf vf_zero_below(vf y, vf x, float limit)
-{
-    return _mm256_and_ps(_mm256_cmp_ps(x, _mm256_set1_ps(limit), _CMP_NLT_UQ), y);
-}
-
-static inline vf vf_recip_start(vf x)
-{
-    __m256i u = _mm256_castps_si256(x), sign = _mm256_set1_epi32((int)0x80000000u);
-
-    return _mm256_castsi256_ps(_mm256_or_si256(_mm256_sub_epi32(_mm256_set1_epi32(0x7ef311c7),
-                                                                _mm256_andnot_si256(sign, u)),
-                                               _mm256_and_si256(u, sign)));
-}
-
-static inline vf vf_from_f16(const void *p)
-{
-    return _mm256_cvtph_ps(_mm_loadu_si128(p));
-}
-static inline vf vf_from_i8(const void *p)
-{
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
-}
-static inline vf vf_from_bf16(const void *p)
-{
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
-}
-
-/* The odd and the even ones of 16 BF16 numbers. No instruction multiplies them in pairs. */
-static inline vf vf_from_odd(const void *p)
-{
-    return _mm256_castsi256_ps(
-        _mm256_and_si256(_mm256_loadu_si256(p), _mm256_set1_epi32((int)0xffff0000u)));
-}
-static inline vf vf_from_even(const void *p)
-{
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(p), 16));
-}
-static inline vf vf_pairs(vf w, vf x, vf sum)
-{
-    return sum;
-}
-
-/* n F16 numbers as floats. */
-static inline void vec_halves(const void *p, int n, float *out)
-{
-    const uint16_t *h = p;
-
-    for (; n >= 4; n -= 4, h += 4, out += 4)
-        _mm_storeu_ps(out, _mm_cvtph_ps(_mm_loadl_epi64((const void *)h)));
-    for (; n > 0; n--, h++, out++)
-        *out = _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*h)));
-}
-
-/* Lane j += lane j + s for s = 4, 2, 1. */
-static inline float vf_fold(vf x)
-{
-    __m128 h = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-
-    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
-    return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
-}
-
-static inline float vf_largest(vf x)
-{
-    __m128 h = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-
-    h = _mm_max_ps(h, _mm_movehl_ps(h, h));
-    return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
-}
 
 static void to_f16(const float *x, int n, uint16_t *out)
 {

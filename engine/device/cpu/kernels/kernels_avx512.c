@@ -3,11 +3,8 @@
 #include "engine/device/cpu/kernels/formats.h"
 
 #if defined(__AVX512VNNI__)
+#include "engine/device/cpu/kernels/vector_avx512.h"
 
-#include <immintrin.h>
-#include <string.h>
-
-#define VL 16
 #define QUERY_TILE_SMALL 4
 #define QUERY_TILE_SMALL_QUARTERS 4
 #define QUERY_TILE_SMALL_VECTORS 4
@@ -16,133 +13,6 @@
 #define QUERY_TILE_LARGE_VECTORS 2
 #define FLOAT_TOKENS 6
 #define FLOAT_NATIVE __builtin_cpu_supports("avx512bf16")
-
-typedef __m512 vf;
-
-static inline vf vf_load(const float *p)
-{
-    return _mm512_loadu_ps(p);
-}
-static inline void vf_store(float *p, vf x)
-{
-    _mm512_storeu_ps(p, x);
-}
-static inline vf vf_set1(float x)
-{
-    return _mm512_set1_ps(x);
-}
-static inline vf vf_add(vf a, vf b)
-{
-    return _mm512_add_ps(a, b);
-}
-static inline vf vf_sub(vf a, vf b)
-{
-    return _mm512_sub_ps(a, b);
-}
-static inline vf vf_mul(vf a, vf b)
-{
-    return _mm512_mul_ps(a, b);
-}
-static inline vf vf_fma(vf a, vf b, vf c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-static inline vf vf_max(vf a, vf b)
-{
-    return _mm512_max_ps(a, b);
-}
-static inline vf vf_min(vf a, vf b)
-{
-    return _mm512_min_ps(a, b);
-}
-static inline vf vf_neg(vf a)
-{
-    return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f));
-}
-static inline float vf_sum(vf a)
-{
-    return _mm512_reduce_add_ps(a);
-}
-
-/* 2^n from the low bits of t = n + magic. */
-static inline vf vf_exp_scale(vf t)
-{
-    return _mm512_castsi512_ps(
-        _mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(t), _mm512_set1_epi32(127)), 23));
-}
-
-static inline vf vf_zero_below(vf y, vf x, float limit)
-{
-    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_NLT_UQ), y);
-}
-
-static inline vf vf_recip_start(vf x)
-{
-    __m512i u = _mm512_castps_si512(x), sign = _mm512_set1_epi32((int)0x80000000u);
-
-    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_sub_epi32(_mm512_set1_epi32(0x7ef311c7),
-                                                                _mm512_andnot_si512(sign, u)),
-                                               _mm512_and_si512(u, sign)));
-}
-
-static inline vf vf_from_f16(const void *p)
-{
-    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
-}
-static inline vf vf_from_i8(const void *p)
-{
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
-}
-static inline vf vf_from_bf16(const void *p)
-{
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
-}
-
-/* The odd and the even ones of 32 BF16 numbers; two of each pair times two, the odd ones first
- * (rule 11). */
-static inline vf vf_from_odd(const void *p)
-{
-    return _mm512_castsi512_ps(
-        _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000u)));
-}
-static inline vf vf_from_even(const void *p)
-{
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
-}
-static inline vf vf_pairs(vf w, vf x, vf sum)
-{
-    return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)x);
-}
-
-/* n F16 numbers as floats. */
-static inline void vec_halves(const void *p, int n, float *out)
-{
-    const uint16_t *h = p;
-
-    for (; n >= 4; n -= 4, h += 4, out += 4)
-        _mm_storeu_ps(out, _mm_cvtph_ps(_mm_loadl_epi64((const void *)h)));
-    for (; n > 0; n--, h++, out++)
-        *out = _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*h)));
-}
-
-/* Lane j += lane j + s for s = 4, 2, 1 of the eight in x. */
-static inline float fold8(__m256 x)
-{
-    __m128 h = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-
-    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
-    return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
-}
-
-static inline float vf_fold(vf x)
-{
-    return fold8(_mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)));
-}
-
-static inline float vf_largest(vf x)
-{
-    return _mm512_reduce_max_ps(x);
-}
 
 static void to_f16(const float *x, int n, uint16_t *out)
 {
