@@ -61,7 +61,7 @@ int blas_multiply(struct device *d, cl_mem x, int rows, const struct part *p, cl
 int blas_expert(struct device *d, const struct block *b, int first, int count, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
-    int n = count * hp->common.ffn.width;
+    int n = count * b->part[0].m->rows;
 
     if (launch_args(d, d->core[CORE_GATHER], 0, e, "mmmii", d->h, d->entries, d->blas.x, first,
                     hp->hidden) < 0 ||
@@ -83,7 +83,7 @@ size_t blas_buffer_bytes(const struct device *d)
 {
     const struct hparams *hp = &d->base.config.model->hp;
 
-    return (size_t)d->base.config.max_rows * (size_t)(hp->hidden + 2 * hp->common.ffn.width) * 4 +
+    return (size_t)d->base.config.max_rows * (size_t)(hp->hidden + 2 * d->most_ffn) * 4 +
            TILE_BYTES;
 }
 
@@ -91,7 +91,7 @@ int blas_buffers(struct device *d, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     size_t rows = (size_t)d->base.config.max_rows, hidden = rows * (size_t)hp->hidden * 4,
-           ffn = rows * (size_t)hp->common.ffn.width * 4;
+           ffn = rows * (size_t)d->most_ffn * 4;
 
     if (memory_buffer(d, hidden, &d->blas.x, "working memory", e) < 0 ||
         memory_buffer(d, ffn, &d->blas.gate, "working memory", e) < 0 ||

@@ -50,6 +50,7 @@ struct type_kernels {
 
 enum core_kernel {
     CORE_NORM,
+    CORE_RMS,
     CORE_QUANTISE,
     CORE_ROPE,
     CORE_ATTEND,
@@ -59,6 +60,7 @@ enum core_kernel {
     CORE_COMBINE,
     CORE_KV,
     CORE_EXPAND,
+    CORE_SCALE,
     CORE_BIAS,
     CORE_GATHER,
     CORE_SCATTER,
@@ -84,6 +86,7 @@ struct block {
     int n_parts, at;
     struct part part[PARTS];
     cl_mem norm_w, norm_b; /* attention norm; final norm for the head */
+    cl_mem q_norm, k_norm; /* attention blocks of layers that norm them */
     /* attention blocks: what the routing of the layer needs */
     cl_mem expert_norm_w, expert_norm_b, router;
     struct kv_buffers *kv; /* KV cache of the layer: of every session, device.kv_room of them */
@@ -173,7 +176,9 @@ struct device {
     /* choices read back where the host must see them */
     int *host_chosen, *host_row, *host_slot;
     struct expert_group *host_groups;
-    float score_scale; /* 1/sqrt(head_dim) */
+    /* the most that any layer has: of all query heads, of all key heads, of an expert's middle, of
+     * one chunk's part of an attention's row */
+    int most_heads, most_kv, most_ffn, most_part;
     /* upload */
     cl_mem staging;
     void *staging_map;
@@ -200,6 +205,11 @@ void kernel_set_release(struct device *d);
 /* the compiler's, that all programs share */
 void kernel_set_options(const struct device *d, char *out, size_t size);
 bool kernel_set_supports(const struct device *d, enum block_kind kind, enum dtype type);
+/* The contract's slots: the same for a block of such a layer; a layer in a layers job. */
+bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, enum block_kind kind,
+                     enum dtype type);
+bool kernel_set_attends(const struct mixer_shape *s); /* whatever its type */
+bool kernel_set_fuses(const struct device *d, int layer);
 
 /* program.c: kernel_file "core", "float" or "quant"; what: for the progress line */
 int program_build(struct device *d, const char *kernel_file, const char *what, const char *options,
@@ -219,7 +229,8 @@ int memory_buffer(struct device *d, size_t bytes, cl_mem *out, const char *what,
 int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, struct error *e);
 void memory_release(cl_mem *mem);
 /* transposed and padded */
-int memory_router(struct device *d, cl_mem *out, const float *router, struct error *e);
+int memory_router(struct device *d, cl_mem *out, int layer, struct error *e);
+int memory_kv_values(const struct device *d, int layer); /* of one token's K, or V */
 int memory_open(struct device *d, struct error *e); /* scratch and staging */
 /* Adds to out what memory_open, memory_put of these blocks and expert_swap_set would take; d need
  * not be open, only configured. */
@@ -293,6 +304,10 @@ int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
  */
 int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, int first, int end,
                       int many, struct error *e);
+/* Rows of h through a layer's router: choices and weights to place `base` of all_chosen and
+ * all_weights; tiles: the tiles and entries of a single row, too. */
+int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, int rows, int base,
+               bool tiles, struct error *e);
 int jobs_attention(struct device *d, const struct attention_job *j, struct error *e);
 int jobs_experts(struct device *d, const struct experts_job *j, struct error *e);
 int jobs_head(struct device *d, const struct head_job *j, struct error *e);

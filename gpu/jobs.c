@@ -13,17 +13,46 @@ static size_t up(size_t n, size_t step)
     return (n + step - 1) / step * step;
 }
 
-/* h and hq: the normed rows of x. */
-static int norm_rows(struct device *d, cl_mem x, cl_mem w, cl_mem b, int rows, struct error *e)
+static const struct layer_shape *shape_of(const struct device *d, int layer)
 {
-    const struct hparams *hp = &d->base.config.model->hp;
+    return hparams_layer(&d->base.config.model->hp, layer);
+}
+
+/* h and hq: the normed rows of x. */
+static int norm_rows(struct device *d, const struct norms_shape *s, cl_mem x, cl_mem w, cl_mem b,
+                     int rows, struct error *e)
+{
+    int n = d->base.config.model->hp.hidden;
     size_t items = d->wide ? 1 : 64;
 
     if (launch_args(d, d->core[CORE_NORM], 0, e, "mmmmmmmiffi", x, w, b, d->h, d->hq.q, d->hq.d,
-                    d->hq.s, hp->hidden, (double)(1.0f / (float)hp->hidden),
-                    (double)hp->common.norms.eps, b ? 1 : 0) < 0)
+                    d->hq.s, n, (double)(1.0f / (float)n), (double)s->eps,
+                    (b ? 1 : 0) | (s->kind == NORM_LAYER ? 0 : 2)) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_NORM, "norm", (size_t)rows * items, 1, 1, items, e);
+}
+
+/* q and k are normed in place, head by head or all heads of a row together. */
+static int norm_heads(struct device *d, const struct block *b, int layer, int rows, struct error *e)
+{
+    const struct layer_shape *s = shape_of(d, layer);
+    size_t items = d->wide ? 1 : 64;
+    struct {
+        cl_mem x, w;
+        int heads;
+    } side[2] = {{d->q, b->q_norm, s->mixer.heads}, {d->k, b->k_norm, s->mixer.kv_heads}};
+
+    for (int i = 0; i < 2 && s->mixer.qk_norm != QK_NORM_NONE; i++) {
+        bool whole = s->mixer.qk_norm == QK_NORM_WHOLE;
+        int n = s->mixer.key_dim * (whole ? side[i].heads : 1),
+            parts = rows * (whole ? 1 : side[i].heads);
+
+        if (launch_args(d, d->core[CORE_RMS], 0, e, "mmiff", side[i].x, side[i].w, n,
+                        (double)(1.0f / (float)n), (double)s->norms.eps) < 0 ||
+            launch_core(d, CORE_RMS, "rms_rows", (size_t)parts * items, 1, 1, items, e) < 0)
+            return ERR_DEVICE;
+    }
+    return 0;
 }
 
 int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
@@ -94,13 +123,12 @@ static struct kv_buffers *span_kv(struct device *d, struct block *b, int session
 
 /* From q, k and v of a span, the job's rows from row0 on, to heads_out: rotation, cache, attention
  * within its session. The kernels count positions from where the job's row 0 would stand. */
-static int attend_span(struct device *d, struct block *b, const struct span *s, int row0,
+static int attend_span(struct device *d, struct block *b, int layer, const struct span *s, int row0,
                        struct error *e)
 {
-    const struct hparams *hp = &d->base.config.model->hp;
+    const struct mixer_shape *m = &shape_of(d, layer)->mixer;
     struct kv_buffers *kv = span_kv(d, b, s->session, e);
-    int dim = hp->common.mixer.key_dim, heads = hp->common.mixer.heads,
-        window = hp->common.mixer.window, pos = s->pos - row0;
+    int dim = m->key_dim, heads = m->heads, window = m->window, pos = s->pos - row0;
     int first = window && s->pos - window + 1 > 0 ? (s->pos - window + 1) / 256 : 0,
         chunks = (s->pos + s->rows - 1) / 256 - first + 1;
     size_t row_bytes = (size_t)heads * (size_t)chunks * (size_t)(dim + 2) * 4,
@@ -108,20 +136,19 @@ static int attend_span(struct device *d, struct block *b, const struct span *s, 
     int step = (int)(d->part_bytes / row_bytes), end = row0 + s->rows;
 
     if (!kv ||
-        launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiiif", d->q, d->k, d->v, d->qr, kv->k,
-                    kv->v, d->rope_cos[s->rope], d->rope_sin[s->rope], heads,
-                    hp->common.mixer.kv_heads, dim, hp->common.mixer.rope_dims, pos, row0,
-                    d->stride, (double)d->score_scale) < 0 ||
-        launch_core(d, CORE_ROPE, "rope", (size_t)dim,
-                    (size_t)(heads + 2 * hp->common.mixer.kv_heads), (size_t)s->rows, CORE_ITEMS,
-                    e) < 0)
+        launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiiifi", d->q, d->k, d->v, d->qr,
+                    kv->k, kv->v, d->rope_cos[s->rope], d->rope_sin[s->rope], heads, m->kv_heads,
+                    dim, m->rope_dims, pos, row0, d->stride, (double)shape_score_scale(m),
+                    m->rope == ROPE_PAIRS) < 0 ||
+        launch_core(d, CORE_ROPE, "rope", (size_t)dim, (size_t)(heads + 2 * m->kv_heads),
+                    (size_t)s->rows, CORE_ITEMS, e) < 0)
         return ERR_DEVICE;
     for (int row = row0; row < end; row += step) {
         int n = end - row < step ? end - row : step;
 
         if (launch_args(d, d->core[CORE_ATTEND], 0, e, "mmmmiiiiiiiii", d->qr, kv->k, kv->v,
-                        d->part, heads, hp->common.mixer.kv_heads, dim, pos, row, window, d->stride,
-                        first, chunks) < 0 ||
+                        d->part, heads, m->kv_heads, dim, pos, row, window, d->stride, first,
+                        chunks) < 0 ||
             launch_core(d, CORE_ATTEND, "attend", (size_t)chunks * items, (size_t)heads, (size_t)n,
                         items, e) < 0 ||
             launch_args(d, d->core[CORE_MERGE], 0, e, "mmmmmiiiiiiii", d->part, d->heads_out,
@@ -147,15 +174,16 @@ static struct spans spans_of(const struct span *spans, int n, int rows, int pos)
 }
 
 /* The attention block from x to y (add: y is the residual stream itself). */
-static int attention_block(struct device *d, struct block *b, const struct spans *s, cl_mem y,
-                           bool add, struct error *e)
+static int attention_block(struct device *d, struct block *b, int layer, const struct spans *s,
+                           cl_mem y, bool add, struct error *e)
 {
+    const struct hparams *hp = &d->base.config.model->hp;
     struct output qkv[3] = {{&b->part[0], d->q}, {&b->part[1], d->k}, {&b->part[2], d->v}},
                   o = {&b->part[3], y};
     const struct span *span = s->at ? s->at : &s->one;
     int n = s->at ? s->n : 1, rows = s->rows, row = 0;
 
-    if (norm_rows(d, d->x, b->norm_w, b->norm_b, rows, e) < 0)
+    if (norm_rows(d, &shape_of(d, layer)->norms, d->x, b->norm_w, b->norm_b, rows, e) < 0)
         return ERR_DEVICE;
     if (qkv[0].part->m->type == qkv[1].part->m->type &&
         qkv[0].part->m->type == qkv[2].part->m->type) {
@@ -166,10 +194,20 @@ static int attention_block(struct device *d, struct block *b, const struct spans
             if (jobs_multiply(d, d->h, &d->hq, rows, &qkv[i], 1, false, e) < 0)
                 return ERR_DEVICE;
     }
+    if (norm_heads(d, b, layer, rows, e) < 0)
+        return ERR_DEVICE;
     for (int i = 0; i < n; row += span[i++].rows)
-        if (attend_span(d, b, &span[i], row, e) < 0)
+        if (attend_span(d, b, layer, &span[i], row, e) < 0)
             return ERR_DEVICE;
-    return jobs_multiply(d, d->heads_out, &d->oq, rows, &o, 1, add, e);
+    if (jobs_multiply(d, d->heads_out, &d->oq, rows, &o, 1, add, e) < 0)
+        return ERR_DEVICE;
+    if (hp->residual_scale == 0.0f) /* such a model's layers are not fused: add is false */
+        return 0;
+    if (launch_args(d, d->core[CORE_SCALE], 0, e, "mfi", y, (double)hp->residual_scale,
+                    rows * hp->hidden) < 0)
+        return ERR_DEVICE;
+    return launch_core(d, CORE_SCALE, "scale_rows", (size_t)(rows * hp->hidden), 1, 1, CORE_ITEMS,
+                       e);
 }
 
 static struct block *resident(struct device *d, enum block_kind kind, int layer, int expert,
@@ -192,7 +230,7 @@ int jobs_attention(struct device *d, const struct attention_job *j, struct error
     size_t bytes = (size_t)j->rows * (size_t)hp->hidden * 4;
 
     if (!b || job_begin(d, e) < 0 || launch_write(d, d->x, 0, j->x, bytes, e) < 0 ||
-        attention_block(d, b, &spans, d->y, false, e) < 0 ||
+        attention_block(d, b, j->layer, &spans, d->y, false, e) < 0 ||
         launch_read(d, d->y, 0, j->y, bytes, e) < 0)
         return ERR_DEVICE;
     return job_end(d, e);
@@ -206,14 +244,13 @@ int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, i
                               *td = &d->type[bank[0]->part[2].m->type];
     bool quant = dtype_is_quantised(bank[0]->part[0].m->type);
     cl_kernel g = tg->gate_up[many], dn = td->down[many];
-    size_t n = (size_t)(end - first), ffn = (size_t)hp->common.ffn.width, width = (size_t)d->width;
-    int at = quant ? 12 : 8;
+    int at = quant ? 12 : 8, middle = bank[0]->part[0].m->rows;
+    size_t n = (size_t)(end - first), ffn = (size_t)middle, width = (size_t)d->width;
 
     if (quant ? launch_args(d, g, 0, e, "mmmmmmmmiiii", d->hq.q, d->hq.d, d->hq.s, d->mq.q, d->mq.d,
-                            d->mq.s, d->tiles, d->entries, first, end, hp->hidden,
-                            hp->common.ffn.width) < 0
+                            d->mq.s, d->tiles, d->entries, first, end, hp->hidden, middle) < 0
               : launch_args(d, g, 0, e, "mmmmiiii", d->h, d->mid, d->tiles, d->entries, first, end,
-                            hp->hidden, hp->common.ffn.width) < 0)
+                            hp->hidden, middle) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < BANK; i++) {
         struct block *b = bank[i < n_bank ? i : 0];
@@ -238,9 +275,9 @@ int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, i
     }
     at = quant ? 10 : 8;
     if (quant ? launch_args(d, dn, 0, e, "mmmmmmiiii", d->mq.q, d->mq.d, d->mq.s, d->tiles,
-                            d->entries, d->out, first, end, hp->common.ffn.width, hp->hidden) < 0
+                            d->entries, d->out, first, end, middle, hp->hidden) < 0
               : launch_args(d, dn, 0, e, "mmmmiiii", d->mid, d->tiles, d->entries, d->out, first,
-                            end, hp->common.ffn.width, hp->hidden) < 0)
+                            end, middle, hp->hidden) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < BANK; i++)
         if (launch_args(d, dn, at + i, e, "m", bank[i < n_bank ? i : 0]->part[2].mem) < 0)
@@ -258,9 +295,11 @@ int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, i
     return launch(d, dn, "down", 2, global, local, e);
 }
 
-static bool same_types(const struct block *a, const struct block *b)
+/* Of one kernel, which is told one width. */
+static bool same_kind(const struct block *a, const struct block *b)
 {
-    return a->part[0].m->type == b->part[0].m->type && a->part[2].m->type == b->part[2].m->type;
+    return a->part[0].m->type == b->part[0].m->type && a->part[2].m->type == b->part[2].m->type &&
+           a->part[0].m->rows == b->part[0].m->rows;
 }
 
 /* Rows of out come back where the host wants them: in one piece when this device computed all of
@@ -363,7 +402,7 @@ static int schedule_groups(struct device *d, struct schedule *s, struct error *e
         if (b->state != BLOCK_RESIDENT || blas_wants(d, b->part[0].m->type, x->count))
             continue;
         if (s->n_banks == 0 || g - s->bank[s->n_banks - 1].group >= BANK ||
-            !same_types(b, previous)) {
+            !same_kind(b, previous)) {
             if (s->n_banks == BANKS)
                 return error_set(e, ERR_DEVICE, "OpenCL %s: more than %d experts in one job",
                                  d->target.info.name, BANKS * BANK);
@@ -503,7 +542,7 @@ int jobs_head(struct device *d, const struct head_job *j, struct error *e)
 
         if (launch_write(d, d->x, 0, j->x + (size_t)row * (size_t)hp->hidden,
                          (size_t)n * (size_t)hp->hidden * 4, e) < 0 ||
-            norm_rows(d, d->x, b->norm_w, b->norm_b, n, e) < 0 ||
+            norm_rows(d, &hp->common.norms, d->x, b->norm_w, b->norm_b, n, e) < 0 ||
             jobs_multiply(d, d->h, &d->hq, n, &o, 1, false, e) < 0 ||
             launch_read(d, d->logits, 0, j->logits + (size_t)row * (size_t)hp->n_vocab,
                         (size_t)n * (size_t)hp->n_vocab * 4, e) < 0)
@@ -551,30 +590,45 @@ static int layer_experts_by_host(struct device *d, int layer, int rows, int base
 static int layer_experts(struct device *d, int layer, int rows, int base, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
-    int used = hp->n_experts_used, many = rows > 1, entries = rows * used;
-    int n_tiles = many ? entries / d->tile + (hp->n_experts < entries ? hp->n_experts : entries)
-                       : used;
+    int experts = shape_of(d, layer)->ffn.experts, used = hp->n_experts_used, many = rows > 1,
+        entries = rows * used;
+    int n_tiles = many ? entries / d->tile + (experts < entries ? experts : entries) : used;
     struct block *bank[BANK];
 
-    for (int x = 0; x < hp->n_experts; x++)
+    for (int x = 0; x < experts; x++)
         if (!(bank[x] = resident(d, BLOCK_EXPERT, layer, x, e)))
             return ERR_DEVICE;
     if (many && (launch_args(d, d->core[CORE_GROUP], 0, e, "mmmiiiiii", d->all_chosen, d->tiles,
-                             d->entries, rows, used, hp->n_experts, base, d->tile, n_tiles) < 0 ||
+                             d->entries, rows, used, experts, base, d->tile, n_tiles) < 0 ||
                  launch_core(d, CORE_GROUP, "group_rows", 16, 1, 1, 16, e) < 0))
         return ERR_DEVICE;
-    return jobs_expert_tiles(d, bank, hp->n_experts, 0, n_tiles, many, e);
+    return jobs_expert_tiles(d, bank, experts, 0, n_tiles, many, e);
 }
 
 static bool alike(struct device *d, int layer)
 {
-    const struct hparams *hp = &d->base.config.model->hp;
     const struct expert_weights *x = d->base.config.model->layers[layer].experts;
+    int experts = shape_of(d, layer)->ffn.experts;
 
-    for (int i = 1; i < hp->n_experts; i++)
+    for (int i = 1; i < experts; i++)
         if (x[i].gate.type != x[0].gate.type || x[i].down.type != x[0].down.type)
             return false;
-    return hp->n_experts <= BANK;
+    return experts <= BANK;
+}
+
+int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, int rows, int base,
+               bool tiles, struct error *e)
+{
+    const struct router_shape *r = &s->router;
+    int flags = (tiles ? 1 : 0) | (r->kind == ROUTER_SOFTMAX ? 2 : 0) | (r->normalised ? 4 : 0);
+    size_t items = d->wide ? 1 : 64;
+
+    if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmiiiiiffi", d->h, router, d->scores,
+                    d->all_chosen, d->all_weights, d->tiles, d->entries, base,
+                    d->base.config.model->hp.hidden, s->experts, d->padded_experts, s->used,
+                    (double)r->jitter, r->factor != 0.0f ? (double)r->factor : 1.0, flags) < 0)
+        return ERR_DEVICE;
+    return launch_core(d, CORE_ROUTE, "route", (size_t)rows * items, 1, 1, items, e);
 }
 
 /* One layer from x to x; its choices go to place `base` of all_chosen and all_weights. */
@@ -582,19 +636,15 @@ static int whole_layer(struct device *d, int layer, const struct spans *spans, i
                        struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
+    const struct layer_shape *s = shape_of(d, layer);
     struct block *a = resident(d, BLOCK_ATTENTION, layer, 0, e);
     enum dtype type = d->base.config.model->layers[layer].experts[0].gate.type;
     int used = hp->n_experts_used, rows = spans->rows;
-    bool by_host = !alike(d, layer) || blas_wants(d, type, rows * used / hp->n_experts + 1);
-    size_t items = d->wide ? 1 : 64;
+    bool by_host = !alike(d, layer) || blas_wants(d, type, rows * used / s->ffn.experts + 1);
 
-    if (!a || attention_block(d, a, spans, d->x, true, e) < 0 ||
-        norm_rows(d, d->x, a->expert_norm_w, a->expert_norm_b, rows, e) < 0 ||
-        launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmiiiiifi", d->h, a->router, d->scores,
-                    d->all_chosen, d->all_weights, d->tiles, d->entries, base, hp->hidden,
-                    hp->n_experts, d->padded_experts, used, (double)hp->common.ffn.router.jitter,
-                    rows == 1 && !by_host) < 0 ||
-        launch_core(d, CORE_ROUTE, "route", (size_t)rows * items, 1, 1, items, e) < 0 ||
+    if (!a || attention_block(d, a, layer, spans, d->x, true, e) < 0 ||
+        norm_rows(d, &s->norms, d->x, a->expert_norm_w, a->expert_norm_b, rows, e) < 0 ||
+        jobs_route(d, &s->ffn, a->router, rows, base, rows == 1 && !by_host, e) < 0 ||
         (by_host ? layer_experts_by_host(d, layer, rows, base, e)
                  : layer_experts(d, layer, rows, base, e)) < 0 ||
         launch_args(d, d->core[CORE_COMBINE], 0, e, "mmmiiii", d->out, d->all_weights, d->x, base,
@@ -628,10 +678,10 @@ int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
 /* Synchronous: rows are moved between tokens. */
 int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
 {
-    const struct hparams *hp = &d->base.config.model->hp;
+    const struct mixer_shape *s = &shape_of(d, m->layer)->mixer;
     struct block *b = resident(d, BLOCK_ATTENTION, m->layer, 0, e);
     struct kv_buffers *kv = b ? span_kv(d, b, m->session, e) : NULL;
-    int n = hp->common.mixer.kv_heads * hp->common.mixer.key_dim, step = d->base.config.max_rows;
+    int n = memory_kv_values(d, m->layer), step = d->base.config.max_rows;
     size_t row = kv_type_bytes(d->base.config.kv_k, n) + kv_type_bytes(d->base.config.kv_v, n);
 
     if (!kv)
@@ -643,8 +693,8 @@ int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
         if (job_begin(d, e) < 0 ||
             (m->write && launch_write(d, d->kv_rows, 0, data, (size_t)count * row, e) < 0) ||
             launch_args(d, d->core[CORE_KV], 0, e, "mmmiiiiii", kv->k, kv->v, d->kv_rows,
-                        hp->common.mixer.kv_heads, hp->common.mixer.key_dim, m->pos + at, count,
-                        d->stride, m->write ? 1 : 0) < 0 ||
+                        s->kv_heads, s->key_dim, m->pos + at, count, d->stride,
+                        m->write ? 1 : 0) < 0 ||
             launch_core(d, CORE_KV, "kv_copy", (size_t)(2 * n), (size_t)count, 1, CORE_ITEMS, e) <
                 0 ||
             (!m->write && launch_read(d, d->kv_rows, 0, data, (size_t)count * row, e) < 0) ||

@@ -46,15 +46,20 @@ void kernel_set_options(const struct device *d, char *out, size_t size)
 /* KV_Q8_0 has blocks of 32 dimensions. */
 static bool cache_supported(const struct device *d, enum kv_type type)
 {
-    return type == KV_F32 || type == KV_F16 ||
-           d->base.config.model->hp.common.mixer.key_dim % 32 == 0;
+    const struct hparams *hp = &d->base.config.model->hp;
+    bool whole = true;
+
+    for (int l = 0; l < hp->n_layers; l++)
+        whole = whole && hparams_layer(hp, l)->mixer.key_dim % 32 == 0;
+    return type == KV_F32 || type == KV_F16 || whole;
 }
 
 static int build_core(struct device *d, struct error *e)
 {
     static const char *const names[CORE_COUNT] = {
-        "norm",    "quantise", "rope",   "attend",   "attend_merge", "route",   "group_rows",
-        "combine", "kv_copy",  "expand", "add_bias", "gather",       "scatter", "silu_mul"};
+        "norm",     "rms_rows",   "quantise", "rope",    "attend", "attend_merge",
+        "route",    "group_rows", "combine",  "kv_copy", "expand", "scale_rows",
+        "add_bias", "gather",     "scatter",  "silu_mul"};
     const struct device_config *c = &d->base.config;
     char text[256];
     size_t n;
@@ -126,6 +131,47 @@ void kernel_set_release(struct device *d)
                 clReleaseProgram(d->type[t].program[many]);
             d->type[t].program[many] = NULL;
         }
+}
+
+bool kernel_set_attends(const struct mixer_shape *s)
+{
+    return s->kind == MIXER_ATTENTION && (!s->value_dim || s->value_dim == s->key_dim) &&
+           s->key_dim % 8 == 0 && s->heads * s->key_dim % 32 == 0 &&
+           (s->rope == ROPE_HALVES || s->rope == ROPE_PAIRS) && !s->sinks && !s->gated &&
+           !s->learned_positions;
+}
+
+static bool ffn_known(const struct ffn_shape *s, enum dtype type)
+{
+    int step = dtype_is_quantised(type) ? 32 : 4;
+
+    return (s->kind == FFN_ROUTED || s->kind == FFN_DENSE) && s->activation == ACTIVATION_SILU &&
+           (!s->experts || s->width % step == 0) && (!s->shared || s->shared_width % step == 0) &&
+           !s->bias;
+}
+
+bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, enum block_kind kind,
+                     enum dtype type)
+{
+    if (kind == BLOCK_ATTENTION && (shape->norms.after || !kernel_set_attends(&shape->mixer)))
+        return false;
+    if (kind == BLOCK_EXPERT && (shape->norms.after || !ffn_known(&shape->ffn, type)))
+        return false;
+    return kernel_set_supports(d, kind, type);
+}
+
+/* The routers that core.cl has, and as many experts a token as the list of choices is wide; the
+ * others' layers run as single jobs, routed by the host. */
+bool kernel_set_fuses(const struct device *d, int layer)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    const struct ffn_shape *s = &hparams_layer(hp, layer)->ffn;
+    const struct router_shape *r = &s->router;
+
+    return s->kind == FFN_ROUTED && !s->shared && hp->residual_scale == 0.0f &&
+           s->used == hp->n_experts_used &&
+           (r->kind == ROUTER_SPARSEMIXER || r->kind == ROUTER_SOFTMAX) && !r->choice_bias &&
+           r->groups <= 1;
 }
 
 int kernel_set_build(struct device *d, struct error *e)

@@ -77,12 +77,9 @@ static int scratch_list(struct device *d, struct scratch_item *list)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     size_t rows = (size_t)d->base.config.max_rows, hidden = (size_t)hp->hidden,
-           heads = (size_t)hp->common.mixer.heads * (size_t)hp->common.mixer.key_dim;
-    size_t kv = (size_t)hp->common.mixer.kv_heads * (size_t)hp->common.mixer.key_dim,
-           used = (size_t)hp->n_experts_used, ffn = (size_t)hp->common.ffn.width;
-    size_t chunks = (size_t)(d->stride + 255) / 256,
-           row_part = (size_t)hp->common.mixer.heads * chunks *
-                      (size_t)(hp->common.mixer.key_dim + 2) * 4;
+           heads = (size_t)d->most_heads, kv = (size_t)d->most_kv,
+           used = (size_t)hp->n_experts_used, ffn = (size_t)d->most_ffn;
+    size_t chunks = (size_t)(d->stride + 255) / 256, row_part = chunks * (size_t)d->most_part * 4;
     size_t head_rows = rows < HEAD_ROWS ? rows : HEAD_ROWS, layers = (size_t)hp->n_layers,
            rope = (size_t)d->stride * (size_t)hp->common.mixer.rope_dims / 2 * 4;
     int ropes = d->base.config.rope_cos[1] ? 2 : d->base.config.ropes;
@@ -187,10 +184,17 @@ int memory_open(struct device *d, struct error *e)
     return cl_check(d, rc, "mapping the staging memory", e);
 }
 
-static size_t layer_kv_bytes(const struct device *d)
+int memory_kv_values(const struct device *d, int layer)
+{
+    const struct mixer_shape *s = &hparams_layer(&d->base.config.model->hp, layer)->mixer;
+
+    return s->kv_heads * s->key_dim;
+}
+
+static size_t layer_kv_bytes(const struct device *d, int layer)
 {
     const struct device_config *c = &d->base.config;
-    int n = c->model->hp.common.mixer.kv_heads * c->model->hp.common.mixer.key_dim;
+    int n = memory_kv_values(d, layer);
 
     return (kv_type_bytes(c->kv_k, n) + kv_type_bytes(c->kv_v, n)) * (size_t)d->stride;
 }
@@ -237,7 +241,8 @@ void memory_footprint(struct device *d, const struct block_id *blocks, int n_blo
     for (int i = 0; i < n_blocks; i++) {
         out->weight_bytes += block_weight_bytes(d, blocks[i]);
         out->shared_bytes += shared_bytes(d, blocks[i]);
-        out->kv_bytes += blocks[i].kind == BLOCK_ATTENTION ? layer_kv_bytes(d) * sessions : 0;
+        if (blocks[i].kind == BLOCK_ATTENTION)
+            out->kv_bytes += layer_kv_bytes(d, blocks[i].layer) * sessions;
     }
     model_largest_expert(d->base.config.model, largest);
     out->stream_bytes = DEVICE_STREAM * (largest[0] + largest[1] + largest[2]);
@@ -264,7 +269,7 @@ static void kv_release(struct kv_buffers *kv)
 static int kv_take(struct device *d, struct block *b, int session, struct error *e)
 {
     const struct device_config *c = &d->base.config;
-    int n = c->model->hp.common.mixer.kv_heads * c->model->hp.common.mixer.key_dim;
+    int layer = (int)(b - d->attention), n = memory_kv_values(d, layer);
     struct kv_buffers *kv = &b->kv[session];
 
     if (memory_buffer(d, kv_type_bytes(c->kv_k, n) * (size_t)d->stride, &kv->k, "the KV cache",
@@ -274,18 +279,20 @@ static int kv_take(struct device *d, struct block *b, int session, struct error 
         kv_release(kv);
         return ERR_DEVICE;
     }
-    b->kv_bytes += layer_kv_bytes(d);
-    d->stats.kv_bytes += layer_kv_bytes(d);
+    b->kv_bytes += layer_kv_bytes(d, layer);
+    d->stats.kv_bytes += layer_kv_bytes(d, layer);
     return 0;
 }
 
 static void kv_give(struct device *d, struct block *b, int session)
 {
+    size_t bytes = layer_kv_bytes(d, (int)(b - d->attention));
+
     if (!b->kv || !b->kv[session].k)
         return;
     kv_release(&b->kv[session]);
-    b->kv_bytes -= layer_kv_bytes(d);
-    d->stats.kv_bytes -= layer_kv_bytes(d);
+    b->kv_bytes -= bytes;
+    d->stats.kv_bytes -= bytes;
 }
 
 /* Room for sessions 0 .. n-1 in every table. */
@@ -355,6 +362,8 @@ static void block_release(struct device *d, struct block *b)
     d->stats.kv_bytes -= b->kv_bytes;
     memory_release(&b->norm_w);
     memory_release(&b->norm_b);
+    memory_release(&b->q_norm);
+    memory_release(&b->k_norm);
     memory_release(&b->expert_norm_w);
     memory_release(&b->expert_norm_b);
     memory_release(&b->router);
@@ -386,16 +395,17 @@ static int small(struct device *d, cl_mem *out, const float *data, size_t n, str
 
 /* The router as (column, padded experts): neighbouring work-items then read neighbouring experts.
  */
-int memory_router(struct device *d, cl_mem *out, const float *router, struct error *e)
+int memory_router(struct device *d, cl_mem *out, int layer, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
+    const float *router = d->base.config.model->layers[layer].router;
     size_t n = (size_t)hp->hidden * (size_t)d->padded_experts;
     float *t = mem_alloc(n, sizeof *t);
     int rc;
 
     if (!t)
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for a router");
-    for (int x = 0; x < hp->n_experts; x++)
+    for (int x = 0; x < hparams_layer(hp, layer)->ffn.experts; x++)
         for (int c = 0; c < hp->hidden; c++)
             t[(size_t)c * (size_t)d->padded_experts + (size_t)x] =
                 router[(size_t)x * (size_t)hp->hidden + (size_t)c];
@@ -449,16 +459,18 @@ static int part_begin(struct device *d, struct block *b, enum block_kind kind,
 /* What an attention block has beside its matrices. */
 static int layer_begin(struct device *d, struct block *b, int layer, struct error *e)
 {
-    const struct hparams *hp = &d->base.config.model->hp;
-    const struct layer_weights *l = &d->base.config.model->layers[layer];
-    size_t hidden = (size_t)hp->hidden;
+    const struct model *m = d->base.config.model;
+    const struct layer_weights *l = &m->layers[layer];
+    size_t hidden = (size_t)m->hp.hidden;
     int rc = 0;
 
     if (small(d, &b->norm_w, l->attention_norm.weight, hidden, e) < 0 ||
         small(d, &b->norm_b, l->attention_norm.bias, hidden, e) < 0 ||
         small(d, &b->expert_norm_w, l->expert_norm.weight, hidden, e) < 0 ||
         small(d, &b->expert_norm_b, l->expert_norm.bias, hidden, e) < 0 ||
-        (l->router && memory_router(d, &b->router, l->router, e) < 0))
+        small(d, &b->q_norm, l->q_norm, model_qk_norm_values(m, layer, true), e) < 0 ||
+        small(d, &b->k_norm, l->k_norm, model_qk_norm_values(m, layer, false), e) < 0 ||
+        (l->router && memory_router(d, &b->router, layer, e) < 0))
         return ERR_DEVICE;
     if (!(b->kv = mem_alloc((size_t)d->kv_room, sizeof *b->kv)))
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the table of sessions");

@@ -69,27 +69,47 @@ static uint64_t test_key(const struct device *d)
     if (opencl_tuning()->broken)
         h = hash_bytes(h, opencl_tuning()->broken, strlen(opencl_tuning()->broken));
     h = hash_bytes(h, text, strlen(text));
-    const int parts[] = {hp->hidden,
-                         hp->common.mixer.heads,
-                         hp->common.mixer.kv_heads,
-                         hp->common.mixer.key_dim,
-                         hp->common.ffn.width,
-                         hp->n_experts,
-                         hp->n_experts_used,
-                         hp->common.mixer.rope_dims,
-                         hp->common.mixer.window,
-                         c->kv_k,
-                         c->kv_v,
-                         d->width,
-                         d->tile,
-                         c->max_rows > 1,
-                         c->context < 275};
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct layer_shape *s = hparams_layer(hp, l);
+        const int shape[] = {s->mixer.heads,     s->mixer.kv_heads,  s->mixer.key_dim,
+                             s->mixer.rope_dims, s->mixer.rope,      s->mixer.window,
+                             s->mixer.qk_norm,   s->ffn.width,       s->ffn.shared_width,
+                             s->ffn.experts,     s->ffn.router.kind, s->ffn.router.normalised,
+                             s->norms.kind};
+
+        for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
+            h = hash_add(h, (uint64_t)(unsigned)shape[i]);
+    }
+    const int parts[] = {hp->hidden, hp->n_experts, hp->n_experts_used, c->kv_k,         c->kv_v,
+                         d->width,   d->tile,       c->max_rows > 1,    c->context < 275};
 
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         h = hash_add(h, (uint64_t)(unsigned)parts[i]);
     for (int t = 0; t < DTYPE_COUNT; t++)
         h = hash_add(h, (uint64_t)d->type[t].wanted);
     return h;
+}
+
+static int greater(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* What scratch is taken for: layers may differ. */
+static void find_most(struct device *d)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct mixer_shape *m = &hparams_layer(hp, l)->mixer;
+        const struct ffn_shape *f = &hparams_layer(hp, l)->ffn;
+
+        d->most_heads = greater(d->most_heads, m->heads * m->key_dim);
+        d->most_kv = greater(d->most_kv, m->kv_heads * m->key_dim);
+        d->most_part = greater(d->most_part, m->heads * (m->key_dim + 2));
+        d->most_ffn = greater(d->most_ffn,
+                              greater(f->experts ? f->width : 0, f->shared ? f->shared_width : 0));
+    }
 }
 
 /* Everything about the device that does not need a context: which one, and how its kernels will be
@@ -113,7 +133,7 @@ static int configure(struct device *d, const struct device_config *c, char *why,
     d->tile = opencl_tuning()->tile ? opencl_tuning()->tile : TILE;
     d->stride = (c->context + 15) / 16 * 16;
     d->padded_experts = (hp->n_experts + 15) / 16 * 16;
-    d->score_scale = 1.0f / sqrtf((float)hp->common.mixer.key_dim);
+    find_most(d);
     kernel_set_choose(d);
     return 0;
 }
@@ -159,13 +179,9 @@ static int device_open(struct device **out, const struct device_config *c, struc
     }
     if (why[0])
         log_line(d, why); /* a driver was left out */
-    if (hp->hidden % 32 || hp->common.mixer.heads * hp->common.mixer.key_dim % 32 ||
-        hp->common.mixer.key_dim % 8 || hp->common.ffn.width % 32) {
-        error_set(e, ERR_DEVICE,
-                  "OpenCL: the kernels need sizes that are multiples of 32 (hidden %d, heads %d x "
-                  "%d, experts %d)",
-                  hp->hidden, hp->common.mixer.heads, hp->common.mixer.key_dim,
-                  hp->common.ffn.width);
+    if (hp->hidden % 32) {
+        error_set(e, ERR_DEVICE, "OpenCL: the kernels need rows of whole blocks of 32 (hidden %d)",
+                  hp->hidden);
         goto fail;
     }
     if (!cl_injected(&rc))
@@ -275,13 +291,14 @@ const struct device_ops opencl_device_ops = {
     .close = device_close,
     .state_open = memory_state_open,
     .state_close = memory_state_close,
-    .supports = kernel_set_supports,
+    .supports = kernel_set_runs,
     .block_put = memory_put,
     .block_drop = memory_drop,
     .attention = attention,
     .experts = experts,
     .head = head,
     .layers = layers,
+    .fuses = kernel_set_fuses,
     .wait = wait_all,
     .kv_rows = kv_rows,
     .stats = stats,

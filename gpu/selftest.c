@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define VERDICT_FORMAT "moetop self-test 3"
+#define VERDICT_FORMAT "moetop self-test 4"
 #define VERDICT_MOST 65536
 
 static bool is_wrong(const struct verdict *v, const char *name)
@@ -56,8 +56,10 @@ static int run_all(struct selftest *b)
 
     bool q8_cache = d->base.config.kv_k == KV_Q8_0 || d->base.config.kv_v == KV_Q8_0;
 
-    if (selftest_norm(b) < 0 ||
-        ((!q8_cache || m->hp.common.mixer.key_dim % 32 == 0) && selftest_attention(b) < 0) ||
+    if (selftest_norm(b) < 0 || selftest_rms(b) < 0 ||
+        (kernel_set_attends(&hparams_layer(&m->hp, 0)->mixer) &&
+         (!q8_cache || hparams_layer(&m->hp, 0)->mixer.key_dim % 32 == 0) &&
+         selftest_attention(b) < 0) ||
         selftest_route(b) < 0)
         return ERR_DEVICE;
     for (int t = 0; t < DTYPE_COUNT; t++)

@@ -47,6 +47,7 @@ int selftest_same_quantised(struct selftest *b, const struct rows_q *q, const fl
  * the device fails. */
 /* selftest_core.c */
 int selftest_norm(struct selftest *b);
+int selftest_rms(struct selftest *b);
 int selftest_route(struct selftest *b);
 /* selftest_attention.c */
 int selftest_attention(struct selftest *b);

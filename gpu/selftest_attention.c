@@ -11,8 +11,9 @@
 
 struct attention_test {
     struct selftest *b;
-    int dim, heads, kv_heads, half; /* half: rope_dims / 2 */
-    int rows, tokens, pos;          /* queries, all keys, where the queries stand */
+    const struct mixer_shape *shape; /* the first layer's */
+    int dim, heads, kv_heads, half;  /* half: rope_dims / 2 */
+    int rows, tokens, pos;           /* queries, all keys, where the queries stand */
     struct reference_cache cache;
     float *q, *k, *v, *got;
     float *cos, *sin; /* one piece: (tokens, half) each */
@@ -28,15 +29,16 @@ static size_t query_count(const struct attention_test *t)
 static int test_init(struct attention_test *t, struct selftest *b)
 {
     const struct device_config *c = &b->d->base.config;
-    const struct hparams *hp = &c->model->hp;
-    int kv = hp->common.mixer.kv_heads * hp->common.mixer.key_dim;
+    const struct mixer_shape *s = &hparams_layer(&c->model->hp, 0)->mixer;
+    int kv = s->kv_heads * s->key_dim;
     size_t table;
 
     *t = (struct attention_test){.b = b,
-                                 .dim = hp->common.mixer.key_dim,
-                                 .heads = hp->common.mixer.heads,
-                                 .kv_heads = hp->common.mixer.kv_heads,
-                                 .half = hp->common.mixer.rope_dims / 2};
+                                 .shape = s,
+                                 .dim = s->key_dim,
+                                 .heads = s->heads,
+                                 .kv_heads = s->kv_heads,
+                                 .half = s->rope_dims / 2};
     t->rows = c->max_rows < ROWS_MOST ? c->max_rows : ROWS_MOST;
     t->tokens = c->context < TOKENS_MOST ? c->context : TOKENS_MOST;
     t->pos = t->tokens - t->rows;
@@ -132,13 +134,13 @@ static void rotate(struct attention_test *t, int row)
     for (int h = 0; h < t->heads; h++) {
         float *q = t->q + (row * t->heads + h) * t->dim;
 
-        reference_rotate(q, t->dim, 2 * t->half, cos, sin, t->b->d->score_scale, rotated);
+        reference_rotate(q, t->shape, cos, sin, shape_score_scale(t->shape), rotated);
         memcpy(q, rotated, (size_t)t->dim * sizeof *q);
     }
     for (int h = 0; h < t->kv_heads; h++) {
         int at = (row * t->kv_heads + h) * t->dim;
 
-        reference_rotate(t->k + at, t->dim, 2 * t->half, cos, sin, 1.0f, rotated);
+        reference_rotate(t->k + at, t->shape, cos, sin, 1.0f, rotated);
         reference_cache_set(&t->cache, t->pos + row, 0, h * t->dim, rotated, t->dim);
         reference_cache_set(&t->cache, t->pos + row, 1, h * t->dim, t->v + at, t->dim);
     }
@@ -147,15 +149,15 @@ static void rotate(struct attention_test *t, int row)
 /* Queries rotated, keys and values in the cache, and what was in the cache before. */
 static int test_rope_and_cache(struct attention_test *t)
 {
-    const struct hparams *hp = &t->b->d->base.config.model->hp;
     struct device *d = t->b->d;
     size_t before = (size_t)t->pos * reference_cache_bytes(&t->cache),
            own = (size_t)t->rows * reference_cache_bytes(&t->cache);
     bool right;
 
-    if (launch_args(d, d->core[CORE_ROPE], 0, t->b->e, "mmmmmmmmiiiiiiif", d->q, d->k, d->v, d->qr,
+    if (launch_args(d, d->core[CORE_ROPE], 0, t->b->e, "mmmmmmmmiiiiiiifi", d->q, d->k, d->v, d->qr,
                     t->mk, t->mv, d->rope_cos[0], d->rope_sin[0], t->heads, t->kv_heads, t->dim,
-                    hp->common.mixer.rope_dims, t->pos, 0, d->stride, (double)d->score_scale) < 0 ||
+                    2 * t->half, t->pos, 0, d->stride, (double)shape_score_scale(t->shape),
+                    t->shape->rope == ROPE_PAIRS) < 0 ||
         selftest_core(t->b, CORE_ROPE, "rope", (size_t)t->dim, (size_t)(t->heads + 2 * t->kv_heads),
                       (size_t)t->rows, 32) < 0 ||
         selftest_get(t->b, d->qr, 0, t->got, query_count(t) * 4) < 0 ||
@@ -177,7 +179,7 @@ static int run_attend(struct attention_test *t)
 {
     struct selftest *b = t->b;
     struct device *d = b->d;
-    int window = d->base.config.model->hp.common.mixer.window, pos = t->pos;
+    int window = t->shape->window, pos = t->pos;
     int first = window && pos - window + 1 > 0 ? (pos - window + 1) / 256 : 0,
         n = (t->tokens - 1) / 256 - first + 1;
     size_t items = d->wide ? 1 : 64;
@@ -199,7 +201,7 @@ static int run_attend(struct attention_test *t)
 static int test_attend(struct attention_test *t)
 {
     struct device *d = t->b->d;
-    int window = d->base.config.model->hp.common.mixer.window;
+    int window = t->shape->window;
     float want[REFERENCE_DIM];
     bool right = true;
 

@@ -22,6 +22,8 @@ int selftest_norm(struct selftest *b)
 {
     const struct model *m = b->d->base.config.model;
     const struct norm_weights *w = &m->layers[0].attention_norm;
+    const struct norms_shape *norms = &hparams_layer(&m->hp, 0)->norms;
+    int flags = (w->bias ? 1 : 0) | (norms->kind == NORM_LAYER ? 0 : 2);
     struct device *d = b->d;
     int n = m->hp.hidden, rows = d->base.config.max_rows < 3 ? d->base.config.max_rows : 3,
         rc = ERR_DEVICE;
@@ -32,13 +34,12 @@ int selftest_norm(struct selftest *b)
     bool same = true;
 
     for (int r = 0; x && want && r < rows; r++)
-        reference_norm(x + (size_t)r * (size_t)n, w, n, m->hp.common.norms.eps,
-                       want + (size_t)r * (size_t)n);
+        reference_norm(x + (size_t)r * (size_t)n, norms, w, n, want + (size_t)r * (size_t)n);
     if (!x || !want || !got || !first || upload(b, w->weight, (size_t)n, &mw) < 0 ||
         upload(b, w->bias, (size_t)n, &mb) < 0 || selftest_put(b, d->x, x, count * 4) < 0 ||
         launch_args(d, d->core[CORE_NORM], 0, b->e, "mmmmmmmiffi", d->x, mw, mb, d->h, d->hq.q,
-                    d->hq.d, d->hq.s, n, (double)(1.0f / (float)n), (double)m->hp.common.norms.eps,
-                    mb ? 1 : 0) < 0 ||
+                    d->hq.d, d->hq.s, n, (double)(1.0f / (float)n), (double)norms->eps,
+                    flags) < 0 ||
         selftest_core(b, CORE_NORM, "norm", (size_t)rows * items, 1, 1, items) < 0 ||
         selftest_get(b, d->h, 0, got, count * 4) < 0 ||
         selftest_same_quantised(b, &d->hq, got, rows, n, &same) < 0)
@@ -58,8 +59,8 @@ int selftest_norm(struct selftest *b)
     memset(got, 0, count * 4);
     if (job_begin(d, b->e) < 0 || launch_write(d, d->x, 0, x, count * 4, b->e) < 0 ||
         launch_args(d, d->core[CORE_NORM], 0, b->e, "mmmmmmmiffi", d->x, mw, mb, d->h, d->hq.q,
-                    d->hq.d, d->hq.s, n, (double)(1.0f / (float)n), (double)m->hp.common.norms.eps,
-                    mb ? 1 : 0) < 0 ||
+                    d->hq.d, d->hq.s, n, (double)(1.0f / (float)n), (double)norms->eps,
+                    flags) < 0 ||
         selftest_core(b, CORE_NORM, "norm", (size_t)rows * items, 1, 1, items) < 0 ||
         launch_read(d, d->h, 0, got, count * 4, b->e) < 0 || job_end(d, b->e) < 0 ||
         job_harvest(d, b->e) < 0)
@@ -77,6 +78,51 @@ out:
     return rc;
 }
 
+static int run_rms(struct selftest *b, const float *norm, int n, int rows, float eps, cl_mem *w,
+                   const float *x, float *got)
+{
+    struct device *d = b->d;
+    size_t items = d->wide ? 1 : 64, bytes = (size_t)(rows * n) * 4;
+
+    if (upload(b, norm, (size_t)n, w) < 0 || selftest_put(b, d->q, x, bytes) < 0 ||
+        launch_args(d, d->core[CORE_RMS], 0, b->e, "mmiff", d->q, *w, n, (double)(1.0f / (float)n),
+                    (double)eps) < 0 ||
+        selftest_core(b, CORE_RMS, "rms_rows", (size_t)rows * items, 1, 1, items) < 0)
+        return ERR_DEVICE;
+    return selftest_get(b, d->q, 0, got, bytes);
+}
+
+/* The norm of q, as wide as the first layer has it that norms it. */
+int selftest_rms(struct selftest *b)
+{
+    const struct model *m = b->d->base.config.model;
+    int layer = 0, rows = b->d->base.config.max_rows < 3 ? b->d->base.config.max_rows : 3;
+
+    while (layer < m->hp.n_layers && !m->layers[layer].q_norm)
+        layer++;
+    if (layer == m->hp.n_layers)
+        return 0;
+
+    const float *norm = m->layers[layer].q_norm;
+    int n = (int)model_qk_norm_values(m, layer, true), rc = ERR_MEMORY;
+    float eps = hparams_layer(&m->hp, layer)->norms.eps,
+          *x = selftest_randoms(b, (size_t)(rows * n), 3.0f),
+          *got = mem_alloc((size_t)(rows * n), sizeof *got);
+    cl_mem w = NULL;
+
+    if (x && got)
+        rc = run_rms(b, norm, n, rows, eps, &w, x, got);
+    for (int r = 0; r < rows && rc == 0; r++)
+        reference_rms(x + r * n, norm, n, eps, x + r * n);
+    if (rc == 0 && memcmp(got, x, (size_t)(rows * n) * 4) != 0)
+        selftest_wrong(b, "rms_rows");
+    memory_release(&w);
+    mem_free(x);
+    mem_free(got);
+    return rc == ERR_MEMORY ? error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test")
+                            : rc;
+}
+
 #define ROUTE_ROWS 5
 #define ROUTE_MOST 64 /* experts that the rows use together */
 
@@ -84,7 +130,8 @@ out:
 struct route_test {
     struct selftest *b;
     const struct hparams *hp;
-    int rows, used, count; /* count: of all rows together */
+    const struct ffn_shape *ffn;  /* of the layer */
+    int layer, rows, used, count; /* count: of all rows together */
     int want[ROUTE_MOST];
     float weights[ROUTE_MOST];
 };
@@ -94,31 +141,26 @@ static int no_memory(struct selftest *b)
     return error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
 }
 
-/* The kernel's routing of rows h: scores to got, experts and weights; right: as the reference's. */
-static int run_route(struct route_test *t, const float *h, cl_mem *router, float *got, bool *right)
+/* The kernel's routing of rows h; right: as the reference's. scores: one row, the reference's. */
+static int run_route(struct route_test *t, const float *h, cl_mem *router, float *scores,
+                     bool *right)
 {
     struct selftest *b = t->b;
     struct device *d = b->d;
-    const float *w = d->base.config.model->layers[0].router;
-    int n = t->hp->hidden, n_scores = t->rows * t->hp->n_experts, experts[ROUTE_MOST];
-    float weights[ROUTE_MOST], *want = got + n_scores;
-    size_t items = d->wide ? 1 : 64;
+    int n = t->hp->hidden, experts[ROUTE_MOST];
+    float weights[ROUTE_MOST];
 
-    if (memory_router(d, router, w, b->e) < 0 ||
-        selftest_put(b, d->h, h, (size_t)(t->rows * n) * 4) < 0 ||
-        launch_args(d, d->core[CORE_ROUTE], 0, b->e, "mmmmmmmiiiiifi", d->h, *router, d->scores,
-                    d->all_chosen, d->all_weights, d->tiles, d->entries, 0, n, t->hp->n_experts,
-                    d->padded_experts, t->used, (double)t->hp->common.ffn.router.jitter, 0) < 0 ||
-        selftest_core(b, CORE_ROUTE, "route", (size_t)t->rows * items, 1, 1, items) < 0 ||
-        selftest_get(b, d->scores, 0, got, (size_t)n_scores * 4) < 0 ||
+    if (memory_router(d, router, t->layer, b->e) < 0 ||
+        selftest_put(b, d->h, h, (size_t)(t->rows * n) * 4) < 0 || job_begin(d, b->e) < 0 ||
+        jobs_route(d, t->ffn, *router, t->rows, 0, false, b->e) < 0 || job_end(d, b->e) < 0 ||
+        job_harvest(d, b->e) < 0 ||
         selftest_get(b, d->all_chosen, 0, experts, (size_t)t->count * 4) < 0 ||
         selftest_get(b, d->all_weights, 0, weights, (size_t)t->count * 4) < 0)
         return ERR_DEVICE;
     for (int r = 0; r < t->rows; r++)
-        reference_route(t->hp, w, h + (size_t)r * (size_t)n, want + r * t->hp->n_experts,
+        reference_route(d->base.config.model, t->layer, h + (size_t)r * (size_t)n, scores,
                         t->want + r * t->used, t->weights + r * t->used);
-    *right = memcmp(got, want, (size_t)n_scores * 4) == 0 &&
-             memcmp(experts, t->want, (size_t)t->count * 4) == 0 &&
+    *right = memcmp(experts, t->want, (size_t)t->count * 4) == 0 &&
              memcmp(weights, t->weights, (size_t)t->count * 4) == 0;
     return 0;
 }
@@ -126,7 +168,7 @@ static int run_route(struct route_test *t, const float *h, cl_mem *router, float
 static int test_route(struct route_test *t)
 {
     float *h = selftest_randoms(t->b, (size_t)(t->rows * t->hp->hidden), 1.0f),
-          *scores = mem_alloc((size_t)(t->rows * t->hp->n_experts) * 2, sizeof *scores);
+          *scores = mem_alloc((size_t)t->hp->n_experts, sizeof *scores);
     cl_mem router = NULL;
     bool right = false;
     int rc = h && scores ? run_route(t, h, &router, scores, &right) : no_memory(t->b);
@@ -164,11 +206,11 @@ static int test_group(struct route_test *t)
     int n_tiles = t->count + 1 < d->max_tiles ? t->count + 1 : d->max_tiles,
         tiles[4 * (ROUTE_MOST + 1)], entries[2 * ROUTE_MOST];
 
-    if (t->hp->n_experts > BANK)
+    if (t->ffn->experts > BANK)
         return 0;
     if (selftest_put(b, d->all_chosen, t->want, (size_t)t->count * 4) < 0 ||
         launch_args(d, d->core[CORE_GROUP], 0, b->e, "mmmiiiiii", d->all_chosen, d->tiles,
-                    d->entries, t->rows, t->used, t->hp->n_experts, 0, d->tile, n_tiles) < 0 ||
+                    d->entries, t->rows, t->used, t->ffn->experts, 0, d->tile, n_tiles) < 0 ||
         selftest_core(b, CORE_GROUP, "group_rows", 16, 1, 1, 16) < 0 ||
         selftest_get(b, d->tiles, 0, tiles, (size_t)n_tiles * 16) < 0 ||
         selftest_get(b, d->entries, 0, entries, (size_t)t->count * 8) < 0)
@@ -206,17 +248,23 @@ static int test_combine(struct route_test *t)
     return rc;
 }
 
-/* Routing, grouping and combination of a few rows. */
+/* Routing, grouping and combination of a few rows, as the first layer has them that the device
+ * routes. */
 int selftest_route(struct selftest *b)
 {
     const struct device_config *c = &b->d->base.config;
-    struct route_test t = {.b = b,
-                           .hp = &c->model->hp,
-                           .rows = c->max_rows < ROUTE_ROWS ? c->max_rows : ROUTE_ROWS,
-                           .used = c->model->hp.n_experts_used};
+    const struct hparams *hp = &c->model->hp;
+    struct route_test t = {.b = b, .hp = hp, .used = hp->n_experts_used};
 
+    while (t.layer < hp->n_layers && !kernel_set_fuses(b->d, t.layer))
+        t.layer++;
+    if (t.layer == hp->n_layers)
+        return 0;
+    t.ffn = &hparams_layer(hp, t.layer)->ffn;
+    t.rows = ROUTE_ROWS * t.used > ROUTE_MOST ? ROUTE_MOST / t.used : ROUTE_ROWS;
+    t.rows = c->max_rows < t.rows ? c->max_rows : t.rows;
     t.count = t.rows * t.used;
-    if (t.count > ROUTE_MOST)
+    if (t.rows < 1)
         return no_memory(b);
     return test_route(&t) < 0 || test_group(&t) < 0 || test_combine(&t) < 0 ? ERR_DEVICE : 0;
 }

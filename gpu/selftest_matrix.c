@@ -140,12 +140,12 @@ static int expert_init(struct expert_test *t, struct selftest *b, const struct e
                        int rows, int many)
 {
     const struct hparams *hp = &b->d->base.config.model->hp;
-    size_t widest = (size_t)(hp->common.ffn.width > hp->hidden ? hp->common.ffn.width : hp->hidden);
+    size_t widest = (size_t)(x->gate.rows > hp->hidden ? x->gate.rows : hp->hidden);
 
     *t = (struct expert_test){.b = b,
                               .w = *x,
                               .rows = rows,
-                              .ffn = hp->common.ffn.width,
+                              .ffn = x->gate.rows,
                               .hidden = hp->hidden,
                               .many = many,
                               .block = {.n_parts = 3}};

@@ -28,10 +28,9 @@ static const struct tiny_shape small = {.layers = 2,
                                         .bias = 1,
                                         .seed = 7};
 
-static const enum dtype types[] = {
-#define FORMAT(id, ...) DTYPE_##id,
-#include "engine/file/formats.def"
-    DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0,   DTYPE_Q4_1, DTYPE_Q5_0,
+                                   DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_Q4_K, DTYPE_Q5_K,
+                                   DTYPE_Q6_K, DTYPE_F32,    DTYPE_F16,  DTYPE_BF16};
 #define TYPES (int)(sizeof types / sizeof types[0])
 
 static void run(const struct device_ops *ops, struct tiny_shape shape, enum kv_type kv, int rows,
@@ -103,6 +102,115 @@ START_TEST(test_fake)
 }
 END_TEST
 
+/* ---- Layers of other kinds ---- */
+
+#define MIXER .kind = MIXER_ATTENTION, .heads = 4, .kv_heads = 2, .key_dim = 64, .rope_dims = 64
+#define RMS .kind = NORM_RMS, .eps = 1e-6f, .before = true
+
+/* fused: the OpenCL device runs such layers whole. */
+static const struct {
+    const char *name;
+    bool fused;
+    struct layer_shape shape[3];
+} layer_kinds[] = {
+    {"like mixtral",
+     true,
+     {{.mixer = {MIXER, .rope = ROPE_PAIRS, .window = 90},
+       .ffn = {.experts = 5,
+               .used = 2,
+               .width = 256,
+               .router = {.kind = ROUTER_SOFTMAX, .normalised = true}},
+       .norms = {RMS}}}},
+    {"like qwen3_moe",
+     true,
+     {{.mixer = {MIXER, .qk_norm = QK_NORM_HEAD},
+       .ffn = {.experts = 20,
+               .used = 4,
+               .width = 256,
+               .router = {.kind = ROUTER_SOFTMAX, .normalised = true, .factor = 2.5f}},
+       .norms = {RMS}}}},
+    {"like olmoe",
+     true,
+     {{.mixer = {MIXER, .qk_norm = QK_NORM_WHOLE, .scale = 0.2f},
+       .ffn = {.experts = 6, .used = 3, .width = 256, .router = {.kind = ROUTER_SOFTMAX}},
+       .norms = {RMS}}}},
+    {"like qwen2_moe: a shared expert of another width",
+     false,
+     {{.mixer = {MIXER, .bias = true},
+       .ffn = {.experts = 5,
+               .used = 2,
+               .shared = 1,
+               .width = 256,
+               .shared_width = 512,
+               .shared_gate = SHARED_SIGMOID,
+               .router = {.kind = ROUTER_SOFTMAX}},
+       .norms = {RMS}}}},
+    {"like glm4_moe, residuals scaled as granitemoe's",
+     false,
+     {{.mixer = {MIXER},
+       .ffn = {.experts = 6,
+               .used = 2,
+               .shared = 1,
+               .width = 256,
+               .shared_width = 256,
+               .router = {.kind = ROUTER_SIGMOID,
+                          .normalised = true,
+                          .factor = 1.5f,
+                          .choice_bias = true}},
+       .norms = {RMS}}}},
+    {"dense, then a shared expert, then more routed ones",
+     false,
+     {{.mixer = {MIXER},
+       .ffn = {.kind = FFN_DENSE, .shared = 1, .shared_width = 512},
+       .norms = {RMS}},
+      {.mixer = {MIXER, .qk_norm = QK_NORM_HEAD},
+       .ffn = {.experts = 3,
+               .used = 1,
+               .shared = 1,
+               .width = 256,
+               .shared_width = 256,
+               .router = {.kind = ROUTER_SOFTMAX, .normalised = true}},
+       .norms = {.kind = NORM_LAYER, .eps = 1e-5f, .before = true}},
+      {.mixer = {MIXER, .rope = ROPE_PAIRS},
+       .ffn = {.experts = 7,
+               .used = 3,
+               .width = 256,
+               .router = {.kind = ROUTER_SPARSEMIXER, .jitter = 0.1f}},
+       .norms = {RMS}}}},
+};
+#define KINDS (int)(sizeof layer_kinds / sizeof layer_kinds[0])
+
+/* The i-th kind, all of its layers alike where only one is given. */
+static struct tiny_shape of_kind(int i, struct layer_shape layers[3])
+{
+    struct tiny_shape s = small;
+
+    for (int l = 0; l < 3; l++)
+        layers[l] = layer_kinds[i].shape[layer_kinds[i].shape[1].mixer.heads ? l : 0];
+    s.layers = 3;
+    s.residual_scale = i == 4 ? 0.22f : 0.0f;
+    s.rope_dims = 64;
+    s.shapes = layers;
+    return s;
+}
+
+START_TEST(test_kinds_on_the_cpu)
+{
+    const struct kernels *set;
+    struct layer_shape layers[3];
+    struct error e;
+
+    for (int i = 0; (set = kernels_at(i)); i++) {
+        struct tiny_shape s = of_kind(_i, layers);
+
+        ck_assert_int_eq(cpu_kernels_select(set->name, &e), 0);
+        s.type = (i + _i) % 3 == 2 ? DTYPE_BF16 : (i + _i) % 3 ? DTYPE_Q4_K : DTYPE_Q8_0;
+        s.width = (i + _i) % 2 ? 16 : 8;
+        check(&cpu_device_ops, s, (enum kv_type)((i + _i) % 3), _i % 2 ? 3 : 11);
+    }
+}
+END_TEST
+
 static bool have_opencl(int shape)
 {
     struct device_info info[DEVICE_MAX];
@@ -116,6 +224,28 @@ static bool have_opencl(int shape)
     printf("SKIPPED: no OpenCL device for these kernels: %s\n", n > at ? info[at].why_not : why);
     return false;
 }
+
+START_TEST(test_kinds_on_opencl)
+{
+    int shape = 1 + _i % 2;
+    struct opencl_tuning t = {.shape = shape, .tile = 2, .no_selftest = true, .copy = _i % 2};
+    struct layer_shape layers[3];
+    struct tiny_shape s = of_kind(_i, layers);
+    struct conformance_report r;
+
+    if (!have_opencl(shape))
+        return;
+    opencl_tune(&t);
+    s.type = _i == 2 ? DTYPE_F16 : DTYPE_Q8_0;
+    run(&opencl_device_ops, s, (enum kv_type)(_i % 3), 11, &r);
+    if (r.n)
+        ck_abort_msg("%s: %s: %s", layer_kinds[_i].name, conformance_job_name(r.finding[0].job),
+                     r.finding[0].what);
+    ck_assert(r.checks[CONFORMANCE_ATTENTION] && r.checks[CONFORMANCE_EXPERTS] &&
+              r.checks[CONFORMANCE_STREAM] && r.checks[CONFORMANCE_HEAD]);
+    ck_assert_int_eq(r.checks[CONFORMANCE_LAYERS] > 0, layer_kinds[_i].fused);
+}
+END_TEST
 
 /* Compiling takes seconds a type, so shapes and cache types go by turns, tiles are small, and the
  * device's own self-test has its own suite. */
@@ -250,7 +380,7 @@ END_TEST
 static Suite *suite(void)
 {
     Suite *s = suite_create("conformance");
-    TCase *c = tcase_create("back ends");
+    TCase *c = tcase_create("back ends"), *kinds = tcase_create("kinds");
 
     tcase_set_timeout(c, 240);
     tcase_add_loop_test(c, test_cpu, 0, TYPES);
@@ -258,6 +388,10 @@ static Suite *suite(void)
     tcase_add_loop_test(c, test_opencl, 0, 3);
     tcase_add_loop_test(c, test_wrong_back_ends, 0, 8);
     suite_add_tcase(s, c);
+    tcase_set_timeout(kinds, 240);
+    tcase_add_loop_test(kinds, test_kinds_on_the_cpu, 0, KINDS);
+    tcase_add_loop_test(kinds, test_kinds_on_opencl, 0, KINDS);
+    suite_add_tcase(s, kinds);
     return s;
 }
 

@@ -66,8 +66,8 @@ static int attention(struct device *d, const struct attention_job *j, struct err
 static int run_experts(struct device *d, const struct experts_job *j, struct error *e)
 {
     for (int g = 0; g < j->n_groups; g++)
-        ck_assert(model_block_bytes(
-            &model, (struct block_id){BLOCK_EXPERT, j->layer, j->groups[g].expert}));
+        ck_assert(model_block_bytes(&model, (struct block_id){BLOCK_EXPERT, j->layer,
+                                                              j->groups[g].expert}));
     return launch(d, ((struct timed *)d)->expert * (uint64_t)j->n_groups, e);
 }
 
@@ -83,9 +83,10 @@ static int wait_for(struct device *d, struct error *e)
     return 0;
 }
 
-static bool supports(const struct device *d, enum block_kind kind, enum dtype type)
+static bool supports(const struct device *d, const struct layer_shape *shape, enum block_kind kind,
+                     enum dtype type)
 {
-    return type != DTYPE_F16;
+    return type != DTYPE_F16 && !(kind == BLOCK_EXPERT && shape->ffn.kind == FFN_DENSE_AND_ROUTED);
 }
 
 static const struct device_ops ops = {.name = "timed",
@@ -175,7 +176,10 @@ START_TEST(layers_may_differ)
     struct layer_shape shapes[LAYERS];
     struct cost_model *s;
     struct planner_input *in;
+    struct planner_spec spec;
+    struct plan *p;
     struct error e = {0};
+    char note[PLANNER_NOTE], want[100];
 
     for (int l = 0; l < LAYERS; l++)
         shapes[l] = model.hp.common;
@@ -196,6 +200,21 @@ START_TEST(layers_may_differ)
     }
     ck_assert_msg(cost_model_measure(s, devices, 2, 5, NULL, NULL, &e) == 0, "%s", e.text);
     ck_assert(in->devices[0].expert_ns > 0 && in->devices[1].expert_ns > 0);
+    cost_model_free(s);
+    /* a kind that the device has no kernel for stays with the CPU, and that is said */
+    shapes[2].ffn.kind = FFN_DENSE_AND_ROUTED;
+    ck_assert_int_eq(cost_model_new(&s, &model, 16, KV_F16, KV_F16, &e), 0);
+    cost_model_device(s, 1, devices[1]);
+    ck_assert_int_eq(planner_parse(&spec, "gpu", &e), 0);
+    ck_assert_int_eq(planner_run(&spec, cost_model_input(s), &p, note, &e), 0);
+    for (int l = 0; l < LAYERS; l++) {
+        ck_assert_int_eq(p->attention[l], 1);
+        ck_assert_int_eq(plan_expert(p, l, 0), l != 2);
+    }
+    snprintf(want, sizeof want, "%d of %d blocks are of a kind or type that timed:1", EXPERTS,
+             LAYERS + 1 + (LAYERS - 1) * EXPERTS + 1);
+    ck_assert_msg(strstr(note, want) != NULL, "%s", note);
+    plan_free(p);
     cost_model_free(s);
 }
 END_TEST

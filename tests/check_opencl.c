@@ -314,10 +314,8 @@ END_TEST
  * seconds of compiling, so shapes and widths go by turns, and tiles are small: what a format means
  * is one piece of code for all of them (formats.cl), and Q8_0 and Q4_0 have tests with whole tiles.
  */
-static const enum dtype formats[] = {
-#define FORMAT(id, ...) DTYPE_##id,
-#include "engine/file/formats.def"
-};
+static const enum dtype formats[] = {DTYPE_Q8_0,   DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
+                                     DTYPE_IQ4_NL, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
 #define FORMATS (int)(sizeof formats / sizeof formats[0])
 
 START_TEST(test_formats)
@@ -592,11 +590,14 @@ static void check_broken(const char *kernel, enum dtype type, bool attention, bo
 
         last_log[0] = '\0';
         ck_assert_msg(opencl_device_ops.open(&d, &c, &e) == 0, "%s", e.text);
-        ck_assert_msg(opencl_device_ops.supports(d, BLOCK_ATTENTION, type) == attention,
+        ck_assert_msg(opencl_device_ops.supports(d, &t->model.hp.common, BLOCK_ATTENTION, type) ==
+                          attention,
                       "%s: attention", kernel);
-        ck_assert_msg(opencl_device_ops.supports(d, BLOCK_EXPERT, type) == experts, "%s: experts",
+        ck_assert_msg(opencl_device_ops.supports(d, &t->model.hp.common, BLOCK_EXPERT, type) ==
+                          experts,
+                      "%s: experts", kernel);
+        ck_assert_msg(opencl_device_ops.supports(d, NULL, BLOCK_HEAD, type) == head, "%s: head",
                       kernel);
-        ck_assert_msg(opencl_device_ops.supports(d, BLOCK_HEAD, type) == head, "%s: head", kernel);
         if (strcmp(kernel, "none") != 0)
             ck_assert_msg(strstr(last_log, strncmp(kernel, "attend", 6) == 0 ? "attend" : kernel) !=
                               NULL,
@@ -822,9 +823,9 @@ START_TEST(test_selection)
     ck_assert_int_eq(opencl_device_ops.open(&d, &c, &e), ERR_USAGE);
     c.selector = selector();
     ck_assert_int_eq(opencl_device_ops.open(&d, &c, &e), 0);
-    ck_assert(opencl_device_ops.supports(d, BLOCK_ATTENTION, DTYPE_Q8_0));
+    ck_assert(opencl_device_ops.supports(d, &t->model.hp.common, BLOCK_ATTENTION, DTYPE_Q8_0));
     /* the model has none, so nothing was compiled */
-    ck_assert(!opencl_device_ops.supports(d, BLOCK_EXPERT, DTYPE_Q5_0));
+    ck_assert(!opencl_device_ops.supports(d, &t->model.hp.common, BLOCK_EXPERT, DTYPE_Q5_0));
     opencl_device_ops.close(d);
     tiny_model_free(t);
 }

@@ -68,9 +68,11 @@ static void book_drop(struct device *d, struct block_id id)
     b->resident[index_of(id)] = false;
 }
 
-static bool book_supports(const struct device *d, enum block_kind kind, enum dtype type)
+static bool book_supports(const struct device *d, const struct layer_shape *shape,
+                          enum block_kind kind, enum dtype type)
 {
-    return type != DTYPE_F16 || kind == BLOCK_HEAD;
+    return type != DTYPE_F16 ? !shape || !shape->mixer.sinks || kind != BLOCK_ATTENTION
+                             : kind == BLOCK_HEAD;
 }
 
 static void book_stats(const struct device *d, struct device_stats *out)
@@ -490,6 +492,10 @@ START_TEST(support_is_asked_for_every_matrix)
     experts[1][2].down.type = 0;
     model.head.type = DTYPE_F16;
     ck_assert(residency_supports(devices[1], &model, head));
+    /* what the layer is counts, too */
+    model.hp.common.mixer.sinks = true;
+    ck_assert(!residency_supports(devices[1], &model, attention));
+    ck_assert(residency_supports(devices[1], &model, expert));
 }
 END_TEST
 

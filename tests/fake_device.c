@@ -165,9 +165,10 @@ static int fake_plain_open(struct device **out, const struct device_config *c, s
     return open_as(out, c, &fake_device_plain_ops, e);
 }
 
-static bool fake_supports(const struct device *d, enum block_kind kind, enum dtype type)
+static bool fake_supports(const struct device *d, const struct layer_shape *shape,
+                          enum block_kind kind, enum dtype type)
 {
-    return cpu_device_ops.supports(((const struct fake *)d)->inner, kind, type);
+    return cpu_device_ops.supports(((const struct fake *)d)->inner, shape, kind, type);
 }
 
 static int fake_put(struct device *d, struct block_id id, size_t max_bytes, struct error *e)

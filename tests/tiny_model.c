@@ -1,6 +1,5 @@
 /* See tiny_model.h. */
 #include "tests/tiny_model.h"
-#include "engine/file/format_traits.h"
 #include "engine/layout/pack.h"
 #include "engine/device/numerics.h"
 
@@ -38,20 +37,23 @@ static float *random_floats(struct tiny_model *t, size_t n, float scale, float o
  * scales that keep the values within +-limit. */
 static void random_blocks(uint8_t *p, enum dtype type, size_t n, float limit, unsigned *seed)
 {
-    const struct format_traits *f = &format_of[type];
-    int bytes = dtype_info(type)->bytes;
-    float value = (float)(f->zero ? f->zero : format_largest(type)), factor = f->halves    ? 128.0f
-                                                                              : f->factors ? 63.0f
-                                                                                           : 1.0f;
+    static const float largest[DTYPE_COUNT] = {
+        [DTYPE_Q4_1] = 8,       [DTYPE_Q5_0] = 16,      [DTYPE_Q5_1] = 16,
+        [DTYPE_IQ4_NL] = 127,   [DTYPE_Q4_K] = 15 * 63, [DTYPE_Q5_K] = 31 * 63,
+        [DTYPE_Q6_K] = 32 * 128};
+    int bytes = dtype_info(type)->bytes, at = type == DTYPE_Q6_K ? 208 : 0;
 
     for (; n; n--, p += bytes) {
-        float d = limit / (value * factor) * (0.6f + 0.4f * tiny_random(seed)),
-              m = f->factors ? limit / 63 * 0.5f : -8 * d;
+        float d = limit / largest[type] * (0.6f + 0.4f * tiny_random(seed)),
+              m = type == DTYPE_Q4_K || type == DTYPE_Q5_K ? limit / 63 * 0.5f : -8 * d;
         uint16_t h[2] = {num_to_f16(tiny_random(seed) < 0 ? -d : d), num_to_f16(m)};
 
         for (int i = 0; i < bytes; i++)
             p[i] = (uint8_t)(int)(128.0f + 127.9f * tiny_random(seed));
-        memcpy(p + f->at, h, f->minimum ? 4 : 2);
+        memcpy(p + at, h,
+               type == DTYPE_Q4_1 || type == DTYPE_Q5_1 || type == DTYPE_Q4_K || type == DTYPE_Q5_K
+                   ? 4
+                   : 2);
     }
 }
 
@@ -85,6 +87,28 @@ static struct norm_weights random_norm(struct tiny_model *t, int n, unsigned *se
     return w;
 }
 
+static void random_experts(struct tiny_model *t, const struct tiny_shape *s,
+                           const struct ffn_shape *f, struct layer_weights *w, unsigned *seed)
+{
+    float spread = 2.0f / sqrtf((float)s->hidden);
+    int n = f->experts + f->shared;
+
+    if (f->experts)
+        w->router = random_floats(t, (size_t)f->experts * (size_t)s->hidden, spread, 0.0f, seed);
+    if (f->router.choice_bias)
+        w->router_bias = random_floats(t, (size_t)f->experts, 0.2f, 0.0f, seed);
+    if (f->shared && f->shared_gate == SHARED_SIGMOID)
+        w->shared_router = random_floats(t, (size_t)s->hidden, spread, 0.0f, seed);
+    w->experts = keep(t, (size_t)n * sizeof *w->experts);
+    for (int e = 0; e < n; e++) {
+        int width = e < f->experts ? f->width : f->shared_width;
+
+        w->experts[e].gate = random_matrix(t, s, width, s->hidden, 0, seed);
+        w->experts[e].up = random_matrix(t, s, width, s->hidden, 0, seed);
+        w->experts[e].down = random_matrix(t, s, s->hidden, width, 0, seed);
+    }
+}
+
 struct tiny_model *tiny_model_new(const struct tiny_shape *s)
 {
     struct tiny_model *t = calloc(1, sizeof *t);
@@ -112,29 +136,39 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
                            .common.ffn.router.kind = ROUTER_SPARSEMIXER,
                            .common.mixer.bias = s->bias,
                            .head_bias = s->bias};
+    if (s->shapes) {
+        hp->layers = keep(t, (size_t)s->layers * sizeof *hp->layers);
+        memcpy(hp->layers, s->shapes, (size_t)s->layers * sizeof *hp->layers);
+        hp->common = s->shapes[s->layers - 1];
+    }
+    hp->residual_scale = s->residual_scale;
     hparams_count(hp);
     t->model.family = "phimoe";
     t->model.type = s->type;
     t->model.layers = keep(t, (size_t)s->layers * sizeof *t->model.layers);
     for (int l = 0; l < s->layers; l++) {
         struct layer_weights *w = &t->model.layers[l];
+        const struct layer_shape *shape = hparams_layer(hp, l);
 
         w->attention_norm = random_norm(t, s->hidden, &seed);
         w->expert_norm = random_norm(t, s->hidden, &seed);
+        if (shape->norms.kind != NORM_LAYER)
+            w->attention_norm.bias = w->expert_norm.bias = NULL;
+        if (shape->mixer.qk_norm != QK_NORM_NONE) {
+            int whole = shape->mixer.qk_norm == QK_NORM_WHOLE;
+
+            w->q_norm = random_norm(t, s->head_dim * (whole ? s->heads : 1), &seed).weight;
+            w->k_norm = random_norm(t, s->head_dim * (whole ? s->kv_heads : 1), &seed).weight;
+        }
         w->q = random_matrix(t, s, s->heads * s->head_dim, s->hidden, s->bias, &seed);
         w->k = random_matrix(t, s, s->kv_heads * s->head_dim, s->hidden, s->bias, &seed);
         w->v = random_matrix(t, s, s->kv_heads * s->head_dim, s->hidden, s->bias, &seed);
         w->o = random_matrix(t, s, s->hidden, s->heads * s->head_dim, s->bias, &seed);
-        w->router = random_floats(t, (size_t)s->experts * (size_t)s->hidden,
-                                  2.0f / sqrtf((float)s->hidden), 0.0f, &seed);
-        w->experts = keep(t, (size_t)s->experts * sizeof *w->experts);
-        for (int e = 0; e < s->experts; e++) {
-            w->experts[e].gate = random_matrix(t, s, s->ffn, s->hidden, 0, &seed);
-            w->experts[e].up = random_matrix(t, s, s->ffn, s->hidden, 0, &seed);
-            w->experts[e].down = random_matrix(t, s, s->hidden, s->ffn, 0, &seed);
-        }
+        random_experts(t, s, &shape->ffn, w, &seed);
     }
     t->model.output_norm = random_norm(t, s->hidden, &seed);
+    if (hp->common.norms.kind != NORM_LAYER)
+        t->model.output_norm.bias = NULL;
     t->model.head = random_matrix(t, s, s->vocab, s->hidden, s->bias, &seed);
     t->rope_cos = keep(t, (size_t)s->context * (size_t)hp->common.mixer.rope_dims * 2);
     t->rope_sin = keep(t, (size_t)s->context * (size_t)hp->common.mixer.rope_dims * 2);

@@ -11,6 +11,10 @@ struct tiny_shape {
     int width;       /* packing of quantised ones */
     int bias;        /* attention and head bias */
     unsigned seed;
+    /* of each layer, heads and widths included; NULL: all as the sizes above say, and of the kinds
+     * that phimoe has */
+    const struct layer_shape *shapes;
+    float residual_scale; /* 0: none */
 };
 
 struct tiny_model {

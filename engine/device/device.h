@@ -12,7 +12,7 @@
  *
  * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
  * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine (the CPU device
- * has both), layers, report, stream, prefetch, footprint, tune. Emulated where NULL: layers by
+ * has both), layers, fuses, report, stream, prefetch, footprint, tune. Emulated where NULL: layers by
  * single jobs. Computing allocates nothing of ours: scratch for max_rows rows is taken at open,
  * what a session keeps at state_open. */
 #ifndef ENGINE_DEVICE_DEVICE_H
@@ -204,7 +204,11 @@ struct device_ops {
      * ERR_MEMORY, ERR_DEVICE: it does not fit, and nothing is changed. Between jobs. */
     int (*state_open)(struct device *d, int session, struct error *e);
     void (*state_close)(struct device *d, int session);
-    bool (*supports)(const struct device *d, enum block_kind kind, enum dtype type);
+    /* Does it compute this kind of block of such a layer to the bits of numerics.h, its matrices
+     * being of that type? shape NULL: the head. What it does not stays with the CPU, which computes
+     * all that a model may have (model_open refuses the rest). */
+    bool (*supports)(const struct device *d, const struct layer_shape *shape, enum block_kind kind,
+                     enum dtype type);
     /* Makes a block resident, at most max_bytes of upload a call. Returns 1: resident, 0: call
      * again, negative: failed. */
     int (*block_put)(struct device *d, struct block_id id, size_t max_bytes, struct error *e);
@@ -215,6 +219,8 @@ struct device_ops {
     int (*combine)(struct device *d, const struct combine_job *j, struct error *e);
     int (*head)(struct device *d, const struct head_job *j, struct error *e);
     int (*layers)(struct device *d, const struct layers_job *j, struct error *e);
+    /* Optional, with layers: may this layer be in such a job? NULL: every one. */
+    bool (*fuses)(const struct device *d, int layer);
     int (*wait)(struct device *d, struct error *e);
     int (*kv_rows)(struct device *d, const struct kv_move *m, struct error *e);
     void (*stats)(const struct device *d, struct device_stats *out);

@@ -37,10 +37,21 @@ int model_block_matrices(const struct model *m, struct block_id id,
 
 const char *matrix_part_name(enum matrix_part part)
 {
-    static const char *const names[MATRIX_PARTS] = {"q",  "k",    "v",    "o", "gate",
-                                                    "up", "down", "head"};
+    static const char *const names[MATRIX_PARTS] = {"q",    "k",  "v",    "o",
+                                                    "gate", "up", "down", "head"};
 
     return names[part];
+}
+
+size_t model_qk_norm_values(const struct model *m, int layer, bool queries)
+{
+    const struct mixer_shape *s = &hparams_layer(&m->hp, layer)->mixer;
+    const float *norm = queries ? m->layers[layer].q_norm : m->layers[layer].k_norm;
+
+    return !norm ? 0
+           : s->qk_norm == QK_NORM_WHOLE
+               ? (size_t)(queries ? s->heads : s->kv_heads) * (size_t)s->key_dim
+               : (size_t)s->key_dim;
 }
 
 static uint64_t norm_bytes(const struct model *m, const struct norm_weights *n)
@@ -62,11 +73,15 @@ struct block_bytes model_block_parts(const struct model *m, struct block_id id)
         b.norms = norm_bytes(m, &m->output_norm);
     } else if (id.kind == BLOCK_ATTENTION) {
         const struct layer_weights *l = &m->layers[id.layer];
+        uint64_t experts = (uint64_t)hparams_layer(&m->hp, id.layer)->ffn.experts;
 
-        b.norms = norm_bytes(m, &l->attention_norm) + norm_bytes(m, &l->expert_norm);
-        b.router = l->router ? (uint64_t)hparams_layer(&m->hp, id.layer)->ffn.experts *
-                                   (uint64_t)m->hp.hidden * sizeof(float)
-                             : 0;
+        b.norms = norm_bytes(m, &l->attention_norm) + norm_bytes(m, &l->expert_norm) +
+                  (model_qk_norm_values(m, id.layer, true) +
+                   model_qk_norm_values(m, id.layer, false)) *
+                      sizeof(float);
+        b.router = ((l->router ? experts : 0) + (l->shared_router != NULL)) *
+                       (uint64_t)m->hp.hidden * sizeof(float) +
+                   (l->router_bias ? experts : 0) * sizeof(float);
     }
     return b;
 }

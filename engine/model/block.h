@@ -8,6 +8,7 @@
 #include "engine/model/model.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum block_kind { BLOCK_ATTENTION, BLOCK_EXPERT, BLOCK_HEAD };
@@ -43,11 +44,14 @@ struct block_matrix {
  * 0: the model has no such block (its layer has fewer experts, no mixer). */
 int model_block_matrices(const struct model *m, struct block_id id,
                          struct block_matrix out[BLOCK_MATRICES]);
+/* Values of q_norm (queries) or k_norm of a layer; 0 where it has none. */
+size_t model_qk_norm_values(const struct model *m, int layer, bool queries);
 const char *matrix_part_name(enum matrix_part part); /* "q", "gate", "head" */
 
 /* Bytes of a block's weights in memory, padding included. The norms and the router of a layer
- * belong to its attention block, which a device that runs the whole layer needs with it; the final
- * norm to the head. matrices: what a product reads, biases left out. */
+ * (its shared expert's row included) belong to its attention block, which a device that runs the
+ * whole layer needs with it; the final norm to the head. matrices: what a product reads, biases
+ * left out. */
 struct block_bytes {
     uint64_t matrices, biases, norms, router;
 };

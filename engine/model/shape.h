@@ -5,6 +5,7 @@
 #ifndef ENGINE_MODEL_SHAPE_H
 #define ENGINE_MODEL_SHAPE_H
 
+#include <math.h>
 #include <stdbool.h>
 
 enum mixer_kind {
@@ -115,6 +116,12 @@ const char *shape_mixer_word(enum mixer_kind kind);
 const char *shape_ffn_word(enum ffn_kind kind);
 /* What of it no kernel computes yet, in words; NULL: all is. */
 const char *shape_unsupported(const struct layer_shape *s);
+
+/* What scores are multiplied with: rule 7 of numerics.h, rounded once. */
+static inline float shape_score_scale(const struct mixer_shape *s)
+{
+    return s->scale > 0.0f ? s->scale : (float)(1.0 / sqrt((double)s->key_dim));
+}
 
 /* Blocks of experts that lie in a layer: the routed ones, then the shared one; a dense layer is one
  * that is always chosen. And how many of them a token meets. */

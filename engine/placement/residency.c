@@ -72,16 +72,17 @@ static const struct device_base *base(const struct residency *r, int device)
     return (const struct device_base *)r->devices[device];
 }
 
-
 bool residency_supports(const struct device *d, const struct model *m, struct block_id id)
 {
     const struct device_ops *ops = ((const struct device_base *)d)->ops;
     struct block_matrix list[BLOCK_MATRICES];
+    const struct layer_shape *shape = id.kind == BLOCK_HEAD ? NULL
+                                                            : hparams_layer(&m->hp, id.layer);
     int n = model_block_matrices(m, id, list);
     bool can = n > 0;
 
     for (int i = 0; i < n; i++)
-        can = can && ops->supports(d, id.kind, list[i].w->type);
+        can = can && ops->supports(d, shape, id.kind, list[i].w->type);
     return can;
 }
 

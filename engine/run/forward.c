@@ -108,6 +108,11 @@ void forward_release(struct forward *f)
     memset(f, 0, sizeof *f);
 }
 
+static bool fuses(const struct device_slot *s, int layer)
+{
+    return s->ops->layers && (!s->ops->fuses || s->ops->fuses(s->device, layer));
+}
+
 void forward_placed(struct forward *f, const struct plan *p, int n_devices)
 {
     assert(n_devices >= 1 && n_devices <= DEVICE_MAX);
@@ -123,7 +128,7 @@ void forward_placed(struct forward *f, const struct plan *p, int n_devices)
             if (plan_expert(p, l, e) != d || p->streamed[l * p->n_experts + e])
                 d = PLAN_NO_DEVICE;
         f->fused_device[l] =
-            (uint8_t)(d != PLAN_NO_DEVICE && f->slots[d].ops->layers ? d : PLAN_NO_DEVICE);
+            (uint8_t)(d != PLAN_NO_DEVICE && fuses(&f->slots[d], l) ? d : PLAN_NO_DEVICE);
     }
 }
 

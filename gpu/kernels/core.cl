@@ -23,7 +23,7 @@
 #define V_ROW(dim) KV_ROW(KV_V, dim)
 
 /* Rule 5 and rule 1: one work-group a row. h gets the normed row, hq/hd/hs its quantised form.
- * flags: 1 norm has a bias. */
+ * flags: 1 norm has a bias, 2 RMSNorm (no mean is taken away). */
 __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void norm(
     __global const float *x, __global const float *w, __global const float *b, __global float *h,
     __global act_t *hq, __global float *hd, __global float *hs, int n, float inv_n, float eps,
@@ -42,7 +42,7 @@ __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void norm(
 
     for (int i = 0; i < n / 16; i++)
         lanes = lanes + vload16(i, x);
-    mean = num_fold(lanes) * inv_n;
+    mean = flags & 2 ? 0.0f : num_fold(lanes) * inv_n;
     lanes = (float16)(0.0f);
     for (int i = 0; i < n / 16; i++) {
         float16 c = vload16(i, x) - mean;
@@ -62,7 +62,7 @@ __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void norm(
         lane[lid] = sum;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    mean = num_fold(vload16(0, lane)) * inv_n;
+    mean = flags & 2 ? 0.0f : num_fold(vload16(0, lane)) * inv_n;
     barrier(CLK_LOCAL_MEM_FENCE);
     if (lid < LANES) {
         sum = 0.0f;
@@ -94,6 +94,47 @@ __kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void norm(
         vstore16(y1, 2 * k + 1, h);
         quantise32(y0, y1, hq + 32 * k, hd + k, hs + k);
     }
+}
+
+/* RMSNorm of rule 5 in place, of rows of any length: one work-group a row. For q and k, a head's
+ * or all heads together. */
+__kernel __attribute__((reqd_work_group_size(NORM_ITEMS, 1, 1))) void rms_rows(
+    __global float *x, __global const float *w, int n, float inv_n, float eps)
+{
+    float r;
+
+    x += get_group_id(0) * n;
+#if WIDE
+    float16 lanes = (float16)(0.0f);
+    float lane[LANES];
+
+    for (int i = 0; i < n / 16; i++)
+        lanes = fma(vload16(i, x), vload16(i, x), lanes);
+    vstore16(lanes, 0, lane);
+    for (int i = n / 16 * 16; i < n; i++)
+        lane[i % 16] = fma(x[i], x[i], lane[i % 16]);
+    r = num_rsqrt(fma(num_fold(vload16(0, lane)), inv_n, eps));
+    int first = 0, step = 1;
+#else
+    __local float lane[LANES];
+    int lid = get_local_id(0);
+
+    if (lid < LANES) {
+        float sum = 0.0f;
+
+        for (int i = lid; i < n; i += LANES)
+            sum = fma(x[i], x[i], sum);
+        lane[lid] = sum;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    r = num_rsqrt(fma(num_fold(vload16(0, lane)), inv_n, eps));
+    int first = lid, step = NORM_ITEMS;
+#endif
+#ifdef BROKEN_rms_rows
+    r = r * 1.0000002f;
+#endif
+    for (int i = first; i < n; i += step)
+        x[i] = x[i] * r * w[i];
 }
 
 /* Rule 1 for rows that come from the host: one work-item a block. */
@@ -128,11 +169,13 @@ static inline ushort quantise_line(__local const float *line, int lid, char *q)
 #endif
 
 /* Rule 6 and the KV cache: one work-item an element of a head, heads in the order q, k, v. q is
- * rotated and scaled in place of `q` into `qr`. Rows from row0 on; row 0 would stand at pos. */
+ * rotated and scaled in place of `q` into `qr`. Rows from row0 on; row 0 would stand at pos. pairs:
+ * 1 of (2i, 2i + 1), 0 of (i, i + rot/2). */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     __global const float *q, __global const float *k, __global const float *v, __global float *qr,
     __global uchar *kc, __global uchar *vc, __global const float *cs, __global const float *sn,
-    int heads, int kv_heads, int dim, int rot, int pos, int row0, int stride, float scale)
+    int heads, int kv_heads, int dim, int rot, int pos, int row0, int stride, float scale,
+    int pairs)
 {
     int d = get_global_id(0), head = get_global_id(1), row = row0 + get_global_id(2),
         half_rot = rot / 2, token = pos + row;
@@ -147,11 +190,13 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     if (d < dim)
         y = in[d];
     if (!is_v && d < rot) {
-        int i = d < half_rot ? d : d - half_rot;
+        int second = pairs ? d & 1 : d >= half_rot, i = pairs  ? d / 2
+                                                        : second ? d - half_rot
+                                                                 : d;
         float c = cs[(size_t)token * half_rot + i], s = sn[(size_t)token * half_rot + i],
-              x0 = in[i], x1 = in[i + half_rot];
+              x0 = in[pairs ? 2 * i : i], x1 = in[pairs ? 2 * i + 1 : i + half_rot];
 
-        if (d < half_rot) {
+        if (!second) {
             float t = x1 * s;
 
             y = fma(x0, c, -t);
@@ -421,8 +466,27 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void attend_merge(
     quantise32(v0, v1, yq + at, yd + k, ys + k);
 }
 
-/* Rule 10: scores of one row against the transposed router (n, padded experts), then SparseMixer.
- * One work-group a row. flags 1: a single row, so the tiles of its experts are written here too. */
+/* The likeliest expert not chosen for an earlier slot. */
+static inline int best_left(__global const float *scores, int n_experts,
+                            __global const int *experts, int slot)
+{
+    int best = -1;
+
+    for (int e = 0; e < n_experts; e++) {
+        bool taken = false;
+
+        for (int i = 0; i < slot; i++)
+            taken = taken || experts[i] == e;
+        if (!taken && (best < 0 || scores[e] > scores[best]))
+            best = e;
+    }
+    return best;
+}
+
+/* Rule 10: scores of one row against the transposed router (n, padded experts), then SparseMixer,
+ * or (flags 2) softmax, whose scores become probabilities in place; flags 4: the chosen weights sum
+ * to 1; factor: times this. One work-group a row. flags 1: a single row, so the tiles of its
+ * experts are written here too. */
 #if WIDE
 #define ROUTE_ITEMS 1
 #else
@@ -431,7 +495,7 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void attend_merge(
 __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
     __global const float *h, __global const float *router, __global float *scores,
     __global int *experts, __global float *weights, __global int4 *tiles, __global int2 *entries,
-    int base, int n, int n_experts, int padded, int used, float jitter, int flags)
+    int base, int n, int n_experts, int padded, int used, float jitter, float factor, int flags)
 {
     size_t row = get_group_id(0);
 
@@ -474,23 +538,27 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
     if (lid)
         return;
 #endif
-    float limit = 2.0f * jitter;
+    float limit = 2.0f * jitter, sum_all = 0.0f;
 
-    for (int slot = 0; slot < used; slot++) {
-        int best = -1;
-        float top = 0.0f, total = 0.0f;
+    if (flags & 2) {
+        float top = scores[0];
 
+        for (int e = 1; e < n_experts; e++)
+            top = scores[e] > top ? scores[e] : top;
         for (int e = 0; e < n_experts; e++) {
-            bool taken = false;
-
-            for (int i = 0; i < slot; i++)
-                taken = taken || experts[i] == e;
-            if (!taken && (best < 0 || scores[e] > top)) {
-                best = e;
-                top = scores[e];
-            }
+            scores[e] = num_exp1(scores[e] - top);
+            sum_all = sum_all + scores[e];
         }
-        for (int e = 0; e < n_experts; e++) {
+        sum_all = num_recip1(sum_all);
+        for (int e = 0; e < n_experts; e++)
+            scores[e] = scores[e] * sum_all;
+        sum_all = 0.0f;
+    }
+    for (int slot = 0; slot < used; slot++) {
+        int best = best_left(scores, n_experts, experts, slot);
+        float top = scores[best], total = 0.0f;
+
+        for (int e = 0; e < n_experts && !(flags & 2); e++) {
             float a = fabs(scores[e]), f = a > top ? a : top;
             bool taken = false;
 
@@ -501,11 +569,18 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
             total = total + num_exp1(scores[e] - top);
         }
         experts[slot] = best;
-        weights[slot] = num_recip1(total);
+        weights[slot] = flags & 2 ? top : num_recip1(total);
+        sum_all = sum_all + top;
         if (flags & 1) {
             tiles[slot] = (int4)(slot, 1, best, 0);
             entries[slot] = (int2)(0, slot);
         }
+    }
+    if (flags & 2) {
+        float scale = (flags & 4 ? num_recip1(sum_all) : 1.0f) * factor;
+
+        for (int slot = 0; slot < used; slot++)
+            weights[slot] = weights[slot] * scale;
     }
 }
 
@@ -620,6 +695,16 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void expand(__global 
     if (i < count)
         out[i] = is_f16 ? vload_half(first + i, (__global const half *)w)
                         : as_float((uint)w[first + i] << 16);
+}
+
+/* What an operator adds to the residual stream, times the model's scale (rule 9). */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void scale_rows(__global float *y,
+                                                                           float scale, int n)
+{
+    int i = get_global_id(0);
+
+    if (i < n)
+        y[i] = y[i] * scale;
 }
 
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void add_bias(__global float *y,

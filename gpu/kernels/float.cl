@@ -9,11 +9,14 @@ typedef float16 part_t;
 #define STEP 16
 #define LOAD_X(p) vload16(0, p)
 #if BF16
+#define LOAD_ONE(p, i) as_float((uint)((__global const ushort *)(p))[i] << 16)
 #define LOAD_W(p, i) \
     as_float16(convert_uint16(vload16(0, (__global const ushort *)(p) + (i))) << (uint16)(16u))
 #elif F16
+#define LOAD_ONE(p, i) vload_half(i, (__global const half *)(p))
 #define LOAD_W(p, i) vload_half16(0, (__global const half *)(p) + (i))
 #else
+#define LOAD_ONE(p, i) ((__global const float *)(p))[i]
 #define LOAD_W(p, i) vload16(0, (__global const float *)(p) + (i))
 #endif
 #define SUM(v) num_fold(v)
@@ -50,7 +53,7 @@ typedef float4 part_t;
 #define RESULTS (ROWS * TOKENS)
 
 /* out[r * TOKENS + t] for ROWS rows of w (beyond `rows`: the last again) and TOKENS rows x, seen by
- * the whole work-group. */
+ * the whole work-group. cols: a multiple of 4. */
 static inline void dot_rows(__global const uchar *w, int row, int rows, int cols,
                             __global const float *const *x, __local float *fold, SHARED float *out)
 {
@@ -65,7 +68,7 @@ static inline void dot_rows(__global const uchar *w, int row, int rows, int cols
         for (int t = 0; t < TOKENS; t++)
             acc[r][t] = (part_t)(0.0f);
     }
-    for (int c = lid * STEP; c < cols; c += ITEMS * STEP) {
+    for (int c = lid * STEP; c + STEP <= cols; c += ITEMS * STEP) {
         part_t v[ROWS];
 
 #pragma unroll
@@ -80,6 +83,12 @@ static inline void dot_rows(__global const uchar *w, int row, int rows, int cols
                 acc[r][t] = fma(v[r], a, acc[r][t]);
         }
     }
+#if WIDE
+    for (int c = cols / STEP * STEP; c < cols; c++)
+        for (int r = 0; r < ROWS; r++)
+            for (int t = 0; t < TOKENS; t++)
+                acc[r][t].s0 = fma(LOAD_ONE(p[r], c), x[t][c], acc[r][t].s0);
+#endif
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll

@@ -20,6 +20,7 @@ struct suite {
     struct expected expected;
     struct conformance_report *report;
     unsigned seed;
+    int layer; /* that its jobs are tested on */
     /* of the job at hand: inputs and both outputs */
     float *x, *h, *out, *got, *want, *weights, *want_weights;
     int *experts, *want_experts, *row, *slot;
@@ -117,14 +118,15 @@ static int fewer(int a, int b)
 static bool fill_cache(struct suite *s, int layer, int n)
 {
     struct reference_cache *c = &s->expected.cache[layer];
+    int dim = hparams_layer(s->hp, layer)->mixer.key_dim;
     struct kv_move move = {.layer = layer, .pos = 0, .count = n, .data = c->rows, .write = true};
     struct error e = {0};
 
     for (int t = 0; t < n; t++)
         for (int v = 0; v < 2; v++)
-            for (int i = 0; i < c->n; i += s->hp->common.mixer.key_dim) {
-                fill(s, s->x, (size_t)s->hp->common.mixer.key_dim);
-                reference_cache_set(c, t, v, i, s->x, s->hp->common.mixer.key_dim);
+            for (int i = 0; i < c->n; i += dim) {
+                fill(s, s->x, (size_t)dim);
+                reference_cache_set(c, t, v, i, s->x, dim);
             }
     return held(s, CONFORMANCE_KV_ROWS, s->config->model->layers[layer].q.type,
                 s->ops->kv_rows(s->d, &move, &e) >= 0, e.text);
@@ -152,24 +154,24 @@ static enum dtype type_of(const struct model *m, enum block_kind kind, int layer
 static bool supported(const struct suite *s, enum block_kind kind)
 {
     const struct model *m = s->config->model;
+    struct block_matrix list[BLOCK_MATRICES];
     bool all = true;
 
-    for (int l = 0; l < s->hp->n_layers; l++) {
-        all = all && s->ops->supports(s->d, kind, type_of(m, kind, l));
-        if (kind == BLOCK_EXPERT)
-            all = all && s->ops->supports(s->d, kind, m->layers[l].experts[0].down.type);
+    for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);) {
+        const struct layer_shape *shape = kind == BLOCK_HEAD ? NULL
+                                                             : hparams_layer(s->hp, id.layer);
+
+        for (int i = 0, n = id.kind == kind ? model_block_matrices(m, id, list) : 0; i < n; i++)
+            all = all && s->ops->supports(s->d, shape, kind, list[i].w->type);
     }
     return all;
 }
 
 static void for_blocks(struct suite *s, enum block_kind kind, bool there)
 {
-    int layers = kind == BLOCK_HEAD ? 1 : s->hp->n_layers,
-        per_layer = kind == BLOCK_EXPERT ? s->hp->n_experts : 1;
-
-    for (int i = 0; i < layers * per_layer; i++) {
-        struct block_id id = {kind, i / per_layer, i % per_layer};
-
+    for (struct block_id id = BLOCK_BEFORE; model_block_next(s->config->model, &id);) {
+        if (id.kind != kind)
+            continue;
         if (there)
             put(s, id, type_of(s->config->model, kind, id.layer));
         else
@@ -248,7 +250,7 @@ static int test_attention_at(struct suite *s, int layer, int rows, int pos)
 /* From the first position on, over the border of a chunk of keys, and single rows behind many. */
 static int test_attention(struct suite *s)
 {
-    int layer = s->hp->n_layers - 1, most = s->config->max_rows, context = s->config->context;
+    int layer = s->layer, most = s->config->max_rows, context = s->config->context;
     int pos = context > NUM_CHUNK + most ? NUM_CHUNK - most / 2 : context / 2;
     int rows = fewer(most, context - pos - 1), few = fewer(most, fewer(3, context / 4));
 
@@ -264,16 +266,16 @@ static int test_attention(struct suite *s)
 
 static void test_route_rows(struct suite *s, int rows)
 {
-    enum dtype type = s->config->model->layers[0].experts[0].gate.type;
+    enum dtype type = s->config->model->layers[s->layer].experts[0].gate.type;
     int n = rows * s->hp->n_experts_used;
-    struct route_job job = {.layer = 0,
+    struct route_job job = {.layer = s->layer,
                             .rows = rows,
                             .x = s->x,
                             .h = s->h,
                             .scores = s->got,
                             .experts = s->experts,
                             .weights = s->weights};
-    struct route_job want = {.layer = 0,
+    struct route_job want = {.layer = s->layer,
                              .rows = rows,
                              .x = s->x,
                              .h = s->out,
@@ -283,6 +285,9 @@ static void test_route_rows(struct suite *s, int rows)
     struct error e = {0};
 
     fill(s, s->x, row_count(s, rows));
+    /* a layer with fewer experts leaves the rest of a row of scores alone */
+    memset(s->got, 0, (size_t)(rows * s->hp->n_experts) * sizeof *s->got);
+    memset(s->want, 0, (size_t)(rows * s->hp->n_experts) * sizeof *s->want);
     expected_route(&s->expected, &want);
     if (!done(s, CONFORMANCE_ROUTE, type, s->ops->route(s->d, &job, &e), &e))
         return;
@@ -299,13 +304,14 @@ static void test_route_rows(struct suite *s, int rows)
  * r meets r + its slot, and so on. */
 static int make_groups(struct suite *s, int rows, int step, int rest)
 {
-    int used = s->hp->n_experts_used, n = 0, groups = 0;
+    const struct layer_shape *shape = hparams_layer(s->hp, s->layer);
+    int used = shape_used(shape), experts = shape_experts(shape), n = 0, groups = 0;
 
-    for (int x = s->hp->n_experts - 1; x >= 0; x--) {
+    for (int x = experts - 1; x >= 0; x--) {
         int first = n;
 
         for (int i = 0; i < rows * used && x % step == rest; i++)
-            if ((i / used * 3 + i % used) % s->hp->n_experts == x) {
+            if ((i / used * 3 + i % used) % experts == x) {
                 s->row[n] = i / used;
                 s->slot[n++] = i % used;
             }
@@ -317,10 +323,10 @@ static int make_groups(struct suite *s, int rows, int step, int rest)
 
 static int test_experts_of(struct suite *s, enum conformance_job kind, int rows, int step, int rest)
 {
-    enum dtype type = s->config->model->layers[0].experts[0].gate.type;
+    enum dtype type = s->config->model->layers[s->layer].experts[0].gate.type;
     int groups = make_groups(s, rows, step, rest);
     size_t n = row_count(s, rows) * (size_t)s->hp->n_experts_used;
-    struct experts_job job = {0, rows, s->h, groups, s->groups, s->row, s->slot, s->got},
+    struct experts_job job = {s->layer, rows, s->h, groups, s->groups, s->row, s->slot, s->got},
                        want = job;
     struct error e = {0};
     char what[64];
@@ -352,10 +358,10 @@ static int test_experts(struct suite *s, enum conformance_job kind)
 
 static void test_combine(struct suite *s)
 {
-    enum dtype type = s->config->model->layers[0].experts[0].gate.type;
+    enum dtype type = s->config->model->layers[s->layer].experts[0].gate.type;
     int rows = s->config->max_rows, used = s->hp->n_experts_used;
-    struct combine_job job = {0, rows, s->out, s->weights, s->got},
-                       want = {0, rows, s->out, s->weights, s->want};
+    struct combine_job job = {s->layer, rows, s->out, s->weights, s->got},
+                       want = {s->layer, rows, s->out, s->weights, s->want};
     struct error e = {0};
 
     fill(s, s->out, row_count(s, rows) * (size_t)used);
@@ -388,7 +394,7 @@ static int test_head(struct suite *s, int rows)
  */
 static int test_layers(struct suite *s)
 {
-    enum dtype type = s->config->model->layers[0].experts[0].gate.type;
+    enum dtype type = s->config->model->layers[s->layer].experts[0].gate.type;
     int layers = s->hp->n_layers, most = fewer(s->config->max_rows, s->config->context - 1);
 
     for (int pos = 0, rows = most; pos <= most; pos += most, rows = 1) {
@@ -428,14 +434,14 @@ static int test_layers(struct suite *s)
 /* No expert lies there: all of them pass through, with and without a word beforehand. */
 static int test_stream(struct suite *s)
 {
-    enum dtype type = s->config->model->layers[0].experts[0].gate.type;
-    const int guess[] = {s->hp->n_experts - 1, 0};
+    enum dtype type = s->config->model->layers[s->layer].experts[0].gate.type;
+    const int guess[] = {shape_experts(hparams_layer(s->hp, s->layer)) - 1, 0};
     struct error e = {0};
 
     for_blocks(s, BLOCK_EXPERT, false);
     if (held(s, CONFORMANCE_STREAM, type, s->ops->stream(s->d, true, &e) >= 0, e.text)) {
         if (s->ops->prefetch)
-            s->ops->prefetch(s->d, 0, guess, 2);
+            s->ops->prefetch(s->d, s->layer, guess, 2);
         if (test_experts(s, CONFORMANCE_STREAM) < 0)
             return ERR_MEMORY;
         held(s, CONFORMANCE_STREAM, type, s->ops->stream(s->d, false, &e) >= 0, e.text);
@@ -446,16 +452,22 @@ static int test_stream(struct suite *s)
 
 /* ---- The suite ---- */
 
-static int suite_run(struct suite *s)
+/* Whether a later layer has the same shape. */
+static bool comes_again(const struct suite *s, int layer)
 {
-    bool attention = supported(s, BLOCK_ATTENTION), experts = supported(s, BLOCK_EXPERT);
+    bool again = false;
 
-    test_blocks(s);
-    if (attention) {
-        test_kv_rows(s);
-        if (test_attention(s) < 0)
-            return ERR_MEMORY;
-    }
+    for (int l = layer + 1; l < s->hp->n_layers; l++)
+        again = again || memcmp(hparams_layer(s->hp, l), hparams_layer(s->hp, layer),
+                                sizeof(struct layer_shape)) == 0;
+    return again;
+}
+
+/* The jobs of one layer, each by itself. */
+static int layer_run(struct suite *s, bool attention, bool experts)
+{
+    if (attention && test_attention(s) < 0)
+        return ERR_MEMORY;
     if (s->ops->route) {
         test_route_rows(s, 1);
         test_route_rows(s, s->config->max_rows);
@@ -464,11 +476,32 @@ static int suite_run(struct suite *s)
         return ERR_MEMORY;
     if (s->ops->combine)
         test_combine(s);
+    return experts && s->ops->stream ? test_stream(s) : 0;
+}
+
+static bool fuses_all(const struct suite *s)
+{
+    bool all = s->ops->layers != NULL;
+
+    for (int l = 0; l < s->hp->n_layers && all && s->ops->fuses; l++)
+        all = s->ops->fuses(s->d, l);
+    return all;
+}
+
+static int suite_run(struct suite *s)
+{
+    bool attention = supported(s, BLOCK_ATTENTION), experts = supported(s, BLOCK_EXPERT);
+
+    test_blocks(s);
+    if (attention)
+        test_kv_rows(s);
+    for (s->layer = 0; s->layer < s->hp->n_layers; s->layer++)
+        if (!comes_again(s, s->layer) && layer_run(s, attention, experts) < 0)
+            return ERR_MEMORY;
+    s->layer = 0;
     if (supported(s, BLOCK_HEAD) && (test_head(s, 1) < 0 || test_head(s, s->config->max_rows) < 0))
         return ERR_MEMORY;
-    if (attention && experts && s->ops->layers && test_layers(s) < 0)
-        return ERR_MEMORY;
-    return experts && s->ops->stream ? test_stream(s) : 0;
+    return attention && experts && fuses_all(s) ? test_layers(s) : 0;
 }
 
 static int suite_init(struct suite *s)

@@ -6,26 +6,41 @@
 #include <math.h>
 #include <string.h>
 
+static size_t greater(size_t a, int b)
+{
+    return a > (size_t)b ? a : (size_t)b;
+}
+
+static const struct layer_shape *shape_of(const struct expected *x, int layer)
+{
+    return hparams_layer(&x->config->model->hp, layer);
+}
+
 int expected_init(struct expected *x, const struct device_config *c)
 {
     const struct hparams *hp = &c->model->hp;
-    size_t heads = (size_t)(hp->common.mixer.heads * hp->common.mixer.key_dim),
-           kv = (size_t)(hp->common.mixer.kv_heads * hp->common.mixer.key_dim);
+    size_t heads = 0, kv = 0, mid = 0;
     bool whole = true;
 
     *x = (struct expected){.config = c};
     x->cache = mem_alloc((size_t)hp->n_layers, sizeof *x->cache);
     for (int l = 0; l < hp->n_layers && x->cache; l++) {
+        const struct mixer_shape *s = &hparams_layer(hp, l)->mixer;
+        const struct ffn_shape *f = &hparams_layer(hp, l)->ffn;
         struct reference_cache *k = &x->cache[l];
 
-        *k = (struct reference_cache){(int)kv, c->context, {c->kv_k, c->kv_v}, NULL};
+        heads = greater(heads, s->heads * s->key_dim);
+        kv = greater(kv, s->kv_heads * s->key_dim);
+        mid = greater(greater(mid, f->width), f->shared_width);
+        *k = (struct reference_cache){
+            s->kv_heads * s->key_dim, c->context, {c->kv_k, c->kv_v}, NULL};
         whole = (k->rows = mem_alloc((size_t)c->context, reference_cache_bytes(k))) && whole;
     }
     x->h = mem_alloc((size_t)hp->hidden, sizeof *x->h);
     x->q = mem_alloc(heads, sizeof *x->q);
-    x->kv = mem_alloc(2 * kv + (size_t)hp->common.mixer.key_dim, sizeof *x->kv);
+    x->kv = mem_alloc(3 * kv, sizeof *x->kv);
     x->heads = mem_alloc(heads, sizeof *x->heads);
-    x->mid = mem_alloc((size_t)hp->common.ffn.width, sizeof *x->mid);
+    x->mid = mem_alloc(mid, sizeof *x->mid);
     x->queries = mem_alloc((size_t)c->max_rows * heads, sizeof *x->queries);
     return whole && x->cache && x->h && x->q && x->kv && x->heads && x->mid && x->queries
                ? 0
@@ -45,28 +60,40 @@ void expected_release(struct expected *x)
     mem_free(x->queries);
 }
 
+static void norm_heads(const struct layer_shape *s, const float *w, float *x, int heads)
+{
+    int dim = s->mixer.key_dim;
+
+    if (s->mixer.qk_norm == QK_NORM_WHOLE)
+        reference_rms(x, w, heads * dim, s->norms.eps, x);
+    for (int h = 0; h < heads && s->mixer.qk_norm == QK_NORM_HEAD; h++)
+        reference_rms(x + h * dim, w, dim, s->norms.eps, x + h * dim);
+}
+
 /* Queries of a row to x->queries, its keys and values to the cache. */
 static int project(struct expected *x, const struct attention_job *j, int row)
 {
     const struct hparams *hp = &x->config->model->hp;
     const struct layer_weights *w = &x->config->model->layers[j->layer];
-    int dim = hp->common.mixer.key_dim, half = hp->common.mixer.rope_dims / 2,
-        n = hp->common.mixer.kv_heads * dim, pos = j->pos + row;
+    const struct layer_shape *shape = shape_of(x, j->layer);
+    const struct mixer_shape *s = &shape->mixer;
+    int dim = s->key_dim, half = s->rope_dims / 2, n = s->kv_heads * dim, pos = j->pos + row;
     const float *cos = x->config->rope_cos[0] + (size_t)pos * (size_t)half;
     const float *sin = x->config->rope_sin[0] + (size_t)pos * (size_t)half;
     float *k = x->kv, *v = x->kv + n, *turned = v + n;
-    float *queries = x->queries + (size_t)row * (size_t)(hp->common.mixer.heads * dim);
+    float *queries = x->queries + (size_t)row * (size_t)(s->heads * dim);
 
-    reference_norm(j->x + (size_t)row * (size_t)hp->hidden, &w->attention_norm, hp->hidden,
-                   hp->common.norms.eps, x->h);
+    reference_norm(j->x + (size_t)row * (size_t)hp->hidden, &shape->norms, &w->attention_norm,
+                   hp->hidden, x->h);
     if (reference_multiply(&w->q, x->h, x->q) < 0 || reference_multiply(&w->k, x->h, k) < 0 ||
         reference_multiply(&w->v, x->h, v) < 0)
         return ERR_MEMORY;
-    for (int h = 0; h < hp->common.mixer.heads; h++)
-        reference_rotate(x->q + h * dim, dim, hp->common.mixer.rope_dims, cos, sin,
-                         1.0f / sqrtf((float)dim), queries + h * dim);
-    for (int h = 0; h < hp->common.mixer.kv_heads; h++) {
-        reference_rotate(k + h * dim, dim, hp->common.mixer.rope_dims, cos, sin, 1.0f, turned);
+    norm_heads(shape, w->q_norm, x->q, s->heads);
+    norm_heads(shape, w->k_norm, k, s->kv_heads);
+    for (int h = 0; h < s->heads; h++)
+        reference_rotate(x->q + h * dim, s, cos, sin, shape_score_scale(s), queries + h * dim);
+    for (int h = 0; h < s->kv_heads; h++) {
+        reference_rotate(k + h * dim, s, cos, sin, 1.0f, turned);
         reference_cache_set(&x->cache[j->layer], pos, 0, h * dim, turned, dim);
         reference_cache_set(&x->cache[j->layer], pos, 1, h * dim, v + h * dim, dim);
     }
@@ -76,21 +103,25 @@ static int project(struct expected *x, const struct attention_job *j, int row)
 int expected_attention(struct expected *x, const struct attention_job *j)
 {
     const struct hparams *hp = &x->config->model->hp;
-    int dim = hp->common.mixer.key_dim, group = hp->common.mixer.heads / hp->common.mixer.kv_heads;
+    const struct mixer_shape *s = &shape_of(x, j->layer)->mixer;
+    int dim = s->key_dim, group = s->heads / s->kv_heads;
 
     for (int r = 0; r < j->rows; r++)
         if (project(x, j, r) < 0)
             return ERR_MEMORY;
     for (int r = 0; r < j->rows; r++) {
-        const float *queries = x->queries + (size_t)r * (size_t)(hp->common.mixer.heads * dim);
+        const float *queries = x->queries + (size_t)r * (size_t)(s->heads * dim);
 
-        for (int h = 0; h < hp->common.mixer.heads; h++)
+        for (int h = 0; h < s->heads; h++)
             if (reference_attend(&x->cache[j->layer], queries + h * dim, h / group, dim, j->pos + r,
-                                 hp->common.mixer.window, x->heads + h * dim) < 0)
+                                 s->window, x->heads + h * dim) < 0)
                 return ERR_MEMORY;
-        if (reference_multiply(&x->config->model->layers[j->layer].o, x->heads,
-                               j->y + (size_t)r * (size_t)hp->hidden) < 0)
+        float *y = j->y + (size_t)r * (size_t)hp->hidden;
+
+        if (reference_multiply(&x->config->model->layers[j->layer].o, x->heads, y) < 0)
             return ERR_MEMORY;
+        for (int i = 0; i < hp->hidden && hp->residual_scale != 0.0f; i++)
+            y[i] = y[i] * hp->residual_scale;
     }
     return 0;
 }
@@ -104,8 +135,9 @@ int expected_route(struct expected *x, const struct route_job *j)
     for (int r = 0; r < j->rows; r++) {
         float *h = j->h + (size_t)r * n;
 
-        reference_norm(j->x + (size_t)r * n, &w->expert_norm, hp->hidden, hp->common.norms.eps, h);
-        reference_route(hp, w->router, h, j->scores + r * hp->n_experts,
+        reference_norm(j->x + (size_t)r * n, &shape_of(x, j->layer)->norms, &w->expert_norm,
+                       hp->hidden, h);
+        reference_route(x->config->model, j->layer, h, j->scores + r * hp->n_experts,
                         j->experts + r * hp->n_experts_used, j->weights + r * hp->n_experts_used);
     }
     return 0;
@@ -135,12 +167,19 @@ int expected_experts(struct expected *x, const struct experts_job *j)
 void expected_combine(struct expected *x, const struct combine_job *j)
 {
     const struct hparams *hp = &x->config->model->hp;
+    int used = shape_used(shape_of(x, j->layer));
     size_t n = (size_t)hp->hidden;
 
-    for (int r = 0; r < j->rows; r++)
-        reference_combine(j->out + (size_t)r * n, (size_t)j->rows * n,
-                          j->weights + r * hp->n_experts_used, hp->n_experts_used, hp->hidden,
+    for (int r = 0; r < j->rows; r++) {
+        float weights[REFERENCE_USED];
+
+        for (int i = 0; i < used; i++)
+            weights[i] = hp->residual_scale != 0.0f
+                             ? j->weights[r * hp->n_experts_used + i] * hp->residual_scale
+                             : j->weights[r * hp->n_experts_used + i];
+        reference_combine(j->out + (size_t)r * n, (size_t)j->rows * n, weights, used, hp->hidden,
                           j->x + (size_t)r * n);
+    }
 }
 
 int expected_head(struct expected *x, const struct head_job *j)
@@ -149,7 +188,7 @@ int expected_head(struct expected *x, const struct head_job *j)
     size_t n = (size_t)m->hp.hidden;
 
     for (int r = 0; r < j->rows; r++) {
-        reference_norm(j->x + (size_t)r * n, &m->output_norm, m->hp.hidden, m->hp.common.norms.eps,
+        reference_norm(j->x + (size_t)r * n, &m->hp.common.norms, &m->output_norm, m->hp.hidden,
                        x->h);
         if (reference_multiply(&m->head, x->h, j->logits + (size_t)r * (size_t)m->hp.n_vocab) < 0)
             return ERR_MEMORY;
@@ -187,7 +226,7 @@ static int one_layer(struct expected *x, const struct layers_job *j, int layer, 
 
         row[i] = i / used;
         slot[i] = i % used;
-        if (expected_experts(x, &one) < 0)
+        if (g.expert >= 0 && expected_experts(x, &one) < 0)
             return ERR_MEMORY;
     }
     expected_combine(x, &(struct combine_job){layer, j->rows, out, route.weights, j->x});

@@ -13,33 +13,51 @@ float reference_random(unsigned *seed)
     return (float)(int)(*seed >> 8) / 8388608.0f - 1.0f;
 }
 
-void reference_norm(const float *x, const struct norm_weights *w, int n, float eps, float *y)
+void reference_rms(const float *x, const float *w, int n, float eps, float *y)
+{
+    float lanes[NUM_LANES] = {0}, r;
+
+    for (int i = 0; i < n; i++)
+        lanes[i % NUM_LANES] = fmaf(x[i], x[i], lanes[i % NUM_LANES]);
+    r = num_rsqrt(fmaf(num_fold(lanes), 1.0f / (float)n, eps));
+    for (int i = 0; i < n; i++)
+        y[i] = (x[i] * r) * w[i];
+}
+
+void reference_norm(const float *x, const struct norms_shape *s, const struct norm_weights *w,
+                    int n, float *y)
 {
     float lanes[NUM_LANES] = {0}, inv_n = 1.0f / (float)n, mean, r;
 
+    if (s->kind != NORM_LAYER) {
+        reference_rms(x, w->weight, n, s->eps, y);
+        return;
+    }
     for (int i = 0; i < n; i++)
         lanes[i % NUM_LANES] = lanes[i % NUM_LANES] + x[i];
     mean = num_fold(lanes) * inv_n;
     memset(lanes, 0, sizeof lanes);
     for (int i = 0; i < n; i++)
         lanes[i % NUM_LANES] = fmaf(x[i] - mean, x[i] - mean, lanes[i % NUM_LANES]);
-    r = num_rsqrt(fmaf(num_fold(lanes), inv_n, eps));
+    r = num_rsqrt(fmaf(num_fold(lanes), inv_n, s->eps));
     for (int i = 0; i < n; i++)
         y[i] = w->bias ? fmaf((x[i] - mean) * r, w->weight[i], w->bias[i])
                        : ((x[i] - mean) * r) * w->weight[i];
 }
 
-void reference_rotate(const float *x, int dim, int rope_dims, const float *cos, const float *sin,
-                      float scale, float *y)
+void reference_rotate(const float *x, const struct mixer_shape *s, const float *cos,
+                      const float *sin, float scale, float *y)
 {
-    int half = rope_dims / 2;
+    int half = s->rope_dims / 2;
 
-    memcpy(y, x, (size_t)dim * sizeof *y);
+    memcpy(y, x, (size_t)s->key_dim * sizeof *y);
     for (int i = 0; i < half; i++) {
-        y[i] = fmaf(x[i], cos[i], -(x[i + half] * sin[i]));
-        y[i + half] = fmaf(x[i + half], cos[i], x[i] * sin[i]);
+        int a = s->rope == ROPE_PAIRS ? 2 * i : i, b = s->rope == ROPE_PAIRS ? a + 1 : i + half;
+
+        y[a] = fmaf(x[a], cos[i], -(x[b] * sin[i]));
+        y[b] = fmaf(x[b], cos[i], x[a] * sin[i]);
     }
-    for (int i = 0; i < dim; i++)
+    for (int i = 0; i < s->key_dim; i++)
         y[i] = y[i] * scale;
 }
 
@@ -98,13 +116,27 @@ int reference_gate_up(const struct expert_weights *w, const float *x, float *mid
     return rc;
 }
 
-void reference_route(const struct hparams *hp, const float *router, const float *h, float *scores,
-                     int *experts, float *weights)
+void reference_route(const struct model *m, int layer, const float *h, float *scores, int *experts,
+                     float *weights)
 {
-    for (int e = 0; e < hp->n_experts; e++)
-        scores[e] = num_dot(router + (size_t)e * (size_t)hp->hidden, h, hp->hidden);
-    num_sparsemixer(scores, hp->n_experts, hp->common.ffn.router.jitter, hp->n_experts_used,
-                    experts, weights);
+    const struct ffn_shape *s = &hparams_layer(&m->hp, layer)->ffn;
+    const struct layer_weights *w = &m->layers[layer];
+    int hidden = m->hp.hidden, n = s->used;
+
+    for (int e = 0; e < s->experts; e++)
+        scores[e] = num_dot(w->router + (size_t)e * (size_t)hidden, h, hidden);
+    if (s->experts)
+        num_route(&s->router, scores, w->router_bias, s->experts, n, experts, weights);
+    if (s->shared) {
+        experts[n] = s->experts;
+        weights[n++] = s->shared_gate == SHARED_SIGMOID
+                           ? num_sigmoid(num_dot(w->shared_router, h, hidden))
+                           : 1.0f;
+    }
+    for (; n < m->hp.n_experts_used; n++) {
+        experts[n] = -1;
+        weights[n] = 0.0f;
+    }
 }
 
 size_t reference_cache_bytes(const struct reference_cache *c)

@@ -10,10 +10,13 @@
 float reference_random(unsigned *seed);
 
 /* Rule 5. */
-void reference_norm(const float *x, const struct norm_weights *w, int n, float eps, float *y);
+void reference_norm(const float *x, const struct norms_shape *s, const struct norm_weights *w,
+                    int n, float *y);
+/* RMSNorm of rule 5; y may be x. */
+void reference_rms(const float *x, const float *w, int n, float eps, float *y);
 /* Rule 6 for one head, then everything times scale. y may not be x. */
-void reference_rotate(const float *x, int dim, int rope_dims, const float *cos, const float *sin,
-                      float scale, float *y);
+void reference_rotate(const float *x, const struct mixer_shape *s, const float *cos,
+                      const float *sin, float scale, float *y);
 /* Rule 9 for one row of n: x += the weighted outputs; out: of slot s at s * slot_stride. */
 void reference_combine(const float *out, size_t slot_stride, const float *weights, int used, int n,
                        float *x);
@@ -21,9 +24,10 @@ void reference_combine(const float *out, size_t slot_stride, const float *weight
 int reference_multiply(const struct matrix *m, const float *x, float *y);
 /* Rule 8 without its last product: mid (rows of gate and up) from one row. ERR_MEMORY. */
 int reference_gate_up(const struct expert_weights *w, const float *x, float *mid);
-/* Rules 3 and 10 for one normed row: scores (n_experts), then experts and weights (used). */
-void reference_route(const struct hparams *hp, const float *router, const float *h, float *scores,
-                     int *experts, float *weights);
+/* Rules 3 and 10 for one normed row: scores (routed experts), then experts and weights
+ * (n_experts_used): the chosen ones, the shared one, -1 and 0. */
+void reference_route(const struct model *m, int layer, const float *h, float *scores, int *experts,
+                     float *weights);
 
 /* Keys and values of one layer as kv_rows exchanges them: rounded to the cache types, token by
  * token. The caller's rows. */
@@ -37,6 +41,7 @@ size_t reference_cache_bytes(const struct reference_cache *c); /* of one token *
 /* n values of K (v = 0) or V (1) from value i on; whole blocks of 32 with Q8_0. */
 void reference_cache_set(struct reference_cache *c, int token, int v, int i, const float *x, int n);
 
+#define REFERENCE_USED 64   /* most experts of a token */
 #define REFERENCE_DIM 512   /* largest head_dim */
 #define REFERENCE_CHUNKS 64 /* most chunks of keys */
 /* Rule 7 for one head of the query at `token`, q already rotated and scaled: out (dim). ERR_MEMORY.

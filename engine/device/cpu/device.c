@@ -341,7 +341,8 @@ out:
     return 0;
 }
 
-static bool cpu_supports(const struct device *device, enum block_kind kind, enum dtype type)
+static bool cpu_supports(const struct device *device, const struct layer_shape *shape,
+                         enum block_kind kind, enum dtype type)
 {
     return pack_supported(type);
 }
