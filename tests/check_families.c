@@ -4,9 +4,13 @@
 #include "tests/golden.h"
 
 #include "engine/device/device.h"
+#include "engine/run/engine.h"
+#include "gpu/opencl.h"
+#include "gpu/tuning.h"
 #include "tests/support.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const folders[] = {"mixtral",   "olmoe",       "qwen2_moe", "qwen2_moe-step2",
@@ -85,6 +89,89 @@ START_TEST(shared_checkpoints_match)
 }
 END_TEST
 
+/* ---- With an OpenCL device ---- */
+
+static const struct device_ops *const backends[] = {&opencl_device_ops, &cpu_device_ops, NULL};
+
+static bool have_device(void)
+{
+    struct device_info info[DEVICE_MAX];
+    char why[256];
+    int n = opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why);
+
+    if (n && !info[0].why_not[0])
+        return true;
+    printf("SKIPPED: no OpenCL device: %s\n", n ? info[0].why_not : why);
+    return false;
+}
+
+static struct engine *open_with_device(const char *model)
+{
+    struct engine_config c = {.model_path = model,
+                              .context = 512,
+                              .n_threads = 2,
+                              .ubatch = 128,
+                              .kv_k = KV_F32,
+                              .kv_v = KV_F32,
+                              .convert = -1,
+                              .exact = true,
+                              .no_tokenizer = true,
+                              .backends = backends,
+                              .device_selector = getenv("CHECK_OPENCL"),
+                              .cache_dir = support_tmpdir()};
+    struct engine *g = NULL;
+    struct error e = {0};
+
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    ck_assert_msg(engine_place(g, "gpu", &e) == 0 && engine_settle(g, &e) == 0, "%s", e.text);
+    return g;
+}
+
+/* Every block of the model lies on the device, and every expert that was called ran there. */
+static void ran_there(const struct engine *g)
+{
+    const struct hparams *hp = &engine_info(g)->model->hp;
+    const struct telemetry *t = engine_telemetry(g);
+    const struct plan *p = engine_plan(g);
+    int called = 0;
+
+    ck_assert_int_eq(p->head, 1);
+    for (int l = 0; l < hp->n_layers; l++) {
+        ck_assert_int_eq(p->attention[l], 1);
+        for (int x = 0; x < hp->n_experts; x++) {
+            int cell = l * hp->n_experts + x;
+            bool has = x < shape_experts(hparams_layer(hp, l));
+
+            ck_assert_int_eq(p->experts[cell], has);
+            ck_assert_msg(t->ran_on[cell] == 1 || t->ran_on[cell] == PLAN_NO_DEVICE,
+                          "layer %d, expert %d ran on device %d", l, x, t->ran_on[cell]);
+            called += t->ran_on[cell] == 1;
+        }
+    }
+    ck_assert_int_ge(called, hp->n_layers);
+    ck_assert_uint_eq(t->devices[1].failures, 0);
+}
+
+/* The device tests its kernels on these shapes first: one found wrong would keep its blocks away.
+ */
+START_TEST(checkpoints_match_on_opencl)
+{
+    struct opencl_tuning tuning = {.shape = 1 + _i % 2, .tile = 2, .copy = _i % 2};
+    char below[200], golden[200];
+    struct engine *g;
+
+    if (!have_device())
+        return;
+    opencl_tune(&tuning);
+    snprintf(below, sizeof below, "golden/families/%s", folders[_i]);
+    snprintf(golden, sizeof golden, "golden/families/%s/golden.safetensors", folders[_i]);
+    g = open_with_device(support_path(below));
+    compare(g, support_path(golden));
+    ran_there(g);
+    engine_close(g);
+}
+END_TEST
+
 static struct model *inspect(const char *folder)
 {
     struct model_options o = {.convert = -1, .width = 8};
@@ -134,6 +221,7 @@ static Suite *suite(void)
     tcase_add_loop_test(c, checkpoints_match, 0, (int)(sizeof folders / sizeof *folders));
     tcase_add_loop_test(c, shared_checkpoints_match, 0, (int)(sizeof shared / sizeof *shared));
     tcase_add_test(c, layers_are_what_they_are);
+    tcase_add_loop_test(c, checkpoints_match_on_opencl, 0, (int)(sizeof folders / sizeof *folders));
     suite_add_tcase(s, c);
     return s;
 }
