@@ -217,6 +217,10 @@ static void line(struct player *p, char *s)
         ui_model_tick(&p->m, p->now);
     } else if (strcmp(word, "model") == 0) {
         setup_model(p, a, b, atoi(c), atoi(d), atoi(e));
+    } else if (strcmp(word, "layer") == 0) { /* its routed experts, and all its blocks */
+        p->t.routed[atoi(a)] = (uint16_t)atoi(b);
+        p->t.blocks[atoi(a)] = (uint16_t)atoi(c);
+        publish(p);
     } else if (strcmp(word, "loading") == 0) {
         event(p, (struct event){.kind = EVENT_LOADING,
                                 .progress = {(uint64_t)size_of(a), (uint64_t)size_of(b)}});

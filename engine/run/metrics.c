@@ -33,6 +33,12 @@ void metrics_init(struct engine *g)
 {
     g->token_weight_bytes = active_bytes(g->model);
     g->t.n_experts_used = g->model->hp.n_experts_used;
+    for (int l = 0; l < g->t.n_layers && l < TELEMETRY_LAYERS; l++) {
+        const struct layer_shape *s = hparams_layer(&g->model->hp, l);
+
+        g->t.routed[l] = (uint16_t)s->ffn.experts;
+        g->t.blocks[l] = (uint16_t)shape_experts(s);
+    }
     g->t.context_size = g->info.context;
     g->t.weights_packed = g->model->packed_bytes;
     g->t.weights_mapped = g->model->mapped_bytes;

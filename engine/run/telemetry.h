@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#define TELEMETRY_LAYERS 1024
 #define TELEMETRY_RECENT 128 /* newest token times kept */
 #define TELEMETRY_ROUTES 256 /* newest tokens whose experts are kept */
 #define TELEMETRY_PLANS 16
@@ -81,6 +82,10 @@ struct telemetry {
     struct plan_metrics plans[TELEMETRY_PLANS];
     /* experts: arrays of n_layers * n_experts, layer-major, allocated once with the snapshot */
     int n_layers, n_experts, n_experts_used;
+    /* Of each layer: the experts that its router chooses from, and with the one behind them that
+     * every token meets (a shared expert; of a dense layer the only one). blocks 0: not said, all
+     * n_experts are chosen from. */
+    uint16_t routed[TELEMETRY_LAYERS], blocks[TELEMETRY_LAYERS];
     /* tokens routed there: this answer (its prefill apart), whole session with prefill */
     uint32_t *answer, *session;
     float *now;       /* decayed use, newest token adds 1, half-life 16 tokens */
@@ -92,6 +97,16 @@ struct telemetry {
                          a token, in slot order; the token with serial s (struct token_event) lies
                          at (s - 1) % TELEMETRY_ROUTES; s up to session_generated_tokens */
 };
+
+static inline int telemetry_routed(const struct telemetry *t, int layer)
+{
+    return t->blocks[layer] ? t->routed[layer] : t->n_experts;
+}
+
+static inline int telemetry_blocks(const struct telemetry *t, int layer)
+{
+    return t->blocks[layer] ? t->blocks[layer] : t->n_experts;
+}
 
 /* Takes the arrays, zeroed; ERR_MEMORY. Copying allocates nothing: both were made for the same
  * shape. */

@@ -16,6 +16,8 @@ static const char *const explain[] = {
     "blue: runs on the CPU; orange: on the GPU. Without colours: . : - = + * # @ on the CPU, "
     "digits on the GPU",
     "bright: chosen by the newest token, or just arrived on another device",
+    "a small square (s without colours): a shared expert or a dense layer, which every token "
+    "meets",
     "answer: this answer's tokens; session: all, your messages included; now: the newest tokens "
     "weigh most (half as much 16 tokens back)",
     "m changes the mode, arrows move the cursor, z shows counts, entropy (1: even) and the hottest",
@@ -58,9 +60,16 @@ static double layer_total(const struct ui_model *m, int layer)
     double sum = 0;
     int e;
 
-    for (e = 0; e < m->live.n_experts; e++)
+    for (e = 0; e < telemetry_routed(&m->live, layer); e++)
         sum += value(m, layer * m->live.n_experts + e);
     return sum;
+}
+
+/* Of these experts one that every token meets, and none that is chosen. */
+static bool always_met(const struct ui_model *m, int layer, int first, int end)
+{
+    return first >= telemetry_routed(&m->live, layer) &&
+           first < telemetry_blocks(&m->live, layer) && end > first;
 }
 
 /* Step of the ramp, 0: never chosen. */
@@ -136,7 +145,7 @@ static struct map map_make(const struct ui_model *m, int top, struct rect r, int
 
 struct heat {
     int step, light;
-    bool gpu;
+    bool gpu, always; /* every token meets it */
 };
 
 static struct heat bin_heat(const struct ui_model *m, int layer, int column, const struct map *p,
@@ -148,14 +157,20 @@ static struct heat bin_heat(const struct ui_model *m, int layer, int column, con
 
     if (layer >= m->live.n_layers)
         return h;
-    for (e = column * p->bin; e < (column + 1) * p->bin && e < m->live.n_experts; e++, n++) {
+    h.always = always_met(m, layer, column * p->bin, (column + 1) * p->bin);
+    for (e = column * p->bin;
+         e < (column + 1) * p->bin &&
+         e < (h.always ? telemetry_blocks(&m->live, layer) : telemetry_routed(&m->live, layer));
+         e++, n++) {
         int at = layer * m->live.n_experts + e;
 
         sum += value(m, at);
         h.gpu = h.gpu || ui_cell_on_gpu(m, layer, e);
         h.light = m->light[at] > h.light ? m->light[at] : h.light;
     }
-    h.step = n ? level(sum / n, total, m->live.n_experts) : 0;
+    h.step = h.always ? THEME_RAMP / 2
+             : n      ? level(sum / n, total, telemetry_routed(&m->live, layer))
+                      : 0;
     return h;
 }
 
@@ -195,14 +210,19 @@ static void line_draw(struct canvas *c, int x_label, const struct ui_model *m, c
         if (glyphs(t)) {
             s = t->depth == THEME_MONO ? STYLE_PLAIN : (struct style){heat_colour(t, a), -1, 0};
             s.attrs = a.light > 1 ? STYLE_REVERSE : a.light ? STYLE_BOLD : 0;
-            canvas_put(c, x, y, s, (unsigned char)(a.gpu ? gpu_glyphs : cpu_glyphs)[a.step]);
+            canvas_put(c, x, y, s,
+                       a.always ? 's' : (unsigned char)(a.gpu ? gpu_glyphs : cpu_glyphs)[a.step]);
             continue;
         }
         s = (struct style){heat_colour(t, a), -1, 0};
         if (p->per_line == 2 && layer + 1 < m->live.n_layers)
             s.bg = heat_colour(t, bin_heat(m, layer + 1, i, p, total[1]));
         for (k = 0; k < (p->cell_w > 1 ? 2 : 1); k++)
-            canvas_put(c, x + k, y, s, p->per_line == 2 ? 0x2580 : 0x2588);
+            canvas_put(c, x + k, y, s,
+                       p->per_line == 2 ? 0x2580
+                       : !a.always      ? 0x2588
+                       : k              ? ' '
+                                        : 0x25aa);
     }
 }
 
@@ -245,7 +265,7 @@ static void hottest(const struct ui_model *m, int *layer, int *expert)
     for (l = 0; l < m->live.n_layers; l++) {
         double total = layer_total(m, l);
 
-        for (e = 0; e < m->live.n_experts; e++) {
+        for (e = 0; e < telemetry_routed(&m->live, l); e++) {
             double v = total > 0 ? value(m, l * m->live.n_experts + e) / total : 0;
 
             if (v > best) {
@@ -269,6 +289,17 @@ static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m,
         hottest(m, &layer, &expert);
     if (layer >= m->live.n_layers || expert >= m->live.n_experts)
         return;
+    if (expert >= telemetry_routed(&m->live, layer)) {
+        if (!always_met(m, layer, expert, expert + 1))
+            snprintf(line, sizeof line, "L%d has no expert %d", layer, expert);
+        else if (telemetry_routed(&m->live, layer))
+            snprintf(line, sizeof line, "L%d E%d is the shared expert: every token meets it", layer,
+                     expert);
+        else
+            snprintf(line, sizeof line, "L%d is dense: every token meets all of it", layer);
+        canvas_text_fit(c, r.x, y, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), line);
+        return;
+    }
     total = layer_total(m, layer);
     chosen = value(m, layer * m->live.n_experts + expert);
     on = ui_cell_on_gpu(m, layer, expert);
@@ -283,7 +314,8 @@ static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     else if (r.w >= 40)
         snprintf(line, sizeof line, "L%d E%d %s  %s of %s = %.1f %% (even %.1f)", layer, expert,
                  on ? "gpu" : "cpu", draw_count(a, (uint64_t)chosen),
-                 draw_count(b, (uint64_t)total), chosen / total * 100, 100.0 / m->live.n_experts);
+                 draw_count(b, (uint64_t)total), chosen / total * 100,
+                 100.0 / telemetry_routed(&m->live, layer));
     else
         snprintf(line, sizeof line, "L%d E%d %s/%s %.1f %%", layer, expert,
                  draw_count(a, (uint64_t)chosen), draw_count(b, (uint64_t)total),
@@ -295,16 +327,16 @@ static void foot_draw(struct canvas *c, struct rect r, const struct ui_model *m,
 static double entropy(const struct ui_model *m, int layer)
 {
     double total = layer_total(m, layer), sum = 0;
-    int e;
+    int e, n = telemetry_routed(&m->live, layer);
 
-    if (total <= 0 || m->live.n_experts < 2)
+    if (total <= 0 || n < 2)
         return 0;
-    for (e = 0; e < m->live.n_experts; e++) {
+    for (e = 0; e < n; e++) {
         double p = value(m, layer * m->live.n_experts + e) / total;
 
         sum -= p > 0 ? p * log2(p) : 0;
     }
-    return sum / log2(m->live.n_experts);
+    return sum / log2(n);
 }
 
 struct ranked {
@@ -333,7 +365,7 @@ static int rank(const struct ui_model *m, struct ranked *out, int max, bool cold
 
         if (total <= 0)
             continue;
-        for (e = 0; e < m->live.n_experts; e++) {
+        for (e = 0; e < telemetry_routed(&m->live, l); e++) {
             struct ranked k = {l, e, value(m, l * m->live.n_experts + e) / total,
                                value(m, l * m->live.n_experts + e)};
 
@@ -412,12 +444,18 @@ static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m,
 {
     const struct theme *t = &m->theme;
     int at = layer * m->live.n_experts + expert,
-        step = level(value(m, at), total, m->live.n_experts), on = ui_cell_on_gpu(m, layer, expert);
+        step = level(value(m, at), total, telemetry_routed(&m->live, layer)),
+        on = ui_cell_on_gpu(m, layer, expert);
+    bool always = always_met(m, layer, expert, expert + 1);
     struct style s = STYLE_PLAIN;
     char number[24];
 
+    if (expert >= telemetry_blocks(&m->live, layer)) /* the layer has fewer than others */
+        return;
+    step = always ? THEME_RAMP / 2 : step;
+
     if (t->depth != THEME_MONO) {
-        s.bg = heat_colour(t, (struct heat){step, m->light[at], on});
+        s.bg = heat_colour(t, (struct heat){step, m->light[at], on, always});
         s.fg = step ? ink_on(s.bg, t->depth) : theme_style(t, ROLE_STYLE_DIM).fg;
         canvas_fill(c, r, s, ' ');
     } else if (on) {
@@ -426,6 +464,8 @@ static void zoom_cell(struct canvas *c, struct rect r, const struct ui_model *m,
     if (m->light[at] > 1)
         s.attrs |= STYLE_BOLD;
     cell_number(number, value(m, at), r.w - 1, m->heat == HEAT_NOW);
+    if (always)
+        snprintf(number, sizeof number, "all");
     if (cursor)
         s.attrs |= STYLE_REVERSE | STYLE_BOLD;
     if (cursor)
@@ -512,18 +552,19 @@ static void zoom_extremes(struct canvas *c, struct rect r, const struct ui_model
 /* How the choices spread over the devices. */
 static void zoom_sum(struct canvas *c, struct rect r, const struct ui_model *m)
 {
-    int n = m->live.n_experts, layers = m->live.n_layers, gpu_cells = 0;
+    int n = m->live.n_experts, layers = m->live.n_layers, gpu_cells = 0, cells = 0;
     double gpu = 0, all = 0;
     char line[128], a[24];
 
     for (int l = 0; l < layers; l++)
-        for (int e = 0; e < n; e++) {
+        for (int e = 0; e < telemetry_blocks(&m->live, l); e++) {
             all += value(m, l * n + e);
             gpu += ui_cell_on_gpu(m, l, e) ? value(m, l * n + e) : 0;
             gpu_cells += ui_cell_on_gpu(m, l, e);
+            cells++;
         }
     snprintf(line, sizeof line, "gpu holds %d of %d experts and ran %.1f %% of %s choices",
-             gpu_cells, n * layers, all > 0 ? gpu / all * 100 : 0,
+             gpu_cells, cells, all > 0 ? gpu / all * 100 : 0,
              m->heat == HEAT_NOW ? "the newest" : draw_count(a, (uint64_t)all));
     canvas_text_fit(c, r.x, r.y + r.h - 2, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), line);
 }
