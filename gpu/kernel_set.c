@@ -2,6 +2,7 @@
  * be used of them after the self-test (selftest.c), which takes only what needs a wrong kernel out
  * of use. Engine thread, inside open. */
 #include "gpu/internal.h"
+#include "engine/file/format_traits.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -27,14 +28,10 @@ void kernel_set_choose(struct device *d)
             note_matrix(d, list[i].w);
 }
 
-/* Quantised types as formats.cl numbers them. */
-static const int formats[DTYPE_COUNT] = {
-    [DTYPE_Q8_0] = 1,   [DTYPE_Q4_0] = 2, [DTYPE_Q4_1] = 3, [DTYPE_Q5_0] = 4, [DTYPE_Q5_1] = 5,
-    [DTYPE_IQ4_NL] = 6, [DTYPE_Q4_K] = 7, [DTYPE_Q5_K] = 8, [DTYPE_Q6_K] = 9};
-
 static bool has_kernels(enum dtype t)
 {
-    return t < DTYPE_COUNT && (formats[t] || t == DTYPE_F32 || t == DTYPE_F16 || t == DTYPE_BF16);
+    return t < DTYPE_COUNT &&
+           (format_of[t].bits || t == DTYPE_F32 || t == DTYPE_F16 || t == DTYPE_BF16);
 }
 
 void kernel_set_options(const struct device *d, char *out, size_t size)
@@ -78,10 +75,23 @@ static int build_core(struct device *d, struct error *e)
     return 0;
 }
 
+/* What formats.cl wants to know. */
+static void format_options(enum dtype type, char *out, size_t size, int tokens, int width)
+{
+    const struct format_traits *f = &format_of[type];
+
+    snprintf(out, size,
+             " -DTOKENS=%d -DWIDTH=%d -DPER=%d -DHEAD=%d -DBLOCK=%d -DPAYLOAD=%d -DBITS=%d"
+             " -DHIGH=%d -DOFFSET=%d -DMIN=%d -DFACTORS=%d -DHALVES=%d -DLOOKUP=%d",
+             tokens, width, f->blocks, format_head(type), format_block_bytes(type),
+             format_payload(type), f->bits, f->high, f->zero, f->minimum, f->factors, f->halves,
+             f->lookup);
+}
+
 static int build_type(struct device *d, enum dtype type, struct error *e)
 {
     struct type_kernels *t = &d->type[type];
-    char text[320], what[80];
+    char text[384], what[80];
     size_t n;
 
     kernel_set_options(d, text, sizeof text);
@@ -93,8 +103,7 @@ static int build_type(struct device *d, enum dtype type, struct error *e)
                  many ? "many tokens" : "one token");
 
         if (quant)
-            snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DWIDTH=%d -DFORMAT=%d",
-                     many ? d->tile : 1, d->width, formats[type]);
+            format_options(type, text + n, sizeof text - n, many ? d->tile : 1, d->width);
         else
             snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DF16=%d -DBF16=%d",
                      many ? d->tile : 1, type == DTYPE_F16, type == DTYPE_BF16);

@@ -1,39 +1,14 @@
-/* How quantised weights lie in memory and what their codes mean; quant.cl multiplies them. Layouts:
- * engine/layout/matrix.h for Q8_0 and Q4_0, engine/layout/format.h for the rest: units of PER
- * blocks of 32 columns, each unit a head and then the blocks, WIDTH rows interleaved. Every block
- * becomes eight words of codes: words 0..3 (elements 0..15) and 4..7 (elements 16..31), four bytes
- * a word. Defined by the host beyond common.cl: WIDTH (rows interleaved, 8 or 16), FORMAT (one of
- * the numbers here). */
-#define Q8_0 1
-#define Q4_0 2
-#define Q4_1 3
-#define Q5_0 4
-#define Q5_1 5
-#define IQ4_NL 6
-#define Q4_K 7
-#define Q5_K 8
-#define Q6_K 9
-
-/* PER: blocks of a unit. HEAD, BLOCK: bytes of the head and of a block, per row. PAYLOAD: where the
- * nibbles begin in a block. ZERO: what the codes stand above their values. HIGH: fifth bits; MIN: a
- * minimum a block; SCALES: 6-bit scales and minima a block; HALVES: a scale for each 16 columns. */
-#if FORMAT >= Q4_K
-#define PER 8
-#else
-#define PER 1
-#endif
-#define HIGH (FORMAT == Q5_0 || FORMAT == Q5_1 || FORMAT == Q5_K)
-#define MIN (FORMAT == Q4_1 || FORMAT == Q5_1 || FORMAT == Q4_K || FORMAT == Q5_K)
-#define SCALES (FORMAT == Q4_K || FORMAT == Q5_K)
-#define HALVES (FORMAT == Q6_K)
-#if HALVES
-#define HEAD 18
-#define BLOCK 24
-#else
-#define HEAD (SCALES ? 16 : MIN ? 4 : 2)
-#define BLOCK (FORMAT == Q8_0 ? 32 : HIGH ? 20 : 16)
-#endif
-#define PAYLOAD (FORMAT == Q8_0 ? 0 : BLOCK - 16)
+/* How quantised weights lie in memory and what their codes mean; quant.cl multiplies them. Layout:
+ * engine/layout/format.h: units of PER blocks of 32 columns, each unit a head and then the blocks,
+ * WIDTH rows interleaved. Every block becomes eight words of codes: words 0..3 (elements 0..15) and
+ * 4..7 (elements 16..31), four bytes a word.
+ *
+ * Defined by the host beyond common.cl: WIDTH (rows interleaved, 8 or 16), and the format, from its
+ * row of engine/file/formats.def. PER: blocks of a unit. HEAD, BLOCK: bytes of the head and of a
+ * block, per row. PAYLOAD: where the payload begins in a block. BITS: of a code in the payload.
+ * HIGH: bits of a code above them. OFFSET: what the codes stand above their values. MIN: the sign
+ * of a block's minimum, 0 without. FACTORS: 6-bit scales and minima a block. HALVES: a scale for
+ * each 16 columns. LOOKUP: codes number the sixteen values. */
 #define UNIT (HEAD + PER * BLOCK)
 /* Of one row group with n blocks a row. */
 #define GROUP_BYTES(n) ((size_t)((n) / PER) * (UNIT * WIDTH))
@@ -71,20 +46,17 @@ typedef uint uvec;
 #define WORD(x) (uvec)(x##u)
 
 /* The integer dot product wants bytes with a sign; elsewhere codes are unsigned and ZERO is taken
- * off once a block. */
-#if FORMAT == Q8_0 || FORMAT == IQ4_NL
-#define ZERO (DOT8 ? 0.0f : 128.0f)
-#elif FORMAT == Q4_0
-#define ZERO 8.0f
-#elif FORMAT == Q5_0
-#define ZERO 16.0f
-#else
+ * off once a block. Where halves have scales it is taken off each code. */
+#define FLIPPED (DOT8 && OFFSET == 128)
+#if HALVES || FLIPPED
 #define ZERO 0.0f
+#else
+#define ZERO ((float)OFFSET)
 #endif
-/* One code (a byte) as a float: 2^23 + code is exact, and so is what is left when 2^23 + 32 is
+/* One code (a byte) as a float: 2^23 + code is exact, and so is what is left when 2^23 + OFFSET is
  * taken away. */
 #if HALVES
-#define CODE(u) (AS_FLOAT((u) | WORD(0x4b000000)) - (vec)(8388640.0f))
+#define CODE(u) (AS_FLOAT((u) | WORD(0x4b000000)) - (vec)(8388608.0f + OFFSET))
 #else
 #define CODE(u) TO_FLOAT(u)
 #endif
@@ -93,7 +65,7 @@ typedef uint uvec;
 static inline vec block_scale(__global const uchar *head, int j, int lane)
 {
     vec d = LOAD_SCALES(head);
-#if SCALES
+#if FACTORS
     __global const uchar *f = head + 4 * WIDTH;
 
     if (j < 4)
@@ -109,14 +81,19 @@ static inline vec block_scale(__global const uchar *head, int j, int lane)
 static inline vec block_min(__global const uchar *head, int j, int lane)
 {
     vec m = LOAD_SCALES(head + 2 * WIDTH);
-#if SCALES
+#if FACTORS
     __global const uchar *f = head + 4 * WIDTH;
 
-    if (j < 4)
-        return -(m * TO_FLOAT(LOAD_WORDS(f, 1) >> (uvec)(8 * j) & WORD(63)));
-    j = 8 * (j - 4);
-    m = -(m * TO_FLOAT((LOAD_WORDS(f, 2) >> (uvec)(j + 4) & WORD(15)) |
-                       (LOAD_WORDS(f, 1) >> (uvec)(j + 6) & WORD(3)) << WORD(4)));
+    if (j < 4) {
+        m = m * TO_FLOAT(LOAD_WORDS(f, 1) >> (uvec)(8 * j) & WORD(63));
+    } else {
+        j = 8 * (j - 4);
+        m = m * TO_FLOAT((LOAD_WORDS(f, 2) >> (uvec)(j + 4) & WORD(15)) |
+                         (LOAD_WORDS(f, 1) >> (uvec)(j + 6) & WORD(3)) << WORD(4));
+    }
+#endif
+#if MIN < 0
+    m = -m;
 #endif
     return m;
 }
@@ -133,7 +110,7 @@ static inline void half_scales(__global const uchar *head, int j, int lane, vec 
 }
 #endif
 
-#if HIGH
+#if HIGH == 1
 /* Fifth bits of word k, as bit 4 of its four bytes. */
 static inline uvec high_bits(__global const uchar *block, int k, int lane)
 {
@@ -155,7 +132,7 @@ static inline uvec high_bits(__global const uchar *block, int k, int lane)
 }
 #endif
 
-#if FORMAT == IQ4_NL
+#if LOOKUP
 /* The format's sixteen values, plus 128, four a word. */
 static inline uvec iq4(uvec c)
 {
@@ -177,7 +154,7 @@ static inline uvec iq4_word(uvec w)
 /* Words k and 4 + k of a block (k = 0..3): elements 4k .. and 16 + 4k .. */
 static inline void block_words(__global const uchar *block, int k, int lane, uvec *lo, uvec *hi)
 {
-#if FORMAT == Q8_0
+#if BITS == 8
     *lo = LOAD_WORDS(block, k);
     *hi = LOAD_WORDS(block, 4 + k);
 #else
@@ -186,20 +163,21 @@ static inline void block_words(__global const uchar *block, int k, int lane, uve
     *lo = w & WORD(0x0f0f0f0f);
     *hi = w >> WORD(4) & WORD(0x0f0f0f0f);
 #endif
-#if HIGH
+#if HIGH == 1
     *lo = *lo | high_bits(block, k, lane);
     *hi = *hi | high_bits(block, 4 + k, lane);
-#elif HALVES
+#elif HIGH == 2
     *lo = *lo | (LOAD_WORDS(block, 0) >> (uvec)(2 * k) & WORD(0x03030303)) << WORD(4);
     *hi = *hi | (LOAD_WORDS(block, 1) >> (uvec)(2 * k) & WORD(0x03030303)) << WORD(4);
-#elif FORMAT == IQ4_NL
+#endif
+#if LOOKUP
     *lo = iq4_word(*lo);
     *hi = iq4_word(*hi);
 #endif
-#if DOT8 && (FORMAT == Q8_0 || FORMAT == IQ4_NL)
+#if FLIPPED
     *lo = *lo ^ 0x80808080u;
     *hi = *hi ^ 0x80808080u;
-#elif DOT8 && HALVES /* code - 32, the sign spread over the two highest bits */
+#elif DOT8 && HALVES /* OFFSET is 32: code - 32, the sign spread over the two highest bits */
     *lo = *lo ^ 0x20202020u;
     *hi = *hi ^ 0x20202020u;
     *lo = *lo | (*lo & 0x20202020u) << 1 | (*lo & 0x20202020u) << 2;

@@ -90,7 +90,7 @@ static inline void quarter(__global const uchar *w, int begin, int end,
 
 #if HALVES
             sum = fma(f0, sum, f1 * SUM_TO_VEC(second[t]));
-#elif FORMAT != Q4_1 && FORMAT != Q5_1 && FORMAT != Q4_K && FORMAT != Q5_K
+#elif OFFSET
             sum = fma((vec)(-ZERO), (vec)(as[t][b]), sum);
 #endif
             acc[t] = fma(sum, scale * (vec)(ad[t][b]), acc[t]);
