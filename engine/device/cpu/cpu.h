@@ -56,7 +56,7 @@ struct thread_scratch {
                      * CPU_WIDE); then room for one row's of all its experts */
     float *scores;  /* KERNEL_QUERIES x NUM_CHUNK */
     float *queries; /* KERNEL_QUERIES x head_dim */
-    float *partial; /* attention chunks of some rows: see attention.c */
+    float *partial; /* attention chunks of some rows: see mixers/attention.c */
     float *router;  /* scores of one row, padded to 16 */
     int experts[CPU_USED_MAX];
     float weights[CPU_USED_MAX];
@@ -106,7 +106,7 @@ struct cpu_device {
     bool by_unit;       /* gate and up of one row, see gate_task */
     /* per layer: [group][hidden][16]; the shared expert's row, where it has one, is the last */
     float **router;
-    /* key/value cache, see kvcache.c and kvpool.c */
+    /* key/value cache, see mixers/kvcache.c and mixers/kvpool.c */
     enum kv_type kv_k, kv_v;
     /* bytes: 16 tokens of keys, one token of values, a page; tokens of a page; bytes that a session
      * takes at most */
@@ -290,14 +290,14 @@ struct prefetch_hint {
     size_t step;
 };
 struct prefetch_hint matrix_hint(const struct matrix *w, int row);
-/* What thread tid reads first in a layer of a token; attention.c. */
-struct prefetch_hint attention_hint(const struct cpu_device *d, int tid, int layer);
+/* What thread tid reads first in a layer of a token; none behind the last. */
+struct prefetch_hint layer_hint(const struct cpu_device *d, int tid, int layer);
 /* Rows r0 .. r1-1 (r0 a multiple of 16) times the one row of `in`, bias added; afterwards this
  * thread reads at `next`. */
 void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
           const struct input *in, float *out, struct prefetch_hint next);
 
-/* kvcache.c */
+/* mixers/kvcache.c */
 int kv_layout(struct cpu_device *d, struct error *e);
 /* of the chunk's first token; its page is there */
 uint8_t *kv_keys(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
@@ -310,7 +310,7 @@ void kv_store_value(const struct cpu_device *d, const struct kv_state *s, int la
                     int pos, const float *x);
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e);
 
-/* kvpool.c */
+/* mixers/kvpool.c */
 int kv_state_open(struct cpu_device *d, int session, struct error *e);
 void kv_state_close(struct cpu_device *d, int session);
 void kv_pool_release(struct cpu_device *d);
@@ -318,9 +318,23 @@ void kv_pool_release(struct cpu_device *d);
 const struct kv_state *kv_state_reserve(struct cpu_device *d, int session, int end,
                                         struct error *e);
 
-/* attention.c: of the spans of the job under way; y = block's output, or x += it when y is NULL. */
-void attention_phases(struct cpu_device *d, int tid, int layer, int rows, const float *x, float *y,
-                      float *residual);
+/* A kind of mixer: what the parallel region asks a layer for. mixers/registry.c has one of each
+ * kind that is computed; shape_unsupported has refused the others by then. */
+struct cpu_mixer {
+    /* Of the spans of the job under way; y = block's output, or residual += it when y is NULL. */
+    void (*phases)(struct cpu_device *d, int tid, int layer, int rows, const float *x, float *y,
+                   float *residual);
+    /* Where thread tid reads first for one row. */
+    struct prefetch_hint (*first)(const struct cpu_device *d, int tid, int layer);
+    /* multiplications of so many rows */
+    double (*work)(const struct cpu_device *d, int layer, int rows);
+};
+extern const struct cpu_mixer *const cpu_mixers[MIXER_KINDS];
+extern const struct cpu_mixer cpu_attention_mixer; /* mixers/attention.c */
+static inline const struct cpu_mixer *mixer_of(const struct cpu_device *d, int layer)
+{
+    return cpu_mixers[shape_of(d, layer)->mixer.kind];
+}
 /* Where a row of the job under way stands. */
 static inline int row_position(const struct cpu_device *d, int row)
 {
@@ -329,14 +343,13 @@ static inline int row_position(const struct cpu_device *d, int row)
     return s->pos + row - s->row;
 }
 
-/* experts.c. out: (used, rows, hidden) unscaled. quantised: NULL, or the rows of h in blocks, each
- * row's at the place of its floats, which nobody reads then. entries: of all groups together, or
- * more; *j is read with a task in hand. */
+/* ffn/experts.c. out: (used, rows, hidden) unscaled. quantised: NULL, or the rows of h in blocks,
+ * each row's at the place of its floats, which nobody reads then. entries: of all groups together,
+ * or more; *j is read with a task in hand. */
 void experts_phases(struct cpu_device *d, int tid, int layer, const struct experts_job *j,
                     int entries, const struct act_block *quantised);
 /* The experts and weights of the row at position pos; imposed: NULL, or what replaces the router's
- * choice. */
-/* Slots beyond the layer's own get the expert -1. */
+ * choice. Slots beyond the layer's own get the expert -1. */
 void route_row(const struct cpu_device *d, int layer, int pos,
                const struct imposed_routing *imposed, const float *h, float *scores, int *experts,
                float *weights);
@@ -345,5 +358,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
                      float *weights);
 void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float *x, int *experts,
                        float *weights);
+/* multiplications of so many entries of a layer's experts, of which a token has shape_used */
+double experts_work(const struct cpu_device *d, int layer, int entries);
 
 #endif

@@ -30,23 +30,6 @@ static void run(struct cpu_device *d, int rows, double work, void (*fn)(void *ct
     d->stats.jobs++;
 }
 
-static double attention_work(const struct cpu_device *d, int rows)
-{
-    const struct hparams *hp = &d->model->hp;
-
-    return (double)rows * hp->hidden * hp->common.mixer.key_dim * 2 *
-           (hp->common.mixer.heads + hp->common.mixer.kv_heads);
-}
-
-/* entries of a layer's experts, of which a token has shape_used. */
-static double experts_work(const struct cpu_device *d, int layer, int entries)
-{
-    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
-    double width = (double)s->used * s->width + (double)s->shared * s->shared_width;
-
-    return entries * (width / (s->used + s->shared)) * d->model->hp.hidden * 3;
-}
-
 /* Hands out pieces of the scratch mapping; with base NULL it only adds up. */
 struct arena {
     uint8_t *base;
@@ -408,7 +391,7 @@ static void attention_region(void *ctx, int tid, int n)
     struct cpu_device *d = ctx;
     const struct attention_job *j = d->attention_job;
 
-    attention_phases(d, tid, j->layer, j->rows, j->x, j->y, NULL);
+    mixer_of(d, j->layer)->phases(d, tid, j->layer, j->rows, j->x, j->y, NULL);
 }
 
 static int cpu_attention(struct device *device, const struct attention_job *j, struct error *e)
@@ -420,7 +403,7 @@ static int cpu_attention(struct device *device, const struct attention_job *j, s
     if (code < 0)
         return code;
     d->attention_job = j;
-    run(d, j->rows, attention_work(d, j->rows), attention_region);
+    run(d, j->rows, mixer_of(d, j->layer)->work(d, j->layer, j->rows), attention_region);
     return 0;
 }
 
@@ -602,7 +585,7 @@ static void layers_region(void *ctx, int tid, int n)
         int *experts = j->experts + (size_t)(l - j->first) * (size_t)(j->rows * used);
         float *weights = j->weights + (size_t)(l - j->first) * (size_t)(j->rows * used);
 
-        attention_phases(d, tid, l, j->rows, j->x, NULL, j->x);
+        mixer_of(d, l)->phases(d, tid, l, j->rows, j->x, NULL, j->x);
         if (j->rows == 1)
             experts_one_row(d, tid, l, j->x, experts, weights);
         else
@@ -620,7 +603,7 @@ static int cpu_layers(struct device *device, const struct layers_job *j, struct 
     if (code < 0)
         return code;
     for (int l = j->first; l < j->last; l++)
-        work += attention_work(d, j->rows) +
+        work += mixer_of(d, l)->work(d, l, j->rows) +
                 experts_work(d, l, j->rows * shape_used(shape_of(d, l)));
     d->layers_job = j;
     run(d, j->rows, work, layers_region);

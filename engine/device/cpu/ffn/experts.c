@@ -56,6 +56,14 @@ void route_row(const struct cpu_device *d, int layer, int pos,
     }
 }
 
+double experts_work(const struct cpu_device *d, int layer, int entries)
+{
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    double width = (double)s->used * s->width + (double)s->shared * s->shared_width;
+
+    return entries * (width / (s->used + s->shared)) * d->model->hp.hidden * 3;
+}
+
 /* Units of CPU_UNIT rows of an expert's gate and up. */
 static int gate_units(const struct expert_weights *w)
 {
@@ -325,7 +333,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
             bool last = slot + 1 == used;
             struct prefetch_hint next =
                 last && task + DOWN_UNITS >= phase_part(d, down_units, DOWN_UNITS, tid + 1)
-                    ? attention_hint(d, tid, layer + 1)
+                    ? layer_hint(d, tid, layer + 1)
                     : matrix_hint(&expert_of(d, layer, d->one_experts[last ? 0 : slot + 1])->down,
                                   last ? r1 : r0);
 

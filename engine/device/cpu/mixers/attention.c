@@ -135,11 +135,8 @@ static struct prefetch_hint qkv_hint(const struct cpu_device *d, const struct la
     return matrix_hint(t.w, t.first * d->model->hp.common.mixer.key_dim);
 }
 
-struct prefetch_hint attention_hint(const struct cpu_device *d, int tid, int layer)
+static struct prefetch_hint attention_first(const struct cpu_device *d, int tid, int layer)
 {
-    assert(tid >= 0 && tid < d->n_threads);
-    if (layer >= d->model->hp.n_layers)
-        return (struct prefetch_hint){0};
     return qkv_hint(d, &d->model->layers[layer], tid, phase_part(d, qkv_tasks(d), 1, tid));
 }
 
@@ -582,8 +579,8 @@ static void scale_output(const struct cpu_device *d, float *y, int n, int rows, 
             y[t * stride + i] *= scale;
 }
 
-void attention_phases(struct cpu_device *d, int tid, int layer, int rows, const float *x, float *y,
-                      float *residual)
+static void attention_phases(struct cpu_device *d, int tid, int layer, int rows, const float *x,
+                             float *y, float *residual)
 {
     const struct layer_weights *w = &d->model->layers[layer];
     int hidden = d->model->hp.hidden, wide = output_rows(rows), units = output_units(d, rows),
@@ -630,3 +627,13 @@ void attention_phases(struct cpu_device *d, int tid, int layer, int rows, const 
     }
     phase_end(d, tid);
 }
+
+static double attention_work(const struct cpu_device *d, int layer, int rows)
+{
+    const struct mixer_shape *a = &shape_of(d, layer)->mixer;
+
+    return (double)rows * d->model->hp.hidden * a->key_dim * 2 * (a->heads + a->kv_heads);
+}
+
+const struct cpu_mixer cpu_attention_mixer = {
+    .phases = attention_phases, .first = attention_first, .work = attention_work};
