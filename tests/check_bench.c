@@ -420,6 +420,36 @@ static char *output_of(const char *arguments, int *status)
     return text;
 }
 
+/* Several texts side by side: a row a number, rates over all of their tokens; what is read a token
+ * falls, for one expert serves all that chose it, but not below what the texts' own experts leave.
+ */
+START_TEST(texts_side_by_side)
+{
+    int status;
+    char *text = output_of("--bench -p 0 -n 6 -r 2 -t 1 -o json --parallel 1,3 --device none "
+                           "2>/dev/null",
+                           &status);
+    json_t *root = json_loads(text, 0, NULL), *one, *three;
+    double ns, bytes;
+
+    ck_assert_int_eq(status, 0);
+    ck_assert_msg(json_array_size(root) == 2, "%s", text);
+    one = json_array_get(root, 0);
+    three = json_array_get(root, 1);
+    ck_assert_int_eq(json_integer_value(json_object_get(one, "n_parallel")), 1);
+    ck_assert_int_eq(json_integer_value(json_object_get(three, "n_parallel")), 3);
+    ns = (double)json_integer_value(json_array_get(json_object_get(three, "samples_ns"), 0));
+    ck_assert_double_eq_tol(json_number_value(
+                                json_array_get(json_object_get(three, "samples_ts"), 0)),
+                            6.0 * 3.0 * 1e9 / ns, 1.0);
+    bytes = json_number_value(json_object_get(one, "token_bytes"));
+    ck_assert_double_lt(json_number_value(json_object_get(three, "token_bytes")), bytes);
+    ck_assert_double_gt(json_number_value(json_object_get(three, "token_bytes")), bytes / 3);
+    json_decref(root);
+    free(text);
+}
+END_TEST
+
 START_TEST(a_run_reports_what_it_measured)
 {
     int status;
@@ -578,6 +608,7 @@ END_TEST
 START_TEST(wrong_use_is_refused)
 {
     static const char *const bad[] = {"--bench -p x",
+                                      "--bench --parallel 2,many",
                                       "--bench -p 0 -n 0",
                                       "--bench --arms '-t'",
                                       "--bench --arms '--nonsense'",
@@ -586,7 +617,7 @@ START_TEST(wrong_use_is_refused)
                                       "--compare nonsense",
                                       "--suggest x.json",
                                       "--bench --bench-prompts /nonexistent"};
-    static const int exits[] = {2, 2, 2, 2, 5, 2, 2, 2, 5};
+    static const int exits[] = {2, 2, 2, 2, 2, 5, 2, 2, 2, 5};
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char arguments[300];
@@ -773,6 +804,7 @@ static Suite *suite(void)
                         (int)(sizeof bad_reports / sizeof *bad_reports));
     tcase_add_test(t, pictures_are_well_formed);
     tcase_add_test(t, a_run_reports_what_it_measured);
+    tcase_add_test(t, texts_side_by_side);
     tcase_add_test(t, an_arm_means_what_its_label_says);
     tcase_add_test(t, too_few_runs_are_called_so);
     tcase_add_test(t, a_prompt_suite_reports_turns);

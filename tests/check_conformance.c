@@ -28,9 +28,10 @@ static const struct tiny_shape small = {.layers = 2,
                                         .bias = 1,
                                         .seed = 7};
 
-static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0,   DTYPE_Q4_1, DTYPE_Q5_0,
-                                   DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_Q4_K, DTYPE_Q5_K,
-                                   DTYPE_Q6_K, DTYPE_F32,    DTYPE_F16,  DTYPE_BF16};
+static const enum dtype types[] = {
+#define FORMAT(id, ...) DTYPE_##id,
+#include "engine/file/formats.def"
+    DTYPE_F32, DTYPE_F16, DTYPE_BF16};
 #define TYPES (int)(sizeof types / sizeof types[0])
 
 static void run(const struct device_ops *ops, struct tiny_shape shape, enum kv_type kv, int rows,

@@ -31,8 +31,10 @@ END_TEST
 
 START_TEST(golden_blocks)
 {
-    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0,  DTYPE_Q5_1,
-                                       DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_IQ4_NL};
+    static const enum dtype types[] = {
+#define FORMAT(id, ...) DTYPE_##id,
+#include "engine/file/formats.def"
+    };
 
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         const struct dtype_info *d = dtype_info(types[i]);

@@ -1,6 +1,6 @@
-/* Q4_1, Q5_0, Q5_1, IQ4_NL, Q4_K, Q5_K, Q6_K: packing and dot products. The scalar kernel against
- * numbers read field by field from the file's blocks (engine/file/blocks.c), the vector kernels
- * against the scalar one, as bits. */
+/* Every quantised format: packing and dot products. The scalar kernel against numbers read field by
+ * field from the file's blocks (engine/file/blocks.c), the vector kernels against the scalar one,
+ * as bits. */
 #include "engine/device/cpu/kernels/formats.h"
 #include "engine/layout/pack.h"
 #include "engine/file/blocks.h"
@@ -13,8 +13,10 @@
 #define ROWS 37 /* two groups of 16 and a ragged one */
 #define COLS_MAX (256 * 9)
 
-static const enum dtype types[] = {DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_IQ4_NL,
-                                   DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+static const enum dtype types[] = {
+#define FORMAT(id, ...) DTYPE_##id,
+#include "engine/file/formats.def"
+};
 static unsigned seed = 99;
 
 static unsigned below(unsigned n)
@@ -28,14 +30,14 @@ static unsigned below(unsigned n)
 static void random_rows(enum dtype type, uint8_t *rows, int cols)
 {
     const struct dtype_info *d = dtype_info(type);
-    int at = type == DTYPE_Q6_K ? 208 : 0;
+    int at = format_of[type].at;
 
     for (size_t n = (size_t)ROWS * (size_t)(cols / d->block), i = 0; i < n; i++, rows += d->bytes) {
         for (int k = 0; k < d->bytes; k++)
             rows[k] = (uint8_t)below(256);
         if (below(12) == 0)
             memset(rows, below(2) ? 0xff : 0x00, (size_t)d->bytes);
-        for (int k = 0; k < (format_has_min(type) ? 2 : 1); k++) {
+        for (int k = 0; k < (format_of[type].minimum ? 2 : 1); k++) {
             uint16_t h = num_to_f16(((float)below(2001) - 1000.0f) * (below(50) ? 1e-4f : 50.0f));
 
             memcpy(rows + at + 2 * k, &h, 2);
@@ -68,24 +70,18 @@ static float plain_dot(enum dtype type, const uint8_t *rows, int cols, int row,
         for (int b = i * n / 4; b < (i + 1) * n / 4; b++) {
             const struct act_block *a = panel + b * nt + t;
             struct block_fields f;
-            int s[2] = {0, 0}, k = type == DTYPE_Q4_K || type == DTYPE_Q5_K;
+            int s[2] = {0, 0}, k = format_of[type].factors;
             float d, m;
 
             blocks_fields(type, p, b, &f);
-            for (int c = 0; c < 32; c++) {
-                int w = type == DTYPE_IQ4_NL ? blocks_iq4_values[f.code[c]]
-                                             : f.code[c] - (type == DTYPE_Q5_0   ? 16
-                                                            : type == DTYPE_Q6_K ? 32
-                                                                                 : 0);
-
-                s[c / 16] += w * a->q[c];
-            }
+            for (int c = 0; c < 32; c++)
+                s[c / 16] += blocks_value(type, f.code[c]) * a->q[c];
             d = num_from_f16(f.d) * (k ? (float)f.scale : 1.0f);
-            m = k ? -(num_from_f16(f.m) * (float)f.min) : num_from_f16(f.m);
-            q[i] = fmaf((float)(type == DTYPE_Q6_K ? s[0] * f.half[0] + s[1] * f.half[1]
-                                                   : s[0] + s[1]),
+            m = (float)format_of[type].minimum * num_from_f16(f.m) * (k ? (float)f.min : 1.0f);
+            q[i] = fmaf((float)(format_of[type].halves ? s[0] * f.half[0] + s[1] * f.half[1]
+                                                       : s[0] + s[1]),
                         d * a->d, q[i]);
-            if (format_has_min(type))
+            if (format_of[type].minimum)
                 q[i] = fmaf((float)a->sum, m * a->d, q[i]);
         }
     }

@@ -12,8 +12,10 @@
 #define COLS_MAX 4096
 #define GROUPS 6
 
-static const enum dtype types[] = {DTYPE_Q8_0,   DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
-                                   DTYPE_IQ4_NL, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+static const enum dtype types[] = {
+#define FORMAT(id, ...) DTYPE_##id,
+#include "engine/file/formats.def"
+};
 static unsigned seed = 4711;
 
 static int below(int n)
@@ -25,13 +27,12 @@ static int below(int n)
 /* Every pattern of codes and factors; scales and minima are ordinary numbers. */
 static void random_groups(enum dtype type, uint8_t *p, size_t bytes, int width)
 {
-    size_t unit = (size_t)(format_head(type) + format_blocks(type) * format_block_bytes(type)) *
-                  (size_t)width;
+    size_t unit = (size_t)(format_superblock(type) * width);
 
     for (size_t i = 0; i < bytes; i++)
         p[i] = (uint8_t)below(256);
     for (uint8_t *at = p; at < p + bytes; at += unit)
-        for (int i = 0; i < width * (format_has_min(type) ? 2 : 1); i++) {
+        for (int i = 0; i < width * (format_of[type].minimum ? 2 : 1); i++) {
             uint16_t h = num_to_f16(tiny_random(&seed) * (below(50) ? 1e-2f : 50.0f));
 
             memcpy(at + 2 * i, &h, 2);

@@ -314,8 +314,10 @@ END_TEST
  * seconds of compiling, so shapes and widths go by turns, and tiles are small: what a format means
  * is one piece of code for all of them (formats.cl), and Q8_0 and Q4_0 have tests with whole tiles.
  */
-static const enum dtype formats[] = {DTYPE_Q8_0,   DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
-                                     DTYPE_IQ4_NL, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+static const enum dtype formats[] = {
+#define FORMAT(id, ...) DTYPE_##id,
+#include "engine/file/formats.def"
+};
 #define FORMATS (int)(sizeof formats / sizeof formats[0])
 
 START_TEST(test_formats)

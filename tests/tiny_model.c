@@ -1,5 +1,6 @@
 /* See tiny_model.h. */
 #include "tests/tiny_model.h"
+#include "engine/file/format_traits.h"
 #include "engine/layout/pack.h"
 #include "engine/device/numerics.h"
 
@@ -37,23 +38,20 @@ static float *random_floats(struct tiny_model *t, size_t n, float scale, float o
  * scales that keep the values within +-limit. */
 static void random_blocks(uint8_t *p, enum dtype type, size_t n, float limit, unsigned *seed)
 {
-    static const float largest[DTYPE_COUNT] = {
-        [DTYPE_Q4_1] = 8,       [DTYPE_Q5_0] = 16,      [DTYPE_Q5_1] = 16,
-        [DTYPE_IQ4_NL] = 127,   [DTYPE_Q4_K] = 15 * 63, [DTYPE_Q5_K] = 31 * 63,
-        [DTYPE_Q6_K] = 32 * 128};
-    int bytes = dtype_info(type)->bytes, at = type == DTYPE_Q6_K ? 208 : 0;
+    const struct format_traits *f = &format_of[type];
+    int bytes = dtype_info(type)->bytes;
+    float value = (float)(f->zero ? f->zero : format_largest(type)), factor = f->halves    ? 128.0f
+                                                                              : f->factors ? 63.0f
+                                                                                           : 1.0f;
 
     for (; n; n--, p += bytes) {
-        float d = limit / largest[type] * (0.6f + 0.4f * tiny_random(seed)),
-              m = type == DTYPE_Q4_K || type == DTYPE_Q5_K ? limit / 63 * 0.5f : -8 * d;
+        float d = limit / (value * factor) * (0.6f + 0.4f * tiny_random(seed)),
+              m = f->factors ? limit / 63 * 0.5f : -8 * d;
         uint16_t h[2] = {num_to_f16(tiny_random(seed) < 0 ? -d : d), num_to_f16(m)};
 
         for (int i = 0; i < bytes; i++)
             p[i] = (uint8_t)(int)(128.0f + 127.9f * tiny_random(seed));
-        memcpy(p + at, h,
-               type == DTYPE_Q4_1 || type == DTYPE_Q5_1 || type == DTYPE_Q4_K || type == DTYPE_Q5_K
-                   ? 4
-                   : 2);
+        memcpy(p + f->at, h, f->minimum ? 4 : 2);
     }
 }
 

@@ -8,6 +8,7 @@
 #include "app/bench/internal.h"
 #include "app/common/svg_plot.h"
 #include "app/common/signals.h"
+#include "app/setup/parallel.h"
 #include "app/setup/test_text.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #define MEMBW_MS 60
+#define PARALLEL_LIST 16
 
 /* Everything that is freed at the end. */
 struct run {
@@ -32,7 +34,7 @@ struct run {
 
 /* ---- tests ---- */
 
-static int add_test(struct run *r, int prompt, int gen, int depth, struct error *e)
+static int add_test(struct run *r, int prompt, int gen, int depth, int parallel, struct error *e)
 {
     struct bench_test *more;
 
@@ -42,7 +44,7 @@ static int add_test(struct run *r, int prompt, int gen, int depth, struct error 
     if (!more)
         return error_set(e, ERR_MEMORY, "out of memory for the tests");
     r->tests = more;
-    more[r->n_tests++] = (struct bench_test){prompt, gen, depth};
+    more[r->n_tests++] = (struct bench_test){prompt, gen, depth, parallel};
     r->context = r->context > depth + prompt + gen ? r->context : depth + prompt + gen;
     return 0;
 }
@@ -55,23 +57,30 @@ static int make_tests(struct run *r, const struct options *o, struct error *e)
     const struct option_list gens = o->bench_gen.n ? o->bench_gen : (struct option_list){n128, 1};
     const struct option_list depths = o->bench_depth.n ? o->bench_depth
                                                        : (struct option_list){d0, 1};
-    int *p = NULL, *g = NULL, *pg = NULL, *d = NULL, rc;
+    int *p = NULL, *g = NULL, *pg = NULL, *d = NULL, rc = parallel_check(o, e);
+    int np[PARALLEL_LIST], n_np = parallel_numbers(o, np, PARALLEL_LIST);
     size_t n_p, n_g, n_pg = 0, n_d;
 
-    rc = bench_numbers(&prompts, "-p", &p, &n_p, e);
+    if (rc == 0 && n_np > PARALLEL_LIST)
+        rc = error_set(e, ERR_USAGE, "--bench takes at most %d numbers for --parallel",
+                       PARALLEL_LIST);
+    if (rc == 0)
+        rc = bench_numbers(&prompts, "-p", &p, &n_p, e);
     if (rc == 0)
         rc = bench_numbers(&gens, "-n", &g, &n_g, e);
     if (rc == 0)
         rc = bench_pairs(&o->bench_pg, "-pg", &pg, &n_pg, e);
     if (rc == 0)
         rc = bench_numbers(&depths, "-d", &d, &n_d, e);
-    for (size_t k = 0; rc == 0 && k < n_d; k++) {
+    for (size_t k = 0; rc == 0 && k < n_d * (size_t)n_np; k++) {
+        int depth = d[k / (size_t)n_np], parallel = np[k % (size_t)n_np];
+
         for (size_t i = 0; i < n_p && rc == 0; i++)
-            rc = add_test(r, p[i], 0, d[k], e);
+            rc = add_test(r, p[i], 0, depth, parallel, e);
         for (size_t i = 0; i < n_g && rc == 0; i++)
-            rc = add_test(r, 0, g[i], d[k], e);
+            rc = add_test(r, 0, g[i], depth, parallel, e);
         for (size_t i = 0; i < n_pg && rc == 0; i++)
-            rc = add_test(r, pg[2 * i], pg[2 * i + 1], d[k], e);
+            rc = add_test(r, pg[2 * i], pg[2 * i + 1], depth, parallel, e);
     }
     mem_free(p);
     mem_free(g);

@@ -27,6 +27,8 @@ struct bench_arm {
     struct imposed_routing imposed; /* experts NULL: the router chooses */
     struct usage usage;             /* of the newest warm-up, */
     uint64_t read_bytes;            /* and what its tokens read, head and all */
+    /* with several texts: (n_layers, parallel, used) of the pass under way, and its rows so far */
+    int *chosen, n_chosen, parallel;
     bool owns_engine;
     struct roofline roofline;
     bool in_cache; /* all its weights come out of the cache (membw_cached) */
@@ -34,12 +36,13 @@ struct bench_arm {
 
 struct bench_test {
     int n_prompt, n_gen, n_depth;
+    int parallel; /* texts computed side by side */
 };
 
 /* Few tokens at once, and nothing else: a turn's first token, or drafts to be verified. */
 static inline bool bench_is_batch(const struct bench_test *t)
 {
-    return t->n_prompt > 0 && t->n_prompt <= BENCH_BATCH && !t->n_gen;
+    return t->n_prompt > 0 && t->n_prompt <= BENCH_BATCH && !t->n_gen && t->parallel == 1;
 }
 
 /* What all tests share. */
@@ -56,6 +59,12 @@ struct bench {
     struct system_sample before; /* at the begin of the repetition that runs */
     struct machine_load *load;
 };
+
+/* parallel.c: like bench_once, of several texts. */
+int bench_once_parallel(struct bench *b, size_t arm, const struct bench_test *t, unsigned seed,
+                        bool counted, double *ns, struct error *e);
+/* run.c: token i of repetition `seed` */
+int bench_token_at(const struct bench *b, const struct bench_arm *a, int i, unsigned seed);
 
 /* The arms that o asks for: --arms, times the lists of -t, -ub, -ctk and -ctv. */
 int bench_arms_make(struct bench *b, const struct options *o, struct error *e);

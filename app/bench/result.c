@@ -93,7 +93,8 @@ enum column_type { TEXT, INT, REAL, BOOL };
     X(REAL, experts_seen, r->experts_seen)           \
     X(REAL, experts_imbalance, r->experts_imbalance) \
     X(BOOL, disturbed, r->disturbed)                 \
-    X(TEXT, remark, r->remark)
+    X(TEXT, remark, r->remark)                       \
+    X(INT, n_parallel, r->n_parallel > 1 ? r->n_parallel : 1)
 /* clang-format on */
 
 struct column {
@@ -129,7 +130,7 @@ void bench_result_release(struct bench_result *r)
 
 int bench_result_tokens(const struct bench_result *r)
 {
-    return r->n_prompt + r->n_gen;
+    return (r->n_prompt + r->n_gen) * (r->n_parallel > 1 ? r->n_parallel : 1);
 }
 
 int bench_result_rates(const struct bench_result *r, struct series_figures *out)
@@ -160,7 +161,9 @@ void bench_test_name(const struct bench_result *r, char *out, size_t size)
         : r->n_gen              ? snprintf(out, size, "tg%d", r->n_gen)
                                 : snprintf(out, size, "pp%d", r->n_prompt);
     if (r->n_depth && n >= 0 && (size_t)n < size)
-        snprintf(out + n, size - (size_t)n, " @ d%d", r->n_depth);
+        n += snprintf(out + n, size - (size_t)n, " @ d%d", r->n_depth);
+    if (r->n_parallel > 1 && n >= 0 && (size_t)n < size)
+        snprintf(out + n, size - (size_t)n, " x%d", r->n_parallel);
 }
 
 static void put_json_text(FILE *f, const char *s)
@@ -373,6 +376,7 @@ static int read_result(const json_t *o, struct bench_result *r)
     r->n_prompt = read_int(o, "n_prompt");
     r->n_gen = read_int(o, "n_gen");
     r->n_depth = read_int(o, "n_depth");
+    r->n_parallel = read_int(o, "n_parallel");
     r->model_size = (uint64_t)read_number(o, "model_size");
     r->model_n_params = (uint64_t)read_number(o, "model_n_params");
     r->share = read_number(o, "roofline_share");
@@ -423,10 +427,15 @@ int bench_read(struct bench_result **out, size_t *n, const char *path, struct er
     return rc;
 }
 
+static int texts_of(const struct bench_result *r)
+{
+    return r->n_parallel > 1 ? r->n_parallel : 1;
+}
+
 static bool same_test(const struct bench_result *a, const struct bench_result *b)
 {
     return a->n_prompt == b->n_prompt && a->n_gen == b->n_gen && a->n_depth == b->n_depth &&
-           strcmp(a->test, b->test) == 0;
+           texts_of(a) == texts_of(b) && strcmp(a->test, b->test) == 0;
 }
 
 /* How alike what is not the test is: among several candidates the closest partner is taken. */

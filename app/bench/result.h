@@ -20,6 +20,7 @@ struct bench_result {
     int n_gpu_layers; /* layers with their attention on a device */
     char devices[128];
     int n_prompt, n_gen, n_depth;
+    int n_parallel;     /* texts side by side, each of so many tokens; 0: one */
     char test_time[24]; /* ISO 8601, UTC */
     /* what follows llama-bench's columns */
     char version[16], arm[128], placement[64], kernels[16], routing[16], test[96];
@@ -67,7 +68,7 @@ int bench_compare(FILE *f, const struct bench_result *a, size_t n_a, const struc
 /* "A is faster", "B is faster", "none" (inside the noise), "too few runs" (they lie apart, but so
  * few do so by chance). */
 const char *bench_verdict(const struct series_figures *a, const struct series_figures *b);
-/* "pp512", "tg128 @ d1024", "pp512+tg128" */
+/* "pp512", "tg128 @ d1024", "pp512+tg128", "tg128 x8" */
 void bench_test_name(const struct bench_result *r, char *out, size_t size);
 
 #endif

@@ -60,7 +60,7 @@ static void count_batch(void *ctx, const struct routing *r)
 
 /* Token i of repetition `seed`: the text, wrapped around, or random. One token repeated would light
  * the same experts every time. */
-static int token_at(const struct bench *b, const struct bench_arm *a, int i, unsigned seed)
+int bench_token_at(const struct bench *b, const struct bench_arm *a, int i, unsigned seed)
 {
     uint64_t h = ((uint64_t)seed << 32 | (unsigned)i) * 0x9e3779b97f4a7c15u;
 
@@ -78,7 +78,7 @@ static int eval(const struct bench *b, const struct bench_arm *a, int from, int 
     if (!ids)
         return error_set(e, ERR_MEMORY, "out of memory for %d tokens", n);
     for (int i = 0; i < n; i++)
-        ids[i] = token_at(b, a, from + i, seed);
+        ids[i] = bench_token_at(b, a, from + i, seed);
     rc = engine_eval(a->g, ids, n, head ? b->logits : NULL, false, e);
     mem_free(ids);
     return rc;
@@ -92,6 +92,9 @@ int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned
     const int *have;
     uint64_t start;
     int rc = bench_place(a, e);
+
+    if (t->parallel > 1)
+        return rc < 0 ? rc : bench_once_parallel(b, arm, t, seed, counted, ns, e);
 
     /* the depth is the same text in every repetition: what is there already stays */
     engine_session_rewind(g, t->n_depth);
@@ -111,7 +114,7 @@ int bench_once(struct bench *b, size_t arm, const struct bench_test *t, unsigned
         rc = eval(b, a, t->n_depth, t->n_prompt, seed, true, e);
     for (int i = 0; i < t->n_gen && rc == 0 && !signals_last(); i++) {
         uint64_t one = clock_now();
-        int id = token_at(b, a, t->n_depth + t->n_prompt + i, seed);
+        int id = bench_token_at(b, a, t->n_depth + t->n_prompt + i, seed);
 
         rc = engine_eval(g, &id, 1, b->logits, false, e);
         if (counted && rc == 0 &&
@@ -217,6 +220,7 @@ void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, dou
     r->n_prompt = t->n_prompt;
     r->n_gen = t->n_gen;
     r->n_depth = t->n_depth;
+    r->n_parallel = t->parallel;
     gmtime_r(&now, &utc);
     strftime(r->test_time, sizeof r->test_time, "%Y-%m-%dT%H:%M:%SZ", &utc);
     snprintf(r->arm, sizeof r->arm, "%s", a->label);
@@ -233,7 +237,14 @@ void bench_describe(struct bench *b, size_t arm, const struct bench_test *t, dou
     r->bandwidth_before = before;
     r->bandwidth_after = after;
     r->in_cache = a->in_cache;
-    if (t->n_gen && !t->n_prompt) {
+    if (t->n_gen && !t->n_prompt && t->parallel > 1) {
+        int tokens = t->n_gen * t->parallel;
+
+        r->token_bytes = a->read_bytes / (uint64_t)tokens;
+        r->roofline_ts = a->read_bytes
+                             ? (before > after ? before : after) / (double)a->read_bytes * tokens
+                             : 0;
+    } else if (t->n_gen && !t->n_prompt) {
         double best = before > after ? before : after;
 
         r->token_bytes = roofline_token_bytes(&a->roofline, context);

@@ -143,7 +143,7 @@ static void write_pair(struct suite *s, size_t arm, const char *prompt, struct b
 {
     for (int k = 0; k < 2; k++) {
         struct bench_result *r = &pair[k];
-        struct bench_test t = {r->n_prompt, r->n_gen, 0};
+        struct bench_test t = {.n_prompt = r->n_prompt, .n_gen = r->n_gen, .parallel = 1};
         struct series_figures f;
 
         bench_describe(s->b, arm, &t, 0, 0, r);

@@ -4,6 +4,7 @@
 #include "engine/file/blocks.h"
 
 #include "engine/base/half.h"
+#include "engine/file/format_traits.h"
 
 #include <assert.h>
 #include <string.h>
@@ -13,16 +14,7 @@ const int8_t blocks_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
 
 bool blocks_readable(enum dtype type)
 {
-    switch (type) {
-    case DTYPE_Q4_1:
-    case DTYPE_Q5_0:
-    case DTYPE_Q5_1:
-    case DTYPE_Q4_K:
-    case DTYPE_Q5_K:
-    case DTYPE_Q6_K:
-    case DTYPE_IQ4_NL: return true;
-    default: return false;
-    }
+    return format_of[type].bits != 0;
 }
 
 static uint16_t half_at(const uint8_t *p)
@@ -40,6 +32,13 @@ static void nibbles(const uint8_t *q, uint8_t *code)
         code[i] = q[i] & 15;
         code[16 + i] = q[i] >> 4;
     }
+}
+
+/* 32 bytes with a sign. */
+static void bytes(const uint8_t *q, uint8_t *code)
+{
+    for (int i = 0; i < 32; i++)
+        code[i] = q[i] ^ 0x80;
 }
 
 static void fifth_bits(const uint8_t *p, uint8_t *code)
@@ -81,97 +80,72 @@ static void q6_codes(const uint8_t *block, int j, struct block_fields *out)
     out->half[1] = (int8_t)block[192 + 2 * j + 1];
 }
 
+/* Formats whose superblock is one block. */
+static void simple_codes(enum dtype type, const uint8_t *block, struct block_fields *out)
+{
+    const uint8_t *high = block + format_head(type), *payload = high + format_payload(type);
+
+    if (format_of[type].bits == 8)
+        bytes(payload, out->code);
+    else
+        nibbles(payload, out->code);
+    if (format_of[type].high)
+        fifth_bits(high, out->code);
+}
+
 void blocks_fields(enum dtype type, const void *row, int64_t index, struct block_fields *out)
 {
-    const struct dtype_info *info = dtype_info(type);
+    const struct format_traits *f = &format_of[type];
     const uint8_t *p = (const uint8_t *)row +
-                       (size_t)(index * 32 / info->block) * (size_t)info->bytes;
-    int j = (int)(index & 7);
+                       (size_t)(index / f->blocks) * (size_t)format_superblock(type);
+    int j = (int)(index % f->blocks);
 
     assert(blocks_readable(type) && index >= 0);
     memset(out, 0, sizeof *out);
-    switch (type) {
-    case DTYPE_Q4_1:
-        out->d = half_at(p);
-        out->m = half_at(p + 2);
-        nibbles(p + 4, out->code);
-        break;
-    case DTYPE_Q5_0:
-        out->d = half_at(p);
-        nibbles(p + 6, out->code);
-        fifth_bits(p + 2, out->code);
-        break;
-    case DTYPE_Q5_1:
-        out->d = half_at(p);
-        out->m = half_at(p + 2);
-        nibbles(p + 8, out->code);
-        fifth_bits(p + 4, out->code);
-        break;
-    case DTYPE_IQ4_NL:
-        out->d = half_at(p);
-        nibbles(p + 2, out->code);
-        break;
-    case DTYPE_Q4_K:
-        out->d = half_at(p);
-        out->m = half_at(p + 2);
-        factors(p + 4, j, out);
-        k_codes(p + 16, j, out->code);
-        break;
-    case DTYPE_Q5_K:
-        out->d = half_at(p);
-        out->m = half_at(p + 2);
-        factors(p + 4, j, out);
-        k_codes(p + 48, j, out->code);
-        for (int i = 0; i < 32; i++)
-            out->code[i] |= (uint8_t)((p[16 + i] >> j & 1) << 4);
-        break;
-    case DTYPE_Q6_K:
-        out->d = half_at(p + 208);
+    out->d = half_at(p + f->at);
+    if (f->minimum)
+        out->m = half_at(p + f->at + 2);
+    if (f->halves) {
         q6_codes(p, j, out);
-        break;
-    default: break;
+    } else if (f->factors) {
+        factors(p + 4, j, out);
+        k_codes(p + (f->high ? 48 : 16), j, out->code);
+        for (int i = 0; i < 32 && f->high; i++)
+            out->code[i] |= (uint8_t)((p[16 + i] >> j & 1) << 4);
+    } else {
+        simple_codes(type, p, out);
     }
+}
+
+int blocks_value(enum dtype type, uint8_t code)
+{
+    return format_of[type].lookup ? blocks_iq4_values[code] : code - format_of[type].zero;
 }
 
 void blocks_to_f32(enum dtype type, const void *row, int64_t n, float *out)
 {
+    const struct format_traits *f = &format_of[type];
     struct block_fields b;
 
     assert(blocks_readable(type));
     assert(n % dtype_info(type)->block == 0);
     for (int64_t k = 0; k < n / 32; k++, out += 32) {
-        float d, m;
+        float d, m, half[2];
 
         blocks_fields(type, row, k, &b);
         d = num_from_f16(b.d);
         m = num_from_f16(b.m);
-        switch (type) {
-        case DTYPE_Q4_1:
-        case DTYPE_Q5_1:
-            for (int i = 0; i < 32; i++)
-                out[i] = d * (float)b.code[i] + m;
-            break;
-        case DTYPE_Q5_0:
-            for (int i = 0; i < 32; i++)
-                out[i] = d * (float)(b.code[i] - 16);
-            break;
-        case DTYPE_IQ4_NL:
-            for (int i = 0; i < 32; i++)
-                out[i] = d * (float)blocks_iq4_values[b.code[i]];
-            break;
-        case DTYPE_Q4_K:
-        case DTYPE_Q5_K:
+        if (f->factors) {
             d = d * (float)b.scale;
             m = m * (float)b.min;
-            for (int i = 0; i < 32; i++)
-                out[i] = d * (float)b.code[i] - m;
-            break;
-        case DTYPE_Q6_K:
-            for (int i = 0; i < 32; i++)
-                out[i] = d * (float)b.half[i / 16] * (float)(b.code[i] - 32);
-            break;
-        default: memset(out, 0, 32 * sizeof *out); break;
         }
+        for (int h = 0; h < 2; h++)
+            half[h] = f->halves ? d * (float)b.half[h] : d;
+        for (int i = 0; i < 32; i++)
+            out[i] = half[i / 16] * (float)blocks_value(type, b.code[i]);
+        if (f->minimum)
+            for (int i = 0; i < 32; i++)
+                out[i] = f->minimum > 0 ? out[i] + m : out[i] - m;
     }
 }
 
@@ -224,15 +198,8 @@ bool blocks_finite(enum dtype type, const void *blocks, size_t bytes)
     case DTYPE_F32: return singles_finite(p, n);
     case DTYPE_F16: return halves_finite(p, n, 0x7c00);
     case DTYPE_BF16: return halves_finite(p, n, 0x7f80);
-    case DTYPE_Q8_0:
-    case DTYPE_Q4_0:
-    case DTYPE_Q5_0:
-    case DTYPE_IQ4_NL: return scales_finite(p, n, step, 0);
-    case DTYPE_Q4_1:
-    case DTYPE_Q5_1:
-    case DTYPE_Q4_K:
-    case DTYPE_Q5_K: return scales_finite(p, n, step, 2);
-    case DTYPE_Q6_K: return scales_finite(p + 208, n, step, 0);
-    default: return true;
+    default:
+        return !format_of[type].bits ||
+               scales_finite(p + format_of[type].at, n, step, format_of[type].minimum ? 2 : 0);
     }
 }

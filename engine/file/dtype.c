@@ -6,11 +6,14 @@
 #include <string.h>
 
 static const struct dtype_info table[DTYPE_COUNT] = {
-#define X(name, gguf_id, elements, bytes_, word_, st) \
-    [name] = {                                        \
-        .word = word_, .safetensors = st, .gguf = gguf_id, .block = elements, .bytes = bytes_},
-    DTYPE_TABLE(X)
+#define X(name, gguf, bytes, word, safetensors) \
+    [DTYPE_##name] = {word, safetensors, gguf, 1, bytes},
+    DTYPE_FLOATS(X) DTYPE_INTEGERS(X)
 #undef X
+#define FORMAT(id, name, gguf, blocks, bits, high, zero, minimum, factors, halves, lookup, at) \
+    [DTYPE_##id] = {#name, NULL, gguf, 32 * blocks,                                            \
+                    DTYPE_HEAD(minimum, factors, halves) + blocks * DTYPE_CODES(bits, high)},
+#include "engine/file/formats.def"
 };
 
 const struct dtype_info *dtype_info(enum dtype type)

@@ -4,12 +4,8 @@
  * Float types (F32, F16, BF16): row-major as in the file (width 0), copied, or mapped in place
  * where memory has no room; any alignment of 2. Quantised types: row-interleaved groups of `width`
  * rows (16 for AVX-512 and OpenCL hosts with it, 8 for AVX2 and scalar), the last group padded with
- * zero rows. One layout for all devices. A group holds its blocks in column order; one block of a
- * group of Q4_0 / Q8_0 is scales   width x F16            row r at index r payload  4-byte words
- * word k of row r at index k * width + r where the payload words are those of the GGUF block: Q8_0
- * word k = elements 4k..4k+3, each XOR 0x80 (so: value + 128, unsigned); Q4_0 word k (0..3) = the
- * low nibbles are elements 4k..4k+3, the high nibbles elements 16+4k..16+4k+3, value nibble - 8.
- * Data is 64-byte aligned (mem_pages). Further types: engine/layout/format.h.
+ * zero rows: engine/layout/format.h. One layout for all devices. Data is 64-byte aligned
+ * (mem_pages).
  * Owner: the model. Immutable after load: any thread. The one thing that changes is `raw`: while it
  * is not NULL the rows lie in the mapped file as GGUF has them, data is not filled yet, and only
  * the CPU device can multiply (engine/model/load.h). Whoever reads data calls model_settle first.

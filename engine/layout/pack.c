@@ -2,7 +2,6 @@
  * memory and page faults. */
 #include "engine/layout/pack.h"
 #include "engine/layout/format.h"
-#include "engine/layout/interleave.h"
 #include "engine/base/half.h"
 #include "engine/file/blocks.h"
 
@@ -12,8 +11,7 @@
 
 bool pack_supported(enum dtype type)
 {
-    return type == DTYPE_Q8_0 || type == DTYPE_Q4_0 || type == DTYPE_F32 || type == DTYPE_F16 ||
-           type == DTYPE_BF16 || format_known(type);
+    return format_of[type].bits || type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
 }
 
 int pack_width(enum dtype type, int width)
@@ -172,28 +170,17 @@ void row_from_f32(enum dtype type, const float *x, int64_t n, void *row)
     }
 }
 
-/* One block of four rows into the interleaved block at `out`, as its rows r .. r+3. */
-static void place_blocks(enum dtype type, const uint8_t *const block[4], uint8_t *out, int width,
-                         int r)
-{
-    const uint8_t *payload[4] = {block[0] + 2, block[1] + 2, block[2] + 2, block[3] + 2};
-
-    for (int i = 0; i < 4; i++)
-        memcpy(out + 2 * (r + i), block[i], 2);
-    interleave4(payload, type == DTYPE_Q8_0 ? 8 : 4, type == DTYPE_Q8_0 ? 0x80 : 0,
-                out + 2 * width + 4 * r, 4 * (size_t)width);
-}
-
 static void pack_group(uint8_t *dst, enum dtype to, int width, const uint8_t *src, enum dtype from,
                        int rows, int cols, int group)
 {
-    int block_bytes = dtype_info(to)->bytes, blocks = cols / 32;
-    size_t src_row = dtype_row_bytes(from, cols), src_block = dtype_row_bytes(from, 32);
-    static const uint8_t zero[64];
-    uint8_t quantised[4][64];
+    const struct dtype_info *d = dtype_info(to);
+    int blocks = cols / d->block;
+    size_t src_row = dtype_row_bytes(from, cols), src_block = dtype_row_bytes(from, d->block);
+    static const uint8_t zero[256];
+    uint8_t rounded[4][64]; /* Q8_0, Q4_0: the only formats that rows are rounded to here */
     float x[32];
 
-    for (int b = 0; b < blocks; b++, dst += block_bytes * width) {
+    for (int b = 0; b < blocks; b++, dst += d->bytes * width) {
         /* sixteen rows side by side are too many streams for the hardware: the group behind this
          * one is asked for in a single one */
         for (size_t i = 0; i < src_block * (size_t)width; i += 64)
@@ -214,11 +201,11 @@ static void pack_group(uint8_t *dst, enum dtype to, int width, const uint8_t *sr
                 block[i] = src + (size_t)row * src_row + (size_t)b * src_block;
                 if (from != to) {
                     row_to_f32(from, block[i], 32, x);
-                    row_from_f32(to, x, 32, quantised[i]);
-                    block[i] = quantised[i];
+                    row_from_f32(to, x, 32, rounded[i]);
+                    block[i] = rounded[i];
                 }
             }
-            place_blocks(to, block, dst, width, r);
+            format_pack(to, dst, width, r, block);
         }
     }
 }
@@ -227,10 +214,7 @@ void pack_one(void *dst, enum dtype type, int width, const void *src, int rows, 
 {
     assert(pack_supported(type) && (width == 8 || width == 16));
     assert(group >= 0 && group < pack_groups(rows, width));
-    if (format_known(type))
-        format_pack_group(dst, type, width, src, rows, cols, group);
-    else
-        pack_group(dst, type, width, src, type, rows, cols, group);
+    pack_group(dst, type, width, src, type, rows, cols, group);
 }
 
 static void convert_row(uint8_t *dst, enum dtype to, const uint8_t *src, enum dtype from, int cols)
@@ -260,9 +244,7 @@ void pack_rows(void *dst, enum dtype to, int width, const void *src, enum dtype 
     for (int g = first; g < first + count; g++) {
         uint8_t *at = (uint8_t *)dst + (size_t)g * (size_t)width * dtype_row_bytes(to, cols);
 
-        if (format_known(to))
-            format_pack_group(at, to, width, src, rows, cols, g);
-        else if (width)
+        if (width)
             pack_group(at, to, width, src, from, rows, cols, g);
         else
             convert_row((uint8_t *)dst + (size_t)g * dtype_row_bytes(to, cols), to,

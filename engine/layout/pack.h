@@ -11,8 +11,8 @@
 
 #include <stdbool.h>
 
-/* Whether there are kernels for this type: quantised ones interleaved (Q8_0, Q4_0:
- * engine/layout/matrix.h; the rest: format.h), F32, F16, BF16 row-major. */
+/* Whether there are kernels for this type: quantised ones interleaved (format.h), F32, F16, BF16
+ * row-major. */
 bool pack_supported(enum dtype type);
 /* The width a matrix of this type has in memory: `width` for quantised types, 0 for float types
  * (used in place). */

@@ -1,4 +1,4 @@
-/* Packing of the formats in format.h. Runs once per load, by many threads: word operations on whole
+/* Packing of the quantised formats. Runs once per load, by many threads: word operations on whole
  * rows of bits instead of the field by field reading of engine/file/blocks.c, against which the
  * tests compare it. */
 #include "engine/layout/format.h"
@@ -8,16 +8,6 @@
 #include <string.h>
 
 #define LOW8 0x0f0f0f0f0f0f0f0full
-
-bool format_known(enum dtype type)
-{
-#define X(id, name, blocks, head, bytes) \
-    if (type == id)                      \
-        return true;
-    FORMATS(X)
-#undef X
-    return false;
-}
 
 static uint32_t word_at(const uint8_t *p)
 {
@@ -96,31 +86,35 @@ static uint32_t bit_pairs(const uint8_t *bytes, int shift)
 #endif
 }
 
-/* One block of the file of four rows, to rows r .. r+3 of the unit at `to`. Payloads are made row
- * by row, then interleaved together. */
+/* A superblock of one block. Payloads are interleaved as they are. */
 static void put_simple(enum dtype type, uint8_t *to, int width, int r, const uint8_t *const p[4])
 {
+    const struct format_traits *f = &format_of[type];
+    const int head = format_head(type), payload = head + format_payload(type);
     const uint8_t *q[4];
     uint32_t high[4];
-    int skip = format_head(type);
 
     for (int i = 0; i < 4; i++) {
         memcpy(to + 2 * (r + i), p[i], 2);
-        if (format_has_min(type))
+        if (f->minimum)
             memcpy(to + 2 * (width + r + i), p[i] + 2, 2);
-        high[i] = word_at(p[i] + skip);
-        q[i] = p[i] + skip + (format_has_high(type) ? 4 : 0);
+        if (f->high)
+            high[i] = word_at(p[i] + head);
+        q[i] = p[i] + payload;
     }
-    if (format_has_high(type))
-        put_high(to + skip * width, width, r, high);
-    interleave4(q, 4, 0, to + (dtype_info(type)->bytes - 16) * width + 4 * r, 4 * (size_t)width);
+    if (f->high)
+        put_high(to + head * width, width, r, high);
+    interleave4(q, f->bits, f->bits == 8 ? 0x80 : 0, to + payload * width + 4 * r,
+                4 * (size_t)width);
 }
 
-static void put_k(enum dtype type, uint8_t *to, int width, int r, const uint8_t *const p[4])
+/* Superblocks with 6-bit factors. */
+static void put_factors(enum dtype type, uint8_t *to, int width, int r, const uint8_t *const p[4])
 {
     uint8_t payload[4][16];
     const uint8_t *rows[4] = {payload[0], payload[1], payload[2], payload[3]};
     size_t step = 4 * (size_t)width;
+    bool fifth = format_of[type].high;
     uint32_t high[4];
 
     for (int i = 0; i < 4; i++) {
@@ -132,11 +126,10 @@ static void put_k(enum dtype type, uint8_t *to, int width, int r, const uint8_t 
     to += 16 * width;
     for (int j = 0; j < 8; j++) {
         for (int i = 0; i < 4; i++) {
-            high[i] = type == DTYPE_Q5_K ? bit_plane(p[i] + 16, j) : 0;
-            pair_nibbles(p[i] + (type == DTYPE_Q5_K ? 48 : 16) + j / 2 * 32, (j & 1) * 4,
-                         payload[i]);
+            high[i] = fifth ? bit_plane(p[i] + 16, j) : 0;
+            pair_nibbles(p[i] + (fifth ? 48 : 16) + j / 2 * 32, (j & 1) * 4, payload[i]);
         }
-        if (type == DTYPE_Q5_K) {
+        if (fifth) {
             put_high(to, width, r, high);
             to += 4 * width;
         }
@@ -145,7 +138,8 @@ static void put_k(enum dtype type, uint8_t *to, int width, int r, const uint8_t 
     }
 }
 
-static void put_q6_k(uint8_t *to, int width, int r, const uint8_t *const p[4])
+/* Q6_K: 8-bit factors, two high bits. */
+static void put_halves(uint8_t *to, int width, int r, const uint8_t *const p[4])
 {
     uint8_t payload[4][16];
     const uint8_t *rows[4] = {payload[0], payload[1], payload[2], payload[3]},
@@ -169,31 +163,13 @@ static void put_q6_k(uint8_t *to, int width, int r, const uint8_t *const p[4])
     }
 }
 
-void format_pack_group(void *dst, enum dtype type, int width, const void *src, int rows, int cols,
-                       int group)
+void format_pack(enum dtype type, uint8_t *to, int width, int r, const uint8_t *const from[4])
 {
-    static const uint8_t zero[256];
-    const struct dtype_info *d = dtype_info(type);
-    int units = cols / d->block;
-    uint8_t *to = dst;
-
-    assert(format_known(type) && (width == 8 || width == 16));
-    assert(cols % dtype_info(type)->block == 0 && group * width < rows);
-    for (int u = 0; u < units; u++, to += d->bytes * width)
-        for (int r = 0; r < width; r += 4) {
-            const uint8_t *p[4];
-
-            for (int i = 0; i < 4; i++)
-                p[i] = group * width + r + i < rows
-                           ? (const uint8_t *)src +
-                                 ((size_t)(group * width + r + i) * (size_t)units + (size_t)u) *
-                                     (size_t)d->bytes
-                           : zero;
-            if (type == DTYPE_Q6_K)
-                put_q6_k(to, width, r, p);
-            else if (format_blocks(type) == 8)
-                put_k(type, to, width, r, p);
-            else
-                put_simple(type, to, width, r, p);
-        }
+    assert(format_of[type].bits && (width == 8 || width == 16) && r % 4 == 0 && r < width);
+    if (format_of[type].halves)
+        put_halves(to, width, r, from);
+    else if (format_of[type].factors)
+        put_factors(type, to, width, r, from);
+    else
+        put_simple(type, to, width, r, from);
 }

@@ -239,6 +239,7 @@ void engine_close(struct engine *g)
     mem_free(g->pass.spans);
     mem_free(g->pass.ids);
     mem_free(g->pass.wanted);
+    mem_free(g->pass.ends);
     mem_free(g->pass.logits);
     trace_release(&g->trace);
     trace_release(&g->timeline);
@@ -396,6 +397,20 @@ int engine_session_eval(struct session *s, const int *ids, int n, int chunk, flo
     /* this evaluation took the cancel; the next one starts anew */
     if (rc == ERR_CANCELLED)
         atomic_store(&g->cancel, 0);
+    metrics_refresh(g);
+    return rc;
+}
+
+int engine_sessions_eval(struct session *const *s, int n, const int *ids, struct error *e)
+{
+    struct engine *g = s[0]->engine;
+    struct error own = {0};
+    bool was_busy = g->busy;
+    int rc;
+
+    g->busy = true;
+    rc = session_extend_all(s, n, ids, e ? e : &own);
+    g->busy = was_busy;
     metrics_refresh(g);
     return rc;
 }

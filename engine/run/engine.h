@@ -72,6 +72,9 @@ void engine_session_cancel(struct session *s);
 /* One pass: the next token of every session that answers, and of the prompts that wait as much as
  * keeps those from waiting long. Turns end inside it. false: there is nothing left to do. */
 bool engine_step(struct engine *g);
+/* One pass: ids[i] is appended to session s[i], n different ones (at most -ub), and all of them are
+ * computed together, heads included. Errors as engine_eval. */
+int engine_sessions_eval(struct session *const *s, int n, const int *ids, struct error *e);
 /* As engine_eval_chunked, of this session; chunk 0: -ub. */
 int engine_session_eval(struct session *s, const int *ids, int n, int chunk, float *logits,
                         bool all_logits, struct error *e);

@@ -97,6 +97,7 @@ struct pass {
     struct span *spans;
     const int **ids;
     int *wanted;   /* spans whose logits are wanted */
+    int *ends;     /* session_extend_all: where each ends */
     float *logits; /* (n_sessions, n_vocab), with several sessions */
 };
 
@@ -203,6 +204,8 @@ int session_pass(struct engine *g, int n, bool *again, struct error *e);
 /* ids stand behind the session's computed tokens, to be computed by passes; n_tokens is less than
  * it was where the rotary table changes with the length. Returns the session's length then. */
 int session_append(struct session *s, const int *ids, int n, struct error *e);
+/* a token of each, in one pass */
+int session_extend_all(struct session *const *s, int n, const int *ids, struct error *e);
 int session_extend(struct session *s, const int *ids, int n, int chunk, float *logits,
                    bool all_logits, struct error *e);
 /* to the turn's on_event; frees what it left; remembers a cancel */

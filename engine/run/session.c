@@ -21,6 +21,7 @@ static int pass_room(struct engine *g, int n, struct error *e)
     struct span *spans = mem_resize(p->spans, (size_t)n, sizeof *spans);
     const int **ids = mem_resize(p->ids, (size_t)n, sizeof *ids);
     int *wanted = mem_resize(p->wanted, (size_t)n, sizeof *wanted);
+    int *ends = mem_resize(p->ends, (size_t)n, sizeof *ends);
     float *logits = n > 1 ? mem_resize(p->logits, (size_t)n * (size_t)g->model->hp.n_vocab,
                                        sizeof *logits)
                           : NULL;
@@ -30,8 +31,9 @@ static int pass_room(struct engine *g, int n, struct error *e)
     p->spans = spans ? spans : p->spans;
     p->ids = ids ? ids : p->ids;
     p->wanted = wanted ? wanted : p->wanted;
+    p->ends = ends ? ends : p->ends;
     p->logits = logits ? logits : p->logits;
-    if (!sessions || !parts || !spans || !ids || !wanted || (n > 1 && !logits))
+    if (!sessions || !parts || !spans || !ids || !wanted || !ends || (n > 1 && !logits))
         return error_set(e, ERR_MEMORY, "no memory for %d sessions", n);
     while (g->n_sessions < n)
         sessions[g->n_sessions++] = NULL;
@@ -380,4 +382,38 @@ int session_extend(struct session *s, const int *ids, int n, int chunk, float *l
     if (rc < 0) /* what is left out of the session may be counted another time */
         s->counted = s->counted < s->n_tokens ? s->counted : s->n_tokens;
     return rc;
+}
+
+/* Parts for what is missing of each session up to the token it got; how many. */
+static int parts_missing(struct session *const *s, int n, const int *ends)
+{
+    struct engine *g = s[0]->engine;
+    int parts = 0, left = g->forward.max_rows;
+
+    for (int i = 0; i < n && left > 0; i++) {
+        int missing = ends[i] - s[i]->n_tokens, rows = missing < left ? missing : left;
+
+        if (!missing)
+            continue;
+        g->pass.parts[parts++] = (struct pass_part){
+            .session = s[i], .rows = rows, .logits = rows == missing ? s[i]->logits : NULL};
+        left -= rows;
+    }
+    return parts;
+}
+
+int session_extend_all(struct session *const *s, int n, const int *ids, struct error *e)
+{
+    struct engine *g = s[0]->engine;
+    int rc = 0, tries = 0, parts;
+    bool again;
+
+    for (int i = 0; i < n && rc >= 0; i++)
+        rc = g->pass.ends[i] = session_append(s[i], &ids[i], 1, e);
+    while (rc >= 0 && (parts = parts_missing(s, n, g->pass.ends)) > 0) {
+        rc = session_pass(g, parts, &again, e);
+        if (again && tries++ < RETRIES)
+            rc = 0;
+    }
+    return rc < 0 ? rc : 0;
 }

@@ -9,7 +9,8 @@ static const struct family_key keys[] = {
     KEYS_COMMON,
     {FIELD(common.ffn.experts), KEY_INT, {"expert_count"}, {"moe_num_experts"}, 0, 1, 512},
     {FIELD(common.ffn.used), KEY_INT, {"expert_used_count"}, {"moe_k"}, 0, 1, 16},
-    {FIELD(common.ffn.width), KEY_INT, {"expert_feed_forward_length"}, {"moe_intermediate_size"}, 0, 1, 1 << 20},
+    {FIELD(common.ffn.width), KEY_INT, {"expert_feed_forward_length"},
+     {"moe_intermediate_size"}, 0, 1, 1 << 20},
     KEYS_END,
 };
 
@@ -18,7 +19,8 @@ static const struct family_tensor tensors[] = {
     TENSORS_NORMS,
     TENSORS_ATTENTION,
     TENSORS_EXPERTS,
-    {TENSOR_ROUTER_BIAS, false, {"blk.%l.exp_probs_b.bias"}, {HF "mlp.moe_statics.e_score_correction_bias"}},
+    {TENSOR_ROUTER_BIAS, false, {"blk.%l.exp_probs_b.bias"},
+     {HF "mlp.moe_statics.e_score_correction_bias"}},
     TENSORS_SHARED,
     TENSORS_DENSE,
     TENSORS_END,

@@ -15,7 +15,8 @@ static const struct family_key llama_keys[] = {
 static const struct family_key mixtral_keys[] = {
     KEYS_COMMON,
     KEYS_EXPERTS("intermediate_size"),
-    {FIELD(common.mixer.window), KEY_INT, {"attention.sliding_window"}, {"sliding_window"}, 0, 0, 1 << 27},
+    {FIELD(common.mixer.window), KEY_INT, {"attention.sliding_window"}, {"sliding_window"},
+     0, 0, 1 << 27},
     KEYS_END,
 };
 
@@ -33,7 +34,7 @@ static const struct family_tensor tensors[] = {
 static const char *const ignored[] = {"model.layers.*.self_attn.rotary_emb.inv_freq", NULL};
 static const char *const stops[] = {"<|eot_id|>", "<|eom_id|>", NULL};
 
-#define SHAPE                                                                  \
+#define SHAPE \
     .shape = {.ffn = {.router = {.kind = ROUTER_SOFTMAX, .normalised = true}}, \
               .norms = {.kind = NORM_RMS, .before = true}}
 

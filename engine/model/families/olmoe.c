@@ -8,7 +8,8 @@ static const struct family_key keys[] = {
     KEYS_COMMON,
     {FIELD(common.ffn.experts), KEY_INT, {"expert_count"}, {"num_experts"}, 0, 1, 512},
     {FIELD(common.ffn.used), KEY_INT, {"expert_used_count"}, {"num_experts_per_tok"}, 8, 1, 16},
-    {FIELD(common.ffn.width), KEY_INT, {"expert_feed_forward_length", "feed_forward_length"}, {"intermediate_size"}, 0, 1, 1 << 20},
+    {FIELD(common.ffn.width), KEY_INT, {"expert_feed_forward_length", "feed_forward_length"},
+     {"intermediate_size"}, 0, 1, 1 << 20},
     KEYS_END,
 };
 

@@ -52,8 +52,8 @@ const struct family family_qwen2_moe = {
     .stops = stops,
 };
 
-#define QWEN3_SHAPE(norm)                                                      \
-    .shape = {.mixer = {.qk_norm = QK_NORM_HEAD},                              \
+#define QWEN3_SHAPE(norm) \
+    .shape = {.mixer = {.qk_norm = QK_NORM_HEAD}, \
               .ffn = {.router = {.kind = ROUTER_SOFTMAX, .normalised = norm}}, \
               .norms = {.kind = NORM_RMS, .before = true}}
 

@@ -11,83 +11,90 @@
 #define HF "model.layers.%l."
 
 /* clang-format off */
-#define KEYS_COMMON                                                                              \
-    {FIELD(n_layers), KEY_INT, {"block_count"}, {"num_hidden_layers"}, 0, 1, 1024},             \
-    {FIELD(hidden), KEY_INT, {"embedding_length"}, {"hidden_size"}, 0, 1, 1 << 20},             \
-    {FIELD(common.mixer.heads), KEY_INT, {"attention.head_count"}, {"num_attention_heads"}, 0, 1, 4096}, \
-    {FIELD(common.mixer.kv_heads), KEY_INT, {"attention.head_count_kv"}, {"num_key_value_heads"}, 0, 1, 4096}, \
+#define KEYS_COMMON \
+    {FIELD(n_layers), KEY_INT, {"block_count"}, {"num_hidden_layers"}, 0, 1, 1024}, \
+    {FIELD(hidden), KEY_INT, {"embedding_length"}, {"hidden_size"}, 0, 1, 1 << 20}, \
+    {FIELD(common.mixer.heads), KEY_INT, {"attention.head_count"}, {"num_attention_heads"}, \
+     0, 1, 4096}, \
+    {FIELD(common.mixer.kv_heads), KEY_INT, {"attention.head_count_kv"}, \
+     {"num_key_value_heads"}, 0, 1, 4096}, \
     {FIELD(common.mixer.key_dim), KEY_INT, {"attention.key_length"}, {"head_dim"}, 0, 2, 4096}, \
-    {FIELD(n_vocab), KEY_INT, {"vocab_size"}, {"vocab_size"}, 0, 1, 1 << 24},                   \
-    {FIELD(context_max), KEY_INT, {"context_length"}, {"max_position_embeddings"}, 4096, 1, 1 << 27}, \
-    {FIELD(common.mixer.rope_dims), KEY_INT, {"rope.dimension_count"}, {NULL}, 0, 2, 4096},     \
-    {FIELD(rope_theta), KEY_FLOAT, {"rope.freq_base"}, {"rope_theta", "rope_parameters.rope_theta"}, 10000.0, 1.0, 1e12}, \
-    {FIELD(common.norms.eps), KEY_FLOAT, {"attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"}, \
+    {FIELD(n_vocab), KEY_INT, {"vocab_size"}, {"vocab_size"}, 0, 1, 1 << 24}, \
+    {FIELD(context_max), KEY_INT, {"context_length"}, {"max_position_embeddings"}, \
+     4096, 1, 1 << 27}, \
+    {FIELD(common.mixer.rope_dims), KEY_INT, {"rope.dimension_count"}, {NULL}, 0, 2, 4096}, \
+    {FIELD(rope_theta), KEY_FLOAT, {"rope.freq_base"}, \
+     {"rope_theta", "rope_parameters.rope_theta"}, 10000.0, 1.0, 1e12}, \
+    {FIELD(common.norms.eps), KEY_FLOAT, {"attention.layer_norm_rms_epsilon", \
+     "attention.layer_norm_epsilon"}, \
      {"rms_norm_eps", "layer_norm_eps"}, 1e-5, 1e-12, 1.0}
 
 /* named: the JSON name of an expert's width */
-#define KEYS_EXPERTS(named)                                                                      \
-    {FIELD(common.ffn.experts), KEY_INT, {"expert_count"}, {"num_local_experts", "num_experts", "n_routed_experts"}, 0, 0, 512}, \
+#define KEYS_EXPERTS(named) \
+    {FIELD(common.ffn.experts), KEY_INT, {"expert_count"}, \
+     {"num_local_experts", "num_experts", "n_routed_experts"}, 0, 0, 512}, \
     {FIELD(common.ffn.used), KEY_INT, {"expert_used_count"}, {"num_experts_per_tok"}, 0, 0, 16}, \
     {FIELD(common.ffn.width), KEY_INT, {"expert_feed_forward_length"}, {named}, 0, 1, 1 << 20}
 
 #define KEYS_END {0, KEY_INT, {NULL}, {NULL}, 0, 0, 0}
 
-#define TENSORS_ENDS                                                                             \
-    {TENSOR_EMBEDDINGS, false, {"token_embd.weight"}, {"model.embed_tokens.weight"}},           \
-    {TENSOR_OUTPUT_NORM, true, {"output_norm.weight"}, {"model.norm.weight"}},                  \
+#define TENSORS_ENDS \
+    {TENSOR_EMBEDDINGS, false, {"token_embd.weight"}, {"model.embed_tokens.weight"}}, \
+    {TENSOR_OUTPUT_NORM, true, {"output_norm.weight"}, {"model.norm.weight"}}, \
     {TENSOR_HEAD, true, {"output.weight"}, {"lm_head.weight"}}
 
-#define TENSORS_NORMS                                                                            \
-    {TENSOR_ATTENTION_NORM, true, {"blk.%l.attn_norm.weight"}, {HF "input_layernorm.weight"}},  \
+#define TENSORS_NORMS \
+    {TENSOR_ATTENTION_NORM, true, {"blk.%l.attn_norm.weight"}, {HF "input_layernorm.weight"}}, \
     {TENSOR_EXPERT_NORM, true, {"blk.%l.ffn_norm.weight"}, {HF "post_attention_layernorm.weight"}}
 
-#define TENSORS_ATTENTION                                                                        \
-    {TENSOR_Q, true, {"blk.%l.attn_q.weight"}, {HF "self_attn.q_proj.weight"}},                 \
-    {TENSOR_K, true, {"blk.%l.attn_k.weight"}, {HF "self_attn.k_proj.weight"}},                 \
-    {TENSOR_V, true, {"blk.%l.attn_v.weight"}, {HF "self_attn.v_proj.weight"}},                 \
-    {TENSOR_O, true, {"blk.%l.attn_output.weight"}, {HF "self_attn.o_proj.weight"}},            \
+#define TENSORS_ATTENTION \
+    {TENSOR_Q, true, {"blk.%l.attn_q.weight"}, {HF "self_attn.q_proj.weight"}}, \
+    {TENSOR_K, true, {"blk.%l.attn_k.weight"}, {HF "self_attn.k_proj.weight"}}, \
+    {TENSOR_V, true, {"blk.%l.attn_v.weight"}, {HF "self_attn.v_proj.weight"}}, \
+    {TENSOR_O, true, {"blk.%l.attn_output.weight"}, {HF "self_attn.o_proj.weight"}}, \
     {TENSOR_QKV, true, {"blk.%l.attn_qkv.weight"}, {HF "self_attn.qkv_proj.weight"}}
 
-#define TENSORS_QK_NORM                                                                          \
-    {TENSOR_Q_NORM, false, {"blk.%l.attn_q_norm.weight"}, {HF "self_attn.q_norm.weight"}},      \
+#define TENSORS_QK_NORM \
+    {TENSOR_Q_NORM, false, {"blk.%l.attn_q_norm.weight"}, {HF "self_attn.q_norm.weight"}}, \
     {TENSOR_K_NORM, false, {"blk.%l.attn_k_norm.weight"}, {HF "self_attn.k_norm.weight"}}
 
-#define TENSORS_EXPERTS                                                                          \
-    {TENSOR_ROUTER, false, {"blk.%l.ffn_gate_inp.weight"},                                      \
-     {HF "block_sparse_moe.gate.weight", HF "mlp.router.weight", HF "mlp.gate.weight"}},        \
-    {TENSOR_GATE, false, {"blk.%l.ffn_gate.%e.weight"},                                         \
-     {HF "block_sparse_moe.experts.%e.w1.weight", HF "mlp.experts.%e.gate_proj.weight"}},       \
-    {TENSOR_UP, false, {"blk.%l.ffn_up.%e.weight"},                                             \
-     {HF "block_sparse_moe.experts.%e.w3.weight", HF "mlp.experts.%e.up_proj.weight"}},         \
-    {TENSOR_DOWN, false, {"blk.%l.ffn_down.%e.weight"},                                         \
-     {HF "block_sparse_moe.experts.%e.w2.weight", HF "mlp.experts.%e.down_proj.weight"}},       \
-    {TENSOR_GATES, false, {"blk.%l.ffn_gate_exps.weight"}, {NULL}},                             \
-    {TENSOR_UPS, false, {"blk.%l.ffn_up_exps.weight"}, {NULL}},                                 \
-    {TENSOR_DOWNS, false, {"blk.%l.ffn_down_exps.weight"},                                      \
-     {HF "mlp.experts.down_proj", HF "block_sparse_moe.experts.down_proj"}},                    \
-    {TENSOR_GATE_UPS, false, {"blk.%l.ffn_gate_up_exps.weight"},                                \
+#define TENSORS_EXPERTS \
+    {TENSOR_ROUTER, false, {"blk.%l.ffn_gate_inp.weight"}, \
+     {HF "block_sparse_moe.gate.weight", HF "mlp.router.weight", HF "mlp.gate.weight"}}, \
+    {TENSOR_GATE, false, {"blk.%l.ffn_gate.%e.weight"}, \
+     {HF "block_sparse_moe.experts.%e.w1.weight", HF "mlp.experts.%e.gate_proj.weight"}}, \
+    {TENSOR_UP, false, {"blk.%l.ffn_up.%e.weight"}, \
+     {HF "block_sparse_moe.experts.%e.w3.weight", HF "mlp.experts.%e.up_proj.weight"}}, \
+    {TENSOR_DOWN, false, {"blk.%l.ffn_down.%e.weight"}, \
+     {HF "block_sparse_moe.experts.%e.w2.weight", HF "mlp.experts.%e.down_proj.weight"}}, \
+    {TENSOR_GATES, false, {"blk.%l.ffn_gate_exps.weight"}, {NULL}}, \
+    {TENSOR_UPS, false, {"blk.%l.ffn_up_exps.weight"}, {NULL}}, \
+    {TENSOR_DOWNS, false, {"blk.%l.ffn_down_exps.weight"}, \
+     {HF "mlp.experts.down_proj", HF "block_sparse_moe.experts.down_proj"}}, \
+    {TENSOR_GATE_UPS, false, {"blk.%l.ffn_gate_up_exps.weight"}, \
      {HF "mlp.experts.gate_up_proj", HF "block_sparse_moe.experts.gate_up_proj"}}
 
-#define TENSORS_SHARED                                                                           \
-    {TENSOR_SHARED_GATE, false, {"blk.%l.ffn_gate_shexp.weight"},                               \
-     {HF "mlp.shared_expert.gate_proj.weight", HF "mlp.shared_experts.gate_proj.weight"}},      \
-    {TENSOR_SHARED_UP, false, {"blk.%l.ffn_up_shexp.weight"},                                   \
-     {HF "mlp.shared_expert.up_proj.weight", HF "mlp.shared_experts.up_proj.weight"}},          \
-    {TENSOR_SHARED_DOWN, false, {"blk.%l.ffn_down_shexp.weight"},                               \
-     {HF "mlp.shared_expert.down_proj.weight", HF "mlp.shared_experts.down_proj.weight"}},      \
-    {TENSOR_SHARED_ROUTER, false, {"blk.%l.ffn_gate_inp_shexp.weight"}, {HF "mlp.shared_expert_gate.weight"}}
+#define TENSORS_SHARED \
+    {TENSOR_SHARED_GATE, false, {"blk.%l.ffn_gate_shexp.weight"}, \
+     {HF "mlp.shared_expert.gate_proj.weight", HF "mlp.shared_experts.gate_proj.weight"}}, \
+    {TENSOR_SHARED_UP, false, {"blk.%l.ffn_up_shexp.weight"}, \
+     {HF "mlp.shared_expert.up_proj.weight", HF "mlp.shared_experts.up_proj.weight"}}, \
+    {TENSOR_SHARED_DOWN, false, {"blk.%l.ffn_down_shexp.weight"}, \
+     {HF "mlp.shared_expert.down_proj.weight", HF "mlp.shared_experts.down_proj.weight"}}, \
+    {TENSOR_SHARED_ROUTER, false, {"blk.%l.ffn_gate_inp_shexp.weight"}, \
+     {HF "mlp.shared_expert_gate.weight"}}
 
-#define TENSORS_DENSE                                                                            \
-    {TENSOR_DENSE_GATE, false, {"blk.%l.ffn_gate.weight"}, {HF "mlp.gate_proj.weight"}},        \
-    {TENSOR_DENSE_UP, false, {"blk.%l.ffn_up.weight"}, {HF "mlp.up_proj.weight"}},              \
+#define TENSORS_DENSE \
+    {TENSOR_DENSE_GATE, false, {"blk.%l.ffn_gate.weight"}, {HF "mlp.gate_proj.weight"}}, \
+    {TENSOR_DENSE_UP, false, {"blk.%l.ffn_up.weight"}, {HF "mlp.up_proj.weight"}}, \
     {TENSOR_DENSE_DOWN, false, {"blk.%l.ffn_down.weight"}, {HF "mlp.down_proj.weight"}}
 
 #define TENSORS_END {TENSOR_ROLES, false, {NULL}, {NULL}}
 
-#define ROPE_NAMES                                                                               \
-    .rope_kind = {"rope_scaling.rope_type", "rope_scaling.type", "rope_parameters.rope_type"},  \
-    .rope_short = {"rope_scaling.short_factor", "rope_parameters.short_factor"},                \
-    .rope_long = {"rope_scaling.long_factor", "rope_parameters.long_factor"},                   \
+#define ROPE_NAMES \
+    .rope_kind = {"rope_scaling.rope_type", "rope_scaling.type", "rope_parameters.rope_type"}, \
+    .rope_short = {"rope_scaling.short_factor", "rope_parameters.short_factor"}, \
+    .rope_long = {"rope_scaling.long_factor", "rope_parameters.long_factor"}, \
     .tied = "tie_word_embeddings"
 /* clang-format on */
 

@@ -1,4 +1,4 @@
-/* Scalar dot products of the formats in formats.h: the reference, written from numerics.h and the
+/* Scalar dot products of the quantised formats: the reference, written from numerics.h and the
  * layout alone. */
 #include "engine/device/cpu/kernels/formats.h"
 #include "engine/file/blocks.h"
@@ -13,22 +13,21 @@ static uint16_t half_at(const uint8_t *p)
     return h;
 }
 
-/* The code of element i of row r; block: its 32 columns of the group. */
-static int code_at(enum dtype type, const uint8_t *block, int width, int r, int i)
+/* The value of element i of row r, before scales; block: its 32 columns of the group. */
+static int value_at(enum dtype type, const uint8_t *block, int width, int r, int i)
 {
-    const uint8_t *payload = block + (format_block_bytes(type) - 16) * width;
-    int byte = payload[4 * (i % 16 / 4 * width + r) + i % 4], code = i < 16 ? byte & 15 : byte >> 4;
+    const struct format_traits *f = &format_of[type];
+    const uint8_t *payload = block + format_payload(type) * width;
+    int byte = payload[4 * (i % (4 * f->bits) / 4 * width + r) + i % 4], bit = 4 * r + i % 4,
+        code = f->bits == 8 ? byte
+               : i < 16     ? byte & 15
+                            : byte >> 4;
 
-    if (type == DTYPE_IQ4_NL)
-        return blocks_iq4_values[code];
-    if (format_has_high(type)) {
-        int bit = 4 * r + i % 4;
-
+    if (f->high == 1)
         code |= (block[i / 4 * width / 2 + bit / 8] >> bit % 8 & 1) << 4;
-    }
-    if (type == DTYPE_Q6_K)
+    if (f->high == 2)
         code |= (block[4 * (i / 16 * width + r) + i % 4] >> (2 * (i / 4 % 4)) & 3) << 4;
-    return type == DTYPE_Q5_0 ? code - 16 : type == DTYPE_Q6_K ? code - 32 : code;
+    return blocks_value(type, (uint8_t)code);
 }
 
 /* 6-bit factors of block j: as in the file, the word's bytes being spread over the rows. */
@@ -45,30 +44,31 @@ static void factors(const uint8_t *head, int width, int r, int j, int *scale, in
 static float add_block(enum dtype type, const uint8_t *group, int width, int b, int r,
                        const struct act_block *a, float acc)
 {
-    int per = format_blocks(type), head = format_head(type), j = b % per, scale, min;
-    const uint8_t *superblock =
-        group + (size_t)(b / per) * (size_t)((head + per * format_block_bytes(type)) * width);
-    const uint8_t *block = superblock + (head + j * format_block_bytes(type)) * width;
+    const struct format_traits *f = &format_of[type];
+    int head = format_head(type), j = b % f->blocks, scale, min;
+    const uint8_t *superblock = group +
+                                (size_t)(b / f->blocks) * (size_t)(format_superblock(type) * width),
+                  *block = superblock + (head + j * format_block_bytes(type)) * width;
     float d = num_from_f16(half_at(superblock + 2 * r)),
-          m = format_has_min(type) ? num_from_f16(half_at(superblock + 2 * width + 2 * r)) : 0.0f;
+          m = f->minimum ? num_from_f16(half_at(superblock + 2 * width + 2 * r)) : 0.0f;
     int32_t sum[2] = {0, 0}, s;
 
     for (int i = 0; i < NUM_BLOCK; i++)
-        sum[i / 16] += code_at(type, block, width, r, i) * a->q[i];
+        sum[i / 16] += value_at(type, block, width, r, i) * a->q[i];
     s = sum[0] + sum[1];
-    if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
+    if (f->factors) {
         factors(superblock, width, r, j, &scale, &min);
         d = d * (float)scale;
-        m = -(m * (float)min);
+        m = m * (float)min;
     }
-    if (type == DTYPE_Q6_K) {
+    if (f->halves) {
         const int8_t *halves = (const int8_t *)superblock + 2 * width + 4 * (j / 2 * width + r) +
                                j % 2 * 2;
 
         s = sum[0] * halves[0] + sum[1] * halves[1];
     }
     acc = fmaf((float)s, d * a->d, acc);
-    return format_has_min(type) ? fmaf((float)a->sum, m * a->d, acc) : acc;
+    return f->minimum ? fmaf((float)a->sum, (float)f->minimum * m * a->d, acc) : acc;
 }
 
 static void dot(enum dtype type, const void *group, int width, int cols,
@@ -89,16 +89,15 @@ static void dot(enum dtype type, const void *group, int width, int cols,
         }
 }
 
-#define X(type, name, blocks, head, bytes)                                            \
-    void format_##name##_scalar(const void *weights, int groups, int width, int cols, \
-                                const struct act_block *panel, int nt, float *out,    \
-                                ptrdiff_t out_stride)                                 \
-    {                                                                                 \
-        const uint8_t *group = weights;                                               \
-                                                                                      \
-        for (int g = 0; g < groups;                                                   \
-             g++, group += dtype_row_bytes(type, cols) * (size_t)width, out += width) \
-            dot(type, group, width, cols, panel, nt, out, out_stride);                \
+#define FORMAT(id, name, ...)                                                               \
+    void dot_##name##_scalar(const void *weights, int groups, int width, int cols,          \
+                             const struct act_block *panel, int nt, float *out,             \
+                             ptrdiff_t out_stride)                                          \
+    {                                                                                       \
+        const uint8_t *group = weights;                                                     \
+                                                                                            \
+        for (int g = 0; g < groups;                                                         \
+             g++, group += dtype_row_bytes(DTYPE_##id, cols) * (size_t)width, out += width) \
+            dot(DTYPE_##id, group, width, cols, panel, nt, out, out_stride);                \
     }
-FORMATS(X)
-#undef X
+#include "engine/file/formats.def"

@@ -8,87 +8,69 @@
  * that two blocks share does no harm. Where a group ends the prefetches go on in the next, so that
  * it does not begin cold. The sums' bits are those of kernels_avx512.c: integers are exact in any
  * order. */
-#include "engine/device/cpu/kernels/formats.h"
-
 #if defined(__AVX512VNNI__)
 #include "engine/device/cpu/kernels/prefetch.h"
-#include "engine/device/cpu/kernels/unpack_avx512.h"
+#include "engine/device/cpu/kernels/vector_avx512.h"
+
+#include "engine/device/cpu/kernels/unpack.inc"
 
 /* groups with fewer bytes are read one after the other: four side by side would be over before they
  * run */
 #define SHORT ((size_t)12 << 10)
 
-INLINE __m512i four(const int8_t *p)
+INLINE bool is_plain_nibbles(enum dtype type)
 {
-    int32_t x;
-
-    memcpy(&x, p, 4);
-    return _mm512_set1_epi32(x);
+    return format_of[type].bits == 4 && !format_of[type].high && !format_of[type].lookup;
 }
 
 /* The integer sum of a block: two chains, for a multiply-add takes five cycles. Formats of plain
  * nibbles leave the high ones where they are, sixteen times their value, which costs no shift a
  * word. */
-INLINE __m512i nibble_sum(const uint8_t *payload, const struct act_block *a, int start)
+INLINE vi nibble_sum(const uint8_t *payload, const struct act_block *a, int start)
 {
-    __m512i low = _mm512_set1_epi32(start), high = _mm512_setzero_si512(),
-            nibble = _mm512_set1_epi8(15);
+    vi low = vi_set1(start), high = vi_set1(0), nibble = vi_set1_byte(15);
 
     for (int k = 0; k < 4; k++) {
-        __m512i x = _mm512_loadu_si512(payload + 64 * k);
+        vi x = vi_load(payload + 64 * k);
 
-        low = _mm512_dpbusd_epi32(low, _mm512_and_si512(x, nibble), four(a->q + 4 * k));
-        high = _mm512_dpbusd_epi32(high, _mm512_andnot_si512(nibble, x), four(a->q + 16 + 4 * k));
+        low = vi_dp4(low, vi_and(x, nibble), vi_broadcast(a->q + 4 * k));
+        high = vi_dp4(high, _mm512_andnot_si512(nibble, x), vi_broadcast(a->q + 16 + 4 * k));
     }
     return _mm512_add_epi32(low, _mm512_srai_epi32(high, 4));
 }
 
-INLINE __m512i word_sum(const __m512i *w, const int8_t *q, const int words, int start)
+INLINE vi word_sum(const vi *w, const int8_t *q, const int words, int start)
 {
-    __m512i even = _mm512_set1_epi32(start), odd = _mm512_setzero_si512();
+    vi even = vi_set1(start), odd = vi_set1(0);
 
     for (int k = 0; k < words; k += 2) {
-        even = _mm512_dpbusd_epi32(even, w[k], four(q + 4 * k));
-        odd = _mm512_dpbusd_epi32(odd, w[k + 1], four(q + 4 * k + 4));
+        even = vi_dp4(even, w[k], vi_broadcast(q + 4 * k));
+        odd = vi_dp4(odd, w[k + 1], vi_broadcast(q + 4 * k + 4));
     }
     return _mm512_add_epi32(even, odd);
 }
 
-INLINE __m512 block_step(enum dtype type, const uint8_t *data, const struct superblock_scales *sb,
-                         int j, const struct act_block *a, __m512 acc)
+INLINE vf block_step(enum dtype type, const uint8_t *data, const struct superblock_scales *sb,
+                     int j, const struct act_block *a, vf acc)
 {
-    __m512 d = _mm512_set1_ps(a->d), f, scale = sb->d, min = sb->m;
     struct unpacked_block b;
+    vf sum;
 
-    if (type == DTYPE_Q4_0 || type == DTYPE_Q4_1 || type == DTYPE_Q4_K) {
-        f = _mm512_cvtepi32_ps(nibble_sum(data, a, type == DTYPE_Q4_0 ? a->m8 : 0));
-        if (type == DTYPE_Q4_K) {
-            scale = _mm512_mul_ps(sb->d, byte_of(sb->scales[j / 4], j & 3));
-            min = _mm512_mul_ps(sb->m, byte_of(sb->mins[j / 4], j & 3));
-        }
+    read_block_scales(type, sb, j, &b);
+    if (is_plain_nibbles(type)) {
+        sum = vi_to_vf(nibble_sum(data, a, format_sum_start(type, a)));
     } else {
-        read_block(type, data, sb, j, &b);
-        scale = b.d;
-        min = b.m;
-        if (type == DTYPE_Q6_K) {
-            f = _mm512_mul_ps(_mm512_cvtepi32_ps(word_sum(b.w, a->q, 4, -32 * a->low)), b.f0);
-            f = _mm512_fmadd_ps(_mm512_cvtepi32_ps(
-                                    word_sum(b.w + 4, a->q + 16, 4, -32 * (a->sum - a->low))),
-                                b.f1, f);
+        unpack(type, data, VL, 0, b.w);
+        if (format_of[type].halves) {
+            sum = add_half(&b, 0, word_sum(b.w, a->q, 4, format_half_start(type, a, 0)),
+                           vf_set1(0.0f));
+            sum = add_half(&b, 1, word_sum(b.w + 4, a->q + 16, 4, format_half_start(type, a, 1)),
+                           sum);
         } else {
-            int start = type == DTYPE_Q8_0 || type == DTYPE_IQ4_NL ? a->m128
-                        : type == DTYPE_Q5_0                       ? 2 * a->m8
-                                                                   : 0;
-
-            f = _mm512_cvtepi32_ps(word_sum(b.w, a->q, 8, start));
+            sum = vi_to_vf(word_sum(b.w, a->q, 8, format_sum_start(type, a)));
         }
     }
-    acc = _mm512_fmadd_ps(f, _mm512_mul_ps(scale, d), acc);
-    if (type == DTYPE_Q4_1 || type == DTYPE_Q5_1)
-        acc = _mm512_fmadd_ps(_mm512_set1_ps(a->fsum), _mm512_mul_ps(min, d), acc);
-    if (type == DTYPE_Q4_K || type == DTYPE_Q5_K)
-        acc = _mm512_fnmadd_ps(_mm512_set1_ps(a->fsum), _mm512_mul_ps(min, d), acc);
-    return acc;
+    return add_block(type, &b, sum, a, acc);
 }
 
 /* ns (a constant) groups of 16 rows from `at`; reading goes on at `next`. */
@@ -96,7 +78,7 @@ INLINE void gemv_groups(enum dtype type, const uint8_t *const *at, const uint8_t
                         float *const *out, const int ns, int n, const struct act_block *a)
 {
     enum { FAR = PREFETCH_GEMV_FAR, NEAR = PREFETCH_GEMV_NEAR };
-    const int per = format_blocks(type), head_bytes = format_head(type) * 16,
+    const int per = format_of[type].blocks, head_bytes = format_head(type) * 16,
               block_bytes = format_block_bytes(type) * 16, step = block_bytes + head_bytes / per;
     const size_t superblock_bytes = (size_t)(head_bytes + per * block_bytes),
                  total = superblock_bytes * (size_t)(n / per);
@@ -104,7 +86,7 @@ INLINE void gemv_groups(enum dtype type, const uint8_t *const *at, const uint8_t
                  near_end = total > NEAR ? total - NEAR : 0;
     /* no pointers: a hint may lead anywhere */
     uintptr_t here[KERNEL_GEMV_GROUPS], after[KERNEL_GEMV_GROUPS];
-    __m512 acc[KERNEL_GEMV_GROUPS], saved[2][KERNEL_GEMV_GROUPS];
+    vf acc[KERNEL_GEMV_GROUPS], saved[KERNEL_GEMV_GROUPS][2];
     struct superblock_scales sb[KERNEL_GEMV_GROUPS];
     size_t pos = 0;
     int j = 0;
@@ -117,7 +99,7 @@ INLINE void gemv_groups(enum dtype type, const uint8_t *const *at, const uint8_t
         int end = (int)((int64_t)(quarter + 1) * n / 4);
 
         for (int s = 0; s < ns; s++)
-            acc[s] = _mm512_setzero_ps();
+            acc[s] = vf_set1(0.0f);
         for (; b < end; b++, a++) {
             size_t data = pos + (j == 0 ? (size_t)head_bytes : 0);
 
@@ -130,21 +112,14 @@ INLINE void gemv_groups(enum dtype type, const uint8_t *const *at, const uint8_t
                     _mm_prefetch((const char *)(soon + (uintptr_t)i), _MM_HINT_T0);
                 }
                 if (j == 0)
-                    read_superblock_scales(type, at[s] + pos, &sb[s]);
+                    read_superblock_scales(type, at[s] + pos, VL, 0, &sb[s]);
                 acc[s] = block_step(type, at[s] + data, &sb[s], j, a, acc[s]);
             }
             pos = data + (size_t)block_bytes;
             j = j + 1 == per ? 0 : j + 1;
         }
-        for (int s = 0; s < ns; s++) {
-            if (quarter == 0 || quarter == 2)
-                saved[quarter / 2][s] = acc[s];
-            else if (quarter == 1)
-                saved[0][s] = _mm512_add_ps(saved[0][s], acc[s]);
-            else
-                _mm512_storeu_ps(out[s],
-                                 _mm512_add_ps(saved[0][s], _mm512_add_ps(saved[1][s], acc[s])));
-        }
+        for (int s = 0; s < ns; s++)
+            keep_quarter(quarter, acc[s], saved[s], out[s]);
     }
 }
 
@@ -167,13 +142,10 @@ INLINE void gemv_any(enum dtype type, const struct kernel_gemv *s, int cols,
     }
 }
 
-#define X(type, name, blocks, head, bytes)                                                      \
+#define FORMAT(id, name, ...)                                                                   \
     void gemv_##name##_avx512(const struct kernel_gemv *s, int cols, const struct act_block *a) \
     {                                                                                           \
-        gemv_any(type, s, cols, a);                                                             \
+        gemv_any(DTYPE_##id, s, cols, a);                                                       \
     }
-FORMATS(X)
-X(DTYPE_Q8_0, q8_0, , , )
-X(DTYPE_Q4_0, q4_0, , , )
-#undef X
+#include "engine/file/formats.def"
 #endif

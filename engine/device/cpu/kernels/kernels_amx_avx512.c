@@ -9,11 +9,11 @@
  * product of a block must leave the tiles before the next, since each has a scale of its own: 16
  * rows stored, and three float operations a row that find only one port open while tiles are in
  * use. That, not the unit's multiplications, is what bounds these kernels. */
-#include "engine/device/cpu/kernels/formats.h"
-
 #if defined(__AVX512VNNI__)
 #include "engine/device/cpu/kernels/prefetch.h"
-#include "engine/device/cpu/kernels/unpack_avx512.h"
+#include "engine/device/cpu/kernels/vector_avx512.h"
+
+#include "engine/device/cpu/kernels/unpack.inc"
 
 #define TOKENS_LEAST 8 /* with fewer the vector kernels win */
 #define TOKENS_MOST 16
@@ -33,7 +33,7 @@ enum kind { PLAIN, MINIMUM, HALVES };
 
 static inline enum kind kind_of(enum dtype type)
 {
-    return type == DTYPE_Q6_K ? HALVES : format_has_min(type) ? MINIMUM : PLAIN;
+    return format_of[type].halves ? HALVES : format_of[type].minimum ? MINIMUM : PLAIN;
 }
 
 /* Some blocks of one row group. */
@@ -253,37 +253,38 @@ RUNS(halves, HALVES)
 /* Blocks first .. first+count-1 of a group. */
 INLINE void read_piece(enum dtype type, const uint8_t *group, int first, int count, struct piece *p)
 {
-    const int per = format_blocks(type), head_bytes = format_head(type) * 16,
+    const int per = format_of[type].blocks, head_bytes = format_head(type) * 16,
               block_bytes = format_block_bytes(type) * 16;
     const uint8_t *superblock = group +
                                 (size_t)(first / per) * (size_t)(head_bytes + per * block_bytes);
-    __m512i zero = _mm512_set1_epi8((char)format_zero(type));
+    __m512i zero = _mm512_set1_epi8((char)format_of[type].zero);
     struct superblock_scales sb;
     struct unpacked_block b;
 
-    read_superblock_scales(type, superblock, &sb);
+    read_superblock_scales(type, superblock, VL, 0, &sb);
     for (int i = 0, j = first % per; i < count; i++) {
         const uint8_t *data = superblock + head_bytes + j * block_bytes;
 
         for (int k = 0; k < block_bytes + head_bytes / per; k += 64)
             _mm_prefetch((const char *)data + PREFETCH_AMX_GEMM + k, _MM_HINT_T1);
-        read_block(type, data, &sb, j, &b);
+        read_block_scales(type, &sb, j, &b);
+        unpack(type, data, VL, 0, b.w);
         for (int k = 0; k < 8; k++)
             _mm512_store_si512(p->weights[i] + 64 * k,
-                               format_zero(type) ? _mm512_sub_epi8(b.w[k], zero) : b.w[k]);
+                               format_of[type].zero ? _mm512_sub_epi8(b.w[k], zero) : b.w[k]);
         _mm512_store_ps(p->d[i], b.d);
-        if (type == DTYPE_Q4_K || type == DTYPE_Q5_K)
+        if (format_of[type].minimum < 0)
             _mm512_store_ps(p->m[i], _mm512_xor_ps(b.m, _mm512_set1_ps(-0.0f)));
-        else if (format_has_min(type))
+        else if (format_of[type].minimum)
             _mm512_store_ps(p->m[i], b.m);
-        if (type == DTYPE_Q6_K) {
-            _mm512_store_ps(p->f[i][0], b.f0);
-            _mm512_store_ps(p->f[i][1], b.f1);
+        if (format_of[type].halves) {
+            _mm512_store_ps(p->f[i][0], b.half[0]);
+            _mm512_store_ps(p->f[i][1], b.half[1]);
         }
         if (++j == per && i + 1 < count) {
             j = 0;
             superblock += head_bytes + per * block_bytes;
-            read_superblock_scales(type, superblock, &sb);
+            read_superblock_scales(type, superblock, VL, 0, &sb);
         }
     }
 }
@@ -349,16 +350,11 @@ INLINE void dot_any(enum dtype type, const void *weights, int groups, int width,
     }
 }
 
-#define DOT(type, name)                                                            \
-    void format_##name##_amx(const void *weights, int groups, int width, int cols, \
-                             const struct act_block *panel, int nt, float *out,    \
-                             ptrdiff_t out_stride)                                 \
-    {                                                                              \
-        dot_any(type, weights, groups, width, cols, panel, nt, out, out_stride);   \
+#define FORMAT(id, name, ...)                                                                      \
+    void dot_##name##_amx(const void *weights, int groups, int width, int cols,                    \
+                          const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride) \
+    {                                                                                              \
+        dot_any(DTYPE_##id, weights, groups, width, cols, panel, nt, out, out_stride);             \
     }
-#define X(type, name, blocks, head, bytes) DOT(type, name)
-FORMATS(X)
-#undef X
-DOT(DTYPE_Q8_0, q8_0)
-DOT(DTYPE_Q4_0, q4_0)
+#include "engine/file/formats.def"
 #endif

@@ -3,13 +3,8 @@
 #include "engine/device/cpu/kernels/formats.h"
 
 #if defined(__AVX512VNNI__)
-#include "engine/device/cpu/kernels/prefetch_avx512.h"
-#include "engine/device/cpu/kernels/quarters_avx512.h"
+#include "engine/device/cpu/kernels/vector_avx512.h"
 
-#include <immintrin.h>
-#include <string.h>
-
-#define VL 16
 #define QUERY_TILE_SMALL 4
 #define QUERY_TILE_SMALL_QUARTERS 4
 #define QUERY_TILE_SMALL_VECTORS 4
@@ -18,133 +13,6 @@
 #define QUERY_TILE_LARGE_VECTORS 2
 #define FLOAT_TOKENS 6
 #define FLOAT_NATIVE __builtin_cpu_supports("avx512bf16")
-
-typedef __m512 vf;
-
-static inline vf vf_load(const float *p)
-{
-    return _mm512_loadu_ps(p);
-}
-static inline void vf_store(float *p, vf x)
-{
-    _mm512_storeu_ps(p, x);
-}
-static inline vf vf_set1(float x)
-{
-    return _mm512_set1_ps(x);
-}
-static inline vf vf_add(vf a, vf b)
-{
-    return _mm512_add_ps(a, b);
-}
-static inline vf vf_sub(vf a, vf b)
-{
-    return _mm512_sub_ps(a, b);
-}
-static inline vf vf_mul(vf a, vf b)
-{
-    return _mm512_mul_ps(a, b);
-}
-static inline vf vf_fma(vf a, vf b, vf c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-static inline vf vf_max(vf a, vf b)
-{
-    return _mm512_max_ps(a, b);
-}
-static inline vf vf_min(vf a, vf b)
-{
-    return _mm512_min_ps(a, b);
-}
-static inline vf vf_neg(vf a)
-{
-    return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f));
-}
-static inline float vf_sum(vf a)
-{
-    return _mm512_reduce_add_ps(a);
-}
-
-/* 2^n from the low bits of t = n + magic. */
-static inline vf vf_exp_scale(vf t)
-{
-    return _mm512_castsi512_ps(
-        _mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(t), _mm512_set1_epi32(127)), 23));
-}
-
-static inline vf vf_zero_below(vf y, vf x, float limit)
-{
-    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_NLT_UQ), y);
-}
-
-static inline vf vf_recip_start(vf x)
-{
-    __m512i u = _mm512_castps_si512(x), sign = _mm512_set1_epi32((int)0x80000000u);
-
-    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_sub_epi32(_mm512_set1_epi32(0x7ef311c7),
-                                                                _mm512_andnot_si512(sign, u)),
-                                               _mm512_and_si512(u, sign)));
-}
-
-static inline vf vf_from_f16(const void *p)
-{
-    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
-}
-static inline vf vf_from_i8(const void *p)
-{
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
-}
-static inline vf vf_from_bf16(const void *p)
-{
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
-}
-
-/* The odd and the even ones of 32 BF16 numbers; two of each pair times two, the odd ones first
- * (rule 11). */
-static inline vf vf_from_odd(const void *p)
-{
-    return _mm512_castsi512_ps(
-        _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000u)));
-}
-static inline vf vf_from_even(const void *p)
-{
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
-}
-static inline vf vf_pairs(vf w, vf x, vf sum)
-{
-    return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)x);
-}
-
-/* n F16 numbers as floats. */
-static inline void vec_halves(const void *p, int n, float *out)
-{
-    const uint16_t *h = p;
-
-    for (; n >= 4; n -= 4, h += 4, out += 4)
-        _mm_storeu_ps(out, _mm_cvtph_ps(_mm_loadl_epi64((const void *)h)));
-    for (; n > 0; n--, h++, out++)
-        *out = _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*h)));
-}
-
-/* Lane j += lane j + s for s = 4, 2, 1 of the eight in x. */
-static inline float fold8(__m256 x)
-{
-    __m128 h = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-
-    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
-    return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
-}
-
-static inline float vf_fold(vf x)
-{
-    return fold8(_mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)));
-}
-
-static inline float vf_largest(vf x)
-{
-    return _mm512_reduce_max_ps(x);
-}
 
 static void to_f16(const float *x, int n, uint16_t *out)
 {
@@ -319,205 +187,6 @@ static void quantise(const float *x, int cols, struct act_block *out, int stride
     }
 }
 
-static inline __m512i broadcast(const int8_t *p)
-{
-    int32_t x;
-
-    memcpy(&x, p, 4);
-    return _mm512_set1_epi32(x);
-}
-
-/* Words k and k + 4 of a block: with Q4_0 the low and the high nibbles of the same bytes. */
-INLINE void unpack_two(enum dtype type, const uint8_t *payload, int k, __m512i *low, __m512i *high)
-{
-    __m512i x = _mm512_loadu_si512(payload + 64 * k), nibble = _mm512_set1_epi8(15);
-
-    *low = type == DTYPE_Q8_0 ? x : _mm512_and_si512(x, nibble);
-    *high = type == DTYPE_Q8_0 ? _mm512_loadu_si512(payload + 64 * (k + 4))
-                               : _mm512_and_si512(_mm512_srli_epi16(x, 4), nibble);
-}
-
-INLINE int32_t start_of(enum dtype type, const struct act_block *a)
-{
-    return type == DTYPE_Q8_0 ? a->m128 : a->m8;
-}
-
-INLINE size_t block_bytes(enum dtype type)
-{
-    return (size_t)(type == DTYPE_Q8_0 ? 34 : 18) * 16;
-}
-
-/* One block of ng groups for nt tokens (both constants) into their accumulators. The chains of all
- * nt * ng integer sums stand side by side in program order: a multiply-add takes five cycles, two
- * start each cycle, and the scheduler is too small to find that many by itself. */
-INLINE void block_step(enum dtype type, __m512i w[2][8], const __m512 dw[2], const int ng,
-                       const struct act_block *a, const int nt, __m512 acc[][2])
-{
-    __m512i s[4][2];
-
-    for (int t = 0; t < nt; t++)
-        for (int g = 0; g < ng; g++)
-            s[t][g] = _mm512_set1_epi32(start_of(type, &a[t]));
-#pragma GCC unroll 8
-    for (int k = 0; k < 8; k++)
-#pragma GCC unroll 4
-        for (int t = 0; t < nt; t++) {
-            __m512i x = broadcast(a[t].q + 4 * k);
-
-            for (int g = 0; g < ng; g++)
-                s[t][g] = _mm512_dpbusd_epi32(s[t][g], w[g][k], x);
-        }
-    for (int t = 0; t < nt; t++) {
-        __m512 d = _mm512_set1_ps(a[t].d);
-
-        for (int g = 0; g < ng; g++)
-            acc[t][g] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t][g]), _mm512_mul_ps(dw[g], d),
-                                        acc[t][g]);
-    }
-}
-
-/* ng (1 or 2) groups by any number of tokens, whose sums stay in the first-level cache. Two groups
- * share the broadcast activations, which halves the loads. */
-INLINE void dot_panel(enum dtype type, const uint8_t *group, const int ng, int n,
-                      const struct act_block *a, int nt, float *out, ptrdiff_t stride)
-{
-    const size_t bytes = block_bytes(type), next = bytes * (size_t)n;
-    __m512 acc[KERNEL_TILE][2], saved[KERNEL_TILE][2][2];
-
-    for (int quarter = 0, b = 0; quarter < 4; quarter++) {
-        int end = (int)((int64_t)(quarter + 1) * n / 4);
-
-        for (int t = 0; t < nt; t++)
-            for (int g = 0; g < ng; g++)
-                acc[t][g] = _mm512_setzero_ps();
-        for (; b < end; b++, group += bytes, a += nt) {
-            struct prefetch ahead = prefetch_from(group, (size_t)(n - b) * bytes, next, ng);
-            __m512 dw[2];
-            __m512i w[2][8];
-            int t = 0;
-
-            for (int g = 0; g < ng; g++) {
-                const uint8_t *at = group + (size_t)g * next;
-
-                dw[g] = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at));
-#pragma GCC unroll 4
-                for (int k = 0; k < 4; k++)
-                    unpack_two(type, at + 32, k, &w[g][k], &w[g][k + 4]);
-            }
-            prefetch_part(&ahead, ng, (int)bytes, 0, 1);
-            for (; t + 4 <= nt; t += 4)
-                block_step(type, w, dw, ng, a + t, 4, acc + t);
-            if (nt - t == 3)
-                block_step(type, w, dw, ng, a + t, 3, acc + t);
-            else if (nt - t == 2)
-                block_step(type, w, dw, ng, a + t, 2, acc + t);
-            else if (nt - t == 1)
-                block_step(type, w, dw, ng, a + t, 1, acc + t);
-        }
-        for (int t = 0; t < nt; t++)
-            keep_quarter(quarter, acc[t], saved[t], ng, out + t * stride);
-    }
-}
-
-/* Two groups by nt (a constant, at most KERNEL_SMALL_BATCH) tokens: all sums in registers, each
- * pair of weight words unpacked where it is used. */
-INLINE void dot_small_batch(enum dtype type, const uint8_t *group, int n, const struct act_block *a,
-                            const int nt, float *out, ptrdiff_t stride)
-{
-    const size_t bytes = block_bytes(type), next = bytes * (size_t)n;
-    __m512 acc[KERNEL_SMALL_BATCH][2], saved[KERNEL_SMALL_BATCH][2][2];
-
-    for (int quarter = 0, b = 0; quarter < 4; quarter++) {
-        int end = (int)((int64_t)(quarter + 1) * n / 4);
-
-#pragma GCC unroll 6
-        for (int t = 0; t < nt; t++)
-            acc[t][0] = acc[t][1] = _mm512_setzero_ps();
-        for (; b < end; b++, group += bytes, a += nt) {
-            struct prefetch ahead = prefetch_from(group, (size_t)(n - b) * bytes, next, 2);
-            __m512 dw[2] = {_mm512_cvtph_ps(_mm256_loadu_si256((const void *)group)),
-                            _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(group + next)))};
-            __m512i s[KERNEL_SMALL_BATCH][2];
-
-#pragma GCC unroll 6
-            for (int t = 0; t < nt; t++)
-                s[t][0] = s[t][1] = _mm512_set1_epi32(start_of(type, &a[t]));
-#pragma GCC unroll 4
-            for (int k = 0; k < 4; k++) {
-                __m512i low[2], high[2];
-
-                prefetch_part(&ahead, 2, (int)bytes, k, 4);
-                unpack_two(type, group + 32, k, &low[0], &high[0]);
-                unpack_two(type, group + next + 32, k, &low[1], &high[1]);
-#pragma GCC unroll 6
-                for (int t = 0; t < nt; t++) {
-                    __m512i x = broadcast(a[t].q + 4 * k);
-
-                    s[t][0] = _mm512_dpbusd_epi32(s[t][0], low[0], x);
-                    s[t][1] = _mm512_dpbusd_epi32(s[t][1], low[1], x);
-                }
-#pragma GCC unroll 6
-                for (int t = 0; t < nt; t++) {
-                    __m512i x = broadcast(a[t].q + 16 + 4 * k);
-
-                    s[t][0] = _mm512_dpbusd_epi32(s[t][0], high[0], x);
-                    s[t][1] = _mm512_dpbusd_epi32(s[t][1], high[1], x);
-                }
-            }
-#pragma GCC unroll 6
-            for (int t = 0; t < nt; t++) {
-                __m512 d = _mm512_set1_ps(a[t].d);
-
-                acc[t][0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t][0]), _mm512_mul_ps(dw[0], d),
-                                            acc[t][0]);
-                acc[t][1] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t][1]), _mm512_mul_ps(dw[1], d),
-                                            acc[t][1]);
-            }
-        }
-#pragma GCC unroll 6
-        for (int t = 0; t < nt; t++)
-            keep_quarter(quarter, acc[t], saved[t], 2, out + t * stride);
-    }
-}
-
-INLINE void dot_any(enum dtype type, const void *weights, int groups, int width, int cols,
-                    const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
-{
-    const uint8_t *at = weights;
-    size_t bytes = dtype_row_bytes(type, cols) * 16;
-    int n = cols / NUM_BLOCK;
-
-    if (width != 16) {
-        kernels_avx2.dot[type](weights, groups, width, cols, panel, nt, out, out_stride);
-        return;
-    }
-    for (; groups >= 2; groups -= 2, at += 2 * bytes, out += 32) {
-        switch (nt) {
-        case 1: dot_small_batch(type, at, n, panel, 1, out, out_stride); break;
-        case 2: dot_small_batch(type, at, n, panel, 2, out, out_stride); break;
-        case 3: dot_small_batch(type, at, n, panel, 3, out, out_stride); break;
-        case 4: dot_small_batch(type, at, n, panel, 4, out, out_stride); break;
-        case 5: dot_small_batch(type, at, n, panel, 5, out, out_stride); break;
-        case 6: dot_small_batch(type, at, n, panel, 6, out, out_stride); break;
-        default: dot_panel(type, at, 2, n, panel, nt, out, out_stride); break;
-        }
-    }
-    if (groups)
-        dot_panel(type, at, 1, n, panel, nt, out, out_stride);
-}
-
-static void dot_q8_0(const void *weights, int groups, int width, int cols,
-                     const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
-{
-    dot_any(DTYPE_Q8_0, weights, groups, width, cols, panel, nt, out, out_stride);
-}
-
-static void dot_q4_0(const void *weights, int groups, int width, int cols,
-                     const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
-{
-    dot_any(DTYPE_Q4_0, weights, groups, width, cols, panel, nt, out, out_stride);
-}
-
 static uint64_t read_all(const void *p, size_t n)
 {
     const char *at = p;
@@ -556,8 +225,16 @@ const struct kernels kernels_avx512 = {
     .width = 16,
     .tile = 24,
     .quantise = quantise,
-    .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(avx512)},
-    .gemv = {FORMAT_GEMVS(avx512)},
+    .dot =
+        {
+#define FORMAT(id, name, ...) [DTYPE_##id] = dot_##name##_avx512,
+#include "engine/file/formats.def"
+        },
+    .gemv =
+        {
+#define FORMAT(id, name, ...) [DTYPE_##id] = gemv_##name##_avx512,
+#include "engine/file/formats.def"
+        },
     .dot_raw = {[DTYPE_Q8_0] = raw_dot_q8_0_avx512, [DTYPE_Q4_0] = raw_dot_q4_0_avx512},
     VECTOR_KERNELS,
 };

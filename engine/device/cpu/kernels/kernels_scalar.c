@@ -19,65 +19,6 @@ static void quantise(const float *x, int cols, struct act_block *out, int stride
     }
 }
 
-/* Unsigned weight i (0..31) of row r in an interleaved block. */
-static int weight_q8_0(const uint8_t *payload, int width, int r, int i)
-{
-    return payload[4 * (i / 4 * width + r) + i % 4];
-}
-
-static int weight_q4_0(const uint8_t *payload, int width, int r, int i)
-{
-    int byte = payload[4 * (i % 16 / 4 * width + r) + i % 4];
-
-    return i < 16 ? byte & 15 : byte >> 4;
-}
-
-static void dot_quantised(const uint8_t *group, int width, int cols, const struct act_block *panel,
-                          int nt, float *out, ptrdiff_t out_stride, size_t block_bytes, int offset,
-                          int (*weight)(const uint8_t *payload, int width, int r, int i))
-{
-    int n = cols / NUM_BLOCK;
-
-    for (int t = 0; t < nt; t++)
-        for (int r = 0; r < width; r++) {
-            float quarter[4];
-
-            for (int i = 0; i < 4; i++) {
-                quarter[i] = 0.0f;
-                for (int b = (int)((int64_t)i * n / 4); b < (int)((int64_t)(i + 1) * n / 4); b++) {
-                    const struct act_block *a = panel + (ptrdiff_t)b * nt + t;
-                    const uint8_t *block = group + (size_t)b * block_bytes * (size_t)width;
-                    uint16_t h;
-                    int32_t s = 0;
-
-                    memcpy(&h, block + 2 * r, 2);
-                    for (int c = 0; c < NUM_BLOCK; c++)
-                        s += (weight(block + 2 * width, width, r, c) - offset) * a->q[c];
-                    quarter[i] = fmaf((float)s, num_from_f16(h) * a->d, quarter[i]);
-                }
-            }
-            out[t * out_stride + r] = (quarter[0] + quarter[1]) + (quarter[2] + quarter[3]);
-        }
-}
-
-static void dot_q8_0(const void *weights, int groups, int width, int cols,
-                     const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
-{
-    for (int g = 0; g < groups; g++)
-        dot_quantised((const uint8_t *)weights +
-                          (size_t)(g * width) * (size_t)(cols / NUM_BLOCK) * 34,
-                      width, cols, panel, nt, out + g * width, out_stride, 34, 128, weight_q8_0);
-}
-
-static void dot_q4_0(const void *weights, int groups, int width, int cols,
-                     const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
-{
-    for (int g = 0; g < groups; g++)
-        dot_quantised((const uint8_t *)weights +
-                          (size_t)(g * width) * (size_t)(cols / NUM_BLOCK) * 18,
-                      width, cols, panel, nt, out + g * width, out_stride, 18, 8, weight_q4_0);
-}
-
 static float element(enum dtype type, const uint8_t *row, int c)
 {
     uint16_t h;
@@ -426,7 +367,11 @@ const struct kernels kernels_scalar = {
     .width = 8,
     .tile = 24,
     .quantise = quantise,
-    .dot = {[DTYPE_Q8_0] = dot_q8_0, [DTYPE_Q4_0] = dot_q4_0, FORMAT_DOTS(scalar)},
+    .dot =
+        {
+#define FORMAT(id, name, ...) [DTYPE_##id] = dot_##name##_scalar,
+#include "engine/file/formats.def"
+        },
     .float_input = float_input,
     .dot_float = dot_float,
     .gemv_float = gemv_float,

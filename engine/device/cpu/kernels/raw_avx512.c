@@ -2,13 +2,10 @@
  * moment ago are multiplied where they are mapped. Sixteen rows are read side by side and
  * transposed in registers into the words that the packed layout stores, so the sums, and with them
  * the bits, are those of kernels_avx512.c; for a few tokens reading from memory takes as long. */
-#include "engine/device/cpu/kernels/kernels.h"
-
 #if defined(__AVX512VNNI__)
-#include <immintrin.h>
-#include <string.h>
+#include "engine/device/cpu/kernels/vector_avx512.h"
 
-#define INLINE static inline __attribute__((always_inline))
+#include "engine/device/cpu/kernels/unpack.inc"
 
 /* 16 bytes of rows i, i+4, i+8, i+12 in the four lanes. */
 INLINE __m512i four_rows(const uint8_t *p, size_t row)
@@ -35,10 +32,10 @@ INLINE void transpose4x4(const uint8_t *p, size_t row, __m512i w[4])
 }
 
 /* The eight weight words of one block, as unsigned bytes. */
-INLINE void unpack(enum dtype type, const uint8_t *payload, size_t row, __m512i w[8])
+INLINE void unpack_rows(enum dtype type, const uint8_t *payload, size_t row, __m512i w[8])
 {
     transpose4x4(payload, row, w);
-    if (type == DTYPE_Q8_0) {
+    if (format_of[type].bits == 8) {
         __m512i flip = _mm512_set1_epi8((char)0x80);
 
         transpose4x4(payload + 16, row, w + 4);
@@ -54,24 +51,16 @@ INLINE void unpack(enum dtype type, const uint8_t *payload, size_t row, __m512i 
     }
 }
 
-INLINE __m512i broadcast(const int8_t *p)
-{
-    int32_t x;
-
-    memcpy(&x, p, 4);
-    return _mm512_set1_epi32(x);
-}
-
 /* 16 rows, nt (a constant) of the panel's tokens. */
 INLINE void rows16(enum dtype type, const uint8_t *rows, int n, const struct act_block *a,
                    const int nt, int panel, float *out, ptrdiff_t stride)
 {
-    const size_t block = type == DTYPE_Q8_0 ? 34 : 18, row = block * (size_t)n;
+    const size_t block = (size_t)format_superblock(type), row = block * (size_t)n;
     const __m512i at = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,
                                                             12, 13, 14, 15),
                                           _mm512_set1_epi32((int)row));
     const char *ahead = (const char *)rows + 16 * row;
-    __m512 acc[4], saved[2][4];
+    __m512 acc[4], saved[4][2];
 
     for (int quarter = 0; quarter < 4; quarter++) {
         int end = (int)((int64_t)(quarter + 1) * n / 4);
@@ -88,26 +77,19 @@ INLINE void rows16(enum dtype type, const uint8_t *rows, int n, const struct act
              * the order in which they lie. */
             for (size_t i = 0; i < 16 * block; i += 64)
                 _mm_prefetch(ahead + i, _MM_HINT_T1);
-            unpack(type, rows + 2, row, w);
+            unpack_rows(type, rows + 2, row, w);
             for (int t = 0; t < nt; t++)
-                s[t] = _mm512_set1_epi32(type == DTYPE_Q8_0 ? a[t].m128 : a[t].m8);
+                s[t] = _mm512_set1_epi32(format_sum_start(type, &a[t]));
 #pragma GCC unroll 8
             for (int k = 0; k < 8; k++)
                 for (int t = 0; t < nt; t++)
-                    s[t] = _mm512_dpbusd_epi32(s[t], w[k], broadcast(a[t].q + 4 * k));
+                    s[t] = _mm512_dpbusd_epi32(s[t], w[k], vi_broadcast(a[t].q + 4 * k));
             for (int t = 0; t < nt; t++)
                 acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s[t]),
                                          _mm512_mul_ps(dw, _mm512_set1_ps(a[t].d)), acc[t]);
         }
-        for (int t = 0; t < nt; t++) {
-            if (quarter == 0 || quarter == 2)
-                saved[quarter / 2][t] = acc[t];
-            else if (quarter == 1)
-                saved[0][t] = _mm512_add_ps(saved[0][t], acc[t]);
-            else
-                _mm512_storeu_ps(out + t * stride,
-                                 _mm512_add_ps(saved[0][t], _mm512_add_ps(saved[1][t], acc[t])));
-        }
+        for (int t = 0; t < nt; t++)
+            keep_quarter(quarter, acc[t], saved[t], out + t * stride);
     }
 }
 

@@ -79,11 +79,8 @@ static void find_sets(void)
         amx.tile = KERNEL_TILE;
         amx.small_batch_set = &kernels_avx512;
         amx.small_batch_end = 24;
-        memcpy(
-            amx.dot,
-            (__typeof__(amx.dot)){
-                [DTYPE_Q8_0] = format_q8_0_amx, [DTYPE_Q4_0] = format_q4_0_amx, FORMAT_DOTS(amx)},
-            sizeof amx.dot);
+#define FORMAT(id, name, ...) amx.dot[DTYPE_##id] = dot_##name##_amx;
+#include "engine/file/formats.def"
         sets[n_sets++] = &amx;
     }
 #endif

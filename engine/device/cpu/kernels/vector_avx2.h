@@ -1,0 +1,222 @@
+/* AVX2: the vectors of 8 lanes that the kernels written once for every set (vector.inc, unpack.inc,
+ * dot.inc) compute with: vf of floats, vi of 32-bit integers or of bytes. Included by files that
+ * are compiled with AVX2's flags. */
+#ifndef ENGINE_DEVICE_CPU_KERNELS_VECTOR_AVX2_H
+#define ENGINE_DEVICE_CPU_KERNELS_VECTOR_AVX2_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#define VL 8
+#define INLINE static inline __attribute__((always_inline))
+
+typedef __m256i vi;
+typedef __m256 vf;
+
+static inline vf vf_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+static inline void vf_store(float *p, vf x)
+{
+    _mm256_storeu_ps(p, x);
+}
+static inline vf vf_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+static inline vf vf_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+static inline vf vf_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
+static inline vf vf_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+static inline vf vf_fnma(vf a, vf b, vf c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+}
+static inline vf vf_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+static inline vf vf_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
+static inline vf vf_neg(vf a)
+{
+    return _mm256_xor_ps(a, _mm256_set1_ps(-0.0f));
+}
+
+static inline float vf_sum(vf a)
+{
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+
+/* 2^n from the low bits of t = n + magic. */
+static inline vf vf_exp_scale(vf t)
+{
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(127)), 23));
+}
+
+static inline vf vf_zero_below(vf y, vf x, float limit)
+{
+    return _mm256_and_ps(_mm256_cmp_ps(x, _mm256_set1_ps(limit), _CMP_NLT_UQ), y);
+}
+
+static inline vf vf_recip_start(vf x)
+{
+    __m256i u = _mm256_castps_si256(x), sign = _mm256_set1_epi32((int)0x80000000u);
+
+    return _mm256_castsi256_ps(_mm256_or_si256(_mm256_sub_epi32(_mm256_set1_epi32(0x7ef311c7),
+                                                                _mm256_andnot_si256(sign, u)),
+                                               _mm256_and_si256(u, sign)));
+}
+
+static inline vf vf_from_f16(const void *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128(p));
+}
+static inline vf vf_from_i8(const void *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
+}
+static inline vf vf_from_bf16(const void *p)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
+}
+
+/* The odd and the even ones of 16 BF16 numbers. No instruction multiplies them in pairs. */
+static inline vf vf_from_odd(const void *p)
+{
+    return _mm256_castsi256_ps(
+        _mm256_and_si256(_mm256_loadu_si256(p), _mm256_set1_epi32((int)0xffff0000u)));
+}
+static inline vf vf_from_even(const void *p)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(p), 16));
+}
+static inline vf vf_pairs(vf w, vf x, vf sum)
+{
+    return sum;
+}
+
+/* Lane j += lane j + s for s = 4, 2, 1. */
+static inline float vf_fold(vf x)
+{
+    __m128 h = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+
+    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
+}
+
+static inline float vf_largest(vf x)
+{
+    __m128 h = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+
+    h = _mm_max_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
+}
+
+INLINE vi vi_load(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+INLINE vi vi_set1(int x)
+{
+    return _mm256_set1_epi32(x);
+}
+INLINE vi vi_set1_byte(int x)
+{
+    return _mm256_set1_epi8((char)x);
+}
+INLINE vi vi_and(vi a, vi b)
+{
+    return _mm256_and_si256(a, b);
+}
+INLINE vi vi_or(vi a, vi b)
+{
+    return _mm256_or_si256(a, b);
+}
+INLINE vi vi_xor(vi a, vi b)
+{
+    return _mm256_xor_si256(a, b);
+}
+/* Pairs of bytes shifted together. */
+INLINE vi vi_up(vi x, int bits)
+{
+    return _mm256_slli_epi16(x, bits);
+}
+INLINE vi vi_down(vi x, int bits)
+{
+    return _mm256_srli_epi16(x, bits);
+}
+INLINE vf vi_to_vf(vi x)
+{
+    return _mm256_cvtepi32_ps(x);
+}
+
+/* Byte j of each lane as a number, without and with a sign. */
+INLINE vf vi_byte(vi x, int j)
+{
+    return vi_to_vf(vi_and(_mm256_srl_epi32(x, _mm_cvtsi32_si128(8 * j)), vi_set1(255)));
+}
+INLINE vf vi_signed_byte(vi x, int j)
+{
+    return vi_to_vf(_mm256_srai_epi32(_mm256_sll_epi32(x, _mm_cvtsi32_si128(24 - 8 * j)), 24));
+}
+
+/* Four bytes for every lane. */
+INLINE vi vi_broadcast(const int8_t *p)
+{
+    int32_t x;
+
+    memcpy(&x, p, 4);
+    return vi_set1(x);
+}
+
+/* Sixteen bytes as a table; every byte of x, below 16, becomes its entry. */
+INLINE vi vi_table(const int8_t *p)
+{
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)p));
+}
+INLINE vi vi_lookup(vi table, vi x)
+{
+    return _mm256_shuffle_epi8(table, x);
+}
+
+/* Adds 16 to the bytes, all below it, whose bits are set at p. */
+INLINE vi vi_add_sixteens(vi x, const uint8_t *p)
+{
+    const vi bit = _mm256_set1_epi64x((long long)0x8040201008040201ull);
+    vi order = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303),
+       mask;
+
+    mask = vi_and(_mm256_shuffle_epi8(vi_broadcast((const int8_t *)p), order), bit);
+    return vi_or(x, vi_and(_mm256_cmpeq_epi8(mask, bit), vi_set1_byte(16)));
+}
+
+#if defined(__AVXVNNI__)
+/* sum + the four products of unsigned bytes w and signed bytes q in each lane. */
+INLINE vi vi_dp4(vi sum, vi w, vi q)
+{
+    return _mm256_dpbusd_avx_epi32(sum, w, q);
+}
+#endif
+
+#endif

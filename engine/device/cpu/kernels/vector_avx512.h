@@ -1,0 +1,226 @@
+/* AVX-512: the vectors of 16 lanes that the kernels written once for every set (vector.inc,
+ * unpack.inc, dot.inc) compute with: vf of floats, vi of 32-bit integers or of bytes. Included by
+ * files that are compiled with AVX-512's flags. */
+#ifndef ENGINE_DEVICE_CPU_KERNELS_VECTOR_AVX512_H
+#define ENGINE_DEVICE_CPU_KERNELS_VECTOR_AVX512_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#define VL 16
+#define INLINE static inline __attribute__((always_inline))
+
+typedef __m512i vi;
+typedef __m512 vf;
+
+static inline vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+static inline void vf_store(float *p, vf x)
+{
+    _mm512_storeu_ps(p, x);
+}
+static inline vf vf_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+static inline vf vf_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+static inline vf vf_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+static inline vf vf_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+static inline vf vf_fnma(vf a, vf b, vf c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
+static inline vf vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+static inline vf vf_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
+static inline vf vf_neg(vf a)
+{
+    return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f));
+}
+static inline float vf_sum(vf a)
+{
+    return _mm512_reduce_add_ps(a);
+}
+
+/* 2^n from the low bits of t = n + magic. */
+static inline vf vf_exp_scale(vf t)
+{
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(t), _mm512_set1_epi32(127)), 23));
+}
+
+static inline vf vf_zero_below(vf y, vf x, float limit)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_NLT_UQ), y);
+}
+
+static inline vf vf_recip_start(vf x)
+{
+    __m512i u = _mm512_castps_si512(x), sign = _mm512_set1_epi32((int)0x80000000u);
+
+    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_sub_epi32(_mm512_set1_epi32(0x7ef311c7),
+                                                                _mm512_andnot_si512(sign, u)),
+                                               _mm512_and_si512(u, sign)));
+}
+
+static inline vf vf_from_f16(const void *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
+}
+static inline vf vf_from_i8(const void *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
+}
+static inline vf vf_from_bf16(const void *p)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
+}
+
+/* The odd and the even ones of 32 BF16 numbers; two of each pair times two, the odd ones first
+ * (rule 11). */
+static inline vf vf_from_odd(const void *p)
+{
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000u)));
+}
+static inline vf vf_from_even(const void *p)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
+}
+static inline vf vf_pairs(vf w, vf x, vf sum)
+{
+    return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)x);
+}
+
+/* Lane j += lane j + s for s = 4, 2, 1 of the eight in x. */
+static inline float fold8(__m256 x)
+{
+    __m128 h = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+
+    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
+}
+
+static inline float vf_fold(vf x)
+{
+    return fold8(_mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)));
+}
+
+static inline float vf_largest(vf x)
+{
+    return _mm512_reduce_max_ps(x);
+}
+
+INLINE vi vi_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+INLINE vi vi_set1(int x)
+{
+    return _mm512_set1_epi32(x);
+}
+INLINE vi vi_set1_byte(int x)
+{
+    return _mm512_set1_epi8((char)x);
+}
+INLINE vi vi_and(vi a, vi b)
+{
+    return _mm512_and_si512(a, b);
+}
+INLINE vi vi_or(vi a, vi b)
+{
+    return _mm512_or_si512(a, b);
+}
+INLINE vi vi_xor(vi a, vi b)
+{
+    return _mm512_xor_si512(a, b);
+}
+/* Pairs of bytes shifted together. */
+INLINE vi vi_up(vi x, int bits)
+{
+    return _mm512_slli_epi16(x, bits);
+}
+INLINE vi vi_down(vi x, int bits)
+{
+    return _mm512_srli_epi16(x, bits);
+}
+INLINE vf vi_to_vf(vi x)
+{
+    return _mm512_cvtepi32_ps(x);
+}
+
+/* Byte j of each lane as a number: one shuffle whose other bytes are zero (index bit 7). */
+INLINE vf vi_byte(vi x, int j)
+{
+    static const uint8_t index[4][16] = {
+#define LANES(j) \
+    {j, 128, 128, 128, j + 4, 128, 128, 128, j + 8, 128, 128, 128, j + 12, 128, 128, 128}
+        LANES(0), LANES(1), LANES(2), LANES(3)
+#undef LANES
+    };
+
+    return vi_to_vf(
+        _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)index[j]))));
+}
+/* The same with a sign. */
+INLINE vf vi_signed_byte(vi x, int j)
+{
+    return vi_to_vf(_mm512_srai_epi32(_mm512_sll_epi32(x, _mm_cvtsi32_si128(24 - 8 * j)), 24));
+}
+
+/* Four bytes for every lane. */
+INLINE vi vi_broadcast(const int8_t *p)
+{
+    int32_t x;
+
+    memcpy(&x, p, 4);
+    return vi_set1(x);
+}
+
+/* Sixteen bytes as a table; every byte of x, below 16, becomes its entry. */
+INLINE vi vi_table(const int8_t *p)
+{
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)p));
+}
+INLINE vi vi_lookup(vi table, vi x)
+{
+    return _mm512_shuffle_epi8(table, x);
+}
+
+/* Adds 16 to the bytes, all below it, whose bits are set at p. */
+INLINE vi vi_add_sixteens(vi x, const uint8_t *p)
+{
+    __mmask64 mask;
+
+    memcpy(&mask, p, 8);
+    return _mm512_mask_add_epi8(x, mask, x, vi_set1_byte(16));
+}
+
+/* sum + the four products of unsigned bytes w and signed bytes q in each lane. */
+INLINE vi vi_dp4(vi sum, vi w, vi q)
+{
+    return _mm512_dpbusd_epi32(sum, w, q);
+}
+
+#endif

@@ -1,0 +1,57 @@
+/* What kernels, packing and files ask of a quantised format: its row of formats.def and what
+ * follows from it. Pure data, any thread. */
+#ifndef ENGINE_FILE_FORMAT_TRAITS_H
+#define ENGINE_FILE_FORMAT_TRAITS_H
+
+#include "engine/file/dtype.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The columns of formats.def, in their order. */
+struct format_traits {
+    int blocks, bits, high, zero, minimum;
+    bool factors, halves, lookup;
+    int at;
+};
+
+/* All zero for what is no quantised format. A table in a header, so that the branches on it vanish
+ * from kernels whose type is a constant. */
+static const struct format_traits format_of[DTYPE_COUNT] = {
+#define FORMAT(id, name, gguf, ...) [DTYPE_##id] = {__VA_ARGS__},
+#include "engine/file/formats.def"
+};
+
+/* Bytes of a superblock's head, a row: scale, minimum, factors. */
+static inline int format_head(enum dtype type)
+{
+    const struct format_traits *f = &format_of[type];
+
+    return DTYPE_HEAD(f->minimum, f->factors, f->halves);
+}
+
+/* Bytes of a block behind it, a row: high bits, payload. */
+static inline int format_block_bytes(enum dtype type)
+{
+    return DTYPE_CODES(format_of[type].bits, format_of[type].high);
+}
+
+/* Where the payload begins in a block, a row. */
+static inline int format_payload(enum dtype type)
+{
+    return DTYPE_CODES(0, format_of[type].high);
+}
+
+/* Bytes of a superblock, a row: as in the file. */
+static inline int format_superblock(enum dtype type)
+{
+    return format_head(type) + format_of[type].blocks * format_block_bytes(type);
+}
+
+/* The largest code as kernels read it: an unsigned byte. */
+static inline int format_largest(enum dtype type)
+{
+    return format_of[type].lookup ? 255 : (1 << (format_of[type].bits + format_of[type].high)) - 1;
+}
+
+#endif
