@@ -12,8 +12,8 @@
  *
  * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
  * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine (the CPU device
- * has both), layers, fuses, report, stream, prefetch, footprint, tune. Emulated where NULL: layers by
- * single jobs. Computing allocates nothing of ours: scratch for max_rows rows is taken at open,
+ * has both), layers, fuses, report, stream, prefetch, footprint, tune. Emulated where NULL: layers
+ * by single jobs. Computing allocates nothing of ours: scratch for max_rows rows is taken at open,
  * what a session keeps at state_open. */
 #ifndef ENGINE_DEVICE_DEVICE_H
 #define ENGINE_DEVICE_DEVICE_H
