@@ -7,6 +7,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
+#include "engine/device/state.h"
 #include "engine/placement/residency.h"
 
 #include <assert.h>
@@ -32,9 +33,7 @@ struct cost_model {
 
 size_t cost_model_kv_row_bytes(const struct hparams *hp, enum kv_type kv_k, enum kv_type kv_v)
 {
-    int n = hp->common.mixer.kv_heads * hp->common.mixer.key_dim;
-
-    return kv_type_bytes(kv_k, n) + kv_type_bytes(kv_v, n);
+    return state_size(&hp->common.mixer, kv_k, kv_v).token_bytes;
 }
 
 int cost_model_new(struct cost_model **out, const struct model *m, int context, enum kv_type kv_k,
