@@ -21,7 +21,7 @@ int family_of(const struct family **out, const struct weight_file *f, struct err
     int gguf = weight_file_format(f) == WEIGHT_GGUF;
     struct meta_value v[2] = {
         weight_file_meta(f, gguf ? "general.architecture" : "architectures.0"), {0}};
-    char known[256] = "";
+    char known[400] = "";
 
     if (!gguf) {
         v[1] = weight_file_meta(f, "model_type");
@@ -54,6 +54,17 @@ int family_of(const struct family **out, const struct weight_file *f, struct err
                      weight_file_path(f), (int)(v[0].len < 60 ? v[0].len : 60), v[0].s, known);
 }
 
+struct meta_value family_config(const struct weight_file *f, const char *name)
+{
+    struct meta_value v = weight_file_meta(f, name);
+    char nested[160];
+
+    if (v.type != META_NONE)
+        return v;
+    snprintf(nested, sizeof nested, "text_config.%s", name);
+    return weight_file_meta(f, nested);
+}
+
 struct meta_value family_meta(const struct family *family, const struct weight_file *f,
                               const char *const *gguf, const char *const *json, char *name,
                               size_t size)
@@ -64,8 +75,11 @@ struct meta_value family_meta(const struct family *family, const struct weight_f
     for (int i = 0; i < FAMILY_NAMES && names && names[i]; i++) {
         struct meta_value v;
 
-        snprintf(name, size, is_gguf ? "%s.%s" : "%.0s%s", family->gguf[0], names[i]);
-        v = weight_file_meta(f, name);
+        if (is_gguf)
+            snprintf(name, size, "%s.%s", family->gguf[0], names[i]);
+        else
+            snprintf(name, size, "%s", names[i]);
+        v = is_gguf ? weight_file_meta(f, name) : family_config(f, name);
         if (v.type != META_NONE)
             return v;
     }
@@ -95,7 +109,7 @@ static const char *const *spellings(const struct family *family, const struct we
 {
     static const char *const none[FAMILY_NAMES];
 
-    for (const struct family_tensor *t = family->tensors; t->role != TENSOR_ROLES; t++)
+    for (const struct family_tensor *t = family->tensors; t && t->role != TENSOR_ROLES; t++)
         if (t->role == role && (!bias || t->bias))
             return weight_file_format(f) == WEIGHT_GGUF ? t->gguf : t->json;
     return none;
@@ -129,7 +143,7 @@ void family_gguf_name(const struct family *family, enum tensor_role role, int la
                       char *out, size_t size)
 {
     *out = 0;
-    for (const struct family_tensor *t = family->tensors; t->role != TENSOR_ROLES; t++)
+    for (const struct family_tensor *t = family->tensors; t && t->role != TENSOR_ROLES; t++)
         if (t->role == role && t->gguf[0])
             expand(t->gguf[0], layer, 0, bias, out, size);
 }

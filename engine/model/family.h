@@ -64,6 +64,8 @@ struct family_tensor {
     const char *gguf[FAMILY_NAMES], *json[FAMILY_NAMES];
 };
 
+struct describer; /* describe.h */
+
 struct family {
     const char *name;
     const char *gguf[FAMILY_NAMES]; /* general.architecture */
@@ -73,7 +75,11 @@ struct family {
     struct layer_shape shape;
     enum rope_pairing gguf_rope;   /* in GGUF files, whose converter may have moved the rows */
     const struct family_key *keys; /* ends with an entry without names */
-    const struct family_tensor *tensors; /* ends with role TENSOR_ROLES */
+    /* ends with role TENSOR_ROLES; NULL: described, but no file of it is computed yet */
+    const struct family_tensor *tensors;
+    /* Where layers differ by metadata: makes hp->layers of it (describe.h); NULL: they are what the
+     * file's tensors say */
+    void (*layers)(struct hparams *hp, struct describer *d);
     /* config.json; GGUF has tensors */
     bool qk_norm_optional; /* some of its models have none: no tensors */
     /* layers behind the last one that predict further tokens: nobody computes them */
@@ -103,6 +109,9 @@ void family_tensor_name(const struct family *family, const struct weight_file *f
 /* The first GGUF spelling, whatever the format of the file at hand; empty: none. */
 void family_gguf_name(const struct family *family, enum tensor_role role, int layer, bool bias,
                       char *out, size_t size);
+/* A value of config.json, at its top or in the text_config of a model that reads more than text.
+ * META_NONE: none. */
+struct meta_value family_config(const struct weight_file *f, const char *name);
 /* The first spelling of a key that the metadata has; name gets it. gguf, json: FAMILY_NAMES each,
  * or NULL. META_NONE: none. */
 struct meta_value family_meta(const struct family *family, const struct weight_file *f,

@@ -72,8 +72,7 @@ static int missing(const struct family *family, const struct weight_file *f, enu
     return error_set(e, ERR_MODEL, "%s: tensor %s is missing", weight_file_path(f), name);
 }
 
-/* Rotated dimensions of a head where config.json gives them as a part of it. */
-static int partial_rotary(int head_dim, const struct family *family, const struct weight_file *f)
+int hparams_partial_rotary(int head_dim, const struct family *family, const struct weight_file *f)
 {
     static const char *const json[FAMILY_NAMES] = {"partial_rotary_factor",
                                                    "rope_parameters.partial_rotary_factor"};
@@ -123,7 +122,7 @@ static int infer_heads(struct hparams *hp, const struct family *family, const st
                          weight_file_path(f), hp->common.mixer.kv_heads, hp->common.mixer.key_dim,
                          hp->common.mixer.heads, (long long)k_rows, kv->name);
     if (!hp->common.mixer.rope_dims)
-        hp->common.mixer.rope_dims = partial_rotary(hp->common.mixer.key_dim, family, f);
+        hp->common.mixer.rope_dims = hparams_partial_rotary(hp->common.mixer.key_dim, family, f);
     /* Converters that assume hidden / heads write a rope dimension larger than the head. */
     if (!hp->common.mixer.rope_dims || hp->common.mixer.rope_dims > hp->common.mixer.key_dim)
         hp->common.mixer.rope_dims = hp->common.mixer.key_dim;
@@ -274,6 +273,14 @@ static int check_supported(const struct family *family, const struct weight_file
     return 0;
 }
 
+int hparams_read_keys(struct hparams *hp, const struct family *family, const struct weight_file *f,
+                      struct error *e)
+{
+    int rc = read_keys(hp, family, f, e);
+
+    return rc ? rc : check_supported(family, f, e);
+}
+
 static void read_router(struct hparams *hp, const struct family *family,
                         const struct weight_file *f)
 {
@@ -378,8 +385,8 @@ int hparams_read(struct hparams *hp, const struct family *family, const struct w
     *hp = (struct hparams){.common = family->shape};
     if (weight_file_format(f) == WEIGHT_GGUF)
         hp->common.mixer.rope = family->gguf_rope;
-    if ((rc = read_keys(hp, family, f, e)) || (rc = check_supported(family, f, e)) ||
-        (rc = infer_sizes(hp, family, f, e)) || (rc = rope_scaling_read(hp, family, f, e)))
+    if ((rc = hparams_read_keys(hp, family, f, e)) || (rc = infer_sizes(hp, family, f, e)) ||
+        (rc = rope_scaling_read(hp, family, f, e)))
         return rc;
     read_router(hp, family, f);
     hp->common.mixer.bias = family_tensor(family, f, TENSOR_Q, 0, 0, true) ||

@@ -39,6 +39,8 @@ struct model {
     const char *family; /* "phimoe" */
     /* general.name or the folder's name; control characters removed */
     char name[128];
+    /* how its checkpoint's matrices are packed, "gptq"; empty: they are not */
+    char packing_method[80];
     enum dtype type;          /* that of most of the weights: what the status line shows */
     uint64_t hash;            /* weight_file_hash, mixed with a conversion (--dtype) */
     struct weight_file *file; /* stays open: embeddings and float weights are read from it */
@@ -85,6 +87,11 @@ struct model_footprint {
 
 int model_load(struct model **out, const char *path, const struct model_options *o,
                struct error *e);
+/* What the model is, computed or not: hp, family, name and packing_method, by its metadata and,
+ * where the family's layers are what its tensors say, their shapes. Everything else is empty. */
+int model_describe(struct model **out, const char *path, struct error *e);
+/* ERR_MODEL names the first layer of a kind that no kernel computes, and the kind. */
+int model_computable(const struct hparams *hp, struct error *e);
 /* Metadata, shapes and binding only: hp, family, name, type and needs are filled, no weight byte is
  * read. Norms and biases that exist are not NULL, but must not be read. */
 int model_inspect(struct model **out, const char *path, const struct model_options *o,

@@ -6,6 +6,7 @@
 #include "engine/base/utf8.h"
 #include "engine/layout/pack.h"
 #include "engine/model/bind.h"
+#include "engine/model/describe.h"
 #include "engine/model/finite.h"
 #include "engine/model/hparams_read.h"
 #include "engine/model/load.h"
@@ -50,6 +51,74 @@ static int make_layers(struct model *m, struct error *e)
     return 0;
 }
 
+/* Opens what a description needs: of a folder its config.json, and the tensors as well where only
+ * they say what the layers are. Packed matrices may be of types that nobody reads. */
+static int open_file(struct model *m, const struct family **family, const char *path,
+                     struct error *e)
+{
+    int rc = weight_file_open(&m->file, path, true, e);
+
+    if (!rc)
+        rc = family_of(family, m->file, e);
+    if (rc == ERR_MEMORY)
+        return rc;
+    if (!rc) {
+        describe_packing(m->file, m->packing_method, sizeof m->packing_method);
+        if ((*family)->layers || m->packing_method[0] || weight_file_count(m->file))
+            return 0;
+    }
+    weight_file_close(m->file);
+    m->file = NULL;
+    rc = weight_file_open(&m->file, path, false, e);
+    return rc ? rc : family_of(family, m->file, e);
+}
+
+static int describe(struct model *m, const struct family **family, const char *path,
+                    struct error *e)
+{
+    int rc = open_file(m, family, path, e);
+
+    if (rc)
+        return rc;
+    m->family = (*family)->name;
+    name_model(m);
+    return (*family)->layers || m->packing_method[0] ? hparams_describe(&m->hp, *family, m->file, e)
+                                                     : hparams_read(&m->hp, *family, m->file, e);
+}
+
+int model_describe(struct model **out, const char *path, struct error *e)
+{
+    struct model *m = mem_alloc(1, sizeof *m);
+    const struct family *family = NULL;
+    int rc;
+
+    *out = NULL;
+    if (!m)
+        return error_set(e, ERR_MEMORY, "%s: out of memory", path);
+    if ((rc = describe(m, &family, path, e))) {
+        model_free(m);
+        return rc;
+    }
+    *out = m;
+    return 0;
+}
+
+/* Whether its weights can be bound to what computes it. */
+static int check_bindable(const struct model *m, const struct family *family, struct error *e)
+{
+    int rc;
+
+    if (m->packing_method[0])
+        return error_set(e, ERR_MODEL, "%s: its weights are packed by %s, which is not read",
+                         weight_file_path(m->file), m->packing_method);
+    if ((rc = model_computable(&m->hp, e)))
+        return error_prefix(e, "%s", weight_file_path(m->file));
+    if (!family->tensors)
+        return error_set(e, ERR_MODEL, "%s: models of the family %s are described, not computed",
+                         weight_file_path(m->file), family->name);
+    return 0;
+}
+
 /* Everything but the bytes. */
 static int prepare(struct model *m, struct binding *b, const char *path, struct error *e)
 {
@@ -57,12 +126,9 @@ static int prepare(struct model *m, struct binding *b, const char *path, struct 
 
     if (!(m->arena = mem_alloc(1, sizeof *m->arena)))
         return error_set(e, ERR_MEMORY, "%s: out of memory", path);
-    if ((rc = weight_file_open(&m->file, path, false, e)) ||
-        (rc = family_of(&b->family, m->file, e)) ||
-        (rc = hparams_read(&m->hp, b->family, m->file, e)) || (rc = make_layers(m, e)))
+    if ((rc = describe(m, &b->family, path, e)) || (rc = check_bindable(m, b->family, e)) ||
+        (rc = make_layers(m, e)))
         return rc;
-    m->family = b->family->name;
-    name_model(m);
     return bind_model(b, e);
 }
 

@@ -31,6 +31,25 @@ static const struct {
 };
 /* clang-format on */
 
+static const char *const routers[ROUTER_KINDS] = {
+    [ROUTER_SPARSEMIXER] = "SparseMixer",
+    [ROUTER_SOFTMAX] = "softmax",
+    [ROUTER_SIGMOID] = "sigmoid",
+};
+
+static const char *const norms[NORM_KINDS] = {
+    [NORM_LAYER] = "layer norm",
+    [NORM_RMS] = "RMS norm",
+    [NORM_RMS_ONE] = "RMS norm of 1 + w",
+};
+
+static const char *const pairings[ROPE_PAIRINGS] = {
+    [ROPE_HALVES] = "halves",
+    [ROPE_PAIRS] = "pairs",
+    [ROPE_NONE] = "none",
+    [ROPE_PROPORTIONAL] = "proportional",
+};
+
 const char *shape_mixer_word(enum mixer_kind kind)
 {
     return mixers[kind].word;
@@ -39,6 +58,26 @@ const char *shape_mixer_word(enum mixer_kind kind)
 const char *shape_ffn_word(enum ffn_kind kind)
 {
     return ffns[kind].word;
+}
+
+const char *shape_activation_word(enum activation activation)
+{
+    return activations[activation].word;
+}
+
+const char *shape_router_word(enum router_kind kind)
+{
+    return routers[kind];
+}
+
+const char *shape_norm_word(enum norm_kind kind)
+{
+    return norms[kind];
+}
+
+const char *shape_rope_word(enum rope_pairing pairing)
+{
+    return pairings[pairing];
 }
 
 const char *shape_unsupported(const struct layer_shape *s)
@@ -51,12 +90,14 @@ const char *shape_unsupported(const struct layer_shape *s)
         return activations[s->ffn.activation].word;
     return s->mixer.value_dim && s->mixer.value_dim != s->mixer.key_dim
                ? "values of another width than keys"
-           : s->mixer.sinks                ? "attention sinks"
-           : s->mixer.gated                ? "gated attention"
-           : s->mixer.learned_positions    ? "learned positions"
-           : s->mixer.rope == ROPE_NONE    ? "attention without positions"
-           : s->ffn.bias                   ? "experts with biases"
-           : s->norms.after                ? "norms after its operators"
-           : s->norms.kind == NORM_RMS_ONE ? "norms of 1 + w"
-                                           : NULL;
+           : s->mixer.sinks                     ? "attention sinks"
+           : s->mixer.gated                     ? "gated attention"
+           : s->mixer.learned_positions         ? "learned positions"
+           : s->mixer.values_are_keys           ? "values that are the keys"
+           : s->mixer.rope == ROPE_NONE         ? "attention without positions"
+           : s->mixer.rope == ROPE_PROPORTIONAL ? "proportional rotary embeddings"
+           : s->ffn.bias                        ? "experts with biases"
+           : s->norms.after                     ? "norms after its operators"
+           : s->norms.kind == NORM_RMS_ONE      ? "norms of 1 + w"
+                                                : NULL;
 }

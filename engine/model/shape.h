@@ -23,13 +23,16 @@ enum mixer_kind {
 /* How q and k are normed before they are rotated. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
 
-/* Rotary: pairs (i, i + dims/2), or (2i, 2i + 1); or none. */
-enum rope_pairing { ROPE_HALVES, ROPE_PAIRS, ROPE_NONE };
+/* Rotary: pairs (i, i + dims/2), or (2i, 2i + 1); or none; or the first dims/2 of the pairs
+ * (i, i + key_dim/2). */
+enum rope_pairing { ROPE_HALVES, ROPE_PAIRS, ROPE_NONE, ROPE_PROPORTIONAL, ROPE_PAIRINGS };
 
 struct mixer_shape {
     enum mixer_kind kind;
+    /* Recurrent kinds: heads are those of the values, kv_heads those of the keys. A short
+     * convolution has one head of all channels. */
     int heads, kv_heads;
-    int key_dim, value_dim; /* of a head */
+    int key_dim, value_dim; /* of a head; value_dim 0: as key_dim */
     int rope_dims;          /* rotated ones of a head; 0: none */
     enum rope_pairing rope;
     int window;  /* keys a query sees, itself included; 0: all */
@@ -38,6 +41,7 @@ struct mixer_shape {
     enum qk_norm qk_norm;
     bool sinks;             /* a learned score a head that takes part in the softmax alone */
     bool gated;             /* the output times sigmoid of a part of q's projection */
+    bool values_are_keys;   /* as they are projected, before any norm and rotation */
     bool learned_positions; /* none are rotated: a table is added to the embeddings */
     /* MLA */
     int q_rank, kv_rank;
@@ -97,7 +101,8 @@ struct ffn_shape {
 enum norm_kind {
     NORM_LAYER,
     NORM_RMS,
-    NORM_RMS_ONE /* the stored weight is that much more than 1 */
+    NORM_RMS_ONE, /* the stored weight is that much more than 1 */
+    NORM_KINDS
 };
 
 struct norms_shape {
@@ -114,6 +119,10 @@ struct layer_shape {
 
 const char *shape_mixer_word(enum mixer_kind kind);
 const char *shape_ffn_word(enum ffn_kind kind);
+const char *shape_activation_word(enum activation activation);
+const char *shape_router_word(enum router_kind kind);
+const char *shape_norm_word(enum norm_kind kind);
+const char *shape_rope_word(enum rope_pairing pairing);
 /* What of it no kernel computes yet, in words; NULL: all is. */
 const char *shape_unsupported(const struct layer_shape *s);
 

@@ -164,26 +164,12 @@ static int check_matrix(struct cpu_device *d, const struct matrix *w, const char
     return 0;
 }
 
-/* What no kernel here computes is refused, never computed as something else. */
-static int check_kinds(const struct hparams *hp, struct error *e)
-{
-    for (int l = 0; l < hp->n_layers; l++) {
-        const struct layer_shape *s = hparams_layer(hp, l);
-        const char *why = shape_unsupported(s);
-
-        if (why)
-            return error_set(e, ERR_MODEL, "layer %d has %s, which no kernel here computes", l,
-                             why);
-    }
-    return 0;
-}
-
 static int check_model(struct cpu_device *d, struct error *e)
 {
     const struct model *m = d->model;
     const struct hparams *hp = &m->hp;
     struct block_matrix list[BLOCK_MATRICES];
-    int code = check_kinds(hp, e);
+    int code = model_computable(hp, e);
 
     if (code < 0 || (code = check_matrix(d, &m->head, "head", e)) < 0)
         return code;

@@ -11,12 +11,7 @@ static const struct family_key keys[] = {
     {FIELD(common.ffn.used), KEY_INT, {"expert_used_count"}, {"num_experts_per_tok"}, 0, 1, 16},
     {FIELD(common.ffn.width), KEY_INT, {"expert_feed_forward_length", "feed_forward_length"},
      {"intermediate_size"}, 0, 1, 1 << 20},
-    {FIELD(embedding_scale), KEY_FLOAT, {"embedding_scale"}, {"embedding_multiplier"},
-     1.0, 1e-6, 1e6},
-    {FIELD(residual_scale), KEY_FLOAT, {"residual_scale"}, {"residual_multiplier"}, 1.0, 1e-6, 1e6},
-    {FIELD(logit_divisor), KEY_FLOAT, {"logit_scale"}, {"logits_scaling"}, 1.0, 1e-6, 1e6},
-    {FIELD(common.mixer.scale), KEY_FLOAT, {"attention.scale"}, {"attention_multiplier"},
-     0.0, 1e-6, 1e6},
+    KEYS_MULTIPLIERS,
     KEYS_END,
 };
 

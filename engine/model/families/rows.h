@@ -27,7 +27,7 @@
      {"rope_theta", "rope_parameters.rope_theta"}, 10000.0, 1.0, 1e12}, \
     {FIELD(common.norms.eps), KEY_FLOAT, {"attention.layer_norm_rms_epsilon", \
      "attention.layer_norm_epsilon"}, \
-     {"rms_norm_eps", "layer_norm_eps"}, 1e-5, 1e-12, 1.0}
+     {"rms_norm_eps", "layer_norm_eps", "norm_eps", "layer_norm_epsilon"}, 1e-5, 1e-12, 1.0}
 
 /* named: the JSON name of an expert's width */
 #define KEYS_EXPERTS(named) \
@@ -35,6 +35,23 @@
      {"num_local_experts", "num_experts", "n_routed_experts"}, 0, 0, 512}, \
     {FIELD(common.ffn.used), KEY_INT, {"expert_used_count"}, {"num_experts_per_tok"}, 0, 0, 16}, \
     {FIELD(common.ffn.width), KEY_INT, {"expert_feed_forward_length"}, {named}, 0, 1, 1 << 20}
+
+/* of embeddings, of what each operator adds, under the logits, of scores (Granite) */
+#define KEYS_MULTIPLIERS \
+    {FIELD(embedding_scale), KEY_FLOAT, {"embedding_scale"}, {"embedding_multiplier"}, \
+     1.0, 1e-6, 1e6}, \
+    {FIELD(residual_scale), KEY_FLOAT, {"residual_scale"}, {"residual_multiplier"}, \
+     1.0, 1e-6, 1e6}, \
+    {FIELD(logit_divisor), KEY_FLOAT, {"logit_scale"}, {"logits_scaling"}, 1.0, 1e-6, 1e6}, \
+    {FIELD(common.mixer.scale), KEY_FLOAT, {"attention.scale"}, {"attention_multiplier"}, \
+     0.0, 1e-6, 1e6}
+
+/* latent attention; describe_latent makes the width of a key of it */
+#define KEYS_LATENT \
+    {FIELD(common.mixer.q_rank), KEY_INT, {NULL}, {"q_lora_rank"}, 0, 1, 1 << 20}, \
+    {FIELD(common.mixer.kv_rank), KEY_INT, {NULL}, {"kv_lora_rank"}, 0, 1, 1 << 20}, \
+    {FIELD(common.mixer.rope_dims), KEY_INT, {NULL}, {"qk_rope_head_dim"}, 0, 2, 4096}, \
+    {FIELD(common.mixer.value_dim), KEY_INT, {NULL}, {"v_head_dim"}, 0, 1, 4096}
 
 #define KEYS_END {0, KEY_INT, {NULL}, {NULL}, 0, 0, 0}
 

@@ -1,0 +1,294 @@
+/* See describe.h. Thread: the one that loads. Names of keys after configuration_*.py of Hugging
+ * Face transformers. */
+#include "engine/model/describe.h"
+
+#include "engine/base/mem.h"
+#include "engine/model/hparams_read.h"
+#include "engine/model/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool is_word(const struct meta_value *v, const char *word)
+{
+    return v->type == META_STRING && v->len == strlen(word) && memcmp(v->s, word, v->len) == 0;
+}
+
+void describe_refuse(struct describer *d, const char *what)
+{
+    if (!d->rc)
+        d->rc = error_set(d->e, ERR_MODEL, "%s: %s", weight_file_path(d->f), what);
+}
+
+int describe_int(struct describer *d, const char *name, int missing, int least, int most)
+{
+    struct meta_value v = family_config(d->f, name);
+    char what[160];
+
+    if (v.type == META_NONE)
+        return missing;
+    if (v.type == META_INT && v.i >= least && v.i <= most)
+        return (int)v.i;
+    snprintf(what, sizeof what, "%s of its config.json must be an integer from %d to %d", name,
+             least, most);
+    describe_refuse(d, what);
+    return missing;
+}
+
+float describe_float(struct describer *d, const char *name, float missing)
+{
+    struct meta_value v = family_config(d->f, name);
+    char what[160];
+
+    if (v.type == META_NONE)
+        return missing;
+    if ((v.type == META_INT || v.type == META_FLOAT) && isfinite(v.f) && fabs(v.f) < 1e30)
+        return (float)v.f;
+    snprintf(what, sizeof what, "%s of its config.json must be a number", name);
+    describe_refuse(d, what);
+    return missing;
+}
+
+bool describe_flag(struct describer *d, const char *name, bool missing)
+{
+    struct meta_value v = family_config(d->f, name);
+
+    return v.type == META_BOOL ? v.i != 0 : missing;
+}
+
+bool describe_is(struct describer *d, const char *name, const char *word)
+{
+    struct meta_value v = family_config(d->f, name);
+
+    return is_word(&v, word);
+}
+
+bool describe_listed(struct describer *d, const char *name, int i, const char *word)
+{
+    struct meta_value v = family_config(d->f, name), one;
+
+    if (v.type != META_ARRAY || (size_t)i >= v.len)
+        return false;
+    one = meta_at(&v, (size_t)i);
+    return is_word(&one, word);
+}
+
+bool describe_per_layer(struct describer *d, const struct hparams *hp, const char *name)
+{
+    struct meta_value v = family_config(d->f, name);
+    char what[160];
+
+    if (v.type != META_ARRAY)
+        return false;
+    if (v.len != (size_t)hp->n_layers) {
+        snprintf(what, sizeof what, "%s of its config.json lists %zu layers; it has %d", name,
+                 v.len, hp->n_layers);
+        describe_refuse(d, what);
+    }
+    return true;
+}
+
+static bool numbered(const struct describer *d, const char *name, int number)
+{
+    struct meta_value v = family_config(d->f, name);
+
+    for (size_t i = 0; v.type == META_ARRAY && i < v.len; i++) {
+        struct meta_value one = meta_at(&v, i);
+
+        if (one.type == META_INT && one.i == number)
+            return true;
+    }
+    return false;
+}
+
+void describe_latent(struct hparams *hp, struct describer *d)
+{
+    struct mixer_shape *m = &hp->common.mixer;
+
+    m->key_dim = describe_int(d, "qk_nope_head_dim", 0, 1, 4096) + m->rope_dims;
+    if (!m->kv_rank)
+        describe_refuse(d, "its config.json does not give kv_lora_rank");
+    for (int l = 0; l < hp->n_layers; l++)
+        hp->layers[l].mixer = *m;
+}
+
+void describe_dense(struct ffn_shape *ffn, int width)
+{
+    ffn->kind = FFN_DENSE;
+    ffn->experts = ffn->used = ffn->width = 0;
+    ffn->shared = 1;
+    ffn->shared_width = width;
+    ffn->shared_gate = SHARED_PLAIN;
+    ffn->router = (struct router_shape){0};
+}
+
+void describe_no_ffn(struct ffn_shape *ffn)
+{
+    *ffn = (struct ffn_shape){.kind = FFN_NONE};
+}
+
+void describe_shared(struct ffn_shape *ffn, int width)
+{
+    ffn->shared = width > 0;
+    ffn->shared_width = width;
+}
+
+/* What the keys left open of the mixer that layers have in common. */
+static void describe_mixer(struct hparams *hp, struct describer *d)
+{
+    struct mixer_shape *m = &hp->common.mixer;
+
+    if (!m->kv_heads)
+        m->kv_heads = m->heads;
+    if (!m->key_dim && m->heads)
+        m->key_dim = hp->hidden / m->heads;
+    if (!m->value_dim)
+        m->value_dim = m->key_dim;
+    m->bias = describe_flag(d, "attention_bias", m->bias);
+    if (m->rope != ROPE_NONE && !m->rope_dims)
+        m->rope_dims = hparams_partial_rotary(m->key_dim, d->family, d->f);
+    if (m->rope != ROPE_NONE && !m->rope_dims)
+        m->rope_dims = m->key_dim;
+}
+
+static void describe_router(struct router_shape *r, struct describer *d)
+{
+    int groups = describe_int(d, "n_group", 1, 1, 512);
+
+    if (d->family->normalised)
+        r->normalised = describe_flag(d, d->family->normalised, r->normalised);
+    r->factor = describe_float(d, "routed_scaling_factor", r->factor);
+    r->groups = groups > 1 ? groups : 0;
+    r->groups_used = groups > 1 ? describe_int(d, "topk_group", 1, 1, groups) : 0;
+}
+
+static int shared_width(struct describer *d, int width)
+{
+    int each = describe_int(d, "moe_shared_expert_intermediate_size", width, 1, 1 << 20),
+        n = describe_int(d, "n_shared_experts", 0, 0, 64);
+
+    n = describe_int(d, "num_shared_experts", n, 0, 64);
+    n = describe_int(d, "moe_num_shared_experts", n, 0, 64);
+    return describe_int(d, "shared_expert_intermediate_size", n * each, 0, 1 << 20);
+}
+
+/* Layers without a router: the first ones, those of a list, and all but every n-th, counted from
+ * the first or from the last of n. */
+static bool is_dense(struct describer *d, int layer, int first, int step)
+{
+    return layer < first || (layer + 1) % step ||
+           layer % describe_int(d, "moe_layer_freq", 1, 1, 1024) ||
+           numbered(d, "mlp_only_layers", layer);
+}
+
+static void describe_ffns(struct hparams *hp, struct describer *d)
+{
+    struct ffn_shape *common = &hp->common.ffn;
+    int dense = describe_int(d, "intermediate_size", 0, 1, 1 << 20),
+        first = describe_int(d, "first_k_dense_replace", 0, 0, 1024),
+        step = describe_int(d, "decoder_sparse_step", 1, 1, 1024);
+
+    first = describe_int(d, "num_dense_layers", first, 0, 1024);
+    first = describe_int(d, "moe_layer_start_index", first, 0, 1024);
+    step = describe_int(d, "moe_layer_interval", step, 1, 1024);
+    if (common->experts) {
+        describe_router(&common->router, d);
+        describe_shared(common, shared_width(d, common->width));
+    }
+    for (int l = 0; l < hp->n_layers; l++) {
+        hp->layers[l].ffn = *common;
+        if (!common->experts || is_dense(d, l, first, step))
+            describe_dense(&hp->layers[l].ffn, dense);
+    }
+}
+
+static const char *nonsense(const struct layer_shape *s)
+{
+    const struct mixer_shape *m = &s->mixer;
+    const struct ffn_shape *f = &s->ffn;
+
+    if (m->kind != MIXER_NONE && (m->heads < 1 || m->value_dim < 1))
+        return "how large its heads are";
+    if ((m->kind == MIXER_ATTENTION || m->kind == MIXER_MLA) && (m->key_dim < 1 || m->kv_heads < 1))
+        return "how large its keys are";
+    if (f->experts && (f->width < 1 || f->used < 1 || f->used > f->experts))
+        return "how many experts of what width a token meets";
+    if (!f->experts && f->kind != FFN_NONE && f->shared_width < 1)
+        return "how wide its feed-forward is";
+    return NULL;
+}
+
+static void check_layers(const struct hparams *hp, struct describer *d)
+{
+    char what[160];
+
+    for (int l = 0; l < hp->n_layers && !d->rc; l++) {
+        const char *gap = nonsense(&hp->layers[l]);
+
+        if (gap) {
+            snprintf(what, sizeof what, "its config.json does not say of layer %d %s", l, gap);
+            describe_refuse(d, what);
+        }
+    }
+}
+
+int hparams_describe(struct hparams *hp, const struct family *family, const struct weight_file *f,
+                     struct error *e)
+{
+    struct describer d = {.f = f, .family = family, .e = e};
+    int rc;
+
+    *hp = (struct hparams){.common = family->shape};
+    if ((rc = hparams_read_keys(hp, family, f, e)))
+        return rc;
+    if (!hp->n_layers || !hp->hidden || !hp->n_vocab)
+        return error_set(e, ERR_MODEL, "%s: its config.json does not give %s", weight_file_path(f),
+                         !hp->n_layers ? "the number of layers"
+                         : !hp->hidden ? "the hidden size"
+                                       : "the size of the vocabulary");
+    describe_mixer(hp, &d);
+    if (!(hp->layers = mem_alloc((size_t)hp->n_layers, sizeof *hp->layers)))
+        return error_set(e, ERR_MEMORY, "%s: out of memory", weight_file_path(f));
+    for (int l = 0; l < hp->n_layers; l++)
+        hp->layers[l] = hp->common;
+    describe_ffns(hp, &d);
+    if (family->layers)
+        family->layers(hp, &d);
+    check_layers(hp, &d);
+    hparams_count(hp);
+    return d.rc;
+}
+
+static void append(char *out, size_t size, const char *before, const struct meta_value *v,
+                   const char *after)
+{
+    size_t n = strlen(out);
+
+    if (v->type == META_STRING)
+        snprintf(out + n, size - n, "%s%.*s%s", before, (int)(v->len < 32 ? v->len : 32), v->s,
+                 after);
+}
+
+void describe_packing(const struct weight_file *f, char *out, size_t size)
+{
+    struct meta_value method = family_config(f, "quantization_config.quant_method"),
+                      format = family_config(f, "quantization_config.format");
+
+    *out = 0;
+    append(out, size, "", &method, "");
+    if (*out)
+        append(out, size, " (", &format, ")");
+}
+
+int model_computable(const struct hparams *hp, struct error *e)
+{
+    for (int l = 0; l < hp->n_layers; l++) {
+        const char *why = shape_unsupported(hparams_layer(hp, l));
+
+        if (why)
+            return error_set(e, ERR_MODEL, "layer %d has %s, which no kernel here computes", l,
+                             why);
+    }
+    return 0;
+}

@@ -1,0 +1,49 @@
+/* Inside engine/model only: what the layers of a model are, by its config.json alone. Families
+ * whose layers differ, and checkpoints whose matrices are packed, are described so before anybody
+ * asks whether they can be computed. Thread: the one that loads. */
+#ifndef ENGINE_MODEL_DESCRIBE_H
+#define ENGINE_MODEL_DESCRIBE_H
+
+#include "engine/model/family.h"
+
+/* Reading one config.json. The first error sticks: a family asks for all it needs, and whoever
+ * called it looks once. */
+struct describer {
+    const struct weight_file *f;
+    const struct family *family;
+    struct error *e;
+    int rc;
+};
+
+/* Numbers of config.json within what makes sense; `missing` where it is silent. */
+int describe_int(struct describer *d, const char *name, int missing, int least, int most);
+float describe_float(struct describer *d, const char *name, float missing);
+bool describe_flag(struct describer *d, const char *name, bool missing);
+/* A text, or element i of a list of texts, is this word. */
+bool describe_is(struct describer *d, const char *name, const char *word);
+bool describe_listed(struct describer *d, const char *name, int i, const char *word);
+/* There is a list under this name; it must have a value a layer then. */
+bool describe_per_layer(struct describer *d, const struct hparams *hp, const char *name);
+/* The first error of this description, in the words of error_set. */
+void describe_refuse(struct describer *d, const char *what);
+
+/* For the `layers` of a family, which finds hp->layers filled: mixers are the common one, and
+ * feed-forwards what most families' keys say (dense ones first, every so often, or by list; shared
+ * experts as one). */
+
+/* Every mixer is latent attention: a `layers` of its own, or the beginning of one. */
+void describe_latent(struct hparams *hp, struct describer *d);
+/* A layer's feed-forward becomes dense, or none. */
+void describe_dense(struct ffn_shape *ffn, int width);
+void describe_no_ffn(struct ffn_shape *ffn);
+/* A shared expert of this width beside the routed ones; 0: none. */
+void describe_shared(struct ffn_shape *ffn, int width);
+
+/* hp from config.json alone; hp->layers is mem_alloc'ed, owned by the model. ERR_MODEL, ERR_MEMORY.
+ */
+int hparams_describe(struct hparams *hp, const struct family *family, const struct weight_file *f,
+                     struct error *e);
+/* How the checkpoint says that its matrices are packed ("gptq"); empty: they are not. */
+void describe_packing(const struct weight_file *f, char *out, size_t size);
+
+#endif
