@@ -3,6 +3,8 @@
 
 #include "app/setup/engine_options.h"
 #include "app/setup/fit.h"
+#include "app/setup/fit_layers.h"
+#include "engine/model/model.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +12,22 @@
 bool fit_wanted(const struct options *o)
 {
     return o->fit;
+}
+
+/* First what the model is, which can be said of more of them than are computed. */
+static int print_layers(const struct engine_config *c, struct error *e)
+{
+    struct model *m;
+    int rc = model_describe(&m, c->model_path, e);
+
+    if (rc < 0)
+        return rc;
+    printf("%s: %s%s%s, %d layers, width %d, vocabulary %d\n", m->name, m->family,
+           m->packing_method[0] ? ", packed by " : "", m->packing_method, m->hp.n_layers,
+           m->hp.hidden, m->hp.n_vocab);
+    rc = fit_layers_print(&m->hp, c->kv_k, c->kv_v, stdout, e);
+    model_free(m);
+    return rc;
 }
 
 int fit_run(struct options *o, struct error *e)
@@ -21,7 +39,9 @@ int fit_run(struct options *o, struct error *e)
     /* The table is the answer here, so loading's own refusal must not come first. */
     if ((rc = engine_setup_init(o, &s, e)) < 0)
         return rc;
-    rc = fit_measure(&s.config, &f, e);
+    rc = print_layers(&s.config, e);
+    if (rc == 0)
+        rc = fit_measure(&s.config, &f, e);
     if (rc == 0 && o->place && *o->place && strcmp(o->place, "cpu"))
         rc = fit_measure_device(&s.config, o->place, &f, e);
     if (rc == 0) {
