@@ -2,14 +2,59 @@
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Digits of an integer that always fits. */
+#define SAFE_DIGITS 18
+
+/* A copy (mem_*) in which integers of more digits, outside of strings, are written as reals. */
+static char *widen_integers(const char *data, size_t bytes, size_t *len)
+{
+    char *copy = mem_alloc(bytes + bytes / SAFE_DIGITS * 2 + 2, 1);
+    bool text = false;
+    size_t n = 0, digits = 0;
+
+    for (size_t i = 0; copy && i < bytes; i++) {
+        char c = data[i];
+        bool digit = !text && c >= '0' && c <= '9', part = c == '.' || c == 'e' || c == 'E';
+
+        if (digits > SAFE_DIGITS && !digit && !part) {
+            copy[n++] = 'e';
+            copy[n++] = '0';
+        }
+        /* behind a point or an exponent digits are no integer's */
+        digits = digit ? digits + (digits > 0 || i == 0 || !strchr(".eE+", data[i - 1])) : 0;
+        if (c == '"')
+            text = !text;
+        copy[n++] = c;
+        if (text && c == '\\' && i + 1 < bytes)
+            copy[n++] = data[++i];
+    }
+    *len = n;
+    return copy;
+}
+
+json_t *json_load_wide(const void *data, size_t bytes, size_t flags, json_error_t *why)
+{
+    json_t *root = json_loadb(data, bytes, flags, why);
+    char *copy;
+
+    if (root || json_error_code(why) != json_error_numeric_overflow ||
+        !(copy = widen_integers(data, bytes, &bytes)))
+        return root;
+    root = json_loadb(copy, bytes, flags, why);
+    mem_free(copy);
+    return root;
+}
 
 static json_t *parse(const void *data, size_t bytes, size_t more, const char *label, int code,
                      struct error *e)
 {
     json_error_t why;
-    json_t *root = json_loadb(data, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | more, &why);
+    json_t *root = json_load_wide(data, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | more,
+                                  &why);
 
     if (!root)
         error_set(e, code, "%s: not valid JSON: line %d, column %d: %s", label, why.line,
