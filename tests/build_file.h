@@ -118,6 +118,30 @@ static inline void meta_string(struct made_file *m, const char *key, const char 
     m->n_meta++;
 }
 
+static inline void meta_array(struct made_file *m, const char *key, uint32_t type, size_t n)
+{
+    put_string(&m->meta, key);
+    put_u32(&m->meta, 9);
+    put_u32(&m->meta, type);
+    put_u64(&m->meta, n);
+    m->n_meta++;
+}
+
+static inline void meta_strings(struct made_file *m, const char *key, const char *const *v,
+                                size_t n)
+{
+    meta_array(m, key, 8, n);
+    for (size_t i = 0; i < n; i++)
+        put_string(&m->meta, v[i]);
+}
+
+static inline void meta_u32s(struct made_file *m, const char *key, const uint32_t *v, size_t n)
+{
+    meta_array(m, key, 4, n);
+    for (size_t i = 0; i < n; i++)
+        put_u32(&m->meta, v[i]);
+}
+
 /* data: bytes taken over by copying; NULL: zeros. Dimensions that are 0 do not count. */
 static inline struct made_tensor *made_add(struct made_file *m, const char *name, enum dtype type,
                                            int64_t d0, int64_t d1, int64_t d2, const void *data)

@@ -89,7 +89,7 @@ static void check_golden(const char *model, const char *cases)
 
     if (!open_at(&x, model))
         return;
-    root = json_load_file(support_path(cases), JSON_ALLOW_NUL, &where);
+    root = json_load_file(cases, JSON_ALLOW_NUL, &where);
     ck_assert_msg(root != NULL, "%s", where.text);
     json_array_foreach(json_object_get(root, "cases"), i, c)
     {
@@ -115,7 +115,7 @@ static void check_golden(const char *model, const char *cases)
 
 START_TEST(golden_cases_from_the_bundled_gguf)
 {
-    check_golden(support_path(DEMO), "golden/demo/tokenizer-cases.json");
+    check_golden(support_path(DEMO), support_path("golden/demo/tokenizer-cases.json"));
 }
 END_TEST
 
@@ -140,19 +140,37 @@ START_TEST(golden_cases_by_score)
     ck_assert_uint_eq(fwrite(data, 1, len, out), len);
     fclose(out);
     free(data);
-    check_golden(path, "golden/demo/tokenizer-cases.json");
+    check_golden(path, support_path("golden/demo/tokenizer-cases.json"));
 }
 END_TEST
 
 START_TEST(golden_cases_from_the_demo_folder)
 {
-    check_golden(support_shared("demo/tiny-storyteller"), "golden/demo/tokenizer-cases.json");
+    check_golden(support_shared("demo/tiny-storyteller"),
+                 support_path("golden/demo/tokenizer-cases.json"));
 }
 END_TEST
 
 START_TEST(golden_cases_of_phi_tiny_moe)
 {
-    check_golden(support_shared("phi-tiny-moe"), "golden/phi-tiny-moe/tokenizer-cases.json");
+    check_golden(support_shared("phi-tiny-moe"),
+                 support_path("golden/phi-tiny-moe/tokenizer-cases.json"));
+}
+END_TEST
+
+/* The published byte-level tokenizers, with their own cases. */
+START_TEST(golden_cases_of_published_tokenizers)
+{
+    static const char *const names[] = {"gpt2", "qwen2", "qwen3", "granite", "olmoe", "gpt_oss"};
+    char path[64], cases[1024];
+    const char *folder;
+
+    snprintf(path, sizeof path, "tokenizers/%s", names[_i]);
+    folder = support_shared(path);
+    if (!folder)
+        return;
+    snprintf(cases, sizeof cases, "%s/tokenizer-cases.json", folder);
+    check_golden(folder, cases);
 }
 END_TEST
 
@@ -513,7 +531,7 @@ static const struct {
      "0}, \"merges\": []}}",
      "added token 0"},
     {"{\"normalizer\": {\"type\": \"Precompiled\"}, " MODEL "}", "Precompiled"},
-    {"{\"pre_tokenizer\": {\"type\": \"ByteLevel\"}, " MODEL "}", "ByteLevel"},
+    {"{\"pre_tokenizer\": {\"type\": \"Whitespace\"}, " MODEL "}", "Whitespace"},
     {"{\"decoder\": {\"type\": \"WordPiece\"}, " MODEL "}", "WordPiece"},
 };
 
@@ -575,6 +593,7 @@ static Suite *suite(void)
     tcase_add_test(c, golden_cases_by_score);
     tcase_add_test(c, golden_cases_from_the_demo_folder);
     tcase_add_test(c, golden_cases_of_phi_tiny_moe);
+    tcase_add_loop_test(c, golden_cases_of_published_tokenizers, 0, 6);
     tcase_add_test(c, typed_special_tokens_stay_text);
     tcase_add_test(c, mask_covers_what_was_typed);
     tcase_add_test(c, every_byte_survives);

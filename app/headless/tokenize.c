@@ -63,7 +63,9 @@ static int open_tokenizer(const struct options *o, struct weight_file **f, struc
             strcpy(path, ".");
     }
     status = weight_file_open(f, path, true, e);
-    return status < 0 ? status : tokenizer_load(t, *f, e);
+    if (status == 0 && (status = tokenizer_load(t, *f, e)) == 0 && tokenizer_notice(*t))
+        fprintf(stderr, "moetop: %s\n", tokenizer_notice(*t));
+    return status;
 }
 
 /* A terminal gets control characters in a form that it does not obey; a file or pipe every byte as

@@ -94,6 +94,8 @@ static int load_tokenizer(struct engine *g, struct error *e)
     }
     if (rc < 0 && g->config.no_tokenizer && rc != ERR_MEMORY && rc != ERR_CANCELLED)
         rc = 0;
+    if (rc == 0 && g->tokenizer && tokenizer_notice(g->tokenizer))
+        engine_notice(g, "%s", tokenizer_notice(g->tokenizer));
     if (rc == 0 && g->chat && chat_template_notice(g->chat))
         engine_notice(g, "%s", chat_template_notice(g->chat));
     return rc;

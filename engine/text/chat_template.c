@@ -6,11 +6,11 @@
 #include "engine/text/chat_template.h"
 
 #include "engine/base/mapping.h"
+#include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
 #include "engine/text/chat_formats.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -87,7 +87,7 @@ static char *find_in_folder(struct chat_template *c, const struct weight_file *f
         len = size;
     data = weight_file_aux(f, "tokenizer_config.json", &size);
     if (data) {
-        config = json_loadb(data, size, 0, &where);
+        config = json_load_wide(data, size, 0, &where);
         if (!config)
             error_set(why, ERR_MODEL, "tokenizer_config.json:%d: %s", where.line, where.text);
         if (!text && (text = template_of(config)))

@@ -1,8 +1,8 @@
 /* Text to ids. Immutable tables, any thread; every call has its own scratch.
  * Order of work, as in the reference library: added tokens are cut out of the raw text (leftmost,
- * longest), what lies between is normalised, cut again at normalised added tokens, and merged pair
- * by pair. Merging takes the best pair from a heap: O(n log n) for a megabyte without a blank,
- * where the textbook loop would take O(n^2). */
+ * longest), what lies between is normalised, cut again at normalised added tokens, split by the
+ * pre-tokenizer and merged pair by pair. Merging takes the best pair from a heap: O(n log n) for a
+ * megabyte without a blank, where the textbook loop would take O(n^2). */
 #include "engine/base/hash.h"
 #include "engine/text/tokenizer.h"
 
@@ -42,6 +42,7 @@ struct encoder {
     size_t symbols_size;
     struct candidate *heap;
     size_t heap_len, heap_size;
+    struct splitter splitter; /* begun where the tokenizer has a pre-tokenizer of expressions */
 };
 
 uint64_t tokenizer_hash(const char *text, size_t len)
@@ -237,7 +238,9 @@ static int split_characters(struct encoder *x, const char *text, size_t len, siz
     size_t n = 0;
     int status = 0;
 
-    for (size_t i = 0, size; i < len && status == 0; i += size) {
+    for (size_t i = 0; x->t->byte_level && i < len && status == 0; i++)
+        status = add_symbol(x, &n, x->t->byte_ids[(unsigned char)text[i]], i, 1);
+    for (size_t i = 0, size; !x->t->byte_level && i < len && status == 0; i += size) {
         uint32_t cp;
         bool valid;
         int id = UNKNOWN;
@@ -320,19 +323,22 @@ static int merge_run(struct encoder *x, const char *text, size_t len)
     return emit_symbols(x, text);
 }
 
-/* Normalised text. Where no piece reaches over a word mark, cutting there changes nothing and keeps
- * the heap small. */
-static int encode_normal(struct encoder *x, const char *text, size_t len)
+/* Normalised text, cut by the pre-tokenizer. Where no piece reaches over a word mark, cutting there
+ * changes nothing and keeps the heap small. */
+static int encode_normal(void *ctx, const char *text, size_t len)
 {
+    struct encoder *x = ctx;
     size_t from = 0, mark = sizeof WORD_MARK - 1;
     int status = 0;
 
     if (x->t->ignore_merges) {
         int id = tokenizer_lookup(x->t, text, len);
 
-        if (id >= 0 && x->t->pieces[id].in_model)
+        if (id >= 0 && x->t->pieces[id].in_model && !x->t->pieces[id].special)
             return push(x, id);
     }
+    if (x->t->byte_level)
+        return merge_run(x, text, len);
     for (size_t i = 1; i + mark <= len && status == 0; i++)
         if (text[i] == WORD_MARK[0] && !x->t->crosses[(unsigned char)text[i - 1]] &&
             memcmp(text + i, WORD_MARK, mark) == 0) {
@@ -340,6 +346,30 @@ static int encode_normal(struct encoder *x, const char *text, size_t len)
             from = i;
         }
     return status < 0 || from == len ? status : merge_run(x, text + from, len - from);
+}
+
+static int search_step(void *ctx)
+{
+    return step(ctx);
+}
+
+static int split(struct encoder *x, const char *text, size_t len)
+{
+    return x->t->pre ? splitter_run(&x->splitter, text, len) : encode_normal(x, text, len);
+}
+
+static int split_prefixed(struct encoder *x, const char *text, size_t len)
+{
+    char *prefixed = mem_alloc(len + 1, 1);
+    int status;
+
+    if (!prefixed)
+        return error_set(x->e, ERR_MEMORY, "out of memory for %zu bytes of text", len);
+    prefixed[0] = ' ';
+    memcpy(prefixed + 1, text, len);
+    status = split(x, prefixed, len + 1);
+    mem_free(prefixed);
+    return status;
 }
 
 static int pre_tokenize(struct encoder *x, const char *text, size_t len, size_t origin)
@@ -351,7 +381,8 @@ static int pre_tokenize(struct encoder *x, const char *text, size_t len, size_t 
     int status = 0;
 
     if (x->t->metaspace == METASPACE_NONE)
-        return encode_normal(x, text, len);
+        return x->t->prefix_space && text[0] != ' ' ? split_prefixed(x, text, len)
+                                                    : split(x, text, len);
     marked = mem_alloc(len + 1, size);
     if (!marked)
         return error_set(x->e, ERR_MEMORY, "out of memory for %zu bytes of text", len);
@@ -537,7 +568,7 @@ int tokenizer_encode_masked(const struct tokenizer *t, const char *text, size_t 
                         .stop = stop,
                         .e = e,
                         .want_offsets = offsets != NULL};
-    int status;
+    int status = 0;
 
     *ids = NULL;
     *n = 0;
@@ -547,7 +578,13 @@ int tokenizer_encode_masked(const struct tokenizer *t, const char *text, size_t 
     if (len > INT_MAX / 4)
         return error_set(e, ERR_INPUT, "the text has %zu bytes; at most %d can be read at once",
                          len, INT_MAX / 4);
-    status = cut(&x, false, text, plain, len, 0);
+    x.splitter = (struct splitter){
+        .pre = t->pre, .piece = encode_normal, .step = search_step, .ctx = &x, .e = e};
+    if (t->pre)
+        status = splitter_begin(&x.splitter, len);
+    if (status == 0)
+        status = cut(&x, false, text, plain, len, 0);
+    splitter_end(&x.splitter);
     mem_free(x.symbols);
     mem_free(x.heap);
     if (status == 0 && !x.ids && !(x.ids = mem_alloc(1, sizeof *x.ids)))

@@ -1,6 +1,7 @@
-/* Tokenizer: SentencePiece-style BPE with byte fallback, from tokenizer.json or GGUF. Owner: the
- * engine. Immutable after load: any thread. Added tokens follow their strip rules (lstrip, rstrip,
- * single_word, normalized). */
+/* Tokenizer: byte-pair encoding of both kinds, from tokenizer.json or GGUF: SentencePiece's, from
+ * characters with byte fallback, and GPT-2's, from bytes, within the stretches that a pre-tokenizer
+ * cuts (pre_tokenizer.h). Owner: the engine. Immutable after load: any thread. Added tokens follow
+ * their strip rules (lstrip, rstrip, single_word, normalized). */
 #ifndef ENGINE_TEXT_TOKENIZER_H
 #define ENGINE_TEXT_TOKENIZER_H
 
@@ -16,8 +17,11 @@ struct tokenizer;
 int tokenizer_load(struct tokenizer **out, const struct weight_file *f, struct error *e);
 void tokenizer_free(struct tokenizer *t);
 int tokenizer_size(const struct tokenizer *t);
-/* Bytes of a token as stored ("▁the" -> "▁the"); special: an added control token. Points into the
- * tokenizer. */
+/* NULL: nothing to say; else one line: the file leaves open how text is to be cut. */
+const char *tokenizer_notice(const struct tokenizer *t);
+/* Bytes of a token: as stored ("▁the" -> "▁the") in SentencePiece's kind, what it stands for
+ * ("Ġthe"
+ * -> " the") in the byte-level one; special: an added control token. Points into the tokenizer. */
 const char *tokenizer_piece(const struct tokenizer *t, int id, size_t *len, bool *special);
 int tokenizer_find(const struct tokenizer *t, const char *piece, size_t len); /* -1: none */
 

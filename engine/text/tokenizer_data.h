@@ -1,10 +1,11 @@
-/* What a loaded tokenizer is made of: filled by tokenizer_load.c, read by tokenizer.c and
- * detokenizer.c, included by nobody else. Both sources end in the same tables, so that one encoder
- * serves tokenizer.json and GGUF. */
+/* What a loaded tokenizer is made of: filled by tokenizer_load.c and byte_level.c, read by
+ * tokenizer.c and detokenizer.c, included by nobody else. Both sources end in the same tables, so
+ * that one encoder serves tokenizer.json and GGUF. */
 #ifndef ENGINE_TEXT_TOKENIZER_DATA_H
 #define ENGINE_TEXT_TOKENIZER_DATA_H
 
 #include "engine/base/error.h"
+#include "engine/text/pre_tokenizer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -64,6 +65,8 @@ struct normalize_step {
 enum metaspace { METASPACE_NONE, METASPACE_NEVER, METASPACE_FIRST, METASPACE_ALWAYS };
 
 struct tokenizer {
+    /* pieces are bytes, and text is merged from bytes (GPT-2's kind) instead of from characters */
+    bool byte_level;
     struct piece *pieces;
     int n_pieces;
     char *pool; /* all text */
@@ -85,19 +88,27 @@ struct tokenizer {
     struct trie raw, normal; /* matched before and after normalisation */
     struct normalize_step *steps;
     int n_steps;
-    enum metaspace metaspace; /* pre-tokenizer */
+    enum metaspace metaspace; /* pre-tokenizer of the SentencePiece kind */
     bool metaspace_split;
+    struct pre_tokenizer *pre; /* of the others; NULL: text is not cut */
+    bool prefix_space;         /* a blank is put before a stretch that has none */
 
     bool decode_marks; /* word marks become spaces */
     bool decode_strip; /* the first space of a text is the dummy prefix */
     int bos;
     bool add_bos;
+    struct error notice; /* its text; empty: nothing to say */
 };
 
 int tokenizer_lookup(const struct tokenizer *t, const char *text, size_t len); /* any id or -1 */
 uint64_t tokenizer_hash(const char *text, size_t len);
 /* NULL: none */
 const struct merge *tokenizer_merge(const struct tokenizer *t, int left, int right);
+/* Makes pieces out of GPT-2's spelling of bytes (literal[id]: not that one) and finds them anew by
+ * text; merges are read before that. ERR_MODEL: made to collide. */
+int byte_level_decode(struct tokenizer *t, const bool *literal, struct error *e);
+/* Enters a piece's text in the index, whose first id keeps it. */
+int tokenizer_index(struct tokenizer *t, int id, struct error *e);
 /* Applies the normalizer; mask (NULL allowed, then *out_mask is NULL) goes along byte by byte.
  * mem_* results. */
 int tokenizer_normalize(const struct tokenizer *t, const char *text, const unsigned char *mask,

@@ -4,10 +4,10 @@
  * reference (other models, unknown normalizers) is refused rather than approximated. */
 #include "engine/text/tokenizer.h"
 
+#include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/text/tokenizer_data.h"
 
-#include <jansson.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -21,6 +21,11 @@
 static int no_memory(struct error *e)
 {
     return error_set(e, ERR_MEMORY, "out of memory for the tokenizer");
+}
+
+const char *tokenizer_notice(const struct tokenizer *t)
+{
+    return t->notice.text[0] ? t->notice.text : NULL;
 }
 
 /* All text lies in one pool that never moves: its size is an upper bound known beforehand. */
@@ -75,7 +80,25 @@ static int byte_of(const char *text, size_t len)
     return *end || digits[0] == '+' || digits[0] == '-' || digits[0] == ' ' ? -1 : (int)v;
 }
 
-/* Gives id its text. The first id of a text keeps the index. */
+int tokenizer_index(struct tokenizer *t, int id, struct error *e)
+{
+    const struct piece *p = &t->pieces[id];
+    uint32_t start = (uint32_t)tokenizer_hash(p->text, p->len);
+
+    for (uint32_t i = start; i - start < PROBES_MAX; i++) {
+        int32_t *slot = &t->index[i & t->index_mask];
+
+        if (*slot < 0) {
+            *slot = id;
+            return 0;
+        }
+        if (t->pieces[*slot].len == p->len && memcmp(t->pieces[*slot].text, p->text, p->len) == 0)
+            return 0;
+    }
+    return error_set(e, ERR_MODEL, "the tokenizer's vocabulary is made to collide");
+}
+
+/* Gives id its text. */
 static int set_piece(struct tokenizer *t, int id, const char *text, size_t len, struct error *e)
 {
     struct piece *p = &t->pieces[id];
@@ -86,18 +109,7 @@ static int set_piece(struct tokenizer *t, int id, const char *text, size_t len, 
     p->len = (uint32_t)len;
     p->rank = INT32_MAX;
     p->in_model = false;
-    for (uint32_t start = (uint32_t)tokenizer_hash(text, len), i = start; i - start < PROBES_MAX;
-         i++) {
-        int32_t *slot = &t->index[i & t->index_mask];
-
-        if (*slot < 0) {
-            *slot = id;
-            return 0;
-        }
-        if (t->pieces[*slot].len == len && memcmp(t->pieces[*slot].text, text, len) == 0)
-            return 0;
-    }
-    return error_set(e, ERR_MODEL, "the tokenizer's vocabulary is made to collide");
+    return tokenizer_index(t, id, e);
 }
 
 static int trie_add(struct trie *tr, const char *text, size_t len, int added, struct error *e)
@@ -302,17 +314,13 @@ static int read_normalizer(struct tokenizer *t, const json_t *o, int depth, stru
     return error_set(e, ERR_MODEL, SOURCE ": the normalizer '%s' is not supported", type);
 }
 
-static int read_pre_tokenizer(struct tokenizer *t, const json_t *o, struct error *e)
+static int read_metaspace(struct tokenizer *t, const json_t *o, struct error *e)
 {
-    const char *type = string_of(o, "type"), *scheme = string_of(o, "prepend_scheme");
+    const char *scheme = string_of(o, "prepend_scheme");
 
-    if (!o || json_is_null(o))
-        return 0;
-    if (strcmp(type, "Metaspace") != 0 || strcmp(string_of(o, "replacement"), WORD_MARK) != 0)
+    if (strcmp(string_of(o, "replacement"), WORD_MARK) != 0 || t->pre || t->byte_level)
         return error_set(e, ERR_MODEL,
-                         SOURCE ": the pre-tokenizer '%s' is not supported; the SentencePiece kind "
-                                "(Metaspace or none) is",
-                         type);
+                         SOURCE ": a Metaspace that is not U+2581 alone is not supported");
     t->metaspace = METASPACE_ALWAYS;
     if (strcmp(scheme, "first") == 0)
         t->metaspace = METASPACE_FIRST;
@@ -321,6 +329,96 @@ static int read_pre_tokenizer(struct tokenizer *t, const json_t *o, struct error
         t->metaspace = METASPACE_NEVER;
     t->metaspace_split = !json_is_false(json_object_get(o, "split"));
     return 0;
+}
+
+static int read_behavior(const json_t *o, enum split_behavior *behavior, struct error *e)
+{
+    static const char *const names[] = {"Isolated", "Removed", "Contiguous", "MergedWithPrevious",
+                                        "MergedWithNext"};
+    const char *name = string_of(o, "behavior");
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *behavior = (enum split_behavior)i;
+            return 0;
+        }
+    return error_set(e, ERR_MODEL, SOURCE ": the split behavior '%s' is not supported", name);
+}
+
+static int read_split(struct tokenizer *t, const json_t *o, struct error *e)
+{
+    const json_t *pattern = json_object_get(o, "pattern"),
+                 *regex = json_object_get(pattern, "Regex"),
+                 *text = regex ? regex : json_object_get(pattern, "String");
+    struct split s = {.pattern = json_string_value(text),
+                      .len = json_string_length(text),
+                      .literal = !regex,
+                      .invert = json_is_true(json_object_get(o, "invert"))};
+    int status = read_behavior(o, &s.behavior, e);
+
+    if (status == 0 && !s.pattern)
+        status = error_set(e, ERR_MODEL, SOURCE ": a Split has no pattern");
+    return status < 0 ? status : pre_tokenizer_add(&t->pre, &s, e);
+}
+
+static int add_pattern(struct tokenizer *t, const char *pattern, enum split_behavior behavior,
+                       struct error *e)
+{
+    struct split s = {.pattern = pattern, .len = strlen(pattern), .behavior = behavior};
+
+    return pre_tokenizer_add(&t->pre, &s, e);
+}
+
+static int read_byte_level(struct tokenizer *t, const json_t *o, struct error *e)
+{
+    unsigned flags;
+
+    t->byte_level = true;
+    t->prefix_space = !json_is_false(json_object_get(o, "add_prefix_space"));
+    if (t->prefix_space && t->pre)
+        return error_set(e, ERR_MODEL,
+                         SOURCE ": add_prefix_space behind another pre-tokenizer is not supported");
+    return json_is_false(json_object_get(o, "use_regex"))
+               ? 0
+               : pre_tokenizer_add_named(&t->pre, PRE_TOKENIZER_GPT2, strlen(PRE_TOKENIZER_GPT2),
+                                         &flags, e);
+}
+
+static int read_pre_tokenizer(struct tokenizer *t, const json_t *o, int depth, struct error *e)
+{
+    const char *type = string_of(o, "type");
+    enum split_behavior behavior;
+    const json_t *each;
+    size_t i;
+    int status;
+
+    if (!o || json_is_null(o))
+        return 0;
+    if (strcmp(type, "Sequence") == 0 && depth < 8) {
+        json_array_foreach(json_object_get(o, "pretokenizers"), i,
+                           each) if ((status = read_pre_tokenizer(t, each, depth + 1, e)) <
+                                     0) return status;
+        return 0;
+    }
+    if (t->byte_level || t->metaspace != METASPACE_NONE)
+        return error_set(e, ERR_MODEL, SOURCE ": the pre-tokenizer '%s' behind %s is not supported",
+                         type, t->byte_level ? "ByteLevel" : "Metaspace");
+    if (strcmp(type, "Metaspace") == 0)
+        return read_metaspace(t, o, e);
+    if (strcmp(type, "ByteLevel") == 0)
+        return read_byte_level(t, o, e);
+    if (strcmp(type, "Split") == 0)
+        return read_split(t, o, e);
+    if (strcmp(type, "Digits") == 0)
+        return add_pattern(
+            t, json_is_true(json_object_get(o, "individual_digits")) ? "\\p{N}" : "\\p{N}+",
+            SPLIT_ISOLATED, e);
+    if (strcmp(type, "Punctuation") == 0) {
+        status = json_object_get(o, "behavior") ? read_behavior(o, &behavior, e)
+                                                : (behavior = SPLIT_ISOLATED, 0);
+        return status < 0 ? status : add_pattern(t, "[\\p{P}$+<=>^`|~]", behavior, e);
+    }
+    return error_set(e, ERR_MODEL, SOURCE ": the pre-tokenizer '%s' is not supported", type);
 }
 
 static int read_decoder(struct tokenizer *t, const json_t *o, int depth, struct error *e)
@@ -341,7 +439,8 @@ static int read_decoder(struct tokenizer *t, const json_t *o, int depth, struct 
         }
         return 0;
     }
-    if (strcmp(type, "ByteFallback") == 0 || strcmp(type, "Fuse") == 0)
+    if (strcmp(type, "ByteFallback") == 0 || strcmp(type, "Fuse") == 0 ||
+        (strcmp(type, "ByteLevel") == 0 && t->byte_level))
         return 0;
     if (strcmp(type, "Metaspace") == 0) {
         t->decode_marks = true;
@@ -471,21 +570,54 @@ static int read_merges(struct tokenizer *t, const json_t *list, struct error *e)
     return 0;
 }
 
-/* Does the post-processor begin a single text with a special token? */
+/* The special token that a single text begins with, NULL: none. */
+static const json_t *first_token(const json_t *post, int depth)
+{
+    const json_t *each, *found = json_object_get(json_array_get(json_object_get(post, "single"), 0),
+                                                 "SpecialToken");
+    size_t i;
+
+    json_array_foreach(json_object_get(post, "processors"), i, each)
+    {
+        if (found || depth == 8)
+            break;
+        found = first_token(each, depth + 1);
+    }
+    return found;
+}
+
 static void read_bos(struct tokenizer *t, const json_t *post)
 {
-    const json_t *first = json_object_get(json_array_get(json_object_get(post, "single"), 0),
-                                          "SpecialToken");
+    const json_t *first = first_token(post, 0);
     const char *name = string_of(first, "id");
 
     t->add_bos = first != NULL;
     t->bos = first ? tokenizer_lookup(t, name, strlen(name)) : tokenizer_lookup(t, "<s>", 3);
 }
 
+/* The vocabulary spells bytes; added tokens are written as they are. */
+static int decode_vocabulary(struct tokenizer *t, const json_t *added, struct error *e)
+{
+    bool *literal = mem_alloc((size_t)t->n_pieces, sizeof *literal);
+    const json_t *each;
+    size_t i;
+    int status;
+
+    if (!literal)
+        return no_memory(e);
+    json_array_foreach(added, i, each)
+    {
+        literal[json_integer_value(json_object_get(each, "id"))] = true;
+    }
+    status = byte_level_decode(t, literal, e);
+    mem_free(literal);
+    return status;
+}
+
 static int load_json(struct tokenizer *t, const void *data, size_t size, struct error *e)
 {
     json_error_t where;
-    json_t *root = json_loadb(data, size, JSON_ALLOW_NUL, &where), *model, *vocab, *value;
+    json_t *root = json_load_wide(data, size, JSON_ALLOW_NUL, &where), *model, *vocab, *value;
     const char *type, *key, *unknown;
     size_t pool;
     int n = 0, status;
@@ -500,6 +632,12 @@ static int load_json(struct tokenizer *t, const void *data, size_t size, struct 
         status = error_set(e, ERR_MODEL,
                            SOURCE ": the model '%s' is not supported; BPE with a list of merges is",
                            *type ? type : "?");
+        goto out;
+    }
+    if (*string_of(model, "continuing_subword_prefix") || *string_of(model, "end_of_word_suffix")) {
+        status = error_set(e, ERR_MODEL,
+                           SOURCE ": continuing_subword_prefix and end_of_word_suffix are not "
+                                  "supported");
         goto out;
     }
     status = measure(vocab, json_object_get(root, "added_tokens"), &n, &pool, e);
@@ -529,10 +667,12 @@ static int load_json(struct tokenizer *t, const void *data, size_t size, struct 
     t->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
     unknown = string_of(model, "unk_token");
     t->unknown = *unknown ? tokenizer_lookup(t, unknown, strlen(unknown)) : -1;
-    if ((status = read_merges(t, json_object_get(model, "merges"), e)) < 0 ||
+    if ((status = read_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), 0, e)) < 0 ||
+        (status = read_merges(t, json_object_get(model, "merges"), e)) < 0 ||
+        (t->byte_level &&
+         (status = decode_vocabulary(t, json_object_get(root, "added_tokens"), e)) < 0) ||
         (status = read_added(t, json_object_get(root, "added_tokens"), e)) < 0 ||
         (status = read_normalizer(t, json_object_get(root, "normalizer"), 0, e)) < 0 ||
-        (status = read_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), e)) < 0 ||
         (status = read_decoder(t, json_object_get(root, "decoder"), 0, e)) < 0)
         goto out;
     read_bos(t, json_object_get(root, "post_processor"));
@@ -625,9 +765,6 @@ static int read_gguf_pieces(struct tokenizer *t, struct meta_value tokens, struc
                                                     .control = p->special ||
                                                                looks_like_control(v.s, v.len)};
     }
-    for (int i = 0; i < t->n_added; i++)
-        t->added[i].rstrip = t->added[i].control &&
-                             phi_strips(t, t->added[i].text, t->added[i].len);
     return 0;
 }
 
@@ -649,24 +786,115 @@ static int read_gguf_merges(struct tokenizer *t, struct meta_value list, struct 
     return status;
 }
 
+/* tokenizer.ggml.pre: how text is cut before merging. A name that is not known costs quality, not
+ * the model: the file is read as one that names none. */
+static int read_gguf_pre(struct tokenizer *t, const struct weight_file *f, unsigned *flags,
+                         struct error *e)
+{
+    struct meta_value v = weight_file_meta(f, "tokenizer.ggml.pre");
+    bool named = v.type == META_STRING && v.len > 0;
+    int status = named ? pre_tokenizer_add_named(&t->pre, v.s, v.len, flags, e) : 1;
+
+    if (status <= 0)
+        return status;
+    if (named)
+        error_set(&t->notice, ERR_MODEL,
+                  "the file names a pre-tokenizer that is not known, '%.*s': text is cut as where "
+                  "none is named, and answers may be worse",
+                  (int)(v.len < 40 ? v.len : 40), v.s);
+    else
+        error_set(&t->notice, ERR_MODEL,
+                  "the file names no pre-tokenizer (tokenizer.ggml.pre): answers may be worse than "
+                  "a newer conversion's");
+    return pre_tokenizer_add_named(&t->pre, PRE_TOKENIZER_DEFAULT, strlen(PRE_TOKENIZER_DEFAULT),
+                                   flags, e);
+}
+
+/* GPT-2's kind: merges from bytes. */
+static int read_gguf_byte_level(struct tokenizer *t, const struct weight_file *f, struct error *e)
+{
+    struct meta_value merges = weight_file_meta(f, "tokenizer.ggml.merges"),
+                      bos = weight_file_meta(f, "tokenizer.ggml.add_bos_token");
+    bool *literal = mem_alloc((size_t)t->n_pieces, sizeof *literal);
+    unsigned flags = 0;
+    int status = literal ? 0 : no_memory(e);
+
+    if (status == 0 && merges.type != META_ARRAY)
+        status = error_set(e, ERR_MODEL, "%s: the tokenizer has no merges (tokenizer.ggml.merges)",
+                           weight_file_path(f));
+    if (status == 0)
+        status = read_gguf_merges(t, merges, e);
+    for (int i = 0; status == 0 && i < t->n_added; i++)
+        literal[t->added[i].id] = true;
+    if (status == 0)
+        status = byte_level_decode(t, literal, e);
+    mem_free(literal);
+    if (status == 0 && (status = read_gguf_pre(t, f, &flags, e)) < 0)
+        error_prefix(e, "%s", weight_file_path(f));
+    t->ignore_merges = flags & PRE_WHOLE;
+    t->add_bos = bos.type == META_BOOL ? bos.i != 0 : (flags & PRE_BOS) != 0;
+    return status == 0 && (flags & PRE_NFC) ? add_step(t, NORMALIZE_NFC, "", "", e) : status;
+}
+
+/* SentencePiece's: merges from characters, by a list or by score. */
+static int read_gguf_sentencepiece(struct tokenizer *t, const struct weight_file *f,
+                                   struct error *e)
+{
+    struct meta_value merges = weight_file_meta(f, "tokenizer.ggml.merges"),
+                      scores = weight_file_meta(f, "tokenizer.ggml.scores"), v;
+    int status = merges.type == META_ARRAY && merges.len ? read_gguf_merges(t, merges, e)
+                                                         : rank_by_score(t, scores, e);
+
+    if (status < 0)
+        return status;
+    for (int i = 0; i < t->n_added; i++)
+        t->added[i].rstrip = t->added[i].control &&
+                             phi_strips(t, t->added[i].text, t->added[i].len);
+    v = weight_file_meta(f, "tokenizer.ggml.add_bos_token");
+    t->add_bos = v.type == META_BOOL ? v.i != 0 : true;
+    t->fuse_unknown = true;
+    t->decode_marks = true;
+    v = weight_file_meta(f, "tokenizer.ggml.add_space_prefix");
+    t->decode_strip = v.type != META_BOOL || v.i;
+    if (t->decode_strip && (status = add_step(t, NORMALIZE_PREPEND, "", WORD_MARK, e)) < 0)
+        return status;
+    return add_step(t, NORMALIZE_REPLACE, " ", WORD_MARK, e);
+}
+
+/* tokenizer.ggml.model: a row for each kind that is read. */
+static const struct gguf_kind {
+    const char *name;
+    int (*read)(struct tokenizer *t, const struct weight_file *f, struct error *e);
+} gguf_kinds[] = {
+    {"llama", read_gguf_sentencepiece},
+    {"gpt2", read_gguf_byte_level},
+};
+
+static const struct gguf_kind *find_kind(struct meta_value model)
+{
+    for (size_t i = 0; i < sizeof gguf_kinds / sizeof *gguf_kinds; i++)
+        if (model.len == strlen(gguf_kinds[i].name) &&
+            memcmp(model.s, gguf_kinds[i].name, model.len) == 0)
+            return &gguf_kinds[i];
+    return NULL;
+}
+
 static int load_gguf(struct tokenizer *t, const struct weight_file *f, struct error *e)
 {
     struct meta_value model = weight_file_meta(f, "tokenizer.ggml.model"),
-                      tokens = weight_file_meta(f, "tokenizer.ggml.tokens");
-    struct meta_value scores = weight_file_meta(f, "tokenizer.ggml.scores"),
-                      merges = weight_file_meta(f, "tokenizer.ggml.merges");
-    struct meta_value v;
+                      tokens = weight_file_meta(f, "tokenizer.ggml.tokens"), v;
+    const struct gguf_kind *kind;
     size_t pool = 0;
     int status;
 
     if (model.type != META_STRING || tokens.type != META_ARRAY)
         return error_set(e, ERR_MODEL, "%s: no tokenizer inside (tokenizer.ggml.tokens)",
                          weight_file_path(f));
-    if (model.len != 5 || memcmp(model.s, "llama", 5) != 0)
-        return error_set(
-            e, ERR_MODEL,
-            "%s: the tokenizer '%.*s' is not supported; the SentencePiece kind ('llama') is",
-            weight_file_path(f), (int)(model.len < 40 ? model.len : 40), model.s);
+    if (!(kind = find_kind(model)))
+        return error_set(e, ERR_MODEL,
+                         "%s: the tokenizer '%.*s' is not supported; 'llama' (SentencePiece) and "
+                         "'gpt2' (byte-level) are",
+                         weight_file_path(f), (int)(model.len < 40 ? model.len : 40), model.s);
     if (tokens.len == 0 || tokens.len > TOKENIZER_MAX_IDS)
         return error_set(e, ERR_MODEL, "%s: the vocabulary has %zu tokens; 1 to %d are possible",
                          weight_file_path(f), tokens.len, TOKENIZER_MAX_IDS);
@@ -680,8 +908,7 @@ static int load_gguf(struct tokenizer *t, const struct weight_file *f, struct er
     if (status == 0)
         status = read_gguf_pieces(t, tokens, weight_file_meta(f, "tokenizer.ggml.token_type"), e);
     if (status == 0)
-        status = merges.type == META_ARRAY && merges.len ? read_gguf_merges(t, merges, e)
-                                                         : rank_by_score(t, scores, e);
+        status = kind->read(t, f, e);
     if (status < 0)
         return status;
     v = weight_file_meta(f, "tokenizer.ggml.unknown_token_id");
@@ -689,15 +916,7 @@ static int load_gguf(struct tokenizer *t, const struct weight_file *f, struct er
         t->unknown = (int)v.i;
     v = weight_file_meta(f, "tokenizer.ggml.bos_token_id");
     t->bos = v.type == META_INT && v.i >= 0 && v.i < t->n_pieces ? (int)v.i : -1;
-    v = weight_file_meta(f, "tokenizer.ggml.add_bos_token");
-    t->add_bos = v.type == META_BOOL ? v.i != 0 : true;
-    t->fuse_unknown = true;
-    t->decode_marks = true;
-    v = weight_file_meta(f, "tokenizer.ggml.add_space_prefix");
-    t->decode_strip = v.type != META_BOOL || v.i;
-    if (t->decode_strip && (status = add_step(t, NORMALIZE_PREPEND, "", WORD_MARK, e)) < 0)
-        return status;
-    return add_step(t, NORMALIZE_REPLACE, " ", WORD_MARK, e);
+    return 0;
 }
 
 int tokenizer_load(struct tokenizer **out, const struct weight_file *f, struct error *e)
@@ -745,5 +964,6 @@ void tokenizer_free(struct tokenizer *t)
     mem_free(t->raw.nodes);
     mem_free(t->normal.nodes);
     mem_free(t->steps);
+    pre_tokenizer_free(t->pre);
     mem_free(t);
 }
