@@ -172,6 +172,69 @@ START_TEST(checkpoints_match_on_opencl)
 }
 END_TEST
 
+/* Dense layers beside routed ones with a shared expert: every way to split them says the same. */
+START_TEST(uneven_layers_can_be_split)
+{
+    static const char *const specs[] = {"layers:3",      "experts:3", "stream:200K",
+                                        "attention-gpu", "balanced",  "hot:64K"};
+    char golden[200];
+    struct opencl_tuning tuning = {.no_selftest = true};
+    char model[200];
+    struct engine *g;
+    struct error e = {0};
+
+    if (!have_device())
+        return;
+    opencl_tune(&tuning);
+    snprintf(model, sizeof model, "%s", support_path("golden/families/qwen2_moe-step2"));
+    snprintf(golden, sizeof golden, "%s",
+             support_path("golden/families/qwen2_moe-step2/golden.safetensors"));
+    g = open_with_device(model);
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        ck_assert_msg(engine_place(g, specs[i], &e) == 0 && engine_settle(g, &e) == 0, "%s: %s",
+                      specs[i], e.text);
+        /* balanced may well find that it is not worth it */
+        ck_assert_msg(plan_uses_devices(engine_plan(g)) || strcmp(specs[i], "balanced") == 0, "%s",
+                      specs[i]);
+        compare(g, golden);
+    }
+    ck_assert_uint_eq(engine_telemetry(g)->devices[1].failures, 0);
+    engine_close(g);
+}
+END_TEST
+
+/* A rule of a plan file speaks of all experts of its layers; what is not there stays at home. So
+ * does what would pass through a device that this machine does not have. */
+START_TEST(plans_name_more_than_there_is)
+{
+    char model[200];
+    struct engine *g;
+    struct plan *p;
+    struct error e = {0};
+
+    if (!have_device())
+        return;
+    snprintf(model, sizeof model, "%s", support_path("golden/families/qwen2_moe-step2"));
+    g = open_with_device(model);
+
+    const struct hparams *hp = &engine_info(g)->model->hp;
+    int cells = hp->n_layers * hp->n_experts;
+
+    p = plan_new("all", hp->n_layers, hp->n_experts);
+    memset(p->experts, 1, (size_t)cells);
+    ck_assert_msg(engine_plan_set(g, p, &e) == 0 && engine_settle(g, &e) == 0, "%s", e.text);
+    for (int i = 0; i < cells; i++)
+        ck_assert_int_eq(engine_plan(g)->experts[i],
+                         i % hp->n_experts < shape_experts(hparams_layer(hp, i / hp->n_experts)));
+    p = plan_new("elsewhere", hp->n_layers, hp->n_experts);
+    memset(p->experts, DEVICE_MAX - 1, (size_t)cells);
+    memset(p->streamed, 1, (size_t)cells);
+    ck_assert_msg(engine_plan_set(g, p, &e) == 0 && engine_settle(g, &e) == 0, "%s", e.text);
+    ck_assert(!plan_uses_devices(engine_plan(g)));
+    engine_close(g);
+}
+END_TEST
+
 static struct model *inspect(const char *folder)
 {
     struct model_options o = {.convert = -1, .width = 8};
@@ -221,6 +284,8 @@ static Suite *suite(void)
     tcase_add_loop_test(c, checkpoints_match, 0, (int)(sizeof folders / sizeof *folders));
     tcase_add_loop_test(c, shared_checkpoints_match, 0, (int)(sizeof shared / sizeof *shared));
     tcase_add_test(c, layers_are_what_they_are);
+    tcase_add_test(c, uneven_layers_can_be_split);
+    tcase_add_test(c, plans_name_more_than_there_is);
     tcase_add_loop_test(c, checkpoints_match_on_opencl, 0, (int)(sizeof folders / sizeof *folders));
     suite_add_tcase(s, c);
     return s;
