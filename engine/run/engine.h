@@ -1,4 +1,4 @@
-/* The synchronous engine: a loaded model, its devices and one session. Used directly by batch,
+/* The synchronous engine: a loaded model, its devices and its sessions. Used directly by batch,
  * bench and tests; the worker (engine/run/worker.h) wraps it in a thread for the chat. Thread: the
  * one that opened it, except engine_cancel (any thread, async-signal-safe) and
  * engine_info/engine_telemetry as stated. */

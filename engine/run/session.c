@@ -1,6 +1,7 @@
-/* The session: one line of tokens, the KV cache that belongs to it, and the safe point between
- * them. Engine thread. n_tokens counts whole tokens only: it moves when a chunk is done on every
- * layer, so a cancel or a failure in the middle of a pass leaves a consistent session behind. */
+/* A session: one line of tokens and the KV cache that belongs to it; and a pass, which computes
+ * rows of several. Engine thread. n_tokens counts whole tokens only: it moves when a chunk is done
+ * on every layer, so a cancel or a failure in the middle of a pass leaves a consistent session
+ * behind. */
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
