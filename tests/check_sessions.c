@@ -261,14 +261,14 @@ START_TEST(the_same_stories_in_a_crowd)
 END_TEST
 
 /* Prompts and answers going on, blocks and every session's rows move between devices. */
-static void switch_places(const struct device_ops *const *backends)
+static void switch_places(const struct device_ops *const *backends, const char *first)
 {
     static const char *const places[] = {"gpu", "cpu", "attention-gpu", "layers:3", "experts-gpu"};
     const struct story *want = alone();
     struct error e = {0};
     struct crowd c;
 
-    open_crowd(&c, backends, "cpu");
+    open_crowd(&c, backends, first);
     while (step(&c))
         if (c.steps % 9 == 5)
             ck_assert_msg(engine_place(c.g, places[c.steps / 9 % 5], &e) >= 0, "%s", e.text);
@@ -278,13 +278,15 @@ static void switch_places(const struct device_ops *const *backends)
 
 START_TEST(the_same_stories_while_blocks_move)
 {
-    switch_places(with_fake);
+    switch_places(with_fake, "cpu"); /* opened beside the answers */
 }
 END_TEST
 
 START_TEST(the_same_stories_over_opencl)
 {
-    switch_places(with_opencl);
+    /* opened before: the compiler of a driver brings signal stacks of its own to a thread, which
+     * AddressSanitizer takes for its own */
+    switch_places(with_opencl, "attention-gpu");
 }
 END_TEST
 
