@@ -1,5 +1,6 @@
 /* --quantize: what is written can be read (here, and by the gguf Python package where that is
  * installed), holds what it should, and a run that fails leaves nothing behind. */
+#include "engine/base/mem.h"
 #include "engine/layout/pack.h"
 #include "engine/file/blocks.h"
 #include "engine/convert/export.h"
@@ -7,7 +8,9 @@
 #include "engine/model/model.h"
 #include "engine/layout/quantize.h"
 #include "engine/run/engine.h"
+#include "engine/text/tokenizer.h"
 #include "tests/build_file.h"
+#include "tests/byte_level.h"
 #include "tests/support.h"
 
 #include <dirent.h>
@@ -446,6 +449,86 @@ START_TEST(nothing_half_written)
 }
 END_TEST
 
+/* A copy of a golden folder with the byte-level tokenizer that before and model say. */
+static const char *byte_level_folder(const char *before, const char *model)
+{
+    static char dir[512];
+    char command[2048], name[640], *json = byte_level_json(before, model);
+    FILE *f;
+
+    snprintf(dir, sizeof dir, "%s/byte-level", support_tmpdir());
+    snprintf(command, sizeof command, "mkdir -p '%s' && cp '%s'/*.* '%s'", dir,
+             support_path("golden/phimoe/phimoe-16x-bf16"), dir);
+    ck_assert_int_eq(system(command), 0);
+    snprintf(name, sizeof name, "%s/tokenizer.json", dir);
+    f = fopen(name, "w");
+    ck_assert(f && fputs(json, f) >= 0 && fclose(f) == 0);
+    free(json);
+    return dir;
+}
+
+static void ids_of(const char *model, int *ids, int *n)
+{
+    static const char text[] = "the hell 1212 a-b\n  e\u0301 \xff<|end|><0x41>\u0120";
+    struct weight_file *f;
+    struct tokenizer *t;
+    struct error e = {0};
+    int *list;
+
+    ck_assert_msg(weight_file_open(&f, model, true, &e) == 0, "%s", e.text);
+    ck_assert_msg(tokenizer_load(&t, f, &e) == 0, "%s", e.text);
+    ck_assert_ptr_null(tokenizer_notice(t));
+    ck_assert_int_eq(tokenizer_encode(t, text, sizeof text - 1, true, &list, n, &e), 0);
+    ck_assert_int_lt(*n, 100);
+    memcpy(ids, list, (size_t)*n * sizeof *ids);
+    mem_free(list);
+    tokenizer_free(t);
+    weight_file_close(f);
+}
+
+#define END_TOKEN "\"added_tokens\": [{\"id\": 300, \"content\": \"<|end|>\", \"special\": true}], "
+#define SPLIT_BY(regex)                                                                     \
+    END_TOKEN "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": " \
+              "\"Split\", \"pattern\": {\"Regex\": \"" regex "\"}, \"behavior\": "          \
+              "\"Isolated\"}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "      \
+              "\"use_regex\": false}]}, "
+
+/* Text becomes the same ids by the file as by the folder, whatever cuts it; where GGUF has no word
+ * for that, no file is written. */
+START_TEST(byte_level_tokenizers_stay_themselves)
+{
+    static const char *const before[] = {
+        END_TOKEN "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, ",
+        END_TOKEN "\"normalizer\": {\"type\": \"NFC\"}, \"pre_tokenizer\": {\"type\": "
+                  "\"ByteLevel\", \"add_prefix_space\": false}, ",
+        SPLIT_BY(
+            "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| "
+            "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"),
+    };
+    struct export_options o = {.type = export_type_find("bf16"), .n_threads = 2};
+    struct export_report r;
+    struct error e = {0};
+
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++)
+        for (int whole = 0; whole < 2; whole += i == 2 ? 1 : 2) {
+            const char *in = byte_level_folder(before[i], whole ? "\"ignore_merges\": true, " : "");
+            int want[100], got[100], n_want, n;
+
+            export(in, "bf16", in_tmp("byte-level.gguf"), &r);
+            ck_assert(r.tokenizer);
+            ids_of(in, want, &n_want);
+            ids_of(path, got, &n);
+            ck_assert_int_eq(n, n_want);
+            ck_assert_mem_eq(got, want, (size_t)n * sizeof *got);
+        }
+    ck_assert_int_eq(model_export(byte_level_folder(SPLIT_BY("[ab]"), ""), in_tmp("none.gguf"), &o,
+                                  &r, &e),
+                     ERR_MODEL);
+    ck_assert_msg(strstr(e.text, "GGUF has no name") != NULL, "%s", e.text);
+    ck_assert_int_ne(access(path, F_OK), 0);
+}
+END_TEST
+
 /* Negative log likelihood of some texts by a form of the demo model. */
 static double likelihood(const char *model)
 {
@@ -556,6 +639,7 @@ static Suite *suite(void)
 
     tcase_set_timeout(t, 240);
     tcase_add_test(t, errors_of_types);
+    tcase_add_test(t, byte_level_tokenizers_stay_themselves);
     tcase_add_test(t, odd_rows);
     tcase_add_test(t, both_searches_agree);
     tcase_add_test(t, lossless_round_trip);

@@ -5,6 +5,7 @@
 
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
+#include "engine/text/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,7 +110,8 @@ static void place(struct vocabulary *v, const json_t *id, const char *text, size
     v->kind[i] = kind;
 }
 
-static void read_vocabulary(struct vocabulary *v, json_t *root)
+/* byte_level: a text that looks like a byte token is one like any other. */
+static void read_vocabulary(struct vocabulary *v, json_t *root, bool byte_level)
 {
     json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab"),
            *added = json_object_get(root, "added_tokens"), *value;
@@ -117,7 +119,8 @@ static void read_vocabulary(struct vocabulary *v, json_t *root)
     size_t i;
 
     json_object_foreach(vocab, text, value)
-        place(v, value, text, strlen(text), is_byte(text) ? TOKEN_BYTE : TOKEN_NORMAL);
+        place(v, value, text, strlen(text),
+              !byte_level && is_byte(text) ? TOKEN_BYTE : TOKEN_NORMAL);
     json_array_foreach(added, i, value)
     {
         const json_t *content = json_object_get(value, "content");
@@ -184,11 +187,11 @@ static void put_id(struct gguf_writer *w, const struct weight_file *f, const cha
         gguf_put_u32(w, key, (uint32_t)v.i);
 }
 
-static void put_specials(struct gguf_writer *w, const struct model *m, const struct vocabulary *v)
+static void put_specials(struct gguf_writer *w, const struct model *m, const struct vocabulary *v,
+                         bool add_bos)
 {
     const struct weight_file *f = m->file;
-    struct meta_value text = weight_file_meta(f, "tokenizer_config.json:chat_template"),
-                      flag = weight_file_meta(f, "tokenizer_config.json:add_bos_token");
+    struct meta_value text = weight_file_meta(f, "tokenizer_config.json:chat_template");
     size_t bytes;
     const void *file = weight_file_aux(f, "chat_template.jinja", &bytes);
 
@@ -201,12 +204,37 @@ static void put_specials(struct gguf_writer *w, const struct model *m, const str
         if (v->text[i] && v->kind[i] == TOKEN_UNKNOWN)
             gguf_put_u32(w, "tokenizer.ggml.unknown_token_id", (uint32_t)i);
     }
-    gguf_put_bool(w, "tokenizer.ggml.add_bos_token", flag.type == META_BOOL && flag.i);
+    gguf_put_bool(w, "tokenizer.ggml.add_bos_token", add_bos);
     gguf_put_bool(w, "tokenizer.ggml.add_eos_token", false);
     if (file)
         gguf_put_string(w, "tokenizer.chat_template", file, bytes);
     else if (text.type == META_STRING)
         gguf_put_string(w, "tokenizer.chat_template", text.s, text.len);
+}
+
+/* tokenizer.ggml.model and .pre, so that the file's reader does what this tokenizer does. */
+static int put_kind(struct gguf_writer *w, const struct model *m, bool *byte_level, bool *add_bos,
+                    struct error *e)
+{
+    struct meta_value flag = weight_file_meta(m->file, "tokenizer_config.json:add_bos_token");
+    struct tokenizer *t;
+    const char *kind, *pre;
+    size_t len;
+    int rc = tokenizer_load(&t, m->file, e);
+
+    if (rc < 0)
+        return rc;
+    if ((rc = tokenizer_gguf_names(t, &kind, &pre, &len, e)) == 0) {
+        gguf_put_string(w, "tokenizer.ggml.model", kind, strlen(kind));
+        gguf_put_string(w, "tokenizer.ggml.pre", pre, len);
+        *byte_level = strcmp(kind, "gpt2") == 0;
+        *add_bos = flag.type == META_BOOL && flag.i;
+        if (*byte_level)
+            tokenizer_bos(t, add_bos);
+    } else
+        error_prefix(e, "%s", weight_file_path(m->file));
+    tokenizer_free(t);
+    return rc;
 }
 
 /* No tokenizer.json: nothing to translate, which is no error (checkpoints of tests have none). */
@@ -217,6 +245,7 @@ static int put_tokenizer(struct gguf_writer *w, const struct model *m, bool *the
     struct vocabulary v = {.n = m->hp.n_vocab};
     json_t *root;
     const char *type;
+    bool byte_level = false, add_bos = false;
     int rc = 0;
 
     *there = false;
@@ -239,12 +268,12 @@ static int put_tokenizer(struct gguf_writer *w, const struct model *m, bool *the
                        weight_file_path(m->file));
         goto out;
     }
-    read_vocabulary(&v, root);
-    gguf_put_string(w, "tokenizer.ggml.model", "llama", 5);
-    gguf_put_string(w, "tokenizer.ggml.pre", "default", 7);
+    if ((rc = put_kind(w, m, &byte_level, &add_bos, e)) < 0)
+        goto out;
+    read_vocabulary(&v, root, byte_level);
     put_vocabulary(w, &v);
     put_merges(w, json_object_get(json_object_get(root, "model"), "merges"));
-    put_specials(w, m, &v);
+    put_specials(w, m, &v, add_bos);
     *there = true;
 out:
     mem_free(v.text);

@@ -169,6 +169,27 @@ int pre_tokenizer_add_named(struct pre_tokenizer **p, const char *name, size_t l
     return 1;
 }
 
+static bool cuts_as(const struct pre_tokenizer *p, const struct row *row)
+{
+    int k = 0;
+
+    for (; k < PATTERNS_MAX && row->patterns[k]; k++)
+        if (k == p->n || p->stages[k].behavior != SPLIT_ISOLATED || p->stages[k].invert ||
+            strcmp(p->stages[k].pattern, row->patterns[k]) != 0)
+            return false;
+    return k == p->n;
+}
+
+const char *pre_tokenizer_name(const struct pre_tokenizer *p, unsigned flags, size_t *len)
+{
+    for (size_t i = 0; p && i < sizeof pre_rows / sizeof *pre_rows; i++)
+        if ((pre_rows[i].flags & ~(unsigned)PRE_BOS) == flags && cuts_as(p, &pre_rows[i])) {
+            *len = strcspn(pre_rows[i].names, " ");
+            return pre_rows[i].names;
+        }
+    return NULL;
+}
+
 void pre_tokenizer_free(struct pre_tokenizer *p)
 {
     if (!p)

@@ -48,6 +48,8 @@ int pre_tokenizer_add(struct pre_tokenizer **p, const struct split *s, struct er
  * the row's PRE_*. */
 int pre_tokenizer_add_named(struct pre_tokenizer **p, const char *name, size_t len, unsigned *flags,
                             struct error *e);
+/* The first name whose row cuts as p does and has these flags (PRE_BOS aside); NULL: none. */
+const char *pre_tokenizer_name(const struct pre_tokenizer *p, unsigned flags, size_t *len);
 void pre_tokenizer_free(struct pre_tokenizer *p);
 
 /* Scratch of one text. */

@@ -16,6 +16,10 @@ struct tokenizer;
 
 int tokenizer_load(struct tokenizer **out, const struct weight_file *f, struct error *e);
 void tokenizer_free(struct tokenizer *t);
+/* What GGUF calls this kind of tokenizer (tokenizer.ggml.model and, pre_len bytes, .pre).
+ * ERR_MODEL: it has no name for how this one cuts or changes text. */
+int tokenizer_gguf_names(const struct tokenizer *t, const char **model, const char **pre,
+                         size_t *pre_len, struct error *e);
 int tokenizer_size(const struct tokenizer *t);
 /* NULL: nothing to say; else one line: the file leaves open how text is to be cut. */
 const char *tokenizer_notice(const struct tokenizer *t);

@@ -919,6 +919,26 @@ static int load_gguf(struct tokenizer *t, const struct weight_file *f, struct er
     return 0;
 }
 
+int tokenizer_gguf_names(const struct tokenizer *t, const char **model, const char **pre,
+                         size_t *pre_len, struct error *e)
+{
+    bool composed = t->n_steps == 1 && t->steps[0].op == NORMALIZE_NFC;
+    unsigned flags = (composed ? PRE_NFC : 0) | (t->ignore_merges ? PRE_WHOLE : 0);
+
+    *model = t->byte_level ? "gpt2" : "llama";
+    if (!t->byte_level) {
+        *pre = PRE_TOKENIZER_DEFAULT;
+        *pre_len = strlen(*pre);
+        return 0;
+    }
+    *pre = t->prefix_space || t->n_steps > composed ? NULL
+                                                    : pre_tokenizer_name(t->pre, flags, pre_len);
+    return *pre ? 0
+                : error_set(e, ERR_MODEL,
+                            "GGUF has no name for how this tokenizer cuts text, so that a file "
+                            "of it would be read otherwise");
+}
+
 int tokenizer_load(struct tokenizer **out, const struct weight_file *f, struct error *e)
 {
     struct tokenizer *t = mem_alloc(1, sizeof *t);
