@@ -1,6 +1,6 @@
-/* What a loaded tokenizer is made of: filled by tokenizer_load.c and byte_level.c, read by
- * tokenizer.c and detokenizer.c, included by nobody else. Both sources end in the same tables, so
- * that one encoder serves tokenizer.json and GGUF. */
+/* What a loaded tokenizer is made of: filled by the readers (tokenizer_build.h) and
+ * byte_level.c, read by tokenizer.c and detokenizer.c, included by nobody else. Both sources end in
+ * the same tables, so that one encoder serves tokenizer.json and GGUF. */
 #ifndef ENGINE_TEXT_TOKENIZER_DATA_H
 #define ENGINE_TEXT_TOKENIZER_DATA_H
 

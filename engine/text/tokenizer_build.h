@@ -1,0 +1,37 @@
+/* What the readers of both sources share: the tables of a tokenizer in the making. Included by
+ * tokenizer_load.c and the readers only. One thread. Everything read is hostile: ids and counts are
+ * checked by the reader before they come here, texts and merges here. */
+#ifndef ENGINE_TEXT_TOKENIZER_BUILD_H
+#define ENGINE_TEXT_TOKENIZER_BUILD_H
+
+#include "engine/file/weights.h"
+#include "engine/text/tokenizer_data.h"
+
+#define TOKENIZER_JSON "tokenizer.json"
+
+/* The readers: tokenizer_json.c (text of a tokenizer.json) and tokenizer_gguf.c. */
+int tokenizer_load_json(struct tokenizer *t, const void *data, size_t size, struct error *e);
+int tokenizer_load_gguf(struct tokenizer *t, const struct weight_file *f, struct error *e);
+
+int build_no_memory(struct error *e);
+/* Room for ids below n and for all text, pool bytes. texts: how many will be set, which may be more
+ * than there are ids: the index must never fill up. */
+int build_tables(struct tokenizer *t, int n, size_t texts, size_t pool, struct error *e);
+/* Gives id its text. */
+int build_piece(struct tokenizer *t, int id, const char *text, size_t len, struct error *e);
+/* Room for n merges. */
+int build_merges(struct tokenizer *t, size_t n, struct error *e);
+/* A later entry of the same pair replaces the earlier one, as in the reference's map. False: a text
+ * is no token. */
+bool build_merge(struct tokenizer *t, const char *a, size_t na, const char *b, size_t nb, int rank);
+/* One more step of the normalizer. */
+int build_step(struct tokenizer *t, enum normalize_op op, const char *from, const char *to,
+               struct error *e);
+/* "<0x0A>" is a byte token: its byte, else -1. */
+int build_byte_of(const char *text, size_t len);
+/* A token that frames conversations though the file does not call it special ("</s>" in Phi's). */
+bool build_is_control(const char *text, size_t len);
+/* What follows from all that: once, at the end. */
+int build_finish(struct tokenizer *t, struct error *e);
+
+#endif

@@ -1,0 +1,427 @@
+/* Reads tokenizer.json (Hugging Face's layout). One thread. What we cannot do exactly as the
+ * reference (other models, unknown normalizers) is refused rather than approximated. */
+#include "engine/text/tokenizer_build.h"
+
+#include "engine/base/json.h"
+#include "engine/base/mem.h"
+
+#include <limits.h>
+#include <string.h>
+
+static const char *string_of(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+
+    return s ? s : "";
+}
+
+static int read_normalizer(struct tokenizer *t, const json_t *o, int depth, struct error *e)
+{
+    static const struct {
+        const char *name;
+        enum normalize_op op;
+    } forms[] = {
+        {"NFC", NORMALIZE_NFC},   {"NFD", NORMALIZE_NFD},         {"NFKC", NORMALIZE_NFKC},
+        {"NFKD", NORMALIZE_NFKD}, {"Lowercase", NORMALIZE_LOWER},
+    };
+    const char *type = string_of(o, "type"), *from;
+    const json_t *each;
+    size_t i;
+
+    if (!o || json_is_null(o))
+        return 0;
+    if (strcmp(type, "Sequence") == 0 && depth < 8) {
+        json_array_foreach(json_object_get(o, "normalizers"), i, each)
+        {
+            int status = read_normalizer(t, each, depth + 1, e);
+
+            if (status < 0)
+                return status;
+        }
+        return 0;
+    }
+    if (strcmp(type, "Prepend") == 0)
+        return build_step(t, NORMALIZE_PREPEND, "", string_of(o, "prepend"), e);
+    from = string_of(json_object_get(o, "pattern"), "String");
+    if (strcmp(type, "Replace") == 0 && *from)
+        return build_step(t, NORMALIZE_REPLACE, from, string_of(o, "content"), e);
+    for (i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (strcmp(type, forms[i].name) == 0)
+            return build_step(t, forms[i].op, "", "", e);
+    return error_set(e, ERR_MODEL, TOKENIZER_JSON ": the normalizer '%s' is not supported", type);
+}
+
+static int read_metaspace(struct tokenizer *t, const json_t *o, struct error *e)
+{
+    const char *scheme = string_of(o, "prepend_scheme");
+
+    if (strcmp(string_of(o, "replacement"), WORD_MARK) != 0 || t->pre || t->byte_level)
+        return error_set(e, ERR_MODEL,
+                         TOKENIZER_JSON ": a Metaspace that is not U+2581 alone is not supported");
+    t->metaspace = METASPACE_ALWAYS;
+    if (strcmp(scheme, "first") == 0)
+        t->metaspace = METASPACE_FIRST;
+    else if (strcmp(scheme, "never") == 0 ||
+             (!*scheme && json_is_false(json_object_get(o, "add_prefix_space"))))
+        t->metaspace = METASPACE_NEVER;
+    t->metaspace_split = !json_is_false(json_object_get(o, "split"));
+    return 0;
+}
+
+static int read_behavior(const json_t *o, enum split_behavior *behavior, struct error *e)
+{
+    static const char *const names[] = {"Isolated", "Removed", "Contiguous", "MergedWithPrevious",
+                                        "MergedWithNext"};
+    const char *name = string_of(o, "behavior");
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *behavior = (enum split_behavior)i;
+            return 0;
+        }
+    return error_set(e, ERR_MODEL, TOKENIZER_JSON ": the split behavior '%s' is not supported",
+                     name);
+}
+
+static int read_split(struct tokenizer *t, const json_t *o, struct error *e)
+{
+    const json_t *pattern = json_object_get(o, "pattern"),
+                 *regex = json_object_get(pattern, "Regex"),
+                 *text = regex ? regex : json_object_get(pattern, "String");
+    struct split s = {.pattern = json_string_value(text),
+                      .len = json_string_length(text),
+                      .literal = !regex,
+                      .invert = json_is_true(json_object_get(o, "invert"))};
+    int status = read_behavior(o, &s.behavior, e);
+
+    if (status == 0 && !s.pattern)
+        status = error_set(e, ERR_MODEL, TOKENIZER_JSON ": a Split has no pattern");
+    return status < 0 ? status : pre_tokenizer_add(&t->pre, &s, e);
+}
+
+static int add_pattern(struct tokenizer *t, const char *pattern, enum split_behavior behavior,
+                       struct error *e)
+{
+    struct split s = {.pattern = pattern, .len = strlen(pattern), .behavior = behavior};
+
+    return pre_tokenizer_add(&t->pre, &s, e);
+}
+
+static int read_byte_level(struct tokenizer *t, const json_t *o, struct error *e)
+{
+    unsigned flags;
+
+    t->byte_level = true;
+    t->prefix_space = !json_is_false(json_object_get(o, "add_prefix_space"));
+    if (t->prefix_space && t->pre)
+        return error_set(e, ERR_MODEL,
+                         TOKENIZER_JSON
+                         ": add_prefix_space behind another pre-tokenizer is not supported");
+    return json_is_false(json_object_get(o, "use_regex"))
+               ? 0
+               : pre_tokenizer_add_named(&t->pre, PRE_TOKENIZER_GPT2, strlen(PRE_TOKENIZER_GPT2),
+                                         &flags, e);
+}
+
+static int read_pre_tokenizer(struct tokenizer *t, const json_t *o, int depth, struct error *e)
+{
+    const char *type = string_of(o, "type");
+    enum split_behavior behavior;
+    const json_t *each;
+    size_t i;
+    int status;
+
+    if (!o || json_is_null(o))
+        return 0;
+    if (strcmp(type, "Sequence") == 0 && depth < 8) {
+        json_array_foreach(json_object_get(o, "pretokenizers"), i,
+                           each) if ((status = read_pre_tokenizer(t, each, depth + 1, e)) <
+                                     0) return status;
+        return 0;
+    }
+    if (t->byte_level || t->metaspace != METASPACE_NONE)
+        return error_set(e, ERR_MODEL,
+                         TOKENIZER_JSON ": the pre-tokenizer '%s' behind %s is not supported", type,
+                         t->byte_level ? "ByteLevel" : "Metaspace");
+    if (strcmp(type, "Metaspace") == 0)
+        return read_metaspace(t, o, e);
+    if (strcmp(type, "ByteLevel") == 0)
+        return read_byte_level(t, o, e);
+    if (strcmp(type, "Split") == 0)
+        return read_split(t, o, e);
+    if (strcmp(type, "Digits") == 0)
+        return add_pattern(
+            t, json_is_true(json_object_get(o, "individual_digits")) ? "\\p{N}" : "\\p{N}+",
+            SPLIT_ISOLATED, e);
+    if (strcmp(type, "Punctuation") == 0) {
+        status = json_object_get(o, "behavior") ? read_behavior(o, &behavior, e)
+                                                : (behavior = SPLIT_ISOLATED, 0);
+        return status < 0 ? status : add_pattern(t, "[\\p{P}$+<=>^`|~]", behavior, e);
+    }
+    return error_set(e, ERR_MODEL, TOKENIZER_JSON ": the pre-tokenizer '%s' is not supported",
+                     type);
+}
+
+static int read_decoder(struct tokenizer *t, const json_t *o, int depth, struct error *e)
+{
+    const char *type = string_of(o, "type");
+    const json_t *each;
+    size_t i;
+
+    if (!o || json_is_null(o))
+        return 0;
+    if (strcmp(type, "Sequence") == 0 && depth < 8) {
+        json_array_foreach(json_object_get(o, "decoders"), i, each)
+        {
+            int status = read_decoder(t, each, depth + 1, e);
+
+            if (status < 0)
+                return status;
+        }
+        return 0;
+    }
+    if (strcmp(type, "ByteFallback") == 0 || strcmp(type, "Fuse") == 0 ||
+        (strcmp(type, "ByteLevel") == 0 && t->byte_level))
+        return 0;
+    if (strcmp(type, "Metaspace") == 0) {
+        t->decode_marks = true;
+        t->decode_strip = strcmp(string_of(o, "prepend_scheme"), "never") != 0;
+        return 0;
+    }
+    if (strcmp(type, "Replace") == 0 &&
+        strcmp(string_of(json_object_get(o, "pattern"), "String"), WORD_MARK) == 0 &&
+        strcmp(string_of(o, "content"), " ") == 0) {
+        t->decode_marks = true;
+        return 0;
+    }
+    if (strcmp(type, "Strip") == 0 && strcmp(string_of(o, "content"), " ") == 0 &&
+        json_integer_value(json_object_get(o, "start")) <= 1 &&
+        json_integer_value(json_object_get(o, "stop")) == 0) {
+        t->decode_strip = json_integer_value(json_object_get(o, "start")) == 1;
+        return 0;
+    }
+    return error_set(e, ERR_MODEL, TOKENIZER_JSON ": the decoder '%s' is not supported", type);
+}
+
+/* Highest id and bytes of all texts. */
+static int measure(json_t *vocab, json_t *added, int *n, size_t *pool, struct error *e)
+{
+    json_int_t highest = -1;
+    const char *key;
+    json_t *value;
+    size_t i;
+
+    *pool = 0;
+    json_object_foreach(vocab, key, value)
+    {
+        json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
+
+        if (id < 0 || id >= TOKENIZER_MAX_IDS)
+            return error_set(e, ERR_MODEL, TOKENIZER_JSON ": the token '%.40s' has no valid id",
+                             key);
+        highest = id > highest ? id : highest;
+        *pool += strlen(key) + 1;
+    }
+    json_array_foreach(added, i, value)
+    {
+        json_int_t id = json_is_integer(json_object_get(value, "id"))
+                            ? json_integer_value(json_object_get(value, "id"))
+                            : -1;
+
+        if (id < 0 || id >= TOKENIZER_MAX_IDS || !json_is_string(json_object_get(value, "content")))
+            return error_set(e, ERR_MODEL,
+                             TOKENIZER_JSON ": added token %zu has no valid id or content", i);
+        highest = id > highest ? id : highest;
+        *pool += json_string_length(json_object_get(value, "content")) + 1;
+    }
+    if (highest < 0)
+        return error_set(e, ERR_MODEL, TOKENIZER_JSON ": the vocabulary is empty");
+    *n = (int)highest + 1;
+    return 0;
+}
+
+static int read_added(struct tokenizer *t, json_t *list, struct error *e)
+{
+    json_t *o;
+    size_t i;
+
+    t->added = mem_alloc(json_array_size(list), sizeof *t->added);
+    if (!t->added)
+        return build_no_memory(e);
+    json_array_foreach(list, i, o)
+    {
+        int id = (int)json_integer_value(json_object_get(o, "id")), status;
+        const json_t *content = json_object_get(o, "content");
+        const char *text = json_string_value(content);
+        size_t len = json_string_length(content);
+        struct added *a = &t->added[t->n_added];
+
+        if (!t->pieces[id].text || t->pieces[id].len != len ||
+            memcmp(t->pieces[id].text, text, len) != 0) {
+            status = build_piece(t, id, text, len, e);
+            if (status < 0)
+                return status;
+        }
+        t->pieces[id].special = json_is_true(json_object_get(o, "special"));
+        if (len == 0)
+            continue;
+        *a = (struct added){
+            .id = id,
+            .text = t->pieces[id].text,
+            .len = t->pieces[id].len,
+            .lstrip = json_is_true(json_object_get(o, "lstrip")),
+            .rstrip = json_is_true(json_object_get(o, "rstrip")),
+            .single_word = json_is_true(json_object_get(o, "single_word")),
+            .normalized = json_is_true(json_object_get(o, "normalized")),
+            .control = t->pieces[id].special || build_is_control(text, len),
+        };
+        t->n_added++;
+    }
+    return 0;
+}
+
+static int read_merges(struct tokenizer *t, const json_t *list, struct error *e)
+{
+    json_t *m;
+    size_t i;
+    int status = build_merges(t, json_array_size(list), e);
+
+    if (status < 0)
+        return status;
+    json_array_foreach(list, i, m)
+    {
+        const char *a, *b;
+        size_t na, nb;
+
+        if (json_is_string(m)) {
+            a = json_string_value(m);
+            b = strchr(a, ' ');
+            na = b ? (size_t)(b - a) : 0;
+            b = b ? b + 1 : "";
+            nb = strlen(b);
+        } else {
+            a = json_string_value(json_array_get(m, 0));
+            b = json_string_value(json_array_get(m, 1));
+            na = a ? strlen(a) : 0;
+            nb = b ? strlen(b) : 0;
+        }
+        if (!na || !nb || !build_merge(t, a, na, b, nb, (int)i))
+            return error_set(e, ERR_MODEL,
+                             TOKENIZER_JSON ": merge %zu does not join two tokens to a third", i);
+    }
+    return 0;
+}
+
+/* The special token that a single text begins with, NULL: none. */
+static const json_t *first_token(const json_t *post, int depth)
+{
+    const json_t *each, *found = json_object_get(json_array_get(json_object_get(post, "single"), 0),
+                                                 "SpecialToken");
+    size_t i;
+
+    json_array_foreach(json_object_get(post, "processors"), i, each)
+    {
+        if (found || depth == 8)
+            break;
+        found = first_token(each, depth + 1);
+    }
+    return found;
+}
+
+static void read_bos(struct tokenizer *t, const json_t *post)
+{
+    const json_t *first = first_token(post, 0);
+    const char *name = string_of(first, "id");
+
+    t->add_bos = first != NULL;
+    t->bos = first ? tokenizer_lookup(t, name, strlen(name)) : tokenizer_lookup(t, "<s>", 3);
+}
+
+/* The vocabulary spells bytes; added tokens are written as they are. */
+static int decode_vocabulary(struct tokenizer *t, const json_t *added, struct error *e)
+{
+    bool *literal = mem_alloc((size_t)t->n_pieces, sizeof *literal);
+    const json_t *each;
+    size_t i;
+    int status;
+
+    if (!literal)
+        return build_no_memory(e);
+    json_array_foreach(added, i, each)
+    {
+        literal[json_integer_value(json_object_get(each, "id"))] = true;
+    }
+    status = byte_level_decode(t, literal, e);
+    mem_free(literal);
+    return status;
+}
+
+int tokenizer_load_json(struct tokenizer *t, const void *data, size_t size, struct error *e)
+{
+    json_error_t where;
+    json_t *root = json_load_wide(data, size, JSON_ALLOW_NUL, &where), *model, *vocab, *value;
+    const char *type, *key, *unknown;
+    size_t pool;
+    int n = 0, status;
+
+    if (!root)
+        return error_set(e, ERR_MODEL, TOKENIZER_JSON ":%d:%d: %s", where.line, where.column,
+                         where.text);
+    model = json_object_get(root, "model");
+    vocab = json_object_get(model, "vocab");
+    type = string_of(model, "type");
+    if (!json_is_object(vocab) || !json_is_array(json_object_get(model, "merges")) ||
+        (*type && strcmp(type, "BPE") != 0)) {
+        status = error_set(e, ERR_MODEL,
+                           TOKENIZER_JSON
+                           ": the model '%s' is not supported; BPE with a list of merges is",
+                           *type ? type : "?");
+        goto out;
+    }
+    if (*string_of(model, "continuing_subword_prefix") || *string_of(model, "end_of_word_suffix")) {
+        status = error_set(e, ERR_MODEL,
+                           TOKENIZER_JSON
+                           ": continuing_subword_prefix and end_of_word_suffix are not "
+                           "supported");
+        goto out;
+    }
+    status = measure(vocab, json_object_get(root, "added_tokens"), &n, &pool, e);
+    /* the normalizer's texts go into the same pool */
+    if (status == 0)
+        status = build_tables(
+            t, n, json_object_size(vocab) + json_array_size(json_object_get(root, "added_tokens")),
+            pool + 4096, e);
+    if (status < 0)
+        goto out;
+    json_object_foreach(vocab, key, value)
+    {
+        int id = (int)json_integer_value(value), byte;
+
+        status = build_piece(t, id, key, strlen(key), e);
+        if (status < 0)
+            goto out;
+        t->pieces[id].in_model = true;
+        byte = build_byte_of(key, strlen(key));
+        if (byte >= 0) {
+            t->pieces[id].byte = (int16_t)byte;
+            t->byte_ids[byte] = id;
+        }
+    }
+    t->byte_fallback = json_is_true(json_object_get(model, "byte_fallback"));
+    t->fuse_unknown = json_is_true(json_object_get(model, "fuse_unk"));
+    t->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
+    unknown = string_of(model, "unk_token");
+    t->unknown = *unknown ? tokenizer_lookup(t, unknown, strlen(unknown)) : -1;
+    if ((status = read_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), 0, e)) < 0 ||
+        (status = read_merges(t, json_object_get(model, "merges"), e)) < 0 ||
+        (t->byte_level &&
+         (status = decode_vocabulary(t, json_object_get(root, "added_tokens"), e)) < 0) ||
+        (status = read_added(t, json_object_get(root, "added_tokens"), e)) < 0 ||
+        (status = read_normalizer(t, json_object_get(root, "normalizer"), 0, e)) < 0 ||
+        (status = read_decoder(t, json_object_get(root, "decoder"), 0, e)) < 0)
+        goto out;
+    read_bos(t, json_object_get(root, "post_processor"));
+out:
+    json_decref(root);
+    return status;
+}
