@@ -1,5 +1,5 @@
 /* Model families: what an architecture calls its sizes and tensors. A family is one table file
- * under families/ and one entry of the array there (registry.c); no code outside those knows a name
+ * under families/ and one line in registry.def there; no code outside those knows a name
  * that a file uses. Constant data: any thread. */
 #ifndef ENGINE_MODEL_FAMILY_H
 #define ENGINE_MODEL_FAMILY_H
