@@ -440,6 +440,26 @@ START_TEST(stats_of_one_answer)
 }
 END_TEST
 
+/* What is not computed is listed on stdout all the same, and refused everywhere. */
+START_TEST(fit_lists_layers_before_it_refuses)
+{
+    char command[PATH_MAX + 40];
+
+    snprintf(command, sizeof command, "$M --fit -m '%s'",
+             support_path("golden/describe/nemotron_h"));
+    expect(command, 3);
+    ck_assert_msg(strstr(out, "layer 7 ") && strstr(out, "keeps 10496 bytes"), "%s", out);
+    ck_assert_msg(strstr(err, "layer 0 has a Mamba 2 mixer"), "%s", err);
+    ck_assert_ptr_null(strstr(out, "KV cache"));
+    snprintf(command, sizeof command, "$M -p x -m '%s'",
+             support_path("golden/describe/qwen3_moe-awq-g32"));
+    expect(command, 3);
+    ck_assert_msg(strstr(err, "packed by awq"), "%s", err);
+    expect("$M --fit", 0);
+    ck_assert_msg(strstr(out, "routed experts: ") && strstr(out, " bytes a token"), "%s", out);
+}
+END_TEST
+
 START_TEST(fit_table_and_refusal)
 {
     expect("$M --fit", 0);
@@ -783,6 +803,7 @@ static Suite *suite(void)
     tcase_add_test(t, the_answer_and_nothing_else);
     tcase_add_test(t, options_reach_the_engine);
     tcase_add_test(t, stats_of_one_answer);
+    tcase_add_test(t, fit_lists_layers_before_it_refuses);
     tcase_add_test(t, fit_table_and_refusal);
     tcase_add_test(t, an_interrupted_answer_stays);
     tcase_add_test(t, a_reader_that_leaves);

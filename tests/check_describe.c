@@ -3,7 +3,7 @@
  * (tests/golden/describe); whole checkpoints lie in tests/golden/families and beside the project.
  */
 #include "app/setup/fit_layers.h"
-#include "engine/base/file.h"
+#include "engine/base/mem.h"
 #include "engine/device/state.h"
 #include "engine/file/weights.h"
 #include "engine/model/model.h"
@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *const folders[] = {
@@ -651,6 +650,26 @@ START_TEST(the_list_says_it)
 }
 END_TEST
 
+/* Every allocation on the way may fail: an error, no leak, no crash. */
+START_TEST(out_of_memory)
+{
+    const char *at = support_path("golden/describe/qwen3_5_moe");
+    struct model *m;
+    long n = 0;
+    int rc;
+
+    do {
+        mem_fail_after(n++);
+        rc = model_describe(&m, at, &e);
+        mem_fail_after(-1);
+        ck_assert_msg(rc == 0 || rc == ERR_MEMORY, "allocation %ld: %d %s", n, rc, e.text);
+        ck_assert_int_eq(rc == 0, m != NULL);
+    } while (rc);
+    ck_assert_int_gt(n, 4);
+    model_free(m);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("describe");
@@ -663,6 +682,7 @@ static Suite *suite(void)
     tcase_add_test(c, growing_state_is_counted_by_type);
     tcase_add_loop_test(c, nonsense_is_refused_by_name, 0, (int)(sizeof wrong / sizeof *wrong));
     tcase_add_test(c, a_family_without_tensors_is_refused);
+    tcase_add_test(c, out_of_memory);
     tcase_add_loop_test(c, the_list_says_it, 0, (int)(sizeof lists / sizeof *lists));
     suite_add_tcase(s, c);
     return s;
