@@ -148,7 +148,8 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
         .model_path = s->model_path,
         .context = o->ctx_size,
         .n_threads = o->threads,
-        .sessions = parallel_most(o),
+        /* who computes several lines, or asks what that takes */
+        .sessions = o->batch || o->bench || o->fit ? parallel_most(o) : 1,
         .batch = o->batch_size,
         .ubatch = o->ubatch_size,
         .defer_experts = o->defer_experts,
