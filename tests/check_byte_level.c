@@ -531,6 +531,57 @@ START_TEST(wide_integers_are_read)
 }
 END_TEST
 
+/* The same tokenizer in the files that came before tokenizer.json. */
+START_TEST(vocabulary_and_merges_are_enough)
+{
+    static const struct {
+        const char *config, *text, *says;
+        int ids[8];
+    } cases[] = {
+        {"{\"tokenizer_class\": \"GPT2Tokenizer\"}", "the 12", NULL, {116, 256, 32, 260, -1}},
+        {"{\"tokenizer_class\": \"Qwen2TokenizerFast\", \"added_tokens_decoder\": {\"300\": "
+         "{\"content\": \"<x>\", \"special\": true}}}",
+         "12<x>e\u0301",
+         NULL,
+         {49, 50, 300, 265, -1}},
+        {"{\"tokenizer_class\": \"Other\"}", NULL, "'Other'", {0}},
+        {"{}", NULL, "tokenizer.json", {0}},
+        {"{\"tokenizer_class\": \"GPT2Tokenizer\", \"added_tokens_decoder\": {\"x\": {}}}",
+         NULL,
+         "damaged",
+         {0}},
+        {"{\"tokenizer_class\": \"GPT2Tokenizer\", \"added_tokens_decoder\": {\"1\": 7}}",
+         NULL,
+         "damaged",
+         {0}},
+    };
+    const char *dir = support_tmpdir();
+    char *json = byte_level_json("", ""), merges[1024] = "#version: 0.2\n";
+
+    for (int i = 0; i < BYTE_LEVEL_MERGES; i++)
+        strcat(strcat(merges, byte_level_merges[i]), i % 2 ? "\r\n" : "\n");
+    *strstr(json, ", \"merges\"") = 0;
+    write_file(dir, "config.json", "{\"model_type\": \"gpt2\"}");
+    write_file(dir, "vocab.json", strstr(json, "\"vocab\": ") + 9);
+    write_file(dir, "merges.txt", merges);
+    free(json);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture x;
+        struct error e = {0};
+        int status;
+
+        write_file(dir, "tokenizer_config.json", cases[i].config);
+        status = load(&x, dir, &e);
+        ck_assert_msg(status == (cases[i].says ? ERR_MODEL : 0), "%s", e.text);
+        if (cases[i].says)
+            ck_assert_msg(strstr(e.text, cases[i].says) != NULL, "%s", e.text);
+        else
+            check_ids(x.t, cases[i].text, true, cases[i].ids);
+        close_it(&x);
+    }
+}
+END_TEST
+
 START_TEST(every_allocation_may_fail)
 {
     struct fixture x;
@@ -585,6 +636,7 @@ static Suite *suite(void)
     tcase_add_test(c, long_runs_are_read);
     tcase_add_test(c, long_text_can_be_interrupted);
     tcase_add_test(c, wide_integers_are_read);
+    tcase_add_test(c, vocabulary_and_merges_are_enough);
     tcase_add_test(c, every_allocation_may_fail);
     suite_add_tcase(s, c);
     return s;

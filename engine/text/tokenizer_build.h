@@ -7,9 +7,14 @@
 #include "engine/file/weights.h"
 #include "engine/text/tokenizer_data.h"
 
+#include <jansson.h>
+
 #define TOKENIZER_JSON "tokenizer.json"
 
-/* The readers: tokenizer_json.c (text of a tokenizer.json) and tokenizer_gguf.c. */
+/* The readers: tokenizer_json.c (the text of a tokenizer.json, or what it parses to),
+ * tokenizer_vocab.c (vocab.json and merges.txt of a folder without one) and tokenizer_gguf.c. */
+int tokenizer_load_root(struct tokenizer *t, json_t *root, struct error *e);
+int tokenizer_load_vocab(struct tokenizer *t, const struct weight_file *f, struct error *e);
 int tokenizer_load_json(struct tokenizer *t, const void *data, size_t size, struct error *e);
 int tokenizer_load_gguf(struct tokenizer *t, const struct weight_file *f, struct error *e);
 

@@ -356,34 +356,28 @@ static int decode_vocabulary(struct tokenizer *t, const json_t *added, struct er
     return status;
 }
 
-int tokenizer_load_json(struct tokenizer *t, const void *data, size_t size, struct error *e)
+int tokenizer_load_root(struct tokenizer *t, json_t *root, struct error *e)
 {
-    json_error_t where;
-    json_t *root = json_load_wide(data, size, JSON_ALLOW_NUL, &where), *model, *vocab, *value;
-    const char *type, *key, *unknown;
+    json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab"),
+           *value;
+    const char *type = string_of(model, "type"), *key, *unknown;
     size_t pool;
     int n = 0, status;
 
-    if (!root)
-        return error_set(e, ERR_MODEL, TOKENIZER_JSON ":%d:%d: %s", where.line, where.column,
-                         where.text);
-    model = json_object_get(root, "model");
-    vocab = json_object_get(model, "vocab");
-    type = string_of(model, "type");
     if (!json_is_object(vocab) || !json_is_array(json_object_get(model, "merges")) ||
         (*type && strcmp(type, "BPE") != 0)) {
         status = error_set(e, ERR_MODEL,
                            TOKENIZER_JSON
                            ": the model '%s' is not supported; BPE with a list of merges is",
                            *type ? type : "?");
-        goto out;
+        return status;
     }
     if (*string_of(model, "continuing_subword_prefix") || *string_of(model, "end_of_word_suffix")) {
         status = error_set(e, ERR_MODEL,
                            TOKENIZER_JSON
                            ": continuing_subword_prefix and end_of_word_suffix are not "
                            "supported");
-        goto out;
+        return status;
     }
     status = measure(vocab, json_object_get(root, "added_tokens"), &n, &pool, e);
     /* the normalizer's texts go into the same pool */
@@ -392,14 +386,14 @@ int tokenizer_load_json(struct tokenizer *t, const void *data, size_t size, stru
             t, n, json_object_size(vocab) + json_array_size(json_object_get(root, "added_tokens")),
             pool + 4096, e);
     if (status < 0)
-        goto out;
+        return status;
     json_object_foreach(vocab, key, value)
     {
         int id = (int)json_integer_value(value), byte;
 
         status = build_piece(t, id, key, strlen(key), e);
         if (status < 0)
-            goto out;
+            return status;
         t->pieces[id].in_model = true;
         byte = build_byte_of(key, strlen(key));
         if (byte >= 0) {
@@ -419,9 +413,21 @@ int tokenizer_load_json(struct tokenizer *t, const void *data, size_t size, stru
         (status = read_added(t, json_object_get(root, "added_tokens"), e)) < 0 ||
         (status = read_normalizer(t, json_object_get(root, "normalizer"), 0, e)) < 0 ||
         (status = read_decoder(t, json_object_get(root, "decoder"), 0, e)) < 0)
-        goto out;
+        return status;
     read_bos(t, json_object_get(root, "post_processor"));
-out:
+    return 0;
+}
+
+int tokenizer_load_json(struct tokenizer *t, const void *data, size_t size, struct error *e)
+{
+    json_error_t where;
+    json_t *root = json_load_wide(data, size, JSON_ALLOW_NUL, &where);
+    int status;
+
+    if (!root)
+        return error_set(e, ERR_MODEL, TOKENIZER_JSON ":%d:%d: %s", where.line, where.column,
+                         where.text);
+    status = tokenizer_load_root(t, root, e);
     json_decref(root);
     return status;
 }

@@ -1,4 +1,5 @@
-/* Loads a tokenizer: tokenizer.json of a folder or the tokenizer.ggml.* keys of a GGUF. One thread;
+/* Loads a tokenizer: tokenizer.json of a folder, its vocab.json and merges.txt where there is none,
+ * or the tokenizer.ggml.* keys of a GGUF. One thread;
  * what it makes is immutable. */
 #include "engine/text/tokenizer.h"
 
@@ -46,6 +47,10 @@ int tokenizer_load(struct tokenizer **out, const struct weight_file *f, struct e
         status = tokenizer_load_gguf(t, f, e);
     else if ((json = weight_file_aux(f, TOKENIZER_JSON, &size)) != NULL) {
         status = tokenizer_load_json(t, json, size, e);
+        if (status < 0)
+            error_prefix(e, "%s", weight_file_path(f));
+    } else if (weight_file_aux(f, "vocab.json", &size) && weight_file_aux(f, "merges.txt", &size)) {
+        status = tokenizer_load_vocab(t, f, e);
         if (status < 0)
             error_prefix(e, "%s", weight_file_path(f));
     } else
