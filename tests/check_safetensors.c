@@ -72,7 +72,7 @@ START_TEST(damaged_headers)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807,2,2],\"data_offsets\":[0,16]}}",
          16, "overflow"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,16]}}", 16,
-         "JSON"},
+         "not an integer"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,4],\"data_offsets\":[0,16]}}", 16,
          "5 dimensions"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"a\":{\"dtype\":"
