@@ -88,12 +88,12 @@ struct imposed_routing {
 };
 
 /* Optional fused step: h = norm(x) of the expert norm, scores, then experts and weights (rows,
- * n_experts_used): the chosen ones, expert 1 first, then the shared one; -1 and 0 in what is left
+ * n_experts_used): the chosen ones, the best first, then the shared one; -1 and 0 in what is left
  * of a row, where the layer has fewer of them than others (shape_used). */
 struct route_job {
     int layer, rows;
     const float *x;
-    float *h, *scores; /* (rows, hidden), (rows, n_experts) */
+    float *h, *scores; /* (rows, hidden), (rows, n_experts), of which the routed ones are filled */
     int *experts;
     float *weights;
     int pos;                               /* of row 0; of interest to imposed alone */
@@ -145,8 +145,8 @@ struct layers_job {
     int n_spans;
 };
 
-/* KV rows of one layer in the exchange layout: for each token, n_kv_heads * head_dim values of K,
- * then of V, in the cache types. */
+/* KV rows of one layer in the exchange layout: for each token, kv_heads * key_dim values of K,
+ * then kv_heads * value_dim of V, in the cache types. */
 struct kv_move {
     int layer, pos, count;
     void *data;
@@ -199,14 +199,15 @@ struct device_ops {
     int (*open)(struct device **out, const struct device_config *c, struct error *e);
     void (*close)(struct device *d);
     /* What a session keeps between tokens, KV rows for `context` positions of every layer whose
-     * attention is or will be here. Numbers from 0 on, the lowest free one first; session 0's is
-     * open as long as the device. The only calls, beside those that put blocks, that allocate.
+     * attention is or will be here. Any number that is not open, small ones first; open itself
+     * opens session 0's, which nobody closes. Once a device is open these, block_put and stream are
+     * the only calls that allocate.
      * ERR_MEMORY, ERR_DEVICE: it does not fit, and nothing is changed. Between jobs. */
     int (*state_open)(struct device *d, int session, struct error *e);
     void (*state_close)(struct device *d, int session);
     /* Does it compute this kind of block of such a layer to the bits of numerics.h, its matrices
      * being of that type? shape NULL: the head. What it does not stays with the CPU, which computes
-     * all that a model may have (model_open refuses the rest). */
+     * all that a model may have (model_computable refuses the rest). */
     bool (*supports)(const struct device *d, const struct layer_shape *shape, enum block_kind kind,
                      enum dtype type);
     /* Makes a block resident, at most max_bytes of upload a call. Returns 1: resident, 0: call

@@ -10,7 +10,7 @@
 
 #define FAMILY_NAMES 4 /* spellings of one thing */
 
-/* A size or constant of struct hparams. Fields of the other format are NULL. */
+/* A size or constant of struct hparams. gguf, json: NULL where that format has none. */
 struct family_key {
     size_t field; /* offsetof(struct hparams, …) */
     enum { KEY_INT, KEY_FLOAT } kind;
@@ -44,13 +44,13 @@ enum tensor_role {
     TENSOR_GATE_UPS, /* (experts, 2 * ffn, hidden), gate first */
     TENSOR_Q_NORM,
     TENSOR_K_NORM, /* of a head (head_dim), or of all heads in one */
-    /* of the shared expert, and of a dense layer: (width, hidden) twice, (hidden, width) */
+    /* of the shared expert: (width, hidden) twice, (hidden, width) */
     TENSOR_SHARED_GATE,
     TENSOR_SHARED_UP,
     TENSOR_SHARED_DOWN,
     TENSOR_SHARED_ROUTER, /* (1, hidden) or (hidden) */
     TENSOR_ROUTER_BIAS,   /* (experts) or (1, experts): for the choice alone */
-    TENSOR_DENSE_GATE,
+    TENSOR_DENSE_GATE,    /* of a dense layer: the same */
     TENSOR_DENSE_UP,
     TENSOR_DENSE_DOWN,
     TENSOR_ROLES
@@ -77,11 +77,10 @@ struct family {
     const struct family_key *keys; /* ends with an entry without names */
     /* ends with role TENSOR_ROLES; NULL: described, but no file of it is computed yet */
     const struct family_tensor *tensors;
-    /* Where layers differ by metadata: makes hp->layers of it (describe.h); NULL: they are what the
-     * file's tensors say */
+    /* Where config.json says how layers differ: sets what is of each in hp->layers, which stand
+     * there as copies of hp->common (describe.h); NULL: they are what the file's tensors say */
     void (*layers)(struct hparams *hp, struct describer *d);
-    /* config.json; GGUF has tensors */
-    bool qk_norm_optional; /* some of its models have none: no tensors */
+    bool qk_norm_optional; /* a layer without those tensors has no norms of q and k */
     /* layers behind the last one that predict further tokens: nobody computes them */
     bool extra_layers;
     const char *normalised; /* config.json: whether the chosen experts' weights sum to 1 */

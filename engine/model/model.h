@@ -107,9 +107,9 @@ void model_hold(const struct model *m, int milliseconds);
 bool model_packed(const struct model *m, uint64_t *done, uint64_t *total);
 void model_settle(const struct model *m);
 /* What was found out about the file since it was loaded. ERR_IO: it shrank. ERR_VALUE: a tensor,
- * named, holds a NaN or an infinity. All weights but the embeddings are looked at by whoever packs
- * them, and those that stay mapped beside; where they are too large for the memory, none of these.
- */
+ * named, holds a NaN or an infinity. Weights that are packed are looked at as they are packed,
+ * those that stay mapped by a thread beside; mapped ones that do not fit the memory are not looked
+ * at, nor are the embeddings. */
 int model_check(const struct model *m, struct error *e);
 /* One embedding row as F32 (hidden values). id must be in range. ERR_VALUE when it holds a NaN or
  * an infinity. */

@@ -90,7 +90,7 @@ enum shared_gate { SHARED_PLAIN, SHARED_SIGMOID };
 struct ffn_shape {
     enum ffn_kind kind;
     int experts, used; /* routed ones; 0 in a dense layer */
-    int shared;        /* experts that are always chosen, computed as one of shared_width; 0 or 1 */
+    int shared;        /* 1: one of shared_width is always met; so is a dense layer's only one */
     int width, shared_width; /* of one routed expert; of the shared one or the dense layer */
     enum shared_gate shared_gate;
     enum activation activation;
@@ -101,7 +101,7 @@ struct ffn_shape {
 enum norm_kind {
     NORM_LAYER,
     NORM_RMS,
-    NORM_RMS_ONE, /* the stored weight is that much more than 1 */
+    NORM_RMS_ONE, /* the weight is 1 + the stored one */
     NORM_KINDS
 };
 

@@ -1,7 +1,7 @@
 /* The synchronous engine: a loaded model, its devices and its sessions. Used directly by batch,
  * bench and tests; the worker (engine/run/worker.h) wraps it in a thread for the chat. Thread: the
- * one that opened it, except engine_cancel (any thread, async-signal-safe) and
- * engine_info/engine_telemetry as stated. */
+ * one that opened it, except engine_cancel (any thread, async-signal-safe),
+ * engine_session_cancel (any thread) and engine_info (any thread, but for n_devices). */
 #ifndef ENGINE_RUN_ENGINE_H
 #define ENGINE_RUN_ENGINE_H
 
@@ -28,8 +28,9 @@ int engine_positions(const struct engine_config *c, const struct hparams *hp);
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e);
 void engine_close(struct engine *g);
 const struct engine_info *engine_info(const struct engine *g);
-/* Ends the turn or evaluation under way, or the next one: a cancel is never lost. Honoured between
- * layers and between messages. It is spent at the end of a turn or by the evaluation that it ended;
+/* Ends every session's turn or the evaluation under way, or the next one: a cancel is never lost.
+ * Honoured between the jobs of a pass (a job may be many layers of one token) and, while a prompt
+ * is made, between messages. It is spent at the end of a turn or by the evaluation that it ended;
  * one that may have come too late is taken back with engine_uncancel. */
 void engine_cancel(struct engine *g);
 
@@ -37,7 +38,9 @@ void engine_cancel(struct engine *g);
  * Returns shapes measured. engine_idle_step does it after a turn. */
 int engine_tune(struct engine *g);
 
-/* Tokens of the session as they lie in the KV cache. */
+/* Functions that take no session mean the chat's, engine_session(). Its tokens as they lie in the
+ * KV cache, *ids borrowed until the next call; how many. clear forgets them and what was counted of
+ * them. */
 int engine_session_tokens(const struct engine *g, const int **ids);
 void engine_session_clear(struct engine *g);
 void engine_session_rewind(struct engine *g, int n_tokens); /* keeps the first n_tokens */
@@ -54,26 +57,29 @@ int engine_eval_chunked(struct engine *g, const int *ids, int n, int chunk, floa
 /* The one that functions without a session mean: the chat's. */
 struct session *engine_session(struct engine *g);
 /* Further lines of tokens on the same model, devices and placement: each has a cache and a sampler
- * of its own, and its bits are what they would be without the others. Opening takes memory for the
- * whole context on every device; ERR_MEMORY, ERR_DEVICE: one more does not fit, and nothing is
+ * of its own, and its bits are what they would be without the others (but for float weights
+ * multiplied by oneDNN, and deferred experts). Opening takes room for the whole context on every
+ * device that has or gets attention; ERR_MEMORY, ERR_DEVICE: one more does not fit, and nothing is
  * changed. Between passes; engine_close closes what is left. */
 int engine_session_open(struct engine *g, struct session **out, struct error *e);
 void engine_session_close(struct session *s); /* accepts NULL */
 /* Its tokens are forgotten; what was counted stays. */
 void engine_session_forget(struct session *s);
-/* Begins a turn on a session: renders, and lets the prompt wait for engine_step. t stays the
- * caller's until the turn is over, which TURN_DONE or ERROR says, the last event of a turn that was
- * begun; on_event as in engine_turn, its own notices aside: those go to engine_events_set. A
- * session has one turn at a time. Between steps. */
+/* Begins a turn on a session: renders, and lets the prompt wait for engine_step. t must stay valid
+ * until the turn is over, which TURN_DONE or ERROR says, the last event of a turn that was begun.
+ * on_event as in engine_turn, but for what concerns all sessions: NOTICE and PLAN go to the one of
+ * engine_events_set. A session has one turn at a time. Between steps. */
 int engine_session_turn(struct session *s, const struct turn *t,
                         int (*on_event)(void *ctx, struct event *ev), void *ctx, struct error *e);
 /* Ends the session's turn, and no other. Any thread. */
 void engine_session_cancel(struct session *s);
-/* One pass: the next token of every session that answers, and of the prompts that wait as much as
- * keeps those from waiting long. Turns end inside it. false: there is nothing left to do. */
+/* One pass: the next token of every session that answers, and of the prompts that wait as many rows
+ * as keep the answers from waiting long. Turns end inside it. false: there is nothing left to do.
+ */
 bool engine_step(struct engine *g);
 /* One pass: ids[i] is appended to session s[i], n different ones (at most -ub), and all of them are
- * computed together, heads included. Errors as engine_eval. */
+ * computed together; the logits, which nobody reads, are computed too: it is for measuring. Errors
+ * as engine_eval. */
 int engine_sessions_eval(struct session *const *s, int n, const int *ids, struct error *e);
 /* As engine_eval_chunked, of this session; chunk 0: -ub. */
 int engine_session_eval(struct session *s, const int *ids, int n, int chunk, float *logits,
@@ -149,8 +155,8 @@ void engine_tell(struct engine *g, const char *line); /* a NOTICE of the applica
 /* how far long work is: PROGRESS, a line that the next one replaces */
 void engine_progress(struct engine *g, const char *line);
 /* Off: what is computed from now on happens beside the session: it counts neither in the use of
- * experts nor as a plan's tokens, and clearing the session clears no counts. On: tokens of the
- * session are the caller's to restore; the plan's strategy is what it was. */
+ * experts nor as a plan's tokens, and clearing the session clears no counts. On again: the
+ * placement's strategy is put back; the session's tokens are not, the caller computes them anew. */
 void engine_counting_set(struct engine *g, bool on);
 void engine_uncancel(struct engine *g); /* a cancel meant for work that is over */
 /* auto's verdict for this model and device, kept in cache_dir: spec won; the best plan with the
@@ -167,8 +173,8 @@ int engine_expert_tokens(const struct engine *g, int layer, int expert, int *pos
 int engine_expert_report(const struct engine *g, int layer, int expert, char **text,
                          struct error *e);
 
-/* One observer; NULL: none. Called between layers' end and the next token, on the engine's thread.
- */
+/* One observer; NULL: none. Called once a pass and session, when its layers are computed, on the
+ * engine's thread. */
 void engine_observe(struct engine *g, void (*fn)(void *ctx, const struct routing *r), void *ctx);
 
 #endif

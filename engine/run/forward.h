@@ -1,8 +1,9 @@
 /* One pass of some rows (tokens) of some sessions through the layers, each block on the device that
  * the placement in force names: attention, residual, route on the host, rows grouped by expert,
  * expert jobs to every device (asynchronous ones first, the CPU meanwhile), wait, combination in
- * routing order. A device that fails costs its job a second run on the CPU, never a token. Thread:
- * the engine's. Owner: the engine. Buffers are taken at init: a pass allocates nothing. */
+ * routing order. A device that fails costs its job a second run on the CPU; where it took cached
+ * rows with it, those are computed again (resume_at), and the text goes on. Thread: the engine's.
+ * Owner: the engine. Buffers are taken at init: a pass allocates nothing. */
 #ifndef ENGINE_RUN_FORWARD_H
 #define ENGINE_RUN_FORWARD_H
 
@@ -21,8 +22,8 @@ struct kv;
 struct trace;
 
 struct forward_hooks {
-    /* Before every layer, for cancel (non-zero ends the pass with ERR_CANCELLED) and progress; the
-     * guard is disarmed. */
+    /* Before every layer, for cancel (non-zero ends the pass with ERR_CANCELLED) and progress; it
+     * may allocate (elsewhere in a pass debug builds abort on that: mem_guard_arm). */
     int (*before_layer)(void *ctx, int layer);
     void (*notice)(void *ctx, const char *line);
     /* A device failed for the second time: it is out of use. Takes its blocks out of the plan in

@@ -98,8 +98,8 @@ enum event_kind {
        .wishes: how many of the worker's COMMAND_PLAN and COMMAND_PLACE are decided by then, the
        first ones sent: what a later one asked for is still to come */
     EVENT_PLAN,
-    /* .text: one line worth telling (turns dropped, device lost, fallback); who does not take it
-       (sets it NULL) leaves it to engine_config.log */
+    /* .text: one line worth telling (turns dropped, device lost, fallback); a listener
+       that takes it sets it NULL; else it goes to engine_config.log */
     EVENT_NOTICE,
     /* .text: how far long work between turns is; the next one replaces it */
     EVENT_PROGRESS,

@@ -1,6 +1,7 @@
 /* The engine thread: owns engine, model, session, KV and devices. The UI thread sends commands,
- * drains events when the eventfd is readable, reads telemetry; nothing else is shared. Busy
- * submissions are refused, not queued: worker_send of a TURN while one runs returns ERR_USAGE.
+ * drains events when the eventfd is readable, reads telemetry; nothing else is shared. A
+ * TURN while one waits or runs is refused with ERR_USAGE; other commands are queued, and those that
+ * concern the answer under way are obeyed between its tokens.
  * Shutdown: worker_stop cancels, joins and frees everything; the undrained events are released. */
 #ifndef ENGINE_RUN_WORKER_H
 #define ENGINE_RUN_WORKER_H
