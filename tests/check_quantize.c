@@ -495,6 +495,27 @@ static void ids_of(const char *model, int *ids, int *n)
 
 /* Text becomes the same ids by the file as by the folder, whatever cuts it; where GGUF has no word
  * for that, no file is written. */
+/* Families that are not written yet are refused by name, and nothing is left. */
+START_TEST(other_families_are_refused)
+{
+    struct export_options o = {.type = export_type_find("q8_0"), .n_threads = 2};
+    static const char *const folders[] = {"llama", "mixtral", "qwen2_moe", "qwen3_moe", "glm4_moe"};
+
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        struct export_report r;
+        struct error e = {0};
+        char in[200], out[4200];
+
+        snprintf(in, sizeof in, "golden/families/%s", folders[i]);
+        snprintf(out, sizeof out, "%s/%s.gguf", support_tmpdir(), folders[i]);
+        ck_assert_int_eq(model_export(support_path(in), out, &o, &r, &e), ERR_MODEL);
+        ck_assert_msg(strstr(e.text, folders[i]) && strstr(e.text, "not written yet"), "%s",
+                      e.text);
+        ck_assert_int_ne(access(out, F_OK), 0);
+    }
+}
+END_TEST
+
 START_TEST(byte_level_tokenizers_stay_themselves)
 {
     static const char *const before[] = {
@@ -640,6 +661,7 @@ static Suite *suite(void)
     tcase_set_timeout(t, 240);
     tcase_add_test(t, errors_of_types);
     tcase_add_test(t, byte_level_tokenizers_stay_themselves);
+    tcase_add_test(t, other_families_are_refused);
     tcase_add_test(t, odd_rows);
     tcase_add_test(t, both_searches_agree);
     tcase_add_test(t, lossless_round_trip);

@@ -363,6 +363,18 @@ static int take_room(struct export *x, struct rounding *r, struct error *e)
     return x->piece && r->scratch ? 0 : error_set(e, ERR_MEMORY, "out of memory for the rounding");
 }
 
+/* What is written must be what llama.cpp's converter would write, rows that it moves and names of
+ * shared experts included: families are let in one by one. */
+static int check_family(const struct export *x, const char *in, struct error *e)
+{
+    return x->family->exported
+               ? 0
+               : error_set(e, ERR_MODEL,
+                           "%s: files of the family %s are read, not written yet; llama.cpp's "
+                           "convert_hf_to_gguf.py and llama-quantize make one",
+                           in, x->family->name);
+}
+
 int model_export(const char *in, const char *out, const struct export_options *o,
                  struct export_report *report, struct error *e)
 {
@@ -375,7 +387,7 @@ int model_export(const char *in, const char *out, const struct export_options *o
     if (!r)
         return error_set(e, ERR_MEMORY, "out of memory for the rounding");
     if ((rc = model_open_raw(&x.m, in, e)) || (rc = family_of(&x.family, x.m->file, e)) ||
-        (rc = list_parts(&x, &embeddings, e)) ||
+        (rc = check_family(&x, in, e)) || (rc = list_parts(&x, &embeddings, e)) ||
         (rc = pool_new(&x.pool, o->n_threads > 1 ? o->n_threads : 1, false, e)) ||
         (rc = take_room(&x, r, e)) || (rc = gguf_write_open(&x.w, out, e)))
         goto out;

@@ -81,6 +81,7 @@ struct family {
      * there as copies of hp->common (describe.h); NULL: they are what the file's tensors say */
     void (*layers)(struct hparams *hp, struct describer *d);
     bool qk_norm_optional; /* a layer without those tensors has no norms of q and k */
+    bool exported;         /* engine/convert writes GGUF files of it */
     /* layers behind the last one that predict further tokens: nobody computes them */
     bool extra_layers;
     const char *normalised; /* config.json: whether the chosen experts' weights sum to 1 */

@@ -156,6 +156,7 @@ static const char *const stops[] = {"<|end|>", "<|endoftext|>", "<|assistant|>",
 const struct family family_phimoe = {
     .name = "phimoe",
     .gguf = {"phimoe"},
+    .exported = true,
     .json = {"PhiMoEForCausalLM", "PhimoeForCausalLM", "phimoe"},
     .shape = {.ffn = {.router = {.kind = ROUTER_SPARSEMIXER}}, .norms = {.before = true}},
     .keys = keys,
