@@ -87,7 +87,8 @@ struct family {
     const char *normalised; /* config.json: whether the chosen experts' weights sum to 1 */
     const char *rope_kind[FAMILY_NAMES], *rope_short[FAMILY_NAMES], *rope_long[FAMILY_NAMES];
     const char *tied; /* config.json */
-    /* keys of config.json that mean a variant which is not computed; NULL-terminated, or NULL */
+    /* keys, whole, of either format that mean a variant which is not computed; NULL-terminated, or
+     * NULL */
     const char *const *unsupported;
     /* tensor names that carry nothing the engine needs ('*': anything); NULL-terminated */
     const char *const *ignored;

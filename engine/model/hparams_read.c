@@ -267,7 +267,7 @@ static int check_supported(const struct family *family, const struct weight_file
 
         if (v.type != META_NONE && !(v.type == META_BOOL && !v.i))
             return error_set(e, ERR_MODEL,
-                             "%s: %s is set in its config.json, which is not computed",
+                             "%s: %s is set in its metadata, which is not computed",
                              weight_file_path(f), *p);
     }
     return 0;

@@ -7,10 +7,9 @@
 #include "engine/run/internal.h"
 
 #define RETRIES (2 * DEVICE_MAX + 2)
-#define MIXED_NS                                                                     \
-    (100 * CLOCK_MILLI) /* a pass with a chunk beside answers, where those take less \
-                         */
-#define FIRST_CHUNK 16  /* beside answers, before anything was measured */
+/* a pass with a chunk beside answers, where those take less */
+#define MIXED_NS (100 * CLOCK_MILLI)
+#define FIRST_CHUNK 16 /* beside answers, before anything was measured */
 
 static int waiting_rows(const struct session *s)
 {

@@ -25,7 +25,7 @@ static const struct family_tensor tensors[] = {
 
 static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|endoftext|>", "|||IP_ADDRESS|||", NULL};
-static const char *const unsupported[] = {"clip_qkv", NULL};
+static const char *const unsupported[] = {"clip_qkv", "olmoe.attention.clamp_kqv", NULL};
 
 const struct family family_olmoe = {
     .name = "olmoe",
