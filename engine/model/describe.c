@@ -21,38 +21,53 @@ void describe_refuse(struct describer *d, const char *what)
         d->rc = error_set(d->e, ERR_MODEL, "%s: %s", weight_file_path(d->f), what);
 }
 
+/* A value by its name in config.json. spelled: how this file's format calls it. */
+static struct meta_value asked(const struct describer *d, const char *name, char *spelled,
+                               size_t size)
+{
+    snprintf(spelled, size, "%s of its config.json", name);
+    if (weight_file_format(d->f) != WEIGHT_GGUF)
+        return family_config(d->f, name);
+    for (const struct family_rename *r = d->family->renamed; r && r->json; r++)
+        if (strcmp(r->json, name) == 0) {
+            snprintf(spelled, size, "%s.%s", d->family->gguf[0], r->gguf);
+            return weight_file_meta(d->f, spelled);
+        }
+    return (struct meta_value){0};
+}
+
 int describe_int(struct describer *d, const char *name, int missing, int least, int most)
 {
-    struct meta_value v = family_config(d->f, name);
-    char what[160];
+    char what[240], spelled[160];
+    struct meta_value v = asked(d, name, spelled, sizeof spelled);
 
     if (v.type == META_NONE)
         return missing;
     if (v.type == META_INT && v.i >= least && v.i <= most)
         return (int)v.i;
-    snprintf(what, sizeof what, "%s of its config.json must be an integer from %d to %d", name,
-             least, most);
+    snprintf(what, sizeof what, "%s must be an integer from %d to %d", spelled, least, most);
     describe_refuse(d, what);
     return missing;
 }
 
 float describe_float(struct describer *d, const char *name, float missing)
 {
-    struct meta_value v = family_config(d->f, name);
-    char what[160];
+    char what[240], spelled[160];
+    struct meta_value v = asked(d, name, spelled, sizeof spelled);
 
     if (v.type == META_NONE)
         return missing;
     if ((v.type == META_INT || v.type == META_FLOAT) && isfinite(v.f) && fabs(v.f) < 1e30)
         return (float)v.f;
-    snprintf(what, sizeof what, "%s of its config.json must be a number", name);
+    snprintf(what, sizeof what, "%s must be a number", spelled);
     describe_refuse(d, what);
     return missing;
 }
 
 bool describe_flag(struct describer *d, const char *name, bool missing)
 {
-    struct meta_value v = family_config(d->f, name);
+    char spelled[160];
+    struct meta_value v = asked(d, name, spelled, sizeof spelled);
 
     return v.type == META_BOOL ? v.i != 0 : missing;
 }
@@ -87,6 +102,11 @@ bool describe_per_layer(struct describer *d, const struct hparams *hp, const cha
         describe_refuse(d, what);
     }
     return true;
+}
+
+bool describe_has(const struct describer *d, enum tensor_role role, int layer)
+{
+    return family_tensor(d->family, d->f, role, layer, 0, false) != NULL;
 }
 
 static bool numbered(const struct describer *d, const char *name, int number)

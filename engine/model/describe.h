@@ -1,12 +1,13 @@
-/* Inside engine/model only: what the layers of a model are, by its config.json alone. Families
- * whose layers differ, and checkpoints whose matrices are packed, are described so before anybody
- * asks whether they can be computed. Thread: the one that loads. */
+/* Inside engine/model only: what the layers of a model are, by its metadata. Families whose layers
+ * differ say so here; a folder without weights, and checkpoints whose matrices are packed, are
+ * described by config.json alone before anybody asks whether they can be computed. Thread: the one
+ * that loads. */
 #ifndef ENGINE_MODEL_DESCRIBE_H
 #define ENGINE_MODEL_DESCRIBE_H
 
 #include "engine/model/family.h"
 
-/* Reading one config.json. The first error sticks: a family asks for all it needs, and whoever
+/* Reading one file's metadata. The first error sticks: a family asks for all it needs, and whoever
  * called it looks once. */
 struct describer {
     const struct weight_file *f;
@@ -15,7 +16,8 @@ struct describer {
     int rc;
 };
 
-/* Numbers of config.json within what makes sense; `missing` where it is silent. */
+/* Numbers of config.json, or what GGUF calls them (family.renamed), within what makes sense;
+ * `missing` where it is silent. */
 int describe_int(struct describer *d, const char *name, int missing, int least, int most);
 float describe_float(struct describer *d, const char *name, float missing);
 bool describe_flag(struct describer *d, const char *name, bool missing);
@@ -24,6 +26,8 @@ bool describe_is(struct describer *d, const char *name, const char *word);
 bool describe_listed(struct describer *d, const char *name, int i, const char *word);
 /* There is a list under this name; it must have a value a layer then. */
 bool describe_per_layer(struct describer *d, const struct hparams *hp, const char *name);
+/* The file has this tensor of that layer; false without tensors. */
+bool describe_has(const struct describer *d, enum tensor_role role, int layer);
 /* The first error of this description, in the words of error_set. */
 void describe_refuse(struct describer *d, const char *what);
 

@@ -64,6 +64,11 @@ struct family_tensor {
     const char *gguf[FAMILY_NAMES], *json[FAMILY_NAMES];
 };
 
+/* What config.json and GGUF metadata ("ARCH." in front) call one thing. */
+struct family_rename {
+    const char *json, *gguf;
+};
+
 struct describer; /* describe.h */
 
 struct family {
@@ -77,9 +82,12 @@ struct family {
     const struct family_key *keys; /* ends with an entry without names */
     /* ends with role TENSOR_ROLES; NULL: described, but no file of it is computed yet */
     const struct family_tensor *tensors;
-    /* Where config.json says how layers differ: sets what is of each in hp->layers, which stand
-     * there as copies of hp->common (describe.h); NULL: they are what the file's tensors say */
+    /* Where the metadata says how layers differ: sets what is of each in hp->layers, which stand
+     * there as copies of hp->common (describe.h), with the feed-forwards that the file's tensors
+     * have, where there are tensors; NULL: they are what those say */
     void (*layers)(struct hparams *hp, struct describer *d);
+    /* GGUF's names of what `layers` asks for by those of config.json; NULL-terminated, or NULL */
+    const struct family_rename *renamed;
     bool qk_norm_optional; /* a layer without those tensors has no norms of q and k */
     bool exported;         /* engine/convert writes GGUF files of it */
     /* layers behind the last one that predict further tokens: nobody computes them */

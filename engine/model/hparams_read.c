@@ -4,24 +4,31 @@
 #include "engine/model/hparams_read.h"
 
 #include "engine/base/mem.h"
+#include "engine/model/describe.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Some converters write one value per layer; all must be the same. */
+/* Some converters write one value per layer; all must be the same, but for zeros: layers that have
+ * none. */
 static struct meta_value only_value(struct meta_value v)
 {
-    struct meta_value first;
+    struct meta_value only;
 
     if (v.type != META_ARRAY || v.len == 0)
         return v;
-    first = meta_at(&v, 0);
-    for (size_t i = 1; i < v.len && i < 65536; i++)
-        if (meta_at(&v, i).f != first.f)
+    only = meta_at(&v, 0);
+    for (size_t i = 1; i < v.len && i < 65536; i++) {
+        struct meta_value one = meta_at(&v, i);
+
+        if (only.f == 0)
+            only = one;
+        else if (one.f != 0 && one.f != only.f)
             return v;
-    return first;
+    }
+    return only;
 }
 
 static int read_keys(struct hparams *hp, const struct family *family, const struct weight_file *f,
@@ -83,12 +90,23 @@ int hparams_partial_rotary(int head_dim, const struct family *family, const stru
     return number && v.f > 0.0 && v.f <= 1.0 ? (int)(head_dim * v.f) : 0;
 }
 
+/* The first layer that has keys: others may have a mixer without any. 0: none has. */
+static int layer_with_keys(const struct hparams *hp, const struct family *family,
+                           const struct weight_file *f)
+{
+    for (int l = 0; family->layers && l < hp->n_layers; l++)
+        if (family_tensor(family, f, TENSOR_K, l, 0, false))
+            return l;
+    return 0;
+}
+
 static int infer_heads(struct hparams *hp, const struct family *family, const struct weight_file *f,
                        struct error *e)
 {
-    const struct tensor_view *o = family_tensor(family, f, TENSOR_O, 0, 0, false),
-                             *k = family_tensor(family, f, TENSOR_K, 0, 0, false);
-    const struct tensor_view *qkv = family_tensor(family, f, TENSOR_QKV, 0, 0, false),
+    int l = layer_with_keys(hp, family, f);
+    const struct tensor_view *o = family_tensor(family, f, TENSOR_O, l, 0, false),
+                             *k = family_tensor(family, f, TENSOR_K, l, 0, false);
+    const struct tensor_view *qkv = family_tensor(family, f, TENSOR_QKV, l, 0, false),
                              *kv = qkv ? qkv : k;
     int64_t q_rows, k_rows;
 
@@ -357,14 +375,14 @@ static void read_tokens(struct hparams *hp, const struct family *family,
     struct meta_value v;
 
     for (const char *const *p = gguf ? gguf_stops : json_stops; *p; p++) {
-        v = weight_file_meta(f, *p);
+        v = family_config(f, *p);
         add_stop(hp, &v);
     }
     for (const char *const *p = family->stops; *p; p++) {
         v = token_id(f, *p, strlen(*p), hp->n_vocab);
         add_stop(hp, &v);
     }
-    v = weight_file_meta(f, gguf ? "tokenizer.ggml.bos_token_id" : "bos_token_id");
+    v = family_config(f, gguf ? "tokenizer.ggml.bos_token_id" : "bos_token_id");
     hp->bos = v.type == META_INT && v.i >= 0 && v.i < hp->n_vocab ? (int)v.i : -1;
     v = weight_file_meta(f, gguf ? "tokenizer.ggml.unknown_token_id"
                                  : "tokenizer_config.json:unk_token");
@@ -379,7 +397,8 @@ static void read_tokens(struct hparams *hp, const struct family *family,
 int hparams_read(struct hparams *hp, const struct family *family, const struct weight_file *f,
                  struct error *e)
 {
-    struct meta_value tied = weight_file_meta(f, family->tied);
+    struct meta_value tied = family_config(f, family->tied);
+    struct describer d = {.f = f, .family = family, .e = e};
     int rc;
 
     *hp = (struct hparams){.common = family->shape};
@@ -389,7 +408,8 @@ int hparams_read(struct hparams *hp, const struct family *family, const struct w
         (rc = rope_scaling_read(hp, family, f, e)))
         return rc;
     read_router(hp, family, f);
-    hp->common.mixer.bias = family_tensor(family, f, TENSOR_Q, 0, 0, true) ||
+    hp->common.mixer.bias = family_tensor(family, f, TENSOR_Q, layer_with_keys(hp, family, f), 0,
+                                          true) ||
                             family_tensor(family, f, TENSOR_QKV, 0, 0, true);
     hp->head_bias = family_tensor(family, f, TENSOR_HEAD, 0, 0, true) != NULL;
     if (!family_tensor(family, f, TENSOR_HEAD, 0, 0, false)) {
@@ -400,6 +420,8 @@ int hparams_read(struct hparams *hp, const struct family *family, const struct w
     read_tokens(hp, family, f);
     if ((rc = read_layers(hp, family, f, e)))
         return rc;
+    if (family->layers)
+        family->layers(hp, &d);
     hparams_count(hp);
-    return 0;
+    return d.rc;
 }

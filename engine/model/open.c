@@ -51,6 +51,14 @@ static int make_layers(struct model *m, struct error *e)
     return 0;
 }
 
+/* Whether config.json alone says what the layers are: of packed matrices, of families that are only
+ * described, of folders without weights. */
+static bool by_config(const struct model *m, const struct family *family)
+{
+    return m->packing_method[0] ||
+           (family->layers && !(family->tensors && weight_file_count(m->file)));
+}
+
 /* Opens what a description needs: of a folder its config.json, and the tensors as well where only
  * they say what the layers are. Packed matrices may be of types that nobody reads. */
 static int open_file(struct model *m, const struct family **family, const char *path,
@@ -82,8 +90,8 @@ static int describe(struct model *m, const struct family **family, const char *p
         return rc;
     m->family = (*family)->name;
     name_model(m);
-    return (*family)->layers || m->packing_method[0] ? hparams_describe(&m->hp, *family, m->file, e)
-                                                     : hparams_read(&m->hp, *family, m->file, e);
+    return by_config(m, *family) ? hparams_describe(&m->hp, *family, m->file, e)
+                                 : hparams_read(&m->hp, *family, m->file, e);
 }
 
 int model_describe(struct model **out, const char *path, struct error *e)
