@@ -2,6 +2,7 @@
  * be used of them after the self-test (selftest.c), which takes only what needs a wrong kernel out
  * of use. Engine thread, inside open. */
 #include "gpu/internal.h"
+#include "engine/file/blocks.h"
 #include "engine/file/format_traits.h"
 
 #include <stdio.h>
@@ -75,6 +76,17 @@ static int build_core(struct device *d, struct error *e)
     return 0;
 }
 
+/* Sixteen values as formats.cl looks them up. */
+static void table_options(const struct format_traits *f, char *out, size_t size)
+{
+    const int8_t *v = blocks_values[f->lookup];
+    size_t n = 0;
+
+    for (int k = 0; k < 4 && n < size; k++, v += 4)
+        n += (size_t)snprintf(out + n, size - n, " -DTABLE%d=0x%02x%02x%02x%02xu", k,
+                              v[3] + f->zero, v[2] + f->zero, v[1] + f->zero, v[0] + f->zero);
+}
+
 /* What formats.cl wants to know. */
 static void format_options(enum dtype type, char *out, size_t size, int tokens, int width)
 {
@@ -82,16 +94,18 @@ static void format_options(enum dtype type, char *out, size_t size, int tokens, 
 
     snprintf(out, size,
              " -DTOKENS=%d -DWIDTH=%d -DPER=%d -DHEAD=%d -DBLOCK=%d -DPAYLOAD=%d -DBITS=%d"
-             " -DHIGH=%d -DOFFSET=%d -DMIN=%d -DFACTORS=%d -DHALVES=%d -DLOOKUP=%d",
+             " -DHIGH=%d -DOFFSET=%d -DMIN=%d -DFACTORS=%d -DHALVES=%d -DLOOKUP=%d -DE8M0=%d",
              tokens, width, f->blocks, format_head(type), format_block_bytes(type),
              format_payload(type), f->bits, f->high, f->zero, f->minimum, f->factors, f->halves,
-             f->lookup);
+             f->lookup, f->scale == SCALE_E8M0);
+    if (f->lookup)
+        table_options(f, out + strlen(out), size - strlen(out));
 }
 
 static int build_type(struct device *d, enum dtype type, struct error *e)
 {
     struct type_kernels *t = &d->type[type];
-    char text[384], what[80];
+    char text[512], what[80];
     size_t n;
 
     kernel_set_options(d, text, sizeof text);

@@ -157,7 +157,7 @@ static void build_log(struct device *d, cl_program p, char *out, size_t size)
 int program_build(struct device *d, const char *file, const char *what, const char *given,
                   cl_program *out, struct error *e)
 {
-    char options[480], broken[64];
+    char options[640], broken[64];
     const struct device_config *c = &d->base.config;
     const char *text[3] = {source("common"), source(file), ""};
     uint64_t key, start = clock_now();

@@ -5,6 +5,7 @@
 #include "engine/layout/pack.h"
 #include "engine/file/blocks.h"
 #include "tests/support.h"
+#include "tests/tiny_model.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -30,18 +31,14 @@ static unsigned below(unsigned n)
 static void random_rows(enum dtype type, uint8_t *rows, int cols)
 {
     const struct dtype_info *d = dtype_info(type);
-    int at = format_of[type].at;
 
     for (size_t n = (size_t)ROWS * (size_t)(cols / d->block), i = 0; i < n; i++, rows += d->bytes) {
         for (int k = 0; k < d->bytes; k++)
             rows[k] = (uint8_t)below(256);
         if (below(12) == 0)
             memset(rows, below(2) ? 0xff : 0x00, (size_t)d->bytes);
-        for (int k = 0; k < (format_of[type].minimum ? 2 : 1); k++) {
-            uint16_t h = num_to_f16(((float)below(2001) - 1000.0f) * (below(50) ? 1e-4f : 50.0f));
-
-            memcpy(rows + at + 2 * k, &h, 2);
-        }
+        tiny_put_scale(type, rows, ((float)below(2001) - 1000.0f) * (below(50) ? 1e-4f : 50.0f),
+                       ((float)below(2001) - 1000.0f) * (below(50) ? 1e-4f : 50.0f));
     }
 }
 
@@ -76,8 +73,8 @@ static float plain_dot(enum dtype type, const uint8_t *rows, int cols, int row,
             blocks_fields(type, p, b, &f);
             for (int c = 0; c < 32; c++)
                 s[c / 16] += blocks_value(type, f.code[c]) * a->q[c];
-            d = num_from_f16(f.d) * (k ? (float)f.scale : 1.0f);
-            m = (float)format_of[type].minimum * num_from_f16(f.m) * (k ? (float)f.min : 1.0f);
+            d = f.d * (k ? (float)f.scale : 1.0f);
+            m = (float)format_of[type].minimum * f.m * (k ? (float)f.min : 1.0f);
             q[i] = fmaf((float)(format_of[type].halves ? s[0] * f.half[0] + s[1] * f.half[1]
                                                        : s[0] + s[1]),
                         d * a->d, q[i]);

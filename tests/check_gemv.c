@@ -31,12 +31,17 @@ static void random_groups(enum dtype type, uint8_t *p, size_t bytes, int width)
 
     for (size_t i = 0; i < bytes; i++)
         p[i] = (uint8_t)below(256);
-    for (uint8_t *at = p; at < p + bytes; at += unit)
-        for (int i = 0; i < width * (format_of[type].minimum ? 2 : 1); i++) {
-            uint16_t h = num_to_f16(tiny_random(&seed) * (below(50) ? 1e-2f : 50.0f));
+    for (uint8_t *at = p; at < p + bytes; at += unit) {
+        if (format_of[type].scale == SCALE_E8M0)
+            for (int i = 0; i < width; i++)
+                at[i] = (uint8_t)(100 + below(50));
+        else
+            for (int i = 0; i < width * (format_of[type].minimum ? 2 : 1); i++) {
+                uint16_t h = num_to_f16(tiny_random(&seed) * (below(50) ? 1e-2f : 50.0f));
 
-            memcpy(at + 2 * i, &h, 2);
-        }
+                memcpy(at + 2 * i, &h, 2);
+            }
+    }
 }
 
 /* Another way from group to group in every round, and hints of all kinds. */

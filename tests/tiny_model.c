@@ -14,6 +14,20 @@ float tiny_random(unsigned *state)
     return (float)(int)(*state >> 8) / 8388608.0f - 1.0f;
 }
 
+void tiny_put_scale(enum dtype type, uint8_t *block, float d, float m)
+{
+    const struct format_traits *f = &format_of[type];
+    uint16_t h[2] = {num_to_f16(d), num_to_f16(m)};
+    int e;
+
+    if (f->scale == SCALE_E8M0) {
+        frexpf(d, &e);
+        block[f->at] = (uint8_t)(e < -126 ? 0 : e > 124 ? 252 : e + 127);
+    } else {
+        memcpy(block + f->at, h, f->minimum ? 4 : 2);
+    }
+}
+
 static void *keep(struct tiny_model *t, size_t bytes)
 {
     void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
@@ -47,11 +61,11 @@ static void random_blocks(uint8_t *p, enum dtype type, size_t n, float limit, un
     for (; n; n--, p += bytes) {
         float d = limit / (value * factor) * (0.6f + 0.4f * tiny_random(seed)),
               m = f->factors ? limit / 63 * 0.5f : -8 * d;
-        uint16_t h[2] = {num_to_f16(tiny_random(seed) < 0 ? -d : d), num_to_f16(m)};
+        bool minus = tiny_random(seed) < 0;
 
         for (int i = 0; i < bytes; i++)
             p[i] = (uint8_t)(int)(128.0f + 127.9f * tiny_random(seed));
-        memcpy(p + f->at, h, f->minimum ? 4 : 2);
+        tiny_put_scale(type, p, minus ? -d : d, m);
     }
 }
 

@@ -28,6 +28,9 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s);
 void tiny_model_free(struct tiny_model *t);
 /* Uniform in -1 .. 1; the generator of the tests. */
 float tiny_random(unsigned *state);
+/* Scale and minimum into a block as files have it; powers of two are taken where the format has no
+ * other scale. */
+void tiny_put_scale(enum dtype type, uint8_t *block, float d, float m);
 /* A matrix's element as F32, whatever its type and packing. */
 float tiny_weight(const struct matrix *m, int row, int col);
 

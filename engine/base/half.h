@@ -53,6 +53,12 @@ static inline uint16_t num_to_f16(float x)
     return (uint16_t)(sign | r >> 13);
 }
 
+/* A scale of MXFP4 blocks: 2^(e-128), subnormal below 2. */
+static inline float num_from_e8m0_half(uint8_t e)
+{
+    return num_float(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
+}
+
 static inline float num_from_bf16(uint16_t h)
 {
     return num_float((uint32_t)h << 16);

@@ -11,7 +11,7 @@
  * stays F32. NaN and infinity: see num_quantise_block.
  * 2. Quantised dot product. Row r, n = cols/32 blocks. s_b = exact integer sum of w*a over block b.
  * One block contributes acc = fma((float)s_b, dw_b * da_b, acc) where dw_b is the F16 scale as F32
- * (Q4_K, Q5_K: d * scale of the sub-block, which is exact). Q6_K: s_b = sc0*s0 + sc1*s1 with the
+ * (Q4_K, Q5_K: d * scale of the sub-block, which is exact; MXFP4: 2^(e-128), codes being doubled). Q6_K: s_b = sc0*s0 + sc1*s1 with the
  * two halves' sums and 8-bit scales, below 2^24. Types with a minimum (Q4_1, Q5_1; Q4_K, Q5_K: m_b
  * = -(dmin * min), exact) then do acc = fma((float)sa_b, m_b * da_b, acc) with sa_b the integer sum
  * of the block's activations (m_b negative where the format subtracts). Blocks are cut into four

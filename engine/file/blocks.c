@@ -9,8 +9,12 @@
 #include <assert.h>
 #include <string.h>
 
-const int8_t blocks_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                      1,    13,   25,  38,  53,  69,  89,  113};
+/* IQ4_NL; E2M1, doubled. */
+const int8_t blocks_values[][16] = {
+    {0},
+    {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113},
+    {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12},
+};
 
 bool blocks_readable(enum dtype type)
 {
@@ -102,9 +106,10 @@ void blocks_fields(enum dtype type, const void *row, int64_t index, struct block
 
     assert(blocks_readable(type) && index >= 0);
     memset(out, 0, sizeof *out);
-    out->d = half_at(p + f->at);
+    out->d = f->scale == SCALE_E8M0 ? num_from_e8m0_half(p[f->at])
+                                    : num_from_f16(half_at(p + f->at));
     if (f->minimum)
-        out->m = half_at(p + f->at + 2);
+        out->m = num_from_f16(half_at(p + f->at + 2));
     if (f->halves) {
         q6_codes(p, j, out);
     } else if (f->factors) {
@@ -119,7 +124,8 @@ void blocks_fields(enum dtype type, const void *row, int64_t index, struct block
 
 int blocks_value(enum dtype type, uint8_t code)
 {
-    return format_of[type].lookup ? blocks_iq4_values[code] : code - format_of[type].zero;
+    return format_of[type].lookup ? blocks_values[format_of[type].lookup][code]
+                                  : code - format_of[type].zero;
 }
 
 void blocks_to_f32(enum dtype type, const void *row, int64_t n, float *out)
@@ -133,8 +139,8 @@ void blocks_to_f32(enum dtype type, const void *row, int64_t n, float *out)
         float d, m, half[2];
 
         blocks_fields(type, row, k, &b);
-        d = num_from_f16(b.d);
-        m = num_from_f16(b.m);
+        d = b.d;
+        m = b.m;
         if (f->factors) {
             d = d * (float)b.scale;
             m = m * (float)b.min;
@@ -188,6 +194,16 @@ static bool scales_finite(const uint8_t *p, size_t n, size_t step, size_t second
     return !(bad & 0x8000u);
 }
 
+/* The largest values of a block with a larger exponent are beyond F32. */
+static bool exponents_finite(const uint8_t *p, size_t n, size_t step)
+{
+    unsigned bad = 0;
+
+    for (; n; n--, p += step)
+        bad |= *p > 252;
+    return !bad;
+}
+
 bool blocks_finite(enum dtype type, const void *blocks, size_t bytes)
 {
     size_t step = (size_t)dtype_info(type)->bytes, n = bytes / step;
@@ -199,6 +215,8 @@ bool blocks_finite(enum dtype type, const void *blocks, size_t bytes)
     case DTYPE_F16: return halves_finite(p, n, 0x7c00);
     case DTYPE_BF16: return halves_finite(p, n, 0x7f80);
     default:
+        if (format_of[type].scale == SCALE_E8M0)
+            return exponents_finite(p + format_of[type].at, n, step);
         return !format_of[type].bits ||
                scales_finite(p + format_of[type].at, n, step, format_of[type].minimum ? 2 : 0);
     }

@@ -16,8 +16,7 @@ void blocks_to_f32(enum dtype type, const void *row, int64_t n, float *out);
  * rounding; which fields a format has: formats.def. */
 struct block_fields {
     uint8_t code[32];
-    /* F16 bits: scale and minimum of the block, or of the block of 256 it lies in */
-    uint16_t d, m;
+    float d, m;         /* scale and minimum of the block, or of the superblock it lies in */
     uint8_t scale, min; /* 6-bit factors of d and m */
     int8_t half[2];     /* factors of d, one a half */
 };
@@ -30,6 +29,6 @@ int blocks_value(enum dtype type, uint8_t code);
  * scales and minima alone, which decide it. bytes: whole blocks, of any type. */
 bool blocks_finite(enum dtype type, const void *blocks, size_t bytes);
 
-extern const int8_t blocks_iq4_values[16];
+extern const int8_t blocks_values[][16]; /* rows: the lookup column of formats.def */
 
 #endif

@@ -10,9 +10,11 @@ static const struct dtype_info table[DTYPE_COUNT] = {
     [DTYPE_##name] = {word, safetensors, gguf, 1, bytes},
     DTYPE_FLOATS(X) DTYPE_INTEGERS(X)
 #undef X
-#define FORMAT(id, name, gguf, blocks, bits, high, zero, minimum, factors, halves, lookup, at) \
-    [DTYPE_##id] = {#name, NULL, gguf, 32 * blocks,                                            \
-                    DTYPE_HEAD(minimum, factors, halves) + blocks * DTYPE_CODES(bits, high)},
+#define FORMAT(id, name, gguf, blocks, bits, high, zero, minimum, factors, halves, lookup, scale, \
+               at)                                                                                \
+    [DTYPE_##id] = {#name, NULL, gguf, 32 * blocks,                                               \
+                    DTYPE_HEAD(scale, minimum, factors, halves) +                                 \
+                        blocks * DTYPE_CODES(bits, high)},
 #include "engine/file/formats.def"
 };
 

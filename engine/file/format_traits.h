@@ -11,7 +11,9 @@
 /* The columns of formats.def, in their order. */
 struct format_traits {
     int blocks, bits, high, zero, minimum;
-    bool factors, halves, lookup;
+    bool factors, halves;
+    int lookup;
+    enum scale_kind scale;
     int at;
 };
 
@@ -27,7 +29,7 @@ static inline int format_head(enum dtype type)
 {
     const struct format_traits *f = &format_of[type];
 
-    return DTYPE_HEAD(f->minimum, f->factors, f->halves);
+    return DTYPE_HEAD(f->scale, f->minimum, f->factors, f->halves);
 }
 
 /* Bytes of a block behind it, a row: high bits, payload. */
@@ -51,7 +53,8 @@ static inline int format_superblock(enum dtype type)
 /* The largest code as kernels read it: an unsigned byte. */
 static inline int format_largest(enum dtype type)
 {
-    return format_of[type].lookup ? 255 : (1 << (format_of[type].bits + format_of[type].high)) - 1;
+    return format_of[type].lookup ? 2 * format_of[type].zero - 1
+                                  : (1 << (format_of[type].bits + format_of[type].high)) - 1;
 }
 
 #endif

@@ -4,7 +4,7 @@
  * one after the other; a superblock is a head and then its blocks of 32 columns. Row r's part of
  * each piece, in this order; which pieces a format has, its traits tell:
  *
- *     head     d        w x F16        scale
+ *     head     d        w x F16        scale; or w x one byte of exponents
  *              m        w x F16        minimum; with factors: the scale of the minima
  *              factors  3 x w words    the 12 bytes of 6-bit factors as in the file, word k of row
  *                                      r at k * w + r

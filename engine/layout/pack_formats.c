@@ -90,12 +90,13 @@ static uint32_t bit_pairs(const uint8_t *bytes, int shift)
 static void put_simple(enum dtype type, uint8_t *to, int width, int r, const uint8_t *const p[4])
 {
     const struct format_traits *f = &format_of[type];
-    const int head = format_head(type), payload = head + format_payload(type);
+    const int head = format_head(type), payload = head + format_payload(type),
+              scale = SCALE_BYTES(f->scale);
     const uint8_t *q[4];
     uint32_t high[4];
 
     for (int i = 0; i < 4; i++) {
-        memcpy(to + 2 * (r + i), p[i], 2);
+        memcpy(to + scale * (r + i), p[i], (size_t)scale);
         if (f->minimum)
             memcpy(to + 2 * (width + r + i), p[i] + 2, 2);
         if (f->high)

@@ -8,7 +8,8 @@
  * block, per row. PAYLOAD: where the payload begins in a block. BITS: of a code in the payload.
  * HIGH: bits of a code above them. OFFSET: what the codes stand above their values. MIN: the sign
  * of a block's minimum, 0 without. FACTORS: 6-bit scales and minima a block. HALVES: a scale for
- * each 16 columns. LOOKUP: codes number the sixteen values. */
+ * each 16 columns. LOOKUP: codes number the sixteen values, OFFSET above
+ * them and four a word, TABLE0 .. TABLE3. E8M0: scales are a byte, of exponents. */
 #define UNIT (HEAD + PER * BLOCK)
 /* Of one row group with n blocks a row. */
 #define GROUP_BYTES(n) ((size_t)((n) / PER) * (UNIT * WIDTH))
@@ -19,6 +20,7 @@ typedef float16 vec;
 typedef uint16 uvec;
 #define LOAD_WORDS(p, k) vload16(k, (__global const uint *)(p))
 #define LOAD_SCALES(p) vload_half16(0, (__global const half *)(p))
+#define LOAD_BYTES(p) convert_uint16(vload16(0, p))
 #define TO_FLOAT(u) convert_float16(as_int16(u))
 #define AS_FLOAT(u) as_float16(u)
 #define SIGNED(u) convert_float16(as_int16(u) >> 24)
@@ -28,6 +30,7 @@ typedef float8 vec;
 typedef uint8 uvec;
 #define LOAD_WORDS(p, k) vload8(k, (__global const uint *)(p))
 #define LOAD_SCALES(p) vload_half8(0, (__global const half *)(p))
+#define LOAD_BYTES(p) convert_uint8(vload8(0, p))
 #define TO_FLOAT(u) convert_float8(as_int8(u))
 #define AS_FLOAT(u) as_float8(u)
 #define SIGNED(u) convert_float8(as_int8(u) >> 24)
@@ -38,6 +41,7 @@ typedef float vec;
 typedef uint uvec;
 #define LOAD_WORDS(p, k) ((__global const uint *)(p))[(k)*WIDTH + lane]
 #define LOAD_SCALES(p) vload_half(lane, (__global const half *)(p))
+#define LOAD_BYTES(p) (uint)(p)[lane]
 #define TO_FLOAT(u) convert_float(as_int(u))
 #define AS_FLOAT(u) as_float(u)
 #define SIGNED(u) convert_float(as_int(u) >> 24)
@@ -64,7 +68,12 @@ typedef uint uvec;
 /* Scale and minimum of block j of a unit. */
 static inline vec block_scale(__global const uchar *head, int j, int lane)
 {
+#if E8M0
+    uvec e = LOAD_BYTES(head), low = max(e, WORD(1)) - WORD(1), zero = WORD(1) - min(e, WORD(1));
+    vec d = AS_FLOAT(low << WORD(23) | (WORD(1) - min(low, WORD(1))) * (WORD(0x00400000) >> zero));
+#else
     vec d = LOAD_SCALES(head);
+#endif
 #if FACTORS
     __global const uchar *f = head + 4 * WIDTH;
 
@@ -133,21 +142,20 @@ static inline uvec high_bits(__global const uchar *block, int k, int lane)
 #endif
 
 #if LOOKUP
-/* The format's sixteen values, plus 128, four a word. */
-static inline uvec iq4(uvec c)
+static inline uvec looked_up(uvec c)
 {
-    const uvec t0 = WORD(0x3f2d1801), t1 = WORD(0x766a5d4f), t2 = WORD(0xa6998d81),
-               t3 = WORD(0xf1d9c5b5);
+    const uvec t0 = (uvec)(TABLE0), t1 = (uvec)(TABLE1), t2 = (uvec)(TABLE2), t3 = (uvec)(TABLE3);
     uvec m2 = (uvec)(0u) - (c >> WORD(2) & WORD(1)), m3 = (uvec)(0u) - (c >> WORD(3) & WORD(1));
     uvec low = t0 ^ ((t0 ^ t1) & m2), high = t2 ^ ((t2 ^ t3) & m2);
 
     return (low ^ ((low ^ high) & m3)) >> ((c & WORD(3)) << WORD(3)) & WORD(255);
 }
 
-static inline uvec iq4_word(uvec w)
+static inline uvec looked_up_word(uvec w)
 {
-    return iq4(w & WORD(15)) | iq4(w >> WORD(8) & WORD(15)) << WORD(8) |
-           iq4(w >> WORD(16) & WORD(15)) << WORD(16) | iq4(w >> WORD(24) & WORD(15)) << WORD(24);
+    return looked_up(w & WORD(15)) | looked_up(w >> WORD(8) & WORD(15)) << WORD(8) |
+           looked_up(w >> WORD(16) & WORD(15)) << WORD(16) |
+           looked_up(w >> WORD(24) & WORD(15)) << WORD(24);
 }
 #endif
 
@@ -171,8 +179,8 @@ static inline void block_words(__global const uchar *block, int k, int lane, uve
     *hi = *hi | (LOAD_WORDS(block, 1) >> (uvec)(2 * k) & WORD(0x03030303)) << WORD(4);
 #endif
 #if LOOKUP
-    *lo = iq4_word(*lo);
-    *hi = iq4_word(*hi);
+    *lo = looked_up_word(*lo);
+    *hi = looked_up_word(*hi);
 #endif
 #if FLIPPED
     *lo = *lo ^ 0x80808080u;

@@ -49,7 +49,8 @@ static float add_block(enum dtype type, const uint8_t *group, int width, int b, 
     const uint8_t *superblock = group +
                                 (size_t)(b / f->blocks) * (size_t)(format_superblock(type) * width),
                   *block = superblock + (head + j * format_block_bytes(type)) * width;
-    float d = num_from_f16(half_at(superblock + 2 * r)),
+    float d = f->scale == SCALE_E8M0 ? num_from_e8m0_half(superblock[r])
+                                     : num_from_f16(half_at(superblock + 2 * r)),
           m = f->minimum ? num_from_f16(half_at(superblock + 2 * width + 2 * r)) : 0.0f;
     int32_t sum[2] = {0, 0}, s;
 

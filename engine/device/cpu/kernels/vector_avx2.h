@@ -92,6 +92,16 @@ static inline vf vf_from_f16(const void *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128(p));
 }
+/* num_from_e8m0_half */
+static inline vf vf_from_e8m0_half(const void *p)
+{
+    __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p)),
+            low = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e),
+            normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+
+    return _mm256_castsi256_ps(
+        _mm256_blendv_epi8(low, normal, _mm256_cmpgt_epi32(e, _mm256_set1_epi32(1))));
+}
 static inline vf vf_from_i8(const void *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
@@ -156,6 +166,10 @@ INLINE vi vi_or(vi a, vi b)
 INLINE vi vi_xor(vi a, vi b)
 {
     return _mm256_xor_si256(a, b);
+}
+INLINE vi vi_add_bytes(vi a, vi b)
+{
+    return _mm256_add_epi8(a, b);
 }
 /* Pairs of bytes shifted together. */
 INLINE vi vi_up(vi x, int bits)

@@ -88,6 +88,15 @@ static inline vf vf_from_f16(const void *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256(p));
 }
+/* num_from_e8m0_half */
+static inline vf vf_from_e8m0_half(const void *p)
+{
+    __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128(p)), one = _mm512_set1_epi32(1);
+    __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, one), 23);
+
+    return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(normal, _mm512_cmple_epu32_mask(e, one),
+                                                      _mm512_set1_epi32(0x00200000), e));
+}
 static inline vf vf_from_i8(const void *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
@@ -155,6 +164,10 @@ INLINE vi vi_or(vi a, vi b)
 INLINE vi vi_xor(vi a, vi b)
 {
     return _mm512_xor_si512(a, b);
+}
+INLINE vi vi_add_bytes(vi a, vi b)
+{
+    return _mm512_add_epi8(a, b);
 }
 /* Pairs of bytes shifted together. */
 INLINE vi vi_up(vi x, int bits)
