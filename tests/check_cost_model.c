@@ -2,6 +2,7 @@
  * verdict file. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/device/state.h"
 #include "engine/placement/residency.h"
 #include "engine/placement/cost_model.h"
 #include "tests/support.h"
@@ -221,9 +222,11 @@ END_TEST
 
 START_TEST(kv_row_sizes)
 {
-    ck_assert_uint_eq(cost_model_kv_row_bytes(&model.hp, KV_F32, KV_F32), 512);
-    ck_assert_uint_eq(cost_model_kv_row_bytes(&model.hp, KV_F16, KV_F16), 256);
-    ck_assert_uint_eq(cost_model_kv_row_bytes(&model.hp, KV_Q8_0, KV_Q8_0), 2 * 2 * 34);
+    const struct mixer_shape *s = &model.hp.common.mixer;
+
+    ck_assert_uint_eq(state_size(s, KV_F32, KV_F32).token_bytes, 512);
+    ck_assert_uint_eq(state_size(s, KV_F16, KV_F16).token_bytes, 256);
+    ck_assert_uint_eq(state_size(s, KV_Q8_0, KV_Q8_0).token_bytes, 2 * 2 * 34);
 }
 END_TEST
 

@@ -272,7 +272,7 @@ static float *plain_forward(const struct tiny_shape *s, int n)
 {
     struct tiny_model *t = tiny_model_new(s);
     const struct hparams *hp = &t->model.hp;
-    int H = hp->hidden, hd = hp->common.mixer.key_dim;
+    int H = hp->hidden;
     double *x = calloc((size_t)(n * H), sizeof *x), **k = calloc((size_t)n, sizeof *k),
            **v = calloc((size_t)n, sizeof *v);
     float *logits = calloc((size_t)(n * hp->n_vocab), 4);
@@ -282,22 +282,23 @@ static float *plain_forward(const struct tiny_shape *s, int n)
         x[i] = (double)tiny_random(&seed);
     for (int l = 0; l < hp->n_layers; l++) {
         const struct layer_weights *w = &t->model.layers[l];
+        const struct mixer_shape *m = &hparams_layer(hp, l)->mixer;
+        const struct ffn_shape *ffn = &hparams_layer(hp, l)->ffn;
+        int hd = m->key_dim, vd = shape_value_dim(m);
 
         for (int p = 0; p < n; p++) {
             double *h = layer_norm(&w->attention_norm, x + p * H, H), *q = mul(&w->q, h),
-                   *o = calloc((size_t)(hp->common.mixer.heads * hd), sizeof *o), *y;
+                   *o = calloc((size_t)(m->heads * vd), sizeof *o), *y;
 
             k[p] = mul(&w->k, h);
             v[p] = mul(&w->v, h);
-            for (int i = 0; i < hp->common.mixer.heads; i++)
-                rotate(q + i * hd, hd, hp->common.mixer.rope_dims, p);
-            for (int i = 0; i < hp->common.mixer.kv_heads; i++)
-                rotate(k[p] + i * hd, hd, hp->common.mixer.rope_dims, p);
-            for (int i = 0; i < hp->common.mixer.heads; i++) {
-                int kv = i / (hp->common.mixer.heads / hp->common.mixer.kv_heads),
-                    lo = hp->common.mixer.window && p >= hp->common.mixer.window
-                             ? p - hp->common.mixer.window + 1
-                             : 0;
+            for (int i = 0; i < m->heads; i++)
+                rotate(q + i * hd, hd, m->rope_dims, p);
+            for (int i = 0; i < m->kv_heads; i++)
+                rotate(k[p] + i * hd, hd, m->rope_dims, p);
+            for (int i = 0; i < m->heads; i++) {
+                int kv = i / (m->heads / m->kv_heads),
+                    lo = m->window && p >= m->window ? p - m->window + 1 : 0;
                 double sum = 0, *a = calloc((size_t)n, sizeof *a), max = -1e30;
 
                 for (int j = lo; j <= p; j++) {
@@ -308,8 +309,8 @@ static float *plain_forward(const struct tiny_shape *s, int n)
                 for (int j = lo; j <= p; j++)
                     sum += a[j] = exp(a[j] - max);
                 for (int j = lo; j <= p; j++)
-                    for (int d = 0; d < hd; d++)
-                        o[i * hd + d] += a[j] / sum * v[j][kv * hd + d];
+                    for (int d = 0; d < vd; d++)
+                        o[i * vd + d] += a[j] / sum * v[j][kv * vd + d];
                 free(a);
             }
             y = mul(&w->o, o);
@@ -328,13 +329,12 @@ static float *plain_forward(const struct tiny_shape *s, int n)
                     dot += (double)w->router[e * H + i] * h[i];
                 scores[e] = (float)dot;
             }
-            num_sparsemixer(scores, hp->n_experts, hp->common.ffn.router.jitter, 2, experts,
-                            weights);
+            num_sparsemixer(scores, hp->n_experts, ffn->router.jitter, 2, experts, weights);
             for (int i = 0; i < 2; i++) {
                 const struct expert_weights *ew = &w->experts[experts[i]];
                 double *g = mul(&ew->gate, h), *u = mul(&ew->up, h), *e;
 
-                for (int f = 0; f < hp->common.ffn.width; f++)
+                for (int f = 0; f < ffn->width; f++)
                     g[f] = g[f] / (1 + exp(-g[f])) * u[f];
                 e = mul(&ew->down, g);
                 for (int c = 0; c < H; c++)
@@ -450,6 +450,53 @@ START_TEST(test_long_context)
 }
 END_TEST
 
+/* Two geometries of attention in one model, and values narrower and wider than keys. */
+#define UNLIKE_FFN                                                             \
+    .ffn = {.experts = 6, .used = 2, .width = 96, .router = {.jitter = 0.1f}}, \
+    .norms = {.eps = 1e-5f, .before = true}
+static const struct layer_shape unlike_layers[] = {
+    {.mixer =
+         {.heads = 4, .kv_heads = 2, .key_dim = 64, .value_dim = 32, .rope_dims = 32, .bias = true},
+     UNLIKE_FFN},
+    {.mixer = {.heads = 6,
+               .kv_heads = 1,
+               .key_dim = 32,
+               .value_dim = 96,
+               .rope_dims = 32,
+               .bias = true,
+               .window = 9},
+     UNLIKE_FFN},
+    {.mixer = {.heads = 2, .kv_heads = 2, .key_dim = 96, .rope_dims = 32, .bias = true},
+     UNLIKE_FFN},
+    /* tasks of the QKV phase of several heads, another number of them for values */
+    {.mixer =
+         {.heads = 4, .kv_heads = 4, .key_dim = 36, .value_dim = 20, .rope_dims = 32, .bias = true},
+     UNLIKE_FFN},
+};
+
+static struct tiny_shape unlike_shape(int layers)
+{
+    struct tiny_shape s = base_shape;
+
+    s.layers = layers;
+    s.rope_dims = 32;
+    s.shapes = unlike_layers;
+    return s;
+}
+
+START_TEST(test_layers_of_other_widths)
+{
+    struct setup s = {.shape = unlike_shape(4), .kv = KV_F32, .threads = 3, .chunk = 1};
+
+    check_against_plain(s, TOKENS, 2e-5);
+    s.chunk = 16;
+    check_against_plain(s, TOKENS, 2e-5);
+    s.shape.layers = 2;
+    s.chunk = 40;
+    check_against_plain(s, 300, 2e-5);
+}
+END_TEST
+
 /* Every variation of how the work is cut must leave the bits of the first. */
 static void check_same_bits_exact(struct tiny_shape shape, enum kv_type kv, int n, bool exact)
 {
@@ -500,6 +547,20 @@ START_TEST(test_same_bits)
     s.window = 9;
     s.bias = 0;
     check_same_bits(s, KV_Q8_0, TOKENS);
+}
+END_TEST
+
+START_TEST(test_same_bits_of_other_widths)
+{
+    struct tiny_shape s = unlike_shape(3);
+
+    s.type = DTYPE_Q8_0;
+    check_same_bits(s, KV_Q8_0, TOKENS);
+    if (!THREADS_ALONE) {
+        s = unlike_shape(4);
+        s.type = DTYPE_F32;
+        check_same_bits(s, KV_F16, TOKENS);
+    }
 }
 END_TEST
 
@@ -710,10 +771,12 @@ START_TEST(test_crowd_job)
 }
 END_TEST
 
+/* _i: of which layer, of layers that are alike (0) or not */
 START_TEST(test_kv_moves)
 {
     for (int kv = 0; kv < 3; kv++) {
-        struct tiny_model *t = tiny_model_new(&base_shape);
+        struct tiny_shape unlike = unlike_shape(3);
+        struct tiny_model *t = tiny_model_new(_i ? &unlike : &base_shape);
         const struct hparams *hp = &t->model.hp;
         struct device_config c = {.model = &t->model,
                                   .n_threads = 2,
@@ -724,7 +787,8 @@ START_TEST(test_kv_moves)
                                   .rope_cos = {t->rope_cos},
                                   .rope_sin = {t->rope_sin}};
         static const size_t bytes[] = {128, 64, 34};
-        size_t token = bytes[kv] * 2 * (size_t)hp->common.mixer.kv_heads;
+        const struct mixer_shape *m = &hparams_layer(hp, 1)->mixer;
+        size_t token = bytes[kv] * (size_t)(m->kv_heads * (m->key_dim + shape_value_dim(m)) / 32);
         unsigned char *a = calloc(20, token), *b = calloc(20, token);
         float x[20 * 64], y[20 * 64], z[64], again[64];
         struct device *one, *two;
@@ -809,6 +873,8 @@ static Suite *suite(void)
     tcase_add_test(t, test_float_model);
     tcase_add_test(t, test_long_context);
     tcase_add_test(t, test_same_bits);
+    tcase_add_test(t, test_layers_of_other_widths);
+    tcase_add_test(t, test_same_bits_of_other_widths);
     tcase_add_loop_test(t, test_same_bits_float, 0, FLOAT_KINDS);
     tcase_add_loop_test(t, test_same_bits_float_large, 0, FLOAT_KINDS);
     tcase_add_test(t, test_same_bits_disturbed);
@@ -817,7 +883,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_same_bits_narrow);
     tcase_add_test(t, test_same_bits_long);
     tcase_add_test(t, test_quantised_model);
-    tcase_add_test(t, test_kv_moves);
+    tcase_add_loop_test(t, test_kv_moves, 0, 2);
     tcase_add_test(t, test_refusals);
     suite_add_tcase(s, t);
     return s;

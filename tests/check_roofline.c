@@ -50,7 +50,7 @@ START_TEST(bytes_by_hand)
     ck_assert_uint_eq(r.experts, 2 * 2 * 210);
     ck_assert_uint_eq(r.head, 5000 + 80);
     ck_assert_uint_eq(r.router_norms, 2 * (4 * 10 * 4 + 2 * 80));
-    ck_assert_uint_eq(r.kv_row, 2 * (32 * 2 + 32 * 4));
+    ck_assert_uint_eq(roofline_state_bytes(&r, 1, 1), 2 * (32 * 2 + 32 * 4));
     ck_assert_uint_eq(r.all_weights, 1600 + 2 * 4 * 210 + 5080 + 640);
     ck_assert_uint_eq(roofline_token_bytes(&r, 0), 1600 + 840 + 5080 + 640);
     ck_assert_uint_eq(roofline_token_bytes(&r, 10), 8160 + 3840);
@@ -66,8 +66,21 @@ START_TEST(bytes_by_hand)
                      "62 % of memory speed");
     ck_assert_str_eq(roofline_text(&r, 10, 1.24, 24000, true, text, sizeof text), "in cache");
     ck_assert_str_eq(roofline_text(&r, 10, 1.24, 0, false, text, sizeof text), "");
-    r.window = 4;
+    m.hp.common.mixer.window = 4;
     ck_assert_uint_eq(roofline_token_bytes(&r, 10), 8160 + 4 * 384);
+    {
+        /* layers that differ: a window, none, a recurrence */
+        struct layer_shape unlike[2] = {m.hp.common, m.hp.common};
+
+        m.hp.layers = unlike;
+        unlike[1].mixer.window = 0;
+        unlike[1].mixer.value_dim = 64;
+        ck_assert_uint_eq(roofline_state_bytes(&r, 10, 1), 4 * 192 + 10 * (64 + 256));
+        ck_assert_uint_eq(roofline_state_bytes(&r, 10, 3), 6 * 192 + 10 * (64 + 256));
+        unlike[1].mixer = (struct mixer_shape){
+            .kind = MIXER_SHORT_CONVOLUTION, .heads = 1, .value_dim = 10, .taps = 3};
+        ck_assert_uint_eq(roofline_state_bytes(&r, 10, 1), 4 * 192 + 2 * 10 * 4);
+    }
 }
 END_TEST
 

@@ -55,7 +55,7 @@ START_TEST(test_shapes)
     struct tiny_model *m = tiny_model_new(&shape);
     struct tune t;
 
-    tune_shapes(&m->model, 1, &t);
+    tune_shapes(&m->model, &t);
     /* a head of q, k, v; 32 rows of gate and up */
     ck_assert_ptr_nonnull(tune_find(&t, DTYPE_Q4_0, 32, 256));
     ck_assert_ptr_nonnull(tune_find(&t, DTYPE_Q4_0, 128, 128)); /* o */

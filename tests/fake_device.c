@@ -3,7 +3,7 @@
 
 #include "engine/base/mem.h"
 #include "engine/placement/residency.h"
-#include "engine/placement/cost_model.h"
+#include "engine/device/state.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -196,7 +196,8 @@ static int fake_put(struct device *d, struct block_id id, size_t max_bytes, stru
 static void forget_rows(struct fake *f, int layer)
 {
     const struct device_config *c = &f->base.config;
-    size_t row = cost_model_kv_row_bytes(&c->model->hp, c->kv_k, c->kv_v);
+    size_t row =
+        state_size(&hparams_layer(&c->model->hp, layer)->mixer, c->kv_k, c->kv_v).token_bytes;
     void *nan = mem_alloc((size_t)c->context, row);
 
     if (nan)

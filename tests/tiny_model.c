@@ -161,6 +161,8 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
     for (int l = 0; l < s->layers; l++) {
         struct layer_weights *w = &t->model.layers[l];
         const struct layer_shape *shape = hparams_layer(hp, l);
+        const struct mixer_shape *mix = &shape->mixer;
+        int values = shape_value_dim(mix);
 
         w->attention_norm = random_norm(t, s->hidden, &seed);
         w->expert_norm = random_norm(t, s->hidden, &seed);
@@ -169,13 +171,13 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
         if (shape->mixer.qk_norm != QK_NORM_NONE) {
             int whole = shape->mixer.qk_norm == QK_NORM_WHOLE;
 
-            w->q_norm = random_norm(t, s->head_dim * (whole ? s->heads : 1), &seed).weight;
-            w->k_norm = random_norm(t, s->head_dim * (whole ? s->kv_heads : 1), &seed).weight;
+            w->q_norm = random_norm(t, mix->key_dim * (whole ? mix->heads : 1), &seed).weight;
+            w->k_norm = random_norm(t, mix->key_dim * (whole ? mix->kv_heads : 1), &seed).weight;
         }
-        w->q = random_matrix(t, s, s->heads * s->head_dim, s->hidden, s->bias, &seed);
-        w->k = random_matrix(t, s, s->kv_heads * s->head_dim, s->hidden, s->bias, &seed);
-        w->v = random_matrix(t, s, s->kv_heads * s->head_dim, s->hidden, s->bias, &seed);
-        w->o = random_matrix(t, s, s->hidden, s->heads * s->head_dim, s->bias, &seed);
+        w->q = random_matrix(t, s, mix->heads * mix->key_dim, s->hidden, s->bias, &seed);
+        w->k = random_matrix(t, s, mix->kv_heads * mix->key_dim, s->hidden, s->bias, &seed);
+        w->v = random_matrix(t, s, mix->kv_heads * values, s->hidden, s->bias, &seed);
+        w->o = random_matrix(t, s, s->hidden, mix->heads * values, s->bias, &seed);
         random_experts(t, s, &shape->ffn, w, &seed);
     }
     t->model.output_norm = random_norm(t, s->hidden, &seed);

@@ -16,7 +16,6 @@ static void count_union(void *ctx, const struct routing *r)
     struct bench_arm *a = ctx;
     const struct model *m = engine_info(a->g)->model;
     size_t used = (size_t)r->used;
-    int seen = a->roofline.window && r->pos > a->roofline.window ? a->roofline.window : r->pos;
 
     if (r->rows != 1)
         return;
@@ -29,7 +28,7 @@ static void count_union(void *ctx, const struct routing *r)
     /* every text reads rows of its own */
     a->read_bytes += a->roofline.head +
                      roofline_rows_bytes(&a->roofline, m, a->chosen, a->parallel, r->pos) +
-                     (uint64_t)(a->parallel - 1) * (uint64_t)seen * a->roofline.kv_row;
+                     (uint64_t)(a->parallel - 1) * roofline_state_bytes(&a->roofline, r->pos, 1);
 }
 
 static int begin_count(struct bench_arm *a, const struct bench_test *t, struct error *e)

@@ -8,7 +8,7 @@
 
 static void put_heads(struct strbuf *b, const struct mixer_shape *m)
 {
-    int value_dim = m->value_dim ? m->value_dim : m->key_dim;
+    int value_dim = shape_value_dim(m);
 
     if (m->key_dim && m->key_dim != value_dim)
         strbuf_printf(b, ": %d heads, keys of %d, values of %d", m->heads, m->key_dim, value_dim);

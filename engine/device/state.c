@@ -4,7 +4,7 @@
 
 static size_t values_of(const struct mixer_shape *m)
 {
-    return (size_t)m->heads * (size_t)(m->value_dim ? m->value_dim : m->key_dim);
+    return (size_t)m->heads * (size_t)shape_value_dim(m);
 }
 
 static size_t floats(size_t n)
@@ -18,12 +18,14 @@ static size_t convolution(const struct mixer_shape *m, size_t channels)
     return floats(channels * (size_t)(m->taps > 1 ? m->taps - 1 : 0));
 }
 
-static struct state_size attention(const struct mixer_shape *m, enum kv_type k, enum kv_type v)
+static struct state_size rows(const struct mixer_shape *m, int heads, int key_dim, int value_dim,
+                              enum kv_type k, enum kv_type v)
 {
-    int value_dim = m->value_dim ? m->value_dim : m->key_dim;
-
-    return (struct state_size){.token_bytes = kv_type_bytes(k, m->kv_heads * m->key_dim) +
-                                              kv_type_bytes(v, m->kv_heads * value_dim),
+    return (struct state_size){.heads = heads,
+                               .key_dim = key_dim,
+                               .value_dim = value_dim,
+                               .token_bytes = kv_type_bytes(k, heads * key_dim) +
+                                              kv_type_bytes(v, heads * value_dim),
                                .ring = m->window};
 }
 
@@ -33,10 +35,8 @@ struct state_size state_size(const struct mixer_shape *m, enum kv_type k, enum k
     struct state_size none = {0};
 
     switch (m->kind) {
-    case MIXER_ATTENTION: return attention(m, k, v);
-    case MIXER_MLA:
-        return (struct state_size){.token_bytes = kv_type_bytes(k, m->kv_rank + m->rope_dims),
-                                   .ring = m->window};
+    case MIXER_ATTENTION: return rows(m, m->kv_heads, m->key_dim, shape_value_dim(m), k, v);
+    case MIXER_MLA: return rows(m, 1, m->kv_rank + m->rope_dims, 0, k, v);
     case MIXER_SHORT_CONVOLUTION: return (struct state_size){.fixed_bytes = convolution(m, values)};
     case MIXER_DELTA_NET:
     case MIXER_KIMI_DELTA:
@@ -51,4 +51,31 @@ struct state_size state_size(const struct mixer_shape *m, enum kv_type k, enum k
     case MIXER_KINDS: break;
     }
     return none;
+}
+
+uint64_t state_read_bytes(const struct hparams *hp, enum kv_type k, enum kv_type v, int seen,
+                          int n_rows)
+{
+    uint64_t sum = 0;
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        struct state_size s = state_size(&hparams_layer(hp, l)->mixer, k, v);
+        int most = s.ring ? s.ring + n_rows - 1 : seen;
+
+        sum += s.fixed_bytes + s.token_bytes * (uint64_t)(seen < 0 ? 0 : seen < most ? seen : most);
+    }
+    return sum;
+}
+
+int state_not_blocks(const struct hparams *hp, enum kv_type k, enum kv_type v)
+{
+    for (int l = 0; l < hp->n_layers; l++) {
+        struct state_size s = state_size(&hparams_layer(hp, l)->mixer, k, v);
+
+        if (k == KV_Q8_0 && s.key_dim % KV_Q8_0_BLOCK)
+            return s.key_dim;
+        if (v == KV_Q8_0 && s.value_dim % KV_Q8_0_BLOCK)
+            return s.value_dim;
+    }
+    return 0;
 }

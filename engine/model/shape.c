@@ -88,9 +88,7 @@ const char *shape_unsupported(const struct layer_shape *s)
         return ffns[s->ffn.kind].word;
     if (!activations[s->ffn.activation].computed)
         return activations[s->ffn.activation].word;
-    return s->mixer.value_dim && s->mixer.value_dim != s->mixer.key_dim
-               ? "values of another width than keys"
-           : s->mixer.sinks                     ? "attention sinks"
+    return s->mixer.sinks                       ? "attention sinks"
            : s->mixer.gated                     ? "gated attention"
            : s->mixer.learned_positions         ? "learned positions"
            : s->mixer.values_are_keys           ? "values that are the keys"

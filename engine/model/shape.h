@@ -132,6 +132,12 @@ static inline float shape_score_scale(const struct mixer_shape *s)
     return s->scale > 0.0f ? s->scale : (float)(1.0 / sqrt((double)s->key_dim));
 }
 
+/* Of a head's values. */
+static inline int shape_value_dim(const struct mixer_shape *s)
+{
+    return s->value_dim ? s->value_dim : s->key_dim;
+}
+
 /* Blocks of experts that lie in a layer: the routed ones, then the shared one; a dense layer is one
  * that is always chosen. And how many of them a token meets. */
 static inline int shape_experts(const struct layer_shape *s)

@@ -31,18 +31,12 @@ struct cost_model {
     struct bench *bench; /* a measurement on its way, or NULL */
 };
 
-size_t cost_model_kv_row_bytes(const struct hparams *hp, enum kv_type kv_k, enum kv_type kv_v)
-{
-    return state_size(&hp->common.mixer, kv_k, kv_v).token_bytes;
-}
-
 int cost_model_new(struct cost_model **out, const struct model *m, int context, enum kv_type kv_k,
                    enum kv_type kv_v, struct error *e)
 {
     int layers = m->hp.n_layers, experts = m->hp.n_experts;
     struct cost_model *s = mem_alloc(1, sizeof *s);
-    uint64_t kv = cost_model_kv_row_bytes(&m->hp, kv_k, kv_v) *
-                  (uint64_t)(context > 0 ? context : 0);
+    uint64_t tokens = (uint64_t)(context > 0 ? context : 0);
 
     *out = NULL;
     if (s) {
@@ -56,12 +50,14 @@ int cost_model_new(struct cost_model **out, const struct model *m, int context, 
     }
     s->model = m;
     for (int l = 0; l < layers; l++) {
+        struct state_size keeps = state_size(&hparams_layer(&m->hp, l)->mixer, kv_k, kv_v);
+
         s->attention_bytes[l] = model_block_bytes(m, (struct block_id){BLOCK_ATTENTION, l, 0}) +
-                                kv;
+                                keeps.token_bytes * tokens + keeps.fixed_bytes;
         s->used[l] = shape_used(hparams_layer(&m->hp, l));
         for (int x = 0; x < experts; x++)
-            s->expert_bytes[l * experts + x] =
-                model_block_bytes(m, (struct block_id){BLOCK_EXPERT, l, x});
+            s->expert_bytes[l * experts + x] = model_block_bytes(m, (struct block_id){BLOCK_EXPERT,
+                                                                                      l, x});
     }
     s->input = (struct planner_input){
         .n_layers = layers,

@@ -25,9 +25,6 @@ void cost_model_lost(struct cost_model *s, int index);
  * rest belongs to the cost model. */
 struct planner_input *cost_model_input(struct cost_model *s);
 
-/* Bytes one token's K and V of one layer take in the exchange layout. */
-size_t cost_model_kv_row_bytes(const struct hparams *hp, enum kv_type kv_k, enum kv_type kv_v);
-
 /* Measures the costs still unknown with a few jobs on the model's own weights. Blocks that neither
  * plan (NULL: none) has on a device are put there and dropped again. KV rows at kv_len, which the
  * next token writes anyway, are scribbled on; with a full context attention is left out. Some

@@ -2,6 +2,7 @@
  * nothing is allocated. tests/check_fit.c opens engines and compares: the table of --fit is exact
  * or the test fails. */
 #include "engine/base/topology.h"
+#include "engine/device/state.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
@@ -25,11 +26,11 @@ int engine_resolve(const struct engine_config *c, const struct hparams *hp,
         return error_set(e, ERR_USAGE, "-ub %d is out of range (1 to 8192)", out->ubatch);
     if (out->ubatch > out->context)
         out->ubatch = out->context;
-    if ((c->kv_k == KV_Q8_0 || c->kv_v == KV_Q8_0) && hp->common.mixer.key_dim % 32)
+    if (state_not_blocks(hp, c->kv_k, c->kv_v))
         return error_set(
             e, ERR_USAGE,
             "a q8_0 cache needs heads of a multiple of 32 values, this model has %d: use f16",
-            hp->common.mixer.key_dim);
+            state_not_blocks(hp, c->kv_k, c->kv_v));
     return 0;
 }
 

@@ -2,7 +2,7 @@
 #include "engine/run/kv.h"
 
 #include "engine/base/mem.h"
-#include "engine/placement/cost_model.h"
+#include "engine/device/state.h"
 #include "engine/run/device_slot.h"
 
 #include <assert.h>
@@ -13,12 +13,23 @@
 int kv_init(struct kv *kv, const struct model *m, struct device_slot *slots, enum kv_type k,
             enum kv_type v, struct error *e)
 {
+    size_t widest = 0;
+
     memset(kv, 0, sizeof *kv);
     kv->slots = slots;
     kv->n_layers = m->hp.n_layers;
-    kv->row_bytes = cost_model_kv_row_bytes(&m->hp, k, v);
-    kv->staging = mem_alloc(STAGING_ROWS, kv->row_bytes);
-    return kv->staging ? 0 : error_set(e, ERR_MEMORY, "no memory for rows on their way");
+    kv->row_bytes = mem_alloc((size_t)kv->n_layers, sizeof *kv->row_bytes);
+    for (int l = 0; l < kv->n_layers && kv->row_bytes; l++) {
+        size_t bytes = state_size(&hparams_layer(&m->hp, l)->mixer, k, v).token_bytes;
+
+        kv->row_bytes[l] = bytes;
+        widest = bytes > widest ? bytes : widest;
+    }
+    if (kv->row_bytes && widest)
+        kv->staging = mem_alloc(STAGING_ROWS, widest);
+    return kv->row_bytes && (kv->staging || !widest)
+               ? 0
+               : error_set(e, ERR_MEMORY, "no memory for rows on their way");
 }
 
 void kv_release(struct kv *kv)
@@ -27,6 +38,7 @@ void kv_release(struct kv *kv)
         mem_free(kv->valid[s]);
     mem_free(kv->valid);
     mem_free(kv->staging);
+    mem_free(kv->row_bytes);
     memset(kv, 0, sizeof *kv);
 }
 
@@ -112,8 +124,11 @@ int kv_step(struct kv *kv, int session, int layer, int device, int pos, uint64_t
             uint64_t *spent, struct error *e)
 {
     int *have = valid_at(kv, session, layer, device), source = -1, rc;
-    uint64_t budget = max_bytes / kv->row_bytes > 0 ? max_bytes / kv->row_bytes : 1;
+    size_t row = kv->row_bytes[layer];
+    uint64_t budget = row && max_bytes / row > 0 ? max_bytes / row : 1;
 
+    if (!row)
+        return 1;
     assert(session >= 0 && session < kv->n_sessions && kv->valid[session]);
     assert(kv->slots[device].device && pos >= 0);
     while (*have < pos && budget) {
@@ -148,7 +163,7 @@ int kv_step(struct kv *kv, int session, int layer, int device, int pos, uint64_t
         *have += m.count;
         budget -= (uint64_t)m.count;
         if (spent)
-            *spent += (uint64_t)m.count * kv->row_bytes;
+            *spent += (uint64_t)m.count * row;
     }
     return *have >= pos;
 }

@@ -18,8 +18,8 @@ struct kv {
     /* n_sessions of (DEVICE_MAX, n_layers): leading rows that are valid there; NULL: no session */
     int **valid;
     int n_sessions;
-    void *staging;    /* rows on their way */
-    size_t row_bytes; /* one token of one layer in the exchange layout */
+    void *staging;     /* rows on their way */
+    size_t *row_bytes; /* n_layers: one token in the exchange layout; 0: the layer keeps no rows */
 };
 
 int kv_init(struct kv *kv, const struct model *m, struct device_slot *slots, enum kv_type k,

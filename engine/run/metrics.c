@@ -4,6 +4,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
+#include "engine/device/state.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
@@ -281,7 +282,6 @@ void metrics_refresh(struct engine *g)
     const struct plan *wanted = residency_wanted(g->residency);
     struct residency_status s = residency_status(g->residency, g->in_force);
     uint64_t now = clock_now();
-    int seen = g->session->n_tokens;
 
     charge_devices(g);
     t->serial++;
@@ -293,10 +293,8 @@ void metrics_refresh(struct engine *g)
     t->decode_tok_s = t->generated_tokens > 1 ? clock_rate(t->generated_tokens - 1, t->decode_ns)
                                               : 0.0;
     t->pace = g->pace;
-    if (m->hp.common.mixer.window && seen > m->hp.common.mixer.window)
-        seen = m->hp.common.mixer.window;
-    t->token_kv_bytes = g->info.context ? t->kv_bytes / (uint64_t)g->info.context * (uint64_t)seen
-                                        : 0;
+    t->token_kv_bytes = state_read_bytes(&m->hp, g->config.kv_k, g->config.kv_v,
+                                         g->session->n_tokens, 1);
     t->moves_pending = s.pending;
     t->moves_pending_bytes = s.pending_bytes;
     t->moved_bytes = s.moved_bytes;

@@ -1,7 +1,7 @@
 /* See roofline.h. */
 #include "engine/run/roofline.h"
 
-#include "engine/placement/cost_model.h"
+#include "engine/device/state.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ void roofline_init(struct roofline *r, const struct model *m, enum kv_type kv_k,
     const struct hparams *hp = &m->hp;
     double active = weights_of(m, (struct block_id){BLOCK_HEAD, 0, 0});
 
-    *r = (struct roofline){.window = hp->common.mixer.window};
+    *r = (struct roofline){.hp = hp, .kv_k = kv_k, .kv_v = kv_v};
     for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);) {
         struct block_bytes b = model_block_parts(m, id);
 
@@ -51,23 +51,24 @@ void roofline_init(struct roofline *r, const struct model *m, enum kv_type kv_k,
         r->experts += model_token_experts(m, l);
         active += layer_weights_of(m, l);
     }
-    r->kv_row = cost_model_kv_row_bytes(hp, kv_k, kv_v) * (uint64_t)hp->n_layers;
     r->operations = 2 * active;
+}
+
+uint64_t roofline_state_bytes(const struct roofline *r, int seen, int rows)
+{
+    return state_read_bytes(r->hp, r->kv_k, r->kv_v, seen, rows);
 }
 
 uint64_t roofline_token_bytes(const struct roofline *r, int n_context)
 {
-    uint64_t seen = (uint64_t)(r->window && n_context > r->window ? r->window
-                               : n_context > 0                    ? n_context
-                                                                  : 0);
-
-    return r->attention + r->experts + r->router_norms + r->head + seen * r->kv_row;
+    return r->attention + r->experts + r->router_norms + r->head +
+           roofline_state_bytes(r, n_context, 1);
 }
 
 uint64_t roofline_rows_bytes(const struct roofline *r, const struct model *m, const int *experts,
                              int rows, int pos)
 {
-    int pairs = rows * m->hp.n_experts_used, seen = pos + rows;
+    int pairs = rows * m->hp.n_experts_used;
     uint64_t bytes = r->attention + r->router_norms;
 
     assert(rows > 0 && pos >= 0);
@@ -81,9 +82,7 @@ uint64_t roofline_rows_bytes(const struct roofline *r, const struct model *m, co
             if (k == i && experts[i] >= 0) /* nobody before chose it */
                 bytes += model_block_parts(m, id).matrices;
         }
-    if (r->window && seen > r->window + rows - 1)
-        seen = r->window + rows - 1;
-    return bytes + (uint64_t)seen * r->kv_row;
+    return bytes + roofline_state_bytes(r, pos + rows, rows);
 }
 
 double roofline_tokens_per_second(const struct roofline *r, int n_context, double bandwidth)

@@ -1,8 +1,8 @@
 /* The speed of light of a model: what a decoded token must read, and how much of the memory's speed
  * a rate reaches. Plain data and pure functions: any thread. Every token reads all attention, the
  * experts chosen (as many as the router takes), router, norms and head once, one row of the
- * embeddings, and the KV rows of its context; nothing can be faster than those bytes at the
- * memory's read speed. */
+ * embeddings, and what the layers keep of its context; nothing can be faster than those bytes at
+ * the memory's read speed. */
 #ifndef ENGINE_RUN_ROOFLINE_H
 #define ENGINE_RUN_ROOFLINE_H
 
@@ -10,15 +10,17 @@
 
 struct roofline {
     uint64_t attention, experts, router_norms, head; /* bytes a token reads of each */
-    uint64_t kv_row;                                 /* K and V of one position, all layers */
+    const struct hparams *hp; /* the model's, for what the layers keep (state_read_bytes) */
+    enum kv_type kv_k, kv_v;
     /* everything a text may touch, all experts */
     uint64_t all_weights;
-    int window; /* positions a token looks back; 0: all */
     /* a token's multiplications and additions (weights only) */
     double operations;
 };
 
 void roofline_init(struct roofline *r, const struct model *m, enum kv_type kv_k, enum kv_type kv_v);
+/* Of all layers' state: bytes that one session's tokens read (state_read_bytes). */
+uint64_t roofline_state_bytes(const struct roofline *r, int seen, int rows);
 /* Bytes a token reads that stands after n_context others. */
 uint64_t roofline_token_bytes(const struct roofline *r, int n_context);
 /* Bytes that `rows` tokens read which are computed together and stand after pos others, without the

@@ -20,6 +20,7 @@
 #include "engine/device/cpu/shape_table.h"
 #include "engine/device/device.h"
 #include "engine/device/onednn/onednn.h"
+#include "engine/device/state.h"
 
 /* up to so many rows attention is split over chunks of the context as well */
 #define CPU_SPLIT_ROWS 8
@@ -55,7 +56,7 @@ struct thread_scratch {
     float *tile;    /* a task's results: CPU_TOKENS_MOST x its rows, at most (QKV heads,
                      * CPU_WIDE); then room for one row's of all its experts */
     float *scores;  /* KERNEL_QUERIES x NUM_CHUNK */
-    float *queries; /* KERNEL_QUERIES x head_dim */
+    float *queries; /* KERNEL_QUERIES x key_dim */
     float *partial; /* attention chunks of some rows: see mixers/attention.c */
     float *router;  /* scores of one row, padded to 16 */
     int experts[CPU_USED_MAX];
@@ -86,6 +87,16 @@ struct kv_pool {
     size_t n_free;
 };
 
+/* How a layer's rows lie in a page, and what follows from their widths. */
+struct layer_layout {
+    struct state_size keeps;
+    /* bytes: of 16 tokens of a head's keys, of one token of its values, of a page's tokens of a
+     * head; where the layer begins in a page */
+    size_t key_block, value_row, head_bytes, at;
+    /* Heads that one task of the QKV phase multiplies: queries or keys, values. */
+    int key_heads, value_heads;
+};
+
 /* A span of the job under way; row: which of the job's rows is its first. */
 struct span_place {
     const struct kv_state *state;
@@ -101,31 +112,31 @@ struct cpu_device {
     /* how many threads run a job of several rows, of one */
     struct crowd reading, decoding;
     int n_threads, max_rows, context, chunks_max;
-    int widest_ffn;     /* of any expert, filled up to whole blocks */
-    int heads_per_task; /* of the QKV phase */
-    bool by_unit;       /* gate and up of one row, see gate_task */
+    int widest_ffn; /* of any expert, filled up to whole blocks */
+    bool by_unit;   /* gate and up of one row, see gate_task */
     /* per layer: [group][hidden][16]; the shared expert's row, where it has one, is the last */
     float **router;
     /* key/value cache, see mixers/kvcache.c and mixers/kvpool.c */
     enum kv_type kv_k, kv_v;
-    /* bytes: 16 tokens of keys, one token of values, a page; tokens of a page; bytes that a session
-     * takes at most */
-    size_t key_block, value_row, page_bytes, page_tokens, kv_bytes;
+    struct layer_layout *layouts; /* n_layers */
+    /* bytes of a page; its tokens; bytes that a session takes at most */
+    size_t page_bytes, page_tokens, kv_bytes;
     struct kv_pool pool_kv;
     /* scratch for max_rows rows */
     uint8_t *scratch;
     size_t scratch_bytes;
     struct thread_scratch *threads;
-    struct act_block *act;                  /* max_rows * used rows of the widest input */
-    struct act_block *act_down;             /* max_rows * used rows of expert_ffn */
-    float *normed;                          /* max_rows x hidden */
-    float *gathered;                        /* max_rows * used x hidden, float experts */
-    float *q;                               /* max_rows x heads * head_dim, scaled */
-    float *keys;                            /* max_rows x kv_heads * head_dim: QK_NORM_WHOLE */
-    float *attended;                        /* max_rows x heads * head_dim */
+    struct act_block *act;      /* max_rows * used rows of the widest input */
+    struct act_block *act_down; /* max_rows * used rows of expert_ffn */
+    float *normed;              /* max_rows x hidden */
+    float *gathered;            /* max_rows * used x hidden, float experts */
+    /* of the widest layer */
+    float *q;                               /* max_rows x heads * key_dim, scaled */
+    float *keys;                            /* max_rows x kv_heads * key_dim: QK_NORM_WHOLE */
+    float *attended;                        /* max_rows x heads * value_dim */
     float *ffn;                             /* max_rows * used x expert_ffn, float experts */
     float *out;                             /* used x max_rows x hidden */
-    float *chunk_o, *chunk_max, *chunk_sum; /* CPU_SPLIT_ROWS x heads x chunks (x head_dim) */
+    float *chunk_o, *chunk_max, *chunk_sum; /* CPU_SPLIT_ROWS x heads x chunks (x value_dim) */
 
     /* one row: the layer's routing, from whoever took the first task */
     int one_experts[CPU_USED_MAX];
@@ -154,17 +165,6 @@ struct cpu_device {
     struct device_stats stats;
 };
 
-/* Heads that one task of the QKV phase multiplies: weight rows come in groups of 8 or 16, so at
- * most 16. */
-static inline int heads_per_task(int head_dim)
-{
-    int n = 1;
-
-    while (n * head_dim % NUM_LANES)
-        n++;
-    return n;
-}
-
 /* A task of the phase that multiplies one row with gate and up of `used` experts: which of them,
  * and which unit of rows. One expert after the other is read fastest. With several memory nodes
  * (by_unit) a thread must meet the same rows of whatever experts are chosen: those that lie in its
@@ -180,6 +180,11 @@ static inline struct gate_task gate_task(bool by_unit, int task, int units, int 
         return (struct gate_task){used, task - units * used};
     return by_unit ? (struct gate_task){task % used, task / used}
                    : (struct gate_task){task / units, task % units};
+}
+
+static inline const struct layer_layout *layout_of(const struct cpu_device *d, int layer)
+{
+    return &d->layouts[layer];
 }
 
 static inline const struct layer_shape *shape_of(const struct cpu_device *d, int layer)
@@ -297,7 +302,8 @@ struct prefetch_hint layer_hint(const struct cpu_device *d, int tid, int layer);
 void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
           const struct input *in, float *out, struct prefetch_hint next);
 
-/* mixers/kvcache.c */
+/* mixers/kvcache.c. A layer's rows are as wide as state_size says: heads, key_dim, value_dim. */
+/* Fills d->layouts, one a layer. */
 int kv_layout(struct cpu_device *d, struct error *e);
 /* of the chunk's first token; its page is there */
 uint8_t *kv_keys(const struct cpu_device *d, const struct kv_state *s, int layer, int head,

@@ -57,16 +57,43 @@ static size_t panel_rows(const struct cpu_device *d)
                         : KERNEL_FLOAT_TOKENS);
 }
 
+/* The most of any layer: values of a row's queries, of its attended heads, of its keys where those
+ * are normed whole; heads; a head's widths; rows of a task of the QKV phase. */
+struct attention_widths {
+    size_t queries, attended, normed_keys, heads, key_dim, value_dim, task;
+};
+
+static struct attention_widths widest(const struct cpu_device *d)
+{
+    struct attention_widths w = {0};
+
+    for (int l = 0; l < d->model->hp.n_layers; l++) {
+        const struct mixer_shape *m = &shape_of(d, l)->mixer;
+        const struct layer_layout *a = layout_of(d, l);
+        size_t heads = (size_t)m->heads, keys = (size_t)m->key_dim,
+               values = (size_t)shape_value_dim(m);
+
+        w.queries = max_size(w.queries, heads * keys);
+        w.attended = max_size(w.attended, heads * values);
+        if (m->qk_norm == QK_NORM_WHOLE)
+            w.normed_keys = max_size(w.normed_keys, (size_t)m->kv_heads * keys);
+        w.heads = max_size(w.heads, heads);
+        w.key_dim = max_size(w.key_dim, keys);
+        w.value_dim = max_size(w.value_dim, values);
+        w.task = max_size(w.task,
+                          max_size(keys * (size_t)a->key_heads, values * (size_t)a->value_heads));
+    }
+    return w;
+}
+
 static void lay_scratch(struct cpu_device *d, struct arena *c)
 {
     const struct hparams *hp = &d->model->hp;
     size_t rows = (size_t)d->max_rows, used = (size_t)hp->n_experts_used,
-           hidden = (size_t)hp->hidden, ffn = (size_t)d->widest_ffn,
-           hd = (size_t)hp->common.mixer.key_dim;
-    size_t heads = (size_t)hp->common.mixer.heads, wide = max_size(hidden, heads * hd),
-           chunks = (size_t)d->chunks_max;
+           hidden = (size_t)hp->hidden, ffn = (size_t)d->widest_ffn;
+    struct attention_widths a = widest(d);
+    size_t wide = max_size(hidden, a.attended), chunks = (size_t)d->chunks_max;
     size_t tokens = CPU_TOKENS_MOST;
-    bool whole = false;
 
     d->threads = arena_take(c, (size_t)d->n_threads, sizeof *d->threads);
     d->router = arena_take(c, (size_t)hp->n_layers, sizeof *d->router);
@@ -81,16 +108,14 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
         d->gathered = arena_take(c, rows * used * hidden, sizeof(float));
         d->ffn = arena_take(c, rows * used * ffn, sizeof(float));
     }
-    d->q = arena_take(c, rows * heads * hd, sizeof(float));
-    for (int l = 0; l < hp->n_layers; l++)
-        whole |= shape_of(d, l)->mixer.qk_norm == QK_NORM_WHOLE;
-    if (whole)
-        d->keys = arena_take(c, rows * (size_t)hp->common.mixer.kv_heads * hd, sizeof(float));
-    d->attended = arena_take(c, rows * heads * hd, sizeof(float));
+    d->q = arena_take(c, rows * a.queries, sizeof(float));
+    if (a.normed_keys)
+        d->keys = arena_take(c, rows * a.normed_keys, sizeof(float));
+    d->attended = arena_take(c, rows * a.attended, sizeof(float));
     d->out = arena_take(c, rows * used * hidden, sizeof(float));
-    d->chunk_o = arena_take(c, CPU_SPLIT_ROWS * heads * chunks * hd, sizeof(float));
-    d->chunk_max = arena_take(c, CPU_SPLIT_ROWS * heads * chunks, sizeof(float));
-    d->chunk_sum = arena_take(c, CPU_SPLIT_ROWS * heads * chunks, sizeof(float));
+    d->chunk_o = arena_take(c, CPU_SPLIT_ROWS * chunks * a.attended, sizeof(float));
+    d->chunk_max = arena_take(c, CPU_SPLIT_ROWS * chunks * a.heads, sizeof(float));
+    d->chunk_sum = arena_take(c, CPU_SPLIT_ROWS * chunks * a.heads, sizeof(float));
     d->entry_row = arena_take(c, rows * used, sizeof(int));
     d->entry_slot = arena_take(c, rows * used, sizeof(int));
     d->groups = arena_take(c, (size_t)hp->n_experts, sizeof *d->groups);
@@ -108,14 +133,13 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
 
         s.act = arena_take(c, wide / NUM_BLOCK + 1, sizeof *s.act);
         s.row = arena_take(c, max_size(wide, ffn), sizeof(float));
-        s.tile = arena_take(
-            c, tokens * max_size(hd * (size_t)d->heads_per_task, CPU_WIDE) + 4 * CPU_UNIT * used,
-            sizeof(float));
+        s.tile = arena_take(c, tokens * max_size(a.task, CPU_WIDE) + 4 * CPU_UNIT * used,
+                            sizeof(float));
         if (d->has_quantised)
             s.groups = arena_take(c, CPU_RAW_GROUPS, d->group_bytes);
         s.scores = arena_take(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
-        s.queries = arena_take(c, KERNEL_QUERIES * hd, sizeof(float));
-        s.partial = arena_take(c, KERNEL_QUERIES * chunks * (hd + 2), sizeof(float));
+        s.queries = arena_take(c, KERNEL_QUERIES * a.key_dim, sizeof(float));
+        s.partial = arena_take(c, KERNEL_QUERIES * chunks * (a.value_dim + 2), sizeof(float));
         if (d->has_float) {
             s.panel =
                 arena_take(c, panel_rows(d) * (size_t)kernel_float_cols((int)max_size(wide, ffn)),
@@ -164,6 +188,13 @@ static int check_matrix(struct cpu_device *d, const struct matrix *w, const char
     return 0;
 }
 
+static bool runs_heads(const struct mixer_shape *m)
+{
+    return m->kind != MIXER_ATTENTION ||
+           (m->key_dim <= 1024 && m->key_dim % 4 == 0 && shape_value_dim(m) <= 1024 &&
+            shape_value_dim(m) % 4 == 0 && m->heads % m->kv_heads == 0);
+}
+
 static int check_model(struct cpu_device *d, struct error *e)
 {
     const struct model *m = d->model;
@@ -173,12 +204,16 @@ static int check_model(struct cpu_device *d, struct error *e)
 
     if (code < 0 || (code = check_matrix(d, &m->head, "head", e)) < 0)
         return code;
-    if (hp->common.mixer.key_dim > 1024 || hp->common.mixer.key_dim % 4 ||
-        hp->common.mixer.heads % hp->common.mixer.kv_heads || hp->n_experts_used > CPU_USED_MAX ||
-        hp->n_experts > 512)
-        return error_set(e, ERR_MODEL,
-                         "the CPU device cannot run this shape (heads of %d, %d experts, %d used)",
-                         hp->common.mixer.key_dim, hp->n_experts, hp->n_experts_used);
+    for (int l = 0; l < hp->n_layers; l++)
+        if (!runs_heads(&hparams_layer(hp, l)->mixer))
+            return error_set(
+                e, ERR_MODEL,
+                "the CPU device cannot run heads like layer %d's (%d of %d, %d of keys)", l,
+                hparams_layer(hp, l)->mixer.heads, hparams_layer(hp, l)->mixer.key_dim,
+                hparams_layer(hp, l)->mixer.kv_heads);
+    if (hp->n_experts_used > CPU_USED_MAX || hp->n_experts > 512)
+        return error_set(e, ERR_MODEL, "the CPU device cannot run %d experts, %d used",
+                         hp->n_experts, hp->n_experts_used);
     for (struct block_id id = BLOCK_BEFORE; !code && model_block_next(m, &id);)
         for (int i = 0, n = model_block_matrices(m, id, list); i < n && !code; i++)
             code = check_matrix(d, list[i].w, matrix_part_name(list[i].part), e);
@@ -195,10 +230,12 @@ static void cpu_close(struct device *device)
     onednn_free(d->library);
     kv_pool_release(d);
     mem_pages_free(d->scratch, d->scratch_bytes);
+    mem_free(d->layouts);
     mem_free(d);
 }
 
-/* Everything that follows from the configuration and the model's shapes; nothing is allocated. */
+/* Everything that follows from the configuration and the model's shapes; of memory it takes the
+ * layers' layouts alone. */
 static int lay_out(struct cpu_device *d, const struct device_config *c, struct error *e)
 {
     int code;
@@ -220,7 +257,6 @@ static int lay_out(struct cpu_device *d, const struct device_config *c, struct e
     }
     d->widest_ffn = (d->widest_ffn + NUM_BLOCK - 1) / NUM_BLOCK * NUM_BLOCK;
     d->by_unit = topology_nodes() > 1;
-    d->heads_per_task = heads_per_task(c->model->hp.common.mixer.key_dim);
     d->kv_k = c->kv_k;
     d->kv_v = c->kv_v;
     if ((code = check_model(d, e)) < 0)
@@ -241,6 +277,7 @@ int cpu_device_footprint(const struct device_config *c, uint64_t *kv_bytes, uint
         lay_scratch(d, &arena);
     *kv_bytes = d->kv_bytes * (size_t)(c->sessions > 1 ? c->sessions : 1);
     *scratch_bytes = arena.used;
+    mem_free(d->layouts);
     mem_free(d);
     return code;
 }

@@ -5,6 +5,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
 #include "engine/base/pool.h"
+#include "engine/device/numerics.h"
 #include "engine/model/block.h"
 
 #include <assert.h>
@@ -94,18 +95,30 @@ static void add_shape(struct tune *out, const struct matrix *w, int rows)
 }
 
 /* As the phases of attention.c, experts.c and device.c cut them. */
-void tune_shapes(const struct model *m, int heads_per_task, struct tune *out)
+int tune_heads(int head_dim)
 {
-    int head_rows = heads_per_task * m->hp.common.mixer.key_dim;
-    const int rows[MATRIX_PARTS] = {head_rows, head_rows, head_rows, CPU_WIDE,
-                                    CPU_UNIT,  CPU_UNIT,  CPU_WIDE,  2 * CPU_UNIT};
+    int n = 1;
+
+    while (n * head_dim % NUM_LANES)
+        n++;
+    return n;
+}
+
+void tune_shapes(const struct model *m, struct tune *out)
+{
     struct block_matrix list[BLOCK_MATRICES];
 
-    assert(heads_per_task > 0);
     out->n = out->n_decode = 0;
-    for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);)
+    for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);) {
+        const struct mixer_shape *s = &hparams_layer(&m->hp, id.layer)->mixer;
+        int keys = tune_heads(s->key_dim) * s->key_dim,
+            values = tune_heads(shape_value_dim(s)) * shape_value_dim(s);
+        const int rows[MATRIX_PARTS] = {keys,     keys,     values,   CPU_WIDE,
+                                        CPU_UNIT, CPU_UNIT, CPU_WIDE, 2 * CPU_UNIT};
+
         for (int i = 0, n = model_block_matrices(m, id, list); i < n; i++)
             add_shape(out, list[i].w, rows[list[i].part]);
+    }
 }
 
 /* log(small_batch / large_batch) at one count without the two extreme pairs: what is left of an

@@ -66,7 +66,10 @@ bool tune_decode_set(struct tune *t, struct tune_decode entry);
 int tune_default(enum dtype type, int quantised_from, bool bf16);
 /* The distinct slices that the CPU device's tasks multiply of this model when there are several
  * tokens, `from` 0. */
-void tune_shapes(const struct model *m, int heads_per_task, struct tune *out);
+void tune_shapes(const struct model *m, struct tune *out);
+/* Heads of so many weight rows each that one task multiplies: rows come in groups of 8 or 16, so at
+ * most 16. */
+int tune_heads(int head_dim);
 
 /* The threshold among count[0..n-1] (upwards) and never, from paired samples ns[count][pair].
  * `otherwise` stays unless another one is at least 5 % faster, beyond the noise of the pairs, over

@@ -88,56 +88,63 @@ enum qkv_kind { QKV_QUERIES, QKV_KEYS, QKV_VALUES };
 struct qkv_task {
     enum qkv_kind kind;
     const struct matrix *w;
-    int first, heads;
+    int first, heads, dim; /* dim: of a head */
+    int most;              /* heads of a whole task */
 };
 
-/* Tasks that so many heads make. */
-static int head_tasks(const struct cpu_device *d, int heads)
+/* Tasks that so many heads make, `each` of them a task. */
+static int head_tasks(int heads, int each)
 {
-    return (heads + d->heads_per_task - 1) / d->heads_per_task;
+    return (heads + each - 1) / each;
 }
 
-static int qkv_tasks(const struct cpu_device *d)
+static int qkv_tasks(const struct cpu_device *d, int layer)
 {
-    return head_tasks(d, d->model->hp.common.mixer.heads) +
-           2 * head_tasks(d, d->model->hp.common.mixer.kv_heads);
+    const struct mixer_shape *a = &shape_of(d, layer)->mixer;
+    const struct layer_layout *l = layout_of(d, layer);
+
+    return head_tasks(a->heads, l->key_heads) + head_tasks(a->kv_heads, l->key_heads) +
+           head_tasks(a->kv_heads, l->value_heads);
 }
 
 /* The query heads' tasks come first, then the keys', then the values'. */
-static struct qkv_task qkv_task(const struct cpu_device *d, const struct layer_weights *w, int task)
+static struct qkv_task qkv_task(const struct cpu_device *d, int layer, int task)
 {
-    const struct hparams *hp = &d->model->hp;
-    const int q_tasks = head_tasks(d, hp->common.mixer.heads),
-              kv_tasks = head_tasks(d, hp->common.mixer.kv_heads);
+    const struct layer_weights *w = &d->model->layers[layer];
+    const struct mixer_shape *a = &shape_of(d, layer)->mixer;
+    const struct layer_layout *l = layout_of(d, layer);
+    const int q_tasks = head_tasks(a->heads, l->key_heads),
+              k_tasks = head_tasks(a->kv_heads, l->key_heads);
     const struct matrix *const matrices[] = {&w->q, &w->k, &w->v};
-    const int begins[] = {0, q_tasks, q_tasks + kv_tasks};
-    const int heads[] = {hp->common.mixer.heads, hp->common.mixer.kv_heads,
-                         hp->common.mixer.kv_heads};
+    const int begins[] = {0, q_tasks, q_tasks + k_tasks};
+    const int heads[] = {a->heads, a->kv_heads, a->kv_heads};
     enum qkv_kind kind = task < begins[QKV_KEYS]     ? QKV_QUERIES
                          : task < begins[QKV_VALUES] ? QKV_KEYS
                                                      : QKV_VALUES;
-    int first = (task - begins[kind]) * d->heads_per_task;
+    int each = kind == QKV_VALUES ? l->value_heads : l->key_heads,
+        dim = kind == QKV_VALUES ? shape_value_dim(a) : a->key_dim,
+        first = (task - begins[kind]) * each;
 
-    return (struct qkv_task){kind, matrices[kind], first,
-                             min_int(d->heads_per_task, heads[kind] - first)};
+    return (struct qkv_task){kind, matrices[kind], first, min_int(each, heads[kind] - first), dim,
+                             each};
 }
 
 /* Where the weights of a task of the one-row QKV phase lie; past this thread's part, those of its
  * output projection. */
-static struct prefetch_hint qkv_hint(const struct cpu_device *d, const struct layer_weights *w,
-                                     int tid, int task)
+static struct prefetch_hint qkv_hint(const struct cpu_device *d, int layer, int tid, int task)
 {
     struct qkv_task t;
 
-    if (task >= phase_part(d, qkv_tasks(d), 1, tid + 1))
-        return matrix_hint(&w->o, phase_part(d, output_units(d, 1), 1, tid) * output_rows(1));
-    t = qkv_task(d, w, task);
-    return matrix_hint(t.w, t.first * d->model->hp.common.mixer.key_dim);
+    if (task >= phase_part(d, qkv_tasks(d, layer), 1, tid + 1))
+        return matrix_hint(&d->model->layers[layer].o,
+                           phase_part(d, output_units(d, 1), 1, tid) * output_rows(1));
+    t = qkv_task(d, layer, task);
+    return matrix_hint(t.w, t.first * t.dim);
 }
 
 static struct prefetch_hint attention_first(const struct cpu_device *d, int tid, int layer)
 {
-    return qkv_hint(d, &d->model->layers[layer], tid, phase_part(d, qkv_tasks(d), 1, tid));
+    return qkv_hint(d, layer, tid, phase_part(d, qkv_tasks(d, layer), 1, tid));
 }
 
 /* A task's heads of a row, as they come from the product: queries are rotated in place, keys and
@@ -155,7 +162,7 @@ static void qkv_finish(struct cpu_device *d, int layer, const struct qkv_task *t
         memcpy(d->keys +
                    ((size_t)row * (size_t)a->kv_heads + (size_t)t->first) * (size_t)a->key_dim,
                heads, (size_t)(t->heads * a->key_dim) * sizeof *heads);
-    for (int h = 0; h < t->heads; h++, heads += a->key_dim) {
+    for (int h = 0; h < t->heads; h++, heads += t->dim) {
         if (t->kind == QKV_VALUES)
             kv_store_value(d, s->state, layer, t->first + h, pos, heads);
         else if (!whole)
@@ -194,20 +201,20 @@ static void whole_norm_phase(struct cpu_device *d, int tid, int layer, int rows)
 }
 
 /* Queries go where all rows' lie, keys and values through the thread's tile into the cache. */
-static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct layer_weights *w,
-                      const struct input *in, const float *x)
+static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct input *in,
+                      const float *x)
 {
-    int hd = d->model->hp.common.mixer.key_dim, tasks = qkv_tasks(d), t0, t1;
+    const struct mixer_shape *a = &shape_of(d, layer)->mixer;
+    int tasks = qkv_tasks(d, layer), t0, t1;
     int total = tasks * token_blocks(d, in->n);
     bool ready = in->n > 1;
 
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        struct qkv_task t = qkv_task(d, w, task % tasks);
+        struct qkv_task t = qkv_task(d, layer, task % tasks);
         bool queries = t.kind == QKV_QUERIES;
-        ptrdiff_t stride =
-            (ptrdiff_t)(queries ? d->model->hp.common.mixer.heads : d->heads_per_task) * hd;
-        int r0 = t.first * hd, r1 = r0 + t.heads * hd;
+        ptrdiff_t stride = (ptrdiff_t)(queries ? a->heads : t.most) * t.dim;
+        int r0 = t.first * t.dim, r1 = r0 + t.heads * t.dim;
         float *out;
 
         if (!ready)
@@ -216,14 +223,14 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct lay
         token_block(d, in->n, task / tasks, &t0, &t1);
         out = queries ? d->q + t0 * stride + r0 : d->threads[tid].tile;
         if (in->n == 1)
-            gemv(d, tid, t.w, r0, r1, in, out, qkv_hint(d, w, tid, task + 1));
+            gemv(d, tid, t.w, r0, r1, in, out, qkv_hint(d, layer, tid, task + 1));
         else
             gemm(d, tid, t.w, r0, r1, in, t0, t1, out, stride);
         for (int row = t0; row < t1; row++, out += stride)
             qkv_finish(d, layer, &t, row, out);
     }
     phase_end(d, tid);
-    if (shape_of(d, layer)->mixer.qk_norm == QK_NORM_WHOLE)
+    if (a->qk_norm == QK_NORM_WHOLE)
         whole_norm_phase(d, tid, layer, in->n);
 }
 
@@ -241,7 +248,7 @@ static void visible(const struct cpu_device *d, int layer, int p, int *lo, int *
 struct queries {
     const struct kv_state *state;
     int layer, kv_head, pos, rows, heads;
-    const float *q; /* (rows * heads, head_dim) */
+    const float *q; /* (rows * heads, key_dim) */
 };
 
 /* Results of a chunk, one a query. */
@@ -258,11 +265,11 @@ static int rows_together(int heads)
 
 /* The queries of rows r0 .. of a job, from query head `head`. Several rows' are copied: they lie a
  * whole row of heads apart. */
-static const float *gather_queries(const struct cpu_device *d, struct thread_scratch *s, int r0,
-                                   int rows, int head, int heads)
+static const float *gather_queries(const struct cpu_device *d, struct thread_scratch *s,
+                                   const struct mixer_shape *a, int r0, int rows, int head,
+                                   int heads)
 {
-    size_t hd = (size_t)d->model->hp.common.mixer.key_dim,
-           stride = (size_t)d->model->hp.common.mixer.heads * hd;
+    size_t hd = (size_t)a->key_dim, stride = (size_t)a->heads * hd;
     const float *q = d->q + (size_t)r0 * stride + (size_t)head * hd;
 
     if (rows == 1)
@@ -288,7 +295,7 @@ static void attend_apart(struct cpu_device *d, struct thread_scratch *s, int chu
                               a->pos + r,
                               1,
                               a->heads,
-                              a->q + (size_t)first * (size_t)d->model->hp.common.mixer.key_dim};
+                              a->q + (size_t)first * (size_t)shape_of(d, a->layer)->mixer.key_dim};
 
         attend_chunk(d, s, chunk, &one,
                      &(struct partial){to->o + first * to->o_stride, to->max + first * to->m_stride,
@@ -302,8 +309,9 @@ static void attend_apart(struct cpu_device *d, struct thread_scratch *s, int chu
 static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chunk,
                          const struct queries *a, const struct partial *to, const void *next)
 {
-    int hd = d->model->hp.common.mixer.key_dim, nq = a->rows * a->heads, begin = chunk * NUM_CHUNK,
-        end, common, from, n, lo, hi, first_hi;
+    const struct layer_layout *l = layout_of(d, a->layer);
+    int width = l->keeps.value_dim, nq = a->rows * a->heads, begin = chunk * NUM_CHUNK, end, common,
+        from, n, lo, hi, first_hi;
     const uint8_t *keys = kv_keys(d, a->state, a->layer, a->kv_head, chunk),
                   *values = kv_values(d, a->state, a->layer, a->kv_head, chunk);
 
@@ -323,9 +331,9 @@ static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chu
     begin = begin > lo ? begin : lo;
     from = begin / NUM_LANES * NUM_LANES;
     n = (end - from + NUM_LANES - 1) / NUM_LANES * NUM_LANES;
-    values += (size_t)(begin % NUM_CHUNK) * d->value_row;
-    d->k->scores[d->kv_k](keys + (size_t)(from % NUM_CHUNK / NUM_LANES) * d->key_block,
-                          n / NUM_LANES, hd, a->q, nq, s->scores, values);
+    values += (size_t)(begin % NUM_CHUNK) * l->value_row;
+    d->k->scores[d->kv_k](keys + (size_t)(from % NUM_CHUNK / NUM_LANES) * l->key_block,
+                          n / NUM_LANES, l->keeps.key_dim, a->q, nq, s->scores, values);
     for (int i = 0; i < nq; i++) {
         float *p = s->scores + i * NUM_CHUNK;
 
@@ -335,20 +343,21 @@ static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chu
             p[t - from] = -INFINITY;
         d->k->softmax(p, n, to->max + i * to->m_stride, to->sum + i * to->m_stride);
     }
-    d->k->values[d->kv_v](values, hd, s->scores + (begin - from), nq, common - begin, false, to->o,
-                          to->o_stride, next);
-    values += (size_t)(common - begin) * d->value_row;
+    d->k->values[d->kv_v](values, width, s->scores + (begin - from), nq, common - begin, false,
+                          to->o, to->o_stride, next);
+    values += (size_t)(common - begin) * l->value_row;
     for (int r = 1, i = a->heads; r < a->rows && common < end; r++, i += a->heads)
-        d->k->values[d->kv_v](values, hd, s->scores + i * NUM_CHUNK + (common - from), a->heads,
+        d->k->values[d->kv_v](values, width, s->scores + i * NUM_CHUNK + (common - from), a->heads,
                               min_int(end, first_hi + r) - common, true, to->o + i * to->o_stride,
                               to->o_stride, values);
 }
 
 /* Where the chunk results of a few rows lie: those of the rows that share a key/value head next to
  * each other. */
-static size_t split_at(const struct cpu_device *d, int rows, int row, int head)
+static size_t split_at(const struct cpu_device *d, const struct mixer_shape *a, int rows, int row,
+                       int head)
 {
-    int group = d->model->hp.common.mixer.heads / d->model->hp.common.mixer.kv_heads;
+    int group = a->heads / a->kv_heads;
 
     return ((size_t)(head / group * rows + row) * (size_t)group + (size_t)(head % group)) *
            (size_t)d->chunks_max;
@@ -367,35 +376,36 @@ struct span_share {
     int step, steps, tasks;
 };
 
-static struct span_share share_of(const struct cpu_device *d, const struct span_place *s,
-                                  bool split)
+static struct span_share share_of(const struct cpu_device *d, const struct mixer_shape *a,
+                                  const struct span_place *s, bool split)
 {
-    int kv_heads = d->model->hp.common.mixer.kv_heads, chunks = span_chunks(s),
-        step = split && chunks * kv_heads < 2 * d->n_threads
+    int chunks = span_chunks(s),
+        step = split && chunks * a->kv_heads < 2 * d->n_threads
                    ? 1
-                   : rows_together(d->model->hp.common.mixer.heads / kv_heads),
+                   : rows_together(a->heads / a->kv_heads),
         steps = (s->rows + step - 1) / step;
 
-    return (struct span_share){s, step, steps, steps * kv_heads * (split ? chunks : 1)};
+    return (struct span_share){s, step, steps, steps * a->kv_heads * (split ? chunks : 1)};
 }
 
-static int all_tasks(const struct cpu_device *d, bool split)
+static int all_tasks(const struct cpu_device *d, const struct mixer_shape *a, bool split)
 {
     int n = 0;
 
     for (int i = 0; i < d->n_spans; i++)
-        n += share_of(d, &d->spans[i], split).tasks;
+        n += share_of(d, a, &d->spans[i], split).tasks;
     return n;
 }
 
 /* The span that a task of the phase belongs to; *task becomes one of the span's. */
-static struct span_share share_at(const struct cpu_device *d, bool split, int *task)
+static struct span_share share_at(const struct cpu_device *d, const struct mixer_shape *a,
+                                  bool split, int *task)
 {
-    struct span_share s = share_of(d, d->spans, split);
+    struct span_share s = share_of(d, a, d->spans, split);
 
     while (*task >= s.tasks) {
         *task -= s.tasks;
-        s = share_of(d, s.span + 1, split);
+        s = share_of(d, a, s.span + 1, split);
     }
     return s;
 }
@@ -406,34 +416,32 @@ static struct span_share share_at(const struct cpu_device *d, bool split, int *t
  * address cache. */
 static void attend_split(struct cpu_device *d, int tid, int layer, int rows)
 {
-    const struct hparams *hp = &d->model->hp;
-    int hd = hp->common.mixer.key_dim, group = hp->common.mixer.heads / hp->common.mixer.kv_heads,
-        total = all_tasks(d, true);
+    const struct mixer_shape *m = &shape_of(d, layer)->mixer;
+    int hd = shape_value_dim(m), group = m->heads / m->kv_heads, total = all_tasks(d, m, true);
     struct thread_scratch *s = &d->threads[tid];
 
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        struct span_share share = share_at(d, true, &task);
+        struct span_share share = share_at(d, m, true, &task);
         const struct span_place *span = share.span;
-        int chunks = span_chunks(span), kvh = task % hp->common.mixer.kv_heads,
-            chunk = task / hp->common.mixer.kv_heads % chunks,
-            r0 = task / hp->common.mixer.kv_heads / chunks * share.step,
+        int chunks = span_chunks(span), kvh = task % m->kv_heads,
+            chunk = task / m->kv_heads % chunks, r0 = task / m->kv_heads / chunks * share.step,
             n = min_int(share.step, span->rows - r0), row = span->row + r0;
-        const uint8_t *next = kvh + 1 < hp->common.mixer.kv_heads
+        const uint8_t *next = kvh + 1 < m->kv_heads
                                   ? kv_keys(d, span->state, layer, kvh + 1, chunk)
                                   : kv_keys(d, span->state, layer, 0,
                                             chunk + 1 < chunks ? chunk + 1 : chunk);
 
         for (int g = 0; g < group; g += KERNEL_QUERIES) {
             int head = kvh * group + g, heads = min_int(KERNEL_QUERIES, group - g);
-            size_t at = split_at(d, rows, row, head) + (size_t)chunk;
+            size_t at = split_at(d, m, rows, row, head) + (size_t)chunk;
             struct queries a = {span->state,
                                 layer,
                                 kvh,
                                 span->pos + r0,
                                 n,
                                 heads,
-                                gather_queries(d, s, row, n, head, heads)};
+                                gather_queries(d, s, m, row, n, head, heads)};
 
             attend_chunk(d, s, chunk, &a,
                          &(struct partial){d->chunk_o + at * (size_t)hd, d->chunk_max + at,
@@ -445,29 +453,27 @@ static void attend_split(struct cpu_device *d, int tid, int layer, int rows)
     phase_end(d, tid);
 }
 
-static void merge_split(const struct cpu_device *d, int rows, int row, int head, int chunks,
-                        float *out)
+static void merge_split(const struct cpu_device *d, const struct mixer_shape *a, int rows, int row,
+                        int head, int chunks, float *out)
 {
-    int hd = d->model->hp.common.mixer.key_dim;
-    size_t at = split_at(d, rows, row, head);
+    int hd = shape_value_dim(a);
+    size_t at = split_at(d, a, rows, row, head);
 
     d->k->merge(d->chunk_o + at * (size_t)hd, hd, d->chunk_max + at, d->chunk_sum + at, chunks, hd,
                 out);
 }
 
 /* One attended head of one row into the output projection's input. */
-static void hand_over(struct cpu_device *d, const struct matrix *o, int rows, int row, int head,
-                      const float *attended)
+static void hand_over(struct cpu_device *d, const struct mixer_shape *a, const struct matrix *o,
+                      int rows, int row, int head, const float *attended)
 {
-    const struct hparams *hp = &d->model->hp;
-    int hd = hp->common.mixer.key_dim;
+    int hd = shape_value_dim(a);
 
     if (dtype_is_quantised(o->type) && hd % NUM_BLOCK == 0)
         input_quantise_part(d, attended, o->cols, head * hd, hd, d->act, rows, row);
     else
-        memcpy(d->attended +
-                   ((size_t)row * (size_t)hp->common.mixer.heads + (size_t)head) * (size_t)hd,
-               attended, (size_t)hd * sizeof(float));
+        memcpy(d->attended + ((size_t)row * (size_t)a->heads + (size_t)head) * (size_t)hd, attended,
+               (size_t)hd * sizeof(float));
 }
 
 /* Many rows: a task is some rows of one key/value head; chunks outside, rows inside, so that a
@@ -475,19 +481,17 @@ static void hand_over(struct cpu_device *d, const struct matrix *o, int rows, in
 static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct matrix *o,
                           int rows)
 {
-    const struct hparams *hp = &d->model->hp;
-    int hd = hp->common.mixer.key_dim, group = hp->common.mixer.heads / hp->common.mixer.kv_heads,
-        total = all_tasks(d, false);
+    const struct mixer_shape *m = &shape_of(d, layer)->mixer;
+    int hd = shape_value_dim(m), group = m->heads / m->kv_heads, total = all_tasks(d, m, false);
     struct thread_scratch *s = &d->threads[tid];
     /* one query's chunks: o, then max, then sum */
     size_t lane = (size_t)d->chunks_max * (size_t)(hd + 2);
 
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        struct span_share share = share_at(d, false, &task);
+        struct span_share share = share_at(d, m, false, &task);
         const struct span_place *span = share.span;
-        int kvh = task % hp->common.mixer.kv_heads,
-            r0 = (share.steps - 1 - task / hp->common.mixer.kv_heads) * share.step,
+        int kvh = task % m->kv_heads, r0 = (share.steps - 1 - task / m->kv_heads) * share.step,
             n = min_int(share.step, span->rows - r0), row = span->row + r0,
             chunks = (span->pos + r0 + n - 1) / NUM_CHUNK + 1;
 
@@ -499,7 +503,7 @@ static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct
                                 span->pos + r0,
                                 n,
                                 heads,
-                                gather_queries(d, s, row, n, head, heads)};
+                                gather_queries(d, s, m, row, n, head, heads)};
             float *maxima = s->partial + (size_t)d->chunks_max * (size_t)hd;
 
             for (int chunk = 0; chunk < chunks; chunk++)
@@ -514,19 +518,20 @@ static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct
 
                 d->k->merge(s->partial + (size_t)i * lane, hd, max, max + d->chunks_max, chunks, hd,
                             s->row);
-                hand_over(d, o, rows, row + i / heads, head + i % heads, s->row);
+                hand_over(d, m, o, rows, row + i / heads, head + i % heads, s->row);
             }
         }
     }
     phase_end(d, tid);
 }
 
-static void merge_row(struct cpu_device *d, struct thread_scratch *s, const struct matrix *o)
+static void merge_row(struct cpu_device *d, struct thread_scratch *s, const struct mixer_shape *a,
+                      const struct matrix *o)
 {
-    int hd = d->model->hp.common.mixer.key_dim, chunks = span_chunks(d->spans);
+    int hd = shape_value_dim(a), chunks = span_chunks(d->spans);
 
-    for (int h = 0; h < d->model->hp.common.mixer.heads; h++)
-        merge_split(d, 1, 0, h, chunks, s->row + (size_t)h * (size_t)hd);
+    for (int h = 0; h < a->heads; h++)
+        merge_split(d, a, 1, 0, h, chunks, s->row + (size_t)h * (size_t)hd);
     if (dtype_is_quantised(o->type))
         input_quantise(d, s->row, o->cols, s->act, 1, 0);
 }
@@ -535,11 +540,11 @@ static void merge_row(struct cpu_device *d, struct thread_scratch *s, const stru
 static struct input attend(struct cpu_device *d, int tid, int layer, const struct matrix *o,
                            int rows)
 {
-    const struct hparams *hp = &d->model->hp;
+    const struct mixer_shape *m = &shape_of(d, layer)->mixer;
     struct thread_scratch *s = &d->threads[tid];
     struct input in = {
         .n = rows, .cols = o->cols, .panels = d->act, .rows = d->attended, .stride = o->cols};
-    int hd = hp->common.mixer.key_dim, total = rows * hp->common.mixer.heads;
+    int hd = shape_value_dim(m), total = rows * m->heads;
 
     if (rows > CPU_SPLIT_ROWS) {
         attend_blocks(d, tid, layer, o, rows);
@@ -553,10 +558,10 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
         }
         phase_open(d, tid, total);
         for (int task; (task = phase_take(d, tid, 1)) < total;) {
-            int row = task / hp->common.mixer.heads, head = task % hp->common.mixer.heads;
+            int row = task / m->heads, head = task % m->heads;
 
-            merge_split(d, rows, row, head, span_chunks(&d->spans[d->span_of[row]]), s->row);
-            hand_over(d, o, rows, row, head, s->row);
+            merge_split(d, m, rows, row, head, span_chunks(&d->spans[d->span_of[row]]), s->row);
+            hand_over(d, m, o, rows, row, head, s->row);
         }
         phase_end(d, tid);
     }
@@ -591,14 +596,14 @@ static void attention_phases(struct cpu_device *d, int tid, int layer, int rows,
 
     assert(layer >= 0 && layer < d->model->hp.n_layers);
     assert(rows > 0 && rows <= d->max_rows);
-    qkv_phase(d, tid, layer, w, &in, x);
+    qkv_phase(d, tid, layer, &in, x);
     in = attend(d, tid, layer, &w->o, rows);
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
         int r0 = task % units * wide, r1 = min_int(r0 + wide, hidden);
 
         if (!ready)
-            merge_row(d, &d->threads[tid], &w->o);
+            merge_row(d, &d->threads[tid], &shape_of(d, layer)->mixer, &w->o);
         ready = true;
         if (rows == 1) {
             gemv(d, tid, &w->o, r0, r1, &in, y ? y + r0 : tile,
@@ -632,7 +637,8 @@ static double attention_work(const struct cpu_device *d, int layer, int rows)
 {
     const struct mixer_shape *a = &shape_of(d, layer)->mixer;
 
-    return (double)rows * d->model->hp.hidden * a->key_dim * 2 * (a->heads + a->kv_heads);
+    return (double)rows * d->model->hp.hidden * (a->key_dim + shape_value_dim(a)) *
+           (a->heads + a->kv_heads);
 }
 
 const struct cpu_mixer cpu_attention_mixer = {

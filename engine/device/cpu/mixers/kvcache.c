@@ -1,9 +1,11 @@
 /* The key/value cache of the CPU device: what lies in a page (kvpool.c).
  * A page holds NUM_CHUNK tokens of a session. Per layer: head by head, its keys, then its values;
  * so attention reads a chunk in one stream.
- * Keys of a head stand in blocks of 16 tokens, [head_dim][16], so that the scores of 16 tokens come
+ * Layers may differ in heads and widths, and keep keys alone (MLA) or nothing (layer_layout).
+ * Keys of a head stand in blocks of 16 tokens, [key_dim][16], so that the scores of 16 tokens come
  * one a lane; values token by token (Q8_0: a token's scales, then its values). Written by compute
  * threads (each its own head), moved by the engine thread. */
+#include "engine/base/mem.h"
 #include "engine/device/cpu/cpu.h"
 
 #include <assert.h>
@@ -15,16 +17,28 @@ int kv_layout(struct cpu_device *d, struct error *e)
     size_t tokens = ((size_t)d->context + NUM_LANES - 1) / NUM_LANES * NUM_LANES;
 
     tokens = tokens < NUM_CHUNK ? tokens : NUM_CHUNK;
-    if ((d->kv_k == KV_Q8_0 || d->kv_v == KV_Q8_0) && hp->common.mixer.key_dim % NUM_BLOCK)
+    if (state_not_blocks(hp, d->kv_k, d->kv_v))
         return error_set(
             e, ERR_USAGE,
             "a Q8_0 key/value cache needs heads of a multiple of 32, not %d; use -ctk f16 -ctv f16",
-            hp->common.mixer.key_dim);
-    d->key_block = kv_type_bytes(d->kv_k, hp->common.mixer.key_dim) * NUM_LANES;
-    d->value_row = kv_type_bytes(d->kv_v, hp->common.mixer.key_dim);
+            state_not_blocks(hp, d->kv_k, d->kv_v));
+    if (!(d->layouts = mem_alloc((size_t)hp->n_layers, sizeof *d->layouts)))
+        return error_set(e, ERR_MEMORY, "no memory for the layout of the key/value cache");
     d->page_tokens = tokens;
-    d->page_bytes = (d->key_block / NUM_LANES + d->value_row) * tokens *
-                    (size_t)hp->common.mixer.kv_heads * (size_t)hp->n_layers;
+    d->page_bytes = 0;
+    for (int i = 0; i < hp->n_layers; i++) {
+        struct layer_layout *l = &d->layouts[i];
+        const struct mixer_shape *m = &shape_of(d, i)->mixer;
+
+        l->keeps = state_size(m, d->kv_k, d->kv_v);
+        l->key_block = kv_type_bytes(d->kv_k, l->keeps.key_dim) * NUM_LANES;
+        l->value_row = kv_type_bytes(d->kv_v, l->keeps.value_dim);
+        l->head_bytes = (l->key_block / NUM_LANES + l->value_row) * tokens;
+        l->at = d->page_bytes;
+        l->key_heads = tune_heads(m->key_dim);
+        l->value_heads = tune_heads(shape_value_dim(m));
+        d->page_bytes += l->head_bytes * (size_t)l->keeps.heads;
+    }
     d->kv_bytes = d->page_bytes * (size_t)d->chunks_max;
     return 0;
 }
@@ -32,28 +46,29 @@ int kv_layout(struct cpu_device *d, struct error *e)
 uint8_t *kv_keys(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
                  int chunk)
 {
-    size_t heads = (size_t)d->model->hp.common.mixer.kv_heads * (size_t)layer + (size_t)head;
+    const struct layer_layout *l = layout_of(d, layer);
 
     assert(layer >= 0 && layer < d->model->hp.n_layers);
-    assert(head >= 0 && head < d->model->hp.common.mixer.kv_heads);
+    assert(head >= 0 && head < l->keeps.heads);
     assert(chunk >= 0 && chunk < d->chunks_max && s->pages[chunk]);
-    return s->pages[chunk] + (d->key_block / NUM_LANES + d->value_row) * d->page_tokens * heads;
+    return s->pages[chunk] + l->at + l->head_bytes * (size_t)head;
 }
 
 uint8_t *kv_values(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
                    int chunk)
 {
-    return kv_keys(d, s, layer, head, chunk) + d->key_block / NUM_LANES * d->page_tokens;
+    return kv_keys(d, s, layer, head, chunk) +
+           layout_of(d, layer)->key_block / NUM_LANES * d->page_tokens;
 }
 
 /* A token's values from the exchange form (Q8_0: each block's scale before it) into the cache's
  * (all scales first), or back. */
-static void value_row(const struct cpu_device *d, uint8_t *at, uint8_t *row, bool write)
+static void value_row(const struct cpu_device *d, int layer, uint8_t *at, uint8_t *row, bool write)
 {
-    int blocks = d->model->hp.common.mixer.key_dim / NUM_BLOCK;
+    int blocks = layout_of(d, layer)->keeps.value_dim / NUM_BLOCK;
 
     if (d->kv_v != KV_Q8_0) {
-        memcpy(write ? at : row, write ? row : at, d->value_row);
+        memcpy(write ? at : row, write ? row : at, layout_of(d, layer)->value_row);
         return;
     }
     for (int b = 0; b < blocks; b++, row += KV_Q8_0_BYTES) {
@@ -67,16 +82,17 @@ static void value_row(const struct cpu_device *d, uint8_t *at, uint8_t *row, boo
 static uint8_t *value_at(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
                          int pos)
 {
-    return kv_values(d, s, layer, head, pos / NUM_CHUNK) + (size_t)(pos % NUM_CHUNK) * d->value_row;
+    return kv_values(d, s, layer, head, pos / NUM_CHUNK) +
+           (size_t)(pos % NUM_CHUNK) * layout_of(d, layer)->value_row;
 }
 
 /* A token's key from the row-major exchange form into its lane, or back. */
 static void key_lane(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
                      int pos, uint8_t *row, bool write)
 {
-    int n = d->model->hp.common.mixer.key_dim, lane = pos % NUM_LANES;
+    int n = layout_of(d, layer)->keeps.key_dim, lane = pos % NUM_LANES;
     uint8_t *block = kv_keys(d, s, layer, head, pos / NUM_CHUNK) +
-                     (size_t)(pos % NUM_CHUNK / NUM_LANES) * d->key_block;
+                     (size_t)(pos % NUM_CHUNK / NUM_LANES) * layout_of(d, layer)->key_block;
 
     if (d->kv_k == KV_Q8_0) {
         for (int b = 0; b < n / NUM_BLOCK;
@@ -104,11 +120,10 @@ static void key_lane(const struct cpu_device *d, const struct kv_state *s, int l
     }
 }
 
-/* x in the cache type, row-major. */
-static void round_row(const struct cpu_device *d, enum kv_type type, const float *x, uint8_t *row)
+/* x (n) in the cache type, row-major. */
+static void round_row(const struct cpu_device *d, enum kv_type type, const float *x, int n,
+                      uint8_t *row)
 {
-    int n = d->model->hp.common.mixer.key_dim;
-
     if (type == KV_F32) {
         memcpy(row, x, (size_t)n * 4);
     } else if (type == KV_F16) {
@@ -128,8 +143,7 @@ void kv_store_key(const struct cpu_device *d, const struct kv_state *s, int laye
     _Alignas(64) uint8_t row[1024 * 4];
 
     assert(pos >= 0 && pos < d->context);
-    assert(pos >= 0 && pos < d->context);
-    round_row(d, d->kv_k, x, row);
+    round_row(d, d->kv_k, x, layout_of(d, layer)->keeps.key_dim, row);
     key_lane(d, s, layer, head, pos, row, true);
 }
 
@@ -137,35 +151,35 @@ void kv_store_value(const struct cpu_device *d, const struct kv_state *s, int la
                     int pos, const float *x)
 {
     _Alignas(64) uint8_t row[1024 * 4];
+    int n = layout_of(d, layer)->keeps.value_dim;
 
     assert(pos >= 0 && pos < d->context);
-    assert(pos >= 0 && pos < d->context);
     if (d->kv_v != KV_Q8_0) {
-        round_row(d, d->kv_v, x, value_at(d, s, layer, head, pos));
+        round_row(d, d->kv_v, x, n, value_at(d, s, layer, head, pos));
         return;
     }
-    round_row(d, d->kv_v, x, row);
-    value_row(d, value_at(d, s, layer, head, pos), row, true);
+    round_row(d, d->kv_v, x, n, row);
+    value_row(d, layer, value_at(d, s, layer, head, pos), row, true);
 }
 
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
 {
-    const struct hparams *hp = &d->model->hp;
-    size_t key_row = kv_type_bytes(d->kv_k, hp->common.mixer.key_dim);
     const struct kv_state *s;
+    const struct layer_layout *l;
     uint8_t *data = m->data;
 
-    if (m->layer < 0 || m->layer >= hp->n_layers || m->pos < 0 || m->count < 0 ||
+    if (m->layer < 0 || m->layer >= d->model->hp.n_layers || m->pos < 0 || m->count < 0 ||
         m->count > d->context - m->pos)
         return error_set(e, ERR_DEVICE, "key/value rows %d+%d of layer %d lie outside the cache",
                          m->pos, m->count, m->layer);
     if (!(s = kv_state_reserve(d, m->session, m->pos + m->count, e)))
         return ERR_DEVICE;
+    l = layout_of(d, m->layer);
     for (int t = m->pos; t < m->pos + m->count; t++) {
-        for (int h = 0; h < hp->common.mixer.kv_heads; h++, data += key_row)
+        for (int h = 0; h < l->keeps.heads; h++, data += l->key_block / NUM_LANES)
             key_lane(d, s, m->layer, h, t, data, m->write);
-        for (int h = 0; h < hp->common.mixer.kv_heads; h++, data += d->value_row)
-            value_row(d, value_at(d, s, m->layer, h, t), data, m->write);
+        for (int h = 0; h < l->keeps.heads && l->value_row; h++, data += l->value_row)
+            value_row(d, m->layer, value_at(d, s, m->layer, h, t), data, m->write);
     }
     return 0;
 }

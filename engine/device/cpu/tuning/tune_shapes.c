@@ -214,7 +214,7 @@ static int add_missing(struct cpu_device *d, bool quantised)
 
     make_key(d, key);
     kept = make_path(d, key, path, sizeof path);
-    tune_shapes(d->model, d->heads_per_task, &shapes);
+    tune_shapes(d->model, &shapes);
     for (int i = 0; i < shapes.n; i++)
         if (dtype_is_quantised(shapes.entry[i].type) == quantised &&
             has_choice(d, shapes.entry[i].type) &&
@@ -254,7 +254,7 @@ void tuning_open(struct cpu_device *d)
             snprintf(line, sizeof line, "%s; measured anew", e.text);
             tell(d, line);
         }
-        tune_shapes(d->model, d->heads_per_task, &shapes);
+        tune_shapes(d->model, &shapes);
         for (int i = 0; i < shapes.n; i++) {
             const struct tune_entry *p = tune_find(&stored, shapes.entry[i].type,
                                                    shapes.entry[i].rows, shapes.entry[i].cols);
@@ -286,7 +286,7 @@ int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool f
     d->k = kernels_active();
     d->base.config.cache_dir = cache_dir;
     cpu_probe(&d->base.info, 1, why, sizeof why);
-    tune_shapes(m, heads_per_task(m->hp.common.mixer.key_dim), &shapes);
+    tune_shapes(m, &shapes);
     for (int i = 0; i < shapes.n; i++)
         d->has_float |= !dtype_is_quantised(shapes.entry[i].type);
     d->bf16 = d->has_float && float_library && d->k != &kernels_scalar && cpu_uses_bf16(exact);
