@@ -128,6 +128,81 @@ START_TEST(chats_of_phi_tiny_moe)
 }
 END_TEST
 
+/* Real families' templates with what a caller may give them: tools, switches, the date. */
+static const char *const families[] = {"gpt_oss", "granite", "mixtral",
+                                       "qwen2",   "qwen3",   "deepseek-template"};
+
+static struct chat_template *load_with(const struct weight_file *f, const struct tokenizer *t,
+                                       const json_t *kwargs)
+{
+    char *globals = json_dumps(kwargs, 0);
+    struct tm day = {.tm_year = 125, .tm_mday = 31, .tm_hour = 12, .tm_isdst = -1};
+    struct chat_template_options o = {.globals = globals, .now = mktime(&day)};
+    struct chat_template *c;
+    struct error e = {0};
+
+    ck_assert_msg(chat_template_load(&c, f, t, &o, &e) == 0, "%s", e.text);
+    free(globals);
+    return c;
+}
+
+static void check_family_chat(const struct chat_template *c, const json_t *chat, bool ids_too)
+{
+    const json_t *want = json_object_get(chat, "ids");
+    struct message m[16];
+    size_t n = read_messages(json_object_get(chat, "messages"), m);
+    bool prompt = json_is_true(json_object_get(chat, "add_generation_prompt"));
+    struct error e = {0};
+    int *ids, n_ids;
+    char *text;
+
+    ck_assert_msg(chat_template_render(c, m, n, prompt, NULL, &text, &e) == 0, "%s", e.text);
+    ck_assert_str_eq(text, json_string_value(json_object_get(chat, "text")));
+    mem_free(text);
+    if (!ids_too || types_special(m, n))
+        return;
+    ck_assert_msg(chat_template_encode(c, m, n, prompt, NULL, &ids, &n_ids, NULL, &e) == 0, "%s",
+                  e.text);
+    ck_assert_int_eq(n_ids, (int)json_array_size(want));
+    for (int k = 0; k < n_ids; k++)
+        ck_assert_int_eq(ids[k], json_integer_value(json_array_get(want, (size_t)k)));
+    mem_free(ids);
+}
+
+START_TEST(chats_of_other_families)
+{
+    char path[64], cases[1024];
+    const char *folder;
+    struct weight_file *f;
+    struct tokenizer *t = NULL;
+    struct error e = {0};
+    json_error_t where;
+    json_t *root, *chat;
+    size_t i;
+
+    snprintf(path, sizeof path, "tokenizers/%s", families[_i]);
+    if (!(folder = support_shared(path)))
+        return;
+    snprintf(cases, sizeof cases, "%s/tokenizer-cases.json", folder);
+    root = json_load_file(cases, JSON_ALLOW_NUL, &where);
+    ck_assert_msg(root != NULL, "%s", where.text);
+    ck_assert_msg(weight_file_open(&f, folder, true, &e) == 0, "%s", e.text);
+    if (strcmp(families[_i], "deepseek-template") != 0) /* a template alone */
+        ck_assert_msg(tokenizer_load(&t, f, &e) == 0, "%s", e.text);
+    json_array_foreach(json_object_get(root, "chats"), i, chat)
+    {
+        struct chat_template *c = load_with(f, t, json_object_get(chat, "kwargs"));
+
+        check_family_chat(c, chat, t != NULL);
+        chat_template_free(c);
+    }
+    ck_assert_uint_ge(i, 10);
+    tokenizer_free(t);
+    weight_file_close(f);
+    json_decref(root);
+}
+END_TEST
+
 static const struct jinja_variable variables[] = {
     {"bos_token", "<s>", 3}, {"eos_token", "<|endoftext|>", 13}, {"unk_token", "<unk>", 5}};
 
@@ -141,7 +216,7 @@ static int render(const char *source, const struct message *m, size_t n, bool pr
     *text = *mask = NULL;
     if (status < 0)
         return status;
-    status = jinja_render(j, &(struct jinja_input){m, n, prompt, variables, 3, NULL},
+    status = jinja_render(j, &(struct jinja_input){m, n, prompt, variables, 3, NULL, NULL, 0},
                           &(struct jinja_output){&out, &marks, NULL}, e);
     jinja_free(j);
     if (status == 0) {
@@ -754,6 +829,7 @@ static Suite *suite(void)
     tcase_add_test(c, chats_of_the_bundled_model);
     tcase_add_test(c, chats_of_the_demo_folder);
     tcase_add_test(c, chats_of_phi_tiny_moe);
+    tcase_add_loop_test(c, chats_of_other_families, 0, (int)(sizeof families / sizeof *families));
     tcase_add_test(c, renders_as_jinja2_does);
     tcase_add_test(c, built_in_formats_are_the_official_ones);
     tcase_add_test(c, mask_follows_typed_text);

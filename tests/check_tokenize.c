@@ -168,12 +168,22 @@ START_TEST(prompts_are_printed_as_rendered)
         {"--print-prompt -p Hi --chat-template-file '%s/good' --chat-template phi3", "[Hi]", 0},
         {"-p Hi -n 1 --chat-template-file '%s/bad'", "--chat-template NAME", 3},
         {"-p Hi -n 1 --raw --chat-template-file '%s/bad'", "", 0},
+        {"--print-prompt -p Hi --chat-template-file '%s/asks'", "", 0},
+        {"--print-prompt -p Hi --chat-template-file '%s/asks' --reasoning on", "think", 0},
+        {"--print-prompt -p Hi --chat-template-file '%s/asks' --reasoning off", "do not", 0},
+        {"--print-prompt -p Hi --chat-template-file '%s/asks' --reasoning off "
+         "--chat-template-kwargs '{\"enable_thinking\": true, \"level\": \"low\"}'",
+         "thinklow", 0},
+        {"--print-prompt -p Hi --chat-template-kwargs '{\"a\":'", "--chat-template-kwargs", 2},
+        {"--print-prompt -p Hi --chat-template-kwargs '[1]'", "no JSON object", 2},
     };
     char args[1024], out[4096];
     size_t len;
 
     put_file("good", "[{{ messages[0].content }}]");
     put_file("bad", "\n{{ x | strange }}");
+    put_file("asks", "{% if enable_thinking is defined %}"
+                     "{{ 'think' if enable_thinking else 'do not' }}{{ level }}{% endif %}");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(args, sizeof args, cases[i].args, support_tmpdir());
         ck_assert_msg(run(args, "x <|end|>", 9, out, sizeof out, &len) == cases[i].code, "%s: %s",

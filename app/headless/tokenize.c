@@ -123,11 +123,18 @@ static int render_messages(const struct options *o, const struct weight_file *f,
 {
     char name[32];
     struct stop stop = {signalled, NULL};
-    struct chat_template_options chosen = {chat_template_word(o, name, sizeof name),
-                                           o->chat_template_file, &stop};
+    struct chat_template_options chosen = {.name = chat_template_word(o, name, sizeof name),
+                                           .file = o->chat_template_file,
+                                           .stop = &stop};
     struct chat_template *c;
-    int status = chat_template_load(&c, f, t, &chosen, e);
+    char *globals;
+    int status = chat_template_globals(o, &globals, e);
 
+    if (status < 0)
+        return status;
+    chosen.globals = globals;
+    status = chat_template_load(&c, f, t, &chosen, e);
+    mem_free(globals);
     if (status < 0)
         return status;
     if (chat_template_notice(c))

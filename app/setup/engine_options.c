@@ -13,12 +13,14 @@
 #include "engine/base/cache.h"
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
+#include "engine/base/json.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
@@ -133,6 +135,47 @@ const char *chat_template_word(const struct options *o, char *word, size_t size)
     return word;
 }
 
+/* The names by which templates know whether to think. */
+static const char *const thinking[] = {"enable_thinking", "thinking"};
+
+static int add_reasoning(const struct options *o, json_t *all)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof thinking / sizeof *thinking; i++)
+        if (!json_object_get(all, thinking[i]))
+            rc |= json_object_set_new(all, thinking[i], json_boolean(o->reasoning == REASONING_ON));
+    return rc;
+}
+
+int chat_template_globals(const struct options *o, char **json, struct error *e)
+{
+    const char *given = o->chat_template_kwargs && *o->chat_template_kwargs
+                            ? o->chat_template_kwargs
+                            : NULL;
+    json_t *all;
+    char *text = NULL;
+
+    *json = NULL;
+    if (!given && o->reasoning == REASONING_AUTO)
+        return 0;
+    all = given ? json_read(given, strlen(given), "--chat-template-kwargs", e) : json_object();
+    if (given && !all)
+        return e->code = ERR_USAGE;
+    if (all && !json_is_object(all)) {
+        json_decref(all);
+        return error_set(
+            e, ERR_USAGE,
+            "--chat-template-kwargs: no JSON object; write {\"enable_thinking\": false}");
+    }
+    if (all && (o->reasoning == REASONING_AUTO || add_reasoning(o, all) == 0))
+        text = json_dumps(all, JSON_COMPACT);
+    *json = text ? mem_string(text) : NULL;
+    free(text);
+    json_decref(all);
+    return *json ? 0 : error_set(e, ERR_MEMORY, "out of memory for the chat template's values");
+}
+
 int engine_setup_init(const struct options *o, struct engine_setup *s, struct error *e)
 {
     uint64_t available = fit_available();
@@ -174,6 +217,8 @@ int engine_setup_init(const struct options *o, struct engine_setup *s, struct er
     s->chat_template_file = mem_string(o->chat_template_file);
     s->config.device_selector = s->device;
     s->config.chat_template_file = s->chat_template_file;
+    rc = chat_template_globals(o, &s->template_globals, e);
+    s->config.chat_template_globals = s->template_globals;
     if (!s->device != !o->device || !s->chat_template_file != !o->chat_template_file)
         rc = error_set(e, ERR_MEMORY, "out of memory");
     if (rc < 0 || (rc = placement_request_init(&s->request, o, s->config.cache_dir, e)) < 0)
@@ -186,7 +231,8 @@ void engine_setup_release(struct engine_setup *s)
     placement_request_release(&s->request);
     mem_free(s->device);
     mem_free(s->chat_template_file);
-    s->device = s->chat_template_file = NULL;
+    mem_free(s->template_globals);
+    s->device = s->chat_template_file = s->template_globals = NULL;
 }
 
 int engine_setup_prepare(const struct options *o, struct engine_setup *s, bool progress,

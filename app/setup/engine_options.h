@@ -16,7 +16,7 @@ struct engine_setup {
     struct engine_config config;
     struct placement_request request; /* config.opened_ctx */
     char model_path[PATH_MAX], kernels[16], chat_template[32];
-    char *device, *chat_template_file;
+    char *device, *chat_template_file, *template_globals;
 };
 
 /* The options as the engine's settings; no model is looked at beyond its path. Nothing is to be
@@ -31,8 +31,13 @@ void engine_setup_release(struct engine_setup *s);
 int engine_setup_open(const struct options *o, struct engine **out, struct error *e);
 /* Sampling as the options say; a seed of -1 is drawn here. */
 void sampling_from_options(const struct options *o, struct sampling *s);
+/* The words of --reasoning, in the table's order. */
+enum { REASONING_AUTO, REASONING_ON, REASONING_OFF };
 /* The word of --chat-template; NULL: the model's own template. */
 const char *chat_template_word(const struct options *o, char *word, size_t size);
+/* What the options give the chat template by name (--chat-template-kwargs, --reasoning): JSON,
+ * mem_*; NULL: nothing. */
+int chat_template_globals(const struct options *o, char **json, struct error *e);
 /* Tokens a second to ask of the engine: a model's own pace counts in a chat only. */
 double pace_from_options(const struct options *o, bool chat);
 

@@ -1,6 +1,9 @@
 /* See remarks.h. */
 #include "app/setup/remarks.h"
 
+#include "app/setup/engine_options.h"
+#include "engine/text/chat_template.h"
+
 #include <stdio.h>
 
 #define WARM 2.0  /* temperature above which what is drawn is noise */
@@ -46,6 +49,10 @@ void remarks_each(const struct options *o, const struct engine_info *info,
     for (int i = 0; i < OPTION_COUNT; i++)
         if (remark_option(o, &option_table[i], line, sizeof line))
             line_fn(ctx, line);
+    if (o->reasoning != REASONING_AUTO && info->chat &&
+        !chat_template_asks(info->chat, "enable_thinking") &&
+        !chat_template_asks(info->chat, "thinking"))
+        line_fn(ctx, "--reasoning does nothing here: the model's chat template has no such switch");
     if (trained <= 0 || info->context <= trained)
         return;
     snprintf(line, sizeof line,

@@ -34,6 +34,8 @@ struct engine_config {
      * model's */
     const char *chat_template;
     const char *chat_template_file; /* the same from a file; NULL: none */
+    /* a JSON object: what the template finds by name; NULL: nothing more */
+    const char *chat_template_globals;
     /* a chat template that cannot be used is no error until a turn wants it */
     bool chat_optional;
     bool no_tokenizer;   /* a model without one is no error: ids only (golden checks) */

@@ -82,12 +82,16 @@ static bool loading_ended(void *ctx)
 static int load_tokenizer(struct engine *g, struct error *e)
 {
     struct stop stop = {loading_ended, &g->config};
-    struct chat_template_options o = {g->config.chat_template, g->config.chat_template_file, &stop};
+    struct chat_template_options o = {.name = g->config.chat_template,
+                                      .file = g->config.chat_template_file,
+                                      .globals = g->config.chat_template_globals,
+                                      .stop = &stop};
     int rc = tokenizer_load(&g->tokenizer, g->model->file, e);
 
     if (rc == 0)
         rc = chat_template_load(&g->chat, g->model->file, g->tokenizer, &o, e);
-    g->config.chat_template = g->config.chat_template_file = NULL; /* the caller's */
+    /* the caller's */
+    g->config.chat_template = g->config.chat_template_file = g->config.chat_template_globals = NULL;
     if (rc == ERR_MODEL && g->tokenizer && g->config.chat_optional) {
         g->chat_error = *e;
         rc = 0;

@@ -26,9 +26,12 @@ enum { VARIABLE_BOS, VARIABLE_EOS, VARIABLE_UNK, VARIABLE_PAD, VARIABLE_COUNT };
 
 struct chat_template {
     struct jinja *jinja;
+    char *source; /* NULL: the model has none */
     const struct tokenizer *tokenizer;
     char *tokens[VARIABLE_COUNT];
     struct jinja_variable variables[VARIABLE_COUNT];
+    json_t *globals; /* NULL: none; never changed once it is read */
+    time_t now;
     char notice[320];
 };
 
@@ -38,6 +41,11 @@ static const char *const variable_names[VARIABLE_COUNT] = {"bos_token", "eos_tok
 const char *chat_template_notice(const struct chat_template *c)
 {
     return c->notice[0] ? c->notice : NULL;
+}
+
+bool chat_template_asks(const struct chat_template *c, const char *name)
+{
+    return c->source && strstr(c->source, name) != NULL;
 }
 
 /* "bos_token": "<s>" or {"content": "<s>", ...} */
@@ -206,6 +214,25 @@ static int find_source(struct chat_template *c, const struct weight_file *f,
     return o->file ? find_in_file(s, o->file, e) : find_format(s, o->name, e);
 }
 
+static int read_globals(struct chat_template *c, const char *text, struct error *e)
+{
+    json_error_t where;
+
+    if (!text)
+        return 0;
+    c->globals = json_loads(text, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
+    if (!c->globals)
+        return error_set(e, ERR_USAGE,
+                         "the chat template's values are no JSON (line %d, column %d): %.120s; "
+                         "write {\"enable_thinking\": false}",
+                         where.line, where.column, where.text);
+    if (!json_is_object(c->globals))
+        return error_set(e, ERR_USAGE,
+                         "the chat template's values are no JSON object; write "
+                         "{\"enable_thinking\": false}");
+    return 0;
+}
+
 static int use(struct chat_template *c, const struct source *s, const struct stop *stop,
                struct error *e)
 {
@@ -241,7 +268,10 @@ int chat_template_load(struct chat_template **out, const struct weight_file *f,
     c->tokenizer = t;
     for (int i = 0; i < VARIABLE_COUNT; i++)
         c->variables[i] = (struct jinja_variable){variable_names[i], NULL, 0};
-    status = find_source(c, f, o, &s, &why, e);
+    c->now = o ? o->now : 0;
+    status = read_globals(c, o ? o->globals : NULL, e);
+    if (status == 0)
+        status = find_source(c, f, o, &s, &why, e);
     if (status == 0 && s.text)
         status = use(c, &s, o ? o->stop : NULL, e);
     else if (status == 0) {
@@ -250,7 +280,7 @@ int chat_template_load(struct chat_template **out, const struct weight_file *f,
                  why.code ? ": " : "", why.code ? why.text : "");
         status = jinja_parse(&c->jinja, formats[0].text, strlen(formats[0].text), e);
     }
-    mem_free(s.text);
+    c->source = s.text;
     if (status < 0) {
         chat_template_free(c);
         return status;
@@ -266,6 +296,8 @@ void chat_template_free(struct chat_template *c)
     jinja_free(c->jinja);
     for (int i = 0; i < VARIABLE_COUNT; i++)
         mem_free(c->tokens[i]);
+    json_decref(c->globals);
+    mem_free(c->source);
     mem_free(c);
 }
 
@@ -273,7 +305,8 @@ static int render(const struct chat_template *c, const struct message *m, size_t
                   bool add_generation_prompt, const struct stop *stop,
                   const struct jinja_output *out, struct error *e)
 {
-    struct jinja_input in = {m, n, add_generation_prompt, c->variables, VARIABLE_COUNT, stop};
+    struct jinja_input in = {
+        m, n, add_generation_prompt, c->variables, VARIABLE_COUNT, stop, c->globals, c->now};
 
     return jinja_render(c->jinja, &in, out, e);
 }

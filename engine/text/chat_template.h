@@ -16,18 +16,23 @@ struct chat_template;
 struct chat_template_options {
     /* a built-in format instead of the model's template (engine/text/chat_formats.h), */
     const char *name;
-    const char *file;        /* or a file's template; it goes before name */
+    const char *file; /* or a file's template; it goes before name */
+    /* a JSON object whose members the template finds by name: {"enable_thinking": false} */
+    const char *globals;
+    time_t now;              /* what it takes for the present; 0: the clock */
     const struct stop *stop; /* who may end the first rendering */
 };
 
-/* ERR_MODEL: the template cannot be used, with the remedy; ERR_IO: the file; ERR_USAGE: the name;
- * ERR_CANCELLED, ERR_MEMORY. o may be NULL. */
+/* ERR_MODEL: the template cannot be used, with the remedy; ERR_IO: the file; ERR_USAGE: the name or
+ * the globals; ERR_CANCELLED, ERR_MEMORY. o may be NULL. */
 int chat_template_load(struct chat_template **out, const struct weight_file *f,
                        const struct tokenizer *t, const struct chat_template_options *o,
                        struct error *e);
 void chat_template_free(struct chat_template *c);
 /* NULL: the model's own template runs, or the one asked for; else one line: the model has none. */
 const char *chat_template_notice(const struct chat_template *c);
+/* Does the template ask for a value of this name ("enable_thinking")? */
+bool chat_template_asks(const struct chat_template *c, const char *name);
 /* Rendered text as the reference gives it (tests, --print-prompt). mem_* memory. */
 int chat_template_render(const struct chat_template *c, const struct message *m, size_t n,
                          bool add_generation_prompt, const struct stop *stop, char **text,

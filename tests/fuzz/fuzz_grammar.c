@@ -341,7 +341,7 @@ static void run(const struct strbuf *source)
         fprintf(stderr, "%s\n%s\n", source->data, e.text);
         abort(); /* what is written here has to parse */
     }
-    if (jinja_render(j, &(struct jinja_input){m, 4, true, v, 2, NULL},
+    if (jinja_render(j, &(struct jinja_input){m, 4, true, v, 2, NULL, NULL, 0},
                      &(struct jinja_output){&text, &mask, begins}, &e) == 0 &&
         text.len != mask.len)
         abort();

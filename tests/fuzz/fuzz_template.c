@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     for (size_t n = 0; n <= 4; n += 2)
-        if (jinja_render(j, &(struct jinja_input){m, n, n < 4, v, 2, NULL},
+        if (jinja_render(j, &(struct jinja_input){m, n, n < 4, v, 2, NULL, NULL, 0},
                          &(struct jinja_output){&text, &mask, begins}, &e) == 0 &&
             text.len != mask.len)
             abort();

@@ -465,7 +465,7 @@ struct value function_call(struct arena *a, int function, const struct arguments
             jinja_fail(a, ERR_INPUT, "strftime_now needs a short format");
         memcpy(format, s.s, s.len);
         format[s.len] = 0;
-        now = time(NULL);
+        now = a->now ? a->now : time(NULL);
         localtime_r(&now, &tm);
         builder_text(a, &b, text, strftime(text, sizeof text, format, &tm), 0);
         return value_str(builder_str(&b));

@@ -25,6 +25,7 @@ struct arena {
     bool parsing;
     unsigned charges; /* so far: `stop` is asked now and then */
     const struct stop *stop;
+    time_t now; /* 0: ask the clock */
     jmp_buf *jump;
     struct error *e;
 };
@@ -224,6 +225,8 @@ bool value_contains(struct arena *a, struct value in, struct value x);
 struct str value_text(struct arena *a, struct value v);
 void value_json(struct arena *a, struct builder *b, struct value v, int indent, int level);
 const char *value_kind(struct value v);
+/* Copied; text of it is frame. */
+struct value value_from_json(struct arena *a, const json_t *json);
 /* What a for loop walks over: lists, keys of a dict, characters of a string. */
 struct list *value_items(struct arena *a, struct value v);
 /* a dict's items() */

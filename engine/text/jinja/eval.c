@@ -333,6 +333,14 @@ static struct value message_value(struct arena *a, const struct message *m, size
     return v;
 }
 
+static void bind_globals(struct run *r, const json_t *globals)
+{
+    struct value all = value_from_json(r->a, globals);
+
+    for (size_t i = 0; all.type == V_DICT && i < all.dict->n; i++)
+        bind_name(r, r->root, all.dict->p[i].key, all.dict->p[i].value);
+}
+
 static void bind_input(struct run *r, const struct jinja_input *in)
 {
     struct value messages = list_new(r->a);
@@ -349,6 +357,7 @@ static void bind_input(struct run *r, const struct jinja_input *in)
         if (v->text)
             bind_name(r, r->root, str_of(v->name), value_str((struct str){v->text, NULL, v->len}));
     }
+    bind_globals(r, in->globals);
 }
 
 int jinja_render(const struct jinja *j, const struct jinja_input *in, const struct jinja_output *to,
@@ -357,7 +366,7 @@ int jinja_render(const struct jinja *j, const struct jinja_input *in, const stru
     struct strbuf *text = to->text, *mask = to->mask;
     jmp_buf jump;
     size_t total = 0;
-    struct arena a = {.line = 1, .jump = &jump, .e = e, .stop = in->stop};
+    struct arena a = {.line = 1, .jump = &jump, .e = e, .stop = in->stop, .now = in->now};
     struct scope root = {0};
     struct builder out = {0};
     struct run r = {&a, &root, &out, to->begins};

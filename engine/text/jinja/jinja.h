@@ -14,8 +14,10 @@
 #include "engine/base/message.h"
 #include "engine/base/stop.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <time.h>
 
 #define JINJA_TEMPLATE_MAX ((size_t)1 << 20) /* bytes */
 
@@ -27,7 +29,8 @@ struct jinja_variable {
 };
 
 /* What a rendering gets: messages, what the template finds by name, and who may end it (NULL:
- * nobody). */
+ * nobody). globals: a JSON object whose members the template finds by name too (NULL: none), read
+ * alone: "enable_thinking", "tools". now: what strftime_now takes for the present; 0: the clock. */
 struct jinja_input {
     const struct message *messages;
     size_t n_messages;
@@ -35,6 +38,8 @@ struct jinja_input {
     const struct jinja_variable *variables;
     size_t n_variables;
     const struct stop *stop;
+    const json_t *globals;
+    time_t now;
 };
 
 /* What it gives. mask (may be NULL): one byte for each byte of text, 0 for the frame, 1 + i % 255
