@@ -2,6 +2,7 @@
  * line and an exit code. */
 #include "app/bench/args.h"
 #include "app/options/config.h"
+#include "app/setup/recommended.h"
 #include "app/common/crash.h"
 #include "app/devices.h"
 #include "app/modes.h"
@@ -87,7 +88,8 @@ static int read_options(struct options *o, int argc, char **argv, struct error *
     warn_of_unused();
     if (paths_model(o->model, model, sizeof model, &ignored) < 0)
         return 0; /* a mode that needs the model says so itself */
-    return config_read_model(o, model, e);
+    rc = recommended_read(o, model, e);
+    return rc < 0 ? rc : config_read_model(o, model, e);
 }
 
 /* What was printed must have arrived: a full disk behind stdout shows here at the latest. */

@@ -1,8 +1,10 @@
 /* app/config: YAML files of settings, and what is said about wrong ones. */
 #include "app/options/config.h"
 #include "app/headless/documents.h"
+#include "app/setup/recommended.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
+#include "engine/file/gguf_write.h"
 #include "tests/support.h"
 
 #include <stdlib.h>
@@ -292,6 +294,64 @@ START_TEST(every_allocation_may_fail)
 }
 END_TEST
 
+static void check_origin(enum option_id id, const char *want)
+{
+    char where[200];
+
+    option_origin_text(&o, &option_table[id], where, sizeof where);
+    ck_assert_str_eq(where, want);
+}
+
+/* What the model's folder recommends is weaker than a file; what is out of range is left out. */
+START_TEST(a_folder_recommends)
+{
+    char folder[200], path[256];
+
+    snprintf(folder, sizeof folder, "%s/recommends", support_tmpdir());
+    ck_assert_int_eq(file_make_folders(folder, &e), 0);
+    snprintf(path, sizeof path, "%s/generation_config.json", folder);
+    write_file(path, "{\"do_sample\": true, \"temperature\": 0.6, \"top_k\": 20, \"top_p\": 7, "
+                     "\"min_p\": \"much\", \"repetition_penalty\": 1.05}");
+    ck_assert_int_eq(read_text("top-k: 9\n"), 0);
+    ck_assert_msg(recommended_read(&o, folder, &e) == 0, "%s", e.text);
+    ck_assert_double_eq(o.temp, 0.6);
+    check_origin(OPTION_ID_temp, "recommended by the model generation_config.json:temperature");
+    ck_assert_int_eq(o.top_k, 9);
+    ck_assert_double_eq(o.top_p, 0.95);
+    ck_assert_double_eq(o.min_p, 0.05);
+    ck_assert_double_eq(o.repeat_penalty, 1.05);
+    write_file(path, "{\"do_sample\": false, \"temperature\": 0.6}");
+    ck_assert_int_eq(recommended_read(&o, folder, &e), 0);
+    ck_assert_double_eq(o.temp, 0);
+    write_file(path, "{\"temperature\": ");
+    ck_assert_int_eq(recommended_read(&o, folder, &e), 0);
+    ck_assert_int_eq(recommended_read(&o, "/nowhere", &e), 0);
+}
+END_TEST
+
+START_TEST(a_gguf_file_recommends)
+{
+    struct gguf_writer *w;
+    char path[200];
+
+    snprintf(path, sizeof path, "%s/recommends.gguf", support_tmpdir());
+    ck_assert_int_eq(gguf_write_open(&w, path, &e), 0);
+    gguf_put_string(w, "general.architecture", "phimoe", 6);
+    gguf_put_f32(w, "general.sampling.temp", 0.3f);
+    gguf_put_u32(w, "general.sampling.top_k", 64);
+    gguf_put_u32(w, "general.sampling.penalty_last_n", 32);
+    ck_assert_int_eq(gguf_write_begin(w, &e), 0);
+    ck_assert_int_eq(gguf_write_sync(w, &e), 0);
+    ck_assert_int_eq(gguf_write_finish(w, &e), 0);
+    ck_assert_int_eq(recommended_read(&o, path, &e), 0);
+    ck_assert_double_eq(o.temp, 0.3);
+    ck_assert_int_eq(o.top_k, 64);
+    ck_assert_int_eq(o.repeat_last_n, 32);
+    check_origin(OPTION_ID_top_k, "recommended by the model general.sampling.top_k");
+    check_origin(OPTION_ID_top_p, "default");
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("config");
@@ -307,6 +367,8 @@ static Suite *suite(void)
     tcase_add_test(t, files);
     tcase_add_test(t, places_and_their_order);
     tcase_add_test(t, settings_beside_a_model);
+    tcase_add_test(t, a_folder_recommends);
+    tcase_add_test(t, a_gguf_file_recommends);
     tcase_add_test(t, default_yaml_is_the_default);
     tcase_add_test(t, printed_configuration_reads_back);
     tcase_add_test(t, every_allocation_may_fail);

@@ -620,8 +620,10 @@ bool option_is_set(const struct options *o, enum option_id id)
 void option_origin_text(const struct options *o, const struct option *option, char *out,
                         size_t size)
 {
-    static const char *const words[] = {"default",     "model settings", "site file", "file",
-                                        "environment", "flag",           "chat"};
+    static const char *const words[] = {"default",        "recommended by the model",
+                                        "model settings", "site file",
+                                        "file",           "environment",
+                                        "flag",           "chat"};
     size_t id = option_id_of(option);
     const char *where = o->origin[id].where;
 

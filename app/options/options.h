@@ -9,9 +9,9 @@
  * and completions agree; tests/check_docs.c insists). To add a MODE (something moetop does instead
  * of chatting) write the row of its flag and one row in app/modes.c.
  *
- * Precedence: flag > environment > configuration file > the model's own settings > default. Every
- * value remembers where it came from, and a weaker source never overwrites a stronger one, so the
- * sources may be read in any order. */
+ * Precedence: flag > environment > configuration file > the settings beside the model
+ * > what the model's own file recommends > default. Every value remembers where it came from, and a
+ * weaker source never overwrites a stronger one, so the sources may be read in any order. */
 #ifndef APP_OPTIONS_OPTIONS_H
 #define APP_OPTIONS_OPTIONS_H
 
@@ -89,6 +89,7 @@ enum option_group {
 /* Weakest first. */
 enum option_origin {
     ORIGIN_DEFAULT,
+    ORIGIN_RECOMMENDED, /* by whoever made the model: app/setup/recommended.h */
     ORIGIN_MODEL,
     ORIGIN_SITE,
     ORIGIN_CONFIG,
