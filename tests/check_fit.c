@@ -77,6 +77,52 @@ START_TEST(the_table_is_what_opening_takes)
 }
 END_TEST
 
+/* A copy of a checkpoint that says it was trained with 131072 tokens. */
+static const char *long_model(void)
+{
+    static char folder[300];
+    char command[1200];
+
+    snprintf(folder, sizeof folder, "%s/long", support_tmpdir());
+    snprintf(command, sizeof command,
+             "cp -r '%s' '%s' && sed -i 's/\"max_position_embeddings\": [0-9]*/"
+             "\"max_position_embeddings\": 131072/' '%s/config.json'",
+             support_path("golden/families/qwen3_moe"), folder, folder);
+    ck_assert_int_eq(system(command), 0);
+    return folder;
+}
+
+/* The context that nobody asks for: as trained, halved while it would take more than half of what
+ * the weights leave; and its rotary tables are not computed before they are used. */
+START_TEST(the_context_follows_the_memory)
+{
+    struct engine_config c = {
+        .model_path = long_model(), .convert = -1, .n_threads = 1, .no_tokenizer = true};
+    struct fit f;
+    int last = 0;
+
+    ck_assert_msg(fit_measure(&c, &f, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(f.context, 4096);
+    ck_assert_int_eq(f.context_max, 131072);
+    for (c.memory = (uint64_t)4 << 20; last < 131072; c.memory *= 2) {
+        uint64_t weights = f.weights.packed + f.weights.mapped;
+
+        ck_assert_msg(fit_measure(&c, &f, &e) == 0, "%s", e.text);
+        ck_assert_int_ge(f.context, last);
+        ck_assert(f.context == 4096 || f.kv <= (c.memory - weights) / 2);
+        ck_assert(131072 % f.context == 0);
+        ck_assert_uint_lt(c.memory, (uint64_t)1 << 40);
+        last = f.context;
+    }
+    c.sessions = 64;
+    ck_assert_msg(fit_measure(&c, &f, &e) == 0, "%s", e.text);
+    ck_assert_int_lt(f.context, 131072);
+    c.context = 777;
+    ck_assert_msg(fit_measure(&c, &f, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(f.context, 777);
+}
+END_TEST
+
 /* A context of sixteen million tokens fits no machine: refused, with a context that does fit and
  * the flag that overrides. */
 START_TEST(too_much_is_refused_with_a_remedy_that_works)
@@ -333,6 +379,7 @@ static Suite *suite(void)
     TCase *t = tcase_create("fit");
 
     tcase_add_loop_test(t, the_table_is_what_opening_takes, 0, sizeof cases / sizeof *cases);
+    tcase_add_test(t, the_context_follows_the_memory);
     tcase_add_test(t, too_much_is_refused_with_a_remedy_that_works);
     tcase_add_test(t, the_table_prints_every_row);
     tcase_add_loop_test(t, the_devices_share_is_what_it_holds, 0, 7);

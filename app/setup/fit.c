@@ -161,7 +161,7 @@ static int make_plan(const struct engine_config *c, const char *place, const str
     if (plan_file_find(place, path, sizeof path))
         return plan_file_read(plan, path, &shape, e);
     if ((rc = planner_parse(&spec, place, e)) < 0 ||
-        (rc = cost_model_new(&costs, m, engine_positions(c, &m->hp), c->kv_k, c->kv_v, e)) < 0)
+        (rc = cost_model_new(&costs, m, engine_positions(c, m), c->kv_k, c->kv_v, e)) < 0)
         return rc;
     cost_model_found(costs, 1, info);
     rc = planner_run(&spec, cost_model_input(costs), plan, note, e);

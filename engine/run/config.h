@@ -16,7 +16,9 @@ struct chat_template;
 
 struct engine_config {
     const char *model_path;
-    int context; /* 0: the trained context, at most 4096 */
+    /* 0: the trained context, halved until half of the memory that the weights leave holds it; at
+     * most 4096 where `memory` is not known */
+    int context;
     /* how many sessions will be open at a time, for the footprint and for planners; 0: one */
     int sessions;
     int n_threads;     /* 0: physical cores */

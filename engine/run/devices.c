@@ -115,6 +115,7 @@ bool devices_seek(struct engine *g, bool named)
         (selector && strcmp(selector, "none") == 0))
         return true;
     g->devices_sought = 1 + named;
+    rope_reach(&g->rope, g->info.context); /* a device takes a copy */
     if (g->busy && devices_async_start(g, named, NULL) == 0)
         return false;
     n = devices_open(g, named, g->n_devices, found, DEVICE_MAX, why, sizeof why);

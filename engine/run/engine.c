@@ -24,7 +24,7 @@ static int go_on(const struct engine *g, struct error *e)
 static int check_config(struct engine *g, struct error *e)
 {
     struct engine_footprint n;
-    int rc = engine_resolve(&g->config, &g->model->hp, &n, e);
+    int rc = engine_resolve(&g->config, g->model, &n, e);
 
     g->info.context = n.context;
     g->info.ubatch = n.ubatch;

@@ -23,7 +23,7 @@ int engine_footprint(const struct engine_config *c, const struct model *inspecte
 
 /* KV positions that the sessions of c hold together, at most: what a layer's attention takes room
  * for on a device. */
-int engine_positions(const struct engine_config *c, const struct hparams *hp);
+int engine_positions(const struct engine_config *c, const struct model *m);
 
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e);
 void engine_close(struct engine *g);

@@ -8,14 +8,40 @@
 
 #include <limits.h>
 
-int engine_resolve(const struct engine_config *c, const struct hparams *hp,
+/* What a position more takes on the host, with the tables that grow with it. */
+static uint64_t position_bytes(const struct engine_config *c, const struct hparams *hp)
+{
+    uint64_t rows = 0, sessions = c->sessions > 1 ? (uint64_t)c->sessions : 1;
+
+    for (int l = 0; l < hp->n_layers; l++)
+        rows += state_size(&hparams_layer(hp, l)->mixer, c->kv_k, c->kv_v).token_bytes;
+    return sessions *
+               (rows + history_footprint(hp, ENGINE_DEFAULT_CONTEXT) / ENGINE_DEFAULT_CONTEXT) +
+           rope_footprint(hp, hp->context_max) / (uint64_t)hp->context_max + 1;
+}
+
+/* The context nobody asked for: what the model was trained with, halved until it takes at most half
+ * of the memory that the weights leave. */
+static int default_context(const struct engine_config *c, const struct model *m)
+{
+    uint64_t weights = m->packed_bytes + m->mapped_bytes,
+             room = c->memory > weights ? (c->memory - weights) / 2 : 0,
+             most = room / position_bytes(c, &m->hp);
+    int n = m->hp.context_max;
+
+    while (n > ENGINE_DEFAULT_CONTEXT && (uint64_t)n > most)
+        n = n / 2 > ENGINE_DEFAULT_CONTEXT ? n / 2 : ENGINE_DEFAULT_CONTEXT;
+    return n;
+}
+
+int engine_resolve(const struct engine_config *c, const struct model *m,
                    struct engine_footprint *out, struct error *e)
 {
+    const struct hparams *hp = &m->hp;
+
     *out = (struct engine_footprint){0};
     out->n_threads = c->n_threads > 0 ? c->n_threads : topology_default_threads();
-    out->context = c->context                                 ? c->context
-                   : hp->context_max < ENGINE_DEFAULT_CONTEXT ? hp->context_max
-                                                              : ENGINE_DEFAULT_CONTEXT;
+    out->context = c->context ? c->context : default_context(c, m);
     out->ubatch = c->ubatch ? c->ubatch : ENGINE_DEFAULT_UBATCH;
     if (c->batch && c->batch < out->ubatch)
         out->ubatch = c->batch;
@@ -43,11 +69,11 @@ size_t session_footprint(const struct hparams *hp, int context, int sessions)
            (n > 1 ? n * vocab * sizeof(float) : 0);
 }
 
-int engine_positions(const struct engine_config *c, const struct hparams *hp)
+int engine_positions(const struct engine_config *c, const struct model *m)
 {
     struct engine_footprint f;
     struct error ignored;
-    int64_t n = engine_resolve(c, hp, &f, &ignored) < 0 ? 0 : f.context;
+    int64_t n = engine_resolve(c, m, &f, &ignored) < 0 ? 0 : f.context;
 
     n *= c->sessions > 1 ? c->sessions : 1;
     return n < INT_MAX ? (int)n : INT_MAX;
@@ -60,7 +86,7 @@ int engine_footprint(const struct engine_config *c, const struct model *inspecte
     uint64_t device_scratch;
     int rc;
 
-    if ((rc = engine_resolve(c, hp, out, e)) < 0)
+    if ((rc = engine_resolve(c, inspected, out, e)) < 0)
         return rc;
     {
         struct device_config d = {.model = inspected,

@@ -304,11 +304,11 @@ void metrics_refresh(struct engine *g);
 
 /* footprint.c: context, chunk and threads as the configuration and the model give them. ERR_USAGE.
  */
-#define ENGINE_DEFAULT_CONTEXT 4096
+#define ENGINE_DEFAULT_CONTEXT 4096 /* where memory is not known, or short */
 #define ENGINE_DEFAULT_UBATCH 512
 /* What so many sessions keep on the host beside their rows. */
 size_t session_footprint(const struct hparams *hp, int context, int sessions);
-int engine_resolve(const struct engine_config *c, const struct hparams *hp,
+int engine_resolve(const struct engine_config *c, const struct model *m,
                    struct engine_footprint *out, struct error *e);
 
 #endif

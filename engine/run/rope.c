@@ -8,21 +8,39 @@
 #include <math.h>
 #include <string.h>
 
-static void fill(float *cosines, float *sines, const struct hparams *hp, int context,
-                 const float *factors, double mscale)
+#define STEP 256 /* positions that are computed together */
+
+/* Rows from .. end - 1 of one table. */
+static void fill(const struct rope *r, enum rope_variant v, int from, int end)
 {
-    int pairs = hp->common.mixer.rope_dims / 2;
+    const struct hparams *hp = r->hp;
+    const float *factors = v == ROPE_LONG ? hp->long_factor : hp->short_factor;
+    double mscale = v == ROPE_LONG ? hp->long_mscale : hp->short_mscale;
 
-    for (int i = 0; i < pairs; i++) {
+    for (int i = 0; i < r->pairs; i++) {
         double factor = factors ? (double)factors[i] : 1.0;
-        double frequency = 1.0 / (factor * pow((double)hp->rope_theta,
-                                               2.0 * i / hp->common.mixer.rope_dims));
+        double frequency = 1.0 / (factor * pow((double)hp->rope_theta, i / (double)r->pairs));
 
-        for (int p = 0; p < context; p++) {
-            cosines[(size_t)p * (size_t)pairs + (size_t)i] = (float)(cos(p * frequency) * mscale);
-            sines[(size_t)p * (size_t)pairs + (size_t)i] = (float)(sin(p * frequency) * mscale);
+        for (int p = from; p < end; p++) {
+            size_t at = (size_t)p * (size_t)r->pairs + (size_t)i;
+
+            r->cos[v][at] = (float)(cos(p * frequency) * mscale);
+            r->sin[v][at] = (float)(sin(p * frequency) * mscale);
         }
     }
+}
+
+void rope_reach(struct rope *r, int end)
+{
+    int to = (end + STEP - 1) / STEP * STEP;
+
+    assert(end <= r->context);
+    if (end <= r->filled)
+        return;
+    to = to < r->context ? to : r->context;
+    for (int v = 0; v < ROPE_VARIANTS && r->cos[v]; v++)
+        fill(r, (enum rope_variant)v, r->filled, to);
+    r->filled = to;
 }
 
 int rope_variants(const struct hparams *hp, int context)
@@ -43,13 +61,11 @@ int rope_init(struct rope *r, const struct hparams *hp, int context, struct erro
 
     assert(context > 0 && hp->common.mixer.rope_dims % 2 == 0);
     memset(r, 0, sizeof *r);
+    r->hp = hp;
     r->context = context;
     r->pairs = hp->common.mixer.rope_dims / 2;
     r->original_context = hp->original_context;
     for (int v = 0; v < variants; v++) {
-        const float *factors = v == ROPE_LONG ? hp->long_factor : hp->short_factor;
-        double mscale = v == ROPE_LONG ? hp->long_mscale : hp->short_mscale;
-
         r->cos[v] = mem_pages(n * sizeof(float));
         r->sin[v] = mem_pages(n * sizeof(float));
         if (!r->cos[v] || !r->sin[v]) {
@@ -60,7 +76,6 @@ int rope_init(struct rope *r, const struct hparams *hp, int context, struct erro
                 context);
         }
         r->bytes += 2 * n * sizeof(float);
-        fill(r->cos[v], r->sin[v], hp, context, factors, mscale);
     }
     return 0;
 }

@@ -297,6 +297,8 @@ int session_pass(struct engine *g, int n, bool *again, struct error *e)
         g->pass.spans[i] = (struct span){s->number, s->n_tokens, parts[i].rows, (int)s->variant};
         g->pass.ids[i] = s->tokens + s->n_tokens;
     }
+    for (int i = 0; i < n; i++)
+        rope_reach(&g->rope, g->pass.spans[i].pos + g->pass.spans[i].rows);
     forward_placed(f, g->in_force, g->n_devices);
     g->trace.token = parts->session->n_tokens;
     if ((rc = forward_rows(f, g->pass.spans, g->pass.ids, n, e)) == 0)
