@@ -13,7 +13,7 @@
 
 bool memory_expert_alike(const struct expert_weights *x)
 {
-    return x->gate.type == x->up.type &&
+    return x->gate.bytes && x->gate.type == x->up.type &&
            dtype_is_quantised(x->gate.type) == dtype_is_quantised(x->down.type);
 }
 
@@ -272,10 +272,10 @@ static int kv_take(struct device *d, struct block *b, int session, struct error 
     int layer = (int)(b - d->attention), n = memory_kv_values(d, layer);
     struct kv_buffers *kv = &b->kv[session];
 
-    if (memory_buffer(d, kv_type_bytes(c->kv_k, n) * (size_t)d->stride, &kv->k, "the KV cache",
-                      e) < 0 ||
-        memory_buffer(d, kv_type_bytes(c->kv_v, n) * (size_t)d->stride, &kv->v, "the KV cache",
-                      e) < 0) {
+    if (memory_buffer(d, kv_type_bytes(c->kv_k, n) * (size_t)d->stride, &kv->k, "the KV cache", e) <
+            0 ||
+        memory_buffer(d, kv_type_bytes(c->kv_v, n) * (size_t)d->stride, &kv->v, "the KV cache", e) <
+            0) {
         kv_release(kv);
         return ERR_DEVICE;
     }

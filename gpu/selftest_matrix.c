@@ -217,8 +217,11 @@ static int take_mid(struct expert_test *t, bool *right)
 
 static int gate_up_right(struct expert_test *t, bool *right)
 {
+    static const struct ffn_shape silu = {.activation = ACTIVATION_SILU};
+
     for (int i = 0; i < t->rows; i++)
-        if (reference_gate_up(&t->w, t->x + t->entry[i].row * t->hidden, t->mid + i * t->ffn) < 0)
+        if (reference_gate_up(&silu, &t->w, t->x + t->entry[i].row * t->hidden,
+                              t->mid + i * t->ffn) < 0)
             return error_set(t->b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
     return t->w.gate.width
                ? selftest_same_quantised(t->b, &t->b->d->mq, t->mid, t->rows, t->ffn, right)

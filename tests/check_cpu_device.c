@@ -180,8 +180,9 @@ static float *forward(const struct setup *s, int n)
                               .rope_sin = {t->rope_sin}};
     float *logits = calloc((size_t)n * (size_t)hp->n_vocab, 4),
           *x = calloc((size_t)n * (size_t)hp->hidden, 4);
-    int *experts = calloc((size_t)(hp->n_layers * n * 2), sizeof(int));
-    float *weights = calloc((size_t)(hp->n_layers * n * 2), 4);
+    size_t choices = (size_t)(hp->n_layers * n * hp->n_experts_used);
+    int *experts = calloc(choices, sizeof(int));
+    float *weights = calloc(choices, 4);
     unsigned seed = 99;
     atomic_int over = 0;
     struct device *dev;
@@ -564,6 +565,40 @@ START_TEST(test_same_bits_of_other_widths)
 }
 END_TEST
 
+/* Gated heads, no positions, no gates in experts: the work is cut in yet other ways. */
+#define EXTRA_FFN(word)                                              \
+    .ffn = {.experts = 6,                                            \
+            .used = 2,                                               \
+            .width = 96,                                             \
+            .activation = word,                                      \
+            .router = {.kind = ROUTER_SOFTMAX, .normalised = true}}, \
+    .norms = {.kind = NORM_RMS, .eps = 1e-5f, .before = true}
+static const struct layer_shape extra_layers[] = {
+    {.mixer = {.heads = 4,
+               .kv_heads = 2,
+               .key_dim = 32,
+               .rope_dims = 32,
+               .qk_norm = QK_NORM_HEAD,
+               .gated = true},
+     EXTRA_FFN(ACTIVATION_RELU2)},
+    {.mixer = {.heads = 4, .kv_heads = 1, .key_dim = 40, .rope = ROPE_NONE, .gated = true},
+     EXTRA_FFN(ACTIVATION_GELU)},
+    {.mixer = {.heads = 4, .kv_heads = 2, .key_dim = 32, .rope_dims = 32},
+     EXTRA_FFN(ACTIVATION_GELU_PLAIN)},
+};
+
+START_TEST(test_same_bits_of_extras)
+{
+    struct tiny_shape s = base_shape;
+
+    s.layers = 3;
+    s.rope_dims = 32;
+    s.shapes = extra_layers;
+    s.type = DTYPE_Q8_0;
+    check_same_bits(s, KV_F16, TOKENS);
+}
+END_TEST
+
 static const struct {
     enum dtype type;
     bool exact;
@@ -875,6 +910,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_same_bits);
     tcase_add_test(t, test_layers_of_other_widths);
     tcase_add_test(t, test_same_bits_of_other_widths);
+    tcase_add_test(t, test_same_bits_of_extras);
     tcase_add_loop_test(t, test_same_bits_float, 0, FLOAT_KINDS);
     tcase_add_loop_test(t, test_same_bits_float_large, 0, FLOAT_KINDS);
     tcase_add_test(t, test_same_bits_disturbed);

@@ -179,9 +179,15 @@ START_TEST(test_rows)
         same(k->name, "rms norm", got, want, n);
         for (int i = 0; i < n; i++)
             x[i] *= round & 4 ? 1.0f : 3.0f;
-        kernels_scalar.silu_mul(x, y, n, want);
-        k->silu_mul(x, y, n, got);
-        same(k->name, "silu", got, want, n);
+        for (int a = 0; a < ACTIVATIONS; a++) {
+            kernels_scalar.activate[a](x, y, n, 1.5f, want);
+            k->activate[a](x, y, n, 1.5f, got);
+            same(k->name, shape_activation_word(a), got, want, n);
+        }
+        memcpy(want, x, sizeof want), memcpy(got, x, sizeof got);
+        kernels_scalar.gate(want, y, n);
+        k->gate(got, y, n);
+        same(k->name, "gate", got, want, n);
         memcpy(want, x, sizeof want), memcpy(got, x, sizeof got);
         kernels_scalar.rotary(want, n, half, w, b, scale);
         k->rotary(got, n, half, w, b, scale);

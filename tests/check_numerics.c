@@ -65,6 +65,27 @@ START_TEST(test_silu)
 }
 END_TEST
 
+/* The other functions of rule 8, against double. */
+START_TEST(test_activations)
+{
+    for (double x = -30.0; x <= 30.0; x += 0.0011) {
+        double v = (double)(float)x, inner = v + 0.044715 * v * v * v,
+               gelu = v / (1.0 + exp(-2.0 * sqrt(2.0 / acos(-1.0)) * inner)), g = v < 7.0 ? v : 7.0,
+               u = v < -7.0 ? -7.0 : g, swiglu = (u + 1.0) * g / (1.0 + exp(-1.702 * g));
+
+        ck_assert_msg(fabs((double)num_gelu((float)x) - gelu) <= 2e-6 * fabs(gelu) + 1e-12,
+                      "gelu(%g): %g", x, (double)num_gelu((float)x));
+        ck_assert_msg(fabs((double)num_clamped_swiglu((float)x, (float)x, 7.0f) - swiglu) <=
+                          2e-6 * fabs(swiglu) + 1e-9,
+                      "clamped swiglu(%g)", x);
+    }
+    ck_assert(num_gelu(0.0f) == 0.0f && num_gelu(1e30f) == 1e30f && isfinite(num_gelu(-1e30f)));
+    ck_assert(num_activate(ACTIVATION_RELU2, 5.0f, -2.0f, 0.0f) == 0.0f &&
+              num_activate(ACTIVATION_RELU2, 5.0f, 3.0f, 0.0f) == 9.0f &&
+              num_activate(ACTIVATION_RELU, 5.0f, 3.0f, 0.0f) == 3.0f);
+}
+END_TEST
+
 START_TEST(test_halves)
 {
     for (uint32_t i = 0; i < 65536; i++) {
@@ -223,6 +244,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_recip);
     tcase_add_test(t, test_exp);
     tcase_add_test(t, test_silu);
+    tcase_add_test(t, test_activations);
     tcase_add_test(t, test_halves);
     tcase_add_test(t, test_quantise);
     tcase_add_test(t, test_dot_and_fold);

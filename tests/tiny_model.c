@@ -115,9 +115,10 @@ static void random_experts(struct tiny_model *t, const struct tiny_shape *s,
     for (int e = 0; e < n; e++) {
         int width = e < f->experts ? f->width : f->shared_width;
 
-        w->experts[e].gate = random_matrix(t, s, width, s->hidden, 0, seed);
-        w->experts[e].up = random_matrix(t, s, width, s->hidden, 0, seed);
-        w->experts[e].down = random_matrix(t, s, s->hidden, width, 0, seed);
+        if (activation_gated(f->activation))
+            w->experts[e].gate = random_matrix(t, s, width, s->hidden, f->bias, seed);
+        w->experts[e].up = random_matrix(t, s, width, s->hidden, f->bias, seed);
+        w->experts[e].down = random_matrix(t, s, s->hidden, width, f->bias, seed);
     }
 }
 
@@ -174,7 +175,7 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
             w->q_norm = random_norm(t, mix->key_dim * (whole ? mix->heads : 1), &seed).weight;
             w->k_norm = random_norm(t, mix->key_dim * (whole ? mix->kv_heads : 1), &seed).weight;
         }
-        w->q = random_matrix(t, s, mix->heads * mix->key_dim, s->hidden, s->bias, &seed);
+        w->q = random_matrix(t, s, mix->heads * shape_query_dim(mix), s->hidden, s->bias, &seed);
         w->k = random_matrix(t, s, mix->kv_heads * mix->key_dim, s->hidden, s->bias, &seed);
         w->v = random_matrix(t, s, mix->kv_heads * values, s->hidden, s->bias, &seed);
         w->o = random_matrix(t, s, s->hidden, mix->heads * values, s->bias, &seed);

@@ -11,12 +11,13 @@
  * stays F32. NaN and infinity: see num_quantise_block.
  * 2. Quantised dot product. Row r, n = cols/32 blocks. s_b = exact integer sum of w*a over block b.
  * One block contributes acc = fma((float)s_b, dw_b * da_b, acc) where dw_b is the F16 scale as F32
- * (Q4_K, Q5_K: d * scale of the sub-block, which is exact; MXFP4: 2^(e-128), codes being doubled). Q6_K: s_b = sc0*s0 + sc1*s1 with the
- * two halves' sums and 8-bit scales, below 2^24. Types with a minimum (Q4_1, Q5_1; Q4_K, Q5_K: m_b
- * = -(dmin * min), exact) then do acc = fma((float)sa_b, m_b * da_b, acc) with sa_b the integer sum
- * of the block's activations (m_b negative where the format subtracts). Blocks are cut into four
- * contiguous quarters, quarter i = blocks floor(i*n/4) .. floor((i+1)*n/4)-1, each summed upwards
- * from +0; result (q0 + q1) + (q2 + q3), then + bias when there is one.
+ * (Q4_K, Q5_K: d * scale of the sub-block, which is exact; MXFP4: 2^(e-128), codes being doubled).
+ * Q6_K: s_b = sc0*s0 + sc1*s1 with the two halves' sums and 8-bit scales, below 2^24. Types with a
+ * minimum (Q4_1, Q5_1; Q4_K, Q5_K: m_b = -(dmin * min), exact) then do acc = fma((float)sa_b, m_b *
+ * da_b, acc) with sa_b the integer sum of the block's activations (m_b negative where the format
+ * subtracts). Blocks are cut into four contiguous quarters, quarter i = blocks floor(i*n/4) ..
+ * floor((i+1)*n/4)-1, each summed upwards from +0; result (q0 + q1) + (q2 + q3), then + bias when
+ * there is one.
  * 3. Float dot product (router; also the scores q.k over head_dim): the same four quarters over
  * single elements, fma per element.
  * 4. Sums over a vector (norms, softmax): 16 lanes, lane j adds elements j, j+16, ... upwards from
@@ -36,8 +37,11 @@
  * position mod 16; o_c[d]: acc = fma(p_t, v_t[d], acc) upwards from +0. Then m = max of m_c, f_c =
  * num_exp(m_c - m), and over the chunks upwards from +0: sum = fma(s_c, f_c, sum), out_d =
  *    fma(o_c[d], f_c, out_d); result out_d * num_recip(sum). Tokens outside the window and chunks
- * without a visible token are skipped.
- * 8. Expert: h = num_silu(gate) * up (gate and up by rule 2, quantised again by rule 1 for down).
+ * without a visible token are skipped. Where the head has a sink s, m is at least s, and sum begins
+ * at num_exp(s - m) instead of +0. Where the output is gated, it is that result * num_sigmoid of
+ * the gate. Without rotary embeddings rule 6 copies and q' = q * scale.
+ * 8. Expert: h = num_activate(gate, up) (gate and up by rule 2, each with its bias where there is
+ * one; where the activation has no gate, of up alone), quantised again by rule 1 for down.
  * 9. Combination: acc = w0*e0; acc = fma(w1, e1, acc) ... in routing order; x = x + acc. Attention
  * residual: x = x + y.
  * Where a model scales what its operators add: y by the scale, each w by it, rounded, before that.
@@ -125,6 +129,43 @@ static inline float num_sigmoid(float x)
 static inline float num_silu(float x)
 {
     return x * num_sigmoid(x);
+}
+
+/* x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), for (1 + tanh(y)) / 2 is sigmoid(2y). */
+static inline float num_gelu(float x)
+{
+    float inner = fmaf(0.044715f * (x * x), x, x);
+
+    return x * num_sigmoid(1.59576912160573071f * inner);
+}
+
+static inline float num_relu(float x)
+{
+    return x > 0.0f ? x : 0.0f;
+}
+
+#define NUM_SWIGLU_ALPHA 1.702f
+
+/* gpt-oss (modeling_gpt_oss.py, GptOssExperts): gate at most limit, up within +-limit. */
+static inline float num_clamped_swiglu(float gate, float up, float limit)
+{
+    float g = gate < limit ? gate : limit, u = up < limit ? up : limit;
+
+    u = u > -limit ? u : -limit;
+    return (g * num_sigmoid(NUM_SWIGLU_ALPHA * g)) * (u + 1.0f);
+}
+
+/* Rule 8; limit: of ACTIVATION_CLAMPED_SWIGLU. */
+static inline float num_activate(enum activation a, float gate, float up, float limit)
+{
+    switch (a) {
+    case ACTIVATION_GELU: return num_gelu(gate) * up;
+    case ACTIVATION_CLAMPED_SWIGLU: return num_clamped_swiglu(gate, up, limit);
+    case ACTIVATION_RELU2: return num_relu(up) * num_relu(up);
+    case ACTIVATION_RELU: return num_relu(up);
+    case ACTIVATION_GELU_PLAIN: return num_gelu(up);
+    default: return num_silu(gate) * up;
+    }
 }
 
 /* Rule 1, one block. Returns d; sum (may be NULL) gets the integer sum of q. */

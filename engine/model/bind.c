@@ -210,7 +210,7 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
     const struct mixer_shape *a = &hparams_layer(hp, layer)->mixer;
     const struct tensor_view *fused = family_tensor(b->family, b->model->file, TENSOR_QKV, layer, 0,
                                                     false);
-    int q = a->heads * a->key_dim, kv = a->kv_heads * a->key_dim, rc;
+    int q = a->heads * shape_query_dim(a), kv = a->kv_heads * a->key_dim, rc;
     struct {
         struct matrix *m;
         enum tensor_role role;
@@ -234,11 +234,12 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
     if (a->qk_norm != QK_NORM_NONE) {
         bool whole = a->qk_norm == QK_NORM_WHOLE;
 
-        if ((rc = bind_vector(b, &w->q_norm, TENSOR_Q_NORM, layer, whole ? q : a->key_dim, e)) ||
+        if ((rc = bind_vector(b, &w->q_norm, TENSOR_Q_NORM, layer,
+                              whole ? a->heads * a->key_dim : a->key_dim, e)) ||
             (rc = bind_vector(b, &w->k_norm, TENSOR_K_NORM, layer, whole ? kv : a->key_dim, e)))
             return rc;
     }
-    return bind_plain(b, &w->o, TENSOR_O, layer, hp->hidden, q, e);
+    return bind_plain(b, &w->o, TENSOR_O, layer, hp->hidden, a->heads * a->key_dim, e);
 }
 
 /* One of gate, up, down of every expert: a tensor each, one for all, or (gate and up) a fused one.
@@ -292,9 +293,10 @@ static int bind_expert(struct binding *b, struct expert_weights *w, int layer,
                        enum tensor_role gate, enum tensor_role up, enum tensor_role down, int width,
                        struct error *e)
 {
+    bool gated = activation_gated(hparams_layer(&b->model->hp, layer)->ffn.activation);
     int hidden = b->model->hp.hidden, rc;
 
-    if ((rc = bind_plain(b, &w->gate, gate, layer, width, hidden, e)) ||
+    if ((gated && (rc = bind_plain(b, &w->gate, gate, layer, width, hidden, e))) ||
         (rc = bind_plain(b, &w->up, up, layer, width, hidden, e)))
         return rc;
     return bind_plain(b, &w->down, down, layer, hidden, width, e);
@@ -318,8 +320,9 @@ static int bind_experts(struct binding *b, struct layer_weights *w, int layer, s
     int hidden = b->model->hp.hidden, rc;
 
     if (s->experts &&
-        ((rc = bind_kind(b, w, layer, TENSOR_GATE, TENSOR_GATES,
-                         offsetof(struct expert_weights, gate), s->width, hidden, e)) ||
+        ((activation_gated(s->activation) &&
+          (rc = bind_kind(b, w, layer, TENSOR_GATE, TENSOR_GATES,
+                          offsetof(struct expert_weights, gate), s->width, hidden, e))) ||
          (rc = bind_kind(b, w, layer, TENSOR_UP, TENSOR_UPS, offsetof(struct expert_weights, up),
                          s->width, hidden, e)) ||
          (rc = bind_kind(b, w, layer, TENSOR_DOWN, TENSOR_DOWNS,
@@ -461,7 +464,8 @@ int bind_model(struct binding *b, struct error *e)
     for (int l = 0; l < m->hp.n_layers; l++) {
         const struct ffn_shape *s = &hparams_layer(&m->hp, l)->ffn;
 
-        m->n_params_active -= (int64_t)3 * m->hp.hidden * s->width * (s->experts - s->used);
+        m->n_params_active -= (int64_t)(activation_gated(s->activation) ? 3 : 2) * m->hp.hidden *
+                              s->width * (s->experts - s->used);
     }
     return 0;
 }

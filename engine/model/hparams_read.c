@@ -139,6 +139,10 @@ static int infer_heads(struct hparams *hp, const struct family *family, const st
                          "%s: %d key-value heads of %d do not fit %d heads and the %lld rows of %s",
                          weight_file_path(f), hp->common.mixer.kv_heads, hp->common.mixer.key_dim,
                          hp->common.mixer.heads, (long long)k_rows, kv->name);
+    if (hp->common.mixer.rope == ROPE_NONE) {
+        hp->common.mixer.rope_dims = 0;
+        return 0;
+    }
     if (!hp->common.mixer.rope_dims)
         hp->common.mixer.rope_dims = hparams_partial_rotary(hp->common.mixer.key_dim, family, f);
     /* Converters that assume hidden / heads write a rope dimension larger than the head. */
@@ -193,7 +197,11 @@ static int64_t expert_width(const struct family *family, const struct weight_fil
     static const struct {
         enum tensor_role role;
         int dims, at, parts;
-    } forms[] = {{TENSOR_GATE, 2, 0, 1}, {TENSOR_GATES, 3, 1, 1}, {TENSOR_GATE_UPS, 3, 1, 2}};
+    } forms[] = {{TENSOR_UP, 2, 0, 1},
+                 {TENSOR_UPS, 3, 1, 1},
+                 {TENSOR_GATE, 2, 0, 1},
+                 {TENSOR_GATES, 3, 1, 1},
+                 {TENSOR_GATE_UPS, 3, 1, 2}};
 
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         const struct tensor_view *t = family_tensor(family, f, forms[i].role, layer, 0, false);
@@ -284,8 +292,7 @@ static int check_supported(const struct family *family, const struct weight_file
         struct meta_value v = weight_file_meta(f, *p);
 
         if (v.type != META_NONE && !(v.type == META_BOOL && !v.i))
-            return error_set(e, ERR_MODEL,
-                             "%s: %s is set in its metadata, which is not computed",
+            return error_set(e, ERR_MODEL, "%s: %s is set in its metadata, which is not computed",
                              weight_file_path(f), *p);
     }
     return 0;

@@ -18,12 +18,15 @@ struct norm_weights {
 };
 
 struct expert_weights {
-    struct matrix gate, up, down; /* (width, hidden), (width, hidden), (hidden, width) */
+    /* (width, hidden), (width, hidden), (hidden, width); without gate where the activation has none
+     */
+    struct matrix gate, up, down;
 };
 
 struct layer_weights {
     struct norm_weights attention_norm, expert_norm;
-    /* (heads*head_dim, hidden), (kv_heads*head_dim, hidden) twice */
+    /* (heads*head_dim, hidden), (kv_heads*head_dim, hidden) twice; of a gated mixer q has twice as
+     * many rows: of each head its query, then its gate */
     struct matrix q, k, v;
     struct matrix o; /* (hidden, heads*head_dim) */
     /* (head_dim) or (heads*head_dim) and (kv_heads*head_dim), see enum qk_norm; NULL: none */

@@ -23,11 +23,11 @@ static const struct {
     [FFN_DENSE_AND_ROUTED] = {"a dense feed-forward beside routed experts", false},
 }, activations[ACTIVATIONS] = {
     [ACTIVATION_SILU] = {"SwiGLU", true},
-    [ACTIVATION_GELU] = {"gated GELU", false},
-    [ACTIVATION_CLAMPED_SWIGLU] = {"clamped SwiGLU", false},
-    [ACTIVATION_RELU2] = {"squared ReLU", false},
-    [ACTIVATION_RELU] = {"ReLU", false},
-    [ACTIVATION_GELU_PLAIN] = {"GELU", false},
+    [ACTIVATION_GELU] = {"gated GELU", true},
+    [ACTIVATION_CLAMPED_SWIGLU] = {"clamped SwiGLU", true},
+    [ACTIVATION_RELU2] = {"squared ReLU", true},
+    [ACTIVATION_RELU] = {"ReLU", true},
+    [ACTIVATION_GELU_PLAIN] = {"GELU", true},
 };
 /* clang-format on */
 
@@ -89,10 +89,8 @@ const char *shape_unsupported(const struct layer_shape *s)
     if (!activations[s->ffn.activation].computed)
         return activations[s->ffn.activation].word;
     return s->mixer.sinks                       ? "attention sinks"
-           : s->mixer.gated                     ? "gated attention"
            : s->mixer.learned_positions         ? "learned positions"
            : s->mixer.values_are_keys           ? "values that are the keys"
-           : s->mixer.rope == ROPE_NONE         ? "attention without positions"
            : s->mixer.rope == ROPE_PROPORTIONAL ? "proportional rotary embeddings"
            : s->ffn.bias                        ? "experts with biases"
            : s->norms.after                     ? "norms after its operators"

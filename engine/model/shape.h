@@ -60,12 +60,18 @@ enum ffn_kind {
 enum activation {
     ACTIVATION_SILU,           /* silu(gate) * up */
     ACTIVATION_GELU,           /* tanh form; gate * up */
-    ACTIVATION_CLAMPED_SWIGLU, /* gpt-oss */
+    ACTIVATION_CLAMPED_SWIGLU, /* gpt-oss; clamped at ffn_shape.limit */
     ACTIVATION_RELU2,          /* relu(x)^2, without a gate */
     ACTIVATION_RELU,           /* without a gate */
     ACTIVATION_GELU_PLAIN,     /* tanh form, without a gate */
     ACTIVATIONS
 };
+
+/* Whether a gate stands beside up: without one an expert has two matrices. */
+static inline bool activation_gated(enum activation a)
+{
+    return a == ACTIVATION_SILU || a == ACTIVATION_GELU || a == ACTIVATION_CLAMPED_SWIGLU;
+}
 
 /* How scores become experts and weights (numerics.h, rule 10). */
 enum router_kind {
@@ -94,7 +100,8 @@ struct ffn_shape {
     int width, shared_width; /* of one routed expert; of the shared one or the dense layer */
     enum shared_gate shared_gate;
     enum activation activation;
-    bool bias; /* every matrix has one */
+    float limit;
+    bool bias; /* every matrix has one, the router's too */
     struct router_shape router;
 };
 
@@ -136,6 +143,12 @@ static inline float shape_score_scale(const struct mixer_shape *s)
 static inline int shape_value_dim(const struct mixer_shape *s)
 {
     return s->value_dim ? s->value_dim : s->key_dim;
+}
+
+/* Values of a query head as it is projected: where the output is gated, its gate stands behind. */
+static inline int shape_query_dim(const struct mixer_shape *s)
+{
+    return s->key_dim + (s->kind == MIXER_ATTENTION && s->gated ? shape_value_dim(s) : 0);
 }
 
 /* Blocks of experts that lie in a layer: the routed ones, then the shared one; a dense layer is one

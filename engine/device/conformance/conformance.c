@@ -147,7 +147,7 @@ static bool put(struct suite *s, struct block_id id, enum dtype type)
 static enum dtype type_of(const struct model *m, enum block_kind kind, int layer)
 {
     return kind == BLOCK_HEAD     ? m->head.type
-           : kind == BLOCK_EXPERT ? m->layers[layer].experts[0].gate.type
+           : kind == BLOCK_EXPERT ? m->layers[layer].experts[0].up.type
                                   : m->layers[layer].q.type;
 }
 
@@ -266,7 +266,7 @@ static int test_attention(struct suite *s)
 
 static void test_route_rows(struct suite *s, int rows)
 {
-    enum dtype type = s->config->model->layers[s->layer].experts[0].gate.type;
+    enum dtype type = s->config->model->layers[s->layer].experts[0].up.type;
     int n = rows * s->hp->n_experts_used;
     struct route_job job = {.layer = s->layer,
                             .rows = rows,
@@ -323,7 +323,7 @@ static int make_groups(struct suite *s, int rows, int step, int rest)
 
 static int test_experts_of(struct suite *s, enum conformance_job kind, int rows, int step, int rest)
 {
-    enum dtype type = s->config->model->layers[s->layer].experts[0].gate.type;
+    enum dtype type = s->config->model->layers[s->layer].experts[0].up.type;
     int groups = make_groups(s, rows, step, rest);
     size_t n = row_count(s, rows) * (size_t)s->hp->n_experts_used;
     struct experts_job job = {s->layer, rows, s->h, groups, s->groups, s->row, s->slot, s->got},
@@ -358,7 +358,7 @@ static int test_experts(struct suite *s, enum conformance_job kind)
 
 static void test_combine(struct suite *s)
 {
-    enum dtype type = s->config->model->layers[s->layer].experts[0].gate.type;
+    enum dtype type = s->config->model->layers[s->layer].experts[0].up.type;
     int rows = s->config->max_rows, used = s->hp->n_experts_used;
     struct combine_job job = {s->layer, rows, s->out, s->weights, s->got},
                        want = {s->layer, rows, s->out, s->weights, s->want};
@@ -394,7 +394,7 @@ static int test_head(struct suite *s, int rows)
  */
 static int test_layers(struct suite *s)
 {
-    enum dtype type = s->config->model->layers[s->layer].experts[0].gate.type;
+    enum dtype type = s->config->model->layers[s->layer].experts[0].up.type;
     int layers = s->hp->n_layers, most = fewer(s->config->max_rows, s->config->context - 1);
 
     for (int pos = 0, rows = most; pos <= most; pos += most, rows = 1) {
@@ -434,7 +434,7 @@ static int test_layers(struct suite *s)
 /* No expert lies there: all of them pass through, with and without a word beforehand. */
 static int test_stream(struct suite *s)
 {
-    enum dtype type = s->config->model->layers[s->layer].experts[0].gate.type;
+    enum dtype type = s->config->model->layers[s->layer].experts[0].up.type;
     const int guess[] = {shape_experts(hparams_layer(s->hp, s->layer)) - 1, 0};
     struct error e = {0};
 

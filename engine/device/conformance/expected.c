@@ -29,7 +29,7 @@ int expected_init(struct expected *x, const struct device_config *c)
         const struct ffn_shape *f = &hparams_layer(hp, l)->ffn;
         struct reference_cache *k = &x->cache[l];
 
-        heads = greater(heads, s->heads * s->key_dim);
+        heads = greater(heads, s->heads * shape_query_dim(s));
         kv = greater(kv, s->kv_heads * s->key_dim);
         mid = greater(greater(mid, f->width), f->shared_width);
         *k = (struct reference_cache){
@@ -42,7 +42,9 @@ int expected_init(struct expected *x, const struct device_config *c)
     x->heads = mem_alloc(heads, sizeof *x->heads);
     x->mid = mem_alloc(mid, sizeof *x->mid);
     x->queries = mem_alloc((size_t)c->max_rows * heads, sizeof *x->queries);
-    return whole && x->cache && x->h && x->q && x->kv && x->heads && x->mid && x->queries
+    x->gates = mem_alloc((size_t)c->max_rows * heads, sizeof *x->gates);
+    return whole && x->cache && x->h && x->q && x->kv && x->heads && x->mid && x->queries &&
+                   x->gates
                ? 0
                : ERR_MEMORY;
 }
@@ -58,6 +60,7 @@ void expected_release(struct expected *x)
     mem_free(x->heads);
     mem_free(x->mid);
     mem_free(x->queries);
+    mem_free(x->gates);
 }
 
 static void norm_heads(const struct layer_shape *s, const float *w, float *x, int heads)
@@ -68,6 +71,18 @@ static void norm_heads(const struct layer_shape *s, const float *w, float *x, in
         reference_rms(x, w, heads * dim, s->norms.eps, x);
     for (int h = 0; h < heads && s->mixer.qk_norm == QK_NORM_HEAD; h++)
         reference_rms(x + h * dim, w, dim, s->norms.eps, x + h * dim);
+}
+
+/* Behind each head's query stands its gate: out of x->q with them. */
+static void part_gates(struct expected *x, const struct mixer_shape *s, int row)
+{
+    int dim = s->key_dim;
+
+    for (int h = 0; h < s->heads && s->gated; h++) {
+        memcpy(x->gates + ((size_t)row * (size_t)s->heads + (size_t)h) * (size_t)dim,
+               x->q + (2 * h + 1) * dim, (size_t)dim * sizeof *x->gates);
+        memmove(x->q + h * dim, x->q + 2 * h * dim, (size_t)dim * sizeof *x->q);
+    }
 }
 
 /* Queries of a row to x->queries, its keys and values to the cache. */
@@ -88,6 +103,7 @@ static int project(struct expected *x, const struct attention_job *j, int row)
     if (reference_multiply(&w->q, x->h, x->q) < 0 || reference_multiply(&w->k, x->h, k) < 0 ||
         reference_multiply(&w->v, x->h, v) < 0)
         return ERR_MEMORY;
+    part_gates(x, s, row);
     norm_heads(shape, w->q_norm, x->q, s->heads);
     norm_heads(shape, w->k_norm, k, s->kv_heads);
     for (int h = 0; h < s->heads; h++)
@@ -116,6 +132,8 @@ int expected_attention(struct expected *x, const struct attention_job *j)
             if (reference_attend(&x->cache[j->layer], queries + h * dim, h / group, dim, j->pos + r,
                                  s->window, x->heads + h * dim) < 0)
                 return ERR_MEMORY;
+        for (int i = 0; i < s->heads * dim && s->gated; i++)
+            x->heads[i] = x->heads[i] * num_sigmoid(x->gates[r * s->heads * dim + i]);
         float *y = j->y + (size_t)r * (size_t)hp->hidden;
 
         if (reference_multiply(&x->config->model->layers[j->layer].o, x->heads, y) < 0)
@@ -155,7 +173,7 @@ int expected_experts(struct expected *x, const struct experts_job *j)
         for (int i = j->groups[g].first; i < j->groups[g].first + j->groups[g].count; i++) {
             const float *h = j->h + (size_t)j->row[i] * n;
 
-            if (reference_gate_up(w, h, x->mid) < 0 ||
+            if (reference_gate_up(&shape_of(x, j->layer)->ffn, w, h, x->mid) < 0 ||
                 reference_multiply(&w->down, x->mid,
                                    j->out + (size_t)(j->slot[i] * j->rows + j->row[i]) * n) < 0)
                 return ERR_MEMORY;

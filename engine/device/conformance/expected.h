@@ -9,7 +9,7 @@ struct expected {
     const struct device_config *config;
     struct reference_cache *cache;   /* of each layer */
     float *h, *q, *kv, *heads, *mid; /* one row each; kv: K, V, a rotated head; mid: before down */
-    float *queries;                  /* max_rows rows */
+    float *queries, *gates;          /* max_rows rows */
 };
 
 /* Both 0 or ERR_MEMORY; release takes what a failed init left. c outlives x. */

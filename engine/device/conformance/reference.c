@@ -103,15 +103,16 @@ int reference_multiply(const struct matrix *m, const float *x, float *y)
     return rc;
 }
 
-int reference_gate_up(const struct expert_weights *w, const float *x, float *mid)
+int reference_gate_up(const struct ffn_shape *s, const struct expert_weights *w, const float *x,
+                      float *mid)
 {
     float *up = mem_alloc((size_t)w->up.rows, sizeof *up);
-    int rc = up ? reference_multiply(&w->gate, x, mid) : ERR_MEMORY;
+    int rc = !up ? ERR_MEMORY : w->gate.bytes ? reference_multiply(&w->gate, x, mid) : 0;
 
     if (rc == 0)
         rc = reference_multiply(&w->up, x, up);
     for (int i = 0; i < w->up.rows && rc == 0; i++)
-        mid[i] = num_silu(mid[i]) * up[i];
+        mid[i] = num_activate(s->activation, mid[i], up[i], s->limit);
     mem_free(up);
     return rc;
 }

@@ -60,7 +60,7 @@ static size_t panel_rows(const struct cpu_device *d)
 /* The most of any layer: values of a row's queries, of its attended heads, of its keys where those
  * are normed whole; heads; a head's widths; rows of a task of the QKV phase. */
 struct attention_widths {
-    size_t queries, attended, normed_keys, heads, key_dim, value_dim, task;
+    size_t queries, attended, gates, normed_keys, heads, key_dim, value_dim, task;
 };
 
 static struct attention_widths widest(const struct cpu_device *d)
@@ -75,13 +75,15 @@ static struct attention_widths widest(const struct cpu_device *d)
 
         w.queries = max_size(w.queries, heads * keys);
         w.attended = max_size(w.attended, heads * values);
+        if (m->kind == MIXER_ATTENTION && m->gated)
+            w.gates = max_size(w.gates, heads * values);
         if (m->qk_norm == QK_NORM_WHOLE)
             w.normed_keys = max_size(w.normed_keys, (size_t)m->kv_heads * keys);
         w.heads = max_size(w.heads, heads);
         w.key_dim = max_size(w.key_dim, keys);
         w.value_dim = max_size(w.value_dim, values);
-        w.task = max_size(w.task,
-                          max_size(keys * (size_t)a->key_heads, values * (size_t)a->value_heads));
+        w.task = max_size(w.task, max_size((size_t)(shape_query_dim(m) * a->key_heads),
+                                           values * (size_t)a->value_heads));
     }
     return w;
 }
@@ -109,6 +111,8 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
         d->ffn = arena_take(c, rows * used * ffn, sizeof(float));
     }
     d->q = arena_take(c, rows * a.queries, sizeof(float));
+    if (a.gates)
+        d->gates = arena_take(c, rows * a.gates, sizeof(float));
     if (a.normed_keys)
         d->keys = arena_take(c, rows * a.normed_keys, sizeof(float));
     d->attended = arena_take(c, rows * a.attended, sizeof(float));

@@ -14,14 +14,20 @@ static const struct expert_weights *expert_of(const struct cpu_device *d, int la
     return &d->model->layers[layer].experts[expert];
 }
 
+/* What is multiplied first: the gate, or up where the activation has none. */
+static const struct matrix *gate_of(const struct expert_weights *w)
+{
+    return w->gate.bytes ? &w->gate : &w->up;
+}
+
 static bool gate_needs_panels(const struct expert_weights *w)
 {
-    return dtype_is_quantised(w->gate.type) || dtype_is_quantised(w->up.type);
+    return dtype_is_quantised(gate_of(w)->type) || dtype_is_quantised(w->up.type);
 }
 
 static bool gate_needs_rows(const struct expert_weights *w)
 {
-    return !dtype_is_quantised(w->gate.type) || !dtype_is_quantised(w->up.type);
+    return !dtype_is_quantised(gate_of(w)->type) || !dtype_is_quantised(w->up.type);
 }
 
 void route_row(const struct cpu_device *d, int layer, int pos,
@@ -61,28 +67,30 @@ double experts_work(const struct cpu_device *d, int layer, int entries)
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
     double width = (double)s->used * s->width + (double)s->shared * s->shared_width;
 
-    return entries * (width / (s->used + s->shared)) * d->model->hp.hidden * 3;
+    return entries * (width / (s->used + s->shared)) * d->model->hp.hidden *
+           (activation_gated(s->activation) ? 3 : 2);
 }
 
 /* Units of CPU_UNIT rows of an expert's gate and up. */
 static int gate_units(const struct expert_weights *w)
 {
-    return (w->gate.rows + CPU_UNIT - 1) / CPU_UNIT;
+    return (w->up.rows + CPU_UNIT - 1) / CPU_UNIT;
 }
 
 /* 32 rows of gate and up for tokens t0 .. t1-1 of one expert; the result becomes block `unit` of
  * the down projection's input. */
-static void gate_up(struct cpu_device *d, int tid, const struct expert_weights *w, int unit,
-                    const struct input *in, int t0, int t1, struct act_block *down,
-                    float *down_rows)
+static void gate_up(struct cpu_device *d, int tid, const struct ffn_shape *shape,
+                    const struct expert_weights *w, int unit, const struct input *in, int t0,
+                    int t1, struct act_block *down, float *down_rows)
 {
     struct thread_scratch *s = &d->threads[tid];
-    int ffn = w->gate.rows, r0 = unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
+    int ffn = w->up.rows, r0 = unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
     float *gate = s->tile, *up = s->tile + (CPU_TOKENS_MOST)*CPU_UNIT;
 
-    gemm(d, tid, &w->gate, r0, r0 + n, in, t0, t1, gate, CPU_UNIT);
+    if (w->gate.bytes)
+        gemm(d, tid, &w->gate, r0, r0 + n, in, t0, t1, gate, CPU_UNIT);
     gemm(d, tid, &w->up, r0, r0 + n, in, t0, t1, up, CPU_UNIT);
-    d->k->silu_mul(gate, up, (t1 - t0) * CPU_UNIT, gate);
+    d->k->activate[shape->activation](gate, up, (t1 - t0) * CPU_UNIT, shape->limit, gate);
     for (int t = t0; t < t1; t++) {
         const float *h = gate + (size_t)(t - t0) * CPU_UNIT;
 
@@ -192,7 +200,7 @@ void experts_phases(struct cpu_device *d, int tid, int layer, const struct exper
                            .rows = d->gathered + first * (size_t)hidden,
                            .stride = hidden};
 
-        gate_up(d, tid, expert_of(d, layer, group->expert), unit, &in, t0, t1,
+        gate_up(d, tid, shape, expert_of(d, layer, group->expert), unit, &in, t0, t1,
                 d->act_down + first * (widest / NUM_BLOCK), d->ffn + first * widest);
     }
     phase_end(d, tid);
@@ -266,7 +274,7 @@ static struct prefetch_hint gate_hint(const struct cpu_device *d, int tid, int l
 
     if (task >= phase_part(d, gate_tasks(shape, units), 1, tid + 1))
         return down_hint(d, tid, expert_of(d, layer, s->experts[0]));
-    return matrix_hint(&expert_of(d, layer, s->experts[t.slot])->gate, t.unit * CPU_UNIT);
+    return matrix_hint(gate_of(expert_of(d, layer, s->experts[t.slot])), t.unit * CPU_UNIT);
 }
 
 /* gate_up for one row. Gate and up together are four streams where both are of one type. */
@@ -274,14 +282,16 @@ static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int 
                         const struct input *in, struct act_block *down, float *down_row)
 {
     struct thread_scratch *s = &d->threads[tid];
-    struct gate_task t = gate_task(d->by_unit, task, units, shape_of(d, layer)->ffn.used);
+    const struct ffn_shape *shape = &shape_of(d, layer)->ffn;
+    struct gate_task t = gate_task(d->by_unit, task, units, shape->used);
     const struct expert_weights *w = expert_of(d, layer, s->experts[t.slot]);
-    int ffn = w->gate.rows, r0 = t.unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
+    int ffn = w->up.rows, r0 = t.unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
     float *gate = s->tile, *up = s->tile + CPU_UNIT;
 
-    gemv(d, tid, &w->gate, r0, r0 + n, in, gate, matrix_hint(&w->up, r0));
+    if (w->gate.bytes)
+        gemv(d, tid, &w->gate, r0, r0 + n, in, gate, matrix_hint(&w->up, r0));
     gemv(d, tid, &w->up, r0, r0 + n, in, up, gate_hint(d, tid, layer, task + 1, units));
-    d->k->silu_mul(gate, up, n, gate);
+    d->k->activate[shape->activation](gate, up, n, shape->limit, gate);
     if (dtype_is_quantised(w->down.type))
         input_quantise_part(d, gate, ffn, r0, n, down, 1, 0);
     else

@@ -56,6 +56,18 @@ static inline int kernel_float_cols(int cols)
     return (cols + NUM_BLOCK - 1) / NUM_BLOCK * NUM_BLOCK;
 }
 
+/* The functions of one set, activate_WORD each. */
+/* clang-format off */
+#define KERNEL_ACTIVATIONS { \
+    [ACTIVATION_SILU] = activate_silu, \
+    [ACTIVATION_GELU] = activate_gelu, \
+    [ACTIVATION_CLAMPED_SWIGLU] = activate_clamped, \
+    [ACTIVATION_RELU2] = activate_relu2, \
+    [ACTIVATION_RELU] = activate_relu, \
+    [ACTIVATION_GELU_PLAIN] = activate_gelu_plain, \
+}
+/* clang-format on */
+
 struct kernels {
     const char *name; /* "scalar", "avx2", "avxvnni", "avx512", "amx" */
     int width;        /* row interleave this set likes best */
@@ -101,8 +113,11 @@ struct kernels {
                  float *y);
     /* RMSNorm of rule 5; y may be x; any n, fastest with multiples of 16. */
     void (*rms_norm)(const float *x, int n, const float *w, float inv_n, float eps, float *y);
-    /* Rule 8: out = silu(gate) * up; out may be either input. */
-    void (*silu_mul)(const float *gate, const float *up, int n, float *out);
+    /* Rule 8; out may be either input. gate is not read where the activation has none. */
+    void (*activate[ACTIVATIONS])(const float *gate, const float *up, int n, float limit,
+                                  float *out);
+    /* Rule 7's gate: x = x * sigmoid(gate). */
+    void (*gate)(float *x, const float *gate, int n);
     /* Rule 6 in place on one head, then everything times scale when scale is not 1. half =
      * rope_dims / 2. rotary_pairs: of (2i, 2i + 1). */
     void (*rotary)(float *x, int head_dim, int half, const float *cosines, const float *sines,

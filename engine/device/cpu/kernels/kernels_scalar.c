@@ -120,10 +120,24 @@ static void rms_norm(const float *x, int n, const float *w, float inv_n, float e
         y[i] = x[i] * r * w[i];
 }
 
-static void silu_mul(const float *gate, const float *up, int n, float *out)
+#define ACTIVATION(word, kind, g)                                                       \
+    static void activate_##word(const float *gate, const float *up, int n, float limit, \
+                                float *out)                                             \
+    {                                                                                   \
+        for (int i = 0; i < n; i++)                                                     \
+            out[i] = num_activate(kind, g, up[i], limit);                               \
+    }
+ACTIVATION(silu, ACTIVATION_SILU, gate[i])
+ACTIVATION(gelu, ACTIVATION_GELU, gate[i])
+ACTIVATION(clamped, ACTIVATION_CLAMPED_SWIGLU, gate[i])
+ACTIVATION(relu2, ACTIVATION_RELU2, 0.0f)
+ACTIVATION(relu, ACTIVATION_RELU, 0.0f)
+ACTIVATION(gelu_plain, ACTIVATION_GELU_PLAIN, 0.0f)
+
+static void gate(float *x, const float *gates, int n)
 {
     for (int i = 0; i < n; i++)
-        out[i] = num_silu(gate[i]) * up[i];
+        x[i] = x[i] * num_sigmoid(gates[i]);
 }
 
 static void rotary(float *x, int head_dim, int half, const float *cosines, const float *sines,
@@ -378,7 +392,8 @@ const struct kernels kernels_scalar = {
     .widen = widen,
     .norm = norm,
     .rms_norm = rms_norm,
-    .silu_mul = silu_mul,
+    .activate = KERNEL_ACTIVATIONS,
+    .gate = gate,
     .rotary = rotary,
     .rotary_pairs = rotary_pairs,
     .router = router,

@@ -122,7 +122,9 @@ static struct qkv_task qkv_task(const struct cpu_device *d, int layer, int task)
                          : task < begins[QKV_VALUES] ? QKV_KEYS
                                                      : QKV_VALUES;
     int each = kind == QKV_VALUES ? l->value_heads : l->key_heads,
-        dim = kind == QKV_VALUES ? shape_value_dim(a) : a->key_dim,
+        dim = kind == QKV_QUERIES  ? shape_query_dim(a)
+              : kind == QKV_VALUES ? shape_value_dim(a)
+                                   : a->key_dim,
         first = (task - begins[kind]) * each;
 
     return (struct qkv_task){kind, matrices[kind], first, min_int(each, heads[kind] - first), dim,
@@ -147,6 +149,20 @@ static struct prefetch_hint attention_first(const struct cpu_device *d, int tid,
     return qkv_hint(d, layer, tid, phase_part(d, qkv_tasks(d, layer), 1, tid));
 }
 
+/* A task's gated query heads of a row, each with its gate behind it, go where either lies. */
+static float *part_gates(struct cpu_device *d, const struct mixer_shape *a, int row, int first,
+                         int n, const float *heads)
+{
+    size_t kd = (size_t)a->key_dim, vd = (size_t)shape_value_dim(a),
+           at = (size_t)row * (size_t)a->heads + (size_t)first;
+
+    for (int h = 0; h < n; h++, heads += kd + vd) {
+        memcpy(d->q + (at + (size_t)h) * kd, heads, kd * sizeof *heads);
+        memcpy(d->gates + (at + (size_t)h) * vd, heads + kd, vd * sizeof *heads);
+    }
+    return d->q + at * kd;
+}
+
 /* A task's heads of a row, as they come from the product: queries are rotated in place, keys and
  * values stored. Where all heads are normed in one, keys wait beside the queries. */
 static void qkv_finish(struct cpu_device *d, int layer, const struct qkv_task *t, int row,
@@ -158,11 +174,14 @@ static void qkv_finish(struct cpu_device *d, int layer, const struct qkv_task *t
     bool whole = a->qk_norm == QK_NORM_WHOLE;
     int pos = s->pos + row - s->row;
 
+    if (a->gated && t->kind == QKV_QUERIES)
+        heads = part_gates(d, a, row, t->first, t->heads, heads);
+
     if (whole && t->kind == QKV_KEYS)
         memcpy(d->keys +
                    ((size_t)row * (size_t)a->kv_heads + (size_t)t->first) * (size_t)a->key_dim,
                heads, (size_t)(t->heads * a->key_dim) * sizeof *heads);
-    for (int h = 0; h < t->heads; h++, heads += t->dim) {
+    for (int h = 0; h < t->heads; h++, heads += t->kind == QKV_VALUES ? t->dim : a->key_dim) {
         if (t->kind == QKV_VALUES)
             kv_store_value(d, s->state, layer, t->first + h, pos, heads);
         else if (!whole)
@@ -212,8 +231,8 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct inp
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
         struct qkv_task t = qkv_task(d, layer, task % tasks);
-        bool queries = t.kind == QKV_QUERIES;
-        ptrdiff_t stride = (ptrdiff_t)(queries ? a->heads : t.most) * t.dim;
+        bool in_place = t.kind == QKV_QUERIES && !a->gated;
+        ptrdiff_t stride = (ptrdiff_t)(in_place ? a->heads : t.most) * t.dim;
         int r0 = t.first * t.dim, r1 = r0 + t.heads * t.dim;
         float *out;
 
@@ -221,7 +240,7 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct inp
             prepare_row(d, layer, x, in->rows, in->panels, 1, 0);
         ready = true;
         token_block(d, in->n, task / tasks, &t0, &t1);
-        out = queries ? d->q + t0 * stride + r0 : d->threads[tid].tile;
+        out = in_place ? d->q + t0 * stride + r0 : d->threads[tid].tile;
         if (in->n == 1)
             gemv(d, tid, t.w, r0, r1, in, out, qkv_hint(d, layer, tid, task + 1));
         else
@@ -463,12 +482,24 @@ static void merge_split(const struct cpu_device *d, const struct mixer_shape *a,
                 out);
 }
 
+/* n attended heads of a row, times their gates where there are any. */
+static void gate_heads(const struct cpu_device *d, const struct mixer_shape *a, int row, int head,
+                       int n, float *attended)
+{
+    size_t hd = (size_t)shape_value_dim(a),
+           at = ((size_t)row * (size_t)a->heads + (size_t)head) * hd;
+
+    if (a->gated)
+        d->k->gate(attended, d->gates + at, n * (int)hd);
+}
+
 /* One attended head of one row into the output projection's input. */
 static void hand_over(struct cpu_device *d, const struct mixer_shape *a, const struct matrix *o,
-                      int rows, int row, int head, const float *attended)
+                      int rows, int row, int head, float *attended)
 {
     int hd = shape_value_dim(a);
 
+    gate_heads(d, a, row, head, 1, attended);
     if (dtype_is_quantised(o->type) && hd % NUM_BLOCK == 0)
         input_quantise_part(d, attended, o->cols, head * hd, hd, d->act, rows, row);
     else
@@ -532,6 +563,7 @@ static void merge_row(struct cpu_device *d, struct thread_scratch *s, const stru
 
     for (int h = 0; h < a->heads; h++)
         merge_split(d, a, 1, 0, h, chunks, s->row + (size_t)h * (size_t)hd);
+    gate_heads(d, a, 0, 0, a->heads, s->row);
     if (dtype_is_quantised(o->type))
         input_quantise(d, s->row, o->cols, s->act, 1, 0);
 }

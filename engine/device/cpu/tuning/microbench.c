@@ -169,7 +169,7 @@ static void run_norm(struct small *s)
 }
 static void run_silu(struct small *s)
 {
-    s->k->silu_mul(s->x, s->w, s->n, s->y);
+    s->k->activate[ACTIVATION_SILU](s->x, s->w, s->n, 0.0f, s->y);
 }
 static void run_quantise(struct small *s)
 {
