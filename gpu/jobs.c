@@ -684,6 +684,9 @@ int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
     int n = memory_kv_values(d, m->layer), step = d->base.config.max_rows;
     size_t row = kv_type_bytes(d->base.config.kv_k, n) + kv_type_bytes(d->base.config.kv_v, n);
 
+    if (m->fixed)
+        return error_set(e, ERR_DEVICE, "OpenCL %s: it keeps no recurrent state",
+                         d->target.info.name);
     if (!kv)
         return ERR_DEVICE;
     for (int at = 0; at < m->count; at += step) {

@@ -196,15 +196,19 @@ static int fake_put(struct device *d, struct block_id id, size_t max_bytes, stru
 static void forget_rows(struct fake *f, int layer)
 {
     const struct device_config *c = &f->base.config;
-    size_t row =
-        state_size(&hparams_layer(&c->model->hp, layer)->mixer, c->kv_k, c->kv_v).token_bytes;
-    void *nan = mem_alloc((size_t)c->context, row);
+    struct state_size s = state_size(&hparams_layer(&c->model->hp, layer)->mixer, c->kv_k, c->kv_v);
+    size_t bytes = s.fixed_bytes ? s.fixed_bytes : (size_t)c->context * s.token_bytes;
+    void *nan = mem_alloc(bytes, 1);
 
     if (nan)
-        memset(nan, 0xff, (size_t)c->context * row);
+        memset(nan, 0xff, bytes);
     for (int n = 0; nan && n < FAKE_SESSIONS; n++) {
-        struct kv_move m = {
-            .session = n, .layer = layer, .count = c->context, .data = nan, .write = true};
+        struct kv_move m = {.session = n,
+                            .layer = layer,
+                            .count = c->context,
+                            .data = nan,
+                            .write = true,
+                            .fixed = s.fixed_bytes > 0};
 
         if (f->state_open[n])
             cpu_device_ops.kv_rows(f->inner, &m, NULL);

@@ -6,9 +6,9 @@
  * return before its work is done; its outputs are valid, and its inputs free again, after wait().
  * Inputs and outputs are host memory (F32, row-major) unless said otherwise. Failure: a negative
  * code and a message; the caller reruns the job on the CPU device, reports it, and stops using the
- * device when it fails again. A failed job leaves its outputs undefined and its KV rows of this job
- * unwritten or rewritable. Numbers: quantised weights and everything around them follow
- * engine/device/numerics.h to the bit.
+ * device when it fails again. A failed job leaves its outputs undefined, its KV rows of this job
+ * unwritten or rewritable, and the recurrent state of its layers and sessions void. Numbers:
+ * quantised weights and everything around them follow engine/device/numerics.h to the bit.
  *
  * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
  * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine (the CPU device
@@ -69,13 +69,17 @@ struct span {
 /* x: residual stream (rows, hidden), the spans' rows one after the other. y: attention block's
  * output WITHOUT the residual: o_proj(attn(norm(x))) + bias. Of a span's session KV rows pos ..
  * pos+rows-1 are written, row i reads 0 .. pos+i (window permitting). A session has one span. spans
- * NULL: all rows are session 0's, from pos on, by the first rotary table. */
+ * NULL: all rows are session 0's, from pos on, by the first rotary table. A layer with recurrent
+ * state goes on where that stands, which must be pos, and leaves it at pos + rows; at pos 0 it
+ * begins with zeros. trial: only the time is wanted; recurrent state is neither read nor changed.
+ */
 struct attention_job {
     int layer, rows, pos;
     const float *x;
     float *y;
     const struct span *spans;
     int n_spans;
+    bool trial;
 };
 
 /* For measuring alone: experts imposed on every row in place of the router's choice, whose scores
@@ -145,13 +149,16 @@ struct layers_job {
     int n_spans;
 };
 
-/* KV rows of one layer in the exchange layout: for each token, kv_heads * key_dim values of K,
- * then kv_heads * value_dim of V, in the cache types. */
+/* Rows of one layer in the exchange layout: for each token, heads * key_dim values of K, then heads
+ * * value_dim of V, in the cache types (state_size). fixed: not rows but the layer's recurrent
+ * state, fixed_bytes as the CPU's mixer lays them out, after pos tokens: reading fails where it
+ * stands elsewhere, writing makes it stand there; count is of no interest. */
 struct kv_move {
     int layer, pos, count;
     void *data;
     bool write; /* host -> device */
     int session;
+    bool fixed;
 };
 
 struct device_stats {
@@ -198,11 +205,11 @@ struct device_ops {
     int (*probe)(struct device_info *out, int max, char *why, size_t why_size);
     int (*open)(struct device **out, const struct device_config *c, struct error *e);
     void (*close)(struct device *d);
-    /* What a session keeps between tokens, KV rows for `context` positions of every layer whose
-     * attention is or will be here. Any number that is not open, small ones first; open itself
-     * opens session 0's, which nobody closes. Once a device is open these, block_put and stream are
-     * the only calls that allocate.
-     * ERR_MEMORY, ERR_DEVICE: it does not fit, and nothing is changed. Between jobs. */
+    /* What a session keeps between tokens, KV rows for `context` positions or recurrent state of
+     * every layer whose mixer is or will be here. Any number that is not open, small ones first;
+     * open itself opens session 0's, which nobody closes. Once a device is open these, block_put
+     * and stream are the only calls that allocate. ERR_MEMORY, ERR_DEVICE: it does not fit, and
+     * nothing is changed. Between jobs. */
     int (*state_open)(struct device *d, int session, struct error *e);
     void (*state_close)(struct device *d, int session);
     /* Does it compute this kind of block of such a layer to the bits of numerics.h, its matrices
@@ -243,7 +250,8 @@ struct device_ops {
     /* Optional: measures which of its kernels serves which of the model's shapes, where that is not
      * known yet and cannot change the text, and keeps it in cache_dir: some tenths of a second,
      * once for a machine and a shape. Between answers. pos: a position whose KV rows may be
-     * scribbled on, or -1: nothing is decoded. Returns how many things were measured. */
+     * scribbled on (recurrent state is left alone), or -1: nothing is decoded. Returns how many
+     * things were measured. */
     int (*tune)(struct device *d, int pos);
     /* Optional: opens one device without a model, tests its kernels and measures it: seconds, a
      * minute when compilers must run. */

@@ -247,7 +247,8 @@ static void take_away(const struct cost_model *s, const struct bench *b)
 
 static int run_job(const struct cost_model *s, struct bench *b, int layer)
 {
-    struct attention_job a = {.layer = layer, .rows = 1, .pos = b->kv_len, .x = b->x, .y = b->y};
+    struct attention_job a = {
+        .layer = layer, .rows = 1, .pos = b->kv_len, .x = b->x, .y = b->y, .trial = true};
     struct head_job h = {.rows = 1, .x = b->x, .logits = b->y};
     struct experts_job x = {.layer = layer,
                             .rows = 1,

@@ -10,6 +10,7 @@
 #include "engine/run/trace.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -144,6 +145,13 @@ static bool resume_from(struct forward *f, int session, int rows)
     return false;
 }
 
+/* Where a layer goes on with what the CPU has of it. Recurrent state is found again by whoever runs
+ * the pass (checkpoints.h). */
+static int kept_rows(const struct kv *kv, int session, int layer)
+{
+    return kv->fixed_bytes[layer] ? INT_MAX : kv_valid(kv, session, layer, 0);
+}
+
 /* After a device went out of use: every session's rows of the cache come home. Those that cannot be
  * read any more are computed again: from resume_at on, with whatever this pass has done so far. */
 static int bring_home(struct forward *f, int device, struct error *e)
@@ -157,7 +165,7 @@ static int bring_home(struct forward *f, int device, struct error *e)
 
             if (want > kv_valid(f->kv, s, l, 0) &&
                 kv_step(f->kv, s, l, 0, want, UINT64_MAX, NULL, &ignored) < 0)
-                rc |= resume_from(f, s, kv_valid(f->kv, s, l, 0));
+                rc |= resume_from(f, s, kept_rows(f->kv, s, l));
         }
     f->resumes = rc;
     return rc ? error_set(e, ERR_DEVICE, "a device failed and took cached keys with it") : 0;
@@ -196,14 +204,21 @@ static int kv_ensure(struct forward *f, int layer, int device, struct error *e)
     for (int i = 0; i < f->n_spans; i++) {
         const struct span *s = &f->spans[i];
 
-        if (kv_valid(f->kv, s->session, layer, device) >= s->pos ||
+        if (kv_there(f->kv, s->session, layer, device, s->pos) ||
             kv_step(f->kv, s->session, layer, device, s->pos, UINT64_MAX, NULL, e) >= 0)
             continue;
         rc = ERR_DEVICE;
         if (device == 0)
-            f->resumes = resume_from(f, s->session, kv_valid(f->kv, s->session, layer, 0));
+            f->resumes = resume_from(f, s->session, kept_rows(f->kv, s->session, layer));
     }
     return rc;
+}
+
+/* What the failed job did to recurrent state nobody knows. */
+static void state_void(struct forward *f, int layer, int device)
+{
+    for (int i = 0; i < f->n_spans; i++)
+        kv_failed(f->kv, f->spans[i].session, layer, device);
 }
 
 static void rows_written(struct forward *f, int layer, int device)
@@ -329,6 +344,7 @@ static int run_attention(struct forward *f, int layer, bool on_cpu, struct error
             rows_written(f, layer, d);
             return 0;
         }
+        state_void(f, layer, d);
         if (d == 0 || (rc = job_failed(f, d, "attention", e)) < 0)
             return rc;
     }
@@ -574,6 +590,8 @@ static int run_fused(struct forward *f, int first, int last, struct error *e)
         }
         return 0;
     }
+    for (int l = first; l < last; l++)
+        state_void(f, l, d);
     if (d == 0 || (rc = job_failed(f, d, "layers", e)) < 0)
         return rc;
     memcpy(f->x, f->x_before, bytes);

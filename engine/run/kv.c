@@ -6,6 +6,7 @@
 #include "engine/run/device_slot.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <string.h>
 
 #define STAGING_ROWS 64 /* a copy step */
@@ -19,15 +20,19 @@ int kv_init(struct kv *kv, const struct model *m, struct device_slot *slots, enu
     kv->slots = slots;
     kv->n_layers = m->hp.n_layers;
     kv->row_bytes = mem_alloc((size_t)kv->n_layers, sizeof *kv->row_bytes);
-    for (int l = 0; l < kv->n_layers && kv->row_bytes; l++) {
-        size_t bytes = state_size(&hparams_layer(&m->hp, l)->mixer, k, v).token_bytes;
+    kv->fixed_bytes = mem_alloc((size_t)kv->n_layers, sizeof *kv->fixed_bytes);
+    for (int l = 0; l < kv->n_layers && kv->row_bytes && kv->fixed_bytes; l++) {
+        struct state_size s = state_size(&hparams_layer(&m->hp, l)->mixer, k, v);
 
-        kv->row_bytes[l] = bytes;
-        widest = bytes > widest ? bytes : widest;
+        kv->row_bytes[l] = s.token_bytes;
+        kv->fixed_bytes[l] = s.fixed_bytes;
+        kv->all_fixed += s.fixed_bytes;
+        widest = s.token_bytes * STAGING_ROWS > widest ? s.token_bytes * STAGING_ROWS : widest;
+        widest = s.fixed_bytes > widest ? s.fixed_bytes : widest;
     }
-    if (kv->row_bytes && widest)
-        kv->staging = mem_alloc(STAGING_ROWS, widest);
-    return kv->row_bytes && (kv->staging || !widest)
+    if (kv->row_bytes && kv->fixed_bytes && widest)
+        kv->staging = mem_alloc(widest, 1);
+    return kv->row_bytes && kv->fixed_bytes && (kv->staging || !widest)
                ? 0
                : error_set(e, ERR_MEMORY, "no memory for rows on their way");
 }
@@ -39,6 +44,7 @@ void kv_release(struct kv *kv)
     mem_free(kv->valid);
     mem_free(kv->staging);
     mem_free(kv->row_bytes);
+    mem_free(kv->fixed_bytes);
     memset(kv, 0, sizeof *kv);
 }
 
@@ -80,13 +86,55 @@ int kv_valid(const struct kv *kv, int session, int layer, int device)
     return kv->valid[session][device * kv->n_layers + layer];
 }
 
+bool kv_there(const struct kv *kv, int session, int layer, int device, int pos)
+{
+    int have = kv_valid(kv, session, layer, device);
+
+    if (kv->fixed_bytes[layer])
+        return have == pos || pos == 0;
+    return have >= pos || !kv->row_bytes[layer];
+}
+
+/* A device that has recurrent state after pos tokens; -1: none. */
+static int standing(const struct kv *kv, int session, int layer, int pos)
+{
+    for (int d = 0; d < DEVICE_MAX; d++)
+        if (kv->slots[d].device && kv_valid(kv, session, layer, d) == pos)
+            return d;
+    return -1;
+}
+
+int kv_rows_held(const struct kv *kv, int session)
+{
+    int least = INT_MAX;
+
+    for (int l = 0; l < kv->n_layers; l++) {
+        int most = 0;
+
+        for (int d = 0; d < DEVICE_MAX; d++)
+            if (kv->slots[d].device && kv_valid(kv, session, l, d) > most)
+                most = kv_valid(kv, session, l, d);
+        if (kv->row_bytes[l] && most < least)
+            least = most;
+    }
+    return least;
+}
+
+bool kv_stands(const struct kv *kv, int session, int pos)
+{
+    for (int l = 0; l < kv->n_layers && pos > 0; l++)
+        if (kv->fixed_bytes[l] && standing(kv, session, l, pos) < 0)
+            return false;
+    return kv_rows_held(kv, session) >= pos;
+}
+
 void kv_cut(struct kv *kv, int session, int pos)
 {
     assert(session >= 0 && session < kv->n_sessions && kv->valid[session]);
     assert(pos >= 0);
     for (int i = 0; i < DEVICE_MAX * kv->n_layers; i++)
         if (kv->valid[session][i] > pos)
-            kv->valid[session][i] = pos;
+            kv->valid[session][i] = kv->fixed_bytes[i % kv->n_layers] ? 0 : pos;
 }
 
 void kv_written(struct kv *kv, int session, int layer, int device, int pos, int rows)
@@ -95,10 +143,16 @@ void kv_written(struct kv *kv, int session, int layer, int device, int pos, int 
     assert(pos >= 0 && rows > 0);
     assert(layer >= 0 && layer < kv->n_layers);
     assert(device >= 0 && device < DEVICE_MAX);
-    for (int d = 0; d < DEVICE_MAX; d++)
+    for (int d = 0; d < DEVICE_MAX && !kv->fixed_bytes[layer]; d++)
         if (*valid_at(kv, session, layer, d) > pos)
             *valid_at(kv, session, layer, d) = pos;
     *valid_at(kv, session, layer, device) = pos + rows;
+}
+
+void kv_failed(struct kv *kv, int session, int layer, int device)
+{
+    if (kv->fixed_bytes[layer])
+        *valid_at(kv, session, layer, device) = 0;
 }
 
 void kv_dropped(struct kv *kv, int layer, int device)
@@ -120,6 +174,50 @@ static int copy(const struct kv *kv, int device, struct kv_move *m, bool write, 
     return rc < 0 ? rc : s->ops->wait(s->device, e);
 }
 
+int kv_fixed_read(struct kv *kv, int session, int layer, int pos, void *to, struct error *e)
+{
+    struct kv_move m = {.session = session, .layer = layer, .pos = pos, .data = to, .fixed = true};
+    int d;
+
+    while ((d = standing(kv, session, layer, pos)) >= 0) {
+        if (copy(kv, d, &m, false, e) >= 0)
+            return 0;
+        *valid_at(kv, session, layer, d) = 0; /* what cannot be read is not there */
+    }
+    return error_set(e, ERR_DEVICE, "the state of layer %d after %d tokens is on no device", layer,
+                     pos);
+}
+
+int kv_fixed_write(struct kv *kv, int session, int layer, int pos, const void *from,
+                   struct error *e)
+{
+    struct kv_move m = {
+        .session = session, .layer = layer, .pos = pos, .data = (void *)from, .fixed = true};
+    int rc = copy(kv, 0, &m, true, e);
+
+    *valid_at(kv, session, layer, 0) = rc < 0 ? 0 : pos;
+    return rc;
+}
+
+/* Recurrent state in one piece. */
+static int fixed_step(struct kv *kv, int session, int layer, int device, int pos, uint64_t *spent,
+                      struct error *e)
+{
+    struct kv_move m = {
+        .session = session, .layer = layer, .pos = pos, .data = kv->staging, .fixed = true};
+    int rc;
+
+    if (kv_there(kv, session, layer, device, pos))
+        return 1;
+    if ((rc = kv_fixed_read(kv, session, layer, pos, kv->staging, e)) < 0 ||
+        (rc = copy(kv, device, &m, true, e)) < 0)
+        return rc;
+    *valid_at(kv, session, layer, device) = pos;
+    if (spent)
+        *spent += kv->fixed_bytes[layer];
+    return 1;
+}
+
 int kv_step(struct kv *kv, int session, int layer, int device, int pos, uint64_t max_bytes,
             uint64_t *spent, struct error *e)
 {
@@ -127,6 +225,8 @@ int kv_step(struct kv *kv, int session, int layer, int device, int pos, uint64_t
     size_t row = kv->row_bytes[layer];
     uint64_t budget = row && max_bytes / row > 0 ? max_bytes / row : 1;
 
+    if (kv->fixed_bytes[layer])
+        return fixed_step(kv, session, layer, device, pos, spent, e);
     if (!row)
         return 1;
     assert(session >= 0 && session < kv->n_sessions && kv->valid[session]);

@@ -191,8 +191,9 @@ static int kv_step_hook(void *ctx, int layer, int device, uint64_t max_bytes, ui
     struct engine *g = ctx;
     int rc = 1;
 
+    /* what stands nowhere is computed again when its session goes on */
     for (int n = 0; n < g->n_sessions && rc == 1; n++)
-        if (g->sessions[n])
+        if (g->sessions[n] && kv_stands(&g->kv, n, g->sessions[n]->n_tokens))
             rc = kv_step(&g->kv, n, layer, device, g->sessions[n]->n_tokens, max_bytes, spent, e);
     return rc;
 }

@@ -74,6 +74,10 @@ struct thread_scratch {
  * attention reads a chunk from a page; NULL where no row was written yet. pages NULL: not open. */
 struct kv_state {
     uint8_t **pages; /* chunks_max */
+    /* recurrent layers: their blocks, fixed_bytes of the device in all, and after how many tokens
+     * each layer's stands (n_layers); NULL where the model has none */
+    uint8_t *fixed;
+    int *stands;
 };
 
 /* All pages, whoever has them. It grows by a session's worth when more sessions are open than ever
@@ -93,6 +97,7 @@ struct layer_layout {
     /* bytes: of 16 tokens of a head's keys, of one token of its values, of a page's tokens of a
      * head; where the layer begins in a page */
     size_t key_block, value_row, head_bytes, at;
+    size_t fixed_at; /* of its recurrent state in a session's */
     /* Heads that one task of the QKV phase multiplies: queries or keys, values. */
     int key_heads, value_heads;
 };
@@ -121,6 +126,11 @@ struct cpu_device {
     struct layer_layout *layouts; /* n_layers */
     /* bytes of a page; its tokens; bytes that a session takes at most */
     size_t page_bytes, page_tokens, kv_bytes;
+    /* recurrent state of a session; while something is measured (trial) no session's is touched,
+     * all layers use `spare`, as large as the largest */
+    size_t fixed_bytes;
+    uint8_t *spare;
+    bool trial;
     struct kv_pool pool_kv;
     /* scratch for max_rows rows */
     uint8_t *scratch;
@@ -316,6 +326,20 @@ void kv_store_key(const struct cpu_device *d, const struct kv_state *s, int laye
 void kv_store_value(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
                     int pos, const float *x);
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e);
+
+/* mixers/fixed.c: state of one size (state_size's fixed_bytes) */
+/* With a session's state; ERR_MEMORY. */
+int fixed_open(struct cpu_device *d, struct kv_state *s, struct error *e);
+void fixed_close(struct cpu_device *d, struct kv_state *s);
+/* A recurrent layer's state of a session, for its mixer: fixed_bytes, aligned to 64, as it stands
+ * before the span's first row (zeros at position 0); the mixer leaves it as it stands after the
+ * last. What lies where in it is the mixer's own. */
+float *kv_fixed(const struct cpu_device *d, const struct kv_state *s, int layer);
+/* Around a job of the spans placed, of layers first .. last - 1. ERR_DEVICE: some state does not
+ * stand where its span begins. */
+int fixed_begin(struct cpu_device *d, int first, int last, struct error *e);
+void fixed_end(struct cpu_device *d, int first, int last);
+int fixed_move(struct cpu_device *d, const struct kv_move *m, struct error *e);
 
 /* mixers/kvpool.c */
 int kv_state_open(struct cpu_device *d, int session, struct error *e);

@@ -95,7 +95,7 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
            hidden = (size_t)hp->hidden, ffn = (size_t)d->widest_ffn;
     struct attention_widths a = widest(d);
     size_t wide = max_size(hidden, a.attended), chunks = (size_t)d->chunks_max;
-    size_t tokens = CPU_TOKENS_MOST;
+    size_t tokens = CPU_TOKENS_MOST, fixed = 0;
 
     d->threads = arena_take(c, (size_t)d->n_threads, sizeof *d->threads);
     d->router = arena_take(c, (size_t)hp->n_layers, sizeof *d->router);
@@ -123,6 +123,10 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
     d->entry_row = arena_take(c, rows * used, sizeof(int));
     d->entry_slot = arena_take(c, rows * used, sizeof(int));
     d->groups = arena_take(c, (size_t)hp->n_experts, sizeof *d->groups);
+    for (int l = 0; l < hp->n_layers; l++)
+        fixed = max_size(fixed, layout_of(d, l)->keeps.fixed_bytes);
+    if (fixed)
+        d->spare = arena_take(c, fixed, 1);
     d->spans = arena_take(c, rows, sizeof *d->spans);
     d->span_of = arena_take(c, rows, sizeof *d->span_of);
     for (int l = 0; l < hp->n_layers; l++) {
@@ -279,7 +283,7 @@ int cpu_device_footprint(const struct device_config *c, uint64_t *kv_bytes, uint
         return error_set(e, ERR_MEMORY, "no memory for the CPU device");
     if ((code = lay_out(d, c, e)) == 0)
         lay_scratch(d, &arena);
-    *kv_bytes = d->kv_bytes * (size_t)(c->sessions > 1 ? c->sessions : 1);
+    *kv_bytes = (d->kv_bytes + d->fixed_bytes) * (size_t)(c->sessions > 1 ? c->sessions : 1);
     *scratch_bytes = arena.used;
     mem_free(d->layouts);
     mem_free(d);
@@ -427,11 +431,16 @@ static int cpu_attention(struct device *device, const struct attention_job *j, s
     int code = place_rows(d, j->rows, j->pos, j->spans, j->n_spans, e);
 
     assert(j->layer >= 0 && j->layer < d->model->hp.n_layers && j->rows > 0);
-    if (code < 0)
-        return code;
-    d->attention_job = j;
-    run(d, j->rows, mixer_of(d, j->layer)->work(d, j->layer, j->rows), attention_region);
-    return 0;
+    d->trial = j->trial;
+    if (!code)
+        code = fixed_begin(d, j->layer, j->layer + 1, e);
+    if (!code) {
+        d->attention_job = j;
+        run(d, j->rows, mixer_of(d, j->layer)->work(d, j->layer, j->rows), attention_region);
+        fixed_end(d, j->layer, j->layer + 1);
+    }
+    d->trial = false;
+    return code;
 }
 
 static void route_region(void *ctx, int tid, int n)
@@ -627,13 +636,14 @@ static int cpu_layers(struct device *device, const struct layers_job *j, struct 
     int code = place_rows(d, j->rows, j->pos, j->spans, j->n_spans, e);
 
     assert(j->first >= 0 && j->first < j->last && j->last <= d->model->hp.n_layers);
-    if (code < 0)
+    if (code < 0 || (code = fixed_begin(d, j->first, j->last, e)) < 0)
         return code;
     for (int l = j->first; l < j->last; l++)
         work += mixer_of(d, l)->work(d, l, j->rows) +
                 experts_work(d, l, j->rows * shape_used(shape_of(d, l)));
     d->layers_job = j;
     run(d, j->rows, work, layers_region);
+    fixed_end(d, j->first, j->last);
     return 0;
 }
 
@@ -659,7 +669,13 @@ static void cpu_state_close(struct device *device, int session)
 
 static int cpu_tune(struct device *device, int pos)
 {
-    return tuning_later((struct cpu_device *)device, pos);
+    struct cpu_device *d = (struct cpu_device *)device;
+    int n;
+
+    d->trial = true;
+    n = tuning_later(d, pos);
+    d->trial = false;
+    return n;
 }
 
 static void cpu_stats(const struct device *device, struct device_stats *out)

@@ -25,7 +25,7 @@ int kv_layout(struct cpu_device *d, struct error *e)
     if (!(d->layouts = mem_alloc((size_t)hp->n_layers, sizeof *d->layouts)))
         return error_set(e, ERR_MEMORY, "no memory for the layout of the key/value cache");
     d->page_tokens = tokens;
-    d->page_bytes = 0;
+    d->page_bytes = d->fixed_bytes = 0;
     for (int i = 0; i < hp->n_layers; i++) {
         struct layer_layout *l = &d->layouts[i];
         const struct mixer_shape *m = &shape_of(d, i)->mixer;
@@ -38,6 +38,8 @@ int kv_layout(struct cpu_device *d, struct error *e)
         l->key_heads = tune_heads(m->key_dim);
         l->value_heads = tune_heads(shape_value_dim(m));
         d->page_bytes += l->head_bytes * (size_t)l->keeps.heads;
+        l->fixed_at = d->fixed_bytes;
+        d->fixed_bytes += (l->keeps.fixed_bytes + 63) & ~(size_t)63;
     }
     d->kv_bytes = d->page_bytes * (size_t)d->chunks_max;
     return 0;
@@ -168,6 +170,8 @@ int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
     const struct layer_layout *l;
     uint8_t *data = m->data;
 
+    if (m->fixed)
+        return fixed_move(d, m, e);
     if (m->layer < 0 || m->layer >= d->model->hp.n_layers || m->pos < 0 || m->count < 0 ||
         m->count > d->context - m->pos)
         return error_set(e, ERR_DEVICE, "key/value rows %d+%d of layer %d lie outside the cache",

@@ -34,7 +34,7 @@ static int add_segment(struct cpu_device *d, struct error *e)
 int kv_state_open(struct cpu_device *d, int session, struct error *e)
 {
     struct kv_pool *p = &d->pool_kv;
-    struct kv_state *states;
+    struct kv_state *states, *s;
     int rc;
 
     if (session < 0 || (session < p->n_states && p->states[session].pages))
@@ -48,8 +48,13 @@ int kv_state_open(struct cpu_device *d, int session, struct error *e)
     }
     if (p->n_open == p->n_segments && (rc = add_segment(d, e)) < 0)
         return rc;
-    if (!(p->states[session].pages = mem_alloc((size_t)d->chunks_max, sizeof(uint8_t *))))
+    s = &p->states[session];
+    if ((rc = fixed_open(d, s, e)) < 0)
+        return rc;
+    if (!(s->pages = mem_alloc((size_t)d->chunks_max, sizeof *s->pages))) {
+        fixed_close(d, s);
         return error_set(e, ERR_MEMORY, "no memory for session %d", session);
+    }
     p->n_open++;
     return 0;
 }
@@ -64,6 +69,7 @@ void kv_state_close(struct cpu_device *d, int session)
     for (int i = d->chunks_max; i-- > 0;)
         if (s->pages[i])
             p->free[p->n_free++] = s->pages[i];
+    fixed_close(d, s);
     mem_free(s->pages);
     s->pages = NULL;
     p->n_open--;
@@ -73,8 +79,10 @@ void kv_pool_release(struct cpu_device *d)
 {
     struct kv_pool *p = &d->pool_kv;
 
-    for (int i = 0; i < p->n_states; i++)
+    for (int i = 0; i < p->n_states; i++) {
+        fixed_close(d, &p->states[i]);
         mem_free(p->states[i].pages);
+    }
     for (int i = 0; i < p->n_segments; i++)
         mem_pages_free(p->segments[i], d->kv_bytes);
     mem_free(p->states);
