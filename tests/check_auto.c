@@ -175,7 +175,7 @@ END_TEST
 static int stop_soon(void *ctx, struct event *ev)
 {
     if (ev->kind == EVENT_PROGRESS && ++progress == 7)
-        engine_cancel(ctx);
+        engine_session_cancel(engine_session(ctx));
     return 0;
 }
 

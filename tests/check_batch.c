@@ -24,7 +24,7 @@ static int read_line(struct batch_line *line, const char *text, struct error *e)
     struct turn defaults = {
         .sampling = sampling_default(), .max_tokens = 99, .stops = stops, .n_stops = 1};
 
-    return batch_line_read(line, text, strlen(text), &defaults, "Be kind.", e);
+    return batch_line_read(line, text, strlen(text), &defaults, false, "Be kind.", e);
 }
 
 static const struct {
@@ -86,9 +86,9 @@ START_TEST(lines_say_what_they_mean)
     struct error e = {0};
 
     ck_assert_int_eq(read_line(&l, "  {plain, because of the blanks", &e), 0);
-    ck_assert(l.turn.n_messages == 2 && l.turn.messages[0].role == ROLE_SYSTEM &&
+    ck_assert(l.said.n_messages == 2 && l.said.messages[0].role == ROLE_SYSTEM &&
               l.turn.max_tokens == 99 && l.turn.n_stops == 1);
-    ck_assert_str_eq(l.turn.messages[1].text, "  {plain, because of the blanks");
+    ck_assert_str_eq(l.said.messages[1].text, "  {plain, because of the blanks");
     batch_line_release(&l);
 
     ck_assert_int_eq(
@@ -100,7 +100,7 @@ START_TEST(lines_say_what_they_mean)
             &e),
         0);
     ck_assert_str_eq(l.id, "\"x\"");
-    ck_assert(l.turn.n_messages == 1 && l.turn.max_tokens == 5 && l.turn.n_stops == 2 &&
+    ck_assert(l.said.n_messages == 1 && l.turn.max_tokens == 5 && l.turn.n_stops == 2 &&
               l.turn.sampling.seed == 11 && l.turn.sampling.top_k == 7);
     ck_assert(l.turn.sampling.temperature == 0.5f && l.turn.sampling.top_p == 0.25f &&
               l.turn.sampling.min_p == 0.125f && l.turn.sampling.repeat_penalty == 1.5f);
@@ -113,14 +113,14 @@ START_TEST(lines_say_what_they_mean)
                                &e),
                      0);
     ck_assert_str_eq(l.id, "12");
-    ck_assert(l.turn.n_messages == 3 && l.turn.continue_last && l.turn.n_stops == 1 &&
+    ck_assert(l.said.n_messages == 3 && l.said.continue_last && l.turn.n_stops == 1 &&
               l.turn.sampling.temperature == sampling_default().temperature);
-    ck_assert_str_eq(l.turn.messages[0].text, "Be kind.");
+    ck_assert_str_eq(l.said.messages[0].text, "Be kind.");
     ck_assert_str_eq(l.turn.stops[0], "q");
     batch_line_release(&l);
 
     ck_assert_int_eq(read_line(&l, "{\"prompt\": \"go on\", \"raw\": true}", &e), 0);
-    ck_assert(l.turn.raw && l.turn.n_messages == 1);
+    ck_assert(l.said.raw && l.said.n_messages == 1);
     batch_line_release(&l);
 }
 END_TEST

@@ -2,6 +2,7 @@
  * that nothing is lost by them. */
 #include "app/chat/commands/commands.h"
 #include "app/chat/conversation.h"
+#include "app/chat/prompter.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
@@ -419,6 +420,57 @@ START_TEST(an_answer_names_every_plan_it_ran_under)
 }
 END_TEST
 
+static void note_thread(void *ctx)
+{
+    *(pthread_t *)ctx = pthread_self();
+}
+
+/* A long text becomes ids on a thread of its own, and is given up there. */
+START_TEST(a_long_message_holds_up_nobody)
+{
+    static struct prompter p;
+    struct talk t;
+    size_t n = 1 << 18;
+    char *text = mem_alloc(n + 1, 1);
+    struct dialogue said = {.messages = mem_alloc(1, sizeof *said.messages), .n_messages = 1};
+    struct turn turn = {.max_tokens = 4};
+    pthread_t maker = pthread_self();
+    const struct transcript *all;
+    struct error e = {0};
+    uint64_t start;
+    int rc = 1;
+
+    for (size_t i = 0; i < n; i++)
+        text[i] = "a fox sang. "[i % 12];
+    talk_open(&t, NULL);
+    said.messages[0] = (struct message){ROLE_USER, mem_string("Hello.")};
+    ck_assert_int_eq(
+        prompter_start(&p, conversation_info(t.c), &said, &turn, note_thread, &maker, &e), 0);
+    while (!prompter_take(&p, &turn, &rc, &start, &e))
+        usleep(100);
+    ck_assert_int_eq(rc, 0);
+    ck_assert_int_gt(turn.prompt.n, 0);
+    ck_assert(!pthread_equal(maker, pthread_self()));
+    turn_release(&turn);
+    prompter_release(&p);
+    chat_submit(t.c, text);
+    ck_assert(conversation_busy(t.c)); /* and Ctrl-C is heard */
+    conversation_stop(t.c);
+    while (conversation_working(t.c))
+        pump(&t);
+    all = chat(&t);
+    ck_assert_str_eq(all->entries[all->n - 1].text, "");
+    ck_assert_str_ne(all->entries[all->n - 1].stop, "");
+    text[1 << 15] = 0;
+    expect(&t, text, "(-c)");
+    expect(&t, "/new", "");
+    type(&t, "Tell me a story about a fox.");
+    ck_assert_int_eq(all->entries[all->n - 1].tokens, 6);
+    mem_free(text);
+    talk_close(&t);
+}
+END_TEST
+
 START_TEST(a_paced_answer_says_so)
 {
     struct talk t;
@@ -613,6 +665,7 @@ static Suite *suite(void)
     tcase_add_test(c, a_finished_answer_has_nothing_to_continue);
     tcase_add_test(c, a_continued_answer_is_measured_whole);
     tcase_add_test(c, an_answer_names_every_plan_it_ran_under);
+    tcase_add_test(c, a_long_message_holds_up_nobody);
     tcase_add_test(c, a_paced_answer_says_so);
     tcase_add_test(c, regen_tells_why_nothing_changes);
     tcase_add_test(c, commands_say_what_they_did);

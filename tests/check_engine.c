@@ -7,9 +7,11 @@
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "engine/run/engine.h"
+#include "engine/run/prompt.h"
 #include "engine/run/trace.h"
 #include "tests/support.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,13 +159,40 @@ static int hear(void *ctx, struct event *ev)
     return 0;
 }
 
-static struct turn turn_of(struct message *m, size_t n, int max_tokens)
+/* What is asked of the engine, and what its session holds as far as we know. */
+struct asked {
+    struct dialogue said;
+    struct turn turn;
+};
+
+static struct prompt_history history;
+
+static struct asked turn_of(struct message *m, size_t n, int max_tokens)
 {
-    return (struct turn){
-        .messages = m, .n_messages = n, .sampling = greedy(), .max_tokens = max_tokens};
+    return (struct asked){{.messages = m, .n_messages = n},
+                          {.sampling = greedy(), .max_tokens = max_tokens}};
 }
 
-static struct turn_done_event run(struct engine *g, const struct turn *t, struct heard *h)
+static int ask(struct engine *g, const struct asked *a,
+               int (*on_event)(void *ctx, struct event *ev), void *ctx,
+               struct turn_done_event *done, struct error *e)
+{
+    return prompt_turn(g, &history, &a->said, &a->turn, on_event, ctx, done, e);
+}
+
+static void forget(struct engine *g)
+{
+    engine_session_clear(g);
+    prompt_history_release(&history);
+}
+
+static void close_engine(struct engine *g)
+{
+    engine_close(g);
+    prompt_history_release(&history);
+}
+
+static struct turn_done_event run(struct engine *g, const struct asked *t, struct heard *h)
 {
     struct turn_done_event done;
     struct error e = {0};
@@ -172,7 +201,7 @@ static struct turn_done_event run(struct engine *g, const struct turn *t, struct
     h->len = 0;
     h->prefill_done = 0;
     h->tokens = 0;
-    ck_assert_msg(engine_turn(g, t, hear, h, &done, &e) == 0, "%s", e.text);
+    ck_assert_msg(ask(g, t, hear, h, &done, &e) == 0, "%s", e.text);
     ck_assert_int_eq(memcmp(&done, &h->last, sizeof done), 0);
     return done;
 }
@@ -190,7 +219,7 @@ START_TEST(a_turn_answers)
     struct engine *g = open_demo();
     struct message m[] = {
         {ROLE_USER, "Tell me a story about a little robot who is afraid of the dark."}};
-    struct turn t = turn_of(m, 1, -1);
+    struct asked t = turn_of(m, 1, -1);
     struct heard *h = fresh();
     struct turn_done_event done = run(g, &t, h);
     const struct telemetry *s = engine_telemetry(g);
@@ -229,7 +258,7 @@ START_TEST(a_turn_answers)
     ck_assert_uint_gt(s->devices[0].busy_ns, 0);
     ck_assert_uint_gt(s->kv_bytes, 0);
     ck_assert_int_eq(s->state, ENGINE_IDLE);
-    engine_close(g);
+    close_engine(g);
 }
 END_TEST
 
@@ -239,22 +268,22 @@ START_TEST(the_next_turn_keeps_the_prefix)
     struct message m[] = {{ROLE_USER, "Tell me a story about a fox."},
                           {ROLE_ASSISTANT, NULL},
                           {ROLE_USER, "Tell me another story about a bear."}};
-    struct turn t = turn_of(m, 1, 60);
+    struct asked t = turn_of(m, 1, 60);
     struct heard *h = fresh();
     struct turn_done_event done = run(g, &t, h);
     char *answer = strdup(h->text), *second;
     int used = engine_session_tokens(g, NULL);
 
     /* a sampled answer is not always what the tokenizer would make of its text */
-    t.sampling.temperature = 0.9f;
+    t.turn.sampling.temperature = 0.9f;
     m[1].text = answer;
-    t.n_messages = 3;
+    t.said.n_messages = 3;
     done = run(g, &t, h);
     ck_assert_int_ge(done.cached_tokens, used);
     second = strdup(h->text);
     ck_assert_int_gt(done.completion_tokens, 5);
     /* the same turn on an empty session says the same */
-    engine_session_clear(g);
+    forget(g);
     done = run(g, &t, h);
     ck_assert_int_eq(done.cached_tokens, 0);
     ck_assert_str_eq(h->text, second);
@@ -264,7 +293,7 @@ START_TEST(the_next_turn_keeps_the_prefix)
     ck_assert_str_eq(h->text, second);
     free(answer);
     free(second);
-    engine_close(g);
+    close_engine(g);
 }
 END_TEST
 
@@ -276,12 +305,12 @@ START_TEST(sampled_answers_are_found_again)
     struct message m[17];
 
     for (int i = 0; i < 8; i++) {
-        struct turn t = turn_of(m, (size_t)(2 * i + 1), 20);
+        struct asked t = turn_of(m, (size_t)(2 * i + 1), 20);
         int before = engine_session_tokens(g, NULL);
         struct turn_done_event done;
 
         m[2 * i] = (struct message){ROLE_USER, "Once more, please!"};
-        t.sampling = (struct sampling){
+        t.turn.sampling = (struct sampling){
             .temperature = 2.5f, .top_p = 1.0f, .repeat_penalty = 1.0f, .seed = (uint64_t)i};
         done = run(g, &t, h);
         ck_assert_msg(done.cached_tokens >= before, "turn %d: %d of %d tokens were cached", i,
@@ -291,7 +320,7 @@ START_TEST(sampled_answers_are_found_again)
     }
     for (int i = 0; i < 8; i++)
         free(answers[i]);
-    engine_close(g);
+    close_engine(g);
 }
 END_TEST
 
@@ -299,25 +328,25 @@ START_TEST(an_answer_can_be_continued)
 {
     struct engine *g = open_demo();
     struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}, {ROLE_ASSISTANT, NULL}};
-    struct turn t = turn_of(m, 1, 60);
+    struct asked t = turn_of(m, 1, 60);
     struct heard *h = fresh();
     char *whole, *part;
 
     run(g, &t, h);
     whole = strdup(h->text);
-    t.max_tokens = 25;
+    t.turn.max_tokens = 25;
     run(g, &t, h);
     part = strdup(h->text);
     m[1].text = part;
-    t.n_messages = 2;
-    t.continue_last = true;
-    t.max_tokens = 35;
+    t.said.n_messages = 2;
+    t.said.continue_last = true;
+    t.turn.max_tokens = 35;
     run(g, &t, h);
     ck_assert_msg(strncmp(whole, part, strlen(part)) == 0, "greedy is greedy");
     ck_assert_str_eq(h->text, whole + strlen(part));
     free(whole);
     free(part);
-    engine_close(g);
+    close_engine(g);
 }
 END_TEST
 
@@ -325,7 +354,7 @@ START_TEST(stop_reasons)
 {
     struct engine *g = open_demo();
     struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
-    struct turn t = turn_of(m, 1, 40);
+    struct asked t = turn_of(m, 1, 40);
     struct heard *h = fresh();
     struct turn_done_event done = run(g, &t, h);
     char *whole = strdup(h->text), stop[32], *stops[2];
@@ -333,20 +362,20 @@ START_TEST(stop_reasons)
 
     ck_assert_int_eq(done.reason, STOP_LENGTH);
     ck_assert_int_eq(done.completion_tokens, 40);
-    t.max_tokens = 0;
+    t.turn.max_tokens = 0;
     done = run(g, &t, h);
     ck_assert_int_eq(done.reason, STOP_LENGTH);
     ck_assert_int_eq(done.completion_tokens, 0);
     /* a stop string from the middle of the text, straddling tokens at every offset */
-    t.max_tokens = 40;
+    t.turn.max_tokens = 40;
     for (size_t k = 0; k < 12; k += SLOW ? 6 : 1) {
         char *first;
 
         snprintf(stop, sizeof stop, "%.9s", whole + at + k);
         stops[0] = "never in there";
         stops[1] = stop;
-        t.stops = stops;
-        t.n_stops = 2;
+        t.turn.stops = stops;
+        t.turn.n_stops = 2;
         first = strstr(whole, stop);
         done = run(g, &t, h);
         ck_assert_int_eq(done.reason, STOP_STRING);
@@ -355,10 +384,10 @@ START_TEST(stop_reasons)
     }
     /* held back for a stop string that never comes, but not lost */
     snprintf(stop, sizeof stop, "%.8s\001", whole + strlen(whole) - 8);
-    t.n_stops = 2;
+    t.turn.n_stops = 2;
     done = run(g, &t, h);
     ck_assert_str_eq(h->text, whole);
-    t.n_stops = 0;
+    t.turn.n_stops = 0;
     /* cancelled: the session ends with a whole token, and goes on as if nothing had been */
     h->cancel_after = 13;
     done = run(g, &t, h);
@@ -368,7 +397,7 @@ START_TEST(stop_reasons)
     done = run(g, &t, h);
     ck_assert_str_eq(h->text, whole);
     h->cancel_in_prefill = true;
-    engine_session_clear(g);
+    forget(g);
     done = run(g, &t, h);
     ck_assert_int_eq(done.reason, STOP_CANCELLED);
     ck_assert_int_eq(done.completion_tokens, 0);
@@ -376,7 +405,7 @@ START_TEST(stop_reasons)
     done = run(g, &t, h);
     ck_assert_str_eq(h->text, whole);
     free(whole);
-    engine_close(g);
+    close_engine(g);
 }
 END_TEST
 
@@ -385,7 +414,7 @@ START_TEST(the_context_ends)
     struct engine_config c = demo_config();
     struct engine *g;
     struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
-    struct turn t = turn_of(m, 1, -1);
+    struct asked t = turn_of(m, 1, -1);
     struct heard *h = fresh();
     struct turn_done_event done;
     struct error e = {0};
@@ -393,7 +422,7 @@ START_TEST(the_context_ends)
 
     c.context = 64;
     g = open_with(&c);
-    t.ignore_eos = true;
+    t.turn.ignore_eos = true;
     done = run(g, &t, h);
     ck_assert_int_eq(done.reason, STOP_CONTEXT);
     ck_assert_int_eq(engine_session_tokens(g, NULL), 64);
@@ -401,10 +430,10 @@ START_TEST(the_context_ends)
     for (size_t i = 0; i + 5 < sizeof longer; i += 5)
         memcpy(longer + i, "once ", 6);
     m[0].text = longer;
-    ck_assert_int_eq(engine_turn(g, &t, hear, h, &done, &e), ERR_CONTEXT);
+    ck_assert_int_eq(ask(g, &t, hear, h, &done, &e), ERR_CONTEXT);
     ck_assert_ptr_nonnull(strstr(e.text, "-c"));
     ck_assert_int_eq(done.reason, STOP_ERROR);
-    engine_close(g);
+    close_engine(g);
 }
 END_TEST
 
@@ -413,7 +442,7 @@ START_TEST(oldest_turns_are_dropped)
     struct engine_config c = demo_config();
     struct engine *g;
     struct message m[64] = {{ROLE_SYSTEM, "You tell stories."}};
-    struct turn t;
+    struct asked t;
     struct heard *h = fresh();
     char *answers[32];
     int n = 1, dropped = 0, turns = 0, with_cache = 0;
@@ -452,7 +481,7 @@ START_TEST(oldest_turns_are_dropped)
     for (int i = 0; i < turns; i++)
         free(answers[i]);
     mem_free(head);
-    engine_close(g);
+    close_engine(g);
 }
 END_TEST
 
@@ -460,13 +489,13 @@ START_TEST(raw_text_is_continued)
 {
     struct engine *g = open_demo();
     struct message m[] = {{ROLE_USER, "Once upon a time, there was a"}};
-    struct turn t = turn_of(m, 1, 20);
+    struct asked t = turn_of(m, 1, 20);
     struct heard *h = fresh();
     struct turn_done_event done;
     struct error e = {0};
     int *ids, n;
 
-    t.raw = true;
+    t.said.raw = true;
     ck_assert_int_eq(tokenizer_encode(engine_info(g)->tokenizer, m[0].text, strlen(m[0].text), true,
                                       &ids, &n, &e),
                      0);
@@ -476,7 +505,7 @@ START_TEST(raw_text_is_continued)
     ck_assert_int_le(done.prompt_tokens, n + 1);
     ck_assert_int_eq(h->text[0], ' '); /* a word goes on after a space */
     mem_free(ids);
-    engine_close(g);
+    close_engine(g);
 }
 END_TEST
 
@@ -485,7 +514,7 @@ START_TEST(a_template_that_says_nothing)
 {
     struct engine_config c = demo_config();
     struct message m[] = {{ROLE_USER, "Hello."}};
-    struct turn t = turn_of(m, 1, 4);
+    struct asked t = turn_of(m, 1, 4);
     struct heard *h = fresh();
     struct turn_done_event done;
     struct error e = {0};
@@ -511,11 +540,11 @@ START_TEST(a_template_that_says_nothing)
     free(bytes);
     c.model_path = path;
     g = open_with(&c);
-    ck_assert_int_eq(engine_turn(g, &t, hear, h, &done, &e), ERR_MODEL);
+    ck_assert_int_eq(ask(g, &t, hear, h, &done, &e), ERR_MODEL);
     ck_assert_msg(strstr(e.text, "template"), "%s", e.text);
-    t.raw = true; /* without it the model still answers */
-    ck_assert_int_eq(engine_turn(g, &t, hear, h, &done, &e), 0);
-    engine_close(g);
+    t.said.raw = true; /* without it the model still answers */
+    ck_assert_int_eq(ask(g, &t, hear, h, &done, &e), 0);
+    close_engine(g);
 }
 END_TEST
 
@@ -531,7 +560,7 @@ START_TEST(same_seed_same_text)
 
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i += SLOW ? 4 : 1) {
         struct engine_config c = demo_config();
-        struct turn t = turn_of(m, 2, 40);
+        struct asked t = turn_of(m, 2, 40);
         struct engine *g = NULL;
         struct heard *h = fresh();
         struct error e = {0};
@@ -539,7 +568,7 @@ START_TEST(same_seed_same_text)
         c.kernels = ways[i].kernels;
         c.n_threads = ways[i].threads;
         c.ubatch = ways[i].ubatch;
-        t.sampling = (struct sampling){.temperature = 0.9f,
+        t.turn.sampling = (struct sampling){.temperature = 0.9f,
                                        .top_k = 40,
                                        .top_p = 0.95f,
                                        .min_p = 0.05f,
@@ -554,15 +583,15 @@ START_TEST(same_seed_same_text)
         run(g, &t, h);
         if (!first) {
             first = strdup(h->text);
-            t.sampling.seed = 43;
+            t.turn.sampling.seed = 43;
             run(g, &t, h);
             ck_assert_str_ne(first, h->text);
         }
-        t.sampling.seed = 42;
+        t.turn.sampling.seed = 42;
         other = strdup((run(g, &t, h), h->text));
         ck_assert_str_eq(first, other);
         free(other);
-        engine_close(g);
+        close_engine(g);
     }
     cpu_kernels_select(NULL, NULL);
     free(first);
@@ -575,7 +604,7 @@ START_TEST(pacing_slows_the_answer_not_the_rate)
 {
     struct engine *g = open_demo();
     struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
-    struct turn t = turn_of(m, 1, 30);
+    struct asked t = turn_of(m, 1, 30);
     struct heard *h = fresh();
     struct turn_done_event done;
     const struct telemetry *s = engine_telemetry(g);
@@ -588,14 +617,14 @@ START_TEST(pacing_slows_the_answer_not_the_rate)
     ck_assert_uint_lt(done.decode_ns, done.total_ns);
     ck_assert_double_eq_tol(s->pace, 200, 1e-9);
     engine_pace_set(g, 0);
-    engine_close(g);
+    close_engine(g);
 }
 END_TEST
 
 static int cancel_soon(void *ctx, struct event *ev)
 {
     if (ev->kind == EVENT_TOKEN)
-        engine_cancel(ctx);
+        engine_session_cancel(engine_session(ctx));
     return 0;
 }
 
@@ -603,16 +632,16 @@ START_TEST(a_pause_can_be_cancelled)
 {
     struct engine *g = open_demo();
     struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
-    struct turn t = turn_of(m, 1, 30);
+    struct asked t = turn_of(m, 1, 30);
     struct turn_done_event done;
     uint64_t start = clock_now();
 
     engine_pace_set(g, 0.05); /* a token every 20 s */
-    ck_assert_int_eq(engine_turn(g, &t, cancel_soon, g, &done, NULL), 0);
+    ck_assert_int_eq(ask(g, &t, cancel_soon, g, &done, NULL), 0);
     ck_assert_int_eq(done.reason, STOP_CANCELLED);
     ck_assert_int_eq(done.completion_tokens, 1);
     ck_assert_uint_lt(clock_now() - start, 10 * CLOCK_SECOND);
-    engine_close(g);
+    close_engine(g);
 }
 END_TEST
 
@@ -626,23 +655,23 @@ START_TEST(a_cancel_is_not_lost)
 {
     struct engine *g = open_demo();
     struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
-    struct turn t = turn_of(m, 1, 3);
+    struct asked t = turn_of(m, 1, 3);
     struct turn_done_event done;
     int id = 100;
 
     for (int raw = 0; raw < 2; raw++) {
-        t.raw = raw;
-        engine_cancel(g); /* before the turn began */
-        ck_assert_int_eq(engine_turn(g, &t, cancel_by_event, g, &done, NULL), 0);
+        t.said.raw = raw;
+        engine_session_cancel(engine_session(g)); /* before the turn began */
+        ck_assert_int_eq(ask(g, &t, cancel_by_event, g, &done, NULL), 0);
         ck_assert_int_eq(done.reason, STOP_CANCELLED);
         ck_assert_int_eq(done.completion_tokens, 0);
-        ck_assert_int_eq(engine_turn(g, &t, cancel_by_event, g, &done, NULL), 0);
+        ck_assert_int_eq(ask(g, &t, cancel_by_event, g, &done, NULL), 0);
         ck_assert_int_eq(done.reason, STOP_CANCELLED);
         ck_assert_int_eq(done.completion_tokens, 1);
         /* what comes next is not meant */
         ck_assert_int_eq(engine_eval(g, &id, 1, NULL, false, NULL), 0);
     }
-    engine_close(g);
+    close_engine(g);
 }
 END_TEST
 
@@ -669,13 +698,13 @@ START_TEST(sessions_rewind_and_refuse)
     ck_assert_int_eq(engine_session_tokens(g, NULL), 49);
     ck_assert_int_eq(engine_eval(g, ids + 49, 1, b, false, &e), 0);
     ck_assert_int_eq(memcmp(a, b, (size_t)n_vocab * sizeof *a), 0);
-    engine_cancel(g);
+    engine_session_cancel(engine_session(g));
     ck_assert_int_eq(engine_eval(g, ids, 10, NULL, false, &e), ERR_CANCELLED);
     ck_assert_int_eq(engine_session_tokens(g, NULL), 50);
     ck_assert_int_eq(engine_eval(g, ids + 50, 10, NULL, false, &e), 0);
     free(a);
     free(b);
-    engine_close(g);
+    close_engine(g);
 }
 END_TEST
 
@@ -683,7 +712,7 @@ START_TEST(a_trace_tells_where_time_went)
 {
     struct engine *g = open_demo();
     struct message m[] = {{ROLE_USER, "Hello"}};
-    struct turn t = turn_of(m, 1, 3);
+    struct asked t = turn_of(m, 1, 3);
     struct heard *h = fresh();
     struct error e = {0};
     char *text, *untraced;
@@ -692,7 +721,7 @@ START_TEST(a_trace_tells_where_time_went)
 
     run(g, &t, h);
     untraced = strdup(h->text);
-    engine_session_clear(g);
+    forget(g);
     ck_assert_int_eq(engine_trace_start(g, 10000, &e), 0);
     run(g, &t, h);
     ck_assert_str_eq(h->text, untraced); /* job by job or fused: the same text */
@@ -710,7 +739,7 @@ START_TEST(a_trace_tells_where_time_went)
     json_decref(all);
     mem_free(text);
     free(untraced);
-    engine_close(g);
+    close_engine(g);
 }
 END_TEST
 
@@ -766,7 +795,7 @@ START_TEST(routing_can_be_imposed)
     engine_routing_impose(g, &r);
     engine_observe(g, compare_routing, &c);
     for (int traced = 0; traced < 2; traced++) { /* traced: every block a job of its own */
-        engine_session_clear(g);
+        forget(g);
         ck_assert_int_eq(engine_trace_start(g, traced ? 4096 : 0, &e), 0);
         ck_assert_int_eq(engine_eval(g, ids, 16, NULL, false, &e), 0);
         for (int i = 16; i < 24; i++)
@@ -777,13 +806,13 @@ START_TEST(routing_can_be_imposed)
     ck_assert_int_ne(memcmp(plain, imposed, n_vocab * sizeof *plain), 0);
     engine_observe(g, NULL, NULL);
     engine_routing_impose(g, NULL);
-    engine_session_clear(g);
+    forget(g);
     ck_assert_int_eq(engine_eval(g, ids, 24, imposed, false, &e), 0);
     ck_assert_int_eq(memcmp(plain, imposed, n_vocab * sizeof *plain), 0);
     mem_free(plain);
     mem_free(imposed);
     mem_free(table);
-    engine_close(g);
+    close_engine(g);
 }
 END_TEST
 
@@ -791,7 +820,7 @@ START_TEST(who_chose_an_expert)
 {
     struct engine *g = open_demo();
     struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
-    struct turn t = turn_of(m, 1, 50);
+    struct asked t = turn_of(m, 1, 50);
     struct heard *h = fresh();
     const struct telemetry *s = engine_telemetry(g);
     struct error e = {0};
@@ -814,7 +843,7 @@ START_TEST(who_chose_an_expert)
                           s->spans[i - 1].start_us + s->spans[i - 1].duration_us);
     engine_timeline_set(g, false);
     ck_assert_int_eq(s->n_spans, 0);
-    engine_close(g);
+    close_engine(g);
 }
 END_TEST
 
@@ -842,7 +871,7 @@ START_TEST(opening_survives_every_failed_allocation)
     mem_fail_after(-1);
     printf("opened after %ld allocations\n", n);
     ck_assert_ptr_nonnull(g);
-    engine_close(g);
+    close_engine(g);
 }
 END_TEST
 
@@ -854,13 +883,13 @@ START_TEST(a_turn_survives_every_failed_allocation)
     struct message m[] = {{ROLE_SYSTEM, "You tell stories."},
                           {ROLE_USER, "Tell me a story about a fox."}};
     char *stops[] = {"never in there"};
-    struct turn t = turn_of(m, 2, 12);
+    struct asked t = turn_of(m, 2, 12);
     struct heard *h = fresh();
     char *want;
     long n, failed = 0;
 
-    t.stops = stops;
-    t.n_stops = 1;
+    t.turn.stops = stops;
+    t.turn.n_stops = 1;
     run(g, &t, h);
     want = strdup(h->text);
     for (n = 0;; n += n < 40 ? 1 : SLOW ? 31 : 7) {
@@ -871,7 +900,7 @@ START_TEST(a_turn_survives_every_failed_allocation)
         h->len = h->tokens = 0;
         h->prefill_done = 0;
         mem_fail_after(n);
-        rc = engine_turn(g, &t, hear, h, &done, &e);
+        rc = ask(g, &t, hear, h, &done, &e);
         mem_fail_after(-1);
         if (rc == 0) {
             ck_assert_str_eq(h->text, want);
@@ -888,7 +917,7 @@ START_TEST(a_turn_survives_every_failed_allocation)
     run(g, &t, h);
     ck_assert_str_eq(h->text, want);
     free(want);
-    engine_close(g);
+    close_engine(g);
 }
 END_TEST
 
@@ -930,9 +959,13 @@ START_TEST(opening_can_be_given_up_anywhere)
         ck_assert_msg(rc == 0 || (rc == ERR_CANCELLED && !g), "%d: %s", rc, e.text);
     }
     ck_assert_int_eq(rc, 0);
-    ck_assert_int_gt(n, 8);                      /* pieces, stages, layers */
-    ck_assert_int_eq(eval_once(NULL, g, &e), 0); /* an open engine asks no more */
-    engine_close(g);
+    ck_assert_int_gt(n, 8); /* pieces, stages, layers */
+    /* an open engine goes on asking */
+    atomic_store(&patience, 0);
+    ck_assert_int_eq(eval_once(NULL, g, &e), ERR_CANCELLED);
+    atomic_store(&patience, INT_MAX);
+    ck_assert_int_eq(eval_once(NULL, g, &e), 0);
+    close_engine(g);
 }
 END_TEST
 

@@ -2,6 +2,7 @@
  * text and logits as they are, and a device that goes away in the middle of an answer costs nothing
  * but a notice. Skips where there is no OpenCL device. */
 #include "engine/run/engine.h"
+#include "engine/run/prompt.h"
 #include "gpu/opencl.h"
 #include "gpu/tuning.h"
 #include "tests/golden.h"
@@ -103,10 +104,8 @@ static void answer(struct engine *g, const char *prompt, int n, float temperatur
 {
     char text[256];
     struct message m = {ROLE_USER, text};
-    struct turn t = {.messages = &m,
-                     .n_messages = 1,
-                     .raw = true,
-                     .max_tokens = n,
+    struct dialogue said = {.messages = &m, .n_messages = 1, .raw = true};
+    struct turn t = {.max_tokens = n,
                      .ignore_eos = true,
                      .sampling = {.temperature = temperature,
                                   .top_p = 1.0f,
@@ -119,7 +118,7 @@ static void answer(struct engine *g, const char *prompt, int n, float temperatur
     h->len = 0;
     h->tokens = 0;
     h->text[0] = '\0';
-    ck_assert_msg(engine_turn(g, &t, hear, h, &done, &e) == 0, "%s", e.text);
+    ck_assert_msg(prompt_turn(g, NULL, &said, &t, hear, h, &done, &e) == 0, "%s", e.text);
     ck_assert_int_eq(h->tokens, n);
 }
 

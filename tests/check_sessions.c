@@ -5,6 +5,7 @@
 #include "engine/model/hparams.h"
 #include "engine/model/model.h"
 #include "engine/run/engine.h"
+#include "engine/run/prompt.h"
 #include "gpu/opencl.h"
 #include "tests/fake_device.h"
 #include "tests/support.h"
@@ -132,7 +133,9 @@ END_TEST
 /* A story asked for: its prompt's length and the answer's differ from the others'. */
 struct story {
     struct message message;
+    struct dialogue said;
     struct turn turn;
+    int ids[640]; /* its prompt's */
     char prompt[2048], text[8192];
     size_t n;
     struct session *session;
@@ -150,9 +153,8 @@ static void write_story(struct story *s, int i)
         n += (size_t)snprintf(s->prompt + n, sizeof s->prompt - n, "Once there was %s who %s. ",
                               heroes[(i + k) % 4], k % 2 ? "sang" : "wanted to fly");
     s->message = (struct message){ROLE_USER, s->prompt};
-    s->turn = (struct turn){.messages = &s->message,
-                            .n_messages = 1,
-                            .max_tokens = 8 + i * 13 % 40,
+    s->said = (struct dialogue){.messages = &s->message, .n_messages = 1};
+    s->turn = (struct turn){.max_tokens = 8 + i * 13 % 40,
                             .ignore_eos = true,
                             .sampling = {.temperature = 0.8f,
                                          .top_k = 40,
@@ -187,7 +189,7 @@ static const struct story *alone(void)
     for (int i = 0; i < STORIES; i++) {
         write_story(&want[i], i);
         engine_session_clear(g);
-        ck_assert_msg(engine_turn(g, &want[i].turn, hear, &want[i], NULL, &e) == 0, "%s", e.text);
+        ck_assert_msg(prompt_turn(g, NULL, &want[i].said, &want[i].turn, hear, &want[i], NULL, &e) == 0, "%s", e.text);
         ck_assert_uint_gt(want[i].n, 0);
     }
     engine_close(g);
@@ -208,6 +210,20 @@ static void open_crowd(struct crowd *c, const struct device_ops *const *backends
         c->session[i] = open_session(c->g);
 }
 
+/* On the caller's thread, as any client does it. */
+static void make_prompt(struct engine *g, struct story *s)
+{
+    struct prompt *p = &s->turn.prompt;
+    struct error e = {0};
+
+    ck_assert_msg(
+        prompt_make(engine_info(g), NULL, &s->said, s->turn.max_tokens, NULL, p, &e) == 0, "%s",
+        e.text);
+    memcpy(s->ids, p->ids, (size_t)p->n * sizeof *p->ids);
+    mem_free(p->ids);
+    p->ids = s->ids;
+}
+
 static void begin_next(struct crowd *c, struct session *session)
 {
     struct story *s = &c->story[c->begun];
@@ -215,6 +231,7 @@ static void begin_next(struct crowd *c, struct session *session)
 
     write_story(s, c->begun++);
     s->session = session;
+    make_prompt(c->g, s);
     ck_assert_msg(engine_session_turn(session, &s->turn, hear, s, &e) == 0, "%s", e.text);
 }
 

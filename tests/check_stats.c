@@ -3,6 +3,7 @@
 #include "app/setup/run_stats.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
+#include "engine/run/prompt.h"
 #include "tests/support.h"
 
 #include <stdlib.h>
@@ -151,9 +152,8 @@ START_TEST(figures_of_a_real_answer)
     struct engine_config c = {
         .model_path = model, .convert = -1, .n_threads = 1, .kv_k = KV_F16, .kv_v = KV_F16};
     struct message message = {ROLE_USER, "Tell me a story about a brave fox."};
-    struct turn t = {.messages = &message,
-                     .n_messages = 1,
-                     .max_tokens = 40,
+    struct dialogue said = {.messages = &message, .n_messages = 1};
+    struct turn t = {.max_tokens = 40,
                      .ignore_eos = true,
                      .sampling = {.top_p = 1, .repeat_penalty = 1}};
     struct turn_done_event done;
@@ -167,7 +167,7 @@ START_TEST(figures_of_a_real_answer)
     snprintf(model, sizeof model, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
     ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
     stats_begin_turn(&s);
-    ck_assert_msg(engine_turn(g, &t, count_tokens, &tokens, &done, &e) == 0, "%s", e.text);
+    ck_assert_msg(prompt_turn(g, NULL, &said, &t, count_tokens, &tokens, &done, &e) == 0, "%s", e.text);
     stats_add_turn(&s, &done);
     ck_assert_double_gt(s.load.seconds, 0);
     ck_assert_double_gt(s.load.cpu_s, 0);

@@ -3,6 +3,7 @@
  * whose arithmetic is the CPU's; whatever differs is the engine's doing. */
 #include "engine/base/clock.h"
 #include "engine/run/engine.h"
+#include "engine/run/prompt.h"
 #include "tests/fake_device.h"
 #include "tests/support.h"
 
@@ -62,31 +63,34 @@ static struct engine *open_demo(const struct device_ops *const *backends, const 
     return g;
 }
 
-static struct turn story(struct message *m, int max_tokens)
+/* Tells a story asked for in the same words; its turn. */
+static int tell_to(struct engine *g, int max_tokens, int (*listen)(void *ctx, struct event *ev),
+                   void *ctx, struct turn_done_event *done, struct error *e)
 {
+    struct message m[2];
+    struct dialogue said = {.messages = m, .n_messages = 2};
+    struct turn t;
+
     m[0] = (struct message){ROLE_SYSTEM, "You tell short stories to small children."};
     m[1] = (struct message){ROLE_USER, "Tell me a story about a fox who wanted to fly."};
-    return (struct turn){.messages = m,
-                         .n_messages = 2,
-                         .max_tokens = max_tokens,
-                         .ignore_eos = true,
-                         .sampling = {.temperature = 0.8f,
-                                      .top_k = 40,
-                                      .top_p = 0.95f,
-                                      .repeat_penalty = 1.1f,
-                                      .repeat_last_n = 64,
-                                      .seed = 5}};
+    t = (struct turn){.max_tokens = max_tokens,
+                      .ignore_eos = true,
+                      .sampling = {.temperature = 0.8f,
+                                   .top_k = 40,
+                                   .top_p = 0.95f,
+                                   .repeat_penalty = 1.1f,
+                                   .repeat_last_n = 64,
+                                   .seed = 5}};
+    return prompt_turn(g, NULL, &said, &t, listen, ctx, done, e);
 }
 
 static void tell(struct engine *g, struct heard *h, int max_tokens)
 {
-    struct message m[2];
-    struct turn t = story(m, max_tokens);
     struct turn_done_event done;
     struct error e = {0};
 
     memset(h, 0, sizeof *h);
-    ck_assert_msg(engine_turn(g, &t, hear, h, &done, &e) == 0, "%s", e.text);
+    ck_assert_msg(tell_to(g, max_tokens, hear, h, &done, &e) == 0, "%s", e.text);
     ck_assert_int_eq(done.completion_tokens, max_tokens);
 }
 
@@ -222,8 +226,6 @@ START_TEST(a_device_opens_beside_the_answer)
 {
     const char *want = reference(150);
     static struct heard h;
-    struct message m[2];
-    struct turn t = story(m, 150);
     struct engine *g;
     struct beside b = {.h = &h};
     struct turn_done_event done;
@@ -232,7 +234,7 @@ START_TEST(a_device_opens_beside_the_answer)
     fake_device_control(&(struct fake_control){.hold_open = true});
     g = b.g = open_demo(fused, "cpu", NULL);
     memset(&h, 0, sizeof h);
-    ck_assert_int_eq(engine_turn(g, &t, hear_beside, &b, &done, &e), 0);
+    ck_assert_int_eq(tell_to(g, 150, hear_beside, &b, &done, &e), 0);
     ck_assert_str_eq(h.text, want);
     ck_assert_int_eq(engine_info(g)->n_devices, 2);
     ck_assert_int_eq(engine_settle(g, &e), 0);
@@ -245,8 +247,7 @@ START_TEST(a_device_opens_beside_the_answer)
     fake_device_control(&(struct fake_control){.hold_open = true});
     g = b.g = open_demo(fused, "cpu", NULL);
     memset(&h, 0, sizeof h);
-    t.max_tokens = 10;
-    ck_assert_int_eq(engine_turn(g, &t, hear_beside, &b, &done, &e), 0);
+    ck_assert_int_eq(tell_to(g, 10, hear_beside, &b, &done, &e), 0);
     fake_device_let_open();
     engine_close(g);
     fake_device_control(NULL);

@@ -3,7 +3,10 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/model/model.h"
+#include "engine/run/prompt.h"
 #include "engine/run/worker.h"
+#include "engine/text/chat_template.h"
+#include "engine/text/tokenizer.h"
 #include "tests/support.h"
 
 #include <poll.h>
@@ -12,6 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* As in check_engine. */
+#ifdef __SANITIZE_THREAD__
+#define SLOW true
+#else
+#define SLOW false
+#endif
 
 static struct engine_config demo_config(void)
 {
@@ -95,13 +105,34 @@ static struct worker *start(const struct engine_config *c)
     return w;
 }
 
+/* Tokenizer and template of the demo model, which prompts are made with on this thread; also before
+ * the engine is there. */
+static const struct engine_info *text_info(void)
+{
+    static struct engine_info info;
+    static struct weight_file *file;
+    static struct tokenizer *tokenizer;
+    static struct chat_template *chat;
+    struct error e = {0};
+
+    if (!info.chat) {
+        ck_assert_int_eq(weight_file_open(&file, support_demo(), true, &e), 0);
+        ck_assert_int_eq(tokenizer_load(&tokenizer, file, &e), 0);
+        ck_assert_int_eq(chat_template_load(&chat, file, tokenizer, NULL, &e), 0);
+        info = (struct engine_info){.tokenizer = tokenizer, .chat = chat, .context = 512};
+    }
+    return &info;
+}
+
 static struct command turn_command(const char *text, int max_tokens)
 {
+    struct message m = {ROLE_USER, (char *)text};
+    struct dialogue said = {.messages = &m, .n_messages = 1};
     struct command c = {.kind = COMMAND_TURN};
+    struct error e = {0};
 
-    c.turn.messages = mem_alloc(1, sizeof *c.turn.messages);
-    c.turn.n_messages = 1;
-    c.turn.messages[0] = (struct message){ROLE_USER, mem_string(text)};
+    ck_assert_msg(prompt_make(text_info(), NULL, &said, max_tokens, NULL, &c.turn.prompt, &e) == 0,
+                  "%s", e.text);
     c.turn.max_tokens = max_tokens;
     c.turn.ignore_eos = true;
     c.turn.sampling = (struct sampling){.top_p = 1.0f, .repeat_penalty = 1.0f};
@@ -419,6 +450,52 @@ START_TEST(cancel_ends_what_waits)
 }
 END_TEST
 
+/* Who lets the engine answer in the middle of making a prompt. */
+struct beside {
+    struct worker *w;
+    struct seen *s;
+    int asked;
+};
+
+static bool answer_meanwhile(void *ctx)
+{
+    struct beside *b = ctx;
+
+    if (b->asked++ % 100 == 0 && b->asked < 300) {
+        ck_assert_int_eq(send_turn(b->w, "Tell me a story about a fox.", 10), 0);
+        wait_for(b->w, b->s, &b->s->done, b->s->done + 1);
+    }
+    return SLOW && b->asked > 200;
+}
+
+/* A megabyte is tokenised on the thread of who brings it: the engine answers whole turns while that
+ * is under way. */
+START_TEST(a_long_prompt_stalls_nobody)
+{
+    struct engine_config c = demo_config();
+    struct worker *w = start(&c);
+    struct seen *s = fresh();
+    struct beside b = {w, s, 0};
+    struct stop stop = {answer_meanwhile, &b};
+    size_t n = 1 << 20;
+    struct message m = {ROLE_USER, mem_alloc(n + 1, 1)};
+    struct dialogue said = {.messages = &m, .n_messages = 1};
+    struct prompt p = {0};
+    struct error e = {0};
+    int rc;
+
+    for (size_t i = 0; i < n; i++)
+        m.text[i] = "a fox sang. "[i % 12];
+    rc = prompt_make(text_info(), NULL, &said, 10, &stop, &p, &e);
+    ck_assert_int_eq(rc, SLOW ? ERR_CANCELLED : ERR_CONTEXT);
+    ck_assert_int_eq(s->done, 3);
+    ck_assert_int_eq(s->tokens, 30);
+    ck_assert_int_gt(b.asked, 200);
+    mem_free(m.text);
+    worker_stop(w);
+}
+END_TEST
+
 START_TEST(quit_as_a_command)
 {
     struct engine_config c = demo_config();
@@ -494,6 +571,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_model_that_is_not_there);
     tcase_add_test(t, calls_run_between_turns);
     tcase_add_test(t, cancel_ends_what_waits);
+    tcase_add_test(t, a_long_prompt_stalls_nobody);
     tcase_add_test(t, quit_as_a_command);
     tcase_add_test(t, a_model_that_shrinks);
     suite_add_tcase(s, t);

@@ -266,7 +266,6 @@ static int prepare(struct run *r, struct options *o, struct error *e)
     if (rc < 0)
         return rc;
     info = engine_info(b->arms[0].g);
-    signals_catch(b->arms[0].g);
     b->system = system_new("");
     b->token_ms = mem_alloc(b->n_arms, sizeof *b->token_ms);
     b->load = mem_alloc(b->n_arms, sizeof *b->load);

@@ -8,6 +8,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/size.h"
 #include "engine/base/utf8.h"
+#include "engine/run/prompt.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -46,10 +47,8 @@ static int one_turn(struct suite *s, size_t arm, const char *prompt, struct seri
 {
     struct engine *g = s->b->arms[arm].g;
     struct message m = {ROLE_USER, (char *)prompt};
-    struct turn t = {.messages = &m,
-                     .n_messages = 1,
-                     .raw = !engine_info(g)->chat,
-                     .max_tokens = s->n_gen,
+    struct dialogue said = {.messages = &m, .n_messages = 1, .raw = !engine_info(g)->chat};
+    struct turn t = {.max_tokens = s->n_gen,
                      .ignore_eos = true,
                      .sampling = {.temperature = 0, .top_p = 1, .repeat_penalty = 1}};
     struct turn_figures f = {.token_ms = token_ms, .e = e};
@@ -57,7 +56,7 @@ static int one_turn(struct suite *s, size_t arm, const char *prompt, struct seri
 
     if (rc == 0) {
         engine_session_clear(g);
-        rc = engine_turn(g, &t, on_event, &f, done, e);
+        rc = prompt_turn(g, NULL, &said, &t, on_event, &f, done, e);
     }
     if (rc == 0 && f.rc < 0)
         rc = error_set(e, ERR_MEMORY, "out of memory for the samples");

@@ -101,20 +101,59 @@ static void entry_added(struct conversation *c)
         c->hooks.added(c->hooks.ctx, &c->transcript.entries[c->transcript.n - 1]);
 }
 
-static int turn_send(struct conversation *c, bool go_on)
+static void wake(void *ctx)
+{
+    worker_wake(ctx);
+}
+
+/* Its prompt is made first; conversation_prompt_take sends it. */
+static int turn_begin(struct conversation *c, bool go_on)
+{
+    struct dialogue said = {0};
+    struct turn turn = {.probabilities = true};
+    struct error e = {0};
+
+    if (turn_make(c->options, &c->transcript, go_on, &said, &turn, &e) == 0 &&
+        prompter_start(&c->prompter, conversation_info(c), &said, &turn, wake, c->worker, &e) == 0)
+        return 0;
+    dialogue_release(&said);
+    turn_release(&turn);
+    conversation_say(c, SAY_TROUBLE, "%s", e.text);
+    return -1;
+}
+
+/* The answer is over before its turn began. */
+static void turn_failed(struct conversation *c, int rc, const char *why, uint64_t start_ns)
+{
+    struct event ev = {.kind = EVENT_TURN_DONE};
+
+    if (rc == ERR_CANCELLED) {
+        ev.done_turn.reason = STOP_CANCELLED;
+        ev.done_turn.total_ns = clock_now() - start_ns;
+    } else {
+        ev = (struct event){.kind = EVENT_ERROR, .text = mem_string(why)};
+        ev.failure.code = rc;
+    }
+    conversation_event(c, &ev);
+}
+
+void conversation_prompt_take(struct conversation *c)
 {
     struct command k = {.kind = COMMAND_TURN};
     struct error e = {0};
+    uint64_t start_ns;
+    int rc;
 
-    if (turn_make(c->options, &c->transcript, go_on, &k.turn, &e) < 0) {
+    if (!prompter_take(&c->prompter, &k.turn, &rc, &start_ns, &e))
+        return;
+    if (rc == 0 && !c->worker_gone)
+        rc = worker_send(c->worker, &k, &e);
+    else
         command_release(&k);
-    } else {
-        k.turn.probabilities = true;
-        if (worker_send(c->worker, &k, &e) == 0)
-            return 0;
-    }
-    conversation_say(c, SAY_TROUBLE, "%s", e.text);
-    return -1;
+    if (rc == 0 && atomic_load(&c->prompter.unwanted)) /* it came when there was no turn yet */
+        worker_cancel(c->worker);
+    if (rc < 0 && c->busy)
+        turn_failed(c, rc, e.text, start_ns);
 }
 
 int conversation_answer(struct conversation *c, bool go_on)
@@ -131,7 +170,7 @@ int conversation_answer(struct conversation *c, bool go_on)
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
         return -1;
     }
-    if (turn_send(c, go_on) < 0) {
+    if (turn_begin(c, go_on) < 0) {
         if (!go_on)
             transcript_truncate(&c->transcript, c->transcript.n - 1);
         return -1;

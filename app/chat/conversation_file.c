@@ -109,6 +109,7 @@ void conversation_new(struct conversation *c)
     transcript_truncate(&c->transcript, keep);
     conversation_file_begin(c);
     conversation_notify(c, (struct command){.kind = COMMAND_CLEAR});
+    prompt_history_clear(&c->prompter.history);
     conversation_changed(c);
 }
 

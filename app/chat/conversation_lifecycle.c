@@ -68,6 +68,7 @@ int conversation_close(struct conversation *c, struct error *e)
         worker_cancel(c->worker);
     if (conversation_stats(c))
         stats_finish(&c->stats, c->options, stderr, e);
+    prompter_release(&c->prompter);
     worker_stop(c->worker);
     c->worker = NULL;
     engine_setup_release(&c->setup);
@@ -122,9 +123,11 @@ static void on_event(struct conversation *c, const struct event *ev)
         break;
     case EVENT_TOKEN:
         c->answered += ev->token.id >= 0;
+        prompt_history_note(&c->prompter.history, ev);
         conversation_answer_text(c, ev->token.text, ev->token.len);
         break;
     case EVENT_TURN_DONE:
+        prompt_history_note(&c->prompter.history, ev);
         stats_add_turn(&c->stats, &ev->done_turn);
         if (c->busy && c->transcript.n)
             conversation_answer_measured(c, &ev->done_turn);
@@ -147,6 +150,7 @@ static void on_event(struct conversation *c, const struct event *ev)
             c->hooks.say(c->hooks.ctx, SAY_OUTPUT, ev->text);
         break;
     case EVENT_STOPPED:
+        prompter_release(&c->prompter);
         conversation_answer_ended(c, STOP_ERROR);
         c->calls = 0;
         c->worker_gone = true;
@@ -155,22 +159,28 @@ static void on_event(struct conversation *c, const struct event *ev)
     }
 }
 
+void conversation_event(struct conversation *c, struct event *ev)
+{
+    on_event(c, ev);
+    if (c->hooks.event)
+        c->hooks.event(c->hooks.ctx, ev);
+    event_release(ev);
+}
+
 void conversation_pump(struct conversation *c)
 {
     struct event ev;
 
-    while (worker_next_event(c->worker, &ev) == 1) {
-        on_event(c, &ev);
-        if (c->hooks.event)
-            c->hooks.event(c->hooks.ctx, &ev);
-        event_release(&ev);
-    }
+    while (worker_next_event(c->worker, &ev) == 1)
+        conversation_event(c, &ev);
+    conversation_prompt_take(c);
     conversation_waiting_send(c);
     conversation_measure_after(c);
 }
 
 void conversation_stop(struct conversation *c)
 {
+    prompter_stop(&c->prompter);
     worker_cancel(c->worker);
 }
 

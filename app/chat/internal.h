@@ -5,6 +5,7 @@
 #include "app/chat/autosave.h"
 #include "app/chat/conversation.h"
 #include "app/chat/export.h"
+#include "app/chat/prompter.h"
 #include "app/setup/engine_options.h"
 #include "app/setup/run_stats.h"
 #include "engine/base/strbuf.h"
@@ -15,6 +16,7 @@ struct conversation {
     /* what the engine thread reads: nobody changes it from the worker's start to its end */
     struct engine_setup setup;
     struct worker *worker;
+    struct prompter prompter; /* of the answer that begins */
     struct transcript transcript;
     struct autosave autosave;
     struct chat_exports exports;   /* of this chat */
@@ -40,6 +42,10 @@ struct conversation {
     struct error failure; /* what should become the exit code */
 };
 
+/* conversation_lifecycle.c */
+/* An event of the worker, or what stands in its place; released. */
+void conversation_event(struct conversation *c, struct event *ev);
+
 /* conversation_file.c */
 /* A chat begins, or one that was read goes on: in a file of its own. */
 void conversation_file_begin(struct conversation *c);
@@ -52,6 +58,8 @@ void conversation_answer_ended(struct conversation *c, enum stop_reason stop);
 void conversation_answer_placed(struct conversation *c);
 void conversation_answer_measured(struct conversation *c, const struct turn_done_event *d);
 void conversation_answer_text(struct conversation *c, const char *text, size_t n);
+/* The prompt of the answer that begins, once it is made: its turn is sent, or the answer is over. */
+void conversation_prompt_take(struct conversation *c);
 /* The message that waits, if it may go now. */
 void conversation_waiting_send(struct conversation *c);
 

@@ -1,5 +1,5 @@
-/* Interruption by signal. The handler only notes the number and cancels the engine (one atomic
- * store each); everything that takes time happens where signals_last() is polled. A second SIGINT
+/* Interruption by signal. The handler only notes the number; everything that takes time happens
+ * where signals_last() is polled, between the layers of a pass too (engine_config.stop). A second SIGINT
  * ends the process at once: a user who presses Ctrl-C twice means it, whatever the program is stuck
  * in. */
 #include "app/common/signals.h"
@@ -10,35 +10,27 @@
 #include <string.h>
 #include <unistd.h>
 
-static _Atomic(struct engine *) engine;
 static atomic_int last;
 static bool output_gone; /* the main thread's */
 
 static void on_signal(int number)
 {
-    struct engine *g = atomic_load(&engine);
-
     if (atomic_exchange(&last, number) && number == SIGINT)
         _exit(130);
-    if (g)
-        engine_cancel(g);
 }
 
-void signals_catch(struct engine *g)
+void signals_catch(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     /* no SA_RESTART: a read of standard input ends */
     struct sigaction a = {.sa_handler = on_signal};
 
-    atomic_store(&engine, g);
     sigemptyset(&a.sa_mask);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         sigaction(numbers[i], &a, NULL);
     a.sa_handler = SIG_IGN;
     /* writing says EPIPE, and the mode ends: output_failed */
     sigaction(SIGPIPE, &a, NULL);
-    if (g && atomic_load(&last)) /* it came while the model was loading */
-        engine_cancel(g);
 }
 
 int output_failed(const char *what, int why, struct error *e)

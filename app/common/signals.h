@@ -4,11 +4,11 @@
 #define APP_COMMON_SIGNALS_H
 
 #include "engine/base/error.h"
-#include "engine/run/engine.h"
 
-/* Catches SIGINT, SIGTERM and SIGHUP; the engine given (may be NULL) is cancelled from the handler.
- */
-void signals_catch(struct engine *g);
+#include <stdbool.h>
+
+/* Catches SIGINT, SIGTERM and SIGHUP. */
+void signals_catch(void);
 /* The number of the last one since signals_catch, 0: none. Modes poll it between tokens. */
 int signals_last(void);
 

@@ -18,6 +18,7 @@
 #include "engine/base/utf8.h"
 #include "engine/model/hparams.h"
 #include "engine/model/model.h"
+#include "engine/run/prompt.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,10 +51,11 @@ struct batch {
     struct turn defaults;
     char *system;
     int parallel;
-    struct session **sessions; /* parallel of them, the engine's own first */
+    struct session **sessions; /* parallel of them, the engine's own first, */
+    struct prompt_history *histories; /* and what each holds */
     struct job *jobs;          /* a ring: line i in jobs[i % n_jobs] */
     size_t n_jobs, running;
-    bool beginning;             /* a turn is being rendered: notices are about the line read last */
+    bool beginning;             /* a turn begins: notices are about the line read last */
     size_t read, index, failed; /* lines read; answered and written, of which failed */
     struct stats stats;         /* over all lines of this run */
     /* progress */
@@ -124,10 +126,20 @@ static int on_notice(void *ctx, struct event *ev)
     return signals_last() != 0;
 }
 
+static struct prompt_history *history_of(const struct batch *b, const struct session *s)
+{
+    int i = 0;
+
+    while (b->sessions[i] != s)
+        i++;
+    return &b->histories[i];
+}
+
 static int on_event(void *ctx, struct event *ev)
 {
     struct job *j = ctx;
 
+    prompt_history_note(history_of(j->batch, j->session), ev);
     if (ev->kind == EVENT_TOKEN) {
         strbuf_put(&j->text, ev->token.text, ev->token.len);
         j->batch->tokens += ev->token.id >= 0;
@@ -232,9 +244,17 @@ static void end_answer(struct job *j)
         put_answer(j);
 }
 
+static bool interrupted(void *ctx)
+{
+    return signals_last() != 0;
+}
+
 /* Begins the answer of a line that was read. */
 static void begin_answer(struct job *j, struct session *s)
 {
+    struct prompt_history *history = history_of(j->batch, s);
+    struct stop stop = {interrupted, NULL};
+    struct turn *t = &j->line.turn;
     struct batch *b = j->batch;
     struct error shown_by_event;
 
@@ -245,13 +265,18 @@ static void begin_answer(struct job *j, struct session *s)
         memset(j->counts, 0, bytes);
         memset(j->prompt_counts, 0, bytes);
         engine_session_forget(s); /* so that the prompt is counted whole */
+        prompt_history_clear(history);
     }
     if (!b->running && (b->o->stats || b->o->stats_json)) /* it costs a short line's time */
         stats_begin_turn(&b->stats);
-    j->session = s;
     b->running++;
     b->beginning = true;
-    engine_session_turn(s, &j->line.turn, on_event, j, &shown_by_event);
+    j->rc = prompt_make(engine_info(b->engine), history, &j->line.said, t->max_tokens, &stop,
+                        &t->prompt, &j->why);
+    if (j->rc == 0) {
+        j->session = s;
+        engine_session_turn(s, t, on_event, j, &shown_by_event);
+    }
     b->beginning = false;
     if (!j->session) /* it was over at once */
         end_answer(j);
@@ -275,7 +300,8 @@ static void begin_job(struct batch *b, struct job *j, const char *text, size_t n
         j->rc = error_set(&j->why, ERR_INPUT, "the line is longer than %zu MiB",
                           BATCH_LINE_MAX >> 20);
     else
-        j->rc = batch_line_read(&j->line, text, n, &b->defaults, b->system, &j->why);
+        j->rc = batch_line_read(&j->line, text, n, &b->defaults, b->o->raw, b->system,
+                                &j->why);
     id = j->line.id ? json_loads(j->line.id, JSON_DECODE_ANY, NULL) : NULL;
     json_object_set_new(j->o, "index", json_integer((json_int_t)j->index));
     json_object_set_new(j->o, "id", id ? id : json_null());
@@ -337,8 +363,9 @@ static int start_engine(struct batch *b, struct error *e)
 
     b->n_jobs = b->parallel > 1 ? AHEAD * (size_t)b->parallel : 1;
     b->sessions = mem_alloc((size_t)b->parallel, sizeof *b->sessions);
+    b->histories = mem_alloc((size_t)b->parallel, sizeof *b->histories);
     b->jobs = mem_alloc(b->n_jobs, sizeof *b->jobs);
-    if (rc == 0 && (!b->sessions || !b->jobs))
+    if (rc == 0 && (!b->sessions || !b->histories || !b->jobs))
         rc = error_set(e, ERR_MEMORY, "out of memory for %d lines at a time", b->parallel);
     if (rc < 0)
         return rc;
@@ -490,7 +517,6 @@ static int tell_stats(struct batch *b, int rc, struct error *e)
     stats_take(&b->stats, b->engine ? engine_info(b->engine) : NULL,
                b->engine ? engine_telemetry(b->engine) : NULL);
     if (b->engine) {
-        signals_catch(NULL);
         engine_close(b->engine);
         b->engine = NULL;
     }
@@ -524,10 +550,9 @@ int batch_run(struct options *o, struct error *e)
         .o = o, .out = {.fd = -1}, .bar = isatty(STDERR_FILENO), .parallel = parallel_most(o)};
     int rc;
 
-    signals_catch(NULL);
+    signals_catch();
     b.started = clock_now();
-    b.defaults = (struct turn){.raw = o->raw,
-                               .max_tokens = o->n_predict,
+    b.defaults = (struct turn){.max_tokens = o->n_predict,
                                .ignore_eos = o->ignore_eos,
                                .stops = o->stop.items,
                                .n_stops = o->stop.n};
@@ -542,10 +567,7 @@ int batch_run(struct options *o, struct error *e)
                        b.index);
     rc = tell_stats(&b, rc, e);
 out:
-    if (b.engine) {
-        signals_catch(NULL);
-        engine_close(b.engine);
-    }
+    engine_close(b.engine);
     if (b.in)
         batch_input_release(b.in);
     mem_free(b.in);
@@ -559,6 +581,9 @@ out:
         mem_free(b.jobs[i].prompt_counts);
     }
     mem_free(b.jobs);
+    for (int i = 0; i < b.parallel && b.histories; i++)
+        prompt_history_release(&b.histories[i]);
+    mem_free(b.histories);
     mem_free(b.sessions);
     return rc;
 }

@@ -55,7 +55,7 @@ static int check_keys(json_t *o, const char *const *known, size_t n, const char 
     return 0;
 }
 
-static int add_message(struct turn *t, enum role role, const char *text, size_t n, struct error *e)
+static int add_message(struct dialogue *d, enum role role, const char *text, size_t n, struct error *e)
 {
     char *copy;
 
@@ -64,11 +64,11 @@ static int add_message(struct turn *t, enum role role, const char *text, size_t 
     copy = mem_string_n(text, n);
     if (!copy)
         return no_memory(e);
-    t->messages[t->n_messages++] = (struct message){role, copy};
+    d->messages[d->n_messages++] = (struct message){role, copy};
     return 0;
 }
 
-static int read_message(struct turn *t, json_t *o, size_t i, struct error *e)
+static int read_message(struct dialogue *d, json_t *o, size_t i, struct error *e)
 {
     static const char *const known[] = {"role", "content"};
     const json_t *role = json_object_get(o, "role"), *content = json_object_get(o, "content");
@@ -86,10 +86,10 @@ static int read_message(struct turn *t, json_t *o, size_t i, struct error *e)
         return error_set(e, ERR_INPUT, "%s'role' must be system, user or assistant", what);
     if (!json_is_string(content))
         return error_set(e, ERR_INPUT, "%s'content' must be a string", what);
-    return add_message(t, (enum role)r, json_string_value(content), json_string_length(content), e);
+    return add_message(d, (enum role)r, json_string_value(content), json_string_length(content), e);
 }
 
-static int read_messages(struct turn *t, const json_t *o, const char *system, struct error *e)
+static int read_messages(struct dialogue *d, const json_t *o, const char *system, struct error *e)
 {
     const json_t *prompt = get(o, "prompt"), *list = get(o, "messages"), *own = get(o, "system");
     size_t n = json_is_array(list) ? json_array_size(list) : 1;
@@ -106,12 +106,12 @@ static int read_messages(struct turn *t, const json_t *o, const char *system, st
         return error_set(e, ERR_INPUT, "'messages' must be a list of at least one message");
     if (own && !json_is_string(own))
         return error_set(e, ERR_INPUT, "'system' must be a string");
-    if (t->raw && (list || own))
+    if (d->raw && (list || own))
         return error_set(e, ERR_INPUT,
                          "'raw' continues a 'prompt' as it stands; '%s' has no place there",
                          list ? "messages" : "system");
-    t->messages = mem_alloc(n + 1, sizeof *t->messages);
-    if (!t->messages)
+    d->messages = mem_alloc(n + 1, sizeof *d->messages);
+    if (!d->messages)
         return no_memory(e);
     first_is_system = list && json_is_string(json_object_get(json_array_get(list, 0), "role")) &&
                       strcmp(json_string_value(json_object_get(json_array_get(list, 0), "role")),
@@ -120,17 +120,17 @@ static int read_messages(struct turn *t, const json_t *o, const char *system, st
         return error_set(e, ERR_INPUT,
                          "'system' and a first message of role system exclude each other");
     if (own && json_string_length(own))
-        rc = add_message(t, ROLE_SYSTEM, json_string_value(own), json_string_length(own), e);
-    else if (!own && system && *system && !t->raw && !first_is_system)
-        rc = add_message(t, ROLE_SYSTEM, system, strlen(system), e);
+        rc = add_message(d, ROLE_SYSTEM, json_string_value(own), json_string_length(own), e);
+    else if (!own && system && *system && !d->raw && !first_is_system)
+        rc = add_message(d, ROLE_SYSTEM, system, strlen(system), e);
     if (rc == 0 && prompt)
-        rc = add_message(t, ROLE_USER, json_string_value(prompt), json_string_length(prompt), e);
+        rc = add_message(d, ROLE_USER, json_string_value(prompt), json_string_length(prompt), e);
     for (size_t i = 0; list && i < n && rc == 0; i++)
-        rc = read_message(t, json_array_get(list, i), i, e);
-    if (rc == 0 && t->messages[t->n_messages - 1].role == ROLE_SYSTEM)
+        rc = read_message(d, json_array_get(list, i), i, e);
+    if (rc == 0 && d->messages[d->n_messages - 1].role == ROLE_SYSTEM)
         return error_set(e, ERR_INPUT,
                          "the conversation ends with a system message; nobody asks for an answer");
-    t->continue_last = rc == 0 && t->messages[t->n_messages - 1].role == ROLE_ASSISTANT;
+    d->continue_last = rc == 0 && d->messages[d->n_messages - 1].role == ROLE_ASSISTANT;
     return rc;
 }
 
@@ -211,7 +211,7 @@ static int read_stops(struct batch_line *line, const json_t *o, struct error *e)
 
 static int read_object(struct batch_line *line, json_t *o, const char *system, struct error *e)
 {
-    struct turn *t = &line->turn;
+    struct dialogue *d = &line->said;
     const json_t *id = json_object_get(o, "id"), *raw = get(o, "raw");
     int rc;
 
@@ -224,25 +224,23 @@ static int read_object(struct batch_line *line, json_t *o, const char *system, s
     if (raw && !json_is_boolean(raw))
         return error_set(e, ERR_INPUT, "'raw' must be true or false");
     if (raw)
-        t->raw = json_is_true(raw);
+        d->raw = json_is_true(raw);
     else if (get(o, "messages") || get(o, "system"))
-        t->raw = false; /* --raw is for plain prompts */
-    if ((rc = read_messages(t, o, system, e)) < 0 || (rc = read_sampling(t, o, e)) < 0)
+        d->raw = false; /* --raw is for plain prompts */
+    if ((rc = read_messages(d, o, system, e)) < 0 || (rc = read_sampling(&line->turn, o, e)) < 0)
         return rc;
     return read_stops(line, o, e);
 }
 
 int batch_line_read(struct batch_line *line, const char *text, size_t n,
-                    const struct turn *defaults, const char *system, struct error *e)
+                    const struct turn *defaults, bool raw, const char *system, struct error *e)
 {
-    struct turn *t = &line->turn;
+    struct dialogue *d = &line->said;
     struct error why = {0};
     json_t *root;
     int rc;
 
-    *line = (struct batch_line){.turn = *defaults};
-    t->messages = NULL;
-    t->n_messages = 0;
+    *line = (struct batch_line){.said = {.raw = raw}, .turn = *defaults};
     if (!utf8_valid(text, n))
         return error_set(e, ERR_INPUT, "the line is not UTF-8");
     if (n && text[0] == '{') {
@@ -253,20 +251,19 @@ int batch_line_read(struct batch_line *line, const char *text, size_t n,
         json_decref(root);
         return rc;
     }
-    t->messages = mem_alloc(2, sizeof *t->messages);
-    if (!t->messages)
+    d->messages = mem_alloc(2, sizeof *d->messages);
+    if (!d->messages)
         return no_memory(e);
-    if (system && *system && !t->raw &&
-        (rc = add_message(t, ROLE_SYSTEM, system, strlen(system), e)) < 0)
+    if (system && *system && !d->raw &&
+        (rc = add_message(d, ROLE_SYSTEM, system, strlen(system), e)) < 0)
         return rc;
-    return add_message(t, ROLE_USER, text, n, e);
+    return add_message(d, ROLE_USER, text, n, e);
 }
 
 void batch_line_release(struct batch_line *line)
 {
-    for (size_t i = 0; i < line->turn.n_messages; i++)
-        mem_free(line->turn.messages[i].text);
-    mem_free(line->turn.messages);
+    dialogue_release(&line->said);
+    mem_free(line->turn.prompt.ids);
     for (size_t i = 0; line->own_stops && i < line->turn.n_stops; i++)
         mem_free(line->turn.stops[i]);
     if (line->own_stops)

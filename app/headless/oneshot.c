@@ -10,6 +10,7 @@
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
+#include "engine/run/prompt.h"
 #include "engine/run/trace.h"
 
 #include <errno.h>
@@ -59,48 +60,40 @@ static int on_event(void *ctx, struct event *ev)
     return signals_last() != 0;
 }
 
-static void release_turn(struct turn *t)
-{
-    for (size_t i = 0; i < t->n_messages; i++)
-        mem_free(t->messages[i].text);
-}
-
-/* The turn that the options ask for; messages must have room for two. Its stops are those of o. */
-static int make_turn(const struct options *o, struct turn *t, struct message *messages,
-                     struct error *e)
+/* What the options say; d owns what it gets, also when that is not all. */
+static int read_dialogue(const struct options *o, struct dialogue *d, struct error *e)
 {
     char *text;
     int rc;
 
-    *t = (struct turn){
-        .messages = messages,
-        .raw = o->raw,
-        .max_tokens = o->n_predict,
-        .ignore_eos = o->ignore_eos,
-        .stops = o->stop.items,
-        .n_stops = o->stop.n,
-    };
-    sampling_from_options(o, &t->sampling);
+    d->raw = o->raw;
+    if (!(d->messages = mem_alloc(2, sizeof *d->messages)))
+        return error_set(e, ERR_MEMORY, "out of memory for the prompt");
     if (!o->raw) {
         if ((rc = prompt_system(o, &text, e)) < 0)
             return rc;
         if (text)
-            messages[t->n_messages++] = (struct message){ROLE_SYSTEM, text};
+            d->messages[d->n_messages++] = (struct message){ROLE_SYSTEM, text};
     }
     if ((rc = prompt_read(o, &text, e)) < 0)
         return rc;
-    messages[t->n_messages++] = (struct message){ROLE_USER, text};
+    d->messages[d->n_messages++] = (struct message){ROLE_USER, text};
     return 0;
 }
 
-static int answer_once(const struct options *o, struct answer *a, struct turn *t,
+static int answer_once(const struct options *o, struct answer *a, const struct dialogue *d,
                        struct stats *stats, struct error *e)
 {
+    struct turn t = {.max_tokens = o->n_predict,
+                     .ignore_eos = o->ignore_eos,
+                     .stops = o->stop.items,
+                     .n_stops = o->stop.n};
     struct turn_done_event done = {0};
     int rc;
 
+    sampling_from_options(o, &t.sampling);
     stats_begin_turn(stats);
-    rc = engine_turn(a->engine, t, on_event, a, &done, e);
+    rc = prompt_turn(a->engine, NULL, d, &t, on_event, a, &done, e);
     a->done = done;
 
     if (a->tty && a->line_open)
@@ -179,19 +172,18 @@ static int write_trace(struct engine *g, const char *path, struct error *e)
 int oneshot_run(struct options *o, struct error *e)
 {
     struct answer a = {.tty = isatty(STDOUT_FILENO)};
-    struct message messages[2] = {{0}};
     struct stats stats = {0};
-    struct turn t = {.messages = messages};
+    struct dialogue d = {0};
     int rc, stats_rc;
 
-    signals_catch(NULL);
-    if ((rc = make_turn(o, &t, messages, e)) < 0)
+    signals_catch();
+    if ((rc = read_dialogue(o, &d, e)) < 0)
         goto out;
     if ((rc = stats_open(&stats, o, e)) < 0 || (rc = engine_setup_open(o, &a.engine, e)) < 0)
         goto out;
     if (o->trace && (rc = engine_trace_start(a.engine, TRACE_SPANS, e)) < 0)
         goto out;
-    rc = answer_once(o, &a, &t, &stats, e);
+    rc = answer_once(o, &a, &d, &stats, e);
     if (rc >= 0)
         measure_after(o, &a);
     if (o->defer_experts > 0 && rc >= 0)
@@ -199,7 +191,6 @@ int oneshot_run(struct options *o, struct error *e)
     if (o->trace && rc >= 0)
         rc = write_trace(a.engine, o->trace, e);
     stats_take(&stats, engine_info(a.engine), engine_telemetry(a.engine));
-    signals_catch(NULL);
     engine_close(a.engine);
     a.engine = NULL;
     if ((o->stats || o->stats_json) && rc >= 0)
@@ -209,11 +200,8 @@ int oneshot_run(struct options *o, struct error *e)
     if ((stats_rc = stats_finish(&stats, o, stderr, rc < 0 ? NULL : e)) < 0 && rc >= 0)
         rc = stats_rc;
 out:
-    release_turn(&t);
+    dialogue_release(&d);
     stats_release(&stats);
-    if (a.engine) {
-        signals_catch(NULL);
-        engine_close(a.engine);
-    }
+    engine_close(a.engine);
     return rc;
 }

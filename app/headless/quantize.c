@@ -104,7 +104,7 @@ int quantize_run(struct options *o, struct error *e)
                          o->quantize.items[2]);
     x.n_threads = o->threads > 0 ? o->threads : topology_default_threads();
     x.progress_ctx = &begun;
-    signals_catch(NULL);
+    signals_catch();
     if ((rc = model_export(o->quantize.items[1], o->quantize.items[2], &x, r, e))) {
         if (isatty(STDERR_FILENO))
             fputs("\r\033[K", stderr);

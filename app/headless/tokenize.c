@@ -153,7 +153,7 @@ int print_prompt_run(struct options *o, struct error *e)
     char *text = NULL;
     int status;
 
-    signals_catch(NULL);
+    signals_catch();
     status = read_messages(o, m, &n, e);
     if (status == 0 && o->raw)
         status = write_output(m[n - 1].text, strlen(m[n - 1].text), e);

@@ -257,7 +257,7 @@ int engine_setup_open(const struct options *o, struct engine **out, struct error
     struct engine_setup s;
     int rc;
 
-    signals_catch(NULL);
+    signals_catch();
     if ((rc = engine_setup_prepare(o, &s, true, e)) < 0)
         return rc;
     rc = engine_open(out, &s.config, e);
@@ -268,6 +268,5 @@ int engine_setup_open(const struct options *o, struct engine **out, struct error
         return rc;
     engine_pace_set(*out, pace_from_options(o, false));
     remarks_each(o, engine_info(*out), on_remark, NULL);
-    signals_catch(*out);
     return 0;
 }

@@ -54,9 +54,8 @@ struct engine_config {
     struct sampling sampling; /* until a turn brings its own; all zero: greedy */
     double pace;
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
-    /* Asked while the engine is being opened, often and from any of its threads: true ends that at
-     * the next piece of work with ERR_CANCELLED. Not after engine_open has returned. May be NULL.
-     */
+    /* Asked as long as the engine is open, often and from any of its threads: true ends the opening
+     * with ERR_CANCELLED, and every session's turns and evaluations, for good. May be NULL. */
     bool (*stop)(void *ctx);
     /* notices that no listener of events takes */
     void (*log)(void *ctx, const char *line);
@@ -75,6 +74,7 @@ struct engine_info {
     const struct model *model;
     const struct tokenizer *tokenizer; /* NULL: none */
     const struct chat_template *chat;  /* NULL: none */
+    struct error chat_error;           /* why there is none; code 0: nothing is wrong */
     int context, n_threads, ubatch;
     const char *kernels;
     int n_devices;

@@ -93,7 +93,7 @@ static int load_tokenizer(struct engine *g, struct error *e)
     /* the caller's */
     g->config.chat_template = g->config.chat_template_file = g->config.chat_template_globals = NULL;
     if (rc == ERR_MODEL && g->tokenizer && g->config.chat_optional) {
-        g->chat_error = *e;
+        g->info.chat_error = *e;
         rc = 0;
     }
     if (rc < 0 && g->config.no_tokenizer && rc != ERR_MEMORY && rc != ERR_CANCELLED)
@@ -219,7 +219,6 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
         rc = c->opened(c->opened_ctx, g, e);
     if (rc == 0)
         rc = go_on(g, e);
-    g->config.stop = NULL;
 out:
     if (rc < 0) {
         engine_close(g);
@@ -265,18 +264,6 @@ void engine_close(struct engine *g)
 const struct engine_info *engine_info(const struct engine *g)
 {
     return &g->info;
-}
-
-void engine_cancel(struct engine *g)
-{
-    atomic_store(&g->cancel, 1);
-    wake_signal(&g->cancel_wake);
-}
-
-void engine_uncancel(struct engine *g)
-{
-    atomic_store(&g->cancel, 0);
-    wake_clear(&g->cancel_wake);
 }
 
 int engine_tune(struct engine *g)
@@ -334,7 +321,6 @@ void engine_session_clear(struct engine *g)
     session_rewind(g->session, 0);
     if (g->uncounted) /* beside the session: its counts stay */
         return;
-    g->session->dropped_messages = 0;
     g->t.session_prompt_tokens = g->t.session_generated_tokens = 0;
     g->replan_at = 0;
     memset(g->t.answer, 0, cells * sizeof *g->t.answer);
@@ -373,6 +359,12 @@ void engine_session_cancel(struct session *s)
     wake_signal(&s->engine->cancel_wake);
 }
 
+void engine_session_uncancel(struct session *s)
+{
+    s->turn_cancelled = false;
+    atomic_store(&s->cancel, 0);
+}
+
 struct session *engine_session(struct engine *g)
 {
     return g->session;
@@ -402,7 +394,7 @@ int engine_session_eval(struct session *s, const int *ids, int n, int chunk, flo
     g->busy = was_busy;
     /* this evaluation took the cancel; the next one starts anew */
     if (rc == ERR_CANCELLED)
-        atomic_store(&g->cancel, 0);
+        engine_session_uncancel(s);
     metrics_refresh(g);
     return rc;
 }
@@ -433,9 +425,9 @@ int engine_eval(struct engine *g, const int *ids, int n, float *logits, bool all
     return engine_eval_chunked(g, ids, n, g->info.ubatch, logits, all_logits, e);
 }
 
-void engine_sampling_set(struct engine *g, const struct sampling *s)
+void engine_session_sampling_set(struct session *s, const struct sampling *values)
 {
-    sampler_set(&g->session->sampler, s);
+    sampler_set(&s->sampler, values);
 }
 
 void engine_pace_set(struct engine *g, double tokens_per_second)

@@ -1,7 +1,7 @@
 /* The synchronous engine: a loaded model, its devices and its sessions. Used directly by batch,
  * bench and tests; the worker (engine/run/worker.h) wraps it in a thread for the chat. Thread: the
- * one that opened it, except engine_cancel (any thread, async-signal-safe),
- * engine_session_cancel (any thread) and engine_info (any thread, but for n_devices). */
+ * one that opened it, except engine_session_cancel (any thread, async-signal-safe) and engine_info
+ * (any thread, but for n_devices). Text becomes ids on its owner's thread (engine/run/prompt.h). */
 #ifndef ENGINE_RUN_ENGINE_H
 #define ENGINE_RUN_ENGINE_H
 
@@ -28,11 +28,6 @@ int engine_positions(const struct engine_config *c, const struct model *m);
 int engine_open(struct engine **out, const struct engine_config *c, struct error *e);
 void engine_close(struct engine *g);
 const struct engine_info *engine_info(const struct engine *g);
-/* Ends every session's turn or the evaluation under way, or the next one: a cancel is never lost.
- * Honoured between the jobs of a pass (a job may be many layers of one token) and, while a prompt
- * is made, between messages. It is spent at the end of a turn or by the evaluation that it ended;
- * one that may have come too late is taken back with engine_uncancel. */
-void engine_cancel(struct engine *g);
 
 /* When nobody waits: what the devices want to measure about their kernels (device_ops.tune).
  * Returns shapes measured. engine_idle_step does it after a turn. */
@@ -65,14 +60,21 @@ int engine_session_open(struct engine *g, struct session **out, struct error *e)
 void engine_session_close(struct session *s); /* accepts NULL */
 /* Its tokens are forgotten; what was counted stays. */
 void engine_session_forget(struct session *s);
-/* Begins a turn on a session: renders, and lets the prompt wait for engine_step. t must stay valid
+/* Begins a turn on a session: the prompt's ids wait for engine_step. t must stay valid
  * until the turn is over, which TURN_DONE or ERROR says, the last event of a turn that was begun.
  * on_event as in engine_turn, but for what concerns all sessions: NOTICE and PLAN go to the one of
  * engine_events_set. A session has one turn at a time. Between steps. */
 int engine_session_turn(struct session *s, const struct turn *t,
                         int (*on_event)(void *ctx, struct event *ev), void *ctx, struct error *e);
-/* Ends the session's turn, and no other. Any thread. */
+/* Ends the session's turn or the evaluation of it under way, or the next one, and no other's: a
+ * cancel is never lost. Honoured between the jobs of a pass (a job may be many layers of one
+ * token). It is spent at the end of a turn or by the evaluation that it ended; one that may have
+ * come too late is taken back with uncancel, on the engine's thread. Any thread,
+ * async-signal-safe. What ends all work for good is engine_config.stop. */
 void engine_session_cancel(struct session *s);
+void engine_session_uncancel(struct session *s);
+/* from the session's next token on; safe inside on_event */
+void engine_session_sampling_set(struct session *s, const struct sampling *values);
 /* One pass: the next token of every session that answers, and of the prompts that wait as many rows
  * as keep the answers from waiting long. Turns end inside it. false: there is nothing left to do.
  */
@@ -85,16 +87,14 @@ int engine_sessions_eval(struct session *const *s, int n, const int *ids, struct
 int engine_session_eval(struct session *s, const int *ids, int n, int chunk, float *logits,
                         bool all_logits, struct error *e);
 
-/* A whole turn: template, tokens, prefix reuse, overflow policy, prefill, decode loop. on_event
- * gets TURN_STARTED, PREFILL, TOKEN, NOTICE, PLAN and TURN_DONE; it returns non-zero to cancel.
- * ev->text goes when the callback returns, unless it takes it (sets it NULL). The turn stays the
- * caller's. A cancelled turn is no error: done->reason says so. */
+/* A whole turn of the chat's session: prefix reuse, prefill, decode loop. on_event gets
+ * TURN_STARTED, PREFILL, TOKEN, NOTICE, PLAN and TURN_DONE; it returns non-zero to cancel. ev->text
+ * goes when the callback returns, unless it takes it (sets it NULL). The turn stays the caller's. A
+ * cancelled turn is no error: done->reason says so. prompt_turn takes text. */
 int engine_turn(struct engine *g, const struct turn *t,
                 int (*on_event)(void *ctx, struct event *ev), void *ctx,
                 struct turn_done_event *done, struct error *e);
 
-/* from the next token on; safe inside on_event */
-void engine_sampling_set(struct engine *g, const struct sampling *s);
 /* 0: off; safe inside on_event */
 void engine_pace_set(struct engine *g, double tokens_per_second);
 /* takes p; safe inside on_event, takes effect at the safe point */
@@ -158,7 +158,6 @@ void engine_progress(struct engine *g, const char *line);
  * experts nor as a plan's tokens, and clearing the session clears no counts. On again: the
  * placement's strategy is put back; the session's tokens are not, the caller computes them anew. */
 void engine_counting_set(struct engine *g, bool on);
-void engine_uncancel(struct engine *g); /* a cancel meant for work that is over */
 /* auto's verdict for this model and device, kept in cache_dir: spec won; the best plan with the
  * device was slower by `loss` (0.12: 12 %). */
 int engine_verdict_set(struct engine *g, const char *spec, double loss, struct error *e);

@@ -70,14 +70,12 @@ struct session {
     enum rope_variant variant;
     /* (context, n_layers, used): experts each position chose */
     uint16_t *routed;
-    /* overflow policy: how many of the oldest messages this conversation leaves out */
-    int dropped_messages;
     struct sampler sampler;
     float *logits; /* (1, n_vocab) of the newest token */
 
     struct turn_run run;
     bool turn_cancelled; /* on_event said so */
-    atomic_int cancel;   /* engine_session_cancel */
+    atomic_int cancel;   /* engine_session_cancel: the only thing that other threads touch */
 };
 
 /* What a pass computes of one session: `rows` tokens from its n_tokens on. logits: NULL, or where
@@ -163,14 +161,12 @@ struct engine {
     /* the turn */
     int (*on_event)(void *ctx, struct event *ev);
     void *event_ctx;
-    struct error chat_error; /* why there is no chat template */
     /* inside a turn or an evaluation: changes wait for the safe point */
     bool busy;
     double pace;
     uint64_t pace_due_ns;
 
-    atomic_int cancel;
-    struct wake cancel_wake;
+    struct wake cancel_wake; /* some session was cancelled */
     void (*tick)(void *ctx);
     void *tick_ctx;
     uint64_t last_tick_ns;
@@ -190,8 +186,7 @@ struct engine {
 void engine_notice(struct engine *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* to on_event; frees what it left; remembers a cancel */
 int engine_emit(struct engine *g, struct event *ev);
-bool engine_cancelled(struct engine *g);
-/* while it is being opened: engine_config.stop says so */
+/* nobody wants anything of it: engine_config.stop says so */
 bool engine_given_up(const struct engine *g);
 
 /* session.c */
@@ -259,8 +254,7 @@ void place_device_lost(void *ctx, int device); /* hook of forward */
 int place_give_back(struct engine *g, int device, struct error *e);
 
 /* turn.c */
-/* Renders, cuts the session back to what the prompt shares with it, and lets its rest wait for
- * passes. t stays the caller's, until turn_end. Negative: there is no turn. */
+/* Cuts the session back to what the prompt shares with it, and lets its rest wait for passes. t stays the caller's, until turn_end. Negative: there is no turn. */
 int turn_begin(struct session *s, const struct turn *t,
                int (*on_event)(void *ctx, struct event *ev), void *ctx, struct error *e);
 /* A pass has computed what the turn waited for, up to run.end: takes the next token. */
@@ -268,11 +262,6 @@ void turn_step(struct session *s);
 /* rc: ERR_CANCELLED, or why else it cannot go on; 0: run.done says how it ended. */
 void turn_end(struct session *s, int rc, const struct error *e);
 bool turn_running(const struct session *s);
-
-/* prompt.c */
-/* The ids of a turn by template or raw, after the overflow policy. mem_* memory. */
-int prompt_build(struct session *session, const struct turn *t, int **ids, int *n,
-                 int *dropped_turns, struct error *e);
 
 /* history.c */
 size_t history_footprint(const struct hparams *hp, int context);

@@ -13,13 +13,19 @@ const char *stop_reason_word(enum stop_reason r)
     return (unsigned)r < sizeof words / sizeof *words ? words[r] : "unknown";
 }
 
+void dialogue_release(struct dialogue *d)
+{
+    for (size_t i = 0; i < d->n_messages; i++)
+        mem_free(d->messages[i].text);
+    mem_free(d->messages);
+    memset(d, 0, sizeof *d);
+}
+
 void turn_release(struct turn *t)
 {
-    for (size_t i = 0; i < t->n_messages; i++)
-        mem_free(t->messages[i].text);
     for (size_t i = 0; i < t->n_stops; i++)
         mem_free(t->stops[i]);
-    mem_free(t->messages);
+    mem_free(t->prompt.ids);
     mem_free(t->stops);
     memset(t, 0, sizeof *t);
 }

@@ -32,12 +32,26 @@ enum stop_reason {
 /* "stop", "length", "cancelled", "context", "string", "error" */
 const char *stop_reason_word(enum stop_reason r);
 
-/* One turn: the whole conversation; the engine reuses the KV of the longest common prefix. */
-struct turn {
+/* What is said, before it is ids: a whole conversation, or text to be continued. */
+struct dialogue {
     struct message *messages;
     size_t n_messages;
-    bool raw;           /* messages[0].text is continued as it stands, no template */
+    bool raw;           /* the messages' texts are continued as they stand, no template */
     bool continue_last; /* the last message is an assistant's, to be continued */
+};
+
+/* What prompt_make (engine/run/prompt.h) makes of a dialogue, on the thread of who asks. */
+struct prompt {
+    int *ids, n;
+    bool goes_on;      /* the answer goes on in the middle of a text: its first space counts */
+    int dropped_turns; /* left out by the overflow policy, which the turn tells */
+    uint64_t start_ns; /* when its making began: the turn's clocks count from there; 0: they do not */
+};
+
+/* One turn: the engine reuses the KV of the longest prefix that the session shares with the prompt.
+ */
+struct turn {
+    struct prompt prompt;
     struct sampling sampling;
     int max_tokens; /* -1: until it stops */
     bool ignore_eos;
@@ -147,7 +161,9 @@ struct event {
     char *text; /* owned, or NULL */
 };
 
-/* frees messages, texts and stops (all mem_* memory), leaves zeros */
+/* frees messages and texts (mem_* memory), leaves zeros */
+void dialogue_release(struct dialogue *d);
+/* frees ids and stops (all mem_* memory), leaves zeros */
 void turn_release(struct turn *t);
 void command_release(struct command *c);
 void event_release(struct event *e);

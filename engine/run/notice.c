@@ -52,11 +52,6 @@ bool engine_given_up(const struct engine *g)
     return g->config.stop && g->config.stop(g->config.callback_ctx);
 }
 
-bool engine_cancelled(struct engine *g)
-{
-    return session_cancelled(g->session);
-}
-
 int session_emit(struct session *s, struct event *ev)
 {
     int stop = s->run.on_event ? s->run.on_event(s->run.event_ctx, ev) : 0;
@@ -68,10 +63,7 @@ int session_emit(struct session *s, struct event *ev)
 
 bool session_cancelled(struct session *s)
 {
-    struct engine *g = s->engine;
-
-    return s->turn_cancelled || engine_given_up(g) ||
-           atomic_load_explicit(&g->cancel, memory_order_relaxed) ||
+    return s->turn_cancelled || engine_given_up(s->engine) ||
            atomic_load_explicit(&s->cancel, memory_order_relaxed);
 }
 

@@ -1,16 +1,23 @@
-/* From a turn to token ids: template, the answers as they were generated, and the overflow policy.
- * Engine thread, before a turn's prefill. The number of renderings does not grow with the
- * conversation: one of all messages, one of what stays, and few corrections. Overflow: when the
- * conversation leaves less than a quarter of the context (or max_tokens, where that is less) for
- * the answer, its oldest turns are left out, the system message stays, and a notice says so. Once
- * turns are left out, more go than are needed (down to half of the context), so that the next turns
- * find their prefix in the cache again. */
-#include "engine/base/log.h"
+/* See prompt.h. The number of renderings does not grow with the conversation: one of all messages,
+ * one of what stays, and few corrections. */
+#include "engine/run/prompt.h"
+
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/model/model.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
+#include "engine/text/chat_template.h"
+#include "engine/text/tokenizer.h"
 
 #include <string.h>
+
+/* What a prompt is made with. */
+struct maker {
+    const struct engine_info *info;
+    const struct prompt_history *history;
+    const struct stop *stop;
+};
 
 struct ids {
     int *at, n, room;
@@ -33,18 +40,17 @@ static int ids_append(struct ids *v, const int *from, int n, struct error *e)
     return 0;
 }
 
-/* How many session tokens from `at` on spell exactly this text; 0: they do not. What was generated
- * and what the tokenizer makes of the same text may differ; keeping the generated tokens keeps
- * their KV rows. */
-static int spelled(const struct session *session, int at, const char *text)
+/* How many ids of the history from `at` on spell exactly this text; 0: they do not. */
+static int spelled(const struct maker *m, int at, const char *text)
 {
+    const struct prompt_history *h = m->history;
     size_t len = strlen(text), done = 0;
     struct detokenizer d;
     char piece[1024];
 
-    detokenizer_init(&d, session->engine->tokenizer, true);
-    for (int i = at; i < session->n_tokens + (session->token_waits ? 1 : 0) && len; i++) {
-        size_t n = detokenizer_push(&d, session->tokens[i], piece, sizeof piece);
+    detokenizer_init(&d, m->info->tokenizer, true);
+    for (int i = at; i < h->n && len; i++) {
+        size_t n = detokenizer_push(&d, h->ids[i], piece, sizeof piece);
 
         if (n > len - done || memcmp(text + done, piece, n) != 0)
             return 0;
@@ -63,34 +69,34 @@ static int find(const int *in, int n, const int *what, int m)
     return -1;
 }
 
-static bool follows_session(const struct session *session, const struct ids *v)
+/* The prompt so far is the history's beginning, and the history goes on. */
+static bool follows(const struct prompt_history *h, const struct ids *v)
 {
-    return v->n <= session->n_tokens &&
-           memcmp(v->at, session->tokens, (size_t)v->n * sizeof *v->at) == 0;
+    return v->n < h->n && memcmp(v->at, h->ids, (size_t)v->n * sizeof *v->at) == 0;
 }
 
-static bool cancelled(void *ctx)
+static int check_wanted(const struct maker *m, struct error *e)
 {
-    return engine_cancelled(ctx);
+    return m->stop && m->stop->asked(m->stop->ctx) ? error_set(e, ERR_CANCELLED, "cancelled") : 0;
 }
 
-static int encode_text(struct engine *g, const char *text, bool parse_special, int **ids, int *n,
-                       struct error *e)
+static int encode_text(const struct maker *m, const char *text, bool parse_special, int **ids,
+                       int *n, struct error *e)
 {
-    return tokenizer_encode_masked(g->tokenizer, text, strlen(text), parse_special, NULL,
-                                   &(struct stop){cancelled, g}, ids, n, NULL, e);
+    return tokenizer_encode_masked(m->info->tokenizer, text, strlen(text), parse_special, NULL,
+                                   m->stop, ids, n, NULL, e);
 }
 
-/* One message's ids; an assistant's content that the session still holds is taken from there. */
-static int append_message(struct session *session, struct ids *out, const struct message *m,
+/* One message's ids; an assistant's content that the history holds is taken from there. */
+static int append_message(const struct maker *maker, struct ids *out, const struct message *m,
                           const int *ids, int n, struct error *e)
 {
+    const struct prompt_history *h = maker->history;
     int *content = NULL, n_content = 0, at, kept, rc;
 
-    if (m->role != ROLE_ASSISTANT || !m->text[0] || out->n >= session->n_tokens ||
-        !follows_session(session, out))
+    if (m->role != ROLE_ASSISTANT || !m->text[0] || !follows(h, out))
         return ids_append(out, ids, n, e);
-    if ((rc = encode_text(session->engine, m->text, false, &content, &n_content, e)) < 0)
+    if ((rc = encode_text(maker, m->text, false, &content, &n_content, e)) < 0)
         return rc;
     at = find(ids, n, content, n_content);
     mem_free(content);
@@ -98,38 +104,49 @@ static int append_message(struct session *session, struct ids *out, const struct
         return ids_append(out, ids, n, e);
     if ((rc = ids_append(out, ids, at, e)) < 0)
         return rc;
-    kept = follows_session(session, out) ? spelled(session, out->n, m->text) : 0;
+    kept = follows(h, out) ? spelled(maker, out->n, m->text) : 0;
     if (!kept)
         return ids_append(out, ids + at, n - at, e);
-    if ((rc = ids_append(out, session->tokens + out->n, kept, e)) < 0)
+    if ((rc = ids_append(out, h->ids + out->n, kept, e)) < 0)
         return rc;
     return ids_append(out, ids + at + n_content, n - at - n_content, e);
 }
 
+/* What the prompt ends with: the beginning of an answer that is to be continued. */
+static int append_open_end(const struct maker *m, struct ids *out, const char *text,
+                           struct error *e)
+{
+    int *ids = NULL, n = 0, rc, kept = follows(m->history, out) ? spelled(m, out->n, text) : 0;
+
+    if (kept)
+        return ids_append(out, m->history->ids + out->n, kept, e);
+    if ((rc = encode_text(m, text, false, &ids, &n, e)) == 0)
+        rc = ids_append(out, ids, n, e);
+    mem_free(ids);
+    return rc;
+}
+
 /* counts (n, may be NULL): how many of the ids each message takes; what follows the last message
  * counts to none. */
-static int encode(struct session *session, const struct message *m, size_t n, bool open_ended,
+static int encode(const struct maker *maker, const struct message *m, size_t n, bool open_ended,
                   struct ids *out, int *counts, struct error *e)
 {
-    struct engine *g = session->engine;
-    struct stop stop = {cancelled, g};
     const char *last = open_ended ? m[n - 1].text : NULL;
-    int *ids = NULL, n_ids = 0, *starts, rc, kept;
+    int *ids = NULL, n_ids = 0, *starts, rc;
 
     n -= open_ended ? 1 : 0;
     out->n = 0;
     starts = mem_alloc(n + 1, sizeof *starts);
     if (!starts)
         return error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages", n);
-    rc = chat_template_encode(g->chat, m, n, true, &stop, &ids, &n_ids, starts, e);
+    rc = chat_template_encode(maker->info->chat, m, n, true, maker->stop, &ids, &n_ids, starts, e);
     if (rc == 0)
         rc = ids_append(out, ids, n ? starts[0] : 0, e);
     for (size_t i = 0; i < n && rc == 0; i++) {
         int before = out->n;
 
-        rc = engine_cancelled(g) ? error_set(e, ERR_CANCELLED, "cancelled")
-                                 : append_message(session, out, &m[i], ids + starts[i],
-                                                  starts[i + 1] - starts[i], e);
+        if ((rc = check_wanted(maker, e)) == 0)
+            rc = append_message(maker, out, &m[i], ids + starts[i], starts[i + 1] - starts[i], e);
         if (counts)
             counts[i] = out->n - before;
     }
@@ -137,29 +154,20 @@ static int encode(struct session *session, const struct message *m, size_t n, bo
         rc = ids_append(out, ids + (n ? starts[n] : 0), n_ids - (n ? starts[n] : 0), e);
     mem_free(ids);
     mem_free(starts);
-    if (rc < 0 || !last || !last[0])
-        return rc;
-    kept = out->n < session->n_tokens && follows_session(session, out)
-               ? spelled(session, out->n, last)
-               : 0;
-    if (kept)
-        return ids_append(out, session->tokens + out->n, kept, e);
-    if ((rc = encode_text(g, last, false, &ids, &n_ids, e)) == 0)
-        rc = ids_append(out, ids, n_ids, e);
-    mem_free(ids);
-    return rc;
+    return rc < 0 || !last || !last[0] ? rc : append_open_end(maker, out, last, e);
 }
 
-static int encode_raw(struct engine *g, const struct turn *t, struct ids *out, struct error *e)
+static int encode_raw(const struct maker *m, const struct dialogue *t, struct ids *out,
+                      struct error *e)
 {
-    const struct hparams *hp = &g->model->hp;
+    const struct hparams *hp = &m->info->model->hp;
     int *ids = NULL, n = 0, rc = 0;
 
     out->n = 0;
     if (hp->add_bos && hp->bos >= 0)
         rc = ids_append(out, &hp->bos, 1, e);
     for (size_t i = 0; i < t->n_messages && rc == 0; i++) {
-        rc = encode_text(g, t->messages[i].text, true, &ids, &n, e);
+        rc = encode_text(m, t->messages[i].text, true, &ids, &n, e);
         if (rc == 0)
             rc = ids_append(out, ids, n, e);
         mem_free(ids);
@@ -172,7 +180,7 @@ static int encode_raw(struct engine *g, const struct turn *t, struct ids *out, s
 
 /* The next larger number of messages to leave out: up to the next user message; -1: only the newest
  * turn is left. */
-static int drop_more(const struct turn *t, int drop)
+static int drop_more(const struct dialogue *t, int drop)
 {
     size_t system = t->messages[0].role == ROLE_SYSTEM ? 1 : 0, last = t->n_messages;
 
@@ -184,7 +192,7 @@ static int drop_more(const struct turn *t, int drop)
     return -1;
 }
 
-static int count_turns(const struct turn *t, int drop)
+static int count_turns(const struct dialogue *t, int drop)
 {
     size_t system = t->messages[0].role == ROLE_SYSTEM ? 1 : 0;
     int n = 0;
@@ -196,8 +204,8 @@ static int count_turns(const struct turn *t, int drop)
 
 /* A conversation that may have to be made shorter: by `drop` messages behind the system's. */
 struct shortening {
-    struct session *session;
-    const struct turn *turn;
+    const struct maker *maker;
+    const struct dialogue *dialogue;
     struct message *kept; /* (n_messages) */
     int *counts;          /* (n_messages) ids of each while all of them stood */
     int total, drop;
@@ -208,20 +216,20 @@ struct shortening {
 
 static int encode_without(struct shortening *s, int drop, int *counts, struct error *e)
 {
-    const struct turn *t = s->turn;
+    const struct dialogue *t = s->dialogue;
     size_t system = t->messages[0].role == ROLE_SYSTEM ? 1 : 0, n = 0;
 
     for (size_t i = 0; i < t->n_messages; i++)
         if (i < system || i >= system + (size_t)drop)
             s->kept[n++] = t->messages[i];
     s->drop = drop;
-    return encode(s->session, s->kept, n, t->continue_last, &s->out, counts, e);
+    return encode(s->maker, s->kept, n, t->continue_last, &s->out, counts, e);
 }
 
 /* How many ids stay without `drop` messages, by what they took. */
 static int estimate(const struct shortening *s, int drop)
 {
-    size_t system = s->turn->messages[0].role == ROLE_SYSTEM ? 1 : 0;
+    size_t system = s->dialogue->messages[0].role == ROLE_SYSTEM ? 1 : 0;
     int n = s->total;
 
     for (int i = 0; i < drop; i++)
@@ -233,10 +241,10 @@ static int estimate(const struct shortening *s, int drop)
  * newest turn. */
 static int drop_for(const struct shortening *s, int drop, int limit)
 {
-    size_t system = s->turn->messages[0].role == ROLE_SYSTEM ? 1 : 0;
+    size_t system = s->dialogue->messages[0].role == ROLE_SYSTEM ? 1 : 0;
     int n = estimate(s, drop), more;
 
-    while ((more = drop_more(s->turn, drop)) >= 0) {
+    while ((more = drop_more(s->dialogue, drop)) >= 0) {
         for (; drop < more; drop++)
             n -= s->counts[system + (size_t)drop];
         if (n <= limit)
@@ -268,74 +276,178 @@ static int shorten(struct shortening *s, int limit, struct error *e)
     return rc == 0 && s->drop != fits ? encode_without(s, fits, NULL, e) : rc;
 }
 
-/* limit: ids that leave room for an answer. */
-static int encode_within(struct shortening *s, int limit, struct error *e)
+/* limit: ids that leave room for an answer; before: how many messages were left out before. */
+static int encode_within(struct shortening *s, int limit, int before, struct error *e)
 {
-    struct session *session = s->session;
-    int context = session->engine->info.context, before = session->dropped_messages,
-        rc = encode_without(s, 0, s->counts, e);
+    int context = s->maker->info->context, rc = encode_without(s, 0, s->counts, e);
 
     s->total = s->out.n;
     /* What was left out before stays out, while that is enough. */
-    if (rc == 0 && s->out.n > limit && before && (size_t)before < s->turn->n_messages)
+    if (rc == 0 && s->out.n > limit && before && (size_t)before < s->dialogue->n_messages)
         rc = encode_without(s, before, NULL, e);
     if (rc == 0 && s->out.n > limit)
         rc = shorten(s, limit < context / 2 ? limit : context / 2, e);
-    if (rc == 0)
-        session->dropped_messages = s->drop;
     return rc;
 }
 
-int prompt_build(struct session *session, const struct turn *t, int **ids, int *n,
-                 int *dropped_turns, struct error *e)
+static int check_dialogue(const struct engine_info *info, const struct dialogue *d,
+                          struct error *e)
 {
-    struct engine *g = session->engine;
-    int context = g->info.context, room = context / 4, rc;
-    struct shortening s = {.session = session, .turn = t};
-
-    *dropped_turns = 0;
-    if (!t->raw && g->chat_error.code) {
-        *e = g->chat_error;
+    if (!d->raw && info->chat_error.code) {
+        *e = info->chat_error;
         return e->code;
     }
-    if (!g->tokenizer || (!t->raw && !g->chat))
-        return error_set(e, ERR_MODEL, "%s has no tokenizer", g->config.model_path);
-    if (!t->n_messages)
+    if (!info->tokenizer || (!d->raw && !info->chat))
+        return error_set(e, ERR_MODEL, "%s has no tokenizer", weight_file_path(info->model->file));
+    if (!d->n_messages)
         return error_set(e, ERR_INPUT, "the conversation is empty");
-    if (t->continue_last && (t->raw || t->messages[t->n_messages - 1].role != ROLE_ASSISTANT))
+    if (d->continue_last && (d->raw || d->messages[d->n_messages - 1].role != ROLE_ASSISTANT))
         return error_set(e, ERR_INPUT, "only an assistant's message can be continued");
-    if (t->max_tokens >= 0 && t->max_tokens < room)
-        room = t->max_tokens;
-    s.kept = mem_alloc(t->n_messages, sizeof *s.kept);
-    s.counts = mem_alloc(t->n_messages, sizeof *s.counts);
-    if (!s.kept || !s.counts)
-        rc = error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages",
-                       t->n_messages);
-    else
-        rc = t->raw ? encode_raw(g, t, &s.out, e) : encode_within(&s, context - room, e);
-    if (rc == 0 && s.out.n == 0) /* a damaged template may say nothing at all */
-        rc = error_set(
+    return 0;
+}
+
+static int check_length(const struct ids *v, int context, struct error *e)
+{
+    if (v->n == 0) /* a damaged template may say nothing at all */
+        return error_set(
             e, ERR_MODEL,
             "the model's chat template makes no text of the conversation; --raw goes without it");
-    if (rc == 0 && s.out.n >= context)
-        rc = error_set(
+    if (v->n >= context)
+        return error_set(
             e, ERR_CONTEXT,
             "the prompt has %d tokens, the context %d (-c): shorten it or enlarge the context",
-            s.out.n, context);
+            v->n, context);
+    return 0;
+}
+
+/* The history of a session that is given this prompt; room for all that it can hold. */
+static int history_begin(struct prompt_history *h, const struct ids *v, int dropped, int context,
+                         struct error *e)
+{
+    int *ids = h->room < context ? mem_resize(h->ids, (size_t)context, sizeof *ids) : h->ids;
+
+    if (!ids)
+        return error_set(e, ERR_MEMORY, "no memory for a prompt of %d tokens", v->n);
+    h->ids = ids;
+    h->room = context;
+    h->n = v->n;
+    h->dropped_messages = dropped;
+    memcpy(ids, v->at, (size_t)v->n * sizeof *ids);
+    return 0;
+}
+
+int prompt_make(const struct engine_info *info, struct prompt_history *h, const struct dialogue *d,
+                int max_tokens, const struct stop *stop, struct prompt *out, struct error *e)
+{
+    static const struct prompt_history nothing;
+    struct maker maker = {info, h ? h : &nothing, stop};
+    struct shortening s = {.maker = &maker, .dialogue = d};
+    uint64_t start = clock_now();
+    int room = info->context / 4, rc;
+
+    *out = (struct prompt){.start_ns = start, .goes_on = d->raw || d->continue_last};
+    if ((rc = check_dialogue(info, d, e)) < 0 || (rc = check_wanted(&maker, e)) < 0)
+        return rc;
+    if (max_tokens >= 0 && max_tokens < room)
+        room = max_tokens;
+    s.kept = mem_alloc(d->n_messages, sizeof *s.kept);
+    s.counts = mem_alloc(d->n_messages, sizeof *s.counts);
+    if (!s.kept || !s.counts)
+        rc = error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages",
+                       d->n_messages);
+    else
+        rc = d->raw ? encode_raw(&maker, d, &s.out, e)
+                    : encode_within(&s, info->context - room, maker.history->dropped_messages, e);
     mem_free(s.kept);
     mem_free(s.counts);
+    if (rc == 0)
+        rc = check_length(&s.out, info->context, e);
+    if (rc == 0 && h)
+        rc = history_begin(h, &s.out, d->raw ? h->dropped_messages : s.drop, info->context, e);
     if (rc < 0) {
         mem_free(s.out.at);
         return rc;
     }
-    *ids = s.out.at;
-    *n = s.out.n;
-    if (s.drop) {
-        *dropped_turns = count_turns(t, s.drop);
-        engine_notice(g,
-                      "the conversation has outgrown the context of %d tokens: the model no longer "
-                      "sees its %d oldest turn%s",
-                      context, *dropped_turns, *dropped_turns == 1 ? "" : "s");
-    }
+    out->ids = s.out.at;
+    out->n = s.out.n;
+    out->dropped_turns = s.drop ? count_turns(d, s.drop) : 0;
     return 0;
+}
+
+void prompt_history_release(struct prompt_history *h)
+{
+    mem_free(h->ids);
+    *h = (struct prompt_history){0};
+}
+
+void prompt_history_clear(struct prompt_history *h)
+{
+    h->n = h->dropped_messages = 0;
+}
+
+void prompt_history_note(struct prompt_history *h, const struct event *ev)
+{
+    if (ev->kind == EVENT_TOKEN && ev->token.id >= 0 && h->n < h->room)
+        h->ids[h->n++] = ev->token.id;
+    /* the token that completed a stop string is left out of the session */
+    if (ev->kind == EVENT_TURN_DONE && ev->done_turn.reason == STOP_STRING && h->n > 0)
+        h->n--;
+}
+
+/* Events of a turn on their way to who asked for it. */
+struct listener {
+    struct prompt_history *history;
+    int (*on_event)(void *ctx, struct event *ev);
+    void *ctx;
+};
+
+static int listen(void *ctx, struct event *ev)
+{
+    const struct listener *l = ctx;
+
+    if (l->history)
+        prompt_history_note(l->history, ev);
+    return l->on_event ? l->on_event(l->ctx, ev) : 0;
+}
+
+static bool unwanted(void *session)
+{
+    return session_cancelled(session);
+}
+
+/* A prompt that nobody wants any more: its turn is over before it began. */
+static void end_unwanted(struct session *s, struct listener *l, const struct prompt *p,
+                         struct turn_done_event *done)
+{
+    struct event ev = {.kind = EVENT_TURN_DONE, .done_turn = {.reason = STOP_CANCELLED}};
+
+    ev.done_turn.total_ns = clock_now() - p->start_ns;
+    engine_session_uncancel(s);
+    listen(l, &ev);
+    if (done)
+        *done = ev.done_turn;
+}
+
+int prompt_turn(struct engine *g, struct prompt_history *h, const struct dialogue *d,
+                const struct turn *t, int (*on_event)(void *ctx, struct event *ev), void *ctx,
+                struct turn_done_event *done, struct error *e)
+{
+    struct session *s = engine_session(g);
+    struct listener l = {h, on_event, ctx};
+    struct stop stop = {unwanted, s};
+    struct turn asked = *t;
+    struct error own = {0};
+    int rc;
+
+    if (done)
+        *done = (struct turn_done_event){.reason = STOP_ERROR};
+    rc = prompt_make(engine_info(g), h, d, t->max_tokens, &stop, &asked.prompt, e ? e : &own);
+    if (rc == 0) {
+        rc = engine_turn(g, &asked, listen, &l, done, e);
+    } else if (rc == ERR_CANCELLED) {
+        end_unwanted(s, &l, &asked.prompt, done);
+        rc = 0;
+    }
+    mem_free(asked.prompt.ids);
+    return rc;
 }

@@ -1,4 +1,4 @@
-/* One turn: prompt, reuse of the cached prefix, prefill in chunks, then token after token. Engine
+/* One turn: ids, reuse of the cached prefix, prefill in chunks, then token after token. Engine
  * thread. Everything between two tokens (events, pacing, new sampling values, plans) happens
  * outside the computing; computing a token allocates nothing. */
 #include "engine/base/clock.h"
@@ -150,6 +150,7 @@ static void pace(struct session *s)
         if (left > most) /* the pace was raised meanwhile */
             left = most, g->pace_due_ns = now + most;
         wake_wait(&g->cancel_wake, (int64_t)(left < 50 * CLOCK_MILLI ? left : 50 * CLOCK_MILLI));
+        wake_clear(&g->cancel_wake);
         now = clock_now();
         if (g->tick && g->pace_due_ns > now) {
             metrics_refresh(g);
@@ -188,8 +189,13 @@ static int take_prompt(struct session *s, const int *ids, int n, struct error *e
     struct event ev = {.kind = EVENT_TURN_STARTED};
     struct engine *g = s->engine;
     struct turn_run *r = &s->run;
-    int cached = common_prefix(s, ids, n), rc;
+    int cached, rc;
 
+    if (!g->tokenizer)
+        return error_set(e, ERR_MODEL, "%s has no tokenizer", g->config.model_path);
+    if (n <= 0)
+        return error_set(e, ERR_INPUT, "the prompt is empty");
+    cached = common_prefix(s, ids, n);
     r->begin = clock_now();
     session_rewind(s, cached);
     r->done.prompt_tokens = n;
@@ -208,28 +214,38 @@ static int take_prompt(struct session *s, const int *ids, int n, struct error *e
     return 0;
 }
 
+static void tell_dropped(struct engine *g, int turns)
+{
+    if (turns)
+        engine_notice(g,
+                      "the conversation has outgrown the context of %d tokens: the model no longer "
+                      "sees its %d oldest turn%s",
+                      g->info.context, turns, turns == 1 ? "" : "s");
+}
+
 int turn_begin(struct session *s, const struct turn *t,
                int (*on_event)(void *ctx, struct event *ev), void *ctx, struct error *e)
 {
     struct engine *g = s->engine;
     struct turn_run *r = &s->run;
-    int *ids = NULL, n = 0, rc;
+    int rc = 0;
 
-    *r = (struct turn_run){.turn = t, .on_event = on_event, .event_ctx = ctx, .start = clock_now()};
+    *r = (struct turn_run){.turn = t, .on_event = on_event, .event_ctx = ctx};
+    r->start = t->prompt.start_ns ? t->prompt.start_ns : clock_now();
+    r->done.dropped_turns = t->prompt.dropped_turns;
     g->busy = true;
     g->n_running++;
     if (s == g->session)
         g->t.turn_start_ns = r->start;
     sampler_set(&s->sampler, &t->sampling);
     sampler_seed(&s->sampler, t->sampling.seed);
-    rc = prompt_build(s, t, &ids, &n, &r->done.dropped_turns, e);
-    if (rc == 0 && stop_matcher_init(&r->out, t) < 0)
+    tell_dropped(g, t->prompt.dropped_turns);
+    if (stop_matcher_init(&r->out, t) < 0)
         rc = error_set(e, ERR_MEMORY, "no memory for the stop strings");
     if (rc == 0) {
         place_safe_point(g);
-        rc = take_prompt(s, ids, n, e);
+        rc = take_prompt(s, t->prompt.ids, t->prompt.n, e);
     }
-    mem_free(ids);
     if (rc < 0)
         turn_end(s, rc, e);
     return rc;
@@ -264,8 +280,8 @@ static void begin_answer(struct session *s)
     r->answering = true;
     r->begin = clock_now();
     detokenizer_init(&r->text, g->tokenizer, true);
-    if (r->turn->raw || r->turn->continue_last)
-        r->text.at_start = false; /* a text that goes on keeps its next space */
+    if (r->turn->prompt.goes_on)
+        r->text.at_start = false;
     g->t.state = ENGINE_DECODE;
 }
 
@@ -417,8 +433,7 @@ void turn_end(struct session *s, int rc, const struct error *e)
     session_emit(s, &ev);
     g->n_running--;
     g->busy = g->n_running > 0;
-    s->turn_cancelled = false;
-    atomic_store(&s->cancel, 0);
+    engine_session_uncancel(s);
     g->tune_due = true;
 }
 
@@ -456,6 +471,5 @@ int engine_turn(struct engine *g, const struct turn *t,
         *done = s->run.done;
     if (s->run.rc < 0 && e)
         *e = s->run.error;
-    engine_uncancel(g);
     return s->run.rc;
 }

@@ -106,9 +106,9 @@ static bool unwanted(struct worker *w)
 
 static void work_begins(struct worker *w)
 {
-    engine_uncancel(w->engine); /* what was meant for work that is over */
+    engine_session_uncancel(engine_session(w->engine)); /* meant for work that is over */
     if (unwanted(w))
-        engine_cancel(w->engine);
+        engine_session_cancel(engine_session(w->engine));
 }
 
 static void work_ends(struct worker *w, bool turn)
@@ -127,7 +127,9 @@ static void obey(struct worker *w, struct command *c)
     int rc = 0;
 
     switch (c->kind) {
-    case COMMAND_SAMPLING: engine_sampling_set(w->engine, &c->sampling); break;
+    case COMMAND_SAMPLING:
+        engine_session_sampling_set(engine_session(w->engine), &c->sampling);
+        break;
     case COMMAND_PACE: engine_pace_set(w->engine, c->number); break;
     case COMMAND_PLAN:
         w->wishes++;
@@ -175,7 +177,7 @@ static void on_tick(void *ctx)
         mem_free(l);
     }
     if (unwanted(w))
-        engine_cancel(w->engine);
+        engine_session_cancel(engine_session(w->engine));
     publish(w);
 }
 
@@ -389,13 +391,9 @@ out:
 
 void worker_stop(struct worker *w)
 {
-    struct engine *g;
-
     if (!w)
         return;
     atomic_store(&w->quit, 1);
-    if ((g = atomic_load(&w->shared)))
-        engine_cancel(g);
     atomic_store(&w->stopping, 1);
     wake_signal(&w->mailbox_wake);
     pthread_join(w->thread, NULL);
@@ -452,7 +450,12 @@ void worker_cancel(struct worker *w)
         return;
     atomic_store(&w->work_cancelled, over + 1);
     if (g)
-        engine_cancel(g);
+        engine_session_cancel(engine_session(g));
+}
+
+void worker_wake(struct worker *w)
+{
+    wake_signal(&w->event_wake);
 }
 
 const struct engine_info *worker_info(const struct worker *w)

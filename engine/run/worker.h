@@ -17,6 +17,9 @@ void worker_stop(struct worker *w);
 int worker_event_fd(const struct worker *w); /* poll for POLLIN, then drain */
 /* 1: filled, 0: none left (fd cleared first) */
 int worker_next_event(struct worker *w, struct event *out);
+/* Makes the descriptor readable, for what the reader waits for beside events. Any thread,
+ * async-signal-safe. */
+void worker_wake(struct worker *w);
 /* takes what c points to, also on failure */
 int worker_send(struct worker *w, struct command *c, struct error *e);
 /* The turn or call under way ends; one that was sent and has not begun (the model is loading) ends

@@ -21,14 +21,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct batch_line line;
     struct error e = {0};
 
-    if (batch_line_read(&line, (const char *)data, size, &defaults, "Be kind.", &e) == 0) {
-        must(line.turn.n_messages > 0 && line.turn.max_tokens >= -1 &&
+    if (batch_line_read(&line, (const char *)data, size, &defaults, false, "Be kind.", &e) == 0) {
+        must(line.said.n_messages > 0 && line.turn.max_tokens >= -1 &&
              sampling_check(&line.turn.sampling, &e) == 0);
-        must(!line.turn.continue_last ||
-             line.turn.messages[line.turn.n_messages - 1].role == ROLE_ASSISTANT);
-        must(!line.turn.raw || line.turn.n_messages == 1);
-        for (size_t i = 0; i < line.turn.n_messages; i++)
-            must(utf8_valid(line.turn.messages[i].text, strlen(line.turn.messages[i].text)));
+        must(!line.said.continue_last ||
+             line.said.messages[line.said.n_messages - 1].role == ROLE_ASSISTANT);
+        must(!line.said.raw || line.said.n_messages == 1);
+        for (size_t i = 0; i < line.said.n_messages; i++)
+            must(utf8_valid(line.said.messages[i].text, strlen(line.said.messages[i].text)));
         for (size_t i = 0; i < line.turn.n_stops; i++)
             must(line.turn.stops[i][0] != 0);
     } else

@@ -115,7 +115,7 @@ static void let_go(struct engine *g, struct held *h)
 {
     if (!h->ids)
         return;
-    engine_uncancel(g);
+    engine_session_uncancel(engine_session(g));
     engine_session_clear(g);
     if (h->n)
         engine_eval(g, h->ids, h->n, NULL, false, NULL);
