@@ -31,8 +31,8 @@ void kernel_set_choose(struct device *d)
 
 static bool has_kernels(enum dtype t)
 {
-    return t < DTYPE_COUNT &&
-           (format_of[t].bits || t == DTYPE_F32 || t == DTYPE_F16 || t == DTYPE_BF16);
+    return t < DTYPE_COUNT && ((format_of[t].bits && !format_of[t].words) || t == DTYPE_F32 ||
+                               t == DTYPE_F16 || t == DTYPE_BF16);
 }
 
 void kernel_set_options(const struct device *d, char *out, size_t size)

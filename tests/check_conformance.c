@@ -1,6 +1,7 @@
 /* Every back end through the conformance suite: the CPU device with each kernel set, the OpenCL
  * device (in both shapes of its kernels) and the fake device of the tests; and back ends made wrong
  * on purpose, one job each, which the suite must find. */
+#include "engine/file/format_traits.h"
 #include "engine/device/conformance/conformance.h"
 #include "engine/device/cpu/kernels/kernels.h"
 #include "gpu/opencl.h"
@@ -84,6 +85,9 @@ START_TEST(test_cpu)
     for (int i = 0; (set = kernels_at(i)); i++) {
         struct tiny_shape s = small;
 
+        /* many, slow to unpack, and all alike to a device */
+        if (format_of[types[_i]].words && (i + _i) % 3)
+            continue;
         printf("RAN: %s kernels\n", set->name);
         ck_assert_int_eq(cpu_kernels_select(set->name, &e), 0);
         s.type = types[_i];

@@ -67,19 +67,20 @@ static float plain_dot(enum dtype type, const uint8_t *rows, int cols, int row,
         for (int b = i * n / 4; b < (i + 1) * n / 4; b++) {
             const struct act_block *a = panel + b * nt + t;
             struct block_fields f;
-            int s[2] = {0, 0}, k = format_of[type].factors;
-            float d, m;
+            int s[2] = {0, 0}, least;
 
             blocks_fields(type, p, b, &f);
             for (int c = 0; c < 32; c++)
-                s[c / 16] += blocks_value(type, f.code[c]) * a->q[c];
-            d = f.d * (k ? (float)f.scale : 1.0f);
-            m = (float)format_of[type].minimum * f.m * (k ? (float)f.min : 1.0f);
-            q[i] = fmaf((float)(format_of[type].halves ? s[0] * f.half[0] + s[1] * f.half[1]
-                                                       : s[0] + s[1]),
-                        d * a->d, q[i]);
+                s[c / 16] += f.value[c] * a->q[c];
+            if (format_of[type].halves == 2) {
+                q[i] = fmaf((float)s[0], f.d[0] * a->d, q[i]);
+                q[i] = fmaf((float)s[1], f.d[1] * a->d, q[i]);
+                continue;
+            }
+            q[i] = fmaf((float)(s[0] * f.factor[0] + s[1] * f.factor[1]), f.d[0] * a->d, q[i]);
+            least = a->low * f.least[0] + (a->sum - a->low) * f.least[1];
             if (format_of[type].minimum)
-                q[i] = fmaf((float)a->sum, m * a->d, q[i]);
+                q[i] = fmaf((float)least, f.m * a->d, q[i]);
         }
     }
     return (q[0] + q[1]) + (q[2] + q[3]);
@@ -103,7 +104,7 @@ START_TEST(dots)
     static struct act_block panel[COLS_MAX / 32 * KERNEL_TILE];
     static float want[KERNEL_TILE * 20], got[KERNEL_TILE * 20];
 
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0; round < (format_of[type].words ? 20 : 60); round++) {
         int width = round & 1 ? 16 : 8, block = dtype_info(type)->block,
             nt = 1 + (int)below(round % 25 ? 24 : KERNEL_TILE), stride = width + (int)below(4);
         int cols = block * (1 + (int)below(block == 256 ? 9 : 30)),

@@ -35,7 +35,10 @@ static void random_groups(enum dtype type, uint8_t *p, size_t bytes, int width)
         if (format_of[type].scale == SCALE_E8M0)
             for (int i = 0; i < width; i++)
                 at[i] = (uint8_t)(100 + below(50));
-        else
+        else if (format_of[type].scale == SCALE_SPREAD)
+            for (int i = 0; i < width; i++)
+                at[4 * (format_of[type].words * width - width + i) + 3] &= 0x3f;
+        else if (format_of[type].scale == SCALE_F16)
             for (int i = 0; i < width * (format_of[type].minimum ? 2 : 1); i++) {
                 uint16_t h = num_to_f16(tiny_random(&seed) * (below(50) ? 1e-2f : 50.0f));
 

@@ -20,11 +20,20 @@ void tiny_put_scale(enum dtype type, uint8_t *block, float d, float m)
     uint16_t h[2] = {num_to_f16(d), num_to_f16(m)};
     int e;
 
-    if (f->scale == SCALE_E8M0) {
-        frexpf(d, &e);
-        block[f->at] = (uint8_t)(e < -126 ? 0 : e > 124 ? 252 : e + 127);
-    } else {
-        memcpy(block + f->at, h, f->minimum ? 4 : 2);
+    frexpf(d, &e);
+    switch (f->scale) {
+    case SCALE_F16: memcpy(block + f->at, h, f->minimum ? 4 : 2); break;
+    case SCALE_E8M0: block[f->at] = (uint8_t)(e < -126 ? 0 : e > 124 ? 252 : e + 127); break;
+    case SCALE_SPREAD: /* a digit to each of four fields */
+        for (int k = 0; k < 4; k++)
+            block[f->at + 2 * k + 1] = (uint8_t)((block[f->at + 2 * k + 1] & 15) |
+                                                 (h[0] >> 4 * k & 15) << 4);
+        break;
+    case SCALE_E4M3:
+        e = e < -7 ? 0 : e > 7 ? 14 : e + 7;
+        for (int k = 0; k < 4; k++)
+            block[f->at + k] = (uint8_t)((block[f->at + k] & 7) | e << 3);
+        break;
     }
 }
 
@@ -54,7 +63,8 @@ static void random_blocks(uint8_t *p, enum dtype type, size_t n, float limit, un
 {
     const struct format_traits *f = &format_of[type];
     int bytes = dtype_info(type)->bytes;
-    float value = (float)(f->zero ? f->zero : format_largest(type)), factor = f->halves    ? 128.0f
+    float value = (float)(f->zero ? f->zero : format_largest(type)), factor = f->words     ? 16.0f
+                                                                              : f->halves  ? 128.0f
                                                                               : f->factors ? 63.0f
                                                                                            : 1.0f;
 

@@ -59,6 +59,12 @@ static inline float num_from_e8m0_half(uint8_t e)
     return num_float(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
 }
 
+/* A scale of NVFP4 blocks: E4M3 without a sign, halved; what would be NaN is 0 (ggml). */
+static inline float num_from_ue4m3_half(uint8_t x)
+{
+    return x == 0x7f ? 0.0f : num_from_f16((uint16_t)((x & 0x7f) << 7)) * 128.0f;
+}
+
 static inline float num_from_bf16(uint16_t h)
 {
     return num_float((uint32_t)h << 16);

@@ -4,6 +4,7 @@
 #include "engine/file/blocks.h"
 
 #include "engine/base/half.h"
+#include "engine/file/blocks_words.h"
 #include "engine/file/format_traits.h"
 
 #include <assert.h>
@@ -54,16 +55,16 @@ static void fifth_bits(const uint8_t *p, uint8_t *code)
         code[i] |= (uint8_t)((bits >> i & 1) << 4);
 }
 
+static void scale_block(struct block_fields *out, int factor)
+{
+    out->d[0] = out->d[1] = out->d[0] * (float)factor;
+}
+
 /* 6-bit factors of sub-block j out of the 12 bytes of Q4_K and Q5_K. */
 static void factors(const uint8_t *s, int j, struct block_fields *out)
 {
-    if (j < 4) {
-        out->scale = s[j] & 63;
-        out->min = s[4 + j] & 63;
-    } else {
-        out->scale = (uint8_t)((s[4 + j] & 15) | (s[j - 4] >> 6) << 4);
-        out->min = (uint8_t)(s[4 + j] >> 4 | (s[j] >> 6) << 4);
-    }
+    scale_block(out, j < 4 ? s[j] & 63 : (s[4 + j] & 15) | (s[j - 4] >> 6) << 4);
+    out->m *= (float)(j < 4 ? s[4 + j] & 63 : s[4 + j] >> 4 | (s[j] >> 6) << 4);
 }
 
 /* Sub-block j of 256 elements: a pair of sub-blocks shares 32 bytes, one in each nibble. */
@@ -73,28 +74,68 @@ static void k_codes(const uint8_t *q, int j, uint8_t *code)
         code[i] = j & 1 ? q[j / 2 * 32 + i] >> 4 : q[j / 2 * 32 + i] & 15;
 }
 
-static void q6_codes(const uint8_t *block, int j, struct block_fields *out)
+static void q6_codes(const uint8_t *block, int j, uint8_t *code, struct block_fields *out)
 {
     const uint8_t *low = block + j / 4 * 64 + (j & 1) * 32, *high = block + 128 + j / 4 * 32;
 
     for (int i = 0; i < 32; i++)
-        out->code[i] = (uint8_t)(((j & 2) ? low[i] >> 4 : low[i] & 15) |
-                                 (high[i] >> (2 * (j & 3)) & 3) << 4);
-    out->half[0] = (int8_t)block[192 + 2 * j];
-    out->half[1] = (int8_t)block[192 + 2 * j + 1];
+        code[i] = (uint8_t)(((j & 2) ? low[i] >> 4 : low[i] & 15) | (high[i] >> (2 * (j & 3)) & 3)
+                                                                        << 4);
+    out->factor[0] = (int8_t)block[192 + 2 * j];
+    out->factor[1] = (int8_t)block[192 + 2 * j + 1];
+}
+
+/* IQ4_XS: d, two bits of each factor, four bits of each, the nibbles. */
+static void iq4_xs_codes(const uint8_t *block, int j, uint8_t *code, struct block_fields *out)
+{
+    int low = block[4 + j / 2] >> 4 * (j & 1) & 15, high = half_at(block + 2) >> 2 * j & 3;
+
+    scale_block(out, (low | high << 4) - 32);
+    nibbles(block + 8 + 16 * j, code);
 }
 
 /* Formats whose superblock is one block. */
-static void simple_codes(enum dtype type, const uint8_t *block, struct block_fields *out)
+static void simple_codes(enum dtype type, const uint8_t *block, uint8_t *code)
 {
     const uint8_t *high = block + format_head(type), *payload = high + format_payload(type);
 
     if (format_of[type].bits == 8)
-        bytes(payload, out->code);
+        bytes(payload, code);
     else
-        nibbles(payload, out->code);
+        nibbles(payload, code);
     if (format_of[type].high)
-        fifth_bits(high, out->code);
+        fifth_bits(high, code);
+}
+
+/* Formats packed block by block. */
+static void block_codes(enum dtype type, const uint8_t *p, int j, struct block_fields *out)
+{
+    const struct format_traits *f = &format_of[type];
+    uint8_t code[32];
+
+    if (f->halves) {
+        q6_codes(p, j, code, out);
+    } else if (f->factors == 2) {
+        iq4_xs_codes(p, j, code, out);
+    } else if (f->factors) {
+        factors(p + 4, j, out);
+        k_codes(p + (f->high ? 48 : 16), j, code);
+        for (int i = 0; i < 32 && f->high; i++)
+            code[i] |= (uint8_t)((p[16 + i] >> j & 1) << 4);
+    } else {
+        simple_codes(type, p, code);
+    }
+    for (int i = 0; i < 32; i++)
+        out->value[i] = (int8_t)blocks_value(type, code[i]);
+}
+
+static float scale_at(enum dtype type, const uint8_t *p)
+{
+    switch (format_of[type].scale) {
+    case SCALE_F16: return num_from_f16(half_at(p + format_of[type].at));
+    case SCALE_E8M0: return num_from_e8m0_half(p[format_of[type].at]);
+    default: return 0.0f;
+    }
 }
 
 void blocks_fields(enum dtype type, const void *row, int64_t index, struct block_fields *out)
@@ -105,21 +146,13 @@ void blocks_fields(enum dtype type, const void *row, int64_t index, struct block
     int j = (int)(index % f->blocks);
 
     assert(blocks_readable(type) && index >= 0);
-    memset(out, 0, sizeof *out);
-    out->d = f->scale == SCALE_E8M0 ? num_from_e8m0_half(p[f->at])
-                                    : num_from_f16(half_at(p + f->at));
-    if (f->minimum)
-        out->m = num_from_f16(half_at(p + f->at + 2));
-    if (f->halves) {
-        q6_codes(p, j, out);
-    } else if (f->factors) {
-        factors(p + 4, j, out);
-        k_codes(p + (f->high ? 48 : 16), j, out->code);
-        for (int i = 0; i < 32 && f->high; i++)
-            out->code[i] |= (uint8_t)((p[16 + i] >> j & 1) << 4);
-    } else {
-        simple_codes(type, p, out);
-    }
+    out->factor[0] = out->factor[1] = out->least[0] = out->least[1] = 1;
+    out->d[0] = out->d[1] = scale_at(type, p);
+    out->m = f->minimum ? num_from_f16(half_at(p + f->at + 2)) * (float)f->minimum : 0.0f;
+    if (f->words)
+        blocks_words(type, p + format_words_at(type), j, out);
+    else
+        block_codes(type, p, j, out);
 }
 
 int blocks_value(enum dtype type, uint8_t code)
@@ -130,28 +163,17 @@ int blocks_value(enum dtype type, uint8_t code)
 
 void blocks_to_f32(enum dtype type, const void *row, int64_t n, float *out)
 {
-    const struct format_traits *f = &format_of[type];
     struct block_fields b;
 
     assert(blocks_readable(type));
     assert(n % dtype_info(type)->block == 0);
     for (int64_t k = 0; k < n / 32; k++, out += 32) {
-        float d, m, half[2];
-
         blocks_fields(type, row, k, &b);
-        d = b.d;
-        m = b.m;
-        if (f->factors) {
-            d = d * (float)b.scale;
-            m = m * (float)b.min;
-        }
-        for (int h = 0; h < 2; h++)
-            half[h] = f->halves ? d * (float)b.half[h] : d;
         for (int i = 0; i < 32; i++)
-            out[i] = half[i / 16] * (float)blocks_value(type, b.code[i]);
-        if (f->minimum)
+            out[i] = b.d[i / 16] * (float)b.factor[i / 16] * (float)b.value[i];
+        if (format_of[type].minimum)
             for (int i = 0; i < 32; i++)
-                out[i] = f->minimum > 0 ? out[i] + m : out[i] - m;
+                out[i] += b.m * (float)b.least[i / 16];
     }
 }
 
@@ -204,6 +226,15 @@ static bool exponents_finite(const uint8_t *p, size_t n, size_t step)
     return !bad;
 }
 
+static bool spread_finite(enum dtype type, const uint8_t *p, size_t n, size_t step)
+{
+    bool good = true;
+
+    for (; n; n--, p += step)
+        good = good && (blocks_spread(p + format_of[type].at) & 0x7c00u) != 0x7c00u;
+    return good;
+}
+
 bool blocks_finite(enum dtype type, const void *blocks, size_t bytes)
 {
     size_t step = (size_t)dtype_info(type)->bytes, n = bytes / step;
@@ -215,8 +246,12 @@ bool blocks_finite(enum dtype type, const void *blocks, size_t bytes)
     case DTYPE_F16: return halves_finite(p, n, 0x7c00);
     case DTYPE_BF16: return halves_finite(p, n, 0x7f80);
     default:
-        if (format_of[type].scale == SCALE_E8M0)
-            return exponents_finite(p + format_of[type].at, n, step);
+        switch (format_of[type].scale) {
+        case SCALE_E8M0: return exponents_finite(p + format_of[type].at, n, step);
+        case SCALE_SPREAD: return spread_finite(type, p, n, step);
+        case SCALE_E4M3: return true;
+        case SCALE_F16: break;
+        }
         return !format_of[type].bits ||
                scales_finite(p + format_of[type].at, n, step, format_of[type].minimum ? 2 : 0);
     }

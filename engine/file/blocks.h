@@ -12,13 +12,13 @@
 bool blocks_readable(enum dtype type);
 void blocks_to_f32(enum dtype type, const void *row, int64_t n, float *out);
 
-/* What 32 elements are made of: element i = scale * value of code[i] [+ or - min], before any
- * rounding; which fields a format has: formats.def. */
+/* What 32 elements are made of: element i, in half h, is value[i] * (d[h] * factor[h]) + m *
+ * least[h]; both products are exact. Factors are those of halves alone, else 1; without a minimum m
+ * is 0. */
 struct block_fields {
-    uint8_t code[32];
-    float d, m;         /* scale and minimum of the block, or of the superblock it lies in */
-    uint8_t scale, min; /* 6-bit factors of d and m */
-    int8_t half[2];     /* factors of d, one a half */
+    int8_t value[32];
+    float d[2], m;
+    int factor[2], least[2];
 };
 /* The index-th 32 elements of a row. */
 void blocks_fields(enum dtype type, const void *row, int64_t index, struct block_fields *out);

@@ -11,10 +11,10 @@ static const struct dtype_info table[DTYPE_COUNT] = {
     DTYPE_FLOATS(X) DTYPE_INTEGERS(X)
 #undef X
 #define FORMAT(id, name, gguf, blocks, bits, high, zero, minimum, factors, halves, lookup, scale, \
-               at)                                                                                \
+               at, words)                                                                         \
     [DTYPE_##id] = {#name, NULL, gguf, 32 * blocks,                                               \
-                    DTYPE_HEAD(scale, minimum, factors, halves) +                                 \
-                        blocks * DTYPE_CODES(bits, high)},
+                    DTYPE_HEAD(scale, minimum, factors, (words) ? 0 : (halves)) +                 \
+                        ((words) ? 4 * (words) : (blocks)*DTYPE_CODES(bits, high))},
 #include "engine/file/formats.def"
 };
 

@@ -28,13 +28,19 @@ enum dtype {
 /* clang-format on */
 
 /* How files hold a superblock's scale: a half, or a power of two (E8M0: 2^(e-128), which is half of
- * what OCP's MX formats say of the byte, since their values are doubled here). */
-enum scale_kind { SCALE_F16, SCALE_E8M0 };
-#define SCALE_BYTES(kind) ((kind) == SCALE_E8M0 ? 1 : 2)
+ * what OCP's MX formats say of the byte, since their values are doubled here). Among the words of a
+ * superblock lie a half whose digits are spread over other fields, and scales of half a block, a
+ * byte each (E4M3 without a sign, halved for the same reason). */
+enum scale_kind { SCALE_F16, SCALE_E8M0, SCALE_SPREAD, SCALE_E4M3 };
+#define SCALE_BYTES(kind) ((kind) == SCALE_F16 ? 2 : (kind) == SCALE_E8M0 ? 1 : 0)
 
 /* Bytes of a quantised superblock's head, and of 32 codes in a block: columns of formats.def. */
 #define DTYPE_HEAD(scale, minimum, factors, halves) \
-    (SCALE_BYTES(scale) + ((minimum) ? 2 : 0) + ((factors) ? 12 : 0) + ((halves) ? 16 : 0))
+    (SCALE_BYTES(scale) + ((minimum) ? 2 : 0) +     \
+     ((factors) == 2 ? 6                            \
+      : (factors)    ? 12                           \
+                     : 0) +                            \
+     ((halves) ? 16 : 0))
 #define DTYPE_CODES(bits, high) (4 * ((bits) + (high)))
 
 struct dtype_info {

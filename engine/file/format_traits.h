@@ -11,10 +11,9 @@
 /* The columns of formats.def, in their order. */
 struct format_traits {
     int blocks, bits, high, zero, minimum;
-    bool factors, halves;
-    int lookup;
+    int factors, halves, lookup;
     enum scale_kind scale;
-    int at;
+    int at, words;
 };
 
 /* All zero for what is no quantised format. A table in a header, so that the branches on it vanish
@@ -29,7 +28,7 @@ static inline int format_head(enum dtype type)
 {
     const struct format_traits *f = &format_of[type];
 
-    return DTYPE_HEAD(f->scale, f->minimum, f->factors, f->halves);
+    return DTYPE_HEAD(f->scale, f->minimum, f->factors, f->words ? 0 : f->halves);
 }
 
 /* Bytes of a block behind it, a row: high bits, payload. */
@@ -44,17 +43,30 @@ static inline int format_payload(enum dtype type)
     return DTYPE_CODES(0, format_of[type].high);
 }
 
+/* Where in the file's superblock the words begin that are packed as they are. */
+static inline int format_words_at(enum dtype type)
+{
+    const struct format_traits *f = &format_of[type];
+
+    return f->at ? 0 : format_head(type);
+}
+
 /* Bytes of a superblock, a row: as in the file. */
 static inline int format_superblock(enum dtype type)
 {
-    return format_head(type) + format_of[type].blocks * format_block_bytes(type);
+    return format_head(type) + (format_of[type].words
+                                    ? 4 * format_of[type].words
+                                    : format_of[type].blocks * format_block_bytes(type));
 }
 
 /* The largest code as kernels read it: an unsigned byte. */
 static inline int format_largest(enum dtype type)
 {
-    return format_of[type].lookup ? 2 * format_of[type].zero - 1
-                                  : (1 << (format_of[type].bits + format_of[type].high)) - 1;
+    const struct format_traits *f = &format_of[type];
+
+    if (f->lookup || (f->words && f->zero > 3))
+        return 2 * f->zero - 1;
+    return (1 << (f->bits + f->high)) - 1;
 }
 
 #endif

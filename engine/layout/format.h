@@ -6,6 +6,7 @@
  *
  *     head     d        w x F16        scale; or w x one byte of exponents
  *              m        w x F16        minimum; with factors: the scale of the minima
+ *              factors, signed  w x 16 bits, then w words, as the file has them
  *              factors  3 x w words    the 12 bytes of 6-bit factors as in the file, word k of row
  *                                      r at k * w + r
  *              halves   4 x w words    16 signed bytes, a factor each half block, four a word
@@ -16,6 +17,9 @@
  *                                      nibbles elements 16+4k .. 16+4k+3
  *                       8 x w words    bits 8: word k, elements 4k .. 4k+3, each XOR 0x80, so that
  *                                      codes are unsigned
+ *
+ * Where formats.def counts words, a superblock is d, m and that many words of the file, word k of row
+ * r at k * w + r.
  *
  * Pure functions: any thread. */
 /* clang-format on */

@@ -176,8 +176,8 @@ static void pack_group(uint8_t *dst, enum dtype to, int width, const uint8_t *sr
     const struct dtype_info *d = dtype_info(to);
     int blocks = cols / d->block;
     size_t src_row = dtype_row_bytes(from, cols), src_block = dtype_row_bytes(from, d->block);
-    static const uint8_t zero[256];
-    uint8_t rounded[4][64]; /* Q8_0, Q4_0: the only formats that rows are rounded to here */
+    static const uint8_t zero[256]; /* no block of a file is larger */
+    uint8_t rounded[4][64];         /* Q8_0, Q4_0: the only formats that rows are rounded to here */
     float x[32];
 
     for (int b = 0; b < blocks; b++, dst += d->bytes * width) {

@@ -139,6 +139,45 @@ static void put_factors(enum dtype type, uint8_t *to, int width, int r, const ui
     }
 }
 
+/* IQ4_XS: the factors' high and low bits, nibbles. */
+static void put_signed_factors(uint8_t *to, int width, int r, const uint8_t *const p[4])
+{
+    size_t step = 4 * (size_t)width;
+
+    for (int i = 0; i < 4; i++) {
+        memcpy(to + 2 * (r + i), p[i], 2);
+        memcpy(to + 2 * (width + r + i), p[i] + 2, 2);
+        memcpy(to + 4 * (width + r + i), p[i] + 4, 4);
+    }
+    to += 8 * width;
+    for (int j = 0; j < 8; j++, to += 16 * width) {
+        const uint8_t *rows[4];
+
+        for (int i = 0; i < 4; i++)
+            rows[i] = p[i] + 8 + 16 * j;
+        interleave4(rows, 4, 0, to + 4 * r, step);
+    }
+}
+
+/* Words as they are. */
+static void put_words(enum dtype type, uint8_t *to, int width, int r, const uint8_t *const p[4])
+{
+    const struct format_traits *f = &format_of[type];
+    const int head = format_head(type), whole = f->words / 4 * 4;
+    const uint8_t *words[4];
+
+    for (int i = 0; i < 4; i++) {
+        for (int k = 0; k < head / 2; k++)
+            memcpy(to + 2 * (k * width + r + i), p[i] + f->at + 2 * k, 2);
+        words[i] = p[i] + format_words_at(type);
+    }
+    to += head * width + 4 * r;
+    interleave4(words, whole, 0, to, 4 * (size_t)width);
+    for (int k = whole; k < f->words; k++)
+        for (int i = 0; i < 4; i++)
+            memcpy(to + 4 * (k * width + i), words[i] + 4 * k, 4);
+}
+
 /* Q6_K: 8-bit factors, two high bits. */
 static void put_halves(uint8_t *to, int width, int r, const uint8_t *const p[4])
 {
@@ -167,8 +206,12 @@ static void put_halves(uint8_t *to, int width, int r, const uint8_t *const p[4])
 void format_pack(enum dtype type, uint8_t *to, int width, int r, const uint8_t *const from[4])
 {
     assert(format_of[type].bits && (width == 8 || width == 16) && r % 4 == 0 && r < width);
-    if (format_of[type].halves)
+    if (format_of[type].words)
+        put_words(type, to, width, r, from);
+    else if (format_of[type].halves)
         put_halves(to, width, r, from);
+    else if (format_of[type].factors == 2)
+        put_signed_factors(to, width, r, from);
     else if (format_of[type].factors)
         put_factors(type, to, width, r, from);
     else

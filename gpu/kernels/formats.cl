@@ -7,7 +7,7 @@
  * row of engine/file/formats.def. PER: blocks of a unit. HEAD, BLOCK: bytes of the head and of a
  * block, per row. PAYLOAD: where the payload begins in a block. BITS: of a code in the payload.
  * HIGH: bits of a code above them. OFFSET: what the codes stand above their values. MIN: the sign
- * of a block's minimum, 0 without. FACTORS: 6-bit scales and minima a block. HALVES: a scale for
+ * of a block's minimum, 0 without. FACTORS: 6-bit scales and minima a block; 2: signed scales alone. HALVES: a scale for
  * each 16 columns. LOOKUP: codes number the sixteen values, OFFSET above
  * them and four a word, TABLE0 .. TABLE3. E8M0: scales are a byte, of exponents. */
 #define UNIT (HEAD + PER * BLOCK)
@@ -21,6 +21,7 @@ typedef uint16 uvec;
 #define LOAD_WORDS(p, k) vload16(k, (__global const uint *)(p))
 #define LOAD_SCALES(p) vload_half16(0, (__global const half *)(p))
 #define LOAD_BYTES(p) convert_uint16(vload16(0, p))
+#define LOAD_SHORTS(p) convert_uint16(vload16(0, (__global const ushort *)(p)))
 #define TO_FLOAT(u) convert_float16(as_int16(u))
 #define AS_FLOAT(u) as_float16(u)
 #define SIGNED(u) convert_float16(as_int16(u) >> 24)
@@ -31,6 +32,7 @@ typedef uint8 uvec;
 #define LOAD_WORDS(p, k) vload8(k, (__global const uint *)(p))
 #define LOAD_SCALES(p) vload_half8(0, (__global const half *)(p))
 #define LOAD_BYTES(p) convert_uint8(vload8(0, p))
+#define LOAD_SHORTS(p) convert_uint8(vload8(0, (__global const ushort *)(p)))
 #define TO_FLOAT(u) convert_float8(as_int8(u))
 #define AS_FLOAT(u) as_float8(u)
 #define SIGNED(u) convert_float8(as_int8(u) >> 24)
@@ -42,6 +44,7 @@ typedef uint uvec;
 #define LOAD_WORDS(p, k) ((__global const uint *)(p))[(k)*WIDTH + lane]
 #define LOAD_SCALES(p) vload_half(lane, (__global const half *)(p))
 #define LOAD_BYTES(p) (uint)(p)[lane]
+#define LOAD_SHORTS(p) (uint)((__global const ushort *)(p))[lane]
 #define TO_FLOAT(u) convert_float(as_int(u))
 #define AS_FLOAT(u) as_float(u)
 #define SIGNED(u) convert_float(as_int(u) >> 24)
@@ -74,7 +77,11 @@ static inline vec block_scale(__global const uchar *head, int j, int lane)
 #else
     vec d = LOAD_SCALES(head);
 #endif
-#if FACTORS
+#if FACTORS == 2
+    d = d * (TO_FLOAT((LOAD_WORDS(head + 4 * WIDTH, 0) >> (uvec)(4 * j) & WORD(15)) |
+                      (LOAD_SHORTS(head + 2 * WIDTH) >> (uvec)(2 * j) & WORD(3)) << WORD(4)) -
+             (vec)(32.0f));
+#elif FACTORS
     __global const uchar *f = head + 4 * WIDTH;
 
     if (j < 4)

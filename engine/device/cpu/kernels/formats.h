@@ -31,16 +31,12 @@ static inline int32_t format_sum_start(enum dtype type, const struct act_block *
 {
     const int zero = format_of[type].zero;
 
-    return zero == 128 ? a->m128 : zero ? zero / 8 * a->m8 : 0;
+    return zero == 128 ? a->m128 : zero % 8 ? -zero * a->sum : zero ? zero / 8 * a->m8 : 0;
 }
 /* The same for one half of a block. */
 static inline int32_t format_half_start(enum dtype type, const struct act_block *a, int half)
 {
     return format_of[type].zero * (half ? a->low - a->sum : -a->low);
 }
-
-#define FORMAT(id, name, gguf, blocks, bits, high, zero, ...) \
-    _Static_assert((zero) % 8 == 0, "act_block has sums times 8 and 128");
-#include "engine/file/formats.def"
 
 #endif

@@ -1,7 +1,7 @@
 /* Scalar dot products of the quantised formats: the reference, written from numerics.h and the
  * layout alone. */
 #include "engine/device/cpu/kernels/formats.h"
-#include "engine/file/blocks.h"
+#include "engine/file/blocks_words.h"
 
 #include <string.h>
 
@@ -41,6 +41,14 @@ static void factors(const uint8_t *head, int width, int r, int j, int *scale, in
     *min = j < 4 ? s[4 + j] & 63 : s[4 + j] >> 4 | (s[j] >> 6) << 4;
 }
 
+/* IQ4_XS: the factor of block j. */
+static int signed_factor(const uint8_t *head, int width, int r, int j)
+{
+    int low = head[4 * (width + r) + j / 2] >> 4 * (j & 1) & 15;
+
+    return (low | (half_at(head + 2 * (width + r)) >> 2 * j & 3) << 4) - 32;
+}
+
 static float add_block(enum dtype type, const uint8_t *group, int width, int b, int r,
                        const struct act_block *a, float acc)
 {
@@ -57,7 +65,9 @@ static float add_block(enum dtype type, const uint8_t *group, int width, int b, 
     for (int i = 0; i < NUM_BLOCK; i++)
         sum[i / 16] += value_at(type, block, width, r, i) * a->q[i];
     s = sum[0] + sum[1];
-    if (f->factors) {
+    if (f->factors == 2) {
+        d = d * (float)signed_factor(superblock, width, r, j);
+    } else if (f->factors) {
         factors(superblock, width, r, j, &scale, &min);
         d = d * (float)scale;
         m = m * (float)min;
@@ -90,15 +100,74 @@ static void dot(enum dtype type, const void *group, int width, int cols,
         }
 }
 
-#define FORMAT(id, name, ...)                                                               \
-    void dot_##name##_scalar(const void *weights, int groups, int width, int cols,          \
-                             const struct act_block *panel, int nt, float *out,             \
-                             ptrdiff_t out_stride)                                          \
-    {                                                                                       \
-        const uint8_t *group = weights;                                                     \
-                                                                                            \
-        for (int g = 0; g < groups;                                                         \
-             g++, group += dtype_row_bytes(DTYPE_##id, cols) * (size_t)width, out += width) \
-            dot(DTYPE_##id, group, width, cols, panel, nt, out, out_stride);                \
+/* Block b of row r of a format that is packed as it is. */
+static void words_of_row(enum dtype type, const uint8_t *group, int width, int b, int r,
+                         struct block_fields *out)
+{
+    const struct format_traits *f = &format_of[type];
+    const uint8_t *superblock = group +
+                                (size_t)(b / f->blocks) * (size_t)(format_superblock(type) * width);
+    uint8_t words[128];
+
+    out->factor[0] = out->factor[1] = out->least[0] = out->least[1] = 1;
+    out->d[0] = f->scale == SCALE_F16 ? num_from_f16(half_at(superblock + 2 * r)) : 0.0f;
+    out->d[1] = out->d[0];
+    out->m = f->minimum ? (float)f->minimum * num_from_f16(half_at(superblock + 2 * (width + r)))
+                        : 0.0f;
+    for (int k = 0; k < f->words; k++)
+        memcpy(words + 4 * k, superblock + format_head(type) * width + 4 * (k * width + r), 4);
+    blocks_words(type, words, b % f->blocks, out);
+}
+
+/* Rule 2 for one block with a factor, or a scale, for each half. */
+static float add_fields(enum dtype type, const struct block_fields *b, const struct act_block *a,
+                        float acc)
+{
+    int32_t sum[2] = {0, 0}, least;
+
+    for (int i = 0; i < NUM_BLOCK; i++)
+        sum[i / 16] += b->value[i] * a->q[i];
+    if (format_of[type].halves == 2) {
+        acc = fmaf((float)sum[0], b->d[0] * a->d, acc);
+        return fmaf((float)sum[1], b->d[1] * a->d, acc);
+    }
+    acc = fmaf((float)(sum[0] * b->factor[0] + sum[1] * b->factor[1]), b->d[0] * a->d, acc);
+    if (!format_of[type].minimum)
+        return acc;
+    least = a->low * b->least[0] + (a->sum - a->low) * b->least[1];
+    return fmaf((float)least, b->m * a->d, acc);
+}
+
+static void dot_words(enum dtype type, const void *group, int width, int cols,
+                      const struct act_block *panel, int nt, float *out, ptrdiff_t out_stride)
+{
+    int n = cols / NUM_BLOCK;
+    struct block_fields fields;
+
+    for (int r = 0; r < width; r++) {
+        float q[4][KERNEL_TILE] = {0};
+
+        for (int i = 0; i < 4; i++)
+            for (int b = (int)((int64_t)i * n / 4); b < (int)((int64_t)(i + 1) * n / 4); b++) {
+                words_of_row(type, group, width, b, r, &fields);
+                for (int t = 0; t < nt; t++)
+                    q[i][t] = add_fields(type, &fields, panel + (ptrdiff_t)b * nt + t, q[i][t]);
+            }
+        for (int t = 0; t < nt; t++)
+            out[t * out_stride + r] = (q[0][t] + q[1][t]) + (q[2][t] + q[3][t]);
+    }
+}
+
+#define FORMAT(id, name, ...)                                                                      \
+    void dot_##name##_scalar(const void *weights, int groups, int width, int cols,                 \
+                             const struct act_block *panel, int nt, float *out,                    \
+                             ptrdiff_t out_stride)                                                 \
+    {                                                                                              \
+        const uint8_t *group = weights;                                                            \
+                                                                                                   \
+        for (int g = 0; g < groups;                                                                \
+             g++, group += dtype_row_bytes(DTYPE_##id, cols) * (size_t)width, out += width)        \
+            (format_of[DTYPE_##id].words ? dot_words : dot)(DTYPE_##id, group, width, cols, panel, \
+                                                            nt, out, out_stride);                  \
     }
 #include "engine/file/formats.def"

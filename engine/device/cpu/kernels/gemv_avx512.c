@@ -20,7 +20,9 @@
 
 INLINE bool is_plain_nibbles(enum dtype type)
 {
-    return format_of[type].bits == 4 && !format_of[type].high && !format_of[type].lookup;
+    const struct format_traits *f = &format_of[type];
+
+    return f->bits == 4 && !f->high && !f->lookup && !f->words;
 }
 
 /* The integer sum of a block: two chains, for a multiply-add takes five cycles. Formats of plain
@@ -50,17 +52,24 @@ INLINE vi word_sum(const vi *w, const int8_t *q, const int words, int start)
     return _mm512_add_epi32(even, odd);
 }
 
-INLINE vf block_step(enum dtype type, const uint8_t *data, const struct superblock_scales *sb,
+INLINE vf block_step(enum dtype type, const uint8_t *superblock, const struct superblock_scales *sb,
                      int j, const struct act_block *a, vf acc)
 {
+    const uint8_t *data = block_data(type, superblock, VL, j);
     struct unpacked_block b;
     vf sum;
 
-    read_block_scales(type, sb, j, &b);
+    read_block_scales(type, superblock, VL, 0, sb, j, &b);
     if (is_plain_nibbles(type)) {
         sum = vi_to_vf(nibble_sum(data, a, format_sum_start(type, a)));
     } else {
-        unpack(type, data, VL, 0, b.w);
+        unpack(type, data, VL, 0, j, b.w);
+        if (format_of[type].halves == 2) {
+            acc = add_own_half(&b, 0, word_sum(b.w, a->q, 4, format_half_start(type, a, 0)), a,
+                               acc);
+            return add_own_half(
+                &b, 1, word_sum(b.w + 4, a->q + 16, 4, format_half_start(type, a, 1)), a, acc);
+        }
         if (format_of[type].halves) {
             sum = add_half(&b, 0, word_sum(b.w, a->q, 4, format_half_start(type, a, 0)),
                            vf_set1(0.0f));
@@ -78,9 +87,8 @@ INLINE void gemv_groups(enum dtype type, const uint8_t *const *at, const uint8_t
                         float *const *out, const int ns, int n, const struct act_block *a)
 {
     enum { FAR = PREFETCH_GEMV_FAR, NEAR = PREFETCH_GEMV_NEAR };
-    const int per = format_of[type].blocks, head_bytes = format_head(type) * 16,
-              block_bytes = format_block_bytes(type) * 16, step = block_bytes + head_bytes / per;
-    const size_t superblock_bytes = (size_t)(head_bytes + per * block_bytes),
+    const int per = format_of[type].blocks, step = format_superblock(type) * 16 / per;
+    const size_t superblock_bytes = (size_t)format_superblock(type) * 16,
                  total = superblock_bytes * (size_t)(n / per);
     const size_t far_end = total > FAR ? total - FAR : 0,
                  near_end = total > NEAR ? total - NEAR : 0;
@@ -88,7 +96,7 @@ INLINE void gemv_groups(enum dtype type, const uint8_t *const *at, const uint8_t
     uintptr_t here[KERNEL_GEMV_GROUPS], after[KERNEL_GEMV_GROUPS];
     vf acc[KERNEL_GEMV_GROUPS], saved[KERNEL_GEMV_GROUPS][2];
     struct superblock_scales sb[KERNEL_GEMV_GROUPS];
-    size_t pos = 0;
+    size_t pos = 0, superblock = 0;
     int j = 0;
 
     for (int s = 0; s < ns; s++) {
@@ -101,8 +109,6 @@ INLINE void gemv_groups(enum dtype type, const uint8_t *const *at, const uint8_t
         for (int s = 0; s < ns; s++)
             acc[s] = vf_set1(0.0f);
         for (; b < end; b++, a++) {
-            size_t data = pos + (j == 0 ? (size_t)head_bytes : 0);
-
             for (int s = 0; s < ns; s++) {
                 uintptr_t ahead = (pos >= far_end ? after : here)[s] + pos + FAR,
                           soon = (pos >= near_end ? after : here)[s] + pos + NEAR;
@@ -112,11 +118,14 @@ INLINE void gemv_groups(enum dtype type, const uint8_t *const *at, const uint8_t
                     _mm_prefetch((const char *)(soon + (uintptr_t)i), _MM_HINT_T0);
                 }
                 if (j == 0)
-                    read_superblock_scales(type, at[s] + pos, VL, 0, &sb[s]);
-                acc[s] = block_step(type, at[s] + data, &sb[s], j, a, acc[s]);
+                    read_superblock_scales(type, at[s] + superblock, VL, 0, &sb[s]);
+                acc[s] = block_step(type, at[s] + superblock, &sb[s], j, a, acc[s]);
             }
-            pos = data + (size_t)block_bytes;
-            j = j + 1 == per ? 0 : j + 1;
+            pos += (size_t)step;
+            if (++j == per) {
+                j = 0;
+                superblock += superblock_bytes;
+            }
         }
         for (int s = 0; s < ns; s++)
             keep_quarter(quarter, acc[s], saved[s], out[s]);

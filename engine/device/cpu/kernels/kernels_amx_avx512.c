@@ -267,8 +267,8 @@ INLINE void read_piece(enum dtype type, const uint8_t *group, int first, int cou
 
         for (int k = 0; k < block_bytes + head_bytes / per; k += 64)
             _mm_prefetch((const char *)data + PREFETCH_AMX_GEMM + k, _MM_HINT_T1);
-        read_block_scales(type, &sb, j, &b);
-        unpack(type, data, VL, 0, b.w);
+        read_block_scales(type, superblock, VL, 0, &sb, j, &b);
+        unpack(type, data, VL, 0, j, b.w);
         for (int k = 0; k < 8; k++)
             _mm512_store_si512(p->weights[i] + 64 * k,
                                format_of[type].zero ? _mm512_sub_epi8(b.w[k], zero) : b.w[k]);
@@ -339,8 +339,8 @@ INLINE void dot_any(enum dtype type, const void *weights, int groups, int width,
     size_t bytes = dtype_row_bytes(type, cols) * 16;
     const uint8_t *at = weights;
 
-    /* every quarter has a block */
-    if (nt < TOKENS_LEAST || width != 16 || cols < 4 * NUM_BLOCK) {
+    /* every quarter has a block; what unpacking takes most of the time of wins nothing here */
+    if (nt < TOKENS_LEAST || width != 16 || cols < 4 * NUM_BLOCK || format_of[type].words) {
         kernels_avx512.dot[type](at, groups, width, cols, panel, nt, out, out_stride);
         return;
     }

@@ -147,6 +147,10 @@ INLINE vi vi_load(const void *p)
 {
     return _mm256_loadu_si256(p);
 }
+INLINE vi vi_from_u16(const void *p)
+{
+    return _mm256_cvtepu16_epi32(_mm_loadu_si128(p));
+}
 INLINE vi vi_set1(int x)
 {
     return _mm256_set1_epi32(x);
@@ -180,6 +184,37 @@ INLINE vi vi_down(vi x, int bits)
 {
     return _mm256_srli_epi16(x, bits);
 }
+/* The same by a number that is no constant. */
+INLINE vi vi_down_by(vi x, int bits)
+{
+    return _mm256_srl_epi16(x, _mm_cvtsi32_si128(bits));
+}
+/* Lanes shifted as words. */
+INLINE vi vi_word_up(vi x, int bits)
+{
+    return _mm256_sll_epi32(x, _mm_cvtsi32_si128(bits));
+}
+INLINE vi vi_word_down(vi x, int bits)
+{
+    return _mm256_srl_epi32(x, _mm_cvtsi32_si128(bits));
+}
+INLINE vi vi_add(vi a, vi b)
+{
+    return _mm256_add_epi32(a, b);
+}
+INLINE vi vi_sub(vi a, vi b)
+{
+    return _mm256_sub_epi32(a, b);
+}
+/* Pairs of bytes as numbers of 16 bits. */
+INLINE vi vi_times16(vi a, vi b)
+{
+    return _mm256_mullo_epi16(a, b);
+}
+INLINE vi vi_set1_pair(int x)
+{
+    return _mm256_set1_epi16((short)x);
+}
 INLINE vf vi_to_vf(vi x)
 {
     return _mm256_cvtepi32_ps(x);
@@ -212,6 +247,37 @@ INLINE vi vi_table(const int8_t *p)
 INLINE vi vi_lookup(vi table, vi x)
 {
     return _mm256_shuffle_epi8(table, x);
+}
+
+/* x, or 0 where b is that value. */
+INLINE vi vi_unless(vi x, vi b, int value)
+{
+    return _mm256_andnot_si256(_mm256_cmpeq_epi32(b, vi_set1(value)), x);
+}
+/* Words of a table, one a lane. */
+INLINE vi vi_gather(const uint32_t *table, vi index)
+{
+    return _mm256_i32gather_epi32((const int *)table, index, 4);
+}
+/* The low halves of the lanes are F16 numbers. */
+INLINE vf vi_halves_to_vf(vi x)
+{
+    vi pairs = _mm256_packus_epi32(vi_and(x, vi_set1(0xffff)), _mm256_setzero_si256());
+
+    return _mm256_cvtph_ps(
+        _mm256_castsi256_si128(_mm256_permute4x64_epi64(pairs, _MM_SHUFFLE(3, 1, 2, 0))));
+}
+/* zero + x, or zero - x where bits 4 * half + i of byte l of the lane's signs is set, i being that
+ * of the byte in x. */
+INLINE vi vi_with_signs(vi x, vi signs, int l, int half, int zero)
+{
+    const vi order = _mm256_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12, 0, 0, 0,
+                                      0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12),
+             bit = vi_set1(half ? (int)0x80402010 : 0x08040201);
+    vi own = _mm256_shuffle_epi8(signs, vi_add_bytes(order, vi_set1_byte(l))),
+       minus = _mm256_cmpeq_epi8(vi_and(own, bit), bit);
+
+    return _mm256_add_epi8(_mm256_sub_epi8(vi_xor(x, minus), minus), vi_set1_byte(zero));
 }
 
 /* Adds 16 to the bytes, all below it, whose bits are set at p. */

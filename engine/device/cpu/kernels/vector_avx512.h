@@ -145,6 +145,10 @@ INLINE vi vi_load(const void *p)
 {
     return _mm512_loadu_si512(p);
 }
+INLINE vi vi_from_u16(const void *p)
+{
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256(p));
+}
 INLINE vi vi_set1(int x)
 {
     return _mm512_set1_epi32(x);
@@ -177,6 +181,37 @@ INLINE vi vi_up(vi x, int bits)
 INLINE vi vi_down(vi x, int bits)
 {
     return _mm512_srli_epi16(x, bits);
+}
+/* The same by a number that is no constant. */
+INLINE vi vi_down_by(vi x, int bits)
+{
+    return _mm512_srl_epi16(x, _mm_cvtsi32_si128(bits));
+}
+/* Lanes shifted as words. */
+INLINE vi vi_word_up(vi x, int bits)
+{
+    return _mm512_sll_epi32(x, _mm_cvtsi32_si128(bits));
+}
+INLINE vi vi_word_down(vi x, int bits)
+{
+    return _mm512_srl_epi32(x, _mm_cvtsi32_si128(bits));
+}
+INLINE vi vi_add(vi a, vi b)
+{
+    return _mm512_add_epi32(a, b);
+}
+INLINE vi vi_sub(vi a, vi b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+/* Pairs of bytes as numbers of 16 bits. */
+INLINE vi vi_times16(vi a, vi b)
+{
+    return _mm512_mullo_epi16(a, b);
+}
+INLINE vi vi_set1_pair(int x)
+{
+    return _mm512_set1_epi16((short)x);
 }
 INLINE vf vi_to_vf(vi x)
 {
@@ -219,6 +254,34 @@ INLINE vi vi_table(const int8_t *p)
 INLINE vi vi_lookup(vi table, vi x)
 {
     return _mm512_shuffle_epi8(table, x);
+}
+
+/* x, or 0 where b is that value. */
+INLINE vi vi_unless(vi x, vi b, int value)
+{
+    return _mm512_maskz_mov_epi32(_mm512_cmpneq_epi32_mask(b, vi_set1(value)), x);
+}
+/* Words of a table, one a lane. */
+INLINE vi vi_gather(const uint32_t *table, vi index)
+{
+    return _mm512_i32gather_epi32(index, table, 4);
+}
+/* The low halves of the lanes are F16 numbers. */
+INLINE vf vi_halves_to_vf(vi x)
+{
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
+}
+/* zero + x, or zero - x where bits 4 * half + i of byte l of the lane's signs is set, i being that
+ * of the byte in x. */
+INLINE vi vi_with_signs(vi x, vi signs, int l, int half, int zero)
+{
+    const vi order = _mm512_broadcast_i32x4(
+                 _mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12)),
+             bit = vi_set1(half ? (int)0x80402010 : 0x08040201);
+    vi own = _mm512_shuffle_epi8(signs, vi_add_bytes(order, vi_set1_byte(l)));
+    vi z = vi_set1_byte(zero);
+
+    return _mm512_mask_sub_epi8(vi_add_bytes(z, x), _mm512_test_epi8_mask(own, bit), z, x);
 }
 
 /* Adds 16 to the bytes, all below it, whose bits are set at p. */

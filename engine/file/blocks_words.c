@@ -1,0 +1,219 @@
+/* Where the bits of the formats are whose blocks lie scattered in a superblock of 256 columns:
+ * ggml-common.h and dequantize_row_* of ggml-quants.c. Words are those of the file, four bytes
+ * each; engine/device/cpu/kernels/unpack_words.inc reads the same words with one row a lane. Any
+ * thread. */
+#include "engine/file/blocks_words.h"
+
+#include "engine/base/half.h"
+#include "engine/file/format_traits.h"
+#include "engine/file/grids.h"
+
+#include <assert.h>
+#include <string.h>
+
+static uint32_t word_at(const uint8_t *words, int k)
+{
+    uint32_t w;
+
+    memcpy(&w, words + 4 * k, 4);
+    return w;
+}
+
+static void scale_block(struct block_fields *out, float factor)
+{
+    out->d[0] = out->d[1] = out->d[0] * factor;
+}
+
+/* Two bits of every byte of eight words: 2-bit codes of block j begin at word `first`. */
+static void two_bits(const uint8_t *words, int first, int j, int zero, int8_t *value)
+{
+    const uint8_t *q = words + 4 * (first + j / 4 * 8);
+
+    for (int i = 0; i < 32; i++)
+        value[i] = (int8_t)((q[i] >> 2 * (j % 4) & 3) - zero);
+}
+
+static void q2_k(const uint8_t *words, int j, struct block_fields *out)
+{
+    for (int h = 0; h < 2; h++) {
+        out->factor[h] = words[2 * j + h] & 15;
+        out->least[h] = words[2 * j + h] >> 4;
+    }
+    two_bits(words, 4, j, 0, out->value);
+}
+
+static void q3_k(const uint8_t *words, int j, struct block_fields *out)
+{
+    const uint8_t *s = words + 96;
+
+    two_bits(words, 8, j, 4, out->value);
+    for (int i = 0; i < 32; i++)
+        out->value[i] = (int8_t)(out->value[i] + ((words[i] >> j & 1) << 2));
+    for (int h = 0; h < 2; h++) {
+        int k = 2 * j + h, low = s[k % 8] >> (k / 8 * 4) & 15,
+            high = s[8 + k % 4] >> (k / 4 * 2) & 3;
+
+        out->factor[h] = (low | high << 4) - 32;
+    }
+}
+
+/* Eight signs of seven bits: the number of minus signs is even. */
+static unsigned even_signs(unsigned seven)
+{
+    return seven | (unsigned)(__builtin_popcount(seven) & 1) << 7;
+}
+
+/* n magnitudes of a grid's point with the signs from bit 0 on. */
+static void put_point(const uint32_t *point, int n, unsigned signs, int8_t *value)
+{
+    for (int i = 0; i < n; i++) {
+        int v = (int)(point[i / 4] >> 8 * (i % 4) & 255);
+
+        value[i] = (int8_t)(signs >> i & 1 ? -v : v);
+    }
+}
+
+static void iq3_xxs(const uint8_t *words, int j, struct block_fields *out)
+{
+    uint32_t aux = word_at(words, 16 + j);
+
+    scale_block(out, (float)(2 * (aux >> 28) + 1) * 0.25f);
+    for (int k = 0; k < 8; k++)
+        put_point(&grid_iq3_xxs[words[8 * j + k]], 4,
+                  even_signs(aux >> 7 * (k / 2) & 127) >> 4 * (k % 2), out->value + 4 * k);
+}
+
+static void iq3_s(const uint8_t *words, int j, struct block_fields *out)
+{
+    unsigned high = words[64 + j];
+
+    scale_block(out, (float)(2 * (words[104 + j / 2] >> 4 * (j % 2) & 15) + 1));
+    for (int k = 0; k < 8; k++)
+        put_point(&grid_iq3_s[words[8 * j + k] | (high >> k & 1) << 8], 4,
+                  (unsigned)words[72 + 4 * j + k / 2] >> 4 * (k % 2), out->value + 4 * k);
+}
+
+static void iq2_xxs(const uint8_t *words, int j, struct block_fields *out)
+{
+    uint32_t aux = word_at(words, 2 * j + 1);
+
+    scale_block(out, (float)(2 * (aux >> 28) + 1) * 0.125f);
+    for (int l = 0; l < 4; l++)
+        put_point(&grid_iq2_xxs[2 * words[8 * j + l]], 8, even_signs(aux >> 7 * l & 127),
+                  out->value + 8 * l);
+}
+
+/* IQ2_XS, IQ2_S: a factor of four bits for each half. */
+static void nibble_factors(unsigned byte, struct block_fields *out)
+{
+    scale_block(out, 0.125f);
+    out->factor[0] = (int)(2 * (byte & 15) + 1);
+    out->factor[1] = (int)(2 * (byte >> 4) + 1);
+}
+
+static void iq2_xs(const uint8_t *words, int j, struct block_fields *out)
+{
+    nibble_factors(words[64 + j], out);
+    for (int l = 0; l < 4; l++) {
+        unsigned q = word_at(words, 2 * j + l / 2) >> 16 * (l % 2) & 0xffff;
+
+        put_point(&grid_iq2_xs[2 * (q & 511)], 8, even_signs(q >> 9), out->value + 8 * l);
+    }
+}
+
+static void iq2_s(const uint8_t *words, int j, struct block_fields *out)
+{
+    nibble_factors(words[72 + j], out);
+    for (int l = 0; l < 4; l++) {
+        unsigned high = words[64 + j] >> 2 * l & 3;
+
+        put_point(&grid_iq2_s[2 * (words[4 * j + l] | high << 8)], 8, words[32 + 4 * j + l],
+                  out->value + 8 * l);
+    }
+}
+
+/* Eight values of -1, 0, 1, an eighth above or below, in eighths. */
+static void put_ternary(unsigned point, bool below, int8_t *value)
+{
+    for (int i = 0; i < 8; i++) {
+        int v = (int)(grid_iq1_s[2 * point + (unsigned)i / 4] >> 8 * (i % 4) & 255) - 16;
+
+        value[i] = (int8_t)(below ? v - 1 : v + 1);
+    }
+}
+
+static void iq1_s(const uint8_t *words, int j, struct block_fields *out)
+{
+    unsigned high = word_at(words, 8 + j / 2) >> 16 * (j % 2) & 0xffff;
+
+    scale_block(out, (float)(2 * (high >> 12 & 7) + 1) * 0.125f);
+    for (int l = 0; l < 4; l++)
+        put_ternary(words[4 * j + l] | (high >> 3 * l & 7) << 8, high >> 15, out->value + 8 * l);
+}
+
+uint16_t blocks_spread(const uint8_t *scales)
+{
+    uint32_t a = word_at(scales, 0), b = word_at(scales, 1);
+
+    return (uint16_t)((a >> 12 & 15) | (a >> 24 & 0xf0) | (b >> 4 & 0xf00) | (b >> 16 & 0xf000));
+}
+
+static void iq1_m(const uint8_t *words, int j, struct block_fields *out)
+{
+    unsigned high = word_at(words, 8 + j / 2) >> 16 * (j % 2) & 0xffff,
+             factors = word_at(words, 12 + j / 4) >> 16 * (j / 2 % 2) >> 6 * (j % 2);
+
+    out->d[0] = out->d[1] = num_from_f16(blocks_spread(words + 48)) * 0.125f;
+    out->factor[0] = (int)(2 * (factors & 7) + 1);
+    out->factor[1] = (int)(2 * (factors >> 3 & 7) + 1);
+    for (int l = 0; l < 4; l++)
+        put_ternary(words[4 * j + l] | (high >> 4 * l & 7) << 8, high >> 4 * l >> 3 & 1,
+                    out->value + 8 * l);
+}
+
+/* Five digits of three a byte, which is their number in 243rds of 256, rounded up; the last words
+ * have four. */
+static void tq1_0(const uint8_t *words, int j, struct block_fields *out)
+{
+    static const uint8_t power[5] = {1, 3, 9, 27, 81};
+
+    for (int i = 0; i < 32; i++) {
+        int n = j < 5 ? j : 2 * (j - 5) + i / 16, byte = j < 5 ? i : 32 + i % 16;
+
+        if (n > 4) {
+            n = i % 16 / 4;
+            byte = 48 + i % 4;
+        }
+        out->value[i] = (int8_t)((3 * (uint8_t)(words[byte] * power[n]) >> 8) - 1);
+    }
+}
+
+static void nvfp4(const uint8_t *words, int j, struct block_fields *out)
+{
+    for (int h = 0; h < 2; h++) {
+        const uint8_t *q = words + 4 + 16 * j + 8 * h;
+
+        out->d[h] = num_from_ue4m3_half(words[2 * j + h]);
+        for (int i = 0; i < 16; i++)
+            out->value[16 * h + i] = blocks_values[2][i < 8 ? q[i] & 15 : q[i - 8] >> 4];
+    }
+}
+
+void blocks_words(enum dtype type, const uint8_t *words, int j, struct block_fields *out)
+{
+    switch (type) {
+    case DTYPE_Q2_K: q2_k(words, j, out); break;
+    case DTYPE_Q3_K: q3_k(words, j, out); break;
+    case DTYPE_IQ3_XXS: iq3_xxs(words, j, out); break;
+    case DTYPE_IQ3_S: iq3_s(words, j, out); break;
+    case DTYPE_IQ2_XXS: iq2_xxs(words, j, out); break;
+    case DTYPE_IQ2_XS: iq2_xs(words, j, out); break;
+    case DTYPE_IQ2_S: iq2_s(words, j, out); break;
+    case DTYPE_IQ1_S: iq1_s(words, j, out); break;
+    case DTYPE_IQ1_M: iq1_m(words, j, out); break;
+    case DTYPE_TQ1_0: tq1_0(words, j, out); break;
+    case DTYPE_TQ2_0: two_bits(words, 0, j, 1, out->value); break;
+    case DTYPE_NVFP4: nvfp4(words, j, out); break;
+    default: assert(false);
+    }
+}
