@@ -209,6 +209,113 @@ START_TEST(test_rows)
 }
 END_TEST
 
+/* A recurrence's buffers: rows of k, q, g, beta, dt and v one behind the other. */
+#define RECUR_STRIDE (3 * 160 + 40 + 8)
+
+static void check_recur(const struct kernels *k, int rows, int key_dim, int width, int hostile)
+{
+    static float state[2][160 * 40], x[2][9 * RECUR_STRIDE];
+    int g_step = below(2), delta = below(2);
+
+    fill(state[0], key_dim * width, hostile);
+    fill(x[0], rows * RECUR_STRIDE, hostile);
+    memcpy(state[1], state[0], sizeof *state);
+    memcpy(x[1], x[0], sizeof *x);
+    for (int i = 0; i < 2; i++) {
+        struct kernel_recurrence r = {.state = state[i],
+                                      .key_dim = key_dim,
+                                      .width = width,
+                                      .rows = rows,
+                                      .g_step = g_step,
+                                      .stride = RECUR_STRIDE,
+                                      .k = x[i],
+                                      .q = x[i] + 160,
+                                      .g = x[i] + 320,
+                                      .beta = delta ? x[i] + 520 : NULL,
+                                      .dt = x[i] + 521,
+                                      .skip = 0.3f,
+                                      .v = x[i] + 480};
+
+        (i ? k : &kernels_scalar)->recur(&r, 0);
+    }
+    same(k->name, "recurrence", x[1], x[0], rows * RECUR_STRIDE);
+    same(k->name, "recurrence's state", state[1], state[0], key_dim * width);
+}
+
+static void check_convolution(const struct kernels *k, int rows, int n, int taps, int hostile)
+{
+    static float x[2][9 * 300], state[2][KERNEL_TAPS * 100], w[KERNEL_TAPS * 100], bias[100];
+    int gated = below(2), silu = below(2), biased = below(2);
+
+    fill(x[0], rows * 300, hostile);
+    fill(state[0], taps * 100, hostile);
+    fill(w, taps * 100, hostile);
+    fill(bias, n, hostile);
+    memcpy(x[1], x[0], sizeof *x);
+    memcpy(state[1], state[0], sizeof *state);
+    for (int i = 0; i < 2; i++) {
+        struct kernel_convolution c = {.x = x[i],
+                                       .before = gated ? x[i] + 100 : NULL,
+                                       .after = gated ? x[i] + 200 : NULL,
+                                       .stride = 300,
+                                       .rows = rows,
+                                       .n = n,
+                                       .taps = taps,
+                                       .silu = silu,
+                                       .w = w,
+                                       .bias = biased ? bias : NULL,
+                                       .state = state[i],
+                                       .w_stride = 100,
+                                       .state_stride = 100};
+
+        (i ? k : &kernels_scalar)->convolve(&c);
+    }
+    same(k->name, "convolution", x[1], x[0], rows * 300);
+    same(k->name, "convolution's state", state[1], state[0], (taps - 1) * 100);
+}
+
+START_TEST(test_recurrent)
+{
+    EACH_SET(k)
+    for (int round = 0; round < 300; round++) {
+        int hostile = round % 3 ? 0 : 5, n = 1 + below(100);
+        float x[2][100], b[100], a[100];
+
+        check_recur(k, 1 + below(9), round % 4 ? 8 * (1 + below(20)) : 1 + below(160),
+                    round % 5 ? 32 : 1 + below(40), hostile);
+        check_convolution(k, 1 + below(9), n, round % 2 ? 3 + below(2) : 1 + below(KERNEL_TAPS),
+                          hostile);
+        fill(b, 100, hostile);
+        fill(a, 100, hostile);
+#define BOTH(what, call)                                           \
+    fill(x[0], 100, hostile), memcpy(x[1], x[0], sizeof *x);       \
+    for (int i = 0; i < 2; i++) {                                  \
+        const struct kernels *s = i ? k : &kernels_scalar;         \
+        float *y = x[i];                                           \
+        s->call;                                                   \
+    }                                                              \
+    same(k->name, what, x[1], x[0], 100)
+        BOTH("L2 norm", l2_norm(y, round % 2 ? 64 : n, 1e-6f, 0.25f));
+        BOTH("sigmoid", sigmoid(y, n));
+        BOTH("softplus", softplus(y, b, n));
+        BOTH("decay", decay(y, b, a, n));
+        BOTH("bounded decay", decay_bounded(y, b, 0.7f, -5.0f, n));
+    }
+}
+END_TEST
+
+/* Against the C library's double precision. */
+START_TEST(test_softplus_known)
+{
+    for (float x = -80.0f; x < 80.0f; x += 0.0371f) {
+        double want = x > 30 ? x + exp(-x) : log1p(exp(x));
+
+        ck_assert_msg(fabs(num_softplus(x) - want) <= 4e-7 * want, "softplus(%g) is %g, not %g", x,
+                      num_softplus(x), want);
+    }
+}
+END_TEST
+
 START_TEST(test_f16)
 {
     static float x[65536 * 2];
@@ -419,6 +526,8 @@ static Suite *suite(void)
     tcase_add_test(t, test_dot);
     tcase_add_test(t, test_dot_raw);
     tcase_add_test(t, test_rows);
+    tcase_add_test(t, test_recurrent);
+    tcase_add_test(t, test_softplus_known);
     tcase_add_test(t, test_f16);
     tcase_add_test(t, test_attention);
     tcase_add_test(t, test_float_weights);

@@ -61,8 +61,21 @@
  * acc = fma(w[2p], x[2p], acc). That is what VDPBF16PS does; it takes and gives 0 for subnormal
  * numbers, which other kernels keep. Outside the contract, with tolerances in the tests: OpenCL's
  * float products, and oneDNN's where the user chose them (--float-gemm onednn), whose sums depend
- * on the number of rows: there a token's bits depend on which others were computed with it. Any
- * thread; pure functions. */
+ * on the number of rows: there a token's bits depend on which others were computed with it.
+ *
+ * 12. Recurrent mixers, everything F32 and token after token, so that no chunking shows. Causal
+ * convolution of a channel: acc from its bias or +0, acc = fma(x[t-taps+1+j], w[j], acc) over the
+ * taps, the oldest first; then num_silu where the mixer has it. L2 norm: v = sum of rule 4 with
+ * fma(x,x,lane), r = num_rsqrt(v + eps), y = (x*r)*scale. Recurrence of a head, the state S of keys
+ * x values, a column by itself: with decay g_i (one number of the head, or of each key): delta
+ * rule: p = sum of S_i * (g_i*k_i), d = beta * (v - p); Mamba 2: d = dt*v, k is B, q is C. Then S_i
+ * = fma(k_i, d, S_i*g_i), o = sum of S_i*q_i. Both sums: four of them, number m over i = m, m+4,
+ * ... upwards from +0 in fma, then (m0 + m1) + (m2 + m3). Mamba 2 then o = fma(D, v, o).
+ *    Decays: num_exp(A * num_softplus(a + bias)), A = -exp(A_log), in double and rounded once when
+ * the weights are loaded; bounded (Kimi): num_exp(bound * num_sigmoid(A * (a + bias))), A =
+ * exp(A_log). beta = num_sigmoid(b), dt = num_softplus(dt + bias), g = num_exp(dt*A). Outputs: delta nets by rule 5
+ * over a head, times num_silu or num_sigmoid of the gate; Mamba 2 times num_silu first and then
+ * rule 5 over each group. Any thread; pure functions. */
 #ifndef ENGINE_DEVICE_NUMERICS_H
 #define ENGINE_DEVICE_NUMERICS_H
 
@@ -169,6 +182,22 @@ static inline float num_activate(enum activation a, float gate, float up, float 
     case ACTIVATION_GELU_PLAIN: return num_gelu(up);
     default: return num_silu(gate) * up;
     }
+}
+
+/* log(1 + exp(x)) = max(x, 0) + log1p(u), u = exp(-|x|), and log1p(u) = 2 atanh(u / (2 + u)) by its
+ * series, which keeps the small ones' digits: about 2 ulp. */
+static inline float num_softplus(float x)
+{
+    float u = num_exp(x < 0.0f ? x : -x), s = u * num_recip(2.0f + u), z = s * s, p = 1.0f / 15.0f;
+
+    p = fmaf(p, z, 1.0f / 13.0f);
+    p = fmaf(p, z, 1.0f / 11.0f);
+    p = fmaf(p, z, 1.0f / 9.0f);
+    p = fmaf(p, z, 1.0f / 7.0f);
+    p = fmaf(p, z, 1.0f / 5.0f);
+    p = fmaf(p, z, 1.0f / 3.0f);
+    p = fmaf(p * z, s, s);
+    return fmaf(2.0f, p, x > 0.0f ? x : 0.0f);
 }
 
 /* Rule 1, one block. Returns d; sum (may be NULL) gets the integer sum of q. */
@@ -325,7 +354,8 @@ static inline void num_choose_groups(const struct router_shape *r, float *choice
 
 /* Rule 10. scores (n) become k experts, the likeliest first, and their weights. Softmax: p_e =
  * num_exp(s_e - max), over their sum, taken upwards; sigmoid: num_sigmoid(s_e). bias (n) or NULL is
- * added for the choice alone. Normalised: over the sum of the chosen ones, in the order of choice.
+ * added for the choice alone. Normalised: over the sum of the chosen ones, in the order of choice,
+ * plus the floor.
  * Ties: the lower index. */
 static inline void num_route(const struct router_shape *r, const float *scores, const float *bias,
                              int n, int k, int *experts, float *weights)
@@ -362,7 +392,7 @@ static inline void num_route(const struct router_shape *r, const float *scores, 
         weights[slot] = p[best];
         sum = sum + p[best];
     }
-    scale = (r->normalised ? num_recip(sum) : 1.0f) * (r->factor != 0.0f ? r->factor : 1.0f);
+    scale = (r->normalised ? num_recip(sum + r->floor) : 1.0f) * (r->factor != 0.0f ? r->factor : 1.0f);
     for (int slot = 0; slot < k; slot++)
         weights[slot] = weights[slot] * scale;
 }

@@ -149,8 +149,12 @@ static int add_vector(struct binding *b, const float **vector, const struct tens
         b->vectors = j;
         b->room_vectors = room;
     }
-    b->vectors[b->n_vectors++] = (struct vector_job){
-        vector, t, from, count, reserve(b, &b->arena, (size_t)count * sizeof(float), ALIGN)};
+    b->vectors[b->n_vectors++] =
+        (struct vector_job){.vector = vector,
+                            .tensor = t,
+                            .from = from,
+                            .count = count,
+                            .to = reserve(b, &b->arena, (size_t)count * sizeof(float), ALIGN)};
     b->model->n_params += count;
     return 0;
 }
@@ -169,6 +173,34 @@ static int add_bias(struct binding *b, const float **bias, enum tensor_role role
     return add_vector(b, bias, t, first, rows, e);
 }
 
+int bind_values(struct binding *b, const float **vector, enum tensor_role role, int layer, int64_t n,
+                enum vector_form form, int turned, struct error *e)
+{
+    const struct tensor_view *t = want(b, role, layer, 0, e);
+    int64_t has = 1;
+    int rc;
+
+    if (!t)
+        return ERR_MODEL;
+    for (int i = 0; i < t->n_dims; i++)
+        has *= t->dims[i];
+    if (has != n)
+        return error_set(e, ERR_MODEL, "%s: tensor %s has %lld values; the model needs %lld",
+                         weight_file_path(b->model->file), t->name, (long long)has, (long long)n);
+    b->used[t->index] = 1;
+    if ((rc = add_vector(b, vector, t, 0, n, e)))
+        return rc;
+    b->vectors[b->n_vectors - 1].form = form;
+    b->vectors[b->n_vectors - 1].turned = turned;
+    return 0;
+}
+
+int bind_bias(struct binding *b, const float **bias, enum tensor_role role, int layer, int n,
+              struct error *e)
+{
+    return add_bias(b, bias, role, layer, 0, n, n, e);
+}
+
 static int bind_vector(struct binding *b, const float **vector, enum tensor_role role, int layer,
                        int n, struct error *e)
 {
@@ -182,16 +214,26 @@ static int bind_vector(struct binding *b, const float **vector, enum tensor_role
     return add_vector(b, vector, t, 0, n, e);
 }
 
+/* Weights that the file keeps as what is to be added to 1; llama.cpp's converter has added it. */
+static void mind_one_more(struct binding *b)
+{
+    if (b->model->hp.common.norms.kind == NORM_RMS_ONE &&
+        weight_file_format(b->model->file) != WEIGHT_GGUF)
+        b->vectors[b->n_vectors - 1].form = VECTOR_ONE_MORE;
+}
+
 static int bind_norm(struct binding *b, struct norm_weights *n, enum tensor_role role, int layer,
                      struct error *e)
 {
     int hidden = b->model->hp.hidden, rc = bind_vector(b, &n->weight, role, layer, hidden, e);
 
+    if (!rc)
+        mind_one_more(b);
     return rc ? rc : add_bias(b, &n->bias, role, layer, 0, hidden, hidden, e);
 }
 
-static int bind_plain(struct binding *b, struct matrix *m, enum tensor_role role, int layer,
-                      int rows, int cols, struct error *e)
+int bind_plain(struct binding *b, struct matrix *m, enum tensor_role role, int layer, int rows,
+               int cols, struct error *e)
 {
     const struct tensor_view *t = want(b, role, layer, 0, e);
     int rc;
@@ -235,9 +277,12 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
         bool whole = a->qk_norm == QK_NORM_WHOLE;
 
         if ((rc = bind_vector(b, &w->q_norm, TENSOR_Q_NORM, layer,
-                              whole ? a->heads * a->key_dim : a->key_dim, e)) ||
-            (rc = bind_vector(b, &w->k_norm, TENSOR_K_NORM, layer, whole ? kv : a->key_dim, e)))
+                              whole ? a->heads * a->key_dim : a->key_dim, e)))
             return rc;
+        mind_one_more(b);
+        if ((rc = bind_vector(b, &w->k_norm, TENSOR_K_NORM, layer, whole ? kv : a->key_dim, e)))
+            return rc;
+        mind_one_more(b);
     }
     return bind_plain(b, &w->o, TENSOR_O, layer, hp->hidden, a->heads * a->key_dim, e);
 }
@@ -363,17 +408,29 @@ static int bind_router(struct binding *b, struct layer_weights *w, int layer, st
     return add_vector(b, &w->shared_router, t, 0, hidden, e);
 }
 
+static int bind_mixer(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    const struct mixer_shape *s = &hparams_layer(&b->model->hp, layer)->mixer;
+
+    return s->kind == MIXER_NONE    ? 0
+           : shape_recurrent(s) ? bind_recurrent(b, w, layer, e)
+                                : bind_attention(b, w, layer, e);
+}
+
 static int bind_layer(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
+    const struct layer_shape *s = hparams_layer(&b->model->hp, layer);
     int rc;
 
     b->counted = &b->total.router_norms;
-    if ((rc = bind_norm(b, &w->attention_norm, TENSOR_ATTENTION_NORM, layer, e)) ||
-        (rc = bind_norm(b, &w->expert_norm, TENSOR_EXPERT_NORM, layer, e)) ||
+    if ((s->mixer.kind != MIXER_NONE &&
+         (rc = bind_norm(b, &w->attention_norm, TENSOR_ATTENTION_NORM, layer, e))) ||
+        (s->ffn.kind != FFN_NONE &&
+         (rc = bind_norm(b, &w->expert_norm, TENSOR_EXPERT_NORM, layer, e))) ||
         (rc = bind_router(b, w, layer, e)))
         return rc;
     b->counted = &b->total.attention;
-    if ((rc = bind_attention(b, w, layer, e)))
+    if ((rc = bind_mixer(b, w, layer, e)))
         return rc;
     b->counted = &b->total.experts;
     return bind_experts(b, w, layer, e);

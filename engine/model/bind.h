@@ -16,12 +16,23 @@ struct matrix_job {
     bool mapped;
 };
 
+/* What becomes of a vector's values. */
+enum vector_form {
+    VECTOR_PLAIN,
+    VECTOR_ONE_MORE,  /* 1 + w */
+    VECTOR_EXP,       /* in double, rounded once */
+    VECTOR_MINUS_EXP, /* the same, negative */
+    VECTOR_TURNED     /* (n, turned) as (turned, n) */
+};
+
 /* Elements of a tensor that become F32. */
 struct vector_job {
     const float **vector;
     const struct tensor_view *tensor;
     int64_t from, count; /* elements */
     size_t to;
+    enum vector_form form;
+    int turned;
 };
 
 struct binding {
@@ -40,6 +51,16 @@ struct binding {
     uint64_t by_type[DTYPE_COUNT];
 };
 
+/* Of one tensor, whatever its dimensions, all n values; form other than VECTOR_PLAIN changes them. */
+int bind_values(struct binding *b, const float **vector, enum tensor_role role, int layer, int64_t n,
+                enum vector_form form, int turned, struct error *e);
+/* A matrix and the bias beside it, where there is one. */
+int bind_plain(struct binding *b, struct matrix *m, enum tensor_role role, int layer, int rows,
+               int cols, struct error *e);
+int bind_bias(struct binding *b, const float **bias, enum tensor_role role, int layer, int n,
+              struct error *e);
+/* bind_recurrent.c */
+int bind_recurrent(struct binding *b, struct layer_weights *w, int layer, struct error *e);
 /* m->hp, m->file and m->layers (n_layers, experts too) are there. Errors name the tensor. */
 int bind_model(struct binding *b, struct error *e);
 void bind_release(struct binding *b);

@@ -27,7 +27,11 @@ int model_block_matrices(const struct model *m, struct block_id id,
         all[1] = (struct block_matrix){&l->k, MATRIX_K};
         all[2] = (struct block_matrix){&l->v, MATRIX_V};
         all[3] = (struct block_matrix){&l->o, MATRIX_O};
-        n = 4;
+        all[4] = (struct block_matrix){&l->in, MATRIX_IN};
+        all[5] = (struct block_matrix){&l->z, MATRIX_Z};
+        all[6] = (struct block_matrix){&l->b, MATRIX_B};
+        all[7] = (struct block_matrix){&l->a, MATRIX_A};
+        n = 8;
     }
     for (int i = 0; i < n; i++)
         if (all[i].w->bytes)
@@ -37,8 +41,8 @@ int model_block_matrices(const struct model *m, struct block_id id,
 
 const char *matrix_part_name(enum matrix_part part)
 {
-    static const char *const names[MATRIX_PARTS] = {"q",    "k",  "v",    "o",
-                                                    "gate", "up", "down", "head"};
+    static const char *const names[MATRIX_PARTS] = {"q",    "k", "v",    "o",  "in",   "z",
+                                                    "beta", "a", "gate", "up", "down", "head"};
 
     return names[part];
 }
@@ -52,6 +56,20 @@ size_t model_qk_norm_values(const struct model *m, int layer, bool queries)
            : s->qk_norm == QK_NORM_WHOLE
                ? (size_t)(queries ? s->heads : s->kv_heads) * (size_t)s->key_dim
                : (size_t)s->key_dim;
+}
+
+size_t model_recurrent_values(const struct model *m, int layer)
+{
+    const struct mixer_shape *s = &hparams_layer(&m->hp, layer)->mixer;
+    const struct recurrent_weights *w = &m->layers[layer].recurrent;
+    size_t heads = (size_t)s->heads, channels = (size_t)shape_channels(s);
+
+    if (!shape_recurrent(s))
+        return 0;
+    return channels * ((size_t)s->taps + (w->conv_bias != NULL)) +
+           heads * ((w->a != NULL) + (w->skip != NULL)) +
+           (w->dt_bias ? heads * (s->kind == MIXER_KIMI_DELTA ? (size_t)s->key_dim : 1) : 0) +
+           (w->norm ? (s->kind == MIXER_MAMBA2 ? heads : 1) * (size_t)s->value_dim : 0);
 }
 
 static uint64_t norm_bytes(const struct model *m, const struct norm_weights *n)
@@ -77,7 +95,8 @@ struct block_bytes model_block_parts(const struct model *m, struct block_id id)
 
         b.norms = norm_bytes(m, &l->attention_norm) + norm_bytes(m, &l->expert_norm) +
                   (model_qk_norm_values(m, id.layer, true) +
-                   model_qk_norm_values(m, id.layer, false)) *
+                   model_qk_norm_values(m, id.layer, false) +
+                   model_recurrent_values(m, id.layer)) *
                       sizeof(float);
         b.router = ((l->router ? experts : 0) + (l->shared_router != NULL)) *
                        (uint64_t)m->hp.hidden * sizeof(float) +

@@ -23,6 +23,10 @@ enum matrix_part {
     MATRIX_K,
     MATRIX_V,
     MATRIX_O,
+    MATRIX_IN, /* of recurrent mixers, as in struct layer_weights */
+    MATRIX_Z,
+    MATRIX_B,
+    MATRIX_A,
     MATRIX_GATE,
     MATRIX_UP,
     MATRIX_DOWN,
@@ -30,7 +34,7 @@ enum matrix_part {
     MATRIX_PARTS
 };
 
-#define BLOCK_MATRICES 4 /* of one block at most */
+#define BLOCK_MATRICES 8 /* of one block at most */
 
 /* One matrix of a block. An adapter (LoRA, arXiv:2106.09685) hangs on a (block, part): the product
  * y = W x becomes y += s * B(A * x), in F32 after the product. None is loaded yet; whoever adds
@@ -44,6 +48,8 @@ struct block_matrix {
  * 0: the model has no such block (its layer has fewer experts, no mixer). */
 int model_block_matrices(const struct model *m, struct block_id id,
                          struct block_matrix out[BLOCK_MATRICES]);
+/* F32 values of a recurrent mixer beside its matrices; 0: it is none. */
+size_t model_recurrent_values(const struct model *m, int layer);
 /* Values of q_norm (queries) or k_norm of a layer; 0 where it has none. */
 size_t model_qk_norm_values(const struct model *m, int layer, bool queries);
 const char *matrix_part_name(enum matrix_part part); /* "q", "gate", "head" */

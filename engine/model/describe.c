@@ -104,6 +104,11 @@ bool describe_per_layer(struct describer *d, const struct hparams *hp, const cha
     return true;
 }
 
+bool describe_is_gguf(const struct describer *d)
+{
+    return weight_file_format(d->f) == WEIGHT_GGUF;
+}
+
 bool describe_has(const struct describer *d, enum tensor_role role, int layer)
 {
     return family_tensor(d->family, d->f, role, layer, 0, false) != NULL;

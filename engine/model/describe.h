@@ -26,6 +26,7 @@ bool describe_is(struct describer *d, const char *name, const char *word);
 bool describe_listed(struct describer *d, const char *name, int i, const char *word);
 /* There is a list under this name; it must have a value a layer then. */
 bool describe_per_layer(struct describer *d, const struct hparams *hp, const char *name);
+bool describe_is_gguf(const struct describer *d);
 /* The file has this tensor of that layer; false without tensors. */
 bool describe_has(const struct describer *d, enum tensor_role role, int layer);
 /* The first error of this description, in the words of error_set. */

@@ -115,6 +115,17 @@ static const char *const *spellings(const struct family *family, const struct we
     return none;
 }
 
+static const struct tensor_view *find_nested(const struct family *family,
+                                             const struct weight_file *f, const char *name)
+{
+    char nested[300];
+
+    if (!family->nested || strncmp(name, "model.", 6) != 0)
+        return NULL;
+    snprintf(nested, sizeof nested, "%s%s", family->nested, name + 6);
+    return weight_file_find(f, nested);
+}
+
 const struct tensor_view *family_tensor(const struct family *family, const struct weight_file *f,
                                         enum tensor_role role, int layer, int expert, bool bias)
 {
@@ -125,7 +136,7 @@ const struct tensor_view *family_tensor(const struct family *family, const struc
         const struct tensor_view *t;
 
         expand(names[i], layer, expert, bias, name, sizeof name);
-        if ((t = weight_file_find(f, name)))
+        if ((t = weight_file_find(f, name)) || (t = find_nested(family, f, name)))
             return t;
     }
     return NULL;

@@ -53,6 +53,19 @@ enum tensor_role {
     TENSOR_DENSE_GATE,    /* of a dense layer: the same */
     TENSOR_DENSE_UP,
     TENSOR_DENSE_DOWN,
+    /* of a recurrent mixer, see struct layer_weights */
+    TENSOR_MIX_IN,
+    TENSOR_MIX_Z,
+    TENSOR_MIX_B,
+    TENSOR_MIX_A,
+    TENSOR_CONV, /* (channels, taps), further dimensions of 1 */
+    TENSOR_CONV_Q,
+    TENSOR_CONV_K,
+    TENSOR_CONV_V,
+    TENSOR_DECAY, /* A_log; in GGUF files what is made of it */
+    TENSOR_DT_BIAS,
+    TENSOR_SKIP,
+    TENSOR_MIX_NORM,
     TENSOR_ROLES
 };
 
@@ -78,6 +91,8 @@ struct family {
     const char *json[FAMILY_NAMES];
     /* what the metadata does not say; the keys fill in the rest */
     struct layer_shape shape;
+    /* instead of "model." where names begin so in models that read more than text; NULL: nowhere */
+    const char *nested;
     enum rope_pairing gguf_rope;   /* in GGUF files, whose converter may have moved the rows */
     const struct family_key *keys; /* ends with an entry without names */
     /* ends with role TENSOR_ROLES; NULL: described, but no file of it is computed yet */

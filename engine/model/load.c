@@ -25,6 +25,7 @@
 #include "engine/model/numa.h"
 #include "engine/layout/quantize.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -333,15 +334,42 @@ void model_settle(const struct model *m)
         }
 }
 
+static void turn(const struct vector_job *v, float *out)
+{
+    const uint8_t *from = v->tensor->data;
+    int64_t n = v->count / v->turned;
+    float row[64];
+
+    for (int64_t i = 0; i < n; i++) {
+        row_to_f32(v->tensor->type, from + dtype_row_bytes(v->tensor->type, i * v->turned),
+                   v->turned, row);
+        for (int j = 0; j < v->turned; j++)
+            out[j * n + i] = row[j];
+    }
+}
+
+static void reform(enum vector_form form, float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n && form != VECTOR_PLAIN; i++)
+        x[i] = form == VECTOR_ONE_MORE ? 1.0f + x[i]
+               : form == VECTOR_EXP    ? (float)exp((double)x[i])
+                                       : (float)-exp((double)x[i]);
+}
+
 void load_vectors(const struct binding *b, uint8_t *arena)
 {
     for (size_t i = 0; i < b->n_vectors; i++) {
         const struct vector_job *v = &b->vectors[i];
         float *out = (float *)(arena + v->to);
 
-        row_to_f32(v->tensor->type,
-                   (const uint8_t *)v->tensor->data + dtype_row_bytes(v->tensor->type, v->from),
-                   v->count, out);
+        if (v->form == VECTOR_TURNED) {
+            turn(v, out);
+        } else {
+            row_to_f32(v->tensor->type,
+                       (const uint8_t *)v->tensor->data + dtype_row_bytes(v->tensor->type, v->from),
+                       v->count, out);
+            reform(v->form, out, v->count);
+        }
         *v->vector = out;
     }
 }

@@ -23,12 +23,30 @@ struct expert_weights {
     struct matrix gate, up, down;
 };
 
+/* Of a recurrent mixer, beside its matrices. */
+struct recurrent_weights {
+    /* tap by tap, the oldest first: (taps, channels); where q, k and v have tensors of their own
+     * each of them (taps, channels / 3) */
+    const float *conv[3];
+    const float *conv_bias;  /* (channels), or NULL */
+    const float *a;          /* (heads): -exp(A_log); Kimi: exp(A_log) */
+    const float *dt_bias;    /* (heads); Kimi: (heads * key_dim) */
+    const float *skip;       /* (heads): D of Mamba 2 */
+    const float *norm;       /* (value_dim); Mamba 2: (heads * value_dim) */
+};
+
 struct layer_weights {
     struct norm_weights attention_norm, expert_norm;
     /* (heads*head_dim, hidden), (kv_heads*head_dim, hidden) twice; of a gated mixer q has twice as
      * many rows: of each head its query, then its gate */
     struct matrix q, k, v;
     struct matrix o; /* (hidden, heads*head_dim) */
+    /* Recurrent mixers: projections in this order behind q, k and v, where there are those. in:
+     * short convolution (3 hidden: B, C, x); delta net q, k and v, with z behind where z is not
+     * apart, then a key head at a time; Mamba 2 all (z, x, B, C, dt). z: gates. b: betas, with what
+     * decays follow from behind where a is not apart, a key head at a time. */
+    struct matrix in, z, b, a;
+    struct recurrent_weights recurrent;
     /* (head_dim) or (heads*head_dim) and (kv_heads*head_dim), see enum qk_norm; NULL: none */
     const float *q_norm, *k_norm;
     /* (routed experts, hidden), F32 row-major; NULL in a layer without any */

@@ -56,10 +56,10 @@ static void add_matrix(struct slices *s, const struct matrix *w, int before, int
     }
 }
 
-/* q, k and v are one phase, every other matrix is one of its own. */
+/* q, k, v and what else a mixer projects are one phase, every other matrix is one of its own. */
 static bool together(const struct block_matrix *b)
 {
-    return b->part == MATRIX_Q || b->part == MATRIX_K || b->part == MATRIX_V;
+    return b->part < MATRIX_GATE && b->part != MATRIX_O;
 }
 
 static void add_block(struct slices *s, const struct block_matrix *list, int n)

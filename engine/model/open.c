@@ -65,6 +65,8 @@ static int open_file(struct model *m, const struct family **family, const char *
                      struct error *e)
 {
     int rc = weight_file_open(&m->file, path, true, e);
+    struct weight_file *whole = NULL;
+    bool described;
 
     if (!rc)
         rc = family_of(family, m->file, e);
@@ -72,12 +74,16 @@ static int open_file(struct model *m, const struct family **family, const char *
         return rc;
     if (!rc) {
         describe_packing(m->file, m->packing_method, sizeof m->packing_method);
-        if ((*family)->layers || m->packing_method[0] || weight_file_count(m->file))
+        if (m->packing_method[0] || weight_file_count(m->file) ||
+            ((*family)->layers && !(*family)->tensors))
             return 0;
     }
+    described = !rc && (*family)->layers;
+    rc = weight_file_open(&whole, path, false, e);
+    if (rc == ERR_MODEL && described)
+        return 0; /* by config.json alone; who wants the weights looks again: check_bindable */
     weight_file_close(m->file);
-    m->file = NULL;
-    rc = weight_file_open(&m->file, path, false, e);
+    m->file = whole;
     return rc ? rc : family_of(family, m->file, e);
 }
 
@@ -114,6 +120,7 @@ int model_describe(struct model **out, const char *path, struct error *e)
 /* Whether its weights can be bound to what computes it. */
 static int check_bindable(const struct model *m, const struct family *family, struct error *e)
 {
+    struct weight_file *without = NULL;
     int rc;
 
     if (m->packing_method[0])
@@ -124,6 +131,10 @@ static int check_bindable(const struct model *m, const struct family *family, st
     if (!family->tensors)
         return error_set(e, ERR_MODEL, "%s: models of the family %s are described, not computed",
                          weight_file_path(m->file), family->name);
+    if (!weight_file_count(m->file) &&
+        (rc = weight_file_open(&without, weight_file_path(m->file), false, e)) < 0)
+        return rc; /* why there are none */
+    weight_file_close(without);
     return 0;
 }
 

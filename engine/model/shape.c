@@ -11,11 +11,11 @@ static const struct {
     [MIXER_ATTENTION] = {"attention", true},
     [MIXER_NONE] = {"no mixer", false},
     [MIXER_MLA] = {"latent attention (MLA)", false},
-    [MIXER_SHORT_CONVOLUTION] = {"a short convolution", false},
-    [MIXER_DELTA_NET] = {"a gated delta net", false},
-    [MIXER_KIMI_DELTA] = {"Kimi delta attention", false},
+    [MIXER_SHORT_CONVOLUTION] = {"a short convolution", true},
+    [MIXER_DELTA_NET] = {"a gated delta net", true},
+    [MIXER_KIMI_DELTA] = {"Kimi delta attention", true},
     [MIXER_LIGHTNING] = {"lightning attention", false},
-    [MIXER_MAMBA2] = {"a Mamba 2 mixer", false},
+    [MIXER_MAMBA2] = {"a Mamba 2 mixer", true},
 }, ffns[FFN_KINDS] = {
     [FFN_ROUTED] = {"routed experts", true},
     [FFN_DENSE] = {"a dense feed-forward", true},
@@ -94,6 +94,5 @@ const char *shape_unsupported(const struct layer_shape *s)
            : s->mixer.rope == ROPE_PROPORTIONAL ? "proportional rotary embeddings"
            : s->ffn.bias                        ? "experts with biases"
            : s->norms.after                     ? "norms after its operators"
-           : s->norms.kind == NORM_RMS_ONE      ? "norms of 1 + w"
                                                 : NULL;
 }

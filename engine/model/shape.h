@@ -47,6 +47,8 @@ struct mixer_shape {
     int q_rank, kv_rank;
     /* recurrent kinds: taps of the convolution, groups that share B and C (Mamba2), state width */
     int taps, groups, state;
+    bool tiled;        /* value head h meets key head h mod kv_heads, not h / (heads / kv_heads) */
+    float decay_bound; /* Kimi: of the decay's logarithm; 0: none, softplus as a delta net */
 };
 
 enum ffn_kind {
@@ -86,6 +88,7 @@ struct router_shape {
     float jitter; /* SparseMixer */
     bool normalised;
     float factor;            /* weights times this; 0: 1 */
+    float floor;             /* added to the sum that they are divided by */
     bool choice_bias;        /* added to the scores for the choice alone */
     int groups, groups_used; /* experts are chosen from the best groups; 0: from all */
 };
@@ -123,6 +126,35 @@ struct layer_shape {
     struct ffn_shape ffn;
     struct norms_shape norms;
 };
+
+/* Heads and width of what a recurrence is read and written by: keys, or B and C. */
+static inline int shape_key_heads(const struct mixer_shape *s)
+{
+    return s->kind == MIXER_MAMBA2 ? s->groups : s->kv_heads;
+}
+
+static inline int shape_state_keys(const struct mixer_shape *s)
+{
+    return s->kind == MIXER_MAMBA2 ? s->state : s->key_dim;
+}
+
+/* Inputs that a mixer's convolution sees of a token; 0: it has none. */
+static inline int shape_channels(const struct mixer_shape *s)
+{
+    int values = s->heads * s->value_dim;
+
+    return !s->taps                             ? 0
+           : s->kind == MIXER_SHORT_CONVOLUTION ? values
+                                                : values + 2 * shape_key_heads(s) *
+                                                               shape_state_keys(s);
+}
+
+/* It carries a block of one size from token to token, and no rows. */
+static inline bool shape_recurrent(const struct mixer_shape *s)
+{
+    return s->kind == MIXER_SHORT_CONVOLUTION || s->kind == MIXER_DELTA_NET ||
+           s->kind == MIXER_KIMI_DELTA || s->kind == MIXER_LIGHTNING || s->kind == MIXER_MAMBA2;
+}
 
 const char *shape_mixer_word(enum mixer_kind kind);
 const char *shape_ffn_word(enum ffn_kind kind);

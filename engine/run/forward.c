@@ -443,7 +443,8 @@ static void prefetch(struct forward *f, int layer)
     uint64_t start = clock_now();
     struct error ignored;
 
-    if (f->rows != 1 || layer + 1 >= hp->n_layers || !memchr(streamed, 1, (size_t)hp->n_experts) ||
+    if (f->rows != 1 || layer + 1 >= hp->n_layers ||
+        hparams_layer(hp, layer + 1)->ffn.kind == FFN_NONE || !memchr(streamed, 1, (size_t)hp->n_experts) ||
         finish(cpu, cpu->ops->route(cpu->device, &j, &ignored), &ignored) < 0)
         return;
     for (int d = 1; d < f->n_devices; d++) {
@@ -508,11 +509,36 @@ static int run_experts(struct forward *f, int layer, struct error *e)
     return rc;
 }
 
+/* The layer's mixer, added to the residual stream; a layer without one only settles debts. */
+static int run_mixer(struct forward *f, int layer, bool on_cpu, struct error *e)
+{
+    size_t n = (size_t)f->rows * (size_t)f->model->hp.hidden;
+    int rc;
+
+    if (hparams_layer(&f->model->hp, layer)->mixer.kind == MIXER_NONE)
+        return run_deferred(f, e);
+    if ((rc = run_attention(f, layer, on_cpu, e)) < 0)
+        return rc;
+    for (size_t i = 0; i < n; i++)
+        f->x[i] = f->x[i] + f->y[i];
+    return 0;
+}
+
+static void choose_nobody(struct forward *f, int layer)
+{
+    size_t pairs = (size_t)(f->rows * f->model->hp.n_experts_used), at = (size_t)layer * pairs;
+
+    for (size_t i = at; i < at + pairs; i++) {
+        f->experts[i] = -1;
+        f->weights[i] = 0.0f;
+    }
+}
+
 static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct error *e)
 {
     const struct hparams *hp = &f->model->hp;
     struct device_slot *cpu = &f->slots[0];
-    size_t n = (size_t)f->rows * (size_t)hp->hidden, pairs = (size_t)(f->rows * hp->n_experts_used);
+    size_t pairs = (size_t)(f->rows * hp->n_experts_used);
     struct route_job route = {.layer = layer,
                               .rows = f->rows,
                               .spans = f->spans,
@@ -528,12 +554,14 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
     uint64_t start;
     int rc;
 
-    if ((rc = run_attention(f, layer, attention_on_cpu, e)) < 0)
+    if ((rc = run_mixer(f, layer, attention_on_cpu, e)) < 0)
         return rc;
-    start = clock_now();
-    for (size_t i = 0; i < n; i++)
-        f->x[i] = f->x[i] + f->y[i];
     add_deferred(f);
+    if (hparams_layer(hp, layer)->ffn.kind == FFN_NONE) {
+        choose_nobody(f, layer);
+        return 0;
+    }
+    start = clock_now();
     if ((rc = finish(cpu, cpu->ops->route(cpu->device, &route, e), e)) < 0)
         return rc;
     group_rows(f, layer);

@@ -139,6 +139,7 @@ struct cpu_device {
     struct act_block *act;      /* max_rows * used rows of the widest input */
     struct act_block *act_down; /* max_rows * used rows of expert_ffn */
     float *normed;              /* max_rows x hidden */
+    float *mixed;               /* max_rows x columns of a recurrent mixer's row */
     float *gathered;            /* max_rows * used x hidden, float experts */
     /* of the widest layer */
     float *q;                               /* max_rows x heads * key_dim, scaled */
@@ -362,6 +363,18 @@ struct cpu_mixer {
 };
 extern const struct cpu_mixer *const cpu_mixers[MIXER_KINDS];
 extern const struct cpu_mixer cpu_attention_mixer; /* mixers/attention.c */
+extern const struct cpu_mixer cpu_recurrent_mixer; /* mixers/recurrent.c: all kinds of them */
+/* columns of a token's row in the phases of a recurrent mixer; 0: the layer has none */
+int recurrent_width(const struct cpu_device *d, int layer);
+
+/* mixers/output.c: the projection o that a mixer ends with, by a phase; y or residual as in
+ * cpu_mixer.phases. One row's input is made by every thread for itself, by `first` with its first
+ * task. And where thread tid reads o first. */
+void output_phase(struct cpu_device *d, int tid, const struct matrix *o, const struct input *in,
+                  void (*first)(struct cpu_device *d, int tid, const void *ctx), const void *ctx,
+                  float *y, float *residual);
+struct prefetch_hint output_hint(const struct cpu_device *d, const struct matrix *o, int tid);
+
 static inline const struct cpu_mixer *mixer_of(const struct cpu_device *d, int layer)
 {
     return cpu_mixers[shape_of(d, layer)->mixer.kind];

@@ -61,6 +61,8 @@ static size_t panel_rows(const struct cpu_device *d)
  * are normed whole; heads; a head's widths; rows of a task of the QKV phase. */
 struct attention_widths {
     size_t queries, attended, gates, normed_keys, heads, key_dim, value_dim, task;
+    /* of all mixers: what goes into the output projection; of recurrent ones: columns of a row */
+    size_t outputs, mixed;
 };
 
 static struct attention_widths widest(const struct cpu_device *d)
@@ -73,6 +75,10 @@ static struct attention_widths widest(const struct cpu_device *d)
         size_t heads = (size_t)m->heads, keys = (size_t)m->key_dim,
                values = (size_t)shape_value_dim(m);
 
+        w.outputs = max_size(w.outputs, heads * values);
+        w.mixed = max_size(w.mixed, (size_t)recurrent_width(d, l));
+        if (m->kind == MIXER_NONE || shape_recurrent(m))
+            continue;
         w.queries = max_size(w.queries, heads * keys);
         w.attended = max_size(w.attended, heads * values);
         if (m->kind == MIXER_ATTENTION && m->gated)
@@ -94,7 +100,7 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
     size_t rows = (size_t)d->max_rows, used = (size_t)hp->n_experts_used,
            hidden = (size_t)hp->hidden, ffn = (size_t)d->widest_ffn;
     struct attention_widths a = widest(d);
-    size_t wide = max_size(hidden, a.attended), chunks = (size_t)d->chunks_max;
+    size_t wide = max_size(hidden, a.outputs), chunks = (size_t)d->chunks_max;
     size_t tokens = CPU_TOKENS_MOST, fixed = 0;
 
     d->threads = arena_take(c, (size_t)d->n_threads, sizeof *d->threads);
@@ -110,6 +116,7 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
         d->gathered = arena_take(c, rows * used * hidden, sizeof(float));
         d->ffn = arena_take(c, rows * used * ffn, sizeof(float));
     }
+    d->mixed = arena_take(c, rows * a.mixed, sizeof(float));
     d->q = arena_take(c, rows * a.queries, sizeof(float));
     if (a.gates)
         d->gates = arena_take(c, rows * a.gates, sizeof(float));
@@ -621,11 +628,30 @@ static void layers_region(void *ctx, int tid, int n)
         int *experts = j->experts + (size_t)(l - j->first) * (size_t)(j->rows * used);
         float *weights = j->weights + (size_t)(l - j->first) * (size_t)(j->rows * used);
 
-        mixer_of(d, l)->phases(d, tid, l, j->rows, j->x, NULL, j->x);
+        if (shape_of(d, l)->mixer.kind != MIXER_NONE)
+            mixer_of(d, l)->phases(d, tid, l, j->rows, j->x, NULL, j->x);
+        if (shape_of(d, l)->ffn.kind == FFN_NONE)
+            continue;
         if (j->rows == 1)
             experts_one_row(d, tid, l, j->x, experts, weights);
         else
             experts_many_rows(d, tid, l, j->rows, j->x, experts, weights);
+    }
+}
+
+static double layer_work(const struct cpu_device *d, int layer, int rows)
+{
+    const struct layer_shape *s = shape_of(d, layer);
+
+    return (s->mixer.kind == MIXER_NONE ? 0.0 : mixer_of(d, layer)->work(d, layer, rows)) +
+           experts_work(d, layer, rows * shape_used(s));
+}
+
+static void choose_nobody(const struct layers_job *j, int layer, int n)
+{
+    for (int i = (layer - j->first) * n; i < (layer - j->first + 1) * n; i++) {
+        j->experts[i] = -1;
+        j->weights[i] = 0.0f;
     }
 }
 
@@ -638,9 +664,11 @@ static int cpu_layers(struct device *device, const struct layers_job *j, struct 
     assert(j->first >= 0 && j->first < j->last && j->last <= d->model->hp.n_layers);
     if (code < 0 || (code = fixed_begin(d, j->first, j->last, e)) < 0)
         return code;
-    for (int l = j->first; l < j->last; l++)
-        work += mixer_of(d, l)->work(d, l, j->rows) +
-                experts_work(d, l, j->rows * shape_used(shape_of(d, l)));
+    for (int l = j->first; l < j->last; l++) {
+        work += layer_work(d, l, j->rows);
+        if (shape_of(d, l)->ffn.kind == FFN_NONE)
+            choose_nobody(j, l, j->rows * d->model->hp.n_experts_used);
+    }
     d->layers_job = j;
     run(d, j->rows, work, layers_region);
     fixed_end(d, j->first, j->last);

@@ -68,6 +68,35 @@ static inline int kernel_float_cols(int cols)
 }
 /* clang-format on */
 
+/* A causal convolution in place over some channels of consecutive tokens (rule 12): token t's at x +
+ * t * stride. Taps stand tap by tap, the oldest first: w + j * w_stride; so do the taps - 1 inputs
+ * before the first token, in state, which then holds those before the next one. before, after: NULL,
+ * or what the inputs and the results are multiplied with, laid out as x. */
+#define KERNEL_TAPS 16
+struct kernel_convolution {
+    float *x;
+    const float *before, *after;
+    ptrdiff_t stride;
+    int rows, n, taps; /* taps <= KERNEL_TAPS */
+    bool silu;
+    const float *w, *bias; /* bias: n, or NULL */
+    float *state;
+    ptrdiff_t w_stride, state_stride;
+};
+
+/* Some columns of a head's recurrence (rule 12) over consecutive tokens. state (key_dim, width). Of
+ * token t: k and q (key_dim) and v (width), which its outputs replace, lie t * stride further on;
+ * so do the decay g, beta and dt. g: one number, or with g_step 1 key_dim of them. beta NULL: no
+ * delta is taken, v is multiplied with *dt, and skip * v added to the output. */
+#define KERNEL_KEYS 512
+struct kernel_recurrence {
+    float *state;
+    int key_dim, width, rows, g_step; /* key_dim <= KERNEL_KEYS */
+    ptrdiff_t stride;
+    const float *q, *k, *g, *beta, *dt;
+    float skip, *v;
+};
+
 struct kernels {
     const char *name; /* "scalar", "avx2", "avxvnni", "avx512", "amx" */
     int width;        /* row interleave this set likes best */
@@ -131,6 +160,16 @@ struct kernels {
     void (*add)(float *acc, const float *v, int n);
     void (*combine)(const float *x, const float *e, ptrdiff_t e_stride, const float *w, int used,
                     int n, float *out);
+
+    /* Rule 12. softplus, decay: x[i] + bias[i] becomes its softplus, num_exp of A[i] times that;
+     * decay_bounded: with one A for all, num_exp(bound * sigmoid(A * (x + bias))). */
+    void (*convolve)(const struct kernel_convolution *c);
+    void (*recur)(const struct kernel_recurrence *r, int from); /* columns from .. width - 1 */
+    void (*l2_norm)(float *x, int n, float eps, float scale);
+    void (*sigmoid)(float *x, int n);
+    void (*softplus)(float *x, const float *bias, int n);
+    void (*decay)(float *x, const float *bias, const float *a, int n);
+    void (*decay_bounded)(float *x, const float *bias, float a, float bound, int n);
 
     void (*to_f16)(const float *x, int n, uint16_t *out);
     void (*to_bf16)(const float *x, int n, uint16_t *out);

@@ -376,6 +376,8 @@ static double peak_int8(void)
     return 16.0 * (1 << 20);
 }
 
+#include "engine/device/cpu/kernels/recurrent_scalar.inc"
+
 const struct kernels kernels_scalar = {
     .name = "scalar",
     .width = 8,
@@ -397,6 +399,7 @@ const struct kernels kernels_scalar = {
     .rotary = rotary,
     .rotary_pairs = rotary_pairs,
     .router = router,
+    RECURRENT_KERNELS,
     .add = add,
     .combine = combine,
     .to_f16 = to_f16,
