@@ -46,7 +46,7 @@ TESTSRC := $(sort $(wildcard tests/check_*.c))
 TESTS   := $(TESTSRC:tests/%.c=$(B)/tests/%)
 FUZZSRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ    := $(FUZZSRC:tests/fuzz/%.c=$(B)/fuzz/%)
-TESTLIB := $(B)/tests/support.o $(B)/tests/tiny_model.o $(B)/tests/golden.o $(B)/tests/fake_device.o
+TESTLIB := $(B)/tests/support.o $(B)/tests/tiny_model.o $(B)/tests/golden.o $(B)/tests/fake_device.o $(B)/tests/recurrent_device.o
 
 .PHONY: all help lint format test tests check fuzz fuzz-replay fuzz-run tsan-run deps docs install uninstall clean golden .FORCE
 # ./moetop is the release program; other modes leave theirs in build/MODE/moetop.

@@ -8,6 +8,7 @@
 #include "engine/run/prompt.h"
 #include "gpu/opencl.h"
 #include "tests/fake_device.h"
+#include "tests/recurrent_device.h"
 #include "tests/support.h"
 
 #include <stdio.h>
@@ -15,6 +16,9 @@
 #include <string.h>
 
 static const struct device_ops *const with_fake[] = {&fake_device_ops, &cpu_device_ops, NULL};
+static const struct device_ops *const recurrent[] = {&recurrent_device_ops, NULL};
+static const struct device_ops *const fake_recurrent[] = {&fake_device_plain_ops,
+                                                          &recurrent_device_ops, NULL};
 static const struct device_ops *const with_opencl[] = {&opencl_device_ops, &cpu_device_ops, NULL};
 
 static struct engine *open_demo(const struct device_ops *const *backends, const char *place)
@@ -34,6 +38,7 @@ static struct engine *open_demo(const struct device_ops *const *backends, const 
     struct error e = {0};
 
     fake_device_control(NULL);
+    fake_device_over(backends == fake_recurrent ? &recurrent_device_ops : NULL);
     if (engine_open(&g, &c, &e) < 0)
         ck_abort_msg("%s", e.text);
     return g;
@@ -62,8 +67,10 @@ static void fill(int *ids, int n, int vocab, int seed)
  * in between and its place is taken by another. */
 static void interleave(const struct device_ops *const *backends, const char *place)
 {
+    bool recurs = backends == recurrent || backends == fake_recurrent;
     static const int pieces[LINES][4] = {{100, 1, 170, 29}, {7, 250, 1, 42}, {64, 64, 64, 108}};
-    struct engine *alone = open_demo(NULL, NULL), *g = open_demo(backends, place);
+    struct engine *alone = open_demo(recurs ? recurrent : NULL, NULL),
+                  *g = open_demo(backends, place);
     struct session *s[LINES], *passing;
     int ids[LINES][LENGTH], vocab = engine_info(g)->model->hp.n_vocab, at[LINES] = {0};
     float *want[LINES][4], *got = mem_alloc((size_t)vocab, sizeof *got);
@@ -118,6 +125,12 @@ START_TEST(interleaved_over_devices)
     static const char *const places[] = {"gpu", "layers:3", "attention-gpu"};
 
     interleave(with_fake, places[_i]);
+}
+END_TEST
+
+START_TEST(interleaved_recurrent_layers)
+{
+    interleave(_i ? fake_recurrent : recurrent, _i ? "attention-gpu" : NULL);
 }
 END_TEST
 
@@ -180,16 +193,19 @@ static int hear(void *ctx, struct event *ev)
 }
 
 /* What each story is when nobody else is there. */
-static const struct story *alone(void)
+static const struct story *alone(const struct device_ops *const *backends)
 {
     static struct story want[STORIES];
-    struct engine *g = open_demo(NULL, NULL);
+    bool recurs = backends == recurrent || backends == fake_recurrent;
+    struct engine *g = open_demo(recurs ? recurrent : NULL, NULL);
     struct error e = {0};
 
     for (int i = 0; i < STORIES; i++) {
         write_story(&want[i], i);
         engine_session_clear(g);
-        ck_assert_msg(prompt_turn(g, NULL, &want[i].said, &want[i].turn, hear, &want[i], NULL, &e) == 0, "%s", e.text);
+        ck_assert_msg(prompt_turn(g, NULL, &want[i].said, &want[i].turn, hear, &want[i], NULL,
+                                  &e) == 0,
+                      "%s", e.text);
         ck_assert_uint_gt(want[i].n, 0);
     }
     engine_close(g);
@@ -216,9 +232,8 @@ static void make_prompt(struct engine *g, struct story *s)
     struct prompt *p = &s->turn.prompt;
     struct error e = {0};
 
-    ck_assert_msg(
-        prompt_make(engine_info(g), NULL, &s->said, s->turn.max_tokens, NULL, p, &e) == 0, "%s",
-        e.text);
+    ck_assert_msg(prompt_make(engine_info(g), NULL, &s->said, s->turn.max_tokens, NULL, p, &e) == 0,
+                  "%s", e.text);
     memcpy(s->ids, p->ids, (size_t)p->n * sizeof *p->ids);
     mem_free(p->ids);
     p->ids = s->ids;
@@ -266,7 +281,7 @@ static void compare(const struct crowd *c, const struct story *want, int but)
 
 START_TEST(the_same_stories_in_a_crowd)
 {
-    const struct story *want = alone();
+    const struct story *want = alone(NULL);
     struct crowd c;
 
     open_crowd(&c, NULL, NULL);
@@ -281,7 +296,7 @@ END_TEST
 static void switch_places(const struct device_ops *const *backends, const char *first)
 {
     static const char *const places[] = {"gpu", "cpu", "attention-gpu", "layers:3", "experts-gpu"};
-    const struct story *want = alone();
+    const struct story *want = alone(backends);
     struct error e = {0};
     struct crowd c;
 
@@ -299,6 +314,25 @@ START_TEST(the_same_stories_while_blocks_move)
 }
 END_TEST
 
+START_TEST(the_same_stories_of_recurrent_layers)
+{
+    const struct story *want = alone(recurrent);
+    struct crowd c;
+
+    open_crowd(&c, recurrent, NULL);
+    while (step(&c))
+        ck_assert_int_lt(c.steps, 10000);
+    compare(&c, want, -1);
+    engine_close(c.g);
+}
+END_TEST
+
+START_TEST(recurrent_layers_move)
+{
+    switch_places(fake_recurrent, "attention-gpu");
+}
+END_TEST
+
 START_TEST(the_same_stories_over_opencl)
 {
     /* opened before: the compiler of a driver brings signal stacks of its own to a thread, which
@@ -311,11 +345,12 @@ END_TEST
 START_TEST(a_device_fails_under_all)
 {
     static const long at[] = {40, 200, 700};
-    const struct story *want = alone();
+    const struct device_ops *const *backends = _i < 3 ? with_fake : fake_recurrent;
+    const struct story *want = alone(backends);
     struct crowd c;
 
-    open_crowd(&c, with_fake, "attention-gpu");
-    fake_device_control(&(struct fake_control){.fail_at = at[_i], .lost = _i > 0});
+    open_crowd(&c, backends, "attention-gpu");
+    fake_device_control(&(struct fake_control){.fail_at = at[_i % 3], .lost = _i % 3 > 0});
     while (step(&c))
         ck_assert_int_lt(c.steps, 10000);
     compare(&c, want, -1);
@@ -325,7 +360,7 @@ END_TEST
 
 START_TEST(a_cancel_ends_one_story)
 {
-    const struct story *want = alone();
+    const struct story *want = alone(NULL);
     struct crowd c;
 
     open_crowd(&c, NULL, NULL);
@@ -353,7 +388,7 @@ END_TEST
 /* A device that has no room for another session's rows gives layers back, one after the other. */
 START_TEST(layers_go_home_when_sessions_fill_a_device)
 {
-    const struct story *want = alone();
+    const struct story *want = alone(NULL);
     struct crowd c = {.g = open_demo(with_fake, "attention-gpu")};
     int layers = engine_info(c.g)->model->hp.n_layers, there = 0;
 
@@ -382,7 +417,10 @@ static Suite *suite(void)
     tcase_add_test(t, the_same_stories_in_a_crowd);
     tcase_add_test(t, the_same_stories_while_blocks_move);
     tcase_add_test(t, the_same_stories_over_opencl);
-    tcase_add_loop_test(t, a_device_fails_under_all, 0, 3);
+    tcase_add_test(t, the_same_stories_of_recurrent_layers);
+    tcase_add_test(t, recurrent_layers_move);
+    tcase_add_loop_test(t, interleaved_recurrent_layers, 0, 2);
+    tcase_add_loop_test(t, a_device_fails_under_all, 0, 6);
     tcase_add_test(t, a_cancel_ends_one_story);
     tcase_add_test(t, layers_go_home_when_sessions_fill_a_device);
     suite_add_tcase(s, t);

@@ -30,6 +30,7 @@ START_TEST(rates_follow_their_definition)
     struct turn_done_event a = {.reason = STOP_LENGTH,
                                 .prompt_tokens = 30,
                                 .cached_tokens = 10,
+                                .recomputed_tokens = 4,
                                 .completion_tokens = 11,
                                 .ttft_ns = 5000000,
                                 .prefill_ns = 100000000,
@@ -50,6 +51,7 @@ START_TEST(rates_follow_their_definition)
     ck_assert_double_eq_tol(stats_prefill_rate(&s), 25 / 0.11, 1e-6);
     ck_assert_uint_eq(s.generated_tokens, 12);
     ck_assert_uint_eq(s.prompt_tokens, 35);
+    ck_assert_uint_eq(s.recomputed_tokens, 4);
     ck_assert_uint_eq(s.ttft_ns, 7000000);
 }
 END_TEST
@@ -153,9 +155,8 @@ START_TEST(figures_of_a_real_answer)
         .model_path = model, .convert = -1, .n_threads = 1, .kv_k = KV_F16, .kv_v = KV_F16};
     struct message message = {ROLE_USER, "Tell me a story about a brave fox."};
     struct dialogue said = {.messages = &message, .n_messages = 1};
-    struct turn t = {.max_tokens = 40,
-                     .ignore_eos = true,
-                     .sampling = {.top_p = 1, .repeat_penalty = 1}};
+    struct turn t = {
+        .max_tokens = 40, .ignore_eos = true, .sampling = {.top_p = 1, .repeat_penalty = 1}};
     struct turn_done_event done;
     struct engine *g;
     char path[256], block[65536];
@@ -167,7 +168,8 @@ START_TEST(figures_of_a_real_answer)
     snprintf(model, sizeof model, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
     ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
     stats_begin_turn(&s);
-    ck_assert_msg(prompt_turn(g, NULL, &said, &t, count_tokens, &tokens, &done, &e) == 0, "%s", e.text);
+    ck_assert_msg(prompt_turn(g, NULL, &said, &t, count_tokens, &tokens, &done, &e) == 0, "%s",
+                  e.text);
     stats_add_turn(&s, &done);
     ck_assert_double_gt(s.load.seconds, 0);
     ck_assert_double_gt(s.load.cpu_s, 0);

@@ -14,6 +14,7 @@
 
 struct fake {
     struct device_base base;
+    const struct device_ops *cpu; /* of inner */
     struct device *inner;
     /* bytes of each block that are there: layers, then layers * experts, then the head */
     uint64_t *put;
@@ -29,6 +30,7 @@ struct fake {
 };
 
 static struct fake_control control;
+static const struct device_ops *over = &cpu_device_ops;
 static long calls;
 static uint64_t largest;
 static atomic_bool may_open;
@@ -39,6 +41,11 @@ void fake_device_control(const struct fake_control *c)
     calls = 0;
     largest = 0;
     atomic_store(&may_open, !control.hold_open);
+}
+
+void fake_device_over(const struct device_ops *cpu)
+{
+    over = cpu ? cpu : &cpu_device_ops;
 }
 
 void fake_device_let_open(void)
@@ -115,7 +122,7 @@ static void fake_close(struct device *d)
     struct fake *f = (struct fake *)d;
 
     if (f->inner)
-        cpu_device_ops.close(f->inner);
+        f->cpu->close(f->inner);
     mem_free(f->put);
     mem_free(f);
 }
@@ -140,12 +147,13 @@ static int open_as(struct device **out, const struct device_config *c, const str
     if (c->log && control.hold_open)
         c->log(c->log_ctx, "fake device: opened");
     inner.n_threads = 1;
+    f->cpu = over;
     f->base.ops = ops;
     f->state_open[0] = true;
     f->base.config = *c;
     fake_probe(&f->base.info, 1, NULL, 0);
     f->put = mem_alloc((size_t)(hp->n_layers + hp->n_layers * hp->n_experts + 1), sizeof *f->put);
-    rc = f->put ? cpu_device_ops.open(&f->inner, &inner, e)
+    rc = f->put ? f->cpu->open(&f->inner, &inner, e)
                 : error_set(e, ERR_MEMORY, "no memory for a fake device");
     if (rc < 0) {
         fake_close((struct device *)f);
@@ -168,7 +176,9 @@ static int fake_plain_open(struct device **out, const struct device_config *c, s
 static bool fake_supports(const struct device *d, const struct layer_shape *shape,
                           enum block_kind kind, enum dtype type)
 {
-    return cpu_device_ops.supports(((const struct fake *)d)->inner, shape, kind, type);
+    const struct fake *f = (const struct fake *)d;
+
+    return f->cpu->supports(f->inner, shape, kind, type);
 }
 
 static int fake_put(struct device *d, struct block_id id, size_t max_bytes, struct error *e)
@@ -211,7 +221,7 @@ static void forget_rows(struct fake *f, int layer)
                             .fixed = s.fixed_bytes > 0};
 
         if (f->state_open[n])
-            cpu_device_ops.kv_rows(f->inner, &m, NULL);
+            f->cpu->kv_rows(f->inner, &m, NULL);
     }
     mem_free(nan);
 }
@@ -316,7 +326,7 @@ static int fake_attention(struct device *d, const struct attention_job *j, struc
     f->stats.jobs++;
     if (control.instant)
         return memset(j->y, 0, n * sizeof *j->y), 0;
-    return cpu_device_ops.attention(f->inner, j, e);
+    return f->cpu->attention(f->inner, j, e);
 }
 
 static int fake_experts(struct device *d, const struct experts_job *j, struct error *e)
@@ -338,7 +348,7 @@ static int fake_experts(struct device *d, const struct experts_job *j, struct er
     if (control.instant)
         return 0;
     /* one job in flight is enough */
-    if (f->has_pending && (rc = cpu_device_ops.experts(f->inner, &f->pending, e)) < 0)
+    if (f->has_pending && (rc = f->cpu->experts(f->inner, &f->pending, e)) < 0)
         return rc;
     f->pending = *j;
     f->has_pending = true;
@@ -356,7 +366,7 @@ static int fake_head(struct device *d, const struct head_job *j, struct error *e
     f->stats.jobs++;
     if (control.instant)
         return 0;
-    return cpu_device_ops.head(f->inner, j, e);
+    return f->cpu->head(f->inner, j, e);
 }
 
 static int fake_layers(struct device *d, const struct layers_job *j, struct error *e)
@@ -382,7 +392,7 @@ static int fake_layers(struct device *d, const struct layers_job *j, struct erro
                       (size_t)(j->last - j->first) * (size_t)(j->rows * hp->n_experts_used) *
                           sizeof *j->experts),
                0;
-    return cpu_device_ops.layers(f->inner, j, e);
+    return f->cpu->layers(f->inner, j, e);
 }
 
 static int fake_wait(struct device *d, struct error *e)
@@ -393,7 +403,7 @@ static int fake_wait(struct device *d, struct error *e)
     if (rc < 0 || !f->has_pending)
         return rc;
     f->has_pending = false;
-    return cpu_device_ops.experts(f->inner, &f->pending, e);
+    return f->cpu->experts(f->inner, &f->pending, e);
 }
 
 static int fake_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
@@ -401,7 +411,7 @@ static int fake_kv_rows(struct device *d, const struct kv_move *m, struct error 
     struct fake *f = (struct fake *)d;
     int rc = may_fail(f, "kv_rows", e);
 
-    return rc < 0 ? rc : cpu_device_ops.kv_rows(f->inner, m, e);
+    return rc < 0 ? rc : f->cpu->kv_rows(f->inner, m, e);
 }
 
 /* Attention blocks that are here, times the sessions there would be with `more`. */
@@ -424,7 +434,7 @@ static int fake_state_open(struct device *d, int session, struct error *e)
 
     if (rc == 0 && control.states && states_with(f, 1) > control.states)
         rc = error_set(e, ERR_MEMORY, "fake device: no room for session %d", session);
-    if (rc == 0 && (rc = cpu_device_ops.state_open(f->inner, session, e)) == 0)
+    if (rc == 0 && (rc = f->cpu->state_open(f->inner, session, e)) == 0)
         f->state_open[session] = true;
     return rc;
 }
@@ -433,7 +443,7 @@ static void fake_state_close(struct device *d, int session)
 {
     struct fake *f = (struct fake *)d;
 
-    cpu_device_ops.state_close(f->inner, session);
+    f->cpu->state_close(f->inner, session);
     f->state_open[session] = false;
 }
 

@@ -20,6 +20,9 @@ struct fake_control {
 };
 /* Applies to every fake device from now on; counts start at 0. */
 void fake_device_control(const struct fake_control *c);
+/* Whose arithmetic fake devices opened from now on have; NULL: the CPU's. One without the layers
+ * slot goes with fake_device_plain_ops. */
+void fake_device_over(const struct device_ops *cpu);
 void fake_device_let_open(void);
 long fake_device_calls(void);           /* calls that could have failed so far */
 uint64_t fake_device_largest_put(void); /* most bytes one block_put moved */

@@ -70,6 +70,7 @@ void stats_add_turn(struct stats *s, const struct turn_done_event *done)
     s->turns++;
     s->prompt_tokens += (uint64_t)done->prompt_tokens;
     s->cached_tokens += (uint64_t)done->cached_tokens;
+    s->recomputed_tokens += (uint64_t)done->recomputed_tokens;
     s->generated_tokens += (uint64_t)done->completion_tokens;
     if (done->completion_tokens > 1)
         s->later_tokens += (uint64_t)done->completion_tokens - 1;
@@ -450,9 +451,10 @@ void stats_print(const struct stats *s, FILE *f)
         s->n_threads, s->n_threads == 1 ? "" : "s", s->plan);
     row(f, "context", "%d of %d tokens", s->context_used, s->context_size);
     fprintf(f, "speed\n");
-    row(f, "tokens", "%llu prompt (%llu from the cache) + %llu generated = %llu in %d turn%s",
+    row(f, "tokens",
+        "%llu prompt (%llu from the cache, %llu recomputed) + %llu generated = %llu in %d turn%s",
         (unsigned long long)s->prompt_tokens, (unsigned long long)s->cached_tokens,
-        (unsigned long long)s->generated_tokens,
+        (unsigned long long)s->recomputed_tokens, (unsigned long long)s->generated_tokens,
         (unsigned long long)(s->prompt_tokens + s->generated_tokens), s->turns,
         s->turns == 1 ? "" : "s");
     figure(f, "first token", s->turns ? clock_seconds(s->ttft_ns) * 1e3 : NAN, "%.1f", "ms");
@@ -583,11 +585,12 @@ static json_t *to_json(const struct stats *s)
                                   s->context_size));
     json_object_set_new(root, "turns", json_integer(s->turns));
     json_object_set_new(root, "stop_reason", json_string(stop_reason_word(s->reason)));
-    json_object_set_new(root, "tokens",
-                        json_pack("{s:I, s:I, s:I, s:I}", "prompt", (json_int_t)s->prompt_tokens,
-                                  "cached", (json_int_t)s->cached_tokens, "generated",
-                                  (json_int_t)s->generated_tokens, "total",
-                                  (json_int_t)(s->prompt_tokens + s->generated_tokens)));
+    json_object_set_new(
+        root, "tokens",
+        json_pack("{s:I, s:I, s:I, s:I, s:I}", "prompt", (json_int_t)s->prompt_tokens, "cached",
+                  (json_int_t)s->cached_tokens, "recomputed", (json_int_t)s->recomputed_tokens,
+                  "generated", (json_int_t)s->generated_tokens, "total",
+                  (json_int_t)(s->prompt_tokens + s->generated_tokens)));
     json_object_set_new(root, "time",
                         json_pack("{s:f, s:f, s:f, s:f, s:o, s:o}", "ttft_ms",
                                   (double)s->ttft_ns / 1e6, "prefill_ms",

@@ -16,7 +16,7 @@ struct stats {
     struct machine_load load;    /* what the machine did in the turns */
     /* turns */
     int turns;
-    uint64_t prompt_tokens, cached_tokens, generated_tokens;
+    uint64_t prompt_tokens, cached_tokens, recomputed_tokens, generated_tokens;
     /* generated tokens after the first of their turn: what the decode rate counts */
     uint64_t later_tokens;
     uint64_t ttft_ns; /* of the newest turn */

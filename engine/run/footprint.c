@@ -64,7 +64,7 @@ size_t session_footprint(const struct hparams *hp, int context, int sessions)
 {
     size_t n = sessions > 1 ? (size_t)sessions : 1, vocab = (size_t)hp->n_vocab;
 
-    return n * (history_footprint(hp, context) +
+    return n * (history_footprint(hp, context) + checkpoints_footprint(hp) +
                 vocab * (sizeof(float) + sizeof(struct sampler_candidate))) +
            (n > 1 ? n * vocab * sizeof(float) : 0);
 }

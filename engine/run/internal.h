@@ -10,6 +10,7 @@
 #include "engine/placement/cost_model.h"
 #include "engine/placement/planner.h"
 #include "engine/placement/residency.h"
+#include "engine/run/checkpoints.h"
 #include "engine/run/config.h"
 #include "engine/run/forward.h"
 #include "engine/run/kv.h"
@@ -45,6 +46,7 @@ struct turn_run {
     struct stop_matcher out;
     struct detokenizer text;
     int end;         /* tokens there are when what the turn waits for is computed */
+    int kept;        /* the session's, that the prompt begins with */
     bool answering;  /* the prompt is computed */
     uint64_t served; /* rows computed, for fairness */
     /* clock: the turn, its first token, the computing of the newest one */
@@ -68,6 +70,7 @@ struct session {
     /* positions whose routing was counted; a recomputation counts nothing twice */
     int counted;
     enum rope_variant variant;
+    struct checkpoints *checkpoints; /* of recurrent state; NULL: the model has none */
     /* (context, n_layers, used): experts each position chose */
     uint16_t *routed;
     struct sampler sampler;
@@ -197,7 +200,8 @@ void session_free(struct session *s);
  * with *again: n_tokens is what is left of each; compute what is missing again. */
 int session_pass(struct engine *g, int n, bool *again, struct error *e);
 /* ids stand behind the session's computed tokens, to be computed by passes; n_tokens is less than
- * it was where the rotary table changes with the length. Returns the session's length then. */
+ * it was where the rotary table changes with the length, or where recurrent state has to go on from
+ * further back. Returns the session's length then. */
 int session_append(struct session *s, const int *ids, int n, struct error *e);
 /* a token of each, in one pass */
 int session_extend_all(struct session *const *s, int n, const int *ids, struct error *e);
@@ -209,6 +213,8 @@ bool session_cancelled(struct session *s);
 int session_hooks_layer(void *ctx, int layer); /* hooks of forward */
 void session_hooks_notice(void *ctx, const char *line);
 void session_rewind(struct session *s, int n_tokens);
+/* Rows up to where the next message of the prompt begins, at most n. */
+int session_rows_to_mark(const struct session *s, int n);
 
 /* devices_async.c: devices opened beside an answer */
 /* Starts the thread: it asks the back ends and opens what it finds, as devices_seek does.
@@ -271,7 +277,7 @@ void history_write(struct session *s, const struct span *span, int row);
 
 /* metrics.c: telemetry's numbers */
 void metrics_init(struct engine *g);
-void metrics_turn(struct engine *g, int prompt_tokens, int cached_tokens);
+void metrics_turn(struct engine *g, const struct turn_done_event *turn);
 /* rows first_row .. end_row - 1 of the newest pass */
 void metrics_routed(struct engine *g, int first_row, int end_row, bool decode);
 /* a token of an answer was made; told: of the turn that the telemetry tells of */

@@ -40,12 +40,17 @@ struct dialogue {
     bool continue_last; /* the last message is an assistant's, to be continued */
 };
 
+#define PROMPT_MARKS 4
+
 /* What prompt_make (engine/run/prompt.h) makes of a dialogue, on the thread of who asks. */
 struct prompt {
     int *ids, n;
     bool goes_on;      /* the answer goes on in the middle of a text: its first space counts */
     int dropped_turns; /* left out by the overflow policy, which the turn tells */
     uint64_t start_ns; /* when its making began: the turn's clocks count from there; 0: they do not */
+    /* where its newest messages and the answer begin, upwards: other prompts part from it there
+     * (checkpoints.h) */
+    int marks[PROMPT_MARKS], n_marks;
 };
 
 /* One turn: the engine reuses the KV of the longest prefix that the session shares with the prompt.
@@ -141,6 +146,9 @@ struct token_event {
 struct turn_done_event {
     enum stop_reason reason;
     int prompt_tokens, cached_tokens, completion_tokens;
+    /* of the prompt, what the session had and computed again all the same: its rotary table or the
+     * place of its recurrent state asked for it */
+    int recomputed_tokens;
     int dropped_turns; /* by the overflow policy */
     uint64_t ttft_ns, prefill_ns, decode_ns, total_ns;
 };

@@ -48,12 +48,13 @@ void metrics_init(struct engine *g)
     g->plan_at = -1;
 }
 
-void metrics_turn(struct engine *g, int prompt_tokens, int cached_tokens)
+void metrics_turn(struct engine *g, const struct turn_done_event *turn)
 {
     struct telemetry *t = &g->t;
 
-    t->prompt_tokens = prompt_tokens;
-    t->cached_tokens = cached_tokens;
+    t->prompt_tokens = turn->prompt_tokens;
+    t->cached_tokens = turn->cached_tokens;
+    t->recomputed_tokens = turn->recomputed_tokens;
     t->prefilled_tokens = t->generated_tokens = 0;
     t->first_token_ns = t->last_token_ns = 0;
     t->prefill_ns = t->decode_ns = t->paused_ns = 0;

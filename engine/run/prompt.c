@@ -21,7 +21,18 @@ struct maker {
 
 struct ids {
     int *at, n, room;
+    int marks[PROMPT_MARKS], n_marks; /* of struct prompt */
 };
+
+/* A message begins here, or the answer. */
+static void ids_mark(struct ids *v, int at)
+{
+    if (at < 1 || (v->n_marks && v->marks[v->n_marks - 1] >= at))
+        return;
+    if (v->n_marks == PROMPT_MARKS)
+        memmove(v->marks, v->marks + 1, (size_t)--v->n_marks * sizeof *v->marks);
+    v->marks[v->n_marks++] = at;
+}
 
 static int ids_append(struct ids *v, const int *from, int n, struct error *e)
 {
@@ -135,7 +146,7 @@ static int encode(const struct maker *maker, const struct message *m, size_t n, 
     int *ids = NULL, n_ids = 0, *starts, rc;
 
     n -= open_ended ? 1 : 0;
-    out->n = 0;
+    out->n = out->n_marks = 0;
     starts = mem_alloc(n + 1, sizeof *starts);
     if (!starts)
         return error_set(e, ERR_MEMORY, "no memory for a conversation of %zu messages", n);
@@ -145,11 +156,13 @@ static int encode(const struct maker *maker, const struct message *m, size_t n, 
     for (size_t i = 0; i < n && rc == 0; i++) {
         int before = out->n;
 
+        ids_mark(out, before);
         if ((rc = check_wanted(maker, e)) == 0)
             rc = append_message(maker, out, &m[i], ids + starts[i], starts[i + 1] - starts[i], e);
         if (counts)
             counts[i] = out->n - before;
     }
+    ids_mark(out, out->n);
     if (rc == 0)
         rc = ids_append(out, ids + (n ? starts[n] : 0), n_ids - (n ? starts[n] : 0), e);
     mem_free(ids);
@@ -163,7 +176,7 @@ static int encode_raw(const struct maker *m, const struct dialogue *t, struct id
     const struct hparams *hp = &m->info->model->hp;
     int *ids = NULL, n = 0, rc = 0;
 
-    out->n = 0;
+    out->n = out->n_marks = 0;
     if (hp->add_bos && hp->bos >= 0)
         rc = ids_append(out, &hp->bos, 1, e);
     for (size_t i = 0; i < t->n_messages && rc == 0; i++) {
@@ -175,6 +188,7 @@ static int encode_raw(const struct maker *m, const struct dialogue *t, struct id
     }
     if (rc == 0 && !out->n)
         rc = error_set(e, ERR_INPUT, "the prompt is empty");
+    ids_mark(out, out->n - 1); /* asked again, all but its last token is there */
     return rc;
 }
 
@@ -370,6 +384,8 @@ int prompt_make(const struct engine_info *info, struct prompt_history *h, const 
     }
     out->ids = s.out.at;
     out->n = s.out.n;
+    memcpy(out->marks, s.out.marks, sizeof out->marks);
+    out->n_marks = s.out.n_marks;
     out->dropped_turns = s.drop ? count_turns(d, s.drop) : 0;
     return 0;
 }

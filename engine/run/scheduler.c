@@ -75,7 +75,7 @@ static int fill(struct engine *g, int *n_answers)
     *n_answers = n;
     room = n && rows_beside(&g->scheduler) < left ? rows_beside(&g->scheduler) : left;
     while (room > 0 && (s = least_served(g, n, has_prompt))) {
-        int rows = waiting_rows(s) < room ? waiting_rows(s) : room;
+        int rows = session_rows_to_mark(s, waiting_rows(s) < room ? waiting_rows(s) : room);
 
         add_part(g, n++, s, rows);
         room -= rows;

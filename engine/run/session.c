@@ -8,6 +8,7 @@
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
+#include <limits.h>
 #include <string.h>
 
 #define TICK_NS (100 * CLOCK_MILLI)
@@ -115,6 +116,8 @@ int session_new(struct session **out, struct engine *g, struct error *e)
         rc = sampler_init(&s->sampler, g->model->hp.n_vocab, &g->config.sampling, e);
     if (rc == 0)
         rc = take_number(s, e);
+    if (rc == 0 && g->kv.all_fixed)
+        rc = checkpoints_new(&s->checkpoints, &g->model->hp, &g->kv, s->number, e);
     if (rc < 0) {
         session_free(s);
         return rc;
@@ -133,10 +136,19 @@ void session_free(struct session *s)
         s->engine->busy = --s->engine->n_running > 0;
     mem_free(s->run.out.held);
     sampler_release(&s->sampler);
+    checkpoints_free(s->checkpoints);
     mem_free(s->tokens);
     mem_free(s->logits);
     mem_free(s->routed);
     mem_free(s);
+}
+
+/* Nothing beyond pos is the session's any more. */
+static void cut(struct session *s, int pos)
+{
+    kv_cut(&s->engine->kv, s->number, pos);
+    if (s->checkpoints)
+        checkpoints_cut(s->checkpoints, pos);
 }
 
 void session_rewind(struct session *s, int n_tokens)
@@ -148,7 +160,25 @@ void session_rewind(struct session *s, int n_tokens)
     s->token_waits = false;
     s->n_tokens = n_tokens;
     s->counted = s->counted < n_tokens ? s->counted : n_tokens;
-    kv_cut(&s->engine->kv, s->number, n_tokens);
+    cut(s, n_tokens);
+}
+
+/* The next mark after pos; INT_MAX: none. */
+static int next_mark(const struct session *s, int pos)
+{
+    const struct prompt *p = turn_running(s) ? &s->run.turn->prompt : NULL;
+
+    for (int i = 0; p && s->checkpoints && i < p->n_marks; i++)
+        if (p->marks[i] > pos)
+            return p->marks[i];
+    return INT_MAX;
+}
+
+int session_rows_to_mark(const struct session *s, int n)
+{
+    int mark = next_mark(s, s->n_tokens);
+
+    return mark - s->n_tokens < n ? mark - s->n_tokens : n;
 }
 
 /* A pass ends before its time when nobody wants any of it. */
@@ -158,6 +188,16 @@ static bool pass_cancelled(struct engine *g)
         if (!session_cancelled(g->pass.parts[i].session))
             return false;
     return true;
+}
+
+/* A token of an answer is finished where what it did to recurrent state could not be taken back. */
+static bool pass_ends_early(struct engine *g)
+{
+    bool decode = true;
+
+    for (int i = 0; i < g->pass.n; i++)
+        decode = decode && g->pass.parts[i].decode;
+    return !(g->kv.all_fixed && decode) && pass_cancelled(g);
 }
 
 /* How far a prompt is, the pass being at a layer. */
@@ -183,7 +223,7 @@ int session_hooks_layer(void *ctx, int layer)
     struct engine *g = ctx;
     uint64_t now;
 
-    if (pass_cancelled(g))
+    if (pass_ends_early(g))
         return 1;
     now = clock_now();
     if (now - g->last_tick_ns < TICK_NS)
@@ -195,7 +235,7 @@ int session_hooks_layer(void *ctx, int layer)
         metrics_refresh(g);
         g->tick(g->tick_ctx);
     }
-    return pass_cancelled(g);
+    return pass_ends_early(g);
 }
 
 void session_hooks_notice(void *ctx, const char *line)
@@ -233,7 +273,7 @@ static int choose_rope(struct session *s, int start, int total)
     if (v == s->variant)
         return start;
     s->variant = v;
-    kv_cut(&s->engine->kv, s->number, 0);
+    cut(s, 0);
     if (start)
         log_write(
             LOG_LEVEL_INFO,
@@ -273,6 +313,8 @@ static void pass_count(struct engine *g, const struct pass_part *p, const struct
     int end = span->pos + span->rows, first = s->counted > span->pos ? s->counted - span->pos : 0;
 
     s->n_tokens = end;
+    if (s->checkpoints)
+        checkpoints_take(s->checkpoints, end, next_mark(s, end - 1) == end);
     if (end <= s->counted)
         return;
     if (!g->uncounted)
@@ -313,6 +355,8 @@ int session_pass(struct engine *g, int n, bool *again, struct error *e)
         /* rows that some layers wrote beyond the last whole token are void */
         if (rc < 0)
             kv_cut(&g->kv, s->number, s->n_tokens);
+        if (rc == ERR_DEVICE && f->resumes && s->checkpoints)
+            s->n_tokens = checkpoints_resume(s->checkpoints, s->n_tokens);
     }
     *again = rc == ERR_DEVICE && f->resumes;
     return rc < 0 ? rc : model_check(g->model, e);
@@ -342,7 +386,11 @@ int session_append(struct session *s, const int *ids, int n, struct error *e)
         return rc;
     s->token_waits = false;
     memmove(s->tokens + start, ids, (size_t)n * sizeof *ids);
+    if (s->checkpoints)
+        cut(s, start);
     s->n_tokens = choose_rope(s, start, start + n);
+    if (s->checkpoints)
+        s->n_tokens = checkpoints_resume(s->checkpoints, s->n_tokens);
     return start + n;
 }
 
@@ -382,6 +430,8 @@ int session_extend(struct session *s, const int *ids, int n, int chunk, float *l
             }
         }
     }
+    if (rc < 0 && s->checkpoints && s->n_tokens < start)
+        s->n_tokens = start; /* still the session's: computed again when it goes on */
     if (rc < 0) /* what is left out of the session may be counted another time */
         s->counted = s->counted < s->n_tokens ? s->counted : s->n_tokens;
     return rc;

@@ -43,6 +43,7 @@ struct telemetry {
     uint64_t serial; /* grows with every publication */
     /* this turn */
     int prompt_tokens, cached_tokens, prefilled_tokens, generated_tokens;
+    int recomputed_tokens; /* see turn_done_event */
     uint64_t turn_start_ns, first_token_ns, last_token_ns; /* 0: not yet */
     uint64_t prefill_ns, decode_ns;
     /* of this turn: pauses of --pace, in no rate */

@@ -198,18 +198,20 @@ static int take_prompt(struct session *s, const int *ids, int n, struct error *e
     cached = common_prefix(s, ids, n);
     r->begin = clock_now();
     session_rewind(s, cached);
+    r->kept = cached;
+    if ((rc = session_append(s, ids + cached, n - cached, e)) < 0)
+        return rc;
     r->done.prompt_tokens = n;
-    r->done.cached_tokens = cached;
+    r->done.cached_tokens = s->n_tokens;
+    r->done.recomputed_tokens = cached - s->n_tokens;
     if (s == g->session)
-        metrics_turn(g, n, cached);
+        metrics_turn(g, &r->done);
     ev.progress.total = (uint64_t)n;
-    ev.progress.done = (uint64_t)cached;
+    ev.progress.done = (uint64_t)s->n_tokens;
     if (session_emit(s, &ev))
         return error_set(e, ERR_CANCELLED, "cancelled");
     g->t.state = ENGINE_PREFILL;
     model_hold(g->model, FIRST_TOKEN_MS);
-    if ((rc = session_append(s, ids + cached, n - cached, e)) < 0)
-        return rc;
     r->end = rc;
     return 0;
 }
@@ -416,6 +418,8 @@ void turn_end(struct session *s, int rc, const struct error *e)
     r->rc = rc == ERR_CANCELLED ? 0 : rc;
     if (rc < 0 && e)
         r->error = *e;
+    if (s->n_tokens < r->kept && s->checkpoints)
+        s->n_tokens = r->kept; /* still the session's: computed again when it goes on */
     if (s->counted > s->n_tokens) /* what is left out of the session may be counted another time */
         s->counted = s->n_tokens;
     r->done.total_ns = clock_now() - r->start;

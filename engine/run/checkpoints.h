@@ -1,0 +1,42 @@
+/* Copies of a session's recurrent state at earlier places, for a session that goes back. What grows
+ * by rows is cut; a recurrence cannot be: it goes on from the nearest copy before, and what lies
+ * between is computed again. Copies are taken before messages and the generation prompt, where
+ * prompts diverge, and every CHECKPOINT_EVERY tokens; they are bounded in number and bytes, and
+ * those go first that leave the smallest gap, the further back the sooner. Thread: the engine's.
+ * Owner: the session; memory is taken when it opens (checkpoints_footprint), none when computing. A
+ * model without recurrent layers needs none of this. */
+#ifndef ENGINE_RUN_CHECKPOINTS_H
+#define ENGINE_RUN_CHECKPOINTS_H
+
+#include "engine/base/error.h"
+#include "engine/model/hparams.h"
+#include "engine/run/kv.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define CHECKPOINT_EVERY 256
+#define CHECKPOINTS_MOST 32
+#define CHECKPOINTS_LEAST 4
+#define CHECKPOINTS_BYTES ((size_t)256 << 20) /* unless that is fewer than the least */
+
+struct checkpoints;
+
+/* Bytes a session's copies take; 0: no layer is recurrent. */
+size_t checkpoints_footprint(const struct hparams *hp);
+/* kv outlives them. */
+int checkpoints_new(struct checkpoints **out, const struct hparams *hp, struct kv *kv, int session,
+                    struct error *e);
+void checkpoints_free(struct checkpoints *c);
+/* The session's state stands after pos tokens: copied where a message begins (mark) or enough
+ * tokens lie between it and the copy before. */
+void checkpoints_take(struct checkpoints *c, int pos, bool mark);
+/* The tokens from pos on are other ones, or will be: copies beyond are void. */
+void checkpoints_cut(struct checkpoints *c, int pos);
+/* Where the session goes on that is to go on at pos: there, if its state stands there, else at the
+ * nearest copy before, which is brought back, else at 0. */
+int checkpoints_resume(struct checkpoints *c, int pos);
+/* places of copies, upwards; how many there are (max of them written) */
+int checkpoints_list(const struct checkpoints *c, int *pos, int max);
+
+#endif
