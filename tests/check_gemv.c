@@ -1,6 +1,6 @@
-/* The kernels for one token (struct kernels.gemv, gemv_float): row groups side by side, wherever
- * they lie, against the reference group by group, as bits. Where reading goes on is a hint: any
- * address must do. */
+/* The kernels for one token (struct kernels.gemv, gemv_float): row groups by every read pattern,
+ * wherever they lie, against the reference group by group, as bits. Where reading goes on is a
+ * hint: any address must do. */
 #include "engine/device/cpu/kernels/formats.h"
 #include "engine/layout/pack.h"
 #include "tests/support.h"
@@ -47,11 +47,12 @@ static void random_groups(enum dtype type, uint8_t *p, size_t bytes, int width)
     }
 }
 
-/* Another way from group to group in every round, and hints of all kinds. */
+/* Another pattern, another way from group to group in every round, and hints of all kinds. */
 static struct kernel_gemv any_streams(const uint8_t *memory, size_t group_bytes,
                                       float out[KERNEL_GEMV_GROUPS][NUM_LANES], int *group)
 {
-    struct kernel_gemv s = {.n = 1 + below(KERNEL_GEMV_GROUPS)};
+    struct kernel_gemv s = {.how = &pattern_of[below(READ_PATTERNS)],
+                            .n = 1 + below(KERNEL_GEMV_GROUPS)};
 
     for (int i = 0; i < KERNEL_GEMV_GROUPS; i++) {
         group[i] = below(GROUPS);
@@ -74,7 +75,7 @@ START_TEST(quantised)
     int tried = 0;
 
     for (int set = 1; kernels_at(set); set++)
-        for (int round = 0; round < 60 && kernels_at(set)->gemv[type]; round++) {
+        for (int round = 0; round < 72 && kernels_at(set)->gemv[type]; round++) {
             const struct kernels *k = kernels_at(set);
             int cols = round % 4 ? block * (1 + below((round % 2 ? 1000 : COLS_MAX) / block))
                                  : COLS_MAX,
@@ -96,14 +97,14 @@ START_TEST(quantised)
                     kernels_scalar.dot[type](s.at[i], 1, k->width, cols, act, 1, want, NUM_LANES);
                 for (int r = 0; r < NUM_LANES; r++)
                     ck_assert_msg(num_bits(got[i][r]) == num_bits(want[r]),
-                                  "%s %s, %d columns: stream %d of %d, row %d is %a, not %a",
-                                  k->name, dtype_info(type)->word, cols, i, s.n, r,
+                                  "%s %s, %s, %d columns: group %d of %d, row %d is %a, not %a",
+                                  k->name, dtype_info(type)->word, s.how->word, cols, i, s.n, r,
                                   (double)got[i][r], (double)want[r]);
             }
             tried++;
         }
     if (!tried)
-        support_skip("no set of this CPU reads %s in streams", dtype_info(type)->word);
+        support_skip("no set of this CPU has a product of %s with one token", dtype_info(type)->word);
     free(memory);
 }
 END_TEST
@@ -155,14 +156,63 @@ START_TEST(floats)
 }
 END_TEST
 
+/* Which pattern a processor gets where nothing was measured, and their names. */
+START_TEST(patterns)
+{
+    ck_assert_int_eq(pattern_built_in("GenuineIntel", 6), READ_FOUR_TWICE);
+    ck_assert_int_eq(pattern_built_in("AuthenticAMD", 25), READ_FOUR_SECOND);
+    ck_assert_int_eq(pattern_built_in("AuthenticAMD", 26), READ_ONE_FIRST);
+    ck_assert_int_eq(pattern_built_in("", 0), READ_FOUR_TWICE);
+    ck_assert_int_lt(pattern_here(), READ_PATTERNS);
+    for (int i = 0; i < READ_PATTERNS; i++) {
+        const struct pattern *p = &pattern_of[i];
+
+        ck_assert_int_eq(pattern_from_word(p->word), i);
+        ck_assert(p->groups == 1 || p->groups == 2 || p->groups == KERNEL_GEMV_GROUPS);
+        ck_assert((p->hint == PATTERN_PLAIN) == (p->far == 0));
+        ck_assert((p->hint == PATTERN_TWICE) == (p->near > 0));
+    }
+    ck_assert_int_eq(pattern_from_word("four"), -1);
+}
+END_TEST
+
+/* Groups go side by side as a pattern asks for, and each is told where reading goes on. */
+START_TEST(steps)
+{
+    static const uint8_t memory[16];
+
+    for (int n = 1; n <= KERNEL_GEMV_GROUPS; n++)
+        for (int most = 1; most <= KERNEL_GEMV_GROUPS; most *= 2) {
+            struct kernel_gemv s = {.n = n};
+            int taken = 0;
+
+            for (int i = 0; i < KERNEL_GEMV_GROUPS; i++) {
+                s.at[i] = memory + i;
+                s.next[i] = memory + n + i;
+            }
+            while (taken < n) {
+                const uint8_t *next[KERNEL_GEMV_GROUPS];
+                int step = kernel_gemv_step(&s, taken, most, next);
+
+                ck_assert(step >= 1 && step <= most && taken + step <= n);
+                for (int i = 0; i < step; i++)
+                    ck_assert_ptr_eq(next[i], memory + taken + step + i);
+                taken += step;
+            }
+        }
+}
+END_TEST
+
 static Suite *suite(void)
 {
-    Suite *s = suite_create("streams");
-    TCase *t = tcase_create("streams");
+    Suite *s = suite_create("gemv");
+    TCase *t = tcase_create("gemv");
 
     tcase_set_timeout(t, 240);
     tcase_add_loop_test(t, quantised, 0, (int)(sizeof types / sizeof *types));
     tcase_add_test(t, floats);
+    tcase_add_test(t, patterns);
+    tcase_add_test(t, steps);
     suite_add_tcase(s, t);
     return s;
 }

@@ -153,12 +153,21 @@ START_TEST(test_text)
     tune_set(&t, (struct tune_entry){DTYPE_Q6_K, 64, 2048, TUNE_NEVER});
     tune_decode_set(&t, (struct tune_decode){DTYPE_Q4_K, 16, 11});
     tune_decode_set(&t, (struct tune_decode){DTYPE_Q4_K, 16, 12});
+    tune_pattern_set(&t, (struct tune_pattern){DTYPE_Q4_0, 4096, 2, READ_FOUR_TWICE});
+    tune_pattern_set(&t, (struct tune_pattern){DTYPE_F16, 448, 1, READ_ONE_PLAIN});
+    tune_pattern_set(&t, (struct tune_pattern){DTYPE_Q4_0, 4096, 2, READ_ONE_FIRST});
     n = tune_text(&t, key, text, sizeof text);
-    ck_assert_str_eq(
-        text,
-        "a machine\nq4_0 128 4096 48\nbf16 32 448 2\nq6_k 64 2048 never\ndecode q4_k 16 12\n");
+    ck_assert_str_eq(text, "a machine\nq4_0 128 4096 48\nbf16 32 448 2\nq6_k 64 2048 never\n"
+                           "decode q4_k 16 12\npattern q4_0 4096 2 one-first\n"
+                           "pattern f16 448 1 one-plain\n");
     ck_assert_int_eq(tune_parse(&back, key, text, n, &e), 0);
     ck_assert_int_eq(back.n, 3);
+    ck_assert_int_eq(back.n_pattern, 2);
+    ck_assert_int_eq(tune_pattern(&back, DTYPE_Q4_0, 4096, 2)->id, READ_ONE_FIRST);
+    ck_assert_int_eq(tune_pattern(&back, DTYPE_F16, 448, 1)->id, READ_ONE_PLAIN);
+    ck_assert_ptr_null(tune_pattern(&back, DTYPE_Q4_0, 4096, 1));
+    ck_assert_ptr_null(tune_pattern(&back, DTYPE_Q4_0, 2048, 2));
+    ck_assert_ptr_null(tune_pattern(&back, DTYPE_Q8_0, 4096, 2));
     ck_assert_int_eq(tune_decode(&back, DTYPE_Q4_K, 16), 12);
     ck_assert_int_eq(tune_decode(&back, DTYPE_Q4_K, 8), 0);
     ck_assert_int_eq(tune_decode(&back, DTYPE_Q4_0, 16), 0);
@@ -202,6 +211,12 @@ START_TEST(test_hostile)
         "decode q4_0 4",
         "decode q4_0 100000 1",
         "decode x 4 2",
+        "pattern q4_0 4096 2",
+        "pattern q4_0 4096 2 five-twice",
+        "pattern q4_0 4096 0 one-first",
+        "pattern q4_0 0 2 one-first",
+        "pattern q4_0 4096 2 one-first x",
+        "pattern q4_0 4096 100000 one-first",
         "",
         "\x1b[2J",
         "q4_0 128 4096 48                                                                          "
@@ -322,6 +337,8 @@ static void rewrite(const char *path, const char *to)
     line = strtok(old, "\n");
     sprintf(text, "%s\n", line);
     while ((line = strtok(NULL, "\n"))) {
+        if (strncmp(line, "pattern ", 8) == 0)
+            continue;
         *strrchr(line, ' ') = 0;
         sprintf(text + strlen(text), "%s %s\n", line, to);
     }

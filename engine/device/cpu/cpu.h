@@ -119,6 +119,7 @@ struct cpu_device {
     int n_threads, max_rows, context, chunks_max;
     int widest_ffn; /* of any expert, filled up to whole blocks */
     bool by_unit;   /* gate and up of one row, see gate_task */
+    enum pattern_id pattern; /* of weights for which none was measured */
     /* per layer: [group][hidden][16]; the shared expert's row, where it has one, is the last */
     float **router;
     /* key/value cache, see mixers/kvcache.c and mixers/kvpool.c */
@@ -309,6 +310,8 @@ struct prefetch_hint {
 struct prefetch_hint matrix_hint(const struct matrix *w, int row);
 /* What thread tid reads first in a layer of a token; none behind the last. */
 struct prefetch_hint layer_hint(const struct cpu_device *d, int tid, int layer);
+/* How the weights of w are read for one token. */
+const struct pattern *gemv_pattern(const struct cpu_device *d, const struct matrix *w);
 /* Rows r0 .. r1-1 (r0 a multiple of 16) times the one row of `in`, bias added; afterwards this
  * thread reads at `next`. */
 void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,

@@ -272,6 +272,7 @@ static int lay_out(struct cpu_device *d, const struct device_config *c, struct e
     }
     d->widest_ffn = (d->widest_ffn + NUM_BLOCK - 1) / NUM_BLOCK * NUM_BLOCK;
     d->by_unit = topology_nodes() > 1;
+    d->pattern = pattern_here();
     d->kv_k = c->kv_k;
     d->kv_v = c->kv_v;
     if ((code = check_model(d, e)) < 0)

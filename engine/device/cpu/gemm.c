@@ -228,8 +228,8 @@ static void gemm_one_token(const struct cpu_device *d, int tid, const struct mat
     const void *x = float_token(d, tid, w, in, t);
 
     for (int r = 0; r < n_rows; r += KERNEL_GEMV_GROUPS) {
-        struct kernel_gemv s = {.n = n_rows - r < KERNEL_GEMV_GROUPS ? n_rows - r
-                                                                     : KERNEL_GEMV_GROUPS};
+        struct kernel_gemv s = {.how = gemv_pattern(d, w),
+                                .n = min_int(n_rows - r, KERNEL_GEMV_GROUPS)};
 
         for (int i = 0; i < s.n; i++) {
             s.at[i] = rows + (size_t)(r + i) * row_bytes;

@@ -1,6 +1,6 @@
 /* Products of one token: decoding reads every weight for a single multiplication, so what counts is
- * that memory is never without a request. Row groups are read side by side (kernels.h), and whoever
- * multiplies says where this thread reads next, so that the last lines of a task ask for the first
+ * that memory is never without a request: by the pattern that is fastest here (patterns.h), and
+ * whoever multiplies says where this thread reads next, so that the last lines of a task ask for the first
  * ones of its successor. Compute threads. */
 #include "engine/device/cpu/cpu.h"
 
@@ -21,6 +21,13 @@ struct prefetch_hint matrix_hint(const struct matrix *w, int row)
     return row >= w->rows || atomic_load_explicit(&w->raw, memory_order_relaxed)
                ? (struct prefetch_hint){0}
                : packed_at(w, row);
+}
+
+const struct pattern *gemv_pattern(const struct cpu_device *d, const struct matrix *w)
+{
+    const struct tune_pattern *p = tune_pattern(d->thresholds, w->type, w->cols, d->n_threads);
+
+    return &pattern_of[p ? p->id : d->pattern];
 }
 
 static bool has_gemv(const struct cpu_device *d, const struct matrix *w)
@@ -52,8 +59,8 @@ void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
     groups = (r1 - r0 + width - 1) / width;
     rest = (r1 - r0) % width;
     for (int g = 0, n; g < groups; g += n) {
-        struct kernel_gemv s = {.n = groups - g < KERNEL_GEMV_GROUPS ? groups - g
-                                                                     : KERNEL_GEMV_GROUPS};
+        struct kernel_gemv s = {.how = gemv_pattern(d, w),
+                                .n = min_int(groups - g, KERNEL_GEMV_GROUPS)};
 
         n = s.n;
         for (int i = 0; i < n; i++) {

@@ -89,6 +89,28 @@ bool tune_decode_set(struct tune *t, struct tune_decode entry)
     return true;
 }
 
+const struct tune_pattern *tune_pattern(const struct tune *t, enum dtype type, int cols,
+                                        int threads)
+{
+    for (int i = 0; i < t->n_pattern; i++)
+        if (t->pattern[i].type == type && t->pattern[i].cols == cols &&
+            t->pattern[i].threads == threads)
+            return &t->pattern[i];
+    return NULL;
+}
+
+bool tune_pattern_set(struct tune *t, struct tune_pattern entry)
+{
+    struct tune_pattern *old =
+        (struct tune_pattern *)tune_pattern(t, entry.type, entry.cols, entry.threads);
+
+    assert(entry.cols > 0 && entry.threads > 0 && entry.id < READ_PATTERNS);
+    if (!old && t->n_pattern == TUNE_PATTERN_MAX)
+        return false;
+    *(old ? old : &t->pattern[t->n_pattern++]) = entry;
+    return true;
+}
+
 static void add_shape(struct tune *out, const struct matrix *w, int rows)
 {
     tune_set(out, (struct tune_entry){w->type, rows < w->rows ? rows : w->rows, w->cols, 0});
@@ -108,7 +130,7 @@ void tune_shapes(const struct model *m, struct tune *out)
 {
     struct block_matrix list[BLOCK_MATRICES];
 
-    out->n = out->n_decode = 0;
+    out->n = out->n_decode = out->n_pattern = 0;
     for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);) {
         const struct mixer_shape *s = &hparams_layer(&m->hp, id.layer)->mixer;
         bool heads = s->kind == MIXER_ATTENTION;
@@ -199,6 +221,10 @@ size_t tune_text(const struct tune *t, const char *key, char *out, size_t size)
         n += (size_t)snprintf(out + n, size - n, "decode %s %d %d\n",
                               dtype_info(t->decode[i].type)->word, t->decode[i].threads,
                               t->decode[i].use);
+    for (int i = 0; i < t->n_pattern && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "pattern %s %d %d %s\n",
+                              dtype_info(t->pattern[i].type)->word, t->pattern[i].cols,
+                              t->pattern[i].threads, pattern_of[t->pattern[i].id].word);
     return n < size ? n : 0;
 }
 
@@ -218,6 +244,20 @@ static int parse_line(const char *line, struct tune_entry *p)
     return p->rows < 1 || p->cols < 1 || p->from < 2 ? -1 : 0;
 }
 
+static bool take_pattern(struct tune *t, const char *line)
+{
+    char type[16], word[32], rest;
+    struct tune_pattern p;
+    int dtype, id;
+
+    if (sscanf(line, "pattern %15s %9d %9d %31s %c", type, &p.cols, &p.threads, word, &rest) != 4 ||
+        (dtype = dtype_from_word(type)) < 0 || (id = pattern_from_word(word)) < 0)
+        return false;
+    p.type = (enum dtype)dtype;
+    p.id = (enum pattern_id)id;
+    return p.cols >= 1 && p.threads >= 1 && p.threads <= POOL_MAX && tune_pattern_set(t, p);
+}
+
 /* Any line but the first, into the table. */
 static bool take_line(struct tune *t, const char *line)
 {
@@ -226,6 +266,8 @@ static bool take_line(struct tune *t, const char *line)
     char type[16], rest;
     int word;
 
+    if (strncmp(line, "pattern ", 8) == 0)
+        return take_pattern(t, line);
     if (strncmp(line, "decode ", 7) != 0)
         return parse_line(line, &p) == 0 && tune_set(t, p);
     if (sscanf(line, "decode %15s %9d %9d %c", type, &d.threads, &d.use, &rest) != 3 ||
@@ -240,7 +282,7 @@ int tune_parse(struct tune *t, const char *key, const char *text, size_t n, stru
     size_t at = strlen(key) + 1;
     int number = 1;
 
-    t->n = t->n_decode = 0;
+    t->n = t->n_decode = t->n_pattern = 0;
     if (n < at || memcmp(text, key, at - 1) != 0 || text[at - 1] != '\n')
         return 0; /* another machine's, an older program's */
     while (at < n) {
@@ -259,7 +301,7 @@ int tune_parse(struct tune *t, const char *key, const char *text, size_t n, stru
     }
     return 0;
 bad:
-    t->n = t->n_decode = 0;
+    t->n = t->n_decode = t->n_pattern = 0;
     return error_set(e, ERR_INPUT, "line %d is no measured threshold", number);
 }
 
@@ -269,7 +311,7 @@ int tune_read(struct tune *t, const char *path, const char *key, struct error *e
     size_t n;
     int rc = cache_read(path, FILE_MOST, &text, &n, e);
 
-    t->n = t->n_decode = 0;
+    t->n = t->n_decode = t->n_pattern = 0;
     if (text && (rc = tune_parse(t, key, text, n, e)) < 0)
         error_prefix(e, "%s", path);
     mem_free(text);

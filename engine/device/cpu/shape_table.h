@@ -1,4 +1,4 @@
-/* Which kernel multiplies which shape. Two kernels can serve most slices of weight rows: one that
+/* Which kernel multiplies which shape, and how weights are read. Two kernels can serve most slices of weight rows: one that
  * is best with few tokens and one that is best with many (the matrix unit beside the vector
  * kernels; where the user chose it, oneDNN beside our own float kernels), and the number of tokens
  * from which the second one wins differs by type, by shape and by machine: so it is measured, once,
@@ -10,11 +10,15 @@
  * opened for the first time, before its first token; it counts only once it is stored, and what is
  * stored is never measured anew unasked.
  *
+ * Read patterns (patterns.h): for one token, by type, row length and number of threads; all give
+ * the same bits, so they are measured after an answer.
+ *
  * Pure functions but for tune_read and tune_write; any thread. */
 #ifndef ENGINE_DEVICE_CPU_SHAPE_TABLE_H
 #define ENGINE_DEVICE_CPU_SHAPE_TABLE_H
 
 #include "engine/base/error.h"
+#include "engine/device/cpu/kernels/patterns.h"
 #include "engine/model/model.h"
 
 #include <stdbool.h>
@@ -32,6 +36,7 @@
 #define TUNE_PAIRS 7      /* samples of both kernels at each */
 #define TUNE_KEY 320
 #define TUNE_DECODE_MAX 32
+#define TUNE_PATTERN_MAX 96
 
 struct tune_entry {
     enum dtype type;
@@ -46,10 +51,18 @@ struct tune_decode {
     int threads, use;
 };
 
+/* How so many threads together read weights of a type with rows of `cols` fastest. */
+struct tune_pattern {
+    enum dtype type;
+    int cols, threads;
+    enum pattern_id id;
+};
+
 struct tune {
-    int n, n_decode;
+    int n, n_decode, n_pattern;
     struct tune_entry entry[TUNE_MAX];
     struct tune_decode decode[TUNE_DECODE_MAX];
+    struct tune_pattern pattern[TUNE_PATTERN_MAX];
 };
 
 /* The threshold for a slice; one of other rows stands in for one that is not there (the last slice
@@ -61,6 +74,10 @@ bool tune_set(struct tune *t, struct tune_entry entry);
 /* 0: not known. */
 int tune_decode(const struct tune *t, enum dtype type, int threads);
 bool tune_decode_set(struct tune *t, struct tune_decode entry);
+/* NULL: not known. */
+const struct tune_pattern *tune_pattern(const struct tune *t, enum dtype type, int cols,
+                                        int threads);
+bool tune_pattern_set(struct tune *t, struct tune_pattern entry);
 /* The threshold of a slice that nobody measured: quantised_from, the kernel set's (kernels.h); for
  * float weights oneDNN's, which multiplies BF16 weights as they are where bf16. */
 int tune_default(enum dtype type, int quantised_from, bool bf16);
@@ -81,7 +98,8 @@ int tune_choose(const int *count, int n, const double small_batch[][TUNE_PAIRS],
 bool tune_faster(const double a[TUNE_PAIRS], const double b[TUNE_PAIRS]);
 
 /* The file: a line that says for which machine, kernels and library it counts, then a line each:
- * "type rows cols tokens" or "… never", "decode type threads use". parse: ERR_INPUT for anything
+ * "type rows cols tokens" or "… never", "decode type threads use", "pattern type cols threads
+ * word". parse: ERR_INPUT for anything
  * else, and the table is empty. */
 size_t tune_text(const struct tune *t, const char *key, char *out, size_t size);
 int tune_parse(struct tune *t, const char *key, const char *text, size_t n, struct error *e);

@@ -69,10 +69,25 @@ INLINE void prefetch_part(const struct prefetch *a, const int groups, const int 
 
 #include "engine/device/cpu/kernels/dot.inc"
 
+INLINE vf gemv_block(enum dtype type, const uint8_t *superblock,
+                     const struct superblock_scales *sb, int j, const struct act_block *a, vf acc)
+{
+    struct unpacked_block b;
+
+    read_block_scales(type, superblock, VL, 0, sb, j, &b);
+    unpack(type, block_data(type, superblock, VL, j), VL, 0, j, b.w);
+    block_step(type, &b, 1, a, 1, (vf(*)[GROUPS])&acc);
+    return acc;
+}
+
+#include "engine/device/cpu/kernels/gemv.inc"
+
 #if defined(__AVXVNNI__)
 #define DOT(name) dot_##name##_avxvnni
+#define GEMV(name) gemv_##name##_avxvnni
 #else
 #define DOT(name) dot_##name##_avx2
+#define GEMV(name) gemv_##name##_avx2
 #endif
 /* Groups of 16 rows, as another set or a device packed them, are done as two halves. Apart, because
  * the register allocator does worse with both in one function. */
@@ -92,6 +107,10 @@ INLINE void prefetch_part(const struct prefetch *a, const int groups, const int 
             dot_rows(DTYPE_##id, weights, groups, VL, 0, cols, panel, nt, out, out_stride);        \
         else                                                                                       \
             halves_##name(weights, groups, width, cols, panel, nt, out, out_stride);               \
+    }                                                                                              \
+    void GEMV(name)(const struct kernel_gemv *s, int cols, const struct act_block *a)              \
+    {                                                                                              \
+        gemv_any(DTYPE_##id, s, cols, a);                                                          \
     }
 #include "engine/file/formats.def"
 #endif

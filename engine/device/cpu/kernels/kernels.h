@@ -10,6 +10,7 @@
 #define ENGINE_DEVICE_CPU_KERNELS_KERNELS_H
 
 #include "engine/base/error.h"
+#include "engine/device/cpu/kernels/patterns.h"
 #include "engine/device/kv_type.h"
 #include "engine/device/numerics.h"
 #include "engine/file/dtype.h"
@@ -39,16 +40,29 @@ struct act_block {
     int32_t pad[2]; /* a cache line: matrix units load the q of many tokens at once */
 };
 
-#define KERNEL_GEMV_GROUPS 4 /* row groups that a token meets side by side */
+#define KERNEL_GEMV_GROUPS 4 /* row groups that a token meets side by side, at most */
 
 /* What is read together, up to KERNEL_GEMV_GROUPS of it, and where reading goes on afterwards: a
  * hint, NULL where nobody knows. The last groups of a matrix may be fewer than their successors:
  * next holds KERNEL_GEMV_GROUPS places. */
 struct kernel_gemv {
+    const struct pattern *how;
     int n;
     const uint8_t *at[KERNEL_GEMV_GROUPS], *next[KERNEL_GEMV_GROUPS];
     float *out[KERNEL_GEMV_GROUPS];
 };
+
+/* How many of the groups from i on are read side by side where `most` may be; next: where reading
+ * goes on from each. */
+static inline int kernel_gemv_step(const struct kernel_gemv *s, int i, int most,
+                                   const uint8_t *next[KERNEL_GEMV_GROUPS])
+{
+    int left = s->n - i, n = most >= 4 && left >= 4 ? 4 : most >= 2 && left >= 2 ? 2 : 1;
+
+    for (int k = 0; k < n; k++)
+        next[k] = i + n + k < s->n ? s->at[i + n + k] : s->next[i + n + k - s->n];
+    return n;
+}
 
 /* Floats of a token in a panel of dot_float. */
 static inline int kernel_float_cols(int cols)

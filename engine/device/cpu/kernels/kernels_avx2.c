@@ -122,6 +122,11 @@ const struct kernels kernels_avxvnni = {
 #define FORMAT(id, name, ...) [DTYPE_##id] = dot_##name##_avxvnni,
 #include "engine/file/formats.def"
         },
+    .gemv =
+        {
+#define FORMAT(id, name, ...) [DTYPE_##id] = gemv_##name##_avxvnni,
+#include "engine/file/formats.def"
+        },
     VECTOR_KERNELS,
 };
 #else
@@ -154,6 +159,11 @@ const struct kernels kernels_avx2 = {
     .dot =
         {
 #define FORMAT(id, name, ...) [DTYPE_##id] = dot_##name##_avx2,
+#include "engine/file/formats.def"
+        },
+    .gemv =
+        {
+#define FORMAT(id, name, ...) [DTYPE_##id] = gemv_##name##_avx2,
 #include "engine/file/formats.def"
         },
     VECTOR_KERNELS,

@@ -1,8 +1,8 @@
 /* How far ahead of what they read the kernels prefetch: every distance of every set, in bytes
- * unless said otherwise. FAR goes to the second-level cache, NEAR to the first; where there is one,
- * it is the far one. Measured, with what was seen, where it is used. Two reads of their own kind
- * have no number here: float GEMM prefetches the next block of columns (float.inc), raw_avx512.c
- * the next sixteen rows. */
+ * unless said otherwise. FAR goes to the second-level cache, NEAR to the first; where there is
+ * one, it is the far one. Measured, with what was seen, where it is used. What one token reads is
+ * a choice (patterns.def). Two reads of their own kind have no number here: float GEMM prefetches
+ * the next block of columns (float.inc), raw_avx512.c the next sixteen rows. */
 #ifndef ENGINE_DEVICE_CPU_KERNELS_PREFETCH_H
 #define ENGINE_DEVICE_CPU_KERNELS_PREFETCH_H
 
@@ -11,9 +11,6 @@
 #define PREFETCH_AVX512_GEMM_NEAR 1152
 #define PREFETCH_AVX2_GEMM 4096 /* with one or two tokens */
 #define PREFETCH_AMX_GEMM 4096
-/* weights, one token: quantised ones with AVX-512, float ones with every set */
-#define PREFETCH_GEMV_FAR 3072
-#define PREFETCH_GEMV_NEAR 1024
 /* the router's four quarters */
 #define PREFETCH_ROUTER_FAR 3072
 #define PREFETCH_ROUTER_NEAR 1024

@@ -167,7 +167,7 @@ static void make_key(const struct cpu_device *d, char *key)
 
     __get_cpuid(1, &signature, &b, &c, &dx);
 #endif
-    snprintf(key, TUNE_KEY, "moetop %s thresholds 1: %.127s (%x), %s, oneDNN %s%s", MOETOP_VERSION,
+    snprintf(key, TUNE_KEY, "moetop %s thresholds 2: %.127s (%x), %s, oneDNN %s%s", MOETOP_VERSION,
              d->base.info.name, signature, d->k->name, onednn_version(), d->bf16 ? " in bf16" : "");
 }
 
@@ -188,7 +188,7 @@ static int keep(struct cpu_device *d, struct tune *fresh, const char *path, cons
     struct tune all;
 
     if (tune_read(&all, path, key, e) < 0)
-        all.n = all.n_decode = 0;
+        all.n = all.n_decode = all.n_pattern = 0;
     for (int i = 0; i < fresh->n_decode; i++)
         tune_decode_set(&all, fresh->decode[i]);
     for (int i = 0; i < fresh->n; i++) {
@@ -292,7 +292,7 @@ int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool f
     d->bf16 = d->has_float && float_library && d->k != &kernels_scalar && cpu_uses_bf16(exact);
     make_key(d, key);
     if (!make_path(d, key, path, sizeof path) || tune_read(&stored, path, key, NULL) < 0)
-        stored.n = stored.n_decode = 0;
+        stored.n = stored.n_decode = stored.n_pattern = 0;
     *decode = tune_decode(&stored, m->type, n_threads);
     n = shapes.n < max ? shapes.n : max;
     for (int i = 0; i < n; i++) {

@@ -1,0 +1,48 @@
+/* The table of read patterns (patterns.h), and which of them suits a processor that nobody
+ * measured. */
+#include "engine/device/cpu/kernels/patterns.h"
+
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+const struct pattern pattern_of[READ_PATTERNS] = {
+#define PATTERN(id, word, groups, hint, far, near) {word, groups, PATTERN_##hint, far, near},
+#include "engine/device/cpu/kernels/patterns.def"
+};
+
+int pattern_from_word(const char *word)
+{
+    for (int i = 0; i < READ_PATTERNS; i++)
+        if (strcmp(pattern_of[i].word, word) == 0)
+            return i;
+    return -1;
+}
+
+enum pattern_id pattern_built_in(const char *vendor, int family)
+{
+    if (strcmp(vendor, "AuthenticAMD") != 0 && strcmp(vendor, "HygonGenuine") != 0)
+        return READ_FOUR_TWICE;
+    return family >= 26 ? READ_ONE_FIRST : READ_FOUR_SECOND;
+}
+
+enum pattern_id pattern_here(void)
+{
+    char vendor[13] = "";
+    int family = 0;
+
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+
+    if (__get_cpuid(0, &a, &b, &c, &d)) {
+        memcpy(vendor, &b, 4);
+        memcpy(vendor + 4, &d, 4);
+        memcpy(vendor + 8, &c, 4);
+    }
+    if (__get_cpuid(1, &a, &b, &c, &d))
+        family = (int)((a >> 8 & 15) + ((a >> 8 & 15) == 15 ? a >> 20 & 255 : 0));
+#endif
+    return pattern_built_in(vendor, family);
+}
