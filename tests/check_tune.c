@@ -1,6 +1,7 @@
 /* The tuning table: look-up, the choice among samples, its file whole and damaged, and that what it
  * says cannot change the text of quantised weights. */
 #include "engine/base/topology.h"
+#include "engine/device/cpu/cpu.h"
 #include "engine/device/cpu/kernels/kernels.h"
 #include "engine/device/cpu/shape_table.h"
 #include "engine/device/device.h"
@@ -138,6 +139,28 @@ START_TEST(test_faster)
     ck_assert(!tune_faster(plain, close)); /* 3 % is not worth it */
     ck_assert(!tune_faster(plain, wild));  /* nor is what may be chance */
     ck_assert(!tune_faster(plain, plain));
+}
+END_TEST
+
+/* The fastest of several, unless the machine was busy or nothing is gained. */
+START_TEST(test_fastest)
+{
+    double ns[4][TUNE_PAIRS];
+    static const double of[4] = {100, 97, 80, 90};
+
+    for (int i = 0; i < 4; i++)
+        for (int p = 0; p < TUNE_PAIRS; p++)
+            ns[i][p] = of[i] + (p % 3) * 0.5 + (p == 2 ? 300 : 0); /* one interruption each */
+    ck_assert_int_eq(tune_fastest((const double(*)[TUNE_PAIRS])ns, 4, 0), 2);
+    ck_assert_int_eq(tune_fastest((const double(*)[TUNE_PAIRS])ns, 4, 2), 2);
+    ck_assert_int_eq(tune_fastest((const double(*)[TUNE_PAIRS])ns, 2, 0), 0); /* 3 % */
+    ck_assert_int_eq(tune_fastest((const double(*)[TUNE_PAIRS])ns, 2, 1), 1);
+    for (int p = 0; p < TUNE_PAIRS; p++) /* faster at times, slower at others */
+        ns[2][p] = p % 2 ? 60 : 130;
+    ck_assert_int_eq(tune_fastest((const double(*)[TUNE_PAIRS])ns, 3, 0), 0);
+    for (int p = 0; p < TUNE_PAIRS; p++)
+        ns[0][p] = 100 + 10 * p;
+    ck_assert_int_eq(tune_fastest((const double(*)[TUNE_PAIRS])ns, 4, 0), -1);
 }
 END_TEST
 
@@ -525,6 +548,67 @@ START_TEST(test_decode)
 }
 END_TEST
 
+/* Patterns are measured on the model's own weights, whatever else the machine does, once for each
+ * type and row length, unless it is busy; and change no bit. */
+START_TEST(test_patterns)
+{
+    struct tiny_shape shape = {.layers = 2,
+                               .hidden = 256,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .head_dim = 64,
+                               .ffn = 96,
+                               .experts = 4,
+                               .vocab = 50,
+                               .context = 64,
+                               .type = types[_i],
+                               .width = cpu_pack_width(),
+                               .seed = 11};
+    struct tiny_model *m = tiny_model_new(&shape);
+    struct device_config c = {.model = &m->model,
+                              .n_threads = 2,
+                              .max_rows = 4,
+                              .context = 64,
+                              .kv_k = KV_F32,
+                              .kv_v = KV_F32,
+                              .rope_cos = {m->rope_cos},
+                              .rope_sin = {m->rope_sin}};
+    float x[2][256], weights[2 * 2];
+    int experts[2 * 2], n;
+    struct tune fresh = {0};
+    struct device *d;
+    struct error e;
+
+    ck_assert_int_eq(cpu_device_ops.open(&d, &c, &e), 0);
+    /* too small to be measured unasked */
+    ck_assert_int_eq(tuning_patterns((struct cpu_device *)d, TUNE_PATTERN_LEAST, &fresh), 0);
+    n = tuning_patterns((struct cpu_device *)d, 0, &fresh);
+    ck_assert_int_ge(n, 0);
+    ck_assert_int_eq(n, fresh.n_pattern);
+    for (int i = 0; i < n; i++) {
+        ck_assert_int_eq(fresh.pattern[i].threads, 2);
+        ck_assert(fresh.pattern[i].cols == 256 || fresh.pattern[i].cols == 96);
+    }
+    for (int id = 0; id < READ_PATTERNS; id++) {
+        struct layers_job j = {.first = 0,
+                               .last = 2,
+                               .rows = 1,
+                               .x = x[id > 0],
+                               .experts = experts,
+                               .weights = weights};
+        unsigned seed = 3;
+
+        ((struct cpu_device *)d)->pattern = (enum pattern_id)id;
+        for (int i = 0; i < 256; i++)
+            x[id > 0][i] = tiny_random(&seed);
+        ck_assert_int_eq(cpu_device_ops.layers(d, &j, &e), 0);
+        ck_assert_mem_eq(x[0], x[id > 0], sizeof x[0]);
+    }
+    cpu_device_ops.close(d);
+    tiny_model_free(m);
+}
+END_TEST
+
 /* A folder that cannot be written to: float weights keep the built-in choice, since no later run
  * could repeat another one; and one line says so. */
 START_TEST(test_unkept)
@@ -567,6 +651,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_shapes);
     tcase_add_test(t, test_choose);
     tcase_add_test(t, test_faster);
+    tcase_add_test(t, test_fastest);
     tcase_add_test(t, test_text);
     tcase_add_test(t, test_hostile);
     tcase_add_test(t, test_file);
@@ -574,6 +659,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_float);
     tcase_add_test(t, test_unkept);
     tcase_add_test(t, test_decode);
+    tcase_add_loop_test(t, test_patterns, 0, (int)(sizeof types / sizeof *types));
     suite_add_tcase(s, t);
     return s;
 }

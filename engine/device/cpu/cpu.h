@@ -298,6 +298,9 @@ void token_block(const struct cpu_device *d, int n, int i, int *t0, int *t1);
  * things were measured. */
 void tuning_open(struct cpu_device *d);
 int tuning_later(struct cpu_device *d, int pos);
+/* tuning/tune_patterns.c: the read patterns of the model's types and row lengths that are not known
+ * and make up `least` bytes, into fresh; how many */
+int tuning_patterns(struct cpu_device *d, size_t least, struct tune *fresh);
 /* tuning/tune_threads.c: how many threads decode fastest; 0: not measured */
 int tuning_decode(struct cpu_device *d, int pos);
 

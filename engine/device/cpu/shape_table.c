@@ -20,6 +20,8 @@
 /* Tokens from which oneDNN, where it was chosen, multiplies if nothing was measured. */
 #define LIBRARY_FROM_BF16 6
 #define LIBRARY_FROM_F32 24
+/* the slowest sample to the fastest, without the two extremes */
+#define BUSY 1.2
 /* 95 % for the five pairs that are left when the extremes are dropped */
 #define STUDENT 2.78
 
@@ -175,6 +177,26 @@ bool tune_faster(const double a[TUNE_PAIRS], const double b[TUNE_PAIRS])
 
     ratio(a, b, &mean, &variance);
     return worth(mean, variance / (TUNE_PAIRS - 2));
+}
+
+int tune_fastest(const double ns[][TUNE_PAIRS], int n, int otherwise)
+{
+    double sorted[TUNE_PAIRS], mean, variance, gain = 0;
+    int best = otherwise;
+
+    assert(otherwise >= 0 && otherwise < n);
+    memcpy(sorted, ns[otherwise], sizeof sorted);
+    qsort(sorted, TUNE_PAIRS, sizeof *sorted, series_compare);
+    if (sorted[TUNE_PAIRS - 2] > BUSY * sorted[1])
+        return -1;
+    for (int i = 0; i < n; i++) {
+        ratio(ns[otherwise], ns[i], &mean, &variance);
+        if (mean > gain && worth(mean, variance / (TUNE_PAIRS - 2))) {
+            gain = mean;
+            best = i;
+        }
+    }
+    return best;
 }
 
 int tune_choose(const int *count, int n, const double small_batch[][TUNE_PAIRS],

@@ -37,6 +37,8 @@
 #define TUNE_KEY 320
 #define TUNE_DECODE_MAX 32
 #define TUNE_PATTERN_MAX 96
+/* bytes of a type and row length from which their reading is measured: fewer lie in a cache */
+#define TUNE_PATTERN_LEAST ((size_t)64 << 20)
 
 struct tune_entry {
     enum dtype type;
@@ -93,6 +95,10 @@ int tune_heads(int head_dim);
  * the counts that it would change. */
 int tune_choose(const int *count, int n, const double small_batch[][TUNE_PAIRS],
                 const double large_batch[][TUNE_PAIRS], int otherwise);
+
+/* The fastest of n kinds of samples, `otherwise` unless another one is faster as tune_faster says; -1
+ * where samples of that kind lie so far apart that the machine was busy with something else. */
+int tune_fastest(const double ns[][TUNE_PAIRS], int n, int otherwise);
 
 /* Whether b, paired with a, is at least 5 % faster and beyond the noise. */
 bool tune_faster(const double a[TUNE_PAIRS], const double b[TUNE_PAIRS]);

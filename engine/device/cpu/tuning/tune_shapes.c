@@ -191,6 +191,8 @@ static int keep(struct cpu_device *d, struct tune *fresh, const char *path, cons
         all.n = all.n_decode = all.n_pattern = 0;
     for (int i = 0; i < fresh->n_decode; i++)
         tune_decode_set(&all, fresh->decode[i]);
+    for (int i = 0; i < fresh->n_pattern; i++)
+        tune_pattern_set(&all, fresh->pattern[i]);
     for (int i = 0; i < fresh->n; i++) {
         struct tune_entry *p = &fresh->entry[i];
         const struct tune_entry *there = tune_find(&all, p->type, p->rows, p->cols);
@@ -262,6 +264,8 @@ void tuning_open(struct cpu_device *d)
             if (p)
                 tune_set(&d->tune, *p);
         }
+        for (int i = 0; i < stored.n_pattern; i++)
+            tune_pattern_set(&d->tune, stored.pattern[i]);
         decode = tune_decode(&stored, d->model->type, d->n_threads);
         if (decode && d->base.config.fewer_threads) {
             tune_decode_set(&d->tune, (struct tune_decode){d->model->type, d->n_threads, decode});
@@ -329,9 +333,26 @@ static int add_decode(struct cpu_device *d, int pos)
     return 1;
 }
 
+/* How weights are read for one token. */
+static int add_patterns(struct cpu_device *d)
+{
+    char path[4096], key[TUNE_KEY];
+    struct tune fresh = {0};
+    struct error e;
+
+    make_key(d, key);
+    if (!make_path(d, key, path, sizeof path) || !tuning_patterns(d, TUNE_PATTERN_LEAST, &fresh))
+        return 0;
+    for (int i = 0; i < fresh.n_pattern; i++)
+        tune_pattern_set(&d->tune, fresh.pattern[i]);
+    keep(d, &fresh, path, key, &e);
+    return fresh.n_pattern;
+}
+
 int tuning_later(struct cpu_device *d, int pos)
 {
     if (d->base.config.tune == DEVICE_TUNE_OFF)
         return 0;
-    return (d->k->small_batch_set ? add_missing(d, true) : 0) + add_decode(d, pos);
+    return (d->k->small_batch_set ? add_missing(d, true) : 0) + add_patterns(d) +
+           add_decode(d, pos);
 }

@@ -1,0 +1,179 @@
+/* Measuring how weights are read fastest for one token (shape_table.h) on an opened CPU device.
+ * Engine thread, no job under way: the model's own matrices of one type and row length are
+ * multiplied as decoding does it, by one pattern after the other. Each is used for a while before
+ * it counts: processors' own prefetchers take a millisecond to get used to another one, in which
+ * all patterns look alike. On a machine that is busy nothing is learnt, and the built-in choice
+ * stays. */
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/device/cpu/cpu.h"
+#include "engine/model/block.h"
+
+#include <string.h>
+
+#define TASK_ROWS (2 * CPU_UNIT)
+#define TASKS 4096
+#define MATRICES 4096 /* looked at */
+/* of a thread, before a sample and in it */
+#define LEAD ((size_t)4 << 20)
+#define SAMPLE ((size_t)8 << 20)
+#define BUDGET_NS (250 * CLOCK_MILLI)
+/* of the time that threads may wait for their cores */
+#define WAITED 0.1
+
+struct slice {
+    const struct matrix *w;
+    int row;
+};
+
+struct trial {
+    struct cpu_device *d;
+    const struct matrix *w[MATRICES];
+    int n, at, row; /* matrices; where the next sample begins */
+    size_t bytes;   /* of all of them */
+    struct input in;
+    struct slice task[TASKS];
+    int n_tasks;
+};
+
+/* Those of a type and row length. False: not all of them are packed yet. */
+static bool collect(struct trial *t, enum dtype type, int cols)
+{
+    const struct model *m = t->d->model;
+    struct block_matrix list[BLOCK_MATRICES];
+
+    t->n = t->at = t->row = 0;
+    t->bytes = 0;
+    for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);)
+        for (int i = 0, n = model_block_matrices(m, id, list); i < n; i++) {
+            const struct matrix *w = list[i].w;
+
+            if (w->type != type || w->cols != cols || t->n == MATRICES)
+                continue;
+            if (!w->data || atomic_load_explicit(&w->raw, memory_order_acquire))
+                return false;
+            t->w[t->n++] = w;
+            t->bytes += dtype_row_bytes(type, cols) * (size_t)w->rows;
+        }
+    return t->n > 0;
+}
+
+/* The next tasks, of about so many bytes. */
+static void choose_tasks(struct trial *t, size_t bytes)
+{
+    size_t row_bytes = dtype_row_bytes(t->w[0]->type, t->w[0]->cols), taken = 0;
+
+    for (t->n_tasks = 0; t->n_tasks < TASKS && taken < bytes && taken < t->bytes; t->n_tasks++) {
+        const struct matrix *w = t->w[t->at];
+
+        t->task[t->n_tasks] = (struct slice){w, t->row};
+        taken += row_bytes * (size_t)min_int(TASK_ROWS, w->rows - t->row);
+        t->row += TASK_ROWS;
+        if (t->row >= w->rows) {
+            t->row = 0;
+            t->at = (t->at + 1) % t->n;
+        }
+    }
+}
+
+static void read_tasks(void *ctx, int tid, int n)
+{
+    struct trial *t = ctx;
+    struct cpu_device *d = t->d;
+
+    phase_open(d, tid, t->n_tasks);
+    for (int i; (i = phase_take(d, tid, 1)) < t->n_tasks;) {
+        const struct slice *s = &t->task[i];
+
+        gemv(d, tid, s->w, s->row, min_int(s->row + TASK_ROWS, s->w->rows), &t->in,
+             d->threads[tid].tile,
+             i + 1 < t->n_tasks ? matrix_hint(t->task[i + 1].w, t->task[i + 1].row)
+                                : (struct prefetch_hint){0});
+    }
+    phase_end(d, tid);
+}
+
+static uint64_t read_bytes(struct trial *t, size_t bytes)
+{
+    uint64_t start;
+
+    for (int i = 0; i < t->d->n_threads; i++) {
+        t->d->threads[i].phase = 0;
+        t->d->threads[i].panel_of = NULL;
+    }
+    choose_tasks(t, bytes * (size_t)t->d->n_threads);
+    start = clock_now();
+    pool_run_elastic(t->d->pool, read_tasks, t);
+    return clock_now() - start + 1;
+}
+
+static uint64_t waited(const struct cpu_device *d)
+{
+    uint64_t sum = 0;
+
+    for (int i = 0; i < d->n_threads; i++)
+        sum += pool_waited(d->pool, i);
+    return sum;
+}
+
+/* The fastest pattern for what was collected, the built-in one unless another is clearly faster;
+ * -1: the machine was busy. */
+static int measure(struct trial *t, enum dtype type, int cols)
+{
+    struct cpu_device *d = t->d;
+    struct tune forced = {.n_pattern = 1, .pattern = {{type, cols, d->n_threads, 0}}};
+    const struct tune *old = d->thresholds;
+    double ns[READ_PATTERNS][TUNE_PAIRS];
+    uint64_t before = waited(d), start = clock_now();
+
+    d->thresholds = &forced;
+    for (int round = 0; round < TUNE_PAIRS; round++)
+        for (int i = 0; i < READ_PATTERNS; i++) {
+            int id = (i + round) % READ_PATTERNS;
+
+            forced.pattern[0].id = (enum pattern_id)id;
+            read_bytes(t, LEAD);
+            ns[id][round] = (double)read_bytes(t, SAMPLE);
+        }
+    d->thresholds = old;
+    if ((double)(waited(d) - before) >
+        WAITED * (double)d->n_threads * (double)(clock_now() - start))
+        return -1;
+    return tune_fastest((const double(*)[TUNE_PAIRS])ns, READ_PATTERNS, (int)d->pattern);
+}
+
+int tuning_patterns(struct cpu_device *d, size_t least, struct tune *fresh)
+{
+    struct trial *t = mem_alloc(1, sizeof *t);
+    uint64_t end = clock_now() + BUDGET_NS;
+    struct tune shapes;
+    size_t cols = 0;
+    uint8_t *token;
+    int id;
+
+    fresh->n_pattern = 0;
+    tune_shapes(d->model, &shapes);
+    for (int i = 0; i < shapes.n; i++)
+        cols = (size_t)shapes.entry[i].cols > cols ? (size_t)shapes.entry[i].cols : cols;
+    /* zeros, as blocks and as floats */
+    token = mem_alloc(cols + NUM_BLOCK, sizeof(float));
+    for (int i = 0; t && token && i < shapes.n && clock_now() < end; i++) {
+        struct tune_pattern p = {shapes.entry[i].type, shapes.entry[i].cols, d->n_threads, 0};
+
+        t->d = d;
+        t->in = (struct input){.n = 1,
+                               .cols = p.cols,
+                               .panels = (struct act_block *)(void *)token,
+                               .rows = (float *)(void *)token,
+                               .stride = p.cols};
+        if (tune_pattern(&d->tune, p.type, p.cols, p.threads) ||
+            tune_pattern(fresh, p.type, p.cols, p.threads) || !collect(t, p.type, p.cols) ||
+            t->bytes < least || (id = measure(t, p.type, p.cols)) < 0)
+            continue;
+        p.id = (enum pattern_id)id;
+        tune_pattern_set(fresh, p);
+    }
+    mem_free(token);
+    mem_free(t);
+    return fresh->n_pattern;
+}
