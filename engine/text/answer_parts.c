@@ -1,0 +1,242 @@
+/* See answer_parts.h. */
+#include "engine/text/answer_parts.h"
+
+#include "engine/text/answer_formats.h"
+
+#include <string.h>
+
+static const struct marker {
+    const char *open, *close;
+    enum answer_part part;
+} markers[] = {
+#define X(open, close, part) {open, close, part},
+    ANSWER_MARKERS(X)
+#undef X
+};
+#define MARKERS (sizeof markers / sizeof *markers)
+
+const char *answer_part_word(enum answer_part part)
+{
+    static const char *const words[PART_COUNT] = {"answer", "reasoning", "tool call"};
+
+    return words[part];
+}
+
+static bool knows(const char *source, const struct tokenizer *t, const char *marker)
+{
+    return (source && strstr(source, marker)) ||
+           (t && tokenizer_find(t, marker, strlen(marker)) >= 0);
+}
+
+struct answer_format answer_format_of(const char *template_source, const struct tokenizer *t)
+{
+    struct answer_format f = {0};
+
+    for (size_t i = 0; i < MARKERS; i++)
+        f.known |= (unsigned)knows(template_source, t, markers[i].open) << i;
+    f.harmony = knows(template_source, t, HARMONY_CHANNEL) &&
+                knows(template_source, t, HARMONY_MESSAGE);
+    return f;
+}
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+static bool ends_with(const char *text, size_t n, const char *end)
+{
+    size_t m = strlen(end);
+
+    return n >= m && memcmp(text + n - m, end, m) == 0;
+}
+
+bool answer_format_opens(const struct answer_format *f, const char *text, size_t n)
+{
+    while (n && is_blank(text[n - 1]))
+        n--;
+    for (size_t i = 0; i < MARKERS; i++)
+        if (f->known >> i & 1 && markers[i].part == PART_REASONING &&
+            ends_with(text, n, markers[i].open))
+            return true;
+    return false;
+}
+
+void answer_parts_init(struct answer_parts *p, struct answer_format f, bool reasoning)
+{
+    *p = (struct answer_parts){.format = f, .header = f.harmony};
+    for (size_t i = 0; i < MARKERS && reasoning && !p->close; i++)
+        if (f.known >> i & 1 && markers[i].part == PART_REASONING) {
+            p->part = PART_REASONING;
+            p->close = markers[i].close;
+            p->blank = true;
+        }
+}
+
+/* Text of the part that is open, but for blanks at its beginning. */
+static void say(struct answer_parts *p, const char *text, size_t n, answer_put *put, void *ctx)
+{
+    for (; p->blank && n && is_blank(*text); text++)
+        n--;
+    if (!n)
+        return;
+    p->blank = false;
+    put(ctx, p->part, text, n);
+}
+
+static void begin(struct answer_parts *p, enum answer_part part, const char *close)
+{
+    p->part = part;
+    p->close = close;
+    p->blank = true;
+}
+
+/* The first n held bytes are text, `skip` more are a marker. */
+static void release(struct answer_parts *p, size_t n, size_t skip, answer_put *put, void *ctx)
+{
+    say(p, p->held, n, put, ctx);
+    p->n -= n + skip;
+    memmove(p->held, p->held + n + skip, p->n);
+}
+
+/* How much of the end of the held text may be the beginning of a marker. */
+static size_t begins(const struct answer_parts *p, const char *marker)
+{
+    size_t m = strlen(marker), k = p->n < m ? p->n : m - 1;
+
+    while (k && memcmp(p->held + p->n - k, marker, k) != 0)
+        k--;
+    return k;
+}
+
+/* The marker that may come now, number i of them; NULL: there is no such number. */
+static const char *awaited(const struct answer_parts *p, size_t i)
+{
+    if (p->part != PART_ANSWER)
+        return i ? NULL : p->close;
+    for (size_t k = 0; k < MARKERS; k++)
+        if (p->format.known >> k & 1 && i-- == 0)
+            return markers[k].open;
+    return NULL;
+}
+
+static void pass_marker(struct answer_parts *p, const char *marker)
+{
+    for (size_t k = 0; k < MARKERS && p->part == PART_ANSWER; k++)
+        if (strcmp(markers[k].open, marker) == 0) {
+            begin(p, markers[k].part, markers[k].close);
+            return;
+        }
+    begin(p, PART_ANSWER, NULL);
+}
+
+/* Lets go what is no marker, and passes those that are whole. */
+static void sift(struct answer_parts *p, answer_put *put, void *ctx)
+{
+    const char *first, *marker, *at, *found;
+    size_t keep, k;
+
+    do {
+        first = found = NULL;
+        keep = 0;
+        for (size_t i = 0; (marker = awaited(p, i)); i++) {
+            at = memmem(p->held, p->n, marker, strlen(marker));
+            if (at && (!first || at < first)) {
+                first = at;
+                found = marker;
+            }
+            k = begins(p, marker);
+            keep = k > keep ? k : keep;
+        }
+        if (found) {
+            release(p, (size_t)(first - p->held), strlen(found), put, ctx);
+            pass_marker(p, found);
+        }
+    } while (found);
+    release(p, p->n - keep, 0, put, ctx);
+}
+
+/* Harmony's header is whole: its channel says what follows. */
+static void open_channel(struct answer_parts *p)
+{
+    const char *h = p->held;
+    size_t n = p->n;
+
+    p->header = false;
+    p->opened = true;
+    p->n = 0;
+    if (memmem(h, n, " to=", 4))
+        begin(p, PART_TOOL_CALL, NULL);
+    else
+        begin(p, memmem(h, n, "analysis", 8) ? PART_REASONING : PART_ANSWER, NULL);
+}
+
+/* true: the token was one of harmony's frame. */
+static bool harmony(struct answer_parts *p, const char *text, size_t n, answer_put *put, void *ctx)
+{
+    static const char *const frame[] = {HARMONY_CHANNEL, HARMONY_START, HARMONY_END};
+
+    if (ends_with(text, n, HARMONY_MESSAGE) && n == strlen(HARMONY_MESSAGE)) {
+        open_channel(p);
+        return true;
+    }
+    for (size_t i = 0; i < sizeof frame / sizeof *frame; i++)
+        if (n == strlen(frame[i]) && memcmp(text, frame[i], n) == 0) {
+            if (!p->header)
+                release(p, p->n, 0, put, ctx);
+            p->header = true;
+            return true;
+        }
+    return false;
+}
+
+/* true: kept. A header is short: what is longer is an answer without one. */
+static bool put_header(struct answer_parts *p, const char *text, size_t n)
+{
+    if (n > sizeof p->held - p->n) {
+        p->header = false;
+        begin(p, PART_ANSWER, NULL);
+        return false;
+    }
+    memcpy(p->held + p->n, text, n);
+    p->n += n;
+    return true;
+}
+
+static bool is_marker(const struct answer_parts *p, const char *text, size_t n)
+{
+    const char *marker;
+
+    for (size_t i = 0; (marker = awaited(p, i)); i++)
+        if (strlen(marker) == n && memcmp(marker, text, n) == 0)
+            return true;
+    return false;
+}
+
+void answer_parts_push(struct answer_parts *p, const char *text, size_t n, bool control,
+                       answer_put *put, void *ctx)
+{
+    if (p->format.harmony && control && harmony(p, text, n, put, ctx))
+        return;
+    if (control && !is_marker(p, text, n))
+        return;
+    if (p->header && put_header(p, text, n))
+        return;
+    while (n) {
+        size_t room = sizeof p->held - p->n, part = n < room ? n : room;
+
+        memcpy(p->held + p->n, text, part);
+        p->n += part;
+        text += part;
+        n -= part;
+        sift(p, put, ctx);
+    }
+}
+
+void answer_parts_end(struct answer_parts *p, answer_put *put, void *ctx)
+{
+    /* A model that writes no channel at all has said what stands in the header. */
+    if (!p->header || !p->opened)
+        release(p, p->n, 0, put, ctx);
+    p->n = 0;
+}
