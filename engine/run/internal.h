@@ -45,6 +45,7 @@ struct turn_run {
     void *event_ctx;
     struct stop_matcher out;
     struct detokenizer text;
+    struct answer_parts parts;
     int end;         /* tokens there are when what the turn waits for is computed */
     int kept;        /* the session's, that the prompt begins with */
     bool answering;  /* the prompt is computed */

@@ -17,6 +17,7 @@ void dialogue_release(struct dialogue *d)
 {
     for (size_t i = 0; i < d->n_messages; i++)
         mem_free(d->messages[i].text);
+        mem_free(d->messages[i].reasoning);
     mem_free(d->messages);
     memset(d, 0, sizeof *d);
 }

@@ -6,6 +6,7 @@
 
 #include "engine/base/message.h"
 #include "engine/placement/plan.h"
+#include "engine/text/answer_parts.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -47,6 +48,7 @@ struct prompt {
     int *ids, n;
     bool goes_on;      /* the answer goes on in the middle of a text: its first space counts */
     int dropped_turns; /* left out by the overflow policy, which the turn tells */
+    struct answer_parts parts; /* how its answer begins; zeroed: all of it is answer */
     uint64_t start_ns; /* when its making began: the turn's clocks count from there; 0: they do not */
     /* where its newest messages and the answer begin, upwards: other prompts part from it there
      * (checkpoints.h) */
@@ -127,9 +129,10 @@ enum event_kind {
     EVENT_STOPPED, /* the thread is gone */
 };
 
+/* A token, or text that was held back because it might have begun a stop string or a marker. */
 struct token_event {
-    /* -1: no token, only text that was held back because it might have begun a stop string */
-    int id;
+    int id;                /* -1: no token, only text */
+    enum answer_part part; /* of the answer that the text belongs to */
     /* where the turn asks: the model's own, softmax at temperature 1 over all tokens */
     float probability;
     int candidates; /* likewise: left to draw from by the sampler's cuts; greedy: 1 */

@@ -227,6 +227,8 @@ struct shortening {
 };
 
 #define TRIES 6
+#define TAIL 8        /* tokens at a prompt's end that may open the reasoning */
+#define TAIL_PIECE 64 /* bytes of each that are looked at */
 
 static int encode_without(struct shortening *s, int drop, int *counts, struct error *e)
 {
@@ -350,6 +352,27 @@ static int history_begin(struct prompt_history *h, const struct ids *v, int drop
     return 0;
 }
 
+/* How the answer begins: some templates open the reasoning themselves. */
+static struct answer_parts parts_of(const struct engine_info *info, const struct dialogue *d,
+                                    const struct ids *v)
+{
+    struct answer_format f = chat_template_answers(info->chat);
+    struct answer_parts parts;
+    struct detokenizer text;
+    char tail[TAIL * TAIL_PIECE];
+    size_t n = 0;
+
+    if (d->continue_last) {
+        f.harmony = false; /* its message is open */
+    } else {
+        detokenizer_init(&text, info->tokenizer, false);
+        for (int i = v->n > TAIL ? v->n - TAIL : 0; i < v->n; i++)
+            n += detokenizer_push(&text, v->at[i], tail + n, TAIL_PIECE);
+    }
+    answer_parts_init(&parts, f, answer_format_opens(&f, tail, n));
+    return parts;
+}
+
 int prompt_make(const struct engine_info *info, struct prompt_history *h, const struct dialogue *d,
                 int max_tokens, const struct stop *stop, struct prompt *out, struct error *e)
 {
@@ -382,6 +405,8 @@ int prompt_make(const struct engine_info *info, struct prompt_history *h, const 
         mem_free(s.out.at);
         return rc;
     }
+    if (!d->raw)
+        out->parts = parts_of(info, d, &s.out);
     out->ids = s.out.at;
     out->n = s.out.n;
     memcpy(out->marks, s.out.marks, sizeof out->marks);

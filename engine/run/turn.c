@@ -53,38 +53,88 @@ static bool stop_matcher_push(struct stop_matcher *o, const char *text, size_t l
     return first != SIZE_MAX;
 }
 
-/* Sends the first n held bytes as events: the first one is the token's, the rest carry text only.
- * id -1 with no text sends nothing. */
-static void stop_matcher_send(struct session *s, size_t n, const struct token_event *token)
+/* Sends text as events: the first one is the token's, the rest carry text only. */
+static void send_text(struct session *s, struct token_event *token, const char *text, size_t n)
 {
-    struct stop_matcher *o = &s->run.out;
     size_t at = 0;
-    bool first = true;
 
-    while (at < n || (first && token->id >= 0)) {
+    while (at < n || token->id >= 0) {
         struct event ev = {.kind = EVENT_TOKEN, .token = *token};
         size_t len = n - at;
 
         if (len > sizeof ev.token.text - 1) {
             len = sizeof ev.token.text - 1;
             /* not inside a code point */
-            while (len > 1 && ((unsigned char)o->held[at + len] & 0xc0) == 0x80)
+            while (len > 1 && ((unsigned char)text[at + len] & 0xc0) == 0x80)
                 len--;
         }
-        if (!first) {
-            ev.token.id = -1;
-            ev.token.first = false;
-            ev.token.compute_ns = 0;
-        }
-        memcpy(ev.token.text, o->held + at, len);
+        memcpy(ev.token.text, text + at, len);
         ev.token.text[len] = 0;
         ev.token.len = (uint16_t)len;
         session_emit(s, &ev);
         at += len;
-        first = false;
+        *token = (struct token_event){.id = -1, .part = token->part};
     }
+}
+
+/* The first n held bytes; they are the answer's. */
+static void stop_matcher_send(struct session *s, size_t n, struct token_event *token)
+{
+    struct stop_matcher *o = &s->run.out;
+
+    if (!n)
+        return;
+    token->part = PART_ANSWER;
+    send_text(s, token, o->held, n);
     memmove(o->held, o->held + n, o->n - n);
     o->n -= n;
+}
+
+/* A token on its way: what it says is put into events part by part. */
+struct saying {
+    struct session *session;
+    struct token_event *token;
+    bool stopped; /* by a stop string; no more is said */
+};
+
+/* answer_put. Stop strings end the answer alone: what a model thinks may contain them. */
+static void say(void *ctx, enum answer_part part, const char *text, size_t n)
+{
+    struct saying *said = ctx;
+    struct session *s = said->session;
+    size_t ready;
+
+    if (said->stopped)
+        return;
+    if (part != PART_ANSWER) {
+        said->token->part = part;
+        send_text(s, said->token, text, n);
+        return;
+    }
+    said->stopped = stop_matcher_push(&s->run.out, text, n, &ready);
+    stop_matcher_send(s, ready, said->token);
+}
+
+/* The token's text; true: a stop string is complete. */
+static bool say_token(struct session *s, struct token_event *token)
+{
+    struct turn_run *r = &s->run;
+    struct saying said = {s, token, false};
+    char piece[PIECE];
+    size_t n;
+    bool control = false;
+    const char *name = tokenizer_piece(s->engine->tokenizer, token->id, &n, &control);
+
+    token->part = r->parts.part;
+    if (control) {
+        answer_parts_push(&r->parts, name, n, true, say, &said);
+    } else {
+        n = detokenizer_push(&r->text, token->id, piece, sizeof piece);
+        answer_parts_push(&r->parts, piece, n, false, say, &said);
+    }
+    if (token->id >= 0) /* it said nothing yet */
+        send_text(s, token, "", 0);
+    return said.stopped;
 }
 
 static bool is_stop(const struct engine *g, int id)
@@ -284,6 +334,7 @@ static void begin_answer(struct session *s)
     detokenizer_init(&r->text, g->tokenizer, true);
     if (r->turn->prompt.goes_on)
         r->text.at_start = false;
+    r->parts = r->turn->prompt.parts;
     g->t.state = ENGINE_DECODE;
 }
 
@@ -323,8 +374,6 @@ static enum stop_reason take_token(struct session *s, int *id)
     const struct turn *t = r->turn;
     struct token_event token = {.first = r->done.completion_tokens == 0};
     struct sampler_draw draw = {0};
-    char piece[PIECE];
-    size_t ready;
     bool stopped;
 
     *id = token.id = sample(s, t->ignore_eos, t->probabilities ? &draw : NULL);
@@ -333,9 +382,7 @@ static enum stop_reason take_token(struct session *s, int *id)
     if (!t->ignore_eos && is_stop(g, token.id))
         return STOP_TOKEN;
     count_token(s, &token);
-    stopped = stop_matcher_push(&r->out, piece,
-                                detokenizer_push(&r->text, token.id, piece, sizeof piece), &ready);
-    stop_matcher_send(s, ready, &token);
+    stopped = say_token(s, &token);
     r->begin = clock_now();
     if (stopped)
         r->out.n = 0;
@@ -386,13 +433,14 @@ static void send_rest(struct session *s)
 {
     struct turn_run *r = &s->run;
     struct token_event rest = {.id = -1};
+    struct saying said = {s, &rest, false};
     char piece[PIECE];
-    size_t ready;
+    size_t n = detokenizer_finish(&r->text, piece, sizeof piece);
 
-    if (stop_matcher_push(&r->out, piece, detokenizer_finish(&r->text, piece, sizeof piece),
-                          &ready))
-        r->out.n = ready;
-    stop_matcher_send(s, r->out.n, &rest);
+    answer_parts_push(&r->parts, piece, n, false, say, &said);
+    answer_parts_end(&r->parts, say, &said);
+    if (!said.stopped)
+        stop_matcher_send(s, r->out.n, &rest);
 }
 
 void turn_end(struct session *s, int rc, const struct error *e)

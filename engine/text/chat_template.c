@@ -30,6 +30,7 @@ struct chat_template {
     const struct tokenizer *tokenizer;
     char *tokens[VARIABLE_COUNT];
     struct jinja_variable variables[VARIABLE_COUNT];
+    struct answer_format answers;
     json_t *globals; /* NULL: none; never changed once it is read */
     time_t now;
     char notice[320];
@@ -46,6 +47,11 @@ const char *chat_template_notice(const struct chat_template *c)
 bool chat_template_asks(const struct chat_template *c, const char *name)
 {
     return c->source && strstr(c->source, name) != NULL;
+}
+
+struct answer_format chat_template_answers(const struct chat_template *c)
+{
+    return c->answers;
 }
 
 /* "bos_token": "<s>" or {"content": "<s>", ...} */
@@ -281,6 +287,7 @@ int chat_template_load(struct chat_template **out, const struct weight_file *f,
         status = jinja_parse(&c->jinja, formats[0].text, strlen(formats[0].text), e);
     }
     c->source = s.text;
+    c->answers = answer_format_of(c->source, t);
     if (status < 0) {
         chat_template_free(c);
         return status;

@@ -8,6 +8,7 @@
 
 #include "engine/text/jinja/jinja.h"
 #include "engine/base/message.h"
+#include "engine/text/answer_parts.h"
 #include "engine/text/tokenizer.h"
 
 struct chat_template;
@@ -33,6 +34,8 @@ void chat_template_free(struct chat_template *c);
 const char *chat_template_notice(const struct chat_template *c);
 /* Does the template ask for a value of this name ("enable_thinking")? */
 bool chat_template_asks(const struct chat_template *c, const char *name);
+/* How answers to it mark what they are made of. */
+struct answer_format chat_template_answers(const struct chat_template *c);
 /* Rendered text as the reference gives it (tests, --print-prompt). mem_* memory. */
 int chat_template_render(const struct chat_template *c, const struct message *m, size_t n,
                          bool add_generation_prompt, const struct stop *stop, char **text,

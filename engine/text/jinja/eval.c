@@ -319,17 +319,31 @@ static enum flow execute(struct run *r, struct scope *s, const struct node *n, s
     return flow;
 }
 
+/* Text of message i, marked as such. */
+static struct str typed(struct arena *a, const char *text, size_t i)
+{
+    size_t len = strlen(text);
+    unsigned char *mask = jinja_alloc(a, len + 1, 1);
+
+    memset(mask, 1 + (int)(i % 255), len);
+    return (struct str){text, mask, len};
+}
+
 static struct value message_value(struct arena *a, const struct message *m, size_t i)
 {
     static const char *const roles[] = {"system", "user", "assistant"};
     struct value v = dict_new(a);
-    size_t len = strlen(m->text);
-    unsigned char *mask = jinja_alloc(a, len + 1, 1);
 
     v.dict->message = i + 1;
-    memset(mask, 1 + (int)(i % 255), len);
     dict_put(a, v.dict, str_of("role"), value_str(str_of(roles[m->role])));
-    dict_put(a, v.dict, str_of("content"), value_str((struct str){m->text, mask, len}));
+    dict_put(a, v.dict, str_of("content"), value_str(typed(a, m->text, i)));
+    /* the names by which templates know it: Qwen3 and others, gpt-oss */
+    if (m->reasoning) {
+        struct value thought = value_str(typed(a, m->reasoning, i));
+
+        dict_put(a, v.dict, str_of("reasoning_content"), thought);
+        dict_put(a, v.dict, str_of("thinking"), thought);
+    }
     return v;
 }
 
@@ -372,7 +386,8 @@ int jinja_render(const struct jinja *j, const struct jinja_input *in, const stru
     struct run r = {&a, &root, &out, to->begins};
 
     for (size_t i = 0; i < in->n_messages; i++)
-        total += strlen(in->messages[i].text);
+        total += strlen(in->messages[i].text) +
+                 (in->messages[i].reasoning ? strlen(in->messages[i].reasoning) : 0);
     for (size_t i = 0; to->begins && i < in->n_messages; i++)
         to->begins[i] = SIZE_MAX;
     a.limit = ((size_t)32 << 20) + 32 * total + 4096 * in->n_messages;
