@@ -49,6 +49,8 @@ static const struct {
     {"{\"messages\": [{\"role\": \"system\", \"content\": \"a\"}, {\"role\": \"user\", "
      "\"content\": \"b\"}], \"system\": \"c\"}",
      "exclude each other"},
+    {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"reasoning_content\": \"b\"}]}",
+     "'reasoning_content' must be"},
     {"{\"prompt\": \"a\", \"system\": 4}", "'system' must be"},
     {"{\"prompt\": \"a\", \"raw\": 1}", "'raw' must be"},
     {"{\"prompt\": \"a\", \"raw\": true, \"system\": \"b\"}", "'system' has no place"},
@@ -305,6 +307,42 @@ START_TEST(answers_in_order_one_for_every_line)
     plain[strcspn(plain, "\n")] = 0;
     ck_assert_str_eq(plain, text_of(out, 1));
     free(plain);
+    json_decref(out);
+}
+END_TEST
+
+/* A template that opens the reasoning itself: what is answered before it ends is thought. -p tells
+ * it beside the answer; what was thought before is the template's, by the names it knows. */
+START_TEST(what_is_thought_is_apart)
+{
+    json_t *out;
+    char *text;
+
+    write_file("think.jinja",
+               "{% for m in messages %}<|{{ m.role }}|>\n{% if m.reasoning_content %}"
+               "({{ m.reasoning_content }}){% endif %}{{ m.content }}<|end|>\n{% endfor %}"
+               "{% if add_generation_prompt %}<|assistant|>\n<think>\n{% endif %}");
+    write_file("in",
+               "Tell me about a fox.\n{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, "
+               "{\"role\": \"assistant\", \"content\": \"Yes\", \"reasoning_content\": "
+               "\"Well.\"}, {\"role\": \"user\", \"content\": \"Why?\"}]}\n");
+    ck_assert_int_eq(run("--batch - --temp 0 -n 24 --chat-template-file think.jinja"), 0);
+    out = lines_of("out");
+    ck_assert_str_eq(text_of(out, 0), "");
+    text = strdup(json_string_value(json_object_get(json_array_get(out, 0), "reasoning_content")));
+    ck_assert_uint_gt(strlen(text), 10);
+    ck_assert_int_eq(run("-p 'Tell me about a fox.' --temp 0 -n 24 "
+                         "--chat-template-file think.jinja"),
+                     0);
+    {
+        char *said = read_file("out"), *beside = read_file("err");
+
+        ck_assert_str_eq(said, "");
+        ck_assert_msg(strstr(beside, text) != NULL, "%s", beside);
+        free(said);
+        free(beside);
+    }
+    free(text);
     json_decref(out);
 }
 END_TEST
@@ -828,6 +866,8 @@ static Suite *suite(void)
     suite_add_tcase(s, c);
     tcase_set_timeout(p, 240);
     tcase_add_test(p, answers_in_order_one_for_every_line);
+    tcase_add_test(p, what_is_thought_is_apart);
+    tcase_add_test(c, what_is_thought_is_apart);
     tcase_add_test(p, output_is_safe_to_show);
     tcase_add_test(p, same_seed_same_text_wherever_the_line_stands);
     tcase_add_test(p, float_text_is_the_same_whatever_the_cache_holds);

@@ -443,7 +443,7 @@ START_TEST(a_long_message_holds_up_nobody)
     for (size_t i = 0; i < n; i++)
         text[i] = "a fox sang. "[i % 12];
     talk_open(&t, NULL);
-    said.messages[0] = (struct message){ROLE_USER, mem_string("Hello.")};
+    said.messages[0] = (struct message){.role = ROLE_USER, .text = mem_string("Hello.")};
     ck_assert_int_eq(
         prompter_start(&p, conversation_info(t.c), &said, &turn, note_thread, &maker, &e), 0);
     while (!prompter_take(&p, &turn, &rc, &start, &e))

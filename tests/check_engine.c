@@ -218,7 +218,8 @@ START_TEST(a_turn_answers)
 {
     struct engine *g = open_demo();
     struct message m[] = {
-        {ROLE_USER, "Tell me a story about a little robot who is afraid of the dark."}};
+        {.role = ROLE_USER,
+         .text = "Tell me a story about a little robot who is afraid of the dark."}};
     struct asked t = turn_of(m, 1, -1);
     struct heard *h = fresh();
     struct turn_done_event done = run(g, &t, h);
@@ -265,9 +266,9 @@ END_TEST
 START_TEST(the_next_turn_keeps_the_prefix)
 {
     struct engine *g = open_demo();
-    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."},
-                          {ROLE_ASSISTANT, NULL},
-                          {ROLE_USER, "Tell me another story about a bear."}};
+    struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."},
+                          {.role = ROLE_ASSISTANT, .text = NULL},
+                          {.role = ROLE_USER, .text = "Tell me another story about a bear."}};
     struct asked t = turn_of(m, 1, 60);
     struct heard *h = fresh();
     struct turn_done_event done = run(g, &t, h);
@@ -309,14 +310,14 @@ START_TEST(sampled_answers_are_found_again)
         int before = engine_session_tokens(g, NULL);
         struct turn_done_event done;
 
-        m[2 * i] = (struct message){ROLE_USER, "Once more, please!"};
+        m[2 * i] = (struct message){.role = ROLE_USER, .text = "Once more, please!"};
         t.turn.sampling = (struct sampling){
             .temperature = 2.5f, .top_p = 1.0f, .repeat_penalty = 1.0f, .seed = (uint64_t)i};
         done = run(g, &t, h);
         ck_assert_msg(done.cached_tokens >= before, "turn %d: %d of %d tokens were cached", i,
                       done.cached_tokens, before);
         answers[i] = strdup(h->text);
-        m[2 * i + 1] = (struct message){ROLE_ASSISTANT, answers[i]};
+        m[2 * i + 1] = (struct message){.role = ROLE_ASSISTANT, .text = answers[i]};
     }
     for (int i = 0; i < 8; i++)
         free(answers[i]);
@@ -327,7 +328,8 @@ END_TEST
 START_TEST(an_answer_can_be_continued)
 {
     struct engine *g = open_demo();
-    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}, {ROLE_ASSISTANT, NULL}};
+    struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."},
+                          {.role = ROLE_ASSISTANT, .text = NULL}};
     struct asked t = turn_of(m, 1, 60);
     struct heard *h = fresh();
     char *whole, *part;
@@ -353,7 +355,7 @@ END_TEST
 START_TEST(stop_reasons)
 {
     struct engine *g = open_demo();
-    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
+    struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."}};
     struct asked t = turn_of(m, 1, 40);
     struct heard *h = fresh();
     struct turn_done_event done = run(g, &t, h);
@@ -413,7 +415,7 @@ START_TEST(the_context_ends)
 {
     struct engine_config c = demo_config();
     struct engine *g;
-    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
+    struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."}};
     struct asked t = turn_of(m, 1, -1);
     struct heard *h = fresh();
     struct turn_done_event done;
@@ -441,7 +443,7 @@ START_TEST(oldest_turns_are_dropped)
 {
     struct engine_config c = demo_config();
     struct engine *g;
-    struct message m[64] = {{ROLE_SYSTEM, "You tell stories."}};
+    struct message m[64] = {{.role = ROLE_SYSTEM, .text = "You tell stories."}};
     struct asked t;
     struct heard *h = fresh();
     char *answers[32];
@@ -460,7 +462,8 @@ START_TEST(oldest_turns_are_dropped)
         struct turn_done_event done;
 
         m[n++] = (struct message){
-            ROLE_USER, "Tell me a story about a fox and a bear and a little red bird, please."};
+            .role = ROLE_USER,
+            .text = "Tell me a story about a fox and a bear and a little red bird, please."};
         t = turn_of(m, (size_t)n, 24);
         done = run(g, &t, h);
         ck_assert_int_ge(done.dropped_turns, dropped ? 1 : 0);
@@ -472,7 +475,7 @@ START_TEST(oldest_turns_are_dropped)
         ck_assert_int_eq(memcmp(ids, head, (size_t)n_head * sizeof *head), 0);
         ck_assert_int_gt(done.completion_tokens, 0);
         answers[turns] = strdup(h->text);
-        m[n++] = (struct message){ROLE_ASSISTANT, answers[turns]};
+        m[n++] = (struct message){.role = ROLE_ASSISTANT, .text = answers[turns]};
     }
     ck_assert_int_gt(dropped, 3);
     ck_assert_int_gt(with_cache, 2); /* not every turn is prefilled anew */
@@ -488,7 +491,7 @@ END_TEST
 START_TEST(raw_text_is_continued)
 {
     struct engine *g = open_demo();
-    struct message m[] = {{ROLE_USER, "Once upon a time, there was a"}};
+    struct message m[] = {{.role = ROLE_USER, .text = "Once upon a time, there was a"}};
     struct asked t = turn_of(m, 1, 20);
     struct heard *h = fresh();
     struct turn_done_event done;
@@ -513,7 +516,7 @@ END_TEST
 START_TEST(a_template_that_says_nothing)
 {
     struct engine_config c = demo_config();
-    struct message m[] = {{ROLE_USER, "Hello."}};
+    struct message m[] = {{.role = ROLE_USER, .text = "Hello."}};
     struct asked t = turn_of(m, 1, 4);
     struct heard *h = fresh();
     struct turn_done_event done;
@@ -554,8 +557,8 @@ START_TEST(same_seed_same_text)
         const char *kernels;
         int threads, ubatch;
     } ways[] = {{NULL, 2, 512}, {"scalar", 1, 5}, {"avx2", 2, 1}, {"avx512", 1, 16}, {NULL, 1, 3}};
-    struct message m[] = {{ROLE_SYSTEM, "You tell short stories."},
-                          {ROLE_USER, "Tell me a story about a fox."}};
+    struct message m[] = {{.role = ROLE_SYSTEM, .text = "You tell short stories."},
+                          {.role = ROLE_USER, .text = "Tell me a story about a fox."}};
     char *first = NULL, *other = NULL;
 
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i += SLOW ? 4 : 1) {
@@ -569,12 +572,12 @@ START_TEST(same_seed_same_text)
         c.n_threads = ways[i].threads;
         c.ubatch = ways[i].ubatch;
         t.turn.sampling = (struct sampling){.temperature = 0.9f,
-                                       .top_k = 40,
-                                       .top_p = 0.95f,
-                                       .min_p = 0.05f,
-                                       .repeat_penalty = 1.1f,
-                                       .repeat_last_n = 64,
-                                       .seed = 42};
+                                            .top_k = 40,
+                                            .top_p = 0.95f,
+                                            .min_p = 0.05f,
+                                            .repeat_penalty = 1.1f,
+                                            .repeat_last_n = 64,
+                                            .seed = 42};
         if (engine_open(&g, &c, &e) < 0) {
             ck_assert_int_eq(e.code, ERR_USAGE);
             printf("not on this CPU: %s\n", e.text);
@@ -603,7 +606,7 @@ END_TEST
 START_TEST(pacing_slows_the_answer_not_the_rate)
 {
     struct engine *g = open_demo();
-    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
+    struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."}};
     struct asked t = turn_of(m, 1, 30);
     struct heard *h = fresh();
     struct turn_done_event done;
@@ -631,7 +634,7 @@ static int cancel_soon(void *ctx, struct event *ev)
 START_TEST(a_pause_can_be_cancelled)
 {
     struct engine *g = open_demo();
-    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
+    struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."}};
     struct asked t = turn_of(m, 1, 30);
     struct turn_done_event done;
     uint64_t start = clock_now();
@@ -654,7 +657,7 @@ static int cancel_by_event(void *ctx, struct event *ev)
 START_TEST(a_cancel_is_not_lost)
 {
     struct engine *g = open_demo();
-    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
+    struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."}};
     struct asked t = turn_of(m, 1, 3);
     struct turn_done_event done;
     int id = 100;
@@ -711,7 +714,7 @@ END_TEST
 START_TEST(a_trace_tells_where_time_went)
 {
     struct engine *g = open_demo();
-    struct message m[] = {{ROLE_USER, "Hello"}};
+    struct message m[] = {{.role = ROLE_USER, .text = "Hello"}};
     struct asked t = turn_of(m, 1, 3);
     struct heard *h = fresh();
     struct error e = {0};
@@ -819,7 +822,7 @@ END_TEST
 START_TEST(who_chose_an_expert)
 {
     struct engine *g = open_demo();
-    struct message m[] = {{ROLE_USER, "Tell me a story about a fox."}};
+    struct message m[] = {{.role = ROLE_USER, .text = "Tell me a story about a fox."}};
     struct asked t = turn_of(m, 1, 50);
     struct heard *h = fresh();
     const struct telemetry *s = engine_telemetry(g);
@@ -880,8 +883,8 @@ END_TEST
 START_TEST(a_turn_survives_every_failed_allocation)
 {
     struct engine *g = open_demo();
-    struct message m[] = {{ROLE_SYSTEM, "You tell stories."},
-                          {ROLE_USER, "Tell me a story about a fox."}};
+    struct message m[] = {{.role = ROLE_SYSTEM, .text = "You tell stories."},
+                          {.role = ROLE_USER, .text = "Tell me a story about a fox."}};
     char *stops[] = {"never in there"};
     struct asked t = turn_of(m, 2, 12);
     struct heard *h = fresh();

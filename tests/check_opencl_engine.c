@@ -103,7 +103,7 @@ static int hear(void *ctx, struct event *ev)
 static void answer(struct engine *g, const char *prompt, int n, float temperature, struct heard *h)
 {
     char text[256];
-    struct message m = {ROLE_USER, text};
+    struct message m = {.role = ROLE_USER, .text = text};
     struct dialogue said = {.messages = &m, .n_messages = 1, .raw = true};
     struct turn t = {.max_tokens = n,
                      .ignore_eos = true,

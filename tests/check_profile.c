@@ -495,7 +495,7 @@ START_TEST(a_chat_is_read_as_the_chat_reads_it)
 {
     static const struct message turns[] = {{ROLE_USER,
                                             (char *)"Tell me about <|end|> and the sea."},
-                                           {ROLE_ASSISTANT, (char *)"It is wide."}};
+                                           {.role = ROLE_ASSISTANT, .text = (char *)"It is wide."}};
     struct engine *g = open_demo();
     struct profile_text_read chat, marked, plain;
     struct error e = {0};

@@ -178,6 +178,7 @@ static void press(struct player *p, const char *name)
         {"z", "z"},
         {"m", "m"},
         {"M-x", "\033x"},
+        {"M-t", "\033t"},
         {"?", "?"},
     };
     struct decode d;
@@ -281,6 +282,14 @@ static void line(struct player *p, char *s)
                    : *text == '\\' && text[1] == 'a' ? (text++, '\a')
                                                      : *text;
         ui_block_append(&p->m, &p->m.blocks[p->m.n_blocks - 1], rest, (size_t)(o - rest));
+    } else if (strcmp(word, "thinks") == 0 || strcmp(word, "replies") == 0) { /* as tokens */
+        for (const char *at = rest; *at; at++) {
+            struct event ev = {.kind = EVENT_TOKEN,
+                               .token = {.id = 1, .len = 1, .text = {*at == '|' ? '\n' : *at}}};
+
+            ev.token.part = word[0] == 't' ? PART_REASONING : PART_ANSWER;
+            event(p, ev);
+        }
     } else if (strcmp(word, "done") == 0) {
         struct event ev = {.kind = EVENT_TURN_DONE};
 

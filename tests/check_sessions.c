@@ -165,7 +165,7 @@ static void write_story(struct story *s, int i)
     for (int k = 0; k < 1 + i * i % 11 * 3; k++)
         n += (size_t)snprintf(s->prompt + n, sizeof s->prompt - n, "Once there was %s who %s. ",
                               heroes[(i + k) % 4], k % 2 ? "sang" : "wanted to fly");
-    s->message = (struct message){ROLE_USER, s->prompt};
+    s->message = (struct message){.role = ROLE_USER, .text = s->prompt};
     s->said = (struct dialogue){.messages = &s->message, .n_messages = 1};
     s->turn = (struct turn){.max_tokens = 8 + i * 13 % 40,
                             .ignore_eos = true,

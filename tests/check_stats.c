@@ -153,7 +153,7 @@ START_TEST(figures_of_a_real_answer)
     static char model[4096];
     struct engine_config c = {
         .model_path = model, .convert = -1, .n_threads = 1, .kv_k = KV_F16, .kv_v = KV_F16};
-    struct message message = {ROLE_USER, "Tell me a story about a brave fox."};
+    struct message message = {.role = ROLE_USER, .text = "Tell me a story about a brave fox."};
     struct dialogue said = {.messages = &message, .n_messages = 1};
     struct turn t = {
         .max_tokens = 40, .ignore_eos = true, .sampling = {.top_p = 1, .repeat_penalty = 1}};

@@ -71,8 +71,10 @@ static int tell_to(struct engine *g, int max_tokens, int (*listen)(void *ctx, st
     struct dialogue said = {.messages = m, .n_messages = 2};
     struct turn t;
 
-    m[0] = (struct message){ROLE_SYSTEM, "You tell short stories to small children."};
-    m[1] = (struct message){ROLE_USER, "Tell me a story about a fox who wanted to fly."};
+    m[0] = (struct message){.role = ROLE_SYSTEM,
+                            .text = "You tell short stories to small children."};
+    m[1] = (struct message){.role = ROLE_USER,
+                            .text = "Tell me a story about a fox who wanted to fly."};
     t = (struct turn){.max_tokens = max_tokens,
                       .ignore_eos = true,
                       .sampling = {.temperature = 0.8f,

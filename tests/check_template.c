@@ -332,7 +332,7 @@ START_TEST(mask_follows_typed_text)
         {"{{ messages[1].content | indent(2, true) }}", "  zz", "0022"},
     };
     char a[] = " aB c ", b[] = "zz";
-    struct message m[] = {{ROLE_USER, a}, {ROLE_ASSISTANT, b}};
+    struct message m[] = {{.role = ROLE_USER, .text = a}, {.role = ROLE_ASSISTANT, .text = b}};
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct error e = {0};
@@ -485,7 +485,7 @@ START_TEST(failures_and_hostile_templates_end)
     struct error e = {0};
     struct timespec a, b;
     char hi[] = "Hi", *text, *mask;
-    struct message m = {ROLE_USER, hi};
+    struct message m = {.role = ROLE_USER, .text = hi};
 
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
     ck_assert_msg(render(failing[_i].source, &m, 1, true, &text, &mask, &e) == ERR_INPUT, "%s: %s",
@@ -539,7 +539,7 @@ static int asked_for(const struct chat_template *c, const struct tokenizer *t, s
     char one[] = "x";
 
     for (size_t i = 0; i < n; i++)
-        m[i] = (struct message){i % 2 ? ROLE_ASSISTANT : ROLE_USER, one};
+        m[i] = (struct message){.role = i % 2 ? ROLE_ASSISTANT : ROLE_USER, .text = one};
     ck_assert_msg(chat_template_encode(c, m, n, true, &stop, &ids, &n_ids, starts, &e) == 0, "%s",
                   e.text);
     for (size_t i = 0; i < n; i++) {
@@ -689,7 +689,9 @@ START_TEST(every_allocation_may_fail)
     struct chat_template *c = NULL;
     struct error e = {0};
     char hi[] = "Hi", you[] = "Hello";
-    struct message m[] = {{ROLE_USER, hi}, {ROLE_ASSISTANT, you}, {ROLE_USER, hi}};
+    struct message m[] = {{.role = ROLE_USER, .text = hi},
+                          {.role = ROLE_ASSISTANT, .text = you},
+                          {.role = ROLE_USER, .text = hi}};
     int status = -1, *ids, n, starts[4];
 
     ck_assert_int_eq(weight_file_open(&f, support_path(DEMO), true, &e), 0);
@@ -780,7 +782,7 @@ START_TEST(templates_of_folders)
     struct chat_template *c;
     struct error e = {0};
     char hi[] = "Hi", *text;
-    struct message m = {ROLE_USER, hi};
+    struct message m = {.role = ROLE_USER, .text = hi};
 
     put_file(dir, "config.json", "{\"model_type\": \"phimoe\"}");
     put_file(dir, "tokenizer.json",

@@ -35,6 +35,7 @@ static void fill(struct transcript *t)
     t->entries[3].tokens = 42;
     t->entries[3].seconds = 1.25;
     t->entries[3].tok_s = 33.5;
+    ck_assert_int_eq(transcript_reasoning(t, 3, "Well,\n<b>", &e), 0);
 }
 
 static char *slurp(const char *path)
@@ -68,6 +69,8 @@ START_TEST(a_saved_conversation_comes_back)
         ck_assert_str_eq(u.entries[i].text, texts[i]);
         ck_assert_int_eq(u.entries[i].role, t.entries[i].role);
     }
+    ck_assert_str_eq(u.entries[3].reasoning, "Well,\n<b>");
+    ck_assert_ptr_null(u.entries[2].reasoning);
     ck_assert_str_eq(u.model, "/models/tiny.gguf");
     ck_assert_str_eq(transcript_get(&u, "temp"), "0.5");
     ck_assert_str_eq(transcript_get(&u, "place"), "hot:600M");
@@ -155,8 +158,11 @@ START_TEST(exports_are_safe_to_show)
     ck_assert_int_eq(transcript_markdown(&t, f, &e), 0);
     fclose(f);
     ck_assert_ptr_nonnull(strstr(text, "\nModel: tiny.gguf\n\n## System\n\nBe kind.\n\n## You\n"));
-    ck_assert_ptr_nonnull(strstr(text, "## moetop\n\nanswer red \n\n*42 tokens, 33.5 tokens/s, "
-                                       "placement hot, ended by length*\n"));
+    ck_assert_ptr_nonnull(strstr(
+        text,
+        "## moetop\n\n<details><summary>Reasoning</summary>\n\nWell,\n<b>\n\n</details>\n\nanswer "
+        "red \n\n*42 tokens, 33.5 tokens/s, "
+        "placement hot, ended by length*\n"));
     ck_assert(!strchr(text, 0x1b) && !strchr(text, '\a'));
     free(text);
     f = fopen("/dev/full", "w");

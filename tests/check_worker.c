@@ -126,7 +126,7 @@ static const struct engine_info *text_info(void)
 
 static struct command turn_command(const char *text, int max_tokens)
 {
-    struct message m = {ROLE_USER, (char *)text};
+    struct message m = {.role = ROLE_USER, .text = (char *)text};
     struct dialogue said = {.messages = &m, .n_messages = 1};
     struct command c = {.kind = COMMAND_TURN};
     struct error e = {0};
@@ -478,7 +478,7 @@ START_TEST(a_long_prompt_stalls_nobody)
     struct beside b = {w, s, 0};
     struct stop stop = {answer_meanwhile, &b};
     size_t n = 1 << 20;
-    struct message m = {ROLE_USER, mem_alloc(n + 1, 1)};
+    struct message m = {.role = ROLE_USER, .text = mem_alloc(n + 1, 1)};
     struct dialogue said = {.messages = &m, .n_messages = 1};
     struct prompt p = {0};
     struct error e = {0};

@@ -311,7 +311,13 @@ int chatview_wrap(struct ui_block *b, int width)
 /* Rows a block takes: a header where it has a speaker, its lines, a blank row below. */
 static bool has_header(const struct ui_block *b)
 {
-    return b->kind == UI_USER || b->kind == UI_ASSISTANT || b->kind == UI_SYSTEM;
+    return b->kind == UI_USER || b->kind == UI_ASSISTANT || b->kind == UI_SYSTEM ||
+           b->kind == UI_THOUGHT;
+}
+
+static int body_rows(const struct ui_model *m, const struct ui_block *b)
+{
+    return has_header(b) + (b->kind == UI_THOUGHT && !m->thoughts_open ? 0 : (int)b->wrap.n_lines);
 }
 
 static int block_rows(struct ui_model *m, size_t i, int width)
@@ -320,7 +326,7 @@ static int block_rows(struct ui_model *m, size_t i, int width)
     int rows;
 
     chatview_wrap(b, width);
-    rows = (int)b->wrap.n_lines + has_header(b);
+    rows = body_rows(m, b);
     if (b->kind == UI_ASSISTANT && b->open && b->len == 0)
         /* header and the line of progress */
         rows = 2;
@@ -333,11 +339,11 @@ static int block_rows(struct ui_model *m, size_t i, int width)
 
 static struct style look_style(const struct theme *t, const struct ui_block *b, enum look look)
 {
-    enum theme_role base = b->kind == UI_USER      ? ROLE_STYLE_USER_TEXT
-                           : b->kind == UI_NOTICE  ? ROLE_STYLE_NOTICE
-                           : b->kind == UI_TROUBLE ? ROLE_STYLE_TROUBLE
-                           : b->kind == UI_SYSTEM  ? ROLE_STYLE_DIM
-                                                   : ROLE_STYLE_TEXT;
+    enum theme_role base = b->kind == UI_USER                              ? ROLE_STYLE_USER_TEXT
+                           : b->kind == UI_NOTICE                          ? ROLE_STYLE_NOTICE
+                           : b->kind == UI_TROUBLE                         ? ROLE_STYLE_TROUBLE
+                           : b->kind == UI_SYSTEM || b->kind == UI_THOUGHT ? ROLE_STYLE_DIM
+                                                                           : ROLE_STYLE_TEXT;
     struct style s = theme_style(t, base);
 
     if (look == LOOK_BOLD)
@@ -383,6 +389,23 @@ static void answer_text(const struct ui_block *b, int form, char *out, size_t si
     }
     if (b->stop != STOP_NONE && b->stop != STOP_TOKEN && b->stop != STOP_STRING)
         part_add(out, n, size, draw_stop_word(b->stop));
+}
+
+/* One line for all that was thought. */
+static void thought_head(struct canvas *c, int x, int y, int width, const struct ui_model *m,
+                         const struct ui_block *b)
+{
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
+    char text[64], tokens[32] = "";
+    int at;
+
+    if (b->tokens)
+        snprintf(tokens, sizeof tokens, ", %d token%s", b->tokens, b->tokens == 1 ? "" : "s");
+    snprintf(text, sizeof text, "%s %s%s", m->thoughts_open ? "▾" : "▸",
+             b->open ? "thinking" : "thought", tokens);
+    at = canvas_text(c, x, y, dim, text);
+    if (at + 16 <= x + width)
+        canvas_text_right(c, x + width, y, dim, m->thoughts_open ? "Alt-t folds" : "Alt-t opens");
 }
 
 static void header_draw(struct canvas *c, int x, int y, int width, const struct ui_model *m,
@@ -523,11 +546,13 @@ static void row_draw(struct canvas *c, int x, int y, int width, const struct ui_
 {
     int line = k - has_header(b);
 
-    if (line < 0)
+    if (line < 0 && b->kind == UI_THOUGHT)
+        thought_head(c, x, y, width, m, b);
+    else if (line < 0)
         header_draw(c, x, y, width, m, b);
     else if (b->kind == UI_ASSISTANT && b->open && b->len == 0 && k == 1)
         progress_draw(c, x, y, width, m);
-    else if (line < (int)b->wrap.n_lines)
+    else if (k < body_rows(m, b))
         line_draw(c, x, y, width, m, b, &b->wrap.lines[line]);
 }
 
@@ -536,7 +561,7 @@ static void row_draw(struct canvas *c, int x, int y, int width, const struct ui_
 static void block_draw(struct canvas *c, struct rect r, const struct pane *p,
                        const struct ui_model *m, const struct ui_block *b, int y, int rows)
 {
-    int body = (int)b->wrap.n_lines + has_header(b);
+    int body = body_rows(m, b);
     bool bar = p->bar && (b->kind == UI_USER || b->kind == UI_OUTPUT);
     struct style s = theme_style(&m->theme, b->kind == UI_USER ? ROLE_STYLE_USER : ROLE_STYLE_RULE);
 

@@ -35,6 +35,8 @@ static const struct key_binding table[] = {
     {KEYS_CHAT, KEY_HOME, KEY_CTRL, ACTION_SCROLL_TOP, 0, "Ctrl-Home, -End",
      "to the first line of the chat; to the newest"},
     {KEYS_CHAT, KEY_END, KEY_CTRL, ACTION_SCROLL_END, 0, NULL, NULL},
+    {KEYS_CHAT, 't', KEY_ALT, ACTION_THOUGHTS, 0, "Alt-t",
+     "show what the model thought before its answers, or fold it"},
     {KEYS_CHAT, KEY_F1, 0, ACTION_HELP, 0, "F1", "show or hide the help"},
     {KEYS_CHAT, KEY_F2, 0, ACTION_PACE, 0, "F2", "run free, or at the pace of reading again"},
     {KEYS_CHAT, KEY_F3, 0, ACTION_HEAT_MODE, 0, "F3",

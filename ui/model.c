@@ -116,6 +116,21 @@ struct ui_block *ui_block_add(struct ui_model *m, enum ui_block_kind kind, const
     return b;
 }
 
+struct ui_block *ui_block_thought(struct ui_model *m, size_t answer, const char *text, int tokens)
+{
+    struct ui_block *b = ui_block_add(m, UI_THOUGHT, text), made;
+
+    assert(answer < m->n_blocks);
+    if (!b)
+        return NULL;
+    b->tokens = tokens;
+    made = *b;
+    memmove(m->blocks + answer + 1, m->blocks + answer,
+            (m->n_blocks - 1 - answer) * sizeof *m->blocks);
+    m->blocks[answer] = made;
+    return &m->blocks[answer];
+}
+
 int ui_block_append(struct ui_model *m, struct ui_block *b, const char *text, size_t len)
 {
     assert(b >= m->blocks && b < m->blocks + m->n_blocks);
@@ -208,6 +223,38 @@ static void turn_started(struct ui_model *m)
     m->sample_prefilled = 0;
 }
 
+/* The thought that belongs to an answer stands before it. */
+static struct ui_block *thought_of(struct ui_model *m, const struct ui_block *answer)
+{
+    size_t i = (size_t)(answer - m->blocks);
+
+    return i > 0 && m->blocks[i - 1].kind == UI_THOUGHT ? &m->blocks[i - 1] : NULL;
+}
+
+static void thought_close(struct ui_model *m, const struct ui_block *answer)
+{
+    struct ui_block *thought = thought_of(m, answer);
+
+    if (thought && thought->open) {
+        thought->open = false;
+        thought->wrap.width = 0;
+    }
+}
+
+static void thought_came(struct ui_model *m, struct ui_block *answer, const struct token_event *t)
+{
+    struct ui_block *thought = thought_of(m, answer);
+
+    answer->part = PART_REASONING;
+    if (!thought)
+        thought = ui_block_thought(m, (size_t)(answer - m->blocks), "", 0);
+    if (!thought)
+        return;
+    thought->open = true;
+    thought->tokens += t->id >= 0;
+    ui_block_append(m, thought, t->text, t->len);
+}
+
 static void token_came(struct ui_model *m, const struct token_event *t)
 {
     struct ui_block *b = ui_block_answer(m);
@@ -216,8 +263,19 @@ static void token_came(struct ui_model *m, const struct token_event *t)
     token_note(m, t);
     if (!b)
         return;
-    ui_block_append(m, b, t->text, t->len);
     b->tokens += t->id >= 0;
+    if (t->part == PART_REASONING) {
+        thought_came(m, b, t);
+        return;
+    }
+    if (t->len) {
+        const char *border = answer_part_border(b->part, t->part);
+
+        b->part = t->part;
+        ui_block_append(m, b, border, strlen(border));
+        thought_close(m, b);
+    }
+    ui_block_append(m, b, t->text, t->len);
 }
 
 /* The answer is whole; NULL: there was none. */
@@ -226,6 +284,7 @@ static struct ui_block *answer_close(struct ui_model *m, enum stop_reason why)
     struct ui_block *b = ui_block_answer(m);
 
     if (b) {
+        thought_close(m, b);
         b->open = false;
         b->wrap.width = 0; /* unclosed marks mean themselves now */
         b->stop = why;

@@ -25,7 +25,16 @@
 /* steps of it: colours of their own, then the heat's, brighter */
 #define UI_LIGHT (THEME_FADE + 1)
 
-enum ui_block_kind { UI_USER, UI_ASSISTANT, UI_SYSTEM, UI_NOTICE, UI_TROUBLE, UI_OUTPUT };
+/* UI_THOUGHT: what the model thought, before the answer it belongs to; folded into one line */
+enum ui_block_kind {
+    UI_USER,
+    UI_ASSISTANT,
+    UI_SYSTEM,
+    UI_NOTICE,
+    UI_TROUBLE,
+    UI_OUTPUT,
+    UI_THOUGHT
+};
 
 /* Lines of a block at some width; filled and used by ui/chatview.c. */
 struct wrap_run {
@@ -60,6 +69,7 @@ struct ui_block {
     bool paced;            /* seconds holds time that was only waited */
     int tokens;
     enum stop_reason stop; /* STOP_NONE while it runs */
+    enum answer_part part; /* of the newest text of an answer */
     struct wrap wrap;
 };
 
@@ -126,6 +136,7 @@ struct ui_model {
     int chat_lines, chat_rows; /* of the last drawing: all lines, rows of the pane, */
     int chat_width;            /* and the width it was wrapped for */
     bool chat_below;           /* lines below the last row */
+    bool thoughts_open;        /* thoughts are shown whole */
     /* engine */
     char model_name[UI_NAME], model_type[24], kernels[24];
     bool ready, running, stopped;
@@ -194,6 +205,8 @@ int ui_model_ready(struct ui_model *m, int n_layers, int n_experts, int n_used);
 struct ui_block *ui_block_add(struct ui_model *m, enum ui_block_kind kind, const char *text);
 int ui_block_append(struct ui_model *m, struct ui_block *b, const char *text, size_t len);
 void ui_block_truncate(struct ui_model *m, size_t n_blocks);
+/* What was thought before the answer at index `answer` of the blocks, tokens of it (0: unknown). */
+struct ui_block *ui_block_thought(struct ui_model *m, size_t answer, const char *text, int tokens);
 /* the answer that is being written, or NULL */
 struct ui_block *ui_block_answer(struct ui_model *m);
 

@@ -46,7 +46,7 @@ static int one_turn(struct suite *s, size_t arm, const char *prompt, struct seri
                     struct turn_done_event *done, struct error *e)
 {
     struct engine *g = s->b->arms[arm].g;
-    struct message m = {ROLE_USER, (char *)prompt};
+    struct message m = {.role = ROLE_USER, .text = (char *)prompt};
     struct dialogue said = {.messages = &m, .n_messages = 1, .raw = !engine_info(g)->chat};
     struct turn t = {.max_tokens = s->n_gen,
                      .ignore_eos = true,

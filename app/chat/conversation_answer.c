@@ -26,7 +26,9 @@ void conversation_answer_ended(struct conversation *c, enum stop_reason stop)
     if (!c->transcript.n)
         return;
     if (transcript_text(&c->transcript, c->transcript.n - 1, c->answer.data ? c->answer.data : "",
-                        &e) < 0)
+                        &e) < 0 ||
+        (c->thought.len &&
+         transcript_reasoning(&c->transcript, c->transcript.n - 1, c->thought.data, &e) < 0))
         conversation_say(c, SAY_TROUBLE, "%s", e.text);
     last = &c->transcript.entries[c->transcript.n - 1];
     snprintf(last->stop, sizeof last->stop, "%s", stop_reason_word(stop));
@@ -89,9 +91,17 @@ static void part_write(struct conversation *c)
 }
 
 /* Text of the answer came; on the disk before it is shown. */
-void conversation_answer_text(struct conversation *c, const char *text, size_t n)
+void conversation_answer_text(struct conversation *c, const struct token_event *t)
 {
-    put_answer(&c->answer, text, n);
+    if (!t->len)
+        return;
+    if (t->part == PART_REASONING) {
+        put_answer(&c->thought, t->text, t->len);
+    } else {
+        strbuf_puts(&c->answer, answer_part_border(c->part, t->part));
+        put_answer(&c->answer, t->text, t->len);
+    }
+    c->part = t->part;
     part_write(c);
 }
 
@@ -164,6 +174,8 @@ int conversation_answer(struct conversation *c, bool go_on)
     c->editing = false;
     c->paced = c->pace > 0;
     strbuf_clear(&c->answer);
+    strbuf_clear(&c->thought);
+    c->part = PART_ANSWER;
     if (go_on)
         strbuf_puts(&c->answer, c->transcript.entries[c->transcript.n - 1].text);
     else if (transcript_append(&c->transcript, ROLE_ASSISTANT, "", &e) < 0) {

@@ -88,6 +88,7 @@ int conversation_close(struct conversation *c, struct error *e)
     autosave_release(&c->autosave, rc == 0);
     stats_release(&c->stats);
     strbuf_release(&c->answer);
+    strbuf_release(&c->thought);
     transcript_release(&c->transcript);
     mem_free(c->waiting);
     mem_free(c->chats);
@@ -124,7 +125,7 @@ static void on_event(struct conversation *c, const struct event *ev)
     case EVENT_TOKEN:
         c->answered += ev->token.id >= 0;
         prompt_history_note(&c->prompter.history, ev);
-        conversation_answer_text(c, ev->token.text, ev->token.len);
+        conversation_answer_text(c, &ev->token);
         break;
     case EVENT_TURN_DONE:
         prompt_history_note(&c->prompter.history, ev);

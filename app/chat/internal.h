@@ -26,8 +26,9 @@ struct conversation {
     bool ready, busy, over, worker_gone;
     /* placements are to be measured after an answer; that is being done */
     bool auto_asked, auto_wanted, auto_done, measuring;
-    int calls;            /* conversation_call's that have not reported yet */
-    struct strbuf answer; /* text of the running answer */
+    int calls;                     /* conversation_call's that have not reported yet */
+    struct strbuf answer, thought; /* text of the running answer, what was thought before it */
+    enum answer_part part;         /* of its newest text */
     /* its tokens so far, with those that were there before /continue */
     int answered;
     bool paced;    /* a pace held it up */
@@ -57,8 +58,9 @@ void conversation_changed(struct conversation *c);
 void conversation_answer_ended(struct conversation *c, enum stop_reason stop);
 void conversation_answer_placed(struct conversation *c);
 void conversation_answer_measured(struct conversation *c, const struct turn_done_event *d);
-void conversation_answer_text(struct conversation *c, const char *text, size_t n);
-/* The prompt of the answer that begins, once it is made: its turn is sent, or the answer is over. */
+void conversation_answer_text(struct conversation *c, const struct token_event *t);
+/* The prompt of the answer that begins, once it is made: its turn is sent, or the answer is over.
+ */
 void conversation_prompt_take(struct conversation *c);
 /* The message that waits, if it may go now. */
 void conversation_waiting_send(struct conversation *c);

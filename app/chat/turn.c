@@ -11,9 +11,10 @@ int turn_make(const struct options *o, const struct transcript *t, bool go_on,
 
     if (rc < 0)
         return rc;
-    if (!go_on)
+    if (!go_on) {
         mem_free(said->messages[--said->n_messages].text);
         mem_free(said->messages[said->n_messages].reasoning);
+    }
     turn->stops = mem_alloc(o->stop.n + 1, sizeof *turn->stops);
     for (size_t i = 0;
          turn->stops && i < o->stop.n && (turn->stops[i] = mem_string(o->stop.items[i])); i++)

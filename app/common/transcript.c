@@ -53,6 +53,18 @@ int transcript_append(struct transcript *t, enum role role, const char *text, st
     return 0;
 }
 
+int transcript_reasoning(struct transcript *t, size_t i, const char *text, struct error *e)
+{
+    char *copy = *text ? mem_string(text) : NULL;
+
+    assert(i < t->n);
+    if (*text && !copy)
+        return no_memory(e);
+    mem_free(t->entries[i].reasoning);
+    t->entries[i].reasoning = copy;
+    return 0;
+}
+
 int transcript_text(struct transcript *t, size_t i, const char *text, struct error *e)
 {
     char *copy = mem_string(text);
@@ -117,6 +129,7 @@ int transcript_placed(struct transcript *t, size_t i, const char *plan, int firs
 static void entry_release(struct transcript_entry *x)
 {
     mem_free(x->text);
+    mem_free(x->reasoning);
     mem_free(x->plans);
 }
 
@@ -223,9 +236,12 @@ int transcript_messages(const struct transcript *t, struct message **out, size_t
     if (!m)
         return no_memory(e);
     for (size_t i = 0; i < t->n; i++) {
-        m[i] = (struct message){t->entries[i].role, mem_string(t->entries[i].text)};
-        if (!m[i].text) {
-            while (i-- > 0)
+        const struct transcript_entry *x = &t->entries[i];
+
+        m[i] = (struct message){
+            .role = x->role, .text = mem_string(x->text), .reasoning = mem_string(x->reasoning)};
+        if (!m[i].text || !m[i].reasoning != !x->reasoning) {
+            for (i++; i-- > 0; mem_free(m[i].reasoning))
                 mem_free(m[i].text);
             mem_free(m);
             return no_memory(e);

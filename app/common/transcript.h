@@ -22,6 +22,8 @@ struct transcript_plan {
 struct transcript_entry {
     enum role role;
     char *text; /* UTF-8, owned */
+    /* of an answer: what the model thought before it, owned; NULL: nothing */
+    char *reasoning;
     /* of an answer: its placements ("cpu", "cpu+gpu") and stop word; "" unknown */
     char plan[64], stop[16];
     struct transcript_plan *plans; /* in order, owned; none: only their names are known */
@@ -52,6 +54,8 @@ void transcript_release(struct transcript *t);
 int transcript_append(struct transcript *t, enum role role, const char *text, struct error *e);
 /* replaces the text of an entry */
 int transcript_text(struct transcript *t, size_t i, const char *text, struct error *e);
+/* What was thought before answer i; "": nothing. ERR_MEMORY: as before. */
+int transcript_reasoning(struct transcript *t, size_t i, const char *text, struct error *e);
 /* From its token first_token (counted from 1) on, answer i was computed under this placement.
  * ERR_MEMORY: as before. */
 int transcript_placed(struct transcript *t, size_t i, const char *plan, int first_token,

@@ -66,6 +66,8 @@ static json_t *entry_json(const struct transcript_entry *x)
 
     json_object_set_new(o, "role", json_string(role_words[x->role]));
     json_object_set_new(o, "content", json_text(x->text));
+    if (x->reasoning)
+        json_object_set_new(o, "reasoning_content", json_text(x->reasoning));
     if (x->plan[0])
         json_object_set_new(o, "plan", json_text(x->plan));
     if (x->n_plans > 1)
@@ -205,6 +207,9 @@ static int read_entry(struct transcript *t, const json_t *o, size_t i, struct er
     if (rc < 0)
         return rc;
     x = &t->entries[t->n - 1];
+    text = json_string_value(json_object_get(o, "reasoning_content"));
+    if (text && (rc = transcript_reasoning(t, t->n - 1, text, e)) < 0)
+        return rc;
     copy_word(x->plan, sizeof x->plan, json_object_get(o, "plan"));
     copy_word(x->stop, sizeof x->stop, json_object_get(o, "stop"));
     x->seconds = json_number_value(json_object_get(o, "seconds"));
@@ -483,6 +488,11 @@ int transcript_markdown(const struct transcript *t, FILE *f, struct error *e)
         const char *between = "\n\n*";
 
         fprintf(f, "\n## %s\n\n", heads[x->role]);
+        if (x->reasoning) {
+            fputs("<details><summary>Reasoning</summary>\n\n", f);
+            put_safe(x->reasoning, f);
+            fputs("\n\n</details>\n\n", f);
+        }
         put_safe(x->text, f);
         if (x->tokens) {
             fprintf(f, "%s%d tokens", between, x->tokens);

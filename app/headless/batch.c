@@ -34,7 +34,7 @@ struct job {
     size_t index; /* of the line */
     struct batch_line line;
     json_t *o; /* what will be written */
-    struct strbuf text;
+    struct strbuf text, reasoning;
     uint64_t *counts, *prompt_counts; /* (layers, experts), with --batch-experts */
     struct session *session;          /* NULL: not being answered (any more) */
     bool stepped;                     /* it was, when the pass began */
@@ -51,9 +51,9 @@ struct batch {
     struct turn defaults;
     char *system;
     int parallel;
-    struct session **sessions; /* parallel of them, the engine's own first, */
+    struct session **sessions;        /* parallel of them, the engine's own first, */
     struct prompt_history *histories; /* and what each holds */
-    struct job *jobs;          /* a ring: line i in jobs[i % n_jobs] */
+    struct job *jobs;                 /* a ring: line i in jobs[i % n_jobs] */
     size_t n_jobs, running;
     bool beginning;             /* a turn begins: notices are about the line read last */
     size_t read, index, failed; /* lines read; answered and written, of which failed */
@@ -141,7 +141,8 @@ static int on_event(void *ctx, struct event *ev)
 
     prompt_history_note(history_of(j->batch, j->session), ev);
     if (ev->kind == EVENT_TOKEN) {
-        strbuf_put(&j->text, ev->token.text, ev->token.len);
+        strbuf_put(ev->token.part == PART_REASONING ? &j->reasoning : &j->text, ev->token.text,
+                   ev->token.len);
         j->batch->tokens += ev->token.id >= 0;
         draw_bar(j->batch, false);
     } else if (ev->kind == EVENT_TURN_DONE) {
@@ -151,7 +152,7 @@ static int on_event(void *ctx, struct event *ev)
         j->rc = error_set(&j->why, ev->failure.code, "%s", ev->text ? ev->text : "out of memory");
         j->session = NULL;
     }
-    return signals_last() != 0 || j->text.failed;
+    return signals_last() != 0 || j->text.failed || j->reasoning.failed;
 }
 
 static void on_routing(void *ctx, const struct routing *r)
@@ -206,6 +207,9 @@ static void put_answer(struct job *j)
     int computed = d->prompt_tokens - d->cached_tokens;
 
     json_object_set_new(j->o, "text", text ? text : json_string(""));
+    if (j->reasoning.len)
+        json_object_set_new(j->o, "reasoning_content",
+                            json_stringn(j->reasoning.data, j->reasoning.len));
     json_object_set_new(j->o, "stop_reason", json_string(stop_reason_word(d->reason)));
     json_object_set_new(j->o, "prompt_tokens", json_integer(d->prompt_tokens));
     json_object_set_new(j->o, "cached_tokens", json_integer(d->cached_tokens));
@@ -236,7 +240,7 @@ static void end_answer(struct job *j)
 
     b->running--;
     stats_add_turn(&b->stats, &j->done);
-    if (j->rc == 0 && j->text.failed)
+    if (j->rc == 0 && (j->text.failed || j->reasoning.failed))
         j->rc = error_set(&j->why, ERR_MEMORY, "out of memory for the answer");
     if (j->rc == 0 && (signals_last() || j->done.reason == STOP_CANCELLED))
         j->rc = error_set(&j->why, ERR_CANCELLED, "interrupted");
@@ -296,12 +300,12 @@ static void begin_job(struct batch *b, struct job *j, const char *text, size_t n
     j->done = (struct turn_done_event){0};
     j->line = (struct batch_line){0};
     strbuf_clear(&j->text);
+    strbuf_clear(&j->reasoning);
     if (too_long)
         j->rc = error_set(&j->why, ERR_INPUT, "the line is longer than %zu MiB",
                           BATCH_LINE_MAX >> 20);
     else
-        j->rc = batch_line_read(&j->line, text, n, &b->defaults, b->o->raw, b->system,
-                                &j->why);
+        j->rc = batch_line_read(&j->line, text, n, &b->defaults, b->o->raw, b->system, &j->why);
     id = j->line.id ? json_loads(j->line.id, JSON_DECODE_ANY, NULL) : NULL;
     json_object_set_new(j->o, "index", json_integer((json_int_t)j->index));
     json_object_set_new(j->o, "id", id ? id : json_null());
@@ -577,6 +581,7 @@ out:
     for (size_t i = 0; i < b.n_jobs && b.jobs; i++) {
         job_release(&b.jobs[i]);
         strbuf_release(&b.jobs[i].text);
+        strbuf_release(&b.jobs[i].reasoning);
         mem_free(b.jobs[i].counts);
         mem_free(b.jobs[i].prompt_counts);
     }

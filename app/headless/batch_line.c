@@ -55,7 +55,8 @@ static int check_keys(json_t *o, const char *const *known, size_t n, const char 
     return 0;
 }
 
-static int add_message(struct dialogue *d, enum role role, const char *text, size_t n, struct error *e)
+static int add_message(struct dialogue *d, enum role role, const char *text, size_t n,
+                       struct error *e)
 {
     char *copy;
 
@@ -64,13 +65,14 @@ static int add_message(struct dialogue *d, enum role role, const char *text, siz
     copy = mem_string_n(text, n);
     if (!copy)
         return no_memory(e);
-    d->messages[d->n_messages++] = (struct message){role, copy};
+    d->messages[d->n_messages++] = (struct message){.role = role, .text = copy};
     return 0;
 }
 
 static int read_message(struct dialogue *d, json_t *o, size_t i, struct error *e)
 {
-    static const char *const known[] = {"role", "content"};
+    static const char *const known[] = {"role", "content", "reasoning_content"};
+    const json_t *thought = json_object_get(o, "reasoning_content");
     const json_t *role = json_object_get(o, "role"), *content = json_object_get(o, "content");
     char what[48];
     int r = 0, rc;
@@ -78,7 +80,7 @@ static int read_message(struct dialogue *d, json_t *o, size_t i, struct error *e
     snprintf(what, sizeof what, "message %zu: ", i + 1);
     if (!json_is_object(o))
         return error_set(e, ERR_INPUT, "message %zu is no object with 'role' and 'content'", i + 1);
-    if ((rc = check_keys(o, known, 2, what, e)) < 0)
+    if ((rc = check_keys(o, known, 3, what, e)) < 0)
         return rc;
     while (json_is_string(role) && r < 3 && strcmp(json_string_value(role), roles[r]) != 0)
         r++;
@@ -86,7 +88,16 @@ static int read_message(struct dialogue *d, json_t *o, size_t i, struct error *e
         return error_set(e, ERR_INPUT, "%s'role' must be system, user or assistant", what);
     if (!json_is_string(content))
         return error_set(e, ERR_INPUT, "%s'content' must be a string", what);
-    return add_message(d, (enum role)r, json_string_value(content), json_string_length(content), e);
+    if (thought && (!json_is_string(thought) || r != ROLE_ASSISTANT))
+        return error_set(e, ERR_INPUT, "%s'reasoning_content' must be a string of an assistant's",
+                         what);
+    rc = add_message(d, (enum role)r, json_string_value(content), json_string_length(content), e);
+    if (rc < 0 || !thought)
+        return rc;
+    if (strlen(json_string_value(thought)) != json_string_length(thought))
+        return error_set(e, ERR_INPUT, "the text holds a NUL, which cannot be part of a prompt");
+    d->messages[d->n_messages - 1].reasoning = mem_string(json_string_value(thought));
+    return d->messages[d->n_messages - 1].reasoning ? 0 : no_memory(e);
 }
 
 static int read_messages(struct dialogue *d, const json_t *o, const char *system, struct error *e)

@@ -6,6 +6,7 @@
 #include "app/placement/auto.h"
 #include "app/setup/run_stats.h"
 #include "app/common/signals.h"
+#include "app/common/thoughts.h"
 #include "app/setup/prompt.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
@@ -23,7 +24,9 @@ struct answer {
     struct engine *engine;
     bool tty, started, line_open;
     struct turn_done_event done;
-    int write_errno; /* of the first write that failed; 0: none */
+    struct thoughts thoughts;
+    enum answer_part part; /* of the newest text */
+    int write_errno;       /* of the first write that failed; 0: none */
 };
 
 bool oneshot_wanted(const struct options *o)
@@ -51,12 +54,25 @@ static int put(struct answer *a, const char *text, size_t n)
     return 1;
 }
 
+static int put_part(struct answer *a, const struct token_event *t)
+{
+    const char *border = answer_part_border(a->part, t->part);
+
+    a->part = t->part;
+    if (t->part == PART_REASONING) {
+        thoughts_put(&a->thoughts, t->text, t->len);
+        return 0;
+    }
+    thoughts_end(&a->thoughts);
+    return put(a, border, strlen(border)) || put(a, t->text, t->len);
+}
+
 static int on_event(void *ctx, struct event *ev)
 {
     struct answer *a = ctx;
 
-    if (ev->kind == EVENT_TOKEN)
-        return put(a, ev->token.text, ev->token.len) || signals_last();
+    if (ev->kind == EVENT_TOKEN && ev->token.len)
+        return put_part(a, &ev->token) || signals_last();
     return signals_last() != 0;
 }
 
@@ -73,11 +89,11 @@ static int read_dialogue(const struct options *o, struct dialogue *d, struct err
         if ((rc = prompt_system(o, &text, e)) < 0)
             return rc;
         if (text)
-            d->messages[d->n_messages++] = (struct message){ROLE_SYSTEM, text};
+            d->messages[d->n_messages++] = (struct message){.role = ROLE_SYSTEM, .text = text};
     }
     if ((rc = prompt_read(o, &text, e)) < 0)
         return rc;
-    d->messages[d->n_messages++] = (struct message){ROLE_USER, text};
+    d->messages[d->n_messages++] = (struct message){.role = ROLE_USER, .text = text};
     return 0;
 }
 
@@ -95,6 +111,7 @@ static int answer_once(const struct options *o, struct answer *a, const struct d
     stats_begin_turn(stats);
     rc = prompt_turn(a->engine, NULL, d, &t, on_event, a, &done, e);
     a->done = done;
+    thoughts_end(&a->thoughts);
 
     if (a->tty && a->line_open)
         put(a, "\n", 1);

@@ -105,9 +105,9 @@ static int read_messages(const struct options *o, struct message *m, size_t *n, 
     if ((status = prompt_system(o, &text, e)) < 0)
         return status;
     if (text)
-        m[(*n)++] = (struct message){ROLE_SYSTEM, text};
+        m[(*n)++] = (struct message){.role = ROLE_SYSTEM, .text = text};
     if ((status = prompt_read(o, &text, e)) == 0)
-        m[(*n)++] = (struct message){ROLE_USER, text};
+        m[(*n)++] = (struct message){.role = ROLE_USER, .text = text};
     return status;
 }
 

@@ -227,7 +227,7 @@ static int encode(struct engine *g, const char *prompt, bool raw, int **ids, int
                   struct error *e)
 {
     const struct engine_info *info = engine_info(g);
-    struct message m = {ROLE_USER, (char *)prompt};
+    struct message m = {.role = ROLE_USER, .text = (char *)prompt};
 
     if (!info->tokenizer)
         return error_set(e, ERR_MODEL, "--compare needs a model with a tokenizer");

@@ -15,9 +15,10 @@ const char *stop_reason_word(enum stop_reason r)
 
 void dialogue_release(struct dialogue *d)
 {
-    for (size_t i = 0; i < d->n_messages; i++)
+    for (size_t i = 0; i < d->n_messages; i++) {
         mem_free(d->messages[i].text);
         mem_free(d->messages[i].reasoning);
+    }
     mem_free(d->messages);
     memset(d, 0, sizeof *d);
 }

@@ -22,6 +22,14 @@ const char *answer_part_word(enum answer_part part)
     return words[part];
 }
 
+const char *answer_part_border(enum answer_part from, enum answer_part to)
+{
+    return from == to               ? ""
+           : to == PART_TOOL_CALL   ? "\n```tool call\n"
+           : from == PART_TOOL_CALL ? "\n```\n"
+                                    : "";
+}
+
 static bool knows(const char *source, const struct tokenizer *t, const char *marker)
 {
     return (source && strstr(source, marker)) ||

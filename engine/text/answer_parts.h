@@ -13,6 +13,10 @@
 enum answer_part { PART_ANSWER, PART_REASONING, PART_TOOL_CALL, PART_COUNT };
 const char *answer_part_word(enum answer_part part); /* "answer", "reasoning", "tool call" */
 
+/* What stands between two parts where they are shown as one text: a call of a tool is a block of
+ * code. "" for most. */
+const char *answer_part_border(enum answer_part from, enum answer_part to);
+
 #define ANSWER_MARKER 32 /* bytes of a marker, and of a channel's name, at most */
 
 /* How a model marks its parts; all zero: it marks none. */

@@ -154,7 +154,7 @@ static char *find_in_gguf(struct chat_template *c, const struct weight_file *f, 
 static int try_out(const struct chat_template *c, const struct stop *stop, struct error *e)
 {
     char hello[] = "Hi", be[] = "Be kind.", *text;
-    struct message m[] = {{ROLE_SYSTEM, be}, {ROLE_USER, hello}};
+    struct message m[] = {{.role = ROLE_SYSTEM, .text = be}, {.role = ROLE_USER, .text = hello}};
     struct error second;
     int status = chat_template_render(c, m + 1, 1, true, stop, &text, e);
 

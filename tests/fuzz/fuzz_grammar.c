@@ -329,8 +329,10 @@ static void body(struct writer *w, int depth)
 static void run(const struct strbuf *source)
 {
     static char hello[] = " Hello <|end|> ", hi[] = "Hi, \xe4\xbd\xa0!\n", be[] = "Be kind.";
-    static const struct message m[] = {
-        {ROLE_SYSTEM, be}, {ROLE_USER, hello}, {ROLE_ASSISTANT, hi}, {ROLE_USER, hi}};
+    static const struct message m[] = {{.role = ROLE_SYSTEM, .text = be},
+                                       {.role = ROLE_USER, .text = hello},
+                                       {.role = ROLE_ASSISTANT, .text = hi},
+                                       {.role = ROLE_USER, .text = hi}};
     static const struct jinja_variable v[] = {{"bos_token", "<s>", 3}, {"eos_token", "</s>", 4}};
     struct strbuf text = {0}, mask = {0};
     size_t begins[4];

@@ -107,7 +107,7 @@ static struct tokenizer *byte_level(void)
 static void check_chat(const struct weight_file *f, const struct tokenizer *t)
 {
     static char hi[] = "Hi <|end|>";
-    struct message m = {ROLE_USER, hi};
+    struct message m = {.role = ROLE_USER, .text = hi};
     struct chat_template *c;
     struct error e = {0};
     int *ids, n, starts[2];

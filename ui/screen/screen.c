@@ -639,6 +639,7 @@ enum action screen_act(struct ui_model *m, enum action a, int index)
         return ACTION_NONE;
     case ACTION_HEAT_MODE:
     case ACTION_MODE: m->heat = (m->heat + 1) % HEAT_MODES; return ACTION_NONE;
+    case ACTION_THOUGHTS: m->thoughts_open = !m->thoughts_open; return ACTION_NONE;
     case ACTION_SCROLL_UP:
         chatview_scroll(m, m->chat_rows > 2 ? -(m->chat_rows - 2) : -1);
         return ACTION_NONE;

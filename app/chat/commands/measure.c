@@ -151,7 +151,7 @@ static int do_compare(void *ctx, struct engine *g, char **text, struct error *e)
     struct request *r = ctx;
     struct compare *c = &r->compare;
     const struct engine_info *info = engine_info(g);
-    struct message m = {ROLE_USER, r->prompt};
+    struct message m = {.role = ROLE_USER, .text = r->prompt};
     struct held held = {0};
     int *ids = NULL, n = 0, rc;
     char *made = NULL, fastest[1000];
@@ -264,8 +264,8 @@ static struct request *request_new(struct conversation *c)
     for (size_t i = 0; r && i < t->n; i++) {
         struct message *m = &r->chat[r->n_chat];
 
-        *m = (struct message){t->entries[i].role,
-                              mem_string(t->entries[i].text ? t->entries[i].text : "")};
+        *m = (struct message){.role = t->entries[i].role,
+                              .text = mem_string(t->entries[i].text ? t->entries[i].text : "")};
         if (!m->text) {
             release(r);
             return NULL;

@@ -3,6 +3,7 @@
  * lines are taken all the same: commands at once, a message for later). Readline is told the
  * terminal is dumb, so that neither it nor we ever write an escape sequence: what is printed can be
  * piped, logged, read aloud, or shown by a teletype. */
+#include "app/common/thoughts.h"
 #include "app/chat/screen/linemode.h"
 
 #include "app/chat/commands/commands.h"
@@ -32,7 +33,9 @@ struct linemode {
     bool reader;    /* --screen-reader */
     bool prompting; /* readline's handler is installed, the prompt is on the screen */
     bool answering; /* the answer's label was printed */
-    bool line_open; /* the cursor is not at a line's start */
+    struct thoughts thoughts;
+    enum answer_part part; /* of the newest text */
+    bool line_open;        /* the cursor is not at a line's start */
     bool end_of_input;
     bool broken; /* standard output cannot be written */
     /* what was typed could not be kept: going on would wait for what is lost */
@@ -134,8 +137,29 @@ static void flush_sentence(struct linemode *m, bool all)
         memmove(m->sentence.data, m->sentence.data + 1, m->sentence.len--);
 }
 
+/* Beside the answer; a screen reader is told that it goes on, not what. */
+static void thought(struct linemode *m, const struct token_event *t)
+{
+    fresh_line(m);
+    if (!m->reader)
+        thoughts_put(&m->thoughts, t->text, t->len);
+    else if (m->part != PART_REASONING)
+        puts_line(m, "The model is thinking.");
+    m->part = PART_REASONING;
+}
+
 static void token(struct linemode *m, const struct token_event *t)
 {
+    const char *border = answer_part_border(m->part, t->part);
+
+    if (!t->len)
+        return;
+    if (t->part == PART_REASONING) {
+        thought(m, t);
+        return;
+    }
+    m->part = t->part;
+    thoughts_end(&m->thoughts);
     if (!m->answering) {
         m->answering = true;
         fresh_line(m);
@@ -145,9 +169,11 @@ static void token(struct linemode *m, const struct token_event *t)
             put(m, "moetop: ", 8);
     }
     if (!m->reader) {
+        put(m, border, strlen(border));
         put(m, t->text, t->len);
         return;
     }
+    strbuf_puts(&m->sentence, border);
     strbuf_put(&m->sentence, t->text, t->len);
     flush_sentence(m, false);
 }
@@ -159,6 +185,9 @@ static void answer_done(struct linemode *m, const struct turn_done_event *d)
     bool paced = t->n && t->entries[t->n - 1].paced;
     char text[256];
     double rate = d->completion_tokens > 1 ? clock_rate(d->completion_tokens - 1, d->decode_ns) : 0;
+
+    thoughts_end(&m->thoughts);
+    m->part = PART_ANSWER;
 
     flush_sentence(m, true);
     if (m->line_open)

@@ -155,6 +155,8 @@ static void hook_changed(void *ctx)
             break;
         block_take(b, from);
         b->stop = stop_of(from->stop);
+        if (from->reasoning)
+            ui_block_thought(&s->model, s->model.n_blocks - 1, from->reasoning, 0);
     }
     chatview_scroll_end(&s->model);
 }

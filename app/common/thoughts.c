@@ -1,0 +1,39 @@
+/* See thoughts.h. */
+#include "app/common/thoughts.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#define DIM "\033[2m"
+#define NORMAL "\033[0m"
+
+void thoughts_put(struct thoughts *t, const char *text, size_t n)
+{
+    bool tty = isatty(STDERR_FILENO);
+    char safe[1024]; /* an event's text is short */
+
+    if (!n)
+        return;
+    if (!t->open && tty)
+        fputs(DIM, stderr);
+    t->open = true;
+    t->line_open = text[n - 1] != '\n';
+    if (tty) {
+        n = utf8_escape(safe, sizeof safe, text, n, UTF8_KEEP_NEWLINE | UTF8_KEEP_TAB);
+        n = utf8_cap_marks(&t->marks, safe, n);
+        text = safe;
+    }
+    fwrite(text, 1, n, stderr);
+    fflush(stderr);
+}
+
+void thoughts_end(struct thoughts *t)
+{
+    if (!t->open)
+        return;
+    if (isatty(STDERR_FILENO))
+        fputs(NORMAL, stderr);
+    fputs(t->line_open ? "\n\n" : "\n", stderr);
+    fflush(stderr);
+    *t = (struct thoughts){0};
+}
