@@ -29,6 +29,7 @@ static size_t read_messages(const json_t *list, struct message *m)
                     : strcmp(role, "user") == 0 ? ROLE_USER
                                                 : ROLE_ASSISTANT;
         m[i].text = (char *)json_string_value(json_object_get(o, "content"));
+        m[i].reasoning = NULL;
     }
     return json_array_size(list);
 }
