@@ -10,6 +10,7 @@
 #include "tests/support.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,18 +83,23 @@ static void note(struct seen *s, struct event *ev)
 }
 
 /* Drains until *count reaches want; the descriptor alone wakes us. */
-static void wait_for(struct worker *w, struct seen *s, const int *count, int want)
+static void wait_on(struct client *c, struct seen *s, const int *count, int want)
 {
     struct event ev;
 
     while (*count < want) {
-        struct pollfd p = {.fd = worker_event_fd(w), .events = POLLIN};
+        struct pollfd p = {.fd = client_event_fd(c), .events = POLLIN};
 
         ck_assert_msg(poll(&p, 1, 60000) == 1, "no event in 60 s");
-        while (worker_next_event(w, &ev))
+        while (client_next_event(c, &ev))
             note(s, &ev);
         ck_assert_msg(!s->errors || count == &s->errors || count == &s->stopped, "%s", s->error);
     }
+}
+
+static void wait_for(struct worker *w, struct seen *s, const int *count, int want)
+{
+    wait_on(worker_client(w), s, count, want);
 }
 
 static struct worker *start(const struct engine_config *c)
@@ -143,21 +149,21 @@ static int send_turn(struct worker *w, const char *text, int max_tokens)
 {
     struct command c = turn_command(text, max_tokens);
 
-    return worker_send(w, &c, NULL);
+    return client_send(worker_client(w), &c, NULL);
 }
 
 static void send_number(struct worker *w, enum command_kind kind, double number)
 {
     struct command c = {.kind = kind, .number = number};
 
-    ck_assert_int_eq(worker_send(w, &c, NULL), 0);
+    ck_assert_int_eq(client_send(worker_client(w), &c, NULL), 0);
 }
 
 static void send_place(struct worker *w, const char *spec)
 {
     struct command c = {.kind = COMMAND_PLACE, .text = mem_string(spec)};
 
-    ck_assert_int_eq(worker_send(w, &c, NULL), 0);
+    ck_assert_int_eq(client_send(worker_client(w), &c, NULL), 0);
 }
 
 /* Who asks for a placement hears which one is in force then, also when what was asked for cannot
@@ -239,13 +245,13 @@ START_TEST(busy_turns_are_refused_other_commands_taken)
     wait_for(w, s, &s->ready, 1);
     ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 300), 0);
     busy = turn_command("And another", 10);
-    ck_assert_int_eq(worker_send(w, &busy, &e), ERR_USAGE);
+    ck_assert_int_eq(client_send(worker_client(w), &busy, &e), ERR_USAGE);
     ck_assert_ptr_nonnull(strstr(e.text, "under way"));
     wait_for(w, s, &s->tokens, 5);
-    ck_assert_int_eq(worker_send(w, &sampling, NULL), 0);
+    ck_assert_int_eq(client_send(worker_client(w), &sampling, NULL), 0);
     plan.plan = plan_new("mine", worker_info(w)->model->hp.n_layers,
                          worker_info(w)->model->hp.n_experts);
-    ck_assert_int_eq(worker_send(w, &plan, NULL), 0);
+    ck_assert_int_eq(client_send(worker_client(w), &plan, NULL), 0);
     wait_for(w, s, &s->plans, 1);
     wait_for(w, s, &s->tokens, s->tokens + 2); /* telemetry follows with the next token */
     ck_assert_str_eq(worker_telemetry(w)->plan, "mine");
@@ -254,11 +260,11 @@ START_TEST(busy_turns_are_refused_other_commands_taken)
     send_place(w, "no-such-plan");
     wait_for(w, s, &s->notices, 1);
     plan.plan = plan_new("of another model", 1, 1);
-    ck_assert_int_eq(worker_send(w, &plan, NULL), 0);
+    ck_assert_int_eq(client_send(worker_client(w), &plan, NULL), 0);
     wait_for(w, s, &s->notices, 2);
     ck_assert_int_eq(s->done, 0);
     expert.expert.layer = 1;
-    ck_assert_int_eq(worker_send(w, &expert, NULL), 0);
+    ck_assert_int_eq(client_send(worker_client(w), &expert, NULL), 0);
     wait_for(w, s, &s->reports, 1);
     send_number(w, COMMAND_TIMELINE, 1);
     send_number(w, COMMAND_PACE, 0);
@@ -281,19 +287,19 @@ START_TEST(cancel_ends_the_turn_it_meets)
     for (int i = 0; i < 12; i++) {
         int tokens = s->tokens;
 
-        worker_cancel(w); /* nothing runs: must not hit the next turn */
+        client_cancel(worker_client(w)); /* nothing runs: must not hit the next turn */
         ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 450), 0);
         if (i % 3 == 1) /* one that was cancelled at once may never have started */
             wait_for(w, s, &s->started, s->started + 1);
         if (i % 3 == 2)
             wait_for(w, s, &s->tokens, tokens + 3);
-        worker_cancel(w);
+        client_cancel(worker_client(w));
         wait_for(w, s, &s->done, i + 1);
         ck_assert_int_eq(s->last.reason, STOP_CANCELLED);
         ck_assert_int_lt(s->last.completion_tokens, 450);
         ck_assert_int_eq(s->tokens - tokens, s->last.completion_tokens);
     }
-    worker_cancel(w);
+    client_cancel(worker_client(w));
     ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 10), 0);
     wait_for(w, s, &s->done, 13);
     ck_assert_int_eq(s->last.reason, STOP_LENGTH);
@@ -359,7 +365,7 @@ START_TEST(a_model_that_is_not_there)
     ck_assert_ptr_nonnull(strstr(s->error, "/nowhere/model.gguf"));
     ck_assert_ptr_null(worker_info(w));
     ck_assert_ptr_null(worker_telemetry(w));
-    ck_assert_int_eq(worker_send(w, &turn, &e), ERR_USAGE);
+    ck_assert_int_eq(client_send(worker_client(w), &turn, &e), ERR_USAGE);
     worker_stop(w);
 }
 END_TEST
@@ -394,16 +400,16 @@ START_TEST(calls_run_between_turns)
 
     wait_for(w, s, &s->ready, 1);
     ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 24), 0);
-    ck_assert_int_eq(worker_send(w, &command, NULL), 0);
+    ck_assert_int_eq(client_send(worker_client(w), &command, NULL), 0);
     wait_for(w, s, &s->reports, 1);
     ck_assert_int_eq(s->done, 1);
     ck_assert_int_eq(s->tokens, 24);
     ck_assert_int_gt(k.session, 24);
     command = (struct command){.kind = COMMAND_CALL, .call = {call, released, &k}};
-    ck_assert_int_eq(worker_send(w, &command, NULL), 0);
+    ck_assert_int_eq(client_send(worker_client(w), &command, NULL), 0);
     wait_for(w, s, &s->notices, 1);
     command = (struct command){.kind = COMMAND_CALL, .call = {call, released, &k}};
-    ck_assert_int_eq(worker_send(w, &command, NULL), 0);
+    ck_assert_int_eq(client_send(worker_client(w), &command, NULL), 0);
     worker_stop(w);
     ck_assert_int_eq(k.releases, 3);
     ck_assert_int_ge(k.calls, 2);
@@ -437,10 +443,10 @@ START_TEST(cancel_ends_what_waits)
     struct command a = {.kind = COMMAND_CALL, .call = {compute, NULL, &first}},
                    b = {.kind = COMMAND_CALL, .call = {compute, NULL, &second}};
 
-    ck_assert_int_eq(worker_send(w, &a, NULL), 0);
-    ck_assert_int_eq(worker_send(w, &b, NULL), 0);
+    ck_assert_int_eq(client_send(worker_client(w), &a, NULL), 0);
+    ck_assert_int_eq(client_send(worker_client(w), &b, NULL), 0);
     ck_assert_int_eq(send_turn(w, "Tell me a story about a fox.", 5), 0);
-    worker_cancel(w);
+    client_cancel(worker_client(w));
     atomic_store(&first.may, true);
     wait_for(w, s, &s->done, 1);
     ck_assert_int_eq(first.rc, ERR_CANCELLED);
@@ -493,6 +499,113 @@ START_TEST(a_long_prompt_stalls_nobody)
     ck_assert_int_gt(b.asked, 200);
     mem_free(m.text);
     worker_stop(w);
+}
+END_TEST
+
+static void ask(struct client *c, struct seen *s, const char *text, int max_tokens)
+{
+    struct command k = turn_command(text, max_tokens);
+
+    s->text[s->len = 0] = 0;
+    ck_assert_int_eq(client_send(c, &k, NULL), 0);
+}
+
+#define ROUNDS 2
+
+/* A client on a thread of its own, as a server's are: turns, one of them cancelled, and it goes. */
+struct user {
+    struct worker *w;
+    pthread_t thread;
+    const char *wish, *want;
+    struct seen seen;
+};
+
+static void *use(void *arg)
+{
+    struct user *u = arg;
+    struct seen *s = &u->seen;
+    struct client *c;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        ck_assert_int_eq(client_open(&c, u->w, NULL), 0);
+        wait_on(c, s, &s->ready, round + 1);
+        ask(c, s, u->wish, 24);
+        wait_on(c, s, &s->done, 2 * round + 1);
+        ck_assert_str_eq(s->text, u->want);
+        ask(c, s, u->wish, 400);
+        wait_on(c, s, &s->tokens, s->tokens + 3);
+        client_cancel(c);
+        wait_on(c, s, &s->done, 2 * round + 2);
+        ck_assert_int_eq(s->last.reason, STOP_CANCELLED);
+        if (round == ROUNDS - 1) /* it goes in the middle of an answer */
+            ask(c, s, u->wish, 400);
+        client_close(c);
+    }
+    return NULL;
+}
+
+/* Each has a session, events and a cancel of its own; what one does disturbs nobody. */
+START_TEST(clients_are_on_their_own)
+{
+    static const char *const wishes[] = {"Tell me a story about a fox.", "Who sings at night?"};
+    static struct user u[2];
+    struct engine_config c = demo_config();
+    struct worker *w = start(&c);
+    struct seen *s = fresh();
+    char *want[3];
+
+    wait_for(w, s, &s->ready, 1);
+    for (int i = 0; i < 3; i++) {
+        ask(worker_client(w), s, wishes[i % 2], i < 2 ? 24 : 80);
+        wait_for(w, s, &s->done, i + 1);
+        want[i] = mem_string(s->text);
+    }
+    for (int i = 0; i < 2; i++) {
+        u[i] = (struct user){.w = w, .wish = wishes[i], .want = want[i]};
+        ck_assert_int_eq(pthread_create(&u[i].thread, NULL, use, &u[i]), 0);
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        ask(worker_client(w), s, wishes[0], 80);
+        wait_for(w, s, &s->done, 4 + i);
+        ck_assert_int_eq(s->last.reason, STOP_LENGTH);
+        ck_assert_str_eq(s->text, want[2]);
+    }
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(pthread_join(u[i].thread, NULL), 0);
+    worker_stop(w);
+    for (int i = 0; i < 3; i++)
+        mem_free(want[i]);
+}
+END_TEST
+
+/* The worker stops, or never had a model: whoever is there can still go. */
+START_TEST(clients_of_a_worker_that_is_gone)
+{
+    struct engine_config c = demo_config();
+    struct client *a, *b;
+    struct worker *w;
+    struct seen *s = fresh();
+
+    c.model_path = "/nowhere/model.gguf";
+    w = start(&c);
+    if (client_open(&a, w, NULL) == 0) /* it may be gone by now */
+        client_close(a);
+    wait_for(w, s, &s->stopped, 1);
+    ck_assert_int_eq(client_open(&a, w, NULL), ERR_USAGE);
+    worker_stop(w);
+    s = fresh();
+    c = demo_config();
+    w = start(&c);
+    ck_assert_int_eq(client_open(&a, w, NULL), 0);
+    ck_assert_int_eq(client_open(&b, w, NULL), 0);
+    wait_on(a, s, &s->ready, 1);
+    ask(a, s, "Tell me a story about a fox.", 400);
+    ck_assert_int_eq(client_send(worker_client(w), &(struct command){.kind = COMMAND_QUIT}, NULL),
+                     0);
+    wait_on(a, s, &s->stopped, 1);
+    ck_assert_int_eq(s->last.reason, STOP_CANCELLED);
+    client_close(a);
+    worker_stop(w); /* with b */
 }
 END_TEST
 
@@ -571,9 +684,14 @@ static Suite *suite(void)
     tcase_add_test(t, a_model_that_is_not_there);
     tcase_add_test(t, calls_run_between_turns);
     tcase_add_test(t, cancel_ends_what_waits);
-    tcase_add_test(t, a_long_prompt_stalls_nobody);
     tcase_add_test(t, quit_as_a_command);
     tcase_add_test(t, a_model_that_shrinks);
+    suite_add_tcase(s, t);
+    t = tcase_create("clients");
+    tcase_set_timeout(t, 240);
+    tcase_add_test(t, a_long_prompt_stalls_nobody);
+    tcase_add_test(t, clients_are_on_their_own);
+    tcase_add_test(t, clients_of_a_worker_that_is_gone);
     suite_add_tcase(s, t);
     return s;
 }

@@ -113,7 +113,7 @@ static void entry_added(struct conversation *c)
 
 static void wake(void *ctx)
 {
-    worker_wake(ctx);
+    client_wake(ctx);
 }
 
 /* Its prompt is made first; conversation_prompt_take sends it. */
@@ -124,7 +124,7 @@ static int turn_begin(struct conversation *c, bool go_on)
     struct error e = {0};
 
     if (turn_make(c->options, &c->transcript, go_on, &said, &turn, &e) == 0 &&
-        prompter_start(&c->prompter, conversation_info(c), &said, &turn, wake, c->worker, &e) == 0)
+        prompter_start(&c->prompter, conversation_info(c), &said, &turn, wake, c->client, &e) == 0)
         return 0;
     dialogue_release(&said);
     turn_release(&turn);
@@ -157,11 +157,11 @@ void conversation_prompt_take(struct conversation *c)
     if (!prompter_take(&c->prompter, &k.turn, &rc, &start_ns, &e))
         return;
     if (rc == 0 && !c->worker_gone)
-        rc = worker_send(c->worker, &k, &e);
+        rc = client_send(c->client, &k, &e);
     else
         command_release(&k);
     if (rc == 0 && atomic_load(&c->prompter.unwanted)) /* it came when there was no turn yet */
-        worker_cancel(c->worker);
+        client_cancel(c->client);
     if (rc < 0 && c->busy)
         turn_failed(c, rc, e.text, start_ns);
 }
@@ -212,7 +212,7 @@ static int message_send(struct conversation *c, const char *text)
     edit_cut(c);
     /* it gets out of the way, and is tried again after this answer */
     if (c->measuring) {
-        worker_cancel(c->worker);
+        client_cancel(c->client);
         c->auto_done = false;
     }
     if (transcript_append(&c->transcript, ROLE_USER, text, &e) < 0) {

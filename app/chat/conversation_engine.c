@@ -19,7 +19,7 @@ void conversation_notify(struct conversation *c, struct command k)
 {
     struct error e = {0};
 
-    if (c->worker && worker_send(c->worker, &k, &e) == ERR_MEMORY)
+    if (c->client && client_send(c->client, &k, &e) == ERR_MEMORY)
         conversation_say(c, SAY_TROUBLE, "%s: the engine goes on as before", e.text);
 }
 
@@ -47,7 +47,7 @@ static int command_send(struct conversation *c, struct command *k)
         command_release(k);
         return -1;
     }
-    if (worker_send(c->worker, k, &e) == 0)
+    if (client_send(c->client, k, &e) == 0)
         return 0;
     conversation_say(c, SAY_TROUBLE, "%s", e.text);
     return -1;

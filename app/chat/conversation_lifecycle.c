@@ -53,6 +53,7 @@ int conversation_open(struct conversation **out, struct options *o,
         mem_free(c);
         return rc;
     }
+    c->client = worker_client(c->worker);
     conversation_file_begin(c);
     *out = c;
     return 0;
@@ -65,12 +66,13 @@ int conversation_close(struct conversation *c, struct error *e)
     if (!c)
         return 0;
     if (c->busy)
-        worker_cancel(c->worker);
+        client_cancel(c->client);
     if (conversation_stats(c))
         stats_finish(&c->stats, c->options, stderr, e);
     prompter_release(&c->prompter);
     worker_stop(c->worker);
     c->worker = NULL;
+    c->client = NULL;
     engine_setup_release(&c->setup);
     /* what had been shown of the last answer */
     if (c->busy && c->transcript.n) {
@@ -98,7 +100,7 @@ int conversation_close(struct conversation *c, struct error *e)
 
 int conversation_fd(const struct conversation *c)
 {
-    return worker_event_fd(c->worker);
+    return client_event_fd(c->client);
 }
 
 static void remark_say(void *ctx, const char *line)
@@ -172,7 +174,7 @@ void conversation_pump(struct conversation *c)
 {
     struct event ev;
 
-    while (worker_next_event(c->worker, &ev) == 1)
+    while (client_next_event(c->client, &ev) == 1)
         conversation_event(c, &ev);
     conversation_prompt_take(c);
     conversation_waiting_send(c);
@@ -182,7 +184,7 @@ void conversation_pump(struct conversation *c)
 void conversation_stop(struct conversation *c)
 {
     prompter_stop(&c->prompter);
-    worker_cancel(c->worker);
+    client_cancel(c->client);
 }
 
 bool conversation_working(const struct conversation *c)

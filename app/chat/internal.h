@@ -16,6 +16,7 @@ struct conversation {
     /* what the engine thread reads: nobody changes it from the worker's start to its end */
     struct engine_setup setup;
     struct worker *worker;
+    struct client *client;    /* of it, the only one */
     struct prompter prompter; /* of the answer that begins */
     struct transcript transcript;
     struct autosave autosave;

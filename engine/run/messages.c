@@ -55,6 +55,8 @@ void command_release(struct command *c)
     case COMMAND_EXPERT:
     case COMMAND_TIMELINE:
     case COMMAND_CLEAR:
+    case COMMAND_OPEN:
+    case COMMAND_CLOSE:
     case COMMAND_QUIT: break;
     }
 }

@@ -1,6 +1,6 @@
-/* Between the UI thread and the engine thread: commands down (a mailbox), events up (a ring with a
- * coalesced eventfd). Plain data; a pointer inside a message belongs to the receiver, who frees it
- * with command_release / event_release. */
+/* Between clients (the UI thread) and the engine thread: commands down (a mailbox), events up (a
+ * ring with a coalesced eventfd a client). Plain data; a pointer inside a message belongs to the
+ * receiver, who frees it with command_release / event_release. */
 #ifndef ENGINE_RUN_MESSAGES_H
 #define ENGINE_RUN_MESSAGES_H
 
@@ -82,6 +82,8 @@ enum command_kind {
        it has none */
     COMMAND_CALL,
     COMMAND_CLEAR, /* forget KV and session counts */
+    COMMAND_OPEN,  /* client_open's and client_close's own */
+    COMMAND_CLOSE,
     COMMAND_QUIT,
 };
 

@@ -1,74 +1,39 @@
-/* See worker.h. The mailbox is a short queue under a mutex (commands are rare), events go up
- * through the ring, telemetry through the triple buffer. The thread sleeps on one wake-up: a
- * command or the stop. A turn is refused while one runs or waits, so the mailbox never holds two;
- * everything else waits its turn, and what concerns the answer under way (sampling, pace, plans) is
- * taken at its next safe point. */
-#include "engine/run/worker.h"
+/* See worker.h. The mailbox is a queue under a mutex (commands are rare), events go up through a
+ * ring a client, telemetry through the triple buffer. The thread sleeps on one wake-up: a command
+ * or the stop. A client's commands keep their order; what has to wait (for the end of its turn, a
+ * call for everybody's) holds up what stands behind it, of this client. What concerns answers under
+ * way (sampling, pace, plans) is taken at their next safe point. */
+#include "engine/run/worker_internal.h"
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
-#include "engine/base/ring.h"
-#include "engine/base/snapshot.h"
-#include "engine/base/wake.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
-
-struct mailbox_item {
-    struct command command;
-    struct mailbox_item *next;
-};
-
-struct worker {
-    pthread_t thread;
-    struct engine_config config; /* strings are copies */
-
-    pthread_mutex_t lock; /* mailbox, turn_taken */
-    struct mailbox_item *first, **last;
-    bool turn_taken;          /* a turn waits or runs */
-    struct wake mailbox_wake; /* commands, stop */
-
-    struct ring events;
-    struct wake event_wake;
-
-    struct snapshot snapshot;
-    struct telemetry slots[3];
-    bool telemetry_ready; /* engine thread */
-    uint64_t wishes;      /* engine thread: COMMAND_PLAN and COMMAND_PLACE obeyed */
-
-    struct engine *engine;           /* engine thread; others through `shared` */
-    _Atomic(struct engine *) shared; /* set once before READY; for info and cancel */
-    /* TURN and CALL: how many were sent and are over, and the newest that was cancelled */
-    atomic_uint_fast64_t work_sent, work_over, work_cancelled;
-    atomic_int quit;     /* no further commands */
-    atomic_int stopping; /* worker_stop waits: the engine may go */
-};
 
 /* ---- engine thread ---- */
 
-static void send_event(struct worker *w, struct event *ev)
+static void send_event(struct client *c, struct event *ev)
 {
     /* No memory for a further segment: the reader is far behind; wait for it rather than lose a
      * token. */
-    while (ring_push(&w->events, ev) < 0) {
-        if (atomic_load(&w->quit)) {
+    while (ring_push(&c->events, ev) < 0) {
+        if (atomic_load(&c->worker->quit)) {
             event_release(ev);
             return;
         }
-        wake_signal(&w->event_wake);
+        wake_signal(&c->event_wake);
         clock_sleep(CLOCK_MILLI);
     }
-    wake_signal(&w->event_wake);
+    wake_signal(&c->event_wake);
 }
 
-static void send_text(struct worker *w, enum event_kind kind, int code, const char *text)
+static void send_text(struct client *c, enum event_kind kind, int code, const char *text)
 {
     struct event ev = {.kind = kind, .text = mem_string(text)};
 
     ev.failure.code = code;
-    send_event(w, &ev);
+    send_event(c, &ev);
 }
 
 static void publish(struct worker *w)
@@ -79,147 +44,268 @@ static void publish(struct worker *w)
     snapshot_publish(&w->snapshot);
 }
 
-static struct mailbox_item *take_item(struct worker *w, bool during_turn)
+/* What a command waits for, between passes and (in_pass) inside one, where no turn may begin or
+ * end. */
+static bool may_go(const struct worker *w, const struct mailbox_item *l, bool in_pass)
 {
-    struct mailbox_item *l = NULL;
+    switch (l->command.kind) {
+    case COMMAND_TURN:
+    case COMMAND_CLEAR: return !in_pass && !l->client->running;
+    case COMMAND_CALL: return !in_pass && !w->running;
+    case COMMAND_OPEN:
+    case COMMAND_CLOSE: return !in_pass;
+    default: return true;
+    }
+}
+
+/* The first command that may go, none of its client's standing before it. A call that waits lets
+ * no further turn begin. */
+static struct mailbox_item *take_item(struct worker *w, bool in_pass)
+{
+    struct mailbox_item **at, *l = NULL;
+    bool calls = false;
 
     pthread_mutex_lock(&w->lock);
-    /* During a turn only its own kind of command is taken; a CLEAR or a CALL waits until the end,
-     * and keeps its place before what follows it. */
-    if (w->first && !(during_turn && (w->first->command.kind == COMMAND_CLEAR ||
-                                      w->first->command.kind == COMMAND_TURN ||
-                                      w->first->command.kind == COMMAND_CALL))) {
-        l = w->first;
-        w->first = l->next;
-        if (!w->first)
-            w->last = &w->first;
+    for (struct client *c = w->clients; c; c = c->next)
+        c->blocked = false;
+    for (at = &w->first; *at; at = &(*at)->next) {
+        enum command_kind kind = (*at)->command.kind;
+
+        if (!(*at)->client->blocked && may_go(w, *at, in_pass) &&
+            !(calls && (kind == COMMAND_TURN || kind == COMMAND_CALL)))
+            break;
+        (*at)->client->blocked = true;
+        calls |= kind == COMMAND_CALL;
+    }
+    if ((l = *at)) {
+        *at = l->next;
+        if (!l->next)
+            w->last = at;
     }
     pthread_mutex_unlock(&w->lock);
     return l;
 }
 
 /* The turn or call that begins or is under way: a cancel may have come before it began. */
-static bool unwanted(struct worker *w)
+static bool unwanted(const struct client *c)
 {
-    return atomic_load(&w->work_cancelled) > atomic_load(&w->work_over) || atomic_load(&w->quit);
+    return atomic_load(&c->work_cancelled) > atomic_load(&c->work_over) ||
+           atomic_load(&c->worker->quit);
 }
 
-static void work_begins(struct worker *w)
+static void work_begins(struct client *c)
 {
-    engine_session_uncancel(engine_session(w->engine)); /* meant for work that is over */
-    if (unwanted(w))
-        engine_session_cancel(engine_session(w->engine));
+    engine_session_uncancel(c->session); /* what was meant for work that is over */
+    if (unwanted(c))
+        engine_session_cancel(c->session);
 }
 
-static void work_ends(struct worker *w, bool turn)
+static void work_ends(struct client *c, bool turn)
 {
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&c->worker->lock);
     if (turn)
-        w->turn_taken = false;
-    atomic_fetch_add(&w->work_over, 1);
-    pthread_mutex_unlock(&w->lock);
+        c->turn_taken = false;
+    atomic_fetch_add(&c->work_over, 1);
+    pthread_mutex_unlock(&c->worker->lock);
 }
 
-static void obey(struct worker *w, struct command *c)
+static void run_call(struct client *c, struct command *k)
 {
     struct error e = {0};
     char *text = NULL;
+    int rc;
+
+    work_begins(c);
+    rc = k->call.fn(k->call.ctx, c->worker->engine, &text, &e);
+    work_ends(c, false);
+    if (rc < 0)
+        send_text(c, EVENT_NOTICE, 0, e.text);
+    /* always one: who asked may wait for it */
+    send_event(c, &(struct event){.kind = EVENT_REPORT, .text = text});
+}
+
+/* How a turn ended, kept until the pass is over: who reads it may send the next one at once. */
+static int on_event(void *ctx, struct event *ev)
+{
+    struct client *c = ctx;
+
+    if (ev->kind == EVENT_TURN_DONE || ev->kind == EVENT_ERROR) {
+        c->last = *ev;
+        c->ended = true;
+    } else {
+        send_event(c, ev);
+    }
+    ev->text = NULL;
+    return unwanted(c);
+}
+
+static void end_turn(struct client *c)
+{
+    struct worker *w = c->worker;
+
+    c->running = c->ended = false;
+    w->running--;
+    turn_release(&c->turn);
+    work_ends(c, true);
+    publish(w);
+    send_event(c, &c->last);
+    c->last = (struct event){0};
+}
+
+static void begin_turn(struct client *c, struct command *k)
+{
+    struct error told_by_event;
+
+    c->turn = k->turn;
+    k->turn = (struct turn){0};
+    c->running = true;
+    c->worker->running++;
+    if (!c->session) {
+        c->last = (struct event){.kind = EVENT_ERROR,
+                                 .text = mem_string("there is no session for it")};
+        c->last.failure.code = ERR_USAGE;
+        c->ended = true;
+    } else {
+        work_begins(c);
+        engine_session_turn(c->session, &c->turn, on_event, c, &told_by_event);
+    }
+    if (c->ended)
+        end_turn(c);
+}
+
+/* One pass; turns that ended in it are told. */
+static void step(struct worker *w)
+{
+    engine_step(w->engine);
+    for (struct client *c = w->clients; c; c = c->next)
+        if (c->ended)
+            end_turn(c);
+}
+
+static void open_session(struct client *c)
+{
+    struct error e = {0};
+
+    if (engine_session_open(c->worker->engine, &c->session, &e) < 0) {
+        send_text(c, EVENT_ERROR, e.code, e.text);
+        return;
+    }
+    atomic_store(&c->shared, c->session);
+    send_event(c, &(struct event){.kind = EVENT_READY});
+}
+
+/* Under the lock: the thread touches the client no more once it is free. */
+static void say_gone(struct client *c)
+{
+    atomic_store(&c->gone, true);
+    wake_signal(&c->event_wake);
+}
+
+static void let_go(struct client *c)
+{
+    struct worker *w = c->worker;
+    struct client **at = &w->clients;
+
+    engine_session_close(c->session);
+    if (c->running)
+        w->running--;
+    turn_release(&c->turn);
+    pthread_mutex_lock(&w->lock);
+    while (*at != c)
+        at = &(*at)->next;
+    *at = c->next;
+    say_gone(c);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static int report_expert(struct client *c, const struct command *k, struct error *e)
+{
+    struct event ev = {.kind = EVENT_REPORT};
+    int rc = engine_expert_report(c->worker->engine, k->expert.layer, k->expert.expert, &ev.text,
+                                  e);
+
+    if (rc == 0)
+        send_event(c, &ev);
+    return rc;
+}
+
+static void clear_session(struct client *c)
+{
+    if (c == c->worker->main)
+        engine_session_clear(c->worker->engine);
+    else if (c->session)
+        engine_session_forget(c->session);
+}
+
+static void obey(struct client *c, struct command *k)
+{
+    struct worker *w = c->worker;
+    struct error e = {0};
     int rc = 0;
 
-    switch (c->kind) {
+    switch (k->kind) {
+    case COMMAND_TURN: begin_turn(c, k); break;
     case COMMAND_SAMPLING:
-        engine_session_sampling_set(engine_session(w->engine), &c->sampling);
+        if (c->session)
+            engine_session_sampling_set(c->session, &k->sampling);
         break;
-    case COMMAND_PACE: engine_pace_set(w->engine, c->number); break;
+    case COMMAND_PACE: engine_pace_set(w->engine, k->number); break;
     case COMMAND_PLAN:
         w->wishes++;
-        rc = engine_plan_set(w->engine, c->plan, &e);
-        c->plan = NULL;
+        rc = engine_plan_set(w->engine, k->plan, &e);
+        k->plan = NULL;
         break;
     case COMMAND_PLACE:
         w->wishes++;
-        rc = engine_place(w->engine, c->text, &e);
+        rc = engine_place(w->engine, k->text, &e);
         break;
-    case COMMAND_EXPERT:
-        rc = engine_expert_report(w->engine, c->expert.layer, c->expert.expert, &text, &e);
-        if (rc == 0)
-            send_event(w, &(struct event){.kind = EVENT_REPORT, .text = text});
-        break;
-    case COMMAND_TIMELINE: engine_timeline_set(w->engine, c->number != 0.0); break;
-    case COMMAND_CALL:
-        work_begins(w);
-        rc = c->call.fn(c->call.ctx, w->engine, &text, &e);
-        work_ends(w, false);
-        if (rc < 0)
-            send_text(w, EVENT_NOTICE, 0, e.text);
-        rc = 0;
-        /* always one: who asked may wait for it */
-        send_event(w, &(struct event){.kind = EVENT_REPORT, .text = text});
-        break;
-    case COMMAND_CLEAR: engine_session_clear(w->engine); break;
+    case COMMAND_EXPERT: rc = report_expert(c, k, &e); break;
+    case COMMAND_TIMELINE: engine_timeline_set(w->engine, k->number != 0.0); break;
+    case COMMAND_CALL: run_call(c, k); break;
+    case COMMAND_CLEAR: clear_session(c); break;
+    case COMMAND_OPEN: open_session(c); break;
+    case COMMAND_CLOSE: let_go(c); break;
     case COMMAND_QUIT: atomic_store(&w->quit, 1); break;
-    case COMMAND_TURN: break;
     }
     if (rc < 0)
         /* what was asked for is not done; a turn goes on */
-        send_text(w, EVENT_NOTICE, 0, e.text);
+        send_text(c, EVENT_NOTICE, 0, e.text);
 }
 
-/* Commands that came while a turn runs, and telemetry. */
+/* All commands that may go now. true: there were some. */
+static bool obey_all(struct worker *w, bool in_pass)
+{
+    struct mailbox_item *l;
+    bool any = false;
+
+    while (!atomic_load(&w->quit) && (l = take_item(w, in_pass))) {
+        obey(l->client, &l->command);
+        command_release(&l->command);
+        mem_free(l);
+        any = true;
+    }
+    return any;
+}
+
+/* Commands that came while turns run, and telemetry. */
 static void on_tick(void *ctx)
 {
     struct worker *w = ctx;
-    struct mailbox_item *l;
 
-    while ((l = take_item(w, true))) {
-        obey(w, &l->command);
-        command_release(&l->command);
-        mem_free(l);
-    }
-    if (unwanted(w))
-        engine_session_cancel(engine_session(w->engine));
+    obey_all(w, true);
     publish(w);
 }
 
-static void pass_event(struct worker *w, struct event *ev)
-{
-    if (ev->kind == EVENT_PLAN) /* a newer wish replaces one that waits: at most one does */
-        ev->wishes = w->wishes - engine_place_waits(w->engine);
-    send_event(w, ev);
-    ev->text = NULL;
-}
-
-static int on_event(void *ctx, struct event *ev)
+/* What concerns all: notices, devices opened by a placement, plans now in force. */
+static int on_engine_event(void *ctx, struct event *ev)
 {
     struct worker *w = ctx;
 
-    /* sent by run_turn: who reads it may send the next turn at once */
-    if (ev->kind != EVENT_TURN_DONE)
-        pass_event(w, ev);
-    return unwanted(w);
-}
-
-/* Notices outside a turn (devices opened by a placement, plans now in force). */
-static int on_idle_event(void *ctx, struct event *ev)
-{
-    pass_event(ctx, ev);
+    if (ev->kind == EVENT_PLAN) /* a newer wish replaces one that waits: at most one does */
+        ev->wishes = w->wishes - engine_place_waits(w->engine);
+    send_event(w->main, ev);
+    ev->text = NULL;
     return 0;
-}
-
-static void run_turn(struct worker *w, const struct turn *t)
-{
-    struct turn_done_event done;
-    struct error e = {0};
-    int rc;
-
-    work_begins(w);
-    rc = engine_turn(w->engine, t, on_event, w, &done, &e);
-    work_ends(w, true);
-    publish(w);
-    if (rc < 0)
-        send_text(w, EVENT_ERROR, e.code, e.text);
-    else
-        send_event(w, &(struct event){.kind = EVENT_TURN_DONE, .done_turn = done});
 }
 
 static int on_progress(void *ctx, uint64_t done, uint64_t total)
@@ -229,7 +315,7 @@ static int on_progress(void *ctx, uint64_t done, uint64_t total)
 
     ev.progress.done = done;
     ev.progress.total = total;
-    send_event(w, &ev);
+    send_event(w->main, &ev);
     return atomic_load(&w->quit);
 }
 
@@ -245,7 +331,7 @@ static void on_log(void *ctx, const char *line)
     struct worker *w = ctx;
 
     if (!atomic_load(&w->shared)) /* later ones come as events of the engine */
-        send_text(w, EVENT_NOTICE, 0, line);
+        send_text(w->main, EVENT_NOTICE, 0, line);
 }
 
 static int open_engine(struct worker *w, struct error *e)
@@ -266,10 +352,43 @@ static int open_engine(struct worker *w, struct error *e)
             return error_set(e, ERR_MEMORY, "no memory for telemetry");
     w->telemetry_ready = true;
     engine_tick_set(w->engine, on_tick, w);
-    engine_events_set(w->engine, on_idle_event, w);
+    engine_events_set(w->engine, on_engine_event, w);
     publish(w);
+    w->main->session = engine_session(w->engine);
+    atomic_store(&w->main->shared, w->main->session);
     atomic_store(&w->shared, w->engine);
     return 0;
+}
+
+/* What commands and passes there are, until somebody quits. */
+static void serve(struct worker *w)
+{
+    while (!atomic_load(&w->quit)) {
+        bool any = obey_all(w, false);
+
+        if (w->running)
+            step(w);
+        else if (engine_idle_step(w->engine) || any)
+            publish(w); /* moves go on while nobody waits */
+        else {
+            publish(w);
+            wake_wait(&w->mailbox_wake, -1);
+            wake_clear(&w->mailbox_wake);
+        }
+    }
+    while (w->running) /* they end now */
+        step(w);
+}
+
+static void say_stopped(struct worker *w)
+{
+    pthread_mutex_lock(&w->lock);
+    for (struct client *c = w->clients; c; c = c->next) {
+        send_event(c, &(struct event){.kind = EVENT_STOPPED});
+        say_gone(c);
+    }
+    w->gone = true;
+    pthread_mutex_unlock(&w->lock);
 }
 
 static void *work(void *arg)
@@ -279,32 +398,14 @@ static void *work(void *arg)
 
     if (open_engine(w, &e) < 0) {
         if (!atomic_load(&w->quit))
-            send_text(w, EVENT_ERROR, e.code, e.text);
+            send_text(w->main, EVENT_ERROR, e.code, e.text);
         atomic_store(&w->quit, 1);
     } else {
-        send_event(w, &(struct event){.kind = EVENT_READY});
+        send_event(w->main, &(struct event){.kind = EVENT_READY});
+        serve(w);
     }
-    while (!atomic_load(&w->quit)) {
-        struct mailbox_item *l = take_item(w, false);
-
-        if (l) {
-            if (l->command.kind == COMMAND_TURN)
-                run_turn(w, &l->command.turn);
-            else
-                obey(w, &l->command);
-            command_release(&l->command);
-            mem_free(l);
-            publish(w);
-        } else if (engine_idle_step(w->engine)) {
-            publish(w); /* moves go on while nobody waits */
-        } else {
-            publish(w);
-            wake_wait(&w->mailbox_wake, -1);
-            wake_clear(&w->mailbox_wake);
-        }
-    }
-    send_event(w, &(struct event){.kind = EVENT_STOPPED});
-    /* the UI may still look at the model until it stops us */
+    say_stopped(w);
+    /* the clients may still look at the model until somebody stops us */
     while (!atomic_load(&w->stopping)) {
         wake_wait(&w->mailbox_wake, -1);
         wake_clear(&w->mailbox_wake);
@@ -314,7 +415,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* ---- UI thread ---- */
+/* ---- its owner's thread ---- */
 
 static void config_release(struct engine_config *c)
 {
@@ -328,39 +429,28 @@ static void config_release(struct engine_config *c)
 
 static void worker_release(struct worker *w)
 {
-    struct mailbox_item *next;
-    struct event ev;
+    struct mailbox_item *next_item;
+    struct client *next;
 
-    for (struct mailbox_item *l = w->first; l; l = next) {
-        next = l->next;
+    for (struct mailbox_item *l = w->first; l; l = next_item) {
+        next_item = l->next;
         command_release(&l->command);
         mem_free(l);
     }
-    if (w->events.head)
-        while (ring_pop(&w->events, &ev))
-            event_release(&ev);
-    ring_release(&w->events);
+    for (struct client *c = w->clients; c; c = next) {
+        next = c->next;
+        client_free(c);
+    }
     for (int i = 0; i < 3; i++)
         telemetry_release(&w->slots[i]);
     wake_release(&w->mailbox_wake);
-    wake_release(&w->event_wake);
     pthread_mutex_destroy(&w->lock);
     config_release(&w->config);
     mem_free(w);
 }
 
-int worker_start(struct worker **out, const struct engine_config *c, struct error *e)
+static int copy_config(struct worker *w, const struct engine_config *c, struct error *e)
 {
-    struct worker *w = mem_alloc(1, sizeof *w);
-    int rc = 0;
-
-    *out = NULL;
-    if (!w)
-        return error_set(e, ERR_MEMORY, "no memory for the engine thread");
-    w->mailbox_wake.fd = w->event_wake.fd = -1;
-    w->last = &w->first;
-    pthread_mutex_init(&w->lock, NULL);
-    snapshot_init(&w->snapshot);
     w->config = *c;
     w->config.model_path = mem_string(c->model_path);
     w->config.kernels = mem_string(c->kernels);
@@ -368,19 +458,31 @@ int worker_start(struct worker **out, const struct engine_config *c, struct erro
     w->config.cache_dir = mem_string(c->cache_dir);
     w->config.placement = mem_string(c->placement);
     w->config.placement_script = mem_string(c->placement_script);
-    if ((rc = wake_init(&w->mailbox_wake, e)) < 0 || (rc = wake_init(&w->event_wake, e)) < 0)
-        goto out;
-    if (ring_init(&w->events, sizeof(struct event)) < 0 ||
-        !w->config.model_path != !c->model_path || !w->config.kernels != !c->kernels ||
+    if (!w->config.model_path != !c->model_path || !w->config.kernels != !c->kernels ||
         !w->config.device_selector != !c->device_selector ||
         !w->config.cache_dir != !c->cache_dir || !w->config.placement != !c->placement ||
-        !w->config.placement_script != !c->placement_script) {
-        rc = error_set(e, ERR_MEMORY, "no memory for the engine thread");
-        goto out;
-    }
-    if (pthread_create(&w->thread, NULL, work, w))
+        !w->config.placement_script != !c->placement_script)
+        return error_set(e, ERR_MEMORY, "no memory for the engine thread");
+    return 0;
+}
+
+int worker_start(struct worker **out, const struct engine_config *c, struct error *e)
+{
+    struct worker *w = mem_alloc(1, sizeof *w);
+    int rc;
+
+    *out = NULL;
+    if (!w)
+        return error_set(e, ERR_MEMORY, "no memory for the engine thread");
+    w->mailbox_wake.fd = -1;
+    w->last = &w->first;
+    pthread_mutex_init(&w->lock, NULL);
+    snapshot_init(&w->snapshot);
+    if ((rc = copy_config(w, c, e)) == 0 && (rc = wake_init(&w->mailbox_wake, e)) == 0)
+        rc = client_new(&w->main, w, e);
+    w->clients = w->main;
+    if (rc == 0 && pthread_create(&w->thread, NULL, work, w))
         rc = error_set(e, ERR_MEMORY, "the engine thread cannot be started");
-out:
     if (rc < 0) {
         worker_release(w);
         return rc;
@@ -400,62 +502,9 @@ void worker_stop(struct worker *w)
     worker_release(w);
 }
 
-int worker_event_fd(const struct worker *w)
+struct client *worker_client(struct worker *w)
 {
-    return w->event_wake.fd;
-}
-
-int worker_next_event(struct worker *w, struct event *out)
-{
-    if (ring_pop(&w->events, out))
-        return 1;
-    wake_clear(&w->event_wake);
-    return ring_pop(&w->events, out); /* what came between the two looks */
-}
-
-int worker_send(struct worker *w, struct command *c, struct error *e)
-{
-    struct mailbox_item *l = NULL;
-    int rc = 0;
-
-    pthread_mutex_lock(&w->lock);
-    if (atomic_load(&w->quit))
-        rc = error_set(e, ERR_USAGE, "the engine has stopped");
-    else if (c->kind == COMMAND_TURN && w->turn_taken)
-        rc = error_set(e, ERR_USAGE, "an answer is under way: stop it first");
-    else if (!(l = mem_alloc(1, sizeof *l)))
-        rc = error_set(e, ERR_MEMORY, "no memory for a command");
-    if (rc == 0) {
-        l->command = *c;
-        *w->last = l;
-        w->last = &l->next;
-        w->turn_taken |= c->kind == COMMAND_TURN;
-        if (c->kind == COMMAND_TURN || c->kind == COMMAND_CALL)
-            atomic_fetch_add(&w->work_sent, 1);
-    }
-    pthread_mutex_unlock(&w->lock);
-    if (rc < 0)
-        command_release(c);
-    else
-        wake_signal(&w->mailbox_wake);
-    return rc;
-}
-
-void worker_cancel(struct worker *w)
-{
-    struct engine *g = atomic_load(&w->shared); /* alive until worker_stop has joined */
-    uint64_t over = atomic_load(&w->work_over);
-
-    if (over >= atomic_load(&w->work_sent))
-        return;
-    atomic_store(&w->work_cancelled, over + 1);
-    if (g)
-        engine_session_cancel(engine_session(g));
-}
-
-void worker_wake(struct worker *w)
-{
-    wake_signal(&w->event_wake);
+    return w->main;
 }
 
 const struct engine_info *worker_info(const struct worker *w)

@@ -1,32 +1,49 @@
-/* The engine thread: owns engine, model, session, KV and devices. The UI thread sends commands,
- * drains events when the eventfd is readable, reads telemetry; nothing else is shared. A
- * TURN while one waits or runs is refused with ERR_USAGE; other commands are queued, and those that
- * concern the answer under way are obeyed between its tokens.
- * Shutdown: worker_stop cancels, joins and frees everything; the undrained events are released. */
+/* The engine thread: owns engine, model, sessions, KV and devices; and its clients, each a session
+ * and a ring of events of its own. A client's owner sends commands, drains events when the eventfd
+ * is readable, cancels; nothing else is shared, and no client waits for another's reader. A TURN
+ * while one of the same client waits or runs is refused with ERR_USAGE; other commands are queued
+ * in the client's order, and those that concern answers under way are obeyed between their tokens.
+ * The first client has the engine's own session (the one that telemetry tells of) and hears what
+ * concerns all: LOADING, READY, PLAN, NOTICE, PROGRESS. Calls without another word: the client's
+ * owner, one thread at a time.
+ * Shutdown: worker_stop cancels, joins and frees everything, clients too; the undrained events are
+ * released. */
 #ifndef ENGINE_RUN_WORKER_H
 #define ENGINE_RUN_WORKER_H
 
 #include "engine/run/engine.h"
 
 struct worker;
+struct client;
 
 /* Returns at once; the model is loaded on the thread: LOADING events, then READY or ERROR. Strings
  * of c are copied. */
 int worker_start(struct worker **out, const struct engine_config *c, struct error *e);
 void worker_stop(struct worker *w);
-int worker_event_fd(const struct worker *w); /* poll for POLLIN, then drain */
+struct client *worker_client(struct worker *w); /* the first one */
+/* NULL before READY. Any thread. */
+const struct engine_info *worker_info(const struct worker *w);
+/* Newest telemetry: pointer valid until the next call. The first client's owner. NULL before READY.
+ */
+const struct telemetry *worker_telemetry(struct worker *w);
+
+/* Another client. Its session is opened on the thread: READY, or ERROR where it does not fit (then
+ * turns are refused by ERROR too). Any thread. ERR_MEMORY, ERR_USAGE: the engine has stopped. */
+int client_open(struct client **out, struct worker *w, struct error *e);
+/* Cancels, waits until the thread has let go (a pass of the others at most), frees; what was not
+ * drained is gone. Not the first one; not after worker_stop. Accepts NULL. */
+void client_close(struct client *c);
+int client_event_fd(const struct client *c); /* poll for POLLIN, then drain */
 /* 1: filled, 0: none left (fd cleared first) */
-int worker_next_event(struct worker *w, struct event *out);
+int client_next_event(struct client *c, struct event *out);
 /* Makes the descriptor readable, for what the reader waits for beside events. Any thread,
  * async-signal-safe. */
-void worker_wake(struct worker *w);
-/* takes what c points to, also on failure */
-int worker_send(struct worker *w, struct command *c, struct error *e);
-/* The turn or call under way ends; one that was sent and has not begun (the model is loading) ends
- * when it begins. What waits behind it stays. Any thread, async-signal-safe. */
-void worker_cancel(struct worker *w);
-const struct engine_info *worker_info(const struct worker *w); /* NULL before READY */
-/* Newest telemetry: pointer valid until the next call. UI thread. NULL before READY. */
-const struct telemetry *worker_telemetry(struct worker *w);
+void client_wake(struct client *c);
+/* takes what k points to, also on failure. CALL: the first client's alone. */
+int client_send(struct client *c, struct command *k, struct error *e);
+/* The client's turn or call under way ends; one that was sent and has not begun (the model is
+ * loading) ends when it begins. What waits behind it stays, and so does all that others do. Any
+ * thread, async-signal-safe. */
+void client_cancel(struct client *c);
 
 #endif
