@@ -170,6 +170,37 @@ static void check_family_chat(const struct chat_template *c, const json_t *chat,
     mem_free(ids);
 }
 
+static void take_end(void *ctx, int id)
+{
+    int *ends = ctx;
+
+    ck_assert_int_lt(ends[0], 7);
+    ends[++ends[0]] = id;
+}
+
+/* gpt-oss names the end of an answer and the call of a tool in its vocabulary alone. */
+START_TEST(ends_that_a_vocabulary_names)
+{
+    const char *folder = support_shared("tokenizers/gpt_oss");
+    struct weight_file *f;
+    struct tokenizer *t;
+    struct error e = {0};
+    int ends[8] = {0};
+
+    if (!folder)
+        return;
+    ck_assert_msg(weight_file_open(&f, folder, true, &e) == 0, "%s", e.text);
+    ck_assert_msg(tokenizer_load(&t, f, &e) == 0, "%s", e.text);
+    chat_template_ends(t, take_end, ends);
+    ck_assert_int_eq(ends[0], 3);
+    ck_assert_int_eq(ends[1], 199999); /* <|endoftext|> */
+    ck_assert_int_eq(ends[2], 200002); /* <|return|> */
+    ck_assert_int_eq(ends[3], 200012); /* <|call|> */
+    tokenizer_free(t);
+    weight_file_close(f);
+}
+END_TEST
+
 START_TEST(chats_of_other_families)
 {
     char path[64], cases[1024];
@@ -832,6 +863,7 @@ static Suite *suite(void)
     tcase_add_test(c, chats_of_the_bundled_model);
     tcase_add_test(c, chats_of_the_demo_folder);
     tcase_add_test(c, chats_of_phi_tiny_moe);
+    tcase_add_test(c, ends_that_a_vocabulary_names);
     tcase_add_loop_test(c, chats_of_other_families, 0, (int)(sizeof families / sizeof *families));
     tcase_add_test(c, renders_as_jinja2_does);
     tcase_add_test(c, built_in_formats_are_the_official_ones);

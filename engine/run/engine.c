@@ -79,6 +79,17 @@ static bool loading_ended(void *ctx)
     return c->progress && c->progress(c->callback_ctx, 1, 1) != 0;
 }
 
+static void add_stop(void *ctx, int id)
+{
+    struct hparams *hp = ctx;
+
+    for (int i = 0; i < hp->n_stops; i++)
+        if (hp->stops[i] == id)
+            return;
+    if (id < hp->n_vocab && hp->n_stops < HPARAMS_STOPS)
+        hp->stops[hp->n_stops++] = id;
+}
+
 static int load_tokenizer(struct engine *g, struct error *e)
 {
     struct stop stop = {loading_ended, &g->config};
@@ -98,6 +109,8 @@ static int load_tokenizer(struct engine *g, struct error *e)
     }
     if (rc < 0 && g->config.no_tokenizer && rc != ERR_MEMORY && rc != ERR_CANCELLED)
         rc = 0;
+    if (rc == 0 && g->tokenizer)
+        chat_template_ends(g->tokenizer, add_stop, &g->model->hp);
     if (rc == 0 && g->tokenizer && tokenizer_notice(g->tokenizer))
         engine_notice(g, "%s", tokenizer_notice(g->tokenizer));
     if (rc == 0 && g->chat && chat_template_notice(g->chat))

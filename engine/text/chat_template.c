@@ -44,6 +44,22 @@ const char *chat_template_notice(const struct chat_template *c)
     return c->notice[0] ? c->notice : NULL;
 }
 
+void chat_template_ends(const struct tokenizer *t, void (*fn)(void *ctx, int id), void *ctx)
+{
+    static const char *const names[] = {"<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",
+                                        "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
+                                        "<|return|>",    "<|call|>"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int id = tokenizer_find(t, names[i], strlen(names[i]));
+        bool control = false;
+        size_t len;
+
+        if (id >= 0 && tokenizer_piece(t, id, &len, &control) && control)
+            fn(ctx, id);
+    }
+}
+
 bool chat_template_asks(const struct chat_template *c, const char *name)
 {
     return c->source && strstr(c->source, name) != NULL;

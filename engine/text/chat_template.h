@@ -36,6 +36,9 @@ const char *chat_template_notice(const struct chat_template *c);
 bool chat_template_asks(const struct chat_template *c, const char *name);
 /* How answers to it mark what they are made of. */
 struct answer_format chat_template_answers(const struct chat_template *c);
+/* Tokens that end an answer in every model that has them as control tokens, whatever its files say:
+ * calls fn for each that t has. */
+void chat_template_ends(const struct tokenizer *t, void (*fn)(void *ctx, int id), void *ctx);
 /* Rendered text as the reference gives it (tests, --print-prompt). mem_* memory. */
 int chat_template_render(const struct chat_template *c, const struct message *m, size_t n,
                          bool add_generation_prompt, const struct stop *stop, char **text,
