@@ -385,6 +385,109 @@ START_TEST(a_cancel_ends_one_story)
 }
 END_TEST
 
+#define SHARING 4
+
+struct client {
+    struct story story;
+    struct message said[2];
+    int cached;
+};
+
+static int hear_client(void *ctx, struct event *ev)
+{
+    struct client *c = ctx;
+
+    if (ev->kind == EVENT_TURN_DONE)
+        c->cached = ev->done_turn.cached_tokens;
+    return hear(&c->story, ev);
+}
+
+/* A client with the common system prompt, of more than a page, and a question of its own. */
+static void write_client(struct engine *g, struct client *c, int i, const char *system)
+{
+    write_story(&c->story, i);
+    snprintf(c->story.prompt, sizeof c->story.prompt, "Tell me of %s.", heroes[i]);
+    c->said[0] = (struct message){ROLE_SYSTEM, (char *)system};
+    c->said[1] = (struct message){ROLE_USER, c->story.prompt};
+    c->story.said = (struct dialogue){.messages = c->said, .n_messages = 2};
+    c->story.turn.max_tokens = 20;
+    make_prompt(g, &c->story);
+    c->cached = -1;
+}
+
+static void ask_client(struct client *c, struct session *s)
+{
+    struct error e = {0};
+
+    ck_assert_msg(engine_session_turn(s, &c->story.turn, hear_client, c, &e) == 0, "%s", e.text);
+}
+
+static uint64_t pages_of(const struct engine *g)
+{
+    return engine_telemetry(g)->devices[0].kv_used_bytes;
+}
+
+/* Several begin with the same pages at once: one computes them, all have them, each goes on by
+ * itself; whoever goes back into the middle of one and on with something else disturbs nobody. */
+START_TEST(a_common_beginning_is_shared)
+{
+    struct engine *one = open_demo(NULL, NULL), *g = open_demo(NULL, NULL);
+    struct client *want = mem_alloc(SHARING, sizeof *want), *c = mem_alloc(SHARING, sizeof *c);
+    struct session *s[SHARING] = {engine_session(g)};
+    char system[1600] = "";
+    struct error e = {0};
+    uint64_t alone_bytes = 0;
+    int other[60];
+
+    for (int i = 0; i < 12; i++)
+        snprintf(system + strlen(system), sizeof system - strlen(system),
+                 "There was %s who lived near a river and was happy every day, number %d. ",
+                 heroes[i % 4], i);
+    for (int i = 0; i < SHARING; i++) {
+        engine_session_clear(one);
+        write_client(one, &want[i], i, system);
+        ask_client(&want[i], engine_session(one));
+        while (engine_step(one))
+            ;
+        ck_assert(want[i].story.over && !want[i].story.failed);
+        ck_assert_int_gt(want[i].story.turn.prompt.n, 256);
+        ck_assert_int_lt(want[i].story.turn.prompt.n, 480);
+        alone_bytes = pages_of(one);
+        if (i)
+            s[i] = open_session(g);
+    }
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < SHARING; i++) {
+            write_client(g, &c[i], i, system);
+            ask_client(&c[i], s[i]);
+        }
+        while (engine_step(g))
+            ;
+        for (int i = 0; i < SHARING; i++) {
+            ck_assert_str_eq(c[i].story.text, want[i].story.text);
+            ck_assert(i == 0 || c[i].cached >= 256);
+        }
+        /* two pages each, the first one common, again after what follows */
+        ck_assert_uint_eq(pages_of(g) * 2, alone_bytes * (SHARING + 1));
+        if (round)
+            break;
+        fill(other, 60, engine_info(g)->model->hp.n_vocab, 5);
+        engine_session_rewind(g, 100);
+        ck_assert_int_eq(engine_eval(g, other, 60, NULL, false, &e), 0);
+        /* its page is no longer the others', and what it had beyond went back */
+        ck_assert_uint_eq(pages_of(g) * 2, alone_bytes * (SHARING + 1));
+    }
+    for (int i = 1; i < SHARING; i++)
+        engine_session_close(s[i]);
+    engine_session_clear(g);
+    ck_assert_uint_eq(pages_of(g), 0);
+    engine_close(g);
+    engine_close(one);
+    mem_free(want);
+    mem_free(c);
+}
+END_TEST
+
 /* A device that has no room for another session's rows gives layers back, one after the other. */
 START_TEST(layers_go_home_when_sessions_fill_a_device)
 {
@@ -422,6 +525,7 @@ static Suite *suite(void)
     tcase_add_loop_test(t, interleaved_recurrent_layers, 0, 2);
     tcase_add_loop_test(t, a_device_fails_under_all, 0, 6);
     tcase_add_test(t, a_cancel_ends_one_story);
+    tcase_add_test(t, a_common_beginning_is_shared);
     tcase_add_test(t, layers_go_home_when_sessions_fill_a_device);
     suite_add_tcase(s, t);
     return s;

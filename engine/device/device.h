@@ -12,9 +12,9 @@
  *
  * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
  * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine (the CPU device
- * has both), layers, fuses, report, stream, prefetch, footprint, tune. Emulated where NULL: layers
- * by single jobs. Computing allocates nothing of ours: scratch for max_rows rows is taken at open,
- * what a session keeps at state_open. */
+ * has both), layers, fuses, report, stream, prefetch, footprint, tune, state_share, state_cut.
+ * Emulated where NULL: layers by single jobs. Computing allocates nothing of ours: scratch for
+ * max_rows rows is taken at open, what a session keeps at state_open. */
 #ifndef ENGINE_DEVICE_DEVICE_H
 #define ENGINE_DEVICE_DEVICE_H
 
@@ -164,6 +164,7 @@ struct kv_move {
 struct device_stats {
     /* weights: norms, routers and biases included */
     uint64_t weight_bytes, kv_bytes, scratch_bytes, staging_bytes;
+    uint64_t kv_used_bytes; /* of kv_bytes, what holds rows; what sessions share counts once */
     /* the part of weight_bytes that is host memory used in place, not a copy */
     uint64_t shared_bytes;
     uint64_t uploaded_bytes, downloaded_bytes; /* since open */
@@ -212,6 +213,14 @@ struct device_ops {
      * nothing is changed. Between jobs. */
     int (*state_open)(struct device *d, int session, struct error *e);
     void (*state_close)(struct device *d, int session);
+    /* Optional: the rows of session `from` for positions 0 .. n - 1 are those of `to` as well, by
+     * reference and in place of what it had there: both sessions begin with the same tokens.
+     * Returns how many positions, whole pages: n or less, 0. Rows alone, no recurrent state.
+     * Between jobs.
+     */
+    int (*state_share)(struct device *d, int from, int to, int n);
+    /* Optional: a session's rows from pos on are not wanted any more. Between jobs. */
+    void (*state_cut)(struct device *d, int session, int pos);
     /* Does it compute this kind of block of such a layer to the bits of numerics.h, its matrices
      * being of that type? shape NULL: the head. What it does not stays with the CPU, which computes
      * all that a model may have (model_computable refuses the rest). */

@@ -24,6 +24,13 @@ int history_init(struct session *s)
     return s->routed ? 0 : ERR_MEMORY;
 }
 
+void history_copy(struct session *to, const struct session *from, int n)
+{
+    const struct hparams *hp = &to->engine->model->hp;
+
+    memcpy(to->routed, from->routed, history_footprint(hp, n));
+}
+
 void history_write(struct session *s, const struct span *span, int row)
 {
     const struct forward *f = &s->engine->forward;

@@ -50,6 +50,10 @@ struct turn_run {
     int kept;        /* the session's, that the prompt begins with */
     bool answering;  /* the prompt is computed */
     uint64_t served; /* rows computed, for fairness */
+    /* Whose prompt begins with the same whole pages and is further: they are taken from there when
+     * they are computed (shared.c). NULL: nobody's, or they are here. */
+    struct session *leader;
+    int lead; /* tokens that begin alike, whole pages */
     /* clock: the turn, its first token, the computing of the newest one */
     uint64_t start, first, begin;
     uint64_t paused_ns, paused_before; /* by pacing: in all, before the first token */
@@ -261,7 +265,8 @@ void place_device_lost(void *ctx, int device); /* hook of forward */
 int place_give_back(struct engine *g, int device, struct error *e);
 
 /* turn.c */
-/* Cuts the session back to what the prompt shares with it, and lets its rest wait for passes. t stays the caller's, until turn_end. Negative: there is no turn. */
+/* Cuts the session back to what the prompt shares with it, and lets its rest wait for passes. t
+ * stays the caller's, until turn_end. Negative: there is no turn. */
 int turn_begin(struct session *s, const struct turn *t,
                int (*on_event)(void *ctx, struct event *ev), void *ctx, struct error *e);
 /* A pass has computed what the turn waited for, up to run.end: takes the next token. */
@@ -270,7 +275,16 @@ void turn_step(struct session *s);
 void turn_end(struct session *s, int rc, const struct error *e);
 bool turn_running(const struct session *s);
 
+/* shared.c: sessions that begin with the same tokens */
+/* Who has, or is about to compute, more whole pages of the session's prompt than it has itself. */
+void shared_choose(struct session *s);
+/* Before a pass: what the leaders have by now is taken from them. */
+void shared_take(struct engine *g);
+/* A session ends: nobody waits for it any more. */
+void shared_forget(struct session *s);
+
 /* history.c */
+void history_copy(struct session *to, const struct session *from, int n);
 size_t history_footprint(const struct hparams *hp, int context);
 int history_init(struct session *s);
 /* a span of the newest pass, which began at its row `row` */

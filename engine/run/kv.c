@@ -135,6 +135,9 @@ void kv_cut(struct kv *kv, int session, int pos)
     for (int i = 0; i < DEVICE_MAX * kv->n_layers; i++)
         if (kv->valid[session][i] > pos)
             kv->valid[session][i] = kv->fixed_bytes[i % kv->n_layers] ? 0 : pos;
+    for (int d = 0; d < DEVICE_MAX; d++)
+        if (kv->slots[d].device && !kv->slots[d].lost && kv->slots[d].ops->state_cut)
+            kv->slots[d].ops->state_cut(kv->slots[d].device, session, pos);
 }
 
 void kv_written(struct kv *kv, int session, int layer, int device, int pos, int rows)
@@ -147,6 +150,23 @@ void kv_written(struct kv *kv, int session, int layer, int device, int pos, int 
         if (*valid_at(kv, session, layer, d) > pos)
             *valid_at(kv, session, layer, d) = pos;
     *valid_at(kv, session, layer, device) = pos + rows;
+}
+
+int kv_share(struct kv *kv, int from, int to, int n)
+{
+    const struct device_slot *cpu = &kv->slots[0];
+
+    if (kv->all_fixed || !cpu->ops->state_share)
+        return 0;
+    for (int l = 0; l < kv->n_layers; l++)
+        if (kv->row_bytes[l] && kv_valid(kv, from, l, 0) < n)
+            n = kv_valid(kv, from, l, 0);
+    if ((n = cpu->ops->state_share(cpu->device, from, to, n)) == 0)
+        return 0;
+    for (int d = 0; d < DEVICE_MAX; d++)
+        for (int l = 0; l < kv->n_layers; l++)
+            *valid_at(kv, to, l, d) = d ? 0 : n;
+    return n;
 }
 
 void kv_failed(struct kv *kv, int session, int layer, int device)

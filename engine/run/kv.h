@@ -47,6 +47,9 @@ int kv_fixed_write(struct kv *kv, int session, int layer, int pos, const void *f
                    struct error *e);
 /* The session ends at pos: later rows are void everywhere, and so is state that stands later. */
 void kv_cut(struct kv *kv, int session, int pos);
+/* Rows 0 .. n - 1 of session `from` become `to`'s too, where every layer's lie on the CPU; what
+ * `to` had there is gone. Returns how many: whole pages, or 0 (then nothing has changed). */
+int kv_share(struct kv *kv, int from, int to, int n);
 /* A job wrote rows pos .. pos + rows - 1 of a layer on a device, or took its state that far. */
 void kv_written(struct kv *kv, int session, int layer, int device, int pos, int rows);
 /* A job failed: its layer's recurrent state on that device is void. */

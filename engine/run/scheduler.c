@@ -24,7 +24,7 @@ static bool answers(const struct session *s)
 
 static bool has_prompt(const struct session *s)
 {
-    return turn_running(s) && !answers(s);
+    return turn_running(s) && !answers(s) && !s->run.leader;
 }
 
 /* The session served least of those that are not in the pass yet and that `wanted` takes. */
@@ -70,6 +70,7 @@ static int fill(struct engine *g, int *n_answers)
     int left = g->forward.max_rows, n = 0, room;
     struct session *s;
 
+    shared_take(g);
     for (; left > 0 && (s = least_served(g, n, answers)); left--)
         add_part(g, n++, s, 1);
     *n_answers = n;

@@ -130,6 +130,7 @@ void session_free(struct session *s)
 {
     if (!s)
         return;
+    shared_forget(s);
     if (s->number >= 0)
         give_number(s);
     if (turn_running(s))
@@ -432,7 +433,7 @@ int session_extend(struct session *s, const int *ids, int n, int chunk, float *l
     }
     if (rc < 0 && s->checkpoints && s->n_tokens < start)
         s->n_tokens = start; /* still the session's: computed again when it goes on */
-    if (rc < 0) /* what is left out of the session may be counted another time */
+    if (rc < 0)              /* what is left out of the session may be counted another time */
         s->counted = s->counted < s->n_tokens ? s->counted : s->n_tokens;
     return rc;
 }

@@ -263,6 +263,7 @@ static int take_prompt(struct session *s, const int *ids, int n, struct error *e
     g->t.state = ENGINE_PREFILL;
     model_hold(g->model, FIRST_TOKEN_MS);
     r->end = rc;
+    shared_choose(s);
     return 0;
 }
 
@@ -467,7 +468,7 @@ void turn_end(struct session *s, int rc, const struct error *e)
     if (rc < 0 && e)
         r->error = *e;
     if (s->n_tokens < r->kept && s->checkpoints)
-        s->n_tokens = r->kept; /* still the session's: computed again when it goes on */
+        s->n_tokens = r->kept;    /* still the session's: computed again when it goes on */
     if (s->counted > s->n_tokens) /* what is left out of the session may be counted another time */
         s->counted = s->n_tokens;
     r->done.total_ns = clock_now() - r->start;

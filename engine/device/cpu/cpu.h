@@ -86,6 +86,7 @@ struct kv_pool {
     struct kv_state *states; /* by number of the session */
     int n_states;
     uint8_t **segments; /* of chunks_max pages each */
+    uint16_t *users;    /* of each page of each segment: sessions that have it */
     int n_segments, n_open;
     uint8_t **free; /* stack of n_free */
     size_t n_free;
@@ -352,9 +353,12 @@ int fixed_move(struct cpu_device *d, const struct kv_move *m, struct error *e);
 int kv_state_open(struct cpu_device *d, int session, struct error *e);
 void kv_state_close(struct cpu_device *d, int session);
 void kv_pool_release(struct cpu_device *d);
-/* The state of a session that is open, with pages for positions 0 .. end - 1; NULL: ERR_DEVICE. */
-const struct kv_state *kv_state_reserve(struct cpu_device *d, int session, int end,
+/* The state of a session that is open, with pages for positions 0 .. end - 1; those that hold
+ * positions from pos on are nobody else's and may be written. NULL: ERR_DEVICE. */
+const struct kv_state *kv_state_reserve(struct cpu_device *d, int session, int pos, int end,
                                         struct error *e);
+int kv_state_share(struct cpu_device *d, int from, int to, int n); /* device_ops.state_share */
+void kv_state_cut(struct cpu_device *d, int session, int pos);
 
 /* A kind of mixer: what the parallel region asks a layer for. mixers/registry.c has one of each
  * kind that is computed; shape_unsupported has refused the others by then. */

@@ -397,7 +397,7 @@ static int place_span(struct cpu_device *d, const struct span *s, int row, struc
                          s->pos, s->pos + s->rows - 1, d->context);
     if (s->rope < 0 || s->rope >= DEVICE_ROPES || !c->rope_cos[s->rope] || !c->rope_sin[s->rope])
         return error_set(e, ERR_DEVICE, "there is no rotary table %d", s->rope);
-    if (!(state = kv_state_reserve(d, s->session, s->pos + s->rows, e)))
+    if (!(state = kv_state_reserve(d, s->session, s->pos, s->pos + s->rows, e)))
         return ERR_DEVICE;
     for (int i = 0; i < s->rows; i++)
         d->span_of[row + i] = d->n_spans;
@@ -696,6 +696,16 @@ static void cpu_state_close(struct device *device, int session)
     kv_state_close((struct cpu_device *)device, session);
 }
 
+static int cpu_state_share(struct device *device, int from, int to, int n)
+{
+    return kv_state_share((struct cpu_device *)device, from, to, n);
+}
+
+static void cpu_state_cut(struct device *device, int session, int pos)
+{
+    kv_state_cut((struct cpu_device *)device, session, pos);
+}
+
 static int cpu_tune(struct device *device, int pos)
 {
     struct cpu_device *d = (struct cpu_device *)device;
@@ -709,7 +719,11 @@ static int cpu_tune(struct device *device, int pos)
 
 static void cpu_stats(const struct device *device, struct device_stats *out)
 {
-    *out = ((const struct cpu_device *)device)->stats;
+    const struct cpu_device *d = (const struct cpu_device *)device;
+    size_t pages = (size_t)d->pool_kv.n_segments * (size_t)d->chunks_max - d->pool_kv.n_free;
+
+    *out = d->stats;
+    out->kv_used_bytes = pages * d->page_bytes + (size_t)d->pool_kv.n_open * d->fixed_bytes;
 }
 
 const struct device_ops cpu_device_ops = {
@@ -720,6 +734,8 @@ const struct device_ops cpu_device_ops = {
     .close = cpu_close,
     .state_open = cpu_state_open,
     .state_close = cpu_state_close,
+    .state_share = cpu_state_share,
+    .state_cut = cpu_state_cut,
     .supports = cpu_supports,
     .block_put = cpu_block_put,
     .block_drop = cpu_block_drop,

@@ -81,7 +81,7 @@ int fixed_move(struct cpu_device *d, const struct kv_move *m, struct error *e)
         !(bytes = layout_of(d, m->layer)->keeps.fixed_bytes))
         return error_set(e, ERR_DEVICE, "layer %d has no recurrent state after %d tokens", m->layer,
                          m->pos);
-    if (!(s = kv_state_reserve(d, m->session, 0, e)))
+    if (!(s = kv_state_reserve(d, m->session, 0, 0, e)))
         return ERR_DEVICE;
     if (!m->write && s->stands[m->layer] != m->pos)
         return error_set(e, ERR_DEVICE,

@@ -41,6 +41,8 @@ int kv_layout(struct cpu_device *d, struct error *e)
         l->fixed_at = d->fixed_bytes;
         d->fixed_bytes += (l->keeps.fixed_bytes + 63) & ~(size_t)63;
     }
+    if (!d->page_bytes)
+        d->page_bytes = NUM_LANES; /* no layer keeps rows */
     d->kv_bytes = d->page_bytes * (size_t)d->chunks_max;
     return 0;
 }
@@ -176,7 +178,8 @@ int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
         m->count > d->context - m->pos)
         return error_set(e, ERR_DEVICE, "key/value rows %d+%d of layer %d lie outside the cache",
                          m->pos, m->count, m->layer);
-    if (!(s = kv_state_reserve(d, m->session, m->pos + m->count, e)))
+    if (!(s = kv_state_reserve(d, m->session, m->write ? m->pos : m->pos + m->count,
+                               m->pos + m->count, e)))
         return ERR_DEVICE;
     l = layout_of(d, m->layer);
     for (int t = m->pos; t < m->pos + m->count; t++) {

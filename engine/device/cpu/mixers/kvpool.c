@@ -1,12 +1,42 @@
 /* The pages of the key/value cache and who has them: sessions take pages as they grow and give them
- * back when they end. Engine thread; only opening a state allocates. A session's table and the
- * pages for its whole context are there when it is open, so a job never finds the pool empty; the
- * system gives memory to pages that are written. */
+ * back when they end or go back. Sessions that begin alike have the same whole pages; a page goes
+ * back to the pool when its last user gives it up. Engine thread; only opening a state allocates. A
+ * session's table and the pages for its whole context are there when it is open, so a job never
+ * finds the pool empty; the system gives memory to pages that are written. */
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
 #include "engine/device/cpu/cpu.h"
 
 #include <string.h>
+
+static uint16_t *users_of(const struct cpu_device *d, const uint8_t *page)
+{
+    const struct kv_pool *p = &d->pool_kv;
+
+    for (int i = 0; i < p->n_segments; i++)
+        if (page >= p->segments[i] && page < p->segments[i] + d->kv_bytes)
+            return &p->users[(size_t)i * (size_t)d->chunks_max +
+                             (size_t)(page - p->segments[i]) / d->page_bytes];
+    return NULL;
+}
+
+static uint8_t *take_page(struct cpu_device *d)
+{
+    struct kv_pool *p = &d->pool_kv;
+    uint8_t *page = p->free[--p->n_free];
+
+    *users_of(d, page) = 1;
+    return page;
+}
+
+/* Whoever had it last gives it back to the pool. */
+static void give_page(struct cpu_device *d, uint8_t *page)
+{
+    struct kv_pool *p = &d->pool_kv;
+
+    if (page && --*users_of(d, page) == 0)
+        p->free[p->n_free++] = page;
+}
 
 /* Room for a session's pages more. */
 static int add_segment(struct cpu_device *d, struct error *e)
@@ -14,9 +44,11 @@ static int add_segment(struct cpu_device *d, struct error *e)
     struct kv_pool *p = &d->pool_kv;
     size_t pages = (size_t)d->chunks_max, n = (size_t)p->n_segments + 1;
     uint8_t **segments = mem_resize(p->segments, n, sizeof *segments), **list;
+    uint16_t *users = mem_resize(p->users, n * pages, sizeof *users);
 
     p->segments = segments ? segments : p->segments;
-    list = segments ? mem_resize(p->free, n * pages, sizeof *list) : NULL;
+    p->users = users ? users : p->users;
+    list = segments && users ? mem_resize(p->free, n * pages, sizeof *list) : NULL;
     p->free = list ? list : p->free;
     if (!list || !(segments[n - 1] = mem_pages(d->kv_bytes)))
         return error_set(
@@ -67,8 +99,7 @@ void kv_state_close(struct cpu_device *d, int session)
     if (!s || !s->pages)
         return;
     for (int i = d->chunks_max; i-- > 0;)
-        if (s->pages[i])
-            p->free[p->n_free++] = s->pages[i];
+        give_page(d, s->pages[i]);
     fixed_close(d, s);
     mem_free(s->pages);
     s->pages = NULL;
@@ -88,21 +119,71 @@ void kv_pool_release(struct cpu_device *d)
     mem_free(p->states);
     mem_free(p->segments);
     mem_free(p->free);
+    mem_free(p->users);
 }
 
-const struct kv_state *kv_state_reserve(struct cpu_device *d, int session, int end, struct error *e)
+static struct kv_state *open_state(struct cpu_device *d, int session)
 {
     struct kv_pool *p = &d->pool_kv;
-    struct kv_state *s = session >= 0 && session < p->n_states ? &p->states[session] : NULL;
+
+    return session >= 0 && session < p->n_states && p->states[session].pages ? &p->states[session]
+                                                                             : NULL;
+}
+
+/* A page that others have, too, is copied before it is written: who went back into the middle of
+ * one goes on in a page of its own. */
+static void own_page(struct cpu_device *d, uint8_t **page)
+{
+    uint8_t *own;
+
+    if (*users_of(d, *page) == 1)
+        return;
+    own = take_page(d);
+    memcpy(own, *page, d->page_bytes);
+    give_page(d, *page);
+    *page = own;
+}
+
+const struct kv_state *kv_state_reserve(struct cpu_device *d, int session, int pos, int end,
+                                        struct error *e)
+{
+    struct kv_state *s = open_state(d, session);
     int chunks = (end + NUM_CHUNK - 1) / NUM_CHUNK, from = chunks;
 
-    if (!s || !s->pages) {
+    if (!s) {
         error_set(e, ERR_DEVICE, "session %d is not open on this device", session);
         return NULL;
     }
     while (from > 0 && !s->pages[from - 1])
         from--;
+    for (int i = pos / NUM_CHUNK; i < from && d->pool_kv.n_open > 1; i++)
+        own_page(d, &s->pages[i]);
     for (; from < chunks; from++)
-        s->pages[from] = p->free[--p->n_free];
+        s->pages[from] = take_page(d);
     return s;
+}
+
+int kv_state_share(struct cpu_device *d, int from, int to, int n)
+{
+    struct kv_state *a = open_state(d, from), *b = open_state(d, to);
+    int pages = 0;
+
+    if (!a || !b || a == b)
+        return 0;
+    for (; pages < n / NUM_CHUNK && a->pages[pages]; pages++) {
+        ++*users_of(d, a->pages[pages]);
+        give_page(d, b->pages[pages]);
+        b->pages[pages] = a->pages[pages];
+    }
+    return pages * NUM_CHUNK;
+}
+
+void kv_state_cut(struct cpu_device *d, int session, int pos)
+{
+    struct kv_state *s = open_state(d, session);
+
+    for (int i = (pos + NUM_CHUNK - 1) / NUM_CHUNK; s && i < d->chunks_max && s->pages[i]; i++) {
+        give_page(d, s->pages[i]);
+        s->pages[i] = NULL;
+    }
 }
