@@ -42,7 +42,7 @@ static int test_init(struct attention_test *t, struct selftest *b)
     t->rows = c->max_rows < ROWS_MOST ? c->max_rows : ROWS_MOST;
     t->tokens = c->context < TOKENS_MOST ? c->context : TOKENS_MOST;
     t->pos = t->tokens - t->rows;
-    t->cache = (struct reference_cache){kv, t->tokens, {c->kv_k, c->kv_v}, NULL};
+    t->cache = (struct reference_cache){kv, t->tokens, {c->kv_k, c->kv_v}, NULL, 0};
     t->q = selftest_randoms(b, query_count(t), 2.0f);
     t->k = selftest_randoms(b, (size_t)(t->rows * kv), 2.0f);
     t->v = selftest_randoms(b, (size_t)(t->rows * kv), 2.0f);

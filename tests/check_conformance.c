@@ -110,6 +110,10 @@ END_TEST
 /* ---- Layers of other kinds ---- */
 
 #define MIXER .kind = MIXER_ATTENTION, .heads = 4, .kv_heads = 2, .key_dim = 64, .rope_dims = 64
+/* widths of a head that are no multiples of 16, but what K-quants need them to be */
+#define LATENT                                                                            \
+    .kind = MIXER_MLA, .key_dim = 320, .value_dim = 256, .rope_dims = 64, .kv_rank = 256, \
+    .latent_eps = 1e-6f
 #define RMS .kind = NORM_RMS, .eps = 1e-6f, .before = true
 
 /* fused: the OpenCL device runs such layers whole; at_home: attention stays with the CPU. */
@@ -213,6 +217,37 @@ static const struct {
                .activation = ACTIVATION_RELU,
                .router = {.kind = ROUTER_SOFTMAX}},
        .norms = {RMS}}}},
+    {"like deepseek_v3: latent queries, rotated pairs",
+     false,
+     false,
+     {{.mixer = {LATENT, .heads = 3, .kv_heads = 1, .q_rank = 256, .rope = ROPE_PAIRS},
+       .ffn = {.experts = 8,
+               .used = 3,
+               .shared = 1,
+               .width = 256,
+               .shared_width = 256,
+               .router = {.kind = ROUTER_SIGMOID,
+                          .normalised = true,
+                          .factor = 2.5f,
+                          .choice_bias = true,
+                          .groups = 4,
+                          .groups_used = 2}},
+       .norms = {RMS}}}},
+    {"like deepseek_v2, one layer of keys and values between",
+     false,
+     false,
+     {{.mixer = {LATENT, .heads = 8, .kv_heads = 1, .rope = ROPE_PAIRS, .scale = 0.11f},
+       .ffn = {.kind = FFN_DENSE, .shared = 1, .shared_width = 512},
+       .norms = {RMS}},
+      {.mixer = {MIXER},
+       .ffn = {.experts = 3, .used = 1, .width = 256, .router = {.kind = ROUTER_SOFTMAX}},
+       .norms = {RMS}},
+      {.mixer = {LATENT, .heads = 3, .kv_heads = 1},
+       .ffn = {.experts = 8,
+               .used = 2,
+               .width = 256,
+               .router = {.kind = ROUTER_SOFTMAX, .groups = 4, .groups_used = 2}},
+       .norms = {RMS}}}},
 };
 #define KINDS (int)(sizeof layer_kinds / sizeof layer_kinds[0])
 
@@ -268,6 +303,7 @@ START_TEST(test_kinds_on_opencl)
     struct layer_shape layers[3];
     struct tiny_shape s = of_kind(_i, layers);
     struct conformance_report r;
+    bool latent = false;
 
     if (!have_opencl(shape))
         return;
@@ -277,8 +313,10 @@ START_TEST(test_kinds_on_opencl)
     if (r.n)
         ck_abort_msg("%s: %s: %s", layer_kinds[_i].name, conformance_job_name(r.finding[0].job),
                      r.finding[0].what);
+    for (int l = 0; l < 3; l++)
+        latent |= layers[l].mixer.kind == MIXER_MLA; /* stays on the CPU */
     ck_assert(r.checks[CONFORMANCE_HEAD]);
-    ck_assert_int_eq(r.checks[CONFORMANCE_ATTENTION] > 0, !layer_kinds[_i].at_home);
+    ck_assert_int_eq(r.checks[CONFORMANCE_ATTENTION] > 0, !layer_kinds[_i].at_home && !latent);
     ck_assert_int_eq(r.checks[CONFORMANCE_EXPERTS] > 0, !layer_kinds[_i].at_home);
     ck_assert_int_eq(r.checks[CONFORMANCE_STREAM] > 0, !layer_kinds[_i].at_home);
     ck_assert_int_eq(r.checks[CONFORMANCE_LAYERS] > 0, layer_kinds[_i].fused);

@@ -599,6 +599,54 @@ START_TEST(test_same_bits_of_extras)
 }
 END_TEST
 
+/* Latent attention behind two ways to queries, between layers that keep keys and values; its heads'
+ * rows begin within groups of weight rows. */
+static const struct layer_shape latent_layers[] = {
+    {.mixer = {.kind = MIXER_MLA,
+               .heads = 10,
+               .kv_heads = 1,
+               .key_dim = 72,
+               .value_dim = 40,
+               .q_rank = 64,
+               .kv_rank = 64,
+               .rope_dims = 32,
+               .rope = ROPE_PAIRS,
+               .latent_eps = 1e-6f},
+     UNLIKE_FFN},
+    {.mixer = {.heads = 4, .kv_heads = 2, .key_dim = 64, .rope_dims = 32}, UNLIKE_FFN},
+    {.mixer = {.kind = MIXER_MLA,
+               .heads = 4,
+               .kv_heads = 1,
+               .key_dim = 64,
+               .value_dim = 64,
+               .kv_rank = 96,
+               .rope_dims = 32,
+               .rope = ROPE_PAIRS,
+               .latent_eps = 1e-6f},
+     UNLIKE_FFN},
+};
+
+START_TEST(test_same_bits_latent)
+{
+    struct tiny_shape s = unlike_shape(3);
+
+    s.shapes = latent_layers;
+    s.type = DTYPE_F32; /* heads' widths are no whole blocks */
+    check_same_bits(s, KV_F16, TOKENS);
+    if (!THREADS_ALONE) {
+        struct layer_shape whole[2] = {latent_layers[2], latent_layers[2]};
+
+        whole[1].mixer.key_dim = 96; /* q, k_b: blocks, heads in the middle of a group of rows */
+        whole[1].mixer.value_dim = 40;
+        whole[0].mixer.q_rank = 64;
+        s.layers = 2;
+        s.shapes = whole;
+        s.type = DTYPE_Q8_0;
+        check_same_bits(s, KV_Q8_0, TOKENS);
+    }
+}
+END_TEST
+
 static const struct {
     enum dtype type;
     bool exact;
@@ -911,6 +959,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_layers_of_other_widths);
     tcase_add_test(t, test_same_bits_of_other_widths);
     tcase_add_test(t, test_same_bits_of_extras);
+    tcase_add_test(t, test_same_bits_latent);
     tcase_add_loop_test(t, test_same_bits_float, 0, FLOAT_KINDS);
     tcase_add_loop_test(t, test_same_bits_float_large, 0, FLOAT_KINDS);
     tcase_add_test(t, test_same_bits_disturbed);

@@ -419,6 +419,56 @@ START_TEST(test_attention)
 }
 END_TEST
 
+/* A latent row is laid out as a value; counts of queries and rows fill no tile, and sums go on
+ * where they were left. */
+START_TEST(test_latent)
+{
+    static const int widths[][2] = {{48, 32}, {576, 512}, {160, 96}, {80, 64}};
+    static float q[KERNEL_QUERIES * 576], p[KERNEL_QUERIES * NUM_CHUNK], want[KERNEL_QUERIES * 576],
+        got[KERNEL_QUERIES * 576];
+    static uint8_t rows[NUM_CHUNK * 576 * 4], block[576 / 32 * 34];
+
+    for (int round = 0; round < 24; round++) {
+        enum kv_type kv = (enum kv_type)(round % 3);
+        const struct kernels *k;
+        const int *width = widths[kv == KV_Q8_0 ? 1 + round % 2 : round % 4];
+        int dims = width[0], rank = width[1], nq = 1 + below(KERNEL_QUERIES),
+            n = 1 + below(round % 5 ? 40 : NUM_CHUNK), some = below(n);
+        size_t row = kv_type_bytes(kv, dims);
+
+        fill(q, nq * dims, 0);
+        fill(p, nq * NUM_CHUNK, 0);
+        for (int t = 0; t < n; t++) {
+            float *x = want;
+
+            fill(x, dims, 0);
+            if (kv == KV_F32)
+                memcpy(rows + (size_t)t * row, x, row);
+            else if (kv == KV_F16)
+                kernels_scalar.to_f16(x, dims, (uint16_t *)(void *)(rows + (size_t)t * row));
+            else
+                row_from_f32(DTYPE_Q8_0, x, dims, block);
+            for (int b = 0; kv == KV_Q8_0 && b < dims / 32; b++) {
+                memcpy(rows + (size_t)t * row + 2 * b, block + 34 * b, 2);
+                memcpy(rows + (size_t)t * row + dims / 16 + 32 * b, block + 34 * b + 2, 32);
+            }
+        }
+        for (int i = 0; (k = kernels_at(i)); i++) {
+            memset(want, 0, sizeof want), memset(got, 0, sizeof got);
+            kernels_scalar.latent_scores[kv](rows, n, dims, q, nq, want);
+            k->latent_scores[kv](rows, n, dims, q, nq, got);
+            same(k->name, "latent scores", got, want, nq * NUM_CHUNK);
+            memset(want, 0, sizeof want), memset(got, 0x55, sizeof got);
+            kernels_scalar.latent_values[kv](rows, dims, rank, p, nq, n, false, want, rank);
+            k->latent_values[kv](rows, dims, rank, p, nq, some, false, got, rank);
+            k->latent_values[kv](rows + (size_t)some * row, dims, rank, p + some, nq, n - some,
+                                 true, got, rank);
+            same(k->name, "latent values", got, want, nq * rank);
+        }
+    }
+}
+END_TEST
+
 START_TEST(test_float_weights)
 {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
@@ -530,6 +580,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_softplus_known);
     tcase_add_test(t, test_f16);
     tcase_add_test(t, test_attention);
+    tcase_add_test(t, test_latent);
     tcase_add_test(t, test_float_weights);
     tcase_add_test(t, test_pack);
     tcase_add_test(t, test_quantise_known);

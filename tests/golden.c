@@ -36,6 +36,12 @@ static const void *tensor(const struct golden *g, const json_t *header, const ch
 
 int golden_open(struct golden *g, const char *path, char *why, size_t why_size)
 {
+    return golden_open_logits(g, path, "logits", why, why_size);
+}
+
+int golden_open_logits(struct golden *g, const char *path, const char *logits, char *why,
+                       size_t why_size)
+{
     FILE *f = fopen(path, "rb");
     struct error e;
     json_t *header = NULL;
@@ -60,7 +66,7 @@ int golden_open(struct golden *g, const char *path, char *why, size_t why_size)
     fclose(f);
     if (header && (g->input_ids = tensor(g, header, "input_ids", "I32", dims))) {
         g->n = dims[0];
-        g->logits = tensor(g, header, "logits", "F32", dims);
+        g->logits = tensor(g, header, logits, "F32", dims);
         g->n_vocab = dims[1];
         rc = g->logits && dims[0] == g->n ? 0 : -1;
         if ((g->greedy = tensor(g, header, "greedy", "I32", dims)))

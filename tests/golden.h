@@ -26,6 +26,9 @@ struct golden {
 
 /* 0, or -1 with one line in why. */
 int golden_open(struct golden *g, const char *path, char *why, size_t why_size);
+/* The same where the file has logits of several programs: the tensor's name. */
+int golden_open_logits(struct golden *g, const char *path, const char *logits, char *why,
+                       size_t why_size);
 void golden_close(struct golden *g);
 
 struct golden_result {

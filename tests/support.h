@@ -29,6 +29,9 @@ const char *support_shared(const char *below_data);
 /* A copy of a GGUF model of F32 and Q8_0 in which every value of a tensor is a NaN or an infinity,
  * said as F16. */
 void support_poison(const char *model, const char *tensor, uint16_t half, const char *copy);
+/* A copy of a GGUF file with every tensor in F32: what a program computes that quantises nothing.
+ */
+void support_widen(const char *model, const char *copy);
 /* A fresh directory, removed at exit. */
 const char *support_tmpdir(void);
 

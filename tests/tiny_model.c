@@ -132,6 +132,23 @@ static void random_experts(struct tiny_model *t, const struct tiny_shape *s,
     }
 }
 
+static void random_latent(struct tiny_model *t, const struct tiny_shape *s,
+                          const struct mixer_shape *m, struct layer_weights *w, unsigned *seed)
+{
+    int nope = m->key_dim - m->rope_dims;
+
+    if (m->q_rank) {
+        w->q_a = random_matrix(t, s, m->q_rank, s->hidden, 0, seed);
+        w->q_norm = random_norm(t, m->q_rank, seed).weight;
+    }
+    w->q = random_matrix(t, s, m->heads * m->key_dim, m->q_rank ? m->q_rank : s->hidden, 0, seed);
+    w->kv_a = random_matrix(t, s, m->kv_rank + m->rope_dims, s->hidden, s->bias, seed);
+    w->k_norm = random_norm(t, m->kv_rank, seed).weight;
+    w->k_b = random_matrix(t, s, m->heads * m->kv_rank, nope, 0, seed);
+    w->v_b = random_matrix(t, s, m->heads * m->value_dim, m->kv_rank, 0, seed);
+    w->o = random_matrix(t, s, s->hidden, m->heads * m->value_dim, s->bias, seed);
+}
+
 struct tiny_model *tiny_model_new(const struct tiny_shape *s)
 {
     struct tiny_model *t = calloc(1, sizeof *t);
@@ -184,6 +201,11 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
 
             w->q_norm = random_norm(t, mix->key_dim * (whole ? mix->heads : 1), &seed).weight;
             w->k_norm = random_norm(t, mix->key_dim * (whole ? mix->kv_heads : 1), &seed).weight;
+        }
+        if (mix->kind == MIXER_MLA) {
+            random_latent(t, s, mix, w, &seed);
+            random_experts(t, s, &shape->ffn, w, &seed);
+            continue;
         }
         w->q = random_matrix(t, s, mix->heads * shape_query_dim(mix), s->hidden, s->bias, &seed);
         w->k = random_matrix(t, s, mix->kv_heads * mix->key_dim, s->hidden, s->bias, &seed);

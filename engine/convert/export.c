@@ -179,7 +179,8 @@ static int add_block(struct export *x, struct block_id id, int experts)
     static const enum tensor_role roles[MATRIX_PARTS] = {
         [MATRIX_Q] = TENSOR_Q,        [MATRIX_K] = TENSOR_K,        [MATRIX_V] = TENSOR_V,
         [MATRIX_O] = TENSOR_O,        [MATRIX_GATE] = TENSOR_GATES, [MATRIX_UP] = TENSOR_UPS,
-        [MATRIX_DOWN] = TENSOR_DOWNS, [MATRIX_HEAD] = TENSOR_HEAD,
+        [MATRIX_DOWN] = TENSOR_DOWNS, [MATRIX_HEAD] = TENSOR_HEAD,  [MATRIX_Q_A] = TENSOR_Q_A,
+        [MATRIX_KV_A] = TENSOR_KV_A,  [MATRIX_K_B] = TENSOR_K_B,    [MATRIX_V_B] = TENSOR_V_B,
     };
     struct block_matrix list[BLOCK_MATRICES];
     size_t stride = id.kind == BLOCK_EXPERT ? sizeof(struct expert_weights) : 0;

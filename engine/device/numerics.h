@@ -75,7 +75,15 @@
  * the weights are loaded; bounded (Kimi): num_exp(bound * num_sigmoid(A * (a + bias))), A =
  * exp(A_log). beta = num_sigmoid(b), dt = num_softplus(dt + bias), g = num_exp(dt*A). Outputs: delta nets by rule 5
  * over a head, times num_silu or num_sigmoid of the gate; Mamba 2 times num_silu first and then
- * rule 5 over each group. Any thread; pure functions. */
+ * rule 5 over each group.
+ *
+ * 13. Latent attention (MLA, absorbed), where a token has one latent row for all heads. A row: kv_a
+ * (rule 2 or 11); its first kv_rank normed (rule 5), the others rotated (rule 6); rounded to the
+ * type of keys. A query: the head of q, without its rotated part, times the head's part of k_b; the
+ * rotated part behind it; each times scale, rounded. score_t: 16 lanes, lane j: acc = fma(q, c,
+ * acc) over elements j, j+16, ... upwards from +0, then the fold of rule 4. Chunks, weights and
+ * sums as in rule 7, the values being a row's first kv_rank elements. The head's output: its part
+ * of v_b times that. Any thread; pure functions. */
 #ifndef ENGINE_DEVICE_NUMERICS_H
 #define ENGINE_DEVICE_NUMERICS_H
 

@@ -83,22 +83,23 @@ static bool has_room(const struct binding *b)
     return weight_file_bytes(b->model->file) <= b->options->memory / 2;
 }
 
-/* rows of t from row first on become *m. Without room for a copy float types stay mapped, unless a
- * conversion or their alignment in the file forbids it. */
-static int add_matrix(struct binding *b, struct matrix *m, enum tensor_role role, int layer,
-                      const struct tensor_view *t, int64_t first, int rows, int cols,
-                      struct error *e)
+/* rows of t from row first on become *m, or what `split` takes of them. Without room for a copy
+ * float types stay mapped, unless a conversion or their alignment in the file forbids it. Blocks
+ * cannot be turned: their values become F16. */
+static int add_job(struct binding *b, struct matrix *m, enum tensor_role role, int layer,
+                   const struct tensor_view *t, int64_t first, int rows, int cols,
+                   struct job_split split, struct error *e)
 {
     const struct model_options *o = b->options;
-    enum dtype type = t->type;
-    size_t from = (size_t)first * dtype_row_bytes(t->type, cols),
+    enum dtype type = split.across && dtype_is_quantised(t->type) ? DTYPE_F16 : t->type;
+    size_t from = split.stride ? 0 : (size_t)first * dtype_row_bytes(t->type, cols),
            unit = (size_t)dtype_info(t->type)->bytes;
     struct matrix_job *j;
 
     if (!row_readable(type) || type == DTYPE_I32 || type == DTYPE_I64)
         return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s, which no kernel multiplies",
                          weight_file_path(b->model->file), t->name, dtype_info(type)->word);
-    if (o->convert >= 0 && !dtype_is_quantised(type) &&
+    if (o->convert >= 0 && !dtype_is_quantised(t->type) &&
         cols % dtype_info((enum dtype)o->convert)->block == 0)
         type = mix_type((struct mix){.base = (enum dtype)o->convert}, &b->model->hp, role, layer,
                         cols);
@@ -117,8 +118,8 @@ static int add_matrix(struct binding *b, struct matrix *m, enum tensor_role role
         return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s, which no kernel multiplies",
                          weight_file_path(b->model->file), t->name, dtype_info(type)->word);
     j = &b->matrices[b->n_matrices++];
-    *j = (struct matrix_job){.matrix = m, .tensor = t, .from = from};
-    j->mapped = !has_room(b) && type == t->type && !dtype_is_quantised(type) &&
+    *j = (struct matrix_job){.matrix = m, .tensor = t, .from = from, .split = split};
+    j->mapped = !has_room(b) && !split.stride && type == t->type && !dtype_is_quantised(type) &&
                 ((uintptr_t)t->data + from) % unit == 0;
     if (!j->mapped) {
         j->to = reserve(b, &b->arena_matrices, m->bytes, PAGE);
@@ -129,6 +130,13 @@ static int add_matrix(struct binding *b, struct matrix *m, enum tensor_role role
     b->by_type[type] += m->bytes;
     b->model->n_params += (int64_t)rows * cols;
     return 0;
+}
+
+static int add_matrix(struct binding *b, struct matrix *m, enum tensor_role role, int layer,
+                      const struct tensor_view *t, int64_t first, int rows, int cols,
+                      struct error *e)
+{
+    return add_job(b, m, role, layer, t, first, rows, cols, (struct job_split){0}, e);
 }
 
 static int add_vector(struct binding *b, const float **vector, const struct tensor_view *t,
@@ -173,8 +181,8 @@ static int add_bias(struct binding *b, const float **bias, enum tensor_role role
     return add_vector(b, bias, t, first, rows, e);
 }
 
-int bind_values(struct binding *b, const float **vector, enum tensor_role role, int layer, int64_t n,
-                enum vector_form form, int turned, struct error *e)
+int bind_values(struct binding *b, const float **vector, enum tensor_role role, int layer,
+                int64_t n, enum vector_form form, int turned, struct error *e)
 {
     const struct tensor_view *t = want(b, role, layer, 0, e);
     int64_t has = 1;
@@ -285,6 +293,62 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
         mind_one_more(b);
     }
     return bind_plain(b, &w->o, TENSOR_O, layer, hp->hidden, a->heads * a->key_dim, e);
+}
+
+/* All heads of one of the two: heads x rows of cols. */
+static int bind_heads(struct binding *b, struct matrix *m, enum tensor_role role, int layer,
+                      int heads, int rows, int cols, struct error *e)
+{
+    const struct tensor_view *t = want(b, role, layer, 0, e);
+    int rc;
+
+    if (!t)
+        return ERR_MODEL;
+    if ((rc = check_shape(b, t, heads, rows, cols, e)))
+        return rc;
+    return add_matrix(b, m, role, layer, t, 0, heads * rows, cols, e);
+}
+
+/* Keys and values of a latent row, apart in GGUF files, else to be taken apart: only together do
+ * queries and outputs stay in the latent space (absorbed, arXiv:2405.04434, 2.1.2). */
+static int bind_latent_heads(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    const struct mixer_shape *a = &hparams_layer(&b->model->hp, layer)->mixer;
+    const struct tensor_view *both = family_tensor(b->family, b->model->file, TENSOR_KV_B, layer, 0,
+                                                   false);
+    int nope = a->key_dim - a->rope_dims, each = nope + a->value_dim, rc;
+
+    if (!both && weight_file_format(b->model->file) == WEIGHT_GGUF)
+        return (rc = bind_heads(b, &w->k_b, TENSOR_K_B, layer, a->heads, a->kv_rank, nope, e))
+                   ? rc
+                   : bind_heads(b, &w->v_b, TENSOR_V_B, layer, a->heads, a->value_dim, a->kv_rank,
+                                e);
+    if (!(both = want(b, TENSOR_KV_B, layer, 0, e)))
+        return ERR_MODEL;
+    if ((rc = check_shape(b, both, a->heads * each, a->kv_rank, 0, e)) ||
+        (rc = add_job(b, &w->k_b, TENSOR_K_B, layer, both, 0, a->heads * a->kv_rank, nope,
+                      (struct job_split){each, 0, nope, true}, e)))
+        return rc;
+    return add_job(b, &w->v_b, TENSOR_V_B, layer, both, 0, a->heads * a->value_dim, a->kv_rank,
+                   (struct job_split){each, nope, a->value_dim, false}, e);
+}
+
+static int bind_latent(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    const struct mixer_shape *a = &hparams_layer(&b->model->hp, layer)->mixer;
+    int hidden = b->model->hp.hidden, q = a->heads * a->key_dim, rc;
+
+    rc = !a->q_rank ? bind_plain(b, &w->q, TENSOR_Q, layer, q, hidden, e)
+         : (rc = bind_plain(b, &w->q_a, TENSOR_Q_A, layer, a->q_rank, hidden, e)) ? rc
+         : (rc = bind_vector(b, &w->q_norm, TENSOR_Q_A_NORM, layer, a->q_rank, e))
+             ? rc
+             : bind_plain(b, &w->q, TENSOR_Q_B, layer, q, a->q_rank, e);
+    if (rc ||
+        (rc = bind_plain(b, &w->kv_a, TENSOR_KV_A, layer, a->kv_rank + a->rope_dims, hidden, e)) ||
+        (rc = bind_vector(b, &w->k_norm, TENSOR_KV_A_NORM, layer, a->kv_rank, e)) ||
+        (rc = bind_latent_heads(b, w, layer, e)))
+        return rc;
+    return bind_plain(b, &w->o, TENSOR_O, layer, hidden, a->heads * a->value_dim, e);
 }
 
 /* One of gate, up, down of every expert: a tensor each, one for all, or (gate and up) a fused one.
@@ -412,9 +476,10 @@ static int bind_mixer(struct binding *b, struct layer_weights *w, int layer, str
 {
     const struct mixer_shape *s = &hparams_layer(&b->model->hp, layer)->mixer;
 
-    return s->kind == MIXER_NONE    ? 0
-           : shape_recurrent(s) ? bind_recurrent(b, w, layer, e)
-                                : bind_attention(b, w, layer, e);
+    return s->kind == MIXER_NONE  ? 0
+           : s->kind == MIXER_MLA ? bind_latent(b, w, layer, e)
+           : shape_recurrent(s)   ? bind_recurrent(b, w, layer, e)
+                                  : bind_attention(b, w, layer, e);
 }
 
 static int bind_layer(struct binding *b, struct layer_weights *w, int layer, struct error *e)

@@ -7,6 +7,13 @@
 #include "engine/model/family.h"
 #include "engine/model/model.h"
 
+/* A matrix that lies head by head within another one's rows: of every `stride` rows of the tensor
+ * `rows` from `first` on. across: a head's part is turned, columns become rows. */
+struct job_split {
+    int stride, first, rows;
+    bool across;
+};
+
 /* Rows of a tensor that become one matrix. */
 struct matrix_job {
     struct matrix *matrix;
@@ -14,6 +21,7 @@ struct matrix_job {
     size_t from; /* byte offset of the first row in the tensor */
     size_t to;   /* byte offset in the arena; of no meaning when mapped */
     bool mapped;
+    struct job_split split; /* stride 0: all rows from there on */
 };
 
 /* What becomes of a vector's values. */

@@ -31,7 +31,11 @@ int model_block_matrices(const struct model *m, struct block_id id,
         all[5] = (struct block_matrix){&l->z, MATRIX_Z};
         all[6] = (struct block_matrix){&l->b, MATRIX_B};
         all[7] = (struct block_matrix){&l->a, MATRIX_A};
-        n = 8;
+        all[8] = (struct block_matrix){&l->q_a, MATRIX_Q_A};
+        all[9] = (struct block_matrix){&l->kv_a, MATRIX_KV_A};
+        all[10] = (struct block_matrix){&l->k_b, MATRIX_K_B};
+        all[11] = (struct block_matrix){&l->v_b, MATRIX_V_B};
+        n = 12;
     }
     for (int i = 0; i < n; i++)
         if (all[i].w->bytes)
@@ -41,8 +45,9 @@ int model_block_matrices(const struct model *m, struct block_id id,
 
 const char *matrix_part_name(enum matrix_part part)
 {
-    static const char *const names[MATRIX_PARTS] = {"q",    "k", "v",    "o",  "in",   "z",
-                                                    "beta", "a", "gate", "up", "down", "head"};
+    static const char *const names[MATRIX_PARTS] = {"q",    "k",  "v",    "o",    "in",  "z",
+                                                    "beta", "a",  "q_a",  "kv_a", "k_b", "v_b",
+                                                    "gate", "up", "down", "head"};
 
     return names[part];
 }
@@ -52,7 +57,8 @@ size_t model_qk_norm_values(const struct model *m, int layer, bool queries)
     const struct mixer_shape *s = &hparams_layer(&m->hp, layer)->mixer;
     const float *norm = queries ? m->layers[layer].q_norm : m->layers[layer].k_norm;
 
-    return !norm ? 0
+    return !norm                  ? 0
+           : s->kind == MIXER_MLA ? (size_t)(queries ? s->q_rank : s->kv_rank)
            : s->qk_norm == QK_NORM_WHOLE
                ? (size_t)(queries ? s->heads : s->kv_heads) * (size_t)s->key_dim
                : (size_t)s->key_dim;
@@ -95,8 +101,7 @@ struct block_bytes model_block_parts(const struct model *m, struct block_id id)
 
         b.norms = norm_bytes(m, &l->attention_norm) + norm_bytes(m, &l->expert_norm) +
                   (model_qk_norm_values(m, id.layer, true) +
-                   model_qk_norm_values(m, id.layer, false) +
-                   model_recurrent_values(m, id.layer)) *
+                   model_qk_norm_values(m, id.layer, false) + model_recurrent_values(m, id.layer)) *
                       sizeof(float);
         b.router = ((l->router ? experts : 0) + (l->shared_router != NULL)) *
                        (uint64_t)m->hp.hidden * sizeof(float) +

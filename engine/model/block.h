@@ -27,6 +27,10 @@ enum matrix_part {
     MATRIX_Z,
     MATRIX_B,
     MATRIX_A,
+    MATRIX_Q_A, /* of MLA */
+    MATRIX_KV_A,
+    MATRIX_K_B,
+    MATRIX_V_B,
     MATRIX_GATE,
     MATRIX_UP,
     MATRIX_DOWN,
@@ -34,7 +38,7 @@ enum matrix_part {
     MATRIX_PARTS
 };
 
-#define BLOCK_MATRICES 8 /* of one block at most */
+#define BLOCK_MATRICES 12 /* of one block at most */
 
 /* One matrix of a block. An adapter (LoRA, arXiv:2106.09685) hangs on a (block, part): the product
  * y = W x becomes y += s * B(A * x), in F32 after the product. None is loaded yet; whoever adds
@@ -50,7 +54,7 @@ int model_block_matrices(const struct model *m, struct block_id id,
                          struct block_matrix out[BLOCK_MATRICES]);
 /* F32 values of a recurrent mixer beside its matrices; 0: it is none. */
 size_t model_recurrent_values(const struct model *m, int layer);
-/* Values of q_norm (queries) or k_norm of a layer; 0 where it has none. */
+/* Values of q_norm (queries) or k_norm of a layer, be they of a latent row; 0 where it has none. */
 size_t model_qk_norm_values(const struct model *m, int layer, bool queries);
 const char *matrix_part_name(enum matrix_part part); /* "q", "gate", "head" */
 

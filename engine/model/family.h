@@ -49,8 +49,20 @@ enum tensor_role {
     TENSOR_SHARED_UP,
     TENSOR_SHARED_DOWN,
     TENSOR_SHARED_ROUTER, /* (1, hidden) or (hidden) */
-    TENSOR_ROUTER_BIAS,   /* (experts) or (1, experts): for the choice alone */
-    TENSOR_DENSE_GATE,    /* of a dense layer: the same */
+    /* MLA: (q_rank, hidden), (q_rank), (heads * key_dim, q_rank); (kv_rank + rope_dims, hidden),
+     * (kv_rank) */
+    TENSOR_Q_A,
+    TENSOR_Q_A_NORM,
+    TENSOR_Q_B,
+    TENSOR_KV_A,
+    TENSOR_KV_A_NORM,
+    /* a head's keys and values one under the other, (heads * (nope + value_dim), kv_rank); or
+     * apart: (heads, kv_rank, nope), (heads, value_dim, kv_rank) */
+    TENSOR_KV_B,
+    TENSOR_K_B,
+    TENSOR_V_B,
+    TENSOR_ROUTER_BIAS, /* (experts) or (1, experts): for the choice alone */
+    TENSOR_DENSE_GATE,  /* of a dense layer: the same */
     TENSOR_DENSE_UP,
     TENSOR_DENSE_DOWN,
     /* of a recurrent mixer, see struct layer_weights */

@@ -100,6 +100,32 @@ static int layer_with_keys(const struct hparams *hp, const struct family *family
     return 0;
 }
 
+/* Latent attention: its widths are metadata alone, since projections hold several of them in one. A
+ * head of config.json's is what is not rotated, and what is. */
+static int infer_latent(struct hparams *hp, const struct weight_file *f, struct error *e)
+{
+    struct mixer_shape *m = &hp->common.mixer;
+    struct meta_value nope = family_config(f, "qk_nope_head_dim");
+
+    if (weight_file_format(f) != WEIGHT_GGUF)
+        m->key_dim = nope.type == META_INT && nope.i > 0 && nope.i <= 4096
+                         ? (int)nope.i + m->rope_dims
+                         : 0;
+    m->kv_heads = 1;
+    if (!m->heads || !m->kv_rank || !m->value_dim || !m->rope_dims || m->key_dim <= m->rope_dims)
+        return error_set(
+            e, ERR_MODEL,
+            "%s: latent attention of %d heads of %d values, a row of %d, keys of %d of "
+            "which %d are rotated: the metadata must give them all",
+            weight_file_path(f), m->heads, m->value_dim, m->kv_rank, m->key_dim, m->rope_dims);
+    if (m->rope_dims % 2 || (m->kv_rank + m->rope_dims) % 16 || m->kv_rank % 16)
+        return error_set(e, ERR_MODEL,
+                         "%s: a latent row of %d and %d rotated values is not computed: both must "
+                         "be multiples of 16",
+                         weight_file_path(f), m->kv_rank, m->rope_dims);
+    return 0;
+}
+
 static int infer_heads(struct hparams *hp, const struct family *family, const struct weight_file *f,
                        struct error *e)
 {
@@ -187,7 +213,8 @@ static int infer_sizes(struct hparams *hp, const struct family *family, const st
             return missing(family, f, TENSOR_ATTENTION_NORM, 0, e);
         hp->n_layers++;
     }
-    return infer_heads(hp, family, f, e);
+    return hp->common.mixer.kind == MIXER_MLA ? infer_latent(hp, f, e)
+                                              : infer_heads(hp, family, f, e);
 }
 
 /* The width of a routed expert by its tensors, in whichever of their forms. */

@@ -96,7 +96,25 @@ static int add_piece(struct load *l, struct piece p)
  * they are. */
 static bool is_late(const struct load *l, const struct matrix_job *j)
 {
-    return l->options->background && !j->mapped && j->tensor->type == j->matrix->type;
+    return l->options->background && !j->mapped && !j->split.stride &&
+           j->tensor->type == j->matrix->type;
+}
+
+/* Rows of the matrix that a head's part of a split tensor makes. */
+static int split_rows(const struct matrix_job *j)
+{
+    return j->split.across ? (int)j->tensor->dims[1] : j->split.rows;
+}
+
+/* The source of rows first .. end-1 of a split job: all of each of their heads. */
+static struct piece split_piece(const struct matrix_job *j, int first, int end)
+{
+    int each = split_rows(j), from = first / each, to = (end - 1) / each + 1;
+    size_t head = (size_t)j->split.stride *
+                  dtype_row_bytes(j->tensor->type, (int)j->tensor->dims[1]);
+
+    return (
+        struct piece){.job = j, .offset = (size_t)from * head, .bytes = (size_t)(to - from) * head};
 }
 
 /* At most count groups of a job, from one on. */
@@ -105,9 +123,16 @@ static struct piece piece_of(const struct matrix_job *j, int first, int count)
     const struct matrix *m = j->matrix;
     int width = m->width ? m->width : 1, groups = pack_groups(m->rows, m->width), end;
     size_t row = dtype_row_bytes(j->tensor->type, m->cols);
+    struct piece p;
 
     count = groups - first < count ? groups - first : count;
     end = (first + count) * width < m->rows ? (first + count) * width : m->rows;
+    if (j->split.stride) {
+        p = split_piece(j, first * width, end);
+        p.first = first;
+        p.count = count;
+        return p;
+    }
     return (struct piece){.job = j,
                           .first = first,
                           .count = count,
@@ -119,6 +144,8 @@ static int groups_in(const struct matrix_job *j, size_t bytes)
 {
     const struct matrix *m = j->matrix;
 
+    if (j->split.stride)
+        return split_rows(j) / (m->width ? m->width : 1) + 1; /* a head's part is read at once */
     return (int)(bytes /
                  (dtype_row_bytes(j->tensor->type, m->cols) * (size_t)(m->width ? m->width : 1))) +
            1;
@@ -151,7 +178,7 @@ static void tell(struct load *l)
 /* Whether the rows become a type that pack_rows does not round to. */
 static bool is_rounded(const struct matrix_job *j)
 {
-    return j->tensor->type != j->matrix->type && !row_writable(j->matrix->type);
+    return !j->split.stride && j->tensor->type != j->matrix->type && !row_writable(j->matrix->type);
 }
 
 static void round_groups(const struct piece *p, uint8_t *to, uint8_t *scratch)
@@ -177,6 +204,65 @@ static void round_groups(const struct piece *p, uint8_t *to, uint8_t *scratch)
     }
 }
 
+/* Floats of a head's part of a split tensor. */
+static size_t split_floats(const struct matrix_job *j)
+{
+    return (size_t)j->split.rows * (size_t)j->tensor->dims[1];
+}
+
+static const uint8_t *split_source(const struct matrix_job *j, int head, int row)
+{
+    return (const uint8_t *)j->tensor->data +
+           (size_t)(head * j->split.stride + j->split.first + row) *
+               dtype_row_bytes(j->tensor->type, (int)j->tensor->dims[1]);
+}
+
+/* Row i of a split job in its matrix's type. *head: whose part is in `values`. */
+static void split_row(const struct matrix_job *j, int i, int *head, float *values, float *row,
+                      uint8_t *out)
+{
+    const struct matrix *m = j->matrix;
+    int each = split_rows(j), h = i / each, at = i % each, cols = (int)j->tensor->dims[1];
+
+    if (!j->split.across && m->type == j->tensor->type) {
+        memcpy(out, split_source(j, h, at), dtype_row_bytes(m->type, m->cols));
+        return;
+    }
+    if (h != *head)
+        for (int r = 0; r < j->split.rows; r++)
+            row_to_f32(j->tensor->type, split_source(j, h, r), cols, values + (size_t)r * cols);
+    *head = h;
+    for (int c = 0; c < m->cols; c++)
+        row[c] = j->split.across ? values[(size_t)c * cols + at] : values[(size_t)at * cols + c];
+    if (row_writable(m->type))
+        row_from_f32(m->type, row, m->cols, out);
+    else
+        quantise_row(m->type, row, m->cols, out);
+}
+
+/* scratch: the values of a head's part, of a row, the rows of a group. */
+static void split_groups(const struct piece *p, uint8_t *to, uint8_t *scratch)
+{
+    const struct matrix_job *j = p->job;
+    const struct matrix *m = j->matrix;
+    int width = m->width ? m->width : 1, head = -1;
+    size_t bytes = dtype_row_bytes(m->type, m->cols);
+    float *values = (float *)(void *)scratch, *row = values + split_floats(j);
+    uint8_t *rows = (uint8_t *)(row + m->cols);
+
+    for (int g = p->first; g < p->first + p->count; g++) {
+        int n = m->rows - g * width < width ? m->rows - g * width : width;
+
+        for (int r = 0; r < n; r++)
+            split_row(j, g * width + r, &head, values, row, rows + (size_t)r * bytes);
+        if (m->width)
+            pack_one(to + (size_t)g * (size_t)m->width * bytes, m->type, m->width, rows, n, m->cols,
+                     0);
+        else
+            memcpy(to + (size_t)g * bytes, rows, bytes);
+    }
+}
+
 static void look(struct load *l, const struct piece *p)
 {
     const struct tensor_view *t = p->job->tensor, *none = NULL;
@@ -190,7 +276,9 @@ static void pack_part(struct load *l, const struct piece *p, uint8_t *scratch)
     const struct matrix_job *j = p->job;
     const struct matrix *m = j->matrix;
 
-    if (is_rounded(j))
+    if (j->split.stride)
+        split_groups(p, l->arena + j->to, scratch);
+    else if (is_rounded(j))
         round_groups(p, l->arena + j->to, scratch);
     else if (!j->mapped)
         pack_rows(l->arena + j->to, m->type, m->width, (const uint8_t *)j->tensor->data + j->from,
@@ -468,7 +556,10 @@ static int take_rounding(struct load *l)
         size_t bytes = (size_t)m->cols * sizeof(float) +
                        (size_t)m->width * dtype_row_bytes(m->type, m->cols);
 
-        if (is_rounded(&l->jobs[i]) && bytes > l->rounding_bytes)
+        bytes += l->jobs[i].split.stride
+                     ? split_floats(&l->jobs[i]) * sizeof(float) + dtype_row_bytes(m->type, m->cols)
+                     : 0;
+        if ((is_rounded(&l->jobs[i]) || l->jobs[i].split.stride) && bytes > l->rounding_bytes)
             l->rounding_bytes = (bytes + 63) / 64 * 64;
     }
     return l->rounding_bytes && !(l->rounding = mem_alloc(threads, l->rounding_bytes)) ? -1 : 0;

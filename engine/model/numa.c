@@ -56,10 +56,12 @@ static void add_matrix(struct slices *s, const struct matrix *w, int before, int
     }
 }
 
-/* q, k, v and what else a mixer projects are one phase, every other matrix is one of its own. */
+/* q, k, v and what else a mixer projects are one phase, every other matrix is one of its own: o,
+ * and what takes heads of MLA into the latent space and back. */
 static bool together(const struct block_matrix *b)
 {
-    return b->part < MATRIX_GATE && b->part != MATRIX_O;
+    return b->part < MATRIX_GATE && b->part != MATRIX_O && b->part != MATRIX_K_B &&
+           b->part != MATRIX_V_B;
 }
 
 static void add_block(struct slices *s, const struct block_matrix *list, int n)

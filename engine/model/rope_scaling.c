@@ -161,6 +161,22 @@ static double yarn_scale(double factor, double mscale)
     return factor <= 1.0 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
 }
 
+/* GGUF: a tenth of mscale_all_dim. */
+static double log_multiplier(const struct family *family, const struct weight_file *f)
+{
+    return number(family, f, "yarn_log_multiplier", "", 0.0);
+}
+
+/* Latent attention stretches its scores as well (modeling_deepseek_v3.py). */
+static float latent_scale(const struct mixer_shape *m, const struct family *family,
+                          const struct weight_file *f, double factor)
+{
+    double all = number(family, f, NULL, "mscale_all_dim", 10.0 * log_multiplier(family, f)),
+           stretch = all != 0.0 ? yarn_scale(factor, all) : 1.0;
+
+    return (float)(stretch * stretch / sqrt((double)m->key_dim));
+}
+
 static double yarn_attention(const struct family *family, const struct weight_file *f,
                              double factor)
 {
@@ -170,6 +186,8 @@ static double yarn_attention(const struct family *family, const struct weight_fi
 
     if (given > 0.0 && weight_file_format(f) != WEIGHT_GGUF)
         return given;
+    if (log_multiplier(family, f) != 0.0)
+        return 1.0; /* the file has no mscale: it is the same */
     if (mscale != 0.0 && all != 0.0)
         return yarn_scale(factor, mscale) / yarn_scale(factor, all);
     return yarn_scale(factor, 1.0) * (given > 0.0 ? given : 1.0);
@@ -204,6 +222,8 @@ static int read_stretched(struct hparams *hp, const struct family *family,
     for (int i = 0; i < s.dims / 2; i++)
         hp->short_factor[i] = (float)divisor(&s, i);
     hp->original_context = 0;
+    if (yarn && hp->common.mixer.kind == MIXER_MLA)
+        hp->common.mixer.scale = latent_scale(&hp->common.mixer, family, f, s.factor);
     hp->short_mscale = hp->long_mscale = yarn ? (float)yarn_attention(family, f, s.factor) : 1.0f;
     return 0;
 }

@@ -10,7 +10,7 @@ static const struct {
 } mixers[MIXER_KINDS] = {
     [MIXER_ATTENTION] = {"attention", true},
     [MIXER_NONE] = {"no mixer", false},
-    [MIXER_MLA] = {"latent attention (MLA)", false},
+    [MIXER_MLA] = {"latent attention (MLA)", true},
     [MIXER_SHORT_CONVOLUTION] = {"a short convolution", true},
     [MIXER_DELTA_NET] = {"a gated delta net", true},
     [MIXER_KIMI_DELTA] = {"Kimi delta attention", true},

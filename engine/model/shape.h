@@ -43,8 +43,11 @@ struct mixer_shape {
     bool gated;             /* the output times sigmoid of a part of q's projection */
     bool values_are_keys;   /* as they are projected, before any norm and rotation */
     bool learned_positions; /* none are rotated: a table is added to the embeddings */
-    /* MLA */
+    /* MLA: q through a latent row of q_rank (0: at once), the cached row of kv_rank and the rotated
+     * rope_dims; key_dim is what q has of a head, its last rope_dims rotated. eps of both latent
+     * rows' norms. */
     int q_rank, kv_rank;
+    float latent_eps;
     /* recurrent kinds: taps of the convolution, groups that share B and C (Mamba2), state width */
     int taps, groups, state;
     bool tiled;        /* value head h meets key head h mod kv_heads, not h / (heads / kv_heads) */

@@ -118,12 +118,12 @@ static int fewer(int a, int b)
 static bool fill_cache(struct suite *s, int layer, int n)
 {
     struct reference_cache *c = &s->expected.cache[layer];
-    int dim = hparams_layer(s->hp, layer)->mixer.key_dim;
+    int dim = c->latent ? c->n : hparams_layer(s->hp, layer)->mixer.key_dim;
     struct kv_move move = {.layer = layer, .pos = 0, .count = n, .data = c->rows, .write = true};
     struct error e = {0};
 
     for (int t = 0; t < n; t++)
-        for (int v = 0; v < 2; v++)
+        for (int v = 0; v < (c->latent ? 1 : 2); v++)
             for (int i = 0; i < c->n; i += dim) {
                 fill(s, s->x, (size_t)dim);
                 reference_cache_set(c, t, v, i, s->x, dim);

@@ -3,6 +3,7 @@
 #include "engine/base/mem.h"
 #include "engine/device/numerics.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -30,10 +31,16 @@ int expected_init(struct expected *x, const struct device_config *c)
         struct reference_cache *k = &x->cache[l];
 
         heads = greater(heads, s->heads * shape_query_dim(s));
-        kv = greater(kv, s->kv_heads * s->key_dim);
+        heads = greater(heads, s->heads * (s->kv_rank + s->rope_dims));
+        heads = greater(greater(heads, s->q_rank), s->heads * s->value_dim);
+        kv = greater(greater(kv, s->kv_heads * s->key_dim), s->kv_rank + s->rope_dims);
         mid = greater(greater(mid, f->width), f->shared_width);
         *k = (struct reference_cache){
-            s->kv_heads * s->key_dim, c->context, {c->kv_k, c->kv_v}, NULL};
+            s->kv_heads * s->key_dim, c->context, {c->kv_k, c->kv_v}, NULL, 0};
+        if (s->kind == MIXER_MLA) {
+            k->n = s->kv_rank + s->rope_dims;
+            k->latent = s->kv_rank;
+        }
         whole = (k->rows = mem_alloc((size_t)c->context, reference_cache_bytes(k))) && whole;
     }
     x->h = mem_alloc((size_t)hp->hidden, sizeof *x->h);
@@ -116,27 +123,104 @@ static int project(struct expected *x, const struct attention_job *j, int row)
     return 0;
 }
 
+/* Rows first .. first+rows-1 of m, both whole groups, times x. */
+static int multiply_rows(const struct matrix *m, int first, int rows, const float *x, float *y)
+{
+    size_t row = dtype_row_bytes(m->type, m->cols);
+    struct matrix part = {.type = m->type,
+                          .rows = rows,
+                          .cols = m->cols,
+                          .width = m->width,
+                          .data = (const uint8_t *)m->data + (size_t)first * row,
+                          .bytes = (size_t)rows * row};
+
+    assert(!m->width || (first % m->width == 0 && rows % m->width == 0));
+    return reference_multiply(&part, x, y);
+}
+
+/* Rule 13: queries of a row, in the latent space, to x->queries, its latent row to the cache. */
+static int project_latent(struct expected *x, const struct attention_job *j, int row)
+{
+    const struct hparams *hp = &x->config->model->hp;
+    const struct layer_weights *w = &x->config->model->layers[j->layer];
+    const struct layer_shape *shape = shape_of(x, j->layer);
+    const struct mixer_shape *s = &shape->mixer, turn = {.rope = s->rope,
+                                                         .key_dim = s->rope_dims,
+                                                         .rope_dims = s->rope_dims};
+    int rank = s->kv_rank, dims = rank + s->rope_dims, half = s->rope_dims / 2, pos = j->pos + row;
+    const float *cos = x->config->rope_cos[0] + (size_t)pos * (size_t)half;
+    const float *sin = x->config->rope_sin[0] + (size_t)pos * (size_t)half;
+    float *queries = x->queries + (size_t)row * (size_t)(s->heads * dims), *kv = x->kv;
+    float *turned = x->heads, scale = shape_score_scale(s);
+
+    reference_norm(j->x + (size_t)row * (size_t)hp->hidden, &shape->norms, &w->attention_norm,
+                   hp->hidden, x->h);
+    if (s->q_rank) {
+        if (reference_multiply(&w->q_a, x->h, x->heads) < 0)
+            return ERR_MEMORY;
+        reference_rms(x->heads, w->q_norm, s->q_rank, s->latent_eps, x->heads);
+    }
+    if (reference_multiply(&w->q, s->q_rank ? x->heads : x->h, x->q) < 0 ||
+        reference_multiply(&w->kv_a, x->h, kv) < 0)
+        return ERR_MEMORY;
+    reference_rms(kv, w->k_norm, rank, s->latent_eps, kv);
+    reference_rotate(kv + rank, &turn, cos, sin, 1.0f, turned);
+    memcpy(kv + rank, turned, (size_t)s->rope_dims * sizeof *kv);
+    reference_cache_set(&x->cache[j->layer], pos, 0, 0, kv, dims);
+    for (int h = 0; h < s->heads; h++, queries += dims) {
+        const float *q = x->q + h * s->key_dim;
+
+        if (multiply_rows(&w->k_b, h * rank, rank, q, queries) < 0)
+            return ERR_MEMORY;
+        for (int i = 0; i < rank; i++)
+            queries[i] = queries[i] * scale;
+        reference_rotate(q + s->key_dim - s->rope_dims, &turn, cos, sin, scale, queries + rank);
+    }
+    return 0;
+}
+
+static int attend_latent(struct expected *x, const struct attention_job *j, int row)
+{
+    const struct mixer_shape *s = &shape_of(x, j->layer)->mixer;
+    int dims = s->kv_rank + s->rope_dims;
+    const float *q = x->queries + (size_t)row * (size_t)(s->heads * dims);
+
+    for (int h = 0; h < s->heads; h++, q += dims)
+        if (reference_attend(&x->cache[j->layer], q, 0, dims, j->pos + row, 0, x->q) < 0 ||
+            multiply_rows(&x->config->model->layers[j->layer].v_b, h * s->value_dim, s->value_dim,
+                          x->q, x->heads + h * s->value_dim) < 0)
+            return ERR_MEMORY;
+    return 0;
+}
+
+static int attend_heads(struct expected *x, const struct attention_job *j, int row)
+{
+    const struct mixer_shape *s = &shape_of(x, j->layer)->mixer;
+    int dim = s->key_dim, group = s->heads / s->kv_heads;
+    const float *q = x->queries + (size_t)row * (size_t)(s->heads * dim);
+
+    for (int h = 0; h < s->heads; h++)
+        if (reference_attend(&x->cache[j->layer], q + h * dim, h / group, dim, j->pos + row,
+                             s->window, x->heads + h * dim) < 0)
+            return ERR_MEMORY;
+    for (int i = 0; i < s->heads * dim && s->gated; i++)
+        x->heads[i] = x->heads[i] * num_sigmoid(x->gates[row * s->heads * dim + i]);
+    return 0;
+}
+
 int expected_attention(struct expected *x, const struct attention_job *j)
 {
     const struct hparams *hp = &x->config->model->hp;
-    const struct mixer_shape *s = &shape_of(x, j->layer)->mixer;
-    int dim = s->key_dim, group = s->heads / s->kv_heads;
+    bool latent = shape_of(x, j->layer)->mixer.kind == MIXER_MLA;
 
     for (int r = 0; r < j->rows; r++)
-        if (project(x, j, r) < 0)
+        if ((latent ? project_latent(x, j, r) : project(x, j, r)) < 0)
             return ERR_MEMORY;
     for (int r = 0; r < j->rows; r++) {
-        const float *queries = x->queries + (size_t)r * (size_t)(s->heads * dim);
-
-        for (int h = 0; h < s->heads; h++)
-            if (reference_attend(&x->cache[j->layer], queries + h * dim, h / group, dim, j->pos + r,
-                                 s->window, x->heads + h * dim) < 0)
-                return ERR_MEMORY;
-        for (int i = 0; i < s->heads * dim && s->gated; i++)
-            x->heads[i] = x->heads[i] * num_sigmoid(x->gates[r * s->heads * dim + i]);
         float *y = j->y + (size_t)r * (size_t)hp->hidden;
 
-        if (reference_multiply(&x->config->model->layers[j->layer].o, x->heads, y) < 0)
+        if ((latent ? attend_latent(x, j, r) : attend_heads(x, j, r)) < 0 ||
+            reference_multiply(&x->config->model->layers[j->layer].o, x->heads, y) < 0)
             return ERR_MEMORY;
         for (int i = 0; i < hp->hidden && hp->residual_scale != 0.0f; i++)
             y[i] = y[i] * hp->residual_scale;

@@ -142,7 +142,7 @@ void reference_route(const struct model *m, int layer, const float *h, float *sc
 
 size_t reference_cache_bytes(const struct reference_cache *c)
 {
-    return kv_type_bytes(c->type[0], c->n) + kv_type_bytes(c->type[1], c->n);
+    return kv_type_bytes(c->type[0], c->n) + (c->latent ? 0 : kv_type_bytes(c->type[1], c->n));
 }
 
 static char *cache_row(const struct reference_cache *c, int token, int v)
@@ -186,24 +186,35 @@ void reference_cache_set(struct reference_cache *c, int token, int v, int i, con
     }
 }
 
+/* Rule 13's product. */
+static float lane_dot(const float *a, const float *b, int n)
+{
+    float lanes[NUM_LANES] = {0};
+
+    for (int i = 0; i < n; i++)
+        lanes[i % NUM_LANES] = fmaf(a[i], b[i], lanes[i % NUM_LANES]);
+    return num_fold(lanes);
+}
+
 /* One chunk of keys: tokens lo .. hi-1; part (dim, zero) gets the values' sum. */
 static void attend_chunk(const struct reference_cache *c, const float *q, int at, int dim, int lo,
                          int hi, float *top, float *sum, float *part)
 {
     float lanes[NUM_LANES] = {0}, p[NUM_CHUNK], key[REFERENCE_DIM];
+    int values = c->latent ? c->latent : dim;
 
     *top = -INFINITY;
     for (int t = lo; t < hi; t++) {
         for (int i = 0; i < dim; i++)
             key[i] = cached(c, t, 0, at + i);
-        p[t - lo] = num_dot(q, key, dim);
+        p[t - lo] = c->latent ? lane_dot(q, key, dim) : num_dot(q, key, dim);
         *top = p[t - lo] > *top ? p[t - lo] : *top;
     }
     for (int t = lo; t < hi; t++) {
         p[t - lo] = num_exp(p[t - lo] - *top);
         lanes[t % NUM_LANES] = lanes[t % NUM_LANES] + p[t - lo];
-        for (int i = 0; i < dim; i++)
-            part[i] = fmaf(p[t - lo], cached(c, t, 1, at + i), part[i]);
+        for (int i = 0; i < values; i++)
+            part[i] = fmaf(p[t - lo], cached(c, t, c->latent ? 0 : 1, at + i), part[i]);
     }
     *sum = num_fold(lanes);
 }
@@ -213,8 +224,8 @@ int reference_attend(const struct reference_cache *c, const float *q, int kv_hea
 {
     float sums[REFERENCE_CHUNKS], tops[REFERENCE_CHUNKS], top = -INFINITY, total = 0.0f;
     int begin = window && token - window + 1 > 0 ? token - window + 1 : 0;
-    int first = begin / NUM_CHUNK, last = token / NUM_CHUNK;
-    float *part = mem_alloc((size_t)(last - first + 1) * (size_t)dim, sizeof *part);
+    int first = begin / NUM_CHUNK, last = token / NUM_CHUNK, values = c->latent ? c->latent : dim;
+    float *part = mem_alloc((size_t)(last - first + 1) * (size_t)values, sizeof *part);
 
     if (!part)
         return ERR_MEMORY;
@@ -222,18 +233,18 @@ int reference_attend(const struct reference_cache *c, const float *q, int kv_hea
         int from = ch * NUM_CHUNK, to = from + NUM_CHUNK, n = ch - first;
 
         attend_chunk(c, q, kv_head * dim, dim, begin > from ? begin : from,
-                     token + 1 < to ? token + 1 : to, &tops[n], &sums[n], part + n * dim);
+                     token + 1 < to ? token + 1 : to, &tops[n], &sums[n], part + n * values);
         top = tops[n] > top ? tops[n] : top;
     }
-    memset(out, 0, (size_t)dim * sizeof *out);
+    memset(out, 0, (size_t)values * sizeof *out);
     for (int n = 0; n <= last - first; n++) {
         float f = num_exp(tops[n] - top);
 
         total = fmaf(sums[n], f, total);
-        for (int i = 0; i < dim; i++)
-            out[i] = fmaf(part[n * dim + i], f, out[i]);
+        for (int i = 0; i < values; i++)
+            out[i] = fmaf(part[n * values + i], f, out[i]);
     }
-    for (int i = 0; i < dim; i++)
+    for (int i = 0; i < values; i++)
         out[i] = out[i] * num_recip(total);
     mem_free(part);
     return 0;

@@ -36,6 +36,7 @@ struct reference_cache {
     int n, tokens;        /* n: values of one token's K */
     enum kv_type type[2]; /* of K, of V */
     char *rows;           /* tokens * reference_cache_bytes */
+    int latent;           /* MLA: there is no V, the first so many of K are; 0: there is */
 };
 
 size_t reference_cache_bytes(const struct reference_cache *c); /* of one token */
@@ -45,8 +46,8 @@ void reference_cache_set(struct reference_cache *c, int token, int v, int i, con
 #define REFERENCE_USED 64   /* most experts of a token */
 #define REFERENCE_DIM 512   /* largest head_dim */
 #define REFERENCE_CHUNKS 64 /* most chunks of keys */
-/* Rule 7 for one head of the query at `token`, q already rotated and scaled: out (dim). ERR_MEMORY.
- */
+/* Rules 7 and 13 for one head of the query at `token`, q already rotated and scaled: out (dim, or
+ * c->latent). ERR_MEMORY. */
 int reference_attend(const struct reference_cache *c, const float *q, int kv_head, int dim,
                      int token, int window, float *out);
 

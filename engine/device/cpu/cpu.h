@@ -53,12 +53,13 @@ struct thread_scratch {
     float *row;            /* one row, the widest */
     /* CPU_RAW_GROUPS of the widest matrix, packed in passing: see gemm_raw */
     uint8_t *groups;
-    float *tile;    /* a task's results: CPU_TOKENS_MOST x its rows, at most (QKV heads,
-                     * CPU_WIDE); then room for one row's of all its experts */
-    float *scores;  /* KERNEL_QUERIES x NUM_CHUNK */
-    float *queries; /* KERNEL_QUERIES x key_dim */
-    float *partial; /* attention chunks of some rows: see mixers/attention.c */
-    float *router;  /* scores of one row, padded to 16 */
+    float *tile;              /* a task's results: CPU_TOKENS_MOST x its rows, at most (QKV heads,
+                               * CPU_WIDE); then room for one row's of all its experts */
+    struct act_block *panels; /* MLA: CPU_TOKENS_MOST x the widest that k_b or v_b meets */
+    float *scores;            /* KERNEL_QUERIES x NUM_CHUNK */
+    float *queries;           /* KERNEL_QUERIES x key_dim */
+    float *partial;           /* attention chunks of some rows: see mixers/attention.c */
+    float *router;            /* scores of one row, padded to 16 */
     int experts[CPU_USED_MAX];
     float weights[CPU_USED_MAX];
     int phase; /* phases of this run so far */
@@ -144,10 +145,12 @@ struct cpu_device {
     float *mixed;               /* max_rows x columns of a recurrent mixer's row */
     float *gathered;            /* max_rows * used x hidden, float experts */
     /* of the widest layer */
-    float *q;                               /* max_rows x heads * key_dim, scaled */
-    float *gates;                           /* max_rows x heads * value_dim: gated layers */
-    float *keys;                            /* max_rows x kv_heads * key_dim: QK_NORM_WHOLE */
-    float *attended;                        /* max_rows x heads * value_dim */
+    float *q;        /* max_rows x heads * key_dim, scaled */
+    float *gates;    /* max_rows x heads * value_dim: gated layers */
+    float *keys;     /* max_rows x kv_heads * key_dim: QK_NORM_WHOLE */
+    float *attended; /* max_rows x heads * value_dim */
+    /* MLA: max_rows x (kv_rank + rope_dims), x q_rank, x heads * kv_rank */
+    float *latent, *q_latent, *latents;
     float *ffn;                             /* max_rows * used x expert_ffn, float experts */
     float *out;                             /* used x max_rows x hidden */
     float *chunk_o, *chunk_max, *chunk_sum; /* CPU_SPLIT_ROWS x heads x chunks (x value_dim) */
@@ -333,6 +336,9 @@ void kv_store_key(const struct cpu_device *d, const struct kv_state *s, int laye
                   int pos, const float *x);
 void kv_store_value(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
                     int pos, const float *x);
+/* The latent row of MLA: laid out as a value, in the keys' place and type. */
+void kv_store_latent(const struct cpu_device *d, const struct kv_state *s, int layer, int pos,
+                     const float *x);
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e);
 
 /* mixers/fixed.c: state of one size (state_size's fixed_bytes) */
@@ -373,13 +379,14 @@ struct cpu_mixer {
 };
 extern const struct cpu_mixer *const cpu_mixers[MIXER_KINDS];
 extern const struct cpu_mixer cpu_attention_mixer; /* mixers/attention.c */
+extern const struct cpu_mixer cpu_mla_mixer;             /* mixers/mla.c */
 extern const struct cpu_mixer cpu_recurrent_mixer; /* mixers/recurrent.c: all kinds of them */
 /* columns of a token's row in the phases of a recurrent mixer; 0: the layer has none */
 int recurrent_width(const struct cpu_device *d, int layer);
 
 /* mixers/output.c: the projection o that a mixer ends with, by a phase; y or residual as in
  * cpu_mixer.phases. One row's input is made by every thread for itself, by `first` with its first
- * task. And where thread tid reads o first. */
+ * task; NULL: it is there. And where thread tid reads o first. */
 void output_phase(struct cpu_device *d, int tid, const struct matrix *o, const struct input *in,
                   void (*first)(struct cpu_device *d, int tid, const void *ctx), const void *ctx,
                   float *y, float *residual);

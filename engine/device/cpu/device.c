@@ -63,7 +63,26 @@ struct attention_widths {
     size_t queries, attended, gates, normed_keys, heads, key_dim, value_dim, task;
     /* of all mixers: what goes into the output projection; of recurrent ones: columns of a row */
     size_t outputs, mixed;
+    /* a row's values of a chunk; MLA: a row's latents, of all heads, what a head's part of k_b or
+     * v_b meets */
+    size_t split, latent, q_latent, latents, absorbed;
 };
+
+/* MLA: a query is as wide as a cached row, its values as the part of it that is not rotated. */
+static void widen_latent(struct attention_widths *w, const struct mixer_shape *m)
+{
+    size_t heads = (size_t)m->heads, rank = (size_t)m->kv_rank, dims = rank + (size_t)m->rope_dims,
+           nope = (size_t)(m->key_dim - m->rope_dims);
+
+    w->queries = max_size(w->queries, heads * dims);
+    w->key_dim = max_size(w->key_dim, dims);
+    w->value_dim = max_size(w->value_dim, rank);
+    w->split = max_size(w->split, heads * rank);
+    w->latents = max_size(w->latents, heads * rank);
+    w->latent = max_size(w->latent, dims);
+    w->q_latent = max_size(w->q_latent, (size_t)m->q_rank);
+    w->absorbed = max_size(w->absorbed, max_size(rank, nope));
+}
 
 static struct attention_widths widest(const struct cpu_device *d)
 {
@@ -85,6 +104,9 @@ static struct attention_widths widest(const struct cpu_device *d)
             w.gates = max_size(w.gates, heads * values);
         if (m->qk_norm == QK_NORM_WHOLE)
             w.normed_keys = max_size(w.normed_keys, (size_t)m->kv_heads * keys);
+        w.split = max_size(w.split, heads * values);
+        if (m->kind == MIXER_MLA)
+            widen_latent(&w, m);
         w.heads = max_size(w.heads, heads);
         w.key_dim = max_size(w.key_dim, keys);
         w.value_dim = max_size(w.value_dim, values);
@@ -100,7 +122,8 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
     size_t rows = (size_t)d->max_rows, used = (size_t)hp->n_experts_used,
            hidden = (size_t)hp->hidden, ffn = (size_t)d->widest_ffn;
     struct attention_widths a = widest(d);
-    size_t wide = max_size(hidden, a.outputs), chunks = (size_t)d->chunks_max;
+    size_t wide = max_size(max_size(hidden, a.outputs), max_size(a.q_latent, a.latent)),
+           chunks = (size_t)d->chunks_max;
     size_t tokens = CPU_TOKENS_MOST, fixed = 0;
 
     d->threads = arena_take(c, (size_t)d->n_threads, sizeof *d->threads);
@@ -124,7 +147,12 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
         d->keys = arena_take(c, rows * a.normed_keys, sizeof(float));
     d->attended = arena_take(c, rows * a.attended, sizeof(float));
     d->out = arena_take(c, rows * used * hidden, sizeof(float));
-    d->chunk_o = arena_take(c, CPU_SPLIT_ROWS * chunks * a.attended, sizeof(float));
+    if (a.latent) {
+        d->latent = arena_take(c, rows * a.latent, sizeof(float));
+        d->q_latent = arena_take(c, rows * a.q_latent, sizeof(float));
+        d->latents = arena_take(c, rows * a.latents, sizeof(float));
+    }
+    d->chunk_o = arena_take(c, CPU_SPLIT_ROWS * chunks * a.split, sizeof(float));
     d->chunk_max = arena_take(c, CPU_SPLIT_ROWS * chunks * a.heads, sizeof(float));
     d->chunk_sum = arena_take(c, CPU_SPLIT_ROWS * chunks * a.heads, sizeof(float));
     d->entry_row = arena_take(c, rows * used, sizeof(int));
@@ -150,6 +178,8 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
         s.row = arena_take(c, max_size(wide, ffn), sizeof(float));
         s.tile = arena_take(c, tokens * max_size(a.task, CPU_WIDE) + 4 * CPU_UNIT * used,
                             sizeof(float));
+        if (a.latent && d->has_quantised)
+            s.panels = arena_take(c, tokens * (a.absorbed / NUM_BLOCK), sizeof *s.panels);
         if (d->has_quantised)
             s.groups = arena_take(c, CPU_RAW_GROUPS, d->group_bytes);
         s.scores = arena_take(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
@@ -205,6 +235,10 @@ static int check_matrix(struct cpu_device *d, const struct matrix *w, const char
 
 static bool runs_heads(const struct mixer_shape *m)
 {
+    if (m->kind == MIXER_MLA)
+        return m->kv_rank + m->rope_dims <= 1024 && m->kv_rank % NUM_LANES == 0 &&
+               m->rope_dims % NUM_LANES == 0 && m->key_dim >= NUM_LANES &&
+               m->value_dim >= NUM_LANES;
     return m->kind != MIXER_ATTENTION ||
            (m->key_dim <= 1024 && m->key_dim % 4 == 0 && shape_value_dim(m) <= 1024 &&
             shape_value_dim(m) % 4 == 0 && m->heads % m->kv_heads == 0);

@@ -135,14 +135,16 @@ void tune_shapes(const struct model *m, struct tune *out)
     out->n = out->n_decode = out->n_pattern = 0;
     for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);) {
         const struct mixer_shape *s = &hparams_layer(&m->hp, id.layer)->mixer;
-        bool heads = s->kind == MIXER_ATTENTION;
+        bool heads = s->kind == MIXER_ATTENTION || s->kind == MIXER_MLA;
         int keys = heads ? tune_heads(s->key_dim) * s->key_dim : CPU_WIDE,
             values = heads ? tune_heads(shape_value_dim(s)) * shape_value_dim(s) : CPU_WIDE;
         const int rows[MATRIX_PARTS] = {
-            [MATRIX_Q] = keys,        [MATRIX_K] = keys,        [MATRIX_V] = values,
-            [MATRIX_O] = CPU_WIDE,    [MATRIX_IN] = CPU_WIDE,   [MATRIX_Z] = CPU_WIDE,
-            [MATRIX_B] = CPU_WIDE,    [MATRIX_A] = CPU_WIDE,    [MATRIX_GATE] = CPU_UNIT,
-            [MATRIX_UP] = CPU_UNIT,   [MATRIX_DOWN] = CPU_WIDE, [MATRIX_HEAD] = 2 * CPU_UNIT};
+            [MATRIX_Q] = keys,           [MATRIX_K] = keys,         [MATRIX_V] = values,
+            [MATRIX_O] = CPU_WIDE,       [MATRIX_IN] = CPU_WIDE,    [MATRIX_Z] = CPU_WIDE,
+            [MATRIX_B] = CPU_WIDE,       [MATRIX_A] = CPU_WIDE,     [MATRIX_Q_A] = CPU_WIDE,
+            [MATRIX_KV_A] = CPU_WIDE,    [MATRIX_K_B] = s->kv_rank, [MATRIX_V_B] = values,
+            [MATRIX_GATE] = CPU_UNIT,    [MATRIX_UP] = CPU_UNIT,    [MATRIX_DOWN] = CPU_WIDE,
+            [MATRIX_HEAD] = 2 * CPU_UNIT};
 
         for (int i = 0, n = model_block_matrices(m, id, list); i < n; i++)
             add_shape(out, list[i].w, rows[list[i].part]);

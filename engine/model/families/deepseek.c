@@ -1,6 +1,7 @@
 /* Families deepseek_v2, deepseek_v3 (Kimi-K2 too) and glm4_moe_lite (GLM-4.7-Flash): latent
  * attention, the first layers dense. Names after modeling_deepseek_v2.py, modeling_deepseek_v3.py
- * and modeling_glm4_moe_lite.py (Hugging Face). Described, not computed. Constant data. */
+ * and modeling_glm4_moe_lite.py (Hugging Face) and llama.cpp's gguf-py/gguf/constants.py, where all
+ * of them are deepseek2. Constant data. */
 #include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
@@ -9,14 +10,29 @@
 static const struct family_key keys[] = {
     KEYS_COMMON,
     KEYS_EXPERTS("moe_intermediate_size"),
+    KEYS_GROUPS,
     KEYS_LATENT,
     KEYS_END,
+};
+
+static const struct family_tensor tensors[] = {
+    TENSORS_ENDS,
+    TENSORS_NORMS,
+    TENSORS_LATENT,
+    TENSORS_EXPERTS,
+    TENSORS_ROUTER_BIAS,
+    TENSORS_SHARED,
+    TENSORS_DENSE,
+    TENSORS_END,
 };
 /* clang-format on */
 
 static const char *const ignored[] = {"model.layers.*.self_attn.rotary_emb.inv_freq", NULL};
 static const char *const stops[] = {NULL};
-static const char *const glm_stops[] = {"<|user|>", "<|observation|>", NULL};
+static const char *const glm_stops[] = {"<|endoftext|>", "<|user|>", "<|observation|>", NULL};
+/* Kimi-K2 ends a turn with <|im_end|>. */
+static const char *const gguf_stops[] = {"<|endoftext|>", "<|user|>", "<|observation|>",
+                                         "<|im_end|>", NULL};
 
 /* Weights never sum to 1, whatever norm_topk_prob says: its code does not read it. */
 static void v2_layers(struct hparams *hp, struct describer *d)
@@ -29,9 +45,28 @@ static void v2_layers(struct hparams *hp, struct describer *d)
             hp->layers[l].ffn.router.groups = hp->layers[l].ffn.router.groups_used = 0;
 }
 
-#define SHAPE(...)                                              \
-    .shape = {.mixer = {.kind = MIXER_MLA, .rope = ROPE_PAIRS}, \
-              .ffn = {.router = {__VA_ARGS__}},                 \
+#define GATING_SIGMOID 2 /* of llama.cpp's expert_gating_func; 1 is softmax */
+
+/* Which of the families it is, by how its experts are chosen. Files from before expert_gating_func
+ * are softmax, but for GLM-4.7-Flash (llama.cpp, src/models/deepseek2.cpp). A score bias is there
+ * where its tensor is. */
+static void gguf_layers(struct hparams *hp, struct describer *d)
+{
+    struct meta_value gating = weight_file_meta(d->f, "deepseek2.expert_gating_func");
+    bool flash = (hp->n_layers == 47 || hp->n_layers == 48) && hp->n_vocab == 154880;
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        struct router_shape *r = &hp->layers[l].ffn.router;
+
+        if (gating.type == META_INT ? gating.i == GATING_SIGMOID : flash)
+            r->kind = ROUTER_SIGMOID;
+        r->choice_bias = family_tensor(d->family, d->f, TENSOR_ROUTER_BIAS, l, 0, false) != NULL;
+    }
+}
+
+#define SHAPE(...)                                                                   \
+    .shape = {.mixer = {.kind = MIXER_MLA, .rope = ROPE_PAIRS, .latent_eps = 1e-6f}, \
+              .ffn = {.router = {__VA_ARGS__}},                                      \
               .norms = {.kind = NORM_RMS, .before = true}}
 
 const struct family family_deepseek_v2 = {
@@ -39,6 +74,7 @@ const struct family family_deepseek_v2 = {
     .json = {"DeepseekV2ForCausalLM", "deepseek_v2"},
     SHAPE(.kind = ROUTER_SOFTMAX),
     .keys = keys,
+    .tensors = tensors,
     .layers = v2_layers,
     ROPE_NAMES,
     .ignored = ignored,
@@ -49,7 +85,9 @@ const struct family family_deepseek_v3 = {
     .name = "deepseek_v3",
     .json = {"DeepseekV3ForCausalLM", "deepseek_v3"},
     SHAPE(.kind = ROUTER_SIGMOID, .normalised = true, .choice_bias = true),
+    .extra_layers = true,
     .keys = keys,
+    .tensors = tensors,
     .layers = describe_latent,
     .normalised = "norm_topk_prob",
     ROPE_NAMES,
@@ -61,10 +99,26 @@ const struct family family_glm4_moe_lite = {
     .name = "glm4_moe_lite",
     .json = {"Glm4MoeLiteForCausalLM", "glm4_moe_lite"},
     SHAPE(.kind = ROUTER_SIGMOID, .normalised = true, .choice_bias = true),
+    .extra_layers = true,
     .keys = keys,
+    .tensors = tensors,
     .layers = describe_latent,
     .normalised = "norm_topk_prob",
     ROPE_NAMES,
     .ignored = ignored,
     .stops = glm_stops,
+};
+
+const struct family family_deepseek2 = {
+    .name = "deepseek2",
+    .gguf = {"deepseek2"},
+    SHAPE(.kind = ROUTER_SOFTMAX),
+    .gguf_rope = ROPE_PAIRS,
+    .extra_layers = true,
+    .keys = keys,
+    .tensors = tensors,
+    .layers = gguf_layers,
+    ROPE_NAMES,
+    .ignored = ignored,
+    .stops = gguf_stops,
 };

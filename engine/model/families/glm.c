@@ -8,11 +8,7 @@
 static const struct family_key keys[] = {
     KEYS_COMMON,
     KEYS_EXPERTS("moe_intermediate_size"),
-    {FIELD(common.ffn.router.factor), KEY_FLOAT, {"expert_weights_scale"},
-     {"routed_scaling_factor"}, 1.0, 1e-6, 1e6},
-    {FIELD(common.ffn.router.groups), KEY_INT, {"expert_group_count"}, {"n_group"}, 1, 1, 512},
-    {FIELD(common.ffn.router.groups_used), KEY_INT, {"expert_group_used_count"},
-     {"topk_group"}, 1, 1, 512},
+    KEYS_GROUPS,
     KEYS_END,
 };
 
@@ -24,8 +20,7 @@ static const struct family_tensor tensors[] = {
     TENSORS_ATTENTION,
     TENSORS_QK_NORM,
     TENSORS_EXPERTS,
-    {TENSOR_ROUTER_BIAS, false, {"blk.%l.exp_probs_b.bias"},
-     {HF "mlp.gate.e_score_correction_bias"}},
+    TENSORS_ROUTER_BIAS,
     TENSORS_SHARED,
     TENSORS_DENSE,
     TENSORS_END,

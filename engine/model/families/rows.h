@@ -48,10 +48,24 @@
 
 /* latent attention; describe_latent makes the width of a key of it */
 #define KEYS_LATENT \
-    {FIELD(common.mixer.q_rank), KEY_INT, {NULL}, {"q_lora_rank"}, 0, 1, 1 << 20}, \
-    {FIELD(common.mixer.kv_rank), KEY_INT, {NULL}, {"kv_lora_rank"}, 0, 1, 1 << 20}, \
-    {FIELD(common.mixer.rope_dims), KEY_INT, {NULL}, {"qk_rope_head_dim"}, 0, 2, 4096}, \
-    {FIELD(common.mixer.value_dim), KEY_INT, {NULL}, {"v_head_dim"}, 0, 1, 4096}
+    {FIELD(common.mixer.q_rank), KEY_INT, {"attention.q_lora_rank"}, {"q_lora_rank"}, \
+     0, 1, 1 << 20}, \
+    {FIELD(common.mixer.kv_rank), KEY_INT, {"attention.kv_lora_rank"}, {"kv_lora_rank"}, \
+     0, 1, 1 << 20}, \
+    {FIELD(common.mixer.rope_dims), KEY_INT, {"rope.dimension_count"}, {"qk_rope_head_dim"}, \
+     0, 2, 4096}, \
+    {FIELD(common.mixer.key_dim), KEY_INT, {"attention.key_length_mla", \
+     "attention.key_length"}, {NULL}, 0, 2, 4096}, \
+    {FIELD(common.mixer.value_dim), KEY_INT, {"attention.value_length_mla", \
+     "attention.value_length"}, {"v_head_dim"}, 0, 1, 4096}
+
+/* experts are chosen from the best groups of them, their weights multiplied */
+#define KEYS_GROUPS \
+    {FIELD(common.ffn.router.factor), KEY_FLOAT, {"expert_weights_scale"}, \
+     {"routed_scaling_factor"}, 1.0, 1e-6, 1e6}, \
+    {FIELD(common.ffn.router.groups), KEY_INT, {"expert_group_count"}, {"n_group"}, 1, 1, 512}, \
+    {FIELD(common.ffn.router.groups_used), KEY_INT, {"expert_group_used_count"}, \
+     {"topk_group"}, 1, 1, 512}
 
 #define KEYS_END {0, KEY_INT, {NULL}, {NULL}, 0, 0, 0}
 
@@ -74,6 +88,25 @@
 #define TENSORS_QK_NORM \
     {TENSOR_Q_NORM, false, {"blk.%l.attn_q_norm.weight"}, {HF "self_attn.q_norm.weight"}}, \
     {TENSOR_K_NORM, false, {"blk.%l.attn_k_norm.weight"}, {HF "self_attn.k_norm.weight"}}
+
+#define TENSORS_LATENT \
+    {TENSOR_Q, false, {"blk.%l.attn_q.weight"}, {HF "self_attn.q_proj.weight"}}, \
+    {TENSOR_Q_A, true, {"blk.%l.attn_q_a.weight"}, {HF "self_attn.q_a_proj.weight"}}, \
+    {TENSOR_Q_A_NORM, false, {"blk.%l.attn_q_a_norm.weight"}, \
+     {HF "self_attn.q_a_layernorm.weight"}}, \
+    {TENSOR_Q_B, false, {"blk.%l.attn_q_b.weight"}, {HF "self_attn.q_b_proj.weight"}}, \
+    {TENSOR_KV_A, true, {"blk.%l.attn_kv_a_mqa.weight"}, \
+     {HF "self_attn.kv_a_proj_with_mqa.weight"}}, \
+    {TENSOR_KV_A_NORM, false, {"blk.%l.attn_kv_a_norm.weight"}, \
+     {HF "self_attn.kv_a_layernorm.weight"}}, \
+    {TENSOR_KV_B, false, {"blk.%l.attn_kv_b.weight"}, {HF "self_attn.kv_b_proj.weight"}}, \
+    {TENSOR_K_B, false, {"blk.%l.attn_k_b.weight"}, {NULL}}, \
+    {TENSOR_V_B, false, {"blk.%l.attn_v_b.weight"}, {NULL}}, \
+    {TENSOR_O, true, {"blk.%l.attn_output.weight"}, {HF "self_attn.o_proj.weight"}}
+
+#define TENSORS_ROUTER_BIAS \
+    {TENSOR_ROUTER_BIAS, false, {"blk.%l.exp_probs_b.bias", "blk.%l.exp_probs_b"}, \
+     {HF "mlp.gate.e_score_correction_bias"}}
 
 #define TENSORS_EXPERTS \
     {TENSOR_ROUTER, false, {"blk.%l.ffn_gate_inp.weight"}, \

@@ -203,6 +203,12 @@ struct kernels {
      * when `more`. */
     void (*values[3])(const void *v, int head_dim, const float *p, int nq, int count, bool more,
                       float *out, ptrdiff_t out_stride, const void *next);
+    /* Latent attention (rule 13): scores of nq <= KERNEL_QUERIES queries, q (nq, dims), over n rows
+     * of dims (a multiple of 16, 1024 at most), laid out as values are: out (nq, NUM_CHUNK). And
+     * the sums of count rows' first `rank` values (a multiple of 16), as `values` adds them. */
+    void (*latent_scores[3])(const void *rows, int n, int dims, const float *q, int nq, float *out);
+    void (*latent_values[3])(const void *rows, int dims, int rank, const float *p, int nq,
+                             int count, bool more, float *out, ptrdiff_t out_stride);
     /* Chunks of one query: o (n_chunks, o_stride), max and sum (n_chunks): out[head_dim]. A chunk
      * with sum 0 is skipped by its max, -inf. */
     void (*merge)(const float *o, ptrdiff_t o_stride, const float *max, const float *sum,

@@ -11,6 +11,9 @@
 #define QUERY_TILE_LARGE 12
 #define QUERY_TILE_LARGE_QUARTERS 2
 #define QUERY_TILE_LARGE_VECTORS 2
+#define LATENT_QUERIES 8
+#define LATENT_TOKENS 2
+#define LATENT_VECTORS 2
 #define FLOAT_TOKENS 6
 #define FLOAT_NATIVE __builtin_cpu_supports("avx512bf16")
 

@@ -314,6 +314,52 @@ ATTENTION(f32, KV_F32)
 ATTENTION(f16, KV_F16)
 ATTENTION(q8_0, KV_Q8_0)
 
+static void latent_scores_any(enum kv_type type, const uint8_t *rows, int n, int dims,
+                              const float *q, int nq, float *out)
+{
+    size_t row = kv_type_bytes(type, dims);
+
+    for (int t = 0; t < n; t++, rows += row)
+        for (int i = 0; i < nq; i++) {
+            float lanes[NUM_LANES] = {0};
+
+            for (int d = 0; d < dims; d++)
+                lanes[d % NUM_LANES] = fmaf(q[i * dims + d], value(type, rows, dims, d),
+                                            lanes[d % NUM_LANES]);
+            out[i * NUM_CHUNK + t] = num_fold(lanes);
+        }
+}
+
+static void latent_values_any(enum kv_type type, const uint8_t *rows, int dims, int rank,
+                              const float *p, int nq, int count, bool more, float *out,
+                              ptrdiff_t out_stride)
+{
+    for (int i = 0; i < nq; i++)
+        for (int d = 0; d < rank; d++) {
+            float acc = more ? out[i * out_stride + d] : 0.0f;
+
+            for (int t = 0; t < count; t++)
+                acc = fmaf(p[i * NUM_CHUNK + t],
+                           value(type, rows + (size_t)t * kv_type_bytes(type, dims), dims, d), acc);
+            out[i * out_stride + d] = acc;
+        }
+}
+
+#define LATENT(word, type)                                                                         \
+    static void latent_scores_##word(const void *rows, int n, int dims, const float *q, int nq,    \
+                                     float *out)                                                   \
+    {                                                                                              \
+        latent_scores_any(type, rows, n, dims, q, nq, out);                                        \
+    }                                                                                              \
+    static void latent_values_##word(const void *rows, int dims, int rank, const float *p, int nq, \
+                                     int count, bool more, float *out, ptrdiff_t out_stride)       \
+    {                                                                                              \
+        latent_values_any(type, rows, dims, rank, p, nq, count, more, out, out_stride);            \
+    }
+LATENT(f32, KV_F32)
+LATENT(f16, KV_F16)
+LATENT(q8_0, KV_Q8_0)
+
 static void merge(const float *o, ptrdiff_t o_stride, const float *max, const float *sum,
                   int n_chunks, int head_dim, float *out)
 {
@@ -407,6 +453,8 @@ const struct kernels kernels_scalar = {
     .scores = {scores_f32, scores_f16, scores_q8_0},
     .softmax = softmax,
     .values = {values_f32, values_f16, values_q8_0},
+    .latent_scores = {latent_scores_f32, latent_scores_f16, latent_scores_q8_0},
+    .latent_values = {latent_values_f32, latent_values_f16, latent_values_q8_0},
     .merge = merge,
     .read = read_all,
     .peak_f32 = peak_f32,

@@ -136,6 +136,27 @@ static inline float vf_fold(vf x)
     return fold8(_mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)));
 }
 
+/* Each of 16 folded, one a lane: two vectors become one of half sums, four times. */
+#define VF_QUARTERS(a, b, low, high) \
+    _mm512_add_ps(_mm512_shuffle_f32x4(a, b, low), _mm512_shuffle_f32x4(a, b, high))
+#define VF_PAIRS(a, b, low, high) \
+    _mm512_add_ps(_mm512_shuffle_ps(a, b, low), _mm512_shuffle_ps(a, b, high))
+INLINE void vf_fold16(const vf x[16], float out[16])
+{
+    vf m[4];
+
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) { /* vectors i, 4 + i, 8 + i, 12 + i, one a quarter */
+        vf a = VF_QUARTERS(x[i], x[4 + i], 0x44, 0xee),
+           b = VF_QUARTERS(x[8 + i], x[12 + i], 0x44, 0xee);
+
+        m[i] = VF_QUARTERS(a, b, 0x88, 0xdd);
+    }
+    m[0] = VF_PAIRS(m[0], m[1], 0x44, 0xee);
+    m[2] = VF_PAIRS(m[2], m[3], 0x44, 0xee);
+    vf_store(out, VF_PAIRS(m[0], m[2], 0x88, 0xdd));
+}
+
 static inline float vf_largest(vf x)
 {
     return _mm512_reduce_max_ps(x);

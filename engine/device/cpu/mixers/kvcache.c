@@ -3,7 +3,8 @@
  * so attention reads a chunk in one stream.
  * Layers may differ in heads and widths, and keep keys alone (MLA) or nothing (layer_layout).
  * Keys of a head stand in blocks of 16 tokens, [key_dim][16], so that the scores of 16 tokens come
- * one a lane; values token by token (Q8_0: a token's scales, then its values). Written by compute
+ * one a lane; values token by token (Q8_0: a token's scales, then its values), and so latent rows,
+ * which many heads meet both as a key and as a value. Written by compute
  * threads (each its own head), moved by the engine thread. */
 #include "engine/base/mem.h"
 #include "engine/device/cpu/cpu.h"
@@ -65,14 +66,14 @@ uint8_t *kv_values(const struct cpu_device *d, const struct kv_state *s, int lay
            layout_of(d, layer)->key_block / NUM_LANES * d->page_tokens;
 }
 
-/* A token's values from the exchange form (Q8_0: each block's scale before it) into the cache's
+/* A token's n values from the exchange form (Q8_0: each block's scale before it) into the cache's
  * (all scales first), or back. */
-static void value_row(const struct cpu_device *d, int layer, uint8_t *at, uint8_t *row, bool write)
+static void plain_row(enum kv_type type, int n, uint8_t *at, uint8_t *row, bool write)
 {
-    int blocks = layout_of(d, layer)->keeps.value_dim / NUM_BLOCK;
+    int blocks = n / NUM_BLOCK;
 
-    if (d->kv_v != KV_Q8_0) {
-        memcpy(write ? at : row, write ? row : at, layout_of(d, layer)->value_row);
+    if (type != KV_Q8_0) {
+        memcpy(write ? at : row, write ? row : at, kv_type_bytes(type, n));
         return;
     }
     for (int b = 0; b < blocks; b++, row += KV_Q8_0_BYTES) {
@@ -81,6 +82,23 @@ static void value_row(const struct cpu_device *d, int layer, uint8_t *at, uint8_
         memcpy(write ? scale : row, write ? row : scale, 2);
         memcpy(write ? q : row + 2, write ? row + 2 : q, NUM_BLOCK);
     }
+}
+
+static void value_row(const struct cpu_device *d, int layer, uint8_t *at, uint8_t *row, bool write)
+{
+    plain_row(d->kv_v, layout_of(d, layer)->keeps.value_dim, at, row, write);
+}
+
+/* Whether the layer's one key is a latent row, which is its value as well. */
+static bool is_latent(const struct cpu_device *d, int layer)
+{
+    return shape_of(d, layer)->mixer.kind == MIXER_MLA;
+}
+
+static uint8_t *latent_at(const struct cpu_device *d, const struct kv_state *s, int layer, int pos)
+{
+    return kv_keys(d, s, layer, 0, pos / NUM_CHUNK) +
+           (size_t)(pos % NUM_CHUNK) * (layout_of(d, layer)->key_block / NUM_LANES);
 }
 
 static uint8_t *value_at(const struct cpu_device *d, const struct kv_state *s, int layer, int head,
@@ -166,6 +184,17 @@ void kv_store_value(const struct cpu_device *d, const struct kv_state *s, int la
     value_row(d, layer, value_at(d, s, layer, head, pos), row, true);
 }
 
+void kv_store_latent(const struct cpu_device *d, const struct kv_state *s, int layer, int pos,
+                     const float *x)
+{
+    _Alignas(64) uint8_t row[1024 * 4];
+    int n = layout_of(d, layer)->keeps.key_dim;
+
+    assert(pos >= 0 && pos < d->context);
+    round_row(d, d->kv_k, x, n, row);
+    plain_row(d->kv_k, n, latent_at(d, s, layer, pos), row, true);
+}
+
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
 {
     const struct kv_state *s;
@@ -183,6 +212,11 @@ int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
         return ERR_DEVICE;
     l = layout_of(d, m->layer);
     for (int t = m->pos; t < m->pos + m->count; t++) {
+        if (is_latent(d, m->layer)) {
+            plain_row(d->kv_k, l->keeps.key_dim, latent_at(d, s, m->layer, t), data, m->write);
+            data += l->key_block / NUM_LANES;
+            continue;
+        }
         for (int h = 0; h < l->keeps.heads; h++, data += l->key_block / NUM_LANES)
             key_lane(d, s, m->layer, h, t, data, m->write);
         for (int h = 0; h < l->keeps.heads && l->value_row; h++, data += l->value_row)

@@ -67,7 +67,7 @@ void output_phase(struct cpu_device *d, int tid, const struct matrix *o, const s
 {
     int wide = output_rows(in->n), units = output_units(d, in->n),
         total = units * token_blocks(d, in->n), t0, t1;
-    bool ready = in->n > 1;
+    bool ready = in->n > 1 || !first;
 
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {

@@ -1,0 +1,585 @@
+/* Latent attention (MLA, arXiv:2405.04434), absorbed: the cache has one latent row a token, which
+ * is key and value of all heads; a head's query is taken into the latent space by its part of k_b,
+ * what it attended back by its part of v_b (numerics.h, rule 13). Compute threads, all together
+ * (cpu.h).
+ * Phases: normed input; q and kv_a (or q_a and kv_a, and q behind the next one); the rows' norms,
+ * rotation and store; attention; v_b; output. A task of q is a head's rows with its part of k_b
+ * behind them: its few numbers need not leave the core between the two. All heads read the same
+ * rows, so as many of them are attended together as leaves tasks for all threads. */
+#include "engine/device/cpu/cpu.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+static const struct layer_weights *weights_of(const struct cpu_device *d, int layer)
+{
+    return &d->model->layers[layer];
+}
+
+static const struct mixer_shape *mixer_shape_of(const struct cpu_device *d, int layer)
+{
+    return &shape_of(d, layer)->mixer;
+}
+
+static int row_dims(const struct mixer_shape *a)
+{
+    return a->kv_rank + a->rope_dims;
+}
+
+static int nope_dims(const struct mixer_shape *a)
+{
+    return a->key_dim - a->rope_dims;
+}
+
+/* ---- Products ---- */
+
+/* Rows r0 .. r1-1 of w for tokens t0 .. t1-1, wherever r0 is: rows are multiplied in whole groups.
+ * Returns where the first of them lies in `out` (t1 - t0, stride), whose rows have room for 15
+ * more. */
+static float *multiply(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
+                       const struct input *in, int t0, int t1, float *out, ptrdiff_t stride,
+                       struct prefetch_hint next)
+{
+    int from = r0 / NUM_LANES * NUM_LANES;
+
+    if (in->n == 1)
+        gemv(d, tid, w, from, r1, in, out, next);
+    else
+        gemm(d, tid, w, from, r1, in, t0, t1, out, stride);
+    return out + (r0 - from);
+}
+
+/* Floats between two tokens of a task's results: up to `rows` and those before them. */
+static ptrdiff_t task_stride(int rows)
+{
+    return rows % NUM_LANES ? rows + NUM_LANES : rows;
+}
+
+/* Rows of a task of a matrix that is not cut by heads. */
+static int unit_rows(int rows)
+{
+    return rows == 1 ? 2 * CPU_UNIT : CPU_WIDE;
+}
+
+static int units_of(const struct matrix *w, int rows)
+{
+    return (w->rows + unit_rows(rows) - 1) / unit_rows(rows);
+}
+
+/* n tokens of `cols` numbers, `stride` apart, as the input of w: in this thread's panels where w is
+ * quantised. */
+static struct input local_input(struct cpu_device *d, int tid, const struct matrix *w, float *x,
+                                ptrdiff_t stride, int n)
+{
+    struct thread_scratch *s = &d->threads[tid];
+
+    for (int t = 0; t < n && dtype_is_quantised(w->type); t++)
+        input_quantise(d, x + t * stride, w->cols, s->panels, n, t);
+    s->panel_of = NULL; /* other numbers may have been at x in this phase */
+    return (
+        struct input){.n = n, .cols = w->cols, .panels = s->panels, .rows = x, .stride = stride};
+}
+
+/* ---- Queries ---- */
+
+/* A head of q for tokens t0 .. t1-1, into the latent space, rotated and scaled. next: where this
+ * thread reads afterwards, if there is one token. */
+static void query_head(struct cpu_device *d, int tid, int layer, int head, const struct input *in,
+                       int t0, int t1, struct prefetch_hint next)
+{
+    const struct layer_weights *w = weights_of(d, layer);
+    const struct mixer_shape *a = mixer_shape_of(d, layer);
+    int rank = a->kv_rank, dims = row_dims(a), nope = nope_dims(a), half = a->rope_dims / 2;
+    ptrdiff_t stride = task_stride(a->key_dim), to_stride = (ptrdiff_t)a->heads * dims;
+    float scale = shape_score_scale(a), *to = d->q + t0 * to_stride + head * dims;
+    float *x = multiply(d, tid, &w->q, head * a->key_dim, (head + 1) * a->key_dim, in, t0, t1,
+                        d->threads[tid].tile, stride, matrix_hint(&w->k_b, head * rank));
+    struct input local = local_input(d, tid, &w->k_b, x, stride, t1 - t0);
+
+    multiply(d, tid, &w->k_b, head * rank, (head + 1) * rank, &local, 0, t1 - t0, to, to_stride,
+             next);
+    for (int t = t0; t < t1; t++, x += stride, to += to_stride) {
+        const struct span_place *at = &d->spans[d->span_of[t]];
+        size_t pos = (size_t)row_position(d, t) * (size_t)half;
+
+        for (int i = 0; i < rank; i++)
+            to[i] = to[i] * scale;
+        memcpy(to + rank, x + nope, (size_t)a->rope_dims * sizeof *to);
+        (a->rope == ROPE_PAIRS ? d->k->rotary_pairs : d->k->rotary)(
+            to + rank, a->rope_dims, half, at->cos + pos, at->sin + pos, scale);
+    }
+}
+
+static void queries_phase(struct cpu_device *d, int tid, int layer, const struct input *in)
+{
+    const struct layer_weights *w = weights_of(d, layer);
+    const struct mixer_shape *a = mixer_shape_of(d, layer);
+    int total = a->heads * token_blocks(d, in->n), t0, t1;
+
+    phase_open(d, tid, total);
+    for (int task; (task = phase_take(d, tid, 1)) < total;) {
+        int head = task % a->heads;
+
+        token_block(d, in->n, task / a->heads, &t0, &t1);
+        query_head(d, tid, layer, head, in, t0, t1,
+                   head + 1 < phase_part(d, total, 1, tid + 1)
+                       ? matrix_hint(&w->q, (head + 1) * a->key_dim / NUM_LANES * NUM_LANES)
+                       : (struct prefetch_hint){0});
+    }
+    phase_end(d, tid);
+}
+
+/* ---- The first products ---- */
+
+static void prepare_row(const struct cpu_device *d, int layer, const float *x, float *row,
+                        struct act_block *panels, int rows, int t)
+{
+    const struct layer_weights *w = weights_of(d, layer);
+    int hidden = d->model->hp.hidden;
+
+    norm_row(d, &shape_of(d, layer)->norms, &w->attention_norm, x + (size_t)t * (size_t)hidden,
+             row);
+    if (panels)
+        input_quantise(d, row, hidden, panels, rows, t);
+}
+
+static bool needs_panels(const struct mixer_shape *a, const struct layer_weights *w)
+{
+    return dtype_is_quantised(a->q_rank ? w->q_a.type : w->q.type) ||
+           dtype_is_quantised(w->kv_a.type);
+}
+
+/* Normed input. One row is prepared by every thread for itself, with its first task. */
+static struct input prepare(struct cpu_device *d, int tid, int layer, int rows, const float *x)
+{
+    struct act_block *panels = needs_panels(mixer_shape_of(d, layer), weights_of(d, layer)) ? d->act
+                                                                                            : NULL;
+    struct thread_scratch *s = &d->threads[tid];
+    int hidden = d->model->hp.hidden;
+
+    if (rows == 1)
+        return (struct input){
+            .n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
+    phase_open(d, tid, rows);
+    for (int t; (t = phase_take(d, tid, 1)) < rows;)
+        prepare_row(d, layer, x, d->normed + (size_t)t * (size_t)hidden, panels, rows, t);
+    phase_end(d, tid);
+    return (struct input){
+        .n = rows, .cols = hidden, .panels = d->act, .rows = d->normed, .stride = hidden};
+}
+
+/* Tasks of the first products that come before kv_a's: heads of q, or units of q_a. */
+static int leading_tasks(const struct cpu_device *d, int layer, int rows)
+{
+    const struct mixer_shape *a = mixer_shape_of(d, layer);
+
+    return a->q_rank ? units_of(&weights_of(d, layer)->q_a, rows) : a->heads;
+}
+
+/* Where the weights of a task for one row lie. */
+static struct prefetch_hint first_hint(const struct cpu_device *d, int layer, int task)
+{
+    const struct layer_weights *w = weights_of(d, layer);
+    const struct mixer_shape *a = mixer_shape_of(d, layer);
+    int leading = leading_tasks(d, layer, 1);
+
+    return task >= leading ? matrix_hint(&w->kv_a, (task - leading) * unit_rows(1))
+           : a->q_rank     ? matrix_hint(&w->q_a, task * unit_rows(1))
+                           : matrix_hint(&w->q, task * a->key_dim / NUM_LANES * NUM_LANES);
+}
+
+/* Rows of q_a or kv_a for tokens t0 .. t1-1, to where all rows of the job are. */
+static void unit_task(struct cpu_device *d, int tid, const struct matrix *w, int unit,
+                      const struct input *in, int t0, int t1, float *rows,
+                      struct prefetch_hint next)
+{
+    int r0 = unit * unit_rows(in->n), r1 = min_int(r0 + unit_rows(in->n), w->rows);
+
+    multiply(d, tid, w, r0, r1, in, t0, t1, rows + (ptrdiff_t)t0 * w->rows + r0, w->rows, next);
+}
+
+static void first_phase(struct cpu_device *d, int tid, int layer, const struct input *in,
+                        const float *x)
+{
+    const struct layer_weights *w = weights_of(d, layer);
+    const struct mixer_shape *a = mixer_shape_of(d, layer);
+    int leading = leading_tasks(d, layer, in->n), tasks = leading + units_of(&w->kv_a, in->n),
+        total = tasks * token_blocks(d, in->n), t0, t1;
+    bool ready = in->n > 1;
+
+    phase_open(d, tid, total);
+    for (int at; (at = phase_take(d, tid, 1)) < total;) {
+        int task = at % tasks;
+        struct prefetch_hint next = task + 1 < phase_part(d, total, 1, tid + 1)
+                                        ? first_hint(d, layer, task + 1)
+                                        : (struct prefetch_hint){0};
+
+        if (!ready)
+            prepare_row(d, layer, x, in->rows, needs_panels(a, w) ? in->panels : NULL, 1, 0);
+        ready = true;
+        token_block(d, in->n, at / tasks, &t0, &t1);
+        if (task >= leading)
+            unit_task(d, tid, &w->kv_a, task - leading, in, t0, t1, d->latent, next);
+        else if (a->q_rank)
+            unit_task(d, tid, &w->q_a, task, in, t0, t1, d->q_latent, next);
+        else
+            query_head(d, tid, layer, task, in, t0, t1, next);
+    }
+    phase_end(d, tid);
+}
+
+/* A row's latents: normed, rotated, stored. Returns the input of q where that comes behind q_a. */
+static struct input latents_phase(struct cpu_device *d, int tid, int layer, int rows)
+{
+    const struct layer_weights *w = weights_of(d, layer);
+    const struct mixer_shape *a = mixer_shape_of(d, layer);
+    int dims = row_dims(a), half = a->rope_dims / 2;
+
+    phase_open(d, tid, rows);
+    for (int t; (t = phase_take(d, tid, 1)) < rows;) {
+        const struct span_place *at = &d->spans[d->span_of[t]];
+        float *row = d->latent + (size_t)t * (size_t)dims,
+              *q = d->q_latent + (size_t)t * (size_t)a->q_rank;
+        int pos = row_position(d, t);
+        size_t turn = (size_t)pos * (size_t)half;
+
+        d->k->rms_norm(row, a->kv_rank, w->k_norm, 1.0f / (float)a->kv_rank, a->latent_eps, row);
+        (a->rope == ROPE_PAIRS ? d->k->rotary_pairs : d->k->rotary)(
+            row + a->kv_rank, a->rope_dims, half, at->cos + turn, at->sin + turn, 1.0f);
+        kv_store_latent(d, at->state, layer, pos, row);
+        if (!a->q_rank)
+            continue;
+        d->k->rms_norm(q, a->q_rank, w->q_norm, 1.0f / (float)a->q_rank, a->latent_eps, q);
+        if (dtype_is_quantised(w->q.type))
+            input_quantise(d, q, a->q_rank, d->act, rows, t);
+    }
+    phase_end(d, tid);
+    return (struct input){
+        .n = rows, .cols = a->q_rank, .panels = d->act, .rows = d->q_latent, .stride = a->q_rank};
+}
+
+/* ---- Attention ---- */
+
+/* Queries attended together: `rows` rows from absolute position pos, `heads` of each, row by row.
+ */
+struct queries {
+    const struct kv_state *state;
+    int layer, pos, rows, heads;
+    const float *q; /* (rows * heads, row_dims) */
+};
+
+/* Results of a chunk, one a query. */
+struct partial {
+    float *o, *max, *sum;
+    ptrdiff_t o_stride, m_stride;
+};
+
+static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chunk,
+                         const struct queries *a, const struct partial *to);
+
+/* Rows of which the first does not see the chunk yet: one after the other. */
+static void attend_apart(struct cpu_device *d, struct thread_scratch *s, int chunk,
+                         const struct queries *a, const struct partial *to)
+{
+    int dims = row_dims(mixer_shape_of(d, a->layer));
+
+    for (int r = 0; r < a->rows; r++) {
+        ptrdiff_t first = r * a->heads;
+        struct queries one = {a->state, a->layer, a->pos + r, 1, a->heads, a->q + first * dims};
+        struct partial at = {to->o + first * to->o_stride, to->max + first * to->m_stride,
+                             to->sum + first * to->m_stride, to->o_stride, to->m_stride};
+
+        attend_chunk(d, s, chunk, &one, &at);
+    }
+}
+
+/* One chunk of the context: scores of all tokens that any row sees, weights, then values of the
+ * tokens that all rows see and of each row's own last ones. */
+static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chunk,
+                         const struct queries *a, const struct partial *to)
+{
+    const struct mixer_shape *m = mixer_shape_of(d, a->layer);
+    int dims = row_dims(m), rank = m->kv_rank, nq = a->rows * a->heads, begin = chunk * NUM_CHUNK,
+        first = a->pos + 1 - begin, n = min_int(first + a->rows - 1, NUM_CHUNK), common;
+    const uint8_t *rows = kv_keys(d, a->state, a->layer, 0, chunk);
+    size_t row = layout_of(d, a->layer)->key_block / NUM_LANES;
+
+    if (a->rows > 1 && first <= 0) {
+        attend_apart(d, s, chunk, a, to);
+        return;
+    }
+    for (int i = 0; i < nq && n <= 0; i++)
+        to->max[i * to->m_stride] = -INFINITY;
+    if (n <= 0)
+        return;
+    common = min_int(first, NUM_CHUNK);
+    d->k->latent_scores[d->kv_k](rows, n, dims, a->q, nq, s->scores);
+    for (int i = 0; i < nq; i++) {
+        float *p = s->scores + i * NUM_CHUNK;
+        int filled = (n + NUM_LANES - 1) / NUM_LANES * NUM_LANES;
+
+        for (int t = min_int(n, first + i / a->heads); t < filled; t++)
+            p[t] = -INFINITY;
+        d->k->softmax(p, filled, to->max + i * to->m_stride, to->sum + i * to->m_stride);
+    }
+    d->k->latent_values[d->kv_k](rows, dims, rank, s->scores, nq, common, false, to->o,
+                                 to->o_stride);
+    for (int r = 1, i = a->heads; r < a->rows && common < n; r++, i += a->heads)
+        d->k->latent_values[d->kv_k](rows + (size_t)common * row, dims, rank,
+                                     s->scores + i * NUM_CHUNK + common, a->heads,
+                                     min_int(n, first + r) - common, true, to->o + i * to->o_stride,
+                                     to->o_stride);
+}
+
+/* Chunks up to the last position of a span. */
+static int span_chunks(const struct span_place *s)
+{
+    return (s->pos + s->rows - 1) / NUM_CHUNK + 1;
+}
+
+/* How a job's attention is shared out: `heads` at a time, a divisor of all, and `step` rows of a
+ * span; times its chunks where it is split over those. */
+struct share {
+    bool split;
+    int heads, step, groups;
+};
+
+static int span_tasks(const struct share *s, const struct span_place *span)
+{
+    return (span->rows + s->step - 1) / s->step * s->groups * (s->split ? span_chunks(span) : 1);
+}
+
+static int all_tasks(const struct cpu_device *d, const struct share *s)
+{
+    int n = 0;
+
+    for (int i = 0; i < d->n_spans; i++)
+        n += span_tasks(s, &d->spans[i]);
+    return n;
+}
+
+/* The largest divisor of n that is at most `most`. */
+static int divisor(int n, int most)
+{
+    while (n % most)
+        most--;
+    return most;
+}
+
+/* Fewer heads at a time where threads would be without a task; rows are attended together as far as
+ * the queries of a call go. */
+static struct share share_out(const struct cpu_device *d, const struct mixer_shape *a, int rows)
+{
+    struct share s = {.split = rows <= CPU_SPLIT_ROWS};
+
+    s.heads = divisor(a->heads, min_int(a->heads, KERNEL_QUERIES));
+    for (;;) {
+        s.step = KERNEL_QUERIES / s.heads;
+        s.groups = a->heads / s.heads;
+        if (s.heads <= 4 || all_tasks(d, &s) >= 2 * d->n_threads)
+            return s;
+        s.heads = divisor(a->heads, s.heads / 2);
+    }
+}
+
+/* Where a query's chunk results lie: those of a group of heads next to each other. */
+static size_t split_at(const struct cpu_device *d, const struct share *s, int rows, int row,
+                       int head)
+{
+    return ((size_t)(head / s->heads * rows + row) * (size_t)s->heads + (size_t)(head % s->heads)) *
+           (size_t)d->chunks_max;
+}
+
+/* The queries of rows r0 .. of a job, from a head on. */
+static const float *gather_queries(const struct cpu_device *d, struct thread_scratch *s,
+                                   const struct mixer_shape *a, int r0, int rows, int head,
+                                   int heads)
+{
+    size_t dims = (size_t)row_dims(a), stride = (size_t)a->heads * dims;
+    const float *q = d->q + (size_t)r0 * stride + (size_t)head * dims;
+
+    if (rows == 1 || heads == a->heads)
+        return q;
+    for (int r = 0; r < rows; r++)
+        memcpy(s->queries + (size_t)(r * heads) * dims, q + (size_t)r * stride,
+               (size_t)heads * dims * sizeof *q);
+    return s->queries;
+}
+
+/* A head of a row, attended. */
+static float *attended_at(const struct cpu_device *d, const struct mixer_shape *a, int row,
+                          int head)
+{
+    return d->latents + ((size_t)row * (size_t)a->heads + (size_t)head) * (size_t)a->kv_rank;
+}
+
+/* All chunks of some rows and heads, one after the other, and their merged results. */
+static void attend_whole(struct cpu_device *d, struct thread_scratch *s, const struct queries *q,
+                         int row, int head)
+{
+    const struct mixer_shape *a = mixer_shape_of(d, q->layer);
+    size_t rank = (size_t)a->kv_rank, chunks = (size_t)d->chunks_max,
+           lane = chunks * (rank + 2); /* a query's chunks: o, then max, then sum */
+    float *maxima = s->partial + chunks * rank;
+    int n = (q->pos + q->rows - 1) / NUM_CHUNK + 1;
+
+    for (int c = 0; c < n; c++)
+        attend_chunk(d, s, c, q,
+                     &(struct partial){s->partial + (size_t)c * rank, maxima + c,
+                                       maxima + chunks + c, (ptrdiff_t)lane, (ptrdiff_t)lane});
+    for (int i = 0; i < q->rows * q->heads; i++) {
+        float *max = maxima + (size_t)i * lane;
+
+        d->k->merge(s->partial + (size_t)i * lane, a->kv_rank, max, max + chunks, n, a->kv_rank,
+                    attended_at(d, a, row + i / q->heads, head + i % q->heads));
+    }
+}
+
+static void attend_phase(struct cpu_device *d, int tid, int layer, int rows,
+                         const struct share *share)
+{
+    const struct mixer_shape *a = mixer_shape_of(d, layer);
+    struct thread_scratch *s = &d->threads[tid];
+    int total = all_tasks(d, share);
+
+    phase_open(d, tid, total);
+    for (int task; (task = phase_take(d, tid, 1)) < total;) {
+        const struct span_place *span = d->spans;
+        int head, chunks, steps, r0, n;
+        struct queries q;
+
+        for (; task >= span_tasks(share, span); span++)
+            task -= span_tasks(share, span);
+        chunks = share->split ? span_chunks(span) : 1;
+        steps = (span->rows + share->step - 1) / share->step;
+        head = task % share->groups * share->heads;
+        /* the longest first */
+        r0 = (steps - 1 - task / share->groups / chunks) * share->step;
+        n = min_int(share->step, span->rows - r0);
+        q = (struct queries){
+            span->state,    layer,
+            span->pos + r0, n,
+            share->heads,   gather_queries(d, s, a, span->row + r0, n, head, share->heads)};
+        if (share->split) {
+            int chunk = task / share->groups % chunks;
+            size_t at = split_at(d, share, rows, span->row + r0, head) + (size_t)chunk;
+
+            attend_chunk(d, s, chunk, &q,
+                         &(struct partial){d->chunk_o + at * (size_t)a->kv_rank, d->chunk_max + at,
+                                           d->chunk_sum + at, (ptrdiff_t)d->chunks_max * a->kv_rank,
+                                           d->chunks_max});
+        } else {
+            attend_whole(d, s, &q, span->row + r0, head);
+        }
+    }
+    phase_end(d, tid);
+}
+
+/* ---- Out of the latent space ---- */
+
+static void merge_split(struct cpu_device *d, const struct mixer_shape *a,
+                        const struct share *share, int rows, int row, int head)
+{
+    size_t at = split_at(d, share, rows, row, head);
+
+    d->k->merge(d->chunk_o + at * (size_t)a->kv_rank, a->kv_rank, d->chunk_max + at,
+                d->chunk_sum + at, span_chunks(&d->spans[d->span_of[row]]), a->kv_rank,
+                attended_at(d, a, row, head));
+}
+
+/* A head's values of one row into the output projection's input. */
+static void hand_over(struct cpu_device *d, const struct mixer_shape *a, const struct matrix *o,
+                      int rows, int row, int head, const float *values)
+{
+    int n = a->value_dim;
+
+    if (dtype_is_quantised(o->type) && n % NUM_BLOCK == 0)
+        input_quantise_part(d, values, o->cols, head * n, n, d->act, rows, row);
+    else
+        memcpy(d->attended + (size_t)row * (size_t)o->cols + (size_t)(head * n), values,
+               (size_t)n * sizeof *values);
+}
+
+static struct prefetch_hint values_hint(const struct cpu_device *d, int layer, int head)
+{
+    return matrix_hint(&weights_of(d, layer)->v_b,
+                       head * mixer_shape_of(d, layer)->value_dim / NUM_LANES * NUM_LANES);
+}
+
+static struct input values_phase(struct cpu_device *d, int tid, int layer, int rows,
+                                 const struct share *share)
+{
+    const struct layer_weights *w = weights_of(d, layer);
+    const struct mixer_shape *a = mixer_shape_of(d, layer);
+    int total = a->heads * token_blocks(d, rows), n = a->value_dim, t0, t1;
+    ptrdiff_t stride = task_stride(n), from_stride = (ptrdiff_t)a->heads * a->kv_rank;
+
+    phase_open(d, tid, total);
+    for (int task; (task = phase_take(d, tid, 1)) < total;) {
+        int head = task % a->heads;
+        struct prefetch_hint next = head + 1 < phase_part(d, total, 1, tid + 1)
+                                        ? values_hint(d, layer, head + 1)
+                                        : output_hint(d, &w->o, tid);
+        struct input in;
+        float *x;
+
+        token_block(d, rows, task / a->heads, &t0, &t1);
+        for (int t = t0; t < t1 && share->split; t++)
+            merge_split(d, a, share, rows, t, head);
+        in = local_input(d, tid, &w->v_b, attended_at(d, a, t0, head), from_stride, t1 - t0);
+        x = multiply(d, tid, &w->v_b, head * n, (head + 1) * n, &in, 0, t1 - t0,
+                     d->threads[tid].tile, stride, next);
+        for (int t = t0; t < t1; t++, x += stride)
+            hand_over(d, a, &w->o, rows, t, head, x);
+    }
+    phase_end(d, tid);
+    if (dtype_is_quantised(w->o.type) && n % NUM_BLOCK) {
+        phase_open(d, tid, rows);
+        for (int t; (t = phase_take(d, tid, 1)) < rows;)
+            input_quantise(d, d->attended + (size_t)t * (size_t)w->o.cols, w->o.cols, d->act, rows,
+                           t);
+        phase_end(d, tid);
+    }
+    return (struct input){
+        .n = rows, .cols = w->o.cols, .panels = d->act, .rows = d->attended, .stride = w->o.cols};
+}
+
+/* ---- The mixer ---- */
+
+static void mla_phases(struct cpu_device *d, int tid, int layer, int rows, const float *x, float *y,
+                       float *residual)
+{
+    const struct mixer_shape *a = mixer_shape_of(d, layer);
+    struct share share = share_out(d, a, rows);
+    struct input in = prepare(d, tid, layer, rows, x);
+
+    assert(rows > 0 && rows <= d->max_rows);
+    first_phase(d, tid, layer, &in, x);
+    in = latents_phase(d, tid, layer, rows);
+    if (a->q_rank)
+        queries_phase(d, tid, layer, &in);
+    attend_phase(d, tid, layer, rows, &share);
+    in = values_phase(d, tid, layer, rows, &share);
+    output_phase(d, tid, &weights_of(d, layer)->o, &in, NULL, NULL, y, residual);
+}
+
+static struct prefetch_hint mla_first(const struct cpu_device *d, int tid, int layer)
+{
+    int tasks = leading_tasks(d, layer, 1) + units_of(&weights_of(d, layer)->kv_a, 1);
+
+    return first_hint(d, layer, phase_part(d, tasks, 1, tid));
+}
+
+static double mla_work(const struct cpu_device *d, int layer, int rows)
+{
+    struct block_matrix list[BLOCK_MATRICES];
+    int n = model_block_matrices(d->model, (struct block_id){BLOCK_ATTENTION, layer, 0}, list);
+    double weights = 0.0;
+
+    for (int i = 0; i < n; i++)
+        weights += (double)list[i].w->rows * list[i].w->cols;
+    return rows * weights;
+}
+
+const struct cpu_mixer cpu_mla_mixer = {.phases = mla_phases, .first = mla_first, .work = mla_work};
