@@ -21,9 +21,13 @@ static const struct device_ops *const fake_recurrent[] = {&fake_device_plain_ops
                                                           &recurrent_device_ops, NULL};
 static const struct device_ops *const with_opencl[] = {&opencl_device_ops, &cpu_device_ops, NULL};
 
+static bool lfm2; /* not the demo model but one with short convolutions */
+
 static struct engine *open_demo(const struct device_ops *const *backends, const char *place)
 {
-    struct engine_config c = {.model_path = support_demo(),
+    struct engine_config c = {.model_path = lfm2 ? support_path("golden/families/lfm2_moe")
+                                                 : support_demo(),
+                              .no_tokenizer = lfm2,
                               .context = 640,
                               .ubatch = 64,
                               .n_threads = 2,
@@ -130,7 +134,17 @@ END_TEST
 
 START_TEST(interleaved_recurrent_layers)
 {
-    interleave(_i ? fake_recurrent : recurrent, _i ? "attention-gpu" : NULL);
+    static const struct {
+        const struct device_ops *const *backends;
+        const char *place;
+    } where[] = {{recurrent, NULL},
+                 {fake_recurrent, "attention-gpu"},
+                 {NULL, NULL},
+                 {with_fake, "attention-gpu"},
+                 {with_fake, "layers:2"}};
+
+    lfm2 = _i >= 2;
+    interleave(where[_i].backends, where[_i].place);
 }
 END_TEST
 
@@ -407,8 +421,8 @@ static void write_client(struct engine *g, struct client *c, int i, const char *
 {
     write_story(&c->story, i);
     snprintf(c->story.prompt, sizeof c->story.prompt, "Tell me of %s.", heroes[i]);
-    c->said[0] = (struct message){ROLE_SYSTEM, (char *)system};
-    c->said[1] = (struct message){ROLE_USER, c->story.prompt};
+    c->said[0] = (struct message){.role = ROLE_SYSTEM, .text = (char *)system};
+    c->said[1] = (struct message){.role = ROLE_USER, .text = c->story.prompt};
     c->story.said = (struct dialogue){.messages = c->said, .n_messages = 2};
     c->story.turn.max_tokens = 20;
     make_prompt(g, &c->story);
@@ -522,7 +536,7 @@ static Suite *suite(void)
     tcase_add_test(t, the_same_stories_over_opencl);
     tcase_add_test(t, the_same_stories_of_recurrent_layers);
     tcase_add_test(t, recurrent_layers_move);
-    tcase_add_loop_test(t, interleaved_recurrent_layers, 0, 2);
+    tcase_add_loop_test(t, interleaved_recurrent_layers, 0, 5);
     tcase_add_loop_test(t, a_device_fails_under_all, 0, 6);
     tcase_add_test(t, a_cancel_ends_one_story);
     tcase_add_test(t, a_common_beginning_is_shared);

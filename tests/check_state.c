@@ -2,12 +2,14 @@
  * token by token, rewound, asked again, edited, cancelled), what it says there is what it says when
  * computed from the start. */
 #include "engine/base/mem.h"
-#include "engine/model/model.h"
+#include "engine/device/state.h"
+#include "engine/model/load.h"
 #include "engine/run/checkpoints.h"
 #include "engine/run/engine.h"
 #include "engine/run/prompt.h"
 #include "tests/recurrent_device.h"
 #include "tests/support.h"
+#include "tests/tiny_model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,15 +17,17 @@
 
 static const struct device_ops *const recurrent[] = {&recurrent_device_ops, NULL};
 
-static struct engine *open_engine(int ubatch)
+static struct engine *open_of(bool lfm2, int ubatch)
 {
-    struct engine_config c = {.model_path = support_demo(),
+    struct engine_config c = {.model_path = lfm2 ? support_path("golden/families/lfm2_moe")
+                                                 : support_demo(),
+                              .no_tokenizer = lfm2,
                               .context = 1024,
                               .ubatch = ubatch,
                               .n_threads = 2,
                               .kv_k = KV_F16,
                               .kv_v = KV_F16,
-                              .backends = recurrent,
+                              .backends = lfm2 ? NULL : recurrent,
                               .cache_dir = support_tmpdir(),
                               .tune = DEVICE_TUNE_OFF,
                               .convert = -1};
@@ -33,6 +37,11 @@ static struct engine *open_engine(int ubatch)
     if (engine_open(&g, &c, &e) < 0)
         ck_abort_msg("%s", e.text);
     return g;
+}
+
+static struct engine *open_engine(int ubatch)
+{
+    return open_of(false, ubatch);
 }
 
 static void fill(int *ids, int n, int vocab, int seed)
@@ -50,10 +59,11 @@ static void eval(struct engine *g, const int *ids, int n, int chunk, float *logi
 
 #define SHORT 41
 
-/* Every place of a short text, with another end each time; before that an end of the first. */
+/* Every place of a short text, with another end each time; before that an end of the first. _i: of
+ * the device of the tests, or of short convolutions. */
 START_TEST(rewinds_to_every_place)
 {
-    struct engine *g = open_engine(16);
+    struct engine *g = open_of(_i, 16);
     int ids[2][SHORT], both[SHORT], vocab = engine_info(g)->model->hp.n_vocab;
     float *want = mem_alloc((size_t)vocab, sizeof *want),
           *got = mem_alloc((size_t)vocab, sizeof *got);
@@ -167,10 +177,11 @@ START_TEST(a_chat_that_goes_back)
     struct engine *g = open_engine(16), *fresh = open_engine(64);
     struct prompt_history history = {0};
     struct heard *h = mem_alloc(1, sizeof *h);
-    struct message m[] = {{ROLE_SYSTEM, "You tell stories for children, short ones."},
-                          {ROLE_USER, "Tell me a story about a fox who lives in a wood."},
-                          {ROLE_ASSISTANT, NULL},
-                          {ROLE_USER, "And what did the fox do then? Tell me more of it."}};
+    struct message m[] = {
+        {.role = ROLE_SYSTEM, .text = "You tell stories for children, short ones."},
+        {.role = ROLE_USER, .text = "Tell me a story about a fox who lives in a wood."},
+        {.role = ROLE_ASSISTANT, .text = NULL},
+        {.role = ROLE_USER, .text = "And what did the fox do then? Tell me more of it."}};
     struct turn_done_event done = ask(g, &history, m, 2, h);
 
     same_from_the_start(fresh, m, 2, h->text);
@@ -220,9 +231,9 @@ START_TEST(a_cancel_leaves_no_trace)
     struct engine *g = open_engine(16);
     struct prompt_history history = {0};
     struct heard *h = mem_alloc(1, sizeof *h), *cut = mem_alloc(1, sizeof *cut);
-    struct message m[] = {{ROLE_USER,
-                           "Tell me a story about a fox who lives in a wood with an owl, "
-                           "a hedgehog and two mice, and of the winter that came."}};
+    struct message m[] = {{.role = ROLE_USER,
+                           .text = "Tell me a story about a fox who lives in a wood with an owl, "
+                                   "a hedgehog and two mice, and of the winter that came."}};
     int layers = engine_info(g)->model->hp.n_layers, in_prompts = 0, in_answers = 0;
     char *want;
 
@@ -247,6 +258,72 @@ START_TEST(a_cancel_leaves_no_trace)
 }
 END_TEST
 
+#define ROWS 6
+
+/* The CPU's own: state goes on exactly where it stands, nowhere else, and as it was given. */
+START_TEST(a_device_goes_on_where_its_state_stands)
+{
+    struct model *m = NULL;
+    struct device *d = NULL;
+    struct error e = {0};
+    const struct model_options o = {.convert = -1, .width = cpu_pack_width(), .n_threads = 1};
+    float x[ROWS * 64], want[ROWS * 64], got[64], state[1024], after[1024];
+    static const float table[64 * 64];
+    unsigned seed = 3;
+
+    ck_assert_msg(model_load(&m, support_path("golden/families/lfm2_moe"), &o, &e) == 0, "%s",
+                  e.text);
+    ck_assert_int_eq(m->hp.hidden, 64);
+    {
+        const struct device_config c = {.model = m,
+                                        .n_threads = 2,
+                                        .max_rows = 8,
+                                        .context = 64,
+                                        .kv_k = KV_F16,
+                                        .rope_cos = {table},
+                                        .rope_sin = {table}};
+
+        ck_assert_msg(cpu_device_ops.open(&d, &c, &e) == 0, "%s", e.text);
+    }
+    for (int i = 0; i < ROWS * 64; i++)
+        x[i] = tiny_random(&seed);
+    {
+        struct attention_job all = {.rows = ROWS, .x = x, .y = want},
+                             first = {.rows = 3, .x = x, .y = want},
+                             next = {.rows = 1, .pos = 3, .x = x + 3 * 64, .y = got};
+        struct kv_move read = {.pos = 3, .data = state, .fixed = true},
+                       write = {.pos = 3, .data = state, .fixed = true, .write = true},
+                       again = {.pos = ROWS, .data = after, .fixed = true},
+                       rows = {.layer = 1, .pos = 3, .data = state, .fixed = true};
+
+        ck_assert_uint_le(state_size(&hparams_layer(&m->hp, 0)->mixer, KV_F16, KV_F16).fixed_bytes,
+                          sizeof state);
+        ck_assert_int_eq(cpu_device_ops.attention(d, &first, &e), 0);
+        ck_assert_int_eq(cpu_device_ops.kv_rows(d, &read, &e), 0);
+        ck_assert_int_eq(cpu_device_ops.attention(d, &all, &e), 0); /* from zeros */
+        ck_assert_int_lt(cpu_device_ops.attention(d, &next, &e), 0);
+        ck_assert_msg(strstr(e.text, "stands after 6 tokens, not after 3") != NULL, "%s", e.text);
+        ck_assert_int_lt(cpu_device_ops.kv_rows(d, &read, &e), 0);
+        ck_assert_int_lt(cpu_device_ops.kv_rows(d, &rows, &e), 0); /* that layer has none */
+        next.trial = true;
+        memset(after, 0, sizeof after);
+        ck_assert_int_eq(cpu_device_ops.attention(d, &next, &e), 0);
+        ck_assert_int_eq(cpu_device_ops.kv_rows(d, &again, &e), 0); /* untouched */
+        next.trial = false;
+        ck_assert_int_eq(cpu_device_ops.kv_rows(d, &write, &e), 0);
+        for (; next.pos < ROWS; next.pos++, next.x += 64) {
+            ck_assert_int_eq(cpu_device_ops.attention(d, &next, &e), 0);
+            ck_assert_mem_eq(got, want + next.pos * 64, sizeof got);
+        }
+        memcpy(state, after, sizeof state);
+        ck_assert_int_eq(cpu_device_ops.kv_rows(d, &again, &e), 0);
+        ck_assert_mem_eq(state, after, sizeof state);
+    }
+    cpu_device_ops.close(d);
+    model_free(m);
+}
+END_TEST
+
 START_TEST(copies_are_bounded)
 {
     struct hparams hp = {
@@ -268,10 +345,11 @@ int main(void)
     TCase *t = tcase_create("recurrent");
 
     tcase_set_timeout(t, 300);
-    tcase_add_test(t, rewinds_to_every_place);
+    tcase_add_loop_test(t, rewinds_to_every_place, 0, 2);
     tcase_add_test(t, a_long_text_goes_on_from_the_nearest_copy);
     tcase_add_test(t, a_chat_that_goes_back);
     tcase_add_test(t, a_cancel_leaves_no_trace);
+    tcase_add_test(t, a_device_goes_on_where_its_state_stands);
     tcase_add_test(t, copies_are_bounded);
     suite_add_tcase(s, t);
     return support_run(s);
