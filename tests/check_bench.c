@@ -2,6 +2,7 @@
  */
 #include "app/bench/args.h"
 #include "app/common/machine_load.h"
+#include "app/bench/memory_share.h"
 #include "app/bench/result.h"
 #include "app/bench/routing.h"
 #include "app/common/svg_plot.h"
@@ -283,6 +284,65 @@ START_TEST(json_is_an_array_with_their_names_and_figures)
     free(text);
     bench_result_release(&r[0]);
     bench_result_release(&r[1]);
+}
+END_TEST
+
+/* A meter that says what the test wants, and how often it was asked. */
+struct fake_meter {
+    const double *rates;
+    int asked;
+};
+
+static double fake_read(void *ctx, int threads)
+{
+    struct fake_meter *m = ctx;
+
+    return m->rates[m->asked++] * threads;
+}
+
+START_TEST(memory_is_read_between_samples)
+{
+    static const double rates[] = {10, 11, 12, 13, 14};
+    struct fake_meter fake = {rates, 0};
+    struct memory_meter m = {.read = fake_read, .ctx = &fake};
+
+    ck_assert(memory_meter_before(&m, 1) == 10);
+    ck_assert(memory_meter_after(&m, 1) == 11);
+    ck_assert(memory_meter_before(&m, 1) == 11); /* after one sample is before the next */
+    ck_assert_int_eq(fake.asked, 2);
+    ck_assert(memory_meter_before(&m, 2) == 24); /* but not for other threads */
+    ck_assert(memory_meter_after(&m, 2) == 26);
+    ck_assert(memory_meter_before(&m, 1) == 14);
+    ck_assert_int_eq(fake.asked, 5);
+}
+END_TEST
+
+/* Each sample counts against the readings around it; where those lie apart, it does not. */
+START_TEST(a_share_is_of_the_memory_around_it)
+{
+    static const struct memory_sample steady[] = {{40e9, 40e9, 36e9}, {40e9, 44e9, 38e9}},
+                                      half[] = {{40e9, 40e9, 36e9}, {40e9, 80e9, 60e9},
+                                                {80e9, 80e9, 64e9}, {80e9, 80e9, 72e9}},
+                                      wild[] = {{46e9, 77e9, 45e9}, {77e9, 46e9, 50e9},
+                                                {46e9, 46e9, 40e9}},
+                                      unknown[] = {{0, 0, 5e9}};
+    struct memory_share m;
+    char text[80];
+
+    ck_assert_int_eq(memory_share(steady, 2, &m), 0);
+    ck_assert_double_eq_tol(m.share, (36.0 / 40 + 38.0 / 42) / 2, 1e-9);
+    ck_assert(m.lowest == 40e9 && m.highest == 44e9);
+    ck_assert_str_eq(memory_share_text(&m, text, sizeof text), "");
+    ck_assert_int_eq(memory_share(half, 4, &m), 0);
+    ck_assert_double_eq_tol(m.share, 0.9, 1e-9);
+    ck_assert_str_eq(memory_share_text(&m, text, sizeof text), "memory speed swung 40-80 GB/s");
+    ck_assert_int_eq(memory_share(wild, 3, &m), 0);
+    ck_assert(m.share == 0);
+    ck_assert_str_eq(memory_share_text(&m, text, sizeof text),
+                     "memory speed swung 46-77 GB/s: no share");
+    ck_assert_int_eq(memory_share(unknown, 1, &m), 0);
+    ck_assert(m.share == 0);
+    ck_assert_str_eq(memory_share_text(&m, text, sizeof text), "");
 }
 END_TEST
 
@@ -799,6 +859,8 @@ static Suite *suite(void)
     tcase_add_test(t, csv_begins_with_their_columns);
     tcase_add_test(t, json_is_an_array_with_their_names_and_figures);
     tcase_add_test(t, jsonl_sql_and_markdown);
+    tcase_add_test(t, memory_is_read_between_samples);
+    tcase_add_test(t, a_share_is_of_the_memory_around_it);
     tcase_add_test(t, reports_are_compared);
     tcase_add_loop_test(t, bad_reports_are_named, 0,
                         (int)(sizeof bad_reports / sizeof *bad_reports));

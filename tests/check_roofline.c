@@ -62,10 +62,14 @@ START_TEST(bytes_by_hand)
     }
     ck_assert(fabs(r.operations - 2 * (500 + 2 * (600 + 200 + 40) + 2 * 2 * 210)) < 1e-9);
     ck_assert(fabs(roofline_tokens_per_second(&r, 10, 24000) - 2) < 1e-12);
-    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 24000, false, text, sizeof text),
+    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 0, 24000, false, text, sizeof text),
                      "62 % of memory speed");
-    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 24000, true, text, sizeof text), "in cache");
-    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 0, false, text, sizeof text), "");
+    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 0, 24000, true, text, sizeof text), "in cache");
+    ck_assert_str_eq(roofline_text(&r, 10, 1e6, 77e9, 46.4e9, false, text, sizeof text),
+                     "memory swung 46-77 GB/s");
+    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 24000 * 1.2, 24000, false, text, sizeof text),
+                     "62 % of memory speed");
+    ck_assert_str_eq(roofline_text(&r, 10, 1.24, 0, 0, false, text, sizeof text), "");
     m.hp.common.mixer.window = 4;
     ck_assert_uint_eq(roofline_token_bytes(&r, 10), 8160 + 4 * 384);
     {

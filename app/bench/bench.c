@@ -6,6 +6,7 @@
 
 #include "app/bench/args.h"
 #include "app/bench/internal.h"
+#include "app/bench/memory_share.h"
 #include "app/common/svg_plot.h"
 #include "app/common/signals.h"
 #include "app/setup/parallel.h"
@@ -30,6 +31,7 @@ struct run {
     struct bench_result *results;
     size_t n_results;
     int context;
+    struct memory_meter meter;
 };
 
 /* ---- tests ---- */
@@ -92,26 +94,72 @@ static int make_tests(struct run *r, const struct options *o, struct error *e)
     return rc;
 }
 
-static double bandwidth(const struct bench_arm *a)
+static double read_memory(void *ctx, int threads)
 {
-    return membw_read(NULL, 0, engine_info(a->g)->n_threads, MEMBW_MS);
+    (void)ctx;
+    return membw_read(NULL, 0, threads, MEMBW_MS);
 }
 
-/* A decode rate means something only beside the memory's speed of the moment: the warning that goes
- * with a swinging one. */
-static void finish_result(struct bench_result *r)
+/* Each sample against the memory's speed around it. */
+static int take_share(struct bench_result *r, struct error *e)
+{
+    struct memory_sample *samples = mem_alloc(r->ns.n ? r->ns.n : 1, sizeof *samples);
+    /* bytes that a token of this test reads */
+    double best = fmax(r->bandwidth_before, r->bandwidth_after),
+           bytes = r->roofline_ts > 0 ? best / r->roofline_ts : 0;
+    size_t n = r->memory_after.n < r->ns.n ? r->memory_after.n : r->ns.n;
+    struct memory_share m;
+    char text[80];
+    int rc = samples ? 0 : ERR_MEMORY;
+
+    for (size_t i = 0; i < n && samples; i++)
+        samples[i] = (struct memory_sample){
+            r->memory_before.values[i], r->memory_after.values[i],
+            r->ns.values[i] > 0 ? bytes * bench_result_tokens(r) / r->ns.values[i] * 1e9 : 0};
+    if (rc == 0)
+        rc = memory_share(samples, n, &m);
+    mem_free(samples);
+    if (rc < 0)
+        return error_set(e, ERR_MEMORY, "out of memory for the readings of the memory's speed");
+    r->share = r->in_cache ? 0 : m.share;
+    r->bandwidth_lowest = m.lowest;
+    r->bandwidth_highest = m.highest;
+    if (!r->in_cache && !r->remark[0] && memory_share_text(&m, text, sizeof text)[0])
+        snprintf(r->remark, sizeof r->remark, "%s", text);
+    return 0;
+}
+
+/* A decode rate means something only beside the memory's speed of the moment. */
+static int finish_result(struct bench_result *r, struct error *e)
 {
     struct series_figures f;
 
     bench_result_rates(r, &f);
     r->median_ts = f.median;
-    if (r->roofline_ts > 0 && !r->in_cache)
-        r->share = f.median / r->roofline_ts;
-    if (r->bandwidth_before > 0 && r->bandwidth_after > 0 && !r->remark[0] &&
-        (r->bandwidth_before > 1.25 * r->bandwidth_after ||
-         r->bandwidth_after > 1.25 * r->bandwidth_before))
-        snprintf(r->remark, sizeof r->remark, "the memory's speed changed from %.1f to %.1f GB/s",
-                 r->bandwidth_before * 1e-9, r->bandwidth_after * 1e-9);
+    return r->roofline_ts > 0 ? take_share(r, e) : 0;
+}
+
+/* Repetition k of a test on an arm, between two readings where memory bounds it. A model that the
+ * cache holds is bound by something else: a reading at the begin and at the end tell of the machine.
+ */
+static int run_once(struct run *r, size_t arm, const struct bench_test *t, int k, int last,
+                    struct bench_result *out, struct error *e)
+{
+    bool bound = t->n_gen || bench_is_batch(t), cached = r->b.arms[arm].in_cache,
+         before = bound && (!cached || k == 0), after = bound && (!cached || k == last);
+    int threads = engine_info(r->b.arms[arm].g)->n_threads, rc = 0;
+    double ns;
+
+    if (before)
+        rc = series_add(&out->memory_before, memory_meter_before(&r->meter, threads));
+    if (rc == 0 && (rc = bench_once(&r->b, arm, t, (unsigned)k, true, &ns, e)) < 0)
+        return rc;
+    r->meter.threads = 0; /* that was a while ago */
+    if (rc == 0)
+        rc = series_add(&out->ns, ns);
+    if (rc == 0 && after)
+        rc = series_add(&out->memory_after, memory_meter_after(&r->meter, threads));
+    return rc < 0 ? error_set(e, ERR_MEMORY, "out of memory for the samples") : 0;
 }
 
 static int run_test(struct run *r, const struct bench_test *t, const struct options *o,
@@ -120,8 +168,7 @@ static int run_test(struct run *r, const struct bench_test *t, const struct opti
     struct bench *b = &r->b;
     struct bench_result *more = mem_resize(r->results, r->n_results + b->n_arms, sizeof *more),
                         *mine;
-    bool memory_bound = t->n_gen || bench_is_batch(t);
-    double ns, before[64] = {0};
+    double ns;
     int rc = 0;
 
     if (!more)
@@ -140,19 +187,18 @@ static int run_test(struct run *r, const struct bench_test *t, const struct opti
         rc = bench_once(b, i, t, 1000, false, &ns, e);
         b->counting = false;
     }
-    for (size_t i = 0; i < b->n_arms && rc == 0 && memory_bound; i++)
-        before[i % 64] = bandwidth(&b->arms[i]);
+    r->meter.threads = 0; /* a reading of the test before is none of now */
     for (int k = 0; k < o->bench_repetitions && rc == 0; k++)
-        for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
-            rc = bench_once(b, i, t, (unsigned)k, true, &ns, e);
-            if (rc == 0 && series_add(&mine[i].ns, ns) < 0)
-                rc = error_set(e, ERR_MEMORY, "out of memory for the samples");
-        }
+        for (size_t i = 0; i < b->n_arms && rc == 0; i++)
+            rc = run_once(r, i, t, k, o->bench_repetitions - 1, &mine[i], e);
     for (size_t i = 0; i < b->n_arms && rc == 0; i++) {
-        rc = bench_place(&b->arms[i], e);
-        bench_describe(b, i, t, before[i % 64], memory_bound ? bandwidth(&b->arms[i]) : 0,
+        const struct series *before = &mine[i].memory_before, *after = &mine[i].memory_after;
+
+        if ((rc = bench_place(&b->arms[i], e)) < 0)
+            break;
+        bench_describe(b, i, t, before->n ? before->values[0] : 0, after->n ? after->values[after->n - 1] : 0,
                        &mine[i]);
-        finish_result(&mine[i]);
+        rc = finish_result(&mine[i], e);
     }
     return rc;
 }
@@ -374,7 +420,7 @@ static void warn_disturbed(const struct run *r)
 
 int bench_mode_run(struct options *o, struct error *e)
 {
-    struct run r = {.b = {.o = o}};
+    struct run r = {.b = {.o = o}, .meter = {.read = read_memory}};
     int rc;
 
     if (o->bench_compare.n)

@@ -77,6 +77,8 @@ enum column_type { TEXT, INT, REAL, BOOL };
     X(REAL, ttft_ms, r->ttft_ms)                     \
     X(REAL, bandwidth_before, r->bandwidth_before)   \
     X(REAL, bandwidth_after, r->bandwidth_after)     \
+    X(REAL, bandwidth_lowest, r->bandwidth_lowest)   \
+    X(REAL, bandwidth_highest, r->bandwidth_highest) \
     X(INT, token_bytes, r->token_bytes)              \
     X(REAL, roofline_ts, r->roofline_ts)             \
     X(REAL, roofline_share, r->share)                \
@@ -126,6 +128,8 @@ static void columns_of(const struct bench_result *r, const struct series_figures
 void bench_result_release(struct bench_result *r)
 {
     series_release(&r->ns);
+    series_release(&r->memory_before);
+    series_release(&r->memory_after);
 }
 
 int bench_result_tokens(const struct bench_result *r)

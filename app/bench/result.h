@@ -27,7 +27,8 @@ struct bench_result {
     double median_ts, p05_ts, p95_ts;  /* of the repetitions */
     double token_p50_ms, token_p95_ms; /* single tokens; 0: none generated */
     double ttft_ms;                    /* prompt suite: to the first token; 0: not measured */
-    double bandwidth_before, bandwidth_after; /* bytes a second */
+    /* bytes a second; lowest, highest: of all readings, between the samples too */
+    double bandwidth_before, bandwidth_after, bandwidth_lowest, bandwidth_highest;
     /* decode and small batches: most this memory allows, and the part reached; 0: does not apply */
     double roofline_ts, share;
     /* read for one token; of a batch: for all of them, divided by their number */
@@ -42,8 +43,9 @@ struct bench_result {
     bool routing_imposed; /* the experts were not the router's choice */
     bool disturbed;       /* others took the machine, or the clock fell */
     char remark[200];
-    /* samples: of n_prompt + n_gen tokens each */
-    struct series ns;
+    /* samples: of n_prompt + n_gen tokens each; memory's speed before and after each, where it
+     * bounds them */
+    struct series ns, memory_before, memory_after;
 };
 
 void bench_result_release(struct bench_result *r);

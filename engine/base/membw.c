@@ -178,6 +178,11 @@ bool membw_faster(double near, double far)
     return far > 0 && near > 1.4 * far;
 }
 
+bool membw_swung(double a, double b)
+{
+    return a > 0 && b > 0 && (a > 1.25 * b || b > 1.25 * a);
+}
+
 /* Reads the first `bytes` over and over until `volume` bytes have come. */
 static double read_again(struct pool *pool, struct reading *r, size_t bytes, size_t volume)
 {

@@ -23,5 +23,7 @@ uint64_t membw_cache_bytes(void);
 bool membw_cached(uint64_t bytes, int n_threads);
 /* What counts as clearly faster. */
 bool membw_faster(double near, double far);
+/* Whether two readings lie so far apart that a share of either means nothing; not with one of 0. */
+bool membw_swung(double a, double b);
 
 #endif

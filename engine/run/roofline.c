@@ -1,9 +1,11 @@
 /* See roofline.h. */
 #include "engine/run/roofline.h"
 
+#include "engine/base/membw.h"
 #include "engine/device/state.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 
 static double weights_of(const struct model *m, struct block_id id)
@@ -93,7 +95,7 @@ double roofline_tokens_per_second(const struct roofline *r, int n_context, doubl
 }
 
 char *roofline_text(const struct roofline *r, int n_context, double tokens_per_second,
-                    double bandwidth, bool in_cache, char *out, size_t size)
+                    double earlier, double bandwidth, bool in_cache, char *out, size_t size)
 {
     double most = roofline_tokens_per_second(r, n_context, bandwidth);
 
@@ -101,6 +103,9 @@ char *roofline_text(const struct roofline *r, int n_context, double tokens_per_s
     out[0] = 0;
     if (in_cache)
         snprintf(out, size, "in cache");
+    else if (membw_swung(earlier, bandwidth))
+        snprintf(out, size, "memory swung %.0f-%.0f GB/s", fmin(earlier, bandwidth) * 1e-9,
+                 fmax(earlier, bandwidth) * 1e-9);
     else if (most > 0 && tokens_per_second > 0)
         snprintf(out, size, "%.0f %% of memory speed", 100 * tokens_per_second / most);
     return out;

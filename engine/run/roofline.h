@@ -30,9 +30,10 @@ uint64_t roofline_rows_bytes(const struct roofline *r, const struct model *m, co
                              int rows, int pos);
 /* Tokens a second at this read speed (bytes a second); 0 when it is unknown. */
 double roofline_tokens_per_second(const struct roofline *r, int n_context, double bandwidth);
-/* "62 % of memory speed"; "in cache" where the weights come out of it (membw_cached), so that
+/* "62 % of memory speed"; "memory swung 46-77 GB/s" where `earlier`, the reading before, lies far
+ * from this one (membw_swung); "in cache" where the weights come out of it (membw_cached), so that
  * memory does not bound; "" when nothing is known. Returns out. */
 char *roofline_text(const struct roofline *r, int n_context, double tokens_per_second,
-                    double bandwidth, bool in_cache, char *out, size_t size);
+                    double earlier, double bandwidth, bool in_cache, char *out, size_t size);
 
 #endif

@@ -38,9 +38,9 @@ struct chat {
     uint64_t memory_at; /* not before */
     /* 1: measured to come out of the cache, -1: not; 0: not measured; as memory_speed */
     _Atomic int weights_cached;
-    /* bytes a second that the computing threads can read; written by the engine's thread. 0: not
-     * measured */
-    _Atomic double memory_speed;
+    /* bytes a second that the computing threads can read, and the reading before that one; written
+     * by the engine's thread. 0: not measured */
+    _Atomic double memory_speed, memory_earlier;
     char *help;
     int signal_fd;
     sigset_t old_mask;

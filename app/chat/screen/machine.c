@@ -26,8 +26,10 @@ static int measure_memory(void *ctx, struct engine *g, char **text, struct error
     if (!atomic_load(&s->weights_cached))
         atomic_store(&s->weights_cached,
                      membw_cached(s->roofline.all_weights, engine_info(g)->n_threads) ? 1 : -1);
-    if (atomic_load(&s->weights_cached) < 0)
+    if (atomic_load(&s->weights_cached) < 0) {
+        atomic_store(&s->memory_earlier, atomic_load(&s->memory_speed));
         atomic_store(&s->memory_speed, membw_read(NULL, 0, engine_info(g)->n_threads, MEMORY_MS));
+    }
     return 0;
 }
 
@@ -51,7 +53,7 @@ static void take_memory_share(struct chat *s, uint64_t now, uint64_t available)
         s->memory_at = now + MEMORY_PAUSE;
     }
     roofline_text(&s->roofline, t->context_used, s->model.shown.decode_tok_s,
-                  atomic_load(&s->memory_speed), cached, s->model.memory_share,
+                  atomic_load(&s->memory_earlier), atomic_load(&s->memory_speed), cached, s->model.memory_share,
                   sizeof s->model.memory_share);
 }
 
