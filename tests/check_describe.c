@@ -392,7 +392,7 @@ START_TEST(layers_are_what_config_json_says)
     if (!folder)
         return;
     config_read(&c, folder);
-    ck_assert_msg(model_describe(&m, folder, &e) == 0, "%s", e.text);
+    ck_assert_msg(model_describe(&m, folder, NULL, &e) == 0, "%s", e.text);
     ck_assert_int_eq(m->hp.n_layers, c.layers);
     ck_assert_int_eq(m->hp.hidden, c.hidden);
     ck_assert_int_eq(m->hp.n_vocab, number(&c, "vocab_size", 0));
@@ -430,7 +430,7 @@ START_TEST(what_is_not_computed_is_refused)
     if (!folder)
         return;
     config_read(&c, folder);
-    ck_assert_msg(model_describe(&m, folder, &e) == 0, "%s", e.text);
+    ck_assert_msg(model_describe(&m, folder, NULL, &e) == 0, "%s", e.text);
     kinds = model_computable(&m->hp, &why);
     rc = model_inspect(&none, folder, &o, NULL, &e);
     method = json_string_value(
@@ -499,7 +499,7 @@ START_TEST(state_is_what_the_official_code_keeps)
     if (!folder || !(golden = support_shared(below)))
         return;
     ck_assert_msg(weight_file_open(&f, golden, false, &e) == 0, "%s", e.text);
-    ck_assert_msg(model_describe(&m, folder, &e) == 0, "%s", e.text);
+    ck_assert_msg(model_describe(&m, folder, NULL, &e) == 0, "%s", e.text);
     ck_assert_uint_gt(kept(f, "conv_state"), 0);
     for (int l = 0; l < m->hp.n_layers; l++) {
         struct state_size s = state_size(&hparams_layer(&m->hp, l)->mixer, KV_F16, KV_F16);
@@ -589,7 +589,7 @@ START_TEST(nonsense_is_refused_by_name)
 {
     const char *dir = changed(wrong[_i].folder, wrong[_i].from, wrong[_i].to);
     struct model *m;
-    int rc = model_describe(&m, dir, &e);
+    int rc = model_describe(&m, dir, NULL, &e);
 
     ck_assert_msg(rc == (wrong[_i].said ? ERR_MODEL : 0), "%d %s", rc, rc ? e.text : "");
     ck_assert_msg(!wrong[_i].said || strstr(e.text, wrong[_i].said), "%s", e.text);
@@ -618,7 +618,7 @@ START_TEST(a_family_without_tensors_is_refused)
     f = fopen(path, "w");
     fputs(text, f);
     fclose(f);
-    ck_assert_msg(model_describe(&m, dir, &e) == 0, "%s", e.text);
+    ck_assert_msg(model_describe(&m, dir, NULL, &e) == 0, "%s", e.text);
     ck_assert_msg(model_computable(&m->hp, &e) == 0, "%s", e.text);
     model_free(m);
     ck_assert_int_eq(model_inspect(&m, dir, &o, NULL, &e), ERR_MODEL);
@@ -652,13 +652,45 @@ START_TEST(the_list_says_it)
     size_t n;
     FILE *out = open_memstream(&text, &n);
 
-    ck_assert_msg(model_describe(&m, folder, &e) == 0, "%s", e.text);
+    ck_assert_msg(model_describe(&m, folder, NULL, &e) == 0, "%s", e.text);
     ck_assert_int_eq(fit_layers_print(&m->hp, KV_F16, KV_F16, out, &e), 0);
     fclose(out);
     for (size_t i = 0; i < 6; i++)
         ck_assert_msg(strstr(text, lists[_i].words[i]), "no '%s' in\n%s", lists[_i].words[i], text);
     free(text);
     model_free(m);
+}
+END_TEST
+
+/* Metadata given in place of the file's: the last one of a key counts. */
+START_TEST(metadata_is_overridden)
+{
+    static const char *const texts[] = {"num_experts_per_tok=int:3", "num_experts_per_tok=int:2",
+                                        "rope_scaling.rope_type=str:yarn",
+                                        "rope_scaling.factor=float:4",
+                                        "rope_scaling.original_max_position_embeddings=int:64"};
+    static const char *const bad[] = {
+        "a", "a=1", "=int:1", "a=int:", "a=int:1x", "a=float:nan", "a=bool:1", "a=long:1"};
+    struct overrides o = {texts, 5};
+    struct model *m;
+
+    ck_assert_msg(model_describe(&m, support_path("golden/families/qwen3_moe"), &o, &e) == 0, "%s",
+                  e.text);
+    ck_assert_int_eq(m->hp.layers[0].ffn.used, 2);
+    ck_assert_double_eq_tol(m->hp.short_mscale, 0.1 * log(4) + 1, 1e-6);
+    ck_assert_double_eq(m->hp.short_factor[m->hp.common.mixer.rope_dims / 2 - 1], 4);
+    model_free(m);
+    o.n = 1;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        o.texts = &bad[i];
+        ck_assert_int_eq(overrides_check(&o, &e), ERR_USAGE);
+        ck_assert_msg(strstr(e.text, "KEY=TYPE:VALUE") != NULL, "%s", e.text);
+    }
+    o = (struct overrides){(const char *const[]){"*.b.c=int:7"}, 1};
+    ck_assert_int_eq(overrides_find(&o, "qwen3moe.b.c").i, 7);
+    ck_assert_int_eq(overrides_find(&o, "b.c").type, META_NONE);
+    ck_assert_int_eq(overrides_find(&o, "qwen3moe.b.cd").type, META_NONE);
+    ck_assert_int_eq(overrides_find(&o, "none").type, META_NONE);
 }
 END_TEST
 
@@ -672,7 +704,7 @@ START_TEST(out_of_memory)
 
     do {
         mem_fail_after(n++);
-        rc = model_describe(&m, at, &e);
+        rc = model_describe(&m, at, NULL, &e);
         mem_fail_after(-1);
         ck_assert_msg(rc == 0 || rc == ERR_MEMORY, "allocation %ld: %d %s", n, rc, e.text);
         ck_assert_int_eq(rc == 0, m != NULL);
@@ -694,6 +726,7 @@ static Suite *suite(void)
     tcase_add_test(c, growing_state_is_counted_by_type);
     tcase_add_loop_test(c, nonsense_is_refused_by_name, 0, (int)(sizeof wrong / sizeof *wrong));
     tcase_add_test(c, a_family_without_tensors_is_refused);
+    tcase_add_test(c, metadata_is_overridden);
     tcase_add_test(c, out_of_memory);
     tcase_add_loop_test(c, the_list_says_it, 0, (int)(sizeof lists / sizeof *lists));
     suite_add_tcase(s, c);

@@ -18,7 +18,7 @@ bool fit_wanted(const struct options *o)
 static int print_layers(const struct engine_config *c, struct error *e)
 {
     struct model *m;
-    int rc = model_describe(&m, c->model_path, e);
+    int rc = model_describe(&m, c->model_path, c->overrides, e);
 
     if (rc < 0)
         return rc;

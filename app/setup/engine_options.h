@@ -4,6 +4,7 @@
 #define APP_SETUP_ENGINE_OPTIONS_H
 
 #include "app/options/options.h"
+#include "app/setup/overrides.h"
 #include "app/setup/resolve.h"
 #include "engine/run/engine.h"
 
@@ -17,6 +18,7 @@ struct engine_setup {
     struct placement_request request; /* config.opened_ctx */
     char model_path[PATH_MAX], kernels[16], chat_template[32];
     char *device, *chat_template_file, *template_globals;
+    struct override_list overrides;
 };
 
 /* The options as the engine's settings; no model is looked at beyond its path. Nothing is to be

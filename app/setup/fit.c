@@ -68,8 +68,11 @@ static void measure_program(const struct model *m, bool vocabulary, struct fit *
 /* vocabulary: see measure_program. */
 static int measure(const struct engine_config *c, bool vocabulary, struct fit *out, struct error *e)
 {
-    struct model_options mo = {
-        .convert = c->convert, .memory = c->memory, .width = cpu_pack_width(), .n_threads = 1};
+    struct model_options mo = {.convert = c->convert,
+                               .overrides = c->overrides,
+                               .memory = c->memory,
+                               .width = cpu_pack_width(),
+                               .n_threads = 1};
     struct engine_footprint needs;
     struct model *m = NULL;
     int rc;
@@ -172,8 +175,11 @@ static int make_plan(const struct engine_config *c, const char *place, const str
 int fit_measure_device(const struct engine_config *c, const char *place, struct fit *out,
                        struct error *e)
 {
-    struct model_options mo = {
-        .convert = c->convert, .memory = c->memory, .width = cpu_pack_width(), .n_threads = 1};
+    struct model_options mo = {.convert = c->convert,
+                               .overrides = c->overrides,
+                               .memory = c->memory,
+                               .width = cpu_pack_width(),
+                               .n_threads = 1};
     struct device_info info;
     const struct device_ops *ops = find_device(c, &info);
     struct device_config dc = {.index = 1,

@@ -4,6 +4,7 @@
 #define ENGINE_FILE_READER_H
 
 #include "engine/base/mapping.h"
+#include "engine/file/override.h"
 #include "engine/file/tensor.h"
 
 #include <stdbool.h>
@@ -43,6 +44,7 @@ struct weight_file {
     size_t n_tensors, tensor_room;
     uint32_t *by_name; /* tensor indexes sorted by name */
     uint64_t bytes;
+    struct overrides overrides; /* the caller's texts: they outlive it */
     void *impl;
 };
 

@@ -247,10 +247,22 @@ const struct tensor_view *weight_file_find(const struct weight_file *f, const ch
     return NULL;
 }
 
+int weight_file_override(struct weight_file *f, const struct overrides *o, struct error *e)
+{
+    int rc = o ? overrides_check(o, e) : 0;
+
+    if (rc == 0 && o)
+        f->overrides = *o;
+    return rc;
+}
+
 struct meta_value weight_file_meta(const struct weight_file *f, const char *key)
 {
+    struct meta_value v;
+
     assert(f->ops && key);
-    return f->ops->meta(f, key);
+    v = overrides_find(&f->overrides, key);
+    return v.type == META_NONE ? f->ops->meta(f, key) : v;
 }
 
 struct meta_value meta_at(const struct meta_value *array, size_t i)

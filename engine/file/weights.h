@@ -9,6 +9,7 @@
 #define ENGINE_FILE_WEIGHTS_H
 
 #include "engine/base/error.h"
+#include "engine/file/override.h"
 #include "engine/file/tensor.h"
 
 #include <stdbool.h>
@@ -30,6 +31,8 @@ size_t weight_file_count(const struct weight_file *f);
 const struct tensor_view *weight_file_at(const struct weight_file *f, size_t i);
 /* NULL: none */
 const struct tensor_view *weight_file_find(const struct weight_file *f, const char *name);
+/* From now on these go before what the file says; their texts outlive it. ERR_USAGE. */
+int weight_file_override(struct weight_file *f, const struct overrides *o, struct error *e);
 /* META_NONE: none */
 struct meta_value weight_file_meta(const struct weight_file *f, const char *key);
 struct meta_value meta_at(const struct meta_value *array, size_t i);

@@ -28,11 +28,11 @@ struct recurrent_weights {
     /* tap by tap, the oldest first: (taps, channels); where q, k and v have tensors of their own
      * each of them (taps, channels / 3) */
     const float *conv[3];
-    const float *conv_bias;  /* (channels), or NULL */
-    const float *a;          /* (heads): -exp(A_log); Kimi: exp(A_log) */
-    const float *dt_bias;    /* (heads); Kimi: (heads * key_dim) */
-    const float *skip;       /* (heads): D of Mamba 2 */
-    const float *norm;       /* (value_dim); Mamba 2: (heads * value_dim) */
+    const float *conv_bias; /* (channels), or NULL */
+    const float *a;         /* (heads): -exp(A_log); Kimi: exp(A_log) */
+    const float *dt_bias;   /* (heads); Kimi: (heads * key_dim) */
+    const float *skip;      /* (heads): D of Mamba 2 */
+    const float *norm;      /* (value_dim); Mamba 2: (heads * value_dim) */
 };
 
 struct layer_weights {
@@ -86,6 +86,8 @@ struct model {
 struct model_options {
     /* enum dtype to convert float weights to while loading, -1: keep */
     int convert;
+    /* metadata in place of the file's; the texts outlive the model. NULL: none */
+    const struct overrides *overrides;
     /* row interleave of quantised matrices: 8 or 16 (cpu_pack_width()) */
     int width;
     int n_threads;
@@ -116,7 +118,8 @@ int model_load(struct model **out, const char *path, const struct model_options 
                struct error *e);
 /* What the model is, computed or not: hp, family, name and packing_method, by its metadata and,
  * where the family's layers are what its tensors say, their shapes. Everything else is empty. */
-int model_describe(struct model **out, const char *path, struct error *e);
+int model_describe(struct model **out, const char *path, const struct overrides *overrides,
+                   struct error *e);
 /* ERR_MODEL names the first layer of a kind that no kernel computes, and the kind. */
 int model_computable(const struct hparams *hp, struct error *e);
 /* Metadata, shapes and binding only: hp, family, name, type and needs are filled, no weight byte is

@@ -62,12 +62,14 @@ static bool by_config(const struct model *m, const struct family *family)
 /* Opens what a description needs: of a folder its config.json, and the tensors as well where only
  * they say what the layers are. Packed matrices may be of types that nobody reads. */
 static int open_file(struct model *m, const struct family **family, const char *path,
-                     struct error *e)
+                     const struct overrides *overrides, struct error *e)
 {
     int rc = weight_file_open(&m->file, path, true, e);
     struct weight_file *whole = NULL;
     bool described;
 
+    if (!rc && (rc = weight_file_override(m->file, overrides, e)) < 0)
+        return rc;
     if (!rc)
         rc = family_of(family, m->file, e);
     if (rc == ERR_MEMORY)
@@ -84,13 +86,15 @@ static int open_file(struct model *m, const struct family **family, const char *
         return 0; /* by config.json alone; who wants the weights looks again: check_bindable */
     weight_file_close(m->file);
     m->file = whole;
+    if (!rc)
+        rc = weight_file_override(whole, overrides, e);
     return rc ? rc : family_of(family, m->file, e);
 }
 
 static int describe(struct model *m, const struct family **family, const char *path,
-                    struct error *e)
+                    const struct overrides *overrides, struct error *e)
 {
-    int rc = open_file(m, family, path, e);
+    int rc = open_file(m, family, path, overrides, e);
 
     if (rc)
         return rc;
@@ -100,7 +104,8 @@ static int describe(struct model *m, const struct family **family, const char *p
                                  : hparams_read(&m->hp, *family, m->file, e);
 }
 
-int model_describe(struct model **out, const char *path, struct error *e)
+int model_describe(struct model **out, const char *path, const struct overrides *overrides,
+                   struct error *e)
 {
     struct model *m = mem_alloc(1, sizeof *m);
     const struct family *family = NULL;
@@ -109,7 +114,7 @@ int model_describe(struct model **out, const char *path, struct error *e)
     *out = NULL;
     if (!m)
         return error_set(e, ERR_MEMORY, "%s: out of memory", path);
-    if ((rc = describe(m, &family, path, e))) {
+    if ((rc = describe(m, &family, path, overrides, e))) {
         model_free(m);
         return rc;
     }
@@ -145,8 +150,8 @@ static int prepare(struct model *m, struct binding *b, const char *path, struct 
 
     if (!(m->arena = mem_alloc(1, sizeof *m->arena)))
         return error_set(e, ERR_MEMORY, "%s: out of memory", path);
-    if ((rc = describe(m, &b->family, path, e)) || (rc = check_bindable(m, b->family, e)) ||
-        (rc = make_layers(m, e)))
+    if ((rc = describe(m, &b->family, path, b->options->overrides, e)) ||
+        (rc = check_bindable(m, b->family, e)) || (rc = make_layers(m, e)))
         return rc;
     return bind_model(b, e);
 }
@@ -181,7 +186,7 @@ static int open_model(struct model **out, const char *path, const struct model_o
             *b.vectors[i].vector = &nothing;
         goto out;
     }
-    m->hash = weight_file_hash(m->file);
+    m->hash = weight_file_hash(m->file) ^ (o->overrides ? overrides_hash(o->overrides) : 0);
     if (o->convert >= 0)
         m->hash = (m->hash ^ (uint64_t)(o->convert + 1)) * 0x9e3779b97f4a7c15u;
     if (b.arena && !(m->arena->data = mem_pages(b.arena))) {

@@ -179,6 +179,7 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
 {
     struct engine *g = mem_alloc(1, sizeof *g);
     struct model_options o = {.convert = c->convert,
+                              .overrides = c->overrides,
                               .memory = c->memory,
                               .background = c->background,
                               .looked_at_once = LOOKED_AT_ONCE,
