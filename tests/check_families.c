@@ -226,6 +226,47 @@ START_TEST(uneven_layers_can_be_split)
 }
 END_TEST
 
+/* Latent attention stays with the CPU while its experts come and go between two tokens. */
+START_TEST(latent_text_survives_placements)
+{
+    static const char *const specs[] = {"experts:3", "cpu", "stream:200K", "layers:2", "gpu"};
+    char model[200], path[200], why[4200];
+    struct opencl_tuning tuning = {.no_selftest = true};
+    struct golden golden;
+    struct engine *g;
+    struct error e = {0};
+    float *logits;
+
+    if (!have_device())
+        return;
+    opencl_tune(&tuning);
+    snprintf(model, sizeof model, "%s", support_path("golden/families/deepseek_v3"));
+    snprintf(path, sizeof path, "%s",
+             support_path("golden/families/deepseek_v3/golden.safetensors"));
+    ck_assert_msg(golden_open(&golden, path, why, sizeof why) == 0, "%s", why);
+    g = open_with_device(model);
+    logits = malloc((size_t)golden.n_vocab * sizeof *logits);
+    ck_assert_ptr_nonnull(logits);
+    ck_assert_msg(engine_eval(g, golden.input_ids, golden.n, logits, false, &e) == 0, "%s", e.text);
+    for (int i = 0; i < golden.n_greedy; i++) {
+        const char *spec = specs[i % (int)(sizeof specs / sizeof *specs)];
+        int id = golden_argmax(logits, golden.n_vocab);
+
+        ck_assert_msg(id == golden.greedy[i], "token %d: %d, %d is right", i, id, golden.greedy[i]);
+        ck_assert_msg(engine_place(g, spec, &e) == 0 && engine_settle(g, &e) == 0, "%s: %s", spec,
+                      e.text);
+        for (int l = 0; l < engine_plan(g)->n_layers; l++)
+            ck_assert_int_eq(engine_plan(g)->attention[l], 0);
+        ck_assert_int_eq(plan_uses_devices(engine_plan(g)), strcmp(spec, "cpu") != 0);
+        ck_assert_msg(engine_eval(g, &id, 1, logits, false, &e) == 0, "%s", e.text);
+    }
+    ck_assert_uint_eq(engine_telemetry(g)->devices[1].failures, 0);
+    free(logits);
+    golden_close(&golden);
+    engine_close(g);
+}
+END_TEST
+
 /* A rule of a plan file speaks of all experts of its layers; what is not there stays at home. So
  * does what would pass through a device that this machine does not have. */
 START_TEST(plans_name_more_than_there_is)
@@ -308,6 +349,7 @@ static Suite *suite(void)
     tcase_add_loop_test(c, shared_checkpoints_match, 0, (int)(sizeof shared / sizeof *shared));
     tcase_add_test(c, layers_are_what_they_are);
     tcase_add_test(c, uneven_layers_can_be_split);
+    tcase_add_test(c, latent_text_survives_placements);
     tcase_add_test(c, plans_name_more_than_there_is);
     tcase_add_loop_test(c, checkpoints_match_on_opencl, 0, (int)(sizeof folders / sizeof *folders));
     suite_add_tcase(s, c);
