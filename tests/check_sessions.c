@@ -6,6 +6,7 @@
 #include "engine/model/model.h"
 #include "engine/run/engine.h"
 #include "engine/run/prompt.h"
+#include "engine/run/scheduler.h"
 #include "gpu/opencl.h"
 #include "tests/fake_device.h"
 #include "tests/recurrent_device.h"
@@ -23,13 +24,14 @@ static const struct device_ops *const with_opencl[] = {&opencl_device_ops, &cpu_
 
 static bool lfm2; /* not the demo model but one with short convolutions */
 
-static struct engine *open_demo(const struct device_ops *const *backends, const char *place)
+static struct engine *open_narrow(const struct device_ops *const *backends, const char *place,
+                                  int ubatch)
 {
     struct engine_config c = {.model_path = lfm2 ? support_path("golden/families/lfm2_moe")
                                                  : support_demo(),
                               .no_tokenizer = lfm2,
                               .context = 640,
-                              .ubatch = 64,
+                              .ubatch = ubatch,
                               .n_threads = 2,
                               .kv_k = KV_F16,
                               .kv_v = KV_F16,
@@ -46,6 +48,11 @@ static struct engine *open_demo(const struct device_ops *const *backends, const 
     if (engine_open(&g, &c, &e) < 0)
         ck_abort_msg("%s", e.text);
     return g;
+}
+
+static struct engine *open_demo(const struct device_ops *const *backends, const char *place)
+{
+    return open_narrow(backends, place, 64);
 }
 
 static struct session *open_session(struct engine *g)
@@ -522,6 +529,125 @@ START_TEST(layers_go_home_when_sessions_fill_a_device)
 }
 END_TEST
 
+/* What a pass costs on a machine that is made up: rows share their weights, the more the more. */
+static uint64_t pass_cost(int kind, int answers, int rows)
+{
+    static const double token_ms[] = {4, 90, 400}, row_ms[] = {0.7, 12, 30};
+    double first = rows < 32 ? rows : 32, rest = rows - first;
+
+    return (uint64_t)(1e6 * (token_ms[kind] + 0.1 * answers + row_ms[kind] * (first + 0.5 * rest)));
+}
+
+/* A pass beside answers takes at most two without, or a tenth of a second: by a clock of our own,
+ * also where the machine becomes half as fast. */
+START_TEST(mixed_passes_keep_their_time)
+{
+    struct scheduler c = {0};
+    int answers = 3, kind = _i, slow = 1, whole = 0;
+
+    for (int pass = 0; pass < 200; pass++) {
+        bool settles = pass < 8 || (pass >= 100 && pass < 108);
+        int rows = pass % 4 ? scheduler_rows(&c) : 0;
+        uint64_t ns;
+
+        slow = pass < 100 ? 1 : 2;
+        ns = (uint64_t)slow * pass_cost(kind, answers, rows);
+        ck_assert(pass % 4 == 0 || rows >= 1);
+        if (rows > 1 && !settles) /* what it learnt lags behind what rows share: a tenth */
+            ck_assert_msg(ns <= scheduler_limit_ns(&c) + scheduler_limit_ns(&c) / 10,
+                          "pass %d: %d rows, %.1f ms of %.1f", pass, rows, (double)ns * 1e-6,
+                          (double)scheduler_limit_ns(&c) * 1e-6);
+        if (rows && !settles) /* and the time is used */
+            whole += rows == 1 || 2 * ns > scheduler_limit_ns(&c);
+        scheduler_learn(&c, answers, rows, ns);
+    }
+    ck_assert_int_gt(whole, 120);
+    /* a pass of a prompt alone says nothing of those beside answers */
+    scheduler_learn(&c, 0, 512, 1);
+    ck_assert_int_lt(scheduler_rows(&c), 512);
+}
+END_TEST
+
+/* Rows computed of each session. */
+struct served {
+    const struct crowd *c;
+    int rows[AT_ONCE];
+};
+
+static void count_rows(void *ctx, const struct routing *r)
+{
+    struct served *s = ctx;
+
+    for (int i = 0; i < AT_ONCE; i++)
+        if (s->c->session[i] == r->session)
+            s->rows[i] += r->rows;
+}
+
+/* Session i tells story `like`. */
+static void begin_like(struct crowd *c, int i, int like, int max_tokens)
+{
+    c->begun = like;
+    begin_next(c, c->session[i]);
+    c->story[like].turn.max_tokens = max_tokens;
+}
+
+static int widest(const int *rows, int from, int n)
+{
+    int least = rows[from], most = rows[from];
+
+    for (int i = from; i < from + n; i++) {
+        least = rows[i] < least ? rows[i] : least;
+        most = rows[i] > most ? rows[i] : most;
+    }
+    return most - least;
+}
+
+#define NARROW 3 /* rows of a pass */
+
+/* More answers than a pass has rows: they take turns, and so does a prompt beside them. Of two
+ * prompts the later one is served beside the earlier, not before it. Shown by counts alone. */
+START_TEST(passes_are_shared_fairly)
+{
+    static const int likes[] = {0, 1, 10, 11, 12};
+    struct crowd c = {.g = open_narrow(NULL, NULL, NARROW)};
+    struct served s = {.c = &c};
+
+    for (int i = 0; i < AT_ONCE; i++)
+        c.session[i] = open_session(c.g);
+    engine_observe(c.g, count_rows, &s);
+    for (int i = 0; i < 5; i++)
+        begin_like(&c, i, likes[i], 200);
+    for (int i = 0; i < 200; i++) /* prompts, and who was behind catches up */
+        engine_step(c.g);
+    for (int i = 0; i < 20; i++) {
+        engine_step(c.g);
+        ck_assert_int_le(widest(s.rows, 0, 5), 1);
+    }
+    begin_like(&c, 7, 2, 1);
+    for (int i = 0; i < 40; i++)
+        engine_step(c.g);
+    ck_assert_int_ge(s.rows[7], 40 * NARROW / 6 - 2); /* its share among six */
+    ck_assert_int_le(s.rows[7], 40 * NARROW / 6 + 2);
+    for (int i = 0; i < 5; i++)
+        engine_session_cancel(c.session[i]);
+    engine_session_cancel(c.session[7]);
+    while (engine_step(c.g))
+        ;
+    begin_like(&c, 5, 8, 1); /* a long prompt, half of it computed */
+    for (int i = 0; i < 40; i++)
+        engine_step(c.g);
+    ck_assert_int_ge(s.rows[5], 40 * NARROW);
+    begin_like(&c, 6, 6, 1);
+    s.rows[5] = 0;
+    for (int i = 0; i < 24; i++) {
+        engine_step(c.g);
+        ck_assert_int_le(widest(s.rows, 5, 2), 2 * NARROW);
+    }
+    ck_assert_int_eq(s.rows[5] + s.rows[6], 24 * NARROW);
+    engine_close(c.g);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("sessions");
@@ -541,6 +667,11 @@ static Suite *suite(void)
     tcase_add_test(t, a_cancel_ends_one_story);
     tcase_add_test(t, a_common_beginning_is_shared);
     tcase_add_test(t, layers_go_home_when_sessions_fill_a_device);
+    suite_add_tcase(s, t);
+    t = tcase_create("scheduler");
+    tcase_set_timeout(t, 240);
+    tcase_add_loop_test(t, mixed_passes_keep_their_time, 0, 3);
+    tcase_add_test(t, passes_are_shared_fairly);
     suite_add_tcase(s, t);
     return s;
 }

@@ -16,6 +16,7 @@
 #include "engine/run/kv.h"
 #include "engine/run/rope.h"
 #include "engine/run/sampler.h"
+#include "engine/run/scheduler.h"
 #include "engine/run/telemetry.h"
 #include "engine/run/trace.h"
 
@@ -49,7 +50,7 @@ struct turn_run {
     int end;         /* tokens there are when what the turn waits for is computed */
     int kept;        /* the session's, that the prompt begins with */
     bool answering;  /* the prompt is computed */
-    uint64_t served; /* rows computed, for fairness */
+    uint64_t served; /* rows computed, for fairness; it begins with the least of those under way */
     /* Whose prompt begins with the same whole pages and is further: they are taken from there when
      * they are computed (shared.c). NULL: nobody's, or they are here. */
     struct session *leader;
@@ -105,14 +106,6 @@ struct pass {
     int *wanted;   /* spans whose logits are wanted */
     int *ends;     /* session_extend_all: where each ends */
     float *logits; /* (n_sessions, n_vocab), with several sessions */
-};
-
-/* scheduler.c: what every pass is made of */
-struct scheduler {
-    uint64_t decode_ns; /* of the newest pass in which nothing but answers grew */
-    double row_ns;      /* of a row of a prompt, beside those; 0: unknown */
-    int chunk;          /* rows of the newest chunk beside answers */
-    int failures;       /* passes in a row that a failing device has cost */
 };
 
 struct engine {
@@ -263,6 +256,10 @@ void place_device_lost(void *ctx, int device); /* hook of forward */
 /* A device has no room for what it is to keep: the attention of one of its layers becomes the
  * CPU's, for all sessions, at once. 1: done, 0: it has none, negative: failed. */
 int place_give_back(struct engine *g, int device, struct error *e);
+
+/* scheduler.c */
+/* A turn begins on s: it is served beside those under way, not until it has caught up with them. */
+void scheduler_enter(struct session *s);
 
 /* turn.c */
 /* Cuts the session back to what the prompt shares with it, and lets its rest wait for passes. t

@@ -53,15 +53,45 @@ static void add_part(struct engine *g, int n, struct session *s, int rows)
         .session = s, .rows = rows, .logits = last ? s->logits : NULL, .decode = s->run.answering};
 }
 
-/* Rows of prompts that a pass beside answers may have. A chunk grows by no more than twice: what a
- * row costs depends on how many there are. */
-static int rows_beside(const struct scheduler *c)
+uint64_t scheduler_limit_ns(const struct scheduler *c)
 {
-    uint64_t limit = 2 * c->decode_ns > MIXED_NS ? 2 * c->decode_ns : MIXED_NS;
-    double rows = c->row_ns > 0 ? (double)(limit - c->decode_ns) / c->row_ns : FIRST_CHUNK;
+    return 2 * c->decode_ns > MIXED_NS ? 2 * c->decode_ns : MIXED_NS;
+}
+
+int scheduler_rows(const struct scheduler *c)
+{
+    double left = (double)(scheduler_limit_ns(c) - c->decode_ns),
+           rows = c->row_ns > 0 ? left / c->row_ns : FIRST_CHUNK;
     int most = 2 * c->chunk > FIRST_CHUNK ? 2 * c->chunk : FIRST_CHUNK;
 
     return rows < 1 ? 1 : rows < most ? (int)rows : most;
+}
+
+void scheduler_learn(struct scheduler *c, int answers, int rows, uint64_t ns)
+{
+    double each;
+
+    if (!rows) {
+        c->decode_ns = ns;
+        return;
+    }
+    if (!answers)
+        return;
+    c->chunk = rows;
+    each = (ns > c->decode_ns ? (double)(ns - c->decode_ns) : 0.0) / rows;
+    c->row_ns = c->row_ns > 0 ? 0.5 * (c->row_ns + each) : each;
+}
+
+void scheduler_enter(struct session *s)
+{
+    const struct engine *g = s->engine;
+    uint64_t least = UINT64_MAX;
+
+    for (int i = 0; i < g->n_sessions; i++)
+        if (g->sessions[i] && g->sessions[i] != s && turn_running(g->sessions[i]) &&
+            g->sessions[i]->run.served < least)
+            least = g->sessions[i]->run.served;
+    s->run.served = least == UINT64_MAX ? 0 : least;
 }
 
 /* The parts of the next pass; how many. answers: how many of them are answers' next tokens. */
@@ -71,10 +101,15 @@ static int fill(struct engine *g, int *n_answers)
     struct session *s;
 
     shared_take(g);
-    for (; left > 0 && (s = least_served(g, n, answers)); left--)
+    for (; left > 0 && (s = least_served(g, n, answers)); left--) {
+        const struct session *waits = left == 1 ? least_served(g, n, has_prompt) : NULL;
+
+        if (waits && waits->run.served < s->run.served)
+            break; /* there are more answers than rows: a prompt has its turn too */
         add_part(g, n++, s, 1);
+    }
     *n_answers = n;
-    room = n && rows_beside(&g->scheduler) < left ? rows_beside(&g->scheduler) : left;
+    room = n && scheduler_rows(&g->scheduler) < left ? scheduler_rows(&g->scheduler) : left;
     while (room > 0 && (s = least_served(g, n, has_prompt))) {
         int rows = session_rows_to_mark(s, waiting_rows(s) < room ? waiting_rows(s) : room);
 
@@ -87,21 +122,11 @@ static int fill(struct engine *g, int *n_answers)
 /* What a pass took, for the size of later ones. */
 static void learn(struct engine *g, int n, int n_answers, uint64_t ns)
 {
-    struct scheduler *c = &g->scheduler;
     int rows = 0;
-    double each;
 
     for (int i = n_answers; i < n; i++)
         rows += g->pass.parts[i].rows;
-    if (!rows) {
-        c->decode_ns = ns;
-        return;
-    }
-    if (!n_answers)
-        return;
-    c->chunk = rows;
-    each = (ns > c->decode_ns ? (double)(ns - c->decode_ns) : 0.0) / rows;
-    c->row_ns = c->row_ns > 0 ? 0.5 * (c->row_ns + each) : each;
+    scheduler_learn(&g->scheduler, n_answers, rows, ns);
 }
 
 /* Turns that nobody wants any more end, each by itself. */

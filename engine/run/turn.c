@@ -286,6 +286,7 @@ int turn_begin(struct session *s, const struct turn *t,
     *r = (struct turn_run){.turn = t, .on_event = on_event, .event_ctx = ctx};
     r->start = t->prompt.start_ns ? t->prompt.start_ns : clock_now();
     r->done.dropped_turns = t->prompt.dropped_turns;
+    scheduler_enter(s);
     g->busy = true;
     g->n_running++;
     if (s == g->session)

@@ -1,0 +1,24 @@
+/* How many rows of prompts a pass beside answers may have: that it takes no longer than two passes
+ * without them, or than a tenth of a second where those take less. What rows cost is learnt from
+ * the passes themselves. Pure: who asks brings the times. */
+#ifndef ENGINE_RUN_SCHEDULER_H
+#define ENGINE_RUN_SCHEDULER_H
+
+#include <stdint.h>
+
+struct scheduler {
+    uint64_t decode_ns; /* of the newest pass in which nothing but answers grew */
+    double row_ns;      /* of a row of a prompt, beside those; 0: unknown */
+    int chunk;          /* rows of the newest chunk beside answers */
+    int failures;       /* passes in a row that a failing device has cost */
+};
+
+/* The most that a mixed pass should take. */
+uint64_t scheduler_limit_ns(const struct scheduler *c);
+/* Rows of prompts for the next one. A chunk grows by no more than twice: what a row costs depends
+ * on how many there are. */
+int scheduler_rows(const struct scheduler *c);
+/* A pass of so many answers and rows of prompts took ns. */
+void scheduler_learn(struct scheduler *c, int answers, int rows, uint64_t ns);
+
+#endif
