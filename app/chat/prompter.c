@@ -17,8 +17,8 @@ static void *make(void *ctx)
     struct prompter *p = ctx;
     struct stop stop = {is_unwanted, p};
 
-    p->rc = prompt_make(p->info, &p->history, &p->said, p->turn.max_tokens, &stop,
-                        &p->turn.prompt, &p->error);
+    p->rc = prompt_make(p->info, &p->history, &p->said, p->turn.max_tokens, &stop, &p->turn.prompt,
+                        &p->error);
     atomic_store(&p->made, true);
     p->done(p->done_ctx);
     return NULL;

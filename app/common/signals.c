@@ -1,7 +1,7 @@
 /* Interruption by signal. The handler only notes the number; everything that takes time happens
- * where signals_last() is polled, between the layers of a pass too (engine_config.stop). A second SIGINT
- * ends the process at once: a user who presses Ctrl-C twice means it, whatever the program is stuck
- * in. */
+ * where signals_last() is polled, between the layers of a pass too (engine_config.stop). A second
+ * SIGINT ends the process at once: a user who presses Ctrl-C twice means it, whatever the program
+ * is stuck in. */
 #include "app/common/signals.h"
 
 #include <errno.h>

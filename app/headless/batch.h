@@ -19,8 +19,8 @@ struct batch_line {
 
 /* What a line asks for. *line is filled as far as known even when it fails (its id), and is always
  * released by the caller. defaults: sampling, max_tokens, stops of the options; raw: a plain line
- * is; system (may be NULL): the system message where the line has none. ERR_INPUT names the key. text needs no NUL;
- * without its line end. */
+ * is; system (may be NULL): the system message where the line has none. ERR_INPUT names the key.
+ * text needs no NUL; without its line end. */
 int batch_line_read(struct batch_line *line, const char *text, size_t n,
                     const struct turn *defaults, bool raw, const char *system, struct error *e);
 void batch_line_release(struct batch_line *line);

@@ -49,7 +49,8 @@ struct prompt {
     bool goes_on;      /* the answer goes on in the middle of a text: its first space counts */
     int dropped_turns; /* left out by the overflow policy, which the turn tells */
     struct answer_parts parts; /* how its answer begins; zeroed: all of it is answer */
-    uint64_t start_ns; /* when its making began: the turn's clocks count from there; 0: they do not */
+    uint64_t
+        start_ns; /* when its making began: the turn's clocks count from there; 0: they do not */
     /* where its newest messages and the answer begin, upwards: other prompts part from it there
      * (checkpoints.h) */
     int marks[PROMPT_MARKS], n_marks;

@@ -306,8 +306,7 @@ static int encode_within(struct shortening *s, int limit, int before, struct err
     return rc;
 }
 
-static int check_dialogue(const struct engine_info *info, const struct dialogue *d,
-                          struct error *e)
+static int check_dialogue(const struct engine_info *info, const struct dialogue *d, struct error *e)
 {
     if (!d->raw && info->chat_error.code) {
         *e = info->chat_error;

@@ -1,7 +1,7 @@
 /* From what is said to the ids that an engine is given: template, the answers as they were
- * generated, and the overflow policy. No part of it touches the engine: who asks makes the prompt on
- * a thread of its own, however long the text is, and hands over the ids. Any thread: tokenizer and
- * template are immutable; a history has one owner. */
+ * generated, and the overflow policy. No part of it touches the engine: who asks makes the prompt
+ * on a thread of its own, however long the text is, and hands over the ids. Any thread: tokenizer
+ * and template are immutable; a history has one owner. */
 #ifndef ENGINE_RUN_PROMPT_H
 #define ENGINE_RUN_PROMPT_H
 
@@ -29,8 +29,8 @@ void prompt_history_note(struct prompt_history *h, const struct event *ev);
  * quarter of the context (or max_tokens, where that is less) for the answer, its oldest turns are
  * left out; the system message stays. Once turns are left out, more go than are needed (down to
  * half of the context), so that the next prompts find their prefix in the cache again. stop (may be
- * NULL) is asked often: ERR_CANCELLED. ERR_INPUT, ERR_MODEL (no tokenizer, a template that cannot be
- * used), ERR_CONTEXT, ERR_MEMORY. */
+ * NULL) is asked often: ERR_CANCELLED. ERR_INPUT, ERR_MODEL (no tokenizer, a template that cannot
+ * be used), ERR_CONTEXT, ERR_MEMORY. */
 int prompt_make(const struct engine_info *info, struct prompt_history *h, const struct dialogue *d,
                 int max_tokens, const struct stop *stop, struct prompt *out, struct error *e);
 
