@@ -321,9 +321,12 @@ END_TEST
 START_TEST(a_share_is_of_the_memory_around_it)
 {
     static const struct memory_sample steady[] = {{40e9, 40e9, 36e9}, {40e9, 44e9, 38e9}},
-                                      half[] = {{40e9, 40e9, 36e9}, {40e9, 80e9, 60e9},
-                                                {80e9, 80e9, 64e9}, {80e9, 80e9, 72e9}},
-                                      wild[] = {{46e9, 77e9, 45e9}, {77e9, 46e9, 50e9},
+                                      half[] = {{40e9, 40e9, 36e9},
+                                                {40e9, 80e9, 60e9},
+                                                {80e9, 80e9, 64e9},
+                                                {80e9, 80e9, 72e9}},
+                                      wild[] = {{46e9, 77e9, 45e9},
+                                                {77e9, 46e9, 50e9},
                                                 {46e9, 46e9, 40e9}},
                                       unknown[] = {{0, 0, 5e9}};
     struct memory_share m;

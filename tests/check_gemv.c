@@ -104,7 +104,8 @@ START_TEST(quantised)
             tried++;
         }
     if (!tried)
-        support_skip("no set of this CPU has a product of %s with one token", dtype_info(type)->word);
+        support_skip("no set of this CPU has a product of %s with one token",
+                     dtype_info(type)->word);
     free(memory);
 }
 END_TEST

@@ -140,7 +140,8 @@ static int finish_result(struct bench_result *r, struct error *e)
 }
 
 /* Repetition k of a test on an arm, between two readings where memory bounds it. A model that the
- * cache holds is bound by something else: a reading at the begin and at the end tell of the machine.
+ * cache holds is bound by something else: a reading at the begin and at the end tell of the
+ * machine.
  */
 static int run_once(struct run *r, size_t arm, const struct bench_test *t, int k, int last,
                     struct bench_result *out, struct error *e)
@@ -196,8 +197,8 @@ static int run_test(struct run *r, const struct bench_test *t, const struct opti
 
         if ((rc = bench_place(&b->arms[i], e)) < 0)
             break;
-        bench_describe(b, i, t, before->n ? before->values[0] : 0, after->n ? after->values[after->n - 1] : 0,
-                       &mine[i]);
+        bench_describe(b, i, t, before->n ? before->values[0] : 0,
+                       after->n ? after->values[after->n - 1] : 0, &mine[i]);
         rc = finish_result(&mine[i], e);
     }
     return rc;

@@ -28,8 +28,8 @@ struct memory_share {
 /* Around a repetition. before: the newest reading where it is one of as many threads. */
 double memory_meter_before(struct memory_meter *m, int threads);
 double memory_meter_after(struct memory_meter *m, int threads);
-/* A repetition whose two readings lie far apart (membw_swung) has no share; where that is so of more
- * than half of them, the test has none. */
+/* A repetition whose two readings lie far apart (membw_swung) has no share; where that is so of
+ * more than half of them, the test has none. */
 int memory_share(const struct memory_sample *samples, size_t n, struct memory_share *out);
 /* "memory speed swung 46-77 GB/s", ": no share" where that is so; "" while it was steady. */
 char *memory_share_text(const struct memory_share *m, char *out, size_t size);

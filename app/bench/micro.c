@@ -8,6 +8,7 @@
 #include "engine/base/topology.h"
 #include "engine/device/cpu/tuning/microbench.h"
 #include "engine/device/cpu/shape_table.h"
+#include "engine/model/block.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -60,6 +61,59 @@ static void print_choices(const struct options *o, const struct model *model)
                decode ? "measured" : "not measured yet");
 }
 
+/* How weights are read for one token: each pattern against the memory's speed of the same seconds.
+ */
+static int print_patterns(const struct options *o, enum dtype type, int cols, int threads,
+                          struct error *e)
+{
+    const char *folder = o->tune == DEVICE_TUNE_OFF ? NULL : paths_cache(o->cache_dir);
+    double rates[READ_PATTERNS], before = membw_read(NULL, 0, threads, READ_MS), after;
+    enum pattern_id chosen;
+    bool measured;
+
+    if (cpu_pattern_rates(type, cols, threads, rates, e) < 0)
+        return -1;
+    after = membw_read(NULL, 0, threads, READ_MS);
+    chosen = cpu_pattern_chosen(folder, type, cols, threads, &measured);
+    for (int i = 0; i < READ_PATTERNS && rates[i] > 0; i++) {
+        char share[16] = "swung";
+
+        if (!membw_swung(before, after))
+            snprintf(share, sizeof share, "%.0f %%", 200 * rates[i] / (before + after));
+        printf("| %-8s | %6d | %7d | %-16s | %8.1f | %8s | %-8s |\n", dtype_info(type)->word, cols,
+               threads, pattern_of[i].word, rates[i] * 1e-9, share,
+               i != (int)chosen ? ""
+               : measured       ? "measured"
+                                : "built in");
+    }
+    return 0;
+}
+
+/* Each type of the model's matrices, with one thread and with all. */
+static int print_all_patterns(const struct options *o, const struct model *model, struct error *e)
+{
+    int cols = model->hp.hidden, all = topology_default_threads(), rc = 0;
+    bool seen[DTYPE_COUNT] = {false};
+    struct block_matrix list[BLOCK_MATRICES];
+
+    printf("\nHow weights are read for one token:\n\n"
+           "| %-8s | %6s | %7s | %-16s | %8s | %8s | %-8s |\n"
+           "| -------- | -----: | ------: | ---------------- | -------: | -------: | -------- |\n",
+           "weights", "cols", "threads", "pattern", "GB/s", "of read", "chosen");
+    for (struct block_id id = BLOCK_BEFORE; rc == 0 && model_block_next(model, &id);)
+        for (int i = 0, n = model_block_matrices(model, id, list); i < n && rc == 0; i++) {
+            enum dtype type = list[i].w->type;
+
+            if (seen[type] || list[i].w->cols != cols)
+                continue;
+            seen[type] = true;
+            rc = print_patterns(o, type, cols, 1, e);
+            if (rc == 0 && all > 1)
+                rc = print_patterns(o, type, cols, all, e);
+        }
+    return rc;
+}
+
 static int measure(const struct options *o, struct error *e)
 {
     struct microbench_result *m = mem_alloc(MICRO_MAX, sizeof *m);
@@ -102,6 +156,7 @@ static int measure(const struct options *o, struct error *e)
                peak > 0 ? 100 * op / peak : 0);
     }
     print_choices(o, model);
+    rc = print_all_patterns(o, model, e);
 out:
     model_free(model);
     mem_free(m);

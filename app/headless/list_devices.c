@@ -6,6 +6,7 @@
 #include "app/common/paths.h"
 #include "engine/base/membw.h"
 #include "engine/base/size.h"
+#include "engine/device/cpu/kernels/patterns.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -33,8 +34,12 @@ static void rate(const char *key, double value, const char *unit, const char *wh
 
 static void list_cpu(const struct device_info *info, int threads)
 {
+    char text[80];
+
     printf("cpu: %s\n", info->name);
     row("kernels", cpu_kernels_name());
+    snprintf(text, sizeof text, "%s, where none was measured", pattern_of[pattern_here()].word);
+    row("read pattern", text);
     rate("memory reads", membw_read(NULL, 0, threads, 60), "GB/s", "all threads");
     row("can run", "everything");
 }

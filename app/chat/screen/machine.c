@@ -53,8 +53,8 @@ static void take_memory_share(struct chat *s, uint64_t now, uint64_t available)
         s->memory_at = now + MEMORY_PAUSE;
     }
     roofline_text(&s->roofline, t->context_used, s->model.shown.decode_tok_s,
-                  atomic_load(&s->memory_earlier), atomic_load(&s->memory_speed), cached, s->model.memory_share,
-                  sizeof s->model.memory_share);
+                  atomic_load(&s->memory_earlier), atomic_load(&s->memory_speed), cached,
+                  s->model.memory_share, sizeof s->model.memory_share);
 }
 
 void chat_machine_take(struct chat *s, uint64_t now)

@@ -119,8 +119,8 @@ struct cpu_device {
     /* how many threads run a job of several rows, of one */
     struct crowd reading, decoding;
     int n_threads, max_rows, context, chunks_max;
-    int widest_ffn; /* of any expert, filled up to whole blocks */
-    bool by_unit;   /* gate and up of one row, see gate_task */
+    int widest_ffn;          /* of any expert, filled up to whole blocks */
+    bool by_unit;            /* gate and up of one row, see gate_task */
     enum pattern_id pattern; /* of weights for which none was measured */
     /* per layer: [group][hidden][16]; the shared expert's row, where it has one, is the last */
     float **router;
@@ -379,7 +379,7 @@ struct cpu_mixer {
 };
 extern const struct cpu_mixer *const cpu_mixers[MIXER_KINDS];
 extern const struct cpu_mixer cpu_attention_mixer; /* mixers/attention.c */
-extern const struct cpu_mixer cpu_mla_mixer;             /* mixers/mla.c */
+extern const struct cpu_mixer cpu_mla_mixer;       /* mixers/mla.c */
 extern const struct cpu_mixer cpu_recurrent_mixer; /* mixers/recurrent.c: all kinds of them */
 /* columns of a token's row in the phases of a recurrent mixer; 0: the layer has none */
 int recurrent_width(const struct cpu_device *d, int layer);

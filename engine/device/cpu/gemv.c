@@ -1,7 +1,7 @@
 /* Products of one token: decoding reads every weight for a single multiplication, so what counts is
  * that memory is never without a request: by the pattern that is fastest here (patterns.h), and
- * whoever multiplies says where this thread reads next, so that the last lines of a task ask for the first
- * ones of its successor. Compute threads. */
+ * whoever multiplies says where this thread reads next, so that the last lines of a task ask for
+ * the first ones of its successor. Compute threads. */
 #include "engine/device/cpu/cpu.h"
 
 #include <assert.h>

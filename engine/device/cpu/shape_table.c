@@ -103,8 +103,8 @@ const struct tune_pattern *tune_pattern(const struct tune *t, enum dtype type, i
 
 bool tune_pattern_set(struct tune *t, struct tune_pattern entry)
 {
-    struct tune_pattern *old =
-        (struct tune_pattern *)tune_pattern(t, entry.type, entry.cols, entry.threads);
+    struct tune_pattern *old = (struct tune_pattern *)tune_pattern(t, entry.type, entry.cols,
+                                                                   entry.threads);
 
     assert(entry.cols > 0 && entry.threads > 0 && entry.id < READ_PATTERNS);
     if (!old && t->n_pattern == TUNE_PATTERN_MAX)

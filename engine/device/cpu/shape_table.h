@@ -1,8 +1,8 @@
-/* Which kernel multiplies which shape, and how weights are read. Two kernels can serve most slices of weight rows: one that
- * is best with few tokens and one that is best with many (the matrix unit beside the vector
- * kernels; where the user chose it, oneDNN beside our own float kernels), and the number of tokens
- * from which the second one wins differs by type, by shape and by machine: so it is measured, once,
- * and kept in a file of the cache folder.
+/* Which kernel multiplies which shape, and how weights are read. Two kernels can serve most slices
+ * of weight rows: one that is best with few tokens and one that is best with many (the matrix unit
+ * beside the vector kernels; where the user chose it, oneDNN beside our own float kernels), and the
+ * number of tokens from which the second one wins differs by type, by shape and by machine: so it
+ * is measured, once, and kept in a file of the cache folder.
  *
  * Quantised weights: both kernels give the same bits, so the text cannot depend on what was
  * measured; that happens after an answer. Float weights: oneDNN adds in an order of its own, so a
@@ -96,8 +96,8 @@ int tune_heads(int head_dim);
 int tune_choose(const int *count, int n, const double small_batch[][TUNE_PAIRS],
                 const double large_batch[][TUNE_PAIRS], int otherwise);
 
-/* The fastest of n kinds of samples, `otherwise` unless another one is faster as tune_faster says; -1
- * where samples of that kind lie so far apart that the machine was busy with something else. */
+/* The fastest of n kinds of samples, `otherwise` unless another one is faster as tune_faster says;
+ * -1 where samples of that kind lie so far apart that the machine was busy with something else. */
 int tune_fastest(const double ns[][TUNE_PAIRS], int n, int otherwise);
 
 /* Whether b, paired with a, is at least 5 % faster and beyond the noise. */

@@ -293,6 +293,92 @@ static int bench_float(struct microbench_result *r, enum dtype type, int rows, i
     return 0;
 }
 
+/* Weights of one type, read by all threads together by one pattern after the other. */
+struct pattern_pass {
+    struct pool *pool;
+    uint8_t *weights;
+    enum dtype type;
+    int cols, width, groups; /* rows of a group, groups of each thread */
+    void *token;             /* zeros, as blocks and as floats */
+    double *rates;
+};
+
+/* Groups g0 .. g1-1 of this thread's; a multiple of KERNEL_GEMV_GROUPS. */
+static void read_groups(const struct pattern_pass *p, int tid, const struct pattern *how, int g0,
+                        int g1)
+{
+    const struct kernels *k = kernels_active();
+    size_t bytes = dtype_row_bytes(p->type, p->cols) * (size_t)p->width;
+    const uint8_t *at = p->weights + (size_t)tid * (size_t)p->groups * bytes;
+    float out[KERNEL_GEMV_GROUPS][NUM_LANES];
+
+    for (int g = g0; g < g1; g += KERNEL_GEMV_GROUPS) {
+        struct kernel_gemv s = {.how = how, .n = KERNEL_GEMV_GROUPS};
+
+        for (int i = 0; i < KERNEL_GEMV_GROUPS; i++) {
+            s.at[i] = at + (size_t)(g + i) * bytes;
+            s.next[i] = s.at[i] + KERNEL_GEMV_GROUPS * bytes;
+            s.out[i] = out[i];
+        }
+        if (dtype_is_quantised(p->type))
+            k->gemv[p->type](&s, p->cols, p->token);
+        else
+            k->gemv_float(p->type, false, &s, p->cols, p->token);
+    }
+}
+
+static void pattern_run(void *ctx, int tid, int n)
+{
+    struct pattern_pass *p = ctx;
+    double bytes = (double)dtype_row_bytes(p->type, p->cols) * p->width * p->groups * n;
+    int lead = p->groups / 8 / KERNEL_GEMV_GROUPS * KERNEL_GEMV_GROUPS;
+
+    for (int pass = 0; pass < PASSES; pass++)
+        for (int i = 0; i < READ_PATTERNS; i++) {
+            uint64_t start;
+            double rate;
+
+            /* prefetchers get used to a pattern first */
+            read_groups(p, tid, &pattern_of[i], p->groups - lead, p->groups);
+            pool_barrier(p->pool, tid);
+            start = clock_now();
+            read_groups(p, tid, &pattern_of[i], 0, p->groups);
+            pool_barrier(p->pool, tid);
+            rate = clock_rate(bytes, clock_now() - start);
+            if (tid == 0 && rate > p->rates[i])
+                p->rates[i] = rate;
+        }
+}
+
+int cpu_pattern_rates(enum dtype type, int cols, int n_threads, double rates[READ_PATTERNS],
+                      struct error *e)
+{
+    bool quantised = dtype_is_quantised(type);
+    struct pattern_pass p = {.type = type,
+                             .cols = cols,
+                             .width = quantised ? kernels_active()->width : 1,
+                             .rates = rates};
+    size_t bytes = dtype_row_bytes(type, cols) * (size_t)p.width;
+    int rc = 0;
+
+    memset(rates, 0, READ_PATTERNS * sizeof *rates);
+    if (quantised && !kernels_active()->gemv[type])
+        return 0;
+    p.groups = (int)(BUFFER / bytes) / n_threads / KERNEL_GEMV_GROUPS * KERNEL_GEMV_GROUPS;
+    p.weights = mem_pages(BUFFER);
+    p.token = mem_alloc((size_t)cols + NUM_BLOCK, sizeof(float));
+    if (!p.weights || !p.token)
+        rc = error_set(e, ERR_MEMORY, "no memory for measuring how weights are read");
+    if (rc == 0 && (rc = pool_new(&p.pool, n_threads, true, e)) == 0) {
+        memset(p.weights, 0x11, BUFFER);
+        pool_run(p.pool, pattern_run, &p);
+    }
+    pool_free(p.pool);
+    mem_free(p.token);
+    mem_pages_free(p.weights, BUFFER);
+    return rc;
+}
+
 int cpu_microbench(struct microbench_result *out, int max, int hidden, int expert_ffn,
                    struct error *e)
 {

@@ -5,7 +5,7 @@
 #define ENGINE_DEVICE_CPU_TUNING_MICROBENCH_H
 
 #include "engine/base/error.h"
-
+#include "engine/device/cpu/kernels/patterns.h"
 #include "engine/model/model.h"
 
 #include <stdbool.h>
@@ -32,6 +32,15 @@ struct microbench_result {
  * results and returns how many, or a negative code. */
 int cpu_microbench(struct microbench_result *out, int max, int hidden, int expert_ffn,
                    struct error *e);
+
+/* Bytes a second at which n_threads together multiply weights of this type, rows of cols, with one
+ * token by each read pattern: the best of some passes over more than most caches hold. ERR_MEMORY;
+ * 0 for all where the active set has no such kernel. */
+int cpu_pattern_rates(enum dtype type, int cols, int n_threads, double rates[READ_PATTERNS],
+                      struct error *e);
+/* The one that decoding uses for them, and whether it was measured. */
+enum pattern_id cpu_pattern_chosen(const char *cache_dir, enum dtype type, int cols, int n_threads,
+                                   bool *measured);
 
 /* Which kernel multiplies a slice of `rows` weight rows with how many tokens. */
 struct microbench_choice {

@@ -316,6 +316,28 @@ int cpu_choices(const struct model *m, const char *cache_dir, bool exact, bool f
     return n;
 }
 
+enum pattern_id cpu_pattern_chosen(const char *cache_dir, enum dtype type, int cols, int n_threads,
+                                   bool *measured)
+{
+    struct cpu_device *d = mem_alloc(1, sizeof *d);
+    const struct tune_pattern *p = NULL;
+    enum pattern_id id = pattern_here();
+    char path[4096], key[TUNE_KEY], why[8];
+    struct tune stored = {0};
+
+    if (d) {
+        d->k = kernels_active();
+        d->base.config.cache_dir = cache_dir;
+        cpu_probe(&d->base.info, 1, why, sizeof why);
+        make_key(d, key);
+        if (make_path(d, key, path, sizeof path) && tune_read(&stored, path, key, NULL) == 0)
+            p = tune_pattern(&stored, type, cols, n_threads);
+        mem_free(d);
+    }
+    *measured = p != NULL;
+    return p ? p->id : id;
+}
+
 /* Decoding itself, by as many of the threads as there are and by fewer. */
 static int add_decode(struct cpu_device *d, int pos)
 {
