@@ -287,13 +287,13 @@ START_TEST(test_recurrent)
                           hostile);
         fill(b, 100, hostile);
         fill(a, 100, hostile);
-#define BOTH(what, call)                                           \
-    fill(x[0], 100, hostile), memcpy(x[1], x[0], sizeof *x);       \
-    for (int i = 0; i < 2; i++) {                                  \
-        const struct kernels *s = i ? k : &kernels_scalar;         \
-        float *y = x[i];                                           \
-        s->call;                                                   \
-    }                                                              \
+#define BOTH(what, call)                                     \
+    fill(x[0], 100, hostile), memcpy(x[1], x[0], sizeof *x); \
+    for (int i = 0; i < 2; i++) {                            \
+        const struct kernels *s = i ? k : &kernels_scalar;   \
+        float *y = x[i];                                     \
+        s->call;                                             \
+    }                                                        \
     same(k->name, what, x[1], x[0], 100)
         BOTH("L2 norm", l2_norm(y, round % 2 ? 64 : n, 1e-6f, 0.25f));
         BOTH("sigmoid", sigmoid(y, n));

@@ -73,8 +73,8 @@ START_TEST(damaged_headers)
          16, "overflow"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,16]}}", 16,
          "not an integer"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,4],\"data_offsets\":[0,16]}}", 16,
-         "5 dimensions"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,4],\"data_offsets\":[0,16]}}", 16,
+         "7 dimensions"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"a\":{\"dtype\":"
          "\"F32\",\"shape\":[4],\"data_offsets\":[16,32]}}",
          32, "duplicate"},

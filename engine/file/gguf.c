@@ -16,6 +16,7 @@
 #define KEY_MAX 65535
 #define NEST_MAX 4 /* arrays inside arrays */
 #define ALIGNMENT_DEFAULT 32
+#define GGUF_DIMS 4 /* of a tensor, by the format */
 
 enum gguf_type {
     T_U8,
@@ -330,7 +331,7 @@ struct entry {
     size_t name_bytes;
     enum dtype type;
     int n_dims;
-    int64_t dims[TENSOR_DIMS];
+    int64_t dims[GGUF_DIMS];
     uint64_t offset; /* in the data section */
     size_t bytes;
 };
@@ -349,9 +350,9 @@ static int read_entry(struct cursor *c, struct entry *t, uint64_t alignment)
         return fail(c, "a tensor at byte %zu has an empty name or a zero byte in it", c->at);
     memcpy(name, t->name, t->name_bytes);
     name[t->name_bytes] = 0;
-    if (t->n_dims < 1 || t->n_dims > TENSOR_DIMS)
+    if (t->n_dims < 1 || t->n_dims > GGUF_DIMS)
         return fail(c, "tensor %s has %u dimensions; 1 to %d are possible", name,
-                    (unsigned)t->n_dims, TENSOR_DIMS);
+                    (unsigned)t->n_dims, GGUF_DIMS);
     for (int i = t->n_dims - 1; i >= 0; i--) {
         uint64_t d = take_u64(c, "a tensor's dimensions");
 

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TENSOR_DIMS 4
+#define TENSOR_DIMS 6 /* in what nobody computes, pictures for one: GGUF itself has 4 */
 
 /* Row-major view. dims[0] is the slowest; the last one is contiguous (GGUF's order is reversed on
  * reading). */

@@ -411,12 +411,31 @@ static int bind_expert(struct binding *b, struct expert_weights *w, int layer,
     return bind_plain(b, &w->down, down, layer, hidden, width, e);
 }
 
+/* Gate and up of one tensor, gate first. */
+static int bind_halves(struct binding *b, struct expert_weights *w, int layer,
+                       const struct tensor_view *t, int width, struct error *e)
+{
+    int hidden = b->model->hp.hidden, rc = check_shape(b, t, 2 * width, hidden, 0, e);
+
+    if (!rc)
+        rc = add_matrix(b, &w->gate, TENSOR_GATE, layer, t, 0, width, hidden, e);
+    return rc ? rc : add_matrix(b, &w->up, TENSOR_UP, layer, t, width, width, hidden, e);
+}
+
 /* The expert every token meets: the shared one behind the routed ones, or all of a dense layer. */
 static int bind_shared(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     const struct ffn_shape *s = &hparams_layer(&b->model->hp, layer)->ffn;
     struct expert_weights *x = &w->experts[s->experts];
+    const struct tensor_view *fused = family_tensor(b->family, b->model->file,
+                                                    TENSOR_SHARED_GATE_UP, layer, 0, false);
+    int rc;
 
+    if (fused && (rc = bind_halves(b, x, layer, fused, s->shared_width, e)))
+        return rc;
+    if (fused)
+        return bind_plain(b, &x->down, TENSOR_SHARED_DOWN, layer, b->model->hp.hidden,
+                          s->shared_width, e);
     return s->kind == FFN_DENSE ? bind_expert(b, x, layer, TENSOR_DENSE_GATE, TENSOR_DENSE_UP,
                                               TENSOR_DENSE_DOWN, s->shared_width, e)
                                 : bind_expert(b, x, layer, TENSOR_SHARED_GATE, TENSOR_SHARED_UP,

@@ -59,9 +59,10 @@ struct binding {
     uint64_t by_type[DTYPE_COUNT];
 };
 
-/* Of one tensor, whatever its dimensions, all n values; form other than VECTOR_PLAIN changes them. */
-int bind_values(struct binding *b, const float **vector, enum tensor_role role, int layer, int64_t n,
-                enum vector_form form, int turned, struct error *e);
+/* Of one tensor, whatever its dimensions, all n values; form other than VECTOR_PLAIN changes them.
+ */
+int bind_values(struct binding *b, const float **vector, enum tensor_role role, int layer,
+                int64_t n, enum vector_form form, int turned, struct error *e);
 /* A matrix and the bias beside it, where there is one. */
 int bind_plain(struct binding *b, struct matrix *m, enum tensor_role role, int layer, int rows,
                int cols, struct error *e);

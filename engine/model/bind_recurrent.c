@@ -59,7 +59,8 @@ static int bind_delta_net(struct binding *b, struct layer_weights *w, int layer,
         channels = shape_channels(s), rc;
     bool z = has(b, TENSOR_MIX_Z, layer), a = has(b, TENSOR_MIX_A, layer);
 
-    if ((rc = bind_plain(b, &w->in, TENSOR_MIX_IN, layer, channels + (z ? 0 : values), hidden, e)) ||
+    if ((rc = bind_plain(b, &w->in, TENSOR_MIX_IN, layer, channels + (z ? 0 : values), hidden,
+                         e)) ||
         (z && (rc = bind_plain(b, &w->z, TENSOR_MIX_Z, layer, values, hidden, e))) ||
         (rc = bind_plain(b, &w->b, TENSOR_MIX_B, layer, (a ? 1 : 2) * s->heads, hidden, e)))
         return rc;

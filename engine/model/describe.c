@@ -138,6 +138,14 @@ void describe_latent(struct hparams *hp, struct describer *d)
         hp->layers[l].mixer = *m;
 }
 
+int describe_inner_dim(struct describer *d, const char *heads, const char *dim)
+{
+    int n = describe_int(d, heads, 1, 1, 4096);
+
+    return describe_is_gguf(d) ? describe_int(d, "inner_size", 0, 1, 1 << 20) / n
+                               : describe_int(d, dim, 0, 1, 4096);
+}
+
 void describe_dense(struct ffn_shape *ffn, int width)
 {
     ffn->kind = FFN_DENSE;

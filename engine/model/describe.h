@@ -38,6 +38,9 @@ void describe_refuse(struct describer *d, const char *what);
 
 /* Every mixer is latent attention: a `layers` of its own, or the beginning of one. */
 void describe_latent(struct hparams *hp, struct describer *d);
+/* Width of a recurrent mixer's value heads, which GGUF files give for all heads together
+ * ("inner_size"). */
+int describe_inner_dim(struct describer *d, const char *heads, const char *dim);
 /* A layer's feed-forward becomes dense, or none. */
 void describe_dense(struct ffn_shape *ffn, int width);
 void describe_no_ffn(struct ffn_shape *ffn);

@@ -48,6 +48,7 @@ enum tensor_role {
     TENSOR_SHARED_GATE,
     TENSOR_SHARED_UP,
     TENSOR_SHARED_DOWN,
+    TENSOR_SHARED_GATE_UP, /* gate and up in one, gate first */
     TENSOR_SHARED_ROUTER, /* (1, hidden) or (hidden) */
     /* MLA: (q_rank, hidden), (q_rank), (heads * key_dim, q_rank); (kv_rank + rope_dims, hidden),
      * (kv_rank) */

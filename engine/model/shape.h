@@ -146,10 +146,10 @@ static inline int shape_channels(const struct mixer_shape *s)
 {
     int values = s->heads * s->value_dim;
 
-    return !s->taps                             ? 0
-           : s->kind == MIXER_SHORT_CONVOLUTION ? values
-                                                : values + 2 * shape_key_heads(s) *
-                                                               shape_state_keys(s);
+    return !s->taps ? 0
+           : s->kind == MIXER_SHORT_CONVOLUTION
+               ? values
+               : values + 2 * shape_key_heads(s) * shape_state_keys(s);
 }
 
 /* It carries a block of one size from token to token, and no rows. */

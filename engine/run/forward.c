@@ -444,7 +444,8 @@ static void prefetch(struct forward *f, int layer)
     struct error ignored;
 
     if (f->rows != 1 || layer + 1 >= hp->n_layers ||
-        hparams_layer(hp, layer + 1)->ffn.kind == FFN_NONE || !memchr(streamed, 1, (size_t)hp->n_experts) ||
+        hparams_layer(hp, layer + 1)->ffn.kind == FFN_NONE ||
+        !memchr(streamed, 1, (size_t)hp->n_experts) ||
         finish(cpu, cpu->ops->route(cpu->device, &j, &ignored), &ignored) < 0)
         return;
     for (int d = 1; d < f->n_devices; d++) {

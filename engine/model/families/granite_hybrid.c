@@ -1,6 +1,6 @@
 /* Family granitemoehybrid (Granite 4): Mamba 2, a few layers of attention, most without positions;
- * a shared expert. Names after modeling_granitemoehybrid.py (Hugging Face). Described, not
- * computed. Constant data. */
+ * a shared expert. Names after modeling_granitemoehybrid.py (Hugging Face) and llama.cpp's
+ * gguf-py/gguf/constants.py. Constant data. */
 #include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
@@ -8,11 +8,48 @@
 /* clang-format off */
 static const struct family_key keys[] = {
     KEYS_COMMON,
-    KEYS_EXPERTS("intermediate_size"),
+    {FIELD(common.ffn.experts), KEY_INT, {"expert_count"}, {"num_local_experts"}, 0, 0, 512},
+    {FIELD(common.ffn.used), KEY_INT, {"expert_used_count"}, {"num_experts_per_tok"}, 0, 0, 16},
+    {FIELD(common.ffn.width), KEY_INT, {"expert_feed_forward_length", "feed_forward_length"},
+     {"intermediate_size"}, 0, 1, 1 << 20},
     KEYS_MULTIPLIERS,
     KEYS_END,
 };
+
+static const struct family_tensor tensors[] = {
+    TENSORS_ENDS,
+    TENSORS_NORMS,
+    {TENSOR_Q, true, {"blk.%l.attn_q.weight"}, {HF "self_attn.q_proj.weight"}},
+    {TENSOR_K, true, {"blk.%l.attn_k.weight"}, {HF "self_attn.k_proj.weight"}},
+    {TENSOR_V, true, {"blk.%l.attn_v.weight"}, {HF "self_attn.v_proj.weight"}},
+    {TENSOR_O, true, {"blk.%l.attn_output.weight", "blk.%l.ssm_out.weight"},
+     {HF "self_attn.o_proj.weight", HF "mamba.out_proj.weight"}},
+    TENSORS_MAMBA2(HF "mamba."),
+    {TENSOR_ROUTER, false, {"blk.%l.ffn_gate_inp.weight"},
+     {HF "block_sparse_moe.router.layer.weight"}},
+    {TENSOR_GATES, false, {"blk.%l.ffn_gate_exps.weight"}, {NULL}},
+    {TENSOR_UPS, false, {"blk.%l.ffn_up_exps.weight"}, {NULL}},
+    {TENSOR_GATE_UPS, false, {"blk.%l.ffn_gate_up_exps.weight"},
+     {HF "block_sparse_moe.input_linear.weight"}},
+    {TENSOR_DOWNS, false, {"blk.%l.ffn_down_exps.weight"},
+     {HF "block_sparse_moe.output_linear.weight"}},
+    {TENSOR_SHARED_GATE, false, {"blk.%l.ffn_gate_shexp.weight"}, {NULL}},
+    {TENSOR_SHARED_UP, false, {"blk.%l.ffn_up_shexp.weight"}, {NULL}},
+    {TENSOR_SHARED_GATE_UP, false, {NULL}, {HF "shared_mlp.input_linear.weight"}},
+    {TENSOR_SHARED_DOWN, false, {"blk.%l.ffn_down_shexp.weight"},
+     {HF "shared_mlp.output_linear.weight"}},
+    {TENSOR_DENSE_GATE, false, {"blk.%l.ffn_gate.weight"}, {NULL}},
+    {TENSOR_DENSE_UP, false, {"blk.%l.ffn_up.weight"}, {NULL}},
+    {TENSOR_DENSE_DOWN, false, {"blk.%l.ffn_down.weight"},
+     {HF "shared_mlp.output_linear.weight"}},
+    TENSORS_END,
+};
 /* clang-format on */
+
+static const struct family_rename renamed[] = {RENAMED_MAMBA2("mamba_n_heads", "mamba_d_state",
+                                                              "mamba_n_groups", "mamba_d_conv"),
+                                               {"rotated", "rope.scaling.finetuned"},
+                                               {NULL, NULL}};
 
 static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|end_of_text|>", NULL};
@@ -20,8 +57,21 @@ static const char *const stops[] = {"<|end_of_text|>", NULL};
 /* "mamba" on the Hub, "linear_attention" in what transformers 5 saves. */
 static bool is_mamba(struct describer *d, bool listed, int layer)
 {
-    return listed && (describe_listed(d, "layer_types", layer, "mamba") ||
-                      describe_listed(d, "layer_types", layer, "linear_attention"));
+    return listed ? describe_listed(d, "layer_types", layer, "mamba") ||
+                        describe_listed(d, "layer_types", layer, "linear_attention")
+                  : describe_has(d, TENSOR_MIX_IN, layer);
+}
+
+/* A shared expert, or where there are no others a dense feed-forward, that config.json alone tells
+ * of; with tensors they tell. */
+static void describe_ffn(struct ffn_shape *s, int shared)
+{
+    if (s->shared && s->shared_width)
+        return;
+    if (s->kind == FFN_ROUTED)
+        describe_shared(s, shared);
+    else
+        describe_dense(s, shared);
 }
 
 static void layers(struct hparams *hp, struct describer *d)
@@ -29,12 +79,14 @@ static void layers(struct hparams *hp, struct describer *d)
     const struct mixer_shape mamba = {.kind = MIXER_MAMBA2,
                                       .rope = ROPE_NONE,
                                       .heads = describe_int(d, "mamba_n_heads", 0, 1, 4096),
-                                      .value_dim = describe_int(d, "mamba_d_head", 0, 1, 4096),
+                                      .value_dim = describe_inner_dim(d, "mamba_n_heads",
+                                                                      "mamba_d_head"),
                                       .state = describe_int(d, "mamba_d_state", 0, 1, 4096),
                                       .groups = describe_int(d, "mamba_n_groups", 1, 1, 4096),
-                                      .taps = describe_int(d, "mamba_d_conv", 4, 1, 64)};
+                                      .taps = describe_int(d, "mamba_d_conv", 4, 1, 16)};
     bool listed = describe_per_layer(d, hp, "layer_types"),
-         rotated = describe_is(d, "position_embedding_type", "rope");
+         rotated = describe_is_gguf(d) ? describe_flag(d, "rotated", false)
+                                       : describe_is(d, "position_embedding_type", "rope");
     int shared = describe_int(d, "shared_intermediate_size", 0, 0, 1 << 20);
 
     for (int l = 0; l < hp->n_layers; l++) {
@@ -46,20 +98,21 @@ static void layers(struct hparams *hp, struct describer *d)
             s->mixer.rope = ROPE_NONE;
             s->mixer.rope_dims = 0;
         }
-        if (s->ffn.kind == FFN_ROUTED)
-            describe_shared(&s->ffn, shared);
-        else
-            describe_dense(&s->ffn, shared);
+        describe_ffn(&s->ffn, shared);
     }
 }
 
 const struct family family_granitemoehybrid = {
     .name = "granitemoehybrid",
+    .gguf = {"granitehybrid"},
     .json = {"GraniteMoeHybridForCausalLM", "granitemoehybrid"},
     .shape = {.ffn = {.router = {.kind = ROUTER_SOFTMAX, .normalised = true}},
               .norms = {.kind = NORM_RMS, .before = true}},
+    .gguf_rope = ROPE_PAIRS,
     .keys = keys,
+    .tensors = tensors,
     .layers = layers,
+    .renamed = renamed,
     ROPE_NAMES,
     .ignored = none,
     .stops = stops,

@@ -1,6 +1,6 @@
 /* Families qwen3_next and qwen3_5_moe (alone, or within a model that sees): gated delta nets, every
  * few layers gated attention. Names after modeling_qwen3_next.py and modeling_qwen3_5_moe.py
- * (Hugging Face). Described, not computed. Constant data. */
+ * (Hugging Face) and llama.cpp's gguf-py/gguf/constants.py. Constant data. */
 #include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
@@ -11,28 +11,84 @@ static const struct family_key keys[] = {
     KEYS_EXPERTS("moe_intermediate_size"),
     KEYS_END,
 };
+
+#define NET HF "linear_attn."
+
+/* qwen3_next has z with q, k and v and a with b, a key head at a time */
+#define TENSORS(in, z, beta, a) \
+    { \
+        TENSORS_ENDS, \
+        {TENSOR_ATTENTION_NORM, false, {"blk.%l.attn_norm.weight"}, \
+         {HF "input_layernorm.weight"}}, \
+        {TENSOR_EXPERT_NORM, false, {"blk.%l.post_attention_norm.weight"}, \
+         {HF "post_attention_layernorm.weight"}}, \
+        {TENSOR_Q, true, {"blk.%l.attn_q.weight"}, {HF "self_attn.q_proj.weight"}}, \
+        {TENSOR_K, true, {"blk.%l.attn_k.weight"}, {HF "self_attn.k_proj.weight"}}, \
+        {TENSOR_V, true, {"blk.%l.attn_v.weight"}, {HF "self_attn.v_proj.weight"}}, \
+        {TENSOR_O, true, {"blk.%l.attn_output.weight", "blk.%l.ssm_out.weight"}, \
+         {HF "self_attn.o_proj.weight", NET "out_proj.weight"}}, \
+        TENSORS_QK_NORM, \
+        {TENSOR_MIX_IN, false, {"blk.%l.attn_qkv.weight", "blk.%l.ssm_in.weight"}, {in}}, \
+        {TENSOR_MIX_Z, false, {"blk.%l.attn_gate.weight"}, {z}}, \
+        {TENSOR_MIX_B, false, {"blk.%l.ssm_beta.weight", "blk.%l.ssm_ba.weight"}, {beta}}, \
+        {TENSOR_MIX_A, false, {"blk.%l.ssm_alpha.weight"}, {a}}, \
+        {TENSOR_CONV, false, {"blk.%l.ssm_conv1d.weight"}, {NET "conv1d.weight"}}, \
+        {TENSOR_DECAY, false, {"blk.%l.ssm_a"}, {NET "A_log"}}, \
+        {TENSOR_DT_BIAS, false, {"blk.%l.ssm_dt.bias"}, {NET "dt_bias"}}, \
+        {TENSOR_MIX_NORM, false, {"blk.%l.ssm_norm.weight"}, {NET "norm.weight"}}, \
+        TENSORS_EXPERTS, \
+        TENSORS_SHARED, \
+        TENSORS_DENSE, \
+        TENSORS_END \
+    }
+static const struct family_tensor next_tensors[] =
+    TENSORS(NET "in_proj_qkvz.weight", NULL, NET "in_proj_ba.weight", NULL);
+static const struct family_tensor tensors[] =
+    TENSORS(NET "in_proj_qkv.weight", NET "in_proj_z.weight", NET "in_proj_b.weight",
+            NET "in_proj_a.weight");
 /* clang-format on */
+
+static const struct family_rename renamed[] = {{"linear_num_value_heads", "ssm.time_step_rank"},
+                                               {"linear_num_key_heads", "ssm.group_count"},
+                                               {"linear_key_head_dim", "ssm.state_size"},
+                                               {"linear_conv_kernel_dim", "ssm.conv_kernel"},
+                                               {"inner_size", "ssm.inner_size"},
+                                               {"full_attention_interval",
+                                                "full_attention_interval"},
+                                               {NULL, NULL}};
 
 static const char *const ignored[] = {"mtp.*", "model.visual.*", NULL};
 static const char *const stops[] = {"<|im_end|>", "<|endoftext|>", NULL};
 
-static void layers(struct hparams *hp, struct describer *d)
+/* tiled: llama.cpp's converter moves value heads (conversion/qwen.py, _reorder_v_heads). */
+static void nets(struct hparams *hp, struct describer *d, bool tiled)
 {
     const struct mixer_shape net = {.kind = MIXER_DELTA_NET,
                                     .rope = ROPE_NONE,
                                     .heads = describe_int(d, "linear_num_value_heads", 0, 1, 4096),
                                     .kv_heads = describe_int(d, "linear_num_key_heads", 0, 1, 4096),
                                     .key_dim = describe_int(d, "linear_key_head_dim", 0, 1, 4096),
-                                    .value_dim = describe_int(d, "linear_value_head_dim", 0, 1,
-                                                              4096),
+                                    .value_dim = describe_inner_dim(d, "linear_num_value_heads",
+                                                                    "linear_value_head_dim"),
+                                    .tiled = tiled && describe_is_gguf(d),
                                     .gated = true,
-                                    .taps = describe_int(d, "linear_conv_kernel_dim", 4, 1, 64)};
+                                    .taps = describe_int(d, "linear_conv_kernel_dim", 4, 1, 16)};
     int interval = describe_int(d, "full_attention_interval", 4, 1, 1024);
     bool listed = describe_per_layer(d, hp, "layer_types");
 
     for (int l = 0; l < hp->n_layers; l++)
         if (listed ? describe_listed(d, "layer_types", l, "linear_attention") : (l + 1) % interval)
             hp->layers[l].mixer = net;
+}
+
+static void next_layers(struct hparams *hp, struct describer *d)
+{
+    nets(hp, d, false);
+}
+
+static void layers(struct hparams *hp, struct describer *d)
+{
+    nets(hp, d, true);
 }
 
 #define SHAPE                                                                  \
@@ -43,10 +99,14 @@ static void layers(struct hparams *hp, struct describer *d)
 
 const struct family family_qwen3_next = {
     .name = "qwen3_next",
+    .gguf = {"qwen3next"},
     .json = {"Qwen3NextForCausalLM", "qwen3_next"},
     SHAPE,
     .keys = keys,
-    .layers = layers,
+    .tensors = next_tensors,
+    .layers = next_layers,
+    .renamed = renamed,
+    .extra_layers = true,
     .normalised = "norm_topk_prob",
     ROPE_NAMES,
     .ignored = ignored,
@@ -55,11 +115,16 @@ const struct family family_qwen3_next = {
 
 const struct family family_qwen3_5_moe = {
     .name = "qwen3_5_moe",
+    .gguf = {"qwen35moe"},
     .json = {"Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM", "qwen3_5_moe",
              "qwen3_5_moe_text"},
+    .nested = "model.language_model.",
     SHAPE,
     .keys = keys,
+    .tensors = tensors,
     .layers = layers,
+    .renamed = renamed,
+    .extra_layers = true,
     ROPE_NAMES,
     .ignored = ignored,
     .stops = stops,

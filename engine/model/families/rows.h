@@ -139,6 +139,19 @@
     {TENSOR_DENSE_UP, false, {"blk.%l.ffn_up.weight"}, {HF "mlp.up_proj.weight"}}, \
     {TENSOR_DENSE_DOWN, false, {"blk.%l.ffn_down.weight"}, {HF "mlp.down_proj.weight"}}
 
+/* at: what stands before the names of the mixer's tensors */
+#define TENSORS_MAMBA2(at) \
+    {TENSOR_MIX_IN, true, {"blk.%l.ssm_in.weight"}, {at "in_proj.weight"}}, \
+    {TENSOR_CONV, true, {"blk.%l.ssm_conv1d.weight"}, {at "conv1d.weight"}}, \
+    {TENSOR_DECAY, false, {"blk.%l.ssm_a"}, {at "A_log"}}, \
+    {TENSOR_DT_BIAS, false, {"blk.%l.ssm_dt.bias"}, {at "dt_bias"}}, \
+    {TENSOR_SKIP, false, {"blk.%l.ssm_d"}, {at "D"}}, \
+    {TENSOR_MIX_NORM, false, {"blk.%l.ssm_norm.weight"}, {at "norm.weight"}}
+
+#define RENAMED_MAMBA2(heads, state, groups, taps) \
+    {heads, "ssm.time_step_rank"}, {state, "ssm.state_size"}, {groups, "ssm.group_count"}, \
+    {taps, "ssm.conv_kernel"}, {"inner_size", "ssm.inner_size"}
+
 #define TENSORS_END {TENSOR_ROLES, false, {NULL}, {NULL}}
 
 #define ROPE_NAMES \

@@ -82,10 +82,10 @@ static inline int kernel_float_cols(int cols)
 }
 /* clang-format on */
 
-/* A causal convolution in place over some channels of consecutive tokens (rule 12): token t's at x +
- * t * stride. Taps stand tap by tap, the oldest first: w + j * w_stride; so do the taps - 1 inputs
- * before the first token, in state, which then holds those before the next one. before, after: NULL,
- * or what the inputs and the results are multiplied with, laid out as x. */
+/* A causal convolution in place over some channels of consecutive tokens (rule 12): token t's at x
+ * + t * stride. Taps stand tap by tap, the oldest first: w + j * w_stride; so do the taps - 1
+ * inputs before the first token, in state, which then holds those before the next one. before,
+ * after: NULL, or what the inputs and the results are multiplied with, laid out as x. */
 #define KERNEL_TAPS 16
 struct kernel_convolution {
     float *x;

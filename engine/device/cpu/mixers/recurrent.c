@@ -1,9 +1,10 @@
-/* Recurrent mixers: gated short convolution, gated delta net, Kimi delta attention, Mamba 2 (rule 12
- * of numerics.h). Compute threads, all together (cpu.h). They are one chain of phases: projections
- * into a row of columns a token, a convolution of some of them in place, the recurrence, whose
- * outputs replace the values, gates and norms, the output projection. Every task of a phase walks
- * through all rows of a span: a block of 32 columns of a head's state stays in the first-level
- * cache meanwhile, and since a column evolves alone, threads share out heads and blocks. */
+/* Recurrent mixers: gated short convolution, gated delta net, Kimi delta attention, Mamba 2 (rule
+ * 12 of numerics.h). Compute threads, all together (cpu.h). They are one chain of phases:
+ * projections into a row of columns a token, a convolution of some of them in place, the
+ * recurrence, whose outputs replace the values, gates and norms, the output projection. Every task
+ * of a phase walks through all rows of a span: a block of 32 columns of a head's state stays in the
+ * first-level cache meanwhile, and since a column evolves alone, threads share out heads and
+ * blocks. */
 #include "engine/device/cpu/cpu.h"
 
 #include <assert.h>
@@ -30,8 +31,8 @@ struct recurrent {
     int conv;        /* first one of the convolution's channels */
     int channels;
     int q, k, v, z, b, a;
-    int g; /* decays where they do not replace a */
-    int keys, values; /* of all heads */
+    int g;                 /* decays where they do not replace a */
+    int keys, values;      /* of all heads */
     bool z_mixed, b_mixed; /* a key head at a time, see struct layer_weights */
 };
 
@@ -85,8 +86,7 @@ static struct recurrent recurrent_of(const struct cpu_device *d, int layer)
         r.g = r.a + s->heads;
         r.width += s->heads;
         break;
-    default: /* B, C, x */
-        r.conv = r.v = 2 * r.values;
+    default: /* B, C, x */ r.conv = r.v = 2 * r.values;
     }
     return r;
 }
@@ -144,8 +144,8 @@ static struct input prepare(struct cpu_device *d, int tid, int layer, const stru
             .n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
     phase_open(d, tid, rows);
     for (int t; (t = phase_take(d, tid, 1)) < rows;)
-        prepare_row(d, layer, quantised, x, floats ? d->normed + (size_t)t * (size_t)hidden : s->row,
-                    d->act, rows, t);
+        prepare_row(d, layer, quantised, x,
+                    floats ? d->normed + (size_t)t * (size_t)hidden : s->row, d->act, rows, t);
     phase_end(d, tid);
     return (struct input){
         .n = rows, .cols = hidden, .panels = d->act, .rows = d->normed, .stride = hidden};
@@ -284,20 +284,19 @@ static void convolve(struct cpu_device *d, int layer, const struct recurrent *r,
           *state = kv_fixed(d, span->state, layer) +
                    (gates ? 0 : r->values * shape_state_keys(r->s)) + first;
 
-    d->k->convolve(&(struct kernel_convolution){
-        .x = row + r->conv + first,
-        .before = gates ? row + first : NULL,
-        .after = gates ? row + r->values + first : NULL,
-        .stride = r->width,
-        .rows = span->rows,
-        .n = n,
-        .taps = r->s->taps,
-        .silu = !gates,
-        .w = w->conv[first / third] + first % third,
-        .bias = w->conv_bias ? w->conv_bias + first : NULL,
-        .state = state,
-        .w_stride = third,
-        .state_stride = r->channels});
+    d->k->convolve(&(struct kernel_convolution){.x = row + r->conv + first,
+                                                .before = gates ? row + first : NULL,
+                                                .after = gates ? row + r->values + first : NULL,
+                                                .stride = r->width,
+                                                .rows = span->rows,
+                                                .n = n,
+                                                .taps = r->s->taps,
+                                                .silu = !gates,
+                                                .w = w->conv[first / third] + first % third,
+                                                .bias = w->conv_bias ? w->conv_bias + first : NULL,
+                                                .state = state,
+                                                .w_stride = third,
+                                                .state_stride = r->channels});
 }
 
 /* A task of the convolution phase: a head of q or of k with its norm (delta nets), or a block of
