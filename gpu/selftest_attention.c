@@ -4,6 +4,7 @@
 #include "engine/base/mem.h"
 #include "engine/device/conformance/reference.h"
 
+#include <math.h>
 #include <string.h>
 
 #define ROWS_MOST 3
@@ -212,7 +213,7 @@ static int test_attend(struct attention_test *t)
         int row = i / t->heads, head = i % t->heads;
 
         if (reference_attend(&t->cache, t->q + i * t->dim, head / (t->heads / t->kv_heads), t->dim,
-                             t->pos + row, window, want) < 0)
+                             t->pos + row, window, -INFINITY, want) < 0)
             return error_set(t->b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
         right = right && memcmp(t->got + i * t->dim, want, (size_t)t->dim * sizeof *want) == 0;
     }

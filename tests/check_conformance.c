@@ -248,6 +248,18 @@ static const struct {
                .width = 256,
                .router = {.kind = ROUTER_SOFTMAX, .groups = 4, .groups_used = 2}},
        .norms = {RMS}}}},
+    {"like gpt_oss: sinks, windows, biases",
+     false,
+     true,
+     {{.mixer = {MIXER, .bias = true, .sinks = true, .window = 40},
+       .ffn = {.experts = 6,
+               .used = 3,
+               .width = 256,
+               .activation = ACTIVATION_CLAMPED_SWIGLU,
+               .limit = 0.5f,
+               .bias = true,
+               .router = {.kind = ROUTER_SOFTMAX, .normalised = true}},
+       .norms = {RMS}}}},
 };
 #define KINDS (int)(sizeof layer_kinds / sizeof layer_kinds[0])
 

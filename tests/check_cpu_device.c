@@ -585,13 +585,23 @@ static const struct layer_shape extra_layers[] = {
      EXTRA_FFN(ACTIVATION_GELU)},
     {.mixer = {.heads = 4, .kv_heads = 2, .key_dim = 32, .rope_dims = 32},
      EXTRA_FFN(ACTIVATION_GELU_PLAIN)},
+    {.mixer =
+         {.heads = 6, .kv_heads = 2, .key_dim = 32, .rope_dims = 32, .window = 9, .sinks = true},
+     .ffn = {.experts = 5,
+             .used = 3,
+             .width = 64,
+             .activation = ACTIVATION_CLAMPED_SWIGLU,
+             .limit = 0.5f,
+             .bias = true,
+             .router = {.kind = ROUTER_SOFTMAX, .normalised = true}},
+     .norms = {.kind = NORM_RMS, .eps = 1e-5f, .before = true}},
 };
 
 START_TEST(test_same_bits_of_extras)
 {
     struct tiny_shape s = base_shape;
 
-    s.layers = 3;
+    s.layers = 4;
     s.rope_dims = 32;
     s.shapes = extra_layers;
     s.type = DTYPE_Q8_0;

@@ -18,7 +18,8 @@ static const char *const folders[] = {"mixtral",         "olmoe",         "qwen2
                                       "qwen3",           "granitemoe",    "glm4_moe",
                                       "ernie4_5_moe",    "deepseek_v2",   "deepseek_v2-group",
                                       "deepseek_v3",     "glm4_moe_lite", "lfm2_moe",
-                                      "qwen3_5_moe",     "qwen3_next",    "granitemoehybrid"};
+                                      "qwen3_5_moe",     "qwen3_next",    "granitemoehybrid",
+                                      "gpt_oss"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {
@@ -178,10 +179,15 @@ static struct engine *open_with_device(const char *model)
 
 static bool attends_there(const struct mixer_shape *m)
 {
-    return m->kind == MIXER_ATTENTION && !m->gated && m->rope != ROPE_NONE;
+    return m->kind == MIXER_ATTENTION && !m->gated && m->rope != ROPE_NONE && !m->sinks;
 }
 
-/* Every block of the model lies on the device, but for mixers that it does not compute, and every
+static bool experts_there(const struct ffn_shape *s)
+{
+    return s->activation == ACTIVATION_SILU && !s->bias;
+}
+
+/* Every block of the model lies on the device, but for layers that it does not compute, and every
  * expert that was called ran there. */
 static void ran_there(const struct engine *g)
 {
@@ -192,15 +198,17 @@ static void ran_there(const struct engine *g)
 
     ck_assert_int_eq(p->head, 1);
     for (int l = 0; l < hp->n_layers; l++) {
+        bool there = experts_there(&hparams_layer(hp, l)->ffn);
+
         ck_assert_int_eq(p->attention[l], attends_there(&hparams_layer(hp, l)->mixer));
         for (int x = 0; x < hp->n_experts; x++) {
             int cell = l * hp->n_experts + x;
             bool has = x < shape_experts(hparams_layer(hp, l));
 
-            ck_assert_int_eq(p->experts[cell], has);
-            ck_assert_msg(t->ran_on[cell] == 1 || t->ran_on[cell] == PLAN_NO_DEVICE,
+            ck_assert_int_eq(p->experts[cell], has && there);
+            ck_assert_msg(t->ran_on[cell] == there || t->ran_on[cell] == PLAN_NO_DEVICE,
                           "layer %d, expert %d ran on device %d", l, x, t->ran_on[cell]);
-            called += t->ran_on[cell] == 1;
+            called += t->ran_on[cell] == there;
         }
     }
     ck_assert_int_ge(called, hp->n_layers);
@@ -364,6 +372,13 @@ START_TEST(layers_are_what_they_are)
     m = inspect("llama");
     ck_assert(m->hp.n_experts == 1 && m->hp.n_experts_used == 1 && m->hp.tied_embeddings);
     ck_assert(m->hp.short_factor && m->hp.short_factor[0] == 1.0f && m->hp.original_context == 0);
+    model_free(m);
+    m = inspect("gpt_oss");
+    ck_assert(m->hp.n_experts == 8 && hparams_layer(&m->hp, 1)->ffn.width == 40);
+    ck_assert(hparams_layer(&m->hp, 0)->mixer.window == 8 &&
+              hparams_layer(&m->hp, 1)->mixer.window == 0);
+    ck_assert(m->layers[0].sinks && m->layers[0].score_bias && !m->layers[0].router_bias);
+    ck_assert(m->layers[3].experts[7].gate.bias && m->layers[3].experts[7].down.bias);
     model_free(m);
     m = inspect("olmoe");
     ck_assert_int_eq(hparams_layer(&m->hp, 0)->mixer.qk_norm, QK_NORM_WHOLE);

@@ -412,8 +412,10 @@ START_TEST(test_attention)
         same(k->name, "values", got, want, (int)all);
         float max[3] = {1.0f, -INFINITY, below(2) ? 0.5f : 90.0f}, sum[3] = {3.0f, 0.0f, 1.0f};
 
-        kernels_scalar.merge(q, 256, max, sum, 3, hd, want);
-        k->merge(q, 256, max, sum, 3, hd, got);
+        float sink = below(2) ? -INFINITY : below(2) ? 0.75f : 95.0f;
+
+        kernels_scalar.merge(q, 256, max, sum, 3, hd, sink, want);
+        k->merge(q, 256, max, sum, 3, hd, sink, got);
         same(k->name, "merge", got, want, hd);
     }
 }

@@ -117,6 +117,8 @@ static void random_experts(struct tiny_model *t, const struct tiny_shape *s,
 
     if (f->experts)
         w->router = random_floats(t, (size_t)f->experts * (size_t)s->hidden, spread, 0.0f, seed);
+    if (f->experts && f->bias)
+        w->score_bias = random_floats(t, (size_t)f->experts, 0.5f, 0.0f, seed);
     if (f->router.choice_bias)
         w->router_bias = random_floats(t, (size_t)f->experts, 0.2f, 0.0f, seed);
     if (f->shared && f->shared_gate == SHARED_SIGMOID)
@@ -211,6 +213,8 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
         w->k = random_matrix(t, s, mix->kv_heads * mix->key_dim, s->hidden, s->bias, &seed);
         w->v = random_matrix(t, s, mix->kv_heads * values, s->hidden, s->bias, &seed);
         w->o = random_matrix(t, s, s->hidden, mix->heads * values, s->bias, &seed);
+        if (mix->sinks)
+            w->sinks = random_floats(t, (size_t)mix->heads, 3.0f, 0.0f, &seed);
         random_experts(t, s, &shape->ffn, w, &seed);
     }
     t->model.output_norm = random_norm(t, s->hidden, &seed);

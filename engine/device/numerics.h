@@ -49,9 +49,9 @@
  * residual: x = x + y.
  * Where a model scales what its operators add: y by the scale, each w by it, rounded, before that.
  * Embeddings are multiplied with their scale, logits with 1/divisor, rounded once.
- * 10. Router weights: num_route (below), scores by rule 3 in F32. A shared expert stands behind the
- * chosen ones, with the weight 1 or num_sigmoid of its own score by rule 3; a dense layer is one
- * with the weight 1.
+ * 10. Router weights: num_route (below), scores by rule 3 in F32, + bias where there is one. A
+ * shared expert stands behind the chosen ones, with the weight 1 or num_sigmoid of its own score by
+ * rule 3; a dense layer is one with the weight 1.
  *
  * 11. Dot product of float weights (F32, F16, BF16; each is an F32 number exactly), on the CPU:
  * every set of kernels, one row or many. Columns are filled up with zeros to a multiple of 32. 16
@@ -73,9 +73,9 @@
  * ... upwards from +0 in fma, then (m0 + m1) + (m2 + m3). Mamba 2 then o = fma(D, v, o).
  *    Decays: num_exp(A * num_softplus(a + bias)), A = -exp(A_log), in double and rounded once when
  * the weights are loaded; bounded (Kimi): num_exp(bound * num_sigmoid(A * (a + bias))), A =
- * exp(A_log). beta = num_sigmoid(b), dt = num_softplus(dt + bias), g = num_exp(dt*A). Outputs: delta nets by rule 5
- * over a head, times num_silu or num_sigmoid of the gate; Mamba 2 times num_silu first and then
- * rule 5 over each group.
+ * exp(A_log). beta = num_sigmoid(b), dt = num_softplus(dt + bias), g = num_exp(dt*A). Outputs:
+ * delta nets by rule 5 over a head, times num_silu or num_sigmoid of the gate; Mamba 2 times
+ * num_silu first and then rule 5 over each group.
  *
  * 13. Latent attention (MLA, absorbed), where a token has one latent row for all heads. A row: kv_a
  * (rule 2 or 11); its first kv_rank normed (rule 5), the others rotated (rule 6); rounded to the
@@ -400,7 +400,8 @@ static inline void num_route(const struct router_shape *r, const float *scores, 
         weights[slot] = p[best];
         sum = sum + p[best];
     }
-    scale = (r->normalised ? num_recip(sum + r->floor) : 1.0f) * (r->factor != 0.0f ? r->factor : 1.0f);
+    scale = (r->normalised ? num_recip(sum + r->floor) : 1.0f) *
+            (r->factor != 0.0f ? r->factor : 1.0f);
     for (int slot = 0; slot < k; slot++)
         weights[slot] = weights[slot] * scale;
 }

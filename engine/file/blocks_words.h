@@ -3,6 +3,7 @@
 #ifndef ENGINE_FILE_BLOCKS_WORDS_H
 #define ENGINE_FILE_BLOCKS_WORDS_H
 
+#include "engine/file/block_fields.h"
 #include "engine/file/dtype.h"
 
 /* Block j of a superblock's words. out->d and out->m are the superblock's on entry, the rest is 1.

@@ -18,8 +18,8 @@
  *                       8 x w words    bits 8: word k, elements 4k .. 4k+3, each XOR 0x80, so that
  *                                      codes are unsigned
  *
- * Where formats.def counts words, a superblock is d, m and that many words of the file, word k of row
- * r at k * w + r.
+ * Where formats.def counts words, a superblock is d, m and that many words of the file, word k of
+ * row r at k * w + r.
  *
  * Pure functions: any thread. */
 /* clang-format on */

@@ -83,17 +83,17 @@ static bool has_room(const struct binding *b)
     return weight_file_bytes(b->model->file) <= b->options->memory / 2;
 }
 
-/* rows of t from row first on become *m, or what `split` takes of them. Without room for a copy
- * float types stay mapped, unless a conversion or their alignment in the file forbids it. Blocks
+/* The rows of a job become *job.matrix, or what its `split` takes of them. Without room for a copy
+ * float types stay mapped, unless a conversion or where they lie in the file forbids it. Blocks
  * cannot be turned: their values become F16. */
-static int add_job(struct binding *b, struct matrix *m, enum tensor_role role, int layer,
-                   const struct tensor_view *t, int64_t first, int rows, int cols,
-                   struct job_split split, struct error *e)
+static int add_job(struct binding *b, enum tensor_role role, int layer, struct matrix_job job,
+                   int rows, int cols, struct error *e)
 {
     const struct model_options *o = b->options;
-    enum dtype type = split.across && dtype_is_quantised(t->type) ? DTYPE_F16 : t->type;
-    size_t from = split.stride ? 0 : (size_t)first * dtype_row_bytes(t->type, cols),
-           unit = (size_t)dtype_info(t->type)->bytes;
+    const struct tensor_view *t = job.tensor;
+    struct matrix *m = job.matrix;
+    enum dtype type = job.split.across && dtype_is_quantised(t->type) ? DTYPE_F16 : t->type;
+    size_t unit = (size_t)dtype_info(t->type)->bytes;
     struct matrix_job *j;
 
     if (!row_readable(type) || type == DTYPE_I32 || type == DTYPE_I64)
@@ -118,9 +118,9 @@ static int add_job(struct binding *b, struct matrix *m, enum tensor_role role, i
         return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s, which no kernel multiplies",
                          weight_file_path(b->model->file), t->name, dtype_info(type)->word);
     j = &b->matrices[b->n_matrices++];
-    *j = (struct matrix_job){.matrix = m, .tensor = t, .from = from, .split = split};
-    j->mapped = !has_room(b) && !split.stride && type == t->type && !dtype_is_quantised(type) &&
-                ((uintptr_t)t->data + from) % unit == 0;
+    *j = job;
+    j->mapped = !has_room(b) && type == t->type && !dtype_is_quantised(type) && !gathered(j) &&
+                !job.split.stride && ((uintptr_t)t->data + job.from) % unit == 0;
     if (!j->mapped) {
         j->to = reserve(b, &b->arena_matrices, m->bytes, PAGE);
     } else {
@@ -132,20 +132,45 @@ static int add_job(struct binding *b, struct matrix *m, enum tensor_role role, i
     return 0;
 }
 
+/* rows of t from row first on become *m. */
 static int add_matrix(struct binding *b, struct matrix *m, enum tensor_role role, int layer,
                       const struct tensor_view *t, int64_t first, int rows, int cols,
                       struct error *e)
 {
-    return add_job(b, m, role, layer, t, first, rows, cols, (struct job_split){0}, e);
+    return add_job(b, role, layer,
+                   (struct matrix_job){.matrix = m,
+                                       .tensor = t,
+                                       .from = (size_t)first * dtype_row_bytes(t->type, cols)},
+                   rows, cols, e);
 }
 
-static int add_vector(struct binding *b, const float **vector, const struct tensor_view *t,
-                      int64_t from, int64_t count, struct error *e)
+/* The same of a transposed tensor of `wide` rows, of which every step-th is meant. */
+static int add_transposed(struct binding *b, struct matrix *m, enum tensor_role role, int layer,
+                          const struct tensor_view *t, int64_t first, int step, int wide, int rows,
+                          int cols, struct error *e)
+{
+    size_t unit = (size_t)dtype_info(t->type)->bytes;
+
+    if (dtype_is_quantised(t->type))
+        return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s; it is needed as floats",
+                         weight_file_path(b->model->file), t->name, dtype_info(t->type)->word);
+    return add_job(b, role, layer,
+                   (struct matrix_job){.matrix = m,
+                                       .tensor = t,
+                                       .from = (size_t)first * unit,
+                                       .row_step = (size_t)step * unit,
+                                       .col_step = (size_t)wide * unit},
+                   rows, cols, e);
+}
+
+/* count elements of t from one on, `step` apart. */
+static int add_steps(struct binding *b, const float **vector, const struct tensor_view *t,
+                     int64_t from, int64_t step, int64_t count, struct error *e)
 {
     struct vector_job *j;
 
     if (!row_readable(t->type) || from % dtype_info(t->type)->block ||
-        count % dtype_info(t->type)->block)
+        count % dtype_info(t->type)->block || (step != 1 && dtype_is_quantised(t->type)))
         return error_set(e, ERR_MODEL,
                          "%s: tensor %s has the type %s; F32, F16 or BF16 is needed here",
                          weight_file_path(b->model->file), t->name, dtype_info(t->type)->word);
@@ -162,9 +187,16 @@ static int add_vector(struct binding *b, const float **vector, const struct tens
                             .tensor = t,
                             .from = from,
                             .count = count,
+                            .step = step,
                             .to = reserve(b, &b->arena, (size_t)count * sizeof(float), ALIGN)};
     b->model->n_params += count;
     return 0;
+}
+
+static int add_vector(struct binding *b, const float **vector, const struct tensor_view *t,
+                      int64_t from, int64_t count, struct error *e)
+{
+    return add_steps(b, vector, t, from, 1, count, e);
 }
 
 /* The bias beside a tensor, where there is one; rows first .. first+rows-1 of `all`. */
@@ -244,12 +276,14 @@ int bind_plain(struct binding *b, struct matrix *m, enum tensor_role role, int l
                int cols, struct error *e)
 {
     const struct tensor_view *t = want(b, role, layer, 0, e);
+    bool turned = family_tensor_is(b->family, b->model->file, role, TENSOR_TRANSPOSED);
     int rc;
 
     if (!t)
         return ERR_MODEL;
-    if ((rc = check_shape(b, t, rows, cols, 0, e)) ||
-        (rc = add_matrix(b, m, role, layer, t, 0, rows, cols, e)))
+    if ((rc = turned ? check_shape(b, t, cols, rows, 0, e) : check_shape(b, t, rows, cols, 0, e)) ||
+        (rc = turned ? add_transposed(b, m, role, layer, t, 0, 1, rows, rows, cols, e)
+                     : add_matrix(b, m, role, layer, t, 0, rows, cols, e)))
         return rc;
     return add_bias(b, &m->bias, role, layer, 0, rows, rows, e);
 }
@@ -260,6 +294,7 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
     const struct mixer_shape *a = &hparams_layer(hp, layer)->mixer;
     const struct tensor_view *fused = family_tensor(b->family, b->model->file, TENSOR_QKV, layer, 0,
                                                     false);
+    bool turned = family_tensor_is(b->family, b->model->file, TENSOR_QKV, TENSOR_TRANSPOSED);
     int q = a->heads * shape_query_dim(a), kv = a->kv_heads * a->key_dim, rc;
     struct {
         struct matrix *m;
@@ -267,7 +302,8 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
         int first, rows;
     } part[3] = {{&w->q, TENSOR_Q, 0, q}, {&w->k, TENSOR_K, q, kv}, {&w->v, TENSOR_V, q + kv, kv}};
 
-    if (fused && (rc = check_shape(b, fused, q + 2 * kv, hp->hidden, 0, e)))
+    if (fused && (rc = turned ? check_shape(b, fused, hp->hidden, q + 2 * kv, 0, e)
+                              : check_shape(b, fused, q + 2 * kv, hp->hidden, 0, e)))
         return rc;
     for (int i = 0; i < 3; i++) {
         if (!fused) {
@@ -275,8 +311,10 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
                 return rc;
             continue;
         }
-        if ((rc = add_matrix(b, part[i].m, part[i].role, layer, fused, part[i].first, part[i].rows,
-                             hp->hidden, e)) ||
+        if ((rc = turned ? add_transposed(b, part[i].m, part[i].role, layer, fused, part[i].first,
+                                          1, q + 2 * kv, part[i].rows, hp->hidden, e)
+                         : add_matrix(b, part[i].m, part[i].role, layer, fused, part[i].first,
+                                      part[i].rows, hp->hidden, e)) ||
             (rc = add_bias(b, &part[i].m->bias, TENSOR_QKV, layer, part[i].first, part[i].rows,
                            q + 2 * kv, e)))
             return rc;
@@ -292,6 +330,8 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
             return rc;
         mind_one_more(b);
     }
+    if (a->sinks && (rc = bind_vector(b, &w->sinks, TENSOR_SINKS, layer, a->heads, e)))
+        return rc;
     return bind_plain(b, &w->o, TENSOR_O, layer, hp->hidden, a->heads * a->key_dim, e);
 }
 
@@ -326,11 +366,16 @@ static int bind_latent_heads(struct binding *b, struct layer_weights *w, int lay
     if (!(both = want(b, TENSOR_KV_B, layer, 0, e)))
         return ERR_MODEL;
     if ((rc = check_shape(b, both, a->heads * each, a->kv_rank, 0, e)) ||
-        (rc = add_job(b, &w->k_b, TENSOR_K_B, layer, both, 0, a->heads * a->kv_rank, nope,
-                      (struct job_split){each, 0, nope, true}, e)))
+        (rc = add_job(b, TENSOR_K_B, layer,
+                      (struct matrix_job){
+                          .matrix = &w->k_b, .tensor = both, .split = {each, 0, nope, true}},
+                      a->heads * a->kv_rank, nope, e)))
         return rc;
-    return add_job(b, &w->v_b, TENSOR_V_B, layer, both, 0, a->heads * a->value_dim, a->kv_rank,
-                   (struct job_split){each, nope, a->value_dim, false}, e);
+    return add_job(b, TENSOR_V_B, layer,
+                   (struct matrix_job){.matrix = &w->v_b,
+                                       .tensor = both,
+                                       .split = {each, nope, a->value_dim, false}},
+                   a->heads * a->value_dim, a->kv_rank, e);
 }
 
 static int bind_latent(struct binding *b, struct layer_weights *w, int layer, struct error *e)
@@ -351,51 +396,85 @@ static int bind_latent(struct binding *b, struct layer_weights *w, int layer, st
     return bind_plain(b, &w->o, TENSOR_O, layer, hidden, a->heads * a->value_dim, e);
 }
 
+/* A tensor that holds a matrix of every expert, whose rows lie `step` apart among `wide` ones, from
+ * `first` on; and their biases. t NULL: each expert has tensors of its own. */
+struct stack {
+    const struct tensor_view *t, *bias;
+    int wide, first, step;
+    bool transposed;
+};
+
+static int find_stack(struct binding *b, int layer, enum tensor_role one, enum tensor_role all,
+                      int rows, int cols, struct stack *s, struct error *e)
+{
+    const struct weight_file *f = b->model->file;
+    int experts = hparams_layer(&b->model->hp, layer)->ffn.experts, rc;
+
+    *s = (struct stack){family_tensor(b->family, f, all, layer, 0, false), NULL, rows, 0, 1, false};
+    if (!s->t && one != TENSOR_DOWN) {
+        all = TENSOR_GATE_UPS;
+        s->t = family_tensor(b->family, f, all, layer, 0, false);
+        s->wide = 2 * rows;
+        s->step = family_tensor_is(b->family, f, all, TENSOR_TURNS) ? 2 : 1;
+        s->first = one == TENSOR_GATE ? 0 : s->step == 2 ? 1 : rows;
+    }
+    s->transposed = family_tensor_is(b->family, f, all, TENSOR_TRANSPOSED);
+    s->bias = s->t ? family_tensor(b->family, f, all, layer, 0, true) : NULL;
+    if (s->t && (rc = s->transposed ? check_shape(b, s->t, experts, cols, s->wide, e)
+                                    : check_shape(b, s->t, experts, s->wide, cols, e)))
+        return rc;
+    return s->bias ? check_shape(b, s->bias, experts, s->wide, 0, e) : 0;
+}
+
+static int add_stacked(struct binding *b, struct matrix *m, enum tensor_role role, int layer,
+                       const struct stack *s, int x, int rows, int cols, struct error *e)
+{
+    int64_t at = (int64_t)x * s->wide;
+    size_t row = dtype_row_bytes(s->t->type, cols);
+    int rc = s->transposed
+                 ? add_transposed(b, m, role, layer, s->t, at * cols + s->first, s->step, s->wide,
+                                  rows, cols, e)
+                 : add_job(b, role, layer,
+                           (struct matrix_job){.matrix = m,
+                                               .tensor = s->t,
+                                               .from = (size_t)(at + s->first) * row,
+                                               .row_step = s->step > 1 ? (size_t)s->step * row : 0},
+                           rows, cols, e);
+
+    return rc || !s->bias ? rc : add_steps(b, &m->bias, s->bias, at + s->first, s->step, rows, e);
+}
+
 /* One of gate, up, down of every expert: a tensor each, one for all, or (gate and up) a fused one.
  */
 static int bind_kind(struct binding *b, struct layer_weights *w, int layer, enum tensor_role one,
                      enum tensor_role all, size_t field, int rows, int cols, struct error *e)
 {
     int experts = hparams_layer(&b->model->hp, layer)->ffn.experts;
-    const struct tensor_view *stacked = family_tensor(b->family, b->model->file, all, layer, 0,
-                                                      false),
-                             *t = stacked;
-    const struct tensor_view *fused = one == TENSOR_DOWN
-                                          ? NULL
-                                          : family_tensor(b->family, b->model->file,
-                                                          TENSOR_GATE_UPS, layer, 0, false);
     bool gguf = weight_file_format(b->model->file) == WEIGHT_GGUF;
-    int rc;
+    struct stack s;
+    int rc = find_stack(b, layer, one, all, rows, cols, &s, e);
 
-    if (stacked && (rc = check_shape(b, stacked, experts, rows, cols, e)))
-        return rc;
-    if (!stacked && fused && (rc = check_shape(b, fused, experts, 2 * rows, cols, e)))
-        return rc;
-    for (int x = 0; x < experts; x++) {
+    for (int x = 0; x < experts && !rc; x++) {
         struct matrix *m = (struct matrix *)((char *)&w->experts[x] + field);
-        int64_t first = (int64_t)x * rows;
+        const struct tensor_view *t;
 
-        if (!stacked && fused) {
-            t = fused;
-            first = 2 * first + (one == TENSOR_UP ? rows : 0);
-        } else if (!stacked) {
-            /* With none of them there, the message names today's spelling: GGUF files have one
-             * tensor for all experts. */
-            if (!(t = want(b,
-                           x == 0 && gguf &&
-                                   !family_tensor(b->family, b->model->file, one, layer, 0, false)
-                               ? all
-                               : one,
-                           layer, x, e)))
-                return ERR_MODEL;
-            if ((rc = check_shape(b, t, rows, cols, 0, e)))
-                return rc;
-            first = 0;
+        if (s.t) {
+            rc = add_stacked(b, m, one, layer, &s, x, rows, cols, e);
+            continue;
         }
-        if ((rc = add_matrix(b, m, one, layer, t, first, rows, cols, e)))
-            return rc;
+        /* With none of them there, the message names today's spelling: GGUF files have one tensor
+         * for all experts. */
+        if (!(t = want(b,
+                       x == 0 && gguf &&
+                               !family_tensor(b->family, b->model->file, one, layer, 0, false)
+                           ? all
+                           : one,
+                       layer, x, e)))
+            return ERR_MODEL;
+        if (!(rc = check_shape(b, t, rows, cols, 0, e)))
+            rc = add_matrix(b, m, one, layer, t, 0, rows, cols, e);
     }
-    return 0;
+    return rc;
 }
 
 static int bind_expert(struct binding *b, struct expert_weights *w, int layer,
@@ -470,7 +549,8 @@ static int bind_router(struct binding *b, struct layer_weights *w, int layer, st
         if (!(t = want(b, TENSOR_ROUTER, layer, 0, e)))
             return ERR_MODEL;
         if ((rc = check_shape(b, t, s->experts, hidden, 0, e)) ||
-            (rc = add_vector(b, &w->router, t, 0, (int64_t)s->experts * hidden, e)))
+            (rc = add_vector(b, &w->router, t, 0, (int64_t)s->experts * hidden, e)) ||
+            (rc = add_bias(b, &w->score_bias, TENSOR_ROUTER, layer, 0, s->experts, s->experts, e)))
             return rc;
     }
     if (s->experts && s->router.choice_bias) {

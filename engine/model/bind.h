@@ -19,10 +19,18 @@ struct matrix_job {
     struct matrix *matrix;
     const struct tensor_view *tensor;
     size_t from; /* byte offset of the first row in the tensor */
-    size_t to;   /* byte offset in the arena; of no meaning when mapped */
+    /* bytes to the next row, and to the next column, where rows do not lie one behind the other
+     * (gather.h); 0: they do; each is in one piece */
+    size_t row_step, col_step;
+    size_t to; /* byte offset in the arena; of no meaning when mapped */
     bool mapped;
     struct job_split split; /* stride 0: all rows from there on */
 };
+
+static inline bool gathered(const struct matrix_job *j)
+{
+    return j->row_step != 0;
+}
 
 /* What becomes of a vector's values. */
 enum vector_form {
@@ -38,6 +46,7 @@ struct vector_job {
     const float **vector;
     const struct tensor_view *tensor;
     int64_t from, count; /* elements */
+    int64_t step;        /* to the next one */
     size_t to;
     enum vector_form form;
     int turned;

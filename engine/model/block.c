@@ -105,7 +105,9 @@ struct block_bytes model_block_parts(const struct model *m, struct block_id id)
                       sizeof(float);
         b.router = ((l->router ? experts : 0) + (l->shared_router != NULL)) *
                        (uint64_t)m->hp.hidden * sizeof(float) +
-                   (l->router_bias ? experts : 0) * sizeof(float);
+                   ((l->router_bias ? experts : 0) + (l->score_bias ? experts : 0)) * sizeof(float);
+        if (l->sinks)
+            b.biases += (uint64_t)hparams_layer(&m->hp, id.layer)->mixer.heads * sizeof(float);
     }
     return b;
 }

@@ -3,7 +3,7 @@
 #include "engine/model/describe.h"
 
 #include "engine/base/mem.h"
-#include "engine/model/hparams_read.h"
+#include "engine/model/hparams_keys.h"
 #include "engine/model/model.h"
 
 #include <math.h>

@@ -101,7 +101,7 @@ static void expand(const char *pattern, int layer, int expert, bool bias, char *
     if (bias && n > 7 && strcmp(out + n - 7, ".weight") == 0)
         snprintf(out + n - 7, size - n + 7, ".bias");
     else if (bias)
-        out[0] = 0;
+        snprintf(out + n, size - n, "_bias");
 }
 
 static const char *const *spellings(const struct family *family, const struct weight_file *f,
@@ -110,7 +110,7 @@ static const char *const *spellings(const struct family *family, const struct we
     static const char *const none[FAMILY_NAMES];
 
     for (const struct family_tensor *t = family->tensors; t && t->role != TENSOR_ROLES; t++)
-        if (t->role == role && (!bias || t->bias))
+        if (t->role == role && (!bias || (t->flags & TENSOR_BIAS)))
             return weight_file_format(f) == WEIGHT_GGUF ? t->gguf : t->json;
     return none;
 }
@@ -140,6 +140,15 @@ const struct tensor_view *family_tensor(const struct family *family, const struc
             return t;
     }
     return NULL;
+}
+
+bool family_tensor_is(const struct family *family, const struct weight_file *f,
+                      enum tensor_role role, int flag)
+{
+    for (const struct family_tensor *t = family->tensors; t && t->role != TENSOR_ROLES; t++)
+        if (t->role == role && weight_file_format(f) != WEIGHT_GGUF)
+            return (t->flags & flag) != 0;
+    return false;
 }
 
 void family_tensor_name(const struct family *family, const struct weight_file *f,

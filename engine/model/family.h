@@ -49,6 +49,7 @@ enum tensor_role {
     TENSOR_SHARED_UP,
     TENSOR_SHARED_DOWN,
     TENSOR_SHARED_GATE_UP, /* gate and up in one, gate first */
+    TENSOR_SINKS,         /* (heads) */
     TENSOR_SHARED_ROUTER, /* (1, hidden) or (hidden) */
     /* MLA: (q_rank, hidden), (q_rank), (heads * key_dim, q_rank); (kv_rank + rope_dims, hidden),
      * (kv_rank) */
@@ -82,11 +83,19 @@ enum tensor_role {
     TENSOR_ROLES
 };
 
-/* %l is the layer, %e the expert. A name that ends in ".weight" may have a ".bias" beside it where
- * bias is set. */
+/* What a row of such a table says of its tensor. In folders alone: a matrix may lie transposed
+ * (columns, rows), and rows of gate and up may take turns in a fused one. */
+enum {
+    TENSOR_BIAS = 1, /* `true`: there may be a bias beside it */
+    TENSOR_TRANSPOSED = 2,
+    TENSOR_TURNS = 4,
+};
+
+/* %l is the layer, %e the expert. A name that ends in ".weight" may have a ".bias" beside it, any
+ * other one a "_bias". */
 struct family_tensor {
     enum tensor_role role;
-    bool bias;
+    int flags;
     const char *gguf[FAMILY_NAMES], *json[FAMILY_NAMES];
 };
 
@@ -122,6 +131,8 @@ struct family {
     bool extra_layers;
     const char *normalised; /* config.json: whether the chosen experts' weights sum to 1 */
     const char *rope_kind[FAMILY_NAMES], *rope_short[FAMILY_NAMES], *rope_long[FAMILY_NAMES];
+    /* YaRN's range is not rounded to whole pairs: no GGUF file says so */
+    bool yarn_exact;
     const char *tied; /* config.json */
     /* keys, whole, of either format that mean a variant which is not computed; NULL-terminated, or
      * NULL */
@@ -140,6 +151,9 @@ int family_of(const struct family **out, const struct weight_file *f, struct err
 /* The tensor of a role, by any of its spellings; NULL: none. */
 const struct tensor_view *family_tensor(const struct family *family, const struct weight_file *f,
                                         enum tensor_role role, int layer, int expert, bool bias);
+/* Whether the tensors of a role have a flag in this file. */
+bool family_tensor_is(const struct family *family, const struct weight_file *f,
+                      enum tensor_role role, int flag);
 /* How a message names a tensor that is missing: the first spelling of this file's format. */
 void family_tensor_name(const struct family *family, const struct weight_file *f,
                         enum tensor_role role, int layer, int expert, char *out, size_t size);

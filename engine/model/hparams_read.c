@@ -5,56 +5,12 @@
 
 #include "engine/base/mem.h"
 #include "engine/model/describe.h"
+#include "engine/model/hparams_keys.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Some converters write one value per layer; all must be the same, but for zeros: layers that have
- * none. */
-static struct meta_value only_value(struct meta_value v)
-{
-    struct meta_value only;
-
-    if (v.type != META_ARRAY || v.len == 0)
-        return v;
-    only = meta_at(&v, 0);
-    for (size_t i = 1; i < v.len && i < 65536; i++) {
-        struct meta_value one = meta_at(&v, i);
-
-        if (only.f == 0)
-            only = one;
-        else if (one.f != 0 && one.f != only.f)
-            return v;
-    }
-    return only;
-}
-
-static int read_keys(struct hparams *hp, const struct family *family, const struct weight_file *f,
-                     struct error *e)
-{
-    char name[128];
-
-    for (const struct family_key *k = family->keys; k->gguf[0] || k->json[0]; k++) {
-        struct meta_value v = only_value(
-            family_meta(family, f, k->gguf, k->json, name, sizeof name));
-        double x = v.type == META_NONE ? k->missing : v.f;
-
-        if (v.type != META_NONE && v.type != META_INT && v.type != META_FLOAT)
-            return error_set(e, ERR_MODEL, "%s: metadata %s is not a number", weight_file_path(f),
-                             name);
-        if (v.type != META_NONE &&
-            !(x >= k->min && x <= k->max && (k->kind == KEY_FLOAT || x == floor(x))))
-            return error_set(e, ERR_MODEL, "%s: metadata %s is %g; %g to %g make sense",
-                             weight_file_path(f), name, x, k->min, k->max);
-        if (k->kind == KEY_INT)
-            *(int *)((char *)hp + k->field) = (int)x;
-        else
-            *(float *)((char *)hp + k->field) = (float)x;
-    }
-    return 0;
-}
 
 /* A size the metadata gave must be the one that was measured; a silent one takes it. */
 static int settle(int *size, int64_t measured, const char *what, const char *where,
@@ -77,17 +33,6 @@ static int missing(const struct family *family, const struct weight_file *f, enu
 
     family_tensor_name(family, f, role, layer, 0, name, sizeof name);
     return error_set(e, ERR_MODEL, "%s: tensor %s is missing", weight_file_path(f), name);
-}
-
-int hparams_partial_rotary(int head_dim, const struct family *family, const struct weight_file *f)
-{
-    static const char *const json[FAMILY_NAMES] = {"partial_rotary_factor",
-                                                   "rope_parameters.partial_rotary_factor"};
-    char name[128];
-    struct meta_value v = family_meta(family, f, NULL, json, name, sizeof name);
-    bool number = v.type == META_INT || v.type == META_FLOAT;
-
-    return number && v.f > 0.0 && v.f <= 1.0 ? (int)(head_dim * v.f) : 0;
 }
 
 /* The first layer that has keys: others may have a mixer without any. 0: none has. */
@@ -224,18 +169,20 @@ static int64_t expert_width(const struct family *family, const struct weight_fil
     static const struct {
         enum tensor_role role;
         int dims, at, parts;
-    } forms[] = {{TENSOR_UP, 2, 0, 1},
-                 {TENSOR_UPS, 3, 1, 1},
-                 {TENSOR_GATE, 2, 0, 1},
+    } forms[] = {{TENSOR_GATE, 2, 0, 1},
                  {TENSOR_GATES, 3, 1, 1},
+                 {TENSOR_UP, 2, 0, 1},
+                 {TENSOR_UPS, 3, 1, 1},
                  {TENSOR_GATE_UPS, 3, 1, 2}};
 
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         const struct tensor_view *t = family_tensor(family, f, forms[i].role, layer, 0, false);
 
         if (t && t->n_dims == forms[i].dims) {
+            bool turned = family_tensor_is(family, f, forms[i].role, TENSOR_TRANSPOSED);
+
             *where = t->name;
-            return t->dims[forms[i].at] / forms[i].parts;
+            return t->dims[turned ? t->n_dims - 1 : forms[i].at] / forms[i].parts;
         }
     }
     return 0;
@@ -247,7 +194,9 @@ static int down_width(const struct family *family, const struct weight_file *f,
 {
     const struct tensor_view *t = family_tensor(family, f, down, layer, 0, false);
 
-    return t && t->n_dims == 2 && t->dims[1] > 0 && t->dims[1] <= 1 << 24 ? (int)t->dims[1] : 0;
+    int at = !family_tensor_is(family, f, down, TENSOR_TRANSPOSED);
+
+    return t && t->n_dims == 2 && t->dims[at] > 0 && t->dims[at] <= 1 << 24 ? (int)t->dims[at] : 0;
 }
 
 /* A layer with a router is routed, with whatever shared expert it has; one without is dense. */
@@ -309,28 +258,6 @@ static int read_layers(struct hparams *hp, const struct family *family, const st
     }
     hp->common.ffn = routed;
     return 0;
-}
-
-/* Variants that a file's metadata may ask for and nobody computes. */
-static int check_supported(const struct family *family, const struct weight_file *f,
-                           struct error *e)
-{
-    for (const char *const *p = family->unsupported; p && *p; p++) {
-        struct meta_value v = weight_file_meta(f, *p);
-
-        if (v.type != META_NONE && !(v.type == META_BOOL && !v.i))
-            return error_set(e, ERR_MODEL, "%s: %s is set in its metadata, which is not computed",
-                             weight_file_path(f), *p);
-    }
-    return 0;
-}
-
-int hparams_read_keys(struct hparams *hp, const struct family *family, const struct weight_file *f,
-                      struct error *e)
-{
-    int rc = read_keys(hp, family, f, e);
-
-    return rc ? rc : check_supported(family, f, e);
 }
 
 static void read_router(struct hparams *hp, const struct family *family,

@@ -8,12 +8,6 @@
  * ERR_MEMORY. */
 int hparams_read(struct hparams *hp, const struct family *family, const struct weight_file *f,
                  struct error *e);
-/* What the metadata alone gives, and whether it asks for a variant that is not computed. ERR_MODEL.
- */
-int hparams_read_keys(struct hparams *hp, const struct family *family, const struct weight_file *f,
-                      struct error *e);
-/* Rotated dimensions of a head where config.json gives them as a part of it; 0: it does not. */
-int hparams_partial_rotary(int head_dim, const struct family *family, const struct weight_file *f);
 /* rope_scaling.c: short_factor and what belongs to it; hp's sizes are there. ERR_MODEL, ERR_MEMORY.
  */
 int rope_scaling_read(struct hparams *hp, const struct family *family, const struct weight_file *f,

@@ -22,6 +22,7 @@
 #include "engine/layout/pack.h"
 #include "engine/file/blocks.h"
 #include "engine/model/finite.h"
+#include "engine/model/gather.h"
 #include "engine/model/numa.h"
 #include "engine/layout/quantize.h"
 
@@ -96,7 +97,7 @@ static int add_piece(struct load *l, struct piece p)
  * they are. */
 static bool is_late(const struct load *l, const struct matrix_job *j)
 {
-    return l->options->background && !j->mapped && !j->split.stride &&
+    return l->options->background && !j->mapped && !j->split.stride && !gathered(j) &&
            j->tensor->type == j->matrix->type;
 }
 
@@ -151,9 +152,22 @@ static int groups_in(const struct matrix_job *j, size_t bytes)
            1;
 }
 
+/* Gathered rows are all over what they are gathered from: one piece. */
+static int cut_gathered(struct load *l, const struct matrix_job *j)
+{
+    atomic_fetch_add_explicit(&l->left[j - l->jobs], 1, memory_order_relaxed);
+    return add_piece(l, (struct piece){.job = j,
+                                       .count = pack_groups(j->matrix->rows, j->matrix->width),
+                                       .offset = j->from,
+                                       .bytes = gather_span(j)});
+}
+
 static int cut(struct load *l, const struct matrix_job *j)
 {
     int groups = pack_groups(j->matrix->rows, j->matrix->width), step = groups_in(j, PIECE);
+
+    if (gathered(j))
+        return cut_gathered(l, j);
 
     for (int g = 0; g < groups; g += step) {
         if (add_piece(l, piece_of(j, g, step)))
@@ -263,12 +277,51 @@ static void split_groups(const struct piece *p, uint8_t *to, uint8_t *scratch)
     }
 }
 
+static void look_at(struct load *l, const struct tensor_view *t, enum dtype type, const void *data,
+                    size_t bytes)
+{
+    const struct tensor_view *none = NULL;
+
+    if (!blocks_finite(type, data, bytes))
+        atomic_compare_exchange_strong(&l->broken, &none, t);
+}
+
 static void look(struct load *l, const struct piece *p)
 {
-    const struct tensor_view *t = p->job->tensor, *none = NULL;
+    const struct tensor_view *t = p->job->tensor;
 
-    if (!blocks_finite(t->type, (const uint8_t *)t->data + p->offset, p->bytes))
-        atomic_compare_exchange_strong(&l->broken, &none, t);
+    if (!gathered(p->job))
+        look_at(l, t, t->type, (const uint8_t *)t->data + p->offset, p->bytes);
+}
+
+/* Gathered, looked at and packed a group of rows at a time. */
+static void pack_gathered(struct load *l, const struct piece *p, uint8_t *to, uint8_t *scratch)
+{
+    const struct matrix_job *j = p->job;
+    const struct matrix *m = j->matrix;
+    int wide = m->width ? m->width : GATHER_ROWS;
+    size_t from_bytes = dtype_row_bytes(gather_type(j), m->cols),
+           bytes = dtype_row_bytes(m->type, m->cols);
+    uint8_t *rows = scratch + (size_t)m->cols * sizeof(float),
+            *rounded = rows + (size_t)wide * from_bytes;
+
+    for (int first = 0; first < m->rows; first += wide, to += (size_t)wide * bytes) {
+        int n = m->rows - first < wide ? m->rows - first : wide;
+
+        gather_rows(j, first, n, rows);
+        look_at(l, j->tensor, gather_type(j), rows, (size_t)n * from_bytes);
+        if (!is_rounded(j)) {
+            pack_rows(to, m->type, m->width, rows, gather_type(j), n, m->cols, 0,
+                      pack_groups(n, m->width));
+            continue;
+        }
+        for (int r = 0; r < n; r++) {
+            row_to_f32(gather_type(j), rows + (size_t)r * from_bytes, m->cols,
+                       (float *)(void *)scratch);
+            quantise_row(m->type, (float *)(void *)scratch, m->cols, rounded + (size_t)r * bytes);
+        }
+        pack_one(to, m->type, m->width, rounded, n, m->cols, 0);
+    }
 }
 
 static void pack_part(struct load *l, const struct piece *p, uint8_t *scratch)
@@ -278,6 +331,8 @@ static void pack_part(struct load *l, const struct piece *p, uint8_t *scratch)
 
     if (j->split.stride)
         split_groups(p, l->arena + j->to, scratch);
+    else if (gathered(j))
+        pack_gathered(l, p, l->arena + j->to, scratch);
     else if (is_rounded(j))
         round_groups(p, l->arena + j->to, scratch);
     else if (!j->mapped)
@@ -294,6 +349,8 @@ static void pack_piece(struct load *l, const struct piece *p, uint8_t *scratch)
     if (p + AHEAD < l->pieces + l->n_pieces)
         weight_file_ahead(l->file, p[AHEAD].job->tensor, p[AHEAD].offset, p[AHEAD].bytes);
     weight_file_want(l->file, j->tensor, p->offset, p->bytes);
+    if (gathered(j))
+        step = p->count;
     for (int g = p->first; g < end && !(j->mapped && l->touching); g += step) {
         struct piece part = piece_of(j, g, end - g < step ? end - g : step);
 
@@ -449,13 +506,16 @@ void load_vectors(const struct binding *b, uint8_t *arena)
     for (size_t i = 0; i < b->n_vectors; i++) {
         const struct vector_job *v = &b->vectors[i];
         float *out = (float *)(arena + v->to);
+        int64_t each = v->step == 1 ? v->count : 1;
 
         if (v->form == VECTOR_TURNED) {
             turn(v, out);
         } else {
-            row_to_f32(v->tensor->type,
-                       (const uint8_t *)v->tensor->data + dtype_row_bytes(v->tensor->type, v->from),
-                       v->count, out);
+            for (int64_t k = 0; k < v->count; k += each)
+                row_to_f32(v->tensor->type,
+                           (const uint8_t *)v->tensor->data +
+                               dtype_row_bytes(v->tensor->type, v->from + k * v->step),
+                           each, out + k);
             reform(v->form, out, v->count);
         }
         *v->vector = out;
@@ -558,8 +618,11 @@ static int take_rounding(struct load *l)
 
         bytes += l->jobs[i].split.stride
                      ? split_floats(&l->jobs[i]) * sizeof(float) + dtype_row_bytes(m->type, m->cols)
+                 : gathered(&l->jobs[i])
+                     ? GATHER_ROWS * dtype_row_bytes(gather_type(&l->jobs[i]), m->cols)
                      : 0;
-        if ((is_rounded(&l->jobs[i]) || l->jobs[i].split.stride) && bytes > l->rounding_bytes)
+        if ((is_rounded(&l->jobs[i]) || l->jobs[i].split.stride || gathered(&l->jobs[i])) &&
+            bytes > l->rounding_bytes)
             l->rounding_bytes = (bytes + 63) / 64 * 64;
     }
     return l->rounding_bytes && !(l->rounding = mem_alloc(threads, l->rounding_bytes)) ? -1 : 0;

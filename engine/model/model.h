@@ -58,6 +58,8 @@ struct layer_weights {
     /* (routed experts, hidden), F32 row-major; NULL in a layer without any */
     const float *router, *shared_router; /* (hidden): of SHARED_SIGMOID */
     const float *router_bias;            /* (routed experts): of router_shape.choice_bias */
+    const float *score_bias;             /* (routed experts): added to the scores; NULL: none */
+    const float *sinks;                  /* (heads): of mixer_shape.sinks */
     struct expert_weights *experts;      /* shape_experts: the shared one is the last */
 };
 

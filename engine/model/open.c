@@ -8,6 +8,7 @@
 #include "engine/model/bind.h"
 #include "engine/model/describe.h"
 #include "engine/model/finite.h"
+#include "engine/model/gather.h"
 #include "engine/model/hparams_read.h"
 #include "engine/model/load.h"
 
@@ -230,8 +231,15 @@ int model_open_raw(struct model **out, const char *path, struct error *e)
         struct matrix *x = b.matrices[i].matrix;
 
         x->width = 0;
-        x->data = (const uint8_t *)b.matrices[i].tensor->data + b.matrices[i].from;
         x->bytes = (size_t)x->rows * dtype_row_bytes(x->type, x->cols);
+        if (gathered(&b.matrices[i])) {
+            uint8_t *room = m->arena->data + b.matrices[i].to;
+
+            gather_rows(&b.matrices[i], 0, x->rows, room);
+            x->data = room;
+            continue;
+        }
+        x->data = (const uint8_t *)b.matrices[i].tensor->data + b.matrices[i].from;
     }
     m->packed_bytes = 0;
     m->mapped_bytes = (size_t)weight_file_bytes(m->file);

@@ -209,7 +209,7 @@ static int read_stretched(struct hparams *hp, const struct family *family,
                      : number(family, f, NULL, "high_freq_factor", 4.0),
         .slow = yarn ? number(family, f, "yarn_beta_slow", "beta_slow", 1.0)
                      : number(family, f, NULL, "low_freq_factor", 1.0),
-        .truncate = number(family, f, NULL, "truncate", 1.0) != 0.0,
+        .truncate = number(family, f, NULL, "truncate", family->yarn_exact ? 0.0 : 1.0) != 0.0,
     };
 
     if (!(s.factor >= 1.0) || !(s.original >= 1.0) || !(s.fast > s.slow) || !(s.slow > 0.0) ||

@@ -21,15 +21,17 @@ static const struct {
     [FFN_DENSE] = {"a dense feed-forward", true},
     [FFN_NONE] = {"no feed-forward", false},
     [FFN_DENSE_AND_ROUTED] = {"a dense feed-forward beside routed experts", false},
-}, activations[ACTIVATIONS] = {
-    [ACTIVATION_SILU] = {"SwiGLU", true},
-    [ACTIVATION_GELU] = {"gated GELU", true},
-    [ACTIVATION_CLAMPED_SWIGLU] = {"clamped SwiGLU", true},
-    [ACTIVATION_RELU2] = {"squared ReLU", true},
-    [ACTIVATION_RELU] = {"ReLU", true},
-    [ACTIVATION_GELU_PLAIN] = {"GELU", true},
 };
 /* clang-format on */
+
+static const char *const activations[ACTIVATIONS] = {
+    [ACTIVATION_SILU] = "SwiGLU",
+    [ACTIVATION_GELU] = "gated GELU",
+    [ACTIVATION_CLAMPED_SWIGLU] = "clamped SwiGLU",
+    [ACTIVATION_RELU2] = "squared ReLU",
+    [ACTIVATION_RELU] = "ReLU",
+    [ACTIVATION_GELU_PLAIN] = "GELU",
+};
 
 static const char *const routers[ROUTER_KINDS] = {
     [ROUTER_SPARSEMIXER] = "SparseMixer",
@@ -62,7 +64,7 @@ const char *shape_ffn_word(enum ffn_kind kind)
 
 const char *shape_activation_word(enum activation activation)
 {
-    return activations[activation].word;
+    return activations[activation];
 }
 
 const char *shape_router_word(enum router_kind kind)
@@ -86,13 +88,9 @@ const char *shape_unsupported(const struct layer_shape *s)
         return mixers[s->mixer.kind].word;
     if (!ffns[s->ffn.kind].computed)
         return ffns[s->ffn.kind].word;
-    if (!activations[s->ffn.activation].computed)
-        return activations[s->ffn.activation].word;
-    return s->mixer.sinks                       ? "attention sinks"
-           : s->mixer.learned_positions         ? "learned positions"
+    return s->mixer.learned_positions           ? "learned positions"
            : s->mixer.values_are_keys           ? "values that are the keys"
            : s->mixer.rope == ROPE_PROPORTIONAL ? "proportional rotary embeddings"
-           : s->ffn.bias                        ? "experts with biases"
            : s->norms.after                     ? "norms after its operators"
                                                 : NULL;
 }

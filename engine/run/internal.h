@@ -16,7 +16,7 @@
 #include "engine/run/kv.h"
 #include "engine/run/rope.h"
 #include "engine/run/sampler.h"
-#include "engine/run/scheduler.h"
+#include "engine/run/mixed_pass.h"
 #include "engine/run/telemetry.h"
 #include "engine/run/trace.h"
 

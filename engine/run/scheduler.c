@@ -7,9 +7,6 @@
 #include "engine/run/internal.h"
 
 #define RETRIES (2 * DEVICE_MAX + 2)
-/* a pass with a chunk beside answers, where those take less */
-#define MIXED_NS (100 * CLOCK_MILLI)
-#define FIRST_CHUNK 16 /* beside answers, before anything was measured */
 
 static int waiting_rows(const struct session *s)
 {
@@ -51,35 +48,6 @@ static void add_part(struct engine *g, int n, struct session *s, int rows)
 
     g->pass.parts[n] = (struct pass_part){
         .session = s, .rows = rows, .logits = last ? s->logits : NULL, .decode = s->run.answering};
-}
-
-uint64_t scheduler_limit_ns(const struct scheduler *c)
-{
-    return 2 * c->decode_ns > MIXED_NS ? 2 * c->decode_ns : MIXED_NS;
-}
-
-int scheduler_rows(const struct scheduler *c)
-{
-    double left = (double)(scheduler_limit_ns(c) - c->decode_ns),
-           rows = c->row_ns > 0 ? left / c->row_ns : FIRST_CHUNK;
-    int most = 2 * c->chunk > FIRST_CHUNK ? 2 * c->chunk : FIRST_CHUNK;
-
-    return rows < 1 ? 1 : rows < most ? (int)rows : most;
-}
-
-void scheduler_learn(struct scheduler *c, int answers, int rows, uint64_t ns)
-{
-    double each;
-
-    if (!rows) {
-        c->decode_ns = ns;
-        return;
-    }
-    if (!answers)
-        return;
-    c->chunk = rows;
-    each = (ns > c->decode_ns ? (double)(ns - c->decode_ns) : 0.0) / rows;
-    c->row_ns = c->row_ns > 0 ? 0.5 * (c->row_ns + each) : each;
 }
 
 void scheduler_enter(struct session *s)

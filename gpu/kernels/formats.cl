@@ -7,7 +7,8 @@
  * row of engine/file/formats.def. PER: blocks of a unit. HEAD, BLOCK: bytes of the head and of a
  * block, per row. PAYLOAD: where the payload begins in a block. BITS: of a code in the payload.
  * HIGH: bits of a code above them. OFFSET: what the codes stand above their values. MIN: the sign
- * of a block's minimum, 0 without. FACTORS: 6-bit scales and minima a block; 2: signed scales alone. HALVES: a scale for
+ * of a block's minimum, 0 without. FACTORS: 6-bit scales and minima a block; 2: signed scales
+ * alone. HALVES: a scale for
  * each 16 columns. LOOKUP: codes number the sixteen values, OFFSET above
  * them and four a word, TABLE0 .. TABLE3. E8M0: scales are a byte, of exponents. */
 #define UNIT (HEAD + PER * BLOCK)

@@ -186,7 +186,8 @@ static int attend_latent(struct expected *x, const struct attention_job *j, int 
     const float *q = x->queries + (size_t)row * (size_t)(s->heads * dims);
 
     for (int h = 0; h < s->heads; h++, q += dims)
-        if (reference_attend(&x->cache[j->layer], q, 0, dims, j->pos + row, 0, x->q) < 0 ||
+        if (reference_attend(&x->cache[j->layer], q, 0, dims, j->pos + row, 0, -INFINITY, x->q) <
+                0 ||
             multiply_rows(&x->config->model->layers[j->layer].v_b, h * s->value_dim, s->value_dim,
                           x->q, x->heads + h * s->value_dim) < 0)
             return ERR_MEMORY;
@@ -196,12 +197,13 @@ static int attend_latent(struct expected *x, const struct attention_job *j, int 
 static int attend_heads(struct expected *x, const struct attention_job *j, int row)
 {
     const struct mixer_shape *s = &shape_of(x, j->layer)->mixer;
+    const float *sinks = x->config->model->layers[j->layer].sinks;
     int dim = s->key_dim, group = s->heads / s->kv_heads;
     const float *q = x->queries + (size_t)row * (size_t)(s->heads * dim);
 
     for (int h = 0; h < s->heads; h++)
         if (reference_attend(&x->cache[j->layer], q + h * dim, h / group, dim, j->pos + row,
-                             s->window, x->heads + h * dim) < 0)
+                             s->window, sinks ? sinks[h] : -INFINITY, x->heads + h * dim) < 0)
             return ERR_MEMORY;
     for (int i = 0; i < s->heads * dim && s->gated; i++)
         x->heads[i] = x->heads[i] * num_sigmoid(x->gates[row * s->heads * dim + i]);

@@ -125,7 +125,8 @@ void reference_route(const struct model *m, int layer, const float *h, float *sc
     int hidden = m->hp.hidden, n = s->used;
 
     for (int e = 0; e < s->experts; e++)
-        scores[e] = num_dot(w->router + (size_t)e * (size_t)hidden, h, hidden);
+        scores[e] = num_dot(w->router + (size_t)e * (size_t)hidden, h, hidden) +
+                    (w->score_bias ? w->score_bias[e] : 0.0f);
     if (s->experts)
         num_route(&s->router, scores, w->router_bias, s->experts, n, experts, weights);
     if (s->shared) {
@@ -220,9 +221,9 @@ static void attend_chunk(const struct reference_cache *c, const float *q, int at
 }
 
 int reference_attend(const struct reference_cache *c, const float *q, int kv_head, int dim,
-                     int token, int window, float *out)
+                     int token, int window, float sink, float *out)
 {
-    float sums[REFERENCE_CHUNKS], tops[REFERENCE_CHUNKS], top = -INFINITY, total = 0.0f;
+    float sums[REFERENCE_CHUNKS], tops[REFERENCE_CHUNKS], top = sink, total;
     int begin = window && token - window + 1 > 0 ? token - window + 1 : 0;
     int first = begin / NUM_CHUNK, last = token / NUM_CHUNK, values = c->latent ? c->latent : dim;
     float *part = mem_alloc((size_t)(last - first + 1) * (size_t)values, sizeof *part);
@@ -237,6 +238,7 @@ int reference_attend(const struct reference_cache *c, const float *q, int kv_hea
         top = tops[n] > top ? tops[n] : top;
     }
     memset(out, 0, (size_t)values * sizeof *out);
+    total = num_exp(sink - top);
     for (int n = 0; n <= last - first; n++) {
         float f = num_exp(tops[n] - top);
 

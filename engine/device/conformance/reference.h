@@ -47,8 +47,8 @@ void reference_cache_set(struct reference_cache *c, int token, int v, int i, con
 #define REFERENCE_DIM 512   /* largest head_dim */
 #define REFERENCE_CHUNKS 64 /* most chunks of keys */
 /* Rules 7 and 13 for one head of the query at `token`, q already rotated and scaled: out (dim, or
- * c->latent). ERR_MEMORY. */
+ * c->latent). sink: the head's, or -inf. ERR_MEMORY. */
 int reference_attend(const struct reference_cache *c, const float *q, int kv_head, int dim,
-                     int token, int window, float *out);
+                     int token, int window, float sink, float *out);
 
 #endif

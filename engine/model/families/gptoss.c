@@ -1,5 +1,7 @@
 /* Family gpt_oss: learned sinks, a window in every other layer, experts with biases. Names after
- * modeling_gpt_oss.py (Hugging Face). Described, not computed. Constant data. */
+ * modeling_gpt_oss.py (Hugging Face), whose experts lie transposed, and llama.cpp's
+ * gguf-py/gguf/constants.py (LLM_ARCH_OPENAI_MOE), where the second norm has an older name.
+ * Constant data. */
 #include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
@@ -8,15 +10,35 @@
 static const struct family_key keys[] = {
     KEYS_COMMON,
     KEYS_EXPERTS("intermediate_size"),
-    {FIELD(common.mixer.window), KEY_INT, {NULL}, {"sliding_window"}, 0, 0, 1 << 27},
+    {FIELD(common.mixer.window), KEY_INT, {"attention.sliding_window"}, {"sliding_window"},
+     128, 0, 1 << 27},
+    {FIELD(common.ffn.limit), KEY_FLOAT, {NULL}, {"swiglu_limit"}, 7.0, 1e-3, 1e6},
     KEYS_END,
+};
+
+static const struct family_tensor tensors[] = {
+    TENSORS_ENDS,
+    {TENSOR_ATTENTION_NORM, false, {"blk.%l.attn_norm.weight"}, {HF "input_layernorm.weight"}},
+    {TENSOR_EXPERT_NORM, false, {"blk.%l.post_attention_norm.weight", "blk.%l.ffn_norm.weight"},
+     {HF "post_attention_layernorm.weight"}},
+    TENSORS_ATTENTION,
+    {TENSOR_SINKS, false, {"blk.%l.attn_sinks.weight", "blk.%l.attn_sinks"},
+     {HF "self_attn.sinks"}},
+    {TENSOR_ROUTER, true, {"blk.%l.ffn_gate_inp.weight"}, {HF "mlp.router.weight"}},
+    {TENSOR_GATES, true, {"blk.%l.ffn_gate_exps.weight"}, {NULL}},
+    {TENSOR_UPS, true, {"blk.%l.ffn_up_exps.weight"}, {NULL}},
+    {TENSOR_GATE_UPS, TENSOR_BIAS | TENSOR_TRANSPOSED | TENSOR_TURNS, {NULL},
+     {HF "mlp.experts.gate_up_proj"}},
+    {TENSOR_DOWNS, TENSOR_BIAS | TENSOR_TRANSPOSED, {"blk.%l.ffn_down_exps.weight"},
+     {HF "mlp.experts.down_proj"}},
+    TENSORS_END,
 };
 /* clang-format on */
 
 static const char *const none[] = {NULL};
 static const char *const stops[] = {"<|return|>", "<|call|>", NULL};
 
-/* Without a list even layers have the window. */
+/* Without a list, as GGUF has none, even layers have the window. */
 static void layers(struct hparams *hp, struct describer *d)
 {
     bool listed = describe_per_layer(d, hp, "layer_types");
@@ -28,6 +50,7 @@ static void layers(struct hparams *hp, struct describer *d)
 
 const struct family family_gpt_oss = {
     .name = "gpt_oss",
+    .gguf = {"gpt-oss"},
     .json = {"GptOssForCausalLM", "gpt_oss"},
     .shape = {.mixer = {.bias = true, .sinks = true},
               .ffn = {.activation = ACTIVATION_CLAMPED_SWIGLU,
@@ -35,8 +58,10 @@ const struct family family_gpt_oss = {
                       .router = {.kind = ROUTER_SOFTMAX, .normalised = true}},
               .norms = {.kind = NORM_RMS, .before = true}},
     .keys = keys,
+    .tensors = tensors,
     .layers = layers,
     ROPE_NAMES,
+    .yarn_exact = true,
     .ignored = none,
     .stops = stops,
 };

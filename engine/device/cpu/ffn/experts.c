@@ -41,6 +41,8 @@ void route_row(const struct cpu_device *d, int layer, int pos,
     assert(layer >= 0 && layer < d->model->hp.n_layers);
     if (router_rows(s))
         d->k->router(d->router[layer], router_groups(s), hp->hidden, h, scores);
+    if (d->model->layers[layer].score_bias)
+        d->k->add(scores, d->model->layers[layer].score_bias, s->experts);
     if (s->experts)
         num_route(&s->router, scores, d->model->layers[layer].router_bias, s->experts, n, experts,
                   weights);

@@ -23,8 +23,8 @@
     void dot_##name##_amx(const void *weights, int groups, int width, int cols,     \
                           const struct act_block *panel, int nt, float *out,        \
                           ptrdiff_t out_stride);                                    \
-    void gemv_##name##_avx2(const struct kernel_gemv *s, int cols, const struct act_block *a);      \
-    void gemv_##name##_avxvnni(const struct kernel_gemv *s, int cols, const struct act_block *a);   \
+    void gemv_##name##_avx2(const struct kernel_gemv *s, int cols, const struct act_block *a);     \
+    void gemv_##name##_avxvnni(const struct kernel_gemv *s, int cols, const struct act_block *a);  \
     void gemv_##name##_avx512(const struct kernel_gemv *s, int cols, const struct act_block *a);
 #include "engine/file/formats.def"
 

@@ -1,6 +1,7 @@
 /* Scalar dot products of the quantised formats: the reference, written from numerics.h and the
  * layout alone. */
 #include "engine/device/cpu/kernels/formats.h"
+#include "engine/file/blocks.h"
 #include "engine/file/blocks_words.h"
 
 #include <string.h>

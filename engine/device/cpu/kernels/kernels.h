@@ -210,9 +210,9 @@ struct kernels {
     void (*latent_values[3])(const void *rows, int dims, int rank, const float *p, int nq,
                              int count, bool more, float *out, ptrdiff_t out_stride);
     /* Chunks of one query: o (n_chunks, o_stride), max and sum (n_chunks): out[head_dim]. A chunk
-     * with sum 0 is skipped by its max, -inf. */
+     * with sum 0 is skipped by its max, -inf. sink: the head's; -inf: it has none. */
     void (*merge)(const float *o, ptrdiff_t o_stride, const float *max, const float *sum,
-                  int n_chunks, int head_dim, float *out);
+                  int n_chunks, int head_dim, float sink, float *out);
 
     /* For measuring: reads n bytes (a multiple of 4096) and returns a sum of them; loops that do
      * nothing but multiply and add, returning the operations done. */

@@ -361,12 +361,13 @@ LATENT(f16, KV_F16)
 LATENT(q8_0, KV_Q8_0)
 
 static void merge(const float *o, ptrdiff_t o_stride, const float *max, const float *sum,
-                  int n_chunks, int head_dim, float *out)
+                  int n_chunks, int head_dim, float sink, float *out)
 {
-    float m = -INFINITY, total = 0.0f, r;
+    float m = sink, total, r;
 
     for (int c = 0; c < n_chunks; c++)
         m = max[c] > m ? max[c] : m;
+    total = num_exp(sink - m);
     for (int d = 0; d < head_dim; d++)
         out[d] = 0.0f;
     for (int c = 0; c < n_chunks; c++) {

@@ -472,14 +472,23 @@ static void attend_split(struct cpu_device *d, int tid, int layer, int rows)
     phase_end(d, tid);
 }
 
-static void merge_split(const struct cpu_device *d, const struct mixer_shape *a, int rows, int row,
-                        int head, int chunks, float *out)
+/* The score of a head that no value belongs to; -inf: it has none. */
+static float sink_of(const struct cpu_device *d, int layer, int head)
 {
+    const float *sinks = d->model->layers[layer].sinks;
+
+    return sinks ? sinks[head] : -INFINITY;
+}
+
+static void merge_split(const struct cpu_device *d, int layer, int rows, int row, int head,
+                        int chunks, float *out)
+{
+    const struct mixer_shape *a = &shape_of(d, layer)->mixer;
     int hd = shape_value_dim(a);
     size_t at = split_at(d, a, rows, row, head);
 
     d->k->merge(d->chunk_o + at * (size_t)hd, hd, d->chunk_max + at, d->chunk_sum + at, chunks, hd,
-                out);
+                sink_of(d, layer, head), out);
 }
 
 /* n attended heads of a row, times their gates where there are any. */
@@ -548,7 +557,7 @@ static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct
                 float *max = maxima + (size_t)i * lane;
 
                 d->k->merge(s->partial + (size_t)i * lane, hd, max, max + d->chunks_max, chunks, hd,
-                            s->row);
+                            sink_of(d, layer, head + i % heads), s->row);
                 hand_over(d, m, o, rows, row + i / heads, head + i % heads, s->row);
             }
         }
@@ -556,13 +565,14 @@ static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct
     phase_end(d, tid);
 }
 
-static void merge_row(struct cpu_device *d, struct thread_scratch *s, const struct mixer_shape *a,
+static void merge_row(struct cpu_device *d, struct thread_scratch *s, int layer,
                       const struct matrix *o)
 {
+    const struct mixer_shape *a = &shape_of(d, layer)->mixer;
     int hd = shape_value_dim(a), chunks = span_chunks(d->spans);
 
     for (int h = 0; h < a->heads; h++)
-        merge_split(d, a, 1, 0, h, chunks, s->row + (size_t)h * (size_t)hd);
+        merge_split(d, layer, 1, 0, h, chunks, s->row + (size_t)h * (size_t)hd);
     gate_heads(d, a, 0, 0, a->heads, s->row);
     if (dtype_is_quantised(o->type))
         input_quantise(d, s->row, o->cols, s->act, 1, 0);
@@ -592,7 +602,7 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
         for (int task; (task = phase_take(d, tid, 1)) < total;) {
             int row = task / m->heads, head = task % m->heads;
 
-            merge_split(d, m, rows, row, head, span_chunks(&d->spans[d->span_of[row]]), s->row);
+            merge_split(d, layer, rows, row, head, span_chunks(&d->spans[d->span_of[row]]), s->row);
             hand_over(d, m, o, rows, row, head, s->row);
         }
         phase_end(d, tid);
@@ -635,7 +645,7 @@ static void attention_phases(struct cpu_device *d, int tid, int layer, int rows,
         int r0 = task % units * wide, r1 = min_int(r0 + wide, hidden);
 
         if (!ready)
-            merge_row(d, &d->threads[tid], &shape_of(d, layer)->mixer, &w->o);
+            merge_row(d, &d->threads[tid], layer, &w->o);
         ready = true;
         if (rows == 1) {
             gemv(d, tid, &w->o, r0, r1, &in, y ? y + r0 : tile,

@@ -432,6 +432,7 @@ static void attend_whole(struct cpu_device *d, struct thread_scratch *s, const s
         float *max = maxima + (size_t)i * lane;
 
         d->k->merge(s->partial + (size_t)i * lane, a->kv_rank, max, max + chunks, n, a->kv_rank,
+                    -INFINITY,
                     attended_at(d, a, row + i / q->heads, head + i % q->heads));
     }
 }
@@ -485,7 +486,7 @@ static void merge_split(struct cpu_device *d, const struct mixer_shape *a,
 
     d->k->merge(d->chunk_o + at * (size_t)a->kv_rank, a->kv_rank, d->chunk_max + at,
                 d->chunk_sum + at, span_chunks(&d->spans[d->span_of[row]]), a->kv_rank,
-                attended_at(d, a, row, head));
+                -INFINITY, attended_at(d, a, row, head));
 }
 
 /* A head's values of one row into the output projection's input. */

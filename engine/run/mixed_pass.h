@@ -1,8 +1,8 @@
 /* How many rows of prompts a pass beside answers may have: that it takes no longer than two passes
  * without them, or than a tenth of a second where those take less. What rows cost is learnt from
  * the passes themselves. Pure: who asks brings the times. */
-#ifndef ENGINE_RUN_SCHEDULER_H
-#define ENGINE_RUN_SCHEDULER_H
+#ifndef ENGINE_RUN_MIXED_PASS_H
+#define ENGINE_RUN_MIXED_PASS_H
 
 #include <stdint.h>
 

@@ -1,0 +1,37 @@
+/* See mixed_pass.h. */
+#include "engine/run/mixed_pass.h"
+
+#include "engine/base/clock.h"
+
+/* a pass with a chunk beside answers, where those take less */
+#define MIXED_NS (100 * CLOCK_MILLI)
+#define FIRST_CHUNK 16 /* beside answers, before anything was measured */
+
+uint64_t scheduler_limit_ns(const struct scheduler *c)
+{
+    return 2 * c->decode_ns > MIXED_NS ? 2 * c->decode_ns : MIXED_NS;
+}
+
+int scheduler_rows(const struct scheduler *c)
+{
+    double left = (double)(scheduler_limit_ns(c) - c->decode_ns),
+           rows = c->row_ns > 0 ? left / c->row_ns : FIRST_CHUNK;
+    int most = 2 * c->chunk > FIRST_CHUNK ? 2 * c->chunk : FIRST_CHUNK;
+
+    return rows < 1 ? 1 : rows < most ? (int)rows : most;
+}
+
+void scheduler_learn(struct scheduler *c, int answers, int rows, uint64_t ns)
+{
+    double each;
+
+    if (!rows) {
+        c->decode_ns = ns;
+        return;
+    }
+    if (!answers)
+        return;
+    c->chunk = rows;
+    each = (ns > c->decode_ns ? (double)(ns - c->decode_ns) : 0.0) / rows;
+    c->row_ns = c->row_ns > 0 ? 0.5 * (c->row_ns + each) : each;
+}
