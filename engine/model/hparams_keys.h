@@ -1,5 +1,5 @@
-/* Inside engine/model only: the sizes and constants that a family's table of keys names, read from an
- * open file. Thread: the one that loads. */
+/* Inside engine/model only: the sizes and constants that a table of keys names, read from an open
+ * file. Thread: the one that loads. */
 #ifndef ENGINE_MODEL_HPARAMS_KEYS_H
 #define ENGINE_MODEL_HPARAMS_KEYS_H
 
