@@ -115,6 +115,9 @@ enum option_id {
     OPTION_COUNT
 };
 
+/* The words of --reasoning, in the table's order. */
+enum { REASONING_AUTO, REASONING_ON, REASONING_OFF };
+
 /* The values. Strings and lists are owned by the struct. */
 struct options {
 #define OPTION(field, type, ...) OPTION_C_##type field;

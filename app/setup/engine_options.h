@@ -33,8 +33,6 @@ void engine_setup_release(struct engine_setup *s);
 int engine_setup_open(const struct options *o, struct engine **out, struct error *e);
 /* Sampling as the options say; a seed of -1 is drawn here. */
 void sampling_from_options(const struct options *o, struct sampling *s);
-/* The words of --reasoning, in the table's order. */
-enum { REASONING_AUTO, REASONING_ON, REASONING_OFF };
 /* The word of --chat-template; NULL: the model's own template. */
 const char *chat_template_word(const struct options *o, char *word, size_t size);
 /* What the options give the chat template by name (--chat-template-kwargs, --reasoning): JSON,

@@ -1,7 +1,6 @@
 /* See remarks.h. */
 #include "app/setup/remarks.h"
 
-#include "app/setup/engine_options.h"
 #include "engine/text/chat_template.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* A client of the engine thread, as its owner's thread meets it (worker.h). */
+#include "engine/run/worker.h"
 #include "engine/run/worker_internal.h"
 
 #include "engine/base/clock.h"

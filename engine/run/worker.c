@@ -3,6 +3,7 @@
  * or the stop. A client's commands keep their order; what has to wait (for the end of its turn, a
  * call for everybody's) holds up what stands behind it, of this client. What concerns answers under
  * way (sampling, pace, plans) is taken at their next safe point. */
+#include "engine/run/worker.h"
 #include "engine/run/worker_internal.h"
 
 #include "engine/base/clock.h"

@@ -5,7 +5,7 @@
 #include "engine/base/ring.h"
 #include "engine/base/snapshot.h"
 #include "engine/base/wake.h"
-#include "engine/run/worker.h"
+#include "engine/run/engine.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
