@@ -7,6 +7,7 @@
 #include "gpu/opencl.h"
 #include "gpu/tuning.h"
 #include "engine/device/device.h"
+#include "engine/file/format_traits.h"
 #include "tests/support.h"
 #include "tests/tiny_model.h"
 
