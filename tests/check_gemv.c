@@ -161,7 +161,7 @@ END_TEST
 START_TEST(patterns)
 {
     ck_assert_int_eq(pattern_built_in("GenuineIntel", 6), READ_FOUR_TWICE);
-    ck_assert_int_eq(pattern_built_in("AuthenticAMD", 25), READ_FOUR_SECOND);
+    ck_assert_int_eq(pattern_built_in("AuthenticAMD", 25), READ_FOUR_TWICE);
     ck_assert_int_eq(pattern_built_in("AuthenticAMD", 26), READ_ONE_FIRST);
     ck_assert_int_eq(pattern_built_in("", 0), READ_FOUR_TWICE);
     ck_assert_int_lt(pattern_here(), READ_PATTERNS);

@@ -2,6 +2,7 @@
  * measured. */
 #include "engine/device/cpu/kernels/patterns.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #if defined(__x86_64__)
@@ -23,9 +24,9 @@ int pattern_from_word(const char *word)
 
 enum pattern_id pattern_built_in(const char *vendor, int family)
 {
-    if (strcmp(vendor, "AuthenticAMD") != 0 && strcmp(vendor, "HygonGenuine") != 0)
-        return READ_FOUR_TWICE;
-    return family >= 26 ? READ_ONE_FIRST : READ_FOUR_SECOND;
+    bool amd = strcmp(vendor, "AuthenticAMD") == 0 || strcmp(vendor, "HygonGenuine") == 0;
+
+    return amd && family >= 26 ? READ_ONE_FIRST : READ_FOUR_TWICE;
 }
 
 enum pattern_id pattern_here(void)
