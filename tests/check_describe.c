@@ -667,6 +667,16 @@ START_TEST(metadata_is_overridden)
     ck_assert_double_eq_tol(m->hp.short_mscale, 0.1 * log(4) + 1, 1e-6);
     ck_assert_double_eq(m->hp.short_factor[m->hp.common.mixer.rope_dims / 2 - 1], 4);
     model_free(m);
+    {
+        char *gone = strdup("num_experts_per_tok=int:5"); /* who gave it may go */
+
+        o = (struct overrides){(const char *const[]){gone}, 1};
+        ck_assert_int_eq(model_describe(&m, support_path("golden/families/qwen3_moe"), &o, &e), 0);
+        memset(gone, 0, strlen(gone));
+        free(gone);
+        ck_assert_int_eq(weight_file_meta(m->file, "num_experts_per_tok").i, 5);
+        model_free(m);
+    }
     o.n = 1;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         o.texts = &bad[i];

@@ -493,8 +493,8 @@ static int tokens_named(const int *ids, int n, const struct engine *g, const cha
 
 START_TEST(a_chat_is_read_as_the_chat_reads_it)
 {
-    static const struct message turns[] = {{ROLE_USER,
-                                            (char *)"Tell me about <|end|> and the sea."},
+    static const struct message turns[] = {{.role = ROLE_USER,
+                                            .text = (char *)"Tell me about <|end|> and the sea."},
                                            {.role = ROLE_ASSISTANT, .text = (char *)"It is wide."}};
     struct engine *g = open_demo();
     struct profile_text_read chat, marked, plain;

@@ -2,6 +2,7 @@
 #include "engine/file/override.h"
 
 #include "engine/base/hash.h"
+#include "engine/base/mem.h"
 
 #include <errno.h>
 #include <math.h>
@@ -103,4 +104,25 @@ uint64_t overrides_hash(const struct overrides *o)
     for (size_t i = 0; i < o->n; i++)
         h = hash_bytes(h, o->texts[i], strlen(o->texts[i]) + 1);
     return h;
+}
+
+int overrides_copy(struct overrides *to, const struct overrides *from, struct error *e)
+{
+    char **texts = mem_alloc(from->n, sizeof *texts);
+
+    *to = (struct overrides){.texts = (const char *const *)texts};
+    while (texts && to->n < from->n && (texts[to->n] = mem_string(from->texts[to->n])))
+        to->n++;
+    if (texts && to->n == from->n)
+        return 0;
+    overrides_release(to);
+    return error_set(e, ERR_MEMORY, "no memory for %zu overrides", from->n);
+}
+
+void overrides_release(struct overrides *o)
+{
+    for (size_t i = 0; i < o->n; i++)
+        mem_free((void *)(uintptr_t)o->texts[i]);
+    mem_free((void *)(uintptr_t)o->texts);
+    *o = (struct overrides){0};
 }

@@ -1,5 +1,5 @@
 /* Metadata that a user gives in place of a file's own: "KEY=TYPE:VALUE" as llama.cpp's
- * --override-kv has it (int, float, bool, str). Owned by the weight file it is for. */
+ * --override-kv has it (int, float, bool, str). */
 #ifndef ENGINE_FILE_OVERRIDE_H
 #define ENGINE_FILE_OVERRIDE_H
 
@@ -16,6 +16,9 @@ struct overrides {
     size_t n;
 };
 
+/* *to becomes a copy of its own, also of the texts. ERR_MEMORY; nothing is to be released then. */
+int overrides_copy(struct overrides *to, const struct overrides *from, struct error *e);
+void overrides_release(struct overrides *o); /* of a copy; leaves zeros */
 /* Every text is of that form. ERR_USAGE names the one that is not, and the remedy. */
 int overrides_check(const struct overrides *o, struct error *e);
 /* META_NONE: none of them is this key's. Strings point into the texts. */

@@ -44,7 +44,7 @@ struct weight_file {
     size_t n_tensors, tensor_room;
     uint32_t *by_name; /* tensor indexes sorted by name */
     uint64_t bytes;
-    struct overrides overrides; /* the caller's texts: they outlive it */
+    struct overrides overrides; /* a copy */
     void *impl;
 };
 

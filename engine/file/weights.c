@@ -196,6 +196,7 @@ void weight_file_close(struct weight_file *f)
         mem_free((void *)(uintptr_t)f->tensors[i].view.name);
     for (int i = 0; i < f->n_maps; i++)
         mapping_close(&f->maps[i]);
+    overrides_release(&f->overrides);
     mem_free(f->tensors);
     mem_free(f->by_name);
     mem_free(f->maps);
@@ -251,9 +252,8 @@ int weight_file_override(struct weight_file *f, const struct overrides *o, struc
 {
     int rc = o ? overrides_check(o, e) : 0;
 
-    if (rc == 0 && o)
-        f->overrides = *o;
-    return rc;
+    assert(!f->overrides.n);
+    return rc == 0 && o ? overrides_copy(&f->overrides, o, e) : rc;
 }
 
 struct meta_value weight_file_meta(const struct weight_file *f, const char *key)

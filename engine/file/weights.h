@@ -31,7 +31,8 @@ size_t weight_file_count(const struct weight_file *f);
 const struct tensor_view *weight_file_at(const struct weight_file *f, size_t i);
 /* NULL: none */
 const struct tensor_view *weight_file_find(const struct weight_file *f, const char *name);
-/* From now on these go before what the file says; their texts outlive it. ERR_USAGE. */
+/* From now on these (copied; NULL: none) go before what the file says. Once a file. ERR_USAGE,
+ * ERR_MEMORY. */
 int weight_file_override(struct weight_file *f, const struct overrides *o, struct error *e);
 /* META_NONE: none */
 struct meta_value weight_file_meta(const struct weight_file *f, const char *key);

@@ -88,7 +88,7 @@ struct model {
 struct model_options {
     /* enum dtype to convert float weights to while loading, -1: keep */
     int convert;
-    /* metadata in place of the file's; the texts outlive the model. NULL: none */
+    /* metadata in place of the file's, copied; NULL: none */
     const struct overrides *overrides;
     /* row interleave of quantised matrices: 8 or 16 (cpu_pack_width()) */
     int width;

@@ -25,8 +25,7 @@ struct engine_config {
     int batch, ubatch; /* logical and physical prefill chunk */
     enum kv_type kv_k, kv_v;
     int convert; /* enum dtype or -1 (--dtype) */
-    /* metadata in place of the model's; kept by the caller until the engine is closed. NULL: none
-     */
+    /* metadata in place of the model's; NULL: none */
     const struct overrides *overrides;
     /* what may be used without swapping, bytes; 0: not known (model_options.memory) */
     uint64_t memory;

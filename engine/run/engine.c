@@ -103,6 +103,7 @@ static int load_tokenizer(struct engine *g, struct error *e)
         rc = chat_template_load(&g->chat, g->model->file, g->tokenizer, &o, e);
     /* the caller's */
     g->config.chat_template = g->config.chat_template_file = g->config.chat_template_globals = NULL;
+    g->config.overrides = NULL;
     if (rc == ERR_MODEL && g->tokenizer && g->config.chat_optional) {
         g->info.chat_error = *e;
         rc = 0;
