@@ -35,6 +35,9 @@ static const struct {
     {"ggufs/deepseek2-v2group.gguf", "ggufs/deepseek2-v2group.golden.safetensors", "hf_logits",
      false},
     {"ggufs/deepseek2-v3.gguf", "ggufs/deepseek2-v3.golden.safetensors", NULL, true},
+    /* llama.cpp rounds YaRN's range, the official code does not */
+    {"ggufs/gpt-oss.gguf", "ggufs/gpt-oss.golden.safetensors", "hf_logits", true},
+    {"ggufs/gpt-oss.gguf", "families/gpt_oss-mxfp4/golden-150.safetensors", NULL, true},
     {"ggufs/glm4moelite.gguf", "ggufs/glm4moelite.golden.safetensors", NULL, true},
     {"families/glm4_moe_lite", "families/glm4_moe_lite/golden-150.safetensors", NULL, false},
     {"families/qwen3_5_moe-text", "families/qwen3_5_moe-text/golden.safetensors", NULL, false},
