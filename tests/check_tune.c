@@ -557,7 +557,7 @@ START_TEST(test_patterns)
                                .heads = 4,
                                .kv_heads = 2,
                                .head_dim = 64,
-                               .ffn = 96,
+                               .ffn = 512, /* whole superblocks */
                                .experts = 4,
                                .vocab = 50,
                                .context = 64,
@@ -587,7 +587,7 @@ START_TEST(test_patterns)
     ck_assert_int_eq(n, fresh.n_pattern);
     for (int i = 0; i < n; i++) {
         ck_assert_int_eq(fresh.pattern[i].threads, 2);
-        ck_assert(fresh.pattern[i].cols == 256 || fresh.pattern[i].cols == 96);
+        ck_assert(fresh.pattern[i].cols == 256 || fresh.pattern[i].cols == 512);
     }
     for (int id = 0; id < READ_PATTERNS; id++) {
         struct layers_job j = {.first = 0,
