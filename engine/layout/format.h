@@ -10,8 +10,7 @@
  *              factors  3 x w words    the 12 bytes of 6-bit factors as in the file, word k of row
  *                                      r at k * w + r
  *              halves   4 x w words    16 signed bytes, a factor each half block, four a word
- *     block    high 1   8 x w/2 bytes  of word k (elements 4k .. 4k+3), bit 4r + byte of the w/2
- *                                      bytes at k * w/2: a vector mask
+ *     block    high 1   w words        byte j, bit k belongs to element 4k + j
  *              high 2   2 x w words    word h, byte j, bits 2f, 2f+1 belong to element 16h + 4f + j
  *              payload  4 x w words    bits 4: word k, low nibbles elements 4k .. 4k+3, high
  *                                      nibbles elements 16+4k .. 16+4k+3

@@ -25,14 +25,29 @@ static uint64_t long_at(const uint8_t *p)
     return w;
 }
 
-/* Fifth bits of rows r .. r+3: for each word the four rows' bits are 16 neighbours. */
-static void put_high(uint8_t *to, int width, int r, const uint32_t bits[4])
+/* Fifth bits of 32 elements, element i's being bit i: bit k of byte j of the result is element 4k +
+ * j's. */
+static uint32_t fifth_bits(uint32_t bits)
 {
-    for (int k = 0; k < 8; k++) {
-        uint16_t v = (uint16_t)((bits[0] >> 4 * k & 15) | (bits[1] >> 4 * k & 15) << 4 |
-                                (bits[2] >> 4 * k & 15) << 8 | (bits[3] >> 4 * k & 15) << 12);
+    uint32_t w = 0;
 
-        memcpy(to + k * width / 2 + r / 2, &v, 2);
+    for (int j = 0; j < 4; j++) {
+        uint32_t x = bits >> j & 0x11111111u;
+
+        x = (x | x >> 3) & 0x03030303u;
+        x = (x | x >> 6) & 0x000f000fu;
+        w |= ((x | x >> 12) & 0xffu) << 8 * j;
+    }
+    return w;
+}
+
+/* Those of rows r .. r+3. */
+static void put_high(uint8_t *to, int r, const uint32_t bits[4])
+{
+    for (int i = 0; i < 4; i++) {
+        uint32_t w = fifth_bits(bits[i]);
+
+        memcpy(to + 4 * (r + i), &w, 4);
     }
 }
 
@@ -104,7 +119,7 @@ static void put_simple(enum dtype type, uint8_t *to, int width, int r, const uin
         q[i] = p[i] + payload;
     }
     if (f->high)
-        put_high(to + head * width, width, r, high);
+        put_high(to + head * width, r, high);
     interleave4(q, f->bits, f->bits == 8 ? 0x80 : 0, to + payload * width + 4 * r,
                 4 * (size_t)width);
 }
@@ -131,7 +146,7 @@ static void put_factors(enum dtype type, uint8_t *to, int width, int r, const ui
             pair_nibbles(p[i] + (fifth ? 48 : 16) + j / 2 * 32, (j & 1) * 4, payload[i]);
         }
         if (fifth) {
-            put_high(to, width, r, high);
+            put_high(to, r, high);
             to += 4 * width;
         }
         interleave4(rows, 4, 0, to + 4 * r, step);

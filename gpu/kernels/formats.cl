@@ -127,28 +127,6 @@ static inline void half_scales(__global const uchar *head, int j, int lane, vec 
 }
 #endif
 
-#if HIGH == 1
-/* Fifth bits of word k, as bit 4 of its four bytes. */
-static inline uvec high_bits(__global const uchar *block, int k, int lane)
-{
-    uvec bits;
-#if WIDE && WIDTH == 16
-    uint8 two = convert_uint8(vload8(k, block));
-
-    bits.even = two & (uint8)(15u);
-    bits.odd = two >> (uint8)(4u);
-#elif WIDE
-    uint4 two = convert_uint4(vload4(k, block));
-
-    bits.even = two & (uint4)(15u);
-    bits.odd = two >> (uint4)(4u);
-#else
-    bits = (uint)block[k * (WIDTH / 2) + lane / 2] >> lane % 2 * 4 & 15u;
-#endif
-    return (bits * WORD(0x00204081) & WORD(0x01010101)) << WORD(4);
-}
-#endif
-
 #if LOOKUP
 static inline uvec looked_up(uvec c)
 {
@@ -180,8 +158,8 @@ static inline void block_words(__global const uchar *block, int k, int lane, uve
     *hi = w >> WORD(4) & WORD(0x0f0f0f0f);
 #endif
 #if HIGH == 1
-    *lo = *lo | high_bits(block, k, lane);
-    *hi = *hi | high_bits(block, 4 + k, lane);
+    *lo = *lo | (LOAD_WORDS(block, 0) >> (uvec)(k) & WORD(0x01010101)) << WORD(4);
+    *hi = *hi | (LOAD_WORDS(block, 0) >> (uvec)(4 + k) & WORD(0x01010101)) << WORD(4);
 #elif HIGH == 2
     *lo = *lo | (LOAD_WORDS(block, 0) >> (uvec)(2 * k) & WORD(0x03030303)) << WORD(4);
     *hi = *hi | (LOAD_WORDS(block, 1) >> (uvec)(2 * k) & WORD(0x03030303)) << WORD(4);

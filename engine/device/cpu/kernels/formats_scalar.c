@@ -19,13 +19,13 @@ static int value_at(enum dtype type, const uint8_t *block, int width, int r, int
 {
     const struct format_traits *f = &format_of[type];
     const uint8_t *payload = block + format_payload(type) * width;
-    int byte = payload[4 * (i % (4 * f->bits) / 4 * width + r) + i % 4], bit = 4 * r + i % 4,
+    int byte = payload[4 * (i % (4 * f->bits) / 4 * width + r) + i % 4],
         code = f->bits == 8 ? byte
                : i < 16     ? byte & 15
                             : byte >> 4;
 
     if (f->high == 1)
-        code |= (block[i / 4 * width / 2 + bit / 8] >> bit % 8 & 1) << 4;
+        code |= (block[4 * r + i % 4] >> i / 4 & 1) << 4;
     if (f->high == 2)
         code |= (block[4 * (i / 16 * width + r) + i % 4] >> (2 * (i / 4 % 4)) & 3) << 4;
     return blocks_value(type, (uint8_t)code);

@@ -171,6 +171,11 @@ INLINE vi vi_xor(vi a, vi b)
 {
     return _mm256_xor_si256(a, b);
 }
+/* x with those bits that the mask has. */
+INLINE vi vi_merge(vi x, vi bits, vi mask)
+{
+    return vi_or(x, vi_and(bits, mask));
+}
 INLINE vi vi_add_bytes(vi a, vi b)
 {
     return _mm256_add_epi8(a, b);
@@ -187,16 +192,16 @@ INLINE vi vi_down(vi x, int bits)
 /* The same by a number that is no constant. */
 INLINE vi vi_down_by(vi x, int bits)
 {
-    return _mm256_srl_epi16(x, _mm_cvtsi32_si128(bits));
+    return _mm256_srli_epi16(x, bits);
 }
 /* Lanes shifted as words. */
 INLINE vi vi_word_up(vi x, int bits)
 {
-    return _mm256_sll_epi32(x, _mm_cvtsi32_si128(bits));
+    return _mm256_slli_epi32(x, bits);
 }
 INLINE vi vi_word_down(vi x, int bits)
 {
-    return _mm256_srl_epi32(x, _mm_cvtsi32_si128(bits));
+    return _mm256_srli_epi32(x, bits);
 }
 INLINE vi vi_add(vi a, vi b)
 {
@@ -223,11 +228,11 @@ INLINE vf vi_to_vf(vi x)
 /* Byte j of each lane as a number, without and with a sign. */
 INLINE vf vi_byte(vi x, int j)
 {
-    return vi_to_vf(vi_and(_mm256_srl_epi32(x, _mm_cvtsi32_si128(8 * j)), vi_set1(255)));
+    return vi_to_vf(vi_and(_mm256_srli_epi32(x, 8 * j), vi_set1(255)));
 }
 INLINE vf vi_signed_byte(vi x, int j)
 {
-    return vi_to_vf(_mm256_srai_epi32(_mm256_sll_epi32(x, _mm_cvtsi32_si128(24 - 8 * j)), 24));
+    return vi_to_vf(_mm256_srai_epi32(_mm256_slli_epi32(x, 24 - 8 * j), 24));
 }
 
 /* Four bytes for every lane. */
@@ -278,17 +283,6 @@ INLINE vi vi_with_signs(vi x, vi signs, int l, int half, int zero)
        minus = _mm256_cmpeq_epi8(vi_and(own, bit), bit);
 
     return _mm256_add_epi8(_mm256_sub_epi8(vi_xor(x, minus), minus), vi_set1_byte(zero));
-}
-
-/* Adds 16 to the bytes, all below it, whose bits are set at p. */
-INLINE vi vi_add_sixteens(vi x, const uint8_t *p)
-{
-    const vi bit = _mm256_set1_epi64x((long long)0x8040201008040201ull);
-    vi order = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303),
-       mask;
-
-    mask = vi_and(_mm256_shuffle_epi8(vi_broadcast((const int8_t *)p), order), bit);
-    return vi_or(x, vi_and(_mm256_cmpeq_epi8(mask, bit), vi_set1_byte(16)));
 }
 
 #if defined(__AVXVNNI__)

@@ -190,6 +190,11 @@ INLINE vi vi_xor(vi a, vi b)
 {
     return _mm512_xor_si512(a, b);
 }
+/* x with those bits that the mask has. */
+INLINE vi vi_merge(vi x, vi bits, vi mask)
+{
+    return _mm512_ternarylogic_epi32(x, bits, mask, 0xf8);
+}
 INLINE vi vi_add_bytes(vi a, vi b)
 {
     return _mm512_add_epi8(a, b);
@@ -303,15 +308,6 @@ INLINE vi vi_with_signs(vi x, vi signs, int l, int half, int zero)
     vi z = vi_set1_byte(zero);
 
     return _mm512_mask_sub_epi8(vi_add_bytes(z, x), _mm512_test_epi8_mask(own, bit), z, x);
-}
-
-/* Adds 16 to the bytes, all below it, whose bits are set at p. */
-INLINE vi vi_add_sixteens(vi x, const uint8_t *p)
-{
-    __mmask64 mask;
-
-    memcpy(&mask, p, 8);
-    return _mm512_mask_add_epi8(x, mask, x, vi_set1_byte(16));
 }
 
 /* sum + the four products of unsigned bytes w and signed bytes q in each lane. */
