@@ -51,26 +51,29 @@ int blas_multiply(struct device *d, cl_mem x, int rows, const struct part *p, cl
         if (gemm(d, x, rows, m->cols, w, n, y, (size_t)row, m->rows, add, e) < 0)
             return ERR_DEVICE;
     }
-    if (!p->bias)
+    if (!m->bias)
         return 0;
     if (launch_args(d, d->core[CORE_BIAS], 0, e, "mmi", y, p->bias, m->rows) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_BIAS, "add_bias", (size_t)m->rows, (size_t)rows, 1, CORE_ITEMS, e);
 }
 
-int blas_expert(struct device *d, const struct block *b, int first, int count, struct error *e)
+int blas_expert(struct device *d, const struct ffn_shape *s, const struct block *b, int first,
+                int count, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
-    int n = count * b->part[0].m->rows;
+    int n = count * b->part[1].m->rows;
 
     if (launch_args(d, d->core[CORE_GATHER], 0, e, "mmmii", d->h, d->entries, d->blas.x, first,
                     hp->hidden) < 0 ||
         launch_core(d, CORE_GATHER, "gather", (size_t)hp->hidden, (size_t)count, 1, CORE_ITEMS, e) <
             0 ||
-        blas_multiply(d, d->blas.x, count, &b->part[0], d->blas.gate, false, e) < 0 ||
+        (b->part[0].m &&
+         blas_multiply(d, d->blas.x, count, &b->part[0], d->blas.gate, false, e) < 0) ||
         blas_multiply(d, d->blas.x, count, &b->part[1], d->blas.up, false, e) < 0 ||
-        launch_args(d, d->core[CORE_SILU], 0, e, "mmi", d->blas.gate, d->blas.up, n) < 0 ||
-        launch_core(d, CORE_SILU, "silu_mul", (size_t)n, 1, 1, CORE_ITEMS, e) < 0 ||
+        launch_args(d, d->core[CORE_ACTIVATE], 0, e, "mmifi", d->blas.gate, d->blas.up,
+                    (int)s->activation, (double)s->limit, n) < 0 ||
+        launch_core(d, CORE_ACTIVATE, "activate", (size_t)n, 1, 1, CORE_ITEMS, e) < 0 ||
         blas_multiply(d, d->blas.gate, count, &b->part[2], d->blas.x, false, e) < 0 ||
         launch_args(d, d->core[CORE_SCATTER], 0, e, "mmmii", d->blas.x, d->entries, d->out, first,
                     hp->hidden) < 0)

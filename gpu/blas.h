@@ -18,7 +18,8 @@ bool blas_wants(const struct device *d, enum dtype type, int rows);
 int blas_multiply(struct device *d, cl_mem x, int rows, const struct part *p, cl_mem y, bool add,
                   struct error *e);
 /* Entries first .. first+count-1 (d->entries) of one expert, from d->h to d->out. */
-int blas_expert(struct device *d, const struct block *b, int first, int count, struct error *e);
+int blas_expert(struct device *d, const struct ffn_shape *s, const struct block *b, int first,
+                int count, struct error *e);
 
 /* selftest_blas.c */
 /* After the self-test: reads the verdict; where there is none, tests unless the device is a CPU

@@ -1,4 +1,5 @@
-/* Experts that pass through the device: two buffers, each as large as the model's largest expert.
+/* Experts that pass through the device: two buffers, each as large as the model's largest expert
+ * and its biases.
  * Engine thread; nothing here waits for the device (but where said), all order between the queues
  * is by events: a copy waits for the last kernel that used its buffer, a kernel for its copy. So
  * the copy of one expert overlaps the computing of another, and what the next layer will probably
@@ -54,8 +55,10 @@ static void close_slots(struct device *d)
 {
     expert_swap_forget(d);
     for (int i = 0; i < DEVICE_STREAM; i++)
-        for (int k = 0; k < 3; k++)
+        for (int k = 0; k < 3; k++) {
             memory_release(&d->swap.slot[i].block.part[k].mem);
+            memory_release(&d->swap.slot[i].block.part[k].bias);
+        }
     d->stats.stream_bytes = 0;
     mem_free(d->swap.items);
     memset(&d->swap, 0, sizeof d->swap);
@@ -64,7 +67,7 @@ static void close_slots(struct device *d)
 int expert_swap_set(struct device *d, bool on, struct error *e)
 {
     const struct model *m = d->base.config.model;
-    uint64_t bytes[3];
+    uint64_t matrix[3], bias[3];
 
     if (!on) {
         if (!d->lost && d->queue)
@@ -78,7 +81,7 @@ int expert_swap_set(struct device *d, bool on, struct error *e)
         if (id.kind == BLOCK_EXPERT &&
             memory_expert_check(d, &m->layers[id.layer].experts[id.expert], e) < 0)
             return ERR_DEVICE;
-    model_largest_expert(m, bytes);
+    memory_swap_bytes(d, matrix, bias);
     d->swap.items = mem_alloc((size_t)m->hp.n_experts, sizeof *d->swap.items);
     if (!d->swap.items)
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for streaming experts");
@@ -89,14 +92,36 @@ int expert_swap_set(struct device *d, bool on, struct error *e)
         s->block.state = BLOCK_RESIDENT;
         s->block.n_parts = 3;
         for (int k = 0; k < 3; k++) {
-            if (memory_buffer(d, bytes[k], &s->block.part[k].mem, "streaming experts", e) < 0) {
+            struct part *p = &s->block.part[k];
+
+            if ((matrix[k] && memory_buffer(d, matrix[k], &p->mem, "streaming experts", e) < 0) ||
+                (bias[k] && memory_buffer(d, bias[k], &p->bias, "streaming experts", e) < 0)) {
                 close_slots(d);
                 return ERR_DEVICE;
             }
-            d->stats.stream_bytes += bytes[k];
+            d->stats.stream_bytes += matrix[k] + bias[k];
         }
     }
     return 0;
+}
+
+/* Enqueues one copy into a slot: the first one waits for its last reader, the last one tells that
+ * all is there. */
+static cl_int copy_in(struct device *d, struct swap_slot *s, cl_mem to, const void *data,
+                      size_t bytes)
+{
+    bool first = !s->begun;
+    cl_int rc = CL_SUCCESS;
+
+    if (!first)
+        event_drop(&s->ready);
+    if (!cl_injected(&rc))
+        rc = clEnqueueWriteBuffer(d->upload, to, CL_FALSE, 0, bytes, data, first && s->used,
+                                  first && s->used ? &s->used : NULL,
+                                  first ? &s->begun : &s->ready);
+    d->stats.uploaded_bytes += bytes;
+    d->stats.streamed_bytes += bytes;
+    return rc;
 }
 
 /* Begins to copy an expert into a slot, after the kernels that still read what lies there. */
@@ -105,24 +130,20 @@ static int fill(struct device *d, struct swap_slot *s, int layer, int expert, st
     struct block_matrix w[BLOCK_MATRICES];
     int n = model_block_matrices(d->base.config.model,
                                  (struct block_id){BLOCK_EXPERT, layer, expert}, w);
-    cl_event after = s->used;
     cl_int rc = CL_SUCCESS;
 
     count_time(d, s);
     s->layer = s->expert = -1;
     s->guessed = false;
+    s->block.part[0].m = NULL; /* there may be no gate */
     for (int k = 0; k < n && rc == CL_SUCCESS; k++) {
         const struct matrix *m = w[k].w;
+        struct part *p = &s->block.part[w[k].part - MATRIX_GATE];
 
-        if (!cl_injected(&rc))
-            rc = clEnqueueWriteBuffer(d->upload, s->block.part[k].mem, CL_FALSE, 0, m->bytes,
-                                      m->data, after && k == 0, after && k == 0 ? &after : NULL,
-                                      k == 0       ? &s->begun
-                                      : k == n - 1 ? &s->ready
-                                                   : NULL);
-        s->block.part[k].m = m;
-        d->stats.uploaded_bytes += m->bytes;
-        d->stats.streamed_bytes += m->bytes;
+        p->m = m;
+        rc = copy_in(d, s, p->mem, m->data, m->bytes);
+        if (m->bias && rc == CL_SUCCESS)
+            rc = copy_in(d, s, p->bias, m->bias, (size_t)m->rows * sizeof *m->bias);
     }
     if (rc == CL_SUCCESS)
         rc = clFlush(d->upload);

@@ -17,9 +17,10 @@
 #define JOBS 32 /* jobs whose events are kept until wait */
 #define STAGING_HALF (4u << 20)
 #define CORE_ITEMS 32
-#define HEAD_ROWS 32             /* rows of logits computed at once */
-#define ATTEND_BYTES (32u << 20) /* partial sums of attention at once, unless one row needs more \
-                                  */
+#define HEAD_ROWS 32 /* rows of logits computed at once */
+#define ATTEND_BYTES                                                            \
+    (32u << 20) /* partial sums of attention at once, unless one row needs more \
+                 */
 
 /* What was found out about one OpenCL device before opening it. */
 struct cl_target {
@@ -52,6 +53,7 @@ enum core_kernel {
     CORE_NORM,
     CORE_RMS,
     CORE_QUANTISE,
+    CORE_PART_GATES,
     CORE_ROPE,
     CORE_ATTEND,
     CORE_MERGE,
@@ -64,7 +66,7 @@ enum core_kernel {
     CORE_BIAS,
     CORE_GATHER,
     CORE_SCATTER,
-    CORE_SILU,
+    CORE_ACTIVATE,
     CORE_COUNT
 };
 
@@ -84,11 +86,13 @@ struct kv_buffers {
 struct block {
     enum block_state state;
     int n_parts, at;
+    /* experts: gate (m NULL: the activation has none), up, down */
     struct part part[PARTS];
     cl_mem norm_w, norm_b; /* attention norm; final norm for the head */
     cl_mem q_norm, k_norm; /* attention blocks of layers that norm them */
+    cl_mem sinks;          /* of layers that have them */
     /* attention blocks: what the routing of the layer needs */
-    cl_mem expert_norm_w, expert_norm_b, router;
+    cl_mem expert_norm_w, expert_norm_b, router, score_bias;
     struct kv_buffers *kv; /* KV cache of the layer: of every session, device.kv_room of them */
     size_t weight_bytes, kv_bytes;
 };
@@ -148,6 +152,8 @@ struct device {
     cl_context context;
     cl_command_queue queue, upload;
     bool wide, dot8, share, lost;
+    unsigned acts;                     /* a bit for each enum activation of the model */
+    bool biased;                       /* some of its experts have biases */
     int tile;                          /* TILE, or what a test wants */
     int width, padded_experts, stride; /* stride: context rounded up to 16 */
     cl_program core_program;
@@ -157,8 +163,8 @@ struct device {
     struct type_kernels type[DTYPE_COUNT];
     struct block *attention, *experts, head;
     /* scratch, all for max_rows rows */
-    cl_mem none, x, h, q, k, v, qr, heads_out, y, part, scores, chosen, chosen_weights, tiles,
-        entries, mid, out, logits, kv_rows;
+    cl_mem none, x, h, raw, q, gates, k, v, qr, heads_out, y, part, scores, chosen, chosen_weights,
+        tiles, entries, mid, out, logits, kv_rows;
     cl_mem all_chosen, all_weights, rope_cos[DEVICE_ROPES], rope_sin[DEVICE_ROPES];
     struct rows_q hq, oq, mq;
     size_t part_bytes;
@@ -179,6 +185,7 @@ struct device {
     /* the most that any layer has: of all query heads, of all key heads, of an expert's middle, of
      * one chunk's part of an attention's row */
     int most_heads, most_kv, most_ffn, most_part;
+    int most_gated; /* of all query heads of a layer whose output is gated */
     /* upload */
     cl_mem staging;
     void *staging_map;
@@ -230,8 +237,10 @@ int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, 
 void memory_release(cl_mem *mem);
 /* transposed and padded */
 int memory_router(struct device *d, cl_mem *out, int layer, struct error *e);
+/* bytes of the buffers that one expert that passes through needs: of matrix k, of its bias */
+void memory_swap_bytes(const struct device *d, uint64_t matrix[3], uint64_t bias[3]);
 int memory_kv_values(const struct device *d, int layer); /* of one token's K, or V */
-int memory_open(struct device *d, struct error *e); /* scratch and staging */
+int memory_open(struct device *d, struct error *e);      /* scratch and staging */
 /* Adds to out what memory_open, memory_put of these blocks and expert_swap_set would take; d need
  * not be open, only configured. */
 void memory_footprint(struct device *d, const struct block_id *blocks, int n_blocks,
@@ -302,12 +311,17 @@ int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
                   const struct output *out, int n, bool add, struct error *e);
 /* Tiles first .. end-1 of the experts in bank, already in d->tiles and d->entries; from h to out.
  */
-int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, int first, int end,
-                      int many, struct error *e);
+int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, struct block *const *bank,
+                      int n_bank, int first, int end, int many, struct error *e);
 /* Rows of h through a layer's router: choices and weights to place `base` of all_chosen and
- * all_weights; tiles: the tiles and entries of a single row, too. */
-int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, int rows, int base,
-               bool tiles, struct error *e);
+ * all_weights; score_bias: NULL, or the scores'; tiles: the tiles and entries of a single row, too.
+ */
+int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_mem score_bias,
+               int rows, int base, bool tiles, struct error *e);
+/* What the merge of an attention's chunks is told of its layer. */
+int jobs_merge_flags(const struct mixer_shape *s);
+/* How far the elements of a rotated pair stand apart (core.cl, rope). */
+int jobs_rope_apart(const struct mixer_shape *s);
 int jobs_attention(struct device *d, const struct attention_job *j, struct error *e);
 int jobs_experts(struct device *d, const struct experts_job *j, struct error *e);
 int jobs_head(struct device *d, const struct head_job *j, struct error *e);

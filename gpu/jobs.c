@@ -55,6 +55,19 @@ static int norm_heads(struct device *d, const struct block *b, int layer, int ro
     return 0;
 }
 
+/* Queries and their gates, as they are projected, apart. */
+static int part_gates(struct device *d, const struct mixer_shape *s, int rows, struct error *e)
+{
+    int n = rows * s->heads * s->key_dim;
+
+    if (!s->gated)
+        return 0;
+    if (launch_args(d, d->core[CORE_PART_GATES], 0, e, "mmmii", d->raw, d->q, d->gates, s->key_dim,
+                    n) < 0)
+        return ERR_DEVICE;
+    return launch_core(d, CORE_PART_GATES, "part_gates", (size_t)n, 1, 1, CORE_ITEMS, e);
+}
+
 int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
                       const struct output *out, int n, bool add, struct error *e)
 {
@@ -121,6 +134,18 @@ static struct kv_buffers *span_kv(struct device *d, struct block *b, int session
     return NULL;
 }
 
+int jobs_merge_flags(const struct mixer_shape *s)
+{
+    return (s->sinks ? 1 : 0) | (s->gated ? 2 : 0);
+}
+
+int jobs_rope_apart(const struct mixer_shape *s)
+{
+    return s->rope == ROPE_PAIRS          ? 1
+           : s->rope == ROPE_PROPORTIONAL ? s->key_dim / 2
+                                          : s->rope_dims / 2;
+}
+
 /* From q, k and v of a span, the job's rows from row0 on, to heads_out: rotation, cache, attention
  * within its session. The kernels count positions from where the job's row 0 would stand. */
 static int attend_span(struct device *d, struct block *b, int layer, const struct span *s, int row0,
@@ -139,7 +164,7 @@ static int attend_span(struct device *d, struct block *b, int layer, const struc
         launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiiifi", d->q, d->k, d->v, d->qr,
                     kv->k, kv->v, d->rope_cos[s->rope], d->rope_sin[s->rope], heads, m->kv_heads,
                     dim, m->rope_dims, pos, row0, d->stride, (double)shape_score_scale(m),
-                    m->rope == ROPE_PAIRS) < 0 ||
+                    jobs_rope_apart(m)) < 0 ||
         launch_core(d, CORE_ROPE, "rope", (size_t)dim, (size_t)(heads + 2 * m->kv_heads),
                     (size_t)s->rows, CORE_ITEMS, e) < 0)
         return ERR_DEVICE;
@@ -151,9 +176,9 @@ static int attend_span(struct device *d, struct block *b, int layer, const struc
                         chunks) < 0 ||
             launch_core(d, CORE_ATTEND, "attend", (size_t)chunks * items, (size_t)heads, (size_t)n,
                         items, e) < 0 ||
-            launch_args(d, d->core[CORE_MERGE], 0, e, "mmmmmiiiiiiii", d->part, d->heads_out,
-                        d->oq.q, d->oq.d, d->oq.s, heads, dim, pos, row, n, window, first,
-                        chunks) < 0 ||
+            launch_args(d, d->core[CORE_MERGE], 0, e, "mmmmmmmiiiiiiiii", d->part, b->sinks,
+                        d->gates, d->heads_out, d->oq.q, d->oq.d, d->oq.s, heads, dim, pos, row, n,
+                        window, first, chunks, jobs_merge_flags(m)) < 0 ||
             launch_core(d, CORE_MERGE, "attend_merge", (size_t)(heads * dim / 32), (size_t)n, 1,
                         CORE_ITEMS, e) < 0)
             return ERR_DEVICE;
@@ -178,12 +203,15 @@ static int attention_block(struct device *d, struct block *b, int layer, const s
                            cl_mem y, bool add, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
-    struct output qkv[3] = {{&b->part[0], d->q}, {&b->part[1], d->k}, {&b->part[2], d->v}},
+    const struct layer_shape *shape = shape_of(d, layer);
+    struct output qkv[3] = {{&b->part[0], shape->mixer.gated ? d->raw : d->q},
+                            {&b->part[1], d->k},
+                            {&b->part[2], d->v}},
                   o = {&b->part[3], y};
     const struct span *span = s->at ? s->at : &s->one;
     int n = s->at ? s->n : 1, rows = s->rows, row = 0;
 
-    if (norm_rows(d, &shape_of(d, layer)->norms, d->x, b->norm_w, b->norm_b, rows, e) < 0)
+    if (norm_rows(d, &shape->norms, d->x, b->norm_w, b->norm_b, rows, e) < 0)
         return ERR_DEVICE;
     if (qkv[0].part->m->type == qkv[1].part->m->type &&
         qkv[0].part->m->type == qkv[2].part->m->type) {
@@ -194,7 +222,7 @@ static int attention_block(struct device *d, struct block *b, int layer, const s
             if (jobs_multiply(d, d->h, &d->hq, rows, &qkv[i], 1, false, e) < 0)
                 return ERR_DEVICE;
     }
-    if (norm_heads(d, b, layer, rows, e) < 0)
+    if (part_gates(d, &shape->mixer, rows, e) < 0 || norm_heads(d, b, layer, rows, e) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < n; row += span[i++].rows)
         if (attend_span(d, b, layer, &span[i], row, e) < 0)
@@ -236,29 +264,53 @@ int jobs_attention(struct device *d, const struct attention_job *j, struct error
     return job_end(d, e);
 }
 
-int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, int first, int end,
-                      int many, struct error *e)
+/* Arguments from `at` on: a matrix of each expert of a bank. */
+static int bank_args(struct device *d, cl_kernel k, int at, struct block *const *bank, int n_bank,
+                     int part, bool bias, struct error *e)
 {
-    const struct hparams *hp = &d->base.config.model->hp;
-    const struct type_kernels *tg = &d->type[bank[0]->part[0].m->type],
-                              *td = &d->type[bank[0]->part[2].m->type];
-    bool quant = dtype_is_quantised(bank[0]->part[0].m->type);
-    cl_kernel g = tg->gate_up[many], dn = td->down[many];
-    int at = quant ? 12 : 8, middle = bank[0]->part[0].m->rows;
-    size_t n = (size_t)(end - first), ffn = (size_t)middle, width = (size_t)d->width;
-
-    if (quant ? launch_args(d, g, 0, e, "mmmmmmmmiiii", d->hq.q, d->hq.d, d->hq.s, d->mq.q, d->mq.d,
-                            d->mq.s, d->tiles, d->entries, first, end, hp->hidden, middle) < 0
-              : launch_args(d, g, 0, e, "mmmmiiii", d->h, d->mid, d->tiles, d->entries, first, end,
-                            hp->hidden, middle) < 0)
-        return ERR_DEVICE;
     for (int i = 0; i < BANK; i++) {
-        struct block *b = bank[i < n_bank ? i : 0];
+        const struct part *p = &bank[i < n_bank ? i : 0]->part[part];
 
-        if (launch_args(d, g, at + i, e, "m", b->part[0].mem) < 0 ||
-            launch_args(d, g, at + BANK + i, e, "m", b->part[1].mem) < 0)
+        if (launch_args(d, k, at + i, e, "m", bias ? p->bias : p->mem) < 0)
             return ERR_DEVICE;
     }
+    return 0;
+}
+
+/* Matrices of a bank from argument `at` on, n of them from part `first` on; where the model's
+ * experts have biases theirs, and whether these have any. */
+static int expert_args(struct device *d, cl_kernel k, int at, struct block *const *bank, int n_bank,
+                       int first, int n, struct error *e)
+{
+    for (int i = 0; i < n; i++)
+        if (bank_args(d, k, at + i * BANK, bank, n_bank, first + i, false, e) < 0 ||
+            (d->biased &&
+             bank_args(d, k, at + (n + i) * BANK, bank, n_bank, first + i, true, e) < 0))
+            return ERR_DEVICE;
+    return d->biased ? launch_args(d, k, at + 2 * n * BANK, e, "i",
+                                   bank[0]->part[first + n - 1].m->bias != NULL)
+                     : 0;
+}
+
+int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, struct block *const *bank,
+                      int n_bank, int first, int end, int many, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    const struct type_kernels *tg = &d->type[bank[0]->part[1].m->type],
+                              *td = &d->type[bank[0]->part[2].m->type];
+    bool quant = dtype_is_quantised(bank[0]->part[1].m->type);
+    cl_kernel g = tg->gate_up[many], dn = td->down[many];
+    int middle = bank[0]->part[1].m->rows, act = (int)s->activation;
+    double limit = (double)s->limit;
+    size_t n = (size_t)(end - first), ffn = (size_t)middle, width = (size_t)d->width;
+
+    if ((quant ? launch_args(d, g, 0, e, "mmmmmmmmiiiiif", d->hq.q, d->hq.d, d->hq.s, d->mq.q,
+                             d->mq.d, d->mq.s, d->tiles, d->entries, first, end, hp->hidden, middle,
+                             act, limit)
+               : launch_args(d, g, 0, e, "mmmmiiiiif", d->h, d->mid, d->tiles, d->entries, first,
+                             end, hp->hidden, middle, act, limit)) < 0 ||
+        expert_args(d, g, quant ? 14 : 10, bank, n_bank, 0, 2, e) < 0)
+        return ERR_DEVICE;
     if (!quant || d->wide) {
         size_t items = d->wide ? 1 : 64, step = quant ? 32 : 4,
                global[2] = {n * items, up(ffn, step) / step}, local[2] = {items, 1};
@@ -273,15 +325,12 @@ int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, i
         if (launch(d, g, "gate_up", 2, global, local, e) < 0)
             return ERR_DEVICE;
     }
-    at = quant ? 10 : 8;
-    if (quant ? launch_args(d, dn, 0, e, "mmmmmmiiii", d->mq.q, d->mq.d, d->mq.s, d->tiles,
-                            d->entries, d->out, first, end, middle, hp->hidden) < 0
-              : launch_args(d, dn, 0, e, "mmmmiiii", d->mid, d->tiles, d->entries, d->out, first,
-                            end, middle, hp->hidden) < 0)
+    if ((quant ? launch_args(d, dn, 0, e, "mmmmmmiiii", d->mq.q, d->mq.d, d->mq.s, d->tiles,
+                             d->entries, d->out, first, end, middle, hp->hidden)
+               : launch_args(d, dn, 0, e, "mmmmiiii", d->mid, d->tiles, d->entries, d->out, first,
+                             end, middle, hp->hidden)) < 0 ||
+        expert_args(d, dn, quant ? 10 : 8, bank, n_bank, 2, 1, e) < 0)
         return ERR_DEVICE;
-    for (int i = 0; i < BANK; i++)
-        if (launch_args(d, dn, at + i, e, "m", bank[i < n_bank ? i : 0]->part[2].mem) < 0)
-            return ERR_DEVICE;
     if (!quant || d->wide) {
         size_t items = d->wide ? 1 : 64, step = quant ? width : 4;
         size_t global[2] = {n * items, up((size_t)hp->hidden, step) / step}, local[2] = {items, 1};
@@ -298,8 +347,9 @@ int jobs_expert_tiles(struct device *d, struct block *const *bank, int n_bank, i
 /* Of one kernel, which is told one width. */
 static bool same_kind(const struct block *a, const struct block *b)
 {
-    return a->part[0].m->type == b->part[0].m->type && a->part[2].m->type == b->part[2].m->type &&
-           a->part[0].m->rows == b->part[0].m->rows;
+    return a->part[1].m->type == b->part[1].m->type && a->part[2].m->type == b->part[2].m->type &&
+           a->part[1].m->rows == b->part[1].m->rows && !a->part[1].m->bias == !b->part[1].m->bias &&
+           !a->part[2].m->bias == !b->part[2].m->bias;
 }
 
 /* Rows of out come back where the host wants them: in one piece when this device computed all of
@@ -399,7 +449,7 @@ static int schedule_groups(struct device *d, struct schedule *s, struct error *e
                 (struct swap_item){.expert = x->expert, .group = g, .entry = first};
         }
         add_entries(d, s, x);
-        if (b->state != BLOCK_RESIDENT || blas_wants(d, b->part[0].m->type, x->count))
+        if (b->state != BLOCK_RESIDENT || blas_wants(d, b->part[1].m->type, x->count))
             continue;
         if (s->n_banks == 0 || g - s->bank[s->n_banks - 1].group >= BANK ||
             !same_kind(b, previous)) {
@@ -427,7 +477,7 @@ static void schedule_swapped(struct device *d, struct schedule *s)
         int count = s->job->groups[t->group].count;
 
         t->tile = s->n_tiles;
-        if (!blas_wants(d, weights[t->expert].gate.type, count))
+        if (!blas_wants(d, weights[t->expert].up.type, count))
             add_tiles(d, s, t->entry, count, 0);
         t->end = s->n_tiles;
     }
@@ -450,8 +500,8 @@ static int run_banks(struct device *d, const struct schedule *s, struct error *e
 
         for (int g = s->bank[k].group; g < s->bank[k + 1].group && n_bank < BANK; g++)
             bank[n_bank++] = expert_block(d, s, s->job->groups[g].expert);
-        if (jobs_expert_tiles(d, bank, n_bank, s->bank[k].tile, s->bank[k + 1].tile, s->many, e) <
-            0)
+        if (jobs_expert_tiles(d, &shape_of(d, s->job->layer)->ffn, bank, n_bank, s->bank[k].tile,
+                              s->bank[k + 1].tile, s->many, e) < 0)
             return ERR_DEVICE;
     }
     return 0;
@@ -464,8 +514,8 @@ static int run_library(struct device *d, const struct schedule *s, struct error 
     for (int g = 0, n = 0; g < j->n_groups; n += j->groups[g++].count) {
         const struct block *b = expert_block(d, s, j->groups[g].expert);
 
-        if (b->state == BLOCK_RESIDENT && blas_wants(d, b->part[0].m->type, j->groups[g].count) &&
-            blas_expert(d, b, n, j->groups[g].count, e) < 0)
+        if (b->state == BLOCK_RESIDENT && blas_wants(d, b->part[1].m->type, j->groups[g].count) &&
+            blas_expert(d, &shape_of(d, j->layer)->ffn, b, n, j->groups[g].count, e) < 0)
             return ERR_DEVICE;
     }
     return 0;
@@ -478,9 +528,11 @@ static int run_swapped(struct device *d, const struct schedule *s, struct error 
     for (int i = 0; i < d->swap.n; i++) {
         const struct swap_item *t = &d->swap.items[i];
         struct block *b = expert_swap_take(d, j->layer, t->expert, e);
-        int rc = !b                 ? ERR_DEVICE
-                 : t->end > t->tile ? jobs_expert_tiles(d, &b, 1, t->tile, t->end, s->many, e)
-                                    : blas_expert(d, b, t->entry, j->groups[t->group].count, e);
+        const struct ffn_shape *shape = &shape_of(d, j->layer)->ffn;
+        int rc = !b ? ERR_DEVICE
+                 : t->end > t->tile
+                     ? jobs_expert_tiles(d, shape, &b, 1, t->tile, t->end, s->many, e)
+                     : blas_expert(d, shape, b, t->entry, j->groups[t->group].count, e);
 
         if (rc < 0 || expert_swap_done(d, j->layer, t->expert, e) < 0)
             return ERR_DEVICE;
@@ -602,7 +654,7 @@ static int layer_experts(struct device *d, int layer, int rows, int base, struct
                              d->entries, rows, used, experts, base, d->tile, n_tiles) < 0 ||
                  launch_core(d, CORE_GROUP, "group_rows", 16, 1, 1, 16, e) < 0))
         return ERR_DEVICE;
-    return jobs_expert_tiles(d, bank, experts, 0, n_tiles, many, e);
+    return jobs_expert_tiles(d, &shape_of(d, layer)->ffn, bank, experts, 0, n_tiles, many, e);
 }
 
 static bool alike(struct device *d, int layer)
@@ -611,20 +663,22 @@ static bool alike(struct device *d, int layer)
     int experts = shape_of(d, layer)->ffn.experts;
 
     for (int i = 1; i < experts; i++)
-        if (x[i].gate.type != x[0].gate.type || x[i].down.type != x[0].down.type)
+        if (x[i].up.type != x[0].up.type || x[i].down.type != x[0].down.type ||
+            !x[i].up.bias != !x[0].up.bias || !x[i].down.bias != !x[0].down.bias)
             return false;
     return experts <= BANK;
 }
 
-int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, int rows, int base,
-               bool tiles, struct error *e)
+int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_mem score_bias,
+               int rows, int base, bool tiles, struct error *e)
 {
     const struct router_shape *r = &s->router;
-    int flags = (tiles ? 1 : 0) | (r->kind == ROUTER_SOFTMAX ? 2 : 0) | (r->normalised ? 4 : 0);
+    int flags = (tiles ? 1 : 0) | (r->kind == ROUTER_SOFTMAX ? 2 : 0) | (r->normalised ? 4 : 0) |
+                (score_bias ? 8 : 0);
     size_t items = d->wide ? 1 : 64;
 
-    if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmiiiiiffi", d->h, router, d->scores,
-                    d->all_chosen, d->all_weights, d->tiles, d->entries, base,
+    if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmmiiiiiffi", d->h, router, score_bias,
+                    d->scores, d->all_chosen, d->all_weights, d->tiles, d->entries, base,
                     d->base.config.model->hp.hidden, s->experts, d->padded_experts, s->used,
                     (double)r->jitter, r->factor != 0.0f ? (double)r->factor : 1.0, flags) < 0)
         return ERR_DEVICE;
@@ -638,13 +692,14 @@ static int whole_layer(struct device *d, int layer, const struct spans *spans, i
     const struct hparams *hp = &d->base.config.model->hp;
     const struct layer_shape *s = shape_of(d, layer);
     struct block *a = resident(d, BLOCK_ATTENTION, layer, 0, e);
-    enum dtype type = d->base.config.model->layers[layer].experts[0].gate.type;
+    enum dtype type = d->base.config.model->layers[layer].experts[0].up.type;
     int used = hp->n_experts_used, rows = spans->rows;
     bool by_host = !alike(d, layer) || blas_wants(d, type, rows * used / s->ffn.experts + 1);
 
     if (!a || attention_block(d, a, layer, spans, d->x, true, e) < 0 ||
         norm_rows(d, &s->norms, d->x, a->expert_norm_w, a->expert_norm_b, rows, e) < 0 ||
-        jobs_route(d, &s->ffn, a->router, rows, base, rows == 1 && !by_host, e) < 0 ||
+        jobs_route(d, &s->ffn, a->router, a->score_bias, rows, base, rows == 1 && !by_host, e) <
+            0 ||
         (by_host ? layer_experts_by_host(d, layer, rows, base, e)
                  : layer_experts(d, layer, rows, base, e)) < 0 ||
         launch_args(d, d->core[CORE_COMBINE], 0, e, "mmmiiii", d->out, d->all_weights, d->x, base,

@@ -17,7 +17,7 @@ static void note_matrix(struct device *d, const struct matrix *m)
     }
 }
 
-/* Which element types the model has, and how wide its rows are interleaved. */
+/* Which element types the model has, how wide its rows are interleaved, what its experts need. */
 void kernel_set_choose(struct device *d)
 {
     const struct model *m = d->base.config.model;
@@ -27,6 +27,12 @@ void kernel_set_choose(struct device *d)
     for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);)
         for (int i = 0, n = model_block_matrices(m, id, list); i < n; i++)
             note_matrix(d, list[i].w);
+    for (int l = 0; l < m->hp.n_layers; l++) {
+        const struct ffn_shape *s = &hparams_layer(&m->hp, l)->ffn;
+
+        d->acts |= s->kind == FFN_NONE ? 0 : 1u << s->activation;
+        d->biased |= s->bias;
+    }
 }
 
 static bool has_kernels(enum dtype t)
@@ -37,7 +43,8 @@ static bool has_kernels(enum dtype t)
 
 void kernel_set_options(const struct device *d, char *out, size_t size)
 {
-    snprintf(out, size, "-cl-std=CL1.2 -DWIDE=%d -DDOT8=%d%s", d->wide, d->dot8,
+    snprintf(out, size, "-cl-std=CL1.2 -DWIDE=%d -DDOT8=%d -DACTS=%u -DBIAS=%d%s", d->wide, d->dot8,
+             d->acts ? d->acts : 1, d->biased,
              d->dot8 && !d->target.has_dot8 ? " -DDOT8_EMULATED=1" : "");
 }
 
@@ -55,9 +62,9 @@ static bool cache_supported(const struct device *d, enum kv_type type)
 static int build_core(struct device *d, struct error *e)
 {
     static const char *const names[CORE_COUNT] = {
-        "norm",     "rms_rows",   "quantise", "rope",    "attend", "attend_merge",
-        "route",    "group_rows", "combine",  "kv_copy", "expand", "scale_rows",
-        "add_bias", "gather",     "scatter",  "silu_mul"};
+        "norm",         "rms_rows", "quantise",   "part_gates", "rope",    "attend",
+        "attend_merge", "route",    "group_rows", "combine",    "kv_copy", "expand",
+        "scale_rows",   "add_bias", "gather",     "scatter",    "activate"};
     const struct device_config *c = &d->base.config;
     char text[256];
     size_t n;
@@ -159,18 +166,15 @@ void kernel_set_release(struct device *d)
 bool kernel_set_attends(const struct mixer_shape *s)
 {
     return s->kind == MIXER_ATTENTION && (!s->value_dim || s->value_dim == s->key_dim) &&
-           s->key_dim % 8 == 0 && s->heads * s->key_dim % 32 == 0 &&
-           (s->rope == ROPE_HALVES || s->rope == ROPE_PAIRS) && !s->sinks && !s->gated &&
-           !s->learned_positions;
+           s->key_dim % 8 == 0 && s->heads * s->key_dim % 32 == 0 && !s->values_are_keys;
 }
 
 static bool ffn_known(const struct ffn_shape *s, enum dtype type)
 {
     int step = dtype_is_quantised(type) ? 32 : 4;
 
-    return (s->kind == FFN_ROUTED || s->kind == FFN_DENSE) && s->activation == ACTIVATION_SILU &&
-           (!s->experts || s->width % step == 0) && (!s->shared || s->shared_width % step == 0) &&
-           !s->bias;
+    return (s->kind == FFN_ROUTED || s->kind == FFN_DENSE) &&
+           (!s->experts || s->width % step == 0) && (!s->shared || s->shared_width % step == 0);
 }
 
 bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, enum block_kind kind,

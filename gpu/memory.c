@@ -13,8 +13,8 @@
 
 bool memory_expert_alike(const struct expert_weights *x)
 {
-    return x->gate.bytes && x->gate.type == x->up.type &&
-           dtype_is_quantised(x->gate.type) == dtype_is_quantised(x->down.type);
+    return (!x->gate.bytes || x->gate.type == x->up.type) &&
+           dtype_is_quantised(x->up.type) == dtype_is_quantised(x->down.type);
 }
 
 int memory_expert_check(struct device *d, const struct expert_weights *x, struct error *e)
@@ -22,7 +22,8 @@ int memory_expert_check(struct device *d, const struct expert_weights *x, struct
     return memory_expert_alike(x)
                ? 0
                : error_set(e, ERR_DEVICE, "OpenCL %s: no kernels for an expert of %s, %s and %s",
-                           d->target.info.name, dtype_info(x->gate.type)->word,
+                           d->target.info.name,
+                           dtype_info(x->gate.bytes ? x->gate.type : x->up.type)->word,
                            dtype_info(x->up.type)->word, dtype_info(x->down.type)->word);
 }
 
@@ -78,7 +79,8 @@ static int scratch_list(struct device *d, struct scratch_item *list)
     const struct hparams *hp = &d->base.config.model->hp;
     size_t rows = (size_t)d->base.config.max_rows, hidden = (size_t)hp->hidden,
            heads = (size_t)d->most_heads, kv = (size_t)d->most_kv,
-           used = (size_t)hp->n_experts_used, ffn = (size_t)d->most_ffn;
+           used = (size_t)hp->n_experts_used, ffn = (size_t)d->most_ffn,
+           gated = (size_t)d->most_gated;
     size_t chunks = (size_t)(d->stride + 255) / 256, row_part = chunks * (size_t)d->most_part * 4;
     size_t head_rows = rows < HEAD_ROWS ? rows : HEAD_ROWS, layers = (size_t)hp->n_layers,
            rope = (size_t)d->stride * (size_t)hp->common.mixer.rope_dims / 2 * 4;
@@ -97,7 +99,9 @@ static int scratch_list(struct device *d, struct scratch_item *list)
         ITEM(none, 64),
         ITEM(x, rows * hidden * 4),
         ITEM(h, rows * hidden * 4),
+        ITEM(raw, rows * gated * 2 * 4),
         ITEM(q, rows * heads * 4),
+        ITEM(gates, rows * gated * 4),
         ITEM(k, rows * kv * 4),
         ITEM(v, rows * kv * 4),
         ITEM(qr, rows * heads * 4),
@@ -206,7 +210,10 @@ static size_t block_weight_bytes(const struct device *d, struct block_id id)
     struct block_bytes b = model_block_parts(m, id);
 
     if (b.router)
-        b.router = (size_t)m->hp.hidden * (size_t)d->padded_experts * 4;
+        b.router = (size_t)m->hp.hidden * (size_t)d->padded_experts * 4 +
+                   (m->layers[id.layer].score_bias
+                        ? (size_t)hparams_layer(&m->hp, id.layer)->ffn.experts * 4
+                        : 0);
     return b.matrices + b.biases + b.norms + b.router;
 }
 
@@ -232,7 +239,7 @@ void memory_footprint(struct device *d, const struct block_id *blocks, int n_blo
 {
     struct scratch_item list[SCRATCH_MAX];
     int n = scratch_list(d, list);
-    uint64_t largest[3];
+    uint64_t matrix[3], bias[3];
     size_t sessions = d->base.config.sessions > 1 ? (size_t)d->base.config.sessions : 1;
 
     for (int i = 0; i < n; i++)
@@ -244,8 +251,18 @@ void memory_footprint(struct device *d, const struct block_id *blocks, int n_blo
         if (blocks[i].kind == BLOCK_ATTENTION)
             out->kv_bytes += layer_kv_bytes(d, blocks[i].layer) * sessions;
     }
-    model_largest_expert(d->base.config.model, largest);
-    out->stream_bytes = DEVICE_STREAM * (largest[0] + largest[1] + largest[2]);
+    memory_swap_bytes(d, matrix, bias);
+    for (int k = 0; k < 3; k++)
+        out->stream_bytes += DEVICE_STREAM * (matrix[k] + bias[k]);
+}
+
+void memory_swap_bytes(const struct device *d, uint64_t matrix[3], uint64_t bias[3])
+{
+    const struct model *m = d->base.config.model;
+
+    model_largest_expert(m, matrix);
+    for (int k = 0; k < 3; k++)
+        bias[k] = d->biased && matrix[k] ? (uint64_t)(k < 2 ? d->most_ffn : m->hp.hidden) * 4 : 0;
 }
 
 struct block *memory_block(struct device *d, struct block_id id)
@@ -364,6 +381,8 @@ static void block_release(struct device *d, struct block *b)
     memory_release(&b->norm_b);
     memory_release(&b->q_norm);
     memory_release(&b->k_norm);
+    memory_release(&b->sinks);
+    memory_release(&b->score_bias);
     memory_release(&b->expert_norm_w);
     memory_release(&b->expert_norm_b);
     memory_release(&b->router);
@@ -426,17 +445,15 @@ static bool shareable(const struct device *d, const struct matrix *m)
     return at % PAGE == 0;
 }
 
-static int part_begin(struct device *d, struct block *b, enum block_kind kind,
+static int part_begin(struct device *d, struct part *p, enum block_kind kind,
                       const struct matrix *m, struct error *e)
 {
-    struct part *p = &b->part[b->n_parts];
     cl_int rc = CL_SUCCESS;
 
     if (!kernel_set_supports(d, kind, m->type))
         return error_set(e, ERR_DEVICE, "OpenCL %s: no kernels for %s weights of this kind",
                          d->target.info.name, dtype_info(m->type)->word);
 
-    b->n_parts++;
     p->m = m;
     if (m->bytes <= d->target.info.max_alloc && shareable(d, m)) {
         if (!cl_injected(&rc)) /* drivers want whole cache lines; matrices are padded to them */
@@ -470,6 +487,9 @@ static int layer_begin(struct device *d, struct block *b, int layer, struct erro
         small(d, &b->expert_norm_b, l->expert_norm.bias, hidden, e) < 0 ||
         small(d, &b->q_norm, l->q_norm, model_qk_norm_values(m, layer, true), e) < 0 ||
         small(d, &b->k_norm, l->k_norm, model_qk_norm_values(m, layer, false), e) < 0 ||
+        small(d, &b->sinks, l->sinks, (size_t)hparams_layer(&m->hp, layer)->mixer.heads, e) < 0 ||
+        small(d, &b->score_bias, l->score_bias, (size_t)hparams_layer(&m->hp, layer)->ffn.experts,
+              e) < 0 ||
         (l->router && memory_router(d, &b->router, layer, e) < 0))
         return ERR_DEVICE;
     if (!(b->kv = mem_alloc((size_t)d->kv_room, sizeof *b->kv)))
@@ -498,8 +518,12 @@ static int block_begin(struct device *d, struct block *b, struct block_id id, st
     } else if (layer_begin(d, b, id.layer, e) < 0) {
         return ERR_DEVICE;
     }
-    for (int i = 0; i < n && rc == 0; i++)
-        rc = part_begin(d, b, id.kind, list[i].w, e);
+    for (int i = 0; i < n && rc == 0; i++) {
+        int at = id.kind == BLOCK_EXPERT ? (int)(list[i].part - MATRIX_GATE) : i;
+
+        b->n_parts = at + 1;
+        rc = part_begin(d, &b->part[at], id.kind, list[i].w, e);
+    }
     return rc;
 }
 
@@ -547,7 +571,7 @@ int memory_put(struct device *d, struct block_id id, size_t max_bytes, struct er
         goto fail;
     while (b->at < b->n_parts) {
         struct part *p = &b->part[b->at];
-        size_t bytes = p->m->bytes - p->done;
+        size_t bytes = p->m ? p->m->bytes - p->done : 0;
 
         if (bytes == 0) {
             b->at++;

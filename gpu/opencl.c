@@ -50,7 +50,7 @@ static int upload_ropes(struct device *d, struct error *e)
     const struct device_config *c = &d->base.config;
     size_t bytes = (size_t)c->context * (size_t)c->model->hp.common.mixer.rope_dims / 2 * 4;
 
-    for (int i = 0; i < DEVICE_ROPES; i++)
+    for (int i = 0; i < DEVICE_ROPES && bytes; i++)
         if (c->rope_cos[i] && (memory_upload(d, d->rope_cos[i], c->rope_cos[i], bytes, e) < 0 ||
                                memory_upload(d, d->rope_sin[i], c->rope_sin[i], bytes, e) < 0))
             return ERR_DEVICE;
@@ -73,6 +73,7 @@ static uint64_t test_key(const struct device *d)
         const struct layer_shape *s = hparams_layer(hp, l);
         const int shape[] = {s->mixer.heads,     s->mixer.kv_heads,  s->mixer.key_dim,
                              s->mixer.rope_dims, s->mixer.rope,      s->mixer.window,
+                             s->mixer.sinks,     s->mixer.gated,     s->ffn.activation,
                              s->mixer.qk_norm,   s->ffn.width,       s->ffn.shared_width,
                              s->ffn.experts,     s->ffn.router.kind, s->ffn.router.normalised,
                              s->norms.kind};
@@ -106,6 +107,8 @@ static void find_most(struct device *d)
 
         d->most_heads = greater(d->most_heads, m->heads * m->key_dim);
         d->most_kv = greater(d->most_kv, m->kv_heads * m->key_dim);
+        if (m->gated)
+            d->most_gated = greater(d->most_gated, m->heads * m->key_dim);
         d->most_part = greater(d->most_part, m->heads * (m->key_dim + 2));
         d->most_ffn = greater(d->most_ffn,
                               greater(f->experts ? f->width : 0, f->shared ? f->shared_width : 0));

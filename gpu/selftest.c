@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define VERDICT_FORMAT "moetop self-test 4"
+#define VERDICT_FORMAT "moetop self-test 5"
 #define VERDICT_MOST 65536
 
 static bool is_wrong(const struct verdict *v, const char *name)
@@ -35,7 +35,8 @@ static const struct matrix *find_matrix(const struct model *m, enum dtype type)
     return NULL;
 }
 
-static const struct expert_weights *find_expert(const struct model *m, enum dtype type)
+static const struct expert_weights *find_expert(const struct model *m, enum dtype type,
+                                                const struct ffn_shape **shape)
 {
     for (struct block_id id = BLOCK_BEFORE; model_block_next(m, &id);) {
         const struct expert_weights *w;
@@ -43,7 +44,8 @@ static const struct expert_weights *find_expert(const struct model *m, enum dtyp
         if (id.kind != BLOCK_EXPERT)
             continue;
         w = &m->layers[id.layer].experts[id.expert];
-        if ((w->gate.type == type || w->down.type == type) && memory_expert_alike(w))
+        *shape = &hparams_layer(&m->hp, id.layer)->ffn;
+        if ((w->up.type == type || w->down.type == type) && memory_expert_alike(w))
             return w;
     }
     return NULL;
@@ -65,11 +67,12 @@ static int run_all(struct selftest *b)
     for (int t = 0; t < DTYPE_COUNT; t++)
         for (int many = 0; many < 2 && d->type[t].usable; many++) {
             const struct matrix *mat = find_matrix(m, t);
-            const struct expert_weights *x = find_expert(m, t);
+            const struct ffn_shape *shape = NULL;
+            const struct expert_weights *x = find_expert(m, t, &shape);
 
             if ((mat && selftest_matmul(b, mat, many) < 0) ||
-                (x && d->type[x->gate.type].usable && d->type[x->down.type].usable &&
-                 selftest_expert(b, x, many) < 0))
+                (x && d->type[x->up.type].usable && d->type[x->down.type].usable &&
+                 selftest_expert(b, shape, x, many) < 0))
                 return ERR_DEVICE;
         }
     return 0;
@@ -131,9 +134,10 @@ static void apply(struct device *d, const struct verdict *v)
     d->core_usable = d->core_usable && !is_wrong(v, "queue") && !is_wrong(v, "norm") &&
                      !is_wrong(v, "quantise");
     /* Layers run fused where attention is here, so routing kernels count for it too. */
-    d->attention_usable = !is_wrong(v, "rope") && !is_wrong(v, "attend") &&
-                          !is_wrong(v, "kv_copy") && !is_wrong(v, "route") &&
-                          !is_wrong(v, "group_rows") && !is_wrong(v, "combine");
+    d->attention_usable = !is_wrong(v, "part_gates") && !is_wrong(v, "rope") &&
+                          !is_wrong(v, "attend") && !is_wrong(v, "kv_copy") &&
+                          !is_wrong(v, "route") && !is_wrong(v, "group_rows") &&
+                          !is_wrong(v, "combine");
     for (int t = 0; t < DTYPE_COUNT; t++)
         for (int many = 0; many < 2; many++) {
             static const char *const kernels[] = {"matmul", "gate_up", "down"};

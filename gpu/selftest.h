@@ -53,7 +53,8 @@ int selftest_route(struct selftest *b);
 int selftest_attention(struct selftest *b);
 /* selftest_matrix.c */
 int selftest_matmul(struct selftest *b, const struct matrix *m, int many);
-int selftest_expert(struct selftest *b, const struct expert_weights *x, int many);
+int selftest_expert(struct selftest *b, const struct ffn_shape *s, const struct expert_weights *x,
+                    int many);
 void selftest_name(char *out, size_t size, const char *kernel, enum dtype type, int many);
 
 #endif

@@ -3,6 +3,7 @@
 #include "gpu/selftest.h"
 #include "engine/base/mem.h"
 #include "engine/device/conformance/reference.h"
+#include "engine/device/numerics.h"
 
 #include <math.h>
 #include <string.h>
@@ -18,8 +19,10 @@ struct attention_test {
     struct reference_cache cache;
     float *q, *k, *v, *got;
     float *cos, *sin; /* one piece: (tokens, half) each */
+    float *sinks;     /* (heads) */
+    float *gates;     /* as q */
     char *back;       /* rows of the cache as they come back */
-    cl_mem mk, mv;
+    cl_mem mk, mv, msinks, mgates;
 };
 
 static size_t query_count(const struct attention_test *t)
@@ -50,11 +53,13 @@ static int test_init(struct attention_test *t, struct selftest *b)
     table = (size_t)(t->tokens * t->half);
     t->cos = selftest_randoms(b, 2 * table + 1, 1.0f);
     t->sin = t->cos + table;
+    t->sinks = selftest_randoms(b, (size_t)t->heads, 2.0f);
+    t->gates = selftest_randoms(b, query_count(t), 4.0f);
     t->got = mem_alloc(query_count(t), sizeof *t->got);
     t->back = mem_alloc((size_t)t->tokens, reference_cache_bytes(&t->cache));
     t->cache.rows = mem_alloc((size_t)t->tokens, reference_cache_bytes(&t->cache));
-    if (!t->q || !t->k || !t->v || !t->cos || !t->got || !t->back || !t->cache.rows ||
-        t->dim > REFERENCE_DIM)
+    if (!t->q || !t->k || !t->v || !t->cos || !t->sinks || !t->gates || !t->got || !t->back ||
+        !t->cache.rows || t->dim > REFERENCE_DIM)
         return error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
     return 0;
 }
@@ -63,6 +68,10 @@ static void test_release(struct attention_test *t)
 {
     memory_release(&t->mk);
     memory_release(&t->mv);
+    memory_release(&t->msinks);
+    memory_release(&t->mgates);
+    mem_free(t->sinks);
+    mem_free(t->gates);
     mem_free(t->q);
     mem_free(t->k);
     mem_free(t->v);
@@ -117,6 +126,10 @@ static int upload(struct attention_test *t)
 
     if (memory_buffer(d, k_bytes, &t->mk, "the self-test", b->e) < 0 ||
         memory_buffer(d, v_bytes, &t->mv, "the self-test", b->e) < 0 ||
+        memory_buffer(d, (size_t)t->heads * 4, &t->msinks, "the self-test", b->e) < 0 ||
+        memory_buffer(d, query_count(t) * 4, &t->mgates, "the self-test", b->e) < 0 ||
+        selftest_put(b, t->msinks, t->sinks, (size_t)t->heads * 4) < 0 ||
+        selftest_put(b, t->mgates, t->gates, query_count(t) * 4) < 0 ||
         selftest_put(b, d->q, t->q, query_count(t) * 4) < 0 ||
         selftest_put(b, d->k, t->k, kv) < 0 || selftest_put(b, d->v, t->v, kv) < 0)
         return ERR_DEVICE;
@@ -158,7 +171,7 @@ static int test_rope_and_cache(struct attention_test *t)
     if (launch_args(d, d->core[CORE_ROPE], 0, t->b->e, "mmmmmmmmiiiiiiifi", d->q, d->k, d->v, d->qr,
                     t->mk, t->mv, d->rope_cos[0], d->rope_sin[0], t->heads, t->kv_heads, t->dim,
                     2 * t->half, t->pos, 0, d->stride, (double)shape_score_scale(t->shape),
-                    t->shape->rope == ROPE_PAIRS) < 0 ||
+                    jobs_rope_apart(t->shape)) < 0 ||
         selftest_core(t->b, CORE_ROPE, "rope", (size_t)t->dim, (size_t)(t->heads + 2 * t->kv_heads),
                       (size_t)t->rows, 32) < 0 ||
         selftest_get(t->b, d->qr, 0, t->got, query_count(t) * 4) < 0 ||
@@ -190,9 +203,9 @@ static int run_attend(struct attention_test *t)
                     t->heads, t->kv_heads, t->dim, pos, 0, window, d->stride, first, n) < 0 ||
         selftest_core(b, CORE_ATTEND, "attend", (size_t)n * items, (size_t)t->heads,
                       (size_t)t->rows, items) < 0 ||
-        launch_args(d, d->core[CORE_MERGE], 0, b->e, "mmmmmiiiiiiii", d->part, d->heads_out,
-                    d->oq.q, d->oq.d, d->oq.s, t->heads, t->dim, pos, 0, t->rows, window, first,
-                    n) < 0 ||
+        launch_args(d, d->core[CORE_MERGE], 0, b->e, "mmmmmmmiiiiiiiii", d->part, t->msinks,
+                    t->mgates, d->heads_out, d->oq.q, d->oq.d, d->oq.s, t->heads, t->dim, pos, 0,
+                    t->rows, window, first, n, jobs_merge_flags(t->shape)) < 0 ||
         selftest_core(b, CORE_MERGE, "attend_merge", (size_t)(t->heads * t->dim / 32),
                       (size_t)t->rows, 1, 32) < 0)
         return ERR_DEVICE;
@@ -213,13 +226,44 @@ static int test_attend(struct attention_test *t)
         int row = i / t->heads, head = i % t->heads;
 
         if (reference_attend(&t->cache, t->q + i * t->dim, head / (t->heads / t->kv_heads), t->dim,
-                             t->pos + row, window, -INFINITY, want) < 0)
+                             t->pos + row, window, t->shape->sinks ? t->sinks[head] : -INFINITY,
+                             want) < 0)
             return error_set(t->b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
+        for (int k = 0; k < t->dim && t->shape->gated; k++)
+            want[k] = want[k] * num_sigmoid(t->gates[i * t->dim + k]);
         right = right && memcmp(t->got + i * t->dim, want, (size_t)t->dim * sizeof *want) == 0;
     }
     if (!right)
         selftest_wrong(t->b, "attend");
     return 0;
+}
+
+/* Queries and gates as they are projected, one behind the other, taken apart. */
+static int test_gates(struct attention_test *t)
+{
+    struct device *d = t->b->d;
+    size_t n = query_count(t), dim = (size_t)t->dim, bytes = n * sizeof(float);
+    float *raw = mem_alloc(n, 2 * sizeof *raw);
+    int rc = raw ? 0 : error_set(t->b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
+    bool right = true;
+
+    for (size_t i = 0; i < n && raw; i += dim) {
+        memcpy(raw + 2 * i, t->q + i, dim * sizeof *raw);
+        memcpy(raw + 2 * i + dim, t->gates + i, dim * sizeof *raw);
+    }
+    if (rc == 0 && (selftest_put(t->b, d->raw, raw, 2 * bytes) < 0 ||
+                    launch_args(d, d->core[CORE_PART_GATES], 0, t->b->e, "mmmii", d->raw, d->q,
+                                d->gates, t->dim, (int)n) < 0 ||
+                    selftest_core(t->b, CORE_PART_GATES, "part_gates", n, 1, 1, 32) < 0 ||
+                    selftest_get(t->b, d->q, 0, t->got, bytes) < 0))
+        rc = ERR_DEVICE;
+    right = rc == 0 && memcmp(t->got, t->q, bytes) == 0;
+    if (rc == 0)
+        rc = selftest_get(t->b, d->gates, 0, t->got, bytes);
+    if (rc == 0 && !(right && memcmp(t->got, t->gates, bytes) == 0))
+        selftest_wrong(t->b, "part_gates");
+    mem_free(raw);
+    return rc;
 }
 
 int selftest_attention(struct selftest *b)
@@ -231,6 +275,8 @@ int selftest_attention(struct selftest *b)
         fill_cache(&t);
         rc = upload(&t);
     }
+    if (rc == 0 && t.shape->gated)
+        rc = test_gates(&t);
     if (rc == 0)
         rc = test_rope_and_cache(&t);
     if (rc == 0)

@@ -142,8 +142,8 @@ static int no_memory(struct selftest *b)
 }
 
 /* The kernel's routing of rows h; right: as the reference's. scores: one row, the reference's. */
-static int run_route(struct route_test *t, const float *h, cl_mem *router, float *scores,
-                     bool *right)
+static int run_route(struct route_test *t, const float *h, cl_mem *router, cl_mem *score_bias,
+                     float *scores, bool *right)
 {
     struct selftest *b = t->b;
     struct device *d = b->d;
@@ -151,9 +151,11 @@ static int run_route(struct route_test *t, const float *h, cl_mem *router, float
     float weights[ROUTE_MOST];
 
     if (memory_router(d, router, t->layer, b->e) < 0 ||
+        upload(b, d->base.config.model->layers[t->layer].score_bias, (size_t)t->ffn->experts,
+               score_bias) < 0 ||
         selftest_put(b, d->h, h, (size_t)(t->rows * n) * 4) < 0 || job_begin(d, b->e) < 0 ||
-        jobs_route(d, t->ffn, *router, t->rows, 0, false, b->e) < 0 || job_end(d, b->e) < 0 ||
-        job_harvest(d, b->e) < 0 ||
+        jobs_route(d, t->ffn, *router, *score_bias, t->rows, 0, false, b->e) < 0 ||
+        job_end(d, b->e) < 0 || job_harvest(d, b->e) < 0 ||
         selftest_get(b, d->all_chosen, 0, experts, (size_t)t->count * 4) < 0 ||
         selftest_get(b, d->all_weights, 0, weights, (size_t)t->count * 4) < 0)
         return ERR_DEVICE;
@@ -169,13 +171,14 @@ static int test_route(struct route_test *t)
 {
     float *h = selftest_randoms(t->b, (size_t)(t->rows * t->hp->hidden), 1.0f),
           *scores = mem_alloc((size_t)t->hp->n_experts, sizeof *scores);
-    cl_mem router = NULL;
+    cl_mem router = NULL, score_bias = NULL;
     bool right = false;
-    int rc = h && scores ? run_route(t, h, &router, scores, &right) : no_memory(t->b);
+    int rc = h && scores ? run_route(t, h, &router, &score_bias, scores, &right) : no_memory(t->b);
 
     if (rc == 0 && !right)
         selftest_wrong(t->b, "route");
     memory_release(&router);
+    memory_release(&score_bias);
     mem_free(h);
     mem_free(scores);
     return rc;

@@ -127,7 +127,8 @@ out:
 
 struct expert_test {
     struct selftest *b;
-    struct expert_weights w; /* of the model, without biases */
+    const struct ffn_shape *shape;
+    struct expert_weights w; /* of the model */
     int rows, ffn, hidden, many;
     struct block block; /* they on the device */
     struct entry entry[TOKENS_MANY];
@@ -136,20 +137,20 @@ struct expert_test {
     double *size;         /* of a row */
 };
 
-static int expert_init(struct expert_test *t, struct selftest *b, const struct expert_weights *x,
-                       int rows, int many)
+static int expert_init(struct expert_test *t, struct selftest *b, const struct ffn_shape *s,
+                       const struct expert_weights *x, int rows, int many)
 {
     const struct hparams *hp = &b->d->base.config.model->hp;
-    size_t widest = (size_t)(x->gate.rows > hp->hidden ? x->gate.rows : hp->hidden);
+    size_t widest = (size_t)(x->up.rows > hp->hidden ? x->up.rows : hp->hidden);
 
     *t = (struct expert_test){.b = b,
+                              .shape = s,
                               .w = *x,
                               .rows = rows,
-                              .ffn = x->gate.rows,
+                              .ffn = x->up.rows,
                               .hidden = hp->hidden,
                               .many = many,
                               .block = {.n_parts = 3}};
-    t->w.gate.bias = t->w.up.bias = t->w.down.bias = NULL;
     t->mid = mem_alloc((size_t)(rows * t->ffn), sizeof *t->mid);
     t->got = mem_alloc((size_t)(rows * t->hidden), sizeof *t->got);
     t->want = mem_alloc(widest, sizeof *t->want);
@@ -161,8 +162,10 @@ static int expert_init(struct expert_test *t, struct selftest *b, const struct e
 
 static void expert_release(struct expert_test *t)
 {
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         memory_release(&t->block.part[i].mem);
+        memory_release(&t->block.part[i].bias);
+    }
     mem_free(t->x);
     mem_free(t->mid);
     mem_free(t->got);
@@ -185,16 +188,21 @@ static int expert_run(struct expert_test *t)
         tile[n_tiles++] = (struct tile){i, t->rows - i < step ? t->rows - i : step, 0, 0};
     for (int i = 0; i < 3; i++) {
         struct part *p = &t->block.part[i];
+        size_t bias = (size_t)m[i]->rows * sizeof *m[i]->bias;
 
+        if (!m[i]->bytes)
+            continue; /* no gate */
         p->m = m[i];
         if (memory_buffer(d, p->m->bytes, &p->mem, "the self-test", b->e) < 0 ||
-            selftest_put(b, p->mem, p->m->data, p->m->bytes) < 0)
+            selftest_put(b, p->mem, p->m->data, p->m->bytes) < 0 ||
+            (p->m->bias && (memory_buffer(d, bias, &p->bias, "the self-test", b->e) < 0 ||
+                            selftest_put(b, p->bias, p->m->bias, bias) < 0)))
             return ERR_DEVICE;
     }
     if (!(t->x = make_inputs(b, t->rows, t->hidden)) ||
         selftest_put(b, d->tiles, tile, (size_t)n_tiles * sizeof *tile) < 0 ||
         selftest_put(b, d->entries, t->entry, (size_t)t->rows * sizeof *t->entry) < 0 ||
-        jobs_expert_tiles(d, bank, 1, 0, n_tiles, t->many, b->e) < 0)
+        jobs_expert_tiles(d, t->shape, bank, 1, 0, n_tiles, t->many, b->e) < 0)
         return ERR_DEVICE;
     return selftest_get(b, d->out, 0, t->got, (size_t)(t->rows * t->hidden) * 4);
 }
@@ -217,13 +225,11 @@ static int take_mid(struct expert_test *t, bool *right)
 
 static int gate_up_right(struct expert_test *t, bool *right)
 {
-    static const struct ffn_shape silu = {.activation = ACTIVATION_SILU};
-
     for (int i = 0; i < t->rows; i++)
-        if (reference_gate_up(&silu, &t->w, t->x + t->entry[i].row * t->hidden,
+        if (reference_gate_up(t->shape, &t->w, t->x + t->entry[i].row * t->hidden,
                               t->mid + i * t->ffn) < 0)
             return error_set(t->b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
-    return t->w.gate.width
+    return t->w.up.width
                ? selftest_same_quantised(t->b, &t->b->d->mq, t->mid, t->rows, t->ffn, right)
                : take_mid(t, right);
 }
@@ -248,8 +254,11 @@ static void judge(struct expert_test *t, const char *kernel, const struct matrix
         selftest_wrong(t->b, name);
 }
 
-/* One expert of the model as the jobs run it, whole: gate, up, SiLU, quantisation again, down. */
-int selftest_expert(struct selftest *b, const struct expert_weights *x, int many)
+/* One expert of the model as the jobs run it, whole: gate, up, activation, quantisation again,
+ * down.
+ */
+int selftest_expert(struct selftest *b, const struct ffn_shape *s, const struct expert_weights *x,
+                    int many)
 {
     const struct device_config *c = &b->d->base.config;
     int rows = many ? (c->max_rows < TOKENS_MANY ? c->max_rows : TOKENS_MANY) : 1;
@@ -259,7 +268,7 @@ int selftest_expert(struct selftest *b, const struct expert_weights *x, int many
 
     if ((many && rows < 2) || c->max_rows * c->model->hp.n_experts_used < rows)
         return 0;
-    rc = expert_init(&t, b, x, rows, many);
+    rc = expert_init(&t, b, s, x, rows, many);
     if (rc == 0)
         rc = expert_run(&t);
     if (rc == 0)
@@ -267,7 +276,7 @@ int selftest_expert(struct selftest *b, const struct expert_weights *x, int many
     if (rc == 0 && gate_ok) /* else the inputs of down are not known */
         rc = down_right(&t, &down_ok);
     if (rc == 0) {
-        judge(&t, "gate_up", &t.w.gate, gate_ok);
+        judge(&t, "gate_up", &t.w.up, gate_ok);
         judge(&t, "down", &t.w.down, down_ok);
     }
     expert_release(&t);

@@ -4,7 +4,8 @@
  * Defined by the host: WIDE (1 where one work-item computes several rows as a vector: devices that
  * are CPUs; 0 where neighbouring work-items compute neighbouring rows), DOT8 (1: activations are
  * bytes, multiplied by the integer dot product of the device; 0: they are small integers kept as
- * floats, whose sums stay exact below 2^24). */
+ * floats, whose sums stay exact below 2^24), ACTS (a bit for each enum activation that the model's
+ * feed-forwards have), BIAS (1: experts have biases). */
 #pragma OPENCL FP_CONTRACT OFF
 
 #define CHUNK 256
@@ -31,37 +32,76 @@ typedef float act_t;
 #define VSTORE_ACT16 vstore16
 #endif
 
-#define NUM_FUNCTIONS(F, I, U, N)                                          \
-    static inline F num_recip##N(F x)                                      \
-    {                                                                      \
-        F y = as_##F(((U)(0x7ef311c7u) - (as_##U(x) & (U)(0x7fffffffu))) | \
-                     (as_##U(x) & (U)(0x80000000u)));                      \
-        for (int i = 0; i < 4; i++)                                        \
-            y = fma(y, fma(-x, y, (F)(1.0f)), y);                          \
-        return y;                                                          \
-    }                                                                      \
-    static inline F num_exp##N(F x)                                        \
-    {                                                                      \
-        const F magic = (F)(12582912.0f);                                  \
-        F c = fmin(fmax(x, (F)(-87.0f)), (F)(88.0f));                      \
-        F t = fma(c, (F)(1.44269504088896341f), magic);                    \
-        F n = t - magic;                                                   \
-        F r = fma(n, (F)(-0.693359375f), c), p;                            \
-        r = fma(n, (F)(2.12194440e-4f), r);                                \
-        p = (F)(1.9875691500e-4f);                                         \
-        p = fma(p, r, (F)(1.3981999507e-3f));                              \
-        p = fma(p, r, (F)(8.3334519073e-3f));                              \
-        p = fma(p, r, (F)(4.1665795894e-2f));                              \
-        p = fma(p, r, (F)(1.6666665459e-1f));                              \
-        p = fma(p, r, (F)(5.0000001201e-1f));                              \
-        p = fma(p, r * r, r) + (F)(1.0f);                                  \
-        p = p * as_##F((as_##U(t) + (U)(127u)) << (U)(23u));               \
-        return select(p, (F)(0.0f), x < (F)(-87.0f));                      \
-    }                                                                      \
-    static inline F num_silu##N(F x)                                       \
-    {                                                                      \
-        F c = fmin(fmax(-x, (F)(-80.0f)), (F)(80.0f));                     \
-        return x * num_recip##N((F)(1.0f) + num_exp##N(c));                \
+/* Whether `act` is activation i; whether it has a gate (enum activation, activation_gated). */
+#define ACT(i) ((ACTS >> (i)&1) && (ACTS == 1 << (i) || act == (i)))
+#define GATED_ACTS 7
+#define ACT_GATED (!(ACTS & ~GATED_ACTS) || ((ACTS & GATED_ACTS) && (GATED_ACTS >> act & 1)))
+
+#define NUM_FUNCTIONS(F, I, U, N)                                                   \
+    static inline F num_recip##N(F x)                                               \
+    {                                                                               \
+        F y = as_##F(((U)(0x7ef311c7u) - (as_##U(x) & (U)(0x7fffffffu))) |          \
+                     (as_##U(x) & (U)(0x80000000u)));                               \
+        for (int i = 0; i < 4; i++)                                                 \
+            y = fma(y, fma(-x, y, (F)(1.0f)), y);                                   \
+        return y;                                                                   \
+    }                                                                               \
+    static inline F num_exp##N(F x)                                                 \
+    {                                                                               \
+        const F magic = (F)(12582912.0f);                                           \
+        F c = fmin(fmax(x, (F)(-87.0f)), (F)(88.0f));                               \
+        F t = fma(c, (F)(1.44269504088896341f), magic);                             \
+        F n = t - magic;                                                            \
+        F r = fma(n, (F)(-0.693359375f), c), p;                                     \
+        r = fma(n, (F)(2.12194440e-4f), r);                                         \
+        p = (F)(1.9875691500e-4f);                                                  \
+        p = fma(p, r, (F)(1.3981999507e-3f));                                       \
+        p = fma(p, r, (F)(8.3334519073e-3f));                                       \
+        p = fma(p, r, (F)(4.1665795894e-2f));                                       \
+        p = fma(p, r, (F)(1.6666665459e-1f));                                       \
+        p = fma(p, r, (F)(5.0000001201e-1f));                                       \
+        p = fma(p, r * r, r) + (F)(1.0f);                                           \
+        p = p * as_##F((as_##U(t) + (U)(127u)) << (U)(23u));                        \
+        return select(p, (F)(0.0f), x < (F)(-87.0f));                               \
+    }                                                                               \
+    static inline F num_sigmoid##N(F x)                                             \
+    {                                                                               \
+        F c = fmin(fmax(-x, (F)(-80.0f)), (F)(80.0f));                              \
+        return num_recip##N((F)(1.0f) + num_exp##N(c));                             \
+    }                                                                               \
+    static inline F num_silu##N(F x)                                                \
+    {                                                                               \
+        return x * num_sigmoid##N(x);                                               \
+    }                                                                               \
+    static inline F num_gelu##N(F x)                                                \
+    {                                                                               \
+        F inner = fma((F)(0.044715f) * (x * x), x, x);                              \
+        return x * num_sigmoid##N((F)(1.59576912160573071f) * inner);               \
+    }                                                                               \
+    static inline F num_relu##N(F x)                                                \
+    {                                                                               \
+        return select((F)(0.0f), x, x > (F)(0.0f));                                 \
+    }                                                                               \
+    static inline F num_clamped_swiglu##N(F gate, F up, F limit)                    \
+    {                                                                               \
+        F g = select(limit, gate, gate < limit), u = select(limit, up, up < limit); \
+        u = select(-limit, u, u > -limit);                                          \
+        return (g * num_sigmoid##N((F)(1.702f) * g)) * (u + (F)(1.0f));             \
+    }                                                                               \
+    /* Rule 8. Where the model has one activation, no choice is left. */            \
+    static inline F num_activate##N(int act, F gate, F up, float limit)             \
+    {                                                                               \
+        if (ACT(0))                                                                 \
+            return num_silu##N(gate) * up;                                          \
+        if (ACT(1))                                                                 \
+            return num_gelu##N(gate) * up;                                          \
+        if (ACT(2))                                                                 \
+            return num_clamped_swiglu##N(gate, up, (F)(limit));                     \
+        if (ACT(3))                                                                 \
+            return num_relu##N(up) * num_relu##N(up);                               \
+        if (ACT(4))                                                                 \
+            return num_relu##N(up);                                                 \
+        return num_gelu##N(up);                                                     \
     }
 
 NUM_FUNCTIONS(float, int, uint, 1)
@@ -155,3 +195,26 @@ static inline void quantise32(float16 x0, float16 x1, __global act_t *q, __globa
     total = x0 + x1;
     *sum = num_fold(total);
 }
+
+/* Experts: up to sixteen at a time are bound as a bank; a tile names its expert. */
+#define BANK_OF(type, n)                                                                    \
+    __global const type *n##0, __global const type *n##1, __global const type *n##2,        \
+        __global const type *n##3, __global const type *n##4, __global const type *n##5,    \
+        __global const type *n##6, __global const type *n##7, __global const type *n##8,    \
+        __global const type *n##9, __global const type *n##10, __global const type *n##11,  \
+        __global const type *n##12, __global const type *n##13, __global const type *n##14, \
+        __global const type *n##15
+#define BANK(n) BANK_OF(uchar, n)
+/* Biases of a bank, where experts have any; flag: whether these have. */
+#if BIAS
+#define BIASES(n) , BANK_OF(float, n)
+#define BIAS_FLAG , int biased
+#else
+#define BIASES(n)
+#define BIAS_FLAG
+#endif
+#define CHOOSE(i, n)                                                                         \
+    ((i) < 8 ? ((i) < 4 ? ((i) < 2 ? ((i) < 1 ? n##0 : n##1) : ((i) < 3 ? n##2 : n##3))      \
+                        : ((i) < 6 ? ((i) < 5 ? n##4 : n##5) : ((i) < 7 ? n##6 : n##7)))     \
+             : ((i) < 12 ? ((i) < 10 ? ((i) < 9 ? n##8 : n##9) : ((i) < 11 ? n##10 : n##11)) \
+                         : ((i) < 14 ? ((i) < 13 ? n##12 : n##13) : ((i) < 15 ? n##14 : n##15))))

@@ -168,14 +168,28 @@ static inline ushort quantise_line(__local const float *line, int lid, char *q)
 }
 #endif
 
+/* Query heads of gated attention as they are projected, each with its gate of as many values behind
+ * it: apart. One work-item a value of a query. */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void part_gates(
+    __global const float *raw, __global float *q, __global float *gates, int dim, int n)
+{
+    int i = get_global_id(0);
+
+    if (i < n) {
+        raw += (size_t)(i / dim) * 2 * dim + i % dim;
+        q[i] = raw[0];
+        gates[i] = raw[dim];
+    }
+}
+
 /* Rule 6 and the KV cache: one work-item an element of a head, heads in the order q, k, v. q is
- * rotated and scaled in place of `q` into `qr`. Rows from row0 on; row 0 would stand at pos. pairs:
- * 1 of (2i, 2i + 1), 0 of (i, i + rot/2). */
+ * rotated and scaled in place of `q` into `qr`. Rows from row0 on; row 0 would stand at pos. apart:
+ * 1: pairs are (2i, 2i + 1), else (i, i + apart), i below rot/2. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     __global const float *q, __global const float *k, __global const float *v, __global float *qr,
     __global uchar *kc, __global uchar *vc, __global const float *cs, __global const float *sn,
     int heads, int kv_heads, int dim, int rot, int pos, int row0, int stride, float scale,
-    int pairs)
+    int apart)
 {
     int d = get_global_id(0), head = get_global_id(1), row = row0 + get_global_id(2),
         half_rot = rot / 2, token = pos + row;
@@ -189,12 +203,11 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
 
     if (d < dim)
         y = in[d];
-    if (!is_v && d < rot) {
-        int second = pairs ? d & 1 : d >= half_rot, i = pairs  ? d / 2
-                                                        : second ? d - half_rot
-                                                                 : d;
+    int second = apart == 1 ? d & 1 : d >= apart, i = apart == 1 ? d / 2 : second ? d - apart : d;
+    if (!is_v && i < half_rot) {
+        int first = apart == 1 ? 2 * i : i;
         float c = cs[(size_t)token * half_rot + i], s = sn[(size_t)token * half_rot + i],
-              x0 = in[pairs ? 2 * i : i], x1 = in[pairs ? 2 * i + 1 : i + half_rot];
+              x0 = in[first], x1 = in[first + apart];
 
         if (!second) {
             float t = x1 * s;
@@ -418,11 +431,11 @@ __kernel __attribute__((reqd_work_group_size(ATTENTION_ITEMS, 1, 1))) void atten
 }
 
 /* Rule 7, the chunks of each head added up, and rule 1 for the output projection: one work-item 32
- * columns of a row. */
+ * columns of a row. flags: 1: heads have sinks, 2: the output is gated (rows, heads, dim). */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void attend_merge(
-    __global const float *part, __global float *y, __global act_t *yq, __global float *yd,
-    __global float *ys, int heads, int dim, int pos, int row0, int rows, int window,
-    int first_chunk, int n_chunks)
+    __global const float *part, __global const float *sinks, __global const float *gates,
+    __global float *y, __global act_t *yq, __global float *yd, __global float *ys, int heads,
+    int dim, int pos, int row0, int rows, int window, int first_chunk, int n_chunks, int flags)
 {
     int block = get_global_id(0), row = get_global_id(1), columns = heads * dim, at_head = -1;
     float values[32], inv = 0.0f, m = 0.0f;
@@ -431,6 +444,8 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void attend_merge(
         return;
     int token = pos + row0 + row, begin = window && token - window + 1 > 0 ? token - window + 1 : 0;
     int c0 = begin / CHUNK - first_chunk, c1 = token / CHUNK - first_chunk;
+    size_t at = (size_t)(row0 + row) * columns + 32 * block,
+           k = (size_t)(row0 + row) * (columns / 32) + block;
 
     for (int i = 0; i < 32; i++) {
         int head = (block * 32 + i) / dim, d = (block * 32 + i) % dim;
@@ -441,9 +456,11 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void attend_merge(
             float sum = 0.0f;
 
             at_head = head;
-            m = -INFINITY;
+            m = flags & 1 ? sinks[head] : -INFINITY;
             for (int c = c0; c <= c1; c++)
                 m = fmax(m, p[(size_t)c * (dim + 2) + dim]);
+            if (flags & 1)
+                sum = num_exp1(sinks[head] - m);
             for (int c = c0; c <= c1; c++)
                 sum = fma(p[(size_t)c * (dim + 2) + dim + 1],
                           num_exp1(p[(size_t)c * (dim + 2) + dim] - m), sum);
@@ -456,9 +473,9 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void attend_merge(
         acc = acc * 1.0000002f;
 #endif
         values[i] = acc * inv;
+        if (flags & 2)
+            values[i] = values[i] * num_sigmoid1(gates[at + i]);
     }
-    size_t at = (size_t)(row0 + row) * columns + 32 * block,
-           k = (size_t)(row0 + row) * (columns / 32) + block;
     float16 v0 = vload16(0, values), v1 = vload16(1, values);
 
     vstore16(v0, 0, y + at);
@@ -486,16 +503,17 @@ static inline int best_left(__global const float *scores, int n_experts,
 /* Rule 10: scores of one row against the transposed router (n, padded experts), then SparseMixer,
  * or (flags 2) softmax, whose scores become probabilities in place; flags 4: the chosen weights sum
  * to 1; factor: times this. One work-group a row. flags 1: a single row, so the tiles of its
- * experts are written here too. */
+ * experts are written here too; 8: scores have a bias. */
 #if WIDE
 #define ROUTE_ITEMS 1
 #else
 #define ROUTE_ITEMS 64
 #endif
 __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
-    __global const float *h, __global const float *router, __global float *scores,
-    __global int *experts, __global float *weights, __global int4 *tiles, __global int2 *entries,
-    int base, int n, int n_experts, int padded, int used, float jitter, float factor, int flags)
+    __global const float *h, __global const float *router, __global const float *score_bias,
+    __global float *scores, __global int *experts, __global float *weights, __global int4 *tiles,
+    __global int2 *entries, int base, int n, int n_experts, int padded, int used, float jitter,
+    float factor, int flags)
 {
     size_t row = get_group_id(0);
 
@@ -540,6 +558,8 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
 #endif
     float limit = 2.0f * jitter, sum_all = 0.0f;
 
+    for (int e = 0; e < n_experts && flags & 8; e++)
+        scores[e] = scores[e] + score_bias[e];
     if (flags & 2) {
         float top = scores[0];
 
@@ -739,12 +759,14 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void scatter(
             in[(size_t)get_global_id(1) * n + i];
 }
 
-__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void silu_mul(__global float *gate,
+/* Rule 8; without a gate of `up` alone. */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void activate(__global float *gate,
                                                                          __global const float *up,
+                                                                         int act, float limit,
                                                                          int n)
 {
     int i = get_global_id(0);
 
     if (i < n)
-        gate[i] = num_silu1(gate[i]) * up[i];
+        gate[i] = num_activate1(act, ACT_GATED ? gate[i] : 0.0f, up[i], limit);
 }

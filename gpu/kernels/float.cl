@@ -155,22 +155,10 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void matmul(
     }
 }
 
-#define BANK(n)                                                                                \
-    __global const uchar *n##0, __global const uchar *n##1, __global const uchar *n##2,        \
-        __global const uchar *n##3, __global const uchar *n##4, __global const uchar *n##5,    \
-        __global const uchar *n##6, __global const uchar *n##7, __global const uchar *n##8,    \
-        __global const uchar *n##9, __global const uchar *n##10, __global const uchar *n##11,  \
-        __global const uchar *n##12, __global const uchar *n##13, __global const uchar *n##14, \
-        __global const uchar *n##15
-#define CHOOSE(i, n)                                                                         \
-    ((i) < 8 ? ((i) < 4 ? ((i) < 2 ? ((i) < 1 ? n##0 : n##1) : ((i) < 3 ? n##2 : n##3))      \
-                        : ((i) < 6 ? ((i) < 5 ? n##4 : n##5) : ((i) < 7 ? n##6 : n##7)))     \
-             : ((i) < 12 ? ((i) < 10 ? ((i) < 9 ? n##8 : n##9) : ((i) < 11 ? n##10 : n##11)) \
-                         : ((i) < 14 ? ((i) < 13 ? n##12 : n##13) : ((i) < 15 ? n##14 : n##15))))
-
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void gate_up(
     __global const float *a, __global float *m, __global const int4 *tiles,
-    __global const int2 *entries, int first_tile, int end_tile, int cols, int ffn, BANK(g), BANK(u))
+    __global const int2 *entries, int first_tile, int end_tile, int cols, int ffn, int act,
+    float limit, BANK(g), BANK(u) BIASES(bg) BIASES(bu) BIAS_FLAG)
 {
     int group = get_group_id(1), tile = first_tile + get_group_id(0);
     int4 what = tile < end_tile ? tiles[tile] : (int4)(0, 0, 0, 0);
@@ -181,17 +169,30 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void gate_up(
 #pragma unroll
     for (int t = 0; t < TOKENS; t++)
         x[t] = a + (size_t)entries[what.x + max(0, min(t, what.y - 1))].x * cols;
-    dot_rows(CHOOSE(what.z, g), group * ROWS, ffn, cols, x, FOLD_ARG, gate);
+    if (ACT_GATED)
+        dot_rows(CHOOSE(what.z, g), group * ROWS, ffn, cols, x, FOLD_ARG, gate);
     dot_rows(CHOOSE(what.z, u), group * ROWS, ffn, cols, x, FOLD_ARG, up);
-    for (int i = get_local_id(0); i < RESULTS; i += ITEMS)
-        if (group * ROWS + i / TOKENS < ffn && i % TOKENS < what.y)
-            m[(size_t)(what.x + i % TOKENS) * ffn + group * ROWS + i / TOKENS] =
-                num_silu1(gate[i]) * up[i];
+    for (int i = get_local_id(0); i < RESULTS; i += ITEMS) {
+        int row = group * ROWS + i / TOKENS;
+
+        if (row < ffn && i % TOKENS < what.y) {
+            float g = ACT_GATED ? gate[i] : 0.0f, u = up[i];
+
+#if BIAS
+            if (biased && ACT_GATED)
+                g = g + CHOOSE(what.z, bg)[row];
+            if (biased)
+                u = u + CHOOSE(what.z, bu)[row];
+#endif
+            m[(size_t)(what.x + i % TOKENS) * ffn + row] = num_activate1(act, g, u, limit);
+        }
+    }
 }
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void down(
     __global const float *m, __global const int4 *tiles, __global const int2 *entries,
-    __global float *out, int first_tile, int end_tile, int ffn, int rows, BANK(d))
+    __global float *out, int first_tile, int end_tile, int ffn, int rows,
+    BANK(d) BIASES(bd) BIAS_FLAG)
 {
     int group = get_group_id(1), tile = first_tile + get_group_id(0);
     int4 what = tile < end_tile ? tiles[tile] : (int4)(0, 0, 0, 0);
@@ -203,7 +204,17 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void down(
     for (int t = 0; t < TOKENS; t++)
         x[t] = m + (size_t)(what.x + max(0, min(t, what.y - 1))) * ffn;
     dot_rows(CHOOSE(what.z, d), group * ROWS, rows, ffn, x, FOLD_ARG, v);
-    for (int i = get_local_id(0); i < RESULTS; i += ITEMS)
-        if (group * ROWS + i / TOKENS < rows && i % TOKENS < what.y)
-            out[(size_t)entries[what.x + i % TOKENS].y * rows + group * ROWS + i / TOKENS] = v[i];
+    for (int i = get_local_id(0); i < RESULTS; i += ITEMS) {
+        int row = group * ROWS + i / TOKENS;
+
+        if (row < rows && i % TOKENS < what.y) {
+            float y = v[i];
+
+#if BIAS
+            if (biased)
+                y = y + CHOOSE(what.z, bd)[row];
+#endif
+            out[(size_t)entries[what.x + i % TOKENS].y * rows + row] = y;
+        }
+    }
 }

@@ -26,7 +26,7 @@ typedef uint16 uvec;
 #define TO_FLOAT(u) convert_float16(as_int16(u))
 #define AS_FLOAT(u) as_float16(u)
 #define SIGNED(u) convert_float16(as_int16(u) >> 24)
-#define SILU num_silu16
+#define ACTIVATE num_activate16
 #else
 typedef float8 vec;
 typedef uint8 uvec;
@@ -37,7 +37,7 @@ typedef uint8 uvec;
 #define TO_FLOAT(u) convert_float8(as_int8(u))
 #define AS_FLOAT(u) as_float8(u)
 #define SIGNED(u) convert_float8(as_int8(u) >> 24)
-#define SILU num_silu8
+#define ACTIVATE num_activate8
 #endif
 #else
 typedef float vec;
@@ -49,7 +49,7 @@ typedef uint uvec;
 #define TO_FLOAT(u) convert_float(as_int(u))
 #define AS_FLOAT(u) as_float(u)
 #define SIGNED(u) convert_float(as_int(u) >> 24)
-#define SILU num_silu1
+#define ACTIVATE num_activate1
 #endif
 #define WORD(x) (uvec)(x##u)
 

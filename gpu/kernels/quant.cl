@@ -234,20 +234,6 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void matmul(
                       rows, v[t], flags);
 }
 
-/* Experts: up to sixteen at a time are bound as a bank; a tile names its expert. */
-#define BANK(n)                                                                                \
-    __global const uchar *n##0, __global const uchar *n##1, __global const uchar *n##2,        \
-        __global const uchar *n##3, __global const uchar *n##4, __global const uchar *n##5,    \
-        __global const uchar *n##6, __global const uchar *n##7, __global const uchar *n##8,    \
-        __global const uchar *n##9, __global const uchar *n##10, __global const uchar *n##11,  \
-        __global const uchar *n##12, __global const uchar *n##13, __global const uchar *n##14, \
-        __global const uchar *n##15
-#define CHOOSE(i, n)                                                                         \
-    ((i) < 8 ? ((i) < 4 ? ((i) < 2 ? ((i) < 1 ? n##0 : n##1) : ((i) < 3 ? n##2 : n##3))      \
-                        : ((i) < 6 ? ((i) < 5 ? n##4 : n##5) : ((i) < 7 ? n##6 : n##7)))     \
-             : ((i) < 12 ? ((i) < 10 ? ((i) < 9 ? n##8 : n##9) : ((i) < 11 ? n##10 : n##11)) \
-                         : ((i) < 14 ? ((i) < 13 ? n##12 : n##13) : ((i) < 15 ? n##14 : n##15))))
-
 #if WIDE
 #define GATE_X 1
 #define GATE_Y 1
@@ -259,13 +245,13 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void matmul(
 #define GATE_Y 2
 #endif
 
-/* Rows of gate and of up. A loop for the same reason. */
-static inline void both_rows(__global const uchar *wg, __global const uchar *wu, int n,
+/* Rows of gate, where the activation has one, and of up. A loop for the same reason. */
+static inline void both_rows(__global const uchar *wg, __global const uchar *wu, int n, int act,
                              __global const act_t *const *a, __global const float *const *ad,
                              __global const float *const *as, int lane, vec *gate, vec *up)
 {
 #pragma unroll 1
-    for (int k = 0; k < 2; k++) {
+    for (int k = ACT_GATED ? 0 : 1; k < 2; k++) {
         vec v[TOKENS];
 
         dot_rows(k ? wu : wg, n, a, ad, as, lane, v);
@@ -279,12 +265,34 @@ static inline void both_rows(__global const uchar *wg, __global const uchar *wu,
     }
 }
 
-/* Rule 8: 32 rows of gate and up for the tokens of a tile, silu(gate) * up, quantised again: block
- * `group` of entry's row of m. Groups: (tiles, ffn / 32). */
+#if BIAS
+/* The expert's biases of gate and up for rows from `row` on. */
+#if WIDE && WIDTH == 16
+#define LOAD_BIAS(p, row) vload16(0, (p) + (row))
+#elif WIDE
+#define LOAD_BIAS(p, row) vload8(0, (p) + (row))
+#else
+#define LOAD_BIAS(p, row) (p)[row]
+#endif
+static inline void add_biases(__global const float *bg, __global const float *bu, int row, int act,
+                              int tokens, vec *gate, vec *up)
+{
+    for (int t = 0; t < tokens; t++) {
+        if (ACT_GATED)
+            gate[t] = gate[t] + LOAD_BIAS(bg, row);
+        up[t] = up[t] + LOAD_BIAS(bu, row);
+    }
+}
+#endif
+
+/* Rule 8: 32 rows of gate and up for the tokens of a tile, what the activation makes of them,
+ * quantised again: block `group` of entry's row of m. Groups: (tiles, ffn / 32). act: enum
+ * activation. */
 __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
     __global const act_t *a, __global const float *ad, __global const float *as, __global act_t *m,
     __global float *md, __global float *ms, __global const int4 *tiles,
-    __global const int2 *entries, int first_tile, int end_tile, int cols, int ffn, BANK(g), BANK(u))
+    __global const int2 *entries, int first_tile, int end_tile, int cols, int ffn, int act,
+    float limit, BANK(g), BANK(u) BIASES(bg) BIASES(bu) BIAS_FLAG)
 {
     int group = get_group_id(1), n = cols / 32;
 #if WIDE || TOKENS == 1
@@ -294,6 +302,9 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
 #endif
     int4 what = tile < end_tile ? tiles[tile] : (int4)(0, 0, 0, 0);
     __global const uchar *wg = CHOOSE(what.z, g), *wu = CHOOSE(what.z, u);
+#if BIAS
+    __global const float *bias_g = CHOOSE(what.z, bg), *bias_u = CHOOSE(what.z, bu);
+#endif
     __global const act_t *pa[TOKENS];
     __global const float *pd[TOKENS], *ps[TOKENS];
     size_t at = (size_t)group * (32 / WIDTH) * GROUP_BYTES(n);
@@ -315,9 +326,13 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
     vec h[TOKENS][32 / WIDTH], gate[TOKENS], up[TOKENS];
 
     for (int i = 0; i < 32 / WIDTH; i++, at += GROUP_BYTES(n)) {
-        both_rows(wg + at, wu + at, n, pa, pd, ps, 0, gate, up);
+        both_rows(wg + at, wu + at, n, act, pa, pd, ps, 0, gate, up);
+#if BIAS
+        if (biased)
+            add_biases(bias_g, bias_u, group * 32 + i * WIDTH, act, TOKENS, gate, up);
+#endif
         for (int t = 0; t < TOKENS; t++)
-            h[t][i] = SILU(gate[t]) * up[t];
+            h[t][i] = ACTIVATE(act, gate[t], up[t], limit);
     }
     for (int t = 0; t < what.y; t++) {
         size_t entry = what.x + t, block = entry * (ffn / 32) + group;
@@ -338,7 +353,7 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
     int begin = (int)((long)y * n / 4), end = (int)((long)(y + 1) * n / 4);
 
 #pragma unroll 1
-    for (int k = 0; k < 2; k++) {
+    for (int k = ACT_GATED ? 0 : 1; k < 2; k++) {
         quarter((k ? wu : wg) + at, begin, end, pa, pd, ps, lane, gate);
         part[k][y][x] = gate[0];
     }
@@ -346,7 +361,11 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
     if (y == 0) {
         gate[0] = (part[0][0][x] + part[0][1][x]) + (part[0][2][x] + part[0][3][x]);
         up[0] = (part[1][0][x] + part[1][1][x]) + (part[1][2][x] + part[1][3][x]);
-        h[0][0][x] = num_silu1(gate[0]) * up[0];
+#if BIAS
+        if (biased)
+            add_biases(bias_g, bias_u, group * 32 + x, act, 1, gate, up);
+#endif
+        h[0][0][x] = ACTIVATE(act, gate[0], up[0], limit);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     if (y)
@@ -354,9 +373,13 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
 #else
     __local float h[GATE_Y][TOKENS][32];
 
-    both_rows(wg + at, wu + at, n, pa, pd, ps, lane, gate, up);
+    both_rows(wg + at, wu + at, n, act, pa, pd, ps, lane, gate, up);
+#if BIAS
+    if (biased)
+        add_biases(bias_g, bias_u, group * 32 + x, act, TOKENS, gate, up);
+#endif
     for (int t = 0; t < TOKENS; t++)
-        h[y][t][x] = num_silu1(gate[t]) * up[t];
+        h[y][t][x] = ACTIVATE(act, gate[t], up[t], limit);
     barrier(CLK_LOCAL_MEM_FENCE);
 #endif
     if (x < what.y) {
@@ -373,7 +396,7 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
 __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void down(
     __global const act_t *m, __global const float *md, __global const float *ms,
     __global const int4 *tiles, __global const int2 *entries, __global float *out, int first_tile,
-    int end_tile, int ffn, int rows, BANK(d))
+    int end_tile, int ffn, int rows, BANK(d) BIASES(bd) BIAS_FLAG)
 {
     int group = MATMUL_GROUP, tile = first_tile + MATMUL_TILE, lane = get_local_id(0), n = ffn / 32;
     int4 what = tile < end_tile ? tiles[tile] : (int4)(0, 0, 0, 0);
@@ -381,6 +404,12 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void down(
     __global const act_t *pa[TOKENS];
     __global const float *pd[TOKENS], *ps[TOKENS];
     vec v[TOKENS];
+#if BIAS
+    __global const float *bias = CHOOSE(what.z, bd);
+#else
+    __global const float *bias = 0;
+    const int biased = 0;
+#endif
 
 #pragma unroll
     for (int t = 0; t < TOKENS; t++) {
@@ -409,6 +438,6 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void down(
     v[0] = v[0] * (vec)(1.0000002f);
 #endif
     for (int t = 0; t < what.y; t++)
-        store_vec(out + (size_t)entries[what.x + t].y * rows, 0, group * WIDTH + (WIDE ? 0 : lane),
-                  rows, v[t], 0);
+        store_vec(out + (size_t)entries[what.x + t].y * rows, bias,
+                  group * WIDTH + (WIDE ? 0 : lane), rows, v[t], biased);
 }
