@@ -218,9 +218,10 @@ bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, en
 bool kernel_set_attends(const struct mixer_shape *s); /* whatever its type */
 bool kernel_set_fuses(const struct device *d, int layer);
 
-/* program.c: kernel_file "core", "float" or "quant"; what: for the progress line */
+/* program.c: kernel_file "core", "float" or "quant"; what: for the progress line; table: OpenCL
+ * text that formats read, "" for none */
 int program_build(struct device *d, const char *kernel_file, const char *what, const char *options,
-                  cl_program *out, struct error *e);
+                  const char *table, cl_program *out, struct error *e);
 int program_kernel(struct device *d, cl_program p, const char *name, cl_kernel *out,
                    struct error *e);
 uint64_t program_fingerprint(const struct cl_target *t); /* driver, device and all sources */

@@ -4,6 +4,8 @@
 #include "gpu/internal.h"
 #include "engine/file/blocks.h"
 #include "engine/file/format_traits.h"
+#include "engine/file/grids.h"
+#include "engine/base/strbuf.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -37,8 +39,8 @@ void kernel_set_choose(struct device *d)
 
 static bool has_kernels(enum dtype t)
 {
-    return t < DTYPE_COUNT && ((format_of[t].bits && !format_of[t].words) || t == DTYPE_F32 ||
-                               t == DTYPE_F16 || t == DTYPE_BF16);
+    return t < DTYPE_COUNT &&
+           (format_of[t].bits || t == DTYPE_F32 || t == DTYPE_F16 || t == DTYPE_BF16);
 }
 
 void kernel_set_options(const struct device *d, char *out, size_t size)
@@ -74,7 +76,7 @@ static int build_core(struct device *d, struct error *e)
     snprintf(text + n, sizeof text - n, " -DKV_K=%d -DKV_V=%d",
              cache_supported(d, c->kv_k) ? (int)c->kv_k : 0,
              cache_supported(d, c->kv_v) ? (int)c->kv_v : 0);
-    if (program_build(d, "core", "norm, attention and routing", text, &d->core_program, e) < 0)
+    if (program_build(d, "core", "norm, attention and routing", text, "", &d->core_program, e) < 0)
         return ERR_DEVICE;
     for (int i = 0; i < CORE_COUNT; i++)
         if (program_kernel(d, d->core_program, names[i], &d->core[i], e) < 0)
@@ -101,41 +103,77 @@ static void format_options(enum dtype type, char *out, size_t size, int tokens, 
 
     snprintf(out, size,
              " -DTOKENS=%d -DWIDTH=%d -DPER=%d -DHEAD=%d -DBLOCK=%d -DPAYLOAD=%d -DBITS=%d"
-             " -DHIGH=%d -DOFFSET=%d -DMIN=%d -DFACTORS=%d -DHALVES=%d -DLOOKUP=%d -DE8M0=%d",
+             " -DHIGH=%d -DOFFSET=%d -DMIN=%d -DFACTORS=%d -DHALVES=%d -DLOOKUP=%d -DE8M0=%d"
+             " -DWORDS=%d -DTYPE_%s",
              tokens, width, f->blocks, format_head(type), format_block_bytes(type),
              format_payload(type), f->bits, f->high, f->zero, f->minimum, f->factors, f->halves,
-             f->lookup, f->scale == SCALE_E8M0);
+             f->lookup, f->scale == SCALE_E8M0, f->words, dtype_info(type)->word);
     if (f->lookup)
         table_options(f, out + strlen(out), size - strlen(out));
 }
 
-static int build_type(struct device *d, enum dtype type, struct error *e)
+/* The points that an IQ format's codes number, as words.cl looks them up: nothing for others. */
+static void grid_text(enum dtype type, struct strbuf *out)
+{
+    static const struct {
+        enum dtype type;
+        int n;
+        const uint32_t *points;
+    } grids[] = {{DTYPE_IQ3_XXS, 256, grid_iq3_xxs},     {DTYPE_IQ3_S, 512, grid_iq3_s},
+                 {DTYPE_IQ2_XXS, 2 * 256, grid_iq2_xxs}, {DTYPE_IQ2_XS, 2 * 512, grid_iq2_xs},
+                 {DTYPE_IQ2_S, 2 * 1024, grid_iq2_s},    {DTYPE_IQ1_S, 2 * 2048, grid_iq1_s},
+                 {DTYPE_IQ1_M, 2 * 2048, grid_iq1_s}};
+
+    strbuf_puts(out, "");
+    for (size_t i = 0; i < sizeof grids / sizeof grids[0]; i++) {
+        if (grids[i].type != type)
+            continue;
+        strbuf_printf(out, "#define GRID_POINTS %d\n__constant uint GRID[GRID_POINTS] = {",
+                      grids[i].n);
+        for (int k = 0; k < grids[i].n; k++)
+            strbuf_printf(out, "0x%xu,%s", grids[i].points[k], k % 8 == 7 ? "\n" : "");
+        strbuf_puts(out, "};\n");
+    }
+}
+
+/* One or many tokens. */
+static int build_tokens(struct device *d, enum dtype type, int many, const char *table,
+                        struct error *e)
 {
     struct type_kernels *t = &d->type[type];
+    bool quant = dtype_is_quantised(type);
     char text[512], what[80];
     size_t n;
 
     kernel_set_options(d, text, sizeof text);
     n = strlen(text);
-    for (int many = 0; many < 2; many++) {
-        bool quant = dtype_is_quantised(type);
+    snprintf(what, sizeof what, "%s kernels, %s", dtype_info(type)->word,
+             many ? "many tokens" : "one token");
+    if (quant)
+        format_options(type, text + n, sizeof text - n, many ? d->tile : 1, d->width);
+    else
+        snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DF16=%d -DBF16=%d", many ? d->tile : 1,
+                 type == DTYPE_F16, type == DTYPE_BF16);
+    if (program_build(d, quant ? "quant" : "float", what, text, table, &t->program[many], e) < 0 ||
+        program_kernel(d, t->program[many], "matmul", &t->matmul[many], e) < 0 ||
+        program_kernel(d, t->program[many], "gate_up", &t->gate_up[many], e) < 0)
+        return ERR_DEVICE;
+    return program_kernel(d, t->program[many], "down", &t->down[many], e);
+}
 
-        snprintf(what, sizeof what, "%s kernels, %s", dtype_info(type)->word,
-                 many ? "many tokens" : "one token");
+static int build_type(struct device *d, enum dtype type, struct error *e)
+{
+    struct strbuf table = {0};
+    int rc;
 
-        if (quant)
-            format_options(type, text + n, sizeof text - n, many ? d->tile : 1, d->width);
-        else
-            snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DF16=%d -DBF16=%d",
-                     many ? d->tile : 1, type == DTYPE_F16, type == DTYPE_BF16);
-        if (program_build(d, quant ? "quant" : "float", what, text, &t->program[many], e) < 0 ||
-            program_kernel(d, t->program[many], "matmul", &t->matmul[many], e) < 0 ||
-            program_kernel(d, t->program[many], "gate_up", &t->gate_up[many], e) < 0 ||
-            program_kernel(d, t->program[many], "down", &t->down[many], e) < 0)
-            return ERR_DEVICE;
-    }
-    t->usable = true;
-    return 0;
+    grid_text(type, &table);
+    rc = table.failed ? error_set(e, ERR_MEMORY, "OpenCL: out of memory for a table of points")
+                      : build_tokens(d, type, 0, table.data, e);
+    if (rc == 0)
+        rc = build_tokens(d, type, 1, table.data, e);
+    strbuf_release(&table);
+    d->type[type].usable = rc == 0;
+    return rc;
 }
 
 static void kernel_release(cl_kernel *k)

@@ -155,26 +155,28 @@ static void build_log(struct device *d, cl_program p, char *out, size_t size)
 }
 
 int program_build(struct device *d, const char *file, const char *what, const char *given,
-                  cl_program *out, struct error *e)
+                  const char *table, cl_program *out, struct error *e)
 {
     char options[640], broken[64];
     const struct device_config *c = &d->base.config;
-    const char *text[3] = {source("common"), source(file), ""};
+    const char *text[5] = {source("common"), source(file), "", "", ""};
     uint64_t key, start = clock_now();
     char path[1024], log[240];
     bool known = false;
     cl_int rc = CL_SUCCESS;
 
     if (strcmp(file, "quant") == 0) {
-        text[1] = source("formats");
-        text[2] = source("quant");
+        text[1] = table;
+        text[2] = source("formats");
+        text[3] = source("words");
+        text[4] = source("quant");
     }
     snprintf(broken, sizeof broken, "BROKEN_%.40s",
              opencl_tuning()->broken ? opencl_tuning()->broken : "");
     snprintf(options, sizeof options, "%s%s%s", given,
              broken[7] && strstr(source(file), broken) ? " -D" : "",
              broken[7] && strstr(source(file), broken) ? broken : "");
-    key = hash_text(hash_text(program_fingerprint(&d->target), file), options);
+    key = hash_text(hash_text(hash_text(program_fingerprint(&d->target), file), options), table);
     *out = NULL;
     path[0] = '\0';
     if (c->cache_dir && snprintf(path, sizeof path, "%s/opencl-%s-%016llx.bin", c->cache_dir, file,
@@ -190,7 +192,7 @@ int program_build(struct device *d, const char *file, const char *what, const ch
         c->log(c->log_ctx, log);
     }
     if (!cl_injected(&rc))
-        *out = clCreateProgramWithSource(d->context, 3, text, NULL, &rc);
+        *out = clCreateProgramWithSource(d->context, 5, text, NULL, &rc);
     if (cl_check(d, rc, "clCreateProgramWithSource", e) < 0)
         return ERR_DEVICE;
     if (!cl_injected(&rc))

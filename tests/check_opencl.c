@@ -7,7 +7,6 @@
 #include "gpu/opencl.h"
 #include "gpu/tuning.h"
 #include "engine/device/device.h"
-#include "engine/file/format_traits.h"
 #include "tests/support.h"
 #include "tests/tiny_model.h"
 
@@ -929,16 +928,14 @@ END_TEST
 static Suite *suite(void)
 {
     Suite *s = suite_create("opencl");
-    TCase *c = tcase_create("device");
+    TCase *c = tcase_create("device"), *formats_case = tcase_create("formats");
 
     snprintf(cache_dir, sizeof cache_dir, "%s", support_tmpdir());
     tcase_set_timeout(c, 240);
     tcase_add_loop_test(c, test_q8_0, 0, 2);
     tcase_add_loop_test(c, test_q4_0_window, 0, 2);
     tcase_add_loop_test(c, test_long_context, 0, 2);
-    for (int i = 0; i < FORMATS; i++)
-        if (!format_of[formats[i]].words) /* those stay with the CPU */
-            tcase_add_loop_test(c, test_formats, i, i + 1);
+    tcase_add_loop_test(formats_case, test_formats, 0, FORMATS);
     tcase_add_loop_test(c, test_q8_0_cache, 0, 2);
     tcase_add_loop_test(c, test_last_experts, 0, 2);
     tcase_add_loop_test(c, test_shared_and_own_memory, 0, 2);
@@ -955,6 +952,8 @@ static Suite *suite(void)
     tcase_add_test(c, test_good_driver_beside_a_bad_one);
     tcase_add_test(c, test_hanging_driver);
     suite_add_tcase(s, c);
+    tcase_set_timeout(formats_case, 240);
+    suite_add_tcase(s, formats_case);
     return s;
 }
 

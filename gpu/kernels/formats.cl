@@ -8,10 +8,17 @@
  * block, per row. PAYLOAD: where the payload begins in a block. BITS: of a code in the payload.
  * HIGH: bits of a code above them. OFFSET: what the codes stand above their values. MIN: the sign
  * of a block's minimum, 0 without. FACTORS: 6-bit scales and minima a block; 2: signed scales
- * alone. HALVES: a scale for
- * each 16 columns. LOOKUP: codes number the sixteen values, OFFSET above
- * them and four a word, TABLE0 .. TABLE3. E8M0: scales are a byte, of exponents. */
+ * alone. HALVES: a factor of the scale for each 16 columns; 2: a scale of their own. LOOKUP: codes
+ * number the sixteen values, OFFSET above them and four a word, TABLE0 .. TABLE3. E8M0: scales are
+ * a byte, of exponents. WORDS: a unit's blocks lie scattered in so many words behind its head
+ * (words.cl); 0: one behind the other. */
+#if WORDS
+#define UNIT (HEAD + 4 * WORDS)
+#define BLOCK_AT(head, j) ((head) + HEAD * WIDTH)
+#else
 #define UNIT (HEAD + PER * BLOCK)
+#define BLOCK_AT(head, j) ((head) + (HEAD + (j)*BLOCK) * WIDTH)
+#endif
 /* Of one row group with n blocks a row. */
 #define GROUP_BYTES(n) ((size_t)((n) / PER) * (UNIT * WIDTH))
 
@@ -25,6 +32,7 @@ typedef uint16 uvec;
 #define LOAD_SHORTS(p) convert_uint16(vload16(0, (__global const ushort *)(p)))
 #define TO_FLOAT(u) convert_float16(as_int16(u))
 #define AS_FLOAT(u) as_float16(u)
+#define AS_WORDS(x) as_uint16(x)
 #define SIGNED(u) convert_float16(as_int16(u) >> 24)
 #define ACTIVATE num_activate16
 #else
@@ -36,6 +44,7 @@ typedef uint8 uvec;
 #define LOAD_SHORTS(p) convert_uint8(vload8(0, (__global const ushort *)(p)))
 #define TO_FLOAT(u) convert_float8(as_int8(u))
 #define AS_FLOAT(u) as_float8(u)
+#define AS_WORDS(x) as_uint8(x)
 #define SIGNED(u) convert_float8(as_int8(u) >> 24)
 #define ACTIVATE num_activate8
 #endif
@@ -48,6 +57,7 @@ typedef uint uvec;
 #define LOAD_SHORTS(p) (uint)((__global const ushort *)(p))[lane]
 #define TO_FLOAT(u) convert_float(as_int(u))
 #define AS_FLOAT(u) as_float(u)
+#define AS_WORDS(x) as_uint(x)
 #define SIGNED(u) convert_float(as_int(u) >> 24)
 #define ACTIVATE num_activate1
 #endif
@@ -70,6 +80,7 @@ typedef uint uvec;
 #endif
 
 /* Scale and minimum of block j of a unit. */
+#if !WORDS
 static inline vec block_scale(__global const uchar *head, int j, int lane)
 {
 #if E8M0
@@ -93,6 +104,7 @@ static inline vec block_scale(__global const uchar *head, int j, int lane)
 #endif
     return d;
 }
+#endif
 
 #if MIN
 static inline vec block_min(__global const uchar *head, int j, int lane)
@@ -116,7 +128,7 @@ static inline vec block_min(__global const uchar *head, int j, int lane)
 }
 #endif
 
-#if HALVES
+#if HALVES && !WORDS
 /* The 8-bit scales of the two halves of block j. */
 static inline void half_scales(__global const uchar *head, int j, int lane, vec *first, vec *second)
 {
@@ -145,8 +157,11 @@ static inline uvec looked_up_word(uvec w)
 }
 #endif
 
-/* Words k and 4 + k of a block (k = 0..3): elements 4k .. and 16 + 4k .. */
-static inline void block_words(__global const uchar *block, int k, int lane, uvec *lo, uvec *hi)
+#if !WORDS
+/* Words k and 4 + k (k = 0..3) of block j of a unit, which BLOCK_AT found: elements 4k .. and 16 +
+ * 4k .. */
+static inline void block_words(__global const uchar *block, int j, int k, int lane, uvec *lo,
+                               uvec *hi)
 {
 #if BITS == 8
     *lo = LOAD_WORDS(block, k);
@@ -158,7 +173,7 @@ static inline void block_words(__global const uchar *block, int k, int lane, uve
     *hi = w >> WORD(4) & WORD(0x0f0f0f0f);
 #endif
 #if HIGH == 1
-    *lo = *lo | (LOAD_WORDS(block, 0) >> (uvec)(k) & WORD(0x01010101)) << WORD(4);
+    *lo = *lo | (LOAD_WORDS(block, 0) >> (uvec)(k)&WORD(0x01010101)) << WORD(4);
     *hi = *hi | (LOAD_WORDS(block, 0) >> (uvec)(4 + k) & WORD(0x01010101)) << WORD(4);
 #elif HIGH == 2
     *lo = *lo | (LOAD_WORDS(block, 0) >> (uvec)(2 * k) & WORD(0x03030303)) << WORD(4);
@@ -178,3 +193,4 @@ static inline void block_words(__global const uchar *block, int k, int lane, uve
     *hi = *hi | (*hi & 0x20202020u) << 1 | (*hi & 0x20202020u) << 2;
 #endif
 }
+#endif

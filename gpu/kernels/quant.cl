@@ -43,6 +43,14 @@ static inline void add_word(sum_t *s, uvec word, __global const act_t *const *a,
 #endif
 }
 
+#if MIN && HALVES
+/* Of sixteen activations, exact. */
+static inline float half_sum(__global const act_t *a)
+{
+    return num_fold(convert_float16(vload16(0, a)));
+}
+#endif
+
 /* Blocks begin .. end-1 of WIDTH rows (or of row `lane`) against TOKENS rows of activations: one
  * quarter, summed upwards. */
 static inline void quarter(__global const uchar *w, int begin, int end,
@@ -56,7 +64,7 @@ static inline void quarter(__global const uchar *w, int begin, int end,
         acc[t] = (vec)(0.0f);
     for (int b = begin; b < end; b++) {
         __global const uchar *head = w + (size_t)(b / PER) * (UNIT * WIDTH),
-                             *block = head + (HEAD + b % PER * BLOCK) * WIDTH;
+                             *block = BLOCK_AT(head, b % PER);
         vec scale = block_scale(head, b % PER, lane);
         sum_t s[TOKENS];
 #if HALVES
@@ -77,24 +85,38 @@ static inline void quarter(__global const uchar *w, int begin, int end,
         for (int k = 0; k < 4; k++) {
             uvec lo, hi;
 
-            block_words(block, k, lane, &lo, &hi);
+            block_words(block, b % PER, k, lane, &lo, &hi);
             add_word(s, lo, a, (size_t)b * 32 + 4 * k);
             add_word(second, hi, a, (size_t)b * 32 + 16 + 4 * k);
         }
 #if MIN
         vec least = block_min(head, b % PER, lane);
+#if HALVES
+        vec m0, m1;
+
+        half_mins(head, b % PER, lane, &m0, &m1);
+#endif
 #endif
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
             vec sum = SUM_TO_VEC(s[t]);
 
-#if HALVES
+#if HALVES == 2
+            acc[t] = fma(sum, f0 * (vec)(ad[t][b]), acc[t]);
+            acc[t] = fma(SUM_TO_VEC(second[t]), f1 * (vec)(ad[t][b]), acc[t]);
+            continue;
+#elif HALVES
             sum = fma(f0, sum, f1 * SUM_TO_VEC(second[t]));
 #elif OFFSET
             sum = fma((vec)(-ZERO), (vec)(as[t][b]), sum);
 #endif
             acc[t] = fma(sum, scale * (vec)(ad[t][b]), acc[t]);
-#if MIN
+#if MIN && HALVES
+            float low = half_sum(a[t] + (size_t)b * 32);
+
+            sum = fma(m0, (vec)(low), m1 * (vec)(as[t][b] - low));
+            acc[t] = fma(sum, least * (vec)(ad[t][b]), acc[t]);
+#elif MIN
             acc[t] = fma((vec)(as[t][b]), least * (vec)(ad[t][b]), acc[t]);
 #endif
         }

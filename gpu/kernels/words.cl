@@ -1,0 +1,302 @@
+/* Formats whose blocks lie scattered in a superblock, which is packed word by word as files have it
+ * (formats.def, words): the same as formats.cl has for the others, which it stands behind.
+ * engine/file/blocks_words.c reads these words of one row.
+ *
+ * Defined by the host beyond formats.cl: WORDS (of a superblock, behind scale and minimum), TYPE_x
+ * for format x; and GRID, the points that the codes of IQ formats number (engine/file/grids.h). */
+#if WORDS
+
+#define DOWN(x, n) ((x) >> (uvec)(n))
+#define FIELD(x, from, n) (DOWN(x, from) & (uvec)((1u << (n)) - 1u))
+#define EACH_BYTE(b) (uvec)((b)*0x01010101u)
+
+/* Bytes and halves of words, by their number, as words of each row. */
+static inline uvec byte_at(__global const uchar *words, int k, int lane)
+{
+    return FIELD(LOAD_WORDS(words, k / 4), k % 4 * 8, 8);
+}
+
+static inline uvec half_at(__global const uchar *words, int k, int lane)
+{
+    return FIELD(LOAD_WORDS(words, k / 2), k % 2 * 16, 16);
+}
+
+static inline vec odd_number(uvec x)
+{
+    return TO_FLOAT(x + x + WORD(1));
+}
+
+#if defined(TYPE_q2_k) || defined(TYPE_q3_k) || defined(TYPE_tq2_0)
+/* Word k of the 2-bit codes of block j, which begin at word `from`. */
+static inline uvec two_bits(__global const uchar *words, int from, int j, int k, int lane)
+{
+    return DOWN(LOAD_WORDS(words, from + j / 4 * 8 + k), j % 4 * 2) & EACH_BYTE(3u);
+}
+#endif
+
+/* ---- Grids ---- */
+
+#ifdef GRID_POINTS
+static inline uvec point_at(uvec i)
+{
+#if WIDE && WIDTH == 16
+    return (uvec)(GRID[i.s0], GRID[i.s1], GRID[i.s2], GRID[i.s3], GRID[i.s4], GRID[i.s5],
+                  GRID[i.s6], GRID[i.s7], GRID[i.s8], GRID[i.s9], GRID[i.sa], GRID[i.sb],
+                  GRID[i.sc], GRID[i.sd], GRID[i.se], GRID[i.sf]);
+#elif WIDE
+    return (uvec)(GRID[i.s0], GRID[i.s1], GRID[i.s2], GRID[i.s3], GRID[i.s4], GRID[i.s5],
+                  GRID[i.s6], GRID[i.s7]);
+#else
+    return GRID[i];
+#endif
+}
+
+/* Four magnitudes with the signs from bit 4k on, OFFSET above. */
+static inline uvec with_signs(uvec point, uvec signs, int k)
+{
+    uvec minus = (FIELD(signs, 4 * k, 4) * WORD(0x00204081) & WORD(0x01010101)) * WORD(255);
+
+    return ((EACH_BYTE(OFFSET) + point) & ~minus) | ((EACH_BYTE(OFFSET) - point) & minus);
+}
+
+/* Eight signs a byte out of four times seven bits: the number of minus signs is even. */
+static inline uvec even_signs(uvec x)
+{
+    uvec s = (x & WORD(0x7f)) | (x << WORD(1) & WORD(0x7f00)) | (x << WORD(2) & WORD(0x7f0000)) |
+             (x << WORD(3) & WORD(0x7f000000)),
+         p = s ^ DOWN(s, 4);
+
+    p = p ^ DOWN(p, 2);
+    p = p ^ DOWN(p, 1);
+    return s | (p & EACH_BYTE(1u)) << WORD(7);
+}
+#endif
+
+#if defined(TYPE_iq3_xxs) || defined(TYPE_iq3_s)
+/* A word is a point of four magnitudes. */
+static inline uvec iq3_code(__global const uchar *words, int j, int k, int lane)
+{
+    uvec index = byte_at(words, 8 * j + k, lane);
+
+#ifdef TYPE_iq3_s
+    index = index | FIELD(byte_at(words, 64 + j, lane), k, 1) << WORD(8);
+    return with_signs(point_at(index), LOAD_WORDS(words, 18 + j), k);
+#else
+    return with_signs(point_at(index), even_signs(LOAD_WORDS(words, 16 + j)), k);
+#endif
+}
+#endif
+
+#if defined(TYPE_iq2_xxs) || defined(TYPE_iq2_xs) || defined(TYPE_iq2_s)
+/* Two words are a point of eight. */
+static inline uvec iq2_code(__global const uchar *words, int j, int k, int lane)
+{
+    int l = k / 2;
+
+#if defined(TYPE_iq2_xxs)
+    uvec index = byte_at(words, 8 * j + l, lane), signs = even_signs(LOAD_WORDS(words, 2 * j + 1));
+#elif defined(TYPE_iq2_xs)
+    uvec index = half_at(words, 4 * j + l, lane) & WORD(511), a = LOAD_WORDS(words, 2 * j),
+         b = LOAD_WORDS(words, 2 * j + 1), signs;
+
+    a = FIELD(a, 9, 7) | DOWN(a, 25) << WORD(7);
+    b = FIELD(b, 9, 7) | DOWN(b, 25) << WORD(7);
+    signs = even_signs(a | b << WORD(14));
+#else
+    uvec index = byte_at(words, 4 * j + l, lane) | FIELD(byte_at(words, 64 + j, lane), 2 * l, 2)
+                                                       << WORD(8),
+         signs = LOAD_WORDS(words, 8 + j);
+#endif
+    return with_signs(point_at(index + index + (uvec)(k % 2)), signs, k);
+}
+#endif
+
+#if defined(TYPE_iq1_s) || defined(TYPE_iq1_m)
+/* The same, an eighth added to all of them or taken away. */
+static inline uvec iq1_code(__global const uchar *words, int j, int k, int lane)
+{
+    int l = k / 2;
+    uvec high = half_at(words, 16 + j, lane), index = byte_at(words, 4 * j + l, lane);
+
+#ifdef TYPE_iq1_s
+    uvec below = FIELD(high, 15, 1);
+
+    index = index | FIELD(high, 3 * l, 3) << WORD(8);
+#else
+    uvec below = FIELD(high, 4 * l + 3, 1);
+
+    index = index | FIELD(high, 4 * l, 3) << WORD(8);
+#endif
+    return point_at(index + index + (uvec)(k % 2)) + EACH_BYTE(1u) - below * EACH_BYTE(2u);
+}
+#endif
+
+/* ---- The others ---- */
+
+#ifdef TYPE_tq1_0
+/* Digit n to the base of three of every byte, whose first digit is its highest. */
+static inline uvec ternary_digit(uvec x, int n)
+{
+    const uvec low = WORD(0x00ff00ff), three = WORD(3);
+    uvec power = (uvec)(n == 0   ? 1u
+                        : n == 1 ? 3u
+                        : n == 2 ? 9u
+                        : n == 3 ? 27u
+                                 : 81u),
+         even = (x & low) * power & low, odd = (DOWN(x, 8) & low) * power & low;
+
+    return (DOWN(even * three, 8) & low) | (odd * three & WORD(0xff00ff00));
+}
+
+static inline uvec tq1_code(__global const uchar *words, int j, int k, int lane)
+{
+    if (j < 5)
+        return ternary_digit(LOAD_WORDS(words, k), j);
+    if (k < 4)
+        return ternary_digit(LOAD_WORDS(words, 8 + k), 2 * j - 10);
+    return j == 7 ? ternary_digit(LOAD_WORDS(words, 12), k - 4)
+                  : ternary_digit(LOAD_WORDS(words, 4 + k), 2 * j - 9);
+}
+#endif
+
+/* Word k of block j: four codes as unsigned bytes. */
+static inline uvec code_word(__global const uchar *words, int j, int k, int lane)
+{
+#if defined(TYPE_q2_k)
+    return two_bits(words, 4, j, k, lane);
+#elif defined(TYPE_q3_k)
+    return two_bits(words, 8, j, k, lane) | (DOWN(LOAD_WORDS(words, k), j) & EACH_BYTE(1u))
+                                                << WORD(2);
+#elif defined(TYPE_tq2_0)
+    return two_bits(words, 0, j, k, lane);
+#elif defined(TYPE_tq1_0)
+    return tq1_code(words, j, k, lane);
+#elif defined(TYPE_nvfp4) /* of a half's eight bytes the low nibbles, then the high ones */
+    uvec x = LOAD_WORDS(words, 1 + 4 * j + k / 4 * 2 + k % 2);
+
+    return looked_up_word(DOWN(x, k / 2 % 2 * 4) & EACH_BYTE(15u));
+#elif defined(TYPE_iq3_xxs) || defined(TYPE_iq3_s)
+    return iq3_code(words, j, k, lane);
+#elif defined(TYPE_iq1_s) || defined(TYPE_iq1_m)
+    return iq1_code(words, j, k, lane);
+#else
+    return iq2_code(words, j, k, lane);
+#endif
+}
+
+static inline void block_words(__global const uchar *words, int j, int k, int lane, uvec *lo,
+                               uvec *hi)
+{
+    *lo = code_word(words, j, k, lane);
+    *hi = code_word(words, j, 4 + k, lane);
+#if DOT8 && HALVES /* signed bytes; none of the subtractions borrows */
+    *lo = ((*lo | EACH_BYTE(128u)) - EACH_BYTE(OFFSET)) ^ EACH_BYTE(128u);
+    *hi = ((*hi | EACH_BYTE(128u)) - EACH_BYTE(OFFSET)) ^ EACH_BYTE(128u);
+#endif
+}
+
+/* ---- Scales ---- */
+
+#ifdef TYPE_iq1_m
+/* num_from_f16 of words, none of which is an infinity. */
+static inline vec f16_to_vec(uvec h)
+{
+    uvec e = FIELD(h, 10, 5), m = h & WORD(0x3ff), sign = (h & WORD(0x8000)) << WORD(16),
+         small = WORD(0) - (WORD(1) - min(e, WORD(1))),
+         tiny = AS_WORDS(TO_FLOAT(m) * (vec)(5.9604644775390625e-8f)),
+         normal = (e + WORD(112)) << WORD(23) | m << WORD(13);
+
+    return AS_FLOAT(sign | (tiny & small) | (normal & ~small));
+}
+#endif
+
+/* What all 32 of block j are multiplied with. */
+static inline vec block_scale(__global const uchar *head, int j, int lane)
+{
+    __global const uchar *words = head + HEAD * WIDTH;
+
+#if defined(TYPE_iq3_xxs)
+    return LOAD_SCALES(head) * (odd_number(DOWN(LOAD_WORDS(words, 16 + j), 28)) * (vec)(0.25f));
+#elif defined(TYPE_iq3_s)
+    return LOAD_SCALES(head) * odd_number(FIELD(LOAD_WORDS(words, 26), 4 * j, 4));
+#elif defined(TYPE_iq2_xxs)
+    return LOAD_SCALES(head) * (odd_number(DOWN(LOAD_WORDS(words, 2 * j + 1), 28)) * (vec)(0.125f));
+#elif defined(TYPE_iq2_xs) || defined(TYPE_iq2_s)
+    return LOAD_SCALES(head) * (vec)(0.125f);
+#elif defined(TYPE_iq1_s)
+    return LOAD_SCALES(head) *
+           (odd_number(FIELD(half_at(words, 16 + j, lane), 12, 3)) * (vec)(0.125f));
+#elif defined(TYPE_iq1_m) /* its scale stands in the highest four bits of four halves */
+    uvec a = LOAD_WORDS(words, 12), b = LOAD_WORDS(words, 13);
+
+    return f16_to_vec(FIELD(a, 12, 4) | (DOWN(a, 24) & WORD(0xf0)) | (DOWN(b, 4) & WORD(0xf00)) |
+                      (DOWN(b, 16) & WORD(0xf000))) *
+           (vec)(0.125f);
+#elif defined(TYPE_nvfp4)
+    return (vec)(1.0f); /* its halves have their own */
+#else
+    return LOAD_SCALES(head);
+#endif
+}
+
+#if HALVES
+#ifdef TYPE_nvfp4
+/* A byte that is E4M3 without a sign, halved, as codes are doubled. */
+static inline vec e4m3_half(uvec x)
+{
+    uvec e = FIELD(x, 3, 4), m = x & WORD(7), small = WORD(0) - (WORD(1) - min(e, WORD(1))),
+         nan = WORD(0) - (min(x & WORD(0x7f), WORD(0x7e)) ^ (x & WORD(0x7f))),
+         tiny = AS_WORDS(TO_FLOAT(m) * (vec)(0.0009765625f)),
+         normal = (e + WORD(119)) << WORD(23) | m << WORD(20);
+
+    /* 0x7f is no number, and 0 in files; with the highest bit it is 480 */
+    nan = nan & (WORD(0) - (WORD(1) - FIELD(x, 7, 1)));
+    return AS_FLOAT(((tiny & small) | (normal & ~small)) & ~nan);
+}
+#endif
+
+/* The factors of the two halves of block j. */
+static inline void half_scales(__global const uchar *head, int j, int lane, vec *first, vec *second)
+{
+    __global const uchar *words = head + HEAD * WIDTH;
+
+#if defined(TYPE_q2_k)
+    *first = TO_FLOAT(byte_at(words, 2 * j, lane) & WORD(15));
+    *second = TO_FLOAT(byte_at(words, 2 * j + 1, lane) & WORD(15));
+#elif defined(TYPE_q3_k)
+    uvec low = DOWN(LOAD_WORDS(words, 24 + j / 2 % 2), j / 4 * 4) & EACH_BYTE(15u),
+         high = DOWN(LOAD_WORDS(words, 26), j / 2 * 2) & EACH_BYTE(3u), x = low | high << WORD(4);
+
+    *first = TO_FLOAT(FIELD(x, j % 2 * 16, 8)) - (vec)(32.0f);
+    *second = TO_FLOAT(FIELD(x, j % 2 * 16 + 8, 8)) - (vec)(32.0f);
+#elif defined(TYPE_iq1_m)
+    uvec x = DOWN(half_at(words, 24 + j / 2, lane), j % 2 * 6);
+
+    *first = odd_number(x & WORD(7));
+    *second = odd_number(FIELD(x, 3, 3));
+#elif defined(TYPE_nvfp4)
+    *first = e4m3_half(byte_at(words, 2 * j, lane));
+    *second = e4m3_half(byte_at(words, 2 * j + 1, lane));
+#else
+#ifdef TYPE_iq2_xs
+    uvec x = byte_at(words, 64 + j, lane);
+#else
+    uvec x = byte_at(words, 72 + j, lane);
+#endif
+    *first = odd_number(x & WORD(15));
+    *second = odd_number(DOWN(x, 4));
+#endif
+}
+#endif
+
+#if HALVES && MIN
+/* What stands before the minimum in either half. */
+static inline void half_mins(__global const uchar *head, int j, int lane, vec *first, vec *second)
+{
+    __global const uchar *words = head + HEAD * WIDTH;
+
+    *first = TO_FLOAT(DOWN(byte_at(words, 2 * j, lane), 4));
+    *second = TO_FLOAT(DOWN(byte_at(words, 2 * j + 1, lane), 4));
+}
+#endif
+#endif
