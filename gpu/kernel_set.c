@@ -204,7 +204,8 @@ void kernel_set_release(struct device *d)
 bool kernel_set_attends(const struct mixer_shape *s)
 {
     return s->kind == MIXER_ATTENTION && (!s->value_dim || s->value_dim == s->key_dim) &&
-           s->key_dim % 8 == 0 && s->heads * s->key_dim % 32 == 0 && !s->values_are_keys;
+           s->key_dim % 8 == 0 && s->heads * s->key_dim % 32 == 0 && !s->values_are_keys &&
+           !s->value_norm && !s->second_rope && s->rope != ROPE_PROPORTIONAL;
 }
 
 static bool ffn_known(const struct ffn_shape *s, enum dtype type)
@@ -218,6 +219,9 @@ static bool ffn_known(const struct ffn_shape *s, enum dtype type)
 bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, enum block_kind kind,
                      enum dtype type)
 {
+    if (kind == BLOCK_HEAD &&
+        (d->base.config.model->hp.embedding_width || !d->base.config.model->output_norm.weight))
+        return false;
     if (kind == BLOCK_ATTENTION && (shape->norms.after || !kernel_set_attends(&shape->mixer)))
         return false;
     if (kind == BLOCK_EXPERT && (shape->norms.after || !ffn_known(&shape->ffn, type)))

@@ -21,7 +21,8 @@ static int upload(struct selftest *b, const float *data, size_t n, cl_mem *out)
 int selftest_norm(struct selftest *b)
 {
     const struct model *m = b->d->base.config.model;
-    const struct norm_weights *w = &m->layers[0].attention_norm;
+    const struct norm_weights *before = &m->layers[0].attention_norm,
+                              *w = before->weight ? before : &m->layers[0].attention_after;
     const struct norms_shape *norms = &hparams_layer(&m->hp, 0)->norms;
     int flags = (w->bias ? 1 : 0) | (norms->kind == NORM_LAYER ? 0 : 2);
     struct device *d = b->d;

@@ -54,6 +54,9 @@ struct device_config {
      * not NULL. They outlive the device. ropes: how many, for footprint alone, which needs no
      * tables; 0: one */
     const float *rope_cos[DEVICE_ROPES], *rope_sin[DEVICE_ROPES];
+    /* the same of layers with mixer_shape.second_rope: (context, second_rope.dims/2), for every
+     * session; NULL: the model has none */
+    const float *second_cos, *second_sin;
     int ropes;
     /* One line for the user (compiling, self-test verdicts, why not). May be NULL. */
     void (*log)(void *ctx, const char *line);
@@ -67,11 +70,13 @@ struct span {
 };
 
 /* x: residual stream (rows, hidden), the spans' rows one after the other. y: attention block's
- * output WITHOUT the residual: o_proj(attn(norm(x))) + bias. Of a span's session KV rows pos ..
- * pos+rows-1 are written, row i reads 0 .. pos+i (window permitting). A session has one span. spans
- * NULL: all rows are session 0's, from pos on, by the first rotary table. A layer with recurrent
- * state goes on where that stands, which must be pos, and leaves it at pos + rows; at pos 0 it
- * begins with zeros. trial: only the time is wanted; recurrent state is neither read nor changed.
+ * output WITHOUT the residual: o_proj(attn(norm(x))) + bias, normed where norms.after says so; but
+ * where there is a norm after and none before, what the stream becomes, norm(x + ...). Of a span's
+ * session KV rows pos .. pos+rows-1 are written, row i reads 0 .. pos+i (window permitting). A
+ * session has one span. spans NULL: all rows are session 0's, from pos on, by the first rotary
+ * table. A layer with recurrent state goes on where that stands, which must be pos, and leaves it
+ * at pos + rows; at pos 0 it begins with zeros. trial: only the time is wanted; recurrent state is
+ * neither read nor changed.
  */
 struct attention_job {
     int layer, rows, pos;
@@ -91,13 +96,15 @@ struct imposed_routing {
     const uint16_t *experts; /* (n_layers, period, used), distinct within a row */
 };
 
-/* Optional fused step: h = norm(x) of the expert norm, scores, then experts and weights (rows,
- * n_experts_used): the chosen ones, the best first, then the shared one; -1 and 0 in what is left
- * of a row, where the layer has fewer of them than others (shape_used). */
+/* Optional fused step: h = norm(x) of the expert norm (shape_normed_rows: of the routed experts'
+ * norm, and behind all rows of that those of the dense part), scores, then experts and weights
+ * (rows, n_experts_used): the chosen ones, the best first, then the shared one; -1 and 0 in what is
+ * left of a row, where the layer has fewer of them than others (shape_used). */
 struct route_job {
     int layer, rows;
     const float *x;
-    float *h, *scores; /* (rows, hidden), (rows, n_experts), of which the routed ones are filled */
+    /* (shape_normed_rows, rows, hidden); (rows, n_experts), of which the routed ones are filled */
+    float *h, *scores;
     int *experts;
     float *weights;
     int pos;                               /* of row 0; of interest to imposed alone */
@@ -115,14 +122,15 @@ struct expert_group {
  * (slot * rows + row) * hidden. */
 struct experts_job {
     int layer, rows; /* rows of h */
-    const float *h;  /* (rows, hidden), already normed */
+    const float *h;  /* (shape_normed_rows, rows, hidden), already normed */
     int n_groups;
     const struct expert_group *groups;
     const int *row, *slot; /* per entry: which row of h, which routing slot */
     float *out;
 };
 
-/* x = x + combine(expert outputs) by rule 9. */
+/* x = x + combine(expert outputs) by rule 9, with the norms and the scale that the layer has behind
+ * them. */
 struct combine_job {
     int layer, rows;
     const float *out, *weights; /* (used, rows, hidden), (rows, n_experts_used) */

@@ -31,7 +31,7 @@
  * the model means 1 + w, that sum is taken once, when the weights are loaded.
  * 6. Rotary: pairs (i, i+rot/2), or (2i, 2i+1) where the model has it so: y0 = fma(x0, c, -(x1*s)),
  * y1 = fma(x1, c, x0*s); c, s from one host table (computed in double, mscale folded in, rounded
- * once). Elements beyond rot are copied.
+ * once). Elements beyond rot are copied. Proportional: pairs (i, i + head/2), i < rot/2.
  * 7. Attention of one query head: q' = q * scale after rotary (scale = 1/sqrt(head_dim), host,
  * rounded once); keys and values rounded to the cache type (F16: nearest even; Q8_0:
  * num_kv_quantise_block, an element is then (float)q * d, exact); score_t by rule 3 on q' and k_t;
@@ -42,16 +42,22 @@
  *    fma(o_c[d], f_c, out_d); result out_d * num_recip(sum). Tokens outside the window and chunks
  * without a visible token are skipped. Where the head has a sink s, m is at least s, and sum begins
  * at num_exp(s - m) instead of +0. Where the output is gated, it is that result * num_sigmoid of
- * the gate. Without rotary embeddings rule 6 copies and q' = q * scale.
+ * the gate. Without rotary embeddings rule 6 copies and q' = q * scale. Values may be normed by the
+ * head before they are rounded: rule 5's x*r.
  * 8. Expert: h = num_activate(gate, up) (gate and up by rule 2, each with its bias where there is
  * one; where the activation has no gate, of up alone), quantised again by rule 1 for down.
  * 9. Combination: acc = w0*e0; acc = fma(w1, e1, acc) ... in routing order; x = x + acc. Attention
  * residual: x = x + y.
  * Where a model scales what its operators add: y by the scale, each w by it, rounded, before that.
- * Embeddings are multiplied with their scale, logits with 1/divisor, rounded once.
- * 10. Router weights: num_route (below), scores by rule 3 in F32, + bias where there is one. A
- * shared expert stands behind the chosen ones, with the weight 1 or num_sigmoid of its own score by
- * rule 3; a dense layer is one with the weight 1.
+ * Embeddings are multiplied with their scale, logits with 1/divisor, rounded once. A learned
+ * position is added to the embedding. Logits with a cap: num_softcap. Projections between
+ * embeddings or head and the stream: acc = acc + w*x upwards from +0. Norms behind operators, rule
+ * 5: of y, or of acc, before it is added to x; where none stands before the operator, of the sum,
+ * which becomes x. A dense part d beside routed experts: acc is theirs alone; norm(norm(acc) +
+ * norm(d)) is what is added. A layer's scale: x = x * scale at its end.
+ * 10. Router weights: num_route (below), scores by rule 3 in F32, + bias where there is one; then
+ * times the expert's scale. A shared expert stands behind the chosen ones, with the weight 1 or
+ * num_sigmoid of its own score by rule 3; a dense layer is one with the weight 1.
  *
  * 11. Dot product of float weights (F32, F16, BF16; each is an F32 number exactly), on the CPU:
  * every set of kernels, one row or many. Columns are filled up with zeros to a multiple of 32. 16
@@ -321,6 +327,12 @@ static inline void num_sparsemixer(const float *scores, int n, float jitter, int
         weights[slot] = num_recip(sum);
         taken[best >> 6] |= (uint64_t)1 << (best & 63);
     }
+}
+
+/* cap * tanh(x / cap), inverse = 1 / cap rounded once: tanh(y) is 2 sigmoid(2y) - 1. */
+static inline float num_softcap(float x, float cap, float inverse)
+{
+    return cap * fmaf(2.0f, num_sigmoid(2.0f * (x * inverse)), -1.0f);
 }
 
 #define NUM_EXPERTS 512 /* most of a router */

@@ -305,7 +305,7 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
     if (fused && (rc = turned ? check_shape(b, fused, hp->hidden, q + 2 * kv, 0, e)
                               : check_shape(b, fused, q + 2 * kv, hp->hidden, 0, e)))
         return rc;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < (a->values_are_keys ? 2 : 3); i++) {
         if (!fused) {
             if ((rc = bind_plain(b, part[i].m, part[i].role, layer, part[i].rows, hp->hidden, e)))
                 return rc;
@@ -366,10 +366,10 @@ static int bind_latent_heads(struct binding *b, struct layer_weights *w, int lay
     if (!(both = want(b, TENSOR_KV_B, layer, 0, e)))
         return ERR_MODEL;
     if ((rc = check_shape(b, both, a->heads * each, a->kv_rank, 0, e)) ||
-        (rc = add_job(b, TENSOR_K_B, layer,
-                      (struct matrix_job){
-                          .matrix = &w->k_b, .tensor = both, .split = {each, 0, nope, true}},
-                      a->heads * a->kv_rank, nope, e)))
+        (rc = add_job(
+             b, TENSOR_K_B, layer,
+             (struct matrix_job){.matrix = &w->k_b, .tensor = both, .split = {each, 0, nope, true}},
+             a->heads * a->kv_rank, nope, e)))
         return rc;
     return add_job(b, TENSOR_V_B, layer,
                    (struct matrix_job){.matrix = &w->v_b,
@@ -561,6 +561,10 @@ static int bind_router(struct binding *b, struct layer_weights *w, int layer, st
             (rc = add_vector(b, &w->router_bias, t, 0, s->experts, e)))
             return rc;
     }
+    if (s->experts && s->router.expert_scales &&
+        (rc = bind_values(b, &w->expert_scale, TENSOR_EXPERT_SCALE, layer, s->experts, VECTOR_PLAIN,
+                          0, e)))
+        return rc;
     if (!s->shared || s->shared_gate != SHARED_SIGMOID)
         return 0;
     if (!(t = want(b, TENSOR_SHARED_ROUTER, layer, 0, e)))
@@ -581,17 +585,53 @@ static int bind_mixer(struct binding *b, struct layer_weights *w, int layer, str
                                   : bind_attention(b, w, layer, e);
 }
 
-static int bind_layer(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+/* The norms of one operator; role: of the one that has no other beside it. */
+static int bind_around(struct binding *b, struct norm_weights *before, struct norm_weights *after,
+                       enum tensor_role role, enum tensor_role role_after, int layer,
+                       struct error *e)
+{
+    const struct norms_shape *s = &hparams_layer(&b->model->hp, layer)->norms;
+    int rc = s->before ? bind_norm(b, before, role, layer, e) : 0;
+
+    return rc || !s->after ? rc : bind_norm(b, after, s->before ? role_after : role, layer, e);
+}
+
+/* Of a dense part and routed experts side by side. */
+static int bind_apart(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    int rc;
+
+    if ((rc = bind_norm(b, &w->routed_norm, TENSOR_ROUTED_NORM, layer, e)) ||
+        (rc = bind_norm(b, &w->routed_after, TENSOR_ROUTED_AFTER, layer, e)) ||
+        (rc = bind_norm(b, &w->shared_after, TENSOR_SHARED_AFTER, layer, e)))
+        return rc;
+    return bind_values(b, &w->router_norm.weight, TENSOR_ROUTER_NORM, layer, b->model->hp.hidden,
+                       VECTOR_OVER_ROOT, 0, e);
+}
+
+static int bind_norms(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     const struct layer_shape *s = hparams_layer(&b->model->hp, layer);
     int rc;
 
-    b->counted = &b->total.router_norms;
     if ((s->mixer.kind != MIXER_NONE &&
-         (rc = bind_norm(b, &w->attention_norm, TENSOR_ATTENTION_NORM, layer, e))) ||
+         (rc = bind_around(b, &w->attention_norm, &w->attention_after, TENSOR_ATTENTION_NORM,
+                           TENSOR_ATTENTION_AFTER, layer, e))) ||
         (s->ffn.kind != FFN_NONE &&
-         (rc = bind_norm(b, &w->expert_norm, TENSOR_EXPERT_NORM, layer, e))) ||
-        (rc = bind_router(b, w, layer, e)))
+         (rc = bind_around(b, &w->expert_norm, &w->expert_after, TENSOR_EXPERT_NORM,
+                           TENSOR_EXPERT_AFTER, layer, e))) ||
+        (s->ffn.kind == FFN_DENSE_AND_ROUTED && (rc = bind_apart(b, w, layer, e))))
+        return rc;
+    return s->scaled ? bind_values(b, &w->scale, TENSOR_LAYER_SCALE, layer, 1, VECTOR_PLAIN, 0, e)
+                     : 0;
+}
+
+static int bind_layer(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    int rc;
+
+    b->counted = &b->total.router_norms;
+    if ((rc = bind_norms(b, w, layer, e)) || (rc = bind_router(b, w, layer, e)))
         return rc;
     b->counted = &b->total.attention;
     if ((rc = bind_mixer(b, w, layer, e)))
@@ -600,29 +640,67 @@ static int bind_layer(struct binding *b, struct layer_weights *w, int layer, str
     return bind_experts(b, w, layer, e);
 }
 
-static int bind_ends(struct binding *b, struct error *e)
+/* A table whose rows are read where they lie in the file: `rows` of them, or any number. */
+static int bind_table(struct binding *b, struct tensor_view *table, enum tensor_role role,
+                      int64_t rows, int cols, struct error *e)
 {
-    struct model *m = b->model;
-    const struct tensor_view *t = want(b, TENSOR_EMBEDDINGS, 0, 0, e);
+    const struct tensor_view *t = want(b, role, 0, 0, e);
     int rc;
 
     if (!t)
         return ERR_MODEL;
-    if ((rc = check_shape(b, t, m->hp.n_vocab, m->hp.hidden, 0, e)))
+    if ((rc = check_shape(b, t, rows ? rows : t->dims[0], cols, 0, e)))
         return rc;
     if (!row_readable(t->type))
         return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s, which is not supported",
-                         weight_file_path(m->file), t->name, dtype_info(t->type)->word);
-    m->embeddings = *t;
-    b->total.embeddings = b->total.mapped = t->bytes;
+                         weight_file_path(b->model->file), t->name, dtype_info(t->type)->word);
+    *table = *t;
+    b->total.embeddings += t->bytes;
+    b->total.mapped += t->bytes;
+    return 0;
+}
+
+static int bind_positions(struct binding *b, struct error *e)
+{
+    struct model *m = b->model;
+    int rc = bind_table(b, &m->positions, TENSOR_POSITIONS, 0, m->hp.hidden, e);
+
+    if (!rc && m->positions.dims[0] <= m->hp.position_offset)
+        return error_set(e, ERR_MODEL, "%s: tensor %s holds no position", weight_file_path(m->file),
+                         m->positions.name);
+    if (!rc)
+        m->n_params += m->positions.dims[0] * m->hp.hidden;
+    return rc;
+}
+
+static int bind_projections(struct binding *b, struct error *e)
+{
+    struct model *m = b->model;
+    int64_t n = (int64_t)m->hp.embedding_width * m->hp.hidden;
+    int rc = bind_values(b, &m->project_in, TENSOR_PROJECT_IN, 0, n, VECTOR_PLAIN, 0, e);
+
+    return rc ? rc : bind_values(b, &m->project_out, TENSOR_PROJECT_OUT, 0, n, VECTOR_PLAIN, 0, e);
+}
+
+static int bind_ends(struct binding *b, struct error *e)
+{
+    struct model *m = b->model;
+    int width = m->hp.embedding_width ? m->hp.embedding_width : m->hp.hidden, rc;
+
+    if ((rc = bind_table(b, &m->embeddings, TENSOR_EMBEDDINGS, m->hp.n_vocab, width, e)) ||
+        (m->hp.common.mixer.learned_positions && (rc = bind_positions(b, e))))
+        return rc;
     b->counted = &b->total.router_norms;
-    if ((rc = bind_norm(b, &m->output_norm, TENSOR_OUTPUT_NORM, 0, e)))
+    if ((m->hp.embedding_width && (rc = bind_projections(b, e))) ||
+        (m->hp.common.norms.before &&
+         (rc = bind_norm(b, &m->output_norm, TENSOR_OUTPUT_NORM, 0, e))))
         return rc;
     b->counted = &b->total.head;
     if (m->hp.tied_embeddings)
-        return add_matrix(b, &m->head, TENSOR_HEAD, 0, t, 0, m->hp.n_vocab, m->hp.hidden, e);
-    m->n_params += (int64_t)m->hp.n_vocab * m->hp.hidden;
-    return bind_plain(b, &m->head, TENSOR_HEAD, 0, m->hp.n_vocab, m->hp.hidden, e);
+        return add_matrix(b, &m->head, TENSOR_HEAD, 0, want(b, TENSOR_EMBEDDINGS, 0, 0, e), 0,
+                          m->hp.n_vocab, width, e);
+    m->n_params += (int64_t)m->hp.n_vocab * width;
+    return bind_plain(b, &m->head, TENSOR_HEAD, 0, m->hp.n_vocab, width, e);
 }
 
 /* A tensor of a layer with a number that the model does not reach. */
@@ -639,9 +717,10 @@ static bool behind_the_last(const struct binding *b, const char *name)
 static int check_all_used(struct binding *b, struct error *e)
 {
     const struct weight_file *f = b->model->file;
-    static const enum tensor_role read_before[] = {TENSOR_ROPE_SHORT, TENSOR_ROPE_LONG};
+    static const enum tensor_role read_before[] = {TENSOR_ROPE_SHORT, TENSOR_ROPE_LONG,
+                                                   TENSOR_ROPE_FREQS};
 
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof read_before / sizeof *read_before; i++) {
         const struct tensor_view *t = family_tensor(b->family, f, read_before[i], 0, 0, false);
 
         if (t)
@@ -680,8 +759,8 @@ int bind_model(struct binding *b, struct error *e)
         }
     /* Active: what a token multiplies. A look-up in the embeddings is none, so those count only
      * where they are the head. */
-    m->n_params_active = m->n_params -
-                         (m->hp.tied_embeddings ? 0 : (int64_t)m->hp.n_vocab * m->hp.hidden);
+    m->n_params_active =
+        m->n_params - (m->hp.tied_embeddings ? 0 : m->embeddings.dims[0] * m->embeddings.dims[1]);
     for (int l = 0; l < m->hp.n_layers; l++) {
         const struct ffn_shape *s = &hparams_layer(&m->hp, l)->ffn;
 

@@ -83,6 +83,14 @@ static uint64_t norm_bytes(const struct model *m, const struct norm_weights *n)
     return (uint64_t)m->hp.hidden * sizeof(float) * ((n->weight != NULL) + (n->bias != NULL));
 }
 
+static uint64_t layer_norm_bytes(const struct model *m, const struct layer_weights *l)
+{
+    return norm_bytes(m, &l->attention_norm) + norm_bytes(m, &l->expert_norm) +
+           norm_bytes(m, &l->attention_after) + norm_bytes(m, &l->expert_after) +
+           norm_bytes(m, &l->routed_norm) + norm_bytes(m, &l->routed_after) +
+           norm_bytes(m, &l->shared_after) + norm_bytes(m, &l->router_norm);
+}
+
 struct block_bytes model_block_parts(const struct model *m, struct block_id id)
 {
     struct block_matrix list[BLOCK_MATRICES];
@@ -99,13 +107,15 @@ struct block_bytes model_block_parts(const struct model *m, struct block_id id)
         const struct layer_weights *l = &m->layers[id.layer];
         uint64_t experts = (uint64_t)hparams_layer(&m->hp, id.layer)->ffn.experts;
 
-        b.norms = norm_bytes(m, &l->attention_norm) + norm_bytes(m, &l->expert_norm) +
+        b.norms = layer_norm_bytes(m, l) + (l->scale ? sizeof(float) : 0) +
                   (model_qk_norm_values(m, id.layer, true) +
                    model_qk_norm_values(m, id.layer, false) + model_recurrent_values(m, id.layer)) *
                       sizeof(float);
         b.router = ((l->router ? experts : 0) + (l->shared_router != NULL)) *
                        (uint64_t)m->hp.hidden * sizeof(float) +
-                   ((l->router_bias ? experts : 0) + (l->score_bias ? experts : 0)) * sizeof(float);
+                   ((l->router_bias ? experts : 0) + (l->score_bias ? experts : 0) +
+                    (l->expert_scale ? experts : 0)) *
+                       sizeof(float);
         if (l->sinks)
             b.biases += (uint64_t)hparams_layer(&m->hp, id.layer)->mixer.heads * sizeof(float);
     }

@@ -50,6 +50,44 @@ int describe_int(struct describer *d, const char *name, int missing, int least, 
     return missing;
 }
 
+int describe_int_at(struct describer *d, const char *name, int i, int missing)
+{
+    char spelled[160];
+    struct meta_value v = asked(d, name, spelled, sizeof spelled);
+
+    if (v.type == META_ARRAY)
+        v = (size_t)i < v.len ? meta_at(&v, (size_t)i) : (struct meta_value){0};
+    return (v.type == META_INT && v.i >= 0 && v.i <= 1 << 24) || v.type == META_BOOL ? (int)v.i
+                                                                                     : missing;
+}
+
+void describe_only(struct describer *d, const char *name, const char *const *words)
+{
+    char what[240], spelled[160];
+    struct meta_value v = asked(d, name, spelled, sizeof spelled);
+
+    if (v.type != META_STRING)
+        return;
+    for (const char *const *w = words; *w; w++)
+        if (is_word(&v, *w))
+            return;
+    snprintf(what, sizeof what, "%s is \"%.*s\", which is not computed for %s; \"%s\" is", spelled,
+             (int)(v.len < 40 ? v.len : 40), v.s, d->family->name, words[0]);
+    describe_refuse(d, what);
+}
+
+void describe_never(struct describer *d, const char *name)
+{
+    char what[240], spelled[160];
+    struct meta_value v = asked(d, name, spelled, sizeof spelled);
+
+    if ((v.type != META_BOOL && v.type != META_INT) || !v.i)
+        return;
+    snprintf(what, sizeof what, "%s is set, which is not computed for %s", spelled,
+             d->family->name);
+    describe_refuse(d, what);
+}
+
 float describe_float(struct describer *d, const char *name, float missing)
 {
     char what[240], spelled[160];

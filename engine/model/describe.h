@@ -24,6 +24,13 @@ bool describe_flag(struct describer *d, const char *name, bool missing);
 /* A text, or element i of a list of texts, is this word. */
 bool describe_is(struct describer *d, const char *name, const char *word);
 bool describe_listed(struct describer *d, const char *name, int i, const char *word);
+/* Element i of a list of numbers or flags, or the number that stands there for all; `missing` where
+ * there is neither. */
+int describe_int_at(struct describer *d, const char *name, int i, int missing);
+/* Refuses a text that is none of these words (NULL-terminated), and a flag that is set: what they
+ * ask for is not computed. */
+void describe_only(struct describer *d, const char *name, const char *const *words);
+void describe_never(struct describer *d, const char *name);
 /* There is a list under this name; it must have a value a layer then. */
 bool describe_per_layer(struct describer *d, const struct hparams *hp, const char *name);
 bool describe_is_gguf(const struct describer *d);

@@ -26,9 +26,22 @@ enum tensor_role {
     TENSOR_OUTPUT_NORM, /* (hidden) */
     TENSOR_HEAD,        /* (vocab, hidden); absent: the embeddings */
     TENSOR_ROPE_SHORT,
-    TENSOR_ROPE_LONG, /* (rope_dims / 2) */
+    TENSOR_ROPE_LONG,   /* (rope_dims / 2) */
+    TENSOR_POSITIONS,   /* (positions, hidden) */
+    TENSOR_PROJECT_IN,  /* (hidden, embedding width) */
+    TENSOR_PROJECT_OUT, /* (embedding width, hidden) */
+    TENSOR_ROPE_FREQS,  /* divisors of whole heads' pairs, huge ones: not turned */
+    /* before the operators, or behind the sum where none stands before */
     TENSOR_ATTENTION_NORM,
     TENSOR_EXPERT_NORM,
+    TENSOR_ATTENTION_AFTER, /* of what they add */
+    TENSOR_EXPERT_AFTER,
+    TENSOR_ROUTED_NORM, /* FFN_DENSE_AND_ROUTED, see struct layer_weights */
+    TENSOR_ROUTED_AFTER,
+    TENSOR_SHARED_AFTER,
+    TENSOR_ROUTER_NORM,
+    TENSOR_LAYER_SCALE,  /* (1) */
+    TENSOR_EXPERT_SCALE, /* (experts) */
     TENSOR_Q,
     TENSOR_K,
     TENSOR_V,
@@ -49,8 +62,8 @@ enum tensor_role {
     TENSOR_SHARED_UP,
     TENSOR_SHARED_DOWN,
     TENSOR_SHARED_GATE_UP, /* gate and up in one, gate first */
-    TENSOR_SINKS,         /* (heads) */
-    TENSOR_SHARED_ROUTER, /* (1, hidden) or (hidden) */
+    TENSOR_SINKS,          /* (heads) */
+    TENSOR_SHARED_ROUTER,  /* (1, hidden) or (hidden) */
     /* MLA: (q_rank, hidden), (q_rank), (heads * key_dim, q_rank); (kv_rank + rope_dims, hidden),
      * (kv_rank) */
     TENSOR_Q_A,
@@ -134,6 +147,7 @@ struct family {
     /* YaRN's range is not rounded to whole pairs: no GGUF file says so */
     bool yarn_exact;
     const char *tied; /* config.json */
+    bool tied_unsaid; /* embeddings are the head where it says nothing */
     /* keys, whole, of either format that mean a variant which is not computed; NULL-terminated, or
      * NULL */
     const char *const *unsupported;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #define HPARAMS_STOPS 16
+#define HPARAMS_EMBEDDING_MOST 4096 /* embedding_width */
 
 struct hparams {
     int n_layers, hidden, n_vocab;
@@ -23,11 +24,21 @@ struct hparams {
     float rope_theta;
     /* Embeddings and what each operator adds are multiplied, logits divided by these; 0: by 1 */
     float embedding_scale, residual_scale, logit_divisor;
+    float logit_cap; /* logits become cap * tanh(logit / cap); 0: they do not */
     bool head_bias, tied_embeddings;
+    /* What embeddings and head are wide where that is not `hidden`, and two matrices lie between;
+     * 0: it is. Rows of a table of learned positions before that of position 0. */
+    int embedding_width, position_offset;
     /* Rotary frequencies are divided by short_factor (rope_dims/2, owned by the model, as the
      * other; NULL: by 1), cosines and sines multiplied with short_mscale. Longrope has a second
      * table, for sequences beyond original_context; 0: there is none. */
     int original_context;
+    /* Rotary embeddings of layers with mixer_shape.second_rope: pair i turns by theta^(-2i / of) a
+     * token; dims 0: no layer has them */
+    struct {
+        float theta;
+        int dims, of;
+    } second_rope;
     float *short_factor, *long_factor;
     float short_mscale, long_mscale;
     int bos, unk; /* -1: none */

@@ -85,8 +85,10 @@ static int infer_heads(struct hparams *hp, const struct family *family, const st
         return missing(family, f, TENSOR_O, 0, e);
     if (!kv || kv->n_dims != 2)
         return missing(family, f, TENSOR_K, 0, e);
-    q_rows = o->dims[1];
-    k_rows = qkv ? (qkv->dims[0] - q_rows) / 2 : k->dims[0];
+    q_rows = o->dims[!family_tensor_is(family, f, TENSOR_O, TENSOR_TRANSPOSED)];
+    k_rows =
+        qkv ? (qkv->dims[family_tensor_is(family, f, TENSOR_QKV, TENSOR_TRANSPOSED)] - q_rows) / 2
+            : k->dims[0];
     if (!hp->common.mixer.heads && !hp->common.mixer.key_dim)
         return error_set(
             e, ERR_MODEL,
@@ -139,12 +141,16 @@ static int extra_layers(const struct family *family, const struct weight_file *f
 static int infer_sizes(struct hparams *hp, const struct family *family, const struct weight_file *f,
                        struct error *e)
 {
-    const struct tensor_view *t = family_tensor(family, f, TENSOR_EMBEDDINGS, 0, 0, false);
+    const struct tensor_view *t = family_tensor(family, f, TENSOR_EMBEDDINGS, 0, 0, false),
+                             *in = family_tensor(family, f, TENSOR_PROJECT_IN, 0, 0, false);
     int rc;
 
     if (!t || t->n_dims != 2)
         return missing(family, f, TENSOR_EMBEDDINGS, 0, e);
-    if ((rc = settle(&hp->hidden, t->dims[1], "the hidden size", t->name, f, e)) ||
+    if (in && in->n_dims == 2 && in->dims[1] == t->dims[1] && in->dims[1] <= HPARAMS_EMBEDDING_MOST)
+        hp->embedding_width = (int)in->dims[1];
+    if ((rc = settle(&hp->hidden, hp->embedding_width ? in->dims[0] : t->dims[1], "the hidden size",
+                     t->name, f, e)) ||
         (rc = settle(&hp->n_vocab, t->dims[0], "the vocabulary", t->name, f, e)))
         return rc;
     if (family->extra_layers && hp->n_layers > extra_layers(family, f) &&
@@ -374,7 +380,8 @@ int hparams_read(struct hparams *hp, const struct family *family, const struct w
                             family_tensor(family, f, TENSOR_QKV, 0, 0, true);
     hp->head_bias = family_tensor(family, f, TENSOR_HEAD, 0, 0, true) != NULL;
     if (!family_tensor(family, f, TENSOR_HEAD, 0, 0, false)) {
-        if (weight_file_format(f) != WEIGHT_GGUF && !(tied.type == META_BOOL && tied.i))
+        if (weight_file_format(f) != WEIGHT_GGUF &&
+            !(tied.type == META_BOOL ? tied.i != 0 : family->tied_unsaid))
             return missing(family, f, TENSOR_HEAD, 0, e);
         hp->tied_embeddings = true;
     }

@@ -36,7 +36,13 @@ struct recurrent_weights {
 };
 
 struct layer_weights {
+    /* expert_norm: of the shared expert alone where routed ones have another (shape_normed_rows);
+     * a norm without weight is left out */
     struct norm_weights attention_norm, expert_norm;
+    struct norm_weights attention_after, expert_after; /* of norms.after */
+    /* FFN_DENSE_AND_ROUTED: before and after the routed experts, after the dense part, and what the
+     * router sees, the weight times 1/sqrt(hidden) */
+    struct norm_weights routed_norm, routed_after, shared_after, router_norm;
     /* (heads*head_dim, hidden), (kv_heads*head_dim, hidden) twice; of a gated mixer q has twice as
      * many rows: of each head its query, then its gate */
     struct matrix q, k, v;
@@ -58,6 +64,8 @@ struct layer_weights {
     /* (routed experts, hidden), F32 row-major; NULL in a layer without any */
     const float *router, *shared_router; /* (hidden): of SHARED_SIGMOID */
     const float *router_bias;            /* (routed experts): of router_shape.choice_bias */
+    const float *expert_scale;           /* (routed experts): of router_shape.expert_scales */
+    const float *scale;                  /* one number: of layer_shape.scaled; NULL: none */
     const float *score_bias;             /* (routed experts): added to the scores; NULL: none */
     const float *sinks;                  /* (heads): of mixer_shape.sinks */
     struct expert_weights *experts;      /* shape_experts: the shared one is the last */
@@ -73,11 +81,15 @@ struct model {
     enum dtype type;          /* that of most of the weights: what the status line shows */
     uint64_t hash;            /* weight_file_hash, mixed with a conversion (--dtype) */
     struct weight_file *file; /* stays open: embeddings and float weights are read from it */
-    /* (n_vocab, hidden), any type; rows are dequantised on the host */
-    struct tensor_view embeddings;
+    /* (n_vocab, hidden), any type; rows are dequantised on the host. positions: (positions,
+     * hidden), added to them, data NULL where none are learned. Where hparams.embedding_width is
+     * not 0 it is theirs and the head's: (hidden, width) and (width, hidden), F32 row-major, lie
+     * between. */
+    struct tensor_view embeddings, positions;
+    const float *project_in, *project_out;
     struct layer_weights *layers;
-    struct norm_weights output_norm;
-    struct matrix head;                /* (n_vocab, hidden), with bias */
+    struct norm_weights output_norm;   /* without weight: there is none */
+    struct matrix head;                /* (n_vocab, hidden or embedding_width), with bias */
     size_t packed_bytes, mapped_bytes; /* weights in memory of ours / in the mapped file */
     int64_t n_params, n_params_active;
     struct arena *arena; /* private: memory behind the matrices */
@@ -143,8 +155,12 @@ void model_settle(const struct model *m);
  * those that stay mapped by a thread beside; mapped ones that do not fit the memory are not looked
  * at, nor are the embeddings. */
 int model_check(const struct model *m, struct error *e);
-/* One embedding row as F32 (hidden values). id must be in range. ERR_VALUE when it holds a NaN or
- * an infinity. */
-int model_embed(const struct model *m, int id, float *out, struct error *e);
+/* A token's embedding at a position as F32 (hidden values): scaled, projected, the learned position
+ * added. id and pos must be in range. ERR_VALUE when it holds a NaN or an infinity. */
+int model_embed(const struct model *m, int id, int pos, float *out, struct error *e);
+/* w (rows, cols) times x, rule 9 of numerics.h: between embeddings or head and the stream. */
+void model_project(const float *w, int rows, int cols, const float *x, float *y);
+/* How many positions the model has learned; 0: it has learned none, and takes any. */
+int model_positions(const struct model *m);
 
 #endif

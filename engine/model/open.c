@@ -282,13 +282,62 @@ void model_free(struct model *m)
     mem_free(m);
 }
 
-int model_embed(const struct model *m, int id, float *out, struct error *e)
+int model_positions(const struct model *m)
 {
-    size_t row = dtype_row_bytes(m->embeddings.type, m->hp.hidden);
+    return m->positions.data ? (int)m->positions.dims[0] - m->hp.position_offset : 0;
+}
 
-    row_to_f32(m->embeddings.type, (const uint8_t *)m->embeddings.data + (size_t)id * row,
-               m->hp.hidden, out);
-    for (int i = 0; i < m->hp.hidden && m->hp.embedding_scale != 0.0f; i++)
-        out[i] *= m->hp.embedding_scale;
-    return values_finite(out, m->hp.hidden) ? 0 : tensor_broken(m->file, m->embeddings.name, e);
+void model_project(const float *w, int rows, int cols, const float *x, float *y)
+{
+    for (int r = 0; r < rows; r++, w += cols) {
+        float sum = 0.0f;
+
+        for (int c = 0; c < cols; c++)
+            sum = sum + w[c] * x[c];
+        y[r] = sum;
+    }
+}
+
+static void table_row(const struct tensor_view *t, int64_t row, float *out)
+{
+    size_t bytes = dtype_row_bytes(t->type, t->dims[1]);
+
+    row_to_f32(t->type, (const uint8_t *)t->data + (size_t)row * bytes, t->dims[1], out);
+}
+
+#define PIECE 256 /* values of a row */
+
+/* A piece of the row at a time, so that no room for it is needed. */
+static int add_position(const struct model *m, int pos, float *out, struct error *e)
+{
+    const struct tensor_view *t = &m->positions;
+    size_t bytes = dtype_row_bytes(t->type, t->dims[1]), at = (size_t)(pos + m->hp.position_offset);
+    float row[PIECE];
+
+    for (int i = 0; i < m->hp.hidden; i += PIECE) {
+        int n = m->hp.hidden - i < PIECE ? m->hp.hidden - i : PIECE;
+
+        row_to_f32(t->type, (const uint8_t *)t->data + at * bytes + dtype_row_bytes(t->type, i), n,
+                   row);
+        if (!values_finite(row, n))
+            return tensor_broken(m->file, t->name, e);
+        for (int k = 0; k < n; k++)
+            out[i + k] = out[i + k] + row[k];
+    }
+    return 0;
+}
+
+int model_embed(const struct model *m, int id, int pos, float *out, struct error *e)
+{
+    float narrow[HPARAMS_EMBEDDING_MOST], *row = m->project_in ? narrow : out;
+    int n = m->hp.embedding_width ? m->hp.embedding_width : m->hp.hidden;
+
+    table_row(&m->embeddings, id, row);
+    if (!values_finite(row, n))
+        return tensor_broken(m->file, m->embeddings.name, e);
+    for (int i = 0; i < n && m->hp.embedding_scale != 0.0f; i++)
+        row[i] *= m->hp.embedding_scale;
+    if (m->project_in)
+        model_project(m->project_in, m->hp.hidden, n, row, out);
+    return m->positions.data ? add_position(m, pos, out, e) : 0;
 }

@@ -20,7 +20,7 @@ static const struct {
     [FFN_ROUTED] = {"routed experts", true},
     [FFN_DENSE] = {"a dense feed-forward", true},
     [FFN_NONE] = {"no feed-forward", false},
-    [FFN_DENSE_AND_ROUTED] = {"a dense feed-forward beside routed experts", false},
+    [FFN_DENSE_AND_ROUTED] = {"a dense feed-forward beside routed experts", true},
 };
 /* clang-format on */
 
@@ -88,9 +88,5 @@ const char *shape_unsupported(const struct layer_shape *s)
         return mixers[s->mixer.kind].word;
     if (!ffns[s->ffn.kind].computed)
         return ffns[s->ffn.kind].word;
-    return s->mixer.learned_positions           ? "learned positions"
-           : s->mixer.values_are_keys           ? "values that are the keys"
-           : s->mixer.rope == ROPE_PROPORTIONAL ? "proportional rotary embeddings"
-           : s->norms.after                     ? "norms after its operators"
-                                                : NULL;
+    return NULL;
 }

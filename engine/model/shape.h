@@ -24,7 +24,7 @@ enum mixer_kind {
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
 
 /* Rotary: pairs (i, i + dims/2), or (2i, 2i + 1); or none; or the first dims/2 of the pairs
- * (i, i + key_dim/2). */
+ * (i, i + key_dim/2), whose frequencies are those of a whole head (Gemma 4). */
 enum rope_pairing { ROPE_HALVES, ROPE_PAIRS, ROPE_NONE, ROPE_PROPORTIONAL, ROPE_PAIRINGS };
 
 struct mixer_shape {
@@ -35,13 +35,15 @@ struct mixer_shape {
     int key_dim, value_dim; /* of a head; value_dim 0: as key_dim */
     int rope_dims;          /* rotated ones of a head; 0: none */
     enum rope_pairing rope;
-    int window;  /* keys a query sees, itself included; 0: all */
-    float scale; /* of scores; 0: 1/sqrt(key_dim) */
-    bool bias;   /* q, k and v have one */
+    bool second_rope; /* by the table of hparams.second_rope, not by the common one */
+    int window;       /* keys a query sees, itself included; 0: all */
+    float scale;      /* of scores; 0: 1/sqrt(key_dim) */
+    bool bias;        /* q, k and v have one */
     enum qk_norm qk_norm;
     bool sinks;             /* a learned score a head that takes part in the softmax alone */
     bool gated;             /* the output times sigmoid of a part of q's projection */
     bool values_are_keys;   /* as they are projected, before any norm and rotation */
+    bool value_norm;        /* each head of the values is RMS-normed, without weights */
     bool learned_positions; /* none are rotated: a table is added to the embeddings */
     /* MLA: q through a latent row of q_rank (0: at once), the cached row of kv_rank and the rotated
      * rope_dims; key_dim is what q has of a head, its last rope_dims rotated. eps of both latent
@@ -58,7 +60,9 @@ enum ffn_kind {
     FFN_ROUTED,
     FFN_DENSE,
     FFN_NONE,
-    FFN_DENSE_AND_ROUTED, /* side by side, added */
+    /* side by side, each with a norm of its own before and after, a third one for the router; then
+     * added (Gemma 4). The dense part is the shared expert. */
+    FFN_DENSE_AND_ROUTED,
     FFN_KINDS
 };
 
@@ -93,6 +97,7 @@ struct router_shape {
     float factor;            /* weights times this; 0: 1 */
     float floor;             /* added to the sum that they are divided by */
     bool choice_bias;        /* added to the scores for the choice alone */
+    bool expert_scales;      /* weights times a number of their expert's, after all else */
     int groups, groups_used; /* experts are chosen from the best groups; 0: from all */
 };
 
@@ -121,13 +126,16 @@ enum norm_kind {
 struct norms_shape {
     enum norm_kind kind;
     float eps;
-    bool before, after; /* the operator; both: sandwich */
+    /* the operator; both: what it adds is normed as well (sandwich, Gemma); after alone: the sum
+     * is, and nothing before the head (OPT-350m) */
+    bool before, after;
 };
 
 struct layer_shape {
     struct mixer_shape mixer;
     struct ffn_shape ffn;
     struct norms_shape norms;
+    bool scaled; /* the residual stream is multiplied with one number when the layer is done */
 };
 
 /* Heads and width of what a recurrence is read and written by: keys, or B and C. */
@@ -184,6 +192,13 @@ static inline int shape_value_dim(const struct mixer_shape *s)
 static inline int shape_query_dim(const struct mixer_shape *s)
 {
     return s->key_dim + (s->kind == MIXER_ATTENTION && s->gated ? shape_value_dim(s) : 0);
+}
+
+/* Normed rows that a layer's experts meet of a token: the dense part beside routed experts has one
+ * of its own, behind theirs. */
+static inline int shape_normed_rows(const struct layer_shape *s)
+{
+    return s->ffn.kind == FFN_DENSE_AND_ROUTED ? 2 : 1;
 }
 
 /* Blocks of experts that lie in a layer: the routed ones, then the shared one; a dense layer is one

@@ -380,7 +380,7 @@ static int bench_open(struct cost_model *s, struct error *e)
 
     s->bench = b;
     if (b) {
-        b->x = mem_alloc((size_t)hp->hidden, sizeof *b->x);
+        b->x = mem_alloc(2 * (size_t)hp->hidden, sizeof *b->x); /* shape_normed_rows at most */
         b->y = mem_alloc((size_t)widest, sizeof *b->y);
     }
     if (!b || !b->x || !b->y) {

@@ -41,6 +41,8 @@ int devices_open(struct engine *g, bool named, int first_index, struct probed_de
                                       .cache_dir = g->config.cache_dir,
                                       .rope_cos = {g->rope.cos[ROPE_SHORT], g->rope.cos[ROPE_LONG]},
                                       .rope_sin = {g->rope.sin[ROPE_SHORT], g->rope.sin[ROPE_LONG]},
+                                      .second_cos = g->rope.second_cos,
+                                      .second_sin = g->rope.second_sin,
                                       .log = devices_async_log,
                                       .log_ctx = g};
             struct error e = {0};

@@ -48,7 +48,9 @@ static int open_cpu(struct engine *g, struct error *e)
                               .exact = g->config.exact,
                               .cache_dir = g->config.cache_dir,
                               .rope_cos = {g->rope.cos[ROPE_SHORT], g->rope.cos[ROPE_LONG]},
-                              .rope_sin = {g->rope.sin[ROPE_SHORT], g->rope.sin[ROPE_LONG]}};
+                              .rope_sin = {g->rope.sin[ROPE_SHORT], g->rope.sin[ROPE_LONG]},
+                              .second_cos = g->rope.second_cos,
+                              .second_sin = g->rope.second_sin};
     const struct device_ops *ops = &cpu_device_ops;
     char why[8];
     int rc;

@@ -42,6 +42,8 @@ int engine_resolve(const struct engine_config *c, const struct model *m,
     *out = (struct engine_footprint){0};
     out->n_threads = c->n_threads > 0 ? c->n_threads : topology_default_threads();
     out->context = c->context ? c->context : default_context(c, m);
+    if (model_positions(m) && out->context > model_positions(m))
+        out->context = model_positions(m); /* it has learned no more */
     out->ubatch = c->ubatch ? c->ubatch : ENGINE_DEFAULT_UBATCH;
     if (c->batch && c->batch < out->ubatch)
         out->ubatch = c->batch;

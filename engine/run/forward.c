@@ -6,6 +6,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/device/numerics.h"
 #include "engine/run/kv.h"
 #include "engine/run/trace.h"
 
@@ -28,7 +29,7 @@
     X(x, z.rows * z.hidden)                      \
     X(x_before, z.rows * z.hidden)               \
     X(y, z.rows * z.hidden)                      \
-    X(h, z.rows * z.hidden)                      \
+    X(h, z.normed * z.rows * z.hidden)           \
     X(scores, z.rows * z.experts)                \
     X(out, z.used * z.rows * z.hidden)           \
     X(deferred.out, FORWARD_DEFERRED * z.hidden) \
@@ -36,7 +37,7 @@
     X(slot, z.rows * z.used)                     \
     X(first_entry, z.experts + 1)                \
     X(groups, DEVICE_MAX * z.experts)            \
-    X(guess_h, z.hidden)                         \
+    X(guess_h, z.normed * z.hidden)              \
     X(guess_scores, z.experts)                   \
     X(guess_weights, z.used)                     \
     X(guess, z.used)                             \
@@ -46,8 +47,19 @@
 /* clang-format on */
 
 struct sizes {
-    size_t layers, rows, hidden, experts, used;
+    size_t layers, rows, hidden, experts, used, normed;
 };
+
+/* The most normed rows of a token that any layer's experts meet. */
+static size_t normed_rows(const struct hparams *hp)
+{
+    int most = 1;
+
+    for (int l = 0; l < hp->n_layers; l++)
+        if (shape_normed_rows(hparams_layer(hp, l)) > most)
+            most = shape_normed_rows(hparams_layer(hp, l));
+    return (size_t)most;
+}
 
 static struct sizes sizes_of(const struct hparams *hp, int max_rows)
 {
@@ -55,7 +67,8 @@ static struct sizes sizes_of(const struct hparams *hp, int max_rows)
                           .rows = (size_t)max_rows,
                           .hidden = (size_t)hp->hidden,
                           .experts = (size_t)hp->n_experts,
-                          .used = (size_t)hp->n_experts_used};
+                          .used = (size_t)hp->n_experts_used,
+                          .normed = normed_rows(hp)};
 }
 
 size_t forward_footprint(const struct hparams *hp, int max_rows)
@@ -278,7 +291,8 @@ static void add_deferred(struct forward *f)
 }
 
 /* Takes the least-weighted experts of the CPU's groups out of this layer's work. Only where it buys
- * something: the next layer's attention runs on another device meanwhile. */
+ * something: the next layer's attention runs on another device meanwhile. Never where a norm or a
+ * scale stands behind the sum: what is added later would miss it. */
 static void choose_deferred(struct forward *f, int layer, const float *weights)
 {
     const struct hparams *hp = &f->model->hp;
@@ -286,6 +300,7 @@ static void choose_deferred(struct forward *f, int layer, const float *weights)
 
     f->deferred.n = 0;
     if (!f->defer || f->rows != 1 || layer + 1 >= hp->n_layers ||
+        hparams_layer(hp, layer)->norms.after || hparams_layer(hp, layer)->scaled ||
         f->plan->attention[layer + 1] == 0 ||
         (f->fused_device[layer + 1] != PLAN_NO_DEVICE && !trace_active(f->trace)))
         return;
@@ -510,9 +525,12 @@ static int run_experts(struct forward *f, int layer, struct error *e)
     return rc;
 }
 
-/* The layer's mixer, added to the residual stream; a layer without one only settles debts. */
+/* The layer's mixer, added to the residual stream, or in its place (struct attention_job); a layer
+ * without one only settles debts. */
 static int run_mixer(struct forward *f, int layer, bool on_cpu, struct error *e)
 {
+    const struct norms_shape *norms = &hparams_layer(&f->model->hp, layer)->norms;
+    bool becomes = norms->after && !norms->before;
     size_t n = (size_t)f->rows * (size_t)f->model->hp.hidden;
     int rc;
 
@@ -521,7 +539,7 @@ static int run_mixer(struct forward *f, int layer, bool on_cpu, struct error *e)
     if ((rc = run_attention(f, layer, on_cpu, e)) < 0)
         return rc;
     for (size_t i = 0; i < n; i++)
-        f->x[i] = f->x[i] + f->y[i];
+        f->x[i] = becomes ? f->y[i] : f->x[i] + f->y[i];
     return 0;
 }
 
@@ -645,7 +663,8 @@ static int begin(struct forward *f, const struct span *spans, const int *const *
         f->spans[i] = spans[i];
         f->resume_at[i] = spans[i].pos;
         for (int r = 0; r < spans[i].rows && rc == 0; r++)
-            rc = model_embed(f->model, ids[i][r], f->x + (size_t)(f->rows + r) * hidden, e);
+            rc = model_embed(f->model, ids[i][r], spans[i].pos + r,
+                             f->x + (size_t)(f->rows + r) * hidden, e);
     }
     return rc;
 }
@@ -691,11 +710,13 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
 
 static void scale_logits(const struct hparams *hp, float *logits, int rows)
 {
-    float scale = hp->logit_divisor != 0.0f ? 1.0f / hp->logit_divisor : 1.0f;
+    float scale = hp->logit_divisor != 0.0f ? 1.0f / hp->logit_divisor : 1.0f, cap = hp->logit_cap;
     size_t n = (size_t)rows * (size_t)hp->n_vocab;
 
     for (size_t i = 0; i < n && scale != 1.0f; i++)
         logits[i] *= scale;
+    for (size_t i = 0; i < n && cap != 0.0f; i++)
+        logits[i] = num_softcap(logits[i], cap, 1.0f / cap);
 }
 
 static int run_head(struct forward *f, const float *x, int rows, float *logits, struct error *e)

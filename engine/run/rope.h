@@ -2,7 +2,8 @@
  * (numeric contract, rule 6). Plain rotary embedding has one table. Longrope (Ding et al. 2024,
  * arXiv:2402.13753; PhimoeRotaryEmbedding in the model's official code) has two: sequences up to
  * original_context use the short factors, longer ones the long factors for every position, so the
- * keys already cached do not fit a sequence that crosses the border. Rows are computed as far as
+ * keys already cached do not fit a sequence that crosses the border. Layers of a second geometry
+ * (Gemma 4) have a table of their own, the same for all sequences. Rows are computed as far as
  * sequences have come: a long context costs nothing before it is used. Owner: the engine, whose
  * thread alone calls rope_reach; what is filled never changes. */
 #ifndef ENGINE_RUN_ROPE_H
@@ -21,6 +22,7 @@ struct rope {
     int context, pairs, original_context;
     /* (context, pairs), mscale folded in; [ROPE_LONG] NULL where never needed */
     float *cos[ROPE_VARIANTS], *sin[ROPE_VARIANTS];
+    float *second_cos, *second_sin; /* (context, second_rope.dims/2), or NULL; of every session */
     size_t bytes;
 };
 

@@ -22,6 +22,8 @@
 #include "engine/device/onednn/onednn.h"
 #include "engine/device/state.h"
 
+#include <string.h>
+
 /* up to so many rows attention is split over chunks of the context as well */
 #define CPU_SPLIT_ROWS 8
 /* tokens whose quantised rows stay in the second-level cache; more where one panel takes more */
@@ -51,6 +53,10 @@ enum panel_kind { PANEL_EXACT, PANEL_ROUNDED, PANEL_LIBRARY };
 struct thread_scratch {
     struct act_block *act; /* one row, the widest */
     float *row;            /* one row, the widest */
+    /* where dense parts stand beside routed experts: the row that those meet; where the head is
+     * narrower than the stream: its row of it */
+    struct act_block *second_act;
+    float *second;
     /* CPU_RAW_GROUPS of the widest matrix, packed in passing: see gemm_raw */
     uint8_t *groups;
     float *tile;              /* a task's results: CPU_TOKENS_MOST x its rows, at most (QKV heads,
@@ -107,7 +113,7 @@ struct layer_layout {
 /* A span of the job under way; row: which of the job's rows is its first. */
 struct span_place {
     const struct kv_state *state;
-    const float *cos, *sin;
+    const float *cos, *sin, *second_cos, *second_sin;
     int pos, rows, row;
 };
 
@@ -141,7 +147,9 @@ struct cpu_device {
     struct thread_scratch *threads;
     struct act_block *act;      /* max_rows * used rows of the widest input */
     struct act_block *act_down; /* max_rows * used rows of expert_ffn */
-    float *normed;              /* max_rows x hidden */
+    float *normed;              /* shape_normed_rows at most x max_rows x hidden */
+    float *added;               /* max_rows x hidden: what a norm after its operator reads */
+    float *ones;                /* weights of a norm that has none: of a head's values */
     float *mixed;               /* max_rows x columns of a recurrent mixer's row */
     float *gathered;            /* max_rows * used x hidden, float experts */
     /* of the widest layer */
@@ -220,11 +228,17 @@ static inline int router_groups(const struct ffn_shape *s)
     return (router_rows(s) + NUM_LANES - 1) / NUM_LANES;
 }
 
+/* Without weights there is no norm: y is x. */
 static inline void norm_row(const struct cpu_device *d, const struct norms_shape *s,
                             const struct norm_weights *w, const float *x, float *y)
 {
     int n = d->model->hp.hidden;
 
+    if (!w->weight) {
+        if (y != x)
+            memcpy(y, x, (size_t)n * sizeof *y);
+        return;
+    }
     if (s->kind == NORM_LAYER)
         d->k->norm(x, n, w->weight, w->bias, 1.0f / (float)n, s->eps, y);
     else
@@ -409,11 +423,16 @@ static inline int row_position(const struct cpu_device *d, int row)
  * or more; *j is read with a task in hand. */
 void experts_phases(struct cpu_device *d, int tid, int layer, const struct experts_job *j,
                     int entries, const struct act_block *quantised);
-/* The experts and weights of the row at position pos; imposed: NULL, or what replaces the router's
- * choice. Slots beyond the layer's own get the expert -1. */
+/* The norms of the row at position pos, and its route. h becomes what routed experts meet, second
+ * what a dense part beside them does; imposed: NULL, or what replaces the router's choice. Slots
+ * beyond the layer's own get the expert -1. */
 void route_row(const struct cpu_device *d, int layer, int pos,
-               const struct imposed_routing *imposed, const float *h, float *scores, int *experts,
-               float *weights);
+               const struct imposed_routing *imposed, const float *x, float *h, float *second,
+               float *scores, int *experts, float *weights);
+/* A row's experts, stride apart from out on and not yet weighted, into its x: rule 9, with the
+ * norms and the scale behind it. */
+void combine_row(const struct cpu_device *d, int tid, int layer, const float *out, ptrdiff_t stride,
+                 const float *weights, float *x);
 /* One row through the expert half of a layer: norm, routing, experts, combination into x. */
 void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *experts,
                      float *weights);

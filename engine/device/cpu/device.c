@@ -66,6 +66,7 @@ struct attention_widths {
     /* a row's values of a chunk; MLA: a row's latents, of all heads, what a head's part of k_b or
      * v_b meets */
     size_t split, latent, q_latent, latents, absorbed;
+    size_t ones; /* a head's values, where they are normed without weights */
 };
 
 /* MLA: a query is as wide as a cached row, its values as the part of it that is not rotated. */
@@ -107,6 +108,8 @@ static struct attention_widths widest(const struct cpu_device *d)
         w.split = max_size(w.split, heads * values);
         if (m->kind == MIXER_MLA)
             widen_latent(&w, m);
+        if (m->value_norm)
+            w.ones = max_size(w.ones, values);
         w.heads = max_size(w.heads, heads);
         w.key_dim = max_size(w.key_dim, keys);
         w.value_dim = max_size(w.value_dim, values);
@@ -122,10 +125,16 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
     size_t rows = (size_t)d->max_rows, used = (size_t)hp->n_experts_used,
            hidden = (size_t)hp->hidden, ffn = (size_t)d->widest_ffn;
     struct attention_widths a = widest(d);
-    size_t wide = max_size(max_size(hidden, a.outputs), max_size(a.q_latent, a.latent)),
+    size_t head = max_size(hidden, (size_t)d->model->head.cols),
+           wide = max_size(max_size(head, a.outputs), max_size(a.q_latent, a.latent)),
            chunks = (size_t)d->chunks_max;
-    size_t tokens = CPU_TOKENS_MOST, fixed = 0;
+    size_t tokens = CPU_TOKENS_MOST, fixed = 0, normed = 1;
+    bool after = false;
 
+    for (int l = 0; l < hp->n_layers; l++) {
+        normed = max_size(normed, (size_t)shape_normed_rows(shape_of(d, l)));
+        after |= shape_of(d, l)->norms.after;
+    }
     d->threads = arena_take(c, (size_t)d->n_threads, sizeof *d->threads);
     d->router = arena_take(c, (size_t)hp->n_layers, sizeof *d->router);
     if (d->has_quantised) {
@@ -134,7 +143,10 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
                             sizeof *d->act);
         d->act_down = arena_take(c, rows * used * (ffn / NUM_BLOCK), sizeof *d->act_down);
     }
-    d->normed = arena_take(c, rows * hidden, sizeof(float));
+    d->normed = arena_take(c, max_size(normed * rows * hidden, rows * head), sizeof(float));
+    if (after)
+        d->added = arena_take(c, rows * hidden, sizeof(float));
+    d->ones = arena_take(c, a.ones, sizeof(float));
     if (d->has_float) {
         d->gathered = arena_take(c, rows * used * hidden, sizeof(float));
         d->ffn = arena_take(c, rows * used * ffn, sizeof(float));
@@ -176,6 +188,11 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
 
         s.act = arena_take(c, wide / NUM_BLOCK + 1, sizeof *s.act);
         s.row = arena_take(c, max_size(wide, ffn), sizeof(float));
+        if (normed > 1 || d->model->project_out) {
+            s.second = arena_take(c, hidden, sizeof(float));
+            if (d->has_quantised)
+                s.second_act = arena_take(c, hidden / NUM_BLOCK + 1, sizeof *s.second_act);
+        }
         s.tile = arena_take(c, tokens * max_size(a.task, CPU_WIDE) + 4 * CPU_UNIT * used,
                             sizeof(float));
         if (a.latent && d->has_quantised)
@@ -379,6 +396,8 @@ static int cpu_open(struct device **out, const struct device_config *c, struct e
     lay_scratch(d, &arena);
     for (int l = 0; l < c->model->hp.n_layers; l++)
         pack_router(d, l, d->router[l]);
+    for (size_t i = 0, n = widest(d).ones; i < n; i++)
+        d->ones[i] = 1.0f;
     code = pool_new(&d->pool, d->n_threads, true, e);
     if (!code) {
         crowd_init(&d->reading, d->n_threads);
@@ -435,8 +454,14 @@ static int place_span(struct cpu_device *d, const struct span *s, int row, struc
         return ERR_DEVICE;
     for (int i = 0; i < s->rows; i++)
         d->span_of[row + i] = d->n_spans;
-    d->spans[d->n_spans++] = (struct span_place){
-        state, c->rope_cos[s->rope], c->rope_sin[s->rope], s->pos, s->rows, row};
+    d->spans[d->n_spans++] = (struct span_place){.state = state,
+                                                 .cos = c->rope_cos[s->rope],
+                                                 .sin = c->rope_sin[s->rope],
+                                                 .second_cos = c->second_cos,
+                                                 .second_sin = c->second_sin,
+                                                 .pos = s->pos,
+                                                 .rows = s->rows,
+                                                 .row = row};
     return 0;
 }
 
@@ -459,12 +484,49 @@ static int place_rows(struct cpu_device *d, int rows, int pos, const struct span
     return code;
 }
 
+/* Where a norm stands behind the mixer, of rows that it left in `added`: those become what the
+ * job's y is; residual NULL, or the stream that takes it. */
+static void mixer_norm_phase(struct cpu_device *d, int tid, int layer, int rows, const float *x,
+                             float *added, float *residual)
+{
+    const struct norms_shape *s = &shape_of(d, layer)->norms;
+    const struct norm_weights *w = &d->model->layers[layer].attention_after;
+    int hidden = d->model->hp.hidden;
+
+    phase_open(d, tid, rows);
+    for (int t; (t = phase_take(d, tid, 1)) < rows;) {
+        size_t at = (size_t)t * (size_t)hidden;
+        float *row = added + at;
+
+        if (!s->before)
+            d->k->add(row, x + at, hidden);
+        norm_row(d, s, w, row, row);
+        if (residual && s->before)
+            d->k->add(residual + at, row, hidden);
+        else if (residual)
+            memcpy(residual + at, row, (size_t)hidden * sizeof *row);
+    }
+    phase_end(d, tid);
+}
+
+/* cpu_mixer.phases with the norm behind it. */
+static void mixer_phases(struct cpu_device *d, int tid, int layer, int rows, const float *x,
+                         float *y, float *residual)
+{
+    bool after = shape_of(d, layer)->norms.after;
+    float *added = after && !y ? d->added : y;
+
+    mixer_of(d, layer)->phases(d, tid, layer, rows, x, added, after ? NULL : residual);
+    if (after)
+        mixer_norm_phase(d, tid, layer, rows, x, added, residual);
+}
+
 static void attention_region(void *ctx, int tid, int n)
 {
     struct cpu_device *d = ctx;
     const struct attention_job *j = d->attention_job;
 
-    mixer_of(d, j->layer)->phases(d, tid, j->layer, j->rows, j->x, j->y, NULL);
+    mixer_phases(d, tid, j->layer, j->rows, j->x, j->y, NULL);
 }
 
 static int cpu_attention(struct device *device, const struct attention_job *j, struct error *e)
@@ -491,15 +553,16 @@ static void route_region(void *ctx, int tid, int n)
     const struct route_job *j = d->route_job;
     const struct hparams *hp = &d->model->hp;
     const struct layer_shape *shape = shape_of(d, j->layer);
-    const struct norm_weights *w = &d->model->layers[j->layer].expert_norm;
 
     phase_open(d, tid, j->rows);
     for (int t; (t = phase_take(d, tid, 1)) < j->rows;) {
-        float *h = j->h + (size_t)t * (size_t)hp->hidden, *scores = d->threads[tid].router;
+        size_t at = (size_t)t * (size_t)hp->hidden;
+        float *h = j->h + at, *second = h + (size_t)j->rows * (size_t)hp->hidden,
+              *scores = d->threads[tid].router;
 
-        norm_row(d, &shape->norms, w, j->x + (size_t)t * (size_t)hp->hidden, h);
-        route_row(d, j->layer, j->imposed ? row_position(d, t) : 0, j->imposed, h, scores,
-                  j->experts + t * hp->n_experts_used, j->weights + t * hp->n_experts_used);
+        route_row(d, j->layer, j->imposed ? row_position(d, t) : 0, j->imposed, j->x + at, h,
+                  second, scores, j->experts + t * hp->n_experts_used,
+                  j->weights + t * hp->n_experts_used);
         if (j->scores)
             memcpy(j->scores + (size_t)t * (size_t)hp->n_experts, scores,
                    (size_t)shape->ffn.experts * sizeof *scores);
@@ -555,17 +618,13 @@ static void combine_region(void *ctx, int tid, int n)
 {
     struct cpu_device *d = ctx;
     const struct combine_job *j = d->combine_job;
-    int hidden = d->model->hp.hidden, stride = d->model->hp.n_experts_used,
-        used = shape_used(shape_of(d, j->layer));
-    float scaled[CPU_USED_MAX];
+    int hidden = d->model->hp.hidden, stride = d->model->hp.n_experts_used;
 
     phase_open(d, tid, j->rows);
-    for (int t; (t = phase_take(d, tid, 1)) < j->rows;) {
-        float *row = j->x + (size_t)t * (size_t)hidden;
-
-        d->k->combine(row, j->out + (size_t)t * (size_t)hidden, (ptrdiff_t)j->rows * hidden,
-                      scaled_weights(d, j->weights + t * stride, used, scaled), used, hidden, row);
-    }
+    for (int t; (t = phase_take(d, tid, 1)) < j->rows;)
+        combine_row(d, tid, j->layer, j->out + (size_t)t * (size_t)hidden,
+                    (ptrdiff_t)j->rows * hidden, j->weights + t * stride,
+                    j->x + (size_t)t * (size_t)hidden);
     phase_end(d, tid);
 }
 
@@ -582,20 +641,31 @@ static int cpu_combine(struct device *device, const struct combine_job *j, struc
     return 0;
 }
 
+/* What the head multiplies of a row of the stream. */
+static void head_row(struct cpu_device *d, int tid, const float *x, float *row)
+{
+    const struct model *m = d->model;
+
+    if (!m->project_out) {
+        norm_row(d, &m->hp.common.norms, &m->output_norm, x, row);
+        return;
+    }
+    norm_row(d, &m->hp.common.norms, &m->output_norm, x, d->threads[tid].second);
+    model_project(m->project_out, m->hp.embedding_width, m->hp.hidden, d->threads[tid].second, row);
+}
+
 static void head_rows(struct cpu_device *d, int tid, const struct head_job *j,
                       struct act_block *panels, float *rows)
 {
-    const struct hparams *hp = &d->model->hp;
-    int hidden = hp->hidden;
+    int cols = d->model->head.cols, hidden = d->model->hp.hidden;
 
     phase_open(d, tid, j->rows);
     for (int t; (t = phase_take(d, tid, 1)) < j->rows;) {
-        float *row = rows + (size_t)t * (size_t)hidden;
+        float *row = rows + (size_t)t * (size_t)cols;
 
-        norm_row(d, &hp->common.norms, &d->model->output_norm, j->x + (size_t)t * (size_t)hidden,
-                 row);
+        head_row(d, tid, j->x + (size_t)t * (size_t)hidden, row);
         if (dtype_is_quantised(d->model->head.type))
-            input_quantise(d, row, hidden, panels, j->rows, t);
+            input_quantise(d, row, cols, panels, j->rows, t);
     }
     phase_end(d, tid);
 }
@@ -604,17 +674,16 @@ static void head_region(void *ctx, int tid, int n)
 {
     struct cpu_device *d = ctx;
     const struct head_job *j = d->head_job;
-    const struct hparams *hp = &d->model->hp;
     const struct matrix *w = &d->model->head;
-    int hidden = hp->hidden, units = (w->rows + 2 * CPU_UNIT - 1) / (2 * CPU_UNIT),
+    int units = (w->rows + 2 * CPU_UNIT - 1) / (2 * CPU_UNIT),
         total = units * token_blocks(d, j->rows), t0, t1;
     struct thread_scratch *s = &d->threads[tid];
     bool one = j->rows == 1, ready = !one;
     struct input in = {.n = j->rows,
-                       .cols = hidden,
+                       .cols = w->cols,
                        .panels = one ? s->act : d->act,
                        .rows = one ? s->row : d->normed,
-                       .stride = hidden};
+                       .stride = w->cols};
 
     if (!one)
         head_rows(d, tid, j, in.panels, in.rows);
@@ -624,9 +693,9 @@ static void head_region(void *ctx, int tid, int n)
             r1 = r0 + 2 * CPU_UNIT < w->rows ? r0 + 2 * CPU_UNIT : w->rows;
 
         if (!ready) {
-            norm_row(d, &hp->common.norms, &d->model->output_norm, j->x, s->row);
+            head_row(d, tid, j->x, s->row);
             if (dtype_is_quantised(w->type))
-                input_quantise(d, s->row, hidden, s->act, 1, 0);
+                input_quantise(d, s->row, w->cols, s->act, 1, 0);
             ready = true;
         }
         if (one) {
@@ -664,7 +733,7 @@ static void layers_region(void *ctx, int tid, int n)
         float *weights = j->weights + (size_t)(l - j->first) * (size_t)(j->rows * used);
 
         if (shape_of(d, l)->mixer.kind != MIXER_NONE)
-            mixer_of(d, l)->phases(d, tid, l, j->rows, j->x, NULL, j->x);
+            mixer_phases(d, tid, l, j->rows, j->x, NULL, j->x);
         if (shape_of(d, l)->ffn.kind == FFN_NONE)
             continue;
         if (j->rows == 1)

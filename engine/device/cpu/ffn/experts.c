@@ -30,9 +30,65 @@ static bool gate_needs_rows(const struct expert_weights *w)
     return !dtype_is_quantised(gate_of(w)->type) || !dtype_is_quantised(w->up.type);
 }
 
-void route_row(const struct cpu_device *d, int layer, int pos,
-               const struct imposed_routing *imposed, const float *h, float *scores, int *experts,
-               float *weights)
+/* Whether nothing stands behind the weighted sum of a layer's experts: parts of it are done then.
+ */
+static bool ends_plainly(const struct layer_shape *s)
+{
+    return !s->norms.after && !s->scaled;
+}
+
+/* Whether the shared expert of a layer has a row of its own. */
+static bool is_apart(const struct cpu_device *d, int layer, int expert)
+{
+    const struct layer_shape *s = shape_of(d, layer);
+
+    return shape_normed_rows(s) > 1 && expert == s->ffn.experts;
+}
+
+/* Sum and norms where a norm stands behind the experts. */
+static void add_normed(const struct cpu_device *d, int tid, int layer, const float *out,
+                       ptrdiff_t stride, const float *weights, float *x)
+{
+    const struct layer_shape *s = shape_of(d, layer);
+    const struct layer_weights *w = &d->model->layers[layer];
+    float *sum = d->threads[tid].row, *dense = d->threads[tid].second;
+    int hidden = d->model->hp.hidden, apart = shape_normed_rows(s) > 1;
+
+    memset(sum, 0, (size_t)hidden * sizeof *sum);
+    d->k->combine(sum, out, stride, weights, shape_used(s) - apart, hidden, sum);
+    if (apart) {
+        norm_row(d, &s->norms, &w->routed_after, sum, sum);
+        norm_row(d, &s->norms, &w->shared_after, out + s->ffn.used * stride, dense);
+        d->k->add(sum, dense, hidden);
+    }
+    if (s->norms.before)
+        norm_row(d, &s->norms, &w->expert_after, sum, sum);
+    d->k->add(x, sum, hidden);
+    if (!s->norms.before)
+        norm_row(d, &s->norms, &w->expert_after, x, x);
+}
+
+void combine_row(const struct cpu_device *d, int tid, int layer, const float *out, ptrdiff_t stride,
+                 const float *weights, float *x)
+{
+    const struct layer_shape *s = shape_of(d, layer);
+    const float *scale = d->model->layers[layer].scale;
+    int hidden = d->model->hp.hidden, used = shape_used(s);
+    float scaled[CPU_USED_MAX];
+
+    weights = scaled_weights(d, weights, used, scaled);
+    if (s->norms.after)
+        add_normed(d, tid, layer, out, stride, weights, x);
+    else
+        d->k->combine(x, out, stride, weights, used, hidden, x);
+    for (int i = 0; i < hidden && scale; i++)
+        x[i] = x[i] * *scale;
+}
+
+/* Experts and weights by what the router sees of a row. */
+static void choose(const struct cpu_device *d, int layer, int pos,
+                   const struct imposed_routing *imposed, const float *h, float *scores,
+                   int *experts, float *weights)
 {
     const struct hparams *hp = &d->model->hp;
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
@@ -46,6 +102,8 @@ void route_row(const struct cpu_device *d, int layer, int pos,
     if (s->experts)
         num_route(&s->router, scores, d->model->layers[layer].router_bias, s->experts, n, experts,
                   weights);
+    for (int i = 0; i < n && d->model->layers[layer].expert_scale; i++)
+        weights[i] = weights[i] * d->model->layers[layer].expert_scale[experts[i]];
     if (imposed)
         for (int i = 0; i < n; i++) {
             experts[i] =
@@ -61,6 +119,22 @@ void route_row(const struct cpu_device *d, int layer, int pos,
     for (; n < stride; n++) {
         experts[n] = -1;
         weights[n] = 0.0f;
+    }
+}
+
+void route_row(const struct cpu_device *d, int layer, int pos,
+               const struct imposed_routing *imposed, const float *x, float *h, float *second,
+               float *scores, int *experts, float *weights)
+{
+    const struct layer_shape *s = shape_of(d, layer);
+    const struct layer_weights *w = &d->model->layers[layer];
+    bool apart = shape_normed_rows(s) > 1;
+
+    norm_row(d, &s->norms, apart ? &w->router_norm : &w->expert_norm, x, h);
+    choose(d, layer, pos, imposed, h, scores, experts, weights);
+    if (apart) {
+        norm_row(d, &s->norms, &w->routed_norm, x, h);
+        norm_row(d, &s->norms, &w->expert_norm, x, second);
     }
 }
 
@@ -125,8 +199,10 @@ static void gather_phase(struct cpu_device *d, int tid, int layer, const struct 
         const struct expert_weights *w = g < j->n_groups ? expert_of(d, layer, group->expert)
                                                          : NULL;
 
+        int behind = w && is_apart(d, layer, group->expert) ? j->rows : 0;
+
         for (int i = 0; w && i < group->count; i++) {
-            size_t row = (size_t)j->row[group->first + i];
+            size_t row = (size_t)(j->row[group->first + i] + behind);
             const float *h = j->h + row * (size_t)hidden;
 
             if (quantised) {
@@ -242,13 +318,14 @@ static void route_one(struct cpu_device *d, struct thread_scratch *s, int layer,
     const struct layer_shape *shape = shape_of(d, layer);
     bool panels = false;
 
-    norm_row(d, &shape->norms, &d->model->layers[layer].expert_norm, x, s->row);
-    route_row(d, layer, row_position(d, 0), d->layers_job->imposed, s->row, s->router, s->experts,
-              s->weights);
+    route_row(d, layer, row_position(d, 0), d->layers_job->imposed, x, s->row, s->second, s->router,
+              s->experts, s->weights);
     for (int i = 0; i < shape_used(shape); i++)
         panels |= gate_needs_panels(expert_of(d, layer, s->experts[i]));
     if (panels)
         input_quantise(d, s->row, d->model->hp.hidden, s->act, 1, 0);
+    if (panels && shape_normed_rows(shape) > 1)
+        input_quantise(d, s->second, d->model->hp.hidden, s->second_act, 1, 0);
 }
 
 /* Where thread tid reads first in the down projections of a layer; their tasks are DOWN_UNITS units
@@ -281,7 +358,7 @@ static struct prefetch_hint gate_hint(const struct cpu_device *d, int tid, int l
 
 /* gate_up for one row. Gate and up together are four streams where both are of one type. */
 static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int units,
-                        const struct input *in, struct act_block *down, float *down_row)
+                        struct act_block *down, float *down_row)
 {
     struct thread_scratch *s = &d->threads[tid];
     const struct ffn_shape *shape = &shape_of(d, layer)->ffn;
@@ -289,10 +366,16 @@ static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int 
     const struct expert_weights *w = expert_of(d, layer, s->experts[t.slot]);
     int ffn = w->up.rows, r0 = t.unit * CPU_UNIT, n = min_int(CPU_UNIT, ffn - r0);
     float *gate = s->tile, *up = s->tile + CPU_UNIT;
+    bool apart = is_apart(d, layer, s->experts[t.slot]);
+    struct input in = {.n = 1,
+                       .cols = d->model->hp.hidden,
+                       .panels = apart ? s->second_act : s->act,
+                       .rows = apart ? s->second : s->row,
+                       .stride = d->model->hp.hidden};
 
     if (w->gate.bytes)
-        gemv(d, tid, &w->gate, r0, r0 + n, in, gate, matrix_hint(&w->up, r0));
-    gemv(d, tid, &w->up, r0, r0 + n, in, up, gate_hint(d, tid, layer, task + 1, units));
+        gemv(d, tid, &w->gate, r0, r0 + n, &in, gate, matrix_hint(&w->up, r0));
+    gemv(d, tid, &w->up, r0, r0 + n, &in, up, gate_hint(d, tid, layer, task + 1, units));
     d->k->activate[shape->activation](gate, up, n, shape->limit, gate);
     if (dtype_is_quantised(w->down.type))
         input_quantise_part(d, gate, ffn, r0, n, down, 1, 0);
@@ -309,9 +392,8 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
     int down_units = (hidden + CPU_UNIT - 1) / CPU_UNIT, total = gate_tasks(shape, units);
     size_t widest = (size_t)d->widest_ffn;
     struct thread_scratch *s = &d->threads[tid];
-    struct input in = {.n = 1, .cols = hidden, .panels = s->act, .rows = s->row, .stride = hidden};
     float scaled[CPU_USED_MAX];
-    bool ready = false;
+    bool ready = false, plain = ends_plainly(shape_of(d, layer));
 
     assert(layer >= 0 && layer < d->model->hp.n_layers);
     phase_open(d, tid, total);
@@ -327,7 +409,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
             memcpy(experts, s->experts, (size_t)stride * sizeof *experts);
             memcpy(weights, s->weights, (size_t)stride * sizeof *weights);
         }
-        gate_up_row(d, tid, layer, task, units, &in, d->act_down + slot * (widest / NUM_BLOCK),
+        gate_up_row(d, tid, layer, task, units, d->act_down + slot * (widest / NUM_BLOCK),
                     d->ffn + slot * widest);
     }
     phase_end(d, tid);
@@ -350,10 +432,20 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
                                   last ? r1 : r0);
 
             gemv(d, tid, w, r0, r1, &h, s->tile + slot * DOWN_UNITS * CPU_UNIT, next);
+            if (!plain)
+                memcpy(d->out + (size_t)slot * (size_t)hidden + r0,
+                       s->tile + slot * DOWN_UNITS * CPU_UNIT, (size_t)n * sizeof(float));
         }
-        d->k->combine(x + r0, s->tile, DOWN_UNITS * CPU_UNIT,
-                      scaled_weights(d, d->one_weights, used, scaled), used, n, x + r0);
+        if (plain)
+            d->k->combine(x + r0, s->tile, DOWN_UNITS * CPU_UNIT,
+                          scaled_weights(d, d->one_weights, used, scaled), used, n, x + r0);
     }
+    phase_end(d, tid);
+    if (plain)
+        return;
+    phase_open(d, tid, 1);
+    while (phase_take(d, tid, 1) < 1)
+        combine_row(d, tid, layer, d->out, hidden, d->one_weights, x);
     phase_end(d, tid);
 }
 
@@ -402,24 +494,26 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
                        float *weights)
 {
     const struct layer_shape *shape = shape_of(d, layer);
-    const struct layer_weights *l = &d->model->layers[layer];
     int hidden = d->model->hp.hidden, stride = d->model->hp.n_experts_used,
-        used = shape_used(shape);
+        used = shape_used(shape), apart = shape_normed_rows(shape) > 1;
     bool panels = only_panels(d, layer);
-    float scaled[CPU_USED_MAX];
 
     assert(layer >= 0 && layer < d->model->hp.n_layers);
     assert(rows > 1 && rows <= d->max_rows);
     phase_open(d, tid, rows);
     for (int t; (t = phase_take(d, tid, 1)) < rows;) {
         float *place = d->normed + (size_t)t * (size_t)hidden,
-              *h = panels ? d->threads[tid].row : place;
+              *place2 = place + (apart ? (size_t)rows * (size_t)hidden : 0),
+              *h = panels ? d->threads[tid].row : place,
+              *second = panels ? d->threads[tid].second : place2;
 
-        norm_row(d, &shape->norms, &l->expert_norm, x + (size_t)t * (size_t)hidden, h);
-        route_row(d, layer, row_position(d, t), d->layers_job->imposed, h, d->threads[tid].router,
+        route_row(d, layer, row_position(d, t), d->layers_job->imposed,
+                  x + (size_t)t * (size_t)hidden, h, second, d->threads[tid].router,
                   experts + t * stride, weights + t * stride);
         if (panels)
             d->k->quantise(h, hidden, (struct act_block *)(void *)place, 1);
+        if (panels && apart)
+            d->k->quantise(second, hidden, (struct act_block *)(void *)place2, 1);
     }
     phase_end(d, tid);
     phase_open(d, tid, 1);
@@ -430,11 +524,9 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
                    panels ? (const struct act_block *)(const void *)d->normed : NULL);
     phase_open(d, tid, rows);
     for (int t; (t = phase_take(d, tid, 4)) < rows;)
-        for (int i = t; i < min_int(t + 4, rows); i++) {
-            float *row = x + (size_t)i * (size_t)hidden;
-
-            d->k->combine(row, d->out + (size_t)i * (size_t)hidden, (ptrdiff_t)rows * hidden,
-                          scaled_weights(d, weights + i * stride, used, scaled), used, hidden, row);
-        }
+        for (int i = t; i < min_int(t + 4, rows); i++)
+            combine_row(d, tid, layer, d->out + (size_t)i * (size_t)hidden,
+                        (ptrdiff_t)rows * hidden, weights + i * stride,
+                        x + (size_t)i * (size_t)hidden);
     phase_end(d, tid);
 }

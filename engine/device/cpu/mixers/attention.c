@@ -9,16 +9,19 @@
 #include <math.h>
 #include <string.h>
 
+#define HEAD_MOST 1024 /* values of one: cpu_open refuses larger ones */
+
+/* Of keys that are the values too there is one matrix. */
 static bool needs_panels(const struct layer_weights *w)
 {
     return dtype_is_quantised(w->q.type) || dtype_is_quantised(w->k.type) ||
-           dtype_is_quantised(w->v.type);
+           (w->v.bytes && dtype_is_quantised(w->v.type));
 }
 
 static bool needs_rows(const struct layer_weights *w)
 {
     return !dtype_is_quantised(w->q.type) || !dtype_is_quantised(w->k.type) ||
-           !dtype_is_quantised(w->v.type);
+           (w->v.bytes && !dtype_is_quantised(w->v.type));
 }
 
 static void prepare_row(const struct cpu_device *d, int layer, const float *x, float *row,
@@ -64,6 +67,30 @@ static int output_units(const struct cpu_device *d, int rows)
     return (d->model->hp.hidden + output_rows(rows) - 1) / output_rows(rows);
 }
 
+/* Rule 6 on one head of the row that stands at pos, times scale. */
+static void rotate(const struct cpu_device *d, const struct mixer_shape *a,
+                   const struct span_place *at, float *x, int pos, float scale)
+{
+    int half = a->rope_dims / 2;
+    size_t row = (size_t)pos * (size_t)half, bytes = (size_t)half * sizeof *x;
+    const float *cosines = (a->second_rope ? at->second_cos : at->cos) + row,
+                *sines = (a->second_rope ? at->second_sin : at->sin) + row;
+    float pairs[HEAD_MOST];
+
+    if (a->rope != ROPE_PROPORTIONAL) {
+        (a->rope == ROPE_PAIRS ? d->k->rotary_pairs : d->k->rotary)(x, a->key_dim, half, cosines,
+                                                                    sines, scale);
+        return;
+    }
+    memcpy(pairs, x, bytes);
+    memcpy(pairs + half, x + a->key_dim / 2, bytes);
+    d->k->rotary(pairs, 2 * half, half, cosines, sines, 1.0f);
+    memcpy(x, pairs, bytes);
+    memcpy(x + a->key_dim / 2, pairs + half, bytes);
+    for (int i = 0; i < a->key_dim && scale != 1.0f; i++)
+        x[i] = x[i] * scale;
+}
+
 /* A head's q or k, normed where that is done by the head, rotated and scaled. norm: NULL, or its
  * weights. */
 static void finish_head(const struct cpu_device *d, int layer, const struct span_place *at,
@@ -71,14 +98,11 @@ static void finish_head(const struct cpu_device *d, int layer, const struct span
 {
     const struct layer_shape *s = shape_of(d, layer);
     const struct mixer_shape *a = &s->mixer;
-    int half = a->rope_dims / 2;
     float scale = query ? shape_score_scale(a) : 1.0f;
 
     if (norm && a->qk_norm == QK_NORM_HEAD)
         d->k->rms_norm(x, a->key_dim, norm, 1.0f / (float)a->key_dim, s->norms.eps, x);
-    (a->rope == ROPE_PAIRS ? d->k->rotary_pairs : d->k->rotary)(
-        x, a->key_dim, half, at->cos + (size_t)pos * (size_t)half,
-        at->sin + (size_t)pos * (size_t)half, scale);
+    rotate(d, a, at, x, pos, scale);
 }
 
 enum qkv_kind { QKV_QUERIES, QKV_KEYS, QKV_VALUES };
@@ -104,7 +128,7 @@ static int qkv_tasks(const struct cpu_device *d, int layer)
     const struct layer_layout *l = layout_of(d, layer);
 
     return head_tasks(a->heads, l->key_heads) + head_tasks(a->kv_heads, l->key_heads) +
-           head_tasks(a->kv_heads, l->value_heads);
+           (a->values_are_keys ? 0 : head_tasks(a->kv_heads, l->value_heads));
 }
 
 /* The query heads' tasks come first, then the keys', then the values'. */
@@ -163,6 +187,21 @@ static float *part_gates(struct cpu_device *d, const struct mixer_shape *a, int 
     return d->q + at * kd;
 }
 
+/* A head's values into the cache, normed where that is done; they stay as they are. */
+static void store_value(const struct cpu_device *d, int layer, const struct span_place *at,
+                        int head, int pos, const float *x)
+{
+    const struct layer_shape *s = shape_of(d, layer);
+    int n = shape_value_dim(&s->mixer);
+    float normed[HEAD_MOST];
+
+    if (s->mixer.value_norm) {
+        d->k->rms_norm(x, n, d->ones, 1.0f / (float)n, s->norms.eps, normed);
+        x = normed;
+    }
+    kv_store_value(d, at->state, layer, head, pos, x);
+}
+
 /* A task's heads of a row, as they come from the product: queries are rotated in place, keys and
  * values stored. Where all heads are normed in one, keys wait beside the queries. */
 static void qkv_finish(struct cpu_device *d, int layer, const struct qkv_task *t, int row,
@@ -182,9 +221,11 @@ static void qkv_finish(struct cpu_device *d, int layer, const struct qkv_task *t
                    ((size_t)row * (size_t)a->kv_heads + (size_t)t->first) * (size_t)a->key_dim,
                heads, (size_t)(t->heads * a->key_dim) * sizeof *heads);
     for (int h = 0; h < t->heads; h++, heads += t->kind == QKV_VALUES ? t->dim : a->key_dim) {
+        if (t->kind == QKV_VALUES || (a->values_are_keys && t->kind == QKV_KEYS))
+            store_value(d, layer, s, t->first + h, pos, heads);
         if (t->kind == QKV_VALUES)
-            kv_store_value(d, s->state, layer, t->first + h, pos, heads);
-        else if (!whole)
+            continue;
+        if (!whole)
             finish_head(d, layer, s, heads, pos, t->kind == QKV_QUERIES ? w->q_norm : w->k_norm,
                         t->kind == QKV_QUERIES);
         if (!whole && t->kind == QKV_KEYS)
