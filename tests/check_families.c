@@ -19,7 +19,8 @@ static const char *const folders[] = {"mixtral",         "olmoe",         "qwen2
                                       "ernie4_5_moe",    "deepseek_v2",   "deepseek_v2-group",
                                       "deepseek_v3",     "glm4_moe_lite", "lfm2_moe",
                                       "qwen3_5_moe",     "qwen3_next",    "granitemoehybrid",
-                                      "gpt_oss"};
+                                      "gpt_oss",         "gpt2",          "opt-350m",
+                                      "gemma4"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {
@@ -56,6 +57,14 @@ static const struct {
     {"ggufs/qwen3next.gguf", "ggufs/qwen3next.golden.safetensors", NULL, true},
     {"ggufs/lfm2moe.gguf", "ggufs/lfm2moe.golden.safetensors", NULL, true},
     {"ggufs/granitehybrid.gguf", "ggufs/granitehybrid.golden.safetensors", NULL, true},
+    {"families/opt", "families/opt/golden.safetensors", NULL, false},
+    {"families/gemma4", "families/gemma4/golden-1.safetensors", NULL, false},
+    {"families/gemma4", "families/gemma4/golden-7.safetensors", NULL, false},
+    {"families/gemma4", "families/gemma4/golden-40.safetensors", NULL, false},
+    {"families/gemma4", "families/gemma4/golden-150.safetensors", NULL, false},
+    /* llama.cpp's GELU is rounded to half precision */
+    {"ggufs/gemma4.gguf", "ggufs/gemma4.golden.safetensors", "hf_logits", false},
+    {"ggufs/gemma4.gguf", "families/gemma4/golden-150.safetensors", NULL, false},
 };
 
 static struct engine *open_engine(const char *model, const char *kernels)
@@ -71,7 +80,8 @@ static struct engine *open_engine(const char *model, const char *kernels)
 static double tolerance(const char *golden_path)
 {
     return strstr(golden_path, "qwen3_next") || strstr(golden_path, "qwen3_5") ||
-                   strstr(golden_path, "qwen3next") || strstr(golden_path, "qwen35")
+                   strstr(golden_path, "qwen3next") || strstr(golden_path, "qwen35") ||
+                   strstr(golden_path, "gemma4")
                ? 3 * GOLDEN_TOLERANCE
                : GOLDEN_TOLERANCE;
 }
@@ -180,12 +190,13 @@ static struct engine *open_with_device(const char *model)
     return g;
 }
 
-static bool attends_there(const struct mixer_shape *m)
+/* A device adds no norm behind an operator. */
+static bool attends_there(const struct layer_shape *s)
 {
-    return m->kind == MIXER_ATTENTION;
+    return s->mixer.kind == MIXER_ATTENTION && !s->norms.after;
 }
 
-/* Every block of the model lies on the device, but for mixers that it does not compute, and every
+/* Every block of the model lies on the device, but for layers that it does not compute, and every
  * expert that was called ran there. */
 static void ran_there(const struct engine *g)
 {
@@ -194,17 +205,19 @@ static void ran_there(const struct engine *g)
     const struct plan *p = engine_plan(g);
     int called = 0;
 
-    ck_assert_int_eq(p->head, 1);
+    ck_assert_int_eq(p->head, hp->common.norms.before); /* no norm, no head */
     for (int l = 0; l < hp->n_layers; l++) {
-        ck_assert_int_eq(p->attention[l], attends_there(&hparams_layer(hp, l)->mixer));
+        bool there = !hparams_layer(hp, l)->norms.after;
+
+        ck_assert_int_eq(p->attention[l], attends_there(hparams_layer(hp, l)));
         for (int x = 0; x < hp->n_experts; x++) {
             int cell = l * hp->n_experts + x;
             bool has = x < shape_experts(hparams_layer(hp, l));
 
-            ck_assert_int_eq(p->experts[cell], has);
-            ck_assert_msg(t->ran_on[cell] == 1 || t->ran_on[cell] == PLAN_NO_DEVICE,
+            ck_assert_int_eq(p->experts[cell], has && there);
+            ck_assert_msg(t->ran_on[cell] == there || t->ran_on[cell] == PLAN_NO_DEVICE,
                           "layer %d, expert %d ran on device %d", l, x, t->ran_on[cell]);
-            called += t->ran_on[cell] == 1;
+            called += t->ran_on[cell] == there;
         }
     }
     ck_assert_int_ge(called, hp->n_layers);
@@ -375,6 +388,24 @@ START_TEST(layers_are_what_they_are)
               hparams_layer(&m->hp, 1)->mixer.window == 0);
     ck_assert(m->layers[0].sinks && m->layers[0].score_bias && !m->layers[0].router_bias);
     ck_assert(m->layers[3].experts[7].gate.bias && m->layers[3].experts[7].down.bias);
+    model_free(m);
+    m = inspect("gemma4");
+    routed = hparams_layer(&m->hp, 0);
+    dense = hparams_layer(&m->hp, 1); /* sees all */
+    ck_assert(routed->ffn.kind == FFN_DENSE_AND_ROUTED && routed->ffn.shared_width == 48);
+    ck_assert(routed->mixer.window == 16 && routed->mixer.kv_heads == 2 && m->layers[0].v.bytes);
+    ck_assert(dense->mixer.values_are_keys && dense->mixer.kv_heads == 1 && !m->layers[1].v.bytes);
+    ck_assert(dense->mixer.rope == ROPE_PROPORTIONAL && dense->mixer.rope_dims == 8 &&
+              m->hp.second_rope.dims == 8 && m->hp.second_rope.of == 32);
+    ck_assert(m->layers[1].routed_norm.weight && m->layers[1].scale && m->layers[1].expert_scale);
+    model_free(m);
+    m = inspect("gpt2");
+    ck_assert(model_positions(m) == 64 && m->hp.tied_embeddings && m->hp.head_bias == false);
+    model_free(m);
+    m = inspect("opt-350m");
+    ck_assert(model_positions(m) == 64 && m->positions.dims[0] == 66);
+    ck_assert(m->hp.embedding_width == 32 && m->head.cols == 32 && !m->output_norm.weight);
+    ck_assert(!m->layers[0].attention_norm.weight && m->layers[0].attention_after.weight);
     model_free(m);
     m = inspect("olmoe");
     ck_assert_int_eq(hparams_layer(&m->hp, 0)->mixer.qk_norm, QK_NORM_WHOLE);

@@ -168,7 +168,7 @@ static void check_made(const struct model *m)
         }
     }
     for (int id = 0; id < TINY_VOCAB; id++) {
-        ck_assert_int_eq(model_embed(m, id, row, NULL), 0);
+        ck_assert_int_eq(model_embed(m, id, 0, row, NULL), 0);
         for (int j = 0; j < TINY_HIDDEN; j++)
             ck_assert(row[j] == made_value(W_EMBED, 0, 0, id * TINY_HIDDEN + j));
         ck_assert(m->head.bias[id] == made_value(W_HEAD_B, 0, 0, id));
@@ -474,7 +474,7 @@ START_TEST(demo_folder)
     ck_assert_int_eq(m->type, DTYPE_BF16);
     demo_stops(&m->hp);
     gguf = load(support_demo(), &plain);
-    ck_assert(model_embed(gguf, 4095, a, NULL) == 0 && model_embed(m, 4095, b, NULL) == 0);
+    ck_assert(model_embed(gguf, 4095, 0, a, NULL) == 0 && model_embed(m, 4095, 0, b, NULL) == 0);
     for (int i = 0; i < 256; i++)
         ck_assert(fabsf(a[i] - b[i]) < 0.01f);
     o.convert = DTYPE_Q8_0;
