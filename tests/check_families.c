@@ -275,6 +275,31 @@ START_TEST(uneven_layers_can_be_split)
 }
 END_TEST
 
+static void kept_on_the_cpu(const char *folder, const char *what)
+{
+    char model[200];
+    struct engine *g;
+
+    snprintf(model, sizeof model, "golden/families/%s", folder);
+    g = open_with_device(support_path(model));
+    ck_assert_str_eq(engine_telemetry(g)->cpu_only, what);
+    engine_close(g);
+}
+
+/* What the placement panel says of blocks that no device but the CPU computes. */
+START_TEST(what_stays_is_said)
+{
+    struct opencl_tuning tuning = {.no_selftest = true};
+
+    if (!have_device())
+        return;
+    opencl_tune(&tuning);
+    kept_on_the_cpu("deepseek_v3", "latent attention (MLA), 3 layers");
+    kept_on_the_cpu("gpt_oss", "");
+    kept_on_the_cpu("qwen3_next", "a gated delta net, 3 layers");
+}
+END_TEST
+
 /* Latent attention stays with the CPU while its experts come and go between two tokens. */
 START_TEST(latent_text_survives_placements)
 {
@@ -424,6 +449,7 @@ static Suite *suite(void)
     tcase_add_test(c, layers_are_what_they_are);
     tcase_add_test(c, uneven_layers_can_be_split);
     tcase_add_test(c, latent_text_survives_placements);
+    tcase_add_test(c, what_stays_is_said);
     tcase_add_test(c, plans_name_more_than_there_is);
     tcase_add_loop_test(c, checkpoints_match_on_opencl, 0, (int)(sizeof folders / sizeof *folders));
     suite_add_tcase(s, c);

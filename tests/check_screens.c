@@ -322,6 +322,9 @@ static void line(struct player *p, char *s)
         keys_print_help(help);
         fclose(help);
         p->m.help_text = p->help;
+    } else if (strcmp(word, "kept") == 0) {
+        snprintf(p->t.cpu_only, sizeof p->t.cpu_only, "%s", rest);
+        publish(p);
     } else if (strcmp(word, "wants") == 0) {
         ui_model_placing(&p->m, a, 0, p->now);
     } else if (strcmp(word, "place") == 0) {

@@ -76,6 +76,48 @@ static int open_states(const struct engine *g, const struct probed_device *p, st
     return rc;
 }
 
+static bool runs_elsewhere(const struct engine *g, struct block_id id)
+{
+    bool any = false;
+
+    for (int d = 1; d < g->n_devices; d++)
+        any = any || residency_supports(g->devices[d], g->model, id);
+    return any;
+}
+
+static void add_kept(char *out, size_t size, const char *what, int layers)
+{
+    size_t n = strlen(out);
+
+    if (layers)
+        snprintf(out + n, size - n, "%s%s, %d layer%s", n ? "; " : "", what, layers,
+                 layers == 1 ? "" : "s");
+}
+
+/* What the placement panel says of blocks that stay under every plan: see telemetry.h. */
+static void note_cpu_only(struct engine *g)
+{
+    const struct hparams *hp = &g->model->hp;
+    int mixers[MIXER_KINDS] = {0}, experts = 0;
+    char *out = g->t.cpu_only;
+
+    for (struct block_id id = BLOCK_BEFORE; model_block_next(g->model, &id);) {
+        struct block_matrix list[BLOCK_MATRICES];
+        bool last = id.kind == BLOCK_EXPERT &&
+                    id.expert + 1 == shape_experts(hparams_layer(hp, id.layer));
+
+        if (!model_block_matrices(g->model, id, list) || runs_elsewhere(g, id))
+            continue;
+        if (id.kind == BLOCK_ATTENTION)
+            mixers[hparams_layer(hp, id.layer)->mixer.kind]++;
+        experts += last; /* the last one answers for all of a layer */
+    }
+    out[0] = '\0';
+    for (int k = 0; k < MIXER_KINDS; k++)
+        add_kept(out, sizeof g->t.cpu_only, shape_mixer_word((enum mixer_kind)k), mixers[k]);
+    add_kept(out, sizeof g->t.cpu_only, "experts", experts);
+}
+
 /* The devices of devices_open become the engine's. */
 void devices_adopt(struct engine *g, struct probed_device *found, int n, const char *why,
                    bool named)
@@ -96,6 +138,8 @@ void devices_adopt(struct engine *g, struct probed_device *found, int n, const c
         cost_model_device(g->cost_model, g->n_devices, s->device);
         g->info.n_devices = ++g->n_devices;
     }
+    if (g->n_devices > 1)
+        note_cpu_only(g);
     g->why_told = g->n_devices == 1 && named;
     if (g->why_told)
         engine_notice(g, "%s: the CPU does all the work",

@@ -70,6 +70,9 @@ struct telemetry {
     struct device_stats devices[DEVICE_MAX];
     /* placement */
     char plan[64];
+    /* what no other device computes of the model and so stays on the CPU under every plan: "latent
+     * attention (MLA), 27 layers"; empty: nothing, or there is no other device */
+    char cpu_only[128];
     int moves_pending;
     uint64_t moves_pending_bytes, moved_bytes;
     /* the longest such wait of the session, and what a token took just before it (median); 0: none

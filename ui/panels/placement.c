@@ -12,6 +12,7 @@ static const char *const explain[] = {
     "a line for each plan and its key: decode tokens a second, the median of its newest tokens; "
     "half of them lie between the quartiles",
     "gpu: its share of the busy time; wait, copy: what the split costs a token",
+    "CPU only: what no other device here computes; it stays under every plan",
     "moving: blocks still on their way to their device; the answer goes on meanwhile",
     "streamed: experts copied for a token; guessed: of those begun early, how many were then asked "
     "for",
@@ -45,7 +46,7 @@ static int placement_want(const struct ui_model *m, int width)
     int n = ui_plan_rows(m, rows, UI_PLANS);
 
     return (n > 8 ? 8 : n) + 1 + (m->live.moves_pending > 0) + (m->wanted_plan[0] != 0) +
-           streaming(m, &sum);
+           (m->live.cpu_only[0] != 0) + streaming(m, &sum);
 }
 
 static int placement_most(const struct ui_model *m, int width)
@@ -53,7 +54,7 @@ static int placement_most(const struct ui_model *m, int width)
     struct ui_plan_row rows[UI_PLANS];
     struct device_stats sum;
 
-    return ui_plan_rows(m, rows, UI_PLANS) + 4 + streaming(m, &sum);
+    return ui_plan_rows(m, rows, UI_PLANS) + 4 + (m->live.cpu_only[0] != 0) + streaming(m, &sum);
 }
 
 static void placement_side(const struct ui_model *m, const struct panel_view *v, char *out,
@@ -184,7 +185,7 @@ static void placement_draw(struct canvas *c, struct rect r, struct ui_model *m,
     struct ui_plan_row rows[UI_PLANS];
     int n = ui_plan_rows(m, rows, UI_PLANS), i, y = r.y, top,
         name_w = r.w >= 31 ? 14 : r.w - MARK_W - 7, room, current = 0;
-    char text[96], a[16];
+    char text[160], a[16];
     struct device_stats sum;
 
     name_w = name_w < 4 ? 4 : name_w > 24 ? 24 : name_w;
@@ -213,6 +214,10 @@ static void placement_draw(struct canvas *c, struct rect r, struct ui_model *m,
             snprintf(text + strlen(text), sizeof text - strlen(text), ", %.0f %% guessed",
                      100.0 * (double)sum.prefetch_hits / (double)sum.prefetched);
         canvas_text_fit(c, r.x, y++, r.w, theme_style(&m->theme, ROLE_STYLE_GPU), text);
+    }
+    if (m->live.cpu_only[0] && r.y + r.h - y > 2) {
+        snprintf(text, sizeof text, "CPU only: %s", m->live.cpu_only);
+        canvas_text_fit(c, r.x, y++, r.w, theme_style(&m->theme, ROLE_STYLE_DIM), text);
     }
     if (r.y + r.h - y > 2)
         header(c, (struct rect){r.x, y++, r.w, 1}, m, name_w);
