@@ -114,16 +114,16 @@ END_TEST
  * the number of rows. */
 START_TEST(floats)
 {
-    static const enum dtype kinds[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    static const enum dtype kinds[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F8};
     static uint8_t memory[GROUPS * 2100 * 4];
     static float x[2100], w[2100], panel[2112], scalar[2112];
 
     for (int set = 0; kernels_at(set); set++)
         for (int round = 0; round < 120; round++) {
             const struct kernels *k = kernels_at(set);
-            enum dtype type = kinds[round % 3];
-            bool bf16 = type == DTYPE_BF16 && round % 2;
-            int cols = 1 + below(round % 4 ? 100 : 2100), row[KERNEL_GEMV_GROUPS];
+            enum dtype type = kinds[round % 4];
+            bool bf16 = type == DTYPE_BF16 && round / 4 % 2;
+            int cols = 1 + below(round % 5 ? 140 : 2100), row[KERNEL_GEMV_GROUPS];
             size_t bytes = dtype_row_bytes(type, cols);
             float want, got[KERNEL_GEMV_GROUPS][NUM_LANES];
             struct kernel_gemv s;
@@ -132,7 +132,10 @@ START_TEST(floats)
             for (int r = 0; r < GROUPS; r++) {
                 for (int c = 0; c < cols; c++)
                     w[c] = tiny_random(&seed);
-                row_from_f32(type, w, cols, memory + (size_t)r * bytes);
+                if (type == DTYPE_F8)
+                    tiny_f8_row(&seed, cols, memory + (size_t)r * bytes);
+                else
+                    row_from_f32(type, w, cols, memory + (size_t)r * bytes);
             }
             for (int c = 0; c < cols; c++)
                 x[c] = tiny_random(&seed);

@@ -473,14 +473,14 @@ END_TEST
 
 START_TEST(test_float_weights)
 {
-    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F8};
     static uint8_t rows[40 * 2100 * 4];
     static float x[99 * 2104], w[2104], panel[96 * 2112], want[96 * 40], got[96 * 40];
 
     EACH_SET(k)
     for (int round = 0; round < 96; round++) {
-        enum dtype type = types[round % 3];
-        bool bf16 = type == DTYPE_BF16 && round % 2, large = round % 16 == 0;
+        enum dtype type = types[round % 4];
+        bool bf16 = type == DTYPE_BF16 && round / 4 % 2, large = round % 17 == 0;
         int cols = 1 + below(large ? 2099 : 299), n_rows = 1 + below(39),
             nt = 1 + below(large ? KERNEL_FLOAT_TOKENS : 8);
         size_t row = dtype_row_bytes(type, cols);
@@ -488,7 +488,10 @@ START_TEST(test_float_weights)
         fill(x, nt * 2104, 0);
         for (int r = 0; r < n_rows; r++) {
             fill(w, cols, 0);
-            row_from_f32(type, w, cols, rows + (size_t)r * row);
+            if (type == DTYPE_F8)
+                tiny_f8_row(&seed, cols, rows + (size_t)r * row);
+            else
+                row_from_f32(type, w, cols, rows + (size_t)r * row);
         }
         kernels_scalar.float_input(bf16, x, 2104, cols, nt, panel);
         kernels_scalar.dot_float(type, bf16, rows, row, n_rows, cols, panel, nt, want, 40);

@@ -63,7 +63,7 @@ START_TEST(damaged_headers)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":4,\"data_offsets\":[0,16]}}", 16, "missing"},
         {"{\"a\":{\"shape\":[4],\"data_offsets\":[0,16]}}", 16, "missing"},
         {"{\"a\":5}", 0, "missing"},
-        {"{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[16],\"data_offsets\":[0,16]}}", 16, "F8_E4M3"},
+        {"{\"a\":{\"dtype\":\"F8_E5M2\",\"shape\":[16],\"data_offsets\":[0,16]}}", 16, "F8_E5M2"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-4],\"data_offsets\":[0,16]}}", 16, "positive"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, "positive"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4.5],\"data_offsets\":[0,16]}}", 16, "integer"},

@@ -14,6 +14,20 @@ float tiny_random(unsigned *state)
     return (float)(int)(*state >> 8) / 8388608.0f - 1.0f;
 }
 
+void tiny_f8_row(unsigned *state, int cols, uint8_t *row)
+{
+    for (int c = 0; c < cols; c++) {
+        uint8_t *block = row + (size_t)(c / F8_BLOCK) * F8_BLOCK_BYTES;
+        float d = 2.0f + tiny_random(state);
+
+        if (c % F8_BLOCK == 0)
+            memcpy(block, &d, sizeof d);
+        block[4 + c % F8_BLOCK] = (uint8_t)(int)(128.0f + 127.9f * tiny_random(state));
+        if ((block[4 + c % F8_BLOCK] & 0x7f) == 0x7f)
+            block[4 + c % F8_BLOCK] = 0x7e;
+    }
+}
+
 void tiny_put_scale(enum dtype type, uint8_t *block, float d, float m)
 {
     const struct format_traits *f = &format_of[type];

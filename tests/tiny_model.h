@@ -28,6 +28,8 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s);
 void tiny_model_free(struct tiny_model *t);
 /* Uniform in -1 .. 1; the generator of the tests. */
 float tiny_random(unsigned *state);
+/* A row of F8: any codes that are numbers, factors near 2. */
+void tiny_f8_row(unsigned *state, int cols, uint8_t *row);
 /* Scale and minimum into a block as files have it; powers of two are taken where the format has no
  * other scale. */
 void tiny_put_scale(enum dtype type, uint8_t *block, float d, float m);

@@ -69,6 +69,7 @@ static void measure_program(const struct model *m, bool vocabulary, struct fit *
 static int measure(const struct engine_config *c, bool vocabulary, struct fit *out, struct error *e)
 {
     struct model_options mo = {.convert = c->convert,
+                               .exact = c->exact,
                                .overrides = c->overrides,
                                .memory = c->memory,
                                .width = cpu_pack_width(),
@@ -176,6 +177,7 @@ int fit_measure_device(const struct engine_config *c, const char *place, struct 
                        struct error *e)
 {
     struct model_options mo = {.convert = c->convert,
+                               .exact = c->exact,
                                .overrides = c->overrides,
                                .memory = c->memory,
                                .width = cpu_pack_width(),

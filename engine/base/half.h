@@ -65,6 +65,12 @@ static inline float num_from_ue4m3_half(uint8_t x)
     return x == 0x7f ? 0.0f : num_from_f16((uint16_t)((x & 0x7f) << 7)) * 128.0f;
 }
 
+/* An E4M3 number / 256, exactly: its bits are those of that F16. What would be NaN is 480 / 256. */
+static inline float num_from_e4m3_half(uint8_t x)
+{
+    return num_from_f16((uint16_t)((x & 0x80) << 8 | (x & 0x7f) << 7));
+}
+
 static inline float num_from_bf16(uint16_t h)
 {
     return num_float((uint32_t)h << 16);

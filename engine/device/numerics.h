@@ -59,15 +59,16 @@
  * times the expert's scale. A shared expert stands behind the chosen ones, with the weight 1 or
  * num_sigmoid of its own score by rule 3; a dense layer is one with the weight 1.
  *
- * 11. Dot product of float weights (F32, F16, BF16; each is an F32 number exactly), on the CPU:
- * every set of kernels, one row or many. Columns are filled up with zeros to a multiple of 32. 16
- * lanes, lane j: acc = fma(w, x, acc) over columns j, j+16, ... upwards from +0; then the fold of
- *    rule 4, then + bias. BF16 weights, unless --exact: x is rounded to BF16 (nearest even) first
- * and columns go in pairs, lane j taking pairs j, j+16, ...: acc = fma(w[2p+1], x[2p+1], acc), then
- * acc = fma(w[2p], x[2p], acc). That is what VDPBF16PS does; it takes and gives 0 for subnormal
- * numbers, which other kernels keep. Outside the contract, with tolerances in the tests: OpenCL's
- * float products, and oneDNN's where the user chose them (--float-gemm onednn), whose sums depend
- * on the number of rows: there a token's bits depend on which others were computed with it.
+ * 11. Dot product of float weights (F32, F16, BF16: each is an F32 number exactly; F8: the code's
+ * value times its scale, rounded to F32), on the CPU: every set of kernels, one row or many.
+ * Columns are filled up with zeros to a multiple of 32. 16 lanes, lane j: acc = fma(w, x, acc) over
+ * columns j, j+16, ... upwards from +0; then the fold of rule 4, then + bias. BF16 weights, unless
+ * --exact: x is rounded to BF16 (nearest even) first and columns go in pairs, lane j taking pairs
+ * j, j+16, ...: acc = fma(w[2p+1], x[2p+1], acc), then acc = fma(w[2p], x[2p], acc). That is what
+ * VDPBF16PS does; it takes and gives 0 for subnormal numbers, which other kernels keep. Outside the
+ * contract, with tolerances in the tests: OpenCL's float products, and oneDNN's where the user
+ * chose them (--float-gemm onednn), whose sums depend on the number of rows: there a token's bits
+ * depend on which others were computed with it.
  *
  * 12. Recurrent mixers, everything F32 and token after token, so that no chunking shows. Causal
  * convolution of a channel: acc from its bias or +0, acc = fma(x[t-taps+1+j], w[j], acc) over the

@@ -177,6 +177,19 @@ void blocks_to_f32(enum dtype type, const void *row, int64_t n, float *out)
     }
 }
 
+void f8_to_f32(const void *row, int64_t n, float *out)
+{
+    const uint8_t *p = row;
+
+    for (int64_t i = 0; i < n; i += F8_BLOCK, p += F8_BLOCK_BYTES) {
+        float d;
+
+        memcpy(&d, p, sizeof d);
+        for (int64_t k = i; k < n && k < i + F8_BLOCK; k++)
+            out[k] = num_from_e4m3_half(p[4 + k - i]) * d;
+    }
+}
+
 /* A number is not finite when all bits of its exponent are set. */
 static bool halves_finite(const uint8_t *p, size_t n, uint16_t exponent)
 {
@@ -255,4 +268,17 @@ bool blocks_finite(enum dtype type, const void *blocks, size_t bytes)
         return !format_of[type].bits ||
                scales_finite(p + format_of[type].at, n, step, format_of[type].minimum ? 2 : 0);
     }
+}
+
+bool f8_finite(const void *row, int64_t n)
+{
+    const uint8_t *p = row;
+    unsigned bad = 0;
+
+    for (int64_t i = 0; i < n; i += F8_BLOCK, p += F8_BLOCK_BYTES) {
+        bad |= !singles_finite(p, 1);
+        for (int64_t k = 0; k < F8_BLOCK && i + k < n; k++)
+            bad |= (p[4 + k] & 0x7f) == 0x7f;
+    }
+    return !bad;
 }

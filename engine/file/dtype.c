@@ -35,7 +35,7 @@ int dtype_from_word(const char *word)
 int dtype_from_gguf(uint32_t id)
 {
     for (int i = 0; i < DTYPE_COUNT; i++)
-        if ((uint32_t)table[i].gguf == id)
+        if (table[i].gguf >= 0 && (uint32_t)table[i].gguf == id)
             return i;
     return -1;
 }
@@ -61,5 +61,7 @@ size_t dtype_row_bytes(enum dtype type, int64_t cols)
     assert(type < DTYPE_COUNT);
     if (cols < 0 || cols % d->block || cols / d->block > (int64_t)(SIZE_MAX / 2 / (size_t)d->bytes))
         return 0;
+    if (type == DTYPE_F8)
+        cols += (cols + F8_BLOCK - 1) / F8_BLOCK * (F8_BLOCK_BYTES - F8_BLOCK);
     return (size_t)(cols / d->block) * (size_t)d->bytes;
 }

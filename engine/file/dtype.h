@@ -7,14 +7,18 @@
 #include <stdint.h>
 
 /* clang-format off */
-/* name, GGUF type id, bytes, word, safetensors spelling */
+/* name, GGUF type id (-1: none), bytes, word, safetensors spelling */
 #define DTYPE_FLOATS(X)           \
     X(F32,   0, 4, "f32",  "F32") \
     X(F16,   1, 2, "f16",  "F16") \
-    X(BF16, 30, 2, "bf16", "BF16")
+    X(BF16, 30, 2, "bf16", "BF16") \
+    X(F8,   -1, 1, "f8",   NULL)
+/* and what packed matrices are made of (packed.h) */
 #define DTYPE_INTEGERS(X)         \
     X(I32,  26, 4, "i32",  "I32") \
-    X(I64,  27, 8, "i64",  "I64")
+    X(I64,  27, 8, "i64",  "I64") \
+    X(U8,   -1, 1, "u8",   "U8")  \
+    X(E4M3, -1, 1, "e4m3", "F8_E4M3")
 
 enum dtype {
 #define X(name, ...) DTYPE_##name,
@@ -43,10 +47,17 @@ enum scale_kind { SCALE_F16, SCALE_E8M0, SCALE_SPREAD, SCALE_E4M3 };
      ((halves) ? 16 : 0))
 #define DTYPE_CODES(bits, high) (4 * ((bits) + (high)))
 
+/* A row of F8, the one type whose rows are more than their elements: of every 128 columns, the last
+ * of which may be fewer, an F32 factor and then a byte each, E4M3 (OCP OFP8). Read as the F16 whose
+ * bits it has (num_from_e4m3_half), which is its value / 256, it is multiplied with the factor:
+ * 256 * the scale of the file; F32, rounded once. */
+#define F8_BLOCK 128
+#define F8_BLOCK_BYTES (F8_BLOCK + 4)
+
 struct dtype_info {
     const char *word;        /* lower case, as flags and messages spell it */
     const char *safetensors; /* or NULL */
-    int gguf;                /* GGUF type id */
+    int gguf;                /* GGUF type id; -1: none */
     int block;               /* elements a block */
     int bytes;               /* bytes a block */
 };

@@ -73,3 +73,22 @@ int file_shape_bytes(const char *path, const char *name, enum dtype type, int n_
                          path, name);
     return 0;
 }
+
+const struct tensor_view *file_find(const struct weight_file *f, const char *name)
+{
+    size_t low = 0, high = f->n_tensors;
+
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        const struct tensor_view *t = &f->tensors[f->by_name[mid]].view;
+        int order = strcmp(name, t->name);
+
+        if (order == 0)
+            return t;
+        if (order < 0)
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return NULL;
+}

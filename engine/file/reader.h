@@ -5,6 +5,7 @@
 
 #include "engine/base/mapping.h"
 #include "engine/file/override.h"
+#include "engine/file/packing.h"
 #include "engine/file/tensor.h"
 
 #include <stdbool.h>
@@ -45,6 +46,9 @@ struct weight_file {
     uint32_t *by_name; /* tensor indexes sorted by name */
     uint64_t bytes;
     struct overrides overrides; /* a copy */
+    struct packing packing;     /* from `open` */
+    struct packed *packed;      /* of the tensors that are */
+    size_t n_packed;
     void *impl;
 };
 
@@ -56,6 +60,8 @@ int file_map(struct weight_file *f, const char *path, struct error *e);
 int file_tensor(struct weight_file *f, int map, const char *name, size_t name_bytes,
                 enum dtype type, int n_dims, const int64_t *dims, size_t offset, size_t bytes,
                 struct error *e);
+/* The tensor of that name, once they are sorted; NULL: none. */
+const struct tensor_view *file_find(const struct weight_file *f, const char *name);
 /* Elements of a shape and their bytes in this type. Names the tensor in errors: dimensions below 1
  * or whose product overflows, rows that are no multiple of the type's block. */
 int file_shape_bytes(const char *path, const char *name, enum dtype type, int n_dims,

@@ -55,10 +55,10 @@ static int read_tensor(struct weight_file *f, int map, const char *name, const j
                          "%s: tensor %s: dtype, shape or data_offsets missing or of the wrong kind",
                          m->path, name);
     if ((type = dtype_from_safetensors(json_string_value(dtype))) < 0)
-        return error_set(
-            e, ERR_MODEL,
-            "%s: tensor %s has the type %.32s, which is not supported (F32, F16 and BF16 are)",
-            m->path, name, json_string_value(dtype));
+        return error_set(e, ERR_MODEL,
+                         "%s: tensor %s has the type %.32s, which is not supported (F32, F16, BF16 "
+                         "and those of packed weights are)",
+                         m->path, name, json_string_value(dtype));
     if (n_dims > TENSOR_DIMS)
         return error_set(e, ERR_MODEL, "%s: tensor %s has %zu dimensions; at most %d are possible",
                          m->path, name, n_dims, TENSOR_DIMS);
@@ -316,6 +316,10 @@ static int hf_open(struct weight_file *f, const char *path, bool tokenizer_only,
                  slash ? path : ".");
     if ((rc = read_companions(d, folder, e)))
         return rc;
+    packing_read(&f->packing, d->root[0]);
+    if (!tokenizer_only && f->packing.refused[0])
+        return error_set(e, ERR_MODEL, "%s: its weights are packed by %s, which is not read: %s",
+                         path, f->packing.method, f->packing.refused);
     return is_file ? read_file(f, path, NULL, NULL, e)
                    : read_folder(f, folder, d, tokenizer_only, e);
 }

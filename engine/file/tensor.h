@@ -10,8 +10,11 @@
 
 #define TENSOR_DIMS 6 /* in what nobody computes, pictures for one: GGUF itself has 4 */
 
+struct packed;
+
 /* Row-major view. dims[0] is the slowest; the last one is contiguous (GGUF's order is reversed on
- * reading). */
+ * reading). Of a packed matrix (packed.h) name, type and dims are those that it stands for, data
+ * and bytes those of its codes in the file: only `packed` tells what they mean. */
 struct tensor_view {
     const char *name;
     uint32_t index; /* of weight_file_at */
@@ -20,6 +23,7 @@ struct tensor_view {
     int64_t dims[TENSOR_DIMS];
     const void *data; /* maybe unaligned; inside the mapping */
     size_t bytes;
+    const struct packed *packed; /* NULL: data are rows of that type */
 };
 
 enum weight_format { WEIGHT_SAFETENSORS, WEIGHT_GGUF };

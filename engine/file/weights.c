@@ -5,6 +5,7 @@
 #include "engine/file/weights.h"
 
 #include "engine/base/mem.h"
+#include "engine/file/packed.h"
 #include "engine/file/reader.h"
 
 #include <assert.h>
@@ -34,7 +35,27 @@ static int by_place(const void *a, const void *b, void *table)
     return x->view.data < y->view.data ? -1 : x->view.data > y->view.data;
 }
 
-/* Last step of every open: the name index, no name twice, no byte owned by two tensors. */
+/* The name index, and no name twice. */
+static int sort_names(struct weight_file *f, struct error *e)
+{
+    size_t n = f->n_tensors;
+
+    for (size_t i = 0; i < n; i++)
+        f->by_name[i] = (uint32_t)i;
+    qsort_r(f->by_name, n, sizeof *f->by_name, by_name, f->tensors);
+    for (size_t i = 1; i < n; i++) {
+        const struct stored_tensor *a = &f->tensors[f->by_name[i - 1]],
+                                   *b = &f->tensors[f->by_name[i]];
+
+        if (strcmp(a->view.name, b->view.name) == 0)
+            return error_set(e, ERR_MODEL, "%s: tensor %s is there twice", f->maps[b->map].path,
+                             b->view.name);
+    }
+    return 0;
+}
+
+/* Last step of every open: the name index, no byte owned by two tensors, packed ones shown as what
+ * they stand for. */
 static int seal(struct weight_file *f, struct error *e)
 {
     size_t n = f->n_tensors;
@@ -46,19 +67,10 @@ static int seal(struct weight_file *f, struct error *e)
         rc = error_set(e, ERR_MEMORY, "%s: out of memory for the tensor table", f->path);
         goto out;
     }
+    if ((rc = sort_names(f, e)))
+        goto out;
     for (size_t i = 0; i < n; i++)
-        order[i] = f->by_name[i] = (uint32_t)i;
-    qsort_r(f->by_name, n, sizeof *f->by_name, by_name, f->tensors);
-    for (size_t i = 1; i < n; i++) {
-        const struct stored_tensor *a = &f->tensors[f->by_name[i - 1]],
-                                   *b = &f->tensors[f->by_name[i]];
-
-        if (strcmp(a->view.name, b->view.name) == 0) {
-            rc = error_set(e, ERR_MODEL, "%s: tensor %s is there twice", f->maps[b->map].path,
-                           b->view.name);
-            goto out;
-        }
-    }
+        order[i] = (uint32_t)i;
     qsort_r(order, n, sizeof *order, by_place, f->tensors);
     for (size_t i = 1; i < n; i++) {
         const struct stored_tensor *a = &f->tensors[order[i - 1]], *b = &f->tensors[order[i]];
@@ -70,6 +82,8 @@ static int seal(struct weight_file *f, struct error *e)
             goto out;
         }
     }
+    if (n && f->packing.kind != PACKING_NONE && !(rc = packed_show(f, &f->packing, e)))
+        rc = sort_names(f, e);
 out:
     mem_free(order);
     return rc;
@@ -197,6 +211,7 @@ void weight_file_close(struct weight_file *f)
     for (int i = 0; i < f->n_maps; i++)
         mapping_close(&f->maps[i]);
     overrides_release(&f->overrides);
+    packed_release(f);
     mem_free(f->tensors);
     mem_free(f->by_name);
     mem_free(f->maps);
@@ -207,6 +222,11 @@ void weight_file_close(struct weight_file *f)
 enum weight_format weight_file_format(const struct weight_file *f)
 {
     return f->ops->format;
+}
+
+const struct packing *weight_file_packing(const struct weight_file *f)
+{
+    return &f->packing;
 }
 
 const char *weight_file_path(const struct weight_file *f)
@@ -231,21 +251,7 @@ const struct tensor_view *weight_file_at(const struct weight_file *f, size_t i)
 
 const struct tensor_view *weight_file_find(const struct weight_file *f, const char *name)
 {
-    size_t low = 0, high = f->n_tensors;
-
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        const struct tensor_view *t = &f->tensors[f->by_name[mid]].view;
-        int order = strcmp(name, t->name);
-
-        if (order == 0)
-            return t;
-        if (order < 0)
-            high = mid;
-        else
-            low = mid + 1;
-    }
-    return NULL;
+    return file_find(f, name);
 }
 
 int weight_file_override(struct weight_file *f, const struct overrides *o, struct error *e)
@@ -367,6 +373,9 @@ uint64_t weight_file_hash(const struct weight_file *f)
         h = mix(h, t->dims, (size_t)t->n_dims * sizeof *t->dims);
         h = mix(h, p, sample);
         h = mix(h, p + (t->bytes - sample) / 2, sample);
+        if (t->packed)
+            h = mix(h, t->packed->scales.data,
+                    t->packed->scales.bytes < 64 ? t->packed->scales.bytes : 64);
     }
     return h;
 }

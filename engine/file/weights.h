@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/file/override.h"
+#include "engine/file/packing.h"
 #include "engine/file/tensor.h"
 
 #include <stdbool.h>
@@ -26,6 +27,9 @@ void weight_file_close(struct weight_file *f);
 
 enum weight_format weight_file_format(const struct weight_file *f);
 const char *weight_file_path(const struct weight_file *f);
+/* How its matrices are packed: such tensors are shown as what they stand for (packed.h). A file
+ * whose packing is refused opens with tokenizer_only alone. */
+const struct packing *weight_file_packing(const struct weight_file *f);
 uint64_t weight_file_bytes(const struct weight_file *f); /* sum of all tensors */
 size_t weight_file_count(const struct weight_file *f);
 const struct tensor_view *weight_file_at(const struct weight_file *f, size_t i);

@@ -11,7 +11,8 @@
 
 bool pack_supported(enum dtype type)
 {
-    return format_of[type].bits || type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
+    return format_of[type].bits || type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16 ||
+           type == DTYPE_F8;
 }
 
 int pack_width(enum dtype type, int width)
@@ -34,7 +35,7 @@ size_t pack_bytes(enum dtype type, int rows, int cols, int width)
         (width != 0 && d->block == 1))
         return 0;
     return (size_t)pack_groups(rows, width) * (size_t)(width ? width : 1) *
-           (size_t)(cols / d->block) * (size_t)d->bytes;
+           dtype_row_bytes(type, cols);
 }
 
 /* ggml quantize_row_q8_0_ref: the scale is rounded after its reciprocal was taken, halves away from
@@ -84,7 +85,7 @@ static void quantise_q4_0(const float *x, uint8_t *block)
 
 bool row_readable(enum dtype type)
 {
-    return row_writable(type) || blocks_readable(type);
+    return row_writable(type) || blocks_readable(type) || type == DTYPE_F8;
 }
 
 bool row_writable(enum dtype type)
@@ -133,6 +134,7 @@ void row_to_f32(enum dtype type, const void *row, int64_t n, float *out)
             }
         }
         break;
+    case DTYPE_F8: f8_to_f32(row, n, out); break;
     default: blocks_to_f32(type, row, n, out); break;
     }
 }

@@ -83,6 +83,17 @@ static bool has_room(const struct binding *b)
     return weight_file_bytes(b->model->file) <= b->options->memory / 2;
 }
 
+/* The type of a job's matrix but for conversions. Packed integers are exact as F32 alone, since
+ * activations are not rounded before they meet it. */
+static enum dtype exact_type(const struct binding *b, const struct matrix_job *j)
+{
+    const struct tensor_view *t = j->tensor;
+
+    if (t->packed && (t->type == DTYPE_F8 ? j->split.across : b->options->exact))
+        return DTYPE_F32;
+    return j->split.across && dtype_is_quantised(t->type) ? DTYPE_F16 : t->type;
+}
+
 /* The rows of a job become *job.matrix, or what its `split` takes of them. Without room for a copy
  * float types stay mapped, unless a conversion or where they lie in the file forbids it. Blocks
  * cannot be turned: their values become F16. */
@@ -92,7 +103,7 @@ static int add_job(struct binding *b, enum tensor_role role, int layer, struct m
     const struct model_options *o = b->options;
     const struct tensor_view *t = job.tensor;
     struct matrix *m = job.matrix;
-    enum dtype type = job.split.across && dtype_is_quantised(t->type) ? DTYPE_F16 : t->type;
+    enum dtype type = exact_type(b, &job);
     size_t unit = (size_t)dtype_info(t->type)->bytes;
     struct matrix_job *j;
 
@@ -169,6 +180,9 @@ static int add_steps(struct binding *b, const float **vector, const struct tenso
 {
     struct vector_job *j;
 
+    if (t->packed && (step != 1 || from % t->dims[t->n_dims - 1] || count % t->dims[t->n_dims - 1]))
+        return error_set(e, ERR_MODEL, "%s: tensor %s is packed; floats are needed here",
+                         weight_file_path(b->model->file), t->name);
     if (!row_readable(t->type) || from % dtype_info(t->type)->block ||
         count % dtype_info(t->type)->block || (step != 1 && dtype_is_quantised(t->type)))
         return error_set(e, ERR_MODEL,
@@ -276,7 +290,7 @@ int bind_plain(struct binding *b, struct matrix *m, enum tensor_role role, int l
                int cols, struct error *e)
 {
     const struct tensor_view *t = want(b, role, layer, 0, e);
-    bool turned = family_tensor_is(b->family, b->model->file, role, TENSOR_TRANSPOSED);
+    bool turned = family_tensor_turned(b->family, b->model->file, role, t);
     int rc;
 
     if (!t)
@@ -294,7 +308,7 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
     const struct mixer_shape *a = &hparams_layer(hp, layer)->mixer;
     const struct tensor_view *fused = family_tensor(b->family, b->model->file, TENSOR_QKV, layer, 0,
                                                     false);
-    bool turned = family_tensor_is(b->family, b->model->file, TENSOR_QKV, TENSOR_TRANSPOSED);
+    bool turned = family_tensor_turned(b->family, b->model->file, TENSOR_QKV, fused);
     int q = a->heads * shape_query_dim(a), kv = a->kv_heads * a->key_dim, rc;
     struct {
         struct matrix *m;
@@ -418,7 +432,7 @@ static int find_stack(struct binding *b, int layer, enum tensor_role one, enum t
         s->step = family_tensor_is(b->family, f, all, TENSOR_TURNS) ? 2 : 1;
         s->first = one == TENSOR_GATE ? 0 : s->step == 2 ? 1 : rows;
     }
-    s->transposed = family_tensor_is(b->family, f, all, TENSOR_TRANSPOSED);
+    s->transposed = family_tensor_turned(b->family, f, all, s->t);
     s->bias = s->t ? family_tensor(b->family, f, all, layer, 0, true) : NULL;
     if (s->t && (rc = s->transposed ? check_shape(b, s->t, experts, cols, s->wide, e)
                                     : check_shape(b, s->t, experts, s->wide, cols, e)))
@@ -651,9 +665,10 @@ static int bind_table(struct binding *b, struct tensor_view *table, enum tensor_
         return ERR_MODEL;
     if ((rc = check_shape(b, t, rows ? rows : t->dims[0], cols, 0, e)))
         return rc;
-    if (!row_readable(t->type))
-        return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s, which is not supported",
-                         weight_file_path(b->model->file), t->name, dtype_info(t->type)->word);
+    if (!row_readable(t->type) || t->packed)
+        return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s%s, which is not supported",
+                         weight_file_path(b->model->file), t->name, dtype_info(t->type)->word,
+                         t->packed ? ", packed" : "");
     *table = *t;
     b->total.embeddings += t->bytes;
     b->total.mapped += t->bytes;

@@ -14,7 +14,8 @@ struct job_split {
     bool across;
 };
 
-/* Rows of a tensor that become one matrix. */
+/* Rows of a tensor that become one matrix. Bytes are those of rows of the tensor's type, one behind
+ * the other; where it is packed, no such rows lie anywhere, and they count them all the same. */
 struct matrix_job {
     struct matrix *matrix;
     const struct tensor_view *tensor;
@@ -29,7 +30,7 @@ struct matrix_job {
 
 static inline bool gathered(const struct matrix_job *j)
 {
-    return j->row_step != 0;
+    return j->row_step != 0 || j->tensor->packed;
 }
 
 /* What becomes of a vector's values. */

@@ -331,27 +331,6 @@ int hparams_describe(struct hparams *hp, const struct family *family, const stru
     return d.rc;
 }
 
-static void append(char *out, size_t size, const char *before, const struct meta_value *v,
-                   const char *after)
-{
-    size_t n = strlen(out);
-
-    if (v->type == META_STRING)
-        snprintf(out + n, size - n, "%s%.*s%s", before, (int)(v->len < 32 ? v->len : 32), v->s,
-                 after);
-}
-
-void describe_packing(const struct weight_file *f, char *out, size_t size)
-{
-    struct meta_value method = family_config(f, "quantization_config.quant_method"),
-                      format = family_config(f, "quantization_config.format");
-
-    *out = 0;
-    append(out, size, "", &method, "");
-    if (*out)
-        append(out, size, " (", &format, ")");
-}
-
 int model_computable(const struct hparams *hp, struct error *e)
 {
     for (int l = 0; l < hp->n_layers; l++) {

@@ -58,7 +58,5 @@ void describe_shared(struct ffn_shape *ffn, int width);
  */
 int hparams_describe(struct hparams *hp, const struct family *family, const struct weight_file *f,
                      struct error *e);
-/* How the checkpoint says that its matrices are packed ("gptq"); empty: they are not. */
-void describe_packing(const struct weight_file *f, char *out, size_t size);
 
 #endif

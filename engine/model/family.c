@@ -151,6 +151,12 @@ bool family_tensor_is(const struct family *family, const struct weight_file *f,
     return false;
 }
 
+bool family_tensor_turned(const struct family *family, const struct weight_file *f,
+                          enum tensor_role role, const struct tensor_view *t)
+{
+    return t && !t->packed && family_tensor_is(family, f, role, TENSOR_TRANSPOSED);
+}
+
 void family_tensor_name(const struct family *family, const struct weight_file *f,
                         enum tensor_role role, int layer, int expert, char *out, size_t size)
 {

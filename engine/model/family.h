@@ -168,6 +168,9 @@ const struct tensor_view *family_tensor(const struct family *family, const struc
 /* Whether the tensors of a role have a flag in this file. */
 bool family_tensor_is(const struct family *family, const struct weight_file *f,
                       enum tensor_role role, int flag);
+/* Whether a role's tensor t, or NULL, lies as (columns, rows). Packed ones never do. */
+bool family_tensor_turned(const struct family *family, const struct weight_file *f,
+                          enum tensor_role role, const struct tensor_view *t);
 /* How a message names a tensor that is missing: the first spelling of this file's format. */
 void family_tensor_name(const struct family *family, const struct weight_file *f,
                         enum tensor_role role, int layer, int expert, char *out, size_t size);

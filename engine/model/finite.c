@@ -1,7 +1,9 @@
 /* See finite.h. */
 #include "engine/model/finite.h"
 
+#include "engine/base/mem.h"
 #include "engine/file/blocks.h"
+#include "engine/file/packed.h"
 
 #define CHUNK 4096 /* blocks looked at before stop() is asked again */
 
@@ -19,9 +21,25 @@ int tensor_broken(const struct weight_file *f, const char *tensor, struct error 
                      weight_file_path(f), tensor);
 }
 
+static bool packed_finite(const struct tensor_view *t, bool (*stop)(void *ctx), void *ctx)
+{
+    float *row = mem_alloc((size_t)t->packed->cols, sizeof *row);
+    bool good = true;
+
+    for (int64_t r = 0; row && good && r < t->packed->rows && !stop(ctx); r++) {
+        packed_values(t, r, row);
+        good = blocks_finite(DTYPE_F32, row, (size_t)t->packed->cols * sizeof *row);
+    }
+    mem_free(row);
+    return good;
+}
+
 static bool tensor_finite(const struct tensor_view *t, bool (*stop)(void *ctx), void *ctx)
 {
     size_t most = CHUNK * (size_t)dtype_info(t->type)->bytes, n;
+
+    if (t->packed)
+        return packed_finite(t, stop, ctx);
 
     for (size_t at = 0; at < t->bytes && !stop(ctx); at += n) {
         n = t->bytes - at < most ? t->bytes - at : most;

@@ -1,6 +1,8 @@
 /* See gather.h. */
 #include "engine/model/gather.h"
 
+#include "engine/file/packed.h"
+
 #include <string.h>
 
 enum dtype gather_type(const struct matrix_job *j)
@@ -18,11 +20,44 @@ static void transpose(const struct matrix_job *j, const uint8_t *from, int n, ui
             memcpy(out + (size_t)r * row + (size_t)c * unit, from + (size_t)r * j->row_step, unit);
 }
 
+/* The job's rows among those of a packed tensor. */
+static int64_t packed_first(const struct matrix_job *j, int *step)
+{
+    size_t row = dtype_row_bytes(gather_type(j), j->matrix->cols);
+
+    *step = j->row_step ? (int)(j->row_step / row) : 1;
+    return (int64_t)(j->from / row);
+}
+
+static void gather_packed(const struct matrix_job *j, int first, int n, uint8_t *out)
+{
+    size_t row = dtype_row_bytes(gather_type(j), j->matrix->cols);
+    int step, most;
+    int64_t at = packed_first(j, &step) + (int64_t)first * step;
+
+    for (; n > 0; n -= most, at += (int64_t)most * step, out += (size_t)most * row) {
+        most = n < PACKED_ROWS ? n : PACKED_ROWS;
+        packed_rows(j->tensor, at, step, most, out);
+    }
+}
+
+void gather_values(const struct matrix_job *j, int row, float *out)
+{
+    int step;
+    int64_t first = packed_first(j, &step);
+
+    packed_values(j->tensor, first + (int64_t)row * step, out);
+}
+
 void gather_rows(const struct matrix_job *j, int first, int n, uint8_t *out)
 {
     const uint8_t *from = (const uint8_t *)j->tensor->data + j->from + (size_t)first * j->row_step;
     size_t row = dtype_row_bytes(gather_type(j), j->matrix->cols);
 
+    if (j->tensor->packed) {
+        gather_packed(j, first, n, out);
+        return;
+    }
     if (j->col_step) {
         transpose(j, from, n, out);
         return;
@@ -31,12 +66,22 @@ void gather_rows(const struct matrix_job *j, int first, int n, uint8_t *out)
         memcpy(out + (size_t)r * row, from + (size_t)r * j->row_step, row);
 }
 
-size_t gather_span(const struct matrix_job *j)
+void gather_span(const struct matrix_job *j, size_t *offset, size_t *bytes)
 {
     const struct matrix *m = j->matrix;
     size_t unit = (size_t)dtype_info(gather_type(j))->bytes;
+    int64_t first;
+    int step;
 
-    return (size_t)(m->rows - 1) * j->row_step + (j->col_step
-                                                      ? (size_t)(m->cols - 1) * j->col_step + unit
-                                                      : dtype_row_bytes(gather_type(j), m->cols));
+    if (j->tensor->packed) {
+        first = packed_first(j, &step);
+        packed_span(j->tensor, j->split.stride ? 0 : first,
+                    j->split.stride ? j->tensor->packed->rows : (int64_t)(m->rows - 1) * step + 1,
+                    offset, bytes);
+        return;
+    }
+    *offset = j->from;
+    *bytes = (size_t)(m->rows - 1) * j->row_step + (j->col_step
+                                                        ? (size_t)(m->cols - 1) * j->col_step + unit
+                                                        : dtype_row_bytes(gather_type(j), m->cols));
 }

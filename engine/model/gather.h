@@ -1,6 +1,6 @@
 /* Inside engine/model only: matrices whose rows do not lie one behind the other in their tensor:
- * transposed ones, and rows of two matrices taking turns. They are gathered a few rows at a time
- * while they are loaded. Pure; any thread. */
+ * transposed ones, rows of two matrices taking turns, and packed ones. They are gathered a few rows
+ * at a time while they are loaded. Pure; any thread. */
 #ifndef ENGINE_MODEL_GATHER_H
 #define ENGINE_MODEL_GATHER_H
 
@@ -13,7 +13,9 @@
 enum dtype gather_type(const struct matrix_job *j);
 /* n rows from one on, row-major, of gather_type. */
 void gather_rows(const struct matrix_job *j, int first, int n, uint8_t *out);
-/* Bytes of the tensor, from j->from on, in which all of its rows lie. */
-size_t gather_span(const struct matrix_job *j);
+/* The values of a row, where the tensor is packed. */
+void gather_values(const struct matrix_job *j, int row, float *out);
+/* What of the tensor's bytes all of its rows lie in. */
+void gather_span(const struct matrix_job *j, size_t *offset, size_t *bytes);
 
 #endif

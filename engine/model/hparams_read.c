@@ -185,7 +185,7 @@ static int64_t expert_width(const struct family *family, const struct weight_fil
         const struct tensor_view *t = family_tensor(family, f, forms[i].role, layer, 0, false);
 
         if (t && t->n_dims == forms[i].dims) {
-            bool turned = family_tensor_is(family, f, forms[i].role, TENSOR_TRANSPOSED);
+            bool turned = family_tensor_turned(family, f, forms[i].role, t);
 
             *where = t->name;
             return t->dims[turned ? t->n_dims - 1 : forms[i].at] / forms[i].parts;
@@ -200,7 +200,7 @@ static int down_width(const struct family *family, const struct weight_file *f,
 {
     const struct tensor_view *t = family_tensor(family, f, down, layer, 0, false);
 
-    int at = !family_tensor_is(family, f, down, TENSOR_TRANSPOSED);
+    int at = !family_tensor_turned(family, f, down, t);
 
     return t && t->n_dims == 2 && t->dims[at] > 0 && t->dims[at] <= 1 << 24 ? (int)t->dims[at] : 0;
 }

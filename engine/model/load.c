@@ -21,6 +21,7 @@
 #include "engine/base/pool.h"
 #include "engine/layout/pack.h"
 #include "engine/file/blocks.h"
+#include "engine/file/packed.h"
 #include "engine/model/finite.h"
 #include "engine/model/gather.h"
 #include "engine/model/numa.h"
@@ -155,11 +156,11 @@ static int groups_in(const struct matrix_job *j, size_t bytes)
 /* Gathered rows are all over what they are gathered from: one piece. */
 static int cut_gathered(struct load *l, const struct matrix_job *j)
 {
+    struct piece p = {.job = j, .count = pack_groups(j->matrix->rows, j->matrix->width)};
+
+    gather_span(j, &p.offset, &p.bytes);
     atomic_fetch_add_explicit(&l->left[j - l->jobs], 1, memory_order_relaxed);
-    return add_piece(l, (struct piece){.job = j,
-                                       .count = pack_groups(j->matrix->rows, j->matrix->width),
-                                       .offset = j->from,
-                                       .bytes = gather_span(j)});
+    return add_piece(l, p);
 }
 
 static int cut(struct load *l, const struct matrix_job *j)
@@ -224,11 +225,27 @@ static size_t split_floats(const struct matrix_job *j)
     return (size_t)j->split.rows * (size_t)j->tensor->dims[1];
 }
 
+static void round_row(enum dtype type, const float *x, int cols, void *out)
+{
+    if (row_writable(type))
+        row_from_f32(type, x, cols, out);
+    else
+        quantise_row(type, x, cols, out);
+}
+
 static const uint8_t *split_source(const struct matrix_job *j, int head, int row)
 {
     return (const uint8_t *)j->tensor->data +
            (size_t)(head * j->split.stride + j->split.first + row) *
                dtype_row_bytes(j->tensor->type, (int)j->tensor->dims[1]);
+}
+
+static void split_values(const struct matrix_job *j, int head, int row, float *out)
+{
+    if (j->tensor->packed)
+        packed_values(j->tensor, (int64_t)head * j->split.stride + j->split.first + row, out);
+    else
+        row_to_f32(j->tensor->type, split_source(j, head, row), (int)j->tensor->dims[1], out);
 }
 
 /* Row i of a split job in its matrix's type. *head: whose part is in `values`. */
@@ -239,19 +256,19 @@ static void split_row(const struct matrix_job *j, int i, int *head, float *value
     int each = split_rows(j), h = i / each, at = i % each, cols = (int)j->tensor->dims[1];
 
     if (!j->split.across && m->type == j->tensor->type) {
-        memcpy(out, split_source(j, h, at), dtype_row_bytes(m->type, m->cols));
+        if (j->tensor->packed)
+            packed_rows(j->tensor, (int64_t)h * j->split.stride + j->split.first + at, 1, 1, out);
+        else
+            memcpy(out, split_source(j, h, at), dtype_row_bytes(m->type, m->cols));
         return;
     }
     if (h != *head)
         for (int r = 0; r < j->split.rows; r++)
-            row_to_f32(j->tensor->type, split_source(j, h, r), cols, values + (size_t)r * cols);
+            split_values(j, h, r, values + (size_t)r * cols);
     *head = h;
     for (int c = 0; c < m->cols; c++)
         row[c] = j->split.across ? values[(size_t)c * cols + at] : values[(size_t)at * cols + c];
-    if (row_writable(m->type))
-        row_from_f32(m->type, row, m->cols, out);
-    else
-        quantise_row(m->type, row, m->cols, out);
+    round_row(m->type, row, m->cols, out);
 }
 
 /* scratch: the values of a head's part, of a row, the rows of a group. */
@@ -294,6 +311,33 @@ static void look(struct load *l, const struct piece *p)
         look_at(l, t, t->type, (const uint8_t *)t->data + p->offset, p->bytes);
 }
 
+static void look_at_rows(struct load *l, const struct matrix_job *j, int n, const uint8_t *rows)
+{
+    const struct tensor_view *none = NULL;
+    size_t row = dtype_row_bytes(gather_type(j), j->matrix->cols);
+
+    if (gather_type(j) != DTYPE_F8) {
+        look_at(l, j->tensor, gather_type(j), rows, (size_t)n * row);
+        return;
+    }
+    for (int r = 0; r < n; r++)
+        if (!f8_finite(rows + (size_t)r * row, j->matrix->cols))
+            atomic_compare_exchange_strong(&l->broken, &none, j->tensor);
+}
+
+/* A group's rows of a packed tensor in another type than it has. scratch: a row of floats. */
+static void convert_packed(struct load *l, const struct matrix_job *j, int first, int n,
+                           float *scratch, uint8_t *out)
+{
+    const struct matrix *m = j->matrix;
+
+    for (int r = 0; r < n; r++, out += dtype_row_bytes(m->type, m->cols)) {
+        gather_values(j, first + r, scratch);
+        look_at(l, j->tensor, DTYPE_F32, scratch, (size_t)m->cols * sizeof *scratch);
+        round_row(m->type, scratch, m->cols, out);
+    }
+}
+
 /* Gathered, looked at and packed a group of rows at a time. */
 static void pack_gathered(struct load *l, const struct piece *p, uint8_t *to, uint8_t *scratch)
 {
@@ -308,8 +352,14 @@ static void pack_gathered(struct load *l, const struct piece *p, uint8_t *to, ui
     for (int first = 0; first < m->rows; first += wide, to += (size_t)wide * bytes) {
         int n = m->rows - first < wide ? m->rows - first : wide;
 
+        if (j->tensor->packed && m->type != j->tensor->type) {
+            convert_packed(l, j, first, n, (float *)(void *)scratch, rounded);
+            pack_rows(to, m->type, m->width, rounded, m->type, n, m->cols, 0,
+                      pack_groups(n, m->width));
+            continue;
+        }
         gather_rows(j, first, n, rows);
-        look_at(l, j->tensor, gather_type(j), rows, (size_t)n * from_bytes);
+        look_at_rows(l, j, n, rows);
         if (!is_rounded(j)) {
             pack_rows(to, m->type, m->width, rows, gather_type(j), n, m->cols, 0,
                       pack_groups(n, m->width));
@@ -502,6 +552,15 @@ static void reform(enum vector_form form, float *x, int64_t n)
                                           : (float)-exp((double)x[i]);
 }
 
+/* Whole rows of a packed tensor. */
+static void unpack_vector(const struct vector_job *v, float *out)
+{
+    int64_t cols = v->tensor->packed->cols;
+
+    for (int64_t i = 0; i < v->count; i += cols)
+        packed_values(v->tensor, (v->from + i) / cols, out + i);
+}
+
 void load_vectors(const struct binding *b, uint8_t *arena)
 {
     for (size_t i = 0; i < b->n_vectors; i++) {
@@ -511,6 +570,8 @@ void load_vectors(const struct binding *b, uint8_t *arena)
 
         if (v->form == VECTOR_TURNED) {
             turn(v, out);
+        } else if (v->tensor->packed) {
+            unpack_vector(v, out);
         } else {
             for (int64_t k = 0; k < v->count; k += each)
                 row_to_f32(v->tensor->type,
@@ -615,7 +676,8 @@ static int take_rounding(struct load *l)
     for (size_t i = 0; i < l->n_jobs; i++) {
         const struct matrix *m = l->jobs[i].matrix;
         size_t bytes = (size_t)m->cols * sizeof(float) +
-                       (size_t)m->width * dtype_row_bytes(m->type, m->cols);
+                       (size_t)(m->width ? m->width : GATHER_ROWS) *
+                           dtype_row_bytes(m->type, m->cols);
 
         bytes += l->jobs[i].split.stride
                      ? split_floats(&l->jobs[i]) * sizeof(float) + dtype_row_bytes(m->type, m->cols)

@@ -77,7 +77,7 @@ struct model {
     /* general.name or the folder's name; control characters removed */
     char name[128];
     /* how its checkpoint's matrices are packed, "gptq"; empty: they are not */
-    char packing_method[80];
+    char packing_method[96];
     enum dtype type;          /* that of most of the weights: what the status line shows */
     uint64_t hash;            /* weight_file_hash, mixed with a conversion (--dtype) */
     struct weight_file *file; /* stays open: embeddings and float weights are read from it */
@@ -100,6 +100,8 @@ struct model {
 struct model_options {
     /* enum dtype to convert float weights to while loading, -1: keep */
     int convert;
+    /* integers of packed checkpoints become F32, whose activations are not rounded */
+    bool exact;
     /* metadata in place of the file's, copied; NULL: none */
     const struct overrides *overrides;
     /* row interleave of quantised matrices: 8 or 16 (cpu_pack_width()) */

@@ -13,6 +13,7 @@
 #include "engine/model/load.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,16 +53,18 @@ static int make_layers(struct model *m, struct error *e)
     return 0;
 }
 
-/* Whether config.json alone says what the layers are: of packed matrices, of families that are only
- * described, of folders without weights. */
+/* Whether config.json alone says what the layers are: of matrices in a packing that is not read, of
+ * families that are only described, of folders without weights. */
 static bool by_config(const struct model *m, const struct family *family)
 {
-    return m->packing_method[0] ||
+    const struct packing *p = weight_file_packing(m->file);
+
+    return p->refused[0] || (p->method[0] && !weight_file_count(m->file)) ||
            (family->layers && !(family->tensors && weight_file_count(m->file)));
 }
 
 /* Opens what a description needs: of a folder its config.json, and the tensors as well where only
- * they say what the layers are. Packed matrices may be of types that nobody reads. */
+ * they say what the layers are. */
 static int open_file(struct model *m, const struct family **family, const char *path,
                      const struct overrides *overrides, struct error *e)
 {
@@ -76,12 +79,13 @@ static int open_file(struct model *m, const struct family **family, const char *
     if (rc == ERR_MEMORY)
         return rc;
     if (!rc) {
-        describe_packing(m->file, m->packing_method, sizeof m->packing_method);
-        if (m->packing_method[0] || weight_file_count(m->file) ||
+        snprintf(m->packing_method, sizeof m->packing_method, "%s",
+                 weight_file_packing(m->file)->method);
+        if (weight_file_packing(m->file)->refused[0] || weight_file_count(m->file) ||
             ((*family)->layers && !(*family)->tensors))
             return 0;
     }
-    described = !rc && (*family)->layers;
+    described = !rc && ((*family)->layers || m->packing_method[0]);
     rc = weight_file_open(&whole, path, false, e);
     if (rc == ERR_MODEL && described)
         return 0; /* by config.json alone; who wants the weights looks again: check_bindable */
@@ -127,11 +131,12 @@ int model_describe(struct model **out, const char *path, const struct overrides 
 static int check_bindable(const struct model *m, const struct family *family, struct error *e)
 {
     struct weight_file *without = NULL;
+    const struct packing *packing = weight_file_packing(m->file);
     int rc;
 
-    if (m->packing_method[0])
-        return error_set(e, ERR_MODEL, "%s: its weights are packed by %s, which is not read",
-                         weight_file_path(m->file), m->packing_method);
+    if (packing->refused[0])
+        return error_set(e, ERR_MODEL, "%s: its weights are packed by %s, which is not read: %s",
+                         weight_file_path(m->file), packing->method, packing->refused);
     if ((rc = model_computable(&m->hp, e)))
         return error_prefix(e, "%s", weight_file_path(m->file));
     if (!family->tensors)
@@ -232,7 +237,7 @@ int model_open_raw(struct model **out, const char *path, struct error *e)
 
         x->width = 0;
         x->bytes = (size_t)x->rows * dtype_row_bytes(x->type, x->cols);
-        if (gathered(&b.matrices[i])) {
+        if (gathered(&b.matrices[i]) && !b.matrices[i].split.stride) {
             uint8_t *room = m->arena->data + b.matrices[i].to;
 
             gather_rows(&b.matrices[i], 0, x->rows, room);

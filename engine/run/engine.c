@@ -182,6 +182,7 @@ int engine_open(struct engine **out, const struct engine_config *c, struct error
 {
     struct engine *g = mem_alloc(1, sizeof *g);
     struct model_options o = {.convert = c->convert,
+                              .exact = c->exact,
                               .overrides = c->overrides,
                               .memory = c->memory,
                               .background = c->background,

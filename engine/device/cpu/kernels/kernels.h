@@ -142,14 +142,14 @@ struct kernels {
      * bf16: rounded to BF16, for BF16 weights alone. */
     void (*float_input)(bool bf16, const float *x, ptrdiff_t x_stride, int cols, int nt,
                         void *panel);
-    /* Float weights (F32, F16, BF16 rows, row_bytes apart) and a panel; any n_rows. */
+    /* Float weights (F32, F16, BF16, F8 rows, row_bytes apart) and a panel; any n_rows. */
     void (*dot_float)(enum dtype type, bool bf16, const void *rows, size_t row_bytes, int n_rows,
                       int cols, const void *panel, int nt, float *out, ptrdiff_t out_stride);
     /* One token and up to KERNEL_GEMV_GROUPS rows: *out[row]. x: a panel of one, or where it is not
      * rounded the row of cols itself. */
     void (*gemv_float)(enum dtype type, bool bf16, const struct kernel_gemv *s, int cols,
                        const void *x);
-    /* n elements of a float row (F16, BF16, F32) as F32. */
+    /* The first n elements of a float row (F16, BF16, F32, F8) as F32. */
     void (*widen)(enum dtype type, const void *row, int n, float *out);
     /* Rule 5. b may be NULL. y may be x. n a multiple of 16. */
     void (*norm)(const float *x, int n, const float *w, const float *b, float inv_n, float eps,

@@ -28,24 +28,19 @@ static float element(enum dtype type, const uint8_t *row, int c)
         memcpy(&x, row + 4 * (size_t)c, 4);
         return x;
     }
+    if (type == DTYPE_F8) {
+        row += (size_t)(c / F8_BLOCK) * F8_BLOCK_BYTES;
+        memcpy(&x, row, 4);
+        return num_from_e4m3_half(row[4 + c % F8_BLOCK]) * x;
+    }
     memcpy(&h, row + 2 * (size_t)c, 2);
     return type == DTYPE_F16 ? num_from_f16(h) : num_from_bf16(h);
 }
 
 static void widen(enum dtype type, const void *row, int n, float *out)
 {
-    const uint8_t *p = row;
-
-    for (int i = 0; i < n; i++) {
-        uint16_t h;
-
-        if (type == DTYPE_F32) {
-            memcpy(out + i, p + 4 * i, 4);
-            continue;
-        }
-        memcpy(&h, p + 2 * i, 2);
-        out[i] = type == DTYPE_F16 ? num_from_f16(h) : num_from_bf16(h);
-    }
+    for (int i = 0; i < n; i++)
+        out[i] = element(type, row, i);
 }
 
 /* Tokens one behind the other, each filled up with zeros to whole steps of 32 columns. */

@@ -92,6 +92,13 @@ static inline vf vf_from_f16(const void *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128(p));
 }
+/* num_from_e4m3_half: what the sign left in the exponent's highest bit is taken away */
+static inline vf vf_from_e4m3_half(const void *p)
+{
+    __m128i x = _mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadl_epi64(p)), 7);
+
+    return _mm256_cvtph_ps(_mm_and_si128(x, _mm_set1_epi16((short)0xbfff)));
+}
 /* num_from_e8m0_half */
 static inline vf vf_from_e8m0_half(const void *p)
 {

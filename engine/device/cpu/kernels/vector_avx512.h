@@ -88,6 +88,13 @@ static inline vf vf_from_f16(const void *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256(p));
 }
+/* num_from_e4m3_half: what the sign left in the exponent's highest bit is taken away */
+static inline vf vf_from_e4m3_half(const void *p)
+{
+    __m256i x = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(p)), 7);
+
+    return _mm512_cvtph_ps(_mm256_and_si256(x, _mm256_set1_epi16((short)0xbfff)));
+}
 /* num_from_e8m0_half */
 static inline vf vf_from_e8m0_half(const void *p)
 {

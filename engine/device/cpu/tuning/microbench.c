@@ -389,7 +389,7 @@ int cpu_microbench(struct microbench_result *out, int max, int hidden, int exper
         {expert_ffn, hidden, 3},  {expert_ffn, hidden, 12}, {expert_ffn, hidden, 24},
         {hidden, expert_ffn, 24}, {hidden / 2, hidden, 96},
     };
-    static const enum dtype floats[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    static const enum dtype floats[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F8};
     int n = 0, rc = 0;
 
     for (int type = 0; type < DTYPE_COUNT; type++)

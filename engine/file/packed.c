@@ -1,0 +1,621 @@
+/* See packed.h. Every part's shape is checked when the file is opened, so that rows can be put
+ * together without a further look; the text of this file is the only one that knows where a packing
+ * has its bits. */
+#include "engine/file/packed.h"
+
+#include "engine/base/half.h"
+#include "engine/base/mem.h"
+#include "engine/file/blocks.h"
+#include "engine/file/reader.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Endings of the parts' names; "": the name itself, where its type says what it is. */
+struct scheme {
+    const char *codes, *becomes, *scales[2], *zeros, *groups, *shape;
+    bool by_type;
+    const char *unused[2]; /* for activations that are rounded as in training: ours are not */
+};
+
+static const struct scheme schemes[] = {
+    [PACKING_MXFP4] = {"_blocks", "", {"_scales", NULL}, NULL, NULL, NULL, false, {NULL}},
+    [PACKING_GPTQ] = {".qweight", ".weight", {".scales"}, ".qzeros", ".g_idx", NULL, false, {NULL}},
+    [PACKING_AWQ] = {".qweight", ".weight", {".scales"}, ".qzeros", NULL, NULL, false, {NULL}},
+    [PACKING_INT4] = {".weight_packed", ".weight", {".weight_scale"}, NULL, NULL, ".weight_shape",
+                      false, {NULL}},
+    [PACKING_FP8] = {"", "", {"_scale_inv", "_scale"}, NULL, NULL, NULL, true,
+                     {".input_scale", ".activation_scale"}},
+};
+
+struct showing {
+    struct weight_file *f;
+    const struct packing *packing;
+    const struct scheme *scheme;
+    uint8_t *part; /* of each tensor: belongs to a packed one */
+    struct error *e;
+};
+
+static const char *path_of(const struct showing *s, const struct tensor_view *t)
+{
+    return s->f->maps[s->f->tensors[t->index].map].path;
+}
+
+static bool ends(const char *name, const char *with)
+{
+    size_t n = strlen(name), k = with ? strlen(with) : 0;
+
+    return with && n > k && strcmp(name + n - k, with) == 0;
+}
+
+static bool is_codes(const struct showing *s, const struct tensor_view *t)
+{
+    return s->scheme->by_type ? t->type == DTYPE_E4M3 : ends(t->name, s->scheme->codes);
+}
+
+static int wrong_shape(const struct showing *s, const struct tensor_view *t, const char *wanted)
+{
+    char has[100] = "";
+
+    for (int i = 0; i < t->n_dims; i++)
+        snprintf(has + strlen(has), sizeof has - strlen(has), "%s%lld", i ? ", " : "",
+                 (long long)t->dims[i]);
+    return error_set(s->e, ERR_MODEL, "%s: tensor %s has the shape (%s) and type %s; %s",
+                     path_of(s, t), t->name, has, dtype_info(t->type)->word, wanted);
+}
+
+/* The part of these codes with that ending; NULL: there is none. */
+static const struct tensor_view *find_part(const struct showing *s, const struct tensor_view *codes,
+                                           const char *ending)
+{
+    int n = (int)(strlen(codes->name) - strlen(s->scheme->codes));
+    const struct tensor_view *t;
+    char name[FILE_NAME_MAX + 32];
+
+    if (!ending)
+        return NULL;
+    snprintf(name, sizeof name, "%.*s%s", n, codes->name, ending);
+    if ((t = file_find(s->f, name)))
+        s->part[t->index] = 1;
+    return t;
+}
+
+/* The same, which must be there. out->name is the file's until it closes the parts. */
+static int take_part(const struct showing *s, const struct tensor_view *codes, const char *ending,
+                     struct tensor_view *out)
+{
+    const struct tensor_view *t = find_part(s, codes, ending);
+    int n = (int)(strlen(codes->name) - strlen(s->scheme->codes));
+
+    if (!t)
+        return error_set(s->e, ERR_MODEL, "%s: tensor %.*s%s is missing beside %s",
+                         path_of(s, codes), n, codes->name, ending, codes->name);
+    *out = *t;
+    return 0;
+}
+
+static bool is_plain_float(enum dtype type)
+{
+    return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
+}
+
+static bool has_shape(const struct tensor_view *t, int64_t d0, int64_t d1)
+{
+    return t->n_dims == 2 && t->dims[0] == d0 && t->dims[1] == d1;
+}
+
+static float scale_at(const struct packed *p, int64_t i)
+{
+    const uint8_t *at = p->scales.data;
+    uint16_t h;
+    float x;
+
+    if (p->scales.type == DTYPE_F32) {
+        memcpy(&x, at + 4 * i, 4);
+        return x;
+    }
+    memcpy(&h, at + 2 * i, 2);
+    return p->scales.type == DTYPE_F16 ? num_from_f16(h) : num_from_bf16(h);
+}
+
+static uint32_t word_at(const struct tensor_view *t, int64_t i)
+{
+    uint32_t w;
+
+    memcpy(&w, (const uint8_t *)t->data + 4 * i, 4);
+    return w;
+}
+
+static int64_t group_of(const struct packed *p, int64_t column)
+{
+    return p->groups.data ? (int64_t)word_at(&p->groups, column) : column / p->group;
+}
+
+static int64_t n_groups(const struct packed *p)
+{
+    return p->scales.dims[p->kind == PACKING_INT4 ? 1 : 0];
+}
+
+/* Columns whose scales lie side by side in memory are those of a row in int4, of a column in GPTQ
+ * and AWQ. */
+static float group_scale(const struct packed *p, int64_t row, int64_t group)
+{
+    return scale_at(p, p->kind == PACKING_INT4 ? row * n_groups(p) + group : group * p->rows + row);
+}
+
+/* Where AWQ has row i of eight in its words. */
+static int awq_shift(int64_t row)
+{
+    static const int shift[8] = {0, 16, 4, 20, 8, 24, 12, 28};
+
+    return shift[row % 8];
+}
+
+static int zero_point(const struct packed *p, int64_t row, int64_t group)
+{
+    uint32_t w;
+
+    if (!p->zeros.data)
+        return 8;
+    w = word_at(&p->zeros, group * (p->rows / 8) + row / 8);
+    return p->kind == PACKING_AWQ ? (int)(w >> awq_shift(row) & 15)
+                                  : (int)(w >> 4 * (row % 8) & 15) + 1;
+}
+
+static int code_at(const struct packed *p, int64_t row, int64_t column)
+{
+    switch (p->kind) {
+    case PACKING_GPTQ:
+        return (int)(word_at(&p->codes, column / 8 * p->rows + row) >> 4 * (column % 8) & 15);
+    case PACKING_AWQ:
+        return (int)(word_at(&p->codes, column * (p->rows / 8) + row / 8) >> awq_shift(row) & 15);
+    default:
+        return (int)(word_at(&p->codes, row * p->codes.dims[1] + column / 8) >> 4 * (column % 8) &
+                     15);
+    }
+}
+
+/* ---- Opening ---- */
+
+static int check_groups(const struct showing *s, struct packed *p)
+{
+    int64_t groups = n_groups(p), want = s->packing->group ? s->packing->group : p->cols;
+
+    p->group = want;
+    if ((p->cols + want - 1) / want == groups)
+        return 0;
+    if (!s->packing->varied || p->cols % groups)
+        return wrong_shape(s, &p->scales, "its groups are not those of the quantization_config");
+    p->group = p->cols / groups;
+    return 0;
+}
+
+static int check_group_index(const struct showing *s, struct packed *p)
+{
+    const struct tensor_view *g = &p->groups;
+
+    if (g->type != DTYPE_I32 || g->n_dims != 1 || g->dims[0] != p->cols)
+        return wrong_shape(s, g, "a group for each column is needed, i32");
+    for (int64_t c = 0; c < p->cols; c++)
+        if (word_at(g, c) >= (uint32_t)n_groups(p))
+            return error_set(s->e, ERR_MODEL,
+                             "%s: tensor %s puts column %lld into group %d; there are %lld",
+                             path_of(s, g), g->name, (long long)c, (int)(int32_t)word_at(g, c),
+                             (long long)n_groups(p));
+    return 0;
+}
+
+static bool all_zero_points(const struct packed *p, uint32_t word)
+{
+    int64_t n = p->zeros.data ? p->zeros.dims[0] * p->zeros.dims[1] : 0;
+
+    for (int64_t i = 0; i < n; i++)
+        if (word_at(&p->zeros, i) != word)
+            return false;
+    return true;
+}
+
+/* Whether blocks of 32 columns with an F16 scale hold the same values. */
+static bool blocks_hold(const struct packed *p)
+{
+    int64_t n = p->scales.dims[0] * p->scales.dims[1];
+
+    if (p->cols % 32 || (p->group % 32 && p->group < p->cols))
+        return false;
+    for (int64_t c = 0; p->groups.data && c < p->cols; c++)
+        if (group_of(p, c) != group_of(p, c / 32 * 32))
+            return false;
+    for (int64_t i = 0; p->scales.type != DTYPE_F16 && i < n; i++) {
+        float x = scale_at(p, i);
+
+        if (num_from_f16(num_to_f16(x)) != x)
+            return false;
+    }
+    return true;
+}
+
+static enum dtype integer_type(const struct packed *p)
+{
+    if (!blocks_hold(p))
+        return DTYPE_F32;
+    return all_zero_points(p, p->kind == PACKING_AWQ ? 0x88888888u : 0x77777777u) ? DTYPE_Q4_0
+                                                                                   : DTYPE_Q5_0;
+}
+
+/* GPTQ (in / 8, out), AWQ (in, out / 8). */
+static int show_columns(const struct showing *s, struct packed *p)
+{
+    const struct tensor_view *t = &p->codes, *g;
+    bool awq = p->kind == PACKING_AWQ;
+    int rc;
+
+    if (t->type != DTYPE_I32 || t->n_dims != 2)
+        return wrong_shape(s, t, "words of eight codes in two dimensions are needed, i32");
+    p->cols = awq ? t->dims[0] : t->dims[0] * 8;
+    p->rows = awq ? t->dims[1] * 8 : t->dims[1];
+    if ((rc = take_part(s, t, s->scheme->scales[0], &p->scales)) ||
+        (rc = take_part(s, t, s->scheme->zeros, &p->zeros)))
+        return rc;
+    if (p->rows % 8)
+        return wrong_shape(s, t, "the rows of a matrix are no multiple of 8");
+    if (!is_plain_float(p->scales.type) || p->scales.n_dims != 2 || p->scales.dims[1] != p->rows)
+        return wrong_shape(s, &p->scales, "a float for each group and row is needed");
+    if (p->zeros.type != DTYPE_I32 || !has_shape(&p->zeros, p->scales.dims[0], p->rows / 8))
+        return wrong_shape(s, &p->zeros, "a zero point for each scale is needed, i32");
+    if ((rc = check_groups(s, p)))
+        return rc;
+    if ((g = find_part(s, t, s->scheme->groups))) {
+        p->groups = *g;
+        return check_group_index(s, p);
+    }
+    return 0;
+}
+
+/* compressed-tensors (out, in / 8), and what the two really are. */
+static int show_rows(const struct showing *s, struct packed *p)
+{
+    const struct tensor_view *t = &p->codes, *shape = find_part(s, t, s->scheme->shape);
+    int64_t said[2];
+    int rc;
+
+    if (t->type != DTYPE_I32 || t->n_dims != 2)
+        return wrong_shape(s, t, "words of eight codes in two dimensions are needed, i32");
+    p->rows = said[0] = t->dims[0];
+    p->cols = said[1] = t->dims[1] * 8;
+    if (shape) {
+        if ((shape->type != DTYPE_I64 && shape->type != DTYPE_I32) || shape->n_dims != 1 ||
+            shape->dims[0] != 2)
+            return wrong_shape(s, shape, "two integers are needed");
+        for (int i = 0; i < 2; i++)
+            if (shape->type == DTYPE_I64)
+                memcpy(&said[i], (const uint8_t *)shape->data + 8 * i, 8);
+            else
+                said[i] = (int32_t)word_at(shape, i);
+        p->cols = said[1];
+    }
+    if (said[0] != t->dims[0] || said[1] < 1 || said[1] > t->dims[1] * 8 ||
+        (said[1] + 7) / 8 != t->dims[1])
+        return wrong_shape(s, t, "that is not what its weight_shape says");
+    if ((rc = take_part(s, t, s->scheme->scales[0], &p->scales)))
+        return rc;
+    if (!is_plain_float(p->scales.type) || p->scales.n_dims != 2 || p->scales.dims[0] != p->rows)
+        return wrong_shape(s, &p->scales, "a float for each row and group is needed");
+    return check_groups(s, p);
+}
+
+/* (..., rows, blocks, 16) and a scale a block. */
+static int show_mxfp4(const struct showing *s, struct packed *p)
+{
+    const struct tensor_view *t = &p->codes;
+    int n = t->n_dims, rc;
+
+    if (t->type != DTYPE_U8 || n < 3 || t->dims[n - 1] != 16)
+        return wrong_shape(s, t, "blocks of 16 bytes are needed, u8");
+    if ((rc = take_part(s, t, s->scheme->scales[0], &p->scales)))
+        return rc;
+    if (p->scales.type != DTYPE_U8 || p->scales.n_dims != n - 1 ||
+        memcmp(p->scales.dims, t->dims, (size_t)(n - 1) * sizeof *t->dims) != 0)
+        return wrong_shape(s, &p->scales, "a scale for each block is needed, u8");
+    p->cols = t->dims[n - 2] * 32;
+    p->rows = 1;
+    for (int i = 0; i < n - 2; i++)
+        p->rows *= t->dims[i];
+    return 0;
+}
+
+/* A scale for a row, for 128 x 128 elements, or for all; of each matrix, where there are more. */
+static int show_fp8(const struct showing *s, struct packed *p)
+{
+    const struct tensor_view *t = &p->codes, *scales;
+    int64_t down, across;
+    int front;
+
+    if (t->n_dims != 2 && t->n_dims != 3)
+        return wrong_shape(s, t, "a matrix is needed, or several");
+    if ((scales = find_part(s, t, s->scheme->scales[0])))
+        p->scales = *scales;
+    else if (take_part(s, t, s->scheme->scales[1], &p->scales) < 0)
+        return error_set(s->e, ERR_MODEL, "%s: tensor %s%s (or %s%s) is missing beside %s",
+                         path_of(s, t), t->name, s->scheme->scales[0], t->name,
+                         s->scheme->scales[1], t->name);
+    scales = &p->scales;
+    p->matrix = t->dims[t->n_dims - 2];
+    p->cols = t->dims[t->n_dims - 1];
+    p->rows = (t->n_dims == 3 ? t->dims[0] : 1) * p->matrix;
+    front = t->n_dims == 3 && scales->n_dims ? 1 : 0;
+    if (!is_plain_float(scales->type) || scales->n_dims > t->n_dims ||
+        (t->n_dims == 3 && (!scales->n_dims || scales->dims[0] != t->dims[0])))
+        return wrong_shape(s, scales, "float scales of each matrix are needed");
+    down = scales->n_dims > front ? scales->dims[front] : 1;
+    across = scales->n_dims > front + 1 ? scales->dims[front + 1] : 1;
+    p->tall = p->matrix;
+    p->wide = p->cols;
+    if (across == 1 && down == p->matrix)
+        p->tall = 1;
+    else if (across != 1 || down != 1)
+        p->tall = p->wide = F8_BLOCK;
+    if (down != (p->matrix + p->tall - 1) / p->tall || across != (p->cols + p->wide - 1) / p->wide)
+        return wrong_shape(s, scales,
+                           "a scale for each 128 x 128 elements, each row, or all is needed");
+    return 0;
+}
+
+static int show_one(const struct showing *s, struct tensor_view *t, struct packed *p)
+{
+    size_t stem = strlen(t->name) - strlen(s->scheme->codes);
+    int rc = 0;
+    char *name;
+
+    *p = (struct packed){.kind = s->packing->kind, .codes = *t};
+    switch (p->kind) {
+    case PACKING_GPTQ:
+    case PACKING_AWQ: rc = show_columns(s, p); break;
+    case PACKING_INT4: rc = show_rows(s, p); break;
+    case PACKING_MXFP4: rc = show_mxfp4(s, p); break;
+    default: rc = show_fp8(s, p); break;
+    }
+    if (rc)
+        return rc;
+    if (!(name = mem_alloc(stem + strlen(s->scheme->becomes) + 1, 1)))
+        return error_set(s->e, ERR_MEMORY, "%s: out of memory for a tensor name", s->f->path);
+    memcpy(name, t->name, stem);
+    memcpy(name + stem, s->scheme->becomes, strlen(s->scheme->becomes) + 1);
+    mem_free((void *)(uintptr_t)t->name);
+    t->name = name;
+    t->packed = p;
+    t->type = p->kind == PACKING_MXFP4 ? DTYPE_MXFP4
+              : p->kind == PACKING_FP8 ? DTYPE_F8
+                                       : integer_type(p);
+    if (p->kind == PACKING_MXFP4)
+        t->n_dims--;
+    else if (t->n_dims == 2)
+        t->dims[0] = p->rows;
+    t->dims[t->n_dims - 1] = p->cols;
+    return 0;
+}
+
+/* A part whose codes are not there. FP8's "_scale" is also what caches have. */
+static int check_orphan(const struct showing *s, const struct tensor_view *t)
+{
+    const char *const parts[] = {s->scheme->scales[0], s->scheme->scales[1], s->scheme->zeros,
+                                 s->scheme->groups, s->scheme->shape};
+
+    if (s->part[t->index] || is_codes(s, t))
+        return 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (ends(t->name, parts[i]) && (i != 1 || ends(t->name, ".weight_scale")))
+            return error_set(s->e, ERR_MODEL, "%s: tensor %.*s%s is missing beside %s%s",
+                             path_of(s, t), (int)(strlen(t->name) - strlen(parts[i])), t->name,
+                             s->scheme->codes, t->name,
+                             s->scheme->by_type ? ", or not of the type F8_E4M3" : "");
+    return 0;
+}
+
+/* What is left are tensors that stand for themselves. */
+static void drop_parts(const struct showing *s)
+{
+    struct weight_file *f = s->f;
+    size_t n = 0;
+
+    for (size_t i = 0; i < f->n_tensors; i++) {
+        if (s->part[i]) {
+            mem_free((void *)(uintptr_t)f->tensors[i].view.name);
+            continue;
+        }
+        f->tensors[n] = f->tensors[i];
+        f->tensors[n].view.index = (uint32_t)n;
+        n++;
+    }
+    f->n_tensors = n;
+    for (size_t i = 0; i < f->n_packed; i++)
+        f->packed[i].codes.name = f->packed[i].scales.name = f->packed[i].zeros.name =
+            f->packed[i].groups.name = NULL;
+}
+
+int packed_show(struct weight_file *f, const struct packing *packing, struct error *e)
+{
+    struct showing s = {f, packing, &schemes[packing->kind], mem_alloc(f->n_tensors, 1), e};
+    size_t n = 0, k = 0;
+    int rc = 0;
+
+    for (size_t i = 0; i < f->n_tensors; i++)
+        n += is_codes(&s, &f->tensors[i].view);
+    if (!s.part || !(f->packed = mem_alloc(n, sizeof *f->packed))) {
+        rc = error_set(e, ERR_MEMORY, "%s: out of memory for the packed tensors", f->path);
+        goto out;
+    }
+    f->n_packed = n;
+    for (size_t i = 0; i < f->n_tensors; i++)
+        if (ends(f->tensors[i].view.name, s.scheme->unused[0]) ||
+            ends(f->tensors[i].view.name, s.scheme->unused[1]))
+            s.part[i] = 1;
+    for (size_t i = 0; i < f->n_tensors; i++)
+        if (is_codes(&s, &f->tensors[i].view) &&
+            (rc = show_one(&s, &f->tensors[i].view, &f->packed[k++])))
+            goto out;
+    for (size_t i = 0; i < f->n_tensors; i++)
+        if (!f->tensors[i].view.packed && (rc = check_orphan(&s, &f->tensors[i].view)))
+            goto out;
+    drop_parts(&s);
+out:
+    mem_free(s.part);
+    return rc;
+}
+
+void packed_release(struct weight_file *f)
+{
+    mem_free(f->packed);
+}
+
+/* ---- Rows ---- */
+
+/* 16 bytes, each two elements that follow one another, become those of files: elements 0..15 in the
+ * low nibbles, 16..31 in the high ones. */
+static void halve(const uint8_t *pairs, uint8_t *out)
+{
+    for (int i = 0; i < 8; i++) {
+        out[2 * i] = (uint8_t)((pairs[i] & 15) | (pairs[8 + i] & 15) << 4);
+        out[2 * i + 1] = (uint8_t)(pairs[i] >> 4 | (pairs[8 + i] & 0xf0));
+    }
+}
+
+/* The codes of 32 columns of a row in such pairs. */
+static void pairs_of(const struct packed *p, int64_t row, int64_t block, uint8_t *out)
+{
+    const uint8_t *codes = p->codes.data;
+    int64_t c = block * 32;
+
+    switch (p->kind) {
+    case PACKING_GPTQ:
+        for (int k = 0; k < 4; k++)
+            memcpy(out + 4 * k, codes + 4 * ((c / 8 + k) * p->rows + row), 4);
+        break;
+    case PACKING_AWQ:
+        for (int k = 0; k < 16; k++, c += 2)
+            out[k] = (uint8_t)(code_at(p, row, c) | code_at(p, row, c + 1) << 4);
+        break;
+    default: memcpy(out, codes + 4 * (row * p->codes.dims[1] + c / 8), 16); break;
+    }
+}
+
+/* A block of Q4_0 or Q5_0. */
+static void put_integers(const struct packed *p, enum dtype type, int64_t row, int64_t block,
+                         uint8_t *out)
+{
+    int64_t group = group_of(p, block * 32);
+    uint16_t d = num_to_f16(group_scale(p, row, group));
+    int up = 16 - zero_point(p, row, group);
+    uint8_t pairs[16], code[32];
+    uint32_t high = 0;
+
+    memcpy(out, &d, 2);
+    pairs_of(p, row, block, pairs);
+    if (type == DTYPE_Q4_0) {
+        halve(pairs, out + 2);
+        return;
+    }
+    for (int i = 0; i < 16; i++) {
+        code[2 * i] = (uint8_t)((pairs[i] & 15) + up);
+        code[2 * i + 1] = (uint8_t)((pairs[i] >> 4) + up);
+    }
+    for (int i = 0; i < 32; i++)
+        high |= (uint32_t)(code[i] >> 4) << i;
+    memcpy(out + 2, &high, 4);
+    for (int i = 0; i < 16; i++)
+        out[6 + i] = (uint8_t)((code[i] & 15) | (code[16 + i] & 15) << 4);
+}
+
+static float fp8_scale(const struct packed *p, int64_t row, int64_t column)
+{
+    int64_t down = (p->matrix + p->tall - 1) / p->tall, across = (p->cols + p->wide - 1) / p->wide;
+
+    return scale_at(p, (row / p->matrix * down + row % p->matrix / p->tall) * across +
+                           column / p->wide);
+}
+
+static void put_fp8(const struct packed *p, int64_t row, uint8_t *out)
+{
+    const uint8_t *codes = (const uint8_t *)p->codes.data + row * p->cols;
+
+    for (int64_t c = 0; c < p->cols; c += F8_BLOCK, out += F8_BLOCK_BYTES) {
+        float d = fp8_scale(p, row, c) * 256.0f;
+
+        memcpy(out, &d, sizeof d);
+        memcpy(out + 4, codes + c, (size_t)(p->cols - c < F8_BLOCK ? p->cols - c : F8_BLOCK));
+    }
+}
+
+static void put_mxfp4(const struct packed *p, int64_t row, int64_t block, uint8_t *out)
+{
+    int64_t at = row * (p->cols / 32) + block;
+
+    *out = ((const uint8_t *)p->scales.data)[at];
+    halve((const uint8_t *)p->codes.data + 16 * at, out + 1);
+}
+
+void packed_rows(const struct tensor_view *t, int64_t first, int step, int n, void *out)
+{
+    const struct packed *p = t->packed;
+    size_t row = dtype_row_bytes(t->type, p->cols), block = (size_t)dtype_info(t->type)->bytes;
+    uint8_t *to = out;
+
+    assert(n >= 0 && n <= PACKED_ROWS && first >= 0 && first + (int64_t)step * (n - 1) < p->rows);
+    if (t->type == DTYPE_F32 || t->type == DTYPE_F8) {
+        for (int r = 0; r < n; r++, first += step, to += row)
+            if (t->type == DTYPE_F8)
+                put_fp8(p, first, to);
+            else
+                packed_values(t, first, (float *)(void *)to);
+        return;
+    }
+    /* block by block: rows of a word, or of a cache line, are read together */
+    for (int64_t b = 0; b < p->cols / 32; b++, to += block)
+        for (int r = 0; r < n; r++)
+            if (p->kind == PACKING_MXFP4)
+                put_mxfp4(p, first + (int64_t)r * step, b, to + (size_t)r * row);
+            else
+                put_integers(p, t->type, first + (int64_t)r * step, b, to + (size_t)r * row);
+}
+
+void packed_values(const struct tensor_view *t, int64_t row, float *out)
+{
+    const struct packed *p = t->packed;
+    const uint8_t *codes = p->codes.data;
+    uint8_t block[32];
+
+    assert(row >= 0 && row < p->rows);
+    switch (p->kind) {
+    case PACKING_MXFP4:
+        for (int64_t b = 0; b < p->cols / 32; b++) {
+            put_mxfp4(p, row, b, block);
+            blocks_to_f32(DTYPE_MXFP4, block, 32, out + b * 32);
+        }
+        return;
+    case PACKING_FP8:
+        for (int64_t c = 0; c < p->cols; c++)
+            out[c] = num_from_e4m3_half(codes[row * p->cols + c]) *
+                     (fp8_scale(p, row, c) * 256.0f);
+        return;
+    default: break;
+    }
+    for (int64_t c = 0; c < p->cols; c++) {
+        int64_t g = group_of(p, c);
+
+        out[c] = group_scale(p, row, g) * (float)(code_at(p, row, c) - zero_point(p, row, g));
+    }
+}
+
+void packed_span(const struct tensor_view *t, int64_t first, int64_t n, size_t *offset,
+                 size_t *bytes)
+{
+    const struct packed *p = t->packed;
+    size_t row = t->bytes / (size_t)p->rows;
+
+    *offset = 0;
+    *bytes = t->bytes;
+    if (p->kind == PACKING_GPTQ || p->kind == PACKING_AWQ)
+        return;
+    *offset = (size_t)first * row;
+    *bytes = (size_t)n * row;
+}

@@ -1,0 +1,46 @@
+/* Packed matrices of Hugging Face folders, whose codes, scales and zero points are tensors apart
+ * (packing.h): each is shown as one tensor under the name that its plain kin would have, of the
+ * element type that holds the same values, and its rows are put together when they are asked for.
+ *
+ *     MXFP4             MXFP4
+ *     GPTQ, AWQ, int4   Q4_0 where every zero point is 8, else Q5_0, whose fifth bit has room for
+ *                       every code less its zero point. F32 where that would not be exact: a scale
+ *                       that is no F16 number, groups that are no multiples of 32 columns
+ *     FP8               F8
+ *
+ * Thread: see weights.h. Owner: the weight file. */
+#ifndef ENGINE_FILE_PACKED_H
+#define ENGINE_FILE_PACKED_H
+
+#include "engine/base/error.h"
+#include "engine/file/packing.h"
+#include "engine/file/tensor.h"
+
+struct weight_file;
+
+struct packed {
+    enum packing_kind kind;
+    /* as they lie in the file; data NULL: there are none */
+    struct tensor_view codes, scales, zeros, groups;
+    int64_t rows, cols; /* rows: of all matrices of the tensor */
+    int64_t group;      /* columns of a scale (GPTQ: where `groups` does not say it) */
+    int64_t matrix;     /* FP8: rows of one matrix of the tensor */
+    int64_t tall, wide; /* FP8: rows and columns of a scale */
+};
+
+/* Replaces the parts of packed matrices in the file's table, which is sorted by name, by what they
+ * stand for, and leaves it unsorted. ERR_MODEL names tensor and file: a part that is missing or of
+ * a wrong shape or type, a group out of range. */
+int packed_show(struct weight_file *f, const struct packing *p, struct error *e);
+void packed_release(struct weight_file *f);
+
+/* Row `row` of all matrices of the tensor, as F32 and as its type has it. t->packed is there. */
+void packed_values(const struct tensor_view *t, int64_t row, float *out);
+/* n (at most PACKED_ROWS) of them, `step` apart, one behind the other. */
+#define PACKED_ROWS 16
+void packed_rows(const struct tensor_view *t, int64_t first, int step, int n, void *out);
+/* Where in the codes rows first .. first+n-1 lie. */
+void packed_span(const struct tensor_view *t, int64_t first, int64_t n, size_t *offset,
+                 size_t *bytes);
+
+#endif

@@ -1,0 +1,194 @@
+/* See packing.h. What the engine reads is listed here, and everything else refused by name: a
+ * setting that changes what the bits mean must not pass unnoticed. */
+#include "engine/file/packing.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+/* The first reason stays. */
+__attribute__((format(printf, 2, 3))) static void refuse(struct packing *p, const char *format, ...)
+{
+    va_list args;
+
+    if (p->refused[0])
+        return;
+    va_start(args, format);
+    vsnprintf(p->refused, sizeof p->refused, format, args);
+    va_end(args);
+}
+
+static const char *word(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+
+    return s ? s : "";
+}
+
+static bool absent(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+
+    return !v || json_is_null(v) || json_is_false(v);
+}
+
+static void want_word(struct packing *p, const json_t *o, const char *key, const char *wanted)
+{
+    if (!absent(o, key) && strcasecmp(word(o, key), wanted) != 0)
+        refuse(p, "%s %.40s", key, word(o, key));
+}
+
+static void want_number(struct packing *p, const json_t *o, const char *key, int wanted)
+{
+    const json_t *v = json_object_get(o, key);
+
+    if (!json_is_integer(v))
+        refuse(p, "no number %s", key);
+    else if (json_integer_value(v) != wanted)
+        refuse(p, "%s %lld", key, (long long)json_integer_value(v));
+}
+
+/* -1: the whole row */
+static void read_group(struct packing *p, const json_t *o)
+{
+    const json_t *v = json_object_get(o, "group_size");
+    long long n = json_is_integer(v) ? (long long)json_integer_value(v) : -1;
+
+    if (n < -1 || n == 0 || n > 1 << 20)
+        refuse(p, "group_size %lld", n);
+    else
+        p->group = n < 0 ? 0 : (int)n;
+}
+
+/* GPTQModel's rules for some modules: "-:" leaves them out, anything else changes settings. */
+static void read_dynamic(struct packing *p, const json_t *q)
+{
+    const json_t *rules = json_object_get(q, "dynamic"), *rule;
+    const char *pattern;
+
+    json_object_foreach((json_t *)rules, pattern, rule)
+    {
+        const json_t *bits = json_object_get(rule, "bits");
+
+        if (strncmp(pattern, "-:", 2) == 0)
+            continue;
+        p->varied = true;
+        if (bits && (!json_is_integer(bits) || json_integer_value(bits) != 4))
+            refuse(p, "other bits by dynamic %.40s", pattern);
+    }
+}
+
+static void read_gptq(struct packing *p, const json_t *q)
+{
+    p->kind = PACKING_GPTQ;
+    want_number(p, q, "bits", 4);
+    want_word(p, q, "checkpoint_format", "gptq");
+    read_group(p, q);
+    read_dynamic(p, q);
+}
+
+static void read_awq(struct packing *p, const json_t *q)
+{
+    p->kind = PACKING_AWQ;
+    want_number(p, q, json_object_get(q, "w_bit") ? "w_bit" : "bits", 4);
+    want_word(p, q, "version", "gemm");
+    read_group(p, q);
+}
+
+static void read_fp8(struct packing *p, const json_t *q)
+{
+    const json_t *block = json_object_get(q, "weight_block_size");
+
+    p->kind = PACKING_FP8;
+    want_word(p, q, "fmt", "e4m3");
+    for (size_t i = 0; i < json_array_size(block); i++)
+        if (json_integer_value(json_array_get(block, i)) != 128)
+            refuse(p, "weight_block_size %lld",
+                   (long long)json_integer_value(json_array_get(block, i)));
+}
+
+/* The weights of one config_group. */
+static void read_group_scheme(struct packing *p, const json_t *weights, bool integers)
+{
+    const json_t *block = json_object_get(weights, "block_structure");
+
+    want_number(p, weights, "num_bits", integers ? 4 : 8);
+    want_word(p, weights, "type", integers ? "int" : "float");
+    if (!json_is_true(json_object_get(weights, "symmetric")))
+        refuse(p, "asymmetric weights");
+    if (!absent(weights, "actorder") && strcasecmp(word(weights, "actorder"), "weight") != 0 &&
+        strcasecmp(word(weights, "actorder"), "static") != 0)
+        refuse(p, "actorder %.40s", word(weights, "actorder"));
+    for (size_t i = 0; i < json_array_size(block); i++)
+        if (json_integer_value(json_array_get(block, i)) != 128)
+            refuse(p, "block_structure %lld",
+                   (long long)json_integer_value(json_array_get(block, i)));
+    read_group(p, weights);
+}
+
+static void read_compressed(struct packing *p, const json_t *q)
+{
+    const json_t *groups = json_object_get(q, "config_groups"), *group;
+    bool integers = strcasecmp(word(q, "format"), "pack-quantized") == 0;
+    const char *name;
+    int before = 0;
+    size_t n = 0;
+
+    p->kind = integers ? PACKING_INT4 : PACKING_FP8;
+    if (!integers && strcasecmp(word(q, "format"), "float-quantized") != 0)
+        refuse(p, "format %.40s", *word(q, "format") ? word(q, "format") : "missing");
+    if (!json_object_size(groups))
+        refuse(p, "no config_groups");
+    json_object_foreach((json_t *)groups, name, group)
+    {
+        want_word(p, group, "format", word(q, "format"));
+        read_group_scheme(p, json_object_get(group, "weights"), integers);
+        p->varied |= n++ && p->group != before;
+        before = p->group;
+    }
+    if (!absent(json_object_get(q, "sparsity_config"), "format"))
+        want_word(p, json_object_get(q, "sparsity_config"), "format", "dense");
+}
+
+static const json_t *find_config(const json_t *config)
+{
+    const json_t *text = json_object_get(config, "text_config");
+    const json_t *at[] = {json_object_get(config, "quantization_config"),
+                          json_object_get(text, "quantization_config"),
+                          json_object_get(config, "compression_config")};
+
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++)
+        if (at[i] && !json_is_null(at[i]))
+            return at[i];
+    return NULL;
+}
+
+void packing_read(struct packing *p, const json_t *config)
+{
+    static const struct {
+        const char *method;
+        void (*read)(struct packing *p, const json_t *q);
+    } known[] = {{"gptq", read_gptq},
+                 {"awq", read_awq},
+                 {"fp8", read_fp8},
+                 {"compressed-tensors", read_compressed}};
+    const json_t *q = find_config(config);
+    const char *method = word(q, "quant_method");
+
+    *p = (struct packing){0};
+    if (!q)
+        return;
+    snprintf(p->method, sizeof p->method, "%.32s%s%.32s%s", *method ? method : "an unnamed method",
+             *word(q, "format") ? " (" : "", word(q, "format"), *word(q, "format") ? ")" : "");
+    if (strcasecmp(method, "mxfp4") == 0) {
+        p->kind = PACKING_MXFP4;
+        return;
+    }
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcasecmp(method, known[i].method) == 0) {
+            known[i].read(p, q);
+            return;
+        }
+    refuse(p, "the method is not known");
+}

@@ -1,0 +1,29 @@
+/* How a Hugging Face checkpoint says that its matrices are packed: quantization_config of
+ * config.json. Pure; any thread. */
+#ifndef ENGINE_FILE_PACKING_H
+#define ENGINE_FILE_PACKING_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+enum packing_kind {
+    PACKING_NONE,
+    PACKING_MXFP4, /* gpt-oss: transformers, integrations/mxfp4.py */
+    PACKING_GPTQ,  /* AutoGPTQ, nn_modules/qlinear/qlinear_cuda_old.py */
+    PACKING_AWQ,   /* AutoAWQ, modules/linear/gemm.py */
+    PACKING_INT4,  /* compressed-tensors, compressors/pack_quantized */
+    PACKING_FP8    /* transformers, integrations/finegrained_fp8.py; compressed-tensors */
+};
+
+struct packing {
+    enum packing_kind kind;
+    char method[96];  /* as the config calls it, "gptq"; empty: nothing is packed */
+    char refused[96]; /* a setting that is not read, "bits 8"; empty: there is none */
+    int group;        /* columns of a scale; 0: not said here, or those of a row */
+    bool varied;      /* some modules have groups of their own size */
+};
+
+/* config: of config.json, or NULL. Damaged and unknown ones are refused, never an error. */
+void packing_read(struct packing *p, const json_t *config);
+
+#endif

@@ -1,0 +1,511 @@
+/* Packed checkpoints: every value of the golden matrices bit by bit, as the types that hold them
+ * and as floats; damaged parts and unknown settings refused with one clear line; whole models
+ * against the goldens of their dequantised weights. */
+#include "engine/file/packed.h"
+
+#include "engine/file/weights.h"
+#include "engine/layout/pack.h"
+#include "tests/build_file.h"
+#include "tests/golden.h"
+#include "tests/support.h"
+
+#include <jansson.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define GPTQ "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": %d}"
+#define AWQ \
+    "{\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": %d, \"zero_point\": true, " \
+    "\"version\": \"gemm\"}"
+#define INT4                                                                            \
+    "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "       \
+    "\"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], \"weights\": "        \
+    "{\"num_bits\": 4, \"type\": \"int\", \"symmetric\": true, \"strategy\": \"group\", " \
+    "\"group_size\": %d}}}}"
+#define FP8 "{\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"weight_block_size\": [128, %d]}"
+#define FP8_ROWS                                                                    \
+    "{\"quant_method\": \"compressed-tensors\", \"format\": \"float-quantized\", "  \
+    "\"config_groups\": {\"group_0\": {\"weights\": {\"num_bits\": %d, \"type\": "  \
+    "\"float\", \"symmetric\": true, \"strategy\": \"channel\"}}}}"
+#define MXFP4 "{\"quant_method\": \"mxfp4\", \"unused\": %d}"
+
+#define PARTS 5
+static const struct {
+    const char *name, *config;
+    int number;
+    const char *parts[PARTS];
+    enum dtype type;
+} golden[] = {
+    {"gptq-g128-sym", GPTQ, 128, {".qweight", ".qzeros", ".scales", ".g_idx"}, DTYPE_Q4_0},
+    {"gptq-g32-asym", GPTQ, 32, {".qweight", ".qzeros", ".scales", ".g_idx"}, DTYPE_Q5_0},
+    {"gptq-g32-act", GPTQ, 32, {".qweight", ".qzeros", ".scales", ".g_idx"}, DTYPE_F32},
+    {"gptq-g128-act", GPTQ, 128, {".qweight", ".qzeros", ".scales", ".g_idx"}, DTYPE_F32},
+    {"awq-g128", AWQ, 128, {".qweight", ".qzeros", ".scales"}, DTYPE_Q5_0},
+    {"awq-g32", AWQ, 32, {".qweight", ".qzeros", ".scales"}, DTYPE_Q5_0},
+    {"ct-int4-g32", INT4, 32, {".weight_packed", ".weight_scale", ".weight_shape"}, DTYPE_Q4_0},
+    {"fp8-block", FP8, 128, {".weight", ".weight_scale_inv"}, DTYPE_F8},
+    {"fp8-channel", FP8_ROWS, 8, {".weight", ".weight_scale"}, DTYPE_F8},
+    {"mxfp4", MXFP4, 0, {"_blocks", "_scales"}, DTYPE_MXFP4},
+};
+enum { SYM, ASYM, ACT, ACT128, AWQ128, AWQ32, CT, BLOCKS, ROWS, MX, GOLDEN };
+
+static struct weight_file *source;
+static char folder[300], path[700];
+
+static void open_source(void)
+{
+    struct error e = {0};
+
+    ck_assert_msg(weight_file_open(&source, support_path("golden/packed/formats.safetensors"),
+                                   false, &e) == 0,
+                  "%s", e.text);
+    snprintf(folder, sizeof folder, "%s/packed", support_tmpdir());
+    mkdir(folder, 0700);
+}
+
+static void close_source(void)
+{
+    weight_file_close(source);
+}
+
+static const struct tensor_view *source_part(int which, const char *part)
+{
+    char name[100];
+
+    /* the file's spelling of one matrix is not that of checkpoints */
+    snprintf(name, sizeof name, "%s%s%s", golden[which].name, *part == '_' ? "." : "",
+             *part == '_' ? part + 1 : part);
+    return weight_file_find(source, name);
+}
+
+/* The golden matrix as the only one, "x", of a checkpoint. */
+static void make(struct made_file *m, int which)
+{
+    memset(m, 0, sizeof *m);
+    for (int i = 0; i < PARTS && golden[which].parts[i]; i++) {
+        const struct tensor_view *t = source_part(which, golden[which].parts[i]);
+        struct made_tensor *to = &m->t[m->n++];
+
+        ck_assert_ptr_nonnull(t);
+        *to = (struct made_tensor){.type = t->type, .n_dims = t->n_dims, .bytes = t->bytes};
+        snprintf(to->name, sizeof to->name, "x%s", golden[which].parts[i]);
+        memcpy(to->dims, t->dims, sizeof to->dims);
+        to->data = malloc(t->bytes);
+        memcpy(to->data, t->data, t->bytes);
+    }
+}
+
+static struct made_tensor *part(struct made_file *m, const char *name)
+{
+    for (int i = 0; i < m->n; i++)
+        if (strcmp(m->t[i].name, name) == 0)
+            return &m->t[i];
+    ck_abort_msg("no part %s", name);
+}
+
+static void write_config(const char *config, int number)
+{
+    struct bytes b = {0};
+    char text[600];
+
+    snprintf(text, sizeof text, config, number);
+    put_text(&b, "{\"architectures\": [\"Qwen3MoeForCausalLM\"], \"quantization_config\": ");
+    put(&b, text, strlen(text));
+    put_text(&b, "}");
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    ck_assert_int_eq(save(&b, path), 0);
+    free(b.data);
+}
+
+static void write_model(const struct made_file *m, const char *config, int number)
+{
+    struct bytes b = made_safetensors(m, 0, m->n);
+
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    ck_assert_int_eq(save(&b, path), 0);
+    free(b.data);
+    write_config(config, number);
+}
+
+static void check_row(const float *got, const float *want, int64_t n, const char *what, int64_t row)
+{
+    for (int64_t c = 0; c < n; c++)
+        ck_assert_msg(memcmp(&got[c], &want[c], 4) == 0 || (got[c] == 0.0f && want[c] == 0.0f),
+                      "%s: row %lld, column %lld is %a, not %a", what, (long long)row, (long long)c,
+                      (double)got[c], (double)want[c]);
+}
+
+START_TEST(golden_values)
+{
+    const struct tensor_view *values = source_part(_i, ".values"), *t;
+    const float *want = values->data;
+    int64_t rows = 1, cols = values->dims[values->n_dims - 1];
+    uint8_t packed[PACKED_ROWS * 4096];
+    struct made_file m;
+    struct weight_file *f;
+    struct error e = {0};
+    float got[1024];
+
+    make(&m, _i);
+    write_model(&m, golden[_i].config, golden[_i].number);
+    made_release(&m);
+    ck_assert_msg(weight_file_open(&f, folder, false, &e) == 0, "%s", e.text);
+    ck_assert_uint_eq(weight_file_count(f), 1);
+    t = weight_file_find(f, _i == MX ? "x" : "x.weight");
+    ck_assert_ptr_nonnull(t);
+    ck_assert_ptr_nonnull(t->packed);
+    ck_assert_str_eq(dtype_info(t->type)->word, dtype_info(golden[_i].type)->word);
+    ck_assert_int_eq(t->n_dims, values->n_dims);
+    for (int i = 0; i < t->n_dims; i++)
+        ck_assert_int_eq(t->dims[i], values->dims[i]);
+    for (int i = 0; i < t->n_dims - 1; i++)
+        rows *= t->dims[i];
+    for (int64_t r = 0; r < rows; r++) {
+        packed_values(t, r, got);
+        check_row(got, want + r * cols, cols, golden[_i].name, r);
+    }
+    /* as they are multiplied: whole groups, the last ones, every third */
+    for (int64_t r = 0, n, step; r < rows; r += n * step) {
+        step = r % 3 && r + 9 < rows ? 3 : 1;
+        n = (rows - r) / step < 7 + r % 10 ? (rows - r) / step : 7 + r % 10;
+        packed_rows(t, r, (int)step, (int)n, packed);
+        for (int64_t k = 0; k < n; k++) {
+            row_to_f32(t->type, packed + (size_t)k * dtype_row_bytes(t->type, cols), cols, got);
+            check_row(got, want + (r + k * step) * cols, cols, golden[_i].name, r + k * step);
+        }
+    }
+    weight_file_close(f);
+}
+END_TEST
+
+/* ---- What is refused ---- */
+
+static void refuse(const char *says, const char *names)
+{
+    struct weight_file *f;
+    struct error e = {0};
+    int rc = weight_file_open(&f, folder, false, &e);
+
+    ck_assert_msg(rc == ERR_MODEL && strstr(e.text, says) && strstr(e.text, names) &&
+                      strstr(e.text, "/packed") && !strchr(e.text, '\n'),
+                  "%d '%s', wanted '%s' and '%s'", rc, e.text, says, names);
+}
+
+static void drop(struct made_file *m, const char *name)
+{
+    struct made_tensor *t = part(m, name);
+
+    free(t->data);
+    *t = m->t[--m->n];
+}
+
+START_TEST(missing_parts)
+{
+    for (int which = 0; which < GOLDEN; which++)
+        for (int i = 0; i < PARTS && golden[which].parts[i]; i++) {
+            struct made_file m;
+            struct weight_file *f;
+            struct error e = {0};
+            char name[64];
+
+            snprintf(name, sizeof name, "x%s", golden[which].parts[i]);
+            make(&m, which);
+            drop(&m, name);
+            write_model(&m, golden[which].config, golden[which].number);
+            made_release(&m);
+            if (strstr(name, "g_idx") || strstr(name, "weight_shape")) {
+                /* nothing but what the shapes say anyway */
+                ck_assert_msg(weight_file_open(&f, folder, false, &e) == 0, "%s", e.text);
+                weight_file_close(f);
+                continue;
+            }
+            refuse("is missing beside", name);
+        }
+}
+END_TEST
+
+static void set_dims(struct made_tensor *t, int64_t d0, int64_t d1)
+{
+    t->dims[0] = d0;
+    t->dims[1] = d1;
+    t->n_dims = d1 ? 2 : 1;
+}
+
+START_TEST(damaged_parts)
+{
+    struct made_file m;
+    int32_t group = 8;
+    int64_t shape = 249;
+
+    make(&m, ASYM);
+    set_dims(part(&m, "x.qzeros"), 6, 8);
+    write_model(&m, GPTQ, 32);
+    refuse("tensor x.qzeros has the shape (6, 8) and type i32", "zero point for each scale");
+    set_dims(part(&m, "x.qzeros"), 8, 6);
+    set_dims(part(&m, "x.scales"), 6, 64);
+    write_model(&m, GPTQ, 32);
+    refuse("tensor x.scales has the shape (6, 64)", "each group and row");
+    set_dims(part(&m, "x.scales"), 8, 48);
+    write_model(&m, GPTQ, 64);
+    refuse("tensor x.scales has the shape (8, 48)", "quantization_config");
+    memcpy(part(&m, "x.g_idx")->data + 4 * 77, &group, 4);
+    write_model(&m, GPTQ, 32);
+    refuse("tensor x.g_idx puts column 77 into group 8; there are 8", "model.safetensors");
+    group = -1;
+    memcpy(part(&m, "x.g_idx")->data + 4 * 77, &group, 4);
+    write_model(&m, GPTQ, 32);
+    refuse("tensor x.g_idx puts column 77 into group -1; there are 8", "model.safetensors");
+    set_dims(part(&m, "x.g_idx"), 128, 2);
+    write_model(&m, GPTQ, 32);
+    refuse("tensor x.g_idx has the shape (128, 2)", "a group for each column");
+    made_release(&m);
+
+    make(&m, CT);
+    memcpy(part(&m, "x.weight_shape")->data + 8, &shape, 8);
+    write_model(&m, INT4, 32); /* 249 columns still need 32 words a row: 8 groups fit too */
+    {
+        struct weight_file *f;
+        struct error e = {0};
+
+        ck_assert_msg(weight_file_open(&f, folder, false, &e) == 0, "%s", e.text);
+        ck_assert_int_eq(weight_file_find(f, "x.weight")->type, DTYPE_F32);
+        ck_assert_int_eq(weight_file_find(f, "x.weight")->dims[1], 249);
+        weight_file_close(f);
+    }
+    shape = 240;
+    memcpy(part(&m, "x.weight_shape")->data + 8, &shape, 8);
+    write_model(&m, INT4, 32);
+    refuse("tensor x.weight_packed has the shape (48, 32)", "weight_shape");
+    made_release(&m);
+
+    make(&m, BLOCKS);
+    set_dims(part(&m, "x.weight_scale_inv"), 3, 2);
+    write_model(&m, FP8, 128);
+    refuse("tensor x.weight_scale_inv has the shape (3, 2)", "128 x 128");
+    made_release(&m);
+
+    make(&m, MX);
+    part(&m, "x_scales")->dims[2] = 1;
+    part(&m, "x_scales")->bytes /= 3;
+    write_model(&m, MXFP4, 0);
+    refuse("tensor x_scales has the shape (2, 48, 1)", "each block");
+    made_release(&m);
+}
+END_TEST
+
+/* Parts in two files of which one is not there. */
+START_TEST(missing_shard)
+{
+    static const char index[] =
+        "{\"weight_map\": {\"x.qweight\": \"a-00001-of-00002.safetensors\", \"x.qzeros\": "
+        "\"a-00002-of-00002.safetensors\", \"x.scales\": \"a-00002-of-00002.safetensors\"}}";
+    struct made_file m;
+    struct weight_file *f;
+    struct error e = {0};
+    struct bytes b = {0};
+    int rc;
+
+    make(&m, AWQ32);
+    write_config(AWQ, 32);
+    snprintf(path, sizeof path, "%s/model.safetensors.index.json", folder);
+    put(&b, index, sizeof index - 1);
+    ck_assert_int_eq(save(&b, path), 0);
+    free(b.data);
+    b = made_safetensors(&m, 0, 1);
+    snprintf(path, sizeof path, "%s/a-00001-of-00002.safetensors", folder);
+    ck_assert_int_eq(save(&b, path), 0);
+    free(b.data);
+    rc = weight_file_open(&f, folder, false, &e);
+    ck_assert_msg(rc < 0 && strstr(e.text, "a-00002-of-00002.safetensors"), "%s", e.text);
+    b = made_safetensors(&m, 1, 3);
+    snprintf(path, sizeof path, "%s/a-00002-of-00002.safetensors", folder);
+    ck_assert_int_eq(save(&b, path), 0);
+    free(b.data);
+    made_release(&m);
+    ck_assert_msg(weight_file_open(&f, folder, false, &e) == 0, "%s", e.text);
+    ck_assert_ptr_nonnull(weight_file_find(f, "x.weight"));
+    weight_file_close(f);
+}
+END_TEST
+
+/* Scales that no F16 number is, and columns that no blocks of 32 hold, become floats. */
+START_TEST(what_no_block_holds)
+{
+    struct made_file m;
+    struct weight_file *f;
+    struct error e = {0};
+    const float *want = source_part(CT, ".values")->data;
+    const struct tensor_view *t;
+    uint16_t tiny = 0x2f01; /* about 1e-10, as BF16 */
+    float got[256];
+
+    make(&m, CT);
+    memcpy(part(&m, "x.weight_scale")->data, &tiny, 2);
+    write_model(&m, INT4, 32);
+    made_release(&m);
+    ck_assert_msg(weight_file_open(&f, folder, false, &e) == 0, "%s", e.text);
+    t = weight_file_find(f, "x.weight");
+    ck_assert_int_eq(t->type, DTYPE_F32);
+    packed_values(t, 1, got);
+    check_row(got, want + 256, 256, "beside a tiny scale", 1);
+    packed_values(t, 0, got);
+    for (int c = 0; c < 32; c++)
+        ck_assert(got[c] == 0.0f || (got[c] > -1e-8f && got[c] < 1e-8f));
+    weight_file_close(f);
+}
+END_TEST
+
+static const struct {
+    const char *config, *says;
+} unknown[] = {
+    {"{\"quant_method\": \"exl3\", \"x\": %d}", "exl3"},
+    {"{\"x\": %d}", "an unnamed method"},
+    {"{\"quant_method\": \"gptq\", \"bits\": %d}", "gptq, which is not read: bits 8"},
+    {"{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128, \"checkpoint_format\": "
+     "\"gptq_v2\", \"x\": %d}",
+     "checkpoint_format gptq_v2"},
+    {"{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128, \"dynamic\": "
+     "{\"-:.*gate$\": {}, \"+:.*down.*\": {\"bits\": %d}}}",
+     "other bits by dynamic +:.*down.*"},
+    {"{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": -%d}", "group_size -8"},
+    {"{\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"gemv\", \"x\": %d}", "version gemv"},
+    {"{\"quant_method\": \"fp8\", \"weight_block_size\": [64, %d]}", "weight_block_size 64"},
+    {"{\"quant_method\": \"fp8\", \"fmt\": \"e5m2\", \"x\": %d}", "fmt e5m2"},
+    {"{\"quant_method\": \"compressed-tensors\", \"format\": \"nvfp4-pack-quantized\", \"x\": %d}",
+     "format nvfp4-pack-quantized"},
+    {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", \"x\": %d}",
+     "no config_groups"},
+    {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+     "\"config_groups\": {\"g\": {\"weights\": {\"num_bits\": %d, \"type\": \"int\"}}}}",
+     "num_bits 8"},
+    {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+     "\"config_groups\": {\"g\": {\"weights\": {\"num_bits\": 4, \"symmetric\": false, "
+     "\"x\": %d}}}}",
+     "asymmetric"},
+    {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+     "\"config_groups\": {\"g\": {\"weights\": {\"num_bits\": 4, \"symmetric\": true, "
+     "\"actorder\": \"group\", \"x\": %d}}}}",
+     "actorder group"},
+};
+
+START_TEST(unknown_schemes)
+{
+    struct made_file m;
+    struct weight_file *f;
+    struct error e = {0};
+
+    make(&m, SYM);
+    write_model(&m, unknown[_i].config, 8);
+    made_release(&m);
+    refuse("its weights are packed by ", unknown[_i].says);
+    refuse("which is not read", unknown[_i].says);
+    /* what it is can be said all the same */
+    ck_assert_msg(weight_file_open(&f, folder, true, &e) == 0, "%s", e.text);
+    ck_assert(weight_file_packing(f)->refused[0]);
+    weight_file_close(f);
+}
+END_TEST
+
+/* ---- Whole models ---- */
+
+/* rounded: how far rounded activations move the logits at most; those of integers change the choice
+ * of experts here and there. twin: the same weights in other words. */
+static const struct {
+    const char *folder, *golden;
+    double rounded;
+    const char *twin;
+} models[] = {
+    {"gpt_oss-mxfp4", "golden.safetensors", 1.0, "ggufs/gpt-oss.gguf"},
+    {"gpt_oss-mxfp4", "golden-150.safetensors", 2.0, "ggufs/gpt-oss.gguf"},
+    {"qwen3_moe-gptq-g128", "golden.safetensors", 0.5, NULL},
+    {"qwen3_moe-gptq-g32-asym", "golden-40.safetensors", 2.5, "families/qwen3_moe-awq-g32"},
+    {"qwen3_moe-gptq-g32-asym", "golden.safetensors", 0.5, "families/qwen3_moe-awq-g32"},
+    {"qwen3_moe-gptq-g32-act", "golden.safetensors", 0.5, NULL},
+    {"qwen3_moe-awq-g128", "golden-40.safetensors", 0.5, NULL},
+    {"qwen3_moe-awq-g32", "golden.safetensors", 0.5, NULL},
+    {"deepseek_v3-ct-int4", "golden.safetensors", 2.0, NULL},
+    {"qwen3_moe-ct-fp8", "golden.safetensors", 0.02, NULL},
+    {"qwen3_moe-fp8", "golden-40.safetensors", 0.02, NULL},
+    {"qwen3_moe-fp8", "golden.safetensors", 0.02, NULL},
+    {"deepseek_v3-fp8", "golden.safetensors", 0.02, NULL},
+};
+
+static struct golden_result run(const char *at, const char *golden_path, const char *kernels,
+                                bool exact)
+{
+    struct golden g;
+    struct golden_result r;
+    struct engine *engine = NULL;
+    struct error e = {0};
+    char why[4200];
+
+    ck_assert_msg(golden_open(&g, golden_path, why, sizeof why) == 0, "%s", why);
+    ck_assert_msg(golden_engine(&engine, at, kernels, 2, -1, exact, &e) == 0, "%s", e.text);
+    ck_assert_msg(golden_compare(engine, &g, &r, &e) == 0, "%s", e.text);
+    engine_close(engine);
+    golden_close(&g);
+    printf("%s, %s%s: whole %.3g chunks %.3g steps %.3g\n", at, kernels ? kernels : "default",
+           exact ? ", exact" : "", r.whole, r.chunked, r.stepped);
+    return r;
+}
+
+/* Of a checkpoint's folder, here or among the shared data; NULL: nowhere, the skip is said. */
+static const char *find(const char *name, const char *file)
+{
+    char below[200];
+
+    snprintf(below, sizeof below, "golden/families/%s/%s", name, file);
+    if (access(support_path(below), R_OK) == 0)
+        return support_path(below);
+    snprintf(below, sizeof below, "families/%s/%s", name, file);
+    return support_shared(below);
+}
+
+START_TEST(models_match)
+{
+    const char *golden_path = find(models[_i].folder, models[_i].golden), *at;
+    struct golden_result r, plain;
+
+    if (!golden_path || !(at = find(models[_i].folder, "")))
+        return;
+    r = run(at, golden_path, NULL, true);
+    ck_assert_msg(r.whole <= GOLDEN_TOLERANCE && r.chunked <= GOLDEN_TOLERANCE &&
+                      r.stepped <= GOLDEN_TOLERANCE,
+                  "%g %g %g", r.whole, r.chunked, r.stepped);
+    ck_assert(r.greedy_agrees && r.routing_agrees);
+    /* activations in blocks: the same logits by every set of kernels and chunking, near the exact
+     * ones */
+    r = run(at, golden_path, NULL, false);
+    plain = run(at, golden_path, "scalar", false);
+    ck_assert_msg(r.whole == plain.whole && r.chunked == r.whole && r.stepped == r.whole &&
+                      plain.stepped == plain.whole,
+                  "%a %a %a, %a %a", r.whole, r.chunked, r.stepped, plain.whole, plain.stepped);
+    ck_assert_msg(r.whole <= models[_i].rounded, "%g", r.whole);
+    if (models[_i].twin && (at = support_shared(models[_i].twin)))
+        ck_assert(run(at, golden_path, NULL, false).whole == r.whole);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("packed");
+    TCase *t = tcase_create("parts"), *m = tcase_create("models");
+
+    tcase_add_checked_fixture(t, open_source, close_source);
+    tcase_add_loop_test(t, golden_values, 0, GOLDEN);
+    tcase_add_test(t, missing_parts);
+    tcase_add_test(t, damaged_parts);
+    tcase_add_test(t, missing_shard);
+    tcase_add_test(t, what_no_block_holds);
+    tcase_add_loop_test(t, unknown_schemes, 0, (int)(sizeof unknown / sizeof *unknown));
+    suite_add_tcase(s, t);
+    tcase_set_timeout(m, 120);
+    tcase_add_loop_test(m, models_match, 0, (int)(sizeof models / sizeof *models));
+    suite_add_tcase(s, m);
+    return s;
+}
+
+int main(void)
+{
+    return support_run(suite());
+}
