@@ -49,7 +49,9 @@ static void run(const struct device_ops *ops, struct tiny_shape shape, enum kv_t
                               .selector = ops == &opencl_device_ops ? getenv("CHECK_OPENCL") : NULL,
                               .cache_dir = support_tmpdir(),
                               .rope_cos = {t->rope_cos},
-                              .rope_sin = {t->rope_sin}};
+                              .rope_sin = {t->rope_sin},
+                              .second_cos = t->second_cos,
+                              .second_sin = t->second_sin};
     struct error e = {0};
 
     ck_assert_msg(conformance_run(ops, &c, r, &e) == 0, "%s", e.text);
@@ -115,6 +117,17 @@ END_TEST
     .kind = MIXER_MLA, .key_dim = 320, .value_dim = 256, .rope_dims = 64, .kv_rank = 256, \
     .latent_eps = 1e-6f
 #define RMS .kind = NORM_RMS, .eps = 1e-6f, .before = true
+
+#define GEMMA_FFN                                                                           \
+    .ffn = {.kind = FFN_DENSE_AND_ROUTED,                                                   \
+            .experts = 6,                                                                   \
+            .used = 3,                                                                      \
+            .shared = 1,                                                                    \
+            .width = 256,                                                                   \
+            .shared_width = 512,                                                            \
+            .activation = ACTIVATION_GELU,                                                  \
+            .router = {.kind = ROUTER_SOFTMAX, .normalised = true, .expert_scales = true}}, \
+    .norms = {RMS, .after = true}, .scaled = true
 
 /* fused: the OpenCL device runs such layers whole. */
 static const struct {
@@ -285,6 +298,41 @@ static const struct {
                .bias = true,
                .router = {.kind = ROUTER_SOFTMAX, .normalised = true}},
        .norms = {RMS}}}},
+    {"like gemma4: windows between layers that see all, norms around both parts",
+     false,
+     {{.mixer = {.heads = 4,
+                 .kv_heads = 2,
+                 .key_dim = 64,
+                 .rope_dims = 64,
+                 .scale = 0.2f,
+                 .qk_norm = QK_NORM_HEAD,
+                 .value_norm = true,
+                 .window = 40},
+       GEMMA_FFN},
+      {.mixer = {.heads = 4,
+                 .kv_heads = 1,
+                 .key_dim = 128,
+                 .rope_dims = 32,
+                 .rope = ROPE_PROPORTIONAL,
+                 .second_rope = true,
+                 .scale = 0.2f,
+                 .qk_norm = QK_NORM_HEAD,
+                 .value_norm = true,
+                 .values_are_keys = true},
+       GEMMA_FFN},
+      {.mixer = {MIXER},
+       .ffn = {.kind = FFN_DENSE, .shared = 1, .shared_width = 512},
+       .norms = {RMS, .after = true},
+       .scaled = true}}},
+    {"like opt-350m: norms behind the sums, a narrow head",
+     false,
+     {{.mixer = {.heads = 4, .kv_heads = 4, .key_dim = 64, .rope = ROPE_NONE, .bias = true},
+       .ffn = {.kind = FFN_DENSE,
+               .shared = 1,
+               .shared_width = 512,
+               .activation = ACTIVATION_RELU,
+               .bias = true},
+       .norms = {.kind = NORM_LAYER, .eps = 1e-5f, .after = true}}}},
 };
 #define KINDS (int)(sizeof layer_kinds / sizeof layer_kinds[0])
 
@@ -297,6 +345,7 @@ static struct tiny_shape of_kind(int i, struct layer_shape layers[3])
         layers[l] = layer_kinds[i].shape[layer_kinds[i].shape[1].mixer.heads ? l : 0];
     s.layers = 3;
     s.residual_scale = i == 4 ? 0.22f : 0.0f;
+    s.embedding_width = i == KINDS - 1 ? 256 : 0;
     s.rope_dims = 64;
     s.shapes = layers;
     return s;
@@ -340,7 +389,7 @@ START_TEST(test_kinds_on_opencl)
     struct layer_shape layers[3];
     struct tiny_shape s = of_kind(_i, layers);
     struct conformance_report r;
-    bool latent = false;
+    bool latent = false, behind = false;
 
     if (!have_opencl(shape))
         return;
@@ -350,12 +399,14 @@ START_TEST(test_kinds_on_opencl)
     if (r.n)
         ck_abort_msg("%s: %s: %s", layer_kinds[_i].name, conformance_job_name(r.finding[0].job),
                      r.finding[0].what);
-    for (int l = 0; l < 3; l++)
-        latent |= layers[l].mixer.kind == MIXER_MLA; /* stays on the CPU */
-    ck_assert(r.checks[CONFORMANCE_HEAD]);
-    ck_assert_int_eq(r.checks[CONFORMANCE_ATTENTION] > 0, !latent);
-    ck_assert(r.checks[CONFORMANCE_EXPERTS]);
-    ck_assert(r.checks[CONFORMANCE_STREAM]);
+    for (int l = 0; l < 3; l++) { /* what stays on the CPU */
+        latent |= layers[l].mixer.kind == MIXER_MLA;
+        behind |= layers[l].norms.after;
+    }
+    ck_assert_int_eq(r.checks[CONFORMANCE_HEAD] > 0, !s.embedding_width);
+    ck_assert_int_eq(r.checks[CONFORMANCE_ATTENTION] > 0, !latent && !behind);
+    ck_assert_int_eq(r.checks[CONFORMANCE_EXPERTS] > 0, !behind);
+    ck_assert_int_eq(r.checks[CONFORMANCE_STREAM] > 0, !behind);
     ck_assert_int_eq(r.checks[CONFORMANCE_LAYERS] > 0, layer_kinds[_i].fused);
 }
 END_TEST

@@ -50,8 +50,9 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
                      int layer, int rows, int pos, float *x)
 {
     size_t hidden = (size_t)hp->hidden;
+    const struct norms_shape *norms = &hparams_layer(hp, layer)->norms;
     int used = hp->n_experts_used, n = 0, n_groups = 0;
-    float *y = calloc((size_t)rows * hidden, 4), *h = calloc((size_t)rows * hidden, 4),
+    float *y = calloc((size_t)rows * hidden, 4), *h = calloc(2 * (size_t)rows * hidden, 4),
           *out = calloc((size_t)(rows * used) * hidden, 4);
     float *weights = calloc((size_t)(rows * used), 4);
     int *experts = calloc((size_t)(rows * used), sizeof(int)),
@@ -65,7 +66,7 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
     ck_assert_int_eq(ops->attention(dev, &a, &e), 0);
     ck_assert_int_eq(ops->wait(dev, &e), 0);
     for (size_t i = 0; i < (size_t)rows * hidden; i++)
-        x[i] = x[i] + y[i];
+        x[i] = norms->after && !norms->before ? y[i] : x[i] + y[i];
     struct route_job r = {.layer = layer,
                           .rows = rows,
                           .x = x,
@@ -177,7 +178,9 @@ static float *forward(const struct setup *s, int n)
                               .kv_v = s->kv,
                               .exact = s->exact,
                               .rope_cos = {t->rope_cos},
-                              .rope_sin = {t->rope_sin}};
+                              .rope_sin = {t->rope_sin},
+                              .second_cos = t->second_cos,
+                              .second_sin = t->second_sin};
     float *logits = calloc((size_t)n * (size_t)hp->n_vocab, 4),
           *x = calloc((size_t)n * (size_t)hp->hidden, 4);
     size_t choices = (size_t)(hp->n_layers * n * hp->n_experts_used);
@@ -609,6 +612,72 @@ START_TEST(test_same_bits_of_extras)
 }
 END_TEST
 
+/* Norms behind operators: of what they add, with a dense part beside the experts and values that
+ * are keys; of the sum, with a head that is narrower than the stream. */
+#define AROUND(how)                                                                         \
+    .ffn = {.kind = FFN_DENSE_AND_ROUTED,                                                   \
+            .experts = 6,                                                                   \
+            .used = 2,                                                                      \
+            .shared = 1,                                                                    \
+            .width = 96,                                                                    \
+            .shared_width = 64,                                                             \
+            .activation = ACTIVATION_GELU,                                                  \
+            .router = {.kind = ROUTER_SOFTMAX, .normalised = true, .expert_scales = true}}, \
+    .norms = {.kind = NORM_RMS, .eps = 1e-5f, .before = true, .after = true}, .scaled = how
+static const struct layer_shape around_layers[] = {
+    {.mixer = {.heads = 4,
+               .kv_heads = 2,
+               .key_dim = 32,
+               .rope_dims = 32,
+               .qk_norm = QK_NORM_HEAD,
+               .value_norm = true,
+               .window = 9},
+     AROUND(true)},
+    {.mixer = {.heads = 4,
+               .kv_heads = 1,
+               .key_dim = 64,
+               .rope_dims = 16,
+               .rope = ROPE_PROPORTIONAL,
+               .second_rope = true,
+               .qk_norm = QK_NORM_HEAD,
+               .value_norm = true,
+               .values_are_keys = true},
+     AROUND(false)},
+};
+static const struct layer_shape behind_layers[] = {
+    {.mixer = {.heads = 4, .kv_heads = 4, .key_dim = 32, .rope = ROPE_NONE, .bias = true},
+     .ffn = {.kind = FFN_DENSE,
+             .shared = 1,
+             .shared_width = 96,
+             .activation = ACTIVATION_RELU,
+             .bias = true},
+     .norms = {.kind = NORM_LAYER, .eps = 1e-5f, .after = true}},
+};
+
+START_TEST(test_same_bits_of_norms_behind)
+{
+    struct tiny_shape s = base_shape;
+
+    s.layers = 2;
+    s.rope_dims = 32;
+    s.shapes = around_layers;
+    s.type = DTYPE_Q8_0;
+    check_same_bits(s, KV_F16, TOKENS);
+    s.layers = 1;
+    s.shapes = behind_layers;
+    s.embedding_width = 64;
+    check_same_bits(s, KV_F16, TOKENS);
+    if (!THREADS_ALONE) {
+        s.type = DTYPE_F32;
+        check_same_bits(s, KV_F32, TOKENS);
+        s.layers = 2;
+        s.embedding_width = 0;
+        s.shapes = around_layers;
+        check_same_bits(s, KV_F32, TOKENS);
+    }
+}
+END_TEST
+
 /* Latent attention behind two ways to queries, between layers that keep keys and values; its heads'
  * rows begin within groups of weight rows. */
 static const struct layer_shape latent_layers[] = {
@@ -878,7 +947,9 @@ START_TEST(test_kv_moves)
                                   .kv_k = (enum kv_type)kv,
                                   .kv_v = (enum kv_type)kv,
                                   .rope_cos = {t->rope_cos},
-                                  .rope_sin = {t->rope_sin}};
+                                  .rope_sin = {t->rope_sin},
+                                  .second_cos = t->second_cos,
+                                  .second_sin = t->second_sin};
         static const size_t bytes[] = {128, 64, 34};
         const struct mixer_shape *m = &hparams_layer(hp, 1)->mixer;
         size_t token = bytes[kv] * (size_t)(m->kv_heads * (m->key_dim + shape_value_dim(m)) / 32);
@@ -969,6 +1040,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_layers_of_other_widths);
     tcase_add_test(t, test_same_bits_of_other_widths);
     tcase_add_test(t, test_same_bits_of_extras);
+    tcase_add_test(t, test_same_bits_of_norms_behind);
     tcase_add_test(t, test_same_bits_latent);
     tcase_add_loop_test(t, test_same_bits_float, 0, FLOAT_KINDS);
     tcase_add_loop_test(t, test_same_bits_float_large, 0, FLOAT_KINDS);

@@ -123,6 +123,28 @@ static struct norm_weights random_norm(struct tiny_model *t, int n, unsigned *se
     return w;
 }
 
+/* The norms that a layer of this shape has. */
+static void random_norms(struct tiny_model *t, const struct layer_shape *shape, int hidden,
+                         struct layer_weights *w, unsigned *seed)
+{
+    struct norm_weights *const before[] = {&w->attention_norm, &w->expert_norm},
+                               *const after[] = {&w->attention_after, &w->expert_after},
+                               *const apart[] = {&w->routed_norm, &w->routed_after,
+                                                 &w->shared_after, &w->router_norm};
+    const struct norms_shape *s = &shape->norms;
+
+    for (int i = 0; i < 2 && (s->before || !s->after); i++)
+        *before[i] = random_norm(t, hidden, seed);
+    for (int i = 0; i < 2 && s->after; i++)
+        *after[i] = random_norm(t, hidden, seed);
+    for (int i = 0; i < 4 && shape_normed_rows(shape) > 1; i++)
+        *apart[i] = random_norm(t, hidden, seed);
+    for (int i = 0; i < 4 && s->kind != NORM_LAYER; i++)
+        apart[i]->bias = before[i % 2]->bias = after[i % 2]->bias = NULL;
+    if (shape->scaled)
+        w->scale = random_floats(t, 1, 0.2f, 0.8f, seed);
+}
+
 static void random_experts(struct tiny_model *t, const struct tiny_shape *s,
                            const struct ffn_shape *f, struct layer_weights *w, unsigned *seed)
 {
@@ -133,6 +155,8 @@ static void random_experts(struct tiny_model *t, const struct tiny_shape *s,
         w->router = random_floats(t, (size_t)f->experts * (size_t)s->hidden, spread, 0.0f, seed);
     if (f->experts && f->bias)
         w->score_bias = random_floats(t, (size_t)f->experts, 0.5f, 0.0f, seed);
+    if (f->router.expert_scales)
+        w->expert_scale = random_floats(t, (size_t)f->experts, 0.5f, 1.0f, seed);
     if (f->router.choice_bias)
         w->router_bias = random_floats(t, (size_t)f->experts, 0.2f, 0.0f, seed);
     if (f->shared && f->shared_gate == SHARED_SIGMOID)
@@ -163,6 +187,33 @@ static void random_latent(struct tiny_model *t, const struct tiny_shape *s,
     w->k_b = random_matrix(t, s, m->heads * m->kv_rank, nope, 0, seed);
     w->v_b = random_matrix(t, s, m->heads * m->value_dim, m->kv_rank, 0, seed);
     w->o = random_matrix(t, s, s->hidden, m->heads * m->value_dim, s->bias, seed);
+}
+
+static void rope_table(struct tiny_model *t, int context, int dims, int of, float **cosines,
+                       float **sines)
+{
+    int pairs = dims / 2;
+
+    *cosines = keep(t, (size_t)context * (size_t)dims * 2);
+    *sines = keep(t, (size_t)context * (size_t)dims * 2);
+    for (int p = 0; p < context; p++)
+        for (int i = 0; i < pairs; i++) {
+            double a = p * pow(10000.0, -2.0 * i / of);
+
+            (*cosines)[p * pairs + i] = (float)cos(a);
+            (*sines)[p * pairs + i] = (float)sin(a);
+        }
+}
+
+static void make_ropes(struct tiny_model *t, int context)
+{
+    const struct hparams *hp = &t->model.hp;
+
+    rope_table(t, context, hp->common.mixer.rope_dims, hp->common.mixer.rope_dims, &t->rope_cos,
+               &t->rope_sin);
+    if (hp->second_rope.dims)
+        rope_table(t, context, hp->second_rope.dims, hp->second_rope.of, &t->second_cos,
+                   &t->second_sin);
 }
 
 struct tiny_model *tiny_model_new(const struct tiny_shape *s)
@@ -208,10 +259,7 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
         const struct mixer_shape *mix = &shape->mixer;
         int values = shape_value_dim(mix);
 
-        w->attention_norm = random_norm(t, s->hidden, &seed);
-        w->expert_norm = random_norm(t, s->hidden, &seed);
-        if (shape->norms.kind != NORM_LAYER)
-            w->attention_norm.bias = w->expert_norm.bias = NULL;
+        random_norms(t, shape, s->hidden, w, &seed);
         if (shape->mixer.qk_norm != QK_NORM_NONE) {
             int whole = shape->mixer.qk_norm == QK_NORM_WHOLE;
 
@@ -225,25 +273,25 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
         }
         w->q = random_matrix(t, s, mix->heads * shape_query_dim(mix), s->hidden, s->bias, &seed);
         w->k = random_matrix(t, s, mix->kv_heads * mix->key_dim, s->hidden, s->bias, &seed);
-        w->v = random_matrix(t, s, mix->kv_heads * values, s->hidden, s->bias, &seed);
+        if (!mix->values_are_keys)
+            w->v = random_matrix(t, s, mix->kv_heads * values, s->hidden, s->bias, &seed);
+        if (mix->second_rope)
+            hp->second_rope.dims = mix->rope_dims, hp->second_rope.of = mix->key_dim;
         w->o = random_matrix(t, s, s->hidden, mix->heads * values, s->bias, &seed);
         if (mix->sinks)
             w->sinks = random_floats(t, (size_t)mix->heads, 3.0f, 0.0f, &seed);
         random_experts(t, s, &shape->ffn, w, &seed);
     }
-    t->model.output_norm = random_norm(t, s->hidden, &seed);
+    if (hp->common.norms.before || !hp->common.norms.after)
+        t->model.output_norm = random_norm(t, s->hidden, &seed);
     if (hp->common.norms.kind != NORM_LAYER)
         t->model.output_norm.bias = NULL;
-    t->model.head = random_matrix(t, s, s->vocab, s->hidden, s->bias, &seed);
-    t->rope_cos = keep(t, (size_t)s->context * (size_t)hp->common.mixer.rope_dims * 2);
-    t->rope_sin = keep(t, (size_t)s->context * (size_t)hp->common.mixer.rope_dims * 2);
-    for (int p = 0; p < s->context; p++)
-        for (int i = 0; i < hp->common.mixer.rope_dims / 2; i++) {
-            double a = p * pow(10000.0, -2.0 * i / hp->common.mixer.rope_dims);
-
-            t->rope_cos[p * (hp->common.mixer.rope_dims / 2) + i] = (float)cos(a);
-            t->rope_sin[p * (hp->common.mixer.rope_dims / 2) + i] = (float)sin(a);
-        }
+    if ((hp->embedding_width = s->embedding_width))
+        t->model.project_out = random_floats(t, (size_t)s->embedding_width * (size_t)s->hidden,
+                                             0.1f, 0.0f, &seed);
+    t->model.head = random_matrix(
+        t, s, s->vocab, s->embedding_width ? s->embedding_width : s->hidden, s->bias, &seed);
+    make_ropes(t, s->context);
     return t;
 }
 

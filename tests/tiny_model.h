@@ -15,11 +15,13 @@ struct tiny_shape {
      * that phimoe has */
     const struct layer_shape *shapes;
     float residual_scale; /* 0: none */
+    int embedding_width;  /* 0: the head is as wide as the stream */
 };
 
 struct tiny_model {
     struct model model;
-    float *rope_cos, *rope_sin; /* (context, rope_dims / 2) */
+    float *rope_cos, *rope_sin;     /* (context, rope_dims / 2) */
+    float *second_cos, *second_sin; /* (context, second_rope.dims / 2); NULL: no layer has it */
     void *blocks[4096];
     int n_blocks;
 };

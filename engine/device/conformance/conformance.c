@@ -109,6 +109,12 @@ static size_t row_count(const struct suite *s, int rows)
     return (size_t)rows * (size_t)s->hp->hidden;
 }
 
+/* Values of the normed rows of this layer's experts. */
+static size_t normed_count(const struct suite *s, int rows)
+{
+    return row_count(s, rows) * (size_t)shape_normed_rows(hparams_layer(s->hp, s->layer));
+}
+
 static int fewer(int a, int b)
 {
     return a < b ? a : b;
@@ -291,7 +297,7 @@ static void test_route_rows(struct suite *s, int rows)
     expected_route(&s->expected, &want);
     if (!done(s, CONFORMANCE_ROUTE, type, s->ops->route(s->d, &job, &e), &e))
         return;
-    compare(s, CONFORMANCE_ROUTE, type, "normed rows", s->h, s->out, row_count(s, rows));
+    compare(s, CONFORMANCE_ROUTE, type, "normed rows", s->h, s->out, normed_count(s, rows));
     compare(s, CONFORMANCE_ROUTE, type, "scores", s->got, s->want,
             (size_t)(rows * s->hp->n_experts));
     compare(s, CONFORMANCE_ROUTE, type, "weights", s->weights, s->want_weights, (size_t)n);
@@ -334,7 +340,7 @@ static int test_experts_of(struct suite *s, enum conformance_job kind, int rows,
     if (!groups)
         return 0;
     want.out = s->want;
-    fill(s, s->h, row_count(s, rows));
+    fill(s, s->h, normed_count(s, rows));
     fill(s, s->got, n); /* what others owe must stay */
     memcpy(s->want, s->got, n * sizeof *s->got);
     if (expected_experts(&s->expected, &want) < 0)
@@ -514,7 +520,7 @@ static int suite_init(struct suite *s)
     if (expected_init(&s->expected, s->config) < 0)
         return ERR_MEMORY;
     s->x = mem_alloc(rows * (size_t)s->hp->hidden + REFERENCE_DIM, sizeof *s->x);
-    s->h = mem_alloc(rows * (size_t)s->hp->hidden, sizeof *s->h);
+    s->h = mem_alloc(2 * rows * (size_t)s->hp->hidden, sizeof *s->h); /* shape_normed_rows */
     s->out = mem_alloc(out, sizeof *s->out);
     s->got = mem_alloc(out, sizeof *s->got);
     s->want = mem_alloc(out, sizeof *s->want);

@@ -44,14 +44,15 @@ int expected_init(struct expected *x, const struct device_config *c)
         whole = (k->rows = mem_alloc((size_t)c->context, reference_cache_bytes(k))) && whole;
     }
     x->h = mem_alloc((size_t)hp->hidden, sizeof *x->h);
+    x->dense = mem_alloc(greater((size_t)hp->hidden, hp->embedding_width), sizeof *x->dense);
     x->q = mem_alloc(heads, sizeof *x->q);
     x->kv = mem_alloc(3 * kv, sizeof *x->kv);
     x->heads = mem_alloc(heads, sizeof *x->heads);
     x->mid = mem_alloc(mid, sizeof *x->mid);
     x->queries = mem_alloc((size_t)c->max_rows * heads, sizeof *x->queries);
     x->gates = mem_alloc((size_t)c->max_rows * heads, sizeof *x->gates);
-    return whole && x->cache && x->h && x->q && x->kv && x->heads && x->mid && x->queries &&
-                   x->gates
+    return whole && x->cache && x->h && x->dense && x->q && x->kv && x->heads && x->mid &&
+                   x->queries && x->gates
                ? 0
                : ERR_MEMORY;
 }
@@ -62,6 +63,7 @@ void expected_release(struct expected *x)
         mem_free(x->cache[l].rows);
     mem_free(x->cache);
     mem_free(x->h);
+    mem_free(x->dense);
     mem_free(x->q);
     mem_free(x->kv);
     mem_free(x->heads);
@@ -100,16 +102,23 @@ static int project(struct expected *x, const struct attention_job *j, int row)
     const struct layer_shape *shape = shape_of(x, j->layer);
     const struct mixer_shape *s = &shape->mixer;
     int dim = s->key_dim, half = s->rope_dims / 2, n = s->kv_heads * dim, pos = j->pos + row;
-    const float *cos = x->config->rope_cos[0] + (size_t)pos * (size_t)half;
-    const float *sin = x->config->rope_sin[0] + (size_t)pos * (size_t)half;
+    const struct device_config *c = x->config;
+    const float *cos = (s->second_rope ? c->second_cos : c->rope_cos[0]) +
+                       (size_t)pos * (size_t)half;
+    const float *sin = (s->second_rope ? c->second_sin : c->rope_sin[0]) +
+                       (size_t)pos * (size_t)half;
     float *k = x->kv, *v = x->kv + n, *turned = v + n;
     float *queries = x->queries + (size_t)row * (size_t)(s->heads * dim);
 
     reference_norm(j->x + (size_t)row * (size_t)hp->hidden, &shape->norms, &w->attention_norm,
                    hp->hidden, x->h);
     if (reference_multiply(&w->q, x->h, x->q) < 0 || reference_multiply(&w->k, x->h, k) < 0 ||
-        reference_multiply(&w->v, x->h, v) < 0)
+        (!s->values_are_keys && reference_multiply(&w->v, x->h, v) < 0))
         return ERR_MEMORY;
+    if (s->values_are_keys)
+        memcpy(v, k, (size_t)n * sizeof *v);
+    for (int h = 0; h < s->kv_heads && s->value_norm; h++)
+        reference_rms(v + h * dim, NULL, dim, shape->norms.eps, v + h * dim);
     part_gates(x, s, row);
     norm_heads(shape, w->q_norm, x->q, s->heads);
     norm_heads(shape, w->k_norm, k, s->kv_heads);
@@ -210,6 +219,14 @@ static int attend_heads(struct expected *x, const struct attention_job *j, int r
     return 0;
 }
 
+/* Whether what a layer's operator makes takes the stream's place: a norm behind the sum. */
+static bool becomes(const struct expected *x, int layer)
+{
+    const struct norms_shape *s = &shape_of(x, layer)->norms;
+
+    return s->after && !s->before;
+}
+
 int expected_attention(struct expected *x, const struct attention_job *j)
 {
     const struct hparams *hp = &x->config->model->hp;
@@ -226,6 +243,11 @@ int expected_attention(struct expected *x, const struct attention_job *j)
             return ERR_MEMORY;
         for (int i = 0; i < hp->hidden && hp->residual_scale != 0.0f; i++)
             y[i] = y[i] * hp->residual_scale;
+        for (int i = 0; i < hp->hidden && becomes(x, j->layer); i++)
+            y[i] = j->x[(size_t)r * (size_t)hp->hidden + (size_t)i] + y[i];
+        if (shape_of(x, j->layer)->norms.after)
+            reference_norm(y, &shape_of(x, j->layer)->norms,
+                           &x->config->model->layers[j->layer].attention_after, hp->hidden, y);
     }
     return 0;
 }
@@ -234,15 +256,21 @@ int expected_route(struct expected *x, const struct route_job *j)
 {
     const struct hparams *hp = &x->config->model->hp;
     const struct layer_weights *w = &x->config->model->layers[j->layer];
+    const struct norms_shape *norms = &shape_of(x, j->layer)->norms;
     size_t n = (size_t)hp->hidden;
+    bool apart = shape_normed_rows(shape_of(x, j->layer)) > 1;
 
     for (int r = 0; r < j->rows; r++) {
+        const float *row = j->x + (size_t)r * n;
         float *h = j->h + (size_t)r * n;
 
-        reference_norm(j->x + (size_t)r * n, &shape_of(x, j->layer)->norms, &w->expert_norm,
-                       hp->hidden, h);
+        reference_norm(row, norms, apart ? &w->router_norm : &w->expert_norm, hp->hidden, h);
         reference_route(x->config->model, j->layer, h, j->scores + r * hp->n_experts,
                         j->experts + r * hp->n_experts_used, j->weights + r * hp->n_experts_used);
+        if (!apart)
+            continue;
+        reference_norm(row, norms, &w->routed_norm, hp->hidden, h);
+        reference_norm(row, norms, &w->expert_norm, hp->hidden, h + (size_t)j->rows * n);
     }
     return 0;
 }
@@ -255,9 +283,12 @@ int expected_experts(struct expected *x, const struct experts_job *j)
     for (int g = 0; g < j->n_groups; g++) {
         const struct expert_weights *w =
             &x->config->model->layers[j->layer].experts[j->groups[g].expert];
+        const struct layer_shape *s = shape_of(x, j->layer);
+        int behind = shape_normed_rows(s) > 1 && j->groups[g].expert == s->ffn.experts ? j->rows
+                                                                                       : 0;
 
         for (int i = j->groups[g].first; i < j->groups[g].first + j->groups[g].count; i++) {
-            const float *h = j->h + (size_t)j->row[i] * n;
+            const float *h = j->h + (size_t)(j->row[i] + behind) * n;
 
             if (reference_gate_up(&shape_of(x, j->layer)->ffn, w, h, x->mid) < 0 ||
                 reference_multiply(&w->down, x->mid,
@@ -268,9 +299,35 @@ int expected_experts(struct expected *x, const struct experts_job *j)
     return 0;
 }
 
+/* A row's weighted experts where norms stand behind them; x->h and x->dense are free. */
+static void combine_normed(struct expected *x, const struct combine_job *j, const float *out,
+                           const float *weights, float *row)
+{
+    const struct layer_shape *s = shape_of(x, j->layer);
+    const struct layer_weights *w = &x->config->model->layers[j->layer];
+    int n = x->config->model->hp.hidden, apart = shape_normed_rows(s) > 1;
+    size_t step = (size_t)j->rows * (size_t)n;
+
+    memset(x->h, 0, (size_t)n * sizeof *x->h);
+    reference_combine(out, step, weights, shape_used(s) - apart, n, x->h);
+    if (apart) {
+        reference_norm(x->h, &s->norms, &w->routed_after, n, x->h);
+        reference_norm(out + (size_t)s->ffn.used * step, &s->norms, &w->shared_after, n, x->dense);
+    }
+    for (int i = 0; i < n && apart; i++)
+        x->h[i] = x->h[i] + x->dense[i];
+    if (!becomes(x, j->layer))
+        reference_norm(x->h, &s->norms, &w->expert_after, n, x->h);
+    for (int i = 0; i < n; i++)
+        row[i] = row[i] + x->h[i];
+    if (becomes(x, j->layer))
+        reference_norm(row, &s->norms, &w->expert_after, n, row);
+}
+
 void expected_combine(struct expected *x, const struct combine_job *j)
 {
     const struct hparams *hp = &x->config->model->hp;
+    const float *scale = x->config->model->layers[j->layer].scale;
     int used = shape_used(shape_of(x, j->layer));
     size_t n = (size_t)hp->hidden;
 
@@ -281,8 +338,13 @@ void expected_combine(struct expected *x, const struct combine_job *j)
             weights[i] = hp->residual_scale != 0.0f
                              ? j->weights[r * hp->n_experts_used + i] * hp->residual_scale
                              : j->weights[r * hp->n_experts_used + i];
-        reference_combine(j->out + (size_t)r * n, (size_t)j->rows * n, weights, used, hp->hidden,
-                          j->x + (size_t)r * n);
+        if (shape_of(x, j->layer)->norms.after)
+            combine_normed(x, j, j->out + (size_t)r * n, weights, j->x + (size_t)r * n);
+        else
+            reference_combine(j->out + (size_t)r * n, (size_t)j->rows * n, weights, used,
+                              hp->hidden, j->x + (size_t)r * n);
+        for (int i = 0; i < hp->hidden && scale; i++)
+            j->x[(size_t)r * n + (size_t)i] = j->x[(size_t)r * n + (size_t)i] * *scale;
     }
 }
 
@@ -294,20 +356,23 @@ int expected_head(struct expected *x, const struct head_job *j)
     for (int r = 0; r < j->rows; r++) {
         reference_norm(j->x + (size_t)r * n, &m->hp.common.norms, &m->output_norm, m->hp.hidden,
                        x->h);
-        if (reference_multiply(&m->head, x->h, j->logits + (size_t)r * (size_t)m->hp.n_vocab) < 0)
+        if (m->project_out)
+            model_project(m->project_out, m->hp.embedding_width, m->hp.hidden, x->h, x->dense);
+        if (reference_multiply(&m->head, m->project_out ? x->dense : x->h,
+                               j->logits + (size_t)r * (size_t)m->hp.n_vocab) < 0)
             return ERR_MEMORY;
     }
     return 0;
 }
 
-/* One layer, its working memory: y and h (rows, hidden), out (used, rows, hidden), scores (rows,
- * n_experts). */
+/* One layer, its working memory: y (rows, hidden), h (2, rows, hidden), out (used, rows, hidden),
+ * scores (rows, n_experts). */
 static int one_layer(struct expected *x, const struct layers_job *j, int layer, float *y, int *row)
 {
     const struct hparams *hp = &x->config->model->hp;
     int used = hp->n_experts_used, n = j->rows * used, *slot = row + n, at = (layer - j->first) * n;
     size_t count = (size_t)j->rows * (size_t)hp->hidden;
-    float *h = y + count, *out = h + count, *scores = out + (size_t)used * count;
+    float *h = y + count, *out = h + 2 * count, *scores = out + (size_t)used * count;
     struct attention_job attention = {
         .layer = layer, .rows = j->rows, .pos = j->pos, .x = j->x, .y = y};
     struct route_job route = {.layer = layer,
@@ -322,7 +387,7 @@ static int one_layer(struct expected *x, const struct layers_job *j, int layer, 
     if (expected_attention(x, &attention) < 0)
         return ERR_MEMORY;
     for (size_t i = 0; i < count; i++)
-        j->x[i] = j->x[i] + y[i];
+        j->x[i] = becomes(x, layer) ? y[i] : j->x[i] + y[i];
     expected_route(x, &route);
     for (int i = 0; i < n; i++) {
         struct expert_group g = {route.experts[i], i, 1};
@@ -341,7 +406,7 @@ int expected_layers(struct expected *x, const struct layers_job *j)
 {
     const struct hparams *hp = &x->config->model->hp;
     size_t rows = (size_t)j->rows, used = (size_t)hp->n_experts_used, hidden = (size_t)hp->hidden;
-    float *y = mem_alloc(rows * (hidden * (2 + used) + (size_t)hp->n_experts), sizeof *y);
+    float *y = mem_alloc(rows * (hidden * (3 + used) + (size_t)hp->n_experts), sizeof *y);
     int *row = mem_alloc(2 * rows * used, sizeof *row), rc = y && row ? 0 : ERR_MEMORY;
 
     for (int l = j->first; l < j->last && rc == 0; l++)

@@ -7,9 +7,10 @@
 
 struct expected {
     const struct device_config *config;
-    struct reference_cache *cache;   /* of each layer */
-    float *h, *q, *kv, *heads, *mid; /* one row each; kv: K, V, a rotated head; mid: before down */
-    float *queries, *gates;          /* max_rows rows */
+    struct reference_cache *cache; /* of each layer */
+    /* one row each; kv: K, V, a rotated head; mid: before down; dense: a second h */
+    float *h, *q, *kv, *heads, *mid, *dense;
+    float *queries, *gates; /* max_rows rows */
 };
 
 /* Both 0 or ERR_MEMORY; release takes what a failed init left. c outlives x. */

@@ -21,7 +21,7 @@ void reference_rms(const float *x, const float *w, int n, float eps, float *y)
         lanes[i % NUM_LANES] = fmaf(x[i], x[i], lanes[i % NUM_LANES]);
     r = num_rsqrt(fmaf(num_fold(lanes), 1.0f / (float)n, eps));
     for (int i = 0; i < n; i++)
-        y[i] = (x[i] * r) * w[i];
+        y[i] = w ? (x[i] * r) * w[i] : x[i] * r;
 }
 
 void reference_norm(const float *x, const struct norms_shape *s, const struct norm_weights *w,
@@ -29,6 +29,10 @@ void reference_norm(const float *x, const struct norms_shape *s, const struct no
 {
     float lanes[NUM_LANES] = {0}, inv_n = 1.0f / (float)n, mean, r;
 
+    if (!w->weight) {
+        memmove(y, x, (size_t)n * sizeof *y);
+        return;
+    }
     if (s->kind != NORM_LAYER) {
         reference_rms(x, w->weight, n, s->eps, y);
         return;
@@ -52,7 +56,10 @@ void reference_rotate(const float *x, const struct mixer_shape *s, const float *
 
     memcpy(y, x, (size_t)s->key_dim * sizeof *y);
     for (int i = 0; i < half; i++) {
-        int a = s->rope == ROPE_PAIRS ? 2 * i : i, b = s->rope == ROPE_PAIRS ? a + 1 : i + half;
+        int a = s->rope == ROPE_PAIRS ? 2 * i : i, b = s->rope == ROPE_PAIRS ? a + 1
+                                                       : s->rope == ROPE_PROPORTIONAL
+                                                           ? i + s->key_dim / 2
+                                                           : i + half;
 
         y[a] = fmaf(x[a], cos[i], -(x[b] * sin[i]));
         y[b] = fmaf(x[b], cos[i], x[a] * sin[i]);
@@ -129,6 +136,8 @@ void reference_route(const struct model *m, int layer, const float *h, float *sc
                     (w->score_bias ? w->score_bias[e] : 0.0f);
     if (s->experts)
         num_route(&s->router, scores, w->router_bias, s->experts, n, experts, weights);
+    for (int i = 0; i < n && w->expert_scale; i++)
+        weights[i] = weights[i] * w->expert_scale[experts[i]];
     if (s->shared) {
         experts[n] = s->experts;
         weights[n++] = s->shared_gate == SHARED_SIGMOID

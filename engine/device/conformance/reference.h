@@ -13,6 +13,7 @@ float reference_random(unsigned *seed);
 void reference_norm(const float *x, const struct norms_shape *s, const struct norm_weights *w,
                     int n, float *y);
 /* RMSNorm of rule 5; y may be x. */
+/* w NULL: without weights */
 void reference_rms(const float *x, const float *w, int n, float eps, float *y);
 /* Rule 6 for one head, then everything times scale. y may not be x. */
 void reference_rotate(const float *x, const struct mixer_shape *s, const float *cos,
