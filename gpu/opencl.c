@@ -253,6 +253,7 @@ static int kv_rows(struct device *d, const struct kv_move *m, struct error *e)
 static void stats(const struct device *d, struct device_stats *out)
 {
     *out = d->stats;
+    out->kv_used_bytes = d->stats.kv_bytes;
 }
 
 static int report(const char *selector, const char *cache_dir,

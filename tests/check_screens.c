@@ -81,6 +81,7 @@ static void setup_model(struct player *p, const char *name, const char *type, in
     p->t.weights_packed = 2211908157ull;
     p->t.weights_mapped = 262144000;
     p->t.kv_bytes = 128849018;
+    p->t.kv_used_bytes = 31457280;
     p->t.scratch_bytes = 53687091;
     p->t.devices[0].weight_bytes = 2211908157ull;
     snprintf(p->t.plan, sizeof p->t.plan, "cpu");

@@ -99,6 +99,7 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     s->weights_packed = t->weights_packed;
     s->weights_mapped = t->weights_mapped;
     s->kv_bytes = t->kv_bytes;
+    s->kv_used_bytes = t->kv_used_bytes;
     s->scratch_bytes = t->scratch_bytes;
     s->active_bytes = t->token_weight_bytes + t->token_kv_bytes;
     roofline_init(&reads, info->model, KV_F16, KV_F16);
@@ -464,9 +465,11 @@ void stats_print(const struct stats *s, FILE *f)
     row(f, "time", "%.3f s prefill + %.3f s decode, %.3f s in all", clock_seconds(s->prefill_ns),
         clock_seconds(s->decode_ns), clock_seconds(s->total_ns));
     fprintf(f, "memory\n");
-    row(f, "model", "%.1f MiB in memory, %.1f MiB in the file, %.1f MiB KV, %.1f MiB scratch",
+    row(f, "model",
+        "%.1f MiB in memory, %.1f MiB in the file, %.1f of %.1f MiB KV used, %.1f MiB scratch",
         (double)s->weights_packed / (1 << 20), (double)s->weights_mapped / (1 << 20),
-        (double)s->kv_bytes / (1 << 20), (double)s->scratch_bytes / (1 << 20));
+        (double)s->kv_used_bytes / (1 << 20), (double)s->kv_bytes / (1 << 20),
+        (double)s->scratch_bytes / (1 << 20));
     figure(f, "this process", known(s->last->rss) / (1 << 20), "%.1f", "MiB resident");
     figure(f, "at its peak", known(s->last->rss_peak) / (1 << 20), "%.1f", "MiB");
     figure(f, "of the machine", 100 * memory_share(s), "%.1f", "%");
@@ -601,11 +604,12 @@ static json_t *to_json(const struct stats *s)
     json_object_set_new(
         root, "memory",
         json_pack(
-            "{s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+            "{s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
             "weights_packed_bytes", (json_int_t)s->weights_packed, "weights_mapped_bytes",
-            (json_int_t)s->weights_mapped, "kv_bytes", (json_int_t)s->kv_bytes, "scratch_bytes",
-            (json_int_t)s->scratch_bytes, "token_bytes", (json_int_t)s->active_bytes, "in_cache",
-            s->in_cache, "read_disturbed", s->bandwidth_disturbed, "read_bytes_per_second",
+            (json_int_t)s->weights_mapped, "kv_bytes", (json_int_t)s->kv_bytes, "kv_used_bytes",
+            (json_int_t)s->kv_used_bytes, "scratch_bytes", (json_int_t)s->scratch_bytes,
+            "token_bytes", (json_int_t)s->active_bytes, "in_cache", s->in_cache, "read_disturbed",
+            s->bandwidth_disturbed, "read_bytes_per_second",
             number(s->bandwidth > 0 ? s->bandwidth : NAN), "rss_bytes", whole(known(s->last->rss)),
             "peak_rss_bytes", whole(known(s->last->rss_peak)), "percent",
             number(100 * memory_share(s)), "total_bytes", whole(known(s->last->memory_total)),

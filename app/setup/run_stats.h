@@ -25,7 +25,7 @@ struct stats {
     /* the engine, as last seen */
     char model[128], type[16], kernels[16], plan[64];
     int n_threads, context_used, context_size;
-    uint64_t weights_packed, weights_mapped, kv_bytes, scratch_bytes;
+    uint64_t weights_packed, weights_mapped, kv_bytes, kv_used_bytes, scratch_bytes;
     uint64_t active_bytes; /* of weights and KV read for one token */
     uint64_t all_weights;  /* bytes that a text may touch */
     /* bytes a second that memory was measured to read; 0: not measured */

@@ -172,7 +172,9 @@ struct kv_move {
 struct device_stats {
     /* weights: norms, routers and biases included */
     uint64_t weight_bytes, kv_bytes, scratch_bytes, staging_bytes;
-    uint64_t kv_used_bytes; /* of kv_bytes, what holds rows; what sessions share counts once */
+    /* of kv_bytes, what is taken by now: what holds rows (what sessions share counts once), buffers
+     * of one size */
+    uint64_t kv_used_bytes;
     /* the part of weight_bytes that is host memory used in place, not a copy */
     uint64_t shared_bytes;
     uint64_t uploaded_bytes, downloaded_bytes; /* since open */

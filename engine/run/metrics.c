@@ -133,13 +133,14 @@ static void charge_devices(struct engine *g)
     struct plan_metrics *p = g->plan_at < 0 ? NULL : &g->t.plans[g->plan_at];
     uint64_t busy = 0;
 
-    g->t.kv_bytes = g->t.scratch_bytes = 0;
+    g->t.kv_bytes = g->t.kv_used_bytes = g->t.scratch_bytes = 0;
     for (int d = 0; d < g->n_devices; d++) {
         struct device_stats *now = &g->t.devices[d], *before = &g->last_stats[d];
 
         memset(now, 0, sizeof *now);
         g->slots[d].ops->stats(g->slots[d].device, now);
         g->t.kv_bytes += now->kv_bytes;
+        g->t.kv_used_bytes += now->kv_used_bytes;
         g->t.scratch_bytes += now->scratch_bytes + now->staging_bytes + now->stream_bytes;
         if (p) {
             p->wait_ns += now->wait_ns - before->wait_ns;

@@ -43,7 +43,7 @@ struct telemetry {
     uint64_t serial; /* grows with every publication */
     /* this turn */
     int prompt_tokens, cached_tokens, prefilled_tokens, generated_tokens;
-    int recomputed_tokens; /* see turn_done_event */
+    int recomputed_tokens;                                 /* see turn_done_event */
     uint64_t turn_start_ns, first_token_ns, last_token_ns; /* 0: not yet */
     uint64_t prefill_ns, decode_ns;
     /* of this turn: pauses of --pace, in no rate */
@@ -64,6 +64,7 @@ struct telemetry {
     struct telemetry_span spans[TELEMETRY_SPANS];
     /* memory */
     uint64_t weights_packed, weights_mapped, kv_bytes, scratch_bytes;
+    uint64_t kv_used_bytes; /* of kv_bytes, which is what whole contexts would take */
     /* that one decoded token reads: routed experts only; KV at the present length */
     uint64_t token_weight_bytes, token_kv_bytes;
     int n_devices;

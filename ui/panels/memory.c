@@ -8,23 +8,20 @@
 static const char *const explain[] = {
     "weights: packed in memory of ours, and mapped from the model file (given back when memory is "
     "short)",
-    "kv: keys and values of the conversation, for the whole context",
+    "kv used: keys and values of the conversation so far, of what a full context takes",
     "scratch: working space of the computation",
     "process: resident memory of this program (RSS), as top shows it",
     "system: memory in use of all there is; free: what could be had without swapping",
     NULL,
 };
 
-static double device_sum(const struct ui_model *m, int what)
+/* The weights' copies; the rest of what devices hold is counted with the host's. */
+static double copies(const struct ui_model *m)
 {
     double sum = 0;
-    int i;
 
-    for (i = 1; i < m->live.n_devices && i < DEVICE_MAX; i++)
-        sum += (double)(what == 0 ? m->live.devices[i].weight_bytes
-                        : what == 1
-                            ? m->live.devices[i].kv_bytes
-                            : m->live.devices[i].scratch_bytes + m->live.devices[i].staging_bytes);
+    for (int i = 1; i < m->live.n_devices && i < DEVICE_MAX; i++)
+        sum += (double)m->live.devices[i].weight_bytes;
     return sum;
 }
 
@@ -85,7 +82,7 @@ static void memory_draw(struct canvas *c, struct rect r, struct ui_model *m,
     const struct telemetry *t = &m->live;
     const struct ui_system *s = &m->system;
     double total = s->valid ? (double)s->memory_total : 0,
-           weights = (double)(t->weights_packed + t->weights_mapped) + device_sum(m, 0),
+           weights = (double)(t->weights_packed + t->weights_mapped) + copies(m),
            share = used_share(m);
     char text[64] = "", a[16];
     int y = 0;
@@ -95,10 +92,9 @@ static void memory_draw(struct canvas *c, struct rect r, struct ui_model *m,
             snprintf(text, sizeof text, "%s mapped",
                      draw_size(a, (double)t->weights_mapped, false));
         row(c, r, y++, m, "weights", weights, total, ROLE_STYLE_GRAPH, text);
-        row(c, r, y++, m, "kv", (double)t->kv_bytes + device_sum(m, 1), total, ROLE_STYLE_GRAPH,
-            "");
-        row(c, r, y++, m, "scratch", (double)t->scratch_bytes + device_sum(m, 2), total,
-            ROLE_STYLE_GRAPH, "");
+        snprintf(text, sizeof text, "of %s", draw_size(a, (double)t->kv_bytes, false));
+        row(c, r, y++, m, "kv used", (double)t->kv_used_bytes, total, ROLE_STYLE_GRAPH, text);
+        row(c, r, y++, m, "scratch", (double)t->scratch_bytes, total, ROLE_STYLE_GRAPH, "");
     } else if (r.h >= 3) {
         row(c, r, y++, m, "weights", weights, total, ROLE_STYLE_GRAPH, "");
     }
